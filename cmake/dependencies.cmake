@@ -1,0 +1,29 @@
+# Third-party libraries, each used behind one file or folder of ours (docs/architecture.md).
+find_package(PkgConfig REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS C)
+find_package(Threads REQUIRED)
+
+add_library(tg_dependencies INTERFACE)
+set(tg_pc_requires "") # what tgrad.pc names for static linking
+
+# tg_use(<pkg-config module> [alternative ..]): link the first one found.
+function(tg_use)
+    foreach(module ${ARGN})
+        string(MAKE_C_IDENTIFIER "TG_PC_${module}" prefix)
+        pkg_check_modules(${prefix} QUIET IMPORTED_TARGET ${module})
+        if(${prefix}_FOUND)
+            target_link_libraries(tg_dependencies INTERFACE PkgConfig::${prefix})
+            set(tg_pc_requires ${tg_pc_requires} ${module} PARENT_SCOPE)
+            return()
+        endif()
+    endforeach()
+    message(FATAL_ERROR "no pkg-config module of: ${ARGN}. Run scripts/setup to install what is missing.")
+endfunction()
+
+tg_use(openblas)
+tg_use(lapacke)
+tg_use(fftw3f)
+tg_use(fftw3)
+tg_use(hdf5-serial hdf5)
+tg_use(jansson)
+target_link_libraries(tg_dependencies INTERFACE OpenMP::OpenMP_C Threads::Threads m)

@@ -1,0 +1,84 @@
+/* The context: threads, the last error, the log and the memory ledger of one user of the library.
+ *
+ * Thread-safety: different contexts may be used from different threads at the same time; one
+ * context is used by one thread at a time. The library makes its own threads inside a call. */
+#ifndef TGRAD_CONTEXT_H
+#define TGRAD_CONTEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tgrad/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tg_context tg_context;
+
+typedef enum tg_log_level { TG_LOG_DEBUG, TG_LOG_INFO, TG_LOG_WARN, TG_LOG_ERROR } tg_log_level;
+
+/* Receives one message without a line end. Called from the thread that called the library. */
+typedef void (*tg_log_fn)(void *user, tg_log_level level, const char *message);
+
+typedef struct tg_context_config {
+    int threads;            /* CPU threads; 0 = all cores the process may use */
+    tg_log_fn log;          /* NULL: silent (the library itself never prints) */
+    void *log_user;         /* handed to `log` as it is */
+    tg_log_level log_level; /* messages below this level are dropped */
+} tg_context_config;
+
+TG_API tg_context_config tg_context_config_default(void);
+
+/* Makes a context; `config` NULL means the default. On failure *out is NULL. */
+TG_API TG_NODISCARD tg_status tg_context_create(const tg_context_config *config, tg_context **out);
+
+/* Ends a context and sets *ctx to NULL; accepts NULL. Everything made with the context must have
+ * been destroyed before; what was not is named in a warning to the log. */
+TG_API void tg_context_destroy(tg_context **ctx);
+
+/* The sentence of the last failure ("" if none), and the source place that raised it. Both stay
+ * valid until the next failing call on this context. */
+TG_API const char *tg_context_error(const tg_context *ctx);
+TG_API const char *tg_context_error_place(const tg_context *ctx);
+
+TG_API int tg_context_threads(const tg_context *ctx);
+
+/* ---- Memory ledger: every allocation names a category. ---- */
+
+typedef enum tg_mem_category {
+    TG_MEM_WEIGHTS,
+    TG_MEM_GRADIENTS,
+    TG_MEM_OPTIMIZER, /* moments */
+    TG_MEM_FACTORS,   /* Tucker and GaLore bases */
+    TG_MEM_INDICES,   /* bitmaps and slice lists of the sparse parts */
+    TG_MEM_ACTIVATIONS,
+    TG_MEM_WORKSPACE,
+    TG_MEM_DATA,
+    TG_MEM_COMMUNICATION,
+    TG_MEM_OTHER, /* handles, names, file headers: small */
+    TG_MEM_CATEGORIES
+} tg_mem_category;
+
+typedef enum tg_place { TG_HOST, TG_DEVICE, TG_PLACES } tg_place;
+
+typedef struct tg_mem_usage {
+    size_t current[TG_MEM_CATEGORIES]; /* bytes held now */
+    size_t peak[TG_MEM_CATEGORIES];    /* most ever held, each category for itself */
+    size_t current_total;
+    size_t peak_total; /* most ever held at one moment, all categories together */
+    size_t blocks;     /* allocations alive */
+} tg_mem_usage;
+
+/* Lower-case name of a category as it stands in reports: "weights", "gradients", .. */
+TG_API const char *tg_mem_category_name(tg_mem_category category);
+
+TG_API tg_mem_usage tg_context_memory(const tg_context *ctx, tg_place place);
+
+/* Starts the peaks anew from what is held now. */
+TG_API void tg_context_memory_reset_peak(tg_context *ctx);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,43 @@
+/* Status codes: every fallible call returns one; 0 is success.
+ *
+ * The sentence that explains a failure (which key, file, expected and found value) is kept in the
+ * context, see tg_context_error(). */
+#ifndef TGRAD_STATUS_H
+#define TGRAD_STATUS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define TG_API               __attribute__((visibility("default")))
+#define TG_NODISCARD         __attribute__((warn_unused_result))
+#define TG_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#else
+#define TG_API
+#define TG_NODISCARD
+#define TG_PRINTF(fmt, args)
+#endif
+
+typedef enum tg_status {
+    TG_OK = 0,
+    TG_E_ARGUMENT,    /* a call's argument is wrong (NULL, negative, out of range) */
+    TG_E_SHAPE,       /* shapes do not fit each other, or overflow */
+    TG_E_DTYPE,       /* this dtype is not accepted here */
+    TG_E_MEMORY,      /* no memory left on host or device */
+    TG_E_IO,          /* the system refused to open, read, write or rename a file */
+    TG_E_FORMAT,      /* a file's content is not what its format promises */
+    TG_E_CONFIG,      /* a setting is unknown or impossible */
+    TG_E_NUMERIC,     /* NaN or Inf where finite numbers are needed, or no convergence */
+    TG_E_UNSUPPORTED, /* valid, but this build or backend cannot do it */
+    TG_E_BACKEND,     /* a device or a library underneath failed */
+    TG_STATUS_COUNT
+} tg_status;
+
+/* A short fixed name such as "out of memory"; "unknown status" for anything else. */
+TG_API const char *tg_status_name(tg_status status);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

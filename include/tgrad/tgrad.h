@@ -1,0 +1,32 @@
+/* Umbrella header of libtgrad: compressed-gradient training of Fourier neural operators. */
+#ifndef TGRAD_TGRAD_H
+#define TGRAD_TGRAD_H
+
+#include "tgrad/backend.h"
+#include "tgrad/context.h"
+#include "tgrad/io.h"
+#include "tgrad/status.h"
+#include "tgrad/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TG_VERSION_MAJOR 0
+#define TG_VERSION_MINOR 1
+#define TG_VERSION_PATCH 0
+#define TG_VERSION       "0.1.0"
+
+typedef struct tg_build_info {
+    const char *version;    /* "0.1.0" */
+    const char *compiler;   /* "gcc 12.2.0" */
+    const char *build_type; /* "Release" */
+    const char *features;   /* "openmp hdf5" */
+} tg_build_info;
+
+TG_API tg_build_info tg_build(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

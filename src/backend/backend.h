@@ -1,0 +1,204 @@
+/* One typed table of operations, filled by every backend.
+ *
+ * `ref` fills every slot with plain loops and is the oracle; a tuned backend starts from a copy of
+ * that table and overrides what it does better, falling back to `be->ref` for the dtypes it does
+ * not tune. Pointers live where the backend computes (host for ref and cpu). Arrays are contiguous
+ * and row-major; outputs never alias inputs unless a slot says so. Unless a slot says otherwise it
+ * takes the eight float dtypes (f32 .. cf16) and accumulates in f32 or better. No slot allocates,
+ * except those that create plans. */
+#ifndef TG_BACKEND_BACKEND_H
+#define TG_BACKEND_BACKEND_H
+
+#include <stdbool.h>
+
+#include "base/context.h"
+#include "base/memory.h"
+#include "base/rng.h"
+#include "tensor/element.h"
+#include "tgrad/backend.h"
+#include "tgrad/tensor.h"
+
+typedef struct tg_backend tg_backend;
+typedef struct tg_backend_ops tg_backend_ops;
+
+/* ---- Matrix products ---- */
+
+typedef enum tg_op {
+    TG_OP_N,   /* A */
+    TG_OP_T,   /* A^T */
+    TG_OP_H,   /* conj(A)^T; as T for real dtypes */
+    TG_OP_CONJ /* conj(A); as N for real dtypes */
+} tg_op;
+
+/* C[b] = alpha op(A[b]) op(B[b]) + beta C[b], b = 0..batch-1; row-major, leading dimension =
+ * distance of rows. op(A) is (m, k), op(B) is (k, n), C is (m, n). beta = 0 never reads C. A stride
+ * of 0 uses the same matrix for all of the batch (not allowed for C). */
+typedef struct tg_gemm {
+    tg_dtype dtype; /* f32, f64, c64, c128; ref also the halves */
+    tg_op op_a, op_b;
+    int64_t m, n, k;
+    tg_scalar alpha, beta;
+    const void *a;
+    int64_t lda, stride_a; /* in elements */
+    const void *b;
+    int64_t ldb, stride_b;
+    void *c;
+    int64_t ldc, stride_c;
+    int64_t batch;
+} tg_gemm;
+
+/* ---- Fourier transforms, pruned to the kept modes ---- */
+
+/* How entries of the last dimension of a real transform count: a half spectrum stands for both its
+ * halves, so the adjoint of one direction is the other one with the interior doubled or halved. */
+typedef enum tg_fft_weight {
+    TG_FFT_PLAIN,  /* the transform itself */
+    TG_FFT_ADJOINT /* forward: interior x 2 (adjoint of inverse); inverse: interior x 1/2 (adjoint
+                      of forward). Interior = last-dim index other than 0 and Nyquist. Complex: as
+                      PLAIN */
+} tg_fft_weight;
+
+/* X[k] = scale sum_n x[n] exp(-2 pi i sum_d k_d n_d / grid_d) for the kept frequencies
+ * k_d = first_d .. first_d + kept_d - 1 (negative ones wrap), and the inverse with exp(+..), zero
+ * outside the kept ones and no other scaling than `scale`. Real transforms: x real, the last
+ * dimension holds frequencies 0 .. kept-1 (kept <= grid/2 + 1) and the inverse ignores the
+ * imaginary part at index 0 and Nyquist there, after the other dimensions are done. */
+typedef struct tg_fft_desc {
+    tg_dtype dtype;   /* real type of the arithmetic: f32 or f64 */
+    bool complex;     /* data on the grid is complex */
+    int ndim;         /* 1 .. 3 */
+    int64_t grid[3];  /* N_d >= 1 */
+    int64_t kept[3];  /* K_d, 1 .. N_d (real: last <= N/2 + 1) */
+    int64_t first[3]; /* signed first frequency, in -(N-1) .. N-1; real: last is 0 */
+    int64_t howmany;  /* transforms: x is (howmany, grid..), X is (howmany, kept..) */
+} tg_fft_desc;
+
+typedef struct tg_fft_plan tg_fft_plan; /* each backend's own */
+
+/* ---- Index sets ---- */
+
+/* A subset of 0..n-1: one bit per entry, and for every 512 bits the number of set bits before them,
+ * so that entry -> position among the kept values is a look-up and a popcount. */
+typedef struct tg_bitmap {
+    int64_t n;
+    int64_t count;   /* bits set */
+    uint64_t *words; /* (n + 63) / 64; bits beyond n are 0 */
+    uint32_t *ranks; /* (n + 511) / 512 */
+} tg_bitmap;
+
+static inline int64_t tg_bitmap_words(int64_t n) {
+    return (n + 63) / 64;
+}
+static inline int64_t tg_bitmap_ranks(int64_t n) {
+    return (n + 511) / 512;
+}
+
+typedef struct tg_norms {
+    double sum_squares; /* of the finite elements */
+    double max_abs;     /* likewise */
+    int64_t nonfinite;  /* elements with a NaN or Inf part */
+} tg_norms;
+
+struct tg_backend_ops {
+    const char *name;
+    const char *summary;
+
+    /* -- life; probe fills the facts of tg_backend_info and may be called without open -- */
+    void (*probe)(tg_backend_info *info);
+    tg_status (*open)(tg_backend *be); /* may set be->state */
+    void (*close)(tg_backend *be);
+
+    /* -- memory; transfer directions are seen from the host -- */
+    void *(*alloc)(tg_backend *be, tg_mem_category category, size_t bytes); /* NULL: error is set */
+    void (*release)(tg_backend *be, void *block);                           /* accepts NULL */
+    tg_status (*upload)(tg_backend *be, void *dst, const void *host, size_t bytes);
+    tg_status (*download)(tg_backend *be, void *host, const void *src, size_t bytes);
+    tg_status (*copy)(tg_backend *be, void *dst, const void *src, size_t bytes);
+    tg_status (*synchronize)(tg_backend *be);
+
+    /* -- elementwise -- */
+    tg_status (*fill)(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar value, void *x);
+    /* Float dtypes only; real -> complex sets im 0, complex -> real keeps re. */
+    tg_status (*convert)(tg_backend *be, int64_t n, tg_dtype src_dtype, const void *src,
+                         tg_dtype dst_dtype, void *dst);
+    tg_status (*axpy)(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, const void *x,
+                      void *y); /* y += alpha x */
+    tg_status (*scale)(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, void *x);
+
+    /* -- reductions to the host, accumulated in f64 in a fixed order -- */
+    tg_status (*dot)(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, const void *y,
+                     tg_scalar *out); /* sum conj(x) y */
+    tg_status (*norms)(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg_norms *out);
+
+    /* -- dense algebra -- */
+    tg_status (*gemm)(tg_backend *be, const tg_gemm *gemm);
+    /* Gram matrix of one mode: x is (left, dim, right); out is (dim, dim) in f64 or c128,
+     * out[i][j] = sum over left, right of x[l,i,r] conj(x[l,j,r]), accumulated in f64. */
+    tg_status (*gram)(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
+                      const void *x, void *out);
+    /* Hermitian eigenproblem, dtype f64 or c128: a (n, n) in, eigenvectors in its columns out,
+     * eigenvalues real, descending. TG_E_NUMERIC if it does not converge or a is not finite. */
+    tg_status (*eigh)(tg_backend *be, tg_dtype dtype, int64_t n, void *a, double *eigenvalues);
+    /* Thin QR, dtype f64 or c128: a (m, n), m >= n, becomes Q; r (n, n) upper with real diagonal
+     * >= 0, may be NULL. Columns without rank left get some orthonormal completion. */
+    tg_status (*qr)(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, void *r);
+
+    /* -- Fourier transforms -- */
+    tg_status (*fft_create)(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out);
+    void (*fft_destroy)(tg_backend *be, tg_fft_plan **plan);
+    tg_status (*fft_forward)(tg_backend *be, tg_fft_plan *plan, tg_fft_weight weight, double scale,
+                             const void *x, void *spectrum);
+    tg_status (*fft_inverse)(tg_backend *be, tg_fft_plan *plan, tg_fft_weight weight, double scale,
+                             const void *spectrum, void *x);
+
+    /* -- index sets; select_* set words, ranks and count of a bitmap whose n is given -- */
+    /* The k entries of largest modulus, ties by lowest index. The order is that of |x|^2 in f64;
+     * NaN counts as larger than Inf. */
+    tg_status (*select_topk)(tg_backend *be, tg_dtype dtype, const void *x, int64_t k,
+                             tg_bitmap *bitmap);
+    /* k entries uniformly without replacement. */
+    tg_status (*select_random)(tg_backend *be, const tg_rng *rng, int64_t k, tg_bitmap *bitmap);
+    /* k entries without replacement with weights |x|: the k smallest exponential(i) / |x_i|, ties
+     * and zero weights by lowest index. */
+    tg_status (*select_weighted)(tg_backend *be, tg_dtype dtype, const tg_rng *rng, const void *x,
+                                 int64_t k, tg_bitmap *bitmap);
+    /* Fills ranks and count from words. */
+    tg_status (*bitmap_rank)(tg_backend *be, tg_bitmap *bitmap);
+    tg_status (*bitmap_gather)(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
+                               const void *x, void *values); /* kept entries, in index order */
+    tg_status (*bitmap_scatter)(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
+                                tg_scalar alpha, const void *values,
+                                void *x); /* x[kept] += alpha values */
+    tg_status (*bitmap_clear)(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
+                              const void *x,
+                              void *out); /* out = x with the kept entries 0; out may be x */
+
+    /* -- random numbers: element i depends only on (rng, first + i); complex: re and im are
+     * elements 2i and 2i + 1 -- */
+    tg_status (*random_uniform)(tg_backend *be, tg_dtype dtype, const tg_rng *rng, uint64_t first,
+                                double low, double high, int64_t n, void *x);
+    tg_status (*random_normal)(tg_backend *be, tg_dtype dtype, const tg_rng *rng, uint64_t first,
+                               double mean, double deviation, int64_t n, void *x);
+};
+
+struct tg_backend {
+    const tg_backend_ops *ops; /* what callers use: be->ops->gemm(be, &g) */
+    const tg_backend_ops *ref; /* the fallback for dtypes a slot does not tune */
+    tg_context *ctx;
+    int threads;
+    void *state; /* the backend's own */
+};
+
+/* The chosen backend of a context, choosing the best one if none is chosen. */
+TG_NODISCARD tg_status tg_backend_get(tg_context *ctx, tg_backend **out);
+
+/* Each backend's table: the registry hands in a copy of ref's (all zero for ref itself). */
+#define TG_BACKEND(name) void tg_backend_fill_##name(tg_backend_ops *ops);
+#include "backend/list.def"
+#undef TG_BACKEND
+
+/* Opens one backend beside the context's own (tests and benchmarks compare two). */
+TG_NODISCARD tg_status tg_backend_open(tg_context *ctx, const char *name, tg_backend **out);
+void tg_backend_close(tg_backend **be);
+
+#endif

@@ -1,0 +1,142 @@
+/* Which backends there are, and how one is chosen, opened and closed. */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/backend.h"
+
+typedef struct registry_row {
+    const char *name;
+    void (*fill)(tg_backend_ops *ops);
+} registry_row;
+
+static const registry_row rows[] = {
+#define TG_BACKEND(name) {#name, tg_backend_fill_##name},
+#include "backend/list.def"
+#undef TG_BACKEND
+};
+
+enum { ROWS = sizeof rows / sizeof rows[0] };
+
+static tg_backend_ops tables[ROWS]; /* the first row is ref, the start of all others */
+
+static void fill_tables(void) {
+    for (int i = 0; i < ROWS; i++) {
+        tables[i] = tables[0];
+        rows[i].fill(&tables[i]);
+    }
+}
+
+static const tg_backend_ops *table(int index) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, fill_tables);
+    return &tables[index];
+}
+
+int tg_backend_count(void) {
+    return ROWS;
+}
+
+tg_status tg_backend_describe(tg_context *ctx, int index, tg_backend_info *out) {
+    *out = (tg_backend_info){0};
+    if (index < 0 || index >= ROWS) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "backend number %d does not exist; there are %d", index,
+                       ROWS);
+    }
+    const tg_backend_ops *ops = table(index);
+    out->name = ops->name;
+    out->summary = ops->summary;
+    ops->probe(out);
+    return TG_OK;
+}
+
+static void close_backend(tg_backend *be) {
+    be->ops->close(be);
+    tg_mem_free(be->ctx, be);
+}
+
+static tg_status open_row(tg_context *ctx, int index, tg_backend **out) {
+    tg_status status = TG_OK;
+    tg_backend *be = NULL;
+    tg_backend_info info = {0};
+    TG_TRY(tg_backend_describe(ctx, index, &info));
+    if (!info.available) {
+        return tg_fail(ctx, TG_E_BACKEND, "backend %s is not available here: %s", info.name,
+                       info.reason);
+    }
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, be, 1));
+    be->ops = table(index);
+    be->ref = table(0);
+    be->ctx = ctx;
+    be->threads = ctx->threads;
+    TG_TRY(be->ops->open(be));
+    *out = be;
+    return TG_OK;
+fail:
+    tg_mem_free(ctx, be);
+    return status;
+}
+
+tg_status tg_backend_open(tg_context *ctx, const char *name, tg_backend **out) {
+    *out = NULL;
+    if (!name) {
+        for (int i = ROWS - 1; i > 0; i--) {
+            tg_backend_info info;
+            if (tg_backend_describe(ctx, i, &info) == TG_OK && info.available) {
+                return open_row(ctx, i, out);
+            }
+        }
+        return open_row(ctx, 0, out);
+    }
+    char known[64] = "";
+    for (int i = 0; i < ROWS; i++) {
+        if (strcmp(rows[i].name, name) == 0) {
+            return open_row(ctx, i, out);
+        }
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", rows[i].name);
+    }
+    return tg_fail(ctx, TG_E_CONFIG, "backend '%s' is not in this build; it has %s", name, known);
+}
+
+void tg_backend_close(tg_backend **be) {
+    if (be && *be) {
+        close_backend(*be);
+        *be = NULL;
+    }
+}
+
+tg_status tg_backend_select(tg_context *ctx, const char *name) {
+    if (ctx->backend) {
+        if (!name || strcmp(name, ctx->backend->ops->name) == 0) {
+            return TG_OK;
+        }
+        return tg_fail(ctx, TG_E_ARGUMENT,
+                       "backend %s is already chosen for this context; %s needs another context",
+                       ctx->backend->ops->name, name);
+    }
+    tg_backend *be = NULL;
+    tg_status status = tg_backend_open(ctx, name, &be);
+    if (status != TG_OK) {
+        return status;
+    }
+    ctx->backend = be;
+    ctx->backend_close = close_backend;
+    return TG_OK;
+}
+
+tg_status tg_backend_get(tg_context *ctx, tg_backend **out) {
+    *out = NULL;
+    if (!ctx->backend) {
+        tg_status status = tg_backend_select(ctx, NULL);
+        if (status != TG_OK) {
+            return status;
+        }
+    }
+    *out = ctx->backend;
+    return TG_OK;
+}
+
+const char *tg_backend_name(const tg_context *ctx) {
+    return ctx->backend ? ctx->backend->ops->name : "";
+}

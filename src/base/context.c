@@ -1,0 +1,104 @@
+/* Context: settings, the last error and the log. */
+#include "base/context.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/threads.h"
+
+tg_context_config tg_context_config_default(void) {
+    return (tg_context_config){
+        .threads = 0, .log = NULL, .log_user = NULL, .log_level = TG_LOG_INFO};
+}
+
+tg_status tg_context_create(const tg_context_config *config, tg_context **out) {
+    if (!out) {
+        return TG_E_ARGUMENT;
+    }
+    *out = NULL;
+    tg_context_config chosen = config ? *config : tg_context_config_default();
+    if (chosen.threads < 0) {
+        return TG_E_ARGUMENT;
+    }
+    struct tg_ledger *ledger = tg_ledger_create();
+    if (!ledger) {
+        return TG_E_MEMORY;
+    }
+    /* The context is itself a block of its ledger, reached through a context on the stack. */
+    tg_context boot = {.config = chosen, .ledger = ledger};
+    tg_context *ctx = tg_mem_alloc(&boot, TG_MEM_OTHER, 1, sizeof *ctx);
+    if (!ctx) {
+        tg_ledger_destroy(&ledger);
+        return TG_E_MEMORY;
+    }
+    *ctx = boot;
+    ctx->threads = chosen.threads > 0 ? chosen.threads : tg_cpu_count();
+    *out = ctx;
+    return TG_OK;
+}
+
+void tg_context_destroy(tg_context **ctx) {
+    if (!ctx || !*ctx) {
+        return;
+    }
+    tg_context *c = *ctx;
+    if (c->backend) {
+        c->backend_close(c->backend);
+        c->backend = NULL;
+    }
+    for (int place = 0; place < TG_PLACES; place++) {
+        tg_mem_usage usage = tg_context_memory(c, (tg_place)place);
+        size_t own = place == TG_HOST ? 1 : 0;
+        if (usage.blocks > own) {
+            tg_log(c, TG_LOG_WARN,
+                   "context ends with %zu blocks (%zu bytes) of %s memory still in use",
+                   usage.blocks - own, usage.current_total - own * sizeof *c,
+                   place == TG_HOST ? "host" : "device");
+        }
+    }
+    struct tg_ledger *ledger = c->ledger;
+    tg_mem_free(c, c);
+    tg_ledger_destroy(&ledger);
+    *ctx = NULL;
+}
+
+const char *tg_context_error(const tg_context *ctx) {
+    return ctx ? ctx->error : "";
+}
+
+const char *tg_context_error_place(const tg_context *ctx) {
+    return ctx ? ctx->error_place : "";
+}
+
+int tg_context_threads(const tg_context *ctx) {
+    return ctx->threads;
+}
+
+tg_status tg_fail_at(tg_context *ctx, tg_status status, const char *file, int line,
+                     const char *format, ...) {
+    if (ctx) {
+        va_list args;
+        va_start(args, format);
+        vsnprintf(ctx->error, sizeof ctx->error, format, args);
+        va_end(args);
+        const char *slash = strstr(file, "src/");
+        snprintf(ctx->error_place, sizeof ctx->error_place, "%s:%d", slash ? slash : file, line);
+        tg_log(ctx, TG_LOG_DEBUG, "%s: %s (%s)", tg_status_name(status), ctx->error,
+               ctx->error_place);
+    }
+    return status;
+}
+
+void tg_log(tg_context *ctx, tg_log_level level, const char *format, ...) {
+    if (!ctx || !ctx->config.log || level < ctx->config.log_level) {
+        return;
+    }
+    char message[1536];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    ctx->config.log(ctx->config.log_user, level, message);
+}

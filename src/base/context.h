@@ -1,0 +1,39 @@
+/* Inside of a context, and the way every layer above raises errors and writes to the log. */
+#ifndef TG_BASE_CONTEXT_H
+#define TG_BASE_CONTEXT_H
+
+#include <stdbool.h>
+
+#include "tgrad/context.h"
+
+struct tg_backend;
+struct tg_ledger;
+
+struct tg_context {
+    tg_context_config config;
+    int threads;
+    struct tg_ledger *ledger;
+    struct tg_backend *backend;                        /* set by the backend layer */
+    void (*backend_close)(struct tg_backend *backend); /* how to end it, likewise */
+    char error[1024];
+    char error_place[256];
+};
+
+/* Stores the sentence with its place and returns `status`, so that callers write
+ * `return tg_fail(ctx, TG_E_SHAPE, "..", ..)`. ctx may be NULL. */
+#define tg_fail(ctx, status, ...) tg_fail_at((ctx), (status), __FILE__, __LINE__, __VA_ARGS__)
+tg_status tg_fail_at(tg_context *ctx, tg_status status, const char *file, int line,
+                     const char *format, ...) TG_PRINTF(5, 6);
+
+void tg_log(tg_context *ctx, tg_log_level level, const char *format, ...) TG_PRINTF(3, 4);
+
+/* In a function with `tg_status status` and a label `fail:`. */
+#define TG_TRY(call)                                                                               \
+    do {                                                                                           \
+        status = (call);                                                                           \
+        if (status != TG_OK) {                                                                     \
+            goto fail;                                                                             \
+        }                                                                                          \
+    } while (0)
+
+#endif

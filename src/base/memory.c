@@ -1,0 +1,221 @@
+/* Memory ledger.
+ *
+ * Host blocks carry a 64-byte header in front of the pointer that is handed out; device blocks have
+ * a node of their own in a list. Counted are the bytes that were asked for, not headers or padding,
+ * so that a plan made from shapes can be equal to the count. */
+#include "base/memory.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct host_header {
+    size_t bytes;
+    tg_mem_category category;
+} host_header;
+
+_Static_assert(sizeof(host_header) <= TG_ALIGNMENT, "the header fits in front of a block");
+
+typedef struct device_node {
+    void *block;
+    size_t bytes;
+    tg_mem_category category;
+    struct device_node *next;
+} device_node;
+
+struct tg_ledger {
+    pthread_mutex_t mutex;
+    tg_mem_usage usage[TG_PLACES];
+    device_node *device_blocks;
+};
+
+static atomic_long allocations_seen;
+static atomic_long allocation_to_fail;
+
+void tg_mem_test_fail_at(long n) {
+    atomic_store(&allocations_seen, 0);
+    atomic_store(&allocation_to_fail, n);
+}
+
+long tg_mem_test_count(void) {
+    return atomic_load(&allocations_seen);
+}
+
+/* The one place that asks the system for memory; the test hook stands before it. */
+static void *system_alloc(size_t bytes) {
+    long seen = atomic_fetch_add(&allocations_seen, 1) + 1;
+    if (seen == atomic_load(&allocation_to_fail)) {
+        return NULL;
+    }
+    void *block = NULL;
+    return posix_memalign(&block, TG_ALIGNMENT, bytes) == 0 ? block : NULL;
+}
+
+struct tg_ledger *tg_ledger_create(void) {
+    struct tg_ledger *ledger = system_alloc(sizeof *ledger);
+    if (!ledger) {
+        return NULL;
+    }
+    memset(ledger, 0, sizeof *ledger);
+    if (pthread_mutex_init(&ledger->mutex, NULL) != 0) {
+        free(ledger);
+        return NULL;
+    }
+    return ledger;
+}
+
+void tg_ledger_destroy(struct tg_ledger **ledger) {
+    if (!ledger || !*ledger) {
+        return;
+    }
+    while ((*ledger)->device_blocks) {
+        device_node *node = (*ledger)->device_blocks;
+        (*ledger)->device_blocks = node->next;
+        free(node);
+    }
+    pthread_mutex_destroy(&(*ledger)->mutex);
+    free(*ledger);
+    *ledger = NULL;
+}
+
+static void count_in(tg_mem_usage *usage, tg_mem_category category, size_t bytes) {
+    usage->current[category] += bytes;
+    usage->current_total += bytes;
+    usage->blocks++;
+    if (usage->current[category] > usage->peak[category]) {
+        usage->peak[category] = usage->current[category];
+    }
+    if (usage->current_total > usage->peak_total) {
+        usage->peak_total = usage->current_total;
+    }
+}
+
+static void count_out(tg_mem_usage *usage, tg_mem_category category, size_t bytes) {
+    usage->current[category] -= bytes;
+    usage->current_total -= bytes;
+    usage->blocks--;
+}
+
+void *tg_mem_alloc(tg_context *ctx, tg_mem_category category, size_t count, size_t size) {
+    size_t bytes = 0;
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX / 2) {
+        tg_fail(ctx, TG_E_MEMORY, "out of memory: %zu elements of %zu bytes for %s overflow", count,
+                size, tg_mem_category_name(category));
+        return NULL;
+    }
+    char *raw = system_alloc(TG_ALIGNMENT + bytes);
+    if (!raw) {
+        tg_fail(ctx, TG_E_MEMORY, "out of memory: %zu bytes for %s (%zu bytes are in use)", bytes,
+                tg_mem_category_name(category), tg_context_memory(ctx, TG_HOST).current_total);
+        return NULL;
+    }
+    *(host_header *)raw = (host_header){.bytes = bytes, .category = category};
+    pthread_mutex_lock(&ctx->ledger->mutex);
+    count_in(&ctx->ledger->usage[TG_HOST], category, bytes);
+    pthread_mutex_unlock(&ctx->ledger->mutex);
+    return raw + TG_ALIGNMENT;
+}
+
+void *tg_mem_calloc(tg_context *ctx, tg_mem_category category, size_t count, size_t size) {
+    void *block = tg_mem_alloc(ctx, category, count, size);
+    if (block) {
+        memset(block, 0, count * size);
+    }
+    return block;
+}
+
+void tg_mem_free(tg_context *ctx, void *block) {
+    if (!block) {
+        return;
+    }
+    char *raw = (char *)block - TG_ALIGNMENT;
+    const host_header header = *(host_header *)raw;
+    pthread_mutex_lock(&ctx->ledger->mutex);
+    count_out(&ctx->ledger->usage[TG_HOST], header.category, header.bytes);
+    pthread_mutex_unlock(&ctx->ledger->mutex);
+    free(raw);
+}
+
+char *tg_mem_strdup(tg_context *ctx, const char *text) {
+    size_t bytes = strlen(text) + 1;
+    char *copy = tg_mem_alloc(ctx, TG_MEM_OTHER, bytes, 1);
+    if (copy) {
+        memcpy(copy, text, bytes);
+    }
+    return copy;
+}
+
+void *tg_mem_device_alloc(tg_context *ctx, const tg_mem_device *device, tg_mem_category category,
+                          size_t bytes) {
+    device_node *node = system_alloc(sizeof *node);
+    void *block = node ? device->alloc(device->state, bytes) : NULL;
+    if (!block) {
+        free(node);
+        tg_fail(ctx, TG_E_MEMORY, "out of device memory: %zu bytes for %s (%zu bytes are in use)",
+                bytes, tg_mem_category_name(category),
+                tg_context_memory(ctx, TG_DEVICE).current_total);
+        return NULL;
+    }
+    *node = (device_node){.block = block, .bytes = bytes, .category = category};
+    pthread_mutex_lock(&ctx->ledger->mutex);
+    node->next = ctx->ledger->device_blocks;
+    ctx->ledger->device_blocks = node;
+    count_in(&ctx->ledger->usage[TG_DEVICE], category, bytes);
+    pthread_mutex_unlock(&ctx->ledger->mutex);
+    return block;
+}
+
+void tg_mem_device_free(tg_context *ctx, const tg_mem_device *device, void *block) {
+    if (!block) {
+        return;
+    }
+    pthread_mutex_lock(&ctx->ledger->mutex);
+    device_node **link = &ctx->ledger->device_blocks;
+    while (*link && (*link)->block != block) {
+        link = &(*link)->next;
+    }
+    device_node *node = *link;
+    if (node) {
+        *link = node->next;
+        count_out(&ctx->ledger->usage[TG_DEVICE], node->category, node->bytes);
+    }
+    pthread_mutex_unlock(&ctx->ledger->mutex);
+    if (node) {
+        device->release(device->state, block);
+        free(node);
+    }
+}
+
+const char *tg_mem_category_name(tg_mem_category category) {
+    static const char *const names[TG_MEM_CATEGORIES] = {
+        [TG_MEM_WEIGHTS] = "weights",
+        [TG_MEM_GRADIENTS] = "gradients",
+        [TG_MEM_OPTIMIZER] = "optimizer",
+        [TG_MEM_FACTORS] = "factors",
+        [TG_MEM_INDICES] = "indices",
+        [TG_MEM_ACTIVATIONS] = "activations",
+        [TG_MEM_WORKSPACE] = "workspace",
+        [TG_MEM_DATA] = "data",
+        [TG_MEM_COMMUNICATION] = "communication",
+        [TG_MEM_OTHER] = "other",
+    };
+    return (int)category >= 0 && category < TG_MEM_CATEGORIES ? names[category] : "unknown";
+}
+
+tg_mem_usage tg_context_memory(const tg_context *ctx, tg_place place) {
+    pthread_mutex_lock(&ctx->ledger->mutex);
+    tg_mem_usage usage = ctx->ledger->usage[place];
+    pthread_mutex_unlock(&ctx->ledger->mutex);
+    return usage;
+}
+
+void tg_context_memory_reset_peak(tg_context *ctx) {
+    pthread_mutex_lock(&ctx->ledger->mutex);
+    for (int place = 0; place < TG_PLACES; place++) {
+        tg_mem_usage *usage = &ctx->ledger->usage[place];
+        usage->peak_total = usage->current_total;
+        memcpy(usage->peak, usage->current, sizeof usage->peak);
+    }
+    pthread_mutex_unlock(&ctx->ledger->mutex);
+}

@@ -1,0 +1,46 @@
+/* The only allocator of the library: 64-byte aligned blocks, counted by category in the context's
+ * ledger. Safe to call from several threads. */
+#ifndef TG_BASE_MEMORY_H
+#define TG_BASE_MEMORY_H
+
+#include "base/context.h"
+
+#define TG_ALIGNMENT 64
+
+/* count * size bytes, not initialised; NULL (and an error in ctx) when there is no memory or the
+ * product overflows. Zero bytes give a valid unique pointer. */
+void *tg_mem_alloc(tg_context *ctx, tg_mem_category category, size_t count, size_t size);
+void *tg_mem_calloc(tg_context *ctx, tg_mem_category category, size_t count, size_t size);
+void tg_mem_free(tg_context *ctx, void *block); /* accepts NULL */
+char *tg_mem_strdup(tg_context *ctx, const char *text);
+
+/* For use in TG_TRY: allocate `count` elements for pointer p, zeroed or not. */
+#define TG_NEW(ctx, category, p, count)                                                            \
+    (((p) = tg_mem_calloc((ctx), (category), (size_t)(count), sizeof *(p))) ? TG_OK : TG_E_MEMORY)
+#define TG_ALLOC(ctx, category, p, count)                                                          \
+    (((p) = tg_mem_alloc((ctx), (category), (size_t)(count), sizeof *(p))) ? TG_OK : TG_E_MEMORY)
+
+/* Frees and sets NULL. */
+#define TG_FREE(ctx, p) (tg_mem_free((ctx), (p)), (p) = NULL)
+
+/* Memory of a device, counted in the same ledger under TG_DEVICE. */
+typedef struct tg_mem_device {
+    void *(*alloc)(void *state, size_t bytes); /* NULL when there is none */
+    void (*release)(void *state, void *block);
+    void *state;
+} tg_mem_device;
+
+void *tg_mem_device_alloc(tg_context *ctx, const tg_mem_device *device, tg_mem_category category,
+                          size_t bytes);
+void tg_mem_device_free(tg_context *ctx, const tg_mem_device *device, void *block);
+
+/* Test hook, for the whole process: let the n-th allocation from now on (1-based) fail; 0 = none.
+ * tg_mem_test_count tells how many allocations were asked for since the hook was last set. */
+void tg_mem_test_fail_at(long n);
+long tg_mem_test_count(void);
+
+/* Life of a ledger (context.c). */
+struct tg_ledger *tg_ledger_create(void);
+void tg_ledger_destroy(struct tg_ledger **ledger);
+
+#endif

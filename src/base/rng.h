@@ -1,0 +1,49 @@
+/* Counter-based random numbers: Philox 4x32-10.
+ *
+ * A number depends only on (seed, purpose, step, index), never on what was drawn before, on the
+ * thread count or on the backend; so a run can be resumed, and a GPU draws the same bits. */
+#ifndef TG_BASE_RNG_H
+#define TG_BASE_RNG_H
+
+#include <stdint.h>
+
+/* What the numbers are for: streams of different purposes never meet. Values are stored in
+ * checkpoints, so they only grow. */
+typedef enum tg_rng_purpose {
+    TG_RNG_TEST = 0,
+    TG_RNG_INIT = 1,    /* initial weights */
+    TG_RNG_SHUFFLE = 2, /* order of samples */
+    TG_RNG_SELECT = 3,  /* rand-k and probability index sets */
+    TG_RNG_RANGE = 4,   /* randomized range finder */
+    TG_RNG_DROPOUT = 5,
+    TG_RNG_ROUNDING = 6, /* stochastic rounding */
+    TG_RNG_FIELD = 7,    /* Gaussian random fields of the generators */
+    TG_RNG_BENCH = 8
+} tg_rng_purpose;
+
+typedef struct tg_rng {
+    uint64_t seed;
+    uint32_t purpose; /* tg_rng_purpose */
+    uint32_t step;    /* e.g. training step, parameter or sample number */
+} tg_rng;
+
+/* The raw generator: counter and key to 128 random bits. */
+void tg_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+
+/* The 128 bits of index i of a stream. */
+void tg_rng_bits(const tg_rng *rng, uint64_t index, uint32_t out[4]);
+
+/* Element `index`: uniform in [0, 1) with 53 bits; standard normal. Bit-equal on every backend:
+ * they use only correctly rounded operations in a fixed order. */
+double tg_rng_uniform(const tg_rng *rng, uint64_t index);
+double tg_rng_normal(const tg_rng *rng, uint64_t index);
+
+/* Exponential with mean 1 (for weighted sampling without replacement). */
+double tg_rng_exponential(const tg_rng *rng, uint64_t index);
+
+/* Image of `index` (< n) under a random permutation of 0..n-1 that needs no memory: a Feistel
+ * network over the next even power of two, walked until it lands below n. The first k images are k
+ * of n without replacement. */
+uint64_t tg_rng_permute(const tg_rng *rng, uint64_t n, uint64_t index);
+
+#endif

@@ -1,0 +1,109 @@
+/* The arithmetic behind the random numbers, shared word for word by the C and CUDA backends.
+ *
+ * Only +, -, *, / and sqrt on doubles in a fixed order (all correctly rounded) and exact bit
+ * operations: hence the same bits everywhere. The file that includes this is compiled without
+ * contraction to fused multiply-add. */
+#ifndef TG_BASE_RNG_MATH_H
+#define TG_BASE_RNG_MATH_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __CUDACC__
+#define TG_RNG_FN static __host__ __device__ inline
+#else
+#define TG_RNG_FN static inline
+#endif
+
+#define TG_PHILOX_M0 0xD2511F53u
+#define TG_PHILOX_M1 0xCD9E8D57u
+#define TG_PHILOX_W0 0x9E3779B9u
+#define TG_PHILOX_W1 0xBB67AE85u
+
+TG_RNG_FN void tg_philox_rounds(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]) {
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
+    uint32_t k0 = key[0], k1 = key[1];
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)TG_PHILOX_M0 * c0;
+        uint64_t p1 = (uint64_t)TG_PHILOX_M1 * c2;
+        uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        uint32_t n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c1 = (uint32_t)p1;
+        c3 = (uint32_t)p0;
+        c0 = n0;
+        c2 = n2;
+        k0 += TG_PHILOX_W0;
+        k1 += TG_PHILOX_W1;
+    }
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
+}
+
+/* 53 random bits to [0, 1). */
+TG_RNG_FN double tg_unit_interval(uint32_t high, uint32_t low) {
+    uint64_t bits = ((uint64_t)high << 21) ^ (low >> 11);
+    return (double)(bits & ((1ull << 53) - 1)) * 0x1p-53;
+}
+
+/* log(x) for normal x > 0: x = m 2^e with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh((m-1)/(m+1))
+ * by its series, which converges to below 1e-16 in the terms kept. */
+TG_RNG_FN double tg_exact_log(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    int exponent = (int)(bits >> 52) - 1023;
+    bits = (bits & 0x000FFFFFFFFFFFFFull) | 0x3FF0000000000000ull;
+    double m;
+    memcpy(&m, &bits, sizeof m);
+    if (m > 1.4142135623730951) {
+        m = m * 0.5;
+        exponent += 1;
+    }
+    double s = (m - 1.0) / (m + 1.0);
+    double z = s * s;
+    double sum = 0.0;
+    for (int k = 23; k >= 1; k -= 2) {
+        sum = sum * z + 1.0 / (double)k;
+    }
+    return (double)exponent * 0.69314718055994530942 + 2.0 * s * sum;
+}
+
+/* cos and sin of 2 pi u, u in [0, 1): fold to an eighth of the circle, then Taylor series. */
+TG_RNG_FN void tg_exact_circle(double u, double *cosine, double *sine) {
+    double eighths = u * 8.0;
+    int octant = (int)eighths;
+    double rest = eighths - (double)octant; /* exact */
+    if (octant & 1) {
+        rest = 1.0 - rest;
+    }
+    double angle = rest * 0.78539816339744830962;
+    double z = angle * angle;
+    double c = 0.0, s = 0.0;
+    for (int k = 9; k >= 1; k--) {
+        c = (1.0 + c) * (-z / (double)((2 * k - 1) * (2 * k)));
+        s = (1.0 + s) * (-z / (double)((2 * k) * (2 * k + 1)));
+    }
+    c = 1.0 + c;
+    s = angle * (1.0 + s);
+    int swap = ((octant + 1) >> 1) & 1;
+    double x = swap ? s : c;
+    double y = swap ? c : s;
+    *cosine = (octant >= 2 && octant <= 5) ? -x : x;
+    *sine = octant >= 4 ? -y : y;
+}
+
+/* Standard normal from 128 bits (Box-Muller, the cosine branch). */
+TG_RNG_FN double tg_bits_to_normal(const uint32_t bits[4]) {
+    double u = 1.0 - tg_unit_interval(bits[0], bits[1]); /* (0, 1] */
+    double cosine, sine;
+    tg_exact_circle(tg_unit_interval(bits[2], bits[3]), &cosine, &sine);
+    return sqrt(-2.0 * tg_exact_log(u)) * cosine;
+}
+
+TG_RNG_FN double tg_bits_to_exponential(const uint32_t bits[4]) {
+    return -tg_exact_log(1.0 - tg_unit_interval(bits[0], bits[1]));
+}
+
+#endif

@@ -1,0 +1,111 @@
+/* Load and store of single elements, all dtypes. */
+#include "tensor/element.h"
+
+#include <math.h>
+
+#include "tensor/half.h"
+
+static double load_real(tg_dtype dtype, const void *x, int64_t i) {
+    switch (dtype) {
+    case TG_F32:
+        return ((const float *)x)[i];
+    case TG_F64:
+        return ((const double *)x)[i];
+    case TG_BF16:
+        return tg_bf16_to_f32(((const uint16_t *)x)[i]);
+    case TG_F16:
+        return tg_f16_to_f32(((const uint16_t *)x)[i]);
+    case TG_BOOL:
+    case TG_U8:
+        return ((const uint8_t *)x)[i];
+    case TG_I8:
+        return ((const int8_t *)x)[i];
+    case TG_U16:
+        return ((const uint16_t *)x)[i];
+    case TG_I16:
+        return ((const int16_t *)x)[i];
+    case TG_U32:
+        return ((const uint32_t *)x)[i];
+    case TG_I32:
+        return ((const int32_t *)x)[i];
+    case TG_U64:
+        return (double)((const uint64_t *)x)[i];
+    case TG_I64:
+        return (double)((const int64_t *)x)[i];
+    default:
+        return NAN;
+    }
+}
+
+static double clamp(double v, double low, double high) {
+    if (isnan(v)) {
+        return 0.0;
+    }
+    v = nearbyint(v);
+    return v < low ? low : (v > high ? high : v);
+}
+
+/* A double reaches the halves through the nearest float, as on every backend. */
+static void store_real(tg_dtype dtype, void *x, int64_t i, double v) {
+    switch (dtype) {
+    case TG_F32:
+        ((float *)x)[i] = (float)v;
+        break;
+    case TG_F64:
+        ((double *)x)[i] = v;
+        break;
+    case TG_BF16:
+        ((uint16_t *)x)[i] = tg_f32_to_bf16((float)v);
+        break;
+    case TG_F16:
+        ((uint16_t *)x)[i] = tg_f32_to_f16((float)v);
+        break;
+    case TG_BOOL:
+        ((uint8_t *)x)[i] = v != 0.0;
+        break;
+    case TG_U8:
+        ((uint8_t *)x)[i] = (uint8_t)clamp(v, 0, UINT8_MAX);
+        break;
+    case TG_I8:
+        ((int8_t *)x)[i] = (int8_t)clamp(v, INT8_MIN, INT8_MAX);
+        break;
+    case TG_U16:
+        ((uint16_t *)x)[i] = (uint16_t)clamp(v, 0, UINT16_MAX);
+        break;
+    case TG_I16:
+        ((int16_t *)x)[i] = (int16_t)clamp(v, INT16_MIN, INT16_MAX);
+        break;
+    case TG_U32:
+        ((uint32_t *)x)[i] = (uint32_t)clamp(v, 0, UINT32_MAX);
+        break;
+    case TG_I32:
+        ((int32_t *)x)[i] = (int32_t)clamp(v, INT32_MIN, INT32_MAX);
+        break;
+    case TG_U64:
+        ((uint64_t *)x)[i] = v >= 0x1p64 ? UINT64_MAX : (uint64_t)clamp(v, 0, 0x1p64);
+        break;
+    case TG_I64:
+        ((int64_t *)x)[i] = v >= 0x1p63 ? INT64_MAX : (int64_t)clamp(v, -0x1p63, 0x1p63);
+        break;
+    default:
+        break;
+    }
+}
+
+tg_scalar tg_load(tg_dtype dtype, const void *x, int64_t i) {
+    if (!tg_dtype_is_complex(dtype)) {
+        return (tg_scalar){load_real(dtype, x, i), 0.0};
+    }
+    tg_dtype real = tg_dtype_real(dtype);
+    return (tg_scalar){load_real(real, x, 2 * i), load_real(real, x, 2 * i + 1)};
+}
+
+void tg_store(tg_dtype dtype, void *x, int64_t i, tg_scalar value) {
+    if (!tg_dtype_is_complex(dtype)) {
+        store_real(dtype, x, i, value.re);
+        return;
+    }
+    tg_dtype real = tg_dtype_real(dtype);
+    store_real(real, x, 2 * i, value.re);
+    store_real(real, x, 2 * i + 1, value.im);
+}

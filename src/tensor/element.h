@@ -1,0 +1,17 @@
+/* One element of any dtype on the host as a complex double: the slow, general way, for code where
+ * clarity counts and speed does not (ref backend, inspection, conversion between odd types). */
+#ifndef TG_TENSOR_ELEMENT_H
+#define TG_TENSOR_ELEMENT_H
+
+#include "tgrad/tensor.h"
+
+typedef struct tg_scalar {
+    double re, im; /* im is ignored by real dtypes */
+} tg_scalar;
+
+tg_scalar tg_load(tg_dtype dtype, const void *x, int64_t i);
+
+/* Rounds to nearest; integers saturate and take NaN as 0; real dtypes drop im. */
+void tg_store(tg_dtype dtype, void *x, int64_t i, tg_scalar value);
+
+#endif

@@ -1,0 +1,232 @@
+/* Shapes and tensors. */
+#include "tgrad/tensor.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "tensor/element.h"
+
+tg_shape tg_shape_of(int ndim, const int64_t *dims) {
+    tg_shape shape = {.ndim = ndim >= 0 && ndim <= TG_MAX_NDIM ? ndim : -1};
+    for (int d = 0; d < shape.ndim; d++) {
+        shape.dim[d] = dims[d];
+    }
+    return shape;
+}
+
+bool tg_shape_equal(const tg_shape *a, const tg_shape *b) {
+    if (a->ndim != b->ndim) {
+        return false;
+    }
+    for (int d = 0; d < a->ndim; d++) {
+        if (a->dim[d] != b->dim[d]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+int64_t tg_shape_numel(const tg_shape *shape) {
+    if (shape->ndim < 0 || shape->ndim > TG_MAX_NDIM) {
+        return -1;
+    }
+    int64_t numel = 1;
+    bool empty = false;
+    for (int d = 0; d < shape->ndim; d++) {
+        if (shape->dim[d] < 0) {
+            return -1;
+        }
+        if (shape->dim[d] == 0) {
+            empty = true;
+        } else if (__builtin_mul_overflow(numel, shape->dim[d], &numel)) {
+            return -1;
+        }
+    }
+    return empty ? 0 : numel;
+}
+
+const char *tg_shape_text(const tg_shape *shape, char *text, size_t capacity) {
+    if (capacity == 0) {
+        return text;
+    }
+    snprintf(text, capacity, "%s", shape->ndim == 0 ? "scalar" : "");
+    size_t used = 0;
+    for (int d = 0; d < shape->ndim && used < capacity; d++) {
+        int wrote = snprintf(text + used, capacity - used, "%s%lld", d ? "x" : "",
+                             (long long)shape->dim[d]);
+        used += wrote > 0 ? (size_t)wrote : 0;
+    }
+    return text;
+}
+
+/* Elements of a shape whose bytes fit in memory at all, or an error. */
+static tg_status checked_numel(tg_context *ctx, tg_dtype dtype, const tg_shape *shape,
+                               int64_t *numel) {
+    char text[128];
+    if (tg_dtype_size(dtype) == 0) {
+        return tg_fail(ctx, TG_E_DTYPE, "tensor: dtype number %d does not exist", (int)dtype);
+    }
+    *numel = tg_shape_numel(shape);
+    if (*numel < 0 || *numel > INT64_MAX / (int64_t)tg_dtype_size(dtype)) {
+        return tg_fail(ctx, TG_E_SHAPE, "tensor: shape %s of %s is invalid or too large",
+                       tg_shape_text(shape, text, sizeof text), tg_dtype_name(dtype));
+    }
+    return TG_OK;
+}
+
+tg_status tg_tensor_create(tg_context *ctx, tg_mem_category category, tg_dtype dtype,
+                           const tg_shape *shape, tg_tensor *out) {
+    *out = (tg_tensor){0};
+    int64_t numel = 0;
+    tg_status status = checked_numel(ctx, dtype, shape, &numel);
+    if (status != TG_OK) {
+        return status;
+    }
+    void *data = tg_mem_alloc(ctx, category, (size_t)numel, tg_dtype_size(dtype));
+    if (!data) {
+        return TG_E_MEMORY;
+    }
+    *out = (tg_tensor){.dtype = dtype, .shape = *shape, .data = data, .owner = ctx};
+    return TG_OK;
+}
+
+void tg_tensor_destroy(tg_tensor *tensor) {
+    if (!tensor) {
+        return;
+    }
+    if (tensor->owner) {
+        tg_mem_free(tensor->owner, tensor->data);
+    }
+    *tensor = (tg_tensor){0};
+}
+
+tg_status tg_tensor_wrap(tg_context *ctx, tg_dtype dtype, const tg_shape *shape, void *data,
+                         tg_tensor *out) {
+    *out = (tg_tensor){0};
+    int64_t numel = 0;
+    tg_status status = checked_numel(ctx, dtype, shape, &numel);
+    if (status != TG_OK) {
+        return status;
+    }
+    if (!data && numel > 0) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "tensor: %lld elements to wrap, but no memory given",
+                       (long long)numel);
+    }
+    *out = (tg_tensor){.dtype = dtype, .shape = *shape, .data = data};
+    return TG_OK;
+}
+
+tg_status tg_tensor_slice(tg_context *ctx, const tg_tensor *tensor, int64_t first, int64_t count,
+                          tg_tensor *out) {
+    *out = (tg_tensor){0};
+    if (tensor->shape.ndim < 1 || first < 0 || count < 0 || first > tensor->shape.dim[0] ||
+        count > tensor->shape.dim[0] - first) {
+        char text[128];
+        return tg_fail(ctx, TG_E_SHAPE, "tensor: slice of %lld from %lld does not fit in %s",
+                       (long long)count, (long long)first,
+                       tg_shape_text(&tensor->shape, text, sizeof text));
+    }
+    tg_shape row = tensor->shape;
+    row.dim[0] = 1;
+    size_t row_bytes = (size_t)tg_shape_numel(&row) * tg_dtype_size(tensor->dtype);
+    tg_tensor view = *tensor;
+    view.owner = NULL;
+    view.shape.dim[0] = count;
+    view.data = tensor->data ? (char *)tensor->data + (size_t)first * row_bytes : NULL;
+    *out = view;
+    return TG_OK;
+}
+
+tg_status tg_tensor_reshape(tg_context *ctx, const tg_tensor *tensor, const tg_shape *shape,
+                            tg_tensor *out) {
+    *out = (tg_tensor){0};
+    if (tg_shape_numel(shape) != tg_tensor_numel(tensor)) {
+        char from[128], to[128];
+        return tg_fail(ctx, TG_E_SHAPE, "tensor: %s does not have as many elements as %s",
+                       tg_shape_text(shape, to, sizeof to),
+                       tg_shape_text(&tensor->shape, from, sizeof from));
+    }
+    tg_tensor view = *tensor;
+    view.owner = NULL;
+    view.shape = *shape;
+    *out = view;
+    return TG_OK;
+}
+
+int64_t tg_tensor_numel(const tg_tensor *tensor) {
+    return tg_shape_numel(&tensor->shape);
+}
+
+size_t tg_tensor_bytes(const tg_tensor *tensor) {
+    return (size_t)tg_tensor_numel(tensor) * tg_dtype_size(tensor->dtype);
+}
+
+static tg_status require_host(tg_context *ctx, const tg_tensor *tensor) {
+    return tensor->place == TG_HOST ? TG_OK
+                                    : tg_fail(ctx, TG_E_ARGUMENT, "tensor: not in host memory");
+}
+
+tg_status tg_tensor_get_stats(tg_context *ctx, const tg_tensor *tensor, tg_tensor_stats *out) {
+    *out = (tg_tensor_stats){.min = NAN, .max = NAN, .mean = NAN};
+    tg_status status = require_host(ctx, tensor);
+    if (status != TG_OK) {
+        return status;
+    }
+    const bool is_complex = tg_dtype_is_complex(tensor->dtype);
+    const int64_t numel = tg_tensor_numel(tensor);
+    int64_t finite = 0;
+    double sum = 0.0;
+    for (int64_t i = 0; i < numel; i++) {
+        tg_scalar v = tg_load(tensor->dtype, tensor->data, i);
+        if (isnan(v.re) || isnan(v.im)) {
+            out->nan_count++;
+            continue;
+        }
+        if (isinf(v.re) || isinf(v.im)) {
+            out->inf_count++;
+            continue;
+        }
+        double value = is_complex ? hypot(v.re, v.im) : v.re;
+        out->min = finite == 0 || value < out->min ? value : out->min;
+        out->max = finite == 0 || value > out->max ? value : out->max;
+        sum += value;
+        finite++;
+    }
+    if (finite > 0) {
+        out->mean = sum / (double)finite;
+    }
+    return TG_OK;
+}
+
+tg_status tg_tensor_convert(tg_context *ctx, const tg_tensor *src, tg_tensor *dst) {
+    tg_status status = require_host(ctx, src);
+    status = status == TG_OK ? require_host(ctx, dst) : status;
+    if (status != TG_OK) {
+        return status;
+    }
+    const int64_t numel = tg_tensor_numel(src);
+    if (numel != tg_tensor_numel(dst)) {
+        return tg_fail(ctx, TG_E_SHAPE, "tensor: cannot convert %lld elements into %lld",
+                       (long long)numel, (long long)tg_tensor_numel(dst));
+    }
+    if (src->dtype == dst->dtype) {
+        if (numel > 0) {
+            memmove(dst->data, src->data, tg_tensor_bytes(src));
+        }
+        return TG_OK;
+    }
+    const bool drops_im = tg_dtype_is_complex(src->dtype) && !tg_dtype_is_complex(dst->dtype);
+    for (int64_t i = 0; i < numel; i++) {
+        tg_scalar v = tg_load(src->dtype, src->data, i);
+        if (drops_im && v.im != 0.0) {
+            return tg_fail(ctx, TG_E_DTYPE,
+                           "tensor: %s to %s would lose the imaginary part %g of element %lld",
+                           tg_dtype_name(src->dtype), tg_dtype_name(dst->dtype), v.im,
+                           (long long)i);
+        }
+        tg_store(dst->dtype, dst->data, i, v);
+    }
+    return TG_OK;
+}
