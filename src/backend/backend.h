@@ -4,8 +4,9 @@
  * that table and overrides what it does better, falling back to `be->ref` for the dtypes it does
  * not tune. Pointers live where the backend computes (host for ref and cpu). Arrays are contiguous
  * and row-major; outputs never alias inputs unless a slot says so. Unless a slot says otherwise it
- * takes the eight float dtypes (f32 .. cf16) and accumulates in f32 or better. No slot allocates,
- * except those that create plans. */
+ * takes the eight float dtypes (f32 .. cf16) and accumulates in f32 or better. What runs every step
+ * allocates nothing; plans do when they are created, and decompositions (eigh, qr) and selections
+ * may take scratch from the ledger for the time of the call. */
 #ifndef TG_BACKEND_BACKEND_H
 #define TG_BACKEND_BACKEND_H
 
@@ -140,7 +141,8 @@ struct tg_backend_ops {
      * eigenvalues real, descending. TG_E_NUMERIC if it does not converge or a is not finite. */
     tg_status (*eigh)(tg_backend *be, tg_dtype dtype, int64_t n, void *a, double *eigenvalues);
     /* Thin QR, dtype f64 or c128: a (m, n), m >= n, becomes Q; r (n, n) upper with real diagonal
-     * >= 0, may be NULL. Columns without rank left get some orthonormal completion. */
+     * >= 0, may be NULL. Columns without rank left get some orthonormal completion. TG_E_NUMERIC if
+     * a is not finite. */
     tg_status (*qr)(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, void *r);
 
     /* -- Fourier transforms -- */
@@ -158,8 +160,9 @@ struct tg_backend_ops {
                              tg_bitmap *bitmap);
     /* k entries uniformly without replacement. */
     tg_status (*select_random)(tg_backend *be, const tg_rng *rng, int64_t k, tg_bitmap *bitmap);
-    /* k entries without replacement with weights |x|: the k smallest exponential(i) / |x_i|, ties
-     * and zero weights by lowest index. */
+    /* k entries without replacement with weights |x|: the k smallest exponential(i) / |x_i|, where
+     * |x_i| = sqrt(|x_i|^2) in f64; ties and zero weights (last) by lowest index; NaN counts as Inf
+     * (first). */
     tg_status (*select_weighted)(tg_backend *be, tg_dtype dtype, const tg_rng *rng, const void *x,
                                  int64_t k, tg_bitmap *bitmap);
     /* Fills ranks and count from words. */

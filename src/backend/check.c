@@ -1,0 +1,90 @@
+/* Argument checks shared by the backends. */
+#include "backend/check.h"
+
+tg_status tg_check_float(tg_context *ctx, const char *slot, tg_dtype dtype) {
+    return tg_dtype_is_float(dtype)
+               ? TG_OK
+               : tg_fail(ctx, TG_E_DTYPE, "%s: a float dtype is needed, not %s", slot,
+                         tg_dtype_name(dtype));
+}
+
+tg_status tg_check_double(tg_context *ctx, const char *slot, tg_dtype dtype) {
+    return dtype == TG_F64 || dtype == TG_C128
+               ? TG_OK
+               : tg_fail(ctx, TG_E_DTYPE, "%s: f64 or c128 is needed, not %s", slot,
+                         tg_dtype_name(dtype));
+}
+
+static bool is_transposed(tg_op op) {
+    return op == TG_OP_T || op == TG_OP_H;
+}
+
+tg_status tg_check_gemm(tg_context *ctx, const tg_gemm *gemm) {
+    tg_status status = tg_check_float(ctx, "gemm", gemm->dtype);
+    if (status != TG_OK) {
+        return status;
+    }
+    if (gemm->m < 0 || gemm->n < 0 || gemm->k < 0 || gemm->batch < 0) {
+        return tg_fail(ctx, TG_E_SHAPE, "gemm: m %lld, n %lld, k %lld, batch %lld: one is negative",
+                       (long long)gemm->m, (long long)gemm->n, (long long)gemm->k,
+                       (long long)gemm->batch);
+    }
+    const struct {
+        const char *name;
+        int64_t ld, columns;
+    } rows[3] = {{"lda", gemm->lda, is_transposed(gemm->op_a) ? gemm->m : gemm->k},
+                 {"ldb", gemm->ldb, is_transposed(gemm->op_b) ? gemm->k : gemm->n},
+                 {"ldc", gemm->ldc, gemm->n}};
+    for (int i = 0; i < 3; i++) {
+        if (rows[i].ld < rows[i].columns) {
+            return tg_fail(ctx, TG_E_SHAPE, "gemm: %s is %lld, but a row has %lld elements",
+                           rows[i].name, (long long)rows[i].ld, (long long)rows[i].columns);
+        }
+    }
+    if (gemm->batch > 1 && gemm->stride_c == 0) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "gemm: stride_c is 0 for a batch of %lld",
+                       (long long)gemm->batch);
+    }
+    return TG_OK;
+}
+
+tg_status tg_check_fft(tg_context *ctx, const tg_fft_desc *desc) {
+    if (desc->dtype != TG_F32 && desc->dtype != TG_F64) {
+        return tg_fail(ctx, TG_E_DTYPE, "fft: f32 or f64 is needed, not %s",
+                       tg_dtype_name(desc->dtype));
+    }
+    if (desc->ndim < 1 || desc->ndim > 3) {
+        return tg_fail(ctx, TG_E_SHAPE, "fft: %d dimensions; 1, 2 or 3 are possible", desc->ndim);
+    }
+    tg_shape whole = {.ndim = desc->ndim + 1, .dim = {desc->howmany}};
+    for (int d = 0; d < desc->ndim; d++) {
+        const int64_t grid = desc->grid[d], kept = desc->kept[d], first = desc->first[d];
+        const bool halved = !desc->complex && d == desc->ndim - 1;
+        const int64_t most = halved ? grid / 2 + 1 : grid;
+        if (grid < 1 || kept < 1 || kept > most) {
+            return tg_fail(ctx, TG_E_SHAPE,
+                           "fft: dimension %d keeps %lld of %lld points; 1 .. %lld are possible", d,
+                           (long long)kept, (long long)grid, (long long)most);
+        }
+        if (halved ? first != 0 : first <= -grid || first >= grid) {
+            return tg_fail(ctx, TG_E_ARGUMENT,
+                           "fft: dimension %d of %lld points starts at frequency %lld%s", d,
+                           (long long)grid, (long long)first,
+                           halved ? "; the last one of real data starts at 0" : "");
+        }
+        whole.dim[d + 1] = grid;
+    }
+    if (tg_shape_numel(&whole) < 0) {
+        return tg_fail(ctx, TG_E_SHAPE,
+                       "fft: %lld transforms of this grid are negative or too many",
+                       (long long)desc->howmany);
+    }
+    return TG_OK;
+}
+
+tg_status tg_check_select(tg_context *ctx, const char *slot, int64_t k, const tg_bitmap *bitmap) {
+    return k >= 0 && k <= bitmap->n
+               ? TG_OK
+               : tg_fail(ctx, TG_E_ARGUMENT, "%s: %lld of %lld entries cannot be kept", slot,
+                         (long long)k, (long long)bitmap->n);
+}

@@ -1,0 +1,24 @@
+/* Argument checks that every backend makes the same way, so that a wrong call gives the same
+ * sentence everywhere. `slot` names the operation in the sentence. */
+#ifndef TG_BACKEND_CHECK_H
+#define TG_BACKEND_CHECK_H
+
+#include "backend/backend.h"
+
+/* One of the eight float dtypes. */
+TG_NODISCARD tg_status tg_check_float(tg_context *ctx, const char *slot, tg_dtype dtype);
+
+/* f64 or c128: the dtypes of decompositions. */
+TG_NODISCARD tg_status tg_check_double(tg_context *ctx, const char *slot, tg_dtype dtype);
+
+/* Sizes not negative, leading dimensions wide enough, no stride 0 for a C of several. */
+TG_NODISCARD tg_status tg_check_gemm(tg_context *ctx, const tg_gemm *gemm);
+
+/* Every field of the description in its range. */
+TG_NODISCARD tg_status tg_check_fft(tg_context *ctx, const tg_fft_desc *desc);
+
+/* 0 <= k <= bitmap->n. */
+TG_NODISCARD tg_status tg_check_select(tg_context *ctx, const char *slot, int64_t k,
+                                       const tg_bitmap *bitmap);
+
+#endif

@@ -1,0 +1,69 @@
+/* Matrix products and Gram matrices: three nested loops, the sums in double. */
+#include "backend/ref/ref.h"
+
+/* Element (row, column) of op(X), X row-major with leading dimension ld. */
+static tg_scalar op_load(tg_dtype dtype, tg_op op, const void *x, int64_t offset, int64_t ld,
+                         int64_t row, int64_t column) {
+    const bool swap = op == TG_OP_T || op == TG_OP_H;
+    const tg_scalar v = tg_load(dtype, x, offset + (swap ? column * ld + row : row * ld + column));
+    return op == TG_OP_H || op == TG_OP_CONJ ? ref_conj(v) : v;
+}
+
+static tg_status ref_gemm(tg_backend *be, const tg_gemm *g) {
+    tg_status status = tg_check_gemm(be->ctx, g);
+    if (status != TG_OK) {
+        return status;
+    }
+    const tg_scalar alpha = ref_factor(g->dtype, g->alpha);
+    const tg_scalar beta = ref_factor(g->dtype, g->beta);
+    const bool reads_c = beta.re != 0.0 || beta.im != 0.0;
+    for (int64_t b = 0; b < g->batch; b++) {
+        for (int64_t i = 0; i < g->m; i++) {
+            for (int64_t j = 0; j < g->n; j++) {
+                tg_scalar sum = {0};
+                for (int64_t p = 0; p < g->k; p++) {
+                    sum = ref_add(
+                        sum,
+                        ref_mul(op_load(g->dtype, g->op_a, g->a, b * g->stride_a, g->lda, i, p),
+                                op_load(g->dtype, g->op_b, g->b, b * g->stride_b, g->ldb, p, j)));
+                }
+                tg_scalar value = ref_mul(alpha, sum);
+                const int64_t at = b * g->stride_c + i * g->ldc + j;
+                if (reads_c) {
+                    value = ref_add(value, ref_mul(beta, tg_load(g->dtype, g->c, at)));
+                }
+                tg_store(g->dtype, g->c, at, value);
+            }
+        }
+    }
+    return TG_OK;
+}
+
+static tg_status ref_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
+                          const void *x, void *out) {
+    tg_status status = tg_check_float(be->ctx, "gram", dtype);
+    if (status != TG_OK) {
+        return status;
+    }
+    const tg_dtype wide = tg_dtype_is_complex(dtype) ? TG_C128 : TG_F64;
+    for (int64_t i = 0; i < dim; i++) {
+        for (int64_t j = 0; j <= i; j++) {
+            tg_scalar sum = {0};
+            for (int64_t l = 0; l < left; l++) {
+                for (int64_t r = 0; r < right; r++) {
+                    const tg_scalar xi = tg_load(dtype, x, (l * dim + i) * right + r);
+                    const tg_scalar xj = tg_load(dtype, x, (l * dim + j) * right + r);
+                    sum = ref_add(sum, ref_mul(xi, ref_conj(xj)));
+                }
+            }
+            tg_store(wide, out, j * dim + i, ref_conj(sum));
+            tg_store(wide, out, i * dim + j, sum);
+        }
+    }
+    return TG_OK;
+}
+
+void ref_fill_dense(tg_backend_ops *ops) {
+    ops->gemm = ref_gemm;
+    ops->gram = ref_gram;
+}

@@ -1,0 +1,112 @@
+/* Elementwise operations, reductions to the host and random numbers, one element at a time. */
+#include <math.h>
+
+#include "backend/ref/ref.h"
+
+static tg_status ref_fill(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar value, void *x) {
+    tg_status status = tg_check_float(be->ctx, "fill", dtype);
+    for (int64_t i = 0; status == TG_OK && i < n; i++) {
+        tg_store(dtype, x, i, value);
+    }
+    return status;
+}
+
+static tg_status ref_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, const void *src,
+                             tg_dtype dst_dtype, void *dst) {
+    tg_status status = TG_OK;
+    TG_TRY(tg_check_float(be->ctx, "convert", src_dtype));
+    TG_TRY(tg_check_float(be->ctx, "convert", dst_dtype));
+    for (int64_t i = 0; i < n; i++) {
+        tg_store(dst_dtype, dst, i, tg_load(src_dtype, src, i));
+    }
+fail:
+    return status;
+}
+
+static tg_status ref_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, const void *x,
+                          void *y) {
+    tg_status status = tg_check_float(be->ctx, "axpy", dtype);
+    const tg_scalar factor = ref_factor(dtype, alpha);
+    for (int64_t i = 0; status == TG_OK && i < n; i++) {
+        tg_store(dtype, y, i, ref_add(tg_load(dtype, y, i), ref_mul(factor, tg_load(dtype, x, i))));
+    }
+    return status;
+}
+
+static tg_status ref_scale(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, void *x) {
+    tg_status status = tg_check_float(be->ctx, "scale", dtype);
+    const tg_scalar factor = ref_factor(dtype, alpha);
+    for (int64_t i = 0; status == TG_OK && i < n; i++) {
+        tg_store(dtype, x, i, ref_mul(factor, tg_load(dtype, x, i)));
+    }
+    return status;
+}
+
+static tg_status ref_dot(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, const void *y,
+                         tg_scalar *out) {
+    tg_status status = tg_check_float(be->ctx, "dot", dtype);
+    *out = (tg_scalar){0};
+    for (int64_t i = 0; status == TG_OK && i < n; i++) {
+        *out = ref_add(*out, ref_mul(ref_conj(tg_load(dtype, x, i)), tg_load(dtype, y, i)));
+    }
+    return status;
+}
+
+static tg_status ref_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void *x,
+                           tg_norms *out) {
+    tg_status status = tg_check_float(be->ctx, "norms", dtype);
+    *out = (tg_norms){0};
+    for (int64_t i = 0; status == TG_OK && i < n; i++) {
+        const tg_scalar v = tg_load(dtype, x, i);
+        if (!isfinite(v.re) || !isfinite(v.im)) {
+            out->nonfinite++;
+            continue;
+        }
+        out->sum_squares += ref_abs2(v);
+        out->max_abs = fmax(out->max_abs, hypot(v.re, v.im));
+    }
+    return status;
+}
+
+/* Element i as the numbers of index i, or of 2i and 2i + 1 for a pair: mapped to
+ * offset + factor * number, in double. */
+typedef double (*number_fn)(const tg_rng *rng, uint64_t index);
+
+static tg_status fill_random(tg_backend *be, tg_dtype dtype, number_fn number, const tg_rng *rng,
+                             uint64_t first, double offset, double factor, int64_t n, void *x) {
+    tg_status status = tg_check_float(be->ctx, "random", dtype);
+    for (int64_t i = 0; status == TG_OK && i < n; i++) {
+        const uint64_t index = first + (uint64_t)i;
+        tg_scalar v = {0};
+        if (tg_dtype_is_complex(dtype)) {
+            v.re = offset + factor * number(rng, 2 * index);
+            v.im = offset + factor * number(rng, 2 * index + 1);
+        } else {
+            v.re = offset + factor * number(rng, index);
+        }
+        tg_store(dtype, x, i, v);
+    }
+    return status;
+}
+
+static tg_status ref_random_uniform(tg_backend *be, tg_dtype dtype, const tg_rng *rng,
+                                    uint64_t first, double low, double high, int64_t n, void *x) {
+    return fill_random(be, dtype, tg_rng_uniform, rng, first, low, high - low, n, x);
+}
+
+static tg_status ref_random_normal(tg_backend *be, tg_dtype dtype, const tg_rng *rng,
+                                   uint64_t first, double mean, double deviation, int64_t n,
+                                   void *x) {
+    return fill_random(be, dtype, tg_rng_normal, rng, first, mean, deviation, n, x);
+}
+
+void ref_fill_elementwise(tg_backend_ops *ops) {
+    ops->fill = ref_fill;
+    ops->convert = ref_convert;
+    ops->axpy = ref_axpy;
+    ops->scale = ref_scale;
+    ops->dot = ref_dot;
+    ops->norms = ref_norms;
+    ops->random_uniform = ref_random_uniform;
+    ops->random_normal = ref_random_normal;
+}

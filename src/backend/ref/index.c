@@ -1,0 +1,169 @@
+/* Index sets: choose k of n entries, and read, add to or clear the chosen ones.
+ *
+ * Selections sort all n entries by a key, ties by index; the order is total, so every correct
+ * backend chooses the same set. Keys are doubles >= 0 taken as bit patterns, which sort alike. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/ref/ref.h"
+
+typedef struct entry {
+    uint64_t key;
+    int64_t index;
+} entry;
+
+static int by_key_then_index(const void *x, const void *y) {
+    const entry *a = x, *b = y;
+    if (a->key != b->key) {
+        return a->key < b->key ? -1 : 1;
+    }
+    return a->index < b->index ? -1 : a->index > b->index;
+}
+
+/* Bits of v >= 0: NaN above Inf, whatever its sign and payload, and -0 as 0. */
+static uint64_t order_bits(double v) {
+    if (isnan(v)) {
+        return UINT64_MAX;
+    }
+    v += 0.0;
+    uint64_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
+
+static bool is_set(const tg_bitmap *bitmap, int64_t i) {
+    return bitmap->words[i / 64] >> (i % 64) & 1;
+}
+
+static void clear_words(tg_bitmap *bitmap) {
+    for (int64_t w = 0; w < tg_bitmap_words(bitmap->n); w++) {
+        bitmap->words[w] = 0;
+    }
+}
+
+static void set_bit(tg_bitmap *bitmap, int64_t i) {
+    bitmap->words[i / 64] |= (uint64_t)1 << (i % 64);
+}
+
+static tg_status ref_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
+    (void)be;
+    bitmap->count = 0;
+    for (int64_t i = 0; i < bitmap->n; i++) {
+        if (i % 512 == 0) {
+            bitmap->ranks[i / 512] = (uint32_t)bitmap->count;
+        }
+        bitmap->count += is_set(bitmap, i);
+    }
+    return TG_OK;
+}
+
+/* Sets the bits of the k entries that come first; sorts `entries` (bitmap->n). */
+static tg_status keep_first(tg_backend *be, entry *entries, int64_t k, tg_bitmap *bitmap) {
+    qsort(entries, (size_t)bitmap->n, sizeof *entries, by_key_then_index);
+    clear_words(bitmap);
+    for (int64_t i = 0; i < k; i++) {
+        set_bit(bitmap, entries[i].index);
+    }
+    return ref_bitmap_rank(be, bitmap);
+}
+
+static tg_status ref_select_topk(tg_backend *be, tg_dtype dtype, const void *x, int64_t k,
+                                 tg_bitmap *bitmap) {
+    tg_status status = TG_OK;
+    entry *entries = NULL; /* (n) */
+    TG_TRY(tg_check_float(be->ctx, "select_topk", dtype));
+    TG_TRY(tg_check_select(be->ctx, "select_topk", k, bitmap));
+    TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, entries, bitmap->n));
+    for (int64_t i = 0; i < bitmap->n; i++) {
+        /* Complemented: the largest modulus comes first. */
+        entries[i] = (entry){~order_bits(ref_abs2(tg_load(dtype, x, i))), i};
+    }
+    TG_TRY(keep_first(be, entries, k, bitmap));
+fail:
+    TG_FREE(be->ctx, entries);
+    return status;
+}
+
+static tg_status ref_select_random(tg_backend *be, const tg_rng *rng, int64_t k,
+                                   tg_bitmap *bitmap) {
+    tg_status status = tg_check_select(be->ctx, "select_random", k, bitmap);
+    if (status != TG_OK) {
+        return status;
+    }
+    clear_words(bitmap);
+    for (int64_t i = 0; i < k; i++) {
+        set_bit(bitmap, (int64_t)tg_rng_permute(rng, (uint64_t)bitmap->n, (uint64_t)i));
+    }
+    return ref_bitmap_rank(be, bitmap);
+}
+
+/* exponential(index) / |v|: Inf (last) for weight 0, 0 (first) for Inf and NaN. */
+static double waiting_time(const tg_rng *rng, int64_t index, tg_scalar v) {
+    const double weight = sqrt(ref_abs2(v));
+    if (weight == 0.0) {
+        return INFINITY;
+    }
+    return isfinite(weight) ? tg_rng_exponential(rng, (uint64_t)index) / weight : 0.0;
+}
+
+static tg_status ref_select_weighted(tg_backend *be, tg_dtype dtype, const tg_rng *rng,
+                                     const void *x, int64_t k, tg_bitmap *bitmap) {
+    tg_status status = TG_OK;
+    entry *entries = NULL; /* (n) */
+    TG_TRY(tg_check_float(be->ctx, "select_weighted", dtype));
+    TG_TRY(tg_check_select(be->ctx, "select_weighted", k, bitmap));
+    TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, entries, bitmap->n));
+    for (int64_t i = 0; i < bitmap->n; i++) {
+        entries[i] = (entry){order_bits(waiting_time(rng, i, tg_load(dtype, x, i))), i};
+    }
+    TG_TRY(keep_first(be, entries, k, bitmap));
+fail:
+    TG_FREE(be->ctx, entries);
+    return status;
+}
+
+static tg_status ref_bitmap_gather(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
+                                   const void *x, void *values) {
+    tg_status status = tg_check_float(be->ctx, "bitmap_gather", dtype);
+    int64_t position = 0;
+    for (int64_t i = 0; status == TG_OK && i < bitmap->n; i++) {
+        if (is_set(bitmap, i)) {
+            tg_store(dtype, values, position++, tg_load(dtype, x, i));
+        }
+    }
+    return status;
+}
+
+static tg_status ref_bitmap_scatter(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
+                                    tg_scalar alpha, const void *values, void *x) {
+    tg_status status = tg_check_float(be->ctx, "bitmap_scatter", dtype);
+    const tg_scalar factor = ref_factor(dtype, alpha);
+    int64_t position = 0;
+    for (int64_t i = 0; status == TG_OK && i < bitmap->n; i++) {
+        if (is_set(bitmap, i)) {
+            const tg_scalar v = ref_mul(factor, tg_load(dtype, values, position++));
+            tg_store(dtype, x, i, ref_add(tg_load(dtype, x, i), v));
+        }
+    }
+    return status;
+}
+
+static tg_status ref_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
+                                  const void *x, void *out) {
+    tg_status status = tg_check_float(be->ctx, "bitmap_clear", dtype);
+    for (int64_t i = 0; status == TG_OK && i < bitmap->n; i++) {
+        tg_store(dtype, out, i, is_set(bitmap, i) ? (tg_scalar){0} : tg_load(dtype, x, i));
+    }
+    return status;
+}
+
+void ref_fill_index(tg_backend_ops *ops) {
+    ops->select_topk = ref_select_topk;
+    ops->select_random = ref_select_random;
+    ops->select_weighted = ref_select_weighted;
+    ops->bitmap_rank = ref_bitmap_rank;
+    ops->bitmap_gather = ref_bitmap_gather;
+    ops->bitmap_scatter = ref_bitmap_scatter;
+    ops->bitmap_clear = ref_bitmap_clear;
+}

@@ -1,0 +1,36 @@
+/* Inside of the ref backend: complex double arithmetic and the families of slots. */
+#ifndef TG_BACKEND_REF_REF_H
+#define TG_BACKEND_REF_REF_H
+
+#include "backend/backend.h"
+#include "backend/check.h"
+
+/* Each family puts its slots into the table. */
+void ref_fill_elementwise(tg_backend_ops *ops);
+void ref_fill_dense(tg_backend_ops *ops);
+void ref_fill_decompose(tg_backend_ops *ops);
+void ref_fill_fft(tg_backend_ops *ops);
+void ref_fill_index(tg_backend_ops *ops);
+
+static inline tg_scalar ref_add(tg_scalar a, tg_scalar b) {
+    return (tg_scalar){a.re + b.re, a.im + b.im};
+}
+
+static inline tg_scalar ref_mul(tg_scalar a, tg_scalar b) {
+    return (tg_scalar){a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+}
+
+static inline tg_scalar ref_conj(tg_scalar a) {
+    return (tg_scalar){a.re, -a.im};
+}
+
+static inline double ref_abs2(tg_scalar a) {
+    return a.re * a.re + a.im * a.im;
+}
+
+/* A caller's factor, its im dropped where the dtype has none. */
+static inline tg_scalar ref_factor(tg_dtype dtype, tg_scalar a) {
+    return (tg_scalar){a.re, tg_dtype_is_complex(dtype) ? a.im : 0.0};
+}
+
+#endif
