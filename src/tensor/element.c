@@ -8,13 +8,13 @@
 static double load_real(tg_dtype dtype, const void *x, int64_t i) {
     switch (dtype) {
     case TG_F32:
-        return ((const float *)x)[i];
+        return (double)((const float *)x)[i];
     case TG_F64:
         return ((const double *)x)[i];
     case TG_BF16:
-        return tg_bf16_to_f32(((const uint16_t *)x)[i]);
+        return (double)tg_bf16_to_f32(((const uint16_t *)x)[i]);
     case TG_F16:
-        return tg_f16_to_f32(((const uint16_t *)x)[i]);
+        return (double)tg_f16_to_f32(((const uint16_t *)x)[i]);
     case TG_BOOL:
     case TG_U8:
         return ((const uint8_t *)x)[i];
@@ -33,7 +33,7 @@ static double load_real(tg_dtype dtype, const void *x, int64_t i) {
     case TG_I64:
         return (double)((const int64_t *)x)[i];
     default:
-        return NAN;
+        return (double)NAN;
     }
 }
 

@@ -169,7 +169,8 @@ static tg_status require_host(tg_context *ctx, const tg_tensor *tensor) {
 }
 
 tg_status tg_tensor_get_stats(tg_context *ctx, const tg_tensor *tensor, tg_tensor_stats *out) {
-    *out = (tg_tensor_stats){.min = NAN, .max = NAN, .mean = NAN};
+    const double none = (double)NAN;
+    *out = (tg_tensor_stats){.min = none, .max = none, .mean = none};
     tg_status status = require_host(ctx, tensor);
     if (status != TG_OK) {
         return status;

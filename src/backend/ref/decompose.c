@@ -17,7 +17,7 @@ static double power_of_two_bound(const tg_scalar *x, int64_t n, int64_t stride) 
     for (int64_t i = 0; i < n; i++) {
         const tg_scalar v = x[i * stride];
         if (!isfinite(v.re) || !isfinite(v.im)) {
-            return INFINITY;
+            return HUGE_VAL;
         }
         most = fmax(most, fmax(fabs(v.re), fabs(v.im)));
     }
@@ -198,7 +198,7 @@ static double orthogonalize(tg_scalar *q, int64_t m, int64_t n, int64_t j, doubl
  * those has norm^2 1 - distance^2, and the j <= m - 1 norms^2 of the m rows add up to j. */
 static void completion(tg_scalar *q, int64_t m, int64_t n, int64_t j) {
     int64_t best = 0;
-    double least = INFINITY;
+    double least = HUGE_VAL;
     for (int64_t i = 0; i < m; i++) {
         double inside = 0.0;
         for (int64_t c = 0; c < j; c++) {

@@ -102,7 +102,7 @@ static tg_status ref_select_random(tg_backend *be, const tg_rng *rng, int64_t k,
 static double waiting_time(const tg_rng *rng, int64_t index, tg_scalar v) {
     const double weight = sqrt(ref_abs2(v));
     if (weight == 0.0) {
-        return INFINITY;
+        return HUGE_VAL;
     }
     return isfinite(weight) ? tg_rng_exponential(rng, (uint64_t)index) / weight : 0.0;
 }
