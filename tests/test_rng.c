@@ -1,0 +1,145 @@
+/* Random numbers: Philox against its published known answers, distributions by their moments and by
+ * exact identities, permutations as bijections. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "base/rng_math.h"
+
+/* The three vectors that the authors of Philox publish for 4x32-10. */
+static void test_known_answers(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t counter[4], key[2], expected[4];
+    } rows[] = {
+        {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+        {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+         {0xffffffff, 0xffffffff},
+         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        uint32_t out[4];
+        tg_philox4x32(rows[i].counter, rows[i].key, out);
+        assert_memory_equal(out, rows[i].expected, sizeof out);
+    }
+}
+
+static void test_streams_differ(void **state) {
+    (void)state;
+    const tg_rng base = {.seed = 1, .purpose = TG_RNG_TEST, .step = 0};
+    tg_rng other[3] = {base, base, base};
+    other[0].seed = 2;
+    other[1].purpose = TG_RNG_INIT;
+    other[2].step = 1;
+    uint32_t a[4], b[4];
+    tg_rng_bits(&base, 5, a);
+    for (int i = 0; i < 3; i++) {
+        tg_rng_bits(&other[i], 5, b);
+        assert_memory_not_equal(a, b, sizeof a);
+    }
+    tg_rng_bits(&base, 5, b);
+    assert_memory_equal(a, b, sizeof a);
+    tg_rng_bits(&base, 5 + (1ull << 32), b); /* the high half of the index counts */
+    assert_memory_not_equal(a, b, sizeof a);
+}
+
+/* Our log and circle against the C library's: they may differ in the last bits only. */
+static void test_exact_functions(void **state) {
+    (void)state;
+    for (int i = 1; i < 100000; i++) {
+        double u = i / 100000.0;
+        double expected = log(u);
+        assert_true(fabs(tg_exact_log(u) - expected) <= 4e-16 * fabs(expected) + 1e-16);
+        double c, s;
+        tg_exact_circle(u, &c, &s);
+        assert_true(fabs(c - cos(6.283185307179586477 * u)) <= 2e-15);
+        assert_true(fabs(s - sin(6.283185307179586477 * u)) <= 2e-15);
+    }
+    assert_true(tg_exact_log(1.0) == 0.0);
+    assert_true(fabs(tg_exact_log(0x1p-53) + 53 * 0.69314718055994530942) <= 1e-14);
+}
+
+static void test_moments(void **state) {
+    (void)state;
+    const tg_rng rng = {.seed = 42, .purpose = TG_RNG_TEST, .step = 7};
+    enum { N = 200000 };
+    double u1 = 0, u2 = 0, n1 = 0, n2 = 0, n4 = 0, e1 = 0;
+    for (int i = 0; i < N; i++) {
+        double u = tg_rng_uniform(&rng, (uint64_t)i);
+        double z = tg_rng_normal(&rng, (uint64_t)i);
+        assert_true(u >= 0.0 && u < 1.0);
+        assert_true(isfinite(z));
+        u1 += u;
+        u2 += u * u;
+        n1 += z;
+        n2 += z * z;
+        n4 += z * z * z * z;
+        e1 += tg_rng_exponential(&rng, (uint64_t)i);
+    }
+    /* Five standard errors of each mean. */
+    assert_true(fabs(u1 / N - 0.5) <= 5 * sqrt(1.0 / 12 / N));
+    assert_true(fabs(u2 / N - 1.0 / 3) <= 5 * sqrt(4.0 / 45 / N));
+    assert_true(fabs(n1 / N) <= 5 * sqrt(1.0 / N));
+    assert_true(fabs(n2 / N - 1.0) <= 5 * sqrt(2.0 / N));
+    assert_true(fabs(n4 / N - 3.0) <= 5 * sqrt(96.0 / N));
+    assert_true(fabs(e1 / N - 1.0) <= 5 * sqrt(1.0 / N));
+}
+
+static void test_permutation_is_bijection(void **state) {
+    (void)state;
+    static const uint64_t sizes[] = {1, 2, 3, 4, 5, 7, 16, 17, 33, 1000, 4097};
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        uint64_t n = sizes[s];
+        unsigned char *seen = calloc(n, 1);
+        assert_non_null(seen);
+        const tg_rng rng = {.seed = 3, .purpose = TG_RNG_SHUFFLE, .step = (uint32_t)s};
+        for (uint64_t i = 0; i < n; i++) {
+            uint64_t image = tg_rng_permute(&rng, n, i);
+            assert_true(image < n);
+            assert_false(seen[image]);
+            seen[image] = 1;
+        }
+        free(seen);
+    }
+}
+
+/* Chi-square of where element 0 lands, over many steps, for n = 13: 12 degrees of freedom, the
+ * 99.99th percentile is 39.1. */
+static void test_permutation_is_uniform(void **state) {
+    (void)state;
+    enum { N = 13, TRIALS = 26000 };
+    for (uint64_t start = 0; start < N; start += 6) {
+        int count[N] = {0};
+        for (uint32_t step = 0; step < TRIALS; step++) {
+            const tg_rng rng = {.seed = 9, .purpose = TG_RNG_SHUFFLE, .step = step};
+            count[tg_rng_permute(&rng, N, start)]++;
+        }
+        double chi2 = 0, expected = (double)TRIALS / N;
+        for (int i = 0; i < N; i++) {
+            chi2 += (count[i] - expected) * (count[i] - expected) / expected;
+        }
+        assert_true(chi2 <= 39.1);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_known_answers),
+        cmocka_unit_test(test_streams_differ),
+        cmocka_unit_test(test_exact_functions),
+        cmocka_unit_test(test_moments),
+        cmocka_unit_test(test_permutation_is_bijection),
+        cmocka_unit_test(test_permutation_is_uniform),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
