@@ -94,6 +94,81 @@ static inline int64_t tg_bitmap_ranks(int64_t n) {
     return (n + 511) / 512;
 }
 
+/* ---- Compressed gradients ---- */
+
+/* A gradient as it is handed over: dense, or factored as rank-B sums per frequency,
+ * G[i,o,k] = sum_b conj(x[b,i,k]) dy[b,o,k], never formed whole. Exactly one form is set. */
+typedef struct tg_grad_source {
+    const void *dense; /* (dim0, dim1, ..) */
+    const void *x;     /* (batch, dim0, K), K = product of the other dims */
+    const void *dy;    /* (batch, dim1, K) */
+    int64_t batch;
+} tg_grad_source;
+
+/* Multilinear map between a tensor (dim..) and a core (rank..): one factor (dim, rank) with
+ * orthonormal columns per mode, row-major; NULL = identity (rank == dim). */
+typedef struct tg_multimode {
+    tg_dtype dtype;
+    int ndim; /* 1 .. TG_MAX_NDIM */
+    int64_t dim[TG_MAX_NDIM];
+    int64_t rank[TG_MAX_NDIM];
+    const void *factor[TG_MAX_NDIM];
+} tg_multimode;
+
+/* One pass over a gradient: gathers the entries of an index set and projects onto a core.
+ * values = beta values + scale G[kept];  core = beta core + scale (G' x_n U_n^H), G' = G with the
+ * kept entries 0 if `masked`, else G. beta = 0 never reads the outputs. */
+typedef struct tg_compress {
+    tg_multimode modes; /* dtype, ndim and dim describe G also when core is NULL */
+    tg_grad_source source;
+    const tg_bitmap *bitmap; /* NULL: no index set */
+    bool masked;
+    double scale, beta;
+    void *values; /* (bitmap->count), NULL: none */
+    void *core;   /* (rank..), NULL: none */
+    void *workspace;
+} tg_compress;
+
+/* The way back: out = beta out + alpha (core x_n U_n + lambda scatter(values)), one pass over out.
+ * core or values may be NULL. beta = 0 never reads out. */
+typedef struct tg_expand {
+    tg_multimode modes;
+    const tg_bitmap *bitmap;
+    const void *values;
+    double lambda;
+    const void *core;
+    double alpha, beta;
+    void *out; /* (dim..) */
+    void *workspace;
+} tg_expand;
+
+/* The way back read off at an index set only: values += alpha (core x_n U_n)[kept]. */
+typedef struct tg_sample {
+    tg_multimode modes;
+    const tg_bitmap *bitmap;
+    const void *core;
+    double alpha;
+    void *values;
+    void *workspace;
+} tg_sample;
+
+/* Adam's moments and direction on one array: g = scale grad; m = b1 m + (1 - b1) g;
+ * v = b2 v + (1 - b2) |g|^2; u = m / (sqrt(v) + eps). Then, if given, direction = u and
+ * weight = beta weight + alpha u. */
+typedef struct tg_adam {
+    tg_dtype dtype; /* of grad, m, direction, weight */
+    int64_t n;
+    bool split; /* complex: Re and Im as two reals (v has 2n) instead of by modulus (v has n) */
+    const void *grad; /* (n) */
+    double scale;
+    void *m; /* (n) */
+    void *v; /* (n) reals of the dtype's real type */
+    double beta1, beta2, eps;
+    void *direction; /* (n), may be grad's memory; NULL: none */
+    void *weight;    /* (n), NULL: none */
+    double alpha, beta;
+} tg_adam;
+
 typedef struct tg_norms {
     double sum_squares; /* of the finite elements */
     double max_abs;     /* likewise */
@@ -134,9 +209,13 @@ struct tg_backend_ops {
     /* -- dense algebra -- */
     tg_status (*gemm)(tg_backend *be, const tg_gemm *gemm);
     /* Gram matrix of one mode: x is (left, dim, right); out is (dim, dim) in f64 or c128,
-     * out[i][j] = sum over left, right of x[l,i,r] conj(x[l,j,r]), accumulated in f64. */
+     * out[i][j] = sum over left, right of x[l,i,r] conj(x[l,j,r]), accumulated in f64. Entries of
+     * `mask` (over left * dim * right; NULL: none) count as 0. */
     tg_status (*gram)(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
-                      const void *x, void *out);
+                      const void *x, const tg_bitmap *mask, void *out);
+    /* out[i] = sum over left, right of |x[l,i,r]|^2 in f64, on the host. */
+    tg_status (*slice_norms)(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim,
+                             int64_t right, const void *x, double *out);
     /* Hermitian eigenproblem, dtype f64 or c128: a (n, n) in, eigenvectors in its columns out,
      * eigenvalues real, descending. TG_E_NUMERIC if it does not converge or a is not finite. */
     tg_status (*eigh)(tg_backend *be, tg_dtype dtype, int64_t n, void *a, double *eigenvalues);
@@ -175,6 +254,18 @@ struct tg_backend_ops {
     tg_status (*bitmap_clear)(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
                               const void *x,
                               void *out); /* out = x with the kept entries 0; out may be x */
+
+    /* -- compressed gradients, dtypes f32, f64, c64, c128 -- */
+    /* Bytes of workspace that the three calls below need for these modes (factors ignored except
+     * for being NULL or not); factored: sources may be factored. */
+    size_t (*compress_workspace)(tg_backend *be, const tg_multimode *modes, bool factored);
+    tg_status (*compress)(tg_backend *be, const tg_compress *op);
+    tg_status (*expand)(tg_backend *be, const tg_expand *op);
+    tg_status (*sample)(tg_backend *be, const tg_sample *op);
+    /* out (dim..) = the dense gradient of a factored source times scale. */
+    tg_status (*grad_dense)(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
+                            double scale, void *out);
+    tg_status (*adam)(tg_backend *be, const tg_adam *op);
 
     /* -- random numbers: element i depends only on (rng, first + i); complex: re and im are
      * elements 2i and 2i + 1 -- */
