@@ -39,8 +39,14 @@ static tg_status ref_gemm(tg_backend *be, const tg_gemm *g) {
     return TG_OK;
 }
 
+/* Element i, or 0 where the mask has it. */
+static tg_scalar masked_load(tg_dtype dtype, const void *x, const tg_bitmap *mask, int64_t i) {
+    const bool hidden = mask && (mask->words[i / 64] >> (i % 64) & 1);
+    return hidden ? (tg_scalar){0} : tg_load(dtype, x, i);
+}
+
 static tg_status ref_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
-                          const void *x, void *out) {
+                          const void *x, const tg_bitmap *mask, void *out) {
     tg_status status = tg_check_float(be->ctx, "gram", dtype);
     if (status != TG_OK) {
         return status;
@@ -51,8 +57,8 @@ static tg_status ref_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t 
             tg_scalar sum = {0};
             for (int64_t l = 0; l < left; l++) {
                 for (int64_t r = 0; r < right; r++) {
-                    const tg_scalar xi = tg_load(dtype, x, (l * dim + i) * right + r);
-                    const tg_scalar xj = tg_load(dtype, x, (l * dim + j) * right + r);
+                    const tg_scalar xi = masked_load(dtype, x, mask, (l * dim + i) * right + r);
+                    const tg_scalar xj = masked_load(dtype, x, mask, (l * dim + j) * right + r);
                     sum = ref_add(sum, ref_mul(xi, ref_conj(xj)));
                 }
             }
@@ -63,7 +69,25 @@ static tg_status ref_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t 
     return TG_OK;
 }
 
+static tg_status ref_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim,
+                                 int64_t right, const void *x, double *out) {
+    tg_status status = tg_check_float(be->ctx, "slice_norms", dtype);
+    if (status != TG_OK) {
+        return status;
+    }
+    for (int64_t i = 0; i < dim; i++) {
+        out[i] = 0.0;
+        for (int64_t l = 0; l < left; l++) {
+            for (int64_t r = 0; r < right; r++) {
+                out[i] += ref_abs2(tg_load(dtype, x, (l * dim + i) * right + r));
+            }
+        }
+    }
+    return TG_OK;
+}
+
 void ref_fill_dense(tg_backend_ops *ops) {
     ops->gemm = ref_gemm;
     ops->gram = ref_gram;
+    ops->slice_norms = ref_slice_norms;
 }

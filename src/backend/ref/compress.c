@@ -1,0 +1,227 @@
+/* Compressed gradients: gather, multilinear projection, the way back and Adam, one mode and one
+ * element at a time.
+ *
+ * The workspace holds two arrays of complex doubles as large as the largest intermediate tensor; a
+ * mode product reads one and writes the other. */
+#include <math.h>
+
+#include "backend/ref/ref.h"
+
+/* Elements of the largest tensor on the way from (dim..) to (rank..), in whatever order of modes.
+ */
+static int64_t largest(const tg_multimode *modes) {
+    int64_t numel = 1;
+    for (int d = 0; d < modes->ndim; d++) {
+        numel *= modes->dim[d] > modes->rank[d] ? modes->dim[d] : modes->rank[d];
+    }
+    return numel;
+}
+
+static size_t ref_compress_workspace(tg_backend *be, const tg_multimode *modes, bool factored) {
+    (void)be;
+    (void)factored;
+    return 2 * (size_t)largest(modes) * sizeof(tg_scalar);
+}
+
+static int64_t product(const int64_t *size, int begin, int end) {
+    int64_t numel = 1;
+    for (int d = begin; d < end; d++) {
+        numel *= size[d];
+    }
+    return numel;
+}
+
+/* Element i of the gradient, dense or as its sum over the batch. */
+static tg_scalar source_load(const tg_multimode *modes, const tg_grad_source *source, int64_t i) {
+    if (source->dense) {
+        return tg_load(modes->dtype, source->dense, i);
+    }
+    const int64_t frequencies = product(modes->dim, 2, modes->ndim);
+    const int64_t k = i % frequencies;
+    const int64_t o = i / frequencies % modes->dim[1];
+    const int64_t c = i / frequencies / modes->dim[1];
+    tg_scalar sum = {0};
+    for (int64_t b = 0; b < source->batch; b++) {
+        const tg_scalar x =
+            tg_load(modes->dtype, source->x, (b * modes->dim[0] + c) * frequencies + k);
+        const tg_scalar dy =
+            tg_load(modes->dtype, source->dy, (b * modes->dim[1] + o) * frequencies + k);
+        sum = ref_add(sum, ref_mul(ref_conj(x), dy));
+    }
+    return sum;
+}
+
+static bool is_kept(const tg_bitmap *bitmap, int64_t i) {
+    return bitmap && (bitmap->words[i / 64] >> (i % 64) & 1);
+}
+
+/* Contracts every mode of `tensor` (size[d] entries each, updated) with U^H (forward) or U, ends in
+ * one of the two buffers and returns which. */
+static tg_scalar *all_modes(const tg_multimode *modes, bool forward, tg_scalar *tensor,
+                            tg_scalar *other) {
+    int64_t size[TG_MAX_NDIM];
+    for (int d = 0; d < modes->ndim; d++) {
+        size[d] = forward ? modes->dim[d] : modes->rank[d];
+    }
+    for (int d = 0; d < modes->ndim; d++) {
+        if (!modes->factor[d]) {
+            continue;
+        }
+        const int64_t left = product(size, 0, d), right = product(size, d + 1, modes->ndim);
+        const int64_t from = size[d], to = forward ? modes->rank[d] : modes->dim[d];
+        for (int64_t l = 0; l < left; l++) {
+            for (int64_t j = 0; j < to; j++) {
+                for (int64_t r = 0; r < right; r++) {
+                    tg_scalar sum = {0};
+                    for (int64_t i = 0; i < from; i++) {
+                        const int64_t at =
+                            forward ? i * modes->rank[d] + j : j * modes->rank[d] + i;
+                        tg_scalar u = tg_load(modes->dtype, modes->factor[d], at);
+                        u = forward ? ref_conj(u) : u;
+                        sum = ref_add(sum, ref_mul(u, tensor[(l * from + i) * right + r]));
+                    }
+                    other[(l * to + j) * right + r] = sum;
+                }
+            }
+        }
+        size[d] = to;
+        tg_scalar *swap = tensor;
+        tensor = other;
+        other = swap;
+    }
+    return tensor;
+}
+
+/* array[i] = beta array[i] + scale value, beta = 0 without reading. */
+static void blend(tg_dtype dtype, void *array, int64_t i, double beta, double scale,
+                  tg_scalar value) {
+    tg_scalar sum = {scale * value.re, scale * value.im};
+    if (beta != 0.0) {
+        const tg_scalar old = tg_load(dtype, array, i);
+        sum = ref_add(sum, (tg_scalar){beta * old.re, beta * old.im});
+    }
+    tg_store(dtype, array, i, sum);
+}
+
+static tg_status ref_compress(tg_backend *be, const tg_compress *op) {
+    (void)be;
+    const tg_multimode *modes = &op->modes;
+    const int64_t numel = product(modes->dim, 0, modes->ndim);
+    tg_scalar *tensor = op->workspace;
+    int64_t position = 0;
+    for (int64_t i = 0; i < numel; i++) {
+        tg_scalar g = source_load(modes, &op->source, i);
+        if (is_kept(op->bitmap, i)) {
+            if (op->values) {
+                blend(modes->dtype, op->values, position++, op->beta, op->scale, g);
+            }
+            g = op->masked ? (tg_scalar){0} : g;
+        }
+        if (op->core) {
+            tensor[i] = g;
+        }
+    }
+    if (op->core) {
+        const tg_scalar *core = all_modes(modes, true, tensor, tensor + largest(modes));
+        const int64_t count = product(modes->rank, 0, modes->ndim);
+        for (int64_t i = 0; i < count; i++) {
+            blend(modes->dtype, op->core, i, op->beta, op->scale, core[i]);
+        }
+    }
+    return TG_OK;
+}
+
+/* The core mapped back to the full tensor, in one of the two buffers of the workspace. */
+static tg_scalar *expand_core(const tg_multimode *modes, const void *core, void *workspace) {
+    tg_scalar *tensor = workspace;
+    const int64_t count = product(modes->rank, 0, modes->ndim);
+    for (int64_t i = 0; i < count; i++) {
+        tensor[i] = tg_load(modes->dtype, core, i);
+    }
+    return all_modes(modes, false, tensor, tensor + largest(modes));
+}
+
+static tg_status ref_expand(tg_backend *be, const tg_expand *op) {
+    (void)be;
+    const tg_multimode *modes = &op->modes;
+    const tg_scalar *full = op->core ? expand_core(modes, op->core, op->workspace) : NULL;
+    const int64_t numel = product(modes->dim, 0, modes->ndim);
+    int64_t position = 0;
+    for (int64_t i = 0; i < numel; i++) {
+        tg_scalar sum = full ? full[i] : (tg_scalar){0};
+        if (op->values && is_kept(op->bitmap, i)) {
+            const tg_scalar v = tg_load(modes->dtype, op->values, position++);
+            sum = ref_add(sum, (tg_scalar){op->lambda * v.re, op->lambda * v.im});
+        }
+        blend(modes->dtype, op->out, i, op->beta, op->alpha, sum);
+    }
+    return TG_OK;
+}
+
+static tg_status ref_sample(tg_backend *be, const tg_sample *op) {
+    (void)be;
+    const tg_scalar *full = expand_core(&op->modes, op->core, op->workspace);
+    const int64_t numel = product(op->modes.dim, 0, op->modes.ndim);
+    int64_t position = 0;
+    for (int64_t i = 0; i < numel; i++) {
+        if (is_kept(op->bitmap, i)) {
+            blend(op->modes.dtype, op->values, position++, 1.0, op->alpha, full[i]);
+        }
+    }
+    return TG_OK;
+}
+
+static tg_status ref_grad_dense(tg_backend *be, const tg_multimode *modes,
+                                const tg_grad_source *source, double scale, void *out) {
+    (void)be;
+    const int64_t numel = product(modes->dim, 0, modes->ndim);
+    for (int64_t i = 0; i < numel; i++) {
+        blend(modes->dtype, out, i, 0.0, scale, source_load(modes, source, i));
+    }
+    return TG_OK;
+}
+
+/* One real moment: v and the part of the direction that belongs to it. */
+static double second_moment(const tg_adam *op, tg_dtype real, int64_t at, double square) {
+    const double v = op->beta2 * tg_load(real, op->v, at).re + (1.0 - op->beta2) * square;
+    tg_store(real, op->v, at, (tg_scalar){v, 0.0});
+    return 1.0 / (sqrt(v) + op->eps);
+}
+
+static tg_status ref_adam(tg_backend *be, const tg_adam *op) {
+    (void)be;
+    const tg_dtype real = tg_dtype_real(op->dtype);
+    const bool split = op->split && tg_dtype_is_complex(op->dtype);
+    for (int64_t i = 0; i < op->n; i++) {
+        tg_scalar g = tg_load(op->dtype, op->grad, i);
+        g = (tg_scalar){op->scale * g.re, op->scale * g.im};
+        tg_scalar m = tg_load(op->dtype, op->m, i);
+        m.re = op->beta1 * m.re + (1.0 - op->beta1) * g.re;
+        m.im = op->beta1 * m.im + (1.0 - op->beta1) * g.im;
+        tg_store(op->dtype, op->m, i, m);
+        tg_scalar u;
+        if (split) {
+            u.re = m.re * second_moment(op, real, 2 * i, g.re * g.re);
+            u.im = m.im * second_moment(op, real, 2 * i + 1, g.im * g.im);
+        } else {
+            const double inverse = second_moment(op, real, i, ref_abs2(g));
+            u = (tg_scalar){m.re * inverse, m.im * inverse};
+        }
+        if (op->direction) {
+            tg_store(op->dtype, op->direction, i, u);
+        }
+        if (op->weight) {
+            blend(op->dtype, op->weight, i, op->beta, op->alpha, u);
+        }
+    }
+    return TG_OK;
+}
+
+void ref_fill_compress(tg_backend_ops *ops) {
+    ops->compress_workspace = ref_compress_workspace;
+    ops->compress = ref_compress;
+    ops->expand = ref_expand;
+    ops->sample = ref_sample;
+    ops->grad_dense = ref_grad_dense;
+    ops->adam = ref_adam;
+}
