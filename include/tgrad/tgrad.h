@@ -4,6 +4,7 @@
 
 #include "tgrad/backend.h"
 #include "tgrad/context.h"
+#include "tgrad/gradient.h"
 #include "tgrad/io.h"
 #include "tgrad/status.h"
 #include "tgrad/tensor.h"

@@ -1,0 +1,37 @@
+/* A gradient is handed over, not stored.
+ *
+ * The backward pass gives each parameter's gradient to a sink as soon as it exists and then reuses
+ * the memory. The optimizer is one sink (it updates the weight at once, so that one gradient is
+ * alive at a time); an accumulator, a norm for clipping or "keep them all" are others. */
+#ifndef TGRAD_GRADIENT_H
+#define TGRAD_GRADIENT_H
+
+#include "tgrad/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The gradient of one parameter, g = dL/dRe + i dL/dIm. Either dense, or factored as it arises in a
+ * spectral convolution, G[i,o,k] = sum_b conj(x[b,i,k]) dy[b,o,k], where x and dy are many times
+ * smaller than G. The memory lives where the backend computes, until the sink returns. */
+typedef struct tg_gradient {
+    int param; /* index of the parameter in its owner's list */
+    tg_dtype dtype;
+    tg_shape shape;    /* of the parameter; factored: (Cin, Cout, modes..) */
+    const void *dense; /* (shape); NULL: factored */
+    const void *x;     /* (batch, Cin, modes..); NULL: dense */
+    const void *dy;    /* (batch, Cout, modes..) */
+    int64_t batch;
+} tg_gradient;
+
+typedef struct tg_grad_sink {
+    /* An error ends the backward pass and is returned from it. */
+    tg_status (*receive)(void *user, const tg_gradient *gradient);
+    void *user;
+} tg_grad_sink;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
