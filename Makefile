@@ -1,0 +1,51 @@
+# Thin front of CMake: every target is a few commands that you could type yourself.
+PREFIX ?= /usr/local
+JOBS   ?= $(shell nproc)
+
+FORMATTED = git ls-files 'include/*.h' 'src/*.[ch]' 'src/*.inc' 'src/*.cu' 'src/*.cuh' \
+            'cli/*.[ch]' 'tests/*.[ch]' 'bench/*.[ch]' 'examples/*.[ch]'
+
+.DEFAULT_GOAL := build
+.PHONY: build build-cuda demo check bench format format-check lint install clean help
+
+build: ## build/bin/tgrad and both libraries, optimised
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(JOBS)
+
+build-cuda: ## the same with the CUDA backend, in build-cuda/
+	@cmake --preset cuda >/dev/null
+	@cmake --build --preset cuda -j $(JOBS)
+
+demo: ## install what is missing, build, and show the program at work
+	@scripts/setup
+	@$(MAKE) --no-print-directory build
+	@scripts/demo build/bin/tgrad
+
+check: ## install what is missing, build, run every test and a short fuzz run
+	@scripts/setup
+	@$(MAKE) --no-print-directory build
+	@ctest --preset release -j $(JOBS)
+	@if command -v clang >/dev/null; then scripts/fuzz; else echo "no clang: fuzz run skipped"; fi
+
+bench: build ## run the benchmarks
+	@set -e; for program in build/bin/bench_*; do echo "== $${program##*/}"; $$program; done
+
+format: ## rewrite the sources as .clang-format says
+	@scripts/setup --lint
+	@$(FORMATTED) | xargs clang-format -i
+
+format-check: ## fail if `make format` would change anything
+	@$(FORMATTED) | xargs clang-format --dry-run --Werror
+
+lint: format-check ## format, include directions and clang-tidy
+	@scripts/check_includes
+	@scripts/tidy
+
+install: build ## install to PREFIX (default /usr/local); DESTDIR is respected
+	@cmake --install build --prefix $(PREFIX)
+
+clean: ## remove every build folder
+	@rm -rf build build-*
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
