@@ -1,0 +1,29 @@
+# The CUDA backend: compiled by nvcc into the same objects as the rest, linked by the C compiler.
+# Machine code for sm_80 (A100) and sm_90 (H100, H200), and PTX of the latter for what comes after.
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    find_program(TG_NVCC nvcc PATHS /usr/local/cuda/bin)
+    if(NOT TG_NVCC)
+        message(FATAL_ERROR "TG_CUDA needs nvcc of the CUDA toolkit, which is neither on the PATH "
+                            "nor in /usr/local/cuda/bin; set CUDACXX to its path.")
+    endif()
+    set(CMAKE_CUDA_COMPILER ${TG_NVCC})
+endif()
+set(CMAKE_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "GPUs to compile for")
+set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
+enable_language(CUDA)
+find_package(CUDAToolkit REQUIRED)
+
+# The flags of the C part that C++ knows as well, for the host side of each .cu file.
+set(tg_cuda_host_flags -Wall -Wextra -Wshadow -fvisibility=hidden -ffp-contract=off)
+list(JOIN tg_cuda_host_flags "," tg_cuda_host_flags)
+target_compile_options(tg_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${tg_cuda_host_flags}>")
+target_compile_definitions(tg_options INTERFACE TG_WITH_CUDA)
+target_compile_features(tg_options INTERFACE cuda_std_17)
+target_link_libraries(tg_dependencies INTERFACE CUDA::cudart CUDA::cublas CUDA::cufft
+                      CUDA::cusolver stdc++)
+
+file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/backend/cuda/*.cu)
+target_sources(tgrad_objects PRIVATE ${cuda_sources})
+set_target_properties(tgrad_objects PROPERTIES CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")
