@@ -5,6 +5,7 @@ JOBS   ?= $(shell nproc)
 FORMATTED = git ls-files 'include/*.h' 'src/*.[ch]' 'src/*.inc' 'src/*.cu' 'src/*.cuh' \
             'cli/*.[ch]' 'tests/*.[ch]' 'bench/*.[ch]' 'examples/*.[ch]'
 
+MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
 .PHONY: build build-cuda demo check bench format format-check lint install clean help
 
@@ -18,12 +19,12 @@ build-cuda: ## the same with the CUDA backend, in build-cuda/
 
 demo: ## install what is missing, build, and show the program at work
 	@scripts/setup
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) build
 	@scripts/demo build/bin/tgrad
 
 check: ## install what is missing, build, run every test and a short fuzz run
 	@scripts/setup
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) build
 	@ctest --preset release -j $(JOBS)
 	@if command -v clang >/dev/null; then scripts/fuzz; else echo "no clang: fuzz run skipped"; fi
 
