@@ -23,6 +23,8 @@ target_compile_definitions(tg_options INTERFACE TG_WITH_CUDA)
 target_compile_features(tg_options INTERFACE cuda_std_17)
 target_link_libraries(tg_dependencies INTERFACE CUDA::cudart CUDA::cublas CUDA::cufft
                       CUDA::cusolver stdc++)
+set(tg_pc_libs -L${CUDAToolkit_LIBRARY_DIR} -lcudart -lcublas -lcufft -lcusolver -lstdc++)
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON) # the toolkit's folder is rarely in the system's path
 
 file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/backend/cuda/*.cu)
 target_sources(tgrad_objects PRIVATE ${cuda_sources})

@@ -4,7 +4,8 @@ find_package(OpenMP REQUIRED COMPONENTS C)
 find_package(Threads REQUIRED)
 
 add_library(tg_dependencies INTERFACE)
-set(tg_pc_requires "") # what tgrad.pc names for static linking
+set(tg_pc_requires "") # what tgrad.pc names for static linking: modules,
+set(tg_pc_libs "")     # and libraries that have none
 
 # tg_use(<pkg-config module> [alternative ..]): link the first one found.
 function(tg_use)
