@@ -24,7 +24,9 @@ target_compile_features(tg_options INTERFACE cuda_std_17)
 target_link_libraries(tg_dependencies INTERFACE CUDA::cudart CUDA::cublas CUDA::cufft
                       CUDA::cusolver stdc++)
 set(tg_pc_libs -L${CUDAToolkit_LIBRARY_DIR} -lcudart -lcublas -lcufft -lcusolver -lstdc++)
-set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON) # the toolkit's folder is rarely in the system's path
+# The toolkit's folder is often not in the path of the system's loader.
+list(APPEND CMAKE_BUILD_RPATH ${CUDAToolkit_LIBRARY_DIR})
+list(APPEND CMAKE_INSTALL_RPATH ${CUDAToolkit_LIBRARY_DIR})
 
 file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/backend/cuda/*.cu)
 target_sources(tgrad_objects PRIVATE ${cuda_sources})

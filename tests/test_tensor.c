@@ -174,7 +174,7 @@ static void test_convert(void **state) {
             tg_tensor_destroy(&y);
         }
     }
-    double wide[] = {1e300, -1e300, NAN};
+    double wide[] = {1e300, -1e300, (double)NAN};
     int8_t narrow[3];
     int64_t longs[3];
     tg_tensor x, y;
