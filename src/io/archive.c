@@ -1,0 +1,203 @@
+/* Archive: named tensors and text metadata, both in the order of insertion.
+ *
+ * Tensors are values in one array beside their names; a view has no owner and is left alone when
+ * the archive ends. */
+#include <string.h>
+
+#include "base/memory.h"
+#include "io/names.h"
+#include "tgrad/io.h"
+
+struct tg_archive {
+    tg_context *ctx;
+    tg_names names;         /* of the tensors */
+    tg_tensor *tensors;     /* (capacity), the first names.count are in use */
+    int64_t capacity;       /* of tensors */
+    tg_names keys;          /* of the metadata */
+    char **values;          /* (value_capacity), the first keys.count are in use */
+    int64_t value_capacity; /* of values */
+};
+
+tg_status tg_archive_create(tg_context *ctx, tg_archive **out) {
+    *out = NULL;
+    tg_archive *archive = NULL;
+    if (TG_NEW(ctx, TG_MEM_OTHER, archive, 1) != TG_OK) {
+        return TG_E_MEMORY;
+    }
+    archive->ctx = ctx;
+    archive->names.ctx = ctx;
+    archive->keys.ctx = ctx;
+    *out = archive;
+    return TG_OK;
+}
+
+void tg_archive_destroy(tg_archive **archive) {
+    if (!archive || !*archive) {
+        return;
+    }
+    tg_archive *a = *archive;
+    for (int64_t i = 0; i < a->names.count; i++) {
+        tg_tensor_destroy(&a->tensors[i]);
+    }
+    for (int64_t i = 0; i < a->keys.count; i++) {
+        TG_FREE(a->ctx, a->values[i]);
+    }
+    tg_names_clear(&a->names);
+    tg_names_clear(&a->keys);
+    TG_FREE(a->ctx, a->tensors);
+    TG_FREE(a->ctx, a->values);
+    tg_mem_free(a->ctx, a);
+    *archive = NULL;
+}
+
+int64_t tg_archive_count(const tg_archive *archive) {
+    return archive->names.count;
+}
+
+const char *tg_archive_name(const tg_archive *archive, int64_t index) {
+    return index >= 0 && index < archive->names.count ? archive->names.items[index] : NULL;
+}
+
+const tg_tensor *tg_archive_tensor(const tg_archive *archive, int64_t index) {
+    return index >= 0 && index < archive->names.count ? &archive->tensors[index] : NULL;
+}
+
+const tg_tensor *tg_archive_find(const tg_archive *archive, const char *name) {
+    return tg_archive_tensor(archive, tg_names_find(&archive->names, name));
+}
+
+/* A block of `capacity` elements with the first `count` copied from *block, which it replaces. */
+static tg_status grow(tg_context *ctx, void **block, size_t element, int64_t count,
+                      int64_t *capacity) {
+    const int64_t larger = *capacity ? 2 * *capacity : 16;
+    void *grown = tg_mem_alloc(ctx, TG_MEM_OTHER, (size_t)larger, element);
+    if (!grown) {
+        return TG_E_MEMORY;
+    }
+    if (count > 0) {
+        memcpy(grown, *block, (size_t)count * element);
+    }
+    tg_mem_free(ctx, *block);
+    *block = grown;
+    *capacity = larger;
+    return TG_OK;
+}
+
+static tg_status check_tensor(tg_archive *archive, const char *name, const tg_tensor *tensor) {
+    char quoted[TG_QUOTE], shape[128];
+    const int64_t numel = tg_shape_numel(&tensor->shape);
+    const size_t size = tg_dtype_size(tensor->dtype);
+    if (size == 0) {
+        return tg_fail(archive->ctx, TG_E_DTYPE, "tensor '%s': dtype number %d does not exist",
+                       tg_quote(name ? name : "", quoted), (int)tensor->dtype);
+    }
+    if (numel < 0 || numel > INT64_MAX / (int64_t)size) {
+        return tg_fail(archive->ctx, TG_E_SHAPE, "tensor '%s': shape %s is invalid or too large",
+                       tg_quote(name ? name : "", quoted),
+                       tg_shape_text(&tensor->shape, shape, sizeof shape));
+    }
+    if (tensor->place != TG_HOST || (numel > 0 && !tensor->data)) {
+        return tg_fail(archive->ctx, TG_E_ARGUMENT, "tensor '%s': not in host memory",
+                       tg_quote(name ? name : "", quoted));
+    }
+    return TG_OK;
+}
+
+/* Puts the value in as it is, owner and all. */
+static tg_status insert(tg_archive *archive, const char *name, const tg_tensor *tensor) {
+    tg_status status = check_tensor(archive, name, tensor);
+    if (status == TG_OK && archive->names.count == archive->capacity) {
+        void *block = archive->tensors;
+        status =
+            grow(archive->ctx, &block, sizeof *tensor, archive->names.count, &archive->capacity);
+        archive->tensors = block;
+    }
+    if (status == TG_OK) {
+        status = tg_names_add(&archive->names, "tensor", name);
+    }
+    if (status == TG_OK) {
+        archive->tensors[archive->names.count - 1] = *tensor;
+    }
+    return status;
+}
+
+tg_status tg_archive_add(tg_archive *archive, const char *name, const tg_tensor *tensor) {
+    tg_tensor copy = {0};
+    tg_status status = check_tensor(archive, name, tensor);
+    if (status == TG_OK) {
+        status = tg_tensor_create(archive->ctx, TG_MEM_DATA, tensor->dtype, &tensor->shape, &copy);
+    }
+    if (status != TG_OK) {
+        return status;
+    }
+    if (tensor->data) {
+        memcpy(copy.data, tensor->data, tg_tensor_bytes(tensor));
+    }
+    return tg_archive_take(archive, name, &copy);
+}
+
+tg_status tg_archive_take(tg_archive *archive, const char *name, tg_tensor *tensor) {
+    tg_tensor moved = *tensor;
+    *tensor = (tg_tensor){0};
+    tg_status status = insert(archive, name, &moved);
+    if (status != TG_OK) {
+        tg_tensor_destroy(&moved);
+    }
+    return status;
+}
+
+tg_status tg_archive_add_view(tg_archive *archive, const char *name, const tg_tensor *tensor) {
+    tg_tensor view = *tensor;
+    view.owner = NULL;
+    return insert(archive, name, &view);
+}
+
+tg_status tg_archive_set_meta(tg_archive *archive, const char *key, const char *value) {
+    tg_status status = TG_OK;
+    char quoted[TG_QUOTE];
+    if (!value || !tg_utf8_is_valid(value)) {
+        return tg_fail(archive->ctx, TG_E_ARGUMENT, "metadata '%s': the value is not UTF-8 text",
+                       tg_quote(key ? key : "", quoted));
+    }
+    char *copy = tg_mem_strdup(archive->ctx, value);
+    if (!copy) {
+        return TG_E_MEMORY;
+    }
+    const int64_t found = key ? tg_names_find(&archive->keys, key) : -1;
+    if (found >= 0) {
+        TG_FREE(archive->ctx, archive->values[found]);
+        archive->values[found] = copy;
+        return TG_OK;
+    }
+    if (archive->keys.count == archive->value_capacity) {
+        void *block = archive->values;
+        status =
+            grow(archive->ctx, &block, sizeof copy, archive->keys.count, &archive->value_capacity);
+        archive->values = block;
+    }
+    if (status == TG_OK) {
+        status = tg_names_add(&archive->keys, "metadata", key);
+    }
+    if (status != TG_OK) {
+        TG_FREE(archive->ctx, copy);
+        return status;
+    }
+    archive->values[archive->keys.count - 1] = copy;
+    return TG_OK;
+}
+
+const char *tg_archive_meta(const tg_archive *archive, const char *key) {
+    return tg_archive_meta_value(archive, tg_names_find(&archive->keys, key));
+}
+
+int64_t tg_archive_meta_count(const tg_archive *archive) {
+    return archive->keys.count;
+}
+
+const char *tg_archive_meta_key(const tg_archive *archive, int64_t index) {
+    return index >= 0 && index < archive->keys.count ? archive->keys.items[index] : NULL;
+}
+
+const char *tg_archive_meta_value(const tg_archive *archive, int64_t index) {
+    return index >= 0 && index < archive->keys.count ? archive->values[index] : NULL;
+}

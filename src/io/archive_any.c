@@ -1,0 +1,148 @@
+/* Any of the three formats: chosen by content when reading and by the ending of the path when
+ * writing. Also the checks that the formats share. */
+#include <string.h>
+#include <strings.h>
+
+#include "base/context.h"
+#include "io/file.h"
+#include "io/formats.h"
+#include "io/names.h"
+
+tg_status tg_check_bools(tg_context *ctx, const char *label, const char *what,
+                         const tg_tensor *tensor) {
+    if (tensor->dtype != TG_BOOL) {
+        return TG_OK;
+    }
+    const unsigned char *bytes = tensor->data;
+    const int64_t numel = tg_tensor_numel(tensor);
+    for (int64_t i = 0; i < numel; i++) {
+        if (bytes[i] > 1) {
+            return tg_fail(ctx, TG_E_FORMAT,
+                           "%s: %s: element %lld: expected a bool of 0 or 1, found %d", label, what,
+                           (long long)i, bytes[i]);
+        }
+    }
+    return TG_OK;
+}
+
+typedef enum file_format { FORMAT_NONE, FORMAT_NPY, FORMAT_SAFETENSORS, FORMAT_HDF5 } file_format;
+
+/* HDF5 allows a block of the user in front: its signature stands at 0, 512, 1024, 2048, .. */
+static tg_status has_hdf5_signature(const tg_source *source, bool *found) {
+    static const unsigned char signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
+    unsigned char start[8];
+    *found = false;
+    for (uint64_t at = 0; !*found && at + sizeof start <= source->size; at = at ? 2 * at : 512) {
+        tg_status status = tg_source_read(source, at, start, sizeof start);
+        if (status != TG_OK) {
+            return status;
+        }
+        *found = memcmp(start, signature, sizeof start) == 0;
+    }
+    return TG_OK;
+}
+
+static tg_status sniff(tg_context *ctx, const char *path, file_format *format) {
+    tg_status status = TG_OK;
+    tg_source source = {.fd = -1};
+    unsigned char start[9] = {0};
+    bool is_hdf5 = false;
+    *format = FORMAT_NONE;
+    TG_TRY(tg_source_open(ctx, path, &source));
+    const size_t shown = source.size < sizeof start ? (size_t)source.size : sizeof start;
+    TG_TRY(tg_source_read(&source, 0, start, shown));
+    TG_TRY(has_hdf5_signature(&source, &is_hdf5));
+    if (memcmp(start, "\x93NUMPY", 6) == 0) {
+        *format = FORMAT_NPY;
+    } else if (is_hdf5) {
+        *format = FORMAT_HDF5;
+    } else if (start[8] == '{') { /* 8 bytes of length, then a JSON object */
+        *format = FORMAT_SAFETENSORS;
+    } else {
+        status = tg_fail(ctx, TG_E_FORMAT,
+                         "%s: expected an npy, safetensors or HDF5 file, found %llu bytes of "
+                         "something else",
+                         path, (unsigned long long)source.size);
+    }
+fail:
+    tg_source_close(&source);
+    return status;
+}
+
+static tg_status read_npy(tg_context *ctx, const char *path, tg_archive **out) {
+    tg_status status = TG_OK;
+    tg_archive *archive = NULL;
+    tg_tensor tensor = {0};
+    TG_TRY(tg_archive_create(ctx, &archive));
+    TG_TRY(tg_npy_read(ctx, path, &tensor));
+    TG_TRY(tg_archive_take(archive, "data", &tensor));
+    *out = archive;
+    return TG_OK;
+fail:
+    tg_archive_destroy(&archive);
+    return status;
+}
+
+static tg_status read_hdf5(tg_context *ctx, const char *path, tg_archive **out) {
+    tg_status status = TG_OK;
+    tg_h5 *file = NULL;
+    tg_archive *archive = NULL;
+    TG_TRY(tg_h5_open(ctx, path, &file));
+    TG_TRY(tg_archive_create(ctx, &archive));
+    for (int64_t i = 0; i < tg_h5_count(file); i++) {
+        tg_tensor tensor = {0};
+        TG_TRY(tg_h5_read(file, tg_h5_name(file, i), &tensor));
+        TG_TRY(tg_archive_take(archive, tg_h5_name(file, i), &tensor));
+    }
+    TG_TRY(tg_h5_read_attributes(file, archive));
+    tg_h5_close(&file);
+    *out = archive;
+    return TG_OK;
+fail:
+    tg_archive_destroy(&archive);
+    tg_h5_close(&file);
+    return status;
+}
+
+tg_status tg_archive_read(tg_context *ctx, const char *path, tg_archive **out) {
+    file_format format = FORMAT_NONE;
+    *out = NULL;
+    tg_status status = sniff(ctx, path, &format);
+    if (status != TG_OK) {
+        return status;
+    }
+    switch (format) {
+    case FORMAT_NPY:
+        return read_npy(ctx, path, out);
+    case FORMAT_HDF5:
+        return read_hdf5(ctx, path, out);
+    default:
+        return tg_safetensors_read(ctx, path, out);
+    }
+}
+
+static bool ends_with(const char *path, const char *ending) {
+    const size_t length = strlen(path), tail = strlen(ending);
+    return length > tail && strcasecmp(path + length - tail, ending) == 0;
+}
+
+tg_status tg_archive_write(tg_context *ctx, const char *path, const tg_archive *archive) {
+    if (path && ends_with(path, ".safetensors")) {
+        return tg_safetensors_write(ctx, path, archive);
+    }
+    if (path && (ends_with(path, ".h5") || ends_with(path, ".hdf5"))) {
+        return tg_h5_write(ctx, path, archive, NULL);
+    }
+    if (path && ends_with(path, ".npy")) {
+        if (tg_archive_count(archive) != 1) {
+            return tg_fail(ctx, TG_E_ARGUMENT,
+                           "%s: an npy file holds one tensor, there are %lld; choose one, or "
+                           "write .safetensors or .h5",
+                           path, (long long)tg_archive_count(archive));
+        }
+        return tg_npy_write(ctx, path, tg_archive_tensor(archive, 0));
+    }
+    return tg_fail(ctx, TG_E_ARGUMENT,
+                   "%s: expected a path that ends in .npy, .safetensors, .h5 or .hdf5",
+                   path ? path : "no path given");
+}

@@ -1,0 +1,265 @@
+/* Reading and atomic writing of files, with the system's own calls.
+ *
+ * Numbers in npy and safetensors files are little-endian in almost every file and always in what
+ * we write; elements are moved between file and memory without a change, so the host must be
+ * little-endian too. */
+#include "io/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tgrad needs a little-endian host");
+
+enum {
+    LARGEST_TRANSFER = 1 << 30, /* bytes in one call; some systems refuse more than 2^31 - 1 */
+    NAME_ATTEMPTS = 1000,       /* for a temporary file */
+};
+
+/* strerror is not safe to call from several threads; this one is. */
+static const char *reason(int error, char text[128]) {
+    if (strerror_r(error, text, 128) != 0) {
+        snprintf(text, 128, "system error %d", error);
+    }
+    return text;
+}
+
+/* ---- reading ---- */
+
+tg_status tg_source_open(tg_context *ctx, const char *path, tg_source *out) {
+    char text[128];
+    *out = (tg_source){.ctx = ctx, .label = path, .fd = -1};
+    if (!path) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "file: no path given");
+    }
+    /* O_NONBLOCK: opening a named pipe must fail below, not wait for its other end. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        return tg_fail(ctx, TG_E_IO, "%s: cannot open: %s", path, reason(errno, text));
+    }
+    struct stat info;
+    tg_status status = TG_OK;
+    if (fstat(fd, &info) != 0) {
+        status = tg_fail(ctx, TG_E_IO, "%s: cannot get its size: %s", path, reason(errno, text));
+    } else if (!S_ISREG(info.st_mode)) {
+        status = tg_fail(ctx, TG_E_IO, "%s: not a regular file", path);
+    }
+    if (status != TG_OK) {
+        close(fd);
+        return status;
+    }
+    out->fd = fd;
+    out->size = (uint64_t)info.st_size;
+    return TG_OK;
+}
+
+tg_source tg_source_of_memory(tg_context *ctx, const char *label, const void *bytes, size_t size) {
+    return (tg_source){.ctx = ctx,
+                       .label = label ? label : "memory",
+                       .bytes = bytes ? bytes : (const void *)"",
+                       .fd = -1,
+                       .size = bytes ? size : 0};
+}
+
+void tg_source_close(tg_source *source) {
+    if (source->fd >= 0) {
+        close(source->fd);
+    }
+    source->fd = -1;
+}
+
+tg_status tg_source_read(const tg_source *source, uint64_t offset, void *dst, size_t count) {
+    char text[128];
+    if (offset > source->size || count > source->size - offset) {
+        return tg_fail(source->ctx, TG_E_FORMAT,
+                       "%s: truncated: expected %zu bytes from byte %llu on, the file has %llu",
+                       source->label, count, (unsigned long long)offset,
+                       (unsigned long long)source->size);
+    }
+    if (source->bytes) {
+        if (count > 0) {
+            memcpy(dst, source->bytes + offset, count);
+        }
+        return TG_OK;
+    }
+    size_t done = 0;
+    while (done < count) {
+        size_t step = count - done < LARGEST_TRANSFER ? count - done : LARGEST_TRANSFER;
+        ssize_t got = pread(source->fd, (char *)dst + done, step, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0) {
+            return tg_fail(source->ctx, TG_E_IO, "%s: cannot read: %s", source->label,
+                           reason(errno, text));
+        }
+        if (got == 0) {
+            return tg_fail(source->ctx, TG_E_IO, "%s: became shorter while it was read",
+                           source->label);
+        }
+        done += (size_t)got;
+    }
+    return TG_OK;
+}
+
+tg_status tg_file_read(tg_context *ctx, const char *path, tg_mem_category category, size_t limit,
+                       void **bytes, size_t *size) {
+    tg_status status = TG_OK;
+    tg_source source = {.fd = -1};
+    char *content = NULL;
+    *bytes = NULL;
+    *size = 0;
+    TG_TRY(tg_source_open(ctx, path, &source));
+    if (source.size > limit || source.size >= SIZE_MAX) {
+        status = tg_fail(ctx, TG_E_FORMAT, "%s: has %llu bytes, at most %zu are accepted", path,
+                         (unsigned long long)source.size, limit);
+        goto fail;
+    }
+    TG_TRY(TG_ALLOC(ctx, category, content, source.size + 1));
+    TG_TRY(tg_source_read(&source, 0, content, (size_t)source.size));
+    content[source.size] = '\0';
+    *bytes = content;
+    *size = (size_t)source.size;
+    tg_source_close(&source);
+    return TG_OK;
+fail:
+    TG_FREE(ctx, content);
+    tg_source_close(&source);
+    return status;
+}
+
+/* ---- writing ---- */
+
+/* Length of the folder part of a path, with its last slash; 0 when there is none. */
+static int folder_length(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? (int)(slash - path) + 1 : 0;
+}
+
+/* Makes a file that did not exist before, in the folder of the target: rename does not cross file
+ * systems. Its name is short, so that a target with the longest possible name works too. */
+static tg_status open_temporary(tg_atomic_file *file, mode_t mode) {
+    static atomic_uint serial;
+    char text[128];
+    const size_t capacity = strlen(file->path) + 64;
+    file->temporary = tg_mem_alloc(file->ctx, TG_MEM_OTHER, capacity, 1);
+    if (!file->temporary) {
+        return TG_E_MEMORY;
+    }
+    int error = EEXIST;
+    for (int attempt = 0; attempt < NAME_ATTEMPTS && error == EEXIST; attempt++) {
+        snprintf(file->temporary, capacity, "%.*s.tgrad-%ld-%u.tmp", folder_length(file->path),
+                 file->path, (long)getpid(), atomic_fetch_add(&serial, 1));
+        file->fd = open(file->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        error = file->fd < 0 ? errno : 0;
+    }
+    if (file->fd < 0) {
+        tg_fail(file->ctx, TG_E_IO, "%s: cannot create a file in its folder: %s", file->path,
+                reason(error, text));
+        TG_FREE(file->ctx, file->temporary);
+        return TG_E_IO;
+    }
+    return TG_OK;
+}
+
+tg_status tg_atomic_open(tg_context *ctx, const char *path, tg_atomic_file *out) {
+    char text[128];
+    *out = (tg_atomic_file){.ctx = ctx, .path = path, .fd = -1};
+    if (!path || !*path) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "file: no path given to write to");
+    }
+    /* Never put a plain file in the place of a device, a pipe or a folder. */
+    struct stat old;
+    const bool exists = lstat(path, &old) == 0;
+    if (exists && !S_ISREG(old.st_mode) && !S_ISLNK(old.st_mode)) {
+        return tg_fail(ctx, TG_E_IO, "%s: not a regular file, will not be replaced", path);
+    }
+    tg_status status = open_temporary(out, 0666);
+    if (status == TG_OK && exists && S_ISREG(old.st_mode) &&
+        fchmod(out->fd, old.st_mode & 0777) != 0) {
+        status = tg_fail(ctx, TG_E_IO, "%s: cannot keep its permission bits: %s", path,
+                         reason(errno, text));
+        tg_atomic_abort(out);
+    }
+    return status;
+}
+
+tg_status tg_atomic_write(tg_atomic_file *file, const void *bytes, size_t count) {
+    char text[128];
+    size_t done = 0;
+    while (done < count) {
+        size_t step = count - done < LARGEST_TRANSFER ? count - done : LARGEST_TRANSFER;
+        ssize_t wrote = write(file->fd, (const char *)bytes + done, step);
+        if (wrote < 0 && errno == EINTR) {
+            continue;
+        }
+        if (wrote <= 0) {
+            return tg_fail(file->ctx, TG_E_IO, "%s: cannot write: %s", file->path,
+                           reason(wrote < 0 ? errno : EIO, text));
+        }
+        done += (size_t)wrote;
+    }
+    return TG_OK;
+}
+
+/* Makes the rename itself last. Some file systems cannot sync a folder (EINVAL), and a folder may
+ * be open for writing only (EACCES): neither is a failure of the write. */
+static tg_status sync_folder(tg_atomic_file *file) {
+    char text[128];
+    const int length = folder_length(file->path);
+    snprintf(file->temporary, strlen(file->temporary) + 1, "%.*s", length ? length : 1,
+             length ? file->path : ".");
+    int fd = open(file->temporary, O_RDONLY | O_CLOEXEC);
+    int error = fd < 0 ? errno : 0;
+    if (fd >= 0) {
+        error = fsync(fd) == 0 ? 0 : errno;
+        close(fd);
+    }
+    if (error != 0 && error != EINVAL && error != EACCES) {
+        return tg_fail(file->ctx, TG_E_IO, "%s: written, but its folder cannot be synced: %s",
+                       file->path, reason(error, text));
+    }
+    return TG_OK;
+}
+
+tg_status tg_atomic_commit(tg_atomic_file *file) {
+    char text[128];
+    const char *step = "sync";
+    int error = fsync(file->fd) == 0 ? 0 : errno;
+    if (close(file->fd) != 0 && error == 0) {
+        step = "close";
+        error = errno;
+    }
+    file->fd = -1;
+    if (error == 0 && rename(file->temporary, file->path) != 0) {
+        step = "rename";
+        error = errno;
+    }
+    tg_status status = TG_OK;
+    if (error != 0) {
+        status = tg_fail(file->ctx, TG_E_IO, "%s: cannot %s the new file: %s", file->path, step,
+                         reason(error, text));
+        unlink(file->temporary);
+    } else {
+        status = sync_folder(file);
+    }
+    TG_FREE(file->ctx, file->temporary);
+    return status;
+}
+
+void tg_atomic_abort(tg_atomic_file *file) {
+    if (file->fd >= 0) {
+        close(file->fd);
+        file->fd = -1;
+    }
+    if (file->temporary) {
+        unlink(file->temporary);
+        TG_FREE(file->ctx, file->temporary);
+    }
+}

@@ -1,0 +1,185 @@
+/* Writing HDF5: one dataset for each tensor, one text attribute of the root group for each pair of
+ * metadata.
+ *
+ * HDF5 writes into the temporary file of an atomic write by its path; the sync and the rename are
+ * ours. No times are stored, so that the same archive gives the same bytes. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/context.h"
+#include "io/file.h"
+#include "io/hdf5_types.h"
+#include "io/names.h"
+
+enum { CHUNK_BYTES = 1 << 20 }; /* compressed as one piece */
+
+typedef struct writer {
+    tg_context *ctx;
+    const char *path; /* of the target, for errors */
+    hid_t file;
+    hid_t links; /* properties: make groups on the way, names are UTF-8 */
+    int gzip;
+} writer;
+
+static tg_status hdf5_failed(const writer *w, const char *what, const char *name) {
+    char quoted[TG_QUOTE], text[TG_H5_REASON];
+    return tg_fail(w->ctx, TG_E_IO, "%s: cannot write %s '%s': %s", w->path, what,
+                   tg_quote(name, quoted), tg_h5_reason(text));
+}
+
+/* "a/b": every part non-empty and not "." (HDF5 would drop it and the name would come back as
+ * another one). */
+static bool is_path(const char *name) {
+    while (true) {
+        const size_t length = strcspn(name, "/");
+        if (length == 0 || (length == 1 && name[0] == '.')) {
+            return false;
+        }
+        if (name[length] == '\0') {
+            return true;
+        }
+        name += length + 1;
+    }
+}
+
+/* Halves the outermost size that is more than 1 until a chunk is small. */
+static void choose_chunk(const tg_tensor *tensor, hsize_t chunk[TG_MAX_NDIM]) {
+    size_t bytes = tg_tensor_bytes(tensor);
+    int d = 0;
+    for (int i = 0; i < tensor->shape.ndim; i++) {
+        chunk[i] = (hsize_t)tensor->shape.dim[i];
+    }
+    while (bytes > CHUNK_BYTES && d < tensor->shape.ndim) {
+        if (chunk[d] == 1) {
+            d++;
+            continue;
+        }
+        const hsize_t half = (chunk[d] + 1) / 2;
+        bytes = bytes / (size_t)chunk[d] * (size_t)half;
+        chunk[d] = half;
+    }
+}
+
+static hid_t dataset_properties(const writer *w, const tg_tensor *tensor) {
+    hsize_t chunk[TG_MAX_NDIM] = {0};
+    hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+    herr_t failed = H5Pset_obj_track_times(plist, 0);
+    if (w->gzip > 0 && tensor->shape.ndim > 0 && tg_tensor_numel(tensor) > 0) {
+        choose_chunk(tensor, chunk);
+        failed |= H5Pset_chunk(plist, tensor->shape.ndim, chunk);
+        failed |= H5Pset_shuffle(plist);
+        failed |= H5Pset_deflate(plist, (unsigned)w->gzip);
+    }
+    if (failed < 0) {
+        H5Pclose(plist);
+        return H5I_INVALID_HID;
+    }
+    return plist;
+}
+
+static tg_status write_tensor(const writer *w, const char *name, const tg_tensor *tensor) {
+    tg_status status = TG_OK;
+    char quoted[TG_QUOTE];
+    hsize_t dims[TG_MAX_NDIM] = {0};
+    if (!is_path(name)) {
+        return tg_fail(w->ctx, TG_E_ARGUMENT,
+                       "%s: tensor '%s': an HDF5 file cannot have this name (an empty part or '.' "
+                       "between '/')",
+                       w->path, tg_quote(name, quoted));
+    }
+    for (int d = 0; d < tensor->shape.ndim; d++) {
+        dims[d] = (hsize_t)tensor->shape.dim[d];
+    }
+    hid_t type = tg_h5_type_of(tensor->dtype);
+    hid_t space = tensor->shape.ndim == 0 ? H5Screate(H5S_SCALAR)
+                                          : H5Screate_simple(tensor->shape.ndim, dims, NULL);
+    hid_t plist = dataset_properties(w, tensor);
+    hid_t id = H5Dcreate2(w->file, name, type, space, w->links, plist, H5P_DEFAULT);
+    if (id < 0 || (tg_tensor_numel(tensor) > 0 &&
+                   H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, tensor->data) < 0)) {
+        status = hdf5_failed(w, "tensor", name);
+    }
+    if (H5Dclose(id) < 0 && status == TG_OK) {
+        status = hdf5_failed(w, "tensor", name);
+    }
+    H5Pclose(plist);
+    H5Sclose(space);
+    H5Tclose(type);
+    return status;
+}
+
+/* Text of variable length: its bytes lie outside the object header, whose attributes are limited to
+ * 64 KiB. */
+static tg_status write_text(const writer *w, const char *key, const char *value) {
+    hid_t type = H5Tcopy(H5T_C_S1);
+    herr_t failed = H5Tset_size(type, H5T_VARIABLE) | H5Tset_cset(type, H5T_CSET_UTF8);
+    hid_t space = H5Screate(H5S_SCALAR);
+    hid_t plist = H5Pcreate(H5P_ATTRIBUTE_CREATE);
+    failed |= H5Pset_char_encoding(plist, H5T_CSET_UTF8);
+    hid_t id =
+        failed < 0 ? H5I_INVALID_HID : H5Acreate2(w->file, key, type, space, plist, H5P_DEFAULT);
+    failed = id < 0 ? -1 : H5Awrite(id, type, &value);
+    tg_status status = failed < 0 ? hdf5_failed(w, "metadata", key) : TG_OK;
+    H5Aclose(id);
+    H5Pclose(plist);
+    H5Sclose(space);
+    H5Tclose(type);
+    return status;
+}
+
+static tg_status write_content(writer *w, const tg_archive *archive) {
+    tg_status status = TG_OK;
+    w->links = H5Pcreate(H5P_LINK_CREATE);
+    if (H5Pset_create_intermediate_group(w->links, 1) < 0 ||
+        H5Pset_char_encoding(w->links, H5T_CSET_UTF8) < 0) {
+        status = hdf5_failed(w, "file", w->path);
+        goto fail;
+    }
+    for (int64_t i = 0; i < tg_archive_count(archive); i++) {
+        TG_TRY(write_tensor(w, tg_archive_name(archive, i), tg_archive_tensor(archive, i)));
+    }
+    for (int64_t i = 0; i < tg_archive_meta_count(archive); i++) {
+        TG_TRY(write_text(w, tg_archive_meta_key(archive, i), tg_archive_meta_value(archive, i)));
+    }
+    if (H5Fflush(w->file, H5F_SCOPE_GLOBAL) < 0) {
+        status = hdf5_failed(w, "file", w->path);
+    }
+fail:
+    H5Pclose(w->links);
+    return status;
+}
+
+static tg_status write_file(writer *w, const char *temporary, const tg_archive *archive) {
+    hid_t access = tg_h5_access();
+    w->file = H5Fcreate(temporary, H5F_ACC_TRUNC, H5P_DEFAULT, access);
+    H5Pclose(access);
+    if (w->file < 0) {
+        return hdf5_failed(w, "file", w->path);
+    }
+    tg_status status = write_content(w, archive);
+    if (H5Fclose(w->file) < 0 && status == TG_OK) {
+        status = hdf5_failed(w, "file", w->path);
+    }
+    return status;
+}
+
+tg_status tg_h5_write(tg_context *ctx, const char *path, const tg_archive *archive,
+                      const tg_h5_write_config *config) {
+    tg_status status = TG_OK;
+    tg_atomic_file file = {.fd = -1};
+    writer w = {.ctx = ctx, .path = path, .gzip = config ? config->gzip : 0};
+    if (w.gzip < 0 || w.gzip > 9) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "gzip: expected a level of 0 to 9, found %d", w.gzip);
+    }
+    TG_TRY(tg_atomic_open(ctx, path, &file));
+    tg_h5_guard guard;
+    tg_h5_enter(&guard);
+    status = write_file(&w, file.temporary, archive);
+    tg_h5_leave(&guard);
+    TG_TRY(status);
+    TG_TRY(tg_atomic_commit(&file));
+    return TG_OK;
+fail:
+    tg_atomic_abort(&file);
+    return status;
+}

@@ -1,0 +1,150 @@
+/* Ordered set of names: an array for the order, an open-addressing hash table for the look-up.
+ *
+ * The hash (FNV-1a with a mixing step at the end) starts from the address of the table's memory,
+ * which an author of files does not know, so that a file cannot aim its names at one slot. */
+#include "io/names.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+
+static size_t hash_of(const tg_names *names, const char *name) {
+    uint64_t h = 0xcbf29ce484222325u ^ (uint64_t)(uintptr_t)names->slots;
+    for (const unsigned char *c = (const unsigned char *)name; *c; c++) {
+        h = (h ^ *c) * 0x100000001b3u;
+    }
+    h ^= h >> 32;
+    h *= 0xd6e8feb86659fd93u;
+    h ^= h >> 32;
+    return (size_t)h;
+}
+
+/* The slot that holds the name, or the free one where it belongs. */
+static size_t slot_of(const tg_names *names, const char *name) {
+    const size_t mask = names->slot_count - 1;
+    size_t slot = hash_of(names, name) & mask;
+    while (names->slots[slot] && strcmp(names->items[names->slots[slot] - 1], name) != 0) {
+        slot = (slot + 1) & mask;
+    }
+    return slot;
+}
+
+static tg_status grow(tg_names *names) {
+    tg_status status = TG_OK;
+    char **items = NULL;
+    int64_t *slots = NULL;
+    const int64_t capacity = names->capacity ? 2 * names->capacity : 16;
+    const size_t slot_count = 4 * (size_t)capacity;
+    TG_TRY(TG_ALLOC(names->ctx, TG_MEM_OTHER, items, capacity));
+    TG_TRY(TG_NEW(names->ctx, TG_MEM_OTHER, slots, slot_count));
+    if (names->count > 0) {
+        memcpy(items, names->items, (size_t)names->count * sizeof *items);
+    }
+    TG_FREE(names->ctx, names->items);
+    TG_FREE(names->ctx, names->slots);
+    names->items = items;
+    names->slots = slots;
+    names->capacity = capacity;
+    names->slot_count = slot_count;
+    for (int64_t i = 0; i < names->count; i++) {
+        slots[slot_of(names, items[i])] = i + 1;
+    }
+    return TG_OK;
+fail:
+    TG_FREE(names->ctx, items);
+    TG_FREE(names->ctx, slots);
+    return status;
+}
+
+tg_status tg_names_add(tg_names *names, const char *what, const char *name) {
+    char quoted[TG_QUOTE];
+    if (!name || !*name) {
+        return tg_fail(names->ctx, TG_E_ARGUMENT, "%s: the name is empty", what);
+    }
+    if (!tg_utf8_is_valid(name)) {
+        return tg_fail(names->ctx, TG_E_ARGUMENT, "%s '%s': the name is not UTF-8", what,
+                       tg_quote(name, quoted));
+    }
+    if (tg_names_find(names, name) >= 0) {
+        return tg_fail(names->ctx, TG_E_ARGUMENT, "%s '%s': the name is already there", what,
+                       tg_quote(name, quoted));
+    }
+    if (names->count == names->capacity) {
+        tg_status status = grow(names);
+        if (status != TG_OK) {
+            return status;
+        }
+    }
+    char *copy = tg_mem_strdup(names->ctx, name);
+    if (!copy) {
+        return TG_E_MEMORY;
+    }
+    names->slots[slot_of(names, copy)] = names->count + 1;
+    names->items[names->count++] = copy;
+    return TG_OK;
+}
+
+int64_t tg_names_find(const tg_names *names, const char *name) {
+    return names->count > 0 ? names->slots[slot_of(names, name)] - 1 : -1;
+}
+
+void tg_names_clear(tg_names *names) {
+    for (int64_t i = 0; i < names->count; i++) {
+        TG_FREE(names->ctx, names->items[i]);
+    }
+    TG_FREE(names->ctx, names->items);
+    TG_FREE(names->ctx, names->slots);
+    *names = (tg_names){.ctx = names->ctx};
+}
+
+/* Bytes of the well-formed UTF-8 character at `c`; 0 if there is none. */
+static int utf8_length(const unsigned char *c) {
+    if (c[0] < 0x80) {
+        return 1;
+    }
+    const int length = c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : c[0] < 0xf5 ? 4 : 0;
+    for (int i = 1; i < length; i++) {
+        if ((c[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+    }
+    const bool is_overlong = (c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xf0 && c[1] < 0x90);
+    const bool is_surrogate = c[0] == 0xed && c[1] >= 0xa0;
+    const bool is_beyond = c[0] == 0xf4 && c[1] >= 0x90;
+    return is_overlong || is_surrogate || is_beyond ? 0 : length;
+}
+
+bool tg_utf8_is_valid(const char *text) {
+    const unsigned char *c = (const unsigned char *)text;
+    while (*c) {
+        int length = utf8_length(c);
+        if (length == 0) {
+            return false;
+        }
+        c += length;
+    }
+    return true;
+}
+
+const char *tg_quote(const char *text, char quoted[TG_QUOTE]) {
+    const unsigned char *c = (const unsigned char *)text;
+    size_t used = 0;
+    while (*c) {
+        const int length = utf8_length(c);
+        const int step = length > 0 ? length : 1;
+        if (used + (size_t)step + sizeof ".." > TG_QUOTE) {
+            memcpy(quoted + used, "..", 2);
+            used += 2;
+            break;
+        }
+        if (length == 0 || *c < 0x20 || *c == 0x7f) {
+            quoted[used++] = '?';
+        } else {
+            memcpy(quoted + used, c, (size_t)step);
+            used += (size_t)step;
+        }
+        c += step;
+    }
+    quoted[used] = '\0';
+    return quoted;
+}

@@ -1,0 +1,462 @@
+/* npy: one array. The layout of a file is
+ *
+ *   "\x93NUMPY", major, minor (1 byte each), header length (2 bytes in version 1, else 4), header,
+ *   data in C or Fortran order to the end of the file;
+ *
+ * the header is a Python dict of three entries: {'descr': '<f4', 'fortran_order': False,
+ * 'shape': (3, 4), } padded with spaces. The parser below accepts that dict and nothing else of
+ * Python. Data of the other byte order is swapped and Fortran order is made C order on reading;
+ * we write version 1, C order, little-endian. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "io/file.h"
+#include "io/formats.h"
+#include "io/names.h"
+
+static const unsigned char magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
+
+enum {
+    LARGEST_HEADER = 1 << 20, /* bytes; a true one has some hundred */
+    LARGEST_WORD = 64,        /* characters of a string in the header */
+};
+
+typedef struct npy_type {
+    const char *code; /* kind and bytes, as in descr behind the byte order */
+    tg_dtype dtype;
+} npy_type;
+
+static const npy_type types[] = {
+    {"f4", TG_F32},  {"f8", TG_F64}, {"f2", TG_F16}, {"c8", TG_C64}, {"c16", TG_C128},
+    {"b1", TG_BOOL}, {"i1", TG_I8},  {"i2", TG_I16}, {"i4", TG_I32}, {"i8", TG_I64},
+    {"u1", TG_U8},   {"u2", TG_U16}, {"u4", TG_U32}, {"u8", TG_U64},
+};
+
+enum { TYPES = sizeof types / sizeof types[0] };
+
+typedef struct npy_header {
+    bool has_descr, has_order, has_shape;
+    bool is_swapped; /* data is big-endian */
+    bool is_fortran;
+    tg_dtype dtype;
+    tg_shape shape;
+} npy_header;
+
+/* ---- parsing the header ---- */
+
+typedef struct parser {
+    tg_context *ctx;
+    const char *label;
+    const char *at, *end; /* what is left of the header */
+} parser;
+
+static void skip_space(parser *p) {
+    while (p->at < p->end && (*p->at == ' ' || *p->at == '\t' || *p->at == '\n')) {
+        p->at++;
+    }
+}
+
+/* Takes the character if it comes next. */
+static bool take(parser *p, char c) {
+    skip_space(p);
+    if (p->at < p->end && *p->at == c) {
+        p->at++;
+        return true;
+    }
+    return false;
+}
+
+static tg_status unexpected(parser *p, const char *field, const char *expected) {
+    char rest[TG_QUOTE], quoted[TG_QUOTE];
+    skip_space(p);
+    const size_t left = (size_t)(p->end - p->at);
+    const size_t shown = left < 24 ? left : 24;
+    memcpy(rest, p->at, shown);
+    rest[shown] = '\0';
+    return tg_fail(p->ctx, TG_E_FORMAT, "%s: npy header: %s: expected %s, found '%s'", p->label,
+                   field, expected, tg_quote(rest, quoted));
+}
+
+/* A Python string without escapes. */
+static tg_status parse_string(parser *p, const char *field, char word[LARGEST_WORD]) {
+    skip_space(p);
+    const char quote = p->at < p->end ? *p->at : '\0';
+    if (quote != '\'' && quote != '"') {
+        return unexpected(p, field, "a string");
+    }
+    const char *first = p->at + 1;
+    const char *last = memchr(first, quote, (size_t)(p->end - first));
+    if (!last || last - first >= LARGEST_WORD || memchr(first, '\\', (size_t)(last - first)) ||
+        memchr(first, '\0', (size_t)(last - first))) {
+        return unexpected(p, field, "a short string");
+    }
+    memcpy(word, first, (size_t)(last - first));
+    word[last - first] = '\0';
+    p->at = last + 1;
+    return TG_OK;
+}
+
+static tg_status parse_descr(parser *p, npy_header *header) {
+    char word[LARGEST_WORD], quoted[TG_QUOTE];
+    skip_space(p);
+    if (p->at < p->end && *p->at == '[') {
+        return tg_fail(p->ctx, TG_E_UNSUPPORTED,
+                       "%s: npy header: descr: structured dtypes are not supported", p->label);
+    }
+    tg_status status = parse_string(p, "descr", word);
+    if (status != TG_OK) {
+        return status;
+    }
+    const bool has_order = word[0] != '\0' && strchr("<>|=", word[0]) != NULL;
+    const char *code = word + (has_order ? 1 : 0);
+    for (int i = 0; i < TYPES; i++) {
+        if (strcmp(code, types[i].code) != 0) {
+            continue;
+        }
+        header->dtype = types[i].dtype;
+        header->is_swapped = word[0] == '>';
+        if (word[0] == '|' && tg_dtype_size(header->dtype) > 1) {
+            return tg_fail(p->ctx, TG_E_FORMAT,
+                           "%s: npy header: descr: expected a byte order ('<' or '>'), found '%s'",
+                           p->label, word);
+        }
+        return TG_OK;
+    }
+    if (code[0] == 'O') {
+        return tg_fail(p->ctx, TG_E_UNSUPPORTED,
+                       "%s: npy header: descr: arrays of Python objects are not supported",
+                       p->label);
+    }
+    return tg_fail(p->ctx, TG_E_UNSUPPORTED,
+                   "%s: npy header: descr: expected a bool, integer, float or complex type of "
+                   "1 to 16 bytes, found '%s'",
+                   p->label, tg_quote(word, quoted));
+}
+
+static tg_status parse_order(parser *p, npy_header *header) {
+    skip_space(p);
+    const size_t left = (size_t)(p->end - p->at);
+    if (left >= 4 && memcmp(p->at, "True", 4) == 0) {
+        header->is_fortran = true;
+        p->at += 4;
+    } else if (left >= 5 && memcmp(p->at, "False", 5) == 0) {
+        header->is_fortran = false;
+        p->at += 5;
+    } else {
+        return unexpected(p, "fortran_order", "True or False");
+    }
+    return TG_OK;
+}
+
+static tg_status parse_size(parser *p, int64_t *size) {
+    skip_space(p);
+    const char *first = p->at;
+    *size = 0;
+    while (p->at < p->end && *p->at >= '0' && *p->at <= '9') {
+        if (__builtin_mul_overflow(*size, 10, size) ||
+            __builtin_add_overflow(*size, *p->at - '0', size)) {
+            p->at = first;
+            return unexpected(p, "shape", "sizes below 2^63");
+        }
+        p->at++;
+    }
+    if (p->at == first) {
+        return unexpected(p, "shape", "a size of 0 or more");
+    }
+    if (p->at < p->end && *p->at == 'L') { /* long integers of Python 2 */
+        p->at++;
+    }
+    return TG_OK;
+}
+
+static tg_status parse_shape(parser *p, npy_header *header) {
+    tg_shape *shape = &header->shape;
+    *shape = (tg_shape){0};
+    if (!take(p, '(')) {
+        return unexpected(p, "shape", "a tuple");
+    }
+    bool has_comma = true;
+    while (!take(p, ')')) {
+        if (!has_comma) {
+            return unexpected(p, "shape", "',' or ')'");
+        }
+        if (shape->ndim == TG_MAX_NDIM) {
+            return tg_fail(p->ctx, TG_E_UNSUPPORTED,
+                           "%s: npy header: shape: expected at most %d dimensions, found more",
+                           p->label, TG_MAX_NDIM);
+        }
+        tg_status status = parse_size(p, &shape->dim[shape->ndim]);
+        if (status != TG_OK) {
+            return status;
+        }
+        shape->ndim++;
+        has_comma = take(p, ',');
+    }
+    if (shape->ndim == 1 && !has_comma) { /* "(3)" is a number in Python, not a tuple */
+        return tg_fail(p->ctx, TG_E_FORMAT, "%s: npy header: shape: expected a tuple, found (%lld)",
+                       p->label, (long long)shape->dim[0]);
+    }
+    return TG_OK;
+}
+
+/* One "key: value" of the dict. */
+static tg_status parse_entry(parser *p, npy_header *header) {
+    char key[LARGEST_WORD], quoted[TG_QUOTE];
+    tg_status status = parse_string(p, "key", key);
+    if (status != TG_OK) {
+        return status;
+    }
+    const struct {
+        const char *key;
+        bool *seen;
+        tg_status (*parse)(parser *p, npy_header *header);
+    } fields[] = {{"descr", &header->has_descr, parse_descr},
+                  {"fortran_order", &header->has_order, parse_order},
+                  {"shape", &header->has_shape, parse_shape}};
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        if (strcmp(key, fields[i].key) != 0) {
+            continue;
+        }
+        if (*fields[i].seen) {
+            return tg_fail(p->ctx, TG_E_FORMAT, "%s: npy header: %s stands there twice", p->label,
+                           key);
+        }
+        *fields[i].seen = true;
+        return take(p, ':') ? fields[i].parse(p, header) : unexpected(p, key, "':'");
+    }
+    return tg_fail(p->ctx, TG_E_FORMAT,
+                   "%s: npy header: expected the keys descr, fortran_order and shape, found '%s'",
+                   p->label, tg_quote(key, quoted));
+}
+
+static tg_status parse_header(parser *p, npy_header *header) {
+    *header = (npy_header){0};
+    if (!take(p, '{')) {
+        return unexpected(p, "dict", "'{'");
+    }
+    bool has_comma = true;
+    while (!take(p, '}')) {
+        if (!has_comma) {
+            return unexpected(p, "dict", "',' or '}'");
+        }
+        tg_status status = parse_entry(p, header);
+        if (status != TG_OK) {
+            return status;
+        }
+        has_comma = take(p, ',');
+    }
+    skip_space(p);
+    if (p->at != p->end) {
+        return unexpected(p, "dict", "nothing behind '}'");
+    }
+    const char *missing = !header->has_descr   ? "descr"
+                          : !header->has_order ? "fortran_order"
+                          : !header->has_shape ? "shape"
+                                               : NULL;
+    return missing
+               ? tg_fail(p->ctx, TG_E_FORMAT, "%s: npy header: %s is missing", p->label, missing)
+               : TG_OK;
+}
+
+/* ---- reading ---- */
+
+/* Reads and parses the header; *data_offset is where the data begins. */
+static tg_status read_header(const tg_source *source, npy_header *header, uint64_t *data_offset) {
+    tg_status status = TG_OK;
+    tg_context *ctx = source->ctx;
+    unsigned char start[12];
+    char *text = NULL;
+    if (source->size < 10) {
+        return tg_fail(ctx, TG_E_FORMAT, "%s: an npy file has 10 bytes or more, this one has %llu",
+                       source->label, (unsigned long long)source->size);
+    }
+    TG_TRY(tg_source_read(source, 0, start, 10));
+    if (memcmp(start, magic, sizeof magic) != 0) {
+        return tg_fail(ctx, TG_E_FORMAT, "%s: not an npy file: it does not begin with \\x93NUMPY",
+                       source->label);
+    }
+    if (start[6] < 1 || start[6] > 3 || start[7] != 0) {
+        return tg_fail(ctx, TG_E_UNSUPPORTED,
+                       "%s: npy version: expected 1.0, 2.0 or 3.0, found %d.%d", source->label,
+                       start[6], start[7]);
+    }
+    const size_t prefix = start[6] == 1 ? 10 : 12;
+    TG_TRY(tg_source_read(source, 0, start, prefix));
+    uint32_t length = (uint32_t)start[8] | (uint32_t)start[9] << 8;
+    if (prefix == 12) {
+        length |= (uint32_t)start[10] << 16 | (uint32_t)start[11] << 24;
+    }
+    const uint64_t limit = source->size - prefix;
+    if (length > limit || length > LARGEST_HEADER) {
+        return tg_fail(
+            ctx, TG_E_FORMAT, "%s: npy header length: expected at most %llu bytes, found %u",
+            source->label, (unsigned long long)(limit < LARGEST_HEADER ? limit : LARGEST_HEADER),
+            (unsigned)length);
+    }
+    TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, text, (size_t)length + 1));
+    TG_TRY(tg_source_read(source, prefix, text, length));
+    parser p = {.ctx = ctx, .label = source->label, .at = text, .end = text + length};
+    TG_TRY(parse_header(&p, header));
+    *data_offset = prefix + length;
+fail:
+    TG_FREE(ctx, text);
+    return status;
+}
+
+static tg_status check_size(const tg_source *source, const npy_header *header,
+                            uint64_t data_offset) {
+    char text[128];
+    const int64_t numel = tg_shape_numel(&header->shape);
+    const int64_t element = (int64_t)tg_dtype_size(header->dtype);
+    if (numel < 0 || numel > INT64_MAX / element) {
+        return tg_fail(source->ctx, TG_E_FORMAT, "%s: npy header: shape: %s of %s overflows",
+                       source->label, tg_shape_text(&header->shape, text, sizeof text),
+                       tg_dtype_name(header->dtype));
+    }
+    if ((uint64_t)(numel * element) != source->size - data_offset) {
+        return tg_fail(
+            source->ctx, TG_E_FORMAT, "%s: npy data: expected %lld bytes for %s of %s, found %llu",
+            source->label, (long long)(numel * element),
+            tg_shape_text(&header->shape, text, sizeof text), tg_dtype_name(header->dtype),
+            (unsigned long long)(source->size - data_offset));
+    }
+    return TG_OK;
+}
+
+static void swap_bytes(const tg_tensor *tensor) {
+    const size_t word = tg_dtype_size(tg_dtype_real(tensor->dtype));
+    unsigned char *bytes = tensor->data;
+    const size_t count = tg_tensor_bytes(tensor) / word;
+    for (size_t i = 0; i < count; i++, bytes += word) {
+        for (size_t low = 0, high = word - 1; low < high; low++, high--) {
+            unsigned char kept = bytes[low];
+            bytes[low] = bytes[high];
+            bytes[high] = kept;
+        }
+    }
+}
+
+/* out[i0, i1, ..] (C order) = in[i0 + n0 (i1 + n1 (i2 + ..))] (Fortran order). */
+static void fortran_to_c(const tg_tensor *out, const char *in) {
+    const size_t element = tg_dtype_size(out->dtype);
+    const int64_t numel = tg_tensor_numel(out);
+    const int last = out->shape.ndim - 1;
+    int64_t index[TG_MAX_NDIM] = {0};
+    int64_t stride[TG_MAX_NDIM] = {0}; /* of `in`, in elements */
+    for (int d = 0; d <= last; d++) {
+        stride[d] = d == 0 ? 1 : stride[d - 1] * out->shape.dim[d - 1];
+    }
+    int64_t at = 0;
+    for (int64_t i = 0; i < numel; i++) {
+        memcpy((char *)out->data + (size_t)i * element, in + (size_t)at * element, element);
+        int d = last;
+        while (d >= 0 && ++index[d] == out->shape.dim[d]) {
+            at -= (out->shape.dim[d] - 1) * stride[d];
+            index[d--] = 0;
+        }
+        at += d >= 0 ? stride[d] : 0;
+    }
+}
+
+static tg_status read_npy(const tg_source *source, tg_tensor *out) {
+    tg_status status = TG_OK;
+    tg_context *ctx = source->ctx;
+    npy_header header = {0};
+    uint64_t data_offset = 0;
+    tg_tensor tensor = {0};
+    char *fortran = NULL;
+    *out = (tg_tensor){0};
+    TG_TRY(read_header(source, &header, &data_offset));
+    TG_TRY(check_size(source, &header, data_offset));
+    TG_TRY(tg_tensor_create(ctx, TG_MEM_DATA, header.dtype, &header.shape, &tensor));
+    const size_t bytes = tg_tensor_bytes(&tensor);
+    if (header.is_fortran && header.shape.ndim > 1 && bytes > 0) {
+        TG_TRY(TG_ALLOC(ctx, TG_MEM_WORKSPACE, fortran, bytes));
+        TG_TRY(tg_source_read(source, data_offset, fortran, bytes));
+        fortran_to_c(&tensor, fortran);
+        TG_FREE(ctx, fortran);
+    } else {
+        TG_TRY(tg_source_read(source, data_offset, tensor.data, bytes));
+    }
+    if (header.is_swapped) {
+        swap_bytes(&tensor);
+    }
+    TG_TRY(tg_check_bools(ctx, source->label, "npy data", &tensor));
+    *out = tensor;
+    return TG_OK;
+fail:
+    TG_FREE(ctx, fortran);
+    tg_tensor_destroy(&tensor);
+    return status;
+}
+
+tg_status tg_npy_read(tg_context *ctx, const char *path, tg_tensor *out) {
+    tg_source source = {.fd = -1};
+    *out = (tg_tensor){0};
+    tg_status status = tg_source_open(ctx, path, &source);
+    if (status == TG_OK) {
+        status = read_npy(&source, out);
+        tg_source_close(&source);
+    }
+    return status;
+}
+
+tg_status tg_npy_parse(tg_context *ctx, const char *label, const void *bytes, size_t size,
+                       tg_tensor *out) {
+    tg_source source = tg_source_of_memory(ctx, label, bytes, size);
+    return read_npy(&source, out);
+}
+
+/* ---- writing ---- */
+
+/* The whole first part of the file: a multiple of 64 bytes. Returns its length. */
+static size_t format_header(const tg_tensor *tensor, const char *code, char text[512]) {
+    char shape[256] = "";
+    size_t used = 0;
+    for (int d = 0; d < tensor->shape.ndim; d++) {
+        used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%lld", d ? ", " : "",
+                                 (long long)tensor->shape.dim[d]);
+    }
+    memcpy(text, magic, sizeof magic);
+    int length =
+        snprintf(text + 10, 500, "{'descr': '%c%s', 'fortran_order': False, 'shape': (%s%s), }",
+                 tg_dtype_size(tensor->dtype) == 1 ? '|' : '<', code, shape,
+                 tensor->shape.ndim == 1 ? "," : "");
+    const size_t total = ((size_t)length + 11 + 63) / 64 * 64;
+    memset(text + 10 + length, ' ', total - 11 - (size_t)length);
+    text[total - 1] = '\n';
+    text[6] = 1;
+    text[7] = 0;
+    text[8] = (char)((total - 10) & 0xff);
+    text[9] = (char)((total - 10) >> 8);
+    return total;
+}
+
+tg_status tg_npy_write(tg_context *ctx, const char *path, const tg_tensor *tensor) {
+    tg_status status = TG_OK;
+    tg_atomic_file file = {.fd = -1};
+    char text[512];
+    const char *code = NULL;
+    for (int i = 0; i < TYPES; i++) {
+        code = types[i].dtype == tensor->dtype ? types[i].code : code;
+    }
+    if (!code) {
+        return tg_fail(ctx, TG_E_DTYPE,
+                       "%s: npy has no dtype %s; convert it first or write safetensors",
+                       path ? path : "npy", tg_dtype_name(tensor->dtype));
+    }
+    if (tensor->place != TG_HOST || tg_tensor_numel(tensor) < 0) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "%s: the tensor is not in host memory",
+                       path ? path : "npy");
+    }
+    const size_t length = format_header(tensor, code, text);
+    TG_TRY(tg_atomic_open(ctx, path, &file));
+    TG_TRY(tg_atomic_write(&file, text, length));
+    TG_TRY(tg_atomic_write(&file, tensor->data, tg_tensor_bytes(tensor)));
+    TG_TRY(tg_atomic_commit(&file));
+    return TG_OK;
+fail:
+    tg_atomic_abort(&file);
+    return status;
+}
