@@ -219,6 +219,12 @@ struct tg_backend_ops {
     /* Hermitian eigenproblem, dtype f64 or c128: a (n, n) in, eigenvectors in its columns out,
      * eigenvalues real, descending. TG_E_NUMERIC if it does not converge or a is not finite. */
     tg_status (*eigh)(tg_backend *be, tg_dtype dtype, int64_t n, void *a, double *eigenvalues);
+    /* out (rows, count) = the first `count` of `columns` columns of `vectors` (rows, columns; f64
+     * or c128, as the dtype is real or complex), rounded to dtype, each times the unit phase that
+     * makes <old column, new column> real and >= 0; without `old` (or where that product is 0) the
+     * entry of largest modulus, lowest row first, becomes real and positive. out may be old. */
+    tg_status (*leading_columns)(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                                 int64_t count, const void *vectors, const void *old, void *out);
     /* Thin QR, dtype f64 or c128: a (m, n), m >= n, becomes Q; r (n, n) upper with real diagonal
      * >= 0, may be NULL. Columns without rank left get some orthonormal completion. TG_E_NUMERIC if
      * a is not finite. */

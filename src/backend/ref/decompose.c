@@ -272,7 +272,46 @@ fail:
     return status;
 }
 
+/* The unit phase of column j, see the slot's comment. */
+static tg_scalar column_phase(tg_dtype dtype, int64_t rows, int64_t columns, int64_t count,
+                              int64_t j, const void *vectors, const void *old) {
+    const tg_dtype wide = tg_dtype_is_complex(dtype) ? TG_C128 : TG_F64;
+    tg_scalar sum = {0}; /* conj(<old, new>), or conj of the largest entry */
+    for (int64_t i = 0; old && i < rows; i++) {
+        const tg_scalar v = tg_load(wide, vectors, i * columns + j);
+        const tg_scalar o = tg_load(dtype, old, i * count + j);
+        sum = ref_add(sum, ref_mul(o, ref_conj(v)));
+    }
+    if (ref_abs2(sum) == 0.0) {
+        for (int64_t i = 0; i < rows; i++) {
+            const tg_scalar v = ref_conj(tg_load(wide, vectors, i * columns + j));
+            sum = ref_abs2(v) > ref_abs2(sum) ? v : sum;
+        }
+    }
+    const double modulus = sqrt(ref_abs2(sum));
+    return modulus > 0.0 ? (tg_scalar){sum.re / modulus, sum.im / modulus} : (tg_scalar){1.0, 0.0};
+}
+
+static tg_status ref_leading_columns(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                                     int64_t count, const void *vectors, const void *old,
+                                     void *out) {
+    const tg_dtype wide = tg_dtype_is_complex(dtype) ? TG_C128 : TG_F64;
+    if (count < 0 || count > columns) {
+        return tg_fail(be->ctx, TG_E_ARGUMENT, "leading_columns: %lld of %lld columns",
+                       (long long)count, (long long)columns);
+    }
+    for (int64_t j = 0; j < count; j++) { /* column j of old is read before it is overwritten */
+        const tg_scalar phase = column_phase(dtype, rows, columns, count, j, vectors, old);
+        for (int64_t i = 0; i < rows; i++) {
+            const tg_scalar v = tg_load(wide, vectors, i * columns + j);
+            tg_store(dtype, out, i * count + j, ref_mul(v, phase));
+        }
+    }
+    return TG_OK;
+}
+
 void ref_fill_decompose(tg_backend_ops *ops) {
     ops->eigh = ref_eigh;
     ops->qr = ref_qr;
+    ops->leading_columns = ref_leading_columns;
 }

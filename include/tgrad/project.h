@@ -1,0 +1,164 @@
+/* Projectors: a gradient tensor G to a few values and back.
+ *
+ * A projector has one or two branches. A low-rank branch (Tucker, or GaLore's matrix form) keeps
+ * orthonormal factors and projects onto a core; a sparse branch keeps an index set and gathers its
+ * entries. Two branches work one after the other on what the first leaves over (TensorGRaD), or
+ * side by side on G ("sum"). Between refreshes projection is linear: project(a + b) = project(a) +
+ * project(b). Any number of dimensions from 1, dtypes f32, f64, c64, c128. All arrays live where
+ * the context's backend computes (host memory for ref and cpu). */
+#ifndef TGRAD_PROJECT_H
+#define TGRAD_PROJECT_H
+
+#include "tgrad/gradient.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum tg_branch_type {
+    TG_BRANCH_LOW_RANK,     /* Tucker: core + one factor per mode */
+    TG_BRANCH_MATRIX,       /* GaLore: G reshaped to a matrix, leading singular vectors */
+    TG_BRANCH_UNSTRUCTURED, /* any k entries */
+    TG_BRANCH_STRUCTURED,   /* the sub-tensor of some slices per mode (GRASS on tensors) */
+    TG_BRANCH_TYPES
+} tg_branch_type;
+
+typedef enum tg_sparse_type {
+    TG_SPARSE_TOPK,
+    TG_SPARSE_RANDK,
+    TG_SPARSE_PROBABILITY
+} tg_sparse_type;
+
+typedef enum tg_svd_type {
+    TG_SVD_TRUNCATED, /* cold start from Gram matrices of every unfolding */
+    TG_SVD_RANDOMIZED /* cold start from random sketches; pays for ranks below a quarter */
+} tg_svd_type;
+
+typedef enum tg_tucker_init {
+    TG_INIT_HOSVD,   /* every mode from the whole tensor */
+    TG_INIT_ST_HOSVD /* sequentially truncated: each mode from what the modes before left */
+} tg_tucker_init;
+
+typedef enum tg_matrix_side {
+    TG_SIDE_LEFT,
+    TG_SIDE_RIGHT,
+    TG_SIDE_STD,         /* right if rows >= columns, else left */
+    TG_SIDE_REVERSE_STD, /* the other one */
+    TG_SIDE_FULL         /* both, integer rank */
+} tg_matrix_side;
+
+/* A rank setting: one fraction of the entries in (0, 1), one integer >= 1 for every mode, or a list
+ * with one fraction or integer per mode. */
+typedef struct tg_rank {
+    int count; /* 1, or the number of modes */
+    double value[TG_MAX_NDIM];
+} tg_rank;
+
+typedef struct tg_branch_config {
+    tg_branch_type type;
+    tg_rank rank;        /* low-rank branches */
+    double sparse_ratio; /* sparse branches: share of entries kept, (0, 1] */
+    tg_sparse_type sparse_type;
+    bool scale_by_mask_ratio; /* sparse back is multiplied by sqrt(entries / kept) */
+    double scale;             /* what comes back is multiplied by this */
+    tg_svd_type svd_type;
+    tg_tucker_init tucker_init;
+    int n_iter_max_tucker;    /* HOOI sweeps at a refresh, >= 0 */
+    bool tucker_warm_restart; /* refresh starts from the previous factors */
+    int first_dim_rollup;     /* matrix: this many leading dims become the rows */
+    tg_matrix_side side;      /* matrix */
+} tg_branch_config;
+
+typedef enum tg_scheme {
+    TG_SCHEME_SINGLE,    /* the first branch alone */
+    TG_SCHEME_COMPOSITE, /* the second branch works on the residual of the first */
+    TG_SCHEME_SUM        /* both work on G */
+} tg_scheme;
+
+/* Two branches are one sparse and one low-rank, in either order. */
+typedef struct tg_projector_config {
+    tg_scheme scheme;
+    tg_branch_config first, second;
+    double lambda_sparse; /* weight of the sparse branch in back; <= 0: #sparse / #core values */
+} tg_projector_config;
+
+/* Tucker 25 % of the entries, top-k where sparse, one warm sweep, lambda 1, scale 1. */
+TG_API tg_branch_config tg_branch_config_default(void);
+TG_API tg_projector_config tg_projector_config_default(void);
+
+typedef struct tg_projector tg_projector;
+
+/* `seed` feeds rand-k, probability and randomized starts. Factors and index sets do not exist
+ * before the first refresh. */
+TG_API TG_NODISCARD tg_status tg_projector_create(tg_context *ctx,
+                                                  const tg_projector_config *config, tg_dtype dtype,
+                                                  const tg_shape *shape, uint64_t seed,
+                                                  tg_projector **out);
+TG_API void tg_projector_destroy(tg_projector **projector);
+
+/* Number of compressed values, of both branches or of one (0 or 1; 0 values if there is no such
+ * branch). Compressed arrays hold the first branch's values, then the second's. */
+TG_API int64_t tg_projector_count(const tg_projector *projector);
+TG_API int64_t tg_projector_branch_count(const tg_projector *projector, int branch);
+
+/* Multilinear ranks of a low-rank branch: ndim of them, 1 per mode of a matrix branch ((rows,
+ * columns)); ndim 0 for a sparse branch. */
+TG_API tg_shape tg_projector_ranks(const tg_projector *projector, int branch);
+
+typedef struct tg_projector_bytes {
+    size_t factors;   /* bases */
+    size_t indices;   /* bitmaps and their ranks */
+    size_t workspace; /* scratch of a step and of a refresh */
+} tg_projector_bytes;
+
+TG_API tg_projector_bytes tg_projector_get_bytes(const tg_projector *projector);
+
+/* Chooses factors and index sets anew from a dense gradient. A decomposition that fails (not
+ * finite, not converged) keeps the old factors, is counted and logged, and is no error. */
+TG_API TG_NODISCARD tg_status tg_projector_refresh(tg_projector *projector, const void *grad);
+TG_API int64_t tg_projector_refresh_count(const tg_projector *projector);
+TG_API int64_t tg_projector_failure_count(const tg_projector *projector);
+
+/* small = beta small + scale project(G), G dense or (except for matrix branches) factored; beta 0
+ * never reads small. */
+TG_API TG_NODISCARD tg_status tg_projector_project(tg_projector *projector,
+                                                   const tg_gradient *gradient, double scale,
+                                                   double beta, void *small);
+
+/* out = beta out + alpha back(small), in one pass over out; beta 0 never reads out. */
+TG_API TG_NODISCARD tg_status tg_projector_back(tg_projector *projector, const void *small,
+                                                double alpha, double beta, void *out);
+
+/* out = grad - back(project(grad)), the error of the compression (with both branches at full
+ * weight, whatever lambda and scales are). small receives the compressed values. */
+TG_API TG_NODISCARD tg_status tg_projector_residual(tg_projector *projector, const void *grad,
+                                                    void *small, void *out);
+
+/* Shape-only answers, without making anything. */
+TG_API TG_NODISCARD tg_status tg_projector_plan(tg_context *ctx, const tg_projector_config *config,
+                                                tg_dtype dtype, const tg_shape *shape,
+                                                int64_t *count, tg_projector_bytes *bytes);
+
+/* ---- Tucker decomposition and stable ranks as such ---- */
+
+typedef struct tg_tucker_result {
+    tg_tensor core;                /* (rank..) */
+    tg_tensor factor[TG_MAX_NDIM]; /* (dim, rank) each, orthonormal columns */
+    double relative_error;         /* |x - core x_n U_n| / |x| */
+} tg_tucker_result;
+
+/* x (host) to core and factors by HOSVD and n sweeps; ranks one per mode, 1 .. dim. */
+TG_API TG_NODISCARD tg_status tg_tucker(tg_context *ctx, const tg_tensor *x, const int64_t *ranks,
+                                        int sweeps, tg_svd_type svd_type, uint64_t seed,
+                                        tg_tucker_result *out);
+TG_API void tg_tucker_result_destroy(tg_tucker_result *result);
+
+/* |x|_F^2 / sigma_1^2 of each unfolding (ndim values), and their maximum, the multilinear stable
+ * rank. Zero tensors have stable rank 0. */
+TG_API TG_NODISCARD tg_status tg_stable_rank(tg_context *ctx, const tg_tensor *x, double *per_mode,
+                                             double *multilinear);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,257 @@
+/* Parsing of settings from text. */
+#include "base/setting.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { WORD = 64 };
+
+/* Edit distance with insertions, deletions and changes, case ignored; words longer than WORD - 1
+ * are compared by their first letters. */
+static int edit_distance(const char *a, const char *b) {
+    int row[WORD];
+    const int n = (int)strnlen(a, WORD - 1), m = (int)strnlen(b, WORD - 1);
+    for (int j = 0; j <= m; j++) {
+        row[j] = j;
+    }
+    for (int i = 1; i <= n; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= m; j++) {
+            const int changed =
+                diagonal + (tolower((unsigned char)a[i - 1]) != tolower((unsigned char)b[j - 1]));
+            const int shorter = row[j] < row[j - 1] ? row[j] : row[j - 1];
+            diagonal = row[j];
+            row[j] = changed < shorter + 1 ? changed : shorter + 1;
+        }
+    }
+    return row[m];
+}
+
+const char *tg_nearest_name(const char *text, const char *const *names, int count) {
+    const char *best = NULL;
+    int best_distance = (int)strnlen(text, WORD) / 2 + 1;
+    for (int i = 0; i < count; i++) {
+        const int distance = edit_distance(text, names[i]);
+        if (distance < best_distance) {
+            best_distance = distance;
+            best = names[i];
+        }
+    }
+    return best;
+}
+
+/* Copies the value without outer blanks and quotes; false if it is too long. */
+static bool bare_word(const char *value, char *word, size_t capacity) {
+    while (isspace((unsigned char)*value)) {
+        value++;
+    }
+    size_t length = strlen(value);
+    while (length > 0 && isspace((unsigned char)value[length - 1])) {
+        length--;
+    }
+    if (length >= 2 && (value[0] == '"' || value[0] == '\'') && value[length - 1] == value[0]) {
+        value++;
+        length -= 2;
+    }
+    if (length >= capacity) {
+        return false;
+    }
+    memcpy(word, value, length);
+    word[length] = '\0';
+    return true;
+}
+
+/* A finite number that fills the whole word. */
+static bool parse_double(const char *word, double *out) {
+    char *end = NULL;
+    if (*word == '\0' || isspace((unsigned char)*word)) {
+        return false;
+    }
+    *out = strtod(word, &end);
+    return *end == '\0' && isfinite(*out);
+}
+
+static bool parse_integer(const char *word, int64_t *out) {
+    double value = 0.0;
+    if (!parse_double(word, &value) || value != floor(value) || fabs(value) > 0x1p53) {
+        return false;
+    }
+    *out = (int64_t)value;
+    return true;
+}
+
+static bool parse_bool(const char *word, bool *out) {
+    static const char *const yes[] = {"true", "yes", "on", "1"};
+    static const char *const no[] = {"false", "no", "off", "0"};
+    for (int i = 0; i < 4; i++) {
+        if (strcasecmp(word, yes[i]) == 0 || strcasecmp(word, no[i]) == 0) {
+            *out = strcasecmp(word, yes[i]) == 0;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "[a, b]", "(a, b)" or a lone "a" to numbers; -1 if it is not such a list. */
+static int parse_list(const char *value, double *out) {
+    char word[512];
+    if (!bare_word(value, word, sizeof word)) {
+        return -1;
+    }
+    char *at = word;
+    const size_t length = strlen(word);
+    const bool closed = length >= 2 && ((word[0] == '[' && word[length - 1] == ']') ||
+                                        (word[0] == '(' && word[length - 1] == ')'));
+    if (closed) {
+        word[length - 1] = '\0';
+        at++;
+    }
+    int count = 0;
+    while (at) {
+        char *comma = strchr(at, ',');
+        if (comma) {
+            *comma = '\0';
+        }
+        char entry[WORD];
+        if (!bare_word(at, entry, sizeof entry) || count == TG_SETTING_LIST ||
+            !parse_double(entry, &out[count])) {
+            return -1;
+        }
+        count++;
+        at = comma ? comma + 1 : NULL;
+    }
+    return count == 1 || closed ? count : -1;
+}
+
+static bool is_in_range(const tg_setting *row, double value) {
+    return row->low > row->high || (value >= row->low && value <= row->high);
+}
+
+/* One sentence for a value that does not fit its row. */
+static tg_status bad_value(tg_context *ctx, const char *section, const tg_setting *row,
+                           const char *value) {
+    char expected[384] = "";
+    size_t used = 0;
+    switch (row->type) {
+    case TG_SETTING_BOOL:
+        snprintf(expected, sizeof expected, "true or false");
+        break;
+    case TG_SETTING_ENUM:
+        for (const tg_choice *c = row->choices; c->name && used < sizeof expected; c++) {
+            const int wrote = snprintf(expected + used, sizeof expected - used, "%s%s",
+                                       c == row->choices ? "one of " : ", ", c->name);
+            used += wrote > 0 ? (size_t)wrote : 0;
+        }
+        break;
+    default:
+        snprintf(expected, sizeof expected, "%s",
+                 row->type == TG_SETTING_DOUBLE        ? "a finite number"
+                 : row->type == TG_SETTING_LIST_INT    ? "an integer or a list of integers"
+                 : row->type == TG_SETTING_LIST_DOUBLE ? "a number or a list of numbers"
+                                                       : "an integer");
+        if (row->low <= row->high) {
+            used = strlen(expected);
+            snprintf(expected + used, sizeof expected - used, " from %g to %g", row->low,
+                     row->high);
+        }
+    }
+    return tg_fail(ctx, TG_E_CONFIG, "%s.%s: expected %s, found '%.200s'", section, row->key,
+                   expected, value);
+}
+
+static bool store_list(const tg_setting *row, void *field, const char *value) {
+    double entries[TG_SETTING_LIST];
+    const int count = parse_list(value, entries);
+    for (int i = 0; i < count; i++) {
+        if (!is_in_range(row, entries[i]) ||
+            (row->type == TG_SETTING_LIST_INT &&
+             (entries[i] != floor(entries[i]) || fabs(entries[i]) > 0x1p53))) {
+            return false;
+        }
+    }
+    if (count < 1) {
+        return false;
+    }
+    if (row->type == TG_SETTING_LIST_INT) {
+        tg_list_int *list = field;
+        *list = (tg_list_int){.count = count};
+        for (int i = 0; i < count; i++) {
+            list->value[i] = (int64_t)entries[i];
+        }
+    } else {
+        tg_list_double *list = field;
+        *list = (tg_list_double){.count = count};
+        memcpy(list->value, entries, (size_t)count * sizeof entries[0]);
+    }
+    return true;
+}
+
+static bool store_scalar(const tg_setting *row, void *field, const char *word) {
+    int64_t integer = 0;
+    double number = 0.0;
+    switch (row->type) {
+    case TG_SETTING_INT:
+        if (!parse_integer(word, &integer) || integer < INT_MIN || integer > INT_MAX ||
+            !is_in_range(row, (double)integer)) {
+            return false;
+        }
+        *(int *)field = (int)integer;
+        return true;
+    case TG_SETTING_INT64:
+        if (!parse_integer(word, &integer) || !is_in_range(row, (double)integer)) {
+            return false;
+        }
+        *(int64_t *)field = integer;
+        return true;
+    case TG_SETTING_DOUBLE:
+        if (!parse_double(word, &number) || !is_in_range(row, number)) {
+            return false;
+        }
+        *(double *)field = number;
+        return true;
+    case TG_SETTING_BOOL:
+        return parse_bool(word, field);
+    case TG_SETTING_ENUM:
+        for (const tg_choice *c = row->choices; c->name; c++) {
+            if (strcasecmp(word, c->name) == 0) {
+                *(int *)field = c->value;
+                return true;
+            }
+        }
+        return false;
+    default:
+        return false;
+    }
+}
+
+tg_status tg_setting_set(tg_context *ctx, const char *section, const tg_setting *table, int rows,
+                         void *config, const char *key, const char *value) {
+    const char *nearest = NULL;
+    for (int i = 0; i < rows; i++) {
+        const tg_setting *row = &table[i];
+        if (strcmp(row->key, key) == 0) {
+            void *field = (char *)config + row->offset;
+            char word[WORD];
+            const bool is_list =
+                row->type == TG_SETTING_LIST_INT || row->type == TG_SETTING_LIST_DOUBLE;
+            const bool fits =
+                is_list ? store_list(row, field, value)
+                        : bare_word(value, word, sizeof word) && store_scalar(row, field, word);
+            return fits ? TG_OK : bad_value(ctx, section, row, value);
+        }
+        const char *const pair[2] = {row->key, nearest};
+        nearest = tg_nearest_name(key, pair, nearest ? 2 : 1);
+    }
+    if (nearest) {
+        return tg_fail(ctx, TG_E_CONFIG, "%s.%.100s: unknown key; did you mean %s.%s?", section,
+                       key, section, nearest);
+    }
+    return tg_fail(ctx, TG_E_CONFIG, "%s.%.100s: unknown key", section, key);
+}

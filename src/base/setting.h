@@ -1,0 +1,59 @@
+/* Settings by name: one table row per key of a config struct, so that YAML files, JSON metadata and
+ * command-line overrides all go through the same parser and give the same errors.
+ *
+ * Values are the text of a scalar or a flat list as YAML and JSON write them: 0.25, true, null,
+ * low_rank, "low_rank", [43, 43, 43, 23]. */
+#ifndef TG_BASE_SETTING_H
+#define TG_BASE_SETTING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/context.h"
+
+enum { TG_SETTING_LIST = 8 }; /* entries of a list at most */
+
+typedef struct tg_list_double {
+    int count;
+    double value[TG_SETTING_LIST];
+} tg_list_double;
+
+typedef struct tg_list_int {
+    int count;
+    int64_t value[TG_SETTING_LIST];
+} tg_list_int;
+
+typedef enum tg_setting_type {
+    TG_SETTING_INT,         /* int */
+    TG_SETTING_INT64,       /* int64_t */
+    TG_SETTING_DOUBLE,      /* double */
+    TG_SETTING_BOOL,        /* bool */
+    TG_SETTING_ENUM,        /* an enum (int), by name */
+    TG_SETTING_LIST_INT,    /* tg_list_int; a scalar is a list of one */
+    TG_SETTING_LIST_DOUBLE, /* tg_list_double, likewise */
+} tg_setting_type;
+
+typedef struct tg_choice {
+    const char *name; /* several rows may map to one value: the first is the proper name */
+    int value;
+} tg_choice;
+
+typedef struct tg_setting {
+    const char *key;
+    tg_setting_type type;
+    size_t offset;            /* of the field in the config struct */
+    const tg_choice *choices; /* TG_SETTING_ENUM: ends with a NULL name */
+    double low, high; /* numbers: allowed range, both included; low > high: any finite one */
+} tg_setting;
+
+/* Sets one key of `config`. `section` ("opt", "fno") is for the errors: an unknown key names the
+ * nearest known one, a bad value says what was expected and found. */
+TG_NODISCARD tg_status tg_setting_set(tg_context *ctx, const char *section, const tg_setting *table,
+                                      int rows, void *config, const char *key, const char *value);
+
+/* The name of `text` in a list of names with the smallest edit distance, or NULL if none is near.
+ */
+const char *tg_nearest_name(const char *text, const char *const *names, int count);
+
+#endif

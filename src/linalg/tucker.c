@@ -1,0 +1,349 @@
+/* HOSVD start and HOOI sweeps over a tree of modes. */
+#include "linalg/tucker.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "linalg/scratch.h"
+
+enum { MAX_DEPTH = 4, OVERSAMPLING = 8 }; /* 2^3 modes at most: three levels of products */
+
+/* Everything one decomposition works on; all pieces come from the scratch. */
+typedef struct decomposition {
+    tg_backend *be;
+    const tg_tucker_plan *plan;
+    const tg_bitmap *mask; /* of the tensor at the root of the tree */
+    bool is_aligned;       /* column phases follow `working` */
+    tg_dtype wide;         /* f64 or c128 */
+    void *working[TG_MAX_NDIM];
+    void *sketch[TG_MAX_NDIM]; /* random factors of a sketched start */
+    void *gram;                /* (d, d) wide, or (rows, rank) wide for tall matrices */
+    double *eigenvalues;
+    void *tall;             /* (rows, rank) product of a tall matrix */
+    void *level[MAX_DEPTH]; /* products at each depth of the tree */
+    void *workspace;        /* of the compress slot */
+} decomposition;
+
+static int64_t product(const int64_t *size, int begin, int end) {
+    int64_t numel = 1;
+    for (int d = begin; d < end; d++) {
+        numel *= size[d];
+    }
+    return numel;
+}
+
+/* A mode whose Gram matrix would be larger than the matrix itself goes by the other side. */
+static bool is_tall(const tg_tucker_plan *plan, int mode) {
+    return plan->ndim == 2 && plan->dim[mode] > plan->dim[1 - mode] &&
+           plan->rank[mode] <= plan->dim[1 - mode];
+}
+
+/* Sketch width of mode j for finding mode k: together the widths exceed the rank wanted. */
+static int64_t sketch_width(const tg_tucker_plan *plan, int k, int j) {
+    const double wanted = (double)(2 * plan->rank[k] + OVERSAMPLING);
+    const int64_t width = (int64_t)ceil(pow(wanted, 1.0 / (plan->ndim - 1)));
+    return width < plan->dim[j] ? width : plan->dim[j];
+}
+
+/* The map that contracts modes [first, last) of a tensor of the given size, the others stay. */
+static tg_multimode contraction(const decomposition *dc, const int64_t *size, int first, int last) {
+    tg_multimode modes = {.dtype = dc->plan->dtype, .ndim = dc->plan->ndim};
+    for (int d = 0; d < modes.ndim; d++) {
+        const bool contracts = d >= first && d < last && dc->plan->is_active[d];
+        modes.dim[d] = size[d];
+        modes.rank[d] = contracts ? dc->plan->rank[d] : size[d];
+        modes.factor[d] = contracts ? dc->working[d] : NULL;
+    }
+    return modes;
+}
+
+static tg_multimode sketching(const decomposition *dc, int k) {
+    tg_multimode modes = {.dtype = dc->plan->dtype, .ndim = dc->plan->ndim};
+    for (int d = 0; d < modes.ndim; d++) {
+        modes.dim[d] = dc->plan->dim[d];
+        modes.rank[d] = d == k ? modes.dim[d] : sketch_width(dc->plan, k, d);
+        modes.factor[d] = d == k ? NULL : dc->sketch[d];
+    }
+    return modes;
+}
+
+/* ---- sizes ---- */
+
+typedef struct extent {
+    size_t level[MAX_DEPTH];
+    size_t workspace;
+} extent;
+
+static void grow(size_t *bytes, size_t needed) {
+    *bytes = needed > *bytes ? needed : *bytes;
+}
+
+/* Room for one product at a depth, and for the slot that makes it. */
+static void measure_product(const decomposition *dc, const tg_multimode *modes, int depth,
+                            extent *ext) {
+    grow(&ext->level[depth],
+         (size_t)product(modes->rank, 0, modes->ndim) * tg_dtype_size(modes->dtype));
+    grow(&ext->workspace, dc->be->ops->compress_workspace(dc->be, modes, false));
+}
+
+static void measure_tree(const decomposition *dc, const int64_t *size, int first, int last,
+                         int depth, extent *ext) {
+    if (last - first == 1) {
+        return;
+    }
+    const int middle = (first + last) / 2;
+    const int parts[2][4] = {{middle, last, first, middle}, {first, middle, middle, last}};
+    for (int i = 0; i < 2; i++) {
+        const tg_multimode modes = contraction(dc, size, parts[i][0], parts[i][1]);
+        measure_product(dc, &modes, depth, ext);
+        measure_tree(dc, modes.rank, parts[i][2], parts[i][3], depth + 1, ext);
+    }
+}
+
+/* Cuts the scratch into the pieces of a decomposition; with a NULL block it only adds up. */
+static void lay_out(decomposition *dc, tg_scratch *scratch) {
+    const tg_tucker_plan *plan = dc->plan;
+    const size_t size = tg_dtype_size(plan->dtype), wide = tg_dtype_size(dc->wide);
+    size_t gram = 0, eigenvalues = 0, tall = 0;
+    extent ext = {0};
+    for (int d = 0; d < plan->ndim; d++) {
+        if (!plan->is_active[d]) {
+            continue;
+        }
+        dc->working[d] = tg_scratch_take(scratch, (size_t)(plan->dim[d] * plan->rank[d]) * size);
+        const int64_t side = is_tall(plan, d) ? plan->dim[1 - d] : plan->dim[d];
+        grow(&gram, (size_t)(side * side) * wide);
+        grow(&eigenvalues, (size_t)side * sizeof(double));
+        if (is_tall(plan, d)) {
+            const size_t entries = (size_t)(plan->dim[d] * plan->rank[d]);
+            grow(&gram, entries * wide);
+            grow(&tall, 2 * entries * size + (size_t)(plan->rank[d] * side) * size);
+            tg_multimode modes = contraction(dc, plan->dim, 0, 0);
+            modes.rank[1 - d] = plan->rank[d];
+            modes.factor[1 - d] = dc->working[d];
+            measure_product(dc, &modes, 0, &ext);
+            ext.level[0] = 0;
+        }
+    }
+    const bool sketches = plan->svd_type == TG_SVD_RANDOMIZED && plan->ndim > 1;
+    for (int k = 0; sketches && k < plan->ndim; k++) {
+        int64_t width = 0;
+        for (int other = 0; other < plan->ndim; other++) {
+            const int64_t w = other == k ? 0 : sketch_width(plan, other, k);
+            width = w > width ? w : width;
+        }
+        dc->sketch[k] = tg_scratch_take(scratch, (size_t)(plan->dim[k] * width) * size);
+        const tg_multimode modes = sketching(dc, k);
+        measure_product(dc, &modes, 0, &ext);
+    }
+    for (int k = 1; plan->init == TG_INIT_ST_HOSVD && k < plan->ndim; k++) {
+        const tg_multimode modes = contraction(dc, plan->dim, 0, k);
+        measure_product(dc, &modes, 0, &ext);
+    }
+    if (plan->sweeps > 0) {
+        measure_tree(dc, plan->dim, 0, plan->ndim, 0, &ext);
+    }
+    dc->gram = tg_scratch_take(scratch, gram);
+    dc->eigenvalues = tg_scratch_take(scratch, eigenvalues);
+    dc->tall = tg_scratch_take(scratch, tall);
+    for (int i = 0; i < MAX_DEPTH; i++) {
+        dc->level[i] = tg_scratch_take(scratch, ext.level[i]);
+    }
+    dc->workspace = tg_scratch_take(scratch, ext.workspace);
+}
+
+size_t tg_tucker_scratch(tg_backend *be, const tg_tucker_plan *plan) {
+    decomposition dc = {
+        .be = be, .plan = plan, .wide = tg_dtype_is_complex(plan->dtype) ? TG_C128 : TG_F64};
+    tg_scratch scratch = {0};
+    lay_out(&dc, &scratch);
+    return scratch.used;
+}
+
+/* ---- one mode ---- */
+
+/* out = the contraction of x, done by the compress slot. */
+static tg_status multiply(const decomposition *dc, const tg_multimode *modes, const void *x,
+                          const tg_bitmap *mask, void *out) {
+    const tg_compress op = {.modes = *modes,
+                            .source = {.dense = x},
+                            .bitmap = mask,
+                            .masked = mask != NULL,
+                            .scale = 1.0,
+                            .core = out,
+                            .workspace = dc->workspace};
+    return dc->be->ops->compress(dc->be, &op);
+}
+
+/* working[k] = leading vectors of the k-th unfolding of x (size..). */
+static tg_status leading_vectors(const decomposition *dc, const void *x, const tg_bitmap *mask,
+                                 const int64_t *size, int k) {
+    const tg_backend_ops *ops = dc->be->ops;
+    const tg_tucker_plan *plan = dc->plan;
+    const int64_t dim = size[k];
+    tg_status status = ops->gram(dc->be, plan->dtype, product(size, 0, k), dim,
+                                 product(size, k + 1, plan->ndim), x, mask, dc->gram);
+    if (status == TG_OK) {
+        status = ops->eigh(dc->be, dc->wide, dim, dc->gram, dc->eigenvalues);
+    }
+    if (status == TG_OK) {
+        status = ops->leading_columns(dc->be, plan->dtype, dim, dim, plan->rank[k], dc->gram,
+                                      dc->is_aligned ? dc->working[k] : NULL, dc->working[k]);
+    }
+    return status;
+}
+
+/* The same for a matrix whose mode k is the long one: with W the leading vectors of the short side,
+ * the product of x and W has the wanted vectors, times singular values, in its columns (k = 0) or
+ * rows (k = 1); a QR in f64 makes them orthonormal to the last bit. */
+static tg_status leading_vectors_tall(const decomposition *dc, const void *x, const tg_bitmap *mask,
+                                      int k) {
+    const tg_backend_ops *ops = dc->be->ops;
+    const tg_tucker_plan *plan = dc->plan;
+    const int64_t rows = plan->dim[k], side = plan->dim[1 - k], rank = plan->rank[k];
+    const size_t size = tg_dtype_size(plan->dtype);
+    char *product_out = dc->tall;
+    char *upright = product_out + (size_t)(rows * rank) * size;  /* (rows, rank) */
+    char *short_factor = upright + (size_t)(rows * rank) * size; /* (side, rank) */
+    tg_status status = TG_OK;
+    TG_TRY(ops->gram(dc->be, plan->dtype, k == 0 ? rows : 1, side, k == 0 ? 1 : rows, x, mask,
+                     dc->gram));
+    TG_TRY(ops->eigh(dc->be, dc->wide, side, dc->gram, dc->eigenvalues));
+    TG_TRY(
+        ops->leading_columns(dc->be, plan->dtype, side, side, rank, dc->gram, NULL, short_factor));
+    tg_multimode modes = contraction(dc, plan->dim, 0, 0);
+    modes.rank[1 - k] = rank;
+    modes.factor[1 - k] = short_factor;
+    TG_TRY(multiply(dc, &modes, x, mask, product_out));
+    if (k == 1) { /* (rank, rows) to (rows, rank): a product with the identity */
+        TG_TRY(ops->fill(dc->be, plan->dtype, rank * rank, (tg_scalar){0}, short_factor));
+        for (int64_t i = 0; i < rank; i++) {
+            TG_TRY(ops->fill(dc->be, plan->dtype, 1, (tg_scalar){1.0, 0.0},
+                             short_factor + (size_t)(i * rank + i) * size));
+        }
+        const tg_gemm turn = {.dtype = plan->dtype,
+                              .op_a = TG_OP_T,
+                              .m = rows,
+                              .n = rank,
+                              .k = rank,
+                              .alpha = {1.0, 0.0},
+                              .a = product_out,
+                              .lda = rows,
+                              .b = short_factor,
+                              .ldb = rank,
+                              .c = upright,
+                              .ldc = rank,
+                              .batch = 1};
+        TG_TRY(ops->gemm(dc->be, &turn));
+        product_out = upright;
+    }
+    TG_TRY(ops->convert(dc->be, rows * rank, plan->dtype, product_out, dc->wide, dc->gram));
+    TG_TRY(ops->qr(dc->be, dc->wide, rows, rank, dc->gram, NULL));
+    TG_TRY(ops->leading_columns(dc->be, plan->dtype, rows, rank, rank, dc->gram,
+                                dc->is_aligned ? dc->working[k] : NULL, dc->working[k]));
+fail:
+    return status;
+}
+
+/* ---- start and sweeps ---- */
+
+/* Random factors, the same for the same stream: mode k draws from index 2^32 k on. */
+static tg_status start_by_sketches(const decomposition *dc, const void *x, const tg_rng *rng) {
+    tg_status status = TG_OK;
+    const tg_tucker_plan *plan = dc->plan;
+    for (int k = 0; k < plan->ndim; k++) {
+        const tg_multimode modes = sketching(dc, k);
+        for (int j = 0; j < plan->ndim; j++) {
+            if (j != k) {
+                const int64_t count = modes.dim[j] * modes.rank[j];
+                TG_TRY(dc->be->ops->random_normal(dc->be, plan->dtype, rng, (uint64_t)j << 32, 0.0,
+                                                  1.0, count, dc->sketch[j]));
+            }
+        }
+        TG_TRY(multiply(dc, &modes, x, dc->mask, dc->level[0]));
+        TG_TRY(leading_vectors(dc, dc->level[0], NULL, modes.rank, k));
+    }
+fail:
+    return status;
+}
+
+static tg_status start_cold(const decomposition *dc, const void *x, const tg_rng *rng) {
+    tg_status status = TG_OK;
+    const tg_tucker_plan *plan = dc->plan;
+    if (plan->svd_type == TG_SVD_RANDOMIZED && plan->ndim > 1) {
+        return start_by_sketches(dc, x, rng);
+    }
+    for (int k = 0; k < plan->ndim; k++) {
+        if (!plan->is_active[k]) {
+            continue;
+        }
+        if (is_tall(plan, k)) {
+            TG_TRY(leading_vectors_tall(dc, x, dc->mask, k));
+        } else if (plan->init == TG_INIT_ST_HOSVD && k > 0) {
+            const tg_multimode modes = contraction(dc, plan->dim, 0, k);
+            TG_TRY(multiply(dc, &modes, x, dc->mask, dc->level[0]));
+            TG_TRY(leading_vectors(dc, dc->level[0], NULL, modes.rank, k));
+        } else {
+            TG_TRY(leading_vectors(dc, x, dc->mask, plan->dim, k));
+        }
+    }
+fail:
+    return status;
+}
+
+/* One sweep over modes [first, last), which are the ones x (size..) still has whole. */
+static tg_status sweep_tree(const decomposition *dc, const void *x, const int64_t *size, int first,
+                            int last, int depth) {
+    const tg_bitmap *mask = depth == 0 ? dc->mask : NULL;
+    if (last - first == 1) {
+        return dc->plan->is_active[first] ? leading_vectors(dc, x, mask, size, first) : TG_OK;
+    }
+    const int middle = (first + last) / 2;
+    tg_multimode modes = contraction(dc, size, middle, last);
+    tg_status status = multiply(dc, &modes, x, mask, dc->level[depth]);
+    if (status == TG_OK) {
+        status = sweep_tree(dc, dc->level[depth], modes.rank, first, middle, depth + 1);
+    }
+    if (status == TG_OK) {
+        modes = contraction(dc, size, first, middle);
+        status = multiply(dc, &modes, x, mask, dc->level[depth]);
+    }
+    if (status == TG_OK) {
+        status = sweep_tree(dc, dc->level[depth], modes.rank, middle, last, depth + 1);
+    }
+    return status;
+}
+
+tg_status tg_tucker_factors(tg_backend *be, const tg_tucker_plan *plan, const void *x,
+                            const tg_bitmap *mask, const tg_rng *rng, bool warm,
+                            void *const factor[], void *scratch) {
+    tg_status status = TG_OK;
+    decomposition dc = {.be = be,
+                        .plan = plan,
+                        .mask = mask,
+                        .is_aligned = warm,
+                        .wide = tg_dtype_is_complex(plan->dtype) ? TG_C128 : TG_F64};
+    lay_out(&dc, &(tg_scratch){.block = scratch});
+    size_t bytes[TG_MAX_NDIM] = {0};
+    for (int d = 0; d < plan->ndim; d++) {
+        if (plan->is_active[d]) {
+            bytes[d] = (size_t)(plan->dim[d] * plan->rank[d]) * tg_dtype_size(plan->dtype);
+        }
+        if (warm && bytes[d] > 0) {
+            TG_TRY(be->ops->copy(be, dc.working[d], factor[d], bytes[d]));
+        }
+    }
+    if (!warm || plan->sweeps == 0) {
+        TG_TRY(start_cold(&dc, x, rng));
+    }
+    for (int i = 0; i < plan->sweeps; i++) {
+        TG_TRY(sweep_tree(&dc, x, plan->dim, 0, plan->ndim, 0));
+    }
+    for (int d = 0; d < plan->ndim; d++) {
+        if (bytes[d] > 0) {
+            TG_TRY(be->ops->copy(be, factor[d], dc.working[d], bytes[d]));
+        }
+    }
+fail:
+    return status;
+}

@@ -1,0 +1,34 @@
+/* Tucker factors: G ~ core x_1 U_1 .. x_n U_n with orthonormal U_k.
+ *
+ * Start: leading left singular vectors of every unfolding, by Gram matrices in f64 and a hermitian
+ * eigensolver (or by random sketches, or the previous factors). Then HOOI sweeps: for each mode k
+ * in order, U_k = leading vectors of unfold_k(G x_{j != k} U_j^H) with the newest U_j. The products
+ * are shared over a binary tree of modes, so a sweep costs two passes over G, not n. */
+#ifndef TG_LINALG_TUCKER_H
+#define TG_LINALG_TUCKER_H
+
+#include "backend/backend.h"
+#include "tgrad/project.h"
+
+typedef struct tg_tucker_plan {
+    tg_dtype dtype; /* f32, f64, c64, c128 */
+    int ndim;
+    int64_t dim[TG_MAX_NDIM];
+    int64_t rank[TG_MAX_NDIM];   /* of a mode without a factor: its dim */
+    bool is_active[TG_MAX_NDIM]; /* this mode gets a factor */
+    int sweeps;
+    tg_svd_type svd_type;
+    tg_tucker_init init;
+} tg_tucker_plan;
+
+/* Bytes of scratch (where the backend computes) for tg_tucker_factors. */
+size_t tg_tucker_scratch(tg_backend *be, const tg_tucker_plan *plan);
+
+/* Factors (dim, rank) of x (dim..), entries of `mask` (may be NULL) counted as 0. warm: factor[]
+ * holds the previous ones, from which the sweeps start (with 0 sweeps: decompose anew) and whose
+ * column phases are kept. On failure factor[] is as before. */
+TG_NODISCARD tg_status tg_tucker_factors(tg_backend *be, const tg_tucker_plan *plan, const void *x,
+                                         const tg_bitmap *mask, const tg_rng *rng, bool warm,
+                                         void *const factor[], void *scratch);
+
+#endif

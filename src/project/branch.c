@@ -1,0 +1,177 @@
+/* The table of branch kinds, and what all kinds share: memory, bytes, the rank rule. */
+#include "project/branch.h"
+
+#include <math.h>
+
+static const tg_branch_kind *const kinds[TG_BRANCH_TYPES] = {
+    [TG_BRANCH_LOW_RANK] = &tg_branch_tucker,
+    [TG_BRANCH_MATRIX] = &tg_branch_matrix,
+    [TG_BRANCH_UNSTRUCTURED] = &tg_branch_unstructured,
+    [TG_BRANCH_STRUCTURED] = &tg_branch_structured,
+};
+
+tg_branch_config tg_branch_config_default(void) {
+    return (tg_branch_config){.type = TG_BRANCH_LOW_RANK,
+                              .rank = {.count = 1, .value = {0.25}},
+                              .sparse_ratio = 0.25,
+                              .sparse_type = TG_SPARSE_TOPK,
+                              .scale = 1.0,
+                              .svd_type = TG_SVD_TRUNCATED,
+                              .tucker_init = TG_INIT_HOSVD,
+                              .n_iter_max_tucker = 1,
+                              .tucker_warm_restart = true,
+                              .first_dim_rollup = 1,
+                              .side = TG_SIDE_LEFT};
+}
+
+void tg_workspace_reserve(tg_workspace *workspace, size_t bytes, size_t host_bytes) {
+    workspace->bytes = bytes > workspace->bytes ? bytes : workspace->bytes;
+    workspace->host_bytes = host_bytes > workspace->host_bytes ? host_bytes : workspace->host_bytes;
+}
+
+tg_status tg_workspace_allocate(tg_workspace *workspace) {
+    tg_backend *be = workspace->be;
+    workspace->memory = be->ops->alloc(be, TG_MEM_WORKSPACE, workspace->bytes);
+    workspace->host = tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, workspace->host_bytes, 1);
+    return workspace->memory && workspace->host ? TG_OK : TG_E_MEMORY;
+}
+
+void tg_workspace_release(tg_workspace *workspace) {
+    if (workspace->be) {
+        workspace->be->ops->release(workspace->be, workspace->memory);
+        TG_FREE(workspace->be->ctx, workspace->host);
+        workspace->memory = NULL;
+    }
+}
+
+tg_status tg_branch_plan(tg_context *ctx, tg_backend *be, const tg_branch_config *config,
+                         const char *key, tg_dtype dtype, const tg_shape *shape, tg_branch *out) {
+    *out = (tg_branch){.config = *config, .key = key, .be = be, .dtype = dtype, .shape = *shape};
+    if ((int)config->type < 0 || config->type >= TG_BRANCH_TYPES) {
+        return tg_fail(ctx, TG_E_CONFIG, "%sproj_type: number %d does not exist", key,
+                       (int)config->type);
+    }
+    out->kind = kinds[config->type];
+    if (out->kind->is_sparse && !(config->sparse_ratio > 0.0 && config->sparse_ratio <= 1.0)) {
+        return tg_fail(ctx, TG_E_CONFIG, "%ssparse_ratio: %g is not in (0, 1]", key,
+                       config->sparse_ratio);
+    }
+    if (!isfinite(config->scale)) {
+        return tg_fail(ctx, TG_E_CONFIG, "%sscale: %g is not finite", key, config->scale);
+    }
+    if (config->n_iter_max_tucker < 0) {
+        return tg_fail(ctx, TG_E_CONFIG, "opt.n_iter_max_tucker: %d is negative",
+                       config->n_iter_max_tucker);
+    }
+    return out->kind->plan(ctx, out);
+}
+
+/* A fraction in (0, 1) or an integer >= 1. */
+static bool is_rank_value(double value) {
+    return (value > 0.0 && value < 1.0) || (value >= 1.0 && value <= 1e15 && value == floor(value));
+}
+
+static tg_status bad_rank(tg_context *ctx, const char *key, const tg_rank *rank, int entry,
+                          const tg_shape *shape) {
+    char text[128];
+    return tg_fail(ctx, TG_E_CONFIG,
+                   "%srank: %g (entry %d of %d) is not a fraction below 1, a positive integer or a "
+                   "list of %d (weight is %s)",
+                   key, rank->count > entry ? rank->value[entry] : NAN, entry + 1, rank->count,
+                   shape->ndim, tg_shape_text(shape, text, sizeof text));
+}
+
+tg_status tg_rank_resolve(tg_context *ctx, const char *key, const tg_rank *rank,
+                          const tg_shape *shape, int64_t *out) {
+    if (rank->count != 1 && rank->count != shape->ndim) {
+        return bad_rank(ctx, key, rank, 0, shape);
+    }
+    int wide_dims = 0;
+    for (int d = 0; d < shape->ndim; d++) {
+        wide_dims += shape->dim[d] != 1;
+    }
+    for (int d = 0; d < shape->ndim; d++) {
+        const int entry = rank->count == 1 ? 0 : d;
+        const double value = rank->value[entry];
+        if (!is_rank_value(value)) {
+            return bad_rank(ctx, key, rank, entry, shape);
+        }
+        const int64_t dim = shape->dim[d];
+        int64_t r;
+        if (value >= 1.0) {
+            r = value < (double)dim ? (int64_t)value : dim;
+        } else if (rank->count == 1) { /* a share of all entries, spread over the modes */
+            r = dim == 1 ? 1 : (int64_t)(pow(value, 1.0 / wide_dims) * (double)dim) + 1;
+        } else {
+            r = (int64_t)(value * (double)dim);
+        }
+        r = r < 1 ? 1 : r;
+        out[d] = r < dim ? r : dim;
+    }
+    return TG_OK;
+}
+
+tg_status tg_branch_allocate(tg_branch *branch) {
+    tg_backend *be = branch->be;
+    tg_status status = TG_OK;
+    for (int d = 0; d < branch->modes.ndim; d++) {
+        if (branch->modes.factor[d]) {
+            const int64_t entries = branch->modes.dim[d] * branch->modes.rank[d];
+            branch->factor[d] =
+                be->ops->alloc(be, TG_MEM_FACTORS, (size_t)entries * tg_dtype_size(branch->dtype));
+            branch->modes.factor[d] = branch->factor[d];
+            TG_TRY(branch->factor[d] ? TG_OK : TG_E_MEMORY);
+        }
+    }
+    if (branch->kind->is_sparse) {
+        const int64_t n = branch->bitmap.n;
+        branch->bitmap.words =
+            be->ops->alloc(be, TG_MEM_INDICES, (size_t)tg_bitmap_words(n) * sizeof(uint64_t));
+        branch->bitmap.ranks =
+            be->ops->alloc(be, TG_MEM_INDICES, (size_t)tg_bitmap_ranks(n) * sizeof(uint32_t));
+        TG_TRY(branch->bitmap.words && branch->bitmap.ranks ? TG_OK : TG_E_MEMORY);
+    }
+    return TG_OK;
+fail:
+    tg_branch_release(branch);
+    return status;
+}
+
+void tg_branch_release(tg_branch *branch) {
+    if (!branch->be) {
+        return;
+    }
+    for (int d = 0; d < TG_MAX_NDIM; d++) {
+        branch->be->ops->release(branch->be, branch->factor[d]);
+        branch->factor[d] = NULL;
+    }
+    branch->be->ops->release(branch->be, branch->bitmap.words);
+    branch->be->ops->release(branch->be, branch->bitmap.ranks);
+    branch->bitmap.words = NULL;
+    branch->bitmap.ranks = NULL;
+}
+
+size_t tg_branch_factor_bytes(const tg_branch *branch) {
+    size_t bytes = 0;
+    for (int d = 0; d < branch->modes.ndim; d++) {
+        if (branch->modes.factor[d]) {
+            bytes += (size_t)(branch->modes.dim[d] * branch->modes.rank[d]) *
+                     tg_dtype_size(branch->dtype);
+        }
+    }
+    return bytes;
+}
+
+size_t tg_branch_index_bytes(const tg_branch *branch) {
+    const int64_t n = branch->kind->is_sparse ? branch->bitmap.n : 0;
+    return (size_t)tg_bitmap_words(n) * sizeof(uint64_t) +
+           (size_t)tg_bitmap_ranks(n) * sizeof(uint32_t);
+}
+
+double tg_branch_back_scale(const tg_branch *branch) {
+    double scale = branch->config.scale;
+    if (branch->kind->is_sparse && branch->config.scale_by_mask_ratio) {
+        scale *= sqrt((double)branch->bitmap.n / (double)branch->count);
+    }
+    return scale;
+}

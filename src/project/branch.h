@@ -1,0 +1,84 @@
+/* One branch of a projector: what it keeps between refreshes and how it chooses it.
+ *
+ * A low-rank branch fills `modes` (factors), a sparse branch fills `bitmap`; projecting and mapping
+ * back is the same for all of them and is done by the backend's compress and expand slots
+ * (projector.c). A new kind is one row in branch.c's table and one file. */
+#ifndef TG_PROJECT_BRANCH_H
+#define TG_PROJECT_BRANCH_H
+
+#include "backend/backend.h"
+#include "linalg/tucker.h"
+#include "tgrad/project.h"
+
+typedef struct tg_branch tg_branch;
+
+/* Scratch of steps and refreshes, shared by all projectors of an optimizer: reserved while they are
+ * made, allocated once after, so that its size is the largest that any of them needs. */
+typedef struct tg_workspace {
+    tg_backend *be;
+    size_t bytes, host_bytes;
+    void *memory; /* where the backend computes */
+    void *host;
+} tg_workspace;
+
+void tg_workspace_reserve(tg_workspace *workspace, size_t bytes, size_t host_bytes);
+TG_NODISCARD tg_status tg_workspace_allocate(tg_workspace *workspace);
+void tg_workspace_release(tg_workspace *workspace);
+
+typedef struct tg_branch_kind {
+    const char *name; /* as in opt.proj_type */
+    bool is_sparse;
+    /* Sets what follows from config, dtype and shape: modes' sizes, count; no memory is touched. */
+    tg_status (*plan)(tg_context *ctx, tg_branch *branch);
+    /* Bytes of scratch that refresh needs, where the backend computes and on the host. */
+    void (*scratch)(const tg_branch *branch, size_t *bytes, size_t *host_bytes);
+    /* Chooses factors or index set from x (shape), entries of `mask` (or NULL) counted as 0. */
+    tg_status (*refresh)(tg_branch *branch, const void *x, const tg_bitmap *mask, void *scratch,
+                         void *host_scratch);
+} tg_branch_kind;
+
+struct tg_branch {
+    const tg_branch_kind *kind;
+    tg_branch_config config;
+    const char *key; /* prefix of its config keys: "opt." or "opt.second_" */
+    tg_backend *be;
+    tg_dtype dtype;
+    tg_shape shape; /* of the gradient */
+    tg_rng rng;     /* its step is the number of the refresh */
+    int64_t count;  /* compressed values */
+    bool is_ready;  /* was refreshed */
+
+    /* low-rank: the map onto the core; its dims are the gradient's, or (rows, columns) */
+    tg_multimode modes;
+    void *factor[TG_MAX_NDIM]; /* owned; NULL where modes has none */
+
+    /* sparse */
+    tg_bitmap bitmap; /* owned */
+};
+
+extern const tg_branch_kind tg_branch_tucker;
+extern const tg_branch_kind tg_branch_matrix;
+extern const tg_branch_kind tg_branch_unstructured;
+extern const tg_branch_kind tg_branch_structured;
+
+/* Checks the configuration and plans; `key` is the config prefix for errors ("opt." or
+ * "opt.second_"). No memory is allocated. */
+TG_NODISCARD tg_status tg_branch_plan(tg_context *ctx, tg_backend *be,
+                                      const tg_branch_config *config, const char *key,
+                                      tg_dtype dtype, const tg_shape *shape, tg_branch *out);
+
+/* Allocates factors (category factors) or bitmap (indices) of a planned branch. */
+TG_NODISCARD tg_status tg_branch_allocate(tg_branch *branch);
+void tg_branch_release(tg_branch *branch);
+
+size_t tg_branch_factor_bytes(const tg_branch *branch);
+size_t tg_branch_index_bytes(const tg_branch *branch);
+
+/* What comes back from this branch is multiplied by this. */
+double tg_branch_back_scale(const tg_branch *branch);
+
+/* Ranks by the rule of one fraction, one integer or a list; errors name `key`. */
+TG_NODISCARD tg_status tg_rank_resolve(tg_context *ctx, const char *key, const tg_rank *rank,
+                                       const tg_shape *shape, int64_t *out);
+
+#endif

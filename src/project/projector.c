@@ -1,0 +1,405 @@
+/* Projectors: how one or two branches refresh, project and map back together.
+ *
+ * Sparse first: R is G with the kept entries set to 0, so the residual is a mask inside the
+ * compress slot and never exists in memory. Low-rank first: the sparse values of the residual are
+ * those of G minus the low-rank part read off at the kept entries; only a refresh forms the dense
+ * residual. */
+#include "project/projector.h"
+
+#include <math.h>
+
+#include "linalg/scratch.h"
+
+tg_projector_config tg_projector_config_default(void) {
+    tg_projector_config config = {.scheme = TG_SCHEME_SINGLE,
+                                  .first = tg_branch_config_default(),
+                                  .second = tg_branch_config_default(),
+                                  .lambda_sparse = 1.0};
+    return config;
+}
+
+tg_grad_source tg_gradient_source(const tg_gradient *gradient) {
+    return (tg_grad_source){
+        .dense = gradient->dense, .x = gradient->x, .dy = gradient->dy, .batch = gradient->batch};
+}
+
+/* The low-rank branch is first, and a sparse one takes what it leaves. */
+static bool is_low_rank_first(const tg_projector *p) {
+    return p->config.scheme == TG_SCHEME_COMPOSITE && p->low_rank == &p->branch[0];
+}
+
+static bool is_sparse_first(const tg_projector *p) {
+    return p->config.scheme == TG_SCHEME_COMPOSITE && p->sparse == &p->branch[0];
+}
+
+static tg_status plan(tg_context *ctx, tg_projector *p) {
+    char text[128];
+    tg_status status = TG_OK;
+    p->numel = tg_shape_numel(&p->shape);
+    if (p->dtype != TG_F32 && p->dtype != TG_F64 && p->dtype != TG_C64 && p->dtype != TG_C128) {
+        return tg_fail(ctx, TG_E_DTYPE, "projector: dtype %s is not f32, f64, c64 or c128",
+                       tg_dtype_name(p->dtype));
+    }
+    if (p->shape.ndim < 1 || p->numel < 1) {
+        return tg_fail(ctx, TG_E_SHAPE, "projector: shape %s has no dimension or no entry",
+                       tg_shape_text(&p->shape, text, sizeof text));
+    }
+    p->branches = p->config.scheme == TG_SCHEME_SINGLE ? 1 : 2;
+    TG_TRY(
+        tg_branch_plan(ctx, p->be, &p->config.first, "opt.", p->dtype, &p->shape, &p->branch[0]));
+    if (p->branches == 2) {
+        TG_TRY(tg_branch_plan(ctx, p->be, &p->config.second, "opt.second_", p->dtype, &p->shape,
+                              &p->branch[1]));
+    }
+    for (int i = 0; i < p->branches; i++) {
+        tg_branch **role = p->branch[i].kind->is_sparse ? &p->sparse : &p->low_rank;
+        if (*role) {
+            return tg_fail(ctx, TG_E_CONFIG,
+                           "opt.second_proj_type: %s and %s cannot be combined; one must be sparse "
+                           "and one low-rank",
+                           p->branch[0].kind->name, p->branch[1].kind->name);
+        }
+        *role = &p->branch[i];
+    }
+    p->modes = (tg_multimode){.dtype = p->dtype, .ndim = p->shape.ndim};
+    for (int d = 0; d < p->shape.ndim; d++) {
+        p->modes.dim[d] = p->modes.rank[d] = p->shape.dim[d];
+    }
+    if (p->low_rank) {
+        p->modes = p->low_rank->modes;
+    }
+fail:
+    return status;
+}
+
+/* Scratch: of a step, or of a refresh, whichever is larger. */
+static void measure(const tg_projector *p, bool factored, size_t *bytes, size_t *host_bytes) {
+    *bytes = p->be->ops->compress_workspace(p->be, &p->modes, factored);
+    *host_bytes = 0;
+    for (int i = 0; i < p->branches; i++) {
+        size_t scratch = 0, host = 0;
+        p->branch[i].kind->scratch(&p->branch[i], &scratch, &host);
+        if (i == 1 && is_low_rank_first(p)) { /* the dense residual and a core stand in front */
+            tg_scratch extra = {0};
+            tg_scratch_take(&extra, (size_t)p->numel * tg_dtype_size(p->dtype));
+            tg_scratch_take(&extra, (size_t)p->low_rank->count * tg_dtype_size(p->dtype));
+            const size_t step = p->be->ops->compress_workspace(p->be, &p->modes, false);
+            scratch = extra.used + (scratch > step ? scratch : step);
+        }
+        *bytes = scratch > *bytes ? scratch : *bytes;
+        *host_bytes = host > *host_bytes ? host : *host_bytes;
+    }
+}
+
+tg_status tg_projector_create_in(tg_context *ctx, const tg_projector_config *config, tg_dtype dtype,
+                                 const tg_shape *shape, uint64_t seed, bool factored,
+                                 tg_workspace *workspace, tg_projector **out) {
+    *out = NULL;
+    tg_status status = TG_OK;
+    tg_projector *p = NULL;
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, p, 1));
+    p->ctx = ctx;
+    p->config = *config;
+    p->dtype = dtype;
+    p->shape = *shape;
+    TG_TRY(tg_backend_get(ctx, &p->be));
+    p->own.be = p->be;
+    TG_TRY(plan(ctx, p));
+    for (int i = 0; i < p->branches; i++) {
+        TG_TRY(tg_branch_allocate(&p->branch[i]));
+        p->branch[i].rng = (tg_rng){
+            .seed = seed + (uint64_t)i * 0x9E3779B97F4A7C15ull,
+            .purpose = p->branch[i].kind->is_sparse ? TG_RNG_SELECT : TG_RNG_RANGE,
+        };
+    }
+    if (p->low_rank) {
+        p->modes = p->low_rank->modes;
+    }
+    p->workspace = workspace ? workspace : &p->own;
+    size_t bytes = 0, host_bytes = 0;
+    measure(p, factored, &bytes, &host_bytes);
+    tg_workspace_reserve(p->workspace, bytes, host_bytes);
+    *out = p;
+    return TG_OK;
+fail:
+    tg_projector_destroy(&p);
+    return status;
+}
+
+tg_status tg_projector_create(tg_context *ctx, const tg_projector_config *config, tg_dtype dtype,
+                              const tg_shape *shape, uint64_t seed, tg_projector **out) {
+    tg_status status = tg_projector_create_in(ctx, config, dtype, shape, seed, true, NULL, out);
+    if (status == TG_OK) {
+        status = tg_workspace_allocate(&(*out)->own);
+    }
+    if (status != TG_OK) {
+        tg_projector_destroy(out);
+    }
+    return status;
+}
+
+void tg_projector_destroy(tg_projector **projector) {
+    if (!projector || !*projector) {
+        return;
+    }
+    tg_projector *p = *projector;
+    for (int i = 0; i < 2; i++) {
+        tg_branch_release(&p->branch[i]);
+    }
+    tg_workspace_release(&p->own);
+    tg_mem_free(p->ctx, p);
+    *projector = NULL;
+}
+
+int64_t tg_projector_branch_count(const tg_projector *p, int branch) {
+    return branch >= 0 && branch < p->branches ? p->branch[branch].count : 0;
+}
+
+int64_t tg_projector_count(const tg_projector *p) {
+    return tg_projector_branch_count(p, 0) + tg_projector_branch_count(p, 1);
+}
+
+tg_shape tg_projector_ranks(const tg_projector *p, int branch) {
+    if (branch < 0 || branch >= p->branches || p->branch[branch].kind->is_sparse) {
+        return (tg_shape){0};
+    }
+    return tg_shape_of(p->branch[branch].modes.ndim, p->branch[branch].modes.rank);
+}
+
+static tg_projector_bytes bytes_of(const tg_projector *p, bool factored) {
+    tg_projector_bytes bytes = {0};
+    size_t host = 0;
+    measure(p, factored, &bytes.workspace, &host);
+    bytes.workspace += host;
+    for (int i = 0; i < p->branches; i++) {
+        bytes.factors += tg_branch_factor_bytes(&p->branch[i]);
+        bytes.indices += tg_branch_index_bytes(&p->branch[i]);
+    }
+    return bytes;
+}
+
+tg_projector_bytes tg_projector_get_bytes(const tg_projector *p) {
+    return bytes_of(p, true);
+}
+
+tg_status tg_projector_plan(tg_context *ctx, const tg_projector_config *config, tg_dtype dtype,
+                            const tg_shape *shape, int64_t *count, tg_projector_bytes *bytes) {
+    tg_projector p = {.ctx = ctx, .config = *config, .dtype = dtype, .shape = *shape};
+    *count = 0;
+    *bytes = (tg_projector_bytes){0};
+    tg_status status = tg_backend_get(ctx, &p.be);
+    if (status == TG_OK) {
+        status = plan(ctx, &p);
+    }
+    if (status == TG_OK) {
+        *count = tg_projector_count(&p);
+        *bytes = bytes_of(&p, true);
+    }
+    return status;
+}
+
+int64_t tg_projector_refresh_count(const tg_projector *p) {
+    return p->refreshes;
+}
+
+int64_t tg_projector_failure_count(const tg_projector *p) {
+    return p->failures;
+}
+
+/* Axis-aligned columns: what a low-rank branch uses when its very first decomposition fails. */
+static tg_status use_unit_vectors(tg_branch *branch) {
+    tg_backend *be = branch->be;
+    tg_status status = TG_OK;
+    const size_t size = tg_dtype_size(branch->dtype);
+    for (int d = 0; d < branch->modes.ndim; d++) {
+        const int64_t rank = branch->modes.rank[d];
+        if (!branch->factor[d]) {
+            continue;
+        }
+        TG_TRY(be->ops->fill(be, branch->dtype, branch->modes.dim[d] * rank, (tg_scalar){0},
+                             branch->factor[d]));
+        for (int64_t i = 0; i < rank; i++) {
+            TG_TRY(be->ops->fill(be, branch->dtype, 1, (tg_scalar){1.0, 0.0},
+                                 (char *)branch->factor[d] + (size_t)(i * rank + i) * size));
+        }
+    }
+fail:
+    return status;
+}
+
+/* Refreshes one branch; a numerical failure is survived, everything else is passed on. */
+static tg_status refresh_branch(tg_projector *p, tg_branch *branch, const void *x,
+                                const tg_bitmap *mask, void *scratch) {
+    branch->rng.step = (uint32_t)p->refreshes;
+    tg_status status = branch->kind->refresh(branch, x, mask, scratch, p->workspace->host);
+    if (status == TG_E_NUMERIC) {
+        p->failures++;
+        tg_log(p->ctx, TG_LOG_WARN, "refresh %lld of a %s projection failed and is skipped: %s",
+               (long long)p->refreshes, branch->kind->name, tg_context_error(p->ctx));
+        status = branch->is_ready ? TG_OK : use_unit_vectors(branch);
+    }
+    branch->is_ready = branch->is_ready || status == TG_OK;
+    return status;
+}
+
+/* The sparse branch behind a low-rank one is chosen from the dense residual, built in the scratch.
+ */
+static tg_status refresh_on_residual(tg_projector *p, const void *grad) {
+    const tg_backend_ops *ops = p->be->ops;
+    const size_t size = tg_dtype_size(p->dtype);
+    tg_scratch scratch = {.block = p->workspace->memory};
+    void *residual = tg_scratch_take(&scratch, (size_t)p->numel * size);
+    void *core = tg_scratch_take(&scratch, (size_t)p->low_rank->count * size);
+    void *rest = scratch.block + scratch.used;
+    tg_status status = TG_OK;
+    const tg_compress project = {.modes = p->modes,
+                                 .source = {.dense = grad},
+                                 .scale = 1.0,
+                                 .core = core,
+                                 .workspace = rest};
+    TG_TRY(ops->compress(p->be, &project));
+    TG_TRY(ops->copy(p->be, residual, grad, (size_t)p->numel * size));
+    const tg_expand subtract = {.modes = p->modes,
+                                .core = core,
+                                .alpha = -1.0,
+                                .beta = 1.0,
+                                .out = residual,
+                                .workspace = rest};
+    TG_TRY(ops->expand(p->be, &subtract));
+    TG_TRY(refresh_branch(p, p->sparse, residual, NULL, rest));
+fail:
+    return status;
+}
+
+tg_status tg_projector_refresh(tg_projector *p, const void *grad) {
+    tg_status status = refresh_branch(p, &p->branch[0], grad, NULL, p->workspace->memory);
+    if (status == TG_OK && p->branches == 2) {
+        if (is_low_rank_first(p)) {
+            status = refresh_on_residual(p, grad);
+        } else {
+            const tg_bitmap *mask = is_sparse_first(p) ? &p->sparse->bitmap : NULL;
+            status = refresh_branch(p, &p->branch[1], grad, mask, p->workspace->memory);
+        }
+    }
+    p->refreshes += status == TG_OK;
+    return status;
+}
+
+/* Where a branch's values stand in the compressed array. */
+static void *values_of(const tg_projector *p, const tg_branch *branch, const void *small) {
+    const int64_t offset = branch == &p->branch[1] ? p->branch[0].count : 0;
+    return (char *)(uintptr_t)small + (size_t)offset * tg_dtype_size(p->dtype);
+}
+
+static tg_status require_ready(const tg_projector *p) {
+    for (int i = 0; i < p->branches; i++) {
+        if (!p->branch[i].is_ready) {
+            return tg_fail(p->ctx, TG_E_ARGUMENT, "projector: used before its first refresh");
+        }
+    }
+    return TG_OK;
+}
+
+/* Sparse values of the residual: those of G minus the low-rank part at the kept entries. What was
+ * accumulated before has its own low-rank part subtracted; it is put back first, so that one
+ * subtraction at the end serves old and new. */
+static tg_status project_low_rank_first(tg_projector *p, const tg_compress *op) {
+    const tg_backend_ops *ops = p->be->ops;
+    tg_sample at_kept = {.modes = op->modes,
+                         .bitmap = op->bitmap,
+                         .core = op->core,
+                         .alpha = 1.0,
+                         .values = op->values,
+                         .workspace = op->workspace};
+    tg_status status = TG_OK;
+    if (op->beta != 0.0) {
+        TG_TRY(ops->sample(p->be, &at_kept));
+    }
+    TG_TRY(ops->compress(p->be, op));
+    at_kept.alpha = -1.0;
+    TG_TRY(ops->sample(p->be, &at_kept));
+fail:
+    return status;
+}
+
+bool tg_projector_takes_factored(const tg_projector *p) {
+    return !p->low_rank || p->low_rank->kind != &tg_branch_matrix;
+}
+
+tg_status tg_projector_project(tg_projector *p, const tg_gradient *gradient, double scale,
+                               double beta, void *small) {
+    tg_status status = require_ready(p);
+    if (status != TG_OK) {
+        return status;
+    }
+    if (gradient->dtype != p->dtype || !tg_shape_equal(&gradient->shape, &p->shape)) {
+        char found[128], expected[128];
+        return tg_fail(p->ctx, TG_E_SHAPE, "gradient: expected %s %s, found %s %s",
+                       tg_dtype_name(p->dtype), tg_shape_text(&p->shape, expected, sizeof expected),
+                       tg_dtype_name(gradient->dtype),
+                       tg_shape_text(&gradient->shape, found, sizeof found));
+    }
+    if (!gradient->dense && !tg_projector_takes_factored(p)) {
+        return tg_fail(p->ctx, TG_E_UNSUPPORTED,
+                       "gradient: the matrix projection takes it dense, found a factored one");
+    }
+    const tg_compress op = {.modes = p->modes,
+                            .source = tg_gradient_source(gradient),
+                            .bitmap = p->sparse ? &p->sparse->bitmap : NULL,
+                            .masked = is_sparse_first(p),
+                            .scale = scale,
+                            .beta = beta,
+                            .values = p->sparse ? values_of(p, p->sparse, small) : NULL,
+                            .core = p->low_rank ? values_of(p, p->low_rank, small) : NULL,
+                            .workspace = p->workspace->memory};
+    if (is_low_rank_first(p)) {
+        return project_low_rank_first(p, &op);
+    }
+    return p->be->ops->compress(p->be, &op);
+}
+
+/* out = beta out + alpha (low_rank_weight back(core) + sparse_weight scatter(values)). */
+static tg_status weighted_back(tg_projector *p, const void *small, double low_rank_weight,
+                               double sparse_weight, double alpha, double beta, void *out) {
+    tg_expand op = {.modes = p->modes,
+                    .bitmap = p->sparse ? &p->sparse->bitmap : NULL,
+                    .values = p->sparse ? values_of(p, p->sparse, small) : NULL,
+                    .lambda = sparse_weight,
+                    .alpha = alpha,
+                    .beta = beta,
+                    .out = out,
+                    .workspace = p->workspace->memory};
+    if (p->low_rank && low_rank_weight != 0.0) { /* the slot weighs the sparse part alone */
+        op.core = values_of(p, p->low_rank, small);
+        op.alpha = alpha * low_rank_weight;
+        op.lambda = sparse_weight / low_rank_weight;
+    }
+    return p->be->ops->expand(p->be, &op);
+}
+
+tg_status tg_projector_back(tg_projector *p, const void *small, double alpha, double beta,
+                            void *out) {
+    tg_status status = require_ready(p);
+    if (status != TG_OK) {
+        return status;
+    }
+    double lambda = 1.0;
+    if (p->branches == 2) {
+        lambda = p->config.lambda_sparse > 0.0
+                     ? p->config.lambda_sparse
+                     : (double)p->sparse->count / (double)p->low_rank->count;
+    }
+    const double low_rank_weight = p->low_rank ? tg_branch_back_scale(p->low_rank) : 0.0;
+    const double sparse_weight = p->sparse ? lambda * tg_branch_back_scale(p->sparse) : 0.0;
+    return weighted_back(p, small, low_rank_weight, sparse_weight, alpha, beta, out);
+}
+
+tg_status tg_projector_residual(tg_projector *p, const void *grad, void *small, void *out) {
+    const tg_gradient gradient = {.dtype = p->dtype, .shape = p->shape, .dense = grad};
+    tg_status status = TG_OK;
+    TG_TRY(tg_projector_project(p, &gradient, 1.0, 0.0, small));
+    TG_TRY(p->be->ops->copy(p->be, out, grad, (size_t)p->numel * tg_dtype_size(p->dtype)));
+    TG_TRY(weighted_back(p, small, 1.0, 1.0, -1.0, 1.0, out));
+fail:
+    return status;
+}

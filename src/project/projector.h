@@ -1,0 +1,38 @@
+/* Inside of a projector: one or two branches over a shared workspace. */
+#ifndef TG_PROJECT_PROJECTOR_H
+#define TG_PROJECT_PROJECTOR_H
+
+#include "project/branch.h"
+
+struct tg_projector {
+    tg_context *ctx;
+    tg_backend *be;
+    tg_projector_config config;
+    tg_dtype dtype;
+    tg_shape shape;
+    int64_t numel;
+    int branches;        /* 1 or 2 */
+    tg_branch branch[2]; /* in the order of the config */
+    tg_branch *sparse;   /* one of them, or NULL */
+    tg_branch *low_rank; /* one of them, or NULL */
+    tg_multimode modes;  /* of the low-rank branch, or the plain shape */
+    tg_workspace *workspace;
+    tg_workspace own; /* used when none is shared */
+    int64_t refreshes, failures;
+};
+
+/* As tg_projector_create, drawing scratch from a workspace of the caller, which is allocated by the
+ * caller after all its projectors are made. factored: gradients may come factored. */
+TG_NODISCARD tg_status tg_projector_create_in(tg_context *ctx, const tg_projector_config *config,
+                                              tg_dtype dtype, const tg_shape *shape, uint64_t seed,
+                                              bool factored, tg_workspace *workspace,
+                                              tg_projector **out);
+
+/* Whether tg_projector_project takes factored gradients (the matrix form reshapes, and does not).
+ */
+bool tg_projector_takes_factored(const tg_projector *p);
+
+/* The source form of a handed-over gradient. */
+tg_grad_source tg_gradient_source(const tg_gradient *gradient);
+
+#endif

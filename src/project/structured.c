@@ -1,0 +1,144 @@
+/* Structured sparse branch: some slices of every mode; what is kept is their common sub-tensor.
+ *
+ * The kept set is stored as a bitmap like any other: in index order its entries are the sub-tensor
+ * row by row, so gathering, masking and scattering need nothing of their own. With e = ratio^(1 /
+ * #dims of size != 1), mode d keeps min(d, max(1, int(e d + 1))) slices. */
+#include <math.h>
+#include <string.h>
+
+#include "linalg/scratch.h"
+#include "project/branch.h"
+
+static tg_status structured_plan(tg_context *ctx, tg_branch *branch) {
+    const tg_shape *shape = &branch->shape;
+    int wide_dims = 0;
+    for (int d = 0; d < shape->ndim; d++) {
+        wide_dims += shape->dim[d] != 1;
+    }
+    branch->bitmap.n = tg_shape_numel(shape);
+    branch->count = 1;
+    for (int d = 0; d < shape->ndim; d++) {
+        const double e = wide_dims > 0 ? pow(branch->config.sparse_ratio, 1.0 / wide_dims) : 1.0;
+        int64_t kept = (int64_t)(e * (double)shape->dim[d] + 1.0);
+        kept = kept < shape->dim[d] ? kept : shape->dim[d];
+        branch->modes.rank[d] = kept; /* slices kept per mode */
+        branch->count *= kept;
+    }
+    if (branch->count > UINT32_MAX) {
+        return tg_fail(ctx, TG_E_UNSUPPORTED,
+                       "%ssparse_ratio: %lld kept entries, at most %lld are supported", branch->key,
+                       (long long)branch->count, (long long)UINT32_MAX);
+    }
+    return TG_OK;
+}
+
+/* Host scratch of a refresh: slice norms and one mask byte per slice, for all modes. */
+typedef struct slices {
+    double *norm[TG_MAX_NDIM];
+    unsigned char *is_kept[TG_MAX_NDIM];
+    uint64_t *words; /* the bitmap before it is uploaded */
+} slices;
+
+static slices lay_out(const tg_branch *branch, tg_scratch *scratch) {
+    slices s = {0};
+    for (int d = 0; d < branch->shape.ndim; d++) {
+        s.norm[d] = tg_scratch_take(scratch, (size_t)branch->shape.dim[d] * sizeof(double));
+        s.is_kept[d] = tg_scratch_take(scratch, (size_t)branch->shape.dim[d]);
+    }
+    s.words =
+        tg_scratch_take(scratch, (size_t)tg_bitmap_words(branch->bitmap.n) * sizeof(uint64_t));
+    return s;
+}
+
+/* Marks the `kept` slices of largest key (ties: lowest index), one after the other. */
+static void keep_largest(const double *key, int64_t dim, int64_t kept, unsigned char *is_kept) {
+    memset(is_kept, 0, (size_t)dim);
+    for (int64_t k = 0; k < kept; k++) {
+        int64_t best = -1;
+        for (int64_t i = 0; i < dim; i++) {
+            if (!is_kept[i] && (best < 0 || key[i] > key[best])) {
+                best = i;
+            }
+        }
+        is_kept[best] = 1;
+    }
+}
+
+/* Slices of one mode. probability: weights are the slice norms, drawn as in select_weighted by the
+ * largest norm / exponential; every mode has its own stretch of the stream. */
+static tg_status choose_slices(tg_branch *branch, int d, int64_t left, const void *x, slices *s) {
+    const int64_t dim = branch->shape.dim[d], kept = branch->modes.rank[d];
+    const uint64_t first = (uint64_t)d << 40;
+    double *key = s->norm[d];
+    if (branch->config.sparse_type == TG_SPARSE_RANDK) {
+        for (int64_t i = 0; i < dim; i++) {
+            key[i] = tg_rng_uniform(&branch->rng, first + (uint64_t)i);
+        }
+        keep_largest(key, dim, kept, s->is_kept[d]);
+        return TG_OK;
+    }
+    tg_status status = branch->be->ops->slice_norms(branch->be, branch->dtype, left, dim,
+                                                    branch->bitmap.n / left / dim, x, key);
+    if (status != TG_OK) {
+        return status;
+    }
+    for (int64_t i = 0; branch->config.sparse_type == TG_SPARSE_PROBABILITY && i < dim; i++) {
+        key[i] = sqrt(key[i]) / tg_rng_exponential(&branch->rng, first + (uint64_t)i);
+    }
+    keep_largest(key, dim, kept, s->is_kept[d]);
+    return TG_OK;
+}
+
+/* Sets the bit of every entry whose slices are all kept. */
+static void fill_words(const tg_branch *branch, slices *s) {
+    const tg_shape *shape = &branch->shape;
+    int64_t index[TG_MAX_NDIM] = {0};
+    memset(s->words, 0, (size_t)tg_bitmap_words(branch->bitmap.n) * sizeof(uint64_t));
+    const int last = shape->ndim - 1;
+    for (int64_t row = 0; row < branch->bitmap.n; row += shape->dim[last]) {
+        bool is_kept = true;
+        for (int d = 0; d < last; d++) {
+            is_kept = is_kept && s->is_kept[d][index[d]];
+        }
+        for (int64_t i = 0; is_kept && i < shape->dim[last]; i++) {
+            if (s->is_kept[last][i]) {
+                s->words[(row + i) / 64] |= 1ull << ((row + i) % 64);
+            }
+        }
+        for (int d = last - 1; d >= 0 && ++index[d] == shape->dim[d]; d--) {
+            index[d] = 0;
+        }
+    }
+}
+
+static void structured_scratch(const tg_branch *branch, size_t *bytes, size_t *host_bytes) {
+    tg_scratch scratch = {0};
+    lay_out(branch, &scratch);
+    *bytes = 0;
+    *host_bytes = scratch.used;
+}
+
+static tg_status structured_refresh(tg_branch *branch, const void *x, const tg_bitmap *mask,
+                                    void *scratch, void *host_scratch) {
+    (void)scratch;
+    (void)mask; /* a sparse branch that comes second follows a low-rank one: nothing is masked */
+    tg_status status = TG_OK;
+    slices s = lay_out(branch, &(tg_scratch){.block = host_scratch});
+    int64_t left = 1;
+    for (int d = 0; d < branch->shape.ndim; d++) {
+        TG_TRY(choose_slices(branch, d, left, x, &s));
+        left *= branch->shape.dim[d];
+    }
+    fill_words(branch, &s);
+    TG_TRY(branch->be->ops->upload(branch->be, branch->bitmap.words, s.words,
+                                   (size_t)tg_bitmap_words(branch->bitmap.n) * sizeof(uint64_t)));
+    TG_TRY(branch->be->ops->bitmap_rank(branch->be, &branch->bitmap));
+fail:
+    return status;
+}
+
+const tg_branch_kind tg_branch_structured = {.name = "structured_sparse",
+                                             .is_sparse = true,
+                                             .plan = structured_plan,
+                                             .scratch = structured_scratch,
+                                             .refresh = structured_refresh};

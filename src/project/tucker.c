@@ -1,0 +1,51 @@
+/* Tucker low-rank branch: core (rank..), one factor (dim, rank) per mode. */
+#include "project/branch.h"
+
+static tg_tucker_plan plan_of(const tg_branch *branch) {
+    tg_tucker_plan plan = {.dtype = branch->dtype,
+                           .ndim = branch->modes.ndim,
+                           .sweeps = branch->config.n_iter_max_tucker,
+                           .svd_type = branch->config.svd_type,
+                           .init = branch->config.tucker_init};
+    for (int d = 0; d < plan.ndim; d++) {
+        plan.dim[d] = branch->modes.dim[d];
+        plan.rank[d] = branch->modes.rank[d];
+        plan.is_active[d] = true;
+    }
+    return plan;
+}
+
+static tg_status tucker_plan(tg_context *ctx, tg_branch *branch) {
+    tg_status status =
+        tg_rank_resolve(ctx, branch->key, &branch->config.rank, &branch->shape, branch->modes.rank);
+    if (status != TG_OK) {
+        return status;
+    }
+    branch->modes.dtype = branch->dtype;
+    branch->modes.ndim = branch->shape.ndim;
+    branch->count = 1;
+    for (int d = 0; d < branch->shape.ndim; d++) {
+        branch->modes.dim[d] = branch->shape.dim[d];
+        branch->modes.factor[d] = branch; /* a token until memory is allocated */
+        branch->count *= branch->modes.rank[d];
+    }
+    return TG_OK;
+}
+
+static void tucker_scratch(const tg_branch *branch, size_t *bytes, size_t *host_bytes) {
+    const tg_tucker_plan plan = plan_of(branch);
+    *bytes = tg_tucker_scratch(branch->be, &plan);
+    *host_bytes = 0;
+}
+
+static tg_status tucker_refresh(tg_branch *branch, const void *x, const tg_bitmap *mask,
+                                void *scratch, void *host_scratch) {
+    (void)host_scratch;
+    const tg_tucker_plan plan = plan_of(branch);
+    const bool warm = branch->is_ready && branch->config.tucker_warm_restart;
+    return tg_tucker_factors(branch->be, &plan, x, mask, &branch->rng, warm, branch->factor,
+                             scratch);
+}
+
+const tg_branch_kind tg_branch_tucker = {
+    .name = "low_rank", .plan = tucker_plan, .scratch = tucker_scratch, .refresh = tucker_refresh};

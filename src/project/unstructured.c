@@ -1,0 +1,45 @@
+/* Unstructured sparse branch: k = max(1, ceil(ratio * entries)) entries of the tensor. */
+#include <math.h>
+
+#include "project/branch.h"
+
+static tg_status unstructured_plan(tg_context *ctx, tg_branch *branch) {
+    const int64_t numel = tg_shape_numel(&branch->shape);
+    const double k = ceil(branch->config.sparse_ratio * (double)numel);
+    branch->bitmap.n = numel;
+    branch->count = k < (double)numel ? (k > 1.0 ? (int64_t)k : 1) : numel;
+    if (branch->count > UINT32_MAX) {
+        return tg_fail(ctx, TG_E_UNSUPPORTED,
+                       "%ssparse_ratio: %lld kept entries, at most %lld are supported", branch->key,
+                       (long long)branch->count, (long long)UINT32_MAX);
+    }
+    return TG_OK;
+}
+
+static void no_scratch(const tg_branch *branch, size_t *bytes, size_t *host_bytes) {
+    (void)branch;
+    *bytes = *host_bytes = 0;
+}
+
+static tg_status unstructured_refresh(tg_branch *branch, const void *x, const tg_bitmap *mask,
+                                      void *scratch, void *host_scratch) {
+    (void)mask; /* a sparse branch that comes second follows a low-rank one: nothing is masked */
+    (void)scratch;
+    (void)host_scratch;
+    const tg_backend_ops *ops = branch->be->ops;
+    switch (branch->config.sparse_type) {
+    case TG_SPARSE_RANDK:
+        return ops->select_random(branch->be, &branch->rng, branch->count, &branch->bitmap);
+    case TG_SPARSE_PROBABILITY:
+        return ops->select_weighted(branch->be, branch->dtype, &branch->rng, x, branch->count,
+                                    &branch->bitmap);
+    default:
+        return ops->select_topk(branch->be, branch->dtype, x, branch->count, &branch->bitmap);
+    }
+}
+
+const tg_branch_kind tg_branch_unstructured = {.name = "unstructured_sparse",
+                                               .is_sparse = true,
+                                               .plan = unstructured_plan,
+                                               .scratch = no_scratch,
+                                               .refresh = unstructured_refresh};

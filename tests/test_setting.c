@@ -1,0 +1,116 @@
+/* Settings from text: every type, quoting, lists, ranges, names, and the errors' sentences. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/setting.h"
+
+typedef struct sample {
+    int layers;
+    int64_t steps;
+    double rate;
+    bool warm;
+    int kind;
+    tg_list_int modes;
+    tg_list_double rank;
+} sample;
+
+static const tg_choice kinds[] = {{"low_rank", 3}, {"sparse", 5}, {NULL, 0}};
+
+static const tg_setting table[] = {
+    {"n_layers", TG_SETTING_INT, offsetof(sample, layers), NULL, 1, 100},
+    {"total_steps", TG_SETTING_INT64, offsetof(sample, steps), NULL, 1, 0},
+    {"learning_rate", TG_SETTING_DOUBLE, offsetof(sample, rate), NULL, 0, 1},
+    {"warm_restart", TG_SETTING_BOOL, offsetof(sample, warm), NULL, 1, 0},
+    {"proj_type", TG_SETTING_ENUM, offsetof(sample, kind), kinds, 1, 0},
+    {"n_modes", TG_SETTING_LIST_INT, offsetof(sample, modes), NULL, 1, 4096},
+    {"rank", TG_SETTING_LIST_DOUBLE, offsetof(sample, rank), NULL, 1, 0},
+};
+
+static tg_context *ctx;
+static sample config;
+
+static tg_status set(const char *key, const char *value) {
+    return tg_setting_set(ctx, "opt", table, sizeof table / sizeof table[0], &config, key, value);
+}
+
+static void test_values(void **state) {
+    (void)state;
+    assert_int_equal(set("n_layers", "4"), TG_OK);
+    assert_int_equal(config.layers, 4);
+    assert_int_equal(set("n_layers", " 5.0 "), TG_OK);
+    assert_int_equal(config.layers, 5);
+    assert_int_equal(set("total_steps", "5000000000"), TG_OK);
+    assert_true(config.steps == 5000000000);
+    assert_int_equal(set("learning_rate", "3e-4"), TG_OK);
+    assert_true(config.rate == 3e-4);
+    assert_int_equal(set("warm_restart", "True"), TG_OK);
+    assert_true(config.warm);
+    assert_int_equal(set("warm_restart", "off"), TG_OK);
+    assert_false(config.warm);
+    assert_int_equal(set("proj_type", "\"sparse\""), TG_OK);
+    assert_int_equal(config.kind, 5);
+    assert_int_equal(set("n_modes", "[8, 16]"), TG_OK);
+    assert_true(config.modes.count == 2 && config.modes.value[1] == 16);
+    assert_int_equal(set("n_modes", "(3,4,5)"), TG_OK);
+    assert_true(config.modes.count == 3 && config.modes.value[2] == 5);
+    assert_int_equal(set("rank", "0.25"), TG_OK);
+    assert_true(config.rank.count == 1 && config.rank.value[0] == 0.25);
+}
+
+static void expect_error(const char *key, const char *value, const char *part) {
+    const sample before = config;
+    assert_int_equal(set(key, value), TG_E_CONFIG);
+    assert_non_null(strstr(tg_context_error(ctx), part));
+    assert_memory_equal(&before, &config, sizeof before); /* a bad value changes nothing */
+}
+
+static void test_errors(void **state) {
+    (void)state;
+    expect_error("n_layers", "0", "opt.n_layers: expected an integer from 1 to 100, found '0'");
+    expect_error("n_layers", "2.5", "expected an integer");
+    expect_error("n_layers", "", "expected an integer");
+    expect_error("n_layers", "4 4", "expected an integer");
+    expect_error("n_layers", "99999999999", "expected an integer");
+    expect_error("learning_rate", "nan", "expected a finite number from 0 to 1");
+    expect_error("learning_rate", "1e999", "expected a finite number");
+    expect_error("warm_restart", "maybe", "expected true or false");
+    expect_error("proj_type", "tensor", "expected one of low_rank, sparse, found 'tensor'");
+    expect_error("n_modes", "[1, 2", "expected an integer or a list");
+    expect_error("n_modes", "1, 2", "expected an integer or a list");
+    expect_error("n_modes", "[]", "expected an integer or a list");
+    expect_error("n_modes", "[1,2,3,4,5,6,7,8,9]", "expected an integer or a list");
+    expect_error("n_modes", "[1.5]", "expected an integer or a list");
+    expect_error("learning_rat", "1", "unknown key; did you mean opt.learning_rate?");
+    expect_error("warm_restrat", "1", "did you mean opt.warm_restart?");
+    expect_error("zzz", "1", "opt.zzz: unknown key");
+    char long_text[5000];
+    memset(long_text, 'x', sizeof long_text - 1);
+    long_text[sizeof long_text - 1] = '\0';
+    expect_error("n_layers", long_text, "expected an integer");
+    expect_error(long_text, "1", "unknown key");
+}
+
+static int setup(void **state) {
+    (void)state;
+    return tg_context_create(NULL, &ctx) == TG_OK ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    tg_context_destroy(&ctx);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_errors),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
