@@ -6,6 +6,8 @@
 #include "tgrad/context.h"
 #include "tgrad/gradient.h"
 #include "tgrad/io.h"
+#include "tgrad/linalg.h"
+#include "tgrad/project.h"
 #include "tgrad/status.h"
 #include "tgrad/tensor.h"
 

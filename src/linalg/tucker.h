@@ -8,7 +8,7 @@
 #define TG_LINALG_TUCKER_H
 
 #include "backend/backend.h"
-#include "tgrad/project.h"
+#include "tgrad/linalg.h"
 
 typedef struct tg_tucker_plan {
     tg_dtype dtype; /* f32, f64, c64, c128 */

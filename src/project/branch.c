@@ -77,8 +77,8 @@ static tg_status bad_rank(tg_context *ctx, const char *key, const tg_rank *rank,
     return tg_fail(ctx, TG_E_CONFIG,
                    "%srank: %g (entry %d of %d) is not a fraction below 1, a positive integer or a "
                    "list of %d (weight is %s)",
-                   key, rank->count > entry ? rank->value[entry] : NAN, entry + 1, rank->count,
-                   shape->ndim, tg_shape_text(shape, text, sizeof text));
+                   key, rank->count > entry ? rank->value[entry] : (double)NAN, entry + 1,
+                   rank->count, shape->ndim, tg_shape_text(shape, text, sizeof text));
 }
 
 tg_status tg_rank_resolve(tg_context *ctx, const char *key, const tg_rank *rank,

@@ -52,7 +52,9 @@ static slices lay_out(const tg_branch *branch, tg_scratch *scratch) {
 
 /* Marks the `kept` slices of largest key (ties: lowest index), one after the other. */
 static void keep_largest(const double *key, int64_t dim, int64_t kept, unsigned char *is_kept) {
-    memset(is_kept, 0, (size_t)dim);
+    for (int64_t i = 0; i < dim; i++) {
+        is_kept[i] = 0;
+    }
     for (int64_t k = 0; k < kept; k++) {
         int64_t best = -1;
         for (int64_t i = 0; i < dim; i++) {
