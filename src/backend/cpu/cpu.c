@@ -1,0 +1,186 @@
+/* The cpu backend: ref's table with the slots that pay overridden, its life, and its facts. */
+#include "backend/cpu/cpu.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+#define TG_CPU_X86 1
+#else
+#define TG_CPU_X86 0
+#endif
+
+/* Slots by name, to tell which of them differ from ref's. */
+typedef struct slot_row {
+    const char *name;
+    size_t offset;
+} slot_row;
+
+#define SLOT(name)                                                                                 \
+    { #name, offsetof(tg_backend_ops, name) }
+static const slot_row slots[] = {
+    SLOT(copy),
+    SLOT(fill),
+    SLOT(convert),
+    SLOT(axpy),
+    SLOT(scale),
+    SLOT(dot),
+    SLOT(norms),
+    SLOT(gemm),
+    SLOT(gram),
+    SLOT(eigh),
+    SLOT(qr),
+    SLOT(fft_forward),
+    SLOT(fft_inverse),
+    SLOT(select_topk),
+    SLOT(select_random),
+    SLOT(select_weighted),
+    SLOT(bitmap_rank),
+    SLOT(bitmap_gather),
+    SLOT(bitmap_scatter),
+    SLOT(bitmap_clear),
+    SLOT(random_uniform),
+    SLOT(random_normal),
+};
+#undef SLOT
+
+static char overrides[sizeof((tg_backend_info *)0)->overrides]; /* written once, by the fill */
+
+static void list_overrides(const tg_backend_ops *before, const tg_backend_ops *after) {
+    size_t used = 0;
+    overrides[0] = '\0';
+    for (size_t i = 0; i < sizeof slots / sizeof slots[0]; i++) {
+        const char *a = (const char *)before + slots[i].offset;
+        const char *b = (const char *)after + slots[i].offset;
+        if (memcmp(a, b, sizeof before->gemm) != 0 && used < sizeof overrides) {
+            used += (size_t)snprintf(overrides + used, sizeof overrides - used, "%s%s",
+                                     used ? " " : "", slots[i].name);
+        }
+    }
+}
+
+static bool has_avx2(void) {
+#if TG_CPU_X86
+    unsigned a = 0, b = 0, c = 0, d = 0; /* F16C has no name in the builtin of every compiler */
+    return cpu_kernels_avx2.name && __builtin_cpu_supports("avx2") &&
+           __builtin_cpu_supports("fma") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+#else
+    return false;
+#endif
+}
+
+/* The 48 characters that an x86 CPU says about itself, without the blanks around them. */
+static void cpu_model(char *text, size_t capacity) {
+#if TG_CPU_X86
+    unsigned regs[12];
+    bool known = true;
+    for (unsigned i = 0; known && i < 3; i++) {
+        unsigned *r = regs + 4 * i;
+        known = __get_cpuid(0x80000002u + i, &r[0], &r[1], &r[2], &r[3]);
+    }
+    if (known) {
+        char brand[sizeof regs + 1];
+        memcpy(brand, regs, sizeof regs);
+        brand[sizeof regs] = '\0';
+        size_t end = strlen(brand);
+        while (end && brand[end - 1] == ' ') {
+            end--;
+        }
+        size_t begin = strspn(brand, " ");
+        snprintf(text, capacity, "%.*s", (int)(end > begin ? end - begin : 0), brand + begin);
+        return;
+    }
+#endif
+    snprintf(text, capacity, "CPU");
+}
+
+static void cpu_probe(tg_backend_info *info) {
+    char model[64];
+    info->available = true;
+    cpu_model(model, sizeof model);
+    snprintf(info->device, sizeof info->device, "%s, %d cores, %s kernels", model, tg_cpu_count(),
+             has_avx2() ? cpu_kernels_avx2.name : cpu_kernels_plain.name);
+    char blas[128], fftw[64];
+    cpu_blas_version(blas, sizeof blas);
+    cpu_fftw_version(fftw, sizeof fftw);
+    snprintf(info->libraries, sizeof info->libraries, "%s, LAPACKE, %s", blas, fftw);
+    snprintf(info->overrides, sizeof info->overrides, "%s", overrides);
+}
+
+static tg_status cpu_open(tg_backend *be) {
+    tg_status status = TG_OK;
+    cpu_state *state = NULL;
+    TG_TRY(TG_NEW(be->ctx, TG_MEM_OTHER, state, 1));
+    state->kernels = has_avx2() ? &cpu_kernels_avx2 : &cpu_kernels_plain;
+    state->scratch_bytes = CPU_SCRATCH * (size_t)be->threads;
+    TG_TRY(TG_NEW(be->ctx, TG_MEM_OTHER, state->partials, be->threads));
+    TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, state->scratch, state->scratch_bytes));
+    be->state = state;
+    cpu_blas_open();
+    return TG_OK;
+fail:
+    if (state) {
+        tg_mem_free(be->ctx, state->partials);
+        tg_mem_free(be->ctx, state);
+    }
+    return status;
+}
+
+static void cpu_close(tg_backend *be) {
+    cpu_state *state = cpu_state_of(be);
+    cpu_blas_close();
+    tg_mem_free(be->ctx, state->scratch);
+    tg_mem_free(be->ctx, state->partials);
+    tg_mem_free(be->ctx, state);
+    be->state = NULL;
+}
+
+tg_status cpu_workspace(tg_backend *be, size_t bytes, void **out) {
+    cpu_state *state = cpu_state_of(be);
+    if (bytes > state->scratch_bytes) {
+        char *larger = tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, bytes, 1);
+        if (!larger) {
+            return TG_E_MEMORY;
+        }
+        tg_mem_free(be->ctx, state->scratch);
+        state->scratch = larger;
+        state->scratch_bytes = bytes;
+    }
+    *out = state->scratch;
+    return TG_OK;
+}
+
+void tg_backend_fill_cpu(tg_backend_ops *ops) {
+    const tg_backend_ops before = *ops;
+    ops->name = "cpu";
+    ops->summary = "OpenBLAS, LAPACK, FFTW, OpenMP, AVX2 kernels";
+    ops->probe = cpu_probe;
+    ops->open = cpu_open;
+    ops->close = cpu_close;
+    ops->copy = cpu_copy;
+    ops->fill = cpu_fill;
+    ops->convert = cpu_convert;
+    ops->axpy = cpu_axpy;
+    ops->scale = cpu_scale;
+    ops->dot = cpu_dot;
+    ops->norms = cpu_norms;
+    ops->gemm = cpu_gemm;
+    ops->gram = cpu_gram;
+    ops->slice_norms = cpu_slice_norms;
+    ops->eigh = cpu_eigh;
+    ops->qr = cpu_qr;
+    ops->fft_create = cpu_fft_create;
+    ops->fft_destroy = cpu_fft_destroy;
+    ops->fft_forward = cpu_fft_forward;
+    ops->fft_inverse = cpu_fft_inverse;
+    ops->select_topk = cpu_select_topk;
+    ops->bitmap_rank = cpu_bitmap_rank;
+    ops->bitmap_gather = cpu_bitmap_gather;
+    ops->bitmap_scatter = cpu_bitmap_scatter;
+    ops->bitmap_clear = cpu_bitmap_clear;
+    ops->random_uniform = cpu_random_uniform;
+    ops->random_normal = cpu_random_normal;
+    list_overrides(&before, ops);
+}

@@ -1,0 +1,172 @@
+/* Inside of the cpu backend: its state, the serial kernels it is built on, and the slots by family.
+ *
+ * Layers: a slot splits its work into fixed parts (tg_partition) and runs them with OpenMP; a part
+ * calls serial kernels through a table. The table exists twice, from the same source: compiled for
+ * any CPU (kernels_plain.c) and for AVX2 (kernels_avx2.c); the backend picks one when it opens.
+ * Reductions add the partial results in the order of the parts, so that a thread count fixes the
+ * bits. */
+#ifndef TG_BACKEND_CPU_CPU_H
+#define TG_BACKEND_CPU_CPU_H
+
+#include "backend/backend.h"
+#include "base/threads.h"
+
+/* Partial result of one part of a reduction, one cache line each. */
+typedef struct cpu_partial {
+    _Alignas(TG_ALIGNMENT) double re, im;
+    double max;
+    int64_t count;
+} cpu_partial;
+
+/* Kernels of one real type; `pairs` take n complex numbers, the others n reals (a complex array
+ * with a real factor is 2n reals). Sums are added to a partial. See reals.inc. */
+typedef struct cpu_reals_f32 {
+    void (*axpy)(int64_t n, float alpha, const float *x, float *y);
+    void (*axpy_pairs)(int64_t n, const float alpha[2], const float *x, float *y);
+    void (*scale)(int64_t n, float alpha, float *x);
+    void (*scale_pairs)(int64_t n, const float alpha[2], float *x);
+    void (*dot)(int64_t n, const float *x, const float *y, cpu_partial *sum);
+    void (*dot_pairs)(int64_t n, const float *x, const float *y, cpu_partial *sum);
+    void (*norms)(int64_t n, const float *x, cpu_partial *sum);
+    void (*norms_pairs)(int64_t n, const float *x, cpu_partial *sum);
+} cpu_reals_f32;
+
+typedef struct cpu_reals_f64 {
+    void (*axpy)(int64_t n, double alpha, const double *x, double *y);
+    void (*axpy_pairs)(int64_t n, const double alpha[2], const double *x, double *y);
+    void (*scale)(int64_t n, double alpha, double *x);
+    void (*scale_pairs)(int64_t n, const double alpha[2], double *x);
+    void (*dot)(int64_t n, const double *x, const double *y, cpu_partial *sum);
+    void (*dot_pairs)(int64_t n, const double *x, const double *y, cpu_partial *sum);
+    void (*norms)(int64_t n, const double *x, cpu_partial *sum);
+    void (*norms_pairs)(int64_t n, const double *x, cpu_partial *sum);
+} cpu_reals_f64;
+
+/* Two real rows as one complex row, see fft_rows.inc. */
+typedef struct cpu_rows_f32 {
+    void (*pack)(int64_t n, const float *a, const float *b, float *z);
+    void (*unpack)(int64_t n, const float *z, float *a, float *b);
+    void (*split)(int64_t n, int64_t kept, const float *z, int64_t jump, float *a, float *b);
+    void (*join)(int64_t n, int64_t kept, const float *a, const float *b, int64_t jump, float *z);
+} cpu_rows_f32;
+
+typedef struct cpu_rows_f64 {
+    void (*pack)(int64_t n, const double *a, const double *b, double *z);
+    void (*unpack)(int64_t n, const double *z, double *a, double *b);
+    void (*split)(int64_t n, int64_t kept, const double *z, int64_t jump, double *a, double *b);
+    void (*join)(int64_t n, int64_t kept, const double *a, const double *b, int64_t jump,
+                 double *z);
+} cpu_rows_f64;
+
+/* The serial kernels of one instruction set. */
+typedef struct cpu_kernels {
+    const char *name;
+    /* n reals of a real dtype to and from f32 and f64. */
+    void (*load_f32)(tg_dtype real, int64_t n, const void *src, float *dst);
+    void (*load_f64)(tg_dtype real, int64_t n, const void *src, double *dst);
+    void (*store_f32)(tg_dtype real, int64_t n, const float *src, void *dst);
+    /* keys[i] = bits of |x_i|^2 as a double, NaN above Inf: ascending with the modulus, < 2^63. */
+    void (*modulus_keys)(tg_dtype dtype, int64_t n, const void *x, uint64_t *keys);
+    int64_t (*popcount)(int64_t words, const uint64_t *x);
+    cpu_reals_f32 f32;
+    cpu_reals_f64 f64;
+    cpu_rows_f32 rows_f32;
+    cpu_rows_f64 rows_f64;
+} cpu_kernels;
+
+extern const cpu_kernels cpu_kernels_plain;
+extern const cpu_kernels cpu_kernels_avx2; /* name NULL where the build has no AVX2 */
+
+/* Columns that a transform along an outer dimension takes at once: one cache line of complex
+ * numbers. Spectra of rows are cut into pieces of this many. */
+enum { CPU_LANES_F32 = 8, CPU_LANES_F64 = 4 };
+
+/* Scratch of one thread, from open to close. Sized for: a histogram of 2^16 bins and the candidates
+ * of a selection; a panel in f64 and one partial Gram matrix. */
+#define CPU_SCRATCH ((size_t)1 << 20)
+
+typedef struct cpu_state {
+    const cpu_kernels *kernels;
+    cpu_partial *partials; /* (threads) */
+    char *scratch;         /* (threads, CPU_SCRATCH), or more after cpu_workspace */
+    size_t scratch_bytes;
+} cpu_state;
+
+static inline cpu_state *cpu_state_of(tg_backend *be) {
+    return be->state;
+}
+
+static inline void *cpu_scratch_of(tg_backend *be, int part) {
+    return cpu_state_of(be)->scratch + (size_t)part * CPU_SCRATCH;
+}
+
+/* How many parts pay for n units of work when fewer than `grain` are not worth a thread. */
+static inline int cpu_parts(const tg_backend *be, int64_t n, int64_t grain) {
+    int64_t useful = n / grain;
+    return useful < 1 ? 1 : (useful < be->threads ? (int)useful : be->threads);
+}
+
+/* The scratch of all threads as one block of at least `bytes`. It grows where a decomposition needs
+ * more than the block of open, and stays grown, so that later calls do not allocate. */
+TG_NODISCARD tg_status cpu_workspace(tg_backend *be, size_t bytes, void **out);
+
+/* OpenBLAS is told to use one thread while any cpu backend is open (we call it from ours). */
+void cpu_blas_open(void);
+void cpu_blas_close(void);
+
+/* Serial BLAS by dtype f64 or c128, row-major. herk: lower triangle of c (n, n) += a a^H, a (n, k);
+ * transposed: += a^H a, a (k, n). gemm_nh: c (m, n) += a b^H, a (m, k), b (n, k); transposed:
+ * += a^T conj(b), a (k, m), b (k, n). */
+void cpu_herk(tg_dtype dtype, bool transposed, int64_t n, int64_t k, const void *a, int64_t lda,
+              void *c, int64_t ldc);
+void cpu_gemm_nh(tg_dtype dtype, bool transposed, int64_t m, int64_t n, int64_t k, const void *a,
+                 int64_t lda, const void *b, int64_t ldb, void *c, int64_t ldc);
+
+/* "OpenBLAS 0.3.21 Zen", "FFTW 3.3.10" into text; the number of characters. */
+int cpu_blas_version(char *text, size_t capacity);
+int cpu_fftw_version(char *text, size_t capacity);
+
+/* ---- The slots, by family ---- */
+
+tg_status cpu_copy(tg_backend *be, void *dst, const void *src, size_t bytes);
+tg_status cpu_fill(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar value, void *x);
+tg_status cpu_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, const void *src,
+                      tg_dtype dst_dtype, void *dst);
+tg_status cpu_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, const void *x,
+                   void *y);
+tg_status cpu_scale(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, void *x);
+tg_status cpu_dot(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, const void *y,
+                  tg_scalar *out);
+tg_status cpu_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg_norms *out);
+
+tg_status cpu_gemm(tg_backend *be, const tg_gemm *gemm);
+tg_status cpu_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
+                   const void *x, const tg_bitmap *mask, void *out);
+tg_status cpu_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
+                          const void *x, double *out);
+tg_status cpu_eigh(tg_backend *be, tg_dtype dtype, int64_t n, void *a, double *eigenvalues);
+tg_status cpu_qr(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, void *r);
+
+tg_status cpu_fft_create(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out);
+void cpu_fft_destroy(tg_backend *be, tg_fft_plan **plan);
+tg_status cpu_fft_forward(tg_backend *be, tg_fft_plan *plan, tg_fft_weight weight, double scale,
+                          const void *x, void *spectrum);
+tg_status cpu_fft_inverse(tg_backend *be, tg_fft_plan *plan, tg_fft_weight weight, double scale,
+                          const void *spectrum, void *x);
+
+tg_status cpu_select_topk(tg_backend *be, tg_dtype dtype, const void *x, int64_t k,
+                          tg_bitmap *bitmap);
+tg_status cpu_bitmap_rank(tg_backend *be, tg_bitmap *bitmap);
+tg_status cpu_bitmap_gather(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap, const void *x,
+                            void *values);
+tg_status cpu_bitmap_scatter(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
+                             tg_scalar alpha, const void *values, void *x);
+tg_status cpu_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap, const void *x,
+                           void *out);
+
+tg_status cpu_random_uniform(tg_backend *be, tg_dtype dtype, const tg_rng *rng, uint64_t first,
+                             double low, double high, int64_t n, void *x);
+tg_status cpu_random_normal(tg_backend *be, tg_dtype dtype, const tg_rng *rng, uint64_t first,
+                            double mean, double deviation, int64_t n, void *x);
+
+#endif

@@ -1,0 +1,332 @@
+/* Elementwise operations and reductions: contiguous parts, one per thread, in cache-sized blocks
+ * where a dtype has to be widened first. Halves are computed in f32. */
+#include "backend/cpu/cpu.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "backend/check.h"
+
+enum {
+    BLOCK = 1024,           /* reals widened at a time, on the stack */
+    THREAD_BYTES = 1 << 15, /* less memory than this is not worth a thread */
+    LINE = 64               /* parts begin at cache lines (in elements, enough for any dtype) */
+};
+
+static int parts_for(const tg_backend *be, tg_dtype dtype, int64_t n) {
+    return cpu_parts(be, n, THREAD_BYTES / (int64_t)tg_dtype_size(dtype));
+}
+
+static const char *at_const(tg_dtype dtype, const void *x, int64_t i) {
+    return (const char *)x + (size_t)i * tg_dtype_size(dtype);
+}
+
+static char *at(tg_dtype dtype, void *x, int64_t i) {
+    return (char *)x + (size_t)i * tg_dtype_size(dtype);
+}
+
+static int reals_of(tg_dtype dtype) {
+    return tg_dtype_is_complex(dtype) ? 2 : 1;
+}
+
+static bool is_half(tg_dtype dtype) {
+    const tg_dtype real = tg_dtype_real(dtype);
+    return real == TG_BF16 || real == TG_F16;
+}
+
+/* ---- copy and fill ---- */
+
+tg_status cpu_copy(tg_backend *be, void *dst, const void *src, size_t bytes) {
+    if (bytes == 0) {
+        return TG_OK;
+    }
+    const int parts = cpu_parts(be, (int64_t)bytes, 4 * THREAD_BYTES);
+#pragma omp parallel for num_threads(parts) schedule(static)
+    for (int p = 0; p < parts; p++) {
+        const tg_range r = tg_partition((int64_t)bytes, 4096, parts, p);
+        memcpy((char *)dst + r.begin, (const char *)src + r.begin, (size_t)(r.end - r.begin));
+    }
+    return TG_OK;
+}
+
+/* Doubles what is filled until the range is full. */
+static void fill_range(size_t size, const char *element, size_t bytes, char *x) {
+    size_t done = size < bytes ? size : bytes;
+    memcpy(x, element, done);
+    while (done < bytes) {
+        const size_t most = done < THREAD_BYTES ? done : THREAD_BYTES;
+        const size_t next = bytes - done < most ? bytes - done : most;
+        memcpy(x + done, x, next);
+        done += next;
+    }
+}
+
+tg_status cpu_fill(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar value, void *x) {
+    tg_status status = tg_check_float(be->ctx, "fill", dtype);
+    if (status != TG_OK || n <= 0) {
+        return status;
+    }
+    char element[16];
+    tg_store(dtype, element, 0, value);
+    const int parts = parts_for(be, dtype, n);
+#pragma omp parallel for num_threads(parts) schedule(static)
+    for (int p = 0; p < parts; p++) {
+        const tg_range r = tg_partition(n, LINE, parts, p);
+        fill_range(tg_dtype_size(dtype), element, (size_t)(r.end - r.begin) * tg_dtype_size(dtype),
+                   at(dtype, x, r.begin));
+    }
+    return TG_OK;
+}
+
+/* ---- convert ---- */
+
+/* n reals of one real dtype to another. */
+static void convert_reals(const cpu_kernels *k, int64_t n, tg_dtype from, const void *src,
+                          tg_dtype to, void *dst) {
+    if (from == TG_F32) {
+        k->store_f32(to, n, src, dst);
+    } else if (to == TG_F32) {
+        k->load_f32(from, n, src, dst);
+    } else if (to == TG_F64) {
+        k->load_f64(from, n, src, dst);
+    } else {
+        float block[BLOCK];
+        for (int64_t i = 0; i < n; i += BLOCK) {
+            const int64_t count = n - i < BLOCK ? n - i : BLOCK;
+            k->load_f32(from, count, at_const(from, src, i), block);
+            k->store_f32(to, count, block, at(to, dst, i));
+        }
+    }
+}
+
+/* Real to complex, or complex to real, through doubles; n elements. */
+static void convert_mixed(int64_t n, tg_dtype from, const void *src, tg_dtype to, void *dst) {
+    for (int64_t i = 0; i < n; i++) {
+        tg_store(to, dst, i, tg_load(from, src, i));
+    }
+}
+
+tg_status cpu_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, const void *src,
+                      tg_dtype dst_dtype, void *dst) {
+    tg_status status = TG_OK;
+    TG_TRY(tg_check_float(be->ctx, "convert", src_dtype));
+    TG_TRY(tg_check_float(be->ctx, "convert", dst_dtype));
+    if (src_dtype == dst_dtype) {
+        return cpu_copy(be, dst, src, (size_t)n * tg_dtype_size(src_dtype));
+    }
+    const cpu_kernels *k = cpu_state_of(be)->kernels;
+    const int parts = parts_for(be, src_dtype, n);
+#pragma omp parallel for num_threads(parts) schedule(static)
+    for (int p = 0; p < parts; p++) {
+        const tg_range r = tg_partition(n, LINE, parts, p);
+        const void *from = at_const(src_dtype, src, r.begin);
+        void *to = at(dst_dtype, dst, r.begin);
+        if (reals_of(src_dtype) == reals_of(dst_dtype)) {
+            convert_reals(k, reals_of(src_dtype) * (r.end - r.begin), tg_dtype_real(src_dtype),
+                          from, tg_dtype_real(dst_dtype), to);
+        } else {
+            convert_mixed(r.end - r.begin, src_dtype, from, dst_dtype, to);
+        }
+    }
+fail:
+    return status;
+}
+
+/* ---- axpy and scale ---- */
+
+/* y += alpha x, or y = alpha y where x is NULL; n elements of f32 or c64. */
+static void update_f32(const cpu_reals_f32 *k, bool pairs, int64_t n, tg_scalar alpha,
+                       const float *x, float *y) {
+    if (!pairs || alpha.im == 0.0) {
+        const int64_t reals = pairs ? 2 * n : n;
+        x ? k->axpy(reals, (float)alpha.re, x, y) : k->scale(reals, (float)alpha.re, y);
+    } else {
+        const float factor[2] = {(float)alpha.re, (float)alpha.im};
+        x ? k->axpy_pairs(n, factor, x, y) : k->scale_pairs(n, factor, y);
+    }
+}
+
+static void update_f64(const cpu_reals_f64 *k, bool pairs, int64_t n, tg_scalar alpha,
+                       const double *x, double *y) {
+    if (!pairs || alpha.im == 0.0) {
+        const int64_t reals = pairs ? 2 * n : n;
+        x ? k->axpy(reals, alpha.re, x, y) : k->scale(reals, alpha.re, y);
+    } else {
+        const double factor[2] = {alpha.re, alpha.im};
+        x ? k->axpy_pairs(n, factor, x, y) : k->scale_pairs(n, factor, y);
+    }
+}
+
+/* The same for halves, block by block through f32. */
+static void update_half(const cpu_kernels *k, tg_dtype dtype, int64_t n, tg_scalar alpha,
+                        const void *x, void *y) {
+    float bx[BLOCK], by[BLOCK];
+    const tg_dtype real = tg_dtype_real(dtype);
+    const int64_t reals = reals_of(dtype), step = BLOCK / reals;
+    for (int64_t i = 0; i < n; i += step) {
+        const int64_t count = n - i < step ? n - i : step;
+        k->load_f32(real, reals * count, at(dtype, y, i), by);
+        if (x) {
+            k->load_f32(real, reals * count, at_const(dtype, x, i), bx);
+        }
+        update_f32(&k->f32, reals == 2, count, alpha, x ? bx : NULL, by);
+        k->store_f32(real, reals * count, by, at(dtype, y, i));
+    }
+}
+
+static void update(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, const void *x,
+                   void *y) {
+    const cpu_kernels *k = cpu_state_of(be)->kernels;
+    const bool pairs = tg_dtype_is_complex(dtype);
+    const int parts = parts_for(be, dtype, n);
+#pragma omp parallel for num_threads(parts) schedule(static)
+    for (int p = 0; p < parts; p++) {
+        const tg_range r = tg_partition(n, LINE, parts, p);
+        const int64_t count = r.end - r.begin;
+        const void *xp = x ? at_const(dtype, x, r.begin) : NULL;
+        void *yp = at(dtype, y, r.begin);
+        if (is_half(dtype)) {
+            update_half(k, dtype, count, alpha, xp, yp);
+        } else if (tg_dtype_real(dtype) == TG_F32) {
+            update_f32(&k->f32, pairs, count, alpha, xp, yp);
+        } else {
+            update_f64(&k->f64, pairs, count, alpha, xp, yp);
+        }
+    }
+}
+
+tg_status cpu_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, const void *x,
+                   void *y) {
+    tg_status status = tg_check_float(be->ctx, "axpy", dtype);
+    if (status == TG_OK && n > 0) {
+        update(be, dtype, n, alpha, x, y);
+    }
+    return status;
+}
+
+tg_status cpu_scale(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, void *x) {
+    tg_status status = tg_check_float(be->ctx, "scale", dtype);
+    if (status == TG_OK && n > 0) {
+        update(be, dtype, n, alpha, NULL, x);
+    }
+    return status;
+}
+
+/* ---- reductions ---- */
+
+/* dot of x and y, or the norms of x where y is NULL, added to `sum`; n elements. */
+static void reduce_f32(const cpu_reals_f32 *k, bool pairs, int64_t n, const float *x,
+                       const float *y, cpu_partial *sum) {
+    if (y) {
+        (pairs ? k->dot_pairs : k->dot)(n, x, y, sum);
+    } else {
+        (pairs ? k->norms_pairs : k->norms)(n, x, sum);
+    }
+}
+
+static void reduce_f64(const cpu_reals_f64 *k, bool pairs, int64_t n, const double *x,
+                       const double *y, cpu_partial *sum) {
+    if (y) {
+        (pairs ? k->dot_pairs : k->dot)(n, x, y, sum);
+    } else {
+        (pairs ? k->norms_pairs : k->norms)(n, x, sum);
+    }
+}
+
+static void reduce_half(const cpu_kernels *k, tg_dtype dtype, int64_t n, const void *x,
+                        const void *y, cpu_partial *sum) {
+    float bx[BLOCK], by[BLOCK];
+    const tg_dtype real = tg_dtype_real(dtype);
+    const int64_t reals = reals_of(dtype), step = BLOCK / reals;
+    for (int64_t i = 0; i < n; i += step) {
+        const int64_t count = n - i < step ? n - i : step;
+        k->load_f32(real, reals * count, at_const(dtype, x, i), bx);
+        if (y) {
+            k->load_f32(real, reals * count, at_const(dtype, y, i), by);
+        }
+        reduce_f32(&k->f32, reals == 2, count, bx, y ? by : NULL, sum);
+    }
+}
+
+static void reduce_part(const cpu_kernels *k, tg_dtype dtype, int64_t n, const void *x,
+                        const void *y, cpu_partial *sum) {
+    const bool pairs = tg_dtype_is_complex(dtype);
+    if (is_half(dtype)) {
+        reduce_half(k, dtype, n, x, y, sum);
+    } else if (tg_dtype_real(dtype) == TG_F32) {
+        reduce_f32(&k->f32, pairs, n, x, y, sum);
+    } else {
+        reduce_f64(&k->f64, pairs, n, x, y, sum);
+    }
+}
+
+/* The partial results of all parts, added in their order. */
+static cpu_partial reduce(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, const void *y) {
+    const cpu_kernels *k = cpu_state_of(be)->kernels;
+    cpu_partial *partials = cpu_state_of(be)->partials;
+    const int parts = parts_for(be, dtype, n);
+#pragma omp parallel for num_threads(parts) schedule(static)
+    for (int p = 0; p < parts; p++) {
+        const tg_range r = tg_partition(n, LINE, parts, p);
+        partials[p] = (cpu_partial){0};
+        reduce_part(k, dtype, r.end - r.begin, at_const(dtype, x, r.begin),
+                    y ? at_const(dtype, y, r.begin) : NULL, &partials[p]);
+    }
+    cpu_partial total = {0};
+    for (int p = 0; p < parts; p++) {
+        total.re += partials[p].re;
+        total.im += partials[p].im;
+        total.max = fmax(total.max, partials[p].max);
+        total.count += partials[p].count;
+    }
+    return total;
+}
+
+tg_status cpu_dot(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, const void *y,
+                  tg_scalar *out) {
+    *out = (tg_scalar){0};
+    tg_status status = tg_check_float(be->ctx, "dot", dtype);
+    if (status == TG_OK && n > 0) {
+        const cpu_partial total = reduce(be, dtype, n, x, y);
+        *out = (tg_scalar){total.re, total.im};
+    }
+    return status;
+}
+
+tg_status cpu_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg_norms *out) {
+    *out = (tg_norms){0};
+    tg_status status = tg_check_float(be->ctx, "norms", dtype);
+    if (status == TG_OK && n > 0) {
+        const cpu_partial total = reduce(be, dtype, n, x, NULL);
+        *out = (tg_norms){total.re, total.max, total.count};
+    }
+    return status;
+}
+
+/* Slice i of every left block is a run of `right` elements; slices are shared out to the parts.
+ * A single column (right = 1) is summed row by row, every part its own columns. */
+tg_status cpu_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
+                          const void *x, double *out) {
+    tg_status status = tg_check_float(be->ctx, "slice_norms", dtype);
+    if (status != TG_OK) {
+        return status;
+    }
+    const cpu_kernels *k = cpu_state_of(be)->kernels;
+    const int parts = parts_for(be, dtype, left * dim * right);
+#pragma omp parallel for num_threads(parts) schedule(static)
+    for (int p = 0; p < parts; p++) {
+        const tg_range r = tg_partition(dim, 1, parts, p);
+        for (int64_t i = r.begin; i < r.end; i++) {
+            out[i] = 0.0;
+        }
+        for (int64_t l = 0; l < left; l++) {
+            for (int64_t i = r.begin; i < r.end; i++) {
+                cpu_partial sum = {0};
+                const void *run = at_const(dtype, x, (l * dim + i) * right);
+                reduce_part(k, dtype, right, run, run, &sum);
+                out[i] += sum.re;
+            }
+        }
+    }
+    return TG_OK;
+}

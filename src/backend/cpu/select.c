@@ -1,0 +1,240 @@
+/* The k entries of largest modulus, by radix selection on 63-bit keys (bits of |x|^2 in f64).
+ *
+ * A digit at a time from the top: every part counts the keys that agree with the digits found so
+ * far, the counts tell the next digit of the k-th largest key. The second pass also collects the
+ * few keys left, if they fit into scratch, so that later digits do not read x again. A last pass
+ * compares all keys with the threshold and writes the bitmap; entries equal to it are taken in
+ * index order, for which every part knows how many of them come before its own. Nothing is sorted,
+ * nothing allocated, and the result does not depend on the number of parts. */
+#include "backend/cpu/cpu.h"
+
+#include <string.h>
+
+#include "backend/check.h"
+
+enum {
+    DIGITS = 4,
+    BINS = 1 << 16,
+    CHUNK = 512, /* keys at a time, and the unit of parts: one entry of the rank directory */
+    CANDIDATES = (int)(CPU_SCRATCH / sizeof(uint64_t)) - BINS / 2 /* keys beside the histogram */
+};
+
+/* Digit d of a key: 16, 16, 16 and 15 bits from the top. */
+static const int digit_shift[DIGITS] = {47, 31, 15, 0};
+static const uint64_t digit_mask[DIGITS] = {0xFFFF, 0xFFFF, 0xFFFF, 0x7FFF};
+
+typedef struct select_task {
+    tg_backend *be;
+    const cpu_kernels *kernels;
+    tg_dtype dtype;
+    const char *x;
+    tg_bitmap *bitmap;
+    int parts;
+    uint64_t prefix; /* digits found, in place */
+    bool collected;  /* the parts have the keys that agree with the prefix in their scratch */
+} select_task;
+
+/* Scratch of a part: a histogram, then the candidates. Their number is in the part's partial. */
+static uint32_t *histogram_of(const select_task *t, int part) {
+    return cpu_scratch_of(t->be, part);
+}
+
+static uint64_t *candidates_of(const select_task *t, int part) {
+    return (uint64_t *)cpu_scratch_of(t->be, part) + BINS / 2;
+}
+
+static void load_keys(const select_task *t, int64_t first, int64_t count, uint64_t *keys) {
+    t->kernels->modulus_keys(t->dtype, count, t->x + (size_t)first * tg_dtype_size(t->dtype), keys);
+}
+
+static void count_digit(int d, int64_t n, const uint64_t *keys, uint32_t *histogram) {
+    for (int64_t i = 0; i < n; i++) {
+        histogram[keys[i] >> digit_shift[d] & digit_mask[d]]++;
+    }
+}
+
+/* The keys that agree with the prefix above digit d, moved to the front; returns how many. */
+static int64_t filter(const select_task *t, int d, int64_t n, uint64_t *keys) {
+    const int above = digit_shift[d - 1];
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const uint64_t key = keys[i];
+        keys[count] = key;
+        count += key >> above == t->prefix >> above;
+    }
+    return count;
+}
+
+/* Digit d of the keys of a part that agree so far; keeps these if `collect`. */
+static void count_part(const select_task *t, int d, bool collect, int part) {
+    uint32_t *histogram = histogram_of(t, part);
+    uint64_t *candidates = candidates_of(t, part);
+    int64_t *kept = &cpu_state_of(t->be)->partials[part].count;
+    memset(histogram, 0, BINS * sizeof *histogram);
+    if (t->collected) {
+        *kept = filter(t, d, *kept, candidates);
+        count_digit(d, *kept, candidates, histogram);
+        return;
+    }
+    *kept = 0;
+    const tg_range r = tg_partition(t->bitmap->n, CHUNK, t->parts, part);
+    for (int64_t i = r.begin; i < r.end; i += CHUNK) {
+        uint64_t keys[CHUNK];
+        int64_t count = r.end - i < CHUNK ? r.end - i : CHUNK;
+        load_keys(t, i, count, keys);
+        count = d > 0 ? filter(t, d, count, keys) : count;
+        count_digit(d, count, keys, histogram);
+        if (collect) {
+            memcpy(candidates + *kept, keys, (size_t)count * sizeof *keys);
+            *kept += count;
+        }
+    }
+}
+
+/* Total of one bin over all parts. */
+static int64_t bin_total(const select_task *t, uint64_t bin) {
+    int64_t total = 0;
+    for (int p = 0; p < t->parts; p++) {
+        total += histogram_of(t, p)[bin];
+    }
+    return total;
+}
+
+/* The bin that holds the rank-th largest (1-based) of the counted keys. *rank becomes the rank in
+ * that bin, *total how many it holds. */
+static uint64_t find_bin(const select_task *t, int64_t *rank, int64_t *total) {
+    uint64_t bin = BINS - 1;
+    for (*total = bin_total(t, bin); *total < *rank; *total = bin_total(t, bin)) {
+        *rank -= *total;
+        bin--;
+    }
+    return bin;
+}
+
+/* Whether every part has room for its share of a bin. */
+static bool fits(const select_task *t, uint64_t bin) {
+    for (int p = 0; p < t->parts; p++) {
+        if (histogram_of(t, p)[bin] > CANDIDATES - CHUNK) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Entries with key > threshold are chosen, and the first `ties` of those equal to it. */
+typedef struct threshold {
+    uint64_t key;
+    int64_t ties;
+} threshold;
+
+/* 0 < k < n. Leaves in the partials' max how many keys of a part are equal to the threshold. */
+static threshold find_threshold(select_task *t, int64_t k) {
+    const int parts = t->parts;
+    int64_t rank = k, total = 0;
+    bool collect = false;
+    for (int d = 0; d < DIGITS; d++) {
+#pragma omp parallel for num_threads(parts) schedule(static)
+        for (int p = 0; p < parts; p++) {
+            count_part(t, d, collect, p);
+        }
+        t->collected = t->collected || collect;
+        const uint64_t bin = find_bin(t, &rank, &total);
+        t->prefix |= bin << digit_shift[d];
+        if (rank == total && t->prefix > 0) { /* the whole bin: no more digits are needed */
+            return (threshold){t->prefix - 1, 0};
+        }
+        collect = !t->collected && fits(t, bin);
+    }
+    const uint64_t bin = t->prefix & digit_mask[DIGITS - 1];
+    for (int p = 0; p < parts; p++) {
+        cpu_state_of(t->be)->partials[p].count = histogram_of(t, p)[bin];
+    }
+    return (threshold){t->prefix, rank};
+}
+
+/* Bits of up to 64 keys: above the threshold, and equal to it. */
+static uint64_t compare_keys(int64_t n, const uint64_t *keys, uint64_t key, uint64_t *equal) {
+    uint64_t above = 0;
+    *equal = 0;
+    for (int64_t i = 0; i < n; i++) {
+        above |= (uint64_t)(keys[i] > key) << i;
+        *equal |= (uint64_t)(keys[i] == key) << i;
+    }
+    return above;
+}
+
+/* The lowest `count` bits of x that are set. */
+static uint64_t lowest_bits(uint64_t x, int64_t count) {
+    uint64_t kept = 0;
+    for (; x && count > 0; count--) {
+        kept |= x & -x;
+        x &= x - 1;
+    }
+    return kept;
+}
+
+/* Words of a part. */
+static void mark_part(const select_task *t, threshold limit, int64_t ties, int part) {
+    const tg_range r = tg_partition(t->bitmap->n, CHUNK, t->parts, part);
+    for (int64_t i = r.begin; i < r.end; i += CHUNK) {
+        uint64_t keys[CHUNK];
+        const int64_t count = r.end - i < CHUNK ? r.end - i : CHUNK;
+        load_keys(t, i, count, keys);
+        for (int64_t j = 0; j < count; j += 64) {
+            uint64_t equal = 0;
+            uint64_t word =
+                compare_keys(count - j < 64 ? count - j : 64, keys + j, limit.key, &equal);
+            if (equal && ties > 0) {
+                const uint64_t taken = lowest_bits(equal, ties);
+                ties -= __builtin_popcountll(taken);
+                word |= taken;
+            }
+            t->bitmap->words[(i + j) / 64] = word;
+        }
+    }
+}
+
+static void mark(select_task *t, threshold limit) {
+    const int parts = t->parts;
+    cpu_partial *partials = cpu_state_of(t->be)->partials;
+    int64_t left = limit.ties;
+    for (int p = 0; p < parts; p++) { /* count becomes what this part may take */
+        const int64_t here = limit.ties > 0 && partials[p].count < left ? partials[p].count : left;
+        partials[p].count = here;
+        left -= here;
+    }
+#pragma omp parallel for num_threads(parts) schedule(static)
+    for (int p = 0; p < parts; p++) {
+        mark_part(t, limit, partials[p].count, p);
+    }
+}
+
+/* All bits 0, or all 1 up to n. */
+static void set_all(tg_bitmap *bitmap, bool value) {
+    const int64_t words = tg_bitmap_words(bitmap->n);
+    memset(bitmap->words, value ? 0xFF : 0, (size_t)words * sizeof *bitmap->words);
+    if (value && bitmap->n % 64) {
+        bitmap->words[words - 1] = ((uint64_t)1 << bitmap->n % 64) - 1;
+    }
+}
+
+tg_status cpu_select_topk(tg_backend *be, tg_dtype dtype, const void *x, int64_t k,
+                          tg_bitmap *bitmap) {
+    tg_status status = TG_OK;
+    TG_TRY(tg_check_float(be->ctx, "select_topk", dtype));
+    TG_TRY(tg_check_select(be->ctx, "select_topk", k, bitmap));
+    if (k == 0 || k == bitmap->n) {
+        set_all(bitmap, k > 0);
+        return cpu_bitmap_rank(be, bitmap);
+    }
+    select_task task = {.be = be,
+                        .kernels = cpu_state_of(be)->kernels,
+                        .dtype = dtype,
+                        .x = x,
+                        .bitmap = bitmap,
+                        .parts = cpu_parts(be, bitmap->n, 8 * CHUNK)};
+    mark(&task, find_threshold(&task, k));
+    TG_TRY(cpu_bitmap_rank(be, bitmap));
+fail:
+    return status;
+}
