@@ -71,14 +71,17 @@ static void cuda_probe(tg_backend_info *info) {
     describe_libraries(info->libraries, sizeof info->libraries);
     cudaError_t error = describe_devices(info->device, sizeof info->device);
     info->available = false;
-    if (error == cudaSuccess) {
+    int driver = 0; /* stays 0 without a driver, which describe_devices sees as one too old */
+    if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
+        snprintf(info->reason, sizeof info->reason, "no GPU: no NVIDIA driver is installed");
+    } else if (error == cudaSuccess) {
         snprintf(info->reason, sizeof info->reason,
                  "arithmetic on the GPU is not in this version; it lists devices and manages "
                  "memory");
     } else {
         snprintf(info->reason, sizeof info->reason, "no usable GPU: %s", cudaGetErrorString(error));
-        cudaGetLastError();
     }
+    cudaGetLastError(); /* what was found out here is no failure of a later call */
 }
 
 /* ---- memory: called by the ledger ---- */
