@@ -89,6 +89,9 @@ TG_API TG_NODISCARD tg_status tg_h5_read_range(tg_h5 *file, const char *name, in
 /* Reads a whole dataset in its own dtype. */
 TG_API TG_NODISCARD tg_status tg_h5_read(tg_h5 *file, const char *name, tg_tensor *out);
 
+/* Takes the text and number attributes of the root group over as metadata of `archive`. */
+TG_API TG_NODISCARD tg_status tg_h5_read_meta(tg_h5 *file, tg_archive *archive);
+
 typedef struct tg_h5_write_config {
     int gzip; /* compression level 0 (none, default) .. 9 */
 } tg_h5_write_config;
@@ -106,6 +109,26 @@ TG_API TG_NODISCARD tg_status tg_h5_write(tg_context *ctx, const char *path,
 TG_API TG_NODISCARD tg_status tg_archive_read(tg_context *ctx, const char *path, tg_archive **out);
 TG_API TG_NODISCARD tg_status tg_archive_write(tg_context *ctx, const char *path,
                                                const tg_archive *archive);
+
+typedef enum tg_file_format {
+    TG_FILE_NPY,
+    TG_FILE_SAFETENSORS,
+    TG_FILE_HDF5,
+    TG_FILE_FORMATS
+} tg_file_format;
+
+TG_API const char *tg_file_format_name(tg_file_format format); /* "npy", "safetensors", "HDF5" */
+
+/* The format of an existing file by its content, and of a path by its ending: how tg_archive_read
+ * and tg_archive_write choose. */
+TG_API TG_NODISCARD tg_status tg_file_detect(tg_context *ctx, const char *path,
+                                             tg_file_format *out);
+TG_API TG_NODISCARD tg_status tg_file_format_of_path(tg_context *ctx, const char *path,
+                                                     tg_file_format *out);
+
+/* Writes the libraries behind the formats and their versions, "HDF5 1.10.8, jansson 2.14", into
+ * text, always terminated; returns text. */
+TG_API const char *tg_io_libraries(char *text, size_t capacity);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,7 @@
 /* Any of the three formats: chosen by content when reading and by the ending of the path when
  * writing. Also the checks that the formats share. */
+#include <jansson.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -25,7 +27,10 @@ tg_status tg_check_bools(tg_context *ctx, const char *label, const char *what,
     return TG_OK;
 }
 
-typedef enum file_format { FORMAT_NONE, FORMAT_NPY, FORMAT_SAFETENSORS, FORMAT_HDF5 } file_format;
+const char *tg_file_format_name(tg_file_format format) {
+    static const char *const names[] = {"npy", "safetensors", "HDF5"};
+    return (unsigned)format < TG_FILE_FORMATS ? names[format] : "unknown";
+}
 
 /* HDF5 allows a block of the user in front: its signature stands at 0, 512, 1024, 2048, .. */
 static tg_status has_hdf5_signature(const tg_source *source, bool *found) {
@@ -42,22 +47,22 @@ static tg_status has_hdf5_signature(const tg_source *source, bool *found) {
     return TG_OK;
 }
 
-static tg_status sniff(tg_context *ctx, const char *path, file_format *format) {
+tg_status tg_file_detect(tg_context *ctx, const char *path, tg_file_format *out) {
     tg_status status = TG_OK;
     tg_source source = {.fd = -1};
     unsigned char start[9] = {0};
     bool is_hdf5 = false;
-    *format = FORMAT_NONE;
+    *out = TG_FILE_FORMATS;
     TG_TRY(tg_source_open(ctx, path, &source));
     const size_t shown = source.size < sizeof start ? (size_t)source.size : sizeof start;
     TG_TRY(tg_source_read(&source, 0, start, shown));
     TG_TRY(has_hdf5_signature(&source, &is_hdf5));
     if (memcmp(start, "\x93NUMPY", 6) == 0) {
-        *format = FORMAT_NPY;
+        *out = TG_FILE_NPY;
     } else if (is_hdf5) {
-        *format = FORMAT_HDF5;
+        *out = TG_FILE_HDF5;
     } else if (start[8] == '{') { /* 8 bytes of length, then a JSON object */
-        *format = FORMAT_SAFETENSORS;
+        *out = TG_FILE_SAFETENSORS;
     } else {
         status = tg_fail(ctx, TG_E_FORMAT,
                          "%s: expected an npy, safetensors or HDF5 file, found %llu bytes of "
@@ -94,7 +99,7 @@ static tg_status read_hdf5(tg_context *ctx, const char *path, tg_archive **out) 
         TG_TRY(tg_h5_read(file, tg_h5_name(file, i), &tensor));
         TG_TRY(tg_archive_take(archive, tg_h5_name(file, i), &tensor));
     }
-    TG_TRY(tg_h5_read_attributes(file, archive));
+    TG_TRY(tg_h5_read_meta(file, archive));
     tg_h5_close(&file);
     *out = archive;
     return TG_OK;
@@ -105,16 +110,16 @@ fail:
 }
 
 tg_status tg_archive_read(tg_context *ctx, const char *path, tg_archive **out) {
-    file_format format = FORMAT_NONE;
+    tg_file_format format = TG_FILE_FORMATS;
     *out = NULL;
-    tg_status status = sniff(ctx, path, &format);
+    tg_status status = tg_file_detect(ctx, path, &format);
     if (status != TG_OK) {
         return status;
     }
     switch (format) {
-    case FORMAT_NPY:
+    case TG_FILE_NPY:
         return read_npy(ctx, path, out);
-    case FORMAT_HDF5:
+    case TG_FILE_HDF5:
         return read_hdf5(ctx, path, out);
     default:
         return tg_safetensors_read(ctx, path, out);
@@ -126,23 +131,52 @@ static bool ends_with(const char *path, const char *ending) {
     return length > tail && strcasecmp(path + length - tail, ending) == 0;
 }
 
-tg_status tg_archive_write(tg_context *ctx, const char *path, const tg_archive *archive) {
-    if (path && ends_with(path, ".safetensors")) {
-        return tg_safetensors_write(ctx, path, archive);
-    }
-    if (path && (ends_with(path, ".h5") || ends_with(path, ".hdf5"))) {
-        return tg_h5_write(ctx, path, archive, NULL);
-    }
-    if (path && ends_with(path, ".npy")) {
-        if (tg_archive_count(archive) != 1) {
-            return tg_fail(ctx, TG_E_ARGUMENT,
-                           "%s: an npy file holds one tensor, there are %lld; choose one, or "
-                           "write .safetensors or .h5",
-                           path, (long long)tg_archive_count(archive));
+tg_status tg_file_format_of_path(tg_context *ctx, const char *path, tg_file_format *out) {
+    static const struct {
+        const char *ending;
+        tg_file_format format;
+    } endings[] = {{".npy", TG_FILE_NPY},
+                   {".safetensors", TG_FILE_SAFETENSORS},
+                   {".h5", TG_FILE_HDF5},
+                   {".hdf5", TG_FILE_HDF5}};
+    *out = TG_FILE_FORMATS;
+    for (size_t i = 0; path && i < sizeof endings / sizeof endings[0]; i++) {
+        if (ends_with(path, endings[i].ending)) {
+            *out = endings[i].format;
+            return TG_OK;
         }
-        return tg_npy_write(ctx, path, tg_archive_tensor(archive, 0));
     }
     return tg_fail(ctx, TG_E_ARGUMENT,
                    "%s: expected a path that ends in .npy, .safetensors, .h5 or .hdf5",
                    path ? path : "no path given");
+}
+
+tg_status tg_archive_write(tg_context *ctx, const char *path, const tg_archive *archive) {
+    tg_file_format format = TG_FILE_FORMATS;
+    tg_status status = tg_file_format_of_path(ctx, path, &format);
+    if (status != TG_OK) {
+        return status;
+    }
+    switch (format) {
+    case TG_FILE_SAFETENSORS:
+        return tg_safetensors_write(ctx, path, archive);
+    case TG_FILE_HDF5:
+        return tg_h5_write(ctx, path, archive, NULL);
+    default:
+        break;
+    }
+    if (tg_archive_count(archive) != 1) {
+        return tg_fail(ctx, TG_E_ARGUMENT,
+                       "%s: an npy file holds one tensor, there are %lld; choose one, or "
+                       "write .safetensors or .h5",
+                       path, (long long)tg_archive_count(archive));
+    }
+    return tg_npy_write(ctx, path, tg_archive_tensor(archive, 0));
+}
+
+const char *tg_io_libraries(char *text, size_t capacity) {
+    char hdf5[32];
+    snprintf(text, capacity, "HDF5 %s, jansson %s", tg_h5_version(hdf5, sizeof hdf5),
+             jansson_version_str());
+    return text;
 }

@@ -8,7 +8,7 @@
 tg_status tg_check_bools(tg_context *ctx, const char *label, const char *what,
                          const tg_tensor *tensor);
 
-/* Takes the text and number attributes of the root group over as metadata (hdf5_read.c). */
-tg_status tg_h5_read_attributes(tg_h5 *file, tg_archive *archive);
+/* Version of the HDF5 library in use, "1.10.8"; returns text (hdf5_types.c). */
+const char *tg_h5_version(char *text, size_t capacity);
 
 #endif

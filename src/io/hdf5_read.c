@@ -287,23 +287,6 @@ static tg_status check_range(const tg_h5 *file, const char *name, const dataset 
     return TG_OK;
 }
 
-tg_status tg_h5_read_range(tg_h5 *file, const char *name, int64_t first, int64_t count,
-                           tg_dtype dtype, void *data) {
-    tg_status status = TG_OK;
-    dataset d = no_dataset;
-    tg_h5_guard guard;
-    tg_h5_enter(&guard);
-    TG_TRY(open_dataset(file, name, &d));
-    TG_TRY(check_range(file, name, &d, first, count, dtype));
-    if (count > 0 && tg_shape_numel(&d.shape) > 0) {
-        TG_TRY(read_samples(file, name, &d, first, count, dtype, data));
-    }
-fail:
-    close_dataset(&d);
-    tg_h5_leave(&guard);
-    return status;
-}
-
 static tg_status check_justified(const tg_h5 *file, const char *name, const dataset *d) {
     char quoted[TG_QUOTE], text[128];
     const uint64_t bytes = (uint64_t)tg_shape_numel(&d->shape) * tg_dtype_size(d->dtype);
@@ -315,6 +298,24 @@ static tg_status check_justified(const tg_h5 *file, const char *name, const data
             tg_dtype_name(d->dtype), file->size);
     }
     return TG_OK;
+}
+
+tg_status tg_h5_read_range(tg_h5 *file, const char *name, int64_t first, int64_t count,
+                           tg_dtype dtype, void *data) {
+    tg_status status = TG_OK;
+    dataset d = no_dataset;
+    tg_h5_guard guard;
+    tg_h5_enter(&guard);
+    TG_TRY(open_dataset(file, name, &d));
+    TG_TRY(check_range(file, name, &d, first, count, dtype));
+    TG_TRY(check_justified(file, name, &d));
+    if (count > 0 && tg_shape_numel(&d.shape) > 0) {
+        TG_TRY(read_samples(file, name, &d, first, count, dtype, data));
+    }
+fail:
+    close_dataset(&d);
+    tg_h5_leave(&guard);
+    return status;
 }
 
 tg_status tg_h5_read(tg_h5 *file, const char *name, tg_tensor *out) {
@@ -437,7 +438,7 @@ static herr_t visit_attribute(hid_t root, const char *name, const H5A_info_t *in
     return r->status == TG_OK ? 0 : -1;
 }
 
-tg_status tg_h5_read_attributes(tg_h5 *file, tg_archive *archive) {
+tg_status tg_h5_read_meta(tg_h5 *file, tg_archive *archive) {
     char text[TG_H5_REASON];
     attribute_reader r = {.file = file, .archive = archive};
     hsize_t at = 0;

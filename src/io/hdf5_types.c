@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "io/formats.h"
+
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 void tg_h5_enter(tg_h5_guard *guard) {
@@ -191,4 +193,11 @@ hid_t tg_h5_access(void) {
         return H5I_INVALID_HID;
     }
     return access;
+}
+
+const char *tg_h5_version(char *text, size_t capacity) {
+    unsigned major = 0, minor = 0, release = 0;
+    H5get_libversion(&major, &minor, &release);
+    snprintf(text, capacity, "%u.%u.%u", major, minor, release);
+    return text;
 }
