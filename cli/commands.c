@@ -1,0 +1,200 @@
+/* The table of commands, the common options, help pages and dispatch. */
+#include "commands.h"
+
+#include <string.h>
+
+#include "output.h"
+#include "suggest.h"
+#include "tgrad/tgrad.h"
+
+const cli_command *const cli_commands[] = {
+#define CLI_COMMAND(name) &cli_cmd_##name,
+#include "commands.def"
+#undef CLI_COMMAND
+    NULL,
+};
+
+/* One process runs one command, so the targets of the common options are fixed. */
+static cli_common common;
+
+static const char *const backends[] = {"ref", "cpu", "cuda", NULL};
+
+static const cli_option device_options[] = {
+    {.name = "backend",
+     .kind = CLI_STRING,
+     .text = &common.backend,
+     .value = "ref|cpu|cuda",
+     .help = "who does the arithmetic",
+     .fallback = "the best one here",
+     .choices = backends},
+    {.name = "threads",
+     .letter = 't',
+     .kind = CLI_INT,
+     .integer = &common.threads,
+     .value = "N",
+     .help = "CPU threads; 0 means all cores",
+     .fallback = "0",
+     .min = 0,
+     .max = 4096},
+    {0},
+};
+
+static const cli_option seed_options[] = {
+    {.name = "seed",
+     .kind = CLI_INT,
+     .integer = &common.seed,
+     .value = "N",
+     .help = "start of all random numbers",
+     .fallback = "0",
+     .min = 0,
+     .max = INT64_MAX},
+    {0},
+};
+
+static const cli_option json_options[] = {
+    {.name = "json",
+     .kind = CLI_FLAG,
+     .flag = &common.json,
+     .help = "print one JSON object and nothing else"},
+    {0},
+};
+
+static const cli_option help_options[] = {
+    {.name = "help",
+     .letter = 'h',
+     .kind = CLI_FLAG,
+     .flag = &common.help,
+     .help = "show this page"},
+    {0},
+};
+
+void cli_command_tables(const cli_command *command, const cli_option *tables[CLI_MAX_TABLES]) {
+    int count = 0;
+    if (command->options) {
+        tables[count++] = command->options;
+    }
+    if (command->takes & CLI_TAKES_DEVICE) {
+        tables[count++] = device_options;
+    }
+    if (command->takes & CLI_TAKES_SEED) {
+        tables[count++] = seed_options;
+    }
+    if (command->takes & CLI_TAKES_JSON) {
+        tables[count++] = json_options;
+    }
+    tables[count++] = help_options;
+    tables[count] = NULL;
+}
+
+const cli_command *cli_command_find(const char *name) {
+    cli_suggestion suggestion = cli_suggest(name);
+    for (const cli_command *const *command = cli_commands; *command; command++) {
+        if (strcmp((*command)->name, name) == 0) {
+            return *command;
+        }
+        cli_suggest_offer(&suggestion, (*command)->name);
+    }
+    if (suggestion.best) {
+        cli_usage(NULL, "unknown command '%.64s'; did you mean %s?", name, suggestion.best);
+    } else {
+        cli_usage(NULL, "unknown command '%.64s'", name);
+    }
+    return NULL;
+}
+
+void cli_print_overview(FILE *stream) {
+    fputs("tgrad " TG_VERSION ": train Fourier neural operators with compressed gradients\n\n"
+          "Usage: tgrad COMMAND [ARGUMENTS] [OPTIONS]\n"
+          "       tgrad COMMAND --help\n"
+          "       tgrad --version\n\n"
+          "Commands:\n",
+          stream);
+    for (const cli_command *const *command = cli_commands; *command; command++) {
+        fprintf(stream, "  %-11s %s\n", (*command)->name, (*command)->summary);
+    }
+}
+
+static void print_option(const cli_option *row, FILE *stream) {
+    char head[64];
+    char letter[] = {'-', row->letter, ',', ' ', '\0'};
+    snprintf(head, sizeof head, "%s--%s%s%s", row->letter ? letter : "    ", row->name,
+             row->value ? " " : "", row->value ? row->value : "");
+    fprintf(stream, "  %-30s %s", head, row->help);
+    if (row->fallback) {
+        fprintf(stream, " (default: %s)", row->fallback);
+    }
+    fputc('\n', stream);
+}
+
+void cli_print_help(const cli_command *command, FILE *stream) {
+    fprintf(stream, "Usage: tgrad %s%s%s [OPTIONS]%s\n\n%s.\n", command->name,
+            *command->arguments ? " " : "", command->arguments,
+            command->takes & CLI_TAKES_OVERRIDES ? " [--SECTION.KEY VALUE ..]" : "",
+            command->summary);
+    if (command->description) {
+        fprintf(stream, "\n%s", command->description);
+    }
+    fputs("\nOptions:\n", stream);
+    const cli_option *tables[CLI_MAX_TABLES];
+    cli_command_tables(command, tables);
+    for (const cli_option **table = tables; *table; table++) {
+        for (const cli_option *row = *table; row->name; row++) {
+            print_option(row, stream);
+        }
+    }
+    fprintf(stream, "\nExamples:\n%s", command->examples);
+}
+
+/* Words that stand where a command would: --help, --version, or wrong. */
+static int run_option(const char *word) {
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+        cli_print_overview(stdout);
+        return CLI_OK;
+    }
+    if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) {
+        puts("tgrad " TG_VERSION);
+        return CLI_OK;
+    }
+    cli_suggestion suggestion = cli_suggest(word);
+    cli_suggest_offer(&suggestion, "--help");
+    cli_suggest_offer(&suggestion, "--version");
+    return suggestion.best
+               ? cli_usage(NULL, "unknown option '%.64s'; did you mean %s?", word, suggestion.best)
+               : cli_usage(NULL, "option '%.64s' stands before a command", word);
+}
+
+static int run_command(const cli_command *command, int argc, char **argv) {
+    const cli_option *tables[CLI_MAX_TABLES];
+    cli_command_tables(command, tables);
+    cli_call call = {.common = &common};
+    char error[512];
+    int code = CLI_USAGE;
+    if (!cli_options_parse(tables, command->takes & CLI_TAKES_OVERRIDES, argc, argv, &call.args,
+                           error, sizeof error)) {
+        cli_usage(command->name, "%s", error);
+    } else if (common.help) {
+        cli_print_help(command, stdout);
+        code = CLI_OK;
+    } else if (call.args.count < command->min_args) {
+        cli_usage(command->name, "needs %s, but %d given", command->arguments, call.args.count);
+    } else if (call.args.count > command->max_args) {
+        cli_usage(command->name, "argument '%.64s' is one too many",
+                  call.args.item[command->max_args]);
+    } else {
+        code = command->run(&call);
+    }
+    cli_args_free(&call.args);
+    return code;
+}
+
+int cli_dispatch(int argc, char **argv) {
+    if (argc == 0) {
+        cli_print_overview(stderr);
+        return CLI_USAGE;
+    }
+    if (argv[0][0] == '-') {
+        return run_option(argv[0]);
+    }
+    const cli_command *command = cli_command_find(argv[0]);
+    return command ? run_command(command, argc - 1, argv + 1) : CLI_USAGE;
+}

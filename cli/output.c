@@ -1,0 +1,180 @@
+/* Streams, messages, the context of a command and JSON. */
+#include "output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "text.h"
+
+void cli_guard_streams(void) {
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) == -1 && errno == EBADF) {
+            /* The lowest free descriptor is fd itself. Opened the wrong way round, so that reading
+             * or writing still fails as on a closed one. */
+            if (open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0) {
+                return;
+            }
+        }
+    }
+}
+
+int cli_close_stdout(int code) {
+    errno = 0;
+    bool lost = fflush(stdout) != 0 || ferror(stdout);
+    int reason = errno;
+    if (fclose(stdout) != 0 && !lost) {
+        lost = true;
+        reason = errno;
+    }
+    if (!lost || code != CLI_OK) {
+        return code;
+    }
+    return cli_fail("cannot write to standard output%s%s", reason ? ": " : "",
+                    reason ? strerror(reason) : "");
+}
+
+/* One line; names from hostile files may stand in it, so it is cleaned. */
+static void print_message(const char *prefix, const char *format, va_list args) TG_PRINTF(2, 0);
+
+static void print_message(const char *prefix, const char *format, va_list args) {
+    char text[2048];
+    vsnprintf(text, sizeof text, format, args);
+    char *clean = cli_clean_text(text, 0);
+    fprintf(stderr, "%s: %s\n", prefix, clean);
+    free(clean);
+}
+
+int cli_fail(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    print_message("tgrad", format, args);
+    va_end(args);
+    return CLI_FAILED;
+}
+
+int cli_fail_status(const tg_context *ctx, tg_status status) {
+    const char *sentence = ctx ? tg_context_error(ctx) : "";
+    return cli_fail("%s", *sentence ? sentence : tg_status_name(status));
+}
+
+int cli_usage(const char *command, const char *format, ...) {
+    char prefix[64];
+    snprintf(prefix, sizeof prefix, "tgrad%s%s", command ? " " : "", command ? command : "");
+    va_list args;
+    va_start(args, format);
+    print_message(prefix, format, args);
+    va_end(args);
+    fprintf(stderr, "Try '%s --help'.\n", prefix);
+    return CLI_USAGE;
+}
+
+static void log_to_stderr(void *user, tg_log_level level, const char *message) {
+    (void)user;
+    char *clean = cli_clean_text(message, 0);
+    fprintf(stderr, "tgrad: %s%s\n",
+            level == TG_LOG_WARN    ? "warning: "
+            : level == TG_LOG_ERROR ? "error: "
+                                    : "",
+            clean);
+    free(clean);
+}
+
+int cli_open_context(const cli_common *common, bool choose, tg_context **out) {
+    *out = NULL;
+    tg_context_config config = tg_context_config_default();
+    config.threads = (int)common->threads;
+    config.log = log_to_stderr;
+    tg_context *ctx = NULL;
+    tg_status status = tg_context_create(&config, &ctx);
+    if (status == TG_OK && (choose || common->backend)) {
+        status = tg_backend_select(ctx, common->backend);
+    }
+    if (status != TG_OK) {
+        cli_fail_status(ctx, status);
+        tg_context_destroy(&ctx);
+        return CLI_FAILED;
+    }
+    *out = ctx;
+    return CLI_OK;
+}
+
+json_t *cli_json_object(void) {
+    return cli_need(json_object());
+}
+
+json_t *cli_json_array(void) {
+    return cli_need(json_array());
+}
+
+/* A copy of text with every byte that is not part of valid UTF-8 replaced by U+FFFD. */
+static char *valid_utf8(const char *text) {
+    char *valid = cli_need(malloc(3 * strlen(text) + 1));
+    size_t used = 0;
+    while (*text) {
+        int length = cli_utf8_length(text);
+        memcpy(valid + used, length ? text : "\xEF\xBF\xBD", length ? (size_t)length : 3);
+        used += length ? (size_t)length : 3;
+        text += length ? length : 1;
+    }
+    valid[used] = '\0';
+    return valid;
+}
+
+json_t *cli_json_text(const char *text) {
+    char *valid = valid_utf8(text);
+    json_t *value = cli_need(json_string(valid));
+    free(valid);
+    return value;
+}
+
+json_t *cli_json_real(double value) {
+    return cli_need(isfinite(value) ? json_real(value) : json_null());
+}
+
+json_t *cli_json_integer(int64_t value) {
+    return cli_need(json_integer(value));
+}
+
+json_t *cli_json_words(const char *text, const char *separator) {
+    json_t *words = cli_json_array();
+    const size_t skip = strlen(separator);
+    while (*text) {
+        const char *end = strstr(text, separator);
+        size_t length = end ? (size_t)(end - text) : strlen(text);
+        if (length > 0) {
+            char *word = cli_need(strndup(text, length));
+            cli_json_append(words, cli_json_text(word));
+            free(word);
+        }
+        text += length + (end ? skip : 0);
+    }
+    return words;
+}
+
+void cli_json_set(json_t *object, const char *key, json_t *value) {
+    char *valid = valid_utf8(key);
+    if (json_object_set_new(object, valid, value) != 0) {
+        cli_need(NULL);
+    }
+    free(valid);
+}
+
+void cli_json_append(json_t *array, json_t *value) {
+    if (json_array_append_new(array, value) != 0) {
+        cli_need(NULL);
+    }
+}
+
+void cli_json_print(json_t *object) {
+    /* A failed write marks the stream, and cli_close_stdout reports it. */
+    if (json_dumpf(object, stdout, JSON_INDENT(2)) != 0 && !ferror(stdout)) {
+        cli_need(NULL);
+    }
+    putchar('\n');
+    json_decref(object);
+}

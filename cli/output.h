@@ -1,0 +1,42 @@
+/* What leaves the program: sentences on stderr, JSON on stdout, and a context whose log goes to
+ * stderr. */
+#ifndef CLI_OUTPUT_H
+#define CLI_OUTPUT_H
+
+#include <jansson.h>
+
+#include "commands.h"
+#include "tgrad/tgrad.h"
+
+/* Makes sure that descriptors 0 to 2 exist: a file opened later must not become "stdout". */
+void cli_guard_streams(void);
+
+/* Flushes and closes stdout; the exit code is `code`, or CLI_FAILED if anything was not written. */
+int cli_close_stdout(int code);
+
+/* "tgrad: <sentence>" on stderr; returns CLI_FAILED. */
+int cli_fail(const char *format, ...) TG_PRINTF(1, 2);
+/* The same for the last error of `ctx` (NULL: only the name of `status`). */
+int cli_fail_status(const tg_context *ctx, tg_status status);
+/* "tgrad [command]: <sentence>" and where to read on; `command` may be NULL; returns CLI_USAGE. */
+int cli_usage(const char *command, const char *format, ...) TG_PRINTF(2, 3);
+
+/* A context for `common`: threads, backend (only if the command names one or `choose` is set) and a
+ * log to stderr. On failure the reason was printed, *out is NULL and CLI_FAILED comes back. */
+int cli_open_context(const cli_common *common, bool choose, tg_context **out);
+
+/* ---- JSON: values never fail (the program ends when memory does). ---- */
+
+json_t *cli_json_object(void);
+json_t *cli_json_array(void);
+json_t *cli_json_text(const char *text); /* invalid UTF-8 becomes U+FFFD */
+json_t *cli_json_real(double value);     /* null for NaN and infinities */
+json_t *cli_json_integer(int64_t value);
+json_t *cli_json_words(const char *text, const char *separator); /* "a b" -> ["a", "b"] */
+/* Puts `value` in and gives it away. */
+void cli_json_set(json_t *object, const char *key, json_t *value);
+void cli_json_append(json_t *array, json_t *value);
+/* Prints the object on stdout and gives it away. */
+void cli_json_print(json_t *object);
+
+#endif

@@ -1,0 +1,23 @@
+/* "Did you mean ..?": the nearest of several names by edit distance.
+ *
+ *     cli_suggestion s = cli_suggest(word);
+ *     for (..) cli_suggest_offer(&s, name);
+ *     if (s.best) .. */
+#ifndef CLI_SUGGEST_H
+#define CLI_SUGGEST_H
+
+typedef struct cli_suggestion {
+    const char *word; /* what the user wrote */
+    const char *best; /* nearest name offered so far; NULL if none is near */
+    int distance;     /* of `best`, or the largest distance that still counts as near, plus one */
+} cli_suggestion;
+
+cli_suggestion cli_suggest(const char *word);
+void cli_suggest_offer(cli_suggestion *suggestion, const char *name);
+
+/* Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`; at most
+ * `limit` is looked for: anything farther gives limit + 1. Words longer than 63 bytes are far from
+ * everything. */
+int cli_edit_distance(const char *a, const char *b, int limit);
+
+#endif

@@ -1,0 +1,187 @@
+/* Sizes, durations, safe strings, tables. Nothing here depends on the locale. */
+#include "text.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *cli_bytes_text(uint64_t bytes, char text[CLI_UNIT_TEXT]) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)bytes;
+    int unit = 0;
+    /* 1023.95 and more would print as 1024.0 of the smaller unit. */
+    while (value >= (unit ? 1023.95 : 1024.0) && unit < 6) {
+        value /= 1024.0;
+        unit++;
+    }
+    snprintf(text, CLI_UNIT_TEXT, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return text;
+}
+
+const char *cli_duration_text(double seconds, char text[CLI_UNIT_TEXT]) {
+    if (!isfinite(seconds) || seconds < 0.0 || seconds > 1e12) {
+        snprintf(text, CLI_UNIT_TEXT, "%g s", seconds);
+    } else if (seconds < 59.95) {
+        static const char *const units[] = {"s", "ms", "us", "ns"};
+        int unit = 0;
+        /* Three digits are shown, so 0.9995 of a unit is one of it already. */
+        while (seconds < 0.9995 && unit < 3) {
+            seconds *= 1000.0;
+            unit++;
+        }
+        snprintf(text, CLI_UNIT_TEXT, "%.3g %s", seconds, units[unit]);
+    } else {
+        static const struct {
+            const char *name;
+            long long size; /* in units of the next row */
+        } units[] = {{"d", 24}, {"h", 60}, {"min", 60}, {"s", 1}};
+        long long whole[4] = {0, 0, 0, llround(seconds)};
+        for (int i = 2; i >= 0; i--) {
+            whole[i] = whole[i + 1] / units[i].size;
+            whole[i + 1] %= units[i].size;
+        }
+        int first = whole[0] ? 0 : whole[1] ? 1 : 2;
+        snprintf(text, CLI_UNIT_TEXT, "%lld %s %02lld %s", whole[first], units[first].name,
+                 whole[first + 1], units[first + 1].name);
+    }
+    return text;
+}
+
+int cli_utf8_length(const char *text) {
+    const unsigned char *s = (const unsigned char *)text;
+    int length = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : 4;
+    if (s[0] > 0xF4) {
+        return 0;
+    }
+    for (int i = 1; i < length; i++) {
+        if ((s[i] & 0xC0) != 0x80) {
+            return 0;
+        }
+    }
+    /* Longer than needed (E0, F0), surrogates (ED), beyond U+10FFFF (F4). */
+    if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xF0 && s[1] < 0x90) ||
+        (s[0] == 0xED && s[1] > 0x9F) || (s[0] == 0xF4 && s[1] > 0x8F)) {
+        return 0;
+    }
+    return length;
+}
+
+/* Writes the character at `from` as it may be shown; returns the bytes read, adds those written. */
+static size_t clean_character(const char *from, char *to, size_t *used) {
+    const unsigned char byte = (unsigned char)from[0];
+    const int length = cli_utf8_length(from);
+    /* U+0080 .. U+009F are control characters too. */
+    const bool c1 = byte == 0xC2 && length == 2 && (unsigned char)from[1] < 0xA0;
+    if (length > 0 && byte >= 0x20 && byte != 0x7F && !c1) {
+        memcpy(to + *used, from, (size_t)length);
+        *used += (size_t)length;
+        return (size_t)length;
+    }
+    char shown[8];
+    const int size = byte == '\n'   ? snprintf(shown, sizeof shown, "\\n")
+                     : byte == '\t' ? snprintf(shown, sizeof shown, "\\t")
+                                    : snprintf(shown, sizeof shown, "\\x%02x", byte);
+    memcpy(to + *used, shown, (size_t)size);
+    *used += (size_t)size;
+    return 1;
+}
+
+char *cli_clean_text(const char *text, size_t limit) {
+    const size_t size = strlen(text);
+    const size_t worst = limit && limit < size ? limit : size; /* characters to write */
+    char *clean = cli_need(malloc(4 * worst + 64));
+    size_t used = 0, read = 0, characters = 0;
+    while (read < size && (limit == 0 || characters < limit)) {
+        read += clean_character(text + read, clean, &used);
+        characters++;
+    }
+    clean[used] = '\0';
+    if (read < size) {
+        snprintf(clean + used, 64, "... (%zu bytes)", size);
+    }
+    return clean;
+}
+
+void cli_table_cell(cli_table *table, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    va_list again;
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    char *text = cli_need(length < 0 ? NULL : malloc((size_t)length + 1));
+    vsnprintf(text, (size_t)length + 1, format, again);
+    va_end(again);
+    table->cell = cli_grow(table->cell, table->cells, &table->capacity, sizeof *table->cell);
+    table->cell[table->cells++] = cli_clean_text(text, 0);
+    free(text);
+}
+
+/* Columns a cell takes on the terminal: one for each character. */
+static int shown_width(const char *text) {
+    int width = 0;
+    for (; *text; text++) {
+        width += ((unsigned char)*text & 0xC0) != 0x80;
+    }
+    return width;
+}
+
+static void print_cell(const char *text, int width, bool right, bool last, FILE *stream) {
+    int space = width - shown_width(text);
+    if (right) {
+        fprintf(stream, "%*s%s", space, "", text);
+    } else {
+        fprintf(stream, "%s%*s", text, last ? 0 : space, "");
+    }
+    fputs(last ? "\n" : "  ", stream);
+}
+
+void cli_table_print(const cli_table *table, const char *indent, FILE *stream) {
+    const int columns = table->columns;
+    int *width = cli_need(calloc((size_t)columns, sizeof *width));
+    for (int c = 0; c < columns; c++) {
+        width[c] = shown_width(table->column[c].title);
+        for (size_t i = (size_t)c; i < table->cells; i += (size_t)columns) {
+            int cell = shown_width(table->cell[i]);
+            width[c] = cell > width[c] ? cell : width[c];
+        }
+    }
+    fputs(indent, stream);
+    for (int c = 0; c < columns; c++) {
+        const cli_column *column = &table->column[c];
+        print_cell(column->title, width[c], column->right, c == columns - 1, stream);
+    }
+    for (size_t i = 0; i < table->cells; i++) {
+        int c = (int)(i % (size_t)columns);
+        fputs(c == 0 ? indent : "", stream);
+        print_cell(table->cell[i], width[c], table->column[c].right, c == columns - 1, stream);
+    }
+    free(width);
+}
+
+void cli_table_free(cli_table *table) {
+    for (size_t i = 0; i < table->cells; i++) {
+        free(table->cell[i]);
+    }
+    free(table->cell);
+    table->cell = NULL;
+    table->cells = table->capacity = 0;
+}
+
+void *cli_need(void *memory) {
+    if (!memory) {
+        fputs("tgrad: out of memory\n", stderr);
+        exit(1);
+    }
+    return memory;
+}
+
+void *cli_grow(void *array, size_t count, size_t *capacity, size_t size) {
+    if (count < *capacity) {
+        return array;
+    }
+    size_t grown = *capacity ? 2 * *capacity : 8;
+    *capacity = grown;
+    return cli_need(grown > SIZE_MAX / size ? NULL : realloc(array, grown * size));
+}

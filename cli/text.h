@@ -1,0 +1,55 @@
+/* Text for people: sizes and durations with units, strings of unknown origin made safe for a
+ * terminal, aligned tables; and the memory behind them. */
+#ifndef CLI_TEXT_H
+#define CLI_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "tgrad/status.h"
+
+enum { CLI_UNIT_TEXT = 32 }; /* room for what the next two write */
+
+/* "512 B", "1.5 KiB", "38.2 GiB"; returns text. */
+const char *cli_bytes_text(uint64_t bytes, char text[CLI_UNIT_TEXT]);
+
+/* "850 ns", "1.25 ms", "12.3 s", "2 min 05 s", "3 h 04 min", "2 d 07 h"; returns text. */
+const char *cli_duration_text(double seconds, char text[CLI_UNIT_TEXT]);
+
+/* Bytes of the UTF-8 character at `text` (1..4), or 0 if it is not valid UTF-8. */
+int cli_utf8_length(const char *text);
+
+/* A copy of `text` that is one line of valid UTF-8 and leaves the terminal alone: control
+ * characters and invalid bytes become \n, \t or \xNN. With limit > 0, text of more characters is
+ * cut there and its size in bytes is named. To be freed. */
+char *cli_clean_text(const char *text, size_t limit);
+
+/* ---- Aligned columns. ---- */
+
+typedef struct cli_column {
+    const char *title;
+    bool right; /* align to the right (numbers) */
+} cli_column;
+
+typedef struct cli_table {
+    const cli_column *column; /* (columns) */
+    int columns;
+    char **cell; /* (cells) row-major */
+    size_t cells, capacity;
+} cli_table;
+
+/* Appends the next cell, left to right, row after row; the text is cleaned. */
+void cli_table_cell(cli_table *table, const char *format, ...) TG_PRINTF(2, 3);
+/* Prints the titles and all rows, columns two spaces apart, each line after `indent`. */
+void cli_table_print(const cli_table *table, const char *indent, FILE *stream);
+void cli_table_free(cli_table *table);
+
+/* ---- Memory: the program ends with an error when there is none left. ---- */
+
+void *cli_need(void *memory); /* `memory`, which is not NULL */
+/* Grows an array by one item of `size` bytes, doubling its capacity when full. */
+void *cli_grow(void *array, size_t count, size_t *capacity, size_t size);
+
+#endif
