@@ -1,0 +1,199 @@
+/* tgrad convert IN OUT: the tensors of one file in another format, or in another dtype. */
+#include <string.h>
+
+#include "output.h"
+#include "source.h"
+#include "text.h"
+
+enum { GZIP_UNSET = -1 };
+
+static struct {
+    const char *dataset; /* NULL: all */
+    const char *dtype;   /* NULL: as they are */
+    int64_t gzip;
+} opt = {.gzip = GZIP_UNSET};
+
+/* The names of tg_dtype_name(), for help and completion. */
+static const char *const dtypes[] = {"f32",   "f64",  "bf16", "f16", "c64", "c128",
+                                     "cbf16", "cf16", "bool", "u8",  "i8",  "u16",
+                                     "i16",   "u32",  "i32",  "u64", "i64", NULL};
+
+static const cli_option options[] = {
+    {.name = "dataset",
+     .kind = CLI_STRING,
+     .text = &opt.dataset,
+     .value = "NAME",
+     .help = "convert this tensor only",
+     .fallback = "all"},
+    {.name = "dtype",
+     .kind = CLI_STRING,
+     .text = &opt.dtype,
+     .value = "TYPE",
+     .help = "convert the numbers to f32, bf16, c64, i32, ..",
+     .choices = dtypes},
+    {.name = "gzip",
+     .kind = CLI_INT,
+     .integer = &opt.gzip,
+     .value = "N",
+     .help = "compress HDF5 output, 1 (fast) to 9 (small)",
+     .fallback = "0, none",
+     .min = 0,
+     .max = 9},
+    {0},
+};
+
+/* Puts tensor `index` of the source into `out`, in the wanted dtype. */
+static tg_status add_tensor(const cli_source *source, int64_t index, tg_archive *out) {
+    const char *name = cli_source_name(source, index);
+    tg_tensor tensor = {0}, converted = {0};
+    tg_status status = cli_source_read(source, index, &tensor);
+    tg_dtype dtype = tensor.dtype;
+    for (int d = 0; opt.dtype && d < TG_DTYPES; d++) {
+        dtype = strcmp(tg_dtype_name((tg_dtype)d), opt.dtype) == 0 ? (tg_dtype)d : dtype;
+    }
+    if (status == TG_OK && dtype != tensor.dtype) {
+        status = tg_tensor_create(source->ctx, TG_MEM_DATA, dtype, &tensor.shape, &converted);
+        if (status == TG_OK) {
+            status = tg_tensor_convert(source->ctx, &tensor, &converted);
+        }
+        tg_tensor_destroy(&tensor);
+        tensor = converted;
+    }
+    if (status == TG_OK) {
+        return tensor.owner ? tg_archive_take(out, name, &tensor)
+                            : tg_archive_add_view(out, name, &tensor);
+    }
+    tg_tensor_destroy(&tensor);
+    return status;
+}
+
+static tg_status copy_metadata(const cli_source *source, tg_archive *out) {
+    tg_status status = TG_OK;
+    for (int64_t i = 0; status == TG_OK && i < tg_archive_meta_count(source->archive); i++) {
+        status = tg_archive_set_meta(out, tg_archive_meta_key(source->archive, i),
+                                     tg_archive_meta_value(source->archive, i));
+    }
+    return status;
+}
+
+static void report(const char *input, const char *output, tg_file_format format,
+                   const tg_archive *archive, bool json) {
+    const uint64_t bytes = cli_file_bytes(output);
+    const int64_t count = tg_archive_count(archive);
+    if (!json) {
+        char size[CLI_UNIT_TEXT];
+        printf("wrote %s: %lld tensor%s, %s\n", output, (long long)count, count == 1 ? "" : "s",
+               cli_bytes_text(bytes, size));
+        return;
+    }
+    json_t *tensors = cli_json_array();
+    for (int64_t i = 0; i < count; i++) {
+        const tg_tensor *tensor = tg_archive_tensor(archive, i);
+        json_t *entry = cli_json_object();
+        cli_json_set(entry, "name", cli_json_text(tg_archive_name(archive, i)));
+        cli_json_set(entry, "dtype", cli_json_text(tg_dtype_name(tensor->dtype)));
+        cli_json_set(entry, "shape", cli_json_shape(&tensor->shape));
+        cli_json_append(tensors, entry);
+    }
+    json_t *object = cli_json_object();
+    cli_json_set(object, "input", cli_json_text(input));
+    cli_json_set(object, "output", cli_json_text(output));
+    cli_json_set(object, "format", cli_json_text(tg_file_format_name(format)));
+    cli_json_set(object, "bytes", cli_json_integer((int64_t)bytes));
+    cli_json_set(object, "tensors", tensors);
+    cli_json_print(object);
+}
+
+/* The range of tensors to convert: the one of --dataset, or all. */
+static int choose(const cli_source *source, tg_file_format target, int64_t *first, int64_t *count) {
+    *first = 0;
+    *count = cli_source_count(source);
+    if (opt.dataset) {
+        *count = 1;
+        return cli_source_find(source, opt.dataset, first);
+    }
+    if (target == TG_FILE_NPY && *count != 1) {
+        char names[512];
+        return cli_fail("an npy file holds one tensor, but %s has %lld: choose one of %s with "
+                        "--dataset",
+                        source->path, (long long)*count,
+                        cli_source_names(source, names, sizeof names));
+    }
+    return CLI_OK;
+}
+
+static int convert(tg_context *ctx, const cli_source *source, const char *path,
+                   tg_file_format target, bool json) {
+    int64_t first = 0, count = 0;
+    if (choose(source, target, &first, &count) != CLI_OK) {
+        return CLI_FAILED;
+    }
+    tg_archive *archive = NULL;
+    int code = CLI_OK;
+    tg_status status = tg_archive_create(ctx, &archive);
+    for (int64_t i = first; status == TG_OK && i < first + count; i++) {
+        status = add_tensor(source, i, archive);
+        if (status != TG_OK) {
+            code = cli_fail("tensor '%s' of %s: %s", cli_source_name(source, i), source->path,
+                            tg_context_error(ctx));
+        }
+    }
+    if (status == TG_OK) {
+        status = copy_metadata(source, archive);
+    }
+    if (status == TG_OK && target == TG_FILE_HDF5) {
+        const tg_h5_write_config config = {.gzip = opt.gzip > 0 ? (int)opt.gzip : 0};
+        status = tg_h5_write(ctx, path, archive, &config);
+    } else if (status == TG_OK) {
+        status = tg_archive_write(ctx, path, archive);
+    }
+    if (status == TG_OK) {
+        report(source->path, path, target, archive, json);
+    } else if (code == CLI_OK) {
+        code = cli_fail_status(ctx, status);
+    }
+    tg_archive_destroy(&archive);
+    return code;
+}
+
+static int run(const cli_call *call) {
+    const char *input = call->args.item[0], *output = call->args.item[1];
+    tg_context *ctx = NULL;
+    if (cli_open_context(call->common, false, &ctx) != CLI_OK) {
+        return CLI_FAILED;
+    }
+    cli_source source = {0};
+    tg_file_format target;
+    int code = CLI_OK;
+    tg_status status = tg_file_format_of_path(ctx, output, &target);
+    if (status == TG_OK && opt.gzip != GZIP_UNSET && target != TG_FILE_HDF5) {
+        code = cli_usage("convert", "--gzip is for HDF5 output, and %.200s is %s", output,
+                         tg_file_format_name(target));
+    } else if (status != TG_OK || (status = cli_source_open(ctx, input, &source)) != TG_OK) {
+        code = cli_fail_status(ctx, status);
+    } else {
+        code = convert(ctx, &source, output, target, call->common->json);
+    }
+    cli_source_close(&source);
+    tg_context_destroy(&ctx);
+    return code;
+}
+
+const cli_command cli_cmd_convert = {
+    .name = "convert",
+    .arguments = "IN OUT",
+    .min_args = 2,
+    .max_args = 2,
+    .summary = "Convert tensors among npy, safetensors and HDF5 files",
+    .description =
+        "The content of IN decides what it is, the ending of OUT (.npy, .safetensors, .h5, .hdf5)\n"
+        "what it becomes. An npy file holds one tensor without a name or metadata: from a file of\n"
+        "several, choose one with --dataset; read back, it is called 'data'. The other formats\n"
+        "keep all names and metadata. OUT appears complete or not at all.\n",
+    .examples = "  tgrad convert darcy.h5 --dataset y y.npy\n"
+                "  tgrad convert model.safetensors model.h5 --gzip 6\n"
+                "  tgrad convert weights.h5 weights.safetensors --dtype bf16\n",
+    .options = options,
+    .takes = CLI_TAKES_JSON,
+    .run = run,
+};

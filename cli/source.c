@@ -1,0 +1,181 @@
+/* One view of three formats. An npy or safetensors file is an archive; an HDF5 file stays open. */
+#include "source.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "output.h"
+#include "suggest.h"
+
+/* Elements of an HDF5 dataset that are in memory at once (64 MiB of f64), unless a row has more. */
+enum { SLAB_ELEMENTS = 8 << 20 };
+
+tg_status cli_source_open(tg_context *ctx, const char *path, cli_source *out) {
+    *out = (cli_source){.ctx = ctx, .path = path};
+    tg_status status = tg_file_detect(ctx, path, &out->format);
+    if (status != TG_OK || out->format != TG_FILE_HDF5) {
+        return status == TG_OK ? tg_archive_read(ctx, path, &out->archive) : status;
+    }
+    status = tg_archive_create(ctx, &out->archive);
+    if (status == TG_OK) {
+        status = tg_h5_open(ctx, path, &out->h5);
+    }
+    return status == TG_OK ? tg_h5_read_meta(out->h5, out->archive) : status;
+}
+
+void cli_source_close(cli_source *source) {
+    tg_archive_destroy(&source->archive);
+    tg_h5_close(&source->h5);
+}
+
+int64_t cli_source_count(const cli_source *source) {
+    return source->h5 ? tg_h5_count(source->h5) : tg_archive_count(source->archive);
+}
+
+const char *cli_source_name(const cli_source *source, int64_t index) {
+    return source->h5 ? tg_h5_name(source->h5, index) : tg_archive_name(source->archive, index);
+}
+
+tg_status cli_source_describe(const cli_source *source, int64_t index, tg_dtype *dtype,
+                              tg_shape *shape) {
+    if (source->h5) {
+        return tg_h5_describe(source->h5, tg_h5_name(source->h5, index), dtype, shape);
+    }
+    const tg_tensor *tensor = tg_archive_tensor(source->archive, index);
+    *dtype = tensor->dtype;
+    *shape = tensor->shape;
+    return TG_OK;
+}
+
+/* Adds the statistics of `part`, over `finite` elements, to those of the `*count` before. */
+static void merge_stats(tg_tensor_stats *sum, int64_t *count, const tg_tensor_stats *part,
+                        int64_t finite) {
+    sum->nan_count += part->nan_count;
+    sum->inf_count += part->inf_count;
+    if (finite == 0) {
+        return;
+    }
+    if (*count == 0) {
+        sum->min = part->min;
+        sum->max = part->max;
+        sum->mean = part->mean;
+    } else {
+        sum->min = fmin(sum->min, part->min);
+        sum->max = fmax(sum->max, part->max);
+        sum->mean += (part->mean - sum->mean) * ((double)finite / (double)(*count + finite));
+    }
+    *count += finite;
+}
+
+/* Statistics of a dataset of (rows, row) elements, slab by slab, in double. */
+static tg_status slab_stats(const cli_source *source, const char *name, tg_dtype dtype,
+                            int64_t rows, int64_t row, tg_tensor_stats *out) {
+    const tg_dtype wide = tg_dtype_is_complex(dtype) ? TG_C128 : TG_F64;
+    const int64_t step = row < SLAB_ELEMENTS ? SLAB_ELEMENTS / row : 1;
+    tg_tensor slab = {0};
+    tg_shape shape = {.ndim = 2, .dim = {step < rows ? step : rows, row}};
+    tg_status status = tg_tensor_create(source->ctx, TG_MEM_DATA, wide, &shape, &slab);
+    int64_t finite = 0;
+    for (int64_t first = 0; status == TG_OK && first < rows; first += step) {
+        tg_tensor part = {0};
+        tg_tensor_stats stats;
+        const int64_t count = rows - first < step ? rows - first : step;
+        status = tg_h5_read_range(source->h5, name, first, count, wide, slab.data);
+        if (status == TG_OK) {
+            status = tg_tensor_slice(source->ctx, &slab, 0, count, &part);
+        }
+        if (status == TG_OK) {
+            status = tg_tensor_get_stats(source->ctx, &part, &stats);
+        }
+        if (status == TG_OK) {
+            merge_stats(out, &finite, &stats, count * row - stats.nan_count - stats.inf_count);
+        }
+    }
+    tg_tensor_destroy(&slab);
+    return status;
+}
+
+tg_status cli_source_stats(const cli_source *source, int64_t index, tg_tensor_stats *out) {
+    const double none = (double)NAN;
+    *out = (tg_tensor_stats){.min = none, .max = none, .mean = none};
+    if (!source->h5) {
+        return tg_tensor_get_stats(source->ctx, tg_archive_tensor(source->archive, index), out);
+    }
+    const char *name = tg_h5_name(source->h5, index);
+    tg_dtype dtype;
+    tg_shape shape;
+    tg_status status = tg_h5_describe(source->h5, name, &dtype, &shape);
+    const int64_t numel = status == TG_OK ? tg_shape_numel(&shape) : 0;
+    if (status != TG_OK || numel == 0) {
+        return status;
+    }
+    if (numel > SLAB_ELEMENTS) {
+        return slab_stats(source, name, dtype, shape.dim[0], numel / shape.dim[0], out);
+    }
+    tg_tensor whole = {0};
+    status = tg_h5_read(source->h5, name, &whole);
+    if (status == TG_OK) {
+        status = tg_tensor_get_stats(source->ctx, &whole, out);
+    }
+    tg_tensor_destroy(&whole);
+    return status;
+}
+
+tg_status cli_source_read(const cli_source *source, int64_t index, tg_tensor *out) {
+    if (source->h5) {
+        return tg_h5_read(source->h5, tg_h5_name(source->h5, index), out);
+    }
+    *out = *tg_archive_tensor(source->archive, index);
+    out->owner = NULL;
+    return TG_OK;
+}
+
+int cli_source_find(const cli_source *source, const char *name, int64_t *index) {
+    cli_suggestion suggestion = cli_suggest(name);
+    for (int64_t i = 0; i < cli_source_count(source); i++) {
+        if (strcmp(cli_source_name(source, i), name) == 0) {
+            *index = i;
+            return CLI_OK;
+        }
+        cli_suggest_offer(&suggestion, cli_source_name(source, i));
+    }
+    if (suggestion.best) {
+        return cli_fail("%s has no tensor '%s'; did you mean '%s'?", source->path, name,
+                        suggestion.best);
+    }
+    char names[512];
+    return cli_fail("%s has no tensor '%s'; it has %s", source->path, name,
+                    cli_source_names(source, names, sizeof names));
+}
+
+const char *cli_source_names(const cli_source *source, char *text, size_t capacity) {
+    const int64_t count = cli_source_count(source);
+    const size_t tail = 40; /* room for " .. (N in all)" */
+    size_t used = 0;
+    snprintf(text, capacity, "%s", count == 0 ? "none" : "");
+    for (int64_t i = 0; i < count; i++) {
+        const char *name = cli_source_name(source, i);
+        if (used + strlen(name) + 2 + tail > capacity) {
+            snprintf(text + used, capacity - used, "%s.. (%lld in all)", i ? ", " : "",
+                     (long long)count);
+            break;
+        }
+        used += (size_t)snprintf(text + used, capacity - used, "%s%s", i ? ", " : "", name);
+    }
+    return text;
+}
+
+json_t *cli_json_shape(const tg_shape *shape) {
+    json_t *sizes = cli_json_array();
+    for (int d = 0; d < shape->ndim; d++) {
+        cli_json_append(sizes, cli_json_integer(shape->dim[d]));
+    }
+    return sizes;
+}
+
+uint64_t cli_file_bytes(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 ? (uint64_t)info.st_size : 0;
+}

@@ -1,0 +1,43 @@
+/* A file of tensors, whatever its format, as the commands see it: npy and safetensors are read at
+ * once, HDF5 is read dataset by dataset, so that a file larger than the memory can be inspected. */
+#ifndef CLI_SOURCE_H
+#define CLI_SOURCE_H
+
+#include <jansson.h>
+
+#include "tgrad/tgrad.h"
+
+typedef struct cli_source {
+    tg_context *ctx;
+    const char *path;
+    tg_file_format format;
+    tg_archive *archive; /* the metadata, and the tensors unless it is HDF5 */
+    tg_h5 *h5;           /* HDF5 only: the tensors */
+} cli_source;
+
+tg_status cli_source_open(tg_context *ctx, const char *path, cli_source *out);
+void cli_source_close(cli_source *source); /* accepts all zero */
+
+int64_t cli_source_count(const cli_source *source);
+const char *cli_source_name(const cli_source *source, int64_t index);
+tg_status cli_source_describe(const cli_source *source, int64_t index, tg_dtype *dtype,
+                              tg_shape *shape);
+/* Statistics; a large HDF5 dataset is read slab by slab. */
+tg_status cli_source_stats(const cli_source *source, int64_t index, tg_tensor_stats *out);
+/* The whole tensor in its own dtype: new memory, or a view that lives as long as the source. */
+tg_status cli_source_read(const cli_source *source, int64_t index, tg_tensor *out);
+
+/* The tensor called `name`. CLI_FAILED after a message that names the nearest, or all, if none is.
+ */
+int cli_source_find(const cli_source *source, const char *name, int64_t *index);
+
+/* Writes the first names, "x, y, .. (9 in all)"; returns text. */
+const char *cli_source_names(const cli_source *source, char *text, size_t capacity);
+
+/* [64, 64, 33] */
+json_t *cli_json_shape(const tg_shape *shape);
+
+/* Bytes of a file on disk, 0 if that is not known. */
+uint64_t cli_file_bytes(const char *path);
+
+#endif
