@@ -97,9 +97,10 @@ TG_API int64_t tg_projector_branch_count(const tg_projector *projector, int bran
 TG_API tg_shape tg_projector_ranks(const tg_projector *projector, int branch);
 
 typedef struct tg_projector_bytes {
-    size_t factors;   /* bases */
-    size_t indices;   /* bitmaps and their ranks */
-    size_t workspace; /* scratch of a step and of a refresh */
+    size_t factors;        /* bases */
+    size_t indices;        /* bitmaps and their ranks */
+    size_t workspace;      /* scratch of a step and of a refresh, where the backend computes */
+    size_t host_workspace; /* the same on the host */
 } tg_projector_bytes;
 
 TG_API tg_projector_bytes tg_projector_get_bytes(const tg_projector *projector);
@@ -125,10 +126,12 @@ TG_API TG_NODISCARD tg_status tg_projector_back(tg_projector *projector, const v
 TG_API TG_NODISCARD tg_status tg_projector_residual(tg_projector *projector, const void *grad,
                                                     void *small, void *out);
 
-/* Shape-only answers, without making anything. */
+/* Number of values and bytes from the shape alone, without making anything; takes_factored: with
+ * the scratch for factored gradients. */
 TG_API TG_NODISCARD tg_status tg_projector_plan(tg_context *ctx, const tg_projector_config *config,
                                                 tg_dtype dtype, const tg_shape *shape,
-                                                int64_t *count, tg_projector_bytes *bytes);
+                                                bool takes_factored, int64_t *count,
+                                                tg_projector_bytes *bytes);
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@
 #include "tgrad/gradient.h"
 #include "tgrad/io.h"
 #include "tgrad/linalg.h"
+#include "tgrad/optim.h"
 #include "tgrad/project.h"
 #include "tgrad/status.h"
 #include "tgrad/tensor.h"

@@ -67,9 +67,7 @@ static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *
 static tg_status open_and_list(tg_h5 *file) {
     char text[TG_H5_REASON];
     visitor v = {.file = file};
-    /* No file lock: it fails on some network drives, and a reader needs none. */
-    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-    H5Pset_file_locking(access, 0, 1);
+    hid_t access = tg_h5_access();
     file->id = H5Fopen(file->path, H5F_ACC_RDONLY, access);
     H5Pclose(access);
     if (file->id < 0) {

@@ -116,6 +116,7 @@ tg_status tg_projector_create_in(tg_context *ctx, const tg_projector_config *con
         p->modes = p->low_rank->modes;
     }
     p->workspace = workspace ? workspace : &p->own;
+    p->takes_factored = factored;
     size_t bytes = 0, host_bytes = 0;
     measure(p, factored, &bytes, &host_bytes);
     tg_workspace_reserve(p->workspace, bytes, host_bytes);
@@ -168,9 +169,7 @@ tg_shape tg_projector_ranks(const tg_projector *p, int branch) {
 
 static tg_projector_bytes bytes_of(const tg_projector *p, bool factored) {
     tg_projector_bytes bytes = {0};
-    size_t host = 0;
-    measure(p, factored, &bytes.workspace, &host);
-    bytes.workspace += host;
+    measure(p, factored, &bytes.workspace, &bytes.host_workspace);
     for (int i = 0; i < p->branches; i++) {
         bytes.factors += tg_branch_factor_bytes(&p->branch[i]);
         bytes.indices += tg_branch_index_bytes(&p->branch[i]);
@@ -179,11 +178,12 @@ static tg_projector_bytes bytes_of(const tg_projector *p, bool factored) {
 }
 
 tg_projector_bytes tg_projector_get_bytes(const tg_projector *p) {
-    return bytes_of(p, true);
+    return bytes_of(p, p->takes_factored);
 }
 
 tg_status tg_projector_plan(tg_context *ctx, const tg_projector_config *config, tg_dtype dtype,
-                            const tg_shape *shape, int64_t *count, tg_projector_bytes *bytes) {
+                            const tg_shape *shape, bool takes_factored, int64_t *count,
+                            tg_projector_bytes *bytes) {
     tg_projector p = {.ctx = ctx, .config = *config, .dtype = dtype, .shape = *shape};
     *count = 0;
     *bytes = (tg_projector_bytes){0};
@@ -193,7 +193,7 @@ tg_status tg_projector_plan(tg_context *ctx, const tg_projector_config *config, 
     }
     if (status == TG_OK) {
         *count = tg_projector_count(&p);
-        *bytes = bytes_of(&p, true);
+        *bytes = bytes_of(&p, takes_factored);
     }
     return status;
 }

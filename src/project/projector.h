@@ -16,6 +16,7 @@ struct tg_projector {
     tg_branch *sparse;   /* one of them, or NULL */
     tg_branch *low_rank; /* one of them, or NULL */
     tg_multimode modes;  /* of the low-rank branch, or the plain shape */
+    bool takes_factored;
     tg_workspace *workspace;
     tg_workspace own; /* used when none is shared */
     int64_t refreshes, failures;

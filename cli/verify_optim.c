@@ -1,0 +1,150 @@
+/* Golden optimizer trajectories: `w0` and `grads` (steps first) through the file's settings; the
+ * weights after every step are compared by the change from w0, |w - w'| / |w' - w0|. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "verify.h"
+
+static int set_json(verify_run *run, tg_optim_config *config, const char *key,
+                    const json_t *value) {
+    char *text = verify_value_text(value);
+    tg_status status = tg_optim_config_set(run->ctx, config, key, text);
+    free(text);
+    return status == TG_OK ? CLI_OK : cli_fail_status(run->ctx, status);
+}
+
+/* A setting that stands in the metadata by itself. */
+static int set_from_metadata(verify_run *run, tg_optim_config *config, const char *name,
+                             const char *key) {
+    json_t *value = verify_metadata(run, name);
+    const int code = value ? set_json(run, config, key, value) : CLI_FAILED;
+    json_decref(value);
+    return code;
+}
+
+static int read_numbers(verify_run *run, tg_optim_config *config) {
+    if (set_from_metadata(run, config, "lr", "learning_rate") != CLI_OK ||
+        set_from_metadata(run, config, "eps", "eps") != CLI_OK ||
+        set_from_metadata(run, config, "weight_decay", "weight_decay") != CLI_OK) {
+        return CLI_FAILED;
+    }
+    json_t *betas = verify_metadata(run, "betas");
+    const bool is_pair = json_array_size(betas) == 2;
+    if (is_pair) {
+        config->beta1 = json_number_value(json_array_get(betas, 0));
+        config->beta2 = json_number_value(json_array_get(betas, 1));
+    } else if (betas) {
+        cli_fail("%s: metadata 'betas' is not a list of two numbers", run->path);
+    }
+    json_decref(betas);
+    return is_pair ? CLI_OK : CLI_FAILED;
+}
+
+/* What the file's `kind` stands for. */
+static int set_kind(verify_run *run, tg_optim_config *config, const char *kind) {
+    config->is_projected = strcmp(kind, "adamw") != 0;
+    if (strcmp(kind, "composite") == 0) {
+        config->projector.scheme = TG_SCHEME_COMPOSITE;
+    } else if (strcmp(kind, "sum") == 0) {
+        config->projector.scheme = TG_SCHEME_SUM;
+    } else if (strcmp(kind, "galore") == 0) {
+        config->projector.first.type = TG_BRANCH_MATRIX;
+        return set_from_metadata(run, config, "first_dim_rollup", "first_dim_rollup");
+    } else if (strcmp(kind, "single") != 0 && strcmp(kind, "adamw") != 0) {
+        return cli_fail("%s: kind '%s' is not adamw, galore, single, composite or sum", run->path,
+                        kind);
+    }
+    return CLI_OK;
+}
+
+static int read_config(verify_run *run, tg_optim_config *config) {
+    *config = tg_optim_config_default();
+    config->min_entries = 0;
+    if (read_numbers(run, config) != CLI_OK) {
+        return CLI_FAILED;
+    }
+    json_t *kind = verify_metadata(run, "kind");
+    json_t *options = kind ? verify_metadata(run, "options") : NULL;
+    int code = options ? CLI_OK : CLI_FAILED;
+    if (options && (!json_is_string(kind) || !json_is_object(options))) {
+        code = cli_fail("%s: metadata 'kind' is no text or 'options' no object", run->path);
+    }
+    const char *key;
+    json_t *value;
+    json_object_foreach(options, key, value) {
+        code = code == CLI_OK ? set_json(run, config, key, value) : code;
+    }
+    if (code == CLI_OK) {
+        code = set_kind(run, config, json_string_value(kind));
+    }
+    json_decref(kind);
+    json_decref(options);
+    return code;
+}
+
+/* grads is (steps, shape of w0..), weights as well. */
+static int check_shapes(verify_run *run, const tg_tensor *w0, const tg_tensor *grads,
+                        const tg_tensor *weights) {
+    bool fits = grads->shape.ndim == w0->shape.ndim + 1 && grads->dtype == w0->dtype &&
+                weights->dtype == w0->dtype && tg_shape_equal(&grads->shape, &weights->shape);
+    for (int d = 0; fits && d < w0->shape.ndim; d++) {
+        fits = grads->shape.dim[d + 1] == w0->shape.dim[d];
+    }
+    return fits ? CLI_OK
+                : cli_fail("%s: 'grads' and 'weights' are not (steps, shape of w0) of its dtype",
+                           run->path);
+}
+
+/* Steps through the gradients; `computed` (steps, shape..) receives the weights. */
+static tg_status replay(verify_run *run, tg_optim *optim, const tg_tensor *w0,
+                        const tg_tensor *grads, const tg_tensor *expected, tg_tensor *computed) {
+    const void *before = w0->data;
+    for (int64_t step = 0; step < grads->shape.dim[0]; step++) {
+        tg_tensor grad, now, reference;
+        tg_status status = tg_tensor_slice(run->ctx, grads, step, 1, &grad);
+        status = status == TG_OK ? tg_tensor_slice(run->ctx, computed, step, 1, &now) : status;
+        status =
+            status == TG_OK ? tg_tensor_slice(run->ctx, expected, step, 1, &reference) : status;
+        if (status != TG_OK) {
+            return status;
+        }
+        memcpy(now.data, before, tg_tensor_bytes(w0));
+        status = tg_optim_step(optim, 0, grad.data, now.data);
+        if (status != TG_OK) {
+            return status;
+        }
+        verify_add(run, verify_relative_error(&now, &reference, w0), 1e-4,
+                   "change of w after step %lld", (long long)step + 1);
+        before = now.data;
+    }
+    return TG_OK;
+}
+
+int verify_optim(verify_run *run) {
+    tg_optim_config config;
+    const tg_tensor *w0 = verify_tensor(run, "w0");
+    const tg_tensor *grads = w0 ? verify_tensor(run, "grads") : NULL;
+    const tg_tensor *weights = grads ? verify_tensor(run, "weights") : NULL;
+    if (!weights || check_shapes(run, w0, grads, weights) != CLI_OK ||
+        read_config(run, &config) != CLI_OK) {
+        return CLI_FAILED;
+    }
+    const tg_optim_param param = {.name = "w", .dtype = w0->dtype, .shape = w0->shape};
+    const tg_optim_setup setup = {
+        .groups = &config, .group_count = 1, .params = &param, .param_count = 1};
+    tg_optim *optim = NULL;
+    tg_tensor computed = {0};
+    tg_status status = tg_optim_create(run->ctx, &setup, &optim);
+    if (status == TG_OK) {
+        status = tg_tensor_create(run->ctx, TG_MEM_DATA, w0->dtype, &grads->shape, &computed);
+    }
+    if (status == TG_OK) {
+        status = replay(run, optim, w0, grads, weights, &computed);
+    }
+    if (status == TG_OK) {
+        status = tg_archive_take(run->computed, "weights", &computed);
+    }
+    tg_tensor_destroy(&computed);
+    tg_optim_destroy(&optim);
+    return status == TG_OK ? CLI_OK : cli_fail_status(run->ctx, status);
+}

@@ -1,0 +1,204 @@
+/* Optimizers: Adam on dense or on compressed gradients.
+ *
+ * Parameters are listed once with name, dtype and shape; each belongs to a group with its own
+ * settings. A group is dense (AdamW) or projected (Adam lives on the compressed values, see
+ * project.h). Weights and gradients stay with the caller, in memory where the context's backend
+ * computes (host memory for ref and cpu).
+ *
+ * Three ways to use it: tg_optim_step for one parameter at a time; the sink, which does the same
+ * from inside a backward pass, so that one gradient is alive at a time; or accumulation of several
+ * micro-batches in compressed space, then tg_optim_apply. */
+#ifndef TGRAD_OPTIM_H
+#define TGRAD_OPTIM_H
+
+#include "tgrad/io.h"
+#include "tgrad/project.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum tg_complex_adam {
+    TG_ADAM_MODULUS, /* one real second moment |g|^2 per complex entry */
+    TG_ADAM_SPLIT    /* real and imaginary part as two reals (torch.optim's rule) */
+} tg_complex_adam;
+
+typedef enum tg_gap_mode {
+    TG_GAP_FIXED,       /* G0 */
+    TG_GAP_LINEAR,      /* G0 + (G1 - G0) q, q = step / total */
+    TG_GAP_EXPONENTIAL, /* G0 (G1 / G0)^q */
+    TG_GAP_EXPONENTIAL2 /* G0 (G1 / G0)^(q^2) */
+} tg_gap_mode;
+
+typedef enum tg_refresh_moments { TG_MOMENTS_KEEP, TG_MOMENTS_RESET } tg_refresh_moments;
+
+typedef enum tg_nonfinite_policy {
+    TG_NONFINITE_SKIP, /* a gradient with NaN or Inf leaves its parameter untouched and is counted
+                        */
+    TG_NONFINITE_ERROR /* it is TG_E_NUMERIC */
+} tg_nonfinite_policy;
+
+/* Settings of one group. Key names in text form (tg_optim_config_set) are the published ones. */
+typedef struct tg_optim_config {
+    double learning_rate; /* learning_rate: 1e-3 */
+    double beta1, beta2;  /* beta1, beta2: .9, .999 */
+    double eps;           /* eps: 1e-6, added to the uncorrected root */
+    double weight_decay;  /* weight_decay: 0; decoupled, w -= lr * wd * w after the update */
+    tg_complex_adam complex_adam; /* complex_adam: modulus | split */
+
+    bool is_projected;             /* tensorgrad: compress the gradients of this group */
+    tg_projector_config projector; /* proj_type, rank, sparse_ratio, .., second_* */
+    int64_t min_entries; /* min_entries: 1000; smaller parameters of the group stay dense */
+
+    double update_proj_gap;           /* update_proj_gap: 1000; steps between refreshes */
+    double update_proj_gap_end;       /* update_proj_gap_end: its value at the end of a schedule */
+    tg_gap_mode update_proj_gap_mode; /* update_proj_gap_mode: fixed | linear | .. */
+    int64_t total_steps;              /* total_steps: of the run, for gap schedules */
+    tg_refresh_moments moments_on_refresh; /* moments_on_refresh: keep | reset */
+    tg_nonfinite_policy nonfinite;         /* nonfinite: skip | error */
+} tg_optim_config;
+
+TG_API tg_optim_config tg_optim_config_default(void);
+
+/* Sets one key from text ("rank", "[43, 43, 43, 23]"). `name` sets a whole method in one word:
+ * adam, lowrank, galore, structured, unstructured, tensorgrad (their 25 % settings); later keys
+ * override. */
+TG_API TG_NODISCARD tg_status tg_optim_config_set(tg_context *ctx, tg_optim_config *config,
+                                                  const char *key, const char *value);
+
+typedef struct tg_optim_param {
+    const char *name; /* unique; copied */
+    tg_dtype dtype;   /* f32, f64, c64, c128 */
+    tg_shape shape;
+    int group;
+} tg_optim_param;
+
+typedef struct tg_optim_setup {
+    const tg_optim_config *groups;
+    int group_count;
+    const tg_optim_param *params;
+    int param_count;
+    uint64_t seed;       /* of random index sets and sketches */
+    bool takes_factored; /* gradients may come factored (reserves one dense gradient for refreshes)
+                          */
+    bool accumulates;    /* micro-batches will be accumulated (reserves their compressed sums) */
+} tg_optim_setup;
+
+typedef struct tg_optim tg_optim;
+
+/* The optimizer of these parameters, all moments zero. */
+TG_API TG_NODISCARD tg_status tg_optim_create(tg_context *ctx, const tg_optim_setup *setup,
+                                              tg_optim **out);
+TG_API void tg_optim_destroy(tg_optim **optim);
+
+/* Bytes by category that tg_optim_create would allocate for this setup: moments, factors, indices,
+ * workspace, gradients (index by tg_mem_category). */
+TG_API TG_NODISCARD tg_status tg_optim_plan(tg_context *ctx, const tg_optim_setup *setup,
+                                            size_t bytes[TG_MEM_CATEGORIES]);
+
+/* ---- stepping ---- */
+
+/* One update of one parameter from its dense gradient. */
+TG_API TG_NODISCARD tg_status tg_optim_step(tg_optim *optim, int param, const void *grad,
+                                            void *weight);
+/* The same from a handed-over gradient; gradient->param names the parameter. */
+TG_API TG_NODISCARD tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient,
+                                                     void *weight);
+
+/* Adds a micro-batch's gradient to the parameter's compressed sum (dense on steps that refresh,
+ * where the whole gradient is needed); apply then updates from the sum and clears it. */
+TG_API TG_NODISCARD tg_status tg_optim_accumulate(tg_optim *optim, const tg_gradient *gradient);
+TG_API TG_NODISCARD tg_status tg_optim_apply(tg_optim *optim, int param, void *weight);
+
+/* Sinks for a backward pass. Weights must be bound before the updating one is used. */
+TG_API TG_NODISCARD tg_status tg_optim_bind(tg_optim *optim, int param, void *weight);
+TG_API tg_grad_sink tg_optim_sink(tg_optim *optim);            /* updates at once */
+TG_API tg_grad_sink tg_optim_accumulate_sink(tg_optim *optim); /* adds to the compressed sums */
+
+/* Clipping by global norm in two passes: run the backward pass into the norm sink, then
+ * tg_optim_clip, then the pass again into an updating sink, whose gradients are scaled by
+ * min(1, max_norm / norm) until the next tg_optim_clip_begin. Nothing is stored in between. */
+TG_API void tg_optim_clip_begin(tg_optim *optim);
+TG_API tg_grad_sink tg_optim_norm_sink(tg_optim *optim);
+TG_API TG_NODISCARD tg_status tg_optim_clip(tg_optim *optim, double max_norm, double *norm);
+/* The same in one pass when gradients are accumulated: the norm is that of the accumulated values,
+ * i.e. of what the projections keep. Call between the last accumulate and the first apply. */
+TG_API TG_NODISCARD tg_status tg_optim_clip_accumulated(tg_optim *optim, double max_norm,
+                                                        double *norm);
+
+TG_API TG_NODISCARD tg_status tg_optim_set_learning_rate(tg_optim *optim, int group, double rate);
+
+/* ---- looking ---- */
+
+typedef struct tg_optim_stats {
+    int64_t steps;     /* updates made, all parameters together */
+    int64_t skipped;   /* updates skipped for NaN or Inf */
+    int64_t refreshes; /* of projectors */
+    int64_t failures;  /* decompositions that failed and kept the old factors */
+} tg_optim_stats;
+
+TG_API tg_optim_stats tg_optim_get_stats(const tg_optim *optim);
+
+/* Seconds spent since the last reset, by part of the step. */
+typedef struct tg_optim_times {
+    double check;   /* looking for NaN and Inf */
+    double refresh; /* choosing factors and index sets */
+    double project; /* gradient to compressed values */
+    double adam;    /* moments; the whole update of dense parameters */
+    double update;  /* compressed values back to the weights */
+} tg_optim_times;
+
+TG_API tg_optim_times tg_optim_get_times(const tg_optim *optim);
+TG_API void tg_optim_reset_times(tg_optim *optim);
+
+/* ---- saving: everything that the next step depends on, bit for bit ---- */
+
+/* Adds the state to an archive under "optim.<parameter>.<part>", or reads it from there. Loading
+ * checks names, dtypes, shapes and settings that shape the state, and changes nothing on failure.
+ */
+TG_API TG_NODISCARD tg_status tg_optim_save(tg_optim *optim, tg_archive *archive);
+TG_API TG_NODISCARD tg_status tg_optim_load(tg_optim *optim, const tg_archive *archive);
+TG_API TG_NODISCARD tg_status tg_optim_save_file(tg_optim *optim, const char *path);
+TG_API TG_NODISCARD tg_status tg_optim_load_file(tg_optim *optim, const char *path);
+
+/* ---- learning-rate schedules, stepped once per epoch ---- */
+
+typedef enum tg_lr_schedule_type {
+    TG_LR_CONSTANT,
+    TG_LR_STEP,    /* StepLR: times gamma every step_size epochs */
+    TG_LR_COSINE,  /* CosineAnnealingLR: to 0 over T_max epochs, then back up */
+    TG_LR_PLATEAU, /* ReduceLROnPlateau: times gamma after `patience` epochs without gain */
+} tg_lr_schedule_type;
+
+typedef struct tg_lr_schedule_config {
+    tg_lr_schedule_type scheduler; /* scheduler: StepLR | CosineAnnealingLR | .. */
+    double learning_rate;          /* at the start */
+    int64_t step_size;             /* step_size: 100 */
+    double gamma;                  /* gamma: .5 */
+    int64_t scheduler_T_max;       /* scheduler_T_max: 300 */
+    int64_t scheduler_patience;    /* scheduler_patience: 50 */
+    int64_t warmup_steps;          /* warmup_steps: 0; linear from 0 over the first steps */
+} tg_lr_schedule_config;
+
+/* State of a schedule: plain data, to be saved as it is. */
+typedef struct tg_lr_schedule {
+    tg_lr_schedule_config config;
+    int64_t epoch;  /* epochs finished */
+    double factor;  /* plateau: product of the reductions so far */
+    double best;    /* plateau: lowest metric so far */
+    int64_t waited; /* plateau: epochs since then */
+} tg_lr_schedule;
+
+TG_API tg_lr_schedule_config tg_lr_schedule_config_default(void);
+TG_API TG_NODISCARD tg_status tg_lr_schedule_start(tg_context *ctx,
+                                                   const tg_lr_schedule_config *config,
+                                                   tg_lr_schedule *out);
+/* The rate for training step `step` (0-based, over the whole run) of the current epoch. */
+TG_API double tg_lr_schedule_rate(const tg_lr_schedule *schedule, int64_t step);
+/* Ends an epoch; `metric` (lower is better) matters to the plateau schedule. */
+TG_API void tg_lr_schedule_epoch(tg_lr_schedule *schedule, double metric);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,199 @@
+/* Settings of a group: defaults, keys by name, checks. */
+#include <math.h>
+#include <string.h>
+
+#include "base/setting.h"
+#include "optim/optim.h"
+
+_Static_assert(sizeof(tg_rank) == sizeof(tg_list_double), "a rank is a list of numbers");
+_Static_assert(TG_MAX_NDIM == TG_SETTING_LIST, "a list has room for one entry per mode");
+
+tg_optim_config tg_optim_config_default(void) {
+    return (tg_optim_config){.learning_rate = 1e-3,
+                             .beta1 = 0.9,
+                             .beta2 = 0.999,
+                             .eps = 1e-6,
+                             .projector = tg_projector_config_default(),
+                             .min_entries = 1000,
+                             .update_proj_gap = 1000.0,
+                             .update_proj_gap_end = 1000.0};
+}
+
+static const tg_choice complex_adam_choices[] = {
+    {"modulus", TG_ADAM_MODULUS}, {"split", TG_ADAM_SPLIT}, {NULL, 0}};
+static const tg_choice branch_choices[] = {{"low_rank", TG_BRANCH_LOW_RANK},
+                                           {"unstructured_sparse", TG_BRANCH_UNSTRUCTURED},
+                                           {"structured_sparse", TG_BRANCH_STRUCTURED},
+                                           {"matrix", TG_BRANCH_MATRIX},
+                                           {NULL, 0}};
+static const tg_choice sparse_choices[] = {{"topk", TG_SPARSE_TOPK},
+                                           {"randk", TG_SPARSE_RANDK},
+                                           {"probability", TG_SPARSE_PROBABILITY},
+                                           {NULL, 0}};
+static const tg_choice svd_choices[] = {{"truncated", TG_SVD_TRUNCATED},
+                                        {"randomized", TG_SVD_RANDOMIZED},
+                                        {"truncated_svd", TG_SVD_TRUNCATED},
+                                        {"randomized_svd", TG_SVD_RANDOMIZED},
+                                        {NULL, 0}};
+static const tg_choice init_choices[] = {
+    {"hosvd", TG_INIT_HOSVD}, {"st_hosvd", TG_INIT_ST_HOSVD}, {NULL, 0}};
+static const tg_choice side_choices[] = {
+    {"left", TG_SIDE_LEFT}, {"right", TG_SIDE_RIGHT},
+    {"std", TG_SIDE_STD},   {"reverse_std", TG_SIDE_REVERSE_STD},
+    {"full", TG_SIDE_FULL}, {NULL, 0}};
+static const tg_choice gap_choices[] = {{"fixed", TG_GAP_FIXED},
+                                        {"linear", TG_GAP_LINEAR},
+                                        {"exponential", TG_GAP_EXPONENTIAL},
+                                        {"exponential2", TG_GAP_EXPONENTIAL2},
+                                        {NULL, 0}};
+static const tg_choice moments_choices[] = {
+    {"keep", TG_MOMENTS_KEEP}, {"reset", TG_MOMENTS_RESET}, {NULL, 0}};
+static const tg_choice nonfinite_choices[] = {
+    {"skip", TG_NONFINITE_SKIP}, {"error", TG_NONFINITE_ERROR}, {NULL, 0}};
+/* optimizer_type: what the published code calls the way two projections are combined. */
+static const tg_choice type_choices[] = {{"adamw", TG_SCHEME_SINGLE},
+                                         {"tensorgrad", TG_SCHEME_COMPOSITE},
+                                         {"tensorgrad_sum", TG_SCHEME_SUM},
+                                         {NULL, 0}};
+
+#define FIELD(path)  offsetof(tg_optim_config, path)
+#define FIRST(path)  offsetof(tg_optim_config, projector.first.path)
+#define SECOND(path) offsetof(tg_optim_config, projector.second.path)
+
+/* The matrix-only keys and svd_type are shared by both branches and copied over in set_shared. */
+static const tg_setting table[] = {
+    {"learning_rate", TG_SETTING_DOUBLE, FIELD(learning_rate), NULL, 0, 1e6},
+    {"beta1", TG_SETTING_DOUBLE, FIELD(beta1), NULL, 0, 1},
+    {"beta2", TG_SETTING_DOUBLE, FIELD(beta2), NULL, 0, 1},
+    {"eps", TG_SETTING_DOUBLE, FIELD(eps), NULL, 0, 1},
+    {"weight_decay", TG_SETTING_DOUBLE, FIELD(weight_decay), NULL, 0, 1e6},
+    {"complex_adam", TG_SETTING_ENUM, FIELD(complex_adam), complex_adam_choices, 1, 0},
+    {"tensorgrad", TG_SETTING_BOOL, FIELD(is_projected), NULL, 1, 0},
+    {"optimizer_type", TG_SETTING_ENUM, FIELD(projector.scheme), type_choices, 1, 0},
+    {"proj_type", TG_SETTING_ENUM, FIRST(type), branch_choices, 1, 0},
+    {"rank", TG_SETTING_LIST_DOUBLE, FIRST(rank), NULL, 1, 0},
+    {"sparse_ratio", TG_SETTING_DOUBLE, FIRST(sparse_ratio), NULL, 1, 0},
+    {"sparse_type", TG_SETTING_ENUM, FIRST(sparse_type), sparse_choices, 1, 0},
+    {"scale", TG_SETTING_DOUBLE, FIRST(scale), NULL, 1, 0},
+    {"scale_by_mask_ratio", TG_SETTING_BOOL, FIRST(scale_by_mask_ratio), NULL, 1, 0},
+    {"second_proj_type", TG_SETTING_ENUM, SECOND(type), branch_choices, 1, 0},
+    {"second_rank", TG_SETTING_LIST_DOUBLE, SECOND(rank), NULL, 1, 0},
+    {"second_sparse_ratio", TG_SETTING_DOUBLE, SECOND(sparse_ratio), NULL, 1, 0},
+    {"second_sparse_type", TG_SETTING_ENUM, SECOND(sparse_type), sparse_choices, 1, 0},
+    {"second_scale", TG_SETTING_DOUBLE, SECOND(scale), NULL, 1, 0},
+    {"second_scale_by_mask_ratio", TG_SETTING_BOOL, SECOND(scale_by_mask_ratio), NULL, 1, 0},
+    {"tensorgrad_sum_lambda_sparse", TG_SETTING_DOUBLE, FIELD(projector.lambda_sparse), NULL, 1, 0},
+    {"svd_type", TG_SETTING_ENUM, FIRST(svd_type), svd_choices, 1, 0},
+    {"tucker_init", TG_SETTING_ENUM, FIRST(tucker_init), init_choices, 1, 0},
+    {"n_iter_max_tucker", TG_SETTING_INT, FIRST(n_iter_max_tucker), NULL, 0, 1e6},
+    {"tucker_warm_restart", TG_SETTING_BOOL, FIRST(tucker_warm_restart), NULL, 1, 0},
+    {"first_dim_rollup", TG_SETTING_INT, FIRST(first_dim_rollup), NULL, 1, TG_MAX_NDIM - 1},
+    {"galore_2d_proj_type", TG_SETTING_ENUM, FIRST(side), side_choices, 1, 0},
+    {"min_entries", TG_SETTING_INT64, FIELD(min_entries), NULL, 0, 1e15},
+    {"update_proj_gap", TG_SETTING_DOUBLE, FIELD(update_proj_gap), NULL, 1, 1e15},
+    {"update_proj_gap_end", TG_SETTING_DOUBLE, FIELD(update_proj_gap_end), NULL, 1, 1e15},
+    {"update_proj_gap_mode", TG_SETTING_ENUM, FIELD(update_proj_gap_mode), gap_choices, 1, 0},
+    {"total_steps", TG_SETTING_INT64, FIELD(total_steps), NULL, 0, 1e15},
+    {"moments_on_refresh", TG_SETTING_ENUM, FIELD(moments_on_refresh), moments_choices, 1, 0},
+    {"nonfinite", TG_SETTING_ENUM, FIELD(nonfinite), nonfinite_choices, 1, 0},
+};
+
+#undef FIELD
+#undef FIRST
+#undef SECOND
+
+/* One word for a whole method, at a quarter of the entries. */
+static const struct {
+    const char *name;
+    bool is_projected;
+    tg_scheme scheme;
+    tg_branch_type first;
+} methods[] = {
+    {"adam", false, TG_SCHEME_SINGLE, TG_BRANCH_LOW_RANK},
+    {"lowrank", true, TG_SCHEME_SINGLE, TG_BRANCH_LOW_RANK},
+    {"galore", true, TG_SCHEME_SINGLE, TG_BRANCH_MATRIX},
+    {"structured", true, TG_SCHEME_SINGLE, TG_BRANCH_STRUCTURED},
+    {"unstructured", true, TG_SCHEME_SINGLE, TG_BRANCH_UNSTRUCTURED},
+    {"tensorgrad", true, TG_SCHEME_COMPOSITE, TG_BRANCH_UNSTRUCTURED},
+};
+
+static tg_status set_method(tg_context *ctx, tg_optim_config *config, const char *value) {
+    const char *names[sizeof methods / sizeof methods[0]];
+    const int count = (int)(sizeof methods / sizeof methods[0]);
+    for (int i = 0; i < count; i++) {
+        names[i] = methods[i].name;
+        if (strcmp(value, methods[i].name) != 0) {
+            continue;
+        }
+        config->is_projected = methods[i].is_projected;
+        config->projector.scheme = methods[i].scheme;
+        config->projector.first.type = methods[i].first;
+        config->projector.first.rank = (tg_rank){.count = 1, .value = {0.25}};
+        config->projector.first.sparse_ratio = 0.25;
+        if (methods[i].scheme == TG_SCHEME_COMPOSITE) {
+            config->projector.first.sparse_ratio = 0.05;
+            config->projector.second.type = TG_BRANCH_LOW_RANK;
+            config->projector.second.rank = (tg_rank){.count = 1, .value = {0.2}};
+        }
+        return TG_OK;
+    }
+    const char *nearest = tg_nearest_name(value, names, count);
+    return tg_fail(ctx, TG_E_CONFIG,
+                   "opt.name: '%.100s' is not adam, lowrank, galore, structured, unstructured or "
+                   "tensorgrad%s%s",
+                   value, nearest ? "; did you mean " : "", nearest ? nearest : "");
+}
+
+/* Decomposition settings have one key for both branches. */
+static void share_with_second(tg_projector_config *config) {
+    config->second.svd_type = config->first.svd_type;
+    config->second.tucker_init = config->first.tucker_init;
+    config->second.n_iter_max_tucker = config->first.n_iter_max_tucker;
+    config->second.tucker_warm_restart = config->first.tucker_warm_restart;
+    config->second.first_dim_rollup = config->first.first_dim_rollup;
+    config->second.side = config->first.side;
+}
+
+tg_status tg_optim_config_set(tg_context *ctx, tg_optim_config *config, const char *key,
+                              const char *value) {
+    if (strcmp(key, "name") == 0) {
+        return set_method(ctx, config, value);
+    }
+    if (strcmp(key, "lambda_sparse") == 0) { /* the golden files' short name */
+        key = "tensorgrad_sum_lambda_sparse";
+    }
+    tg_status status = tg_setting_set(ctx, "opt", table, (int)(sizeof table / sizeof table[0]),
+                                      config, key, value);
+    if (status == TG_OK) {
+        share_with_second(&config->projector);
+    }
+    return status;
+}
+
+static tg_status require(tg_context *ctx, bool holds, const char *key, double value,
+                         const char *expected) {
+    return holds ? TG_OK
+                 : tg_fail(ctx, TG_E_CONFIG, "opt.%s: expected %s, found %g", key, expected, value);
+}
+
+tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *c) {
+    tg_status status = TG_OK;
+    TG_TRY(require(ctx, c->learning_rate >= 0.0 && isfinite(c->learning_rate), "learning_rate",
+                   c->learning_rate, "a finite number >= 0"));
+    TG_TRY(
+        require(ctx, c->beta1 >= 0.0 && c->beta1 < 1.0, "beta1", c->beta1, "a number in [0, 1)"));
+    TG_TRY(
+        require(ctx, c->beta2 >= 0.0 && c->beta2 < 1.0, "beta2", c->beta2, "a number in [0, 1)"));
+    TG_TRY(require(ctx, c->eps > 0.0 && isfinite(c->eps), "eps", c->eps, "a positive number"));
+    TG_TRY(require(ctx, c->weight_decay >= 0.0 && isfinite(c->weight_decay), "weight_decay",
+                   c->weight_decay, "a finite number >= 0"));
+    TG_TRY(require(ctx, c->update_proj_gap >= 1.0 && isfinite(c->update_proj_gap),
+                   "update_proj_gap", c->update_proj_gap, "a number >= 1"));
+    TG_TRY(require(ctx, c->update_proj_gap_end >= 1.0 && isfinite(c->update_proj_gap_end),
+                   "update_proj_gap_end", c->update_proj_gap_end, "a number >= 1"));
+    TG_TRY(require(ctx, c->update_proj_gap_mode == TG_GAP_FIXED || c->total_steps > 0,
+                   "total_steps", (double)c->total_steps,
+                   "a positive number of steps for a gap schedule"));
+fail:
+    return status;
+}

@@ -1,0 +1,267 @@
+/* Life of an optimizer: memory of every parameter, planned from shapes. */
+#include "optim/optim.h"
+
+#include <string.h>
+
+/* ---- planning ---- */
+
+/* Sizes of one parameter's state; the projector is planned, not made. */
+typedef struct slot_plan {
+    bool is_projected;
+    int64_t count;
+    tg_projector_bytes projector;
+} slot_plan;
+
+static tg_status check_param(tg_context *ctx, const tg_optim_setup *setup, int index) {
+    const tg_optim_param *param = &setup->params[index];
+    const tg_dtype d = param->dtype;
+    char text[128];
+    if (!param->name || param->name[0] == '\0') {
+        return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: parameter %d has no name", index);
+    }
+    if (d != TG_F32 && d != TG_F64 && d != TG_C64 && d != TG_C128) {
+        return tg_fail(ctx, TG_E_DTYPE, "optimizer: %s is %s, expected f32, f64, c64 or c128",
+                       param->name, tg_dtype_name(d));
+    }
+    if (tg_shape_numel(&param->shape) < 1) {
+        return tg_fail(ctx, TG_E_SHAPE, "optimizer: %s has the shape %s, which has no entry",
+                       param->name, tg_shape_text(&param->shape, text, sizeof text));
+    }
+    if (param->group < 0 || param->group >= setup->group_count) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: %s is in group %d, there are %d",
+                       param->name, param->group, setup->group_count);
+    }
+    for (int other = 0; other < index; other++) {
+        if (strcmp(setup->params[other].name, param->name) == 0) {
+            return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: two parameters are named %s",
+                           param->name);
+        }
+    }
+    return TG_OK;
+}
+
+static tg_status check_setup(tg_context *ctx, const tg_optim_setup *setup) {
+    if (setup->group_count < 1 || !setup->groups || setup->param_count < 0 ||
+        (setup->param_count > 0 && !setup->params)) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: %d groups and %d parameters",
+                       setup->group_count, setup->param_count);
+    }
+    tg_status status = TG_OK;
+    for (int i = 0; i < setup->group_count; i++) {
+        TG_TRY(tg_optim_config_check(ctx, &setup->groups[i]));
+    }
+    for (int i = 0; i < setup->param_count; i++) {
+        TG_TRY(check_param(ctx, setup, i));
+    }
+fail:
+    return status;
+}
+
+static tg_status plan_slot(tg_context *ctx, const tg_optim_setup *setup, int index,
+                           slot_plan *plan) {
+    const tg_optim_param *param = &setup->params[index];
+    const tg_optim_config *config = &setup->groups[param->group];
+    const int64_t numel = tg_shape_numel(&param->shape);
+    *plan = (slot_plan){.count = numel};
+    if (!config->is_projected || numel <= config->min_entries || param->shape.ndim < 1) {
+        return TG_OK;
+    }
+    plan->is_projected = true;
+    return tg_projector_plan(ctx, &config->projector, param->dtype, &param->shape,
+                             setup->takes_factored, &plan->count, &plan->projector);
+}
+
+static size_t moment_bytes(const tg_optim_config *config, tg_dtype dtype, int64_t count) {
+    const size_t real = tg_dtype_size(tg_dtype_real(dtype));
+    const bool is_pair = tg_dtype_is_complex(dtype) && config->complex_adam == TG_ADAM_SPLIT;
+    return (size_t)count * real * (is_pair ? 2 : 1);
+}
+
+tg_status tg_optim_plan(tg_context *ctx, const tg_optim_setup *setup,
+                        size_t bytes[TG_MEM_CATEGORIES]) {
+    memset(bytes, 0, TG_MEM_CATEGORIES * sizeof *bytes);
+    tg_status status = check_setup(ctx, setup);
+    size_t small = 0, dense = 0, scratch = 0, host_scratch = 0;
+    for (int i = 0; status == TG_OK && i < setup->param_count; i++) {
+        const tg_optim_param *param = &setup->params[i];
+        const size_t size = tg_dtype_size(param->dtype);
+        slot_plan plan;
+        TG_TRY(plan_slot(ctx, setup, i, &plan));
+        const size_t values = (size_t)plan.count * size;
+        bytes[TG_MEM_OPTIMIZER] +=
+            values + moment_bytes(&setup->groups[param->group], param->dtype, plan.count);
+        bytes[TG_MEM_FACTORS] += plan.projector.factors;
+        bytes[TG_MEM_INDICES] += plan.projector.indices;
+        bytes[TG_MEM_GRADIENTS] += setup->accumulates ? values : 0;
+        if (plan.is_projected) {
+            const size_t whole = (size_t)tg_shape_numel(&param->shape) * size;
+            small = values > small ? values : small;
+            scratch = plan.projector.workspace > scratch ? plan.projector.workspace : scratch;
+            host_scratch = plan.projector.host_workspace > host_scratch
+                               ? plan.projector.host_workspace
+                               : host_scratch;
+            dense = whole > dense ? whole : dense;
+        }
+    }
+    bytes[TG_MEM_WORKSPACE] = small + scratch + host_scratch;
+    bytes[TG_MEM_GRADIENTS] += setup->takes_factored ? dense : 0;
+fail:
+    return status;
+}
+
+/* ---- making ---- */
+
+static tg_status zeroed(tg_backend *be, tg_mem_category category, size_t bytes, void **out) {
+    *out = be->ops->alloc(be, category, bytes);
+    return *out ? be->ops->fill(be, TG_F32, (int64_t)(bytes / sizeof(float)), (tg_scalar){0}, *out)
+                : TG_E_MEMORY;
+}
+
+static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int index) {
+    const tg_optim_param *param = &setup->params[index];
+    const tg_optim_config *config = &optim->groups[param->group];
+    tg_slot *slot = &optim->slots[index];
+    slot_plan plan;
+    tg_status status = TG_OK;
+    slot->dtype = param->dtype;
+    slot->shape = param->shape;
+    slot->numel = tg_shape_numel(&param->shape);
+    slot->group = param->group;
+    slot->last_refresh = -1;
+    slot->name = tg_mem_strdup(optim->ctx, param->name);
+    TG_TRY(slot->name ? TG_OK : TG_E_MEMORY);
+    TG_TRY(plan_slot(optim->ctx, setup, index, &plan));
+    slot->count = plan.count;
+    if (plan.is_projected) {
+        const uint64_t seed = setup->seed + 0xD1B54A32D192ED03ull * (uint64_t)(index + 1);
+        TG_TRY(tg_projector_create_in(optim->ctx, &config->projector, slot->dtype, &slot->shape,
+                                      seed, setup->takes_factored, &optim->workspace,
+                                      &slot->projector));
+    }
+    const size_t values = (size_t)slot->count * tg_dtype_size(slot->dtype);
+    TG_TRY(zeroed(optim->be, TG_MEM_OPTIMIZER, values, &slot->m));
+    TG_TRY(zeroed(optim->be, TG_MEM_OPTIMIZER, moment_bytes(config, slot->dtype, slot->count),
+                  &slot->v));
+    if (setup->accumulates) {
+        TG_TRY(zeroed(optim->be, TG_MEM_GRADIENTS, values, &slot->sum));
+    }
+fail:
+    return status;
+}
+
+/* What all projected parameters share: scratch, the values being updated, one dense gradient. */
+static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup) {
+    tg_status status = TG_OK;
+    size_t small = 0, dense = 0;
+    bool any = false;
+    for (int i = 0; i < optim->slot_count; i++) {
+        const tg_slot *slot = &optim->slots[i];
+        if (!slot->projector) {
+            continue;
+        }
+        const size_t size = tg_dtype_size(slot->dtype);
+        any = true;
+        small = (size_t)slot->count * size > small ? (size_t)slot->count * size : small;
+        dense = (size_t)slot->numel * size > dense ? (size_t)slot->numel * size : dense;
+    }
+    if (!any) {
+        return TG_OK;
+    }
+    TG_TRY(tg_workspace_allocate(&optim->workspace));
+    optim->small = optim->be->ops->alloc(optim->be, TG_MEM_WORKSPACE, small);
+    TG_TRY(optim->small ? TG_OK : TG_E_MEMORY);
+    if (setup->takes_factored) {
+        optim->dense = optim->be->ops->alloc(optim->be, TG_MEM_GRADIENTS, dense);
+        TG_TRY(optim->dense ? TG_OK : TG_E_MEMORY);
+    }
+fail:
+    return status;
+}
+
+tg_status tg_optim_create(tg_context *ctx, const tg_optim_setup *setup, tg_optim **out) {
+    *out = NULL;
+    tg_status status = TG_OK;
+    tg_optim *optim = NULL;
+    TG_TRY(check_setup(ctx, setup));
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, optim, 1));
+    optim->ctx = ctx;
+    optim->seed = setup->seed;
+    optim->accumulates = setup->accumulates;
+    optim->grad_scale = 1.0;
+    TG_TRY(tg_backend_get(ctx, &optim->be));
+    optim->workspace.be = optim->be;
+    optim->group_count = setup->group_count;
+    TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, optim->groups, setup->group_count));
+    memcpy(optim->groups, setup->groups, (size_t)setup->group_count * sizeof *optim->groups);
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, optim->slots, setup->param_count));
+    optim->slot_count = setup->param_count;
+    for (int i = 0; i < setup->param_count; i++) {
+        TG_TRY(make_slot(optim, setup, i));
+    }
+    TG_TRY(make_shared(optim, setup));
+    *out = optim;
+    return TG_OK;
+fail:
+    tg_optim_destroy(&optim);
+    return status;
+}
+
+void tg_optim_destroy(tg_optim **optim) {
+    if (!optim || !*optim) {
+        return;
+    }
+    tg_optim *o = *optim;
+    for (int i = 0; i < o->slot_count; i++) {
+        tg_slot *slot = &o->slots[i];
+        tg_projector_destroy(&slot->projector);
+        void *const blocks[] = {slot->m, slot->v, slot->sum, slot->dense_sum};
+        for (size_t b = 0; b < sizeof blocks / sizeof blocks[0]; b++) {
+            o->be->ops->release(o->be, blocks[b]);
+        }
+        tg_mem_free(o->ctx, slot->name);
+    }
+    if (o->be) {
+        o->be->ops->release(o->be, o->small);
+        o->be->ops->release(o->be, o->dense);
+    }
+    tg_workspace_release(&o->workspace);
+    tg_mem_free(o->ctx, o->slots);
+    tg_mem_free(o->ctx, o->groups);
+    tg_mem_free(o->ctx, o);
+    *optim = NULL;
+}
+
+/* ---- looking ---- */
+
+tg_status tg_optim_set_learning_rate(tg_optim *optim, int group, double rate) {
+    if (group < 0 || group >= optim->group_count) {
+        return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: group %d of %d", group,
+                       optim->group_count);
+    }
+    tg_optim_config config = optim->groups[group];
+    config.learning_rate = rate;
+    tg_status status = tg_optim_config_check(optim->ctx, &config);
+    if (status == TG_OK) {
+        optim->groups[group] = config;
+    }
+    return status;
+}
+
+tg_optim_stats tg_optim_get_stats(const tg_optim *optim) {
+    tg_optim_stats stats = optim->stats;
+    for (int i = 0; i < optim->slot_count; i++) {
+        if (optim->slots[i].projector) {
+            stats.refreshes += tg_projector_refresh_count(optim->slots[i].projector);
+            stats.failures += tg_projector_failure_count(optim->slots[i].projector);
+        }
+    }
+    return stats;
+}
+
+tg_optim_times tg_optim_get_times(const tg_optim *optim) {
+    return optim->times;
+}
+
+void tg_optim_reset_times(tg_optim *optim) {
+    optim->times = (tg_optim_times){0};
+}

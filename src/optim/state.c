@@ -1,0 +1,338 @@
+/* Saving and loading: everything that the next step depends on, bit for bit.
+ *
+ * Per parameter P: optim.P.method (text), optim.P.counters (i64), optim.P.m, optim.P.v, and for
+ * each branch B of a projector optim.P.B.factorK or optim.P.B.bitmap (u64 words). The ranks of a
+ * bitmap follow from its words and are not stored. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "optim/optim.h"
+
+enum { NAME = 512, COUNTERS = 7 };
+
+static tg_status state_name(tg_context *ctx, const tg_slot *slot, char *name, const char *format,
+                            ...) TG_PRINTF(4, 5);
+
+static tg_status state_name(tg_context *ctx, const tg_slot *slot, char *name, const char *format,
+                            ...) {
+    const int used = snprintf(name, NAME, "optim.%s.", slot->name);
+    va_list args;
+    va_start(args, format);
+    const int more = used > 0 && used < NAME
+                         ? vsnprintf(name + used, (size_t)(NAME - used), format, args)
+                         : NAME;
+    va_end(args);
+    return used + more < NAME
+               ? TG_OK
+               : tg_fail(ctx, TG_E_ARGUMENT, "optimizer: the name %.60s.. is too long", slot->name);
+}
+
+/* How the state is made up, in words: a state of another method is refused by this. */
+static void method_text(const tg_optim *optim, const tg_slot *slot, char *text, size_t capacity) {
+    const char *rule =
+        optim->groups[slot->group].complex_adam == TG_ADAM_SPLIT ? "split" : "modulus";
+    const tg_projector *p = slot->projector;
+    if (!p) {
+        snprintf(text, capacity, "adam %s", rule);
+        return;
+    }
+    static const char *const schemes[] = {"single", "composite", "sum"};
+    snprintf(text, capacity, "%s %s%s%s %s", schemes[p->config.scheme], p->branch[0].kind->name,
+             p->branches == 2 ? "+" : "", p->branches == 2 ? p->branch[1].kind->name : "", rule);
+}
+
+static void get_counters(const tg_slot *slot, int64_t counters[COUNTERS]) {
+    const tg_projector *p = slot->projector;
+    counters[0] = slot->step;
+    counters[1] = slot->moment_step;
+    counters[2] = slot->last_refresh;
+    counters[3] = p ? p->refreshes : 0;
+    counters[4] = p ? p->failures : 0;
+    counters[5] = p ? p->branch[0].is_ready : 0;
+    counters[6] = p ? p->branch[1].is_ready : 0;
+}
+
+static void set_counters(tg_slot *slot, const int64_t counters[COUNTERS]) {
+    tg_projector *p = slot->projector;
+    slot->step = counters[0];
+    slot->moment_step = counters[1];
+    slot->last_refresh = counters[2];
+    if (p) {
+        p->refreshes = counters[3];
+        p->failures = counters[4];
+        p->branch[0].is_ready = counters[5] != 0;
+        p->branch[1].is_ready = counters[6] != 0;
+    }
+}
+
+/* One array of the state, where it lives and what it must look like in a file. */
+typedef struct part {
+    char name[NAME];
+    void *memory;
+    tg_dtype dtype;
+    tg_shape shape;
+} part;
+
+enum { MAX_PARTS = 2 + 2 * TG_MAX_NDIM };
+
+/* All arrays of a parameter, in a fixed order. */
+static tg_status list_parts(const tg_optim *optim, const tg_slot *slot, part *parts, int *count) {
+    tg_status status = TG_OK;
+    tg_context *ctx = optim->ctx;
+    const bool is_pair = optim->groups[slot->group].complex_adam == TG_ADAM_SPLIT &&
+                         tg_dtype_is_complex(slot->dtype);
+    part *at = parts;
+    TG_TRY(state_name(ctx, slot, at->name, "m"));
+    at->memory = slot->m;
+    at->dtype = slot->dtype;
+    at->shape = tg_shape_of(1, &slot->count);
+    at++;
+    TG_TRY(state_name(ctx, slot, at->name, "v"));
+    const int64_t reals = slot->count * (is_pair ? 2 : 1);
+    at->memory = slot->v;
+    at->dtype = tg_dtype_real(slot->dtype);
+    at->shape = tg_shape_of(1, &reals);
+    at++;
+    for (int b = 0; slot->projector && b < slot->projector->branches; b++) {
+        const tg_branch *branch = &slot->projector->branch[b];
+        if (!branch->is_ready) {
+            continue;
+        }
+        for (int d = 0; d < TG_MAX_NDIM; d++) {
+            if (branch->factor[d]) {
+                TG_TRY(state_name(ctx, slot, at->name, "%d.factor%d", b, d));
+                at->memory = branch->factor[d];
+                at->dtype = slot->dtype;
+                at->shape =
+                    (tg_shape){.ndim = 2, .dim = {branch->modes.dim[d], branch->modes.rank[d]}};
+                at++;
+            }
+        }
+        if (branch->kind->is_sparse) {
+            TG_TRY(state_name(ctx, slot, at->name, "%d.bitmap", b));
+            const int64_t words = tg_bitmap_words(branch->bitmap.n);
+            at->memory = branch->bitmap.words;
+            at->dtype = TG_U64;
+            at->shape = tg_shape_of(1, &words);
+            at++;
+        }
+    }
+    *count = (int)(at - parts);
+fail:
+    return status;
+}
+
+/* ---- saving ---- */
+
+static tg_status save_array(tg_optim *optim, tg_archive *archive, const char *name, tg_dtype dtype,
+                            const tg_shape *shape, const void *memory, bool is_host) {
+    tg_tensor copy = {0};
+    tg_status status = tg_tensor_create(optim->ctx, TG_MEM_DATA, dtype, shape, &copy);
+    if (status != TG_OK) {
+        return status;
+    }
+    if (is_host) {
+        memcpy(copy.data, memory, tg_tensor_bytes(&copy));
+    } else {
+        status = optim->be->ops->download(optim->be, copy.data, memory, tg_tensor_bytes(&copy));
+    }
+    if (status == TG_OK) {
+        status = tg_archive_take(archive, name, &copy);
+    }
+    tg_tensor_destroy(&copy);
+    return status;
+}
+
+static tg_status save_slot(tg_optim *optim, tg_slot *slot, tg_archive *archive) {
+    tg_status status = TG_OK;
+    char name[NAME], method[160];
+    part parts[MAX_PARTS];
+    int count = 0;
+    int64_t counters[COUNTERS];
+    method_text(optim, slot, method, sizeof method);
+    TG_TRY(state_name(optim->ctx, slot, name, "method"));
+    TG_TRY(tg_archive_set_meta(archive, name, method));
+    get_counters(slot, counters);
+    TG_TRY(state_name(optim->ctx, slot, name, "counters"));
+    const tg_shape shape = {.ndim = 1, .dim = {COUNTERS}};
+    TG_TRY(save_array(optim, archive, name, TG_I64, &shape, counters, true));
+    TG_TRY(list_parts(optim, slot, parts, &count));
+    for (int i = 0; i < count; i++) {
+        TG_TRY(save_array(optim, archive, parts[i].name, parts[i].dtype, &parts[i].shape,
+                          parts[i].memory, false));
+    }
+fail:
+    return status;
+}
+
+tg_status tg_optim_save(tg_optim *optim, tg_archive *archive) {
+    tg_status status = TG_OK;
+    for (int i = 0; i < optim->slot_count; i++) {
+        if (optim->slots[i].is_summing) {
+            return tg_fail(optim->ctx, TG_E_ARGUMENT,
+                           "optimizer: %s has accumulated gradients; save after they are applied",
+                           optim->slots[i].name);
+        }
+    }
+    const int64_t totals[3] = {optim->stats.steps, optim->stats.skipped, (int64_t)optim->seed};
+    const tg_shape shape = {.ndim = 1, .dim = {3}};
+    TG_TRY(tg_archive_set_meta(archive, "optim.format", "1"));
+    TG_TRY(save_array(optim, archive, "optim.totals", TG_I64, &shape, totals, true));
+    for (int i = 0; i < optim->slot_count; i++) {
+        TG_TRY(save_slot(optim, &optim->slots[i], archive));
+    }
+fail:
+    return status;
+}
+
+/* ---- loading: first everything is checked, then everything is copied ---- */
+
+static tg_status find_array(tg_context *ctx, const tg_archive *archive, const char *name,
+                            tg_dtype dtype, const tg_shape *shape, const tg_tensor **out) {
+    char expected[128], found[128];
+    *out = tg_archive_find(archive, name);
+    if (!*out) {
+        return tg_fail(ctx, TG_E_FORMAT, "optimizer state: %s is missing", name);
+    }
+    if ((*out)->dtype != dtype || !tg_shape_equal(&(*out)->shape, shape)) {
+        return tg_fail(ctx, TG_E_FORMAT, "optimizer state: %s is %s %s, expected %s %s", name,
+                       tg_dtype_name((*out)->dtype),
+                       tg_shape_text(&(*out)->shape, found, sizeof found), tg_dtype_name(dtype),
+                       tg_shape_text(shape, expected, sizeof expected));
+    }
+    return TG_OK;
+}
+
+static int64_t popcount(const tg_tensor *words) {
+    int64_t bits = 0;
+    for (int64_t i = 0; i < tg_tensor_numel(words); i++) {
+        bits += __builtin_popcountll(((const uint64_t *)words->data)[i]);
+    }
+    return bits;
+}
+
+/* A bitmap has as many bits as the branch keeps, and none beyond its end. */
+static tg_status check_bitmap(tg_context *ctx, const char *name, const tg_branch *branch,
+                              const tg_tensor *words) {
+    const int64_t tail = branch->bitmap.n % 64;
+    const uint64_t last = ((const uint64_t *)words->data)[tg_tensor_numel(words) - 1];
+    if (popcount(words) != branch->count || (tail != 0 && last >> tail != 0)) {
+        return tg_fail(ctx, TG_E_FORMAT, "optimizer state: %s has %lld bits set, expected %lld",
+                       name, (long long)popcount(words), (long long)branch->count);
+    }
+    return TG_OK;
+}
+
+static tg_status check_counters(tg_context *ctx, const char *name, const tg_slot *slot,
+                                const int64_t c[COUNTERS]) {
+    bool holds = c[0] >= 0 && c[1] >= 0 && c[1] <= c[0] && c[2] >= -1 && c[2] <= c[0] &&
+                 c[3] >= 0 && c[4] >= 0;
+    for (int i = 5; i < COUNTERS; i++) {
+        holds = holds && (c[i] == 0 || c[i] == 1);
+    }
+    if (slot->projector) { /* after a step, every branch is ready */
+        holds = holds && (c[5] == 1) == (c[2] >= 0) &&
+                (c[6] == 1) == (c[5] == 1 && slot->projector->branches == 2);
+    }
+    return holds ? TG_OK
+                 : tg_fail(ctx, TG_E_FORMAT, "optimizer state: %s holds impossible counts", name);
+}
+
+/* Checks one parameter's entries (copying none), or copies them. */
+static tg_status load_slot(tg_optim *optim, tg_slot *slot, const tg_archive *archive, bool copies) {
+    tg_status status = TG_OK;
+    tg_context *ctx = optim->ctx;
+    char name[NAME], method[160];
+    part parts[MAX_PARTS];
+    int count = 0;
+    int64_t before[COUNTERS];
+    const tg_tensor *tensor = NULL;
+    get_counters(slot, before);
+    method_text(optim, slot, method, sizeof method);
+    TG_TRY(state_name(ctx, slot, name, "method"));
+    const char *found = tg_archive_meta(archive, name);
+    if (!found || strcmp(found, method) != 0) {
+        return tg_fail(ctx, TG_E_FORMAT, "optimizer state: %s is '%.100s', expected '%s'", name,
+                       found ? found : "missing", method);
+    }
+    TG_TRY(state_name(ctx, slot, name, "counters"));
+    const tg_shape shape = {.ndim = 1, .dim = {COUNTERS}};
+    TG_TRY(find_array(ctx, archive, name, TG_I64, &shape, &tensor));
+    TG_TRY(check_counters(ctx, name, slot, tensor->data));
+    set_counters(slot, tensor->data); /* which arrays there are depends on them */
+    TG_TRY(list_parts(optim, slot, parts, &count));
+    for (int i = 0; i < count; i++) {
+        TG_TRY(find_array(ctx, archive, parts[i].name, parts[i].dtype, &parts[i].shape, &tensor));
+        if (parts[i].dtype == TG_U64) {
+            TG_TRY(check_bitmap(ctx, parts[i].name, slot->projector->sparse, tensor));
+        }
+        if (copies) {
+            TG_TRY(optim->be->ops->upload(optim->be, parts[i].memory, tensor->data,
+                                          tg_tensor_bytes(tensor)));
+        }
+    }
+    if (copies && slot->projector && slot->projector->sparse && slot->projector->sparse->is_ready) {
+        TG_TRY(optim->be->ops->bitmap_rank(optim->be, &slot->projector->sparse->bitmap));
+    }
+fail:
+    if (!copies) {
+        set_counters(slot, before);
+    }
+    return status;
+}
+
+tg_status tg_optim_load(tg_optim *optim, const tg_archive *archive) {
+    tg_status status = TG_OK;
+    const tg_tensor *totals = NULL;
+    const char *format = tg_archive_meta(archive, "optim.format");
+    if (!format || strcmp(format, "1") != 0) {
+        return tg_fail(optim->ctx, TG_E_FORMAT,
+                       "optimizer state: optim.format is '%.40s', expected '1'",
+                       format ? format : "missing");
+    }
+    const tg_shape shape = {.ndim = 1, .dim = {3}};
+    TG_TRY(find_array(optim->ctx, archive, "optim.totals", TG_I64, &shape, &totals));
+    const int64_t *values = totals->data;
+    if (values[0] < 0 || values[1] < 0 || (uint64_t)values[2] != optim->seed) {
+        return tg_fail(optim->ctx, TG_E_FORMAT,
+                       "optimizer state: it was made with seed %llu, this optimizer with %llu",
+                       (unsigned long long)values[2], (unsigned long long)optim->seed);
+    }
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < optim->slot_count; i++) {
+            TG_TRY(load_slot(optim, &optim->slots[i], archive, pass == 1));
+        }
+    }
+    for (int i = 0; i < optim->slot_count; i++) {
+        optim->be->ops->release(optim->be, optim->slots[i].dense_sum);
+        optim->slots[i].dense_sum = NULL;
+        optim->slots[i].is_summing = false;
+        optim->slots[i].nonfinite = 0;
+    }
+    optim->stats.steps = values[0];
+    optim->stats.skipped = values[1];
+fail:
+    return status;
+}
+
+tg_status tg_optim_save_file(tg_optim *optim, const char *path) {
+    tg_archive *archive = NULL;
+    tg_status status = TG_OK;
+    TG_TRY(tg_archive_create(optim->ctx, &archive));
+    TG_TRY(tg_optim_save(optim, archive));
+    TG_TRY(tg_safetensors_write(optim->ctx, path, archive));
+fail:
+    tg_archive_destroy(&archive);
+    return status;
+}
+
+tg_status tg_optim_load_file(tg_optim *optim, const char *path) {
+    tg_archive *archive = NULL;
+    tg_status status = TG_OK;
+    TG_TRY(tg_safetensors_read(optim->ctx, path, &archive));
+    TG_TRY(tg_optim_load(optim, archive));
+fail:
+    tg_archive_destroy(&archive);
+    return status;
+}

@@ -1,0 +1,387 @@
+/* One update: check, refresh when due, project, Adam on the compressed values, and back into the
+ * weight in one pass, with the decay in it:  w <- (1 - lr wd) (w - lr c u),  c = sqrt(1 - b2^t) /
+ * (1 - b1^t). Nothing is allocated, except the dense sum of an accumulated step that refreshes. */
+#include <math.h>
+
+#include "base/timer.h"
+#include "optim/optim.h"
+
+static tg_status find_slot(tg_optim *optim, int param, tg_slot **out) {
+    if (param < 0 || param >= optim->slot_count) {
+        return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: parameter %d of %d", param,
+                       optim->slot_count);
+    }
+    *out = &optim->slots[param];
+    return TG_OK;
+}
+
+static tg_status check_gradient(tg_optim *optim, const tg_slot *slot, const tg_gradient *gradient) {
+    char expected[128], found[128];
+    if (gradient->dtype != slot->dtype || !tg_shape_equal(&gradient->shape, &slot->shape)) {
+        return tg_fail(
+            optim->ctx, TG_E_SHAPE, "gradient of %s: expected %s %s, found %s %s", slot->name,
+            tg_dtype_name(slot->dtype), tg_shape_text(&slot->shape, expected, sizeof expected),
+            tg_dtype_name(gradient->dtype), tg_shape_text(&gradient->shape, found, sizeof found));
+    }
+    const bool is_factored = gradient->x && gradient->dy && gradient->batch >= 0;
+    if (!gradient->dense && !is_factored) {
+        return tg_fail(optim->ctx, TG_E_ARGUMENT, "gradient of %s: neither dense nor factored",
+                       slot->name);
+    }
+    if (!gradient->dense && (!optim->dense || slot->shape.ndim < 3)) {
+        return tg_fail(optim->ctx, TG_E_ARGUMENT,
+                       "gradient of %s: factored, but the optimizer was not made for factored "
+                       "gradients of this parameter",
+                       slot->name);
+    }
+    return TG_OK;
+}
+
+/* Shape of a gradient in the backend's terms. */
+static tg_multimode plain_modes(const tg_slot *slot) {
+    tg_multimode modes = {.dtype = slot->dtype, .ndim = slot->shape.ndim};
+    for (int d = 0; d < modes.ndim; d++) {
+        modes.dim[d] = modes.rank[d] = slot->shape.dim[d];
+    }
+    return modes;
+}
+
+/* The gradient as a dense one, formed in the optimizer's own memory if it came factored. */
+static tg_status make_dense(tg_optim *optim, const tg_slot *slot, const tg_gradient *gradient,
+                            tg_gradient *out) {
+    *out = *gradient;
+    if (gradient->dense) {
+        return TG_OK;
+    }
+    const tg_multimode modes = plain_modes(slot);
+    const tg_grad_source source = tg_gradient_source(gradient);
+    out->dense = optim->dense;
+    out->x = out->dy = NULL;
+    return optim->be->ops->grad_dense(optim->be, &modes, &source, 1.0, optim->dense);
+}
+
+/* Counts NaN and Inf in what was handed over: the entries, or the factors. */
+static tg_status count_nonfinite(tg_optim *optim, const tg_slot *slot, const tg_gradient *gradient,
+                                 int64_t *count) {
+    const tg_backend_ops *ops = optim->be->ops;
+    tg_norms norms = {0};
+    tg_status status = TG_OK;
+    *count = 0;
+    if (gradient->dense) {
+        TG_TRY(ops->norms(optim->be, slot->dtype, slot->numel, gradient->dense, &norms));
+        *count = norms.nonfinite;
+        return TG_OK;
+    }
+    const int64_t frequencies = slot->numel / slot->shape.dim[0] / slot->shape.dim[1];
+    const void *const factors[2] = {gradient->x, gradient->dy};
+    for (int i = 0; i < 2; i++) {
+        const int64_t n = gradient->batch * slot->shape.dim[i] * frequencies;
+        TG_TRY(ops->norms(optim->be, slot->dtype, n, factors[i], &norms));
+        *count += norms.nonfinite;
+    }
+fail:
+    return status;
+}
+
+/* A gradient that is not finite: count and go on, or an error, as the group says. */
+static tg_status refuse(tg_optim *optim, const tg_slot *slot, int64_t count) {
+    if (optim->groups[slot->group].nonfinite == TG_NONFINITE_ERROR) {
+        return tg_fail(optim->ctx, TG_E_NUMERIC, "gradient of %s: %lld entries are NaN or Inf",
+                       slot->name, (long long)count);
+    }
+    optim->stats.skipped++;
+    tg_log(
+        optim->ctx, TG_LOG_WARN,
+        "gradient of %s has %lld entries that are NaN or Inf; its update is skipped (%lld so far)",
+        slot->name, (long long)count, (long long)optim->stats.skipped);
+    return TG_OK;
+}
+
+static bool is_refresh_due(const tg_optim *optim, const tg_slot *slot) {
+    return slot->last_refresh < 0 || slot->step - slot->last_refresh >=
+                                         tg_refresh_gap(&optim->groups[slot->group], slot->step);
+}
+
+static tg_status clear_moments(tg_optim *optim, tg_slot *slot) {
+    const bool is_split = optim->groups[slot->group].complex_adam == TG_ADAM_SPLIT;
+    const tg_dtype real = tg_dtype_real(slot->dtype);
+    const int64_t reals = slot->count * (is_split && tg_dtype_is_complex(slot->dtype) ? 2 : 1);
+    slot->moment_step = 0;
+    tg_status status =
+        optim->be->ops->fill(optim->be, slot->dtype, slot->count, (tg_scalar){0}, slot->m);
+    return status == TG_OK ? optim->be->ops->fill(optim->be, real, reals, (tg_scalar){0}, slot->v)
+                           : status;
+}
+
+static tg_status refresh(tg_optim *optim, tg_slot *slot, const void *dense) {
+    const double start = tg_seconds();
+    const bool had_moments = slot->last_refresh >= 0;
+    tg_status status = tg_projector_refresh(slot->projector, dense);
+    if (status == TG_OK) {
+        slot->last_refresh = slot->step;
+        if (had_moments && optim->groups[slot->group].moments_on_refresh == TG_MOMENTS_RESET) {
+            status = clear_moments(optim, slot);
+        }
+    }
+    optim->times.refresh += tg_seconds() - start;
+    return status;
+}
+
+/* Adam on `values` (dense gradient or compressed values), then the weight. */
+static tg_status update(tg_optim *optim, tg_slot *slot, const void *values, void *weight) {
+    const tg_optim_config *config = &optim->groups[slot->group];
+    const double t = (double)(slot->moment_step + 1);
+    const double correction = sqrt(1.0 - pow(config->beta2, t)) / (1.0 - pow(config->beta1, t));
+    const double keep = 1.0 - config->learning_rate * config->weight_decay;
+    const double alpha = -keep * config->learning_rate * correction;
+    tg_adam adam = {.dtype = slot->dtype,
+                    .n = slot->count,
+                    .split = config->complex_adam == TG_ADAM_SPLIT,
+                    .grad = values,
+                    .scale = optim->grad_scale,
+                    .m = slot->m,
+                    .v = slot->v,
+                    .beta1 = config->beta1,
+                    .beta2 = config->beta2,
+                    .eps = config->eps,
+                    .alpha = alpha,
+                    .beta = keep};
+    if (slot->projector) {
+        adam.direction = optim->small;
+    } else {
+        adam.weight = weight;
+    }
+    const double start = tg_seconds();
+    tg_status status = optim->be->ops->adam(optim->be, &adam);
+    const double middle = tg_seconds();
+    optim->times.adam += middle - start;
+    if (status == TG_OK && slot->projector) {
+        status = tg_projector_back(slot->projector, optim->small, alpha, keep, weight);
+        optim->times.update += tg_seconds() - middle;
+    }
+    if (status == TG_OK) {
+        slot->step++;
+        slot->moment_step++;
+        optim->stats.steps++;
+    }
+    return status;
+}
+
+static tg_status project(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient, double beta,
+                         void *small) {
+    const double start = tg_seconds();
+    tg_status status = tg_projector_project(slot->projector, gradient, 1.0, beta, small);
+    optim->times.project += tg_seconds() - start;
+    return status;
+}
+
+tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient, void *weight) {
+    tg_status status = TG_OK;
+    tg_slot *slot = NULL;
+    TG_TRY(find_slot(optim, gradient->param, &slot));
+    TG_TRY(check_gradient(optim, slot, gradient));
+    const double start = tg_seconds();
+    int64_t nonfinite = 0;
+    TG_TRY(count_nonfinite(optim, slot, gradient, &nonfinite));
+    optim->times.check += tg_seconds() - start;
+    if (nonfinite > 0) {
+        return refuse(optim, slot, nonfinite);
+    }
+    tg_gradient ready = *gradient;
+    const bool is_due = slot->projector && is_refresh_due(optim, slot);
+    if (!slot->projector || is_due || !tg_projector_takes_factored(slot->projector)) {
+        TG_TRY(make_dense(optim, slot, gradient, &ready));
+    }
+    if (is_due) {
+        TG_TRY(refresh(optim, slot, ready.dense));
+    }
+    if (slot->projector) {
+        TG_TRY(project(optim, slot, &ready, 0.0, optim->small));
+        return update(optim, slot, optim->small, weight);
+    }
+    return update(optim, slot, ready.dense, weight);
+fail:
+    return status;
+}
+
+tg_status tg_optim_step(tg_optim *optim, int param, const void *grad, void *weight) {
+    tg_slot *slot = NULL;
+    tg_status status = find_slot(optim, param, &slot);
+    if (status != TG_OK) {
+        return status;
+    }
+    const tg_gradient gradient = {
+        .param = param, .dtype = slot->dtype, .shape = slot->shape, .dense = grad};
+    return tg_optim_step_gradient(optim, &gradient, weight);
+}
+
+/* ---- accumulation ---- */
+
+/* sum = gradient, or sum += gradient. */
+static tg_status add_dense(tg_optim *optim, const tg_slot *slot, bool is_first,
+                           const tg_gradient *gradient, void *sum) {
+    tg_gradient ready;
+    tg_status status = make_dense(optim, slot, gradient, &ready);
+    if (status != TG_OK) {
+        return status;
+    }
+    if (is_first) {
+        return optim->be->ops->copy(optim->be, sum, ready.dense,
+                                    (size_t)slot->numel * tg_dtype_size(slot->dtype));
+    }
+    return optim->be->ops->axpy(optim->be, slot->dtype, slot->numel, (tg_scalar){1.0, 0.0},
+                                ready.dense, sum);
+}
+
+tg_status tg_optim_accumulate(tg_optim *optim, const tg_gradient *gradient) {
+    tg_status status = TG_OK;
+    tg_slot *slot = NULL;
+    TG_TRY(find_slot(optim, gradient->param, &slot));
+    TG_TRY(check_gradient(optim, slot, gradient));
+    if (!optim->accumulates) {
+        return tg_fail(optim->ctx, TG_E_ARGUMENT,
+                       "optimizer: it was not made to accumulate gradients");
+    }
+    int64_t nonfinite = 0;
+    TG_TRY(count_nonfinite(optim, slot, gradient, &nonfinite));
+    slot->nonfinite += nonfinite;
+    const bool is_first = !slot->is_summing;
+    if (is_first && slot->projector && is_refresh_due(optim, slot)) {
+        slot->dense_sum = optim->be->ops->alloc(optim->be, TG_MEM_GRADIENTS,
+                                                (size_t)slot->numel * tg_dtype_size(slot->dtype));
+        TG_TRY(slot->dense_sum ? TG_OK : TG_E_MEMORY);
+    }
+    if (slot->dense_sum) {
+        TG_TRY(add_dense(optim, slot, is_first, gradient, slot->dense_sum));
+    } else if (!slot->projector) {
+        TG_TRY(add_dense(optim, slot, is_first, gradient, slot->sum));
+    } else {
+        tg_gradient ready = *gradient;
+        if (!tg_projector_takes_factored(slot->projector)) {
+            TG_TRY(make_dense(optim, slot, gradient, &ready));
+        }
+        TG_TRY(project(optim, slot, &ready, is_first ? 0.0 : 1.0, slot->sum));
+    }
+    slot->is_summing = true;
+fail:
+    return status;
+}
+
+static void end_sum(tg_optim *optim, tg_slot *slot) {
+    optim->be->ops->release(optim->be, slot->dense_sum);
+    slot->dense_sum = NULL;
+    slot->is_summing = false;
+    slot->nonfinite = 0;
+}
+
+tg_status tg_optim_apply(tg_optim *optim, int param, void *weight) {
+    tg_status status = TG_OK;
+    tg_slot *slot = NULL;
+    TG_TRY(find_slot(optim, param, &slot));
+    if (!slot->is_summing) {
+        return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: nothing is accumulated for %s",
+                       slot->name);
+    }
+    if (slot->nonfinite > 0) {
+        status = refuse(optim, slot, slot->nonfinite);
+    } else if (slot->dense_sum) {
+        const tg_gradient whole = {
+            .param = param, .dtype = slot->dtype, .shape = slot->shape, .dense = slot->dense_sum};
+        status = refresh(optim, slot, slot->dense_sum);
+        status = status == TG_OK ? project(optim, slot, &whole, 0.0, optim->small) : status;
+        status = status == TG_OK ? update(optim, slot, optim->small, weight) : status;
+    } else {
+        status = update(optim, slot, slot->sum, weight);
+    }
+    end_sum(optim, slot);
+fail:
+    return status;
+}
+
+/* ---- sinks and clipping ---- */
+
+tg_status tg_optim_bind(tg_optim *optim, int param, void *weight) {
+    tg_slot *slot = NULL;
+    tg_status status = find_slot(optim, param, &slot);
+    if (status == TG_OK) {
+        slot->weight = weight;
+    }
+    return status;
+}
+
+static tg_status receive_and_update(void *user, const tg_gradient *gradient) {
+    tg_optim *optim = user;
+    tg_slot *slot = NULL;
+    tg_status status = find_slot(optim, gradient->param, &slot);
+    if (status == TG_OK && !slot->weight) {
+        status =
+            tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: no weight is bound for %s", slot->name);
+    }
+    return status == TG_OK ? tg_optim_step_gradient(optim, gradient, slot->weight) : status;
+}
+
+static tg_status receive_and_accumulate(void *user, const tg_gradient *gradient) {
+    return tg_optim_accumulate(user, gradient);
+}
+
+/* Adds the squares; NaN and Inf are left out here and met again when the gradient is used. */
+static tg_status receive_norm(void *user, const tg_gradient *gradient) {
+    tg_optim *optim = user;
+    tg_slot *slot = NULL;
+    tg_gradient ready;
+    tg_norms norms;
+    tg_status status = TG_OK;
+    TG_TRY(find_slot(optim, gradient->param, &slot));
+    TG_TRY(check_gradient(optim, slot, gradient));
+    TG_TRY(make_dense(optim, slot, gradient, &ready));
+    TG_TRY(optim->be->ops->norms(optim->be, slot->dtype, slot->numel, ready.dense, &norms));
+    optim->norm_squares += norms.sum_squares;
+fail:
+    return status;
+}
+
+tg_grad_sink tg_optim_sink(tg_optim *optim) {
+    return (tg_grad_sink){.receive = receive_and_update, .user = optim};
+}
+
+tg_grad_sink tg_optim_accumulate_sink(tg_optim *optim) {
+    return (tg_grad_sink){.receive = receive_and_accumulate, .user = optim};
+}
+
+tg_grad_sink tg_optim_norm_sink(tg_optim *optim) {
+    return (tg_grad_sink){.receive = receive_norm, .user = optim};
+}
+
+void tg_optim_clip_begin(tg_optim *optim) {
+    optim->norm_squares = 0.0;
+    optim->grad_scale = 1.0;
+}
+
+tg_status tg_optim_clip(tg_optim *optim, double max_norm, double *norm) {
+    if (!(max_norm > 0.0)) {
+        return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: the norm to clip to is %g, not > 0",
+                       max_norm);
+    }
+    *norm = sqrt(optim->norm_squares);
+    optim->grad_scale = *norm > max_norm ? max_norm / *norm : 1.0;
+    return TG_OK;
+}
+
+tg_status tg_optim_clip_accumulated(tg_optim *optim, double max_norm, double *norm) {
+    tg_status status = TG_OK;
+    tg_optim_clip_begin(optim);
+    for (int i = 0; i < optim->slot_count; i++) {
+        const tg_slot *slot = &optim->slots[i];
+        if (!slot->is_summing) {
+            continue;
+        }
+        tg_norms norms;
+        TG_TRY(optim->be->ops->norms(optim->be, slot->dtype,
+                                     slot->dense_sum ? slot->numel : slot->count,
+                                     slot->dense_sum ? slot->dense_sum : slot->sum, &norms));
+        optim->norm_squares += norms.sum_squares;
+    }
+    TG_TRY(tg_optim_clip(optim, max_norm, norm));
+fail:
+    return status;
+}
