@@ -57,6 +57,9 @@ static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *
     tg_dtype dtype = TG_F32;
     if (type >= 0 && tg_h5_dtype_of(type, &dtype)) {
         v->status = tg_names_add(&v->file->names, "dataset", name);
+    } else if (type >= 0) {
+        tg_log(v->file->ctx, TG_LOG_INFO, "%s: dataset '%s' has no type of ours and is left out",
+               v->file->path, tg_quote(name, quoted));
     }
     const bool failed = type < 0 || v->status != TG_OK;
     H5Tclose(type);

@@ -34,6 +34,14 @@ const char *tg_h5_reason(char text[TG_H5_REASON]) {
     return text;
 }
 
+/* HDF5 itself does not check that the bits of a number lie inside it, and reads beyond. */
+static bool bits_fit(hid_t type) {
+    const size_t bits = 8 * H5Tget_size(type);
+    const size_t precision = H5Tget_precision(type);
+    const int offset = H5Tget_offset(type);
+    return precision > 0 && precision <= bits && offset >= 0 && (size_t)offset <= bits - precision;
+}
+
 static bool integer_dtype(hid_t type, tg_dtype *out) {
     static const tg_dtype table[2][4] = {{TG_U8, TG_U16, TG_U32, TG_U64},
                                          {TG_I8, TG_I16, TG_I32, TG_I64}};
@@ -42,17 +50,19 @@ static bool integer_dtype(hid_t type, tg_dtype *out) {
     for (int column = 0; column < 4; column++) {
         if (size > 0 && size <= (size_t)1 << column) {
             *out = table[row][column];
-            return true;
+            return bits_fit(type);
         }
     }
     return false;
 }
 
 static bool float_dtype(hid_t type, tg_dtype *out) {
-    const size_t size = H5Tget_size(type);
+    const size_t size = H5Tget_size(type), bits = 8 * size;
     size_t sign = 0, exponent_at = 0, exponent = 0, mantissa_at = 0, mantissa = 0;
-    if (size == 0 ||
-        H5Tget_fields(type, &sign, &exponent_at, &exponent, &mantissa_at, &mantissa) < 0) {
+    if (!bits_fit(type) ||
+        H5Tget_fields(type, &sign, &exponent_at, &exponent, &mantissa_at, &mantissa) < 0 ||
+        sign >= bits || exponent > bits || exponent_at > bits - exponent || mantissa > bits ||
+        mantissa_at > bits - mantissa) {
         return false;
     }
     if (size == 2 && exponent == 5 && mantissa == 10) {
@@ -90,7 +100,9 @@ static bool complex_dtype(hid_t type, tg_dtype *out) {
         const int member = H5Tget_member_index(type, names[i]);
         hid_t part = member >= 0 ? H5Tget_member_type(type, (unsigned)member) : H5I_INVALID_HID;
         const bool found = part >= 0 && H5Tget_class(part) == H5T_FLOAT;
-        const bool known = found && float_dtype(part, &parts[i]);
+        const bool known =
+            found && float_dtype(part, &parts[i]) &&
+            H5Tget_member_offset(type, (unsigned)member) + H5Tget_size(part) <= H5Tget_size(type);
         H5Tclose(part);
         if (!known) {
             return false;
