@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 
+#include "backend/nn.h"
 #include "base/context.h"
 #include "base/memory.h"
 #include "base/rng.h"
@@ -272,6 +273,31 @@ struct tg_backend_ops {
     tg_status (*grad_dense)(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                             double scale, void *out);
     tg_status (*adam)(tg_backend *be, const tg_adam *op);
+
+    /* -- neural operators, dtypes f32 and f64 (box_copy: every float dtype); see backend/nn.h -- */
+    tg_status (*box_copy)(tg_backend *be, const tg_box *op);
+    tg_status (*grid_embed)(tg_backend *be, const tg_embed *op);
+    /* Planes of n numbers to pairs and back. */
+    tg_status (*planes_join)(tg_backend *be, tg_dtype dtype, int64_t n, const void *re,
+                             const void *im, void *pairs);
+    tg_status (*planes_split)(tg_backend *be, tg_dtype dtype, int64_t n, const void *pairs,
+                              void *re, void *im);
+    tg_status (*act_forward)(tg_backend *be, tg_dtype dtype, tg_act act, int64_t n, const void *x,
+                             void *y); /* y = act(x); y may be x */
+    tg_status (*act_backward)(tg_backend *be, tg_dtype dtype, tg_act act, int64_t n, const void *x,
+                              const void *dy, void *dx); /* dx = dy act'(x); dx may be x or dy */
+    size_t (*mix_workspace)(tg_backend *be, const tg_mix *op,
+                            bool backward); /* bytes; sizes only */
+    tg_status (*mix_forward)(tg_backend *be, const tg_mix *op);
+    tg_status (*mix_backward)(tg_backend *be, const tg_mix *op);
+    size_t (*mlp_workspace)(tg_backend *be, const tg_mlp *op, bool backward);
+    tg_status (*mlp_forward)(tg_backend *be, const tg_mlp *op);
+    tg_status (*mlp_backward)(tg_backend *be, const tg_mlp *op);
+    tg_status (*norm_forward)(tg_backend *be, const tg_norm *op);
+    tg_status (*norm_backward)(tg_backend *be, const tg_norm *op);
+    tg_status (*spectral_contract)(tg_backend *be, const tg_spectral *op);
+    /* value on the host, accumulated in f64 in a fixed order. */
+    tg_status (*loss)(tg_backend *be, const tg_loss_op *op, double *value);
 
     /* -- random numbers: element i depends only on (rng, first + i); complex: re and im are
      * elements 2i and 2i + 1 -- */

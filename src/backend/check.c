@@ -8,6 +8,13 @@ tg_status tg_check_float(tg_context *ctx, const char *slot, tg_dtype dtype) {
                          tg_dtype_name(dtype));
 }
 
+tg_status tg_check_real(tg_context *ctx, const char *slot, tg_dtype dtype) {
+    return dtype == TG_F32 || dtype == TG_F64
+               ? TG_OK
+               : tg_fail(ctx, TG_E_DTYPE, "%s: f32 or f64 is needed, not %s", slot,
+                         tg_dtype_name(dtype));
+}
+
 tg_status tg_check_double(tg_context *ctx, const char *slot, tg_dtype dtype) {
     return dtype == TG_F64 || dtype == TG_C128
                ? TG_OK

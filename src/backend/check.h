@@ -8,6 +8,9 @@
 /* One of the eight float dtypes. */
 TG_NODISCARD tg_status tg_check_float(tg_context *ctx, const char *slot, tg_dtype dtype);
 
+/* f32 or f64: the dtypes of activations. */
+TG_NODISCARD tg_status tg_check_real(tg_context *ctx, const char *slot, tg_dtype dtype);
+
 /* f64 or c128: the dtypes of decompositions. */
 TG_NODISCARD tg_status tg_check_double(tg_context *ctx, const char *slot, tg_dtype dtype);
 

@@ -60,4 +60,5 @@ void tg_backend_fill_ref(tg_backend_ops *ops) {
     ref_fill_fft(ops);
     ref_fill_index(ops);
     ref_fill_compress(ops);
+    ref_fill_nn(ops);
 }

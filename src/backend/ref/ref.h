@@ -12,6 +12,7 @@ void ref_fill_decompose(tg_backend_ops *ops);
 void ref_fill_fft(tg_backend_ops *ops);
 void ref_fill_index(tg_backend_ops *ops);
 void ref_fill_compress(tg_backend_ops *ops);
+void ref_fill_nn(tg_backend_ops *ops);
 
 static inline tg_scalar ref_add(tg_scalar a, tg_scalar b) {
     return (tg_scalar){a.re + b.re, a.im + b.im};

@@ -1,0 +1,156 @@
+/* What the neural-operator slots of the table take and give.
+ *
+ * Activations are real, (batch, channels, pixels) with the pixels of a channel contiguous; complex
+ * data are two such arrays, called planes, one of real and one of imaginary parts. dtype is f32 or
+ * f64 here, spectra are its complex type. Gradients of weights are added to (+=), everything else
+ * is overwritten unless a beta says otherwise; beta = 0 never reads the output. A pointer that a
+ * direction does not name is ignored by it. */
+#ifndef TG_BACKEND_NN_H
+#define TG_BACKEND_NN_H
+
+#include "base/rng.h"
+#include "tgrad/tensor.h"
+
+/* f(x), elementwise. GELU is the exact one, x Phi(x); a tuned backend is within 1e-6 of it. */
+typedef enum tg_act { TG_ACT_NONE, TG_ACT_GELU, TG_ACT_TANH } tg_act;
+
+/* Copies a box of each of `howmany` arrays: dst[h, dst_at + i] = src[h, src_at + i] for
+ * 0 <= i < size. Float dtypes, real or complex. */
+typedef struct tg_box {
+    tg_dtype dtype;
+    int ndim; /* 1 .. 3 */
+    int64_t howmany;
+    int64_t size[3];
+    int64_t src_dim[3], src_at[3]; /* src is (howmany, src_dim..) */
+    int64_t dst_dim[3], dst_at[3];
+    bool clear; /* dst outside the box becomes 0; otherwise it stays */
+    const void *src;
+    void *dst;
+} tg_box;
+
+/* y (batch, channels + ndim, grid..) = x (batch, channels, grid..), and behind it per dimension j
+ * one channel unit * i_j / grid_j. */
+typedef struct tg_embed {
+    tg_dtype dtype;
+    int64_t batch, channels;
+    int ndim; /* 1 .. 3 */
+    int64_t grid[3];
+    double unit; /* 1; 0 for the plane of imaginary parts */
+    const void *x;
+    void *y;
+} tg_embed;
+
+/* How channels are mixed at a pixel: S u. */
+typedef enum tg_mix_kind {
+    TG_MIX_NONE,     /* 0: only the bias */
+    TG_MIX_IDENTITY, /* u */
+    TG_MIX_GATE,     /* weight[c] u[c] */
+    TG_MIX_LINEAR    /* weight (out, in) times u */
+} tg_mix_kind;
+
+/* A skip connection with the sum around it, u = act(x):
+ *   forward   y = beta y + alpha S u + bias
+ *   backward  dweight += alpha sum dy u^T (GATE: its diagonal);  dbias += sum dy;
+ *             dx = (beta dx + alpha S^T dy) [act'(x) if through], with respect to u otherwise. */
+typedef struct tg_mix {
+    tg_dtype dtype;
+    tg_mix_kind kind;
+    int64_t batch, in, out, pixels; /* in == out unless LINEAR */
+    tg_act act;
+    bool through;
+    const void *weight; /* LINEAR (out, in), GATE (out), else NULL */
+    const void *bias;   /* (out); NULL: none */
+    double alpha, beta;
+    const void *x; /* (batch, in, pixels); NONE: NULL, backward without dweight and act: NULL */
+    void *y;       /* (batch, out, pixels) */
+    const void *dy;
+    void *dweight, *dbias; /* like weight and bias; NULL: not wanted */
+    void *dx;              /* (batch, in, pixels); NULL: not wanted */
+    void *workspace;       /* mix_workspace() bytes */
+} tg_mix;
+
+/* A perceptron with one hidden layer at every pixel, u = act(x):
+ *   f(u) = D2 (w2 D1 gelu(w1 u + b1) + b2)
+ *   forward   y = beta y + alpha f(u) + gate add;  activated = gelu(y)
+ *   backward  dw1, db1, dw2, db2 += those of alpha f for dy at y;
+ *             dx = (beta dx + alpha f'^T dy) [act'(x) if through], with respect to u otherwise.
+ * The hidden layer is never stored: backward makes it again, tile by tile. D1 and D2 are dropout:
+ * element e of the hidden layer (batch, hidden, pixels) survives, divided by 1 - dropout, where
+ * uniform(rng, stream + e) >= dropout; of the output likewise with e counted on from there. */
+typedef struct tg_mlp {
+    tg_dtype dtype;
+    int64_t batch, in, hidden, out, pixels;
+    tg_act act;
+    bool through;
+    const void *w1; /* (hidden, in) */
+    const void *b1; /* (hidden) */
+    const void *w2; /* (out, hidden) */
+    const void *b2; /* (out) */
+    double alpha, beta;
+    double dropout; /* 0: none */
+    tg_rng rng;
+    uint64_t stream;
+    const void *x;    /* (batch, in, pixels) */
+    void *y;          /* (batch, out, pixels); may be x if in == out and beta is 0 */
+    const void *add;  /* (batch, out, pixels); NULL: none */
+    const void *gate; /* (out); NULL: ones */
+    void *activated;  /* (batch, out, pixels), may be y (which is then lost) or add; NULL: none */
+    const void *dy;   /* (batch, out, pixels) */
+    void *dw1, *db1, *dw2, *db2;
+    void *dx;        /* (batch, in, pixels), may be x if beta is 0; NULL: not wanted */
+    void *workspace; /* mlp_workspace() bytes */
+} tg_mlp;
+
+/* y = (x - mean) / sqrt(variance + eps) * weight[c] + bias[c], mean and (biased) variance over the
+ * pixels of a channel of a sample (per_channel: instance norm) or over the whole sample (one
+ * group). Backward reads x, stats and dy. */
+typedef struct tg_norm {
+    tg_dtype dtype;
+    int64_t batch, channels, pixels;
+    bool per_channel;
+    double eps;
+    const void *weight, *bias; /* (channels); NULL: 1 and 0 */
+    const void *x;             /* (batch, channels, pixels) */
+    double *stats;             /* (groups, 2): mean, 1 / sqrt(variance + eps); forward writes it */
+    void *y;                   /* may not be x */
+    const void *dy;
+    void *dweight, *dbias; /* (channels), +=; NULL: not wanted */
+    void *dx;              /* may be x or dy */
+} tg_norm;
+
+/* The spectral convolution at the kept modes, all arrays complex:
+ *   forward   dst (batch, out, modes): dst[b,o,k] = sum_i src[b,i,k] weight[i,o,k]
+ *   adjoint   dst (batch, in, modes):  dst[b,i,k] = sum_o src[b,o,k] conj(weight[i,o,k])
+ * (The gradient of the weight is grad_dense, from the factors.) */
+typedef struct tg_spectral {
+    tg_dtype dtype; /* c64 or c128 */
+    bool adjoint;
+    int64_t batch, in, out, modes;
+    const void *weight; /* (in, out, modes) */
+    const void *src;    /* (batch, in or out, modes) */
+    void *dst;
+} tg_spectral;
+
+typedef enum tg_loss_norm {
+    TG_LOSS_NORM_LP, /* (sum |e|^p)^(1/p) */
+    TG_LOSS_NORM_H1  /* sqrt(sum |e|^2 + sum_j |D_j e|^2), D_j e = (e[i+1] - e[i-1]) N_j / 2 */
+} tg_loss_norm;
+
+/* value = weight * sum over images of |pred - target| / |target| (relative; a target of norm 0
+ * divides by 1) or of (1 / points)^(1/p) |pred - target| (absolute, p = 2 for H1), and its
+ * gradient dpred = beta dpred + .. (0 where pred equals target). */
+typedef struct tg_loss_op {
+    tg_dtype dtype;  /* of one number: f32 or f64 */
+    int components;  /* 2: pairs {re, im}, |.| is the modulus; 1: real */
+    int64_t images;  /* batch * channels, each with its own norm */
+    int ndim;        /* 1 .. 3 */
+    int64_t grid[3]; /* pred is (images, grid.., components) */
+    tg_loss_norm norm;
+    double p; /* >= 1 */
+    bool relative;
+    double weight, beta;
+    const void *pred, *target;
+    void *dpred; /* NULL: not wanted */
+} tg_loss_op;
+
+#endif

@@ -1,0 +1,293 @@
+/* Neural operators, what mixes the channels of a pixel: skips, perceptrons and their gradients, one
+ * pixel after the other. Sums over pixels are kept in double and added to the gradients once. */
+#include <string.h>
+
+#include "backend/ref/ref_nn.h"
+
+/* gradient[i] += sums[i]; gradient may be NULL. */
+static void add_sums(tg_dtype dtype, int64_t n, const double *sums, void *gradient) {
+    for (int64_t i = 0; gradient && i < n; i++) {
+        ref_put(dtype, gradient, i, ref_get(dtype, gradient, i) + sums[i]);
+    }
+}
+
+static double times_beta(double beta, tg_dtype dtype, const void *y, int64_t i) {
+    return beta == 0.0 ? 0.0 : beta * ref_get(dtype, y, i);
+}
+
+static double slope_at(bool through, tg_act act, tg_dtype dtype, const void *x, int64_t i) {
+    return through && act != TG_ACT_NONE ? ref_act_slope(act, ref_get(dtype, x, i)) : 1.0;
+}
+
+/* ---- mix ---- */
+
+/* S[o, i] */
+static double mix_entry(const tg_mix *op, int64_t o, int64_t i) {
+    switch (op->kind) {
+    case TG_MIX_IDENTITY:
+        return o == i ? 1.0 : 0.0;
+    case TG_MIX_GATE:
+        return o == i ? ref_get(op->dtype, op->weight, o) : 0.0;
+    case TG_MIX_LINEAR:
+        return ref_get(op->dtype, op->weight, o * op->in + i);
+    case TG_MIX_NONE:
+        break;
+    }
+    return 0.0;
+}
+
+/* Weights that a mix has: sums of their gradients, and behind them those of the bias. */
+static int64_t mix_weights(const tg_mix *op) {
+    return op->kind == TG_MIX_LINEAR ? op->out * op->in : op->kind == TG_MIX_GATE ? op->out : 0;
+}
+
+static size_t ref_mix_workspace(tg_backend *be, const tg_mix *op, bool backward) {
+    (void)be;
+    return backward ? (size_t)(mix_weights(op) + op->out) * sizeof(double) : 0;
+}
+
+static tg_status ref_mix_forward(tg_backend *be, const tg_mix *op) {
+    tg_status status = tg_check_real(be->ctx, "mix_forward", op->dtype);
+    if (status != TG_OK) {
+        return status;
+    }
+    const int64_t pixels = op->pixels;
+    for (int64_t b = 0; b < op->batch; b++) {
+        for (int64_t o = 0; o < op->out; o++) {
+            for (int64_t p = 0; p < pixels; p++) {
+                double sum = 0.0;
+                for (int64_t i = 0; op->kind != TG_MIX_NONE && i < op->in; i++) {
+                    const double s = mix_entry(op, o, i);
+                    if (s != 0.0) {
+                        sum += s * ref_act(op->act, ref_get(op->dtype, op->x,
+                                                            (b * op->in + i) * pixels + p));
+                    }
+                }
+                const int64_t at = (b * op->out + o) * pixels + p;
+                const double bias = op->bias ? ref_get(op->dtype, op->bias, o) : 0.0;
+                ref_put(op->dtype, op->y, at,
+                        times_beta(op->beta, op->dtype, op->y, at) + op->alpha * sum + bias);
+            }
+        }
+    }
+    return TG_OK;
+}
+
+static void mix_weight_sums(const tg_mix *op, double *weights, double *biases) {
+    const int64_t pixels = op->pixels;
+    memset(weights, 0, (size_t)mix_weights(op) * sizeof *weights);
+    memset(biases, 0, (size_t)op->out * sizeof *biases);
+    for (int64_t b = 0; b < op->batch; b++) {
+        for (int64_t o = 0; o < op->out; o++) {
+            const bool gate = op->kind == TG_MIX_GATE;
+            for (int64_t p = 0; p < pixels; p++) {
+                const double dy = ref_get(op->dtype, op->dy, (b * op->out + o) * pixels + p);
+                biases[o] += dy;
+                const int64_t first = gate ? o : 0;
+                const int64_t last = gate ? o + 1 : op->kind == TG_MIX_LINEAR ? op->in : 0;
+                for (int64_t i = first; op->dweight && i < last; i++) {
+                    const double x = ref_get(op->dtype, op->x, (b * op->in + i) * pixels + p);
+                    weights[gate ? o : o * op->in + i] += op->alpha * dy * ref_act(op->act, x);
+                }
+            }
+        }
+    }
+}
+
+static tg_status ref_mix_backward(tg_backend *be, const tg_mix *op) {
+    tg_status status = tg_check_real(be->ctx, "mix_backward", op->dtype);
+    if (status != TG_OK) {
+        return status;
+    }
+    if (op->dweight || op->dbias) {
+        double *weights = op->workspace, *biases = weights + mix_weights(op);
+        mix_weight_sums(op, weights, biases);
+        add_sums(op->dtype, mix_weights(op), weights, op->dweight);
+        add_sums(op->dtype, op->out, biases, op->dbias);
+    }
+    const int64_t pixels = op->pixels;
+    for (int64_t b = 0; op->dx && b < op->batch; b++) {
+        for (int64_t i = 0; i < op->in; i++) {
+            for (int64_t p = 0; p < pixels; p++) {
+                double sum = 0.0;
+                for (int64_t o = 0; o < op->out; o++) {
+                    const double s = mix_entry(op, o, i);
+                    if (s != 0.0) {
+                        sum += s * ref_get(op->dtype, op->dy, (b * op->out + o) * pixels + p);
+                    }
+                }
+                const int64_t at = (b * op->in + i) * pixels + p;
+                const double slope = slope_at(op->through, op->act, op->dtype, op->x, at);
+                ref_put(op->dtype, op->dx, at,
+                        (times_beta(op->beta, op->dtype, op->dx, at) + op->alpha * sum) * slope);
+            }
+        }
+    }
+    return TG_OK;
+}
+
+/* ---- perceptron ---- */
+
+/* One pixel of a perceptron on its way through, and the sums over pixels. Arrays in the workspace.
+ */
+typedef struct pixel {
+    double *u;                 /* (in): act(x) */
+    double *pre;               /* (hidden): w1 u + b1 */
+    double *h;                 /* (hidden): D1 gelu(pre) */
+    double *dy;                /* (out): alpha D2 dy */
+    double *dpre;              /* (hidden) */
+    double *y;                 /* (out): f(u) */
+    double *w1, *b1, *w2, *b2; /* sums for the gradients */
+} pixel;
+
+static int64_t mlp_weights(const tg_mlp *op) {
+    return op->hidden * (op->in + 1) + op->out * (op->hidden + 1);
+}
+
+static size_t ref_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
+    (void)be;
+    const int64_t one = op->in + 3 * op->hidden + 2 * op->out;
+    return (size_t)(one + (backward ? mlp_weights(op) : 0)) * sizeof(double);
+}
+
+static pixel lay_out(const tg_mlp *op) {
+    pixel px = {.u = op->workspace};
+    px.pre = px.u + op->in;
+    px.h = px.pre + op->hidden;
+    px.dpre = px.h + op->hidden;
+    px.dy = px.dpre + op->hidden;
+    px.y = px.dy + op->out;
+    px.w1 = px.y + op->out;
+    px.b1 = px.w1 + op->hidden * op->in;
+    px.w2 = px.b1 + op->hidden;
+    px.b2 = px.w2 + op->out * op->hidden;
+    return px;
+}
+
+/* What dropout multiplies element (b, c, p) of the hidden layer (or of the output) with. */
+static double survival(const tg_mlp *op, bool output, int64_t b, int64_t c, int64_t p) {
+    if (op->dropout == 0.0) {
+        return 1.0;
+    }
+    const int64_t first = output ? op->batch * op->hidden * op->pixels : 0;
+    const int64_t channels = output ? op->out : op->hidden;
+    const uint64_t index = op->stream + (uint64_t)(first + (b * channels + c) * op->pixels + p);
+    return tg_rng_uniform(&op->rng, index) >= op->dropout ? 1.0 / (1.0 - op->dropout) : 0.0;
+}
+
+static void pixel_forward(const tg_mlp *op, int64_t b, int64_t p, pixel *px) {
+    for (int64_t i = 0; i < op->in; i++) {
+        px->u[i] = ref_act(op->act, ref_get(op->dtype, op->x, (b * op->in + i) * op->pixels + p));
+    }
+    for (int64_t j = 0; j < op->hidden; j++) {
+        px->pre[j] = ref_get(op->dtype, op->b1, j);
+        for (int64_t i = 0; i < op->in; i++) {
+            px->pre[j] += ref_get(op->dtype, op->w1, j * op->in + i) * px->u[i];
+        }
+        px->h[j] = ref_act(TG_ACT_GELU, px->pre[j]) * survival(op, false, b, j, p);
+    }
+    for (int64_t o = 0; o < op->out; o++) {
+        px->y[o] = ref_get(op->dtype, op->b2, o);
+        for (int64_t j = 0; j < op->hidden; j++) {
+            px->y[o] += ref_get(op->dtype, op->w2, o * op->hidden + j) * px->h[j];
+        }
+        px->y[o] *= survival(op, true, b, o, p);
+    }
+}
+
+static void pixel_store(const tg_mlp *op, int64_t b, int64_t p, const pixel *px) {
+    for (int64_t o = 0; o < op->out; o++) {
+        const int64_t at = (b * op->out + o) * op->pixels + p;
+        double y = times_beta(op->beta, op->dtype, op->y, at) + op->alpha * px->y[o];
+        if (op->add) {
+            const double gate = op->gate ? ref_get(op->dtype, op->gate, o) : 1.0;
+            y += gate * ref_get(op->dtype, op->add, at);
+        }
+        ref_put(op->dtype, op->y, at, y);
+        if (op->activated) {
+            ref_put(op->dtype, op->activated, at, ref_act(TG_ACT_GELU, y));
+        }
+    }
+}
+
+static tg_status ref_mlp_forward(tg_backend *be, const tg_mlp *op) {
+    tg_status status = tg_check_real(be->ctx, "mlp_forward", op->dtype);
+    if (status != TG_OK) {
+        return status;
+    }
+    pixel px = lay_out(op);
+    for (int64_t b = 0; b < op->batch; b++) {
+        for (int64_t p = 0; p < op->pixels; p++) {
+            pixel_forward(op, b, p, &px);
+            pixel_store(op, b, p, &px);
+        }
+    }
+    return TG_OK;
+}
+
+/* Gradients at the layers of a pixel whose forward is done, and its part of the sums. */
+static void pixel_backward(const tg_mlp *op, int64_t b, int64_t p, pixel *px) {
+    for (int64_t o = 0; o < op->out; o++) {
+        px->dy[o] = op->alpha * survival(op, true, b, o, p) *
+                    ref_get(op->dtype, op->dy, (b * op->out + o) * op->pixels + p);
+        px->b2[o] += px->dy[o];
+        for (int64_t j = 0; j < op->hidden; j++) {
+            px->w2[o * op->hidden + j] += px->dy[o] * px->h[j];
+        }
+    }
+    for (int64_t j = 0; j < op->hidden; j++) {
+        double dh = 0.0;
+        for (int64_t o = 0; o < op->out; o++) {
+            dh += ref_get(op->dtype, op->w2, o * op->hidden + j) * px->dy[o];
+        }
+        px->dpre[j] = dh * survival(op, false, b, j, p) * ref_act_slope(TG_ACT_GELU, px->pre[j]);
+        px->b1[j] += px->dpre[j];
+        for (int64_t i = 0; i < op->in; i++) {
+            px->w1[j * op->in + i] += px->dpre[j] * px->u[i];
+        }
+    }
+}
+
+static void pixel_input_gradient(const tg_mlp *op, int64_t b, int64_t p, const pixel *px) {
+    for (int64_t i = 0; i < op->in; i++) {
+        double du = 0.0;
+        for (int64_t j = 0; j < op->hidden; j++) {
+            du += ref_get(op->dtype, op->w1, j * op->in + i) * px->dpre[j];
+        }
+        const int64_t at = (b * op->in + i) * op->pixels + p;
+        const double slope = slope_at(op->through, op->act, op->dtype, op->x, at);
+        ref_put(op->dtype, op->dx, at, (times_beta(op->beta, op->dtype, op->dx, at) + du) * slope);
+    }
+}
+
+static tg_status ref_mlp_backward(tg_backend *be, const tg_mlp *op) {
+    tg_status status = tg_check_real(be->ctx, "mlp_backward", op->dtype);
+    if (status != TG_OK) {
+        return status;
+    }
+    pixel px = lay_out(op);
+    memset(px.w1, 0, (size_t)mlp_weights(op) * sizeof(double));
+    for (int64_t b = 0; b < op->batch; b++) {
+        for (int64_t p = 0; p < op->pixels; p++) {
+            pixel_forward(op, b, p, &px);
+            pixel_backward(op, b, p, &px);
+            if (op->dx) {
+                pixel_input_gradient(op, b, p, &px);
+            }
+        }
+    }
+    add_sums(op->dtype, op->hidden * op->in, px.w1, op->dw1);
+    add_sums(op->dtype, op->hidden, px.b1, op->db1);
+    add_sums(op->dtype, op->out * op->hidden, px.w2, op->dw2);
+    add_sums(op->dtype, op->out, px.b2, op->db2);
+    return TG_OK;
+}
+
+void ref_fill_nn_layers(tg_backend_ops *ops) {
+    ops->mix_workspace = ref_mix_workspace;
+    ops->mix_forward = ref_mix_forward;
+    ops->mix_backward = ref_mix_backward;
+    ops->mlp_workspace = ref_mlp_workspace;
+    ops->mlp_forward = ref_mlp_forward;
+    ops->mlp_backward = ref_mlp_backward;
+}

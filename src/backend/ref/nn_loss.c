@@ -1,0 +1,116 @@
+/* Losses and their gradients, image by image.
+ *
+ * With e = pred - target and D_j antisymmetric (central differences with wrap), the gradient of
+ * |e|_H1 is (e + sum_j D_j^T D_j e) / |e|_H1, where D_j^T D_j e = N_j^2 / 4 (2 e[i] - e[i+2] -
+ * e[i-2]); that of |e|_p is e |e|^(p-2) / |e|_p^(p-1). */
+#include "backend/ref/ref_nn.h"
+
+/* One image: sizes and where it starts. */
+typedef struct image {
+    const tg_loss_op *op;
+    int64_t points; /* of the grid */
+    int64_t first;  /* number (not pair) the image starts at */
+} image;
+
+/* Component c of pred - target (or of target alone) at a point. */
+static double value_at(const image *im, bool target_only, int64_t point, int c) {
+    const tg_loss_op *op = im->op;
+    const int64_t i = im->first + point * op->components + c;
+    const double target = ref_get(op->dtype, op->target, i);
+    return target_only ? target : ref_get(op->dtype, op->pred, i) - target;
+}
+
+/* The point `steps` away from `point` along dimension d, with wrap. */
+static int64_t neighbour(const tg_loss_op *op, int64_t point, int d, int64_t steps) {
+    int64_t stride = 1;
+    for (int j = op->ndim - 1; j > d; j--) {
+        stride *= op->grid[j];
+    }
+    const int64_t n = op->grid[d], at = point / stride % n;
+    return point + (((at + steps) % n + n) % n - at) * stride;
+}
+
+/* |.|^2 of the H1 norm, or |.|^p summed. */
+static double power_sum(const image *im, bool target_only) {
+    const tg_loss_op *op = im->op;
+    double sum = 0.0;
+    for (int64_t i = 0; i < im->points; i++) {
+        double square = 0.0;
+        for (int c = 0; c < op->components; c++) {
+            const double v = value_at(im, target_only, i, c);
+            square += v * v;
+        }
+        if (op->norm == TG_LOSS_NORM_LP) {
+            sum += pow(square, 0.5 * op->p);
+            continue;
+        }
+        sum += square;
+        for (int d = 0; d < op->ndim; d++) {
+            for (int c = 0; c < op->components; c++) {
+                const double slope = (value_at(im, target_only, neighbour(op, i, d, 1), c) -
+                                      value_at(im, target_only, neighbour(op, i, d, -1), c)) *
+                                     (double)op->grid[d] / 2.0;
+                sum += slope * slope;
+            }
+        }
+    }
+    return sum;
+}
+
+/* Component c of the gradient of |e| at a point, given |e|. */
+static double slope_at(const image *im, double norm, int64_t point, int c) {
+    const tg_loss_op *op = im->op;
+    const double e = value_at(im, false, point, c);
+    if (op->norm == TG_LOSS_NORM_LP) {
+        double square = 0.0;
+        for (int k = 0; k < op->components; k++) {
+            const double v = value_at(im, false, point, k);
+            square += v * v;
+        }
+        return square == 0.0 ? 0.0 : e / norm * pow(sqrt(square) / norm, op->p - 2.0);
+    }
+    double sum = e;
+    for (int d = 0; d < op->ndim; d++) {
+        const double n = (double)op->grid[d];
+        sum += n * n / 4.0 *
+               (2.0 * e - value_at(im, false, neighbour(op, point, d, 2), c) -
+                value_at(im, false, neighbour(op, point, d, -2), c));
+    }
+    return sum / norm;
+}
+
+static tg_status ref_loss(tg_backend *be, const tg_loss_op *op, double *value) {
+    tg_status status = tg_check_real(be->ctx, "loss", op->dtype);
+    *value = 0.0;
+    if (status != TG_OK) {
+        return status;
+    }
+    image im = {.op = op, .points = 1};
+    for (int d = 0; d < op->ndim; d++) {
+        im.points *= op->grid[d];
+    }
+    const double p = op->norm == TG_LOSS_NORM_LP ? op->p : 2.0;
+    for (int64_t n = 0; n < op->images; n++) {
+        im.first = n * im.points * op->components;
+        const double norm = pow(power_sum(&im, false), 1.0 / p);
+        double unit = pow((double)im.points, 1.0 / p);
+        if (op->relative) {
+            const double target = pow(power_sum(&im, true), 1.0 / p);
+            unit = target == 0.0 ? 1.0 : target;
+        }
+        *value += op->weight * norm / unit;
+        for (int64_t i = 0; op->dpred && i < im.points; i++) {
+            for (int c = 0; c < op->components; c++) {
+                const int64_t at = im.first + i * op->components + c;
+                const double old = op->beta == 0.0 ? 0.0 : ref_get(op->dtype, op->dpred, at);
+                const double slope = norm == 0.0 ? 0.0 : slope_at(&im, norm, i, c);
+                ref_put(op->dtype, op->dpred, at, op->beta * old + op->weight / unit * slope);
+            }
+        }
+    }
+    return TG_OK;
+}
+
+void ref_fill_nn_loss(tg_backend_ops *ops) {
+    ops->loss = ref_loss;
+}

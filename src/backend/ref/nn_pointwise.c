@@ -1,0 +1,138 @@
+/* Neural operators, what acts on single numbers or moves them: boxes (padding, spectra of other
+ * sizes), the coordinate channels, planes and pairs, activations. */
+#include "backend/ref/ref_nn.h"
+
+static int64_t product(int n, const int64_t *dims) {
+    int64_t p = 1;
+    for (int d = 0; d < n; d++) {
+        p *= dims[d];
+    }
+    return p;
+}
+
+static tg_status ref_box_copy(tg_backend *be, const tg_box *op) {
+    tg_status status = tg_check_float(be->ctx, "box_copy", op->dtype);
+    if (status != TG_OK) {
+        return status;
+    }
+    const int64_t src_points = product(op->ndim, op->src_dim);
+    const int64_t dst_points = product(op->ndim, op->dst_dim);
+    for (int64_t i = 0; i < op->howmany * dst_points; i++) {
+        int64_t rest = i % dst_points, from = 0, stride = 1;
+        bool inside = true;
+        for (int d = op->ndim - 1; d >= 0; d--) {
+            const int64_t at = rest % op->dst_dim[d] - op->dst_at[d];
+            rest /= op->dst_dim[d];
+            inside = inside && at >= 0 && at < op->size[d];
+            from += (op->src_at[d] + at) * stride;
+            stride *= op->src_dim[d];
+        }
+        if (inside) {
+            tg_store(op->dtype, op->dst, i,
+                     tg_load(op->dtype, op->src, i / dst_points * src_points + from));
+        } else if (op->clear) {
+            tg_store(op->dtype, op->dst, i, (tg_scalar){0});
+        }
+    }
+    return TG_OK;
+}
+
+static tg_status ref_grid_embed(tg_backend *be, const tg_embed *op) {
+    tg_status status = tg_check_real(be->ctx, "grid_embed", op->dtype);
+    if (status != TG_OK) {
+        return status;
+    }
+    const int64_t points = product(op->ndim, op->grid);
+    const int64_t channels = op->channels + op->ndim;
+    for (int64_t b = 0; b < op->batch; b++) {
+        for (int64_t c = 0; c < channels; c++) {
+            const int j = (int)(c - op->channels);
+            const int64_t inner = j >= 0 ? product(op->ndim - 1 - j, op->grid + j + 1) : 0;
+            for (int64_t p = 0; p < points; p++) {
+                double value = 0.0;
+                if (j < 0) {
+                    value = ref_get(op->dtype, op->x, (b * op->channels + c) * points + p);
+                } else {
+                    value = op->unit * (double)(p / inner % op->grid[j]) / (double)op->grid[j];
+                }
+                ref_put(op->dtype, op->y, (b * channels + c) * points + p, value);
+            }
+        }
+    }
+    return TG_OK;
+}
+
+static tg_status ref_planes_join(tg_backend *be, tg_dtype dtype, int64_t n, const void *re,
+                                 const void *im, void *pairs) {
+    tg_status status = tg_check_real(be->ctx, "planes_join", dtype);
+    for (int64_t i = 0; status == TG_OK && i < n; i++) {
+        ref_put(dtype, pairs, 2 * i, ref_get(dtype, re, i));
+        ref_put(dtype, pairs, 2 * i + 1, ref_get(dtype, im, i));
+    }
+    return status;
+}
+
+static tg_status ref_planes_split(tg_backend *be, tg_dtype dtype, int64_t n, const void *pairs,
+                                  void *re, void *im) {
+    tg_status status = tg_check_real(be->ctx, "planes_split", dtype);
+    for (int64_t i = 0; status == TG_OK && i < n; i++) {
+        ref_put(dtype, re, i, ref_get(dtype, pairs, 2 * i));
+        ref_put(dtype, im, i, ref_get(dtype, pairs, 2 * i + 1));
+    }
+    return status;
+}
+
+double ref_act(tg_act act, double x) {
+    switch (act) {
+    case TG_ACT_GELU:
+        return 0.5 * x * erfc(-x * REF_SQRT_HALF);
+    case TG_ACT_TANH:
+        return tanh(x);
+    case TG_ACT_NONE:
+        break;
+    }
+    return x;
+}
+
+double ref_act_slope(tg_act act, double x) {
+    const double root_2pi = 2.50662827463100050242;
+    switch (act) {
+    case TG_ACT_GELU:
+        return 0.5 * erfc(-x * REF_SQRT_HALF) + x * exp(-0.5 * x * x) / root_2pi;
+    case TG_ACT_TANH:
+        return 1.0 - tanh(x) * tanh(x);
+    case TG_ACT_NONE:
+        break;
+    }
+    return 1.0;
+}
+
+static tg_status ref_act_forward(tg_backend *be, tg_dtype dtype, tg_act act, int64_t n,
+                                 const void *x, void *y) {
+    tg_status status = tg_check_real(be->ctx, "act_forward", dtype);
+    for (int64_t i = 0; status == TG_OK && i < n; i++) {
+        ref_put(dtype, y, i, ref_act(act, ref_get(dtype, x, i)));
+    }
+    return status;
+}
+
+static tg_status ref_act_backward(tg_backend *be, tg_dtype dtype, tg_act act, int64_t n,
+                                  const void *x, const void *dy, void *dx) {
+    tg_status status = tg_check_real(be->ctx, "act_backward", dtype);
+    for (int64_t i = 0; status == TG_OK && i < n; i++) {
+        ref_put(dtype, dx, i, ref_get(dtype, dy, i) * ref_act_slope(act, ref_get(dtype, x, i)));
+    }
+    return status;
+}
+
+void ref_fill_nn(tg_backend_ops *ops) {
+    ops->box_copy = ref_box_copy;
+    ops->grid_embed = ref_grid_embed;
+    ops->planes_join = ref_planes_join;
+    ops->planes_split = ref_planes_split;
+    ops->act_forward = ref_act_forward;
+    ops->act_backward = ref_act_backward;
+    ref_fill_nn_layers(ops);
+    ref_fill_nn_spectral(ops);
+    ref_fill_nn_loss(ops);
+}
