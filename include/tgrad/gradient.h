@@ -31,6 +31,10 @@ typedef struct tg_grad_sink {
     void *user;
 } tg_grad_sink;
 
+/* out (shape) = the gradient, whichever form it has; out lies where the backend computes. */
+TG_API TG_NODISCARD tg_status tg_gradient_dense(tg_context *ctx, const tg_gradient *gradient,
+                                                void *out);
+
 #ifdef __cplusplus
 }
 #endif

@@ -4,9 +4,11 @@
 
 #include "tgrad/backend.h"
 #include "tgrad/context.h"
+#include "tgrad/fno.h"
 #include "tgrad/gradient.h"
 #include "tgrad/io.h"
 #include "tgrad/linalg.h"
+#include "tgrad/loss.h"
 #include "tgrad/optim.h"
 #include "tgrad/project.h"
 #include "tgrad/status.h"

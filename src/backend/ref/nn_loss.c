@@ -2,7 +2,10 @@
  *
  * With e = pred - target and D_j antisymmetric (central differences with wrap), the gradient of
  * |e|_H1 is (e + sum_j D_j^T D_j e) / |e|_H1, where D_j^T D_j e = N_j^2 / 4 (2 e[i] - e[i+2] -
- * e[i-2]); that of |e|_p is e |e|^(p-2) / |e|_p^(p-1). */
+ * e[i-2]); that of |e|_p is e |e|^(p-2) / |e|_p^(p-1).
+ *
+ * The terms of the H1 gradient are N^2 times larger than their sum, which is what a network's last
+ * bias sees. So what rounding takes from one point is given to the next: the sum stays exact. */
 #include "backend/ref/ref_nn.h"
 
 /* One image: sizes and where it starts. */
@@ -79,6 +82,22 @@ static double slope_at(const image *im, double norm, int64_t point, int c) {
     return sum / norm;
 }
 
+/* dpred = beta dpred + factor * gradient of |e|. */
+static void store_gradient(const image *im, double norm, double factor) {
+    const tg_loss_op *op = im->op;
+    for (int c = 0; c < op->components; c++) {
+        double carry = 0.0;
+        for (int64_t i = 0; i < im->points; i++) {
+            const int64_t at = im->first + i * op->components + c;
+            const double old = op->beta == 0.0 ? 0.0 : ref_get(op->dtype, op->dpred, at);
+            const double slope = norm == 0.0 ? 0.0 : slope_at(im, norm, i, c);
+            const double exact = op->beta * old + factor * slope + carry;
+            ref_put(op->dtype, op->dpred, at, exact);
+            carry = exact - ref_get(op->dtype, op->dpred, at);
+        }
+    }
+}
+
 static tg_status ref_loss(tg_backend *be, const tg_loss_op *op, double *value) {
     tg_status status = tg_check_real(be->ctx, "loss", op->dtype);
     *value = 0.0;
@@ -99,13 +118,8 @@ static tg_status ref_loss(tg_backend *be, const tg_loss_op *op, double *value) {
             unit = target == 0.0 ? 1.0 : target;
         }
         *value += op->weight * norm / unit;
-        for (int64_t i = 0; op->dpred && i < im.points; i++) {
-            for (int c = 0; c < op->components; c++) {
-                const int64_t at = im.first + i * op->components + c;
-                const double old = op->beta == 0.0 ? 0.0 : ref_get(op->dtype, op->dpred, at);
-                const double slope = norm == 0.0 ? 0.0 : slope_at(&im, norm, i, c);
-                ref_put(op->dtype, op->dpred, at, op->beta * old + op->weight / unit * slope);
-            }
+        if (op->dpred) {
+            store_gradient(&im, norm, op->weight / unit);
         }
     }
     return TG_OK;

@@ -1,0 +1,152 @@
+/* Fourier neural operators in one to three dimensions, for real and complex data.
+ *
+ *     tg_fno_config config = tg_fno_config_default();
+ *     ..                                           fields, or tg_fno_config_set(ctx, &config, ..)
+ *     tg_fno_create(ctx, &config, seed, &fno);     weights, initialised from the seed
+ *     tg_fno_prepare(fno, batch, grid, training);  every buffer of a step; nothing is allocated
+ *     tg_fno_forward(fno, &x, &y);                 after that
+ *     tg_fno_backward(fno, &dy, &sink);            gradients leave one parameter at a time
+ *
+ * The same weights serve every grid. Memory is known before it is taken: tg_fno_plan() tells the
+ * bytes of each category, and they are what the ledger then counts. */
+#ifndef TGRAD_FNO_H
+#define TGRAD_FNO_H
+
+#include "tgrad/gradient.h"
+#include "tgrad/io.h"
+#include "tgrad/loss.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TG_FNO_MAX_DIMS 3
+
+typedef enum tg_fno_skip { TG_SKIP_LINEAR, TG_SKIP_IDENTITY, TG_SKIP_SOFT_GATING } tg_fno_skip;
+typedef enum tg_fno_norm { TG_NORM_NONE, TG_NORM_GROUP, TG_NORM_INSTANCE } tg_fno_norm;
+typedef enum tg_fno_embedding { TG_EMBEDDING_GRID, TG_EMBEDDING_NONE } tg_fno_embedding;
+typedef enum tg_fno_stabilizer { TG_STABILIZER_NONE, TG_STABILIZER_TANH } tg_fno_stabilizer;
+typedef enum tg_fno_padding { TG_PADDING_ONE_SIDED, TG_PADDING_SYMMETRIC } tg_fno_padding;
+typedef enum tg_fno_modes { TG_MODES_CENTERED, TG_MODES_NONNEGATIVE } tg_fno_modes;
+
+/* Settings; the names are the keys of a configuration (section fno). */
+typedef struct tg_fno_config {
+    int n_dim;                        /* dimensions of the data: how many n_modes there are */
+    int64_t n_modes[TG_FNO_MAX_DIMS]; /* kept frequencies per dimension, outermost first */
+    int64_t in_channels;              /* of the data, without coordinates */
+    int64_t out_channels;
+    int64_t hidden_channels;               /* C */
+    int64_t n_layers;                      /* blocks */
+    double lifting_channel_ratio;          /* hidden layer of the lifting: ratio * C */
+    double projection_channel_ratio;       /* hidden layer of the projection: ratio * C */
+    tg_fno_embedding positional_embedding; /* grid: coordinates as further input channels */
+    double channel_mlp_expansion; /* hidden layer of a block's perceptron: round(exp * C) */
+    double channel_mlp_dropout;   /* probability, in [0, 1), in training */
+    tg_fno_skip fno_skip;         /* around the spectral convolution */
+    tg_fno_skip channel_mlp_skip; /* around the perceptron */
+    tg_fno_norm norm;             /* two per block, after the convolution and at the end */
+    tg_fno_stabilizer stabilizer; /* tanh before the transform */
+    double domain_padding;        /* zeros appended, as a fraction of each grid size; 0: off */
+    tg_fno_padding domain_padding_mode; /* at the end, or on both sides */
+    bool complex_data;                  /* data are complex; perceptrons and skips come in pairs */
+    tg_fno_modes complex_modes;         /* complex data: frequencies around 0, or (1-D) from 0 on */
+    tg_dtype dtype;                     /* of the arithmetic: f32 or f64 */
+} tg_fno_config;
+
+/* Everything set but n_modes: 1 -> 1 channel, C 64, 4 layers, and the published defaults. */
+TG_API tg_fno_config tg_fno_config_default(void);
+
+/* Sets one key from text: "[64, 64]", "128", "0.5", "true", "soft-gating", "null". An unknown key
+ * is an error that names the nearest one. */
+TG_API TG_NODISCARD tg_status tg_fno_config_set(tg_context *ctx, tg_fno_config *config,
+                                                const char *key, const char *text);
+
+/* The keys in order, and a key's value as text that tg_fno_config_set reads back. */
+TG_API int tg_fno_config_count(void);
+TG_API const char *tg_fno_config_key(int index); /* NULL beyond the last */
+TG_API const char *tg_fno_config_get(const tg_fno_config *config, int index, char *text,
+                                     size_t capacity);
+
+/* Whether a network can be made of it; the error names the key. */
+TG_API TG_NODISCARD tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config);
+
+/* ---- The network ---- */
+
+typedef struct tg_fno tg_fno;
+
+/* Weights initialised from the seed; the context's backend does the arithmetic. */
+TG_API TG_NODISCARD tg_status tg_fno_create(tg_context *ctx, const tg_fno_config *config,
+                                            uint64_t seed, tg_fno **out);
+TG_API void tg_fno_destroy(tg_fno **fno);
+
+TG_API const tg_fno_config *tg_fno_get_config(const tg_fno *fno);
+
+typedef struct tg_fno_param {
+    const char *name; /* neuraloperator's, e.g. "fno_blocks.convs.0.weight.tensor" */
+    tg_dtype dtype;
+    tg_shape shape;
+    void *weight;  /* where the backend computes; an optimizer writes it between two steps or when
+                      it receives the gradient */
+    bool spectral; /* a spectral weight: its gradients come factored */
+} tg_fno_param;
+
+TG_API int tg_fno_param_count(const tg_fno *fno);
+/* The parameter number `index`, 0-based: the `param` of its gradients. */
+TG_API tg_fno_param tg_fno_get_param(const tg_fno *fno, int index);
+
+/* Copies weights from and to an archive under prefix + name; "" is a prefix too. Loading needs
+ * every parameter, in its shape and of any dtype that converts; on failure some weights may be
+ * loaded already. Saving copies. */
+TG_API TG_NODISCARD tg_status tg_fno_load(tg_fno *fno, const tg_archive *archive,
+                                          const char *prefix);
+TG_API TG_NODISCARD tg_status tg_fno_save(const tg_fno *fno, tg_archive *archive,
+                                          const char *prefix);
+
+/* ---- Memory ---- */
+
+typedef struct tg_fno_memory {
+    int64_t parameters;              /* real numbers: a complex one counts as two */
+    size_t bytes[TG_MEM_CATEGORIES]; /* weights; activations, workspace and (in training) the small
+                                        buffer gradients leave from */
+    size_t total;
+} tg_fno_memory;
+
+/* What tg_fno_create and tg_fno_prepare will take, without making a network. */
+TG_API TG_NODISCARD tg_status tg_fno_plan(tg_context *ctx, const tg_fno_config *config,
+                                          int64_t batch, const int64_t *grid, bool training,
+                                          tg_fno_memory *out);
+
+/* Makes every buffer for batches of up to `batch` samples on a grid (n_dim sizes), replacing those
+ * made before; nothing is done if they fit already. Without `training` there is no backward, and
+ * far less memory. */
+TG_API TG_NODISCARD tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid,
+                                             bool training);
+
+/* ---- Running ---- */
+
+/* y (b, out_channels, grid..) = network(x (b, in_channels, grid..)), b up to the prepared batch. A
+ * network prepared for training keeps what backward needs. Tensors on the host or where the backend
+ * computes; complex data: c64 or c128. */
+TG_API TG_NODISCARD tg_status tg_fno_forward(tg_fno *fno, const tg_tensor *x, tg_tensor *y);
+
+/* Backward pass of the last forward: dy = dL/dy (shape of y). Each parameter's gradient goes to the
+ * sink as soon as it exists and when its weight is no longer needed, so that the sink may update
+ * the weight at once. A forward serves one backward. */
+TG_API TG_NODISCARD tg_status tg_fno_backward(tg_fno *fno, const tg_tensor *dy,
+                                              const tg_grad_sink *sink);
+
+/* Forward, loss and backward; *loss is the sum over batch and channels. */
+TG_API TG_NODISCARD tg_status tg_fno_loss_backward(tg_fno *fno, const tg_tensor *x,
+                                                   const tg_tensor *target,
+                                                   const tg_loss_config *config,
+                                                   const tg_grad_sink *sink, double *loss);
+
+/* Number of the training step: the seed of dropout's masks, counted by tg_fno_backward. To resume a
+ * run, set what was read. */
+TG_API uint64_t tg_fno_get_step(const tg_fno *fno);
+TG_API void tg_fno_set_step(tg_fno *fno, uint64_t step);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,51 @@
+/* Losses between fields: relative or absolute Lp and H1, or a sum of several.
+ *
+ * Norms are taken per sample and channel and summed over both. |.| of complex data is the modulus.
+ * H1 uses central differences on the unit periodic grid. An absolute norm is that of the function,
+ * not of the vector: (1 / points)^(1/p) in front, so that it does not grow with the grid. */
+#ifndef TGRAD_LOSS_H
+#define TGRAD_LOSS_H
+
+#include "tgrad/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TG_LOSS_MAX_TERMS 4
+
+typedef enum tg_loss_kind {
+    TG_LOSS_LP, /* (sum |e|^p)^(1/p) */
+    TG_LOSS_H1  /* sqrt(sum |e|^2 + sum_j |D_j e|^2) */
+} tg_loss_kind;
+
+typedef struct tg_loss_term {
+    tg_loss_kind kind;
+    double p;      /* of Lp, >= 1 */
+    bool absolute; /* not divided by the target's norm */
+    double weight; /* factor in the sum */
+} tg_loss_term;
+
+typedef struct tg_loss_config {
+    int terms; /* 1 .. TG_LOSS_MAX_TERMS */
+    tg_loss_term term[TG_LOSS_MAX_TERMS];
+} tg_loss_config;
+
+TG_API tg_loss_config tg_loss_config_default(void); /* relative L2 */
+
+/* Reads "l2", "h1", "l1.5", "abs_l2", "abs_h1", and sums such as "l2 + 0.1*h1". `key` names the
+ * setting in errors. */
+TG_API TG_NODISCARD tg_status tg_loss_config_parse(tg_context *ctx, const char *key,
+                                                   const char *text, tg_loss_config *out);
+
+/* Loss of pred against target, both (batch, channels, grid..) of the same float dtype f32, f64, c64
+ * or c128 where the context's backend computes; dpred (may be NULL) gets the gradient dL/dpred,
+ * g = dL/dRe + i dL/dIm. */
+TG_API TG_NODISCARD tg_status tg_loss_eval(tg_context *ctx, const tg_loss_config *config,
+                                           const tg_tensor *pred, const tg_tensor *target,
+                                           double *loss, tg_tensor *dpred);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

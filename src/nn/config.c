@@ -1,0 +1,219 @@
+/* The settings of a network: one table of keys from which text is read, written and checked. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/setting.h"
+#include "nn/model.h"
+
+/* The first row of a value is its proper name; null has several in YAML and Python. */
+#define NULL_NAMES(value)                                                                          \
+    {"null", value}, {"none", value}, {"~", value}, {                                              \
+        "", value                                                                                  \
+    }
+
+static const tg_choice skips[] = {{"linear", TG_SKIP_LINEAR},
+                                  {"identity", TG_SKIP_IDENTITY},
+                                  {"soft-gating", TG_SKIP_SOFT_GATING},
+                                  {NULL, 0}};
+static const tg_choice norms[] = {{"group_norm", TG_NORM_GROUP},
+                                  {"instance_norm", TG_NORM_INSTANCE},
+                                  NULL_NAMES(TG_NORM_NONE),
+                                  {NULL, 0}};
+static const tg_choice embeddings[] = {
+    {"grid", TG_EMBEDDING_GRID}, NULL_NAMES(TG_EMBEDDING_NONE), {NULL, 0}};
+static const tg_choice stabilizers[] = {
+    {"tanh", TG_STABILIZER_TANH}, NULL_NAMES(TG_STABILIZER_NONE), {NULL, 0}};
+static const tg_choice paddings[] = {
+    {"one-sided", TG_PADDING_ONE_SIDED}, {"symmetric", TG_PADDING_SYMMETRIC}, {NULL, 0}};
+static const tg_choice complex_modes[] = {
+    {"centered", TG_MODES_CENTERED}, {"nonnegative", TG_MODES_NONNEGATIVE}, {NULL, 0}};
+static const tg_choice dtypes[] = {{"f32", TG_F32}, {"f64", TG_F64}, {NULL, 0}};
+
+/* The config with its list as the settings know lists. */
+typedef struct readable {
+    tg_fno_config config;
+    tg_list_int n_modes;
+} readable;
+
+enum { LARGEST = 1 << 20 };
+
+#define FIELD(name) #name, .offset = offsetof(readable, config.name)
+
+static const tg_setting rows[] = {
+    {"n_modes", TG_SETTING_LIST_INT, offsetof(readable, n_modes), NULL, 1, LARGEST},
+    {FIELD(in_channels), .type = TG_SETTING_INT64, .low = 1, .high = LARGEST},
+    {FIELD(out_channels), .type = TG_SETTING_INT64, .low = 1, .high = LARGEST},
+    {FIELD(hidden_channels), .type = TG_SETTING_INT64, .low = 1, .high = LARGEST},
+    {FIELD(n_layers), .type = TG_SETTING_INT64, .low = 1, .high = 1000},
+    {FIELD(lifting_channel_ratio), .type = TG_SETTING_DOUBLE, .low = 0, .high = 1024},
+    {FIELD(projection_channel_ratio), .type = TG_SETTING_DOUBLE, .low = 0, .high = 1024},
+    {FIELD(positional_embedding), .type = TG_SETTING_ENUM, .choices = embeddings},
+    {FIELD(channel_mlp_expansion), .type = TG_SETTING_DOUBLE, .low = 0, .high = 1024},
+    {FIELD(channel_mlp_dropout), .type = TG_SETTING_DOUBLE, .low = 0, .high = 0.999},
+    {FIELD(fno_skip), .type = TG_SETTING_ENUM, .choices = skips},
+    {FIELD(channel_mlp_skip), .type = TG_SETTING_ENUM, .choices = skips},
+    {FIELD(norm), .type = TG_SETTING_ENUM, .choices = norms},
+    {FIELD(stabilizer), .type = TG_SETTING_ENUM, .choices = stabilizers},
+    {FIELD(domain_padding), .type = TG_SETTING_DOUBLE, .low = 0, .high = 4},
+    {FIELD(domain_padding_mode), .type = TG_SETTING_ENUM, .choices = paddings},
+    {FIELD(complex_data), .type = TG_SETTING_BOOL},
+    {FIELD(complex_modes), .type = TG_SETTING_ENUM, .choices = complex_modes},
+    {FIELD(dtype), .type = TG_SETTING_ENUM, .choices = dtypes},
+};
+
+enum { ROWS = sizeof rows / sizeof rows[0] };
+
+_Static_assert(sizeof(tg_fno_skip) == sizeof(int) && sizeof(tg_dtype) == sizeof(int),
+               "enums are read and written as ints");
+
+tg_fno_config tg_fno_config_default(void) {
+    return (tg_fno_config){
+        .in_channels = 1,
+        .out_channels = 1,
+        .hidden_channels = 64,
+        .n_layers = 4,
+        .lifting_channel_ratio = 2.0,
+        .projection_channel_ratio = 2.0,
+        .positional_embedding = TG_EMBEDDING_GRID,
+        .channel_mlp_expansion = 0.5,
+        .fno_skip = TG_SKIP_LINEAR,
+        .channel_mlp_skip = TG_SKIP_SOFT_GATING,
+        .norm = TG_NORM_NONE,
+        .stabilizer = TG_STABILIZER_NONE,
+        .domain_padding_mode = TG_PADDING_ONE_SIDED,
+        .complex_modes = TG_MODES_CENTERED,
+        .dtype = TG_F32,
+    };
+}
+
+int tg_fno_config_count(void) {
+    return ROWS;
+}
+
+const char *tg_fno_config_key(int index) {
+    return index >= 0 && index < ROWS ? rows[index].key : NULL;
+}
+
+/* ---- from text ---- */
+
+tg_status tg_fno_config_set(tg_context *ctx, tg_fno_config *config, const char *key,
+                            const char *text) {
+    readable r = {.config = *config};
+    if (strcmp(key, "domain_padding") == 0 && strcmp(text, "null") == 0) {
+        text = "0"; /* published configs write null for none */
+    }
+    tg_status status = tg_setting_set(ctx, "fno", rows, ROWS, &r, key, text);
+    if (status == TG_OK && r.n_modes.count > TG_FNO_MAX_DIMS) {
+        status = tg_fail(ctx, TG_E_CONFIG, "fno.n_modes: %d dimensions; 1 to %d are possible",
+                         r.n_modes.count, TG_FNO_MAX_DIMS);
+    }
+    if (status != TG_OK) {
+        return status;
+    }
+    if (r.n_modes.count > 0) {
+        r.config.n_dim = r.n_modes.count;
+        memcpy(r.config.n_modes, r.n_modes.value, sizeof r.config.n_modes);
+    }
+    *config = r.config;
+    return TG_OK;
+}
+
+/* ---- to text ---- */
+
+static const char *choice_name(const tg_setting *row, int value) {
+    for (const tg_choice *c = row->choices; c->name; c++) {
+        if (c->value == value) {
+            return c->name;
+        }
+    }
+    return NULL;
+}
+
+const char *tg_fno_config_get(const tg_fno_config *config, int index, char *text, size_t capacity) {
+    if (index < 0 || index >= ROWS) {
+        return NULL;
+    }
+    const tg_setting *row = &rows[index];
+    const readable r = {.config = *config};
+    const void *field = (const char *)&r + row->offset;
+    switch (row->type) {
+    case TG_SETTING_INT64:
+        snprintf(text, capacity, "%lld", (long long)*(const int64_t *)field);
+        break;
+    case TG_SETTING_DOUBLE:
+        snprintf(text, capacity, "%.17g", *(const double *)field);
+        break;
+    case TG_SETTING_BOOL:
+        snprintf(text, capacity, "%s", *(const bool *)field ? "true" : "false");
+        break;
+    case TG_SETTING_ENUM: {
+        const char *name = choice_name(row, *(const int *)field);
+        snprintf(text, capacity, "%s", name ? name : "?");
+        break;
+    }
+    default: /* n_modes */
+        snprintf(text, capacity, "[");
+        for (int d = 0; d < config->n_dim; d++) {
+            const size_t used = strlen(text);
+            snprintf(text + used, capacity - used, "%s%lld%s", d ? ", " : "",
+                     (long long)config->n_modes[d], d == config->n_dim - 1 ? "]" : "");
+        }
+    }
+    return text;
+}
+
+/* ---- check ---- */
+
+/* A program may have put anything into a field: every value must be one that reads back. */
+static tg_status check_field(tg_context *ctx, const tg_fno_config *config, int index) {
+    char text[96];
+    tg_fno_config copy = *config;
+    if (config->n_dim < 1 || config->n_dim > TG_FNO_MAX_DIMS) {
+        return tg_fail(ctx, TG_E_CONFIG, "fno.n_modes: %d dimensions; 1 to %d are possible",
+                       config->n_dim, TG_FNO_MAX_DIMS);
+    }
+    return tg_fno_config_set(ctx, &copy, rows[index].key,
+                             tg_fno_config_get(config, index, text, sizeof text));
+}
+
+tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
+    for (int i = 0; i < ROWS; i++) {
+        const tg_status status = check_field(ctx, config, i);
+        if (status != TG_OK) {
+            return status;
+        }
+    }
+    const struct {
+        const char *key;
+        int64_t channels;
+    } hidden[3] = {{"lifting_channel_ratio", nn_lifting_hidden(config)},
+                   {"projection_channel_ratio", nn_projection_hidden(config)},
+                   {"channel_mlp_expansion", nn_mlp_hidden(config)}};
+    for (int i = 0; i < 3; i++) {
+        if (hidden[i].channels < 1) {
+            return tg_fail(ctx, TG_E_CONFIG,
+                           "fno.%s: times %lld hidden_channels leaves no hidden layer",
+                           hidden[i].key, (long long)config->hidden_channels);
+        }
+    }
+    if (config->complex_modes == TG_MODES_NONNEGATIVE && config->complex_data &&
+        config->n_dim != 1) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "fno.complex_modes: nonnegative needs one dimension, n_modes has %d",
+                       config->n_dim);
+    }
+    return TG_OK;
+}
+
+int64_t nn_lifting_hidden(const tg_fno_config *config) {
+    return (int64_t)(config->lifting_channel_ratio * (double)config->hidden_channels);
+}
+
+int64_t nn_projection_hidden(const tg_fno_config *config) {
+    return (int64_t)(config->projection_channel_ratio * (double)config->hidden_channels);
+}
+
+int64_t nn_mlp_hidden(const tg_fno_config *config) {
+    return (int64_t)nearbyint(config->channel_mlp_expansion * (double)config->hidden_channels);
+}

@@ -1,0 +1,157 @@
+/* Life of a network: weights initialised from a seed, read from and written to archives. */
+#include "tgrad/fno.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "nn/model.h"
+
+static tg_status init_param(tg_fno *fno, int number) {
+    const nn_param *param = &fno->model.params[number];
+    const tg_backend_ops *ops = fno->be->ops;
+    const tg_rng rng = {.seed = fno->seed, .purpose = TG_RNG_INIT, .step = (uint32_t)param->stream};
+    const int64_t n = tg_shape_numel(&param->shape);
+    void *w = nn_weight(fno, number);
+    switch (param->init) {
+    case NN_INIT_SPECTRAL:
+    case NN_INIT_NORMAL:
+        return ops->random_normal(fno->be, param->dtype, &rng, 0, 0.0, param->scale, n, w);
+    case NN_INIT_UNIFORM:
+        return ops->random_uniform(fno->be, param->dtype, &rng, 0, -param->scale, param->scale, n,
+                                   w);
+    case NN_INIT_CONST:
+        break;
+    }
+    return ops->fill(fno->be, param->dtype, n, (tg_scalar){param->scale, 0.0}, w);
+}
+
+tg_status tg_fno_create(tg_context *ctx, const tg_fno_config *config, uint64_t seed, tg_fno **out) {
+    tg_status status = TG_OK;
+    tg_fno *fno = NULL;
+    *out = NULL;
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, fno, 1));
+    fno->ctx = ctx;
+    fno->seed = seed;
+    TG_TRY(tg_backend_get(ctx, &fno->be));
+    TG_TRY(nn_model_create(ctx, config, &fno->model));
+    fno->weights = fno->be->ops->alloc(fno->be, TG_MEM_WEIGHTS, fno->model.weight_bytes);
+    TG_TRY(fno->weights ? TG_OK : TG_E_MEMORY);
+    for (int i = 0; i < fno->model.param_count; i++) {
+        TG_TRY(init_param(fno, i));
+    }
+    *out = fno;
+    return TG_OK;
+fail:
+    tg_fno_destroy(&fno);
+    return status;
+}
+
+void tg_fno_destroy(tg_fno **fno) {
+    if (!fno || !*fno) {
+        return;
+    }
+    tg_context *ctx = (*fno)->ctx;
+    if ((*fno)->be) {
+        nn_run_free(*fno);
+        (*fno)->be->ops->release((*fno)->be, (*fno)->weights);
+    }
+    nn_model_destroy(&(*fno)->model);
+    TG_FREE(ctx, *fno);
+}
+
+const tg_fno_config *tg_fno_get_config(const tg_fno *fno) {
+    return &fno->model.config;
+}
+
+int tg_fno_param_count(const tg_fno *fno) {
+    return fno->model.param_count;
+}
+
+tg_fno_param tg_fno_get_param(const tg_fno *fno, int index) {
+    if (index < 0 || index >= fno->model.param_count) {
+        return (tg_fno_param){0};
+    }
+    const nn_param *param = &fno->model.params[index];
+    return (tg_fno_param){.name = param->name,
+                          .dtype = param->dtype,
+                          .shape = param->shape,
+                          .weight = nn_weight(fno, index),
+                          .spectral = param->spectral};
+}
+
+uint64_t tg_fno_get_step(const tg_fno *fno) {
+    return fno->step;
+}
+
+void tg_fno_set_step(tg_fno *fno, uint64_t step) {
+    fno->step = step;
+}
+
+/* ---- archives ---- */
+
+static tg_status full_name(tg_context *ctx, const char *prefix, const char *name, char *text,
+                           size_t capacity) {
+    const int length = snprintf(text, capacity, "%s%s", prefix, name);
+    return length >= 0 && (size_t)length < capacity
+               ? TG_OK
+               : tg_fail(ctx, TG_E_ARGUMENT, "the prefix '%.40s..' is too long", prefix);
+}
+
+static tg_status load_param(tg_fno *fno, const nn_param *param, const char *name,
+                            const tg_tensor *source) {
+    tg_status status = TG_OK;
+    tg_tensor copy = {0};
+    char expected[96], found[96];
+    if (!source) {
+        return tg_fail(fno->ctx, TG_E_FORMAT, "%s: the parameter is missing", name);
+    }
+    if (!tg_shape_equal(&source->shape, &param->shape)) {
+        return tg_fail(fno->ctx, TG_E_SHAPE, "%s: the network has %s, the file has %s", name,
+                       tg_shape_text(&param->shape, expected, sizeof expected),
+                       tg_shape_text(&source->shape, found, sizeof found));
+    }
+    TG_TRY(tg_tensor_create(fno->ctx, TG_MEM_OTHER, param->dtype, &param->shape, &copy));
+    TG_TRY(tg_tensor_convert(fno->ctx, source, &copy));
+    TG_TRY(fno->be->ops->upload(fno->be, fno->weights + param->offset, copy.data,
+                                tg_tensor_bytes(&copy)));
+fail:
+    tg_tensor_destroy(&copy);
+    return status;
+}
+
+tg_status tg_fno_load(tg_fno *fno, const tg_archive *archive, const char *prefix) {
+    tg_status status = TG_OK;
+    for (int i = 0; i < fno->model.param_count; i++) {
+        const nn_param *param = &fno->model.params[i];
+        char name[256];
+        TG_TRY(full_name(fno->ctx, prefix, param->name, name, sizeof name));
+        TG_TRY(load_param(fno, param, name, tg_archive_find(archive, name)));
+    }
+fail:
+    return status;
+}
+
+static tg_status save_param(const tg_fno *fno, const nn_param *param, const char *name,
+                            tg_archive *archive) {
+    tg_status status = TG_OK;
+    tg_tensor copy = {0};
+    TG_TRY(tg_tensor_create(fno->ctx, TG_MEM_OTHER, param->dtype, &param->shape, &copy));
+    TG_TRY(fno->be->ops->download(fno->be, copy.data, fno->weights + param->offset,
+                                  tg_tensor_bytes(&copy)));
+    TG_TRY(tg_archive_take(archive, name, &copy));
+fail:
+    tg_tensor_destroy(&copy);
+    return status;
+}
+
+tg_status tg_fno_save(const tg_fno *fno, tg_archive *archive, const char *prefix) {
+    tg_status status = TG_OK;
+    for (int i = 0; i < fno->model.param_count; i++) {
+        const nn_param *param = &fno->model.params[i];
+        char name[256];
+        TG_TRY(full_name(fno->ctx, prefix, param->name, name, sizeof name));
+        TG_TRY(save_param(fno, param, name, archive));
+    }
+fail:
+    return status;
+}

@@ -1,0 +1,218 @@
+/* Forward pass: embed, lift, blocks, project. In training the sums before the GELUs stay where they
+ * are; in inference each step writes over what it no longer needs. */
+#include "nn/passes.h"
+
+tg_status nn_check_tensor(const tg_fno *fno, const char *what, const tg_tensor *tensor,
+                          int64_t batch, int64_t channels) {
+    const tg_fno_config *config = &fno->model.config;
+    const tg_dtype dtype = config->complex_data ? tg_dtype_complex(config->dtype) : config->dtype;
+    tg_shape expected = {.ndim = 2 + config->n_dim, .dim = {batch, channels}};
+    for (int d = 0; d < config->n_dim; d++) {
+        expected.dim[2 + d] = fno->run.geometry.grid[d];
+    }
+    if (tensor->dtype != dtype) {
+        return tg_fail(fno->ctx, TG_E_DTYPE, "%s: %s is needed, not %s", what, tg_dtype_name(dtype),
+                       tg_dtype_name(tensor->dtype));
+    }
+    if (!tg_shape_equal(&tensor->shape, &expected)) {
+        char a[96], b[96];
+        return tg_fail(fno->ctx, TG_E_SHAPE, "%s: the shape is %s; %s is needed", what,
+                       tg_shape_text(&tensor->shape, a, sizeof a),
+                       tg_shape_text(&expected, b, sizeof b));
+    }
+    return TG_OK;
+}
+
+tg_status nn_bring(const tg_fno *fno, const tg_tensor *from, void *to) {
+    const tg_backend_ops *ops = fno->be->ops;
+    const size_t bytes = tg_tensor_bytes(from);
+    return from->place == TG_HOST ? ops->upload(fno->be, to, from->data, bytes)
+                                  : ops->copy(fno->be, to, from->data, bytes);
+}
+
+/* x as it came to planes with coordinates. */
+static tg_status embed(tg_fno *fno, const tg_tensor *x) {
+    tg_status status = TG_OK;
+    const nn_model *model = &fno->model;
+    nn_run *run = &fno->run;
+    const tg_backend_ops *ops = fno->be->ops;
+    TG_TRY(nn_bring(fno, x, run->staged));
+    if (!nn_stages_input(model)) {
+        return TG_OK;
+    }
+    const int64_t pixels = run->geometry.pixels;
+    const int64_t data = run->batch * model->config.in_channels * pixels;
+    const bool coordinates = model->embedded_channels != model->config.in_channels;
+    /* without coordinates the planes go straight to their place, else by way of `lifted` */
+    void *planes = coordinates ? run->lifted : run->embedded;
+    if (model->planes == 2) {
+        TG_TRY(ops->planes_split(fno->be, nn_dtype(fno), data, run->staged, planes,
+                                 nn_at(fno, planes, data)));
+    } else {
+        planes = run->staged;
+    }
+    for (int q = 0; coordinates && q < model->planes; q++) {
+        tg_embed op = {
+            .dtype = nn_dtype(fno),
+            .batch = run->batch,
+            .channels = model->config.in_channels,
+            .ndim = model->config.n_dim,
+            .unit = q == 0 ? 1.0 : 0.0,
+            .x = nn_at(fno, planes, q * data),
+            .y = nn_at(fno, run->embedded, q * run->batch * model->embedded_channels * pixels)};
+        for (int d = 0; d < op.ndim; d++) {
+            op.grid[d] = run->geometry.grid[d];
+        }
+        TG_TRY(ops->grid_embed(fno->be, &op));
+    }
+fail:
+    return status;
+}
+
+static tg_status lift(tg_fno *fno) {
+    nn_run *run = &fno->run;
+    const nn_mlp_call call = {.mlp = &fno->model.lifting,
+                              .pixels = run->geometry.pixels,
+                              .x = run->embedded,
+                              .y = run->lifted};
+    tg_status status = nn_mlp_forward(fno, &call);
+    if (status == TG_OK && run->geometry.pads) {
+        status = nn_pad(fno, run->lifted, run->blocks[0].x);
+    }
+    return status;
+}
+
+/* conv = convolution(x) with bias; z1 = norm(conv) + skip(x) */
+static tg_status convolve(tg_fno *fno, int l) {
+    tg_status status = TG_OK;
+    const nn_block *block = &fno->model.blocks[l];
+    const nn_block_buffers *b = &fno->run.blocks[l];
+    const bool stabilize = fno->model.config.stabilizer == TG_STABILIZER_TANH;
+    const bool norm = fno->model.config.norm != TG_NORM_NONE;
+    const double scale = 1.0 / (double)fno->run.geometry.padded_pixels;
+    TG_TRY(nn_transform(fno, TG_FFT_PLAIN, scale, stabilize, b->x, b->spectrum));
+    TG_TRY(nn_multiply(fno, block->weight, false, b->spectrum, b->product));
+    TG_TRY(nn_inverse(fno, TG_FFT_PLAIN, 1.0, b->product, b->conv));
+    if (norm) {
+        TG_TRY(nn_bias_forward(fno, block->bias, b->conv));
+        TG_TRY(nn_norm_forward(fno, &block->norm[0], b->conv, b->stats[0], b->z1));
+    }
+    const nn_skip_call skip = {
+        .skip = &block->fno_skip, .bias = norm ? -1 : block->bias, .x = b->x, .y = b->z1};
+    TG_TRY(nn_skip_forward(fno, &skip));
+fail:
+    return status;
+}
+
+/* The skip around the perceptron can be added where the perceptron writes its result. */
+static bool fuses_skip(const nn_model *model, const nn_block *block) {
+    return model->planes == 1 && block->mlp_skip.kind != TG_MIX_LINEAR;
+}
+
+nn_mlp_call nn_block_mlp(const tg_fno *fno, int l) {
+    const bool last = l == (int)fno->model.config.n_layers - 1;
+    const nn_block_buffers *b = &fno->run.blocks[l];
+    return (nn_mlp_call){.mlp = &fno->model.blocks[l].mlp,
+                         .pixels = fno->run.geometry.padded_pixels,
+                         .act = last ? TG_ACT_NONE : TG_ACT_GELU,
+                         .dropout = fno->model.config.channel_mlp_dropout,
+                         .module = l,
+                         .x = b->z1,
+                         .y = b->mixed};
+}
+
+/* mixed = mlp(gelu(z1)) + skip(x); z2 = norm(mixed); next x = gelu(z2) */
+static tg_status mix(tg_fno *fno, int l) {
+    tg_status status = TG_OK;
+    const nn_model *model = &fno->model;
+    const nn_block *block = &model->blocks[l];
+    const nn_block_buffers *b = &fno->run.blocks[l];
+    const bool last = l == (int)model->config.n_layers - 1;
+    const bool norm = model->config.norm != TG_NORM_NONE;
+    const bool fused = fuses_skip(model, block);
+    void *next = last ? NULL : fno->run.blocks[l + 1].x;
+    nn_mlp_call call = nn_block_mlp(fno, l);
+    if (fused) {
+        call.add = b->x;
+        call.gate = nn_weight(fno, block->mlp_skip.param[0]);
+        call.activated = norm ? NULL : next;
+    }
+    TG_TRY(nn_mlp_forward(fno, &call));
+    if (!fused) {
+        const nn_skip_call skip = {.skip = &block->mlp_skip, .bias = -1, .x = b->x, .y = b->mixed};
+        TG_TRY(nn_skip_forward(fno, &skip));
+    }
+    if (norm) {
+        TG_TRY(nn_norm_forward(fno, &block->norm[1], b->mixed, b->stats[1], b->z2));
+    }
+    if (next && (norm || !fused)) {
+        const int64_t n = model->planes * fno->run.batch * model->config.hidden_channels *
+                          fno->run.geometry.padded_pixels;
+        TG_TRY(fno->be->ops->act_forward(fno->be, nn_dtype(fno), TG_ACT_GELU, n, b->z2, next));
+    }
+fail:
+    return status;
+}
+
+static tg_status project(tg_fno *fno) {
+    tg_status status = TG_OK;
+    nn_run *run = &fno->run;
+    const nn_model *model = &fno->model;
+    if (run->geometry.pads) {
+        TG_TRY(nn_crop(fno, run->blocks[model->config.n_layers - 1].z2, run->cropped));
+    }
+    const nn_mlp_call call = {.mlp = &model->projection,
+                              .pixels = run->geometry.pixels,
+                              .x = run->cropped,
+                              .y = run->projected};
+    TG_TRY(nn_mlp_forward(fno, &call));
+    if (model->planes == 2) {
+        const int64_t n = run->batch * model->config.out_channels * run->geometry.pixels;
+        TG_TRY(fno->be->ops->planes_join(fno->be, nn_dtype(fno), n, run->projected,
+                                         nn_at(fno, run->projected, n), run->out));
+    }
+fail:
+    return status;
+}
+
+tg_status nn_forward(tg_fno *fno, const tg_tensor *x) {
+    tg_status status = TG_OK;
+    nn_run *run = &fno->run;
+    if (!run->ready) {
+        return tg_fail(fno->ctx, TG_E_ARGUMENT,
+                       "the network is not prepared: tg_fno_prepare first");
+    }
+    const int64_t batch = x->shape.ndim > 0 ? x->shape.dim[0] : 0;
+    if (batch < 1 || batch > run->max_batch) {
+        return tg_fail(fno->ctx, TG_E_SHAPE,
+                       "x: %lld samples; the network is prepared for 1 .. %lld", (long long)batch,
+                       (long long)run->max_batch);
+    }
+    TG_TRY(nn_check_tensor(fno, "x", x, batch, fno->model.config.in_channels));
+    run->batch = batch;
+    run->saved = false;
+    TG_TRY(embed(fno, x));
+    TG_TRY(lift(fno));
+    for (int l = 0; l < (int)fno->model.config.n_layers; l++) {
+        TG_TRY(convolve(fno, l));
+        TG_TRY(mix(fno, l));
+    }
+    TG_TRY(project(fno));
+    run->saved = run->training;
+fail:
+    return status;
+}
+
+tg_status tg_fno_forward(tg_fno *fno, const tg_tensor *x, tg_tensor *y) {
+    tg_status status = nn_forward(fno, x);
+    if (status != TG_OK) {
+        return status;
+    }
+    const tg_backend_ops *ops = fno->be->ops;
+    TG_TRY(nn_check_tensor(fno, "y", y, fno->run.batch, fno->model.config.out_channels));
+    const size_t bytes = tg_tensor_bytes(y);
+    TG_TRY(y->place == TG_HOST ? ops->download(fno->be, y->data, fno->run.out, bytes)
+                               : ops->copy(fno->be, y->data, fno->run.out, bytes));
+fail:
+    return status;
+}

@@ -1,0 +1,73 @@
+/* What a grid means for a network: padding, and the frequencies it has of those the weights know.
+ */
+#include <math.h>
+
+#include "nn/layers.h"
+
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* Kept frequencies of dimension d: -(K/2) .. ceil(K/2) - 1 with the middle of the weight's modes;
+ * the halved last dimension of real data 0 .. K - 1 with the first ones; `nonnegative` complex data
+ * 0 .. K - 1 with the middle. */
+static void keep(const nn_model *model, nn_geometry *g, int d) {
+    const tg_fno_config *config = &model->config;
+    const int64_t grid = g->padded[d], modes = model->modes[d];
+    if (!config->complex_data && d == config->n_dim - 1) {
+        g->kept[d] = least(modes, grid / 2 + 1);
+        return;
+    }
+    g->kept[d] = least(modes, grid);
+    g->window[d] = (modes - g->kept[d]) / 2;
+    if (!config->complex_data || config->complex_modes == TG_MODES_CENTERED) {
+        g->first[d] = -(g->kept[d] / 2);
+    }
+}
+
+tg_status nn_geometry_make(const nn_model *model, int64_t batch, const int64_t *grid,
+                           nn_geometry *out) {
+    const tg_fno_config *config = &model->config;
+    nn_geometry g = {.kept_count = 1, .pixels = 1, .padded_pixels = 1};
+    tg_shape widest = {.ndim = 2 + config->n_dim, .dim = {2 * batch, config->hidden_channels}};
+    for (int d = 0; d < config->n_dim; d++) {
+        if (grid[d] < 1 || grid[d] > (int64_t)1 << 30) {
+            return tg_fail(model->ctx, TG_E_SHAPE,
+                           "grid: size %lld of dimension %d is not in 1 .. %d", (long long)grid[d],
+                           d, 1 << 30);
+        }
+        const int64_t zeros = (int64_t)nearbyint(config->domain_padding * (double)grid[d]);
+        const bool both = config->domain_padding_mode == TG_PADDING_SYMMETRIC;
+        g.grid[d] = grid[d];
+        g.padded[d] = grid[d] + (both ? 2 * zeros : zeros);
+        g.pad_before[d] = both ? zeros : 0;
+        g.pads = g.pads || zeros > 0;
+        widest.dim[2 + d] = g.padded[d];
+        keep(model, &g, d);
+        g.windowed = g.windowed || g.kept[d] < model->modes[d];
+    }
+    if (batch < 1 || tg_shape_numel(&widest) < 0) {
+        return tg_fail(model->ctx, TG_E_SHAPE,
+                       "batch: %lld samples on this grid are none or too many", (long long)batch);
+    }
+    for (int d = 0; d < config->n_dim; d++) {
+        g.pixels *= g.grid[d];
+        g.padded_pixels *= g.padded[d];
+        g.kept_count *= g.kept[d];
+    }
+    *out = g;
+    return TG_OK;
+}
+
+tg_fft_desc nn_geometry_fft(const nn_model *model, const nn_geometry *g) {
+    tg_fft_desc desc = {.dtype = model->config.dtype,
+                        .complex = model->config.complex_data,
+                        .ndim = model->config.n_dim,
+                        .howmany = model->config.hidden_channels};
+    for (int d = 0; d < desc.ndim; d++) {
+        desc.grid[d] = g->padded[d];
+        desc.kept[d] = g->kept[d];
+        desc.first[d] = g->first[d];
+    }
+    return desc;
+}

@@ -1,0 +1,129 @@
+/* Losses: sums of weighted norms, read from text and handed to the backend term by term. */
+#include "tgrad/loss.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "nn/passes.h"
+
+tg_loss_config tg_loss_config_default(void) {
+    return (tg_loss_config){.terms = 1, .term = {{.kind = TG_LOSS_LP, .p = 2.0, .weight = 1.0}}};
+}
+
+static const char *skip_space(const char *text) {
+    return text + strspn(text, " \t");
+}
+
+/* "[weight *] [abs_] (h1 | l<p>)" at *text, moved behind it. */
+static bool take_term(const char **text, tg_loss_term *term) {
+    const char *at = skip_space(*text);
+    *term = (tg_loss_term){.p = 2.0, .weight = 1.0};
+    if (*at != 'l' && *at != 'h' && *at != 'a') {
+        char *end = NULL;
+        term->weight = strtod(at, &end);
+        if (end == at || *(end = (char *)(uintptr_t)skip_space(end)) != '*' ||
+            !(term->weight > 0.0 && term->weight <= 1e12)) {
+            return false;
+        }
+        at = skip_space(end + 1);
+    }
+    if (strncmp(at, "abs_", 4) == 0) {
+        term->absolute = true;
+        at += 4;
+    }
+    if (strncmp(at, "h1", 2) == 0) {
+        term->kind = TG_LOSS_H1;
+        at += 2;
+    } else if (*at == 'l') {
+        char *end = NULL;
+        term->p = strtod(at + 1, &end);
+        if (end == at + 1 || !(term->p >= 1.0 && term->p <= 1e3)) {
+            return false;
+        }
+        at = end;
+    } else {
+        return false;
+    }
+    *text = skip_space(at);
+    return true;
+}
+
+tg_status tg_loss_config_parse(tg_context *ctx, const char *key, const char *text,
+                               tg_loss_config *out) {
+    tg_loss_config config = {0};
+    const char *at = text;
+    bool good = true;
+    while (good) {
+        good = config.terms < TG_LOSS_MAX_TERMS && take_term(&at, &config.term[config.terms++]);
+        if (!good || *at != '+') {
+            break;
+        }
+        at++;
+    }
+    if (!good || *at) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "%s: '%.80s' is not a loss; l2, h1, l<p> with p >= 1, abs_l2, abs_h1 and "
+                       "sums of up to %d such as l2 + 0.1*h1 are",
+                       key, text, TG_LOSS_MAX_TERMS);
+    }
+    *out = config;
+    return TG_OK;
+}
+
+tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
+                  const tg_shape *shape, const void *pred, const void *target, double *loss,
+                  void *dpred) {
+    if (config->terms < 1 || config->terms > TG_LOSS_MAX_TERMS) {
+        return tg_fail(be->ctx, TG_E_CONFIG, "a loss of %d terms; 1 .. %d are possible",
+                       config->terms, TG_LOSS_MAX_TERMS);
+    }
+    tg_loss_op op = {.dtype = tg_dtype_real(dtype),
+                     .components = tg_dtype_is_complex(dtype) ? 2 : 1,
+                     .images = shape->dim[0] * shape->dim[1],
+                     .ndim = shape->ndim - 2,
+                     .pred = pred,
+                     .target = target,
+                     .dpred = dpred};
+    memcpy(op.grid, shape->dim + 2, sizeof op.grid);
+    *loss = 0.0;
+    for (int i = 0; i < config->terms; i++) {
+        const tg_loss_term *term = &config->term[i];
+        double value = 0.0;
+        op.norm = term->kind == TG_LOSS_H1 ? TG_LOSS_NORM_H1 : TG_LOSS_NORM_LP;
+        op.p = term->p;
+        op.relative = !term->absolute;
+        op.weight = term->weight;
+        op.beta = i == 0 ? 0.0 : 1.0;
+        const tg_status status = be->ops->loss(be, &op, &value);
+        if (status != TG_OK) {
+            return status;
+        }
+        *loss += value;
+    }
+    return TG_OK;
+}
+
+tg_status tg_loss_eval(tg_context *ctx, const tg_loss_config *config, const tg_tensor *pred,
+                       const tg_tensor *target, double *loss, tg_tensor *dpred) {
+    tg_status status = TG_OK;
+    tg_backend *be = NULL;
+    TG_TRY(tg_backend_get(ctx, &be));
+    if (pred->dtype != target->dtype || (dpred && dpred->dtype != pred->dtype)) {
+        TG_TRY(tg_fail(ctx, TG_E_DTYPE, "loss: pred is %s and target is %s",
+                       tg_dtype_name(pred->dtype), tg_dtype_name(target->dtype)));
+    }
+    if (pred->shape.ndim < 3 || pred->shape.ndim > 5 ||
+        !tg_shape_equal(&pred->shape, &target->shape) ||
+        (dpred && !tg_shape_equal(&pred->shape, &dpred->shape))) {
+        char a[96], b[96];
+        TG_TRY(tg_fail(ctx, TG_E_SHAPE,
+                       "loss: pred is %s and target is %s; (batch, channels, grid..) with 1 to 3 "
+                       "dimensions and the same for both is needed",
+                       tg_shape_text(&pred->shape, a, sizeof a),
+                       tg_shape_text(&target->shape, b, sizeof b)));
+    }
+    TG_TRY(nn_loss(be, config, pred->dtype, &pred->shape, pred->data, target->data, loss,
+                   dpred ? dpred->data : NULL));
+fail:
+    return status;
+}

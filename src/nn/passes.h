@@ -1,0 +1,25 @@
+/* Forward and backward of a whole network, shared by the public calls. */
+#ifndef TG_NN_PASSES_H
+#define TG_NN_PASSES_H
+
+#include "nn/layers.h"
+
+/* dtype of the data and shape (batch, channels, grid..). */
+TG_NODISCARD tg_status nn_check_tensor(const tg_fno *fno, const char *what, const tg_tensor *tensor,
+                                       int64_t batch, int64_t channels);
+/* A tensor of host or device to where the backend computes. */
+TG_NODISCARD tg_status nn_bring(const tg_fno *fno, const tg_tensor *from, void *to);
+
+/* The call of block l's perceptron, as both passes make it. */
+nn_mlp_call nn_block_mlp(const tg_fno *fno, int l);
+
+TG_NODISCARD tg_status nn_forward(tg_fno *fno, const tg_tensor *x); /* to run.out */
+/* From run.dout. */
+TG_NODISCARD tg_status nn_backward(tg_fno *fno, const tg_grad_sink *sink);
+
+/* Loss of what lies where the backend computes, `shape` = (batch, channels, grid..). */
+TG_NODISCARD tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
+                               const tg_shape *shape, const void *pred, const void *target,
+                               double *loss, void *dpred);
+
+#endif
