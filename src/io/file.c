@@ -191,11 +191,16 @@ tg_status tg_atomic_open(tg_context *ctx, const char *path, tg_atomic_file *out)
 }
 
 tg_status tg_atomic_write(tg_atomic_file *file, const void *bytes, size_t count) {
+    return tg_atomic_write_at(file, file->size, bytes, count);
+}
+
+tg_status tg_atomic_write_at(tg_atomic_file *file, uint64_t offset, const void *bytes,
+                             size_t count) {
     char text[128];
     size_t done = 0;
     while (done < count) {
         size_t step = count - done < LARGEST_TRANSFER ? count - done : LARGEST_TRANSFER;
-        ssize_t wrote = write(file->fd, (const char *)bytes + done, step);
+        ssize_t wrote = pwrite(file->fd, (const char *)bytes + done, step, (off_t)(offset + done));
         if (wrote < 0 && errno == EINTR) {
             continue;
         }
@@ -205,6 +210,17 @@ tg_status tg_atomic_write(tg_atomic_file *file, const void *bytes, size_t count)
         }
         done += (size_t)wrote;
     }
+    file->size = offset + count > file->size ? offset + count : file->size;
+    return TG_OK;
+}
+
+tg_status tg_atomic_resize(tg_atomic_file *file, uint64_t size) {
+    char text[128];
+    if (ftruncate(file->fd, (off_t)size) != 0) {
+        return tg_fail(file->ctx, TG_E_IO, "%s: cannot set its size: %s", file->path,
+                       reason(errno, text));
+    }
+    file->size = size;
     return TG_OK;
 }
 

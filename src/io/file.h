@@ -34,12 +34,20 @@ typedef struct tg_atomic_file {
     const char *path; /* target; of the caller */
     char *temporary;  /* path of what is being written */
     int fd;           /* of the temporary file */
+    uint64_t size;    /* bytes written so far, holes included */
 } tg_atomic_file;
 
 /* Afterwards the temporary file exists and is empty. Its permission bits are those of the file it
  * will replace, or what the umask leaves for a new one. */
 tg_status tg_atomic_open(tg_context *ctx, const char *path, tg_atomic_file *out);
+
+/* Writes at the end of what was written, or anywhere. */
 tg_status tg_atomic_write(tg_atomic_file *file, const void *bytes, size_t count);
+tg_status tg_atomic_write_at(tg_atomic_file *file, uint64_t offset, const void *bytes,
+                             size_t count);
+
+/* Cuts off or adds zeros. */
+tg_status tg_atomic_resize(tg_atomic_file *file, uint64_t size);
 
 /* Syncs, renames over the target and syncs the folder. Ends the file in any case: when it fails
  * before the rename, the target is what it was. */

@@ -58,7 +58,7 @@ static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *
     if (type >= 0 && tg_h5_dtype_of(type, &dtype)) {
         v->status = tg_names_add(&v->file->names, "dataset", name);
     } else if (type >= 0) {
-        tg_log(v->file->ctx, TG_LOG_INFO, "%s: dataset '%s' has no type of ours and is left out",
+        tg_log(v->file->ctx, TG_LOG_DEBUG, "%s: dataset '%s' has no type of ours and is left out",
                v->file->path, tg_quote(name, quoted));
     }
     const bool failed = type < 0 || v->status != TG_OK;
@@ -70,7 +70,9 @@ static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *
 static tg_status open_and_list(tg_h5 *file) {
     char text[TG_H5_REASON];
     visitor v = {.file = file};
-    hid_t access = tg_h5_access();
+    /* No file lock: it fails on some network drives, and a reader needs none. */
+    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    H5Pset_file_locking(access, 0, 1);
     file->id = H5Fopen(file->path, H5F_ACC_RDONLY, access);
     H5Pclose(access);
     if (file->id < 0) {

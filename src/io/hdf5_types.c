@@ -198,18 +198,12 @@ hid_t tg_h5_type_of(tg_dtype dtype) {
     }
 }
 
-hid_t tg_h5_access(void) {
-    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-    if (H5Pset_file_locking(access, 0, 1) < 0) {
-        H5Pclose(access);
-        return H5I_INVALID_HID;
-    }
-    return access;
-}
-
 const char *tg_h5_version(char *text, size_t capacity) {
     unsigned major = 0, minor = 0, release = 0;
+    tg_h5_guard guard;
+    tg_h5_enter(&guard);
     H5get_libversion(&major, &minor, &release);
+    tg_h5_leave(&guard);
     snprintf(text, capacity, "%u.%u.%u", major, minor, release);
     return text;
 }

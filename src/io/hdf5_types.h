@@ -32,8 +32,4 @@ bool tg_h5_dtype_of(hid_t type, tg_dtype *out);
  * write: complex is compound {r, i}, bool is enum {FALSE, TRUE} as h5py has it; < 0 on failure. */
 hid_t tg_h5_type_of(tg_dtype dtype);
 
-/* Properties for opening and creating files: no file locks, which fail on some network drives and
- * which a file that is read-only or not yet renamed does not need. */
-hid_t tg_h5_access(void);
-
 #endif

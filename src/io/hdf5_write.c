@@ -1,13 +1,14 @@
 /* Writing HDF5: one dataset for each tensor, one text attribute of the root group for each pair of
  * metadata.
  *
- * HDF5 writes into the temporary file of an atomic write by its path; the sync and the rename are
- * ours. No times are stored, so that the same archive gives the same bytes. */
+ * HDF5 writes into the temporary file of an atomic write through a driver of ours; the sync and the
+ * rename are ours too. No times are stored, so that the same archive gives the same bytes. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/context.h"
 #include "io/file.h"
+#include "io/hdf5_driver.h"
 #include "io/hdf5_types.h"
 #include "io/names.h"
 
@@ -16,15 +17,19 @@ enum { CHUNK_BYTES = 1 << 20 }; /* compressed as one piece */
 typedef struct writer {
     tg_context *ctx;
     const char *path; /* of the target, for errors */
+    tg_h5_sink sink;
     hid_t file;
     hid_t links; /* properties: make groups on the way, names are UTF-8 */
     int gzip;
 } writer;
 
+/* The failure of the system underneath, if there was one, is the better reason. */
 static tg_status hdf5_failed(const writer *w, const char *what, const char *name) {
     char quoted[TG_QUOTE], text[TG_H5_REASON];
-    return tg_fail(w->ctx, TG_E_IO, "%s: cannot write %s '%s': %s", w->path, what,
-                   tg_quote(name, quoted), tg_h5_reason(text));
+    return w->sink.status != TG_OK
+               ? w->sink.status
+               : tg_fail(w->ctx, TG_E_IO, "%s: cannot write %s '%s': %s", w->path, what,
+                         tg_quote(name, quoted), tg_h5_reason(text));
 }
 
 /* "a/b": every part non-empty and not "." (HDF5 would drop it and the name would come back as
@@ -99,7 +104,7 @@ static tg_status write_tensor(const writer *w, const char *name, const tg_tensor
                    H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, tensor->data) < 0)) {
         status = hdf5_failed(w, "tensor", name);
     }
-    if (H5Dclose(id) < 0 && status == TG_OK) {
+    if ((H5Dclose(id) < 0 || w->sink.status != TG_OK) && status == TG_OK) {
         status = hdf5_failed(w, "tensor", name);
     }
     H5Pclose(plist);
@@ -149,18 +154,17 @@ fail:
     return status;
 }
 
-static tg_status write_file(writer *w, const char *temporary, const tg_archive *archive) {
-    hid_t access = tg_h5_access();
-    w->file = H5Fcreate(temporary, H5F_ACC_TRUNC, H5P_DEFAULT, access);
-    H5Pclose(access);
-    if (w->file < 0) {
-        return hdf5_failed(w, "file", w->path);
-    }
-    tg_status status = write_content(w, archive);
-    if (H5Fclose(w->file) < 0 && status == TG_OK) {
+static tg_status write_file(writer *w, tg_atomic_file *target, const tg_archive *archive) {
+    tg_status status = TG_OK;
+    hid_t access = tg_h5_sink_open(&w->sink, target);
+    w->file = H5Fcreate(w->path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
+    status = w->file < 0 ? hdf5_failed(w, "file", w->path) : write_content(w, archive);
+    if (w->file >= 0 && H5Fclose(w->file) < 0 && status == TG_OK) {
         status = hdf5_failed(w, "file", w->path);
     }
-    return status;
+    H5Pclose(access);
+    tg_h5_sink_close(&w->sink);
+    return status == TG_OK ? w->sink.status : status;
 }
 
 tg_status tg_h5_write(tg_context *ctx, const char *path, const tg_archive *archive,
@@ -174,7 +178,7 @@ tg_status tg_h5_write(tg_context *ctx, const char *path, const tg_archive *archi
     TG_TRY(tg_atomic_open(ctx, path, &file));
     tg_h5_guard guard;
     tg_h5_enter(&guard);
-    status = write_file(&w, file.temporary, archive);
+    status = write_file(&w, &file, archive);
     tg_h5_leave(&guard);
     TG_TRY(status);
     TG_TRY(tg_atomic_commit(&file));

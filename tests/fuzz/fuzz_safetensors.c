@@ -1,0 +1,29 @@
+/* Any bytes as a safetensors file: an error, or an archive whose every name is found and whose
+ * every element can be read; no leak. */
+#include "tgrad/io.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+    static tg_context *ctx;
+    const tg_context_config config = {.threads = 1};
+    if (!ctx && tg_context_create(&config, &ctx) != TG_OK) {
+        __builtin_trap();
+    }
+    tg_archive *archive = NULL;
+    if (tg_safetensors_parse(ctx, "fuzz", bytes, size, &archive) == TG_OK) {
+        for (int64_t i = 0; i < tg_archive_count(archive); i++) {
+            const tg_tensor *tensor = tg_archive_find(archive, tg_archive_name(archive, i));
+            tg_tensor_stats stats;
+            if (tensor != tg_archive_tensor(archive, i) ||
+                tg_tensor_get_stats(ctx, tensor, &stats) != TG_OK) {
+                __builtin_trap();
+            }
+        }
+    }
+    tg_archive_destroy(&archive);
+    if (tg_context_memory(ctx, TG_HOST).blocks != 1) { /* the context itself */
+        __builtin_trap();
+    }
+    return 0;
+}
