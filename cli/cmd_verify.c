@@ -15,7 +15,7 @@ static const cli_option options[] = {
      .kind = CLI_STRING,
      .text = &output_path,
      .value = "OUT",
-     .help = "write what was computed to this safetensors file, under the same names"},
+     .help = "write what was computed to a safetensors file"},
     {0},
 };
 
@@ -204,7 +204,7 @@ const cli_command cli_cmd_verify = {
     .max_args = 2,
     .summary = "recompute a file of reference numbers and compare",
     .description = "The file's metadata says what to run and its tensors hold inputs and expected\n"
-                   "results. Exits 1 if any quantity is further off than its limit.",
+                   "results. Exits 1 if any quantity is further off than its limit.\n",
     .examples = "  tgrad verify optim tests/fixtures/optim_tg_us_lr.safetensors --backend ref\n"
                 "  tgrad verify tucker tests/fixtures/tucker_c4.safetensors -o out.safetensors\n",
     .options = options,

@@ -71,6 +71,11 @@ static tg_status plan_slot(tg_context *ctx, const tg_optim_setup *setup, int ind
                              setup->takes_factored, &plan->count, &plan->projector);
 }
 
+/* A spectral weight has two channel dims and at least one of modes. */
+static bool can_be_factored(const tg_shape *shape) {
+    return shape->ndim >= 3;
+}
+
 static size_t moment_bytes(const tg_optim_config *config, tg_dtype dtype, int64_t count) {
     const size_t real = tg_dtype_size(tg_dtype_real(dtype));
     const bool is_pair = tg_dtype_is_complex(dtype) && config->complex_adam == TG_ADAM_SPLIT;
@@ -94,12 +99,14 @@ tg_status tg_optim_plan(tg_context *ctx, const tg_optim_setup *setup,
         bytes[TG_MEM_INDICES] += plan.projector.indices;
         bytes[TG_MEM_GRADIENTS] += setup->accumulates ? values : 0;
         if (plan.is_projected) {
-            const size_t whole = (size_t)tg_shape_numel(&param->shape) * size;
             small = values > small ? values : small;
             scratch = plan.projector.workspace > scratch ? plan.projector.workspace : scratch;
             host_scratch = plan.projector.host_workspace > host_scratch
                                ? plan.projector.host_workspace
                                : host_scratch;
+        }
+        if (can_be_factored(&param->shape)) {
+            const size_t whole = (size_t)tg_shape_numel(&param->shape) * size;
             dense = whole > dense ? whole : dense;
         }
     }
@@ -149,28 +156,23 @@ fail:
     return status;
 }
 
-/* What all projected parameters share: scratch, the values being updated, one dense gradient. */
+/* What the parameters share: scratch, the compressed values being updated, one dense gradient. */
 static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup) {
     tg_status status = TG_OK;
     size_t small = 0, dense = 0;
-    bool any = false;
     for (int i = 0; i < optim->slot_count; i++) {
         const tg_slot *slot = &optim->slots[i];
-        if (!slot->projector) {
-            continue;
-        }
-        const size_t size = tg_dtype_size(slot->dtype);
-        any = true;
-        small = (size_t)slot->count * size > small ? (size_t)slot->count * size : small;
-        dense = (size_t)slot->numel * size > dense ? (size_t)slot->numel * size : dense;
+        const size_t values = (size_t)slot->count * tg_dtype_size(slot->dtype);
+        const size_t whole = (size_t)slot->numel * tg_dtype_size(slot->dtype);
+        small = slot->projector && values > small ? values : small;
+        dense = can_be_factored(&slot->shape) && whole > dense ? whole : dense;
     }
-    if (!any) {
-        return TG_OK;
+    if (small > 0) {
+        TG_TRY(tg_workspace_allocate(&optim->workspace));
+        optim->small = optim->be->ops->alloc(optim->be, TG_MEM_WORKSPACE, small);
+        TG_TRY(optim->small ? TG_OK : TG_E_MEMORY);
     }
-    TG_TRY(tg_workspace_allocate(&optim->workspace));
-    optim->small = optim->be->ops->alloc(optim->be, TG_MEM_WORKSPACE, small);
-    TG_TRY(optim->small ? TG_OK : TG_E_MEMORY);
-    if (setup->takes_factored) {
+    if (setup->takes_factored && dense > 0) {
         optim->dense = optim->be->ops->alloc(optim->be, TG_MEM_GRADIENTS, dense);
         TG_TRY(optim->dense ? TG_OK : TG_E_MEMORY);
     }
