@@ -55,7 +55,7 @@ double verify_relative_error(const tg_tensor *a, const tg_tensor *b, const tg_te
     const tg_dtype real = tg_dtype_real(a->dtype);
     if (a->dtype != b->dtype || tg_tensor_numel(a) != tg_tensor_numel(b) ||
         (real != TG_F32 && real != TG_F64)) {
-        return NAN;
+        return nan("");
     }
     const int64_t n = tg_tensor_numel(a) * (tg_dtype_is_complex(a->dtype) ? 2 : 1);
     double difference = 0.0, size = 0.0;

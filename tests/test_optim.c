@@ -435,7 +435,7 @@ static void test_learning_rates(void **state) {
     config.scheduler = TG_LR_PLATEAU;
     config.scheduler_patience = 1;
     assert_int_equal(tg_lr_schedule_start(NULL, &config, &s), TG_OK);
-    static const double metric[] = {5, 4, 4, 4, 3.9999, 3, NAN, NAN};
+    static const double metric[] = {5, 4, 4, 4, 3.9999, 3, (double)NAN, (double)NAN};
     static const double rate[] = {1, 1, 1, 0.5, 0.5, 0.5, 0.5, 0.25};
     for (int epoch = 0; epoch < 8; epoch++) {
         tg_lr_schedule_epoch(&s, metric[epoch]);
@@ -506,7 +506,7 @@ static void test_bad_input(void **state) {
     g = dense_gradient(&r, 0, grad);
     assert_int_equal(tg_optim_accumulate(r.optim, &g), TG_E_ARGUMENT);
     assert_int_equal(tg_optim_set_learning_rate(r.optim, 1, 0.1), TG_E_ARGUMENT);
-    assert_int_equal(tg_optim_set_learning_rate(r.optim, 0, NAN), TG_E_CONFIG);
+    assert_int_equal(tg_optim_set_learning_rate(r.optim, 0, (double)NAN), TG_E_CONFIG);
     assert_int_equal(tg_optim_set_learning_rate(r.optim, 0, 0.1), TG_OK);
 
     tg_optim *other = NULL;

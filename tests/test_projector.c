@@ -424,7 +424,7 @@ static void test_rank_rules(void **state) {
         }
     }
     static const tg_rank bad[] = {{1, {1.5}},      {1, {0.0}}, {1, {-1}},
-                                  {2, {0.5, 0.5}}, {0, {0}},   {4, {0.5, 0.5, NAN, 0.5}}};
+                                  {2, {0.5, 0.5}}, {0, {0}},   {4, {0.5, 0.5, (double)NAN, 0.5}}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         int64_t ranks[TG_MAX_NDIM];
         assert_int_equal(tg_rank_resolve(ctx, "opt.second_", &bad[i], &rows[0].shape, ranks),
@@ -451,7 +451,7 @@ static void test_bad_configs(void **state) {
     }
     rows[0].config.first.sparse_ratio = 0.0;
     rows[0].message = "opt.sparse_ratio: 0 is not in (0, 1]";
-    rows[1].config.first.sparse_ratio = NAN;
+    rows[1].config.first.sparse_ratio = (double)NAN;
     rows[1].message = "opt.sparse_ratio: nan";
     rows[2].config.second.type = TG_BRANCH_STRUCTURED;
     rows[2].message = "unstructured_sparse and structured_sparse cannot be combined";
@@ -465,7 +465,7 @@ static void test_bad_configs(void **state) {
     rows[6].config.second.type = TG_BRANCH_MATRIX;
     rows[6].config.second.side = TG_SIDE_FULL;
     rows[6].message = "an integer for galore_2d_proj_type full";
-    rows[7].config.first.scale = INFINITY;
+    rows[7].config.first.scale = (double)INFINITY;
     rows[7].message = "opt.scale: inf is not finite";
     for (int i = 0; i < 8; i++) {
         assert_int_equal(tg_projector_create(ctx, &rows[i].config, TG_C64, &shapes[0], 0, &p),

@@ -14,7 +14,7 @@ tg_lr_schedule_config tg_lr_schedule_config_default(void) {
 
 tg_status tg_lr_schedule_start(tg_context *ctx, const tg_lr_schedule_config *config,
                                tg_lr_schedule *out) {
-    *out = (tg_lr_schedule){.config = *config, .factor = 1.0, .best = INFINITY};
+    *out = (tg_lr_schedule){.config = *config, .factor = 1.0, .best = HUGE_VAL};
     if (!(config->learning_rate >= 0.0 && isfinite(config->learning_rate))) {
         return tg_fail(ctx, TG_E_CONFIG, "opt.learning_rate: %g is not a finite number >= 0",
                        config->learning_rate);

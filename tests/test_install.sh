@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# What `make install` gives a user: headers that stand alone in C and C++, a shared library that
+# exports tg_* only, and a program that builds against both libraries by pkg-config and find_package.
+set -euo pipefail
+source_dir=$2
+build_dir=$3
+
+cached() {
+    sed -n "s/^$1:[A-Z]*=//p" "$build_dir/CMakeCache.txt"
+}
+if [ "$(cached TG_SANITIZE)" = ON ]; then
+    echo "skipped: a sanitized library does not link into a plain program"
+    exit 77
+fi
+fail() {
+    echo "FAIL: $*"
+    exit 1
+}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+prefix=$work/prefix
+cmake --install "$build_dir" --prefix "$prefix" >/dev/null
+"$prefix/bin/tgrad" --version || fail "the installed program does not run"
+
+# ---- headers ----
+compiler=$(cached CMAKE_C_COMPILER)
+alone() { # alone <header> <compiler and flags ..>
+    echo "#include \"tgrad/$1\"" >"$work/alone.c"
+    "${@:2}" -Wall -Wextra -Wpedantic -Werror -I"$prefix/include" -fsyntax-only "$work/alone.c" ||
+        fail "$1 does not compile alone with ${*:2}"
+}
+for header in "$prefix"/include/tgrad/*.h; do
+    alone "${header##*/}" "$compiler" -std=c17
+    if command -v g++ >/dev/null; then
+        alone "${header##*/}" g++ -std=c++11 -x c++
+    fi
+done
+
+# ---- symbols ----
+library=$(find "$prefix" -name libtgrad.so)
+symbols=$(nm -D --defined-only "$library" | awk '{ print $NF }')
+grep -qx tg_context_create <<<"$symbols" || fail "tg_context_create is not exported"
+if strangers=$(grep -v '^tg_' <<<"$symbols"); then
+    fail "exported beside tg_*:" "$strangers"
+fi
+
+# ---- a user's program ----
+user=$source_dir/tests/install/user.c
+library_dir=$(dirname "$library")
+pc_dir=$(dirname "$(find "$prefix" -name tgrad.pc)")
+export PKG_CONFIG_PATH=$pc_dir:${PKG_CONFIG_PATH:-}
+read -ra cflags < <(pkg-config --cflags tgrad)
+read -ra shared < <(pkg-config --libs tgrad)
+static=$(pkg-config --static --libs tgrad)
+read -ra static <<<"${static/-ltgrad/-l:libtgrad.a}"
+
+# runs <program> [variable=value]: and leaves a file that the installed tgrad can read
+runs() {
+    rm -f "$work/out.safetensors"
+    env "${@:2}" "$1" "$work/out.safetensors" || fail "$1 failed"
+    "$prefix/bin/tgrad" inspect "$work/out.safetensors" | grep -q weights ||
+        fail "tgrad inspect does not list what $1 wrote"
+}
+
+"$compiler" -std=c17 -Wall -Werror "$user" "${cflags[@]}" "${shared[@]}" -o "$work/user_shared"
+runs "$work/user_shared" LD_LIBRARY_PATH="$library_dir:${LD_LIBRARY_PATH:-}"
+
+"$compiler" -std=c17 -Wall -Werror "$user" "${cflags[@]}" "${static[@]}" -o "$work/user_static"
+if readelf -d "$work/user_static" | grep -q 'NEEDED.*libtgrad'; then
+    fail "the program that was linked statically needs the shared libtgrad"
+fi
+runs "$work/user_static"
+
+cmake -S "$source_dir/tests/install" -B "$work/cmake" -DCMAKE_C_COMPILER="$compiler" \
+    -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
+cmake --build "$work/cmake" >/dev/null
+runs "$work/cmake/user"
