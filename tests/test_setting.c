@@ -18,6 +18,7 @@ typedef struct sample {
     int kind;
     tg_list_int modes;
     tg_list_double rank;
+    char root[16];
 } sample;
 
 static const tg_choice kinds[] = {{"low_rank", 3}, {"sparse", 5}, {NULL, 0}};
@@ -30,6 +31,7 @@ static const tg_setting table[] = {
     {"proj_type", TG_SETTING_ENUM, offsetof(sample, kind), kinds, 1, 0},
     {"n_modes", TG_SETTING_LIST_INT, offsetof(sample, modes), NULL, 1, 4096},
     {"rank", TG_SETTING_LIST_DOUBLE, offsetof(sample, rank), NULL, 1, 0},
+    {"root", TG_SETTING_TEXT, offsetof(sample, root), NULL, 0, 16},
 };
 
 static tg_context *ctx;
@@ -63,6 +65,39 @@ static void test_values(void **state) {
     assert_true(config.rank.count == 1 && config.rank.value[0] == 0.25);
 }
 
+/* What is written reads back to the same value, whatever it is. */
+static void test_text_round_trip(void **state) {
+    (void)state;
+    static const char *const rows[][2] = {
+        {"n_layers", "7"},
+        {"total_steps", "123456789012"},
+        {"learning_rate", "0.1"},
+        {"learning_rate", "0.0003"},
+        {"warm_restart", "true"},
+        {"proj_type", "sparse"},
+        {"n_modes", "[8, 16]"},
+        {"n_modes", "12"},
+        {"rank", "0.333333333333333"},
+        {"rank", "[43, 0.5]"},
+        {"root", "a b/c"},
+        {"root", "null"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[128];
+        const tg_setting *row = tg_setting_find(table, sizeof table / sizeof table[0], rows[i][0]);
+        assert_non_null(row);
+        assert_int_equal(set(rows[i][0], rows[i][1]), TG_OK);
+        assert_string_equal(tg_setting_get(row, &config, text, sizeof text), rows[i][1]);
+        const sample before = config;
+        assert_int_equal(set(rows[i][0], text), TG_OK);
+        assert_memory_equal(&before, &config, sizeof before);
+    }
+    char small[5];
+    assert_int_equal(set("n_modes", "[100, 200]"), TG_OK);
+    assert_string_equal(tg_setting_get(&table[5], &config, small, sizeof small), "[100");
+    assert_null(tg_setting_find(table, 3, "rank"));
+}
+
 static void expect_error(const char *key, const char *value, const char *part) {
     const sample before = config;
     assert_int_equal(set(key, value), TG_E_CONFIG);
@@ -89,6 +124,7 @@ static void test_errors(void **state) {
     expect_error("learning_rat", "1", "unknown key; did you mean opt.learning_rate?");
     expect_error("warm_restrat", "1", "did you mean opt.warm_restart?");
     expect_error("zzz", "1", "opt.zzz: unknown key");
+    expect_error("root", "0123456789abcdef", "a text of at most 15 characters");
     char long_text[5000];
     memset(long_text, 'x', sizeof long_text - 1);
     long_text[sizeof long_text - 1] = '\0';
@@ -110,6 +146,7 @@ static int teardown(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),
+        cmocka_unit_test(test_text_round_trip),
         cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

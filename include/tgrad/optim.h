@@ -66,6 +66,12 @@ TG_API tg_optim_config tg_optim_config_default(void);
 TG_API TG_NODISCARD tg_status tg_optim_config_set(tg_context *ctx, tg_optim_config *config,
                                                   const char *key, const char *value);
 
+/* The keys in order, and a key's value as text that tg_optim_config_set reads back. */
+TG_API int tg_optim_config_count(void);
+TG_API const char *tg_optim_config_key(int index); /* NULL beyond the last */
+TG_API const char *tg_optim_config_get(const tg_optim_config *config, int index, char *text,
+                                       size_t capacity);
+
 typedef struct tg_optim_param {
     const char *name; /* unique; copied */
     tg_dtype dtype;   /* f32, f64, c64, c128 */
@@ -190,6 +196,14 @@ typedef struct tg_lr_schedule {
 } tg_lr_schedule;
 
 TG_API tg_lr_schedule_config tg_lr_schedule_config_default(void);
+/* As for tg_optim_config. */
+TG_API TG_NODISCARD tg_status tg_lr_schedule_config_set(tg_context *ctx,
+                                                        tg_lr_schedule_config *config,
+                                                        const char *key, const char *value);
+TG_API int tg_lr_schedule_config_count(void);
+TG_API const char *tg_lr_schedule_config_key(int index);
+TG_API const char *tg_lr_schedule_config_get(const tg_lr_schedule_config *config, int index,
+                                             char *text, size_t capacity);
 TG_API TG_NODISCARD tg_status tg_lr_schedule_start(tg_context *ctx,
                                                    const tg_lr_schedule_config *config,
                                                    tg_lr_schedule *out);

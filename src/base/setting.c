@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,6 +144,9 @@ static tg_status bad_value(tg_context *ctx, const char *section, const tg_settin
     case TG_SETTING_BOOL:
         snprintf(expected, sizeof expected, "true or false");
         break;
+    case TG_SETTING_TEXT:
+        snprintf(expected, sizeof expected, "a text of at most %d characters", (int)row->high - 1);
+        break;
     case TG_SETTING_ENUM:
         for (const tg_choice *c = row->choices; c->name && used < sizeof expected; c++) {
             const int wrote = snprintf(expected + used, sizeof expected - used, "%s%s",
@@ -193,6 +197,17 @@ static bool store_list(const tg_setting *row, void *field, const char *value) {
     return true;
 }
 
+/* Text of any length that fits the field; the word null is none. */
+static bool store_text(const tg_setting *row, char *field, const char *value) {
+    const size_t capacity = (size_t)row->high;
+    char word[4096];
+    if (!bare_word(value, word, sizeof word) || strlen(word) >= capacity) {
+        return false;
+    }
+    snprintf(field, capacity, "%s", strcmp(word, "null") == 0 ? "" : word);
+    return true;
+}
+
 static bool store_scalar(const tg_setting *row, void *field, const char *word) {
     int64_t integer = 0;
     double number = 0.0;
@@ -229,6 +244,97 @@ static bool store_scalar(const tg_setting *row, void *field, const char *word) {
     default:
         return false;
     }
+}
+
+static bool store(const tg_setting *row, void *field, const char *value) {
+    char word[WORD];
+    switch (row->type) {
+    case TG_SETTING_LIST_INT:
+    case TG_SETTING_LIST_DOUBLE:
+        return store_list(row, field, value);
+    case TG_SETTING_TEXT:
+        return store_text(row, field, value);
+    default:
+        return bare_word(value, word, sizeof word) && store_scalar(row, field, word);
+    }
+}
+
+const tg_setting *tg_setting_find(const tg_setting *table, int rows, const char *key) {
+    for (int i = 0; i < rows; i++) {
+        if (strcmp(table[i].key, key) == 0) {
+            return &table[i];
+        }
+    }
+    return NULL;
+}
+
+/* Appends to a text that may be full already. */
+static void append(char *text, size_t capacity, const char *format, ...) TG_PRINTF(3, 4);
+
+static void append(char *text, size_t capacity, const char *format, ...) {
+    const size_t used = strlen(text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + used, capacity - used, format, args);
+    va_end(args);
+}
+
+/* The shortest decimal that reads back to the same double. */
+static void append_number(char *text, size_t capacity, double value) {
+    char number[40];
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(number, sizeof number, "%.*g", digits, value);
+        if (strtod(number, NULL) == value) {
+            break;
+        }
+    }
+    append(text, capacity, "%s", number);
+}
+
+static void append_list(char *text, size_t capacity, const tg_setting *row, const void *field) {
+    const tg_list_int *ints = field;
+    const tg_list_double *doubles = field;
+    const bool is_int = row->type == TG_SETTING_LIST_INT;
+    const int count = is_int ? ints->count : doubles->count;
+    append(text, capacity, "%s", count == 1 ? "" : "[");
+    for (int i = 0; i < count; i++) {
+        append(text, capacity, "%s", i ? ", " : "");
+        append_number(text, capacity, is_int ? (double)ints->value[i] : doubles->value[i]);
+    }
+    append(text, capacity, "%s", count == 1 ? "" : "]");
+}
+
+const char *tg_setting_get(const tg_setting *row, const void *config, char *text, size_t capacity) {
+    const void *field = (const char *)config + row->offset;
+    text[0] = '\0';
+    switch (row->type) {
+    case TG_SETTING_INT:
+        append(text, capacity, "%d", *(const int *)field);
+        break;
+    case TG_SETTING_INT64:
+        append(text, capacity, "%lld", (long long)*(const int64_t *)field);
+        break;
+    case TG_SETTING_DOUBLE:
+        append_number(text, capacity, *(const double *)field);
+        break;
+    case TG_SETTING_BOOL:
+        append(text, capacity, "%s", *(const bool *)field ? "true" : "false");
+        break;
+    case TG_SETTING_TEXT:
+        append(text, capacity, "%s", *(const char *)field ? (const char *)field : "null");
+        break;
+    case TG_SETTING_ENUM:
+        for (const tg_choice *c = row->choices; c->name; c++) {
+            if (c->value == *(const int *)field) {
+                append(text, capacity, "%s", c->name);
+                break;
+            }
+        }
+        break;
+    default:
+        append_list(text, capacity, row, field);
+    }
+    return text;
 }
 
 tg_status tg_setting_set(tg_context *ctx, const char *section, const tg_setting *table, int rows,

@@ -32,6 +32,7 @@ typedef enum tg_setting_type {
     TG_SETTING_ENUM,        /* an enum (int), by name */
     TG_SETTING_LIST_INT,    /* tg_list_int; a scalar is a list of one */
     TG_SETTING_LIST_DOUBLE, /* tg_list_double, likewise */
+    TG_SETTING_TEXT         /* char[high], terminated; null is the empty text */
 } tg_setting_type;
 
 typedef struct tg_choice {
@@ -51,6 +52,12 @@ typedef struct tg_setting {
  * nearest known one, a bad value says what was expected and found. */
 TG_NODISCARD tg_status tg_setting_set(tg_context *ctx, const char *section, const tg_setting *table,
                                       int rows, void *config, const char *key, const char *value);
+
+/* The row of a key, or NULL. */
+const tg_setting *tg_setting_find(const tg_setting *table, int rows, const char *key);
+
+/* A field's value as text that tg_setting_set reads back to the same value; returns text. */
+const char *tg_setting_get(const tg_setting *row, const void *config, char *text, size_t capacity);
 
 /* The name of `text` in a list of names with the smallest edit distance, or NULL if none is near.
  */

@@ -102,6 +102,22 @@ static const tg_setting table[] = {
 #undef FIRST
 #undef SECOND
 
+enum { ROWS = sizeof table / sizeof table[0] };
+
+int tg_optim_config_count(void) {
+    return ROWS;
+}
+
+const char *tg_optim_config_key(int index) {
+    return index >= 0 && index < ROWS ? table[index].key : NULL;
+}
+
+const char *tg_optim_config_get(const tg_optim_config *config, int index, char *text,
+                                size_t capacity) {
+    return index >= 0 && index < ROWS ? tg_setting_get(&table[index], config, text, capacity)
+                                      : NULL;
+}
+
 /* One word for a whole method, at a quarter of the entries. */
 static const struct {
     const char *name;
@@ -162,8 +178,7 @@ tg_status tg_optim_config_set(tg_context *ctx, tg_optim_config *config, const ch
     if (strcmp(key, "lambda_sparse") == 0) { /* the golden files' short name */
         key = "tensorgrad_sum_lambda_sparse";
     }
-    tg_status status = tg_setting_set(ctx, "opt", table, (int)(sizeof table / sizeof table[0]),
-                                      config, key, value);
+    tg_status status = tg_setting_set(ctx, "opt", table, ROWS, config, key, value);
     if (status == TG_OK) {
         share_with_second(&config->projector);
     }

@@ -1,7 +1,48 @@
 /* Learning-rate schedules per epoch and refresh-gap schedules per step. */
 #include <math.h>
 
+#include "base/setting.h"
 #include "optim/optim.h"
+
+static const tg_choice scheduler_choices[] = {{"constant", TG_LR_CONSTANT},
+                                              {"StepLR", TG_LR_STEP},
+                                              {"CosineAnnealingLR", TG_LR_COSINE},
+                                              {"ReduceLROnPlateau", TG_LR_PLATEAU},
+                                              {NULL, 0}};
+
+#define FIELD(name) #name, .offset = offsetof(tg_lr_schedule_config, name)
+
+static const tg_setting table[] = {
+    {FIELD(scheduler), .type = TG_SETTING_ENUM, .choices = scheduler_choices},
+    {FIELD(step_size), .type = TG_SETTING_INT64, .low = 1, .high = 1e15},
+    {FIELD(gamma), .type = TG_SETTING_DOUBLE, .low = 0, .high = 1},
+    {FIELD(scheduler_T_max), .type = TG_SETTING_INT64, .low = 1, .high = 1e15},
+    {FIELD(scheduler_patience), .type = TG_SETTING_INT64, .low = 0, .high = 1e15},
+    {FIELD(warmup_steps), .type = TG_SETTING_INT64, .low = 0, .high = 1e15},
+};
+
+#undef FIELD
+
+enum { ROWS = sizeof table / sizeof table[0] };
+
+tg_status tg_lr_schedule_config_set(tg_context *ctx, tg_lr_schedule_config *config, const char *key,
+                                    const char *value) {
+    return tg_setting_set(ctx, "opt", table, ROWS, config, key, value);
+}
+
+int tg_lr_schedule_config_count(void) {
+    return ROWS;
+}
+
+const char *tg_lr_schedule_config_key(int index) {
+    return index >= 0 && index < ROWS ? table[index].key : NULL;
+}
+
+const char *tg_lr_schedule_config_get(const tg_lr_schedule_config *config, int index, char *text,
+                                      size_t capacity) {
+    return index >= 0 && index < ROWS ? tg_setting_get(&table[index], config, text, capacity)
+                                      : NULL;
+}
 
 tg_lr_schedule_config tg_lr_schedule_config_default(void) {
     return (tg_lr_schedule_config){.scheduler = TG_LR_CONSTANT,
