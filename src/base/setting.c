@@ -340,19 +340,14 @@ const char *tg_setting_get(const tg_setting *row, const void *config, char *text
 tg_status tg_setting_set(tg_context *ctx, const char *section, const tg_setting *table, int rows,
                          void *config, const char *key, const char *value) {
     const char *nearest = NULL;
+    const tg_setting *found = tg_setting_find(table, rows, key);
+    if (found) {
+        return store(found, (char *)config + found->offset, value)
+                   ? TG_OK
+                   : bad_value(ctx, section, found, value);
+    }
     for (int i = 0; i < rows; i++) {
-        const tg_setting *row = &table[i];
-        if (strcmp(row->key, key) == 0) {
-            void *field = (char *)config + row->offset;
-            char word[WORD];
-            const bool is_list =
-                row->type == TG_SETTING_LIST_INT || row->type == TG_SETTING_LIST_DOUBLE;
-            const bool fits =
-                is_list ? store_list(row, field, value)
-                        : bare_word(value, word, sizeof word) && store_scalar(row, field, word);
-            return fits ? TG_OK : bad_value(ctx, section, row, value);
-        }
-        const char *const pair[2] = {row->key, nearest};
+        const char *const pair[2] = {table[i].key, nearest};
         nearest = tg_nearest_name(key, pair, nearest ? 2 : 1);
     }
     if (nearest) {
