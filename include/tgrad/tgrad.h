@@ -4,6 +4,8 @@
 
 #include "tgrad/backend.h"
 #include "tgrad/context.h"
+#include "tgrad/data.h"
+#include "tgrad/events.h"
 #include "tgrad/fno.h"
 #include "tgrad/gradient.h"
 #include "tgrad/io.h"
@@ -11,6 +13,7 @@
 #include "tgrad/loss.h"
 #include "tgrad/optim.h"
 #include "tgrad/project.h"
+#include "tgrad/settings.h"
 #include "tgrad/status.h"
 #include "tgrad/tensor.h"
 

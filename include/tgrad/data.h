@@ -1,0 +1,153 @@
+/* Data for training: pairs of fields (x, y) in files, their normalization, and batches of them.
+ *
+ *     tg_dataset_config config = tg_dataset_config_default();
+ *     config.n_dim = 2;
+ *     tg_dataset_open(ctx, "darcy_train_16.h5", NULL, &config, &set);
+ *     tg_normalizer_fit(ctx, set, TG_DATA_Y, &normalizer);
+ *     tg_loader_create(ctx, set, &(tg_loader_config){.batch_size = 16, .shuffle = true}, &loader);
+ *     tg_loader_batch(loader, epoch, batch, x, y, &count);
+ *
+ * Everything is handed out on the host as (samples, channels, grid..), f32 or c64. */
+#ifndef TGRAD_DATA_H
+#define TGRAD_DATA_H
+
+#include "tgrad/io.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TG_DATA_MAX_DIMS 3
+
+typedef enum tg_data_side { TG_DATA_X, TG_DATA_Y } tg_data_side;
+
+/* ---- Dataset: samples in files, cached in memory or streamed. ---- */
+
+typedef struct tg_dataset tg_dataset;
+
+/* Values of y_time other than an index. */
+#define TG_TIME_LAST (-1) /* the last time of each sample */
+#define TG_TIME_ALL  (-2) /* every time, as further channels: time major, (T * C, grid..) */
+
+typedef struct tg_dataset_config {
+    int n_dim;          /* dimensions of the grid, 1 .. TG_DATA_MAX_DIMS */
+    const char *x_name; /* of the array in an HDF5 or safetensors file; "x" */
+    const char *y_name; /* "y" */
+    int64_t resolution; /* points per dimension after taking every s-th one; 0: as in the file */
+    int64_t n_samples;  /* only the first so many; 0: all */
+    int64_t y_time;     /* which time of y, if it has them: an index, or TG_TIME_* */
+    bool x_only;        /* y is not needed and not looked for */
+    bool complex_data;  /* hand out c64 also if the files are real */
+    size_t cache_bytes; /* sets of up to so many bytes are kept in memory */
+} tg_dataset_config;
+
+/* n_dim 2, "x" and "y", everything as in the file, the last time, a cache of 1 GiB. */
+TG_API tg_dataset_config tg_dataset_config_default(void);
+
+/* "last", "all" or an index from 0 on. `key` names the setting in errors. */
+TG_API TG_NODISCARD tg_status tg_time_parse(tg_context *ctx, const char *key, const char *text,
+                                            int64_t *y_time);
+
+/* Opens `path`, an HDF5 or safetensors file with both arrays; or x from `path` and y from `y_path`,
+ * each npy, HDF5 or safetensors. "NAME_x.npy" without y_path means y in "NAME_y.npy".
+ *
+ * Arrays are (samples, grid..) with one channel or (samples, channels, grid..). When y has one
+ * dimension more than x, that is time: (samples, times, [channels,] grid..); y_time chooses. So y
+ * with channels beside x without needs y_time "all".
+ *
+ * A set that fits in cache_bytes is read whole now, into memory of category data. */
+TG_API TG_NODISCARD tg_status tg_dataset_open(tg_context *ctx, const char *path, const char *y_path,
+                                              const tg_dataset_config *config, tg_dataset **out);
+TG_API void tg_dataset_close(tg_dataset **dataset);
+
+typedef struct tg_dataset_facts {
+    int64_t samples;
+    int64_t in_channels;
+    int64_t out_channels; /* 0 with x_only */
+    int n_dim;
+    int64_t grid[TG_DATA_MAX_DIMS];      /* as handed out */
+    int64_t file_grid[TG_DATA_MAX_DIMS]; /* as stored */
+    tg_dtype dtype;                      /* as handed out, x and y alike: TG_F32 or TG_C64 */
+    size_t x_bytes, y_bytes;             /* of one sample as handed out */
+    bool cached;                         /* in memory; otherwise streamed */
+} tg_dataset_facts;
+
+TG_API tg_dataset_facts tg_dataset_get_facts(const tg_dataset *dataset);
+
+/* Samples by number, any order, also repeated: x (count, in_channels, grid..) and y (count,
+ * out_channels, grid..), raw values of the facts' dtype; either may be NULL. Cached or streamed
+ * gives the same bits. */
+TG_API TG_NODISCARD tg_status tg_dataset_read(tg_dataset *dataset, const int64_t *indices,
+                                              int64_t count, void *x, void *y);
+
+/* The path of a set's file by convention: ROOT/SET_PART_RESOLUTION.h5 (or .hdf5, .safetensors, or
+ * _x.npy beside _y.npy), e.g. "darcy", "train", 16 -> ROOT/darcy_train_16.h5. The error names the
+ * path that is missing. */
+TG_API TG_NODISCARD tg_status tg_data_find(tg_context *ctx, const char *root, const char *set,
+                                           const char *part, int64_t resolution, char *path,
+                                           size_t capacity);
+
+/* ---- Normalizer: per channel over samples and space, z = (v - mean) / (std + 1e-7). ----
+ *
+ * std has n - 1 below. Complex: the mean is complex and std = sqrt(sum |v - mean|^2 / (n - 1)), one
+ * real number, so that phases are kept. */
+
+typedef struct tg_normalizer tg_normalizer;
+
+/* Fits to one side of all samples of a set, in f64, with the same bits cached or streamed. NaN and
+ * Inf are errors that name the sample. */
+TG_API TG_NODISCARD tg_status tg_normalizer_fit(tg_context *ctx, tg_dataset *dataset,
+                                                tg_data_side side, tg_normalizer **out);
+TG_API void tg_normalizer_destroy(tg_normalizer **normalizer);
+
+TG_API int64_t tg_normalizer_channels(const tg_normalizer *normalizer);
+TG_API bool tg_normalizer_is_complex(const tg_normalizer *normalizer);
+/* Of one channel; *mean_im (0 for real data) and each of the others may be NULL. */
+TG_API void tg_normalizer_get(const tg_normalizer *normalizer, int64_t channel, double *mean,
+                              double *mean_im, double *std);
+
+/* v -> z and z -> v in place on the host: f32 or (if complex) c64, (batch, channels, grid..). */
+TG_API TG_NODISCARD tg_status tg_normalizer_apply(const tg_normalizer *normalizer,
+                                                  tg_tensor *values);
+TG_API TG_NODISCARD tg_status tg_normalizer_invert(const tg_normalizer *normalizer,
+                                                   tg_tensor *values);
+
+/* To and from an archive, exactly: prefix + "mean" (f64 or c128) and prefix + "std" (f64), both
+ * (channels). */
+TG_API TG_NODISCARD tg_status tg_normalizer_save(const tg_normalizer *normalizer,
+                                                 tg_archive *archive, const char *prefix);
+TG_API TG_NODISCARD tg_status tg_normalizer_load(tg_context *ctx, const tg_archive *archive,
+                                                 const char *prefix, tg_normalizer **out);
+
+/* ---- Loader: batches in a seeded order. ----
+ *
+ * The order of an epoch depends on (seed, epoch) alone, so (epoch, batch) is the whole cursor: a
+ * resumed run asks for the next pair and needs nothing else. */
+
+typedef struct tg_loader tg_loader;
+
+typedef struct tg_loader_config {
+    int64_t batch_size; /* >= 1; the last batch of an epoch is shorter if it does not divide */
+    uint64_t seed;
+    bool shuffle; /* otherwise in the order of the file */
+} tg_loader_config;
+
+/* The dataset is borrowed: it must outlive the loader. */
+TG_API TG_NODISCARD tg_status tg_loader_create(tg_context *ctx, tg_dataset *dataset,
+                                               const tg_loader_config *config, tg_loader **out);
+TG_API void tg_loader_destroy(tg_loader **loader);
+
+TG_API int64_t tg_loader_batches(const tg_loader *loader); /* of one epoch */
+
+/* The sample numbers of a batch (up to batch_size), without reading them. */
+TG_API TG_NODISCARD tg_status tg_loader_indices(tg_loader *loader, int64_t epoch, int64_t batch,
+                                                int64_t *indices, int64_t *count);
+/* Reads batch `batch` of epoch `epoch` (0-based); x and y as in tg_dataset_read, with room for
+ * batch_size samples. */
+TG_API TG_NODISCARD tg_status tg_loader_batch(tg_loader *loader, int64_t epoch, int64_t batch,
+                                              void *x, void *y, int64_t *count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
