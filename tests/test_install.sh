@@ -50,8 +50,8 @@ user=$source_dir/tests/install/user.c
 library_dir=$(dirname "$library")
 pc_dir=$(dirname "$(find "$prefix" -name tgrad.pc)")
 export PKG_CONFIG_PATH=$pc_dir:${PKG_CONFIG_PATH:-}
-read -ra cflags < <(pkg-config --cflags tgrad)
-read -ra shared < <(pkg-config --libs tgrad)
+read -ra cflags <<<"$(pkg-config --cflags tgrad)"
+read -ra shared <<<"$(pkg-config --libs tgrad)"
 static=$(pkg-config --static --libs tgrad)
 read -ra static <<<"${static/-ltgrad/-l:libtgrad.a}"
 
