@@ -206,6 +206,25 @@ static void qr_deficient(t_side *s) {
     }
 }
 
+/* Column j is column 0 plus 10^-2j of something else: one round of Gram-Schmidt would lose all
+ * orthogonality here. */
+static void qr_nearly_dependent(t_side *s) {
+    for (int i = 0; i < T_COUNT(qr_shapes); i++) {
+        const int64_t m = qr_shapes[i][0], n = qr_shapes[i][1];
+        t_note(s, "%lldx%lld", (long long)m, (long long)n);
+        const void *b = t_host_random(s, s->dtype, m * n);
+        void *a = t_host_alloc(s, s->dtype, m * n);
+        for (int64_t j = 0; j < m * n; j++) {
+            const tg_scalar first = tg_load(s->dtype, b, j / n * n),
+                            other = tg_load(s->dtype, b, j);
+            const double small = pow(10.0, -2.0 * (double)(j % n));
+            tg_store(s->dtype, a, j,
+                     (tg_scalar){first.re + small * other.re, first.im + small * other.im});
+        }
+        check_qr(s, m, n, a, false);
+    }
+}
+
 /* Columns of very different sizes keep their relative precision in Q. */
 static void qr_scaled(t_side *s) {
     static const double sizes[] = {1e-150, 1.0, 1e150};
@@ -289,6 +308,7 @@ static const t_row rows[] = {
     {"eigh by hand", eigh_by_hand, T_DOUBLE},
     {"qr", qr, T_DOUBLE},
     {"qr, deficient", qr_deficient, T_DOUBLE},
+    {"qr, nearly dependent", qr_nearly_dependent, T_DOUBLE},
     {"qr, scaled columns", qr_scaled, T_DOUBLE},
     {"qr by hand", qr_by_hand, T_DOUBLE},
     {"refusals", refusals, T_DOUBLE},

@@ -338,6 +338,33 @@ static void adjointness(t_side *s) {
     for_all_plans(s, one, check_adjoint);
 }
 
+/* A line's imaginary parts at index 0 and Nyquist do not count, whatever they are. */
+static void ignored_parts(t_side *s) {
+    static const int64_t sizes[] = {1, 2, 5, 8, 33};
+    for (int i = 0; i < T_COUNT(sizes); i++) {
+        const tg_fft_desc desc = describe(s->dtype, 1, &sizes[i], ALL_CENTRED, 3);
+        const int64_t k = modes(&desc);
+        t_note(s, "%lld points", (long long)sizes[i]);
+        tg_fft_plan *plan = NULL;
+        t_ok(s, s->ops->fft_create(s->be, &desc, &plan));
+        void *y = t_host_random(s, spectrum_dtype(s), 3 * k);
+        const void *results[2];
+        for (int poisoned = 0; poisoned < 2; poisoned++) {
+            for (int64_t j = 0; j < 3 * k; j++) {
+                const tg_scalar v = tg_load(spectrum_dtype(s), y, j);
+                if (j % k == 0 || 2 * (j % k) == sizes[i]) {
+                    const double part = poisoned ? (double)NAN : 0.0;
+                    tg_store(spectrum_dtype(s), y, j, (tg_scalar){v.re, part});
+                }
+            }
+            results[poisoned] = inverse(s, &desc, plan, TG_FFT_PLAIN, 1.0, y);
+        }
+        t_below(s, t_relative_error(s->dtype, 3 * sizes[i], results[1], results[0]), 0.0);
+        s->ops->fft_destroy(s->be, &plan);
+        t_release(s);
+    }
+}
+
 /* ---- against ref: several transforms, larger grids ---- */
 
 static void check_twin(t_side *s, const tg_fft_desc *desc, tg_fft_plan *plan) {
@@ -436,6 +463,7 @@ static const t_row rows[] = {
     {"shift", shift, T_WIDE},
     {"Parseval and round trip", parseval, T_WIDE},
     {"adjointness", adjointness, T_WIDE},
+    {"ignored parts", ignored_parts, T_REALS},
     {"many small", many_small, T_WIDE},
     {"large", large, T_WIDE},
     {"refusals", refusals, T_WIDE},

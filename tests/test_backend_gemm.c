@@ -135,7 +135,7 @@ static void gemm_batches(t_side *s) {
 /* Sizes of zero, products larger than a block of any kernel, and many small ones. */
 static void gemm_extremes(t_side *s) {
     static const int64_t sizes[][4] = {{0, 3, 5, 2},   {3, 0, 5, 2},  {3, 5, 0, 2},
-                                       {3, 5, 7, 0},   {0, 0, 0, 1},  {131, 67, 129, 1},
+                                       {3, 5, 7, 0},   {0, 0, 0, 1},  {371, 33, 65, 1},
                                        {1, 257, 1, 3}, {5, 3, 7, 101}};
     for (int i = 0; i < T_COUNT(sizes); i++) {
         for (int v = 0; v < 4; v++) {
@@ -286,9 +286,10 @@ static void gemm_refusals(t_side *s) {
 
 /* ---- gram and slice norms: f64 sums for every dtype ---- */
 
-static const int64_t mode_shapes[][3] = {{1, 1, 1},   {1, 5, 7},  {7, 5, 1},   {3, 7, 5},
-                                         {5, 33, 3},  {0, 3, 5},  {3, 0, 5},   {3, 5, 0},
-                                         {2, 65, 13}, {65, 3, 2}, {1, 7, 515}, {257, 7, 1}};
+static const int64_t mode_shapes[][3] = {{1, 1, 1},   {1, 5, 7},   {7, 5, 1},   {3, 7, 5},
+                                         {5, 33, 3},  {0, 3, 5},   {3, 0, 5},   {3, 5, 0},
+                                         {2, 65, 13}, {65, 3, 2},  {1, 7, 515}, {257, 7, 1},
+                                         {2, 401, 2}, {1, 401, 3}, {3, 401, 1}};
 
 static void gram(t_side *s) {
     const tg_dtype wide = tg_dtype_is_complex(s->dtype) ? TG_C128 : TG_F64;

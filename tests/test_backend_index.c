@@ -9,10 +9,10 @@
 
 static const tg_rng rng = {.seed = 99, .purpose = TG_RNG_SELECT, .step = 3};
 
-/* Lengths around the 64 bits of a word and the 512 of a rank. */
-static const int64_t lengths[] = {0, 1, 3, 7, 33, 63, 64, 65, 127, 511, 512, 513, 1025, 40009};
+/* Lengths around the 64 bits of a word and the 512 of a rank, and one that is worth threads. */
+static const int64_t lengths[] = {0, 1, 3, 7, 33, 63, 64, 65, 127, 511, 512, 513, 1025, 100003};
 
-/* k = a part, 0, 1, all but one, all; of long arrays the part alone. */
+/* k = a part, 0, 1, all but one, all. Of each list of variants, long arrays take the first. */
 enum { CUTS = 5 };
 static int cut_count(int64_t n) {
     return n < 4000 ? CUTS : 1;
@@ -34,14 +34,14 @@ static void keep_bitmap(t_side *s, const tg_bitmap *bitmap) {
 typedef enum values {
     RANDOM,
     TIES,     /* five different moduli */
-    SPECIALS, /* NaN, Inf, huge and tiny numbers among others */
     EQUAL,    /* one modulus, several signs */
+    SPECIALS, /* NaN, Inf, huge and tiny numbers among others */
     ZERO,     /* 0 and -0 */
     VALUES
 } values;
 
 static int value_count(int64_t n) {
-    return n < 4000 ? VALUES : EQUAL;
+    return n < 4000 ? VALUES : 1 + EQUAL;
 }
 
 static void *make_values(t_side *s, values kind, int64_t n) {
@@ -114,7 +114,7 @@ static void select_topk(t_side *s) {
                 for (int64_t i = 0; i < n; i++) {
                     key[i] = square(tg_load(s->dtype, host, i));
                 }
-                check_first_k(s, key, n, k, t_bitmap_check(s, &bitmap));
+                check_first_k(s, key, n, k, t_download(s, bitmap.words));
             }
             t_release(s);
         }
@@ -126,13 +126,13 @@ static void select_topk(t_side *s) {
 static void select_random(t_side *s) {
     for (int l = 0; l < T_COUNT(lengths); l++) {
         const int64_t n = lengths[l];
-        for (int c = 0; c < CUTS; c++) {
+        for (int c = 0; c < cut_count(n); c++) {
             const int64_t k = cut(n, c);
             t_note(s, "%lld of %lld", (long long)k, (long long)n);
             tg_bitmap bitmap = t_bitmap_output(s, n);
             t_ok(s, s->ops->select_random(s->be, &rng, k, &bitmap));
             t_true(s, bitmap.count == k);
-            const uint64_t *words = t_bitmap_check(s, &bitmap);
+            const uint64_t *words = t_download(s, bitmap.words);
             for (int64_t i = 0; i < k; i++) {
                 t_true(s, t_bit(words, (int64_t)tg_rng_permute(&rng, (uint64_t)n, (uint64_t)i)));
             }
@@ -184,7 +184,7 @@ static void select_weighted(t_side *s) {
                     const double time = tg_rng_exponential(&rng, (uint64_t)i);
                     key[i] = weight == 0.0 ? -HUGE_VAL : isfinite(weight) ? -time / weight : 0.0;
                 }
-                check_first_k(s, key, n, k, t_bitmap_check(s, &bitmap));
+                check_first_k(s, key, n, k, t_download(s, bitmap.words));
             }
             t_release(s);
         }
@@ -230,11 +230,15 @@ static uint64_t *random_words(t_side *s, int64_t n, double share) {
     return words;
 }
 
-static const double shares[] = {0.0, 0.05, 0.5, 1.0};
+static const double shares[] = {0.05, 0.5, 0.0, 1.0};
+
+static int share_count(int64_t n) {
+    return n < 4000 ? T_COUNT(shares) : 1;
+}
 
 static void bitmap_rank(t_side *s) {
     for (int l = 0; l < T_COUNT(lengths); l++) {
-        for (int p = 0; p < T_COUNT(shares); p++) {
+        for (int p = 0; p < share_count(lengths[l]); p++) {
             const int64_t n = lengths[l];
             t_note(s, "n %lld, share %g", (long long)n, shares[p]);
             tg_bitmap bitmap = t_bitmap_output(s, n);
@@ -281,7 +285,7 @@ static void check_use(t_side *s, int64_t n, double share) {
 
 static void use(t_side *s) {
     for (int l = 0; l < T_COUNT(lengths); l++) {
-        for (int p = 0; p < T_COUNT(shares); p++) {
+        for (int p = 0; p < share_count(lengths[l]); p++) {
             t_note(s, "n %lld, share %g", (long long)lengths[l], shares[p]);
             check_use(s, lengths[l], shares[p]);
         }

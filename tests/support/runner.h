@@ -10,6 +10,7 @@ enum { /* sets of dtypes a script is run for */
        T_FLOATS = 1 << TG_F32 | 1 << TG_F64 | 1 << TG_BF16 | 1 << TG_F16 | 1 << TG_C64 |
                   1 << TG_C128 | 1 << TG_CBF16 | 1 << TG_CF16,
        T_WIDE = 1 << TG_F32 | 1 << TG_F64 | 1 << TG_C64 | 1 << TG_C128,
+       T_REALS = 1 << TG_F32 | 1 << TG_F64,
        T_DOUBLE = 1 << TG_F64 | 1 << TG_C128,
        T_ONCE = 1 << TG_F64 /* scripts that do not look at the dtype */
 };
