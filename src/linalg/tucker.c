@@ -114,6 +114,12 @@ static void lay_out(decomposition *dc, tg_scratch *scratch) {
         const int64_t side = is_tall(plan, d) ? plan->dim[1 - d] : plan->dim[d];
         grow(&gram, (size_t)(side * side) * wide);
         grow(&eigenvalues, (size_t)side * sizeof(double));
+        if (plan->sweeps > 0 || plan->svd_type == TG_SVD_RANDOMIZED) {
+            /* what a sweep or a sketch leaves of the short side may have fewer vectors than are
+             * wanted: they take the Gram matrix of a long side as well */
+            grow(&gram, (size_t)(plan->dim[d] * plan->dim[d]) * wide);
+            grow(&eigenvalues, (size_t)plan->dim[d] * sizeof(double));
+        }
         if (is_tall(plan, d)) {
             const size_t entries = (size_t)(plan->dim[d] * plan->rank[d]);
             grow(&gram, entries * wide);
