@@ -103,6 +103,16 @@ int cli_open_context(const cli_common *common, bool choose, tg_context **out) {
     return CLI_OK;
 }
 
+int cli_open_host_context(const char *command, const cli_common *common, tg_context **out) {
+    cli_common host = *common;
+    host.backend = host.backend ? host.backend : "cpu";
+    if (strcmp(host.backend, "cuda") == 0) {
+        *out = NULL;
+        return cli_usage(command, "works in host memory: --backend is ref or cpu, not cuda");
+    }
+    return cli_open_context(&host, true, out);
+}
+
 json_t *cli_json_object(void) {
     return cli_need(json_object());
 }

@@ -24,6 +24,9 @@ int cli_usage(const char *command, const char *format, ...) TG_PRINTF(2, 3);
 /* A context for `common`: threads, backend (only if the command names one or `choose` is set) and a
  * log to stderr. On failure the reason was printed, *out is NULL and CLI_FAILED comes back. */
 int cli_open_context(const cli_common *common, bool choose, tg_context **out);
+/* The same for `command`, which computes on arrays in host memory: cpu unless ref is asked for; a
+ * device is CLI_USAGE. */
+int cli_open_host_context(const char *command, const cli_common *common, tg_context **out);
 
 /* ---- JSON: values never fail (the program ends when memory does). ---- */
 

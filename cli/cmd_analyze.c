@@ -1,0 +1,540 @@
+/* tgrad analyze FILE: what each way of compressing loses of a gradient G.
+ *
+ * A projector is refreshed on G and applied to it; the entries of |G - G~|, G~ what comes back, are
+ * sorted out by exact quantiles. Entries and the relative Frobenius error count both branches at
+ * full weight. The stable rank of a mode, |G|^2 / sigma_1^2 of its unfolding, says how close to
+ * low rank the gradient is to begin with. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "boxplot.h"
+#include "output.h"
+#include "source.h"
+#include "spread.h"
+#include "suggest.h"
+#include "text.h"
+
+static struct {
+    const char *tensor; /* NULL: the largest */
+    int64_t index;      /* -1: the whole tensor */
+    cli_list methods;
+    const char *png; /* NULL: no picture */
+} opt = {.index = -1};
+
+static const cli_option options[] = {
+    {.name = "tensor",
+     .kind = CLI_STRING,
+     .text = &opt.tensor,
+     .value = "NAME",
+     .help = "the gradient",
+     .fallback = "the largest float tensor of 2 dims or more"},
+    {.name = "index",
+     .kind = CLI_INT,
+     .integer = &opt.index,
+     .value = "N",
+     .help = "take entry N of the first dimension, such as a training step",
+     .min = 0,
+     .max = INT64_MAX},
+    {.name = "methods",
+     .kind = CLI_LIST,
+     .list = &opt.methods,
+     .value = "LIST",
+     .help = "which ones, or all",
+     .fallback = "the first three"},
+    {.name = "png",
+     .kind = CLI_STRING,
+     .text = &opt.png,
+     .value = "OUT",
+     .help = "draw a box plot of |G - G~| to this file"},
+    {0},
+};
+
+/* A way to keep a quarter of the entries. */
+typedef struct method {
+    const char *name;
+    const char *label[2]; /* for people, in one or two lines */
+    tg_scheme scheme;
+    tg_branch_type first, second;
+    double first_share, second_share; /* of the entries */
+} method;
+
+static const method methods[] = {
+    {"sparse-lowrank",
+     {"sparse 5 %", "then low rank 20 %"},
+     TG_SCHEME_COMPOSITE,
+     TG_BRANCH_UNSTRUCTURED,
+     TG_BRANCH_LOW_RANK,
+     0.05,
+     0.20},
+    {"lowrank-sparse",
+     {"low rank 20 %", "then sparse 5 %"},
+     TG_SCHEME_COMPOSITE,
+     TG_BRANCH_LOW_RANK,
+     TG_BRANCH_UNSTRUCTURED,
+     0.20,
+     0.05},
+    {"lowrank", {"low rank 25 %", NULL}, TG_SCHEME_SINGLE, TG_BRANCH_LOW_RANK, 0, 0.25, 0.0},
+    {"unstructured", {"sparse 25 %", NULL}, TG_SCHEME_SINGLE, TG_BRANCH_UNSTRUCTURED, 0, 0.25, 0.0},
+    {"structured", {"slices 25 %", NULL}, TG_SCHEME_SINGLE, TG_BRANCH_STRUCTURED, 0, 0.25, 0.0},
+    {"galore", {"matrix GaLore 25 %", NULL}, TG_SCHEME_SINGLE, TG_BRANCH_MATRIX, 0, 0.25, 0.0},
+    {"sum",
+     {"sparse 5 %", "and low rank 20 %"},
+     TG_SCHEME_SUM,
+     TG_BRANCH_UNSTRUCTURED,
+     TG_BRANCH_LOW_RANK,
+     0.05,
+     0.20},
+};
+
+enum { METHODS = sizeof methods / sizeof methods[0], BY_DEFAULT = 3 };
+
+/* What one method leaves over. */
+typedef struct loss {
+    const method *method;
+    int64_t kept;    /* compressed values */
+    tg_shape ranks;  /* of the low-rank branch; ndim 0: none */
+    cli_spread rest; /* |G - G~| */
+} loss;
+
+/* Everything that is printed and drawn. */
+typedef struct analysis {
+    const char *file;
+    char name[160];     /* of the tensor, "grads[3]" */
+    tg_tensor gradient; /* f32, f64, c64 or c128 */
+    int64_t entries;
+    cli_spread whole; /* |G| */
+    double stable_rank[TG_MAX_NDIM], multilinear;
+    loss losses[METHODS];
+    int count;
+} analysis;
+
+/* ---- which methods ---- */
+
+static const method *find_method(const char *name) {
+    cli_suggestion suggestion = cli_suggest(name);
+    for (int i = 0; i < METHODS; i++) {
+        if (strcmp(methods[i].name, name) == 0) {
+            return &methods[i];
+        }
+        cli_suggest_offer(&suggestion, methods[i].name);
+    }
+    cli_usage("analyze",
+              "--methods: '%.64s' is not sparse-lowrank, lowrank-sparse, lowrank, unstructured, "
+              "structured, galore, sum or all%s%s%s",
+              name, suggestion.best ? "; did you mean " : "",
+              suggestion.best ? suggestion.best : "", suggestion.best ? "?" : "");
+    return NULL;
+}
+
+static void add_method(analysis *a, const method *m) {
+    for (int i = 0; i < a->count; i++) {
+        if (a->losses[i].method == m) {
+            return;
+        }
+    }
+    a->losses[a->count++].method = m;
+}
+
+static int choose_methods(analysis *a) {
+    for (int i = 0; opt.methods.count == 0 && i < BY_DEFAULT; i++) {
+        add_method(a, &methods[i]);
+    }
+    for (int i = 0; i < opt.methods.count; i++) {
+        const bool is_all = strcmp(opt.methods.item[i], "all") == 0;
+        for (int m = 0; is_all && m < METHODS; m++) {
+            add_method(a, &methods[m]);
+        }
+        const method *one = is_all ? NULL : find_method(opt.methods.item[i]);
+        if (!is_all && !one) {
+            return CLI_USAGE;
+        }
+        if (one) {
+            add_method(a, one);
+        }
+    }
+    return CLI_OK;
+}
+
+/* ---- which tensor ---- */
+
+/* The largest tensor of floating-point numbers with at least two dimensions, the first of equals.
+ */
+static int find_largest(const cli_source *source, int64_t *index) {
+    int64_t most = 0;
+    for (int64_t i = 0; i < cli_source_count(source); i++) {
+        tg_dtype dtype;
+        tg_shape shape;
+        tg_status status = cli_source_describe(source, i, &dtype, &shape);
+        if (status != TG_OK) {
+            return cli_fail_status(source->ctx, status);
+        }
+        if (tg_dtype_is_float(dtype) && shape.ndim >= 2 && tg_shape_numel(&shape) > most) {
+            most = tg_shape_numel(&shape);
+            *index = i;
+        }
+    }
+    if (most == 0) {
+        char names[512];
+        return cli_fail("%s has no float tensor of two dimensions or more; it has %s", source->path,
+                        cli_source_names(source, names, sizeof names));
+    }
+    return CLI_OK;
+}
+
+/* The dtype that is computed with: halves become singles. */
+static tg_dtype working_dtype(tg_dtype dtype) {
+    const bool is_double = tg_dtype_real(dtype) == TG_F64;
+    const tg_dtype real = is_double ? TG_F64 : TG_F32;
+    return tg_dtype_is_complex(dtype) ? tg_dtype_complex(real) : real;
+}
+
+/* Entry opt.index of the first dimension, or all, of a tensor in memory. */
+static tg_status take_view(const cli_source *source, const tg_tensor *whole, const tg_shape *shape,
+                           tg_tensor *out) {
+    tg_tensor part = *whole;
+    tg_status status = TG_OK;
+    part.owner = NULL;
+    if (opt.index >= 0) {
+        status = tg_tensor_slice(source->ctx, whole, opt.index, 1, &part);
+    }
+    return status == TG_OK ? tg_tensor_reshape(source->ctx, &part, shape, out) : status;
+}
+
+static tg_status read_gradient(const cli_source *source, int64_t index, tg_dtype dtype,
+                               const tg_shape *shape, tg_tensor *out) {
+    tg_status status = tg_tensor_create(source->ctx, TG_MEM_DATA, dtype, shape, out);
+    if (status == TG_OK && source->h5 && opt.index >= 0) { /* the rest of the file is not read */
+        return tg_h5_read_range(source->h5, cli_source_name(source, index), opt.index, 1, dtype,
+                                out->data);
+    }
+    tg_tensor whole = {0}, part = {0};
+    status = status == TG_OK ? cli_source_read(source, index, &whole) : status;
+    status = status == TG_OK ? take_view(source, &whole, shape, &part) : status;
+    status = status == TG_OK ? tg_tensor_convert(source->ctx, &part, out) : status;
+    tg_tensor_destroy(&whole);
+    return status;
+}
+
+/* Takes opt.index off the shape; refuses what is not a gradient. */
+static int check_tensor(const cli_source *source, const char *name, tg_dtype dtype,
+                        tg_shape *shape) {
+    if (!tg_dtype_is_float(dtype)) {
+        return cli_fail("%s: tensor '%s' is %s, expected floating-point numbers", source->path,
+                        name, tg_dtype_name(dtype));
+    }
+    if (opt.index >= 0) {
+        if (shape->ndim < 2 || opt.index >= shape->dim[0]) {
+            char text[128];
+            return cli_fail("%s: tensor '%s' is %s, so there is no --index %lld", source->path,
+                            name, tg_shape_text(shape, text, sizeof text), (long long)opt.index);
+        }
+        *shape = tg_shape_of(shape->ndim - 1, shape->dim + 1);
+    }
+    if (shape->ndim < 1 || tg_shape_numel(shape) < 1) {
+        return cli_fail("%s: tensor '%s' has no dimension or no entry", source->path, name);
+    }
+    return CLI_OK;
+}
+
+static int load(const cli_source *source, analysis *a) {
+    int64_t index = 0;
+    tg_dtype dtype;
+    tg_shape shape;
+    if ((opt.tensor ? cli_source_find(source, opt.tensor, &index) : find_largest(source, &index)) !=
+        CLI_OK) {
+        return CLI_FAILED;
+    }
+    const char *name = cli_source_name(source, index);
+    tg_status status = cli_source_describe(source, index, &dtype, &shape);
+    if (status != TG_OK) {
+        return cli_fail_status(source->ctx, status);
+    }
+    if (check_tensor(source, name, dtype, &shape) != CLI_OK) {
+        return CLI_FAILED;
+    }
+    snprintf(a->name, sizeof a->name, "%.120s", name);
+    if (opt.index >= 0) {
+        const size_t used = strlen(a->name);
+        snprintf(a->name + used, sizeof a->name - used, "[%lld]", (long long)opt.index);
+    }
+    tg_tensor_stats stats;
+    status = read_gradient(source, index, working_dtype(dtype), &shape, &a->gradient);
+    status = status == TG_OK ? tg_tensor_get_stats(source->ctx, &a->gradient, &stats) : status;
+    if (status != TG_OK) {
+        return cli_fail_status(source->ctx, status);
+    }
+    if (stats.nan_count + stats.inf_count > 0) {
+        return cli_fail("%s: %s has %lld NaN and %lld Inf; only finite gradients can be compressed",
+                        source->path, a->name, (long long)stats.nan_count,
+                        (long long)stats.inf_count);
+    }
+    a->entries = tg_tensor_numel(&a->gradient);
+    return CLI_OK;
+}
+
+/* ---- the comparison ---- */
+
+static void set_branch(tg_branch_config *branch, tg_branch_type type, double share) {
+    branch->type = type;
+    branch->rank = (tg_rank){.count = 1, .value = {share}};
+    branch->sparse_ratio = share;
+}
+
+/* Compresses the gradient by one method; `rest` (shape of G) and `room` (entries) are scratch. */
+static tg_status compress(tg_context *ctx, const analysis *a, loss *l, tg_tensor *rest,
+                          double *room) {
+    const method *m = l->method;
+    tg_projector_config config = tg_projector_config_default();
+    config.scheme = m->scheme;
+    set_branch(&config.first, m->first, m->first_share);
+    if (m->scheme != TG_SCHEME_SINGLE) {
+        set_branch(&config.second, m->second, m->second_share);
+    }
+    tg_projector *projector = NULL;
+    tg_tensor small = {0};
+    tg_status status =
+        tg_projector_create(ctx, &config, a->gradient.dtype, &a->gradient.shape, 0, &projector);
+    if (status == TG_OK) {
+        l->kept = tg_projector_count(projector);
+        const tg_shape shape = tg_shape_of(1, &l->kept);
+        status = tg_tensor_create(ctx, TG_MEM_DATA, a->gradient.dtype, &shape, &small);
+    }
+    if (status == TG_OK) {
+        status = tg_projector_refresh(projector, a->gradient.data);
+    }
+    if (status == TG_OK) {
+        status = tg_projector_residual(projector, a->gradient.data, small.data, rest->data);
+    }
+    if (status == TG_OK) {
+        l->ranks = tg_projector_ranks(projector, 0);
+        l->ranks = l->ranks.ndim > 0 ? l->ranks : tg_projector_ranks(projector, 1);
+        l->rest = cli_spread_of(rest, room);
+    }
+    tg_tensor_destroy(&small);
+    tg_projector_destroy(&projector);
+    return status;
+}
+
+static int compare(tg_context *ctx, analysis *a) {
+    double *room = cli_need(malloc((size_t)a->entries * sizeof *room));
+    tg_tensor rest = {0};
+    a->whole = cli_spread_of(&a->gradient, room);
+    tg_status status = tg_stable_rank(ctx, &a->gradient, a->stable_rank, &a->multilinear);
+    if (status == TG_OK) {
+        status = tg_tensor_create(ctx, TG_MEM_DATA, a->gradient.dtype, &a->gradient.shape, &rest);
+    }
+    int code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+    for (int i = 0; code == CLI_OK && i < a->count; i++) {
+        if (compress(ctx, a, &a->losses[i], &rest, room) != TG_OK) {
+            code = cli_fail("%s: %s", a->losses[i].method->name, tg_context_error(ctx));
+        }
+    }
+    tg_tensor_destroy(&rest);
+    free(room);
+    return code;
+}
+
+/* |G - G~| / |G|; a gradient of zeros is met exactly. */
+static double relative_error(const analysis *a, const loss *l) {
+    return a->whole.norm > 0.0 ? l->rest.norm / a->whole.norm : 0.0;
+}
+
+/* ---- the picture ---- */
+
+static void fill_box(const cli_spread *spread, cli_box *box) {
+    box->p01 = spread->p01;
+    box->q1 = spread->q1;
+    box->median = spread->median;
+    box->q3 = spread->q3;
+    box->p99 = spread->p99;
+    box->p999 = spread->p999;
+    box->max = spread->max;
+}
+
+/* The gradient itself, then what each method leaves of it. */
+static int draw(const analysis *a) {
+    cli_box boxes[METHODS + 1] = {{.label = {"|G| itself", NULL}}};
+    char subtitle[512], shape[128];
+    fill_box(&a->whole, &boxes[0]);
+    for (int i = 0; i < a->count; i++) {
+        const loss *l = &a->losses[i];
+        cli_box *box = &boxes[i + 1];
+        memcpy(box->label, l->method->label, sizeof box->label);
+        snprintf(box->note, sizeof box->note, "relative error %.3f", relative_error(a, l));
+        fill_box(&l->rest, box);
+    }
+    const char *slash = strrchr(a->file, '/');
+    snprintf(subtitle, sizeof subtitle, "%.160s: %s, %s %s", slash ? slash + 1 : a->file, a->name,
+             tg_shape_text(&a->gradient.shape, shape, sizeof shape),
+             tg_dtype_name(a->gradient.dtype));
+    const cli_boxplot plot = {.title = "What compression loses of a gradient",
+                              .subtitle = subtitle,
+                              .axis = "|G - G~| by entry",
+                              .box = boxes,
+                              .count = a->count + 1};
+    if (!cli_boxplot_is_drawable(&plot)) {
+        return cli_fail("%s: %s is 0 everywhere, so there is nothing to draw", a->file, a->name);
+    }
+    cli_picture picture = cli_boxplot_draw(&plot);
+    const int code = cli_picture_write_png(&picture, opt.png);
+    cli_picture_free(&picture);
+    return code;
+}
+
+/* ---- printing ---- */
+
+static void add_row(cli_table *table, const char *name, int64_t kept, double share,
+                    const cli_spread *s, double relative) {
+    cli_table_cell(table, "%s", name);
+    cli_table_cell(table, "%lld", (long long)kept);
+    cli_table_cell(table, "%.1f %%", 100.0 * share);
+    const double values[] = {s->min, s->q1, s->median, s->q3, s->p99, s->p999, s->max};
+    for (int i = 0; i < 7; i++) {
+        cli_table_cell(table, "%.3g", values[i]);
+    }
+    cli_table_cell(table, "%.4f", relative);
+}
+
+static void print_text(const analysis *a) {
+    char shape[128];
+    static const cli_column columns[] = {{"method", false}, {"kept", true},      {"share", true},
+                                         {"min", true},     {"25 %", true},      {"median", true},
+                                         {"75 %", true},    {"99 %", true},      {"99.9 %", true},
+                                         {"max", true},     {"rel. error", true}};
+    cli_table table = {.column = columns, .columns = sizeof columns / sizeof columns[0]};
+    char *file = cli_clean_text(a->file, 0), *name = cli_clean_text(a->name, 0);
+    printf("%s: %s, %s %s, %lld entries, norm %.6g\n", file, name, tg_dtype_name(a->gradient.dtype),
+           tg_shape_text(&a->gradient.shape, shape, sizeof shape), (long long)a->entries,
+           a->whole.norm);
+    fputs("stable rank by mode:", stdout);
+    for (int d = 0; d < a->gradient.shape.ndim; d++) {
+        printf(" %.4g", a->stable_rank[d]);
+    }
+    printf("; multilinear %.4g\n\n|G - G~| by entry\n", a->multilinear);
+    for (int i = 0; i < a->count; i++) {
+        const loss *l = &a->losses[i];
+        add_row(&table, l->method->name, l->kept, (double)l->kept / (double)a->entries, &l->rest,
+                relative_error(a, l));
+    }
+    add_row(&table, "nothing kept", 0, 0.0, &a->whole, a->whole.norm > 0.0 ? 1.0 : 0.0);
+    cli_table_print(&table, "", stdout);
+    cli_table_free(&table);
+    if (opt.png) {
+        char *png = cli_clean_text(opt.png, 0);
+        printf("\nwrote %s\n", png);
+        free(png);
+    }
+    free(file);
+    free(name);
+}
+
+static json_t *json_of_spread(const cli_spread *s) {
+    const struct {
+        const char *key;
+        double value;
+    } rows[] = {{"min", s->min}, {"p01", s->p01}, {"q1", s->q1},     {"median", s->median},
+                {"q3", s->q3},   {"p99", s->p99}, {"p999", s->p999}, {"max", s->max}};
+    json_t *object = cli_json_object();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        cli_json_set(object, rows[i].key, cli_json_real(rows[i].value));
+    }
+    return object;
+}
+
+static json_t *json_of_loss(const analysis *a, const loss *l) {
+    const method *m = l->method;
+    char label[96];
+    snprintf(label, sizeof label, "%s%s%s", m->label[0], m->label[1] ? " " : "",
+             m->label[1] ? m->label[1] : "");
+    json_t *object = cli_json_object();
+    cli_json_set(object, "name", cli_json_text(m->name));
+    cli_json_set(object, "label", cli_json_text(label));
+    cli_json_set(object, "kept", cli_json_integer(l->kept));
+    cli_json_set(object, "share", cli_json_real((double)l->kept / (double)a->entries));
+    cli_json_set(object, "ranks", cli_json_shape(&l->ranks));
+    cli_json_set(object, "residual", json_of_spread(&l->rest));
+    cli_json_set(object, "relative_error", cli_json_real(relative_error(a, l)));
+    return object;
+}
+
+static void print_json(const tg_context *ctx, const analysis *a) {
+    json_t *object = cli_json_object(), *ranks = cli_json_array(), *losses = cli_json_array();
+    for (int d = 0; d < a->gradient.shape.ndim; d++) {
+        cli_json_append(ranks, cli_json_real(a->stable_rank[d]));
+    }
+    for (int i = 0; i < a->count; i++) {
+        cli_json_append(losses, json_of_loss(a, &a->losses[i]));
+    }
+    cli_json_set(object, "file", cli_json_text(a->file));
+    cli_json_set(object, "tensor", cli_json_text(a->name));
+    cli_json_set(object, "dtype", cli_json_text(tg_dtype_name(a->gradient.dtype)));
+    cli_json_set(object, "shape", cli_json_shape(&a->gradient.shape));
+    cli_json_set(object, "entries", cli_json_integer(a->entries));
+    cli_json_set(object, "backend", cli_json_text(tg_backend_name(ctx)));
+    cli_json_set(object, "norm", cli_json_real(a->whole.norm));
+    cli_json_set(object, "gradient", json_of_spread(&a->whole));
+    cli_json_set(object, "stable_rank", ranks);
+    cli_json_set(object, "multilinear_stable_rank", cli_json_real(a->multilinear));
+    cli_json_set(object, "methods", losses);
+    if (opt.png) {
+        cli_json_set(object, "png", cli_json_text(opt.png));
+    }
+    cli_json_print(object);
+}
+
+static int analyze(tg_context *ctx, const cli_source *source, bool json, analysis *a) {
+    int code = load(source, a);
+    code = code == CLI_OK ? compare(ctx, a) : code;
+    code = code == CLI_OK && opt.png ? draw(a) : code;
+    if (code == CLI_OK && json) {
+        print_json(ctx, a);
+    } else if (code == CLI_OK) {
+        print_text(a);
+    }
+    tg_tensor_destroy(&a->gradient);
+    return code;
+}
+
+static int run(const cli_call *call) {
+    analysis a = {.file = call->args.item[0]};
+    tg_context *ctx = NULL;
+    int code = choose_methods(&a);
+    code = code == CLI_OK ? cli_open_host_context("analyze", call->common, &ctx) : code;
+    if (code == CLI_OK) {
+        cli_source source = {0};
+        const tg_status status = cli_source_open(ctx, a.file, &source);
+        code = status == TG_OK ? analyze(ctx, &source, call->common->json, &a)
+                               : cli_fail_status(ctx, status);
+        cli_source_close(&source);
+    }
+    cli_list_free(&opt.methods);
+    tg_context_destroy(&ctx);
+    return code;
+}
+
+const cli_command cli_cmd_analyze = {
+    .name = "analyze",
+    .arguments = "FILE",
+    .min_args = 1,
+    .max_args = 1,
+    .summary = "Compare what ways of compressing a gradient lose of it",
+    .description =
+        "For a gradient tensor G of an npy, safetensors or HDF5 file: how the entries of |G - G~|\n"
+        "are spread, G~ being what a method brings back (exact quantiles), the relative Frobenius\n"
+        "error, the number of values kept, and the stable rank of every mode.\n"
+        "\n"
+        "  sparse-lowrank   5 % largest entries, then Tucker 20 % of the rest (TensorGRaD)\n"
+        "  lowrank-sparse   Tucker 20 %, then the 5 % largest entries of what it leaves\n"
+        "  lowrank          Tucker 25 %\n"
+        "  unstructured     25 % largest entries\n"
+        "  structured       25 % as the sub-tensor of the largest slices of every mode\n"
+        "  galore           25 % by singular vectors of the matrix with the first mode as rows\n"
+        "  sum              5 % largest entries and Tucker 20 %, both of G itself\n",
+    .examples = "  tgrad analyze grads.safetensors --png loss.png\n"
+                "  tgrad analyze grads.h5 --tensor grads --index 3 --methods all\n"
+                "  tgrad analyze g.npy --json | jq '.methods[] | {name, relative_error}'\n",
+    .options = options,
+    .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE,
+    .run = run,
+};

@@ -1,0 +1,18 @@
+/* How the sizes of many numbers are spread: exact quantiles of their moduli. */
+#ifndef CLI_SPREAD_H
+#define CLI_SPREAD_H
+
+#include "tgrad/tgrad.h"
+
+/* Quantile q of n ascending values stands at position q (n - 1), between neighbours by straight
+ * line (numpy's default). */
+typedef struct cli_spread {
+    double min, p01, q1, median, q3, p99, p999, max;
+    double norm; /* Euclidean, of all of them */
+} cli_spread;
+
+/* Of the moduli of a host tensor of f32, f64, c64 or c128 with at least one element, all finite.
+ * `room` has a place for every element and is overwritten. */
+cli_spread cli_spread_of(const tg_tensor *tensor, double *room);
+
+#endif

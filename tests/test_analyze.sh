@@ -1,0 +1,168 @@
+#!/usr/bin/env bash
+# tgrad analyze: numbers that can be worked out by hand, which tensor it takes, JSON, the picture,
+# and bad input.
+#
+#   tests/test_analyze.sh build/bin/tgrad <source tree> <build tree>
+set -uo pipefail
+tgrad=$(realpath "$1")
+fixtures=$(realpath "$2")/tests/fixtures
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+
+complain() {
+    failures=$((failures + 1))
+    echo "FAILED: $*" >&2
+    [ ! -s err ] || sed 's/^/    stderr: /' err >&2
+}
+
+# run <exit code> <arguments ..>: stdout in `out`, stderr in `err`; a failure prints nothing on
+# stdout, a success nothing on stderr.
+run() {
+    local expected=$1 code
+    shift
+    last="analyze $*"
+    "$tgrad" analyze "$@" >out 2>err </dev/null
+    code=$?
+    [ $code -eq "$expected" ] || complain "$last: exit code $code, expected $expected"
+    if [ "$expected" -eq 0 ]; then
+        [ ! -s err ] || complain "$last: wrote to stderr"
+    else
+        [ ! -s out ] || complain "$last: failed, but wrote to stdout"
+        [ -s err ] || complain "$last: failed without a word"
+    fi
+}
+
+says() {
+    local file=$1 text
+    shift
+    for text in "$@"; do
+        grep -qF -- "$text" "$file" || complain "$last: no '$text' in $file"
+    done
+}
+
+# near <key> <expected>: the first JSON number of that key, to six digits.
+near() {
+    local found
+    found=$(grep -m1 "\"$1\":" out | sed 's/.*: *//; s/,.*//')
+    awk -v a="$found" -v b="$2" 'BEGIN { d = a - b; d = d < 0 ? -d : d; s = b < 0 ? -b : b
+        exit !(a != "" && d <= 1e-6 * (s > 1 ? s : 1)) }' ||
+        complain "$last: $1 is '$found', expected $2"
+}
+
+# bytes <shape> <byte ..>: an f32 npy of small whole numbers.
+bytes() {
+    local shape=$1 header
+    shift
+    header="{'descr': '|u1', 'fortran_order': False, 'shape': $shape, }"
+    {
+        printf '\x93NUMPY\x01\x00\x76\x00%-117s\n' "$header"
+        # shellcheck disable=SC2059 # the format is the byte
+        for byte in "$@"; do printf "\\x$(printf %02x "$byte")"; done
+    } >bytes.npy
+    "$tgrad" convert bytes.npy "${name:-numbers}.npy" --dtype f32 >/dev/null || complain "convert"
+}
+
+# ---- by hand: 1 .. 16; the largest quarter is kept, so 1 .. 12 and four zeros are left over ----
+
+bytes '(4, 4)' {1..16}
+run 0 numbers.npy --methods unstructured --json
+sed -n '/"methods"/,$p' out >methods && mv out whole && mv methods out
+near kept 4
+near min 0
+near q1 0.75
+near median 4.5
+near q3 8.25
+near max 12
+near relative_error 0.6591601 # sqrt(650 / 1496)
+mv whole out
+near norm 38.6781592
+near median 8.5 # of |G|
+
+# A matrix of rank 1 has stable ranks 1, and low rank loses nothing of it.
+bytes '(3, 5)' 1 2 3 4 5 2 4 6 8 10 3 6 9 12 15
+run 0 numbers.npy --methods lowrank
+says out 'stable rank by mode: 1 1; multilinear 1' '3x5' '15 entries'
+grep -qE '^lowrank .* 0\.0000$' out || complain "$last: low rank loses some of rank 1"
+grep -qE '^nothing kept +0 +0\.0 % .* 1\.0000$' out || complain "$last: the gradient itself"
+
+# A constant gradient and one of a single entry are as good as any.
+bytes '(7, 3)' 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9 9
+run 0 numbers.npy --methods all
+bytes '(1, 1)' 5
+run 0 numbers.npy --methods all --json
+bytes '(2, 2)' 0 0 0 0
+run 0 numbers.npy --methods all --json
+near relative_error 0
+run 1 numbers.npy --png zero.png
+says err '0 everywhere'
+[ ! -e zero.png ] || complain "a picture of nothing was written"
+
+# ---- which tensor, which step, which format ----
+
+golden=$fixtures/optim_tg_us_lr.safetensors
+run 0 "$golden"
+says out 'grads, c64' sparse-lowrank lowrank-sparse lowrank
+if grep -q galore out; then complain "$last: shows what was not asked for"; fi
+run 0 "$golden" --tensor grads --index 1
+says out 'grads[1], c64 6x8x10x7'
+cp out step
+"$tgrad" convert "$golden" golden.h5 >/dev/null || complain "convert"
+run 0 golden.h5 --tensor grads --index 1
+cmp -s <(tail -n +2 step) <(tail -n +2 out) || complain "$last: not the same from HDF5"
+run 0 "$golden" --tensor grads --index 1 --backend ref --json
+says out '"backend": "ref"' '"tensor": "grads[1]"' '"dtype": "c64"' '"entries": 3360' \
+    '"stable_rank": [' '"multilinear_stable_rank"' '"label": "sparse 5 % then low rank 20 %"' \
+    '"ranks": [' '"p999"' '"share"'
+run 0 "$golden" --methods sum,sum,galore --methods structured
+[ "$(grep -cE '^(sum|galore|structured) ' out)" -eq 3 ] || complain "$last: not three methods"
+"$tgrad" convert "$golden" half.safetensors --dtype cbf16 --dataset grads >/dev/null
+run 0 half.safetensors
+says out 'grads, c64'
+
+# ---- the picture ----
+
+run 0 "$golden" --methods all --png plot.png --json
+says out '"png": "plot.png"'
+[ "$(head -c 4 plot.png | tail -c 3)" = PNG ] || complain "$last: plot.png is no PNG"
+[ "$(tail -c 8 plot.png | head -c 4)" = IEND ] || complain "$last: plot.png is not complete"
+run 0 "$golden" --png again.png --methods all
+cmp -s plot.png again.png || complain "the same picture differs"
+run 1 "$golden" --png absent/plot.png
+says err 'cannot write absent/plot.png'
+[ ! -w /dev/full ] || run 1 "$golden" --png /dev/full
+
+# ---- bad input ----
+
+run 2
+run 2 "$golden" --methods lowrnk
+says err 'did you mean lowrank?'
+run 2 "$golden" --methods ''
+run 2 "$golden" --index -1
+run 2 "$golden" --backend cuda
+says err 'host memory'
+run 1 absent.npy
+run 1 "$golden" --tensor w1
+run 1 "$golden" --tensor grads --index 99
+says err 'no --index 99'
+bytes '(4,)' 1 2 3 4
+run 1 numbers.npy
+says err 'no float tensor of two dimensions'
+run 0 numbers.npy --tensor data
+run 1 numbers.npy --tensor data --index 0
+run 1 bytes.npy --tensor data
+says err 'u8, expected floating-point'
+bytes '(0, 3)'
+run 1 numbers.npy --tensor data
+says err 'no entry'
+{
+    printf '\x93NUMPY\x01\x00\x76\x00%-117s\n' \
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }"
+    printf '\x00\x00\x80\x3f\x00\x00\xc0\x7f\x00\x00\x80\x7f\x00\x00\x80\x7f'
+} >broken.npy
+run 1 broken.npy
+says err 'broken.npy: data has 1 NaN and 2 Inf'
+
+echo "$failures failures"
+[ "$failures" -eq 0 ]
