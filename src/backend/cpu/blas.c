@@ -68,12 +68,7 @@ static bool is_transposed(tg_op op) {
     return op == TG_OP_T || op == TG_OP_H;
 }
 
-/* Rows [i, i + m) and columns [j, j + n) of matrix number `batch` of g. */
-typedef struct tile {
-    int64_t batch, i, m, j, n;
-} tile;
-
-static void gemm_tile(const tg_gemm *g, const tile *t) {
+void cpu_blas_gemm(const tg_gemm *g, const cpu_tile *t) {
     const int64_t size = (int64_t)tg_dtype_size(g->dtype);
     const char *a = (const char *)g->a +
                     size * (t->batch * g->stride_a + t->i * (is_transposed(g->op_a) ? 1 : g->lda));
@@ -105,101 +100,6 @@ static void gemm_tile(const tg_gemm *g, const tile *t) {
                     ldc);
         break;
     }
-}
-
-/* C = beta C where there is nothing to add. */
-static tg_status scale_only(tg_backend *be, const tg_gemm *g) {
-    const bool zero = g->beta.re == 0.0 && (g->beta.im == 0.0 || !tg_dtype_is_complex(g->dtype));
-    const size_t size = tg_dtype_size(g->dtype);
-    for (int64_t b = 0; b < g->batch; b++) {
-        for (int64_t i = 0; i < g->m; i++) {
-            char *row = (char *)g->c + size * (size_t)(b * g->stride_c + i * g->ldc);
-            if (zero) {
-                memset(row, 0, size * (size_t)g->n);
-            } else {
-                tg_status status = be->ops->scale(be, g->dtype, g->n, g->beta, row);
-                if (status != TG_OK) {
-                    return status;
-                }
-            }
-        }
-    }
-    return TG_OK;
-}
-
-enum {
-    GRAIN = 16,        /* rows or columns that a split keeps together */
-    SLAB = 512 * 1024, /* bytes of A and C that a call streams through: they stay in cache */
-    TINY = 1 << 14     /* products of numbers that are not worth a thread */
-};
-
-/* Tiles along the longer of m and n; units = (batch, ceil(length / grain)). */
-typedef struct split {
-    bool by_rows;
-    int64_t length; /* m or n */
-    int64_t grain;
-    int64_t units; /* of one matrix */
-    int64_t most;  /* units that one call takes */
-} split;
-
-static split split_of(const tg_gemm *g) {
-    split s = {.by_rows = g->m >= g->n};
-    s.length = s.by_rows ? g->m : g->n;
-    s.grain = GRAIN;
-    s.units = (s.length + s.grain - 1) / s.grain;
-    const int64_t other = s.by_rows ? g->n : g->m;
-    const int64_t bytes = (g->k + other) * (int64_t)tg_dtype_size(g->dtype) * s.grain;
-    s.most = SLAB / (bytes > 0 ? bytes : 1);
-    s.most = s.most < 8 ? 8 : s.most;
-    return s;
-}
-
-/* Units [begin, end) of all matrices in turn, at most s->most per call. */
-static void gemm_units(const tg_gemm *g, const split *s, tg_range r) {
-    while (r.begin < r.end) {
-        const int64_t batch = r.begin / s->units, unit = r.begin % s->units;
-        int64_t count = s->units - unit;
-        count = count < r.end - r.begin ? count : r.end - r.begin;
-        count = count < s->most ? count : s->most;
-        const int64_t first = unit * s->grain;
-        const int64_t last = first + count * s->grain;
-        const int64_t span = (last < s->length ? last : s->length) - first;
-        const tile t =
-            s->by_rows ? (tile){batch, first, span, 0, g->n} : (tile){batch, 0, g->m, first, span};
-        gemm_tile(g, &t);
-        r.begin += count;
-    }
-}
-
-tg_status cpu_gemm(tg_backend *be, const tg_gemm *g) {
-    tg_status status = tg_check_gemm(be->ctx, g);
-    if (status != TG_OK) {
-        return status;
-    }
-    if (g->m == 0 || g->n == 0 || g->batch == 0) {
-        return TG_OK;
-    }
-    const tg_dtype real = tg_dtype_real(g->dtype);
-    const int64_t largest[] = {g->m, g->n, g->k, g->lda, g->ldb, g->ldc};
-    bool tuned = real == TG_F32 || real == TG_F64;
-    for (int i = 0; i < 6; i++) {
-        tuned = tuned && largest[i] <= INT_MAX;
-    }
-    if (!tuned) {
-        return be->ref->gemm(be, g);
-    }
-    if (g->k == 0) {
-        return scale_only(be, g);
-    }
-    const split s = split_of(g);
-    const int64_t units = g->batch * s.units;
-    const double work = (double)g->batch * (double)g->m * (double)g->n * (double)g->k;
-    const int parts = work < 2.0 * TINY ? 1 : cpu_parts(be, units, 1);
-#pragma omp parallel for num_threads(parts) schedule(static)
-    for (int p = 0; p < parts; p++) {
-        gemm_units(g, &s, tg_partition(units, 1, parts, p));
-    }
-    return TG_OK;
 }
 
 /* ---- building blocks of Gram matrices ---- */

@@ -58,6 +58,24 @@ typedef struct cpu_rows_f64 {
                  double *z);
 } cpu_rows_f64;
 
+/* What all tiles of a product with a short inner dimension have in common, see gemm.inc. Distances
+ * are in numbers of the dtype. */
+typedef struct cpu_gemm_rows {
+    int64_t k;
+    int64_t a_row, a_column; /* from one row or column of op(A) to the next */
+    int64_t ldc;
+    bool conjugate_a;
+    bool reads_c; /* beta is not 0 */
+    float beta[2];
+} cpu_gemm_rows;
+
+/* Vectors (8 floats) of panel `number` of a block of B whose rows have so many floats: at most 3,
+ * and all panels about alike. */
+static inline int cpu_panel_vectors(int64_t floats, int64_t number) {
+    const int64_t vectors = (floats + 7) / 8, panels = (vectors + 2) / 3;
+    return (int)(vectors / panels + (number < vectors % panels ? 1 : 0));
+}
+
 /* The serial kernels of one instruction set. */
 typedef struct cpu_kernels {
     const char *name;
@@ -68,6 +86,11 @@ typedef struct cpu_kernels {
     /* keys[i] = bits of |x_i|^2 as a double, NaN above Inf: ascending with the modulus, < 2^63. */
     void (*modulus_keys)(tg_dtype dtype, int64_t n, const void *x, uint64_t *keys);
     int64_t (*popcount)(int64_t words, const uint64_t *x);
+    /* C (m, n) = op(A) B + beta C with B packed; NULL where there is nothing better than BLAS. */
+    void (*gemm_f32)(const cpu_gemm_rows *g, int64_t m, const float *a, int64_t n,
+                     const float *packed, float *c);
+    void (*gemm_c64)(const cpu_gemm_rows *g, int64_t m, const float *a, int64_t n,
+                     const float *packed, float *c);
     cpu_reals_f32 f32;
     cpu_reals_f64 f64;
     cpu_rows_f32 rows_f32;
@@ -113,6 +136,14 @@ TG_NODISCARD tg_status cpu_workspace(tg_backend *be, size_t bytes, void **out);
 /* OpenBLAS is told to use one thread while any cpu backend is open (we call it from ours). */
 void cpu_blas_open(void);
 void cpu_blas_close(void);
+
+/* Rows [i, i + m) and columns [j, j + n) of C of matrix number `batch`. */
+typedef struct cpu_tile {
+    int64_t batch, i, m, j, n;
+} cpu_tile;
+
+/* One tile by a serial call of BLAS; dtype f32, f64, c64 or c128, all sizes below 2^31. */
+void cpu_blas_gemm(const tg_gemm *gemm, const cpu_tile *tile);
 
 /* Serial BLAS by dtype f64 or c128, row-major. herk: lower triangle of c (n, n) += a a^H, a (n, k);
  * transposed: += a^H a, a (k, n). gemm_nh: c (m, n) += a b^H, a (m, k), b (n, k); transposed:
