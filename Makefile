@@ -26,7 +26,7 @@ check: ## install what is missing, build, run every test and a short fuzz run
 	@scripts/setup
 	@$(MAKE) build
 	@ctest --preset release -j $(JOBS)
-	@if [ -x scripts/fuzz ]; then scripts/fuzz; fi
+	@scripts/fuzz
 
 bench: build ## run the benchmarks
 	@set -e; for program in build/bin/bench_*; do echo "== $${program##*/}"; $$program; done

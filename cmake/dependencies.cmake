@@ -4,8 +4,7 @@ find_package(OpenMP REQUIRED COMPONENTS C)
 find_package(Threads REQUIRED)
 
 add_library(tg_dependencies INTERFACE)
-set(tg_pc_requires "") # what tgrad.pc names for static linking: modules,
-set(tg_pc_libs "")     # and libraries that have none
+set(tg_pc_libs "") # what a program needs beside libtgrad.a; tgrad.pc names it
 
 # tg_use(<pkg-config module> [alternative ..]): link the first one found.
 function(tg_use)
@@ -14,7 +13,7 @@ function(tg_use)
         pkg_check_modules(${prefix} QUIET IMPORTED_TARGET ${module})
         if(${prefix}_FOUND)
             target_link_libraries(tg_dependencies INTERFACE PkgConfig::${prefix})
-            set(tg_pc_requires ${tg_pc_requires} ${module} PARENT_SCOPE)
+            set(tg_pc_libs ${tg_pc_libs} ${${prefix}_LDFLAGS} PARENT_SCOPE)
             return()
         endif()
     endforeach()

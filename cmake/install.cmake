@@ -6,8 +6,7 @@ install(FILES $<TARGET_FILE:tgrad_static> DESTINATION ${CMAKE_INSTALL_LIBDIR})
 # tgrad.pc finds its prefix from where it stands, so that an installed tree may be moved.
 file(RELATIVE_PATH TG_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" TG_PC_PREFIX ${TG_PC_PREFIX})
-string(REPLACE ";" " " TG_PC_REQUIRES "${tg_pc_requires}")
-string(REPLACE ";" " " TG_PC_LIBS "${OpenMP_C_FLAGS};-lpthread;-lm;${tg_pc_libs}")
+string(REPLACE ";" " " TG_PC_LIBS "${tg_pc_libs};${OpenMP_C_FLAGS};-lpthread;-lm")
 configure_file(cmake/tgrad.pc.in tgrad.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/tgrad.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
