@@ -41,6 +41,11 @@ static const slot_row slots[] = {
     SLOT(bitmap_gather),
     SLOT(bitmap_scatter),
     SLOT(bitmap_clear),
+    SLOT(compress),
+    SLOT(expand),
+    SLOT(sample),
+    SLOT(grad_dense),
+    SLOT(adam),
     SLOT(random_uniform),
     SLOT(random_normal),
 };
@@ -180,6 +185,7 @@ void tg_backend_fill_cpu(tg_backend_ops *ops) {
     ops->bitmap_gather = cpu_bitmap_gather;
     ops->bitmap_scatter = cpu_bitmap_scatter;
     ops->bitmap_clear = cpu_bitmap_clear;
+    cpu_fill_compress(ops);
     ops->random_uniform = cpu_random_uniform;
     ops->random_normal = cpu_random_normal;
     list_overrides(&before, ops);

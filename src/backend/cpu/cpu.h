@@ -195,6 +195,9 @@ tg_status cpu_bitmap_scatter(tg_backend *be, tg_dtype dtype, const tg_bitmap *bi
 tg_status cpu_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap, const void *x,
                            void *out);
 
+/* Compressed gradients, see compress.h. */
+void cpu_fill_compress(tg_backend_ops *ops);
+
 tg_status cpu_random_uniform(tg_backend *be, tg_dtype dtype, const tg_rng *rng, uint64_t first,
                              double low, double high, int64_t n, void *x);
 tg_status cpu_random_normal(tg_backend *be, tg_dtype dtype, const tg_rng *rng, uint64_t first,

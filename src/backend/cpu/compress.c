@@ -1,0 +1,214 @@
+/* Compression: one pass over a gradient that gathers an index set and projects onto a core,
+ * core = beta core + scale (G' x_n U_n^H).
+ *
+ * The tensor is never unfolded. Every thread takes slabs of the first mode and contracts each of
+ * them depth first: rows of the last mode, a panel at a time, while they lie in cache (gathering,
+ * masking and, for a factored gradient, forming them there), then mode by mode towards the first,
+ * as soon as a mode's block is complete. What is left is (dim 0, product of the other ranks) in the
+ * workspace; when all threads are done, the first mode is contracted, split over columns. Without a
+ * factor on the first mode the slabs go straight to the core. */
+#include <omp.h>
+
+#include "backend/cpu/compress.h"
+
+/* One thread at work. */
+typedef struct worker {
+    const cpu_plan *plan;
+    const cpu_source *source;
+    float *panel;   /* CPU_PANEL floats */
+    float *scratch; /* the thread's, where the buffers of the modes are */
+} worker;
+
+/* Where a result goes: out = beta out + alpha result. */
+typedef struct target {
+    float *out;
+    float alpha, beta;
+} target;
+
+static target target_at(target to, int64_t elements, int width) {
+    to.out += elements * width;
+    return to;
+}
+
+/* Contracts the last mode: rows [first row, ..) of G, each of its length, to (rows, rank). */
+static void project_rows(const worker *w, int64_t first, int64_t rows, target to) {
+    const cpu_plan *plan = w->plan;
+    const cpu_mode *last = &plan->mode[plan->ndim - 1];
+    for (int64_t r = 0; r < rows; r += plan->panel_rows) {
+        const int64_t some = rows - r < plan->panel_rows ? rows - r : plan->panel_rows;
+        for (int64_t c = 0; c < last->dim; c += CPU_PRODUCT_DEPTH) {
+            const int64_t depth =
+                last->dim - c < CPU_PRODUCT_DEPTH ? last->dim - c : CPU_PRODUCT_DEPTH;
+            const cpu_view g = cpu_source_block(w->source, first + r * last->dim + c, some,
+                                                last->dim, depth, w->panel);
+            const cpu_product product = {
+                .m = some,
+                .n = last->rank,
+                .k = depth,
+                .a = g.data,
+                .row_a = g.ld,
+                .col_a = 1,
+                .b = last->factor + c * last->rank * plan->width,
+                .ldb = last->rank,
+                .conj_b = true,
+                .c = to.out + r * last->rank * plan->width,
+                .ldc = last->rank,
+                .alpha = to.alpha,
+                .beta = c == 0 ? to.beta : 1.0f,
+            };
+            cpu_plan_product(plan, &product);
+        }
+    }
+}
+
+/* U^H of a mode: `depth` rows of it from row i on, times b, to columns of `to`. */
+static void contract(const cpu_plan *plan, const cpu_mode *mode, int64_t i, int64_t depth,
+                     cpu_view b, int64_t columns, target to) {
+    const cpu_product product = {
+        .m = mode->rank,
+        .n = columns,
+        .k = depth,
+        .a = mode->factor + i * mode->rank * plan->width,
+        .row_a = 1,
+        .col_a = mode->rank,
+        .conj_a = true,
+        .b = b.data,
+        .ldb = b.ld,
+        .c = to.out,
+        .ldc = mode->block,
+        .alpha = to.alpha,
+        .beta = to.beta,
+    };
+    cpu_plan_product(plan, &product);
+}
+
+/* Contracts the mode before the last where the last has no factor: columns of the block (dim,
+ * length of the last mode) of G that begins at `first`. */
+static void project_columns(const worker *w, int64_t first, tg_range columns, target to) {
+    const cpu_plan *plan = w->plan;
+    const cpu_mode *mode = &plan->mode[plan->ndim - 2];
+    for (int64_t c = columns.begin; c < columns.end; c += plan->panel_columns) {
+        const int64_t left = columns.end - c;
+        const int64_t some = left < plan->panel_columns ? left : plan->panel_columns;
+        for (int64_t i = 0; i < mode->dim; i += CPU_PRODUCT_DEPTH) {
+            const int64_t depth =
+                mode->dim - i < CPU_PRODUCT_DEPTH ? mode->dim - i : CPU_PRODUCT_DEPTH;
+            const cpu_view g = cpu_source_block(w->source, first + i * mode->step + c, depth,
+                                                mode->step, some, w->panel);
+            target part = target_at(to, c, plan->width);
+            part.beta = i == 0 ? to.beta : 1.0f;
+            contract(plan, mode, i, depth, g, some, part);
+        }
+    }
+}
+
+/* Contracts modes d, d + 1, .. of the block of G that begins at `first`; d >= 1. */
+static void project_block(const worker *w, int d, int64_t first, target to) {
+    const cpu_plan *plan = w->plan;
+    const cpu_mode *mode = &plan->mode[d];
+    const bool before_last = d == plan->ndim - 2;
+    if (before_last && !mode[1].factor) {
+        project_columns(w, first, (tg_range){0, mode->step}, to);
+        return;
+    }
+    const target whole = to;
+    if (mode->factor) {
+        to = (target){w->scratch + mode->buffer, 1.0f, 0.0f};
+    }
+    if (before_last) {
+        project_rows(w, first, mode->dim, to);
+    } else {
+        for (int64_t i = 0; i < mode->dim; i++) {
+            project_block(w, d + 1, first + i * mode->step,
+                          target_at(to, i * mode->block, plan->width));
+        }
+    }
+    if (mode->factor) {
+        contract(plan, mode, 0, mode->dim, (cpu_view){to.out, mode->block}, mode->block, whole);
+    }
+}
+
+/* Without any factor, or without a core: just the pass over G. */
+static void pass(const worker *w, tg_range range, target to) {
+    const int width = w->plan->width;
+    const int64_t most = CPU_PANEL / width;
+    for (int64_t i = range.begin; i < range.end; i += most) {
+        const int64_t some = range.end - i < most ? range.end - i : most;
+        const float *g = cpu_source_block(w->source, i, 1, some, some, w->panel).data;
+        float *out = to.out + i * width;
+        for (int64_t e = 0; to.out && e < some * width; e++) {
+            out[e] = to.alpha * g[e] + (to.beta == 0.0f ? 0.0f : to.beta * out[e]);
+        }
+    }
+}
+
+/* A thread's share of the modes after the first, into `to` (dim 0, block). */
+static void project_slabs(const worker *w, tg_range slabs, target to) {
+    const cpu_mode *first = &w->plan->mode[0];
+    to = target_at(to, slabs.begin * first->block, w->plan->width);
+    if (w->plan->ndim == 2) {
+        project_rows(w, slabs.begin * first->step, slabs.end - slabs.begin, to);
+        return;
+    }
+    for (int64_t i = slabs.begin; i < slabs.end; i++) {
+        project_block(w, 1, i * first->step, to);
+        to = target_at(to, first->block, w->plan->width);
+    }
+}
+
+/* One thread's part of the call. All threads come here, as some cases have a barrier. */
+static void compress_part(const cpu_plan *plan, const tg_compress *op, int part, int parts) {
+    const cpu_source source = {.plan = plan, .op = op};
+    float *workspace = op->workspace;
+    float *scratch = workspace + plan->scratch + part * plan->scratch_size;
+    const worker w = {.plan = plan, .source = &source, .panel = scratch, .scratch = scratch};
+    const cpu_mode *first = &plan->mode[0];
+    const target core = {op->core, (float)op->scale, (float)op->beta};
+    const int64_t grain = TG_ALIGNMENT / (int64_t)sizeof(float);
+    if (plan->ndim == 1 || !op->core) {
+        pass(&w, tg_partition(plan->numel, grain, parts, part), core);
+        return;
+    }
+    const tg_range columns = tg_partition(first->block, grain, parts, part);
+    if (plan->ndim == 2 && !first[1].factor) {
+        project_columns(&w, 0, columns, core);
+        return;
+    }
+    const tg_range slabs = tg_partition(first->dim, 1, parts, part);
+    if (!cpu_plan_has_middle(plan)) {
+        project_slabs(&w, slabs, core);
+        return;
+    }
+    float *middle = workspace + plan->middle;
+    project_slabs(&w, slabs, (target){middle, 1.0f, 0.0f});
+#pragma omp barrier
+    const cpu_view view = {middle + columns.begin * plan->width, first->block};
+    contract(plan, first, 0, first->dim, view, columns.end - columns.begin,
+             target_at(core, columns.begin, plan->width));
+}
+
+static size_t cpu_compress_workspace(tg_backend *be, const tg_multimode *modes, bool factored) {
+    if (!cpu_compress_tuned(modes->dtype)) {
+        return be->ref->compress_workspace(be, modes, factored);
+    }
+    return (size_t)cpu_compress_plan(be, modes).size * sizeof(float);
+}
+
+static tg_status cpu_compress(tg_backend *be, const tg_compress *op) {
+    if (!cpu_compress_tuned(op->modes.dtype)) {
+        return be->ref->compress(be, op);
+    }
+    const cpu_plan plan = cpu_compress_plan(be, &op->modes);
+#pragma omp parallel num_threads(plan.threads)
+    compress_part(&plan, op, omp_get_thread_num(), omp_get_num_threads());
+    return TG_OK;
+}
+
+void cpu_fill_compress(tg_backend_ops *ops) {
+    ops->compress_workspace = cpu_compress_workspace;
+    ops->compress = cpu_compress;
+    ops->expand = cpu_expand;
+    ops->sample = cpu_sample;
+    ops->grad_dense = cpu_grad_dense;
+    ops->adam = cpu_adam;
+}

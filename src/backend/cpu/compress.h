@@ -1,0 +1,161 @@
+/* Inside of the compressed-gradient slots of the cpu backend.
+ *
+ * The tuned dtypes are f32 and c64. Both are seen here as arrays of floats whose elements are
+ * `width` floats wide (1 or 2); sizes, strides and positions count elements unless they say floats.
+ */
+#ifndef TG_BACKEND_CPU_COMPRESS_H
+#define TG_BACKEND_CPU_COMPRESS_H
+
+#include "backend/cpu/cpu.h"
+
+/* ---- Kernels (compress_avx2.c, compress_plain.c) ---- */
+
+/* C = alpha A B + beta C for the products of a tensor with a small factor: no operand is packed, so
+ * a product of a few thousand elements runs at the speed of a large one. beta = 0 never reads C. */
+typedef struct cpu_product {
+    int64_t m, n, k;
+    const float *a; /* (m, k): element (i, p) at i * row_a + p * col_a */
+    int64_t row_a, col_a;
+    const float *b; /* (k, n), rows ldb apart */
+    int64_t ldb;
+    float *c; /* (m, n), rows ldc apart */
+    int64_t ldc;
+    float alpha, beta;
+    bool conj_a, conj_b; /* c64; at most one of them */
+} cpu_product;
+
+/* out[j] = scale sum_b conj(x[b * step_x + j]) dy[b * step_dy + j], j = 0..n-1: a stretch of a
+ * factored gradient along the frequencies. */
+typedef struct cpu_stretch {
+    int64_t n, batch;
+    const float *x, *dy;
+    int64_t step_x, step_dy;
+    float scale;
+    float *out;
+} cpu_stretch;
+
+typedef struct cpu_compress_kernels {
+    void (*product_f32)(const cpu_product *product);
+    void (*product_c64)(const cpu_product *product);
+    void (*stretch_f32)(const cpu_stretch *stretch);
+    void (*stretch_c64)(const cpu_stretch *stretch);
+} cpu_compress_kernels;
+
+extern const cpu_compress_kernels cpu_compress_plain;
+extern const cpu_compress_kernels cpu_compress_avx2; /* empty where the build has no AVX2 */
+
+/* Terms of a sum before C is touched again, so that a tile of B stays in the first cache. */
+enum { CPU_PRODUCT_DEPTH = 256 };
+
+/* Floats of a panel, the piece of a tensor that is worked on at a time: part of the second cache.
+ */
+enum { CPU_PANEL = 1 << 15 };
+
+/* ---- The plan of a call (compress_plan.c) ---- */
+
+/* One mode after modes of size 1 are dropped and neighbours without a factor are merged. */
+typedef struct cpu_mode {
+    int64_t dim, rank;
+    const float *factor; /* (dim, rank); NULL: identity */
+    int64_t step;        /* product of the later dims */
+    int64_t block;       /* product of the later ranks */
+    int64_t buffer;      /* of a thread: where (dim, block) begins in its scratch, in floats */
+} cpu_mode;
+
+typedef struct cpu_plan {
+    const cpu_compress_kernels *kernels;
+    int width; /* floats per element */
+    int threads;
+    int64_t numel;
+    int ndim; /* 1: no factor at all; a vector with a factor is (n, 1) */
+    cpu_mode mode[TG_MAX_NDIM + 1];
+    int64_t panel_rows;    /* rows of a panel (rows, up to DEPTH of the last mode) */
+    int64_t panel_columns; /* columns of a panel (up to DEPTH of a mode, columns) */
+    /* Places in the workspace, in floats. */
+    int64_t transposed;   /* (rank, dim) of the last factor */
+    int64_t middle;       /* (dim, block) of mode 0: all modes contracted but this one */
+    int64_t scratch;      /* of the first thread: a panel, then the buffers of the modes */
+    int64_t scratch_size; /* of each thread */
+    int64_t size;         /* of the whole workspace */
+} cpu_plan;
+
+bool cpu_compress_tuned(tg_dtype dtype);
+cpu_plan cpu_compress_plan(tg_backend *be, const tg_multimode *modes);
+
+/* Whether the sums over all modes but the first come to lie in `middle`. */
+static inline bool cpu_plan_has_middle(const cpu_plan *plan) {
+    return plan->mode[0].factor && (plan->ndim > 2 || plan->mode[1].factor);
+}
+
+static inline void cpu_plan_product(const cpu_plan *plan, const cpu_product *product) {
+    if (plan->width == 2) {
+        plan->kernels->product_c64(product);
+    } else {
+        plan->kernels->product_f32(product);
+    }
+}
+
+/* ---- Bits of an index set, in order (compress_source.c) ---- */
+
+typedef struct cpu_bits {
+    const uint64_t *words;
+    int64_t word, last_word;
+    uint64_t rest, last_mask;
+} cpu_bits;
+
+static inline cpu_bits cpu_bits_begin(const tg_bitmap *bitmap, int64_t first, int64_t count) {
+    const int64_t last = first + count - 1;
+    cpu_bits bits = {.words = bitmap->words,
+                     .word = first / 64,
+                     .last_word = last / 64,
+                     .last_mask = ~UINT64_C(0) >> (63 - last % 64)};
+    bits.rest = bits.words[bits.word] & ~UINT64_C(0) << first % 64;
+    bits.rest &= bits.word == bits.last_word ? bits.last_mask : ~UINT64_C(0);
+    return bits;
+}
+
+/* The next entry of the range that is kept, or -1. */
+static inline int64_t cpu_bits_next(cpu_bits *bits) {
+    while (bits->rest == 0) {
+        if (bits->word == bits->last_word) {
+            return -1;
+        }
+        bits->rest = bits->words[++bits->word];
+        bits->rest &= bits->word == bits->last_word ? bits->last_mask : ~UINT64_C(0);
+    }
+    const int64_t entry = bits->word * 64 + __builtin_ctzll(bits->rest);
+    bits->rest &= bits->rest - 1;
+    return entry;
+}
+
+/* How many entries before `entry` are kept. */
+int64_t cpu_bits_rank(const tg_bitmap *bitmap, int64_t entry);
+
+/* ---- Reading a gradient (compress_source.c) ---- */
+
+typedef struct cpu_source {
+    const cpu_plan *plan;
+    const tg_compress *op;
+} cpu_source;
+
+/* Rows of elements, `ld` apart. */
+typedef struct cpu_view {
+    const float *data;
+    int64_t ld;
+} cpu_view;
+
+/* The block (rows, columns) of G whose first entry is `first` and whose rows are `step` apart, in
+ * place or in `panel` (rows * columns). Its kept entries go to op->values, and are 0 in the view if
+ * op->masked. */
+cpu_view cpu_source_block(const cpu_source *source, int64_t first, int64_t rows, int64_t step,
+                          int64_t columns, float *panel);
+
+/* ---- The slots ---- */
+
+tg_status cpu_expand(tg_backend *be, const tg_expand *op);
+tg_status cpu_sample(tg_backend *be, const tg_sample *op);
+tg_status cpu_grad_dense(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
+                         double scale, void *out);
+tg_status cpu_adam(tg_backend *be, const tg_adam *op);
+
+#endif

@@ -1,0 +1,401 @@
+/* Kernels of compressed gradients for CPUs with AVX2 and FMA; an empty table where the compiler has
+ * none.
+ *
+ * A product is cut into tiles of C that are summed in registers: single elements of A, broadcast,
+ * times rows of B. Complex numbers stay interleaved: one sum takes Re(a) b, one Im(a) b, and the
+ * two are combined with a swap of re and im when the tile is done; conjugations are signs of that
+ * combination. Every element of C is summed over k in the same order in whatever tile it lies, so
+ * that results do not depend on how a product is cut. */
+#include "backend/cpu/compress.h"
+
+#ifdef __AVX2__
+#include <immintrin.h>
+#include <string.h>
+
+enum {
+    LANES = 8,
+    LINE = 16,
+    /* floats of a cache line */ /* floats of a vector */
+    VECTORS = 3,                 /* vectors of a tile's row */
+    ROWS_F32 = 4,                /* rows of a tile: 12 sums */
+    ROWS_C64 = 2,                /* likewise, two sums each */
+    L1_SHARE = 16 << 10,         /* bytes of B that stay in the first cache beside A and C */
+    L2_SHARE = 768 << 10         /* likewise in the second */
+};
+
+/* The first `count` (1..8) lanes. */
+static inline __m256i lane_mask(int count) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), lane);
+}
+
+/* By pieces: a masked store is slow on some CPUs. */
+static inline void store_lanes(float *at, __m256 v, int count) {
+    __m128 half = _mm256_castps256_ps128(v);
+    if (count == LANES) {
+        _mm256_storeu_ps(at, v);
+        return;
+    }
+    if (count & 4) {
+        _mm_storeu_ps(at, half);
+        half = _mm256_extractf128_ps(v, 1);
+        at += 4;
+    }
+    if (count & 2) {
+        _mm_storel_pi((__m64 *)(void *)at, half);
+        half = _mm_movehl_ps(half, half);
+        at += 2;
+    }
+    if (count & 1) {
+        _mm_store_ss(at, half);
+    }
+}
+
+static inline __m256 load_lanes(const float *at, bool cut, __m256i mask) {
+    return cut ? _mm256_maskload_ps(at, mask) : _mm256_loadu_ps(at);
+}
+
+/* What the tiles of a product share. Lengths and strides are in floats. */
+typedef struct tiling {
+    cpu_product p; /* of one slice of k */
+    int rows;      /* of a tile */
+    bool complex;
+    bool adds;                            /* beta is not 0 */
+    int last;                             /* lanes of the last vector of a row of C, 1..8 */
+    int64_t safe;                         /* rows of B where a whole last vector lies inside of B */
+    int64_t share;                        /* rows of B to prefetch per tile */
+    __m256 alpha, beta, sign_re, sign_im; /* c64: signs of the two sums, before they are added */
+} tiling;
+
+/* c = alpha sum + beta c */
+static inline void finish(const tiling *g, bool cut, float *c, __m256 sum) {
+    sum = _mm256_mul_ps(g->alpha, sum);
+    if (g->adds) {
+        sum = _mm256_fmadd_ps(g->beta, load_lanes(c, cut, lane_mask(g->last)), sum);
+    }
+    if (cut) {
+        store_lanes(c, sum, g->last);
+    } else {
+        _mm256_storeu_ps(c, sum);
+    }
+}
+
+/* The sums of a tile. For complex numbers: with the real and with the imaginary part of a. */
+typedef struct sums_c64 {
+    __m256 re[ROWS_C64][VECTORS], im[ROWS_C64][VECTORS];
+} sums_c64;
+
+typedef struct sums_f32 {
+    __m256 sum[ROWS_F32][VECTORS];
+} sums_f32;
+
+/* In what follows the sizes are constants where a tile is called, so that the sums live in
+ * registers: rows of the tile, vectors of a row, whether the last of these is cut. */
+
+/* Adds up `depth` terms from a and b on. */
+static inline __attribute__((always_inline)) void sum_c64(const tiling *g, int64_t depth,
+                                                          const float *a, const float *b,
+                                                          const int rows, const int vectors,
+                                                          const bool cut, sums_c64 *s) {
+    const int64_t row_a = g->p.row_a, col_a = g->p.col_a, ldb = g->p.ldb;
+    for (int64_t p = 0; p < depth; p++, a += col_a, b += ldb) {
+        __m256 row[VECTORS];
+#pragma GCC unroll 3
+        for (int j = 0; j < vectors; j++) {
+            row[j] = load_lanes(b + j * LANES, cut && j == vectors - 1, lane_mask(g->last));
+        }
+#pragma GCC unroll 2
+        for (int i = 0; i < rows; i++) {
+            const __m256 x = _mm256_broadcast_ss(a + i * row_a);
+#pragma GCC unroll 3
+            for (int j = 0; j < vectors; j++) {
+                s->re[i][j] = _mm256_fmadd_ps(x, row[j], s->re[i][j]);
+            }
+            const __m256 y = _mm256_broadcast_ss(a + i * row_a + 1);
+#pragma GCC unroll 3
+            for (int j = 0; j < vectors; j++) {
+                s->im[i][j] = _mm256_fmadd_ps(y, row[j], s->im[i][j]);
+            }
+        }
+    }
+}
+
+static inline __attribute__((always_inline)) void sum_f32(const tiling *g, int64_t depth,
+                                                          const float *a, const float *b,
+                                                          const int rows, const int vectors,
+                                                          const bool cut, sums_f32 *s) {
+    const int64_t row_a = g->p.row_a, col_a = g->p.col_a, ldb = g->p.ldb;
+    for (int64_t p = 0; p < depth; p++, a += col_a, b += ldb) {
+        __m256 row[VECTORS];
+#pragma GCC unroll 3
+        for (int j = 0; j < vectors; j++) {
+            row[j] = load_lanes(b + j * LANES, cut && j == vectors - 1, lane_mask(g->last));
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < rows; i++) {
+            const __m256 x = _mm256_broadcast_ss(a + i * row_a);
+#pragma GCC unroll 3
+            for (int j = 0; j < vectors; j++) {
+                s->sum[i][j] = _mm256_fmadd_ps(x, row[j], s->sum[i][j]);
+            }
+        }
+    }
+}
+
+/* Lanes beyond a cut are read while that is harmless, as masks cost time; they are not stored. */
+static inline __attribute__((always_inline)) void tile_c64(const tiling *g, const float *a,
+                                                           const float *b, float *c, const int rows,
+                                                           const int vectors, const bool cut) {
+    const int64_t k = g->p.k, safe = cut ? g->safe : k;
+    sums_c64 s = {0};
+    sum_c64(g, safe, a, b, rows, vectors, false, &s);
+    if (cut) {
+        sum_c64(g, k - safe, a + safe * g->p.col_a, b + safe * g->p.ldb, rows, vectors, true, &s);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < rows; i++) {
+#pragma GCC unroll 3
+        for (int j = 0; j < vectors; j++) {
+            const __m256 swapped = _mm256_permute_ps(s.im[i][j], 0xb1);
+            const __m256 sum = _mm256_add_ps(_mm256_xor_ps(s.re[i][j], g->sign_re),
+                                             _mm256_xor_ps(swapped, g->sign_im));
+            finish(g, cut && j == vectors - 1, c + i * g->p.ldc + j * LANES, sum);
+        }
+    }
+}
+
+static inline __attribute__((always_inline)) void tile_f32(const tiling *g, const float *a,
+                                                           const float *b, float *c, const int rows,
+                                                           const int vectors, const bool cut) {
+    const int64_t k = g->p.k, safe = cut ? g->safe : k;
+    sums_f32 s = {0};
+    sum_f32(g, safe, a, b, rows, vectors, false, &s);
+    if (cut) {
+        sum_f32(g, k - safe, a + safe * g->p.col_a, b + safe * g->p.ldb, rows, vectors, true, &s);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < rows; i++) {
+#pragma GCC unroll 3
+        for (int j = 0; j < vectors; j++) {
+            finish(g, cut && j == vectors - 1, c + i * g->p.ldc + j * LANES, s.sum[i][j]);
+        }
+    }
+}
+
+/* A tile of all rows, or of one. */
+static inline __attribute__((always_inline)) void rows_c64(const tiling *g, const float *a,
+                                                           const float *b, float *c, bool one,
+                                                           const int vectors, const bool cut) {
+    if (one) {
+        tile_c64(g, a, b, c, 1, vectors, cut);
+    } else {
+        tile_c64(g, a, b, c, ROWS_C64, vectors, cut);
+    }
+}
+
+static inline __attribute__((always_inline)) void rows_f32(const tiling *g, const float *a,
+                                                           const float *b, float *c, bool one,
+                                                           const int vectors, const bool cut) {
+    if (one) {
+        tile_f32(g, a, b, c, 1, vectors, cut);
+    } else {
+        tile_f32(g, a, b, c, ROWS_F32, vectors, cut);
+    }
+}
+
+/* `vectors` of a row, the last of them cut; 0 = a full tile. */
+static inline void run_c64(const tiling *g, const float *a, const float *b, float *c, bool one,
+                           int vectors) {
+    switch (vectors) {
+    case 0:
+        rows_c64(g, a, b, c, one, VECTORS, false);
+        break;
+    case 1:
+        rows_c64(g, a, b, c, one, 1, true);
+        break;
+    case 2:
+        rows_c64(g, a, b, c, one, 2, true);
+        break;
+    default:
+        rows_c64(g, a, b, c, one, VECTORS, true);
+    }
+}
+
+static inline void run_f32(const tiling *g, const float *a, const float *b, float *c, bool one,
+                           int vectors) {
+    switch (vectors) {
+    case 0:
+        rows_f32(g, a, b, c, one, VECTORS, false);
+        break;
+    case 1:
+        rows_f32(g, a, b, c, one, 1, true);
+        break;
+    case 2:
+        rows_f32(g, a, b, c, one, 2, true);
+        break;
+    default:
+        rows_f32(g, a, b, c, one, VECTORS, true);
+    }
+}
+
+/* The tile of C at row i and column j. */
+static inline void run_tile(const tiling *g, int64_t i, int64_t j) {
+    const cpu_product *p = &g->p;
+    const int64_t columns = p->n - j, rows = p->m - i;
+    const int vectors = columns < VECTORS * LANES ? (int)((columns + LANES - 1) / LANES) : 0;
+    const float *a = p->a + i * p->row_a;
+    float *c = p->c + i * p->ldc + j;
+    const bool one = rows < g->rows;
+    for (int64_t r = 0; r < (one ? rows : 1); r++, a += p->row_a, c += p->ldc) {
+        if (g->complex) {
+            run_c64(g, a, p->b + j, c, one, vectors);
+        } else {
+            run_f32(g, a, p->b + j, c, one, vectors);
+        }
+    }
+}
+
+/* Asks for what the next tile needs while tile `i` of a column is summed: its rows of C, and if B
+ * is not in cache, a share of the rows of B. */
+static inline __attribute__((always_inline)) void prefetch_share(const tiling *g, int64_t i,
+                                                                 int64_t j) {
+    const cpu_product *p = &g->p;
+    for (int64_t row = i; row < i + g->rows && row < p->m; row++) {
+        __builtin_prefetch(p->c + row * p->ldc + j, 1);
+        __builtin_prefetch(p->c + row * p->ldc + j + LINE, 1);
+    }
+    const int64_t begin = i / g->rows * g->share;
+    for (int64_t row = begin; row < begin + g->share && row < p->k; row++) {
+        __builtin_prefetch(p->b + row * p->ldb + j);
+        __builtin_prefetch(p->b + row * p->ldb + j + LINE);
+    }
+}
+
+/* All of C for one slice of k. A small B stays in cache while rows of A and C stream by; of a large
+ * one the tile does, and the next is fetched bit by bit while it is used. */
+static void run_slice(tiling *g) {
+    const cpu_product *p = &g->p;
+    const int64_t width = VECTORS * LANES, size = sizeof(float);
+    if (p->n * p->k * size <= L1_SHARE) {
+        for (int64_t i = 0; i < p->m; i += g->rows) {
+            for (int64_t j = 0; j < p->n; j += width) {
+                run_tile(g, i, j);
+            }
+        }
+        return;
+    }
+    const bool far = p->ldb * p->k * size > L2_SHARE;
+    g->share = far ? (p->k * g->rows + p->m - 1) / p->m : 0;
+    for (int64_t j = 0; j < p->n; j += width) {
+        for (int64_t i = 0; i < p->m; i += g->rows) {
+            if (j + 2 * width <= p->n) {
+                prefetch_share(g, i, j + width);
+            }
+            run_tile(g, i, j);
+        }
+    }
+}
+
+static void run_product(tiling *g) {
+    const cpu_product whole = g->p;
+    g->rows = g->complex ? ROWS_C64 : ROWS_F32;
+    g->alpha = _mm256_set1_ps(whole.alpha);
+    g->last = (int)((whole.n - 1) % LANES) + 1;
+    for (int64_t first = 0; first < whole.k; first += CPU_PRODUCT_DEPTH) {
+        const int64_t left = whole.k - first;
+        g->p.k = left < CPU_PRODUCT_DEPTH ? left : CPU_PRODUCT_DEPTH;
+        g->p.a = whole.a + first * whole.col_a;
+        g->p.b = whole.b + first * whole.ldb;
+        const float beta = first == 0 ? whole.beta : 1.0f;
+        g->beta = _mm256_set1_ps(beta);
+        g->adds = beta != 0.0f;
+        /* Row p is followed by k - 1 - p more, the last of which has n floats. */
+        const int64_t unsafe = (LANES - g->last + whole.ldb - 1) / whole.ldb;
+        g->safe = unsafe < g->p.k ? g->p.k - unsafe : 0;
+        run_slice(g);
+    }
+}
+
+static void product_f32(const cpu_product *product) {
+    tiling g = {.p = *product};
+    run_product(&g);
+}
+
+static void product_c64(const cpu_product *product) {
+    const __m256 minus = _mm256_set1_ps(-0.0f), none = _mm256_setzero_ps();
+    const __m256 minus_re = _mm256_blend_ps(none, minus, 0x55);
+    const __m256 minus_im = _mm256_blend_ps(none, minus, 0xaa);
+    /* With a = x + iy: a b = xb + iyb, conj(a) b = xb - iyb, a conj(b) = conj(conj(a) b). */
+    tiling g = {.p = *product,
+                .complex = true,
+                .sign_re = product->conj_b ? minus_im : none,
+                .sign_im = product->conj_b   ? none
+                           : product->conj_a ? minus_im
+                                             : minus_re};
+    g.p.n *= 2;
+    g.p.row_a *= 2;
+    g.p.col_a *= 2;
+    g.p.ldb *= 2;
+    g.p.ldc *= 2;
+    run_product(&g);
+}
+
+/* One vector (all of it, or the first lanes) of a stretch. */
+static inline __m256 stretch_vector_c64(const cpu_stretch *s, int64_t at, bool cut, __m256i mask) {
+    __m256 same = _mm256_setzero_ps(), crossed = _mm256_setzero_ps();
+    const float *x = s->x + at, *dy = s->dy + at;
+    for (int64_t b = 0; b < s->batch; b++, x += 2 * s->step_x, dy += 2 * s->step_dy) {
+        const __m256 u = cut ? _mm256_maskload_ps(x, mask) : _mm256_loadu_ps(x);
+        const __m256 v = cut ? _mm256_maskload_ps(dy, mask) : _mm256_loadu_ps(dy);
+        same = _mm256_fmadd_ps(u, v, same);
+        crossed = _mm256_fmadd_ps(u, _mm256_permute_ps(v, 0xb1), crossed);
+    }
+    /* re = same.re + same.im, im = crossed.re - crossed.im */
+    const __m256 re = _mm256_add_ps(same, _mm256_permute_ps(same, 0xb1));
+    const __m256 im = _mm256_sub_ps(_mm256_permute_ps(crossed, 0xb1), crossed);
+    return _mm256_mul_ps(_mm256_blend_ps(re, im, 0xaa), _mm256_set1_ps(s->scale));
+}
+
+static inline __m256 stretch_vector_f32(const cpu_stretch *s, int64_t at, bool cut, __m256i mask) {
+    __m256 sum = _mm256_setzero_ps();
+    const float *x = s->x + at, *dy = s->dy + at;
+    for (int64_t b = 0; b < s->batch; b++, x += s->step_x, dy += s->step_dy) {
+        const __m256 u = cut ? _mm256_maskload_ps(x, mask) : _mm256_loadu_ps(x);
+        const __m256 v = cut ? _mm256_maskload_ps(dy, mask) : _mm256_loadu_ps(dy);
+        sum = _mm256_fmadd_ps(u, v, sum);
+    }
+    return _mm256_mul_ps(sum, _mm256_set1_ps(s->scale));
+}
+
+static void stretch_c64(const cpu_stretch *s) {
+    const int64_t n = 2 * s->n;
+    int64_t at = 0;
+    for (; at + LANES <= n; at += LANES) {
+        _mm256_storeu_ps(s->out + at, stretch_vector_c64(s, at, false, _mm256_setzero_si256()));
+    }
+    if (at < n) {
+        const int last = (int)(n - at);
+        store_lanes(s->out + at, stretch_vector_c64(s, at, true, lane_mask(last)), last);
+    }
+}
+
+static void stretch_f32(const cpu_stretch *s) {
+    int64_t at = 0;
+    for (; at + LANES <= s->n; at += LANES) {
+        _mm256_storeu_ps(s->out + at, stretch_vector_f32(s, at, false, _mm256_setzero_si256()));
+    }
+    if (at < s->n) {
+        const int last = (int)(s->n - at);
+        store_lanes(s->out + at, stretch_vector_f32(s, at, true, lane_mask(last)), last);
+    }
+}
+
+const cpu_compress_kernels cpu_compress_avx2 = {
+    .product_f32 = product_f32,
+    .product_c64 = product_c64,
+    .stretch_f32 = stretch_f32,
+    .stretch_c64 = stretch_c64,
+};
+#else
+const cpu_compress_kernels cpu_compress_avx2 = {0};
+#endif

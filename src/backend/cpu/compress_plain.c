@@ -1,0 +1,73 @@
+/* Kernels of compressed gradients for any CPU: rows of B times single elements of A, with inner
+ * loops that compilers vectorize. */
+#include "backend/cpu/compress.h"
+
+/* c (n floats) = beta c */
+static void scale_row(int64_t n, float beta, float *c) {
+    for (int64_t j = 0; j < n; j++) {
+        c[j] = beta == 0.0f ? 0.0f : beta * c[j];
+    }
+}
+
+static void product_f32(const cpu_product *p) {
+    for (int64_t i = 0; i < p->m; i++) {
+        float *c = p->c + i * p->ldc;
+        scale_row(p->n, p->beta, c);
+        for (int64_t q = 0; q < p->k; q++) {
+            const float a = p->alpha * p->a[i * p->row_a + q * p->col_a];
+            const float *b = p->b + q * p->ldb;
+            for (int64_t j = 0; j < p->n; j++) {
+                c[j] += a * b[j];
+            }
+        }
+    }
+}
+
+static void product_c64(const cpu_product *p) {
+    const float sign_b = p->conj_b ? -1.0f : 1.0f;
+    for (int64_t i = 0; i < p->m; i++) {
+        float *c = p->c + 2 * i * p->ldc;
+        scale_row(2 * p->n, p->beta, c);
+        for (int64_t q = 0; q < p->k; q++) {
+            const float *a = p->a + 2 * (i * p->row_a + q * p->col_a);
+            const float re = p->alpha * a[0], im = p->alpha * (p->conj_a ? -a[1] : a[1]);
+            const float *b = p->b + 2 * q * p->ldb;
+            for (int64_t j = 0; j < p->n; j++) {
+                const float b_re = b[2 * j], b_im = sign_b * b[2 * j + 1];
+                c[2 * j] += re * b_re - im * b_im;
+                c[2 * j + 1] += re * b_im + im * b_re;
+            }
+        }
+    }
+}
+
+static void stretch_f32(const cpu_stretch *s) {
+    for (int64_t j = 0; j < s->n; j++) {
+        float sum = 0.0f;
+        for (int64_t b = 0; b < s->batch; b++) {
+            sum += s->x[b * s->step_x + j] * s->dy[b * s->step_dy + j];
+        }
+        s->out[j] = s->scale * sum;
+    }
+}
+
+static void stretch_c64(const cpu_stretch *s) {
+    for (int64_t j = 0; j < s->n; j++) {
+        float re = 0.0f, im = 0.0f;
+        for (int64_t b = 0; b < s->batch; b++) {
+            const float *x = s->x + 2 * (b * s->step_x + j);
+            const float *dy = s->dy + 2 * (b * s->step_dy + j);
+            re += x[0] * dy[0] + x[1] * dy[1];
+            im += x[0] * dy[1] - x[1] * dy[0];
+        }
+        s->out[2 * j] = s->scale * re;
+        s->out[2 * j + 1] = s->scale * im;
+    }
+}
+
+const cpu_compress_kernels cpu_compress_plain = {
+    .product_f32 = product_f32,
+    .product_c64 = product_c64,
+    .stretch_f32 = stretch_f32,
+    .stretch_c64 = stretch_c64,
+};

@@ -1,0 +1,83 @@
+/* The plan of a multilinear map: which modes there are to contract, and where everything lies in
+ * the workspace. It is made anew in every call, from the shapes alone. */
+#include "backend/cpu/compress.h"
+
+bool cpu_compress_tuned(tg_dtype dtype) {
+    return dtype == TG_F32 || dtype == TG_C64;
+}
+
+static void collect_modes(const tg_multimode *modes, cpu_plan *plan) {
+    for (int d = 0; d < modes->ndim; d++) {
+        const cpu_mode mode = {
+            .dim = modes->dim[d], .rank = modes->rank[d], .factor = modes->factor[d]};
+        cpu_mode *before = plan->ndim > 0 ? &plan->mode[plan->ndim - 1] : NULL;
+        plan->numel *= mode.dim;
+        if (!mode.factor && mode.dim == 1) {
+            continue;
+        }
+        if (!mode.factor && before && !before->factor) {
+            before->dim *= mode.dim;
+            before->rank *= mode.dim;
+        } else {
+            plan->mode[plan->ndim++] = mode;
+        }
+    }
+    if (plan->ndim == 0 || (plan->ndim == 1 && plan->mode[0].factor)) {
+        plan->mode[plan->ndim++] = (cpu_mode){.dim = 1, .rank = 1};
+    }
+    int64_t step = 1, block = 1;
+    for (int d = plan->ndim - 1; d >= 0; d--) {
+        plan->mode[d].step = step;
+        plan->mode[d].block = block;
+        step *= plan->mode[d].dim;
+        block *= plan->mode[d].rank;
+    }
+}
+
+static int64_t shorter(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* Takes the next `elements` of the workspace, from a cache line on. */
+static int64_t take(const cpu_plan *plan, int64_t elements, int64_t *size) {
+    enum { LINE = TG_ALIGNMENT / sizeof(float) };
+    const int64_t begin = *size;
+    *size += (elements * plan->width + LINE - 1) / LINE * LINE;
+    return begin;
+}
+
+static void lay_out(cpu_plan *plan) {
+    const int last = plan->ndim - 1;
+    const cpu_mode *mode = plan->mode;
+    if (mode[last].factor) {
+        plan->transposed = take(plan, mode[last].rank * mode[last].dim, &plan->size);
+    }
+    if (cpu_plan_has_middle(plan)) {
+        plan->middle = take(plan, mode[0].dim * mode[0].block, &plan->size);
+    }
+    plan->scratch = plan->size;
+    plan->scratch_size = CPU_PANEL;
+    for (int d = 1; d < last; d++) {
+        if (mode[d].factor && (d < last - 1 || mode[last].factor)) {
+            plan->mode[d].buffer = take(plan, mode[d].dim * mode[d].block, &plan->scratch_size);
+        }
+    }
+    plan->size += plan->threads * plan->scratch_size;
+}
+
+cpu_plan cpu_compress_plan(tg_backend *be, const tg_multimode *modes) {
+    const bool avx2 = cpu_state_of(be)->kernels == &cpu_kernels_avx2;
+    cpu_plan plan = {.kernels = avx2 ? &cpu_compress_avx2 : &cpu_compress_plain,
+                     .width = tg_dtype_is_complex(modes->dtype) ? 2 : 1,
+                     .threads = be->threads,
+                     .numel = 1};
+    collect_modes(modes, &plan);
+    const int64_t panel = CPU_PANEL / plan.width;
+    const cpu_mode *last = &plan.mode[plan.ndim - 1];
+    plan.panel_rows = panel / shorter(last->dim, CPU_PRODUCT_DEPTH);
+    if (plan.ndim > 1) {
+        plan.panel_columns = panel / shorter(last[-1].dim, CPU_PRODUCT_DEPTH);
+    }
+    lay_out(&plan);
+    return plan;
+}

@@ -1,0 +1,131 @@
+/* Reading a gradient piece by piece: a dense one in place, a factored one formed from its factors,
+ * G[i,o,k] = sum_b conj(x[b,i,k]) dy[b,o,k]; with the entries of an index set gathered and masked
+ * on the way. */
+#include <string.h>
+
+#include "backend/cpu/compress.h"
+
+int64_t cpu_bits_rank(const tg_bitmap *bitmap, int64_t entry) {
+    int64_t rank = bitmap->ranks[entry / 512];
+    for (int64_t word = entry / 512 * 8; word < entry / 64; word++) {
+        rank += __builtin_popcountll(bitmap->words[word]);
+    }
+    const uint64_t before = bitmap->words[entry / 64] & ~(~UINT64_C(0) << entry % 64);
+    return rank + __builtin_popcountll(before);
+}
+
+/* Entries [first, first + count) of a factored gradient, stretch by stretch of equal (i, o). */
+static void form(const cpu_plan *plan, const tg_multimode *modes, const tg_grad_source *source,
+                 float scale, int64_t first, int64_t count, float *out) {
+    const int64_t channels = modes->dim[1];
+    int64_t frequencies = 1;
+    for (int d = 2; d < modes->ndim; d++) {
+        frequencies *= modes->dim[d];
+    }
+    const int width = plan->width;
+    while (count > 0) {
+        const int64_t k = first % frequencies, pair = first / frequencies;
+        const int64_t i = pair / channels, o = pair % channels;
+        const int64_t n = count < frequencies - k ? count : frequencies - k;
+        const cpu_stretch stretch = {
+            .n = n,
+            .batch = source->batch,
+            .x = (const float *)source->x + (i * frequencies + k) * width,
+            .dy = (const float *)source->dy + (o * frequencies + k) * width,
+            .step_x = modes->dim[0] * frequencies,
+            .step_dy = channels * frequencies,
+            .scale = scale,
+            .out = out,
+        };
+        if (width == 2) {
+            plan->kernels->stretch_c64(&stretch);
+        } else {
+            plan->kernels->stretch_f32(&stretch);
+        }
+        first += n;
+        count -= n;
+        out += n * width;
+    }
+}
+
+/* value = beta value + scale g */
+static inline void blend(const tg_compress *op, int width, const float *g, float *value) {
+    const float scale = (float)op->scale, beta = (float)op->beta;
+    for (int c = 0; c < width; c++) {
+        value[c] = scale * g[c] + (beta == 0.0f ? 0.0f : beta * value[c]);
+    }
+}
+
+/* Gathers the kept entries of the range from `g` into values, and makes them 0 in `masked`; either
+ * may be NULL. */
+static inline void take_kept(const tg_compress *op, int width, int64_t first, int64_t count,
+                             const float *g, float *masked) {
+    float *value = op->values;
+    if (value) {
+        value += cpu_bits_rank(op->bitmap, first) * width;
+    }
+    cpu_bits bits = cpu_bits_begin(op->bitmap, first, count);
+    for (int64_t e = cpu_bits_next(&bits); e >= 0; e = cpu_bits_next(&bits)) {
+        const int64_t at = (e - first) * width;
+        if (value) {
+            blend(op, width, g + at, value);
+            value += width;
+        }
+        if (masked) {
+            memset(masked + at, 0, (size_t)width * sizeof *masked);
+        }
+    }
+}
+
+/* Entries [first, first + count) of G after gathering and masking, in place or in `panel`. */
+static const float *load_run(const cpu_source *source, int64_t first, int64_t count, float *panel) {
+    const tg_compress *op = source->op;
+    const int width = source->plan->width;
+    const bool masked = op->bitmap && op->masked && op->core;
+    const float *g = panel;
+    if (op->source.dense) {
+        g = (const float *)op->source.dense + first * width;
+        if (masked) {
+            memcpy(panel, g, (size_t)(count * width) * sizeof *panel);
+        }
+    } else {
+        form(source->plan, &op->modes, &op->source, 1.0f, first, count, panel);
+    }
+    if (op->bitmap && (op->values || masked)) {
+        if (width == 2) {
+            take_kept(op, 2, first, count, g, masked ? panel : NULL);
+        } else {
+            take_kept(op, 1, first, count, g, masked ? panel : NULL);
+        }
+    }
+    return masked ? panel : g;
+}
+
+cpu_view cpu_source_block(const cpu_source *source, int64_t first, int64_t rows, int64_t step,
+                          int64_t columns, float *panel) {
+    if (columns == step) {
+        return (cpu_view){load_run(source, first, rows * columns, panel), columns};
+    }
+    const int width = source->plan->width;
+    const float *data = load_run(source, first, columns, panel);
+    for (int64_t r = 1; r < rows; r++) {
+        load_run(source, first + r * step, columns, panel + r * columns * width);
+    }
+    return (cpu_view){data, data == panel ? columns : step};
+}
+
+tg_status cpu_grad_dense(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
+                         double scale, void *out) {
+    if (!cpu_compress_tuned(modes->dtype) || source->dense) {
+        return be->ref->grad_dense(be, modes, source, scale, out);
+    }
+    const cpu_plan plan = cpu_compress_plan(be, modes);
+    float *to = out;
+#pragma omp parallel for num_threads(plan.threads) schedule(static)
+    for (int part = 0; part < plan.threads; part++) {
+        const tg_range r = tg_partition(plan.numel, TG_ALIGNMENT, plan.threads, part);
+        form(&plan, modes, source, (float)scale, r.begin, r.end - r.begin,
+             to + r.begin * plan.width);
+    }
+    return TG_OK;
+}
