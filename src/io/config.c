@@ -1,0 +1,471 @@
+/* Settings from YAML, by libfyaml: its tree of one document is walked once and every value becomes
+ * a setting under its dotted key.
+ *
+ * Configuration files travel between people, so they are hostile input too. Aliases and merge keys
+ * are followed where they stand and never copied into the tree; one budget of visited values and a
+ * limit of depth bound the walk, whatever the aliases do. */
+#include <libfyaml.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/memory.h"
+#include "io/file.h"
+#include "io/names.h"
+#include "io/settings.h"
+
+enum {
+    LARGEST_FILE = 1 << 20, /* bytes */
+    DEEPEST_VALUE = 32,     /* lists and maps in each other, aliases followed */
+    MOST_VALUES = 100000,   /* visited, aliases followed */
+};
+
+typedef struct reader {
+    tg_context *ctx;
+    const char *label;
+    tg_settings *settings;
+    int64_t visited;
+    char key[TG_SETTINGS_KEY]; /* of the value being visited */
+    char *value;               /* (TG_SETTINGS_VALUE) of a list */
+} reader;
+
+/* ---- where things stand ---- */
+
+/* Line of a value, 1-based: its own or, for a map or list, that of the first scalar inside; 0 if it
+ * has none. */
+static int line_of(struct fy_node *node) {
+    for (int depth = 0; node && depth < DEEPEST_VALUE; depth++) {
+        void *at = NULL;
+        struct fy_node_pair *pair = NULL;
+        struct fy_token *token = NULL;
+        switch (fy_node_get_type(node)) {
+        case FYNT_SCALAR:
+            token = fy_node_get_scalar_token(node);
+            return token && fy_token_start_mark(token) ? fy_token_start_mark(token)->line + 1 : 0;
+        case FYNT_MAPPING:
+            pair = fy_node_mapping_iterate(node, &at);
+            node = pair ? fy_node_pair_key(pair) : NULL;
+            break;
+        default:
+            node = fy_node_sequence_iterate(node, &at);
+        }
+    }
+    return 0;
+}
+
+/* "file:line: sentence", the line of `near` or that of `key`. */
+static tg_status bad_yaml(const reader *r, struct fy_node *near, const char *sentence) {
+    char quoted[TG_QUOTE];
+    const int line = line_of(near);
+    if (line > 0 && r->key[0]) {
+        return tg_fail(r->ctx, TG_E_CONFIG, "%s:%d: %s: %s", r->label, line,
+                       tg_quote(r->key, quoted), sentence);
+    }
+    if (line > 0 || !r->key[0]) {
+        return tg_fail(r->ctx, TG_E_CONFIG, "%s:%d: %s", r->label, line > 0 ? line : 1, sentence);
+    }
+    return tg_fail(r->ctx, TG_E_CONFIG, "%s: %s: %s", r->label, tg_quote(r->key, quoted), sentence);
+}
+
+/* ---- values ---- */
+
+/* Follows an alias and counts the visit; *node is then a map, a list or a scalar. */
+static tg_status visit(reader *r, struct fy_node **node, int depth) {
+    struct fy_node *near = *node;
+    for (int i = 0; *node && fy_node_is_alias(*node); i++) {
+        *node = i < DEEPEST_VALUE ? fy_node_resolve_alias(*node) : NULL;
+        if (!*node) {
+            return bad_yaml(r, near, "this alias names no anchor");
+        }
+    }
+    if (depth > DEEPEST_VALUE) {
+        return bad_yaml(r, near, "lists and maps are nested too deep (or an alias holds itself)");
+    }
+    if (++r->visited > MOST_VALUES) {
+        return bad_yaml(r, near, "more than 100000 values, counting what aliases repeat");
+    }
+    size_t length = 0;
+    const char *tag = *node ? fy_node_get_tag(*node, &length) : NULL;
+    static const char standard[] = "tag:yaml.org,2002:";
+    if (tag && (length < sizeof standard - 1 || memcmp(tag, standard, sizeof standard - 1) != 0)) {
+        return bad_yaml(r, near, "tags of other programs are not supported");
+    }
+    return TG_OK;
+}
+
+/* The text of a scalar; every spelling of nothing is "null". Not terminated. */
+static const char *scalar_text(struct fy_node *node, size_t *length) {
+    const char *text = node ? fy_node_get_scalar(node, length) : NULL;
+    if (!text) {
+        *length = 0;
+    }
+    const bool is_plain = !node || fy_node_get_style(node) == FYNS_PLAIN;
+    if (is_plain && (*length == 0 || (*length == 1 && text[0] == '~') ||
+                     (*length == 4 && strncasecmp(text, "null", 4) == 0))) {
+        *length = 4;
+        return "null";
+    }
+    return text ? text : "";
+}
+
+/* Adds "[a, b, [c]]". */
+static tg_status add_list(reader *r, tg_text *out, struct fy_node *list, int depth) {
+    tg_status status = TG_OK;
+    void *at = NULL;
+    struct fy_node *item = NULL;
+    tg_text_add(out, "[", 1);
+    for (bool first = true; (item = fy_node_sequence_iterate(list, &at)); first = false) {
+        tg_text_add(out, ", ", first ? 0 : 2);
+        TG_TRY(visit(r, &item, depth));
+        if (fy_node_is_mapping(item)) {
+            return bad_yaml(r, item, "a list may hold values and lists, not maps");
+        }
+        if (fy_node_is_sequence(item)) {
+            TG_TRY(add_list(r, out, item, depth + 1));
+        } else {
+            size_t length = 0;
+            const char *text = scalar_text(item, &length);
+            if (memchr(text, '\0', length)) {
+                return bad_yaml(r, item, "a value may not hold the character 0");
+            }
+            tg_text_add_word(out, text, length);
+        }
+    }
+    tg_text_add(out, "]", 1);
+fail:
+    return status;
+}
+
+/* Sets r->key, which must be new. `near` is the key's node. */
+static tg_status set(reader *r, struct fy_node *near, const char *value) {
+    tg_status status = TG_OK;
+    char *origin = NULL, sentence[256];
+    const size_t capacity = strlen(r->label) + 24;
+    const int64_t found = tg_settings_find(r->settings, r->key);
+    if (found >= 0) {
+        snprintf(sentence, sizeof sentence, "set twice, first in %.200s",
+                 tg_settings_origin(r->settings, found));
+        return bad_yaml(r, near, sentence);
+    }
+    TG_TRY(TG_ALLOC(r->ctx, TG_MEM_OTHER, origin, capacity));
+    snprintf(origin, capacity, "%s:%d", r->label, line_of(near));
+    TG_TRY(tg_settings_set(r->settings, r->key, value, origin));
+fail:
+    TG_FREE(r->ctx, origin);
+    return status;
+}
+
+static tg_status walk_map(reader *r, struct fy_node *map, int depth);
+
+static tg_status walk_value(reader *r, struct fy_node *key, struct fy_node *value, int depth) {
+    tg_status status = TG_OK;
+    TG_TRY(visit(r, &value, depth));
+    if (value && fy_node_is_mapping(value)) {
+        return walk_map(r, value, depth);
+    }
+    tg_text text = {.bytes = r->value, .capacity = TG_SETTINGS_VALUE};
+    if (value && fy_node_is_sequence(value)) {
+        TG_TRY(add_list(r, &text, value, depth + 1));
+    } else {
+        size_t length = 0;
+        const char *scalar = scalar_text(value, &length);
+        tg_text_add(&text, scalar, length);
+        if (memchr(scalar, '\0', length)) {
+            return bad_yaml(r, key, "a value may not hold the character 0");
+        }
+    }
+    if (text.length >= text.capacity) {
+        return bad_yaml(r, key, "a value of 64 KiB or more");
+    }
+    TG_TRY(set(r, key, r->value));
+fail:
+    return status;
+}
+
+/* ---- maps ---- */
+
+/* Copies the key of a pair into `name`. */
+static tg_status key_name(reader *r, struct fy_node *key, char name[TG_SETTINGS_KEY]) {
+    size_t length = 0;
+    struct fy_node *node = key;
+    tg_status status = visit(r, &node, 0);
+    if (status != TG_OK) {
+        return status;
+    }
+    if (node && !fy_node_is_scalar(node)) {
+        return bad_yaml(r, key, "a key must be a word, not a list or a map");
+    }
+    const char *text = scalar_text(node, &length);
+    if (length == 0 || length >= TG_SETTINGS_KEY || memchr(text, '\0', length)) {
+        return bad_yaml(r, key, "a key is a word of 1 to 255 bytes");
+    }
+    memcpy(name, text, length);
+    name[length] = '\0';
+    return TG_OK;
+}
+
+static bool is_merge(struct fy_node *key) {
+    size_t length = 0;
+    const char *text =
+        key && fy_node_get_style(key) == FYNS_PLAIN ? fy_node_get_scalar(key, &length) : NULL;
+    return text && length == 2 && memcmp(text, "<<", 2) == 0;
+}
+
+static tg_status walk_pairs(reader *r, struct fy_node *map, tg_names *taken, bool merging,
+                            int depth);
+
+/* "<<": a map or a list of maps whose keys count where the map that merges them has none. */
+static tg_status merge(reader *r, struct fy_node *value, tg_names *taken, int depth) {
+    tg_status status = TG_OK;
+    void *at = NULL;
+    TG_TRY(visit(r, &value, depth));
+    if (value && fy_node_is_mapping(value)) {
+        return walk_pairs(r, value, taken, true, depth + 1);
+    }
+    if (!value || !fy_node_is_sequence(value)) {
+        return bad_yaml(r, value, "<< expects a map or a list of maps");
+    }
+    for (struct fy_node *item = NULL; (item = fy_node_sequence_iterate(value, &at));) {
+        TG_TRY(visit(r, &item, depth));
+        if (!item || !fy_node_is_mapping(item)) {
+            return bad_yaml(r, item, "<< expects a map or a list of maps");
+        }
+        TG_TRY(walk_pairs(r, item, taken, true, depth + 1));
+    }
+fail:
+    return status;
+}
+
+/* One pair: its key behind a dot on r->key, then its value. */
+static tg_status walk_pair(reader *r, struct fy_node_pair *pair, const char *name, int depth) {
+    struct fy_node *key = fy_node_pair_key(pair);
+    const size_t before = strlen(r->key);
+    const int length =
+        snprintf(r->key + before, sizeof r->key - before, "%s%s", before ? "." : "", name);
+    tg_status status = TG_OK;
+    if (before + (size_t)length >= sizeof r->key) {
+        status = bad_yaml(r, key, "the key is longer than 255 bytes");
+    } else {
+        status = walk_value(r, key, fy_node_pair_value(pair), depth + 1);
+    }
+    r->key[before] = '\0';
+    return status;
+}
+
+/* All pairs in their order, "<<" replaced by what it merges. `taken` holds the keys of this level:
+ * a map's own keys are entered first, so that they win over merged ones; merging, those that are
+ * taken are left out. */
+static tg_status walk_pairs(reader *r, struct fy_node *map, tg_names *taken, bool merging,
+                            int depth) {
+    tg_status status = TG_OK;
+    char name[TG_SETTINGS_KEY];
+    bool *own = NULL; /* of each pair: to be visited */
+    const int count = fy_node_mapping_item_count(map);
+    void *at = NULL;
+    TG_TRY(TG_NEW(r->ctx, TG_MEM_OTHER, own, count > 0 ? count : 1));
+    for (int i = 0; i < count; i++) {
+        struct fy_node *key = fy_node_pair_key(fy_node_mapping_iterate(map, &at));
+        TG_TRY(key_name(r, key, name));
+        const bool is_taken = tg_names_find(taken, name) >= 0;
+        own[i] = is_merge(key) || !is_taken;
+        if (!own[i] && !merging) {
+            char quoted[TG_QUOTE], sentence[TG_QUOTE + 64];
+            snprintf(sentence, sizeof sentence, "the key '%s' stands twice in this map",
+                     tg_quote(name, quoted));
+            status = bad_yaml(r, key, sentence);
+            goto fail;
+        }
+        TG_TRY(is_merge(key) || is_taken ? TG_OK : tg_names_add(taken, "setting", name));
+    }
+    at = NULL;
+    for (int i = 0; i < count; i++) {
+        struct fy_node_pair *pair = fy_node_mapping_iterate(map, &at);
+        struct fy_node *key = fy_node_pair_key(pair);
+        TG_TRY(key_name(r, key, name));
+        if (is_merge(key)) {
+            TG_TRY(merge(r, fy_node_pair_value(pair), taken, depth));
+        } else if (own[i]) {
+            TG_TRY(walk_pair(r, pair, name, depth));
+        }
+    }
+fail:
+    TG_FREE(r->ctx, own);
+    return status;
+}
+
+static tg_status walk_map(reader *r, struct fy_node *map, int depth) {
+    tg_names taken = {.ctx = r->ctx};
+    tg_status status = walk_pairs(r, map, &taken, false, depth);
+    tg_names_clear(&taken);
+    return status;
+}
+
+/* An anchor that is defined twice means different things above and below; libfyaml knows one. */
+static tg_status check_anchors(reader *r, struct fy_document *document) {
+    tg_status status = TG_OK;
+    tg_names anchors = {.ctx = r->ctx};
+    void *at = NULL;
+    for (struct fy_anchor *anchor = NULL; (anchor = fy_document_anchor_iterate(document, &at));) {
+        char name[TG_SETTINGS_KEY];
+        size_t length = 0;
+        const char *text = fy_anchor_get_text(anchor, &length);
+        if (!text || length == 0 || length >= sizeof name) {
+            status = bad_yaml(r, fy_anchor_node(anchor), "an anchor has 1 to 255 bytes");
+            goto fail;
+        }
+        memcpy(name, text, length);
+        name[length] = '\0';
+        if (tg_names_find(&anchors, name) >= 0) {
+            status = bad_yaml(r, fy_anchor_node(anchor), "an anchor of this name stands above");
+            goto fail;
+        }
+        TG_TRY(tg_names_add(&anchors, "anchor", name));
+    }
+fail:
+    tg_names_clear(&anchors);
+    return status;
+}
+
+/* ---- documents ---- */
+
+static tg_status walk_document(reader *r, struct fy_document *document) {
+    struct fy_node *root = fy_document_root(document);
+    tg_status status = check_anchors(r, document);
+    if (status == TG_OK) {
+        status = visit(r, &root, 0);
+    }
+    if (status != TG_OK || !root) {
+        return status;
+    }
+    if (fy_node_is_mapping(root)) {
+        return walk_map(r, root, 0);
+    }
+    size_t length = 0;
+    const bool is_null = fy_node_is_scalar(root) && fy_node_get_style(root) == FYNS_PLAIN &&
+                         memcmp(scalar_text(root, &length), "null", 4) == 0;
+    return is_null ? TG_OK
+                   : bad_yaml(r, root, "expected a map of settings, 'key: value' on each line");
+}
+
+/* What libfyaml found wrong. */
+static tg_status syntax_error(const reader *r, struct fy_diag *diag) {
+    char quoted[TG_QUOTE];
+    void *at = NULL;
+    struct fy_diag_error *error = fy_diag_errors_iterate(diag, &at);
+    if (!error || !error->msg) {
+        return tg_fail(r->ctx, TG_E_CONFIG, "%s: this is not valid YAML", r->label);
+    }
+    return tg_fail(r->ctx, TG_E_CONFIG, "%s:%d: not valid YAML: %s (column %d)", r->label,
+                   error->line > 0 ? error->line : 1, tg_quote(error->msg, quoted), error->column);
+}
+
+static tg_status read_documents(reader *r, struct fy_parser *parser, struct fy_diag *diag) {
+    struct fy_document *document = fy_parse_load_document(parser);
+    if (!document) { /* an empty file, or an error */
+        return fy_parser_get_stream_error(parser) ? syntax_error(r, diag) : TG_OK;
+    }
+    tg_status status = walk_document(r, document);
+    fy_parse_document_destroy(parser, document);
+    if (status != TG_OK) {
+        return status;
+    }
+    document = fy_parse_load_document(parser);
+    if (document) {
+        fy_parse_document_destroy(parser, document);
+        return tg_fail(r->ctx, TG_E_CONFIG, "%s: expected one document, found more behind '---'",
+                       r->label);
+    }
+    return fy_parser_get_stream_error(parser) ? syntax_error(r, diag) : TG_OK;
+}
+
+/* Nothing that libfyaml has to say is printed. */
+static void drop_message(struct fy_diag *diag, void *user, const char *text, size_t length) {
+    (void)diag;
+    (void)user;
+    (void)text;
+    (void)length;
+}
+
+static tg_status parse(reader *r, const char *bytes, size_t size) {
+    struct fy_diag_cfg diag_config;
+    fy_diag_cfg_default(&diag_config);
+    diag_config.fp = NULL;
+    diag_config.output_fn = drop_message;
+    struct fy_diag *diag = fy_diag_create(&diag_config);
+    /* Keys that stand twice are found here, with both places. */
+    const struct fy_parse_cfg config = {
+        .flags = FYPCF_QUIET | FYPCF_COLLECT_DIAG | FYPCF_JSON_NONE | FYPCF_ALLOW_DUPLICATE_KEYS,
+        .diag = diag,
+    };
+    if (diag) {
+        fy_diag_set_collect_errors(diag, true);
+    }
+    struct fy_parser *parser = diag ? fy_parser_create(&config) : NULL;
+    tg_status status = TG_OK;
+    if (!parser || fy_parser_set_string(parser, bytes, size) != 0) {
+        status = tg_fail(r->ctx, TG_E_MEMORY, "%s: out of memory for the YAML parser", r->label);
+    } else {
+        status = read_documents(r, parser, diag);
+    }
+    fy_parser_destroy(parser);
+    fy_diag_destroy(diag);
+    return status;
+}
+
+/* YAML text is UTF-8 without the character 0. `bytes` has a zero byte behind its end. */
+static tg_status check_text(const reader *r, const char *bytes, size_t size) {
+    if (size > LARGEST_FILE) {
+        return tg_fail(r->ctx, TG_E_CONFIG, "%s: has %zu bytes, at most %d are accepted", r->label,
+                       size, LARGEST_FILE);
+    }
+    if (memchr(bytes, '\0', size) || !tg_utf8_is_valid(bytes)) {
+        return tg_fail(r->ctx, TG_E_CONFIG, "%s: not a text file in UTF-8", r->label);
+    }
+    return TG_OK;
+}
+
+static tg_status parse_text(tg_context *ctx, const char *label, const char *bytes, size_t size,
+                            tg_settings **out) {
+    tg_status status = TG_OK;
+    reader r = {.ctx = ctx, .label = label};
+    TG_TRY(check_text(&r, bytes, size));
+    TG_TRY(tg_settings_create(ctx, &r.settings));
+    TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, r.value, TG_SETTINGS_VALUE));
+    TG_TRY(size > 0 ? parse(&r, bytes, size) : TG_OK);
+    *out = r.settings;
+    r.settings = NULL;
+fail:
+    TG_FREE(ctx, r.value);
+    tg_settings_destroy(&r.settings);
+    return status;
+}
+
+tg_status tg_settings_parse_yaml(tg_context *ctx, const char *label, const void *bytes, size_t size,
+                                 tg_settings **out) {
+    char *copy = NULL; /* with a zero byte behind it */
+    *out = NULL;
+    if (size > LARGEST_FILE) {
+        size = LARGEST_FILE + 1; /* refused below, need not be copied whole */
+    }
+    if (TG_ALLOC(ctx, TG_MEM_OTHER, copy, size + 1) != TG_OK) {
+        return TG_E_MEMORY;
+    }
+    if (size > 0) {
+        memcpy(copy, bytes, size);
+    }
+    copy[size] = '\0';
+    tg_status status = parse_text(ctx, label ? label : "memory", copy, size, out);
+    TG_FREE(ctx, copy);
+    return status;
+}
+
+tg_status tg_settings_read_yaml(tg_context *ctx, const char *path, tg_settings **out) {
+    void *bytes = NULL;
+    size_t size = 0;
+    *out = NULL;
+    tg_status status = tg_file_read(ctx, path, TG_MEM_OTHER, LARGEST_FILE, &bytes, &size);
+    if (status == TG_OK) {
+        status = parse_text(ctx, path, bytes, size, out);
+    }
+    TG_FREE(ctx, bytes);
+    return status;
+}

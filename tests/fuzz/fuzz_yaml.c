@@ -1,0 +1,43 @@
+/* Any bytes as a settings file: an error, or settings whose text reads back to the same; no leak. */
+#include <string.h>
+
+#include "tgrad/settings.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+static void check_round_trip(tg_context *ctx, const tg_settings *settings) {
+    static char text[1 << 16];
+    tg_settings *again = NULL;
+    const size_t length = tg_settings_text(settings, text, sizeof text);
+    if (length >= sizeof text) {
+        return;
+    }
+    if (tg_settings_parse_yaml(ctx, "again", text, length, &again) != TG_OK ||
+        tg_settings_count(again) != tg_settings_count(settings)) {
+        __builtin_trap();
+    }
+    for (int64_t i = 0; i < tg_settings_count(settings); i++) {
+        const char *value = tg_settings_get(again, tg_settings_key(settings, i));
+        if (!value || strcmp(value, tg_settings_value(settings, i)) != 0) {
+            __builtin_trap();
+        }
+    }
+    tg_settings_destroy(&again);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+    static tg_context *ctx;
+    const tg_context_config config = {.threads = 1};
+    if (!ctx && tg_context_create(&config, &ctx) != TG_OK) {
+        __builtin_trap();
+    }
+    tg_settings *settings = NULL;
+    if (tg_settings_parse_yaml(ctx, "fuzz", bytes, size, &settings) == TG_OK) {
+        check_round_trip(ctx, settings);
+    }
+    tg_settings_destroy(&settings);
+    if (tg_context_memory(ctx, TG_HOST).blocks != 1) { /* the context itself */
+        __builtin_trap();
+    }
+    return 0;
+}
