@@ -174,6 +174,7 @@ static void test_errors(void **state) {
         {"a: 1\n---\nb: 2\n", "expected one document"},
         {"a: 1\n...\n]\n", "not valid YAML"},
         {"a: 1\nb: *nowhere\n", "t.yaml:2: b: this alias names no anchor"},
+        {"a: {b: &x 1}\nc: *x/b\n", "t.yaml:2: c: this alias names no anchor"},
         {"a: &x 1\nb: &x 2\nc: *x\n", "t.yaml:2: an anchor of this name stands above"},
         {"a: &x [*x]\n", "t.yaml:1: a: lists and maps are nested too deep"},
         {"a: &x {b: *x}\n", "nested too deep"},

@@ -22,6 +22,7 @@ enum {
 typedef struct reader {
     tg_context *ctx;
     const char *label;
+    struct fy_document *document;
     tg_settings *settings;
     int64_t visited;
     char key[TG_SETTINGS_KEY]; /* of the value being visited */
@@ -68,11 +69,19 @@ static tg_status bad_yaml(const reader *r, struct fy_node *near, const char *sen
 
 /* ---- values ---- */
 
+/* What an alias stands for, or NULL. (fy_node_resolve_alias takes names for paths, and prints.) */
+static struct fy_node *resolve(const reader *r, struct fy_node *alias) {
+    size_t length = 0;
+    const char *name = fy_node_get_scalar(alias, &length);
+    struct fy_anchor *anchor = name ? fy_document_lookup_anchor(r->document, name, length) : NULL;
+    return anchor ? fy_anchor_node(anchor) : NULL;
+}
+
 /* Follows an alias and counts the visit; *node is then a map, a list or a scalar. */
 static tg_status visit(reader *r, struct fy_node **node, int depth) {
     struct fy_node *near = *node;
     for (int i = 0; *node && fy_node_is_alias(*node); i++) {
-        *node = i < DEEPEST_VALUE ? fy_node_resolve_alias(*node) : NULL;
+        *node = i < DEEPEST_VALUE ? resolve(r, *node) : NULL;
         if (!*node) {
             return bad_yaml(r, near, "this alias names no anchor");
         }
@@ -92,17 +101,23 @@ static tg_status visit(reader *r, struct fy_node **node, int depth) {
     return TG_OK;
 }
 
-/* The text of a scalar; every spelling of nothing is "null". Not terminated. */
+/* Nothing, by any of its spellings without quotes. */
+static bool is_null(struct fy_node *node) {
+    size_t length = 0;
+    const char *text = node ? fy_node_get_scalar(node, &length) : NULL;
+    if (node && fy_node_get_style(node) != FYNS_PLAIN) {
+        return false;
+    }
+    return !text || length == 0 || (length == 1 && text[0] == '~') ||
+           (length == 4 && strncasecmp(text, "null", 4) == 0);
+}
+
+/* The text of a scalar, not terminated. */
 static const char *scalar_text(struct fy_node *node, size_t *length) {
-    const char *text = node ? fy_node_get_scalar(node, length) : NULL;
+    *length = 4;
+    const char *text = is_null(node) ? "null" : fy_node_get_scalar(node, length);
     if (!text) {
         *length = 0;
-    }
-    const bool is_plain = !node || fy_node_get_style(node) == FYNS_PLAIN;
-    if (is_plain && (*length == 0 || (*length == 1 && text[0] == '~') ||
-                     (*length == 4 && strncasecmp(text, "null", 4) == 0))) {
-        *length = 4;
-        return "null";
     }
     return text ? text : "";
 }
@@ -300,11 +315,12 @@ static tg_status walk_map(reader *r, struct fy_node *map, int depth) {
 }
 
 /* An anchor that is defined twice means different things above and below; libfyaml knows one. */
-static tg_status check_anchors(reader *r, struct fy_document *document) {
+static tg_status check_anchors(const reader *r) {
     tg_status status = TG_OK;
     tg_names anchors = {.ctx = r->ctx};
     void *at = NULL;
-    for (struct fy_anchor *anchor = NULL; (anchor = fy_document_anchor_iterate(document, &at));) {
+    for (struct fy_anchor *anchor = NULL;
+         (anchor = fy_document_anchor_iterate(r->document, &at));) {
         char name[TG_SETTINGS_KEY];
         size_t length = 0;
         const char *text = fy_anchor_get_text(anchor, &length);
@@ -327,9 +343,9 @@ fail:
 
 /* ---- documents ---- */
 
-static tg_status walk_document(reader *r, struct fy_document *document) {
-    struct fy_node *root = fy_document_root(document);
-    tg_status status = check_anchors(r, document);
+static tg_status walk_document(reader *r) {
+    struct fy_node *root = fy_document_root(r->document);
+    tg_status status = check_anchors(r);
     if (status == TG_OK) {
         status = visit(r, &root, 0);
     }
@@ -339,11 +355,9 @@ static tg_status walk_document(reader *r, struct fy_document *document) {
     if (fy_node_is_mapping(root)) {
         return walk_map(r, root, 0);
     }
-    size_t length = 0;
-    const bool is_null = fy_node_is_scalar(root) && fy_node_get_style(root) == FYNS_PLAIN &&
-                         memcmp(scalar_text(root, &length), "null", 4) == 0;
-    return is_null ? TG_OK
-                   : bad_yaml(r, root, "expected a map of settings, 'key: value' on each line");
+    return fy_node_is_scalar(root) && is_null(root)
+               ? TG_OK
+               : bad_yaml(r, root, "expected a map of settings, 'key: value' on each line");
 }
 
 /* What libfyaml found wrong. */
@@ -359,18 +373,18 @@ static tg_status syntax_error(const reader *r, struct fy_diag *diag) {
 }
 
 static tg_status read_documents(reader *r, struct fy_parser *parser, struct fy_diag *diag) {
-    struct fy_document *document = fy_parse_load_document(parser);
-    if (!document) { /* an empty file, or an error */
+    r->document = fy_parse_load_document(parser);
+    if (!r->document) { /* an empty file, or an error */
         return fy_parser_get_stream_error(parser) ? syntax_error(r, diag) : TG_OK;
     }
-    tg_status status = walk_document(r, document);
-    fy_parse_document_destroy(parser, document);
+    tg_status status = walk_document(r);
+    fy_parse_document_destroy(parser, r->document);
     if (status != TG_OK) {
         return status;
     }
-    document = fy_parse_load_document(parser);
-    if (document) {
-        fy_parse_document_destroy(parser, document);
+    r->document = fy_parse_load_document(parser);
+    if (r->document) {
+        fy_parse_document_destroy(parser, r->document);
         return tg_fail(r->ctx, TG_E_CONFIG, "%s: expected one document, found more behind '---'",
                        r->label);
     }
