@@ -48,6 +48,20 @@ static const slot_row slots[] = {
     SLOT(adam),
     SLOT(random_uniform),
     SLOT(random_normal),
+    SLOT(box_copy),
+    SLOT(grid_embed),
+    SLOT(planes_join),
+    SLOT(planes_split),
+    SLOT(act_forward),
+    SLOT(act_backward),
+    SLOT(mix_forward),
+    SLOT(mix_backward),
+    SLOT(mlp_forward),
+    SLOT(mlp_backward),
+    SLOT(norm_forward),
+    SLOT(norm_backward),
+    SLOT(spectral_contract),
+    SLOT(loss),
 };
 #undef SLOT
 
@@ -188,5 +202,6 @@ void tg_backend_fill_cpu(tg_backend_ops *ops) {
     cpu_fill_compress(ops);
     ops->random_uniform = cpu_random_uniform;
     ops->random_normal = cpu_random_normal;
+    cpu_fill_nn(ops);
     list_overrides(&before, ops);
 }

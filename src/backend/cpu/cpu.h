@@ -153,6 +153,11 @@ void cpu_herk(tg_dtype dtype, bool transposed, int64_t n, int64_t k, const void 
 void cpu_gemm_nh(tg_dtype dtype, bool transposed, int64_t m, int64_t n, int64_t k, const void *a,
                  int64_t lda, const void *b, int64_t ldb, void *c, int64_t ldc);
 
+/* Serial c (m, n) = alpha op(a) op(b) + beta c in f32, row-major; op transposes where asked. */
+void cpu_sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha,
+               const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
+               int64_t ldc);
+
 /* "OpenBLAS 0.3.21 Zen", "FFTW 3.3.10" into text; the number of characters. */
 int cpu_blas_version(char *text, size_t capacity);
 int cpu_fftw_version(char *text, size_t capacity);
@@ -197,6 +202,9 @@ tg_status cpu_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitm
 
 /* Compressed gradients, see compress.h. */
 void cpu_fill_compress(tg_backend_ops *ops);
+
+/* Neural operators, see backend/cpu/nn.h. */
+void cpu_fill_nn(tg_backend_ops *ops);
 
 tg_status cpu_random_uniform(tg_backend *be, tg_dtype dtype, const tg_rng *rng, uint64_t first,
                              double low, double high, int64_t n, void *x);

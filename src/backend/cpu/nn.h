@@ -1,0 +1,61 @@
+/* Inside of the cpu backend, the neural operators: serial f32 kernels, made for any CPU and for
+ * AVX2 from the same source like those of cpu.h, and the slots built on them. f64 goes to ref. */
+#ifndef TG_BACKEND_CPU_NN_H
+#define TG_BACKEND_CPU_NN_H
+
+#include "backend/cpu/cpu.h"
+
+/* A block of modes of a spectral contraction: for each of `batch` samples b and n modes k
+ * dst[b, k] = sum over `from` channels f of src[b, f, k] w[f, k] (conjugated: conj(w)). */
+typedef struct cpu_contraction {
+    int64_t batch, from, n;
+    bool conjugated;
+    const float *src;
+    int64_t src_sample, src_channel; /* distances in reals */
+    const float *w;
+    int64_t w_channel;
+    float *dst;
+    int64_t dst_sample;
+} cpu_contraction;
+
+typedef struct cpu_nn_kernels {
+    const char *name;
+    /* y = gelu(x + bias); y may be x. |error| <= 1e-6 like all of GELU here. */
+    void (*gelu)(int64_t n, float bias, const float *x, float *y);
+    /* y = gelu(x + bias), slope = gelu'(x + bias); y or slope may be x. */
+    void (*gelu_slope)(int64_t n, float bias, const float *x, float *y, float *slope);
+    /* dx = dy gelu'(x); dx may be x or dy. */
+    void (*gelu_back)(int64_t n, const float *x, const float *dy, float *dx);
+    void (*tanh)(int64_t n, const float *x, float *y);
+    void (*tanh_back)(int64_t n, const float *x, const float *dy, float *dx);
+    /* y = beta y + alpha x + bias; beta 0 does not read y. */
+    void (*affine)(int64_t n, float beta, float alpha, const float *x, float bias, float *y);
+    void (*multiply)(int64_t n, const float *x, float *y); /* y *= x */
+    double (*sum)(int64_t n, const float *x);
+    double (*dot)(int64_t n, const float *x, const float *y);
+    void (*contract)(const cpu_contraction *c);
+} cpu_nn_kernels;
+
+extern const cpu_nn_kernels cpu_nn_kernels_plain;
+extern const cpu_nn_kernels cpu_nn_kernels_avx2; /* name NULL where the build has no AVX2 */
+
+/* The kernels that the backend chose. */
+static inline const cpu_nn_kernels *cpu_nn_of(tg_backend *be) {
+    return cpu_state_of(be)->kernels == &cpu_kernels_avx2 ? &cpu_nn_kernels_avx2
+                                                          : &cpu_nn_kernels_plain;
+}
+
+/* y = act(x), dx = dy act'(x) on n numbers; x may be the output. */
+void cpu_nn_act(const cpu_nn_kernels *k, tg_act act, int64_t n, const float *x, float *y);
+void cpu_nn_act_back(const cpu_nn_kernels *k, tg_act act, int64_t n, const float *x,
+                     const float *dy, float *dx);
+
+/* The families put their slots into the table. */
+void cpu_fill_nn_pointwise(tg_backend_ops *ops);
+void cpu_fill_nn_mix(tg_backend_ops *ops);
+void cpu_fill_nn_mlp(tg_backend_ops *ops);
+void cpu_fill_nn_norm(tg_backend_ops *ops);
+void cpu_fill_nn_spectral(tg_backend_ops *ops);
+void cpu_fill_nn_loss(tg_backend_ops *ops);
+
+#endif

@@ -1,0 +1,207 @@
+/* Losses: an image is one thread's, computed in f64 line by line along the last dimension; the
+ * formulas and the carried rounding are those of ref (backend/ref/nn_loss.c). */
+#include <math.h>
+
+#include "backend/cpu/nn.h"
+
+/* One image: (points, components) floats. */
+typedef struct image {
+    const tg_loss_op *op;
+    int64_t points;
+    const float *pred, *target;
+    float *dpred; /* NULL: not wanted */
+} image;
+
+/* Offsets of a line's neighbours along an outer dimension: the line `steps` away, with wrap. */
+static int64_t line_at(const tg_loss_op *op, int64_t line, int d, int64_t steps) {
+    int64_t stride = 1;
+    for (int j = op->ndim - 2; j > d; j--) {
+        stride *= op->grid[j];
+    }
+    const int64_t n = op->grid[d], at = line / stride % n;
+    return line + (((at + steps) % n + n) % n - at) * stride;
+}
+
+static double error_at(const image *im, bool target_only, int64_t i) {
+    const double target = (double)im->target[i];
+    return target_only ? target : (double)im->pred[i] - target;
+}
+
+static double lp_sum(const image *im, bool target_only) {
+    const int components = im->op->components;
+    double sum = 0.0;
+    for (int64_t i = 0; i < im->points; i++) {
+        double square = 0.0;
+        for (int c = 0; c < components; c++) {
+            const double e = error_at(im, target_only, i * components + c);
+            square += e * e;
+        }
+        sum += im->op->p == 2.0 ? square : pow(square, 0.5 * im->op->p);
+    }
+    return sum;
+}
+
+/* sum |e|^2 + sum_j |D_j e|^2 */
+static double h1_sum(const image *im, bool target_only) {
+    const tg_loss_op *op = im->op;
+    const int last = op->ndim - 1;
+    const int64_t n = op->grid[last], lines = im->points / n, width = n * op->components;
+    double sum = 0.0;
+    for (int64_t line = 0; line < lines; line++) {
+        const int64_t at = line * width;
+        double squares = 0.0, slopes = 0.0;
+        for (int64_t i = 0; i < width; i++) {
+            const int64_t next =
+                i + op->components < width ? i + op->components : i + op->components - width;
+            const int64_t before =
+                i >= op->components ? i - op->components : i - op->components + width;
+            const double e = error_at(im, target_only, at + i);
+            const double d =
+                error_at(im, target_only, at + next) - error_at(im, target_only, at + before);
+            squares += e * e;
+            slopes += d * d;
+        }
+        sum += squares + slopes * (double)(n * n) / 4.0;
+        for (int d = 0; d < last; d++) {
+            const int64_t up = line_at(op, line, d, 1) * width;
+            const int64_t down = line_at(op, line, d, -1) * width;
+            double across = 0.0;
+            for (int64_t i = 0; i < width; i++) {
+                const double s =
+                    error_at(im, target_only, up + i) - error_at(im, target_only, down + i);
+                across += s * s;
+            }
+            sum += across * (double)(op->grid[d] * op->grid[d]) / 4.0;
+        }
+    }
+    return sum;
+}
+
+static double power_sum(const image *im, bool target_only) {
+    return im->op->norm == TG_LOSS_NORM_LP ? lp_sum(im, target_only) : h1_sum(im, target_only);
+}
+
+/* ---- gradients: dpred = beta dpred + factor * that of |e| ---- */
+
+/* Stores `value` (and what was there before) and keeps what rounding took. */
+static void store(const image *im, int64_t i, double value, double *carry) {
+    const double beta = im->op->beta;
+    const double exact = (beta == 0.0 ? 0.0 : beta * (double)im->dpred[i]) + value + *carry;
+    im->dpred[i] = (float)exact;
+    *carry = exact - (double)im->dpred[i];
+}
+
+static void lp_gradient(const image *im, double norm, double factor) {
+    const int components = im->op->components;
+    const double p = im->op->p;
+    double carry[2] = {0};
+    for (int64_t i = 0; i < im->points; i++) {
+        double square = 0.0;
+        for (int c = 0; c < components; c++) {
+            const double e = error_at(im, false, i * components + c);
+            square += e * e;
+        }
+        const double weight = square == 0.0 ? 0.0
+                              : p == 2.0    ? 1.0 / norm
+                                            : pow(sqrt(square) / norm, p - 2.0) / norm;
+        for (int c = 0; c < components; c++) {
+            const int64_t at = i * components + c;
+            store(im, at, factor * weight * error_at(im, false, at), &carry[c]);
+        }
+    }
+}
+
+/* (e + sum_j N_j^2 / 4 (2 e - e[+2] - e[-2])) / |e| */
+static void h1_gradient(const image *im, double norm, double factor) {
+    const tg_loss_op *op = im->op;
+    const int last = op->ndim - 1;
+    const int components = op->components;
+    const int64_t n = op->grid[last], lines = im->points / n, width = n * components;
+    const double unit = factor / norm;
+    double carry[2] = {0};
+    for (int64_t line = 0; line < lines; line++) {
+        const int64_t at = line * width;
+        int64_t up[2] = {0}, down[2] = {0};
+        for (int d = 0; d < last; d++) {
+            up[d] = line_at(op, line, d, 2) * width;
+            down[d] = line_at(op, line, d, -2) * width;
+        }
+        for (int64_t i = 0; i < width; i++) {
+            const int64_t next = (i + 2 * components) % width;
+            const int64_t before = (i + 2 * (n - 1) * components) % width;
+            const double e = error_at(im, false, at + i);
+            double sum = e + (double)(n * n) / 4.0 *
+                                 (2.0 * e - error_at(im, false, at + next) -
+                                  error_at(im, false, at + before));
+            for (int d = 0; d < last; d++) {
+                sum +=
+                    (double)(op->grid[d] * op->grid[d]) / 4.0 *
+                    (2.0 * e - error_at(im, false, up[d] + i) - error_at(im, false, down[d] + i));
+            }
+            store(im, at + i, unit * sum, &carry[i % components]);
+        }
+    }
+}
+
+static void no_gradient(const image *im) {
+    double carry = 0.0;
+    for (int64_t i = 0; i < im->points * im->op->components; i++) {
+        store(im, i, 0.0, &carry);
+    }
+}
+
+/* Loss of one image; its gradient if it is wanted. */
+static double image_loss(const image *im) {
+    const tg_loss_op *op = im->op;
+    const bool lp = op->norm == TG_LOSS_NORM_LP;
+    const double root = 1.0 / (lp ? op->p : 2.0);
+    const double norm = pow(power_sum(im, false), root);
+    double unit = pow((double)im->points, root);
+    if (op->relative) {
+        const double target = pow(power_sum(im, true), root);
+        unit = target == 0.0 ? 1.0 : target;
+    }
+    if (im->dpred && norm == 0.0) {
+        no_gradient(im);
+    } else if (im->dpred && lp) {
+        lp_gradient(im, norm, op->weight / unit);
+    } else if (im->dpred) {
+        h1_gradient(im, norm, op->weight / unit);
+    }
+    return op->weight * norm / unit;
+}
+
+static tg_status cpu_loss(tg_backend *be, const tg_loss_op *op, double *value) {
+    if (op->dtype != TG_F32) {
+        return be->ref->loss(be, op, value);
+    }
+    int64_t points = 1;
+    for (int d = 0; d < op->ndim; d++) {
+        points *= op->grid[d];
+    }
+    const int64_t size = points * op->components;
+    const int parts = cpu_parts(be, op->images, 1);
+    cpu_partial *partials = cpu_state_of(be)->partials;
+#pragma omp parallel for num_threads(parts) schedule(static)
+    for (int p = 0; p < parts; p++) {
+        const tg_range r = tg_partition(op->images, 1, parts, p);
+        partials[p].re = 0.0;
+        for (int64_t n = r.begin; n < r.end; n++) {
+            const image im = {.op = op,
+                              .points = points,
+                              .pred = (const float *)op->pred + n * size,
+                              .target = (const float *)op->target + n * size,
+                              .dpred = op->dpred ? (float *)op->dpred + n * size : NULL};
+            partials[p].re += image_loss(&im);
+        }
+    }
+    *value = 0.0;
+    for (int p = 0; p < parts; p++) {
+        *value += partials[p].re;
+    }
+    return TG_OK;
+}
+
+void cpu_fill_nn_loss(tg_backend_ops *ops) {
+    ops->loss = cpu_loss;
+}

@@ -1,0 +1,303 @@
+/* Perceptrons on tiles of pixels, as products with BLAS: the hidden layer exists for one tile at a
+ * time, forward and backward. */
+#include <string.h>
+
+#include "backend/cpu/nn_tiles.h"
+
+/* Scratch of one thread; n = pixels of a tile. */
+typedef struct scratch {
+    float *u;     /* (in, n): act(x), and later its gradient */
+    float *h;     /* (hidden, n): gelu(w1 u + b1) after dropout */
+    float *slope; /* (hidden, n): its derivative with respect to what is inside; backward */
+    float *dh;    /* (hidden, n); backward */
+    float *f;     /* (out, n): the result before it is added, or alpha D2 dy; dropout, backward */
+    double *b1, *b2; /* (hidden), (out): sums for the gradients */
+    float *w1, *w2;  /* (hidden, in), (out, hidden): likewise */
+} scratch;
+
+static int64_t most(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+static cpu_tiles tiles_of(const tg_mlp *op) {
+    return cpu_tiles_of(op->batch, op->pixels, most(op->hidden, most(op->in, op->out)));
+}
+
+static int64_t round_up(int64_t n) {
+    return (n + 15) / 16 * 16; /* floats: cache lines */
+}
+
+/* Where the arrays of a thread's scratch begin, in floats; backward only: those from slope on. */
+typedef struct layout {
+    int64_t u, h, f, slope, dh, b1, b2, w1, w2, size;
+} layout;
+
+static layout layout_of(const tg_mlp *op, bool backward) {
+    const int64_t n = tiles_of(op).width;
+    layout l = {0};
+    l.h = l.u + round_up(op->in * n);
+    l.f = l.h + round_up(op->hidden * n);
+    l.slope = l.size = l.f + round_up(op->out * n);
+    if (backward) {
+        l.dh = l.slope + round_up(op->hidden * n);
+        l.b1 = l.dh + round_up(op->hidden * n);
+        l.b2 = l.b1 + round_up(2 * op->hidden);
+        l.w1 = l.b2 + round_up(2 * op->out);
+        l.w2 = l.w1 + round_up(op->hidden * op->in);
+        l.size = l.w2 + round_up(op->out * op->hidden);
+    }
+    return l;
+}
+
+static scratch scratch_of(const tg_mlp *op, const layout *l, int part) {
+    float *base = (float *)op->workspace + part * l->size;
+    return (scratch){.u = base + l->u,
+                     .h = base + l->h,
+                     .f = base + l->f,
+                     .slope = base + l->slope,
+                     .dh = base + l->dh,
+                     .b1 = (double *)(void *)(base + l->b1),
+                     .b2 = (double *)(void *)(base + l->b2),
+                     .w1 = base + l->w1,
+                     .w2 = base + l->w2};
+}
+
+static size_t cpu_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
+    return cpu_tiles_take(op->dtype, op->pixels)
+               ? (size_t)(be->threads * layout_of(op, backward).size) * sizeof(float)
+               : be->ref->mlp_workspace(be, op, backward);
+}
+
+/* Multiplies a tile (channels, n) by dropout's factors; `first` is the stream's element 0 of the
+ * layer (batch, channels, pixels). */
+static void drop(const tg_mlp *op, uint64_t first, int64_t channels, cpu_pixel_tile tile,
+                 float *x) {
+    const float kept = (float)(1.0 / (1.0 - op->dropout));
+    for (int64_t c = 0; c < channels; c++) {
+        const uint64_t row =
+            first + (uint64_t)((tile.image * channels + c) * op->pixels + tile.first);
+        for (int64_t i = 0; i < tile.n; i++) {
+            const bool survives = tg_rng_uniform(&op->rng, row + (uint64_t)i) >= op->dropout;
+            x[c * tile.n + i] *= survives ? kept : 0.0f;
+        }
+    }
+}
+
+static uint64_t output_stream(const tg_mlp *op) {
+    return op->stream + (uint64_t)(op->batch * op->hidden * op->pixels);
+}
+
+/* u = act(x) of a tile: x itself where it is not changed. Its rows are *ld apart. */
+static const float *input_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *tiles,
+                               cpu_pixel_tile tile, const scratch *s, int64_t *ld) {
+    const float *x = (const float *)op->x + cpu_tile_offset(tiles, tile, op->in);
+    if (op->act == TG_ACT_NONE) {
+        *ld = op->pixels;
+        return x;
+    }
+    for (int64_t i = 0; i < op->in; i++) {
+        cpu_nn_act(cpu_nn_of(be), op->act, tile.n, x + i * op->pixels, s->u + i * tile.n);
+    }
+    *ld = tile.n;
+    return s->u;
+}
+
+/* h, and backward also its slope. */
+static void hidden_tile(tg_backend *be, const tg_mlp *op, cpu_pixel_tile tile, const float *u,
+                        int64_t ld, const scratch *s, bool backward) {
+    const cpu_nn_kernels *k = cpu_nn_of(be);
+    const float *b1 = op->b1;
+    cpu_sgemm(false, false, op->hidden, tile.n, op->in, 1.0f, op->w1, op->in, u, ld, 0.0f, s->h,
+              tile.n);
+    for (int64_t j = 0; j < op->hidden; j++) {
+        float *h = s->h + j * tile.n;
+        if (backward) {
+            k->gelu_slope(tile.n, b1[j], h, h, s->slope + j * tile.n);
+        } else {
+            k->gelu(tile.n, b1[j], h, h);
+        }
+    }
+    if (op->dropout > 0.0) {
+        drop(op, op->stream, op->hidden, tile, s->h);
+    }
+}
+
+/* ---- forward ---- */
+
+/* y = beta y + alpha f(u) + gate add; activated = gelu(y). */
+static void output_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *tiles,
+                        cpu_pixel_tile tile, const scratch *s) {
+    const cpu_nn_kernels *k = cpu_nn_of(be);
+    const int64_t at = cpu_tile_offset(tiles, tile, op->out), pixels = op->pixels;
+    const float alpha = (float)op->alpha, beta = (float)op->beta, *b2 = op->b2, *gate = op->gate;
+    float *y = (float *)op->y + at;
+    const bool drops = op->dropout > 0.0;
+    if (drops) {
+        cpu_sgemm(false, false, op->out, tile.n, op->hidden, 1.0f, op->w2, op->hidden, s->h, tile.n,
+                  0.0f, s->f, tile.n);
+        for (int64_t o = 0; o < op->out; o++) {
+            k->affine(tile.n, 1.0f, 0.0f, s->f + o * tile.n, b2[o], s->f + o * tile.n);
+        }
+        drop(op, output_stream(op), op->out, tile, s->f);
+    } else {
+        cpu_sgemm(false, false, op->out, tile.n, op->hidden, alpha, op->w2, op->hidden, s->h,
+                  tile.n, beta, y, pixels);
+    }
+    for (int64_t o = 0; o < op->out; o++) {
+        float *row = y + o * pixels;
+        const float bias = drops ? 0.0f : alpha * b2[o];
+        if (drops) {
+            k->affine(tile.n, beta, alpha, s->f + o * tile.n, 0.0f, row);
+        }
+        if (op->add) {
+            k->affine(tile.n, 1.0f, gate ? gate[o] : 1.0f, (const float *)op->add + at + o * pixels,
+                      bias, row);
+        } else if (bias != 0.0f) {
+            k->affine(tile.n, 1.0f, 0.0f, row, bias, row);
+        }
+        if (op->activated) {
+            k->gelu(tile.n, 0.0f, row, (float *)op->activated + at + o * pixels);
+        }
+    }
+}
+
+static tg_status cpu_mlp_forward(tg_backend *be, const tg_mlp *op) {
+    if (!cpu_tiles_take(op->dtype, op->pixels)) {
+        return be->ref->mlp_forward(be, op);
+    }
+    const cpu_tiles tiles = tiles_of(op);
+    const int parts = cpu_tile_parts(be, &tiles, op->hidden * (op->in + op->out));
+    const layout l = layout_of(op, false);
+#pragma omp parallel for num_threads(parts) schedule(static)
+    for (int p = 0; p < parts; p++) {
+        const tg_range r = tg_partition(tiles.count, 1, parts, p);
+        const scratch s = scratch_of(op, &l, p);
+        for (int64_t i = r.begin; i < r.end; i++) {
+            const cpu_pixel_tile tile = cpu_tile_at(&tiles, i);
+            int64_t ld = 0;
+            const float *u = input_tile(be, op, &tiles, tile, &s, &ld);
+            hidden_tile(be, op, tile, u, ld, &s, false);
+            output_tile(be, op, &tiles, tile, &s);
+        }
+    }
+    return TG_OK;
+}
+
+/* ---- backward ---- */
+
+/* f = alpha D2 dy, or dy itself where that is the same; and its sums. */
+static const float *gradient_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *tiles,
+                                  cpu_pixel_tile tile, const scratch *s, int64_t *ld) {
+    const cpu_nn_kernels *k = cpu_nn_of(be);
+    const float *dy = (const float *)op->dy + cpu_tile_offset(tiles, tile, op->out);
+    *ld = op->pixels;
+    if (op->alpha != 1.0 || op->dropout > 0.0) {
+        for (int64_t o = 0; o < op->out; o++) {
+            k->affine(tile.n, 0.0f, (float)op->alpha, dy + o * op->pixels, 0.0f, s->f + o * tile.n);
+        }
+        if (op->dropout > 0.0) {
+            drop(op, output_stream(op), op->out, tile, s->f);
+        }
+        dy = s->f;
+        *ld = tile.n;
+    }
+    for (int64_t o = 0; o < op->out; o++) {
+        s->b2[o] += k->sum(tile.n, dy + o * *ld);
+    }
+    return dy;
+}
+
+/* dx of a tile from the gradient at the hidden layer in s->dh. */
+static void input_gradient_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *tiles,
+                                cpu_pixel_tile tile, const scratch *s) {
+    const cpu_nn_kernels *k = cpu_nn_of(be);
+    const int64_t at = cpu_tile_offset(tiles, tile, op->in), pixels = op->pixels;
+    const float *x = (const float *)op->x + at;
+    float *dx = (float *)op->dx + at;
+    if (!op->through || op->act == TG_ACT_NONE) {
+        cpu_sgemm(true, false, op->in, tile.n, op->hidden, 1.0f, op->w1, op->in, s->dh, tile.n,
+                  (float)op->beta, dx, pixels);
+        return;
+    }
+    cpu_sgemm(true, false, op->in, tile.n, op->hidden, 1.0f, op->w1, op->in, s->dh, tile.n, 0.0f,
+              s->u, tile.n);
+    for (int64_t i = 0; i < op->in; i++) {
+        float *du = s->u + i * tile.n;
+        if (op->beta != 0.0) {
+            k->affine(tile.n, 1.0f, (float)op->beta, dx + i * pixels, 0.0f, du);
+        }
+        cpu_nn_act_back(k, op->act, tile.n, x + i * pixels, du, dx + i * pixels);
+    }
+}
+
+static void backward_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *tiles,
+                          cpu_pixel_tile tile, const scratch *s) {
+    const cpu_nn_kernels *k = cpu_nn_of(be);
+    int64_t ld = 0, ld_dy = 0;
+    const float *u = input_tile(be, op, tiles, tile, s, &ld);
+    hidden_tile(be, op, tile, u, ld, s, true);
+    const float *dy = gradient_tile(be, op, tiles, tile, s, &ld_dy);
+    cpu_sgemm(false, true, op->out, op->hidden, tile.n, 1.0f, dy, ld_dy, s->h, tile.n, 1.0f, s->w2,
+              op->hidden);
+    cpu_sgemm(true, false, op->hidden, tile.n, op->out, 1.0f, op->w2, op->hidden, dy, ld_dy, 0.0f,
+              s->dh, tile.n);
+    if (op->dropout > 0.0) {
+        drop(op, op->stream, op->hidden, tile, s->dh);
+    }
+    for (int64_t j = 0; j < op->hidden; j++) {
+        k->multiply(tile.n, s->slope + j * tile.n, s->dh + j * tile.n);
+        s->b1[j] += k->sum(tile.n, s->dh + j * tile.n);
+    }
+    cpu_sgemm(false, true, op->hidden, op->in, tile.n, 1.0f, s->dh, tile.n, u, ld, 1.0f, s->w1,
+              op->in);
+    if (op->dx) {
+        input_gradient_tile(be, op, tiles, tile, s);
+    }
+}
+
+static void add_floats(int64_t n, const float *x, float *y) {
+    for (int64_t i = 0; i < n; i++) {
+        y[i] += x[i];
+    }
+}
+
+static void add_doubles(int64_t n, const double *x, float *y) {
+    for (int64_t i = 0; i < n; i++) {
+        y[i] = (float)((double)y[i] + x[i]);
+    }
+}
+
+static tg_status cpu_mlp_backward(tg_backend *be, const tg_mlp *op) {
+    if (!cpu_tiles_take(op->dtype, op->pixels)) {
+        return be->ref->mlp_backward(be, op);
+    }
+    const cpu_tiles tiles = tiles_of(op);
+    const int parts = cpu_tile_parts(be, &tiles, op->hidden * (op->in + op->out));
+    const layout l = layout_of(op, true);
+#pragma omp parallel for num_threads(parts) schedule(static)
+    for (int p = 0; p < parts; p++) {
+        const tg_range r = tg_partition(tiles.count, 1, parts, p);
+        const scratch s = scratch_of(op, &l, p);
+        memset(s.b1, 0, (size_t)op->hidden * sizeof *s.b1);
+        memset(s.b2, 0, (size_t)op->out * sizeof *s.b2);
+        memset(s.w1, 0, (size_t)(op->hidden * op->in) * sizeof *s.w1);
+        memset(s.w2, 0, (size_t)(op->out * op->hidden) * sizeof *s.w2);
+        for (int64_t i = r.begin; i < r.end; i++) {
+            backward_tile(be, op, &tiles, cpu_tile_at(&tiles, i), &s);
+        }
+    }
+    for (int p = 0; p < parts; p++) {
+        const scratch s = scratch_of(op, &l, p);
+        add_floats(op->hidden * op->in, s.w1, op->dw1);
+        add_doubles(op->hidden, s.b1, op->db1);
+        add_floats(op->out * op->hidden, s.w2, op->dw2);
+        add_doubles(op->out, s.b2, op->db2);
+    }
+    return TG_OK;
+}
+
+void cpu_fill_nn_mlp(tg_backend_ops *ops) {
+    ops->mlp_workspace = cpu_mlp_workspace;
+    ops->mlp_forward = cpu_mlp_forward;
+    ops->mlp_backward = cpu_mlp_backward;
+}

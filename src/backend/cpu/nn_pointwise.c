@@ -1,0 +1,223 @@
+/* Neural operators, what acts on single numbers or moves them: contiguous parts, one per thread. */
+#include <string.h>
+
+#include "backend/check.h"
+#include "backend/cpu/nn.h"
+
+enum {
+    GRAIN = 8192, /* numbers that are worth a thread */
+    LINE = 64     /* parts begin at cache lines */
+};
+
+void cpu_nn_act(const cpu_nn_kernels *k, tg_act act, int64_t n, const float *x, float *y) {
+    switch (act) {
+    case TG_ACT_GELU:
+        k->gelu(n, 0.0f, x, y);
+        break;
+    case TG_ACT_TANH:
+        k->tanh(n, x, y);
+        break;
+    case TG_ACT_NONE:
+        memmove(y, x, (size_t)n * sizeof *x);
+        break;
+    }
+}
+
+void cpu_nn_act_back(const cpu_nn_kernels *k, tg_act act, int64_t n, const float *x,
+                     const float *dy, float *dx) {
+    switch (act) {
+    case TG_ACT_GELU:
+        k->gelu_back(n, x, dy, dx);
+        break;
+    case TG_ACT_TANH:
+        k->tanh_back(n, x, dy, dx);
+        break;
+    case TG_ACT_NONE:
+        memmove(dx, dy, (size_t)n * sizeof *dx);
+        break;
+    }
+}
+
+static tg_status cpu_act_forward(tg_backend *be, tg_dtype dtype, tg_act act, int64_t n,
+                                 const void *x, void *y) {
+    if (dtype != TG_F32) {
+        return be->ref->act_forward(be, dtype, act, n, x, y);
+    }
+    const int parts = cpu_parts(be, n, GRAIN);
+#pragma omp parallel for num_threads(parts) schedule(static)
+    for (int p = 0; p < parts; p++) {
+        const tg_range r = tg_partition(n, LINE, parts, p);
+        cpu_nn_act(cpu_nn_of(be), act, r.end - r.begin, (const float *)x + r.begin,
+                   (float *)y + r.begin);
+    }
+    return TG_OK;
+}
+
+static tg_status cpu_act_backward(tg_backend *be, tg_dtype dtype, tg_act act, int64_t n,
+                                  const void *x, const void *dy, void *dx) {
+    if (dtype != TG_F32) {
+        return be->ref->act_backward(be, dtype, act, n, x, dy, dx);
+    }
+    const int parts = cpu_parts(be, n, GRAIN);
+#pragma omp parallel for num_threads(parts) schedule(static)
+    for (int p = 0; p < parts; p++) {
+        const tg_range r = tg_partition(n, LINE, parts, p);
+        cpu_nn_act_back(cpu_nn_of(be), act, r.end - r.begin, (const float *)x + r.begin,
+                        (const float *)dy + r.begin, (float *)dx + r.begin);
+    }
+    return TG_OK;
+}
+
+static tg_status cpu_planes_join(tg_backend *be, tg_dtype dtype, int64_t n, const void *re,
+                                 const void *im, void *pairs) {
+    if (dtype != TG_F32) {
+        return be->ref->planes_join(be, dtype, n, re, im, pairs);
+    }
+    const float *a = re, *b = im;
+    float *z = pairs;
+    const int parts = cpu_parts(be, n, GRAIN);
+#pragma omp parallel for num_threads(parts) schedule(static)
+    for (int p = 0; p < parts; p++) {
+        const tg_range r = tg_partition(n, LINE, parts, p);
+        for (int64_t i = r.begin; i < r.end; i++) {
+            z[2 * i] = a[i];
+            z[2 * i + 1] = b[i];
+        }
+    }
+    return TG_OK;
+}
+
+static tg_status cpu_planes_split(tg_backend *be, tg_dtype dtype, int64_t n, const void *pairs,
+                                  void *re, void *im) {
+    if (dtype != TG_F32) {
+        return be->ref->planes_split(be, dtype, n, pairs, re, im);
+    }
+    const float *z = pairs;
+    float *a = re, *b = im;
+    const int parts = cpu_parts(be, n, GRAIN);
+#pragma omp parallel for num_threads(parts) schedule(static)
+    for (int p = 0; p < parts; p++) {
+        const tg_range r = tg_partition(n, LINE, parts, p);
+        for (int64_t i = r.begin; i < r.end; i++) {
+            a[i] = z[2 * i];
+            b[i] = z[2 * i + 1];
+        }
+    }
+    return TG_OK;
+}
+
+/* ---- boxes ---- */
+
+static int64_t product(int n, const int64_t *dims) {
+    int64_t p = 1;
+    for (int d = 0; d < n; d++) {
+        p *= dims[d];
+    }
+    return p;
+}
+
+/* Row number `row` of array h of dst: the row of src that goes into it, or -1. */
+static int64_t source_row(const tg_box *op, int64_t row) {
+    int64_t from = 0, stride = 1;
+    for (int d = op->ndim - 2; d >= 0; d--) {
+        const int64_t at = row % op->dst_dim[d] - op->dst_at[d];
+        row /= op->dst_dim[d];
+        if (at < 0 || at >= op->size[d]) {
+            return -1;
+        }
+        from += (op->src_at[d] + at) * stride;
+        stride *= op->src_dim[d];
+    }
+    return from;
+}
+
+static tg_status cpu_box_copy(tg_backend *be, const tg_box *op) {
+    tg_status status = tg_check_float(be->ctx, "box_copy", op->dtype);
+    if (status != TG_OK) {
+        return status;
+    }
+    const int last = op->ndim - 1;
+    const size_t size = tg_dtype_size(op->dtype);
+    const int64_t dst_rows = product(last, op->dst_dim), src_rows = product(last, op->src_dim);
+    const size_t dst_row = (size_t)op->dst_dim[last] * size;
+    const size_t src_row = (size_t)op->src_dim[last] * size;
+    const size_t front = (size_t)op->dst_at[last] * size, kept = (size_t)op->size[last] * size;
+    const int64_t rows = op->howmany * dst_rows;
+    const int parts = cpu_parts(be, rows * op->dst_dim[last], GRAIN);
+#pragma omp parallel for num_threads(parts) schedule(static)
+    for (int p = 0; p < parts; p++) {
+        const tg_range r = tg_partition(rows, 1, parts, p);
+        for (int64_t i = r.begin; i < r.end; i++) {
+            char *to = (char *)op->dst + (size_t)i * dst_row;
+            const int64_t from = source_row(op, i % dst_rows);
+            if (from < 0) {
+                memset(to, 0, op->clear ? dst_row : 0);
+                continue;
+            }
+            const char *row = (const char *)op->src +
+                              (size_t)(i / dst_rows * src_rows + from) * src_row +
+                              (size_t)op->src_at[last] * size;
+            memcpy(to + front, row, kept);
+            if (op->clear) {
+                memset(to, 0, front);
+                memset(to + front + kept, 0, dst_row - front - kept);
+            }
+        }
+    }
+    return TG_OK;
+}
+
+/* ---- coordinates ---- */
+
+/* Channel of coordinate j: (outer, grid_j, inner). */
+static void coordinate(const tg_embed *op, int j, float *y) {
+    const int64_t outer = product(j, op->grid), n = op->grid[j];
+    const int64_t inner = product(op->ndim - 1 - j, op->grid + j + 1);
+    for (int64_t o = 0; o < outer; o++) {
+        for (int64_t i = 0; i < n; i++) {
+            const float value = (float)(op->unit * (double)i / (double)n);
+            for (int64_t k = 0; k < inner; k++) {
+                *y++ = value;
+            }
+        }
+    }
+}
+
+static tg_status cpu_grid_embed(tg_backend *be, const tg_embed *op) {
+    if (op->dtype != TG_F32) {
+        return be->ref->grid_embed(be, op);
+    }
+    const int64_t points = product(op->ndim, op->grid), channels = op->channels + op->ndim;
+    const int parts = cpu_parts(be, op->batch, 1);
+#pragma omp parallel for num_threads(parts) schedule(static)
+    for (int p = 0; p < parts; p++) {
+        const tg_range r = tg_partition(op->batch, 1, parts, p);
+        for (int64_t b = r.begin; b < r.end; b++) {
+            float *y = (float *)op->y + b * channels * points;
+            memcpy(y, (const float *)op->x + b * op->channels * points,
+                   (size_t)(op->channels * points) * sizeof *y);
+            for (int j = 0; j < op->ndim; j++) {
+                coordinate(op, j, y + (op->channels + j) * points);
+            }
+        }
+    }
+    return TG_OK;
+}
+
+void cpu_fill_nn_pointwise(tg_backend_ops *ops) {
+    ops->act_forward = cpu_act_forward;
+    ops->act_backward = cpu_act_backward;
+    ops->planes_join = cpu_planes_join;
+    ops->planes_split = cpu_planes_split;
+    ops->box_copy = cpu_box_copy;
+    ops->grid_embed = cpu_grid_embed;
+}
+
+void cpu_fill_nn(tg_backend_ops *ops) {
+    cpu_fill_nn_pointwise(ops);
+    cpu_fill_nn_mix(ops);
+    cpu_fill_nn_mlp(ops);
+    cpu_fill_nn_norm(ops);
+    cpu_fill_nn_spectral(ops);
+    cpu_fill_nn_loss(ops);
+}

@@ -1,0 +1,57 @@
+/* Tiles: a few pixels of all channels of one image, small enough that what is made of them stays in
+ * cache. A thread works on a run of tiles with scratch of its own; its sums for the gradients of
+ * weights are added up at the end in the order of the threads. */
+#ifndef TG_BACKEND_CPU_NN_TILES_H
+#define TG_BACKEND_CPU_NN_TILES_H
+
+#include <limits.h>
+
+#include "backend/cpu/nn.h"
+
+typedef struct cpu_tiles {
+    int64_t pixels; /* of an image */
+    int64_t width;  /* pixels of a tile; the last one of an image may have fewer */
+    int64_t per_image;
+    int64_t count; /* tiles of the batch */
+} cpu_tiles;
+
+typedef struct cpu_pixel_tile {
+    int64_t image, first, n; /* pixels [first, first + n) */
+} cpu_pixel_tile;
+
+/* Tiles of which one of `channels` channels takes about 64 KiB. */
+static inline cpu_tiles cpu_tiles_of(int64_t batch, int64_t pixels, int64_t channels) {
+    int64_t width = 16384 / channels / 16 * 16;
+    width = width < 32 ? 32 : width > 512 ? 512 : width;
+    cpu_tiles tiles = {.pixels = pixels, .width = width};
+    tiles.per_image = (pixels + width - 1) / width;
+    tiles.count = batch * tiles.per_image;
+    return tiles;
+}
+
+static inline cpu_pixel_tile cpu_tile_at(const cpu_tiles *tiles, int64_t index) {
+    cpu_pixel_tile tile = {.image = index / tiles->per_image,
+                           .first = index % tiles->per_image * tiles->width};
+    const int64_t left = tiles->pixels - tile.first;
+    tile.n = left < tiles->width ? left : tiles->width;
+    return tile;
+}
+
+/* Where a tile of x (batch, channels, pixels) begins; its rows are `pixels` apart. */
+static inline int64_t cpu_tile_offset(const cpu_tiles *tiles, cpu_pixel_tile tile,
+                                      int64_t channels) {
+    return tile.image * channels * tiles->pixels + tile.first;
+}
+
+/* The dtypes and sizes that the tiled layers take; BLAS counts in ints. */
+static inline bool cpu_tiles_take(tg_dtype dtype, int64_t pixels) {
+    return dtype == TG_F32 && pixels <= INT_MAX;
+}
+
+/* Threads worth using: `work` multiplications in all. */
+static inline int cpu_tile_parts(const tg_backend *be, const cpu_tiles *tiles, int64_t weights) {
+    const int parts = cpu_parts(be, tiles->count * tiles->width * weights, 1 << 16);
+    return tiles->count < parts ? (tiles->count > 0 ? (int)tiles->count : 1) : parts;
+}
+
+#endif
