@@ -46,10 +46,10 @@ static const tg_setting rows[] = {
     {FIELD(out_channels), .type = TG_SETTING_INT64, .low = 1, .high = LARGEST},
     {FIELD(hidden_channels), .type = TG_SETTING_INT64, .low = 1, .high = LARGEST},
     {FIELD(n_layers), .type = TG_SETTING_INT64, .low = 1, .high = 1000},
-    {FIELD(lifting_channel_ratio), .type = TG_SETTING_DOUBLE, .low = 0, .high = 1024},
-    {FIELD(projection_channel_ratio), .type = TG_SETTING_DOUBLE, .low = 0, .high = 1024},
+    {FIELD(lifting_channel_ratio), .type = TG_SETTING_DOUBLE, .low = 1e-3, .high = 1024},
+    {FIELD(projection_channel_ratio), .type = TG_SETTING_DOUBLE, .low = 1e-3, .high = 1024},
     {FIELD(positional_embedding), .type = TG_SETTING_ENUM, .choices = embeddings},
-    {FIELD(channel_mlp_expansion), .type = TG_SETTING_DOUBLE, .low = 0, .high = 1024},
+    {FIELD(channel_mlp_expansion), .type = TG_SETTING_DOUBLE, .low = 1e-3, .high = 1024},
     {FIELD(channel_mlp_dropout), .type = TG_SETTING_DOUBLE, .low = 0, .high = 0.999},
     {FIELD(fno_skip), .type = TG_SETTING_ENUM, .choices = skips},
     {FIELD(channel_mlp_skip), .type = TG_SETTING_ENUM, .choices = skips},
@@ -184,19 +184,6 @@ tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
             return status;
         }
     }
-    const struct {
-        const char *key;
-        int64_t channels;
-    } hidden[3] = {{"lifting_channel_ratio", nn_lifting_hidden(config)},
-                   {"projection_channel_ratio", nn_projection_hidden(config)},
-                   {"channel_mlp_expansion", nn_mlp_hidden(config)}};
-    for (int i = 0; i < 3; i++) {
-        if (hidden[i].channels < 1) {
-            return tg_fail(ctx, TG_E_CONFIG,
-                           "fno.%s: times %lld hidden_channels leaves no hidden layer",
-                           hidden[i].key, (long long)config->hidden_channels);
-        }
-    }
     if (config->complex_modes == TG_MODES_NONNEGATIVE && config->complex_data &&
         config->n_dim != 1) {
         return tg_fail(ctx, TG_E_CONFIG,
@@ -206,14 +193,19 @@ tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
     return TG_OK;
 }
 
+/* A hidden layer has one channel at least, also where half of one would round to none. */
+static int64_t at_least_one(double channels) {
+    return channels < 1.0 ? 1 : (int64_t)channels;
+}
+
 int64_t nn_lifting_hidden(const tg_fno_config *config) {
-    return (int64_t)(config->lifting_channel_ratio * (double)config->hidden_channels);
+    return at_least_one(config->lifting_channel_ratio * (double)config->hidden_channels);
 }
 
 int64_t nn_projection_hidden(const tg_fno_config *config) {
-    return (int64_t)(config->projection_channel_ratio * (double)config->hidden_channels);
+    return at_least_one(config->projection_channel_ratio * (double)config->hidden_channels);
 }
 
 int64_t nn_mlp_hidden(const tg_fno_config *config) {
-    return (int64_t)nearbyint(config->channel_mlp_expansion * (double)config->hidden_channels);
+    return at_least_one(nearbyint(config->channel_mlp_expansion * (double)config->hidden_channels));
 }

@@ -34,7 +34,9 @@ net_gradients net_gradients_make(tg_context *ctx, const tg_fno *fno);
 void net_gradients_free(net_gradients *gradients);
 tg_grad_sink net_sink(net_gradients *gradients);
 
-/* |got - expected| / |expected| in the 2-norm; NaN if anything is; the dtypes may differ. */
+/* |got - expected| in the 2-norm (expected NULL: |got|), and divided by |expected|; NaN if anything
+ * is; the dtypes may differ. */
+double net_distance(const tg_tensor *got, const tg_tensor *expected);
 double net_error(const tg_tensor *got, const tg_tensor *expected);
 
 /* A tensor of the network's data type with random entries in [-1, 1). */

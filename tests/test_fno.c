@@ -1,0 +1,442 @@
+/* Behaviour of networks: settings, initialisation, archives, batches, errors, weights that change
+ * during backward, and no memory left when any allocation fails. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "support/network.h"
+#include "support/runner.h"
+
+static const char *const plain = "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 3}";
+static const int64_t plain_grid[] = {8, 9};
+
+static tg_fno *make(tg_context *ctx, const char *json, uint64_t seed) {
+    const tg_fno_config config = net_config(ctx, json);
+    tg_fno *fno = NULL;
+    net_ok(ctx, tg_fno_create(ctx, &config, seed, &fno));
+    return fno;
+}
+
+static int open_context(void **state) {
+    *state = net_context("cpu", 2);
+    return 0;
+}
+
+/* Nothing may be left. */
+static int close_context(void **state) {
+    tg_context *ctx = *state;
+    const tg_mem_usage usage = tg_context_memory(ctx, TG_HOST);
+    const size_t held = usage.current[TG_MEM_WEIGHTS] + usage.current[TG_MEM_ACTIVATIONS] +
+                        usage.current[TG_MEM_GRADIENTS] + usage.current[TG_MEM_DATA];
+    tg_context_destroy(&ctx);
+    return held == 0 ? 0 : -1;
+}
+
+static void expect_error(tg_context *ctx, tg_status expected, tg_status found, const char *part) {
+    assert_int_equal(found, expected);
+    if (!strstr(tg_context_error(ctx), part)) {
+        fail_msg("'%s' is not in: %s", part, tg_context_error(ctx));
+    }
+}
+
+/* ---- settings ---- */
+
+static void settings_read_back(void **state) {
+    tg_context *ctx = *state;
+    tg_fno_config a = net_config(
+        ctx, "{\"n_modes\": [4, 6, 8], \"in_channels\": 2, \"out_channels\": 3,"
+             "\"hidden_channels\": 5, \"n_layers\": 2, \"lifting_channel_ratio\": 1.5,"
+             "\"projection_channel_ratio\": 4, \"positional_embedding\": null,"
+             "\"channel_mlp_expansion\": 0.7, \"channel_mlp_dropout\": 0.1,"
+             "\"fno_skip\": \"identity\", \"channel_mlp_skip\": \"linear\","
+             "\"norm\": \"instance_norm\", \"stabilizer\": \"tanh\", \"domain_padding\": 0.25,"
+             "\"domain_padding_mode\": \"symmetric\", \"complex_data\": true, \"dtype\": \"f64\"}");
+    tg_fno_config b = tg_fno_config_default();
+    for (int i = 0; i < tg_fno_config_count(); i++) {
+        char first[96], second[96];
+        tg_fno_config_get(&a, i, first, sizeof first);
+        net_ok(ctx, tg_fno_config_set(ctx, &b, tg_fno_config_key(i), first));
+        assert_string_equal(first, tg_fno_config_get(&b, i, second, sizeof second));
+    }
+    assert_null(tg_fno_config_key(tg_fno_config_count()));
+    assert_null(tg_fno_config_key(-1));
+    net_ok(ctx, tg_fno_config_check(ctx, &b));
+    assert_int_equal(b.n_dim, 3);
+    assert_int_equal(b.n_modes[2], 8);
+    net_ok(ctx, tg_fno_config_set(ctx, &b, "domain_padding", "null"));
+    assert_true(b.domain_padding == 0.0);
+}
+
+static void bad_settings_are_named(void **state) {
+    tg_context *ctx = *state;
+    static const char *const bad[][2] = {{"n_modes", "[]"},
+                                         {"n_modes", "[1,2,3,4]"},
+                                         {"n_modes", "[0]"},
+                                         {"n_modes", "sixteen"},
+                                         {"hidden_channels", "0"},
+                                         {"hidden_channels", "2.5"},
+                                         {"n_layers", "-1"},
+                                         {"n_layers", "100000"},
+                                         {"in_channels", ""},
+                                         {"norm", "batch_norm"},
+                                         {"fno_skip", "null"},
+                                         {"complex_data", "maybe"},
+                                         {"dtype", "bf16"},
+                                         {"channel_mlp_dropout", "1"},
+                                         {"channel_mlp_dropout", "nan"},
+                                         {"domain_padding", "-0.1"},
+                                         {"lifting_channel_ratio", "0"},
+                                         {"stabilizer", "relu"},
+                                         {"complex_modes", "all"},
+                                         {"channel_mlp_expansion", "-1"},
+                                         {"out_channels", "1e9"}};
+    for (int i = 0; i < T_COUNT(bad); i++) {
+        tg_fno_config config = tg_fno_config_default(), before = config;
+        expect_error(ctx, TG_E_CONFIG, tg_fno_config_set(ctx, &config, bad[i][0], bad[i][1]),
+                     bad[i][0]);
+        assert_memory_equal(&config, &before, sizeof config);
+    }
+    tg_fno_config config = tg_fno_config_default();
+    expect_error(ctx, TG_E_CONFIG, tg_fno_config_set(ctx, &config, "hiden_channels", "4"),
+                 "fno.hidden_channels");
+    expect_error(ctx, TG_E_CONFIG, tg_fno_config_set(ctx, &config, "zzzzzzzz", "4"), "zzzzzzzz");
+}
+
+static void bad_structs_are_refused(void **state) {
+    tg_context *ctx = *state;
+    tg_fno *fno = NULL;
+    tg_fno_config config = tg_fno_config_default();
+    expect_error(ctx, TG_E_CONFIG, tg_fno_create(ctx, &config, 1, &fno), "fno.n_modes");
+    assert_null(fno);
+    const tg_fno_config good = net_config(ctx, plain);
+    config = good;
+    config.norm = (tg_fno_norm)17;
+    expect_error(ctx, TG_E_CONFIG, tg_fno_create(ctx, &config, 1, &fno), "fno.norm");
+    config = good;
+    config.dtype = TG_BF16;
+    expect_error(ctx, TG_E_CONFIG, tg_fno_create(ctx, &config, 1, &fno), "fno.dtype");
+    config = good;
+    config.channel_mlp_expansion = (double)NAN;
+    expect_error(ctx, TG_E_CONFIG, tg_fno_create(ctx, &config, 1, &fno),
+                 "fno.channel_mlp_expansion");
+    config = good;
+    config.complex_data = true;
+    config.complex_modes = TG_MODES_NONNEGATIVE;
+    expect_error(ctx, TG_E_CONFIG, tg_fno_create(ctx, &config, 1, &fno), "fno.complex_modes");
+    config = good;
+    config.hidden_channels = 1 << 20;
+    config.n_dim = 3;
+    config.n_modes[0] = config.n_modes[1] = config.n_modes[2] = 1 << 20;
+    expect_error(ctx, TG_E_CONFIG, tg_fno_create(ctx, &config, 1, &fno), "fno.hidden_channels");
+    tg_fno_memory memory;
+    expect_error(ctx, TG_E_CONFIG, tg_fno_plan(ctx, &config, 1, plain_grid, true, &memory),
+                 "fno.n_modes");
+}
+
+/* ---- initialisation ---- */
+
+static const char *name_of(const tg_fno *fno, int i) {
+    return tg_fno_get_param(fno, i).name;
+}
+
+static int find_param(const tg_fno *fno, const char *name) {
+    for (int i = 0; i < tg_fno_param_count(fno); i++) {
+        if (strcmp(name_of(fno, i), name) == 0) {
+            return i;
+        }
+    }
+    fail_msg("no parameter %s", name);
+    return -1;
+}
+
+static tg_tensor param_view(tg_context *ctx, const tg_fno *fno, int i) {
+    const tg_fno_param param = tg_fno_get_param(fno, i);
+    tg_tensor view;
+    net_ok(ctx, tg_tensor_wrap(ctx, param.dtype, &param.shape, param.weight, &view));
+    return view;
+}
+
+static void initial_weights(void **state) {
+    tg_context *ctx = *state;
+    tg_fno *a = make(ctx, plain, 7), *b = make(ctx, plain, 7), *c = make(ctx, plain, 8);
+    for (int i = 0; i < tg_fno_param_count(a); i++) {
+        const tg_tensor x = param_view(ctx, a, i), y = param_view(ctx, b, i);
+        assert_memory_equal(x.data, y.data, tg_tensor_bytes(&x));
+        for (int j = 0; j < i; j++) { /* no stream is used twice */
+            const tg_tensor other = param_view(ctx, a, j);
+            const bool gates = strstr(name_of(a, i), "channel_mlp_skips") != NULL;
+            assert_true(gates || ((const float *)x.data)[0] != ((const float *)other.data)[0]);
+        }
+    }
+    const int spectral = find_param(a, "fno_blocks.convs.1.weight.tensor");
+    const tg_tensor w = param_view(ctx, a, spectral), v = param_view(ctx, c, spectral);
+    assert_true(tg_fno_get_param(a, spectral).spectral);
+    assert_memory_not_equal(w.data, v.data, tg_tensor_bytes(&w));
+    const double mean_square =
+        net_distance(&w, NULL) * net_distance(&w, NULL) / (double)tg_tensor_numel(&w);
+    assert_true(fabs(mean_square - 2.0 / 12.0) < 0.02); /* E|w|^2 = 2 / (Cin + Cout) */
+    tg_tensor_stats stats;
+    const tg_tensor lifting = param_view(ctx, a, find_param(a, "lifting.fcs.0.weight"));
+    net_ok(ctx, tg_tensor_get_stats(ctx, &lifting, &stats));
+    assert_true(stats.max <= 1.0 / sqrt(3.0) && stats.min >= -1.0 / sqrt(3.0) && stats.max > 0.4);
+    const tg_tensor gate =
+        param_view(ctx, a, find_param(a, "fno_blocks.channel_mlp_skips.0.weight"));
+    net_ok(ctx, tg_tensor_get_stats(ctx, &gate, &stats));
+    assert_true(stats.min == 1.0 && stats.max == 1.0);
+    tg_fno_destroy(&a);
+    tg_fno_destroy(&b);
+    tg_fno_destroy(&c);
+    tg_fno_destroy(&c);
+    tg_fno_destroy(NULL);
+}
+
+static void pairs_start_equal(void **state) {
+    tg_context *ctx = *state;
+    tg_fno *fno =
+        make(ctx, "{\"n_modes\": [4], \"hidden_channels\": 4, \"complex_data\": true}", 1);
+    const tg_tensor fr = param_view(ctx, fno, find_param(fno, "lifting.fr.fcs.1.weight"));
+    const tg_tensor fi = param_view(ctx, fno, find_param(fno, "lifting.fi.fcs.1.weight"));
+    assert_memory_equal(fr.data, fi.data, tg_tensor_bytes(&fr));
+    find_param(fno, "fno_blocks.fno_skips.0.fr.conv.weight");
+    find_param(fno, "fno_blocks.channel_mlp_skips.3.fi.weight");
+    tg_fno_destroy(&fno);
+}
+
+/* ---- archives ---- */
+
+static void archives(void **state) {
+    tg_context *ctx = *state;
+    tg_fno *a = make(ctx, plain, 1), *b = make(ctx, plain, 2);
+    tg_archive *archive = NULL;
+    net_ok(ctx, tg_archive_create(ctx, &archive));
+    net_ok(ctx, tg_fno_save(a, archive, "model."));
+    assert_int_equal(tg_archive_count(archive), tg_fno_param_count(a));
+    net_ok(ctx, tg_fno_load(b, archive, "model."));
+    for (int i = 0; i < tg_fno_param_count(a); i++) {
+        const tg_tensor x = param_view(ctx, a, i), y = param_view(ctx, b, i);
+        assert_memory_equal(x.data, y.data, tg_tensor_bytes(&x));
+    }
+    expect_error(ctx, TG_E_FORMAT, tg_fno_load(b, archive, ""), "lifting.fcs.0.weight");
+    tg_fno *other = make(ctx, "{\"n_modes\": [4, 4], \"hidden_channels\": 6, \"n_layers\": 3}", 1);
+    expect_error(ctx, TG_E_SHAPE, tg_fno_load(other, archive, "model."),
+                 "fno_blocks.convs.0.weight.tensor");
+    char prefix[400];
+    memset(prefix, 'p', sizeof prefix);
+    prefix[sizeof prefix - 1] = '\0';
+    expect_error(ctx, TG_E_ARGUMENT, tg_fno_load(b, archive, prefix), "prefix");
+    expect_error(ctx, TG_E_ARGUMENT, tg_fno_save(b, archive, prefix), "prefix");
+    tg_archive_destroy(&archive);
+    tg_fno_destroy(&a);
+    tg_fno_destroy(&b);
+    tg_fno_destroy(&other);
+}
+
+/* ---- running ---- */
+
+/* Samples do not see each other, and fewer than were prepared for are fine. */
+static void samples_are_independent(void **state) {
+    tg_context *ctx = *state;
+    tg_fno *fno = make(ctx, plain, 1);
+    const tg_fno_config *config = tg_fno_get_config(fno);
+    tg_tensor x = net_random(ctx, config, 5, 1, plain_grid, 1);
+    tg_tensor y = net_random(ctx, config, 5, 1, plain_grid, 2);
+    tg_tensor one = net_random(ctx, config, 1, 1, plain_grid, 3);
+    for (int training = 0; training < 2; training++) {
+        net_ok(ctx, tg_fno_prepare(fno, 5, plain_grid, training == 1));
+        net_ok(ctx, tg_fno_forward(fno, &x, &y));
+        for (int64_t b = 0; b < 5; b++) {
+            tg_tensor sample, expected;
+            net_ok(ctx, tg_tensor_slice(ctx, &x, b, 1, &sample));
+            net_ok(ctx, tg_tensor_slice(ctx, &y, b, 1, &expected));
+            net_ok(ctx, tg_fno_forward(fno, &sample, &one));
+            assert_true(net_error(&one, &expected) <= 1e-6);
+        }
+    }
+    tg_tensor_destroy(&x);
+    tg_tensor_destroy(&y);
+    tg_tensor_destroy(&one);
+    tg_fno_destroy(&fno);
+}
+
+typedef struct spoiler {
+    net_gradients gradients;
+    tg_fno *fno;
+} spoiler;
+
+/* Keeps the gradient and makes the weight useless, as an optimizer that updates at once may. */
+static tg_status keep_and_spoil(void *user, const tg_gradient *gradient) {
+    spoiler *s = user;
+    const tg_grad_sink keep = net_sink(&s->gradients);
+    const tg_status status = keep.receive(keep.user, gradient);
+    const tg_fno_param param = tg_fno_get_param(s->fno, gradient->param);
+    memset(param.weight, 0xFF,
+           (size_t)tg_shape_numel(&param.shape) * tg_dtype_size(param.dtype)); /* NaN */
+    return status;
+}
+
+static void weights_may_change_in_the_sink(void **state) {
+    tg_context *ctx = *state;
+    static const char *const configs[] = {
+        "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 3}",
+        "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 2, \"norm\": \"group_norm\","
+        "\"domain_padding\": 0.25, \"channel_mlp_skip\": \"linear\"}",
+        "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 2, \"complex_data\": true}"};
+    for (int i = 0; i < T_COUNT(configs); i++) {
+        tg_fno *fno = make(ctx, configs[i], 1);
+        const tg_fno_config *config = tg_fno_get_config(fno);
+        tg_tensor x = net_random(ctx, config, 2, 1, plain_grid, 1);
+        tg_tensor target = net_random(ctx, config, 2, 1, plain_grid, 2);
+        const tg_loss_config loss = tg_loss_config_default();
+        double value;
+        net_gradients kept = net_gradients_make(ctx, fno);
+        spoiler s = {.gradients = net_gradients_make(ctx, fno), .fno = fno};
+        const tg_grad_sink sinks[] = {net_sink(&kept), {.receive = keep_and_spoil, .user = &s}};
+        net_ok(ctx, tg_fno_prepare(fno, 2, plain_grid, true));
+        for (int k = 0; k < 2; k++) {
+            net_ok(ctx, tg_fno_loss_backward(fno, &x, &target, &loss, &sinks[k], &value));
+        }
+        for (int n = 0; n < kept.count; n++) {
+            assert_memory_equal(kept.gradient[n].data, s.gradients.gradient[n].data,
+                                tg_tensor_bytes(&kept.gradient[n]));
+        }
+        net_gradients_free(&kept);
+        net_gradients_free(&s.gradients);
+        tg_tensor_destroy(&x);
+        tg_tensor_destroy(&target);
+        tg_fno_destroy(&fno);
+    }
+}
+
+static tg_status refuse(void *user, const tg_gradient *gradient) {
+    int *left = user;
+    (void)gradient;
+    return --*left > 0 ? TG_OK : TG_E_NUMERIC;
+}
+
+static void errors(void **state) {
+    tg_context *ctx = *state;
+    tg_fno *fno = make(ctx, plain, 1);
+    const tg_fno_config *config = tg_fno_get_config(fno);
+    tg_tensor x = net_random(ctx, config, 2, 1, plain_grid, 1);
+    tg_tensor y = net_random(ctx, config, 2, 1, plain_grid, 1);
+    const tg_loss_config loss = tg_loss_config_default();
+    double value;
+    int left = 3;
+    const tg_grad_sink sink = {.receive = refuse, .user = &left};
+    expect_error(ctx, TG_E_ARGUMENT, tg_fno_forward(fno, &x, &y), "tg_fno_prepare");
+    expect_error(ctx, TG_E_SHAPE, tg_fno_prepare(fno, 0, plain_grid, true), "batch");
+    expect_error(ctx, TG_E_SHAPE, tg_fno_prepare(fno, INT64_MAX / 4, plain_grid, true), "batch");
+    expect_error(ctx, TG_E_SHAPE, tg_fno_prepare(fno, 1, (int64_t[]){8, 0}, true), "grid");
+    net_ok(ctx, tg_fno_prepare(fno, 1, plain_grid, true));
+    expect_error(ctx, TG_E_SHAPE, tg_fno_forward(fno, &x, &y), "2 samples");
+    net_ok(ctx, tg_fno_prepare(fno, 2, plain_grid, false));
+    net_ok(ctx, tg_fno_forward(fno, &x, &y));
+    expect_error(ctx, TG_E_ARGUMENT, tg_fno_backward(fno, &y, &sink), "training");
+    expect_error(ctx, TG_E_ARGUMENT, tg_fno_loss_backward(fno, &x, &y, &loss, &sink, &value),
+                 "training");
+    net_ok(ctx, tg_fno_prepare(fno, 2, plain_grid, true));
+    expect_error(ctx, TG_E_ARGUMENT, tg_fno_backward(fno, &y, &sink), "forward");
+    tg_tensor wrong = x;
+    wrong.shape.dim[3] = 7;
+    expect_error(ctx, TG_E_SHAPE, tg_fno_forward(fno, &wrong, &y), "2x1x8x9");
+    wrong = x;
+    wrong.shape.dim[1] = 2;
+    expect_error(ctx, TG_E_SHAPE, tg_fno_forward(fno, &wrong, &y), "x:");
+    wrong = x;
+    wrong.dtype = TG_F64;
+    expect_error(ctx, TG_E_DTYPE, tg_fno_forward(fno, &wrong, &y), "f32");
+    wrong = y;
+    wrong.shape.dim[0] = 1;
+    expect_error(ctx, TG_E_SHAPE, tg_fno_forward(fno, &x, &wrong), "y:");
+    net_ok(ctx, tg_fno_forward(fno, &x, &y));
+    assert_int_equal(tg_fno_backward(fno, &y, &sink), TG_E_NUMERIC); /* the sink's own error */
+    assert_int_equal(left, 0);
+    expect_error(ctx, TG_E_ARGUMENT, tg_fno_backward(fno, &y, &sink), "forward"); /* one each */
+    tg_tensor_destroy(&x);
+    tg_tensor_destroy(&y);
+    tg_fno_destroy(&fno);
+}
+
+/* Dropout: off in inference, the same masks for the same step, others for the next. */
+static void dropout(void **state) {
+    tg_context *ctx = *state;
+    tg_fno *fno = make(ctx,
+                       "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 2,"
+                       "\"channel_mlp_dropout\": 0.5}",
+                       1);
+    const tg_fno_config *config = tg_fno_get_config(fno);
+    tg_tensor x = net_random(ctx, config, 2, 1, plain_grid, 1), y[4];
+    for (int i = 0; i < 4; i++) {
+        y[i] = net_random(ctx, config, 2, 1, plain_grid, 2);
+        net_ok(ctx, tg_fno_prepare(fno, 2, plain_grid, i > 0));
+        tg_fno_set_step(fno, i == 3 ? 12 : 11);
+        net_ok(ctx, tg_fno_forward(fno, &x, &y[i]));
+    }
+    assert_true(net_error(&y[1], &y[0]) > 1e-3);
+    assert_memory_equal(y[1].data, y[2].data, tg_tensor_bytes(&y[1]));
+    assert_true(net_error(&y[3], &y[2]) > 1e-3);
+    for (int i = 0; i < 4; i++) {
+        tg_tensor_destroy(&y[i]);
+    }
+    tg_tensor_destroy(&x);
+    tg_fno_destroy(&fno);
+}
+
+/* ---- memory that runs out ---- */
+
+static tg_status build(tg_context *ctx, const tg_fno_config *config) {
+    tg_fno *fno = NULL;
+    tg_fno_memory memory;
+    tg_status status = tg_fno_plan(ctx, config, 2, plain_grid, true, &memory);
+    if (status == TG_OK) {
+        status = tg_fno_create(ctx, config, 1, &fno);
+    }
+    if (status == TG_OK) {
+        status = tg_fno_prepare(fno, 2, plain_grid, true);
+    }
+    tg_fno_destroy(&fno);
+    return status;
+}
+
+static void every_allocation_may_fail(void **state) {
+    tg_context *ctx = *state;
+    const tg_fno_config config =
+        net_config(ctx, "{\"n_modes\": [4, 6], \"hidden_channels\": 4, \"n_layers\": 2,"
+                        "\"complex_data\": true, \"domain_padding\": 0.25}");
+    net_ok(ctx, build(ctx, &config)); /* what the backend makes once is there now */
+    const size_t blocks = tg_context_memory(ctx, TG_HOST).blocks;
+    long n = 1;
+    for (;; n++) {
+        tg_mem_test_fail_at(n);
+        const tg_status status = build(ctx, &config);
+        const bool failed = tg_mem_test_count() >= n;
+        tg_mem_test_fail_at(0);
+        assert_int_equal(tg_context_memory(ctx, TG_HOST).blocks, blocks);
+        if (!failed) {
+            assert_int_equal(status, TG_OK);
+            break;
+        }
+        assert_int_equal(status, TG_E_MEMORY);
+    }
+    assert_true(n > 15);
+}
+
+#define CASE(test) cmocka_unit_test_setup_teardown(test, open_context, close_context)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CASE(settings_read_back),
+        CASE(bad_settings_are_named),
+        CASE(bad_structs_are_refused),
+        CASE(initial_weights),
+        CASE(pairs_start_equal),
+        CASE(archives),
+        CASE(samples_are_independent),
+        CASE(weights_may_change_in_the_sink),
+        CASE(errors),
+        CASE(dropout),
+        CASE(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

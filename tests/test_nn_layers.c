@@ -1,0 +1,540 @@
+/* Perceptrons, skips and norms of every backend: against ref, in place and out of place, and their
+ * gradients against central differences in f64. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/runner.h"
+
+enum { REALS = 1 << TG_F32 | 1 << TG_F64 };
+
+static double growth(int64_t n) {
+    return 4.0 * sqrt((double)n + 1.0);
+}
+
+static void *copy_of(t_side *s, int64_t n, const void *host) {
+    void *copy = t_host_alloc(s, s->dtype, n);
+    memcpy(copy, host, (size_t)n * tg_dtype_size(s->dtype));
+    return copy;
+}
+
+/* ---- central differences ---- */
+
+/* An operation under test on host arrays: the objective sum of weights * outputs. */
+typedef double (*objective_fn)(t_side *s, const void *op);
+
+/* dL/d(array) of n f64 numbers by central differences is `gradient` (backend memory). */
+static void check_gradient(t_side *s, const char *what, objective_fn objective, const void *op,
+                           int64_t n, double *array, const double *gradient) {
+    const double step = 1e-6;
+    double most = 1e-3, error = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        const double kept = array[i];
+        array[i] = kept + step;
+        const double up = objective(s, op);
+        array[i] = kept - step;
+        const double down = objective(s, op);
+        array[i] = kept;
+        const double numeric = (up - down) / (2.0 * step);
+        most = fmax(most, fabs(numeric));
+        const double apart = fabs(numeric - gradient[i]);
+        error = apart <= error ? error : apart; /* keeps NaN */
+    }
+    if (!(error <= 1e-7 * most)) {
+        t_fail(s, "gradient of %s: %g off, of %g", what, error, most);
+    }
+}
+
+static double weighted_sum(int64_t n, const double *weights, const double *x) {
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        sum += weights[i] * x[i];
+    }
+    return sum;
+}
+
+/* ---- perceptrons ---- */
+
+/* Sizes: single, odd, more than one tile and more channels than pixels. */
+static const struct {
+    int64_t batch, in, hidden, out, pixels;
+} mlp_sizes[] = {{2, 1, 1, 3, 1}, {2, 3, 5, 4, 7}, {3, 4, 33, 4, 65}, {1, 17, 9, 2, 1031}};
+
+/* An op whose inputs are host arrays (the pointers in it); sizes set. */
+static tg_mlp mlp_inputs(t_side *s, int size) {
+    tg_mlp op = {.dtype = s->dtype,
+                 .batch = mlp_sizes[size].batch,
+                 .in = mlp_sizes[size].in,
+                 .hidden = mlp_sizes[size].hidden,
+                 .out = mlp_sizes[size].out,
+                 .pixels = mlp_sizes[size].pixels,
+                 .alpha = -0.75,
+                 .beta = 0.5,
+                 .rng = {.seed = 5, .purpose = TG_RNG_DROPOUT, .step = 3},
+                 .stream = (uint64_t)7 << 40};
+    op.w1 = t_host_random(s, s->dtype, op.hidden * op.in);
+    op.b1 = t_host_random(s, s->dtype, op.hidden);
+    op.w2 = t_host_random(s, s->dtype, op.out * op.hidden);
+    op.b2 = t_host_random(s, s->dtype, op.out);
+    op.x = t_host_random(s, s->dtype, op.batch * op.in * op.pixels);
+    op.y = t_host_random(s, s->dtype, op.batch * op.out * op.pixels);
+    op.add = t_host_random(s, s->dtype, op.batch * op.out * op.pixels);
+    op.gate = t_host_random(s, s->dtype, op.out);
+    op.dy = t_host_random(s, s->dtype, op.batch * op.out * op.pixels);
+    op.dx = t_host_random(s, s->dtype, op.batch * op.in * op.pixels);
+    return op;
+}
+
+/* The weights of a host op moved to the backend. */
+static tg_mlp mlp_placed(t_side *s, const tg_mlp *host, bool backward) {
+    tg_mlp op = *host;
+    op.w1 = t_input(s, s->dtype, op.hidden * op.in, host->w1);
+    op.b1 = t_input(s, s->dtype, op.hidden, host->b1);
+    op.w2 = t_input(s, s->dtype, op.out * op.hidden, host->w2);
+    op.b2 = t_input(s, s->dtype, op.out, host->b2);
+    op.workspace = t_workspace(s, s->ops->mlp_workspace(s->be, &op, backward));
+    return op;
+}
+
+typedef enum mlp_variant {
+    MLP_PLAIN,   /* y = f(x) over NaN */
+    MLP_SUM,     /* y = beta y + alpha f(gelu(x)) + gate add, activated beside */
+    MLP_OVER,    /* identity add, activated over add; tanh inside */
+    MLP_DROPOUT, /* with dropout */
+    MLP_SAME,    /* y over x, activated over y; in == out */
+    MLP_VARIANTS
+} mlp_variant;
+
+static void mlp_forward_case(t_side *s, int size, mlp_variant variant) {
+    const tg_mlp host = mlp_inputs(s, size);
+    const int64_t outputs = host.batch * host.out * host.pixels;
+    const int64_t inputs = host.batch * host.in * host.pixels;
+    tg_mlp op = mlp_placed(s, &host, false);
+    const bool sums = variant == MLP_SUM || variant == MLP_DROPOUT;
+    op.act = sums ? TG_ACT_GELU : variant == MLP_OVER ? TG_ACT_TANH : TG_ACT_NONE;
+    op.alpha = sums ? host.alpha : 1.0;
+    op.beta = sums ? host.beta : 0.0;
+    op.dropout = variant == MLP_DROPOUT ? 0.3 : 0.0;
+    op.add = op.gate = NULL;
+    if (variant == MLP_SAME) {
+        op.y = t_inout(s, s->dtype, inputs, host.x);
+        op.x = op.activated = op.y;
+    } else {
+        op.x = t_input(s, s->dtype, inputs, host.x);
+        op.y = sums ? t_inout(s, s->dtype, outputs, host.y) : t_output(s, s->dtype, outputs);
+    }
+    if (sums) {
+        op.add = t_input(s, s->dtype, outputs, host.add);
+        op.gate = t_input(s, s->dtype, op.out, host.gate);
+        op.activated = t_output(s, s->dtype, outputs);
+    } else if (variant == MLP_OVER) {
+        op.activated = t_inout(s, s->dtype, outputs, host.add);
+        op.add = op.activated;
+    }
+    t_ok(s, s->ops->mlp_forward(s->be, &op));
+    const double terms = growth(host.in + host.hidden);
+    t_keep_close(s, op.y, terms);
+    if (op.activated && op.activated != op.y) {
+        t_keep_close(s, op.activated, terms);
+    }
+}
+
+static void mlp_forward(t_side *s) {
+    for (int i = 0; i < T_COUNT(mlp_sizes); i++) {
+        for (int v = 0; v < MLP_VARIANTS; v++) {
+            if (v == MLP_SAME && mlp_sizes[i].in != mlp_sizes[i].out) {
+                continue;
+            }
+            t_note(s, "size %d variant %d", i, v);
+            mlp_forward_case(s, i, (mlp_variant)v);
+            t_release(s);
+        }
+    }
+}
+
+typedef struct mlp_back_variant {
+    tg_act act;
+    bool through, in_place, wants_dx;
+    double alpha, beta, dropout;
+} mlp_back_variant;
+
+static const mlp_back_variant mlp_back_variants[] = {
+    {TG_ACT_NONE, false, false, true, 1.0, 0.0, 0.0},
+    {TG_ACT_GELU, true, true, true, 1.0, 0.0, 0.0},
+    {TG_ACT_GELU, true, false, true, -0.75, 0.5, 0.0},
+    {TG_ACT_TANH, false, false, true, 1.0, 0.5, 0.4},
+    {TG_ACT_NONE, true, true, true, -1.0, 0.0, 0.4},
+    {TG_ACT_GELU, true, false, false, 1.0, 0.0, 0.0},
+};
+
+/* Runs backward of a host op on the backend; its gradients are what the op then points at. */
+static tg_mlp mlp_run_backward(t_side *s, const tg_mlp *host, const mlp_back_variant *v,
+                               const void *start) {
+    const int64_t inputs = host->batch * host->in * host->pixels;
+    tg_mlp op = mlp_placed(s, host, true);
+    op.act = v->act;
+    op.through = v->through;
+    op.alpha = v->alpha;
+    op.beta = v->beta;
+    op.dropout = v->dropout;
+    op.dy = t_input(s, s->dtype, op.batch * op.out * op.pixels, host->dy);
+    op.dx = NULL;
+    if (v->in_place) {
+        op.dx = t_inout(s, s->dtype, inputs, host->x);
+        op.x = op.dx;
+    } else {
+        op.x = t_input(s, s->dtype, inputs, host->x);
+        if (v->wants_dx) {
+            op.dx = v->beta == 0.0 ? t_output(s, s->dtype, inputs)
+                                   : t_inout(s, s->dtype, inputs, host->dx);
+        }
+    }
+    op.dw1 = t_inout(s, s->dtype, op.hidden * op.in, start);
+    op.db1 = t_inout(s, s->dtype, op.hidden, start);
+    op.dw2 = t_inout(s, s->dtype, op.out * op.hidden, start);
+    op.db2 = t_inout(s, s->dtype, op.out, start);
+    t_ok(s, s->ops->mlp_backward(s->be, &op));
+    return op;
+}
+
+static void mlp_backward(t_side *s) {
+    for (int i = 0; i < T_COUNT(mlp_sizes); i++) {
+        for (int v = 0; v < T_COUNT(mlp_back_variants); v++) {
+            t_note(s, "size %d variant %d", i, v);
+            const tg_mlp host = mlp_inputs(s, i);
+            const void *start = t_host_random(s, s->dtype, 2048);
+            const tg_mlp op = mlp_run_backward(s, &host, &mlp_back_variants[v], start);
+            const double terms = growth(op.batch * op.pixels + op.hidden + op.in + op.out);
+            t_keep_close(s, op.dw1, terms);
+            t_keep_close(s, op.db1, terms);
+            t_keep_close(s, op.dw2, terms);
+            t_keep_close(s, op.db2, terms);
+            if (op.dx) {
+                t_keep_close(s, op.dx, terms);
+            }
+            t_release(s);
+        }
+    }
+}
+
+/* What the differences perturb: a host op and how backward is called. */
+typedef struct mlp_objective {
+    tg_mlp host;
+    const mlp_back_variant *v;
+} mlp_objective;
+
+/* sum dy * alpha f(act(x)) */
+static double mlp_value(t_side *s, const void *object) {
+    const mlp_objective *o = object;
+    t_side inner;
+    t_side_begin(&inner, s->be, s->dtype);
+    const tg_mlp *host = &o->host;
+    const int64_t outputs = host->batch * host->out * host->pixels;
+    tg_mlp op = mlp_placed(&inner, host, false);
+    op.act = o->v->act;
+    op.alpha = o->v->alpha;
+    op.beta = 0.0;
+    op.dropout = o->v->dropout;
+    op.add = op.gate = NULL;
+    op.x = t_input(&inner, s->dtype, host->batch * host->in * host->pixels, host->x);
+    op.y = t_output(&inner, s->dtype, outputs);
+    t_ok(&inner, s->ops->mlp_forward(s->be, &op));
+    const double value = weighted_sum(outputs, host->dy, t_download(&inner, op.y));
+    t_side_end(&inner);
+    return value;
+}
+
+static void mlp_differences(t_side *s) {
+    for (int v = 0; v < T_COUNT(mlp_back_variants); v++) {
+        const mlp_back_variant *variant = &mlp_back_variants[v];
+        if (variant->beta != 0.0) {
+            continue; /* the sum with beta is compared with ref above */
+        }
+        t_note(s, "variant %d", v);
+        mlp_objective o = {.host = mlp_inputs(s, 1), .v = variant};
+        double *zeros = t_host_alloc(s, s->dtype, 64);
+        memset(zeros, 0, 64 * sizeof *zeros);
+        const tg_mlp op = mlp_run_backward(s, &o.host, variant, zeros);
+        const tg_mlp *h = &o.host;
+        check_gradient(s, "w1", mlp_value, &o, h->hidden * h->in, (double *)(uintptr_t)h->w1,
+                       t_download(s, op.dw1));
+        check_gradient(s, "b1", mlp_value, &o, h->hidden, (double *)(uintptr_t)h->b1,
+                       t_download(s, op.db1));
+        check_gradient(s, "w2", mlp_value, &o, h->out * h->hidden, (double *)(uintptr_t)h->w2,
+                       t_download(s, op.dw2));
+        check_gradient(s, "b2", mlp_value, &o, h->out, (double *)(uintptr_t)h->b2,
+                       t_download(s, op.db2));
+        if (op.dx && (variant->through || variant->act == TG_ACT_NONE)) {
+            check_gradient(s, "x", mlp_value, &o, h->batch * h->in * h->pixels,
+                           (double *)(uintptr_t)h->x, t_download(s, op.dx));
+        }
+        t_release(s);
+    }
+}
+
+/* ---- skips ---- */
+
+static const struct {
+    int64_t batch, in, out, pixels;
+} mix_sizes[] = {{1, 1, 1, 1}, {2, 3, 5, 7}, {3, 33, 17, 65}, {1, 4, 3, 1031}};
+
+static const struct {
+    tg_mix_kind kind;
+    tg_act act;
+    bool through, bias;
+    double alpha, beta;
+} mix_variants[] = {
+    {TG_MIX_NONE, TG_ACT_NONE, false, true, 1.0, 1.0},
+    {TG_MIX_NONE, TG_ACT_NONE, false, true, 1.0, 0.0},
+    {TG_MIX_IDENTITY, TG_ACT_NONE, false, true, -1.0, 1.0},
+    {TG_MIX_IDENTITY, TG_ACT_GELU, true, false, 0.5, 0.0},
+    {TG_MIX_GATE, TG_ACT_GELU, true, false, 1.0, 1.0},
+    {TG_MIX_GATE, TG_ACT_TANH, false, true, -0.5, 0.25},
+    {TG_MIX_LINEAR, TG_ACT_NONE, false, true, 1.0, 1.0},
+    {TG_MIX_LINEAR, TG_ACT_GELU, true, false, -0.5, 0.0},
+    {TG_MIX_LINEAR, TG_ACT_TANH, true, true, 1.0, 0.25},
+};
+
+/* An op on host arrays. */
+static tg_mix mix_inputs(t_side *s, int size, int variant) {
+    tg_mix op = {.dtype = s->dtype,
+                 .kind = mix_variants[variant].kind,
+                 .batch = mix_sizes[size].batch,
+                 .in = mix_sizes[size].in,
+                 .out = mix_sizes[size].out,
+                 .pixels = mix_sizes[size].pixels,
+                 .act = mix_variants[variant].act,
+                 .through = mix_variants[variant].through,
+                 .alpha = mix_variants[variant].alpha,
+                 .beta = mix_variants[variant].beta};
+    op.out = op.kind == TG_MIX_LINEAR ? op.out : op.in;
+    op.weight = t_host_random(s, s->dtype, op.out * op.in);
+    op.bias = t_host_random(s, s->dtype, op.out);
+    op.x = t_host_random(s, s->dtype, op.batch * op.in * op.pixels);
+    op.y = t_host_random(s, s->dtype, op.batch * op.out * op.pixels);
+    op.dy = t_host_random(s, s->dtype, op.batch * op.out * op.pixels);
+    op.dx = t_host_random(s, s->dtype, op.batch * op.in * op.pixels);
+    return op;
+}
+
+static int64_t mix_weights(const tg_mix *op) {
+    return op->kind == TG_MIX_LINEAR ? op->out * op->in : op->kind == TG_MIX_GATE ? op->out : 0;
+}
+
+static tg_mix mix_placed(t_side *s, const tg_mix *host, bool backward) {
+    tg_mix op = *host;
+    const int64_t weights = mix_weights(host);
+    op.weight = weights > 0 ? t_input(s, s->dtype, weights, host->weight) : NULL;
+    op.x =
+        op.kind == TG_MIX_NONE ? NULL : t_input(s, s->dtype, op.batch * op.in * op.pixels, host->x);
+    op.workspace = t_workspace(s, s->ops->mix_workspace(s->be, &op, backward));
+    return op;
+}
+
+static void mix_forward(t_side *s) {
+    for (int i = 0; i < T_COUNT(mix_sizes); i++) {
+        for (int v = 0; v < T_COUNT(mix_variants); v++) {
+            t_note(s, "size %d variant %d", i, v);
+            const tg_mix host = mix_inputs(s, i, v);
+            const int64_t outputs = host.batch * host.out * host.pixels;
+            tg_mix op = mix_placed(s, &host, false);
+            op.bias = mix_variants[v].bias ? t_input(s, s->dtype, op.out, host.bias) : NULL;
+            op.y = op.beta == 0.0 ? t_output(s, s->dtype, outputs)
+                                  : t_inout(s, s->dtype, outputs, host.y);
+            t_ok(s, s->ops->mix_forward(s->be, &op));
+            t_keep_close(s, op.y, growth(op.in));
+            t_release(s);
+        }
+    }
+}
+
+static tg_mix mix_run_backward(t_side *s, const tg_mix *host, int v, const void *start) {
+    const int64_t inputs = host->batch * host->in * host->pixels, weights = mix_weights(host);
+    tg_mix op = mix_placed(s, host, true);
+    op.dy = t_input(s, s->dtype, op.batch * op.out * op.pixels, host->dy);
+    op.dweight = weights > 0 ? t_inout(s, s->dtype, weights, start) : NULL;
+    op.dbias = mix_variants[v].bias ? t_inout(s, s->dtype, op.out, start) : NULL;
+    op.dx = op.kind == TG_MIX_NONE ? NULL
+            : op.beta == 0.0       ? t_output(s, s->dtype, inputs)
+                                   : t_inout(s, s->dtype, inputs, host->dx);
+    t_ok(s, s->ops->mix_backward(s->be, &op));
+    return op;
+}
+
+static void mix_backward(t_side *s) {
+    for (int i = 0; i < T_COUNT(mix_sizes); i++) {
+        for (int v = 0; v < T_COUNT(mix_variants); v++) {
+            t_note(s, "size %d variant %d", i, v);
+            const tg_mix host = mix_inputs(s, i, v);
+            const void *start = t_host_random(s, s->dtype, 2048);
+            const tg_mix op = mix_run_backward(s, &host, v, start);
+            const void *arrays[] = {op.dweight, op.dbias, op.dx};
+            for (int a = 0; a < 3; a++) {
+                if (arrays[a]) {
+                    t_keep_close(s, arrays[a], growth(op.batch * op.pixels + op.in + op.out));
+                }
+            }
+            t_release(s);
+        }
+    }
+}
+
+static double mix_value(t_side *s, const void *object) {
+    const tg_mix *host = object;
+    t_side inner;
+    t_side_begin(&inner, s->be, s->dtype);
+    const int64_t outputs = host->batch * host->out * host->pixels;
+    tg_mix op = mix_placed(&inner, host, false);
+    op.beta = 0.0;
+    op.bias = t_input(&inner, s->dtype, op.out, host->bias);
+    op.y = t_output(&inner, s->dtype, outputs);
+    t_ok(&inner, s->ops->mix_forward(s->be, &op));
+    const double value = weighted_sum(outputs, host->dy, t_download(&inner, op.y));
+    t_side_end(&inner);
+    return value;
+}
+
+static void mix_differences(t_side *s) {
+    for (int v = 0; v < T_COUNT(mix_variants); v++) {
+        t_note(s, "variant %d", v);
+        tg_mix host = mix_inputs(s, 1, v);
+        double *zeros = t_host_alloc(s, s->dtype, 64);
+        memset(zeros, 0, 64 * sizeof *zeros);
+        host.beta = 0.0;
+        const tg_mix op = mix_run_backward(s, &host, v, zeros);
+        if (op.dweight) {
+            check_gradient(s, "weight", mix_value, &host, mix_weights(&host),
+                           (double *)(uintptr_t)host.weight, t_download(s, op.dweight));
+        }
+        if (op.dbias) {
+            check_gradient(s, "bias", mix_value, &host, host.out, (double *)(uintptr_t)host.bias,
+                           t_download(s, op.dbias));
+        }
+        if (op.dx && (host.through || host.act == TG_ACT_NONE)) {
+            check_gradient(s, "x", mix_value, &host, host.batch * host.in * host.pixels,
+                           (double *)(uintptr_t)host.x, t_download(s, op.dx));
+        }
+        t_release(s);
+    }
+}
+
+/* ---- norms ---- */
+
+static const struct {
+    int64_t batch, channels, pixels;
+} norm_sizes[] = {{1, 1, 3}, {2, 3, 7}, {3, 5, 1031}};
+
+static tg_norm norm_inputs(t_side *s, int size, bool per_channel) {
+    tg_norm op = {.dtype = s->dtype,
+                  .batch = norm_sizes[size].batch,
+                  .channels = norm_sizes[size].channels,
+                  .pixels = norm_sizes[size].pixels,
+                  .per_channel = per_channel,
+                  .eps = 1e-5};
+    const int64_t n = op.batch * op.channels * op.pixels;
+    op.x = t_host_random(s, s->dtype, n);
+    op.dy = t_host_random(s, s->dtype, n);
+    op.weight = t_host_random(s, s->dtype, op.channels);
+    op.bias = t_host_random(s, s->dtype, op.channels);
+    return op;
+}
+
+/* Forward on the backend: y, stats and the inputs in place of the host's. */
+static tg_norm norm_run_forward(t_side *s, const tg_norm *host, bool affine) {
+    tg_norm op = *host;
+    const int64_t n = op.batch * op.channels * op.pixels;
+    op.x = t_input(s, s->dtype, n, host->x);
+    op.weight = affine ? t_input(s, s->dtype, op.channels, host->weight) : NULL;
+    op.bias = affine ? t_input(s, s->dtype, op.channels, host->bias) : NULL;
+    op.stats = t_workspace(s, (size_t)(2 * op.batch * op.channels) * sizeof(double));
+    op.y = t_output(s, s->dtype, n);
+    t_ok(s, s->ops->norm_forward(s->be, &op));
+    return op;
+}
+
+static tg_norm norm_run_backward(t_side *s, const tg_norm *host, bool affine, int place,
+                                 const void *start) {
+    tg_norm op = norm_run_forward(s, host, affine);
+    const int64_t n = op.batch * op.channels * op.pixels;
+    op.dy = place == 1 ? t_inout(s, s->dtype, n, host->dy) : t_input(s, s->dtype, n, host->dy);
+    op.x = place == 2 ? t_inout(s, s->dtype, n, host->x) : op.x;
+    op.dx = place == 0 ? t_output(s, s->dtype, n) : (void *)(uintptr_t)(place == 1 ? op.dy : op.x);
+    op.dweight = affine ? t_inout(s, s->dtype, op.channels, start) : NULL;
+    op.dbias = affine ? t_inout(s, s->dtype, op.channels, start) : NULL;
+    t_ok(s, s->ops->norm_backward(s->be, &op));
+    return op;
+}
+
+static void norms(t_side *s) {
+    for (int i = 0; i < T_COUNT(norm_sizes); i++) {
+        for (int v = 0; v < 12; v++) { /* per channel or not, affine or not, dx where */
+            t_note(s, "size %d variant %d", i, v);
+            const tg_norm host = norm_inputs(s, i, v % 2 == 1);
+            const bool affine = v / 2 % 2 == 1;
+            const void *start = t_host_random(s, s->dtype, 8);
+            const tg_norm op = norm_run_backward(s, &host, affine, v / 4, start);
+            const double terms = growth(op.channels * op.pixels);
+            t_keep_close(s, op.y, terms);
+            t_keep_close(s, op.dx, terms);
+            if (affine) {
+                t_keep_close(s, op.dweight, terms);
+                t_keep_close(s, op.dbias, terms);
+            }
+            t_release(s);
+        }
+    }
+}
+
+static double norm_value(t_side *s, const void *object) {
+    const tg_norm *host = object;
+    t_side inner;
+    t_side_begin(&inner, s->be, s->dtype);
+    const tg_norm op = norm_run_forward(&inner, host, true);
+    const double value =
+        weighted_sum(op.batch * op.channels * op.pixels, host->dy, t_download(&inner, op.y));
+    t_side_end(&inner);
+    return value;
+}
+
+static void norm_differences(t_side *s) {
+    for (int v = 0; v < 2; v++) {
+        t_note(s, "variant %d", v);
+        tg_norm host = norm_inputs(s, 1, v == 1);
+        double zeros[8] = {0};
+        const tg_norm op = norm_run_backward(s, &host, true, 0, copy_of(s, 8, zeros));
+        check_gradient(s, "weight", norm_value, &host, host.channels,
+                       (double *)(uintptr_t)host.weight, t_download(s, op.dweight));
+        check_gradient(s, "bias", norm_value, &host, host.channels, (double *)(uintptr_t)host.bias,
+                       t_download(s, op.dbias));
+        check_gradient(s, "x", norm_value, &host, host.batch * host.channels * host.pixels,
+                       (double *)(uintptr_t)host.x, t_download(s, op.dx));
+        t_release(s);
+    }
+}
+
+static void refusals(t_side *s) {
+    tg_mlp mlp = {.dtype = TG_BF16};
+    tg_mix mix = {.dtype = TG_C64};
+    tg_norm norm = {.dtype = TG_I32};
+    t_refused(s, TG_E_DTYPE, s->ops->mlp_forward(s->be, &mlp));
+    t_refused(s, TG_E_DTYPE, s->ops->mlp_backward(s->be, &mlp));
+    t_refused(s, TG_E_DTYPE, s->ops->mix_forward(s->be, &mix));
+    t_refused(s, TG_E_DTYPE, s->ops->mix_backward(s->be, &mix));
+    t_refused(s, TG_E_DTYPE, s->ops->norm_forward(s->be, &norm));
+    t_refused(s, TG_E_DTYPE, s->ops->norm_backward(s->be, &norm));
+}
+
+int main(void) {
+    static const t_row rows[] = {
+        {"mlp_forward", mlp_forward, REALS},
+        {"mlp_backward", mlp_backward, REALS},
+        {"mlp_differences", mlp_differences, T_ONCE},
+        {"mix_forward", mix_forward, REALS},
+        {"mix_backward", mix_backward, REALS},
+        {"mix_differences", mix_differences, T_ONCE},
+        {"norms", norms, REALS},
+        {"norm_differences", norm_differences, T_ONCE},
+        {"refusals", refusals, T_ONCE},
+    };
+    return t_run_rows("layers", rows, T_COUNT(rows));
+}

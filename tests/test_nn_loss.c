@@ -1,0 +1,250 @@
+/* Losses of every backend: against ref, by hand, and gradients against central differences; and the
+ * public call with its settings. */
+#include <math.h>
+#include <string.h>
+
+#include "support/network.h"
+#include "support/runner.h"
+
+enum { REALS = 1 << TG_F32 | 1 << TG_F64 };
+
+static const struct {
+    int ndim;
+    int64_t grid[3];
+} grids[] = {{1, {1}}, {1, {2}}, {1, {3}}, {1, {33}}, {2, {1, 7}}, {2, {5, 4}}, {3, {3, 2, 5}}};
+
+static const struct {
+    tg_loss_norm norm;
+    double p;
+    bool relative;
+} kinds[] = {{TG_LOSS_NORM_LP, 2.0, true}, {TG_LOSS_NORM_LP, 2.0, false},
+             {TG_LOSS_NORM_LP, 1.5, true}, {TG_LOSS_NORM_LP, 4.0, false},
+             {TG_LOSS_NORM_H1, 2.0, true}, {TG_LOSS_NORM_H1, 2.0, false}};
+
+static tg_loss_op describe(const t_side *s, int grid, int kind, int components) {
+    tg_loss_op op = {.dtype = s->dtype,
+                     .components = components,
+                     .images = 3,
+                     .ndim = grids[grid].ndim,
+                     .norm = kinds[kind].norm,
+                     .p = kinds[kind].p,
+                     .relative = kinds[kind].relative,
+                     .weight = 0.75,
+                     .beta = 0.5};
+    memcpy(op.grid, grids[grid].grid, sizeof op.grid);
+    return op;
+}
+
+static int64_t numbers(const tg_loss_op *op) {
+    int64_t n = op->images * op->components;
+    for (int d = 0; d < op->ndim; d++) {
+        n *= op->grid[d];
+    }
+    return n;
+}
+
+static void all_cases(t_side *s, void (*check)(t_side *s, tg_loss_op *op)) {
+    for (int g = 0; g < T_COUNT(grids); g++) {
+        for (int k = 0; k < T_COUNT(kinds); k++) {
+            for (int components = 1; components <= 2; components++) {
+                t_note(s, "grid %d kind %d components %d", g, k, components);
+                tg_loss_op op = describe(s, g, k, components);
+                check(s, &op);
+                t_release(s);
+            }
+        }
+    }
+}
+
+static void twin_case(t_side *s, tg_loss_op *op) {
+    const int64_t n = numbers(op);
+    double value = NAN;
+    op->pred = t_random(s, s->dtype, n);
+    op->target = t_random(s, s->dtype, n);
+    op->dpred = t_inout(s, s->dtype, n, t_host_random(s, s->dtype, n));
+    t_ok(s, s->ops->loss(s->be, op, &value));
+    t_record_close(s, TG_F64, 1, &value, s->dtype == TG_F32 ? 1e8 : 100.0);
+    t_keep_close(s, op->dpred, 20.0);
+    op->dpred = NULL;
+    double again = NAN;
+    t_ok(s, s->ops->loss(s->be, op, &again));
+    t_true(s, again == value);
+}
+
+static void twin(t_side *s) {
+    all_cases(s, twin_case);
+}
+
+static void differences_case(t_side *s, tg_loss_op *op) {
+    const int64_t n = numbers(op);
+    double *pred = t_host_random(s, s->dtype, n), *target = t_host_random(s, s->dtype, n);
+    double ignored = NAN;
+    op->beta = 0.0;
+    op->pred = t_input(s, s->dtype, n, pred);
+    op->target = t_input(s, s->dtype, n, target);
+    op->dpred = t_output(s, s->dtype, n);
+    t_ok(s, s->ops->loss(s->be, op, &ignored));
+    const double *gradient = t_download(s, op->dpred);
+    op->dpred = NULL;
+    for (int64_t i = 0; i < n; i++) {
+        const double kept = pred[i], step = 1e-6;
+        double value[2];
+        for (int side = 0; side < 2; side++) {
+            pred[i] = kept + (side ? step : -step);
+            op->pred = t_input(s, s->dtype, n, pred);
+            t_ok(s, s->ops->loss(s->be, op, &value[side]));
+        }
+        pred[i] = kept;
+        t_below(s, fabs((value[1] - value[0]) / (2.0 * step) - gradient[i]),
+                1e-7 * (1.0 + fabs(gradient[i])));
+    }
+}
+
+static void differences(t_side *s) {
+    all_cases(s, differences_case);
+}
+
+/* pred = target: loss 0 and gradient 0; target 0: the norm itself. */
+static void edges(t_side *s) {
+    for (int k = 0; k < T_COUNT(kinds); k++) {
+        t_note(s, "kind %d", k);
+        tg_loss_op op = describe(s, 5, k, 1);
+        const int64_t n = numbers(&op);
+        const void *x = t_host_random(s, s->dtype, n);
+        double value = NAN;
+        op.beta = 0.0;
+        op.pred = t_input(s, s->dtype, n, x);
+        op.target = t_input(s, s->dtype, n, x);
+        op.dpred = t_output(s, s->dtype, n);
+        t_ok(s, s->ops->loss(s->be, &op, &value));
+        t_true(s, value == 0.0);
+        tg_norms norms;
+        t_ok(s, s->ops->norms(s->be, s->dtype, n, op.dpred, &norms));
+        t_true(s, norms.max_abs == 0.0 && norms.nonfinite == 0);
+        void *zero = t_output(s, s->dtype, n);
+        t_ok(s, s->ops->fill(s->be, s->dtype, n, (tg_scalar){0}, zero));
+        op.target = zero;
+        t_ok(s, s->ops->loss(s->be, &op, &value));
+        t_true(s, isfinite(value) && value > 0.0);
+        t_release(s);
+    }
+    const tg_loss_op bad = {.dtype = TG_BF16};
+    double value;
+    t_refused(s, TG_E_DTYPE, s->ops->loss(s->be, &bad, &value));
+}
+
+/* f = sin(2 pi x) against 0 on N points: central differences give cos times sin(h)/h. */
+static void known_value(t_side *s) {
+    enum { N = 64 };
+    const double turn = 6.283185307179586477 / N;
+    void *x = t_host_alloc(s, s->dtype, N), *y = t_host_alloc(s, s->dtype, N);
+    for (int i = 0; i < N; i++) {
+        tg_store(s->dtype, x, i, (tg_scalar){2.0 * sin(turn * i), 0.0});
+        tg_store(s->dtype, y, i, (tg_scalar){sin(turn * i), 0.0});
+    }
+    tg_loss_op op = {.dtype = s->dtype,
+                     .components = 1,
+                     .images = 1,
+                     .ndim = 1,
+                     .grid = {N},
+                     .norm = TG_LOSS_NORM_H1,
+                     .p = 2.0,
+                     .weight = 1.0,
+                     .pred = t_input(s, s->dtype, N, x),
+                     .target = t_input(s, s->dtype, N, y)};
+    double value = 0.0;
+    t_ok(s, s->ops->loss(s->be, &op, &value));
+    const double slope = sin(turn) * N; /* of the differences, 2 pi but for h^2 */
+    t_below(s, fabs(value - sqrt(0.5 + 0.5 * slope * slope)), 1e-6);
+    op.relative = true;
+    t_ok(s, s->ops->loss(s->be, &op, &value));
+    t_below(s, fabs(value - 1.0), 1e-6);
+}
+
+/* ---- the public call ---- */
+
+static void settings(t_side *s) {
+    tg_context *ctx = s->be->ctx;
+    static const struct {
+        const char *text;
+        int terms;
+        tg_loss_kind kind; /* of the last term */
+        double p, weight;
+        bool absolute;
+    } good[] = {{"l2", 1, TG_LOSS_LP, 2.0, 1.0, false},
+                {" h1 ", 1, TG_LOSS_H1, 2.0, 1.0, false},
+                {"abs_l1.5", 1, TG_LOSS_LP, 1.5, 1.0, true},
+                {"l2 + 0.1*h1", 2, TG_LOSS_H1, 2.0, 0.1, false},
+                {"2 * abs_h1+h1+l1+0.25*l4", 4, TG_LOSS_LP, 4.0, 0.25, false}};
+    for (int i = 0; i < T_COUNT(good); i++) {
+        tg_loss_config config;
+        t_note(s, "%s", good[i].text);
+        t_ok(s, tg_loss_config_parse(ctx, "train.loss", good[i].text, &config));
+        const tg_loss_term *last = &config.term[config.terms - 1];
+        t_true(s, config.terms == good[i].terms && last->kind == good[i].kind);
+        t_true(s, last->p == good[i].p && last->weight == good[i].weight);
+        t_true(s, last->absolute == good[i].absolute);
+    }
+    static const char *const bad[] = {"",     "l",      "l0.5", "h2",    "l2 h1",
+                                      "l2 +", "-1*l2",  "0*l2", "x",     "l2+l2+l2+l2+l2",
+                                      "abs_", "nan*l2", "2 l2", "l2+*h1"};
+    for (int i = 0; i < T_COUNT(bad); i++) {
+        tg_loss_config config;
+        t_note(s, "'%s'", bad[i]);
+        t_refused(s, TG_E_CONFIG, tg_loss_config_parse(ctx, "train.loss", bad[i], &config));
+        t_true(s, strstr(tg_context_error(ctx), "train.loss") != NULL);
+    }
+}
+
+/* A sum of terms is the sum of the losses, and so are the gradients; complex data of the public
+ * call are pairs. */
+static void public_call(void **state) {
+    (void)state;
+    tg_context *ctx = net_context("ref", 1);
+    const int64_t dims[] = {2, 3, 4, 5};
+    const tg_shape shape = tg_shape_of(4, dims);
+    const tg_fno_config data = {.n_dim = 2, .complex_data = true, .dtype = TG_F64};
+    tg_tensor pred = net_random(ctx, &data, 2, 3, dims + 2, 1);
+    tg_tensor target = net_random(ctx, &data, 2, 3, dims + 2, 2);
+    tg_tensor gradient[3] = {{0}};
+    double loss[3];
+    const char *const texts[] = {"l2", "h1", "l2 + 0.5*h1"};
+    for (int i = 0; i < 3; i++) {
+        tg_loss_config config;
+        net_ok(ctx, tg_tensor_create(ctx, TG_MEM_DATA, TG_C128, &shape, &gradient[i]));
+        net_ok(ctx, tg_loss_config_parse(ctx, "loss", texts[i], &config));
+        net_ok(ctx, tg_loss_eval(ctx, &config, &pred, &target, &loss[i], &gradient[i]));
+    }
+    assert_true(fabs(loss[2] - loss[0] - 0.5 * loss[1]) <= 1e-14 * loss[2]);
+    const double *a = gradient[0].data, *b = gradient[1].data, *c = gradient[2].data;
+    for (int64_t i = 0; i < 2 * tg_tensor_numel(&pred); i++) {
+        assert_true(fabs(c[i] - a[i] - 0.5 * b[i]) <= 1e-13);
+    }
+    tg_loss_config config = tg_loss_config_default();
+    tg_tensor wrong = pred;
+    wrong.shape.dim[1] = 2;
+    assert_int_equal(tg_loss_eval(ctx, &config, &wrong, &target, &loss[0], NULL), TG_E_SHAPE);
+    wrong = pred;
+    wrong.dtype = TG_C64;
+    assert_int_equal(tg_loss_eval(ctx, &config, &wrong, &target, &loss[0], NULL), TG_E_DTYPE);
+    config.terms = 0;
+    assert_int_equal(tg_loss_eval(ctx, &config, &pred, &target, &loss[0], NULL), TG_E_CONFIG);
+    for (int i = 0; i < 3; i++) {
+        tg_tensor_destroy(&gradient[i]);
+    }
+    tg_tensor_destroy(&pred);
+    tg_tensor_destroy(&target);
+    tg_context_destroy(&ctx);
+}
+
+int main(void) {
+    static const t_row rows[] = {
+        {"twin", twin, REALS},          {"differences", differences, T_ONCE},
+        {"edges", edges, REALS},        {"known_value", known_value, REALS},
+        {"settings", settings, T_ONCE},
+    };
+    const struct CMUnitTest tests[] = {cmocka_unit_test(public_call)};
+    const int slots = t_run_rows("losses", rows, T_COUNT(rows));
+    const int public = cmocka_run_group_tests(tests, NULL, NULL);
+    return slots || public;
+}

@@ -1,0 +1,191 @@
+/* Memory: what a plan predicts is what the ledger counts, a step allocates nothing, and buffers
+ * that are alive together never share bytes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "nn/plan.h"
+#include "support/network.h"
+#include "support/runner.h"
+
+/* ---- placement ---- */
+
+enum { BUFFERS = 200 };
+
+/* Random buffers with random lives: no two that meet overlap, all fit, and the arena is not larger
+ * than all of them, nor smaller than what is alive at one moment. */
+static void placement(void **state) {
+    (void)state;
+    tg_context *ctx = net_context("ref", 1);
+    const tg_rng rng = {.seed = 4, .purpose = TG_RNG_TEST};
+    static void *pointers[BUFFERS];
+    nn_plan plan = {.ctx = ctx};
+    size_t sum = 0, most = 0, alive[40] = {0};
+    for (int i = 0; i < BUFFERS; i++) {
+        const uint64_t at = 3 * (uint64_t)i;
+        const int born = (int)(40.0 * tg_rng_uniform(&rng, at));
+        const int dies = born + (int)((40.0 - born) * tg_rng_uniform(&rng, at + 1));
+        const int64_t bytes = (int64_t)(1e4 * tg_rng_uniform(&rng, at + 2));
+        net_ok(ctx, nn_plan_add(&plan, &pointers[i], bytes, 1, born, dies));
+        const size_t rounded = ((size_t)bytes + 63) / 64 * 64;
+        sum += rounded;
+        for (int t = born; t <= dies; t++) {
+            alive[t] += rounded;
+            most = alive[t] > most ? alive[t] : most;
+        }
+    }
+    nn_plan_solve(&plan);
+    assert_in_range(plan.bytes, most, sum);
+    assert_true(plan.bytes < 2 * most); /* it does reuse */
+    for (int i = 0; i < BUFFERS; i++) {
+        const nn_buffer *a = &plan.buffers[i];
+        assert_true(a->offset + a->bytes <= plan.bytes && a->offset % TG_ALIGNMENT == 0);
+        for (int j = 0; j < i; j++) {
+            const nn_buffer *b = &plan.buffers[j];
+            const bool meet = a->born <= b->dies && b->born <= a->dies;
+            assert_true(!meet || a->offset + a->bytes <= b->offset ||
+                        b->offset + b->bytes <= a->offset);
+        }
+    }
+    char *arena = malloc(plan.bytes);
+    nn_plan_bind(&plan, arena);
+    for (int i = 0; i < BUFFERS; i++) {
+        assert_ptr_equal(*plan.buffers[i].pointer, arena + plan.buffers[i].offset);
+    }
+    assert_int_equal(nn_plan_add(&plan, &pointers[0], INT64_MAX, 8, 0, 0), TG_E_SHAPE);
+    nn_plan_free(&plan);
+    free(arena);
+    tg_context_destroy(&ctx);
+}
+
+/* ---- predicted and counted ---- */
+
+static const struct {
+    const char *config;
+    int64_t batch, grid[3];
+} cases[] = {
+    {"{\"n_modes\": [8, 8], \"hidden_channels\": 8}", 3, {16, 20}},
+    {"{\"n_modes\": [8, 8], \"hidden_channels\": 8, \"n_layers\": 1}", 1, {7, 5}},
+    {"{\"n_modes\": [8], \"hidden_channels\": 5, \"complex_data\": true, \"n_layers\": 3}",
+     2,
+     {33}},
+    {"{\"n_modes\": [4, 4], \"hidden_channels\": 4, \"norm\": \"group_norm\","
+     "\"domain_padding\": 0.25, \"stabilizer\": \"tanh\"}",
+     2,
+     {12, 12}},
+    {"{\"n_modes\": [4, 4, 6], \"hidden_channels\": 4, \"n_layers\": 2}", 1, {6, 5, 7}},
+    {"{\"n_modes\": [4, 4], \"hidden_channels\": 4, \"complex_data\": true,"
+     "\"norm\": \"instance_norm\", \"domain_padding\": 0.25, \"positional_embedding\": null}",
+     2,
+     {9, 8}},
+};
+
+static tg_status ignore(void *user, const tg_gradient *gradient) {
+    (void)user;
+    (void)gradient;
+    return TG_OK;
+}
+
+/* Bytes by category that were taken between two moments. */
+static void expect_bytes(const tg_mem_usage *before, const tg_mem_usage *now,
+                         const tg_fno_memory *plan) {
+    for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
+        if (c == TG_MEM_OTHER) {
+            continue; /* handles and names */
+        }
+        const size_t held = now->current[c] - before->current[c];
+        if (held != plan->bytes[c]) {
+            fail_msg("%s: %zu bytes held, %zu predicted", tg_mem_category_name((tg_mem_category)c),
+                     held, plan->bytes[c]);
+        }
+    }
+}
+
+static void run_step(tg_context *ctx, tg_fno *fno, int64_t batch, const int64_t *grid,
+                     bool training) {
+    const tg_fno_config *config = tg_fno_get_config(fno);
+    tg_tensor x = net_random(ctx, config, batch, config->in_channels, grid, 1);
+    tg_tensor y = net_random(ctx, config, batch, config->out_channels, grid, 2);
+    const tg_loss_config loss_config = tg_loss_config_default();
+    const tg_grad_sink sink = {.receive = ignore};
+    double loss;
+    tg_mem_test_fail_at(0);
+    if (training) {
+        net_ok(ctx, tg_fno_loss_backward(fno, &x, &y, &loss_config, &sink, &loss));
+    } else {
+        net_ok(ctx, tg_fno_forward(fno, &x, &y));
+    }
+    assert_int_equal(tg_mem_test_count(), 0); /* a step allocates nothing */
+    tg_tensor_destroy(&x);
+    tg_tensor_destroy(&y);
+}
+
+static void check_case(const char *backend, int index, bool training, tg_fno_memory *plan) {
+    tg_context *ctx = net_context(backend, 2);
+    const tg_fno_config config = net_config(ctx, cases[index].config);
+    const int64_t batch = cases[index].batch, *grid = cases[index].grid;
+    const tg_mem_usage before = tg_context_memory(ctx, TG_HOST);
+    net_ok(ctx, tg_fno_plan(ctx, &config, batch, grid, training, plan));
+    assert_int_equal(tg_context_memory(ctx, TG_HOST).blocks, before.blocks);
+    tg_fno *fno = NULL;
+    net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
+    net_ok(ctx, tg_fno_prepare(fno, batch, grid, training));
+    tg_mem_usage now = tg_context_memory(ctx, TG_HOST);
+    expect_bytes(&before, &now, plan);
+    run_step(ctx, fno, batch, grid, training);
+    net_ok(ctx, tg_fno_prepare(fno, batch, grid, !training)); /* and back again */
+    net_ok(ctx, tg_fno_prepare(fno, batch, grid, training));
+    now = tg_context_memory(ctx, TG_HOST);
+    expect_bytes(&before, &now, plan);
+    int64_t reals = 0;
+    for (int i = 0; i < tg_fno_param_count(fno); i++) {
+        const tg_fno_param param = tg_fno_get_param(fno, i);
+        reals += tg_shape_numel(&param.shape) * (tg_dtype_is_complex(param.dtype) ? 2 : 1);
+    }
+    assert_int_equal(reals, plan->parameters);
+    tg_fno_destroy(&fno);
+    assert_int_equal(tg_context_memory(ctx, TG_HOST).blocks, before.blocks);
+    tg_context_destroy(&ctx);
+}
+
+static void plan_is_ledger(void **state) {
+    (void)state;
+    const char *const backends[] = {"ref", "cpu"};
+    for (int b = 0; b < 2; b++) {
+        for (int i = 0; i < T_COUNT(cases); i++) {
+            tg_fno_memory training, inference;
+            check_case(backends[b], i, true, &training);
+            check_case(backends[b], i, false, &inference);
+            assert_true(inference.bytes[TG_MEM_ACTIVATIONS] < training.bytes[TG_MEM_ACTIVATIONS]);
+            assert_int_equal(inference.bytes[TG_MEM_GRADIENTS], 0);
+        }
+    }
+}
+
+/* The paper's Navier-Stokes network: training keeps two activations per block and the first input,
+ * inference two in all; with dense Adam's moments and one gradient it stays below 1.2 GB. */
+static void navier_stokes_fits(void **state) {
+    (void)state;
+    tg_context *ctx = net_context("cpu", 2);
+    const tg_fno_config config = net_config(
+        ctx, "{\"n_modes\": [64, 64], \"hidden_channels\": 64, \"projection_channel_ratio\": 4}");
+    const int64_t grid[] = {128, 128};
+    tg_fno_memory training, inference;
+    net_ok(ctx, tg_fno_plan(ctx, &config, 8, grid, true, &training));
+    net_ok(ctx, tg_fno_plan(ctx, &config, 8, grid, false, &inference));
+    const size_t activation = (size_t)4 * 8 * 64 * 128 * 128;
+    assert_true(training.bytes[TG_MEM_ACTIVATIONS] < 12 * activation);
+    assert_true(inference.bytes[TG_MEM_ACTIVATIONS] < 3 * activation);
+    const size_t weights = training.bytes[TG_MEM_WEIGHTS], gradient = weights / 4;
+    assert_true(training.total + weights + weights / 2 + gradient < 1200000000);
+    tg_context_destroy(&ctx);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(placement),
+        cmocka_unit_test(plan_is_ledger),
+        cmocka_unit_test(navier_stokes_fits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
