@@ -1,0 +1,29 @@
+/* tgrad bench: what the kinds of benchmarks share.
+ *
+ * A kind is one file bench_<kind>.c and one row of the table in cmd_bench.c; options that no kind
+ * had before are rows of the table there. */
+#ifndef CLI_BENCH_H
+#define CLI_BENCH_H
+
+#include "output.h"
+
+typedef struct bench_options {
+    cli_list shape;    /* of the weight */
+    const char *dtype; /* of the weight */
+    cli_list methods;  /* optimizers, by opt.name */
+    int64_t steps;     /* measured ones */
+    bool sizes;        /* three sizes */
+} bench_options;
+
+/* Runs and prints; returns the exit code. */
+int bench_optim(const cli_call *call, const bench_options *options);
+
+/* ---- Times. ---- */
+
+/* Seconds of a clock that only goes forward. */
+double bench_seconds(void);
+
+/* The middle of `count` values, which it sorts; NaN of none. */
+double bench_median(double *values, int count);
+
+#endif

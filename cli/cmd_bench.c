@@ -1,0 +1,113 @@
+/* tgrad bench KIND: measures a part of the library on this machine. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "bench.h"
+#include "suggest.h"
+
+static bench_options opt = {.dtype = "c64", .steps = 12};
+
+static const char *const dtypes[] = {"f32", "c64", NULL};
+
+static const cli_option options[] = {
+    {.name = "shape",
+     .kind = CLI_LIST,
+     .list = &opt.shape,
+     .value = "N,N,..",
+     .help = "of the weight",
+     .fallback = "64,64,64,33"},
+    {.name = "dtype",
+     .kind = CLI_STRING,
+     .text = &opt.dtype,
+     .value = "f32|c64",
+     .help = "of the weight",
+     .fallback = "c64",
+     .choices = dtypes},
+    {.name = "opt",
+     .kind = CLI_LIST,
+     .list = &opt.methods,
+     .value = "LIST",
+     .help = "optimizers: adam, lowrank, galore, ..",
+     .fallback = "all"},
+    {.name = "steps",
+     .kind = CLI_INT,
+     .integer = &opt.steps,
+     .value = "N",
+     .help = "steps to take the medians of, after a first one",
+     .fallback = "12",
+     .min = 1,
+     .max = 100000},
+    {.name = "sizes",
+     .kind = CLI_FLAG,
+     .flag = &opt.sizes,
+     .help = "also a quarter and a half of the largest dimension"},
+    {0},
+};
+
+static const struct {
+    const char *name;
+    int (*run)(const cli_call *call, const bench_options *options);
+} kinds[] = {
+    {"optim", bench_optim},
+};
+
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+double bench_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_median(double *values, int count) {
+    if (count == 0) {
+        return (double)NAN;
+    }
+    qsort(values, (size_t)count, sizeof *values, ascending);
+    return (values[(count - 1) / 2] + values[count / 2]) / 2.0;
+}
+
+static int run(const cli_call *call) {
+    const char *kind = call->args.item[0];
+    cli_suggestion suggestion = cli_suggest(kind);
+    int code = -1;
+    for (int i = 0; i < KINDS && code < 0; i++) {
+        cli_suggest_offer(&suggestion, kinds[i].name);
+        code = strcmp(kinds[i].name, kind) == 0 ? kinds[i].run(call, &opt) : code;
+    }
+    if (code < 0) {
+        code = cli_usage("bench", "'%.64s' is not a kind of benchmark%s%s%s", kind,
+                         suggestion.best ? "; did you mean " : "",
+                         suggestion.best ? suggestion.best : "", suggestion.best ? "?" : "");
+    }
+    cli_list_free(&opt.shape);
+    cli_list_free(&opt.methods);
+    return code;
+}
+
+const cli_command cli_cmd_bench = {
+    .name = "bench",
+    .arguments = "optim",
+    .min_args = 1,
+    .max_args = 1,
+    .summary = "Measure the time and memory of optimizers on this machine",
+    .description =
+        "optim: one weight, random gradients, one optimizer after the other, dense Adam always\n"
+        "among them. Medians of the parts of a step, of a step without a refresh, of a refresh\n"
+        "from nothing (cold) and from the factors before (warm); bytes of state by part, from the\n"
+        "memory ledger and as planned. --opt.key settings go to every optimizer; a refresh comes\n"
+        "every 4 steps unless --opt.update_proj_gap says otherwise.\n",
+    .examples = "  tgrad bench optim --shape 64,64,64,33 --opt tensorgrad\n"
+                "  tgrad bench optim --shape 64,64,90 --opt lowrank,galore --opt.rank 0.1\n"
+                "  tgrad bench optim --sizes --json\n",
+    .options = options,
+    .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE | CLI_TAKES_SEED | CLI_TAKES_OVERRIDES,
+    .run = run,
+};
