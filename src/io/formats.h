@@ -2,11 +2,28 @@
 #ifndef TG_IO_FORMATS_H
 #define TG_IO_FORMATS_H
 
+#include "io/file.h"
 #include "tgrad/io.h"
 
 /* A bool is one byte, 0 or 1; anything else in a file is an error. `what` names the tensor. */
 tg_status tg_check_bools(tg_context *ctx, const char *label, const char *what,
                          const tg_tensor *tensor);
+
+/* Where an array lies in an npy or safetensors file. */
+typedef struct tg_raw_array {
+    tg_dtype dtype;
+    tg_shape shape;
+    uint64_t offset; /* of its first byte in the file */
+    bool is_swapped; /* big-endian */
+    bool is_fortran; /* first dimension fastest; otherwise C order */
+} tg_raw_array;
+
+/* The array of an npy file, and the tensor of a name in a safetensors file, without its data. */
+tg_status tg_npy_locate(const tg_source *source, tg_raw_array *out);
+tg_status tg_safetensors_locate(const tg_source *source, const char *name, tg_raw_array *out);
+
+/* Turns the bytes of every number around; a complex element is two. */
+void tg_swap_bytes(tg_dtype dtype, void *data, int64_t count);
 
 /* Version of the HDF5 library in use, "1.10.8"; returns text (hdf5_types.c). */
 const char *tg_h5_version(char *text, size_t capacity);

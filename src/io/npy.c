@@ -37,10 +37,7 @@ enum { TYPES = sizeof types / sizeof types[0] };
 
 typedef struct npy_header {
     bool has_descr, has_order, has_shape;
-    bool is_swapped; /* data is big-endian */
-    bool is_fortran;
-    tg_dtype dtype;
-    tg_shape shape;
+    tg_raw_array array;
 } npy_header;
 
 /* ---- parsing the header ---- */
@@ -114,9 +111,9 @@ static tg_status parse_descr(parser *p, npy_header *header) {
         if (strcmp(code, types[i].code) != 0) {
             continue;
         }
-        header->dtype = types[i].dtype;
-        header->is_swapped = word[0] == '>';
-        if (word[0] == '|' && tg_dtype_size(header->dtype) > 1) {
+        header->array.dtype = types[i].dtype;
+        header->array.is_swapped = word[0] == '>';
+        if (word[0] == '|' && tg_dtype_size(header->array.dtype) > 1) {
             return tg_fail(p->ctx, TG_E_FORMAT,
                            "%s: npy header: descr: expected a byte order ('<' or '>'), found '%s'",
                            p->label, word);
@@ -138,10 +135,10 @@ static tg_status parse_order(parser *p, npy_header *header) {
     skip_space(p);
     const size_t left = (size_t)(p->end - p->at);
     if (left >= 4 && memcmp(p->at, "True", 4) == 0) {
-        header->is_fortran = true;
+        header->array.is_fortran = true;
         p->at += 4;
     } else if (left >= 5 && memcmp(p->at, "False", 5) == 0) {
-        header->is_fortran = false;
+        header->array.is_fortran = false;
         p->at += 5;
     } else {
         return unexpected(p, "fortran_order", "True or False");
@@ -171,7 +168,7 @@ static tg_status parse_size(parser *p, int64_t *size) {
 }
 
 static tg_status parse_shape(parser *p, npy_header *header) {
-    tg_shape *shape = &header->shape;
+    tg_shape *shape = &header->array.shape;
     *shape = (tg_shape){0};
     if (!take(p, '(')) {
         return unexpected(p, "shape", "a tuple");
@@ -261,8 +258,7 @@ static tg_status parse_header(parser *p, npy_header *header) {
 
 /* ---- reading ---- */
 
-/* Reads and parses the header; *data_offset is where the data begins. */
-static tg_status read_header(const tg_source *source, npy_header *header, uint64_t *data_offset) {
+static tg_status read_header(const tg_source *source, tg_raw_array *array) {
     tg_status status = TG_OK;
     tg_context *ctx = source->ctx;
     unsigned char start[12];
@@ -297,38 +293,44 @@ static tg_status read_header(const tg_source *source, npy_header *header, uint64
     TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, text, (size_t)length + 1));
     TG_TRY(tg_source_read(source, prefix, text, length));
     parser p = {.ctx = ctx, .label = source->label, .at = text, .end = text + length};
-    TG_TRY(parse_header(&p, header));
-    *data_offset = prefix + length;
+    npy_header header = {0};
+    TG_TRY(parse_header(&p, &header));
+    *array = header.array;
+    array->offset = prefix + length;
 fail:
     TG_FREE(ctx, text);
     return status;
 }
 
-static tg_status check_size(const tg_source *source, const npy_header *header,
-                            uint64_t data_offset) {
+static tg_status check_size(const tg_source *source, const tg_raw_array *array) {
     char text[128];
-    const int64_t numel = tg_shape_numel(&header->shape);
-    const int64_t element = (int64_t)tg_dtype_size(header->dtype);
+    const int64_t numel = tg_shape_numel(&array->shape);
+    const int64_t element = (int64_t)tg_dtype_size(array->dtype);
+    const uint64_t found = source->size - array->offset;
+    tg_shape_text(&array->shape, text, sizeof text);
     if (numel < 0 || numel > INT64_MAX / element) {
         return tg_fail(source->ctx, TG_E_FORMAT, "%s: npy header: shape: %s of %s overflows",
-                       source->label, tg_shape_text(&header->shape, text, sizeof text),
-                       tg_dtype_name(header->dtype));
+                       source->label, text, tg_dtype_name(array->dtype));
     }
-    if ((uint64_t)(numel * element) != source->size - data_offset) {
-        return tg_fail(
-            source->ctx, TG_E_FORMAT, "%s: npy data: expected %lld bytes for %s of %s, found %llu",
-            source->label, (long long)(numel * element),
-            tg_shape_text(&header->shape, text, sizeof text), tg_dtype_name(header->dtype),
-            (unsigned long long)(source->size - data_offset));
+    if ((uint64_t)(numel * element) != found) {
+        return tg_fail(source->ctx, TG_E_FORMAT,
+                       "%s: npy data: expected %lld bytes for %s of %s, found %llu", source->label,
+                       (long long)(numel * element), text, tg_dtype_name(array->dtype),
+                       (unsigned long long)found);
     }
     return TG_OK;
 }
 
-static void swap_bytes(const tg_tensor *tensor) {
-    const size_t word = tg_dtype_size(tg_dtype_real(tensor->dtype));
-    unsigned char *bytes = tensor->data;
-    const size_t count = tg_tensor_bytes(tensor) / word;
-    for (size_t i = 0; i < count; i++, bytes += word) {
+tg_status tg_npy_locate(const tg_source *source, tg_raw_array *out) {
+    tg_status status = read_header(source, out);
+    return status == TG_OK ? check_size(source, out) : status;
+}
+
+void tg_swap_bytes(tg_dtype dtype, void *data, int64_t count) {
+    const size_t word = tg_dtype_size(tg_dtype_real(dtype));
+    const size_t words = (size_t)count * (tg_dtype_size(dtype) / word);
+    unsigned char *bytes = data;
+    for (size_t i = 0; i < words; i++, bytes += word) {
         for (size_t low = 0, high = word - 1; low < high; low++, high--) {
             unsigned char kept = bytes[low];
             bytes[low] = bytes[high];
@@ -362,25 +364,23 @@ static void fortran_to_c(const tg_tensor *out, const char *in) {
 static tg_status read_npy(const tg_source *source, tg_tensor *out) {
     tg_status status = TG_OK;
     tg_context *ctx = source->ctx;
-    npy_header header = {0};
-    uint64_t data_offset = 0;
+    tg_raw_array array = {0};
     tg_tensor tensor = {0};
     char *fortran = NULL;
     *out = (tg_tensor){0};
-    TG_TRY(read_header(source, &header, &data_offset));
-    TG_TRY(check_size(source, &header, data_offset));
-    TG_TRY(tg_tensor_create(ctx, TG_MEM_DATA, header.dtype, &header.shape, &tensor));
+    TG_TRY(tg_npy_locate(source, &array));
+    TG_TRY(tg_tensor_create(ctx, TG_MEM_DATA, array.dtype, &array.shape, &tensor));
     const size_t bytes = tg_tensor_bytes(&tensor);
-    if (header.is_fortran && header.shape.ndim > 1 && bytes > 0) {
+    if (array.is_fortran && array.shape.ndim > 1 && bytes > 0) {
         TG_TRY(TG_ALLOC(ctx, TG_MEM_WORKSPACE, fortran, bytes));
-        TG_TRY(tg_source_read(source, data_offset, fortran, bytes));
+        TG_TRY(tg_source_read(source, array.offset, fortran, bytes));
         fortran_to_c(&tensor, fortran);
         TG_FREE(ctx, fortran);
     } else {
-        TG_TRY(tg_source_read(source, data_offset, tensor.data, bytes));
+        TG_TRY(tg_source_read(source, array.offset, tensor.data, bytes));
     }
-    if (header.is_swapped) {
-        swap_bytes(&tensor);
+    if (array.is_swapped) {
+        tg_swap_bytes(tensor.dtype, tensor.data, tg_tensor_numel(&tensor));
     }
     TG_TRY(tg_check_bools(ctx, source->label, "npy data", &tensor));
     *out = tensor;

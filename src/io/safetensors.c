@@ -349,32 +349,63 @@ fail:
     return status;
 }
 
+static void close_reader(reader *r) {
+    TG_FREE(r->source->ctx, r->entries);
+    json_decref(r->pairs);
+    json_decref(r->root);
+}
+
+/* Everything but the data. Ends with close_reader also when it fails. */
+static tg_status open_reader(reader *r) {
+    tg_status status = TG_OK;
+    TG_TRY(read_header(r));
+    json_t *metadata = json_object_get(r->root, TG_ST_METADATA);
+    if (metadata) {
+        TG_TRY(check_metadata(r, metadata));
+        const char *list = json_string_value(json_object_get(metadata, TG_ST_COMPLEX));
+        TG_TRY(list ? list_pairs(r, list) : TG_OK);
+    }
+    TG_TRY(parse_entries(r));
+    TG_TRY(check_cover(r));
+fail:
+    return status;
+}
+
 static tg_status read_safetensors(const tg_source *source, tg_archive **out) {
     tg_status status = TG_OK;
     reader r = {.source = source};
     tg_archive *archive = NULL;
     *out = NULL;
-    TG_TRY(read_header(&r));
-    json_t *metadata = json_object_get(r.root, TG_ST_METADATA);
-    if (metadata) {
-        TG_TRY(check_metadata(&r, metadata));
-        const char *list = json_string_value(json_object_get(metadata, TG_ST_COMPLEX));
-        TG_TRY(list ? list_pairs(&r, list) : TG_OK);
-    }
-    TG_TRY(parse_entries(&r));
-    TG_TRY(check_cover(&r));
+    TG_TRY(open_reader(&r));
     TG_TRY(tg_archive_create(source->ctx, &archive));
     for (int64_t i = 0; i < r.count; i++) {
         TG_TRY(read_tensor(&r, &r.entries[i], archive));
     }
-    TG_TRY(take_metadata(metadata, archive));
+    TG_TRY(take_metadata(json_object_get(r.root, TG_ST_METADATA), archive));
     *out = archive;
     archive = NULL;
 fail:
     tg_archive_destroy(&archive);
-    TG_FREE(source->ctx, r.entries);
-    json_decref(r.pairs);
-    json_decref(r.root);
+    close_reader(&r);
+    return status;
+}
+
+tg_status tg_safetensors_locate(const tg_source *source, const char *name, tg_raw_array *out) {
+    char quoted[TG_QUOTE];
+    reader r = {.source = source};
+    tg_status status = open_reader(&r);
+    const entry *found = NULL;
+    for (int64_t i = 0; status == TG_OK && i < r.count; i++) {
+        found = strcmp(r.entries[i].name, name) == 0 ? &r.entries[i] : found;
+    }
+    if (found) {
+        *out = (tg_raw_array){
+            .dtype = found->dtype, .shape = found->shape, .offset = r.data_offset + found->begin};
+    } else if (status == TG_OK) {
+        status = tg_fail(source->ctx, TG_E_ARGUMENT, "%s: there is no tensor '%s' (there are %lld)",
+                         source->label, tg_quote(name, quoted), (long long)r.count);
+    }
+    close_reader(&r);
     return status;
 }
 

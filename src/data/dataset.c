@@ -1,0 +1,446 @@
+/* A dataset: two arrays of samples in files, x and y, handed out as (samples, channels, grid..).
+ *
+ * Between the stored sample and the one handed out lie three choices: which time (y), every s-th
+ * point of the grid, and the dtype. A set that fits in the cache goes through them once, when it is
+ * opened; a larger one goes through them on each read, a range of neighbours at a time, so that the
+ * memory in use is one buffer of some megabytes. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "io/array.h"
+#include "tgrad/data.h"
+
+enum { BUFFER = 4 << 20 }; /* bytes of stored samples read at once, at least one sample */
+
+/* x or y. Stored sample: ([times,] [channels,] grid..). */
+typedef struct side {
+    tg_array *array;                   /* NULL: there is none, or all of it is in `cache` */
+    int64_t channels;                  /* handed out */
+    int64_t skip;                      /* stored channels before the first one handed out */
+    int64_t grid[TG_DATA_MAX_DIMS];    /* stored, with leading 1s */
+    int64_t points[TG_DATA_MAX_DIMS];  /* handed out, likewise */
+    int64_t strides[TG_DATA_MAX_DIMS]; /* every so many-th point is handed out */
+    size_t stored_bytes, bytes;        /* of one sample, of the dtype handed out */
+    char *cache;                       /* (samples * bytes), or NULL */
+} side;
+
+/* Number `place` of the samples asked for is sample `index`. */
+typedef struct request {
+    int64_t index, place;
+} request;
+
+struct tg_dataset {
+    tg_context *ctx;
+    tg_dataset_facts facts;
+    side sides[2];     /* by tg_data_side */
+    char *buffer;      /* (buffer_bytes) stored samples; NULL when cached */
+    request *requests; /* (capacity) */
+    int64_t capacity;
+};
+
+tg_dataset_config tg_dataset_config_default(void) {
+    return (tg_dataset_config){.n_dim = 2,
+                               .x_name = "x",
+                               .y_name = "y",
+                               .y_time = TG_TIME_LAST,
+                               .cache_bytes = (size_t)1 << 30};
+}
+
+tg_dataset_facts tg_dataset_get_facts(const tg_dataset *dataset) {
+    return dataset->facts;
+}
+
+void tg_dataset_close(tg_dataset **dataset) {
+    if (!dataset || !*dataset) {
+        return;
+    }
+    tg_dataset *d = *dataset;
+    for (int i = 0; i < 2; i++) {
+        tg_array_close(&d->sides[i].array);
+        TG_FREE(d->ctx, d->sides[i].cache);
+    }
+    TG_FREE(d->ctx, d->buffer);
+    TG_FREE(d->ctx, d->requests);
+    tg_mem_free(d->ctx, d);
+    *dataset = NULL;
+}
+
+/* ---- what the shapes mean ---- */
+
+/* Step between points of a stored grid of n that leaves r of them; 0 if there is none. A grid of
+ * which r is no divisor but that is odd is taken to hold both ends of its interval, which are kept:
+ * 421 points become 211 or 85. */
+static int64_t step_of(int64_t n, int64_t r) {
+    if (r == 0 || r == n) {
+        return 1;
+    }
+    if (n % r == 0) {
+        return n / r;
+    }
+    return r > 1 && n % 2 == 1 && (n - 1) % (r - 1) == 0 ? (n - 1) / (r - 1) : 0;
+}
+
+/* Grid and sub-sampling from the last n_dim sizes of the stored shape. */
+static tg_status set_grid(tg_dataset *d, side *s, const tg_dataset_config *config) {
+    const tg_shape *shape = tg_array_shape(s->array);
+    const int n_dim = config->n_dim, pad = TG_DATA_MAX_DIMS - n_dim;
+    char text[128];
+    for (int i = 0; i < TG_DATA_MAX_DIMS; i++) {
+        const int64_t n = i < pad ? 1 : shape->dim[shape->ndim - TG_DATA_MAX_DIMS + i];
+        const int64_t step = i < pad ? 1 : step_of(n, config->resolution);
+        if (step == 0 || n < 1) {
+            const tg_shape grid = tg_shape_of(n_dim, shape->dim + shape->ndim - n_dim);
+            return tg_fail(d->ctx, TG_E_SHAPE,
+                           "%s: a grid of %s cannot be sub-sampled to %" PRId64
+                           " points: that is no divisor (nor, for an odd grid with both ends, is "
+                           "%" PRId64 " one of the size less one)",
+                           tg_array_label(s->array), tg_shape_text(&grid, text, sizeof text),
+                           config->resolution, config->resolution - 1);
+        }
+        s->grid[i] = n;
+        s->strides[i] = step;
+        s->points[i] = (n + step - 1) / step;
+    }
+    return TG_OK;
+}
+
+/* `extra` dimensions stand between samples and grid: channels last, time (if has_time) before. */
+static tg_status set_channels(tg_dataset *d, side *s, bool has_time, int extra, int64_t y_time) {
+    const tg_shape *shape = tg_array_shape(s->array);
+    const int64_t times = has_time ? shape->dim[1] : 1;
+    const int64_t channels = extra > (has_time ? 1 : 0) ? shape->dim[extra] : 1;
+    const int64_t time = y_time == TG_TIME_LAST ? times - 1 : y_time;
+    if (times < 1 || channels < 1) {
+        return tg_fail(d->ctx, TG_E_SHAPE, "%s: has no %s", tg_array_label(s->array),
+                       times < 1 ? "times" : "channels");
+    }
+    if (y_time >= 0 && (!has_time || y_time >= times)) {
+        return tg_fail(d->ctx, TG_E_CONFIG,
+                       "%s: time %" PRId64 " was asked for, but the array has %" PRId64 " (%s)",
+                       tg_array_label(s->array), y_time, times,
+                       has_time ? "counted from 0" : "no dimension of time");
+    }
+    s->channels = y_time == TG_TIME_ALL ? times * channels : channels;
+    s->skip = y_time == TG_TIME_ALL ? 0 : time * channels;
+    return TG_OK;
+}
+
+static tg_status bad_shape(tg_dataset *d, const side *s, int n_dim, const char *expected) {
+    char text[128];
+    return tg_fail(d->ctx, TG_E_SHAPE, "%s: expected %s with %d dimensions of the grid, found %s",
+                   tg_array_label(s->array), expected, n_dim,
+                   tg_shape_text(tg_array_shape(s->array), text, sizeof text));
+}
+
+/* The meaning of every dimension of x and y. */
+static tg_status set_layout(tg_dataset *d, const tg_dataset_config *config) {
+    tg_status status = TG_OK;
+    side *x = &d->sides[TG_DATA_X], *y = &d->sides[TG_DATA_Y];
+    const int x_extra = tg_array_shape(x->array)->ndim - 1 - config->n_dim;
+    if (x_extra < 0 || x_extra > 1) {
+        return bad_shape(d, x, config->n_dim, "(samples, grid..) or (samples, channels, grid..)");
+    }
+    TG_TRY(set_channels(d, x, false, x_extra, TG_TIME_LAST));
+    TG_TRY(set_grid(d, x, config));
+    if (!y->array) {
+        return TG_OK;
+    }
+    const int y_extra = tg_array_shape(y->array)->ndim - 1 - config->n_dim;
+    if (y_extra < 0 || y_extra > 2) {
+        return bad_shape(d, y, config->n_dim, "(samples, [times,] [channels,] grid..)");
+    }
+    const bool has_time = y_extra == 2 || y_extra > x_extra;
+    TG_TRY(set_channels(d, y, has_time, y_extra, config->y_time));
+    TG_TRY(set_grid(d, y, config));
+    const int64_t nx = tg_array_shape(x->array)->dim[0], ny = tg_array_shape(y->array)->dim[0];
+    if (nx != ny || memcmp(x->grid, y->grid, sizeof x->grid) != 0) {
+        char text[128];
+        return tg_fail(
+            d->ctx, TG_E_SHAPE, "%s: expected the samples and the grid of x (%s), found %s",
+            tg_array_label(y->array), nx != ny ? "their numbers differ" : "their grids differ",
+            tg_shape_text(tg_array_shape(y->array), text, sizeof text));
+    }
+fail:
+    return status;
+}
+
+static tg_status set_facts(tg_dataset *d, const tg_dataset_config *config) {
+    const side *x = &d->sides[TG_DATA_X];
+    const int pad = TG_DATA_MAX_DIMS - config->n_dim;
+    const int64_t stored = tg_array_shape(x->array)->dim[0];
+    bool is_complex = config->complex_data;
+    for (int i = 0; i < 2 && d->sides[i].array; i++) {
+        is_complex = is_complex || tg_dtype_is_complex(tg_array_dtype(d->sides[i].array));
+    }
+    if (stored < 1 || config->n_samples > stored) {
+        return tg_fail(
+            d->ctx, TG_E_CONFIG, "%s: %" PRId64 " samples were asked for, there are %" PRId64,
+            tg_array_label(x->array), config->n_samples > 1 ? config->n_samples : 1, stored);
+    }
+    d->facts = (tg_dataset_facts){.samples = config->n_samples ? config->n_samples : stored,
+                                  .in_channels = x->channels,
+                                  .out_channels = d->sides[TG_DATA_Y].channels,
+                                  .n_dim = config->n_dim,
+                                  .dtype = is_complex ? TG_C64 : TG_F32};
+    memcpy(d->facts.grid, x->points + pad, (size_t)config->n_dim * sizeof d->facts.grid[0]);
+    memcpy(d->facts.file_grid, x->grid + pad, (size_t)config->n_dim * sizeof d->facts.grid[0]);
+    for (int i = 0; i < 2 && d->sides[i].array; i++) {
+        side *s = &d->sides[i];
+        const size_t element = tg_dtype_size(d->facts.dtype);
+        const int64_t numel = tg_shape_numel(tg_array_shape(s->array));
+        if (numel < 0 || numel > INT64_MAX / (int64_t)element) {
+            return tg_fail(d->ctx, TG_E_SHAPE, "%s: too large", tg_array_label(s->array));
+        }
+        s->stored_bytes = (size_t)(numel / stored) * element;
+        s->bytes = (size_t)(s->channels * s->points[0] * s->points[1] * s->points[2]) * element;
+    }
+    d->facts.x_bytes = d->sides[TG_DATA_X].bytes;
+    d->facts.y_bytes = d->sides[TG_DATA_Y].bytes;
+    return TG_OK;
+}
+
+/* ---- from stored samples to those handed out ---- */
+
+/* Every `step`-th of a row's elements. */
+static void copy_row(char *dst, const char *src, int64_t count, int64_t step, size_t element) {
+    if (step == 1) {
+        memcpy(dst, src, (size_t)count * element);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++, dst += element, src += (size_t)step * element) {
+        memcpy(dst, src, element);
+    }
+}
+
+static void copy_sample(const side *s, size_t element, const char *stored, char *out) {
+    const int64_t *n = s->grid, *p = s->points, *step = s->strides;
+    const size_t row = (size_t)p[2] * element;
+    stored += (size_t)(s->skip * n[0] * n[1] * n[2]) * element;
+    for (int64_t c = 0; c < s->channels; c++) {
+        for (int64_t i = 0; i < p[0]; i++) {
+            for (int64_t j = 0; j < p[1]; j++, out += row) {
+                const int64_t at = ((c * n[0] + i * step[0]) * n[1] + j * step[1]) * n[2];
+                copy_row(out, stored + (size_t)at * element, p[2], step[2], element);
+            }
+        }
+    }
+}
+
+/* Stored samples that the buffer holds: never less than one. */
+static int64_t buffer_samples(const side *s) {
+    const int64_t fit = (int64_t)(BUFFER / (s->stored_bytes ? s->stored_bytes : 1));
+    return fit > 1 ? fit : 1;
+}
+
+/* The requests, sorted by index: neighbours in the file are read together. */
+static tg_status stream(tg_dataset *d, side *s, const request *requests, int64_t count, char *out) {
+    const size_t element = tg_dtype_size(d->facts.dtype);
+    const int64_t most = buffer_samples(s);
+    for (int64_t begin = 0, end = 0; begin < count; begin = end) {
+        const int64_t first = requests[begin].index;
+        for (end = begin + 1; end < count && requests[end].index - requests[end - 1].index <= 1 &&
+                              requests[end].index - first < most;) {
+            end++;
+        }
+        tg_status status = tg_array_read(s->array, first, requests[end - 1].index - first + 1,
+                                         d->facts.dtype, d->buffer);
+        if (status != TG_OK) {
+            return status;
+        }
+        for (int64_t i = begin; i < end; i++) {
+            copy_sample(s, element,
+                        d->buffer + (size_t)(requests[i].index - first) * s->stored_bytes,
+                        out + (size_t)requests[i].place * s->bytes);
+        }
+    }
+    return TG_OK;
+}
+
+static tg_status reserve(tg_dataset *d, int64_t count) {
+    if (count <= d->capacity) {
+        return TG_OK;
+    }
+    TG_FREE(d->ctx, d->requests);
+    d->capacity = 0;
+    tg_status status = TG_ALLOC(d->ctx, TG_MEM_DATA, d->requests, count);
+    d->capacity = status == TG_OK ? count : 0;
+    return status;
+}
+
+static int by_index(const void *a, const void *b) {
+    const request *x = a, *y = b;
+    if (x->index != y->index) {
+        return x->index < y->index ? -1 : 1;
+    }
+    return x->place < y->place ? -1 : x->place > y->place;
+}
+
+static tg_status read_side(tg_dataset *d, side *s, const int64_t *indices, int64_t count,
+                           char *out) {
+    if (!s->cache) {
+        return stream(d, s, d->requests, count, out);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        memcpy(out + (size_t)i * s->bytes, s->cache + (size_t)indices[i] * s->bytes, s->bytes);
+    }
+    return TG_OK;
+}
+
+tg_status tg_dataset_read(tg_dataset *dataset, const int64_t *indices, int64_t count, void *x,
+                          void *y) {
+    tg_status status = TG_OK;
+    tg_dataset *d = dataset;
+    if (y && d->facts.out_channels == 0) {
+        return tg_fail(d->ctx, TG_E_ARGUMENT, "the dataset was opened without y");
+    }
+    TG_TRY(d->facts.cached ? TG_OK : reserve(d, count));
+    for (int64_t i = 0; i < count; i++) {
+        if (indices[i] < 0 || indices[i] >= d->facts.samples) {
+            return tg_fail(d->ctx, TG_E_ARGUMENT,
+                           "sample %" PRId64 " was asked for, there are %" PRId64, indices[i],
+                           d->facts.samples);
+        }
+        if (!d->facts.cached) {
+            d->requests[i] = (request){.index = indices[i], .place = i};
+        }
+    }
+    if (!d->facts.cached && count > 0) {
+        qsort(d->requests, (size_t)count, sizeof *d->requests, by_index);
+    }
+    TG_TRY(x ? read_side(d, &d->sides[TG_DATA_X], indices, count, x) : TG_OK);
+    TG_TRY(y ? read_side(d, &d->sides[TG_DATA_Y], indices, count, y) : TG_OK);
+fail:
+    return status;
+}
+
+/* ---- opening ---- */
+
+/* Reads all samples through the buffer and lets the file go. */
+static tg_status fill_cache(tg_dataset *d, side *s) {
+    tg_status status = TG_OK;
+    const int64_t most = buffer_samples(s);
+    TG_TRY(TG_ALLOC(d->ctx, TG_MEM_DATA, s->cache, (size_t)d->facts.samples * s->bytes));
+    TG_TRY(reserve(d, most));
+    for (int64_t first = 0; first < d->facts.samples; first += most) {
+        const int64_t left = d->facts.samples - first;
+        const int64_t count = left < most ? left : most;
+        for (int64_t i = 0; i < count; i++) {
+            d->requests[i] = (request){.index = first + i, .place = first + i};
+        }
+        TG_TRY(stream(d, s, d->requests, count, s->cache));
+    }
+    tg_array_close(&s->array);
+fail:
+    return status;
+}
+
+static tg_status make_buffers(tg_dataset *d, size_t cache_bytes) {
+    tg_status status = TG_OK;
+    size_t buffer = 0, sample = 0, total = 0;
+    for (int i = 0; i < 2 && d->sides[i].array; i++) {
+        const size_t bytes = (size_t)buffer_samples(&d->sides[i]) * d->sides[i].stored_bytes;
+        buffer = bytes > buffer ? bytes : buffer;
+        sample += d->sides[i].bytes;
+    }
+    d->facts.cached =
+        !__builtin_mul_overflow(sample, (size_t)d->facts.samples, &total) && total <= cache_bytes;
+    TG_TRY(TG_ALLOC(d->ctx, TG_MEM_DATA, d->buffer, buffer));
+    if (d->facts.cached) {
+        for (int i = 0; i < 2 && d->sides[i].array; i++) {
+            TG_TRY(fill_cache(d, &d->sides[i]));
+        }
+        TG_FREE(d->ctx, d->buffer);
+        TG_FREE(d->ctx, d->requests);
+        d->capacity = 0;
+    }
+fail:
+    return status;
+}
+
+static tg_status check_config(tg_context *ctx, const tg_dataset_config *config) {
+    if (config->n_dim < 1 || config->n_dim > TG_DATA_MAX_DIMS) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "dataset: n_dim: expected 1 to %d, found %d",
+                       TG_DATA_MAX_DIMS, config->n_dim);
+    }
+    if (config->resolution < 0 || config->n_samples < 0 || config->y_time < TG_TIME_ALL) {
+        return tg_fail(ctx, TG_E_ARGUMENT,
+                       "dataset: resolution %" PRId64 ", n_samples %" PRId64 ", y_time %" PRId64
+                       ": expected none below 0 (y_time: or TG_TIME_*)",
+                       config->resolution, config->n_samples, config->y_time);
+    }
+    return TG_OK;
+}
+
+/* The file of y: `y_path`, or the partner of "NAME_x.npy", or the file of x. *made is to be freed.
+ */
+static tg_status partner_of(tg_context *ctx, const char *path, const char *y_path, char **made,
+                            const char **out) {
+    static const char ending[] = "_x.npy";
+    const size_t length = strlen(path), tail = sizeof ending - 1;
+    tg_file_format format = TG_FILE_FORMATS;
+    *out = y_path;
+    if (y_path) {
+        return TG_OK;
+    }
+    tg_status status = tg_file_detect(ctx, path, &format);
+    if (status != TG_OK || format != TG_FILE_NPY) {
+        *out = path;
+        return status;
+    }
+    if (length <= tail || strcmp(path + length - tail, ending) != 0) {
+        return tg_fail(ctx, TG_E_ARGUMENT,
+                       "%s: an npy file holds one array: name the file of y too, or call the "
+                       "pair NAME_x.npy and NAME_y.npy",
+                       path);
+    }
+    *made = tg_mem_strdup(ctx, path);
+    if (!*made) {
+        return TG_E_MEMORY;
+    }
+    (*made)[length - 5] = 'y'; /* of "x.npy" */
+    *out = *made;
+    return TG_OK;
+}
+
+static tg_status open_arrays(tg_dataset *d, const char *path, const char *y_path,
+                             const tg_dataset_config *config) {
+    tg_status status = TG_OK;
+    char *made = NULL;
+    const char *y_file = NULL;
+    TG_TRY(tg_array_open(d->ctx, path, config->x_name ? config->x_name : "x", config->cache_bytes,
+                         &d->sides[TG_DATA_X].array));
+    if (!config->x_only) {
+        TG_TRY(partner_of(d->ctx, path, y_path, &made, &y_file));
+        TG_TRY(tg_array_open(d->ctx, y_file, config->y_name ? config->y_name : "y",
+                             config->cache_bytes, &d->sides[TG_DATA_Y].array));
+    }
+fail:
+    TG_FREE(d->ctx, made);
+    return status;
+}
+
+tg_status tg_dataset_open(tg_context *ctx, const char *path, const char *y_path,
+                          const tg_dataset_config *config, tg_dataset **out) {
+    tg_status status = TG_OK;
+    tg_dataset *d = NULL;
+    const tg_dataset_config standard = tg_dataset_config_default();
+    config = config ? config : &standard;
+    *out = NULL;
+    if (!path) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "dataset: no path given");
+    }
+    TG_TRY(check_config(ctx, config));
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, d, 1));
+    d->ctx = ctx;
+    TG_TRY(open_arrays(d, path, y_path, config));
+    TG_TRY(set_layout(d, config));
+    TG_TRY(set_facts(d, config));
+    TG_TRY(make_buffers(d, config->cache_bytes));
+    *out = d;
+    return TG_OK;
+fail:
+    tg_dataset_close(&d);
+    return status;
+}

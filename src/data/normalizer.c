@@ -1,0 +1,294 @@
+/* Normalizers: one mean and one deviation per channel.
+ *
+ * Fitted in two passes over the samples in f64, the mean first, so that the deviation of data with
+ * a large offset is exact; samples are visited in order, hence the same bits cached or streamed. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "tgrad/data.h"
+
+static const double FLOOR = 1e-7; /* added to the deviation */
+
+enum { BLOCK = 4 << 20 }; /* bytes of samples read at once, at least one */
+
+struct tg_normalizer {
+    tg_context *ctx;
+    int64_t channels;
+    bool is_complex;
+    double *mean; /* (channels) pairs {re, im} */
+    double *std;  /* (channels) */
+};
+
+static tg_status create(tg_context *ctx, int64_t channels, bool is_complex, tg_normalizer **out) {
+    tg_status status = TG_OK;
+    tg_normalizer *n = NULL;
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, n, 1));
+    n->ctx = ctx;
+    n->channels = channels;
+    n->is_complex = is_complex;
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, n->mean, 2 * channels));
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, n->std, channels));
+    *out = n;
+    return TG_OK;
+fail:
+    tg_normalizer_destroy(&n);
+    return status;
+}
+
+void tg_normalizer_destroy(tg_normalizer **normalizer) {
+    if (normalizer && *normalizer) {
+        tg_context *ctx = (*normalizer)->ctx;
+        tg_mem_free(ctx, (*normalizer)->mean);
+        tg_mem_free(ctx, (*normalizer)->std);
+        tg_mem_free(ctx, *normalizer);
+        *normalizer = NULL;
+    }
+}
+
+/* ---- fitting ---- */
+
+/* Adds one sample to the sums of a pass: of v for the means, of |v - mean|^2 for the deviations. */
+static bool add_sample(tg_normalizer *n, const float *v, int64_t points, bool deviations) {
+    const int parts = n->is_complex ? 2 : 1;
+    for (int64_t c = 0; c < n->channels; c++) {
+        double sum[2] = {0.0, 0.0};
+        for (int64_t i = 0; i < points; i++, v += parts) {
+            for (int p = 0; p < parts; p++) {
+                const double value = (double)v[p];
+                const double rest = value - n->mean[2 * c + p];
+                if (!isfinite(value)) {
+                    return false;
+                }
+                sum[p] += deviations ? rest * rest : value;
+            }
+        }
+        if (deviations) {
+            n->std[c] += sum[0] + sum[1];
+        } else {
+            n->mean[2 * c] += sum[0];
+            n->mean[2 * c + 1] += sum[1];
+        }
+    }
+    return true;
+}
+
+/* One side of a dataset, read in blocks of samples in the order of the file. */
+typedef struct pass {
+    tg_dataset *dataset;
+    tg_data_side side;
+    int64_t samples, points;
+    size_t bytes;     /* of one sample */
+    int64_t most;     /* samples in a block */
+    int64_t *indices; /* (most) */
+    char *block;      /* (most * bytes) */
+} pass;
+
+static tg_status run_pass(tg_normalizer *n, const pass *p, bool deviations) {
+    for (int64_t first = 0; first < p->samples; first += p->most) {
+        const int64_t left = p->samples - first;
+        const int64_t count = left < p->most ? left : p->most;
+        for (int64_t i = 0; i < count; i++) {
+            p->indices[i] = first + i;
+        }
+        const bool is_x = p->side == TG_DATA_X;
+        tg_status status = tg_dataset_read(p->dataset, p->indices, count, is_x ? p->block : NULL,
+                                           is_x ? NULL : p->block);
+        if (status != TG_OK) {
+            return status;
+        }
+        for (int64_t i = 0; i < count; i++) {
+            const void *sample = p->block + (size_t)i * p->bytes;
+            if (!add_sample(n, sample, p->points, deviations)) {
+                return tg_fail(n->ctx, TG_E_NUMERIC, "data: sample %lld of %s has a NaN or Inf",
+                               (long long)(first + i), is_x ? "x" : "y");
+            }
+        }
+    }
+    return TG_OK;
+}
+
+static tg_status fit(tg_normalizer *n, const pass *p) {
+    tg_status status = TG_OK;
+    const double count = (double)p->samples * (double)p->points;
+    TG_TRY(run_pass(n, p, false));
+    for (int64_t i = 0; i < 2 * n->channels; i++) {
+        n->mean[i] /= count;
+    }
+    TG_TRY(run_pass(n, p, true));
+    for (int64_t c = 0; c < n->channels; c++) {
+        n->std[c] = count > 1.0 ? sqrt(n->std[c] / (count - 1.0)) : 0.0;
+    }
+fail:
+    return status;
+}
+
+tg_status tg_normalizer_fit(tg_context *ctx, tg_dataset *dataset, tg_data_side side,
+                            tg_normalizer **out) {
+    const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
+    const int64_t channels = side == TG_DATA_X ? facts.in_channels : facts.out_channels;
+    tg_status status = TG_OK;
+    tg_normalizer *n = NULL;
+    pass p = {.dataset = dataset, .side = side, .samples = facts.samples, .points = 1};
+    *out = NULL;
+    if (channels < 1) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "normalizer: the dataset was opened without y");
+    }
+    for (int d = 0; d < facts.n_dim; d++) {
+        p.points *= facts.grid[d];
+    }
+    p.bytes = side == TG_DATA_X ? facts.x_bytes : facts.y_bytes;
+    p.most = (int64_t)(BLOCK / p.bytes) > 1 ? (int64_t)(BLOCK / p.bytes) : 1;
+    TG_TRY(create(ctx, channels, facts.dtype == TG_C64, &n));
+    TG_TRY(TG_ALLOC(ctx, TG_MEM_DATA, p.indices, p.most));
+    TG_TRY(TG_ALLOC(ctx, TG_MEM_DATA, p.block, (size_t)p.most * p.bytes));
+    TG_TRY(fit(n, &p));
+    *out = n;
+    n = NULL;
+fail:
+    TG_FREE(ctx, p.indices);
+    TG_FREE(ctx, p.block);
+    tg_normalizer_destroy(&n);
+    return status;
+}
+
+int64_t tg_normalizer_channels(const tg_normalizer *n) {
+    return n->channels;
+}
+
+bool tg_normalizer_is_complex(const tg_normalizer *n) {
+    return n->is_complex;
+}
+
+void tg_normalizer_get(const tg_normalizer *n, int64_t channel, double *mean, double *mean_im,
+                       double *std) {
+    if (mean) {
+        *mean = n->mean[2 * channel];
+    }
+    if (mean_im) {
+        *mean_im = n->mean[2 * channel + 1];
+    }
+    if (std) {
+        *std = n->std[channel];
+    }
+}
+
+/* ---- use ---- */
+
+static tg_status check_values(const tg_normalizer *n, const tg_tensor *values) {
+    char text[128];
+    const bool fits =
+        values->place == TG_HOST && values->shape.ndim >= 2 && tg_tensor_numel(values) >= 0 &&
+        values->dtype == (n->is_complex ? TG_C64 : TG_F32) && values->shape.dim[1] == n->channels;
+    return fits ? TG_OK
+                : tg_fail(n->ctx, TG_E_SHAPE,
+                          "normalizer: expected %s on the host with %lld channels, found %s %s",
+                          n->is_complex ? "c64" : "f32", (long long)n->channels,
+                          tg_dtype_name(values->dtype),
+                          tg_shape_text(&values->shape, text, sizeof text));
+}
+
+/* Forward: v -> (v - mean) / spread per channel; otherwise back. */
+static void transform(const tg_normalizer *n, const tg_tensor *values, bool forward) {
+    const int parts = n->is_complex ? 2 : 1;
+    const int64_t rows = values->shape.dim[0] * n->channels;
+    const int64_t points = rows > 0 ? tg_tensor_numel(values) / rows : 0;
+    float *v = values->data;
+    for (int64_t row = 0; row < rows; row++) {
+        const double *mean = n->mean + 2 * (row % n->channels);
+        const double spread = n->std[row % n->channels] + FLOOR;
+        for (int64_t i = 0; i < points; i++, v += parts) {
+            for (int p = 0; p < parts; p++) {
+                const double value = (double)v[p];
+                v[p] = (float)(forward ? (value - mean[p]) / spread : value * spread + mean[p]);
+            }
+        }
+    }
+}
+
+tg_status tg_normalizer_apply(const tg_normalizer *n, tg_tensor *values) {
+    tg_status status = check_values(n, values);
+    if (status == TG_OK) {
+        transform(n, values, true);
+    }
+    return status;
+}
+
+tg_status tg_normalizer_invert(const tg_normalizer *n, tg_tensor *values) {
+    tg_status status = check_values(n, values);
+    if (status == TG_OK) {
+        transform(n, values, false);
+    }
+    return status;
+}
+
+/* ---- archives ---- */
+
+enum { NAME = 256 };
+
+static tg_status full_name(tg_context *ctx, const char *prefix, const char *part, char *name) {
+    return snprintf(name, NAME, "%s%s", prefix, part) < NAME
+               ? TG_OK
+               : tg_fail(ctx, TG_E_ARGUMENT, "normalizer: the prefix %.60s.. is too long", prefix);
+}
+
+tg_status tg_normalizer_save(const tg_normalizer *n, tg_archive *archive, const char *prefix) {
+    tg_status status = TG_OK;
+    char name[NAME];
+    tg_tensor mean = {0}, std = {0};
+    const tg_shape shape = tg_shape_of(1, &n->channels);
+    TG_TRY(tg_tensor_create(n->ctx, TG_MEM_DATA, n->is_complex ? TG_C128 : TG_F64, &shape, &mean));
+    for (int64_t c = 0; c < n->channels; c++) {
+        double *at = mean.data;
+        if (n->is_complex) {
+            memcpy(at + 2 * c, n->mean + 2 * c, 2 * sizeof *at);
+        } else {
+            at[c] = n->mean[2 * c];
+        }
+    }
+    TG_TRY(full_name(n->ctx, prefix, "mean", name));
+    TG_TRY(tg_archive_take(archive, name, &mean));
+    TG_TRY(tg_tensor_wrap(n->ctx, TG_F64, &shape, n->std, &std));
+    TG_TRY(full_name(n->ctx, prefix, "std", name));
+    TG_TRY(tg_archive_add(archive, name, &std));
+fail:
+    tg_tensor_destroy(&mean);
+    return status;
+}
+
+tg_status tg_normalizer_load(tg_context *ctx, const tg_archive *archive, const char *prefix,
+                             tg_normalizer **out) {
+    char mean_name[NAME], std_name[NAME];
+    tg_status status = TG_OK;
+    tg_normalizer *n = NULL;
+    *out = NULL;
+    TG_TRY(full_name(ctx, prefix, "mean", mean_name));
+    TG_TRY(full_name(ctx, prefix, "std", std_name));
+    const tg_tensor *mean = tg_archive_find(archive, mean_name);
+    const tg_tensor *std = tg_archive_find(archive, std_name);
+    if (!mean || !std || (mean->dtype != TG_F64 && mean->dtype != TG_C128) ||
+        std->dtype != TG_F64 || mean->shape.ndim != 1 || mean->shape.dim[0] < 1 ||
+        !tg_shape_equal(&mean->shape, &std->shape)) {
+        return tg_fail(ctx, TG_E_FORMAT, "normalizer: %s and %s are missing or do not fit",
+                       mean_name, std_name);
+    }
+    TG_TRY(create(ctx, mean->shape.dim[0], mean->dtype == TG_C128, &n));
+    for (int64_t c = 0; c < n->channels; c++) {
+        const double *from = mean->data;
+        n->mean[2 * c] = n->is_complex ? from[2 * c] : from[c];
+        n->mean[2 * c + 1] = n->is_complex ? from[2 * c + 1] : 0.0;
+        n->std[c] = ((const double *)std->data)[c];
+        if (!isfinite(n->mean[2 * c]) || !isfinite(n->mean[2 * c + 1]) || !(n->std[c] >= 0.0) ||
+            !isfinite(n->std[c])) {
+            status = tg_fail(ctx, TG_E_FORMAT, "normalizer: channel %lld of %s is not finite",
+                             (long long)c, mean_name);
+            goto fail;
+        }
+    }
+    *out = n;
+    return TG_OK;
+fail:
+    tg_normalizer_destroy(&n);
+    return status;
+}

@@ -1,0 +1,183 @@
+/* An array of samples in a file.
+ *
+ * HDF5 selects and converts by itself. In npy and safetensors files an array is one run of bytes;
+ * it is read in pieces that are turned to the host's byte order and converted on the way. */
+#include "io/array.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "io/file.h"
+#include "io/formats.h"
+#include "io/names.h"
+
+enum { PIECE = 1 << 16 }; /* bytes, a multiple of every element's size */
+
+struct tg_array {
+    tg_context *ctx;
+    char *path, *name, *label;
+    tg_h5 *h5;        /* set: the file is HDF5 */
+    tg_source source; /* otherwise: of the file, or of `whole` */
+    tg_raw_array raw; /* dtype and shape for every format; the rest for `source` */
+    tg_tensor whole;  /* a Fortran-order array in C order */
+    char *piece;      /* (PIECE) bytes of the file on their way */
+};
+
+void tg_array_close(tg_array **array) {
+    if (!array || !*array) {
+        return;
+    }
+    tg_array *a = *array;
+    tg_h5_close(&a->h5);
+    tg_source_close(&a->source);
+    tg_tensor_destroy(&a->whole);
+    TG_FREE(a->ctx, a->path);
+    TG_FREE(a->ctx, a->name);
+    TG_FREE(a->ctx, a->label);
+    TG_FREE(a->ctx, a->piece);
+    tg_mem_free(a->ctx, a);
+    *array = NULL;
+}
+
+/* Replaces the file by its content in C order. */
+static tg_status take_whole(tg_array *a, size_t whole_bytes) {
+    const size_t bytes = (size_t)(a->source.size - a->raw.offset);
+    if (bytes > whole_bytes) {
+        return tg_fail(a->ctx, TG_E_UNSUPPORTED,
+                       "%s: an array in Fortran order must be read whole, but its %zu bytes are "
+                       "more than the %zu of the cache; store it in C order or enlarge the cache",
+                       a->label, bytes, whole_bytes);
+    }
+    tg_status status = tg_npy_read(a->ctx, a->path, &a->whole);
+    if (status == TG_OK) {
+        tg_source_close(&a->source);
+        a->source = tg_source_of_memory(a->ctx, a->path, a->whole.data, bytes);
+        a->raw = (tg_raw_array){.dtype = a->whole.dtype, .shape = a->whole.shape};
+    }
+    return status;
+}
+
+static tg_status open_format(tg_array *a, tg_file_format format, size_t whole_bytes) {
+    tg_status status = TG_OK;
+    if (format == TG_FILE_HDF5) {
+        TG_TRY(tg_h5_open(a->ctx, a->path, &a->h5));
+        return tg_h5_describe(a->h5, a->name, &a->raw.dtype, &a->raw.shape);
+    }
+    TG_TRY(tg_source_open(a->ctx, a->path, &a->source));
+    TG_TRY(TG_ALLOC(a->ctx, TG_MEM_DATA, a->piece, PIECE));
+    if (format == TG_FILE_NPY) {
+        TG_TRY(tg_npy_locate(&a->source, &a->raw));
+    } else {
+        TG_TRY(tg_safetensors_locate(&a->source, a->name, &a->raw));
+    }
+    if (a->raw.is_fortran && a->raw.shape.ndim > 1) {
+        TG_TRY(take_whole(a, whole_bytes));
+    }
+fail:
+    return status;
+}
+
+tg_status tg_array_open(tg_context *ctx, const char *path, const char *name, size_t whole_bytes,
+                        tg_array **out) {
+    tg_status status = TG_OK;
+    tg_array *a = NULL;
+    tg_file_format format = TG_FILE_FORMATS;
+    char quoted[TG_QUOTE];
+    *out = NULL;
+    TG_TRY(tg_file_detect(ctx, path, &format));
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, a, 1));
+    a->ctx = ctx;
+    a->source.fd = -1;
+    a->path = tg_mem_strdup(ctx, path);
+    a->name = tg_mem_strdup(ctx, name);
+    const size_t capacity = strlen(path) + TG_QUOTE + 8;
+    TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, a->label, capacity));
+    TG_TRY(a->path && a->name ? TG_OK : TG_E_MEMORY);
+    snprintf(a->label, capacity, "%s: %s", path,
+             format == TG_FILE_NPY ? "npy data" : tg_quote(name, quoted));
+    TG_TRY(open_format(a, format, whole_bytes));
+    if (a->raw.shape.ndim < 1) {
+        status =
+            tg_fail(ctx, TG_E_SHAPE, "%s: expected an array of samples, found a scalar", a->label);
+        goto fail;
+    }
+    *out = a;
+    return TG_OK;
+fail:
+    tg_array_close(&a);
+    return status;
+}
+
+tg_dtype tg_array_dtype(const tg_array *array) {
+    return array->raw.dtype;
+}
+
+const tg_shape *tg_array_shape(const tg_array *array) {
+    return &array->raw.shape;
+}
+
+const char *tg_array_label(const tg_array *array) {
+    return array->label;
+}
+
+/* Bytes of `source` through the piece, converted. `first` and `count` are elements. */
+static tg_status read_raw(tg_array *a, int64_t first, int64_t count, tg_dtype dtype, void *data) {
+    tg_status status = TG_OK;
+    const size_t from = tg_dtype_size(a->raw.dtype), to = tg_dtype_size(dtype);
+    uint64_t offset = a->raw.offset + (uint64_t)first * from;
+    if (a->raw.dtype == dtype && !a->raw.is_swapped) {
+        return tg_source_read(&a->source, offset, data, (size_t)count * to);
+    }
+    for (int64_t done = 0, step = 0; done < count; done += step) {
+        step = count - done < (int64_t)(PIECE / from) ? count - done : (int64_t)(PIECE / from);
+        const tg_shape shape = {1, {step}};
+        tg_tensor src = {0}, dst = {0};
+        TG_TRY(tg_source_read(&a->source, offset, a->piece, (size_t)step * from));
+        if (a->raw.is_swapped) {
+            tg_swap_bytes(a->raw.dtype, a->piece, step);
+        }
+        TG_TRY(tg_tensor_wrap(a->ctx, a->raw.dtype, &shape, a->piece, &src));
+        TG_TRY(tg_tensor_wrap(a->ctx, dtype, &shape, (char *)data + (size_t)done * to, &dst));
+        TG_TRY(tg_check_bools(a->ctx, a->path, a->name, &src));
+        TG_TRY(tg_tensor_convert(a->ctx, &src, &dst));
+        offset += (uint64_t)step * from;
+    }
+fail:
+    return status;
+}
+
+/* Real numbers in the upper half of `data` to complex ones in all of it; each is read before it
+ * can be written over. */
+static void widen(float *data, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        const float value = data[count + i];
+        data[2 * i] = value;
+        data[2 * i + 1] = 0.0f;
+    }
+}
+
+tg_status tg_array_read(tg_array *a, int64_t first, int64_t count, tg_dtype dtype, void *data) {
+    const tg_shape *shape = &a->raw.shape;
+    if (first < 0 || count < 0 || first > shape->dim[0] || count > shape->dim[0] - first) {
+        return tg_fail(a->ctx, TG_E_ARGUMENT, "%s: %lld samples from %lld on do not fit in %lld",
+                       a->label, (long long)count, (long long)first, (long long)shape->dim[0]);
+    }
+    int64_t elements = 1; /* of a sample */
+    for (int d = 1; d < shape->ndim; d++) {
+        elements *= shape->dim[d];
+    }
+    if (!a->h5) {
+        return read_raw(a, first * elements, count * elements, dtype, data);
+    }
+    if (!tg_dtype_is_complex(dtype) || tg_dtype_is_complex(a->raw.dtype)) {
+        return tg_h5_read_range(a->h5, a->name, first, count, dtype, data);
+    }
+    const int64_t total = count * elements;
+    tg_status status =
+        tg_h5_read_range(a->h5, a->name, first, count, TG_F32, (float *)data + total);
+    if (status == TG_OK) {
+        widen(data, total);
+    }
+    return status;
+}

@@ -1,0 +1,25 @@
+/* One array in a file of any format, read by ranges of samples as f32 or c64: what a dataset is
+ * made of. */
+#ifndef TG_IO_ARRAY_H
+#define TG_IO_ARRAY_H
+
+#include "tgrad/io.h"
+
+typedef struct tg_array tg_array;
+
+/* Opens the array `name` of an HDF5 or safetensors file, or the array of an npy file. One in
+ * Fortran order has its samples scattered over the file: it is read whole here, if it has at most
+ * `whole_bytes`. */
+tg_status tg_array_open(tg_context *ctx, const char *path, const char *name, size_t whole_bytes,
+                        tg_array **out);
+void tg_array_close(tg_array **array);
+
+tg_dtype tg_array_dtype(const tg_array *array); /* as stored */
+const tg_shape *tg_array_shape(const tg_array *array);
+const char *tg_array_label(const tg_array *array); /* "path: name", for errors */
+
+/* Samples [first, first + count) of the first dimension, converted to the nearest f32 or c64; real
+ * samples as c64 have im = 0. */
+tg_status tg_array_read(tg_array *array, int64_t first, int64_t count, tg_dtype dtype, void *data);
+
+#endif
