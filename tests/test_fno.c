@@ -279,8 +279,9 @@ static void weights_may_change_in_the_sink(void **state) {
     tg_context *ctx = *state;
     static const char *const configs[] = {
         "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 3}",
-        "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 2, \"norm\": \"group_norm\","
-        "\"domain_padding\": 0.25, \"channel_mlp_skip\": \"linear\"}",
+        ("{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 2,"
+         "\"norm\": \"group_norm\", \"domain_padding\": 0.25,"
+         "\"channel_mlp_skip\": \"linear\"}"),
         "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 2, \"complex_data\": true}"};
     for (int i = 0; i < T_COUNT(configs); i++) {
         tg_fno *fno = make(ctx, configs[i], 1);

@@ -100,7 +100,7 @@ static void free_problem(problem *p) {
 }
 
 static double loss_of(problem *p) {
-    double loss = NAN;
+    double loss = (double)NAN;
     tg_fno_set_step(p->fno, 5); /* the same dropout each time */
     net_ok(p->ctx, tg_fno_forward(p->fno, &p->x, &p->y));
     net_ok(p->ctx, tg_loss_eval(p->ctx, &p->loss, &p->y, &p->target, &loss, NULL));
@@ -153,7 +153,7 @@ static void central_differences(void **state) {
         problem p = make_problem(ctx, &cases[i], TG_F64);
         net_gradients gradients = net_gradients_make(ctx, p.fno);
         const tg_grad_sink sink = net_sink(&gradients);
-        double loss = NAN;
+        double loss = (double)NAN;
         const double expected = loss_of(&p);
         tg_fno_set_step(p.fno, 5);
         net_ok(ctx, tg_fno_loss_backward(p.fno, &p.x, &p.target, &p.loss, &sink, &loss));
@@ -202,7 +202,7 @@ static net_gradients run_case(tg_context *ctx, const net_case *c, tg_tensor *y) 
     problem p = make_problem(ctx, c, TG_F32);
     net_gradients gradients = net_gradients_make(ctx, p.fno);
     const tg_grad_sink sink = net_sink(&gradients);
-    double loss = NAN;
+    double loss = (double)NAN;
     net_ok(ctx, tg_fno_forward(p.fno, &p.x, &p.y));
     net_ok(ctx, tg_fno_loss_backward(p.fno, &p.x, &p.target, &p.loss, &sink, &loss));
     *y = p.y;

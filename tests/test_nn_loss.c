@@ -58,7 +58,7 @@ static void all_cases(t_side *s, void (*check)(t_side *s, tg_loss_op *op)) {
 
 static void twin_case(t_side *s, tg_loss_op *op) {
     const int64_t n = numbers(op);
-    double value = NAN;
+    double value = (double)NAN;
     op->pred = t_random(s, s->dtype, n);
     op->target = t_random(s, s->dtype, n);
     op->dpred = t_inout(s, s->dtype, n, t_host_random(s, s->dtype, n));
@@ -66,7 +66,7 @@ static void twin_case(t_side *s, tg_loss_op *op) {
     t_record_close(s, TG_F64, 1, &value, s->dtype == TG_F32 ? 1e8 : 100.0);
     t_keep_close(s, op->dpred, 20.0);
     op->dpred = NULL;
-    double again = NAN;
+    double again = (double)NAN;
     t_ok(s, s->ops->loss(s->be, op, &again));
     t_true(s, again == value);
 }
@@ -78,7 +78,7 @@ static void twin(t_side *s) {
 static void differences_case(t_side *s, tg_loss_op *op) {
     const int64_t n = numbers(op);
     double *pred = t_host_random(s, s->dtype, n), *target = t_host_random(s, s->dtype, n);
-    double ignored = NAN;
+    double ignored = (double)NAN;
     op->beta = 0.0;
     op->pred = t_input(s, s->dtype, n, pred);
     op->target = t_input(s, s->dtype, n, target);
@@ -111,7 +111,7 @@ static void edges(t_side *s) {
         tg_loss_op op = describe(s, 5, k, 1);
         const int64_t n = numbers(&op);
         const void *x = t_host_random(s, s->dtype, n);
-        double value = NAN;
+        double value = (double)NAN;
         op.beta = 0.0;
         op.pred = t_input(s, s->dtype, n, x);
         op.target = t_input(s, s->dtype, n, x);
