@@ -136,13 +136,9 @@ static void bad_structs_are_refused(void **state) {
 
 /* ---- initialisation ---- */
 
-static const char *name_of(const tg_fno *fno, int i) {
-    return tg_fno_get_param(fno, i).name;
-}
-
 static int find_param(const tg_fno *fno, const char *name) {
     for (int i = 0; i < tg_fno_param_count(fno); i++) {
-        if (strcmp(name_of(fno, i), name) == 0) {
+        if (strcmp(tg_fno_get_param(fno, i).name, name) == 0) {
             return i;
         }
     }
@@ -165,7 +161,7 @@ static void initial_weights(void **state) {
         assert_memory_equal(x.data, y.data, tg_tensor_bytes(&x));
         for (int j = 0; j < i; j++) { /* no stream is used twice */
             const tg_tensor other = param_view(ctx, a, j);
-            const bool gates = strstr(name_of(a, i), "channel_mlp_skips") != NULL;
+            const bool gates = strstr(tg_fno_get_param(a, i).name, "channel_mlp_skips") != NULL;
             assert_true(gates || ((const float *)x.data)[0] != ((const float *)other.data)[0]);
         }
     }
@@ -189,6 +185,33 @@ static void initial_weights(void **state) {
     tg_fno_destroy(&c);
     tg_fno_destroy(&c);
     tg_fno_destroy(NULL);
+}
+
+/* An outline lists the same parameters and takes no memory for them. */
+static void outlines(void **state) {
+    tg_context *ctx = *state;
+    tg_fno *fno = make(ctx, plain, 1), *outline = NULL;
+    const size_t held = tg_context_memory(ctx, TG_HOST).current[TG_MEM_WEIGHTS];
+    net_ok(ctx, tg_fno_outline(ctx, tg_fno_get_config(fno), &outline));
+    assert_int_equal(tg_context_memory(ctx, TG_HOST).current[TG_MEM_WEIGHTS], held);
+    assert_int_equal(tg_fno_param_count(outline), tg_fno_param_count(fno));
+    for (int i = 0; i < tg_fno_param_count(fno); i++) {
+        const tg_fno_param a = tg_fno_get_param(fno, i), b = tg_fno_get_param(outline, i);
+        assert_string_equal(a.name, b.name);
+        assert_true(a.dtype == b.dtype && a.spectral == b.spectral);
+        assert_true(tg_shape_equal(&a.shape, &b.shape));
+        assert_null(b.weight);
+    }
+    assert_null(tg_fno_get_param(fno, tg_fno_param_count(fno)).name);
+    assert_null(tg_fno_get_param(fno, -1).name);
+    tg_archive *archive = NULL;
+    net_ok(ctx, tg_archive_create(ctx, &archive));
+    expect_error(ctx, TG_E_ARGUMENT, tg_fno_prepare(outline, 1, plain_grid, false), "outline");
+    expect_error(ctx, TG_E_ARGUMENT, tg_fno_load(outline, archive, ""), "outline");
+    expect_error(ctx, TG_E_ARGUMENT, tg_fno_save(outline, archive, ""), "outline");
+    tg_archive_destroy(&archive);
+    tg_fno_destroy(&outline);
+    tg_fno_destroy(&fno);
 }
 
 static void pairs_start_equal(void **state) {
@@ -431,6 +454,7 @@ int main(void) {
         CASE(bad_settings_are_named),
         CASE(bad_structs_are_refused),
         CASE(initial_weights),
+        CASE(outlines),
         CASE(pairs_start_equal),
         CASE(archives),
         CASE(samples_are_independent),

@@ -77,12 +77,16 @@ typedef struct tg_fno tg_fno;
 /* Weights initialised from the seed; the context's backend does the arithmetic. */
 TG_API TG_NODISCARD tg_status tg_fno_create(tg_context *ctx, const tg_fno_config *config,
                                             uint64_t seed, tg_fno **out);
+/* A network without weights, to list its parameters before there is memory for them; it cannot be
+ * prepared, loaded or saved. */
+TG_API TG_NODISCARD tg_status tg_fno_outline(tg_context *ctx, const tg_fno_config *config,
+                                             tg_fno **out);
 TG_API void tg_fno_destroy(tg_fno **fno);
 
 TG_API const tg_fno_config *tg_fno_get_config(const tg_fno *fno);
 
 typedef struct tg_fno_param {
-    const char *name; /* neuraloperator's, e.g. "fno_blocks.convs.0.weight.tensor" */
+    const char *name; /* neuraloperator's, e.g. "fno_blocks.convs.0.weight.tensor"; the network's */
     tg_dtype dtype;
     tg_shape shape;
     void *weight;  /* where the backend computes; an optimizer writes it between two steps or when
@@ -91,7 +95,7 @@ typedef struct tg_fno_param {
 } tg_fno_param;
 
 TG_API int tg_fno_param_count(const tg_fno *fno);
-/* The parameter number `index`, 0-based: the `param` of its gradients. */
+/* The parameter number `index`, 0-based: the `param` of its gradients. All zero beyond the last. */
 TG_API tg_fno_param tg_fno_get_param(const tg_fno *fno, int index);
 
 /* Copies weights from and to an archive under prefix + name; "" is a prefix too. Loading needs

@@ -31,9 +31,9 @@ typedef struct tg_grad_sink {
     void *user;
 } tg_grad_sink;
 
-/* out (shape) = the gradient, whichever form it has; out lies where the backend computes. */
-TG_API TG_NODISCARD tg_status tg_gradient_dense(tg_context *ctx, const tg_gradient *gradient,
-                                                void *out);
+/* The gradient as a dense array (shape) on the host, whichever form it has and wherever it lies. */
+TG_API TG_NODISCARD tg_status tg_gradient_read(tg_context *ctx, const tg_gradient *gradient,
+                                               void *host);
 
 #ifdef __cplusplus
 }

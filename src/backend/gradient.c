@@ -1,24 +1,34 @@
-/* Dense form of a gradient that was handed over in factors. */
+/* Gradients on the host, dense, also if they were handed over in factors. */
 #include "tgrad/gradient.h"
 
 #include <string.h>
 
 #include "backend/backend.h"
 
-tg_status tg_gradient_dense(tg_context *ctx, const tg_gradient *gradient, void *out) {
-    tg_backend *be = NULL;
-    tg_status status = tg_backend_get(ctx, &be);
-    if (status != TG_OK) {
-        return status;
-    }
-    if (gradient->dense) {
-        const size_t bytes =
-            (size_t)tg_shape_numel(&gradient->shape) * tg_dtype_size(gradient->dtype);
-        return be->ops->copy(be, out, gradient->dense, bytes);
-    }
+/* Forms the product of the factors where the backend computes, then brings it over. */
+static tg_status read_factors(tg_backend *be, const tg_gradient *gradient, size_t bytes,
+                              void *host) {
+    tg_status status = TG_OK;
     tg_multimode modes = {.dtype = gradient->dtype, .ndim = gradient->shape.ndim};
     memcpy(modes.dim, gradient->shape.dim, sizeof modes.dim);
     memcpy(modes.rank, gradient->shape.dim, sizeof modes.rank);
     const tg_grad_source source = {.x = gradient->x, .dy = gradient->dy, .batch = gradient->batch};
-    return be->ops->grad_dense(be, &modes, &source, 1.0, out);
+    void *dense = be->ops->alloc(be, TG_MEM_GRADIENTS, bytes);
+    TG_TRY(dense ? TG_OK : TG_E_MEMORY);
+    TG_TRY(be->ops->grad_dense(be, &modes, &source, 1.0, dense));
+    TG_TRY(be->ops->download(be, host, dense, bytes));
+fail:
+    be->ops->release(be, dense);
+    return status;
+}
+
+tg_status tg_gradient_read(tg_context *ctx, const tg_gradient *gradient, void *host) {
+    tg_backend *be = NULL;
+    const tg_status status = tg_backend_get(ctx, &be);
+    if (status != TG_OK) {
+        return status;
+    }
+    const size_t bytes = (size_t)tg_shape_numel(&gradient->shape) * tg_dtype_size(gradient->dtype);
+    return gradient->dense ? be->ops->download(be, host, gradient->dense, bytes)
+                           : read_factors(be, gradient, bytes, host);
 }

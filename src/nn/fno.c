@@ -25,15 +25,27 @@ static tg_status init_param(tg_fno *fno, int number) {
     return ops->fill(fno->be, param->dtype, n, (tg_scalar){param->scale, 0.0}, w);
 }
 
-tg_status tg_fno_create(tg_context *ctx, const tg_fno_config *config, uint64_t seed, tg_fno **out) {
+tg_status tg_fno_outline(tg_context *ctx, const tg_fno_config *config, tg_fno **out) {
     tg_status status = TG_OK;
     tg_fno *fno = NULL;
     *out = NULL;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, fno, 1));
     fno->ctx = ctx;
-    fno->seed = seed;
     TG_TRY(tg_backend_get(ctx, &fno->be));
     TG_TRY(nn_model_create(ctx, config, &fno->model));
+    *out = fno;
+    return TG_OK;
+fail:
+    tg_fno_destroy(&fno);
+    return status;
+}
+
+tg_status tg_fno_create(tg_context *ctx, const tg_fno_config *config, uint64_t seed, tg_fno **out) {
+    tg_status status = TG_OK;
+    tg_fno *fno = NULL;
+    *out = NULL;
+    TG_TRY(tg_fno_outline(ctx, config, &fno));
+    fno->seed = seed;
     fno->weights = fno->be->ops->alloc(fno->be, TG_MEM_WEIGHTS, fno->model.weight_bytes);
     TG_TRY(fno->weights ? TG_OK : TG_E_MEMORY);
     for (int i = 0; i < fno->model.param_count; i++) {
@@ -44,6 +56,13 @@ tg_status tg_fno_create(tg_context *ctx, const tg_fno_config *config, uint64_t s
 fail:
     tg_fno_destroy(&fno);
     return status;
+}
+
+tg_status nn_check_weights(const tg_fno *fno) {
+    return fno->weights ? TG_OK
+                        : tg_fail(fno->ctx, TG_E_ARGUMENT,
+                                  "this network is an outline without weights: tg_fno_create makes "
+                                  "one with them");
 }
 
 void tg_fno_destroy(tg_fno **fno) {
@@ -75,7 +94,7 @@ tg_fno_param tg_fno_get_param(const tg_fno *fno, int index) {
     return (tg_fno_param){.name = param->name,
                           .dtype = param->dtype,
                           .shape = param->shape,
-                          .weight = nn_weight(fno, index),
+                          .weight = fno->weights ? nn_weight(fno, index) : NULL,
                           .spectral = param->spectral};
 }
 
@@ -120,8 +139,8 @@ fail:
 }
 
 tg_status tg_fno_load(tg_fno *fno, const tg_archive *archive, const char *prefix) {
-    tg_status status = TG_OK;
-    for (int i = 0; i < fno->model.param_count; i++) {
+    tg_status status = nn_check_weights(fno);
+    for (int i = 0; status == TG_OK && i < fno->model.param_count; i++) {
         const nn_param *param = &fno->model.params[i];
         char name[256];
         TG_TRY(full_name(fno->ctx, prefix, param->name, name, sizeof name));
@@ -145,8 +164,8 @@ fail:
 }
 
 tg_status tg_fno_save(const tg_fno *fno, tg_archive *archive, const char *prefix) {
-    tg_status status = TG_OK;
-    for (int i = 0; i < fno->model.param_count; i++) {
+    tg_status status = nn_check_weights(fno);
+    for (int i = 0; status == TG_OK && i < fno->model.param_count; i++) {
         const nn_param *param = &fno->model.params[i];
         char name[256];
         TG_TRY(full_name(fno->ctx, prefix, param->name, name, sizeof name));

@@ -148,6 +148,9 @@ static inline void *nn_at(const tg_fno *fno, const void *x, int64_t numbers) {
     return (char *)(uintptr_t)x + (size_t)numbers * tg_dtype_size(nn_dtype(fno));
 }
 
+/* An outline has none. */
+TG_NODISCARD tg_status nn_check_weights(const tg_fno *fno);
+
 /* Frees what tg_fno_prepare made. */
 void nn_run_free(tg_fno *fno);
 

@@ -352,8 +352,11 @@ tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid, bool t
     tg_status status = TG_OK;
     nn_run *run = &fno->run;
     nn_plan activations = {.ctx = fno->ctx}, workspace = {.ctx = fno->ctx};
-    nn_geometry geometry;
-    status = nn_geometry_make(&fno->model, batch, grid, &geometry);
+    nn_geometry geometry = {0};
+    status = nn_check_weights(fno);
+    if (status == TG_OK) {
+        status = nn_geometry_make(&fno->model, batch, grid, &geometry);
+    }
     if (status != TG_OK || fits(run, fno->model.config.n_dim, batch, grid, training)) {
         return status;
     }
