@@ -23,6 +23,7 @@ static const struct {
     const char *name;
     int (*verify)(verify_run *run);
 } kinds[] = {
+    {"fno", verify_fno},
     {"optim", verify_optim},
     {"tucker", verify_tucker},
 };
@@ -174,7 +175,7 @@ static int run(const cli_call *call) {
         verify = strcmp(kinds[i].name, kind) == 0 ? kinds[i].verify : verify;
     }
     if (!verify) {
-        return cli_usage("verify", "'%s' is not a kind of golden file (optim, tucker)", kind);
+        return cli_usage("verify", "'%s' is not a kind of golden file (fno, optim, tucker)", kind);
     }
     verify_run work = {.path = call->args.item[1]};
     tg_archive *golden = NULL;
@@ -199,13 +200,14 @@ static int run(const cli_call *call) {
 
 const cli_command cli_cmd_verify = {
     .name = "verify",
-    .arguments = "optim|tucker FILE",
+    .arguments = "fno|optim|tucker FILE",
     .min_args = 2,
     .max_args = 2,
     .summary = "recompute a file of reference numbers and compare",
     .description = "The file's metadata says what to run and its tensors hold inputs and expected\n"
                    "results. Exits 1 if any quantity is further off than its limit.\n",
-    .examples = "  tgrad verify optim tests/fixtures/optim_tg_us_lr.safetensors --backend ref\n"
+    .examples = "  tgrad verify fno tests/fixtures/fno_2d.safetensors\n"
+                "  tgrad verify optim tests/fixtures/optim_tg_us_lr.safetensors --backend ref\n"
                 "  tgrad verify tucker tests/fixtures/tucker_c4.safetensors -o out.safetensors\n",
     .options = options,
     .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE,

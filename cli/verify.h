@@ -42,6 +42,7 @@ json_t *verify_metadata(const verify_run *run, const char *key);
 char *verify_value_text(const json_t *value);
 
 /* The kinds: recompute, add tensors and checks; CLI_OK unless something could not be done. */
+int verify_fno(verify_run *run);
 int verify_optim(verify_run *run);
 int verify_tucker(verify_run *run);
 

@@ -12,7 +12,7 @@ fail() {
     failures=$((failures + 1))
 }
 
-for file in "$source"/tests/fixtures/{optim,tucker}_*.safetensors; do
+for file in "$source"/tests/fixtures/{fno,optim,tucker}_*.safetensors; do
     kind=$(basename "$file" | cut -d_ -f1)
     for backend in ref cpu; do
         "$tgrad" verify "$kind" "$file" --backend $backend -o "$work/out.safetensors" >"$work/log" 2>&1 ||
@@ -20,6 +20,8 @@ for file in "$source"/tests/fixtures/{optim,tucker}_*.safetensors; do
     done
     "$tgrad" inspect "$work/out.safetensors" >"$work/log" 2>&1 || fail "inspect what was written"
     case $kind in
+    fno) grep -q '^out ' "$work/log" && grep -q '^grad.l2.lifting' "$work/log" ||
+        fail "$file: no output or gradients written" ;;
     optim) grep -q '^weights ' "$work/log" || fail "$file: no weights written" ;;
     tucker) grep -q '^factor0_it1 ' "$work/log" || fail "$file: no factors written" ;;
     esac
@@ -33,6 +35,18 @@ printf '\x00\x00\x20\x41' | dd of="$work/wrong.safetensors" bs=1 seek=$((size - 
 "$tgrad" verify optim "$work/wrong.safetensors" >"$work/log" 2>&1
 [ $? -eq 1 ] || fail "a wrong expected number must exit 1"
 grep -q FAILED "$work/log" || fail "a wrong expected number must be named"
+
+golden_fno=$source/tests/fixtures/fno_2d.safetensors
+cp "$golden_fno" "$work/wrong.safetensors"
+size=$(stat -c %s "$work/wrong.safetensors")
+printf '\x00\x00\x20\x41' | dd of="$work/wrong.safetensors" bs=1 seek=$((size - 4)) conv=notrunc 2>/dev/null
+"$tgrad" verify fno "$work/wrong.safetensors" >"$work/log" 2>&1
+[ $? -eq 1 ] || fail "a network that gives something else must exit 1"
+grep -q FAILED "$work/log" || fail "what differs must be named"
+sed 's/hidden_channels/hiddem_channels/' "$golden_fno" >"$work/key.safetensors"
+"$tgrad" verify fno "$work/key.safetensors" >/dev/null 2>"$work/log"
+[ $? -eq 1 ] || fail "an unknown key must exit 1"
+grep -q "fno.hidden_channels" "$work/log" || fail "the nearest key must be named"
 
 "$tgrad" verify optim "$source/tests/fixtures/tucker_c4.safetensors" >/dev/null 2>"$work/log"
 [ $? -eq 1 ] || fail "a file of another kind must exit 1"

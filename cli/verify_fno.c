@@ -1,0 +1,177 @@
+/* Golden Fourier neural operators: the network of metadata `config` with the weights `param.*` is
+ * run on `x`; compared are `out`, each `loss.<loss>` against `target`, each
+ * `grad.<loss>.<parameter>`, and `out_eval` for `x_eval` on another grid. All by
+ * |a - b| / |b| <= 1e-4. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "verify.h"
+
+#define LIMIT 1e-4
+
+/* Settings of the file. neuraloperator, which the files are made with, keeps the frequencies from 0
+ * on of complex data in one dimension: that is meant unless a file says otherwise. */
+static int read_config(verify_run *run, tg_fno_config *config) {
+    json_t *object = verify_metadata(run, "config");
+    if (!object) {
+        return CLI_FAILED;
+    }
+    int code = json_is_object(object)
+                   ? CLI_OK
+                   : cli_fail("%s: metadata 'config' is not an object", run->path);
+    const char *key;
+    json_t *value;
+    *config = tg_fno_config_default();
+    json_object_foreach(object, key, value) {
+        char *text = verify_value_text(value);
+        if (code == CLI_OK) {
+            const tg_status status = tg_fno_config_set(run->ctx, config, key, text);
+            code = status == TG_OK ? CLI_OK : cli_fail_status(run->ctx, status);
+        }
+        free(text);
+    }
+    if (config->complex_data && config->n_dim == 1 && !json_object_get(object, "complex_modes")) {
+        config->complex_modes = TG_MODES_NONNEGATIVE;
+    }
+    json_decref(object);
+    return code;
+}
+
+/* Makes the network ready for the batch and the grid of x. */
+static tg_status prepare(verify_run *run, tg_fno *fno, const tg_tensor *x, bool training) {
+    const int dims = tg_fno_get_config(fno)->n_dim;
+    if (x->shape.ndim != 2 + dims) {
+        char text[96];
+        cli_fail("%s: an input is %s; (batch, channels, %d grid sizes) is needed", run->path,
+                 tg_shape_text(&x->shape, text, sizeof text), dims);
+        return TG_E_SHAPE;
+    }
+    const tg_status status = tg_fno_prepare(fno, x->shape.dim[0], x->shape.dim + 2, training);
+    if (status != TG_OK) {
+        cli_fail_status(run->ctx, status);
+    }
+    return status;
+}
+
+/* Compares with the golden tensor of that name, if there is one, and gives `tensor` away. */
+static tg_status check(verify_run *run, const char *name, tg_tensor *tensor) {
+    const tg_tensor *golden = tg_archive_find(run->golden, name);
+    if (golden) {
+        verify_add(run, verify_relative_error(tensor, golden, NULL), LIMIT, "%s", name);
+    }
+    const tg_status status = tg_archive_take(run->computed, name, tensor);
+    if (status != TG_OK) {
+        cli_fail_status(run->ctx, status);
+    }
+    return status;
+}
+
+/* The output for tensor `in`, compared with `out`. */
+static tg_status check_output(verify_run *run, tg_fno *fno, const char *in, const char *out) {
+    const tg_tensor *x = verify_tensor(run, in);
+    tg_tensor y = {0};
+    if (!x || prepare(run, fno, x, false) != TG_OK) {
+        return TG_E_FORMAT;
+    }
+    tg_shape shape = x->shape;
+    shape.dim[1] = tg_fno_get_config(fno)->out_channels;
+    tg_status status = tg_tensor_create(run->ctx, TG_MEM_DATA, x->dtype, &shape, &y);
+    if (status == TG_OK) {
+        status = tg_fno_forward(fno, x, &y);
+    }
+    if (status != TG_OK) {
+        cli_fail_status(run->ctx, status);
+        tg_tensor_destroy(&y);
+        return status;
+    }
+    return check(run, out, &y);
+}
+
+/* Where gradients go: to the checks. */
+typedef struct checker {
+    verify_run *run;
+    const tg_fno *fno;
+    const char *loss;
+    bool failed; /* after a message */
+} checker;
+
+static tg_status receive(void *user, const tg_gradient *gradient) {
+    checker *c = user;
+    char name[200];
+    tg_tensor dense = {0};
+    snprintf(name, sizeof name, "grad.%s.%s", c->loss,
+             tg_fno_get_param(c->fno, gradient->param).name);
+    tg_status status =
+        tg_tensor_create(c->run->ctx, TG_MEM_GRADIENTS, gradient->dtype, &gradient->shape, &dense);
+    if (status == TG_OK) {
+        status = tg_gradient_read(c->run->ctx, gradient, dense.data);
+    }
+    if (status == TG_OK) {
+        status = check(c->run, name, &dense);
+        c->failed = status != TG_OK;
+    }
+    tg_tensor_destroy(&dense);
+    return status;
+}
+
+/* Loss `name` and its gradients. */
+static tg_status check_loss(verify_run *run, tg_fno *fno, const char *name) {
+    const tg_tensor *x = verify_tensor(run, "x"), *target = verify_tensor(run, "target");
+    if (!x || !target || prepare(run, fno, x, true) != TG_OK) {
+        return TG_E_FORMAT;
+    }
+    checker c = {.run = run, .fno = fno, .loss = name};
+    const tg_grad_sink sink = {.receive = receive, .user = &c};
+    const tg_shape one = {1, {1}};
+    char key[80];
+    tg_loss_config config;
+    tg_tensor loss = {0};
+    double value = 0.0;
+    snprintf(key, sizeof key, "loss.%.64s", name);
+    tg_status status = tg_loss_config_parse(run->ctx, key, name, &config);
+    if (status == TG_OK) {
+        status = tg_fno_loss_backward(fno, x, target, &config, &sink, &value);
+    }
+    if (status == TG_OK) {
+        status = tg_tensor_create(run->ctx, TG_MEM_DATA, TG_F32, &one, &loss);
+    }
+    if (status != TG_OK) {
+        if (!c.failed) {
+            cli_fail_status(run->ctx, status);
+        }
+        return status;
+    }
+    *(float *)loss.data = (float)value;
+    return check(run, key, &loss);
+}
+
+static tg_status check_all(verify_run *run, tg_fno *fno) {
+    tg_status status = check_output(run, fno, "x", "out");
+    for (int64_t i = 0; i < tg_archive_count(run->golden) && status == TG_OK; i++) {
+        const char *name = tg_archive_name(run->golden, i);
+        if (strncmp(name, "loss.", 5) == 0) {
+            status = check_loss(run, fno, name + 5);
+        }
+    }
+    if (status == TG_OK && tg_archive_find(run->golden, "x_eval")) {
+        status = check_output(run, fno, "x_eval", "out_eval");
+    }
+    return status;
+}
+
+int verify_fno(verify_run *run) {
+    tg_fno_config config;
+    tg_fno *fno = NULL;
+    if (read_config(run, &config) != CLI_OK) {
+        return CLI_FAILED;
+    }
+    tg_status status = tg_fno_create(run->ctx, &config, 0, &fno);
+    if (status == TG_OK) {
+        status = tg_fno_load(fno, run->golden, "param.");
+    }
+    const int code = status == TG_OK ? (check_all(run, fno) == TG_OK ? CLI_OK : CLI_FAILED)
+                                     : cli_fail_status(run->ctx, status);
+    tg_fno_destroy(&fno);
+    return code;
+}
