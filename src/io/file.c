@@ -22,8 +22,8 @@ enum {
     NAME_ATTEMPTS = 1000,       /* for a temporary file */
 };
 
-/* strerror is not safe to call from several threads; this one is. */
-static const char *reason(int error, char text[128]) {
+/* strerror is not safe to call from several threads. */
+const char *tg_system_reason(int error, char text[128]) {
     if (strerror_r(error, text, 128) != 0) {
         snprintf(text, 128, "system error %d", error);
     }
@@ -41,12 +41,13 @@ tg_status tg_source_open(tg_context *ctx, const char *path, tg_source *out) {
     /* O_NONBLOCK: opening a named pipe must fail below, not wait for its other end. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
-        return tg_fail(ctx, TG_E_IO, "%s: cannot open: %s", path, reason(errno, text));
+        return tg_fail(ctx, TG_E_IO, "%s: cannot open: %s", path, tg_system_reason(errno, text));
     }
     struct stat info;
     tg_status status = TG_OK;
     if (fstat(fd, &info) != 0) {
-        status = tg_fail(ctx, TG_E_IO, "%s: cannot get its size: %s", path, reason(errno, text));
+        status = tg_fail(ctx, TG_E_IO, "%s: cannot get its size: %s", path,
+                         tg_system_reason(errno, text));
     } else if (!S_ISREG(info.st_mode)) {
         status = tg_fail(ctx, TG_E_IO, "%s: not a regular file", path);
     }
@@ -97,7 +98,7 @@ tg_status tg_source_read(const tg_source *source, uint64_t offset, void *dst, si
         }
         if (got < 0) {
             return tg_fail(source->ctx, TG_E_IO, "%s: cannot read: %s", source->label,
-                           reason(errno, text));
+                           tg_system_reason(errno, text));
         }
         if (got == 0) {
             return tg_fail(source->ctx, TG_E_IO, "%s: became shorter while it was read",
@@ -161,7 +162,7 @@ static tg_status open_temporary(tg_atomic_file *file, mode_t mode) {
     }
     if (file->fd < 0) {
         tg_fail(file->ctx, TG_E_IO, "%s: cannot create a file in its folder: %s", file->path,
-                reason(error, text));
+                tg_system_reason(error, text));
         TG_FREE(file->ctx, file->temporary);
         return TG_E_IO;
     }
@@ -184,7 +185,7 @@ tg_status tg_atomic_open(tg_context *ctx, const char *path, tg_atomic_file *out)
     if (status == TG_OK && exists && S_ISREG(old.st_mode) &&
         fchmod(out->fd, old.st_mode & 0777) != 0) {
         status = tg_fail(ctx, TG_E_IO, "%s: cannot keep its permission bits: %s", path,
-                         reason(errno, text));
+                         tg_system_reason(errno, text));
         tg_atomic_abort(out);
     }
     return status;
@@ -206,7 +207,7 @@ tg_status tg_atomic_write_at(tg_atomic_file *file, uint64_t offset, const void *
         }
         if (wrote <= 0) {
             return tg_fail(file->ctx, TG_E_IO, "%s: cannot write: %s", file->path,
-                           reason(wrote < 0 ? errno : EIO, text));
+                           tg_system_reason(wrote < 0 ? errno : EIO, text));
         }
         done += (size_t)wrote;
     }
@@ -218,7 +219,7 @@ tg_status tg_atomic_resize(tg_atomic_file *file, uint64_t size) {
     char text[128];
     if (ftruncate(file->fd, (off_t)size) != 0) {
         return tg_fail(file->ctx, TG_E_IO, "%s: cannot set its size: %s", file->path,
-                       reason(errno, text));
+                       tg_system_reason(errno, text));
     }
     file->size = size;
     return TG_OK;
@@ -239,7 +240,7 @@ static tg_status sync_folder(tg_atomic_file *file) {
     }
     if (error != 0 && error != EINVAL && error != EACCES) {
         return tg_fail(file->ctx, TG_E_IO, "%s: written, but its folder cannot be synced: %s",
-                       file->path, reason(error, text));
+                       file->path, tg_system_reason(error, text));
     }
     return TG_OK;
 }
@@ -260,7 +261,7 @@ tg_status tg_atomic_commit(tg_atomic_file *file) {
     tg_status status = TG_OK;
     if (error != 0) {
         status = tg_fail(file->ctx, TG_E_IO, "%s: cannot %s the new file: %s", file->path, step,
-                         reason(error, text));
+                         tg_system_reason(error, text));
         unlink(file->temporary);
     } else {
         status = sync_folder(file);

@@ -5,6 +5,9 @@
 
 #include "base/context.h"
 
+/* The system's sentence for an errno, from any thread; returns text. */
+const char *tg_system_reason(int error, char text[128]);
+
 /* ---- Reading: a regular file, or memory that stands for one. ---- */
 
 typedef struct tg_source {

@@ -1,0 +1,263 @@
+/* TensorBoard event files. A file is a row of records,
+ *
+ *   length of the data (8 bytes, little-endian), masked CRC-32C of these 8 bytes (4), data,
+ *   masked CRC-32C of the data (4);
+ *
+ * the data of a record is one protobuf message Event: 1 wall_time (double), 2 step (int64), and
+ * 3 file_version (text, first record only) or 5 summary { 1 value { 1 tag (text), 2 simple_value
+ * (float) } }. Records are collected and written whole; when the system refuses a part of them, the
+ * file is cut back to its last whole record and they are kept for the next try. */
+#include "tgrad/events.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "io/file.h"
+#include "io/names.h"
+
+enum {
+    BUFFER = 1 << 16,  /* bytes of records kept back */
+    LONGEST_TAG = 255, /* bytes */
+    RECORD = 512,      /* bytes of a record at most */
+    NAME_ATTEMPTS = 1000,
+};
+
+struct tg_events {
+    tg_context *ctx;
+    char *path;
+    int fd;
+    uint64_t size; /* bytes of the file: whole records */
+    unsigned char *buffer;
+    size_t used; /* of the buffer */
+};
+
+/* ---- records ---- */
+
+/* CRC-32C (Castagnoli), bit by bit: records are short. */
+static uint32_t crc32c(const unsigned char *bytes, size_t count) {
+    uint32_t crc = 0xffffffffu;
+    for (size_t i = 0; i < count; i++) {
+        crc ^= bytes[i];
+        for (int bit = 0; bit < 8; bit++) {
+            crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
+        }
+    }
+    return ~crc;
+}
+
+/* The format stores sums in this form, so that sums of sums stay good ones. */
+static uint32_t masked_crc32c(const unsigned char *bytes, size_t count) {
+    const uint32_t crc = crc32c(bytes, count);
+    return (crc >> 15 | crc << 17) + 0xa282ead8u;
+}
+
+typedef struct message {
+    unsigned char bytes[RECORD];
+    size_t length;
+} message;
+
+static void put_bytes(message *m, const void *bytes, size_t count) {
+    memcpy(m->bytes + m->length, bytes, count);
+    m->length += count;
+}
+
+static void put_varint(message *m, uint64_t value) {
+    do {
+        m->bytes[m->length++] = (unsigned char)((value & 0x7f) | (value > 0x7f ? 0x80 : 0));
+        value >>= 7;
+    } while (value > 0);
+}
+
+enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 }; /* protobuf's wire types */
+
+static void put_key(message *m, int field, int type) {
+    put_varint(m, (uint64_t)(field << 3 | type));
+}
+
+static void put_text(message *m, int field, const void *bytes, size_t count) {
+    put_key(m, field, BYTES);
+    put_varint(m, count);
+    put_bytes(m, bytes, count);
+}
+
+static void start_event(message *m, int64_t step) {
+    struct timespec now = {0};
+    clock_gettime(CLOCK_REALTIME, &now);
+    const double wall_time = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    put_key(m, 1, FIXED64);
+    put_bytes(m, &wall_time, sizeof wall_time);
+    put_key(m, 2, VARINT);
+    put_varint(m, (uint64_t)step);
+}
+
+tg_status tg_events_flush(tg_events *events) {
+    char text[128];
+    size_t done = 0;
+    while (done < events->used) {
+        const ssize_t wrote = pwrite(events->fd, events->buffer + done, events->used - done,
+                                     (off_t)(events->size + done));
+        if (wrote < 0 && errno == EINTR) {
+            continue;
+        }
+        if (wrote <= 0) {
+            const int error = wrote < 0 ? errno : EIO;
+            const bool cut = ftruncate(events->fd, (off_t)events->size) == 0;
+            return tg_fail(events->ctx, TG_E_IO, "%s: cannot write: %s%s", events->path,
+                           tg_system_reason(error, text),
+                           cut ? "" : " (and a part of a record stays at its end)");
+        }
+        done += (size_t)wrote;
+    }
+    events->size += events->used;
+    events->used = 0;
+    return TG_OK;
+}
+
+static tg_status add_record(tg_events *events, const message *m) {
+    unsigned char length[8], sum[4];
+    for (int i = 0; i < 8; i++) {
+        length[i] = (unsigned char)((uint64_t)m->length >> (8 * i));
+    }
+    if (events->used + 16 + m->length > BUFFER) {
+        tg_status status = tg_events_flush(events);
+        if (status != TG_OK) {
+            return status;
+        }
+    }
+    const struct {
+        const unsigned char *bytes;
+        size_t count;
+    } parts[] = {{length, sizeof length}, {m->bytes, m->length}};
+    for (int p = 0; p < 2; p++) {
+        const uint32_t crc = masked_crc32c(parts[p].bytes, parts[p].count);
+        for (int i = 0; i < 4; i++) {
+            sum[i] = (unsigned char)(crc >> (8 * i));
+        }
+        memcpy(events->buffer + events->used, parts[p].bytes, parts[p].count);
+        memcpy(events->buffer + events->used + parts[p].count, sum, sizeof sum);
+        events->used += parts[p].count + sizeof sum;
+    }
+    return TG_OK;
+}
+
+tg_status tg_events_scalar(tg_events *events, const char *tag, int64_t step, double value) {
+    const size_t length = tag ? strlen(tag) : 0;
+    if (length == 0 || length > LONGEST_TAG || !tg_utf8_is_valid(tag)) {
+        char quoted[TG_QUOTE];
+        return tg_fail(events->ctx, TG_E_ARGUMENT,
+                       "%s: a tag is UTF-8 text of 1 to %d bytes, found '%s'", events->path,
+                       LONGEST_TAG, tg_quote(tag ? tag : "", quoted));
+    }
+    const float rounded = (float)value;
+    message entry = {.length = 0}, summary = {.length = 0}, event = {.length = 0};
+    put_text(&entry, 1, tag, length);
+    put_key(&entry, 2, FIXED32);
+    put_bytes(&entry, &rounded, sizeof rounded);
+    put_text(&summary, 1, entry.bytes, entry.length);
+    start_event(&event, step);
+    put_text(&event, 5, summary.bytes, summary.length);
+    return add_record(events, &event);
+}
+
+/* ---- files ---- */
+
+static tg_status make_folder(tg_context *ctx, const char *folder) {
+    char text[128];
+    struct stat info;
+    if (mkdir(folder, 0777) == 0) {
+        return TG_OK;
+    }
+    const int error = errno;
+    if (error == EEXIST && stat(folder, &info) == 0 && S_ISDIR(info.st_mode)) {
+        return TG_OK;
+    }
+    return tg_fail(ctx, TG_E_IO, "%s: cannot make this folder: %s", folder,
+                   tg_system_reason(error, text));
+}
+
+/* A new file. TensorBoard wants "tfevents" in the name and reads a folder's files in the order of
+ * their names: the time comes first. */
+static tg_status make_file(tg_events *events, const char *folder) {
+    static atomic_uint serial;
+    char text[128], host[64] = "";
+    const size_t capacity = strlen(folder) + 192;
+    tg_status status = TG_ALLOC(events->ctx, TG_MEM_OTHER, events->path, capacity);
+    if (status != TG_OK) {
+        return status;
+    }
+    if (gethostname(host, sizeof host - 1) != 0 || !host[0] || strchr(host, '/')) {
+        snprintf(host, sizeof host, "localhost");
+    }
+    int error = EEXIST;
+    for (int attempt = 0; attempt < NAME_ATTEMPTS && error == EEXIST; attempt++) {
+        snprintf(events->path, capacity, "%s/events.out.tfevents.%010lld.%s.%ld.%u", folder,
+                 (long long)time(NULL), host, (long)getpid(), atomic_fetch_add(&serial, 1));
+        events->fd = open(events->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        error = events->fd < 0 ? errno : 0;
+    }
+    return events->fd >= 0 ? TG_OK
+                           : tg_fail(events->ctx, TG_E_IO, "%s: cannot create: %s", events->path,
+                                     tg_system_reason(error, text));
+}
+
+static void release(tg_events **events) {
+    tg_events *e = *events;
+    if (e) {
+        if (e->fd >= 0) {
+            close(e->fd);
+        }
+        TG_FREE(e->ctx, e->path);
+        TG_FREE(e->ctx, e->buffer);
+        tg_mem_free(e->ctx, e);
+        *events = NULL;
+    }
+}
+
+tg_status tg_events_open(tg_context *ctx, const char *folder, tg_events **out) {
+    static const char version[] = "brain.Event:2";
+    tg_status status = TG_OK;
+    tg_events *events = NULL;
+    message first = {.length = 0};
+    *out = NULL;
+    if (!folder || !*folder) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "events: no folder given");
+    }
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, events, 1));
+    events->ctx = ctx;
+    events->fd = -1;
+    TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, events->buffer, BUFFER));
+    TG_TRY(make_folder(ctx, folder));
+    TG_TRY(make_file(events, folder));
+    start_event(&first, 0);
+    put_text(&first, 3, version, sizeof version - 1);
+    TG_TRY(add_record(events, &first));
+    TG_TRY(tg_events_flush(events));
+    *out = events;
+    return TG_OK;
+fail:
+    if (events && events->fd >= 0) {
+        unlink(events->path);
+    }
+    release(&events);
+    return status;
+}
+
+tg_status tg_events_close(tg_events **events) {
+    if (!events || !*events) {
+        return TG_OK;
+    }
+    const tg_status status = tg_events_flush(*events);
+    release(events);
+    return status;
+}
+
+const char *tg_events_path(const tg_events *events) {
+    return events->path;
+}
