@@ -1,0 +1,80 @@
+/* docs/optimizers.md names every setting of optimizers and schedules with its default: a row
+ * "| `key` | `default` |" each, and no row for a key that does not exist. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tgrad/tgrad.h"
+
+static char *page;
+
+static int read_page(void **state) {
+    (void)state;
+    enum { LIMIT = 1 << 20 };
+    FILE *file = fopen(TG_FIXTURES "/../../docs/optimizers.md", "rb");
+    assert_non_null(file);
+    page = calloc(LIMIT + 1, 1);
+    assert_non_null(page);
+    assert_true(fread(page, 1, LIMIT, file) > 0);
+    fclose(file);
+    return 0;
+}
+
+static int free_page(void **state) {
+    (void)state;
+    free(page);
+    return 0;
+}
+
+static void expect_row(const char *key, const char *fallback) {
+    char row[256];
+    snprintf(row, sizeof row, "\n| `%s` | `%s` | ", key, fallback);
+    if (!strstr(page, row)) {
+        fail_msg("docs/optimizers.md has no row%s", row);
+    }
+}
+
+static void every_setting_has_its_row(void **state) {
+    (void)state;
+    const tg_optim_config config = tg_optim_config_default();
+    char text[256];
+    for (int i = 0; i < tg_optim_config_count(); i++) {
+        expect_row(tg_optim_config_key(i), tg_optim_config_get(&config, i, text, sizeof text));
+    }
+}
+
+static void every_schedule_setting_has_its_row(void **state) {
+    (void)state;
+    const tg_lr_schedule_config config = tg_lr_schedule_config_default();
+    char text[256];
+    for (int i = 0; i < tg_lr_schedule_config_count(); i++) {
+        expect_row(tg_lr_schedule_config_key(i),
+                   tg_lr_schedule_config_get(&config, i, text, sizeof text));
+    }
+}
+
+/* Rows of three columns with a default in the second are the settings' only. */
+static void no_row_without_a_setting(void **state) {
+    (void)state;
+    int rows = 0;
+    for (const char *at = page; (at = strstr(at, "\n| `")) != NULL; at++) {
+        const char *second = strstr(at, "` | `"), *end = strchr(at + 1, '\n');
+        rows += second && end && second < end;
+    }
+    assert_int_equal(rows, tg_optim_config_count() + tg_lr_schedule_config_count());
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_setting_has_its_row),
+        cmocka_unit_test(every_schedule_setting_has_its_row),
+        cmocka_unit_test(no_row_without_a_setting),
+    };
+    return cmocka_run_group_tests(tests, read_page, free_page);
+}
