@@ -31,13 +31,7 @@ static const struct {
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
 void verify_add(verify_run *run, double error, double limit, const char *format, ...) {
-    if (run->count == run->capacity) {
-        run->capacity = run->capacity ? 2 * run->capacity : 16;
-        run->checks = realloc(run->checks, (size_t)run->capacity * sizeof *run->checks);
-        if (!run->checks) {
-            abort();
-        }
-    }
+    run->checks = cli_grow(run->checks, (size_t)run->count, &run->capacity, sizeof *run->checks);
     verify_check *check = &run->checks[run->count++];
     *check = (verify_check){.error = error, .limit = limit};
     va_list args;
@@ -91,12 +85,8 @@ json_t *verify_metadata(const verify_run *run, const char *key) {
 }
 
 char *verify_value_text(const json_t *value) {
-    char *text = json_is_string(value) ? strdup(json_string_value(value))
-                                       : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    if (!text) {
-        abort();
-    }
-    return text;
+    return cli_need(json_is_string(value) ? strdup(json_string_value(value))
+                                          : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT));
 }
 
 static bool passes(const verify_check *check) {

@@ -21,7 +21,8 @@ typedef struct verify_run {
     const tg_archive *golden;
     tg_archive *computed;
     verify_check *checks; /* (count) */
-    int count, capacity;
+    int count;
+    size_t capacity;
 } verify_run;
 
 /* Adds a check; it passes if error <= limit. */

@@ -16,6 +16,7 @@
 #include "tgrad/settings.h"
 #include "tgrad/status.h"
 #include "tgrad/tensor.h"
+#include "tgrad/train.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -179,6 +179,7 @@ typedef struct tg_norms {
 struct tg_backend_ops {
     const char *name;
     const char *summary;
+    tg_place place; /* where `alloc` takes memory, and every pointer below points */
 
     /* -- life; probe fills the facts of tg_backend_info and may be called without open -- */
     void (*probe)(tg_backend_info *info);

@@ -1,0 +1,251 @@
+/* tgrad train CONFIG.yaml --run DIR: trains, with a line per epoch and, on a terminal, a progress
+ * bar. SIGINT and SIGTERM finish the step under way, save and end with success, as batch queues
+ * want it; a second signal ends at once. */
+#define _POSIX_C_SOURCE 200809L
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "output.h"
+#include "text.h"
+
+static const char *run_folder;
+static const char *resume;
+static bool is_quiet;
+
+static const cli_option options[] = {
+    {.name = "run",
+     .kind = CLI_STRING,
+     .text = &run_folder,
+     .value = "DIR",
+     .help = "folder for metrics, checkpoints and settings (needed)"},
+    {.name = "resume",
+     .kind = CLI_STRING,
+     .text = &resume,
+     .value = "auto|FILE",
+     .help = "go on from the newest good checkpoint of DIR, or from FILE"},
+    {.name = "quiet",
+     .letter = 'q',
+     .kind = CLI_FLAG,
+     .flag = &is_quiet,
+     .help = "no settings, no lines per epoch, no progress bar"},
+    {0},
+};
+
+static volatile sig_atomic_t stop_signal;
+
+static void on_signal(int number) {
+    stop_signal = number;
+    signal(number, SIG_DFL); /* the next one ends at once */
+}
+
+/* What the watcher remembers between calls. */
+typedef struct screen {
+    bool has_bar;
+    int width; /* of the bar's last line, to be wiped */
+    tg_train_epoch last;
+} screen;
+
+static void wipe(screen *s) {
+    if (s->width > 0) {
+        fprintf(stderr, "\r%*s\r", s->width, "");
+        s->width = 0;
+    }
+}
+
+static void show_step(void *user, const tg_train_progress *p) {
+    screen *s = user;
+    enum { CELLS = 24 };
+    if (!s->has_bar) {
+        return;
+    }
+    const int filled = (int)(p->batch * CELLS / (p->batches ? p->batches : 1));
+    char cells[CELLS + 1], left[CLI_UNIT_TEXT], memory[CLI_UNIT_TEXT];
+    for (int i = 0; i < CELLS; i++) {
+        cells[i] = i < filled ? '#' : '.';
+    }
+    cells[CELLS] = '\0';
+    char line[256];
+    snprintf(line, sizeof line,
+             "epoch %lld/%lld [%s] %lld/%lld  loss %.4g  %.0f ms/step  %s  %s left",
+             (long long)p->epoch, (long long)p->epochs, cells, (long long)p->batch,
+             (long long)p->batches, p->loss, p->step_ms, cli_bytes_text(p->memory, memory),
+             isfinite(p->seconds_left) ? cli_duration_text(p->seconds_left, left) : "?");
+    const int width = (int)strlen(line);
+    fprintf(stderr, "\r%s%*s", line, s->width > width ? s->width - width : 0, "");
+    s->width = width;
+}
+
+static void show_epoch(void *user, const tg_train_epoch *e) {
+    screen *s = user;
+    char memory[CLI_UNIT_TEXT];
+    wipe(s);
+    s->last = *e;
+    if (is_quiet) {
+        return;
+    }
+    printf("epoch %*lld/%lld  lr %.2e  train %.5f", e->epochs >= 100 ? 3 : 2, (long long)e->epoch,
+           (long long)e->epochs, e->learning_rate, e->train_loss);
+    for (int i = 0; i < e->test_count; i++) {
+        printf("  | %lld: l2 %.5f h1 %.5f", (long long)e->test[i].resolution, e->test[i].l2,
+               e->test[i].h1);
+    }
+    printf("  | %.1f ms/step  peak %s\n", e->step_ms, cli_bytes_text(e->memory.peak_total, memory));
+    fflush(stdout);
+}
+
+static bool should_stop(void *user) {
+    (void)user;
+    return stop_signal != 0;
+}
+
+/* The configuration with the overrides of the command line. */
+static tg_status read_settings(tg_context *ctx, const cli_call *call, tg_settings **out) {
+    tg_status status = tg_settings_read_yaml(ctx, call->args.item[0], out);
+    for (int i = 0; status == TG_OK && i < call->args.override_count; i++) {
+        const cli_override *override = &call->args.override[i];
+        status = tg_settings_set(*out, override->key, override->value, "command line");
+    }
+    if (status == TG_OK && call->common->seed != 0) {
+        char seed[32];
+        snprintf(seed, sizeof seed, "%lld", (long long)call->common->seed);
+        status = tg_settings_set(*out, "distributed.seed", seed, "command line");
+    }
+    return status;
+}
+
+static tg_status print_settings(const tg_trainer *trainer) {
+    tg_settings *settings = NULL;
+    tg_status status = tg_trainer_settings(trainer, &settings);
+    if (status != TG_OK) {
+        return status;
+    }
+    const size_t length = tg_settings_text(settings, NULL, 0);
+    char *text = malloc(length + 1);
+    if (text) {
+        tg_settings_text(settings, text, length + 1);
+        fputs(text, stdout);
+        free(text);
+    }
+    tg_settings_destroy(&settings);
+    printf("\n%lld parameters\n", (long long)tg_trainer_parameters(trainer));
+    return TG_OK;
+}
+
+static void print_memory(const tg_train_epoch *last) {
+    char text[CLI_UNIT_TEXT];
+    printf("peak memory %s:", cli_bytes_text(last->memory.peak_total, text));
+    for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
+        if (last->memory.peak[c] > 0) {
+            printf(" %s %s", tg_mem_category_name((tg_mem_category)c),
+                   cli_bytes_text(last->memory.peak[c], text));
+        }
+    }
+    printf("\n");
+}
+
+static void print_json(const tg_train_end *end, const tg_train_epoch *last) {
+    json_t *object = cli_json_object(), *test = cli_json_object();
+    for (int i = 0; i < last->test_count; i++) {
+        char key[32];
+        json_t *errors = cli_json_object();
+        snprintf(key, sizeof key, "%lld", (long long)last->test[i].resolution);
+        cli_json_set(errors, "l2", cli_json_real(last->test[i].l2));
+        cli_json_set(errors, "h1", cli_json_real(last->test[i].h1));
+        cli_json_set(test, key, errors);
+    }
+    cli_json_set(object, "finished", json_boolean(end->is_finished));
+    cli_json_set(object, "epoch", cli_json_integer(end->epoch));
+    cli_json_set(object, "step", cli_json_integer(end->step));
+    cli_json_set(object, "train_loss", cli_json_real(last->train_loss));
+    cli_json_set(object, "test", test);
+    cli_json_set(object, "checkpoint", cli_json_text(end->checkpoint));
+    cli_json_print(object);
+}
+
+static tg_status train(tg_trainer *trainer, bool json) {
+    screen s = {.has_bar = !is_quiet && isatty(STDERR_FILENO)};
+    const tg_train_watch watch = {
+        .user = &s, .on_step = show_step, .on_epoch = show_epoch, .should_stop = should_stop};
+    tg_train_end end;
+    tg_status status = tg_trainer_run(trainer, &watch, &end);
+    wipe(&s);
+    if (status != TG_OK) {
+        return status;
+    }
+    if (json) {
+        print_json(&end, &s.last);
+    } else if (!end.is_finished) {
+        printf("stopped by signal %d after step %lld of epoch %lld; saved %s\n"
+               "go on with --resume auto\n",
+               (int)stop_signal, (long long)end.step, (long long)end.epoch + 1, end.checkpoint);
+    } else {
+        print_memory(&s.last);
+        printf("finished: %lld epochs, %lld steps; %s\n", (long long)end.epoch, (long long)end.step,
+               end.checkpoint);
+    }
+    return TG_OK;
+}
+
+static int run(const cli_call *call) {
+    if (!run_folder) {
+        return cli_usage("train", "--run DIR is needed");
+    }
+    tg_context *ctx = NULL;
+    tg_settings *settings = NULL;
+    tg_trainer *trainer = NULL;
+    bool resumed = false;
+    const bool json = call->common->json;
+    is_quiet = is_quiet || json;
+    if (cli_open_context(call->common, true, &ctx) != CLI_OK) {
+        return CLI_FAILED;
+    }
+    tg_status status = read_settings(ctx, call, &settings);
+    if (status == TG_OK) {
+        status = tg_trainer_create(ctx, settings, run_folder, &trainer);
+    }
+    if (status == TG_OK) {
+        status = resume ? tg_trainer_resume(trainer, strcmp(resume, "auto") == 0 ? NULL : resume,
+                                            &resumed)
+                        : tg_trainer_start(trainer);
+    }
+    if (status == TG_OK && !is_quiet) {
+        status = print_settings(trainer);
+        if (resume) {
+            printf("%s\n", resumed ? "resumed" : "no checkpoint yet: starting from the beginning");
+        }
+        fflush(stdout);
+    }
+    if (status == TG_OK) {
+        const struct sigaction action = {.sa_handler = on_signal};
+        sigaction(SIGINT, &action, NULL);
+        sigaction(SIGTERM, &action, NULL);
+        status = train(trainer, json);
+    }
+    const int code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+    tg_trainer_destroy(&trainer);
+    tg_settings_destroy(&settings);
+    tg_context_destroy(&ctx);
+    return code;
+}
+
+const cli_command cli_cmd_train = {
+    .name = "train",
+    .arguments = "CONFIG.yaml",
+    .min_args = 1,
+    .max_args = 1,
+    .summary = "train an operator",
+    .description =
+        "Settings come from the file and, over it, from --section.key options. DIR gets\n"
+        "config.yaml (every setting), metrics.jsonl, metrics.csv, events/ for TensorBoard,\n"
+        "checkpoints/ and samples.safetensors. Interrupted by SIGINT or SIGTERM it finishes the\n"
+        "step, saves and exits 0; --resume auto continues bit for bit.\n",
+    .examples = "  tgrad train configs/darcy16.yaml --run runs/darcy --data.root data\n"
+                "  tgrad train configs/darcy16.yaml --run runs/adam --opt.name adam --seed 3\n"
+                "  tgrad train configs/darcy16.yaml --run runs/darcy --resume auto\n",
+    .options = options,
+    .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE | CLI_TAKES_SEED | CLI_TAKES_OVERRIDES,
+    .run = run,
+};

@@ -1,0 +1,117 @@
+/* Training: from settings and data to a trained operator, with exact resume.
+ *
+ *     tg_trainer_create(ctx, settings, "runs/darcy", &trainer);
+ *     tg_trainer_start(trainer);    or tg_trainer_resume(trainer, NULL, &resumed)
+ *     tg_trainer_run(trainer, &watch, &end);
+ *
+ * A run folder holds config.yaml (the resolved settings), metrics.jsonl, metrics.csv, events/
+ * (TensorBoard), checkpoints/ and samples.safetensors (predictions on a few test samples). Killed
+ * at any moment and resumed, a run ends with the same weights, bit for bit, as one that was never
+ * interrupted (same build, backend and thread count). */
+#ifndef TGRAD_TRAIN_H
+#define TGRAD_TRAIN_H
+
+#include "tgrad/data.h"
+#include "tgrad/fno.h"
+#include "tgrad/optim.h"
+#include "tgrad/settings.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TG_MAX_TESTS 8
+
+/* ---- A trained model: network, normalizers and the settings they were made with. ---- */
+
+typedef struct tg_model tg_model;
+
+/* Reads a checkpoint (its weights, normalizers and settings; not the optimizer). */
+TG_API TG_NODISCARD tg_status tg_model_load(tg_context *ctx, const char *path, tg_model **out);
+TG_API void tg_model_destroy(tg_model **model);
+TG_API const tg_settings *tg_model_settings(const tg_model *model);
+TG_API tg_fno *tg_model_fno(tg_model *model);
+
+/* y = network(x) in the units of the data: x is normalized, the output de-normalized. Host tensors,
+ * (batch, channels, grid..), f32 or c64; any batch size and grid. */
+TG_API TG_NODISCARD tg_status tg_model_predict(tg_model *model, const tg_tensor *x, tg_tensor *y);
+
+typedef struct tg_test_errors {
+    int64_t resolution;
+    int64_t samples;
+    double l2, h1; /* relative, mean over the samples */
+} tg_test_errors;
+
+/* Errors over a whole set, `batch` samples at a time. */
+TG_API TG_NODISCARD tg_status tg_model_evaluate(tg_model *model, tg_dataset *dataset, int64_t batch,
+                                                tg_test_errors *out);
+
+/* ---- A run ---- */
+
+typedef struct tg_train_progress { /* after each step */
+    int64_t epoch, epochs;         /* 1-based, of all stages together */
+    int64_t batch, batches;        /* done in this epoch */
+    int64_t step;                  /* optimizer steps of the run */
+    double loss;                   /* mean over the epoch's samples so far */
+    double learning_rate;
+    double step_ms;      /* mean over the epoch so far */
+    double seconds_left; /* of the run; NaN until it is known */
+    size_t memory;       /* bytes held now where the backend computes */
+} tg_train_progress;
+
+typedef struct tg_train_epoch { /* after each epoch: what a line of metrics.jsonl holds */
+    int64_t epoch, epochs, step;
+    double learning_rate;
+    double train_loss; /* mean over samples */
+    int test_count;    /* 0 on epochs without evaluation */
+    tg_test_errors test[TG_MAX_TESTS];
+    double step_ms;
+    double seconds;      /* of the epoch, evaluation included */
+    tg_mem_usage memory; /* peaks since the start of the run, where the backend computes */
+    int64_t skipped;     /* updates skipped for non-finite values, of the run */
+} tg_train_epoch;
+
+typedef struct tg_train_watch {
+    void *user;
+    void (*on_step)(void *user, const tg_train_progress *progress); /* may be NULL */
+    void (*on_epoch)(void *user, const tg_train_epoch *epoch);      /* may be NULL */
+    bool (*should_stop)(void *user); /* asked after each step: save and end; may be NULL */
+} tg_train_watch;
+
+typedef struct tg_train_end {
+    bool is_finished;      /* false: stopped by should_stop */
+    int64_t epoch, step;   /* reached */
+    char checkpoint[1024]; /* the last one written */
+} tg_train_end;
+
+typedef struct tg_trainer tg_trainer;
+
+/* Opens the data, makes network and optimizer, and the run folder. Unknown
+ * keys are errors; known keys of other programs are named in one note to the log. */
+TG_API TG_NODISCARD tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings,
+                                                const char *run_folder, tg_trainer **out);
+TG_API void tg_trainer_destroy(tg_trainer **trainer);
+
+/* Begins anew: an error if the run folder already holds checkpoints; metrics of a run that never
+ * saved are cleared. */
+TG_API TG_NODISCARD tg_status tg_trainer_start(tg_trainer *trainer);
+
+/* Goes back to a checkpoint: `path`, or with NULL the newest good one of the run folder (damaged
+ * ones are passed over with a note). *resumed tells whether there was one. Settings that shape
+ * model or data must be those of the checkpoint; the error names the keys that differ. */
+TG_API TG_NODISCARD tg_status tg_trainer_resume(tg_trainer *trainer, const char *path,
+                                                bool *resumed);
+
+/* Every setting with its value, defaults included. The caller destroys it. */
+TG_API TG_NODISCARD tg_status tg_trainer_settings(const tg_trainer *trainer, tg_settings **out);
+
+TG_API TG_NODISCARD tg_status tg_trainer_run(tg_trainer *trainer, const tg_train_watch *watch,
+                                             tg_train_end *end);
+
+/* Real numbers in the network, a complex one counting as two. */
+TG_API int64_t tg_trainer_parameters(const tg_trainer *trainer);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,210 @@
+/* Checkpoint files: contents and checksum. Which files there are is run_folder.c's matter. */
+#include "train/checkpoint.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FORMAT "1"
+
+enum { INTEGERS = 12, REALS = 5 };
+
+/* ---- checksum: 64 bits over names, dtypes, shapes, bytes and metadata ---- */
+
+static uint64_t mix(uint64_t hash, uint64_t word) {
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15ull;
+    return hash ^ (hash >> 29);
+}
+
+static uint64_t mix_bytes(uint64_t hash, const void *bytes, size_t size) {
+    const unsigned char *at = bytes;
+    hash = mix(hash, size);
+    for (; size >= 8; size -= 8, at += 8) {
+        uint64_t word;
+        memcpy(&word, at, sizeof word);
+        hash = mix(hash, word);
+    }
+    uint64_t tail = 0;
+    memcpy(&tail, at, size);
+    return mix(hash, tail);
+}
+
+static uint64_t mix_text(uint64_t hash, const char *text) {
+    return mix_bytes(hash, text, strlen(text));
+}
+
+/* Independent of the order in the file: tensors and metadata are hashed one by one and added. */
+static void checksum(const tg_archive *archive, char text[17]) {
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < tg_archive_count(archive); i++) {
+        const tg_tensor *tensor = tg_archive_tensor(archive, i);
+        uint64_t hash = mix_text(1, tg_archive_name(archive, i));
+        hash = mix_text(hash, tg_dtype_name(tensor->dtype));
+        hash = mix_bytes(hash, tensor->shape.dim, (size_t)tensor->shape.ndim * sizeof(int64_t));
+        sum += mix_bytes(hash, tensor->data, tg_tensor_bytes(tensor));
+    }
+    for (int64_t i = 0; i < tg_archive_meta_count(archive); i++) {
+        const char *key = tg_archive_meta_key(archive, i);
+        if (strcmp(key, "tgrad.checksum") != 0) {
+            sum += mix_text(mix_text(2, key), tg_archive_meta_value(archive, i));
+        }
+    }
+    snprintf(text, 17, "%016" PRIx64, sum);
+}
+
+/* ---- progress as two arrays ---- */
+
+static void progress_out(const tg_progress *p, int64_t *integers, double *reals) {
+    const int64_t i[INTEGERS] = {p->stage,    p->stage_epoch,    p->epoch,           p->batch,
+                                 p->step,     p->samples,        p->skipped,         p->skipped_row,
+                                 p->fno_step, p->schedule.epoch, p->schedule.waited, 0};
+    const double r[REALS] = {p->loss_sum, p->best, p->schedule.factor, p->schedule.best, 0.0};
+    memcpy(integers, i, sizeof i);
+    memcpy(reals, r, sizeof r);
+}
+
+static void progress_in(tg_progress *p, const int64_t *i, const double *r) {
+    *p = (tg_progress){.stage = i[0],
+                       .stage_epoch = i[1],
+                       .epoch = i[2],
+                       .batch = i[3],
+                       .step = i[4],
+                       .samples = i[5],
+                       .skipped = i[6],
+                       .skipped_row = i[7],
+                       .fno_step = i[8],
+                       .loss_sum = r[0],
+                       .best = r[1],
+                       .schedule = {.epoch = i[9], .waited = i[10], .factor = r[2], .best = r[3]}};
+}
+
+/* ---- writing ---- */
+
+static tg_status add_array(tg_context *ctx, tg_archive *archive, const char *name, tg_dtype dtype,
+                           int64_t count, void *values) {
+    tg_tensor view;
+    const tg_shape shape = tg_shape_of(1, &count);
+    tg_status status = tg_tensor_wrap(ctx, dtype, &shape, values, &view);
+    return status == TG_OK ? tg_archive_add(archive, name, &view) : status;
+}
+
+static tg_status add_settings(tg_context *ctx, const tg_settings *settings, tg_archive *archive) {
+    const size_t length = tg_settings_text(settings, NULL, 0);
+    char *text = tg_mem_alloc(ctx, TG_MEM_OTHER, length + 1, 1);
+    if (!text) {
+        return TG_E_MEMORY;
+    }
+    tg_settings_text(settings, text, length + 1);
+    tg_status status = tg_archive_set_meta(archive, "tgrad.config", text);
+    tg_mem_free(ctx, text);
+    return status;
+}
+
+tg_status tg_checkpoint_write(tg_model *model, tg_optim *optim, const tg_progress *progress,
+                              const char *path) {
+    tg_status status = TG_OK;
+    tg_context *ctx = model->ctx;
+    tg_archive *archive = NULL;
+    int64_t integers[INTEGERS];
+    double reals[REALS];
+    char sum[17];
+    static const char *const prefixes[2] = {"encoder.x.", "encoder.y."};
+    TG_TRY(tg_archive_create(ctx, &archive));
+    TG_TRY(tg_fno_save(model->fno, archive, ""));
+    TG_TRY(tg_optim_save(optim, archive));
+    for (int side = 0; side < 2; side++) {
+        if (model->encoder[side]) {
+            TG_TRY(tg_normalizer_save(model->encoder[side], archive, prefixes[side]));
+        }
+    }
+    progress_out(progress, integers, reals);
+    TG_TRY(add_array(ctx, archive, "train.integers", TG_I64, INTEGERS, integers));
+    TG_TRY(add_array(ctx, archive, "train.reals", TG_F64, REALS, reals));
+    TG_TRY(tg_archive_set_meta(archive, "tgrad.checkpoint", FORMAT));
+    TG_TRY(add_settings(ctx, model->settings, archive));
+    checksum(archive, sum);
+    TG_TRY(tg_archive_set_meta(archive, "tgrad.checksum", sum));
+    TG_TRY(tg_safetensors_write(ctx, path, archive));
+fail:
+    tg_archive_destroy(&archive);
+    return status;
+}
+
+/* ---- reading ---- */
+
+static const tg_tensor *find_array(const tg_archive *archive, const char *name, tg_dtype dtype,
+                                   int64_t count) {
+    const tg_tensor *tensor = tg_archive_find(archive, name);
+    return tensor && tensor->dtype == dtype && tg_tensor_numel(tensor) == count ? tensor : NULL;
+}
+
+tg_status tg_checkpoint_read(tg_context *ctx, const char *path, tg_archive **out) {
+    tg_status status = tg_safetensors_read(ctx, path, out);
+    if (status != TG_OK) {
+        return status;
+    }
+    const char *format = tg_archive_meta(*out, "tgrad.checkpoint");
+    const char *stored = tg_archive_meta(*out, "tgrad.checksum");
+    char found[17];
+    checksum(*out, found);
+    if (!format || strcmp(format, FORMAT) != 0) {
+        status =
+            tg_fail(ctx, TG_E_FORMAT, "%s: not a checkpoint of format %s (tgrad.checkpoint is %s)",
+                    path, FORMAT, format ? format : "missing");
+    } else if (!stored || strcmp(stored, found) != 0) {
+        status = tg_fail(ctx, TG_E_FORMAT, "%s: damaged: the checksum is %s, the content gives %s",
+                         path, stored ? stored : "missing", found);
+    } else if (!find_array(*out, "train.integers", TG_I64, INTEGERS) ||
+               !find_array(*out, "train.reals", TG_F64, REALS) ||
+               !tg_archive_meta(*out, "tgrad.config")) {
+        status =
+            tg_fail(ctx, TG_E_FORMAT, "%s: its training counters or settings are missing", path);
+    }
+    if (status != TG_OK) {
+        tg_archive_destroy(out);
+    }
+    return status;
+}
+
+tg_status tg_checkpoint_settings(tg_context *ctx, const char *path, const tg_archive *archive,
+                                 tg_settings **out) {
+    const char *text = tg_archive_meta(archive, "tgrad.config");
+    return tg_settings_parse_yaml(ctx, path, text, strlen(text), out);
+}
+
+int tg_checkpoint_stage(const tg_archive *archive) {
+    const tg_tensor *integers = tg_archive_find(archive, "train.integers");
+    const int64_t stage = ((const int64_t *)integers->data)[0];
+    return stage >= 1 && stage <= 9 ? (int)stage : 1;
+}
+
+tg_status tg_checkpoint_load_model(tg_model *model, const tg_archive *archive) {
+    static const char *const prefixes[2] = {"encoder.x.", "encoder.y."};
+    static const char *const means[2] = {"encoder.x.mean", "encoder.y.mean"};
+    tg_status status = TG_OK;
+    TG_TRY(tg_fno_load(model->fno, archive, ""));
+    for (int side = 0; side < 2; side++) {
+        tg_normalizer_destroy(&model->encoder[side]);
+        if (tg_archive_find(archive, means[side])) {
+            TG_TRY(tg_normalizer_load(model->ctx, archive, prefixes[side], &model->encoder[side]));
+        }
+    }
+fail:
+    return status;
+}
+
+tg_status tg_checkpoint_load_progress(tg_context *ctx, const tg_archive *archive,
+                                      tg_progress *out) {
+    const tg_tensor *integers = tg_archive_find(archive, "train.integers");
+    const tg_tensor *reals = tg_archive_find(archive, "train.reals");
+    progress_in(out, integers->data, reals->data);
+    const int64_t *counts = integers->data;
+    for (int i = 0; i < INTEGERS; i++) {
+        if (counts[i] < 0) {
+            return tg_fail(ctx, TG_E_FORMAT, "checkpoint: counter %d is %lld", i,
+                           (long long)counts[i]);
+        }
+    }
+    return TG_OK;
+}

@@ -1,0 +1,42 @@
+/* Checkpoints: one safetensors file with everything a run depends on.
+ *
+ * Weights under neuraloperator's names, optim.* (state of the optimizer), encoder.x.* and
+ * encoder.y.* (normalizers), train.* (counters, sums and schedule); metadata: tgrad.checkpoint
+ * (format version), tgrad.config (YAML), tgrad.checksum over all tensors and the metadata. */
+#ifndef TG_TRAIN_CHECKPOINT_H
+#define TG_TRAIN_CHECKPOINT_H
+
+#include "train/model.h"
+
+/* Progress of a run: plain numbers, saved as they are. */
+typedef struct tg_progress {
+    int64_t stage;       /* 1-based */
+    int64_t stage_epoch; /* epochs finished in this stage */
+    int64_t epoch;       /* epochs finished in all stages */
+    int64_t batch;       /* batches done in the epoch under way */
+    int64_t step;        /* updates */
+    int64_t samples;     /* in the epoch under way, with a finite loss */
+    int64_t skipped;     /* batches skipped for a non-finite loss */
+    int64_t skipped_row; /* of them, in a row until now */
+    int64_t fno_step;    /* seed of dropout */
+    double loss_sum;     /* of the epoch under way */
+    double best;         /* lowest test error so far */
+    tg_lr_schedule schedule;
+} tg_progress;
+
+TG_NODISCARD tg_status tg_checkpoint_write(tg_model *model, tg_optim *optim,
+                                           const tg_progress *progress, const char *path);
+
+/* Reads a file and checks format and checksum. */
+TG_NODISCARD tg_status tg_checkpoint_read(tg_context *ctx, const char *path, tg_archive **out);
+
+TG_NODISCARD tg_status tg_checkpoint_settings(tg_context *ctx, const char *path,
+                                              const tg_archive *archive, tg_settings **out);
+int tg_checkpoint_stage(const tg_archive *archive);
+
+/* Weights and normalizers; progress. The archive has passed tg_checkpoint_read. */
+TG_NODISCARD tg_status tg_checkpoint_load_model(tg_model *model, const tg_archive *archive);
+TG_NODISCARD tg_status tg_checkpoint_load_progress(tg_context *ctx, const tg_archive *archive,
+                                                   tg_progress *out);
+
+#endif

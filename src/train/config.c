@@ -1,0 +1,344 @@
+/* Sections fno, opt, data and distributed of a configuration; keys of other programs. */
+#include "train/config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LOOP(name) #name, .offset = offsetof(tg_loop_config, name)
+#define DATA(name) #name, .offset = offsetof(tg_source_config, name)
+
+static const tg_setting loop_table[] = {
+    {LOOP(n_epochs), .type = TG_SETTING_INT64, .low = 1, .high = 1e9},
+    {LOOP(training_loss), .type = TG_SETTING_TEXT, .high = 64},
+    {LOOP(accumulation_steps), .type = TG_SETTING_INT64, .low = 1, .high = 1e6},
+    {LOOP(max_grad_norm), .type = TG_SETTING_DOUBLE, .low = 0, .high = 1e30},
+    {LOOP(eval_interval), .type = TG_SETTING_INT64, .low = 1, .high = 1e9},
+    {LOOP(save_every), .type = TG_SETTING_INT64, .low = 1, .high = 1e9},
+    {LOOP(keep_checkpoints), .type = TG_SETTING_INT64, .low = 1, .high = 1e6},
+    {LOOP(nonfinite_limit), .type = TG_SETTING_INT64, .low = 1, .high = 1e9},
+    {LOOP(naive_galore), .type = TG_SETTING_BOOL},
+};
+
+static const tg_setting data_table[] = {
+    {DATA(root), .type = TG_SETTING_TEXT, .high = 1024},
+    {DATA(set), .type = TG_SETTING_TEXT, .high = 64},
+    {DATA(train_file), .type = TG_SETTING_TEXT, .high = 1024},
+    {DATA(train_resolution), .type = TG_SETTING_INT64, .low = 1, .high = 1 << 20},
+    {DATA(file_resolution), .type = TG_SETTING_INT64, .low = 0, .high = 1 << 20},
+    {DATA(test_resolutions), .type = TG_SETTING_LIST_INT, .low = 1, .high = 1 << 20},
+    {DATA(test_batch_sizes), .type = TG_SETTING_LIST_INT, .low = 1, .high = 1 << 20},
+    {DATA(n_tests), .type = TG_SETTING_LIST_INT, .low = 0, .high = 1e15},
+    {DATA(batch_size), .type = TG_SETTING_INT64, .low = 1, .high = 1 << 20},
+    {DATA(n_train), .type = TG_SETTING_INT64, .low = 0, .high = 1e15},
+    {DATA(encode_input), .type = TG_SETTING_BOOL},
+    {DATA(encode_output), .type = TG_SETTING_BOOL},
+    {DATA(shuffle), .type = TG_SETTING_BOOL},
+    {DATA(cache), .type = TG_SETTING_DOUBLE, .low = 0, .high = 1e18},
+    {DATA(y_time), .type = TG_SETTING_TEXT, .high = 16},
+};
+
+static const tg_setting seed_table[] = {
+    {"seed", TG_SETTING_INT64, 0, NULL, 0, 0x1p53},
+};
+
+#undef LOOP
+#undef DATA
+
+enum {
+    LOOP_ROWS = sizeof loop_table / sizeof loop_table[0],
+    DATA_ROWS = sizeof data_table / sizeof data_table[0]
+};
+
+/* Keys of the published programs that have no meaning here: accepted, and named once. A trailing
+ * dot stands for a whole section. */
+static const char *const foreign[] = {
+    "wandb.",
+    "patching.",
+    "distributed.use_distributed",
+    "distributed.model_parallel_size",
+    "distributed.wireup_info",
+    "distributed.wireup_store",
+    "verbose",
+    "arch",
+    "n_params_baseline",
+    "data.download",
+    "data.folder",
+    "data.positional_encoding",
+    "fno.data_channels",
+    "fno.factorization",
+    "fno.fixed_rank_modes",
+    "fno.implementation",
+    "fno.rank",
+    "fno.separable",
+    "fno.use_channel_mlp",
+    "opt.activation_checkpoint",
+    "opt.adamw_support_complex",
+    "opt.amp_autocast",
+    "opt.checkpointing",
+    "opt.enforce_full_complex_precision",
+    "opt.max_batches",
+    "opt.min_dims_for_tensorgrad",
+    "opt.mixed_precision",
+    "opt.per_layer_opt",
+    "opt.profiling",
+    "opt.reset_sparse_optimizer_states",
+    "opt.resume_from_dir",
+    "opt.save_dir",
+};
+
+static bool is_foreign(const char *key) {
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        const size_t length = strlen(foreign[i]);
+        const bool is_section = foreign[i][length - 1] == '.';
+        if (is_section ? strncmp(key, foreign[i], length) == 0 : strcmp(key, foreign[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static tg_run_config defaults(void) {
+    return (tg_run_config){
+        .fno = tg_fno_config_default(),
+        .opt = tg_optim_config_default(),
+        .schedule = tg_lr_schedule_config_default(),
+        .loop = {.n_epochs = 100,
+                 .training_loss = "h1",
+                 .accumulation_steps = 1,
+                 .eval_interval = 1,
+                 .save_every = 1,
+                 .keep_checkpoints = 2,
+                 .nonfinite_limit = 10},
+        .data = {.batch_size = 16,
+                 .encode_output = true,
+                 .shuffle = true,
+                 .cache = 2e9,
+                 .y_time = "last"},
+    };
+}
+
+/* The stage a key belongs to (1: none named), and the key behind its prefix. */
+static int stage_of(const char *key, const char **rest) {
+    *rest = key;
+    if (strncmp(key, "stage", 5) == 0 && key[5] >= '2' && key[5] <= '9' && key[6] == '.') {
+        *rest = key + 7;
+        return key[5] - '0';
+    }
+    return 1;
+}
+
+int tg_run_stages(const tg_settings *settings) {
+    int stages = 1;
+    for (int64_t i = 0; i < tg_settings_count(settings); i++) {
+        const char *rest;
+        const int stage = stage_of(tg_settings_key(settings, i), &rest);
+        stages = stage > stages ? stage : stages;
+    }
+    return stages;
+}
+
+static bool has_key(const char *(*key_at)(int), const char *key) {
+    for (int i = 0; key_at(i); i++) {
+        if (strcmp(key_at(i), key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Section opt is shared by the optimizer, the schedule and the loop; a key that none of them knows
+ * is reported with the nearest of all. */
+static tg_status set_opt(tg_context *ctx, tg_run_config *config, const char *key,
+                         const char *value) {
+    if (strcmp(key, "learning_rate") == 0) {
+        tg_status status = tg_optim_config_set(ctx, &config->opt, key, value);
+        config->schedule.learning_rate = config->opt.learning_rate;
+        return status;
+    }
+    if (strcmp(key, "name") == 0) {
+        return TG_OK; /* applied before all others */
+    }
+    if (tg_setting_find(loop_table, LOOP_ROWS, key)) {
+        return tg_setting_set(ctx, "opt", loop_table, LOOP_ROWS, &config->loop, key, value);
+    }
+    if (has_key(tg_lr_schedule_config_key, key)) {
+        return tg_lr_schedule_config_set(ctx, &config->schedule, key, value);
+    }
+    if (has_key(tg_optim_config_key, key)) {
+        return tg_optim_config_set(ctx, &config->opt, key, value);
+    }
+    const char *names[96] = {"name"};
+    int count = 1;
+    for (int i = 0; i < LOOP_ROWS; i++) {
+        names[count++] = loop_table[i].key;
+    }
+    for (int i = 0; tg_lr_schedule_config_key(i) && count < 96; i++) {
+        names[count++] = tg_lr_schedule_config_key(i);
+    }
+    for (int i = 0; tg_optim_config_key(i) && count < 96; i++) {
+        names[count++] = tg_optim_config_key(i);
+    }
+    const char *nearest = tg_nearest_name(key, names, count);
+    return tg_fail(ctx, TG_E_CONFIG, "opt.%.100s: unknown key%s%s%s", key,
+                   nearest ? "; did you mean opt." : "", nearest ? nearest : "",
+                   nearest ? "?" : "");
+}
+
+static tg_status set_key(tg_context *ctx, tg_run_config *config, const char *key,
+                         const char *value) {
+    static const char *const sections[] = {"fno", "opt", "data", "distributed"};
+    const char *dot = strchr(key, '.');
+    const size_t length = dot ? (size_t)(dot - key) : strlen(key);
+    if (dot && strncmp(key, "fno.", 4) == 0) {
+        return tg_fno_config_set(ctx, &config->fno, dot + 1, value);
+    }
+    if (dot && strncmp(key, "opt.", 4) == 0) {
+        return set_opt(ctx, config, dot + 1, value);
+    }
+    if (dot && strncmp(key, "data.", 5) == 0) {
+        return tg_setting_set(ctx, "data", data_table, DATA_ROWS, &config->data, dot + 1, value);
+    }
+    if (dot && strncmp(key, "distributed.", 12) == 0) {
+        return tg_setting_set(ctx, "distributed", seed_table, 1, &config->seed, dot + 1, value);
+    }
+    char section[64];
+    snprintf(section, sizeof section, "%.*s", (int)(length < 60 ? length : 60), key);
+    const char *nearest = tg_nearest_name(section, sections, 4);
+    return tg_fail(ctx, TG_E_CONFIG, "%.100s: unknown section%s%s", key,
+                   nearest ? "; did you mean " : "", nearest ? nearest : "");
+}
+
+/* Puts the place of a setting in front of the sentence about it. */
+static tg_status at_origin(tg_context *ctx, tg_status status, const char *origin) {
+    if (status == TG_OK || !origin) {
+        return status;
+    }
+    char sentence[768];
+    snprintf(sentence, sizeof sentence, "%s", tg_context_error(ctx));
+    return tg_fail(ctx, status, "%.200s: %s", origin, sentence);
+}
+
+/* What a later stage may set: the network and the optimizer's state live on. */
+static bool may_change(const char *key) {
+    const char *name = strncmp(key, "opt.", 4) == 0 ? key + 4 : "";
+    return strncmp(key, "data.", 5) == 0 || strcmp(name, "learning_rate") == 0 ||
+           has_key(tg_lr_schedule_config_key, name) || tg_setting_find(loop_table, LOOP_ROWS, name);
+}
+
+/* One pass over the keys of a stage: only opt.name, or all others. */
+static tg_status apply(tg_context *ctx, const tg_settings *settings, int stage, bool names,
+                       tg_run_config *config, char *noted, size_t capacity) {
+    for (int64_t i = 0; i < tg_settings_count(settings); i++) {
+        const char *key;
+        if (stage_of(tg_settings_key(settings, i), &key) != stage ||
+            (strcmp(key, "opt.name") == 0) != names) {
+            continue;
+        }
+        if (is_foreign(key)) {
+            const size_t used = strlen(noted);
+            snprintf(noted + used, capacity - used, "%s%s", used ? ", " : "", key);
+            continue;
+        }
+        if (stage > 1 && !may_change(key)) {
+            tg_fail(ctx, TG_E_CONFIG,
+                    "%.100s: a later stage may change data, the schedule and the loop only", key);
+            return at_origin(ctx, TG_E_CONFIG, tg_settings_origin(settings, i));
+        }
+        const char *value = tg_settings_value(settings, i);
+        tg_status status = names ? tg_optim_config_set(ctx, &config->opt, "name", value)
+                                 : set_key(ctx, config, key, value);
+        if (status != TG_OK) {
+            return at_origin(ctx, status, tg_settings_origin(settings, i));
+        }
+    }
+    return TG_OK;
+}
+
+/* What no single key can tell. */
+static tg_status check(tg_context *ctx, tg_run_config *config) {
+    tg_status status = TG_OK;
+    const tg_source_config *data = &config->data;
+    if (config->loop.naive_galore) {
+        config->opt.projector.first.type = TG_BRANCH_MATRIX;
+    }
+    TG_TRY(
+        tg_loss_config_parse(ctx, "opt.training_loss", config->loop.training_loss, &config->loss));
+    if (data->train_resolution < 1) {
+        return tg_fail(ctx, TG_E_CONFIG, "data.train_resolution: it must be set");
+    }
+    if (!data->set[0] && !data->train_file[0]) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "data.set: name the data set (files <root>/<set>_train_<res>.h5)");
+    }
+    const tg_list_int *lists[] = {&data->test_batch_sizes, &data->n_tests};
+    static const char *const keys[] = {"test_batch_sizes", "n_tests"};
+    for (int i = 0; i < 2; i++) {
+        if (lists[i]->count > 1 && lists[i]->count != data->test_resolutions.count) {
+            return tg_fail(ctx, TG_E_CONFIG, "data.%s: %d entries for %d test resolutions", keys[i],
+                           lists[i]->count, data->test_resolutions.count);
+        }
+    }
+    TG_TRY(tg_fno_config_check(ctx, &config->fno));
+fail:
+    return status;
+}
+
+tg_status tg_run_config_read(tg_context *ctx, const tg_settings *settings, int stage, bool notes,
+                             tg_run_config *out) {
+    char noted[512] = "";
+    tg_status status = TG_OK;
+    *out = defaults();
+    for (int s = 1; s <= stage; s++) {
+        for (int names = 1; names >= 0; names--) {
+            TG_TRY(apply(ctx, settings, s, names == 1, out, noted, sizeof noted));
+        }
+    }
+    if (notes && noted[0]) {
+        tg_log(ctx, TG_LOG_INFO, "settings without a meaning here are ignored: %s", noted);
+    }
+    TG_TRY(check(ctx, out));
+fail:
+    return status;
+}
+
+static tg_status put(tg_settings *settings, const char *section, const char *key,
+                     const char *value) {
+    char name[128];
+    snprintf(name, sizeof name, "%s.%s", section, key);
+    return tg_settings_set(settings, name, value, NULL);
+}
+
+tg_status tg_run_config_write(tg_context *ctx, const tg_run_config *config, tg_settings **out) {
+    char text[1200];
+    tg_status status = TG_OK;
+    *out = NULL;
+    TG_TRY(tg_settings_create(ctx, out));
+    for (int i = 0; i < tg_fno_config_count(); i++) {
+        TG_TRY(put(*out, "fno", tg_fno_config_key(i),
+                   tg_fno_config_get(&config->fno, i, text, sizeof text)));
+    }
+    for (int i = 0; i < tg_optim_config_count(); i++) {
+        TG_TRY(put(*out, "opt", tg_optim_config_key(i),
+                   tg_optim_config_get(&config->opt, i, text, sizeof text)));
+    }
+    for (int i = 0; i < tg_lr_schedule_config_count(); i++) {
+        TG_TRY(put(*out, "opt", tg_lr_schedule_config_key(i),
+                   tg_lr_schedule_config_get(&config->schedule, i, text, sizeof text)));
+    }
+    for (int i = 0; i < LOOP_ROWS; i++) {
+        TG_TRY(put(*out, "opt", loop_table[i].key,
+                   tg_setting_get(&loop_table[i], &config->loop, text, sizeof text)));
+    }
+    for (int i = 0; i < DATA_ROWS; i++) {
+        const char *value = tg_setting_get(&data_table[i], &config->data, text, sizeof text);
+        if (strcmp(value, "[]") != 0) { /* a list that is not set */
+            TG_TRY(put(*out, "data", data_table[i].key, value));
+        }
+    }
+    TG_TRY(put(*out, "distributed", "seed",
+               tg_setting_get(&seed_table[0], &config->seed, text, sizeof text)));
+    return TG_OK;
+fail:
+    tg_settings_destroy(out);
+    return status;
+}

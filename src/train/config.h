@@ -1,0 +1,62 @@
+/* All settings of a run as one struct, read from the list of settings by section. */
+#ifndef TG_TRAIN_CONFIG_H
+#define TG_TRAIN_CONFIG_H
+
+#include "base/setting.h"
+#include "tgrad/train.h"
+
+/* Section opt, the part about the loop. */
+typedef struct tg_loop_config {
+    int64_t n_epochs;
+    char training_loss[64];     /* text for tg_loss_config_parse */
+    int64_t accumulation_steps; /* micro-batches per update */
+    double max_grad_norm;       /* clip the global norm to this; 0: off */
+    int64_t eval_interval;      /* epochs between evaluations; the last epoch is always evaluated */
+    int64_t save_every;         /* epochs between checkpoints */
+    int64_t keep_checkpoints;   /* newest ones kept, >= 1, beside the best */
+    int64_t nonfinite_limit;    /* non-finite losses in a row that end the run */
+    bool naive_galore;          /* published switch for the matrix projection */
+} tg_loop_config;
+
+/* Section data. */
+typedef struct tg_source_config {
+    char root[1024];
+    char set[64];          /* files are <root>/<set>_train_<res>.h5, .. */
+    char train_file[1024]; /* instead of the file by convention */
+    tg_list_int test_resolutions;
+    tg_list_int test_batch_sizes;
+    tg_list_int n_tests;
+    int64_t train_resolution;
+    int64_t
+        file_resolution; /* of the training file, when training samples every s-th point of it */
+    int64_t batch_size;
+    int64_t n_train; /* 0: all */
+    bool encode_input, encode_output;
+    bool shuffle;
+    double cache;    /* bytes of each set kept in memory */
+    char y_time[16]; /* last, all or an index */
+} tg_source_config;
+
+typedef struct tg_run_config {
+    tg_fno_config fno;
+    tg_optim_config opt;
+    tg_lr_schedule_config schedule;
+    tg_loop_config loop;
+    tg_source_config data;
+    int64_t seed; /* distributed.seed */
+    tg_loss_config loss;
+} tg_run_config;
+
+/* Number of stages: 1, or N if there are keys "stageN.section.key" (N = 2 .. 9). */
+int tg_run_stages(const tg_settings *settings);
+
+/* The settings of a stage: all keys without a stage, then those of stages 2 .. stage. `notes`: name
+ * keys of other programs in the log. */
+TG_NODISCARD tg_status tg_run_config_read(tg_context *ctx, const tg_settings *settings, int stage,
+                                          bool notes, tg_run_config *out);
+
+/* Every key with its value. */
+TG_NODISCARD tg_status tg_run_config_write(tg_context *ctx, const tg_run_config *config,
+                                           tg_settings **out);
+
+#endif

@@ -1,0 +1,259 @@
+/* The loop: batches, epochs, stages, and what is reported and saved when. */
+#include <math.h>
+#include <stdio.h>
+
+#include "base/timer.h"
+#include "train/trainer.h"
+
+/* Memory for training steps; evaluation has its own, so it is asked for before each epoch. */
+static tg_status prepare_training(tg_trainer *t) {
+    const tg_dataset_facts facts = tg_dataset_get_facts(t->train);
+    return tg_fno_prepare(t->model->fno, t->model->config.data.batch_size, facts.grid, true);
+}
+
+/* ---- one update ---- */
+
+/* The loss of a batch, and dL/dpred in batch.dpred. */
+static tg_status forward(tg_trainer *t, int64_t count, double *loss) {
+    const tg_tensor x = tg_batch_view(&t->batch.x, count), y = tg_batch_view(&t->batch.y, count);
+    tg_tensor pred = tg_batch_view(&t->batch.pred, count);
+    tg_tensor dpred = tg_batch_view(&t->batch.dpred, count);
+    tg_status status = tg_fno_forward(t->model->fno, &x, &pred);
+    return status == TG_OK ? tg_loss_eval(t->ctx, &t->model->config.loss, &pred, &y, loss, &dpred)
+                           : status;
+}
+
+/* Backward into the sink; with clipping twice, the first time for the norm. */
+static tg_status backward(tg_trainer *t, int64_t count) {
+    const tg_loop_config *loop = &t->model->config.loop;
+    const tg_tensor dpred = tg_batch_view(&t->batch.dpred, count);
+    const bool accumulates = loop->accumulation_steps > 1;
+    tg_status status = TG_OK;
+    if (loop->max_grad_norm > 0.0 && !accumulates) {
+        const tg_grad_sink norms = tg_optim_norm_sink(t->optim);
+        const uint64_t step = tg_fno_get_step(t->model->fno);
+        double norm = 0.0, loss = 0.0;
+        tg_optim_clip_begin(t->optim);
+        TG_TRY(tg_fno_backward(t->model->fno, &dpred, &norms));
+        TG_TRY(tg_optim_clip(t->optim, loop->max_grad_norm, &norm));
+        tg_fno_set_step(t->model->fno, step); /* the same dropout masks again */
+        TG_TRY(forward(t, count, &loss));
+    }
+    const tg_grad_sink sink =
+        accumulates ? tg_optim_accumulate_sink(t->optim) : tg_optim_sink(t->optim);
+    TG_TRY(tg_fno_backward(t->model->fno, &dpred, &sink));
+fail:
+    return status;
+}
+
+static tg_status apply_accumulated(tg_trainer *t) {
+    const double most = t->model->config.loop.max_grad_norm;
+    tg_status status = TG_OK;
+    if (most > 0.0) {
+        double norm = 0.0;
+        TG_TRY(tg_optim_clip_accumulated(t->optim, most, &norm));
+    }
+    for (int i = 0; i < tg_fno_param_count(t->model->fno); i++) {
+        TG_TRY(tg_optim_apply(t->optim, i, tg_fno_get_param(t->model->fno, i).weight));
+    }
+fail:
+    return status;
+}
+
+static tg_status refuse_loss(tg_trainer *t, double loss) {
+    tg_progress *p = &t->progress;
+    p->skipped++;
+    p->skipped_row++;
+    tg_log(t->ctx, TG_LOG_WARN, "epoch %lld, batch %lld: the loss is %g; the update is skipped",
+           (long long)p->epoch + 1, (long long)p->batch + 1, loss);
+    if (p->skipped_row >= t->model->config.loop.nonfinite_limit) {
+        return tg_fail(t->ctx, TG_E_NUMERIC,
+                       "the loss was not finite %lld times in a row (opt.nonfinite_limit), last at "
+                       "epoch %lld, batch %lld; a lower opt.learning_rate or opt.max_grad_norm may "
+                       "help. Checkpoints are as they were",
+                       (long long)p->skipped_row, (long long)p->epoch + 1, (long long)p->batch + 1);
+    }
+    return TG_OK;
+}
+
+/* One batch: an update, or with accumulation a part of one. */
+static tg_status train_batch(tg_trainer *t) {
+    tg_progress *p = &t->progress;
+    const int64_t micro = t->model->config.loop.accumulation_steps;
+    const int64_t batches = tg_loader_batches(t->loader);
+    tg_status status = TG_OK;
+    int64_t count = 0;
+    double loss = 0.0;
+    const double rate = tg_lr_schedule_rate(&p->schedule, p->step);
+    for (int group = 0; group < 2; group++) {
+        TG_TRY(tg_optim_set_learning_rate(t->optim, group, rate));
+    }
+    TG_TRY(tg_loader_batch(t->loader, p->epoch, p->batch, t->batch.host_x.data,
+                           t->batch.host_y.data, &count));
+    TG_TRY(tg_batch_send(&t->batch, count, true));
+    TG_TRY(forward(t, count, &loss));
+    if (isfinite(loss)) {
+        TG_TRY(backward(t, count));
+        p->skipped_row = 0;
+        p->loss_sum += loss;
+        p->samples += count;
+        t->summed++;
+    } else {
+        TG_TRY(refuse_loss(t, loss));
+    }
+    p->batch++;
+    p->fno_step = (int64_t)tg_fno_get_step(t->model->fno);
+    if (t->summed > 0 && (p->batch % micro == 0 || p->batch == batches)) {
+        TG_TRY(micro > 1 ? apply_accumulated(t) : TG_OK);
+        t->summed = 0;
+        p->step++;
+    }
+fail:
+    return status;
+}
+
+/* ---- epochs ---- */
+
+static int64_t epochs_of_all_stages(tg_trainer *t) {
+    int64_t total = 0;
+    for (int stage = 1; stage <= t->stages; stage++) {
+        tg_run_config config;
+        if (tg_run_config_read(t->ctx, t->model->settings, stage, false, &config) == TG_OK) {
+            total += config.loop.n_epochs;
+        }
+    }
+    return total;
+}
+
+static void report_step(tg_trainer *t, const tg_train_watch *watch, int64_t epochs) {
+    if (!watch || !watch->on_step) {
+        return;
+    }
+    const tg_progress *p = &t->progress;
+    const int64_t batches = tg_loader_batches(t->loader);
+    const double left = (double)((epochs - p->epoch) * batches - p->batch);
+    const tg_train_progress progress = {
+        .epoch = p->epoch + 1,
+        .epochs = epochs,
+        .batch = p->batch,
+        .batches = batches,
+        .step = p->step,
+        .loss = p->samples ? p->loss_sum / (double)p->samples : (double)NAN,
+        .learning_rate = tg_lr_schedule_rate(&p->schedule, p->step),
+        .step_ms = t->timed_steps ? 1e3 * t->step_seconds / (double)t->timed_steps : (double)NAN,
+        .seconds_left = t->run_steps ? left * t->run_seconds / (double)t->run_steps : (double)NAN,
+        .memory = tg_context_memory(t->ctx, t->model->be->ops->place).current_total};
+    watch->on_step(watch->user, &progress);
+}
+
+static tg_status evaluate(tg_trainer *t, tg_train_epoch *epoch) {
+    for (int i = 0; i < t->test_count; i++) {
+        tg_status status =
+            tg_model_evaluate(t->model, t->tests[i].dataset, t->tests[i].batch, &epoch->test[i]);
+        if (status != TG_OK) {
+            return status;
+        }
+        epoch->test[i].resolution = t->model->config.data.test_resolutions.value[i];
+        epoch->test_count = i + 1;
+    }
+    return TG_OK;
+}
+
+/* Evaluation, metrics, schedule, checkpoint. */
+static tg_status end_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t epochs) {
+    tg_progress *p = &t->progress;
+    const tg_loop_config *loop = &t->model->config.loop;
+    tg_status status = TG_OK;
+    const bool is_last_of_stage = p->stage_epoch + 1 == loop->n_epochs;
+    tg_train_epoch epoch = {
+        .epoch = p->epoch + 1,
+        .epochs = epochs,
+        .step = p->step,
+        .learning_rate = tg_lr_schedule_rate(&p->schedule, p->step > 0 ? p->step - 1 : 0),
+        .train_loss = p->samples ? p->loss_sum / (double)p->samples : (double)NAN,
+        .step_ms = t->timed_steps ? 1e3 * t->step_seconds / (double)t->timed_steps : (double)NAN};
+    if ((p->stage_epoch + 1) % loop->eval_interval == 0 || is_last_of_stage) {
+        TG_TRY(evaluate(t, &epoch));
+    }
+    epoch.skipped = p->skipped + tg_optim_get_stats(t->optim).skipped;
+    epoch.memory = tg_context_memory(t->ctx, t->model->be->ops->place);
+    epoch.seconds = tg_seconds() - t->epoch_start;
+    tg_lr_schedule_epoch(&p->schedule, epoch.train_loss);
+    p->epoch++;
+    p->stage_epoch++;
+    p->batch = 0;
+    p->samples = 0;
+    p->loss_sum = 0.0;
+    TG_TRY(tg_run_folder_log(&t->folder, &epoch));
+    TG_TRY(tg_trainer_save_best(t, &epoch));
+    if (p->stage_epoch % loop->save_every == 0 || is_last_of_stage) {
+        TG_TRY(tg_trainer_save(t));
+    }
+    if (watch && watch->on_epoch) {
+        watch->on_epoch(watch->user, &epoch);
+    }
+fail:
+    return status;
+}
+
+/* One epoch from where it stands; *stopped if the watcher asked for an end. */
+static tg_status train_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t epochs,
+                             bool *stopped) {
+    tg_status status = TG_OK;
+    const int64_t micro = t->model->config.loop.accumulation_steps;
+    t->epoch_start = tg_seconds();
+    t->step_seconds = 0.0;
+    t->timed_steps = 0;
+    TG_TRY(prepare_training(t));
+    while (t->progress.batch < tg_loader_batches(t->loader)) {
+        const double start = tg_seconds();
+        TG_TRY(train_batch(t));
+        const double seconds = tg_seconds() - start;
+        t->step_seconds += seconds;
+        t->run_seconds += seconds;
+        t->timed_steps++;
+        t->run_steps++;
+        report_step(t, watch, epochs);
+        /* Sums under way are not saved: stop between updates. */
+        const bool is_whole =
+            t->progress.batch % micro == 0 || t->progress.batch == tg_loader_batches(t->loader);
+        if (is_whole && watch && watch->should_stop && watch->should_stop(watch->user)) {
+            *stopped = true;
+            return TG_OK;
+        }
+    }
+fail:
+    return status;
+}
+
+tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_end *end) {
+    tg_status status = TG_OK;
+    bool stopped = false;
+    *end = (tg_train_end){0};
+    const int64_t epochs = epochs_of_all_stages(t);
+    while (!stopped) {
+        if (t->progress.stage_epoch >= t->model->config.loop.n_epochs) {
+            if (t->progress.stage == t->stages) {
+                break;
+            }
+            t->progress.stage++;
+            t->progress.stage_epoch = 0;
+            TG_TRY(tg_trainer_open_stage(t));
+        }
+        TG_TRY(train_epoch(t, watch, epochs, &stopped));
+        if (!stopped) {
+            TG_TRY(end_epoch(t, watch, epochs));
+        }
+    }
+    if (stopped) {
+        TG_TRY(tg_trainer_save(t));
+    } else {
+        TG_TRY(tg_trainer_write_samples(t));
+    }
+    end->is_finished = !stopped;
+    end->epoch = t->progress.epoch;
+    end->step = t->progress.step;
+    snprintf(end->checkpoint, sizeof end->checkpoint, "%s", t->last_checkpoint);
+fail:
+    return status;
+}

@@ -1,0 +1,279 @@
+/* Models: making, loading, predicting, evaluating. */
+#include "train/model.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "train/checkpoint.h"
+
+tg_status tg_model_create(tg_context *ctx, const tg_settings *settings, const tg_run_config *config,
+                          tg_model **out) {
+    *out = NULL;
+    tg_status status = TG_OK;
+    tg_model *model = NULL;
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, model, 1));
+    model->ctx = ctx;
+    model->config = *config;
+    TG_TRY(tg_backend_get(ctx, &model->be));
+    TG_TRY(tg_settings_create(ctx, &model->settings));
+    for (int64_t i = 0; i < tg_settings_count(settings); i++) {
+        TG_TRY(tg_settings_set(model->settings, tg_settings_key(settings, i),
+                               tg_settings_value(settings, i), tg_settings_origin(settings, i)));
+    }
+    TG_TRY(tg_fno_create(ctx, &config->fno, (uint64_t)config->seed, &model->fno));
+    *out = model;
+    return TG_OK;
+fail:
+    tg_model_destroy(&model);
+    return status;
+}
+
+void tg_model_destroy(tg_model **model) {
+    if (!model || !*model) {
+        return;
+    }
+    tg_model *m = *model;
+    tg_fno_destroy(&m->fno);
+    tg_normalizer_destroy(&m->encoder[TG_DATA_X]);
+    tg_normalizer_destroy(&m->encoder[TG_DATA_Y]);
+    tg_settings_destroy(&m->settings);
+    tg_mem_free(m->ctx, m);
+    *model = NULL;
+}
+
+const tg_settings *tg_model_settings(const tg_model *model) {
+    return model->settings;
+}
+
+tg_fno *tg_model_fno(tg_model *model) {
+    return model->fno;
+}
+
+tg_status tg_model_load(tg_context *ctx, const char *path, tg_model **out) {
+    *out = NULL;
+    tg_status status = TG_OK;
+    tg_archive *archive = NULL;
+    tg_settings *settings = NULL;
+    tg_run_config config;
+    TG_TRY(tg_checkpoint_read(ctx, path, &archive));
+    TG_TRY(tg_checkpoint_settings(ctx, path, archive, &settings));
+    TG_TRY(tg_run_config_read(ctx, settings, tg_checkpoint_stage(archive), false, &config));
+    TG_TRY(tg_model_create(ctx, settings, &config, out));
+    TG_TRY(tg_checkpoint_load_model(*out, archive));
+fail:
+    tg_settings_destroy(&settings);
+    tg_archive_destroy(&archive);
+    if (status != TG_OK) {
+        tg_model_destroy(out);
+    }
+    return status;
+}
+
+/* ---- batches ---- */
+
+tg_tensor tg_batch_view(const tg_tensor *tensor, int64_t count) {
+    tg_tensor view = *tensor;
+    view.owner = NULL;
+    view.shape.dim[0] = count;
+    return view;
+}
+
+/* Memory where the backend computes, as a tensor that tg_batch_destroy releases. */
+static tg_status backend_tensor(tg_model *model, tg_mem_category category, tg_dtype dtype,
+                                const tg_shape *shape, tg_tensor *out) {
+    *out = (tg_tensor){.dtype = dtype, .shape = *shape, .place = model->be->ops->place};
+    out->data = model->be->ops->alloc(model->be, category,
+                                      (size_t)tg_shape_numel(shape) * tg_dtype_size(dtype));
+    return out->data ? TG_OK : TG_E_MEMORY;
+}
+
+tg_status tg_batch_create(tg_model *model, const tg_dataset_facts *facts, int64_t size,
+                          bool training, tg_batch *out) {
+    tg_status status = TG_OK;
+    *out = (tg_batch){.model = model, .dtype = facts->dtype};
+    const int64_t channels[2] = {facts->in_channels, facts->out_channels};
+    tg_shape *shapes[2] = {&out->x_shape, &out->y_shape};
+    for (int side = 0; side < 2; side++) {
+        *shapes[side] = (tg_shape){.ndim = facts->n_dim + 2, .dim = {size, channels[side]}};
+        for (int d = 0; d < facts->n_dim; d++) {
+            shapes[side]->dim[d + 2] = facts->grid[d];
+        }
+    }
+    TG_TRY(backend_tensor(model, TG_MEM_DATA, out->dtype, &out->x_shape, &out->x));
+    TG_TRY(backend_tensor(model, TG_MEM_DATA, out->dtype, &out->y_shape, &out->y));
+    TG_TRY(backend_tensor(model, TG_MEM_DATA, out->dtype, &out->y_shape, &out->pred));
+    if (training) {
+        TG_TRY(backend_tensor(model, TG_MEM_DATA, out->dtype, &out->y_shape, &out->dpred));
+    }
+    if (model->be->ops->place == TG_HOST) {
+        out->host_x = out->x;
+        out->host_y = out->y;
+    } else {
+        TG_TRY(tg_tensor_create(model->ctx, TG_MEM_DATA, out->dtype, &out->x_shape, &out->host_x));
+        TG_TRY(tg_tensor_create(model->ctx, TG_MEM_DATA, out->dtype, &out->y_shape, &out->host_y));
+    }
+    return TG_OK;
+fail:
+    tg_batch_destroy(out);
+    return status;
+}
+
+void tg_batch_destroy(tg_batch *batch) {
+    if (!batch->model) {
+        return;
+    }
+    tg_backend *be = batch->model->be;
+    if (be->ops->place != TG_HOST) {
+        tg_tensor_destroy(&batch->host_x);
+        tg_tensor_destroy(&batch->host_y);
+    }
+    tg_tensor *const tensors[] = {&batch->x, &batch->y, &batch->pred, &batch->dpred};
+    for (int i = 0; i < 4; i++) {
+        be->ops->release(be, tensors[i]->data);
+    }
+    *batch = (tg_batch){0};
+}
+
+/* Host to backend; nothing to do when they are the same memory. */
+static tg_status send(tg_backend *be, const tg_tensor *host, const tg_tensor *to, int64_t count) {
+    if (host->data == to->data) {
+        return TG_OK;
+    }
+    const tg_tensor view = tg_batch_view(host, count);
+    return be->ops->upload(be, to->data, host->data, tg_tensor_bytes(&view));
+}
+
+tg_status tg_batch_send(tg_batch *batch, int64_t count, bool encodes_target) {
+    tg_status status = TG_OK;
+    tg_model *model = batch->model;
+    tg_tensor x = tg_batch_view(&batch->host_x, count), y = tg_batch_view(&batch->host_y, count);
+    if (model->encoder[TG_DATA_X]) {
+        TG_TRY(tg_normalizer_apply(model->encoder[TG_DATA_X], &x));
+    }
+    if (encodes_target && model->encoder[TG_DATA_Y]) {
+        TG_TRY(tg_normalizer_apply(model->encoder[TG_DATA_Y], &y));
+    }
+    TG_TRY(send(model->be, &batch->host_x, &batch->x, count));
+    TG_TRY(send(model->be, &batch->host_y, &batch->y, count));
+fail:
+    return status;
+}
+
+/* ---- prediction and evaluation ---- */
+
+/* The network's output for what stands in batch->x, in the units of the data, in batch->pred. */
+static tg_status predict_batch(tg_batch *batch, int64_t count, tg_tensor *host_out) {
+    tg_status status = TG_OK;
+    tg_model *model = batch->model;
+    tg_backend *be = model->be;
+    const tg_tensor x = tg_batch_view(&batch->x, count);
+    tg_tensor pred = tg_batch_view(&batch->pred, count);
+    TG_TRY(tg_fno_forward(model->fno, &x, &pred));
+    if (!model->encoder[TG_DATA_Y] && !host_out) {
+        return TG_OK;
+    }
+    tg_tensor host = host_out ? *host_out : pred;
+    if (host.data != pred.data) {
+        TG_TRY(be->ops->download(be, host.data, pred.data, tg_tensor_bytes(&pred)));
+    }
+    if (model->encoder[TG_DATA_Y]) {
+        TG_TRY(tg_normalizer_invert(model->encoder[TG_DATA_Y], &host));
+    }
+    if (host.data != pred.data) {
+        TG_TRY(be->ops->upload(be, pred.data, host.data, tg_tensor_bytes(&pred)));
+    }
+fail:
+    return status;
+}
+
+static tg_status check_input(tg_model *model, const tg_tensor *x, const tg_tensor *y) {
+    const tg_fno_config *config = tg_fno_get_config(model->fno);
+    const tg_dtype dtype = config->complex_data ? TG_C64 : TG_F32;
+    char found[128];
+    bool fits = x->dtype == dtype && x->place == TG_HOST && x->shape.ndim == config->n_dim + 2 &&
+                x->shape.dim[0] >= 1 && x->shape.dim[1] == config->in_channels;
+    if (!fits) {
+        return tg_fail(model->ctx, TG_E_SHAPE,
+                       "input: expected %s of (samples, %lld channels, %d dimensions), found %s %s",
+                       tg_dtype_name(dtype), (long long)config->in_channels, config->n_dim,
+                       tg_dtype_name(x->dtype), tg_shape_text(&x->shape, found, sizeof found));
+    }
+    fits = y->dtype == dtype && y->place == TG_HOST && y->shape.ndim == x->shape.ndim &&
+           y->shape.dim[0] == x->shape.dim[0] && y->shape.dim[1] == config->out_channels;
+    for (int d = 2; fits && d < x->shape.ndim; d++) {
+        fits = y->shape.dim[d] == x->shape.dim[d];
+    }
+    return fits ? TG_OK
+                : tg_fail(model->ctx, TG_E_SHAPE,
+                          "output: %s %s does not fit the input and %lld output channels",
+                          tg_dtype_name(y->dtype), tg_shape_text(&y->shape, found, sizeof found),
+                          (long long)config->out_channels);
+}
+
+tg_status tg_model_predict(tg_model *model, const tg_tensor *x, tg_tensor *y) {
+    tg_batch batch = {0};
+    tg_status status = TG_OK;
+    TG_TRY(check_input(model, x, y));
+    tg_dataset_facts facts = {.in_channels = x->shape.dim[1],
+                              .out_channels = y->shape.dim[1],
+                              .n_dim = x->shape.ndim - 2,
+                              .dtype = x->dtype};
+    for (int d = 0; d < facts.n_dim; d++) {
+        facts.grid[d] = x->shape.dim[d + 2];
+    }
+    const int64_t samples = x->shape.dim[0], most = samples < 16 ? samples : 16;
+    TG_TRY(tg_batch_create(model, &facts, most, false, &batch));
+    TG_TRY(tg_fno_prepare(model->fno, most, facts.grid, false));
+    for (int64_t first = 0; first < samples; first += most) {
+        const int64_t count = samples - first < most ? samples - first : most;
+        tg_tensor from, to;
+        TG_TRY(tg_tensor_slice(model->ctx, x, first, count, &from));
+        TG_TRY(tg_tensor_slice(model->ctx, y, first, count, &to));
+        memcpy(batch.host_x.data, from.data, tg_tensor_bytes(&from));
+        memset(batch.host_y.data, 0, tg_tensor_bytes(&to));
+        TG_TRY(tg_batch_send(&batch, count, false));
+        TG_TRY(predict_batch(&batch, count, &to));
+    }
+fail:
+    tg_batch_destroy(&batch);
+    return status;
+}
+
+tg_status tg_model_evaluate(tg_model *model, tg_dataset *dataset, int64_t size,
+                            tg_test_errors *out) {
+    const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
+    *out = (tg_test_errors){.resolution = facts.grid[facts.n_dim - 1], .samples = facts.samples};
+    tg_status status = TG_OK;
+    tg_batch batch = {0};
+    tg_loader *loader = NULL;
+    tg_loss_config l2, h1;
+    const int64_t most = size < facts.samples ? size : facts.samples;
+    if (most < 1) {
+        return tg_fail(model->ctx, TG_E_ARGUMENT, "evaluation: no samples");
+    }
+    TG_TRY(tg_loss_config_parse(model->ctx, "metric", "l2", &l2));
+    TG_TRY(tg_loss_config_parse(model->ctx, "metric", "h1", &h1));
+    TG_TRY(tg_loader_create(model->ctx, dataset, &(tg_loader_config){.batch_size = most}, &loader));
+    TG_TRY(tg_batch_create(model, &facts, most, false, &batch));
+    TG_TRY(tg_fno_prepare(model->fno, most, facts.grid, false));
+    double sums[2] = {0.0, 0.0};
+    for (int64_t b = 0; b < tg_loader_batches(loader); b++) {
+        int64_t count = 0;
+        TG_TRY(tg_loader_batch(loader, 0, b, batch.host_x.data, batch.host_y.data, &count));
+        TG_TRY(tg_batch_send(&batch, count, false));
+        TG_TRY(predict_batch(&batch, count, NULL));
+        const tg_tensor pred = tg_batch_view(&batch.pred, count);
+        const tg_tensor y = tg_batch_view(&batch.y, count);
+        double loss = 0.0;
+        TG_TRY(tg_loss_eval(model->ctx, &l2, &pred, &y, &loss, NULL));
+        sums[0] += loss;
+        TG_TRY(tg_loss_eval(model->ctx, &h1, &pred, &y, &loss, NULL));
+        sums[1] += loss;
+    }
+    out->l2 = sums[0] / (double)facts.samples;
+    out->h1 = sums[1] / (double)facts.samples;
+fail:
+    tg_batch_destroy(&batch);
+    tg_loader_destroy(&loader);
+    return status;
+}

@@ -1,0 +1,43 @@
+/* A model in use: network, normalizers, and the buffers that batches pass through. */
+#ifndef TG_TRAIN_MODEL_H
+#define TG_TRAIN_MODEL_H
+
+#include "backend/backend.h"
+#include "train/config.h"
+
+struct tg_model {
+    tg_context *ctx;
+    tg_backend *be;
+    tg_settings *settings; /* as given, stages included */
+    tg_run_config config;  /* of the stage in use */
+    tg_fno *fno;
+    tg_normalizer *encoder[2]; /* of x and y; NULL: raw */
+};
+
+/* A batch on its way: `host` is what the data layer fills, `at` the same where the backend computes
+ * (one and the same memory when that is the host). */
+typedef struct tg_batch {
+    tg_model *model;
+    tg_dtype dtype;
+    tg_shape x_shape, y_shape; /* with the full batch size first */
+    tg_tensor host_x, host_y;
+    tg_tensor x, y, pred, dpred; /* dpred: in training only */
+} tg_batch;
+
+/* Makes the network of `config` with weights from its seed. */
+TG_NODISCARD tg_status tg_model_create(tg_context *ctx, const tg_settings *settings,
+                                       const tg_run_config *config, tg_model **out);
+
+/* Buffers for batches of `size` samples of such data. */
+TG_NODISCARD tg_status tg_batch_create(tg_model *model, const tg_dataset_facts *facts, int64_t size,
+                                       bool training, tg_batch *out);
+void tg_batch_destroy(tg_batch *batch);
+
+/* Views of the first `count` samples. */
+tg_tensor tg_batch_view(const tg_tensor *tensor, int64_t count);
+
+/* Normalizes what stands on the host (targets only in training, where the loss compares normalized
+ * fields) and moves it to the backend. */
+TG_NODISCARD tg_status tg_batch_send(tg_batch *batch, int64_t count, bool encodes_target);
+
+#endif

@@ -1,0 +1,55 @@
+/* Predictions on a few test samples, kept for the report: x_R, y_R and pred_R per resolution R. */
+#include <stdio.h>
+
+#include "train/trainer.h"
+
+static tg_status keep_samples(const char *name, int64_t resolution, tg_tensor *from,
+                              tg_archive *archive) {
+    char full[64];
+    snprintf(full, sizeof full, "%s_%lld", name, (long long)resolution);
+    return tg_archive_take(archive, full, from);
+}
+
+/* x, y and the prediction of the first test samples at one resolution. */
+static tg_status add_samples(tg_trainer *t, int index, tg_archive *archive) {
+    enum { SHOWN = 4 };
+    const tg_dataset_facts facts = tg_dataset_get_facts(t->tests[index].dataset);
+    const int64_t count = facts.samples < SHOWN ? facts.samples : SHOWN;
+    const int64_t resolution = t->model->config.data.test_resolutions.value[index];
+    static const int64_t indices[SHOWN] = {0, 1, 2, 3};
+    tg_shape shapes[2] = {{.ndim = facts.n_dim + 2, .dim = {count, facts.in_channels}},
+                          {.ndim = facts.n_dim + 2, .dim = {count, facts.out_channels}}};
+    tg_tensor x = {0}, y = {0}, pred = {0};
+    tg_status status = TG_OK;
+    for (int d = 0; d < facts.n_dim; d++) {
+        shapes[0].dim[d + 2] = shapes[1].dim[d + 2] = facts.grid[d];
+    }
+    TG_TRY(tg_tensor_create(t->ctx, TG_MEM_DATA, facts.dtype, &shapes[0], &x));
+    TG_TRY(tg_tensor_create(t->ctx, TG_MEM_DATA, facts.dtype, &shapes[1], &y));
+    TG_TRY(tg_tensor_create(t->ctx, TG_MEM_DATA, facts.dtype, &shapes[1], &pred));
+    TG_TRY(tg_dataset_read(t->tests[index].dataset, indices, count, x.data, y.data));
+    TG_TRY(tg_model_predict(t->model, &x, &pred));
+    TG_TRY(keep_samples("x", resolution, &x, archive));
+    TG_TRY(keep_samples("y", resolution, &y, archive));
+    TG_TRY(keep_samples("pred", resolution, &pred, archive));
+fail:
+    tg_tensor_destroy(&x);
+    tg_tensor_destroy(&y);
+    tg_tensor_destroy(&pred);
+    return status;
+}
+
+tg_status tg_trainer_write_samples(tg_trainer *t) {
+    tg_archive *archive = NULL;
+    tg_status status = TG_OK;
+    char path[TG_PATH];
+    TG_TRY(tg_run_folder_file(&t->folder, "samples.safetensors", path));
+    TG_TRY(tg_archive_create(t->ctx, &archive));
+    for (int i = 0; i < t->test_count; i++) {
+        TG_TRY(add_samples(t, i, archive));
+    }
+    TG_TRY(tg_safetensors_write(t->ctx, path, archive));
+fail:
+    tg_archive_destroy(&archive);
+    return status;
+}

@@ -1,0 +1,216 @@
+/* A trainer: the data of its stages, its optimizer, its life. */
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- data of a stage ---- */
+
+static tg_status open_set(tg_trainer *t, const char *part, int64_t file_resolution,
+                          int64_t resolution, int64_t n_samples, const char *file,
+                          tg_dataset **out) {
+    const tg_source_config *data = &t->model->config.data;
+    tg_dataset_config config = tg_dataset_config_default();
+    char path[2 * TG_PATH];
+    tg_status status = TG_OK;
+    config.n_dim = t->model->config.fno.n_dim;
+    config.resolution = resolution;
+    config.n_samples = n_samples;
+    config.complex_data = t->model->config.fno.complex_data;
+    config.cache_bytes = (size_t)data->cache;
+    TG_TRY(tg_time_parse(t->ctx, "data.y_time", data->y_time, &config.y_time));
+    if (file && file[0]) {
+        snprintf(path, sizeof path, "%s%s%s", file[0] == '/' ? "" : data->root,
+                 file[0] == '/' || !data->root[0] ? "" : "/", file);
+    } else {
+        TG_TRY(tg_data_find(t->ctx, data->root[0] ? data->root : ".", data->set, part,
+                            file_resolution, path, sizeof path));
+    }
+    TG_TRY(tg_dataset_open(t->ctx, path, NULL, &config, out));
+    const tg_dataset_facts facts = tg_dataset_get_facts(*out);
+    const tg_fno_config *fno = &t->model->config.fno;
+    if (facts.in_channels != fno->in_channels || facts.out_channels != fno->out_channels) {
+        return tg_fail(t->ctx, TG_E_CONFIG,
+                       "fno.in_channels, fno.out_channels: %lld and %lld, but %s has %lld and %lld",
+                       (long long)fno->in_channels, (long long)fno->out_channels, path,
+                       (long long)facts.in_channels, (long long)facts.out_channels);
+    }
+fail:
+    return status;
+}
+
+static int64_t entry(const tg_list_int *list, int index, int64_t fallback) {
+    return list->count == 0 ? fallback : list->value[list->count == 1 ? 0 : index];
+}
+
+static tg_status open_tests(tg_trainer *t) {
+    const tg_source_config *data = &t->model->config.data;
+    tg_status status = TG_OK;
+    for (int i = 0; i < data->test_resolutions.count; i++) {
+        test_set *test = &t->tests[i];
+        const int64_t resolution = data->test_resolutions.value[i];
+        TG_TRY(open_set(t, "test", resolution, resolution, entry(&data->n_tests, i, 0), NULL,
+                        &test->dataset));
+        test->batch = entry(&data->test_batch_sizes, i, data->batch_size);
+        t->test_count = i + 1;
+    }
+fail:
+    return status;
+}
+
+static void close_stage(tg_trainer *t) {
+    tg_batch_destroy(&t->batch);
+    tg_loader_destroy(&t->loader);
+    tg_dataset_close(&t->train);
+    for (int i = 0; i < TG_MAX_TESTS; i++) {
+        tg_dataset_close(&t->tests[i].dataset);
+    }
+    t->test_count = 0;
+}
+
+/* Normalizers are fitted once, on the first stage's training data. */
+static tg_status fit_encoders(tg_trainer *t) {
+    const tg_source_config *data = &t->model->config.data;
+    const bool wanted[2] = {data->encode_input, data->encode_output};
+    for (int side = 0; side < 2; side++) {
+        if (wanted[side] && !t->model->encoder[side]) {
+            tg_status status =
+                tg_normalizer_fit(t->ctx, t->train, (tg_data_side)side, &t->model->encoder[side]);
+            if (status != TG_OK) {
+                return status;
+            }
+        }
+    }
+    return TG_OK;
+}
+
+tg_status tg_trainer_open_stage(tg_trainer *t) {
+    tg_status status = TG_OK;
+    close_stage(t);
+    TG_TRY(tg_run_config_read(t->ctx, t->model->settings, (int)t->progress.stage,
+                              t->progress.stage == 1, &t->model->config));
+    const tg_source_config *data = &t->model->config.data;
+    const int64_t file_resolution =
+        data->file_resolution ? data->file_resolution : data->train_resolution;
+    TG_TRY(open_set(t, "train", file_resolution, data->train_resolution, data->n_train,
+                    data->train_file, &t->train));
+    const tg_dataset_facts facts = tg_dataset_get_facts(t->train);
+    const tg_loader_config loader = {.batch_size = data->batch_size,
+                                     .seed = (uint64_t)t->model->config.seed,
+                                     .shuffle = data->shuffle};
+    TG_TRY(tg_loader_create(t->ctx, t->train, &loader, &t->loader));
+    TG_TRY(open_tests(t));
+    TG_TRY(fit_encoders(t));
+    TG_TRY(tg_batch_create(t->model, &facts, data->batch_size, true, &t->batch));
+    TG_TRY(tg_lr_schedule_start(t->ctx, &t->model->config.schedule, &t->progress.schedule));
+fail:
+    return status;
+}
+
+/* ---- optimizer ---- */
+
+/* Two groups: spectral weights, projected if the method says so, and all others, dense. */
+static tg_status make_optimizer(tg_trainer *t) {
+    const tg_run_config *config = &t->model->config;
+    const int count = tg_fno_param_count(t->model->fno);
+    tg_status status = TG_OK;
+    tg_optim_param *params = NULL;
+    tg_optim_config groups[2] = {config->opt, config->opt};
+    groups[1].is_projected = false;
+    if (groups[0].total_steps == 0) {
+        const int64_t batches = tg_loader_batches(t->loader);
+        const int64_t micro = config->loop.accumulation_steps;
+        groups[0].total_steps = config->loop.n_epochs * ((batches + micro - 1) / micro);
+        groups[1].total_steps = groups[0].total_steps;
+    }
+    TG_TRY(TG_NEW(t->ctx, TG_MEM_OTHER, params, count));
+    for (int i = 0; i < count; i++) {
+        const tg_fno_param p = tg_fno_get_param(t->model->fno, i);
+        params[i] = (tg_optim_param){
+            .name = p.name, .dtype = p.dtype, .shape = p.shape, .group = p.spectral ? 0 : 1};
+    }
+    const tg_optim_setup setup = {.groups = groups,
+                                  .group_count = 2,
+                                  .params = params,
+                                  .param_count = count,
+                                  .seed = (uint64_t)config->seed,
+                                  .takes_factored = true,
+                                  .accumulates = config->loop.accumulation_steps > 1};
+    TG_TRY(tg_optim_create(t->ctx, &setup, &t->optim));
+    for (int i = 0; i < count; i++) {
+        TG_TRY(tg_optim_bind(t->optim, i, tg_fno_get_param(t->model->fno, i).weight));
+    }
+fail:
+    tg_mem_free(t->ctx, params);
+    return status;
+}
+
+/* ---- life ---- */
+
+tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings, const char *run_folder,
+                            tg_trainer **out) {
+    *out = NULL;
+    tg_status status = TG_OK;
+    tg_trainer *t = NULL;
+    tg_run_config config;
+    tg_settings *resolved = NULL;
+    char path[TG_PATH];
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, t, 1));
+    t->ctx = ctx;
+    t->stages = tg_run_stages(settings);
+    for (int stage = t->stages; stage >= 1; stage--) { /* a bad key of a late stage shows now */
+        TG_TRY(tg_run_config_read(ctx, settings, stage, false, &config));
+    }
+    TG_TRY(tg_model_create(ctx, settings, &config, &t->model));
+    t->progress = (tg_progress){.stage = 1, .best = HUGE_VAL};
+    TG_TRY(tg_trainer_open_stage(t));
+    TG_TRY(make_optimizer(t));
+    TG_TRY(tg_run_folder_open(ctx, run_folder, &t->folder));
+    TG_TRY(tg_trainer_settings(t, &resolved));
+    TG_TRY(tg_run_folder_file(&t->folder, "config.yaml", path));
+    TG_TRY(tg_settings_write_yaml(ctx, path, resolved));
+    tg_settings_destroy(&resolved);
+    *out = t;
+    return TG_OK;
+fail:
+    tg_settings_destroy(&resolved);
+    tg_trainer_destroy(&t);
+    return status;
+}
+
+void tg_trainer_destroy(tg_trainer **trainer) {
+    if (!trainer || !*trainer) {
+        return;
+    }
+    tg_trainer *t = *trainer;
+    close_stage(t);
+    tg_optim_destroy(&t->optim);
+    tg_model_destroy(&t->model);
+    tg_run_folder_close(&t->folder);
+    tg_mem_free(t->ctx, t);
+    *trainer = NULL;
+}
+
+tg_status tg_trainer_settings(const tg_trainer *t, tg_settings **out) {
+    tg_status status = tg_run_config_write(t->ctx, &t->model->config, out);
+    for (int64_t i = 0; status == TG_OK && i < tg_settings_count(t->model->settings); i++) {
+        const char *key = tg_settings_key(t->model->settings, i);
+        if (strncmp(key, "stage", 5) == 0) {
+            status = tg_settings_set(*out, key, tg_settings_value(t->model->settings, i), NULL);
+        }
+    }
+    if (status != TG_OK) {
+        tg_settings_destroy(out);
+    }
+    return status;
+}
+
+int64_t tg_trainer_parameters(const tg_trainer *t) {
+    int64_t total = 0;
+    for (int i = 0; i < tg_fno_param_count(t->model->fno); i++) {
+        const tg_fno_param p = tg_fno_get_param(t->model->fno, i);
+        total += tg_shape_numel(&p.shape) * (tg_dtype_is_complex(p.dtype) ? 2 : 1);
+    }
+    return total;
+}

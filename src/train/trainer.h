@@ -1,0 +1,49 @@
+/* Inside of a trainer, shared by the files that make it up: trainer.c (life, stages), loop.c
+ * (batches, epochs), resume.c (checkpoints). */
+#ifndef TG_TRAIN_TRAINER_H
+#define TG_TRAIN_TRAINER_H
+
+#include "train/checkpoint.h"
+#include "train/run_folder.h"
+
+typedef struct test_set {
+    tg_dataset *dataset;
+    int64_t batch;
+} test_set;
+
+struct tg_trainer {
+    tg_context *ctx;
+    tg_model *model;
+    tg_optim *optim;
+    tg_run_folder folder;
+    int stages;
+    tg_progress progress;
+
+    /* of the current stage */
+    tg_dataset *train;
+    tg_loader *loader;
+    tg_batch batch;
+    test_set tests[TG_MAX_TESTS];
+    int test_count;
+
+    int64_t summed; /* batches in the update under way */
+
+    double epoch_start; /* on the clock */
+    double step_seconds;
+    int64_t timed_steps; /* of this epoch in this process */
+    double run_seconds;  /* of all steps timed in this process */
+    int64_t run_steps;
+    char last_checkpoint[TG_PATH];
+};
+
+/* Settings, data and buffers of progress.stage (trainer.c). */
+TG_NODISCARD tg_status tg_trainer_open_stage(tg_trainer *t);
+
+/* A checkpoint of now, and one of the best test error so far (resume.c). */
+TG_NODISCARD tg_status tg_trainer_save(tg_trainer *t);
+TG_NODISCARD tg_status tg_trainer_save_best(tg_trainer *t, const tg_train_epoch *epoch);
+
+/* x, y and predictions of a few test samples at every resolution (samples.c). */
+TG_NODISCARD tg_status tg_trainer_write_samples(tg_trainer *t);
+
+#endif

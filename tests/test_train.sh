@@ -1,0 +1,176 @@
+#!/usr/bin/env bash
+# Training from the outside: metrics, exact resume after SIGKILL, SIGTERM and damaged checkpoints,
+# refusals. Everything is small: a run of the test takes about a second.
+set -u
+tgrad=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+
+fail() {
+    echo "FAILED: $*"
+    failures=$((failures + 1))
+}
+
+"$tgrad" generate darcy --n-train 40 --n-test 6 --resolution 12 --test-resolution 12,24 --seed 3 \
+    -o data >log 2>&1 || { cat log; exit 1; }
+
+cat >config.yaml <<'Y'
+fno: {n_modes: [6, 6], hidden_channels: 8, n_layers: 2}
+opt:
+  name: tensorgrad
+  n_epochs: 8
+  learning_rate: 0.005
+  weight_decay: 1.0e-4
+  scheduler: CosineAnnealingLR
+  scheduler_T_max: 8
+  update_proj_gap: 7
+  min_entries: 100
+data: {root: data, set: darcy, train_resolution: 12, test_resolutions: [12, 24], batch_size: 8}
+distributed: {seed: 5}
+wandb: {log: false, project: none}
+Y
+
+train() { # train DIR [options]: one thread, so that every run has the same bits
+    local dir=$1
+    shift
+    "$tgrad" train config.yaml --run "$dir" --threads 1 "$@"
+}
+
+# The numbers of a metrics file without times and memory.
+numbers() {
+    sed -E 's/"step_ms":[^,]*,"seconds":[^,]*,//; s/,"memory":.*//' "$1"
+}
+
+final=checkpoints/step-0000000040.safetensors
+
+# ---- an uninterrupted run ----
+train whole >log 2>&1 || { cat log; fail "the plain run"; }
+grep -q "wandb.log, wandb.project" log || fail "foreign keys must be named once"
+[ "$(wc -l <whole/metrics.jsonl)" -eq 8 ] || fail "metrics.jsonl has a line per epoch"
+[ "$(wc -l <whole/metrics.csv)" -eq 9 ] || fail "metrics.csv has a header and a line per epoch"
+for key in '"epoch":8,"step":40,"lr":' '"train":{"loss":' '"test":{"12":{"l2":' '"24":{"l2":' \
+    '"step_ms":' '"memory":{"peak":' '"optimizer":' '"factors":' '"indices":' '"activations":' \
+    '"workspace":' '"data":' '"weights":' '"gradients":'; do
+    tail -1 whole/metrics.jsonl | grep -qF "$key" || fail "metrics.jsonl lacks $key"
+done
+for file in config.yaml metrics.csv samples.safetensors $final checkpoints/best.safetensors \
+    checkpoints/recent.safetensors; do
+    [ -s whole/$file ] || fail "no $file in the run folder"
+done
+ls whole/events/* >/dev/null 2>&1 || fail "no TensorBoard events"
+[ "$(ls whole/checkpoints/step-* | wc -l)" -eq 2 ] || fail "two checkpoints are kept"
+train whole >log 2>&1 && fail "a folder that holds a run must be refused without --resume"
+grep -q "already holds a run" log || fail "the refusal must say why"
+"$tgrad" train whole/config.yaml --run again --threads 1 >log 2>&1 || fail "the resolved settings train"
+cmp -s <(numbers again/metrics.jsonl) <(numbers whole/metrics.jsonl) ||
+    fail "the resolved settings give the same numbers"
+
+# ---- killed at random moments, at least 20 times ----
+RANDOM=11
+kills=0 rounds=0
+while [ $rounds -lt 400 ]; do
+    rounds=$((rounds + 1))
+    "$tgrad" train config.yaml --run killed --threads 1 --resume auto >log 2>&1 &
+    pid=$!
+    sleep "0.0$((RANDOM % 9))$((RANDOM % 10))"
+    if kill -9 $pid 2>/dev/null; then
+        wait $pid 2>/dev/null
+        [ $? -eq 137 ] && kills=$((kills + 1))
+    else
+        wait $pid
+    fi
+    # go on killing after the end until there were enough
+    if [ -e killed/samples.safetensors ]; then
+        [ $kills -ge 20 ] && break
+        cmp -s whole/$final killed/$final || fail "weights differ after $kills kills"
+        rm -rf killed
+    fi
+done
+[ $kills -ge 20 ] || fail "only $kills kills in $rounds rounds"
+cmp -s whole/$final killed/$final || fail "a killed and resumed run ends with other weights"
+cmp -s <(numbers whole/metrics.jsonl) <(numbers killed/metrics.jsonl) ||
+    fail "a killed and resumed run has other metrics"
+ls killed/checkpoints/.tmp* killed/checkpoints/*.tmp* >/dev/null 2>&1 && fail "temporary files are left"
+
+# ---- SIGTERM: finish the step, save, exit 0 ----
+train stopped --opt.n_epochs 2000 --opt.scheduler_T_max 8 >log 2>&1 &
+pid=$!
+for _ in $(seq 100); do
+    [ -s stopped/metrics.jsonl ] && break
+    sleep 0.05
+done
+kill -TERM $pid
+wait $pid
+[ $? -eq 0 ] || fail "SIGTERM must end with success"
+grep -q "stopped by signal 15" log || fail "SIGTERM must be answered with a message"
+train stopped --opt.n_epochs 2000 --opt.scheduler_T_max 8 --resume auto >log 2>&1 &
+pid=$!
+sleep 0.3
+kill -INT $pid
+wait $pid
+[ $? -eq 0 ] || fail "SIGINT must end with success"
+grep -q "^resumed" log || fail "a resumed run must say so"
+
+# ---- damaged checkpoints: the one before is used, and named ----
+damaged() { # damaged NAME COMMAND..: a copy of the finished run with its newest checkpoint damaged
+    local name=$1
+    shift
+    cp -r whole "$name"
+    (cd "$name" && rm -f samples.safetensors && "$@")
+    train "$name" --resume auto >log 2>&1 || fail "$name: resume"
+    grep -q "trying the checkpoint before" log || fail "$name: the damage must be named"
+    cmp -s whole/$final "$name"/$final || fail "$name: other weights"
+}
+damaged truncated truncate -s 5000 $final
+flip() {
+    local size
+    size=$(stat -c %s $final)
+    printf '\xff' | dd of=$final bs=1 seek=$((size * 2 / 3)) conv=notrunc 2>/dev/null
+}
+damaged flipped flip
+
+# ---- refusals ----
+refused() { # refused TEXT options..: fails with that sentence and leaves no checkpoint behind
+    local text=$1
+    shift
+    rm -rf refused
+    train refused "$@" >log 2>&1
+    [ $? -eq 1 ] || fail "$*: must exit 1"
+    grep -qF -- "$text" log || fail "$*: expected '$text', found '$(tail -1 log)'"
+    ls refused/checkpoints/step-* >/dev/null 2>&1 && fail "$*: a checkpoint was written"
+}
+refused "opt.learning_rat: unknown key; did you mean opt.learning_rate?" --opt.learning_rat 1
+refused "command line: opt.rank: expected a number or a list" --opt.rank many
+refused "fno.n_layers: expected an integer" --fno.n_layers 0
+refused "darcy_train_13" --data.train_resolution 13
+refused "nod: unknown section" --nod.key 1
+refused "times in a row" --opt.learning_rate 1e30 --opt.nonfinite_limit 3
+refused "data.n_tests: 3 entries for 2 test resolutions" --data.n_tests "[1,2,3]"
+cp -r whole changed
+train changed --resume auto --fno.hidden_channels 12 >log 2>&1
+[ $? -eq 1 ] || fail "a changed model must be refused"
+grep -q "fno.hidden_channels (8 there, 12 here)" log || fail "the differing key must be named"
+train changed --resume auto --opt.name adam >log 2>&1
+[ $? -eq 1 ] || fail "another optimizer's state must be refused"
+"$tgrad" train config.yaml >/dev/null 2>&1
+[ $? -eq 2 ] || fail "--run is needed"
+"$tgrad" train nowhere.yaml --run x >/dev/null 2>&1
+[ $? -eq 1 ] || fail "a missing config"
+
+# ---- every method, accumulation, clipping, JSON ----
+for name in adam lowrank galore structured unstructured tensorgrad; do
+    train m_$name --opt.name $name --opt.n_epochs 1 -q >log 2>&1 || fail "method $name: $(cat log)"
+done
+train micro --data.batch_size 4 --opt.accumulation_steps 2 --opt.max_grad_norm 1 --opt.n_epochs 2 \
+    --json >json 2>log || fail "accumulation: $(cat log)"
+grep -q '"finished": *true' json || fail "--json reports the end"
+train clip --opt.max_grad_norm 0.5 --opt.n_epochs 1 -q >log 2>&1 || fail "clipping: $(cat log)"
+train stages --opt.n_epochs 1 --stage2.opt.n_epochs 2 --stage2.data.batch_size 20 >log 2>&1 ||
+    fail "two stages: $(cat log)"
+[ "$(wc -l <stages/metrics.jsonl)" -eq 3 ] || fail "two stages have three epochs"
+refused "a later stage may change" --stage2.fno.n_layers 3
+
+[ $failures -eq 0 ] && echo "training: all checks passed after $kills kills"
+exit $((failures > 0))
