@@ -57,14 +57,16 @@ fail:
     return status;
 }
 
-/* Takes up the run where a checkpoint left it. Nothing is changed before everything is checked,
- * except by a failure of the files themselves. */
-static tg_status load(tg_trainer *t, const char *path) {
+/* Takes up the run where a checkpoint left it. *is_damaged: the file itself is no good; nothing has
+ * changed then. */
+static tg_status load(tg_trainer *t, const char *path, bool *is_damaged) {
     tg_archive *archive = NULL;
     tg_settings *settings = NULL;
     tg_progress progress;
     tg_status status = TG_OK;
+    *is_damaged = true;
     TG_TRY(tg_checkpoint_read(t->ctx, path, &archive));
+    *is_damaged = false;
     TG_TRY(tg_checkpoint_settings(t->ctx, path, archive, &settings));
     TG_TRY(compare_settings(t, path, settings));
     TG_TRY(tg_checkpoint_load_progress(t->ctx, archive, &progress));
@@ -106,8 +108,9 @@ tg_status tg_trainer_start(tg_trainer *t) {
 tg_status tg_trainer_resume(tg_trainer *t, const char *path, bool *resumed) {
     enum { MOST = 1024 };
     *resumed = false;
+    bool is_damaged = false;
     if (path) {
-        tg_status status = load(t, path);
+        tg_status status = load(t, path, &is_damaged);
         *resumed = status == TG_OK;
         return status;
     }
@@ -119,15 +122,17 @@ tg_status tg_trainer_resume(tg_trainer *t, const char *path, bool *resumed) {
     for (int i = 0; i < count && !*resumed; i++) {
         char file[TG_PATH];
         TG_TRY(tg_run_folder_checkpoint(&t->folder, steps[i], file));
-        status = load(t, file);
-        if (status == TG_E_FORMAT || status == TG_E_IO) { /* damaged: try the one before */
+        status = load(t, file, &is_damaged);
+        if (status != TG_OK && is_damaged && status != TG_E_MEMORY && i + 1 < count) {
             tg_log(t->ctx, TG_LOG_WARN, "%s; trying the checkpoint before it",
                    tg_context_error(t->ctx));
-            status = TG_OK;
             continue;
         }
         TG_TRY(status);
         *resumed = true;
+    }
+    if (!*resumed) { /* killed before the first checkpoint: what was logged will be logged again */
+        TG_TRY(tg_run_folder_rewind(&t->folder, 0));
     }
 fail:
     tg_mem_free(t->ctx, steps);
