@@ -39,6 +39,9 @@ typedef struct cpu_compress_kernels {
     void (*product_c64)(const cpu_product *product);
     void (*stretch_f32)(const cpu_stretch *stretch);
     void (*stretch_c64)(const cpu_stretch *stretch);
+    /* value += alpha sum_j a[j] b[j], not conjugated; n elements */
+    void (*dot_f32)(int64_t n, const float *a, const float *b, float alpha, float *value);
+    void (*dot_c64)(int64_t n, const float *a, const float *b, float alpha, float *value);
 } cpu_compress_kernels;
 
 extern const cpu_compress_kernels cpu_compress_plain;

@@ -13,14 +13,14 @@
 #include <string.h>
 
 enum {
-    LANES = 8,
-    LINE = 16,
-    /* floats of a cache line */ /* floats of a vector */
-    VECTORS = 3,                 /* vectors of a tile's row */
-    ROWS_F32 = 4,                /* rows of a tile: 12 sums */
-    ROWS_C64 = 2,                /* likewise, two sums each */
-    L1_SHARE = 16 << 10,         /* bytes of B that stay in the first cache beside A and C */
-    L2_SHARE = 768 << 10         /* likewise in the second */
+    LANES = 8,           /* floats of a vector */
+    LINE = 16,           /* floats of a cache line */
+    RUN = 4,             /* vectors of a stretch at a time */
+    VECTORS = 3,         /* vectors of a tile's row */
+    ROWS_F32 = 4,        /* rows of a tile: 12 sums */
+    ROWS_C64 = 2,        /* likewise, two sums each */
+    L1_SHARE = 16 << 10, /* bytes of B that stay in the first cache beside A and C */
+    L2_SHARE = 768 << 10 /* likewise in the second */
 };
 
 /* The first `count` (1..8) lanes. */
@@ -340,54 +340,106 @@ static void product_c64(const cpu_product *product) {
     run_product(&g);
 }
 
-/* One vector (all of it, or the first lanes) of a stretch. */
-static inline __m256 stretch_vector_c64(const cpu_stretch *s, int64_t at, bool cut, __m256i mask) {
-    __m256 same = _mm256_setzero_ps(), crossed = _mm256_setzero_ps();
+/* `vectors` (a constant) of a stretch from float `at` on. Steps between samples are often multiples
+ * of a page, which all fall into one set of the first cache: whole lines are used at each visit. */
+static inline __attribute__((always_inline)) void
+stretch_part_c64(const cpu_stretch *s, int64_t at, const int vectors, const bool cut, int last) {
+    __m256 same[RUN], crossed[RUN];
     const float *x = s->x + at, *dy = s->dy + at;
-    for (int64_t b = 0; b < s->batch; b++, x += 2 * s->step_x, dy += 2 * s->step_dy) {
-        const __m256 u = cut ? _mm256_maskload_ps(x, mask) : _mm256_loadu_ps(x);
-        const __m256 v = cut ? _mm256_maskload_ps(dy, mask) : _mm256_loadu_ps(dy);
-        same = _mm256_fmadd_ps(u, v, same);
-        crossed = _mm256_fmadd_ps(u, _mm256_permute_ps(v, 0xb1), crossed);
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; j++) {
+        same[j] = crossed[j] = _mm256_setzero_ps();
     }
-    /* re = same.re + same.im, im = crossed.re - crossed.im */
-    const __m256 re = _mm256_add_ps(same, _mm256_permute_ps(same, 0xb1));
-    const __m256 im = _mm256_sub_ps(_mm256_permute_ps(crossed, 0xb1), crossed);
-    return _mm256_mul_ps(_mm256_blend_ps(re, im, 0xaa), _mm256_set1_ps(s->scale));
+    for (int64_t b = 0; b < s->batch; b++, x += 2 * s->step_x, dy += 2 * s->step_dy) {
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++) {
+            const __m256 u = load_lanes(x + j * LANES, cut, lane_mask(last));
+            const __m256 v = load_lanes(dy + j * LANES, cut, lane_mask(last));
+            same[j] = _mm256_fmadd_ps(u, v, same[j]);
+            crossed[j] = _mm256_fmadd_ps(u, _mm256_permute_ps(v, 0xb1), crossed[j]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; j++) { /* re = same.re + same.im, im = crossed.re - crossed.im */
+        const __m256 re = _mm256_add_ps(same[j], _mm256_permute_ps(same[j], 0xb1));
+        const __m256 im = _mm256_sub_ps(_mm256_permute_ps(crossed[j], 0xb1), crossed[j]);
+        const __m256 sum = _mm256_mul_ps(_mm256_blend_ps(re, im, 0xaa), _mm256_set1_ps(s->scale));
+        store_lanes(s->out + at + j * LANES, sum, cut ? last : LANES);
+    }
 }
 
-static inline __m256 stretch_vector_f32(const cpu_stretch *s, int64_t at, bool cut, __m256i mask) {
-    __m256 sum = _mm256_setzero_ps();
+static inline __attribute__((always_inline)) void
+stretch_part_f32(const cpu_stretch *s, int64_t at, const int vectors, const bool cut, int last) {
+    __m256 sum[RUN];
     const float *x = s->x + at, *dy = s->dy + at;
-    for (int64_t b = 0; b < s->batch; b++, x += s->step_x, dy += s->step_dy) {
-        const __m256 u = cut ? _mm256_maskload_ps(x, mask) : _mm256_loadu_ps(x);
-        const __m256 v = cut ? _mm256_maskload_ps(dy, mask) : _mm256_loadu_ps(dy);
-        sum = _mm256_fmadd_ps(u, v, sum);
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; j++) {
+        sum[j] = _mm256_setzero_ps();
     }
-    return _mm256_mul_ps(sum, _mm256_set1_ps(s->scale));
+    for (int64_t b = 0; b < s->batch; b++, x += s->step_x, dy += s->step_dy) {
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++) {
+            const __m256 u = load_lanes(x + j * LANES, cut, lane_mask(last));
+            const __m256 v = load_lanes(dy + j * LANES, cut, lane_mask(last));
+            sum[j] = _mm256_fmadd_ps(u, v, sum[j]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; j++) {
+        store_lanes(s->out + at + j * LANES, _mm256_mul_ps(sum[j], _mm256_set1_ps(s->scale)),
+                    cut ? last : LANES);
+    }
 }
 
 static void stretch_c64(const cpu_stretch *s) {
     const int64_t n = 2 * s->n;
     int64_t at = 0;
-    for (; at + LANES <= n; at += LANES) {
-        _mm256_storeu_ps(s->out + at, stretch_vector_c64(s, at, false, _mm256_setzero_si256()));
+    for (; at + RUN * LANES <= n; at += RUN * LANES) {
+        stretch_part_c64(s, at, RUN, false, LANES);
     }
-    if (at < n) {
-        const int last = (int)(n - at);
-        store_lanes(s->out + at, stretch_vector_c64(s, at, true, lane_mask(last)), last);
+    for (; at < n; at += LANES) {
+        stretch_part_c64(s, at, 1, true, n - at < LANES ? (int)(n - at) : LANES);
     }
 }
 
 static void stretch_f32(const cpu_stretch *s) {
     int64_t at = 0;
-    for (; at + LANES <= s->n; at += LANES) {
-        _mm256_storeu_ps(s->out + at, stretch_vector_f32(s, at, false, _mm256_setzero_si256()));
+    for (; at + RUN * LANES <= s->n; at += RUN * LANES) {
+        stretch_part_f32(s, at, RUN, false, LANES);
     }
-    if (at < s->n) {
-        const int last = (int)(s->n - at);
-        store_lanes(s->out + at, stretch_vector_f32(s, at, true, lane_mask(last)), last);
+    for (; at < s->n; at += LANES) {
+        stretch_part_f32(s, at, 1, true, s->n - at < LANES ? (int)(s->n - at) : LANES);
     }
+}
+
+/* The sum of all lanes. */
+static inline float add_lanes(__m256 v) {
+    __m128 half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+}
+
+static void dot_f32(int64_t n, const float *a, const float *b, float alpha, float *value) {
+    __m256 sum = _mm256_setzero_ps();
+    for (int64_t at = 0; at < n; at += LANES) {
+        const __m256i mask = lane_mask(n - at < LANES ? (int)(n - at) : LANES);
+        sum = _mm256_fmadd_ps(_mm256_maskload_ps(a + at, mask), _mm256_maskload_ps(b + at, mask),
+                              sum);
+    }
+    *value += alpha * add_lanes(sum);
+}
+
+static void dot_c64(int64_t n, const float *a, const float *b, float alpha, float *value) {
+    __m256 same = _mm256_setzero_ps(), crossed = _mm256_setzero_ps();
+    for (int64_t at = 0; at < 2 * n; at += LANES) {
+        const __m256i mask = lane_mask(2 * n - at < LANES ? (int)(2 * n - at) : LANES);
+        const __m256 u = _mm256_maskload_ps(a + at, mask), v = _mm256_maskload_ps(b + at, mask);
+        same = _mm256_fmadd_ps(u, v, same);
+        crossed = _mm256_fmadd_ps(u, _mm256_permute_ps(v, 0xb1), crossed);
+    }
+    const __m256 minus_im = _mm256_setr_ps(0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f, 0.0f, -0.0f);
+    value[0] += alpha * add_lanes(_mm256_xor_ps(same, minus_im));
+    value[1] += alpha * add_lanes(crossed);
 }
 
 const cpu_compress_kernels cpu_compress_avx2 = {
@@ -395,6 +447,8 @@ const cpu_compress_kernels cpu_compress_avx2 = {
     .product_c64 = product_c64,
     .stretch_f32 = stretch_f32,
     .stretch_c64 = stretch_c64,
+    .dot_f32 = dot_f32,
+    .dot_c64 = dot_c64,
 };
 #else
 const cpu_compress_kernels cpu_compress_avx2 = {0};

@@ -10,6 +10,10 @@
 
 #include "backend/cpu/compress.h"
 
+/* A set with less than one in so many entries is sampled by dot products: those run slower, but
+ * only where an entry is kept. */
+enum { DENSE_SET = 4 };
+
 /* What a call does; `out` NULL means sampling. */
 typedef struct task {
     const cpu_plan *plan;
@@ -85,12 +89,36 @@ static void finish_piece(const worker *w, piece to, cpu_product product) {
     }
 }
 
+/* Samples entries of the last mode one by one, as dot products of rows of `in` and of U. */
+static void sample_rows(const task *t, const float *in, int64_t first, int64_t rows) {
+    const cpu_plan *plan = t->plan;
+    const cpu_mode *last = &plan->mode[plan->ndim - 1];
+    const int64_t length = last->rank * plan->width; /* of a row, in floats */
+    float *value = t->sampled + cpu_bits_rank(t->bitmap, first) * plan->width;
+    for (int64_t r = 0; r < rows; r++, first += last->dim) {
+        cpu_bits bits = cpu_bits_begin(t->bitmap, first, last->dim);
+        for (int64_t e = cpu_bits_next(&bits); e >= 0; e = cpu_bits_next(&bits)) {
+            const float *u = last->factor + (e - first) * length;
+            if (plan->width == 2) {
+                plan->kernels->dot_c64(last->rank, in + r * length, u, t->alpha, value);
+            } else {
+                plan->kernels->dot_f32(last->rank, in + r * length, u, t->alpha, value);
+            }
+            value += plan->width;
+        }
+    }
+}
+
 /* Expands the last mode: (rows, rank) of `in` to rows of the tensor from entry `first` on. */
 static void expand_rows(const worker *w, const float *in, int64_t first, int64_t rows) {
     const task *t = w->task;
     const cpu_plan *plan = t->plan;
     const cpu_mode *last = &plan->mode[plan->ndim - 1];
     const float *transposed = t->workspace + plan->transposed; /* (rank, dim) */
+    if (!t->out && t->bitmap->count * DENSE_SET < t->bitmap->n) {
+        sample_rows(t, in, first, rows);
+        return;
+    }
     for (int64_t r = 0; r < rows; r += plan->panel_rows) {
         const int64_t some = rows - r < plan->panel_rows ? rows - r : plan->panel_rows;
         for (int64_t c = 0; c < last->dim; c += CPU_PRODUCT_DEPTH) {

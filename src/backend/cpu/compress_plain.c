@@ -65,9 +65,29 @@ static void stretch_c64(const cpu_stretch *s) {
     }
 }
 
+static void dot_f32(int64_t n, const float *a, const float *b, float alpha, float *value) {
+    float sum = 0.0f;
+    for (int64_t j = 0; j < n; j++) {
+        sum += a[j] * b[j];
+    }
+    *value += alpha * sum;
+}
+
+static void dot_c64(int64_t n, const float *a, const float *b, float alpha, float *value) {
+    float re = 0.0f, im = 0.0f;
+    for (int64_t j = 0; j < 2 * n; j += 2) {
+        re += a[j] * b[j] - a[j + 1] * b[j + 1];
+        im += a[j] * b[j + 1] + a[j + 1] * b[j];
+    }
+    value[0] += alpha * re;
+    value[1] += alpha * im;
+}
+
 const cpu_compress_kernels cpu_compress_plain = {
     .product_f32 = product_f32,
     .product_c64 = product_c64,
     .stretch_f32 = stretch_f32,
     .stretch_c64 = stretch_c64,
+    .dot_f32 = dot_f32,
+    .dot_c64 = dot_c64,
 };

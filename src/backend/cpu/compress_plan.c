@@ -2,6 +2,8 @@
  * the workspace. It is made anew in every call, from the shapes alone. */
 #include "backend/cpu/compress.h"
 
+enum { THREAD_GRAIN = 1024 }; /* fewer elements are not worth a thread */
+
 bool cpu_compress_tuned(tg_dtype dtype) {
     return dtype == TG_F32 || dtype == TG_C64;
 }
@@ -69,9 +71,9 @@ cpu_plan cpu_compress_plan(tg_backend *be, const tg_multimode *modes) {
     const bool avx2 = cpu_state_of(be)->kernels == &cpu_kernels_avx2;
     cpu_plan plan = {.kernels = avx2 ? &cpu_compress_avx2 : &cpu_compress_plain,
                      .width = tg_dtype_is_complex(modes->dtype) ? 2 : 1,
-                     .threads = be->threads,
                      .numel = 1};
     collect_modes(modes, &plan);
+    plan.threads = cpu_parts(be, plan.numel, THREAD_GRAIN);
     const int64_t panel = CPU_PANEL / plan.width;
     const cpu_mode *last = &plan.mode[plan.ndim - 1];
     plan.panel_rows = panel / shorter(last->dim, CPU_PRODUCT_DEPTH);
