@@ -251,7 +251,9 @@ static void test_billion_laughs(void **state) {
             used += (size_t)sprintf(text + used, "a%d: &a%d %c", level, level, maps ? '{' : '[');
             for (int i = 0; i < 10; i++) {
                 char key[16] = "";
-                snprintf(key, sizeof key, maps ? "k%d: " : "", i);
+                if (maps) {
+                    snprintf(key, sizeof key, "k%d: ", i);
+                }
                 used += (size_t)sprintf(text + used, "%s%s*a%d", i ? ", " : "", key, level - 1);
             }
             used += (size_t)sprintf(text + used, " %c\n", maps ? '}' : ']');
