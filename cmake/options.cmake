@@ -3,11 +3,13 @@
 add_library(tg_options INTERFACE)
 target_compile_features(tg_options INTERFACE c_std_17)
 set(tg_c_flags -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes
-    -Wpointer-arith -Wcast-qual -Wvla -Wdouble-promotion -Wformat=2 -Wundef
+    -Wpointer-arith -Wcast-qual -Wvla -Wformat=2 -Wundef
     -fvisibility=hidden -ffp-contract=off -fno-math-errno)
 foreach(flag ${tg_c_flags})
     target_compile_options(tg_options INTERFACE $<$<COMPILE_LANGUAGE:C>:${flag}>)
 endforeach()
+# gcc only: clang also warns where a double is set to NAN or INFINITY, which are floats.
+target_compile_options(tg_options INTERFACE $<$<COMPILE_LANG_AND_ID:C,GNU>:-Wdouble-promotion>)
 target_compile_definitions(tg_options INTERFACE _POSIX_C_SOURCE=200809L)
 set(CMAKE_C_EXTENSIONS OFF)
 
