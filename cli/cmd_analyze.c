@@ -317,7 +317,8 @@ static tg_status compress(tg_context *ctx, const analysis *a, loss *l, tg_tensor
 }
 
 static int compare(tg_context *ctx, analysis *a) {
-    double *room = cli_need(malloc((size_t)a->entries * sizeof *room));
+    const size_t entries = (size_t)tg_tensor_numel(&a->gradient); /* at least 1 */
+    double *room = cli_need(malloc(entries * sizeof *room));
     tg_tensor rest = {0};
     a->whole = cli_spread_of(&a->gradient, room);
     tg_status status = tg_stable_rank(ctx, &a->gradient, a->stable_rank, &a->multilinear);
