@@ -68,7 +68,7 @@ static double lowest_positive(const cli_box *box) {
 /* Ends of the axis: everything, with a little air, except what is far below every median: whiskers
  * down to rounding errors would leave no room for the boxes. */
 static void set_range(const cli_boxplot *plot, scale *axis) {
-    double least = INFINITY, most = 0.0, floor_value = INFINITY;
+    double least = (double)INFINITY, most = 0.0, floor_value = (double)INFINITY;
     for (int i = 0; i < plot->count; i++) {
         const cli_box *b = &plot->box[i];
         if (b->max > 0.0) {

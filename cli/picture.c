@@ -85,7 +85,8 @@ static double distance_to_piece(point at, point from, point to) {
 
 static void draw_pieces(cli_picture *picture, const pieces *p, double thickness, uint32_t colour) {
     const double reach = thickness / 2.0 + 0.5; /* to the outermost pixel with any ink */
-    double left = INFINITY, top = INFINITY, right = -INFINITY, bottom = -INFINITY;
+    const double far = (double)INFINITY;
+    double left = far, top = far, right = -far, bottom = -far;
     for (int i = 0; i < p->count; i++) {
         left = fmin(left, fmin(p->from[i].x, p->to[i].x) - reach);
         right = fmax(right, fmax(p->from[i].x, p->to[i].x) + reach);
