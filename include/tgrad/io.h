@@ -126,7 +126,7 @@ TG_API TG_NODISCARD tg_status tg_file_detect(tg_context *ctx, const char *path,
 TG_API TG_NODISCARD tg_status tg_file_format_of_path(tg_context *ctx, const char *path,
                                                      tg_file_format *out);
 
-/* Writes the libraries behind the formats and their versions, "HDF5 1.10.8, jansson 2.14", into
+/* Writes the libraries behind the formats and their versions, "HDF5 1.10.8, ..", into
  * text, always terminated; returns text. */
 TG_API const char *tg_io_libraries(char *text, size_t capacity);
 

@@ -176,7 +176,7 @@ tg_status tg_archive_write(tg_context *ctx, const char *path, const tg_archive *
 
 const char *tg_io_libraries(char *text, size_t capacity) {
     char hdf5[32];
-    snprintf(text, capacity, "HDF5 %s, jansson %s", tg_h5_version(hdf5, sizeof hdf5),
-             jansson_version_str());
+    snprintf(text, capacity, "HDF5 %s, jansson %s, libfyaml %s", tg_h5_version(hdf5, sizeof hdf5),
+             jansson_version_str(), tg_yaml_version());
     return text;
 }

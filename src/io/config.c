@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "io/file.h"
+#include "io/formats.h"
 #include "io/names.h"
 #include "io/settings.h"
 
@@ -451,6 +452,10 @@ fail:
     TG_FREE(ctx, r.value);
     tg_settings_destroy(&r.settings);
     return status;
+}
+
+const char *tg_yaml_version(void) {
+    return fy_library_version();
 }
 
 tg_status tg_settings_parse_yaml(tg_context *ctx, const char *label, const void *bytes, size_t size,

@@ -28,4 +28,7 @@ void tg_swap_bytes(tg_dtype dtype, void *data, int64_t count);
 /* Version of the HDF5 library in use, "1.10.8"; returns text (hdf5_types.c). */
 const char *tg_h5_version(char *text, size_t capacity);
 
+/* Version of libfyaml, "0.7.12" (config.c). */
+const char *tg_yaml_version(void);
+
 #endif

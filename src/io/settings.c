@@ -377,7 +377,8 @@ static void write_section(const tg_settings *settings, tg_text *out, int64_t fir
 }
 
 size_t tg_settings_text(const tg_settings *settings, char *text, size_t capacity) {
-    tg_text out = {.bytes = text, .capacity = capacity};
+    tg_text out = {.capacity = capacity};
+    out.bytes = text;
     if (settings->keys.count > 0) {
         write_section(settings, &out, 0, 0, 0);
     } else {
