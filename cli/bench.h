@@ -8,15 +8,18 @@
 #include "output.h"
 
 typedef struct bench_options {
-    cli_list shape;    /* of the weight */
-    const char *dtype; /* of the weight */
-    cli_list methods;  /* optimizers, by opt.name */
-    int64_t steps;     /* measured ones */
-    bool sizes;        /* three sizes */
+    cli_list shape;     /* of the weight */
+    const char *dtype;  /* of the weight */
+    cli_list methods;   /* optimizers, by opt.name */
+    int64_t steps;      /* measured ones */
+    bool sizes;         /* three sizes */
+    const char *preset; /* network and data */
+    int64_t batch;      /* samples; 0: the preset's */
 } bench_options;
 
 /* Runs and prints; returns the exit code. */
 int bench_optim(const cli_call *call, const bench_options *options);
+int bench_step(const cli_call *call, const bench_options *options);
 
 /* ---- Times. ---- */
 

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "bench.h"
+#include "problem.h"
 #include "suggest.h"
 
 static bench_options opt = {.dtype = "c64", .steps = 12};
@@ -30,7 +31,7 @@ static const cli_option options[] = {
      .list = &opt.methods,
      .value = "LIST",
      .help = "optimizers: adam, lowrank, galore, ..",
-     .fallback = "all"},
+     .fallback = "all; step: adam"},
     {.name = "steps",
      .kind = CLI_INT,
      .integer = &opt.steps,
@@ -43,6 +44,21 @@ static const cli_option options[] = {
      .kind = CLI_FLAG,
      .flag = &opt.sizes,
      .help = "also a quarter and a half of the largest dimension"},
+    {.name = "preset",
+     .kind = CLI_STRING,
+     .text = &opt.preset,
+     .value = "NAME",
+     .help = "network and data of a step: ns128, ns1024, darcy421, burgers, em",
+     .fallback = "ns128",
+     .choices = cli_presets},
+    {.name = "batch",
+     .kind = CLI_INT,
+     .integer = &opt.batch,
+     .value = "N",
+     .help = "samples of a step",
+     .fallback = "the preset's",
+     .min = 1,
+     .max = 1 << 30},
     {0},
 };
 
@@ -51,6 +67,7 @@ static const struct {
     int (*run)(const cli_call *call, const bench_options *options);
 } kinds[] = {
     {"optim", bench_optim},
+    {"step", bench_step},
 };
 
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
@@ -94,7 +111,7 @@ static int run(const cli_call *call) {
 
 const cli_command cli_cmd_bench = {
     .name = "bench",
-    .arguments = "optim",
+    .arguments = "optim|step",
     .min_args = 1,
     .max_args = 1,
     .summary = "Measure the time and memory of optimizers on this machine",
@@ -103,10 +120,15 @@ const cli_command cli_cmd_bench = {
         "among them. Medians of the parts of a step, of a step without a refresh, of a refresh\n"
         "from nothing (cold) and from the factors before (warm); bytes of state by part, from the\n"
         "memory ledger and as planned. --opt.key settings go to every optimizer; a refresh comes\n"
-        "every 4 steps unless --opt.update_proj_gap says otherwise.\n",
+        "every 4 steps unless --opt.update_proj_gap says otherwise.\n"
+        "step: whole training steps of a network on random data. Medians of forward and backward\n"
+        "together, of the optimizer, and of its refreshes, which come every 4 steps likewise;\n"
+        "bytes by category, as counted and as planned.\n",
     .examples = "  tgrad bench optim --shape 64,64,64,33 --opt tensorgrad\n"
                 "  tgrad bench optim --shape 64,64,90 --opt lowrank,galore --opt.rank 0.1\n"
-                "  tgrad bench optim --sizes --json\n",
+                "  tgrad bench optim --sizes --json\n"
+                "  tgrad bench step --preset ns128 --opt adam,tensorgrad\n"
+                "  tgrad bench step --preset em --batch 8 --fno.hidden_channels 64 --json\n",
     .options = options,
     .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE | CLI_TAKES_SEED | CLI_TAKES_OVERRIDES,
     .run = run,

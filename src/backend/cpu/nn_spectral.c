@@ -1,38 +1,72 @@
 /* The contraction of spectra with a spectral weight. Threads take ranges of modes; inside, a block
  * of modes of all samples and channels (some 100 KiB, in L2) meets every row of the weight once, so
- * the weight streams through and nothing is permuted. */
+ * the weight streams through. Both are packed first, a few modes of a row after those of the row
+ * before: rows of a weight lie a whole number of pages apart and would evict each other. */
+#include <string.h>
+
 #include "backend/cpu/nn.h"
 
 enum {
-    LANES = 4,             /* modes of a register: blocks are whole ones */
-    BLOCK_BYTES = 1 << 17, /* of src */
-    GRAIN = 1 << 15        /* products worth a thread */
+    LANES = 4,            /* modes of a register: blocks are whole ones */
+    SRC_BYTES = 3 << 18,  /* of a packed block of src */
+    ROWS_BYTES = 1 << 18, /* of packed rows of the weight */
+    GRAIN = 1 << 15       /* products worth a thread */
 };
 
-static int64_t block_of(const tg_spectral *op) {
-    const int64_t channels = op->adjoint ? op->out : op->in;
-    const int64_t modes = BLOCK_BYTES / (8 * op->batch * channels) / LANES * LANES;
-    return modes < 16 ? 16 : modes > 256 ? 256 : modes;
+_Static_assert(SRC_BYTES + ROWS_BYTES <= CPU_SCRATCH, "both are in the scratch of a thread");
+
+static int64_t from_of(const tg_spectral *op) {
+    return op->adjoint ? op->out : op->in;
 }
 
-/* Modes [first, first + n) of all samples and channels. */
-static void contract_block(const cpu_nn_kernels *k, const tg_spectral *op, int64_t first,
-                           int64_t n) {
-    const int64_t from = op->adjoint ? op->out : op->in, to = op->adjoint ? op->in : op->out;
+/* Modes of a block: as many as keep src in some 128 KiB, but whole cache lines of the weight. */
+static int64_t block_of(const tg_spectral *op) {
+    const int64_t row = 8 * from_of(op), samples = op->batch;
+    int64_t modes = (1 << 17) / (row * samples) / 8 * 8;
+    modes = modes < 32 ? 32 : modes > 256 ? 256 : modes;
+    while (modes > LANES && (modes * row * samples > SRC_BYTES || modes * row > ROWS_BYTES)) {
+        modes /= 2;
+    }
+    return modes;
+}
+
+/* rows of n modes, `stride` reals apart, one after the other. */
+static void pack(int64_t rows, int64_t n, const float *x, int64_t stride, float *packed) {
+    const size_t bytes = 2 * (size_t)n * sizeof *x;
+    for (int64_t i = 0; i < rows; i++) {
+        memcpy(packed + 2 * i * n, x + i * stride, bytes);
+    }
+}
+
+/* Modes [first, first + n) of all samples and channels; scratch of the thread. */
+static void contract_block(const cpu_nn_kernels *k, const tg_spectral *op, int64_t first, int64_t n,
+                           float *scratch) {
+    const int64_t from = from_of(op), to = op->adjoint ? op->in : op->out;
     const int64_t row = 2 * op->modes; /* reals */
+    float *src = scratch, *rows = scratch + SRC_BYTES / sizeof *scratch;
+    const bool packs = op->batch * from * n * 8 <= SRC_BYTES && from * n * 8 <= ROWS_BYTES;
     cpu_contraction c = {.batch = op->batch,
                          .from = from,
                          .n = n,
                          .conjugated = op->adjoint,
-                         .src = (const float *)op->src + 2 * first,
-                         .src_sample = from * row,
-                         .src_channel = row,
-                         .w_channel = op->adjoint ? row : op->out * row,
+                         .src = packs ? src : (const float *)op->src + 2 * first,
+                         .src_sample = from * (packs ? 2 * n : row),
+                         .src_channel = packs ? 2 * n : row,
+                         .w_channel = packs         ? 2 * n
+                                      : op->adjoint ? row
+                                                    : op->out * row,
                          .dst_sample = to * row};
+    if (packs) {
+        pack(op->batch * from, n, (const float *)op->src + 2 * first, row, src);
+    }
     for (int64_t t = 0; t < to; t++) {
-        const int64_t at = op->adjoint ? t * op->out : t;
-        c.w = (const float *)op->weight + at * row + 2 * first;
+        const float *w =
+            (const float *)op->weight + (op->adjoint ? t * op->out : t) * row + 2 * first;
+        c.w = packs ? rows : w;
         c.dst = (float *)op->dst + t * row + 2 * first;
+        if (packs) {
+            pack(from, n, w, op->adjoint ? row : op->out * row, rows);
+        }
         k->contract(&c);
     }
 }
@@ -49,7 +83,8 @@ static tg_status cpu_spectral_contract(tg_backend *be, const tg_spectral *op) {
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(op->modes, LANES, parts, p);
         for (int64_t k = r.begin; k < r.end; k += block) {
-            contract_block(cpu_nn_of(be), op, k, k + block < r.end ? block : r.end - k);
+            contract_block(cpu_nn_of(be), op, k, k + block < r.end ? block : r.end - k,
+                           cpu_scratch_of(be, p));
         }
     }
     return TG_OK;

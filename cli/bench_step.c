@@ -1,0 +1,354 @@
+/* tgrad bench step: whole training steps on random data, one optimizer after the other.
+ *
+ * The optimizer works inside the backward pass, as in training; the time spent in its sink is its
+ * own, the rest is forward and backward. The first step meets untouched memory and counts for
+ * nothing but the cold refresh. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+#include "problem.h"
+#include "text.h"
+
+enum { MAX_METHODS = 16 };
+
+typedef enum part { PASSES, OPTIMIZER, STEP, COLD, WARM, PARTS } part;
+
+static const struct {
+    const char *title; /* of the column */
+    const char *key;   /* in JSON */
+} part_names[PARTS] = {{"forward+backward", "forward_backward"},
+                       {"optimizer", "optimizer"},
+                       {"step", "step"},
+                       {"cold refresh", "refresh_cold"},
+                       {"warm", "refresh_warm"}};
+
+typedef struct measurement {
+    cli_problem problem;
+    double seconds[PARTS];                 /* NaN where there is nothing */
+    double loss;                           /* of the last step */
+    size_t bytes[TG_MEM_CATEGORIES], peak; /* by the ledger */
+    cli_memory_plan planned;
+} measurement;
+
+/* What a step needs. */
+typedef struct step_work {
+    tg_context *ctx;
+    tg_fno *fno;
+    tg_optim *optim;
+    tg_tensor x, target;
+    tg_loss_config loss;
+    tg_grad_sink sink; /* of the optimizer */
+    double sink_seconds;
+} step_work;
+
+/* ---- one problem ---- */
+
+/* Uniform in [-1, 1), from a small generator of its own. */
+static tg_status random_tensor(tg_context *ctx, const cli_problem *problem, int64_t channels,
+                               uint64_t seed, tg_tensor *out) {
+    const tg_fno_config *fno = &problem->fno;
+    const tg_dtype dtype = fno->complex_data ? tg_dtype_complex(fno->dtype) : fno->dtype;
+    tg_shape shape = {.ndim = 2 + fno->n_dim, .dim = {problem->batch, channels}};
+    memcpy(shape.dim + 2, problem->grid, (size_t)fno->n_dim * sizeof shape.dim[0]);
+    const tg_status status = tg_tensor_create(ctx, TG_MEM_DATA, dtype, &shape, out);
+    if (status != TG_OK) {
+        return status;
+    }
+    const int64_t reals = tg_tensor_numel(out) * (fno->complex_data ? 2 : 1);
+    for (int64_t i = 0; i < reals; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        const double value = (double)(int64_t)seed * 0x1p-63;
+        if (fno->dtype == TG_F64) {
+            ((double *)out->data)[i] = value;
+        } else {
+            ((float *)out->data)[i] = (float)value;
+        }
+    }
+    return TG_OK;
+}
+
+static tg_status timed_receive(void *user, const tg_gradient *gradient) {
+    step_work *work = user;
+    const double start = bench_seconds();
+    const tg_status status = work->sink.receive(work->sink.user, gradient);
+    work->sink_seconds += bench_seconds() - start;
+    return status;
+}
+
+static tg_status make_optimizer(step_work *work, const cli_problem *problem, uint64_t seed) {
+    cli_setup setup;
+    cli_setup_make(problem, work->fno, seed, &setup);
+    tg_status status = tg_optim_create(work->ctx, &setup.setup, &work->optim);
+    for (int i = 0; status == TG_OK && i < setup.setup.param_count; i++) {
+        status = tg_optim_bind(work->optim, i, tg_fno_get_param(work->fno, i).weight);
+    }
+    cli_setup_free(&setup);
+    work->sink = tg_optim_sink(work->optim);
+    return status;
+}
+
+static tg_status make_work(step_work *work, const cli_problem *problem, uint64_t seed) {
+    tg_context *ctx = work->ctx;
+    tg_status status = tg_loss_config_parse(ctx, "opt.training_loss", problem->loss, &work->loss);
+    if (status == TG_OK) {
+        status = tg_fno_create(ctx, &problem->fno, seed, &work->fno);
+    }
+    if (status == TG_OK) {
+        status = tg_fno_prepare(work->fno, problem->batch, problem->grid, true);
+    }
+    if (status == TG_OK) {
+        status = random_tensor(ctx, problem, problem->fno.in_channels, seed + 1, &work->x);
+    }
+    if (status == TG_OK) {
+        status = random_tensor(ctx, problem, problem->fno.out_channels, seed + 2, &work->target);
+    }
+    return status == TG_OK ? make_optimizer(work, problem, seed) : status;
+}
+
+static void free_work(step_work *work) {
+    tg_optim_destroy(&work->optim);
+    tg_tensor_destroy(&work->x);
+    tg_tensor_destroy(&work->target);
+    tg_fno_destroy(&work->fno);
+}
+
+static tg_status time_steps(step_work *work, int64_t steps, double *samples[PARTS],
+                            measurement *m) {
+    int counts[PARTS] = {0};
+    const tg_grad_sink sink = {.receive = timed_receive, .user = work};
+    m->seconds[COLD] = (double)NAN;
+    for (int64_t step = 0; step <= steps; step++) {
+        const int64_t refreshes = tg_optim_get_stats(work->optim).refreshes;
+        tg_optim_reset_times(work->optim);
+        work->sink_seconds = 0.0;
+        const double start = bench_seconds();
+        const tg_status status =
+            tg_fno_loss_backward(work->fno, &work->x, &work->target, &work->loss, &sink, &m->loss);
+        const double whole = bench_seconds() - start;
+        if (status != TG_OK) {
+            return status;
+        }
+        const double refresh = tg_optim_get_times(work->optim).refresh;
+        const bool is_refresh = tg_optim_get_stats(work->optim).refreshes > refreshes;
+        if (step == 0) {
+            m->seconds[COLD] = is_refresh ? refresh : (double)NAN;
+            continue;
+        }
+        samples[PASSES][counts[PASSES]++] = whole - work->sink_seconds;
+        if (is_refresh) {
+            samples[WARM][counts[WARM]++] = refresh;
+        } else {
+            samples[OPTIMIZER][counts[OPTIMIZER]++] = work->sink_seconds;
+            samples[STEP][counts[STEP]++] = whole;
+        }
+    }
+    for (int p = 0; p < PARTS; p++) {
+        m->seconds[p] = p == COLD ? m->seconds[p] : bench_median(samples[p], counts[p]);
+    }
+    return TG_OK;
+}
+
+static void read_ledger(const tg_context *ctx, measurement *m) {
+    for (int place = 0; place < TG_PLACES; place++) {
+        const tg_mem_usage usage = tg_context_memory(ctx, (tg_place)place);
+        m->peak += usage.peak_total;
+        for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
+            m->bytes[c] += usage.peak[c];
+        }
+    }
+}
+
+/* A context of its own for each optimizer, so that its peaks are its own. */
+static int measure(const cli_call *call, const bench_options *options, const char *method,
+                   measurement *m) {
+    step_work work = {0};
+    double *samples[PARTS];
+    const uint64_t seed = (uint64_t)call->common->seed;
+    for (int p = 0; p < PARTS; p++) {
+        samples[p] = cli_need(calloc((size_t)options->steps + 1, sizeof *samples[p]));
+    }
+    /* refreshes come often enough to be seen; a setting on the command line still wins */
+    char gap[] = "opt.update_proj_gap", four[] = "4";
+    cli_args args = call->args;
+    args.override = cli_need(calloc((size_t)args.override_count + 1, sizeof *args.override));
+    args.override[0] = (cli_override){gap, four};
+    for (int i = 0; i < args.override_count; i++) {
+        args.override[i + 1] = call->args.override[i];
+    }
+    args.override_count++;
+    const cli_problem_source source = {.command = "bench",
+                                       .preset = options->preset ? options->preset : "ns128",
+                                       .method = method,
+                                       .batch = options->batch,
+                                       .args = &args};
+    int code = cli_open_context(call->common, true, &work.ctx);
+    if (code == CLI_OK) {
+        code = cli_problem_read(work.ctx, &source, &m->problem);
+    }
+    if (code == CLI_OK) {
+        tg_status status = cli_problem_plan(work.ctx, &m->problem, &m->planned);
+        status = status == TG_OK ? make_work(&work, &m->problem, seed) : status;
+        status = status == TG_OK ? time_steps(&work, options->steps, samples, m) : status;
+        code = status == TG_OK ? CLI_OK : cli_fail_status(work.ctx, status);
+        read_ledger(work.ctx, m);
+    }
+    free_work(&work);
+    tg_context_destroy(&work.ctx);
+    free(args.override);
+    for (int p = 0; p < PARTS; p++) {
+        free(samples[p]);
+    }
+    return code;
+}
+
+/* ---- printing ---- */
+
+static bool is_as_planned(const measurement *m) {
+    for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
+        if (c != TG_MEM_OTHER && m->bytes[c] != m->planned.bytes[c]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void print_times(const measurement *all, int count) {
+    cli_column columns[PARTS + 1] = {{"ms", false}};
+    for (int p = 0; p < PARTS; p++) {
+        columns[p + 1] = (cli_column){part_names[p].title, true};
+    }
+    cli_table table = {.column = columns, .columns = PARTS + 1};
+    for (int i = 0; i < count; i++) {
+        cli_table_cell(&table, "%s", all[i].problem.method);
+        for (int p = 0; p < PARTS; p++) {
+            if (isnan(all[i].seconds[p])) {
+                cli_table_cell(&table, "-");
+            } else {
+                cli_table_cell(&table, "%.1f", 1e3 * all[i].seconds[p]);
+            }
+        }
+    }
+    cli_table_print(&table, "", stdout);
+    cli_table_free(&table);
+}
+
+static void print_memory(const measurement *all, int count) {
+    cli_column columns[TG_MEM_CATEGORIES + 3] = {{"memory", false}};
+    int shown[TG_MEM_CATEGORIES], n = 0;
+    for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
+        size_t most = 0;
+        for (int i = 0; i < count; i++) {
+            most = all[i].bytes[c] > most ? all[i].bytes[c] : most;
+        }
+        if (most > 0 && c != TG_MEM_OTHER) {
+            columns[n + 1] = (cli_column){tg_mem_category_name((tg_mem_category)c), true};
+            shown[n++] = c;
+        }
+    }
+    columns[n + 1] = (cli_column){"peak", true};
+    columns[n + 2] = (cli_column){"plan", false};
+    cli_table table = {.column = columns, .columns = n + 3};
+    for (int i = 0; i < count; i++) {
+        char text[CLI_UNIT_TEXT];
+        cli_table_cell(&table, "%s", all[i].problem.method);
+        for (int c = 0; c < n; c++) {
+            cli_table_cell(&table, "%s", cli_bytes_text(all[i].bytes[shown[c]], text));
+        }
+        cli_table_cell(&table, "%s", cli_bytes_text(all[i].peak, text));
+        cli_table_cell(&table, "%s", is_as_planned(&all[i]) ? "as counted" : "DIFFERS");
+    }
+    cli_table_print(&table, "", stdout);
+    cli_table_free(&table);
+}
+
+static void print_text(const bench_options *options, const measurement *all, int count,
+                       const char *backend, int threads) {
+    const cli_problem *problem = &all[0].problem;
+    char grid_text[64];
+    const tg_shape grid = tg_shape_of(problem->fno.n_dim, problem->grid);
+    printf("%s: %lld parameters, batch %lld on %s, loss %s; backend %s, threads %d; medians of "
+           "%lld steps\n\n",
+           problem->name, (long long)all[0].planned.parameters, (long long)problem->batch,
+           tg_shape_text(&grid, grid_text, sizeof grid_text), problem->loss, backend, threads,
+           (long long)options->steps);
+    print_times(all, count);
+    putchar('\n');
+    print_memory(all, count);
+}
+
+static json_t *json_of_bytes(const size_t bytes[TG_MEM_CATEGORIES], size_t peak) {
+    json_t *object = cli_json_object();
+    cli_json_set(object, "peak", cli_json_integer((int64_t)peak));
+    for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
+        cli_json_set(object, tg_mem_category_name((tg_mem_category)c),
+                     cli_json_integer((int64_t)bytes[c]));
+    }
+    return object;
+}
+
+static json_t *json_of_measurement(const measurement *m) {
+    json_t *object = cli_json_object(), *times = cli_json_object();
+    for (int p = 0; p < PARTS; p++) {
+        cli_json_set(times, part_names[p].key, cli_json_real(1e3 * m->seconds[p]));
+    }
+    cli_json_set(object, "name", cli_json_text(m->problem.method));
+    cli_json_set(object, "ms", times);
+    cli_json_set(object, "loss", cli_json_real(m->loss));
+    cli_json_set(object, "memory", json_of_bytes(m->bytes, m->peak));
+    cli_json_set(object, "planned", json_of_bytes(m->planned.bytes, m->planned.peak));
+    cli_json_set(object, "as_planned", json_boolean(is_as_planned(m)));
+    return object;
+}
+
+static void print_json(const bench_options *options, const measurement *all, int count,
+                       const char *backend, int threads) {
+    json_t *object = cli_json_object(), *list = cli_json_array(), *grid = cli_json_array();
+    const cli_problem *problem = &all[0].problem;
+    for (int i = 0; i < count; i++) {
+        cli_json_append(list, json_of_measurement(&all[i]));
+    }
+    for (int d = 0; d < problem->fno.n_dim; d++) {
+        cli_json_append(grid, cli_json_integer(problem->grid[d]));
+    }
+    cli_json_set(object, "kind", cli_json_text("step"));
+    cli_json_set(object, "preset", cli_json_text(problem->name));
+    cli_json_set(object, "backend", cli_json_text(backend));
+    cli_json_set(object, "threads", cli_json_integer(threads));
+    cli_json_set(object, "batch", cli_json_integer(problem->batch));
+    cli_json_set(object, "grid", grid);
+    cli_json_set(object, "parameters", cli_json_integer(all[0].planned.parameters));
+    cli_json_set(object, "steps", cli_json_integer(options->steps));
+    cli_json_set(object, "optimizers", list);
+    cli_json_print(object);
+}
+
+/* ---- the kind ---- */
+
+int bench_step(const cli_call *call, const bench_options *options) {
+    measurement all[MAX_METHODS] = {0};
+    const int count = options->methods.count > 0 ? options->methods.count : 1;
+    if (count > MAX_METHODS) {
+        return cli_usage("bench", "--opt: %d optimizers, at most %d", count, MAX_METHODS);
+    }
+    for (int i = 0; i < count; i++) {
+        const char *method = options->methods.count > 0 ? options->methods.item[i] : "adam";
+        const int code = measure(call, options, method, &all[i]);
+        if (code != CLI_OK) {
+            return code;
+        }
+    }
+    tg_context *ctx = NULL; /* to say what was used */
+    const int code = cli_open_context(call->common, true, &ctx);
+    if (code != CLI_OK) {
+        return code;
+    }
+    if (call->common->json) {
+        print_json(options, all, count, tg_backend_name(ctx), tg_context_threads(ctx));
+    } else {
+        print_text(options, all, count, tg_backend_name(ctx), tg_context_threads(ctx));
+    }
+    tg_context_destroy(&ctx);
+    return CLI_OK;
+}

@@ -1,0 +1,221 @@
+/* Presets: the settings of the paper's experiments; and configuration files. */
+#include "problem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "text.h"
+
+typedef struct preset {
+    const char *name;
+    const char *modes;
+    int64_t points; /* of the grid, per dimension */
+    int64_t batch;
+    int64_t in_channels, hidden_channels, n_layers;
+    double projection; /* ratio of the projection's hidden layer */
+    bool is_complex;
+    const char *loss;
+    double learning_rate, weight_decay, gap; /* steps between refreshes */
+} preset;
+
+static const preset presets[] = {
+    {"ns128", "[64, 64]", 128, 8, 1, 64, 4, 4.0, false, "h1", 3e-4, 1e-4, 1000},
+    {"ns1024", "[128, 128]", 1024, 2, 1, 128, 4, 4.0, false, "l2", 5e-3, 1e-4, 500},
+    {"darcy421", "[64, 64]", 421, 2, 1, 128, 4, 1.0, false, "l2", 1e-3, 1e-4, 1000},
+    {"burgers", "[90]", 128, 16, 1, 256, 4, 1.0, false, "h1", 3e-4, 2e-6, 1000},
+    {"em", "[128]", 1024, 32, 4, 128, 8, 1.0, true, "h1", 1e-4, 2e-6, 1000},
+};
+
+enum { PRESETS = sizeof presets / sizeof presets[0] };
+
+const char *const cli_presets[] = {"ns128", "ns1024", "darcy421", "burgers", "em", NULL};
+
+/* ---- reading ---- */
+
+static void set_grid(cli_problem *problem, int64_t points) {
+    for (int d = 0; d < TG_FNO_MAX_DIMS; d++) {
+        problem->grid[d] = points;
+    }
+}
+
+static tg_status use_preset(tg_context *ctx, const char *name, cli_problem *problem) {
+    const preset *p = &presets[0];
+    for (int i = 0; i < PRESETS; i++) {
+        p = strcmp(presets[i].name, name) == 0 ? &presets[i] : p;
+    }
+    problem->fno.in_channels = p->in_channels;
+    problem->fno.hidden_channels = p->hidden_channels;
+    problem->fno.n_layers = p->n_layers;
+    problem->fno.projection_channel_ratio = p->projection;
+    problem->fno.complex_data = p->is_complex;
+    problem->optim.learning_rate = p->learning_rate;
+    problem->optim.weight_decay = p->weight_decay;
+    problem->optim.update_proj_gap = p->gap;
+    problem->batch = p->batch;
+    set_grid(problem, p->points);
+    snprintf(problem->loss, sizeof problem->loss, "%s", p->loss);
+    return tg_fno_config_set(ctx, &problem->fno, "n_modes", p->modes);
+}
+
+static bool is_optim_key(const char *key) {
+    bool found = strcmp(key, "name") == 0;
+    for (int i = 0; i < tg_optim_config_count(); i++) {
+        found = found || strcmp(tg_optim_config_key(i), key) == 0;
+    }
+    return found;
+}
+
+/* A size in 1 .. 2^40. */
+static int read_size(const char *origin, const char *key, const char *value, int64_t *out) {
+    char *end = NULL;
+    const long long size = strtoll(value, &end, 10);
+    if (end == value || *end || size < 1 || size > (long long)1 << 40) {
+        return cli_fail("%s: %s: '%.40s' is not a positive integer", origin, key, value);
+    }
+    *out = size;
+    return CLI_OK;
+}
+
+/* One setting. Keys about other things than the step are passed over, except on the command line
+ * (strict). */
+static int apply(tg_context *ctx, const char *origin, const char *key, const char *value,
+                 bool strict, cli_problem *problem) {
+    tg_status status = TG_OK;
+    if (strncmp(key, "fno.", 4) == 0) {
+        status = tg_fno_config_set(ctx, &problem->fno, key + 4, value);
+    } else if (strcmp(key, "opt.training_loss") == 0) {
+        snprintf(problem->loss, sizeof problem->loss, "%s", value);
+    } else if (strncmp(key, "opt.", 4) == 0 && (strict || is_optim_key(key + 4))) {
+        status = tg_optim_config_set(ctx, &problem->optim, key + 4, value);
+    } else if (strcmp(key, "data.batch_size") == 0) {
+        return read_size(origin, key, value, &problem->batch);
+    } else if (strcmp(key, "data.train_resolution") == 0) {
+        int64_t points = 0;
+        const int code = read_size(origin, key, value, &points);
+        set_grid(problem, points);
+        return code;
+    } else if (strict) {
+        return cli_fail("%s: %s does not matter to a step; fno.*, opt.*, data.batch_size and "
+                        "data.train_resolution do",
+                        origin, key);
+    }
+    return status == TG_OK ? CLI_OK : cli_fail("%s: %s", origin, tg_context_error(ctx));
+}
+
+static int use_file(tg_context *ctx, const char *path, cli_problem *problem) {
+    tg_settings *settings = NULL;
+    tg_status status = tg_settings_read_yaml(ctx, path, &settings);
+    if (status != TG_OK) {
+        return cli_fail_status(ctx, status);
+    }
+    int code = CLI_OK;
+    for (int64_t i = 0; i < tg_settings_count(settings) && code == CLI_OK; i++) {
+        code = apply(ctx, tg_settings_origin(settings, i), tg_settings_key(settings, i),
+                     tg_settings_value(settings, i), false, problem);
+    }
+    tg_settings_destroy(&settings);
+    if (code == CLI_OK && (problem->batch == 0 || problem->grid[0] == 0)) {
+        code = cli_fail("%s: %s is missing", path,
+                        problem->batch == 0 ? "data.batch_size" : "data.train_resolution");
+    }
+    return code;
+}
+
+int cli_problem_read(tg_context *ctx, const cli_problem_source *source, cli_problem *out) {
+    *out = (cli_problem){.name = source->preset ? source->preset : source->config,
+                         .fno = tg_fno_config_default(),
+                         .method = source->method ? source->method : "adam",
+                         .optim = tg_optim_config_default(),
+                         .loss = "l2"};
+    if (!source->preset == !source->config) {
+        return cli_usage(source->command, "either a configuration file or --preset is needed");
+    }
+    int code = CLI_OK;
+    if (source->preset) {
+        const tg_status status = use_preset(ctx, source->preset, out);
+        code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+    } else {
+        code = use_file(ctx, source->config, out);
+        out->method = source->method ? source->method : "of the file";
+    }
+    if (code == CLI_OK && source->method) {
+        code = apply(ctx, "--opt", "opt.name", source->method, true, out);
+    }
+    for (int i = 0; i < source->args->override_count && code == CLI_OK; i++) {
+        const cli_override *o = &source->args->override[i];
+        code = apply(ctx, "command line", o->key, o->value, true, out);
+    }
+    out->batch = source->batch > 0 ? source->batch : out->batch;
+    const tg_status status = code == CLI_OK ? tg_fno_config_check(ctx, &out->fno) : TG_OK;
+    return status == TG_OK ? code : cli_fail_status(ctx, status);
+}
+
+/* ---- the optimizer ---- */
+
+void cli_setup_make(const cli_problem *problem, const tg_fno *fno, uint64_t seed, cli_setup *out) {
+    const int count = tg_fno_param_count(fno);
+    *out = (cli_setup){.groups = {problem->optim, problem->optim}};
+    out->groups[1].is_projected = false;
+    out->params = cli_need(calloc((size_t)count, sizeof *out->params));
+    for (int i = 0; i < count; i++) {
+        const tg_fno_param param = tg_fno_get_param(fno, i);
+        out->params[i] = (tg_optim_param){.name = param.name,
+                                          .dtype = param.dtype,
+                                          .shape = param.shape,
+                                          .group = param.spectral ? 0 : 1};
+    }
+    out->setup = (tg_optim_setup){.groups = out->groups,
+                                  .group_count = 2,
+                                  .params = out->params,
+                                  .param_count = count,
+                                  .seed = seed,
+                                  .takes_factored = true};
+}
+
+void cli_setup_free(cli_setup *setup) {
+    free(setup->params);
+    *setup = (cli_setup){0};
+}
+
+/* ---- memory ---- */
+
+/* Input and target of a batch. */
+static size_t data_bytes(const cli_problem *problem) {
+    const tg_fno_config *fno = &problem->fno;
+    int64_t numbers = problem->batch * (fno->in_channels + fno->out_channels);
+    for (int d = 0; d < fno->n_dim; d++) {
+        numbers *= problem->grid[d];
+    }
+    return (size_t)numbers * tg_dtype_size(fno->dtype) * (fno->complex_data ? 2 : 1);
+}
+
+tg_status cli_problem_plan(tg_context *ctx, const cli_problem *problem, cli_memory_plan *out) {
+    tg_fno *outline = NULL;
+    tg_fno_memory step = {0}, inference = {0};
+    size_t optimizer[TG_MEM_CATEGORIES] = {0};
+    const tg_mem_usage host = tg_context_memory(ctx, TG_HOST);
+    const tg_mem_usage device = tg_context_memory(ctx, TG_DEVICE);
+    *out = (cli_memory_plan){0};
+    tg_status status = tg_fno_outline(ctx, &problem->fno, &outline);
+    if (status == TG_OK) {
+        cli_setup setup;
+        cli_setup_make(problem, outline, 0, &setup);
+        status = tg_optim_plan(ctx, &setup.setup, optimizer);
+        cli_setup_free(&setup);
+    }
+    if (status == TG_OK) {
+        status = tg_fno_plan(ctx, &problem->fno, problem->batch, problem->grid, true, &step);
+    }
+    if (status == TG_OK) {
+        status = tg_fno_plan(ctx, &problem->fno, problem->batch, problem->grid, false, &inference);
+    }
+    tg_fno_destroy(&outline);
+    out->parameters = step.parameters;
+    out->inference = inference.total;
+    for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
+        out->bytes[c] = host.current[c] + device.current[c] + step.bytes[c] + optimizer[c];
+        out->bytes[c] += c == TG_MEM_DATA ? data_bytes(problem) : 0;
+        out->peak += out->bytes[c];
+    }
+    return status;
+}

@@ -1,0 +1,57 @@
+/* A training step to plan or to measure: network, optimizer, batch and grid, from a preset or a
+ * configuration file, with overrides. */
+#ifndef CLI_PROBLEM_H
+#define CLI_PROBLEM_H
+
+#include "output.h"
+
+typedef struct cli_problem {
+    const char *name; /* of the preset or the file */
+    tg_fno_config fno;
+    const char *method;    /* --opt, "adam" if none was named */
+    tg_optim_config optim; /* of the spectral weights; all others have dense Adam at its rates */
+    int64_t batch;
+    int64_t grid[TG_FNO_MAX_DIMS];
+    char loss[64]; /* text for tg_loss_config_parse */
+} cli_problem;
+
+/* Where a problem comes from; exactly one of preset and config is set. */
+typedef struct cli_problem_source {
+    const char *command;  /* for errors */
+    const char *preset;   /* name */
+    const char *config;   /* path of a YAML file */
+    const char *method;   /* optimizer by name; NULL: the file's, or dense Adam */
+    int64_t batch;        /* 0: the preset's or the file's */
+    const cli_args *args; /* its overrides: --fno.key, --opt.key, --data.batch_size, .. */
+} cli_problem_source;
+
+/* CLI_OK, or another code after a message. */
+int cli_problem_read(tg_context *ctx, const cli_problem_source *source, cli_problem *out);
+
+/* Names of the presets, ended by NULL: choices of an option. */
+extern const char *const cli_presets[];
+
+/* What an optimizer of this problem is made from. */
+typedef struct cli_setup {
+    tg_optim_config groups[2]; /* of spectral weights, of all others */
+    tg_optim_param *params;
+    tg_optim_setup setup; /* points at the two above */
+} cli_setup;
+
+/* Parameters are those of `fno` (an outline will do), whose names it keeps; *out must stay where it
+ * is. To be freed. */
+void cli_setup_make(const cli_problem *problem, const tg_fno *fno, uint64_t seed, cli_setup *out);
+void cli_setup_free(cli_setup *setup);
+
+/* Bytes of a step by category, everything held at once: what the context holds already, network,
+ * optimizer and one batch of data. */
+typedef struct cli_memory_plan {
+    int64_t parameters; /* real numbers */
+    size_t bytes[TG_MEM_CATEGORIES];
+    size_t peak;      /* their sum */
+    size_t inference; /* of a forward pass alone, weights included */
+} cli_memory_plan;
+
+tg_status cli_problem_plan(tg_context *ctx, const cli_problem *problem, cli_memory_plan *out);
+
+#endif

@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# tgrad plan and tgrad bench step: presets, files and overrides give the expected numbers, a step
+# holds the memory that was planned, and wrong settings are named.
+#
+#   tests/test_plan.sh build/bin/tgrad <source tree> <build tree>
+set -uo pipefail
+tgrad=$(realpath "$1")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+
+complain() {
+    failures=$((failures + 1))
+    echo "FAILED: $*" >&2
+}
+
+# run <exit code> <arguments ..>: stdout in `out`, stderr in `err`
+run() {
+    local expected=$1
+    shift
+    last="tgrad $*"
+    "$tgrad" "$@" >out 2>err </dev/null
+    local code=$?
+    [ $code -eq "$expected" ] || complain "$last: exit code $code, expected $expected: $(head -1 err)"
+}
+
+says() {
+    grep -qF -- "$2" "$1" || complain "$last: no '$2' in std$1"
+}
+
+# number <key>: the first value of a key of the JSON in `out`
+number() {
+    sed -n "s/^ *\"$1\": *\([0-9]*\),*$/\1/p" out | head -1
+}
+
+# Parameters by hand: lifting, 4 blocks and projection of the paper's Navier-Stokes network.
+run 0 plan --preset ns128 --json --threads 2
+block=$((2 * 64 * 64 * 64 * 33 + 64 + 64 * 64 + 64 * 32 + 32 + 32 * 64 + 64 + 64))
+expected=$((4 * block + 3 * 128 + 128 + 128 * 64 + 64 + 64 * 256 + 256 + 256 + 1))
+[ "$(number parameters)" = $expected ] || complain "$last: $(number parameters) parameters, expected $expected"
+peak=$(number peak)
+[ "$peak" -lt 1200000000 ] || complain "$last: $peak bytes"
+run 0 plan --preset ns128 --opt tensorgrad --json --threads 2
+[ "$(number peak)" -lt "$peak" ] || complain "$last: compressed moments are not smaller"
+for preset in ns1024 darcy421 burgers em; do
+    run 0 plan --preset $preset
+    says out "$preset: "
+    says out "peak"
+done
+
+# A file, its keys about other things passed over, and overrides.
+cat >small.yaml <<'YAML'
+fno:
+  n_modes: [8, 8]
+  hidden_channels: 12
+  n_layers: 2
+opt:
+  name: lowrank
+  rank: 0.5
+  n_epochs: 3
+data:
+  name: darcy
+  batch_size: 4
+  train_resolution: 16
+YAML
+run 0 plan small.yaml --json
+says out '"batch": 4'
+activations=$(number activations)
+run 0 plan small.yaml --batch 8 --json
+[ "$(number activations)" = $((2 * activations)) ] || complain "$last: not twice the activations"
+run 0 plan small.yaml --data.train_resolution 32 --fno.hidden_channels 6 --opt adam
+says out "on 32x32"
+run 1 plan small.yaml --fno.hiden_channels 6
+says err "fno.hidden_channels"
+run 1 plan small.yaml --opt.rank many
+says err "opt.rank"
+run 1 plan small.yaml --data.batch_size 0
+says err "data.batch_size"
+run 1 plan small.yaml --report.colour red
+says err "report.colour"
+run 1 plan small.yaml --opt lowerank
+says err "lowrank"
+sed -i 's/hidden_channels: 12/hidden_channels: none/' small.yaml
+run 1 plan small.yaml
+says err "small.yaml:3"
+printf 'fno:\n  n_modes: [4]\ndata:\n  batch_size: 2\n' >half.yaml
+run 1 plan half.yaml
+says err "data.train_resolution"
+run 1 plan missing.yaml
+run 2 plan
+run 2 plan half.yaml --preset em
+run 2 plan --preset unknown
+says err "ns128"
+
+# A step holds what was planned.
+small="--fno.hidden_channels 8 --fno.n_modes 8 --data.train_resolution 16 --batch 2 --steps 5"
+for preset in burgers em; do
+    # shellcheck disable=SC2086 # several words
+    run 0 bench step --preset $preset $small --opt adam,tensorgrad --json --threads 2 --opt.min_entries 100
+    says out '"forward_backward":'
+    says out '"refresh_warm":'
+    [ "$(grep -c '"as_planned": true' out)" = 2 ] || complain "$last: not as planned"
+done
+# shellcheck disable=SC2086
+run 0 bench step --preset burgers $small
+says out "forward+backward"
+says out "as counted"
+run 1 bench step --preset burgers --opt lowerank
+run 2 bench step --preset unknown
+
+[ $failures -eq 0 ] && echo "plans and steps agree"
+exit $((failures > 0))
