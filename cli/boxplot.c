@@ -9,7 +9,7 @@
 enum {
     MARGIN = 40,      /* around everything */
     HEAD = 175,       /* titles and legend, above the axis */
-    AXIS = 110,       /* numbers, left of it */
+    AXIS = 130,       /* numbers, left of it */
     COLUMN = 280,     /* one box and its text */
     MIN_COLUMNS = 4,  /* the title needs some room */
     PLOT = 620,       /* height of the axis */
@@ -173,14 +173,24 @@ static void draw_box(cli_picture *picture, const scale *axis, const cli_box *box
     draw_cross(picture, x, height_of(axis, box->max), colour);
 }
 
-static void draw_labels(cli_picture *picture, const scale *axis, const cli_box *box, double x) {
-    double y = axis->bottom + 1.4 * text_size;
-    for (int line = 0; line < 2 && box->label[line]; line++) {
-        cli_picture_text(picture, x, y, text_size, CLI_ALIGN_CENTRE, ink, box->label[line]);
-        y += 1.1 * text_size;
+/* Number of label lines of the box that has most, so that the notes stand in one line. */
+static int label_lines(const cli_boxplot *plot) {
+    int lines = 1;
+    for (int i = 0; i < plot->count; i++) {
+        lines = plot->box[i].label[1] ? 2 : lines;
     }
-    y = axis->bottom + 1.4 * text_size + 2.25 * text_size;
-    cli_picture_text(picture, x, y, small_size, CLI_ALIGN_CENTRE, faint_ink, box->note);
+    return lines;
+}
+
+static void draw_labels(cli_picture *picture, const scale *axis, const cli_box *box, double x,
+                        int lines) {
+    const double first = axis->bottom + 1.4 * text_size, step = 1.1 * text_size;
+    for (int line = 0; line < 2 && box->label[line]; line++) {
+        cli_picture_text(picture, x, first + line * step, text_size, CLI_ALIGN_CENTRE, ink,
+                         box->label[line]);
+    }
+    cli_picture_text(picture, x, first + lines * step, small_size, CLI_ALIGN_CENTRE, faint_ink,
+                     box->note);
 }
 
 /* Writes a line from the left, shortened at its end if it has to be. */
@@ -233,7 +243,7 @@ cli_picture cli_boxplot_draw(const cli_boxplot *plot) {
     for (int i = 0; i < plot->count; i++) {
         const double x = axis.left + (i + 0.5) * step;
         draw_box(&picture, &axis, &plot->box[i], x, colours[i % palette]);
-        draw_labels(&picture, &axis, &plot->box[i], x);
+        draw_labels(&picture, &axis, &plot->box[i], x, label_lines(plot));
     }
     return picture;
 }
