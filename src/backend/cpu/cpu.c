@@ -195,6 +195,8 @@ void tg_backend_fill_cpu(tg_backend_ops *ops) {
     ops->fft_forward = cpu_fft_forward;
     ops->fft_inverse = cpu_fft_inverse;
     ops->select_topk = cpu_select_topk;
+    ops->select_random = cpu_select_random;
+    ops->select_weighted = cpu_select_weighted;
     ops->bitmap_rank = cpu_bitmap_rank;
     ops->bitmap_gather = cpu_bitmap_gather;
     ops->bitmap_scatter = cpu_bitmap_scatter;

@@ -42,21 +42,34 @@ typedef struct cpu_reals_f64 {
     void (*norms_pairs)(int64_t n, const double *x, cpu_partial *sum);
 } cpu_reals_f64;
 
-/* Two real rows as one complex row, see fft_rows.inc. */
+/* Around transforms: real rows in pairs, columns as lines; see fft_rows.inc. */
 typedef struct cpu_rows_f32 {
     void (*pack)(int64_t n, const float *a, const float *b, float *z);
     void (*unpack)(int64_t n, const float *z, float *a, float *b);
-    void (*split)(int64_t n, int64_t kept, const float *z, int64_t jump, float *a, float *b);
-    void (*join)(int64_t n, int64_t kept, const float *a, const float *b, int64_t jump, float *z);
+    void (*split)(int64_t n, int64_t kept, const float *z, float *a, float *b);
+    void (*join)(int64_t n, int64_t kept, const float *a, const float *b, float *z);
+    void (*gather)(int64_t rows, int64_t count, const float *factors, const float *columns,
+                   int64_t pitch, float *lines, int64_t line_pitch);
+    void (*scatter)(int64_t rows, int64_t count, const float *factors, const float *lines,
+                    int64_t line_pitch, float *columns, int64_t pitch);
 } cpu_rows_f32;
 
 typedef struct cpu_rows_f64 {
     void (*pack)(int64_t n, const double *a, const double *b, double *z);
     void (*unpack)(int64_t n, const double *z, double *a, double *b);
-    void (*split)(int64_t n, int64_t kept, const double *z, int64_t jump, double *a, double *b);
-    void (*join)(int64_t n, int64_t kept, const double *a, const double *b, int64_t jump,
-                 double *z);
+    void (*split)(int64_t n, int64_t kept, const double *z, double *a, double *b);
+    void (*join)(int64_t n, int64_t kept, const double *a, const double *b, double *z);
+    void (*gather)(int64_t rows, int64_t count, const double *factors, const double *columns,
+                   int64_t pitch, double *lines, int64_t line_pitch);
+    void (*scatter)(int64_t rows, int64_t count, const double *factors, const double *lines,
+                    int64_t line_pitch, double *columns, int64_t pitch);
 } cpu_rows_f64;
+
+/* Lines that are transformed at once: FFTW is fastest for four. */
+enum { CPU_FFT_LINES = 4 };
+
+/* Which random numbers, see rng.h. */
+typedef enum cpu_law { CPU_UNIFORM, CPU_NORMAL, CPU_EXPONENTIAL } cpu_law;
 
 /* What all tiles of a product with a short inner dimension have in common, see gemm.inc. Distances
  * are in numbers of the dtype. */
@@ -85,7 +98,14 @@ typedef struct cpu_kernels {
     void (*store_f32)(tg_dtype real, int64_t n, const float *src, void *dst);
     /* keys[i] = bits of |x_i|^2 as a double, NaN above Inf: ascending with the modulus, < 2^63. */
     void (*modulus_keys)(tg_dtype dtype, int64_t n, const void *x, uint64_t *keys);
+    /* keys[i], which holds the modulus key of a weight, becomes a key that descends with the
+     * waiting time times[i] / weight: 0 at once for Inf and NaN, last for 0. */
+    void (*waiting_keys)(int64_t n, const double *times, uint64_t *keys);
+    /* Bits of up to 64 keys: those above the threshold, and those equal to it. */
+    uint64_t (*compare_keys)(int64_t n, const uint64_t *keys, uint64_t threshold, uint64_t *equal);
     int64_t (*popcount)(int64_t words, const uint64_t *x);
+    /* Numbers of indices first .. first + n - 1. */
+    void (*random_numbers)(cpu_law law, const tg_rng *rng, uint64_t first, int64_t n, double *out);
     /* C (m, n) = op(A) B + beta C with B packed; NULL where there is nothing better than BLAS. */
     void (*gemm_f32)(const cpu_gemm_rows *g, int64_t m, const float *a, int64_t n,
                      const float *packed, float *c);
@@ -99,10 +119,6 @@ typedef struct cpu_kernels {
 
 extern const cpu_kernels cpu_kernels_plain;
 extern const cpu_kernels cpu_kernels_avx2; /* name NULL where the build has no AVX2 */
-
-/* Columns that a transform along an outer dimension takes at once: one cache line of complex
- * numbers. Spectra of rows are cut into pieces of this many. */
-enum { CPU_LANES_F32 = 8, CPU_LANES_F64 = 4 };
 
 /* Scratch of one thread, from open to close. Sized for: a histogram of 2^16 bins and the candidates
  * of a selection; a panel in f64 and one partial Gram matrix. */
@@ -192,6 +208,9 @@ tg_status cpu_fft_inverse(tg_backend *be, tg_fft_plan *plan, tg_fft_weight weigh
 
 tg_status cpu_select_topk(tg_backend *be, tg_dtype dtype, const void *x, int64_t k,
                           tg_bitmap *bitmap);
+tg_status cpu_select_random(tg_backend *be, const tg_rng *rng, int64_t k, tg_bitmap *bitmap);
+tg_status cpu_select_weighted(tg_backend *be, tg_dtype dtype, const tg_rng *rng, const void *x,
+                              int64_t k, tg_bitmap *bitmap);
 tg_status cpu_bitmap_rank(tg_backend *be, tg_bitmap *bitmap);
 tg_status cpu_bitmap_gather(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap, const void *x,
                             void *values);

@@ -303,30 +303,71 @@ tg_status cpu_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg
     return status;
 }
 
-/* Slice i of every left block is a run of `right` elements; slices are shared out to the parts.
- * A single column (right = 1) is summed row by row, every part its own columns. */
-tg_status cpu_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
-                          const void *x, double *out) {
-    tg_status status = tg_check_float(be->ctx, "slice_norms", dtype);
-    if (status != TG_OK) {
-        return status;
-    }
+/* Long runs: every part its slices, run by run. */
+static void slice_norms_long(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim,
+                             int64_t right, const void *x, double *out) {
     const cpu_kernels *k = cpu_state_of(be)->kernels;
     const int parts = parts_for(be, dtype, left * dim * right);
 #pragma omp parallel for num_threads(parts) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(dim, 1, parts, p);
-        for (int64_t i = r.begin; i < r.end; i++) {
-            out[i] = 0.0;
-        }
         for (int64_t l = 0; l < left; l++) {
             for (int64_t i = r.begin; i < r.end; i++) {
                 cpu_partial sum = {0};
                 const void *run = at_const(dtype, x, (l * dim + i) * right);
                 reduce_part(k, dtype, right, run, run, &sum);
-                out[i] += sum.re;
+                out[i] = (l > 0 ? out[i] : 0.0) + sum.re;
             }
         }
+    }
+}
+
+/* Short runs: every part its left blocks, into sums (dim) of its own. The keys of a selection are
+ * the bits of the squares. */
+static void slice_norms_short(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim,
+                              int64_t right, const void *x, double *out) {
+    const cpu_kernels *k = cpu_state_of(be)->kernels;
+    const int parts = cpu_parts(be, left, 1 + THREAD_BYTES / (dim * right));
+#pragma omp parallel for num_threads(parts) schedule(static)
+    for (int p = 0; p < parts; p++) {
+        const tg_range r = tg_partition(left, 1, parts, p);
+        double *sums = cpu_scratch_of(be, p);
+        memset(sums, 0, (size_t)dim * sizeof *sums);
+        for (int64_t i = r.begin * dim * right; i < r.end * dim * right; i += BLOCK) {
+            uint64_t keys[BLOCK];
+            const int64_t rest = r.end * dim * right - i, count = rest < BLOCK ? rest : BLOCK;
+            k->modulus_keys(dtype, count, at_const(dtype, x, i), keys);
+            int64_t slice = i / right % dim, filled = i % right;
+            for (int64_t j = 0; j < count; j++) {
+                double square;
+                memcpy(&square, &keys[j], sizeof square);
+                sums[slice] += square;
+                filled = filled + 1 == right ? 0 : filled + 1;
+                slice = filled ? slice : (slice + 1 == dim ? 0 : slice + 1);
+            }
+        }
+    }
+    memset(out, 0, (size_t)dim * sizeof *out);
+    for (int p = 0; p < parts; p++) {
+        const double *sums = cpu_scratch_of(be, p);
+        for (int64_t i = 0; i < dim; i++) {
+            out[i] += sums[i];
+        }
+    }
+}
+
+tg_status cpu_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
+                          const void *x, double *out) {
+    tg_status status = tg_check_float(be->ctx, "slice_norms", dtype);
+    if (status != TG_OK || dim <= 0) {
+        return status;
+    }
+    if (left <= 0 || right <= 0) {
+        memset(out, 0, (size_t)dim * sizeof *out);
+    } else if (right < 16 && (size_t)dim * sizeof *out <= CPU_SCRATCH) {
+        slice_norms_short(be, dtype, left, dim, right, x, out);
+    } else {
+        slice_norms_long(be, dtype, left, dim, right, x, out);
     }
     return TG_OK;
 }

@@ -1,20 +1,19 @@
 /* Fourier transforms by FFTW, pruned to the kept modes; the only file that sees FFTW.
  *
- * All transforms are complex. Rows (last dimension) of real data are taken two at a time as one
- * complex row, which FFTW does more than twice as fast as real ones; only their kept columns are
- * stored, in groups of LANES columns side by side: slab (groups, rows, LANES). Transforms along an
- * outer dimension run inside one group, LANES columns at once, and only kept frequencies leave it.
- * So no full spectrum exists anywhere, and what is in work fits in cache:
+ * All transforms are complex, contiguous and out of place, CPU_FFT_LINES at once: what FFTW does
+ * best. Rows (last dimension) of real data are taken two at a time as one complex row; only their
+ * kept columns are stored, in a slab (rows, columns). Columns of the slab are gathered into lines,
+ * transformed, and only kept frequencies leave them. So no full spectrum exists anywhere, and what
+ * is in work fits in cache:
  *
  *   1-D  x -> [rows] -> slab -> X
  *   2-D  x -> [rows] -> slab -> [columns] -> X
- *   3-D  x -> [rows] -> slab -> [columns] -> volume (K1, groups, N0, LANES) -> [outer] -> X
+ *   3-D  x -> [rows] -> slab -> [columns] -> volume (planes, kept rows, columns) -> [columns] -> X
  *
  * and the inverse backwards. Stage A is all up to the slab (3-D: up to the volume), stage B the
  * rest. With enough transforms each thread does both stages for its own share; with fewer, all
- * threads share stage A and then stage B of one transform. 1-D transforms run as "2-D" ones of a
- * block of rows without column transform. Plans are FFTW_ESTIMATE: the same plan every time, hence
- * the same bits. */
+ * threads share stage A and then stage B of one transform. 1-D transforms run in blocks of rows.
+ * Plans are FFTW_ESTIMATE: the same plan every time, hence the same bits. */
 #include "backend/cpu/cpu.h"
 
 #include <fftw3.h>
@@ -24,7 +23,17 @@
 
 #include "backend/check.h"
 
-/* Sizes are in complex numbers of the plan's precision. */
+/* One dimension of a transform; n = 1 where there is none. */
+typedef struct fft_axis {
+    int64_t n;
+    int64_t kept;
+    int64_t first;    /* index of the first kept frequency, 0 .. n-1 */
+    int64_t head;     /* kept ones from `first` to the end; the others begin at 0 */
+    bool transformed; /* false: nothing to do */
+    void *plan[2][2]; /* fftw_plan or fftwf_plan: [inverse][a last group of fewer lines] */
+} fft_axis;
+
+/* Sizes and pitches are in complex numbers of the plan's precision. */
 struct tg_fft_plan {
     tg_fft_desc desc;
     const cpu_kernels *kernels;
@@ -32,36 +41,24 @@ struct tg_fft_plan {
     bool shared;  /* they share each transform */
     int64_t many; /* transforms (1-D: blocks of rows) */
 
-    /* Dimensions of one transform, outer first: 1 where there is none. */
-    int64_t planes, rows, length;            /* N0, N1, N2 */
-    int64_t kept_planes, kept_rows, columns; /* K0, K1, K2 */
-    int64_t first_plane, first_row;          /* where the kept ones begin, 0 .. N-1 */
-    int64_t first_column;                    /* likewise; complex data only */
+    fft_axis along[3];  /* planes, rows, length of a row; 1-D: rows of a block */
+    int64_t columns;    /* kept ones of a row */
+    int64_t groups;     /* of CPU_FFT_LINES columns */
+    int64_t block_rows; /* rows of the grid that are transformed at once */
+    int64_t line_pitch; /* distance of lines */
+    int64_t slab_pitch; /* distance of rows of a slab or volume */
 
-    int64_t lanes;      /* columns of a group */
-    int64_t groups;     /* ceil(columns / lanes) */
-    int64_t slab_rows;  /* rows, one more if odd: two rows of real data are written at once */
-    int64_t block;      /* complex rows transformed at once */
-    int64_t block_rows; /* rows of the grid that are in a block */
-    int64_t pitch;      /* distance of its rows: length + 1 or more, whole cache lines */
-
-    void *scratch;  /* all of the below, zero at first */
-    size_t line;    /* bytes of a block of rows, one per part */
-    size_t slab;    /* bytes of a slab: one per part, one in all if 2-D and shared */
-    size_t volume;  /* bytes of a volume: one per part, one in all if shared; 0 if not 3-D */
-    size_t slab_at; /* where the slabs begin */
-    size_t volume_at;
-
-    /* fftw_plan or fftwf_plan, forward and inverse; NULL: nothing to do along that dimension. The
-     * last group has fewer columns and plans of its own. */
-    void *along_row[2];
-    void *along_column[2][2]; /* [inverse][last group] */
-    void *along_outer[2][2];
+    void *scratch;       /* all of the below, zero at first */
+    size_t line_bytes;   /* of CPU_FFT_LINES lines, two of them per part: before and after */
+    size_t slab_bytes;   /* of a slab: one per part, one in all if 2-D and shared */
+    size_t volume_bytes; /* of a volume: one per part, one in all if shared; 0 if not 3-D */
+    size_t slab_at, volume_at;
 };
 
 /* One call of forward or inverse. */
 typedef struct fft_job {
     const tg_fft_plan *plan;
+    bool inverse;
     double edge, interior; /* factors of spectrum entries by their place in the last dimension */
     const void *in;        /* grid (forward) or spectrum */
     void *out;             /* the other one */
@@ -69,53 +66,36 @@ typedef struct fft_job {
 
 /* Scratch of one part. */
 typedef struct fft_scratch {
-    void *line, *slab, *volume;
+    void *lines, *turned; /* (CPU_FFT_LINES, line_pitch) before and after a transform */
+    void *slab, *volume;
 } fft_scratch;
 
 static fft_scratch scratch_of(const tg_fft_plan *plan, int part) {
     char *base = plan->scratch;
-    const bool one_slab = plan->shared && plan->planes == 1;
-    return (fft_scratch){base + (size_t)part * plan->line,
-                         base + plan->slab_at + (one_slab ? 0 : (size_t)part * plan->slab),
-                         base + plan->volume_at + (plan->shared ? 0 : (size_t)part * plan->volume)};
+    const size_t number = (size_t)part;
+    const bool one_slab = plan->shared && plan->desc.ndim < 3;
+    return (fft_scratch){base + 2 * number * plan->line_bytes,
+                         base + (2 * number + 1) * plan->line_bytes,
+                         base + plan->slab_at + (one_slab ? 0 : number * plan->slab_bytes),
+                         base + plan->volume_at + (plan->shared ? 0 : number * plan->volume_bytes)};
 }
 
 static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* Columns of a group that count. */
-static int64_t group_width(const tg_fft_plan *plan, int64_t group) {
-    return smaller(plan->lanes, plan->columns - group * plan->lanes);
-}
-
 /* Rows of transform number h: all, except for the last block of rows in 1-D. */
 static int64_t rows_of(const tg_fft_plan *plan, int64_t h) {
-    return plan->desc.ndim > 1 ? plan->rows
-                               : smaller(plan->rows, plan->desc.howmany - h * plan->rows);
-}
-
-static int64_t round_up(int64_t n, int64_t unit) {
-    return (n + unit - 1) / unit * unit;
-}
-
-static int64_t kept_rows_of(const tg_fft_plan *plan, int64_t h) {
-    return plan->desc.ndim > 1 ? plan->kept_rows : rows_of(plan, h);
-}
-
-/* Index of kept frequency k of a dimension of n points whose kept ones begin at `first`. */
-static int64_t wrapped(int64_t n, int64_t first, int64_t k) {
-    return first + k < n ? first + k : first + k - n;
+    const int64_t rows = plan->along[1].n;
+    return plan->desc.ndim > 1 ? rows : smaller(rows, plan->desc.howmany - h * rows);
 }
 
 #define REAL    float
 #define NAME(x) x##_f32
 #define FFTW(x) fftwf_##x
-#define LANES   CPU_LANES_F32
 #define KERNELS rows_f32
 #include "backend/cpu/fftw.inc"
 #undef KERNELS
-#undef LANES
 #undef FFTW
 #undef NAME
 #undef REAL
@@ -123,11 +103,9 @@ static int64_t wrapped(int64_t n, int64_t first, int64_t k) {
 #define REAL    double
 #define NAME(x) x##_f64
 #define FFTW(x) fftw_##x
-#define LANES   CPU_LANES_F64
 #define KERNELS rows_f64
 #include "backend/cpu/fftw.inc"
 #undef KERNELS
-#undef LANES
 #undef FFTW
 #undef NAME
 #undef REAL
@@ -151,58 +129,67 @@ void cpu_fft_destroy(tg_backend *be, tg_fft_plan **plan) {
     TG_FREE(be->ctx, *plan);
 }
 
+/* Pitch of rows of n numbers: whole cache lines, an odd number of them, so that neighbours along a
+ * column do not compete for the same places in the cache. */
+static int64_t pitch_for(int64_t n, size_t number) {
+    const int64_t per_line = TG_ALIGNMENT / (int64_t)number;
+    const int64_t lines = (n + per_line - 1) / per_line;
+    return (lines | 1) * per_line;
+}
+
+/* Dimensions as planes, rows and length of a row. */
+static void set_axes(const tg_fft_desc *desc, tg_fft_plan *plan) {
+    for (int d = 0; d < 3; d++) {
+        plan->along[d] = (fft_axis){.n = 1, .kept = 1, .head = 1};
+    }
+    for (int d = 0; d < desc->ndim; d++) {
+        fft_axis *axis = &plan->along[d + 3 - desc->ndim];
+        axis->n = desc->grid[d];
+        axis->kept = desc->kept[d];
+        axis->first = (desc->first[d] + desc->grid[d]) % desc->grid[d];
+        axis->head = smaller(axis->kept, axis->n - axis->first);
+        axis->transformed = axis->n > 1;
+    }
+    plan->columns = plan->along[2].kept;
+    plan->groups = (plan->columns + CPU_FFT_LINES - 1) / CPU_FFT_LINES;
+    plan->block_rows = desc->complex ? CPU_FFT_LINES : 2 * CPU_FFT_LINES;
+    plan->many = desc->howmany;
+    if (desc->ndim == 1) {
+        fft_axis *rows = &plan->along[1];
+        rows->n = rows->kept = rows->head = plan->block_rows;
+        plan->many = (desc->howmany + rows->n - 1) / rows->n;
+    }
+}
+
 /* Everything but scratch and FFTW's plans. */
 static void lay_out(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan *plan) {
-    const int last = desc->ndim - 1;
-    const bool f32 = desc->dtype == TG_F32;
-    const size_t number = f32 ? 2 * sizeof(float) : 2 * sizeof(double);
-    int64_t first[3];
-    for (int d = 0; d < desc->ndim; d++) {
-        first[d] = (desc->first[d] + desc->grid[d]) % desc->grid[d];
-    }
+    const size_t number = desc->dtype == TG_F32 ? 2 * sizeof(float) : 2 * sizeof(double);
     plan->desc = *desc;
     plan->kernels = cpu_state_of(be)->kernels;
-    plan->lanes = f32 ? CPU_LANES_F32 : CPU_LANES_F64;
-    plan->length = desc->grid[last];
-    plan->columns = desc->kept[last];
-    plan->first_column = first[last];
-    plan->groups = (plan->columns + plan->lanes - 1) / plan->lanes;
-    plan->pitch = round_up(plan->length + 1, plan->lanes);
-
-    const int64_t row_bytes = plan->pitch * (int64_t)number;
-    const int64_t pair = desc->complex ? 1 : 2;
-    const int64_t all_rows = last > 0 ? desc->grid[last - 1] : desc->howmany;
-    plan->block = smaller(8, (all_rows + pair - 1) / pair);
-    plan->block = smaller(plan->block, 1 + 65536 / row_bytes);
-    plan->block = plan->block > 0 ? plan->block : 1;
-
-    plan->planes = last > 1 ? desc->grid[0] : 1;
-    plan->kept_planes = last > 1 ? desc->kept[0] : 1;
-    plan->first_plane = last > 1 ? first[0] : 0;
-    plan->block_rows = pair * plan->block;
-    plan->rows = last > 0 ? desc->grid[last - 1] : plan->block_rows;
-    plan->slab_rows = round_up(plan->rows, 2);
-    plan->kept_rows = last > 0 ? desc->kept[last - 1] : plan->rows;
-    plan->first_row = last > 0 ? first[last - 1] : 0;
-    plan->many = last > 0 ? desc->howmany : (desc->howmany + plan->rows - 1) / plan->rows;
-
-    plan->shared = last > 0 && plan->many < be->threads;
+    set_axes(desc, plan);
+    plan->shared = desc->ndim > 1 && plan->many < be->threads;
     plan->parts = plan->shared ? be->threads : cpu_parts(be, plan->many, 1);
 
-    const size_t one = plan->shared ? 1 : (size_t)plan->parts;
-    const size_t parts = (size_t)plan->parts;
-    plan->line = (size_t)(plan->block * plan->pitch) * number;
-    plan->slab = (size_t)(plan->groups * plan->slab_rows * plan->lanes) * number;
-    plan->slab_at = parts * plan->line;
-    plan->volume_at = plan->slab_at + (plan->planes > 1 ? parts : one) * plan->slab;
-    plan->volume =
-        plan->planes > 1
-            ? (size_t)(plan->kept_rows * plan->groups * plan->planes * plan->lanes) * number
-            : 0;
+    int64_t longest = 1;
+    for (int d = 0; d < 3; d++) {
+        longest = plan->along[d].n > longest ? plan->along[d].n : longest;
+    }
+    plan->line_pitch = pitch_for(longest + 1, number);
+    plan->slab_pitch = pitch_for(plan->columns, number);
+
+    const bool solid = desc->ndim == 3;
+    const size_t parts = (size_t)plan->parts, one = plan->shared ? 1 : parts;
+    const int64_t rows = plan->along[1].n + plan->along[1].n % 2; /* real rows go in pairs */
+    const int64_t kept = plan->along[0].n * plan->along[1].kept;
+    plan->line_bytes = (size_t)(CPU_FFT_LINES * plan->line_pitch) * number;
+    plan->slab_bytes = (size_t)(rows * plan->slab_pitch) * number;
+    plan->volume_bytes = solid ? (size_t)(kept * plan->slab_pitch) * number : 0;
+    plan->slab_at = 2 * parts * plan->line_bytes;
+    plan->volume_at = plan->slab_at + (solid ? parts : one) * plan->slab_bytes;
 }
 
 static size_t scratch_bytes(const tg_fft_plan *plan) {
-    return plan->volume_at + (plan->shared ? 1 : (size_t)plan->parts) * plan->volume;
+    return plan->volume_at + (plan->shared ? 1 : (size_t)plan->parts) * plan->volume_bytes;
 }
 
 tg_status cpu_fft_create(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out) {
@@ -249,38 +236,44 @@ int cpu_fftw_version(char *text, size_t capacity) {
 
 typedef void (*stage_fn)(const fft_job *job, int64_t h, const fft_scratch *s, tg_range units);
 
-/* Runs two stages of every transform; `units` is how much there is to share of each. */
-static void run(const fft_job *job, const stage_fn stages[2], const int64_t units[2]) {
-    const tg_fft_plan *plan = job->plan;
-    const int parts = plan->parts;
-    if (!plan->shared) {
+/* One stage of one transform, shared by all threads. */
+static void share(const fft_job *job, stage_fn stage, int64_t h, int64_t units) {
+    const int parts = job->plan->parts;
 #pragma omp parallel for num_threads(parts) schedule(static)
-        for (int p = 0; p < parts; p++) {
-            const fft_scratch s = scratch_of(plan, p);
-            const tg_range share = tg_partition(plan->many, 1, parts, p);
-            for (int64_t h = share.begin; h < share.end; h++) {
-                stages[0](job, h, &s, (tg_range){0, units[0]});
-                stages[1](job, h, &s, (tg_range){0, units[1]});
-            }
-        }
-        return;
-    }
-    for (int64_t h = 0; h < plan->many; h++) {
-        for (int stage = 0; stage < 2; stage++) {
-#pragma omp parallel for num_threads(parts) schedule(static)
-            for (int p = 0; p < parts; p++) {
-                const fft_scratch s = scratch_of(plan, p);
-                stages[stage](job, h, &s, tg_partition(units[stage], 1, parts, p));
-            }
-        }
+    for (int p = 0; p < parts; p++) {
+        const fft_scratch s = scratch_of(job->plan, p);
+        stage(job, h, &s, tg_partition(units, 1, parts, p));
     }
 }
 
-/* Stage A counts blocks of rows (3-D: planes), stage B groups (3-D: groups of every kept row). */
-static void units_of(const tg_fft_plan *plan, int64_t *a, int64_t *b) {
-    const int64_t blocks = (plan->rows + plan->block_rows - 1) / plan->block_rows;
-    *a = plan->planes > 1 ? plan->planes : blocks;
-    *b = plan->groups * (plan->planes > 1 ? plan->kept_rows : 1);
+/* Both stages of every transform, A before B if forward. Stage A counts blocks of rows (3-D:
+ * planes), stage B groups of columns (3-D: of every kept row). */
+static void run(const fft_job *job) {
+    const tg_fft_plan *plan = job->plan;
+    const bool f32 = plan->desc.dtype == TG_F32, solid = plan->desc.ndim == 3;
+    const stage_fn a = f32 ? stage_a_f32 : stage_a_f64, b = f32 ? stage_b_f32 : stage_b_f64;
+    const int64_t blocks = (plan->along[1].n + plan->block_rows - 1) / plan->block_rows;
+    const int64_t units_a = solid ? plan->along[0].n : blocks;
+    const int64_t units_b = plan->groups * (solid ? plan->along[1].kept : 1);
+    const stage_fn first = job->inverse ? b : a, second = job->inverse ? a : b;
+    const int64_t units[2] = {job->inverse ? units_b : units_a, job->inverse ? units_a : units_b};
+    if (plan->shared) {
+        for (int64_t h = 0; h < plan->many; h++) {
+            share(job, first, h, units[0]);
+            share(job, second, h, units[1]);
+        }
+        return;
+    }
+    const int parts = plan->parts;
+#pragma omp parallel for num_threads(parts) schedule(static)
+    for (int p = 0; p < parts; p++) {
+        const fft_scratch s = scratch_of(plan, p);
+        const tg_range mine = tg_partition(plan->many, 1, parts, p);
+        for (int64_t h = mine.begin; h < mine.end; h++) {
+            first(job, h, &s, (tg_range){0, units[0]});
+            second(job, h, &s, (tg_range){0, units[1]});
+        }
+    }
 }
 
 tg_status cpu_fft_forward(tg_backend *be, tg_fft_plan *plan, tg_fft_weight weight, double scale,
@@ -289,13 +282,7 @@ tg_status cpu_fft_forward(tg_backend *be, tg_fft_plan *plan, tg_fft_weight weigh
     const bool real = !plan->desc.complex;
     const double edge = real ? 0.5 * scale : scale; /* rows leave the split doubled */
     const double interior = real && weight == TG_FFT_ADJOINT ? 2.0 * edge : edge;
-    const fft_job job = {plan, edge, interior, x, spectrum};
-    const bool f32 = plan->desc.dtype == TG_F32;
-    const stage_fn stages[2] = {f32 ? forward_a_f32 : forward_a_f64,
-                                f32 ? forward_b_f32 : forward_b_f64};
-    int64_t units[2];
-    units_of(plan, &units[0], &units[1]);
-    run(&job, stages, units);
+    run(&(fft_job){plan, false, edge, interior, x, spectrum});
     return TG_OK;
 }
 
@@ -303,12 +290,6 @@ tg_status cpu_fft_inverse(tg_backend *be, tg_fft_plan *plan, tg_fft_weight weigh
                           const void *spectrum, void *x) {
     (void)be;
     const bool halved = !plan->desc.complex && weight == TG_FFT_ADJOINT;
-    const fft_job job = {plan, scale, halved ? 0.5 * scale : scale, spectrum, x};
-    const bool f32 = plan->desc.dtype == TG_F32;
-    const stage_fn stages[2] = {f32 ? inverse_b_f32 : inverse_b_f64,
-                                f32 ? inverse_a_f32 : inverse_a_f64};
-    int64_t units[2];
-    units_of(plan, &units[1], &units[0]);
-    run(&job, stages, units);
+    run(&(fft_job){plan, true, scale, halved ? 0.5 * scale : scale, spectrum, x});
     return TG_OK;
 }

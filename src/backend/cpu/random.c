@@ -3,35 +3,55 @@
 
 #include "backend/check.h"
 
-typedef double (*number_fn)(const tg_rng *rng, uint64_t index);
+enum { BLOCK = 512 }; /* numbers at a time, on the stack */
 
-/* x[i] = offset + factor * number(first + i); a pair takes two numbers. */
-static tg_status fill_random(tg_backend *be, tg_dtype dtype, number_fn number, const tg_rng *rng,
+/* x[i] = offset + factor * number of index first + i, as n reals of a real dtype. */
+static void fill_part(const cpu_kernels *k, tg_dtype real, cpu_law law, const tg_rng *rng,
+                      uint64_t first, double offset, double factor, int64_t n, char *x) {
+    double numbers[BLOCK];
+    float rounded[BLOCK];
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        const int64_t count = n - i < BLOCK ? n - i : BLOCK;
+        void *to = x + (size_t)i * tg_dtype_size(real);
+        k->random_numbers(law, rng, first + (uint64_t)i, count, numbers);
+        for (int64_t j = 0; j < count; j++) {
+            numbers[j] = offset + factor * numbers[j];
+        }
+        if (real == TG_F64) {
+            k->load_f64(TG_F64, count, numbers, to);
+        } else {
+            k->load_f32(TG_F64, count, numbers, rounded);
+            k->store_f32(real, count, rounded, to);
+        }
+    }
+}
+
+/* A pair takes two numbers. */
+static tg_status fill_random(tg_backend *be, tg_dtype dtype, cpu_law law, const tg_rng *rng,
                              uint64_t first, double offset, double factor, int64_t n, void *x) {
     tg_status status = tg_check_float(be->ctx, "random", dtype);
     if (status != TG_OK || n <= 0) {
         return status;
     }
+    const cpu_kernels *k = cpu_state_of(be)->kernels;
     const tg_dtype real = tg_dtype_real(dtype);
     const int64_t pair = tg_dtype_is_complex(dtype) ? 2 : 1, reals = pair * n;
-    const int parts = cpu_parts(be, reals, 1024);
+    const int parts = cpu_parts(be, reals, 4 * BLOCK);
 #pragma omp parallel for num_threads(parts) schedule(static)
     for (int p = 0; p < parts; p++) {
-        const tg_range r = tg_partition(reals, 64, parts, p);
-        for (int64_t i = r.begin; i < r.end; i++) {
-            const uint64_t index = (uint64_t)pair * first + (uint64_t)i;
-            tg_store(real, x, i, (tg_scalar){offset + factor * number(rng, index), 0.0});
-        }
+        const tg_range r = tg_partition(reals, BLOCK, parts, p);
+        fill_part(k, real, law, rng, (uint64_t)pair * first + (uint64_t)r.begin, offset, factor,
+                  r.end - r.begin, (char *)x + (size_t)r.begin * tg_dtype_size(real));
     }
     return TG_OK;
 }
 
 tg_status cpu_random_uniform(tg_backend *be, tg_dtype dtype, const tg_rng *rng, uint64_t first,
                              double low, double high, int64_t n, void *x) {
-    return fill_random(be, dtype, tg_rng_uniform, rng, first, low, high - low, n, x);
+    return fill_random(be, dtype, CPU_UNIFORM, rng, first, low, high - low, n, x);
 }
 
 tg_status cpu_random_normal(tg_backend *be, tg_dtype dtype, const tg_rng *rng, uint64_t first,
                             double mean, double deviation, int64_t n, void *x) {
-    return fill_random(be, dtype, tg_rng_normal, rng, first, mean, deviation, n, x);
+    return fill_random(be, dtype, CPU_NORMAL, rng, first, mean, deviation, n, x);
 }

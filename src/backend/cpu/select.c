@@ -1,5 +1,6 @@
-/* The k entries of largest modulus, by radix selection on 63-bit keys (bits of |x|^2 in f64).
+/* Choosing k entries: the largest by radix selection on 63-bit keys, or k at random.
  *
+ * Keys are the bits of |x|^2 in f64, or, weighted, of the waiting time (descending).
  * A digit at a time from the top: every part counts the keys that agree with the digits found so
  * far, the counts tell the next digit of the k-th largest key. The second pass also collects the
  * few keys left, if they fit into scratch, so that later digits do not read x again. A last pass
@@ -27,6 +28,7 @@ typedef struct select_task {
     tg_backend *be;
     const cpu_kernels *kernels;
     tg_dtype dtype;
+    const tg_rng *rng; /* weighted: of the waiting times; NULL: by modulus */
     const char *x;
     tg_bitmap *bitmap;
     int parts;
@@ -45,6 +47,11 @@ static uint64_t *candidates_of(const select_task *t, int part) {
 
 static void load_keys(const select_task *t, int64_t first, int64_t count, uint64_t *keys) {
     t->kernels->modulus_keys(t->dtype, count, t->x + (size_t)first * tg_dtype_size(t->dtype), keys);
+    if (t->rng) {
+        double times[CHUNK];
+        t->kernels->random_numbers(CPU_EXPONENTIAL, t->rng, (uint64_t)first, count, times);
+        t->kernels->waiting_keys(count, times, keys);
+    }
 }
 
 static void count_digit(int d, int64_t n, const uint64_t *keys, uint32_t *histogram) {
@@ -127,7 +134,8 @@ typedef struct threshold {
     int64_t ties;
 } threshold;
 
-/* 0 < k < n. Leaves in the partials' max how many keys of a part are equal to the threshold. */
+/* 0 < k < n. Leaves in the partials' count how many keys of a part are equal to the threshold, if
+ * there are ties. */
 static threshold find_threshold(select_task *t, int64_t k) {
     const int parts = t->parts;
     int64_t rank = k, total = 0;
@@ -152,17 +160,6 @@ static threshold find_threshold(select_task *t, int64_t k) {
     return (threshold){t->prefix, rank};
 }
 
-/* Bits of up to 64 keys: above the threshold, and equal to it. */
-static uint64_t compare_keys(int64_t n, const uint64_t *keys, uint64_t key, uint64_t *equal) {
-    uint64_t above = 0;
-    *equal = 0;
-    for (int64_t i = 0; i < n; i++) {
-        above |= (uint64_t)(keys[i] > key) << i;
-        *equal |= (uint64_t)(keys[i] == key) << i;
-    }
-    return above;
-}
-
 /* The lowest `count` bits of x that are set. */
 static uint64_t lowest_bits(uint64_t x, int64_t count) {
     uint64_t kept = 0;
@@ -182,8 +179,8 @@ static void mark_part(const select_task *t, threshold limit, int64_t ties, int p
         load_keys(t, i, count, keys);
         for (int64_t j = 0; j < count; j += 64) {
             uint64_t equal = 0;
-            uint64_t word =
-                compare_keys(count - j < 64 ? count - j : 64, keys + j, limit.key, &equal);
+            uint64_t word = t->kernels->compare_keys(count - j < 64 ? count - j : 64, keys + j,
+                                                     limit.key, &equal);
             if (equal && ties > 0) {
                 const uint64_t taken = lowest_bits(equal, ties);
                 ties -= __builtin_popcountll(taken);
@@ -199,7 +196,7 @@ static void mark(select_task *t, threshold limit) {
     cpu_partial *partials = cpu_state_of(t->be)->partials;
     int64_t left = limit.ties;
     for (int p = 0; p < parts; p++) { /* count becomes what this part may take */
-        const int64_t here = limit.ties > 0 && partials[p].count < left ? partials[p].count : left;
+        const int64_t here = partials[p].count < left ? partials[p].count : left;
         partials[p].count = here;
         left -= here;
     }
@@ -218,11 +215,9 @@ static void set_all(tg_bitmap *bitmap, bool value) {
     }
 }
 
-tg_status cpu_select_topk(tg_backend *be, tg_dtype dtype, const void *x, int64_t k,
-                          tg_bitmap *bitmap) {
-    tg_status status = TG_OK;
-    TG_TRY(tg_check_float(be->ctx, "select_topk", dtype));
-    TG_TRY(tg_check_select(be->ctx, "select_topk", k, bitmap));
+/* The k largest keys. */
+static tg_status select_largest(tg_backend *be, tg_dtype dtype, const tg_rng *rng, const void *x,
+                                int64_t k, tg_bitmap *bitmap) {
     if (k == 0 || k == bitmap->n) {
         set_all(bitmap, k > 0);
         return cpu_bitmap_rank(be, bitmap);
@@ -230,11 +225,49 @@ tg_status cpu_select_topk(tg_backend *be, tg_dtype dtype, const void *x, int64_t
     select_task task = {.be = be,
                         .kernels = cpu_state_of(be)->kernels,
                         .dtype = dtype,
+                        .rng = rng,
                         .x = x,
                         .bitmap = bitmap,
                         .parts = cpu_parts(be, bitmap->n, 8 * CHUNK)};
     mark(&task, find_threshold(&task, k));
-    TG_TRY(cpu_bitmap_rank(be, bitmap));
+    return cpu_bitmap_rank(be, bitmap);
+}
+
+tg_status cpu_select_topk(tg_backend *be, tg_dtype dtype, const void *x, int64_t k,
+                          tg_bitmap *bitmap) {
+    tg_status status = TG_OK;
+    TG_TRY(tg_check_float(be->ctx, "select_topk", dtype));
+    TG_TRY(tg_check_select(be->ctx, "select_topk", k, bitmap));
+    TG_TRY(select_largest(be, dtype, NULL, x, k, bitmap));
 fail:
     return status;
+}
+
+tg_status cpu_select_weighted(tg_backend *be, tg_dtype dtype, const tg_rng *rng, const void *x,
+                              int64_t k, tg_bitmap *bitmap) {
+    tg_status status = TG_OK;
+    TG_TRY(tg_check_float(be->ctx, "select_weighted", dtype));
+    TG_TRY(tg_check_select(be->ctx, "select_weighted", k, bitmap));
+    TG_TRY(select_largest(be, dtype, rng, x, k, bitmap));
+fail:
+    return status;
+}
+
+/* Bits are set in any order, with the same result. */
+tg_status cpu_select_random(tg_backend *be, const tg_rng *rng, int64_t k, tg_bitmap *bitmap) {
+    tg_status status = tg_check_select(be->ctx, "select_random", k, bitmap);
+    if (status != TG_OK) {
+        return status;
+    }
+    const int parts = cpu_parts(be, k, CHUNK);
+    set_all(bitmap, false);
+#pragma omp parallel for num_threads(parts) schedule(static)
+    for (int p = 0; p < parts; p++) {
+        const tg_range r = tg_partition(k, 1, parts, p);
+        for (int64_t i = r.begin; i < r.end; i++) {
+            const uint64_t at = tg_rng_permute(rng, (uint64_t)bitmap->n, (uint64_t)i);
+            __atomic_fetch_or(&bitmap->words[at / 64], (uint64_t)1 << at % 64, __ATOMIC_RELAXED);
+        }
+    }
+    return cpu_bitmap_rank(be, bitmap);
 }
