@@ -55,10 +55,12 @@ static double weighted_sum(int64_t n, const double *weights, const double *x) {
 
 /* ---- perceptrons ---- */
 
-/* Sizes: single, odd, more than one tile and more channels than pixels. */
+/* Sizes: single, odd, more channels than pixels, many tiles. */
 static const struct {
     int64_t batch, in, hidden, out, pixels;
-} mlp_sizes[] = {{2, 1, 1, 3, 1}, {2, 3, 5, 4, 7}, {3, 4, 33, 4, 65}, {1, 17, 9, 2, 1031}};
+} mlp_sizes[] = {{2, 1, 1, 3, 1}, {2, 3, 5, 4, 7}, {3, 4, 33, 4, 65}, {2, 17, 24, 9, 1531}};
+
+enum { LARGE = 3 }; /* enough for several threads, and slow on ref: one variant will do */
 
 /* An op whose inputs are host arrays (the pointers in it); sizes set. */
 static tg_mlp mlp_inputs(t_side *s, int size) {
@@ -142,7 +144,8 @@ static void mlp_forward_case(t_side *s, int size, mlp_variant variant) {
 static void mlp_forward(t_side *s) {
     for (int i = 0; i < T_COUNT(mlp_sizes); i++) {
         for (int v = 0; v < MLP_VARIANTS; v++) {
-            if (v == MLP_SAME && mlp_sizes[i].in != mlp_sizes[i].out) {
+            if ((v == MLP_SAME && mlp_sizes[i].in != mlp_sizes[i].out) ||
+                (i == LARGE && v != MLP_SUM)) {
                 continue;
             }
             t_note(s, "size %d variant %d", i, v);
@@ -199,7 +202,7 @@ static tg_mlp mlp_run_backward(t_side *s, const tg_mlp *host, const mlp_back_var
 
 static void mlp_backward(t_side *s) {
     for (int i = 0; i < T_COUNT(mlp_sizes); i++) {
-        for (int v = 0; v < T_COUNT(mlp_back_variants); v++) {
+        for (int v = i == LARGE ? 2 : 0; v < (i == LARGE ? 3 : T_COUNT(mlp_back_variants)); v++) {
             t_note(s, "size %d variant %d", i, v);
             const tg_mlp host = mlp_inputs(s, i);
             const void *start = t_host_random(s, s->dtype, 2048);
@@ -276,8 +279,9 @@ static void mlp_differences(t_side *s) {
 
 static const struct {
     int64_t batch, in, out, pixels;
-} mix_sizes[] = {{1, 1, 1, 1}, {2, 3, 5, 7}, {3, 33, 17, 65}, {1, 4, 3, 1031}};
+} mix_sizes[] = {{1, 1, 1, 1}, {2, 3, 5, 7}, {3, 33, 17, 65}, {2, 24, 17, 2053}};
 
+/* The last variant, a linear skip, will do for the large size. */
 static const struct {
     tg_mix_kind kind;
     tg_act act;
@@ -333,7 +337,7 @@ static tg_mix mix_placed(t_side *s, const tg_mix *host, bool backward) {
 
 static void mix_forward(t_side *s) {
     for (int i = 0; i < T_COUNT(mix_sizes); i++) {
-        for (int v = 0; v < T_COUNT(mix_variants); v++) {
+        for (int v = i == LARGE ? T_COUNT(mix_variants) - 1 : 0; v < T_COUNT(mix_variants); v++) {
             t_note(s, "size %d variant %d", i, v);
             const tg_mix host = mix_inputs(s, i, v);
             const int64_t outputs = host.batch * host.out * host.pixels;
@@ -363,7 +367,7 @@ static tg_mix mix_run_backward(t_side *s, const tg_mix *host, int v, const void 
 
 static void mix_backward(t_side *s) {
     for (int i = 0; i < T_COUNT(mix_sizes); i++) {
-        for (int v = 0; v < T_COUNT(mix_variants); v++) {
+        for (int v = i == LARGE ? T_COUNT(mix_variants) - 1 : 0; v < T_COUNT(mix_variants); v++) {
             t_note(s, "size %d variant %d", i, v);
             const tg_mix host = mix_inputs(s, i, v);
             const void *start = t_host_random(s, s->dtype, 2048);

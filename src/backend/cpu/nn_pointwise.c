@@ -5,8 +5,8 @@
 #include "backend/cpu/nn.h"
 
 enum {
-    GRAIN = 8192, /* numbers that are worth a thread */
-    LINE = 64     /* parts begin at cache lines */
+    GRAIN = 32768, /* numbers that are worth a thread */
+    LINE = 64      /* parts begin at cache lines */
 };
 
 void cpu_nn_act(const cpu_nn_kernels *k, tg_act act, int64_t n, const float *x, float *y) {

@@ -10,7 +10,7 @@ enum {
     LANES = 4,            /* modes of a register: blocks are whole ones */
     SRC_BYTES = 3 << 18,  /* of a packed block of src */
     ROWS_BYTES = 1 << 18, /* of packed rows of the weight */
-    GRAIN = 1 << 15       /* products worth a thread */
+    GRAIN = 1 << 18       /* products worth a thread */
 };
 
 _Static_assert(SRC_BYTES + ROWS_BYTES <= CPU_SCRATCH, "both are in the scratch of a thread");

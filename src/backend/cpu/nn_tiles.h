@@ -50,7 +50,7 @@ static inline bool cpu_tiles_take(tg_dtype dtype, int64_t pixels) {
 
 /* Threads worth using: `work` multiplications in all. */
 static inline int cpu_tile_parts(const tg_backend *be, const cpu_tiles *tiles, int64_t weights) {
-    const int parts = cpu_parts(be, tiles->count * tiles->width * weights, 1 << 16);
+    const int parts = cpu_parts(be, tiles->count * tiles->width * weights, 1 << 19);
     return tiles->count < parts ? (tiles->count > 0 ? (int)tiles->count : 1) : parts;
 }
 
