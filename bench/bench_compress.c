@@ -286,7 +286,7 @@ int main(int argc, char **argv) {
         if (strcmp(argv[i], "--json") == 0) {
             json = true;
         } else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc) {
-            config.threads = atoi(argv[++i]);
+            config.threads = (int)strtol(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--backend") == 0 && i + 1 < argc) {
             backend = argv[++i];
         } else {

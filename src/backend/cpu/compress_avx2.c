@@ -256,7 +256,8 @@ static inline void run_tile(const tiling *g, int64_t i, int64_t j) {
 }
 
 /* Asks for what the next tile needs while tile `i` of a column is summed: its rows of C, and if B
- * is not in cache, a share of the rows of B. */
+ * is not in cache, a share of the rows of B. Inlined by force: gcc drops calls of functions that do
+ * nothing but prefetch. */
 static inline __attribute__((always_inline)) void prefetch_share(const tiling *g, int64_t i,
                                                                  int64_t j) {
     const cpu_product *p = &g->p;

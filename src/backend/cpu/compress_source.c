@@ -27,7 +27,7 @@ static void form(const cpu_plan *plan, const tg_multimode *modes, const tg_grad_
         const int64_t k = first % frequencies, pair = first / frequencies;
         const int64_t i = pair / channels, o = pair % channels;
         const int64_t n = count < frequencies - k ? count : frequencies - k;
-        const cpu_stretch stretch = {
+        cpu_stretch stretch = {
             .n = n,
             .batch = source->batch,
             .x = (const float *)source->x + (i * frequencies + k) * width,
@@ -35,8 +35,8 @@ static void form(const cpu_plan *plan, const tg_multimode *modes, const tg_grad_
             .step_x = modes->dim[0] * frequencies,
             .step_dy = channels * frequencies,
             .scale = scale,
-            .out = out,
         };
+        stretch.out = out;
         if (width == 2) {
             plan->kernels->stretch_c64(&stretch);
         } else {
