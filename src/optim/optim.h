@@ -15,7 +15,7 @@ typedef struct tg_slot {
     tg_projector *projector; /* NULL: dense */
     int64_t count;           /* values that Adam sees: numel, or the compressed ones */
 
-    int64_t step;         /* updates asked for, skipped ones too: the refresh schedule's time */
+    int64_t step;         /* updates made: the refresh schedule's time */
     int64_t moment_step;  /* updates in the moments: the bias correction's time */
     int64_t last_refresh; /* step of the last refresh; -1: none yet */
 
