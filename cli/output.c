@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "text.h"
@@ -111,6 +112,32 @@ int cli_open_host_context(const char *command, const cli_common *common, tg_cont
         return cli_usage(command, "works in host memory: --backend is ref or cpu, not cuda");
     }
     return cli_open_context(&host, true, out);
+}
+
+static bool write_stream(FILE *file, const void *bytes, size_t size) {
+    const bool is_written = fwrite(bytes, 1, size, file) == size;
+    const int reason = errno;
+    const bool is_closed = fclose(file) == 0;
+    errno = is_written ? errno : reason;
+    return is_written && is_closed;
+}
+
+int cli_write_file(const char *path, const void *bytes, size_t size) {
+    struct stat facts;
+    const bool in_place = stat(path, &facts) == 0 && !S_ISREG(facts.st_mode);
+    const size_t room = strlen(path) + 32;
+    char *beside = cli_need(malloc(room));
+    snprintf(beside, room, "%s.%ld.tmp", path, (long)getpid());
+    const char *target = in_place ? path : beside;
+    FILE *file = fopen(target, "wb");
+    bool is_good = file && write_stream(file, bytes, size);
+    is_good = is_good && (in_place || rename(beside, path) == 0);
+    const int reason = errno;
+    if (!is_good && file && !in_place) {
+        remove(beside);
+    }
+    free(beside);
+    return is_good ? CLI_OK : cli_fail("cannot write %s: %s", path, strerror(reason));
 }
 
 json_t *cli_json_object(void) {

@@ -28,6 +28,11 @@ int cli_open_context(const cli_common *common, bool choose, tg_context **out);
  * device is CLI_USAGE. */
 int cli_open_host_context(const char *command, const cli_common *common, tg_context **out);
 
+/* Writes a file: beside `path` and renamed, so that a reader sees all of it or what was there
+ * before; what is no regular file (a device, a pipe) is written in place. CLI_FAILED after a
+ * message. */
+int cli_write_file(const char *path, const void *bytes, size_t size);
+
 /* ---- JSON: values never fail (the program ends when memory does). ---- */
 
 json_t *cli_json_object(void);

@@ -6,6 +6,7 @@
 #define CLI_PICTURE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct cli_picture {
@@ -33,6 +34,10 @@ void cli_picture_text(cli_picture *picture, double x, double y, double size, cli
                       uint32_t colour, const char *text);
 double cli_picture_text_width(const char *text, double size);
 
+/* The bytes of a PNG file, to be freed, with a palette if 256 colours are enough. CLI_OK, or
+ * CLI_FAILED after a message, which `label` begins. */
+int cli_picture_encode_png(const cli_picture *picture, const char *label, unsigned char **bytes,
+                           size_t *size);
 /* Writes the file; CLI_OK, or CLI_FAILED after a message. */
 int cli_picture_write_png(const cli_picture *picture, const char *path);
 

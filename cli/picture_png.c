@@ -1,9 +1,7 @@
 /* PNG by libpng, which no other file sees. The file is put together in memory first, so that a
  * failing disk is one failing write and never a long jump. */
-#include <errno.h>
 #include <png.h>
 #include <setjmp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,8 +38,39 @@ static void jump_back(png_structp png, png_const_charp message) {
     longjmp(*(jmp_buf *)png_get_error_ptr(png), 1);
 }
 
-/* 8-bit RGB, 144 dots per inch (so that it is not too large on a page). */
-static bool encode(const cli_picture *picture, buffer *out) {
+/* Colours of a picture that has few, and the number of each pixel's colour. */
+typedef struct palette {
+    png_color colour[256];
+    int count;
+    unsigned char *index; /* (height, width); NULL: more than 256 colours */
+} palette;
+
+static palette find_palette(const cli_picture *picture) {
+    const size_t pixels = (size_t)picture->width * (size_t)picture->height;
+    palette found = {.index = cli_need(malloc(pixels))};
+    int last = 0; /* neighbours are often alike */
+    for (size_t i = 0; i < pixels; i++) {
+        const unsigned char *rgb = picture->rgb + 3 * i;
+        int c = found.count > 0 && memcmp(&found.colour[last], rgb, 3) == 0 ? last : 0;
+        while (c < found.count && memcmp(&found.colour[c], rgb, 3) != 0) {
+            c++;
+        }
+        if (c == 256) {
+            free(found.index);
+            return (palette){.index = NULL};
+        }
+        if (c == found.count) {
+            found.colour[found.count++] = (png_color){rgb[0], rgb[1], rgb[2]};
+        }
+        found.index[i] = (unsigned char)c;
+        last = c;
+    }
+    return found;
+}
+
+/* 8 bits of colour number or 3 x 8 bits of RGB, 144 dots per inch (so that it is not too large on
+ * a page). */
+static bool encode(const cli_picture *picture, palette *few, buffer *out) {
     enum { DOTS_PER_METRE = 5669 };
     jmp_buf failed;
     png_structp png =
@@ -53,40 +82,45 @@ static bool encode(const cli_picture *picture, buffer *out) {
     }
     png_set_write_fn(png, out, append, flush_nothing);
     png_set_IHDR(png, info, (png_uint_32)picture->width, (png_uint_32)picture->height, 8,
-                 PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
-                 PNG_FILTER_TYPE_DEFAULT);
+                 few->index ? PNG_COLOR_TYPE_PALETTE : PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
+                 PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+    if (few->index) {
+        png_set_PLTE(png, info, few->colour, few->count);
+    }
     png_set_pHYs(png, info, DOTS_PER_METRE, DOTS_PER_METRE, PNG_RESOLUTION_METER);
     png_write_info(png, info);
+    const size_t row = (size_t)picture->width * (few->index ? 1 : 3);
     for (int y = 0; y < picture->height; y++) {
-        png_write_row(png, picture->rgb + 3 * (size_t)y * (size_t)picture->width);
+        png_write_row(png, (few->index ? few->index : picture->rgb) + row * (size_t)y);
     }
     png_write_end(png, info);
     png_destroy_write_struct(&png, &info);
     return true;
 }
 
-static bool write_bytes(const buffer *data, const char *path) {
-    FILE *file = fopen(path, "wb");
-    if (!file) {
-        return false;
+int cli_picture_encode_png(const cli_picture *picture, const char *label, unsigned char **bytes,
+                           size_t *size) {
+    buffer data = {0};
+    palette few = find_palette(picture);
+    int code = CLI_OK;
+    if (!encode(picture, &few, &data)) {
+        code = cli_fail("%s: the picture could not be made (libpng)", label);
+        free(data.bytes);
+        data = (buffer){0};
     }
-    const bool is_written = fwrite(data->bytes, 1, data->used, file) == data->used;
-    const int reason = errno;
-    const bool is_closed = fclose(file) == 0;
-    if (!is_written) {
-        errno = reason;
-    }
-    return is_written && is_closed;
+    free(few.index);
+    *bytes = data.bytes;
+    *size = data.used;
+    return code;
 }
 
 int cli_picture_write_png(const cli_picture *picture, const char *path) {
-    buffer data = {0};
-    int code = CLI_OK;
-    if (!encode(picture, &data)) {
-        code = cli_fail("%s: the picture could not be made (libpng)", path);
-    } else if (!write_bytes(&data, path)) {
-        code = cli_fail("cannot write %s: %s", path, strerror(errno));
+    unsigned char *bytes = NULL;
+    size_t size = 0;
+    int code = cli_picture_encode_png(picture, path, &bytes, &size);
+    if (code == CLI_OK) {
+        code = cli_write_file(path, bytes, size);
     }
-    free(data.bytes);
+    free(bytes);
     return code;
 }

@@ -1,0 +1,151 @@
+/* tgrad report DIR ..: one self-contained HTML page about training runs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "output.h"
+#include "report.h"
+
+enum { DEFAULT_SAMPLES = 2 };
+
+static struct {
+    const char *output;
+    const char *title;
+    int64_t samples;
+} opt = {.output = "report.html", .samples = DEFAULT_SAMPLES};
+
+static const cli_option options[] = {
+    {.name = "output",
+     .letter = 'o',
+     .kind = CLI_STRING,
+     .text = &opt.output,
+     .value = "FILE",
+     .help = "the page to write",
+     .fallback = "report.html"},
+    {.name = "title",
+     .kind = CLI_STRING,
+     .text = &opt.title,
+     .value = "TEXT",
+     .help = "heading of the page",
+     .fallback = "the names of the runs"},
+    {.name = "samples",
+     .kind = CLI_INT,
+     .integer = &opt.samples,
+     .value = "N",
+     .help = "test samples to show at each resolution",
+     .fallback = "2",
+     .min = 0,
+     .max = 64},
+    {0},
+};
+
+/* The command line that makes this page, to be freed. */
+static char *command_line(const cli_call *call) {
+    size_t capacity = 256, used = 0;
+    char number[32];
+    const char *word[CLI_REPORT_RUNS + 8] = {"tgrad", "report"};
+    int count = 2;
+    for (int i = 0; i < call->args.count; i++) {
+        word[count++] = call->args.item[i];
+    }
+    word[count++] = "-o";
+    word[count++] = opt.output;
+    if (opt.title) {
+        word[count++] = "--title";
+        word[count++] = opt.title;
+    }
+    if (opt.samples != DEFAULT_SAMPLES) {
+        snprintf(number, sizeof number, "%lld", (long long)opt.samples);
+        word[count++] = "--samples";
+        word[count++] = number;
+    }
+    char *line = cli_need(malloc(capacity));
+    for (int i = 0; i < count; i++) {
+        char *quoted = cli_shell_word(word[i]);
+        const size_t size = strlen(quoted) + 2;
+        if (capacity - used < size) {
+            capacity = 2 * capacity + size;
+            line = cli_need(realloc(line, capacity));
+        }
+        used += (size_t)snprintf(line + used, capacity - used, "%s%s", i ? " " : "", quoted);
+        free(quoted);
+    }
+    return line;
+}
+
+static void print_result(const cli_run *runs, int count, size_t bytes, bool json) {
+    if (!json) {
+        char size[CLI_UNIT_TEXT];
+        printf("wrote %s: %d run%s, %s\n", opt.output, count, count == 1 ? "" : "s",
+               cli_bytes_text(bytes, size));
+        return;
+    }
+    json_t *object = cli_json_object(), *list = cli_json_array();
+    for (int i = 0; i < count; i++) {
+        json_t *entry = cli_json_object();
+        cli_json_set(entry, "name", cli_json_text(runs[i].name));
+        cli_json_set(entry, "folder", cli_json_text(runs[i].path));
+        cli_json_set(entry, "epochs", cli_json_integer(runs[i].epoch[runs[i].count - 1].epoch));
+        cli_json_append(list, entry);
+    }
+    cli_json_set(object, "report", cli_json_text(opt.output));
+    cli_json_set(object, "bytes", cli_json_integer((int64_t)bytes));
+    cli_json_set(object, "runs", list);
+    cli_json_print(object);
+}
+
+static int run(const cli_call *call) {
+    const int count = call->args.count;
+    tg_context *ctx = NULL;
+    if (cli_open_context(call->common, false, &ctx) != CLI_OK) {
+        return CLI_FAILED;
+    }
+    cli_run *runs = cli_need(calloc((size_t)count, sizeof *runs));
+    cli_html page = {0};
+    char *command = command_line(call);
+    int code = CLI_OK;
+    for (int i = 0; code == CLI_OK && i < count; i++) {
+        code = cli_run_open(ctx, call->args.item[i], &runs[i]);
+    }
+    if (code == CLI_OK) {
+        cli_run_name_all(runs, count);
+        const cli_report report = {.ctx = ctx,
+                                   .run = runs,
+                                   .count = count,
+                                   .title = opt.title,
+                                   .command = command,
+                                   .samples = opt.samples};
+        code = cli_report_write(&page, &report);
+    }
+    if (code == CLI_OK) {
+        code = cli_write_file(opt.output, page.text, page.used);
+    }
+    if (code == CLI_OK) {
+        print_result(runs, count, page.used, call->common->json);
+    }
+    for (int i = 0; i < count; i++) {
+        cli_run_close(&runs[i]);
+    }
+    free(runs);
+    free(command);
+    cli_html_free(&page);
+    tg_context_destroy(&ctx);
+    return code;
+}
+
+const cli_command cli_cmd_report = {
+    .name = "report",
+    .arguments = "DIR ..",
+    .min_args = 1,
+    .max_args = CLI_REPORT_RUNS,
+    .summary = "Make an HTML page that shows and compares training runs",
+    .description =
+        "Each DIR is a run folder of 'tgrad train', finished or still going on. The page holds\n"
+        "errors, curves, memory, times, settings that differ and pictures of test samples. It is\n"
+        "one file without scripts that needs no network.\n",
+    .examples = "  tgrad report runs/darcy\n"
+                "  tgrad report runs/adam runs/tensorgrad -o comparison.html\n"
+                "  tgrad report runs/* --title 'Darcy flow, five optimizers' --samples 4\n",
+    .options = options,
+    .takes = CLI_TAKES_JSON,
+    .run = run,
+};

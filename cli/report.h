@@ -1,0 +1,56 @@
+/* The report: one HTML page about one run or several, made of sections. Each section writes its
+ * part of the page and leaves itself out where there is nothing to tell. */
+#ifndef CLI_REPORT_H
+#define CLI_REPORT_H
+
+#include "report_html.h"
+#include "report_run.h"
+#include "text.h"
+
+enum { CLI_REPORT_RUNS = 64 }; /* on one page, at most */
+
+typedef struct cli_report {
+    tg_context *ctx;
+    const cli_run *run;  /* (count) */
+    int count;           /* 1 .. CLI_REPORT_RUNS */
+    const char *title;   /* NULL: made from the runs */
+    const char *command; /* that makes this page */
+    int64_t samples;     /* shown at each resolution, at most */
+} cli_report;
+
+/* The whole page. CLI_FAILED after a message. */
+int cli_report_write(cli_html *page, const cli_report *report);
+
+/* ---- Sections, in the order of the page. ---- */
+
+void cli_report_style(cli_html *page); /* the style sheet */
+void cli_report_results(cli_html *page, const cli_report *report);
+void cli_report_curves(cli_html *page, const cli_report *report);
+void cli_report_memory(cli_html *page, const cli_report *report);
+void cli_report_time(cli_html *page, const cli_report *report);
+int cli_report_samples(cli_html *page, const cli_report *report); /* CLI_FAILED after a message */
+void cli_report_settings(cli_html *page, const cli_report *report);
+void cli_report_making(cli_html *page, const cli_report *report);
+
+/* ---- What several sections need. ---- */
+
+/* Every test resolution of any run, ascending; returns how many. */
+enum { CLI_REPORT_TESTS = 64 };
+int cli_report_resolutions(const cli_report *report, int64_t resolution[CLI_REPORT_TESTS]);
+
+/* The run's number in its colour, and its name behind it. */
+void cli_report_badge(cli_html *page, const cli_report *report, int index);
+void cli_report_name(cli_html *page, const cli_report *report, int index);
+
+/* "1.5 MiB", or a dash for what is no number of bytes; returns text. */
+const char *cli_report_bytes(double bytes, char text[CLI_UNIT_TEXT]);
+/* "1.25 ms", or a dash. */
+const char *cli_report_duration(double seconds, char text[CLI_UNIT_TEXT]);
+
+/* Opens what scrolls sideways where a table is wider than the screen; </div> closes it. */
+void cli_report_open_wide(cli_html *page, const char *label);
+
+/* A word as a shell takes it, quoted if it must be; to be freed. */
+char *cli_shell_word(const char *word);
+
+#endif

@@ -1,0 +1,45 @@
+/* Curves as inline SVG: several series over one axis, with ticks, grid, a read-out that appears
+ * under the pointer without any script, and a sentence in place of the picture for screen readers.
+ *
+ * Every curve carries its numbers: data-run, data-metric, data-x and data-y, in full. */
+#ifndef CLI_REPORT_CHART_H
+#define CLI_REPORT_CHART_H
+
+#include <stdbool.h>
+
+#include "report_html.h"
+
+typedef struct cli_series {
+    const char *name;
+    int number;      /* 1, 2, ..: of the run, chooses the colour; 0: the neutral one (truth) */
+    const double *x; /* (count) ascending */
+    const double *y; /* (count) what is not finite leaves a gap */
+    int count;
+} cli_series;
+
+typedef struct cli_chart {
+    const char *title;
+    const char *metric;  /* "test.16.l2": for data-metric */
+    const char *x_label; /* "epoch" */
+    bool is_log;         /* y; values of 0 and below leave a gap */
+    const cli_series *series;
+    int count;
+} cli_chart;
+
+/* Writes a <figure>; nothing if there is no value to draw. */
+void cli_chart_draw(cli_html *page, const cli_chart *chart);
+
+/* The CSS class of a run's colour: runs 1 .. 8 have their own, later ones the same dashed. */
+enum { CLI_RUN_COLOURS = 8 };
+int cli_run_colour(int number);
+
+/* ---- Axes (for tests). ---- */
+
+enum { CLI_MAX_TICKS = 12 };
+
+/* Round numbers within [low, high], ascending; returns their count. The logarithmic one takes
+ * 0 < low < high. */
+int cli_ticks_linear(double low, double high, int wanted, double tick[CLI_MAX_TICKS]);
+int cli_ticks_log(double low, double high, double tick[CLI_MAX_TICKS]);
+
+#endif

@@ -1,0 +1,145 @@
+/* How the runs went: curves over the epochs, and the same numbers as tables. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "report.h"
+#include "report_chart.h"
+
+/* Which number of an epoch a chart shows. */
+typedef enum curve_kind { CURVE_LOSS, CURVE_RATE, CURVE_STEP, CURVE_ERROR } curve_kind;
+
+static double value_of(const cli_epoch *epoch, curve_kind kind, cli_norm norm, int test) {
+    switch (kind) {
+    case CURVE_LOSS:
+        return epoch->loss;
+    case CURVE_RATE:
+        return epoch->lr;
+    case CURVE_STEP:
+        return epoch->step_ms;
+    case CURVE_ERROR:
+        break;
+    }
+    return epoch->error[norm][test];
+}
+
+/* One number of every run over its epochs; epochs without that test error are left out. */
+static void draw(cli_html *page, const cli_report *report, curve_kind kind, cli_norm norm,
+                 int64_t resolution, cli_chart *chart) {
+    size_t total = 0;
+    for (int i = 0; i < report->count; i++) {
+        total += (size_t)report->run[i].count;
+    }
+    cli_series *series = cli_need(calloc((size_t)report->count, sizeof *series));
+    double *room = cli_need(malloc(2 * total * sizeof *room)), *next = room;
+    for (int i = 0; i < report->count; i++) {
+        const cli_run *run = &report->run[i];
+        const int test = kind == CURVE_ERROR ? cli_run_test(run, resolution) : 0;
+        double *x = next, *y = next + run->count;
+        int count = 0;
+        for (int e = 0; test >= 0 && e < run->count; e++) {
+            const double value = value_of(&run->epoch[e], kind, norm, test);
+            if (kind != CURVE_ERROR || value == value) {
+                x[count] = (double)run->epoch[e].epoch;
+                y[count++] = value;
+            }
+        }
+        series[i] =
+            (cli_series){.name = run->name, .number = i + 1, .x = x, .y = y, .count = count};
+        next += 2 * run->count;
+    }
+    chart->series = series;
+    chart->count = report->count;
+    chart->x_label = "epoch";
+    cli_chart_draw(page, chart);
+    free(series);
+    free(room);
+}
+
+static void draw_errors(cli_html *page, const cli_report *report) {
+    static const char *const norm_name[CLI_NORMS] = {"l2", "h1"}, *const shown[] = {"L²", "H¹"};
+    int64_t resolution[CLI_REPORT_TESTS];
+    const int tests = cli_report_resolutions(report, resolution);
+    for (int t = 0; t < tests; t++) {
+        for (int n = 0; n < CLI_NORMS; n++) {
+            char title[80], metric[64];
+            snprintf(title, sizeof title, "Test error at resolution %lld, relative %s",
+                     (long long)resolution[t], shown[n]);
+            snprintf(metric, sizeof metric, "test.%lld.%s", (long long)resolution[t], norm_name[n]);
+            cli_chart chart = {.title = title, .metric = metric, .is_log = true};
+            draw(page, report, CURVE_ERROR, (cli_norm)n, resolution[t], &chart);
+        }
+    }
+}
+
+static void add_legend(cli_html *page, const cli_report *report) {
+    if (report->count < 2) {
+        return;
+    }
+    cli_html_add(page, "<ul class=\"legend\" aria-label=\"Runs\">");
+    for (int i = 0; i < report->count; i++) {
+        cli_html_add(page, "<li>");
+        cli_report_name(page, report, i);
+        cli_html_add(page, "</li>");
+    }
+    cli_html_add(page, "</ul>\n");
+}
+
+static void add_epoch_row(cli_html *page, const cli_run *run, const cli_epoch *epoch) {
+    char text[CLI_NUMBER_TEXT];
+    cli_html_add(page, "<tr><th scope=\"row\">%lld</th>", (long long)epoch->epoch);
+    cli_html_add(page, "<td>%s</td>", cli_number_text(epoch->lr, text));
+    cli_html_add(page, "<td>%s</td>", cli_number_text(epoch->loss, text));
+    for (int t = 0; t < run->tests; t++) {
+        for (int n = 0; n < CLI_NORMS; n++) {
+            cli_html_add(page, "<td>%s</td>", cli_number_text(epoch->error[n][t], text));
+        }
+    }
+    cli_html_add(page, "<td>%s</td>", cli_number_text(epoch->step_ms, text));
+    cli_html_add(page, "<td>%s</td></tr>\n", cli_number_text(epoch->seconds, text));
+}
+
+/* Every epoch of a run; of very long runs every n-th and the last. */
+static void add_epoch_table(cli_html *page, const cli_run *run) {
+    enum { MAX_ROWS = 500 };
+    const int stride = (run->count + MAX_ROWS - 1) / MAX_ROWS;
+    cli_html_add(page, "<details><summary>Epochs of %s as a table", run->name);
+    if (stride > 1) {
+        cli_html_add(page, " (one in %d)", stride);
+    }
+    cli_html_add(page, "</summary>");
+    cli_report_open_wide(page, "Table of epochs");
+    cli_html_add(page, "<table><thead><tr><th scope=\"col\">Epoch</th><th scope=\"col\">Learning "
+                       "rate</th><th scope=\"col\">Training loss</th>");
+    for (int t = 0; t < run->tests; t++) {
+        const long long resolution = (long long)run->resolution[t];
+        cli_html_add(page, "<th scope=\"col\">L² at %lld</th><th scope=\"col\">H¹ at %lld</th>",
+                     resolution, resolution);
+    }
+    cli_html_add(page, "<th scope=\"col\">ms per step</th><th scope=\"col\">Seconds</th></tr>"
+                       "</thead><tbody>\n");
+    for (int e = 0; e < run->count; e++) {
+        if (e % stride == 0 || e == run->count - 1) {
+            add_epoch_row(page, run, &run->epoch[e]);
+        }
+    }
+    cli_html_add(page, "</tbody></table></div></details>\n");
+}
+
+void cli_report_curves(cli_html *page, const cli_report *report) {
+    cli_chart loss = {.title = "Training loss", .metric = "train.loss", .is_log = true};
+    cli_chart rate = {.title = "Learning rate", .metric = "lr", .is_log = true};
+    cli_html_add(page, "<section id=\"curves\"><h2>Training curves</h2>\n");
+    add_legend(page, report);
+    cli_html_add(page, "<div class=\"charts\">\n");
+    draw_errors(page, report);
+    draw(page, report, CURVE_LOSS, CLI_NORM_L2, 0, &loss);
+    draw(page, report, CURVE_RATE, CLI_NORM_L2, 0, &rate);
+    cli_html_add(page,
+                 "</div>\n<p class=\"note\">Vertical axes are logarithmic. Point at a chart "
+                 "to read its values%s.</p>\n",
+                 report->count > 1 ? "; the number at the end of a curve is that of its run" : "");
+    for (int i = 0; i < report->count; i++) {
+        add_epoch_table(page, &report->run[i]);
+    }
+    cli_html_add(page, "</section>\n");
+}

@@ -1,0 +1,141 @@
+/* Values out of tensors, and values into pixels. */
+#include "report_field.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "output.h"
+#include "picture.h"
+#include "text.h"
+
+enum { MAX_PIXELS = 384 }; /* along a side: finer than a tile of the page shows */
+
+/* `count` elements of a tensor from element `first` on, as pairs of doubles; to be freed. */
+static tg_status read_pairs(tg_context *ctx, const tg_tensor *tensor, int64_t first, int64_t count,
+                            double **out) {
+    const tg_shape shape = tg_shape_of(1, &count);
+    char *begin = (char *)tensor->data + (size_t)first * tg_dtype_size(tensor->dtype);
+    tg_tensor from = {0}, to = {0};
+    *out = cli_need(malloc((size_t)count * 2 * sizeof **out));
+    tg_status status = tg_tensor_wrap(ctx, tensor->dtype, &shape, begin, &from);
+    if (status == TG_OK) {
+        status = tg_tensor_wrap(ctx, TG_C128, &shape, *out, &to);
+    }
+    return status == TG_OK ? tg_tensor_convert(ctx, &from, &to) : status;
+}
+
+tg_status cli_field_read(tg_context *ctx, const tg_tensor *tensor, int64_t sample, int64_t channel,
+                         cli_field *out) {
+    const tg_shape *shape = &tensor->shape;
+    const int n_dim = shape->ndim - 2;
+    *out = (cli_field){.height = n_dim > 1 ? shape->dim[shape->ndim - 2] : 1,
+                       .width = shape->dim[shape->ndim - 1],
+                       .is_complex = tg_dtype_is_complex(tensor->dtype)};
+    const int64_t slices = n_dim == 3 ? shape->dim[2] : 1;
+    const int64_t slice = (sample * shape->dim[1] + channel) * slices + slices / 2;
+    const int64_t size = out->height * out->width;
+    return read_pairs(ctx, tensor, slice * size, size, &out->value);
+}
+
+void cli_field_free(cli_field *field) {
+    free(field->value);
+    *field = (cli_field){0};
+}
+
+double *cli_field_shown(const cli_field *field) {
+    const int64_t count = field->height * field->width;
+    double *shown = cli_need(malloc((size_t)count * sizeof *shown));
+    for (int64_t i = 0; i < count; i++) {
+        const double re = field->value[2 * i], im = field->value[2 * i + 1];
+        shown[i] = field->is_complex ? hypot(re, im) : re;
+    }
+    return shown;
+}
+
+double *cli_field_error(const cli_field *prediction, const cli_field *truth) {
+    const int64_t count = truth->height * truth->width;
+    double *error = cli_need(malloc((size_t)count * sizeof *error));
+    for (int64_t i = 0; i < count; i++) {
+        const double re = prediction->value[2 * i] - truth->value[2 * i];
+        const double im = prediction->value[2 * i + 1] - truth->value[2 * i + 1];
+        error[i] = truth->is_complex || prediction->is_complex ? hypot(re, im) : re;
+    }
+    return error;
+}
+
+void cli_field_range(const double *value, int64_t count, double *low, double *high) {
+    *low = INFINITY;
+    *high = -INFINITY;
+    for (int64_t i = 0; i < count; i++) {
+        if (isfinite(value[i])) {
+            *low = fmin(*low, value[i]);
+            *high = fmax(*high, value[i]);
+        }
+    }
+    if (*low > *high) {
+        *low = *high = 0.0;
+    }
+}
+
+tg_status cli_field_distance(tg_context *ctx, const tg_tensor *prediction, const tg_tensor *truth,
+                             int64_t sample, double *out) {
+    const int64_t count = tg_tensor_numel(truth) / truth->shape.dim[0];
+    double *p = NULL, *y = NULL, error = 0.0, norm = 0.0;
+    tg_status status = read_pairs(ctx, prediction, sample * count, count, &p);
+    if (status == TG_OK) {
+        status = read_pairs(ctx, truth, sample * count, count, &y);
+    }
+    for (int64_t i = 0; status == TG_OK && i < 2 * count; i++) {
+        error += (p[i] - y[i]) * (p[i] - y[i]);
+        norm += y[i] * y[i];
+    }
+    *out = sqrt(error / norm);
+    free(p);
+    free(y);
+    return status;
+}
+
+/* The mean over a block of step x step values, cut off at the edges. */
+static double block_mean(const double *value, int64_t height, int64_t width, int64_t step,
+                         int64_t row, int64_t column) {
+    double sum = 0.0;
+    int64_t count = 0;
+    for (int64_t i = row * step; i < height && i < (row + 1) * step; i++) {
+        for (int64_t j = column * step; j < width && j < (column + 1) * step; j++, count++) {
+            sum += value[i * width + j];
+        }
+    }
+    return sum / (double)count;
+}
+
+int cli_field_draw(cli_html *page, const double *value, int64_t height, int64_t width, cli_map map,
+                   double low, double high, const char *alt) {
+    const int64_t longest = height > width ? height : width;
+    const int64_t step = (longest + MAX_PIXELS - 1) / MAX_PIXELS;
+    const int rows = (int)((height + step - 1) / step), columns = (int)((width + step - 1) / step);
+    uint32_t colours[CLI_MAP_LEVELS];
+    unsigned char *bytes = NULL;
+    size_t size = 0;
+    cli_map_table(map, colours);
+    cli_picture picture = cli_picture_create(columns, rows);
+    for (int i = 0; i < rows; i++) {
+        for (int j = 0; j < columns; j++) {
+            const double mean = block_mean(value, height, width, step, i, j);
+            const double t = high > low ? (mean - low) / (high - low) : mean - mean + 0.5;
+            const uint32_t colour = cli_map_colour(colours, t);
+            unsigned char *rgb = picture.rgb + 3 * ((size_t)i * (size_t)columns + (size_t)j);
+            rgb[0] = (unsigned char)(colour >> 16);
+            rgb[1] = (unsigned char)(colour >> 8);
+            rgb[2] = (unsigned char)colour;
+        }
+    }
+    int code = cli_picture_encode_png(&picture, alt, &bytes, &size);
+    if (code == CLI_OK) {
+        cli_html_add(page, "<img alt=\"%s\" width=\"%d\" height=\"%d\" src=\"", alt, columns, rows);
+        cli_html_png(page, bytes, size);
+        cli_html_add(page, "\">");
+    }
+    cli_picture_free(&picture);
+    free(bytes);
+    return code;
+}

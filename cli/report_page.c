@@ -1,0 +1,164 @@
+/* The page around the sections: head, title, contents, end. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "report.h"
+#include "report_chart.h"
+
+/* ---- what several sections need ---- */
+
+int cli_report_resolutions(const cli_report *report, int64_t resolution[CLI_REPORT_TESTS]) {
+    int count = 0;
+    for (int i = 0; i < report->count; i++) {
+        for (int t = 0; t < report->run[i].tests; t++) {
+            const int64_t value = report->run[i].resolution[t];
+            int at = 0;
+            while (at < count && resolution[at] < value) {
+                at++;
+            }
+            if ((at < count && resolution[at] == value) || count == CLI_REPORT_TESTS) {
+                continue;
+            }
+            memmove(resolution + at + 1, resolution + at,
+                    (size_t)(count - at) * sizeof *resolution);
+            resolution[at] = value;
+            count++;
+        }
+    }
+    return count;
+}
+
+void cli_report_badge(cli_html *page, const cli_report *report, int index) {
+    if (report->count > 1) {
+        cli_html_add(page, "<span class=\"badge c%d\">%d</span>", cli_run_colour(index + 1),
+                     index + 1);
+    }
+}
+
+void cli_report_name(cli_html *page, const cli_report *report, int index) {
+    cli_report_badge(page, report, index);
+    cli_html_add(page, "<span class=\"run\">%s</span>", report->run[index].name);
+}
+
+const char *cli_report_bytes(double bytes, char text[CLI_UNIT_TEXT]) {
+    if (!(bytes >= 0.0 && bytes < 0x1p63)) {
+        return strcpy(text, "\xE2\x80\x93");
+    }
+    return cli_bytes_text((uint64_t)bytes, text);
+}
+
+const char *cli_report_duration(double seconds, char text[CLI_UNIT_TEXT]) {
+    return isfinite(seconds) ? cli_duration_text(seconds, text) : strcpy(text, "\xE2\x80\x93");
+}
+
+void cli_report_open_wide(cli_html *page, const char *label) {
+    cli_html_add(page, "<div class=\"wide\" role=\"region\" tabindex=\"0\" aria-label=\"%s\">",
+                 label);
+}
+
+/* ---- the page ---- */
+
+static void add_title(cli_html *page, const cli_report *report) {
+    if (report->title) {
+        cli_html_add(page, "%s", report->title);
+    } else if (report->count == 1) {
+        cli_html_add(page, "%s", report->run[0].name);
+    } else if (report->count <= 4) {
+        for (int i = 0; i < report->count; i++) {
+            cli_html_add(page, "%s%s",
+                         i == 0                   ? ""
+                         : i == report->count - 1 ? " and "
+                                                  : ", ",
+                         report->run[i].name);
+        }
+    } else {
+        cli_html_add(page, "%d runs", report->count);
+    }
+}
+
+/* "Trained on darcy at resolution 16, 50 epochs; tested at 16 and 32.", as far as it is known and
+ * the same for all. */
+static void add_subtitle(cli_html *page, const cli_report *report) {
+    const char *set = cli_run_setting(&report->run[0], "data.set");
+    const char *trained = cli_run_setting(&report->run[0], "data.train_resolution");
+    for (int i = 1; i < report->count; i++) {
+        const char *other = cli_run_setting(&report->run[i], "data.set");
+        set = set && other && strcmp(set, other) == 0 ? set : NULL;
+        other = cli_run_setting(&report->run[i], "data.train_resolution");
+        trained = trained && other && strcmp(trained, other) == 0 ? trained : NULL;
+    }
+    int64_t resolution[CLI_REPORT_TESTS];
+    const int tests = cli_report_resolutions(report, resolution);
+    cli_html_add(page, "<p class=\"lede\">%s", report->count > 1 ? "Runs" : "A run");
+    if (set && strcmp(set, "null") != 0) {
+        cli_html_add(page, " on <em>%s</em>", set);
+    }
+    if (trained) {
+        cli_html_add(page, ", trained at resolution %s", trained);
+    }
+    for (int t = 0; t < tests; t++) {
+        cli_html_add(page, "%s%lld",
+                     t == 0           ? ", tested at "
+                     : t == tests - 1 ? " and "
+                                      : ", ",
+                     (long long)resolution[t]);
+    }
+    cli_html_add(page, ".</p>\n");
+}
+
+static void add_head(cli_html *page, const cli_report *report) {
+    cli_html_add(page,
+                 "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+                 "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+                 "style-src 'unsafe-inline'; img-src data:\">\n"
+                 "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+                 "<meta name=\"color-scheme\" content=\"light dark\">\n"
+                 "<meta name=\"generator\" content=\"tgrad %s\">\n<title>",
+                 tg_build().version);
+    add_title(page, report);
+    cli_html_add(page, " \xC2\xB7 tgrad report</title>\n");
+    cli_report_style(page);
+    cli_html_add(page, "</head>\n<body>\n<main>\n<header><p class=\"brand\">tgrad report</p>\n"
+                       "<h1>");
+    add_title(page, report);
+    cli_html_add(page, "</h1>\n");
+    add_subtitle(page, report);
+    cli_html_add(page, "</header>\n");
+}
+
+/* Links to the sections that the body has. */
+static void add_contents(cli_html *page, const char *body) {
+    static const struct {
+        const char *id, *name;
+    } sections[] = {{"results", "Results"},         {"curves", "Curves"}, {"samples", "Samples"},
+                    {"memory", "Memory"},           {"time", "Time"},     {"settings", "Settings"},
+                    {"making", "How this was made"}};
+    cli_html_add(page, "<nav aria-label=\"Contents\">");
+    for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
+        char mark[64];
+        snprintf(mark, sizeof mark, "<section id=\"%s\">", sections[i].id);
+        if (strstr(body, mark)) {
+            cli_html_add(page, "<a href=\"#%s\">%s</a>", sections[i].id, sections[i].name);
+        }
+    }
+    cli_html_add(page, "</nav>\n");
+}
+
+int cli_report_write(cli_html *page, const cli_report *report) {
+    cli_html body = {0};
+    cli_report_results(&body, report);
+    cli_report_curves(&body, report);
+    const int code = cli_report_samples(&body, report);
+    cli_report_memory(&body, report);
+    cli_report_time(&body, report);
+    cli_report_settings(&body, report);
+    cli_report_making(&body, report);
+    add_head(page, report);
+    add_contents(page, body.text);
+    cli_html_join(page, &body);
+    cli_html_add(page, "</main>\n</body>\n</html>\n");
+    cli_html_free(&body);
+    return code;
+}

@@ -1,0 +1,59 @@
+/* A run folder as the report sees it: metrics.jsonl (needed), config.yaml and samples.safetensors
+ * (used where they are there). The run may still be going on. */
+#ifndef CLI_REPORT_RUN_H
+#define CLI_REPORT_RUN_H
+
+#include "tgrad/tgrad.h"
+
+enum { CLI_RUN_TESTS = 16 }; /* different test resolutions of a run, at most */
+
+typedef enum cli_norm { CLI_NORM_L2, CLI_NORM_H1, CLI_NORMS } cli_norm;
+
+/* One line of metrics.jsonl; NaN for what it does not say. */
+typedef struct cli_epoch {
+    int64_t epoch, step, skipped;
+    double lr, loss;
+    double error[CLI_NORMS][CLI_RUN_TESTS]; /* relative, by the run's list of resolutions */
+    double step_ms, seconds;
+} cli_epoch;
+
+typedef struct cli_run {
+    char *name; /* the last part of the path, or all of it where that is ambiguous */
+    const char *path;
+    cli_epoch *epoch; /* (count) with ascending numbers */
+    int count;
+    bool is_cut;                       /* the last line of the metrics was not complete */
+    int64_t resolution[CLI_RUN_TESTS]; /* ascending */
+    int tests;
+    double memory[TG_MEM_CATEGORIES]; /* peak bytes, each category for itself; NaN: not said */
+    double memory_peak;               /* most bytes at one moment */
+    char written[32];                 /* when the metrics were last written, UTC; "" if unknown */
+    tg_settings *settings;            /* NULL: no config.yaml */
+    tg_archive *samples;              /* NULL: no samples.safetensors */
+} cli_run;
+
+/* Reads the folder `path`. CLI_FAILED after a message; *out is then to be closed as well. */
+int cli_run_open(tg_context *ctx, const char *path, cli_run *out);
+void cli_run_close(cli_run *run); /* accepts all zero */
+
+/* Gives each run a name that no other one has, if their paths differ. */
+void cli_run_name_all(cli_run *runs, int count);
+
+/* ---- What the numbers say. Index -1 and NaN where nothing is known. ---- */
+
+/* The place of a resolution in the run's list. */
+int cli_run_test(const cli_run *run, int64_t resolution);
+/* The last epoch (index) that has this error, and the one where it is least. */
+int cli_run_last(const cli_run *run, cli_norm norm, int test);
+int cli_run_best(const cli_run *run, cli_norm norm, int test);
+
+double cli_run_optimizer_bytes(const cli_run *run); /* moments, factors and index sets */
+double cli_run_step_ms(const cli_run *run);         /* median over the epochs */
+double cli_run_seconds(const cli_run *run);         /* of all epochs */
+double cli_run_step_seconds(const cli_run *run);    /* of them, in training steps */
+int64_t cli_run_epochs_wanted(const cli_run *run);  /* by the settings; 0: not known */
+
+/* The value of a setting, or NULL. */
+const char *cli_run_setting(const cli_run *run, const char *key);
+
+#endif

@@ -1,0 +1,387 @@
+/* Pictures of test samples: input, truth, and of every run prediction and error.
+ *
+ * Runs that were tested on the same sample stand side by side; truth and predictions share one
+ * scale, that of the truth, and the errors of one sample share another. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "output.h"
+#include "report.h"
+#include "report_chart.h"
+#include "report_field.h"
+
+enum { MAX_CHANNELS = 3 }; /* shown of the output */
+
+/* The tensors of one run at one resolution, (samples, channels, grid..); all NULL: it has none. */
+typedef struct triple {
+    const tg_tensor *x, *y, *pred;
+} triple;
+
+/* ---- finding the tensors ---- */
+
+/* The resolutions R of tensors y_R in any run, ascending; returns how many. */
+static int find_resolutions(const cli_report *report, int64_t resolution[CLI_REPORT_TESTS]) {
+    int count = 0;
+    for (int i = 0; i < report->count; i++) {
+        const tg_archive *samples = report->run[i].samples;
+        for (int64_t k = 0; samples && k < tg_archive_count(samples); k++) {
+            int64_t value = 0;
+            int end = 0, at = 0;
+            const char *name = tg_archive_name(samples, k);
+            if (strlen(name) > 16 || sscanf(name, "y_%" SCNd64 "%n", &value, &end) != 1 ||
+                name[end] != '\0') {
+                continue;
+            }
+            while (at < count && resolution[at] < value) {
+                at++;
+            }
+            if ((at == count || resolution[at] != value) && count < CLI_REPORT_TESTS) {
+                memmove(resolution + at + 1, resolution + at,
+                        (size_t)(count - at) * sizeof *resolution);
+                resolution[at] = value;
+                count++;
+            }
+        }
+    }
+    return count;
+}
+
+static bool fits(const triple *t) {
+    const tg_shape *x = &t->x->shape, *y = &t->y->shape;
+    bool good = x->ndim == y->ndim && x->ndim >= 3 && x->ndim <= 5 &&
+                tg_shape_equal(y, &t->pred->shape) && tg_shape_numel(x) > 0 &&
+                tg_shape_numel(y) > 0 && x->dim[0] == y->dim[0];
+    for (int d = 2; good && d < x->ndim; d++) {
+        good = x->dim[d] == y->dim[d];
+    }
+    return good;
+}
+
+static int find_triple(const cli_run *run, int64_t resolution, triple *out) {
+    static const char *const names[] = {"x", "y", "pred"};
+    const tg_tensor *found[3] = {0};
+    int count = 0;
+    *out = (triple){0};
+    for (int i = 0; run->samples && i < 3; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s_%" PRId64, names[i], resolution);
+        found[i] = tg_archive_find(run->samples, name);
+        count += found[i] != NULL;
+    }
+    if (count == 0) {
+        return CLI_OK;
+    }
+    *out = (triple){found[0], found[1], found[2]};
+    if (count < 3 || !fits(out)) {
+        *out = (triple){0};
+        return cli_fail("%s/samples.safetensors: x_%" PRId64 ", y_%" PRId64 " and pred_%" PRId64
+                        " are not (samples, channels, grid..) of the same samples and grid of 1 to "
+                        "3 dimensions",
+                        run->path, resolution, resolution, resolution);
+    }
+    return CLI_OK;
+}
+
+static bool same_sample(const tg_tensor *a, const tg_tensor *b, int64_t sample) {
+    const size_t bytes = tg_tensor_bytes(a) / (size_t)a->shape.dim[0];
+    tg_shape shapes[2] = {a->shape, b->shape};
+    shapes[0].dim[0] = shapes[1].dim[0];
+    return a->dtype == b->dtype && tg_shape_equal(&shapes[0], &shapes[1]) &&
+           memcmp((const char *)a->data + bytes * (size_t)sample,
+                  (const char *)b->data + bytes * (size_t)sample, bytes) == 0;
+}
+
+/* ---- one channel of one sample ---- */
+
+typedef struct view {
+    int run;              /* index */
+    cli_field prediction; /* of one channel */
+    double *shown, *error;
+    double distance; /* relative L2, of all channels */
+} view;
+
+typedef struct card {
+    const cli_report *report;
+    int64_t resolution, sample, channel;
+    cli_field input, truth;
+    double *input_shown, *truth_shown;
+    view *view; /* (count) the runs that share the sample */
+    int count;
+} card;
+
+static void free_card(card *c) {
+    for (int i = 0; i < c->count; i++) {
+        cli_field_free(&c->view[i].prediction);
+        free(c->view[i].shown);
+        free(c->view[i].error);
+    }
+    cli_field_free(&c->input);
+    cli_field_free(&c->truth);
+    free(c->input_shown);
+    free(c->truth_shown);
+}
+
+static tg_status read_card(card *c, const triple *all) {
+    tg_context *ctx = c->report->ctx;
+    const triple *first = &all[c->view[0].run];
+    const int64_t inputs = first->x->shape.dim[1];
+    const int64_t channel = c->channel < inputs ? c->channel : inputs - 1;
+    tg_status status = cli_field_read(ctx, first->x, c->sample, channel, &c->input);
+    if (status == TG_OK) {
+        status = cli_field_read(ctx, first->y, c->sample, c->channel, &c->truth);
+    }
+    if (status != TG_OK) {
+        return status;
+    }
+    c->input_shown = cli_field_shown(&c->input);
+    c->truth_shown = cli_field_shown(&c->truth);
+    for (int i = 0; status == TG_OK && i < c->count; i++) {
+        view *v = &c->view[i];
+        const triple *own = &all[v->run];
+        status = cli_field_read(ctx, own->pred, c->sample, c->channel, &v->prediction);
+        if (status == TG_OK) {
+            status = cli_field_distance(ctx, own->pred, own->y, c->sample, &v->distance);
+            v->shown = cli_field_shown(&v->prediction);
+            v->error = cli_field_error(&v->prediction, &c->truth);
+        }
+    }
+    return status;
+}
+
+/* ---- two or three dimensions: tiles ---- */
+
+/* What a tile shows: the values, the colours and what they span, and a word behind the title. */
+typedef struct tile {
+    const char *title;
+    const double *value; /* (height, width) of the truth */
+    cli_map map;
+    double low, high;
+    const char *note; /* "" for none */
+} tile;
+
+/* A picture with its colour bar. `name` is that of the run, "" for none. */
+static int draw_tile(cli_html *page, const card *c, const char *name, const tile *t) {
+    char alt[256], a[CLI_NUMBER_TEXT], b[CLI_NUMBER_TEXT];
+    double least, most;
+    cli_field_range(t->value, c->truth.height * c->truth.width, &least, &most);
+    snprintf(alt, sizeof alt, "%s%s%.100s: from %s to %s%s%s", t->title, name[0] ? " of " : "",
+             name, cli_number_text(least, a), cli_number_text(most, b), t->note[0] ? ", " : "",
+             t->note);
+    cli_html_add(page, "<figure class=\"tile\"><figcaption>%s <span>%s</span></figcaption>",
+                 t->title, t->note);
+    int code = cli_field_draw(page, t->value, c->truth.height, c->truth.width, t->map, t->low,
+                              t->high, alt);
+    const bool is_signed = t->map == CLI_MAP_ERROR && t->low < 0.0;
+    cli_html_add(page, "<div class=\"scale %s\"></div><p class=\"ends\"><span>%s</span>",
+                 t->map == CLI_MAP_FIELD ? "field"
+                 : is_signed             ? "error"
+                                         : "half",
+                 cli_number_text(t->low, a));
+    if (is_signed) {
+        cli_html_add(page, "<span>0</span>");
+    }
+    cli_html_add(page, "<span>%s</span></p></figure>\n", cli_number_text(t->high, b));
+    return code;
+}
+
+/* Prediction and error of one run. */
+static int draw_run(cli_html *page, const card *c, const view *v, double low, double high,
+                    double worst) {
+    const char *name = c->report->run[v->run].name;
+    char note[64], number[CLI_NUMBER_TEXT];
+    snprintf(note, sizeof note, "L² %s", cli_number_text(v->distance, number));
+    const tile prediction = {"Prediction", v->shown, CLI_MAP_FIELD, low, high, ""};
+    const tile error = {"Error", v->error, CLI_MAP_ERROR, c->truth.is_complex ? 0.0 : -worst,
+                        worst,   note};
+    cli_html_add(page, "<div class=\"pair\"><h5>");
+    cli_report_name(page, c->report, v->run);
+    cli_html_add(page, "</h5>");
+    int code = draw_tile(page, c, name, &prediction);
+    if (code == CLI_OK) {
+        code = draw_tile(page, c, name, &error);
+    }
+    cli_html_add(page, "</div>\n");
+    return code;
+}
+
+static int draw_tiles(cli_html *page, const card *c) {
+    const int64_t size = c->truth.height * c->truth.width;
+    double low, high, least, most, worst = 0.0;
+    cli_html_add(page, "<div class=\"tiles%s\"><div class=\"pair\"><h5>Data</h5>\n",
+                 c->report->count == 1 ? " four" : "");
+    cli_field_range(c->input_shown, size, &low, &high);
+    const tile input = {"Input", c->input_shown, CLI_MAP_FIELD, low, high, ""};
+    cli_field_range(c->truth_shown, size, &low, &high);
+    const tile truth = {"Truth", c->truth_shown, CLI_MAP_FIELD, low, high, ""};
+    int code = draw_tile(page, c, "", &input);
+    if (code == CLI_OK) {
+        code = draw_tile(page, c, "", &truth);
+    }
+    cli_html_add(page, "</div>\n");
+    for (int i = 0; i < c->count; i++) {
+        cli_field_range(c->view[i].error, size, &least, &most);
+        worst = fmax(worst, fmax(fabs(least), fabs(most)));
+    }
+    for (int i = 0; code == CLI_OK && i < c->count; i++) {
+        code = draw_run(page, c, &c->view[i], low, high, worst);
+    }
+    cli_html_add(page, "</div>\n");
+    return code;
+}
+
+/* ---- one dimension: curves ---- */
+
+/* A chart of `count` series; metric "sample.16.0.truth". */
+static void draw_lines(cli_html *page, const card *c, const char *title, const char *what,
+                       const cli_series *series, int count) {
+    char metric[96];
+    snprintf(metric, sizeof metric, "sample.%" PRId64 ".%" PRId64 ".%s", c->resolution, c->sample,
+             what);
+    const cli_chart chart = {
+        .title = title, .metric = metric, .x_label = "x", .series = series, .count = count};
+    cli_chart_draw(page, &chart);
+}
+
+static void draw_line_charts(cli_html *page, const card *c) {
+    const int points = (int)c->truth.width;
+    double *x = cli_need(malloc((size_t)points * sizeof *x));
+    cli_series *series = cli_need(calloc((size_t)c->count + 1, sizeof *series));
+    for (int i = 0; i < points; i++) {
+        x[i] = (double)i / points;
+    }
+    cli_html_add(page, "<div class=\"charts three\">\n");
+    series[0] = (cli_series){.name = "input", .x = x, .y = c->input_shown, .count = points};
+    draw_lines(page, c, "Input", "input", series, 1);
+    series[0] = (cli_series){.name = "truth", .x = x, .y = c->truth_shown, .count = points};
+    for (int i = 0; i < c->count; i++) {
+        series[i + 1] = (cli_series){.name = c->report->run[c->view[i].run].name,
+                                     .number = c->view[i].run + 1,
+                                     .x = x,
+                                     .y = c->view[i].shown,
+                                     .count = points};
+    }
+    draw_lines(page, c, "Truth and prediction", "output", series, c->count + 1);
+    for (int i = 0; i < c->count; i++) {
+        series[i + 1].y = c->view[i].error;
+    }
+    draw_lines(page, c, "Error", "error", series + 1, c->count);
+    cli_html_add(page,
+                 "</div>\n<p class=\"note\">The broad line is the truth. Relative L² error of "
+                 "this sample:");
+    for (int i = 0; i < c->count; i++) {
+        char number[CLI_NUMBER_TEXT];
+        cli_html_add(page, "%s %s %s", i ? ";" : "", c->report->run[c->view[i].run].name,
+                     cli_number_text(c->view[i].distance, number));
+    }
+    cli_html_add(page, ".</p>\n");
+    free(x);
+    free(series);
+}
+
+/* ---- cards ---- */
+
+static void add_heading(cli_html *page, const card *c, const triple *t) {
+    const tg_shape *shape = &t->y->shape;
+    cli_html_add(page, "<h4>Test sample %lld", (long long)c->sample + 1);
+    if (shape->dim[1] > 1) {
+        cli_html_add(page, ", channel %lld of %lld", (long long)c->channel + 1,
+                     (long long)shape->dim[1]);
+    }
+    if (shape->ndim == 5) {
+        cli_html_add(page, ", slice %lld of %lld", (long long)(shape->dim[2] / 2 + 1),
+                     (long long)shape->dim[2]);
+    }
+    cli_html_add(page, "%s</h4>\n", tg_dtype_is_complex(t->y->dtype) ? ", modulus" : "");
+}
+
+static int draw_card(cli_html *page, card *c, const triple *all) {
+    tg_status status = read_card(c, all);
+    int code = CLI_OK;
+    if (status != TG_OK) {
+        code = cli_fail_status(c->report->ctx, status);
+    } else {
+        add_heading(page, c, &all[c->view[0].run]);
+        if (all[c->view[0].run].y->shape.ndim == 3) {
+            draw_line_charts(page, c);
+        } else {
+            code = draw_tiles(page, c);
+        }
+    }
+    free_card(c);
+    return code;
+}
+
+/* The cards of one sample: one for each set of runs that share it, and channel. */
+static int draw_sample(cli_html *page, const cli_report *report, int64_t resolution,
+                       const triple *all, int64_t sample) {
+    view views[CLI_REPORT_RUNS];
+    bool is_told[CLI_REPORT_RUNS] = {false};
+    int code = CLI_OK;
+    for (int i = 0; code == CLI_OK && i < report->count; i++) {
+        if (!all[i].y || is_told[i] || sample >= all[i].y->shape.dim[0]) {
+            continue;
+        }
+        int group[CLI_REPORT_RUNS], count = 0;
+        for (int k = i; k < report->count; k++) {
+            if (all[k].y && !is_told[k] && sample < all[k].y->shape.dim[0] &&
+                same_sample(all[i].x, all[k].x, sample) &&
+                same_sample(all[i].y, all[k].y, sample)) {
+                group[count++] = k;
+                is_told[k] = true;
+            }
+        }
+        const int64_t channels = all[i].y->shape.dim[1];
+        for (int64_t c = 0; code == CLI_OK && c < channels && c < MAX_CHANNELS; c++) {
+            card one = {.report = report, .resolution = resolution, .sample = sample};
+            one.channel = c;
+            one.view = views;
+            one.count = count;
+            for (int k = 0; k < count; k++) {
+                views[k] = (view){.run = group[k]};
+            }
+            code = draw_card(page, &one, all);
+        }
+    }
+    return code;
+}
+
+static void add_resolution_heading(cli_html *page, const cli_report *report, int64_t resolution) {
+    const char *trained = cli_run_setting(&report->run[0], "data.train_resolution");
+    const int64_t at = trained ? strtoll(trained, NULL, 10) : 0;
+    cli_html_add(page, "<h3>Resolution %lld%s</h3>\n", (long long)resolution,
+                 at == resolution            ? ", as trained"
+                 : at > 0 && at < resolution ? ", finer than trained"
+                 : at > 0                    ? ", coarser than trained"
+                                             : "");
+}
+
+int cli_report_samples(cli_html *page, const cli_report *report) {
+    int64_t resolution[CLI_REPORT_TESTS];
+    triple all[CLI_REPORT_RUNS];
+    int code = CLI_OK;
+    const int count = find_resolutions(report, resolution);
+    if (count == 0 || report->samples == 0) {
+        return CLI_OK;
+    }
+    cli_html_add(page, "<section id=\"samples\"><h2>Test samples</h2>\n<p class=\"note\">Truth and "
+                       "predictions of a sample share one scale, errors (prediction − truth) "
+                       "another. L² is the relative error of the sample.</p>\n");
+    for (int r = 0; code == CLI_OK && r < count; r++) {
+        int64_t most = 0;
+        for (int i = 0; code == CLI_OK && i < report->count; i++) {
+            code = find_triple(&report->run[i], resolution[r], &all[i]);
+            most = all[i].y && all[i].y->shape.dim[0] > most ? all[i].y->shape.dim[0] : most;
+        }
+        if (code == CLI_OK) {
+            add_resolution_heading(page, report, resolution[r]);
+        }
+        for (int64_t s = 0; code == CLI_OK && s < most && s < report->samples; s++) {
+            code = draw_sample(page, report, resolution[r], all, s);
+        }
+    }
+    cli_html_add(page, "</section>\n");
+    return code;
+}

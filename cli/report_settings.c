@@ -1,0 +1,166 @@
+/* What the runs were made with: settings that differ, settings in common, files and commands. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "report.h"
+
+/* Whether the value of a key is the same in every run that has settings. */
+static bool is_common(const cli_report *report, const char *key) {
+    const char *first = NULL;
+    bool has_first = false;
+    for (int i = 0; i < report->count; i++) {
+        if (!report->run[i].settings) {
+            continue;
+        }
+        const char *value = cli_run_setting(&report->run[i], key);
+        if (has_first && (!first != !value || (first && strcmp(first, value) != 0))) {
+            return false;
+        }
+        first = value;
+        has_first = true;
+    }
+    return true;
+}
+
+/* Whether an earlier run has the key too, so that it was told already. */
+static bool was_told(const cli_report *report, int index, const char *key) {
+    for (int i = 0; i < index; i++) {
+        if (cli_run_setting(&report->run[i], key)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void add_row(cli_html *page, const cli_report *report, const char *key, bool common) {
+    cli_html_add(page, "<tr><th scope=\"row\"><code>%s</code></th>", key);
+    for (int i = 0; i < report->count; i++) {
+        const char *value = cli_run_setting(&report->run[i], key);
+        if (value) {
+            cli_html_add(page, "<td><code>%s</code></td>", value);
+        } else if (!common) {
+            cli_html_add(page, "<td>\xE2\x80\x93</td>");
+        }
+        if (value && common) {
+            break;
+        }
+    }
+    cli_html_add(page, "</tr>\n");
+}
+
+/* The rows of one of the two tables; returns how many. With page NULL they are only counted. */
+static int add_rows(cli_html *page, const cli_report *report, bool common) {
+    int rows = 0;
+    for (int i = 0; i < report->count; i++) {
+        const tg_settings *settings = report->run[i].settings;
+        for (int64_t k = 0; settings && k < tg_settings_count(settings); k++) {
+            const char *key = tg_settings_key(settings, k);
+            if (!was_told(report, i, key) && is_common(report, key) == common) {
+                rows++;
+                if (page) {
+                    add_row(page, report, key, common);
+                }
+            }
+        }
+    }
+    return rows;
+}
+
+static void add_differences(cli_html *page, const cli_report *report) {
+    if (add_rows(NULL, report, false) == 0) {
+        cli_html_add(page, "<p>The runs have the same settings.</p>\n");
+        return;
+    }
+    cli_html_add(page, "<h3>What differs between the runs</h3>\n");
+    cli_report_open_wide(page, "Table of settings that differ");
+    cli_html_add(page, "<table class=\"settings\"><thead><tr><th scope=\"col\">Setting</th>");
+    for (int i = 0; i < report->count; i++) {
+        cli_html_add(page, "<th scope=\"col\">");
+        cli_report_name(page, report, i);
+        cli_html_add(page, "</th>");
+    }
+    cli_html_add(page, "</tr></thead><tbody>\n");
+    add_rows(page, report, false);
+    cli_html_add(page, "</tbody></table></div>\n");
+}
+
+void cli_report_settings(cli_html *page, const cli_report *report) {
+    int known = 0;
+    for (int i = 0; i < report->count; i++) {
+        known += report->run[i].settings != NULL;
+    }
+    if (known == 0) {
+        return;
+    }
+    cli_html_add(page, "<section id=\"settings\"><h2>Settings</h2>\n");
+    if (known > 1) {
+        add_differences(page, report);
+    }
+    const int common = add_rows(NULL, report, true);
+    if (common > 0) {
+        cli_html_add(page, "<details><summary>%s (%d)</summary>",
+                     known > 1 ? "Settings that all runs share" : "Every setting", common);
+        cli_report_open_wide(page, "Table of settings");
+        cli_html_add(page, "<table class=\"settings\"><thead><tr><th scope=\"col\">Setting</th>"
+                           "<th scope=\"col\">Value</th></tr></thead><tbody>\n");
+        add_rows(page, report, true);
+        cli_html_add(page, "</tbody></table></div></details>\n");
+    }
+    cli_html_add(page, "</section>\n");
+}
+
+/* ---- how it was made ---- */
+
+char *cli_shell_word(const char *word) {
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+                                "_-./=:,+@%";
+    const size_t length = strlen(word);
+    if (length > 0 && strspn(word, plain) == length) {
+        return cli_need(strdup(word));
+    }
+    char *quoted = cli_need(malloc(4 * length + 3));
+    size_t used = 0;
+    quoted[used++] = '\'';
+    for (const char *c = word; *c; c++) {
+        if (*c == '\'') {
+            memcpy(quoted + used, "'\\''", 4);
+            used += 4;
+        } else {
+            quoted[used++] = *c;
+        }
+    }
+    quoted[used++] = '\'';
+    quoted[used] = '\0';
+    return quoted;
+}
+
+void cli_report_making(cli_html *page, const cli_report *report) {
+    const tg_build_info build = tg_build();
+    cli_html_add(page, "<section id=\"making\"><h2>How this was made</h2>\n<pre><code>%s\n",
+                 report->command);
+    for (int i = 0; i < report->count; i++) {
+        if (report->run[i].settings) {
+            char *folder = cli_shell_word(report->run[i].path);
+            cli_html_add(page, "tgrad train %s/config.yaml --run NEW_FOLDER\n", folder);
+            free(folder);
+        }
+    }
+    cli_html_add(page,
+                 "</code></pre>\n<p class=\"note\">The first line makes this page again, the "
+                 "others train the same runs again. Made by tgrad %s (%s, %s).</p>\n<ul "
+                 "class=\"files\">",
+                 build.version, build.compiler, build.build_type);
+    for (int i = 0; i < report->count; i++) {
+        const cli_run *run = &report->run[i];
+        cli_html_add(page, "<li>");
+        cli_report_badge(page, report, i);
+        cli_html_add(page,
+                     "<code>%s</code>: %d epochs in metrics.jsonl, last written %s%s%s%s"
+                     "</li>\n",
+                     run->path, run->count, run->written,
+                     run->is_cut ? "; its last line was not complete and is left out" : "",
+                     run->settings ? "" : "; no config.yaml",
+                     run->samples ? "" : "; no samples.safetensors");
+    }
+    cli_html_add(page, "</ul></section>\n");
+}
