@@ -34,8 +34,11 @@ void cli_report_making(cli_html *page, const cli_report *report);
 
 /* ---- What several sections need. ---- */
 
+enum { CLI_REPORT_TESTS = 64 }; /* resolutions on one page, at most */
+
+/* Puts a value into an ascending list of `count` that holds each once; returns the new count. */
+int cli_report_insert(int64_t list[CLI_REPORT_TESTS], int count, int64_t value);
 /* Every test resolution of any run, ascending; returns how many. */
-enum { CLI_REPORT_TESTS = 64 };
 int cli_report_resolutions(const cli_report *report, int64_t resolution[CLI_REPORT_TESTS]);
 
 /* The run's number in its colour, and its name behind it. */

@@ -41,12 +41,14 @@ int cli_ticks_linear(double low, double high, int wanted, double tick[CLI_MAX_TI
                                  : rough <= 2 * power ? 2
                                  : rough <= 5 * power ? 5
                                                       : 10);
+    if (!(step > 1e-12 * fmax(fabs(low), fabs(high)))) {
+        return 0; /* below the precision of the numbers */
+    }
+    const double first = ceil(low / step - 1e-9);
     int count = 0;
-    for (double i = ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i++) {
-        if (count == CLI_MAX_TICKS || !(step > 1e-12 * fabs(high))) {
-            break; /* steps below the precision of the numbers */
-        }
-        tick[count++] = i == 0.0 ? 0.0 : i * step;
+    while (count < CLI_MAX_TICKS && (first + count) * step <= high + 1e-9 * step) {
+        tick[count] = (first + count) * step + 0.0; /* no -0 */
+        count++;
     }
     return count;
 }
@@ -54,8 +56,8 @@ int cli_ticks_linear(double low, double high, int wanted, double tick[CLI_MAX_TI
 int cli_ticks_log(double low, double high, double tick[CLI_MAX_TICKS]) {
     static const double few[] = {1}, some[] = {1, 3}, many[] = {1, 2, 5};
     const double decades = log10(high / low);
-    if (decades < 0.5) {
-        return cli_ticks_linear(low, high, 4, tick);
+    if (decades < 0.75) {
+        return cli_ticks_linear(low, high, 5, tick);
     }
     const double *digit = decades < 1.7 ? many : decades < 3.0 ? some : few;
     const int digits = decades < 1.7 ? 3 : decades < 3.0 ? 2 : 1;

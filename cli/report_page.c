@@ -9,22 +9,24 @@
 
 /* ---- what several sections need ---- */
 
+int cli_report_insert(int64_t list[CLI_REPORT_TESTS], int count, int64_t value) {
+    int at = 0;
+    while (at < count && list[at] < value) {
+        at++;
+    }
+    if ((at < count && list[at] == value) || count == CLI_REPORT_TESTS) {
+        return count;
+    }
+    memmove(list + at + 1, list + at, (size_t)(count - at) * sizeof *list);
+    list[at] = value;
+    return count + 1;
+}
+
 int cli_report_resolutions(const cli_report *report, int64_t resolution[CLI_REPORT_TESTS]) {
     int count = 0;
     for (int i = 0; i < report->count; i++) {
         for (int t = 0; t < report->run[i].tests; t++) {
-            const int64_t value = report->run[i].resolution[t];
-            int at = 0;
-            while (at < count && resolution[at] < value) {
-                at++;
-            }
-            if ((at < count && resolution[at] == value) || count == CLI_REPORT_TESTS) {
-                continue;
-            }
-            memmove(resolution + at + 1, resolution + at,
-                    (size_t)(count - at) * sizeof *resolution);
-            resolution[at] = value;
-            count++;
+            count = cli_report_insert(resolution, count, report->run[i].resolution[t]);
         }
     }
     return count;

@@ -28,21 +28,12 @@ static int find_resolutions(const cli_report *report, int64_t resolution[CLI_REP
     for (int i = 0; i < report->count; i++) {
         const tg_archive *samples = report->run[i].samples;
         for (int64_t k = 0; samples && k < tg_archive_count(samples); k++) {
-            int64_t value = 0;
-            int end = 0, at = 0;
             const char *name = tg_archive_name(samples, k);
-            if (strlen(name) > 16 || sscanf(name, "y_%" SCNd64 "%n", &value, &end) != 1 ||
-                name[end] != '\0') {
-                continue;
-            }
-            while (at < count && resolution[at] < value) {
-                at++;
-            }
-            if ((at == count || resolution[at] != value) && count < CLI_REPORT_TESTS) {
-                memmove(resolution + at + 1, resolution + at,
-                        (size_t)(count - at) * sizeof *resolution);
-                resolution[at] = value;
-                count++;
+            char *end = NULL;
+            if (strncmp(name, "y_", 2) == 0 && name[2] >= '1' && name[2] <= '9' &&
+                strlen(name) <= 16) {
+                const int64_t value = strtoll(name + 2, &end, 10);
+                count = *end ? count : cli_report_insert(resolution, count, value);
             }
         }
     }
@@ -162,6 +153,13 @@ typedef struct tile {
     const char *note; /* "" for none */
 } tile;
 
+/* An end of a scale; what is next to nothing in its span shows as 0: 0.0002 .. 0.9406. */
+static const char *end_text(double value, double span, char text[CLI_NUMBER_TEXT]) {
+    const double step = 1e-3 * span;
+    const bool is_plain = span >= 1e-3 && span < 1e5;
+    return cli_number_text(is_plain && fabs(value) < step ? 0.0 : value, text);
+}
+
 /* A picture with its colour bar. `name` is that of the run, "" for none. */
 static int draw_tile(cli_html *page, const card *c, const char *name, const tile *t) {
     char alt[256], a[CLI_NUMBER_TEXT], b[CLI_NUMBER_TEXT];
@@ -179,11 +177,11 @@ static int draw_tile(cli_html *page, const card *c, const char *name, const tile
                  t->map == CLI_MAP_FIELD ? "field"
                  : is_signed             ? "error"
                                          : "half",
-                 cli_number_text(t->low, a));
+                 end_text(t->low, t->high - t->low, a));
     if (is_signed) {
         cli_html_add(page, "<span>0</span>");
     }
-    cli_html_add(page, "<span>%s</span></p></figure>\n", cli_number_text(t->high, b));
+    cli_html_add(page, "<span>%s</span></p></figure>\n", end_text(t->high, t->high - t->low, b));
     return code;
 }
 
@@ -210,8 +208,11 @@ static int draw_run(cli_html *page, const card *c, const view *v, double low, do
 static int draw_tiles(cli_html *page, const card *c) {
     const int64_t size = c->truth.height * c->truth.width;
     double low, high, least, most, worst = 0.0;
-    cli_html_add(page, "<div class=\"tiles%s\"><div class=\"pair\"><h5>Data</h5>\n",
-                 c->report->count == 1 ? " four" : "");
+    const bool is_one = c->report->count == 1;
+    cli_html_add(page,
+                 "<div class=\"tiles%s\" style=\"max-width:%drem\"><div class=\"pair\">"
+                 "<h5>Data</h5>\n",
+                 is_one ? " four" : "", is_one ? 56 : 14 * (c->count + 1));
     cli_field_range(c->input_shown, size, &low, &high);
     const tile input = {"Input", c->input_shown, CLI_MAP_FIELD, low, high, ""};
     cli_field_range(c->truth_shown, size, &low, &high);
@@ -291,7 +292,7 @@ static void add_heading(cli_html *page, const card *c, const triple *t) {
                      (long long)shape->dim[1]);
     }
     if (shape->ndim == 5) {
-        cli_html_add(page, ", slice %lld of %lld", (long long)(shape->dim[2] / 2 + 1),
+        cli_html_add(page, ", slice %lld of %lld", (long long)shape->dim[2] / 2 + 1,
                      (long long)shape->dim[2]);
     }
     cli_html_add(page, "%s</h4>\n", tg_dtype_is_complex(t->y->dtype) ? ", modulus" : "");

@@ -119,8 +119,8 @@ static const char chart_rules[] =
 
 static const char tile_rules[] =
     ".tiles{display:grid;gap:1.5rem 1.25rem;"
-    "grid-template-columns:repeat(auto-fill,minmax(9.5rem,1fr))}"
-    ".tiles.four{grid-template-columns:repeat(4,1fr);max-width:56rem}.four .pair{display:contents}"
+    "grid-template-columns:repeat(auto-fit,minmax(9.5rem,1fr))}"
+    ".tiles.four{grid-template-columns:repeat(4,1fr)}.four .pair{display:contents}"
     ".pair{display:grid;gap:1rem;align-content:start;min-width:0}"
     ".pair "
     "h5{margin:0;font-size:.875rem;font-weight:600;line-height:1.5rem;white-space:nowrap;overflow:"

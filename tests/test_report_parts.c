@@ -1,0 +1,163 @@
+/* The parts of `tgrad report` without a process: escaping and the small printf, base64, numbers,
+ * ticks, and what the colour maps promise. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "report_chart.h"
+#include "report_colour.h"
+#include "report_html.h"
+
+/* ---- HTML ---- */
+
+static void test_escapes(void **state) {
+    (void)state;
+    cli_html page = {0};
+    cli_html_add(&page, "<b class=\"%s\">%s</b>", "\" onload='x'", "<script>&amp;");
+    assert_string_equal(page.text, "<b class=\"&quot; onload=&#39;x&#39;\">&lt;script&gt;&amp;amp;"
+                                   "</b>");
+    cli_html_free(&page);
+    /* Not UTF-8, control characters of both kinds; tab and line end stay. */
+    cli_html_add(&page, "%s", "a\xff\x01\xC2\x85\t\nb\x7F\xE2\x82");
+    assert_string_equal(page.text, "a\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\t\nb\xEF\xBF\xBD"
+                                   "\xEF\xBF\xBD\xEF\xBF\xBD");
+    cli_html_free(&page);
+    cli_html_short(&page, "a<\xC3\xA9z", 4);
+    cli_html_short(&page, "a<\xC3\xA9zz", 4);
+    assert_string_equal(page.text, "a&lt;\xC3\xA9z"
+                                   "a&lt;\xC3\xA9\xE2\x80\xA6");
+    cli_html_free(&page);
+}
+
+static void test_formats(void **state) {
+    (void)state;
+    cli_html page = {0};
+    cli_html_add(&page, "%d %lld %zu %.2f %g %.3g %.1e %%", -7, -(1LL << 40), (size_t)9, 1.005, 0.5,
+                 1234.5, 1e-9);
+    assert_string_equal(page.text, "-7 -1099511627776 9 1.00 0.5 1.23e+03 1.0e-09 %");
+    cli_html_free(&page);
+    cli_html_add(&page, "%f", 1e300); /* the longest that a double can be */
+    assert_int_equal(page.used, 308);
+    cli_html_free(&page);
+}
+
+static void test_base64(void **state) {
+    (void)state;
+    static const char *const expected[] = {"", "Zg==", "Zm8=", "Zm9v", "Zm9vYg=="};
+    static const unsigned char bytes[] = "foob";
+    for (size_t size = 0; size < 5; size++) {
+        cli_html page = {0};
+        cli_html_png(&page, bytes, size);
+        assert_string_equal(page.text + strlen("data:image/png;base64,"), expected[size]);
+        cli_html_free(&page);
+    }
+}
+
+static void test_numbers(void **state) {
+    (void)state;
+    static const struct {
+        double value;
+        const char *text;
+    } rows[] = {{0.0, "0.000"},
+                {1.0, "1.000"},
+                {0.031249, "0.03125"},
+                {0.99996, "1.000"},
+                {9.9999, "10.00"},
+                {-0.5, "\xE2\x88\x92"
+                       "0.5000"},
+                {12345.4, "12345"},
+                {123456.0, "1.235e+05"},
+                {1e-3, "0.001000"},
+                {9.9994e-4, "9.999e-04"},
+                {-1e-9, "\xE2\x88\x92"
+                        "1.000e-09"},
+                {INFINITY, "\xE2\x80\x93"},
+                {(double)NAN, "\xE2\x80\x93"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[CLI_NUMBER_TEXT];
+        assert_string_equal(cli_number_text(rows[i].value, text), rows[i].text);
+    }
+}
+
+/* ---- ticks ---- */
+
+/* Between 2 and CLI_MAX_TICKS ascending ticks inside of the range. */
+static void check_ticks(const double *tick, int count, double low, double high) {
+    assert_in_range(count, 2, CLI_MAX_TICKS);
+    for (int i = 0; i < count; i++) {
+        assert_true(tick[i] >= low - 1e-6 * (high - low) && tick[i] <= high + 1e-6 * (high - low));
+        assert_true(i == 0 || tick[i] > tick[i - 1]);
+    }
+}
+
+static void test_ticks(void **state) {
+    (void)state;
+    double tick[CLI_MAX_TICKS];
+    assert_int_equal(cli_ticks_linear(0.0, 50.0, 6, tick), 6);
+    assert_true(tick[1] == 10.0 && tick[5] == 50.0);
+    assert_int_equal(cli_ticks_log(0.01, 0.1, tick), 4); /* 0.01 0.02 0.05 0.1 */
+    assert_true(fabs(tick[1] - 0.02) < 1e-12 && fabs(tick[2] - 0.05) < 1e-12);
+    assert_int_equal(cli_ticks_linear(1.0, 1.0, 5, tick), 0);
+    assert_int_equal(cli_ticks_linear((double)NAN, 1.0, 5, tick), 0);
+    assert_int_equal(cli_ticks_linear(1e9, nextafter(1e9, 2e9), 5, tick), 0);
+    for (double low = 1e-9; low < 1e6; low *= 7.3) {
+        for (double factor = 1.1; factor < 1e12; factor *= 1.7) {
+            check_ticks(tick, cli_ticks_log(low, low * factor, tick), low, low * factor);
+            check_ticks(tick, cli_ticks_linear(-low, low * factor, 5, tick), -low, low * factor);
+        }
+    }
+}
+
+/* ---- colours ---- */
+
+/* Lightness of OKLab, from the bytes back. */
+static double lightness(uint32_t colour) {
+    double linear[3];
+    for (int i = 0; i < 3; i++) {
+        const double value = (double)(colour >> (16 - 8 * i) & 255) / 255.0;
+        linear[i] = value <= 0.04045 ? value / 12.92 : pow((value + 0.055) / 1.055, 2.4);
+    }
+    const double r = linear[0], g = linear[1], b = linear[2];
+    return 0.2104542553 * cbrt(0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b) +
+           0.7936177850 * cbrt(0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b) -
+           0.0040720468 * cbrt(0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b);
+}
+
+static void test_colours(void **state) {
+    (void)state;
+    uint32_t field[CLI_MAP_LEVELS], error[CLI_MAP_LEVELS];
+    cli_map_table(CLI_MAP_FIELD, field);
+    cli_map_table(CLI_MAP_ERROR, error);
+    const int last = CLI_MAP_LEVELS - 1;
+    for (int i = 0; i <= last; i++) {
+        /* Rounding to bytes moves the lightness a little; leaving the gamut would move it more. */
+        const double straight = 0.24 + 0.70 * i / last;
+        assert_true(fabs(lightness(field[i]) - straight) <= 0.006);
+        assert_true(fabs(lightness(error[i]) - lightness(error[last - i])) <= 0.006);
+        assert_true(i > last / 2 || i == 0 ||
+                    lightness(error[i]) > lightness(error[i - 1]) - 0.003);
+    }
+    const uint32_t middle = error[last / 2]; /* no hue where there is no error */
+    assert_true((middle >> 16) == (middle & 255) && (middle & 255) == (middle >> 8 & 255));
+    assert_true((error[0] & 255) > (error[0] >> 16));       /* too low is blue */
+    assert_true((error[last] & 255) < (error[last] >> 16)); /* too high is red */
+    assert_int_equal(cli_map_colour(field, (double)NAN), CLI_COLOUR_NAN);
+    assert_int_equal(cli_map_colour(field, -3.0), field[0]);
+    assert_int_equal(cli_map_colour(field, INFINITY), field[last]);
+    assert_int_equal(cli_map_colour(field, 0.5), field[last / 2]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_escapes), cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_base64),  cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_ticks),   cmocka_unit_test(test_colours),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
