@@ -9,6 +9,7 @@
 #include "base/context.h"
 #include "io/file.h"
 #include "io/hdf5_driver.h"
+#include "io/hdf5_space.h"
 #include "io/hdf5_types.h"
 #include "io/names.h"
 
@@ -21,6 +22,8 @@ typedef struct writer {
     hid_t file;
     hid_t links; /* properties: make groups on the way, names are UTF-8 */
     int gzip;
+    tg_h5_space *spaces; /* (space_count) */
+    int space_count;
 } writer;
 
 /* The failure of the system underneath, if there was one, is the better reason. */
@@ -75,6 +78,10 @@ static hid_t dataset_properties(const writer *w, const tg_tensor *tensor) {
         failed |= H5Pset_shuffle(plist);
         failed |= H5Pset_deflate(plist, (unsigned)w->gzip);
     }
+    if (!tensor->data && tg_tensor_numel(tensor) > 0) { /* a space: at once, and not filled */
+        failed |= H5Pset_alloc_time(plist, H5D_ALLOC_TIME_EARLY);
+        failed |= H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
+    }
     if (failed < 0) {
         H5Pclose(plist);
         return H5I_INVALID_HID;
@@ -82,7 +89,9 @@ static hid_t dataset_properties(const writer *w, const tg_tensor *tensor) {
     return plist;
 }
 
-static tg_status write_tensor(const writer *w, const char *name, const tg_tensor *tensor) {
+/* Without data the space is made; *offset (NULL: not wanted) tells where the numbers lie. */
+static tg_status write_tensor(const writer *w, const char *name, const tg_tensor *tensor,
+                              uint64_t *offset) {
     tg_status status = TG_OK;
     char quoted[TG_QUOTE];
     hsize_t dims[TG_MAX_NDIM] = {0};
@@ -100,9 +109,14 @@ static tg_status write_tensor(const writer *w, const char *name, const tg_tensor
                                           : H5Screate_simple(tensor->shape.ndim, dims, NULL);
     hid_t plist = dataset_properties(w, tensor);
     hid_t id = H5Dcreate2(w->file, name, type, space, w->links, plist, H5P_DEFAULT);
-    if (id < 0 || (tg_tensor_numel(tensor) > 0 &&
+    if (id < 0 || (tg_tensor_numel(tensor) > 0 && tensor->data &&
                    H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, tensor->data) < 0)) {
         status = hdf5_failed(w, "tensor", name);
+    }
+    if (offset && status == TG_OK) {
+        const haddr_t at = H5Dget_offset(id);
+        *offset = at;
+        status = at == HADDR_UNDEF ? hdf5_failed(w, "tensor", name) : TG_OK;
     }
     if ((H5Dclose(id) < 0 || w->sink.status != TG_OK) && status == TG_OK) {
         status = hdf5_failed(w, "tensor", name);
@@ -141,7 +155,12 @@ static tg_status write_content(writer *w, const tg_archive *archive) {
         goto fail;
     }
     for (int64_t i = 0; i < tg_archive_count(archive); i++) {
-        TG_TRY(write_tensor(w, tg_archive_name(archive, i), tg_archive_tensor(archive, i)));
+        TG_TRY(write_tensor(w, tg_archive_name(archive, i), tg_archive_tensor(archive, i), NULL));
+    }
+    for (int i = 0; i < w->space_count; i++) {
+        tg_h5_space *space = &w->spaces[i];
+        const tg_tensor empty = {.dtype = space->dtype, .shape = space->shape};
+        TG_TRY(write_tensor(w, space->name, &empty, &space->offset));
     }
     for (int64_t i = 0; i < tg_archive_meta_count(archive); i++) {
         TG_TRY(write_text(w, tg_archive_meta_key(archive, i), tg_archive_meta_value(archive, i)));
@@ -167,18 +186,13 @@ static tg_status write_file(writer *w, tg_atomic_file *target, const tg_archive 
     return status == TG_OK ? w->sink.status : status;
 }
 
-tg_status tg_h5_write(tg_context *ctx, const char *path, const tg_archive *archive,
-                      const tg_h5_write_config *config) {
+static tg_status write_whole(writer *w, const tg_archive *archive) {
     tg_status status = TG_OK;
     tg_atomic_file file = {.fd = -1};
-    writer w = {.ctx = ctx, .path = path, .gzip = config ? config->gzip : 0};
-    if (w.gzip < 0 || w.gzip > 9) {
-        return tg_fail(ctx, TG_E_ARGUMENT, "gzip: expected a level of 0 to 9, found %d", w.gzip);
-    }
-    TG_TRY(tg_atomic_open(ctx, path, &file));
+    TG_TRY(tg_atomic_open(w->ctx, w->path, &file));
     tg_h5_guard guard;
     tg_h5_enter(&guard);
-    status = write_file(&w, &file, archive);
+    status = write_file(w, &file, archive);
     tg_h5_leave(&guard);
     TG_TRY(status);
     TG_TRY(tg_atomic_commit(&file));
@@ -186,4 +200,19 @@ tg_status tg_h5_write(tg_context *ctx, const char *path, const tg_archive *archi
 fail:
     tg_atomic_abort(&file);
     return status;
+}
+
+tg_status tg_h5_write(tg_context *ctx, const char *path, const tg_archive *archive,
+                      const tg_h5_write_config *config) {
+    writer w = {.ctx = ctx, .path = path, .gzip = config ? config->gzip : 0};
+    if (w.gzip < 0 || w.gzip > 9) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "gzip: expected a level of 0 to 9, found %d", w.gzip);
+    }
+    return write_whole(&w, archive);
+}
+
+tg_status tg_h5_write_spaces(tg_context *ctx, const char *path, const tg_archive *archive,
+                             tg_h5_space *spaces, int count) {
+    writer w = {.ctx = ctx, .path = path, .spaces = spaces, .space_count = count};
+    return write_whole(&w, archive);
 }
