@@ -73,6 +73,9 @@ void cli_command_tables(const cli_command *command, const cli_option *tables[CLI
     if (command->options) {
         tables[count++] = command->options;
     }
+    if (command->more_options) {
+        tables[count++] = command->more_options();
+    }
     if (command->takes & CLI_TAKES_DEVICE) {
         tables[count++] = device_options;
     }
@@ -133,6 +136,10 @@ void cli_print_help(const cli_command *command, FILE *stream) {
             command->summary);
     if (command->description) {
         fprintf(stream, "\n%s", command->description);
+    }
+    if (command->describe) {
+        fputc('\n', stream);
+        command->describe(stream);
     }
     fputs("\nOptions:\n", stream);
     const cli_option *tables[CLI_MAX_TABLES];

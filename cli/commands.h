@@ -49,7 +49,10 @@ typedef struct cli_command {
     const char *description;   /* paragraphs; NULL: the summary says all */
     const char *examples;      /* lines, each after two spaces */
     const cli_option *options; /* its own; NULL: none */
-    unsigned takes;            /* CLI_TAKES_.. */
+    /* The same two made from what the library knows; NULL: none. */
+    void (*describe)(FILE *stream);
+    const cli_option *(*more_options)(void);
+    unsigned takes; /* CLI_TAKES_.. */
     int (*run)(const cli_call *call);
 } cli_command;
 
@@ -61,7 +64,7 @@ typedef struct cli_command {
 /* The commands, in order, ended by NULL. */
 extern const cli_command *const cli_commands[];
 
-enum { CLI_MAX_TABLES = 6 };
+enum { CLI_MAX_TABLES = 7 };
 
 /* The option tables of a command, ended by NULL: what cli_options_parse takes. */
 void cli_command_tables(const cli_command *command, const cli_option *tables[CLI_MAX_TABLES]);

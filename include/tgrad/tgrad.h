@@ -12,6 +12,7 @@
 #include "tgrad/linalg.h"
 #include "tgrad/loss.h"
 #include "tgrad/optim.h"
+#include "tgrad/pde.h"
 #include "tgrad/project.h"
 #include "tgrad/settings.h"
 #include "tgrad/status.h"

@@ -1,0 +1,103 @@
+/* Training data from equations: Burgers, Darcy flow, Navier-Stokes, Kolmogorov flow and pulses in a
+ * nonlinear waveguide (docs/data.md has the equations, schemes and grids).
+ *
+ * Solved in double precision, stored as <set>_train_<resolution>.h5 and <set>_test_<resolution>.h5
+ * with datasets x and y (f32, or c64 for complex fields; samples first) and every parameter as a
+ * text attribute. A sample depends on the parameters, the seed, the part (train or test) and its
+ * number only: not on the number of samples or threads. */
+#ifndef TGRAD_PDE_H
+#define TGRAD_PDE_H
+
+#include <stdbool.h>
+
+#include "tgrad/context.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- The equations there are. ---- */
+
+typedef struct tg_pde_info {
+    const char *name;                    /* "darcy", also the name of the set */
+    const char *summary;                 /* one line */
+    int64_t n_train, n_test, resolution; /* what is made unless told otherwise */
+    int params;                          /* number of parameters */
+} tg_pde_info;
+
+typedef struct tg_pde_param_info {
+    const char *name; /* "viscosity" */
+    const char *help; /* one line, with the unit */
+    char value[64];   /* the default, as text */
+} tg_pde_param_info;
+
+TG_API int tg_pde_count(void);
+TG_API TG_NODISCARD tg_status tg_pde_describe(tg_context *ctx, int pde, tg_pde_info *out);
+TG_API TG_NODISCARD tg_status tg_pde_describe_param(tg_context *ctx, int pde, int param,
+                                                    tg_pde_param_info *out);
+
+/* ---- Making data. ---- */
+
+enum { TG_MAX_TEST_RESOLUTIONS = 8 };
+
+typedef struct tg_pde_value {
+    const char *name;  /* of a parameter */
+    const char *value; /* as text: 0.01, forcing, [2, 15] */
+} tg_pde_value;
+
+typedef struct tg_generator_config {
+    const char *equation;      /* one of the names above */
+    const char *folder;        /* where the files go; made if it is not there */
+    int64_t n_train, n_test;   /* 0: no such file; -1: the equation's own number */
+    int64_t resolution;        /* points per dimension; 0: the equation's own */
+    int test_resolution_count; /* 0: the resolution above */
+    int64_t test_resolution[TG_MAX_TEST_RESOLUTIONS]; /* the same test samples on each */
+    uint64_t seed;
+    int value_count;            /* parameters that differ from their defaults */
+    const tg_pde_value *values; /* (value_count) */
+    bool overwrite;             /* replace files made with other arguments */
+} tg_generator_config;
+
+TG_API tg_generator_config tg_generator_config_default(void);
+
+typedef struct tg_generator tg_generator;
+
+/* Checks everything and opens the files. What an interrupted run left in the folder is taken up, a
+ * finished file is kept; one that was made with other arguments is an error that names the
+ * difference, unless `overwrite` is set. */
+TG_API TG_NODISCARD tg_status tg_generator_create(tg_context *ctx,
+                                                  const tg_generator_config *config,
+                                                  tg_generator **out);
+/* Unfinished files stay where they are. */
+TG_API void tg_generator_destroy(tg_generator **generator);
+
+typedef struct tg_generator_progress {
+    int64_t done, total; /* samples; frames of a flow in time */
+    int64_t found;       /* of `done`: were there at the beginning */
+    double seconds;      /* since the run began */
+} tg_generator_progress;
+
+/* Called at the beginning and after each sample, by one thread at a time but not always the same;
+ * returning false ends the run after the samples that are in work. */
+typedef bool (*tg_generator_fn)(void *user, const tg_generator_progress *progress);
+
+/* Makes what is missing. Afterwards each file is complete under its name; or *complete is false
+ * because `progress` (NULL: none) said so, and the next run goes on from there. */
+TG_API TG_NODISCARD tg_status tg_generator_run(tg_generator *g, tg_generator_fn progress,
+                                               void *user, bool *complete);
+
+typedef struct tg_generator_file {
+    const char *path; /* lives as long as the generator */
+    int64_t samples;
+    int64_t found; /* samples that were there when the generator was created */
+    bool complete;
+} tg_generator_file;
+
+TG_API int tg_generator_file_count(const tg_generator *g);
+TG_API TG_NODISCARD tg_status tg_generator_get_file(const tg_generator *g, int index,
+                                                    tg_generator_file *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

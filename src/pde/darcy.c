@@ -1,0 +1,249 @@
+/* Darcy flow, -div(a grad u) = f on (0,1)^2 with u = 0 on the boundary: permeability a -> pressure
+ * u.
+ *
+ * a has two values, decided by the sign of a Gaussian field with zero normal derivative on the
+ * boundary, which is summed from its cosines by two matrix products. Points include the boundary,
+ * (i / (N - 1), j / (N - 1)), so that a grid whose N - 1 divides another one's is part of it: there
+ * the values are taken over, on other grids a is evaluated anew and u, solved on the fine grid, is
+ * interpolated bilinearly (second order, as the scheme is). */
+#include <math.h>
+#include <stddef.h>
+
+#include "pde/elliptic.h"
+#include "pde/pde.h"
+
+#define PI 3.14159265358979323846
+
+enum { MAX_ITERATIONS = 500 };
+
+typedef struct config {
+    double alpha, tau, low, high, forcing, tolerance;
+    int64_t grid;
+} config;
+
+static const config defaults = {
+    .alpha = 2.0, .tau = 3.0, .low = 3.0, .high = 12.0, .forcing = 1.0, .tolerance = 1e-10};
+
+static const tg_pde_param params[] = {
+    {{"alpha", TG_SETTING_DOUBLE, offsetof(config, alpha), NULL, 0.0, 100.0},
+     "field behind a, of cov. (-Lap + tau^2)^-alpha"},
+    {{"tau", TG_SETTING_DOUBLE, offsetof(config, tau), NULL, 1e-6, 1e6}, "inverse length in it"},
+    {{"low", TG_SETTING_DOUBLE, offsetof(config, low), NULL, 1e-6, 1e6},
+     "a where the field is negative"},
+    {{"high", TG_SETTING_DOUBLE, offsetof(config, high), NULL, 1e-6, 1e6}, "a elsewhere"},
+    {{"forcing", TG_SETTING_DOUBLE, offsetof(config, forcing), NULL, -1e6, 1e6},
+     "right-hand side f"},
+    {{"tolerance", TG_SETTING_DOUBLE, offsetof(config, tolerance), NULL, 1e-14, 0.1},
+     "relative residual at which the solver stops"},
+    {{"grid", TG_SETTING_INT64, offsetof(config, grid), NULL, 0.0, TG_PDE_MAX_GRID},
+     "points solved on; 0: 421 or finest asked for"},
+};
+
+static tg_status prepare(tg_context *ctx, void *handle, int64_t finest) {
+    return tg_pde_choose_grid(ctx, "darcy", 421, finest, &((config *)handle)->grid);
+}
+
+/* One resolution: a part of the fine grid, or a grid of its own. */
+typedef struct outlet {
+    int64_t n;
+    int64_t stride;  /* of its points on the fine grid; 0: it is not part of that */
+    double *cosines; /* (n, modes) if it is not */
+} outlet;
+
+typedef struct solver {
+    tg_backend *be;
+    config config;
+    int64_t n; /* points per dimension, and modes of the field */
+    tg_elliptic *problem;
+    double *cosines;      /* (n, n): cos(pi k i / (n - 1)), row i */
+    double *coefficients; /* (n, n) */
+    double *product;      /* (n, n): half a transform */
+    double *a, *f, *u;    /* (n, n) */
+    int views;
+    outlet outlets[TG_PDE_MAX_FILES];
+} solver;
+
+static void close_solver(void **handle) {
+    solver *s = *handle;
+    if (!s) {
+        return;
+    }
+    tg_context *ctx = s->be->ctx;
+    tg_elliptic_destroy(&s->problem);
+    for (int i = 0; i < s->views; i++) {
+        tg_mem_free(ctx, s->outlets[i].cosines);
+    }
+    double *const arrays[] = {s->cosines, s->coefficients, s->product, s->a, s->f, s->u};
+    for (int i = 0; i < 6; i++) {
+        tg_mem_free(ctx, arrays[i]);
+    }
+    tg_mem_free(ctx, s);
+    *handle = NULL;
+}
+
+/* cos(pi k i / (points - 1)), (points, modes); the angle is reduced in whole numbers. */
+static tg_status make_cosines(tg_context *ctx, int64_t points, int64_t modes, double **out) {
+    const int64_t half = points - 1;
+    if (TG_ALLOC(ctx, TG_MEM_WORKSPACE, *out, points * modes) != TG_OK) {
+        return TG_E_MEMORY;
+    }
+    for (int64_t i = 0; i < points; i++) {
+        for (int64_t k = 0; k < modes; k++) {
+            (*out)[i * modes + k] = cos(PI * (double)(i * k % (2 * half)) / (double)half);
+        }
+    }
+    return TG_OK;
+}
+
+static tg_status open_outlet(solver *s, int64_t n, outlet *out) {
+    out->n = n;
+    if ((s->n - 1) % (n - 1) == 0) {
+        out->stride = (s->n - 1) / (n - 1);
+        return TG_OK;
+    }
+    return make_cosines(s->be->ctx, n, s->n, &out->cosines);
+}
+
+static tg_status open_solver(const tg_pde_setup *setup, void **out) {
+    tg_status status = TG_OK;
+    solver *s = NULL;
+    *out = NULL;
+    TG_TRY(TG_NEW(setup->ctx, TG_MEM_WORKSPACE, s, 1));
+    *out = s;
+    s->be = setup->be;
+    s->config = *(const config *)setup->config;
+    s->n = s->config.grid;
+    s->views = setup->views;
+    double **const arrays[] = {&s->coefficients, &s->product, &s->a, &s->f, &s->u};
+    for (int i = 0; i < 5; i++) {
+        TG_TRY(TG_ALLOC(setup->ctx, TG_MEM_WORKSPACE, *arrays[i], s->n * s->n));
+    }
+    for (int64_t p = 0; p < s->n * s->n; p++) {
+        s->f[p] = s->config.forcing;
+    }
+    TG_TRY(make_cosines(setup->ctx, s->n, s->n, &s->cosines));
+    TG_TRY(tg_elliptic_create(setup->ctx, s->n, &s->problem));
+    for (int i = 0; i < s->views; i++) {
+        TG_TRY(open_outlet(s, setup->resolution[i], &s->outlets[i]));
+    }
+    return TG_OK;
+fail:
+    close_solver(out);
+    return status;
+}
+
+/* a (n, n) from the coefficients and the cosines (n, modes) at its points. */
+static tg_status permeability(solver *s, int64_t n, const double *cosines, double *a) {
+    tg_gemm g = {.dtype = TG_F64,
+                 .m = n,
+                 .n = s->n,
+                 .k = s->n,
+                 .alpha = {1.0, 0.0},
+                 .a = cosines,
+                 .lda = s->n,
+                 .b = s->coefficients,
+                 .ldb = s->n,
+                 .c = s->product,
+                 .ldc = s->n,
+                 .batch = 1};
+    tg_status status = s->be->ops->gemm(s->be, &g);
+    if (status == TG_OK) {
+        g.op_b = TG_OP_T;
+        g.n = n;
+        g.a = s->product;
+        g.b = cosines;
+        g.c = a;
+        g.ldc = n;
+        status = s->be->ops->gemm(s->be, &g);
+    }
+    for (int64_t p = 0; p < n * n; p++) {
+        a[p] = a[p] >= 0.0 ? s->config.high : s->config.low;
+    }
+    return status;
+}
+
+/* Every stride-th point of (n, n), m x m of them. */
+static void take_points(const double *from, int64_t n, int64_t stride, int64_t m, float *to) {
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < m; j++) {
+            to[i * m + j] = (float)from[i * stride * n + j * stride];
+        }
+    }
+}
+
+/* Cell and share of point i of m when the same way has n points. */
+static int64_t locate(int64_t i, int64_t m, int64_t n, double *share) {
+    int64_t cell = i * (n - 1) / (m - 1);
+    cell = cell < n - 1 ? cell : n - 2;
+    *share = (double)(i * (n - 1) - cell * (m - 1)) / (double)(m - 1);
+    return cell;
+}
+
+static void interpolate(const double *from, int64_t n, int64_t m, float *to) {
+    for (int64_t i = 0; i < m; i++) {
+        double down = 0.0, right = 0.0;
+        const double *row = from + locate(i, m, n, &down) * n;
+        for (int64_t j = 0; j < m; j++) {
+            const double *p = row + locate(j, m, n, &right);
+            const double upper = p[0] + right * (p[1] - p[0]);
+            const double lower = p[n] + right * (p[n + 1] - p[n]);
+            to[i * m + j] = (float)(upper + down * (lower - upper));
+        }
+    }
+}
+
+static tg_status sample(void *handle, const tg_field_key *key, const tg_pde_view *views) {
+    tg_status status = TG_OK;
+    solver *s = handle;
+    const config *c = &s->config;
+    const tg_covariance covariance = {c->alpha, c->tau, tg_covariance_sigma(c->alpha, c->tau, 2)};
+    tg_grf_neumann(key, &covariance, s->n, s->coefficients);
+    TG_TRY(permeability(s, s->n, s->cosines, s->a));
+    tg_elliptic_set(s->problem, s->a);
+    if (!tg_elliptic_solve(s->problem, s->f, c->tolerance, MAX_ITERATIONS, s->u, NULL)) {
+        return tg_fail(s->be->ctx, TG_E_NUMERIC, "no relative residual of %g in %d iterations",
+                       c->tolerance, MAX_ITERATIONS);
+    }
+    for (int i = 0; i < s->views; i++) {
+        const outlet *o = &s->outlets[i];
+        if (o->stride > 0) {
+            take_points(s->a, s->n, o->stride, o->n, views[i].x);
+            take_points(s->u, s->n, o->stride, o->n, views[i].y);
+        }
+    }
+    for (int i = 0; i < s->views; i++) { /* these use the memory of a */
+        const outlet *o = &s->outlets[i];
+        if (o->stride == 0) {
+            TG_TRY(permeability(s, o->n, o->cosines, s->a));
+            take_points(s->a, o->n, 1, o->n, views[i].x);
+            interpolate(s->u, s->n, o->n, views[i].y);
+        }
+    }
+    return TG_OK;
+fail:
+    return status;
+}
+
+const tg_pde tg_pde_darcy = {
+    .name = "darcy",
+    .summary = "Darcy flow in 2-D: permeability of two phases -> pressure",
+    .id = 2,
+    .dtype = TG_F32,
+    .ndim = 2,
+    .x_channels = 1,
+    .y_channels = 1,
+    .x_field = "permeability a",
+    .y_field = "pressure u",
+    .n_train = 4000,
+    .n_test = 1000,
+    .resolution = 421,
+    .min_resolution = 3,
+    .config_bytes = sizeof(config),
+    .defaults = &defaults,
+    .params = params,
+    .param_count = sizeof params / sizeof params[0],
+    .prepare = prepare,
+    .open = open_solver,
+    .close = close_solver,
+    .sample = sample,
+};

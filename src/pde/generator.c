@@ -1,0 +1,308 @@
+/* Generators: checks of the request, the files and what is written about them, the run. */
+#include "pde/generator.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/memory.h"
+#include "base/timer.h"
+#include "tgrad/tgrad.h"
+
+enum { MAX_SAMPLES = 1000000000, NUMBER_TEXT = 32 };
+
+static const char *const split_names[TG_SPLITS] = {"train", "test"};
+
+tg_generator_config tg_generator_config_default(void) {
+    return (tg_generator_config){.n_train = -1, .n_test = -1};
+}
+
+/* ---- what the two ways of running share ---- */
+
+bool tg_gen_tick(tg_gen_run *run) {
+    run->progress.seconds = tg_seconds() - run->begin;
+    return !run->report || run->report(run->user, &run->progress);
+}
+
+int64_t tg_gen_floats(const tg_pde *pde, tg_sample_part part, int64_t resolution) {
+    const int64_t points = pde->ndim == 1 ? resolution : resolution * resolution;
+    return points * (part == TG_SAMPLE_X ? pde->x_channels : pde->y_channels) *
+           (tg_dtype_is_complex(pde->dtype) ? 2 : 1);
+}
+
+bool tg_gen_has(const tg_generator *g, tg_split split, int64_t sample) {
+    bool all = true;
+    for (int i = 0; i < g->file_count; i++) {
+        const tg_gen_file *file = &g->files[i];
+        all =
+            all && (file->split != split || (tg_sample_file_has(file->store, TG_SAMPLE_X, sample) &&
+                                             tg_sample_file_has(file->store, TG_SAMPLE_Y, sample)));
+    }
+    return all;
+}
+
+tg_status tg_gen_open_backend(const tg_context *chosen, tg_context *ctx, tg_backend **out) {
+    const bool ref = strcmp(tg_backend_name(chosen), "ref") == 0;
+    return tg_backend_open(ctx, ref ? "ref" : "cpu", out);
+}
+
+/* ---- creation ---- */
+
+void tg_generator_destroy(tg_generator **generator) {
+    if (!generator || !*generator) {
+        return;
+    }
+    tg_generator *g = *generator;
+    for (int i = 0; i < g->file_count; i++) {
+        tg_sample_file_close(&g->files[i].store);
+        tg_mem_free(g->ctx, g->files[i].path);
+    }
+    tg_mem_free(g->ctx, g->config);
+    tg_mem_free(g->ctx, g->folder);
+    TG_FREE(g->ctx, *generator);
+}
+
+static tg_status check_resolution(tg_context *ctx, const tg_pde *pde, int64_t resolution) {
+    return resolution >= pde->min_resolution && resolution <= TG_PDE_MAX_GRID
+               ? TG_OK
+               : tg_fail(ctx, TG_E_CONFIG,
+                         "%s: expected a resolution of %" PRId64 " to %d points, found %" PRId64,
+                         pde->name, pde->min_resolution, TG_PDE_MAX_GRID, resolution);
+}
+
+static tg_status add_file(tg_generator *g, tg_split split, int64_t resolution) {
+    if (g->samples[split] == 0) {
+        return TG_OK;
+    }
+    tg_status status = check_resolution(g->ctx, g->pde, resolution);
+    for (int i = 0; status == TG_OK && i < g->file_count; i++) {
+        if (g->files[i].split == split && g->files[i].resolution == resolution) {
+            status = tg_fail(g->ctx, TG_E_CONFIG, "%s: %s resolution %" PRId64 " is given twice",
+                             g->pde->name, split_names[split], resolution);
+        }
+    }
+    if (status != TG_OK) {
+        return status;
+    }
+    const size_t capacity = strlen(g->folder) + strlen(g->pde->name) + 48;
+    char *path = tg_mem_alloc(g->ctx, TG_MEM_OTHER, capacity, 1);
+    if (!path) {
+        return TG_E_MEMORY;
+    }
+    snprintf(path, capacity, "%s/%s_%s_%" PRId64 ".h5", g->folder, g->pde->name, split_names[split],
+             resolution);
+    g->files[g->file_count++] =
+        (tg_gen_file){.split = split, .resolution = resolution, .path = path};
+    return TG_OK;
+}
+
+/* Numbers of samples and the list of files. */
+static tg_status plan_files(tg_generator *g, const tg_generator_config *config) {
+    tg_status status = TG_OK;
+    const int64_t asked[TG_SPLITS] = {config->n_train, config->n_test};
+    const int64_t usual[TG_SPLITS] = {g->pde->n_train, g->pde->n_test};
+    for (int s = 0; s < TG_SPLITS; s++) {
+        if (asked[s] < -1 || asked[s] > MAX_SAMPLES) {
+            return tg_fail(g->ctx, TG_E_CONFIG, "n_%s: expected 0 to %d samples, found %" PRId64,
+                           split_names[s], MAX_SAMPLES, asked[s]);
+        }
+        g->samples[s] = asked[s] < 0 ? usual[s] : asked[s];
+    }
+    if (g->samples[TG_SPLIT_TRAIN] == 0 && g->samples[TG_SPLIT_TEST] == 0) {
+        return tg_fail(g->ctx, TG_E_CONFIG, "n_train and n_test are both 0: nothing to make");
+    }
+    const int count = config->test_resolution_count;
+    if (count < 0 || count > TG_MAX_TEST_RESOLUTIONS) {
+        return tg_fail(g->ctx, TG_E_CONFIG, "expected at most %d test resolutions, found %d",
+                       TG_MAX_TEST_RESOLUTIONS, count);
+    }
+    const int64_t resolution = config->resolution ? config->resolution : g->pde->resolution;
+    TG_TRY(add_file(g, TG_SPLIT_TRAIN, resolution));
+    for (int i = 0; i < (count ? count : 1); i++) {
+        TG_TRY(add_file(g, TG_SPLIT_TEST, count ? config->test_resolution[i] : resolution));
+    }
+    return TG_OK;
+fail:
+    return status;
+}
+
+/* The parameters: defaults, what the caller sets, what follows from the resolutions. */
+static tg_status prepare_config(tg_generator *g, const tg_generator_config *config) {
+    tg_status status = TG_OK;
+    int64_t finest = 0;
+    for (int i = 0; i < g->file_count; i++) {
+        finest = g->files[i].resolution > finest ? g->files[i].resolution : finest;
+    }
+    g->config = tg_mem_alloc(g->ctx, TG_MEM_OTHER, g->pde->config_bytes, 1);
+    if (!g->config) {
+        return TG_E_MEMORY;
+    }
+    memcpy(g->config, g->pde->defaults, g->pde->config_bytes);
+    for (int i = 0; i < config->value_count; i++) {
+        TG_TRY(
+            tg_pde_set(g->ctx, g->pde, g->config, config->values[i].name, config->values[i].value));
+    }
+    TG_TRY(g->pde->prepare(g->ctx, g->config, finest));
+    return TG_OK;
+fail:
+    return status;
+}
+
+/* What holds for every file. */
+static tg_status describe(const tg_generator *g, tg_archive *meta) {
+    tg_status status = TG_OK;
+    char text[64];
+    TG_TRY(tg_archive_set_meta(meta, "equation", g->pde->name));
+    TG_TRY(tg_archive_set_meta(meta, "version", TG_VERSION));
+    TG_TRY(tg_archive_set_meta(meta, "x", g->pde->x_field));
+    TG_TRY(tg_archive_set_meta(meta, "y", g->pde->y_field));
+    snprintf(text, sizeof text, "%" PRIu64, g->seed);
+    TG_TRY(tg_archive_set_meta(meta, "seed", text));
+    for (int i = 0; i < g->pde->param_count; i++) {
+        const tg_setting *row = &g->pde->params[i].setting;
+        TG_TRY(
+            tg_archive_set_meta(meta, row->key, tg_setting_get(row, g->config, text, sizeof text)));
+    }
+    return TG_OK;
+fail:
+    return status;
+}
+
+static uint64_t fingerprint_of(const tg_archive *meta) {
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < tg_archive_meta_count(meta); i++) {
+        const char *value = tg_archive_meta_value(meta, i);
+        sum = 31 * sum + tg_checksum(value, strlen(value));
+    }
+    return sum;
+}
+
+static tg_shape shape_of(const tg_generator *g, const tg_gen_file *file, int channels) {
+    tg_shape shape = {.ndim = 1, .dim = {g->samples[file->split]}};
+    if (channels > 1) {
+        shape.dim[shape.ndim++] = channels;
+    }
+    for (int d = 0; d < g->pde->ndim; d++) {
+        shape.dim[shape.ndim++] = file->resolution;
+    }
+    return shape;
+}
+
+static tg_status open_file(tg_generator *g, tg_gen_file *file, bool overwrite, tg_archive *meta) {
+    tg_status status = TG_OK;
+    char text[NUMBER_TEXT];
+    const tg_sample_file_desc desc = {
+        .path = file->path,
+        .meta = meta,
+        .dtype = g->pde->dtype,
+        .shape = {shape_of(g, file, g->pde->x_channels), shape_of(g, file, g->pde->y_channels)},
+        .overwrite = overwrite};
+    TG_TRY(tg_archive_set_meta(meta, "split", split_names[file->split]));
+    if (g->pde->stream) { /* the test frames come after the training frames */
+        snprintf(text, sizeof text, "%" PRId64, g->samples[TG_SPLIT_TRAIN]);
+        TG_TRY(tg_archive_set_meta(meta, "n_train", text));
+    }
+    TG_TRY(tg_sample_file_open(g->ctx, &desc, &file->store));
+    for (int64_t i = 0; i < g->samples[file->split]; i++) {
+        file->found += tg_sample_file_has(file->store, TG_SAMPLE_X, i) &&
+                       tg_sample_file_has(file->store, TG_SAMPLE_Y, i);
+    }
+    return TG_OK;
+fail:
+    return status;
+}
+
+/* Makes the folder and those above it. */
+static tg_status make_folder(tg_context *ctx, char *path) {
+    char text[128];
+    for (char *at = path + 1;; at++) {
+        if (*at != '/' && *at != '\0') {
+            continue;
+        }
+        const char ending = *at;
+        *at = '\0';
+        struct stat info;
+        int error = mkdir(path, 0777) == 0 || errno == EEXIST ? 0 : errno;
+        error = error == 0 && stat(path, &info) == 0 && !S_ISDIR(info.st_mode) ? ENOTDIR : error;
+        if (error != 0) {
+            if (strerror_r(error, text, sizeof text) != 0) {
+                snprintf(text, sizeof text, "system error %d", error);
+            }
+            return tg_fail(ctx, TG_E_IO, "%s: cannot make this folder: %s", path, text);
+        }
+        *at = ending;
+        if (ending == '\0') {
+            return TG_OK;
+        }
+    }
+}
+
+tg_status tg_generator_create(tg_context *ctx, const tg_generator_config *config,
+                              tg_generator **out) {
+    tg_status status = TG_OK;
+    tg_generator *g = NULL;
+    tg_archive *meta = NULL;
+    *out = NULL;
+    if (!config->equation || !config->folder || !*config->folder) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "generator: expected an equation and a folder");
+    }
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, g, 1));
+    g->ctx = ctx;
+    g->seed = config->seed;
+    TG_TRY(tg_pde_find(ctx, config->equation, &g->pde));
+    g->folder = tg_mem_strdup(ctx, config->folder);
+    TG_TRY(g->folder ? TG_OK : TG_E_MEMORY);
+    TG_TRY(plan_files(g, config));
+    TG_TRY(prepare_config(g, config));
+    TG_TRY(make_folder(ctx, g->folder));
+    TG_TRY(tg_archive_create(ctx, &meta));
+    TG_TRY(describe(g, meta));
+    g->fingerprint = fingerprint_of(meta);
+    for (int i = 0; i < g->file_count; i++) {
+        TG_TRY(open_file(g, &g->files[i], config->overwrite, meta));
+    }
+    tg_archive_destroy(&meta);
+    *out = g;
+    return TG_OK;
+fail:
+    tg_archive_destroy(&meta);
+    tg_generator_destroy(&g);
+    return status;
+}
+
+/* ---- the run ---- */
+
+tg_status tg_generator_run(tg_generator *g, tg_generator_fn progress, void *user, bool *complete) {
+    tg_status status = TG_OK;
+    tg_gen_run run = {.report = progress, .user = user, .begin = tg_seconds()};
+    bool stopped = false;
+    *complete = false;
+    TG_TRY(g->pde->stream ? tg_gen_stream(g, &run, &stopped) : tg_gen_samples(g, &run, &stopped));
+    for (int i = 0; i < g->file_count && !stopped; i++) {
+        TG_TRY(tg_sample_file_finish(g->files[i].store));
+    }
+    *complete = !stopped;
+    return TG_OK;
+fail:
+    return status;
+}
+
+int tg_generator_file_count(const tg_generator *g) {
+    return g->file_count;
+}
+
+tg_status tg_generator_get_file(const tg_generator *g, int index, tg_generator_file *out) {
+    *out = (tg_generator_file){0};
+    if (index < 0 || index >= g->file_count) {
+        return tg_fail(g->ctx, TG_E_ARGUMENT, "file number %d does not exist; there are %d", index,
+                       g->file_count);
+    }
+    const tg_gen_file *file = &g->files[index];
+    *out = (tg_generator_file){.path = file->path,
+                               .samples = g->samples[file->split],
+                               .found = file->found,
+                               .complete = tg_sample_file_is_complete(file->store)};
+    return TG_OK;
+}

@@ -1,0 +1,53 @@
+/* Inside of a generator: the files it makes, and the two ways of making samples. */
+#ifndef TG_PDE_GENERATOR_H
+#define TG_PDE_GENERATOR_H
+
+#include "pde/pde.h"
+#include "pde/sample_file.h"
+
+typedef struct tg_gen_file {
+    tg_split split;
+    int64_t resolution;
+    char *path;
+    tg_sample_file *store;
+    int64_t found; /* samples that were there */
+} tg_gen_file;
+
+struct tg_generator {
+    tg_context *ctx;
+    const tg_pde *pde;
+    void *config;         /* (pde->config_bytes) */
+    uint64_t fingerprint; /* of everything a state in time depends on */
+    uint64_t seed;
+    char *folder;
+    int64_t samples[TG_SPLITS];
+    int file_count;
+    tg_gen_file files[TG_PDE_MAX_FILES];
+};
+
+/* How far a run is; `tick` tells the user and is false if the run shall end. */
+typedef struct tg_gen_run {
+    tg_generator_fn report; /* NULL: nobody is interested */
+    void *user;
+    double begin;
+    tg_generator_progress progress;
+} tg_gen_run;
+
+bool tg_gen_tick(tg_gen_run *run);
+
+/* Floats of one sample of x or y at a resolution. */
+int64_t tg_gen_floats(const tg_pde *pde, tg_sample_part part, int64_t resolution);
+
+/* Are x and y of a sample in every file of its split? */
+bool tg_gen_has(const tg_generator *g, tg_split split, int64_t sample);
+
+/* Makes what is missing; *stopped tells that the user ended it before. Independent samples on all
+ * threads, and a flow in time. */
+TG_NODISCARD tg_status tg_gen_samples(tg_generator *g, tg_gen_run *run, bool *stopped);
+TG_NODISCARD tg_status tg_gen_stream(tg_generator *g, tg_gen_run *run, bool *stopped);
+
+/* A backend on the host for `ctx`: ref if that was chosen, else cpu. */
+TG_NODISCARD tg_status tg_gen_open_backend(const tg_context *chosen, tg_context *ctx,
+                                           tg_backend **out);
+
+#endif

@@ -1,0 +1,55 @@
+/* Gaussian random fields, one per sample, and the random numbers behind them.
+ *
+ * A field is a sum of modes with independent normal coefficients. The coefficient of a mode depends
+ * on the sample and on the wave number alone, so the same sample has the same field on every grid
+ * that resolves it. */
+#ifndef TG_PDE_GRF_H
+#define TG_PDE_GRF_H
+
+#include "base/rng.h"
+
+/* ---- Random numbers of one sample. ---- */
+
+typedef enum tg_split { TG_SPLIT_TRAIN, TG_SPLIT_TEST, TG_SPLITS } tg_split;
+
+typedef struct tg_field_key {
+    tg_rng rng;
+    uint64_t base; /* number of the first element */
+} tg_field_key;
+
+/* `equation` keeps the streams of different equations apart, below 2^14. */
+tg_field_key tg_field_key_of(uint64_t seed, unsigned equation, tg_split split, uint32_t sample);
+
+/* Numbers that belong to no mode, such as a pulse energy: uniform in [low, high). */
+double tg_field_uniform(const tg_field_key *key, unsigned number, double low, double high);
+
+/* ---- Fields. ---- */
+
+/* Covariance sigma^2 (-Laplace + tau^2)^(-alpha), zero mean. */
+typedef struct tg_covariance {
+    double alpha, tau, sigma;
+} tg_covariance;
+
+/* sigma = tau^(alpha - dims / 2): the variance stays of order one as tau changes. */
+double tg_covariance_sigma(double alpha, double tau, int dims);
+
+/* Deviation of the coefficient of a mode with squared wave number k2 (2 pi / L included). */
+double tg_covariance_deviation(const tg_covariance *c, double k2);
+
+/* Periodic on [0, length): Fourier coefficients c_k of w = sum_k c_k e^{2 pi i k x / length} for
+ * k = 0 .. modes, (modes + 1) complex; those of negative k are their conjugates. E|c_k|^2 is
+ * the squared deviation. */
+void tg_grf_periodic_1d(const tg_field_key *key, const tg_covariance *c, double length,
+                        int64_t modes, double *spectrum);
+/* The same in two dimensions, k1 = -modes .. modes and k2 = 0 .. modes: (2 modes + 1, modes + 1)
+ * complex. */
+void tg_grf_periodic_2d(const tg_field_key *key, const tg_covariance *c, double length,
+                        int64_t modes, double *spectrum);
+
+/* Zero normal derivative on the boundary of (0,1)^2: coefficients of cos(pi k1 x) cos(pi k2 y),
+ * k = 0 .. modes - 1, (modes, modes) real, with the norms of the cosines in them (1 for k = 0,
+ * sqrt 2 else). */
+void tg_grf_neumann(const tg_field_key *key, const tg_covariance *c, int64_t modes,
+                    double *coefficients);
+
+#endif

@@ -1,0 +1,96 @@
+/* What an equation is to the generator: a row of the table in registry.c and one file.
+ *
+ * To add one: write src/pde/<name>.c with a config struct, its parameters by name and a `tg_pde`
+ * that says how a sample is made; add its row to list.def. Files, resuming, threads, options of
+ * the command line and the metadata come from here. */
+#ifndef TG_PDE_PDE_H
+#define TG_PDE_PDE_H
+
+#include "backend/backend.h"
+#include "base/setting.h"
+#include "pde/grf.h"
+#include "tgrad/pde.h"
+
+enum {
+    TG_PDE_MAX_FILES = 1 + TG_MAX_TEST_RESOLUTIONS,
+    TG_PDE_MAX_GRID = 1 << 15, /* points per dimension */
+};
+
+typedef struct tg_pde_param {
+    tg_setting setting; /* key: letters and '_'; list values have two entries, low and high */
+    const char *help;
+} tg_pde_param;
+
+/* One sample at one resolution N, as it will be stored. */
+typedef struct tg_pde_view {
+    int64_t resolution;
+    float *x; /* (x_channels, N..), complex: pairs */
+    float *y; /* (y_channels, N..) */
+} tg_pde_view;
+
+/* What a solver is made for. It belongs to one thread, which has a context and a backend of its
+ * own, and owns all it needs, so that a sample allocates nothing. */
+typedef struct tg_pde_setup {
+    tg_context *ctx;
+    tg_backend *be; /* on the host; be->threads is the number of threads one sample may use */
+    const void *config;
+    int views;
+    const int64_t *resolution; /* (views), distinct, the same order as the views of a sample */
+} tg_pde_setup;
+
+/* A flow that runs on in time instead of independent samples. The state at frame f (of the frames
+ * that are stored; those of the spin-up before them are not) is an input, and `lag` frames later
+ * an output. */
+typedef struct tg_pde_stream {
+    void (*pace)(const void *config, int64_t *spin_up, int64_t *lag); /* in frames */
+    void (*start)(void *solver, const tg_field_key *key);
+    /* On to the next frame. */
+    tg_status (*advance)(void *solver);
+    tg_status (*render)(void *solver, int view, float *out);
+    /* The bytes that are the whole state. */
+    void *(*state)(void *solver, size_t *bytes);
+} tg_pde_stream;
+
+typedef struct tg_pde {
+    const char *name;
+    const char *summary;
+    unsigned id; /* part of the key of random numbers: never changes, never used again */
+
+    tg_dtype dtype; /* of x and y: f32 or c64 */
+    int ndim;       /* of space */
+    int x_channels, y_channels;
+    const char *x_field, *y_field;       /* what they are, for the metadata */
+    int64_t n_train, n_test, resolution; /* defaults */
+    int64_t min_resolution;
+
+    size_t config_bytes;
+    const void *defaults; /* a config */
+    const tg_pde_param *params;
+    int param_count;
+    /* What the ranges of single parameters cannot say, and values that are chosen by the finest
+     * resolution asked for. */
+    tg_status (*prepare)(tg_context *ctx, void *config, int64_t finest);
+
+    tg_status (*open)(const tg_pde_setup *setup, void **solver);
+    void (*close)(void **solver); /* accepts NULL and what open left half-made */
+    /* Fills x and y of every view. NULL for a stream. */
+    tg_status (*sample)(void *solver, const tg_field_key *key, const tg_pde_view *views);
+    const tg_pde_stream *stream; /* NULL: independent samples */
+} tg_pde;
+
+#define TG_PDE(name) extern const tg_pde tg_pde_##name;
+#include "pde/list.def"
+#undef TG_PDE
+
+/* The equation of that name; an error names the nearest. */
+TG_NODISCARD tg_status tg_pde_find(tg_context *ctx, const char *name, const tg_pde **out);
+/* Sets one parameter. */
+TG_NODISCARD tg_status tg_pde_set(tg_context *ctx, const tg_pde *pde, void *config,
+                                  const char *name, const char *value);
+
+/* Chooses the grid that is solved on, if it is 0: `usual`, or the finest resolution if that is
+ * more; a grid that is coarser than the finest resolution is an error. */
+TG_NODISCARD tg_status tg_pde_choose_grid(tg_context *ctx, const char *name, int64_t usual,
+                                          int64_t finest, int64_t *grid);
+
+#endif

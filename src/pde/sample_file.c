@@ -1,0 +1,424 @@
+/* Files of samples, see sample_file.h. The journal: a header, then a checksum per sample for x and
+ * y, 0 where there is none yet. A sample is written to the HDF5 file before its checksum, so that a
+ * killed process leaves nothing that is promised and not there; after a crash of the machine the
+ * checksums tell. */
+#include "pde/sample_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "io/file.h"
+#include "io/hdf5_space.h"
+
+#define MAGIC "tgradJ01"
+
+typedef struct header {
+    char magic[8];
+    uint64_t checksum;    /* of what follows */
+    uint64_t fingerprint; /* of the metadata, dtype and shapes */
+    uint64_t structure;   /* checksum of the HDF5 file without the samples */
+    uint64_t size;        /* of the HDF5 file */
+    uint64_t samples;
+    uint64_t row[TG_SAMPLE_PARTS];    /* bytes of one sample */
+    uint64_t offset[TG_SAMPLE_PARTS]; /* of the first one; x before y */
+} header;
+
+struct tg_sample_file {
+    tg_context *ctx;
+    char *path, *part, *journal; /* names of the three files */
+    int part_fd, journal_fd;     /* -1: not open */
+    bool complete;
+    int64_t samples;
+    header head;
+    uint64_t *sums; /* (samples, parts) */
+};
+
+static const char *const part_names[TG_SAMPLE_PARTS] = {"x", "y"};
+
+uint64_t tg_checksum(const void *data, size_t bytes) {
+    const unsigned char *at = data;
+    uint64_t sum = 0x9E3779B97F4A7C15u ^ bytes;
+    while (bytes > 0) {
+        const size_t count = bytes < 8 ? bytes : 8;
+        uint64_t word = 0;
+        memcpy(&word, at, count);
+        sum = (sum ^ word) * 0xD6E8FEB86659FD93u;
+        sum ^= sum >> 32;
+        at += count;
+        bytes -= count;
+    }
+    return sum ? sum : 1;
+}
+
+static const char *reason(int error, char text[128]) {
+    if (strerror_r(error, text, 128) != 0) {
+        snprintf(text, 128, "system error %d", error);
+    }
+    return text;
+}
+
+static tg_status system_failed(tg_context *ctx, const char *path, const char *what) {
+    char text[128];
+    return tg_fail(ctx, TG_E_IO, "%s: cannot %s: %s", path, what, reason(errno, text));
+}
+
+static int write_at(int fd, uint64_t offset, const void *data, size_t bytes) {
+    for (size_t done = 0; done < bytes;) {
+        const ssize_t wrote =
+            pwrite(fd, (const char *)data + done, bytes - done, (off_t)(offset + done));
+        if (wrote < 0 && errno == EINTR) {
+            continue;
+        }
+        if (wrote <= 0) {
+            return wrote < 0 ? errno : EIO;
+        }
+        done += (size_t)wrote;
+    }
+    return 0;
+}
+
+/* ---- life ---- */
+
+void tg_sample_file_close(tg_sample_file **file) {
+    if (!file || !*file) {
+        return;
+    }
+    tg_sample_file *s = *file;
+    const int fds[] = {s->part_fd, s->journal_fd};
+    for (int i = 0; i < 2; i++) {
+        if (fds[i] >= 0) {
+            close(fds[i]);
+        }
+    }
+    tg_mem_free(s->ctx, s->path);
+    tg_mem_free(s->ctx, s->part);
+    tg_mem_free(s->ctx, s->journal);
+    tg_mem_free(s->ctx, s->sums);
+    TG_FREE(s->ctx, *file);
+}
+
+static tg_status join(tg_context *ctx, const char *path, const char *ending, char **out) {
+    const size_t capacity = strlen(path) + strlen(ending) + 1;
+    *out = tg_mem_alloc(ctx, TG_MEM_OTHER, capacity, 1);
+    if (!*out) {
+        return TG_E_MEMORY;
+    }
+    snprintf(*out, capacity, "%s%s", path, ending);
+    return TG_OK;
+}
+
+static bool exists(const char *path) {
+    struct stat info;
+    return lstat(path, &info) == 0;
+}
+
+/* ---- is a file what is wanted? ---- */
+
+/* A sentence in `difference` if the file's metadata or datasets are not those of desc. */
+static tg_status compare(tg_context *ctx, const tg_sample_file_desc *desc, const char *path,
+                         bool *same, char difference[256]) {
+    tg_status status = TG_OK;
+    tg_h5 *file = NULL;
+    tg_archive *found = NULL;
+    *same = true;
+    TG_TRY(tg_h5_open(ctx, path, &file));
+    TG_TRY(tg_archive_create(ctx, &found));
+    TG_TRY(tg_h5_read_meta(file, found));
+    for (int64_t i = 0; *same && i < tg_archive_meta_count(desc->meta); i++) {
+        const char *key = tg_archive_meta_key(desc->meta, i);
+        const char *wanted = tg_archive_meta_value(desc->meta, i);
+        const char *there = tg_archive_meta(found, key);
+        *same = there && strcmp(there, wanted) == 0;
+        snprintf(difference, 256, "%s is %.64s there and %.64s here", key, there ? there : "not",
+                 wanted);
+    }
+    for (int p = 0; *same && p < TG_SAMPLE_PARTS; p++) {
+        tg_dtype dtype;
+        tg_shape shape;
+        *same = tg_h5_describe(file, part_names[p], &dtype, &shape) == TG_OK &&
+                dtype == desc->dtype && tg_shape_equal(&shape, &desc->shape[p]);
+        snprintf(difference, 256, "dataset %s is another one", part_names[p]);
+    }
+fail:
+    tg_archive_destroy(&found);
+    tg_h5_close(&file);
+    return status;
+}
+
+/* Is there a file at `path` that goes on being used? An error if there is another one. */
+static tg_status check_existing(tg_sample_file *s, const tg_sample_file_desc *desc,
+                                const char *path, bool *usable) {
+    char difference[256] = "it cannot be read";
+    *usable = false;
+    if (!exists(path)) {
+        return TG_OK;
+    }
+    tg_status status = compare(s->ctx, desc, path, usable, difference);
+    if (status == TG_E_MEMORY) {
+        return status;
+    }
+    *usable = *usable && status == TG_OK;
+    return *usable || desc->overwrite
+               ? TG_OK
+               : tg_fail(s->ctx, TG_E_FORMAT,
+                         "%s is there already and was made with other arguments (%s): choose "
+                         "another folder, remove it, or overwrite it",
+                         path, difference);
+}
+
+/* ---- opening ---- */
+
+/* The two files are open to one process at a time. */
+static tg_status lock(tg_sample_file *s) {
+    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    s->journal_fd = open(s->journal, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (s->journal_fd < 0) {
+        return system_failed(s->ctx, s->journal, "open");
+    }
+    if (fcntl(s->journal_fd, F_SETLK, &all) != 0 && (errno == EACCES || errno == EAGAIN)) {
+        return tg_fail(s->ctx, TG_E_IO, "%s: another process is making this file", s->path);
+    }
+    return TG_OK;
+}
+
+/* Reads n bytes; false at the end of the file or on an error. */
+static bool read_at(int fd, uint64_t offset, void *data, size_t bytes) {
+    for (size_t done = 0; done < bytes;) {
+        const ssize_t got = pread(fd, (char *)data + done, bytes - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            return false;
+        }
+        done += (size_t)got;
+    }
+    return true;
+}
+
+static uint64_t header_checksum(const header *h) {
+    return tg_checksum(&h->fingerprint, sizeof *h - offsetof(header, fingerprint));
+}
+
+static uint64_t fingerprint_of(const tg_sample_file_desc *desc) {
+    uint64_t sum = (uint64_t)desc->dtype;
+    for (int p = 0; p < TG_SAMPLE_PARTS; p++) {
+        const tg_shape *shape = &desc->shape[p];
+        sum = 31 * sum + tg_checksum(shape->dim, (size_t)shape->ndim * sizeof shape->dim[0]);
+    }
+    for (int64_t i = 0; i < tg_archive_meta_count(desc->meta); i++) {
+        const char *pair[2] = {tg_archive_meta_key(desc->meta, i),
+                               tg_archive_meta_value(desc->meta, i)};
+        sum = 31 * sum + tg_checksum(pair[0], strlen(pair[0]));
+        sum = 31 * sum + tg_checksum(pair[1], strlen(pair[1]));
+    }
+    return sum;
+}
+
+/* Checksum of what lies before x, between x and y, and behind y; 0 if it cannot be read. */
+static uint64_t structure_of(int fd, const header *h) {
+    uint64_t sum = 1, begin = 0;
+    unsigned char block[4096];
+    for (int gap = 0; gap <= TG_SAMPLE_PARTS; gap++) {
+        const uint64_t end = gap < TG_SAMPLE_PARTS ? h->offset[gap] : h->size;
+        while (begin < end) {
+            const size_t bytes = end - begin < sizeof block ? end - begin : sizeof block;
+            if (!read_at(fd, begin, block, bytes)) {
+                return 0;
+            }
+            sum = 31 * sum + tg_checksum(block, bytes);
+            begin += bytes;
+        }
+        begin = gap < TG_SAMPLE_PARTS ? end + h->row[gap] * h->samples : end;
+    }
+    return sum ? sum : 1;
+}
+
+/* The samples lie in order inside of the file. */
+static bool is_laid_out(const header *h) {
+    uint64_t begin = 0;
+    for (int p = 0; p < TG_SAMPLE_PARTS; p++) {
+        uint64_t bytes = 0;
+        if (h->offset[p] < begin || h->offset[p] > h->size ||
+            __builtin_mul_overflow(h->row[p], h->samples, &bytes) ||
+            bytes > h->size - h->offset[p]) {
+            return false;
+        }
+        begin = h->offset[p] + bytes;
+    }
+    return true;
+}
+
+/* Opens what another run left. True if the journal and the structure of the HDF5 file are whole:
+ * HDF5 itself must not be trusted with a damaged file. The samples are another matter. */
+static bool open_unfinished(tg_sample_file *s, header *found) {
+    struct stat info;
+    s->part_fd = open(s->part, O_RDWR | O_CLOEXEC);
+    return s->part_fd >= 0 && fstat(s->part_fd, &info) == 0 &&
+           read_at(s->journal_fd, 0, found, sizeof *found) &&
+           memcmp(found->magic, MAGIC, sizeof found->magic) == 0 &&
+           found->checksum == header_checksum(found) && (uint64_t)info.st_size == found->size &&
+           is_laid_out(found) && structure_of(s->part_fd, found) == found->structure;
+}
+
+/* Forgets what is promised and not there. */
+static tg_status verify(tg_sample_file *s) {
+    unsigned char *row = NULL;
+    const uint64_t *bytes = s->head.row;
+    const size_t largest = bytes[0] > bytes[1] ? bytes[0] : bytes[1];
+    if (TG_ALLOC(s->ctx, TG_MEM_WORKSPACE, row, largest) != TG_OK) {
+        return TG_E_MEMORY;
+    }
+    for (int64_t i = 0; i < s->samples * TG_SAMPLE_PARTS; i++) {
+        const int p = (int)(i % TG_SAMPLE_PARTS);
+        const uint64_t at = s->head.offset[p] + (uint64_t)(i / TG_SAMPLE_PARTS) * bytes[p];
+        if (s->sums[i] != 0 &&
+            (!read_at(s->part_fd, at, row, bytes[p]) || tg_checksum(row, bytes[p]) != s->sums[i])) {
+            s->sums[i] = 0;
+        }
+    }
+    tg_mem_free(s->ctx, row);
+    return TG_OK;
+}
+
+/* A new HDF5 file with room for all samples, and a journal that promises nothing. */
+static tg_status start(tg_sample_file *s, const tg_sample_file_desc *desc) {
+    tg_status status = TG_OK;
+    tg_h5_space spaces[TG_SAMPLE_PARTS];
+    struct stat info;
+    const size_t sums = (size_t)s->samples * TG_SAMPLE_PARTS * sizeof *s->sums;
+    for (int p = 0; p < TG_SAMPLE_PARTS; p++) {
+        spaces[p] = (tg_h5_space){part_names[p], desc->dtype, desc->shape[p], 0};
+    }
+    if (ftruncate(s->journal_fd, 0) != 0) {
+        return system_failed(s->ctx, s->journal, "empty");
+    }
+    TG_TRY(tg_h5_write_spaces(s->ctx, s->part, desc->meta, spaces, TG_SAMPLE_PARTS));
+    if (s->part_fd >= 0) {
+        close(s->part_fd); /* of the file that was there before */
+    }
+    s->part_fd = open(s->part, O_RDWR | O_CLOEXEC);
+    if (s->part_fd < 0 || fstat(s->part_fd, &info) != 0) {
+        return system_failed(s->ctx, s->part, "open");
+    }
+    for (int p = 0; p < TG_SAMPLE_PARTS; p++) {
+        s->head.offset[p] = spaces[p].offset;
+    }
+    memcpy(s->head.magic, MAGIC, sizeof s->head.magic);
+    s->head.size = (uint64_t)info.st_size;
+    s->head.structure = structure_of(s->part_fd, &s->head);
+    s->head.checksum = header_checksum(&s->head);
+    memset(s->sums, 0, sums);
+    errno = write_at(s->journal_fd, 0, &s->head, sizeof s->head);
+    errno = errno ? errno : write_at(s->journal_fd, sizeof s->head, s->sums, sums);
+    return errno ? system_failed(s->ctx, s->journal, "write") : TG_OK;
+fail:
+    return status;
+}
+
+/* Takes up the two files of an unfinished run, or starts them. */
+static tg_status open_files(tg_sample_file *s, const tg_sample_file_desc *desc) {
+    tg_status status = TG_OK;
+    bool same = false;
+    header found;
+    TG_TRY(TG_NEW(s->ctx, TG_MEM_OTHER, s->sums, s->samples * TG_SAMPLE_PARTS));
+    TG_TRY(lock(s));
+    const bool whole = open_unfinished(s, &found);
+    if (whole && found.fingerprint != s->head.fingerprint) {
+        TG_TRY(check_existing(s, desc, s->part, &same));
+    }
+    if (whole && found.fingerprint == s->head.fingerprint &&
+        read_at(s->journal_fd, sizeof found, s->sums,
+                (size_t)s->samples * TG_SAMPLE_PARTS * sizeof *s->sums)) {
+        s->head = found;
+        return verify(s);
+    }
+    return start(s, desc);
+fail:
+    return status;
+}
+
+tg_status tg_sample_file_open(tg_context *ctx, const tg_sample_file_desc *desc,
+                              tg_sample_file **out) {
+    tg_status status = TG_OK;
+    tg_sample_file *s = NULL;
+    *out = NULL;
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, s, 1));
+    s->ctx = ctx;
+    s->part_fd = s->journal_fd = -1;
+    s->samples = desc->shape[TG_SAMPLE_X].dim[0];
+    s->head.fingerprint = fingerprint_of(desc);
+    s->head.samples = (uint64_t)s->samples;
+    for (int p = 0; p < TG_SAMPLE_PARTS; p++) {
+        s->head.row[p] =
+            (uint64_t)(tg_shape_numel(&desc->shape[p]) / s->samples) * tg_dtype_size(desc->dtype);
+    }
+    TG_TRY(join(ctx, desc->path, "", &s->path));
+    TG_TRY(join(ctx, desc->path, ".part", &s->part));
+    TG_TRY(join(ctx, desc->path, ".journal", &s->journal));
+    TG_TRY(check_existing(s, desc, s->path, &s->complete));
+    if (!s->complete) {
+        TG_TRY(open_files(s, desc));
+    } else if (!exists(s->part)) {
+        unlink(s->journal); /* a crash may have left it */
+    }
+    *out = s;
+    return TG_OK;
+fail:
+    tg_sample_file_close(&s);
+    return status;
+}
+
+/* ---- use ---- */
+
+bool tg_sample_file_is_complete(const tg_sample_file *s) {
+    return s->complete;
+}
+
+bool tg_sample_file_has(const tg_sample_file *s, tg_sample_part part, int64_t sample) {
+    return s->complete || s->sums[TG_SAMPLE_PARTS * sample + part] != 0;
+}
+
+tg_status tg_sample_file_put(tg_context *ctx, tg_sample_file *s, tg_sample_part part,
+                             int64_t sample, const void *data) {
+    if (s->complete) {
+        return TG_OK;
+    }
+    const size_t bytes = s->head.row[part];
+    const int64_t number = TG_SAMPLE_PARTS * sample + part;
+    errno = write_at(s->part_fd, s->head.offset[part] + (uint64_t)sample * bytes, data, bytes);
+    if (errno != 0) {
+        return system_failed(ctx, s->part, "write");
+    }
+    s->sums[number] = tg_checksum(data, bytes);
+    errno = write_at(s->journal_fd, sizeof s->head + (uint64_t)number * sizeof *s->sums,
+                     &s->sums[number], sizeof *s->sums);
+    return errno == 0 ? TG_OK : system_failed(ctx, s->journal, "write");
+}
+
+tg_status tg_sample_file_finish(tg_sample_file *s) {
+    if (s->complete) {
+        return TG_OK;
+    }
+    for (int64_t i = 0; i < s->samples; i++) {
+        if (!tg_sample_file_has(s, TG_SAMPLE_X, i) || !tg_sample_file_has(s, TG_SAMPLE_Y, i)) {
+            return tg_fail(s->ctx, TG_E_ARGUMENT, "%s: sample %" PRId64 " is missing", s->path, i);
+        }
+    }
+    if (fsync(s->part_fd) != 0) {
+        return system_failed(s->ctx, s->part, "sync");
+    }
+    if (rename(s->part, s->path) != 0) {
+        return system_failed(s->ctx, s->part, "rename");
+    }
+    s->complete = true;
+    unlink(s->journal); /* a journal without its file is no promise: the next run starts anew */
+    return TG_OK;
+}

@@ -1,0 +1,42 @@
+/* A file of samples that grows in any order and can be continued after an interruption.
+ *
+ * Until it is complete there are two files beside the target: <path>.part is the HDF5 file itself
+ * with the samples made so far in their places, <path>.journal has a checksum for each x and y that
+ * is there. What the journal promises is compared with the data when the work is taken up, so what
+ * a crash lost is made again. The complete file takes its name in one step. */
+#ifndef TG_PDE_SAMPLE_FILE_H
+#define TG_PDE_SAMPLE_FILE_H
+
+#include "tgrad/io.h"
+
+typedef enum tg_sample_part { TG_SAMPLE_X, TG_SAMPLE_Y, TG_SAMPLE_PARTS } tg_sample_part;
+
+typedef struct tg_sample_file_desc {
+    const char *path;
+    const tg_archive *meta; /* its metadata; whoever continues the file must have the same */
+    tg_dtype dtype;
+    tg_shape shape[TG_SAMPLE_PARTS]; /* of x and y, samples first */
+    bool overwrite;                  /* what was made with other metadata is replaced */
+} tg_sample_file_desc;
+
+typedef struct tg_sample_file tg_sample_file;
+
+TG_NODISCARD tg_status tg_sample_file_open(tg_context *ctx, const tg_sample_file_desc *desc,
+                                           tg_sample_file **out);
+void tg_sample_file_close(tg_sample_file **file); /* what is unfinished stays on disk */
+
+bool tg_sample_file_is_complete(const tg_sample_file *s); /* the target is there */
+bool tg_sample_file_has(const tg_sample_file *s, tg_sample_part part, int64_t sample);
+
+/* Writes x or y of a sample; the size is that of one row of its shape. Any thread may call this,
+ * one at a time; a failure is told to `ctx`, the thread's own. */
+TG_NODISCARD tg_status tg_sample_file_put(tg_context *ctx, tg_sample_file *s, tg_sample_part part,
+                                          int64_t sample, const void *data);
+
+/* Gives the complete file its name. */
+TG_NODISCARD tg_status tg_sample_file_finish(tg_sample_file *s);
+
+/* 64-bit checksum, never 0. */
+uint64_t tg_checksum(const void *data, size_t bytes);
+
+#endif

@@ -1,0 +1,24 @@
+/* A trigonometric polynomial read off at the N or N x N points of a grid, for any N: the values are
+ * those of the polynomial itself, so a grid that is part of a finer one sees the same numbers. */
+#ifndef TG_PDE_SAMPLER_H
+#define TG_PDE_SAMPLER_H
+
+#include "backend/backend.h"
+
+typedef struct tg_sampler tg_sampler;
+
+/* For grids of `resolution` points in each of ndim (1 or 2) dimensions. */
+TG_NODISCARD tg_status tg_sampler_create(tg_backend *be, int ndim, int64_t resolution,
+                                         tg_sampler **out);
+void tg_sampler_destroy(tg_sampler **sampler);
+
+/* A real field from its half spectrum, frequencies up to `modes`: (modes + 1) complex in 1-D,
+ * (2 modes + 1, modes + 1) in 2-D; out (N..). */
+TG_NODISCARD tg_status tg_sampler_real(tg_sampler *s, int64_t modes, const double *spectrum,
+                                       float *out);
+
+/* A complex field in 1-D from the frequencies first .. first + count - 1; out (N) pairs. */
+TG_NODISCARD tg_status tg_sampler_complex(tg_sampler *s, int64_t first, int64_t count,
+                                          const double *spectrum, float *out);
+
+#endif

@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# Drives tgrad generate from outside: messages and exit codes, interruption by SIGINT and SIGKILL at
+# any moment with the same bytes in the end, two processes at once, a full disk.
+#
+#   tests/test_generate.sh build/bin/tgrad <source tree> <build tree>
+set -uo pipefail
+tgrad=$(realpath "$1")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+checks=0
+
+complain() {
+    failures=$((failures + 1))
+    echo "FAILED: $*" >&2
+    [ ! -s err ] || sed 's/^/    stderr: /' err >&2
+}
+
+# run <exit code> <arguments of generate ..>
+run() {
+    local expected=$1 code
+    shift
+    last="tgrad generate $*"
+    checks=$((checks + 1))
+    "$tgrad" generate "$@" >out 2>err </dev/null
+    code=$?
+    [ $code -eq "$expected" ] || complain "$last: exit code $code, expected $expected"
+}
+
+# says <file> <fixed text ..>
+says() {
+    local file=$1 text
+    shift
+    for text in "$@"; do
+        checks=$((checks + 1))
+        grep -qF -- "$text" "$file" || complain "$last: no '$text' in std$file: $(cat "$file")"
+    done
+}
+
+same_folder() {
+    checks=$((checks + 1))
+    diff -rq "$1" "$2" >differences || complain "$last: $(cat differences)"
+}
+
+# ---- what is made and said ----
+
+burgers=(burgers --n-train 6 --n-test 4 -r 16 --test-resolution '16,8' --grid 64 --seed 3)
+run 0 "${burgers[@]}" -o whole/deep
+says out 'wrote whole/deep/burgers_train_16.h5: 6 samples' 'burgers_test_8.h5: 4 samples'
+says err 'burgers: 10 of 10 samples'
+[ "$(find whole -type f | wc -l)" -eq 3 ] || complain "$last: $(find whole)"
+run 0 "${burgers[@]}" -o whole/deep
+says out 'kept whole/deep/burgers_train_16.h5'
+run 0 "${burgers[@]}" -o whole/deep --json
+says out '"made": 0' '"samples": 6' '"equation": "burgers"'
+[ ! -s err ] || complain "$last: --json wrote to stderr"
+run 0 "${burgers[@]}" -o one --threads 1
+same_folder whole/deep one
+"$tgrad" inspect one/burgers_test_8.h5 >out 2>err || complain "inspect of a generated file"
+grep -qE '^x +f32 +4x8 ' out || complain "inspect: $(cat out)"
+says out 'viscosity: 0.01' 'seed: 3' 'split: test'
+
+# ---- refusals ----
+
+run 1 "${burgers[@]}" -o one --viscosity 0.1
+says err 'viscosity is 0.01 there and 0.1 here'
+same_folder whole/deep one
+run 0 "${burgers[@]}" -o one --viscosity 0.1 --force
+run 1 "${burgers[@]}" -o one/burgers_train_16.h5
+says err 'cannot make this folder'
+run 2
+run 2 burgres
+says err 'did you mean burgers?' "Try 'tgrad generate --help'"
+run 2 burgers darcy
+run 2 burgers --reynolds 3
+run 2 burgers --low 3 -o x
+says err "burgers has no parameter 'low'; it has viscosity, time"
+run 2 burgers --viscosity=-1 -o x
+says err 'burgers.viscosity: expected a finite number from 1e-06 to 1e+06'
+run 2 burgers --test-resolution 16,x -o x
+says err "--test-resolution needs positive integers, not 'x'"
+run 2 burgers --test-resolution 16,16 -o x
+says err 'given twice'
+run 2 burgers --test-resolution 1,2,3,4,5,6,7,8,9 -o x
+run 2 burgers --n-train 0 --n-test 0 -o x
+run 2 burgers --resolution 0 -o x
+run 2 burgers --n-train -1 -o x
+run 2 darcy --resolution 500 --grid 421 -o x
+says err 'fewer than the finest resolution, 500'
+run 2 burgers --backend cuda -o x
+[ ! -e x ] || complain "a refused call made a folder"
+
+# ---- interruption ----
+
+darcy=(darcy --n-train 60 --n-test 20 -r 31 --test-resolution '31,16' --grid 61)
+run 0 "${darcy[@]}" -o steady
+# interrupt <signal> <milliseconds>: ends a run by the signal after that time.
+interrupt() {
+    "$tgrad" generate "${darcy[@]}" -o broken >out 2>err &
+    local pid=$!
+    sleep "0.$(printf %03d "$2")"
+    kill "-$1" $pid 2>/dev/null
+    wait $pid
+}
+for round in 1 2 3 4 5 6; do
+    last="SIGINT, round $round"
+    rm -rf broken
+    interrupt INT $((30 * round))
+    code=$?
+    if [ $code -ne 0 ]; then
+        # Before the handler is in place the signal ends the process as usual.
+        [ $code -eq 130 ] || says err 'the same command goes on from there'
+    fi
+    run 0 "${darcy[@]}" -o broken
+    same_folder steady broken
+done
+for round in 1 2 3; do
+    last="SIGKILL, round $round"
+    rm -rf broken
+    for delay in 20 60 100 140; do
+        interrupt KILL $((delay + round))
+    done 2>/dev/null
+    run 0 "${darcy[@]}" -o broken
+    # A killed process may leave its temporary file.
+    rm -f broken/.tgrad-*.tmp
+    same_folder steady broken
+done
+
+# ---- two at once, no room ----
+
+rm -rf both
+"$tgrad" generate darcy --n-train 3000 --n-test 0 -r 31 --grid 61 -o both >first 2>&1 &
+pid=$!
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+    sleep 0.1
+    [ ! -e both/darcy_train_31.h5.journal ] || break
+done
+sleep 0.2
+run 1 darcy --n-train 3000 --n-test 0 -r 31 --grid 61 -o both
+says err 'another process is making this file'
+kill -TERM $pid
+wait $pid
+[ $? -eq 1 ] || complain "SIGTERM: $(cat first)"
+grep -q 'the same command goes on' first || complain "SIGTERM: $(cat first)"
+
+rm -rf full
+last='no room'
+checks=$((checks + 1))
+(trap '' XFSZ && ulimit -f 16 && exec "$tgrad" generate "${darcy[@]}" -o full) >out 2>err
+[ $? -eq 1 ] || complain "a run without room"
+says err 'cannot'
+run 0 "${darcy[@]}" -o full
+rm -f full/.tgrad-*.tmp
+same_folder steady full
+
+echo "$checks checks, $failures failures"
+[ "$failures" -eq 0 ]
