@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Step time and memory of PyTorch's FNO (package neuraloperator) beside ours, same shapes, same run.
+
+    pip install torch neuraloperator
+    bench/compare_pytorch.py [--tgrad build/bin/tgrad] [--preset ns128] [--threads 2] [--json]
+
+Both train one batch of random data with dense Adam on the CPU: forward, loss, backward, update. Ours
+is `tgrad bench step`; theirs is timed here, the median of several steps after a warm-up, and its
+memory is the growth of the process's peak from before the model is made.
+"""
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import time
+
+PRESETS = {  # the networks of `tgrad bench step`
+    "ns128": dict(modes=(64, 64), hidden=64, layers=4, lifting=2, projection=4, grid=(128, 128), batch=8, loss="h1"),
+    "darcy421": dict(modes=(64, 64), hidden=128, layers=4, lifting=2, projection=1, grid=(421, 421), batch=2, loss="l2"),
+    "burgers": dict(modes=(90,), hidden=256, layers=4, lifting=2, projection=1, grid=(128,), batch=16, loss="h1"),
+}
+
+
+def peak_bytes():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def theirs(preset, threads, steps):
+    import torch
+    from neuralop.losses import H1Loss, LpLoss
+    from neuralop.models import FNO
+
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    p = PRESETS[preset]
+    dims = len(p["grid"])
+    x = torch.randn(p["batch"], 1, *p["grid"])
+    y = torch.randn(p["batch"], 1, *p["grid"])
+    before = peak_bytes()
+    model = FNO(n_modes=p["modes"], in_channels=1, out_channels=1, hidden_channels=p["hidden"],
+                n_layers=p["layers"], lifting_channel_ratio=p["lifting"],
+                projection_channel_ratio=p["projection"])
+    loss = (H1Loss if p["loss"] == "h1" else LpLoss)(d=dims)
+    adam = torch.optim.Adam(model.parameters(), lr=1e-3)
+    passes, updates = [], []
+    for step in range(steps + 2):
+        start = time.perf_counter()
+        adam.zero_grad(set_to_none=True)
+        loss(model(x), y).backward()
+        middle = time.perf_counter()
+        adam.step()
+        if step >= 2:
+            passes.append(middle - start)
+            updates.append(time.perf_counter() - middle)
+    return {"torch": torch.__version__, "forward_backward_ms": 1e3 * statistics.median(passes),
+            "optimizer_ms": 1e3 * statistics.median(updates), "peak_bytes": peak_bytes() - before,
+            "parameters": sum(q.numel() * (2 if q.is_complex() else 1) for q in model.parameters())}
+
+
+def find(tree, *names):
+    """The first number under any of the names, anywhere in a JSON tree."""
+    if isinstance(tree, dict):
+        for name in names:
+            if isinstance(tree.get(name), (int, float)):
+                return tree[name]
+        tree = list(tree.values())
+    if isinstance(tree, list):
+        for item in tree:
+            found = find(item, *names)
+            if found is not None:
+                return found
+    return None
+
+
+def ours(tgrad, preset, threads, steps):
+    command = [tgrad, "bench", "step", "--preset", preset, "--opt", "adam", "--threads", str(threads),
+               "--steps", str(steps), "--backend", "cpu", "--json"]
+    report = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return {"forward_backward_ms": find(report, "forward_backward"), "optimizer_ms": find(report, "optimizer"),
+            "peak_bytes": find(report, "peak"), "parameters": find(report, "parameters"), "report": report}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tgrad", default="build/bin/tgrad")
+    parser.add_argument("--preset", default="ns128", choices=PRESETS)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = str(args.threads)
+    result = {"preset": args.preset, "threads": args.threads,
+              "ours": ours(args.tgrad, args.preset, args.threads, args.steps),
+              "pytorch": theirs(args.preset, args.threads, args.steps)}
+    a, b = result["ours"], result["pytorch"]
+    step = [r["forward_backward_ms"] + r["optimizer_ms"] for r in (a, b)]
+    result["speed_ratio"] = step[1] / step[0]
+    result["memory_ratio"] = b["peak_bytes"] / a["peak_bytes"]
+    if args.json:
+        print(json.dumps(result))
+        return
+    print(f"{args.preset}, dense Adam, CPU, {args.threads} threads, PyTorch {b['torch']}")
+    print(f"{'':10} {'fwd+bwd ms':>12} {'Adam ms':>9} {'step ms':>9} {'peak GB':>9} {'parameters':>12}")
+    for name, r, total in (("ours", a, step[0]), ("PyTorch", b, step[1])):
+        print(f"{name:10} {r['forward_backward_ms']:12.1f} {r['optimizer_ms']:9.1f} {total:9.1f} "
+              f"{r['peak_bytes'] / 1e9:9.2f} {r['parameters']:12d}")
+    print(f"{step[1] / step[0]:.2f} times as fast, {b['peak_bytes'] / a['peak_bytes']:.2f} times less memory")
+
+
+if __name__ == "__main__":
+    main()
