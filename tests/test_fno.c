@@ -282,6 +282,51 @@ static void samples_are_independent(void **state) {
     tg_fno_destroy(&fno);
 }
 
+/* Coordinates given by hand as further channels are those that the network adds, also for complex
+ * data and with more channels in than inside. */
+static void coordinates_are_channels(void **state) {
+    tg_context *ctx = *state;
+    for (int complex_data = 0; complex_data < 2; complex_data++) {
+        tg_fno_config config =
+            net_config(ctx, "{\"n_modes\": [4, 6], \"hidden_channels\": 2, \"n_layers\": 2}");
+        config.complex_data = complex_data == 1;
+        config.in_channels = 5;
+        tg_fno *with = NULL, *without = NULL;
+        tg_archive *weights = NULL;
+        net_ok(ctx, tg_fno_create(ctx, &config, 1, &with));
+        config.in_channels = 7;
+        config.positional_embedding = TG_EMBEDDING_NONE;
+        net_ok(ctx, tg_fno_create(ctx, &config, 2, &without));
+        net_ok(ctx, tg_archive_create(ctx, &weights));
+        net_ok(ctx, tg_fno_save(with, weights, ""));
+        net_ok(ctx, tg_fno_load(without, weights, ""));
+        tg_tensor x = net_random(ctx, &config, 3, 5, plain_grid, 1);
+        tg_tensor longer = net_random(ctx, &config, 3, 7, plain_grid, 1);
+        tg_tensor y[2] = {net_random(ctx, &config, 3, 1, plain_grid, 2),
+                          net_random(ctx, &config, 3, 1, plain_grid, 3)};
+        for (int64_t i = 0; i < 3 * 7 * 72; i++) {
+            const int64_t b = i / (7 * 72), c = i / 72 % 7, p = i % 72;
+            const tg_scalar at[2] = {{(double)(p / 9) / 8.0, 0.0}, {(double)(p % 9) / 9.0, 0.0}};
+            tg_store(longer.dtype, longer.data, i,
+                     c < 5 ? tg_load(x.dtype, x.data, (b * 5 + c) * 72 + p) : at[c - 5]);
+        }
+        for (int training = 0; training < 2; training++) {
+            net_ok(ctx, tg_fno_prepare(with, 3, plain_grid, training == 1));
+            net_ok(ctx, tg_fno_prepare(without, 3, plain_grid, training == 1));
+            net_ok(ctx, tg_fno_forward(with, &x, &y[0]));
+            net_ok(ctx, tg_fno_forward(without, &longer, &y[1]));
+            assert_memory_equal(y[0].data, y[1].data, tg_tensor_bytes(&y[0]));
+        }
+        tg_tensor_destroy(&x);
+        tg_tensor_destroy(&longer);
+        tg_tensor_destroy(&y[0]);
+        tg_tensor_destroy(&y[1]);
+        tg_archive_destroy(&weights);
+        tg_fno_destroy(&with);
+        tg_fno_destroy(&without);
+    }
+}
+
 typedef struct spoiler {
     net_gradients gradients;
     tg_fno *fno;
@@ -382,6 +427,51 @@ static void errors(void **state) {
     tg_fno_destroy(&fno);
 }
 
+/* Checkpointing keeps less, and gives the same bits. */
+static void checkpointing(void **state) {
+    tg_context *ctx = *state;
+    static const char *const configs[] = {
+        "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 3}",
+        ("{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 3, \"norm\": \"group_norm\","
+         "\"stabilizer\": \"tanh\", \"channel_mlp_skip\": \"linear\"}"),
+        ("{\"n_modes\": [14, 6], \"hidden_channels\": 6, \"n_layers\": 3, \"domain_padding\": 0.25,"
+         "\"channel_mlp_dropout\": 0.25}"),
+        ("{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 3, \"complex_data\": true,"
+         "\"norm\": \"instance_norm\"}"),
+        ("{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 1, \"complex_data\": true}")};
+    for (int i = 0; i < T_COUNT(configs); i++) {
+        net_gradients kept[2];
+        tg_fno_memory memory[2];
+        for (int again = 0; again < 2; again++) {
+            tg_fno_config config = net_config(ctx, configs[i]);
+            config.checkpointing = again == 1;
+            tg_fno *fno = NULL;
+            net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
+            net_ok(ctx, tg_fno_plan(ctx, &config, 2, plain_grid, true, &memory[again]));
+            net_ok(ctx, tg_fno_prepare(fno, 2, plain_grid, true));
+            tg_tensor x = net_random(ctx, &config, 2, 1, plain_grid, 1);
+            tg_tensor target = net_random(ctx, &config, 2, 1, plain_grid, 2);
+            const tg_loss_config loss = tg_loss_config_default();
+            double value;
+            kept[again] = net_gradients_make(ctx, fno);
+            const tg_grad_sink sink = net_sink(&kept[again]);
+            net_ok(ctx, tg_fno_loss_backward(fno, &x, &target, &loss, &sink, &value));
+            tg_tensor_destroy(&x);
+            tg_tensor_destroy(&target);
+            tg_fno_destroy(&fno);
+        }
+        for (int n = 0; n < kept[0].count; n++) {
+            assert_memory_equal(kept[0].gradient[n].data, kept[1].gradient[n].data,
+                                tg_tensor_bytes(&kept[0].gradient[n]));
+        }
+        const size_t all = memory[0].bytes[TG_MEM_ACTIVATIONS];
+        assert_true(memory[1].bytes[TG_MEM_ACTIVATIONS] <= all);
+        assert_true(i > 0 || memory[1].bytes[TG_MEM_ACTIVATIONS] < 4 * all / 5);
+        net_gradients_free(&kept[0]);
+        net_gradients_free(&kept[1]);
+    }
+}
+
 /* Dropout: off in inference, the same masks for the same step, others for the next. */
 static void dropout(void **state) {
     tg_context *ctx = *state;
@@ -458,8 +548,10 @@ int main(void) {
         CASE(pairs_start_equal),
         CASE(archives),
         CASE(samples_are_independent),
+        CASE(coordinates_are_channels),
         CASE(weights_may_change_in_the_sink),
         CASE(errors),
+        CASE(checkpointing),
         CASE(dropout),
         CASE(every_allocation_may_fail),
     };

@@ -1,6 +1,7 @@
 /* Gradients of whole networks against central differences in f64; the convolution against its
  * adjoint and on finer grids; the cpu backend against ref on odd sizes. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -242,6 +243,38 @@ static void cpu_like_ref(void **state) {
     }
 }
 
+/* Sharing bytes changes no bit: no buffer is written while another one needs its bytes. Every case
+ * above, with and without checkpointing. */
+static void sharing_changes_nothing(void **state) {
+    (void)state;
+    for (int i = 0; i < 2 * (T_COUNT(cases) + T_COUNT(odd_cases)); i++) {
+        const int n = i / 2;
+        net_case c = n < T_COUNT(cases) ? cases[n] : odd_cases[n - T_COUNT(cases)];
+        char config[512];
+        snprintf(config, sizeof config, "{\"checkpointing\": %s, %s", i % 2 ? "true" : "false",
+                 c.config + 1);
+        c.config = config;
+        tg_context *ctx = net_context("cpu", 1);
+        net_gradients gradients[2];
+        tg_tensor y[2];
+        for (int apart = 0; apart < 2; apart++) {
+            nn_plan_test_apart(apart == 1);
+            gradients[apart] = run_case(ctx, &c, &y[apart]);
+        }
+        nn_plan_test_apart(false);
+        assert_memory_equal(y[0].data, y[1].data, tg_tensor_bytes(&y[0]));
+        for (int g = 0; g < gradients[0].count; g++) {
+            assert_memory_equal(gradients[0].gradient[g].data, gradients[1].gradient[g].data,
+                                tg_tensor_bytes(&gradients[0].gradient[g]));
+        }
+        for (int k = 0; k < 2; k++) {
+            tg_tensor_destroy(&y[k]);
+            net_gradients_free(&gradients[k]);
+        }
+        tg_context_destroy(&ctx);
+    }
+}
+
 /* ---- the convolution alone ---- */
 
 /* y = convolution(x) of the first block, f64, (B, C, P) without bias. */
@@ -356,9 +389,8 @@ static void same_function_on_finer_grids(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(central_differences),
-        cmocka_unit_test(cpu_like_ref),
-        cmocka_unit_test(convolution_adjoint),
+        cmocka_unit_test(central_differences),          cmocka_unit_test(cpu_like_ref),
+        cmocka_unit_test(sharing_changes_nothing),      cmocka_unit_test(convolution_adjoint),
         cmocka_unit_test(same_function_on_finer_grids),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

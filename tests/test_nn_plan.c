@@ -73,6 +73,7 @@ static const struct {
      "\"domain_padding\": 0.25, \"stabilizer\": \"tanh\"}",
      2,
      {12, 12}},
+    {"{\"n_modes\": [8, 8], \"hidden_channels\": 8, \"checkpointing\": true}", 3, {16, 20}},
     {"{\"n_modes\": [4, 4, 6], \"hidden_channels\": 4, \"n_layers\": 2}", 1, {6, 5, 7}},
     {"{\"n_modes\": [4, 4], \"hidden_channels\": 4, \"complex_data\": true,"
      "\"norm\": \"instance_norm\", \"domain_padding\": 0.25, \"positional_embedding\": null}",

@@ -102,6 +102,8 @@ static void grid_embed(t_side *s) {
         op.x = t_input(s, s->dtype, 2 * 3 * points, x);
         op.y = t_output(s, s->dtype, 2 * channels * points);
         t_ok(s, s->ops->grid_embed(s->be, &op));
+        op.x = NULL; /* coordinates alone: the same again, the data stays */
+        t_ok(s, s->ops->grid_embed(s->be, &op));
         t_keep_same(s, op.y);
         const void *y = t_download(s, op.y);
         for (int64_t i = 0; i < 2 * channels * points; i++) {

@@ -50,6 +50,7 @@ typedef struct tg_fno_config {
     tg_fno_padding domain_padding_mode; /* at the end, or on both sides */
     bool complex_data;                  /* data are complex; perceptrons and skips come in pairs */
     tg_fno_modes complex_modes;         /* complex data: frequencies around 0, or (1-D) from 0 on */
+    bool checkpointing;                 /* training: keep less, compute it again in backward */
     tg_dtype dtype;                     /* of the arithmetic: f32 or f64 */
 } tg_fno_config;
 

@@ -29,14 +29,14 @@ typedef struct tg_box {
 } tg_box;
 
 /* y (batch, channels + ndim, grid..) = x (batch, channels, grid..), and behind it per dimension j
- * one channel unit * i_j / grid_j. */
+ * one channel unit * i_j / grid_j. Without x the first channels of y stay as they are. */
 typedef struct tg_embed {
     tg_dtype dtype;
     int64_t batch, channels;
     int ndim; /* 1 .. 3 */
     int64_t grid[3];
-    double unit; /* 1; 0 for the plane of imaginary parts */
-    const void *x;
+    double unit;   /* 1; 0 for the plane of imaginary parts */
+    const void *x; /* may be NULL */
     void *y;
 } tg_embed;
 

@@ -32,6 +32,24 @@ fail:
     return status;
 }
 
+/* What checkpointing did not keep of block l, made as in forward. */
+static tg_status remake(tg_fno *fno, int l) {
+    tg_status status = TG_OK;
+    const nn_block_buffers *b = &fno->run.blocks[l];
+    if (l == 0 && nn_lifts_again(&fno->model, &fno->run.geometry)) {
+        const nn_mlp_call lifting = {.mlp = &fno->model.lifting,
+                                     .pixels = fno->run.geometry.pixels,
+                                     .x = fno->run.embedded,
+                                     .y = b->back_x};
+        TG_TRY(nn_mlp_forward(fno, &lifting));
+    }
+    void *x = l == 0 ? b->back_x : fno->run.blocks[l - 1].z2;
+    TG_TRY(nn_convolution(fno, l, x, l == 0 ? TG_ACT_NONE : TG_ACT_GELU, b->back_product,
+                          b->back_conv, b->back_z1));
+fail:
+    return status;
+}
+
 /* g at z2 becomes that at mixed; dz1 from it. */
 static tg_status unmix(tg_fno *fno, int l, void *g, const tg_grad_sink *sink) {
     tg_status status = TG_OK;
@@ -47,6 +65,7 @@ static tg_status unmix(tg_fno *fno, int l, void *g, const tg_grad_sink *sink) {
     }
     const int first = block->mlp.param[0][0], count = nn_mlp_params(model);
     nn_mlp_call call = nn_block_mlp(fno, l);
+    call.x = b->back_z1;
     call.dy = g;
     call.dx = b->dz1;
     TG_TRY(nn_gradient_begin(fno, first, count));
@@ -66,9 +85,9 @@ static tg_status unconvolve(tg_fno *fno, int l, const tg_grad_sink *sink) {
         const nn_norm *norm = &block->norm[0];
         const int count = norm->weight < 0 ? 0 : 2;
         TG_TRY(nn_gradient_begin(fno, norm->weight, count));
-        TG_TRY(nn_norm_backward(fno, norm, b->conv, b->stats[0], b->dz1, b->conv));
+        TG_TRY(nn_norm_backward(fno, norm, b->back_conv, b->stats[0], b->dz1, b->back_conv));
         TG_TRY(nn_gradient_send(fno, sink, norm->weight, count));
-        dconv = b->conv;
+        dconv = b->back_conv;
         TG_TRY(nn_gradient_begin(fno, block->bias, 1));
         TG_TRY(nn_bias_backward(fno, block->bias, dconv));
         TG_TRY(nn_gradient_send(fno, sink, block->bias, 1));
@@ -90,7 +109,7 @@ static tg_status unskip(tg_fno *fno, int l, const void *g, const tg_grad_sink *s
     const nn_block_buffers *b = &fno->run.blocks[l];
     const bool norm = model->config.norm != TG_NORM_NONE;
     const tg_act act = l == 0 ? TG_ACT_NONE : TG_ACT_GELU;
-    void *x = l == 0 ? b->x : fno->run.blocks[l - 1].z2; /* the input is act(x) */
+    void *x = l == 0 ? b->back_x : fno->run.blocks[l - 1].z2; /* the input is act(x) */
     if (model->config.stabilizer == TG_STABILIZER_TANH) {
         TG_TRY(nn_unstabilize(fno, act, x, b->dx));
     }
@@ -143,6 +162,9 @@ tg_status nn_backward(tg_fno *fno, const tg_grad_sink *sink) {
     TG_TRY(unproject(fno, sink));
     void *g = fno->run.dtop;
     for (int l = (int)fno->model.config.n_layers - 1; l >= 0; l--) {
+        if (fno->model.config.checkpointing) {
+            TG_TRY(remake(fno, l));
+        }
         TG_TRY(unmix(fno, l, g, sink));
         TG_TRY(unconvolve(fno, l, sink));
         TG_TRY(unskip(fno, l, g, sink));

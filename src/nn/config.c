@@ -59,6 +59,7 @@ static const tg_setting rows[] = {
     {FIELD(domain_padding_mode), .type = TG_SETTING_ENUM, .choices = paddings},
     {FIELD(complex_data), .type = TG_SETTING_BOOL},
     {FIELD(complex_modes), .type = TG_SETTING_ENUM, .choices = complex_modes},
+    {FIELD(checkpointing), .type = TG_SETTING_BOOL},
     {FIELD(dtype), .type = TG_SETTING_ENUM, .choices = dtypes},
 };
 

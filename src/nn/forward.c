@@ -30,40 +30,49 @@ tg_status nn_bring(const tg_fno *fno, const tg_tensor *from, void *to) {
                                   : ops->copy(fno->be, to, from->data, bytes);
 }
 
-/* x as it came to planes with coordinates. */
+/* Pairs as they came to the data channels of both planes, sample by sample. */
+static tg_status split_input(tg_fno *fno) {
+    tg_status status = TG_OK;
+    const nn_model *model = &fno->model;
+    nn_run *run = &fno->run;
+    const int64_t data = model->config.in_channels * run->geometry.pixels;
+    const int64_t sample = model->embedded_channels * run->geometry.pixels;
+    for (int64_t b = 0; b < run->batch; b++) {
+        TG_TRY(fno->be->ops->planes_split(fno->be, nn_dtype(fno), data,
+                                          nn_at(fno, run->staged, 2 * b * data),
+                                          nn_at(fno, run->embedded, b * sample),
+                                          nn_at(fno, run->embedded, (run->batch + b) * sample)));
+    }
+fail:
+    return status;
+}
+
+/* x as it came to planes with coordinates, which are real. */
 static tg_status embed(tg_fno *fno, const tg_tensor *x) {
     tg_status status = TG_OK;
     const nn_model *model = &fno->model;
     nn_run *run = &fno->run;
-    const tg_backend_ops *ops = fno->be->ops;
+    const bool pairs = model->planes == 2;
     TG_TRY(nn_bring(fno, x, run->staged));
-    if (!nn_stages_input(model)) {
+    if (pairs) {
+        TG_TRY(split_input(fno));
+    }
+    if (model->embedded_channels == model->config.in_channels) {
         return TG_OK;
     }
-    const int64_t pixels = run->geometry.pixels;
-    const int64_t data = run->batch * model->config.in_channels * pixels;
-    const bool coordinates = model->embedded_channels != model->config.in_channels;
-    /* without coordinates the planes go straight to their place, else by way of `lifted` */
-    void *planes = coordinates ? run->lifted : run->embedded;
-    if (model->planes == 2) {
-        TG_TRY(ops->planes_split(fno->be, nn_dtype(fno), data, run->staged, planes,
-                                 nn_at(fno, planes, data)));
-    } else {
-        planes = run->staged;
-    }
-    for (int q = 0; coordinates && q < model->planes; q++) {
-        tg_embed op = {
-            .dtype = nn_dtype(fno),
-            .batch = run->batch,
-            .channels = model->config.in_channels,
-            .ndim = model->config.n_dim,
-            .unit = q == 0 ? 1.0 : 0.0,
-            .x = nn_at(fno, planes, q * data),
-            .y = nn_at(fno, run->embedded, q * run->batch * model->embedded_channels * pixels)};
+    const int64_t plane = run->batch * model->embedded_channels * run->geometry.pixels;
+    for (int q = 0; q < model->planes; q++) {
+        tg_embed op = {.dtype = nn_dtype(fno),
+                       .batch = run->batch,
+                       .channels = model->config.in_channels,
+                       .ndim = model->config.n_dim,
+                       .unit = q == 0 ? 1.0 : 0.0,
+                       .x = pairs ? NULL : run->staged,
+                       .y = nn_at(fno, run->embedded, q * plane)};
         for (int d = 0; d < op.ndim; d++) {
             op.grid[d] = run->geometry.grid[d];
         }
-        TG_TRY(ops->grid_embed(fno->be, &op));
+        TG_TRY(fno->be->ops->grid_embed(fno->be, &op));
     }
 fail:
     return status;
@@ -82,26 +91,32 @@ static tg_status lift(tg_fno *fno) {
     return status;
 }
 
-/* conv = convolution(x) with bias; z1 = norm(conv) + skip(x) */
-static tg_status convolve(tg_fno *fno, int l) {
+tg_status nn_convolution(tg_fno *fno, int l, void *x, tg_act act, void *product, void *conv,
+                         void *z1) {
     tg_status status = TG_OK;
     const nn_block *block = &fno->model.blocks[l];
     const nn_block_buffers *b = &fno->run.blocks[l];
-    const bool stabilize = fno->model.config.stabilizer == TG_STABILIZER_TANH;
     const bool norm = fno->model.config.norm != TG_NORM_NONE;
-    const double scale = 1.0 / (double)fno->run.geometry.padded_pixels;
-    TG_TRY(nn_transform(fno, TG_FFT_PLAIN, scale, stabilize, b->x, b->spectrum));
-    TG_TRY(nn_multiply(fno, block->weight, false, b->spectrum, b->product));
-    TG_TRY(nn_inverse(fno, TG_FFT_PLAIN, 1.0, b->product, b->conv));
+    TG_TRY(nn_multiply(fno, block->weight, false, b->spectrum, product));
+    TG_TRY(nn_inverse(fno, TG_FFT_PLAIN, 1.0, product, conv));
     if (norm) {
-        TG_TRY(nn_bias_forward(fno, block->bias, b->conv));
-        TG_TRY(nn_norm_forward(fno, &block->norm[0], b->conv, b->stats[0], b->z1));
+        TG_TRY(nn_bias_forward(fno, block->bias, conv));
+        TG_TRY(nn_norm_forward(fno, &block->norm[0], conv, b->stats[0], z1));
     }
     const nn_skip_call skip = {
-        .skip = &block->fno_skip, .bias = norm ? -1 : block->bias, .x = b->x, .y = b->z1};
+        .skip = &block->fno_skip, .bias = norm ? -1 : block->bias, .act = act, .x = x, .y = z1};
     TG_TRY(nn_skip_forward(fno, &skip));
 fail:
     return status;
+}
+
+static tg_status convolve(tg_fno *fno, int l) {
+    const nn_block_buffers *b = &fno->run.blocks[l];
+    const bool stabilize = fno->model.config.stabilizer == TG_STABILIZER_TANH;
+    const double scale = 1.0 / (double)fno->run.geometry.padded_pixels;
+    const tg_status status = nn_transform(fno, TG_FFT_PLAIN, scale, stabilize, b->x, b->spectrum);
+    return status == TG_OK ? nn_convolution(fno, l, b->x, TG_ACT_NONE, b->product, b->conv, b->z1)
+                           : status;
 }
 
 /* The skip around the perceptron can be added where the perceptron writes its result. */
@@ -111,14 +126,11 @@ static bool fuses_skip(const nn_model *model, const nn_block *block) {
 
 nn_mlp_call nn_block_mlp(const tg_fno *fno, int l) {
     const bool last = l == (int)fno->model.config.n_layers - 1;
-    const nn_block_buffers *b = &fno->run.blocks[l];
     return (nn_mlp_call){.mlp = &fno->model.blocks[l].mlp,
                          .pixels = fno->run.geometry.padded_pixels,
                          .act = last ? TG_ACT_NONE : TG_ACT_GELU,
                          .dropout = fno->model.config.channel_mlp_dropout,
-                         .module = l,
-                         .x = b->z1,
-                         .y = b->mixed};
+                         .module = l};
 }
 
 /* mixed = mlp(gelu(z1)) + skip(x); z2 = norm(mixed); next x = gelu(z2) */
@@ -132,6 +144,8 @@ static tg_status mix(tg_fno *fno, int l) {
     const bool fused = fuses_skip(model, block);
     void *next = last ? NULL : fno->run.blocks[l + 1].x;
     nn_mlp_call call = nn_block_mlp(fno, l);
+    call.x = b->z1;
+    call.y = b->mixed;
     if (fused) {
         call.add = b->x;
         call.gate = nn_weight(fno, block->mlp_skip.param[0]);

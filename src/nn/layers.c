@@ -120,6 +120,7 @@ tg_status nn_skip_forward(tg_fno *fno, const nn_skip_call *call) {
     for (int q = 0; q < planes; q++) {
         for (int part = 0; part < planes; part++) {
             tg_mix op = block_op(fno, call->skip->kind);
+            op.act = call->act;
             op.weight = nn_weight(fno, call->skip->param[part]);
             op.bias = q == 0 && part == 0 ? nn_weight(fno, call->bias) : NULL;
             op.alpha = sign(part, q);

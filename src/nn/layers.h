@@ -15,6 +15,11 @@ tg_fft_desc nn_geometry_fft(const nn_model *model, const nn_geometry *g); /* of 
 /* Points the buffers that are another one's memory in this configuration there. */
 void nn_run_alias(const nn_model *model, nn_run *run);
 
+/* Whether backward makes the input of the first block again, straight from the lifting. */
+static inline bool nn_lifts_again(const nn_model *model, const nn_geometry *g) {
+    return model->config.checkpointing && !g->pads;
+}
+
 /* Whether x is kept as it came before it is embedded or split into planes. */
 static inline bool nn_stages_input(const nn_model *model) {
     return model->planes == 2 || model->embedded_channels != model->config.in_channels;
@@ -69,7 +74,7 @@ TG_NODISCARD tg_status nn_mlp_backward(tg_fno *fno, const nn_mlp_call *call);
 typedef struct nn_skip_call {
     const nn_skip *skip;
     int bias;   /* parameter; -1: none */
-    tg_act act; /* backward: the input is act(x) */
+    tg_act act; /* the input is act(x) */
     bool through;
     void *x, *y;
     const void *dy;

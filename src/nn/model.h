@@ -86,15 +86,19 @@ typedef struct nn_geometry {
 /* ---- buffers of a step; see prepare.c for their lives ---- */
 
 typedef struct nn_block_buffers {
-    void *x;           /* (planes, B, C, P): input */
-    void *spectrum;    /* (B, C, modes): its kept modes */
-    void *product;     /* (B, C, modes): times the weight */
-    void *conv;        /* (planes, B, C, P): before the first norm; without norm: z1 */
-    void *z1;          /* before the first GELU; real data: becomes its gradient */
-    void *mixed;       /* before the second norm; without norm: z2 */
-    void *z2;          /* before the second GELU */
-    void *stats[2];    /* of the norms: (planes, groups, 2) doubles */
-    void *dz1;         /* gradient at z1; real data: z1's own memory */
+    void *x;            /* (planes, B, C, P): input */
+    void *spectrum;     /* (B, C, modes): its kept modes */
+    void *product;      /* (B, C, modes): times the weight */
+    void *conv;         /* (planes, B, C, P): before the first norm; without norm: z1 */
+    void *z1;           /* before the first GELU; real data: becomes its gradient */
+    void *mixed;        /* before the second norm; without norm: z2 */
+    void *z2;           /* before the second GELU */
+    void *stats[2];     /* of the norms: (planes, groups, 2) doubles */
+    void *back_x;       /* x, product, conv and z1 as backward has them: the same memory, unless */
+    void *back_product; /* checkpointing makes them again */
+    void *back_conv;
+    void *back_z1;
+    void *dz1;         /* gradient at z1; real data: its own memory */
     void *dspectrum;   /* (B, C, modes): gradient at product */
     void *dx_spectrum; /* (B, C, modes): gradient at spectrum */
     void *dx;          /* gradient at the input, and then at the z2 it came from */

@@ -10,7 +10,11 @@ TG_NODISCARD tg_status nn_check_tensor(const tg_fno *fno, const char *what, cons
 /* A tensor of host or device to where the backend computes. */
 TG_NODISCARD tg_status nn_bring(const tg_fno *fno, const tg_tensor *from, void *to);
 
-/* The call of block l's perceptron, as both passes make it. */
+/* z1 = norm(convolution + bias) + skip(act(x)) of block l, from the kept modes of the input. */
+TG_NODISCARD tg_status nn_convolution(tg_fno *fno, int l, void *x, tg_act act, void *product,
+                                      void *conv, void *z1);
+
+/* The call of block l's perceptron, as both passes make it, without its arrays. */
 nn_mlp_call nn_block_mlp(const tg_fno *fno, int l);
 
 TG_NODISCARD tg_status nn_forward(tg_fno *fno, const tg_tensor *x); /* to run.out */

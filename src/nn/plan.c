@@ -2,6 +2,8 @@
  * over them finds the lowest gap for the next one. */
 #include "nn/plan.h"
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,8 +47,14 @@ static int by_size(const void *a, const void *b) {
     return x->number - y->number;
 }
 
+static atomic_bool all_apart;
+
+void nn_plan_test_apart(bool apart) {
+    atomic_store(&all_apart, apart);
+}
+
 static bool meet(const nn_buffer *a, const nn_buffer *b) {
-    return a->born <= b->dies && b->born <= a->dies;
+    return atomic_load(&all_apart) || (a->born <= b->dies && b->born <= a->dies);
 }
 
 void nn_plan_solve(nn_plan *plan) {

@@ -31,4 +31,7 @@ void nn_plan_solve(nn_plan *plan);
 void nn_plan_bind(const nn_plan *plan, void *arena);
 void nn_plan_free(nn_plan *plan);
 
+/* Test hook, for the whole process: place all buffers apart, as if they lived all the time. */
+void nn_plan_test_apart(bool apart);
+
 #endif

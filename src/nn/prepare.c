@@ -7,7 +7,8 @@
  *
  * What training keeps per block is the two sums before the GELUs and the kept modes of the input;
  * the input itself is the GELU of the sum before it and made again where it is needed. Backward
- * turns these into gradients where they lie. */
+ * turns these into gradients where they lie. With checkpointing the first of the two sums is not
+ * kept either but made again from the kept modes. */
 #include "nn/layers.h"
 
 enum { FORWARD_PHASES = 4, BACKWARD_PHASES = 3 };
@@ -59,9 +60,14 @@ static bool normed(const nn_model *model) {
     return model->config.norm != TG_NORM_NONE;
 }
 
-/* Inference writes z2 over z1. */
+/* z1 is not needed after forward: inference, or made again by backward. */
+static bool forgets_z1(const nn_model *model, bool training) {
+    return !training || model->config.checkpointing;
+}
+
+/* Then z2 is written over z1. */
 static bool z2_is_z1(const nn_model *model, bool training) {
-    return !training && in_place(model) && !normed(model);
+    return forgets_z1(model, training) && in_place(model) && !normed(model);
 }
 
 static void alias_block(const nn_model *model, nn_run *run, int l) {
@@ -75,8 +81,17 @@ static void alias_block(const nn_model *model, nn_run *run, int l) {
     if (!normed(model)) {
         b->mixed = b->z2;
     }
+    if (!model->config.checkpointing) {
+        b->back_z1 = b->z1;
+        b->back_conv = b->conv;
+    } else if (!normed(model)) {
+        b->back_conv = b->back_z1;
+    }
+    if (l == 0 && !nn_lifts_again(model, &run->geometry)) {
+        b->back_x = b->x;
+    }
     if (in_place(model)) {
-        b->dz1 = b->z1;
+        b->dz1 = b->back_z1;
     }
     if (l > 0 && !run->training) {
         b->x = run->blocks[l - 1].z2;
@@ -179,19 +194,42 @@ static int z2_dies(const layout *o, int l) {
     return in_place(o->model) ? backward_of(s, l) + UNSKIP : s->unproject; /* it becomes dtop */
 }
 
+/* What checkpointing makes again in block l. */
+static tg_status ask_again(const layout *o, nn_block_buffers *b, int l, int z1_dies) {
+    tg_status status = TG_OK;
+    const nn_model *model = o->model;
+    const int backward = backward_of(&o->s, l);
+    const int64_t size = padded_field(o);
+    const int64_t modes = 2 * o->batch * model->config.hidden_channels * model->mode_count;
+    if (l == 0 && nn_lifts_again(model, o->g)) {
+        TG_TRY(nn_plan_add(o->activations, &b->back_x, size, o->real, backward + UNMIX,
+                           backward + UNSKIP));
+    }
+    if (normed(model)) {
+        TG_TRY(nn_plan_add(o->activations, &b->back_conv, size, o->real, backward + UNMIX,
+                           backward + UNTRANSFORM));
+    }
+    TG_TRY(nn_plan_add(o->activations, &b->back_z1, size, o->real, backward + UNMIX, z1_dies));
+    TG_TRY(nn_plan_add(o->workspace, &b->back_product, modes, o->real, backward + UNMIX,
+                       backward + UNMIX));
+fail:
+    return status;
+}
+
 static tg_status ask_block(const layout *o, nn_run *run, int l) {
     tg_status status = TG_OK;
     const nn_model *model = o->model;
     const schedule *s = &o->s;
     nn_block_buffers *b = &run->blocks[l];
     nn_plan *a = o->activations, *w = o->workspace;
-    const bool training = o->training;
+    const bool training = o->training, forgets = forgets_z1(model, training);
     const int forward = forward_of(l), backward = backward_of(s, l);
     const int64_t size = padded_field(o);
     const int64_t modes = 2 * o->batch * model->config.hidden_channels * model->mode_count;
     if (l == 0) {
+        const bool kept = training && !nn_lifts_again(model, o->g);
         TG_TRY(nn_plan_add(a, &b->x, size, o->real, PHASE_LIFT,
-                           training ? backward + UNSKIP : forward + MIX));
+                           kept ? backward + UNSKIP : forward + MIX));
     } else if (training) {
         TG_TRY(nn_plan_add(a, &b->x, size, o->real, forward_of(l - 1) + MIX, forward + MIX));
     }
@@ -205,20 +243,24 @@ static tg_status ask_block(const layout *o, nn_run *run, int l) {
                                training ? backward + UNTRANSFORM : forward + MIX));
         }
         TG_TRY(nn_plan_add(a, &b->conv, size, o->real, forward + INVERSE,
-                           training ? backward + UNTRANSFORM : forward + INVERSE));
+                           forgets ? forward + INVERSE : backward + UNTRANSFORM));
         TG_TRY(nn_plan_add(a, &b->mixed, size, o->real, forward + MIX,
                            training ? backward + UNMIX : forward + MIX));
     }
     const bool shared = z2_is_z1(model, training);
+    const int z1_again_dies = backward + (in_place(model) ? UNSKIP : UNMIX);
     TG_TRY(nn_plan_add(a, &b->z1, size, o->real, forward + INVERSE,
-                       shared     ? z2_dies(o, l)
-                       : training ? backward + (in_place(model) ? UNSKIP : UNMIX)
-                                  : forward + MIX));
+                       shared    ? z2_dies(o, l)
+                       : forgets ? forward + MIX
+                                 : z1_again_dies));
     if (!shared) {
         TG_TRY(nn_plan_add(a, &b->z2, size, o->real, forward + MIX, z2_dies(o, l)));
     }
     if (!training) {
         return TG_OK;
+    }
+    if (model->config.checkpointing) {
+        TG_TRY(ask_again(o, b, l, z1_again_dies));
     }
     if (!in_place(model)) {
         TG_TRY(nn_plan_add(a, &b->dz1, size, o->real, backward + UNMIX, backward + UNSKIP));

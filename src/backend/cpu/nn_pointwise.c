@@ -194,8 +194,10 @@ static tg_status cpu_grid_embed(tg_backend *be, const tg_embed *op) {
         const tg_range r = tg_partition(op->batch, 1, parts, p);
         for (int64_t b = r.begin; b < r.end; b++) {
             float *y = (float *)op->y + b * channels * points;
-            memcpy(y, (const float *)op->x + b * op->channels * points,
-                   (size_t)(op->channels * points) * sizeof *y);
+            if (op->x) {
+                memcpy(y, (const float *)op->x + b * op->channels * points,
+                       (size_t)(op->channels * points) * sizeof *y);
+            }
             for (int j = 0; j < op->ndim; j++) {
                 coordinate(op, j, y + (op->channels + j) * points);
             }

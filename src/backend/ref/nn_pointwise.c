@@ -49,13 +49,14 @@ static tg_status ref_grid_embed(tg_backend *be, const tg_embed *op) {
             const int j = (int)(c - op->channels);
             const int64_t inner = j >= 0 ? product(op->ndim - 1 - j, op->grid + j + 1) : 0;
             for (int64_t p = 0; p < points; p++) {
-                double value = 0.0;
-                if (j < 0) {
-                    value = ref_get(op->dtype, op->x, (b * op->channels + c) * points + p);
-                } else {
-                    value = op->unit * (double)(p / inner % op->grid[j]) / (double)op->grid[j];
+                const int64_t at = (b * channels + c) * points + p;
+                if (j >= 0) {
+                    ref_put(op->dtype, op->y, at,
+                            op->unit * (double)(p / inner % op->grid[j]) / (double)op->grid[j]);
+                } else if (op->x) {
+                    ref_put(op->dtype, op->y, at,
+                            ref_get(op->dtype, op->x, (b * op->channels + c) * points + p));
                 }
-                ref_put(op->dtype, op->y, (b * channels + c) * points + p, value);
             }
         }
     }
