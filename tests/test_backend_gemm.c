@@ -152,6 +152,26 @@ static void gemm_extremes(t_side *s) {
     }
 }
 
+/* Tall, wide and deep products, where tuned backends change blocks, panels or the way. */
+static void gemm_shapes(t_side *s) {
+    static const int64_t sizes[][3] = {{11, 301, 67}, {8, 25, 1},    {9, 13, 256},
+                                       {40, 9, 300},  {1031, 5, 11}, {257, 49, 131}};
+    static const tg_op ops[][2] = {{TG_OP_N, TG_OP_N}, {TG_OP_H, TG_OP_T}, {TG_OP_CONJ, TG_OP_H}};
+    for (int i = 0; i < T_COUNT(sizes); i++) {
+        for (int v = 0; v < T_COUNT(ops); v++) {
+            run_product(s, &(product){.m = sizes[i][0],
+                                      .n = sizes[i][1],
+                                      .k = sizes[i][2],
+                                      .batch = 1,
+                                      .op_a = ops[v][0],
+                                      .op_b = ops[v][1],
+                                      .alpha = {v == 0 ? 1.0 : 0.5, v == 0 ? 0.0 : 0.25},
+                                      .beta = {v == 1 ? -0.5 : 0.0, v == 1 ? 2.0 : 0.0},
+                                      .pad = v == 2});
+        }
+    }
+}
+
 /* A = [1 2i; -1 1+i], B = [3 i; 1-i 2]: op(A) op(B) worked out by hand. Real dtypes see
  * A = [1 0; -1 1], B = [3 0; 1 2]. */
 static void gemm_by_hand(t_side *s) {
@@ -378,6 +398,7 @@ static const t_row rows[] = {
     {"gemm, all op pairs", gemm_pairs, T_WIDE},
     {"gemm, batches", gemm_batches, T_WIDE},
     {"gemm, extremes", gemm_extremes, T_WIDE},
+    {"gemm, shapes", gemm_shapes, 1 << TG_F32 | 1 << TG_C64},
     {"gemm by hand", gemm_by_hand, T_FLOATS},
     {"gemm, (AB)^H", gemm_adjoint, T_FLOATS},
     {"gemm, refusals", gemm_refusals, T_ONCE},

@@ -1,0 +1,131 @@
+/* What only the cpu backend has: scratch that grows, facts about itself, and threads that share one
+ * transform without changing a bit. Everything else is checked with all backends. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backend/backend.h"
+
+static tg_backend *open_cpu(int threads, tg_context **ctx) {
+    const tg_context_config config = {.threads = threads};
+    tg_backend *be = NULL;
+    assert_int_equal(tg_context_create(&config, ctx), TG_OK);
+    assert_int_equal(tg_backend_open(*ctx, "cpu", &be), TG_OK);
+    return be;
+}
+
+/* A = D + u u^T with n = 211 needs more LAPACK work than the scratch of one thread holds: it grows
+ * once and stays. A V = V L and the trace are checked. */
+static void decompositions_larger_than_scratch(void **state) {
+    (void)state;
+    enum { N = 211 };
+    tg_context *ctx = NULL;
+    tg_backend *be = open_cpu(1, &ctx);
+    double *a = calloc((size_t)N * N * 2, sizeof *a), *v = calloc((size_t)N * N * 2, sizeof *v);
+    double values[N], trace = 0.0, sum = 0.0, worst = 0.0;
+    assert_non_null(a);
+    assert_non_null(v);
+    for (int i = 0; i < N; i++) {
+        for (int j = 0; j < N; j++) { /* u_k = e^{i k} / sqrt(N) */
+            a[2 * (i * N + j)] = cos(i - j) / N + (i == j ? i * 0.01 : 0.0);
+            a[2 * (i * N + j) + 1] = sin(i - j) / N;
+        }
+        trace += a[2 * (i * N + i)];
+    }
+    size_t held[3];
+    for (int run = 0; run < 3; run++) {
+        held[run] = tg_context_memory(ctx, TG_HOST).current[TG_MEM_WORKSPACE];
+        memcpy(v, a, (size_t)N * N * 2 * sizeof *v);
+        assert_int_equal(be->ops->eigh(be, TG_C128, N, v, values), TG_OK);
+    }
+    assert_true(held[1] > held[0]);
+    assert_true(held[2] == held[1]);
+    for (int j = 0; j < N; j++) {
+        sum += values[j];
+        assert_true(j == 0 || values[j] <= values[j - 1]);
+        for (int i = 0; i < N; i++) {
+            double re = -values[j] * v[2 * (i * N + j)], im = -values[j] * v[2 * (i * N + j) + 1];
+            for (int k = 0; k < N; k++) {
+                const double *x = a + 2 * (i * N + k), *y = v + 2 * (k * N + j);
+                re += x[0] * y[0] - x[1] * y[1];
+                im += x[0] * y[1] + x[1] * y[0];
+            }
+            worst = fmax(worst, hypot(re, im));
+        }
+    }
+    assert_true(worst <= 1e-12);
+    assert_true(fabs(sum - trace) <= 1e-10);
+    free(a);
+    free(v);
+    tg_backend_close(&be);
+    tg_context_destroy(&ctx);
+}
+
+/* A transform is the same bits whether threads take whole transforms or share each one. */
+static void transforms_do_not_depend_on_threads(void **state) {
+    (void)state;
+    enum { HOWMANY = 2, ROWS = 37, LENGTH = 50, KEPT = 20, COLUMNS = 13 };
+    static float x[HOWMANY * ROWS * LENGTH], back[2][HOWMANY * ROWS * LENGTH];
+    static float spectrum[2][HOWMANY * KEPT * COLUMNS * 2];
+    static const int threads[2] = {1, 5};
+    for (int i = 0; i < HOWMANY * ROWS * LENGTH; i++) {
+        x[i] = (float)sin(i * 0.37) * (float)(i % 11);
+    }
+    const tg_fft_desc desc = {.dtype = TG_F32,
+                              .ndim = 2,
+                              .grid = {ROWS, LENGTH},
+                              .kept = {KEPT, COLUMNS},
+                              .first = {-KEPT / 2, 0},
+                              .howmany = HOWMANY};
+    for (int t = 0; t < 2; t++) {
+        tg_context *ctx = NULL;
+        tg_fft_plan *plan = NULL;
+        tg_backend *be = open_cpu(threads[t], &ctx);
+        assert_int_equal(be->ops->fft_create(be, &desc, &plan), TG_OK);
+        assert_int_equal(be->ops->fft_forward(be, plan, TG_FFT_ADJOINT, 0.5, x, spectrum[t]),
+                         TG_OK);
+        assert_int_equal(be->ops->fft_inverse(be, plan, TG_FFT_PLAIN, 2.0, spectrum[t], back[t]),
+                         TG_OK);
+        be->ops->fft_destroy(be, &plan);
+        assert_null(plan);
+        tg_backend_close(&be);
+        tg_context_destroy(&ctx);
+    }
+    assert_memory_equal(spectrum[0], spectrum[1], sizeof spectrum[0]);
+    assert_memory_equal(back[0], back[1], sizeof back[0]);
+}
+
+static void it_says_what_it_is(void **state) {
+    (void)state;
+    tg_context *ctx = NULL;
+    tg_backend *be = open_cpu(0, &ctx);
+    for (int i = 0; i < tg_backend_count(); i++) {
+        tg_backend_info info;
+        assert_int_equal(tg_backend_describe(ctx, i, &info), TG_OK);
+        if (strcmp(info.name, "cpu") == 0) {
+            assert_true(info.available);
+            assert_non_null(strstr(info.libraries, "OpenBLAS "));
+            assert_non_null(strstr(info.libraries, "FFTW 3."));
+            assert_non_null(strstr(info.overrides, "gemm"));
+            assert_non_null(strstr(info.overrides, "select_topk"));
+            assert_null(strstr(info.overrides, "upload"));
+        }
+    }
+    tg_backend_close(&be);
+    tg_context_destroy(&ctx);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(decompositions_larger_than_scratch),
+        cmocka_unit_test(transforms_do_not_depend_on_threads),
+        cmocka_unit_test(it_says_what_it_is),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
