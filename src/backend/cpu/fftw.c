@@ -13,7 +13,8 @@
  * and the inverse backwards. Stage A is all up to the slab (3-D: up to the volume), stage B the
  * rest. With enough transforms each thread does both stages for its own share; with fewer, all
  * threads share stage A and then stage B of one transform. 1-D transforms run in blocks of rows.
- * Plans are FFTW_ESTIMATE: the same plan every time, hence the same bits. */
+ * Plans are FFTW_ESTIMATE: the same plan every time, hence the same bits. A dimension of awkward
+ * length is multiplied with a matrix instead (dft.c). */
 #include "backend/cpu/cpu.h"
 
 #include <fftw3.h>
@@ -22,6 +23,7 @@
 #include <string.h>
 
 #include "backend/check.h"
+#include "backend/cpu/dft.h"
 
 /* One dimension of a transform; n = 1 where there is none. */
 typedef struct fft_axis {
@@ -30,7 +32,10 @@ typedef struct fft_axis {
     int64_t first;    /* index of the first kept frequency, 0 .. n-1 */
     int64_t head;     /* kept ones from `first` to the end; the others begin at 0 */
     bool transformed; /* false: nothing to do */
+    bool paired;      /* real data: two rows as one */
+    bool multiplied;  /* by a matrix instead of FFTW */
     void *plan[2][2]; /* fftw_plan or fftwf_plan: [inverse][a last group of fewer lines] */
+    cpu_dft dft[2];   /* [inverse]: the matrix, if multiplied */
 } fft_axis;
 
 /* Sizes and pitches are in complex numbers of the plan's precision. */
@@ -53,6 +58,7 @@ struct tg_fft_plan {
     size_t slab_bytes;   /* of a slab: one per part, one in all if 2-D and shared */
     size_t volume_bytes; /* of a volume: one per part, one in all if shared; 0 if not 3-D */
     size_t slab_at, volume_at;
+    float *matrices; /* of all dimensions with one */
 };
 
 /* One call of forward or inverse. */
@@ -126,6 +132,7 @@ void cpu_fft_destroy(tg_backend *be, tg_fft_plan **plan) {
     }
     pthread_mutex_unlock(&planner);
     tg_mem_free(be->ctx, (*plan)->scratch);
+    tg_mem_free(be->ctx, (*plan)->matrices);
     TG_FREE(be->ctx, *plan);
 }
 
@@ -150,6 +157,7 @@ static void set_axes(const tg_fft_desc *desc, tg_fft_plan *plan) {
         axis->head = smaller(axis->kept, axis->n - axis->first);
         axis->transformed = axis->n > 1;
     }
+    plan->along[2].paired = !desc->complex;
     plan->columns = plan->along[2].kept;
     plan->groups = (plan->columns + CPU_FFT_LINES - 1) / CPU_FFT_LINES;
     plan->block_rows = desc->complex ? CPU_FFT_LINES : 2 * CPU_FFT_LINES;
@@ -192,6 +200,37 @@ static size_t scratch_bytes(const tg_fft_plan *plan) {
     return plan->volume_at + (plan->shared ? 1 : (size_t)plan->parts) * plan->volume_bytes;
 }
 
+/* Matrices for the dimensions where they pay. */
+static tg_status make_matrices(tg_backend *be, tg_fft_plan *plan) {
+    size_t bytes = 0;
+    for (int i = 0; i < 6 && plan->desc.dtype == TG_F32; i++) {
+        fft_axis *axis = &plan->along[i / 2];
+        const cpu_dft_kind kind = axis->paired ? CPU_DFT_REAL : CPU_DFT_COMPLEX;
+        axis->multiplied = axis->transformed && cpu_dft_pays(plan->kernels, axis->n, axis->kept);
+        axis->dft[i % 2] = cpu_dft_layout(kind, i % 2, axis->n, axis->kept);
+        bytes += axis->multiplied ? cpu_dft_bytes(&axis->dft[i % 2]) : 0;
+    }
+    if (bytes == 0) {
+        return TG_OK;
+    }
+    plan->matrices = tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, bytes, 1);
+    if (!plan->matrices) {
+        return TG_E_MEMORY;
+    }
+    float *next = plan->matrices;
+    for (int i = 0; i < 6; i++) {
+        fft_axis *axis = &plan->along[i / 2];
+        if (axis->multiplied) {
+            cpu_dft *dft = &axis->dft[i % 2];
+            cpu_dft_fill(dft, axis->paired ? CPU_DFT_REAL : CPU_DFT_COMPLEX, i % 2, axis->n,
+                         axis->first, next);
+            dft->packed = next;
+            next += cpu_dft_bytes(dft) / sizeof *next;
+        }
+    }
+    return TG_OK;
+}
+
 tg_status cpu_fft_create(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out) {
     tg_status status = TG_OK;
     tg_fft_plan *plan = NULL;
@@ -211,6 +250,7 @@ tg_status cpu_fft_create(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **
     if (!plan->scratch) {
         TG_TRY(TG_E_MEMORY);
     }
+    TG_TRY(make_matrices(be, plan));
     pthread_mutex_lock(&planner);
     const bool planned = desc->dtype == TG_F32 ? make_plans_f32(plan) : make_plans_f64(plan);
     pthread_mutex_unlock(&planner);

@@ -1,0 +1,97 @@
+/* Transforms of awkward length as products with a matrix, in f32.
+ *
+ * FFTW needs some ten times as long for a length with a large prime factor (421 is a common grid)
+ * as for its neighbours. When only few frequencies are kept, multiplying with the matrix of roots
+ * of unity is faster: it computes nothing else than these, and a product runs at the full speed of
+ * the CPU. Real rows go straight to their kept half spectrum and back. The matrix is packed once,
+ * as gemm.inc wants it. */
+#include "backend/cpu/dft.h"
+
+#include <math.h>
+
+static int64_t largest_prime_factor(int64_t n) {
+    int64_t largest = 1;
+    for (int64_t p = 2; p * p <= n; p++) {
+        while (n % p == 0) {
+            largest = p;
+            n /= p;
+        }
+    }
+    return n > 1 ? n : largest;
+}
+
+/* Measured: FFTW takes about 9 ns a point for primes and half of that for multiples of a prime
+ * beyond its code for small ones; a product 0.08 ns a point and kept frequency. */
+bool cpu_dft_pays(const cpu_kernels *kernels, int64_t n, int64_t kept) {
+    const int64_t prime = largest_prime_factor(n);
+    return kernels->gemm_f32 && prime > 13 && kept <= (prime == n ? 96 : 48);
+}
+
+cpu_dft cpu_dft_layout(cpu_dft_kind kind, bool inverse, int64_t n, int64_t kept) {
+    const bool pairs = kind == CPU_DFT_COMPLEX;
+    const int64_t spectrum = pairs ? kept : 2 * kept;
+    return (cpu_dft){
+        .pairs = pairs, .inner = inverse ? spectrum : n, .outer = inverse ? n : spectrum};
+}
+
+/* Floats of a row of the packed matrix: whole vectors. */
+static int64_t packed_row(const cpu_dft *dft) {
+    return ((dft->pairs ? 2 : 1) * dft->outer + 7) / 8 * 8;
+}
+
+size_t cpu_dft_bytes(const cpu_dft *dft) {
+    return (size_t)(dft->inner * packed_row(dft)) * sizeof(float);
+}
+
+/* Float number `column` of row `row` of the matrix. The real and imaginary part of an entry of a
+ * spectrum are neighbours, as in memory. */
+static double entry(cpu_dft_kind kind, bool inverse, int64_t n, int64_t first, int64_t row,
+                    int64_t column) {
+    const double turn = 6.28318530717958647692 / (double)n;
+    if (kind == CPU_DFT_COMPLEX) { /* e^{-+ i angle} */
+        const int64_t k = inverse ? row : column / 2, at = inverse ? column / 2 : row;
+        const double angle = turn * (double)((first + k) % n * at % n);
+        return column % 2 ? (inverse ? sin(angle) : -sin(angle)) : cos(angle);
+    }
+    const int64_t k = (inverse ? row : column) / 2, at = inverse ? column : row;
+    const bool imaginary = (inverse ? row : column) % 2, edge = k == 0 || 2 * k == n;
+    const double angle = turn * (double)(k * at % n);
+    const double root = imaginary ? -sin(angle) : cos(angle);
+    if (inverse) { /* Re of w X e^{+ i angle}: w = 2 but at the edges, whose im is ignored */
+        return edge ? (imaginary ? 0.0 : root) : 2.0 * root;
+    }
+    return 2.0 * root; /* twice the transform, like the split of two rows */
+}
+
+void cpu_dft_fill(const cpu_dft *dft, cpu_dft_kind kind, bool inverse, int64_t n, int64_t first,
+                  float *packed) {
+    const int64_t floats = (dft->pairs ? 2 : 1) * dft->outer;
+    int64_t done = 0;
+    for (int64_t number = 0; done < floats; number++) {
+        const int64_t width = 8 * cpu_panel_vectors(floats, number);
+        for (int64_t row = 0; row < dft->inner; row++, packed += width) {
+            for (int64_t j = 0; j < width; j++) {
+                packed[j] =
+                    done + j < floats ? (float)entry(kind, inverse, n, first, row, done + j) : 0.0f;
+            }
+        }
+        done += width;
+    }
+}
+
+/* Panel by panel, so that one stays in cache for all rows. */
+void cpu_dft_apply(const cpu_kernels *kernels, const cpu_dft *dft, int64_t m, const void *a,
+                   int64_t lda, void *c, int64_t ldc) {
+    const cpu_gemm_rows g = {.k = dft->inner, .a_row = lda, .a_column = 1, .ldc = ldc};
+    const int64_t reals = dft->pairs ? 2 : 1, floats = reals * dft->outer;
+    const float *packed = dft->packed;
+    int64_t done = 0;
+    for (int64_t number = 0; done < floats; number++) {
+        const int64_t width = 8 * cpu_panel_vectors(floats, number);
+        const int64_t count = (floats - done < width ? floats - done : width) / reals;
+        (dft->pairs ? kernels->gemm_c64 : kernels->gemm_f32)(&g, m, a, count, packed,
+                                                             (float *)c + done);
+        packed += dft->inner * width;
+        done += width;
+    }
+}
