@@ -30,6 +30,7 @@ static const slot_row slots[] = {
     SLOT(norms),
     SLOT(gemm),
     SLOT(gram),
+    SLOT(slice_norms),
     SLOT(eigh),
     SLOT(qr),
     SLOT(fft_forward),
