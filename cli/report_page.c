@@ -63,11 +63,15 @@ void cli_report_open_wide(cli_html *page, const char *label) {
 /* ---- the page ---- */
 
 static void add_title(cli_html *page, const cli_report *report) {
+    size_t length = 0;
+    for (int i = 0; i < report->count; i++) {
+        length += strlen(report->run[i].name);
+    }
     if (report->title) {
         cli_html_add(page, "%s", report->title);
     } else if (report->count == 1) {
         cli_html_add(page, "%s", report->run[0].name);
-    } else if (report->count <= 4) {
+    } else if (report->count <= 4 && length <= 60) {
         for (int i = 0; i < report->count; i++) {
             cli_html_add(page, "%s%s",
                          i == 0                   ? ""

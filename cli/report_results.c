@@ -92,11 +92,14 @@ static void add_time_sentence(cli_html *page, const cli_report *report, double *
         cli_html_add(page, "<li>A training step takes <strong>%s</strong>; %d epochs took %s.</li>",
                      cli_report_duration(value[0], a), report->run[0].count,
                      cli_report_duration(cli_run_seconds(&report->run[0]), b));
-    } else {
+    } else if (value[most] > value[best]) {
         cli_html_add(page, "<li>A training step takes from <strong>%s</strong> (%s)",
                      cli_report_duration(value[best], a), report->run[best].name);
         cli_html_add(page, " to %s (%s).</li>", cli_report_duration(value[most], b),
                      report->run[most].name);
+    } else {
+        cli_html_add(page, "<li>A training step takes <strong>%s</strong>.</li>",
+                     cli_report_duration(value[best], a));
     }
 }
 

@@ -78,6 +78,7 @@ static const char table_rules[] =
     ".run{overflow-wrap:anywhere}"
     "th .run{display:inline-block;max-width:16rem;white-space:normal;overflow-wrap:break-word;"
     "vertical-align:top}"
+    "thead .badge,thead .run{vertical-align:baseline;margin-top:0}"
     ".files{padding:0;list-style:none;font-size:.875rem;color:var(--soft)}"
     ".files li{margin:.35rem 0;overflow-wrap:anywhere}"
     ".legend{display:flex;flex-wrap:wrap;gap:.4rem 1.5rem;padding:0;margin:0 0 1.5rem;"
