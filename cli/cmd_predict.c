@@ -1,0 +1,213 @@
+/* tgrad predict MODEL --input X --output Y: what a trained model makes of fields in a file.
+ *
+ * The model works on (samples, channels, grid..). An input (samples, grid..) or (grid..) has the
+ * missing dimensions of size 1 put in, and those are taken off the output again. */
+#include <string.h>
+
+#include "model.h"
+#include "output.h"
+#include "source.h"
+
+static struct {
+    const char *input, *output;
+    const char *dataset; /* NULL: "x", or the only one */
+} opt;
+
+static const cli_option options[] = {
+    {.name = "input",
+     .letter = 'i',
+     .kind = CLI_STRING,
+     .text = &opt.input,
+     .value = "FILE",
+     .help = "fields to start from: npy, safetensors or HDF5 (needed)"},
+    {.name = "output",
+     .letter = 'o',
+     .kind = CLI_STRING,
+     .text = &opt.output,
+     .value = "FILE",
+     .help = "where to: its ending names the format (needed)"},
+    {.name = "dataset",
+     .kind = CLI_STRING,
+     .text = &opt.dataset,
+     .value = "NAME",
+     .help = "tensor of the input file to take",
+     .fallback = "x, or the only one"},
+    {0},
+};
+
+/* The tensor to take: the one of --dataset, the only one, or "x". */
+static int choose(const cli_source *source, int64_t *index) {
+    *index = 0;
+    if (opt.dataset || cli_source_count(source) != 1) {
+        return cli_source_find(source, opt.dataset ? opt.dataset : "x", index);
+    }
+    return CLI_OK;
+}
+
+/* The shape as the model wants it; `added` is the number of dimensions that were missing. */
+static int fit_shape(const cli_model *model, const tg_shape *found, tg_shape *shape, int *added) {
+    const tg_fno_config *fno = cli_model_config(model);
+    char text[128];
+    *added = fno->n_dim + 2 - found->ndim;
+    bool fits = *added >= 0 && *added <= 2 && tg_shape_numel(found) > 0;
+    *shape = (tg_shape){.ndim = fno->n_dim + 2, .dim = {1, 1}};
+    if (fits) {
+        shape->dim[0] = *added == 2 ? 1 : found->dim[0];
+        shape->dim[1] = *added > 0 ? 1 : found->dim[1];
+        for (int d = 0; d < fno->n_dim; d++) {
+            shape->dim[d + 2] = found->dim[d + 2 - *added];
+        }
+        fits = shape->dim[1] == fno->in_channels;
+    }
+    if (fits) {
+        return CLI_OK;
+    }
+    return cli_fail("%s: the model takes (samples, %lld channel%s, grid of %d dimension%s)%s, and "
+                    "this is %s",
+                    opt.input, (long long)fno->in_channels, fno->in_channels == 1 ? "" : "s",
+                    fno->n_dim, fno->n_dim == 1 ? "" : "s",
+                    fno->in_channels == 1 ? ", (samples, grid) or one grid" : "",
+                    tg_shape_text(found, text, sizeof text));
+}
+
+/* Reads the input in the model's dtype; `y` gets the memory for the output. */
+static tg_status prepare(const cli_source *source, int64_t index, const cli_model *model,
+                         const tg_shape *shape, tg_tensor *x, tg_tensor *y) {
+    const tg_dtype dtype = cli_model_dtype(model);
+    tg_shape to = *shape;
+    tg_tensor raw = {0};
+    to.dim[1] = cli_model_config(model)->out_channels;
+    tg_status status = cli_source_read(source, index, &raw);
+    if (status == TG_OK) {
+        status = tg_tensor_create(source->ctx, TG_MEM_DATA, dtype, shape, x);
+    }
+    if (status == TG_OK) {
+        status = tg_tensor_convert(source->ctx, &raw, x);
+    }
+    if (status == TG_OK) {
+        status = tg_tensor_create(source->ctx, TG_MEM_DATA, dtype, &to, y);
+    }
+    tg_tensor_destroy(&raw);
+    return status;
+}
+
+/* Takes off the dimensions that the input did not have, as far as they are 1. */
+static void drop_added(tg_tensor *y, int added) {
+    tg_shape *shape = &y->shape;
+    if (added == 0 || shape->dim[1] != 1) {
+        return;
+    }
+    memmove(shape->dim + (added == 2 ? 0 : 1), shape->dim + 2,
+            (size_t)(shape->ndim - 2) * sizeof shape->dim[0]);
+    shape->ndim -= added;
+}
+
+static tg_status write_output(tg_context *ctx, tg_tensor *y) {
+    tg_archive *archive = NULL;
+    tg_status status = tg_archive_create(ctx, &archive);
+    if (status == TG_OK) {
+        status = tg_archive_add_view(archive, "y", y);
+    }
+    if (status == TG_OK) {
+        status = tg_archive_write(ctx, opt.output, archive);
+    }
+    tg_archive_destroy(&archive);
+    return status;
+}
+
+static void print_result(const cli_model *model, const tg_tensor *y, int64_t samples, bool json) {
+    char text[128];
+    if (!json) {
+        printf("wrote %s: %lld sample%s, %s %s\n", opt.output, (long long)samples,
+               samples == 1 ? "" : "s", tg_dtype_name(y->dtype),
+               tg_shape_text(&y->shape, text, sizeof text));
+        return;
+    }
+    json_t *object = cli_json_object();
+    cli_json_set(object, "checkpoint", cli_json_text(model->path));
+    cli_json_set(object, "input", cli_json_text(opt.input));
+    cli_json_set(object, "output", cli_json_text(opt.output));
+    cli_json_set(object, "samples", cli_json_integer(samples));
+    cli_json_set(object, "dtype", cli_json_text(tg_dtype_name(y->dtype)));
+    cli_json_set(object, "shape", cli_json_shape(&y->shape));
+    cli_json_print(object);
+}
+
+static int predict(tg_context *ctx, const cli_model *model, const cli_source *source, bool json) {
+    tg_tensor x = {0}, y = {0};
+    tg_dtype dtype;
+    tg_shape found, shape;
+    int64_t index;
+    int added;
+    if (choose(source, &index) != CLI_OK) {
+        return CLI_FAILED;
+    }
+    tg_status status = cli_source_describe(source, index, &dtype, &found);
+    if (status == TG_OK && fit_shape(model, &found, &shape, &added) != CLI_OK) {
+        return CLI_FAILED;
+    }
+    if (status == TG_OK) {
+        status = prepare(source, index, model, &shape, &x, &y);
+    }
+    if (status == TG_OK) {
+        status = tg_model_predict(model->model, &x, &y);
+    }
+    if (status == TG_OK) {
+        drop_added(&y, added);
+        status = write_output(ctx, &y);
+    }
+    if (status == TG_OK) {
+        print_result(model, &y, shape.dim[0], json);
+    }
+    tg_tensor_destroy(&x);
+    tg_tensor_destroy(&y);
+    return status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+}
+
+static int run(const cli_call *call) {
+    if (!opt.input || !opt.output) {
+        return cli_usage("predict", "--input FILE and --output FILE are needed");
+    }
+    tg_context *ctx = NULL;
+    cli_model model = {0};
+    cli_source source = {0};
+    tg_file_format format;
+    int code = cli_open_context(call->common, true, &ctx);
+    if (code != CLI_OK) {
+        return code;
+    }
+    tg_status status = tg_file_format_of_path(ctx, opt.output, &format);
+    if (status == TG_OK) {
+        status = cli_source_open(ctx, opt.input, &source);
+    }
+    if (status != TG_OK) {
+        code = cli_fail_status(ctx, status);
+    } else {
+        code = cli_model_open(ctx, call->args.item[0], &model);
+    }
+    if (code == CLI_OK) {
+        code = predict(ctx, &model, &source, call->common->json);
+    }
+    cli_source_close(&source);
+    cli_model_close(&model);
+    tg_context_destroy(&ctx);
+    return code;
+}
+
+const cli_command cli_cmd_predict = {
+    .name = "predict",
+    .arguments = "MODEL",
+    .min_args = 1,
+    .max_args = 1,
+    .summary = "Apply a trained model to fields in a file",
+    .description =
+        "MODEL is a checkpoint file, or a run folder whose best checkpoint is meant. The input is\n"
+        "(samples, channels, grid..) on any grid; with one channel also (samples, grid..) or a\n"
+        "single grid, and the output has the same form. It is called 'y' where the format has\n"
+        "names. Values are in the units of the data on both sides.\n",
+    .examples = "  tgrad predict runs/darcy --input a.npy --output u.npy\n"
+                "  tgrad predict model.safetensors -i darcy_test_32.h5 --dataset x -o pred.h5\n",
+    .options = options,
+    .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE,
+    .run = run,
+};

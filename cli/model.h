@@ -1,0 +1,21 @@
+/* A trained model from what a user names: a checkpoint file or the folder of a run. */
+#ifndef CLI_MODEL_H
+#define CLI_MODEL_H
+
+#include "tgrad/tgrad.h"
+
+typedef struct cli_model {
+    char *path; /* the checkpoint */
+    tg_model *model;
+} cli_model;
+
+/* Of a folder the best checkpoint is taken, or if there is none the most recent. CLI_FAILED after a
+ * message; *out is then all zero. */
+int cli_model_open(tg_context *ctx, const char *path, cli_model *out);
+void cli_model_close(cli_model *model); /* accepts all zero */
+
+/* Dimensions, channels and the numbers it works with: TG_F32 or TG_C64. */
+const tg_fno_config *cli_model_config(const cli_model *model);
+tg_dtype cli_model_dtype(const cli_model *model);
+
+#endif

@@ -1,0 +1,230 @@
+#!/usr/bin/env bash
+# tgrad eval and tgrad predict on a model trained here for a moment: the numbers are those of the
+# training, all forms and formats of the input give the same output, and bad input is named.
+#
+#   tests/test_eval.sh build/bin/tgrad <source tree> <build tree>
+set -uo pipefail
+tgrad=$(realpath "$1")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+
+complain() {
+    failures=$((failures + 1))
+    echo "FAILED: $*" >&2
+    [ ! -s err ] || sed 's/^/    stderr: /' err >&2
+}
+
+# run <exit code> <arguments ..>: stdout in `out`, stderr in `err`; one thread, for the same bits.
+run() {
+    local expected=$1 code threads=()
+    shift
+    last="$*"
+    case $1 in train | eval | predict) threads=(--threads 1) ;; esac
+    "$tgrad" "$@" "${threads[@]}" >out 2>err </dev/null
+    code=$?
+    [ $code -eq "$expected" ] || complain "$last: exit code $code, expected $expected"
+    if [ "$expected" -eq 0 ]; then
+        [ ! -s err ] || complain "$last: wrote to stderr"
+    else
+        [ ! -s out ] || complain "$last: failed, but wrote to stdout"
+        [ -s err ] || complain "$last: failed without a word"
+    fi
+}
+
+says() {
+    local file=$1 text
+    shift
+    for text in "$@"; do
+        grep -qF -- "$text" "$file" || complain "$last: no '$text' in $file"
+    done
+}
+
+convert() {
+    "$tgrad" convert "$@" >/dev/null 2>err || complain "convert $*"
+}
+
+# bytes <shape> <count> <seed> <file>: pseudo-random small numbers, f32.
+bytes() {
+    {
+        printf '\x93NUMPY\x01\x00\x76\x00%-117s\n' \
+            "{'descr': '|u1', 'fortran_order': False, 'shape': $1, }"
+        awk -v count="$2" -v seed="$3" 'BEGIN { state = seed
+            for (i = 0; i < count; i++) { state = (state * 1103 + 12347) % 65537
+                printf "\\x%02x", state % 7 } }' | xargs -0 printf %b
+    } >bytes.npy
+    convert bytes.npy "$4" --dtype f32
+}
+
+# Every part (train, test) of a set "toy" with x and y of (samples, grid).
+mkdir -p data
+bytes '(10, 8, 8)' 640 1 data/toy_train_8_x.npy
+bytes '(10, 8, 8)' 640 2 data/toy_train_8_y.npy
+for side in x y; do
+    bytes '(5, 16, 16)' 1280 $([ $side = x ] && echo 3 || echo 4) "data/toy_test_16_$side.npy"
+    bytes '(5, 8, 8)' 320 $([ $side = x ] && echo 5 || echo 6) "data/toy_test_8_$side.npy"
+done
+cat >config.yaml <<'Y'
+fno: {n_modes: [4, 4], hidden_channels: 4, n_layers: 2}
+opt: {name: adam, n_epochs: 2, learning_rate: 0.01}
+data: {root: data, set: toy, train_resolution: 8, test_resolutions: [8, 16], batch_size: 5,
+       test_batch_sizes: 5, encode_input: true}
+Y
+run 0 train config.yaml --run run --quiet
+[ -s run/samples.safetensors ] || complain "no samples of the training"
+
+# number <key> <index>: the number of that key in the index-th result.
+number() {
+    grep "\"$1\":" out | sed -n "$2s/.*: *//; s/,.*//; $2p"
+}
+
+# near <a> <b>: to six digits, and both are numbers.
+near() {
+    awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; d = d < 0 ? -d : d
+        exit !(a + 0 > 0 && b + 0 > 0 && d <= 1e-6 * b) }' || complain "$last: $1 is not $2"
+}
+
+# ---- eval ----
+
+recent=run/checkpoints/recent.safetensors
+run 0 eval $recent --data data/toy_test_8_x.npy,data/toy_test_16_x.npy --json
+cp out first
+says out '"checkpoint": "run/checkpoints/recent.safetensors"' '"file": "data/toy_test_16_x.npy"' \
+    '"samples": 5' '"resolution": 8' '"resolution": 16'
+metric() { # metric <resolution> <l2|h1>: of the last epoch
+    tail -1 run/metrics.jsonl | sed -E "s/.*\"$1\":\{\"l2\":([^,]*),\"h1\":([^}]*)\}.*/\\$([ "$2" = l2 ] && echo 1 || echo 2)/"
+}
+near "$(number l2 1)" "$(metric 8 l2)"
+near "$(number h1 1)" "$(metric 8 h1)"
+near "$(number l2 2)" "$(metric 16 l2)"
+near "$(number h1 2)" "$(metric 16 h1)"
+[ "$(number l2 1)" != "$(number l2 2)" ] || complain "two resolutions have one error"
+run 0 eval $recent -d data/toy_test_8_x.npy -d data/toy_test_16_x.npy --batch 2 --json
+near "$(number l2 2)" "$(metric 16 l2)" # batches of 2, 2 and 1 samples
+run 0 eval $recent -d data/toy_test_16_x.npy --resolution 16,8,4
+says out 'file ' 'resolution' 'samples' ' l2' ' h1'
+[ "$(grep -c 'toy_test_16_x.npy' out)" -eq 3 ] || complain "$last: not three lines"
+grep -qE "16_x.npy +16 +5 +$(printf %.6f "$(metric 16 l2)") +$(printf %.6f "$(metric 16 h1)")$" out ||
+    complain "$last: $(cat out)"
+run 0 eval run -d data/toy_test_8_x.npy --json
+says out '"checkpoint": "run/checkpoints/best.safetensors"'
+mkdir -p only/checkpoints && cp $recent only/checkpoints/recent.safetensors
+run 0 eval only/ -d data/toy_test_8_x.npy --json
+says out 'only//checkpoints/recent.safetensors'
+near "$(number l2 1)" "$(metric 8 l2)"
+run 0 eval $recent -d data/toy_test_8_x.npy --json --backend ref
+near "$(number l2 1)" "$(metric 8 l2)"
+
+run 2 eval
+run 2 eval run
+says err '--data FILE is needed'
+run 2 eval run -d data/toy_test_8_x.npy --resolution eight
+says err "not 'eight'"
+run 2 eval run -d data/toy_test_8_x.npy --resolution 0
+run 2 eval run -d data/toy_test_8_x.npy --batch 0
+run 1 eval run -d data/toy_test_8_x.npy --resolution 7
+run 1 eval run -d absent.h5
+run 1 eval data -d data/toy_test_8_x.npy
+says err 'data is a folder without checkpoints/best.safetensors'
+run 1 eval absent -d data/toy_test_8_x.npy
+run 1 eval data/toy_test_8_x.npy -d data/toy_test_8_x.npy
+head -c 2000 $recent >cut.safetensors
+run 1 eval cut.safetensors -d data/toy_test_8_x.npy
+bytes '(5, 2, 8, 8)' 640 7 data/two_x.npy
+bytes '(5, 2, 8, 8)' 640 8 data/two_y.npy
+run 1 eval run -d data/two_x.npy
+says err 2
+
+# ---- predict ----
+
+# same <a.npy> <b.npy>: the same numbers, whatever the shape (headers have 128 bytes).
+same() {
+    [ -s "$1" ] && cmp -s <(tail -c +129 "$1") <(tail -c +129 "$2") ||
+        complain "$last: $1 and $2 differ"
+}
+
+# What the trainer predicted at its end.
+run 0 predict $recent -i run/samples.safetensors --dataset x_16 -o y.npy
+says out 'wrote y.npy: 4 samples, f32 4x1x16x16'
+convert run/samples.safetensors pred.npy --dataset pred_16
+same y.npy pred.npy
+run 0 predict run --input data/toy_test_8_x.npy --output flat.npy --json
+says out '"output": "flat.npy"' '"samples": 5' '"dtype": "f32"'
+tr -d ' \n' <out | grep -q '"shape":\[5,8,8\]' || complain "$last: $(cat out)"
+
+# Every form and format of the same input.
+for ending in safetensors h5; do
+    convert data/toy_test_8_x.npy "in.$ending"
+    run 0 predict run -i "in.$ending" -o "out.$ending"
+    run 0 inspect "out.$ending" --json
+    says out '"name": "y"'
+    convert "out.$ending" back.npy
+    same back.npy flat.npy
+done
+convert data/toy_test_8_x.npy wide.npy --dtype f64
+run 0 predict run -i wide.npy -o out.npy
+same out.npy flat.npy
+sed "s/(5, 8, 8), }   /(5, 1, 8, 8), }/" data/toy_test_8_x.npy >channel.npy
+run 0 predict run -i channel.npy -o out.npy
+says out '5x1x8x8'
+same out.npy flat.npy
+{ head -c 128 data/toy_test_8_x.npy | sed "s/(5, 8, 8), }/(8, 8), }   /" && tail -c +129 data/toy_test_8_x.npy | head -c 256; } >one.npy
+run 0 predict run -i one.npy -o out.npy
+says out '1 sample, f32 8x8'
+[ -s out.npy ] && cmp -s <(tail -c +129 out.npy) <(tail -c +129 flat.npy | head -c 256) ||
+    complain "$last: one sample alone differs"
+
+# refused <text ..>: the last call failed, with these words, and left nothing.
+refused() {
+    says err "$@"
+    [ ! -e no.npy ] || complain "$last: left a file"
+    [ "$(wc -l <err)" -eq 1 ] || complain "$last: not one sentence"
+}
+run 2 predict run
+run 2 predict run -i one.npy
+says err '--input FILE and --output FILE are needed'
+run 1 predict run -i data/two_x.npy -o no.npy
+refused 'data/two_x.npy: the model takes (samples, 1 channel, grid of 2 dimensions)' 'this is 5x2x8x8'
+bytes '(4,)' 4 9 few.npy
+run 1 predict run -i few.npy -o no.npy
+refused 'this is 4'
+bytes '(0, 8, 8)' 0 9 empty.npy
+run 1 predict run -i empty.npy -o no.npy
+refused 'this is 0x8x8'
+run 1 predict run -i run/samples.safetensors -o no.npy
+refused "no tensor 'x'" x_16
+run 1 predict run -i one.npy --dataset y -o no.npy
+refused "no tensor 'y'"
+run 1 predict run -i one.npy -o no.txt
+run 1 predict run -i absent.npy -o no.npy
+refused absent.npy
+run 1 predict data -i one.npy -o no.npy
+refused 'without checkpoints'
+run 1 predict run -i one.npy -o absent/no.npy
+
+# ---- complex fields in one dimension ----
+
+bytes '(6, 9)' 54 11 c_x.npy && bytes '(6, 9)' 54 12 c_y.npy
+for side in x y; do
+    convert c_$side.npy "data/wave_train_9_$side.npy" --dtype c64
+    convert c_$side.npy "data/wave_test_9_$side.npy" --dtype c64
+done
+cat >wave.yaml <<'Y'
+fno: {n_modes: [4], hidden_channels: 4, n_layers: 2, complex_data: true}
+opt: {name: adam, n_epochs: 1}
+data: {root: data, set: wave, train_resolution: 9, test_resolutions: [9], batch_size: 3}
+Y
+run 0 train wave.yaml --run wave --quiet
+run 0 eval wave -d data/wave_test_9_x.npy --json
+near "$(number l2 1)" "$(tail -1 wave/metrics.jsonl | sed -E 's/.*"l2":([^,]*),.*/\1/')"
+run 0 predict wave -i data/wave_test_9_x.npy -o u.npy
+says out '6 samples, c64 6x9'
+run 0 predict wave -i c_x.npy -o v.npy # real numbers become complex ones
+same u.npy v.npy
+run 1 predict run -i u.npy -o no.npy
+run 0 report run wave -o report.html
+grep -q 'modulus' report.html || complain "$last: no complex samples"
+
+echo "$failures failures"
+[ "$failures" -eq 0 ]
