@@ -219,6 +219,14 @@ static void draw_total(cli_html *page, const cli_report *report) {
 }
 
 void cli_report_time(cli_html *page, const cli_report *report) {
+    double total = 0.0;
+    for (int i = 0; i < report->count; i++) {
+        total +=
+            positive(cli_run_step_ms(&report->run[i])) + positive(cli_run_seconds(&report->run[i]));
+    }
+    if (!(total > 0.0)) {
+        return;
+    }
     cli_html_add(page, "<section id=\"time\"><h2>Time</h2>\n");
     draw_steps(page, report);
     draw_total(page, report);

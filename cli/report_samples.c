@@ -368,8 +368,9 @@ int cli_report_samples(cli_html *page, const cli_report *report) {
         return CLI_OK;
     }
     cli_html_add(page, "<section id=\"samples\"><h2>Test samples</h2>\n<p class=\"note\">Truth and "
-                       "predictions of a sample share one scale, errors (prediction − truth) "
-                       "another. L² is the relative error of the sample.</p>\n");
+                       "predictions of a sample share the scale of the truth; what lies beyond it "
+                       "has the colour of its end. Errors (prediction − truth) share another. L² "
+                       "is the relative error of the sample.</p>\n");
     for (int r = 0; code == CLI_OK && r < count; r++) {
         int64_t most = 0;
         for (int i = 0; code == CLI_OK && i < report->count; i++) {

@@ -237,6 +237,7 @@ says young.html 'skipped 7 updates'
 echo '{"epoch":1}' >young/metrics.jsonl
 run 0 young -o young.html
 well_formed young.html
+lacks young.html 'id="time"' 'id="memory"'
 sed 's/"peak":4194304/"peak":-1e300/; s/"optimizer":[0-9]*/"optimizer":1e300/; s/20,"seconds":0.25/1e300,"seconds":-1/' \
     adam/metrics.jsonl >young/metrics.jsonl
 run 0 young -o young.html
