@@ -48,7 +48,7 @@ static const cli_option options[] = {
      .kind = CLI_STRING,
      .text = &opt.preset,
      .value = "NAME",
-     .help = "network and data of a step: ns128, ns1024, darcy421, burgers, em",
+     .help = "of a step: ns128, ns1024, darcy421, burgers, em",
      .fallback = "ns128",
      .choices = cli_presets},
     {.name = "batch",
@@ -114,7 +114,7 @@ const cli_command cli_cmd_bench = {
     .arguments = "optim|step",
     .min_args = 1,
     .max_args = 1,
-    .summary = "Measure the time and memory of optimizers on this machine",
+    .summary = "Measure the time and memory of optimizers and training steps on this machine",
     .description =
         "optim: one weight, random gradients, one optimizer after the other, dense Adam always\n"
         "among them. Medians of the parts of a step, of a step without a refresh, of a refresh\n"

@@ -11,13 +11,13 @@ static const cli_option options[] = {
      .kind = CLI_STRING,
      .text = &preset,
      .value = "NAME",
-     .help = "an experiment of the paper instead of a file: ns128, ns1024, darcy421, burgers, em",
+     .help = "ns128, ns1024, darcy421, burgers or em instead of a file",
      .choices = cli_presets},
     {.name = "opt",
      .kind = CLI_STRING,
      .text = &method,
      .value = "NAME",
-     .help = "optimizer: adam, lowrank, galore, structured, unstructured, tensorgrad",
+     .help = "adam, lowrank, tensorgrad, ..",
      .fallback = "the file's, or adam"},
     {.name = "batch",
      .kind = CLI_INT,
@@ -105,11 +105,11 @@ const cli_command cli_cmd_plan = {
     .arguments = "[CONFIG]",
     .min_args = 0,
     .max_args = 1,
-    .summary = "tell the memory of a training step before there is one",
+    .summary = "Tell the memory of a training step before there is one",
     .description =
         "Parameters, bytes by category and the peak, from the shapes alone; the memory ledger of\n"
         "a run counts the same. Of a configuration file the sections fno and opt, data.batch_size\n"
-        "and data.train_resolution matter; --section.key value overrides any of them.",
+        "and data.train_resolution matter; --section.key value overrides any of them.\n",
     .examples = "  tgrad plan --preset ns128 --opt tensorgrad\n"
                 "  tgrad plan darcy.yaml --batch 4 --fno.hidden_channels 64\n"
                 "  tgrad plan --preset ns1024 --opt adam --json\n",
