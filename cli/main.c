@@ -2,9 +2,11 @@
  * each. Exit codes: 0 success, 1 bad input or a failed check, 2 wrong usage. */
 #include "commands.h"
 #include "output.h"
+#include "waiting.h"
 
 int main(int argc, char **argv) {
     cli_guard_streams();
+    cli_remember_call(argv);
     int code = cli_dispatch(argc > 0 ? argc - 1 : 0, argv + 1);
     return cli_close_stdout(code);
 }

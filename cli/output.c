@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "text.h"
+#include "waiting.h"
 
 void cli_guard_streams(void) {
     for (int fd = 0; fd <= 2; fd++) {
@@ -87,6 +88,9 @@ static void log_to_stderr(void *user, tg_log_level level, const char *message) {
 
 int cli_open_context(const cli_common *common, bool choose, tg_context **out) {
     *out = NULL;
+    if (choose && common->threads != 1) {
+        cli_choose_waiting();
+    }
     tg_context_config config = tg_context_config_default();
     config.threads = (int)common->threads;
     config.log = log_to_stderr;
