@@ -180,6 +180,7 @@ typedef struct watch {
 static bool on_progress(void *user, const tg_generator_progress *progress) {
     watch *w = user;
     w->last = *progress;
+    w->bar.unit = progress->unit;
     cli_progress_show(&w->bar, progress->done, progress->total, progress->found, progress->seconds);
     return !interrupted;
 }
@@ -224,7 +225,7 @@ static void print_json(const tg_generator *generator, const char *equation, doub
 
 static int generate(tg_context *ctx, const tg_generator_config *config, bool json) {
     tg_generator *generator = NULL;
-    watch w = {.bar = {.title = config->equation, .unit = "samples", .quiet = json}};
+    watch w = {.bar = {.title = config->equation, .quiet = json}};
     bool complete = false;
     int code = CLI_OK;
     tg_status status = tg_generator_create(ctx, config, &generator);
@@ -240,9 +241,8 @@ static int generate(tg_context *ctx, const tg_generator_config *config, bool jso
     if (status != TG_OK) {
         code = cli_fail_status(ctx, status);
     } else if (!complete) {
-        code = cli_fail("stopped with %lld of %lld samples made; the same command goes on from "
-                        "there",
-                        (long long)w.last.done, (long long)w.last.total);
+        code = cli_fail("stopped with %lld of %lld %s made; the same command goes on from there",
+                        (long long)w.last.done, (long long)w.last.total, w.last.unit);
     } else if (json) {
         print_json(generator, config->equation, w.last.seconds);
     } else {
@@ -306,7 +306,8 @@ const cli_command cli_cmd_generate = {
         "from there to the same files, byte for byte. Computes on the CPU, in double precision.\n"
         "A range is given as LOW,HIGH. The equations, and what is made unless told otherwise:\n",
     .examples = "  tgrad generate darcy --n-train 1000 --n-test 100 -r 16 --test-resolution 16,31\n"
-                "  tgrad generate burgers -o data --viscosity 0.001 --grid 2048\n"
+                "  tgrad generate burgers --viscosity 0.001 --grid 2048 -o data\n"
+                "  tgrad generate em --energy 100,1000\n"
                 "  tgrad generate darcy --resolution 421 --seed 1 --threads 8\n",
     .describe = describe_equations,
     .options = options,

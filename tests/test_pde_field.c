@@ -37,7 +37,7 @@ static void expect_variance(double sum, int samples, double variance, double fre
     assert_true(error <= 6.0 * variance * sqrt(2.0 / (freedom * samples)));
 }
 
-enum { SAMPLES = 2000 };
+enum { SAMPLES = 8000 };
 
 /* c_k: E|c_k|^2 = sigma^2 (k^2 + tau^2)^-alpha, half of it in each part, parts independent. */
 static void test_periodic_1d_variance(void **state) {

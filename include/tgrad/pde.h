@@ -72,9 +72,10 @@ TG_API TG_NODISCARD tg_status tg_generator_create(tg_context *ctx,
 TG_API void tg_generator_destroy(tg_generator **generator);
 
 typedef struct tg_generator_progress {
-    int64_t done, total; /* samples; frames of a flow in time */
-    int64_t found;       /* of `done`: were there at the beginning */
-    double seconds;      /* since the run began */
+    const char *unit; /* what is counted: "samples", or "frames" of a flow in time */
+    int64_t done, total;
+    int64_t found;  /* of `done`: were there at the beginning */
+    double seconds; /* since the run began */
 } tg_generator_progress;
 
 /* Called at the beginning and after each sample, by one thread at a time but not always the same;

@@ -210,11 +210,11 @@ static const tg_pde_param params[] = {
     {{"tau", TG_SETTING_DOUBLE, offsetof(config, tau), NULL, 0.0, 1e6}, "inverse length in it"},
     {{"sigma", TG_SETTING_DOUBLE, offsetof(config, sigma), NULL, 0.0, 1e12}, "scale s of it"},
     {{"grid", TG_SETTING_INT64, offsetof(config, grid), NULL, 0.0, TG_PDE_MAX_GRID},
-     "points solved on; 0: 512 or finest asked for"},
+     "points solved on; 0: 512 or finest used"},
 };
 
 static tg_status prepare(tg_context *ctx, void *c, int64_t finest) {
-    return tg_pde_choose_grid(ctx, "burgers", 512, finest, &((config *)c)->grid);
+    return tg_pde_choose_grid(ctx, "burgers", 512, 1, finest, &((config *)c)->grid);
 }
 
 typedef struct solver {
@@ -222,8 +222,7 @@ typedef struct solver {
     config config;
     tg_burgers *burgers;
     double *u; /* (K + 1) complex */
-    int views;
-    tg_sampler *samplers[TG_PDE_MAX_FILES];
+    tg_samplers outlets;
 } solver;
 
 static void close_solver(void **handle) {
@@ -231,9 +230,7 @@ static void close_solver(void **handle) {
     if (!s) {
         return;
     }
-    for (int i = 0; i < s->views; i++) {
-        tg_sampler_destroy(&s->samplers[i]);
-    }
+    tg_samplers_close(&s->outlets);
     tg_burgers_destroy(&s->burgers);
     tg_mem_free(s->ctx, s->u);
     tg_mem_free(s->ctx, s);
@@ -248,12 +245,9 @@ static tg_status open_solver(const tg_pde_setup *setup, void **out) {
     *out = s;
     s->ctx = setup->ctx;
     s->config = *(const config *)setup->config;
-    s->views = setup->views;
     TG_TRY(tg_burgers_create(setup->be, s->config.grid, s->config.viscosity, &s->burgers));
     TG_TRY(TG_ALLOC(s->ctx, TG_MEM_WORKSPACE, s->u, 2 * (tg_burgers_modes(s->burgers) + 1)));
-    for (int i = 0; i < s->views; i++) {
-        TG_TRY(tg_sampler_create(setup->be, 1, setup->resolution[i], &s->samplers[i]));
-    }
+    TG_TRY(tg_samplers_open(setup->be, 1, setup->views, setup->resolution, &s->outlets));
     return TG_OK;
 fail:
     close_solver(out);
@@ -268,8 +262,8 @@ static tg_status sample(void *handle, const tg_field_key *key, const tg_pde_view
     const int64_t modes = tg_burgers_modes(s->burgers);
     int64_t steps = 0;
     tg_grf_periodic_1d(key, &covariance, 1.0, modes, s->u);
-    for (int i = 0; i < s->views; i++) {
-        TG_TRY(tg_sampler_real(s->samplers[i], modes, s->u, views[i].x));
+    for (int i = 0; i < s->outlets.count; i++) {
+        TG_TRY(tg_sampler_real(s->outlets.item[i], modes, s->u, views[i].x));
     }
     TG_TRY(tg_burgers_steps(s->burgers, c->time, s->u, &steps));
     TG_TRY(tg_burgers_integrate(s->burgers, c->time, steps, s->u));
@@ -280,8 +274,8 @@ static tg_status sample(void *handle, const tg_field_key *key, const tg_pde_view
                            (long long)c->grid);
         }
     }
-    for (int i = 0; i < s->views; i++) {
-        TG_TRY(tg_sampler_real(s->samplers[i], modes, s->u, views[i].y));
+    for (int i = 0; i < s->outlets.count; i++) {
+        TG_TRY(tg_sampler_real(s->outlets.item[i], modes, s->u, views[i].y));
     }
     return TG_OK;
 fail:

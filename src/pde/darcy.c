@@ -36,11 +36,11 @@ static const tg_pde_param params[] = {
     {{"tolerance", TG_SETTING_DOUBLE, offsetof(config, tolerance), NULL, 1e-14, 0.1},
      "relative residual at which the solver stops"},
     {{"grid", TG_SETTING_INT64, offsetof(config, grid), NULL, 0.0, TG_PDE_MAX_GRID},
-     "points solved on; 0: 421 or finest asked for"},
+     "points solved on; 0: 421 or finest used"},
 };
 
 static tg_status prepare(tg_context *ctx, void *handle, int64_t finest) {
-    return tg_pde_choose_grid(ctx, "darcy", 421, finest, &((config *)handle)->grid);
+    return tg_pde_choose_grid(ctx, "darcy", 421, 3, finest, &((config *)handle)->grid);
 }
 
 /* One resolution: a part of the fine grid, or a grid of its own. */

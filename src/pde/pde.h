@@ -12,8 +12,8 @@
 #include "tgrad/pde.h"
 
 enum {
-    TG_PDE_MAX_FILES = 1 + TG_MAX_TEST_RESOLUTIONS,
-    TG_PDE_MAX_GRID = 1 << 15, /* points per dimension */
+    TG_PDE_MAX_FILES = 1 + TG_MAX_TEST_RESOLUTIONS, /* not more than TG_SAMPLERS */
+    TG_PDE_MAX_GRID = 1 << 15,                      /* points per dimension */
 };
 
 typedef struct tg_pde_param {
@@ -89,8 +89,8 @@ TG_NODISCARD tg_status tg_pde_set(tg_context *ctx, const tg_pde *pde, void *conf
                                   const char *name, const char *value);
 
 /* Chooses the grid that is solved on, if it is 0: `usual`, or the finest resolution if that is
- * more; a grid that is coarser than the finest resolution is an error. */
+ * more; fewer points than `least` or the finest resolution are an error. */
 TG_NODISCARD tg_status tg_pde_choose_grid(tg_context *ctx, const char *name, int64_t usual,
-                                          int64_t finest, int64_t *grid);
+                                          int64_t least, int64_t finest, int64_t *grid);
 
 #endif

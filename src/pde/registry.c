@@ -97,8 +97,8 @@ tg_status tg_pde_set(tg_context *ctx, const tg_pde *pde, void *config, const cha
                    known);
 }
 
-tg_status tg_pde_choose_grid(tg_context *ctx, const char *name, int64_t usual, int64_t finest,
-                             int64_t *grid) {
+tg_status tg_pde_choose_grid(tg_context *ctx, const char *name, int64_t usual, int64_t least,
+                             int64_t finest, int64_t *grid) {
     if (*grid == 0) {
         *grid = usual > finest ? usual : finest;
     }
@@ -107,5 +107,8 @@ tg_status tg_pde_choose_grid(tg_context *ctx, const char *name, int64_t usual, i
                        "%s.grid: %" PRId64 " points are fewer than the finest resolution, %" PRId64,
                        name, *grid, finest);
     }
-    return TG_OK;
+    return *grid >= least ? TG_OK
+                          : tg_fail(ctx, TG_E_CONFIG,
+                                    "%s.grid: expected at least %" PRId64 " points, found %" PRId64,
+                                    name, least, *grid);
 }

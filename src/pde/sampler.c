@@ -97,3 +97,21 @@ tg_status tg_sampler_complex(tg_sampler *s, int64_t first, int64_t count, const 
     }
     return status;
 }
+
+void tg_samplers_close(tg_samplers *samplers) {
+    for (int i = 0; i < samplers->count; i++) {
+        tg_sampler_destroy(&samplers->item[i]);
+    }
+    samplers->count = 0;
+}
+
+tg_status tg_samplers_open(tg_backend *be, int ndim, int count, const int64_t *resolution,
+                           tg_samplers *out) {
+    tg_status status = TG_OK;
+    *out = (tg_samplers){0};
+    for (int i = 0; i < count && status == TG_OK; i++) {
+        status = tg_sampler_create(be, ndim, resolution[i], &out->item[i]);
+        out->count = i + 1;
+    }
+    return status;
+}

@@ -5,6 +5,8 @@
 
 #include "backend/backend.h"
 
+enum { TG_SAMPLERS = 16 }; /* at most, in a list */
+
 typedef struct tg_sampler tg_sampler;
 
 /* For grids of `resolution` points in each of ndim (1 or 2) dimensions. */
@@ -20,5 +22,15 @@ TG_NODISCARD tg_status tg_sampler_real(tg_sampler *s, int64_t modes, const doubl
 /* A complex field in 1-D from the frequencies first .. first + count - 1; out (N) pairs. */
 TG_NODISCARD tg_status tg_sampler_complex(tg_sampler *s, int64_t first, int64_t count,
                                           const double *spectrum, float *out);
+
+/* One for each of several resolutions. */
+typedef struct tg_samplers {
+    int count;
+    tg_sampler *item[TG_SAMPLERS];
+} tg_samplers;
+
+TG_NODISCARD tg_status tg_samplers_open(tg_backend *be, int ndim, int count,
+                                        const int64_t *resolution, tg_samplers *out);
+void tg_samplers_close(tg_samplers *samplers); /* also of a list that was not opened to the end */
 
 #endif

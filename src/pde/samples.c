@@ -147,6 +147,7 @@ tg_status tg_gen_samples(tg_generator *g, tg_gen_run *run, bool *stopped) {
             run->progress.found += tg_gen_has(g, (tg_split)s, i);
         }
     }
+    run->progress.unit = "samples";
     run->progress.done = run->progress.found;
     *stopped = !tg_gen_tick(run);
     for (int s = 0; s < TG_SPLITS && !*stopped; s++) {

@@ -185,6 +185,7 @@ tg_status tg_gen_stream(tg_generator *g, tg_gen_run *run, bool *stopped) {
         w.end += g->samples[s] > 0 ? g->samples[s] + w.lag : 0;
     }
     const int64_t missing = first_missing(&w);
+    run->progress.unit = "frames";
     run->progress.total = w.spin_up + w.end;
     if (missing == w.end) {
         run->progress.done = run->progress.found = run->progress.total;
@@ -192,11 +193,12 @@ tg_status tg_gen_stream(tg_generator *g, tg_gen_run *run, bool *stopped) {
         return TG_OK;
     }
     TG_TRY(open_flow(&w));
-    if (!load_state(&w, missing)) {
+    if (load_state(&w, missing)) {
+        run->progress.found = w.frame + w.spin_up + 1;
+    } else {
         const tg_field_key key = tg_field_key_of(g->seed, g->pde->id, TG_SPLIT_TRAIN, 0);
         g->pde->stream->start(w.solver, &key);
     }
-    run->progress.found = w.frame + w.spin_up;
     TG_TRY(run_frames(&w, stopped));
     if (!*stopped) {
         unlink(w.path);

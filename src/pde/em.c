@@ -1,0 +1,331 @@
+/* A pulse in a periodically poled waveguide: dispersion, Kerr effect and parametric coupling to the
+ * conjugate envelope,
+ *
+ *     dA/dz = -i (b2 / 2) A_tt + i gamma |A|^2 A + i kappa A* e^{i dk z},
+ *
+ * A(0, .) and the parameters of the guide -> A(L, .). Strang splitting: half a step of dispersion
+ * (a phase of each frequency), half of Kerr (a phase of each point), a step of coupling, and the
+ * halves again in reverse order; each part is exact, coupling with the phase in the middle of the
+ * step. Second order in the step. Neighbouring halves of dispersion are done as one. */
+#include "pde/em.h"
+
+#include <math.h>
+#include <stddef.h>
+
+#include "pde/pde.h"
+#include "pde/sampler.h"
+
+#define PI 3.14159265358979323846
+
+struct tg_pulse {
+    tg_backend *be;
+    int64_t points;
+    double window;
+    tg_fft_plan *plan;
+    double *envelope; /* (points) complex, and so are the two phases */
+    double *half;     /* of dispersion over half a step */
+    double *whole;
+};
+
+/* ---- propagation ---- */
+
+void tg_pulse_destroy(tg_pulse **p) {
+    if (!p || !*p) {
+        return;
+    }
+    tg_context *ctx = (*p)->be->ctx;
+    (*p)->be->ops->fft_destroy((*p)->be, &(*p)->plan);
+    tg_mem_free(ctx, (*p)->envelope);
+    tg_mem_free(ctx, (*p)->half);
+    tg_mem_free(ctx, (*p)->whole);
+    TG_FREE(ctx, *p);
+}
+
+int64_t tg_pulse_first(const tg_pulse *p) {
+    return -(p->points / 2);
+}
+
+tg_status tg_pulse_create(tg_backend *be, int64_t points, double window, tg_pulse **out) {
+    tg_status status = TG_OK;
+    tg_pulse *p = NULL;
+    *out = NULL;
+    TG_TRY(TG_NEW(be->ctx, TG_MEM_WORKSPACE, p, 1));
+    p->be = be;
+    p->points = points;
+    p->window = window;
+    TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, p->envelope, 2 * points));
+    TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, p->half, 2 * points));
+    TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, p->whole, 2 * points));
+    const tg_fft_desc desc = {.dtype = TG_F64,
+                              .complex = true,
+                              .ndim = 1,
+                              .grid = {points},
+                              .kept = {points},
+                              .first = {tg_pulse_first(p)},
+                              .howmany = 1};
+    TG_TRY(be->ops->fft_create(be, &desc, &p->plan));
+    *out = p;
+    return TG_OK;
+fail:
+    tg_pulse_destroy(&p);
+    return status;
+}
+
+tg_status tg_pulse_analyse(tg_pulse *p, const double *envelope, double *spectrum) {
+    return p->be->ops->fft_forward(p->be, p->plan, TG_FFT_PLAIN, 1.0 / (double)p->points, envelope,
+                                   spectrum);
+}
+
+tg_status tg_pulse_synthesise(tg_pulse *p, const double *spectrum, double *envelope) {
+    return p->be->ops->fft_inverse(p->be, p->plan, TG_FFT_PLAIN, 1.0, spectrum, envelope);
+}
+
+/* z *= e, (n) complex each */
+static void rotate(int64_t n, const double *e, double *z) {
+    for (int64_t i = 0; i < n; i++) {
+        const double re = z[2 * i], im = z[2 * i + 1];
+        z[2 * i] = e[2 * i] * re - e[2 * i + 1] * im;
+        z[2 * i + 1] = e[2 * i] * im + e[2 * i + 1] * re;
+    }
+}
+
+/* Kerr over dz / 2, coupling over dz at z, Kerr over dz / 2, at every point. */
+static void interact(tg_pulse *p, const tg_waveguide *g, double z, double dz) {
+    const double grow = cosh(g->coupling * dz), mix = sinh(g->coupling * dz);
+    /* i mix e^{i dk z} */
+    const double c = -mix * sin(g->mismatch * z), d = mix * cos(g->mismatch * z);
+    for (int64_t i = 0; i < p->points; i++) {
+        double *a = p->envelope + 2 * i;
+        for (int turn = 0; turn < 2; turn++) {
+            const double phase = 0.5 * dz * g->kerr * (a[0] * a[0] + a[1] * a[1]);
+            const double e[2] = {cos(phase), sin(phase)};
+            rotate(1, e, a);
+            if (turn == 0) {
+                const double re = a[0], im = a[1];
+                a[0] = grow * re + c * re + d * im;
+                a[1] = grow * im + d * re - c * im;
+            }
+        }
+    }
+}
+
+tg_status tg_pulse_propagate(tg_pulse *p, const tg_waveguide *g, int64_t steps, double *spectrum) {
+    tg_status status = TG_OK;
+    const double dz = g->length / (double)steps;
+    for (int64_t k = 0; k < p->points; k++) {
+        const double omega = 2.0 * PI * (double)(k + tg_pulse_first(p)) / p->window;
+        const double phase = 0.5 * g->dispersion * omega * omega * dz;
+        p->half[2 * k] = cos(0.5 * phase);
+        p->half[2 * k + 1] = sin(0.5 * phase);
+        p->whole[2 * k] = cos(phase);
+        p->whole[2 * k + 1] = sin(phase);
+    }
+    rotate(p->points, p->half, spectrum);
+    for (int64_t i = 0; i < steps; i++) {
+        TG_TRY(tg_pulse_synthesise(p, spectrum, p->envelope));
+        interact(p, g, ((double)i + 0.5) * dz, dz);
+        TG_TRY(tg_pulse_analyse(p, p->envelope, spectrum));
+        rotate(p->points, i + 1 < steps ? p->whole : p->half, spectrum);
+    }
+    return TG_OK;
+fail:
+    return status;
+}
+
+/* ---- the data set ---- */
+
+enum { CHANNELS = 4 }; /* A(0, .), poling length, period mismatch, energy */
+
+typedef struct config {
+    tg_list_double poling_length, energy, duration;
+    double mismatch, chirp, period, dispersion, kerr, coupling, window, step;
+    int64_t grid;
+} config;
+
+static const config defaults = {.poling_length = {2, {2.0, 15.0}},
+                                .energy = {2, {5.0, 5000.0}},
+                                .duration = {2, {30.0, 100.0}},
+                                .mismatch = 50.0,
+                                .chirp = 0.5,
+                                .period = 5.0,
+                                .dispersion = -10.0,
+                                .kerr = 1e-3,
+                                .coupling = 0.2,
+                                .window = 2.0,
+                                .step = 0.01};
+
+static const tg_pde_param params[] = {
+    {{"poling_length", TG_SETTING_LIST_DOUBLE, offsetof(config, poling_length), NULL, 0.0, 1e4},
+     "range of the length of the guide, mm"},
+    {{"mismatch", TG_SETTING_DOUBLE, offsetof(config, mismatch), NULL, 0.0, 1e3},
+     "largest mismatch of the poling period, nm"},
+    {{"energy", TG_SETTING_LIST_DOUBLE, offsetof(config, energy), NULL, 1e-9, 1e9},
+     "range of the pulse energy, fJ"},
+    {{"duration", TG_SETTING_LIST_DOUBLE, offsetof(config, duration), NULL, 1e-3, 1e6},
+     "range of the width at half power, fs"},
+    {{"chirp", TG_SETTING_DOUBLE, offsetof(config, chirp), NULL, 0.0, 1e3},
+     "largest chirp of the pulse"},
+    {{"period", TG_SETTING_DOUBLE, offsetof(config, period), NULL, 0.1, 1e3},
+     "poling period that matches, um"},
+    {{"dispersion", TG_SETTING_DOUBLE, offsetof(config, dispersion), NULL, -1e6, 1e6},
+     "b2, fs^2/mm"},
+    {{"kerr", TG_SETTING_DOUBLE, offsetof(config, kerr), NULL, -1e6, 1e6}, "gamma, 1/(W mm)"},
+    {{"coupling", TG_SETTING_DOUBLE, offsetof(config, coupling), NULL, -1e3, 1e3}, "kappa, 1/mm"},
+    {{"window", TG_SETTING_DOUBLE, offsetof(config, window), NULL, 1e-3, 1e6},
+     "length of the time window, ps"},
+    {{"step", TG_SETTING_DOUBLE, offsetof(config, step), NULL, 1e-6, 1e3},
+     "longest step along the guide, mm"},
+    {{"grid", TG_SETTING_INT64, offsetof(config, grid), NULL, 0.0, TG_PDE_MAX_GRID},
+     "points solved on; 0: 1024 or finest used"},
+};
+
+static tg_status prepare(tg_context *ctx, void *handle, int64_t finest) {
+    config *c = handle;
+    if (1e-3 * c->mismatch >= c->period) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "em.mismatch: expected less than the period of %g um, found %g nm",
+                       c->period, c->mismatch);
+    }
+    return tg_pde_choose_grid(ctx, "em", 1024, 2, finest, &c->grid);
+}
+
+typedef struct solver {
+    tg_context *ctx;
+    config config;
+    tg_pulse *pulse;
+    double *envelope, *spectrum; /* (grid) complex */
+    tg_samplers outlets;
+} solver;
+
+static void close_solver(void **handle) {
+    solver *s = *handle;
+    if (!s) {
+        return;
+    }
+    tg_samplers_close(&s->outlets);
+    tg_pulse_destroy(&s->pulse);
+    tg_mem_free(s->ctx, s->envelope);
+    tg_mem_free(s->ctx, s->spectrum);
+    tg_mem_free(s->ctx, s);
+    *handle = NULL;
+}
+
+static tg_status open_solver(const tg_pde_setup *setup, void **out) {
+    tg_status status = TG_OK;
+    solver *s = NULL;
+    *out = NULL;
+    TG_TRY(TG_NEW(setup->ctx, TG_MEM_WORKSPACE, s, 1));
+    *out = s;
+    s->ctx = setup->ctx;
+    s->config = *(const config *)setup->config;
+    const int64_t grid = s->config.grid;
+    TG_TRY(tg_pulse_create(setup->be, grid, 1e3 * s->config.window, &s->pulse));
+    TG_TRY(TG_ALLOC(s->ctx, TG_MEM_WORKSPACE, s->envelope, 2 * grid));
+    TG_TRY(TG_ALLOC(s->ctx, TG_MEM_WORKSPACE, s->spectrum, 2 * grid));
+    TG_TRY(tg_samplers_open(setup->be, 1, setup->views, setup->resolution, &s->outlets));
+    return TG_OK;
+fail:
+    close_solver(out);
+    return status;
+}
+
+/* What is drawn for a sample. */
+typedef struct shot {
+    double length, mismatch, energy, duration, chirp;
+} shot;
+
+static shot draw(const config *c, const tg_field_key *key) {
+    const double *length = c->poling_length.value, *energy = c->energy.value;
+    const double *duration = c->duration.value;
+    return (shot){
+        .length = tg_field_uniform(key, 0, length[0], length[1]),
+        .mismatch = tg_field_uniform(key, 1, -c->mismatch, c->mismatch),
+        .energy = exp(tg_field_uniform(key, 2, log(energy[0]), log(energy[1]))),
+        .duration = tg_field_uniform(key, 3, duration[0], duration[1]),
+        .chirp = tg_field_uniform(key, 4, -c->chirp, c->chirp),
+    };
+}
+
+/* A chirped sech in the middle of the window: |A|^2 has the width `duration` at half its top, and
+ * the integral `energy`. */
+static void set_pulse(solver *s, const shot *t) {
+    const double scale = t->duration / (2.0 * acosh(sqrt(2.0)));
+    const double top = sqrt(t->energy / (2.0 * scale));
+    const double window = 1e3 * s->config.window;
+    for (int64_t i = 0; i < s->config.grid; i++) {
+        const double time = window * ((double)i / (double)s->config.grid - 0.5) / scale;
+        const double size = top / cosh(fmin(fabs(time), 700.0));
+        const double phase = -0.5 * t->chirp * time * time;
+        s->envelope[2 * i] = size * cos(phase);
+        s->envelope[2 * i + 1] = size * sin(phase);
+    }
+}
+
+static void fill_constant(int64_t n, double value, float *out) {
+    for (int64_t i = 0; i < n; i++) {
+        out[2 * i] = (float)value;
+        out[2 * i + 1] = 0.0f;
+    }
+}
+
+static tg_status sample(void *handle, const tg_field_key *key, const tg_pde_view *views) {
+    tg_status status = TG_OK;
+    solver *s = handle;
+    const config *c = &s->config;
+    const shot t = draw(c, key);
+    const int64_t first = tg_pulse_first(s->pulse), n = c->grid;
+    const double period = c->period + 1e-3 * t.mismatch;
+    const tg_waveguide guide = {.dispersion = c->dispersion,
+                                .kerr = c->kerr,
+                                .coupling = c->coupling,
+                                .mismatch = 2e3 * PI * (1.0 / period - 1.0 / c->period),
+                                .length = t.length};
+    set_pulse(s, &t);
+    TG_TRY(tg_pulse_analyse(s->pulse, s->envelope, s->spectrum));
+    for (int i = 0; i < s->outlets.count; i++) {
+        const int64_t m = views[i].resolution;
+        TG_TRY(tg_sampler_complex(s->outlets.item[i], first, n, s->spectrum, views[i].x));
+        fill_constant(m, t.length, views[i].x + 2 * m);
+        fill_constant(m, t.mismatch, views[i].x + 4 * m);
+        fill_constant(m, t.energy, views[i].x + 6 * m);
+    }
+    TG_TRY(tg_pulse_propagate(s->pulse, &guide, 1 + (int64_t)(t.length / c->step), s->spectrum));
+    for (int64_t i = 0; i < 2 * n; i++) {
+        if (!isfinite(s->spectrum[i])) {
+            return tg_fail(
+                s->ctx, TG_E_NUMERIC,
+                "the pulse is not finite after %g mm; a shorter step than %g mm may help", t.length,
+                c->step);
+        }
+    }
+    for (int i = 0; i < s->outlets.count; i++) {
+        TG_TRY(tg_sampler_complex(s->outlets.item[i], first, n, s->spectrum, views[i].y));
+    }
+    return TG_OK;
+fail:
+    return status;
+}
+
+const tg_pde tg_pde_em = {
+    .name = "em",
+    .summary = "Pulses in a nonlinear waveguide, complex, 1-D: envelope and guide -> envelope",
+    .id = 5,
+    .dtype = TG_C64,
+    .ndim = 1,
+    .x_channels = CHANNELS,
+    .y_channels = 1,
+    .x_field = "A(0, t), poling length in mm, period mismatch in nm, energy in fJ",
+    .y_field = "A(L, t)",
+    .n_train = 800,
+    .n_test = 200,
+    .resolution = 256,
+    .min_resolution = 1,
+    .config_bytes = sizeof(config),
+    .defaults = &defaults,
+    .params = params,
+    .param_count = sizeof params / sizeof params[0],
+    .prepare = prepare,
+    .open = open_solver,
+    .close = close_solver,
+    .sample = sample,
+};
