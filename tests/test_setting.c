@@ -96,6 +96,8 @@ static void test_text_round_trip(void **state) {
     assert_int_equal(set("n_modes", "[100, 200]"), TG_OK);
     assert_string_equal(tg_setting_get(&table[5], &config, small, sizeof small), "[100");
     assert_null(tg_setting_find(table, 3, "rank"));
+    config.kind = 77; /* a value that no name stands for */
+    assert_string_equal(tg_setting_get(&table[4], &config, small, sizeof small), "?");
 }
 
 static void expect_error(const char *key, const char *value, const char *part) {

@@ -323,14 +323,14 @@ const char *tg_setting_get(const tg_setting *row, const void *config, char *text
     case TG_SETTING_TEXT:
         append(text, capacity, "%s", *(const char *)field ? (const char *)field : "null");
         break;
-    case TG_SETTING_ENUM:
-        for (const tg_choice *c = row->choices; c->name; c++) {
-            if (c->value == *(const int *)field) {
-                append(text, capacity, "%s", c->name);
-                break;
-            }
+    case TG_SETTING_ENUM: {
+        const tg_choice *c = row->choices;
+        while (c->name && c->value != *(const int *)field) {
+            c++;
         }
+        append(text, capacity, "%s", c->name ? c->name : "?"); /* no name reads back from "?" */
         break;
+    }
     default:
         append_list(text, capacity, row, field);
     }

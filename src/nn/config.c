@@ -1,6 +1,5 @@
 /* The settings of a network: one table of keys from which text is read, written and checked. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/setting.h"
@@ -122,46 +121,14 @@ tg_status tg_fno_config_set(tg_context *ctx, tg_fno_config *config, const char *
 
 /* ---- to text ---- */
 
-static const char *choice_name(const tg_setting *row, int value) {
-    for (const tg_choice *c = row->choices; c->name; c++) {
-        if (c->value == value) {
-            return c->name;
-        }
-    }
-    return NULL;
-}
-
 const char *tg_fno_config_get(const tg_fno_config *config, int index, char *text, size_t capacity) {
     if (index < 0 || index >= ROWS) {
         return NULL;
     }
-    const tg_setting *row = &rows[index];
-    const readable r = {.config = *config};
-    const void *field = (const char *)&r + row->offset;
-    switch (row->type) {
-    case TG_SETTING_INT64:
-        snprintf(text, capacity, "%lld", (long long)*(const int64_t *)field);
-        break;
-    case TG_SETTING_DOUBLE:
-        snprintf(text, capacity, "%.17g", *(const double *)field);
-        break;
-    case TG_SETTING_BOOL:
-        snprintf(text, capacity, "%s", *(const bool *)field ? "true" : "false");
-        break;
-    case TG_SETTING_ENUM: {
-        const char *name = choice_name(row, *(const int *)field);
-        snprintf(text, capacity, "%s", name ? name : "?");
-        break;
-    }
-    default: /* n_modes */
-        snprintf(text, capacity, "[");
-        for (int d = 0; d < config->n_dim; d++) {
-            const size_t used = strlen(text);
-            snprintf(text + used, capacity - used, "%s%lld%s", d ? ", " : "",
-                     (long long)config->n_modes[d], d == config->n_dim - 1 ? "]" : "");
-        }
-    }
-    return text;
+    const bool is_known = config->n_dim >= 0 && config->n_dim <= TG_FNO_MAX_DIMS;
+    readable r = {.config = *config, .n_modes = {.count = is_known ? config->n_dim : 0}};
+    memcpy(r.n_modes.value, config->n_modes, sizeof config->n_modes);
+    return tg_setting_get(&rows[index], &r, text, capacity);
 }
 
 /* ---- check ---- */
