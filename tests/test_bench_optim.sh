@@ -3,41 +3,11 @@
 # planned, and bad input. No time is looked at, except that it is one.
 #
 #   tests/test_bench_optim.sh build/bin/tgrad <source tree> <build tree>
-set -uo pipefail
-tgrad=$(realpath "$1")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
+# shellcheck source=support/checks.sh
+source "$(realpath "$2")/tests/support/checks.sh"
 
-complain() {
-    failures=$((failures + 1))
-    echo "FAILED: $*" >&2
-    [ ! -s err ] || sed 's/^/    stderr: /' err >&2
-}
-
-# run <exit code> <arguments ..>
-run() {
-    local expected=$1 code
-    shift
-    last="bench $*"
-    "$tgrad" bench "$@" >out 2>err </dev/null
-    code=$?
-    [ $code -eq "$expected" ] || complain "$last: exit code $code, expected $expected"
-    if [ "$expected" -eq 0 ]; then
-        [ ! -s err ] || complain "$last: wrote to stderr"
-    else
-        [ ! -s out ] || complain "$last: failed, but wrote to stdout"
-        [ -s err ] || complain "$last: failed without a word"
-    fi
-}
-
-says() {
-    local file=$1 text
-    shift
-    for text in "$@"; do
-        grep -qF -- "$text" "$file" || complain "$last: no '$text' in $file"
-    done
+run() { # run <exit code> <arguments of bench ..>
+    expect "$1" bench "${@:2}"
 }
 
 # counted <number> <text>: so many lines hold the text.

@@ -3,42 +3,14 @@
 # training, all forms and formats of the input give the same output, and bad input is named.
 #
 #   tests/test_eval.sh build/bin/tgrad <source tree> <build tree>
-set -uo pipefail
-tgrad=$(realpath "$1")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
+# shellcheck source=support/checks.sh
+source "$(realpath "$2")/tests/support/checks.sh"
 
-complain() {
-    failures=$((failures + 1))
-    echo "FAILED: $*" >&2
-    [ ! -s err ] || sed 's/^/    stderr: /' err >&2
-}
-
-# run <exit code> <arguments ..>: stdout in `out`, stderr in `err`; one thread, for the same bits.
-run() {
-    local expected=$1 code threads=()
-    shift
-    last="$*"
-    case $1 in train | eval | predict) threads=(--threads 1) ;; esac
-    "$tgrad" "$@" "${threads[@]}" >out 2>err </dev/null
-    code=$?
-    [ $code -eq "$expected" ] || complain "$last: exit code $code, expected $expected"
-    if [ "$expected" -eq 0 ]; then
-        [ ! -s err ] || complain "$last: wrote to stderr"
-    else
-        [ ! -s out ] || complain "$last: failed, but wrote to stdout"
-        [ -s err ] || complain "$last: failed without a word"
-    fi
-}
-
-says() {
-    local file=$1 text
-    shift
-    for text in "$@"; do
-        grep -qF -- "$text" "$file" || complain "$last: no '$text' in $file"
-    done
+run() { # run <exit code> <command ..>: one thread, for the same bits
+    case $2 in
+    train | eval | predict) expect "$@" --threads 1 ;;
+    *) expect "$@" ;;
+    esac
 }
 
 convert() {

@@ -3,45 +3,13 @@
 # markup, runs that go on or were cut off, and folders that are not what they should be.
 #
 #   tests/test_report.sh build/bin/tgrad <source tree> <build tree>
-set -uo pipefail
-tgrad=$(realpath "$1")
 # shellcheck source=support/runs.sh
 source "$(realpath "$2")/tests/support/runs.sh"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
+# shellcheck source=support/checks.sh
+source "$(realpath "$2")/tests/support/checks.sh"
 
-complain() {
-    failures=$((failures + 1))
-    echo "FAILED: $*" >&2
-    [ ! -s err ] || sed 's/^/    stderr: /' err >&2
-}
-
-# run <exit code> <arguments ..>: stdout in `out`, stderr in `err`; a failure prints nothing on
-# stdout, a success nothing on stderr.
-run() {
-    local expected=$1 code
-    shift
-    last="report $*"
-    "$tgrad" report "$@" >out 2>err </dev/null
-    code=$?
-    [ $code -eq "$expected" ] || complain "$last: exit code $code, expected $expected"
-    if [ "$expected" -eq 0 ]; then
-        [ ! -s err ] || complain "$last: wrote to stderr"
-    else
-        [ ! -s out ] || complain "$last: failed, but wrote to stdout"
-        [ -s err ] || complain "$last: failed without a word"
-    fi
-}
-
-# says <file> <fixed text ..>
-says() {
-    local file=$1 text
-    shift
-    for text in "$@"; do
-        grep -qF -- "$text" "$file" || complain "$last: no '$text' in $file"
-    done
+run() { # run <exit code> <arguments of report ..>
+    expect "$1" report "${@:2}"
 }
 
 # lacks <file> <regular expression ..>

@@ -1,0 +1,41 @@
+# What tests of a command share: a folder of their own to work in, and checks of a call and of what it
+# wrote. Sourced with $1 = tgrad; sets `tgrad`, `work` and `failures`, and goes to `work`.
+# shellcheck shell=bash
+set -uo pipefail
+tgrad=$(realpath "$1")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+
+complain() {
+    failures=$((failures + 1))
+    echo "FAILED: $*" >&2
+    [ ! -s err ] || sed 's/^/    stderr: /' err >&2
+}
+
+# expect <exit code> <arguments of tgrad ..>: stdout in `out`, stderr in `err`; a failure prints
+# nothing on stdout, a success nothing on stderr.
+expect() {
+    local expected=$1 code
+    shift
+    last="$*"
+    "$tgrad" "$@" >out 2>err </dev/null
+    code=$?
+    [ $code -eq "$expected" ] || complain "$last: exit code $code, expected $expected"
+    if [ "$expected" -eq 0 ]; then
+        [ ! -s err ] || complain "$last: wrote to stderr"
+    else
+        [ ! -s out ] || complain "$last: failed, but wrote to stdout"
+        [ -s err ] || complain "$last: failed without a word"
+    fi
+}
+
+# says <file> <fixed text ..>
+says() {
+    local file=$1 text
+    shift
+    for text in "$@"; do
+        grep -qF -- "$text" "$file" || complain "$last: no '$text' in $file"
+    done
+}
