@@ -88,10 +88,11 @@ static void transforms_do_not_depend_on_threads(void **state) {
         tg_fft_plan *plan = NULL;
         tg_backend *be = open_cpu(threads[t], &ctx);
         assert_int_equal(be->ops->fft_create(be, &desc, &plan), TG_OK);
-        assert_int_equal(be->ops->fft_forward(be, plan, TG_FFT_ADJOINT, 0.5, x, spectrum[t]),
-                         TG_OK);
-        assert_int_equal(be->ops->fft_inverse(be, plan, TG_FFT_PLAIN, 2.0, spectrum[t], back[t]),
-                         TG_OK);
+        assert_int_equal(
+            be->ops->fft_forward(be, plan, HOWMANY, TG_FFT_ADJOINT, 0.5, x, spectrum[t]), TG_OK);
+        assert_int_equal(
+            be->ops->fft_inverse(be, plan, HOWMANY, TG_FFT_PLAIN, 2.0, spectrum[t], back[t]),
+            TG_OK);
         be->ops->fft_destroy(be, &plan);
         assert_null(plan);
         tg_backend_close(&be);

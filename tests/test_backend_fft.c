@@ -138,7 +138,7 @@ static void *forward(t_side *s, const tg_fft_desc *desc, tg_fft_plan *plan, tg_f
                      double scale, const void *host) {
     void *out = t_output(s, spectrum_dtype(s), desc->howmany * modes(desc));
     const void *x = t_input(s, s->dtype, desc->howmany * points(desc), host);
-    t_ok(s, s->ops->fft_forward(s->be, plan, weight, scale, x, out));
+    t_ok(s, s->ops->fft_forward(s->be, plan, desc->howmany, weight, scale, x, out));
     return t_download(s, out);
 }
 
@@ -146,7 +146,7 @@ static void *inverse(t_side *s, const tg_fft_desc *desc, tg_fft_plan *plan, tg_f
                      double scale, const void *host) {
     void *out = t_output(s, s->dtype, desc->howmany * points(desc));
     const void *x = t_input(s, spectrum_dtype(s), desc->howmany * modes(desc), host);
-    t_ok(s, s->ops->fft_inverse(s->be, plan, weight, scale, x, out));
+    t_ok(s, s->ops->fft_inverse(s->be, plan, desc->howmany, weight, scale, x, out));
     return t_download(s, out);
 }
 
@@ -450,8 +450,8 @@ static void no_allocation(t_side *s) {
     void *spectrum = t_output(s, spectrum_dtype(s), 2 * modes(&desc));
     void *y = t_output(s, s->dtype, 2 * points(&desc));
     tg_mem_test_fail_at(0);
-    t_ok(s, s->ops->fft_forward(s->be, plan, TG_FFT_PLAIN, 1.0, x, spectrum));
-    t_ok(s, s->ops->fft_inverse(s->be, plan, TG_FFT_PLAIN, 1.0, spectrum, y));
+    t_ok(s, s->ops->fft_forward(s->be, plan, desc.howmany, TG_FFT_PLAIN, 1.0, x, spectrum));
+    t_ok(s, s->ops->fft_inverse(s->be, plan, desc.howmany, TG_FFT_PLAIN, 1.0, spectrum, y));
     t_true(s, tg_mem_test_count() == 0);
     s->ops->fft_destroy(s->be, &plan);
 }

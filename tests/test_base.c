@@ -127,7 +127,8 @@ static void test_device_ledger(void **state) {
     tg_context *ctx = NULL;
     assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
     toy_device toy = {.limit = 1000};
-    const tg_mem_device device = {.alloc = toy_alloc, .release = toy_release, .state = &toy};
+    const tg_mem_device device = {
+        .alloc = toy_alloc, .release = toy_release, .state = &toy, .place = TG_DEVICE};
     void *a = tg_mem_device_alloc(ctx, &device, TG_MEM_ACTIVATIONS, 600);
     void *b = tg_mem_device_alloc(ctx, &device, TG_MEM_WEIGHTS, 500);
     assert_true(a && b);

@@ -21,8 +21,13 @@ typedef enum tg_log_level { TG_LOG_DEBUG, TG_LOG_INFO, TG_LOG_WARN, TG_LOG_ERROR
 /* Receives one message without a line end. Called from the thread that called the library. */
 typedef void (*tg_log_fn)(void *user, tg_log_level level, const char *message);
 
+/* How a GPU multiplies matrices of f32: products rounded to TF32 (10 bits of fraction, sums in f32,
+ * several times faster), or all in f32. Has no effect on the other backends. */
+typedef enum tg_math { TG_MATH_TF32, TG_MATH_FP32 } tg_math;
+
 typedef struct tg_context_config {
     int threads;            /* CPU threads; 0 = all cores the process may use */
+    tg_math math;           /* TG_MATH_TF32 by default */
     tg_log_fn log;          /* NULL: silent (the library itself never prints) */
     void *log_user;         /* handed to `log` as it is */
     tg_log_level log_level; /* messages below this level are dropped */

@@ -22,6 +22,8 @@
 
 typedef struct tg_backend tg_backend;
 typedef struct tg_backend_ops tg_backend_ops;
+typedef struct tg_mark tg_mark;   /* a place in the queue of a backend */
+typedef struct tg_graph tg_graph; /* recorded work */
 
 /* ---- Matrix products ---- */
 
@@ -72,7 +74,8 @@ typedef struct tg_fft_desc {
     int64_t grid[3];  /* N_d >= 1 */
     int64_t kept[3];  /* K_d, 1 .. N_d (real: last <= N/2 + 1) */
     int64_t first[3]; /* signed first frequency, in -(N-1) .. N-1; real: last is 0 */
-    int64_t howmany;  /* transforms: x is (howmany, grid..), X is (howmany, kept..) */
+    int64_t howmany;  /* transforms at most: x is (howmany, grid..), X is (howmany, kept..) */
+    tg_storage grid_store, kept_store; /* how x and X are kept in memory; f32 only */
 } tg_fft_desc;
 
 typedef struct tg_fft_plan tg_fft_plan; /* each backend's own */
@@ -97,6 +100,12 @@ static inline int64_t tg_bitmap_ranks(int64_t n) {
 
 /* ---- Compressed gradients ---- */
 
+/* What changes from step to step, in the backend's memory, so that queued work can read it late. */
+typedef struct tg_rates {
+    double alpha, beta, scale;
+    uint32_t step; /* of the rounding */
+} tg_rates;
+
 /* A gradient as it is handed over: dense, or factored as rank-B sums per frequency,
  * G[i,o,k] = sum_b conj(x[b,i,k]) dy[b,o,k], never formed whole. Exactly one form is set. */
 typedef struct tg_grad_source {
@@ -104,6 +113,7 @@ typedef struct tg_grad_source {
     const void *x;     /* (batch, dim0, K), K = product of the other dims */
     const void *dy;    /* (batch, dim1, K) */
     int64_t batch;
+    tg_storage store; /* of dense, x and dy */
 } tg_grad_source;
 
 /* Multilinear map between a tensor (dim..) and a core (rank..): one factor (dim, rank) with
@@ -141,6 +151,10 @@ typedef struct tg_expand {
     double alpha, beta;
     void *out; /* (dim..) */
     void *workspace;
+    tg_storage out_store;
+    const tg_rng *rounding; /* bf16 out: stochastic, element i by index i; NULL: to nearest */
+    const tg_rates *rates;  /* instead of alpha, beta and the rounding's step; NULL: those */
+    const uint32_t *guard;  /* nothing happens where it is not 0; NULL: none */
 } tg_expand;
 
 /* The way back read off at an index set only: values += alpha (core x_n U_n)[kept]. */
@@ -168,6 +182,11 @@ typedef struct tg_adam {
     void *direction; /* (n), may be grad's memory; NULL: none */
     void *weight;    /* (n), NULL: none */
     double alpha, beta;
+    tg_storage grad_store, weight_store;
+    const tg_rng *rounding; /* bf16 weight: stochastic, element i by index i; NULL: to nearest */
+    const tg_rates *rates;  /* instead of scale, alpha, beta and the rounding's step; NULL: those */
+    uint32_t *guard;        /* nothing happens where it is not 0; NULL: none */
+    bool counts;            /* first add grad's entries that are not finite to the guard */
 } tg_adam;
 
 typedef struct tg_norms {
@@ -176,10 +195,38 @@ typedef struct tg_norms {
     int64_t nonfinite;  /* elements with a NaN or Inf part */
 } tg_norms;
 
+/* Work that does not wait for the host, where a backend has a queue. */
+typedef struct tg_queue_ops {
+    /* As upload and download, from and to pinned memory, only queued. */
+    tg_status (*upload_later)(tg_backend *be, void *dst, const void *pinned, size_t bytes);
+    tg_status (*download_later)(tg_backend *be, void *pinned, const void *src, size_t bytes);
+    void *(*pinned_alloc)(tg_backend *be, tg_mem_category category, size_t bytes);
+    void (*pinned_release)(tg_backend *be, void *block); /* accepts NULL */
+    /* A mark in the queue, and waiting until everything before it is done. */
+    tg_status (*mark_create)(tg_backend *be, tg_mark **out);
+    void (*mark_destroy)(tg_backend *be, tg_mark **mark);
+    tg_status (*mark_record)(tg_backend *be, tg_mark *mark);
+    tg_status (*mark_wait)(tg_backend *be, tg_mark *mark);
+    /* Milliseconds between two marks that are both reached. */
+    tg_status (*mark_elapsed)(tg_backend *be, tg_mark *begin, tg_mark *end, double *ms);
+    /* The copying lane: uploads there run beside the queue. The lane first waits for what the queue
+     * held when the call was made (`after_queue`); lane_join lets the queue wait for the lane. */
+    tg_status (*lane_upload)(tg_backend *be, bool after_queue, void *dst, const void *pinned,
+                             size_t bytes);
+    tg_status (*lane_join)(tg_backend *be);
+    /* What is called between begin and end is recorded instead of run (no call that waits, no
+     * allocation); launching runs all of it at once, as often as wanted. */
+    tg_status (*graph_begin)(tg_backend *be);
+    tg_status (*graph_end)(tg_backend *be, tg_graph **out); /* NULL on failure, recording ends */
+    void (*graph_destroy)(tg_backend *be, tg_graph **graph);
+    tg_status (*graph_launch)(tg_backend *be, tg_graph *graph);
+} tg_queue_ops;
+
 struct tg_backend_ops {
     const char *name;
     const char *summary;
-    tg_place place; /* where `alloc` takes memory, and every pointer below points */
+    tg_place place;            /* where `alloc` takes memory, and every pointer below points */
+    const tg_queue_ops *queue; /* NULL: every call is complete when it returns */
 
     /* -- life; probe fills the facts of tg_backend_info and may be called without open -- */
     void (*probe)(tg_backend_info *info);
@@ -208,6 +255,11 @@ struct tg_backend_ops {
                      tg_scalar *out); /* sum conj(x) y */
     tg_status (*norms)(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg_norms *out);
 
+    /* *count (of the backend's memory) += elements with a NaN or Inf part; stays where it is once
+     * it has reached 2^31. */
+    tg_status (*count_nonfinite)(tg_backend *be, tg_dtype dtype, int64_t n, const void *x,
+                                 uint32_t *count);
+
     /* -- dense algebra -- */
     tg_status (*gemm)(tg_backend *be, const tg_gemm *gemm);
     /* Gram matrix of one mode: x is (left, dim, right); out is (dim, dim) in f64 or c128,
@@ -235,10 +287,11 @@ struct tg_backend_ops {
     /* -- Fourier transforms -- */
     tg_status (*fft_create)(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out);
     void (*fft_destroy)(tg_backend *be, tg_fft_plan **plan);
-    tg_status (*fft_forward)(tg_backend *be, tg_fft_plan *plan, tg_fft_weight weight, double scale,
-                             const void *x, void *spectrum);
-    tg_status (*fft_inverse)(tg_backend *be, tg_fft_plan *plan, tg_fft_weight weight, double scale,
-                             const void *spectrum, void *x);
+    /* The first `count` of the plan's transforms. */
+    tg_status (*fft_forward)(tg_backend *be, tg_fft_plan *plan, int64_t count, tg_fft_weight weight,
+                             double scale, const void *x, void *spectrum);
+    tg_status (*fft_inverse)(tg_backend *be, tg_fft_plan *plan, int64_t count, tg_fft_weight weight,
+                             double scale, const void *spectrum, void *x);
 
     /* -- index sets; select_* set words, ranks and count of a bitmap whose n is given -- */
     /* The k entries of largest modulus, ties by lowest index. The order is that of |x|^2 in f64;
@@ -270,7 +323,7 @@ struct tg_backend_ops {
     tg_status (*compress)(tg_backend *be, const tg_compress *op);
     tg_status (*expand)(tg_backend *be, const tg_expand *op);
     tg_status (*sample)(tg_backend *be, const tg_sample *op);
-    /* out (dim..) = the dense gradient of a factored source times scale. */
+    /* out (dim..) = the dense gradient of a factored source times scale; also halves. */
     tg_status (*grad_dense)(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                             double scale, void *out);
     tg_status (*adam)(tg_backend *be, const tg_adam *op);
@@ -297,8 +350,7 @@ struct tg_backend_ops {
     tg_status (*norm_forward)(tg_backend *be, const tg_norm *op);
     tg_status (*norm_backward)(tg_backend *be, const tg_norm *op);
     tg_status (*spectral_contract)(tg_backend *be, const tg_spectral *op);
-    /* value on the host, accumulated in f64 in a fixed order. */
-    tg_status (*loss)(tg_backend *be, const tg_loss_op *op, double *value);
+    tg_status (*loss)(tg_backend *be, const tg_loss_op *op);
 
     /* -- random numbers: element i depends only on (rng, first + i); complex: re and im are
      * elements 2i and 2i + 1 -- */
@@ -313,7 +365,9 @@ struct tg_backend {
     const tg_backend_ops *ref; /* the fallback for dtypes a slot does not tune */
     tg_context *ctx;
     int threads;
-    void *state; /* the backend's own */
+    tg_math math;
+    double *cell; /* (8) of the backend's memory: results on their way to the host */
+    void *state;  /* the backend's own */
 };
 
 /* The chosen backend of a context, choosing the best one if none is chosen. */

@@ -1,6 +1,19 @@
 /* Argument checks shared by the backends. */
 #include "backend/check.h"
 
+tg_dtype tg_stored(tg_dtype dtype, tg_storage store) {
+    const bool is_complex = tg_dtype_is_complex(dtype);
+    switch (store) {
+    case TG_STORE_BF16:
+        return is_complex ? TG_CBF16 : TG_BF16;
+    case TG_STORE_F16:
+        return is_complex ? TG_CF16 : TG_F16;
+    case TG_STORE_FULL:
+        break;
+    }
+    return dtype;
+}
+
 tg_status tg_check_float(tg_context *ctx, const char *slot, tg_dtype dtype) {
     return tg_dtype_is_float(dtype)
                ? TG_OK
@@ -94,4 +107,29 @@ tg_status tg_check_select(tg_context *ctx, const char *slot, int64_t k, const tg
                ? TG_OK
                : tg_fail(ctx, TG_E_ARGUMENT, "%s: %lld of %lld entries cannot be kept", slot,
                          (long long)k, (long long)bitmap->n);
+}
+
+tg_status tg_adam_resolve(tg_backend *be, const tg_adam *op, tg_adam *out, bool *goes) {
+    tg_status status = TG_OK;
+    *out = *op;
+    if (op->rates) {
+        out->alpha = op->rates->alpha;
+        out->beta = op->rates->beta;
+        out->scale = op->rates->scale;
+    }
+    if (op->guard && op->counts) {
+        const tg_dtype dtype = tg_stored(op->dtype, op->grad_store);
+        status = be->ops->count_nonfinite(be, dtype, op->n, op->grad, op->guard);
+    }
+    *goes = status == TG_OK && !(op->guard && *op->guard > 0);
+    return status;
+}
+
+bool tg_expand_resolve(const tg_expand *op, tg_expand *out) {
+    *out = *op;
+    if (op->rates) {
+        out->alpha = op->rates->alpha;
+        out->beta = op->rates->beta;
+    }
+    return !(op->guard && *op->guard > 0);
 }

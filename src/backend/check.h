@@ -24,4 +24,8 @@ TG_NODISCARD tg_status tg_check_fft(tg_context *ctx, const tg_fft_desc *desc);
 TG_NODISCARD tg_status tg_check_select(tg_context *ctx, const char *slot, int64_t k,
                                        const tg_bitmap *bitmap);
 
+/* For backends on the host: the call with its rates read; false if its guard stops it. */
+TG_NODISCARD tg_status tg_adam_resolve(tg_backend *be, const tg_adam *op, tg_adam *out, bool *goes);
+bool tg_expand_resolve(const tg_expand *op, tg_expand *out);
+
 #endif

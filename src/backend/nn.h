@@ -2,14 +2,22 @@
  *
  * Activations are real, (batch, channels, pixels) with the pixels of a channel contiguous; complex
  * data are two such arrays, called planes, one of real and one of imaginary parts. dtype is f32 or
- * f64 here, spectra are its complex type. Gradients of weights are added to (+=), everything else
- * is overwritten unless a beta says otherwise; beta = 0 never reads the output. A pointer that a
- * direction does not name is ignored by it. */
+ * f64 here, spectra are its complex type; weights, biases and their gradients always are as wide as
+ * it, while activations and spectra may be stored as halves (`store`). Gradients of weights are
+ * added to (+=), everything else is overwritten unless a beta says otherwise; beta = 0 never reads
+ * the output. A pointer that a direction does not name is ignored by it. */
 #ifndef TG_BACKEND_NN_H
 #define TG_BACKEND_NN_H
 
 #include "base/rng.h"
 #include "tgrad/tensor.h"
+
+/* How an array of a float dtype is kept in memory: as it is, or as halves that arithmetic in f32
+ * reads and writes. Only for dtypes f32 and c64. */
+typedef enum tg_storage { TG_STORE_FULL, TG_STORE_BF16, TG_STORE_F16 } tg_storage;
+
+/* The dtype that elements of `dtype` have in memory. */
+tg_dtype tg_stored(tg_dtype dtype, tg_storage store);
 
 /* f(x), elementwise. GELU is the exact one, x Phi(x); a tuned backend is within 1e-6 of it. */
 typedef enum tg_act { TG_ACT_NONE, TG_ACT_GELU, TG_ACT_TANH } tg_act;
@@ -67,6 +75,7 @@ typedef struct tg_mix {
     void *dweight, *dbias; /* like weight and bias; NULL: not wanted */
     void *dx;              /* (batch, in, pixels); NULL: not wanted */
     void *workspace;       /* mix_workspace() bytes */
+    tg_storage store;      /* of x, y, dy and dx */
 } tg_mix;
 
 /* A perceptron with one hidden layer at every pixel, u = act(x):
@@ -97,8 +106,9 @@ typedef struct tg_mlp {
     void *activated;  /* (batch, out, pixels), may be y (which is then lost) or add; NULL: none */
     const void *dy;   /* (batch, out, pixels) */
     void *dw1, *db1, *dw2, *db2;
-    void *dx;        /* (batch, in, pixels), may be x if beta is 0; NULL: not wanted */
-    void *workspace; /* mlp_workspace() bytes */
+    void *dx;                    /* (batch, in, pixels), may be x if beta is 0; NULL: not wanted */
+    void *workspace;             /* mlp_workspace() bytes */
+    tg_storage x_store, y_store; /* of x and dx; of y, add, activated and dy */
 } tg_mlp;
 
 /* y = (x - mean) / sqrt(variance + eps) * weight[c] + bias[c], mean and (biased) variance over the
@@ -116,6 +126,7 @@ typedef struct tg_norm {
     const void *dy;
     void *dweight, *dbias; /* (channels), +=; NULL: not wanted */
     void *dx;              /* may be x or dy */
+    tg_storage store;      /* of x, y, dy and dx */
 } tg_norm;
 
 /* The spectral convolution at the kept modes, all arrays complex:
@@ -129,6 +140,7 @@ typedef struct tg_spectral {
     const void *weight; /* (in, out, modes) */
     const void *src;    /* (batch, in or out, modes) */
     void *dst;
+    tg_storage weight_store, store; /* of weight; of src and dst */
 } tg_spectral;
 
 typedef enum tg_loss_norm {
@@ -136,9 +148,10 @@ typedef enum tg_loss_norm {
     TG_LOSS_NORM_H1  /* sqrt(sum |e|^2 + sum_j |D_j e|^2), D_j e = (e[i+1] - e[i-1]) N_j / 2 */
 } tg_loss_norm;
 
-/* value = weight * sum over images of |pred - target| / |target| (relative; a target of norm 0
+/* value += weight * sum over images of |pred - target| / |target| (relative; a target of norm 0
  * divides by 1) or of (1 / points)^(1/p) |pred - target| (absolute, p = 2 for H1), and its
- * gradient dpred = beta dpred + .. (0 where pred equals target). */
+ * gradient dpred = beta dpred + .. (0 where pred equals target; NaN for an image whose loss is not
+ * finite). Sums are made in f64 in a fixed order. */
 typedef struct tg_loss_op {
     tg_dtype dtype;  /* of one number: f32 or f64 */
     int components;  /* 2: pairs {re, im}, |.| is the modulus; 1: real */
@@ -150,7 +163,8 @@ typedef struct tg_loss_op {
     bool relative;
     double weight, beta;
     const void *pred, *target;
-    void *dpred; /* NULL: not wanted */
+    void *dpred;   /* NULL: not wanted */
+    double *value; /* (1), of the backend's memory; NULL: not wanted */
 } tg_loss_op;
 
 #endif

@@ -51,6 +51,7 @@ tg_status tg_backend_describe(tg_context *ctx, int index, tg_backend_info *out) 
 }
 
 static void close_backend(tg_backend *be) {
+    be->ops->release(be, be->cell);
     be->ops->close(be);
     tg_mem_free(be->ctx, be);
 }
@@ -69,7 +70,13 @@ static tg_status open_row(tg_context *ctx, int index, tg_backend **out) {
     be->ref = table(0);
     be->ctx = ctx;
     be->threads = ctx->threads;
+    be->math = ctx->config.math;
     TG_TRY(be->ops->open(be));
+    be->cell = be->ops->alloc(be, TG_MEM_OTHER, 8 * sizeof *be->cell);
+    if (!be->cell) {
+        be->ops->close(be);
+        TG_TRY(TG_E_MEMORY);
+    }
     *out = be;
     return TG_OK;
 fail:

@@ -152,16 +152,17 @@ void *tg_mem_device_alloc(tg_context *ctx, const tg_mem_device *device, tg_mem_c
     void *block = node ? device->alloc(device->state, bytes) : NULL;
     if (!block) {
         free(node);
-        tg_fail(ctx, TG_E_MEMORY, "out of device memory: %zu bytes for %s (%zu bytes are in use)",
-                bytes, tg_mem_category_name(category),
-                tg_context_memory(ctx, TG_DEVICE).current_total);
+        tg_fail(ctx, TG_E_MEMORY, "out of %s memory: %zu bytes for %s (%zu bytes are in use)",
+                device->place == TG_DEVICE ? "device" : "pinned", bytes,
+                tg_mem_category_name(category),
+                tg_context_memory(ctx, device->place).current_total);
         return NULL;
     }
     *node = (device_node){.block = block, .bytes = bytes, .category = category};
     pthread_mutex_lock(&ctx->ledger->mutex);
     node->next = ctx->ledger->device_blocks;
     ctx->ledger->device_blocks = node;
-    count_in(&ctx->ledger->usage[TG_DEVICE], category, bytes);
+    count_in(&ctx->ledger->usage[device->place], category, bytes);
     pthread_mutex_unlock(&ctx->ledger->mutex);
     return block;
 }
@@ -178,7 +179,7 @@ void tg_mem_device_free(tg_context *ctx, const tg_mem_device *device, void *bloc
     device_node *node = *link;
     if (node) {
         *link = node->next;
-        count_out(&ctx->ledger->usage[TG_DEVICE], node->category, node->bytes);
+        count_out(&ctx->ledger->usage[device->place], node->category, node->bytes);
     }
     pthread_mutex_unlock(&ctx->ledger->mutex);
     if (node) {

@@ -23,11 +23,12 @@ char *tg_mem_strdup(tg_context *ctx, const char *text);
 /* Frees and sets NULL. */
 #define TG_FREE(ctx, p) (tg_mem_free((ctx), (p)), (p) = NULL)
 
-/* Memory of a device, counted in the same ledger under TG_DEVICE. */
+/* Memory of a device (or of the host as a device wants it), counted in the same ledger. */
 typedef struct tg_mem_device {
     void *(*alloc)(void *state, size_t bytes); /* NULL when there is none */
     void (*release)(void *state, void *block);
     void *state;
+    tg_place place; /* where it is counted */
 } tg_mem_device;
 
 void *tg_mem_device_alloc(tg_context *ctx, const tg_mem_device *device, tg_mem_category category,

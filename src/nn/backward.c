@@ -202,8 +202,9 @@ tg_status tg_fno_loss_backward(tg_fno *fno, const tg_tensor *x, const tg_tensor 
     TG_TRY(check_saved(fno));
     TG_TRY(nn_check_tensor(fno, "target", target, run->batch, fno->model.config.out_channels));
     TG_TRY(nn_bring(fno, target, run->target));
-    TG_TRY(nn_loss(fno->be, config, target->dtype, &target->shape, run->out, run->target, loss,
-                   run->dout));
+    TG_TRY(nn_loss(fno->be, config, target->dtype, &target->shape, run->out, run->target,
+                   fno->be->cell, run->dout));
+    TG_TRY(fno->be->ops->download(fno->be, loss, fno->be->cell, sizeof *loss));
     TG_TRY(nn_backward(fno, sink));
 fail:
     return status;

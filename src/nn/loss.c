@@ -71,7 +71,7 @@ tg_status tg_loss_config_parse(tg_context *ctx, const char *key, const char *tex
 }
 
 tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
-                  const tg_shape *shape, const void *pred, const void *target, double *loss,
+                  const tg_shape *shape, const void *pred, const void *target, double *value,
                   void *dpred) {
     if (config->terms < 1 || config->terms > TG_LOSS_MAX_TERMS) {
         return tg_fail(be->ctx, TG_E_CONFIG, "a loss of %d terms; 1 .. %d are possible",
@@ -83,24 +83,20 @@ tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
                      .ndim = shape->ndim - 2,
                      .pred = pred,
                      .target = target,
-                     .dpred = dpred};
+                     .dpred = dpred,
+                     .value = value};
     memcpy(op.grid, shape->dim + 2, sizeof op.grid);
-    *loss = 0.0;
-    for (int i = 0; i < config->terms; i++) {
+    tg_status status = be->ops->fill(be, TG_F64, 1, (tg_scalar){0}, value);
+    for (int i = 0; status == TG_OK && i < config->terms; i++) {
         const tg_loss_term *term = &config->term[i];
-        double value = 0.0;
         op.norm = term->kind == TG_LOSS_H1 ? TG_LOSS_NORM_H1 : TG_LOSS_NORM_LP;
         op.p = term->p;
         op.relative = !term->absolute;
         op.weight = term->weight;
         op.beta = i == 0 ? 0.0 : 1.0;
-        const tg_status status = be->ops->loss(be, &op, &value);
-        if (status != TG_OK) {
-            return status;
-        }
-        *loss += value;
+        status = be->ops->loss(be, &op);
     }
-    return TG_OK;
+    return status;
 }
 
 tg_status tg_loss_eval(tg_context *ctx, const tg_loss_config *config, const tg_tensor *pred,
@@ -122,8 +118,9 @@ tg_status tg_loss_eval(tg_context *ctx, const tg_loss_config *config, const tg_t
                        tg_shape_text(&pred->shape, a, sizeof a),
                        tg_shape_text(&target->shape, b, sizeof b)));
     }
-    TG_TRY(nn_loss(be, config, pred->dtype, &pred->shape, pred->data, target->data, loss,
+    TG_TRY(nn_loss(be, config, pred->dtype, &pred->shape, pred->data, target->data, be->cell,
                    dpred ? dpred->data : NULL));
+    TG_TRY(be->ops->download(be, loss, be->cell, sizeof *loss));
 fail:
     return status;
 }

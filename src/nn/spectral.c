@@ -40,7 +40,7 @@ tg_status nn_transform(tg_fno *fno, tg_fft_weight weight, double scale, bool sta
     tg_status status = TG_OK;
     const tg_backend_ops *ops = fno->be->ops;
     const nn_run *run = &fno->run;
-    const int64_t size = image_size(fno);
+    const int64_t size = image_size(fno), channels = fno->model.config.hidden_channels;
     const bool pairs = fno->model.planes == 2;
     for (int64_t b = 0; b < run->batch; b++) {
         const void *image = image_at(fno, x, 0, b);
@@ -56,7 +56,7 @@ tg_status nn_transform(tg_fno *fno, tg_fft_weight weight, double scale, bool sta
         }
         void *whole = spectrum_at(fno, spectrum, b);
         void *kept = run->geometry.windowed ? run->kept : whole;
-        TG_TRY(ops->fft_forward(fno->be, run->fft, weight, scale, image, kept));
+        TG_TRY(ops->fft_forward(fno->be, run->fft, channels, weight, scale, image, kept));
         if (run->geometry.windowed) {
             TG_TRY(window(fno, true, kept, whole));
         }
@@ -70,6 +70,7 @@ tg_status nn_inverse(tg_fno *fno, tg_fft_weight weight, double scale, const void
     tg_status status = TG_OK;
     const tg_backend_ops *ops = fno->be->ops;
     const nn_run *run = &fno->run;
+    const int64_t channels = fno->model.config.hidden_channels;
     const bool pairs = fno->model.planes == 2;
     for (int64_t b = 0; b < run->batch; b++) {
         const void *kept = spectrum_at(fno, spectrum, b);
@@ -78,7 +79,7 @@ tg_status nn_inverse(tg_fno *fno, tg_fft_weight weight, double scale, const void
             kept = run->kept;
         }
         void *image = pairs ? run->image : image_at(fno, y, 0, b);
-        TG_TRY(ops->fft_inverse(fno->be, run->fft, weight, scale, kept, image));
+        TG_TRY(ops->fft_inverse(fno->be, run->fft, channels, weight, scale, kept, image));
         if (pairs) {
             TG_TRY(ops->planes_split(fno->be, nn_dtype(fno), image_size(fno), image,
                                      image_at(fno, y, 0, b), image_at(fno, y, 1, b)));

@@ -114,7 +114,7 @@ static tg_status velocity_of(tg_vorticity *v, const double *w, double *values) {
             along[2 * c + 1] = -k1 * re;
         }
     }
-    return v->be->ops->fft_inverse(v->be, v->plan, TG_FFT_PLAIN, 1.0, v->pair, values);
+    return v->be->ops->fft_inverse(v->be, v->plan, 2, TG_FFT_PLAIN, 1.0, v->pair, values);
 }
 
 /* Replaces (u, v) by (u v, v^2 - u^2) at every point; the largest |u| + |v|. */
@@ -144,7 +144,8 @@ static tg_status slope_of(tg_vorticity *v, const double *w, double *speed) {
     const int threads = v->be->threads;
     TG_TRY(velocity_of(v, w, v->values));
     *speed = multiply(v);
-    TG_TRY(v->be->ops->fft_forward(v->be, v->plan, TG_FFT_PLAIN, 1.0 / points, v->values, v->pair));
+    TG_TRY(
+        v->be->ops->fft_forward(v->be, v->plan, 2, TG_FFT_PLAIN, 1.0 / points, v->values, v->pair));
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t r = 0; r < v->rows; r++) {
         const double *product = v->pair + 2 * r * columns, *squares = product + reals;

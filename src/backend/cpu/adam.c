@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "backend/check.h"
 #include "backend/cpu/compress.h"
 
 enum { THREAD_GRAIN = 1 << 12 }; /* fewer are not worth a thread */
@@ -44,9 +45,16 @@ static void pairs(const cpu_adam_step *s, int64_t n, cpu_adam_arrays a) {
 
 const cpu_adam_kernels cpu_adam_plain = {.reals = reals, .pairs = pairs};
 
-tg_status cpu_adam(tg_backend *be, const tg_adam *op) {
-    if (!cpu_compress_tuned(op->dtype)) {
-        return be->ref->adam(be, op);
+tg_status cpu_adam(tg_backend *be, const tg_adam *call) {
+    tg_adam resolved;
+    const tg_adam *op = &resolved;
+    bool goes = false;
+    if (!cpu_compress_tuned(call->dtype)) {
+        return be->ref->adam(be, call);
+    }
+    tg_status status = tg_adam_resolve(be, call, &resolved, &goes);
+    if (!goes) {
+        return status;
     }
     const bool avx2 = cpu_state_of(be)->kernels == &cpu_kernels_avx2;
     const cpu_adam_kernels *kernels = avx2 ? &cpu_adam_avx2 : &cpu_adam_plain;

@@ -8,6 +8,7 @@
  * scratch instead, which is read off and dropped. */
 #include <omp.h>
 
+#include "backend/check.h"
 #include "backend/cpu/compress.h"
 
 /* A set with less than one in so many entries is sampled by dot products: those run slower, but
@@ -279,9 +280,14 @@ static void expand_part(const task *t, int part, int parts) {
     expand_slabs(&w, tg_partition(first->dim, 1, parts, part), slabs);
 }
 
-tg_status cpu_expand(tg_backend *be, const tg_expand *op) {
-    if (!cpu_compress_tuned(op->modes.dtype)) {
-        return be->ref->expand(be, op);
+tg_status cpu_expand(tg_backend *be, const tg_expand *call) {
+    tg_expand resolved;
+    const tg_expand *op = &resolved;
+    if (!cpu_compress_tuned(call->modes.dtype)) {
+        return be->ref->expand(be, call);
+    }
+    if (!tg_expand_resolve(call, &resolved)) {
+        return TG_OK;
     }
     const cpu_plan plan = cpu_compress_plan(be, &op->modes);
     const task t = {.plan = &plan,

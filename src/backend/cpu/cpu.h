@@ -201,10 +201,10 @@ tg_status cpu_qr(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, 
 
 tg_status cpu_fft_create(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out);
 void cpu_fft_destroy(tg_backend *be, tg_fft_plan **plan);
-tg_status cpu_fft_forward(tg_backend *be, tg_fft_plan *plan, tg_fft_weight weight, double scale,
-                          const void *x, void *spectrum);
-tg_status cpu_fft_inverse(tg_backend *be, tg_fft_plan *plan, tg_fft_weight weight, double scale,
-                          const void *spectrum, void *x);
+tg_status cpu_fft_forward(tg_backend *be, tg_fft_plan *plan, int64_t count, tg_fft_weight weight,
+                          double scale, const void *x, void *spectrum);
+tg_status cpu_fft_inverse(tg_backend *be, tg_fft_plan *plan, int64_t count, tg_fft_weight weight,
+                          double scale, const void *spectrum, void *x);
 
 tg_status cpu_select_topk(tg_backend *be, tg_dtype dtype, const void *x, int64_t k,
                           tg_bitmap *bitmap);

@@ -64,6 +64,7 @@ struct tg_fft_plan {
 /* One call of forward or inverse. */
 typedef struct fft_job {
     const tg_fft_plan *plan;
+    int64_t count; /* transforms */
     bool inverse;
     double edge, interior; /* factors of spectrum entries by their place in the last dimension */
     const void *in;        /* grid (forward) or spectrum */
@@ -91,9 +92,9 @@ static int64_t smaller(int64_t a, int64_t b) {
 }
 
 /* Rows of transform number h: all, except for the last block of rows in 1-D. */
-static int64_t rows_of(const tg_fft_plan *plan, int64_t h) {
-    const int64_t rows = plan->along[1].n;
-    return plan->desc.ndim > 1 ? rows : smaller(rows, plan->desc.howmany - h * rows);
+static int64_t rows_of(const fft_job *job, int64_t h) {
+    const int64_t rows = job->plan->along[1].n;
+    return job->plan->desc.ndim > 1 ? rows : smaller(rows, job->count - h * rows);
 }
 
 #define REAL    float
@@ -297,8 +298,10 @@ static void run(const fft_job *job) {
     const int64_t units_b = plan->groups * (solid ? plan->along[1].kept : 1);
     const stage_fn first = job->inverse ? b : a, second = job->inverse ? a : b;
     const int64_t units[2] = {job->inverse ? units_b : units_a, job->inverse ? units_a : units_b};
+    const int64_t rows = plan->along[1].n;
+    const int64_t many = plan->desc.ndim > 1 ? job->count : (job->count + rows - 1) / rows;
     if (plan->shared) {
-        for (int64_t h = 0; h < plan->many; h++) {
+        for (int64_t h = 0; h < many; h++) {
             share(job, first, h, units[0]);
             share(job, second, h, units[1]);
         }
@@ -308,7 +311,7 @@ static void run(const fft_job *job) {
 #pragma omp parallel for num_threads(parts) schedule(static)
     for (int p = 0; p < parts; p++) {
         const fft_scratch s = scratch_of(plan, p);
-        const tg_range mine = tg_partition(plan->many, 1, parts, p);
+        const tg_range mine = tg_partition(many, 1, parts, p);
         for (int64_t h = mine.begin; h < mine.end; h++) {
             first(job, h, &s, (tg_range){0, units[0]});
             second(job, h, &s, (tg_range){0, units[1]});
@@ -316,20 +319,20 @@ static void run(const fft_job *job) {
     }
 }
 
-tg_status cpu_fft_forward(tg_backend *be, tg_fft_plan *plan, tg_fft_weight weight, double scale,
-                          const void *x, void *spectrum) {
+tg_status cpu_fft_forward(tg_backend *be, tg_fft_plan *plan, int64_t count, tg_fft_weight weight,
+                          double scale, const void *x, void *spectrum) {
     (void)be;
     const bool real = !plan->desc.complex;
     const double edge = real ? 0.5 * scale : scale; /* rows leave the split doubled */
     const double interior = real && weight == TG_FFT_ADJOINT ? 2.0 * edge : edge;
-    run(&(fft_job){plan, false, edge, interior, x, spectrum});
+    run(&(fft_job){plan, count, false, edge, interior, x, spectrum});
     return TG_OK;
 }
 
-tg_status cpu_fft_inverse(tg_backend *be, tg_fft_plan *plan, tg_fft_weight weight, double scale,
-                          const void *spectrum, void *x) {
+tg_status cpu_fft_inverse(tg_backend *be, tg_fft_plan *plan, int64_t count, tg_fft_weight weight,
+                          double scale, const void *spectrum, void *x) {
     (void)be;
     const bool halved = !plan->desc.complex && weight == TG_FFT_ADJOINT;
-    run(&(fft_job){plan, true, scale, halved ? 0.5 * scale : scale, spectrum, x});
+    run(&(fft_job){plan, count, true, scale, halved ? 0.5 * scale : scale, spectrum, x});
     return TG_OK;
 }

@@ -143,10 +143,11 @@ static void h1_gradient(const image *im, double norm, double factor) {
     }
 }
 
-static void no_gradient(const image *im) {
+/* The same value everywhere. */
+static void flat_gradient(const image *im, double value) {
     double carry = 0.0;
     for (int64_t i = 0; i < im->points * im->op->components; i++) {
-        store(im, i, 0.0, &carry);
+        store(im, i, value, &carry);
     }
 }
 
@@ -161,19 +162,20 @@ static double image_loss(const image *im) {
         const double target = pow(power_sum(im, true), root);
         unit = target == 0.0 ? 1.0 : target;
     }
-    if (im->dpred && norm == 0.0) {
-        no_gradient(im);
+    const double loss = op->weight * norm / unit;
+    if (im->dpred && (norm == 0.0 || !isfinite(loss))) {
+        flat_gradient(im, norm == 0.0 ? 0.0 : (double)NAN);
     } else if (im->dpred && lp) {
         lp_gradient(im, norm, op->weight / unit);
     } else if (im->dpred) {
         h1_gradient(im, norm, op->weight / unit);
     }
-    return op->weight * norm / unit;
+    return loss;
 }
 
-static tg_status cpu_loss(tg_backend *be, const tg_loss_op *op, double *value) {
+static tg_status cpu_loss(tg_backend *be, const tg_loss_op *op) {
     if (op->dtype != TG_F32) {
-        return be->ref->loss(be, op, value);
+        return be->ref->loss(be, op);
     }
     int64_t points = 1;
     for (int d = 0; d < op->ndim; d++) {
@@ -195,9 +197,8 @@ static tg_status cpu_loss(tg_backend *be, const tg_loss_op *op, double *value) {
             partials[p].re += image_loss(&im);
         }
     }
-    *value = 0.0;
-    for (int p = 0; p < parts; p++) {
-        *value += partials[p].re;
+    for (int p = 0; op->value && p < parts; p++) {
+        *op->value += partials[p].re;
     }
     return TG_OK;
 }

@@ -3,24 +3,44 @@
 #ifndef TG_BACKEND_CUDA_CUDA_CUH
 #define TG_BACKEND_CUDA_CUDA_CUH
 
+#include <cublas_v2.h>
 #include <cuda_runtime.h>
+#include <cusolverDn.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 extern "C" {
 #include "backend/backend.h"
+#include "backend/check.h"
 }
+
+enum {
+    CUDA_SCRATCH_BYTES = 4 << 20, /* of cuda_state.scratch */
+    CUDA_PINNED_BYTES = 1 << 16   /* of cuda_state.pinned */
+};
 
 /* One device and one stream: work runs in the order of the calls. */
 struct cuda_state {
     int device;
+    int processors; /* multiprocessors of the device */
     cudaStream_t stream;
+    cudaStream_t lane; /* copies beside the stream */
+    cudaEvent_t lane_event;
     tg_mem_device memory; /* how the ledger asks this device for memory */
+    cublasHandle_t blas;
+    void *blas_workspace;
+    cusolverDnHandle_t solver;
+    void *scratch; /* CUDA_SCRATCH_BYTES on the device, for the time of one call: partial sums */
+    void *pinned;  /* CUDA_PINNED_BYTES on the host: results on their way */
 };
 
 static inline cuda_state *cuda_state_of(const tg_backend *be) {
     return static_cast<cuda_state *>(be->state);
+}
+
+static inline cudaStream_t cuda_stream(const tg_backend *be) {
+    return cuda_state_of(be)->stream;
 }
 
 /* TG_OK, or TG_E_BACKEND with a sentence made of what was tried and what CUDA says to it. */
@@ -28,7 +48,36 @@ static inline cuda_state *cuda_state_of(const tg_backend *be) {
 tg_status cuda_check(const tg_backend *be, cudaError_t error, const char *file, int line,
                      const char *what);
 
-/* device.cu: the slots of life, memory and transfer. */
-void cuda_fill_device(tg_backend_ops *ops);
+/* After a kernel launch. */
+#define CUDA_LAUNCHED(be, what) CUDA_CHECK((be), cudaGetLastError(), (what))
+
+/* The same for the libraries. */
+#define BLAS_CHECK(be, call, what) cuda_check_blas((be), (call), __FILE__, __LINE__, (what))
+tg_status cuda_check_blas(const tg_backend *be, cublasStatus_t error, const char *file, int line,
+                          const char *what);
+#define SOLVER_CHECK(be, call, what) cuda_check_solver((be), (call), __FILE__, __LINE__, (what))
+tg_status cuda_check_solver(const tg_backend *be, cusolverStatus_t error, const char *file,
+                            int line, const char *what);
+
+/* Blocks of `threads` for n items, each thread taking several when there are many: kernels loop
+ * with a stride of the whole grid. At least 1. */
+static inline unsigned cuda_blocks(const tg_backend *be, int64_t n, int threads) {
+    const int64_t wanted = (n + threads - 1) / threads;
+    const int64_t most = (int64_t)cuda_state_of(be)->processors * (2048 / threads) * 4;
+    return (unsigned)(wanted < 1 ? 1 : wanted < most ? wanted : most);
+}
+
+/* Each file fills the slots it has. */
+void cuda_fill_device(tg_backend_ops *ops);      /* device.cu: life, memory, transfers */
+void cuda_fill_queue(tg_backend_ops *ops);       /* queue.cu: marks, lane, graphs */
+void cuda_fill_elementwise(tg_backend_ops *ops); /* elementwise.cu */
+void cuda_fill_reduce(tg_backend_ops *ops);      /* reduce.cu: dot, norms, slice_norms, counts */
+void cuda_fill_random(tg_backend_ops *ops);      /* random.cu */
+void cuda_fill_index(tg_backend_ops *ops);       /* index.cu: bitmaps; select.cu */
+void cuda_fill_adam(tg_backend_ops *ops);        /* adam.cu */
+void cuda_fill_dense(tg_backend_ops *ops);       /* gemm.cu, decompose.cu */
+void cuda_fill_compress(tg_backend_ops *ops);    /* compress.cu, expand.cu */
+void cuda_fill_fft(tg_backend_ops *ops);         /* fft.cu */
+void cuda_fill_nn(tg_backend_ops *ops);          /* nn_*.cu */
 
 #endif

@@ -3,9 +3,7 @@
  * Everything runs on one stream of the backend's own. Transfers to and from the host are complete
  * when the call returns; copies within the device are only queued, in the order of the calls. The
  * first visible device is used (CUDA_VISIBLE_DEVICES chooses another one). */
-#include <cublas_v2.h>
 #include <cufft.h>
-#include <cusolver_common.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -70,15 +68,12 @@ static cudaError_t describe_devices(char *text, size_t capacity) {
 static void cuda_probe(tg_backend_info *info) {
     describe_libraries(info->libraries, sizeof info->libraries);
     cudaError_t error = describe_devices(info->device, sizeof info->device);
-    info->available = false;
+    info->available = error == cudaSuccess;
     int driver = 0; /* stays 0 without a driver, which describe_devices sees as one too old */
     if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
         snprintf(info->reason, sizeof info->reason, "no GPU: no NVIDIA driver is installed");
-    } else if (error == cudaSuccess) {
-        snprintf(info->reason, sizeof info->reason,
-                 "arithmetic on the GPU is not in this version; it lists devices and manages "
-                 "memory");
-    } else {
+        info->available = false;
+    } else if (error != cudaSuccess) {
         snprintf(info->reason, sizeof info->reason, "no usable GPU: %s", cudaGetErrorString(error));
     }
     cudaGetLastError(); /* what was found out here is no failure of a later call */
@@ -116,11 +111,48 @@ static void cuda_release(tg_backend *be, void *block) {
 
 static void cuda_close(tg_backend *be) {
     cuda_state *cuda = cuda_state_of(be);
-    if (cuda && cuda->stream && cudaStreamDestroy(cuda->stream) != cudaSuccess) {
-        cudaGetLastError();
+    if (!cuda) {
+        return;
     }
+    cudaSetDevice(cuda->device);
+    if (cuda->solver) {
+        cusolverDnDestroy(cuda->solver);
+    }
+    if (cuda->blas) {
+        cublasDestroy(cuda->blas);
+    }
+    cuda_release(be, cuda->blas_workspace);
+    cuda_release(be, cuda->scratch);
+    cudaFreeHost(cuda->pinned);
+    if (cuda->lane_event) {
+        cudaEventDestroy(cuda->lane_event);
+    }
+    if (cuda->lane) {
+        cudaStreamDestroy(cuda->lane);
+    }
+    if (cuda->stream) {
+        cudaStreamDestroy(cuda->stream);
+    }
+    cudaGetLastError(); /* a device that is lost has nothing left to end */
     tg_mem_free(be->ctx, cuda);
     be->state = NULL;
+}
+
+/* The libraries, on the backend's stream, with memory that the ledger counts. */
+static tg_status open_libraries(tg_backend *be) {
+    const size_t workspace = 32u << 20; /* what NVIDIA advises for compute capability 9 */
+    cuda_state *cuda = cuda_state_of(be);
+    tg_status status = TG_OK;
+    TG_TRY(BLAS_CHECK(be, cublasCreate(&cuda->blas), "opening cuBLAS"));
+    TG_TRY(BLAS_CHECK(be, cublasSetStream(cuda->blas, cuda->stream), "opening cuBLAS"));
+    cuda->blas_workspace = cuda_alloc(be, TG_MEM_WORKSPACE, workspace);
+    TG_TRY(cuda->blas_workspace ? TG_OK : TG_E_MEMORY);
+    TG_TRY(BLAS_CHECK(be, cublasSetWorkspace(cuda->blas, cuda->blas_workspace, workspace),
+                      "opening cuBLAS"));
+    TG_TRY(SOLVER_CHECK(be, cusolverDnCreate(&cuda->solver), "opening cuSOLVER"));
+    TG_TRY(SOLVER_CHECK(be, cusolverDnSetStream(cuda->solver, cuda->stream), "opening cuSOLVER"));
+fail:
+    return status;
 }
 
 static tg_status cuda_open(tg_backend *be) {
@@ -135,9 +167,22 @@ static tg_status cuda_open(tg_backend *be) {
     cuda->memory.alloc = device_alloc;
     cuda->memory.release = device_release;
     cuda->memory.state = cuda;
+    cuda->memory.place = TG_DEVICE;
     TG_TRY(CUDA_CHECK(be, cudaSetDevice(cuda->device), "choosing the GPU"));
     TG_TRY(CUDA_CHECK(be, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking),
                       "making a stream"));
+    TG_TRY(CUDA_CHECK(be, cudaStreamCreateWithFlags(&cuda->lane, cudaStreamNonBlocking),
+                      "making a stream"));
+    TG_TRY(CUDA_CHECK(be, cudaEventCreateWithFlags(&cuda->lane_event, cudaEventDisableTiming),
+                      "making an event"));
+    TG_TRY(CUDA_CHECK(
+        be, cudaDeviceGetAttribute(&cuda->processors, cudaDevAttrMultiProcessorCount, cuda->device),
+        "asking the GPU"));
+    cuda->scratch = cuda_alloc(be, TG_MEM_WORKSPACE, CUDA_SCRATCH_BYTES);
+    TG_TRY(cuda->scratch ? TG_OK : TG_E_MEMORY);
+    TG_TRY(
+        CUDA_CHECK(be, cudaMallocHost(&cuda->pinned, CUDA_PINNED_BYTES), "taking pinned memory"));
+    TG_TRY(open_libraries(be));
     return TG_OK;
 fail:
     cuda_close(be);

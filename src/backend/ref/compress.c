@@ -141,8 +141,13 @@ static tg_scalar *expand_core(const tg_multimode *modes, const void *core, void 
     return all_modes(modes, false, tensor, tensor + largest(modes));
 }
 
-static tg_status ref_expand(tg_backend *be, const tg_expand *op) {
+static tg_status ref_expand(tg_backend *be, const tg_expand *call) {
     (void)be;
+    tg_expand resolved;
+    const tg_expand *op = &resolved;
+    if (!tg_expand_resolve(call, &resolved)) {
+        return TG_OK;
+    }
     const tg_multimode *modes = &op->modes;
     const tg_scalar *full = op->core ? expand_core(modes, op->core, op->workspace) : NULL;
     const int64_t numel = product(modes->dim, 0, modes->ndim);
@@ -188,8 +193,14 @@ static double second_moment(const tg_adam *op, tg_dtype real, int64_t at, double
     return 1.0 / (sqrt(v) + op->eps);
 }
 
-static tg_status ref_adam(tg_backend *be, const tg_adam *op) {
-    (void)be;
+static tg_status ref_adam(tg_backend *be, const tg_adam *call) {
+    tg_adam resolved;
+    const tg_adam *op = &resolved;
+    bool goes = false;
+    tg_status status = tg_adam_resolve(be, call, &resolved, &goes);
+    if (!goes) {
+        return status;
+    }
     const tg_dtype real = tg_dtype_real(op->dtype);
     const bool split = op->split && tg_dtype_is_complex(op->dtype);
     for (int64_t i = 0; i < op->n; i++) {

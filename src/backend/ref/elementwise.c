@@ -68,6 +68,16 @@ static tg_status ref_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void
     return status;
 }
 
+static tg_status ref_count_nonfinite(tg_backend *be, tg_dtype dtype, int64_t n, const void *x,
+                                     uint32_t *count) {
+    const uint32_t most = 1u << 31;
+    tg_norms norms = {0};
+    tg_status status = be->ops->norms(be, dtype, n, x, &norms);
+    const int64_t total = (int64_t)*count + norms.nonfinite;
+    *count = total < (int64_t)most ? (uint32_t)total : most;
+    return status;
+}
+
 /* Element i as the numbers of index i, or of 2i and 2i + 1 for a pair: mapped to
  * offset + factor * number, in double. */
 typedef double (*number_fn)(const tg_rng *rng, uint64_t index);
@@ -107,6 +117,7 @@ void ref_fill_elementwise(tg_backend_ops *ops) {
     ops->scale = ref_scale;
     ops->dot = ref_dot;
     ops->norms = ref_norms;
+    ops->count_nonfinite = ref_count_nonfinite;
     ops->random_uniform = ref_random_uniform;
     ops->random_normal = ref_random_normal;
 }

@@ -109,13 +109,14 @@ static bool is_edge(const tg_fft_desc *desc, int64_t k) {
     return k == 0 || 2 * k == desc->grid[desc->ndim - 1];
 }
 
-static tg_status ref_fft_forward(tg_backend *be, tg_fft_plan *plan, tg_fft_weight weight,
-                                 double scale, const void *x, void *spectrum) {
+static tg_status ref_fft_forward(tg_backend *be, tg_fft_plan *plan, int64_t count,
+                                 tg_fft_weight weight, double scale, const void *x,
+                                 void *spectrum) {
     (void)be;
     const tg_fft_desc *desc = &plan->desc;
     const int64_t last_kept = desc->kept[desc->ndim - 1];
     const bool doubles = !desc->complex && weight == TG_FFT_ADJOINT;
-    for (int64_t h = 0; h < desc->howmany; h++) {
+    for (int64_t h = 0; h < count; h++) {
         int now = 0;
         for (int64_t i = 0; i < plan->points; i++) {
             plan->buffers[now][i] = tg_load(grid_dtype(desc), x, h * plan->points + i);
@@ -151,11 +152,12 @@ static void fold(const tg_fft_desc *desc, tg_fft_weight weight, int64_t rows, tg
     }
 }
 
-static tg_status ref_fft_inverse(tg_backend *be, tg_fft_plan *plan, tg_fft_weight weight,
-                                 double scale, const void *spectrum, void *x) {
+static tg_status ref_fft_inverse(tg_backend *be, tg_fft_plan *plan, int64_t count,
+                                 tg_fft_weight weight, double scale, const void *spectrum,
+                                 void *x) {
     (void)be;
     const tg_fft_desc *desc = &plan->desc;
-    for (int64_t h = 0; h < desc->howmany; h++) {
+    for (int64_t h = 0; h < count; h++) {
         int now = 0;
         for (int64_t i = 0; i < plan->modes; i++) {
             plan->buffers[now][i] =

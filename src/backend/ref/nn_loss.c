@@ -98,9 +98,8 @@ static void store_gradient(const image *im, double norm, double factor) {
     }
 }
 
-static tg_status ref_loss(tg_backend *be, const tg_loss_op *op, double *value) {
+static tg_status ref_loss(tg_backend *be, const tg_loss_op *op) {
     tg_status status = tg_check_real(be->ctx, "loss", op->dtype);
-    *value = 0.0;
     if (status != TG_OK) {
         return status;
     }
@@ -117,9 +116,12 @@ static tg_status ref_loss(tg_backend *be, const tg_loss_op *op, double *value) {
             const double target = pow(power_sum(&im, true), 1.0 / p);
             unit = target == 0.0 ? 1.0 : target;
         }
-        *value += op->weight * norm / unit;
+        const double loss = op->weight * norm / unit;
+        if (op->value) {
+            *op->value += loss;
+        }
         if (op->dpred) {
-            store_gradient(&im, norm, op->weight / unit);
+            store_gradient(&im, norm, isfinite(loss) ? op->weight / unit : (double)NAN);
         }
     }
     return TG_OK;
