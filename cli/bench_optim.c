@@ -347,12 +347,12 @@ static void print_growth(const bench_work *work) {
 static void print_text(const bench_work *work) {
     for (int i = 0; i < work->run_count; i++) {
         const bench_run *run = &work->runs[i];
-        char shape[160], bytes[CLI_UNIT_TEXT];
+        char shape[160], bytes[CLI_UNIT_TEXT], backend[CLI_BACKEND_TEXT];
         printf("%s%s %s, %lld entries, %s; backend %s, threads %d; medians of %lld steps\n",
                i ? "\n" : "", tg_shape_text(&run->shape, shape, sizeof shape),
                tg_dtype_name(work->dtype), (long long)run->entries,
                cli_bytes_text((uint64_t)run->entries * tg_dtype_size(work->dtype), bytes),
-               tg_backend_name(work->ctx), tg_context_threads(work->ctx),
+               cli_backend_text(work->ctx, backend), tg_context_threads(work->ctx),
                (long long)work->options->steps);
         putchar('\n');
         print_times(run);
@@ -405,7 +405,7 @@ static void print_json(const bench_work *work) {
     }
     cli_json_set(object, "kind", cli_json_text("optim"));
     cli_json_set(object, "dtype", cli_json_text(tg_dtype_name(work->dtype)));
-    cli_json_set(object, "backend", cli_json_text(tg_backend_name(work->ctx)));
+    cli_json_set_backend(object, work->ctx);
     cli_json_set(object, "threads", cli_json_integer(tg_context_threads(work->ctx)));
     cli_json_set(object, "steps", cli_json_integer(work->options->steps));
     cli_json_set(object, "seed", cli_json_integer(work->call->common->seed));

@@ -264,15 +264,15 @@ static void print_memory(const measurement *all, int count) {
 }
 
 static void print_text(const bench_options *options, const measurement *all, int count,
-                       const char *backend, int threads) {
+                       const tg_context *ctx) {
     const cli_problem *problem = &all[0].problem;
-    char grid_text[64];
+    char grid_text[64], backend[CLI_BACKEND_TEXT];
     const tg_shape grid = tg_shape_of(problem->fno.n_dim, problem->grid);
     printf("%s: %lld parameters, batch %lld on %s, loss %s; backend %s, threads %d; medians of "
            "%lld steps\n\n",
            problem->name, (long long)all[0].planned.parameters, (long long)problem->batch,
-           tg_shape_text(&grid, grid_text, sizeof grid_text), problem->loss, backend, threads,
-           (long long)options->steps);
+           tg_shape_text(&grid, grid_text, sizeof grid_text), problem->loss,
+           cli_backend_text(ctx, backend), tg_context_threads(ctx), (long long)options->steps);
     print_times(all, count);
     putchar('\n');
     print_memory(all, count);
@@ -303,7 +303,7 @@ static json_t *json_of_measurement(const measurement *m) {
 }
 
 static void print_json(const bench_options *options, const measurement *all, int count,
-                       const char *backend, int threads) {
+                       const tg_context *ctx) {
     json_t *object = cli_json_object(), *list = cli_json_array(), *grid = cli_json_array();
     const cli_problem *problem = &all[0].problem;
     for (int i = 0; i < count; i++) {
@@ -314,8 +314,8 @@ static void print_json(const bench_options *options, const measurement *all, int
     }
     cli_json_set(object, "kind", cli_json_text("step"));
     cli_json_set(object, "preset", cli_json_text(problem->name));
-    cli_json_set(object, "backend", cli_json_text(backend));
-    cli_json_set(object, "threads", cli_json_integer(threads));
+    cli_json_set_backend(object, ctx);
+    cli_json_set(object, "threads", cli_json_integer(tg_context_threads(ctx)));
     cli_json_set(object, "batch", cli_json_integer(problem->batch));
     cli_json_set(object, "grid", grid);
     cli_json_set(object, "parameters", cli_json_integer(all[0].planned.parameters));
@@ -345,9 +345,9 @@ int bench_step(const cli_call *call, const bench_options *options) {
         return code;
     }
     if (call->common->json) {
-        print_json(options, all, count, tg_backend_name(ctx), tg_context_threads(ctx));
+        print_json(options, all, count, ctx);
     } else {
-        print_text(options, all, count, tg_backend_name(ctx), tg_context_threads(ctx));
+        print_text(options, all, count, ctx);
     }
     tg_context_destroy(&ctx);
     return CLI_OK;

@@ -472,7 +472,7 @@ static void print_json(const tg_context *ctx, const analysis *a) {
     cli_json_set(object, "dtype", cli_json_text(tg_dtype_name(a->gradient.dtype)));
     cli_json_set(object, "shape", cli_json_shape(&a->gradient.shape));
     cli_json_set(object, "entries", cli_json_integer(a->entries));
-    cli_json_set(object, "backend", cli_json_text(tg_backend_name(ctx)));
+    cli_json_set_backend(object, ctx);
     cli_json_set(object, "norm", cli_json_real(a->whole.norm));
     cli_json_set(object, "gradient", json_of_spread(&a->whole));
     cli_json_set(object, "stable_rank", ranks);

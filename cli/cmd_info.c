@@ -59,6 +59,7 @@ typedef struct facts {
     machine machine;
     int threads;
     const char *backend;       /* the chosen one */
+    const char *math;          /* "" where it cannot be chosen */
     tg_backend_info *backends; /* (count) */
     int count;
     char libraries[128]; /* of io; a backend names its own */
@@ -69,6 +70,7 @@ static tg_status gather(tg_context *ctx, facts *f) {
                  .machine = probe_machine(),
                  .threads = tg_context_threads(ctx),
                  .backend = tg_backend_name(ctx),
+                 .math = tg_backend_math(ctx),
                  .count = tg_backend_count()};
     tg_io_libraries(f->libraries, sizeof f->libraries);
     f->backends = cli_need(calloc((size_t)f->count, sizeof *f->backends));
@@ -102,6 +104,9 @@ static void print_text(const facts *f) {
     printf("libraries  %s\n", f->libraries);
     printf("threads    %d\n", f->threads);
     printf("backend    %s\n", f->backend);
+    if (*f->math) {
+        printf("math       %s\n", f->math);
+    }
     for (int i = 0; i < f->count; i++) {
         const tg_backend_info *info = &f->backends[i];
         printf("\nbackend %s: %s\n", info->name, info->summary);
@@ -154,6 +159,9 @@ static void print_json(const facts *f) {
     cli_json_set(object, "libraries", cli_json_words(f->libraries, ", "));
     cli_json_set(object, "threads", cli_json_integer(f->threads));
     cli_json_set(object, "backend", cli_json_text(f->backend));
+    if (*f->math) {
+        cli_json_set(object, "math", cli_json_text(f->math));
+    }
     cli_json_set(object, "backends", backends);
     cli_json_print(object);
 }
@@ -182,9 +190,11 @@ const cli_command cli_cmd_info = {
     .name = "info",
     .arguments = "",
     .summary = "Show the build, the machine and what each backend supports here",
-    .description = "'backend' and 'threads' are what a run with the same options would use.\n"
-                   "'overrides' are the operations that a backend does itself; it does all others\n"
-                   "as ref does. Asking for a backend that cannot run here is an error.\n",
+    .description =
+        "'backend', 'threads' and, on a GPU, 'math' are what a run with the same options\n"
+        "would use.\n"
+        "'overrides' are the operations that a backend does itself; it does all others\n"
+        "as ref does. Asking for a backend that cannot run here is an error.\n",
     .examples = "  tgrad info\n"
                 "  tgrad info --backend cuda\n"
                 "  tgrad info --json | jq -r .backend\n",

@@ -116,7 +116,8 @@ static tg_status read_settings(tg_context *ctx, const cli_call *call, tg_setting
     return status;
 }
 
-static tg_status print_settings(const tg_trainer *trainer) {
+static tg_status print_settings(const tg_context *ctx, const tg_trainer *trainer) {
+    char backend[CLI_BACKEND_TEXT];
     tg_settings *settings = NULL;
     tg_status status = tg_trainer_settings(trainer, &settings);
     if (status != TG_OK) {
@@ -130,7 +131,8 @@ static tg_status print_settings(const tg_trainer *trainer) {
         free(text);
     }
     tg_settings_destroy(&settings);
-    printf("\n%lld parameters\n", (long long)tg_trainer_parameters(trainer));
+    printf("\n%lld parameters; backend %s\n", (long long)tg_trainer_parameters(trainer),
+           cli_backend_text(ctx, backend));
     return TG_OK;
 }
 
@@ -146,7 +148,7 @@ static void print_memory(const tg_train_epoch *last) {
     printf("\n");
 }
 
-static void print_json(const tg_train_end *end, const tg_train_epoch *last) {
+static void print_json(const tg_context *ctx, const tg_train_end *end, const tg_train_epoch *last) {
     json_t *object = cli_json_object(), *test = cli_json_object();
     for (int i = 0; i < last->test_count; i++) {
         char key[32];
@@ -156,6 +158,7 @@ static void print_json(const tg_train_end *end, const tg_train_epoch *last) {
         cli_json_set(errors, "h1", cli_json_real(last->test[i].h1));
         cli_json_set(test, key, errors);
     }
+    cli_json_set_backend(object, ctx);
     cli_json_set(object, "finished", json_boolean(end->is_finished));
     cli_json_set(object, "epoch", cli_json_integer(end->epoch));
     cli_json_set(object, "step", cli_json_integer(end->step));
@@ -165,7 +168,7 @@ static void print_json(const tg_train_end *end, const tg_train_epoch *last) {
     cli_json_print(object);
 }
 
-static tg_status train(tg_trainer *trainer, bool json) {
+static tg_status train(const tg_context *ctx, tg_trainer *trainer, bool json) {
     screen s = {.has_bar = !is_quiet && isatty(STDERR_FILENO)};
     const tg_train_watch watch = {
         .user = &s, .on_step = show_step, .on_epoch = show_epoch, .should_stop = should_stop};
@@ -176,7 +179,7 @@ static tg_status train(tg_trainer *trainer, bool json) {
         return status;
     }
     if (json) {
-        print_json(&end, &s.last);
+        print_json(ctx, &end, &s.last);
     } else if (!end.is_finished) {
         printf("stopped by signal %d after step %lld of epoch %lld; saved %s\n"
                "go on with --resume auto\n",
@@ -212,7 +215,7 @@ static int run(const cli_call *call) {
                         : tg_trainer_start(trainer);
     }
     if (status == TG_OK && !is_quiet) {
-        status = print_settings(trainer);
+        status = print_settings(ctx, trainer);
         if (resume) {
             printf("%s\n", resumed ? "resumed" : "no checkpoint yet: starting from the beginning");
         }
@@ -222,7 +225,7 @@ static int run(const cli_call *call) {
         const struct sigaction action = {.sa_handler = on_signal};
         sigaction(SIGINT, &action, NULL);
         sigaction(SIGTERM, &action, NULL);
-        status = train(trainer, json);
+        status = train(ctx, trainer, json);
     }
     const int code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
     tg_trainer_destroy(&trainer);

@@ -115,8 +115,9 @@ static void print_text(const verify_run *run, bool is_good) {
     }
     cli_table_print(&table, "", stdout);
     cli_table_free(&table);
+    char backend[CLI_BACKEND_TEXT];
     printf("%s: %s on %s, largest relative error %.3g\n", run->path,
-           is_good ? "verified" : "FAILED", tg_backend_name(run->ctx), worst_error(run));
+           is_good ? "verified" : "FAILED", cli_backend_text(run->ctx, backend), worst_error(run));
 }
 
 static void print_json(const verify_run *run, const char *kind, bool is_good) {
@@ -132,7 +133,7 @@ static void print_json(const verify_run *run, const char *kind, bool is_good) {
     }
     cli_json_set(object, "file", cli_json_text(run->path));
     cli_json_set(object, "kind", cli_json_text(kind));
-    cli_json_set(object, "backend", cli_json_text(tg_backend_name(run->ctx)));
+    cli_json_set_backend(object, run->ctx);
     cli_json_set(object, "ok", json_boolean(is_good));
     cli_json_set(object, "largest_error", cli_json_real(worst_error(run)));
     cli_json_set(object, "checks", checks);

@@ -15,9 +15,10 @@ const cli_command *const cli_commands[] = {
 };
 
 /* One process runs one command, so the targets of the common options are fixed. */
-static cli_common common;
+static cli_common common = {.math = "tf32"};
 
 static const char *const backends[] = {"ref", "cpu", "cuda", NULL};
+static const char *const maths[] = {"tf32", "fp32", NULL};
 
 static const cli_option device_options[] = {
     {.name = "backend",
@@ -36,6 +37,13 @@ static const cli_option device_options[] = {
      .fallback = "0",
      .min = 0,
      .max = 4096},
+    {.name = "math",
+     .kind = CLI_STRING,
+     .text = &common.math,
+     .value = "tf32|fp32",
+     .help = "how a GPU multiplies f32",
+     .fallback = "tf32",
+     .choices = maths},
     {0},
 };
 

@@ -21,7 +21,7 @@ enum {
 /* Common options a command takes besides its own and --help (bits of cli_command.accepts). */
 enum {
     CLI_TAKES_JSON = 1,      /* --json */
-    CLI_TAKES_DEVICE = 2,    /* --backend, --threads */
+    CLI_TAKES_DEVICE = 2,    /* --backend, --threads, --math */
     CLI_TAKES_SEED = 4,      /* --seed */
     CLI_TAKES_OVERRIDES = 8, /* --section.key value */
 };
@@ -32,6 +32,7 @@ typedef struct cli_common {
     bool json;           /* one JSON object on stdout and nothing else there */
     const char *backend; /* NULL: the best one */
     int64_t threads;     /* 0: all cores */
+    const char *math;    /* "tf32" or "fp32" */
     int64_t seed;
 } cli_common;
 

@@ -93,6 +93,7 @@ int cli_open_context(const cli_common *common, bool choose, tg_context **out) {
     }
     tg_context_config config = tg_context_config_default();
     config.threads = (int)common->threads;
+    config.math = strcmp(common->math, "fp32") == 0 ? TG_MATH_FP32 : TG_MATH_TF32;
     config.log = log_to_stderr;
     tg_context *ctx = NULL;
     tg_status status = tg_context_create(&config, &ctx);
@@ -116,6 +117,13 @@ int cli_open_host_context(const char *command, const cli_common *common, tg_cont
         return cli_usage(command, "works in host memory: --backend is ref or cpu, not cuda");
     }
     return cli_open_context(&host, true, out);
+}
+
+const char *cli_backend_text(const tg_context *ctx, char text[CLI_BACKEND_TEXT]) {
+    const char *math = tg_backend_math(ctx);
+    snprintf(text, CLI_BACKEND_TEXT, "%s%s%s%s", tg_backend_name(ctx), *math ? " (" : "", math,
+             *math ? ")" : "");
+    return text;
 }
 
 static bool write_stream(FILE *file, const void *bytes, size_t size) {
@@ -208,6 +216,14 @@ void cli_json_set(json_t *object, const char *key, json_t *value) {
 void cli_json_append(json_t *array, json_t *value) {
     if (json_array_append_new(array, value) != 0) {
         cli_need(NULL);
+    }
+}
+
+void cli_json_set_backend(json_t *object, const tg_context *ctx) {
+    const char *math = tg_backend_math(ctx);
+    cli_json_set(object, "backend", cli_json_text(tg_backend_name(ctx)));
+    if (*math) {
+        cli_json_set(object, "math", cli_json_text(math));
     }
 }
 

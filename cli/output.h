@@ -28,6 +28,11 @@ int cli_open_context(const cli_common *common, bool choose, tg_context **out);
  * device is CLI_USAGE. */
 int cli_open_host_context(const char *command, const cli_common *common, tg_context **out);
 
+/* The chosen backend as reports name it: "cpu", and with its arithmetic where that can be chosen,
+ * "cuda (tf32)". */
+enum { CLI_BACKEND_TEXT = 64 };
+const char *cli_backend_text(const tg_context *ctx, char text[CLI_BACKEND_TEXT]);
+
 /* Writes a file: beside `path` and renamed, so that a reader sees all of it or what was there
  * before; what is no regular file (a device, a pipe) is written in place. CLI_FAILED after a
  * message. */
@@ -44,6 +49,8 @@ json_t *cli_json_words(const char *text, const char *separator); /* "a b" -> ["a
 /* Puts `value` in and gives it away. */
 void cli_json_set(json_t *object, const char *key, json_t *value);
 void cli_json_append(json_t *array, json_t *value);
+/* "backend" and, where it can be chosen, "math". */
+void cli_json_set_backend(json_t *object, const tg_context *ctx);
 /* Prints the object on stdout and gives it away. */
 void cli_json_print(json_t *object);
 

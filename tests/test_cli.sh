@@ -185,6 +185,8 @@ run 2 info -t
 run 2 info --threads=two
 run 2 info --backend cud
 says err "'cud' is not one of ref, cpu, cuda; did you mean"
+run 2 info --math half
+says err "--math: 'half' is not one of tf32, fp32"
 run 2 info --backend ''
 run 2 info extra
 run 2 convert plain.npy x.h5 --gzip 10

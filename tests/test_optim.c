@@ -66,7 +66,7 @@ static void fill(float *x, int64_t n, uint32_t stream) {
 static void begin(rig *r, const char *backend, int method, bool accumulates) {
     *r =
         (rig){.params = {{"fno.weight", TG_C64, weight_shape, 0}, {"bias", TG_F32, bias_shape, 0}}};
-    const tg_context_config threads = {.threads = 2};
+    const tg_context_config threads = {.threads = 2, .math = TG_MATH_FP32};
     assert_int_equal(tg_context_create(&threads, &r->ctx), TG_OK);
     assert_int_equal(tg_backend_select(r->ctx, backend), TG_OK);
     r->groups[0] = tg_optim_config_default();

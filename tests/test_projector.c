@@ -96,7 +96,7 @@ static tg_scalar inner(tg_dtype dtype, int64_t n, const void *x, const void *y) 
 
 static void begin(bench *b, const char *backend, int method, tg_dtype dtype,
                   const tg_shape *shape) {
-    const tg_context_config threads = {.threads = 2};
+    const tg_context_config threads = {.threads = 2, .math = TG_MATH_FP32};
     const tg_projector_config config = config_of(method);
     char text[64];
     *b = (bench){.dtype = dtype, .shape = *shape, .numel = tg_shape_numel(shape)};

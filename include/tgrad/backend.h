@@ -19,6 +19,10 @@ TG_API TG_NODISCARD tg_status tg_backend_select(tg_context *ctx, const char *nam
 /* Name of the chosen backend; "" if none is chosen yet. */
 TG_API const char *tg_backend_name(const tg_context *ctx);
 
+/* How it multiplies matrices of f32, "tf32" or "fp32", where tg_context_config.math decides that
+ * (on a GPU); "" elsewhere. */
+TG_API const char *tg_backend_math(const tg_context *ctx);
+
 typedef struct tg_backend_info {
     const char *name;
     const char *summary; /* one line: what it uses */

@@ -147,3 +147,10 @@ tg_status tg_backend_get(tg_context *ctx, tg_backend **out) {
 const char *tg_backend_name(const tg_context *ctx) {
     return ctx->backend ? ctx->backend->ops->name : "";
 }
+
+const char *tg_backend_math(const tg_context *ctx) {
+    if (!ctx->backend || ctx->backend->ops->place != TG_DEVICE) {
+        return "";
+    }
+    return ctx->backend->math == TG_MATH_FP32 ? "fp32" : "tf32";
+}

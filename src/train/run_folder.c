@@ -16,6 +16,7 @@
 
 #include "base/memory.h"
 #include "io/file.h"
+#include "tgrad/backend.h"
 
 /* Makes a folder and those above it that are missing. */
 static tg_status make_folder(tg_context *ctx, const char *path) {
@@ -213,7 +214,8 @@ static void add_real(line *l, double value) {
     }
 }
 
-static void json_line(const tg_train_epoch *e, line *l) {
+/* The backend is named in every line: a run may be resumed on another one. */
+static void json_line(const tg_context *ctx, const tg_train_epoch *e, line *l) {
     add(l, "{\"epoch\":%" PRId64 ",\"step\":%" PRId64 ",\"lr\":", e->epoch, e->step);
     add_real(l, e->learning_rate);
     add(l, ",\"train\":{\"loss\":");
@@ -234,7 +236,11 @@ static void json_line(const tg_train_epoch *e, line *l) {
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
         add(l, ",\"%s\":%zu", tg_mem_category_name((tg_mem_category)c), e->memory.peak[c]);
     }
-    add(l, "}}\n");
+    add(l, "},\"backend\":\"%s\"", tg_backend_name(ctx));
+    if (*tg_backend_math(ctx)) {
+        add(l, ",\"math\":\"%s\"", tg_backend_math(ctx));
+    }
+    add(l, "}\n");
 }
 
 static void csv_line(const tg_train_epoch *e, bool has_header, line *l) {
@@ -292,7 +298,7 @@ tg_status tg_run_folder_log(tg_run_folder *folder, const tg_train_epoch *epoch) 
     tg_status status = TG_OK;
     char path[TG_PATH];
     line json = {.used = 0}, csv = {.used = 0};
-    json_line(epoch, &json);
+    json_line(folder->ctx, epoch, &json);
     TG_TRY(append(folder, "metrics.jsonl", &json));
     TG_TRY(tg_run_folder_file(folder, "metrics.csv", path));
     csv_line(epoch, access(path, F_OK) == 0, &csv);

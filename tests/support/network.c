@@ -21,6 +21,7 @@ void net_status_at(tg_context *ctx, const char *file, int line, tg_status status
 tg_context *net_context(const char *backend, int threads) {
     tg_context_config config = tg_context_config_default();
     config.threads = threads;
+    config.math = TG_MATH_FP32;
     tg_context *ctx = NULL;
     assert_int_equal(tg_context_create(&config, &ctx), TG_OK);
     net_ok(ctx, tg_backend_select(ctx, backend));
