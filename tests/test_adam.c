@@ -1,8 +1,11 @@
 /* Adam's moments and direction of every backend: against the formulas written out here in double,
- * over several steps, by modulus and by parts; and against numbers worked out by hand. */
+ * over several steps, by modulus and by parts; against numbers worked out by hand; and with all
+ * that queued work needs: rates read late, a guard, halves and their rounding. */
 #include <math.h>
 #include <string.h>
 
+#include "backend/check.h"
+#include "base/rng_math.h"
 #include "support/runner.h"
 
 enum { STEPS = 3 };
@@ -69,6 +72,7 @@ static tg_scalar *start(t_side *s, tg_dtype dtype, int64_t n, bool squared) {
 }
 
 static void run_choice(t_side *s, int64_t n, int choice) {
+    s->aligned = choice % 3 == 1;
     t_note(s, "n %lld, choice %d", (long long)n, choice);
     const bool split = choice & SPLIT && tg_dtype_is_complex(s->dtype);
     const tg_dtype v_dtype = split ? s->dtype : tg_dtype_real(s->dtype);
@@ -150,10 +154,171 @@ static void by_hand(t_side *s) {
     }
 }
 
+/* ---- guards, rates and halves ---- */
+
+static const tg_rng rounding = {.seed = 77, .purpose = TG_RNG_ROUNDING, .step = 5};
+
+/* What the guard holds before a call, or that there is none; BAD: entries of the gradient that are
+ * not finite are counted. */
+typedef enum guarded { UNGUARDED, OPEN, CLOSED, COUNTED, BAD, GUARDS } guarded;
+
+static tg_storage storage(const t_side *s, int number) {
+    static const tg_storage stores[] = {TG_STORE_FULL, TG_STORE_BF16, TG_STORE_F16};
+    const bool has_halves = s->dtype == TG_F32 || s->dtype == TG_C64;
+    return has_halves ? stores[number % 3] : TG_STORE_FULL;
+}
+
+/* One call with everything around it; `choice` picks stores, rates, rounding and form. */
+static void run_guarded(t_side *s, int64_t n, guarded guard, int choice) {
+    const tg_dtype dtype = s->dtype;
+    const bool split = choice & 1 && tg_dtype_is_complex(dtype), late = choice & 2;
+    const tg_dtype v_dtype = split ? dtype : tg_dtype_real(dtype);
+    const tg_dtype grad_dtype = tg_stored(dtype, storage(s, choice / 4));
+    const tg_dtype weight_dtype = tg_stored(dtype, storage(s, choice / 12));
+    s->aligned = choice % 5 < 3;
+    t_note(s, "n %lld, guard %d, choice %d", (long long)n, (int)guard, choice);
+    const model x = {start(s, dtype, n, false), start(s, v_dtype, n, true),
+                     t_host_alloc(s, TG_C128, n), start(s, weight_dtype, n, false)};
+    void *g = t_host_random(s, grad_dtype, n);
+    int64_t bad = 0;
+    for (int64_t i = n / 2; guard == BAD && i < n; i += 1009, bad++) {
+        tg_store(grad_dtype, g, i, (tg_scalar){(double)NAN, 0.0});
+    }
+    const uint32_t before = guard == CLOSED ? 9 : 0;
+    uint32_t *counter = guard == UNGUARDED ? NULL : t_inout(s, TG_U32, 1, &before);
+    const tg_rates rates = {.alpha = alpha, .beta = 0.9, .scale = scale, .step = rounding.step};
+    const tg_rng other = {rounding.seed, rounding.purpose, rounding.step + (late ? 1u : 0u)};
+    void *const m = t_inout(s, dtype, n, packed(s, dtype, n, x.m));
+    void *const v = t_inout(s, v_dtype, n, packed(s, v_dtype, n, x.v));
+    void *const weight = t_inout(s, weight_dtype, n, packed(s, weight_dtype, n, x.w));
+    const tg_adam op = {.dtype = dtype,
+                        .n = n,
+                        .split = split,
+                        .grad = t_input(s, grad_dtype, n, g),
+                        .scale = late ? 1e3 : scale,
+                        .m = m,
+                        .v = v,
+                        .beta1 = beta1,
+                        .beta2 = beta2,
+                        .eps = eps,
+                        .direction = t_output(s, dtype, n),
+                        .weight = weight,
+                        .alpha = late ? -7.0 : alpha,
+                        .beta = late ? 3.0 : 0.9,
+                        .grad_store = storage(s, choice / 4),
+                        .weight_store = storage(s, choice / 12),
+                        .rounding = choice / 36 ? &other : NULL,
+                        .rates = late ? t_input(s, TG_F64, sizeof rates / 8, &rates) : NULL,
+                        .guard = counter,
+                        .counts = guard == COUNTED || guard == BAD};
+    void *const old[] = {t_download(s, m), t_download(s, v), t_download(s, op.direction),
+                         t_download(s, weight)};
+    t_ok(s, s->ops->adam(s->be, &op));
+    const uint32_t after = counter ? *(uint32_t *)t_download(s, counter) : 0;
+    t_true(s, after == before + (uint32_t)bad);
+    if (after > 0) {
+        t_true(s, t_first_difference(dtype, n, t_download(s, m), old[0]) == -1);
+        t_true(s, t_first_difference(v_dtype, n, t_download(s, v), old[1]) == -1);
+        t_true(s, t_first_difference(dtype, n, t_download(s, op.direction), old[2]) == -1);
+        t_true(s, t_first_difference(weight_dtype, n, t_download(s, weight), old[3]) == -1);
+    } else {
+        step_model(&x, n, grad_dtype, g, split, 0.9);
+        expect(s, dtype, n, m, x.m);
+        expect(s, v_dtype, n, v, x.v);
+        expect(s, dtype, n, op.direction, x.u);
+        expect(s, weight_dtype, n, weight, x.w);
+    }
+    t_release(s);
+}
+
+static void guarded_calls(t_side *s) {
+    static const int64_t lengths[] = {0, 1, 3, 7, 65, 4099, 16384, 16385, 40009};
+    for (int i = 0; i < T_COUNT(lengths); i++) {
+        for (int choice = i; choice < 72; choice += lengths[i] < 1000 ? 7 : 13) {
+            for (int guard = 0; guard < GUARDS; guard++) {
+                if (guard == choice % GUARDS || choice == i) {
+                    run_guarded(s, lengths[i], (guarded)guard, choice);
+                }
+            }
+        }
+    }
+}
+
+/* With beta1 = beta2 = eps = 0 a gradient of 1 has direction 1, and w + 2^-12 is exact in f32: so
+ * the bits of a bf16 weight are those of the definition, and on average it gains 2^-12. */
+static void rounding_to_the_bit(t_side *s) {
+    const int64_t n = 4099;
+    const bool complex = tg_dtype_is_complex(s->dtype);
+    const tg_dtype half = tg_stored(s->dtype, TG_STORE_BF16), real = tg_dtype_real(s->dtype);
+    const int64_t reals = complex ? 2 * n : n;
+    for (int choice = 0; choice < 4; choice++) {
+        const bool split = choice & 1;
+        s->aligned = choice & 2;
+        t_note(s, "choice %d", choice);
+        const tg_dtype v_dtype = split ? s->dtype : real;
+        void *one = t_host_alloc(s, s->dtype, n), *zero = t_host_alloc(s, s->dtype, n);
+        for (int64_t i = 0; i < n; i++) {
+            tg_store(s->dtype, one, i, (tg_scalar){1.0, split ? 1.0 : 0.0});
+            tg_store(s->dtype, zero, i, (tg_scalar){0});
+        }
+        const tg_rates rates = {0x1p-12, 1.0, 1.0, rounding.step};
+        const tg_rng other = {rounding.seed, rounding.purpose, rounding.step + 1};
+        void *const w = t_host_random(s, half, n);
+        tg_store(half, w, 1, (tg_scalar){(double)NAN, -HUGE_VAL});
+        const tg_adam op = {.dtype = s->dtype,
+                            .n = n,
+                            .split = split,
+                            .grad = t_input(s, s->dtype, n, one),
+                            .scale = 1.0,
+                            .m = t_inout(s, s->dtype, n, zero),
+                            .v = t_inout(s, v_dtype, n, zero),
+                            .weight = t_inout(s, half, n, w),
+                            .alpha = 0x1p-12,
+                            .beta = 1.0,
+                            .weight_store = TG_STORE_BF16,
+                            .rounding = split ? &other : &rounding,
+                            .rates = split ? t_input(s, TG_F64, sizeof rates / 8, &rates) : NULL};
+        t_ok(s, s->ops->adam(s->be, &op));
+        t_keep_same(s, op.weight);
+        const uint16_t *found = t_download(s, op.weight);
+        double gain = 0.0;
+        int64_t moved = 0;
+        for (int64_t j = 0; j < reals; j++) {
+            const double before = tg_load(TG_BF16, w, j).re;
+            const double added = complex && !split && j % 2 ? 0.0 : 0x1p-12;
+            const uint32_t word = tg_rounding_bits(&rounding, (uint64_t)j);
+            t_true(s, found[j] == tg_round_to_bf16((float)(before + added), word));
+            if (isfinite(before) && added > 0.0) {
+                gain += tg_load(TG_BF16, found, j).re - before;
+                moved++;
+            }
+        }
+        /* One rounding moves by less than 2^-8, the largest step below 1. */
+        t_below(s, fabs(gain / (double)moved - 0x1p-12), 5.0 * 0x1p-8 / sqrt((double)moved));
+        t_release(s);
+    }
+}
+
+static void refusals(t_side *s) {
+    void *x = t_output(s, TG_F64, 3);
+    tg_adam op = {.dtype = TG_I32, .n = 3, .grad = x, .m = x, .v = x, .weight = x};
+    t_refused(s, TG_E_DTYPE, s->ops->adam(s->be, &op));
+    op.dtype = TG_F64;
+    op.grad_store = TG_STORE_BF16;
+    t_refused(s, TG_E_DTYPE, s->ops->adam(s->be, &op));
+    op.grad_store = TG_STORE_FULL;
+    op.weight_store = TG_STORE_F16;
+    t_refused(s, TG_E_DTYPE, s->ops->adam(s->be, &op));
+    t_keep_same(s, x);
+}
+
 int main(void) {
     static const t_row rows[] = {
         {"adam, formulas", formulas, T_WIDE},
         {"adam, by hand", by_hand, T_WIDE},
+        {"adam, guards, rates and halves", guarded_calls, T_WIDE},
+        {"adam, rounding to the bit", rounding_to_the_bit, 1 << TG_F32 | 1 << TG_C64},
+        {"adam, refusals", refusals, T_ONCE},
     };
     return t_run_rows("adam", rows, T_COUNT(rows));
 }

@@ -42,37 +42,46 @@ static void memory(t_side *s) {
 
 static const tg_scalar alpha = {-0.625, 1.375};
 
-static void fill(t_side *s) {
-    for (int i = 0; i < t_length_count; i++) {
-        t_note(s, "n %lld", (long long)t_lengths[i]);
-        void *x = t_output(s, s->dtype, t_lengths[i]);
-        t_ok(s, s->ops->fill(s->be, s->dtype, t_lengths[i], (tg_scalar){1.0 / 3.0, -1e-3}, x));
-        t_keep_same(s, x);
+/* Every length, one element off the alignment and on it. */
+static void for_all_lengths(t_side *s, void (*check)(t_side *s, int64_t n)) {
+    for (int i = 0; i < 2 * t_length_count; i++) {
+        s->aligned = i % 2;
+        t_note(s, "n %lld%s", (long long)t_lengths[i / 2], s->aligned ? ", aligned" : "");
+        check(s, t_lengths[i / 2]);
         t_release(s);
     }
+    s->aligned = false;
+}
+
+static void check_fill(t_side *s, int64_t n) {
+    void *x = t_output(s, s->dtype, n);
+    t_ok(s, s->ops->fill(s->be, s->dtype, n, (tg_scalar){1.0 / 3.0, -1e-3}, x));
+    t_keep_same(s, x);
+}
+
+static void fill(t_side *s) {
+    for_all_lengths(s, check_fill);
+}
+
+static void check_axpy(t_side *s, int64_t n) {
+    void *x = t_random(s, s->dtype, n);
+    void *y = t_inout(s, s->dtype, n, t_host_random(s, s->dtype, n));
+    t_ok(s, s->ops->axpy(s->be, s->dtype, n, alpha, x, y));
+    t_keep_close(s, y, 1.0);
 }
 
 static void axpy(t_side *s) {
-    for (int i = 0; i < t_length_count; i++) {
-        const int64_t n = t_lengths[i];
-        t_note(s, "n %lld", (long long)n);
-        void *x = t_random(s, s->dtype, n);
-        void *y = t_inout(s, s->dtype, n, t_host_random(s, s->dtype, n));
-        t_ok(s, s->ops->axpy(s->be, s->dtype, n, alpha, x, y));
-        t_keep_close(s, y, 1.0);
-        t_release(s);
-    }
+    for_all_lengths(s, check_axpy);
+}
+
+static void check_scale(t_side *s, int64_t n) {
+    void *x = t_inout(s, s->dtype, n, t_host_random(s, s->dtype, n));
+    t_ok(s, s->ops->scale(s->be, s->dtype, n, alpha, x));
+    t_keep_close(s, x, 1.0);
 }
 
 static void scale(t_side *s) {
-    for (int i = 0; i < t_length_count; i++) {
-        const int64_t n = t_lengths[i];
-        t_note(s, "n %lld", (long long)n);
-        void *x = t_inout(s, s->dtype, n, t_host_random(s, s->dtype, n));
-        t_ok(s, s->ops->scale(s->be, s->dtype, n, alpha, x));
-        t_keep_close(s, x, 1.0);
-        t_release(s);
-    }
+    for_all_lengths(s, check_scale);
 }
 
 /* Values at the borders of the dtypes: halves round to even at 1 + 2^-11 (f16) and 1 + 2^-8 (bf16),
@@ -89,6 +98,7 @@ static void convert(t_side *s) {
     for (int t = 0; t < T_COUNT(targets); t++) {
         for (int i = 0; i < t_length_count; i++) {
             const int64_t n = t_lengths[i];
+            s->aligned = i % 2 == t % 2;
             t_note(s, "to %s, n %lld", tg_dtype_name(targets[t]), (long long)n);
             void *host = t_host_random(s, s->dtype, n);
             for (int64_t j = 0; n > 100 && j < T_COUNT(specials); j++) {
@@ -138,23 +148,23 @@ static void elementwise_by_hand(t_side *s) {
 
 /* ---- reductions: f64 sums for every dtype, so the tolerance is that of f64 ---- */
 
+static void check_dot(t_side *s, int64_t n) {
+    void *x = t_random(s, s->dtype, n), *y = t_random(s, s->dtype, n);
+    tg_scalar results[2] = {{(double)NAN, (double)NAN}, {(double)n, 0.0}}; /* with its size */
+    t_ok(s, s->ops->dot(s->be, s->dtype, n, x, y, &results[0]));
+    t_true(s, tg_dtype_is_complex(s->dtype) || results[0].im == 0.0);
+    t_record_close(s, TG_C128, 2, results, growth(n));
+}
+
 static void dot(t_side *s) {
-    for (int i = 0; i < t_length_count; i++) {
-        const int64_t n = t_lengths[i];
-        t_note(s, "n %lld", (long long)n);
-        void *x = t_random(s, s->dtype, n), *y = t_random(s, s->dtype, n);
-        tg_scalar results[2] = {{(double)NAN, (double)NAN}, {(double)n, 0.0}}; /* with its size */
-        t_ok(s, s->ops->dot(s->be, s->dtype, n, x, y, &results[0]));
-        t_true(s, tg_dtype_is_complex(s->dtype) || results[0].im == 0.0);
-        t_record_close(s, TG_C128, 2, results, growth(n));
-        t_release(s);
-    }
+    for_all_lengths(s, check_dot);
 }
 
 static void norms(t_side *s) {
     for (int i = 0; i < t_length_count; i++) {
         for (int poisoned = 0; poisoned < 2; poisoned++) {
             const int64_t n = t_lengths[i];
+            s->aligned = i % 2;
             t_note(s, "n %lld%s", (long long)n, poisoned ? " with NaN and Inf" : "");
             void *host = t_host_random(s, s->dtype, n);
             int64_t bad = 0;
@@ -174,10 +184,38 @@ static void norms(t_side *s) {
     }
 }
 
+/* The count grows by the elements that are not finite, and stops at 2^31. */
+static void count_nonfinite(t_side *s) {
+    static const uint32_t starts[] = {0, 7, (1u << 31) - 3, 1u << 31};
+    for (int i = 0; i < t_length_count; i++) {
+        for (int c = 0; c < T_COUNT(starts); c++) {
+            const int64_t n = t_lengths[i];
+            s->aligned = c % 2;
+            t_note(s, "n %lld, from %u", (long long)n, starts[c]);
+            void *host = t_host_random(s, s->dtype, n);
+            int64_t bad = 0;
+            for (int64_t j = c; c > 0 && j < n; j += 17, bad++) {
+                const double part = j % 2 ? (double)NAN : HUGE_VAL;
+                tg_store(s->dtype, host, j,
+                         j % 3 && tg_dtype_is_complex(s->dtype) ? (tg_scalar){0.5, part}
+                                                                : (tg_scalar){part, part});
+            }
+            uint32_t *count = t_inout(s, TG_U32, 1, &starts[c]);
+            const void *x = t_input(s, s->dtype, n, host);
+            t_ok(s, s->ops->count_nonfinite(s->be, s->dtype, n, x, count));
+            const int64_t total = (int64_t)starts[c] + bad, most = (int64_t)1 << 31;
+            t_true(s, *(uint32_t *)t_download(s, count) == (total < most ? total : most));
+            t_release(s);
+        }
+    }
+}
+
 static void wrong_dtypes_are_refused(t_side *s) {
     void *x = t_output(s, TG_I32, 3), *y = t_output(s, TG_I32, 3);
     tg_scalar value;
     tg_norms out;
+    const uint32_t five = 5;
+    uint32_t *count = t_input(s, TG_U32, 1, &five);
     t_refused(s, TG_E_DTYPE, s->ops->fill(s->be, TG_I32, 3, alpha, x));
     t_refused(s, TG_E_DTYPE, s->ops->convert(s->be, 3, TG_I32, x, TG_F32, y));
     t_refused(s, TG_E_DTYPE, s->ops->convert(s->be, 3, TG_F32, x, TG_I32, y));
@@ -185,6 +223,7 @@ static void wrong_dtypes_are_refused(t_side *s) {
     t_refused(s, TG_E_DTYPE, s->ops->scale(s->be, TG_I32, 3, alpha, x));
     t_refused(s, TG_E_DTYPE, s->ops->dot(s->be, TG_I32, 3, x, y, &value));
     t_refused(s, TG_E_DTYPE, s->ops->norms(s->be, TG_I32, 3, x, &out));
+    t_refused(s, TG_E_DTYPE, s->ops->count_nonfinite(s->be, TG_I32, 3, x, count));
     t_keep_same(s, x);
     t_keep_same(s, y);
 }
@@ -197,6 +236,7 @@ static const t_row rows[] = {
     {"scale", scale, T_FLOATS},
     {"dot", dot, T_FLOATS},
     {"norms", norms, T_FLOATS},
+    {"count_nonfinite", count_nonfinite, T_FLOATS},
     {"by hand", elementwise_by_hand, T_FLOATS},
     {"wrong dtypes", wrong_dtypes_are_refused, T_ONCE},
 };

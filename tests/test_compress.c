@@ -12,7 +12,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "backend/check.h"
 #include "backend/cpu/cpu.h"
+#include "base/rng_math.h"
 #include "support/runner.h"
 
 typedef struct sizes {
@@ -183,6 +185,94 @@ static void run_expand(t_side *s, const trial *t) {
     t_keep_close(s, op.out, t->growth);
 }
 
+static const tg_rng rounding = {.seed = 78, .purpose = TG_RNG_ROUNDING, .step = 3};
+
+/* An array of any dtype that is poisoned or has numbers in it, as beta asks for. */
+static void *stored_target(t_side *s, tg_dtype dtype, int64_t n, double beta) {
+    return beta == 0.0 ? t_output(s, dtype, n) : t_inout(s, dtype, n, t_host_random(s, dtype, n));
+}
+
+/* The way back to halves, with rates that are read late and a guard. The trial's mask picks whether
+ * the rates are late, its batch the guard: none, open or closed. */
+static void expand_stored(t_side *s, const trial *t, tg_storage store, bool is_rounded) {
+    const tg_dtype dtype = tg_stored(s->dtype, store);
+    const bool late = t->masked, closed = t->batch == 3;
+    const tg_bitmap set = random_set(s, t->numel);
+    const tg_rates rates = {.alpha = -0.7, .beta = t->beta, .scale = 1e3, .step = rounding.step};
+    const tg_rng other = {rounding.seed, rounding.purpose, rounding.step + (late ? 1u : 0u)};
+    const uint32_t count = closed ? 2 : 0;
+    tg_expand op = {.modes = t->modes,
+                    .bitmap = t->nothing ? NULL : &set,
+                    .lambda = 1.5,
+                    .alpha = late ? 5.0 : -0.7,
+                    .beta = late ? 2.0 : t->beta,
+                    .out = stored_target(s, dtype, t->numel, t->beta),
+                    .out_store = store,
+                    .rounding = is_rounded ? &other : NULL,
+                    .rates = late ? t_input(s, TG_F64, sizeof rates / 8, &rates) : NULL,
+                    .guard = t->batch > 0 ? t_input(s, TG_U32, 1, &count) : NULL};
+    op.values = t->gathers && !t->nothing ? t_random(s, s->dtype, set.count) : NULL;
+    op.core = t->projects ? t_random(s, s->dtype, t->cells) : NULL;
+    op.workspace = workspace(s, &t->modes);
+    const void *before = t_download(s, op.out);
+    t_ok(s, s->ops->expand(s->be, &op));
+    if (closed) {
+        t_true(s, t_first_difference(dtype, t->numel, t_download(s, op.out), before) == -1);
+    } else { /* of halves a neighbour may be taken, twice as far away where rounding is random */
+        t_keep_close(s, op.out, store == TG_STORE_FULL ? t->growth : 2.0);
+    }
+}
+
+static void run_stored(t_side *s, const trial *t) {
+    static const tg_storage stores[] = {TG_STORE_BF16, TG_STORE_BF16, TG_STORE_F16, TG_STORE_FULL};
+    const bool has_halves = s->dtype == TG_F32 || s->dtype == TG_C64;
+    note(s, "stored", t);
+    const int number = has_halves ? (int)(s->draws % 4) : 3;
+    expand_stored(s, t, stores[number], number == 1);
+}
+
+/* Values of 2^-12 added to bf16 numbers are exact in f32, so the rounded bits are those of the
+ * definition on every backend. */
+static void rounding_to_the_bit(t_side *s) {
+    const bool complex = tg_dtype_is_complex(s->dtype);
+    const tg_dtype half = tg_stored(s->dtype, TG_STORE_BF16);
+    for (int i = 0; i < T_COUNT(shapes); i++) {
+        const trial t = trial_of(s, &shapes[i], 0);
+        note(s, "rounding", &t);
+        const tg_bitmap set = random_set(s, t.numel);
+        void *const small = t_host_alloc(s, s->dtype, set.count);
+        for (int64_t j = 0; j < set.count; j++) {
+            tg_store(s->dtype, small, j, (tg_scalar){0x1p-12, -0x1p-13});
+        }
+        const tg_rates rates = {1.0, 1.0, 1.0, rounding.step};
+        const tg_rng other = {rounding.seed, rounding.purpose, rounding.step + 1};
+        const void *old = t_host_random(s, half, t.numel);
+        const tg_expand op = {.modes = t.modes,
+                              .bitmap = &set,
+                              .values = t_input(s, s->dtype, set.count, small),
+                              .lambda = 1.0,
+                              .alpha = 1.0,
+                              .beta = 1.0,
+                              .out = t_inout(s, half, t.numel, old),
+                              .workspace = workspace(s, &t.modes),
+                              .out_store = TG_STORE_BF16,
+                              .rounding = i % 2 ? &other : &rounding,
+                              .rates = i % 2 ? t_input(s, TG_F64, sizeof rates / 8, &rates) : NULL};
+        t_ok(s, s->ops->expand(s->be, &op));
+        t_keep_same(s, op.out);
+        const uint64_t *words = t_download(s, set.words);
+        const uint16_t *found = t_download(s, op.out);
+        for (int64_t j = 0; j < (complex ? 2 : 1) * t.numel; j++) {
+            const double step = complex && j % 2 ? -0x1p-13 : 0x1p-12;
+            const double added = t_bit(words, complex ? j / 2 : j) ? step : 0.0;
+            const float sum = (float)(tg_load(TG_BF16, old, j).re + added);
+            const uint32_t word = tg_rounding_bits(&rounding, (uint64_t)j);
+            t_true(s, found[j] == tg_round_to_bf16(sum, word));
+        }
+        t_release(s);
+    }
+}
+
 static void run_sample(t_side *s, const trial *t) {
     note(s, "sample", t);
     const tg_bitmap set = random_set(s, t->numel);
@@ -224,6 +314,12 @@ static void expand_shapes(t_side *s) {
 }
 static void expand_large(t_side *s) {
     run_shapes(s, large_shapes, T_COUNT(large_shapes), 1, run_expand);
+}
+static void stored_shapes(t_side *s) {
+    run_shapes(s, shapes, T_COUNT(shapes), 2, run_stored);
+}
+static void stored_large(t_side *s) {
+    run_shapes(s, large_shapes, T_COUNT(large_shapes), 1, run_stored);
 }
 static void sample_shapes(t_side *s) {
     run_shapes(s, shapes, T_COUNT(shapes), 1, run_sample);
@@ -481,6 +577,9 @@ int main(void) {
         {"compress large", compress_large, 1 << TG_F32 | 1 << TG_C64},
         {"expand", expand_shapes, T_WIDE},
         {"expand large", expand_large, 1 << TG_F32 | 1 << TG_C64},
+        {"expand, stored", stored_shapes, T_WIDE},
+        {"expand, stored, large", stored_large, 1 << TG_F32 | 1 << TG_C64},
+        {"expand, rounding", rounding_to_the_bit, 1 << TG_F32 | 1 << TG_C64},
         {"sample", sample_shapes, T_WIDE},
         {"sample large", sample_large, 1 << TG_F32 | 1 << TG_C64},
         {"plain kernels", plain_kernels, 1 << TG_F32 | 1 << TG_C64},

@@ -109,15 +109,37 @@ tg_status tg_check_select(tg_context *ctx, const char *slot, int64_t k, const tg
                          (long long)k, (long long)bitmap->n);
 }
 
-tg_status tg_adam_resolve(tg_backend *be, const tg_adam *op, tg_adam *out, bool *goes) {
-    tg_status status = TG_OK;
+tg_status tg_check_adam(tg_context *ctx, const tg_adam *op) {
+    const bool halves = op->grad_store != TG_STORE_FULL || op->weight_store != TG_STORE_FULL;
+    tg_status status = tg_check_float(ctx, "adam", op->dtype);
+    if (status == TG_OK && halves && op->dtype != TG_F32 && op->dtype != TG_C64) {
+        status = tg_fail(ctx, TG_E_DTYPE, "adam: halves are read as f32 or c64, not as %s",
+                         tg_dtype_name(op->dtype));
+    }
+    return status;
+}
+
+/* The stream of the rounding at the step of the rates. */
+static const tg_rng *rounding_at(const tg_rng *rounding, const tg_rates *rates, tg_rng *out) {
+    if (!rounding) {
+        return NULL;
+    }
+    *out = *rounding;
+    out->step = rates ? rates->step : rounding->step;
+    return out;
+}
+
+tg_status tg_adam_resolve(tg_backend *be, const tg_adam *op, tg_adam *out, tg_rng *rounding,
+                          bool *goes) {
+    tg_status status = tg_check_adam(be->ctx, op);
     *out = *op;
+    out->rounding = rounding_at(op->rounding, op->rates, rounding);
     if (op->rates) {
         out->alpha = op->rates->alpha;
         out->beta = op->rates->beta;
         out->scale = op->rates->scale;
     }
-    if (op->guard && op->counts) {
+    if (status == TG_OK && op->guard && op->counts) {
         const tg_dtype dtype = tg_stored(op->dtype, op->grad_store);
         status = be->ops->count_nonfinite(be, dtype, op->n, op->grad, op->guard);
     }
@@ -125,8 +147,9 @@ tg_status tg_adam_resolve(tg_backend *be, const tg_adam *op, tg_adam *out, bool 
     return status;
 }
 
-bool tg_expand_resolve(const tg_expand *op, tg_expand *out) {
+bool tg_expand_resolve(const tg_expand *op, tg_expand *out, tg_rng *rounding) {
     *out = *op;
+    out->rounding = rounding_at(op->rounding, op->rates, rounding);
     if (op->rates) {
         out->alpha = op->rates->alpha;
         out->beta = op->rates->beta;

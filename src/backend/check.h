@@ -24,8 +24,13 @@ TG_NODISCARD tg_status tg_check_fft(tg_context *ctx, const tg_fft_desc *desc);
 TG_NODISCARD tg_status tg_check_select(tg_context *ctx, const char *slot, int64_t k,
                                        const tg_bitmap *bitmap);
 
-/* For backends on the host: the call with its rates read; false if its guard stops it. */
-TG_NODISCARD tg_status tg_adam_resolve(tg_backend *be, const tg_adam *op, tg_adam *out, bool *goes);
-bool tg_expand_resolve(const tg_expand *op, tg_expand *out);
+/* A float dtype, and halves only where they stand for f32 or c64. */
+TG_NODISCARD tg_status tg_check_adam(tg_context *ctx, const tg_adam *op);
+
+/* For backends on the host: the call with its rates read, `rounding` being room for its stream.
+ * False (*goes) if the guard stops it. */
+TG_NODISCARD tg_status tg_adam_resolve(tg_backend *be, const tg_adam *op, tg_adam *out,
+                                       tg_rng *rounding, bool *goes);
+bool tg_expand_resolve(const tg_expand *op, tg_expand *out, tg_rng *rounding);
 
 #endif

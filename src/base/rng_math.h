@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/rng.h"
+
 #ifdef __CUDACC__
 #define TG_RNG_FN static __host__ __device__ inline
 #else
@@ -40,6 +42,69 @@ TG_RNG_FN void tg_philox_rounds(const uint32_t counter[4], const uint32_t key[2]
     out[1] = c1;
     out[2] = c2;
     out[3] = c3;
+}
+
+/* tg_rng_bits: key = seed, counter = (index, step, purpose). */
+TG_RNG_FN void tg_stream_bits(const tg_rng *rng, uint64_t index, uint32_t out[4]) {
+    const uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), rng->step, rng->purpose};
+    const uint32_t key[2] = {(uint32_t)rng->seed, (uint32_t)(rng->seed >> 32)};
+    tg_philox_rounds(counter, key, out);
+}
+
+/* tg_rng_permute: a Feistel network with 8 rounds on 2h bits, (l, r) -> (r, l xor F_round(r)). Any
+ * F makes it a bijection; Philox makes F random. 2^(2h) < 4n, so the walk takes under four steps on
+ * average. */
+TG_RNG_FN uint64_t tg_feistel_walk(const tg_rng *rng, uint64_t n, uint64_t index) {
+    unsigned half = 1;
+    while (half < 32 && (1ull << (2 * half)) < n) {
+        half++;
+    }
+    const uint64_t mask = (1ull << half) - 1;
+    const uint32_t key[2] = {(uint32_t)rng->seed, (uint32_t)(rng->seed >> 32)};
+    uint64_t value = index;
+    do {
+        uint64_t left = value >> half;
+        uint64_t right = value & mask;
+        for (uint32_t round = 0; round < 8; round++) {
+            /* The top bit keeps these counters apart from those of tg_stream_bits. */
+            const uint32_t counter[4] = {(uint32_t)right, 0x80000000u | round, rng->step,
+                                         rng->purpose};
+            uint32_t bits[4];
+            tg_philox_rounds(counter, key, bits);
+            uint64_t next = left ^ (bits[0] & mask);
+            left = right;
+            right = next;
+        }
+        value = (left << half) | right;
+    } while (value >= n);
+    return value;
+}
+
+/* Stochastic rounding of real number `number` of an array (2i and 2i + 1 are the parts of complex
+ * element i): four numbers share the 128 bits of one index, a word each. */
+TG_RNG_FN uint32_t tg_rounding_word(const uint32_t words[4], uint64_t number) {
+    const uint32_t low = number & 1 ? words[1] : words[0];
+    const uint32_t high = number & 1 ? words[3] : words[2];
+    return number & 2 ? high : low;
+}
+
+TG_RNG_FN uint32_t tg_rounding_bits(const tg_rng *rng, uint64_t number) {
+    uint32_t words[4];
+    tg_stream_bits(rng, number / 4, words);
+    return tg_rounding_word(words, number);
+}
+
+/* To bf16: the low 16 bits of `word` are added to the bits that bf16 has no room for, which are
+ * then cut off; so x goes to either neighbour with the odds of its distance from the other. NaN and
+ * Inf stay what they are. */
+TG_RNG_FN uint16_t tg_round_to_bf16(float x, uint32_t word) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const uint32_t magnitude = bits & 0x7FFFFFFFu;
+    if (magnitude >= 0x7F800000u) {
+        return (uint16_t)((bits >> 16) | (magnitude > 0x7F800000u ? 0x40u : 0u)); /* quiet NaN */
+    }
+    return (uint16_t)((bits + (word & 0xFFFFu)) >> 16);
 }
 
 /* 53 random bits to [0, 1). */

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "base/rng_math.h"
 #include "tensor/half.h"
 
 static double load_real(tg_dtype dtype, const void *x, int64_t i) {
@@ -108,4 +109,19 @@ void tg_store(tg_dtype dtype, void *x, int64_t i, tg_scalar value) {
     tg_dtype real = tg_dtype_real(dtype);
     store_real(real, x, 2 * i, value.re);
     store_real(real, x, 2 * i + 1, value.im);
+}
+
+static void round_real(uint16_t *x, int64_t i, double v, const tg_rng *rng) {
+    x[i] = tg_round_to_bf16((float)v, tg_rounding_bits(rng, (uint64_t)i));
+}
+
+void tg_store_rounded(tg_dtype dtype, void *x, int64_t i, tg_scalar value, const tg_rng *rng) {
+    if (!rng || tg_dtype_real(dtype) != TG_BF16) {
+        tg_store(dtype, x, i, value);
+    } else if (tg_dtype_is_complex(dtype)) {
+        round_real(x, 2 * i, value.re, rng);
+        round_real(x, 2 * i + 1, value.im, rng);
+    } else {
+        round_real(x, i, value.re, rng);
+    }
 }

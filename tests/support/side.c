@@ -143,7 +143,11 @@ void *t_host_random(t_side *s, tg_dtype dtype, int64_t n) {
 
 /* ---- arrays of the backend ---- */
 
-/* `shift`: bytes that the array begins behind the allocator's alignment. */
+/* Bytes that an array begins behind the allocator's alignment. */
+static size_t shift_of(const t_side *s, tg_dtype dtype) {
+    return s->aligned ? 0 : tg_dtype_size(dtype);
+}
+
 static t_block *new_block(t_side *s, tg_dtype dtype, int64_t n, size_t shift, const void *host,
                           bool is_sealed) {
     const size_t bytes = bytes_of(dtype, n);
@@ -180,15 +184,15 @@ static t_block *new_block(t_side *s, tg_dtype dtype, int64_t n, size_t shift, co
 }
 
 void *t_input(t_side *s, tg_dtype dtype, int64_t n, const void *host) {
-    return new_block(s, dtype, n, tg_dtype_size(dtype), host, true)->data;
+    return new_block(s, dtype, n, shift_of(s, dtype), host, true)->data;
 }
 
 void *t_inout(t_side *s, tg_dtype dtype, int64_t n, const void *host) {
-    return new_block(s, dtype, n, tg_dtype_size(dtype), host, false)->data;
+    return new_block(s, dtype, n, shift_of(s, dtype), host, false)->data;
 }
 
 void *t_output(t_side *s, tg_dtype dtype, int64_t n) {
-    return new_block(s, dtype, n, tg_dtype_size(dtype), NULL, false)->data;
+    return new_block(s, dtype, n, shift_of(s, dtype), NULL, false)->data;
 }
 
 void *t_workspace(t_side *s, size_t bytes) {

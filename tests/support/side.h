@@ -2,9 +2,10 @@
  *
  * A script is a function that calls slots of s->ops and records what comes out. It runs on any
  * backend, and draws the same random inputs each time; the runner (runner.h) compares the records
- * of two runs. Every array is one element off the allocator's alignment, as slices of a tensor are.
- * Around it lie guard zones, checked when it is released; outputs start as NaN; inputs must end as
- * they began. Failures go through cmocka and carry the script's last note. */
+ * of two runs. Every array is one element off the allocator's alignment, as slices of a tensor are,
+ * unless a script asks for alignment. Around it lie guard zones, checked when it is released;
+ * outputs start as NaN; inputs must end as they began. Failures go through cmocka and carry the
+ * script's last note. */
 #ifndef TEST_SUPPORT_SIDE_H
 #define TEST_SUPPORT_SIDE_H
 
@@ -28,6 +29,7 @@ typedef struct t_side {
     tg_dtype dtype; /* of the row that is run */
     char note[160]; /* where the script is, for messages */
     uint32_t draws; /* random arrays made so far */
+    bool aligned;   /* arrays begin where the allocator aligns, for paths that need it */
     t_block *blocks;
     t_host *hosts;
     t_record *records; /* in the order of recording */

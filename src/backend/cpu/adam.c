@@ -47,12 +47,14 @@ const cpu_adam_kernels cpu_adam_plain = {.reals = reals, .pairs = pairs};
 
 tg_status cpu_adam(tg_backend *be, const tg_adam *call) {
     tg_adam resolved;
+    tg_rng rounding;
     const tg_adam *op = &resolved;
     bool goes = false;
-    if (!cpu_compress_tuned(call->dtype)) {
+    if (!cpu_compress_tuned(call->dtype) || call->grad_store != TG_STORE_FULL ||
+        call->weight_store != TG_STORE_FULL) {
         return be->ref->adam(be, call);
     }
-    tg_status status = tg_adam_resolve(be, call, &resolved, &goes);
+    tg_status status = tg_adam_resolve(be, call, &resolved, &rounding, &goes);
     if (!goes) {
         return status;
     }

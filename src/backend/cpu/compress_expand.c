@@ -5,7 +5,8 @@
  * columns; then every thread takes slabs and expands mode by mode, depth first. The last product
  * writes panels straight into `out` with alpha and beta, and the sparse values are added to a panel
  * while it lies in cache: one pass over `out`, no update tensor. Sampling ends in a panel of
- * scratch instead, which is read off and dropped. */
+ * scratch instead, which is read off and dropped; so does the way back to halves, which are rounded
+ * from the panel. */
 #include <omp.h>
 
 #include "backend/check.h"
@@ -15,13 +16,16 @@
  * only where an entry is kept. */
 enum { DENSE_SET = 4 };
 
-/* What a call does; `out` NULL means sampling. */
+/* What a call does; neither `out` nor `halves` means sampling. */
 typedef struct task {
     const cpu_plan *plan;
     const float *core; /* NULL: none */
     float *workspace;
     float alpha, beta;
     float *out;
+    void *halves; /* `out` of this real dtype */
+    tg_dtype stored;
+    const tg_rng *rounding; /* of halves, NULL: to nearest */
     const tg_bitmap *bitmap;
     const float *scattered; /* values to be added to out, NULL: none */
     float lambda;
@@ -54,6 +58,26 @@ static void scatter_run(const task *t, int64_t first, int64_t count) {
     }
 }
 
+/* Rounds a run of the core's way back (a panel, changed) and the values to halves. */
+static void half_run(const task *t, int64_t first, int64_t count, float *run) {
+    const int width = t->plan->width;
+    if (t->scattered) {
+        const float *value = t->scattered + cpu_bits_rank(t->bitmap, first) * width;
+        cpu_bits bits = cpu_bits_begin(t->bitmap, first, count);
+        for (int64_t e = cpu_bits_next(&bits); e >= 0; e = cpu_bits_next(&bits), value += width) {
+            for (int c = 0; c < width; c++) {
+                run[(e - first) * width + c] += t->lambda * value[c];
+            }
+        }
+    }
+    for (int64_t i = 0; i < count * width; i++) {
+        const int64_t at = first * width + i;
+        const float old = t->beta == 0.0f ? 0.0f : (float)tg_load(t->stored, t->halves, at).re;
+        const float sum = t->alpha * run[i] + t->beta * old;
+        tg_store_rounded(t->stored, t->halves, at, (tg_scalar){(double)sum, 0.0}, t->rounding);
+    }
+}
+
 /* Adds alpha run[kept] to the sampled values. */
 static void sample_run(const task *t, int64_t first, int64_t count, const float *run) {
     const int width = t->plan->width;
@@ -82,7 +106,9 @@ static void finish_piece(const worker *w, piece to, cpu_product product) {
     cpu_plan_product(t->plan, &product);
     for (int64_t r = 0; r < runs; r++) {
         const int64_t first = to.first + r * to.step;
-        if (!t->out) {
+        if (t->halves) {
+            half_run(t, first, length, w->panel + r * length * width);
+        } else if (!t->out) {
             sample_run(t, first, length, w->panel + r * length * width);
         } else if (t->scattered) {
             scatter_run(t, first, length);
@@ -116,7 +142,7 @@ static void expand_rows(const worker *w, const float *in, int64_t first, int64_t
     const cpu_plan *plan = t->plan;
     const cpu_mode *last = &plan->mode[plan->ndim - 1];
     const float *transposed = t->workspace + plan->transposed; /* (rank, dim) */
-    if (!t->out && t->bitmap->count * DENSE_SET < t->bitmap->n) {
+    if (!t->out && !t->halves && t->bitmap->count * DENSE_SET < t->bitmap->n) {
         sample_rows(t, in, first, rows);
         return;
     }
@@ -200,11 +226,19 @@ static void expand_block(const worker *w, int d, const float *in, int64_t first)
 }
 
 /* Without any factor, or without a core: out = beta out + alpha core, and the values. */
-static void pass(const task *t, tg_range range) {
+static void pass(const worker *w, tg_range range) {
+    const task *t = w->task;
     const int width = t->plan->width;
     const int64_t most = CPU_PANEL / width;
     for (int64_t i = range.begin; i < range.end; i += most) {
         const int64_t some = range.end - i < most ? range.end - i : most;
+        if (t->halves) {
+            for (int64_t e = 0; e < some * width; e++) {
+                w->panel[e] = t->core ? t->core[i * width + e] : 0.0f;
+            }
+            half_run(t, i, some, w->panel);
+            continue;
+        }
         if (!t->out) {
             sample_run(t, i, some, t->core + i * width);
             continue;
@@ -256,7 +290,7 @@ static void expand_part(const task *t, int part, int parts) {
     const worker w = {.task = t, .panel = scratch, .scratch = scratch};
     const int64_t grain = TG_ALIGNMENT / (int64_t)sizeof(float);
     if (plan->ndim == 1 || !t->core) {
-        pass(t, tg_partition(plan->numel, grain, parts, part));
+        pass(&w, tg_partition(plan->numel, grain, parts, part));
         return;
     }
     const tg_range columns = tg_partition(first->block, grain, parts, part);
@@ -282,20 +316,25 @@ static void expand_part(const task *t, int part, int parts) {
 
 tg_status cpu_expand(tg_backend *be, const tg_expand *call) {
     tg_expand resolved;
+    tg_rng rounding;
     const tg_expand *op = &resolved;
     if (!cpu_compress_tuned(call->modes.dtype)) {
         return be->ref->expand(be, call);
     }
-    if (!tg_expand_resolve(call, &resolved)) {
+    if (!tg_expand_resolve(call, &resolved, &rounding)) {
         return TG_OK;
     }
+    const bool halves = op->out_store != TG_STORE_FULL;
     const cpu_plan plan = cpu_compress_plan(be, &op->modes);
     const task t = {.plan = &plan,
                     .core = op->core,
                     .workspace = op->workspace,
                     .alpha = (float)op->alpha,
                     .beta = (float)op->beta,
-                    .out = op->out,
+                    .out = halves ? NULL : op->out,
+                    .halves = halves ? op->out : NULL,
+                    .stored = tg_dtype_real(tg_stored(op->modes.dtype, op->out_store)),
+                    .rounding = op->rounding,
                     .bitmap = op->bitmap,
                     .scattered = op->bitmap ? op->values : NULL,
                     .lambda = (float)op->lambda};

@@ -92,15 +92,21 @@ static tg_scalar *all_modes(const tg_multimode *modes, bool forward, tg_scalar *
     return tensor;
 }
 
-/* array[i] = beta array[i] + scale value, beta = 0 without reading. */
-static void blend(tg_dtype dtype, void *array, int64_t i, double beta, double scale,
-                  tg_scalar value) {
+/* array[i] = beta array[i] + scale value, beta = 0 without reading; a bf16 array is rounded by the
+ * stream, if there is one. */
+static void blend_rounded(tg_dtype dtype, void *array, int64_t i, double beta, double scale,
+                          tg_scalar value, const tg_rng *rounding) {
     tg_scalar sum = {scale * value.re, scale * value.im};
     if (beta != 0.0) {
         const tg_scalar old = tg_load(dtype, array, i);
         sum = ref_add(sum, (tg_scalar){beta * old.re, beta * old.im});
     }
-    tg_store(dtype, array, i, sum);
+    tg_store_rounded(dtype, array, i, sum, rounding);
+}
+
+static void blend(tg_dtype dtype, void *array, int64_t i, double beta, double scale,
+                  tg_scalar value) {
+    blend_rounded(dtype, array, i, beta, scale, value, NULL);
 }
 
 static tg_status ref_compress(tg_backend *be, const tg_compress *op) {
@@ -144,11 +150,13 @@ static tg_scalar *expand_core(const tg_multimode *modes, const void *core, void 
 static tg_status ref_expand(tg_backend *be, const tg_expand *call) {
     (void)be;
     tg_expand resolved;
+    tg_rng rounding;
     const tg_expand *op = &resolved;
-    if (!tg_expand_resolve(call, &resolved)) {
+    if (!tg_expand_resolve(call, &resolved, &rounding)) {
         return TG_OK;
     }
     const tg_multimode *modes = &op->modes;
+    const tg_dtype stored = tg_stored(modes->dtype, op->out_store);
     const tg_scalar *full = op->core ? expand_core(modes, op->core, op->workspace) : NULL;
     const int64_t numel = product(modes->dim, 0, modes->ndim);
     int64_t position = 0;
@@ -158,7 +166,7 @@ static tg_status ref_expand(tg_backend *be, const tg_expand *call) {
             const tg_scalar v = tg_load(modes->dtype, op->values, position++);
             sum = ref_add(sum, (tg_scalar){op->lambda * v.re, op->lambda * v.im});
         }
-        blend(modes->dtype, op->out, i, op->beta, op->alpha, sum);
+        blend_rounded(stored, op->out, i, op->beta, op->alpha, sum, op->rounding);
     }
     return TG_OK;
 }
@@ -195,16 +203,19 @@ static double second_moment(const tg_adam *op, tg_dtype real, int64_t at, double
 
 static tg_status ref_adam(tg_backend *be, const tg_adam *call) {
     tg_adam resolved;
+    tg_rng rounding;
     const tg_adam *op = &resolved;
     bool goes = false;
-    tg_status status = tg_adam_resolve(be, call, &resolved, &goes);
+    tg_status status = tg_adam_resolve(be, call, &resolved, &rounding, &goes);
     if (!goes) {
         return status;
     }
     const tg_dtype real = tg_dtype_real(op->dtype);
+    const tg_dtype grad_dtype = tg_stored(op->dtype, op->grad_store);
+    const tg_dtype weight_dtype = tg_stored(op->dtype, op->weight_store);
     const bool split = op->split && tg_dtype_is_complex(op->dtype);
     for (int64_t i = 0; i < op->n; i++) {
-        tg_scalar g = tg_load(op->dtype, op->grad, i);
+        tg_scalar g = tg_load(grad_dtype, op->grad, i);
         g = (tg_scalar){op->scale * g.re, op->scale * g.im};
         tg_scalar m = tg_load(op->dtype, op->m, i);
         m.re = op->beta1 * m.re + (1.0 - op->beta1) * g.re;
@@ -222,7 +233,7 @@ static tg_status ref_adam(tg_backend *be, const tg_adam *call) {
             tg_store(op->dtype, op->direction, i, u);
         }
         if (op->weight) {
-            blend(op->dtype, op->weight, i, op->beta, op->alpha, u);
+            blend_rounded(weight_dtype, op->weight, i, op->beta, op->alpha, u, op->rounding);
         }
     }
     return TG_OK;
