@@ -7,6 +7,7 @@
 
 enum {
     REALS = 1 << TG_F32 | 1 << TG_F64,
+    ALL_REALS = REALS | 1 << TG_BF16 | 1 << TG_F16,
     PAIRS = 1 << TG_C64 | 1 << TG_C128,
     MANY = 200003 /* enough for several threads */
 };
@@ -277,17 +278,21 @@ static void refusals(t_side *s) {
     t_refused(s, TG_E_DTYPE, s->ops->box_copy(s->be, &box));
     t_refused(s, TG_E_DTYPE, s->ops->grid_embed(s->be, &embed));
     t_refused(s, TG_E_DTYPE, s->ops->spectral_contract(s->be, &spectral));
-    t_refused(s, TG_E_DTYPE, s->ops->act_forward(s->be, TG_BF16, TG_ACT_GELU, 1, x, y));
+    const tg_spectral wide = {.dtype = TG_C128, .store = TG_STORE_BF16};
+    const tg_spectral weights = {.dtype = TG_C128, .weight_store = TG_STORE_F16};
+    t_refused(s, TG_E_DTYPE, s->ops->spectral_contract(s->be, &wide));
+    t_refused(s, TG_E_DTYPE, s->ops->spectral_contract(s->be, &weights));
+    t_refused(s, TG_E_DTYPE, s->ops->act_forward(s->be, TG_CBF16, TG_ACT_GELU, 1, x, y));
     t_refused(s, TG_E_DTYPE, s->ops->act_backward(s->be, TG_C64, TG_ACT_GELU, 1, x, x, y));
-    t_refused(s, TG_E_DTYPE, s->ops->planes_join(s->be, TG_F16, 1, x, y, z));
-    t_refused(s, TG_E_DTYPE, s->ops->planes_split(s->be, TG_F16, 1, z, x, y));
+    t_refused(s, TG_E_DTYPE, s->ops->planes_join(s->be, TG_I32, 1, x, y, z));
+    t_refused(s, TG_E_DTYPE, s->ops->planes_split(s->be, TG_C64, 1, z, x, y));
 }
 
 int main(void) {
     static const t_row rows[] = {
         {"box_copy", box_copy, T_FLOATS},  {"box_round_trip", box_round_trip, T_WIDE},
-        {"grid_embed", grid_embed, REALS}, {"planes", planes, REALS},
-        {"act_values", act_values, REALS}, {"act_places", act_places, REALS},
+        {"grid_embed", grid_embed, REALS}, {"planes", planes, ALL_REALS},
+        {"act_values", act_values, REALS}, {"act_places", act_places, ALL_REALS},
         {"contract", contract, PAIRS},     {"contract_adjoint", contract_adjoint, PAIRS},
         {"refusals", refusals, T_ONCE},
     };

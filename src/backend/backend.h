@@ -167,17 +167,31 @@ typedef struct tg_sample {
     void *workspace;
 } tg_sample;
 
+/* How Adam's moments are kept in memory; the arithmetic on them is that of the dtype. Other forms
+ * than FULL go with f32 and c64 only. */
+typedef enum tg_state_form {
+    TG_STATE_FULL, /* as wide as the dtype */
+    TG_STATE_BF16, /* halves; rounded by the stream of `rounding`, real j of m by index 2^62 + j, of
+                      v by 2^63 + j; without it to nearest */
+    TG_STATE_8BIT  /* one byte a real, an entry of a table (backend/state8.h) times the scale of its
+                      block: TG_STATE_BLOCK reals in a row, whose largest modulus is the scale */
+} tg_state_form;
+
+enum { TG_STATE_BLOCK = 256 };
+
 /* Adam's moments and direction on one array: g = scale grad; m = b1 m + (1 - b1) g;
- * v = b2 v + (1 - b2) |g|^2; u = m / (sqrt(v) + eps). Then, if given, direction = u and
- * weight = beta weight + alpha u. */
+ * v = b2 v + (1 - b2) |g|^2; u = m / (sqrt(v) + eps), from m and v before they are rounded. Then,
+ * if given, direction = u and weight = beta weight + alpha u. */
 typedef struct tg_adam {
     tg_dtype dtype; /* of grad, m, direction, weight */
     int64_t n;
     bool split; /* complex: Re and Im as two reals (v has 2n) instead of by modulus (v has n) */
     const void *grad; /* (n) */
     double scale;
-    void *m; /* (n) */
-    void *v; /* (n) reals of the dtype's real type */
+    void *m;                  /* (n) */
+    void *v;                  /* (n) reals of the dtype's real type */
+    tg_state_form form;       /* of m and v; a complex m is 2n reals */
+    float *m_scale, *v_scale; /* 8BIT: (reals of m or v / TG_STATE_BLOCK, rounded up) */
     double beta1, beta2, eps;
     void *direction; /* (n), may be grad's memory; NULL: none */
     void *weight;    /* (n), NULL: none */
@@ -328,7 +342,8 @@ struct tg_backend_ops {
                             double scale, void *out);
     tg_status (*adam)(tg_backend *be, const tg_adam *op);
 
-    /* -- neural operators, dtypes f32 and f64 (box_copy: every float dtype); see backend/nn.h -- */
+    /* -- neural operators, dtypes f32 and f64 (box_copy: every float dtype; planes_* and act_*: the
+     * real ones, halves computed with in f32); see backend/nn.h -- */
     tg_status (*box_copy)(tg_backend *be, const tg_box *op);
     tg_status (*grid_embed)(tg_backend *be, const tg_embed *op);
     /* Planes of n numbers to pairs and back. */

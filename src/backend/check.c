@@ -28,6 +28,60 @@ tg_status tg_check_real(tg_context *ctx, const char *slot, tg_dtype dtype) {
                          tg_dtype_name(dtype));
 }
 
+tg_status tg_check_store(tg_context *ctx, const char *slot, tg_dtype dtype, tg_storage store) {
+    if (store == TG_STORE_FULL) {
+        return TG_OK;
+    }
+    if (store != TG_STORE_BF16 && store != TG_STORE_F16) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "%s: storage %d is not known", slot, (int)store);
+    }
+    return dtype == TG_F32 || dtype == TG_C64
+               ? TG_OK
+               : tg_fail(ctx, TG_E_DTYPE, "%s: halves are read as f32 or c64, not as %s", slot,
+                         tg_dtype_name(dtype));
+}
+
+static tg_status check_layer(tg_context *ctx, const char *slot, tg_dtype dtype, tg_storage store) {
+    const tg_status status = tg_check_real(ctx, slot, dtype);
+    return status == TG_OK ? tg_check_store(ctx, slot, dtype, store) : status;
+}
+
+tg_status tg_check_mix(tg_context *ctx, const char *slot, const tg_mix *op) {
+    return check_layer(ctx, slot, op->dtype, op->store);
+}
+
+tg_status tg_check_norm(tg_context *ctx, const char *slot, const tg_norm *op) {
+    return check_layer(ctx, slot, op->dtype, op->store);
+}
+
+tg_status tg_check_mlp(tg_context *ctx, const char *slot, const tg_mlp *op) {
+    const tg_status status = check_layer(ctx, slot, op->dtype, op->x_store);
+    return status == TG_OK ? tg_check_store(ctx, slot, op->dtype, op->y_store) : status;
+}
+
+tg_status tg_check_spectral(tg_context *ctx, const tg_spectral *op) {
+    static const char *const slot = "spectral_contract";
+    if (op->dtype != TG_C64 && op->dtype != TG_C128) {
+        return tg_fail(ctx, TG_E_DTYPE, "%s: c64 or c128 is needed, not %s", slot,
+                       tg_dtype_name(op->dtype));
+    }
+    const tg_status status = tg_check_store(ctx, slot, op->dtype, op->store);
+    return status == TG_OK ? tg_check_store(ctx, slot, op->dtype, op->weight_store) : status;
+}
+
+tg_status tg_check_source(tg_context *ctx, const char *slot, tg_dtype dtype,
+                          const tg_grad_source *source) {
+    const tg_status status = tg_check_float(ctx, slot, dtype);
+    return status == TG_OK ? tg_check_store(ctx, slot, dtype, source->store) : status;
+}
+
+tg_status tg_check_real_float(tg_context *ctx, const char *slot, tg_dtype dtype) {
+    return tg_dtype_is_float(dtype) && !tg_dtype_is_complex(dtype)
+               ? TG_OK
+               : tg_fail(ctx, TG_E_DTYPE, "%s: a real float dtype is needed, not %s", slot,
+                         tg_dtype_name(dtype));
+}
+
 tg_status tg_check_double(tg_context *ctx, const char *slot, tg_dtype dtype) {
     return dtype == TG_F64 || dtype == TG_C128
                ? TG_OK
@@ -75,6 +129,13 @@ tg_status tg_check_fft(tg_context *ctx, const tg_fft_desc *desc) {
     }
     if (desc->ndim < 1 || desc->ndim > 3) {
         return tg_fail(ctx, TG_E_SHAPE, "fft: %d dimensions; 1, 2 or 3 are possible", desc->ndim);
+    }
+    const tg_storage stores[2] = {desc->grid_store, desc->kept_store};
+    for (int i = 0; i < 2; i++) {
+        const tg_status status = tg_check_store(ctx, "fft", desc->dtype, stores[i]);
+        if (status != TG_OK) {
+            return status;
+        }
     }
     tg_shape whole = {.ndim = desc->ndim + 1, .dim = {desc->howmany}};
     for (int d = 0; d < desc->ndim; d++) {

@@ -11,6 +11,21 @@ TG_NODISCARD tg_status tg_check_float(tg_context *ctx, const char *slot, tg_dtyp
 /* f32 or f64: the dtypes of activations. */
 TG_NODISCARD tg_status tg_check_real(tg_context *ctx, const char *slot, tg_dtype dtype);
 
+/* How arrays of a dtype are kept: as they are, or f32 and c64 as halves. */
+TG_NODISCARD tg_status tg_check_store(tg_context *ctx, const char *slot, tg_dtype dtype,
+                                      tg_storage store);
+
+/* dtype and storage of the neural-operator slots, and of a gradient's source. */
+TG_NODISCARD tg_status tg_check_mix(tg_context *ctx, const char *slot, const tg_mix *op);
+TG_NODISCARD tg_status tg_check_mlp(tg_context *ctx, const char *slot, const tg_mlp *op);
+TG_NODISCARD tg_status tg_check_norm(tg_context *ctx, const char *slot, const tg_norm *op);
+TG_NODISCARD tg_status tg_check_spectral(tg_context *ctx, const tg_spectral *op);
+TG_NODISCARD tg_status tg_check_source(tg_context *ctx, const char *slot, tg_dtype dtype,
+                                       const tg_grad_source *source);
+
+/* A real float dtype, the halves included. */
+TG_NODISCARD tg_status tg_check_real_float(tg_context *ctx, const char *slot, tg_dtype dtype);
+
 /* f64 or c128: the dtypes of decompositions. */
 TG_NODISCARD tg_status tg_check_double(tg_context *ctx, const char *slot, tg_dtype dtype);
 

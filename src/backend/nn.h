@@ -59,7 +59,8 @@ typedef enum tg_mix_kind {
 /* A skip connection with the sum around it, u = act(x):
  *   forward   y = beta y + alpha S u + bias
  *   backward  dweight += alpha sum dy u^T (GATE: its diagonal);  dbias += sum dy;
- *             dx = (beta dx + alpha S^T dy) [act'(x) if through], with respect to u otherwise. */
+ *             dx = (beta dx + alpha S^T dy) [act'(x) if through], with respect to u otherwise;
+ *             dx may be dy unless LINEAR. */
 typedef struct tg_mix {
     tg_dtype dtype;
     tg_mix_kind kind;

@@ -51,7 +51,7 @@ tg_status cpu_adam(tg_backend *be, const tg_adam *call) {
     const tg_adam *op = &resolved;
     bool goes = false;
     if (!cpu_compress_tuned(call->dtype) || call->grad_store != TG_STORE_FULL ||
-        call->weight_store != TG_STORE_FULL) {
+        call->weight_store != TG_STORE_FULL || call->form != TG_STATE_FULL) {
         return be->ref->adam(be, call);
     }
     tg_status status = tg_adam_resolve(be, call, &resolved, &rounding, &goes);

@@ -198,6 +198,9 @@ static tg_status cpu_compress(tg_backend *be, const tg_compress *op) {
     if (!cpu_compress_tuned(op->modes.dtype)) {
         return be->ref->compress(be, op);
     }
+    if (op->source.store) {
+        return tg_fail(be->ctx, TG_E_UNSUPPORTED, "compress: halves are not read here");
+    }
     const cpu_plan plan = cpu_compress_plan(be, &op->modes);
 #pragma omp parallel num_threads(plan.threads)
     compress_part(&plan, op, omp_get_thread_num(), omp_get_num_threads());

@@ -116,7 +116,7 @@ cpu_view cpu_source_block(const cpu_source *source, int64_t first, int64_t rows,
 
 tg_status cpu_grad_dense(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                          double scale, void *out) {
-    if (!cpu_compress_tuned(modes->dtype) || source->dense) {
+    if (!cpu_compress_tuned(modes->dtype) || source->dense || source->store) {
         return be->ref->grad_dense(be, modes, source, scale, out);
     }
     const cpu_plan plan = cpu_compress_plan(be, modes);

@@ -237,6 +237,9 @@ tg_status cpu_fft_create(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **
     tg_fft_plan *plan = NULL;
     *out = NULL;
     TG_TRY(tg_check_fft(be->ctx, desc));
+    if (desc->grid_store || desc->kept_store) {
+        return tg_fail(be->ctx, TG_E_UNSUPPORTED, "fft: halves are not transformed here");
+    }
     for (int d = 0; d < desc->ndim; d++) {
         if (desc->grid[d] > INT32_MAX / 16) {
             return tg_fail(be->ctx, TG_E_UNSUPPORTED,

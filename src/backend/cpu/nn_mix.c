@@ -32,7 +32,7 @@ static layout layout_of(const tg_mix *op, bool backward) {
 }
 
 static size_t cpu_mix_workspace(tg_backend *be, const tg_mix *op, bool backward) {
-    return cpu_tiles_take(op->dtype, op->pixels)
+    return cpu_tiles_take(op->dtype, op->pixels, op->store)
                ? (size_t)(be->threads * layout_of(op, backward).size) * sizeof(float)
                : be->ref->mix_workspace(be, op, backward);
 }
@@ -95,7 +95,7 @@ static void forward_tile(tg_backend *be, const tg_mix *op, const cpu_tiles *tile
 }
 
 static tg_status cpu_mix_forward(tg_backend *be, const tg_mix *op) {
-    if (!cpu_tiles_take(op->dtype, op->pixels)) {
+    if (!cpu_tiles_take(op->dtype, op->pixels, op->store)) {
         return be->ref->mix_forward(be, op);
     }
     const cpu_tiles tiles = tiles_of(op);
@@ -192,7 +192,7 @@ static void add_sums(const tg_mix *op, const sums *s) {
 }
 
 static tg_status cpu_mix_backward(tg_backend *be, const tg_mix *op) {
-    if (!cpu_tiles_take(op->dtype, op->pixels)) {
+    if (!cpu_tiles_take(op->dtype, op->pixels, op->store)) {
         return be->ref->mix_backward(be, op);
     }
     const cpu_tiles tiles = tiles_of(op);

@@ -63,7 +63,7 @@ static scratch scratch_of(const tg_mlp *op, const layout *l, int part) {
 }
 
 static size_t cpu_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
-    return cpu_tiles_take(op->dtype, op->pixels)
+    return cpu_tiles_take(op->dtype, op->pixels, op->x_store || op->y_store)
                ? (size_t)(be->threads * layout_of(op, backward).size) * sizeof(float)
                : be->ref->mlp_workspace(be, op, backward);
 }
@@ -162,7 +162,7 @@ static void output_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *tiles
 }
 
 static tg_status cpu_mlp_forward(tg_backend *be, const tg_mlp *op) {
-    if (!cpu_tiles_take(op->dtype, op->pixels)) {
+    if (!cpu_tiles_take(op->dtype, op->pixels, op->x_store || op->y_store)) {
         return be->ref->mlp_forward(be, op);
     }
     const cpu_tiles tiles = tiles_of(op);
@@ -268,7 +268,7 @@ static void add_doubles(int64_t n, const double *x, float *y) {
 }
 
 static tg_status cpu_mlp_backward(tg_backend *be, const tg_mlp *op) {
-    if (!cpu_tiles_take(op->dtype, op->pixels)) {
+    if (!cpu_tiles_take(op->dtype, op->pixels, op->x_store || op->y_store)) {
         return be->ref->mlp_backward(be, op);
     }
     const cpu_tiles tiles = tiles_of(op);

@@ -64,7 +64,7 @@ static void forward_group(tg_backend *be, const tg_norm *op, int64_t index) {
 }
 
 static tg_status cpu_norm_forward(tg_backend *be, const tg_norm *op) {
-    if (op->dtype != TG_F32) {
+    if (op->dtype != TG_F32 || op->store) {
         return be->ref->norm_forward(be, op);
     }
     const int64_t groups = groups_of(op);
@@ -129,7 +129,7 @@ static void backward_group(tg_backend *be, const tg_norm *op, int64_t index) {
 }
 
 static tg_status cpu_norm_backward(tg_backend *be, const tg_norm *op) {
-    if (op->dtype != TG_F32) {
+    if (op->dtype != TG_F32 || op->store) {
         return be->ref->norm_backward(be, op);
     }
     const int64_t groups = groups_of(op);

@@ -72,7 +72,7 @@ static void contract_block(const cpu_nn_kernels *k, const tg_spectral *op, int64
 }
 
 static tg_status cpu_spectral_contract(tg_backend *be, const tg_spectral *op) {
-    if (op->dtype != TG_C64) {
+    if (op->dtype != TG_C64 || op->store || op->weight_store) {
         return be->ref->spectral_contract(be, op);
     }
     const int64_t block = block_of(op);

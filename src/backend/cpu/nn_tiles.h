@@ -44,8 +44,8 @@ static inline int64_t cpu_tile_offset(const cpu_tiles *tiles, cpu_pixel_tile til
 }
 
 /* The dtypes and sizes that the tiled layers take; BLAS counts in ints. */
-static inline bool cpu_tiles_take(tg_dtype dtype, int64_t pixels) {
-    return dtype == TG_F32 && pixels <= INT_MAX;
+static inline bool cpu_tiles_take(tg_dtype dtype, int64_t pixels, bool stored) {
+    return dtype == TG_F32 && pixels <= INT_MAX && !stored;
 }
 
 /* Threads worth using: `work` multiplications in all. */

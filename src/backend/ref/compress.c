@@ -33,8 +33,9 @@ static int64_t product(const int64_t *size, int begin, int end) {
 
 /* Element i of the gradient, dense or as its sum over the batch. */
 static tg_scalar source_load(const tg_multimode *modes, const tg_grad_source *source, int64_t i) {
+    const tg_dtype stored = tg_stored(modes->dtype, source->store);
     if (source->dense) {
-        return tg_load(modes->dtype, source->dense, i);
+        return tg_load(stored, source->dense, i);
     }
     const int64_t frequencies = product(modes->dim, 2, modes->ndim);
     const int64_t k = i % frequencies;
@@ -42,10 +43,8 @@ static tg_scalar source_load(const tg_multimode *modes, const tg_grad_source *so
     const int64_t c = i / frequencies / modes->dim[1];
     tg_scalar sum = {0};
     for (int64_t b = 0; b < source->batch; b++) {
-        const tg_scalar x =
-            tg_load(modes->dtype, source->x, (b * modes->dim[0] + c) * frequencies + k);
-        const tg_scalar dy =
-            tg_load(modes->dtype, source->dy, (b * modes->dim[1] + o) * frequencies + k);
+        const tg_scalar x = tg_load(stored, source->x, (b * modes->dim[0] + c) * frequencies + k);
+        const tg_scalar dy = tg_load(stored, source->dy, (b * modes->dim[1] + o) * frequencies + k);
         sum = ref_add(sum, ref_mul(ref_conj(x), dy));
     }
     return sum;
@@ -110,8 +109,11 @@ static void blend(tg_dtype dtype, void *array, int64_t i, double beta, double sc
 }
 
 static tg_status ref_compress(tg_backend *be, const tg_compress *op) {
-    (void)be;
     const tg_multimode *modes = &op->modes;
+    const tg_status status = tg_check_source(be->ctx, "compress", modes->dtype, &op->source);
+    if (status != TG_OK) {
+        return status;
+    }
     const int64_t numel = product(modes->dim, 0, modes->ndim);
     tg_scalar *tensor = op->workspace;
     int64_t position = 0;
@@ -186,7 +188,10 @@ static tg_status ref_sample(tg_backend *be, const tg_sample *op) {
 
 static tg_status ref_grad_dense(tg_backend *be, const tg_multimode *modes,
                                 const tg_grad_source *source, double scale, void *out) {
-    (void)be;
+    const tg_status status = tg_check_source(be->ctx, "grad_dense", modes->dtype, source);
+    if (status != TG_OK) {
+        return status;
+    }
     const int64_t numel = product(modes->dim, 0, modes->ndim);
     for (int64_t i = 0; i < numel; i++) {
         blend(modes->dtype, out, i, 0.0, scale, source_load(modes, source, i));
@@ -206,6 +211,9 @@ static tg_status ref_adam(tg_backend *be, const tg_adam *call) {
     tg_rng rounding;
     const tg_adam *op = &resolved;
     bool goes = false;
+    if (call->form != TG_STATE_FULL) {
+        return tg_fail(be->ctx, TG_E_UNSUPPORTED, "adam: moments of this form are not kept here");
+    }
     tg_status status = tg_adam_resolve(be, call, &resolved, &rounding, &goes);
     if (!goes) {
         return status;

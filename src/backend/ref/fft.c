@@ -101,7 +101,11 @@ static void transform(tg_fft_plan *plan, int d, bool inverse, int64_t outer, int
 }
 
 static tg_dtype grid_dtype(const tg_fft_desc *desc) {
-    return desc->complex ? tg_dtype_complex(desc->dtype) : desc->dtype;
+    return tg_stored(desc->complex ? tg_dtype_complex(desc->dtype) : desc->dtype, desc->grid_store);
+}
+
+static tg_dtype kept_dtype(const tg_fft_desc *desc) {
+    return tg_stored(tg_dtype_complex(desc->dtype), desc->kept_store);
 }
 
 /* Whether an index of the last dimension of a half spectrum stands for itself alone. */
@@ -131,7 +135,7 @@ static tg_status ref_fft_forward(tg_backend *be, tg_fft_plan *plan, int64_t coun
         for (int64_t i = 0; i < plan->modes; i++) {
             const double w = doubles && !is_edge(desc, i % last_kept) ? 2.0 * scale : scale;
             const tg_scalar v = plan->buffers[now][i];
-            tg_store(tg_dtype_complex(desc->dtype), spectrum, h * plan->modes + i,
+            tg_store(kept_dtype(desc), spectrum, h * plan->modes + i,
                      (tg_scalar){w * v.re, w * v.im});
         }
     }
@@ -160,8 +164,7 @@ static tg_status ref_fft_inverse(tg_backend *be, tg_fft_plan *plan, int64_t coun
     for (int64_t h = 0; h < count; h++) {
         int now = 0;
         for (int64_t i = 0; i < plan->modes; i++) {
-            plan->buffers[now][i] =
-                tg_load(tg_dtype_complex(desc->dtype), spectrum, h * plan->modes + i);
+            plan->buffers[now][i] = tg_load(kept_dtype(desc), spectrum, h * plan->modes + i);
         }
         int64_t outer = 1, inner = plan->modes;
         for (int d = 0; d < desc->ndim; d++) {

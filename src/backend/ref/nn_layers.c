@@ -47,10 +47,11 @@ static size_t ref_mix_workspace(tg_backend *be, const tg_mix *op, bool backward)
 }
 
 static tg_status ref_mix_forward(tg_backend *be, const tg_mix *op) {
-    tg_status status = tg_check_real(be->ctx, "mix_forward", op->dtype);
+    tg_status status = tg_check_mix(be->ctx, "mix_forward", op);
     if (status != TG_OK) {
         return status;
     }
+    const tg_dtype stored = tg_stored(op->dtype, op->store);
     const int64_t pixels = op->pixels;
     for (int64_t b = 0; b < op->batch; b++) {
         for (int64_t o = 0; o < op->out; o++) {
@@ -59,14 +60,14 @@ static tg_status ref_mix_forward(tg_backend *be, const tg_mix *op) {
                 for (int64_t i = 0; op->kind != TG_MIX_NONE && i < op->in; i++) {
                     const double s = mix_entry(op, o, i);
                     if (s != 0.0) {
-                        sum += s * ref_act(op->act, ref_get(op->dtype, op->x,
-                                                            (b * op->in + i) * pixels + p));
+                        sum += s * ref_act(op->act,
+                                           ref_get(stored, op->x, (b * op->in + i) * pixels + p));
                     }
                 }
                 const int64_t at = (b * op->out + o) * pixels + p;
                 const double bias = op->bias ? ref_get(op->dtype, op->bias, o) : 0.0;
-                ref_put(op->dtype, op->y, at,
-                        times_beta(op->beta, op->dtype, op->y, at) + op->alpha * sum + bias);
+                ref_put(stored, op->y, at,
+                        times_beta(op->beta, stored, op->y, at) + op->alpha * sum + bias);
             }
         }
     }
@@ -75,18 +76,19 @@ static tg_status ref_mix_forward(tg_backend *be, const tg_mix *op) {
 
 static void mix_weight_sums(const tg_mix *op, double *weights, double *biases) {
     const int64_t pixels = op->pixels;
+    const tg_dtype stored = tg_stored(op->dtype, op->store);
     memset(weights, 0, (size_t)mix_weights(op) * sizeof *weights);
     memset(biases, 0, (size_t)op->out * sizeof *biases);
     for (int64_t b = 0; b < op->batch; b++) {
         for (int64_t o = 0; o < op->out; o++) {
             const bool gate = op->kind == TG_MIX_GATE;
             for (int64_t p = 0; p < pixels; p++) {
-                const double dy = ref_get(op->dtype, op->dy, (b * op->out + o) * pixels + p);
+                const double dy = ref_get(stored, op->dy, (b * op->out + o) * pixels + p);
                 biases[o] += dy;
                 const int64_t first = gate ? o : 0;
                 const int64_t last = gate ? o + 1 : op->kind == TG_MIX_LINEAR ? op->in : 0;
                 for (int64_t i = first; op->dweight && i < last; i++) {
-                    const double x = ref_get(op->dtype, op->x, (b * op->in + i) * pixels + p);
+                    const double x = ref_get(stored, op->x, (b * op->in + i) * pixels + p);
                     weights[gate ? o : o * op->in + i] += op->alpha * dy * ref_act(op->act, x);
                 }
             }
@@ -95,10 +97,11 @@ static void mix_weight_sums(const tg_mix *op, double *weights, double *biases) {
 }
 
 static tg_status ref_mix_backward(tg_backend *be, const tg_mix *op) {
-    tg_status status = tg_check_real(be->ctx, "mix_backward", op->dtype);
+    tg_status status = tg_check_mix(be->ctx, "mix_backward", op);
     if (status != TG_OK) {
         return status;
     }
+    const tg_dtype stored = tg_stored(op->dtype, op->store);
     if (op->dweight || op->dbias) {
         double *weights = op->workspace, *biases = weights + mix_weights(op);
         mix_weight_sums(op, weights, biases);
@@ -113,13 +116,13 @@ static tg_status ref_mix_backward(tg_backend *be, const tg_mix *op) {
                 for (int64_t o = 0; o < op->out; o++) {
                     const double s = mix_entry(op, o, i);
                     if (s != 0.0) {
-                        sum += s * ref_get(op->dtype, op->dy, (b * op->out + o) * pixels + p);
+                        sum += s * ref_get(stored, op->dy, (b * op->out + o) * pixels + p);
                     }
                 }
                 const int64_t at = (b * op->in + i) * pixels + p;
-                const double slope = slope_at(op->through, op->act, op->dtype, op->x, at);
-                ref_put(op->dtype, op->dx, at,
-                        (times_beta(op->beta, op->dtype, op->dx, at) + op->alpha * sum) * slope);
+                const double slope = slope_at(op->through, op->act, stored, op->x, at);
+                ref_put(stored, op->dx, at,
+                        (times_beta(op->beta, stored, op->dx, at) + op->alpha * sum) * slope);
             }
         }
     }
@@ -175,9 +178,17 @@ static double survival(const tg_mlp *op, bool output, int64_t b, int64_t c, int6
     return tg_rng_uniform(&op->rng, index) >= op->dropout ? 1.0 / (1.0 - op->dropout) : 0.0;
 }
 
+static tg_dtype x_dtype(const tg_mlp *op) {
+    return tg_stored(op->dtype, op->x_store);
+}
+
+static tg_dtype y_dtype(const tg_mlp *op) {
+    return tg_stored(op->dtype, op->y_store);
+}
+
 static void pixel_forward(const tg_mlp *op, int64_t b, int64_t p, pixel *px) {
     for (int64_t i = 0; i < op->in; i++) {
-        px->u[i] = ref_act(op->act, ref_get(op->dtype, op->x, (b * op->in + i) * op->pixels + p));
+        px->u[i] = ref_act(op->act, ref_get(x_dtype(op), op->x, (b * op->in + i) * op->pixels + p));
     }
     for (int64_t j = 0; j < op->hidden; j++) {
         px->pre[j] = ref_get(op->dtype, op->b1, j);
@@ -198,20 +209,20 @@ static void pixel_forward(const tg_mlp *op, int64_t b, int64_t p, pixel *px) {
 static void pixel_store(const tg_mlp *op, int64_t b, int64_t p, const pixel *px) {
     for (int64_t o = 0; o < op->out; o++) {
         const int64_t at = (b * op->out + o) * op->pixels + p;
-        double y = times_beta(op->beta, op->dtype, op->y, at) + op->alpha * px->y[o];
+        double y = times_beta(op->beta, y_dtype(op), op->y, at) + op->alpha * px->y[o];
         if (op->add) {
             const double gate = op->gate ? ref_get(op->dtype, op->gate, o) : 1.0;
-            y += gate * ref_get(op->dtype, op->add, at);
+            y += gate * ref_get(y_dtype(op), op->add, at);
         }
-        ref_put(op->dtype, op->y, at, y);
+        ref_put(y_dtype(op), op->y, at, y);
         if (op->activated) {
-            ref_put(op->dtype, op->activated, at, ref_act(TG_ACT_GELU, y));
+            ref_put(y_dtype(op), op->activated, at, ref_act(TG_ACT_GELU, y));
         }
     }
 }
 
 static tg_status ref_mlp_forward(tg_backend *be, const tg_mlp *op) {
-    tg_status status = tg_check_real(be->ctx, "mlp_forward", op->dtype);
+    tg_status status = tg_check_mlp(be->ctx, "mlp_forward", op);
     if (status != TG_OK) {
         return status;
     }
@@ -229,7 +240,7 @@ static tg_status ref_mlp_forward(tg_backend *be, const tg_mlp *op) {
 static void pixel_backward(const tg_mlp *op, int64_t b, int64_t p, pixel *px) {
     for (int64_t o = 0; o < op->out; o++) {
         px->dy[o] = op->alpha * survival(op, true, b, o, p) *
-                    ref_get(op->dtype, op->dy, (b * op->out + o) * op->pixels + p);
+                    ref_get(y_dtype(op), op->dy, (b * op->out + o) * op->pixels + p);
         px->b2[o] += px->dy[o];
         for (int64_t j = 0; j < op->hidden; j++) {
             px->w2[o * op->hidden + j] += px->dy[o] * px->h[j];
@@ -255,13 +266,14 @@ static void pixel_input_gradient(const tg_mlp *op, int64_t b, int64_t p, const p
             du += ref_get(op->dtype, op->w1, j * op->in + i) * px->dpre[j];
         }
         const int64_t at = (b * op->in + i) * op->pixels + p;
-        const double slope = slope_at(op->through, op->act, op->dtype, op->x, at);
-        ref_put(op->dtype, op->dx, at, (times_beta(op->beta, op->dtype, op->dx, at) + du) * slope);
+        const double slope = slope_at(op->through, op->act, x_dtype(op), op->x, at);
+        ref_put(x_dtype(op), op->dx, at,
+                (times_beta(op->beta, x_dtype(op), op->dx, at) + du) * slope);
     }
 }
 
 static tg_status ref_mlp_backward(tg_backend *be, const tg_mlp *op) {
-    tg_status status = tg_check_real(be->ctx, "mlp_backward", op->dtype);
+    tg_status status = tg_check_mlp(be->ctx, "mlp_backward", op);
     if (status != TG_OK) {
         return status;
     }

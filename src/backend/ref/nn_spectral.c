@@ -2,10 +2,12 @@
 #include "backend/ref/ref_nn.h"
 
 static tg_status ref_spectral_contract(tg_backend *be, const tg_spectral *op) {
-    tg_status status = tg_check_real(be->ctx, "spectral_contract", tg_dtype_real(op->dtype));
+    tg_status status = tg_check_spectral(be->ctx, op);
     if (status != TG_OK) {
         return status;
     }
+    const tg_dtype stored = tg_stored(op->dtype, op->store);
+    const tg_dtype weights = tg_stored(op->dtype, op->weight_store);
     const int64_t from = op->adjoint ? op->out : op->in, to = op->adjoint ? op->in : op->out;
     for (int64_t b = 0; b < op->batch; b++) {
         for (int64_t t = 0; t < to; t++) {
@@ -13,11 +15,11 @@ static tg_status ref_spectral_contract(tg_backend *be, const tg_spectral *op) {
                 tg_scalar sum = {0};
                 for (int64_t f = 0; f < from; f++) {
                     const int64_t at = op->adjoint ? t * op->out + f : f * op->out + t;
-                    const tg_scalar w = tg_load(op->dtype, op->weight, at * op->modes + k);
-                    const tg_scalar x = tg_load(op->dtype, op->src, (b * from + f) * op->modes + k);
+                    const tg_scalar w = tg_load(weights, op->weight, at * op->modes + k);
+                    const tg_scalar x = tg_load(stored, op->src, (b * from + f) * op->modes + k);
                     sum = ref_add(sum, ref_mul(op->adjoint ? ref_conj(w) : w, x));
                 }
-                tg_store(op->dtype, op->dst, (b * to + t) * op->modes + k, sum);
+                tg_store(stored, op->dst, (b * to + t) * op->modes + k, sum);
             }
         }
     }
@@ -37,8 +39,12 @@ static double channel_value(const tg_norm *op, const void *values, int64_t i, do
     return values ? ref_get(op->dtype, values, channel_of(op, i)) : otherwise;
 }
 
+static tg_dtype stored(const tg_norm *op) {
+    return tg_stored(op->dtype, op->store);
+}
+
 static tg_status ref_norm_forward(tg_backend *be, const tg_norm *op) {
-    tg_status status = tg_check_real(be->ctx, "norm_forward", op->dtype);
+    tg_status status = tg_check_norm(be->ctx, "norm_forward", op);
     if (status != TG_OK) {
         return status;
     }
@@ -46,16 +52,16 @@ static tg_status ref_norm_forward(tg_backend *be, const tg_norm *op) {
     for (int64_t first = 0; first < all; first += size) {
         double mean = 0.0, variance = 0.0;
         for (int64_t i = first; i < first + size; i++) {
-            mean += ref_get(op->dtype, op->x, i) / (double)size;
+            mean += ref_get(stored(op), op->x, i) / (double)size;
         }
         for (int64_t i = first; i < first + size; i++) {
-            const double d = ref_get(op->dtype, op->x, i) - mean;
+            const double d = ref_get(stored(op), op->x, i) - mean;
             variance += d * d / (double)size;
         }
         const double inverse = 1.0 / sqrt(variance + op->eps);
         for (int64_t i = first; i < first + size; i++) {
-            const double n = (ref_get(op->dtype, op->x, i) - mean) * inverse;
-            ref_put(op->dtype, op->y, i,
+            const double n = (ref_get(stored(op), op->x, i) - mean) * inverse;
+            ref_put(stored(op), op->y, i,
                     n * channel_value(op, op->weight, i, 1.0) +
                         channel_value(op, op->bias, i, 0.0));
         }
@@ -74,8 +80,8 @@ static void norm_weight_sums(const tg_norm *op) {
             const int64_t first = (b * op->channels + c) * op->pixels;
             const double *stats = op->stats + first / size * 2;
             for (int64_t i = first; i < first + op->pixels; i++) {
-                const double dy = ref_get(op->dtype, op->dy, i);
-                weight += dy * (ref_get(op->dtype, op->x, i) - stats[0]) * stats[1];
+                const double dy = ref_get(stored(op), op->dy, i);
+                weight += dy * (ref_get(stored(op), op->x, i) - stats[0]) * stats[1];
                 bias += dy;
             }
         }
@@ -90,7 +96,7 @@ static void norm_weight_sums(const tg_norm *op) {
 
 /* dx = (dn - mean(dn) - n mean(dn n)) / sqrt(variance + eps), dn = dy weight. */
 static tg_status ref_norm_backward(tg_backend *be, const tg_norm *op) {
-    tg_status status = tg_check_real(be->ctx, "norm_backward", op->dtype);
+    tg_status status = tg_check_norm(be->ctx, "norm_backward", op);
     if (status != TG_OK) {
         return status;
     }
@@ -100,14 +106,16 @@ static tg_status ref_norm_backward(tg_backend *be, const tg_norm *op) {
         const double mean = op->stats[first / size * 2], inverse = op->stats[first / size * 2 + 1];
         double sum = 0.0, sum_n = 0.0;
         for (int64_t i = first; i < first + size; i++) {
-            const double dn = ref_get(op->dtype, op->dy, i) * channel_value(op, op->weight, i, 1.0);
+            const double dn =
+                ref_get(stored(op), op->dy, i) * channel_value(op, op->weight, i, 1.0);
             sum += dn / (double)size;
-            sum_n += dn * (ref_get(op->dtype, op->x, i) - mean) * inverse / (double)size;
+            sum_n += dn * (ref_get(stored(op), op->x, i) - mean) * inverse / (double)size;
         }
         for (int64_t i = first; i < first + size; i++) {
-            const double dn = ref_get(op->dtype, op->dy, i) * channel_value(op, op->weight, i, 1.0);
-            const double n = (ref_get(op->dtype, op->x, i) - mean) * inverse;
-            ref_put(op->dtype, op->dx, i, (dn - sum - n * sum_n) * inverse);
+            const double dn =
+                ref_get(stored(op), op->dy, i) * channel_value(op, op->weight, i, 1.0);
+            const double n = (ref_get(stored(op), op->x, i) - mean) * inverse;
+            ref_put(stored(op), op->dx, i, (dn - sum - n * sum_n) * inverse);
         }
     }
     return TG_OK;

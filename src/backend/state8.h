@@ -1,0 +1,89 @@
+/* Moments of Adam in one byte a real, shared word for word by the C and CUDA backends.
+ *
+ * A block of TG_STATE_BLOCK reals has one scale s; a byte stands for s times an entry of a table
+ * that is fine near 1 and reaches far down. Index i > 0 of a table of `bits` bits lies in decade
+ * bits - 1 - p, p = floor(log2 i), which it shares with 2^p - 1 others, equally spaced:
+ *
+ *   value(i) = 10^-(bits - 1 - p) (0.1 + 0.9 (i - 2^p + 1) / 2^p),   value(0) = 0
+ *
+ * so that values ascend with i, end with 1, and the lower half of the indices covers the small
+ * decades. First moment: sign in the top bit, 7 bits of index, value down to 1e-6. Second moment: 8
+ * bits of index, value down to 1e-7, of the ROOT of v (what the step divides by); a root above 0
+ * never becomes 0. Scales are the largest modulus (of m) or root (of v) of the block.
+ *
+ * Only +, -, *, / and rounding to nearest in a fixed order: the same bytes everywhere (files that
+ * include this are compiled without contraction). */
+#ifndef TG_BACKEND_STATE8_H
+#define TG_BACKEND_STATE8_H
+
+#include <math.h>
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define TG_STATE_FN static __host__ __device__ inline
+#else
+#define TG_STATE_FN static inline
+#endif
+
+enum { TG_STATE_M_BITS = 7, TG_STATE_V_BITS = 8 };
+
+/* 10^-e and 10^e, e = 0 .. 7. */
+TG_STATE_FN float tg_state_decade(int e) {
+    return (e & 4 ? 1e-4f : 1.0f) * ((e & 2 ? 1e-2f : 1.0f) * (e & 1 ? 1e-1f : 1.0f));
+}
+
+TG_STATE_FN float tg_state_decade_up(int e) {
+    return (e & 4 ? 1e4f : 1.0f) * ((e & 2 ? 1e2f : 1.0f) * (e & 1 ? 1e1f : 1.0f));
+}
+
+/* Entry of the table. */
+TG_STATE_FN float tg_state_value(int bits, uint32_t index) {
+    if (index == 0) {
+        return 0.0f;
+    }
+    int p = 0;
+    while (index >> (p + 1)) {
+        p++;
+    }
+    const float step = 0.9f / (float)(1u << p);
+    return tg_state_decade(bits - 1 - p) * (0.1f + step * (float)(index - (1u << p) + 1u));
+}
+
+/* Index of the entry nearest to x in [0, 1]; NaN gives 0. */
+TG_STATE_FN uint32_t tg_state_index(int bits, float x) {
+    int e = 0; /* the decade that ends with 10^-e */
+    while (e < bits - 1 && !(x > tg_state_decade(e + 1))) {
+        e++;
+    }
+    if (e == bits - 1) { /* the last has one entry; below it lies 0 */
+        return x > 0.5f * tg_state_decade(e) ? 1u : 0u;
+    }
+    const float most = (float)(1u << (bits - 1 - e));
+    const float steps = rintf((x * tg_state_decade_up(e) - 0.1f) * (most / 0.9f));
+    const float within = steps > most ? most : steps; /* 0: the end of the decade below */
+    return (1u << (bits - 1 - e)) + (uint32_t)(within < 0.0f ? 0.0f : within) - 1u;
+}
+
+/* First moment: byte of x / scale, and x. */
+TG_STATE_FN uint8_t tg_state_m_encode(float x, float inverse_scale) {
+    const float size = fabsf(x) * inverse_scale;
+    return (uint8_t)(tg_state_index(TG_STATE_M_BITS, size) | (x < 0.0f ? 0x80u : 0u));
+}
+
+TG_STATE_FN float tg_state_m_decode(uint8_t byte, float scale) {
+    const float size = scale * tg_state_value(TG_STATE_M_BITS, byte & 0x7Fu);
+    return byte & 0x80u ? -size : size;
+}
+
+/* Second moment, of its root. */
+TG_STATE_FN uint8_t tg_state_v_encode(float root, float inverse_scale) {
+    const uint32_t index = tg_state_index(TG_STATE_V_BITS, root * inverse_scale);
+    return (uint8_t)(index == 0 && root > 0.0f ? 1u : index);
+}
+
+TG_STATE_FN float tg_state_v_decode(uint8_t byte, float scale) {
+    const float root = scale * tg_state_value(TG_STATE_V_BITS, byte);
+    return root * root;
+}
+
+#endif
