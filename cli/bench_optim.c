@@ -151,16 +151,26 @@ static size_t ledger_bytes(const tg_context *ctx, tg_mem_category category) {
            tg_context_memory(ctx, TG_DEVICE).current[category];
 }
 
-/* Takes the steps and fills m->seconds. */
-static tg_status time_steps(bench_work *work, tg_optim *optim, measurement *m) {
-    int counts[PARTS] = {0};
-    m->seconds[COLD] = (double)NAN;
-    for (int64_t step = 0; step <= work->options->steps; step++) {
+/* One step, to its end. */
+static tg_status take_step(bench_work *work, tg_optim *optim, int64_t step) {
+    const tg_status status =
+        tg_optim_step(optim, 0, work->gradients[step % GRADIENTS].data, work->weight.data);
+    return status == TG_OK ? tg_backend_synchronize(work->ctx) : status;
+}
+
+/* What to take from a step. Timing the parts on a device makes it slower: there, parts and whole
+ * steps are measured one after the other. */
+typedef enum timing { ALL, ONLY_PARTS, ONLY_WHOLE } timing;
+
+/* Steps `first` .. `steps`; number 0 gives the cold refresh. */
+static tg_status time_pass(bench_work *work, tg_optim *optim, timing what, int64_t first,
+                           int counts[PARTS], measurement *m) {
+    tg_optim_time_parts(optim, what != ONLY_WHOLE);
+    for (int64_t step = first; step <= work->options->steps; step++) {
         const int64_t refreshes = tg_optim_get_stats(optim).refreshes;
         tg_optim_reset_times(optim);
         const double start = bench_seconds();
-        tg_status status =
-            tg_optim_step(optim, 0, work->gradients[step % GRADIENTS].data, work->weight.data);
+        tg_status status = take_step(work, optim, step);
         const double whole = bench_seconds() - start;
         if (status != TG_OK) {
             return status;
@@ -172,16 +182,30 @@ static tg_status time_steps(bench_work *work, tg_optim *optim, measurement *m) {
             continue;
         }
         const double parts[] = {times.check, times.project, times.adam, times.update};
-        for (int p = CHECK; p <= UPDATE; p++) {
+        for (int p = CHECK; what != ONLY_WHOLE && p <= UPDATE; p++) {
             work->samples[p][counts[p]++] = parts[p];
         }
         const int p = is_refresh ? WARM : STEP;
-        work->samples[p][counts[p]++] = is_refresh ? times.refresh : whole;
-    }
-    for (int p = 0; p < PARTS; p++) {
-        m->seconds[p] = p == COLD ? m->seconds[p] : bench_median(work->samples[p], counts[p]);
+        if (what == ALL || (what == ONLY_WHOLE) == (p == STEP)) {
+            work->samples[p][counts[p]++] = is_refresh ? times.refresh : whole;
+        }
     }
     return TG_OK;
+}
+
+/* Takes the steps and fills m->seconds. */
+static tg_status time_steps(bench_work *work, tg_optim *optim, measurement *m) {
+    int counts[PARTS] = {0};
+    const bool on_device = tg_backend_place(work->ctx) == TG_DEVICE;
+    m->seconds[COLD] = (double)NAN;
+    tg_status status = time_pass(work, optim, on_device ? ONLY_PARTS : ALL, 0, counts, m);
+    if (status == TG_OK && on_device) {
+        status = time_pass(work, optim, ONLY_WHOLE, 1, counts, m);
+    }
+    for (int p = 0; status == TG_OK && p < PARTS; p++) {
+        m->seconds[p] = p == COLD ? m->seconds[p] : bench_median(work->samples[p], counts[p]);
+    }
+    return status;
 }
 
 /* Number of values and planned bytes. */
@@ -202,6 +226,15 @@ static tg_status plan(const bench_work *work, const tg_optim_setup *setup, measu
     return status;
 }
 
+static tg_status clear_weight(bench_work *work) {
+    tg_tensor zeros;
+    void *bytes = cli_need(calloc(1, tg_tensor_bytes(&work->weight)));
+    tg_status status = tg_tensor_wrap(work->ctx, work->dtype, &work->weight.shape, bytes, &zeros);
+    status = status == TG_OK ? tg_backend_copy(work->ctx, &zeros, &work->weight) : status;
+    free(bytes);
+    return status;
+}
+
 static int measure(bench_work *work, const bench_run *run, measurement *m) {
     tg_optim_config config;
     const int code = make_config(work, m->method, &config);
@@ -219,8 +252,8 @@ static int measure(bench_work *work, const bench_run *run, measurement *m) {
     for (int i = 0; i < MEMORY_PARTS; i++) {
         before[i] = ledger_bytes(work->ctx, memory_names[i].category);
     }
-    memset(work->weight.data, 0, tg_tensor_bytes(&work->weight));
-    tg_status status = plan(work, &setup, m);
+    tg_status status = clear_weight(work);
+    status = status == TG_OK ? plan(work, &setup, m) : status;
     status = status == TG_OK ? tg_optim_create(work->ctx, &setup, &optim) : status;
     for (int i = 0; status == TG_OK && i < MEMORY_PARTS; i++) {
         m->bytes[i] = ledger_bytes(work->ctx, memory_names[i].category) - before[i];
@@ -230,17 +263,27 @@ static int measure(bench_work *work, const bench_run *run, measurement *m) {
     return status == TG_OK ? CLI_OK : cli_fail("%s: %s", m->method, tg_context_error(work->ctx));
 }
 
+/* Gradient number `draw`, made on the host, where the backend computes. */
+static tg_status make_gradient(bench_work *work, const tg_shape *shape, int draw) {
+    tg_tensor host = {0}, *gradient = &work->gradients[draw];
+    tg_status status = tg_tensor_create(work->ctx, TG_MEM_DATA, work->dtype, shape, &host);
+    if (status == TG_OK) {
+        status = tg_backend_tensor(work->ctx, TG_MEM_GRADIENTS, work->dtype, shape, gradient);
+    }
+    if (status == TG_OK) {
+        cli_random_gradient(&host, (uint64_t)work->call->common->seed, (uint64_t)draw);
+        status = tg_backend_copy(work->ctx, &host, gradient);
+    }
+    tg_tensor_destroy(&host);
+    return status;
+}
+
 /* Makes weight and gradients of the run's shape and measures every method with them. */
 static int measure_run(bench_work *work, bench_run *run) {
     tg_status status =
-        tg_tensor_create(work->ctx, TG_MEM_WEIGHTS, work->dtype, &run->shape, &work->weight);
+        tg_backend_tensor(work->ctx, TG_MEM_WEIGHTS, work->dtype, &run->shape, &work->weight);
     for (int i = 0; status == TG_OK && i < GRADIENTS; i++) {
-        status = tg_tensor_create(work->ctx, TG_MEM_GRADIENTS, work->dtype, &run->shape,
-                                  &work->gradients[i]);
-        if (status == TG_OK) {
-            cli_random_gradient(&work->gradients[i], (uint64_t)work->call->common->seed,
-                                (uint64_t)i);
-        }
+        status = make_gradient(work, &run->shape, i);
     }
     int code = status == TG_OK ? CLI_OK : cli_fail_status(work->ctx, status);
     for (int i = 0; code == CLI_OK && i < run->count; i++) {
@@ -439,7 +482,7 @@ int bench_optim(const cli_call *call, const bench_options *options) {
         set_sizes(&work, &shape);
         code = set_methods(&work);
     }
-    code = code == CLI_OK ? cli_open_host_context("bench", call->common, &work.ctx) : code;
+    code = code == CLI_OK ? cli_open_context(call->common, true, &work.ctx) : code;
     for (int p = 0; p < PARTS; p++) {
         work.samples[p] = cli_need(malloc((size_t)options->steps * sizeof *work.samples[p]));
     }

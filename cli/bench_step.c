@@ -1,8 +1,9 @@
 /* tgrad bench step: whole training steps on random data, one optimizer after the other.
  *
  * The optimizer works inside the backward pass, as in training; the time spent in its sink is its
- * own, the rest is forward and backward. The first step meets untouched memory and counts for
- * nothing but the cold refresh. */
+ * own, the rest is forward and backward. On a device, which works on while the sink returns, the
+ * passes are also run without an optimizer, and what a step takes longer is the optimizer's. The
+ * first step meets untouched memory and counts for nothing but the cold refresh. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,10 @@ typedef struct measurement {
     cli_problem problem;
     double seconds[PARTS];                 /* NaN where there is nothing */
     double loss;                           /* of the last step */
-    size_t bytes[TG_MEM_CATEGORIES], peak; /* by the ledger */
+    size_t bytes[TG_MEM_CATEGORIES], peak; /* by the ledger, of host and device */
+    bool on_device;
+    tg_mem_usage device; /* by the ledger, of the device alone */
+    size_t driver;       /* in use by the driver of the device, at the end */
     cli_memory_plan planned;
 } measurement;
 
@@ -46,27 +50,36 @@ typedef struct step_work {
 /* ---- one problem ---- */
 
 /* Uniform in [-1, 1), from a small generator of its own. */
+static void fill_random(tg_dtype real, int64_t count, uint64_t seed, void *out) {
+    for (int64_t i = 0; i < count; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        const double value = (double)(int64_t)seed * 0x1p-63;
+        if (real == TG_F64) {
+            ((double *)out)[i] = value;
+        } else {
+            ((float *)out)[i] = (float)value;
+        }
+    }
+}
+
+/* Random data where the backend computes. */
 static tg_status random_tensor(tg_context *ctx, const cli_problem *problem, int64_t channels,
                                uint64_t seed, tg_tensor *out) {
     const tg_fno_config *fno = &problem->fno;
     const tg_dtype dtype = fno->complex_data ? tg_dtype_complex(fno->dtype) : fno->dtype;
     tg_shape shape = {.ndim = 2 + fno->n_dim, .dim = {problem->batch, channels}};
     memcpy(shape.dim + 2, problem->grid, (size_t)fno->n_dim * sizeof shape.dim[0]);
-    const tg_status status = tg_tensor_create(ctx, TG_MEM_DATA, dtype, &shape, out);
+    tg_status status = tg_backend_tensor(ctx, TG_MEM_DATA, dtype, &shape, out);
     if (status != TG_OK) {
         return status;
     }
-    const int64_t reals = tg_tensor_numel(out) * (fno->complex_data ? 2 : 1);
-    for (int64_t i = 0; i < reals; i++) {
-        seed = seed * 6364136223846793005u + 1442695040888963407u;
-        const double value = (double)(int64_t)seed * 0x1p-63;
-        if (fno->dtype == TG_F64) {
-            ((double *)out->data)[i] = value;
-        } else {
-            ((float *)out->data)[i] = (float)value;
-        }
-    }
-    return TG_OK;
+    tg_tensor host;
+    void *values = cli_need(malloc(tg_tensor_bytes(out)));
+    fill_random(fno->dtype, tg_tensor_numel(out) * (fno->complex_data ? 2 : 1), seed, values);
+    status = tg_tensor_wrap(ctx, dtype, &shape, values, &host);
+    status = status == TG_OK ? tg_backend_copy(ctx, &host, out) : status;
+    free(values);
+    return status;
 }
 
 static tg_status timed_receive(void *user, const tg_gradient *gradient) {
@@ -74,6 +87,45 @@ static tg_status timed_receive(void *user, const tg_gradient *gradient) {
     const double start = bench_seconds();
     const tg_status status = work->sink.receive(work->sink.user, gradient);
     work->sink_seconds += bench_seconds() - start;
+    return status;
+}
+
+static tg_status drop(void *user, const tg_gradient *gradient) {
+    (void)user;
+    (void)gradient;
+    return TG_OK;
+}
+
+/* The passes with that sink, from an idle device to an idle one. */
+static tg_status timed_passes(step_work *work, const tg_grad_sink *sink, double *loss,
+                              double *seconds) {
+    tg_status status = tg_backend_synchronize(work->ctx);
+    const double start = bench_seconds();
+    if (status == TG_OK) {
+        status = tg_fno_loss_backward(work->fno, &work->x, &work->target, &work->loss, sink, loss);
+    }
+    if (status == TG_OK) {
+        status = tg_backend_synchronize(work->ctx);
+    }
+    *seconds = bench_seconds() - start;
+    return status;
+}
+
+/* One step: its whole time and that of its optimizer. */
+static tg_status timed_step(step_work *work, double *loss, double *whole, double *optimizer) {
+    const bool on_device = tg_backend_place(work->ctx) == TG_DEVICE;
+    const tg_grad_sink dropping = {.receive = drop};
+    const tg_grad_sink timing = {.receive = timed_receive, .user = work};
+    double passes = 0.0;
+    tg_status status = TG_OK;
+    work->sink_seconds = 0.0;
+    if (on_device) {
+        status = timed_passes(work, &dropping, loss, &passes);
+    }
+    if (status == TG_OK) {
+        status = timed_passes(work, on_device ? &work->sink : &timing, loss, whole);
+    }
+    *optimizer = on_device ? *whole - passes : work->sink_seconds;
     return status;
 }
 
@@ -117,16 +169,12 @@ static void free_work(step_work *work) {
 static tg_status time_steps(step_work *work, int64_t steps, double *samples[PARTS],
                             measurement *m) {
     int counts[PARTS] = {0};
-    const tg_grad_sink sink = {.receive = timed_receive, .user = work};
     m->seconds[COLD] = (double)NAN;
     for (int64_t step = 0; step <= steps; step++) {
         const int64_t refreshes = tg_optim_get_stats(work->optim).refreshes;
         tg_optim_reset_times(work->optim);
-        work->sink_seconds = 0.0;
-        const double start = bench_seconds();
-        const tg_status status =
-            tg_fno_loss_backward(work->fno, &work->x, &work->target, &work->loss, &sink, &m->loss);
-        const double whole = bench_seconds() - start;
+        double whole = 0.0, optimizer = 0.0;
+        const tg_status status = timed_step(work, &m->loss, &whole, &optimizer);
         if (status != TG_OK) {
             return status;
         }
@@ -136,11 +184,11 @@ static tg_status time_steps(step_work *work, int64_t steps, double *samples[PART
             m->seconds[COLD] = is_refresh ? refresh : (double)NAN;
             continue;
         }
-        samples[PASSES][counts[PASSES]++] = whole - work->sink_seconds;
+        samples[PASSES][counts[PASSES]++] = whole - optimizer;
         if (is_refresh) {
             samples[WARM][counts[WARM]++] = refresh;
         } else {
-            samples[OPTIMIZER][counts[OPTIMIZER]++] = work->sink_seconds;
+            samples[OPTIMIZER][counts[OPTIMIZER]++] = optimizer;
             samples[STEP][counts[STEP]++] = whole;
         }
     }
@@ -150,7 +198,8 @@ static tg_status time_steps(step_work *work, int64_t steps, double *samples[PART
     return TG_OK;
 }
 
-static void read_ledger(const tg_context *ctx, measurement *m) {
+static tg_status read_memory(tg_context *ctx, measurement *m) {
+    size_t total = 0;
     for (int place = 0; place < TG_PLACES; place++) {
         const tg_mem_usage usage = tg_context_memory(ctx, (tg_place)place);
         m->peak += usage.peak_total;
@@ -158,6 +207,9 @@ static void read_ledger(const tg_context *ctx, measurement *m) {
             m->bytes[c] += usage.peak[c];
         }
     }
+    m->on_device = tg_backend_place(ctx) == TG_DEVICE;
+    m->device = tg_context_memory(ctx, TG_DEVICE);
+    return tg_backend_memory(ctx, &m->driver, &total);
 }
 
 /* A context of its own for each optimizer, so that its peaks are its own. */
@@ -191,8 +243,8 @@ static int measure(const cli_call *call, const bench_options *options, const cha
         tg_status status = cli_problem_plan(work.ctx, &m->problem, &m->planned);
         status = status == TG_OK ? make_work(&work, &m->problem, seed) : status;
         status = status == TG_OK ? time_steps(&work, options->steps, samples, m) : status;
+        status = status == TG_OK ? read_memory(work.ctx, m) : status;
         code = status == TG_OK ? CLI_OK : cli_fail_status(work.ctx, status);
-        read_ledger(work.ctx, m);
     }
     free_work(&work);
     tg_context_destroy(&work.ctx);
@@ -234,13 +286,20 @@ static void print_times(const measurement *all, int count) {
     cli_table_free(&table);
 }
 
+/* Peak bytes of a category where the backend computes. */
+static size_t shown_bytes(const measurement *m, int category) {
+    return m->on_device ? m->device.peak[category] : m->bytes[category];
+}
+
 static void print_memory(const measurement *all, int count) {
-    cli_column columns[TG_MEM_CATEGORIES + 3] = {{"memory", false}};
+    const bool on_device = all[0].on_device;
+    cli_column columns[TG_MEM_CATEGORIES + 4] = {{on_device ? "device" : "memory", false}};
     int shown[TG_MEM_CATEGORIES], n = 0;
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
         size_t most = 0;
         for (int i = 0; i < count; i++) {
-            most = all[i].bytes[c] > most ? all[i].bytes[c] : most;
+            const size_t bytes = shown_bytes(&all[i], c);
+            most = bytes > most ? bytes : most;
         }
         if (most > 0 && c != TG_MEM_OTHER) {
             columns[n + 1] = (cli_column){tg_mem_category_name((tg_mem_category)c), true};
@@ -248,15 +307,20 @@ static void print_memory(const measurement *all, int count) {
         }
     }
     columns[n + 1] = (cli_column){"peak", true};
-    columns[n + 2] = (cli_column){"plan", false};
-    cli_table table = {.column = columns, .columns = n + 3};
+    columns[n + 2] = on_device ? (cli_column){"driver", true} : (cli_column){"plan", false};
+    columns[n + 3] = (cli_column){"plan", false};
+    cli_table table = {.column = columns, .columns = n + (on_device ? 4 : 3)};
     for (int i = 0; i < count; i++) {
         char text[CLI_UNIT_TEXT];
         cli_table_cell(&table, "%s", all[i].problem.method);
         for (int c = 0; c < n; c++) {
-            cli_table_cell(&table, "%s", cli_bytes_text(all[i].bytes[shown[c]], text));
+            cli_table_cell(&table, "%s", cli_bytes_text(shown_bytes(&all[i], shown[c]), text));
         }
-        cli_table_cell(&table, "%s", cli_bytes_text(all[i].peak, text));
+        const size_t peak = on_device ? all[i].device.peak_total : all[i].peak;
+        cli_table_cell(&table, "%s", cli_bytes_text(peak, text));
+        if (on_device) {
+            cli_table_cell(&table, "%s", cli_bytes_text(all[i].driver, text));
+        }
         cli_table_cell(&table, "%s", is_as_planned(&all[i]) ? "as counted" : "DIFFERS");
     }
     cli_table_print(&table, "", stdout);
@@ -297,6 +361,10 @@ static json_t *json_of_measurement(const measurement *m) {
     cli_json_set(object, "ms", times);
     cli_json_set(object, "loss", cli_json_real(m->loss));
     cli_json_set(object, "memory", json_of_bytes(m->bytes, m->peak));
+    if (m->on_device) {
+        cli_json_set(object, "device", json_of_bytes(m->device.peak, m->device.peak_total));
+        cli_json_set(object, "device_driver", cli_json_integer((int64_t)m->driver));
+    }
     cli_json_set(object, "planned", json_of_bytes(m->planned.bytes, m->planned.peak));
     cli_json_set(object, "as_planned", json_boolean(is_as_planned(m)));
     return object;

@@ -281,9 +281,34 @@ static void set_branch(tg_branch_config *branch, tg_branch_type type, double sha
     branch->sparse_ratio = share;
 }
 
-/* Compresses the gradient by one method; `rest` (shape of G) and `room` (entries) are scratch. */
-static tg_status compress(tg_context *ctx, const analysis *a, loss *l, tg_tensor *rest,
-                          double *room) {
+/* What compressing works on. */
+typedef struct compression {
+    tg_tensor gradient, rest; /* where the backend computes: G and G - G~ */
+    tg_tensor host_rest;
+    double *room; /* (entries) */
+} compression;
+
+static tg_status begin_compression(tg_context *ctx, const tg_tensor *gradient, compression *c) {
+    const tg_dtype dtype = gradient->dtype;
+    const tg_shape *shape = &gradient->shape;
+    tg_status status = tg_backend_tensor(ctx, TG_MEM_GRADIENTS, dtype, shape, &c->gradient);
+    status = status == TG_OK ? tg_backend_copy(ctx, gradient, &c->gradient) : status;
+    if (status == TG_OK) {
+        status = tg_backend_tensor(ctx, TG_MEM_GRADIENTS, dtype, shape, &c->rest);
+    }
+    return status == TG_OK ? tg_tensor_create(ctx, TG_MEM_DATA, dtype, shape, &c->host_rest)
+                           : status;
+}
+
+static void end_compression(compression *c) {
+    tg_tensor_destroy(&c->gradient);
+    tg_tensor_destroy(&c->rest);
+    tg_tensor_destroy(&c->host_rest);
+    free(c->room);
+}
+
+/* Compresses the gradient by one method. */
+static tg_status compress(tg_context *ctx, const analysis *a, loss *l, compression *c) {
     const method *m = l->method;
     tg_projector_config config = tg_projector_config_default();
     config.scheme = m->scheme;
@@ -298,18 +323,21 @@ static tg_status compress(tg_context *ctx, const analysis *a, loss *l, tg_tensor
     if (status == TG_OK) {
         l->kept = tg_projector_count(projector);
         const tg_shape shape = tg_shape_of(1, &l->kept);
-        status = tg_tensor_create(ctx, TG_MEM_DATA, a->gradient.dtype, &shape, &small);
+        status = tg_backend_tensor(ctx, TG_MEM_GRADIENTS, a->gradient.dtype, &shape, &small);
     }
     if (status == TG_OK) {
-        status = tg_projector_refresh(projector, a->gradient.data);
+        status = tg_projector_refresh(projector, c->gradient.data);
     }
     if (status == TG_OK) {
-        status = tg_projector_residual(projector, a->gradient.data, small.data, rest->data);
+        status = tg_projector_residual(projector, c->gradient.data, small.data, c->rest.data);
+    }
+    if (status == TG_OK) {
+        status = tg_backend_copy(ctx, &c->rest, &c->host_rest);
     }
     if (status == TG_OK) {
         l->ranks = tg_projector_ranks(projector, 0);
         l->ranks = l->ranks.ndim > 0 ? l->ranks : tg_projector_ranks(projector, 1);
-        l->rest = cli_spread_of(rest, room);
+        l->rest = cli_spread_of(&c->host_rest, c->room);
     }
     tg_tensor_destroy(&small);
     tg_projector_destroy(&projector);
@@ -318,21 +346,17 @@ static tg_status compress(tg_context *ctx, const analysis *a, loss *l, tg_tensor
 
 static int compare(tg_context *ctx, analysis *a) {
     const size_t entries = (size_t)tg_tensor_numel(&a->gradient); /* at least 1 */
-    double *room = cli_need(malloc(entries * sizeof *room));
-    tg_tensor rest = {0};
-    a->whole = cli_spread_of(&a->gradient, room);
+    compression work = {.room = cli_need(malloc(entries * sizeof *work.room))};
+    a->whole = cli_spread_of(&a->gradient, work.room);
     tg_status status = tg_stable_rank(ctx, &a->gradient, a->stable_rank, &a->multilinear);
-    if (status == TG_OK) {
-        status = tg_tensor_create(ctx, TG_MEM_DATA, a->gradient.dtype, &a->gradient.shape, &rest);
-    }
+    status = status == TG_OK ? begin_compression(ctx, &a->gradient, &work) : status;
     int code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
     for (int i = 0; code == CLI_OK && i < a->count; i++) {
-        if (compress(ctx, a, &a->losses[i], &rest, room) != TG_OK) {
+        if (compress(ctx, a, &a->losses[i], &work) != TG_OK) {
             code = cli_fail("%s: %s", a->losses[i].method->name, tg_context_error(ctx));
         }
     }
-    tg_tensor_destroy(&rest);
-    free(room);
+    end_compression(&work);
     return code;
 }
 
@@ -501,7 +525,7 @@ static int run(const cli_call *call) {
     analysis a = {.file = call->args.item[0]};
     tg_context *ctx = NULL;
     int code = choose_methods(&a);
-    code = code == CLI_OK ? cli_open_host_context("analyze", call->common, &ctx) : code;
+    code = code == CLI_OK ? cli_open_context(call->common, true, &ctx) : code;
     if (code == CLI_OK) {
         cli_source source = {0};
         const tg_status status = cli_source_open(ctx, a.file, &source);

@@ -95,27 +95,63 @@ static int check_shapes(verify_run *run, const tg_tensor *w0, const tg_tensor *g
                            run->path);
 }
 
+/* What one step works on, where the backend computes. */
+typedef struct step_work {
+    tg_optim *optim;
+    tg_tensor weight, grad;
+} step_work;
+
+static tg_status make_work(verify_run *run, const tg_optim_setup *setup, const tg_tensor *w0,
+                           step_work *work) {
+    const tg_shape *shape = &w0->shape;
+    tg_status status = tg_optim_create(run->ctx, setup, &work->optim);
+    if (status == TG_OK) {
+        status = tg_backend_tensor(run->ctx, TG_MEM_WEIGHTS, w0->dtype, shape, &work->weight);
+    }
+    if (status == TG_OK) {
+        status = tg_backend_tensor(run->ctx, TG_MEM_GRADIENTS, w0->dtype, shape, &work->grad);
+    }
+    return status == TG_OK ? tg_backend_copy(run->ctx, w0, &work->weight) : status;
+}
+
+static void free_work(step_work *work) {
+    tg_tensor_destroy(&work->weight);
+    tg_tensor_destroy(&work->grad);
+    tg_optim_destroy(&work->optim);
+}
+
+/* Step number `step`; the weights after it go to their place in `computed`. */
+static tg_status take_step(verify_run *run, step_work *work, int64_t step, const tg_tensor *grads,
+                           const tg_tensor *computed) {
+    tg_tensor grad, now;
+    tg_status status = tg_tensor_slice(run->ctx, grads, step, 1, &grad);
+    if (status == TG_OK) {
+        status = tg_tensor_slice(run->ctx, computed, step, 1, &now);
+    }
+    if (status == TG_OK) {
+        status = tg_backend_copy(run->ctx, &grad, &work->grad);
+    }
+    if (status == TG_OK) {
+        status = tg_optim_step(work->optim, 0, work->grad.data, work->weight.data);
+    }
+    return status == TG_OK ? tg_backend_copy(run->ctx, &work->weight, &now) : status;
+}
+
 /* Steps through the gradients; `computed` (steps, shape..) receives the weights. */
-static tg_status replay(verify_run *run, tg_optim *optim, const tg_tensor *w0,
-                        const tg_tensor *grads, const tg_tensor *expected, tg_tensor *computed) {
-    const void *before = w0->data;
+static tg_status replay(verify_run *run, step_work *work, const tg_tensor *w0,
+                        const tg_tensor *grads, const tg_tensor *expected,
+                        const tg_tensor *computed) {
     for (int64_t step = 0; step < grads->shape.dim[0]; step++) {
-        tg_tensor grad, now, reference;
-        tg_status status = tg_tensor_slice(run->ctx, grads, step, 1, &grad);
+        tg_tensor now, reference;
+        tg_status status = take_step(run, work, step, grads, computed);
         status = status == TG_OK ? tg_tensor_slice(run->ctx, computed, step, 1, &now) : status;
         status =
             status == TG_OK ? tg_tensor_slice(run->ctx, expected, step, 1, &reference) : status;
         if (status != TG_OK) {
             return status;
         }
-        memcpy(now.data, before, tg_tensor_bytes(w0));
-        status = tg_optim_step(optim, 0, grad.data, now.data);
-        if (status != TG_OK) {
-            return status;
-        }
         verify_add(run, verify_relative_error(&now, &reference, w0), 1e-4,
                    "change of w after step %lld", (long long)step + 1);
-        before = now.data;
     }
     return TG_OK;
 }
@@ -132,19 +168,19 @@ int verify_optim(verify_run *run) {
     const tg_optim_param param = {.name = "w", .dtype = w0->dtype, .shape = w0->shape};
     const tg_optim_setup setup = {
         .groups = &config, .group_count = 1, .params = &param, .param_count = 1};
-    tg_optim *optim = NULL;
+    step_work work = {0};
     tg_tensor computed = {0};
-    tg_status status = tg_optim_create(run->ctx, &setup, &optim);
+    tg_status status = make_work(run, &setup, w0, &work);
     if (status == TG_OK) {
         status = tg_tensor_create(run->ctx, TG_MEM_DATA, w0->dtype, &grads->shape, &computed);
     }
     if (status == TG_OK) {
-        status = replay(run, optim, w0, grads, weights, &computed);
+        status = replay(run, &work, w0, grads, weights, &computed);
     }
     if (status == TG_OK) {
         status = tg_archive_take(run->computed, "weights", &computed);
     }
     tg_tensor_destroy(&computed);
-    tg_optim_destroy(&optim);
+    free_work(&work);
     return status == TG_OK ? CLI_OK : cli_fail_status(run->ctx, status);
 }

@@ -109,8 +109,6 @@ run 2 "$golden" --methods lowrnk
 says err 'did you mean lowrank?'
 run 2 "$golden" --methods ''
 run 2 "$golden" --index -1
-run 2 "$golden" --backend cuda
-says err 'host memory'
 run 1 absent.npy
 run 1 "$golden" --tensor w1
 run 1 "$golden" --tensor grads --index 99

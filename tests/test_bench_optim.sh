@@ -19,7 +19,7 @@ counted() {
 
 # ---- every optimizer, dense Adam once and first ----
 
-for backend in ref cpu; do
+for backend in $(backends); do
     run 0 optim --shape 7,5,6,3 --steps 8 --backend $backend --json
     says out '"kind": "optim"' "\"backend\": \"$backend\"" '"dtype": "c64"' '"entries": 630' \
         '"steps": 8' '"seed": 0' 'splitmix64'
@@ -82,7 +82,6 @@ run 2 optim --opt.rank 2,two
 run 2 optim --opt.name adam
 run 2 optim --fno.width 3
 says err 'unknown setting'
-run 2 optim --backend cuda
 run 1 optim --shape 4,4 --opt lowrank --opt.rank 1.5
 says err 'lowrank: opt.rank: 1.5'
 run 1 optim --shape 4,4 --opt unstructured --opt.sparse_ratio 2

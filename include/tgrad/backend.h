@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "tgrad/context.h"
+#include "tgrad/tensor.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -36,6 +36,29 @@ typedef struct tg_backend_info {
 /* Number of backends in this build, and the facts of the i-th (0-based). */
 TG_API int tg_backend_count(void);
 TG_API TG_NODISCARD tg_status tg_backend_describe(tg_context *ctx, int index, tg_backend_info *out);
+
+/* Where it computes; the host if none is chosen yet. */
+TG_API tg_place tg_backend_place(const tg_context *ctx);
+
+/* ---- Tensors where the chosen backend computes: what optimizers and projectors take. ---- */
+
+/* As tg_tensor_create, but in the backend's memory: that of the host for ref and cpu, of the GPU
+ * for cuda. */
+TG_API TG_NODISCARD tg_status tg_backend_tensor(tg_context *ctx, tg_mem_category category,
+                                                tg_dtype dtype, const tg_shape *shape,
+                                                tg_tensor *out);
+
+/* Copies all elements between two tensors of the same dtype and number of elements, each on the
+ * host or in the backend's memory. A copy from or to the host is complete on return. */
+TG_API TG_NODISCARD tg_status tg_backend_copy(tg_context *ctx, const tg_tensor *from,
+                                              const tg_tensor *to);
+
+/* Waits until the backend has done all it was asked for: a GPU works while the host goes on. */
+TG_API TG_NODISCARD tg_status tg_backend_synchronize(tg_context *ctx);
+
+/* Bytes of the device's memory in use and there at all, by its driver: also what other processes
+ * and the driver itself hold. 0 and 0 where the backend computes on the host. */
+TG_API TG_NODISCARD tg_status tg_backend_memory(tg_context *ctx, size_t *used, size_t *total);
 
 #ifdef __cplusplus
 }

@@ -145,7 +145,9 @@ typedef struct tg_optim_stats {
 
 TG_API tg_optim_stats tg_optim_get_stats(const tg_optim *optim);
 
-/* Seconds spent since the last reset, by part of the step. */
+/* Seconds spent since the last reset, by part of the step. Of a GPU, which works while the host
+ * goes on, the refreshes; the other parts after tg_optim_time_parts(optim, true), which makes every
+ * part wait for its end. */
 typedef struct tg_optim_times {
     double check;   /* looking for NaN and Inf */
     double refresh; /* choosing factors and index sets */
@@ -156,6 +158,7 @@ typedef struct tg_optim_times {
 
 TG_API tg_optim_times tg_optim_get_times(const tg_optim *optim);
 TG_API void tg_optim_reset_times(tg_optim *optim);
+TG_API void tg_optim_time_parts(tg_optim *optim, bool wanted);
 
 /* ---- saving: everything that the next step depends on, bit for bit ---- */
 

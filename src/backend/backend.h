@@ -241,6 +241,8 @@ struct tg_backend_ops {
     const char *summary;
     tg_place place;            /* where `alloc` takes memory, and every pointer below points */
     const tg_queue_ops *queue; /* NULL: every call is complete when it returns */
+    /* What the driver of a device says about its memory; NULL on the host. */
+    tg_status (*memory_left)(tg_backend *be, size_t *left, size_t *total);
 
     /* -- life; probe fills the facts of tg_backend_info and may be called without open -- */
     void (*probe)(tg_backend_info *info);
@@ -396,5 +398,9 @@ TG_NODISCARD tg_status tg_backend_get(tg_context *ctx, tg_backend **out);
 /* Opens one backend beside the context's own (tests and benchmarks compare two). */
 TG_NODISCARD tg_status tg_backend_open(tg_context *ctx, const char *name, tg_backend **out);
 void tg_backend_close(tg_backend **be);
+
+/* Test hook, for the whole process and before its first context: one more backend, the best one,
+ * also under the name of one that is there. */
+void tg_backend_test_add(const char *name, void (*fill)(tg_backend_ops *ops));
 
 #endif

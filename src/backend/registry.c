@@ -18,7 +18,8 @@ static const registry_row rows[] = {
 
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
-static tg_backend_ops tables[ROWS]; /* the first row is ref, the start of all others */
+static tg_backend_ops tables[ROWS + 1]; /* the first row is ref, the start of all others */
+static registry_row added;              /* by a test, behind them */
 
 static void fill_tables(void) {
     for (int i = 0; i < ROWS; i++) {
@@ -33,15 +34,26 @@ static const tg_backend_ops *table(int index) {
     return &tables[index];
 }
 
+void tg_backend_test_add(const char *name, void (*fill)(tg_backend_ops *ops)) {
+    tables[ROWS] = *table(0);
+    fill(&tables[ROWS]);
+    tables[ROWS].name = name;
+    added = (registry_row){name, fill};
+}
+
 int tg_backend_count(void) {
-    return ROWS;
+    return ROWS + (added.name ? 1 : 0);
+}
+
+static const char *name_of(int index) {
+    return index < ROWS ? rows[index].name : added.name;
 }
 
 tg_status tg_backend_describe(tg_context *ctx, int index, tg_backend_info *out) {
     *out = (tg_backend_info){0};
-    if (index < 0 || index >= ROWS) {
+    if (index < 0 || index >= tg_backend_count()) {
         return tg_fail(ctx, TG_E_ARGUMENT, "backend number %d does not exist; there are %d", index,
-                       ROWS);
+                       tg_backend_count());
     }
     const tg_backend_ops *ops = table(index);
     out->name = ops->name;
@@ -87,7 +99,7 @@ fail:
 tg_status tg_backend_open(tg_context *ctx, const char *name, tg_backend **out) {
     *out = NULL;
     if (!name) {
-        for (int i = ROWS - 1; i > 0; i--) {
+        for (int i = tg_backend_count() - 1; i > 0; i--) {
             tg_backend_info info;
             if (tg_backend_describe(ctx, i, &info) == TG_OK && info.available) {
                 return open_row(ctx, i, out);
@@ -96,12 +108,14 @@ tg_status tg_backend_open(tg_context *ctx, const char *name, tg_backend **out) {
         return open_row(ctx, 0, out);
     }
     char known[64] = "";
-    for (int i = 0; i < ROWS; i++) {
-        if (strcmp(rows[i].name, name) == 0) {
+    for (int i = tg_backend_count() - 1; i >= 0; i--) {
+        if (strcmp(name_of(i), name) == 0) {
             return open_row(ctx, i, out);
         }
+    }
+    for (int i = 0; i < tg_backend_count(); i++) {
         size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", rows[i].name);
+        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", name_of(i));
     }
     return tg_fail(ctx, TG_E_CONFIG, "backend '%s' is not in this build; it has %s", name, known);
 }
@@ -129,6 +143,7 @@ tg_status tg_backend_select(tg_context *ctx, const char *name) {
     }
     ctx->backend = be;
     ctx->backend_close = close_backend;
+    ctx->backend_release = be->ops->release;
     return TG_OK;
 }
 

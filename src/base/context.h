@@ -13,8 +13,9 @@ struct tg_context {
     tg_context_config config;
     int threads;
     struct tg_ledger *ledger;
-    struct tg_backend *backend;                        /* set by the backend layer */
-    void (*backend_close)(struct tg_backend *backend); /* how to end it, likewise */
+    struct tg_backend *backend;                                       /* set by the backend layer */
+    void (*backend_close)(struct tg_backend *backend);                /* how to end it, likewise, */
+    void (*backend_release)(struct tg_backend *backend, void *block); /* and to free its memory */
     char error[1024];
     char error_place[256];
 };

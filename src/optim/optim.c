@@ -264,6 +264,10 @@ tg_optim_times tg_optim_get_times(const tg_optim *optim) {
     return optim->times;
 }
 
+void tg_optim_time_parts(tg_optim *optim, bool wanted) {
+    optim->times_parts = wanted;
+}
+
 void tg_optim_reset_times(tg_optim *optim) {
     optim->times = (tg_optim_times){0};
 }

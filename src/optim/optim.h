@@ -47,6 +47,7 @@ struct tg_optim {
     double norm_squares;
     tg_optim_stats stats;
     tg_optim_times times;
+    bool times_parts; /* on a queue: waiting for each */
 };
 
 /* Steps between refreshes at this step, at least 1. */

@@ -96,8 +96,11 @@ void tg_tensor_destroy(tg_tensor *tensor) {
     if (!tensor) {
         return;
     }
-    if (tensor->owner) {
-        tg_mem_free(tensor->owner, tensor->data);
+    tg_context *owner = tensor->owner;
+    if (owner && tensor->place == TG_HOST) {
+        tg_mem_free(owner, tensor->data);
+    } else if (owner) {
+        owner->backend_release(owner->backend, tensor->data);
     }
     *tensor = (tg_tensor){0};
 }

@@ -78,13 +78,18 @@ tg_tensor tg_batch_view(const tg_tensor *tensor, int64_t count) {
     return view;
 }
 
-/* Memory where the backend computes, as a tensor that tg_batch_destroy releases. */
-static tg_status backend_tensor(tg_model *model, tg_mem_category category, tg_dtype dtype,
-                                const tg_shape *shape, tg_tensor *out) {
-    *out = (tg_tensor){.dtype = dtype, .shape = *shape, .place = model->be->ops->place};
-    out->data = model->be->ops->alloc(model->be, category,
-                                      (size_t)tg_shape_numel(shape) * tg_dtype_size(dtype));
-    return out->data ? TG_OK : TG_E_MEMORY;
+/* A tensor where the backend computes, and its partner on the host (NULL: none is needed). */
+static tg_status make_pair(const tg_batch *batch, const tg_shape *shape, tg_tensor *at,
+                           tg_tensor *host) {
+    tg_context *ctx = batch->model->ctx;
+    tg_status status = tg_backend_tensor(ctx, TG_MEM_DATA, batch->dtype, shape, at);
+    if (status == TG_OK && host && at->place == TG_HOST) {
+        *host = *at;
+        host->owner = NULL;
+    } else if (status == TG_OK && host) {
+        status = tg_tensor_create(ctx, TG_MEM_DATA, batch->dtype, shape, host);
+    }
+    return status;
 }
 
 tg_status tg_batch_create(tg_model *model, const tg_dataset_facts *facts, int64_t size,
@@ -99,18 +104,11 @@ tg_status tg_batch_create(tg_model *model, const tg_dataset_facts *facts, int64_
             shapes[side]->dim[d + 2] = facts->grid[d];
         }
     }
-    TG_TRY(backend_tensor(model, TG_MEM_DATA, out->dtype, &out->x_shape, &out->x));
-    TG_TRY(backend_tensor(model, TG_MEM_DATA, out->dtype, &out->y_shape, &out->y));
-    TG_TRY(backend_tensor(model, TG_MEM_DATA, out->dtype, &out->y_shape, &out->pred));
+    TG_TRY(make_pair(out, &out->x_shape, &out->x, &out->host_x));
+    TG_TRY(make_pair(out, &out->y_shape, &out->y, &out->host_y));
+    TG_TRY(make_pair(out, &out->y_shape, &out->pred, training ? NULL : &out->host_pred));
     if (training) {
-        TG_TRY(backend_tensor(model, TG_MEM_DATA, out->dtype, &out->y_shape, &out->dpred));
-    }
-    if (model->be->ops->place == TG_HOST) {
-        out->host_x = out->x;
-        out->host_y = out->y;
-    } else {
-        TG_TRY(tg_tensor_create(model->ctx, TG_MEM_DATA, out->dtype, &out->x_shape, &out->host_x));
-        TG_TRY(tg_tensor_create(model->ctx, TG_MEM_DATA, out->dtype, &out->y_shape, &out->host_y));
+        TG_TRY(make_pair(out, &out->y_shape, &out->dpred, NULL));
     }
     return TG_OK;
 fail:
@@ -119,28 +117,12 @@ fail:
 }
 
 void tg_batch_destroy(tg_batch *batch) {
-    if (!batch->model) {
-        return;
-    }
-    tg_backend *be = batch->model->be;
-    if (be->ops->place != TG_HOST) {
-        tg_tensor_destroy(&batch->host_x);
-        tg_tensor_destroy(&batch->host_y);
-    }
-    tg_tensor *const tensors[] = {&batch->x, &batch->y, &batch->pred, &batch->dpred};
-    for (int i = 0; i < 4; i++) {
-        be->ops->release(be, tensors[i]->data);
+    tg_tensor *const tensors[] = {&batch->host_x, &batch->host_y, &batch->host_pred, &batch->x,
+                                  &batch->y,      &batch->pred,   &batch->dpred};
+    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
+        tg_tensor_destroy(tensors[i]);
     }
     *batch = (tg_batch){0};
-}
-
-/* Host to backend; nothing to do when they are the same memory. */
-static tg_status send(tg_backend *be, const tg_tensor *host, const tg_tensor *to, int64_t count) {
-    if (host->data == to->data) {
-        return TG_OK;
-    }
-    const tg_tensor view = tg_batch_view(host, count);
-    return be->ops->upload(be, to->data, host->data, tg_tensor_bytes(&view));
 }
 
 tg_status tg_batch_send(tg_batch *batch, int64_t count, bool encodes_target) {
@@ -153,34 +135,36 @@ tg_status tg_batch_send(tg_batch *batch, int64_t count, bool encodes_target) {
     if (encodes_target && model->encoder[TG_DATA_Y]) {
         TG_TRY(tg_normalizer_apply(model->encoder[TG_DATA_Y], &y));
     }
-    TG_TRY(send(model->be, &batch->host_x, &batch->x, count));
-    TG_TRY(send(model->be, &batch->host_y, &batch->y, count));
+    if (batch->x.place != TG_HOST) {
+        const tg_tensor to_x = tg_batch_view(&batch->x, count);
+        const tg_tensor to_y = tg_batch_view(&batch->y, count);
+        TG_TRY(tg_backend_copy(model->ctx, &x, &to_x));
+        TG_TRY(tg_backend_copy(model->ctx, &y, &to_y));
+    }
 fail:
     return status;
 }
 
 /* ---- prediction and evaluation ---- */
 
-/* The network's output for what stands in batch->x, in the units of the data, in batch->pred. */
-static tg_status predict_batch(tg_batch *batch, int64_t count, tg_tensor *host_out) {
+/* The network's output for what stands in batch->x, in the units of the data: in batch->pred and
+ * batch->host_pred. */
+static tg_status predict_batch(tg_batch *batch, int64_t count) {
     tg_status status = TG_OK;
     tg_model *model = batch->model;
-    tg_backend *be = model->be;
     const tg_tensor x = tg_batch_view(&batch->x, count);
     tg_tensor pred = tg_batch_view(&batch->pred, count);
+    tg_tensor host = tg_batch_view(&batch->host_pred, count);
+    const bool is_apart = pred.place != TG_HOST;
     TG_TRY(tg_fno_forward(model->fno, &x, &pred));
-    if (!model->encoder[TG_DATA_Y] && !host_out) {
-        return TG_OK;
-    }
-    tg_tensor host = host_out ? *host_out : pred;
-    if (host.data != pred.data) {
-        TG_TRY(be->ops->download(be, host.data, pred.data, tg_tensor_bytes(&pred)));
+    if (is_apart) {
+        TG_TRY(tg_backend_copy(model->ctx, &pred, &host));
     }
     if (model->encoder[TG_DATA_Y]) {
         TG_TRY(tg_normalizer_invert(model->encoder[TG_DATA_Y], &host));
-    }
-    if (host.data != pred.data) {
-        TG_TRY(be->ops->upload(be, pred.data, host.data, tg_tensor_bytes(&pred)));
+        if (is_apart) {
+            TG_TRY(tg_backend_copy(model->ctx, &host, &pred));
+        }
     }
 fail:
     return status;
@@ -232,7 +216,8 @@ tg_status tg_model_predict(tg_model *model, const tg_tensor *x, tg_tensor *y) {
         memcpy(batch.host_x.data, from.data, tg_tensor_bytes(&from));
         memset(batch.host_y.data, 0, tg_tensor_bytes(&to));
         TG_TRY(tg_batch_send(&batch, count, false));
-        TG_TRY(predict_batch(&batch, count, &to));
+        TG_TRY(predict_batch(&batch, count));
+        memcpy(to.data, batch.host_pred.data, tg_tensor_bytes(&to));
     }
 fail:
     tg_batch_destroy(&batch);
@@ -261,7 +246,7 @@ tg_status tg_model_evaluate(tg_model *model, tg_dataset *dataset, int64_t size,
         int64_t count = 0;
         TG_TRY(tg_loader_batch(loader, 0, b, batch.host_x.data, batch.host_y.data, &count));
         TG_TRY(tg_batch_send(&batch, count, false));
-        TG_TRY(predict_batch(&batch, count, NULL));
+        TG_TRY(predict_batch(&batch, count));
         const tg_tensor pred = tg_batch_view(&batch.pred, count);
         const tg_tensor y = tg_batch_view(&batch.y, count);
         double loss = 0.0;

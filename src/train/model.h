@@ -14,13 +14,13 @@ struct tg_model {
     tg_normalizer *encoder[2]; /* of x and y; NULL: raw */
 };
 
-/* A batch on its way: `host` is what the data layer fills, `at` the same where the backend computes
- * (one and the same memory when that is the host). */
+/* A batch on its way: the host's tensors are what the data layer fills and reads, the others the
+ * same where the backend computes (one and the same memory when that is the host). */
 typedef struct tg_batch {
     tg_model *model;
     tg_dtype dtype;
     tg_shape x_shape, y_shape; /* with the full batch size first */
-    tg_tensor host_x, host_y;
+    tg_tensor host_x, host_y, host_pred;
     tg_tensor x, y, pred, dpred; /* dpred: in training only */
 } tg_batch;
 

@@ -31,6 +31,12 @@ expect() {
     fi
 }
 
+# backends: names of those that can be used here.
+backends() {
+    "$tgrad" info | awk '/^backend [a-z]+:/ { name = $2 }
+        /^  available  yes/ { print substr(name, 1, length(name) - 1) }'
+}
+
 # says <file> <fixed text ..>
 says() {
     local file=$1 text

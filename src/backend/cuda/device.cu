@@ -220,6 +220,10 @@ static tg_status cuda_copy(tg_backend *be, void *dst, const void *src, size_t by
     return transfer(be, dst, src, bytes, cudaMemcpyDeviceToDevice, "copying within the GPU");
 }
 
+static tg_status cuda_memory_left(tg_backend *be, size_t *left, size_t *total) {
+    return CUDA_CHECK(be, cudaMemGetInfo(left, total), "asking the GPU for its memory");
+}
+
 void cuda_fill_device(tg_backend_ops *ops) {
     ops->probe = cuda_probe;
     ops->open = cuda_open;
@@ -230,4 +234,5 @@ void cuda_fill_device(tg_backend_ops *ops) {
     ops->download = cuda_download;
     ops->copy = cuda_copy;
     ops->synchronize = cuda_synchronize;
+    ops->memory_left = cuda_memory_left;
 }

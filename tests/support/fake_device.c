@@ -1,0 +1,499 @@
+/* Memory, queue, lane and graphs of the fake device. */
+#define _DEFAULT_SOURCE
+#include "support/fake_device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/timer.h"
+
+enum { POISON_BYTE = 0xFF }; /* NaN in f32, f64, bf16 and f16 */
+
+static const size_t arena_bytes = (size_t)1 << 34; /* addresses, not memory */
+static const size_t page = 4096;
+
+/* Work in the queue or in a graph. */
+typedef struct item {
+    struct item *next;
+    fake_run run;
+    size_t bytes;
+    max_align_t arguments[];
+} item;
+
+typedef struct item_list {
+    item *first, **end;
+} item_list;
+
+struct tg_graph {
+    item_list items;
+};
+
+struct tg_mark {
+    bool is_reached;
+    long recorded, reached; /* times */
+    double seconds;
+};
+
+/* A stretch of the arena. */
+typedef struct stretch {
+    struct stretch *next;
+    size_t begin, bytes;
+    bool is_used;
+} stretch;
+
+/* An upload beside the queue. */
+typedef struct lane_copy {
+    struct lane_copy *next;
+    void *dst;
+    const void *src;
+    size_t bytes;
+} lane_copy;
+
+typedef struct fake_state {
+    tg_backend *host; /* who computes */
+    char *arena;
+    size_t reach; /* bytes of the arena that were ever used */
+    stretch *stretches;
+    tg_mem_device memory;
+    item_list queue;
+    tg_graph *recording;
+    lane_copy *lane;
+    tg_status failed; /* of queued work, until somebody waits */
+} fake_state;
+
+static fake_counts counts;
+static size_t limit;
+
+static fake_state *state_of(const tg_backend *be) {
+    return be->state;
+}
+
+fake_counts fake_device_counts(void) {
+    return counts;
+}
+
+void fake_device_limit(size_t bytes) {
+    limit = bytes;
+}
+
+tg_backend *fake_host(const tg_backend *be) {
+    return state_of(be)->host;
+}
+
+/* ---- memory ---- */
+
+static void protect(fake_state *fake, int protection) {
+    if (fake->reach > 0 && mprotect(fake->arena, fake->reach, protection) != 0) {
+        perror("mprotect");
+        abort();
+    }
+}
+
+static void *arena_alloc(void *state, size_t bytes) {
+    fake_state *fake = state;
+    const size_t size = (bytes / page + 1) * page;
+    stretch **link = &fake->stretches;
+    size_t at = 0;
+    if (limit > 0 && bytes > limit) {
+        return NULL;
+    }
+    limit -= limit > 0 ? bytes : 0;
+    while (*link && (*link)->begin - at < size) { /* the first gap that is large enough */
+        at = (*link)->begin + (*link)->bytes;
+        link = &(*link)->next;
+    }
+    stretch *s = malloc(sizeof *s);
+    if (!s || at + size > arena_bytes) {
+        free(s);
+        return NULL;
+    }
+    *s = (stretch){.next = *link, .begin = at, .bytes = size};
+    *link = s;
+    fake->reach = at + size > fake->reach ? at + size : fake->reach;
+    protect(fake, PROT_READ | PROT_WRITE);
+    memset(fake->arena + at, POISON_BYTE, size);
+    protect(fake, PROT_NONE);
+    return fake->arena + at;
+}
+
+static void arena_release(void *state, void *block) {
+    fake_state *fake = state;
+    const size_t at = (size_t)((char *)block - fake->arena);
+    stretch **link = &fake->stretches;
+    while (*link && (*link)->begin != at) {
+        link = &(*link)->next;
+    }
+    stretch *s = *link;
+    if (s) {
+        *link = s->next;
+        free(s);
+    }
+}
+
+static void *pinned_take(void *state, size_t bytes) {
+    (void)state;
+    void *block = malloc(bytes ? bytes : 1);
+    if (block) {
+        memset(block, POISON_BYTE, bytes);
+    }
+    return block;
+}
+
+static void pinned_give(void *state, void *block) {
+    (void)state;
+    free(block);
+}
+
+static const tg_mem_device pinned_memory = {pinned_take, pinned_give, NULL, TG_HOST};
+
+/* ---- the queue ---- */
+
+static void append(item_list *list, item *i) {
+    if (!list->end) {
+        list->end = &list->first;
+    }
+    *list->end = i;
+    list->end = &i->next;
+}
+
+static item *make_item(fake_run run, const void *arguments, size_t bytes) {
+    item *i = calloc(1, sizeof *i + bytes);
+    if (i) {
+        i->run = run;
+        i->bytes = bytes;
+        memcpy(i->arguments, arguments, bytes);
+    }
+    return i;
+}
+
+tg_status fake_submit(tg_backend *be, fake_run run, const void *arguments, size_t bytes) {
+    fake_state *fake = state_of(be);
+    item *i = make_item(run, arguments, bytes);
+    if (!i) {
+        return tg_fail(be->ctx, TG_E_MEMORY, "no memory for the test itself");
+    }
+    append(fake->recording ? &fake->recording->items : &fake->queue, i);
+    return TG_OK;
+}
+
+static void drop(item_list *list) {
+    while (list->first) {
+        item *i = list->first;
+        list->first = i->next;
+        free(i);
+    }
+    list->end = NULL;
+}
+
+/* Runs the queue up to a mark (NULL: all of it). */
+static tg_status run_queue(tg_backend *be, const tg_mark *until) {
+    fake_state *fake = state_of(be);
+    const long wanted = until ? until->recorded : 0;
+    protect(fake, PROT_READ | PROT_WRITE);
+    while (fake->queue.first && !(until && until->reached >= wanted)) {
+        item *i = fake->queue.first;
+        fake->queue.first = i->next;
+        if (!fake->queue.first) {
+            fake->queue.end = NULL;
+        }
+        const tg_status status = i->run(fake->host, i->arguments);
+        fake->failed = fake->failed == TG_OK ? status : fake->failed;
+        free(i);
+    }
+    protect(fake, PROT_NONE);
+    counts.waits++;
+    counts.starved += !fake->queue.first;
+    const tg_status status = fake->failed;
+    fake->failed = TG_OK;
+    return status;
+}
+
+static tg_status refuse_recording(tg_backend *be) {
+    return tg_fail(be->ctx, TG_E_BACKEND, "a call that waits or allocates while a graph is made");
+}
+
+tg_backend *fake_enter(tg_backend *be, tg_status *status) {
+    fake_state *fake = state_of(be);
+    *status = fake->recording ? refuse_recording(be) : run_queue(be, NULL);
+    if (*status != TG_OK) {
+        return NULL;
+    }
+    protect(fake, PROT_READ | PROT_WRITE);
+    return fake->host;
+}
+
+tg_status fake_leave(tg_backend *be, tg_status status) {
+    protect(state_of(be), PROT_NONE);
+    return status;
+}
+
+/* ---- life, memory and transfers ---- */
+
+static void fake_probe(tg_backend_info *info) {
+    info->available = true;
+    snprintf(info->device, sizeof info->device, "a device that is none");
+}
+
+static void fake_close(tg_backend *be) {
+    fake_state *fake = state_of(be);
+    if (!fake) {
+        return;
+    }
+    drop(&fake->queue);
+    while (fake->stretches) {
+        stretch *s = fake->stretches;
+        fake->stretches = s->next;
+        free(s);
+    }
+    if (fake->arena) {
+        munmap(fake->arena, arena_bytes);
+    }
+    tg_backend_close(&fake->host);
+    free(fake);
+    be->state = NULL;
+}
+
+static tg_status fake_open(tg_backend *be) {
+    fake_state *fake = calloc(1, sizeof *fake);
+    if (!fake) {
+        return TG_E_MEMORY;
+    }
+    be->state = fake;
+    void *arena =
+        mmap(NULL, arena_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    fake->arena = arena == MAP_FAILED ? NULL : arena;
+    fake->memory = (tg_mem_device){arena_alloc, arena_release, fake, TG_DEVICE};
+    const tg_status status =
+        fake->arena ? tg_backend_open(be->ctx, "cpu", &fake->host) : TG_E_MEMORY;
+    if (status != TG_OK) {
+        fake_close(be);
+    }
+    return status;
+}
+
+static void *fake_alloc(tg_backend *be, tg_mem_category category, size_t bytes) {
+    fake_state *fake = state_of(be);
+    if (fake->recording) {
+        refuse_recording(be);
+        return NULL;
+    }
+    return tg_mem_device_alloc(be->ctx, &fake->memory, category, bytes);
+}
+
+static void fake_release(tg_backend *be, void *block) {
+    fake_state *fake = state_of(be);
+    if (block && fake) {
+        fake->failed = run_queue(be, NULL); /* as freeing waits for a GPU */
+        tg_mem_device_free(be->ctx, &fake->memory, block);
+    }
+}
+
+typedef struct copy_args {
+    void *dst;
+    const void *src;
+    size_t bytes;
+} copy_args;
+
+static tg_status run_copy(tg_backend *host, void *arguments) {
+    (void)host;
+    const copy_args *a = arguments;
+    memmove(a->dst, a->src, a->bytes);
+    return TG_OK;
+}
+
+static tg_status fake_copy(tg_backend *be, void *dst, const void *src, size_t bytes) {
+    return fake_submit(be, run_copy, &(copy_args){dst, src, bytes}, sizeof(copy_args));
+}
+
+static tg_status transfer_now(tg_backend *be, void *dst, const void *src, size_t bytes) {
+    tg_status status = TG_OK;
+    if (!fake_enter(be, &status)) {
+        return status;
+    }
+    memcpy(dst, src, bytes);
+    return fake_leave(be, status);
+}
+
+static tg_status fake_synchronize(tg_backend *be) {
+    return state_of(be)->recording ? refuse_recording(be) : run_queue(be, NULL);
+}
+
+static tg_status fake_memory_left(tg_backend *be, size_t *left, size_t *total) {
+    *total = arena_bytes;
+    *left = limit > 0 ? limit : arena_bytes - state_of(be)->reach;
+    return TG_OK;
+}
+
+/* ---- pinned memory, marks ---- */
+
+static void *fake_pinned_alloc(tg_backend *be, tg_mem_category category, size_t bytes) {
+    return tg_mem_device_alloc(be->ctx, &pinned_memory, category, bytes);
+}
+
+static void fake_pinned_release(tg_backend *be, void *block) {
+    if (block) {
+        state_of(be)->failed = run_queue(be, NULL);
+        tg_mem_device_free(be->ctx, &pinned_memory, block);
+    }
+}
+
+static tg_status fake_mark_create(tg_backend *be, tg_mark **out) {
+    *out = tg_mem_calloc(be->ctx, TG_MEM_OTHER, 1, sizeof **out);
+    return *out ? TG_OK : TG_E_MEMORY;
+}
+
+static void fake_mark_destroy(tg_backend *be, tg_mark **mark) {
+    if (mark && *mark) {
+        state_of(be)->failed = run_queue(be, NULL);
+        tg_mem_free(be->ctx, *mark);
+        *mark = NULL;
+    }
+}
+
+static tg_status run_mark(tg_backend *host, void *arguments) {
+    (void)host;
+    tg_mark *mark = *(tg_mark **)arguments;
+    mark->reached++;
+    mark->seconds = tg_seconds();
+    return TG_OK;
+}
+
+static tg_status fake_mark_record(tg_backend *be, tg_mark *mark) {
+    if (state_of(be)->recording) {
+        return refuse_recording(be);
+    }
+    mark->recorded++;
+    return fake_submit(be, run_mark, &mark, sizeof mark);
+}
+
+static tg_status fake_mark_wait(tg_backend *be, tg_mark *mark) {
+    return state_of(be)->recording ? refuse_recording(be) : run_queue(be, mark);
+}
+
+static tg_status fake_mark_elapsed(tg_backend *be, tg_mark *begin, tg_mark *end, double *ms) {
+    *ms = 1e3 * (end->seconds - begin->seconds);
+    const bool are_reached = begin->reached > 0 && begin->reached == begin->recorded &&
+                             end->reached > 0 && end->reached == end->recorded;
+    return are_reached ? TG_OK : tg_fail(be->ctx, TG_E_BACKEND, "a mark is not reached yet");
+}
+
+/* ---- the lane ---- */
+
+typedef struct spoil_args {
+    void *dst;
+    size_t bytes;
+} spoil_args;
+
+static tg_status run_spoil(tg_backend *host, void *arguments) {
+    (void)host;
+    const spoil_args *a = arguments;
+    memset(a->dst, POISON_BYTE, a->bytes);
+    return TG_OK;
+}
+
+static tg_status fake_lane_upload(tg_backend *be, bool after_queue, void *dst, const void *pinned,
+                                  size_t bytes) {
+    fake_state *fake = state_of(be);
+    lane_copy *copy = malloc(sizeof *copy);
+    if (fake->recording || !copy) {
+        free(copy);
+        return refuse_recording(be);
+    }
+    *copy = (lane_copy){.next = fake->lane, .dst = dst, .src = pinned, .bytes = bytes};
+    fake->lane = copy;
+    if (after_queue) {
+        return fake_submit(be, run_spoil, &(spoil_args){dst, bytes}, sizeof(spoil_args));
+    }
+    protect(fake, PROT_READ | PROT_WRITE);
+    memset(dst, POISON_BYTE, bytes);
+    protect(fake, PROT_NONE);
+    return TG_OK;
+}
+
+static tg_status fake_lane_join(tg_backend *be) {
+    fake_state *fake = state_of(be);
+    tg_status status = fake->recording ? refuse_recording(be) : TG_OK;
+    while (fake->lane && status == TG_OK) {
+        lane_copy *copy = fake->lane;
+        fake->lane = copy->next;
+        status = fake_copy(be, copy->dst, copy->src, copy->bytes);
+        free(copy);
+    }
+    return status;
+}
+
+/* ---- graphs ---- */
+
+static void fake_graph_destroy(tg_backend *be, tg_graph **graph) {
+    if (graph && *graph) {
+        drop(&(*graph)->items);
+        tg_mem_free(be->ctx, *graph);
+        *graph = NULL;
+    }
+}
+
+static tg_status fake_graph_begin(tg_backend *be) {
+    fake_state *fake = state_of(be);
+    if (fake->recording) {
+        return refuse_recording(be);
+    }
+    fake->recording = tg_mem_calloc(be->ctx, TG_MEM_OTHER, 1, sizeof *fake->recording);
+    return fake->recording ? TG_OK : TG_E_MEMORY;
+}
+
+static tg_status fake_graph_end(tg_backend *be, tg_graph **out) {
+    *out = state_of(be)->recording;
+    state_of(be)->recording = NULL;
+    counts.recorded++;
+    return *out ? TG_OK : tg_fail(be->ctx, TG_E_BACKEND, "no graph was begun");
+}
+
+static tg_status fake_graph_launch(tg_backend *be, tg_graph *graph) {
+    tg_status status = state_of(be)->recording ? refuse_recording(be) : TG_OK;
+    for (const item *i = graph->items.first; i && status == TG_OK; i = i->next) {
+        status = fake_submit(be, i->run, i->arguments, i->bytes);
+    }
+    counts.launched++;
+    return status;
+}
+
+static const tg_queue_ops queue_ops = {
+    .upload_later = fake_copy,
+    .download_later = fake_copy,
+    .pinned_alloc = fake_pinned_alloc,
+    .pinned_release = fake_pinned_release,
+    .mark_create = fake_mark_create,
+    .mark_destroy = fake_mark_destroy,
+    .mark_record = fake_mark_record,
+    .mark_wait = fake_mark_wait,
+    .mark_elapsed = fake_mark_elapsed,
+    .lane_upload = fake_lane_upload,
+    .lane_join = fake_lane_join,
+    .graph_begin = fake_graph_begin,
+    .graph_end = fake_graph_end,
+    .graph_destroy = fake_graph_destroy,
+    .graph_launch = fake_graph_launch,
+};
+
+static void fill(tg_backend_ops *ops) {
+    *ops = (tg_backend_ops){.summary = "the cpu backend behind closed memory and a queue",
+                            .place = TG_DEVICE,
+                            .queue = &queue_ops,
+                            .probe = fake_probe,
+                            .open = fake_open,
+                            .close = fake_close,
+                            .alloc = fake_alloc,
+                            .release = fake_release,
+                            .upload = transfer_now,
+                            .download = transfer_now,
+                            .copy = fake_copy,
+                            .synchronize = fake_synchronize,
+                            .memory_left = fake_memory_left};
+    fake_fill_slots(ops);
+}
+
+void fake_device_add(const char *name) {
+    tg_backend_test_add(name, fill);
+}
