@@ -157,8 +157,9 @@ static void project_slabs(const worker *w, tg_range slabs, target to) {
 }
 
 /* One thread's part of the call. All threads come here, as some cases have a barrier. */
-static void compress_part(const cpu_plan *plan, const tg_compress *op, int part, int parts) {
-    const cpu_source source = {.plan = plan, .op = op};
+static void compress_part(tg_backend *be, const cpu_plan *plan, const tg_compress *op, int part,
+                          int parts) {
+    const cpu_source source = {.plan = plan, .convert = cpu_state_of(be)->kernels, .op = op};
     float *workspace = op->workspace;
     float *scratch = workspace + plan->scratch + part * plan->scratch_size;
     const worker w = {.plan = plan, .source = &source, .panel = scratch, .scratch = scratch};
@@ -198,12 +199,9 @@ static tg_status cpu_compress(tg_backend *be, const tg_compress *op) {
     if (!cpu_compress_tuned(op->modes.dtype)) {
         return be->ref->compress(be, op);
     }
-    if (op->source.store) {
-        return tg_fail(be->ctx, TG_E_UNSUPPORTED, "compress: halves are not read here");
-    }
     const cpu_plan plan = cpu_compress_plan(be, &op->modes);
 #pragma omp parallel num_threads(plan.threads)
-    compress_part(&plan, op, omp_get_thread_num(), omp_get_num_threads());
+    compress_part(be, &plan, op, omp_get_thread_num(), omp_get_num_threads());
     return TG_OK;
 }
 

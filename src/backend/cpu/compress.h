@@ -28,7 +28,8 @@ typedef struct cpu_product {
  * factored gradient along the frequencies. */
 typedef struct cpu_stretch {
     int64_t n, batch;
-    const float *x, *dy;
+    tg_storage store;
+    const void *x, *dy;
     int64_t step_x, step_dy;
     float scale;
     float *out;
@@ -138,6 +139,7 @@ int64_t cpu_bits_rank(const tg_bitmap *bitmap, int64_t entry);
 
 typedef struct cpu_source {
     const cpu_plan *plan;
+    const cpu_kernels *convert; /* from halves */
     const tg_compress *op;
 } cpu_source;
 

@@ -341,12 +341,34 @@ static void product_c64(const cpu_product *product) {
     run_product(&g);
 }
 
+/* Eight reals from number `at` on, or `last` of them and zeros; `store` is a constant. */
+static inline __attribute__((always_inline)) __m256
+load_stored(const void *x, int64_t at, const tg_storage store, const bool cut, int last) {
+    if (store == TG_STORE_FULL) {
+        return load_lanes((const float *)x + at, cut, lane_mask(last));
+    }
+    const uint16_t *from = (const uint16_t *)x + at;
+    uint16_t few[LANES] = {0};
+    if (cut) {
+        for (int i = 0; i < last; i++) {
+            few[i] = from[i];
+        }
+        from = few;
+    }
+    const __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)from);
+    return store == TG_STORE_F16
+               ? _mm256_cvtph_ps(halves)
+               : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+
 /* `vectors` (a constant) of a stretch from float `at` on. Steps between samples are often multiples
  * of a page, which all fall into one set of the first cache: whole lines are used at each visit. */
-static inline __attribute__((always_inline)) void
-stretch_part_c64(const cpu_stretch *s, int64_t at, const int vectors, const bool cut, int last) {
+static inline __attribute__((always_inline)) void stretch_part_c64(const cpu_stretch *s,
+                                                                   const tg_storage store,
+                                                                   int64_t at, const int vectors,
+                                                                   const bool cut, int last) {
     __m256 same[RUN], crossed[RUN];
-    const float *x = s->x + at, *dy = s->dy + at;
+    int64_t x = at, dy = at;
 #pragma GCC unroll 4
     for (int j = 0; j < vectors; j++) {
         same[j] = crossed[j] = _mm256_setzero_ps();
@@ -354,8 +376,8 @@ stretch_part_c64(const cpu_stretch *s, int64_t at, const int vectors, const bool
     for (int64_t b = 0; b < s->batch; b++, x += 2 * s->step_x, dy += 2 * s->step_dy) {
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) {
-            const __m256 u = load_lanes(x + j * LANES, cut, lane_mask(last));
-            const __m256 v = load_lanes(dy + j * LANES, cut, lane_mask(last));
+            const __m256 u = load_stored(s->x, x + j * LANES, store, cut, last);
+            const __m256 v = load_stored(s->dy, dy + j * LANES, store, cut, last);
             same[j] = _mm256_fmadd_ps(u, v, same[j]);
             crossed[j] = _mm256_fmadd_ps(u, _mm256_permute_ps(v, 0xb1), crossed[j]);
         }
@@ -369,10 +391,12 @@ stretch_part_c64(const cpu_stretch *s, int64_t at, const int vectors, const bool
     }
 }
 
-static inline __attribute__((always_inline)) void
-stretch_part_f32(const cpu_stretch *s, int64_t at, const int vectors, const bool cut, int last) {
+static inline __attribute__((always_inline)) void stretch_part_f32(const cpu_stretch *s,
+                                                                   const tg_storage store,
+                                                                   int64_t at, const int vectors,
+                                                                   const bool cut, int last) {
     __m256 sum[RUN];
-    const float *x = s->x + at, *dy = s->dy + at;
+    int64_t x = at, dy = at;
 #pragma GCC unroll 4
     for (int j = 0; j < vectors; j++) {
         sum[j] = _mm256_setzero_ps();
@@ -380,8 +404,8 @@ stretch_part_f32(const cpu_stretch *s, int64_t at, const int vectors, const bool
     for (int64_t b = 0; b < s->batch; b++, x += s->step_x, dy += s->step_dy) {
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) {
-            const __m256 u = load_lanes(x + j * LANES, cut, lane_mask(last));
-            const __m256 v = load_lanes(dy + j * LANES, cut, lane_mask(last));
+            const __m256 u = load_stored(s->x, x + j * LANES, store, cut, last);
+            const __m256 v = load_stored(s->dy, dy + j * LANES, store, cut, last);
             sum[j] = _mm256_fmadd_ps(u, v, sum[j]);
         }
     }
@@ -392,24 +416,54 @@ stretch_part_f32(const cpu_stretch *s, int64_t at, const int vectors, const bool
     }
 }
 
-static void stretch_c64(const cpu_stretch *s) {
+static inline __attribute__((always_inline)) void stretch_stored_c64(const cpu_stretch *s,
+                                                                     const tg_storage store) {
     const int64_t n = 2 * s->n;
     int64_t at = 0;
     for (; at + RUN * LANES <= n; at += RUN * LANES) {
-        stretch_part_c64(s, at, RUN, false, LANES);
+        stretch_part_c64(s, store, at, RUN, false, LANES);
     }
     for (; at < n; at += LANES) {
-        stretch_part_c64(s, at, 1, true, n - at < LANES ? (int)(n - at) : LANES);
+        stretch_part_c64(s, store, at, 1, true, n - at < LANES ? (int)(n - at) : LANES);
+    }
+}
+
+static void stretch_c64(const cpu_stretch *s) {
+    switch (s->store) {
+    case TG_STORE_BF16:
+        stretch_stored_c64(s, TG_STORE_BF16);
+        break;
+    case TG_STORE_F16:
+        stretch_stored_c64(s, TG_STORE_F16);
+        break;
+    case TG_STORE_FULL:
+        stretch_stored_c64(s, TG_STORE_FULL);
+        break;
+    }
+}
+
+static inline __attribute__((always_inline)) void stretch_stored_f32(const cpu_stretch *s,
+                                                                     const tg_storage store) {
+    int64_t at = 0;
+    for (; at + RUN * LANES <= s->n; at += RUN * LANES) {
+        stretch_part_f32(s, store, at, RUN, false, LANES);
+    }
+    for (; at < s->n; at += LANES) {
+        stretch_part_f32(s, store, at, 1, true, s->n - at < LANES ? (int)(s->n - at) : LANES);
     }
 }
 
 static void stretch_f32(const cpu_stretch *s) {
-    int64_t at = 0;
-    for (; at + RUN * LANES <= s->n; at += RUN * LANES) {
-        stretch_part_f32(s, at, RUN, false, LANES);
-    }
-    for (; at < s->n; at += LANES) {
-        stretch_part_f32(s, at, 1, true, s->n - at < LANES ? (int)(s->n - at) : LANES);
+    switch (s->store) {
+    case TG_STORE_BF16:
+        stretch_stored_f32(s, TG_STORE_BF16);
+        break;
+    case TG_STORE_F16:
+        stretch_stored_f32(s, TG_STORE_F16);
+        break;
+    case TG_STORE_FULL:
+        stretch_stored_f32(s, TG_STORE_FULL);
+        break;
     }
 }
 

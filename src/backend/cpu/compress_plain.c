@@ -1,6 +1,7 @@
 /* Kernels of compressed gradients for any CPU: rows of B times single elements of A, with inner
  * loops that compilers vectorize. */
 #include "backend/cpu/compress.h"
+#include "tensor/half.h"
 
 /* c (n floats) = beta c */
 static void scale_row(int64_t n, float beta, float *c) {
@@ -41,11 +42,25 @@ static void product_c64(const cpu_product *p) {
     }
 }
 
+/* Real number i of a factor. */
+static float load_stored(tg_storage store, const void *x, int64_t i) {
+    switch (store) {
+    case TG_STORE_BF16:
+        return tg_bf16_to_f32(((const uint16_t *)x)[i]);
+    case TG_STORE_F16:
+        return tg_f16_to_f32(((const uint16_t *)x)[i]);
+    case TG_STORE_FULL:
+        break;
+    }
+    return ((const float *)x)[i];
+}
+
 static void stretch_f32(const cpu_stretch *s) {
     for (int64_t j = 0; j < s->n; j++) {
         float sum = 0.0f;
         for (int64_t b = 0; b < s->batch; b++) {
-            sum += s->x[b * s->step_x + j] * s->dy[b * s->step_dy + j];
+            sum += load_stored(s->store, s->x, b * s->step_x + j) *
+                   load_stored(s->store, s->dy, b * s->step_dy + j);
         }
         s->out[j] = s->scale * sum;
     }
@@ -55,10 +70,13 @@ static void stretch_c64(const cpu_stretch *s) {
     for (int64_t j = 0; j < s->n; j++) {
         float re = 0.0f, im = 0.0f;
         for (int64_t b = 0; b < s->batch; b++) {
-            const float *x = s->x + 2 * (b * s->step_x + j);
-            const float *dy = s->dy + 2 * (b * s->step_dy + j);
-            re += x[0] * dy[0] + x[1] * dy[1];
-            im += x[0] * dy[1] - x[1] * dy[0];
+            const int64_t at_x = 2 * (b * s->step_x + j), at_dy = 2 * (b * s->step_dy + j);
+            const float xr = load_stored(s->store, s->x, at_x);
+            const float xi = load_stored(s->store, s->x, at_x + 1);
+            const float yr = load_stored(s->store, s->dy, at_dy);
+            const float yi = load_stored(s->store, s->dy, at_dy + 1);
+            re += xr * yr + xi * yi;
+            im += xr * yi - xi * yr;
         }
         s->out[2 * j] = s->scale * re;
         s->out[2 * j + 1] = s->scale * im;

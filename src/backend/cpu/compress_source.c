@@ -3,7 +3,9 @@
  * on the way. */
 #include <string.h>
 
+#include "backend/check.h"
 #include "backend/cpu/compress.h"
+#include "backend/cpu/stored.h"
 
 int64_t cpu_bits_rank(const tg_bitmap *bitmap, int64_t entry) {
     int64_t rank = bitmap->ranks[entry / 512];
@@ -30,8 +32,9 @@ static void form(const cpu_plan *plan, const tg_multimode *modes, const tg_grad_
         cpu_stretch stretch = {
             .n = n,
             .batch = source->batch,
-            .x = (const float *)source->x + (i * frequencies + k) * width,
-            .dy = (const float *)source->dy + (o * frequencies + k) * width,
+            .store = source->store,
+            .x = cpu_stored_at(source->store, source->x, (i * frequencies + k) * width),
+            .dy = cpu_stored_at(source->store, source->dy, (o * frequencies + k) * width),
             .step_x = modes->dim[0] * frequencies,
             .step_dy = channels * frequencies,
             .scale = scale,
@@ -84,8 +87,9 @@ static const float *load_run(const cpu_source *source, int64_t first, int64_t co
     const bool masked = op->bitmap && op->masked && op->core;
     const float *g = panel;
     if (op->source.dense) {
-        g = (const float *)op->source.dense + first * width;
-        if (masked) {
+        g = cpu_read(source->convert, op->source.store, op->source.dense, first * width,
+                     count * width, panel);
+        if (masked && g != panel) {
             memcpy(panel, g, (size_t)(count * width) * sizeof *panel);
         }
     } else {
@@ -114,18 +118,39 @@ cpu_view cpu_source_block(const cpu_source *source, int64_t first, int64_t rows,
     return (cpu_view){data, data == panel ? columns : step};
 }
 
+/* Entries of a range, formed in f32 a chunk at a time where `out` is halves. */
+static void form_range(tg_backend *be, const cpu_plan *plan, const tg_multimode *modes,
+                       const tg_grad_source *source, double scale, tg_storage store, tg_range r,
+                       void *out) {
+    enum { CHUNK = 2048 };
+    float room[CHUNK];
+    for (int64_t i = r.begin, some; i < r.end; i += some) {
+        some = r.end - i;
+        some = store == TG_STORE_FULL || some < CHUNK / plan->width ? some : CHUNK / plan->width;
+        float *to = cpu_result(store, out, i * plan->width, room);
+        form(plan, modes, source, (float)scale, i, some, to);
+        cpu_write(cpu_state_of(be)->kernels, store, some * plan->width, to, out, i * plan->width);
+    }
+}
+
 tg_status cpu_grad_dense(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                          double scale, void *out) {
-    if (!cpu_compress_tuned(modes->dtype) || source->dense || source->store) {
+    const tg_dtype real = tg_dtype_real(modes->dtype);
+    const tg_storage store = real == TG_BF16  ? TG_STORE_BF16
+                             : real == TG_F16 ? TG_STORE_F16
+                                              : TG_STORE_FULL;
+    if (real == TG_F64 || source->dense || (store != TG_STORE_FULL && source->store)) {
         return be->ref->grad_dense(be, modes, source, scale, out);
     }
-    const cpu_plan plan = cpu_compress_plan(be, modes);
-    float *to = out;
+    tg_multimode wide = *modes;
+    wide.dtype = tg_dtype_is_complex(modes->dtype) ? TG_C64 : TG_F32;
+    tg_grad_source factors = *source;
+    factors.store = store == TG_STORE_FULL ? source->store : store;
+    const cpu_plan plan = cpu_compress_plan(be, &wide);
 #pragma omp parallel for num_threads(plan.threads) schedule(static)
     for (int part = 0; part < plan.threads; part++) {
         const tg_range r = tg_partition(plan.numel, TG_ALIGNMENT, plan.threads, part);
-        form(&plan, modes, source, (float)scale, r.begin, r.end - r.begin,
-             to + r.begin * plan.width);
+        form_range(be, &plan, &wide, &factors, scale, store, r, out);
     }
     return TG_OK;
 }

@@ -14,7 +14,8 @@
  * rest. With enough transforms each thread does both stages for its own share; with fewer, all
  * threads share stage A and then stage B of one transform. 1-D transforms run in blocks of rows.
  * Plans are FFTW_ESTIMATE: the same plan every time, hence the same bits. A dimension of awkward
- * length is multiplied with a matrix instead (dft.c). */
+ * length is multiplied with a matrix instead (dft.c). Halves are converted where they are read or
+ * written: the grid a block of rows at a time, the spectrum a group of columns. */
 #include "backend/cpu/cpu.h"
 
 #include <fftw3.h>
@@ -57,7 +58,9 @@ struct tg_fft_plan {
     size_t line_bytes;   /* of CPU_FFT_LINES lines, two of them per part: before and after */
     size_t slab_bytes;   /* of a slab: one per part, one in all if 2-D and shared */
     size_t volume_bytes; /* of a volume: one per part, one in all if shared; 0 if not 3-D */
-    size_t slab_at, volume_at;
+    size_t grid_bytes;   /* halves: a block of rows of the grid in f32, one per part */
+    size_t kept_bytes;   /* halves: kept entries of a group of columns in f32, one per part */
+    size_t slab_at, volume_at, grid_at, kept_at;
     float *matrices; /* of all dimensions with one */
 };
 
@@ -75,6 +78,7 @@ typedef struct fft_job {
 typedef struct fft_scratch {
     void *lines, *turned; /* (CPU_FFT_LINES, line_pitch) before and after a transform */
     void *slab, *volume;
+    float *grid, *kept; /* halves in f32 */
 } fft_scratch;
 
 static fft_scratch scratch_of(const tg_fft_plan *plan, int part) {
@@ -84,7 +88,9 @@ static fft_scratch scratch_of(const tg_fft_plan *plan, int part) {
     return (fft_scratch){base + 2 * number * plan->line_bytes,
                          base + (2 * number + 1) * plan->line_bytes,
                          base + plan->slab_at + (one_slab ? 0 : number * plan->slab_bytes),
-                         base + plan->volume_at + (plan->shared ? 0 : number * plan->volume_bytes)};
+                         base + plan->volume_at + (plan->shared ? 0 : number * plan->volume_bytes),
+                         (float *)(void *)(base + plan->grid_at + number * plan->grid_bytes),
+                         (float *)(void *)(base + plan->kept_at + number * plan->kept_bytes)};
 }
 
 static int64_t smaller(int64_t a, int64_t b) {
@@ -95,6 +101,75 @@ static int64_t smaller(int64_t a, int64_t b) {
 static int64_t rows_of(const fft_job *job, int64_t h) {
     const int64_t rows = job->plan->along[1].n;
     return job->plan->desc.ndim > 1 ? rows : smaller(rows, job->count - h * rows);
+}
+
+/* ---- halves: only where the arithmetic is f32 ---- */
+
+/* The real number `at` of an array. */
+static void *real_at(const tg_fft_plan *plan, tg_storage store, const void *x, int64_t at) {
+    const size_t size = tg_dtype_size(tg_stored(plan->desc.dtype, store));
+    return (char *)(uintptr_t)x + (size_t)at * size;
+}
+
+/* `reals` reals of the grid from `at` on: in place, or converted. */
+static const void *read_grid(const fft_job *job, int64_t at, int64_t reals, const fft_scratch *s) {
+    const tg_storage store = job->plan->desc.grid_store;
+    const void *x = real_at(job->plan, store, job->in, at);
+    if (store == TG_STORE_FULL) {
+        return x;
+    }
+    job->plan->kernels->load_f32(tg_stored(TG_F32, store), reals, x, s->grid);
+    return s->grid;
+}
+
+/* Where they are made, and how they get from there to the grid. */
+static void *grid_room(const fft_job *job, int64_t at, const fft_scratch *s) {
+    const tg_storage store = job->plan->desc.grid_store;
+    return store == TG_STORE_FULL ? real_at(job->plan, store, job->out, at) : s->grid;
+}
+
+static void write_grid(const fft_job *job, int64_t at, int64_t reals, const fft_scratch *s) {
+    const tg_storage store = job->plan->desc.grid_store;
+    if (store != TG_STORE_FULL) {
+        job->plan->kernels->store_f32(tg_stored(TG_F32, store), reals, s->grid,
+                                      real_at(job->plan, store, job->out, at));
+    }
+}
+
+/* The same for `rows` rows of `count` <= CPU_FFT_LINES pairs of the spectrum, *pitch pairs apart:
+ * in place, or CPU_FFT_LINES apart in f32. */
+static const void *read_kept(const fft_job *job, int64_t at, int64_t rows, int64_t count,
+                             int64_t *pitch, const fft_scratch *s) {
+    const tg_storage store = job->plan->desc.kept_store;
+    if (store == TG_STORE_FULL) {
+        return real_at(job->plan, store, job->in, at);
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        job->plan->kernels->load_f32(tg_stored(TG_F32, store), 2 * count,
+                                     real_at(job->plan, store, job->in, at + 2 * r * *pitch),
+                                     s->kept + 2 * r * CPU_FFT_LINES);
+    }
+    *pitch = CPU_FFT_LINES;
+    return s->kept;
+}
+
+static void *kept_room(const fft_job *job, int64_t at, int64_t *pitch, const fft_scratch *s) {
+    const tg_storage store = job->plan->desc.kept_store;
+    if (store == TG_STORE_FULL) {
+        return real_at(job->plan, store, job->out, at);
+    }
+    *pitch = CPU_FFT_LINES;
+    return s->kept;
+}
+
+static void write_kept(const fft_job *job, int64_t at, int64_t rows, int64_t count, int64_t pitch,
+                       const fft_scratch *s) {
+    const tg_storage store = job->plan->desc.kept_store;
+    for (int64_t r = 0; store != TG_STORE_FULL && r < rows; r++) {
+        job->plan->kernels->store_f32(tg_stored(TG_F32, store), 2 * count,
+                                      s->kept + 2 * r * CPU_FFT_LINES,
+                                      real_at(job->plan, store, job->out, at + 2 * r * pitch));
+    }
 }
 
 #define REAL    float
@@ -143,6 +218,10 @@ static int64_t pitch_for(int64_t n, size_t number) {
     const int64_t per_line = TG_ALIGNMENT / (int64_t)number;
     const int64_t lines = (n + per_line - 1) / per_line;
     return (lines | 1) * per_line;
+}
+
+static size_t whole_lines(size_t bytes) {
+    return (bytes + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT;
 }
 
 /* Dimensions as planes, rows and length of a row. */
@@ -195,10 +274,19 @@ static void lay_out(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan *plan) 
     plan->volume_bytes = solid ? (size_t)(kept * plan->slab_pitch) * number : 0;
     plan->slab_at = 2 * parts * plan->line_bytes;
     plan->volume_at = plan->slab_at + (solid ? parts : one) * plan->slab_bytes;
+    const int64_t columns = CPU_FFT_LINES * plan->along[solid ? 0 : 1].kept;
+    if (desc->grid_store != TG_STORE_FULL) { /* as many reals as rows of pairs have */
+        plan->grid_bytes = whole_lines((size_t)(CPU_FFT_LINES * plan->along[2].n) * number);
+    }
+    if (desc->kept_store != TG_STORE_FULL) {
+        plan->kept_bytes = whole_lines((size_t)columns * number);
+    }
+    plan->grid_at = plan->volume_at + one * plan->volume_bytes;
+    plan->kept_at = plan->grid_at + parts * plan->grid_bytes;
 }
 
 static size_t scratch_bytes(const tg_fft_plan *plan) {
-    return plan->volume_at + (plan->shared ? 1 : (size_t)plan->parts) * plan->volume_bytes;
+    return plan->kept_at + (size_t)plan->parts * plan->kept_bytes;
 }
 
 /* Matrices for the dimensions where they pay. */
@@ -237,9 +325,6 @@ tg_status cpu_fft_create(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **
     tg_fft_plan *plan = NULL;
     *out = NULL;
     TG_TRY(tg_check_fft(be->ctx, desc));
-    if (desc->grid_store || desc->kept_store) {
-        return tg_fail(be->ctx, TG_E_UNSUPPORTED, "fft: halves are not transformed here");
-    }
     for (int d = 0; d < desc->ndim; d++) {
         if (desc->grid[d] > INT32_MAX / 16) {
             return tg_fail(be->ctx, TG_E_UNSUPPORTED,

@@ -5,7 +5,9 @@
 
 /* Scratch of one thread, in floats from its base. */
 typedef struct layout {
-    int64_t u;       /* (in, n): act(x), and later the gradient at it */
+    int64_t u;       /* (in, n): act(x), and later x again */
+    int64_t y;       /* (out, n): y or dy, halves only */
+    int64_t dx;      /* (in, n): halves only; backward */
     int64_t biases;  /* (out) doubles: sums for the gradients; backward */
     int64_t gates;   /* (out) doubles; backward */
     int64_t weights; /* (out, in) floats, LINEAR; backward */
@@ -21,9 +23,13 @@ static cpu_tiles tiles_of(const tg_mix *op) {
 }
 
 static layout layout_of(const tg_mix *op, bool backward) {
+    const int64_t width = tiles_of(op).width;
+    const bool halves = op->store != TG_STORE_FULL;
     layout l = {0};
-    l.biases = l.size = round_up(op->in * tiles_of(op).width);
+    l.y = round_up(op->in * width);
+    l.dx = l.size = l.y + (halves ? round_up(op->out * width) : 0);
     if (backward) {
+        l.biases = l.dx + (halves ? round_up(op->in * width) : 0);
         l.gates = l.biases + round_up(2 * op->out);
         l.weights = l.gates + round_up(2 * op->out);
         l.size = l.weights + (op->kind == TG_MIX_LINEAR ? round_up(op->out * op->in) : 0);
@@ -32,7 +38,7 @@ static layout layout_of(const tg_mix *op, bool backward) {
 }
 
 static size_t cpu_mix_workspace(tg_backend *be, const tg_mix *op, bool backward) {
-    return cpu_tiles_take(op->dtype, op->pixels, op->store)
+    return cpu_tiles_take(op->dtype, op->pixels)
                ? (size_t)(be->threads * layout_of(op, backward).size) * sizeof(float)
                : be->ref->mix_workspace(be, op, backward);
 }
@@ -41,43 +47,46 @@ static int64_t weights_of(const tg_mix *op) {
     return op->kind == TG_MIX_LINEAR ? op->in * op->out : op->out;
 }
 
-/* act(x) of a tile: x itself where it is not changed, else made in u. Rows are *ld apart. */
-static const float *input_tile(tg_backend *be, const tg_mix *op, const cpu_tiles *tiles,
-                               cpu_pixel_tile tile, float *u, int64_t *ld) {
-    const float *x = (const float *)op->x + cpu_tile_offset(tiles, tile, op->in);
-    *ld = op->pixels;
-    if (op->act == TG_ACT_NONE) {
-        return x;
+/* act(x) of a tile: x itself where it is not changed, else made in u. */
+static cpu_tile_rows input_tile(tg_backend *be, const tg_mix *op, const cpu_tiles *tiles,
+                                cpu_pixel_tile tile, float *u) {
+    cpu_tile_rows x =
+        cpu_tile_open(cpu_state_of(be)->kernels, op->store, op->x, tiles, tile, op->in, true, u);
+    if (op->act != TG_ACT_NONE) {
+        for (int64_t i = 0; i < op->in; i++) {
+            cpu_nn_act(cpu_nn_of(be), op->act, tile.n, x.data + i * x.ld, u + i * tile.n);
+        }
+        x = (cpu_tile_rows){u, tile.n};
     }
-    for (int64_t i = 0; i < op->in; i++) {
-        cpu_nn_act(cpu_nn_of(be), op->act, tile.n, x + i * op->pixels, u + i * tile.n);
-    }
-    *ld = tile.n;
-    return u;
+    return x;
 }
 
 /* ---- forward ---- */
 
 static void forward_tile(tg_backend *be, const tg_mix *op, const cpu_tiles *tiles,
-                         cpu_pixel_tile tile, float *u) {
+                         cpu_pixel_tile tile, const layout *l, float *base) {
+    const cpu_kernels *convert = cpu_state_of(be)->kernels;
     const cpu_nn_kernels *k = cpu_nn_of(be);
     const float alpha = (float)op->alpha, beta = (float)op->beta;
     const float *bias = op->bias, *gate = op->weight;
-    float *y = (float *)op->y + cpu_tile_offset(tiles, tile, op->out);
-    int64_t ld = 0;
-    const float *x = op->kind == TG_MIX_NONE ? NULL : input_tile(be, op, tiles, tile, u, &ld);
+    const cpu_tile_rows y =
+        cpu_tile_open(convert, op->store, op->y, tiles, tile, op->out, beta != 0.0f, base + l->y);
+    cpu_tile_rows x = {0};
+    if (op->kind != TG_MIX_NONE) {
+        x = input_tile(be, op, tiles, tile, base + l->u);
+    }
     if (op->kind == TG_MIX_LINEAR) {
-        cpu_sgemm(false, false, op->out, tile.n, op->in, alpha, op->weight, op->in, x, ld, beta, y,
-                  op->pixels);
+        cpu_sgemm(false, false, op->out, tile.n, op->in, alpha, op->weight, op->in, x.data, x.ld,
+                  beta, y.data, y.ld);
     }
     for (int64_t o = 0; o < op->out; o++) {
-        float *row = y + o * op->pixels;
+        float *row = y.data + o * y.ld;
         const float b = bias ? bias[o] : 0.0f;
         switch (op->kind) {
         case TG_MIX_IDENTITY:
         case TG_MIX_GATE:
-            k->affine(tile.n, beta, op->kind == TG_MIX_GATE ? alpha * gate[o] : alpha, x + o * ld,
-                      b, row);
+            k->affine(tile.n, beta, op->kind == TG_MIX_GATE ? alpha * gate[o] : alpha,
+                      x.data + o * x.ld, b, row);
             break;
         case TG_MIX_NONE:
             if (beta == 0.0f) {
@@ -92,10 +101,11 @@ static void forward_tile(tg_backend *be, const tg_mix *op, const cpu_tiles *tile
             break;
         }
     }
+    cpu_tile_close(convert, op->store, y.data, tiles, tile, op->out, op->y);
 }
 
 static tg_status cpu_mix_forward(tg_backend *be, const tg_mix *op) {
-    if (!cpu_tiles_take(op->dtype, op->pixels, op->store)) {
+    if (!cpu_tiles_take(op->dtype, op->pixels)) {
         return be->ref->mix_forward(be, op);
     }
     const cpu_tiles tiles = tiles_of(op);
@@ -105,7 +115,7 @@ static tg_status cpu_mix_forward(tg_backend *be, const tg_mix *op) {
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(tiles.count, 1, parts, p);
         for (int64_t i = r.begin; i < r.end; i++) {
-            forward_tile(be, op, &tiles, cpu_tile_at(&tiles, i),
+            forward_tile(be, op, &tiles, cpu_tile_at(&tiles, i), &l,
                          (float *)op->workspace + p * l.size);
         }
     }
@@ -128,54 +138,59 @@ static sums sums_of(const tg_mix *op, const layout *l, int part) {
 }
 
 static void weight_tile(tg_backend *be, const tg_mix *op, const cpu_tiles *tiles,
-                        cpu_pixel_tile tile, float *u, const sums *s) {
+                        cpu_pixel_tile tile, cpu_tile_rows dy, float *u, const sums *s) {
     const cpu_nn_kernels *k = cpu_nn_of(be);
-    const float *dy = (const float *)op->dy + cpu_tile_offset(tiles, tile, op->out);
     if (op->dbias) {
         for (int64_t o = 0; o < op->out; o++) {
-            s->biases[o] += k->sum(tile.n, dy + o * op->pixels);
+            s->biases[o] += k->sum(tile.n, dy.data + o * dy.ld);
         }
     }
     if (!op->dweight || (op->kind != TG_MIX_LINEAR && op->kind != TG_MIX_GATE)) {
         return;
     }
-    int64_t ld = 0;
-    const float *x = input_tile(be, op, tiles, tile, u, &ld);
+    const cpu_tile_rows x = input_tile(be, op, tiles, tile, u);
     if (op->kind == TG_MIX_LINEAR) {
-        cpu_sgemm(false, true, op->out, op->in, tile.n, (float)op->alpha, dy, op->pixels, x, ld,
-                  1.0f, s->weights, op->in);
+        cpu_sgemm(false, true, op->out, op->in, tile.n, (float)op->alpha, dy.data, dy.ld, x.data,
+                  x.ld, 1.0f, s->weights, op->in);
         return;
     }
     for (int64_t o = 0; o < op->out; o++) {
-        s->gates[o] += op->alpha * k->dot(tile.n, dy + o * op->pixels, x + o * ld);
+        s->gates[o] += op->alpha * k->dot(tile.n, dy.data + o * dy.ld, x.data + o * x.ld);
     }
 }
 
 /* dx = (beta dx + alpha S^T dy) act'(x) */
 static void input_tile_gradient(tg_backend *be, const tg_mix *op, const cpu_tiles *tiles,
-                                cpu_pixel_tile tile) {
+                                cpu_pixel_tile tile, cpu_tile_rows dy, const layout *l,
+                                float *base) {
+    const cpu_kernels *convert = cpu_state_of(be)->kernels;
     const cpu_nn_kernels *k = cpu_nn_of(be);
-    const int64_t at = cpu_tile_offset(tiles, tile, op->in), pixels = op->pixels;
-    const float *dy = (const float *)op->dy + cpu_tile_offset(tiles, tile, op->out);
     const float *gate = op->weight;
     const float alpha = (float)op->alpha, beta = (float)op->beta;
-    float *dx = (float *)op->dx + at;
+    const bool slopes = op->through && op->act != TG_ACT_NONE;
+    const cpu_tile_rows dx =
+        cpu_tile_open(convert, op->store, op->dx, tiles, tile, op->in, beta != 0.0f, base + l->dx);
+    cpu_tile_rows x = {0};
+    if (slopes) {
+        x = cpu_tile_open(convert, op->store, op->x, tiles, tile, op->in, true, base + l->u);
+    }
     if (op->kind == TG_MIX_LINEAR) {
-        cpu_sgemm(true, false, op->in, tile.n, op->out, alpha, op->weight, op->in, dy, pixels, beta,
-                  dx, pixels);
+        cpu_sgemm(true, false, op->in, tile.n, op->out, alpha, op->weight, op->in, dy.data, dy.ld,
+                  beta, dx.data, dx.ld);
     }
     for (int64_t i = 0; i < op->in; i++) {
-        float *row = dx + i * pixels;
+        float *row = dx.data + i * dx.ld;
         if (op->kind != TG_MIX_LINEAR) {
             const float factor = op->kind == TG_MIX_GATE       ? alpha * gate[i]
                                  : op->kind == TG_MIX_IDENTITY ? alpha
                                                                : 0.0f;
-            k->affine(tile.n, beta, factor, dy + i * pixels, 0.0f, row);
+            k->affine(tile.n, beta, factor, dy.data + i * dy.ld, 0.0f, row);
         }
-        if (op->through && op->act != TG_ACT_NONE) {
-            cpu_nn_act_back(k, op->act, tile.n, (const float *)op->x + at + i * pixels, row, row);
+        if (slopes) {
+            cpu_nn_act_back(k, op->act, tile.n, x.data + i * x.ld, row, row);
         }
     }
+    cpu_tile_close(convert, op->store, dx.data, tiles, tile, op->in, op->dx);
 }
 
 static void add_sums(const tg_mix *op, const sums *s) {
@@ -192,7 +207,7 @@ static void add_sums(const tg_mix *op, const sums *s) {
 }
 
 static tg_status cpu_mix_backward(tg_backend *be, const tg_mix *op) {
-    if (!cpu_tiles_take(op->dtype, op->pixels, op->store)) {
+    if (!cpu_tiles_take(op->dtype, op->pixels)) {
         return be->ref->mix_backward(be, op);
     }
     const cpu_tiles tiles = tiles_of(op);
@@ -206,9 +221,11 @@ static tg_status cpu_mix_backward(tg_backend *be, const tg_mix *op) {
         memset(base + l.biases, 0, (size_t)(l.size - l.biases) * sizeof *base);
         for (int64_t i = r.begin; i < r.end; i++) {
             const cpu_pixel_tile tile = cpu_tile_at(&tiles, i);
-            weight_tile(be, op, &tiles, tile, base + l.u, &s);
+            const cpu_tile_rows dy = cpu_tile_open(cpu_state_of(be)->kernels, op->store, op->dy,
+                                                   &tiles, tile, op->out, true, base + l.y);
+            weight_tile(be, op, &tiles, tile, dy, base + l.u, &s);
             if (op->dx) {
-                input_tile_gradient(be, op, &tiles, tile);
+                input_tile_gradient(be, op, &tiles, tile, dy, &l, base);
             }
         }
     }

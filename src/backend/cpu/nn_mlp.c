@@ -11,6 +11,8 @@ typedef struct scratch {
     float *slope; /* (hidden, n): its derivative with respect to what is inside; backward */
     float *dh;    /* (hidden, n); backward */
     float *f;     /* (out, n): the result before it is added, or alpha D2 dy; dropout, backward */
+    float *y;     /* (out, n): y of halves; forward */
+    float *row;   /* (n): of halves */
     double *b1, *b2; /* (hidden), (out): sums for the gradients */
     float *w1, *w2;  /* (hidden, in), (out, hidden): likewise */
 } scratch;
@@ -29,7 +31,7 @@ static int64_t round_up(int64_t n) {
 
 /* Where the arrays of a thread's scratch begin, in floats; backward only: those from slope on. */
 typedef struct layout {
-    int64_t u, h, f, slope, dh, b1, b2, w1, w2, size;
+    int64_t u, h, f, y, row, slope, dh, b1, b2, w1, w2, size;
 } layout;
 
 static layout layout_of(const tg_mlp *op, bool backward) {
@@ -37,7 +39,9 @@ static layout layout_of(const tg_mlp *op, bool backward) {
     layout l = {0};
     l.h = l.u + round_up(op->in * n);
     l.f = l.h + round_up(op->hidden * n);
-    l.slope = l.size = l.f + round_up(op->out * n);
+    l.y = l.f + round_up(op->out * n);
+    l.row = l.y + (op->y_store == TG_STORE_FULL || backward ? 0 : round_up(op->out * n));
+    l.slope = l.size = l.row + round_up(n);
     if (backward) {
         l.dh = l.slope + round_up(op->hidden * n);
         l.b1 = l.dh + round_up(op->hidden * n);
@@ -54,6 +58,8 @@ static scratch scratch_of(const tg_mlp *op, const layout *l, int part) {
     return (scratch){.u = base + l->u,
                      .h = base + l->h,
                      .f = base + l->f,
+                     .y = base + l->y,
+                     .row = base + l->row,
                      .slope = base + l->slope,
                      .dh = base + l->dh,
                      .b1 = (double *)(void *)(base + l->b1),
@@ -63,7 +69,7 @@ static scratch scratch_of(const tg_mlp *op, const layout *l, int part) {
 }
 
 static size_t cpu_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
-    return cpu_tiles_take(op->dtype, op->pixels, op->x_store || op->y_store)
+    return cpu_tiles_take(op->dtype, op->pixels)
                ? (size_t)(be->threads * layout_of(op, backward).size) * sizeof(float)
                : be->ref->mlp_workspace(be, op, backward);
 }
@@ -87,28 +93,27 @@ static uint64_t output_stream(const tg_mlp *op) {
     return op->stream + (uint64_t)(op->batch * op->hidden * op->pixels);
 }
 
-/* u = act(x) of a tile: x itself where it is not changed. Its rows are *ld apart. */
-static const float *input_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *tiles,
-                               cpu_pixel_tile tile, const scratch *s, int64_t *ld) {
-    const float *x = (const float *)op->x + cpu_tile_offset(tiles, tile, op->in);
-    if (op->act == TG_ACT_NONE) {
-        *ld = op->pixels;
-        return x;
+/* u = act(x) of a tile: x itself where it is not changed. */
+static cpu_tile_rows input_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *tiles,
+                                cpu_pixel_tile tile, const scratch *s) {
+    cpu_tile_rows x = cpu_tile_open(cpu_state_of(be)->kernels, op->x_store, op->x, tiles, tile,
+                                    op->in, true, s->u);
+    if (op->act != TG_ACT_NONE) {
+        for (int64_t i = 0; i < op->in; i++) {
+            cpu_nn_act(cpu_nn_of(be), op->act, tile.n, x.data + i * x.ld, s->u + i * tile.n);
+        }
+        x = (cpu_tile_rows){s->u, tile.n};
     }
-    for (int64_t i = 0; i < op->in; i++) {
-        cpu_nn_act(cpu_nn_of(be), op->act, tile.n, x + i * op->pixels, s->u + i * tile.n);
-    }
-    *ld = tile.n;
-    return s->u;
+    return x;
 }
 
 /* h, and backward also its slope. */
-static void hidden_tile(tg_backend *be, const tg_mlp *op, cpu_pixel_tile tile, const float *u,
-                        int64_t ld, const scratch *s, bool backward) {
+static void hidden_tile(tg_backend *be, const tg_mlp *op, cpu_pixel_tile tile, cpu_tile_rows u,
+                        const scratch *s, bool backward) {
     const cpu_nn_kernels *k = cpu_nn_of(be);
     const float *b1 = op->b1;
-    cpu_sgemm(false, false, op->hidden, tile.n, op->in, 1.0f, op->w1, op->in, u, ld, 0.0f, s->h,
-              tile.n);
+    cpu_sgemm(false, false, op->hidden, tile.n, op->in, 1.0f, op->w1, op->in, u.data, u.ld, 0.0f,
+              s->h, tile.n);
     for (int64_t j = 0; j < op->hidden; j++) {
         float *h = s->h + j * tile.n;
         if (backward) {
@@ -124,13 +129,34 @@ static void hidden_tile(tg_backend *be, const tg_mlp *op, cpu_pixel_tile tile, c
 
 /* ---- forward ---- */
 
+/* Row o of a tile of y: the sum with `add` and the activated one, in and out of halves. */
+static void finish_row(tg_backend *be, const tg_mlp *op, int64_t at, int64_t n, int64_t o,
+                       float bias, float *y, const scratch *s) {
+    const cpu_kernels *convert = cpu_state_of(be)->kernels;
+    const cpu_nn_kernels *k = cpu_nn_of(be);
+    const float *gate = op->gate;
+    if (op->add) {
+        const float *add = cpu_read(convert, op->y_store, op->add, at, n, s->row);
+        k->affine(n, 1.0f, gate ? gate[o] : 1.0f, add, bias, y);
+    } else if (bias != 0.0f) {
+        k->affine(n, 1.0f, 0.0f, y, bias, y);
+    }
+    cpu_write(convert, op->y_store, n, y, op->y, at);
+    if (op->activated) {
+        float *activated = cpu_result(op->y_store, op->activated, at, s->row);
+        k->gelu(n, 0.0f, y, activated);
+        cpu_write(convert, op->y_store, n, activated, op->activated, at);
+    }
+}
+
 /* y = beta y + alpha f(u) + gate add; activated = gelu(y). */
 static void output_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *tiles,
                         cpu_pixel_tile tile, const scratch *s) {
     const cpu_nn_kernels *k = cpu_nn_of(be);
-    const int64_t at = cpu_tile_offset(tiles, tile, op->out), pixels = op->pixels;
-    const float alpha = (float)op->alpha, beta = (float)op->beta, *b2 = op->b2, *gate = op->gate;
-    float *y = (float *)op->y + at;
+    const int64_t at = cpu_tile_offset(tiles, tile, op->out);
+    const float alpha = (float)op->alpha, beta = (float)op->beta, *b2 = op->b2;
+    const cpu_tile_rows y = cpu_tile_open(cpu_state_of(be)->kernels, op->y_store, op->y, tiles,
+                                          tile, op->out, beta != 0.0f, s->y);
     const bool drops = op->dropout > 0.0;
     if (drops) {
         cpu_sgemm(false, false, op->out, tile.n, op->hidden, 1.0f, op->w2, op->hidden, s->h, tile.n,
@@ -141,28 +167,19 @@ static void output_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *tiles
         drop(op, output_stream(op), op->out, tile, s->f);
     } else {
         cpu_sgemm(false, false, op->out, tile.n, op->hidden, alpha, op->w2, op->hidden, s->h,
-                  tile.n, beta, y, pixels);
+                  tile.n, beta, y.data, y.ld);
     }
     for (int64_t o = 0; o < op->out; o++) {
-        float *row = y + o * pixels;
-        const float bias = drops ? 0.0f : alpha * b2[o];
+        float *row = y.data + o * y.ld;
         if (drops) {
             k->affine(tile.n, beta, alpha, s->f + o * tile.n, 0.0f, row);
         }
-        if (op->add) {
-            k->affine(tile.n, 1.0f, gate ? gate[o] : 1.0f, (const float *)op->add + at + o * pixels,
-                      bias, row);
-        } else if (bias != 0.0f) {
-            k->affine(tile.n, 1.0f, 0.0f, row, bias, row);
-        }
-        if (op->activated) {
-            k->gelu(tile.n, 0.0f, row, (float *)op->activated + at + o * pixels);
-        }
+        finish_row(be, op, at + o * op->pixels, tile.n, o, drops ? 0.0f : alpha * b2[o], row, s);
     }
 }
 
 static tg_status cpu_mlp_forward(tg_backend *be, const tg_mlp *op) {
-    if (!cpu_tiles_take(op->dtype, op->pixels, op->x_store || op->y_store)) {
+    if (!cpu_tiles_take(op->dtype, op->pixels)) {
         return be->ref->mlp_forward(be, op);
     }
     const cpu_tiles tiles = tiles_of(op);
@@ -174,9 +191,7 @@ static tg_status cpu_mlp_forward(tg_backend *be, const tg_mlp *op) {
         const scratch s = scratch_of(op, &l, p);
         for (int64_t i = r.begin; i < r.end; i++) {
             const cpu_pixel_tile tile = cpu_tile_at(&tiles, i);
-            int64_t ld = 0;
-            const float *u = input_tile(be, op, &tiles, tile, &s, &ld);
-            hidden_tile(be, op, tile, u, ld, &s, false);
+            hidden_tile(be, op, tile, input_tile(be, op, &tiles, tile, &s), &s, false);
             output_tile(be, op, &tiles, tile, &s);
         }
     }
@@ -186,23 +201,22 @@ static tg_status cpu_mlp_forward(tg_backend *be, const tg_mlp *op) {
 /* ---- backward ---- */
 
 /* f = alpha D2 dy, or dy itself where that is the same; and its sums. */
-static const float *gradient_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *tiles,
-                                  cpu_pixel_tile tile, const scratch *s, int64_t *ld) {
+static cpu_tile_rows gradient_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *tiles,
+                                   cpu_pixel_tile tile, const scratch *s) {
     const cpu_nn_kernels *k = cpu_nn_of(be);
-    const float *dy = (const float *)op->dy + cpu_tile_offset(tiles, tile, op->out);
-    *ld = op->pixels;
+    cpu_tile_rows dy = cpu_tile_open(cpu_state_of(be)->kernels, op->y_store, op->dy, tiles, tile,
+                                     op->out, true, s->f);
     if (op->alpha != 1.0 || op->dropout > 0.0) {
         for (int64_t o = 0; o < op->out; o++) {
-            k->affine(tile.n, 0.0f, (float)op->alpha, dy + o * op->pixels, 0.0f, s->f + o * tile.n);
+            k->affine(tile.n, 0.0f, (float)op->alpha, dy.data + o * dy.ld, 0.0f, s->f + o * tile.n);
         }
         if (op->dropout > 0.0) {
             drop(op, output_stream(op), op->out, tile, s->f);
         }
-        dy = s->f;
-        *ld = tile.n;
+        dy = (cpu_tile_rows){s->f, tile.n};
     }
     for (int64_t o = 0; o < op->out; o++) {
-        s->b2[o] += k->sum(tile.n, dy + o * *ld);
+        s->b2[o] += k->sum(tile.n, dy.data + o * dy.ld);
     }
     return dy;
 }
@@ -210,37 +224,42 @@ static const float *gradient_tile(tg_backend *be, const tg_mlp *op, const cpu_ti
 /* dx of a tile from the gradient at the hidden layer in s->dh. */
 static void input_gradient_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *tiles,
                                 cpu_pixel_tile tile, const scratch *s) {
+    const cpu_kernels *convert = cpu_state_of(be)->kernels;
     const cpu_nn_kernels *k = cpu_nn_of(be);
-    const int64_t at = cpu_tile_offset(tiles, tile, op->in), pixels = op->pixels;
-    const float *x = (const float *)op->x + at;
-    float *dx = (float *)op->dx + at;
-    if (!op->through || op->act == TG_ACT_NONE) {
-        cpu_sgemm(true, false, op->in, tile.n, op->hidden, 1.0f, op->w1, op->in, s->dh, tile.n,
-                  (float)op->beta, dx, pixels);
+    const int64_t at = cpu_tile_offset(tiles, tile, op->in), pixels = op->pixels, n = tile.n;
+    const bool slopes = op->through && op->act != TG_ACT_NONE;
+    if (!slopes && op->x_store == TG_STORE_FULL) {
+        cpu_sgemm(true, false, op->in, n, op->hidden, 1.0f, op->w1, op->in, s->dh, n,
+                  (float)op->beta, (float *)op->dx + at, pixels);
         return;
     }
-    cpu_sgemm(true, false, op->in, tile.n, op->hidden, 1.0f, op->w1, op->in, s->dh, tile.n, 0.0f,
-              s->u, tile.n);
+    cpu_sgemm(true, false, op->in, n, op->hidden, 1.0f, op->w1, op->in, s->dh, n, 0.0f, s->u, n);
     for (int64_t i = 0; i < op->in; i++) {
-        float *du = s->u + i * tile.n;
+        const int64_t row = at + i * pixels;
+        float *du = s->u + i * n;
         if (op->beta != 0.0) {
-            k->affine(tile.n, 1.0f, (float)op->beta, dx + i * pixels, 0.0f, du);
+            const float *old = cpu_read(convert, op->x_store, op->dx, row, n, s->row);
+            k->affine(n, 1.0f, (float)op->beta, old, 0.0f, du);
         }
-        cpu_nn_act_back(k, op->act, tile.n, x + i * pixels, du, dx + i * pixels);
+        if (slopes) {
+            const float *x = cpu_read(convert, op->x_store, op->x, row, n, s->row);
+            float *dx = cpu_result(op->x_store, op->dx, row, du);
+            cpu_nn_act_back(k, op->act, n, x, du, dx);
+        }
+        cpu_write(convert, op->x_store, n, du, op->dx, row);
     }
 }
 
 static void backward_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *tiles,
                           cpu_pixel_tile tile, const scratch *s) {
     const cpu_nn_kernels *k = cpu_nn_of(be);
-    int64_t ld = 0, ld_dy = 0;
-    const float *u = input_tile(be, op, tiles, tile, s, &ld);
-    hidden_tile(be, op, tile, u, ld, s, true);
-    const float *dy = gradient_tile(be, op, tiles, tile, s, &ld_dy);
-    cpu_sgemm(false, true, op->out, op->hidden, tile.n, 1.0f, dy, ld_dy, s->h, tile.n, 1.0f, s->w2,
-              op->hidden);
-    cpu_sgemm(true, false, op->hidden, tile.n, op->out, 1.0f, op->w2, op->hidden, dy, ld_dy, 0.0f,
-              s->dh, tile.n);
+    const cpu_tile_rows u = input_tile(be, op, tiles, tile, s);
+    hidden_tile(be, op, tile, u, s, true);
+    const cpu_tile_rows dy = gradient_tile(be, op, tiles, tile, s);
+    cpu_sgemm(false, true, op->out, op->hidden, tile.n, 1.0f, dy.data, dy.ld, s->h, tile.n, 1.0f,
+              s->w2, op->hidden);
+    cpu_sgemm(true, false, op->hidden, tile.n, op->out, 1.0f, op->w2, op->hidden, dy.data, dy.ld,
+              0.0f, s->dh, tile.n);
     if (op->dropout > 0.0) {
         drop(op, op->stream, op->hidden, tile, s->dh);
     }
@@ -248,8 +267,8 @@ static void backward_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *til
         k->multiply(tile.n, s->slope + j * tile.n, s->dh + j * tile.n);
         s->b1[j] += k->sum(tile.n, s->dh + j * tile.n);
     }
-    cpu_sgemm(false, true, op->hidden, op->in, tile.n, 1.0f, s->dh, tile.n, u, ld, 1.0f, s->w1,
-              op->in);
+    cpu_sgemm(false, true, op->hidden, op->in, tile.n, 1.0f, s->dh, tile.n, u.data, u.ld, 1.0f,
+              s->w1, op->in);
     if (op->dx) {
         input_gradient_tile(be, op, tiles, tile, s);
     }
@@ -268,7 +287,7 @@ static void add_doubles(int64_t n, const double *x, float *y) {
 }
 
 static tg_status cpu_mlp_backward(tg_backend *be, const tg_mlp *op) {
-    if (!cpu_tiles_take(op->dtype, op->pixels, op->x_store || op->y_store)) {
+    if (!cpu_tiles_take(op->dtype, op->pixels)) {
         return be->ref->mlp_backward(be, op);
     }
     const cpu_tiles tiles = tiles_of(op);

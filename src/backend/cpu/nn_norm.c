@@ -1,7 +1,9 @@
-/* Norms: groups are shared out to the threads; statistics in f64, a channel after the other. */
+/* Norms: groups are shared out to the threads; statistics in f64, a channel after the other. Halves
+ * are converted a chunk at a time. */
 #include <math.h>
 
 #include "backend/cpu/nn.h"
+#include "backend/cpu/stored.h"
 
 /* One group: a run of whole channels of one sample. */
 typedef struct group {
@@ -19,6 +21,36 @@ static group group_at(const tg_norm *op, int64_t index) {
     return (group){.first = index * channels * op->pixels,
                    .channels = channels,
                    .channel = op->per_channel ? index % op->channels : 0};
+}
+
+enum { CHUNK = 1024 }; /* reals of halves that are converted at once */
+
+/* Reals of x from `at` on that are at hand at once, at most n; f32 has all of them. */
+static int64_t chunk_of(const tg_norm *op, int64_t n) {
+    return op->store == TG_STORE_FULL || n < CHUNK ? n : CHUNK;
+}
+
+static double sum_of(tg_backend *be, const tg_norm *op, const void *x, int64_t at, int64_t n) {
+    float room[CHUNK];
+    double sum = 0.0;
+    for (int64_t i = 0, some; i < n; i += some) {
+        some = chunk_of(op, n - i);
+        sum += cpu_nn_of(be)->sum(
+            some, cpu_read(cpu_state_of(be)->kernels, op->store, x, at + i, some, room));
+    }
+    return sum;
+}
+
+static double dot_of(tg_backend *be, const tg_norm *op, int64_t at, int64_t n) {
+    const cpu_kernels *k = cpu_state_of(be)->kernels;
+    float room[2][CHUNK];
+    double sum = 0.0;
+    for (int64_t i = 0, some; i < n; i += some) {
+        some = chunk_of(op, n - i);
+        sum += cpu_nn_of(be)->dot(some, cpu_read(k, op->store, op->dy, at + i, some, room[0]),
+                                  cpu_read(k, op->store, op->x, at + i, some, room[1]));
+    }
+    return sum;
 }
 
 static double of_channel(const void *values, int64_t channel, double otherwise) {
@@ -45,26 +77,43 @@ static double scatter(int64_t n, double mean, const float *x) {
     return all;
 }
 
+static double scatter_of(tg_backend *be, const tg_norm *op, double mean, int64_t at, int64_t n) {
+    float room[CHUNK];
+    double sum = 0.0;
+    for (int64_t i = 0, some; i < n; i += some) {
+        some = chunk_of(op, n - i);
+        sum += scatter(some, mean,
+                       cpu_read(cpu_state_of(be)->kernels, op->store, op->x, at + i, some, room));
+    }
+    return sum;
+}
+
 static void forward_group(tg_backend *be, const tg_norm *op, int64_t index) {
-    const cpu_nn_kernels *k = cpu_nn_of(be);
+    const cpu_kernels *k = cpu_state_of(be)->kernels;
     const group g = group_at(op, index);
     const int64_t size = g.channels * op->pixels;
-    const float *x = (const float *)op->x + g.first;
-    float *y = (float *)op->y + g.first;
-    const double mean = k->sum(size, x) / (double)size;
-    const double inverse = 1.0 / sqrt(scatter(size, mean, x) / (double)size + op->eps);
+    const double mean = sum_of(be, op, op->x, g.first, size) / (double)size;
+    const double variance = scatter_of(be, op, mean, g.first, size) / (double)size;
+    const double inverse = 1.0 / sqrt(variance + op->eps);
+    float room[CHUNK];
     for (int64_t c = 0; c < g.channels; c++) {
         const double scale = inverse * of_channel(op->weight, g.channel + c, 1.0);
         const double bias = of_channel(op->bias, g.channel + c, 0.0) - mean * scale;
-        k->affine(op->pixels, 0.0f, (float)scale, x + c * op->pixels, (float)bias,
-                  y + c * op->pixels);
+        for (int64_t i = 0, some; i < op->pixels; i += some) {
+            const int64_t at = g.first + c * op->pixels + i;
+            some = chunk_of(op, op->pixels - i);
+            const float *x = cpu_read(k, op->store, op->x, at, some, room);
+            float *y = cpu_result(op->store, op->y, at, room);
+            cpu_nn_of(be)->affine(some, 0.0f, (float)scale, x, (float)bias, y);
+            cpu_write(k, op->store, some, y, op->y, at);
+        }
     }
     op->stats[2 * index] = mean;
     op->stats[2 * index + 1] = inverse;
 }
 
 static tg_status cpu_norm_forward(tg_backend *be, const tg_norm *op) {
-    if (op->dtype != TG_F32 || op->store) {
+    if (op->dtype != TG_F32) {
         return be->ref->norm_forward(be, op);
     }
     const int64_t groups = groups_of(op);
@@ -81,15 +130,13 @@ static tg_status cpu_norm_forward(tg_backend *be, const tg_norm *op) {
 
 /* dweight[c] += sum dy n, dbias[c] += sum dy of channel c, n = the normalised x. */
 static void weight_sums(tg_backend *be, const tg_norm *op, int64_t c) {
-    const cpu_nn_kernels *k = cpu_nn_of(be);
     double weight = 0.0, bias = 0.0;
     for (int64_t b = 0; b < op->batch; b++) {
         const int64_t at = (b * op->channels + c) * op->pixels;
         const double *stats = op->stats + 2 * (op->per_channel ? b * op->channels + c : b);
-        const float *dy = (const float *)op->dy + at;
-        const double sum = k->sum(op->pixels, dy);
+        const double sum = sum_of(be, op, op->dy, at, op->pixels);
         bias += sum;
-        weight += (k->dot(op->pixels, dy, (const float *)op->x + at) - stats[0] * sum) * stats[1];
+        weight += (dot_of(be, op, at, op->pixels) - stats[0] * sum) * stats[1];
     }
     if (op->dweight) {
         float *w = (float *)op->dweight + c;
@@ -103,33 +150,40 @@ static void weight_sums(tg_backend *be, const tg_norm *op, int64_t c) {
 
 /* dx = (dn - mean(dn) - n mean(dn n)) * inverse = p dy + q x + r, channel by channel. */
 static void backward_group(tg_backend *be, const tg_norm *op, int64_t index) {
-    const cpu_nn_kernels *k = cpu_nn_of(be);
+    const cpu_kernels *k = cpu_state_of(be)->kernels;
     const group g = group_at(op, index);
     const int64_t pixels = op->pixels;
     const double size = (double)(g.channels * pixels);
     const double mean = op->stats[2 * index], inverse = op->stats[2 * index + 1];
-    const float *x = (const float *)op->x + g.first, *dy = (const float *)op->dy + g.first;
-    float *dx = (float *)op->dx + g.first;
     double sum = 0.0, sum_n = 0.0;
+    float room[3][CHUNK];
     for (int64_t c = 0; c < g.channels; c++) {
         const double weight = of_channel(op->weight, g.channel + c, 1.0);
-        const double s = k->sum(pixels, dy + c * pixels);
+        const int64_t at = g.first + c * pixels;
+        const double s = sum_of(be, op, op->dy, at, pixels);
         sum += weight * s / size;
-        sum_n +=
-            weight * (k->dot(pixels, dy + c * pixels, x + c * pixels) - mean * s) * inverse / size;
+        sum_n += weight * (dot_of(be, op, at, pixels) - mean * s) * inverse / size;
     }
     for (int64_t c = 0; c < g.channels; c++) {
         const float p = (float)(of_channel(op->weight, g.channel + c, 1.0) * inverse);
         const float q = (float)(-sum_n * inverse * inverse);
         const float r = (float)((sum_n * mean * inverse - sum) * inverse);
-        for (int64_t i = c * pixels; i < (c + 1) * pixels; i++) {
-            dx[i] = p * dy[i] + (q * x[i] + r);
+        for (int64_t done = 0, some; done < pixels; done += some) {
+            const int64_t at = g.first + c * pixels + done;
+            some = chunk_of(op, pixels - done);
+            const float *x = cpu_read(k, op->store, op->x, at, some, room[0]);
+            const float *dy = cpu_read(k, op->store, op->dy, at, some, room[1]);
+            float *dx = cpu_result(op->store, op->dx, at, room[2]);
+            for (int64_t i = 0; i < some; i++) {
+                dx[i] = p * dy[i] + (q * x[i] + r);
+            }
+            cpu_write(k, op->store, some, dx, op->dx, at);
         }
     }
 }
 
 static tg_status cpu_norm_backward(tg_backend *be, const tg_norm *op) {
-    if (op->dtype != TG_F32 || op->store) {
+    if (op->dtype != TG_F32) {
         return be->ref->norm_backward(be, op);
     }
     const int64_t groups = groups_of(op);

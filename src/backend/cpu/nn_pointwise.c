@@ -3,6 +3,7 @@
 
 #include "backend/check.h"
 #include "backend/cpu/nn.h"
+#include "backend/cpu/stored.h"
 
 enum {
     GRAIN = 32768, /* numbers that are worth a thread */
@@ -38,70 +39,108 @@ void cpu_nn_act_back(const cpu_nn_kernels *k, tg_act act, int64_t n, const float
     }
 }
 
+/* f32, or halves of it; the others are ref's. */
+static bool is_tuned(tg_dtype dtype) {
+    return dtype == TG_F32 || dtype == TG_BF16 || dtype == TG_F16;
+}
+
+static tg_storage storage_of(tg_dtype dtype) {
+    return dtype == TG_BF16 ? TG_STORE_BF16 : dtype == TG_F16 ? TG_STORE_F16 : TG_STORE_FULL;
+}
+
+enum { CHUNK = 1024 }; /* halves that are converted at once */
+
+/* y = act(x), or with dy: y = dy act'(x), on the reals of a range. */
+static void act_range(tg_backend *be, tg_storage store, tg_act act, tg_range range, const void *x,
+                      const void *dy, void *y) {
+    const cpu_kernels *k = cpu_state_of(be)->kernels;
+    float room[2][CHUNK];
+    for (int64_t i = range.begin, some; i < range.end; i += some) {
+        some = range.end - i;
+        some = store == TG_STORE_FULL || some < CHUNK ? some : CHUNK;
+        const float *in = cpu_read(k, store, x, i, some, room[0]);
+        float *out = cpu_result(store, y, i, room[0]);
+        if (dy) {
+            cpu_nn_act_back(cpu_nn_of(be), act, some, in, cpu_read(k, store, dy, i, some, room[1]),
+                            out);
+        } else {
+            cpu_nn_act(cpu_nn_of(be), act, some, in, out);
+        }
+        cpu_write(k, store, some, out, y, i);
+    }
+}
+
 static tg_status cpu_act_forward(tg_backend *be, tg_dtype dtype, tg_act act, int64_t n,
                                  const void *x, void *y) {
-    if (dtype != TG_F32) {
+    if (!is_tuned(dtype)) {
         return be->ref->act_forward(be, dtype, act, n, x, y);
     }
     const int parts = cpu_parts(be, n, GRAIN);
 #pragma omp parallel for num_threads(parts) schedule(static)
     for (int p = 0; p < parts; p++) {
-        const tg_range r = tg_partition(n, LINE, parts, p);
-        cpu_nn_act(cpu_nn_of(be), act, r.end - r.begin, (const float *)x + r.begin,
-                   (float *)y + r.begin);
+        act_range(be, storage_of(dtype), act, tg_partition(n, LINE, parts, p), x, NULL, y);
     }
     return TG_OK;
 }
 
 static tg_status cpu_act_backward(tg_backend *be, tg_dtype dtype, tg_act act, int64_t n,
                                   const void *x, const void *dy, void *dx) {
-    if (dtype != TG_F32) {
+    if (!is_tuned(dtype)) {
         return be->ref->act_backward(be, dtype, act, n, x, dy, dx);
     }
     const int parts = cpu_parts(be, n, GRAIN);
 #pragma omp parallel for num_threads(parts) schedule(static)
     for (int p = 0; p < parts; p++) {
-        const tg_range r = tg_partition(n, LINE, parts, p);
-        cpu_nn_act_back(cpu_nn_of(be), act, r.end - r.begin, (const float *)x + r.begin,
-                        (const float *)dy + r.begin, (float *)dx + r.begin);
+        act_range(be, storage_of(dtype), act, tg_partition(n, LINE, parts, p), x, dy, dx);
     }
     return TG_OK;
 }
 
+/* Numbers of 4 or 2 bytes are moved as they are. */
+static void join_range(size_t size, tg_range r, const void *re, const void *im, void *pairs) {
+    for (int64_t i = r.begin; size == 4 && i < r.end; i++) {
+        ((uint32_t *)pairs)[2 * i] = ((const uint32_t *)re)[i];
+        ((uint32_t *)pairs)[2 * i + 1] = ((const uint32_t *)im)[i];
+    }
+    for (int64_t i = r.begin; size == 2 && i < r.end; i++) {
+        ((uint16_t *)pairs)[2 * i] = ((const uint16_t *)re)[i];
+        ((uint16_t *)pairs)[2 * i + 1] = ((const uint16_t *)im)[i];
+    }
+}
+
+static void split_range(size_t size, tg_range r, const void *pairs, void *re, void *im) {
+    for (int64_t i = r.begin; size == 4 && i < r.end; i++) {
+        ((uint32_t *)re)[i] = ((const uint32_t *)pairs)[2 * i];
+        ((uint32_t *)im)[i] = ((const uint32_t *)pairs)[2 * i + 1];
+    }
+    for (int64_t i = r.begin; size == 2 && i < r.end; i++) {
+        ((uint16_t *)re)[i] = ((const uint16_t *)pairs)[2 * i];
+        ((uint16_t *)im)[i] = ((const uint16_t *)pairs)[2 * i + 1];
+    }
+}
+
 static tg_status cpu_planes_join(tg_backend *be, tg_dtype dtype, int64_t n, const void *re,
                                  const void *im, void *pairs) {
-    if (dtype != TG_F32) {
+    if (!is_tuned(dtype)) {
         return be->ref->planes_join(be, dtype, n, re, im, pairs);
     }
-    const float *a = re, *b = im;
-    float *z = pairs;
     const int parts = cpu_parts(be, n, GRAIN);
 #pragma omp parallel for num_threads(parts) schedule(static)
     for (int p = 0; p < parts; p++) {
-        const tg_range r = tg_partition(n, LINE, parts, p);
-        for (int64_t i = r.begin; i < r.end; i++) {
-            z[2 * i] = a[i];
-            z[2 * i + 1] = b[i];
-        }
+        join_range(tg_dtype_size(dtype), tg_partition(n, LINE, parts, p), re, im, pairs);
     }
     return TG_OK;
 }
 
 static tg_status cpu_planes_split(tg_backend *be, tg_dtype dtype, int64_t n, const void *pairs,
                                   void *re, void *im) {
-    if (dtype != TG_F32) {
+    if (!is_tuned(dtype)) {
         return be->ref->planes_split(be, dtype, n, pairs, re, im);
     }
-    const float *z = pairs;
-    float *a = re, *b = im;
     const int parts = cpu_parts(be, n, GRAIN);
 #pragma omp parallel for num_threads(parts) schedule(static)
     for (int p = 0; p < parts; p++) {
-        const tg_range r = tg_partition(n, LINE, parts, p);
-        for (int64_t i = r.begin; i < r.end; i++) {
-            a[i] = z[2 * i];
-            b[i] = z[2 * i + 1];
-        }
+        split_range(tg_dtype_size(dtype), tg_partition(n, LINE, parts, p), pairs, re, im);
     }
     return TG_OK;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backend/cpu/nn.h"
+#include "backend/cpu/stored.h"
 
 enum {
     LANES = 4,            /* modes of a register: blocks are whole ones */
@@ -19,32 +20,41 @@ static int64_t from_of(const tg_spectral *op) {
     return op->adjoint ? op->out : op->in;
 }
 
+/* Whether blocks of n modes are packed: src, and of halves a row of dst, and rows of the weight. */
+static bool fits(const tg_spectral *op, int64_t n) {
+    const int64_t from = from_of(op), rows = op->batch * (from + (op->store ? 1 : 0));
+    return rows * n * 8 <= SRC_BYTES && from * n * 8 <= ROWS_BYTES;
+}
+
 /* Modes of a block: as many as keep src in some 128 KiB, but whole cache lines of the weight. */
 static int64_t block_of(const tg_spectral *op) {
     const int64_t row = 8 * from_of(op), samples = op->batch;
     int64_t modes = (1 << 17) / (row * samples) / 8 * 8;
     modes = modes < 32 ? 32 : modes > 256 ? 256 : modes;
-    while (modes > LANES && (modes * row * samples > SRC_BYTES || modes * row > ROWS_BYTES)) {
+    while (modes > LANES && !fits(op, modes)) {
         modes /= 2;
     }
     return modes;
 }
 
-/* rows of n modes, `stride` reals apart, one after the other. */
-static void pack(int64_t rows, int64_t n, const float *x, int64_t stride, float *packed) {
-    const size_t bytes = 2 * (size_t)n * sizeof *x;
+/* Rows of n modes from real `at` of x on, `stride` reals apart, one after the other in f32. */
+static void pack(const cpu_kernels *k, tg_storage store, int64_t rows, int64_t n, const void *x,
+                 int64_t at, int64_t stride, float *packed) {
     for (int64_t i = 0; i < rows; i++) {
-        memcpy(packed + 2 * i * n, x + i * stride, bytes);
+        k->load_f32(tg_stored(TG_F32, store), 2 * n, cpu_stored_at(store, x, at + i * stride),
+                    packed + 2 * i * n);
     }
 }
 
 /* Modes [first, first + n) of all samples and channels; scratch of the thread. */
-static void contract_block(const cpu_nn_kernels *k, const tg_spectral *op, int64_t first, int64_t n,
+static void contract_block(tg_backend *be, const tg_spectral *op, int64_t first, int64_t n,
                            float *scratch) {
+    const cpu_kernels *convert = cpu_state_of(be)->kernels;
     const int64_t from = from_of(op), to = op->adjoint ? op->in : op->out;
     const int64_t row = 2 * op->modes; /* reals */
     float *src = scratch, *rows = scratch + SRC_BYTES / sizeof *scratch;
-    const bool packs = op->batch * from * n * 8 <= SRC_BYTES && from * n * 8 <= ROWS_BYTES;
+    float *dst = src + 2 * op->batch * from * n; /* of halves */
+    const bool packs = fits(op, n), halves = op->store != TG_STORE_FULL;
     cpu_contraction c = {.batch = op->batch,
                          .from = from,
                          .n = n,
@@ -55,24 +65,29 @@ static void contract_block(const cpu_nn_kernels *k, const tg_spectral *op, int64
                          .w_channel = packs         ? 2 * n
                                       : op->adjoint ? row
                                                     : op->out * row,
-                         .dst_sample = to * row};
+                         .dst_sample = halves ? 2 * n : to * row};
     if (packs) {
-        pack(op->batch * from, n, (const float *)op->src + 2 * first, row, src);
+        pack(convert, op->store, op->batch * from, n, op->src, 2 * first, row, src);
     }
     for (int64_t t = 0; t < to; t++) {
-        const float *w =
-            (const float *)op->weight + (op->adjoint ? t * op->out : t) * row + 2 * first;
-        c.w = packs ? rows : w;
-        c.dst = (float *)op->dst + t * row + 2 * first;
+        const int64_t w = (op->adjoint ? t * op->out : t) * row + 2 * first;
+        c.w = packs ? rows : (const float *)op->weight + w;
+        c.dst = halves ? dst : (float *)op->dst + t * row + 2 * first;
         if (packs) {
-            pack(from, n, w, op->adjoint ? row : op->out * row, rows);
+            pack(convert, op->weight_store, from, n, op->weight, w,
+                 op->adjoint ? row : op->out * row, rows);
         }
-        k->contract(&c);
+        cpu_nn_of(be)->contract(&c);
+        for (int64_t b = 0; halves && b < op->batch; b++) {
+            cpu_write(convert, op->store, 2 * n, dst + 2 * b * n, op->dst,
+                      (b * to + t) * row + 2 * first);
+        }
     }
 }
 
 static tg_status cpu_spectral_contract(tg_backend *be, const tg_spectral *op) {
-    if (op->dtype != TG_C64 || op->store || op->weight_store) {
+    const bool halves = op->store != TG_STORE_FULL || op->weight_store != TG_STORE_FULL;
+    if (op->dtype != TG_C64 || (halves && !fits(op, LANES))) {
         return be->ref->spectral_contract(be, op);
     }
     const int64_t block = block_of(op);
@@ -83,8 +98,7 @@ static tg_status cpu_spectral_contract(tg_backend *be, const tg_spectral *op) {
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(op->modes, LANES, parts, p);
         for (int64_t k = r.begin; k < r.end; k += block) {
-            contract_block(cpu_nn_of(be), op, k, k + block < r.end ? block : r.end - k,
-                           cpu_scratch_of(be, p));
+            contract_block(be, op, k, k + block < r.end ? block : r.end - k, cpu_scratch_of(be, p));
         }
     }
     return TG_OK;

@@ -7,6 +7,7 @@
 #include <limits.h>
 
 #include "backend/cpu/nn.h"
+#include "backend/cpu/stored.h"
 
 typedef struct cpu_tiles {
     int64_t pixels; /* of an image */
@@ -43,9 +44,40 @@ static inline int64_t cpu_tile_offset(const cpu_tiles *tiles, cpu_pixel_tile til
     return tile.image * channels * tiles->pixels + tile.first;
 }
 
+/* Rows of a tile, `ld` floats apart. */
+typedef struct cpu_tile_rows {
+    float *data;
+    int64_t ld;
+} cpu_tile_rows;
+
+/* The tile of x (batch, channels, pixels): x itself where it is f32, else `room` (channels, n),
+ * filled if `reads`. */
+static inline cpu_tile_rows cpu_tile_open(const cpu_kernels *k, tg_storage store, const void *x,
+                                          const cpu_tiles *tiles, cpu_pixel_tile tile,
+                                          int64_t channels, bool reads, float *room) {
+    const int64_t at = cpu_tile_offset(tiles, tile, channels);
+    if (store == TG_STORE_FULL) {
+        return (cpu_tile_rows){cpu_stored_at(store, x, at), tiles->pixels};
+    }
+    for (int64_t c = 0; reads && c < channels; c++) {
+        cpu_read(k, store, x, at + c * tiles->pixels, tile.n, room + c * tile.n);
+    }
+    return (cpu_tile_rows){room, tile.n};
+}
+
+/* Rounds a tile that was made in its room. */
+static inline void cpu_tile_close(const cpu_kernels *k, tg_storage store, const float *room,
+                                  const cpu_tiles *tiles, cpu_pixel_tile tile, int64_t channels,
+                                  void *x) {
+    const int64_t at = cpu_tile_offset(tiles, tile, channels);
+    for (int64_t c = 0; store != TG_STORE_FULL && c < channels; c++) {
+        cpu_write(k, store, tile.n, room + c * tile.n, x, at + c * tiles->pixels);
+    }
+}
+
 /* The dtypes and sizes that the tiled layers take; BLAS counts in ints. */
-static inline bool cpu_tiles_take(tg_dtype dtype, int64_t pixels, bool stored) {
-    return dtype == TG_F32 && pixels <= INT_MAX && !stored;
+static inline bool cpu_tiles_take(tg_dtype dtype, int64_t pixels) {
+    return dtype == TG_F32 && pixels <= INT_MAX;
 }
 
 /* Threads worth using: `work` multiplications in all. */
