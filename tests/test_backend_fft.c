@@ -25,6 +25,7 @@ typedef enum window {
     HALF_CENTRED,   /* about half of them */
     HALF_FROM_ZERO, /* 0 .. */
     HALF_FROM_LOW,  /* -(N-1) ..: wraps to 1 .. */
+    FEW_CENTRED,    /* about an eighth */
     ONE_AT_TOP,     /* N-1 alone, that is -1 */
     WINDOWS
 } window;
@@ -39,8 +40,11 @@ static tg_fft_desc describe(tg_dtype dtype, int ndim, const int64_t *size, windo
         const int64_t n = size[d];
         const bool halved = !desc.complex && d == ndim - 1;
         const int64_t most = halved ? n / 2 + 1 : n;
-        const int64_t kept = kind == ALL_CENTRED ? most : kind == ONE_AT_TOP ? 1 : (most + 1) / 2;
-        const int64_t firsts[WINDOWS] = {-(kept / 2), -(kept / 2), 0, 1 - n, n - 1};
+        const int64_t kept = kind == ALL_CENTRED   ? most
+                             : kind == ONE_AT_TOP  ? 1
+                             : kind == FEW_CENTRED ? (most + 7) / 8
+                                                   : (most + 1) / 2;
+        const int64_t firsts[WINDOWS] = {-(kept / 2), -(kept / 2), 0, 1 - n, -(kept / 2), n - 1};
         desc.grid[d] = n;
         desc.kept[d] = kept;
         desc.first[d] = halved ? 0 : firsts[kind];
@@ -389,9 +393,75 @@ static void large(t_side *s) {
     static const struct {
         int ndim;
         int64_t size[3];
-    } sizes[] = {{1, {65}}, {1, {97}}, {1, {128}}, {2, {33, 31}}, {2, {32, 24}}, {3, {9, 7, 11}}};
+    } sizes[] = {{1, {65}},      {1, {97}},      {1, {128}},      {1, {360}},
+                 {1, {704}},     {1, {1024}},    {2, {33, 31}},   {2, {32, 24}},
+                 {2, {128, 40}}, {2, {10, 128}}, {3, {9, 7, 11}}, {3, {4, 16, 12}}};
     for (int i = 0; i < T_COUNT(sizes); i++) {
         check_windows(s, sizes[i].ndim, sizes[i].size, five, check_twin);
+    }
+}
+
+/* ---- halves in memory ---- */
+
+static void *as_dtype(t_side *s, tg_dtype from, tg_dtype to, int64_t n, const void *x) {
+    void *out = t_host_alloc(s, to, n);
+    for (int64_t i = 0; i < n; i++) {
+        tg_store(to, out, i, tg_load(from, x, i));
+    }
+    return out;
+}
+
+/* `stored` is as `full` but for how data are kept: the results are those of the full plan, rounded.
+ * Arrays are given in full and taken in full. */
+static void check_stored(t_side *s, const tg_fft_desc *full, const tg_fft_desc *stored, bool back) {
+    const tg_dtype grid = tg_stored(s->dtype, stored->grid_store);
+    const tg_dtype kept = tg_stored(spectrum_dtype(s), stored->kept_store);
+    const tg_dtype wide_in = back ? spectrum_dtype(s) : s->dtype;
+    const tg_dtype wide_out = back ? s->dtype : spectrum_dtype(s);
+    const tg_dtype in = back ? kept : grid, out = back ? grid : kept;
+    const int64_t n = full->howmany * (back ? modes(full) : points(full));
+    const int64_t count = full->howmany * (back ? points(full) : modes(full));
+    tg_fft_plan *plans[2] = {NULL, NULL};
+    const tg_status status = s->ops->fft_create(s->be, stored, &plans[1]);
+    if (status == TG_E_UNSUPPORTED) {
+        return;
+    }
+    t_ok(s, status);
+    t_ok(s, s->ops->fft_create(s->be, full, &plans[0]));
+    const void *x = t_host_random(s, in, n);
+    const void *wide = as_dtype(s, in, wide_in, n, x);
+    const void *expected = back ? inverse(s, full, plans[0], TG_FFT_ADJOINT, 0.5, wide)
+                                : forward(s, full, plans[0], TG_FFT_ADJOINT, 0.5, wide);
+    void *found = t_output(s, out, count);
+    const void *given = t_input(s, in, n, x);
+    t_ok(s, back ? s->ops->fft_inverse(s->be, plans[1], full->howmany, TG_FFT_ADJOINT, 0.5, given,
+                                       found)
+                 : s->ops->fft_forward(s->be, plans[1], full->howmany, TG_FFT_ADJOINT, 0.5, given,
+                                       found));
+    const void *widened = as_dtype(s, out, wide_out, count, t_download(s, found));
+    t_below(s, t_relative_error(wide_out, count, widened, expected), t_tolerance(out));
+    for (int i = 0; i < 2; i++) {
+        s->ops->fft_destroy(s->be, &plans[i]);
+    }
+}
+
+static void halves(t_side *s) {
+    static const struct {
+        int ndim;
+        int64_t size[3];
+    } sizes[] = {{1, {16}}, {1, {31}}, {2, {12, 18}}, {2, {31, 10}}, {2, {8, 23}}, {3, {3, 17, 4}}};
+    for (int i = 0; i < T_COUNT(sizes); i++) {
+        for (int k = 1; k < 9; k++) {
+            const tg_fft_desc full =
+                describe(s->dtype, sizes[i].ndim, sizes[i].size, HALF_CENTRED, 3);
+            tg_fft_desc stored = full;
+            stored.grid_store = (tg_storage)(k % 3);
+            stored.kept_store = (tg_storage)(k / 3);
+            t_note(s, "grid %d stored as %d, %d", i, k % 3, k / 3);
+            check_stored(s, &full, &stored, false);
+            check_stored(s, &full, &stored, true);
+            t_release(s);
+        }
     }
 }
 
@@ -466,6 +536,7 @@ static const t_row rows[] = {
     {"ignored parts", ignored_parts, T_REALS},
     {"many small", many_small, T_WIDE},
     {"large", large, T_WIDE},
+    {"halves", halves, 1 << TG_F32 | 1 << TG_C64},
     {"refusals", refusals, T_WIDE},
     {"out of memory", out_of_memory, T_WIDE},
     {"no allocation", no_allocation, T_WIDE},

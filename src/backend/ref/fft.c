@@ -5,9 +5,8 @@
  * last dimension to the first, inverse from the first to the last, where real data take what a half
  * spectrum stands for: x[n] = Re sum_k w_k X[k] e^{2 pi i k n / N}, w = 1 at index 0 and Nyquist
  * (their imaginary parts dropped) and 2 elsewhere. The plan owns two buffers of one grid each. */
-#include <math.h>
-
 #include "backend/ref/ref.h"
+#include "backend/roots.h"
 
 struct tg_fft_plan {
     tg_fft_desc desc;
@@ -16,22 +15,6 @@ struct tg_fft_plan {
     tg_scalar *roots[3];   /* (N_d): e^{-2 pi i j / N_d} */
     tg_scalar *buffers[2]; /* (points) each: a dimension is transformed from one to the other */
 };
-
-/* e^{-2 pi i j / n}, 0 <= j < n. The angle is folded to at most an eighth of the circle in whole
- * numbers, so that symmetries hold exactly: roots[n - j] = conj(roots[j]), and 1, -i, -1, i. */
-static tg_scalar root_of_unity(int64_t j, int64_t n) {
-    const double pi = 3.14159265358979323846;
-    const bool lower = 2 * j > n;
-    int64_t a = 4 * (lower ? n - j : j); /* quarter turns times n: 0 .. 2n */
-    const bool leftward = a > n;
-    a = leftward ? 2 * n - a : a; /* 0 .. n */
-    const bool steep = 2 * a > n;
-    a = steep ? n - a : a; /* 0 .. n/2 */
-    const double angle = pi * (double)a / (2.0 * (double)n);
-    const double x = steep ? sin(angle) : cos(angle);
-    const double y = steep ? cos(angle) : sin(angle);
-    return (tg_scalar){leftward ? -x : x, lower ? y : -y};
-}
 
 static void ref_fft_destroy(tg_backend *be, tg_fft_plan **plan) {
     if (!plan || !*plan) {
@@ -58,7 +41,7 @@ static tg_status ref_fft_create(tg_backend *be, const tg_fft_desc *desc, tg_fft_
         plan->modes *= desc->kept[d];
         TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, plan->roots[d], desc->grid[d]));
         for (int64_t j = 0; j < desc->grid[d]; j++) {
-            plan->roots[d][j] = root_of_unity(j, desc->grid[d]);
+            plan->roots[d][j] = tg_root_of_unity(j, desc->grid[d]);
         }
     }
     for (int i = 0; i < 2; i++) {
