@@ -59,11 +59,11 @@ tg_status nn_geometry_make(const nn_model *model, int64_t batch, const int64_t *
     return TG_OK;
 }
 
-tg_fft_desc nn_geometry_fft(const nn_model *model, const nn_geometry *g) {
+tg_fft_desc nn_geometry_fft(const nn_model *model, const nn_geometry *g, int64_t images) {
     tg_fft_desc desc = {.dtype = model->config.dtype,
                         .complex = model->config.complex_data,
                         .ndim = model->config.n_dim,
-                        .howmany = model->config.hidden_channels};
+                        .howmany = images * model->config.hidden_channels};
     for (int d = 0; d < desc.ndim; d++) {
         desc.grid[d] = g->padded[d];
         desc.kept[d] = g->kept[d];

@@ -8,7 +8,7 @@
 
 TG_NODISCARD tg_status nn_geometry_make(const nn_model *model, int64_t batch, const int64_t *grid,
                                         nn_geometry *out);
-tg_fft_desc nn_geometry_fft(const nn_model *model, const nn_geometry *g); /* of one image */
+tg_fft_desc nn_geometry_fft(const nn_model *model, const nn_geometry *g, int64_t images);
 
 /* ---- prepare.c ---- */
 

@@ -108,8 +108,9 @@ typedef struct nn_run {
     bool ready, training;
     bool saved; /* the activations of a forward wait for their backward */
     int64_t max_batch, batch;
+    int64_t images; /* that are transformed in one call: 1 on the host, else the whole batch */
     nn_geometry geometry;
-    tg_fft_plan *fft;                          /* of one image: C transforms */
+    tg_fft_plan *fft;                          /* of so many images: C transforms each */
     void *activations, *workspace, *gradients; /* arenas */
     int gradient_first;       /* parameter whose gradient stands first in `gradients` */
     void *staged;             /* (B, Cin, pixels): x as it came, pairs for complex data */
@@ -125,8 +126,8 @@ typedef struct nn_run {
     void *dcropped;           /* like cropped; real data: cropped's own memory */
     void *dtop;               /* (planes, B, C, P): gradient at the last block's z2 */
     void *dlifted;            /* like lifted; without padding: the first block's dx */
-    void *image;              /* one image (planes, C, P): pairs, or after the stabilizer */
-    void *kept;               /* one image (C, kept): spectrum before the window */
+    void *image;              /* (images, planes, C, P): pairs, or after the stabilizer */
+    void *kept;               /* (images, C, kept): spectrum before the window */
     void *scratch;            /* of mix and mlp */
 } nn_run;
 

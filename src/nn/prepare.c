@@ -281,13 +281,14 @@ static tg_status ask_scratch(const layout *o, tg_backend *be, nn_run *run) {
     const int end = o->s.unlift;
     const bool pairs = o->model->planes == 2;
     if (pairs || config->stabilizer == TG_STABILIZER_TANH) {
-        TG_TRY(nn_plan_add(o->workspace, &run->image,
-                           o->model->planes * config->hidden_channels * o->g->padded_pixels,
-                           o->real, PHASE_BLOCKS, end));
+        const int64_t image = o->model->planes * config->hidden_channels * o->g->padded_pixels;
+        TG_TRY(nn_plan_add(o->workspace, &run->image, run->images * image, o->real, PHASE_BLOCKS,
+                           end));
     }
     if (o->g->windowed) {
-        TG_TRY(nn_plan_add(o->workspace, &run->kept, 2 * config->hidden_channels * o->g->kept_count,
-                           o->real, PHASE_BLOCKS, end));
+        const int64_t kept = 2 * config->hidden_channels * o->g->kept_count;
+        TG_TRY(
+            nn_plan_add(o->workspace, &run->kept, run->images * kept, o->real, PHASE_BLOCKS, end));
     }
     TG_TRY(nn_plan_add(o->workspace, &run->scratch,
                        (int64_t)nn_scratch_bytes(be, o->model, o->g, o->batch, o->training), 1,
@@ -321,6 +322,11 @@ fail:
 
 /* ---- the public calls ---- */
 
+/* Images that are transformed in one call. */
+static int64_t images_at_once(const tg_backend *be, int64_t batch) {
+    return be->ops->queue ? batch : 1;
+}
+
 static size_t workspace_held(const tg_context *ctx) {
     size_t held = 0;
     for (int place = 0; place < TG_PLACES; place++) {
@@ -342,10 +348,11 @@ tg_status tg_fno_plan(tg_context *ctx, const tg_fno_config *config, int64_t batc
     TG_TRY(nn_model_create(ctx, config, &model));
     TG_TRY(nn_geometry_make(&model, batch, grid, &run.geometry));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, run.blocks, config->n_layers));
+    run.images = images_at_once(be, batch);
     TG_TRY(lay_out(&model, be, &run, &activations, &workspace));
     /* what a transform takes for itself is known when there is one */
     const size_t before = workspace_held(ctx);
-    const tg_fft_desc desc = nn_geometry_fft(&model, &run.geometry);
+    const tg_fft_desc desc = nn_geometry_fft(&model, &run.geometry, run.images);
     TG_TRY(be->ops->fft_create(be, &desc, &fft));
     out->parameters = model.parameters;
     out->bytes[TG_MEM_WEIGHTS] = model.weight_bytes;
@@ -405,8 +412,9 @@ tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid, bool t
     nn_run_free(fno);
     run->training = training;
     run->max_batch = batch;
+    run->images = images_at_once(fno->be, batch);
     run->geometry = geometry;
-    const tg_fft_desc desc = nn_geometry_fft(&fno->model, &geometry);
+    const tg_fft_desc desc = nn_geometry_fft(&fno->model, &geometry, run->images);
     TG_TRY(fno->be->ops->fft_create(fno->be, &desc, &run->fft));
     TG_TRY(TG_NEW(fno->ctx, TG_MEM_OTHER, run->blocks, fno->model.config.n_layers));
     TG_TRY(lay_out(&fno->model, fno->be, run, &activations, &workspace));

@@ -1,5 +1,6 @@
-/* Between the grid and the kept modes, image by image: pairs are joined and split, the stabilizer
- * applied, and spectra of a grid with too few frequencies moved into the weight's window. */
+/* Between the grid and the kept modes: pairs are joined and split, the stabilizer applied, and
+ * spectra of a grid with too few frequencies moved into the weight's window. On the host image by
+ * image, which stays in the caches; where work is queued all images of the batch at once. */
 #include "nn/layers.h"
 
 static int64_t image_size(const tg_fno *fno) {
@@ -15,12 +16,19 @@ static void *spectrum_at(const tg_fno *fno, const void *spectrum, int64_t b) {
     return nn_at(fno, spectrum, 2 * b * fno->model.config.hidden_channels * fno->model.mode_count);
 }
 
+/* Images from number b on that one call takes. */
+static int64_t images_from(const tg_fno *fno, int64_t b) {
+    const int64_t left = fno->run.batch - b;
+    return left < fno->run.images ? left : fno->run.images;
+}
+
 /* Between the modes of this grid and the weight's. */
-static tg_status window(const tg_fno *fno, bool inwards, const void *src, void *dst) {
+static tg_status window(const tg_fno *fno, bool inwards, int64_t images, const void *src,
+                        void *dst) {
     const nn_geometry *g = &fno->run.geometry;
     tg_box box = {.dtype = tg_dtype_complex(nn_dtype(fno)),
                   .ndim = fno->model.config.n_dim,
-                  .howmany = fno->model.config.hidden_channels,
+                  .howmany = images * fno->model.config.hidden_channels,
                   .clear = inwards,
                   .src = src,
                   .dst = dst};
@@ -40,9 +48,11 @@ tg_status nn_transform(tg_fno *fno, tg_fft_weight weight, double scale, bool sta
     tg_status status = TG_OK;
     const tg_backend_ops *ops = fno->be->ops;
     const nn_run *run = &fno->run;
-    const int64_t size = image_size(fno), channels = fno->model.config.hidden_channels;
+    const int64_t channels = fno->model.config.hidden_channels;
     const bool pairs = fno->model.planes == 2;
-    for (int64_t b = 0; b < run->batch; b++) {
+    for (int64_t b = 0, images; b < run->batch; b += images) {
+        images = images_from(fno, b);
+        const int64_t size = images * image_size(fno);
         const void *image = image_at(fno, x, 0, b);
         if (pairs) {
             TG_TRY(ops->planes_join(fno->be, nn_dtype(fno), size, image, image_at(fno, x, 1, b),
@@ -56,9 +66,9 @@ tg_status nn_transform(tg_fno *fno, tg_fft_weight weight, double scale, bool sta
         }
         void *whole = spectrum_at(fno, spectrum, b);
         void *kept = run->geometry.windowed ? run->kept : whole;
-        TG_TRY(ops->fft_forward(fno->be, run->fft, channels, weight, scale, image, kept));
+        TG_TRY(ops->fft_forward(fno->be, run->fft, images * channels, weight, scale, image, kept));
         if (run->geometry.windowed) {
-            TG_TRY(window(fno, true, kept, whole));
+            TG_TRY(window(fno, true, images, kept, whole));
         }
     }
 fail:
@@ -72,16 +82,17 @@ tg_status nn_inverse(tg_fno *fno, tg_fft_weight weight, double scale, const void
     const nn_run *run = &fno->run;
     const int64_t channels = fno->model.config.hidden_channels;
     const bool pairs = fno->model.planes == 2;
-    for (int64_t b = 0; b < run->batch; b++) {
+    for (int64_t b = 0, images; b < run->batch; b += images) {
+        images = images_from(fno, b);
         const void *kept = spectrum_at(fno, spectrum, b);
         if (run->geometry.windowed) {
-            TG_TRY(window(fno, false, kept, run->kept));
+            TG_TRY(window(fno, false, images, kept, run->kept));
             kept = run->kept;
         }
         void *image = pairs ? run->image : image_at(fno, y, 0, b);
-        TG_TRY(ops->fft_inverse(fno->be, run->fft, channels, weight, scale, kept, image));
+        TG_TRY(ops->fft_inverse(fno->be, run->fft, images * channels, weight, scale, kept, image));
         if (pairs) {
-            TG_TRY(ops->planes_split(fno->be, nn_dtype(fno), image_size(fno), image,
+            TG_TRY(ops->planes_split(fno->be, nn_dtype(fno), images * image_size(fno), image,
                                      image_at(fno, y, 0, b), image_at(fno, y, 1, b)));
         }
     }
@@ -106,9 +117,10 @@ tg_status nn_multiply(tg_fno *fno, int param, bool adjoint, const void *src, voi
 tg_status nn_unstabilize(tg_fno *fno, tg_act act, const void *x, void *dx) {
     tg_status status = TG_OK;
     const tg_backend_ops *ops = fno->be->ops;
-    const int64_t size = image_size(fno);
     for (int q = 0; q < fno->model.planes; q++) {
-        for (int64_t b = 0; b < fno->run.batch; b++) {
+        for (int64_t b = 0, images; b < fno->run.batch; b += images) {
+            images = images_from(fno, b);
+            const int64_t size = images * image_size(fno);
             void *gradient = image_at(fno, dx, q, b);
             TG_TRY(ops->act_forward(fno->be, nn_dtype(fno), act, size, image_at(fno, x, q, b),
                                     fno->run.image));
