@@ -50,9 +50,10 @@ static void *product(t_side *s, int64_t m, int64_t k, int64_t n, const void *a, 
 /* a (n, n) on the host is Hermitian. Eigenvalues are recorded relative to the largest. */
 static void check_eigh(t_side *s, int64_t n, const void *a) {
     const double tolerance = t_tolerance(TG_F64) * ((double)n + 1.0);
-    double *values = t_host_alloc(s, TG_F64, n);
+    double *found = t_output(s, TG_F64, n);
     void *x = t_inout(s, s->dtype, n * n, a);
-    t_ok(s, s->ops->eigh(s->be, s->dtype, n, x, values));
+    t_ok(s, s->ops->eigh(s->be, s->dtype, n, x, found));
+    const double *values = t_download(s, found);
     const void *v = t_download(s, x);
     t_below(s, distance_from_orthonormal(s->dtype, n, n, v), tolerance);
     double largest = 0.0;
@@ -125,8 +126,9 @@ static void eigh_by_hand(t_side *s) {
     for (int i = 0; i < 4; i++) {
         tg_store(s->dtype, host, i, a[i]);
     }
-    double values[2] = {(double)NAN, (double)NAN};
-    t_ok(s, s->ops->eigh(s->be, s->dtype, 2, t_inout(s, s->dtype, 4, host), values));
+    double *found = t_output(s, TG_F64, 2);
+    t_ok(s, s->ops->eigh(s->be, s->dtype, 2, t_inout(s, s->dtype, 4, host), found));
+    const double *values = t_download(s, found);
     const bool pairs = tg_dtype_is_complex(s->dtype);
     t_below(s, fabs(values[0] - (pairs ? 3.0 : 2.0)), 1e-14);
     t_below(s, fabs(values[1] - (pairs ? 1.0 : 2.0)), 1e-14);
@@ -261,7 +263,6 @@ static void qr_by_hand(t_side *s) {
 
 static void refusals(t_side *s) {
     const double bad[] = {(double)NAN, HUGE_VAL, -HUGE_VAL};
-    double values[5];
     for (int i = 0; i < 3; i++) {
         for (int place = 0; place < 25; place += 6) {
             t_note(s, "%g at %d", bad[i], place);
@@ -269,12 +270,14 @@ static void refusals(t_side *s) {
             tg_store(s->dtype, a, place, (tg_scalar){bad[i], 0.0});
             tg_store(s->dtype, a, place % 5 * 5 + place / 5, (tg_scalar){bad[i], 0.0});
             void *x = t_inout(s, s->dtype, 25, a), *y = t_inout(s, s->dtype, 25, a);
+            double *values = t_output(s, TG_F64, 5);
             t_refused(s, TG_E_NUMERIC, s->ops->eigh(s->be, s->dtype, 5, x, values));
             t_refused(s, TG_E_NUMERIC, s->ops->qr(s->be, s->dtype, 5, 5, y, NULL));
             t_release(s);
         }
     }
     void *x = t_output(s, s->dtype, 25);
+    double *values = t_output(s, TG_F64, 5);
     t_refused(s, TG_E_SHAPE, s->ops->qr(s->be, s->dtype, 4, 5, x, NULL));
     t_refused(s, TG_E_DTYPE, s->ops->qr(s->be, TG_F32, 5, 5, x, NULL));
     t_refused(s, TG_E_DTYPE, s->ops->eigh(s->be, TG_C64, 5, x, values));
@@ -283,12 +286,12 @@ static void refusals(t_side *s) {
 
 /* Whichever allocation fails, the call says so and leaves nothing behind. */
 static void out_of_memory(t_side *s) {
-    double values[7];
     for (int slot = 0; slot < 2; slot++) {
         tg_status status = TG_E_MEMORY;
         for (long n = 1; status != TG_OK; n++) {
             t_note(s, "%s, allocation %ld fails", slot ? "qr" : "eigh", n);
             void *x = t_inout(s, s->dtype, 49, hermitian(s, 7, 1.0));
+            double *values = t_output(s, TG_F64, 7);
             const size_t before = tg_context_memory(s->be->ctx, TG_HOST).blocks;
             tg_mem_test_fail_at(n);
             status = slot ? s->ops->qr(s->be, s->dtype, 7, 7, x, NULL)

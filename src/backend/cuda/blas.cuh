@@ -1,4 +1,4 @@
-/* Matrix products for every file of this folder: the gemm slot, callable by name. */
+/* Matrix products for every file of this folder: slots that are callable by name. */
 #ifndef TG_BACKEND_CUDA_BLAS_CUH
 #define TG_BACKEND_CUDA_BLAS_CUH
 
@@ -14,5 +14,9 @@ enum cuda_precision {
  * run on a plain kernel instead of cuBLAS: correct, but far from its speed. */
 tg_status cuda_gemm(tg_backend *be, const tg_gemm *gemm);
 tg_status cuda_gemm_at(tg_backend *be, const tg_gemm *gemm, cuda_precision precision);
+
+/* The gram slot; without allocation. */
+tg_status cuda_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
+                    const void *x, const tg_bitmap *mask, void *out);
 
 #endif

@@ -17,6 +17,7 @@ extern "C" {
 
 enum {
     CUDA_SCRATCH_BYTES = 4 << 20, /* of cuda_state.scratch */
+    CUDA_BLAS_BYTES = 32 << 20,   /* of cuda_state.blas_workspace */
     CUDA_PINNED_BYTES = 1 << 16   /* of cuda_state.pinned */
 };
 
@@ -29,7 +30,7 @@ struct cuda_state {
     cudaEvent_t lane_event;
     tg_mem_device memory; /* how the ledger asks this device for memory */
     cublasHandle_t blas;
-    void *blas_workspace;
+    void *blas_workspace; /* CUDA_BLAS_BYTES; free for others in calls that use no cuBLAS */
     cusolverDnHandle_t solver;
     void *scratch; /* CUDA_SCRATCH_BYTES on the device, for the time of one call: partial sums */
     void *pinned;  /* CUDA_PINNED_BYTES on the host: results on their way */

@@ -140,7 +140,7 @@ static void cuda_close(tg_backend *be) {
 
 /* The libraries, on the backend's stream, with memory that the ledger counts. */
 static tg_status open_libraries(tg_backend *be) {
-    const size_t workspace = 32u << 20; /* what NVIDIA advises for compute capability 9 */
+    const size_t workspace = CUDA_BLAS_BYTES; /* what NVIDIA advises for compute capability 9 */
     cuda_state *cuda = cuda_state_of(be);
     tg_status status = TG_OK;
     TG_TRY(BLAS_CHECK(be, cublasCreate(&cuda->blas), "opening cuBLAS"));

@@ -223,7 +223,3 @@ tg_status cuda_gemm_at(tg_backend *be, const tg_gemm *gemm, cuda_precision preci
 tg_status cuda_gemm(tg_backend *be, const tg_gemm *gemm) {
     return cuda_gemm_at(be, gemm, CUDA_PRECISION_CHOSEN);
 }
-
-void cuda_fill_dense(tg_backend_ops *ops) {
-    ops->gemm = cuda_gemm;
-}

@@ -1,0 +1,163 @@
+/* Hermitian eigenproblem by cuSOLVER (divide and conquer).
+ *
+ * It gets the Hermitian part of a, divided by a power of two so that nothing overflows, and gives
+ * the eigenvalues in ascending order with vectors in the columns of a column-major matrix. What it
+ * returns is checked on the device before a is overwritten; if it is not good, a host backend
+ * decides. */
+#include "backend/cuda/decompose.cuh"
+
+enum { THREADS = 256 };
+
+static __device__ inline double mean_with(double x, double y, double factor) {
+    return factor * x + factor * y;
+}
+/* The conjugate of the mean of x and conj(y): cuSOLVER sees the transpose of what lies here. */
+static __device__ inline pair<double> mean_with(pair<double> x, pair<double> y, double factor) {
+    return {factor * x.re + factor * y.re, factor * y.im - factor * x.im};
+}
+
+/* matrix, column-major, = the Hermitian part of a over 2^e; 0 if a is not finite. */
+template <class E>
+static __global__ void __launch_bounds__(THREADS)
+    load_hermitian(int64_t n, const E *a, const cuda_verdict *verdict, E *matrix) {
+    const double factor = scalbn(0.5, -scale_exponent(verdict->most));
+    const bool good = is_finite_bits(verdict->most);
+    for (int64_t p = (int64_t)blockIdx.x * THREADS + threadIdx.x; p < n * n;
+         p += (int64_t)gridDim.x * THREADS) {
+        matrix[p] = good ? mean_with(a[p], a[p % n * n + p / n], factor) : E();
+    }
+}
+
+/* vectors, row-major, and values in descending order from those that cuSOLVER gives. */
+template <class E>
+static __global__ void __launch_bounds__(THREADS)
+    flip(int64_t n, const E *matrix, const double *ascending, const cuda_verdict *verdict,
+         E *vectors, double *values) {
+    const double scale = scalbn(1.0, scale_exponent(verdict->most));
+    for (int64_t p = (int64_t)blockIdx.x * THREADS + threadIdx.x; p < n * n;
+         p += (int64_t)gridDim.x * THREADS) {
+        const int64_t i = p / n, j = p % n;
+        vectors[p] = matrix[(n - 1 - j) * n + i];
+        if (i == 0) {
+            values[j] = ascending[n - 1 - j] * scale;
+        }
+    }
+}
+
+/* Everything one problem works on, on the device. */
+struct eigh_memory {
+    cuda_pieces pieces;
+    cuda_solver_work work;
+    void *matrix;      /* (n, n) column-major */
+    void *vectors;     /* (n, n) */
+    double *ascending; /* (n) */
+    double *values;    /* (n) */
+    cuda_verdict *verdict;
+};
+
+static tg_status open_memory(tg_backend *be, tg_dtype dtype, int64_t n, eigh_memory *m) {
+    const size_t square = (size_t)(n * n) * tg_dtype_size(dtype);
+    const size_t line = (size_t)n * sizeof(double);
+    const size_t sizes[] = {square, square, line, line, sizeof *m->verdict};
+    for (size_t bytes : sizes) {
+        cuda_pieces_need(&m->pieces, bytes);
+    }
+    tg_status status = cuda_pieces_open(be, &m->pieces);
+    if (status == TG_OK) {
+        m->matrix = cuda_pieces_take(&m->pieces, square);
+        m->vectors = cuda_pieces_take(&m->pieces, square);
+        m->ascending = static_cast<double *>(cuda_pieces_take(&m->pieces, line));
+        m->values = static_cast<double *>(cuda_pieces_take(&m->pieces, line));
+        m->verdict = static_cast<cuda_verdict *>(cuda_pieces_take(&m->pieces, sizeof *m->verdict));
+        status = CUDA_CHECK(be, cudaMemsetAsync(m->verdict, 0, sizeof *m->verdict, cuda_stream(be)),
+                            "preparing eigenvectors");
+    }
+    return status;
+}
+
+/* matrix -> vectors in it, and values in `ascending`. */
+static tg_status solve(tg_backend *be, tg_dtype dtype, int64_t n, eigh_memory *m) {
+    cusolverDnHandle_t handle = cuda_state_of(be)->solver;
+    const cudaDataType type = dtype == TG_C128 ? CUDA_C_64F : CUDA_R_64F;
+    const char *what = "computing eigenvectors";
+    tg_status status = TG_OK;
+    TG_TRY(SOLVER_CHECK(be, cusolverDnCreateParams(&m->work.params), what));
+    TG_TRY(SOLVER_CHECK(
+        be,
+        cusolverDnXsyevd_bufferSize(handle, m->work.params, CUSOLVER_EIG_MODE_VECTOR,
+                                    CUBLAS_FILL_MODE_LOWER, n, type, m->matrix, n, CUDA_R_64F,
+                                    m->ascending, type, &m->work.device_bytes, &m->work.host_bytes),
+        what));
+    TG_TRY(cuda_solver_work_open(be, &m->work));
+    TG_TRY(SOLVER_CHECK(be,
+                        cusolverDnXsyevd(handle, m->work.params, CUSOLVER_EIG_MODE_VECTOR,
+                                         CUBLAS_FILL_MODE_LOWER, n, type, m->matrix, n, CUDA_R_64F,
+                                         m->ascending, type, m->work.device, m->work.device_bytes,
+                                         m->work.host, m->work.host_bytes, m->verdict->info),
+                        what));
+fail:
+    return status;
+}
+
+/* a is read only. */
+template <class E>
+static tg_status eigh_on_device(tg_backend *be, tg_dtype dtype, int64_t n, const E *a,
+                                eigh_memory *m) {
+    const unsigned blocks = cuda_blocks(be, n * n, THREADS);
+    E *matrix = static_cast<E *>(m->matrix), *vectors = static_cast<E *>(m->vectors);
+    tg_status status = TG_OK;
+    TG_TRY(cuda_find_most(be, n * n * (int64_t)(sizeof(E) / sizeof(double)),
+                          reinterpret_cast<const double *>(a), m->verdict));
+    load_hermitian<<<blocks, THREADS, 0, cuda_stream(be)>>>(n, a, m->verdict, matrix);
+    TG_TRY(CUDA_LAUNCHED(be, "computing eigenvectors"));
+    TG_TRY(solve(be, dtype, n, m));
+    flip<<<blocks, THREADS, 0, cuda_stream(be)>>>(n, matrix, m->ascending, m->verdict, vectors,
+                                                  m->values);
+    TG_TRY(CUDA_LAUNCHED(be, "computing eigenvectors"));
+    /* rows of a square matrix are orthonormal if its columns are */
+    TG_TRY(cuda_find_lost(be, dtype, n, n, vectors, matrix, m->verdict));
+fail:
+    return status;
+}
+
+static tg_status eigh_on_host(tg_backend *be, tg_dtype dtype, int64_t n, void *a,
+                              double *eigenvalues) {
+    const size_t square = (size_t)(n * n) * tg_dtype_size(dtype), line = (size_t)n * sizeof(double);
+    tg_status status = TG_OK;
+    tg_backend *host = NULL;
+    char *copy = static_cast<char *>(tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, square + line, 1));
+    TG_TRY(copy ? TG_OK : TG_E_MEMORY);
+    TG_TRY(cuda_open_host(be, "eigh", &host));
+    TG_TRY(be->ops->download(be, copy, a, square));
+    TG_TRY(host->ops->eigh(host, dtype, n, copy, reinterpret_cast<double *>(copy + square)));
+    TG_TRY(be->ops->upload(be, a, copy, square));
+    TG_TRY(be->ops->upload(be, eigenvalues, copy + square, line));
+fail:
+    tg_backend_close(&host);
+    tg_mem_free(be->ctx, copy);
+    return status;
+}
+
+tg_status cuda_eigh(tg_backend *be, tg_dtype dtype, int64_t n, void *a, double *eigenvalues) {
+    eigh_memory m = {};
+    bool is_good = false;
+    tg_status status = TG_OK;
+    TG_TRY(tg_check_double(be->ctx, "eigh", dtype));
+    if (n <= 0) {
+        return TG_OK;
+    }
+    TG_TRY(open_memory(be, dtype, n, &m));
+    TG_TRY(dtype == TG_C128 ? eigh_on_device(be, dtype, n, static_cast<const pair<double> *>(a), &m)
+                            : eigh_on_device(be, dtype, n, static_cast<const double *>(a), &m));
+    TG_TRY(cuda_read_verdict(be, "eigh", n, n, m.verdict, &is_good));
+    if (is_good) {
+        TG_TRY(be->ops->copy(be, a, m.vectors, (size_t)(n * n) * tg_dtype_size(dtype)));
+        TG_TRY(be->ops->copy(be, eigenvalues, m.values, (size_t)n * sizeof(double)));
+    } else {
+        TG_TRY(eigh_on_host(be, dtype, n, a, eigenvalues));
+    }
+fail:
+    cuda_solver_work_close(be, &m.work);
+    cuda_pieces_close(be, &m.pieces);
+    return status;
+}
