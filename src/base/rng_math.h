@@ -51,19 +51,19 @@ TG_RNG_FN void tg_stream_bits(const tg_rng *rng, uint64_t index, uint32_t out[4]
     tg_philox_rounds(counter, key, out);
 }
 
-/* tg_rng_permute: a Feistel network with 8 rounds on 2h bits, (l, r) -> (r, l xor F_round(r)). Any
- * F makes it a bijection; Philox makes F random. 2^(2h) < 4n, so the walk takes under four steps on
+/* tg_rng_permute: a Feistel network with 8 rounds on 2w bits, (l, r) -> (r, l xor F_round(r)). Any
+ * F makes it a bijection; Philox makes F random. 2^(2w) < 4n, so the walk takes under four steps on
  * average. */
 TG_RNG_FN uint64_t tg_feistel_walk(const tg_rng *rng, uint64_t n, uint64_t index) {
-    unsigned half = 1;
-    while (half < 32 && (1ull << (2 * half)) < n) {
-        half++;
+    unsigned width = 1;
+    while (width < 32 && (1ull << (2 * width)) < n) {
+        width++;
     }
-    const uint64_t mask = (1ull << half) - 1;
+    const uint64_t mask = (1ull << width) - 1;
     const uint32_t key[2] = {(uint32_t)rng->seed, (uint32_t)(rng->seed >> 32)};
     uint64_t value = index;
     do {
-        uint64_t left = value >> half;
+        uint64_t left = value >> width;
         uint64_t right = value & mask;
         for (uint32_t round = 0; round < 8; round++) {
             /* The top bit keeps these counters apart from those of tg_stream_bits. */
@@ -75,7 +75,7 @@ TG_RNG_FN uint64_t tg_feistel_walk(const tg_rng *rng, uint64_t n, uint64_t index
             left = right;
             right = next;
         }
-        value = (left << half) | right;
+        value = (left << width) | right;
     } while (value >= n);
     return value;
 }
