@@ -177,6 +177,13 @@ tg_status tg_check_adam(tg_context *ctx, const tg_adam *op) {
         status = tg_fail(ctx, TG_E_DTYPE, "adam: halves are read as f32 or c64, not as %s",
                          tg_dtype_name(op->dtype));
     }
+    if (status == TG_OK && op->form != TG_STATE_FULL && op->dtype != TG_F32 &&
+        op->dtype != TG_C64) {
+        status = tg_fail(ctx, TG_E_DTYPE, "adam: only moments of f32 and c64 are kept in less");
+    }
+    if (status == TG_OK && op->form == TG_STATE_8BIT && (!op->m_scale || !op->v_scale)) {
+        status = tg_fail(ctx, TG_E_ARGUMENT, "adam: moments of 8 bits need scales");
+    }
     return status;
 }
 

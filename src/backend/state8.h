@@ -27,13 +27,9 @@
 
 enum { TG_STATE_M_BITS = 7, TG_STATE_V_BITS = 8 };
 
-/* 10^-e and 10^e, e = 0 .. 7. */
+/* 10^-e, e = 0 .. 7. */
 TG_STATE_FN float tg_state_decade(int e) {
     return (e & 4 ? 1e-4f : 1.0f) * ((e & 2 ? 1e-2f : 1.0f) * (e & 1 ? 1e-1f : 1.0f));
-}
-
-TG_STATE_FN float tg_state_decade_up(int e) {
-    return (e & 4 ? 1e4f : 1.0f) * ((e & 2 ? 1e2f : 1.0f) * (e & 1 ? 1e1f : 1.0f));
 }
 
 /* Entry of the table. */
@@ -51,17 +47,18 @@ TG_STATE_FN float tg_state_value(int bits, uint32_t index) {
 
 /* Index of the entry nearest to x in [0, 1]; NaN gives 0. */
 TG_STATE_FN uint32_t tg_state_index(int bits, float x) {
-    int e = 0; /* the decade that ends with 10^-e */
-    while (e < bits - 1 && !(x > tg_state_decade(e + 1))) {
-        e++;
+    float up = 1.0f, entries = (float)(1u << (bits - 1)); /* of the decade of x: exact powers */
+    for (int e = 1; e < bits; e++) {
+        const int below = x <= tg_state_decade(e);
+        up = below ? up * 10.0f : up;
+        entries = below ? entries * 0.5f : entries;
     }
-    if (e == bits - 1) { /* the last has one entry; below it lies 0 */
-        return x > 0.5f * tg_state_decade(e) ? 1u : 0u;
+    const float steps = rintf((x * up - 0.1f) * (entries / 0.9f)); /* 0: end of the decade below */
+    const float within = steps > 0.0f ? (steps < entries ? steps : entries) : 0.0f;
+    if (entries == 1.0f) { /* the last decade has one entry; below it lies 0 */
+        return x > 0.5f * tg_state_decade(bits - 1) ? 1u : 0u;
     }
-    const float most = (float)(1u << (bits - 1 - e));
-    const float steps = rintf((x * tg_state_decade_up(e) - 0.1f) * (most / 0.9f));
-    const float within = steps > most ? most : steps; /* 0: the end of the decade below */
-    return (1u << (bits - 1 - e)) + (uint32_t)(within < 0.0f ? 0.0f : within) - 1u;
+    return (uint32_t)(entries + within) - 1u;
 }
 
 /* First moment: byte of x / scale, and x. */

@@ -7,6 +7,8 @@
 
 #include "backend/check.h"
 #include "backend/cpu/compress.h"
+#include "backend/cpu/stored.h"
+#include "backend/state8.h"
 
 enum { THREAD_GRAIN = 1 << 12 }; /* fewer are not worth a thread */
 
@@ -45,13 +47,132 @@ static void pairs(const cpu_adam_step *s, int64_t n, cpu_adam_arrays a) {
 
 const cpu_adam_kernels cpu_adam_plain = {.reals = reals, .pairs = pairs};
 
+/* ---- moments, gradients and weights that are kept in less: block by block in f32 ---- */
+
+enum { BLOCK = TG_STATE_BLOCK };
+
+/* Values of the bytes, times a scale of 1. */
+typedef struct byte_values {
+    float m[256], v[256];
+} byte_values;
+
+static void fill_byte_values(byte_values *b) {
+    for (int i = 0; i < 256; i++) {
+        b->m[i] = tg_state_m_decode((uint8_t)i, 1.0f);
+        b->v[i] = tg_state_value(TG_STATE_V_BITS, (uint32_t)i);
+    }
+}
+
+/* The arrays of one block of elements in f32. */
+typedef struct room {
+    float grad[2 * BLOCK], m[2 * BLOCK], v[2 * BLOCK], direction[2 * BLOCK], weight[2 * BLOCK];
+} room;
+
+/* n reals from number `first` of m (second: of v), into `to` or from there. */
+static void load_moments(tg_backend *be, const tg_adam *op, const byte_values *values, bool second,
+                         int64_t first, int64_t n, float *to) {
+    const void *x = second ? op->v : op->m;
+    if (op->form != TG_STATE_8BIT) {
+        const tg_dtype stored = op->form == TG_STATE_BF16 ? TG_BF16 : TG_F32;
+        const tg_storage store = op->form == TG_STATE_BF16 ? TG_STORE_BF16 : TG_STORE_FULL;
+        cpu_state_of(be)->kernels->load_f32(stored, n, cpu_stored_at(store, x, first), to);
+        return;
+    }
+    const uint8_t *bytes = (const uint8_t *)x + first;
+    for (int64_t j = 0; j < n; j++) {
+        const float scale = (second ? op->v_scale : op->m_scale)[(first + j) / BLOCK];
+        const float value = scale * (second ? values->v : values->m)[bytes[j]];
+        to[j] = second ? value * value : value;
+    }
+}
+
+/* One block of bytes and its scale. */
+static void store_bytes(const tg_adam *op, bool second, int64_t first, int64_t n, float *from) {
+    uint8_t *bytes = (uint8_t *)(second ? op->v : op->m) + first;
+    float most = 0.0f;
+    for (int64_t j = 0; j < n; j++) {
+        from[j] = second ? sqrtf(from[j]) : from[j];
+        const float size = fabsf(from[j]);
+        most = size > most ? size : most;
+    }
+    const float inverse = most > 0.0f ? 1.0f / most : 0.0f;
+    (second ? op->v_scale : op->m_scale)[first / BLOCK] = most;
+    if (second) {
+        for (int64_t j = 0; j < n; j++) {
+            bytes[j] = tg_state_v_encode(from[j], inverse);
+        }
+    } else {
+        for (int64_t j = 0; j < n; j++) {
+            bytes[j] = tg_state_m_encode(from[j], inverse);
+        }
+    }
+}
+
+static void store_moments(tg_backend *be, const tg_adam *op, bool second, int64_t first, int64_t n,
+                          float *from) {
+    void *x = second ? op->v : op->m;
+    const cpu_kernels *k = cpu_state_of(be)->kernels;
+    if (op->form == TG_STATE_8BIT) {
+        for (int64_t j = 0; j < n; j += BLOCK) {
+            store_bytes(op, second, first + j, n - j < BLOCK ? n - j : BLOCK, from + j);
+        }
+    } else if (op->form == TG_STATE_BF16 && op->rounding) {
+        const uint64_t number = (second ? UINT64_C(1) << 63 : UINT64_C(1) << 62) + (uint64_t)first;
+        k->round_bf16(op->rounding, number, n, from, cpu_stored_at(TG_STORE_BF16, x, first));
+    } else {
+        const bool halves = op->form == TG_STATE_BF16;
+        k->store_f32(halves ? TG_BF16 : TG_F32, n, from,
+                     cpu_stored_at(halves ? TG_STORE_BF16 : TG_STORE_FULL, x, first));
+    }
+}
+
+/* Elements [first, first + n), at most BLOCK of them. */
+static void stored_block(tg_backend *be, const tg_adam *op, const cpu_adam_step *step,
+                         const cpu_adam_kernels *kernels, const byte_values *values, int64_t first,
+                         int64_t n) {
+    const cpu_kernels *k = cpu_state_of(be)->kernels;
+    const bool complex = tg_dtype_is_complex(op->dtype), split = complex && op->split;
+    const int64_t width = complex ? 2 : 1, v_width = split ? 2 : 1, at = width * first;
+    room r;
+    cpu_adam_arrays arrays = {.m = r.m, .v = r.v};
+    arrays.grad = cpu_read(k, op->grad_store, op->grad, at, width * n, r.grad);
+    load_moments(be, op, values, false, at, width * n, r.m);
+    load_moments(be, op, values, true, v_width * first, v_width * n, r.v);
+    arrays.direction = op->direction ? (float *)op->direction + at : NULL;
+    if (op->weight) {
+        arrays.weight = cpu_result(op->weight_store, op->weight, at, r.weight);
+        if (op->beta != 0.0) {
+            cpu_read(k, op->weight_store, op->weight, at, width * n, r.weight);
+        }
+    }
+    (complex && !split ? kernels->pairs : kernels->reals)(step, split ? 2 * n : n, arrays);
+    if (op->weight) {
+        cpu_write_rounded(k, op->weight_store, width * n, r.weight, op->weight, at, op->rounding);
+    }
+    store_moments(be, op, false, at, width * n, r.m);
+    store_moments(be, op, true, v_width * first, v_width * n, r.v);
+}
+
+static void stored_adam(tg_backend *be, const tg_adam *op, const cpu_adam_step *step,
+                        const cpu_adam_kernels *kernels) {
+    byte_values values;
+    fill_byte_values(&values);
+    const int parts = cpu_parts(be, op->n, THREAD_GRAIN);
+#pragma omp parallel for num_threads(parts) schedule(static)
+    for (int part = 0; part < parts; part++) {
+        const tg_range r = tg_partition(op->n, BLOCK, parts, part);
+        for (int64_t i = r.begin; i < r.end; i += BLOCK) {
+            stored_block(be, op, step, kernels, &values, i, r.end - i < BLOCK ? r.end - i : BLOCK);
+        }
+    }
+}
+
 tg_status cpu_adam(tg_backend *be, const tg_adam *call) {
     tg_adam resolved;
     tg_rng rounding;
     const tg_adam *op = &resolved;
     bool goes = false;
-    if (!cpu_compress_tuned(call->dtype) || call->grad_store != TG_STORE_FULL ||
-        call->weight_store != TG_STORE_FULL || call->form != TG_STATE_FULL) {
+    if (!cpu_compress_tuned(call->dtype)) {
         return be->ref->adam(be, call);
     }
     tg_status status = tg_adam_resolve(be, call, &resolved, &rounding, &goes);
@@ -68,6 +189,10 @@ tg_status cpu_adam(tg_backend *be, const tg_adam *call) {
                                 .eps = (float)op->eps,
                                 .alpha = (float)op->alpha,
                                 .beta = (float)op->beta};
+    if (op->grad_store || op->weight_store || op->form != TG_STATE_FULL) {
+        stored_adam(be, op, &step, kernels);
+        return TG_OK;
+    }
     const bool complex = tg_dtype_is_complex(op->dtype), paired = complex && !op->split;
     const int64_t width = paired ? 2 : 1; /* floats of what a kernel counts */
     const int64_t n = complex && op->split ? 2 * op->n : op->n;

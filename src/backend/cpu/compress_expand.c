@@ -11,6 +11,7 @@
 
 #include "backend/check.h"
 #include "backend/cpu/compress.h"
+#include "backend/cpu/stored.h"
 
 /* A set with less than one in so many entries is sampled by dot products: those run slower, but
  * only where an entry is kept. */
@@ -23,8 +24,9 @@ typedef struct task {
     float *workspace;
     float alpha, beta;
     float *out;
-    void *halves; /* `out` of this real dtype */
-    tg_dtype stored;
+    void *halves; /* `out` in this storage */
+    tg_storage store;
+    const cpu_kernels *convert;
     const tg_rng *rounding; /* of halves, NULL: to nearest */
     const tg_bitmap *bitmap;
     const float *scattered; /* values to be added to out, NULL: none */
@@ -70,11 +72,18 @@ static void half_run(const task *t, int64_t first, int64_t count, float *run) {
             }
         }
     }
-    for (int64_t i = 0; i < count * width; i++) {
-        const int64_t at = first * width + i;
-        const float old = t->beta == 0.0f ? 0.0f : (float)tg_load(t->stored, t->halves, at).re;
-        const float sum = t->alpha * run[i] + t->beta * old;
-        tg_store_rounded(t->stored, t->halves, at, (tg_scalar){(double)sum, 0.0}, t->rounding);
+    enum { CHUNK = 1024 };
+    float old[CHUNK] = {0};
+    for (int64_t i = 0; i < count * width; i += CHUNK) {
+        const int64_t at = first * width + i, left = count * width - i;
+        const int64_t some = left < CHUNK ? left : CHUNK;
+        if (t->beta != 0.0f) {
+            cpu_read(t->convert, t->store, t->halves, at, some, old);
+        }
+        for (int64_t j = 0; j < some; j++) {
+            run[i + j] = t->alpha * run[i + j] + t->beta * old[j];
+        }
+        cpu_write_rounded(t->convert, t->store, some, run + i, t->halves, at, t->rounding);
     }
 }
 
@@ -333,7 +342,8 @@ tg_status cpu_expand(tg_backend *be, const tg_expand *call) {
                     .beta = (float)op->beta,
                     .out = halves ? NULL : op->out,
                     .halves = halves ? op->out : NULL,
-                    .stored = tg_dtype_real(tg_stored(op->modes.dtype, op->out_store)),
+                    .store = op->out_store,
+                    .convert = cpu_state_of(be)->kernels,
                     .rounding = op->rounding,
                     .bitmap = op->bitmap,
                     .scattered = op->bitmap ? op->values : NULL,

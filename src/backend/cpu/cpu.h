@@ -106,6 +106,9 @@ typedef struct cpu_kernels {
     int64_t (*popcount)(int64_t words, const uint64_t *x);
     /* Numbers of indices first .. first + n - 1. */
     void (*random_numbers)(cpu_law law, const tg_rng *rng, uint64_t first, int64_t n, double *out);
+    /* n floats to bf16 stochastically, by numbers first .. of the stream (rng_math.h). */
+    void (*round_bf16)(const tg_rng *rng, uint64_t first, int64_t n, const float *src,
+                       uint16_t *dst);
     /* C (m, n) = op(A) B + beta C with B packed; NULL where there is nothing better than BLAS. */
     void (*gemm_f32)(const cpu_gemm_rows *g, int64_t m, const float *a, int64_t n,
                      const float *packed, float *c);

@@ -1,10 +1,8 @@
-/* Compressed gradients: gather, multilinear projection, the way back and Adam, one mode and one
- * element at a time.
+/* Compressed gradients: gather, multilinear projection and the way back, one mode and one element
+ * at a time.
  *
  * The workspace holds two arrays of complex doubles as large as the largest intermediate tensor; a
  * mode product reads one and writes the other. */
-#include <math.h>
-
 #include "backend/ref/ref.h"
 
 /* Elements of the largest tensor on the way from (dim..) to (rank..), in whatever order of modes.
@@ -195,54 +193,6 @@ static tg_status ref_grad_dense(tg_backend *be, const tg_multimode *modes,
     const int64_t numel = product(modes->dim, 0, modes->ndim);
     for (int64_t i = 0; i < numel; i++) {
         blend(modes->dtype, out, i, 0.0, scale, source_load(modes, source, i));
-    }
-    return TG_OK;
-}
-
-/* One real moment: v and the part of the direction that belongs to it. */
-static double second_moment(const tg_adam *op, tg_dtype real, int64_t at, double square) {
-    const double v = op->beta2 * tg_load(real, op->v, at).re + (1.0 - op->beta2) * square;
-    tg_store(real, op->v, at, (tg_scalar){v, 0.0});
-    return 1.0 / (sqrt(v) + op->eps);
-}
-
-static tg_status ref_adam(tg_backend *be, const tg_adam *call) {
-    tg_adam resolved;
-    tg_rng rounding;
-    const tg_adam *op = &resolved;
-    bool goes = false;
-    if (call->form != TG_STATE_FULL) {
-        return tg_fail(be->ctx, TG_E_UNSUPPORTED, "adam: moments of this form are not kept here");
-    }
-    tg_status status = tg_adam_resolve(be, call, &resolved, &rounding, &goes);
-    if (!goes) {
-        return status;
-    }
-    const tg_dtype real = tg_dtype_real(op->dtype);
-    const tg_dtype grad_dtype = tg_stored(op->dtype, op->grad_store);
-    const tg_dtype weight_dtype = tg_stored(op->dtype, op->weight_store);
-    const bool split = op->split && tg_dtype_is_complex(op->dtype);
-    for (int64_t i = 0; i < op->n; i++) {
-        tg_scalar g = tg_load(grad_dtype, op->grad, i);
-        g = (tg_scalar){op->scale * g.re, op->scale * g.im};
-        tg_scalar m = tg_load(op->dtype, op->m, i);
-        m.re = op->beta1 * m.re + (1.0 - op->beta1) * g.re;
-        m.im = op->beta1 * m.im + (1.0 - op->beta1) * g.im;
-        tg_store(op->dtype, op->m, i, m);
-        tg_scalar u;
-        if (split) {
-            u.re = m.re * second_moment(op, real, 2 * i, g.re * g.re);
-            u.im = m.im * second_moment(op, real, 2 * i + 1, g.im * g.im);
-        } else {
-            const double inverse = second_moment(op, real, i, ref_abs2(g));
-            u = (tg_scalar){m.re * inverse, m.im * inverse};
-        }
-        if (op->direction) {
-            tg_store(op->dtype, op->direction, i, u);
-        }
-        if (op->weight) {
-            blend_rounded(weight_dtype, op->weight, i, op->beta, op->alpha, u, op->rounding);
-        }
     }
     return TG_OK;
 }

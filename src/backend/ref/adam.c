@@ -1,0 +1,131 @@
+/* Adam, a block of moments at a time: decoded, moved in double, used, and put back in their form.
+ */
+#include <math.h>
+
+#include "backend/ref/ref.h"
+#include "backend/state8.h"
+#include "base/rng_math.h"
+
+enum { BLOCK = TG_STATE_BLOCK };
+
+/* Moments of up to BLOCK elements as reals: a complex m and a v by parts have two per element. */
+typedef struct moments {
+    double m[2 * BLOCK], v[2 * BLOCK];
+} moments;
+
+/* Real j of m (second: of v). */
+static double load_moment(const tg_adam *op, bool second, int64_t j) {
+    const void *x = second ? op->v : op->m;
+    switch (op->form) {
+    case TG_STATE_BF16:
+        return tg_load(TG_BF16, x, j).re;
+    case TG_STATE_8BIT: {
+        const uint8_t byte = ((const uint8_t *)x)[j];
+        const float scale = (second ? op->v_scale : op->m_scale)[j / BLOCK];
+        return (double)(second ? tg_state_v_decode(byte, scale) : tg_state_m_decode(byte, scale));
+    }
+    case TG_STATE_FULL:
+        break;
+    }
+    return tg_load(tg_dtype_real(op->dtype), x, j).re;
+}
+
+/* Reals [first, first + n) of m or v, at most one block of them, from `from`. */
+static void store_bytes(const tg_adam *op, bool second, int64_t first, int64_t n,
+                        const double *from) {
+    uint8_t *bytes = second ? op->v : op->m;
+    float most = 0.0f;
+    for (int64_t j = 0; j < n; j++) {
+        most = fmaxf(most, second ? sqrtf((float)from[j]) : fabsf((float)from[j]));
+    }
+    const float inverse = most > 0.0f ? 1.0f / most : 0.0f;
+    (second ? op->v_scale : op->m_scale)[first / BLOCK] = most;
+    for (int64_t j = 0; j < n; j++) {
+        const float x = (float)from[j];
+        bytes[first + j] =
+            second ? tg_state_v_encode(sqrtf(x), inverse) : tg_state_m_encode(x, inverse);
+    }
+}
+
+static void store_moments(const tg_adam *op, bool second, int64_t first, int64_t n,
+                          const double *from) {
+    void *x = second ? op->v : op->m;
+    if (op->form == TG_STATE_8BIT) {
+        for (int64_t j = 0; j < n; j += BLOCK) {
+            store_bytes(op, second, first + j, n - j < BLOCK ? n - j : BLOCK, from + j);
+        }
+        return;
+    }
+    for (int64_t j = first; j < first + n; j++) {
+        const tg_scalar value = {from[j - first], 0.0};
+        if (op->form == TG_STATE_BF16 && op->rounding) {
+            const uint64_t number = (second ? UINT64_C(1) << 63 : UINT64_C(1) << 62) + (uint64_t)j;
+            ((uint16_t *)x)[j] =
+                tg_round_to_bf16((float)value.re, tg_rounding_bits(op->rounding, number));
+        } else {
+            tg_store(op->form == TG_STATE_BF16 ? TG_BF16 : tg_dtype_real(op->dtype), x, j, value);
+        }
+    }
+}
+
+/* v from a square, and what the direction is divided by. */
+static double root(const tg_adam *op, double square, double *v) {
+    *v = op->beta2 * *v + (1.0 - op->beta2) * square;
+    return sqrt(*v) + op->eps;
+}
+
+/* Element i, number k of its block. */
+static void move(const tg_adam *op, bool split, int64_t i, int64_t k, moments *s) {
+    const bool complex = tg_dtype_is_complex(op->dtype);
+    tg_scalar g = tg_load(tg_stored(op->dtype, op->grad_store), op->grad, i), u = {0};
+    g = (tg_scalar){op->scale * g.re, op->scale * g.im};
+    double *m = s->m + (complex ? 2 * k : k), *v = s->v + (split ? 2 * k : k);
+    m[0] = op->beta1 * m[0] + (1.0 - op->beta1) * g.re;
+    const double below = root(op, split ? g.re * g.re : ref_abs2(g), &v[0]);
+    u.re = m[0] / below;
+    if (complex) {
+        m[1] = op->beta1 * m[1] + (1.0 - op->beta1) * g.im;
+        u.im = m[1] / (split ? root(op, g.im * g.im, &v[1]) : below);
+    }
+    if (op->direction) {
+        tg_store(op->dtype, op->direction, i, u);
+    }
+    if (op->weight) {
+        const tg_dtype stored = tg_stored(op->dtype, op->weight_store);
+        tg_scalar w = {op->alpha * u.re, op->alpha * u.im};
+        if (op->beta != 0.0) {
+            const tg_scalar old = tg_load(stored, op->weight, i);
+            w = ref_add(w, (tg_scalar){op->beta * old.re, op->beta * old.im});
+        }
+        tg_store_rounded(stored, op->weight, i, w, op->rounding);
+    }
+}
+
+tg_status ref_adam(tg_backend *be, const tg_adam *call) {
+    tg_adam resolved;
+    tg_rng rounding;
+    const tg_adam *op = &resolved;
+    bool goes = false;
+    tg_status status = tg_adam_resolve(be, call, &resolved, &rounding, &goes);
+    if (!goes) {
+        return status;
+    }
+    const bool complex = tg_dtype_is_complex(op->dtype), split = op->split && complex;
+    const int64_t m_width = complex ? 2 : 1, v_width = split ? 2 : 1;
+    for (int64_t first = 0; first < op->n; first += BLOCK) {
+        const int64_t n = op->n - first < BLOCK ? op->n - first : BLOCK;
+        moments s;
+        for (int64_t j = 0; j < m_width * n; j++) {
+            s.m[j] = load_moment(op, false, m_width * first + j);
+        }
+        for (int64_t j = 0; j < v_width * n; j++) {
+            s.v[j] = load_moment(op, true, v_width * first + j);
+        }
+        for (int64_t k = 0; k < n; k++) {
+            move(op, split, first + k, k, &s);
+        }
+        store_moments(op, false, m_width * first, m_width * n, s.m);
+        store_moments(op, true, v_width * first, v_width * n, s.v);
+    }
+    return TG_OK;
+}
