@@ -287,6 +287,10 @@ static void rounding_to_the_bit(t_side *s) {
             const double before = tg_load(TG_BF16, w, j).re;
             const double added = complex && !split && j % 2 ? 0.0 : 0x1p-12;
             const uint32_t word = tg_rounding_bits(&rounding, (uint64_t)j);
+            if (isnan(before)) { /* which of the NaNs is the backend's choice */
+                t_true(s, isnan(tg_load(TG_BF16, found, j).re));
+                continue;
+            }
             t_true(s, found[j] == tg_round_to_bf16((float)(before + added), word));
             if (isfinite(before) && added > 0.0) {
                 gain += tg_load(TG_BF16, found, j).re - before;
