@@ -444,7 +444,7 @@ static void checkpointing(void **state) {
         tg_fno_memory memory[2];
         for (int again = 0; again < 2; again++) {
             tg_fno_config config = net_config(ctx, configs[i]);
-            config.checkpointing = again == 1;
+            config.activation_checkpoint = again ? TG_CHECKPOINT_BLOCK : TG_CHECKPOINT_OFF;
             tg_fno *fno = NULL;
             net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
             net_ok(ctx, tg_fno_plan(ctx, &config, 2, plain_grid, true, &memory[again]));

@@ -73,12 +73,25 @@ static const struct {
      "\"domain_padding\": 0.25, \"stabilizer\": \"tanh\"}",
      2,
      {12, 12}},
-    {"{\"n_modes\": [8, 8], \"hidden_channels\": 8, \"checkpointing\": true}", 3, {16, 20}},
+    {"{\"n_modes\": [8, 8], \"hidden_channels\": 8, \"activation_checkpoint\": \"block\"}",
+     3,
+     {16, 20}},
     {"{\"n_modes\": [4, 4, 6], \"hidden_channels\": 4, \"n_layers\": 2}", 1, {6, 5, 7}},
     {"{\"n_modes\": [4, 4], \"hidden_channels\": 4, \"complex_data\": true,"
      "\"norm\": \"instance_norm\", \"domain_padding\": 0.25, \"positional_embedding\": null}",
      2,
      {9, 8}},
+    {"{\"n_modes\": [8, 8], \"hidden_channels\": 7, \"fno_block_precision\": \"half\"}",
+     3,
+     {16, 21}},
+    {"{\"n_modes\": [8, 8], \"hidden_channels\": 7, \"activation_precision\": \"bf16\","
+     "\"activation_checkpoint\": \"block\", \"domain_padding\": 0.25}",
+     3,
+     {15, 20}},
+    {"{\"n_modes\": [30], \"hidden_channels\": 5, \"complex_data\": true, \"norm\": \"group_norm\","
+     "\"fno_block_precision\": \"mixed\", \"fno_block_weights_precision\": \"bf16\"}",
+     2,
+     {21}},
 };
 
 static tg_status ignore(void *user, const tg_gradient *gradient) {

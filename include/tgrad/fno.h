@@ -29,6 +29,21 @@ typedef enum tg_fno_stabilizer { TG_STABILIZER_NONE, TG_STABILIZER_TANH } tg_fno
 typedef enum tg_fno_padding { TG_PADDING_ONE_SIDED, TG_PADDING_SYMMETRIC } tg_fno_padding;
 typedef enum tg_fno_modes { TG_MODES_CENTERED, TG_MODES_NONNEGATIVE } tg_fno_modes;
 
+/* How arrays are kept in memory; the arithmetic on them is f32 in any case. */
+typedef enum tg_precision {
+    TG_PRECISION_FULL,  /* as the network's dtype */
+    TG_PRECISION_MIXED, /* of blocks: spectra as halves */
+    TG_PRECISION_HALF,  /* f16; of blocks: spectra and activations as halves */
+    TG_PRECISION_BF16
+} tg_precision;
+
+/* What training keeps of the forward pass; the rest is computed again in backward. */
+typedef enum tg_checkpoint {
+    TG_CHECKPOINT_OFF,    /* per block its input, the sum inside it and the kept modes */
+    TG_CHECKPOINT_BLOCK,  /* per block its input and the kept modes */
+    TG_CHECKPOINT_MINIMAL /* per block the kept modes of its input; beside them the data */
+} tg_checkpoint;
+
 /* Settings; the names are the keys of a configuration (section fno). */
 typedef struct tg_fno_config {
     int n_dim;                        /* dimensions of the data: how many n_modes there are */
@@ -50,8 +65,11 @@ typedef struct tg_fno_config {
     tg_fno_padding domain_padding_mode; /* at the end, or on both sides */
     bool complex_data;                  /* data are complex; perceptrons and skips come in pairs */
     tg_fno_modes complex_modes;         /* complex data: frequencies around 0, or (1-D) from 0 on */
-    bool checkpointing;                 /* training: keep less, compute it again in backward */
-    tg_dtype dtype;                     /* of the arithmetic: f32 or f64 */
+    tg_precision fno_block_precision;   /* full, mixed or half: spectra, see above */
+    tg_precision fno_block_weights_precision; /* full, half or bf16: spectral weights */
+    tg_precision activation_precision;        /* full, half or bf16: activations inside */
+    tg_checkpoint activation_checkpoint;      /* off, block or minimal */
+    tg_dtype dtype;                           /* of the arithmetic: f32 or f64 */
 } tg_fno_config;
 
 /* Everything set but n_modes: 1 -> 1 channel, C 64, 4 layers, and the published defaults. */

@@ -16,8 +16,8 @@ extern "C" {
  * spectral convolution, G[i,o,k] = sum_b conj(x[b,i,k]) dy[b,o,k], where x and dy are many times
  * smaller than G. The memory lives where the backend computes, until the sink returns. */
 typedef struct tg_gradient {
-    int param; /* index of the parameter in its owner's list */
-    tg_dtype dtype;
+    int param;         /* index of the parameter in its owner's list */
+    tg_dtype dtype;    /* of the arrays below: the parameter's, or halves that stand for it */
     tg_shape shape;    /* of the parameter; factored: (Cin, Cout, modes..) */
     const void *dense; /* (shape); NULL: factored */
     const void *x;     /* (batch, Cin, modes..); NULL: dense */
@@ -31,7 +31,8 @@ typedef struct tg_grad_sink {
     void *user;
 } tg_grad_sink;
 
-/* The gradient as a dense array (shape) on the host, whichever form it has and wherever it lies. */
+/* The gradient as a dense array (shape) on the host, whichever form it has and wherever it lies, in
+ * tg_dtype_wide(gradient->dtype). */
 TG_API TG_NODISCARD tg_status tg_gradient_read(tg_context *ctx, const tg_gradient *gradient,
                                                void *host);
 

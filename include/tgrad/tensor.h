@@ -46,6 +46,7 @@ TG_API bool tg_dtype_is_complex(tg_dtype dtype);
 TG_API bool tg_dtype_is_float(tg_dtype dtype);    /* real or complex floating point */
 TG_API tg_dtype tg_dtype_real(tg_dtype dtype);    /* c64 -> f32, f32 -> f32, .. */
 TG_API tg_dtype tg_dtype_complex(tg_dtype dtype); /* f32 -> c64, c64 -> c64, .. */
+TG_API tg_dtype tg_dtype_wide(tg_dtype dtype);    /* halves -> f32 or c64, which they are read as */
 
 typedef struct tg_shape {
     int ndim;                 /* 0 (a scalar) .. TG_MAX_NDIM */

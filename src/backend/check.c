@@ -14,6 +14,11 @@ tg_dtype tg_stored(tg_dtype dtype, tg_storage store) {
     return dtype;
 }
 
+tg_storage tg_storage_of(tg_dtype dtype) {
+    const tg_dtype real = tg_dtype_real(dtype);
+    return real == TG_BF16 ? TG_STORE_BF16 : real == TG_F16 ? TG_STORE_F16 : TG_STORE_FULL;
+}
+
 tg_status tg_check_float(tg_context *ctx, const char *slot, tg_dtype dtype) {
     return tg_dtype_is_float(dtype)
                ? TG_OK

@@ -5,17 +5,23 @@
 
 #include "backend/backend.h"
 
-/* Forms the product of the factors where the backend computes, then brings it over. */
-static tg_status read_factors(tg_backend *be, const tg_gradient *gradient, size_t bytes,
-                              void *host) {
+/* Forms the product of the factors, or widens halves, where the backend computes, then brings it
+ * over. */
+static tg_status read_formed(tg_backend *be, const tg_gradient *gradient, tg_dtype dtype,
+                             size_t bytes, void *host) {
     tg_status status = TG_OK;
-    tg_multimode modes = {.dtype = gradient->dtype, .ndim = gradient->shape.ndim};
+    tg_multimode modes = {.dtype = dtype, .ndim = gradient->shape.ndim};
     memcpy(modes.dim, gradient->shape.dim, sizeof modes.dim);
     memcpy(modes.rank, gradient->shape.dim, sizeof modes.rank);
-    const tg_grad_source source = {.x = gradient->x, .dy = gradient->dy, .batch = gradient->batch};
+    const tg_grad_source source = {.x = gradient->x,
+                                   .dy = gradient->dy,
+                                   .batch = gradient->batch,
+                                   .store = tg_storage_of(gradient->dtype)};
     void *dense = be->ops->alloc(be, TG_MEM_GRADIENTS, bytes);
     TG_TRY(dense ? TG_OK : TG_E_MEMORY);
-    TG_TRY(be->ops->grad_dense(be, &modes, &source, 1.0, dense));
+    TG_TRY(gradient->dense ? be->ops->convert(be, tg_shape_numel(&gradient->shape), gradient->dtype,
+                                              gradient->dense, dtype, dense)
+                           : be->ops->grad_dense(be, &modes, &source, 1.0, dense));
     TG_TRY(be->ops->download(be, host, dense, bytes));
 fail:
     be->ops->release(be, dense);
@@ -28,7 +34,9 @@ tg_status tg_gradient_read(tg_context *ctx, const tg_gradient *gradient, void *h
     if (status != TG_OK) {
         return status;
     }
-    const size_t bytes = (size_t)tg_shape_numel(&gradient->shape) * tg_dtype_size(gradient->dtype);
-    return gradient->dense ? be->ops->download(be, host, gradient->dense, bytes)
-                           : read_factors(be, gradient, bytes, host);
+    const tg_dtype dtype = tg_dtype_wide(gradient->dtype);
+    const size_t bytes = (size_t)tg_shape_numel(&gradient->shape) * tg_dtype_size(dtype);
+    return gradient->dense && gradient->dtype == dtype
+               ? be->ops->download(be, host, gradient->dense, bytes)
+               : read_formed(be, gradient, dtype, bytes, host);
 }

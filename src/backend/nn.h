@@ -18,6 +18,8 @@ typedef enum tg_storage { TG_STORE_FULL, TG_STORE_BF16, TG_STORE_F16 } tg_storag
 
 /* The dtype that elements of `dtype` have in memory. */
 tg_dtype tg_stored(tg_dtype dtype, tg_storage store);
+/* How an array of `dtype` is kept, seen as one of tg_dtype_wide(dtype). */
+tg_storage tg_storage_of(tg_dtype dtype);
 
 /* f(x), elementwise. GELU is the exact one, x Phi(x); a tuned backend is within 1e-6 of it. */
 typedef enum tg_act { TG_ACT_NONE, TG_ACT_GELU, TG_ACT_TANH } tg_act;

@@ -162,7 +162,7 @@ tg_status nn_backward(tg_fno *fno, const tg_grad_sink *sink) {
     TG_TRY(unproject(fno, sink));
     void *g = fno->run.dtop;
     for (int l = (int)fno->model.config.n_layers - 1; l >= 0; l--) {
-        if (fno->model.config.checkpointing) {
+        if (nn_recomputes(&fno->model)) {
             TG_TRY(remake(fno, l));
         }
         TG_TRY(unmix(fno, l, g, sink));

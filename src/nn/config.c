@@ -27,6 +27,19 @@ static const tg_choice paddings[] = {
     {"one-sided", TG_PADDING_ONE_SIDED}, {"symmetric", TG_PADDING_SYMMETRIC}, {NULL, 0}};
 static const tg_choice complex_modes[] = {
     {"centered", TG_MODES_CENTERED}, {"nonnegative", TG_MODES_NONNEGATIVE}, {NULL, 0}};
+static const tg_choice block_precisions[] = {{"full", TG_PRECISION_FULL},
+                                             {"mixed", TG_PRECISION_MIXED},
+                                             {"half", TG_PRECISION_HALF},
+                                             {NULL, 0}};
+static const tg_choice precisions[] = {{"full", TG_PRECISION_FULL},
+                                       {"half", TG_PRECISION_HALF},
+                                       {"bf16", TG_PRECISION_BF16},
+                                       {NULL, 0}};
+static const tg_choice checkpoints[] = {
+    {"off", TG_CHECKPOINT_OFF},         {"block", TG_CHECKPOINT_BLOCK},
+    {"minimal", TG_CHECKPOINT_MINIMAL}, {"false", TG_CHECKPOINT_OFF}, /* as published: a switch */
+    {"False", TG_CHECKPOINT_OFF},       {"true", TG_CHECKPOINT_BLOCK},
+    {"True", TG_CHECKPOINT_BLOCK},      {NULL, 0}};
 static const tg_choice dtypes[] = {{"f32", TG_F32}, {"f64", TG_F64}, {NULL, 0}};
 
 /* The config with its list as the settings know lists. */
@@ -58,7 +71,10 @@ static const tg_setting rows[] = {
     {FIELD(domain_padding_mode), .type = TG_SETTING_ENUM, .choices = paddings},
     {FIELD(complex_data), .type = TG_SETTING_BOOL},
     {FIELD(complex_modes), .type = TG_SETTING_ENUM, .choices = complex_modes},
-    {FIELD(checkpointing), .type = TG_SETTING_BOOL},
+    {FIELD(fno_block_precision), .type = TG_SETTING_ENUM, .choices = block_precisions},
+    {FIELD(fno_block_weights_precision), .type = TG_SETTING_ENUM, .choices = precisions},
+    {FIELD(activation_precision), .type = TG_SETTING_ENUM, .choices = precisions},
+    {FIELD(activation_checkpoint), .type = TG_SETTING_ENUM, .choices = checkpoints},
     {FIELD(dtype), .type = TG_SETTING_ENUM, .choices = dtypes},
 };
 
@@ -102,6 +118,9 @@ tg_status tg_fno_config_set(tg_context *ctx, tg_fno_config *config, const char *
     readable r = {.config = *config};
     if (strcmp(key, "domain_padding") == 0 && strcmp(text, "null") == 0) {
         text = "0"; /* published configs write null for none */
+    }
+    if (strcmp(key, "checkpointing") == 0) { /* the name of early checkpoints */
+        key = "activation_checkpoint";
     }
     tg_status status = tg_setting_set(ctx, "fno", rows, ROWS, &r, key, text);
     if (status == TG_OK && r.n_modes.count > TG_FNO_MAX_DIMS) {
@@ -158,7 +177,33 @@ tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
                        "fno.complex_modes: nonnegative needs one dimension, n_modes has %d",
                        config->n_dim);
     }
-    return TG_OK;
+    const nn_stores stores = nn_stores_of(config);
+    const bool halves = stores.activation || stores.spectrum || stores.weight;
+    return config->dtype == TG_F64 && halves
+               ? tg_fail(ctx, TG_E_CONFIG,
+                         "fno.dtype: f64 is kept as it is; for half or mixed precision take f32")
+               : TG_OK;
+}
+
+static tg_storage storage_of(tg_precision precision) {
+    return precision == TG_PRECISION_BF16   ? TG_STORE_BF16
+           : precision == TG_PRECISION_HALF ? TG_STORE_F16
+                                            : TG_STORE_FULL;
+}
+
+nn_stores nn_stores_of(const tg_fno_config *config) {
+    nn_stores stores = {.activation = storage_of(config->activation_precision),
+                        .weight = storage_of(config->fno_block_weights_precision)};
+    if (config->fno_block_precision !=
+        TG_PRECISION_FULL) { /* which halves: those named elsewhere */
+        stores.spectrum = stores.activation ? stores.activation
+                          : stores.weight   ? stores.weight
+                                            : TG_STORE_F16;
+    }
+    if (config->fno_block_precision == TG_PRECISION_HALF && !stores.activation) {
+        stores.activation = stores.spectrum;
+    }
+    return stores;
 }
 
 /* A hidden layer has one channel at least, also where half of one would round to none. */

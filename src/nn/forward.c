@@ -162,7 +162,8 @@ static tg_status mix(tg_fno *fno, int l) {
     if (next && (norm || !fused)) {
         const int64_t n = model->planes * fno->run.batch * model->config.hidden_channels *
                           fno->run.geometry.padded_pixels;
-        TG_TRY(fno->be->ops->act_forward(fno->be, nn_dtype(fno), TG_ACT_GELU, n, b->z2, next));
+        TG_TRY(fno->be->ops->act_forward(fno->be, nn_activation_dtype(model), TG_ACT_GELU, n, b->z2,
+                                         next));
     }
 fail:
     return status;

@@ -63,7 +63,9 @@ tg_fft_desc nn_geometry_fft(const nn_model *model, const nn_geometry *g, int64_t
     tg_fft_desc desc = {.dtype = model->config.dtype,
                         .complex = model->config.complex_data,
                         .ndim = model->config.n_dim,
-                        .howmany = images * model->config.hidden_channels};
+                        .howmany = images * model->config.hidden_channels,
+                        .grid_store = model->stores.activation,
+                        .kept_store = model->stores.spectrum};
     for (int d = 0; d < desc.ndim; d++) {
         desc.grid[d] = g->padded[d];
         desc.kept[d] = g->kept[d];

@@ -69,7 +69,7 @@ tg_status nn_gradient_send_factors(tg_fno *fno, const tg_grad_sink *sink, int nu
                                    const void *dy) {
     const nn_param *param = &fno->model.params[number];
     const tg_gradient gradient = {.param = number,
-                                  .dtype = param->dtype,
+                                  .dtype = nn_spectrum_dtype(&fno->model),
                                   .shape = param->shape,
                                   .x = x,
                                   .dy = dy,

@@ -14,8 +14,10 @@ static double sign(int part, int out) {
 }
 
 /* Plane q of an activation; NULL stays NULL. */
-static void *plane(const tg_fno *fno, const void *x, int64_t channels, int64_t pixels, int q) {
-    return x ? nn_at(fno, x, q * fno->run.batch * channels * pixels) : NULL;
+static void *plane(const tg_fno *fno, tg_storage store, const void *x, int64_t channels,
+                   int64_t pixels, int q) {
+    const int64_t numbers = q * fno->run.batch * channels * pixels;
+    return x ? nn_element(tg_stored(nn_dtype(fno), store), x, numbers) : NULL;
 }
 
 /* ---- perceptrons ---- */
@@ -27,7 +29,9 @@ static tg_mlp mlp_op(const nn_model *model, const nn_mlp *mlp, int64_t batch, in
                     .hidden = mlp->hidden,
                     .out = mlp->out,
                     .pixels = pixels,
-                    .alpha = 1.0};
+                    .alpha = 1.0,
+                    .x_store = mlp->x_store,
+                    .y_store = mlp->y_store};
 }
 
 static tg_mlp part_op(const tg_fno *fno, const nn_mlp_call *call, int part, int out) {
@@ -54,8 +58,8 @@ tg_status nn_mlp_forward(tg_fno *fno, const nn_mlp_call *call) {
     for (int q = 0; q < planes; q++) {
         for (int part = 0; part < planes; part++) {
             tg_mlp op = part_op(fno, call, part, q);
-            op.x = plane(fno, call->x, mlp->in, call->pixels, across(part, q));
-            op.y = plane(fno, call->y, mlp->out, call->pixels, q);
+            op.x = plane(fno, mlp->x_store, call->x, mlp->in, call->pixels, across(part, q));
+            op.y = plane(fno, mlp->y_store, call->y, mlp->out, call->pixels, q);
             op.add = call->add;
             op.gate = call->gate;
             op.activated = call->activated;
@@ -76,9 +80,9 @@ tg_status nn_mlp_backward(tg_fno *fno, const nn_mlp_call *call) {
             const int out = across(part, q);
             tg_mlp op = part_op(fno, call, part, out);
             op.through = part == planes - 1;
-            op.x = plane(fno, call->x, mlp->in, call->pixels, q);
-            op.dy = plane(fno, call->dy, mlp->out, call->pixels, out);
-            op.dx = plane(fno, call->dx, mlp->in, call->pixels, q);
+            op.x = plane(fno, mlp->x_store, call->x, mlp->in, call->pixels, q);
+            op.dy = plane(fno, mlp->y_store, call->dy, mlp->out, call->pixels, out);
+            op.dx = plane(fno, mlp->x_store, call->dx, mlp->in, call->pixels, q);
             op.dw1 = nn_gradient(fno, param[0]);
             op.db1 = nn_gradient(fno, param[1]);
             op.dw2 = nn_gradient(fno, param[2]);
@@ -100,7 +104,8 @@ static tg_mix mix_op(const nn_model *model, tg_mix_kind kind, int64_t batch, int
                     .out = model->config.hidden_channels,
                     .pixels = pixels,
                     .alpha = 1.0,
-                    .beta = 1.0};
+                    .beta = 1.0,
+                    .store = model->stores.activation};
 }
 
 static tg_mix block_op(const tg_fno *fno, tg_mix_kind kind) {
@@ -111,7 +116,8 @@ static tg_mix block_op(const tg_fno *fno, tg_mix_kind kind) {
 
 /* Plane q of an activation inside the blocks. */
 static void *block_plane(const tg_fno *fno, const void *x, int q) {
-    return plane(fno, x, fno->model.config.hidden_channels, fno->run.geometry.padded_pixels, q);
+    return plane(fno, fno->model.stores.activation, x, fno->model.config.hidden_channels,
+                 fno->run.geometry.padded_pixels, q);
 }
 
 tg_status nn_skip_forward(tg_fno *fno, const nn_skip_call *call) {
@@ -203,6 +209,7 @@ static tg_norm norm_op(const tg_fno *fno, const nn_norm *norm) {
                      .pixels = fno->run.geometry.padded_pixels,
                      .per_channel = fno->model.config.norm == TG_NORM_INSTANCE,
                      .eps = 1e-5,
+                     .store = fno->model.stores.activation,
                      .weight = nn_weight(fno, norm->weight),
                      .bias = nn_weight(fno, norm->bias)};
 }

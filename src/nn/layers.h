@@ -15,9 +15,14 @@ tg_fft_desc nn_geometry_fft(const nn_model *model, const nn_geometry *g, int64_t
 /* Points the buffers that are another one's memory in this configuration there. */
 void nn_run_alias(const nn_model *model, nn_run *run);
 
+/* Whether backward makes again what lies inside a block. */
+static inline bool nn_recomputes(const nn_model *model) {
+    return model->config.activation_checkpoint != TG_CHECKPOINT_OFF;
+}
+
 /* Whether backward makes the input of the first block again, straight from the lifting. */
 static inline bool nn_lifts_again(const nn_model *model, const nn_geometry *g) {
-    return model->config.checkpointing && !g->pads;
+    return nn_recomputes(model) && !g->pads;
 }
 
 /* Whether x is kept as it came before it is embedded or split into planes. */

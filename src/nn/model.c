@@ -123,7 +123,7 @@ static bool add_block(nn_model *model, int l) {
     const tg_fno_config *config = &model->config;
     const int64_t channels = config->hidden_channels;
     nn_block *block = &model->blocks[l];
-    nn_param weight = {.dtype = tg_dtype_complex(config->dtype),
+    nn_param weight = {.dtype = tg_stored(tg_dtype_complex(config->dtype), model->stores.weight),
                        .shape = {2 + config->n_dim, {channels, channels}},
                        .spectral = true,
                        .init = NN_INIT_SPECTRAL,
@@ -137,7 +137,8 @@ static bool add_block(nn_model *model, int l) {
                      .scale = sqrt(1.0 / (double)channels),
                      .stream = model->param_count};
     block->bias = add_param(model, bias, "fno_blocks.convs.%d.bias", l);
-    block->mlp = (nn_mlp){channels, nn_mlp_hidden(config), channels, {{0}}};
+    const tg_storage inside = model->stores.activation;
+    block->mlp = (nn_mlp){channels, nn_mlp_hidden(config), channels, inside, inside, {{0}}};
     char module[48];
     snprintf(module, sizeof module, "fno_blocks.channel_mlp.%d", l);
     return block->weight >= 0 && block->bias >= 0 &&
@@ -150,7 +151,13 @@ static bool add_block(nn_model *model, int l) {
 static bool add_all(nn_model *model) {
     const tg_fno_config *config = &model->config;
     const int64_t channels = config->hidden_channels;
-    model->lifting = (nn_mlp){model->embedded_channels, nn_lifting_hidden(config), channels, {{0}}};
+    const tg_storage inside = model->stores.activation;
+    model->lifting = (nn_mlp){model->embedded_channels,
+                              nn_lifting_hidden(config),
+                              channels,
+                              TG_STORE_FULL,
+                              inside,
+                              {{0}}};
     if (!add_mlp(model, &model->lifting, "lifting")) {
         return false;
     }
@@ -159,8 +166,8 @@ static bool add_all(nn_model *model) {
             return false;
         }
     }
-    model->projection =
-        (nn_mlp){channels, nn_projection_hidden(config), config->out_channels, {{0}}};
+    model->projection = (nn_mlp){
+        channels, nn_projection_hidden(config), config->out_channels, inside, TG_STORE_FULL, {{0}}};
     return add_mlp(model, &model->projection, "projection");
 }
 
@@ -170,6 +177,7 @@ tg_status nn_model_create(tg_context *ctx, const tg_fno_config *config, nn_model
     *out = (nn_model){0};
     TG_TRY(tg_fno_config_check(ctx, config));
     const int last = config->n_dim - 1;
+    model.stores = nn_stores_of(config);
     model.mode_count = 1;
     for (int d = 0; d <= last; d++) {
         const bool halved = d == last && !config->complex_data;

@@ -15,13 +15,22 @@ int64_t nn_lifting_hidden(const tg_fno_config *config);
 int64_t nn_projection_hidden(const tg_fno_config *config);
 int64_t nn_mlp_hidden(const tg_fno_config *config);
 
+/* How the network's arrays are kept. */
+typedef struct nn_stores {
+    tg_storage activation; /* inside: from the lifting to the projection's input */
+    tg_storage spectrum;   /* the kept modes, and gradients of spectral weights as their factors */
+    tg_storage weight;     /* spectral weights */
+} nn_stores;
+
+nn_stores nn_stores_of(const tg_fno_config *config);
+
 /* ---- parameters: from the config alone ---- */
 
 typedef enum nn_init { NN_INIT_SPECTRAL, NN_INIT_NORMAL, NN_INIT_UNIFORM, NN_INIT_CONST } nn_init;
 
 typedef struct nn_param {
     char name[64];
-    tg_dtype dtype;
+    tg_dtype dtype; /* in memory */
     tg_shape shape;
     bool spectral;
     size_t offset; /* in the block of weights */
@@ -33,6 +42,7 @@ typedef struct nn_param {
 /* Numbers in the parameter list. */
 typedef struct nn_mlp {
     int64_t in, hidden, out;
+    tg_storage x_store, y_store;
     int param[2][4]; /* [part]: w1 (hidden, in), b1, w2 (out, hidden), b2 */
 } nn_mlp;
 
@@ -55,6 +65,7 @@ typedef struct nn_block {
 typedef struct nn_model {
     tg_context *ctx;
     tg_fno_config config;
+    nn_stores stores;
     int planes;                     /* 1; 2 for complex data */
     int64_t modes[TG_FNO_MAX_DIMS]; /* of a spectral weight: the last one is halved for real data */
     int64_t mode_count;
@@ -148,9 +159,23 @@ static inline tg_dtype nn_dtype(const tg_fno *fno) {
     return fno->model.config.dtype;
 }
 
-/* The address `numbers` reals behind x. */
+/* The dtype in memory of activations inside, and of spectra (complex). */
+static inline tg_dtype nn_activation_dtype(const nn_model *model) {
+    return tg_stored(model->config.dtype, model->stores.activation);
+}
+
+static inline tg_dtype nn_spectrum_dtype(const nn_model *model) {
+    return tg_stored(tg_dtype_complex(model->config.dtype), model->stores.spectrum);
+}
+
+/* The address `count` elements of a dtype behind x. */
+static inline void *nn_element(tg_dtype dtype, const void *x, int64_t count) {
+    return (char *)(uintptr_t)x + (size_t)count * tg_dtype_size(dtype);
+}
+
+/* The same outside, where all numbers are of the network's dtype. */
 static inline void *nn_at(const tg_fno *fno, const void *x, int64_t numbers) {
-    return (char *)(uintptr_t)x + (size_t)numbers * tg_dtype_size(nn_dtype(fno));
+    return nn_element(nn_dtype(fno), x, numbers);
 }
 
 /* An outline has none. */

@@ -45,7 +45,8 @@ typedef struct layout {
     schedule s;
     bool training;
     int64_t batch;
-    size_t real; /* bytes of one */
+    size_t real;            /* bytes of a number outside .. */
+    size_t inside, complex; /* .. of an activation inside, and of an entry of a spectrum */
     nn_plan *activations, *workspace;
 } layout;
 
@@ -62,7 +63,7 @@ static bool normed(const nn_model *model) {
 
 /* z1 is not needed after forward: inference, or made again by backward. */
 static bool forgets_z1(const nn_model *model, bool training) {
-    return !training || model->config.checkpointing;
+    return !training || nn_recomputes(model);
 }
 
 /* Then z2 is written over z1. */
@@ -81,7 +82,7 @@ static void alias_block(const nn_model *model, nn_run *run, int l) {
     if (!normed(model)) {
         b->mixed = b->z2;
     }
-    if (!model->config.checkpointing) {
+    if (!nn_recomputes(model)) {
         b->back_z1 = b->z1;
         b->back_conv = b->conv;
     } else if (!normed(model)) {
@@ -148,8 +149,8 @@ static tg_status ask_ends(const layout *o, nn_run *run) {
     TG_TRY(nn_plan_add(a, &run->embedded, field(o, o->model->embedded_channels), o->real,
                        PHASE_EMBED, training ? s->unlift : PHASE_LIFT));
     if (pads) {
-        TG_TRY(nn_plan_add(a, &run->lifted, hidden, o->real, PHASE_LIFT, PHASE_LIFT));
-        TG_TRY(nn_plan_add(a, &run->cropped, hidden, o->real, s->project,
+        TG_TRY(nn_plan_add(a, &run->lifted, hidden, o->inside, PHASE_LIFT, PHASE_LIFT));
+        TG_TRY(nn_plan_add(a, &run->cropped, hidden, o->inside, s->project,
                            training ? s->unproject : s->project));
     }
     TG_TRY(
@@ -167,12 +168,12 @@ static tg_status ask_ends(const layout *o, nn_run *run) {
     }
     const int top = backward_of(s, s->layers - 1) + UNSKIP;
     if (pairs) {
-        TG_TRY(nn_plan_add(a, &run->dcropped, hidden, o->real, s->unproject,
+        TG_TRY(nn_plan_add(a, &run->dcropped, hidden, o->inside, s->unproject,
                            pads ? s->unproject : top));
     }
     if (pads) {
-        TG_TRY(nn_plan_add(a, &run->dtop, padded_field(o), o->real, s->unproject, top));
-        TG_TRY(nn_plan_add(a, &run->dlifted, hidden, o->real, s->unlift, s->unlift));
+        TG_TRY(nn_plan_add(a, &run->dtop, padded_field(o), o->inside, s->unproject, top));
+        TG_TRY(nn_plan_add(a, &run->dlifted, hidden, o->inside, s->unlift, s->unlift));
     }
 fail:
     return status;
@@ -200,17 +201,17 @@ static tg_status ask_again(const layout *o, nn_block_buffers *b, int l, int z1_d
     const nn_model *model = o->model;
     const int backward = backward_of(&o->s, l);
     const int64_t size = padded_field(o);
-    const int64_t modes = 2 * o->batch * model->config.hidden_channels * model->mode_count;
+    const int64_t modes = o->batch * model->config.hidden_channels * model->mode_count;
     if (l == 0 && nn_lifts_again(model, o->g)) {
-        TG_TRY(nn_plan_add(o->activations, &b->back_x, size, o->real, backward + UNMIX,
+        TG_TRY(nn_plan_add(o->activations, &b->back_x, size, o->inside, backward + UNMIX,
                            backward + UNSKIP));
     }
     if (normed(model)) {
-        TG_TRY(nn_plan_add(o->activations, &b->back_conv, size, o->real, backward + UNMIX,
+        TG_TRY(nn_plan_add(o->activations, &b->back_conv, size, o->inside, backward + UNMIX,
                            backward + UNTRANSFORM));
     }
-    TG_TRY(nn_plan_add(o->activations, &b->back_z1, size, o->real, backward + UNMIX, z1_dies));
-    TG_TRY(nn_plan_add(o->workspace, &b->back_product, modes, o->real, backward + UNMIX,
+    TG_TRY(nn_plan_add(o->activations, &b->back_z1, size, o->inside, backward + UNMIX, z1_dies));
+    TG_TRY(nn_plan_add(o->workspace, &b->back_product, modes, o->complex, backward + UNMIX,
                        backward + UNMIX));
 fail:
     return status;
@@ -225,51 +226,51 @@ static tg_status ask_block(const layout *o, nn_run *run, int l) {
     const bool training = o->training, forgets = forgets_z1(model, training);
     const int forward = forward_of(l), backward = backward_of(s, l);
     const int64_t size = padded_field(o);
-    const int64_t modes = 2 * o->batch * model->config.hidden_channels * model->mode_count;
+    const int64_t modes = o->batch * model->config.hidden_channels * model->mode_count;
     if (l == 0) {
         const bool kept = training && !nn_lifts_again(model, o->g);
-        TG_TRY(nn_plan_add(a, &b->x, size, o->real, PHASE_LIFT,
+        TG_TRY(nn_plan_add(a, &b->x, size, o->inside, PHASE_LIFT,
                            kept ? backward + UNSKIP : forward + MIX));
     } else if (training) {
-        TG_TRY(nn_plan_add(a, &b->x, size, o->real, forward_of(l - 1) + MIX, forward + MIX));
+        TG_TRY(nn_plan_add(a, &b->x, size, o->inside, forward_of(l - 1) + MIX, forward + MIX));
     }
-    TG_TRY(nn_plan_add(a, &b->spectrum, modes, o->real, forward + TRANSFORM,
+    TG_TRY(nn_plan_add(a, &b->spectrum, modes, o->complex, forward + TRANSFORM,
                        training ? backward + UNTRANSFORM : forward + MULTIPLY));
-    TG_TRY(nn_plan_add(w, &b->product, modes, o->real, forward + MULTIPLY, forward + INVERSE));
+    TG_TRY(nn_plan_add(w, &b->product, modes, o->complex, forward + MULTIPLY, forward + INVERSE));
     if (normed(model)) {
         const int64_t groups = model->planes * o->batch * model->config.hidden_channels;
         for (int n = 0; n < 2; n++) {
             TG_TRY(nn_plan_add(a, &b->stats[n], 2 * groups, sizeof(double), forward + INVERSE,
                                training ? backward + UNTRANSFORM : forward + MIX));
         }
-        TG_TRY(nn_plan_add(a, &b->conv, size, o->real, forward + INVERSE,
+        TG_TRY(nn_plan_add(a, &b->conv, size, o->inside, forward + INVERSE,
                            forgets ? forward + INVERSE : backward + UNTRANSFORM));
-        TG_TRY(nn_plan_add(a, &b->mixed, size, o->real, forward + MIX,
+        TG_TRY(nn_plan_add(a, &b->mixed, size, o->inside, forward + MIX,
                            training ? backward + UNMIX : forward + MIX));
     }
     const bool shared = z2_is_z1(model, training);
     const int z1_again_dies = backward + (in_place(model) ? UNSKIP : UNMIX);
-    TG_TRY(nn_plan_add(a, &b->z1, size, o->real, forward + INVERSE,
+    TG_TRY(nn_plan_add(a, &b->z1, size, o->inside, forward + INVERSE,
                        shared    ? z2_dies(o, l)
                        : forgets ? forward + MIX
                                  : z1_again_dies));
     if (!shared) {
-        TG_TRY(nn_plan_add(a, &b->z2, size, o->real, forward + MIX, z2_dies(o, l)));
+        TG_TRY(nn_plan_add(a, &b->z2, size, o->inside, forward + MIX, z2_dies(o, l)));
     }
     if (!training) {
         return TG_OK;
     }
-    if (model->config.checkpointing) {
+    if (nn_recomputes(model)) {
         TG_TRY(ask_again(o, b, l, z1_again_dies));
     }
     if (!in_place(model)) {
-        TG_TRY(nn_plan_add(a, &b->dz1, size, o->real, backward + UNMIX, backward + UNSKIP));
+        TG_TRY(nn_plan_add(a, &b->dz1, size, o->inside, backward + UNMIX, backward + UNSKIP));
     }
-    TG_TRY(nn_plan_add(w, &b->dspectrum, modes, o->real, backward + UNTRANSFORM,
+    TG_TRY(nn_plan_add(w, &b->dspectrum, modes, o->complex, backward + UNTRANSFORM,
                        backward + UNTRANSFORM));
-    TG_TRY(nn_plan_add(w, &b->dx_spectrum, modes, o->real, backward + UNTRANSFORM,
+    TG_TRY(nn_plan_add(w, &b->dx_spectrum, modes, o->complex, backward + UNTRANSFORM,
                        backward + UNTRANSFORM));
-    TG_TRY(nn_plan_add(a, &b->dx, size, o->real, backward + UNTRANSFORM,
+    TG_TRY(nn_plan_add(a, &b->dx, size, o->inside, backward + UNTRANSFORM,
                        l > 0 ? backward_of(s, l - 1) + UNSKIP : s->unlift));
 fail:
     return status;
@@ -282,13 +283,13 @@ static tg_status ask_scratch(const layout *o, tg_backend *be, nn_run *run) {
     const bool pairs = o->model->planes == 2;
     if (pairs || config->stabilizer == TG_STABILIZER_TANH) {
         const int64_t image = o->model->planes * config->hidden_channels * o->g->padded_pixels;
-        TG_TRY(nn_plan_add(o->workspace, &run->image, run->images * image, o->real, PHASE_BLOCKS,
+        TG_TRY(nn_plan_add(o->workspace, &run->image, run->images * image, o->inside, PHASE_BLOCKS,
                            end));
     }
     if (o->g->windowed) {
-        const int64_t kept = 2 * config->hidden_channels * o->g->kept_count;
-        TG_TRY(
-            nn_plan_add(o->workspace, &run->kept, run->images * kept, o->real, PHASE_BLOCKS, end));
+        const int64_t kept = config->hidden_channels * o->g->kept_count;
+        TG_TRY(nn_plan_add(o->workspace, &run->kept, run->images * kept, o->complex, PHASE_BLOCKS,
+                           end));
     }
     TG_TRY(nn_plan_add(o->workspace, &run->scratch,
                        (int64_t)nn_scratch_bytes(be, o->model, o->g, o->batch, o->training), 1,
@@ -307,6 +308,8 @@ static tg_status lay_out(const nn_model *model, tg_backend *be, nn_run *run, nn_
                       .training = run->training,
                       .batch = run->max_batch,
                       .real = tg_dtype_size(model->config.dtype),
+                      .inside = tg_dtype_size(nn_activation_dtype(model)),
+                      .complex = tg_dtype_size(nn_spectrum_dtype(model)),
                       .activations = activations,
                       .workspace = workspace};
     TG_TRY(ask_ends(&o, run));

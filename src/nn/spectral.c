@@ -9,11 +9,13 @@ static int64_t image_size(const tg_fno *fno) {
 
 /* Image b of plane q. */
 static void *image_at(const tg_fno *fno, const void *x, int q, int64_t b) {
-    return nn_at(fno, x, (q * fno->run.batch + b) * image_size(fno));
+    return nn_element(nn_activation_dtype(&fno->model), x,
+                      (q * fno->run.batch + b) * image_size(fno));
 }
 
 static void *spectrum_at(const tg_fno *fno, const void *spectrum, int64_t b) {
-    return nn_at(fno, spectrum, 2 * b * fno->model.config.hidden_channels * fno->model.mode_count);
+    return nn_element(nn_spectrum_dtype(&fno->model), spectrum,
+                      b * fno->model.config.hidden_channels * fno->model.mode_count);
 }
 
 /* Images from number b on that one call takes. */
@@ -26,7 +28,7 @@ static int64_t images_from(const tg_fno *fno, int64_t b) {
 static tg_status window(const tg_fno *fno, bool inwards, int64_t images, const void *src,
                         void *dst) {
     const nn_geometry *g = &fno->run.geometry;
-    tg_box box = {.dtype = tg_dtype_complex(nn_dtype(fno)),
+    tg_box box = {.dtype = nn_spectrum_dtype(&fno->model),
                   .ndim = fno->model.config.n_dim,
                   .howmany = images * fno->model.config.hidden_channels,
                   .clear = inwards,
@@ -47,6 +49,7 @@ tg_status nn_transform(tg_fno *fno, tg_fft_weight weight, double scale, bool sta
                        const void *x, void *spectrum) {
     tg_status status = TG_OK;
     const tg_backend_ops *ops = fno->be->ops;
+    const tg_dtype dtype = nn_activation_dtype(&fno->model);
     const nn_run *run = &fno->run;
     const int64_t channels = fno->model.config.hidden_channels;
     const bool pairs = fno->model.planes == 2;
@@ -55,13 +58,13 @@ tg_status nn_transform(tg_fno *fno, tg_fft_weight weight, double scale, bool sta
         const int64_t size = images * image_size(fno);
         const void *image = image_at(fno, x, 0, b);
         if (pairs) {
-            TG_TRY(ops->planes_join(fno->be, nn_dtype(fno), size, image, image_at(fno, x, 1, b),
-                                    run->image));
+            TG_TRY(
+                ops->planes_join(fno->be, dtype, size, image, image_at(fno, x, 1, b), run->image));
             image = run->image;
         }
         if (stabilize) {
-            TG_TRY(ops->act_forward(fno->be, nn_dtype(fno), TG_ACT_TANH, pairs ? 2 * size : size,
-                                    image, run->image));
+            TG_TRY(ops->act_forward(fno->be, dtype, TG_ACT_TANH, pairs ? 2 * size : size, image,
+                                    run->image));
             image = run->image;
         }
         void *whole = spectrum_at(fno, spectrum, b);
@@ -79,6 +82,7 @@ tg_status nn_inverse(tg_fno *fno, tg_fft_weight weight, double scale, const void
                      void *y) {
     tg_status status = TG_OK;
     const tg_backend_ops *ops = fno->be->ops;
+    const tg_dtype dtype = nn_activation_dtype(&fno->model);
     const nn_run *run = &fno->run;
     const int64_t channels = fno->model.config.hidden_channels;
     const bool pairs = fno->model.planes == 2;
@@ -92,7 +96,7 @@ tg_status nn_inverse(tg_fno *fno, tg_fft_weight weight, double scale, const void
         void *image = pairs ? run->image : image_at(fno, y, 0, b);
         TG_TRY(ops->fft_inverse(fno->be, run->fft, images * channels, weight, scale, kept, image));
         if (pairs) {
-            TG_TRY(ops->planes_split(fno->be, nn_dtype(fno), images * image_size(fno), image,
+            TG_TRY(ops->planes_split(fno->be, dtype, images * image_size(fno), image,
                                      image_at(fno, y, 0, b), image_at(fno, y, 1, b)));
         }
     }
@@ -110,22 +114,25 @@ tg_status nn_multiply(tg_fno *fno, int param, bool adjoint, const void *src, voi
                             .modes = fno->model.mode_count,
                             .weight = nn_weight(fno, param),
                             .src = src,
-                            .dst = dst};
+                            .dst = dst,
+                            .weight_store = fno->model.stores.weight,
+                            .store = fno->model.stores.spectrum};
     return fno->be->ops->spectral_contract(fno->be, &op);
 }
 
 tg_status nn_unstabilize(tg_fno *fno, tg_act act, const void *x, void *dx) {
     tg_status status = TG_OK;
     const tg_backend_ops *ops = fno->be->ops;
+    const tg_dtype dtype = nn_activation_dtype(&fno->model);
     for (int q = 0; q < fno->model.planes; q++) {
         for (int64_t b = 0, images; b < fno->run.batch; b += images) {
             images = images_from(fno, b);
             const int64_t size = images * image_size(fno);
             void *gradient = image_at(fno, dx, q, b);
-            TG_TRY(ops->act_forward(fno->be, nn_dtype(fno), act, size, image_at(fno, x, q, b),
+            TG_TRY(ops->act_forward(fno->be, dtype, act, size, image_at(fno, x, q, b),
                                     fno->run.image));
-            TG_TRY(ops->act_backward(fno->be, nn_dtype(fno), TG_ACT_TANH, size, fno->run.image,
-                                     gradient, gradient));
+            TG_TRY(ops->act_backward(fno->be, dtype, TG_ACT_TANH, size, fno->run.image, gradient,
+                                     gradient));
         }
     }
 fail:
@@ -135,7 +142,7 @@ fail:
 /* Between the grid of the data and the padded one. */
 static tg_status pad_or_crop(tg_fno *fno, bool pad, const void *src, void *dst) {
     const nn_geometry *g = &fno->run.geometry;
-    tg_box box = {.dtype = nn_dtype(fno),
+    tg_box box = {.dtype = nn_activation_dtype(&fno->model),
                   .ndim = fno->model.config.n_dim,
                   .howmany = fno->model.planes * fno->run.batch * fno->model.config.hidden_channels,
                   .clear = pad,

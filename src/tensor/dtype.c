@@ -59,3 +59,16 @@ tg_dtype tg_dtype_real(tg_dtype dtype) {
 tg_dtype tg_dtype_complex(tg_dtype dtype) {
     return is_known(dtype) ? rows[dtype].complex_pair : dtype;
 }
+
+tg_dtype tg_dtype_wide(tg_dtype dtype) {
+    switch (dtype) {
+    case TG_BF16:
+    case TG_F16:
+        return TG_F32;
+    case TG_CBF16:
+    case TG_CF16:
+        return TG_C64;
+    default:
+        return dtype;
+    }
+}

@@ -65,8 +65,8 @@ static tg_status keep(void *user, const tg_gradient *gradient) {
     tg_tensor *mine = &g->gradient[gradient->param];
     assert_null(mine->data); /* each parameter once */
     g->received++;
-    tg_status status =
-        tg_tensor_create(g->ctx, TG_MEM_OTHER, gradient->dtype, &gradient->shape, mine);
+    tg_status status = tg_tensor_create(g->ctx, TG_MEM_OTHER, tg_dtype_wide(gradient->dtype),
+                                        &gradient->shape, mine);
     return status == TG_OK ? tg_gradient_read(g->ctx, gradient, mine->data) : status;
 }
 
