@@ -1,5 +1,5 @@
 /* Random numbers: Philox against its published known answers, distributions by their moments and by
- * exact identities, permutations as bijections. */
+ * exact identities, permutations as bijections, stochastic rounding by hand. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -132,6 +132,39 @@ static void test_permutation_is_uniform(void **state) {
     }
 }
 
+/* Neighbours of bf16 above 1 are 2^-7 apart: 1 + 2^-8 goes up from 0x8000 of 0x10000 words on, as
+ * does the negative one; numbers that bf16 has stay; Inf and NaN too. */
+static void test_stochastic_rounding(void **state) {
+    (void)state;
+    static const struct {
+        float x;
+        uint32_t word;
+        uint16_t expected;
+    } rows[] = {
+        {1.0f, 0xFFFFFFFF, 0x3F80},
+        {1.0f + 0x1p-8f, 0xABCD7FFF, 0x3F80},
+        {1.0f + 0x1p-8f, 0xABCD8000, 0x3F81},
+        {-1.0f - 0x1p-8f, 0x8000, 0xBF81},
+        {-0.0f, 0xFFFF, 0x8000},
+        {0x1.fffffep127f, 0, 0x7F7F},
+        {0x1.fffffep127f, 1, 0x7F80},
+        {INFINITY, 0xFFFF, 0x7F80},
+        {-INFINITY, 0xFFFF, 0xFF80},
+        {0x1p-149f, 0xFFFE, 0x0000},
+        {0x1p-149f, 0xFFFF, 0x0001},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_int_equal(tg_round_to_bf16(rows[i].x, rows[i].word), rows[i].expected);
+    }
+    assert_true((tg_round_to_bf16(NAN, 0xFFFF) & 0x7FFF) > 0x7F80);
+    const tg_rng rng = {.seed = 3, .purpose = TG_RNG_ROUNDING, .step = 8};
+    for (uint64_t j = 0; j < 9; j++) {
+        uint32_t bits[4];
+        tg_rng_bits(&rng, j / 4, bits);
+        assert_int_equal(tg_rounding_bits(&rng, j), bits[j % 4]);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_known_answers),
@@ -140,6 +173,7 @@ int main(void) {
         cmocka_unit_test(test_moments),
         cmocka_unit_test(test_permutation_is_bijection),
         cmocka_unit_test(test_permutation_is_uniform),
+        cmocka_unit_test(test_stochastic_rounding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
