@@ -211,6 +211,9 @@ static tg_status run_types(tg_backend *be, const tg_adam *op, const adam_step &s
 
 static tg_status cuda_adam(tg_backend *be, const tg_adam *op) {
     tg_status status = tg_check_adam(be->ctx, op);
+    if (status == TG_OK && op->form != TG_STATE_FULL) {
+        status = tg_fail(be->ctx, TG_E_UNSUPPORTED, "adam: moments are kept in full on the GPU");
+    }
     if (status != TG_OK || op->n <= 0) {
         return status;
     }
