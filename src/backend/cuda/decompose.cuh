@@ -69,6 +69,14 @@ static __device__ inline bool is_finite_bits(unsigned long long bits) {
     return bits < 0x7FF0000000000000ull;
 }
 
+/* jacobi.cu: eigenvectors and descending eigenvalues of a small matrix whose verdict->most is
+ * known, by rotations that are kept in `log` on the way; verdict->info says whether they converge.
+ */
+enum { CUDA_JACOBI_MOST = 72 }; /* above, cuSOLVER is as fast */
+size_t cuda_jacobi_bytes(int64_t n);
+tg_status cuda_jacobi(tg_backend *be, tg_dtype dtype, int64_t n, const void *a, void *log,
+                      void *vectors, double *values, cuda_verdict *verdict);
+
 tg_status cuda_eigh(tg_backend *be, tg_dtype dtype, int64_t n, void *a, double *eigenvalues);
 tg_status cuda_qr(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, void *r);
 

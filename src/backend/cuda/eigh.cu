@@ -1,8 +1,9 @@
-/* Hermitian eigenproblem by cuSOLVER (divide and conquer).
+/* Hermitian eigenproblem: small ones by rotations (jacobi.cu), others by cuSOLVER (divide and
+ * conquer).
  *
- * It gets the Hermitian part of a, divided by a power of two so that nothing overflows, and gives
- * the eigenvalues in ascending order with vectors in the columns of a column-major matrix. What it
- * returns is checked on the device before a is overwritten; if it is not good, a host backend
+ * cuSOLVER gets the Hermitian part of a, divided by a power of two so that nothing overflows, and
+ * gives the eigenvalues in ascending order with vectors in the columns of a column-major matrix.
+ * The result is checked on the device before a is overwritten; if it is not good, a host backend
  * decides. */
 #include "backend/cuda/decompose.cuh"
 
@@ -52,13 +53,15 @@ struct eigh_memory {
     void *vectors;     /* (n, n) */
     double *ascending; /* (n) */
     double *values;    /* (n) */
+    void *log;         /* of rotations */
     cuda_verdict *verdict;
 };
 
 static tg_status open_memory(tg_backend *be, tg_dtype dtype, int64_t n, eigh_memory *m) {
     const size_t square = (size_t)(n * n) * tg_dtype_size(dtype);
     const size_t line = (size_t)n * sizeof(double);
-    const size_t sizes[] = {square, square, line, line, sizeof *m->verdict};
+    const size_t log = n <= CUDA_JACOBI_MOST ? cuda_jacobi_bytes(n) : 0;
+    const size_t sizes[] = {square, square, line, line, log, sizeof *m->verdict};
     for (size_t bytes : sizes) {
         cuda_pieces_need(&m->pieces, bytes);
     }
@@ -68,6 +71,7 @@ static tg_status open_memory(tg_backend *be, tg_dtype dtype, int64_t n, eigh_mem
         m->vectors = cuda_pieces_take(&m->pieces, square);
         m->ascending = static_cast<double *>(cuda_pieces_take(&m->pieces, line));
         m->values = static_cast<double *>(cuda_pieces_take(&m->pieces, line));
+        m->log = cuda_pieces_take(&m->pieces, log);
         m->verdict = static_cast<cuda_verdict *>(cuda_pieces_take(&m->pieces, sizeof *m->verdict));
         status = CUDA_CHECK(be, cudaMemsetAsync(m->verdict, 0, sizeof *m->verdict, cuda_stream(be)),
                             "preparing eigenvectors");
@@ -99,24 +103,41 @@ fail:
     return status;
 }
 
-/* a is read only. */
+/* vectors and values of a, by cuSOLVER. */
 template <class E>
-static tg_status eigh_on_device(tg_backend *be, tg_dtype dtype, int64_t n, const E *a,
-                                eigh_memory *m) {
+static tg_status divide_and_conquer(tg_backend *be, tg_dtype dtype, int64_t n, const E *a,
+                                    eigh_memory *m) {
     const unsigned blocks = cuda_blocks(be, n * n, THREADS);
-    E *matrix = static_cast<E *>(m->matrix), *vectors = static_cast<E *>(m->vectors);
-    tg_status status = TG_OK;
-    TG_TRY(cuda_find_most(be, n * n * (int64_t)(sizeof(E) / sizeof(double)),
-                          reinterpret_cast<const double *>(a), m->verdict));
+    E *matrix = static_cast<E *>(m->matrix);
     load_hermitian<<<blocks, THREADS, 0, cuda_stream(be)>>>(n, a, m->verdict, matrix);
-    TG_TRY(CUDA_LAUNCHED(be, "computing eigenvectors"));
-    TG_TRY(solve(be, dtype, n, m));
-    flip<<<blocks, THREADS, 0, cuda_stream(be)>>>(n, matrix, m->ascending, m->verdict, vectors,
-                                                  m->values);
-    TG_TRY(CUDA_LAUNCHED(be, "computing eigenvectors"));
-    /* rows of a square matrix are orthonormal if its columns are */
-    TG_TRY(cuda_find_lost(be, dtype, n, n, vectors, matrix, m->verdict));
-fail:
+    tg_status status = CUDA_LAUNCHED(be, "computing eigenvectors");
+    if (status == TG_OK) {
+        status = solve(be, dtype, n, m);
+    }
+    if (status == TG_OK) {
+        flip<<<blocks, THREADS, 0, cuda_stream(be)>>>(n, matrix, m->ascending, m->verdict,
+                                                      static_cast<E *>(m->vectors), m->values);
+        status = CUDA_LAUNCHED(be, "computing eigenvectors");
+    }
+    return status;
+}
+
+/* a is read only. */
+static tg_status eigh_on_device(tg_backend *be, tg_dtype dtype, int64_t n, const void *a,
+                                eigh_memory *m) {
+    const int parts = dtype == TG_C128 ? 2 : 1;
+    tg_status status =
+        cuda_find_most(be, n * n * parts, static_cast<const double *>(a), m->verdict);
+    if (status == TG_OK && n <= CUDA_JACOBI_MOST) {
+        status = cuda_jacobi(be, dtype, n, a, m->log, m->vectors, m->values, m->verdict);
+    } else if (status == TG_OK) {
+        status = parts == 2
+                     ? divide_and_conquer(be, dtype, n, static_cast<const pair<double> *>(a), m)
+                     : divide_and_conquer(be, dtype, n, static_cast<const double *>(a), m);
+    }
+    if (status == TG_OK) { /* rows of a square matrix are orthonormal if its columns are */
+        status = cuda_find_lost(be, dtype, n, n, m->vectors, m->matrix, m->verdict);
+    }
     return status;
 }
 
