@@ -152,13 +152,21 @@ TG_API TG_NODISCARD tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const i
  * computes; complex data: c64 or c128. */
 TG_API TG_NODISCARD tg_status tg_fno_forward(tg_fno *fno, const tg_tensor *x, tg_tensor *y);
 
-/* Backward pass of the last forward: dy = dL/dy (shape of y). Each parameter's gradient goes to the
+/* Forward, and the loss of its result: a sum over batch and channels, in `loss`, one f64 where the
+ * backend computes; its gradient stays with the network. Waits for nothing when x and target are
+ * where the backend computes. A loss that is not finite has gradients of NaN. */
+TG_API TG_NODISCARD tg_status tg_fno_forward_loss(tg_fno *fno, const tg_tensor *x,
+                                                  const tg_tensor *target,
+                                                  const tg_loss_config *config, double *loss);
+
+/* Backward pass of the last forward: dy = dL/dy (shape of y), or NULL after tg_fno_forward_loss,
+ * which has made it. Each parameter's gradient goes to the
  * sink as soon as it exists and when its weight is no longer needed, so that the sink may update
  * the weight at once. A forward serves one backward. */
 TG_API TG_NODISCARD tg_status tg_fno_backward(tg_fno *fno, const tg_tensor *dy,
                                               const tg_grad_sink *sink);
 
-/* Forward, loss and backward; *loss is the sum over batch and channels. */
+/* Forward, loss and backward; *loss, on the host, is the sum over batch and channels. */
 TG_API TG_NODISCARD tg_status tg_fno_loss_backward(tg_fno *fno, const tg_tensor *x,
                                                    const tg_tensor *target,
                                                    const tg_loss_config *config,

@@ -134,6 +134,11 @@ TG_API TG_NODISCARD tg_status tg_optim_clip_accumulated(tg_optim *optim, double 
 
 TG_API TG_NODISCARD tg_status tg_optim_set_learning_rate(tg_optim *optim, int group, double rate);
 
+/* A GPU works while the host goes on: there, updates are only queued, and whether each was made or
+ * skipped is known when it is done. This waits for all of them and accounts for them. Saving does
+ * it, and so does the next update of a parameter for the one before. */
+TG_API TG_NODISCARD tg_status tg_optim_settle(tg_optim *optim);
+
 /* ---- looking ---- */
 
 typedef struct tg_optim_stats {
@@ -143,6 +148,7 @@ typedef struct tg_optim_stats {
     int64_t failures;  /* decompositions that failed and kept the old factors */
 } tg_optim_stats;
 
+/* Of the updates that are settled. */
 TG_API tg_optim_stats tg_optim_get_stats(const tg_optim *optim);
 
 /* Seconds spent since the last reset, by part of the step. Of a GPU, which works while the host

@@ -15,6 +15,7 @@
 #include "tgrad/fno.h"
 #include "tgrad/optim.h"
 #include "tgrad/settings.h"
+#include "tgrad/step.h"
 
 #ifdef __cplusplus
 extern "C" {

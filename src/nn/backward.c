@@ -158,7 +158,7 @@ fail:
 
 tg_status nn_backward(tg_fno *fno, const tg_grad_sink *sink) {
     tg_status status = TG_OK;
-    fno->run.saved = false; /* what was kept is now worked on in place */
+    fno->run.saved = fno->run.has_dout = false; /* what was kept is now worked on in place */
     TG_TRY(unproject(fno, sink));
     void *g = fno->run.dtop;
     for (int l = (int)fno->model.config.n_layers - 1; l >= 0; l--) {
@@ -186,9 +186,30 @@ static tg_status check_saved(const tg_fno *fno) {
 tg_status tg_fno_backward(tg_fno *fno, const tg_tensor *dy, const tg_grad_sink *sink) {
     tg_status status = TG_OK;
     TG_TRY(check_saved(fno));
-    TG_TRY(nn_check_tensor(fno, "dy", dy, fno->run.batch, fno->model.config.out_channels));
-    TG_TRY(nn_bring(fno, dy, fno->run.dout));
+    if (dy) {
+        TG_TRY(nn_check_tensor(fno, "dy", dy, fno->run.batch, fno->model.config.out_channels));
+        TG_TRY(nn_bring(fno, dy, fno->run.dout));
+    } else if (!fno->run.has_dout) {
+        TG_TRY(tg_fail(fno->ctx, TG_E_ARGUMENT,
+                       "backward needs dL/dy, or a forward that made the loss: "
+                       "tg_fno_forward_loss"));
+    }
     TG_TRY(nn_backward(fno, sink));
+fail:
+    return status;
+}
+
+tg_status tg_fno_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *target,
+                              const tg_loss_config *config, double *loss) {
+    tg_status status = TG_OK;
+    nn_run *run = &fno->run;
+    TG_TRY(nn_forward(fno, x));
+    TG_TRY(check_saved(fno));
+    TG_TRY(nn_check_tensor(fno, "target", target, run->batch, fno->model.config.out_channels));
+    TG_TRY(nn_bring(fno, target, run->target));
+    TG_TRY(nn_loss(fno->be, config, target->dtype, &target->shape, run->out, run->target, loss,
+                   run->dout));
+    run->has_dout = true;
 fail:
     return status;
 }
@@ -197,13 +218,7 @@ tg_status tg_fno_loss_backward(tg_fno *fno, const tg_tensor *x, const tg_tensor 
                                const tg_loss_config *config, const tg_grad_sink *sink,
                                double *loss) {
     tg_status status = TG_OK;
-    nn_run *run = &fno->run;
-    TG_TRY(nn_forward(fno, x));
-    TG_TRY(check_saved(fno));
-    TG_TRY(nn_check_tensor(fno, "target", target, run->batch, fno->model.config.out_channels));
-    TG_TRY(nn_bring(fno, target, run->target));
-    TG_TRY(nn_loss(fno->be, config, target->dtype, &target->shape, run->out, run->target,
-                   fno->be->cell, run->dout));
+    TG_TRY(tg_fno_forward_loss(fno, x, target, config, fno->be->cell));
     TG_TRY(fno->be->ops->download(fno->be, loss, fno->be->cell, sizeof *loss));
     TG_TRY(nn_backward(fno, sink));
 fail:

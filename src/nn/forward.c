@@ -205,7 +205,7 @@ tg_status nn_forward(tg_fno *fno, const tg_tensor *x) {
     }
     TG_TRY(nn_check_tensor(fno, "x", x, batch, fno->model.config.in_channels));
     run->batch = batch;
-    run->saved = false;
+    run->saved = run->has_dout = false;
     TG_TRY(embed(fno, x));
     TG_TRY(lift(fno));
     for (int l = 0; l < (int)fno->model.config.n_layers; l++) {

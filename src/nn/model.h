@@ -117,7 +117,8 @@ typedef struct nn_block_buffers {
 
 typedef struct nn_run {
     bool ready, training;
-    bool saved; /* the activations of a forward wait for their backward */
+    bool saved;    /* the activations of a forward wait for their backward */
+    bool has_dout; /* and so does dL/dy */
     int64_t max_batch, batch;
     int64_t images; /* that are transformed in one call: 1 on the host, else the whole batch */
     nn_geometry geometry;

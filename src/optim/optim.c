@@ -201,6 +201,7 @@ tg_status tg_optim_create(tg_context *ctx, const tg_optim_setup *setup, tg_optim
         TG_TRY(make_slot(optim, setup, i));
     }
     TG_TRY(make_shared(optim, setup));
+    TG_TRY(tg_pending_create(optim));
     *out = optim;
     return TG_OK;
 fail:
@@ -213,6 +214,7 @@ void tg_optim_destroy(tg_optim **optim) {
         return;
     }
     tg_optim *o = *optim;
+    tg_pending_destroy(o);
     for (int i = 0; i < o->slot_count; i++) {
         tg_slot *slot = &o->slots[i];
         tg_projector_destroy(&slot->projector);

@@ -2,6 +2,7 @@
 #ifndef TG_OPTIM_OPTIM_H
 #define TG_OPTIM_OPTIM_H
 
+#include "optim/pending.h"
 #include "project/projector.h"
 #include "tgrad/optim.h"
 
@@ -25,7 +26,9 @@ typedef struct tg_slot {
     void *sum;         /* (count) accumulated values; NULL unless the optimizer accumulates */
     void *dense_sum;   /* (numel) the same for a projected parameter on a step that refreshes */
     bool is_summing;   /* a sum is under way */
-    int64_t nonfinite; /* NaN and Inf met in it */
+    int64_t nonfinite; /* NaN and Inf met in it, as far as they are known on the host */
+    bool is_guarded;   /* its guard is in use in this round */
+    bool is_pending;   /* its update is queued and not settled */
     void *weight;      /* bound for the sink, or NULL */
 } tg_slot;
 
@@ -43,12 +46,19 @@ struct tg_optim {
     void *small;            /* compressed values of the parameter being updated */
     void *dense;            /* one dense gradient, when factored ones may need to be formed */
 
+    tg_pending pending;
     double grad_scale; /* of clipping */
     double norm_squares;
     tg_optim_stats stats;
     tg_optim_times times;
     bool times_parts; /* on a queue: waiting for each */
 };
+
+/* Whether the next update chooses factors and index sets anew. */
+bool tg_slot_is_due(const tg_optim *optim, const tg_slot *slot);
+
+/* Rates of the next update. */
+tg_rates tg_slot_rates(const tg_optim *optim, const tg_slot *slot);
 
 /* Steps between refreshes at this step, at least 1. */
 int64_t tg_refresh_gap(const tg_optim_config *config, int64_t step);

@@ -167,7 +167,10 @@ fail:
 }
 
 tg_status tg_optim_save(tg_optim *optim, tg_archive *archive) {
-    tg_status status = TG_OK;
+    tg_status status = tg_optim_settle(optim);
+    if (status != TG_OK) {
+        return status;
+    }
     for (int i = 0; i < optim->slot_count; i++) {
         if (optim->slots[i].is_summing) {
             return tg_fail(optim->ctx, TG_E_ARGUMENT,
@@ -299,6 +302,7 @@ tg_status tg_optim_load(tg_optim *optim, const tg_archive *archive) {
                        "optimizer state: it was made with seed %llu, this optimizer with %llu",
                        (unsigned long long)values[2], (unsigned long long)optim->seed);
     }
+    TG_TRY(tg_optim_settle(optim));
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < optim->slot_count; i++) {
             TG_TRY(load_slot(optim, &optim->slots[i], archive, pass == 1));

@@ -69,44 +69,24 @@ static tg_status make_dense(tg_optim *optim, const tg_slot *slot, const tg_gradi
     return optim->be->ops->grad_dense(optim->be, &modes, &source, 1.0, optim->dense);
 }
 
-/* Counts NaN and Inf in what was handed over: the entries, or the factors. */
+/* Adds the NaN and Inf of what was handed over, the entries or the factors, to a guard. */
 static tg_status count_nonfinite(tg_optim *optim, const tg_slot *slot, const tg_gradient *gradient,
-                                 int64_t *count) {
+                                 uint32_t *guard) {
     const tg_backend_ops *ops = optim->be->ops;
-    tg_norms norms = {0};
-    tg_status status = TG_OK;
-    *count = 0;
     if (gradient->dense) {
-        TG_TRY(ops->norms(optim->be, slot->dtype, slot->numel, gradient->dense, &norms));
-        *count = norms.nonfinite;
-        return TG_OK;
+        return ops->count_nonfinite(optim->be, slot->dtype, slot->numel, gradient->dense, guard);
     }
     const int64_t frequencies = slot->numel / slot->shape.dim[0] / slot->shape.dim[1];
     const void *const factors[2] = {gradient->x, gradient->dy};
-    for (int i = 0; i < 2; i++) {
+    tg_status status = TG_OK;
+    for (int i = 0; i < 2 && status == TG_OK; i++) {
         const int64_t n = gradient->batch * slot->shape.dim[i] * frequencies;
-        TG_TRY(ops->norms(optim->be, slot->dtype, n, factors[i], &norms));
-        *count += norms.nonfinite;
+        status = ops->count_nonfinite(optim->be, slot->dtype, n, factors[i], guard);
     }
-fail:
     return status;
 }
 
-/* A gradient that is not finite: count and go on, or an error, as the group says. */
-static tg_status refuse(tg_optim *optim, const tg_slot *slot, int64_t count) {
-    if (optim->groups[slot->group].nonfinite == TG_NONFINITE_ERROR) {
-        return tg_fail(optim->ctx, TG_E_NUMERIC, "gradient of %s: %lld entries are NaN or Inf",
-                       slot->name, (long long)count);
-    }
-    optim->stats.skipped++;
-    tg_log(
-        optim->ctx, TG_LOG_WARN,
-        "gradient of %s has %lld entries that are NaN or Inf; its update is skipped (%lld so far)",
-        slot->name, (long long)count, (long long)optim->stats.skipped);
-    return TG_OK;
-}
-
-static bool is_refresh_due(const tg_optim *optim, const tg_slot *slot) {
+bool tg_slot_is_due(const tg_optim *optim, const tg_slot *slot) {
     return slot->last_refresh < 0 || slot->step - slot->last_refresh >=
                                          tg_refresh_gap(&optim->groups[slot->group], slot->step);
 }
@@ -136,42 +116,72 @@ static tg_status refresh(tg_optim *optim, tg_slot *slot, const void *dense) {
     return status;
 }
 
-/* Adam on `values` (dense gradient or compressed values), then the weight. */
-static tg_status update(tg_optim *optim, tg_slot *slot, const void *values, void *weight) {
+/* w <- beta w + alpha u; of a projected parameter, u back from the compressed values. */
+static tg_rates plain_rates(const tg_optim *optim, const tg_slot *slot) {
     const tg_optim_config *config = &optim->groups[slot->group];
     const double t = (double)(slot->moment_step + 1);
     const double correction = sqrt(1.0 - pow(config->beta2, t)) / (1.0 - pow(config->beta1, t));
     const double keep = 1.0 - config->learning_rate * config->weight_decay;
-    const double alpha = -keep * config->learning_rate * correction;
+    return (tg_rates){.alpha = -keep * config->learning_rate * correction,
+                      .beta = keep,
+                      .scale = optim->grad_scale,
+                      .step = (uint32_t)slot->step};
+}
+
+tg_rates tg_slot_rates(const tg_optim *optim, const tg_slot *slot) {
+    tg_rates rates = plain_rates(optim, slot);
+    if (slot->projector) {
+        rates.alpha = tg_projector_rate(slot->projector, rates.alpha);
+    }
+    return rates;
+}
+
+/* An update on its way. */
+typedef struct update_call {
+    const void *values; /* dense gradient or compressed values */
+    void *weight;
+    uint32_t *guard;  /* NULL: it was read and is 0 */
+    bool adam_counts; /* nothing has counted into the guard yet */
+} update_call;
+
+/* Adam on the values, then the weight. */
+static tg_status update(tg_optim *optim, tg_slot *slot, const update_call *call) {
+    const tg_optim_config *config = &optim->groups[slot->group];
+    const tg_rates rates = plain_rates(optim, slot);
+    const tg_rates *late =
+        optim->pending.is_planned ? optim->pending.rates + (slot - optim->slots) : NULL;
     tg_adam adam = {.dtype = slot->dtype,
                     .n = slot->count,
                     .split = config->complex_adam == TG_ADAM_SPLIT,
-                    .grad = values,
-                    .scale = optim->grad_scale,
+                    .grad = call->values,
+                    .scale = rates.scale,
                     .m = slot->m,
                     .v = slot->v,
                     .beta1 = config->beta1,
                     .beta2 = config->beta2,
                     .eps = config->eps,
-                    .alpha = alpha,
-                    .beta = keep};
+                    .alpha = rates.alpha,
+                    .beta = rates.beta,
+                    .rates = late,
+                    .guard = call->guard,
+                    .counts = call->adam_counts};
     if (slot->projector) {
         adam.direction = optim->small;
     } else {
-        adam.weight = weight;
+        adam.weight = call->weight;
     }
     const double start = read_clock(optim, optim->times_parts);
     tg_status status = optim->be->ops->adam(optim->be, &adam);
     const double middle = read_clock(optim, optim->times_parts);
     optim->times.adam += middle - start;
     if (status == TG_OK && slot->projector) {
-        status = tg_projector_back(slot->projector, optim->small, alpha, keep, weight);
+        const tg_back back = {
+            .alpha = rates.alpha, .beta = rates.beta, .rates = late, .guard = call->guard};
+        status = tg_projector_back_by(slot->projector, optim->small, &back, call->weight);
         optim->times.update += read_clock(optim, optim->times_parts) - middle;
     }
     if (status == TG_OK) {
-        slot->step++;
-        slot->moment_step++;
-        optim->stats.steps++;
+        tg_pending_end(optim, slot);
     }
     return status;
 }
@@ -190,25 +200,36 @@ tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient, v
     TG_TRY(find_slot(optim, gradient->param, &slot));
     TG_TRY(check_gradient(optim, slot, gradient));
     const double start = read_clock(optim, optim->times_parts);
-    int64_t nonfinite = 0;
-    TG_TRY(count_nonfinite(optim, slot, gradient, &nonfinite));
-    optim->times.check += read_clock(optim, optim->times_parts) - start;
-    if (nonfinite > 0) {
-        return refuse(optim, slot, nonfinite);
+    update_call call = {.weight = weight};
+    TG_TRY(tg_pending_begin(optim, slot, &call.guard));
+    const bool is_due = slot->projector && tg_slot_is_due(optim, slot);
+    const bool looks = is_due || tg_pending_looks(optim, slot);
+    call.adam_counts = !looks && !slot->projector && gradient->dense;
+    if (!call.adam_counts) {
+        TG_TRY(count_nonfinite(optim, slot, gradient, call.guard));
     }
+    if (looks) {
+        int64_t nonfinite = 0;
+        TG_TRY(tg_pending_look(optim, slot, &nonfinite));
+        if (nonfinite > 0) {
+            return tg_slot_refused(optim, slot, nonfinite);
+        }
+        call.guard = NULL;
+    }
+    optim->times.check += read_clock(optim, optim->times_parts) - start;
     tg_gradient ready = *gradient;
-    const bool is_due = slot->projector && is_refresh_due(optim, slot);
     if (!slot->projector || is_due || !tg_projector_takes_factored(slot->projector)) {
         TG_TRY(make_dense(optim, slot, gradient, &ready));
     }
     if (is_due) {
         TG_TRY(refresh(optim, slot, ready.dense));
     }
+    call.values = ready.dense;
     if (slot->projector) {
         TG_TRY(project(optim, slot, &ready, 0.0, optim->small));
-        return update(optim, slot, optim->small, weight);
+        call.values = optim->small;
     }
-    return update(optim, slot, ready.dense, weight);
+    TG_TRY(update(optim, slot, &call));
 fail:
     return status;
 }
@@ -251,11 +272,16 @@ tg_status tg_optim_accumulate(tg_optim *optim, const tg_gradient *gradient) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT,
                        "optimizer: it was not made to accumulate gradients");
     }
-    int64_t nonfinite = 0;
-    TG_TRY(count_nonfinite(optim, slot, gradient, &nonfinite));
-    slot->nonfinite += nonfinite;
+    uint32_t *guard = NULL;
+    TG_TRY(tg_pending_begin(optim, slot, &guard));
+    TG_TRY(count_nonfinite(optim, slot, gradient, guard));
+    if (!optim->be->ops->queue) {
+        int64_t nonfinite = 0;
+        TG_TRY(tg_pending_look(optim, slot, &nonfinite));
+        slot->nonfinite += nonfinite;
+    }
     const bool is_first = !slot->is_summing;
-    if (is_first && slot->projector && is_refresh_due(optim, slot)) {
+    if (is_first && slot->projector && tg_slot_is_due(optim, slot)) {
         slot->dense_sum = optim->be->ops->alloc(optim->be, TG_MEM_GRADIENTS,
                                                 (size_t)slot->numel * tg_dtype_size(slot->dtype));
         TG_TRY(slot->dense_sum ? TG_OK : TG_E_MEMORY);
@@ -283,24 +309,47 @@ static void end_sum(tg_optim *optim, tg_slot *slot) {
     slot->nonfinite = 0;
 }
 
+/* Whether the sum may be used: what is known on the host decides, or the guard when the update is
+ * made. A step that refreshes needs to know. */
+static tg_status look_at_sum(tg_optim *optim, tg_slot *slot, update_call *call) {
+    tg_status status = TG_OK;
+    TG_TRY(tg_pending_begin(optim, slot, &call->guard));
+    if (optim->be->ops->queue &&
+        (slot->dense_sum || slot->nonfinite > 0 || tg_pending_looks(optim, slot))) {
+        int64_t nonfinite = 0;
+        TG_TRY(tg_pending_look(optim, slot, &nonfinite));
+        slot->nonfinite += nonfinite;
+        call->guard = NULL;
+    }
+    if (!optim->be->ops->queue) {
+        call->guard = NULL;
+    }
+fail:
+    return status;
+}
+
 tg_status tg_optim_apply(tg_optim *optim, int param, void *weight) {
     tg_status status = TG_OK;
     tg_slot *slot = NULL;
+    update_call call = {.weight = weight};
     TG_TRY(find_slot(optim, param, &slot));
     if (!slot->is_summing) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: nothing is accumulated for %s",
                        slot->name);
     }
+    TG_TRY(look_at_sum(optim, slot, &call));
     if (slot->nonfinite > 0) {
-        status = refuse(optim, slot, slot->nonfinite);
+        status = tg_slot_refused(optim, slot, slot->nonfinite);
     } else if (slot->dense_sum) {
         const tg_gradient whole = {
             .param = param, .dtype = slot->dtype, .shape = slot->shape, .dense = slot->dense_sum};
         status = refresh(optim, slot, slot->dense_sum);
         status = status == TG_OK ? project(optim, slot, &whole, 0.0, optim->small) : status;
-        status = status == TG_OK ? update(optim, slot, optim->small, weight) : status;
+        call.values = optim->small;
+        status = status == TG_OK ? update(optim, slot, &call) : status;
     } else {
-        status = update(optim, slot, slot->sum, weight);
+        call.values = slot->sum;
+        status = update(optim, slot, &call);
     }
     end_sum(optim, slot);
 fail:

@@ -358,40 +358,59 @@ tg_status tg_projector_project(tg_projector *p, const tg_gradient *gradient, dou
     return p->be->ops->compress(p->be, &op);
 }
 
-/* out = beta out + alpha (low_rank_weight back(core) + sparse_weight scatter(values)). */
-static tg_status weighted_back(tg_projector *p, const void *small, double low_rank_weight,
-                               double sparse_weight, double alpha, double beta, void *out) {
-    tg_expand op = {.modes = p->modes,
-                    .bitmap = p->sparse ? &p->sparse->bitmap : NULL,
-                    .values = p->sparse ? values_of(p, p->sparse, small) : NULL,
-                    .lambda = sparse_weight,
-                    .alpha = alpha,
-                    .beta = beta,
-                    .out = out,
-                    .workspace = p->workspace->memory};
-    if (p->low_rank && low_rank_weight != 0.0) { /* the slot weighs the sparse part alone */
-        op.core = values_of(p, p->low_rank, small);
-        op.alpha = alpha * low_rank_weight;
-        op.lambda = sparse_weight / low_rank_weight;
-    }
-    return p->be->ops->expand(p->be, &op);
-}
+/* How much each branch counts on the way back. */
+typedef struct back_weights {
+    double low_rank, sparse; /* 0: the branch is not there */
+} back_weights;
 
-tg_status tg_projector_back(tg_projector *p, const void *small, double alpha, double beta,
-                            void *out) {
-    tg_status status = require_ready(p);
-    if (status != TG_OK) {
-        return status;
-    }
+static back_weights weights_of(const tg_projector *p) {
     double lambda = 1.0;
     if (p->branches == 2) {
         lambda = p->config.lambda_sparse > 0.0
                      ? p->config.lambda_sparse
                      : (double)p->sparse->count / (double)p->low_rank->count;
     }
-    const double low_rank_weight = p->low_rank ? tg_branch_back_scale(p->low_rank) : 0.0;
-    const double sparse_weight = p->sparse ? lambda * tg_branch_back_scale(p->sparse) : 0.0;
-    return weighted_back(p, small, low_rank_weight, sparse_weight, alpha, beta, out);
+    return (back_weights){.low_rank = p->low_rank ? tg_branch_back_scale(p->low_rank) : 0.0,
+                          .sparse = p->sparse ? lambda * tg_branch_back_scale(p->sparse) : 0.0};
+}
+
+/* The expand slot weighs the sparse part alone: the weight of the other one goes into alpha. */
+static double expand_alpha(back_weights weights, double alpha) {
+    return weights.low_rank != 0.0 ? alpha * weights.low_rank : alpha;
+}
+
+/* out = beta out + alpha (low_rank back(core) + sparse scatter(values)). */
+static tg_status weighted_back(tg_projector *p, const void *small, back_weights weights,
+                               const tg_back *back, void *out) {
+    tg_expand op = {.modes = p->modes,
+                    .bitmap = p->sparse ? &p->sparse->bitmap : NULL,
+                    .values = p->sparse ? values_of(p, p->sparse, small) : NULL,
+                    .lambda = weights.sparse,
+                    .alpha = expand_alpha(weights, back->alpha),
+                    .beta = back->beta,
+                    .out = out,
+                    .workspace = p->workspace->memory,
+                    .rates = back->rates,
+                    .guard = back->guard};
+    if (weights.low_rank != 0.0) {
+        op.core = values_of(p, p->low_rank, small);
+        op.lambda = weights.sparse / weights.low_rank;
+    }
+    return p->be->ops->expand(p->be, &op);
+}
+
+tg_status tg_projector_back_by(tg_projector *p, const void *small, const tg_back *back, void *out) {
+    const tg_status status = require_ready(p);
+    return status == TG_OK ? weighted_back(p, small, weights_of(p), back, out) : status;
+}
+
+double tg_projector_rate(const tg_projector *p, double alpha) {
+    return expand_alpha(weights_of(p), alpha);
+}
+
+tg_status tg_projector_back(tg_projector *p, const void *small, double alpha, double beta,
+                            void *out) {
+    return tg_projector_back_by(p, small, &(tg_back){.alpha = alpha, .beta = beta}, out);
 }
 
 tg_status tg_projector_residual(tg_projector *p, const void *grad, void *small, void *out) {
@@ -399,7 +418,8 @@ tg_status tg_projector_residual(tg_projector *p, const void *grad, void *small, 
     tg_status status = TG_OK;
     TG_TRY(tg_projector_project(p, &gradient, 1.0, 0.0, small));
     TG_TRY(p->be->ops->copy(p->be, out, grad, (size_t)p->numel * tg_dtype_size(p->dtype)));
-    TG_TRY(weighted_back(p, small, 1.0, 1.0, -1.0, 1.0, out));
+    TG_TRY(weighted_back(p, small, (back_weights){p->low_rank ? 1.0 : 0.0, 1.0},
+                         &(tg_back){.alpha = -1.0, .beta = 1.0}, out));
 fail:
     return status;
 }

@@ -29,6 +29,19 @@ TG_NODISCARD tg_status tg_projector_create_in(tg_context *ctx, const tg_projecto
                                               bool factored, tg_workspace *workspace,
                                               tg_projector **out);
 
+/* The way back into a weight, as an optimizer asks for it. */
+typedef struct tg_back {
+    double alpha, beta;
+    const tg_rates *rates; /* instead of both, its alpha from tg_projector_rate; NULL: those */
+    const uint32_t *guard; /* nothing happens where it is not 0; NULL: none */
+} tg_back;
+
+TG_NODISCARD tg_status tg_projector_back_by(tg_projector *p, const void *small, const tg_back *back,
+                                            void *out);
+
+/* What stands in the rates for alpha. */
+double tg_projector_rate(const tg_projector *p, double alpha);
+
 /* Whether tg_projector_project takes factored gradients (the matrix form reshapes, and does not).
  */
 bool tg_projector_takes_factored(const tg_projector *p);

@@ -8,43 +8,22 @@
 /* Memory for training steps; evaluation has its own, so it is asked for before each epoch. */
 static tg_status prepare_training(tg_trainer *t) {
     const tg_dataset_facts facts = tg_dataset_get_facts(t->train);
-    return tg_fno_prepare(t->model->fno, t->model->config.data.batch_size, facts.grid, true);
-}
-
-/* ---- one update ---- */
-
-/* The loss of a batch, and dL/dpred in batch.dpred. */
-static tg_status forward(tg_trainer *t, int64_t count, double *loss) {
-    const tg_tensor x = tg_batch_view(&t->batch.x, count), y = tg_batch_view(&t->batch.y, count);
-    tg_tensor pred = tg_batch_view(&t->batch.pred, count);
-    tg_tensor dpred = tg_batch_view(&t->batch.dpred, count);
-    tg_status status = tg_fno_forward(t->model->fno, &x, &pred);
-    return status == TG_OK ? tg_loss_eval(t->ctx, &t->model->config.loss, &pred, &y, loss, &dpred)
-                           : status;
-}
-
-/* Backward into the sink; with clipping twice, the first time for the norm. */
-static tg_status backward(tg_trainer *t, int64_t count) {
-    const tg_loop_config *loop = &t->model->config.loop;
-    const tg_tensor dpred = tg_batch_view(&t->batch.dpred, count);
-    const bool accumulates = loop->accumulation_steps > 1;
+    const tg_run_config *config = &t->model->config;
     tg_status status = TG_OK;
-    if (loop->max_grad_norm > 0.0 && !accumulates) {
-        const tg_grad_sink norms = tg_optim_norm_sink(t->optim);
-        const uint64_t step = tg_fno_get_step(t->model->fno);
-        double norm = 0.0, loss = 0.0;
-        tg_optim_clip_begin(t->optim);
-        TG_TRY(tg_fno_backward(t->model->fno, &dpred, &norms));
-        TG_TRY(tg_optim_clip(t->optim, loop->max_grad_norm, &norm));
-        tg_fno_set_step(t->model->fno, step); /* the same dropout masks again */
-        TG_TRY(forward(t, count, &loss));
+    if (!t->step) {
+        const tg_step_config step = {.fno = t->model->fno,
+                                     .optim = t->optim,
+                                     .loss = config->loss,
+                                     .accumulates = config->loop.accumulation_steps > 1,
+                                     .max_grad_norm = config->loop.max_grad_norm};
+        TG_TRY(tg_step_create(t->ctx, &step, &t->step));
     }
-    const tg_grad_sink sink =
-        accumulates ? tg_optim_accumulate_sink(t->optim) : tg_optim_sink(t->optim);
-    TG_TRY(tg_fno_backward(t->model->fno, &dpred, &sink));
+    TG_TRY(tg_fno_prepare(t->model->fno, config->data.batch_size, facts.grid, true));
 fail:
     return status;
 }
+
+/* ---- one update ---- */
 
 static tg_status apply_accumulated(tg_trainer *t) {
     const double most = t->model->config.loop.max_grad_norm;
@@ -62,51 +41,75 @@ fail:
 
 static tg_status refuse_loss(tg_trainer *t, double loss) {
     tg_progress *p = &t->progress;
+    const int64_t batch = t->under_way + 1;
     p->skipped++;
     p->skipped_row++;
     tg_log(t->ctx, TG_LOG_WARN, "epoch %lld, batch %lld: the loss is %g; the update is skipped",
-           (long long)p->epoch + 1, (long long)p->batch + 1, loss);
+           (long long)p->epoch + 1, (long long)batch, loss);
     if (p->skipped_row >= t->model->config.loop.nonfinite_limit) {
         return tg_fail(t->ctx, TG_E_NUMERIC,
                        "the loss was not finite %lld times in a row (opt.nonfinite_limit), last at "
                        "epoch %lld, batch %lld; a lower opt.learning_rate or opt.max_grad_norm may "
                        "help. Checkpoints are as they were",
-                       (long long)p->skipped_row, (long long)p->epoch + 1, (long long)p->batch + 1);
+                       (long long)p->skipped_row, (long long)p->epoch + 1, (long long)batch);
     }
     return TG_OK;
+}
+
+/* Takes the batch under way into the books, and ends the update it completes. */
+static tg_status settle(tg_trainer *t) {
+    tg_progress *p = &t->progress;
+    const int64_t micro = t->model->config.loop.accumulation_steps;
+    const int64_t done = t->under_way + 1;
+    tg_step_result result;
+    tg_status status = TG_OK;
+    TG_TRY(tg_step_settle(t->step, &result));
+    if (result.samples == 0) {
+        return TG_OK;
+    }
+    if (isfinite(result.loss)) {
+        p->skipped_row = 0;
+        p->loss_sum += result.loss;
+        p->samples += result.samples;
+        t->summed++;
+    } else {
+        TG_TRY(refuse_loss(t, result.loss));
+    }
+    p->fno_step = (int64_t)tg_fno_get_step(t->model->fno);
+    if (t->summed > 0 && (done % micro == 0 || done == tg_loader_batches(t->loader))) {
+        TG_TRY(micro > 1 ? apply_accumulated(t) : TG_OK);
+        t->summed = 0;
+        p->step++;
+    }
+fail:
+    return status;
+}
+
+static tg_status set_rates(tg_trainer *t) {
+    const double rate = tg_lr_schedule_rate(&t->progress.schedule, t->progress.step);
+    tg_status status = TG_OK;
+    for (int group = 0; group < 2 && status == TG_OK; group++) {
+        status = tg_optim_set_learning_rate(t->optim, group, rate);
+    }
+    return status;
 }
 
 /* One batch: an update, or with accumulation a part of one. */
 static tg_status train_batch(tg_trainer *t) {
     tg_progress *p = &t->progress;
-    const int64_t micro = t->model->config.loop.accumulation_steps;
-    const int64_t batches = tg_loader_batches(t->loader);
     tg_status status = TG_OK;
     int64_t count = 0;
-    double loss = 0.0;
-    const double rate = tg_lr_schedule_rate(&p->schedule, p->step);
-    for (int group = 0; group < 2; group++) {
-        TG_TRY(tg_optim_set_learning_rate(t->optim, group, rate));
-    }
     TG_TRY(tg_loader_batch(t->loader, p->epoch, p->batch, t->batch.host_x.data,
                            t->batch.host_y.data, &count));
     TG_TRY(tg_batch_send(&t->batch, count, true));
-    TG_TRY(forward(t, count, &loss));
-    if (isfinite(loss)) {
-        TG_TRY(backward(t, count));
-        p->skipped_row = 0;
-        p->loss_sum += loss;
-        p->samples += count;
-        t->summed++;
-    } else {
-        TG_TRY(refuse_loss(t, loss));
-    }
-    p->batch++;
-    p->fno_step = (int64_t)tg_fno_get_step(t->model->fno);
-    if (t->summed > 0 && (p->batch % micro == 0 || p->batch == batches)) {
-        TG_TRY(micro > 1 ? apply_accumulated(t) : TG_OK);
-        t->summed = 0;
-        p->step++;
+    const tg_tensor x = tg_batch_view(&t->batch.x, count), y = tg_batch_view(&t->batch.y, count);
+    TG_TRY(tg_step_forward(t->step, &x, &y));
+    TG_TRY(settle(t)); /* the batch before */
+    TG_TRY(set_rates(t));
+    t->under_way = p->batch++;
+    TG_TRY(tg_step_backward(t->step));
+    if (!tg_step_is_late(t->step)) {
+        TG_TRY(settle(t));
     }
 fail:
     return status;
@@ -196,32 +199,36 @@ fail:
     return status;
 }
 
-/* One epoch from where it stands; *stopped if the watcher asked for an end. */
+static void count_time(tg_trainer *t, double seconds, int64_t steps) {
+    t->step_seconds += seconds;
+    t->run_seconds += seconds;
+    t->timed_steps += steps;
+    t->run_steps += steps;
+}
+
+/* One epoch from where it stands; *stopped if the watcher asked for an end. All books are closed
+ * when it returns. */
 static tg_status train_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t epochs,
                              bool *stopped) {
     tg_status status = TG_OK;
     const int64_t micro = t->model->config.loop.accumulation_steps;
+    const int64_t batches = tg_loader_batches(t->loader);
     t->epoch_start = tg_seconds();
     t->step_seconds = 0.0;
     t->timed_steps = 0;
     TG_TRY(prepare_training(t));
-    while (t->progress.batch < tg_loader_batches(t->loader)) {
+    while (t->progress.batch < batches && !*stopped) {
         const double start = tg_seconds();
         TG_TRY(train_batch(t));
-        const double seconds = tg_seconds() - start;
-        t->step_seconds += seconds;
-        t->run_seconds += seconds;
-        t->timed_steps++;
-        t->run_steps++;
+        count_time(t, tg_seconds() - start, 1);
         report_step(t, watch, epochs);
         /* Sums under way are not saved: stop between updates. */
-        const bool is_whole =
-            t->progress.batch % micro == 0 || t->progress.batch == tg_loader_batches(t->loader);
-        if (is_whole && watch && watch->should_stop && watch->should_stop(watch->user)) {
-            *stopped = true;
-            return TG_OK;
-        }
+        const bool is_whole = t->progress.batch % micro == 0 || t->progress.batch == batches;
+        *stopped = is_whole && watch && watch->should_stop && watch->should_stop(watch->user);
     }
+    const double start = tg_seconds();
+    TG_TRY(settle(t));
+    count_time(t, tg_seconds() - start, 0);
 fail:
     return status;
 }

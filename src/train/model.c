@@ -78,15 +78,15 @@ tg_tensor tg_batch_view(const tg_tensor *tensor, int64_t count) {
     return view;
 }
 
-/* A tensor where the backend computes, and its partner on the host (NULL: none is needed). */
+/* A tensor where the backend computes, and its partner on the host. */
 static tg_status make_pair(const tg_batch *batch, const tg_shape *shape, tg_tensor *at,
                            tg_tensor *host) {
     tg_context *ctx = batch->model->ctx;
     tg_status status = tg_backend_tensor(ctx, TG_MEM_DATA, batch->dtype, shape, at);
-    if (status == TG_OK && host && at->place == TG_HOST) {
+    if (status == TG_OK && at->place == TG_HOST) {
         *host = *at;
         host->owner = NULL;
-    } else if (status == TG_OK && host) {
+    } else if (status == TG_OK) {
         status = tg_tensor_create(ctx, TG_MEM_DATA, batch->dtype, shape, host);
     }
     return status;
@@ -106,9 +106,8 @@ tg_status tg_batch_create(tg_model *model, const tg_dataset_facts *facts, int64_
     }
     TG_TRY(make_pair(out, &out->x_shape, &out->x, &out->host_x));
     TG_TRY(make_pair(out, &out->y_shape, &out->y, &out->host_y));
-    TG_TRY(make_pair(out, &out->y_shape, &out->pred, training ? NULL : &out->host_pred));
-    if (training) {
-        TG_TRY(make_pair(out, &out->y_shape, &out->dpred, NULL));
+    if (!training) {
+        TG_TRY(make_pair(out, &out->y_shape, &out->pred, &out->host_pred));
     }
     return TG_OK;
 fail:
@@ -117,8 +116,8 @@ fail:
 }
 
 void tg_batch_destroy(tg_batch *batch) {
-    tg_tensor *const tensors[] = {&batch->host_x, &batch->host_y, &batch->host_pred, &batch->x,
-                                  &batch->y,      &batch->pred,   &batch->dpred};
+    tg_tensor *const tensors[] = {&batch->host_x, &batch->host_y, &batch->host_pred,
+                                  &batch->x,      &batch->y,      &batch->pred};
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
         tg_tensor_destroy(tensors[i]);
     }

@@ -21,7 +21,7 @@ typedef struct tg_batch {
     tg_dtype dtype;
     tg_shape x_shape, y_shape; /* with the full batch size first */
     tg_tensor host_x, host_y, host_pred;
-    tg_tensor x, y, pred, dpred; /* dpred: in training only */
+    tg_tensor x, y, pred; /* predictions: not in training, which leaves them in the network */
 } tg_batch;
 
 /* Makes the network of `config` with weights from its seed. */

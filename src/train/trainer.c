@@ -60,6 +60,7 @@ fail:
 }
 
 static void close_stage(tg_trainer *t) {
+    tg_step_destroy(&t->step);
     tg_batch_destroy(&t->batch);
     tg_loader_destroy(&t->loader);
     tg_dataset_close(&t->train);

@@ -26,7 +26,9 @@ struct tg_trainer {
     test_set tests[TG_MAX_TESTS];
     int test_count;
 
-    int64_t summed; /* batches in the update under way */
+    tg_step *step;
+    int64_t under_way; /* batch whose outcome is not in the books yet */
+    int64_t summed;    /* batches in the update under way */
 
     double epoch_start; /* on the clock */
     double step_seconds;

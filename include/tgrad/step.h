@@ -1,0 +1,63 @@
+/* One training step: forward, loss, backward, and the update of every parameter as soon as its
+ * gradient exists.
+ *
+ *     tg_step_create(ctx, &config, &step);
+ *     for every batch:
+ *         tg_step_forward(step, &x, &y);
+ *         tg_step_settle(step, &result);      the batch before, if there is one
+ *         ..                                  learning rates of this batch
+ *         tg_step_backward(step);
+ *     tg_step_settle(step, &result);          the last batch
+ *
+ * On the host every call does its work before it returns. A GPU works while the host goes on: there
+ * the calls only queue, and what became of a step is asked for when the forward pass of the next
+ * one is in the queue already, so that the GPU never waits. Steps that refresh, accumulate or clip,
+ * and steps with dropout, wait for their loss. Either way the weights are the same: a step whose
+ * loss is not finite changes nothing. */
+#ifndef TGRAD_STEP_H
+#define TGRAD_STEP_H
+
+#include "tgrad/fno.h"
+#include "tgrad/optim.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tg_step tg_step;
+
+typedef struct tg_step_config {
+    tg_fno *fno; /* prepared for training by the caller; it and the optimizer outlive the step */
+    tg_optim *optim; /* with its weights bound; NULL: gradients are dropped */
+    tg_loss_config loss;
+    bool accumulates;     /* gradients are added up, to be applied by the caller */
+    double max_grad_norm; /* clip the global norm to this; 0: off; not while accumulating */
+} tg_step_config;
+
+typedef struct tg_step_result {
+    int64_t samples; /* of the batch; 0: no step was under way */
+    double loss;     /* sum over the batch; if it is not finite, nothing was updated */
+} tg_step_result;
+
+TG_API TG_NODISCARD tg_status tg_step_create(tg_context *ctx, const tg_step_config *config,
+                                             tg_step **out);
+TG_API void tg_step_destroy(tg_step **step);
+
+/* Forward and loss of a batch; x and target, where the backend computes, may change when the next
+ * call on this step has returned (on a GPU: when what it queued is done). */
+TG_API TG_NODISCARD tg_status tg_step_forward(tg_step *step, const tg_tensor *x,
+                                              const tg_tensor *target);
+
+/* Backward and updates of the last forward. The step before must be settled. */
+TG_API TG_NODISCARD tg_status tg_step_backward(tg_step *step);
+
+/* Whether the result of the last backward has to be waited for. */
+TG_API bool tg_step_is_late(const tg_step *step);
+
+/* What became of the step whose backward was asked for last; waits for it. */
+TG_API TG_NODISCARD tg_status tg_step_settle(tg_step *step, tg_step_result *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,224 @@
+/* Guards, rounds and the books behind them. */
+#include "optim/pending.h"
+
+#include <string.h>
+
+#include "optim/optim.h"
+
+static int index_of(const tg_optim *optim, const tg_slot *slot) {
+    return (int)(slot - optim->slots);
+}
+
+/* ---- life ---- */
+
+tg_status tg_pending_create(tg_optim *optim) {
+    tg_status status = TG_OK;
+    tg_backend *be = optim->be;
+    tg_pending *p = &optim->pending;
+    const size_t slots = (size_t)optim->slot_count;
+    p->guards = be->ops->alloc(be, TG_MEM_OTHER, slots * sizeof *p->guards);
+    TG_TRY(p->guards ? TG_OK : TG_E_MEMORY);
+    TG_TRY(TG_NEW(optim->ctx, TG_MEM_OTHER, p->order, slots));
+    TG_TRY(TG_NEW(optim->ctx, TG_MEM_OTHER, p->planned, slots));
+    if (!be->ops->queue) {
+        return TG_OK;
+    }
+    const tg_queue_ops *queue = be->ops->queue;
+    p->rates = be->ops->alloc(be, TG_MEM_OTHER, slots * sizeof *p->rates);
+    p->seen = queue->pinned_alloc(be, TG_MEM_OTHER, slots * sizeof *p->seen);
+    p->chosen = queue->pinned_alloc(be, TG_MEM_OTHER, slots * sizeof *p->chosen);
+    TG_TRY(p->rates && p->seen && p->chosen ? TG_OK : TG_E_MEMORY);
+    TG_TRY(queue->mark_create(be, &p->mark));
+fail:
+    return status;
+}
+
+void tg_pending_destroy(tg_optim *optim) {
+    tg_backend *be = optim->be;
+    tg_pending *p = &optim->pending;
+    if (!be) {
+        return;
+    }
+    const tg_queue_ops *queue = be->ops->queue;
+    if (queue) {
+        (void)be->ops->synchronize(be); /* copies to what is freed now */
+        queue->mark_destroy(be, &p->mark);
+        queue->pinned_release(be, p->seen);
+        queue->pinned_release(be, p->chosen);
+    }
+    be->ops->release(be, p->rates);
+    be->ops->release(be, p->guards);
+    TG_FREE(optim->ctx, p->order);
+    TG_FREE(optim->ctx, p->planned);
+}
+
+/* ---- the books ---- */
+
+static void note_update(tg_optim *optim, tg_slot *slot) {
+    slot->step++;
+    slot->moment_step++;
+    optim->stats.steps++;
+}
+
+tg_status tg_slot_refused(tg_optim *optim, const tg_slot *slot, int64_t nonfinite) {
+    if (optim->groups[slot->group].nonfinite == TG_NONFINITE_ERROR) {
+        return tg_fail(optim->ctx, TG_E_NUMERIC, "gradient of %s: %lld entries are NaN or Inf",
+                       slot->name, (long long)nonfinite);
+    }
+    optim->stats.skipped++;
+    tg_log(
+        optim->ctx, TG_LOG_WARN,
+        "gradient of %s has %lld entries that are NaN or Inf; its update is skipped (%lld so far)",
+        slot->name, (long long)nonfinite, (long long)optim->stats.skipped);
+    return TG_OK;
+}
+
+/* Waits for the round and takes its guards into the books; silently for a step that is forgotten.
+ */
+static tg_status settle(tg_optim *optim, bool forgets) {
+    tg_status status = TG_OK;
+    tg_pending *p = &optim->pending;
+    if (!p->is_open) {
+        return TG_OK;
+    }
+    TG_TRY(tg_optim_send_round(optim));
+    TG_TRY(optim->be->ops->queue->mark_wait(optim->be, p->mark));
+    p->is_open = p->is_planned = p->is_sent = false;
+    for (int i = 0; i < optim->slot_count; i++) {
+        optim->slots[i].is_guarded = false;
+        optim->slots[i].nonfinite += optim->slots[i].is_summing ? p->seen[i] : 0;
+    }
+    const int count = p->count;
+    p->count = 0;
+    for (int i = 0; i < count; i++) {
+        tg_slot *slot = &optim->slots[p->order[i]];
+        const uint32_t nonfinite = p->seen[p->order[i]];
+        slot->is_pending = false;
+        if (nonfinite == 0) {
+            note_update(optim, slot);
+        } else if (!forgets) {
+            TG_TRY(tg_slot_refused(optim, slot, nonfinite));
+        }
+    }
+fail:
+    return status;
+}
+
+tg_status tg_optim_settle(tg_optim *optim) {
+    return settle(optim, false);
+}
+
+tg_status tg_optim_forget_round(tg_optim *optim) {
+    return settle(optim, true);
+}
+
+/* ---- rounds ---- */
+
+static tg_status open_round(tg_optim *optim) {
+    tg_pending *p = &optim->pending;
+    if (p->is_open) {
+        return TG_OK;
+    }
+    p->is_open = true;
+    /* counters of 0 are floats of 0 */
+    return optim->be->ops->fill(optim->be, TG_F32, optim->slot_count, (tg_scalar){0}, p->guards);
+}
+
+tg_status tg_optim_send_round(tg_optim *optim) {
+    tg_status status = TG_OK;
+    tg_backend *be = optim->be;
+    tg_pending *p = &optim->pending;
+    if (!p->is_open || p->is_sent) {
+        return TG_OK;
+    }
+    TG_TRY(be->ops->queue->download_later(be, p->seen, p->guards,
+                                          (size_t)optim->slot_count * sizeof *p->seen));
+    TG_TRY(be->ops->queue->mark_record(be, p->mark));
+    if (p->is_planned) {
+        memcpy(p->planned, p->order, (size_t)p->count * sizeof *p->order);
+        p->planned_count = p->count;
+    }
+    p->is_planned = false;
+    p->is_sent = true;
+fail:
+    return status;
+}
+
+bool tg_pending_looks(const tg_optim *optim, const tg_slot *slot) {
+    return !optim->be->ops->queue || optim->groups[slot->group].nonfinite == TG_NONFINITE_ERROR;
+}
+
+tg_status tg_pending_begin(tg_optim *optim, tg_slot *slot, uint32_t **guard) {
+    tg_status status = TG_OK;
+    tg_pending *p = &optim->pending;
+    *guard = p->guards + index_of(optim, slot);
+    if (!optim->be->ops->queue) {
+        **guard = 0;
+        return TG_OK;
+    }
+    const bool is_used = slot->is_pending || (slot->is_guarded && !slot->is_summing);
+    if (is_used || p->is_sent) {
+        TG_TRY(tg_optim_settle(optim));
+    }
+    TG_TRY(open_round(optim));
+    slot->is_guarded = true;
+fail:
+    return status;
+}
+
+tg_status tg_pending_look(tg_optim *optim, const tg_slot *slot, int64_t *nonfinite) {
+    uint32_t count = 0;
+    const uint32_t *guard = optim->pending.guards + index_of(optim, slot);
+    const tg_status status = optim->be->ops->download(optim->be, &count, guard, sizeof count);
+    *nonfinite = count;
+    return status;
+}
+
+void tg_pending_end(tg_optim *optim, tg_slot *slot) {
+    tg_pending *p = &optim->pending;
+    if (!optim->be->ops->queue) {
+        note_update(optim, slot);
+        return;
+    }
+    slot->is_pending = true;
+    p->order[p->count++] = index_of(optim, slot);
+}
+
+/* ---- planned rounds ---- */
+
+bool tg_optim_is_ordinary(const tg_optim *optim) {
+    for (int i = 0; i < optim->slot_count; i++) {
+        const tg_slot *slot = &optim->slots[i];
+        if (slot->is_summing || tg_pending_looks(optim, slot) ||
+            (slot->projector && tg_slot_is_due(optim, slot))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+tg_status tg_optim_plan_round(tg_optim *optim) {
+    tg_status status = TG_OK;
+    tg_backend *be = optim->be;
+    tg_pending *p = &optim->pending;
+    TG_TRY(tg_optim_settle(optim));
+    for (int i = 0; i < optim->slot_count; i++) {
+        p->chosen[i] = tg_slot_rates(optim, &optim->slots[i]);
+    }
+    TG_TRY(be->ops->queue->upload_later(be, p->rates, p->chosen,
+                                        (size_t)optim->slot_count * sizeof *p->rates));
+    TG_TRY(open_round(optim));
+    p->is_planned = true;
+fail:
+    return status;
+}
+
+void tg_optim_repeat_round(tg_optim *optim) {
+    tg_pending *p = &optim->pending;
+    memcpy(p->order, p->planned, (size_t)p->planned_count * sizeof *p->order);
+    p->count = p->planned_count;
+    for (int i = 0; i < p->count; i++) {
+        optim->slots[p->order[i]].is_pending = true;
+        optim->slots[p->order[i]].is_guarded = true;
+    }
+}

@@ -1,0 +1,76 @@
+/* Updates that are asked for but not accounted for yet.
+ *
+ * Whether a gradient is finite is counted where the backend computes, in a counter per parameter:
+ * its guard, which stops Adam and the way back into the weight. On the host the guard is read
+ * before the update is made. Where work is queued the update is queued behind its guard, and the
+ * books (step numbers, skipped updates) are settled later: at the latest before the same parameter
+ * is updated again, so that every update is made as if the one before had been waited for.
+ *
+ * A round is what lies between two settlements. Its guards are cleared together when it begins and
+ * come to the host together when it is sent. */
+#ifndef TG_OPTIM_PENDING_H
+#define TG_OPTIM_PENDING_H
+
+#include "backend/backend.h"
+
+struct tg_slot;
+struct tg_optim;
+
+typedef struct tg_pending {
+    uint32_t *guards; /* (slots) of the backend's memory */
+    uint32_t *seen;   /* (slots) on the host, pinned: the guards of the round that was sent */
+    tg_rates *rates;  /* (slots) of the backend's memory, read by the updates of a planned round */
+    tg_rates *chosen; /* (slots) on the host, pinned: the same before they are copied */
+    tg_mark *mark;    /* behind the round that was sent */
+    int *order;       /* (slots) parameters with an update under way, first come first */
+    int count;
+    int *planned; /* (slots) the same of the last planned round */
+    int planned_count;
+    bool is_open;    /* a round is under way: its guards were cleared */
+    bool is_planned; /* its updates read `rates` */
+    bool is_sent;    /* guards and mark are queued */
+} tg_pending;
+
+TG_NODISCARD tg_status tg_pending_create(struct tg_optim *optim);
+void tg_pending_destroy(struct tg_optim *optim);
+
+/* Whether an update of this parameter is made only after its guard was read. */
+bool tg_pending_looks(const struct tg_optim *optim, const struct tg_slot *slot);
+
+/* The guard of a parameter whose update (or part of an accumulated one) begins: 0, except for what
+ * the parts before it counted. */
+TG_NODISCARD tg_status tg_pending_begin(struct tg_optim *optim, struct tg_slot *slot,
+                                        uint32_t **guard);
+
+/* Reads the guard now, which waits for the queue. */
+TG_NODISCARD tg_status tg_pending_look(struct tg_optim *optim, const struct tg_slot *slot,
+                                       int64_t *nonfinite);
+
+/* The update is made or queued: the books follow, at once or when the round is settled. */
+void tg_pending_end(struct tg_optim *optim, struct tg_slot *slot);
+
+/* The books of an update that is not made: an error if the group says so. */
+TG_NODISCARD tg_status tg_slot_refused(struct tg_optim *optim, const struct tg_slot *slot,
+                                       int64_t nonfinite);
+
+/* ---- planned rounds, which can be recorded and run again ---- */
+
+/* Whether the next update of every parameter is an ordinary one: no refresh, no sum under way,
+ * nothing that is waited for. To be asked when all is settled. */
+bool tg_optim_is_ordinary(const struct tg_optim *optim);
+
+/* Begins a round that updates every parameter with the rates of now; what follows until the round
+ * is sent may be recorded. */
+TG_NODISCARD tg_status tg_optim_plan_round(struct tg_optim *optim);
+
+/* The updates of the last planned round were queued again, by running what was recorded. */
+void tg_optim_repeat_round(struct tg_optim *optim);
+
+/* Ends the round: its guards are on their way to the host. Nothing waits. */
+TG_NODISCARD tg_status tg_optim_send_round(struct tg_optim *optim);
+
+/* As tg_optim_settle, for a step whose loss was not finite: its gradients were not either, and
+ * that they changed nothing is no news. */
+TG_NODISCARD tg_status tg_optim_forget_round(struct tg_optim *optim);
+
+#endif

@@ -1,0 +1,187 @@
+/* One training step, settled at once or late. */
+#include "tgrad/step.h"
+
+#include <math.h>
+
+#include "backend/backend.h"
+#include "optim/optim.h"
+
+struct tg_step {
+    tg_context *ctx;
+    tg_backend *be;
+    tg_step_config config;
+    bool may_be_late;      /* nothing of a step has to be known before its backward */
+    tg_tensor x, target;   /* of the forward under way: clipping runs it again */
+    double *loss;          /* of the backend's memory */
+    double *pinned_loss;   /* on the host, where work is queued */
+    tg_mark *mark;         /* behind the step that was queued */
+    bool is_late;          /* the result is on its way */
+    tg_step_result result; /* of the last backward */
+};
+
+/* ---- life ---- */
+
+void tg_step_destroy(tg_step **step) {
+    if (!step || !*step) {
+        return;
+    }
+    tg_step *s = *step;
+    if (s->be && s->be->ops->queue) {
+        (void)s->be->ops->synchronize(s->be); /* a loss on its way to what is freed now */
+        s->be->ops->queue->mark_destroy(s->be, &s->mark);
+        s->be->ops->queue->pinned_release(s->be, s->pinned_loss);
+    }
+    if (s->be) {
+        s->be->ops->release(s->be, s->loss);
+    }
+    TG_FREE(s->ctx, *step);
+}
+
+tg_status tg_step_create(tg_context *ctx, const tg_step_config *config, tg_step **out) {
+    tg_status status = TG_OK;
+    tg_step *s = NULL;
+    *out = NULL;
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, s, 1));
+    s->ctx = ctx;
+    s->config = *config;
+    TG_TRY(tg_backend_get(ctx, &s->be));
+    s->loss = s->be->ops->alloc(s->be, TG_MEM_OTHER, sizeof *s->loss);
+    TG_TRY(s->loss ? TG_OK : TG_E_MEMORY);
+    if (s->be->ops->queue) {
+        s->pinned_loss = s->be->ops->queue->pinned_alloc(s->be, TG_MEM_OTHER, sizeof *s->loss);
+        TG_TRY(s->pinned_loss ? TG_OK : TG_E_MEMORY);
+        TG_TRY(s->be->ops->queue->mark_create(s->be, &s->mark));
+        /* the masks of dropout depend on the number of steps that were made */
+        s->may_be_late = !config->accumulates && !(config->max_grad_norm > 0.0) &&
+                         tg_fno_get_config(config->fno)->channel_mlp_dropout == 0.0;
+    }
+    *out = s;
+    return TG_OK;
+fail:
+    tg_step_destroy(&s);
+    return status;
+}
+
+/* ---- the passes ---- */
+
+static tg_status drop(void *user, const tg_gradient *gradient) {
+    (void)user;
+    (void)gradient;
+    return TG_OK;
+}
+
+static tg_grad_sink sink_of(const tg_step *s) {
+    tg_optim *optim = s->config.optim;
+    return !optim                  ? (tg_grad_sink){.receive = drop}
+           : s->config.accumulates ? tg_optim_accumulate_sink(optim)
+                                   : tg_optim_sink(optim);
+}
+
+static tg_status run_forward(tg_step *s) {
+    return tg_fno_forward_loss(s->config.fno, &s->x, &s->target, &s->config.loss, s->loss);
+}
+
+static tg_status run_backward(tg_step *s) {
+    const tg_grad_sink sink = sink_of(s);
+    return tg_fno_backward(s->config.fno, NULL, &sink);
+}
+
+/* Backward for the norm alone, and the forward pass once more. */
+static tg_status clip(tg_step *s) {
+    tg_status status = TG_OK;
+    const tg_grad_sink norms = tg_optim_norm_sink(s->config.optim);
+    const uint64_t step = tg_fno_get_step(s->config.fno);
+    double norm = 0.0;
+    tg_optim_clip_begin(s->config.optim);
+    TG_TRY(tg_fno_backward(s->config.fno, NULL, &norms));
+    TG_TRY(tg_optim_clip(s->config.optim, s->config.max_grad_norm, &norm));
+    tg_fno_set_step(s->config.fno, step); /* the same dropout masks again */
+    TG_TRY(run_forward(s));
+fail:
+    return status;
+}
+
+tg_status tg_step_forward(tg_step *s, const tg_tensor *x, const tg_tensor *target) {
+    s->x = *x;
+    s->target = *target;
+    return run_forward(s);
+}
+
+/* The loss is looked at first. */
+static tg_status backward_now(tg_step *s) {
+    tg_status status = TG_OK;
+    TG_TRY(s->be->ops->download(s->be, &s->result.loss, s->loss, sizeof *s->loss));
+    if (!isfinite(s->result.loss)) {
+        return TG_OK;
+    }
+    if (s->config.optim && s->config.max_grad_norm > 0.0 && !s->config.accumulates) {
+        TG_TRY(clip(s));
+    }
+    TG_TRY(run_backward(s));
+fail:
+    return status;
+}
+
+/* Guards, which see the NaN of a loss that is not finite, decide about the updates. */
+static tg_status backward_later(tg_step *s) {
+    tg_status status = TG_OK;
+    const tg_queue_ops *queue = s->be->ops->queue;
+    if (s->config.optim) {
+        TG_TRY(tg_optim_plan_round(s->config.optim));
+    }
+    TG_TRY(run_backward(s));
+    if (s->config.optim) {
+        TG_TRY(tg_optim_send_round(s->config.optim));
+    }
+    TG_TRY(queue->download_later(s->be, s->pinned_loss, s->loss, sizeof *s->loss));
+    TG_TRY(queue->mark_record(s->be, s->mark));
+    s->is_late = true;
+fail:
+    return status;
+}
+
+tg_status tg_step_backward(tg_step *s) {
+    tg_status status = TG_OK;
+    tg_optim *optim = s->config.optim;
+    if (s->is_late) {
+        return tg_fail(s->ctx, TG_E_ARGUMENT, "step: the one before is not settled");
+    }
+    s->result.samples = 0;
+    if (optim) {
+        TG_TRY(tg_optim_settle(optim));
+    }
+    const bool late = s->may_be_late && (!optim || tg_optim_is_ordinary(optim));
+    TG_TRY(late ? backward_later(s) : backward_now(s));
+    s->result.samples = s->x.shape.dim[0];
+fail:
+    return status;
+}
+
+/* ---- the end ---- */
+
+bool tg_step_is_late(const tg_step *s) {
+    return s->is_late;
+}
+
+static tg_status settle_late(tg_step *s) {
+    tg_status status = TG_OK;
+    tg_fno *fno = s->config.fno;
+    TG_TRY(s->be->ops->queue->mark_wait(s->be, s->mark));
+    s->is_late = false;
+    s->result.loss = *s->pinned_loss;
+    if (isfinite(s->result.loss)) {
+        TG_TRY(s->config.optim ? tg_optim_settle(s->config.optim) : TG_OK);
+    } else {
+        tg_fno_set_step(fno, tg_fno_get_step(fno) - 1); /* it was none */
+        TG_TRY(s->config.optim ? tg_optim_forget_round(s->config.optim) : TG_OK);
+    }
+fail:
+    return status;
+}
+
+tg_status tg_step_settle(tg_step *s, tg_step_result *out) {
+    const tg_status status = s->is_late ? settle_late(s) : TG_OK;
+    *out = status == TG_OK ? s->result : (tg_step_result){0};
+    s->result = (tg_step_result){0};
+    return status;
+}
