@@ -244,14 +244,15 @@ static void cpu_like_ref(void **state) {
 }
 
 /* Sharing bytes changes no bit: no buffer is written while another one needs its bytes. Every case
- * above, with and without checkpointing. */
+ * above, whatever is kept of the forward pass. */
 static void sharing_changes_nothing(void **state) {
     (void)state;
-    for (int i = 0; i < 2 * (T_COUNT(cases) + T_COUNT(odd_cases)); i++) {
-        const int n = i / 2;
+    static const char *const kinds[] = {"off", "block", "minimal"};
+    for (int i = 0; i < 3 * (T_COUNT(cases) + T_COUNT(odd_cases)); i++) {
+        const int n = i / 3;
         net_case c = n < T_COUNT(cases) ? cases[n] : odd_cases[n - T_COUNT(cases)];
         char config[512];
-        snprintf(config, sizeof config, "{\"checkpointing\": %s, %s", i % 2 ? "true" : "false",
+        snprintf(config, sizeof config, "{\"activation_checkpoint\": \"%s\", %s", kinds[i % 3],
                  c.config + 1);
         c.config = config;
         tg_context *ctx = net_context("cpu", 1);

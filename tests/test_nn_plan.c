@@ -92,6 +92,14 @@ static const struct {
      "\"fno_block_precision\": \"mixed\", \"fno_block_weights_precision\": \"bf16\"}",
      2,
      {21}},
+    {"{\"n_modes\": [8, 8], \"hidden_channels\": 7, \"fno_block_precision\": \"half\","
+     "\"activation_checkpoint\": \"minimal\", \"domain_padding\": 0.25, \"n_layers\": 3}",
+     3,
+     {15, 20}},
+    {"{\"n_modes\": [8, 8], \"hidden_channels\": 7, \"activation_checkpoint\": \"minimal\","
+     "\"channel_mlp_skip\": \"linear\", \"stabilizer\": \"tanh\", \"n_layers\": 2}",
+     3,
+     {16, 20}},
 };
 
 static tg_status ignore(void *user, const tg_gradient *gradient) {

@@ -32,20 +32,44 @@ fail:
     return status;
 }
 
-/* What checkpointing did not keep of block l, made as in forward. */
+/* The input of block l is act(what stands here): the z2 before it, or the lifting's result. */
+static void *input_of(const tg_fno *fno, int l) {
+    const bool own = l == 0 || nn_forgets(&fno->model);
+    return own ? fno->run.blocks[l].back_x : fno->run.blocks[l - 1].z2;
+}
+
+static tg_act input_act(int l) {
+    return l == 0 ? TG_ACT_NONE : TG_ACT_GELU;
+}
+
+/* z2 of the block before l, from the lifting on through all blocks before, by the kept modes of
+ * their inputs; the memory of z1 of block l holds the inputs on the way. */
+static tg_status remake_input(tg_fno *fno, int l) {
+    tg_status status = TG_OK;
+    const nn_block_buffers *b = &fno->run.blocks[l];
+    void *x = b->back_z1, *z = b->back_x;
+    TG_TRY(nn_lift(fno, b->back_lifted, x));
+    for (int j = 0; j < l; j++) {
+        const nn_mix_arrays arrays = {
+            .x = x, .z1 = z, .mixed = z, .z2 = z, .next = j + 1 < l ? x : NULL};
+        TG_TRY(nn_convolution(fno, j, x, TG_ACT_NONE, b->back_product, z, z));
+        TG_TRY(nn_mix(fno, j, &arrays));
+    }
+fail:
+    return status;
+}
+
+/* What was not kept of block l, made as in forward. */
 static tg_status remake(tg_fno *fno, int l) {
     tg_status status = TG_OK;
     const nn_block_buffers *b = &fno->run.blocks[l];
     if (l == 0 && nn_lifts_again(&fno->model, &fno->run.geometry)) {
-        const nn_mlp_call lifting = {.mlp = &fno->model.lifting,
-                                     .pixels = fno->run.geometry.pixels,
-                                     .x = fno->run.embedded,
-                                     .y = b->back_x};
-        TG_TRY(nn_mlp_forward(fno, &lifting));
+        TG_TRY(nn_lift(fno, b->back_lifted, b->back_x));
+    } else if (nn_forgets(&fno->model)) {
+        TG_TRY(remake_input(fno, l));
     }
-    void *x = l == 0 ? b->back_x : fno->run.blocks[l - 1].z2;
-    TG_TRY(nn_convolution(fno, l, x, l == 0 ? TG_ACT_NONE : TG_ACT_GELU, b->back_product,
-                          b->back_conv, b->back_z1));
+    TG_TRY(nn_convolution(fno, l, input_of(fno, l), input_act(l), b->back_product, b->back_conv,
+                          b->back_z1));
 fail:
     return status;
 }
@@ -75,7 +99,7 @@ fail:
     return status;
 }
 
-/* dx from dz1 through the convolution, and the spectral weight's gradient. */
+/* The factor of the spectral weight's gradient from dz1, and the gradient at the input's modes. */
 static tg_status unconvolve(tg_fno *fno, int l, const tg_grad_sink *sink) {
     tg_status status = TG_OK;
     const nn_block *block = &fno->model.blocks[l];
@@ -92,47 +116,71 @@ static tg_status unconvolve(tg_fno *fno, int l, const tg_grad_sink *sink) {
         TG_TRY(nn_bias_backward(fno, block->bias, dconv));
         TG_TRY(nn_gradient_send(fno, sink, block->bias, 1));
     }
-    const double scale = 1.0 / (double)fno->run.geometry.padded_pixels;
     TG_TRY(nn_transform(fno, TG_FFT_ADJOINT, 1.0, false, dconv, b->dspectrum));
     TG_TRY(nn_multiply(fno, block->weight, true, b->dspectrum, b->dx_spectrum));
-    TG_TRY(nn_gradient_send_factors(fno, sink, block->weight, b->spectrum, b->dspectrum));
-    TG_TRY(nn_inverse(fno, TG_FFT_ADJOINT, scale, b->dx_spectrum, b->dx));
 fail:
     return status;
 }
 
-/* dx gets what the skips carry, then goes through the GELU that made the input. */
-static tg_status unskip(tg_fno *fno, int l, const void *g, const tg_grad_sink *sink) {
+/* What the convolution carries to the input of block l. */
+static tg_status carry(tg_fno *fno, int l, void *dx) {
+    const double scale = 1.0 / (double)fno->run.geometry.padded_pixels;
+    const tg_status status =
+        nn_inverse(fno, TG_FFT_ADJOINT, scale, fno->run.blocks[l].dx_spectrum, dx);
+    return status == TG_OK && fno->model.config.stabilizer == TG_STABILIZER_TANH
+               ? nn_unstabilize(fno, input_act(l), input_of(fno, l), dx)
+               : status;
+}
+
+/* A skip of block l, backwards, and its gradients to the sink; with those of the bias, if it has
+ * one. */
+static tg_status unskip(tg_fno *fno, const nn_skip_call *call, const tg_grad_sink *sink) {
     tg_status status = TG_OK;
-    const nn_model *model = &fno->model;
-    const nn_block *block = &model->blocks[l];
+    const int first = call->bias < 0 ? call->skip->param[0] : call->bias;
+    const int count = nn_skip_params(&fno->model, call->skip) + (call->bias < 0 ? 0 : 1);
+    TG_TRY(nn_gradient_begin(fno, first, count));
+    TG_TRY(nn_skip_backward(fno, call));
+    TG_TRY(nn_gradient_send(fno, sink, first, count));
+fail:
+    return status;
+}
+
+/* The gradient at the z2 before block l: what the convolution and the skips carry, through the
+ * GELU that made the input. */
+static tg_status gather(tg_fno *fno, int l, void *g, const tg_grad_sink *sink) {
+    tg_status status = TG_OK;
+    const nn_block *block = &fno->model.blocks[l];
     const nn_block_buffers *b = &fno->run.blocks[l];
-    const bool norm = model->config.norm != TG_NORM_NONE;
-    const tg_act act = l == 0 ? TG_ACT_NONE : TG_ACT_GELU;
-    void *x = l == 0 ? b->back_x : fno->run.blocks[l - 1].z2; /* the input is act(x) */
-    if (model->config.stabilizer == TG_STABILIZER_TANH) {
-        TG_TRY(nn_unstabilize(fno, act, x, b->dx));
+    const bool norm = fno->model.config.norm != TG_NORM_NONE;
+    nn_skip_call inner = {.skip = &block->fno_skip,
+                          .bias = norm ? -1 : block->bias,
+                          .act = input_act(l),
+                          .x = input_of(fno, l),
+                          .dy = b->dz1,
+                          .dx = b->dx,
+                          .beta = 1.0};
+    nn_skip_call outer = inner;
+    outer.skip = &block->mlp_skip;
+    outer.bias = -1;
+    outer.dy = g;
+    if (!nn_stays(&fno->model)) {
+        outer.through = true;
+        TG_TRY(carry(fno, l, b->dx));
+        TG_TRY(unskip(fno, &inner, sink));
+        TG_TRY(unskip(fno, &outer, sink));
+        return TG_OK;
     }
-    nn_skip_call skip = {.skip = &block->fno_skip,
-                         .bias = norm ? -1 : block->bias,
-                         .act = act,
-                         .x = x,
-                         .dy = b->dz1,
-                         .dx = b->dx};
-    int first = norm ? block->fno_skip.param[0] : block->bias;
-    int count = nn_skip_params(model, &block->fno_skip) + (norm ? 0 : 1);
-    TG_TRY(nn_gradient_begin(fno, first, count));
-    TG_TRY(nn_skip_backward(fno, &skip));
-    TG_TRY(nn_gradient_send(fno, sink, first, count));
-    skip.skip = &block->mlp_skip;
-    skip.bias = -1;
-    skip.through = true;
-    skip.dy = g;
-    first = block->mlp_skip.param[0];
-    count = nn_skip_params(model, &block->mlp_skip);
-    TG_TRY(nn_gradient_begin(fno, first, count));
-    TG_TRY(nn_skip_backward(fno, &skip));
-    TG_TRY(nn_gradient_send(fno, sink, first, count));
+    /* dx is g: the outer skip in place, then the inner one; dz1 is then free for the rest. */
+    outer.beta = 0.0;
+    TG_TRY(unskip(fno, &outer, sink));
+    TG_TRY(unskip(fno, &inner, sink));
+    TG_TRY(carry(fno, l, b->dz1));
+    const nn_skip none = {.kind = TG_MIX_IDENTITY, .param = {-1, -1}};
+    nn_skip_call rest = inner;
+    rest.skip = &none;
+    rest.bias = -1;
+    rest.through = true;
+    TG_TRY(nn_skip_backward(fno, &rest));
 fail:
     return status;
 }
@@ -167,8 +215,11 @@ tg_status nn_backward(tg_fno *fno, const tg_grad_sink *sink) {
         }
         TG_TRY(unmix(fno, l, g, sink));
         TG_TRY(unconvolve(fno, l, sink));
-        TG_TRY(unskip(fno, l, g, sink));
-        g = fno->run.blocks[l].dx;
+        TG_TRY(gather(fno, l, g, sink));
+        const nn_block_buffers *b = &fno->run.blocks[l];
+        TG_TRY(nn_gradient_send_factors(fno, sink, fno->model.blocks[l].weight, b->spectrum,
+                                        b->dspectrum));
+        g = b->dx;
     }
     TG_TRY(unlift(fno, sink));
     fno->step++;

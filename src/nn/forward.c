@@ -78,17 +78,14 @@ fail:
     return status;
 }
 
-static tg_status lift(tg_fno *fno) {
-    nn_run *run = &fno->run;
+tg_status nn_lift(tg_fno *fno, void *lifted, void *x) {
+    const bool pads = fno->run.geometry.pads;
     const nn_mlp_call call = {.mlp = &fno->model.lifting,
-                              .pixels = run->geometry.pixels,
-                              .x = run->embedded,
-                              .y = run->lifted};
-    tg_status status = nn_mlp_forward(fno, &call);
-    if (status == TG_OK && run->geometry.pads) {
-        status = nn_pad(fno, run->lifted, run->blocks[0].x);
-    }
-    return status;
+                              .pixels = fno->run.geometry.pixels,
+                              .x = fno->run.embedded,
+                              .y = pads ? lifted : x};
+    const tg_status status = nn_mlp_forward(fno, &call);
+    return status == TG_OK && pads ? nn_pad(fno, lifted, x) : status;
 }
 
 tg_status nn_convolution(tg_fno *fno, int l, void *x, tg_act act, void *product, void *conv,
@@ -133,40 +130,47 @@ nn_mlp_call nn_block_mlp(const tg_fno *fno, int l) {
                          .module = l};
 }
 
-/* mixed = mlp(gelu(z1)) + skip(x); z2 = norm(mixed); next x = gelu(z2) */
-static tg_status mix(tg_fno *fno, int l) {
+tg_status nn_mix(tg_fno *fno, int l, const nn_mix_arrays *a) {
     tg_status status = TG_OK;
     const nn_model *model = &fno->model;
     const nn_block *block = &model->blocks[l];
-    const nn_block_buffers *b = &fno->run.blocks[l];
-    const bool last = l == (int)model->config.n_layers - 1;
     const bool norm = model->config.norm != TG_NORM_NONE;
     const bool fused = fuses_skip(model, block);
-    void *next = last ? NULL : fno->run.blocks[l + 1].x;
     nn_mlp_call call = nn_block_mlp(fno, l);
-    call.x = b->z1;
-    call.y = b->mixed;
+    call.x = a->z1;
+    call.y = a->mixed;
     if (fused) {
-        call.add = b->x;
+        call.add = a->x;
         call.gate = nn_weight(fno, block->mlp_skip.param[0]);
-        call.activated = norm ? NULL : next;
+        call.activated = norm ? NULL : a->next;
     }
     TG_TRY(nn_mlp_forward(fno, &call));
     if (!fused) {
-        const nn_skip_call skip = {.skip = &block->mlp_skip, .bias = -1, .x = b->x, .y = b->mixed};
+        const nn_skip_call skip = {.skip = &block->mlp_skip, .bias = -1, .x = a->x, .y = a->mixed};
         TG_TRY(nn_skip_forward(fno, &skip));
     }
     if (norm) {
-        TG_TRY(nn_norm_forward(fno, &block->norm[1], b->mixed, b->stats[1], b->z2));
+        TG_TRY(nn_norm_forward(fno, &block->norm[1], a->mixed, fno->run.blocks[l].stats[1], a->z2));
     }
-    if (next && (norm || !fused)) {
+    if (a->next && (norm || !fused)) {
         const int64_t n = model->planes * fno->run.batch * model->config.hidden_channels *
                           fno->run.geometry.padded_pixels;
-        TG_TRY(fno->be->ops->act_forward(fno->be, nn_activation_dtype(model), TG_ACT_GELU, n, b->z2,
-                                         next));
+        TG_TRY(fno->be->ops->act_forward(fno->be, nn_activation_dtype(model), TG_ACT_GELU, n, a->z2,
+                                         a->next));
     }
 fail:
     return status;
+}
+
+static tg_status mix(tg_fno *fno, int l) {
+    const nn_block_buffers *b = &fno->run.blocks[l];
+    const bool last = l == (int)fno->model.config.n_layers - 1;
+    const nn_mix_arrays arrays = {.x = b->x,
+                                  .z1 = b->z1,
+                                  .mixed = b->mixed,
+                                  .z2 = b->z2,
+                                  .next = last ? NULL : fno->run.blocks[l + 1].x};
+    return nn_mix(fno, l, &arrays);
 }
 
 static tg_status project(tg_fno *fno) {
@@ -207,7 +211,7 @@ tg_status nn_forward(tg_fno *fno, const tg_tensor *x) {
     run->batch = batch;
     run->saved = run->has_dout = false;
     TG_TRY(embed(fno, x));
-    TG_TRY(lift(fno));
+    TG_TRY(nn_lift(fno, run->lifted, run->blocks[0].x));
     for (int l = 0; l < (int)fno->model.config.n_layers; l++) {
         TG_TRY(convolve(fno, l));
         TG_TRY(mix(fno, l));

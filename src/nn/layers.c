@@ -150,6 +150,7 @@ tg_status nn_skip_backward(tg_fno *fno, const nn_skip_call *call) {
             op.through = call->through && part == planes - 1;
             op.weight = nn_weight(fno, call->skip->param[part]);
             op.alpha = sign(part, out);
+            op.beta = part == 0 ? call->beta : 1.0;
             op.x = block_plane(fno, call->x, q);
             op.dy = block_plane(fno, call->dy, out);
             op.dx = block_plane(fno, call->dx, q);

@@ -10,7 +10,11 @@ TG_NODISCARD tg_status nn_geometry_make(const nn_model *model, int64_t batch, co
                                         nn_geometry *out);
 tg_fft_desc nn_geometry_fft(const nn_model *model, const nn_geometry *g, int64_t images);
 
-/* ---- prepare.c ---- */
+/* ---- lives.c ---- */
+
+/* Asks for every buffer of a step and places them: both arenas, solved. */
+TG_NODISCARD tg_status nn_lay_out(const nn_model *model, tg_backend *be, nn_run *run,
+                                  nn_plan *activations, nn_plan *workspace);
 
 /* Points the buffers that are another one's memory in this configuration there. */
 void nn_run_alias(const nn_model *model, nn_run *run);
@@ -20,9 +24,21 @@ static inline bool nn_recomputes(const nn_model *model) {
     return model->config.activation_checkpoint != TG_CHECKPOINT_OFF;
 }
 
+/* Whether it makes the inputs of blocks again, too: real data without norms. */
+static inline bool nn_forgets(const nn_model *model) {
+    return model->config.activation_checkpoint == TG_CHECKPOINT_MINIMAL && model->planes == 1 &&
+           model->config.norm == TG_NORM_NONE;
+}
+
 /* Whether backward makes the input of the first block again, straight from the lifting. */
 static inline bool nn_lifts_again(const nn_model *model, const nn_geometry *g) {
-    return nn_recomputes(model) && !g->pads;
+    return nn_forgets(model) || (nn_recomputes(model) && !g->pads);
+}
+
+/* Whether the gradient at a block's input takes the place of that at its output. */
+static inline bool nn_stays(const nn_model *model) {
+    return nn_recomputes(model) && model->planes == 1 &&
+           model->config.channel_mlp_skip != TG_SKIP_LINEAR;
 }
 
 /* Whether x is kept as it came before it is embedded or split into planes. */
@@ -75,7 +91,8 @@ TG_NODISCARD tg_status nn_mlp_forward(tg_fno *fno, const nn_mlp_call *call);
 TG_NODISCARD tg_status nn_mlp_backward(tg_fno *fno, const nn_mlp_call *call);
 
 /* A call of a skip inside a block: y += S(x) + bias (to the real parts). Backward: gradients at the
- * skip's parameters and at the bias, dx += S^T dy, and after that dx *= act'(x) if through. */
+ * skip's parameters and at the bias, dx = beta dx + S^T dy, and after that dx *= act'(x) if
+ * through; real data: dx may be dy unless the skip is linear. */
 typedef struct nn_skip_call {
     const nn_skip *skip;
     int bias;   /* parameter; -1: none */
@@ -84,6 +101,7 @@ typedef struct nn_skip_call {
     void *x, *y;
     const void *dy;
     void *dx;
+    double beta;
 } nn_skip_call;
 
 TG_NODISCARD tg_status nn_skip_forward(tg_fno *fno, const nn_skip_call *call);

@@ -106,13 +106,14 @@ typedef struct nn_block_buffers {
     void *z2;           /* before the second GELU */
     void *stats[2];     /* of the norms: (planes, groups, 2) doubles */
     void *back_x;       /* x, product, conv and z1 as backward has them: the same memory, unless */
-    void *back_product; /* checkpointing makes them again */
+    void *back_product; /* they are made again */
     void *back_conv;
     void *back_z1;
+    void *back_lifted; /* before padding, when all is made again */
     void *dz1;         /* gradient at z1; real data: its own memory */
     void *dspectrum;   /* (B, C, modes): gradient at product */
     void *dx_spectrum; /* (B, C, modes): gradient at spectrum */
-    void *dx;          /* gradient at the input, and then at the z2 it came from */
+    void *dx;          /* gradient at the input, and then at the z2 it came from; may be dtop */
 } nn_block_buffers;
 
 typedef struct nn_run {

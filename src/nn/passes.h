@@ -14,6 +14,17 @@ TG_NODISCARD tg_status nn_bring(const tg_fno *fno, const tg_tensor *from, void *
 TG_NODISCARD tg_status nn_convolution(tg_fno *fno, int l, void *x, tg_act act, void *product,
                                       void *conv, void *z1);
 
+/* The lifting of what is embedded to x (planes, B, C, P), through `lifted` if it is padded. */
+TG_NODISCARD tg_status nn_lift(tg_fno *fno, void *lifted, void *x);
+
+/* The second half of block l: mixed = mlp(gelu(z1)) + skip(x); z2 = norm(mixed); next = gelu(z2).
+ * Without norm mixed is z2, with real data it may be z1, and next (NULL: not wanted) may be x. */
+typedef struct nn_mix_arrays {
+    void *x, *z1, *mixed, *z2, *next;
+} nn_mix_arrays;
+
+TG_NODISCARD tg_status nn_mix(tg_fno *fno, int l, const nn_mix_arrays *arrays);
+
 /* The call of block l's perceptron, as both passes make it, without its arrays. */
 nn_mlp_call nn_block_mlp(const tg_fno *fno, int l);
 
