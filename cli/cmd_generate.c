@@ -270,6 +270,17 @@ static int read_test_resolutions(tg_generator_config *config) {
     return CLI_OK;
 }
 
+/* The backend to compute on: the CPU unless told otherwise. */
+static int open_context(const cli_common *common, const char *equation, tg_context **out) {
+    tg_pde_info pde;
+    for (int i = 0; i < tg_pde_count() && tg_pde_describe(NULL, i, &pde) == TG_OK; i++) {
+        if (pde.on_device && common->backend && strcmp(pde.name, equation) == 0) {
+            return cli_open_context(common, true, out);
+        }
+    }
+    return cli_open_host_context("generate", common, out);
+}
+
 static int run(const cli_call *call) {
     tg_generator_config config = tg_generator_config_default();
     config.equation = call->args.item[0];
@@ -281,7 +292,7 @@ static int run(const cli_call *call) {
     config.overwrite = opt.force;
     int code = read_test_resolutions(&config);
     tg_context *ctx = NULL;
-    code = code == CLI_OK ? cli_open_host_context("generate", call->common, &ctx) : code;
+    code = code == CLI_OK ? open_context(call->common, config.equation, &ctx) : code;
     if (code == CLI_OK) {
         tg_pde_value *values = given_values(&config.value_count);
         config.values = values;
@@ -303,12 +314,14 @@ const cli_command cli_cmd_generate = {
         "Writes DIR/EQUATION_train_N.h5 and DIR/EQUATION_test_N.h5 with datasets x and y and all\n"
         "parameters as attributes. A sample depends on the seed, its number and the parameters\n"
         "only. When interrupted, the samples made so far are kept, and the same command goes on\n"
-        "from there to the same files, byte for byte. Computes on the CPU, in double precision.\n"
+        "from there to the same files, byte for byte. Computes on the CPU, in double precision;\n"
+        "--backend cuda makes ns and kolmogorov on a GPU, ns many samples at once.\n"
         "A range is given as LOW,HIGH. The equations, and what is made unless told otherwise:\n",
     .examples = "  tgrad generate darcy --n-train 1000 --n-test 100 -r 16 --test-resolution 16,31\n"
                 "  tgrad generate burgers --viscosity 0.001 --grid 2048 -o data\n"
                 "  tgrad generate em --energy 100,1000\n"
-                "  tgrad generate darcy --resolution 421 --seed 1 --threads 8\n",
+                "  tgrad generate darcy --resolution 421 --seed 1 --threads 8\n"
+                "  tgrad generate ns --backend cuda\n",
     .describe = describe_equations,
     .options = options,
     .more_options = parameter_options,

@@ -12,6 +12,7 @@
 
 #include "pde/grf.h"
 #include "pde/vorticity.h"
+#include "support/fake_device.h"
 
 #define PI 3.14159265358979323846
 
@@ -37,7 +38,7 @@ static int teardown(void **state) {
 }
 
 static tg_vorticity *open_flow(int64_t grid, double length, double viscosity) {
-    const tg_vorticity_desc desc = {grid, length, viscosity, 0.5, 0.1};
+    const tg_vorticity_desc desc = {grid, length, viscosity, 0.5, 0.1, 1};
     tg_vorticity *v = NULL;
     assert_int_equal(tg_vorticity_create(be, &desc, &v), TG_OK);
     assert_int_equal(tg_vorticity_modes(v), (grid - 1) / 3);
@@ -84,7 +85,7 @@ static void test_taylor_green(void **state) {
             tg_vorticity *v = open_flow(grids[g], length, nu);
             double *w = tg_vorticity_state(v);
             entry(v, w, k, k)[0] = entry(v, w, -k, k)[0] = 0.5 * k;
-            assert_int_equal(g % 2 ? tg_vorticity_advance(v, 0.7)
+            assert_int_equal(g % 2 ? tg_vorticity_advance(v, 1, 0.7, NULL)
                                    : tg_vorticity_advance_steps(v, 0.7, 7),
                              TG_OK);
             const double wave = 2.0 * PI * k / length;
@@ -270,7 +271,7 @@ static void test_velocity(void **state) {
     }
     balance last = balance_of(v, 1.0);
     for (int i = 0; i < 10; i++) {
-        assert_int_equal(tg_vorticity_advance(v, 0.05), TG_OK);
+        assert_int_equal(tg_vorticity_advance(v, 1, 0.05, NULL), TG_OK);
         const balance b = balance_of(v, 1.0);
         assert_true(b.enstrophy < last.enstrophy && b.energy < last.energy);
         last = b;
@@ -285,8 +286,9 @@ static double *flow_after(int64_t steps) {
     tg_vorticity *v = open_flow(32, 1.0, 0.003);
     set_random(v);
     entry(v, tg_vorticity_forcing(v), 1, 1)[0] = 10.0;
-    assert_int_equal(
-        steps ? tg_vorticity_advance_steps(v, 0.5, steps) : tg_vorticity_advance(v, 0.5), TG_OK);
+    assert_int_equal(steps ? tg_vorticity_advance_steps(v, 0.5, steps)
+                           : tg_vorticity_advance(v, 1, 0.5, NULL),
+                     TG_OK);
     double *copy = malloc((size_t)reals(v) * sizeof *copy);
     memcpy(copy, tg_vorticity_state(v), (size_t)reals(v) * sizeof *copy);
     tg_vorticity_destroy(&v);
@@ -328,24 +330,85 @@ static void test_threads(void **state) {
     free(two);
 }
 
+/* ---- several flows ---- */
+
+/* Flow i: another start and forcing, the faster the larger i. */
+static void set_flow(tg_vorticity *v, int64_t at, uint32_t i) {
+    const tg_field_key key = tg_field_key_of(4, 3, TG_SPLIT_TRAIN, i);
+    const tg_covariance c = {4.0, 3.0, 1000.0 * (1.0 + i)};
+    const int64_t modes = tg_vorticity_modes(v), offset = at * tg_vorticity_reals(v);
+    tg_grf_periodic_2d(&key, &c, 1.0, modes, tg_vorticity_state(v) + offset);
+    entry(v, tg_vorticity_forcing(v) + offset, 1, 1)[0] = 10.0 * i;
+}
+
+/* Each flow has the bits that it has alone, on the host and on a device; those that are not to move
+ * do not. */
+static void test_many(void **state) {
+    (void)state;
+    enum { FLOWS = 4, MOVING = 3, GRID = 24, REALS = 2 * 15 * 8 };
+    tg_backend *device = NULL;
+    assert_int_equal(tg_backend_open(ctx, "fake", &device), TG_OK);
+    for (int on_device = 0; on_device < 2; on_device++) {
+        tg_vorticity_desc desc = {GRID, 1.0, 0.003, 0.5, 0.1, FLOWS};
+        tg_vorticity *many = NULL, *one = NULL;
+        assert_int_equal(tg_vorticity_create(on_device ? device : be, &desc, &many), TG_OK);
+        desc.flows = 1;
+        assert_int_equal(tg_vorticity_create(be, &desc, &one), TG_OK);
+        assert_int_equal(tg_vorticity_reals(many), REALS);
+        for (uint32_t i = 0; i < FLOWS; i++) {
+            set_flow(many, i, i);
+        }
+        assert_int_equal(tg_vorticity_advance(many, MOVING, 0.3, NULL), TG_OK);
+        assert_int_equal(tg_vorticity_advance(many, MOVING, 0.2, NULL), TG_OK);
+        for (uint32_t i = 0; i < FLOWS; i++) {
+            set_flow(one, 0, i);
+            if (i < MOVING) {
+                assert_int_equal(tg_vorticity_advance(one, 1, 0.3, NULL), TG_OK);
+                assert_int_equal(tg_vorticity_advance(one, 1, 0.2, NULL), TG_OK);
+            }
+            assert_memory_equal(tg_vorticity_state(one), tg_vorticity_state(many) + i * REALS,
+                                REALS * sizeof(double));
+        }
+        entry(many, tg_vorticity_state(many) + 2 * REALS, 1, 2)[0] = 1e12;
+        int64_t failed = -1;
+        assert_int_equal(tg_vorticity_advance(many, MOVING, 1.0, &failed), TG_E_NUMERIC);
+        assert_int_equal(failed, 2);
+        tg_vorticity_destroy(&many);
+        tg_vorticity_destroy(&one);
+    }
+    tg_backend_close(&device);
+}
+
+/* The number of flows that fit. */
+static void test_flows(void **state) {
+    (void)state;
+    const tg_vorticity_desc small = {.grid = 16}, large = {.grid = 4096};
+    assert_int_equal(tg_vorticity_flows(&small, (size_t)1 << 30), 256);
+    assert_int_equal(tg_vorticity_flows(&large, 1000), 1);
+    const int64_t some = tg_vorticity_flows(&large, (size_t)8 << 30);
+    assert_true(some > 2 && some < 32);
+}
+
 static void test_too_fast(void **state) {
     (void)state;
     tg_vorticity *v = open_flow(16, 1.0, 0.0);
     entry(v, tg_vorticity_state(v), 1, 2)[0] = 1e12;
-    assert_int_equal(tg_vorticity_advance(v, 1.0), TG_E_NUMERIC);
+    assert_int_equal(tg_vorticity_advance(v, 1, 1.0, NULL), TG_E_NUMERIC);
     assert_non_null(strstr(tg_context_error(ctx), "too fast to follow"));
     entry(v, tg_vorticity_state(v), 1, 2)[0] = (double)NAN;
-    assert_int_equal(tg_vorticity_advance(v, 1.0), TG_E_NUMERIC);
-    assert_int_equal(tg_vorticity_advance(v, 0.0), TG_OK);
+    assert_int_equal(tg_vorticity_advance(v, 1, 1.0, NULL), TG_E_NUMERIC);
+    assert_int_equal(tg_vorticity_advance(v, 1, 0.0, NULL), TG_OK);
     tg_vorticity_destroy(&v);
 }
 
 int main(void) {
+    fake_device_add("fake");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_taylor_green), cmocka_unit_test(test_forced_shear),
         cmocka_unit_test(test_advection),    cmocka_unit_test(test_inviscid),
         cmocka_unit_test(test_balance),      cmocka_unit_test(test_velocity),
         cmocka_unit_test(test_order_four),   cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_many),         cmocka_unit_test(test_flows),
         cmocka_unit_test(test_too_fast),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -23,6 +23,7 @@ typedef struct tg_pde_info {
     const char *summary;                 /* one line */
     int64_t n_train, n_test, resolution; /* what is made unless told otherwise */
     int params;                          /* number of parameters */
+    bool on_device; /* made on the context's backend if that is a GPU; all others are on the host */
 } tg_pde_info;
 
 typedef struct tg_pde_param_info {

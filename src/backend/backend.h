@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 
+#include "backend/flow.h"
 #include "backend/nn.h"
 #include "base/context.h"
 #include "base/memory.h"
@@ -368,6 +369,18 @@ struct tg_backend_ops {
     tg_status (*norm_backward)(tg_backend *be, const tg_norm *op);
     tg_status (*spectral_contract)(tg_backend *be, const tg_spectral *op);
     tg_status (*loss)(tg_backend *be, const tg_loss_op *op);
+
+    /* -- flow in two dimensions, f64; see backend/flow.h. No array may be another one's -- */
+    /* velocity (flows, 2, 2K + 1, K + 1) complex: i q2 w / q^2 and -i q1 w / q^2, 0 at q = 0. */
+    tg_status (*flow_velocity)(tg_backend *be, const tg_flow *flow, const double *w,
+                               double *velocity);
+    /* (u, v) in values becomes (u v, v^2 - u^2); speed[flow] = the largest |u| + |v|, NaN if one
+     * is NaN. */
+    tg_status (*flow_products)(tg_backend *be, const tg_flow *flow, double *values, double *speed);
+    /* decay (flows, 2K + 1): e^{-viscosity q^2 dt / 2}, q of wave number k = -K .. K. */
+    tg_status (*flow_decay)(tg_backend *be, const tg_flow *flow, double viscosity, const double *dt,
+                            double *decay);
+    tg_status (*flow_stage)(tg_backend *be, const tg_flow *flow, const tg_flow_stage *op);
 
     /* -- random numbers: element i depends only on (rng, first + i); complex: re and im are
      * elements 2i and 2i + 1 -- */

@@ -43,9 +43,21 @@ bool tg_gen_has(const tg_generator *g, tg_split split, int64_t sample) {
     return all;
 }
 
-tg_status tg_gen_open_backend(const tg_context *chosen, tg_context *ctx, tg_backend **out) {
-    const bool ref = strcmp(tg_backend_name(chosen), "ref") == 0;
-    return tg_backend_open(ctx, ref ? "ref" : "cpu", out);
+const char *tg_gen_device(const tg_generator *g) {
+    const tg_backend *chosen = g->ctx->backend;
+    return chosen && chosen->ops->place == TG_DEVICE && g->pde->on_device ? chosen->ops->name
+                                                                          : NULL;
+}
+
+const char *tg_gen_host(const tg_generator *g) {
+    return strcmp(tg_backend_name(g->ctx), "ref") == 0 ? "ref" : "cpu";
+}
+
+tg_status tg_gen_open_backends(const tg_generator *g, tg_context *ctx, tg_backend **be,
+                               tg_backend **device) {
+    const char *name = tg_gen_device(g);
+    const tg_status status = tg_backend_open(ctx, tg_gen_host(g), be);
+    return status == TG_OK && name ? tg_backend_open(ctx, name, device) : status;
 }
 
 /* ---- creation ---- */
@@ -156,6 +168,8 @@ static tg_status describe(const tg_generator *g, tg_archive *meta) {
     char text[64];
     TG_TRY(tg_archive_set_meta(meta, "equation", g->pde->name));
     TG_TRY(tg_archive_set_meta(meta, "version", TG_VERSION));
+    const char *device = tg_gen_device(g); /* bits are those of who computes */
+    TG_TRY(tg_archive_set_meta(meta, "backend", device ? device : tg_gen_host(g)));
     TG_TRY(tg_archive_set_meta(meta, "x", g->pde->x_field));
     TG_TRY(tg_archive_set_meta(meta, "y", g->pde->y_field));
     snprintf(text, sizeof text, "%" PRIu64, g->seed);

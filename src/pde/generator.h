@@ -46,8 +46,14 @@ bool tg_gen_has(const tg_generator *g, tg_split split, int64_t sample);
 TG_NODISCARD tg_status tg_gen_samples(tg_generator *g, tg_gen_run *run, bool *stopped);
 TG_NODISCARD tg_status tg_gen_stream(tg_generator *g, tg_gen_run *run, bool *stopped);
 
-/* A backend on the host for `ctx`: ref if that was chosen, else cpu. */
-TG_NODISCARD tg_status tg_gen_open_backend(const tg_context *chosen, tg_context *ctx,
-                                           tg_backend **out);
+/* Name of the device that makes the samples: the backend that was chosen, if it is one and the
+ * equation can be made there; NULL: they are made on the host. */
+const char *tg_gen_device(const tg_generator *g);
+/* Name of the backend on the host: ref if that was chosen, else cpu. */
+const char *tg_gen_host(const tg_generator *g);
+
+/* Both for `ctx`; *device is NULL if there is none. */
+TG_NODISCARD tg_status tg_gen_open_backends(const tg_generator *g, tg_context *ctx, tg_backend **be,
+                                            tg_backend **device);
 
 #endif

@@ -6,9 +6,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "pde/pde.h"
-#include "pde/sampler.h"
-#include "pde/vorticity.h"
+#include "pde/flow_solver.h"
 
 #define TWO_PI 6.28318530717958647693
 
@@ -64,45 +62,21 @@ static tg_status prepare(tg_context *ctx, void *handle, int64_t finest) {
     return tg_pde_choose_grid(ctx, "kolmogorov", 1024, 3 * c->wavenumber + 1, finest, &c->grid);
 }
 
-typedef struct solver {
-    tg_context *ctx;
-    config config;
-    tg_vorticity *flow;
-    tg_samplers outlets;
-} solver;
-
-static void close_solver(void **handle) {
-    solver *s = *handle;
-    if (!s) {
-        return;
-    }
-    tg_samplers_close(&s->outlets);
-    tg_vorticity_destroy(&s->flow);
-    tg_mem_free(s->ctx, s);
-    *handle = NULL;
-}
-
 static tg_status open_solver(const tg_pde_setup *setup, void **out) {
-    tg_status status = TG_OK;
-    solver *s = NULL;
-    *out = NULL;
-    TG_TRY(TG_NEW(setup->ctx, TG_MEM_WORKSPACE, s, 1));
-    *out = s;
-    s->ctx = setup->ctx;
-    s->config = *(const config *)setup->config;
-    const config *c = &s->config;
+    const config *c = setup->config;
     const tg_vorticity_desc desc = {.grid = c->grid,
                                     .length = TWO_PI,
                                     .viscosity = c->viscosity,
                                     .cfl = c->cfl,
                                     .longest = c->frame * (double)c->stride};
-    TG_TRY(tg_vorticity_create(setup->be, &desc, &s->flow));
-    const int64_t modes = tg_vorticity_modes(s->flow), n = c->wavenumber;
-    tg_vorticity_forcing(s->flow)[2 * (modes * (modes + 1) + n)] = -0.5 * (double)n; /* (0, n) */
-    TG_TRY(tg_samplers_open(setup->be, 2, setup->views, setup->resolution, &s->outlets));
-    return TG_OK;
-fail:
-    close_solver(out);
+    tg_flow_solver *s = NULL;
+    const tg_status status = tg_flow_solver_open(setup, &desc, &s);
+    *out = s;
+    if (status == TG_OK) {
+        const int64_t modes = tg_vorticity_modes(s->flow), n = c->wavenumber;
+        tg_vorticity_forcing(s->flow)[2 * (modes * (modes + 1) + n)] =
+            -0.5 * (double)n; /* (0, n) */
+    }
     return status;
 }
 
@@ -115,28 +89,27 @@ static void pace(const void *handle, int64_t *spin_up, int64_t *lag) {
 }
 
 static void start(void *handle, const tg_field_key *key) {
-    solver *s = handle;
-    const config *c = &s->config;
+    tg_flow_solver *s = handle;
+    const config *c = s->config;
     const tg_covariance covariance = {c->alpha, c->tau, c->sigma};
     const int64_t modes = tg_vorticity_modes(s->flow);
     tg_grf_periodic_2d(key, &covariance, TWO_PI, modes, tg_vorticity_state(s->flow));
 }
 
 static tg_status advance(void *handle) {
-    solver *s = handle;
-    return tg_vorticity_advance(s->flow, s->config.frame * (double)s->config.stride);
+    tg_flow_solver *s = handle;
+    const config *c = s->config;
+    return tg_vorticity_advance(s->flow, 1, c->frame * (double)c->stride, NULL);
 }
 
 static tg_status render(void *handle, int view, float *out) {
-    solver *s = handle;
-    return tg_sampler_real(s->outlets.item[view], tg_vorticity_modes(s->flow),
-                           tg_vorticity_state(s->flow), out);
+    tg_flow_solver *s = handle;
+    return tg_flow_solver_render(s, view, tg_vorticity_state(s->flow), out);
 }
 
 static void *state(void *handle, size_t *bytes) {
-    solver *s = handle;
-    const size_t modes = (size_t)tg_vorticity_modes(s->flow);
-    *bytes = 2 * (2 * modes + 1) * (modes + 1) * sizeof(double);
+    tg_flow_solver *s = handle;
+    *bytes = (size_t)tg_vorticity_reals(s->flow) * sizeof(double);
     return tg_vorticity_state(s->flow);
 }
 
@@ -163,6 +136,7 @@ const tg_pde tg_pde_kolmogorov = {
     .param_count = sizeof params / sizeof params[0],
     .prepare = prepare,
     .open = open_solver,
-    .close = close_solver,
+    .close = tg_flow_solver_close,
+    .on_device = true,
     .stream = &stream,
 };

@@ -2,10 +2,9 @@
  * forcing 0.1 (sin 2 pi (x + y) + cos 2 pi (x + y)); or, starting at rest, forcing -> w(., T). */
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
-#include "pde/pde.h"
-#include "pde/sampler.h"
-#include "pde/vorticity.h"
+#include "pde/flow_solver.h"
 
 typedef enum input { INPUT_VORTICITY, INPUT_FORCING } input;
 
@@ -55,78 +54,61 @@ static tg_status prepare(tg_context *ctx, void *handle, int64_t finest) {
     return tg_pde_choose_grid(ctx, "ns", 256, 4, finest, &c->grid);
 }
 
-typedef struct solver {
-    tg_context *ctx;
-    config config;
-    tg_vorticity *flow;
-    tg_samplers outlets;
-} solver;
+static tg_vorticity_desc describe(const config *c) {
+    return (tg_vorticity_desc){.grid = c->grid,
+                               .length = c->length,
+                               .viscosity = 1.0 / c->reynolds,
+                               .cfl = c->cfl,
+                               .longest = c->time / 50.0};
+}
 
-static void close_solver(void **handle) {
-    solver *s = *handle;
-    if (!s) {
-        return;
-    }
-    tg_samplers_close(&s->outlets);
-    tg_vorticity_destroy(&s->flow);
-    tg_mem_free(s->ctx, s);
-    *handle = NULL;
+/* On a device: what a gibibyte holds is enough to keep it busy. */
+static int64_t batch(const void *handle) {
+    const tg_vorticity_desc desc = describe(handle);
+    return tg_vorticity_flows(&desc, (size_t)1 << 30);
 }
 
 static tg_status open_solver(const tg_pde_setup *setup, void **out) {
-    tg_status status = TG_OK;
-    solver *s = NULL;
-    *out = NULL;
-    TG_TRY(TG_NEW(setup->ctx, TG_MEM_WORKSPACE, s, 1));
-    *out = s;
-    s->ctx = setup->ctx;
-    s->config = *(const config *)setup->config;
-    const config *c = &s->config;
-    const tg_vorticity_desc desc = {.grid = c->grid,
-                                    .length = c->length,
-                                    .viscosity = 1.0 / c->reynolds,
-                                    .cfl = c->cfl,
-                                    .longest = c->time / 50.0};
-    TG_TRY(tg_vorticity_create(setup->be, &desc, &s->flow));
-    TG_TRY(tg_samplers_open(setup->be, 2, setup->views, setup->resolution, &s->outlets));
-    return TG_OK;
-fail:
-    close_solver(out);
+    const tg_vorticity_desc desc = describe(setup->config);
+    tg_flow_solver *solver = NULL;
+    const tg_status status = tg_flow_solver_open(setup, &desc, &solver);
+    *out = solver;
     return status;
 }
 
 /* a (sin + cos)(2 pi (x + y) / length): coefficient a (1 - i) / 2 of k = (1, 1). */
-static void set_usual_forcing(solver *s) {
-    const int64_t modes = tg_vorticity_modes(s->flow);
-    double *entry = tg_vorticity_forcing(s->flow) + 2 * ((modes + 1) * (modes + 1) + 1);
-    entry[0] = 0.5 * s->config.forcing;
-    entry[1] = -0.5 * s->config.forcing;
+static void set_usual_forcing(const config *c, int64_t modes, double *forcing) {
+    double *entry = forcing + 2 * ((modes + 1) * (modes + 1) + 1);
+    entry[0] = 0.5 * c->forcing;
+    entry[1] = -0.5 * c->forcing;
 }
 
-static tg_status sample(void *handle, const tg_field_key *key, const tg_pde_view *views) {
+static tg_status samples(void *handle, int64_t count, const tg_field_key *keys,
+                         const tg_pde_view *views, int64_t *failed) {
     tg_status status = TG_OK;
-    solver *s = handle;
-    const config *c = &s->config;
+    tg_flow_solver *s = handle;
+    const config *c = s->config;
     const tg_covariance covariance = {c->alpha, c->tau, c->sigma};
-    const int64_t modes = tg_vorticity_modes(s->flow);
-    double *w = tg_vorticity_state(s->flow), *x = w;
-    if (c->input == INPUT_FORCING) {
-        x = tg_vorticity_forcing(s->flow);
-        for (int64_t i = 0; i < 2 * (2 * modes + 1) * (modes + 1); i++) {
-            w[i] = 0.0;
+    const int64_t modes = tg_vorticity_modes(s->flow), reals = tg_vorticity_reals(s->flow);
+    const int outlets = s->outlets.count, threads = s->threads;
+    double *w = tg_vorticity_state(s->flow), *forcing = tg_vorticity_forcing(s->flow);
+    double *x = c->input == INPUT_FORCING ? forcing : w;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t i = 0; i < count; i++) {
+        if (c->input == INPUT_FORCING) {
+            memset(w + i * reals, 0, (size_t)reals * sizeof *w);
+        } else {
+            set_usual_forcing(c, modes, forcing + i * reals);
         }
-    } else {
-        set_usual_forcing(s);
+        tg_grf_periodic_2d(&keys[i], &covariance, c->length, modes, x + i * reals);
     }
-    tg_grf_periodic_2d(key, &covariance, c->length, modes, x);
-    for (int i = 0; i < s->outlets.count; i++) {
-        TG_TRY(tg_sampler_real(s->outlets.item[i], modes, x, views[i].x));
+    for (int64_t i = 0; i < count * outlets; i++) {
+        TG_TRY(tg_flow_solver_render(s, (int)(i % outlets), x + i / outlets * reals, views[i].x));
     }
-    TG_TRY(tg_vorticity_advance(s->flow, c->time));
-    for (int i = 0; i < s->outlets.count; i++) {
-        TG_TRY(tg_sampler_real(s->outlets.item[i], modes, w, views[i].y));
+    TG_TRY(tg_vorticity_advance(s->flow, count, c->time, failed));
+    for (int64_t i = 0; i < count * outlets; i++) {
+        TG_TRY(tg_flow_solver_render(s, (int)(i % outlets), w + i / outlets * reals, views[i].y));
     }
-    return TG_OK;
 fail:
     return status;
 }
@@ -151,6 +133,8 @@ const tg_pde tg_pde_ns = {
     .param_count = sizeof params / sizeof params[0],
     .prepare = prepare,
     .open = open_solver,
-    .close = close_solver,
-    .sample = sample,
+    .close = tg_flow_solver_close,
+    .batch = batch,
+    .samples = samples,
+    .on_device = true,
 };

@@ -32,8 +32,10 @@ typedef struct tg_pde_view {
  * own, and owns all it needs, so that a sample allocates nothing. */
 typedef struct tg_pde_setup {
     tg_context *ctx;
-    tg_backend *be; /* on the host; be->threads is the number of threads one sample may use */
-    const void *config;
+    tg_backend *be;     /* on the host; be->threads is the number of threads it may use */
+    tg_backend *device; /* where samples are to be made; NULL: on the host */
+    int64_t batch;      /* samples at once, at least 1 */
+    const void *config; /* lives longer than the solver */
     int views;
     const int64_t *resolution; /* (views), distinct, the same order as the views of a sample */
 } tg_pde_setup;
@@ -73,9 +75,16 @@ typedef struct tg_pde {
 
     tg_status (*open)(const tg_pde_setup *setup, void **solver);
     void (*close)(void **solver); /* accepts NULL and what open left half-made */
-    /* Fills x and y of every view. NULL for a stream. */
+    /* One of the next three: a sample at a time, several, or a flow in time. */
+    /* Fills x and y of every view. */
     tg_status (*sample)(void *solver, const tg_field_key *key, const tg_pde_view *views);
-    const tg_pde_stream *stream; /* NULL: independent samples */
+    /* The same for `count` samples (at most the setup's batch): views (count, setup's views). If
+     * one of them cannot be made, *failed is its number here. */
+    tg_status (*samples)(void *solver, int64_t count, const tg_field_key *keys,
+                         const tg_pde_view *views, int64_t *failed);
+    const tg_pde_stream *stream;
+    bool on_device;                       /* a device can make it */
+    int64_t (*batch)(const void *config); /* how many samples at once there; goes with `samples` */
 } tg_pde;
 
 #define TG_PDE(name) extern const tg_pde tg_pde_##name;

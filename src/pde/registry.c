@@ -29,8 +29,8 @@ tg_status tg_pde_describe(tg_context *ctx, int pde, tg_pde_info *out) {
     tg_status status = check_row(ctx, pde);
     if (status == TG_OK) {
         const tg_pde *p = rows[pde];
-        *out = (tg_pde_info){p->name,   p->summary,    p->n_train,
-                             p->n_test, p->resolution, p->param_count};
+        *out = (tg_pde_info){p->name,       p->summary,     p->n_train,  p->n_test,
+                             p->resolution, p->param_count, p->on_device};
     }
     return status;
 }

@@ -1,17 +1,21 @@
 /* Independent samples: each thread has a solver of its own and takes the next sample that is
- * missing until none is left. A sample has its place in the files, so the order does not matter. */
+ * missing until none is left. A sample has its place in the files, so the order does not matter. A
+ * device makes many samples at once; then one thread feeds it, and the others help with the host's
+ * part of the work. */
 #include <pthread.h>
 
 #include "base/memory.h"
 #include "pde/generator.h"
 
-/* Its context has one thread and an error text of its own and shares the ledger, which is safe to
- * use from several threads. */
+/* Its context has an error text of its own and shares the ledger, which is safe to use from several
+ * threads. */
 typedef struct worker {
     tg_context ctx;
-    tg_backend *be;
+    tg_backend *be, *device; /* device: NULL if there is none */
     void *solver;
-    tg_pde_view views[TG_PDE_MAX_FILES];
+    int64_t *sample;    /* (batch) numbers of those in work */
+    tg_field_key *keys; /* (batch) */
+    tg_pde_view *views; /* (batch, views) */
 } worker;
 
 /* One split on its way. What stands below the mutex is used under it. */
@@ -21,6 +25,7 @@ typedef struct job {
     int views;
     tg_gen_file *files[TG_PDE_MAX_FILES]; /* (views) of this split */
     int64_t resolution[TG_PDE_MAX_FILES]; /* (views) */
+    int64_t batch;                        /* samples that a worker makes at once */
     int workers;
     worker *worker; /* (workers) */
 
@@ -37,10 +42,14 @@ typedef struct job {
 
 static void close_worker(const job *j, worker *w) {
     j->g->pde->close(&w->solver);
-    for (int i = 0; i < j->views; i++) {
+    for (int64_t i = 0; w->views && i < j->batch * j->views; i++) {
         tg_mem_free(&w->ctx, w->views[i].x);
         tg_mem_free(&w->ctx, w->views[i].y);
     }
+    tg_mem_free(&w->ctx, w->views);
+    tg_mem_free(&w->ctx, w->keys);
+    tg_mem_free(&w->ctx, w->sample);
+    tg_backend_close(&w->device);
     tg_backend_close(&w->be);
 }
 
@@ -48,16 +57,28 @@ static tg_status open_worker(const job *j, worker *w) {
     tg_status status = TG_OK;
     const tg_context *ctx = j->g->ctx;
     const tg_pde *pde = j->g->pde;
-    w->ctx = (tg_context){.config = ctx->config, .threads = 1, .ledger = ctx->ledger};
+    w->ctx = (tg_context){.config = ctx->config,
+                          .threads = tg_gen_device(j->g) ? ctx->threads : 1,
+                          .ledger = ctx->ledger};
     w->ctx.config.log = NULL; /* it is the caller's thread alone that may log */
-    TG_TRY(tg_gen_open_backend(ctx, &w->ctx, &w->be));
-    for (int i = 0; i < j->views; i++) {
-        const int64_t n = j->resolution[i];
-        w->views[i].resolution = n;
-        TG_TRY(TG_ALLOC(&w->ctx, TG_MEM_DATA, w->views[i].x, tg_gen_floats(pde, TG_SAMPLE_X, n)));
-        TG_TRY(TG_ALLOC(&w->ctx, TG_MEM_DATA, w->views[i].y, tg_gen_floats(pde, TG_SAMPLE_Y, n)));
+    TG_TRY(tg_gen_open_backends(j->g, &w->ctx, &w->be, &w->device));
+    TG_TRY(TG_NEW(&w->ctx, TG_MEM_OTHER, w->sample, j->batch));
+    TG_TRY(TG_NEW(&w->ctx, TG_MEM_OTHER, w->keys, j->batch));
+    TG_TRY(TG_NEW(&w->ctx, TG_MEM_OTHER, w->views, j->batch * j->views));
+    for (int64_t i = 0; i < j->batch * j->views; i++) {
+        tg_pde_view *view = &w->views[i];
+        const int64_t n = j->resolution[i % j->views];
+        view->resolution = n;
+        TG_TRY(TG_ALLOC(&w->ctx, TG_MEM_DATA, view->x, tg_gen_floats(pde, TG_SAMPLE_X, n)));
+        TG_TRY(TG_ALLOC(&w->ctx, TG_MEM_DATA, view->y, tg_gen_floats(pde, TG_SAMPLE_Y, n)));
     }
-    const tg_pde_setup setup = {&w->ctx, w->be, j->g->config, j->views, j->resolution};
+    const tg_pde_setup setup = {.ctx = &w->ctx,
+                                .be = w->be,
+                                .device = w->device,
+                                .batch = j->batch,
+                                .config = j->g->config,
+                                .views = j->views,
+                                .resolution = j->resolution};
     TG_TRY(pde->open(&setup, &w->solver));
     return TG_OK;
 fail:
@@ -66,43 +87,62 @@ fail:
 
 /* ---- the loop ---- */
 
-/* The next sample to make, -1 if there is none or the work has ended. */
-static int64_t take(job *j) {
+/* The next samples to make, none if there are none or the work has ended. */
+static int64_t take(job *j, worker *w) {
+    int64_t count = 0;
     pthread_mutex_lock(&j->mutex);
-    int64_t sample = -1;
-    while (sample < 0 && !j->stopped && j->status == TG_OK && j->next < j->g->samples[j->split]) {
-        sample = tg_gen_has(j->g, j->split, j->next) ? -1 : j->next;
-        j->next++;
-    }
-    pthread_mutex_unlock(&j->mutex);
-    return sample;
-}
-
-static void deliver(job *j, worker *w, int64_t sample, tg_status status) {
-    pthread_mutex_lock(&j->mutex);
-    for (int i = 0; i < j->views && status == TG_OK; i++) {
-        tg_sample_file *store = j->files[i]->store;
-        status = tg_sample_file_put(&w->ctx, store, TG_SAMPLE_X, sample, w->views[i].x);
-        if (status == TG_OK) {
-            status = tg_sample_file_put(&w->ctx, store, TG_SAMPLE_Y, sample, w->views[i].y);
+    while (count < j->batch && !j->stopped && j->status == TG_OK &&
+           j->next < j->g->samples[j->split]) {
+        const int64_t sample = j->next++;
+        if (!tg_gen_has(j->g, j->split, sample)) {
+            w->sample[count] = sample;
+            w->keys[count++] =
+                tg_field_key_of(j->g->seed, j->g->pde->id, j->split, (uint32_t)sample);
         }
     }
-    if (status == TG_OK) {
-        j->run->progress.done++;
-        j->stopped = !tg_gen_tick(j->run) || j->stopped;
-    } else if (j->status == TG_OK) {
+    pthread_mutex_unlock(&j->mutex);
+    return count;
+}
+
+/* Stores sample number i of those in work. */
+static tg_status put(job *j, worker *w, int64_t i) {
+    tg_status status = TG_OK;
+    for (int v = 0; v < j->views; v++) {
+        const tg_pde_view *view = &w->views[i * j->views + v];
+        tg_sample_file *store = j->files[v]->store;
+        TG_TRY(tg_sample_file_put(&w->ctx, store, TG_SAMPLE_X, w->sample[i], view->x));
+        TG_TRY(tg_sample_file_put(&w->ctx, store, TG_SAMPLE_Y, w->sample[i], view->y));
+    }
+fail:
+    return status;
+}
+
+static void deliver(job *j, worker *w, int64_t count, tg_status status, int64_t failed) {
+    pthread_mutex_lock(&j->mutex);
+    for (int64_t i = 0; i < count && status == TG_OK; i++) {
+        failed = i;
+        status = put(j, w, i);
+        if (status == TG_OK) {
+            j->run->progress.done++;
+            j->stopped = !tg_gen_tick(j->run) || j->stopped;
+        }
+    }
+    if (status != TG_OK && j->status == TG_OK) {
         j->status = status;
-        j->failed = sample;
+        j->failed = w->sample[failed];
         j->culprit = w;
     }
     pthread_mutex_unlock(&j->mutex);
 }
 
 static void work(job *j, worker *w) {
-    for (int64_t sample = take(j); sample >= 0; sample = take(j)) {
-        const tg_field_key key =
-            tg_field_key_of(j->g->seed, j->g->pde->id, j->split, (uint32_t)sample);
-        deliver(j, w, sample, j->g->pde->sample(w->solver, &key, w->views));
+    const tg_pde *pde = j->g->pde;
+    for (int64_t count = take(j, w); count > 0; count = take(j, w)) {
+        int64_t failed = 0;
+        const tg_status status = pde->samples
+                                     ? pde->samples(w->solver, count, w->keys, w->views, &failed)
+                                     : pde->sample(w->solver, w->keys, w->views);
+        deliver(j, w, count, status, failed);
     }
 }
 
@@ -117,6 +157,12 @@ static tg_status run_job(job *j) {
         return TG_OK;
     }
     j->workers = missing < ctx->threads ? (int)missing : ctx->threads;
+    j->batch = 1;
+    if (tg_gen_device(j->g)) { /* the same batch in a run that goes on from another one's samples */
+        const int64_t most = j->g->pde->batch(j->g->config), all = j->g->samples[j->split];
+        j->batch = most < all ? most : all;
+        j->workers = 1;
+    }
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, j->worker, j->workers));
     for (int i = 0; i < j->workers; i++) {
         TG_TRY(open_worker(j, &j->worker[i]));

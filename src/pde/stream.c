@@ -26,7 +26,7 @@ typedef struct header {
 typedef struct flow {
     tg_generator *g;
     tg_gen_run *run;
-    tg_backend *be;
+    tg_backend *be, *device;
     void *solver;
     char *path;                    /* of the state */
     int64_t spin_up, lag;          /* frames */
@@ -168,8 +168,14 @@ static tg_status open_flow(flow *w) {
     TG_TRY(w->path ? TG_OK : TG_E_MEMORY);
     snprintf(w->path, capacity, "%s/%s.state", g->folder, g->pde->name);
     TG_TRY(TG_ALLOC(ctx, TG_MEM_DATA, w->field, tg_gen_floats(g->pde, TG_SAMPLE_X, finest)));
-    TG_TRY(tg_gen_open_backend(ctx, ctx, &w->be));
-    const tg_pde_setup setup = {ctx, w->be, g->config, views, resolution};
+    TG_TRY(tg_gen_open_backends(g, ctx, &w->be, &w->device));
+    const tg_pde_setup setup = {.ctx = ctx,
+                                .be = w->be,
+                                .device = w->device,
+                                .batch = 1,
+                                .config = g->config,
+                                .views = views,
+                                .resolution = resolution};
     TG_TRY(g->pde->open(&setup, &w->solver));
     return TG_OK;
 fail:
@@ -205,6 +211,7 @@ tg_status tg_gen_stream(tg_generator *g, tg_gen_run *run, bool *stopped) {
     }
 fail:
     g->pde->close(&w.solver);
+    tg_backend_close(&w.device);
     tg_backend_close(&w.be);
     tg_mem_free(g->ctx, w.field);
     tg_mem_free(g->ctx, w.path);

@@ -6,43 +6,105 @@
  *
  * which takes two transforms in each direction instead of the four and one of the plain form. In
  * time: Runge-Kutta of order four on e^{-nu Laplace t} w (integrating factor), so that viscosity is
- * exact and stiffness no issue. The factor of half a step is a product of one for x and one for
- * y. */
+ * exact and stiffness no issue. The factor of half a step is a product of one for x and one for y.
+ *
+ * All arithmetic is the backend's (backend/flow.h); here is the order of things, and the length of
+ * the steps: each flow has its own, from the speed that the backend finds on the way. A flow that
+ * has arrived goes along with steps of length 0, which change nothing, so that every call has the
+ * same shape and a flow has the same bits whoever is beside it. */
 #include "pde/vorticity.h"
 
 #include <math.h>
 #include <string.h>
 
-#define PI         3.14159265358979323846
 #define MOST_STEPS 1e7 /* in one call */
+
+enum { MOST_FLOWS = 256 };
+
+/* Arrays of the backend, spectra (flows, 2K + 1, K + 1) complex. */
+typedef struct arrays {
+    double *state, *forcing, *next, *sum; /* spectra */
+    double *pair;                         /* two spectra each: velocity, then products */
+    double *values;                       /* (flows, 2, N, N) */
+    double *decay;                        /* (flows, 2K + 1), over half a step of length dt */
+    double *dt, *speed;                   /* (flows) */
+} arrays;
 
 struct tg_vorticity {
     tg_backend *be;
     tg_vorticity_desc desc;
-    int64_t modes, rows, columns; /* K, 2K + 1, K + 1 */
-    tg_fft_plan *plan;            /* real, two fields */
-    double *wave;                 /* (rows): 2 pi k / length of k = -K .. K */
-    double *decay;                /* (rows): e^{-nu wave^2 dt / 2} */
-    double decay_step;            /* dt it was made for; < 0: none */
-    double *state, *forcing;      /* (rows, columns) complex, and so are the next three */
-    double *slope, *stage, *sum;
-    double *pair;   /* (2, rows, columns) complex: velocity, then products */
-    double *values; /* (2, N, N) */
+    tg_flow flow;
+    tg_fft_plan *plan; /* real, two fields of each flow */
+    arrays at;
+    double *state, *forcing; /* spectra on the host: those of the backend, if that is there */
+    double *rest, *dt;       /* (flows) on the host: time to go, and the step */
+    double *speed;           /* (flows) on the host */
+    bool has_decay;          /* at.decay belongs to dt */
 };
+
+static bool on_host(const tg_vorticity *v) {
+    return v->be->ops->place == TG_HOST;
+}
 
 void tg_vorticity_destroy(tg_vorticity **v) {
     if (!v || !*v) {
         return;
     }
     tg_vorticity *s = *v;
-    tg_context *ctx = s->be->ctx;
-    double *const arrays[] = {s->wave,  s->decay, s->state, s->forcing, s->slope,
-                              s->stage, s->sum,   s->pair,  s->values};
-    s->be->ops->fft_destroy(s->be, &s->plan);
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) {
-        tg_mem_free(ctx, arrays[i]);
+    tg_backend *be = s->be;
+    double *const blocks[] = {s->at.state,  s->at.forcing, s->at.next, s->at.sum,  s->at.pair,
+                              s->at.values, s->at.decay,   s->at.dt,   s->at.speed};
+    be->ops->fft_destroy(be, &s->plan);
+    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
+        be->ops->release(be, blocks[i]);
     }
-    TG_FREE(ctx, *v);
+    if (!on_host(s)) {
+        tg_mem_free(be->ctx, s->state);
+        tg_mem_free(be->ctx, s->forcing);
+    }
+    tg_mem_free(be->ctx, s->rest);
+    tg_mem_free(be->ctx, s->dt);
+    tg_mem_free(be->ctx, s->speed);
+    TG_FREE(be->ctx, *v);
+}
+
+static int64_t modes_of(int64_t grid) {
+    return (grid - 1) / 3;
+}
+
+static int64_t reals_of(int64_t modes) {
+    return 2 * (2 * modes + 1) * (modes + 1);
+}
+
+int64_t tg_vorticity_flows(const tg_vorticity_desc *desc, size_t bytes) {
+    const int64_t spectrum = reals_of(modes_of(desc->grid)), points = desc->grid * desc->grid;
+    const int64_t one = (6 * spectrum + 2 * points) * (int64_t)sizeof(double);
+    const int64_t fit = (int64_t)bytes / one;
+    return fit < 1 ? 1 : fit < MOST_FLOWS ? fit : MOST_FLOWS;
+}
+
+static tg_status take(tg_backend *be, int64_t count, double **out) {
+    *out = be->ops->alloc(be, TG_MEM_WORKSPACE, (size_t)count * sizeof **out);
+    return *out ? TG_OK : TG_E_MEMORY;
+}
+
+/* State and forcing, 0 on the host. */
+static tg_status take_spectra(tg_vorticity *v, int64_t count) {
+    tg_status status = TG_OK;
+    TG_TRY(take(v->be, count, &v->at.state));
+    TG_TRY(take(v->be, count, &v->at.forcing));
+    if (on_host(v)) {
+        v->state = v->at.state;
+        v->forcing = v->at.forcing;
+        memset(v->state, 0, (size_t)count * sizeof *v->state);
+        memset(v->forcing, 0, (size_t)count * sizeof *v->forcing);
+    } else {
+        TG_TRY(TG_NEW(v->be->ctx, TG_MEM_WORKSPACE, v->state, count));
+        TG_TRY(TG_NEW(v->be->ctx, TG_MEM_WORKSPACE, v->forcing, count));
+    }
+    return TG_OK;
+fail:
+    return status;
 }
 
 tg_status tg_vorticity_create(tg_backend *be, const tg_vorticity_desc *desc, tg_vorticity **out) {
@@ -52,28 +114,26 @@ tg_status tg_vorticity_create(tg_backend *be, const tg_vorticity_desc *desc, tg_
     TG_TRY(TG_NEW(be->ctx, TG_MEM_WORKSPACE, v, 1));
     v->be = be;
     v->desc = *desc;
-    v->modes = (desc->grid - 1) / 3;
-    v->rows = 2 * v->modes + 1;
-    v->columns = v->modes + 1;
-    v->decay_step = -1.0;
-    const int64_t reals = 2 * v->rows * v->columns;
-    double **const spectra[] = {&v->state, &v->forcing, &v->slope, &v->stage, &v->sum};
-    for (int i = 0; i < 5; i++) {
-        TG_TRY(TG_NEW(be->ctx, TG_MEM_WORKSPACE, *spectra[i], reals));
-    }
-    TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, v->wave, v->rows));
-    TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, v->decay, v->rows));
-    TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, v->pair, 2 * reals));
-    TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, v->values, 2 * desc->grid * desc->grid));
-    for (int64_t r = 0; r < v->rows; r++) {
-        v->wave[r] = 2.0 * PI / desc->length * (double)(r - v->modes);
-    }
+    const int64_t flows = desc->flows > 0 ? desc->flows : 1, modes = modes_of(desc->grid);
+    const int64_t reals = flows * reals_of(modes), rows = 2 * modes + 1;
+    v->flow = (tg_flow){flows, desc->grid, modes, desc->length};
+    TG_TRY(take_spectra(v, reals));
+    TG_TRY(take(be, reals, &v->at.next));
+    TG_TRY(take(be, reals, &v->at.sum));
+    TG_TRY(take(be, 2 * reals, &v->at.pair));
+    TG_TRY(take(be, 2 * flows * desc->grid * desc->grid, &v->at.values));
+    TG_TRY(take(be, flows * rows, &v->at.decay));
+    TG_TRY(take(be, flows, &v->at.dt));
+    TG_TRY(take(be, flows, &v->at.speed));
+    TG_TRY(TG_NEW(be->ctx, TG_MEM_WORKSPACE, v->rest, flows));
+    TG_TRY(TG_NEW(be->ctx, TG_MEM_WORKSPACE, v->dt, flows));
+    TG_TRY(TG_NEW(be->ctx, TG_MEM_WORKSPACE, v->speed, flows));
     const tg_fft_desc fft = {.dtype = TG_F64,
                              .ndim = 2,
                              .grid = {desc->grid, desc->grid},
-                             .kept = {v->rows, v->columns},
-                             .first = {-v->modes, 0},
-                             .howmany = 2};
+                             .kept = {rows, modes + 1},
+                             .first = {-modes, 0},
+                             .howmany = 2 * flows};
     TG_TRY(be->ops->fft_create(be, &fft, &v->plan));
     *out = v;
     return TG_OK;
@@ -83,7 +143,11 @@ fail:
 }
 
 int64_t tg_vorticity_modes(const tg_vorticity *v) {
-    return v->modes;
+    return v->flow.modes;
+}
+
+int64_t tg_vorticity_reals(const tg_vorticity *v) {
+    return reals_of(v->flow.modes);
 }
 
 double *tg_vorticity_state(tg_vorticity *v) {
@@ -94,159 +158,168 @@ double *tg_vorticity_forcing(tg_vorticity *v) {
     return v->forcing;
 }
 
-/* ---- right-hand side ---- */
+/* ---- between the host and the backend ---- */
+
+static size_t spectra_bytes(const tg_vorticity *v) {
+    return (size_t)(v->flow.flows * reals_of(v->flow.modes)) * sizeof(double);
+}
+
+static tg_status push(tg_vorticity *v) {
+    tg_status status = TG_OK;
+    if (!on_host(v)) {
+        TG_TRY(v->be->ops->upload(v->be, v->at.state, v->state, spectra_bytes(v)));
+        TG_TRY(v->be->ops->upload(v->be, v->at.forcing, v->forcing, spectra_bytes(v)));
+    }
+fail:
+    return status;
+}
+
+static tg_status pull(tg_vorticity *v) {
+    return on_host(v) ? TG_OK
+                      : v->be->ops->download(v->be, v->state, v->at.state, spectra_bytes(v));
+}
+
+/* ---- one step ---- */
 
 /* values = velocity of w at the points. */
-static tg_status velocity_of(tg_vorticity *v, const double *w, double *values) {
-    const int64_t columns = v->columns, reals = 2 * v->rows * columns;
-    const int threads = v->be->threads;
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t r = 0; r < v->rows; r++) {
-        const double *from = w + 2 * r * columns, k1 = v->wave[r];
-        double *across = v->pair + 2 * r * columns, *along = across + reals;
-        for (int64_t c = 0; c < columns; c++) {
-            const double k2 = v->wave[v->modes + c], square = k1 * k1 + k2 * k2;
-            const double inverse = square > 0.0 ? 1.0 / square : 0.0;
-            const double re = inverse * from[2 * c], im = inverse * from[2 * c + 1];
-            across[2 * c] = -k2 * im; /* psi_y */
-            across[2 * c + 1] = k2 * re;
-            along[2 * c] = k1 * im; /* -psi_x */
-            along[2 * c + 1] = -k1 * re;
-        }
-    }
-    return v->be->ops->fft_inverse(v->be, v->plan, 2, TG_FFT_PLAIN, 1.0, v->pair, values);
-}
-
-/* Replaces (u, v) by (u v, v^2 - u^2) at every point; the largest |u| + |v|. */
-static double multiply(tg_vorticity *v) {
-    const int64_t n = v->desc.grid;
-    const int threads = v->be->threads;
-    double speed = 0.0;
-#pragma omp parallel for num_threads(threads) schedule(static) reduction(max : speed)
-    for (int64_t i = 0; i < n; i++) {
-        double *first = v->values + i * n, *second = first + n * n;
-        for (int64_t j = 0; j < n; j++) {
-            const double across = first[j], along = second[j];
-            const double sum = fabs(across) + fabs(along);
-            speed = sum <= speed ? speed : sum; /* NaN wins */
-            first[j] = across * along;
-            second[j] = along * along - across * across;
-        }
-    }
-    return speed;
-}
-
-/* slope = f - u.grad w, and the largest speed on the way. */
-static tg_status slope_of(tg_vorticity *v, const double *w, double *speed) {
+static tg_status velocity_of(tg_vorticity *v, const double *w) {
     tg_status status = TG_OK;
-    const int64_t columns = v->columns, reals = 2 * v->rows * columns;
-    const double points = (double)(v->desc.grid * v->desc.grid);
-    const int threads = v->be->threads;
-    TG_TRY(velocity_of(v, w, v->values));
-    *speed = multiply(v);
-    TG_TRY(
-        v->be->ops->fft_forward(v->be, v->plan, 2, TG_FFT_PLAIN, 1.0 / points, v->values, v->pair));
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t r = 0; r < v->rows; r++) {
-        const double *product = v->pair + 2 * r * columns, *squares = product + reals;
-        const double *force = v->forcing + 2 * r * columns, k1 = v->wave[r];
-        double *out = v->slope + 2 * r * columns;
-        for (int64_t c = 0; c < columns; c++) {
-            const double k2 = v->wave[v->modes + c];
-            const double mixed = k1 * k2, difference = k1 * k1 - k2 * k2;
-            for (int64_t i = 2 * c; i < 2 * c + 2; i++) {
-                out[i] = force[i] + mixed * squares[i] + difference * product[i];
-            }
-        }
+    const tg_backend_ops *ops = v->be->ops;
+    TG_TRY(ops->flow_velocity(v->be, &v->flow, w, v->at.pair));
+    TG_TRY(ops->fft_inverse(v->be, v->plan, 2 * v->flow.flows, TG_FFT_PLAIN, 1.0, v->at.pair,
+                            v->at.values));
+fail:
+    return status;
+}
+
+/* pair = spectra of the products of w, and the largest speed on the way. */
+static tg_status products_of(tg_vorticity *v, const double *w) {
+    tg_status status = TG_OK;
+    const tg_backend_ops *ops = v->be->ops;
+    const double points = (double)(v->flow.grid * v->flow.grid);
+    TG_TRY(velocity_of(v, w));
+    TG_TRY(ops->flow_products(v->be, &v->flow, v->at.values, v->at.speed));
+    TG_TRY(ops->fft_forward(v->be, v->plan, 2 * v->flow.flows, TG_FFT_PLAIN, 1.0 / points,
+                            v->at.values, v->at.pair));
+fail:
+    return status;
+}
+
+static tg_status run_stage(tg_vorticity *v, int stage) {
+    const tg_flow_stage op = {.stage = stage,
+                              .dt = v->at.dt,
+                              .decay = v->at.decay,
+                              .products = v->at.pair,
+                              .forcing = v->at.forcing,
+                              .state = v->at.state,
+                              .next = v->at.next,
+                              .sum = v->at.sum};
+    return v->be->ops->flow_stage(v->be, &v->flow, &op);
+}
+
+static void set_step(tg_vorticity *v, int64_t flow, double dt) {
+    v->has_decay = v->has_decay && v->dt[flow] == dt;
+    v->dt[flow] = dt;
+}
+
+/* One step of each flow; the products of the state are there already. */
+static tg_status finish_step(tg_vorticity *v) {
+    tg_status status = TG_OK;
+    const tg_backend_ops *ops = v->be->ops;
+    if (!v->has_decay) {
+        TG_TRY(ops->upload(v->be, v->at.dt, v->dt, (size_t)v->flow.flows * sizeof *v->dt));
+        TG_TRY(ops->flow_decay(v->be, &v->flow, v->desc.viscosity, v->at.dt, v->at.decay));
+        v->has_decay = true;
     }
-    return TG_OK;
+    TG_TRY(run_stage(v, 0));
+    for (int stage = 1; stage < 4; stage++) {
+        TG_TRY(products_of(v, v->at.next));
+        TG_TRY(run_stage(v, stage));
+    }
 fail:
     return status;
 }
 
 /* ---- time ---- */
 
-/* What follows the slope of each of the four stages; e is the decay over half a step. */
-static void combine(tg_vorticity *v, int stage, double dt) {
-    const int64_t columns = v->columns;
-    const int threads = v->be->threads;
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t r = 0; r < v->rows; r++) {
-        const int64_t row = 2 * r * columns;
-        double *w = v->state + row, *next = v->stage + row, *sum = v->sum + row;
-        const double *slope = v->slope + row;
-        for (int64_t i = 0; i < 2 * columns; i++) {
-            const double e = v->decay[r] * v->decay[v->modes + i / 2];
-            if (stage == 0) {
-                next[i] = e * (w[i] + 0.5 * dt * slope[i]);
-                sum[i] = e * e * (w[i] + dt / 6.0 * slope[i]);
-            } else if (stage == 1) {
-                next[i] = e * w[i] + 0.5 * dt * slope[i];
-                sum[i] += e * dt / 3.0 * slope[i];
-            } else if (stage == 2) {
-                next[i] = e * (e * w[i] + dt * slope[i]);
-                sum[i] += e * dt / 3.0 * slope[i];
-            } else {
-                w[i] = sum[i] + dt / 6.0 * slope[i];
-            }
-        }
+/* Length of the next step of a flow, and what is to go after it. */
+static tg_status choose_step(tg_vorticity *v, int64_t flow) {
+    const double rest = v->rest[flow], speed = v->speed[flow];
+    if (!(rest > 0.0)) {
+        set_step(v, flow, 0.0);
+        return TG_OK;
     }
+    const double cells = speed * (double)v->desc.grid / v->desc.length;
+    const double steps = ceil(fmax(rest * cells / v->desc.cfl, rest / v->desc.longest));
+    if (!isfinite(speed) || !(steps <= MOST_STEPS)) {
+        return tg_fail(v->be->ctx, TG_E_NUMERIC,
+                       "the flow has become too fast to follow (speed %g); a finer grid than "
+                       "%lld points may help",
+                       speed, (long long)v->desc.grid);
+    }
+    v->rest[flow] = steps > 1.0 ? rest - rest / steps : 0.0;
+    set_step(v, flow, rest / steps);
+    return TG_OK;
 }
 
-/* One step; the slope of the state is there already. */
-static tg_status finish_step(tg_vorticity *v, double dt) {
-    tg_status status = TG_OK;
-    double speed = 0.0;
-    if (dt != v->decay_step) {
-        for (int64_t r = 0; r < v->rows; r++) {
-            v->decay[r] = exp(-0.5 * dt * v->desc.viscosity * v->wave[r] * v->wave[r]);
+static tg_status choose_steps(tg_vorticity *v, int64_t *failed) {
+    tg_status status = v->be->ops->download(v->be, v->speed, v->at.speed,
+                                            (size_t)v->flow.flows * sizeof *v->speed);
+    for (int64_t i = 0; i < v->flow.flows && status == TG_OK; i++) {
+        status = choose_step(v, i);
+        if (status != TG_OK && failed) {
+            *failed = i;
         }
-        v->decay_step = dt;
     }
-    combine(v, 0, dt);
-    for (int stage = 1; stage < 4; stage++) {
-        TG_TRY(slope_of(v, v->stage, &speed));
-        combine(v, stage, dt);
-    }
-    return TG_OK;
-fail:
     return status;
 }
 
-tg_status tg_vorticity_advance(tg_vorticity *v, double time) {
-    tg_status status = TG_OK;
-    double rest = time;
-    while (rest > 0.0) {
-        double speed = 0.0;
-        TG_TRY(slope_of(v, v->state, &speed));
-        const double cells = speed * (double)v->desc.grid / v->desc.length;
-        const double steps = ceil(fmax(rest * cells / v->desc.cfl, rest / v->desc.longest));
-        if (!isfinite(speed) || !(steps <= MOST_STEPS)) {
-            return tg_fail(v->be->ctx, TG_E_NUMERIC,
-                           "the flow has become too fast to follow (speed %g); a finer grid than "
-                           "%lld points may help",
-                           speed, (long long)v->desc.grid);
+static bool has_arrived(const tg_vorticity *v) {
+    for (int64_t i = 0; i < v->flow.flows; i++) {
+        if (v->rest[i] > 0.0) {
+            return false;
         }
-        TG_TRY(finish_step(v, rest / steps));
-        rest = steps > 1.0 ? rest - rest / steps : 0.0;
     }
-    return TG_OK;
+    return true;
+}
+
+tg_status tg_vorticity_advance(tg_vorticity *v, int64_t count, double time, int64_t *failed) {
+    tg_status status = TG_OK;
+    for (int64_t i = 0; i < v->flow.flows; i++) {
+        v->rest[i] = i < count ? time : 0.0;
+    }
+    TG_TRY(push(v));
+    while (!has_arrived(v)) {
+        TG_TRY(products_of(v, v->at.state));
+        TG_TRY(choose_steps(v, failed));
+        TG_TRY(finish_step(v));
+    }
+    TG_TRY(pull(v));
 fail:
     return status;
 }
 
 tg_status tg_vorticity_advance_steps(tg_vorticity *v, double time, int64_t steps) {
     tg_status status = TG_OK;
-    double speed = 0.0;
-    for (int64_t i = 0; i < steps; i++) {
-        TG_TRY(slope_of(v, v->state, &speed));
-        TG_TRY(finish_step(v, time / (double)steps));
+    for (int64_t i = 0; i < v->flow.flows; i++) {
+        set_step(v, i, time / (double)steps);
     }
-    return TG_OK;
+    TG_TRY(push(v));
+    for (int64_t i = 0; i < steps; i++) {
+        TG_TRY(products_of(v, v->at.state));
+        TG_TRY(finish_step(v));
+    }
+    TG_TRY(pull(v));
 fail:
     return status;
 }
 
 tg_status tg_vorticity_velocity(tg_vorticity *v, double *velocity) {
-    return velocity_of(v, v->state, velocity);
+    tg_status status = TG_OK;
+    const size_t points = (size_t)(2 * v->flow.flows * v->flow.grid * v->flow.grid);
+    TG_TRY(push(v));
+    TG_TRY(velocity_of(v, v->at.state));
+    TG_TRY(v->be->ops->download(v->be, velocity, v->at.values, points * sizeof *velocity));
+fail:
+    return status;
 }

@@ -384,6 +384,59 @@ static tg_status fake_fft_inverse(tg_backend *be, tg_fft_plan *plan, int64_t cou
     return fake_submit(be, run_fft_inverse, &a, sizeof a);
 }
 
+/* ---- flow ---- */
+
+typedef struct flow_args { /* as far as a call has them */
+    tg_flow flow;
+    tg_flow_stage stage;
+    double viscosity;
+    const double *in;
+    double *out, *more;
+} flow_args;
+
+static tg_status run_flow_velocity(tg_backend *host, void *arguments) {
+    const flow_args *a = arguments;
+    return host->ops->flow_velocity(host, &a->flow, a->in, a->out);
+}
+
+static tg_status fake_flow_velocity(tg_backend *be, const tg_flow *flow, const double *w,
+                                    double *velocity) {
+    const flow_args a = {.flow = *flow, .in = w, .out = velocity};
+    return fake_submit(be, run_flow_velocity, &a, sizeof a);
+}
+
+static tg_status run_flow_products(tg_backend *host, void *arguments) {
+    const flow_args *a = arguments;
+    return host->ops->flow_products(host, &a->flow, a->out, a->more);
+}
+
+static tg_status fake_flow_products(tg_backend *be, const tg_flow *flow, double *values,
+                                    double *speed) {
+    const flow_args a = {.flow = *flow, .out = values, .more = speed};
+    return fake_submit(be, run_flow_products, &a, sizeof a);
+}
+
+static tg_status run_flow_decay(tg_backend *host, void *arguments) {
+    const flow_args *a = arguments;
+    return host->ops->flow_decay(host, &a->flow, a->viscosity, a->in, a->out);
+}
+
+static tg_status fake_flow_decay(tg_backend *be, const tg_flow *flow, double viscosity,
+                                 const double *dt, double *decay) {
+    const flow_args a = {.flow = *flow, .viscosity = viscosity, .in = dt, .out = decay};
+    return fake_submit(be, run_flow_decay, &a, sizeof a);
+}
+
+static tg_status run_flow_stage(tg_backend *host, void *arguments) {
+    const flow_args *a = arguments;
+    return host->ops->flow_stage(host, &a->flow, &a->stage);
+}
+
+static tg_status fake_flow_stage(tg_backend *be, const tg_flow *flow, const tg_flow_stage *op) {
+    const flow_args a = {.flow = *flow, .stage = *op};
+    return fake_submit(be, run_flow_stage, &a, sizeof a);
+}
+
 /* ---- index sets that are read ---- */
 
 typedef struct bitmap_args {
@@ -583,6 +636,10 @@ void fake_fill_slots(tg_backend_ops *ops) {
     ops->norm_backward = fake_norm_backward;
     ops->spectral_contract = fake_spectral_contract;
     ops->loss = fake_loss;
+    ops->flow_velocity = fake_flow_velocity;
+    ops->flow_products = fake_flow_products;
+    ops->flow_decay = fake_flow_decay;
+    ops->flow_stage = fake_flow_stage;
     ops->random_uniform = fake_random_uniform;
     ops->random_normal = fake_random_normal;
 }

@@ -50,4 +50,5 @@ extern "C" void tg_backend_fill_cuda(tg_backend_ops *ops) {
     cuda_fill_compress(ops);
     cuda_fill_fft(ops);
     cuda_fill_nn(ops);
+    cuda_fill_flow(ops);
 }

@@ -80,5 +80,6 @@ void cuda_fill_dense(tg_backend_ops *ops);       /* gemm.cu, decompose.cu */
 void cuda_fill_compress(tg_backend_ops *ops);    /* compress.cu, expand.cu */
 void cuda_fill_fft(tg_backend_ops *ops);         /* fft.cu */
 void cuda_fill_nn(tg_backend_ops *ops);          /* nn_*.cu */
+void cuda_fill_flow(tg_backend_ops *ops);        /* flow.cu */
 
 #endif

@@ -199,14 +199,16 @@ static size_t lay_out(tg_fft_plan *plan, int64_t chunk) {
     return total;
 }
 
-/* Chunks of about the same size that fit, or of one image; all images if no workspace is needed. */
+/* Chunks of about the same size that fit, or of one image; all images if no workspace is needed.
+ * Their size is even, so that rows that are paired are so wherever two images stand. */
 static size_t choose_chunk(tg_fft_plan *plan) {
     const int64_t many = plan->desc.howmany > 1 ? plan->desc.howmany : 1;
     const size_t one = lay_out(plan, 1);
     int64_t most = one > 0 ? (int64_t)(CHUNK_BYTES / one) : many;
     most = most < 1 ? 1 : most < many ? most : many;
     const int64_t chunks = (many + most - 1) / most;
-    return lay_out(plan, (many + chunks - 1) / chunks);
+    const int64_t chunk = (many + chunks - 1) / chunks;
+    return lay_out(plan, chunk > 1 && chunk < many ? chunk + chunk % 2 : chunk);
 }
 
 static tg_status cuda_fft_create(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out) {

@@ -61,4 +61,5 @@ void tg_backend_fill_ref(tg_backend_ops *ops) {
     ref_fill_index(ops);
     ref_fill_compress(ops);
     ref_fill_nn(ops);
+    ref_fill_flow(ops);
 }

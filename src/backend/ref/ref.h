@@ -13,6 +13,7 @@ void ref_fill_fft(tg_backend_ops *ops);
 void ref_fill_index(tg_backend_ops *ops);
 void ref_fill_compress(tg_backend_ops *ops);
 void ref_fill_nn(tg_backend_ops *ops);
+void ref_fill_flow(tg_backend_ops *ops);
 
 tg_status ref_adam(tg_backend *be, const tg_adam *op); /* put in by ref_fill_compress */
 

@@ -1,0 +1,35 @@
+/* Flows and their outlets, see flow_solver.h. */
+#include "pde/flow_solver.h"
+
+void tg_flow_solver_close(void **handle) {
+    tg_flow_solver *s = *handle;
+    if (!s) {
+        return;
+    }
+    tg_samplers_close(&s->outlets);
+    tg_vorticity_destroy(&s->flow);
+    tg_mem_free(s->ctx, s);
+    *handle = NULL;
+}
+
+tg_status tg_flow_solver_open(const tg_pde_setup *setup, const tg_vorticity_desc *desc,
+                              tg_flow_solver **out) {
+    tg_status status = TG_OK;
+    tg_flow_solver *s = NULL;
+    tg_vorticity_desc many = *desc;
+    *out = NULL;
+    TG_TRY(TG_NEW(setup->ctx, TG_MEM_WORKSPACE, s, 1));
+    *out = s;
+    s->ctx = setup->ctx;
+    s->threads = setup->be->threads;
+    s->config = setup->config;
+    many.flows = setup->batch;
+    TG_TRY(tg_vorticity_create(setup->device ? setup->device : setup->be, &many, &s->flow));
+    TG_TRY(tg_samplers_open(setup->be, 2, setup->views, setup->resolution, &s->outlets));
+fail:
+    return status;
+}
+
+tg_status tg_flow_solver_render(tg_flow_solver *s, int view, const double *spectrum, float *out) {
+    return tg_sampler_real(s->outlets.item[view], tg_vorticity_modes(s->flow), spectrum, out);
+}
