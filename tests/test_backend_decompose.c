@@ -1,4 +1,4 @@
-/* Hermitian eigenproblem and thin QR of every backend.
+/* Hermitian eigenproblem, thin QR and leading columns of every backend.
  *
  * Eigenvectors are free in their phases, and in their choice where eigenvalues coincide, so they
  * are checked by algebra: A V = V L, V^H V = I; likewise QR = A, Q^H Q = I. Eigenvalues, and Q and
@@ -259,6 +259,66 @@ static void qr_by_hand(t_side *s) {
             1e-14);
 }
 
+/* ---- leading columns ---- */
+
+/* Against ref: without old columns, with them, into them, and with old columns of zeros. */
+static void leading_columns(t_side *s) {
+    const tg_dtype wide = tg_dtype_is_complex(s->dtype) ? TG_C128 : TG_F64;
+    static const int64_t sizes[][3] = {{0, 3, 2},   {1, 1, 1},    {5, 5, 3},
+                                       {67, 40, 0}, {67, 40, 33}, {33, 65, 65}};
+    for (int i = 0; i < T_COUNT(sizes); i++) {
+        for (int kind = 0; kind < 4; kind++) {
+            static const char *const names[] = {"no old", "old", "in place", "old of zeros"};
+            const int64_t rows = sizes[i][0], columns = sizes[i][1], count = sizes[i][2];
+            t_note(s, "%lld of %lldx%lld, %s", (long long)count, (long long)rows,
+                   (long long)columns, names[kind]);
+            const void *vectors = t_random(s, wide, rows * columns);
+            void *host = t_host_random(s, s->dtype, rows * count);
+            for (int64_t j = 0; kind == 3 && j < rows * count; j++) {
+                tg_store(s->dtype, host, j, (tg_scalar){0});
+            }
+            void *old = t_inout(s, s->dtype, rows * count, host);
+            void *out = kind == 2 ? old : t_output(s, s->dtype, rows * count);
+            t_ok(s, s->ops->leading_columns(s->be, s->dtype, rows, columns, count, vectors,
+                                            kind ? old : NULL, out));
+            t_keep_close(s, out, 4.0);
+            t_release(s);
+        }
+    }
+}
+
+/* The columns (3, -4i, 4) and (1, 1, 1); real: (3, 0, 4) and (1, 1, 1). The first one's largest
+ * entries are the last two, so it is turned by i, or not at all; <old, first> = -8i (real: 0). */
+static void leading_columns_by_hand(t_side *s) {
+    const bool pairs = tg_dtype_is_complex(s->dtype);
+    static const tg_scalar vectors[6] = {{3, 0}, {1, 0}, {0, -4}, {1, 0}, {4, 0}, {1, 0}};
+    static const tg_scalar old[3] = {{0, 0}, {2, 0}, {0, 0}};
+    static const tg_scalar turned[3] = {{0, 3}, {4, 0}, {0, 4}}; /* i (3, -4i, 4) */
+    static const tg_scalar real[3] = {{3, 0}, {0, 0}, {4, 0}};
+    const tg_dtype wide = pairs ? TG_C128 : TG_F64;
+    void *vectors_host = t_host_alloc(s, wide, 6), *old_host = t_host_alloc(s, s->dtype, 3);
+    for (int i = 0; i < 6; i++) {
+        tg_store(wide, vectors_host, i, vectors[i]);
+    }
+    for (int i = 0; i < 3; i++) {
+        tg_store(s->dtype, old_host, i, old[i]);
+    }
+    const void *x = t_input(s, wide, 6, vectors_host), *y = t_input(s, s->dtype, 3, old_host);
+    for (int aligned = 0; aligned < 2; aligned++) {
+        void *out = t_output(s, s->dtype, 3);
+        t_ok(s, s->ops->leading_columns(s->be, s->dtype, 3, 2, 1, x, aligned ? y : NULL, out));
+        const void *found = t_download(s, out);
+        for (int i = 0; i < 3; i++) {
+            const tg_scalar v = tg_load(s->dtype, found, i), e = pairs ? turned[i] : real[i];
+            t_true(s, v.re == e.re && v.im == e.im);
+        }
+    }
+    void *out = t_output(s, s->dtype, 9);
+    t_refused(s, TG_E_ARGUMENT, s->ops->leading_columns(s->be, s->dtype, 3, 2, 3, x, NULL, out));
+    t_refused(s, TG_E_ARGUMENT, s->ops->leading_columns(s->be, s->dtype, 3, 2, -1, x, NULL, out));
+    t_keep_same(s, out);
+}
+
 /* ---- failures ---- */
 
 static void refusals(t_side *s) {
@@ -314,6 +374,8 @@ static const t_row rows[] = {
     {"qr, nearly dependent", qr_nearly_dependent, T_DOUBLE},
     {"qr, scaled columns", qr_scaled, T_DOUBLE},
     {"qr by hand", qr_by_hand, T_DOUBLE},
+    {"leading columns", leading_columns, T_FLOATS},
+    {"leading columns by hand", leading_columns_by_hand, T_FLOATS},
     {"refusals", refusals, T_DOUBLE},
     {"out of memory", out_of_memory, T_DOUBLE},
 };

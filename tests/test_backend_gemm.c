@@ -306,10 +306,10 @@ static void gemm_refusals(t_side *s) {
 
 /* ---- gram and slice norms: f64 sums for every dtype ---- */
 
-static const int64_t mode_shapes[][3] = {{1, 1, 1},   {1, 5, 7},   {7, 5, 1},   {3, 7, 5},
-                                         {5, 33, 3},  {0, 3, 5},   {3, 0, 5},   {3, 5, 0},
-                                         {2, 65, 13}, {65, 3, 2},  {1, 7, 515}, {257, 7, 1},
-                                         {2, 401, 2}, {1, 401, 3}, {3, 401, 1}};
+static const int64_t mode_shapes[][3] = {
+    {1, 1, 1},   {1, 5, 7},   {7, 5, 1},   {3, 7, 5},   {5, 33, 3},  {0, 3, 5},   {3, 0, 5},
+    {3, 5, 0},   {2, 65, 13}, {65, 3, 2},  {1, 7, 515}, {257, 7, 1}, {2, 401, 2}, {1, 401, 3},
+    {3, 401, 1}, {37, 65, 1}, {3, 64, 33}, {1, 97, 50}, {5, 129, 7}};
 
 static void gram(t_side *s) {
     const tg_dtype wide = tg_dtype_is_complex(s->dtype) ? TG_C128 : TG_F64;

@@ -76,7 +76,7 @@ void cuda_fill_reduce(tg_backend_ops *ops);      /* reduce.cu: dot, norms, slice
 void cuda_fill_random(tg_backend_ops *ops);      /* random.cu */
 void cuda_fill_index(tg_backend_ops *ops);       /* index.cu: bitmaps; select.cu */
 void cuda_fill_adam(tg_backend_ops *ops);        /* adam.cu */
-void cuda_fill_dense(tg_backend_ops *ops);       /* gemm.cu, decompose.cu */
+void cuda_fill_dense(tg_backend_ops *ops);       /* gemm.cu, gram.cu, decompose.cu */
 void cuda_fill_compress(tg_backend_ops *ops);    /* compress.cu, expand.cu */
 void cuda_fill_fft(tg_backend_ops *ops);         /* fft.cu */
 void cuda_fill_nn(tg_backend_ops *ops);          /* nn_*.cu */
