@@ -1,0 +1,293 @@
+/* The way back from a compressed gradient: the core is expanded slab by slab (see compress.cuh),
+ * and one pass writes out = beta out + alpha (slab + lambda scatter(values)), or reads a slab off
+ * at the kept entries.
+ *
+ * A warp takes the 512 entries of a rank block of the index set, lane p looking up the bits of its
+ * run p; without an index set they are merely 512 entries. */
+#include "backend/cuda/compress.cuh"
+
+extern "C" {
+#include "base/rng_math.h"
+}
+
+/* Entry (row, col) of a slab. */
+template <bool INTERLEAVED, class R, int P>
+static __device__ inline number<R, P> slab_entry(const R *slab, const cuda_view &view,
+                                                 const slab_place &at) {
+    const R *re = slab + at.row * view.ld + at.col * view.step;
+    number<R, P> y;
+    if (INTERLEAVED || view.part == 1) {
+        y = load_once(reinterpret_cast<const number<R, P> *>(re), true);
+    } else {
+        for (int p = 0; p < P; p++) {
+            y.part[p] = __ldcs(re + p * view.part);
+        }
+    }
+    return y;
+}
+
+/* ---- expand ---- */
+
+/* O: the dtype of out in memory. */
+template <class O, int P> struct finish_call {
+    using R = real_of<O>;
+    int64_t begin, end; /* entries of this slab */
+    const R *slab;      /* NULL: no core */
+    cuda_view view;
+    kept_set kept;
+    const number<R, P> *values;
+    double lambda, alpha, beta;
+    number<O, P> *out; /* entry 0 */
+    bool whole;        /* how out and values are aligned */
+    tg_rng rounding;
+    const tg_rates *rates;
+    const uint32_t *guard;
+};
+
+/* Element `entry` of out, rounded with the bits of its numbers P entry + p. */
+template <bool ROUNDED, class O, int P>
+static __device__ inline number<O, P> rounded(const tg_rng &rng, int64_t entry,
+                                              const number<real_of<O>, P> &x) {
+    if constexpr (ROUNDED) { /* the parts of an element share one draw of four words */
+        const uint64_t first = (uint64_t)P * (uint64_t)entry;
+        uint32_t words[4];
+        tg_stream_bits(&rng, first / 4, words);
+        number<O, P> y;
+        for (int p = 0; p < P; p++) {
+            y.part[p] = __ushort_as_bfloat16(
+                tg_round_to_bf16(x.part[p], tg_rounding_word(words, first + (uint64_t)p)));
+        }
+        return y;
+    } else {
+        return narrow_number<O, P>(x);
+    }
+}
+
+/* The factors of a call, once they are known. */
+template <class R> struct finish_factors {
+    R alpha, beta, lambda;
+    tg_rng rounding;
+};
+
+/* A rank block. FAST: it lies within the slab, there is one, whose rows are interleaved, out is
+ * read, and all is aligned to elements; then nothing stands between the loads. */
+template <bool FAST, bool KEPT, bool ROUNDED, class O, int P>
+static __device__ inline void finish_block(const finish_call<O, P> &call,
+                                           const finish_factors<real_of<O>> &by, int64_t block,
+                                           int lane) {
+    using R = real_of<O>;
+    enum { AHEAD = 4 };
+    const bool whole = FAST || call.whole;
+    const kept_run runs = KEPT ? kept_runs_of_block(call.kept, block, lane) : kept_run();
+    const slab_place stride = stride_of(32, call.view.cols);
+    int64_t entry = block * 512 + lane;
+    slab_place at = slab_place_of(entry - call.begin, call.view.cols);
+    for (int r = 0; r < WALK_RUNS; r += AHEAD, entry += 32 * AHEAD) {
+        number<R, P> sum[AHEAD], old[AHEAD];
+        bool inside[AHEAD];
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            const int64_t e = entry + 32 * u;
+            inside[u] = FAST || (e >= call.begin && e < call.end);
+            sum[u] = old[u] = number<R, P>();
+            if (FAST || (inside[u] && call.slab)) {
+                sum[u] = slab_entry<FAST, R, P>(call.slab, call.view, at);
+            }
+            if (FAST || (inside[u] && by.beta != R(0))) {
+                old[u] = widen(load_once(call.out + e, whole));
+            }
+            walk_on(&at, stride, call.view.cols);
+        }
+#pragma unroll
+        for (int u = 0; KEPT && u < AHEAD; u++) {
+            const kept_run run = kept_run_of_lane(runs, r + u);
+            if (inside[u] && is_kept(run, lane)) {
+                const number<R, P> value = load_once(call.values + position_of(run, lane), whole);
+                for (int p = 0; p < P; p++) {
+                    sum[u].part[p] += by.lambda * value.part[p];
+                }
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            const int64_t e = entry + 32 * u;
+            if (inside[u]) {
+                for (int p = 0; p < P; p++) {
+                    sum[u].part[p] = by.beta * old[u].part[p] + by.alpha * sum[u].part[p];
+                }
+                store_once(call.out + e, rounded<ROUNDED, O, P>(by.rounding, e, sum[u]), whole);
+            }
+        }
+    }
+}
+
+template <class O, int P, bool KEPT, bool ROUNDED>
+static __global__ void __launch_bounds__(WALK_THREADS) finish(finish_call<O, P> call) {
+    using R = real_of<O>;
+    if (call.guard && *call.guard != 0) {
+        return;
+    }
+    const int64_t block = walk_block(call.begin);
+    if (block * 512 >= call.end) {
+        return;
+    }
+    finish_factors<R> by = {(R)call.alpha, (R)call.beta, (R)call.lambda, call.rounding};
+    if (call.rates) {
+        by.alpha = (R)call.rates->alpha;
+        by.beta = (R)call.rates->beta;
+        by.rounding.step = call.rates->step;
+    }
+    const bool within = block * 512 >= call.begin && block * 512 + 512 <= call.end;
+    if (within && call.slab && call.view.part == 1 && by.beta != R(0) && call.whole) {
+        finish_block<true, KEPT, ROUNDED>(call, by, block, threadIdx.x % 32);
+    } else {
+        finish_block<false, KEPT, ROUNDED>(call, by, block, threadIdx.x % 32);
+    }
+}
+
+/* What is done with a slab that covers the indices [first, first + count) of mode 0; NULL: zeros.
+ */
+template <class O, int P>
+static tg_status finish_slab(tg_backend *be, const tg_expand *op, const cuda_plan *plan,
+                             const void *slab, int64_t first, int64_t count) {
+    using R = real_of<O>;
+    constexpr bool can_round = std::is_same<O, __nv_bfloat16>::value;
+    finish_call<O, P> call = finish_call<O, P>();
+    call.begin = first * plan->unit;
+    call.end = call.begin + count * plan->unit;
+    call.slab = static_cast<const R *>(slab);
+    call.view = plan->view;
+    const bool kept = op->bitmap && op->values;
+    call.kept = kept_set_of(op->bitmap);
+    call.values = static_cast<const number<R, P> *>(op->values);
+    call.lambda = op->lambda;
+    call.alpha = op->alpha;
+    call.beta = op->beta;
+    call.out = static_cast<number<O, P> *>(op->out);
+    call.whole = is_whole(call.out) && is_whole(call.values);
+    call.rounding = op->rounding ? *op->rounding : tg_rng();
+    call.rates = op->rates;
+    call.guard = op->guard;
+    auto kernel = kept ? finish<O, P, true, false> : finish<O, P, false, false>;
+    if (can_round && op->rounding) {
+        kernel = kept ? finish<O, P, true, can_round> : finish<O, P, false, can_round>;
+    }
+    kernel<<<walk_blocks(call.begin, call.end), WALK_THREADS, 0, cuda_stream(be)>>>(call);
+    return CUDA_LAUNCHED(be, "writing an update");
+}
+
+static tg_status finish_slab_of(tg_backend *be, const tg_expand *op, const cuda_plan *plan,
+                                const void *slab, int64_t first, int64_t count) {
+    return with_parts(plan->parts, [&](auto parts) {
+        constexpr int P = decltype(parts)::value;
+        if (plan->real == TG_F64) {
+            return finish_slab<double, P>(be, op, plan, slab, first, count);
+        }
+        return with_storage(op->out_store, [&](auto tag) {
+            return finish_slab<typename decltype(tag)::type, P>(be, op, plan, slab, first, count);
+        });
+    });
+}
+
+/* ---- sample ---- */
+
+/* values[kept] += alpha slab[kept], for entries [begin, end). */
+template <class R, int P>
+static __global__ void __launch_bounds__(WALK_THREADS)
+    read_off(int64_t begin, int64_t end, const R *slab, cuda_view view, kept_set kept, R alpha,
+             number<R, P> *values, bool whole) {
+    const int lane = threadIdx.x % 32;
+    const int64_t block = walk_block(begin);
+    if (block * 512 >= end) {
+        return;
+    }
+    const kept_run runs = kept_runs_of_block(kept, block, lane);
+    const slab_place stride = stride_of(32, view.cols);
+    int64_t entry = block * 512 + lane;
+    slab_place at = slab_place_of(entry - begin, view.cols);
+    for (int r = 0; r < WALK_RUNS; r++, entry += 32) {
+        const kept_run run = kept_run_of_lane(runs, r);
+        if (entry >= begin && entry < end && is_kept(run, lane)) {
+            blend(&values[position_of(run, lane)], whole, R(1), alpha,
+                  slab_entry<false, R, P>(slab, view, at));
+        }
+        walk_on(&at, stride, view.cols);
+    }
+}
+
+static tg_status read_slab_off(tg_backend *be, const tg_sample *op, const cuda_plan *plan,
+                               const void *slab, int64_t first, int64_t count) {
+    const int64_t begin = first * plan->unit, end = begin + count * plan->unit;
+    return with_wide(plan->real, [&](auto tag) {
+        using R = typename decltype(tag)::type;
+        return with_parts(plan->parts, [&](auto parts) {
+            constexpr int P = decltype(parts)::value;
+            number<R, P> *values = static_cast<number<R, P> *>(op->values);
+            read_off<R, P><<<walk_blocks(begin, end), WALK_THREADS, 0, cuda_stream(be)>>>(
+                begin, end, static_cast<const R *>(slab), plan->view, kept_set_of(op->bitmap),
+                (R)op->alpha, values, is_whole(values));
+            return CUDA_LAUNCHED(be, "sampling a core");
+        });
+    });
+}
+
+/* ---- both ---- */
+
+/* Calls use(slab, first, count) with every slab of core x_n U_n. */
+template <class F>
+static tg_status expand_core(tg_backend *be, const cuda_plan *plan, void *workspace,
+                             const void *core, F use) {
+    tg_status status = TG_OK;
+    TG_TRY(cuda_plan_factors(be, plan, workspace));
+    if (plan->gathers) {
+        TG_TRY(cuda_plan_middle_of_core(be, plan, workspace, core));
+    }
+    for (int64_t first = 0; first < plan->dim0; first += plan->slab) {
+        const int64_t count = shorter(plan->slab, plan->dim0 - first);
+        char *now = cuda_plan_state(plan, workspace, plan->steps, first);
+        if (!plan->gathers) {
+            TG_TRY(cuda_plan_slab_of_core(be, plan, core, first, count, now));
+        }
+        for (int q = plan->steps - 1; q >= 0; q--) {
+            char *next = cuda_plan_state(plan, workspace, q, first);
+            TG_TRY(cuda_plan_step(be, plan, workspace, q, false, count, now, next));
+            now = next;
+        }
+        TG_TRY(use(now, first, count));
+    }
+fail:
+    return status;
+}
+
+tg_status cuda_expand(tg_backend *be, const tg_expand *op) {
+    const tg_status status = cuda_check_modes(be, "expand", op->modes.dtype, op->out_store);
+    if (status != TG_OK) {
+        return status;
+    }
+    const cuda_plan plan = cuda_plan_of(&op->modes);
+    if (plan.dim0 * plan.unit == 0) {
+        return TG_OK;
+    }
+    if (!op->core) {
+        return finish_slab_of(be, op, &plan, NULL, 0, plan.dim0);
+    }
+    return expand_core(be, &plan, op->workspace, op->core,
+                       [&](const void *slab, int64_t first, int64_t count) {
+                           return finish_slab_of(be, op, &plan, slab, first, count);
+                       });
+}
+
+tg_status cuda_sample(tg_backend *be, const tg_sample *op) {
+    const tg_status status = cuda_check_modes(be, "sample", op->modes.dtype, TG_STORE_FULL);
+    if (status != TG_OK) {
+        return status;
+    }
+    const cuda_plan plan = cuda_plan_of(&op->modes);
+    if (plan.dim0 * plan.unit == 0) {
+        return TG_OK;
+    }
+    return expand_core(be, &plan, op->workspace, op->core,
+                       [&](const void *slab, int64_t first, int64_t count) {
+                           return read_slab_off(be, op, &plan, slab, first, count);
+                       });
+}

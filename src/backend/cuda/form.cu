@@ -1,0 +1,368 @@
+/* Forming a gradient, slab by slab or whole, and gathering its kept entries on the way.
+ *
+ * A factored gradient is G[i,o,k] = sum_b conj(x[b,i,k]) dy[b,o,k]. A warp takes 32 frequencies k
+ * of a tile of 4 x 4 channels, so that 8 loads serve 16 sums, and a block takes 8 x 16 channels of
+ * the same frequencies, whose loads meet in the L1. A dense gradient is copied into the layout of
+ * the slab. Kept entries are found by warp: lane p looks up the 32 bits of run p of the tile and
+ * how many come before it, and the others ask that lane. */
+#include "backend/cuda/compress.cuh"
+
+/* ---- what becomes of an entry ---- */
+
+/* O: the dtype of the slab in memory; values are always as wide as the arithmetic. */
+template <class O, int P> struct form_target {
+    using R = real_of<O>;
+    kept_set kept;
+    bool masked;          /* kept entries are 0 in the slab */
+    number<R, P> *values; /* beta values + scale G[kept]; NULL: none */
+    bool whole;           /* how they are aligned */
+    R scale, beta;
+    O *slab; /* gain G; NULL: none */
+    R gain;
+    cuda_view view;
+};
+
+/* Into the row of the slab that begins at `row`; the last entry of a row fills up what comes
+ * behind it, as the product over an interleaved row runs on there. */
+template <class R, class O, int P>
+static __device__ inline void store_entry(const form_target<O, P> &to, O *row, int64_t col,
+                                          const number<R, P> &g) {
+    number<R, P> y;
+    for (int p = 0; p < P; p++) {
+        y.part[p] = to.gain * g.part[p];
+    }
+    const number<O, P> out = narrow_number<O, P>(y);
+    O *at = row + col * to.view.step;
+    if (to.view.part == 1) {
+        *reinterpret_cast<number<O, P> *>(at) = out;
+        if (col == to.view.cols - 1) {
+            for (int64_t c = P * to.view.cols; c < to.view.ld; c++) {
+                row[c] = narrow<O>(R(0));
+            }
+        }
+    } else {
+        for (int p = 0; p < P; p++) {
+            at[p * to.view.part] = out.part[p];
+        }
+    }
+}
+
+template <bool KEPT, class R, class O, int P>
+static __device__ inline void emit(const form_target<O, P> &to, const kept_run &run, int lane,
+                                   O *row, int64_t col, number<R, P> g) {
+    if (KEPT && is_kept(run, lane)) {
+        if (to.values) {
+            blend(&to.values[position_of(run, lane)], to.whole, to.beta, to.scale, g);
+        }
+        g = to.masked ? number<R, P>() : g;
+    }
+    if (to.slab) {
+        store_entry(to, row, col, g);
+    }
+}
+
+/* ---- a dense source ---- */
+
+template <class S, int P> struct dense_source {
+    const number<S, P> *entries;
+    bool whole;         /* how they are aligned */
+    int64_t begin, end; /* of the slab */
+};
+
+/* A rank block. Without a slab only kept entries are read. FAST: there is one, the block lies
+ * within, and the source is aligned to elements; then nothing stands between the loads. */
+template <bool FAST, bool KEPT, class S, class O, int P>
+static __device__ inline void form_block(const dense_source<S, P> &src, const form_target<O, P> &to,
+                                         int64_t block, int lane) {
+    using R = real_of<S>;
+    enum { AHEAD = 4 };
+    const kept_run runs = KEPT ? kept_runs_of_block(to.kept, block, lane) : kept_run();
+    const slab_place stride = stride_of(32, to.view.cols);
+    int64_t entry = block * 512 + lane;
+    slab_place at = slab_place_of(entry - src.begin, to.view.cols);
+    for (int r = 0; r < WALK_RUNS; r += AHEAD, entry += 32 * AHEAD) {
+        kept_run run[AHEAD];
+        bool inside[AHEAD];
+        number<R, P> g[AHEAD];
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            const int64_t e = entry + 32 * u;
+            run[u] = KEPT ? kept_run_of_lane(runs, r + u) : kept_run();
+            inside[u] = FAST || (e >= src.begin && e < src.end);
+            g[u] = number<R, P>();
+            if (FAST || (inside[u] && (to.slab || is_kept(run[u], lane)))) {
+                g[u] = widen(load_once(src.entries + e, FAST || src.whole));
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            if (inside[u]) {
+                emit<KEPT>(to, run[u], lane, to.slab + at.row * to.view.ld, at.col, g[u]);
+            }
+            walk_on(&at, stride, to.view.cols);
+        }
+    }
+}
+
+template <class S, class O, int P, bool KEPT>
+static __global__ void __launch_bounds__(WALK_THREADS)
+    form_dense(dense_source<S, P> src, form_target<O, P> to) {
+    const int64_t block = walk_block(src.begin);
+    if (block * 512 >= src.end) {
+        return;
+    }
+    const bool within = block * 512 >= src.begin && block * 512 + 512 <= src.end;
+    if (within && to.slab && src.whole) {
+        form_block<true, KEPT>(src, to, block, threadIdx.x % 32);
+    } else {
+        form_block<false, KEPT>(src, to, block, threadIdx.x % 32);
+    }
+}
+
+/* ---- a factored source ---- */
+
+enum { TILE = 4, TILES_I = 2, TILES_O = 4, FORM_THREADS = 32 * TILES_I * TILES_O };
+
+template <class S, int P> struct factored {
+    const number<S, P> *x, *dy;
+    bool whole; /* how they are aligned */
+    int64_t batch;
+    int64_t dim0, dim1, frequencies;
+    int64_t begin, count;        /* indices of mode 0 */
+    unsigned blocks_k, blocks_o; /* of the grid, which runs over i, o and k */
+    /* Entry (i, o, k) of the slab begins at i step_i + o step_o + k / view.cols view.ld, in column
+     * o columns + k % view.cols. */
+    int64_t step_i, step_o, columns;
+};
+
+template <class R, int P>
+static __device__ inline void add_product(number<R, P> *sum, const number<R, P> &x,
+                                          const number<R, P> &y) {
+    if constexpr (P == 2) { /* conj(x) y */
+        sum->part[0] += x.part[0] * y.part[0] + x.part[1] * y.part[1];
+        sum->part[1] += x.part[0] * y.part[1] - x.part[1] * y.part[0];
+    } else {
+        sum->part[0] += x.part[0] * y.part[0];
+    }
+}
+
+/* Loads that the other warps of the block may repeat. */
+template <bool WHOLE, class S, int P>
+static __device__ inline number<real_of<S>, P> load_shared(const number<S, P> *from) {
+    number<S, P> x;
+    if (WHOLE) {
+        x = *from;
+    } else {
+        for (int p = 0; p < P; p++) {
+            x.part[p] = reinterpret_cast<const S *>(from)[p];
+        }
+    }
+    return widen(x);
+}
+
+/* sum[u][v] = sum over the batch of conj(x[u]) dy[v]. */
+template <bool WHOLE, class S, class R, int P>
+static __device__ inline void add_batch(const factored<S, P> &src, const number<S, P> *const *x,
+                                        const number<S, P> *const *dy, number<R, P> (*sum)[TILE]) {
+    const int64_t next_x = src.dim0 * src.frequencies, next_dy = src.dim1 * src.frequencies;
+#pragma unroll 2
+    for (int64_t b = 0; b < src.batch; b++) {
+        number<R, P> xs[TILE], ys[TILE];
+#pragma unroll
+        for (int t = 0; t < TILE; t++) {
+            xs[t] = load_shared<WHOLE>(x[t] + b * next_x);
+            ys[t] = load_shared<WHOLE>(dy[t] + b * next_dy);
+        }
+#pragma unroll
+        for (int u = 0; u < TILE; u++) {
+#pragma unroll
+            for (int v = 0; v < TILE; v++) {
+                add_product(&sum[u][v], xs[u], ys[v]);
+            }
+        }
+    }
+}
+
+template <class S, class O, int P, bool KEPT>
+static __global__ void __launch_bounds__(FORM_THREADS)
+    form_factored(factored<S, P> src, form_target<O, P> to) {
+    using R = real_of<S>;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int64_t k0 = (int64_t)(blockIdx.x % src.blocks_k) * 32, k = k0 + lane;
+    const unsigned rest = blockIdx.x / src.blocks_k;
+    const int64_t o0 = ((int64_t)(rest % src.blocks_o) * TILES_O + warp % TILES_O) * TILE;
+    const int64_t i0 = ((int64_t)(rest / src.blocks_o) * TILES_I + warp / TILES_O) * TILE;
+    if (o0 >= src.dim1 || i0 >= src.count) {
+        return;
+    }
+    kept_run runs = kept_run();
+    if (KEPT && lane < TILE * TILE) {
+        const int64_t i = i0 + lane / TILE, o = o0 + lane % TILE;
+        if (i < src.count && o < src.dim1) {
+            runs = kept_run_at(to.kept, ((src.begin + i) * src.dim1 + o) * src.frequencies + k0);
+        }
+    }
+    /* Beyond an edge the last one is taken again, and dropped. */
+    const int64_t at_k = min(k, src.frequencies - 1);
+    const number<S, P> *x[TILE], *dy[TILE];
+#pragma unroll
+    for (int t = 0; t < TILE; t++) {
+        const int64_t i = src.begin + min(i0 + t, src.count - 1), o = min(o0 + t, src.dim1 - 1);
+        x[t] = src.x + i * src.frequencies + at_k;
+        dy[t] = src.dy + o * src.frequencies + at_k;
+    }
+    number<R, P> sum[TILE][TILE] = {};
+    if (src.whole) {
+        add_batch<true>(src, x, dy, sum);
+    } else {
+        add_batch<false>(src, x, dy, sum);
+    }
+    const slab_place at = src.columns > 0 ? slab_place{0, k} : slab_place_of(k, to.view.cols);
+    O *rows = to.slab + at.row * to.view.ld;
+#pragma unroll
+    for (int u = 0; u < TILE; u++) {
+#pragma unroll
+        for (int v = 0; v < TILE; v++) {
+            const kept_run run = KEPT ? kept_run_of_lane(runs, u * TILE + v) : kept_run();
+            const int64_t i = i0 + u, o = o0 + v;
+            if (i < src.count && o < src.dim1 && k < src.frequencies) {
+                emit<KEPT>(to, run, lane, rows + i * src.step_i + o * src.step_o,
+                           at.col + o * src.columns, sum[u][v]);
+            }
+        }
+    }
+}
+
+/* ---- launches ---- */
+
+/* What is formed, from where. */
+struct form_call {
+    const tg_multimode *modes;
+    const tg_grad_source *source;
+    int64_t begin, count; /* indices of mode 0 */
+    int64_t unit;         /* entries of each */
+    bool kept;            /* the target's index set is of interest */
+};
+
+template <class S, class O, int P>
+static tg_status form_from_dense(tg_backend *be, const form_call *call,
+                                 const form_target<O, P> &to) {
+    dense_source<S, P> src = dense_source<S, P>();
+    src.entries = static_cast<const number<S, P> *>(call->source->dense);
+    src.whole = is_whole(src.entries);
+    src.begin = call->begin * call->unit;
+    src.end = src.begin + call->count * call->unit;
+    const auto kernel = call->kept ? form_dense<S, O, P, true> : form_dense<S, O, P, false>;
+    kernel<<<walk_blocks(src.begin, src.end), WALK_THREADS, 0, cuda_stream(be)>>>(src, to);
+    return CUDA_LAUNCHED(be, "reading a gradient");
+}
+
+template <class S, class O, int P>
+static tg_status form_from_factors(tg_backend *be, const form_call *call,
+                                   const form_target<O, P> &to) {
+    factored<S, P> src = factored<S, P>();
+    src.x = static_cast<const number<S, P> *>(call->source->x);
+    src.dy = static_cast<const number<S, P> *>(call->source->dy);
+    src.whole = is_whole(src.x) && is_whole(src.dy);
+    src.batch = call->source->batch;
+    src.dim0 = call->modes->dim[0];
+    src.dim1 = call->modes->dim[1];
+    src.frequencies = call->unit / src.dim1;
+    src.begin = call->begin;
+    src.count = call->count;
+    const cuda_view &view = to.view;
+    const bool inside = view.cols <= src.frequencies; /* rows of the slab: within one channel? */
+    src.columns = inside ? 0 : src.frequencies;
+    src.step_o = inside ? src.frequencies / view.cols * view.ld : 0;
+    src.step_i = call->unit / view.cols * view.ld;
+    const int64_t across = TILE * TILES_O, down = TILE * TILES_I;
+    src.blocks_k = (unsigned)((src.frequencies + 31) / 32);
+    src.blocks_o = (unsigned)((src.dim1 + across - 1) / across);
+    const int64_t blocks_i = (src.count + down - 1) / down;
+    const unsigned blocks = (unsigned)(blocks_i * src.blocks_k * src.blocks_o);
+    const auto kernel = call->kept ? form_factored<S, O, P, true> : form_factored<S, O, P, false>;
+    kernel<<<blocks, FORM_THREADS, 0, cuda_stream(be)>>>(src, to);
+    return CUDA_LAUNCHED(be, "forming a gradient");
+}
+
+template <class S, class O, int P>
+static tg_status form(tg_backend *be, const form_call *call, const form_target<O, P> &to) {
+    return call->source->dense ? form_from_dense<S>(be, call, to)
+                               : form_from_factors<S>(be, call, to);
+}
+
+/* ---- slabs ---- */
+
+template <class R, int P>
+static tg_status form_slab(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
+                           int64_t begin, int64_t count, bool gathers, void *slab) {
+    const bool masks = op->masked && op->bitmap && slab;
+    const form_call call = {&op->modes, &op->source, begin, count, plan->unit, gathers || masks};
+    form_target<R, P> to = form_target<R, P>();
+    to.kept = kept_set_of(op->bitmap);
+    to.masked = masks;
+    to.values = gathers ? static_cast<number<R, P> *>(op->values) : NULL;
+    to.whole = is_whole(to.values);
+    to.scale = (R)op->scale;
+    to.beta = (R)op->beta;
+    to.slab = static_cast<R *>(slab);
+    to.gain = R(1);
+    to.view = plan->view;
+    if constexpr (std::is_same<R, float>::value) {
+        return with_storage(op->source.store, [&](auto tag) {
+            return form<typename decltype(tag)::type>(be, &call, to);
+        });
+    } else {
+        return form<R>(be, &call, to);
+    }
+}
+
+tg_status cuda_form_slab(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
+                         int64_t begin, int64_t count, bool gathers, void *slab) {
+    return with_wide(plan->real, [&](auto tag) {
+        using R = typename decltype(tag)::type;
+        return with_parts(plan->parts, [&](auto parts) {
+            return form_slab<R, decltype(parts)::value>(be, op, plan, begin, count, gathers, slab);
+        });
+    });
+}
+
+/* ---- the dense form of a factored gradient ---- */
+
+template <class S, class O, int P>
+static tg_status grad_dense(tg_backend *be, const form_call *call, double scale, void *out) {
+    const int64_t cols = call->modes->ndim > 1 ? call->unit / call->modes->dim[1] : 1;
+    form_target<O, P> to = form_target<O, P>();
+    to.slab = static_cast<O *>(out);
+    to.gain = (real_of<O>)scale;
+    to.view = {cols, P * cols, 1, P};
+    return form<S>(be, call, to);
+}
+
+tg_status cuda_grad_dense(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
+                          double scale, void *out) {
+    const tg_status status = tg_check_source(be->ctx, "grad_dense", modes->dtype, source);
+    if (status != TG_OK) {
+        return status;
+    }
+    int64_t unit = 1;
+    for (int d = 1; d < modes->ndim; d++) {
+        unit *= modes->dim[d];
+    }
+    if (unit * modes->dim[0] == 0) {
+        return TG_OK;
+    }
+    const form_call call = {modes, source, 0, modes->dim[0], unit, false};
+    return with_parts(tg_dtype_is_complex(modes->dtype) ? 2 : 1, [&](auto parts) {
+        constexpr int P = decltype(parts)::value;
+        if (source->store != TG_STORE_FULL) {
+            return with_storage(source->store, [&](auto tag) {
+                return grad_dense<typename decltype(tag)::type, float, P>(be, &call, scale, out);
+            });
+        }
+        return with_real(modes->dtype, [&](auto tag) {
+            using T = typename decltype(tag)::type;
+            return grad_dense<T, T, P>(be, &call, scale, out);
+        });
+    });
+}
