@@ -16,6 +16,18 @@ void cuda_fill_nn_norm(tg_backend_ops *ops);
 void cuda_fill_nn_spectral(tg_backend_ops *ops);
 void cuda_fill_nn_loss(tg_backend_ops *ops);
 
+/* Linear skips and perceptrons as one kernel on tensor cores (nn_*_tensor.cu), for shapes that fit
+ * one: whether that is so for a call, the call, and what backward needs of the workspace. */
+bool mix_tensor_takes(const tg_backend *be, const tg_mix *op);
+tg_status mix_tensor_forward(tg_backend *be, const tg_mix *op);
+tg_status mix_tensor_backward(tg_backend *be, const tg_mix *op);
+size_t mix_tensor_workspace(const tg_backend *be, const tg_mix *op);
+bool mlp_tensor_forward_takes(const tg_backend *be, const tg_mlp *op);
+bool mlp_tensor_backward_takes(const tg_backend *be, const tg_mlp *op);
+tg_status mlp_tensor_forward(tg_backend *be, const tg_mlp *op);
+tg_status mlp_tensor_backward(tg_backend *be, const tg_mlp *op);
+size_t mlp_tensor_workspace(const tg_backend *be, const tg_mlp *op);
+
 /* f(type_tag<T>()) with the storage type of an array of dtype f32 or f64 (c64, c128). */
 template <class F> inline tg_status with_stored(tg_dtype dtype, tg_storage store, F f) {
     return tg_dtype_real(dtype) == TG_F64 ? f(type_tag<double>()) : with_storage(store, f);

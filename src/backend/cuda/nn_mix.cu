@@ -1,5 +1,6 @@
 /* Skip connections. What keeps to its channel (gates, identity, a bias alone) is one pass over the
- * activations; linear ones are matrix products on tiles of columns. */
+ * activations; linear ones are matrix products on tiles of columns, or one kernel on tensor cores
+ * (nn_mix_tensor.cu) where products may be rounded to TF32. */
 #include "backend/cuda/nn_columns.cuh"
 
 /* ---- within a channel ---- */
@@ -331,11 +332,13 @@ fail:
 
 /* ---- the slots ---- */
 
-static size_t cuda_mix_workspace(tg_backend *, const tg_mix *op, bool) {
+static size_t cuda_mix_workspace(tg_backend *be, const tg_mix *op, bool backward) {
     if (op->kind != TG_MIX_LINEAR) {
         return 0;
     }
-    return columns_workspace(op);
+    const size_t columns = columns_workspace(op);
+    const size_t tensor = backward ? mix_tensor_workspace(be, op) : 0;
+    return columns > tensor ? columns : tensor;
 }
 
 static bool is_empty(const tg_mix *op) {
@@ -347,6 +350,9 @@ static tg_status cuda_mix_forward(tg_backend *be, const tg_mix *op) {
     if (status != TG_OK || is_empty(op)) {
         return status;
     }
+    if (op->kind == TG_MIX_LINEAR && mix_tensor_takes(be, op)) {
+        return mix_tensor_forward(be, op);
+    }
     return with_stored(op->dtype, op->store, [&](auto tag) {
         using T = typename decltype(tag)::type;
         return op->kind == TG_MIX_LINEAR ? forward_columns<T>(be, op) : forward_within<T>(be, op);
@@ -357,6 +363,9 @@ static tg_status cuda_mix_backward(tg_backend *be, const tg_mix *op) {
     tg_status status = tg_check_mix(be->ctx, "mix_backward", op);
     if (status != TG_OK || is_empty(op) || (!op->dweight && !op->dbias && !op->dx)) {
         return status;
+    }
+    if (op->kind == TG_MIX_LINEAR && mix_tensor_takes(be, op)) {
+        return mix_tensor_backward(be, op);
     }
     return with_stored(op->dtype, op->store, [&](auto tag) {
         using T = typename decltype(tag)::type;

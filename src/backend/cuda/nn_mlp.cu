@@ -1,5 +1,6 @@
 /* Perceptrons as matrix products on tiles of columns: the hidden layer exists for one tile at a
- * time, forward and backward. */
+ * time, forward and backward. Shapes that fit go by one kernel on tensor cores instead
+ * (nn_mlp_tensor.cu) where products may be rounded to TF32. */
 #include "backend/cuda/nn_columns.cuh"
 
 /* ---- the workspace ---- */
@@ -283,8 +284,10 @@ fail:
 
 /* ---- the slots ---- */
 
-static size_t cuda_mlp_workspace(tg_backend *, const tg_mlp *op, bool backward) {
-    return columns_workspace(op, backward);
+static size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
+    const size_t columns = columns_workspace(op, backward);
+    const size_t tensor = backward ? mlp_tensor_workspace(be, op) : 0;
+    return columns > tensor ? columns : tensor;
 }
 
 static bool is_empty(const tg_mlp *op) {
@@ -296,6 +299,9 @@ static tg_status cuda_mlp_forward(tg_backend *be, const tg_mlp *op) {
     if (status != TG_OK || is_empty(op)) {
         return status;
     }
+    if (mlp_tensor_forward_takes(be, op)) {
+        return mlp_tensor_forward(be, op);
+    }
     return op->dtype == TG_F64 ? forward_columns<double>(be, op) : forward_columns<float>(be, op);
 }
 
@@ -303,6 +309,9 @@ static tg_status cuda_mlp_backward(tg_backend *be, const tg_mlp *op) {
     tg_status status = tg_check_mlp(be->ctx, "mlp_backward", op);
     if (status != TG_OK || is_empty(op)) {
         return status;
+    }
+    if (mlp_tensor_backward_takes(be, op)) {
+        return mlp_tensor_backward(be, op);
     }
     return op->dtype == TG_F64 ? backward_columns<double>(be, op) : backward_columns<float>(be, op);
 }

@@ -1,0 +1,27 @@
+/* The one product of tensor cores used here: 16 x 8 += 16 x 8 times 8 x 8, factors in TF32, sums in
+ * f32. Lane 4 g + t holds, k0 and k1 being two of the eight k's, chosen alike for both factors:
+ *   a = {A[g][k0], A[g + 8][k0], A[g][k1], A[g + 8][k1]},  b0 = B[k0][g],  b1 = B[k1][g],
+ *   c = {C[g][2t], C[g][2t + 1], C[g + 8][2t], C[g + 8][2t + 1]}.
+ * Over the four t, k0 and k1 run through all eight. */
+#ifndef TG_BACKEND_CUDA_MMA_CUH
+#define TG_BACKEND_CUDA_MMA_CUH
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+/* To nearest; what tensor cores cut off is then 0. */
+__device__ inline float to_tf32(float x) {
+    uint32_t bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+    return __uint_as_float(bits);
+}
+
+__device__ inline void mma_tf32(float (&c)[4], float4 a, float b0, float b1) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)), "r"(__float_as_uint(a.z)),
+          "r"(__float_as_uint(a.w)), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
+}
+
+#endif

@@ -1,0 +1,278 @@
+/* Perceptrons on tensor cores, backward. For every tile the hidden layer is made again,
+ *   p = w1 act(x) + b1,  dp = (w2^T dy) gelu'(p),
+ * and gives the gradients of the weights, summed in registers over all tiles of a block,
+ *   dw2 += alpha dy gelu(p)^T,  dw1 += alpha dp act(x)^T,  db2 += alpha dy,  db1 += alpha dp,
+ * and that of the input, dx = (beta dx + alpha w1^T dp) [act'(x)].
+ *
+ * A hidden layer of one chunk does both in one kernel. With several, a first kernel has blocks for
+ * each chunk that sum the gradients of its weights, and a second one goes through all chunks of a
+ * tile for dx: the first leaves before dx is written, which may be x. */
+#include "backend/cuda/nn_mlp_tensor.cuh"
+
+/* Chunks whose weights a block holds: its own, or all. */
+template <class S, bool DW> static size_t backward_shared(int chunks) {
+    const int rows = S::IN + S::OUT + (DW ? 2 : 1) * S::CHUNK;
+    return sizeof(float) * (size_t)((DW ? 1 : chunks) * S::per_chunk + rows * TILE_LD);
+}
+
+/* p becomes gelu'(p + b1); h, if there is room for it, gelu(p + b1). */
+template <int CHUNK, bool KEEPS>
+static __device__ inline void hidden_slopes(split<CHUNK, TILE> &p, const float *b1, float *h) {
+    using P = split<CHUNK, TILE>;
+#pragma unroll
+    for (int i = 0; i < 2 * P::MT; i++) {
+        const int m = i / 2, k = i % 2 * 2, row = P::row(m, i % 2);
+        const float bias = b1[row];
+#pragma unroll
+        for (int n = 0; n < P::NT; n++) {
+            float2 value;
+            p.acc[m][n][k] = gelu_slope(p.acc[m][n][k] + bias, &value.x);
+            p.acc[m][n][k + 1] = gelu_slope(p.acc[m][n][k + 1] + bias, &value.y);
+            if (KEEPS) {
+                float *to = h + row * TILE_LD + P::column(n);
+                *reinterpret_cast<float2 *>(to) = {to_tf32(value.x), to_tf32(value.y)};
+            }
+        }
+    }
+}
+
+/* dh = slope dp to shared memory, its sums to `sums` of the thread's rows. */
+template <int CHUNK>
+static __device__ inline void put_hidden_gradient(const split<CHUNK, TILE> &slope,
+                                                  const split<CHUNK, TILE> &dp, float *dh,
+                                                  double (&sums)[split<CHUNK, TILE>::MT][2]) {
+    using P = split<CHUNK, TILE>;
+#pragma unroll
+    for (int i = 0; i < 2 * P::MT; i++) {
+        const int m = i / 2, k = i % 2 * 2;
+        float sum = 0.0f;
+#pragma unroll
+        for (int n = 0; n < P::NT; n++) {
+            const float2 v = {slope.acc[m][n][k] * dp.acc[m][n][k],
+                              slope.acc[m][n][k + 1] * dp.acc[m][n][k + 1]};
+            sum += v.x + v.y;
+            float *to = dh + P::row(m, i % 2) * TILE_LD + P::column(n);
+            *reinterpret_cast<float2 *>(to) = {to_tf32(v.x), to_tf32(v.y)};
+        }
+        sums[m][i % 2] += (double)sum;
+    }
+}
+
+/* to (CHUNK) = sums of the rows of a product, from those of the threads; room: shared memory. */
+template <int CHUNK>
+static __device__ inline void store_hidden_sums(const double (&sums)[split<CHUNK, TILE>::MT][2],
+                                                double *room, double *to) {
+    using P = split<CHUNK, TILE>;
+    const int warp = threadIdx.x / 32;
+    __syncthreads(); /* nobody needs what lay there */
+#pragma unroll
+    for (int i = 0; i < 2 * P::MT; i++) {
+        double sum = sums[i / 2][i % 2];
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        if (threadIdx.x % 4 == 0) {
+            room[warp % P::across * CHUNK + P::row(i / 2, i % 2)] = sum;
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x < CHUNK) {
+        double sum = 0.0;
+        for (int w = 0; w < P::across; w++) {
+            sum += room[w * CHUNK + threadIdx.x];
+        }
+        to[threadIdx.x] = sum;
+    }
+}
+
+/* DW: blocks are (part, chunk), chunks next to each other. */
+template <class S, bool DX, bool DW>
+static __global__ void __launch_bounds__(TENSOR_THREADS, S::IN + S::OUT > 192 ? 1 : 2)
+    mlp_backward(mlp_task t) {
+    constexpr int IN = S::IN, CHUNK = S::CHUNK, OUT = S::OUT;
+    const int chunk = DW ? blockIdx.x % t.chunks : 0, held = DW ? 1 : t.chunks;
+    const int part = DW ? blockIdx.x / t.chunks : blockIdx.x;
+    const int parts = DW ? gridDim.x / t.chunks : gridDim.x;
+    float *weights = dynamic_shared(), *u = weights + held * S::per_chunk;
+    float *d = u + IN * TILE_LD, *dh = d + OUT * TILE_LD, *h = dh + CHUNK * TILE_LD;
+    tile_share<IN> x;
+    tile_share<OUT> dy;
+    split<OUT, DW ? CHUNK : TILE> dw2; /* not used without DW */
+    split<CHUNK, DW ? IN : TILE> dw1;
+    row_sums<OUT> db2;
+    double db1[split<CHUNK, TILE>::MT][2] = {};
+    for (int c = 0; c < held; c++) {
+        load_chunk<S>(t, chunk + c, weights + c * S::per_chunk);
+    }
+    if (DW) {
+        dw1.clear();
+        dw2.clear();
+        db2.clear();
+    }
+    x.fetch(t.x, t.tiles, place_of(t.tiles, part));
+    dy.fetch(t.dy, t.tiles, place_of(t.tiles, part));
+    for (int tile = part; tile < t.tiles.count; tile += parts) {
+        split<DX ? IN : 16, TILE> dx;
+        __syncthreads(); /* the tile before is done with shared memory */
+        x.put(t.x.store, t.act, u);
+        dy.put(t.dy.store, TG_ACT_NONE, d);
+        if (DW) {
+            db2.add(dy, t.dy.store);
+        }
+        __syncthreads();
+        if (tile + parts < t.tiles.count) {
+            x.fetch(t.x, t.tiles, place_of(t.tiles, tile + parts));
+            dy.fetch(t.dy, t.tiles, place_of(t.tiles, tile + parts));
+        }
+        if (DX) {
+            dx.clear();
+        }
+        for (int c = 0; c < held; c++) {
+            const float *w1 = weights + c * S::per_chunk, *w2 = w1 + S::W1;
+            split<CHUNK, TILE> slope, dp;
+            slope.clear();
+            dp.clear();
+            add_product<CHUNK, IN>(slope, w1, u);
+            hidden_slopes<CHUNK, DW>(slope, w2 + S::W2, h);
+            add_adjoint_product<CHUNK, OUT>(dp, w2, d);
+            if (c > 0) {
+                __syncthreads(); /* all are done with the dh before */
+            }
+            put_hidden_gradient<CHUNK>(slope, dp, dh, db1);
+            __syncthreads();
+            if constexpr (DX) {
+                add_adjoint_product<IN, CHUNK>(dx, w1, dh);
+            }
+        }
+        if constexpr (DW) {
+            add_correlation<OUT, CHUNK>(dw2, d, h);
+            add_correlation<CHUNK, IN>(dw1, dh, u);
+        }
+        if constexpr (DX) {
+            write_input_gradient(dx, t.through ? t.act : TG_ACT_NONE, t.alpha, t.beta, t.x, t.dx,
+                                 t.tiles, place_of(t.tiles, tile));
+        }
+    }
+    if constexpr (DW) {
+        const int hidden = t.chunks * CHUNK, first = chunk * CHUNK;
+        store_partial(dw1, t.dw1 + ((int64_t)part * hidden + first) * IN, IN);
+        store_partial(dw2, t.dw2 + (int64_t)part * OUT * hidden + first, hidden);
+        store_hidden_sums<CHUNK>(db1, reinterpret_cast<double *>(u),
+                                 t.db1 + (int64_t)part * hidden + first);
+        if (chunk == 0) {
+            db2.store(t.db2 + (int64_t)part * OUT);
+        }
+    }
+}
+
+/* ---- host ---- */
+
+/* Parts that sum the gradients of weights, `blocks` being how many blocks there may be. */
+static int parts_of(int64_t tiles, int blocks, int chunks) {
+    const int parts = blocks / chunks < 1 ? 1 : blocks / chunks;
+    return tiles < parts ? (int)tiles : parts;
+}
+
+template <class S> static size_t part_bytes(int chunks) {
+    const size_t hidden = (size_t)(chunks * S::CHUNK);
+    return (hidden + S::OUT) * sizeof(double) + hidden * (S::IN + S::OUT) * sizeof(float);
+}
+
+bool mlp_tensor_backward_takes(const tg_backend *be, const tg_mlp *op) {
+    return mlp_tensor_takes(be, op) && with_mlp_shape(op, op->dx != NULL, [&](auto shape) {
+               using S = decltype(shape);
+               const int chunks = mlp_chunks(op, S::CHUNK);
+               return tensor_fits(be, backward_shared<S, true>(chunks)) &&
+                      (!op->dx || tensor_fits(be, backward_shared<S, false>(chunks)));
+           });
+}
+
+/* Enough whether or not dx is wanted. */
+size_t mlp_tensor_workspace(const tg_backend *be, const tg_mlp *op) {
+    if (!mlp_tensor_takes(be, op)) {
+        return 0;
+    }
+    const int64_t tiles = pixel_tiles_of(op->batch, op->pixels).count;
+    const int blocks = cuda_state_of(be)->processors * TENSOR_BLOCKS;
+    size_t most = 0;
+    for (int dx = 0; dx < 2; dx++) {
+        const size_t bytes = with_mlp_shape(op, dx == 1, [&](auto shape) {
+            using S = decltype(shape);
+            const int chunks = mlp_chunks(op, S::CHUNK);
+            return (size_t)parts_of(tiles, blocks, chunks) * part_bytes<S>(chunks);
+        });
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+/* Lays the partial sums of `parts` into the workspace. */
+template <class S> static void lay_out(const tg_mlp *op, int parts, mlp_task *t) {
+    const int64_t hidden = t->chunks * S::CHUNK;
+    t->db1 = static_cast<double *>(op->workspace);
+    t->db2 = t->db1 + parts * hidden;
+    t->dw1 = reinterpret_cast<float *>(t->db2 + parts * S::OUT);
+    t->dw2 = t->dw1 + parts * hidden * S::IN;
+}
+
+template <class S>
+static tg_status fold_sums(tg_backend *be, const tg_mlp *op, const mlp_task &t, int parts) {
+    const int hidden = t.chunks * S::CHUNK;
+    fold_jobs jobs = {};
+    jobs.job[0] = {
+        t.dw1, hidden * S::IN, t.hidden, t.in, S::IN, false, static_cast<float *>(op->dw1)};
+    jobs.job[1] = {
+        t.dw2, S::OUT * hidden, t.out, t.hidden, hidden, false, static_cast<float *>(op->dw2)};
+    jobs.job[2] = {t.db1, hidden, 1, t.hidden, hidden, true, static_cast<float *>(op->db1)};
+    jobs.job[3] = {t.db2, S::OUT, 1, t.out, S::OUT, true, static_cast<float *>(op->db2)};
+    jobs.jobs = 4;
+    jobs.parts = parts;
+    for (int i = 0; i < 4; i++) {
+        jobs.scale[i] = op->alpha;
+    }
+    return fold_partials(be, jobs);
+}
+
+template <class S, bool DX>
+static tg_status sum_weights(tg_backend *be, const tg_mlp *op, mlp_task t) {
+    const size_t shared = backward_shared<S, true>(t.chunks);
+    int blocks = 0;
+    tg_status status = tensor_blocks(be, (const void *)mlp_backward<S, DX, true>, shared, &blocks);
+    if (status == TG_OK) {
+        const int parts = parts_of(t.tiles.count, blocks, t.chunks);
+        lay_out<S>(op, parts, &t);
+        mlp_backward<S, DX, true><<<parts * t.chunks, TENSOR_THREADS, shared, cuda_stream(be)>>>(t);
+        status = CUDA_LAUNCHED(be, "a perceptron backwards");
+        status = status == TG_OK ? fold_sums<S>(be, op, t, parts) : status;
+    }
+    return status;
+}
+
+template <class S> static tg_status write_dx(tg_backend *be, const mlp_task &t) {
+    const size_t shared = backward_shared<S, false>(t.chunks);
+    int blocks = 0;
+    tg_status status =
+        tensor_blocks(be, (const void *)mlp_backward<S, true, false>, shared, &blocks);
+    if (status == TG_OK) {
+        blocks = blocks < t.tiles.count ? blocks : t.tiles.count;
+        mlp_backward<S, true, false><<<blocks, TENSOR_THREADS, shared, cuda_stream(be)>>>(t);
+        status = CUDA_LAUNCHED(be, "a perceptron backwards");
+    }
+    return status;
+}
+
+tg_status mlp_tensor_backward(tg_backend *be, const tg_mlp *op) {
+    return with_mlp_shape(op, op->dx != NULL, [&](auto shape) {
+        using S = decltype(shape);
+        const mlp_task t = mlp_task_of(op, S::CHUNK);
+        if constexpr (S::IN == S::OUT) {
+            if (t.chunks == 1 && op->dx) {
+                return sum_weights<S, true>(be, op, t);
+            }
+        }
+        tg_status status = sum_weights<S, false>(be, op, t);
+        if constexpr (S::IN > 16 && S::CHUNK > 32) { /* else it is there, or not wanted */
+            status = status == TG_OK && op->dx ? write_dx<S>(be, t) : status;
+        }
+        return status;
+    });
+}

@@ -1,0 +1,260 @@
+/* Perceptrons and linear skips with products rounded to TF32, where the GPU has kernels of its own
+ * for them: every shape these are made for, odd sizes, halves, arrays aligned or not, against ref;
+ * and twice the same bits. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/side.h"
+
+static tg_context *contexts[2];
+static tg_backend *oracle, *device;
+
+/* Of an array stored so: TF32 keeps 2^-11, the tolerance of f32 is 2^-20. */
+static double growth(tg_storage store, int64_t terms) {
+    return (store == TG_STORE_FULL ? 512.0 : 1.0) * (4.0 + sqrt((double)terms));
+}
+
+static tg_dtype dtype_of(tg_storage store) {
+    return tg_stored(TG_F32, store);
+}
+
+/* Runs a script on ref and twice on the device. */
+static void compare(void (*script)(t_side *s, const void *what), const void *what) {
+    t_side sides[3];
+    for (int i = 0; i < 3; i++) {
+        t_side_begin(&sides[i], i == 0 ? oracle : device, TG_F32);
+        script(&sides[i], what);
+        t_release(&sides[i]);
+    }
+    t_compare_sides(&sides[1], &sides[0], false);
+    t_compare_sides(&sides[2], &sides[1], true);
+    for (int i = 0; i < 3; i++) {
+        t_side_end(&sides[i]);
+    }
+}
+
+typedef struct mode {
+    tg_act act;
+    bool through, in_place, aligned, sums;
+    tg_storage x_store, y_store;
+} mode;
+
+static const mode modes[] = {
+    {TG_ACT_GELU, true, true, true, true, TG_STORE_FULL, TG_STORE_FULL},
+    {TG_ACT_NONE, false, true, true, false, TG_STORE_FULL, TG_STORE_FULL},
+    {TG_ACT_TANH, true, false, false, true, TG_STORE_FULL, TG_STORE_FULL},
+    {TG_ACT_GELU, false, false, true, true, TG_STORE_BF16, TG_STORE_F16},
+    {TG_ACT_GELU, true, false, false, true, TG_STORE_F16, TG_STORE_BF16},
+};
+
+/* ---- perceptrons ---- */
+
+/* Few and many channels at either end, one chunk of hidden ones or several; whole tiles or not. */
+static const struct {
+    int64_t batch, in, hidden, out, pixels;
+} mlps[] = {{2, 64, 32, 64, 128},  {3, 40, 20, 33, 131},   {1, 64, 64, 64, 192},
+            {2, 50, 100, 60, 68},  {1, 128, 64, 128, 256}, {2, 100, 50, 70, 65},
+            {1, 70, 90, 70, 132},  {2, 3, 256, 64, 64},    {2, 3, 70, 100, 72},
+            {1, 128, 256, 1, 320}, {2, 64, 130, 2, 67},    {1, 5, 7, 3, 1}};
+
+typedef struct mlp_case {
+    int size, number; /* of the shape and of the mode */
+    mode mode;
+    bool wants_dx;
+} mlp_case;
+
+static tg_mlp mlp_of(t_side *s, const mlp_case *c, bool backward) {
+    tg_mlp op = {.dtype = TG_F32,
+                 .batch = mlps[c->size].batch,
+                 .in = mlps[c->size].in,
+                 .hidden = mlps[c->size].hidden,
+                 .out = mlps[c->size].out,
+                 .pixels = mlps[c->size].pixels,
+                 .act = c->mode.act,
+                 .through = c->mode.through,
+                 .alpha = c->mode.sums ? -0.75 : 1.0,
+                 .beta = c->mode.sums && !c->mode.in_place ? 0.5 : 0.0,
+                 .x_store = c->mode.x_store,
+                 .y_store = c->mode.y_store};
+    s->aligned = c->mode.aligned;
+    t_note(s, "size %d%s, mode %d", c->size, c->wants_dx ? "" : " without dx", c->number);
+    op.w1 = t_random(s, TG_F32, op.hidden * op.in);
+    op.b1 = t_random(s, TG_F32, op.hidden);
+    op.w2 = t_random(s, TG_F32, op.out * op.hidden);
+    op.b2 = t_random(s, TG_F32, op.out);
+    op.workspace = t_workspace(s, s->ops->mlp_workspace(s->be, &op, backward));
+    return op;
+}
+
+static void mlp_forward(t_side *s, const void *what) {
+    const mlp_case *c = what;
+    tg_mlp op = mlp_of(s, c, false);
+    const tg_dtype x_dtype = dtype_of(op.x_store), y_dtype = dtype_of(op.y_store);
+    const int64_t inputs = op.batch * op.in * op.pixels, outputs = op.batch * op.out * op.pixels;
+    if (c->mode.in_place && op.in == op.out) {
+        op.x = op.y = t_inout(s, x_dtype, inputs, t_host_random(s, x_dtype, inputs));
+    } else {
+        op.x = t_random(s, x_dtype, inputs);
+        op.y = op.beta == 0.0 ? t_output(s, y_dtype, outputs)
+                              : t_inout(s, y_dtype, outputs, t_host_random(s, y_dtype, outputs));
+    }
+    if (c->mode.sums) {
+        op.gate = t_random(s, TG_F32, op.out);
+        op.activated = t_inout(s, y_dtype, outputs, t_host_random(s, y_dtype, outputs));
+        op.add = c->mode.aligned ? op.activated : t_random(s, y_dtype, outputs);
+    }
+    t_ok(s, s->ops->mlp_forward(s->be, &op));
+    t_keep_close(s, op.y, growth(op.y_store, op.in + op.hidden));
+    if (op.activated) {
+        t_keep_close(s, op.activated, growth(op.y_store, op.in + op.hidden));
+    }
+}
+
+static void mlp_backward(t_side *s, const void *what) {
+    const mlp_case *c = what;
+    tg_mlp op = mlp_of(s, c, true);
+    const tg_dtype x_dtype = dtype_of(op.x_store);
+    const int64_t inputs = op.batch * op.in * op.pixels, outputs = op.batch * op.out * op.pixels;
+    op.dy = t_random(s, dtype_of(op.y_store), outputs);
+    if (c->mode.in_place && c->wants_dx) {
+        op.x = op.dx = t_inout(s, x_dtype, inputs, t_host_random(s, x_dtype, inputs));
+    } else {
+        op.x = t_random(s, x_dtype, inputs);
+        if (c->wants_dx) {
+            op.dx = op.beta == 0.0 ? t_output(s, x_dtype, inputs)
+                                   : t_inout(s, x_dtype, inputs, t_host_random(s, x_dtype, inputs));
+        }
+    }
+    const int64_t sizes[] = {op.hidden * op.in, op.hidden, op.out * op.hidden, op.out};
+    void *gradients[4];
+    for (int i = 0; i < 4; i++) {
+        gradients[i] = t_inout(s, TG_F32, sizes[i], t_host_random(s, TG_F32, sizes[i]));
+    }
+    op.dw1 = gradients[0];
+    op.db1 = gradients[1];
+    op.dw2 = gradients[2];
+    op.db2 = gradients[3];
+    t_ok(s, s->ops->mlp_backward(s->be, &op));
+    for (int i = 0; i < 4; i++) {
+        t_keep_close(s, gradients[i], growth(TG_STORE_FULL, op.in + op.hidden + op.out));
+    }
+    if (op.dx) {
+        t_keep_close(s, op.dx, growth(op.x_store, op.hidden + op.out));
+    }
+}
+
+static void perceptrons(void **state) {
+    (void)state;
+    for (int i = 0; i < (int)(sizeof mlps / sizeof mlps[0]); i++) {
+        for (int m = 0; m < (int)(sizeof modes / sizeof modes[0]); m++) {
+            mlp_case c = {.size = i, .number = m, .mode = modes[m], .wants_dx = true};
+            compare(mlp_forward, &c);
+            compare(mlp_backward, &c);
+            c.wants_dx = false;
+            compare(mlp_backward, &c);
+        }
+    }
+}
+
+/* ---- skips ---- */
+
+static const struct {
+    int64_t batch, in, out, pixels;
+} mixes[] = {
+    {2, 64, 64, 128}, {1, 128, 128, 256}, {3, 40, 64, 67}, {2, 100, 65, 131}, {1, 7, 90, 4}};
+
+typedef struct mix_case {
+    int size, number;
+    mode mode;
+} mix_case;
+
+static tg_mix mix_of(t_side *s, const mix_case *c, bool backward) {
+    tg_mix op = {.dtype = TG_F32,
+                 .kind = TG_MIX_LINEAR,
+                 .batch = mixes[c->size].batch,
+                 .in = mixes[c->size].in,
+                 .out = mixes[c->size].out,
+                 .pixels = mixes[c->size].pixels,
+                 .act = c->mode.act,
+                 .through = c->mode.through,
+                 .alpha = c->mode.sums ? -0.75 : 1.0,
+                 .beta = c->mode.sums ? 0.5 : 0.0,
+                 .store = c->mode.x_store};
+    s->aligned = c->mode.aligned;
+    t_note(s, "size %d, mode %d", c->size, c->number);
+    op.weight = t_random(s, TG_F32, op.out * op.in);
+    op.x = t_random(s, dtype_of(op.store), op.batch * op.in * op.pixels);
+    op.workspace = t_workspace(s, s->ops->mix_workspace(s->be, &op, backward));
+    return op;
+}
+
+/* Numbers that beta adds to, or NaN. */
+static void *start_of(t_side *s, const tg_mix *op, int64_t n) {
+    const tg_dtype dtype = dtype_of(op->store);
+    return op->beta == 0.0 ? t_output(s, dtype, n)
+                           : t_inout(s, dtype, n, t_host_random(s, dtype, n));
+}
+
+static void mix_forward(t_side *s, const void *what) {
+    const mix_case *c = what;
+    tg_mix op = mix_of(s, c, false);
+    op.bias = c->mode.sums ? t_random(s, TG_F32, op.out) : NULL;
+    op.y = start_of(s, &op, op.batch * op.out * op.pixels);
+    t_ok(s, s->ops->mix_forward(s->be, &op));
+    t_keep_close(s, op.y, growth(op.store, op.in));
+}
+
+static void mix_backward(t_side *s, const void *what) {
+    const mix_case *c = what;
+    tg_mix op = mix_of(s, c, true);
+    op.dy = t_random(s, dtype_of(op.store), op.batch * op.out * op.pixels);
+    op.dx = start_of(s, &op, op.batch * op.in * op.pixels);
+    op.dweight = t_inout(s, TG_F32, op.out * op.in, t_host_random(s, TG_F32, op.out * op.in));
+    op.dbias = c->mode.sums ? t_inout(s, TG_F32, op.out, t_host_random(s, TG_F32, op.out)) : NULL;
+    t_ok(s, s->ops->mix_backward(s->be, &op));
+    t_keep_close(s, op.dx, growth(op.store, op.out));
+    t_keep_close(s, op.dweight, growth(TG_STORE_FULL, op.in));
+    if (op.dbias) {
+        t_keep_close(s, op.dbias, growth(TG_STORE_FULL, 1));
+    }
+}
+
+static void skips(void **state) {
+    (void)state;
+    for (int i = 0; i < (int)(sizeof mixes / sizeof mixes[0]); i++) {
+        for (int m = 0; m < (int)(sizeof modes / sizeof modes[0]); m++) {
+            const mix_case c = {.size = i, .number = m, .mode = modes[m]};
+            compare(mix_forward, &c);
+            compare(mix_backward, &c);
+        }
+    }
+}
+
+int main(void) {
+    const tg_context_config config = {.threads = 1, .math = TG_MATH_TF32};
+    tg_backend_info info = {0};
+    for (int i = 0; i < tg_backend_count(); i++) {
+        if (tg_backend_describe(NULL, i, &info) == TG_OK && strcmp(info.name, "cuda") == 0) {
+            break;
+        }
+    }
+    if (!info.available) {
+        print_message("skipped: no GPU here: %s\n", info.reason);
+        return EXIT_SUCCESS;
+    }
+    int failed = 1;
+    if (tg_context_create(&config, &contexts[0]) == TG_OK &&
+        tg_context_create(&config, &contexts[1]) == TG_OK &&
+        tg_backend_open(contexts[0], "ref", &oracle) == TG_OK &&
+        tg_backend_open(contexts[1], "cuda", &device) == TG_OK) {
+        const struct CMUnitTest tests[] = {cmocka_unit_test(perceptrons), cmocka_unit_test(skips)};
+        failed = cmocka_run_group_tests(tests, NULL, NULL);
+    }
+    tg_backend_close(&oracle);
+    tg_backend_close(&device);
+    for (int i = 0; i < 2; i++) {
+        tg_context_destroy(&contexts[i]);
+    }
+    return failed;
+}
