@@ -15,6 +15,7 @@ typedef struct bench_options {
     bool sizes;         /* three sizes */
     const char *preset; /* network and data */
     int64_t batch;      /* samples; 0: the preset's */
+    const char *graphs; /* auto, on or off */
 } bench_options;
 
 /* Runs and prints; returns the exit code. */

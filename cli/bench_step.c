@@ -45,6 +45,7 @@ typedef struct step_work {
     tg_loss_config loss;
     tg_grad_sink sink; /* of the optimizer */
     double sink_seconds;
+    tg_step *passes, *whole; /* on a device: without and with the optimizer */
 } step_work;
 
 /* ---- one problem ---- */
@@ -90,43 +91,50 @@ static tg_status timed_receive(void *user, const tg_gradient *gradient) {
     return status;
 }
 
-static tg_status drop(void *user, const tg_gradient *gradient) {
-    (void)user;
-    (void)gradient;
-    return TG_OK;
+/* A step on the host: its whole time, and what the sink takes of it. */
+static tg_status step_on_host(step_work *work, double *loss, double *whole, double *optimizer) {
+    const tg_grad_sink timing = {.receive = timed_receive, .user = work};
+    work->sink_seconds = 0.0;
+    const double start = bench_seconds();
+    const tg_status status =
+        tg_fno_loss_backward(work->fno, &work->x, &work->target, &work->loss, &timing, loss);
+    *whole = bench_seconds() - start;
+    *optimizer = work->sink_seconds;
+    return status;
 }
 
-/* The passes with that sink, from an idle device to an idle one. */
-static tg_status timed_passes(step_work *work, const tg_grad_sink *sink, double *loss,
-                              double *seconds) {
+/* Seconds from an idle device to an idle one. */
+static tg_status time_step(step_work *work, tg_step *step, double *loss, double *seconds) {
+    tg_step_result result = {0};
     tg_status status = tg_backend_synchronize(work->ctx);
     const double start = bench_seconds();
-    if (status == TG_OK) {
-        status = tg_fno_loss_backward(work->fno, &work->x, &work->target, &work->loss, sink, loss);
-    }
-    if (status == TG_OK) {
-        status = tg_backend_synchronize(work->ctx);
-    }
+    status = status == TG_OK ? tg_step_forward(step, &work->x, &work->target) : status;
+    status = status == TG_OK ? tg_step_backward(step) : status;
+    status = status == TG_OK ? tg_step_settle(step, &result) : status;
+    status = status == TG_OK ? tg_backend_synchronize(work->ctx) : status;
     *seconds = bench_seconds() - start;
+    *loss = result.loss;
     return status;
 }
 
-/* One step: its whole time and that of its optimizer. */
-static tg_status timed_step(step_work *work, double *loss, double *whole, double *optimizer) {
-    const bool on_device = tg_backend_place(work->ctx) == TG_DEVICE;
-    const tg_grad_sink dropping = {.receive = drop};
-    const tg_grad_sink timing = {.receive = timed_receive, .user = work};
+/* A step on a device, and its passes alone. */
+static tg_status step_on_device(step_work *work, double *loss, double *whole, double *optimizer) {
     double passes = 0.0;
-    tg_status status = TG_OK;
-    work->sink_seconds = 0.0;
-    if (on_device) {
-        status = timed_passes(work, &dropping, loss, &passes);
-    }
-    if (status == TG_OK) {
-        status = timed_passes(work, on_device ? &work->sink : &timing, loss, whole);
-    }
-    *optimizer = on_device ? *whole - passes : work->sink_seconds;
+    tg_status status = time_step(work, work->passes, loss, &passes);
+    status = status == TG_OK ? time_step(work, work->whole, loss, whole) : status;
+    *optimizer = *whole - passes;
     return status;
+}
+
+static tg_status make_steps(step_work *work, const char *graphs) {
+    tg_step_config config = {.fno = work->fno,
+                             .loss = work->loss,
+                             .graphs = strcmp(graphs, "on") == 0    ? TG_GRAPHS_ON
+                                       : strcmp(graphs, "off") == 0 ? TG_GRAPHS_OFF
+                                                                    : TG_GRAPHS_AUTO};
+    tg_status status = tg_step_create(work->ctx, &config, &work->passes);
+    config.optim = work->optim;
+    return status == TG_OK ? tg_step_create(work->ctx, &config, &work->whole) : status;
 }
 
 static tg_status make_optimizer(step_work *work, const cli_problem *problem, uint64_t seed) {
@@ -141,7 +149,8 @@ static tg_status make_optimizer(step_work *work, const cli_problem *problem, uin
     return status;
 }
 
-static tg_status make_work(step_work *work, const cli_problem *problem, uint64_t seed) {
+static tg_status make_work(step_work *work, const cli_problem *problem, const char *graphs,
+                           uint64_t seed) {
     tg_context *ctx = work->ctx;
     tg_status status = tg_loss_config_parse(ctx, "opt.training_loss", problem->loss, &work->loss);
     if (status == TG_OK) {
@@ -156,10 +165,16 @@ static tg_status make_work(step_work *work, const cli_problem *problem, uint64_t
     if (status == TG_OK) {
         status = random_tensor(ctx, problem, problem->fno.out_channels, seed + 2, &work->target);
     }
-    return status == TG_OK ? make_optimizer(work, problem, seed) : status;
+    if (status == TG_OK) {
+        status = make_optimizer(work, problem, seed);
+    }
+    const bool on_device = tg_backend_place(ctx) == TG_DEVICE;
+    return status == TG_OK && on_device ? make_steps(work, graphs) : status;
 }
 
 static void free_work(step_work *work) {
+    tg_step_destroy(&work->passes);
+    tg_step_destroy(&work->whole);
     tg_optim_destroy(&work->optim);
     tg_tensor_destroy(&work->x);
     tg_tensor_destroy(&work->target);
@@ -169,19 +184,24 @@ static void free_work(step_work *work) {
 static tg_status time_steps(step_work *work, int64_t steps, double *samples[PARTS],
                             measurement *m) {
     int counts[PARTS] = {0};
+    const bool on_device = tg_backend_place(work->ctx) == TG_DEVICE;
+    const int64_t warm_up = on_device ? 3 : 0; /* until steps are run from a recording */
     m->seconds[COLD] = (double)NAN;
-    for (int64_t step = 0; step <= steps; step++) {
+    for (int64_t step = -warm_up; step <= steps; step++) {
         const int64_t refreshes = tg_optim_get_stats(work->optim).refreshes;
         tg_optim_reset_times(work->optim);
         double whole = 0.0, optimizer = 0.0;
-        const tg_status status = timed_step(work, &m->loss, &whole, &optimizer);
+        const tg_status status = on_device ? step_on_device(work, &m->loss, &whole, &optimizer)
+                                           : step_on_host(work, &m->loss, &whole, &optimizer);
         if (status != TG_OK) {
             return status;
         }
         const double refresh = tg_optim_get_times(work->optim).refresh;
         const bool is_refresh = tg_optim_get_stats(work->optim).refreshes > refreshes;
-        if (step == 0) {
+        if (step == -warm_up) {
             m->seconds[COLD] = is_refresh ? refresh : (double)NAN;
+        }
+        if (step <= 0) {
             continue;
         }
         samples[PASSES][counts[PASSES]++] = whole - optimizer;
@@ -241,7 +261,7 @@ static int measure(const cli_call *call, const bench_options *options, const cha
     }
     if (code == CLI_OK) {
         tg_status status = cli_problem_plan(work.ctx, &m->problem, &m->planned);
-        status = status == TG_OK ? make_work(&work, &m->problem, seed) : status;
+        status = status == TG_OK ? make_work(&work, &m->problem, options->graphs, seed) : status;
         status = status == TG_OK ? time_steps(&work, options->steps, samples, m) : status;
         status = status == TG_OK ? read_memory(work.ctx, m) : status;
         code = status == TG_OK ? CLI_OK : cli_fail_status(work.ctx, status);

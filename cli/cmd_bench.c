@@ -8,9 +8,10 @@
 #include "problem.h"
 #include "suggest.h"
 
-static bench_options opt = {.dtype = "c64", .steps = 12};
+static bench_options opt = {.dtype = "c64", .steps = 12, .graphs = "auto"};
 
 static const char *const dtypes[] = {"f32", "c64", NULL};
+static const char *const graphs[] = {"auto", "on", "off", NULL};
 
 static const cli_option options[] = {
     {.name = "shape",
@@ -59,6 +60,13 @@ static const cli_option options[] = {
      .fallback = "the preset's",
      .min = 1,
      .max = 1 << 30},
+    {.name = "graphs",
+     .kind = CLI_STRING,
+     .text = &opt.graphs,
+     .value = "auto|on|off",
+     .help = "run steps from a recording, on a GPU",
+     .fallback = "auto",
+     .choices = graphs},
     {0},
 };
 

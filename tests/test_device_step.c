@@ -31,6 +31,7 @@ typedef struct rig {
     tg_optim_config groups[2];
     tg_step *step;
     tg_tensor x[BATCHES], y[BATCHES];
+    tg_tensor now_x, now_y; /* the batch of a step, always in the same place */
 } rig;
 
 static void make_optimizer(rig *r, const char *method, bool accumulates) {
@@ -89,6 +90,8 @@ static rig begin(const char *backend, const char *network, const char *method,
     for (int b = 0; b < BATCHES; b++) {
         make_batch(&r, b);
     }
+    net_ok(r.ctx, tg_backend_tensor(r.ctx, TG_MEM_DATA, r.x[0].dtype, &r.x[0].shape, &r.now_x));
+    net_ok(r.ctx, tg_backend_tensor(r.ctx, TG_MEM_DATA, r.y[0].dtype, &r.y[0].shape, &r.now_y));
     step.fno = r.fno;
     step.optim = r.optim;
     net_ok(r.ctx, tg_loss_config_parse(r.ctx, "loss", "l2", &step.loss));
@@ -104,8 +107,23 @@ static void end(rig *r) {
         tg_tensor_destroy(&r->x[b]);
         tg_tensor_destroy(&r->y[b]);
     }
+    tg_tensor_destroy(&r->now_x);
+    tg_tensor_destroy(&r->now_y);
     assert_int_equal(tg_context_memory(r->ctx, TG_DEVICE).current[TG_MEM_WEIGHTS], 0);
     tg_context_destroy(&r->ctx);
+}
+
+/* The first half of a step on batch b, or (a capital letter) on its first sample alone. */
+static void forward(rig *r, char b) {
+    const bool is_odd = b >= 'A';
+    const int batch = is_odd ? b - 'A' : b - '0';
+    tg_tensor x = r->now_x, y = r->now_y, from_x = r->x[batch], from_y = r->y[batch];
+    x.shape.dim[0] = y.shape.dim[0] = is_odd ? 1 : 2;
+    from_x.shape = x.shape;
+    from_y.shape = y.shape;
+    net_ok(r->ctx, tg_backend_copy(r->ctx, &from_x, &x));
+    net_ok(r->ctx, tg_backend_copy(r->ctx, &from_y, &y));
+    net_ok(r->ctx, tg_step_forward(r->step, &x, &y));
 }
 
 /* Steps over the batches named; losses in their order, NaN where a loss is not finite. */
@@ -113,7 +131,7 @@ static void train(rig *r, const char *batches, double *losses) {
     int settled = 0;
     for (const char *b = batches; *b; b++) {
         tg_step_result result;
-        net_ok(r->ctx, tg_step_forward(r->step, &r->x[*b - '0'], &r->y[*b - '0']));
+        forward(r, *b);
         net_ok(r->ctx, tg_step_settle(r->step, &result));
         if (result.samples > 0) {
             losses[settled++] = result.loss;
@@ -180,7 +198,8 @@ static void assert_same_losses(const double *a, const double *b, int count) {
 
 static void steps_end_the_same(void **state) {
     (void)state;
-    static const char batches[] = "0123103310213"; /* refreshes meet good and bad batches */
+    static const char batches[] = "0123103310B2301121021";
+    /* refreshes meet good and bad batches; one is shorter */
     for (int n = 0; n < COUNT(networks); n++) {
         for (int m = 0; m < COUNT(methods); m++) {
             const bool is_last = m == COUNT(methods) - 1;
@@ -227,27 +246,81 @@ static void sums_end_the_same(void **state) {
 
 /* ---- the device is kept busy ---- */
 
+/* Steps that neither record nor refresh: one wait each for the outcome, with work left behind it.
+ */
 static void ordinary_steps_do_not_starve_the_device(void **state) {
     (void)state;
-    rig r = begin("fake", networks[0], "adam", &(tg_step_config){0});
-    double losses[4];
-    train(&r, "0", losses);
-    tg_step_result result;
-    net_ok(r.ctx, tg_step_forward(r.step, &r.x[0], &r.y[0]));
-    net_ok(r.ctx, tg_step_settle(r.step, &result));
-    net_ok(r.ctx, tg_step_backward(r.step));
-    const fake_counts before = fake_device_counts();
-    for (int i = 0; i < 5; i++) {
-        assert_true(tg_step_is_late(r.step));
-        net_ok(r.ctx, tg_step_forward(r.step, &r.x[1], &r.y[1]));
+    for (int graphs = 0; graphs < 2; graphs++) {
+        const tg_step_config config = {.graphs = graphs ? TG_GRAPHS_AUTO : TG_GRAPHS_OFF};
+        rig r = begin("fake", networks[0], "adam", &config);
+        double losses[8];
+        tg_step_result result;
+        const fake_counts first = fake_device_counts();
+        train(&r, "0123", losses);
+        forward(&r, '0');
         net_ok(r.ctx, tg_step_settle(r.step, &result));
-        assert_true(result.samples == 2 && isfinite(result.loss));
         net_ok(r.ctx, tg_step_backward(r.step));
+        const fake_counts before = fake_device_counts();
+        assert_int_equal(before.recorded - first.recorded, graphs ? 2 : 0);
+        for (int i = 0; i < 5; i++) {
+            assert_true(tg_step_is_late(r.step));
+            forward(&r, '1');
+            net_ok(r.ctx, tg_step_settle(r.step, &result));
+            assert_true(result.samples == 2 && isfinite(result.loss));
+            net_ok(r.ctx, tg_step_backward(r.step));
+        }
+        const fake_counts after = fake_device_counts();
+        assert_true(after.waits - before.waits <= 2 * 5); /* for the step and for its guards */
+        assert_int_equal(after.starved, before.starved);
+        assert_int_equal(after.recorded, before.recorded);
+        assert_int_equal(after.launched - before.launched, graphs ? 10 : 0);
+        end(&r);
     }
-    const fake_counts after = fake_device_counts();
-    assert_true(after.waits - before.waits <= 2 * 5); /* for the step and for its guards */
-    assert_int_equal(after.starved, before.starved);
-    end(&r);
+}
+
+/* New buffers need a new recording; an evaluation between two steps makes new ones. */
+static void recordings_follow_the_buffers(void **state) {
+    (void)state;
+    static const char batches[] = "01021";
+    double losses[2][sizeof batches];
+    rig a = begin("cpu", networks[0], "adam", &(tg_step_config){0});
+    rig b = begin("fake", networks[0], "adam", &(tg_step_config){0});
+    const fake_counts before = fake_device_counts();
+    for (int epoch = 0; epoch < 3; epoch++) {
+        train(&a, batches, losses[0]);
+        train(&b, batches, losses[1]);
+        assert_same_losses(losses[0], losses[1], (int)strlen(batches));
+        net_ok(b.ctx, tg_fno_prepare(b.fno, 1, grid, false));
+        void *hole = NULL; /* so that the new buffers do not stand where the old ones were */
+        tg_backend *be = NULL;
+        net_ok(b.ctx, tg_backend_get(b.ctx, &be));
+        hole = be->ops->alloc(be, TG_MEM_OTHER, 1 << 20);
+        net_ok(b.ctx, tg_fno_prepare(b.fno, 2, grid, true));
+        be->ops->release(be, hole);
+    }
+    assert_int_equal(fake_device_counts().recorded - before.recorded, 3 * 2);
+    assert_same_end(&a, &b);
+    end(&a);
+    end(&b);
+}
+
+/* A backend that cannot record still trains, and says so once. */
+static void steps_that_cannot_be_recorded_are_run(void **state) {
+    (void)state;
+    static const char batches[] = "0120121";
+    for (int failing = 1; failing <= 2; failing++) { /* forward, backward */
+        double losses[2][sizeof batches];
+        rig a = begin("cpu", networks[0], "tensorgrad", &(tg_step_config){0});
+        rig b = begin("fake", networks[0], "tensorgrad", &(tg_step_config){0});
+        fake_device_fail_graph(failing);
+        train(&a, batches, losses[0]);
+        train(&b, batches, losses[1]);
+        fake_device_fail_graph(0);
+        assert_same_losses(losses[0], losses[1], (int)strlen(batches));
+        assert_same_end(&a, &b);
+        end(&a);
+        end(&b);
+    }
 }
 
 /* ---- optimizers alone ---- */
@@ -392,6 +465,8 @@ int main(void) {
         cmocka_unit_test(steps_end_the_same),
         cmocka_unit_test(sums_end_the_same),
         cmocka_unit_test(ordinary_steps_do_not_starve_the_device),
+        cmocka_unit_test(recordings_follow_the_buffers),
+        cmocka_unit_test(steps_that_cannot_be_recorded_are_run),
         cmocka_unit_test(gradients_that_are_not_finite_are_skipped),
         cmocka_unit_test(sums_that_are_not_finite_are_skipped),
         cmocka_unit_test(a_policy_of_errors_is_obeyed_at_once),

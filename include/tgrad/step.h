@@ -13,7 +13,8 @@
  * the calls only queue, and what became of a step is asked for when the forward pass of the next
  * one is in the queue already, so that the GPU never waits. Steps that refresh, accumulate or clip,
  * and steps with dropout, wait for their loss. Either way the weights are the same: a step whose
- * loss is not finite changes nothing. */
+ * loss is not finite changes nothing. All other steps of the batch size the network was prepared
+ * for are recorded when two like them were seen, and then run from the recording. */
 #ifndef TGRAD_STEP_H
 #define TGRAD_STEP_H
 
@@ -26,12 +27,21 @@ extern "C" {
 
 typedef struct tg_step tg_step;
 
+/* Whether ordinary steps are recorded once and run again as a whole (backends that can): that saves
+ * the time the host needs to ask for every part of a step. */
+typedef enum tg_graphs {
+    TG_GRAPHS_AUTO, /* for networks so small that this time counts */
+    TG_GRAPHS_ON,
+    TG_GRAPHS_OFF
+} tg_graphs;
+
 typedef struct tg_step_config {
     tg_fno *fno; /* prepared for training by the caller; it and the optimizer outlive the step */
     tg_optim *optim; /* with its weights bound; NULL: gradients are dropped */
     tg_loss_config loss;
     bool accumulates;     /* gradients are added up, to be applied by the caller */
     double max_grad_norm; /* clip the global norm to this; 0: off; not while accumulating */
+    tg_graphs graphs;
 } tg_step_config;
 
 typedef struct tg_step_result {

@@ -227,6 +227,21 @@ fail:
     return status;
 }
 
+void nn_forward_replayed(tg_fno *fno, int64_t batch) {
+    fno->run.batch = batch;
+    fno->run.saved = fno->run.has_dout = true;
+}
+
+void nn_backward_replayed(tg_fno *fno) {
+    fno->run.saved = fno->run.has_dout = false;
+    fno->step++;
+}
+
+void nn_backward_undone(tg_fno *fno, uint64_t step) {
+    fno->run.saved = fno->run.has_dout = true;
+    fno->step = step;
+}
+
 static tg_status check_saved(const tg_fno *fno) {
     return fno->run.saved ? TG_OK
                           : tg_fail(fno->ctx, TG_E_ARGUMENT,

@@ -151,6 +151,8 @@ struct tg_fno {
     uint64_t seed, step;
     char *weights; /* (model.weight_bytes) where the backend computes */
     nn_run run;
+    int64_t preparations; /* times the buffers of `run` were made: what was recorded with others
+                             is of no use */
 };
 
 static inline void *nn_weight(const tg_fno *fno, int param) {

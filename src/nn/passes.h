@@ -32,6 +32,12 @@ TG_NODISCARD tg_status nn_forward(tg_fno *fno, const tg_tensor *x); /* to run.ou
 /* From run.dout. */
 TG_NODISCARD tg_status nn_backward(tg_fno *fno, const tg_grad_sink *sink);
 
+/* The host's part of a pass whose work was queued from a recording. */
+void nn_forward_replayed(tg_fno *fno, int64_t batch);
+void nn_backward_replayed(tg_fno *fno);
+/* Takes back a backward of which nothing was run. */
+void nn_backward_undone(tg_fno *fno, uint64_t step);
+
 /* Loss of what lies where the backend computes, `shape` = (batch, channels, grid..). */
 TG_NODISCARD tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
                                const tg_shape *shape, const void *pred, const void *target,

@@ -89,6 +89,7 @@ tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid, bool t
         return status;
     }
     nn_run_free(fno);
+    fno->preparations++;
     run->training = training;
     run->max_batch = batch;
     run->images = images_at_once(fno->be, batch);

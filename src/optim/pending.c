@@ -213,6 +213,13 @@ fail:
     return status;
 }
 
+void tg_optim_restart_round(tg_optim *optim) {
+    optim->pending.count = 0;
+    for (int i = 0; i < optim->slot_count; i++) {
+        optim->slots[i].is_pending = optim->slots[i].is_guarded = false;
+    }
+}
+
 void tg_optim_repeat_round(tg_optim *optim) {
     tg_pending *p = &optim->pending;
     memcpy(p->order, p->planned, (size_t)p->planned_count * sizeof *p->order);

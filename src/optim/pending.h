@@ -66,6 +66,9 @@ TG_NODISCARD tg_status tg_optim_plan_round(struct tg_optim *optim);
 /* The updates of the last planned round were queued again, by running what was recorded. */
 void tg_optim_repeat_round(struct tg_optim *optim);
 
+/* Begins the planned round anew: of what was asked for in it, nothing was run. */
+void tg_optim_restart_round(struct tg_optim *optim);
+
 /* Ends the round: its guards are on their way to the host. Nothing waits. */
 TG_NODISCARD tg_status tg_optim_send_round(struct tg_optim *optim);
 

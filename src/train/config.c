@@ -7,6 +7,10 @@
 #define LOOP(name) #name, .offset = offsetof(tg_loop_config, name)
 #define DATA(name) #name, .offset = offsetof(tg_source_config, name)
 
+static const tg_choice graphs_choices[] = {{"auto", TG_GRAPHS_AUTO}, {"on", TG_GRAPHS_ON},
+                                           {"off", TG_GRAPHS_OFF},   {"true", TG_GRAPHS_ON},
+                                           {"false", TG_GRAPHS_OFF}, {NULL, 0}};
+
 static const tg_setting loop_table[] = {
     {LOOP(n_epochs), .type = TG_SETTING_INT64, .low = 1, .high = 1e9},
     {LOOP(training_loss), .type = TG_SETTING_TEXT, .high = 64},
@@ -17,6 +21,7 @@ static const tg_setting loop_table[] = {
     {LOOP(keep_checkpoints), .type = TG_SETTING_INT64, .low = 1, .high = 1e6},
     {LOOP(nonfinite_limit), .type = TG_SETTING_INT64, .low = 1, .high = 1e9},
     {LOOP(naive_galore), .type = TG_SETTING_BOOL},
+    {LOOP(graphs), .type = TG_SETTING_ENUM, .choices = graphs_choices},
 };
 
 static const tg_setting data_table[] = {

@@ -16,6 +16,7 @@ typedef struct tg_loop_config {
     int64_t keep_checkpoints;   /* newest ones kept, >= 1, beside the best */
     int64_t nonfinite_limit;    /* non-finite losses in a row that end the run */
     bool naive_galore;          /* published switch for the matrix projection */
+    tg_graphs graphs;           /* steps run from a recording, on a GPU */
 } tg_loop_config;
 
 /* Section data. */

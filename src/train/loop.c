@@ -15,7 +15,8 @@ static tg_status prepare_training(tg_trainer *t) {
                                      .optim = t->optim,
                                      .loss = config->loss,
                                      .accumulates = config->loop.accumulation_steps > 1,
-                                     .max_grad_norm = config->loop.max_grad_norm};
+                                     .max_grad_norm = config->loop.max_grad_norm,
+                                     .graphs = config->loop.graphs};
         TG_TRY(tg_step_create(t->ctx, &step, &t->step));
     }
     TG_TRY(tg_fno_prepare(t->model->fno, config->data.batch_size, facts.grid, true));

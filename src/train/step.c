@@ -3,18 +3,19 @@
 
 #include <math.h>
 
-#include "backend/backend.h"
-#include "optim/optim.h"
+#include "train/recording.h"
 
 struct tg_step {
     tg_context *ctx;
     tg_backend *be;
     tg_step_config config;
-    bool may_be_late;      /* nothing of a step has to be known before its backward */
-    tg_tensor x, target;   /* of the forward under way: clipping runs it again */
-    double *loss;          /* of the backend's memory */
-    double *pinned_loss;   /* on the host, where work is queued */
-    tg_mark *mark;         /* behind the step that was queued */
+    bool may_be_late;    /* nothing of a step has to be known before its backward */
+    tg_tensor x, target; /* of the forward under way: clipping runs it again */
+    double *loss;        /* of the backend's memory */
+    double *pinned_loss; /* on the host, where work is queued */
+    tg_mark *mark;       /* behind the step that was queued */
+    tg_recording recording;
+    bool fits_recording;   /* the forward under way */
     bool is_late;          /* the result is on its way */
     tg_step_result result; /* of the last backward */
 };
@@ -26,6 +27,7 @@ void tg_step_destroy(tg_step **step) {
         return;
     }
     tg_step *s = *step;
+    tg_recording_destroy(&s->recording);
     if (s->be && s->be->ops->queue) {
         (void)s->be->ops->synchronize(s->be); /* a loss on its way to what is freed now */
         s->be->ops->queue->mark_destroy(s->be, &s->mark);
@@ -55,6 +57,10 @@ tg_status tg_step_create(tg_context *ctx, const tg_step_config *config, tg_step 
         s->may_be_late = !config->accumulates && !(config->max_grad_norm > 0.0) &&
                          tg_fno_get_config(config->fno)->channel_mlp_dropout == 0.0;
     }
+    s->recording = (tg_recording){.be = s->be,
+                                  .fno = config->fno,
+                                  .optim = config->optim,
+                                  .graphs = s->may_be_late ? config->graphs : TG_GRAPHS_OFF};
     *out = s;
     return TG_OK;
 fail:
@@ -77,11 +83,13 @@ static tg_grad_sink sink_of(const tg_step *s) {
                                    : tg_optim_sink(optim);
 }
 
-static tg_status run_forward(tg_step *s) {
+static tg_status run_forward(void *user) {
+    const tg_step *s = user;
     return tg_fno_forward_loss(s->config.fno, &s->x, &s->target, &s->config.loss, s->loss);
 }
 
-static tg_status run_backward(tg_step *s) {
+static tg_status run_backward(void *user) {
+    const tg_step *s = user;
     const tg_grad_sink sink = sink_of(s);
     return tg_fno_backward(s->config.fno, NULL, &sink);
 }
@@ -102,9 +110,10 @@ fail:
 }
 
 tg_status tg_step_forward(tg_step *s, const tg_tensor *x, const tg_tensor *target) {
+    const tg_half half = {run_forward, s};
     s->x = *x;
     s->target = *target;
-    return run_forward(s);
+    return tg_recording_forward(&s->recording, x, target, &half, &s->fits_recording);
 }
 
 /* The loss is looked at first. */
@@ -129,7 +138,7 @@ static tg_status backward_later(tg_step *s) {
     if (s->config.optim) {
         TG_TRY(tg_optim_plan_round(s->config.optim));
     }
-    TG_TRY(run_backward(s));
+    TG_TRY(tg_recording_backward(&s->recording, &(tg_half){run_backward, s}, s->fits_recording));
     if (s->config.optim) {
         TG_TRY(tg_optim_send_round(s->config.optim));
     }

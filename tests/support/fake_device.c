@@ -65,6 +65,7 @@ typedef struct fake_state {
 
 static fake_counts counts;
 static size_t limit;
+static long graph_to_fail;
 
 static fake_state *state_of(const tg_backend *be) {
     return be->state;
@@ -76,6 +77,10 @@ fake_counts fake_device_counts(void) {
 
 void fake_device_limit(size_t bytes) {
     limit = bytes;
+}
+
+void fake_device_fail_graph(long n) {
+    graph_to_fail = n;
 }
 
 tg_backend *fake_host(const tg_backend *be) {
@@ -446,6 +451,10 @@ static tg_status fake_graph_begin(tg_backend *be) {
 static tg_status fake_graph_end(tg_backend *be, tg_graph **out) {
     *out = state_of(be)->recording;
     state_of(be)->recording = NULL;
+    if (graph_to_fail > 0 && --graph_to_fail == 0) {
+        fake_graph_destroy(be, out);
+        return tg_fail(be->ctx, TG_E_BACKEND, "this graph was to fail");
+    }
     counts.recorded++;
     return *out ? TG_OK : tg_fail(be->ctx, TG_E_BACKEND, "no graph was begun");
 }

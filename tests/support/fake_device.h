@@ -30,6 +30,9 @@ fake_counts fake_device_counts(void);
 /* Bytes that can be allocated from now on before memory ends; 0: no limit. */
 void fake_device_limit(size_t bytes);
 
+/* Lets the n-th graph from now on (1-based) fail when it is ended; 0: none. */
+void fake_device_fail_graph(long n);
+
 /* ---- shared by the two files of the device ---- */
 
 typedef tg_status (*fake_run)(tg_backend *host, void *arguments);
