@@ -266,7 +266,8 @@ static void test_sample_on_grids(void **state) {
     tg_backend *be = NULL;
     assert_int_equal(tg_backend_open(ctx, "cpu", &be), TG_OK);
     const int64_t resolution[] = {61, 21, 32};
-    const tg_pde_setup made = {ctx, be, config, 3, resolution};
+    const tg_pde_setup made = {
+        .ctx = ctx, .be = be, .batch = 1, .config = config, .views = 3, .resolution = resolution};
     void *solver = NULL;
     assert_int_equal(darcy->open(&made, &solver), TG_OK);
     static float x[3][61 * 61], y[3][61 * 61];
