@@ -30,8 +30,10 @@ list(APPEND CMAKE_INSTALL_RPATH ${CUDAToolkit_LIBRARY_DIR})
 
 file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/backend/cuda/*.cu)
 target_sources(tgrad_objects PRIVATE ${cuda_sources})
-# What draws random numbers has the bits of the host: products and sums are rounded one by one.
-set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/src/backend/cuda/random.cu
+# What draws random numbers or encodes moments has the bits of the host: products and sums are
+# rounded one by one.
+set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/src/backend/cuda/adam_bytes.cu
+                            ${CMAKE_CURRENT_SOURCE_DIR}/src/backend/cuda/random.cu
                             ${CMAKE_CURRENT_SOURCE_DIR}/src/backend/cuda/select.cu
                             PROPERTIES COMPILE_OPTIONS -fmad=false)
 set_target_properties(tgrad_objects PROPERTIES CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")

@@ -45,17 +45,19 @@ TG_STATE_FN float tg_state_value(int bits, uint32_t index) {
     return tg_state_decade(bits - 1 - p) * (0.1f + step * (float)(index - (1u << p) + 1u));
 }
 
-/* Index of the entry nearest to x in [0, 1]; NaN gives 0. */
+/* Index of the entry nearest to x in [0, 1]; NaN gives an index too. Halves the decades three times
+ * (at the border of two decades either gives the same index). */
 TG_STATE_FN uint32_t tg_state_index(int bits, float x) {
     float up = 1.0f, entries = (float)(1u << (bits - 1)); /* of the decade of x: exact powers */
-    for (int e = 1; e < bits; e++) {
-        const int below = x <= tg_state_decade(e);
-        up = below ? up * 10.0f : up;
-        entries = below ? entries * 0.5f : entries;
+    for (int e = 4; e > 0; e /= 2) {
+        const int below = x * up <= tg_state_decade(e);
+        up = below ? up * (e == 4 ? 1e4f : e == 2 ? 1e2f : 1e1f) : up;
+        entries = below ? entries / (float)(1 << e) : entries;
     }
-    const float steps = rintf((x * up - 0.1f) * (entries / 0.9f)); /* 0: end of the decade below */
+    const float per_step = entries * (1.0f / 0.9f);
+    const float steps = rintf((x * up - 0.1f) * per_step); /* 0: end of the decade below */
     const float within = steps > 0.0f ? (steps < entries ? steps : entries) : 0.0f;
-    if (entries == 1.0f) { /* the last decade has one entry; below it lies 0 */
+    if (entries <= 1.0f) { /* the last decade has one entry; below it lies 0 */
         return x > 0.5f * tg_state_decade(bits - 1) ? 1u : 0u;
     }
     return (uint32_t)(entries + within) - 1u;

@@ -5,162 +5,51 @@
  * complex array by parts is an array of twice as many reals. Rates are read on the device, and so
  * is the guard, which is counted up before it is read: by one block along with the rest in arrays
  * that are small, by a kernel of its own before the pass otherwise. */
-#include <type_traits>
-
-#include "backend/cuda/pack.cuh"
-#include "backend/cuda/reduce.cuh"
-#include "base/rng_math.h"
+#include "backend/cuda/adam.cuh"
 
 enum { THREADS = 256, SMALL_THREADS = 1024, SMALL = 8192 };
 
-/* What a call does, beside its arrays; c = 1 - beta. */
-struct adam_step {
-    int64_t n, packs; /* elements, and how many packs of them are taken first */
-    double scale, beta1, c1, beta2, c2, eps, alpha, beta;
-    const tg_rates *rates;
-    tg_rng rng; /* of the rounding of bf16 weights */
-    bool is_rounded;
-    uint32_t *guard;
-    int64_t counted; /* entries of the gradient to be counted into the guard, by a single block */
-    int reals;       /* of an entry */
-};
-
-/* m and v are T, the gradient is stored as G and the weight as W. */
-template <class T, class G, class W> struct adam_arrays {
-    const G *grad;
-    T *m, *v;
-    T *direction; /* may be grad, NULL: none */
-    W *weight;    /* NULL: none */
-};
-
-/* The numbers of a step in the precision of the arithmetic. */
-template <class R> struct adam_rates {
-    R scale, beta1, c1, beta2, c2, eps, alpha, beta;
-    tg_rng rng;
-    bool is_rounded;
-};
-
-template <class R> __device__ inline adam_rates<R> read_rates(const adam_step &s) {
-    adam_rates<R> r = {(R)s.scale, (R)s.beta1, (R)s.c1,   (R)s.beta2, (R)s.c2,
-                       (R)s.eps,   (R)s.alpha, (R)s.beta, s.rng,      s.is_rounded};
-    if (s.rates) {
-        r.scale = (R)s.rates->scale;
-        r.alpha = (R)s.rates->alpha;
-        r.beta = (R)s.rates->beta;
-        r.rng.step = s.rates->step;
-    }
-    return r;
+/* A moment for memory. Where halves stand for T they are rounded like a weight, by numbers of the
+ * stream from 2^62 (of m) or 2^63 (of v) on. */
+template <class T, class M, int C, class R>
+__device__ inline pack<M, C> round_moment(const adam_rates<R> &r, int power, int64_t first,
+                                          const R (&x)[C]) {
+    const bool at_random = !std::is_same_v<T, M> && r.is_rounded;
+    return round_reals<M>(r.rng, at_random, (1ull << power) + (uint64_t)first, x);
 }
 
-/* One block: the entries with a NaN or Inf are added to the guard. */
-template <class G> __device__ inline void count_entries(const adam_step &s, const G *grad) {
-    __shared__ uint32_t total;
-    if (threadIdx.x == 0) {
-        total = 0;
-    }
-    __syncthreads();
-    uint32_t bad = 0;
-    for (int64_t i = threadIdx.x; i < s.counted; i += blockDim.x) {
-        const G *entry = grad + i * s.reals;
-        bad += is_bad(entry[0]) || is_bad(entry[s.reals - 1]);
-    }
-    if (bad > 0) {
-        atomicAdd(&total, bad);
-    }
-    __syncthreads();
-    if (threadIdx.x == 0 && total > 0) {
-        count_up(s.guard, total);
-    }
-    __syncthreads();
-}
-
-/* Numbers of a weight from number `first` on, rounded. There are 1, 2 or 4 of them and `first` is a
- * multiple of that: they share the random bits of one index. */
-template <class W, int C, class R>
-__device__ inline pack<W, C> round_weight(const adam_rates<R> &r, int64_t first, const R (&x)[C]) {
-    static_assert(4 % C == 0, "numbers of one index");
-    pack<W, C> out;
-    if constexpr (std::is_same_v<W, __nv_bfloat16>) {
-        if (r.is_rounded) {
-            uint32_t words[4];
-            tg_stream_bits(&r.rng, (uint64_t)first / 4, words);
+template <class R, class T, int N>
+__device__ inline void widen_to(R (&out)[N], const pack<T, N> &in) {
 #pragma unroll
-            for (int c = 0; c < C; c++) {
-                const uint32_t word = tg_rounding_word(words, (uint64_t)first + c);
-                out.at[c] = __ushort_as_bfloat16(tg_round_to_bf16(x[c], word));
-            }
-            return out;
-        }
+    for (int i = 0; i < N; i++) {
+        out[i] = widen(in.at[i]);
     }
-#pragma unroll
-    for (int c = 0; c < C; c++) {
-        out.at[c] = narrow<W>(x[c]);
-    }
-    return out;
 }
 
 /* The elements of a span; an element is P reals that share a second moment. */
-template <int P, class S, class R, class T, class G, class W>
-__device__ inline void move(const adam_rates<R> &r, const adam_arrays<T, G, W> &a,
+template <int P, class S, class R, class T, class M, class G, class W>
+__device__ inline void move(const adam_rates<R> &r, const adam_arrays<T, M, G, W> &a,
                             int64_t element) {
     constexpr int N = S::count, C = N * P;
     const int64_t at = element * P;
-    const bool reads_weight = a.weight && r.beta != R(0);
     const auto grad = load<C, S::vector>(a.grad + at);
-    auto m = load<C, S::vector>(a.m + at);
-    auto v = load<N, S::vector>(a.v + element);
-    pack<W, C> w;
-    if (reads_weight) {
-        w = load<C, S::vector>(a.weight + at);
-    }
-    R u[C];
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        R g[P], square = R(0);
-#pragma unroll
-        for (int p = 0; p < P; p++) {
-            g[p] = r.scale * widen(grad.at[i * P + p]);
-            square += g[p] * g[p];
-        }
-        const R second = r.beta2 * widen(v.at[i]) + r.c2 * square;
-        const R inverse = R(1) / (sqrt(second) + r.eps);
-        v.at[i] = narrow<T>(second);
-#pragma unroll
-        for (int p = 0; p < P; p++) {
-            const R first = r.beta1 * widen(m.at[i * P + p]) + r.c1 * g[p];
-            m.at[i * P + p] = narrow<T>(first);
-            u[i * P + p] = first * inverse;
-        }
-    }
-    store<C, S::vector>(a.m + at, m);
-    store<N, S::vector>(a.v + element, v);
-    if (a.direction) {
-        pack<T, C> out;
-#pragma unroll
-        for (int c = 0; c < C; c++) {
-            out.at[c] = narrow<T>(u[c]);
-        }
-        store<C, S::vector>(a.direction + at, out);
-    }
-    if (a.weight) {
-#pragma unroll
-        for (int c = 0; c < C; c++) {
-            u[c] = r.alpha * u[c] + (reads_weight ? r.beta * widen(w.at[c]) : R(0));
-        }
-        store<C, S::vector>(a.weight + at, round_weight<W>(r, at, u));
-    }
+    R m[C], v[N], u[C];
+    widen_to(m, load<C, S::vector>(a.m + at));
+    widen_to(v, load<N, S::vector>(a.v + element));
+    const auto weight = read_weight<C, S::vector>(r, a.weight, at, C);
+    advance<P>(r, grad, m, v, u);
+    store<C, S::vector>(a.m + at, round_moment<T, M>(r, 62, at, m));
+    store<N, S::vector>(a.v + element, round_moment<T, M>(r, 63, element, v));
+    use<S::vector>(r, a, at, C, weight, u);
 }
 
 /* Elements of a pack: as many as 16 bytes have of the arithmetic's type. */
 template <class T, int P> constexpr int per_step = 16 / (int)sizeof(real_of<T>) / P;
 
-template <int P, class T, class G, class W>
-static __global__ void __launch_bounds__(SMALL_THREADS)
-    adam_kernel(adam_step s, adam_arrays<T, G, W> arrays) {
-    if (s.counted > 0) {
-        count_entries(s, arrays.grad);
-    }
-    if (s.guard && *s.guard > 0) {
+template <int P, class T, class M, class G, class W>
+static __global__ void __launch_bounds__(SMALL_THREADS, 1)
+    adam_kernel(adam_step s, adam_arrays<T, M, G, W> arrays) {
+    if (stands_still(s, arrays.grad)) {
         return;
     }
     const auto rates = read_rates<real_of<T>>(s);
@@ -169,12 +58,12 @@ static __global__ void __launch_bounds__(SMALL_THREADS)
     });
 }
 
-template <int P, class T, class G, class W>
+template <int P, class T, class M, class G, class W>
 static tg_status run(tg_backend *be, const tg_adam *op, adam_step s) {
     constexpr int N = per_step<T, P>, C = N * P;
-    const adam_arrays<T, G, W> a = {static_cast<const G *>(op->grad), static_cast<T *>(op->m),
-                                    static_cast<T *>(op->v), static_cast<T *>(op->direction),
-                                    static_cast<W *>(op->weight)};
+    const adam_arrays<T, M, G, W> a = {static_cast<const G *>(op->grad), static_cast<M *>(op->m),
+                                       static_cast<M *>(op->v), static_cast<T *>(op->direction),
+                                       static_cast<W *>(op->weight)};
     const bool aligned = is_aligned<C>(a.grad) && is_aligned<C>(a.m) && is_aligned<N>(a.v) &&
                          is_aligned<C>(a.direction) && is_aligned<C>(a.weight);
     const int threads = s.counted > 0 ? SMALL_THREADS : THREADS;
@@ -185,13 +74,13 @@ static tg_status run(tg_backend *be, const tg_adam *op, adam_step s) {
     return CUDA_LAUNCHED(be, "adam");
 }
 
-template <class T, class G, class W>
+template <class T, class M, class G, class W>
 static tg_status run_form(tg_backend *be, const tg_adam *op, const adam_step &s) {
     const bool by_modulus = s.reals == 2 && !op->split;
-    return by_modulus ? run<2, T, G, W>(be, op, s) : run<1, T, G, W>(be, op, s);
+    return by_modulus ? run<2, T, M, G, W>(be, op, s) : run<1, T, M, G, W>(be, op, s);
 }
 
-/* The types: halves stand for f32 in the gradient and in the weight, each on its own. */
+/* The types: halves stand for f32 in the moments, the gradient and the weight, each on its own. */
 static tg_status run_types(tg_backend *be, const tg_adam *op, const adam_step &s) {
     return with_real(op->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
@@ -200,20 +89,19 @@ static tg_status run_types(tg_backend *be, const tg_adam *op, const adam_step &s
                 return with_storage(op->weight_store, [&](auto weight_tag) {
                     using G = typename decltype(grad_tag)::type;
                     using W = typename decltype(weight_tag)::type;
-                    return run_form<float, G, W>(be, op, s);
+                    return op->form == TG_STATE_BF16
+                               ? run_form<float, __nv_bfloat16, G, W>(be, op, s)
+                               : run_form<float, float, G, W>(be, op, s);
                 });
             });
         } else {
-            return run_form<T, T, T>(be, op, s);
+            return run_form<T, T, T, T>(be, op, s);
         }
     });
 }
 
 static tg_status cuda_adam(tg_backend *be, const tg_adam *op) {
     tg_status status = tg_check_adam(be->ctx, op);
-    if (status == TG_OK && op->form != TG_STATE_FULL) {
-        status = tg_fail(be->ctx, TG_E_UNSUPPORTED, "adam: moments are kept in full on the GPU");
-    }
     if (status != TG_OK || op->n <= 0) {
         return status;
     }
@@ -239,7 +127,10 @@ static tg_status cuda_adam(tg_backend *be, const tg_adam *op) {
             status = be->ops->count_nonfinite(be, stored, op->n, op->grad, op->guard);
         }
     }
-    return status == TG_OK ? run_types(be, op, s) : status;
+    if (status != TG_OK) {
+        return status;
+    }
+    return op->form == TG_STATE_8BIT ? cuda_adam_bytes(be, op, s) : run_types(be, op, s);
 }
 
 void cuda_fill_adam(tg_backend_ops *ops) {

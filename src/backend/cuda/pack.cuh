@@ -13,26 +13,32 @@ template <int COUNT, bool VECTOR> struct span {
     static constexpr bool vector = VECTOR;
 };
 
-template <int N, bool VECTOR, class T> __device__ inline pack<T, N> load(const T *x) {
+/* Where an array may end within a pack, `count` of it are there (vectors are always whole); the
+ * rest is read as 0. */
+template <int N, bool VECTOR, class T>
+__device__ inline pack<T, N> load(const T *x, int count = N) {
     pack<T, N> out;
     if constexpr (VECTOR) {
         out = *reinterpret_cast<const pack<T, N> *>(x);
     } else {
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            out.at[i] = x[i];
+            out.at[i] = i < count ? x[i] : T();
         }
     }
     return out;
 }
 
-template <int N, bool VECTOR, class T> __device__ inline void store(T *x, const pack<T, N> &in) {
+template <int N, bool VECTOR, class T>
+__device__ inline void store(T *x, const pack<T, N> &in, int count = N) {
     if constexpr (VECTOR) {
         *reinterpret_cast<pack<T, N> *>(x) = in;
     } else {
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            x[i] = in.at[i];
+            if (i < count) {
+                x[i] = in.at[i];
+            }
         }
     }
 }
