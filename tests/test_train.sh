@@ -95,6 +95,21 @@ cmp -s <(numbers whole/metrics.jsonl) <(numbers killed/metrics.jsonl) ||
     fail "a killed and resumed run has other metrics"
 ls killed/checkpoints/.tmp* killed/checkpoints/*.tmp* >/dev/null 2>&1 && fail "temporary files are left"
 
+# ---- automatic ranks: resumed after every epoch, also between a spectrum and its refresh ----
+auto=(--opt.rank auto --opt.memory_budget 0.25 --opt.sparse_ratio 0.02)
+train auto "${auto[@]}" --opt.n_epochs 4 >log 2>&1 || fail "automatic ranks: $(tail -1 log)"
+grep -q "ranks from step 1 on: " log || fail "the choice of ranks must be logged"
+for epochs in 1 2 3 4; do
+    train parts "${auto[@]}" --opt.n_epochs $epochs --resume auto >log 2>&1 ||
+        fail "automatic ranks, epoch $epochs: $(tail -1 log)"
+done
+cmp -s auto/checkpoints/step-0000000020.safetensors parts/checkpoints/step-0000000020.safetensors ||
+    fail "automatic ranks: a resumed run ends with other weights"
+cmp -s auto/projections.jsonl parts/projections.jsonl || fail "automatic ranks: a resumed run logs others"
+[ "$(wc -l <auto/projections.jsonl)" -eq 4 ] || fail "projections.jsonl has a line per refresh"
+grep -q '^{"step":16,.*"ranks":\[[0-9,]*\],"kept":[0-9]*,.*"error":[0-9.e-]*,"bound":' auto/projections.jsonl ||
+    fail "projections.jsonl lacks ranks or errors"
+
 # ---- SIGTERM: finish the step, save, exit 0 ----
 stopped=("$tgrad" train config.yaml --run stopped --threads 1 --opt.n_epochs 20000)
 "${stopped[@]}" >log 2>&1 &

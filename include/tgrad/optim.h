@@ -48,7 +48,13 @@ typedef struct tg_optim_config {
 
     bool is_projected;             /* tensorgrad: compress the gradients of this group */
     tg_projector_config projector; /* proj_type, rank, sparse_ratio, .., second_* */
-    int64_t min_entries; /* min_entries: 1000; smaller parameters of the group stay dense */
+    /* rank: auto. The ranks of every projected parameter of the group, and the size of a sparse set
+     * in front of them, are chosen from the spectra of the gradients before each refresh: at most
+     * this error for each, at most this memory for all. At least one of the two is needed. */
+    double rank_tolerance; /* rank_tolerance: 0; |G - P(G)| / |G| allowed, 0: as small as can be */
+    double memory_budget;  /* memory_budget: 0; bytes of moments, factors and index sets together,
+                              or (up to 1) their share of dense moments; 0: no limit */
+    int64_t min_entries;   /* min_entries: 1000; smaller parameters of the group stay dense */
 
     double update_proj_gap;           /* update_proj_gap: 1000; steps between refreshes */
     double update_proj_gap_end;       /* update_proj_gap_end: its value at the end of a schedule */
@@ -150,6 +156,22 @@ typedef struct tg_optim_stats {
 
 /* Of the updates that are settled. */
 TG_API tg_optim_stats tg_optim_get_stats(const tg_optim *optim);
+
+/* What the projection of a parameter keeps. */
+typedef struct tg_optim_projection {
+    bool is_projected; /* false: dense, and nothing below is set */
+    tg_shape ranks;    /* of the low-rank branch; no dimensions: there is none */
+    int64_t kept;      /* entries of the sparse branch */
+    int64_t values;    /* compressed values, of `entries` */
+    int64_t entries;
+    int64_t refreshed; /* step of the last refresh; -1: none yet */
+    double error;      /* |G - P(G)| / |G| of the gradient of that refresh; NaN: not known, or side
+                          by side */
+    double bound;      /* rank auto: the bound of the error that the choice was made by, else NaN */
+    size_t bytes;      /* moments, factors and index set in use */
+} tg_optim_projection;
+
+TG_API tg_optim_projection tg_optim_get_projection(const tg_optim *optim, int param);
 
 /* Seconds spent since the last reset, by part of the step. Of a GPU, which works while the host
  * goes on, the refreshes; the other parts after tg_optim_time_parts(optim, true), which makes every

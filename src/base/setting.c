@@ -79,6 +79,27 @@ static bool parse_double(const char *word, double *out) {
     return *end == '\0' && isfinite(*out);
 }
 
+bool tg_bytes_parse(const char *text, double *out) {
+    static const char letters[] = "kmgt";
+    char *end = NULL;
+    if (!isdigit((unsigned char)*text) && *text != '.') {
+        return false;
+    }
+    *out = strtod(text, &end);
+    while (*end == ' ') {
+        end++;
+    }
+    const char *letter = *end ? strchr(letters, tolower((unsigned char)*end)) : NULL;
+    if (letter) {
+        end++;
+        const bool binary = tolower((unsigned char)*end) == 'i';
+        end += binary;
+        *out *= pow(binary ? 1024.0 : 1000.0, (double)(letter - letters + 1));
+    }
+    end += tolower((unsigned char)*end) == 'b';
+    return *end == '\0' && isfinite(*out);
+}
+
 static bool parse_integer(const char *word, int64_t *out) {
     double value = 0.0;
     if (!parse_double(word, &value) || value != floor(value) || fabs(value) > 0x1p53) {
@@ -157,6 +178,7 @@ static tg_status bad_value(tg_context *ctx, const char *section, const tg_settin
     default:
         snprintf(expected, sizeof expected, "%s",
                  row->type == TG_SETTING_DOUBLE        ? "a finite number"
+                 : row->type == TG_SETTING_BYTES       ? "a number of bytes (500MB, 1.5GiB)"
                  : row->type == TG_SETTING_LIST_INT    ? "an integer or a list of integers"
                  : row->type == TG_SETTING_LIST_DOUBLE ? "a number or a list of numbers"
                                                        : "an integer");
@@ -227,6 +249,12 @@ static bool store_scalar(const tg_setting *row, void *field, const char *word) {
         return true;
     case TG_SETTING_DOUBLE:
         if (!parse_double(word, &number) || !is_in_range(row, number)) {
+            return false;
+        }
+        *(double *)field = number;
+        return true;
+    case TG_SETTING_BYTES:
+        if (!tg_bytes_parse(word, &number) || !is_in_range(row, number)) {
             return false;
         }
         *(double *)field = number;
@@ -315,6 +343,7 @@ const char *tg_setting_get(const tg_setting *row, const void *config, char *text
         append(text, capacity, "%lld", (long long)*(const int64_t *)field);
         break;
     case TG_SETTING_DOUBLE:
+    case TG_SETTING_BYTES:
         append_number(text, capacity, *(const double *)field);
         break;
     case TG_SETTING_BOOL:

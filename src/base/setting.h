@@ -28,6 +28,7 @@ typedef enum tg_setting_type {
     TG_SETTING_INT,         /* int */
     TG_SETTING_INT64,       /* int64_t */
     TG_SETTING_DOUBLE,      /* double */
+    TG_SETTING_BYTES,       /* double: a number, or one with a unit: 500MB, 1.5 GiB */
     TG_SETTING_BOOL,        /* bool */
     TG_SETTING_ENUM,        /* an enum (int), by name */
     TG_SETTING_LIST_INT,    /* tg_list_int; a scalar is a list of one */
@@ -58,6 +59,10 @@ const tg_setting *tg_setting_find(const tg_setting *table, int rows, const char 
 
 /* A field's value as text that tg_setting_set reads back to the same value; returns text. */
 const char *tg_setting_get(const tg_setting *row, const void *config, char *text, size_t capacity);
+
+/* "4096", "500MB" (powers of 1000), "1.5 GiB" (powers of 1024), in any case; false if it is none.
+ */
+bool tg_bytes_parse(const char *text, double *out);
 
 /* The name of `text` in a list of names with the smallest edit distance, or NULL if none is near.
  */

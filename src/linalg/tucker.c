@@ -339,7 +339,7 @@ tg_status tg_tucker_factors(tg_backend *be, const tg_tucker_plan *plan, const vo
             TG_TRY(be->ops->copy(be, dc.working[d], factor[d], bytes[d]));
         }
     }
-    if (!warm || plan->sweeps == 0) {
+    if (!warm || plan->sweeps == 0 || plan->restarts) {
         TG_TRY(start_cold(&dc, x, rng));
     }
     for (int i = 0; i < plan->sweeps; i++) {
@@ -349,6 +349,60 @@ tg_status tg_tucker_factors(tg_backend *be, const tg_tucker_plan *plan, const vo
         if (bytes[d] > 0) {
             TG_TRY(be->ops->copy(be, factor[d], dc.working[d], bytes[d]));
         }
+    }
+fail:
+    return status;
+}
+
+/* ---- eigenvalues alone ---- */
+
+/* A mode has as many eigenvalues other than 0 as the smaller side of its unfolding. */
+static bool goes_by_other_side(const tg_tucker_plan *plan, int k) {
+    return plan->ndim == 2 && plan->dim[k] > plan->dim[1 - k];
+}
+
+static int64_t widest_side(const tg_tucker_plan *plan) {
+    int64_t widest = 1;
+    for (int k = 0; k < plan->ndim; k++) {
+        const int64_t side = goes_by_other_side(plan, k) ? plan->dim[1 - k] : plan->dim[k];
+        widest = side > widest ? side : widest;
+    }
+    return widest;
+}
+
+static void lay_out_spectrum(const tg_tucker_plan *plan, tg_scratch *scratch, void **gram,
+                             double **eigenvalues) {
+    const size_t side = (size_t)widest_side(plan);
+    *gram = tg_scratch_take(
+        scratch,
+        side * side * (tg_dtype_is_complex(plan->dtype) ? 2 * sizeof(double) : sizeof(double)));
+    *eigenvalues = tg_scratch_take(scratch, side * sizeof(double));
+}
+
+size_t tg_tucker_spectrum_scratch(const tg_tucker_plan *plan) {
+    tg_scratch scratch = {0};
+    void *gram;
+    double *eigenvalues;
+    lay_out_spectrum(plan, &scratch, &gram, &eigenvalues);
+    return scratch.used;
+}
+
+tg_status tg_tucker_spectrum(tg_backend *be, const tg_tucker_plan *plan, const void *x,
+                             const tg_bitmap *mask, double *values, void *scratch) {
+    const tg_dtype wide = tg_dtype_is_complex(plan->dtype) ? TG_C128 : TG_F64;
+    tg_status status = TG_OK;
+    void *gram;
+    double *eigenvalues;
+    lay_out_spectrum(plan, &(tg_scratch){.block = scratch}, &gram, &eigenvalues);
+    for (int k = 0; k < plan->ndim; k++) {
+        const int mode = goes_by_other_side(plan, k) ? 1 - k : k;
+        const int64_t side = plan->dim[mode];
+        TG_TRY(be->ops->gram(be, plan->dtype, product(plan->dim, 0, mode), side,
+                             product(plan->dim, mode + 1, plan->ndim), x, mask, gram));
+        TG_TRY(be->ops->eigh(be, wide, side, gram, eigenvalues));
+        TG_TRY(be->ops->download(be, values, eigenvalues, (size_t)side * sizeof(double)));
+        memset(values + side, 0, (size_t)(plan->dim[k] - side) * sizeof(double));
+        values += plan->dim[k];
     }
 fail:
     return status;

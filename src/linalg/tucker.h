@@ -19,6 +19,7 @@ typedef struct tg_tucker_plan {
     int sweeps;
     tg_svd_type svd_type;
     tg_tucker_init init;
+    bool restarts; /* warm: decompose anew and keep only the column phases of the factors before */
 } tg_tucker_plan;
 
 /* Bytes of scratch (where the backend computes) for tg_tucker_factors. */
@@ -30,5 +31,11 @@ size_t tg_tucker_scratch(tg_backend *be, const tg_tucker_plan *plan);
 TG_NODISCARD tg_status tg_tucker_factors(tg_backend *be, const tg_tucker_plan *plan, const void *x,
                                          const tg_bitmap *mask, const tg_rng *rng, bool warm,
                                          void *const factor[], void *scratch);
+
+/* Eigenvalues of the Gram matrix of every unfolding of x, on the host: descending, dim of them per
+ * mode, mode after mode. Ranks and sweeps of the plan do not matter. */
+size_t tg_tucker_spectrum_scratch(const tg_tucker_plan *plan);
+TG_NODISCARD tg_status tg_tucker_spectrum(tg_backend *be, const tg_tucker_plan *plan, const void *x,
+                                          const tg_bitmap *mask, double *values, void *scratch);
 
 #endif

@@ -1,5 +1,6 @@
 /* Settings of a group: defaults, keys by name, checks. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/setting.h"
@@ -89,6 +90,8 @@ static const tg_setting table[] = {
     {"tucker_warm_restart", TG_SETTING_BOOL, FIRST(tucker_warm_restart), NULL, 1, 0},
     {"first_dim_rollup", TG_SETTING_INT, FIRST(first_dim_rollup), NULL, 1, TG_MAX_NDIM - 1},
     {"galore_2d_proj_type", TG_SETTING_ENUM, FIRST(side), side_choices, 1, 0},
+    {"rank_tolerance", TG_SETTING_DOUBLE, FIELD(rank_tolerance), NULL, 0, 1},
+    {"memory_budget", TG_SETTING_BYTES, FIELD(memory_budget), NULL, 0, 1e18},
     {"min_entries", TG_SETTING_INT64, FIELD(min_entries), NULL, 0, 1e15},
     {"update_proj_gap", TG_SETTING_DOUBLE, FIELD(update_proj_gap), NULL, 1, 1e15},
     {"update_proj_gap_end", TG_SETTING_DOUBLE, FIELD(update_proj_gap_end), NULL, 1, 1e15},
@@ -112,8 +115,21 @@ const char *tg_optim_config_key(int index) {
     return index >= 0 && index < ROWS ? table[index].key : NULL;
 }
 
+/* The field of a rank key, or NULL. */
+static tg_rank *rank_field(tg_optim_config *config, const char *key) {
+    return strcmp(key, "rank") == 0          ? &config->projector.first.rank
+           : strcmp(key, "second_rank") == 0 ? &config->projector.second.rank
+                                             : NULL;
+}
+
 const char *tg_optim_config_get(const tg_optim_config *config, int index, char *text,
                                 size_t capacity) {
+    tg_optim_config copy = *config;
+    const tg_rank *rank = index >= 0 && index < ROWS ? rank_field(&copy, table[index].key) : NULL;
+    if (rank && rank->count == TG_RANK_AUTO) {
+        snprintf(text, capacity, "auto");
+        return text;
+    }
     return index >= 0 && index < ROWS ? tg_setting_get(&table[index], config, text, capacity)
                                       : NULL;
 }
@@ -178,6 +194,11 @@ tg_status tg_optim_config_set(tg_context *ctx, tg_optim_config *config, const ch
     if (strcmp(key, "lambda_sparse") == 0) { /* the golden files' short name */
         key = "tensorgrad_sum_lambda_sparse";
     }
+    tg_rank *rank = rank_field(config, key);
+    if (rank && (strcmp(value, "auto") == 0 || strcmp(value, "\"auto\"") == 0)) {
+        *rank = (tg_rank){.count = TG_RANK_AUTO};
+        return TG_OK;
+    }
     tg_status status = tg_setting_set(ctx, "opt", table, ROWS, config, key, value);
     if (status == TG_OK) {
         share_with_second(&config->projector);
@@ -189,6 +210,28 @@ static tg_status require(tg_context *ctx, bool holds, const char *key, double va
                          const char *expected) {
     return holds ? TG_OK
                  : tg_fail(ctx, TG_E_CONFIG, "opt.%s: expected %s, found %g", key, expected, value);
+}
+
+/* Automatic ranks need a limit, and limits need automatic ranks. */
+static tg_status check_ranks(tg_context *ctx, const tg_optim_config *c) {
+    const tg_branch_config *first = &c->projector.first, *second = &c->projector.second;
+    const bool has_second = c->projector.scheme != TG_SCHEME_SINGLE;
+    const bool is_auto =
+        first->rank.count == TG_RANK_AUTO || (has_second && second->rank.count == TG_RANK_AUTO);
+    const bool has_limit = c->rank_tolerance > 0.0 || c->memory_budget > 0.0;
+    if (!c->is_projected || (!is_auto && !has_limit)) {
+        return TG_OK;
+    }
+    if (!is_auto) {
+        return tg_fail(ctx, TG_E_CONFIG, "opt.%s: it is for rank: auto alone",
+                       c->memory_budget > 0.0 ? "memory_budget" : "rank_tolerance");
+    }
+    if (first->type != TG_BRANCH_LOW_RANK && (!has_second || second->type != TG_BRANCH_LOW_RANK)) {
+        return tg_fail(ctx, TG_E_CONFIG, "opt.rank: auto needs a branch of proj_type low_rank");
+    }
+    return has_limit ? TG_OK
+                     : tg_fail(ctx, TG_E_CONFIG,
+                               "opt.rank: auto needs opt.rank_tolerance or opt.memory_budget");
 }
 
 tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *c) {
@@ -206,6 +249,7 @@ tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *c) {
                    "update_proj_gap", c->update_proj_gap, "a number >= 1"));
     TG_TRY(require(ctx, c->update_proj_gap_end >= 1.0 && isfinite(c->update_proj_gap_end),
                    "update_proj_gap_end", c->update_proj_gap_end, "a number >= 1"));
+    TG_TRY(check_ranks(ctx, c));
     TG_TRY(require(ctx, c->update_proj_gap_mode == TG_GAP_FIXED || c->total_steps > 0,
                    "total_steps", (double)c->total_steps,
                    "a positive number of steps for a gap schedule"));

@@ -1,14 +1,15 @@
 /* Life of an optimizer: memory of every parameter, planned from shapes. */
 #include "optim/optim.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- planning ---- */
 
 /* Sizes of one parameter's state; the projector is planned, not made. */
 typedef struct slot_plan {
-    bool is_projected;
-    int64_t count;
+    bool is_projected, is_auto;
+    int64_t count; /* automatic ranks: at most */
     tg_projector_bytes projector;
 } slot_plan;
 
@@ -57,18 +58,31 @@ fail:
     return status;
 }
 
-static tg_status plan_slot(tg_context *ctx, const tg_optim_setup *setup, int index,
-                           slot_plan *plan) {
-    const tg_optim_param *param = &setup->params[index];
+bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param) {
     const tg_optim_config *config = &setup->groups[param->group];
-    const int64_t numel = tg_shape_numel(&param->shape);
-    *plan = (slot_plan){.count = numel};
-    if (!config->is_projected || numel <= config->min_entries || param->shape.ndim < 1) {
+    return config->is_projected && param->shape.ndim >= 1 &&
+           tg_shape_numel(&param->shape) > config->min_entries;
+}
+
+static tg_status plan_slot(tg_context *ctx, const tg_optim_setup *setup, const tg_pool *pool,
+                           int index, slot_plan *plan) {
+    const tg_optim_param *param = &setup->params[index];
+    tg_status status = TG_OK;
+    tg_projector outline;
+    int64_t most = 0;
+    *plan = (slot_plan){.count = tg_shape_numel(&param->shape)};
+    if (!tg_is_projected(setup, param)) {
         return TG_OK;
     }
     plan->is_projected = true;
-    return tg_projector_plan(ctx, &config->projector, param->dtype, &param->shape,
-                             setup->takes_factored, &plan->count, &plan->projector);
+    TG_TRY(tg_pool_most(ctx, setup, pool, param, &most));
+    TG_TRY(tg_projector_outline(ctx, &setup->groups[param->group].projector, param->dtype,
+                                &param->shape, setup->takes_factored, pool->most, &outline));
+    plan->is_auto = tg_projector_is_auto(&outline);
+    plan->count = plan->is_auto ? most : tg_projector_count(&outline);
+    plan->projector = tg_projector_get_bytes(&outline);
+fail:
+    return status;
 }
 
 /* A spectral weight has two channel dims and at least one of modes. */
@@ -76,10 +90,18 @@ static bool can_be_factored(const tg_shape *shape) {
     return shape->ndim >= 3;
 }
 
-static size_t moment_bytes(const tg_optim_config *config, tg_dtype dtype, int64_t count) {
+size_t tg_moment_bytes(const tg_optim_config *config, tg_dtype dtype, int64_t count) {
     const size_t real = tg_dtype_size(tg_dtype_real(dtype));
     const bool is_pair = tg_dtype_is_complex(dtype) && config->complex_adam == TG_ADAM_SPLIT;
     return (size_t)count * real * (is_pair ? 2 : 1);
+}
+
+/* Moments of so many values, and their sums where gradients are accumulated. */
+static void add_state(size_t *bytes, const tg_optim_setup *setup, int group, tg_dtype dtype,
+                      int64_t count) {
+    const size_t values = (size_t)count * tg_dtype_size(dtype);
+    bytes[TG_MEM_OPTIMIZER] += values + tg_moment_bytes(&setup->groups[group], dtype, count);
+    bytes[TG_MEM_GRADIENTS] += setup->accumulates ? values : 0;
 }
 
 tg_status tg_optim_plan(tg_context *ctx, const tg_optim_setup *setup,
@@ -87,17 +109,24 @@ tg_status tg_optim_plan(tg_context *ctx, const tg_optim_setup *setup,
     memset(bytes, 0, TG_MEM_CATEGORIES * sizeof *bytes);
     tg_status status = check_setup(ctx, setup);
     size_t small = 0, dense = 0, scratch = 0, host_scratch = 0;
+    tg_pool pool = {0};
+    for (int group = 0; status == TG_OK && group < setup->group_count; group++) {
+        TG_TRY(tg_pool_plan(ctx, setup, group, &pool));
+        bytes[TG_MEM_OPTIMIZER] += pool.bytes;
+        bytes[TG_MEM_GRADIENTS] +=
+            setup->accumulates ? (size_t)pool.values * tg_dtype_size(pool.kind.dtype) : 0;
+        bytes[TG_MEM_WORKSPACE] += pool.choosing_bytes + pool.moving_bytes;
+    }
     for (int i = 0; status == TG_OK && i < setup->param_count; i++) {
         const tg_optim_param *param = &setup->params[i];
         const size_t size = tg_dtype_size(param->dtype);
         slot_plan plan;
-        TG_TRY(plan_slot(ctx, setup, i, &plan));
+        TG_TRY(tg_pool_plan(ctx, setup, param->group, &pool));
+        TG_TRY(plan_slot(ctx, setup, &pool, i, &plan));
         const size_t values = (size_t)plan.count * size;
-        bytes[TG_MEM_OPTIMIZER] +=
-            values + moment_bytes(&setup->groups[param->group], param->dtype, plan.count);
-        bytes[TG_MEM_FACTORS] += plan.projector.factors;
+        add_state(bytes, setup, param->group, param->dtype, plan.is_auto ? 0 : plan.count);
+        bytes[TG_MEM_FACTORS] += plan.is_auto ? 0 : plan.projector.factors;
         bytes[TG_MEM_INDICES] += plan.projector.indices;
-        bytes[TG_MEM_GRADIENTS] += setup->accumulates ? values : 0;
         if (plan.is_projected) {
             small = values > small ? values : small;
             scratch = plan.projector.workspace > scratch ? plan.projector.workspace : scratch;
@@ -110,7 +139,7 @@ tg_status tg_optim_plan(tg_context *ctx, const tg_optim_setup *setup,
             dense = whole > dense ? whole : dense;
         }
     }
-    bytes[TG_MEM_WORKSPACE] = small + scratch + host_scratch;
+    bytes[TG_MEM_WORKSPACE] += small + scratch + host_scratch;
     bytes[TG_MEM_GRADIENTS] += setup->takes_factored ? dense : 0;
 fail:
     return status;
@@ -122,6 +151,17 @@ static tg_status zeroed(tg_backend *be, tg_mem_category category, size_t bytes, 
     *out = be->ops->alloc(be, category, bytes);
     return *out ? be->ops->fill(be, TG_F32, (int64_t)(bytes / sizeof(float)), (tg_scalar){0}, *out)
                 : TG_E_MEMORY;
+}
+
+static tg_status make_ranked(tg_optim *optim, tg_slot *slot) {
+    tg_status status = TG_OK;
+    TG_TRY(TG_NEW(optim->ctx, TG_MEM_OTHER, slot->ranked, 1));
+    tg_spectrum *spectrum = &slot->ranked->spectrum;
+    *spectrum = tg_projector_spectrum_sizes(slot->projector);
+    TG_TRY(TG_NEW(optim->ctx, TG_MEM_OTHER, spectrum->values,
+                  spectrum->shares * tg_spectrum_width(spectrum)));
+fail:
+    return status;
 }
 
 static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int index) {
@@ -137,17 +177,22 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
     slot->last_refresh = -1;
     slot->name = tg_mem_strdup(optim->ctx, param->name);
     TG_TRY(slot->name ? TG_OK : TG_E_MEMORY);
-    TG_TRY(plan_slot(optim->ctx, setup, index, &plan));
-    slot->count = plan.count;
+    const tg_pool *pool = &optim->pools[param->group];
+    TG_TRY(plan_slot(optim->ctx, setup, pool, index, &plan));
+    slot->count = slot->max_count = plan.count;
+    slot->error = (double)NAN;
     if (plan.is_projected) {
         const uint64_t seed = setup->seed + 0xD1B54A32D192ED03ull * (uint64_t)(index + 1);
         TG_TRY(tg_projector_create_in(optim->ctx, &config->projector, slot->dtype, &slot->shape,
-                                      seed, setup->takes_factored, &optim->workspace,
+                                      seed, setup->takes_factored, pool->most, &optim->workspace,
                                       &slot->projector));
+    }
+    if (plan.is_auto) {
+        return make_ranked(optim, slot);
     }
     const size_t values = (size_t)slot->count * tg_dtype_size(slot->dtype);
     TG_TRY(zeroed(optim->be, TG_MEM_OPTIMIZER, values, &slot->m));
-    TG_TRY(zeroed(optim->be, TG_MEM_OPTIMIZER, moment_bytes(config, slot->dtype, slot->count),
+    TG_TRY(zeroed(optim->be, TG_MEM_OPTIMIZER, tg_moment_bytes(config, slot->dtype, slot->count),
                   &slot->v));
     if (setup->accumulates) {
         TG_TRY(zeroed(optim->be, TG_MEM_GRADIENTS, values, &slot->sum));
@@ -162,7 +207,7 @@ static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup) {
     size_t small = 0, dense = 0;
     for (int i = 0; i < optim->slot_count; i++) {
         const tg_slot *slot = &optim->slots[i];
-        const size_t values = (size_t)slot->count * tg_dtype_size(slot->dtype);
+        const size_t values = (size_t)slot->max_count * tg_dtype_size(slot->dtype);
         const size_t whole = (size_t)slot->numel * tg_dtype_size(slot->dtype);
         small = slot->projector && values > small ? values : small;
         dense = can_be_factored(&slot->shape) && whole > dense ? whole : dense;
@@ -195,6 +240,11 @@ tg_status tg_optim_create(tg_context *ctx, const tg_optim_setup *setup, tg_optim
     optim->group_count = setup->group_count;
     TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, optim->groups, setup->group_count));
     memcpy(optim->groups, setup->groups, (size_t)setup->group_count * sizeof *optim->groups);
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, optim->pools, setup->group_count));
+    for (int i = 0; i < setup->group_count; i++) {
+        TG_TRY(tg_pool_plan(ctx, setup, i, &optim->pools[i]));
+        TG_TRY(tg_pool_allocate(optim, i));
+    }
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, optim->slots, setup->param_count));
     optim->slot_count = setup->param_count;
     for (int i = 0; i < setup->param_count; i++) {
@@ -202,6 +252,7 @@ tg_status tg_optim_create(tg_context *ctx, const tg_optim_setup *setup, tg_optim
     }
     TG_TRY(make_shared(optim, setup));
     TG_TRY(tg_pending_create(optim));
+    TG_TRY(tg_ranks_start(optim));
     *out = optim;
     return TG_OK;
 fail:
@@ -218,12 +269,21 @@ void tg_optim_destroy(tg_optim **optim) {
     for (int i = 0; i < o->slot_count; i++) {
         tg_slot *slot = &o->slots[i];
         tg_projector_destroy(&slot->projector);
-        void *const blocks[] = {slot->m, slot->v, slot->sum, slot->dense_sum};
-        for (size_t b = 0; b < sizeof blocks / sizeof blocks[0]; b++) {
+        void *const blocks[] = {slot->dense_sum, slot->m, slot->v, slot->sum};
+        const int owned = slot->ranked ? 1 : 4; /* the rest lies in the pool */
+        for (int b = 0; b < owned; b++) {
             o->be->ops->release(o->be, blocks[b]);
         }
+        if (slot->ranked) {
+            tg_mem_free(o->ctx, slot->ranked->spectrum.values);
+        }
+        tg_mem_free(o->ctx, slot->ranked);
         tg_mem_free(o->ctx, slot->name);
     }
+    for (int i = 0; o->pools && i < o->group_count; i++) {
+        tg_pool_release(o, &o->pools[i]);
+    }
+    tg_mem_free(o->ctx, o->pools);
     if (o->be) {
         o->be->ops->release(o->be, o->small);
         o->be->ops->release(o->be, o->dense);
@@ -260,6 +320,30 @@ tg_optim_stats tg_optim_get_stats(const tg_optim *optim) {
         }
     }
     return stats;
+}
+
+tg_optim_projection tg_optim_get_projection(const tg_optim *optim, int param) {
+    const tg_slot *slot = param >= 0 && param < optim->slot_count ? &optim->slots[param] : NULL;
+    const tg_projector *p = slot ? slot->projector : NULL;
+    if (!p) {
+        return (tg_optim_projection){.is_projected = false};
+    }
+    tg_optim_projection out = {.is_projected = true,
+                               .kept = p->sparse ? p->sparse->count : 0,
+                               .values = slot->count,
+                               .entries = slot->numel,
+                               .refreshed = slot->last_refresh,
+                               .error = slot->error,
+                               .bound = slot->ranked ? sqrt(slot->ranked->bound) : (double)NAN};
+    if (p->low_rank) {
+        out.ranks = tg_shape_of(p->low_rank->modes.ndim, p->low_rank->modes.rank);
+    }
+    for (int b = 0; b < p->branches; b++) {
+        out.bytes += tg_branch_factor_bytes(&p->branch[b]) + tg_branch_index_bytes(&p->branch[b]);
+    }
+    out.bytes += (size_t)slot->count * tg_dtype_size(slot->dtype) +
+                 tg_moment_bytes(&optim->groups[slot->group], slot->dtype, slot->count);
+    return out;
 }
 
 tg_optim_times tg_optim_get_times(const tg_optim *optim) {

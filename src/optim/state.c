@@ -2,7 +2,8 @@
  *
  * Per parameter P: optim.P.method (text), optim.P.counters (i64), optim.P.m, optim.P.v, and for
  * each branch B of a projector optim.P.B.factorK or optim.P.B.bitmap (u64 words). The ranks of a
- * bitmap follow from its words and are not stored. */
+ * bitmap follow from its words and are not stored. With automatic ranks also optim.P.ranks (i64)
+ * and optim.P.spectrum (f64). */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -64,6 +65,67 @@ static void set_counters(tg_slot *slot, const int64_t counters[COUNTERS]) {
         p->branch[0].is_ready = counters[5] != 0;
         p->branch[1].is_ready = counters[6] != 0;
     }
+}
+
+/* ---- automatic ranks ---- */
+
+enum { FLAGS = 4 }; /* behind the ranks: entries of the sparse set, and three truths */
+
+static tg_shape ranks_shape(const tg_slot *slot) {
+    return (tg_shape){.ndim = 1, .dim = {slot->shape.ndim + FLAGS}};
+}
+
+static tg_shape spectrum_shape(const tg_slot *slot) {
+    const tg_spectrum *s = &slot->ranked->spectrum;
+    return (tg_shape){.ndim = 1, .dim = {2 + s->shares * tg_spectrum_width(s)}};
+}
+
+static void get_ranks(const tg_slot *slot, int64_t *ranks) {
+    const tg_projector *p = slot->projector;
+    const int n = slot->shape.ndim;
+    memcpy(ranks, p->low_rank->modes.rank, (size_t)n * sizeof *ranks);
+    ranks[n] = p->sparse ? p->sparse->count : 0;
+    ranks[n + 1] = slot->ranked->is_measured;
+    ranks[n + 2] = slot->ranked->is_due;
+    ranks[n + 3] = p->low_rank->restarts;
+}
+
+static void set_ranks(tg_slot *slot, const int64_t *ranks) {
+    tg_projector *p = slot->projector;
+    const int n = slot->shape.ndim;
+    int64_t count = 1;
+    for (int d = 0; d < n; d++) {
+        p->low_rank->modes.rank[d] = p->modes.rank[d] = ranks[d];
+        count *= ranks[d];
+    }
+    p->low_rank->count = count;
+    p->low_rank->restarts = ranks[n + 3] != 0;
+    if (p->sparse) {
+        p->sparse->count = ranks[n];
+    }
+    slot->ranked->is_measured = ranks[n + 1] != 0;
+    slot->ranked->is_due = ranks[n + 2] != 0;
+    slot->count = count + ranks[n];
+}
+
+static tg_status check_ranks(tg_context *ctx, const char *name, const tg_slot *slot,
+                             const int64_t *ranks) {
+    const tg_spectrum *s = &slot->ranked->spectrum;
+    const int n = slot->shape.ndim;
+    bool holds = false;
+    for (int i = 0; i < s->shares; i++) {
+        holds = holds || ranks[n] == s->kept[i];
+    }
+    for (int d = 0; d < n; d++) {
+        holds = holds && ranks[d] >= 1 && ranks[d] <= s->max_rank[d];
+    }
+    for (int i = n + 1; i < n + FLAGS; i++) {
+        holds = holds && (ranks[i] == 0 || ranks[i] == 1);
+    }
+    return holds ? TG_OK
+                 : tg_fail(ctx, TG_E_FORMAT,
+                           "optimizer state: %s holds ranks that this optimizer has no memory for",
+                           name);
 }
 
 /* One array of the state, where it lives and what it must look like in a file. */
@@ -144,6 +206,28 @@ static tg_status save_array(tg_optim *optim, tg_archive *archive, const char *na
     return status;
 }
 
+static tg_status save_ranked(tg_optim *optim, tg_slot *slot, tg_archive *archive) {
+    tg_status status = TG_OK;
+    char name[NAME];
+    tg_tensor copy = {0};
+    int64_t ranks[TG_MAX_NDIM + FLAGS];
+    tg_shape shape = ranks_shape(slot);
+    get_ranks(slot, ranks);
+    TG_TRY(state_name(optim->ctx, slot, name, "ranks"));
+    TG_TRY(save_array(optim, archive, name, TG_I64, &shape, ranks, true));
+    shape = spectrum_shape(slot);
+    TG_TRY(tg_tensor_create(optim->ctx, TG_MEM_DATA, TG_F64, &shape, &copy));
+    double *values = copy.data;
+    values[0] = slot->ranked->spectrum.energy;
+    values[1] = slot->ranked->bound;
+    memcpy(values + 2, slot->ranked->spectrum.values, tg_tensor_bytes(&copy) - 2 * sizeof *values);
+    TG_TRY(state_name(optim->ctx, slot, name, "spectrum"));
+    TG_TRY(tg_archive_take(archive, name, &copy));
+fail:
+    tg_tensor_destroy(&copy);
+    return status;
+}
+
 static tg_status save_slot(tg_optim *optim, tg_slot *slot, tg_archive *archive) {
     tg_status status = TG_OK;
     char name[NAME], method[160];
@@ -157,6 +241,7 @@ static tg_status save_slot(tg_optim *optim, tg_slot *slot, tg_archive *archive) 
     TG_TRY(state_name(optim->ctx, slot, name, "counters"));
     const tg_shape shape = {.ndim = 1, .dim = {COUNTERS}};
     TG_TRY(save_array(optim, archive, name, TG_I64, &shape, counters, true));
+    TG_TRY(slot->ranked ? save_ranked(optim, slot, archive) : TG_OK);
     TG_TRY(list_parts(optim, slot, parts, &count));
     for (int i = 0; i < count; i++) {
         TG_TRY(save_array(optim, archive, parts[i].name, parts[i].dtype, &parts[i].shape,
@@ -234,12 +319,38 @@ static tg_status check_counters(tg_context *ctx, const char *name, const tg_slot
     for (int i = 5; i < COUNTERS; i++) {
         holds = holds && (c[i] == 0 || c[i] == 1);
     }
-    if (slot->projector) { /* after a step, every branch is ready */
+    const bool waits = slot->ranked && slot->ranked->is_due; /* for its refresh */
+    if (slot->projector && !waits) { /* after a step, every branch is ready */
         holds = holds && (c[5] == 1) == (c[2] >= 0) &&
                 (c[6] == 1) == (c[5] == 1 && slot->projector->branches == 2);
     }
     return holds ? TG_OK
                  : tg_fail(ctx, TG_E_FORMAT, "optimizer state: %s holds impossible counts", name);
+}
+
+/* Ranks and (if it copies) spectrum; which arrays there are and how large depends on the ranks. */
+static tg_status load_ranked(tg_optim *optim, tg_slot *slot, const tg_archive *archive,
+                             bool copies) {
+    tg_status status = TG_OK;
+    char name[NAME];
+    const tg_tensor *tensor = NULL;
+    tg_shape shape = ranks_shape(slot);
+    TG_TRY(state_name(optim->ctx, slot, name, "ranks"));
+    TG_TRY(find_array(optim->ctx, archive, name, TG_I64, &shape, &tensor));
+    TG_TRY(check_ranks(optim->ctx, name, slot, tensor->data));
+    set_ranks(slot, tensor->data);
+    shape = spectrum_shape(slot);
+    TG_TRY(state_name(optim->ctx, slot, name, "spectrum"));
+    TG_TRY(find_array(optim->ctx, archive, name, TG_F64, &shape, &tensor));
+    if (copies) {
+        const double *values = tensor->data;
+        slot->ranked->spectrum.energy = values[0];
+        slot->ranked->bound = values[1];
+        memcpy(slot->ranked->spectrum.values, values + 2,
+               tg_tensor_bytes(tensor) - 2 * sizeof *values);
+    }
+fail:
+    return status;
 }
 
 /* Checks one parameter's entries (copying none), or copies them. */
@@ -249,9 +360,12 @@ static tg_status load_slot(tg_optim *optim, tg_slot *slot, const tg_archive *arc
     char name[NAME], method[160];
     part parts[MAX_PARTS];
     int count = 0;
-    int64_t before[COUNTERS];
+    int64_t before[COUNTERS], ranks[TG_MAX_NDIM + FLAGS];
     const tg_tensor *tensor = NULL;
     get_counters(slot, before);
+    if (slot->ranked) {
+        get_ranks(slot, ranks);
+    }
     method_text(optim, slot, method, sizeof method);
     TG_TRY(state_name(ctx, slot, name, "method"));
     const char *found = tg_archive_meta(archive, name);
@@ -261,9 +375,13 @@ static tg_status load_slot(tg_optim *optim, tg_slot *slot, const tg_archive *arc
     }
     TG_TRY(state_name(ctx, slot, name, "counters"));
     const tg_shape shape = {.ndim = 1, .dim = {COUNTERS}};
-    TG_TRY(find_array(ctx, archive, name, TG_I64, &shape, &tensor));
-    TG_TRY(check_counters(ctx, name, slot, tensor->data));
-    set_counters(slot, tensor->data); /* which arrays there are depends on them */
+    const tg_tensor *counters = NULL;
+    TG_TRY(find_array(ctx, archive, name, TG_I64, &shape, &counters));
+    if (slot->ranked) {
+        TG_TRY(load_ranked(optim, slot, archive, copies));
+    }
+    TG_TRY(check_counters(ctx, name, slot, counters->data));
+    set_counters(slot, counters->data); /* which arrays there are depends on them */
     TG_TRY(list_parts(optim, slot, parts, &count));
     for (int i = 0; i < count; i++) {
         TG_TRY(find_array(ctx, archive, parts[i].name, parts[i].dtype, &parts[i].shape, &tensor));
@@ -281,7 +399,56 @@ static tg_status load_slot(tg_optim *optim, tg_slot *slot, const tg_archive *arc
 fail:
     if (!copies) {
         set_counters(slot, before);
+        if (slot->ranked) {
+            set_ranks(slot, ranks);
+        }
     }
+    return status;
+}
+
+/* Ranks of all parameters of a group, and their places in its pool; the ones before come back if
+ * they do not fit. */
+static tg_status load_pool(tg_optim *optim, int group, const tg_archive *archive, bool copies,
+                           int64_t (*before)[TG_MAX_NDIM + FLAGS]) {
+    tg_status status = TG_OK;
+    for (int i = 0; i < optim->slot_count; i++) {
+        tg_slot *slot = &optim->slots[i];
+        if (slot->ranked && slot->group == group) {
+            get_ranks(slot, before[i]);
+        }
+    }
+    for (int i = 0; i < optim->slot_count && status == TG_OK; i++) {
+        tg_slot *slot = &optim->slots[i];
+        if (slot->ranked && slot->group == group) {
+            status = load_ranked(optim, slot, archive, copies);
+        }
+    }
+    if (status == TG_OK && !tg_pool_lay_out(optim, group)) {
+        status = tg_fail(optim->ctx, TG_E_FORMAT,
+                         "optimizer state: its ranks do not fit into opt.memory_budget");
+    }
+    for (int i = 0; i < optim->slot_count && (status != TG_OK || !copies); i++) {
+        tg_slot *slot = &optim->slots[i];
+        if (slot->ranked && slot->group == group) {
+            set_ranks(slot, before[i]);
+        }
+    }
+    tg_pool_lay_out(optim, group);
+    return status;
+}
+
+static tg_status load_all(tg_optim *optim, const tg_archive *archive, bool copies) {
+    tg_status status = TG_OK;
+    int64_t(*before)[TG_MAX_NDIM + FLAGS] = NULL;
+    TG_TRY(TG_NEW(optim->ctx, TG_MEM_OTHER, before, optim->slot_count));
+    for (int group = 0; group < optim->group_count; group++) {
+        TG_TRY(load_pool(optim, group, archive, copies, before));
+    }
+    for (int i = 0; i < optim->slot_count; i++) {
+        TG_TRY(load_slot(optim, &optim->slots[i], archive, copies));
+    }
+fail:
+    tg_mem_free(optim->ctx, before);
     return status;
 }
 
@@ -304,9 +471,7 @@ tg_status tg_optim_load(tg_optim *optim, const tg_archive *archive) {
     }
     TG_TRY(tg_optim_settle(optim));
     for (int pass = 0; pass < 2; pass++) {
-        for (int i = 0; i < optim->slot_count; i++) {
-            TG_TRY(load_slot(optim, &optim->slots[i], archive, pass == 1));
-        }
+        TG_TRY(load_all(optim, archive, pass == 1));
     }
     for (int i = 0; i < optim->slot_count; i++) {
         optim->be->ops->release(optim->be, optim->slots[i].dense_sum);

@@ -87,8 +87,9 @@ static tg_status count_nonfinite(tg_optim *optim, const tg_slot *slot, const tg_
 }
 
 bool tg_slot_is_due(const tg_optim *optim, const tg_slot *slot) {
-    return slot->last_refresh < 0 || slot->step - slot->last_refresh >=
-                                         tg_refresh_gap(&optim->groups[slot->group], slot->step);
+    return slot->last_refresh < 0 || (slot->ranked && slot->ranked->is_due) ||
+           slot->step - slot->last_refresh >=
+               tg_refresh_gap(&optim->groups[slot->group], slot->step);
 }
 
 static tg_status clear_moments(tg_optim *optim, tg_slot *slot) {
@@ -108,11 +109,29 @@ static tg_status refresh(tg_optim *optim, tg_slot *slot, const void *dense) {
     tg_status status = tg_projector_refresh(slot->projector, dense);
     if (status == TG_OK) {
         slot->last_refresh = slot->step;
+        if (slot->ranked) {
+            slot->ranked->is_due = false;
+        }
         if (had_moments && optim->groups[slot->group].moments_on_refresh == TG_MOMENTS_RESET) {
             status = clear_moments(optim, slot);
         }
     }
     optim->times.refresh += read_clock(optim, true) - start;
+    return status;
+}
+
+/* What the new projection loses of the gradient it was chosen from: the branches of a projection
+ * take parts that are orthogonal to each other and to the rest. */
+static tg_status note_error(tg_optim *optim, tg_slot *slot, const void *dense, const void *small) {
+    tg_norms whole, kept;
+    tg_status status = TG_OK;
+    TG_TRY(optim->be->ops->norms(optim->be, slot->dtype, slot->numel, dense, &whole));
+    TG_TRY(optim->be->ops->norms(optim->be, slot->dtype, slot->count, small, &kept));
+    const double lost = whole.sum_squares - kept.sum_squares;
+    slot->error = slot->projector->config.scheme == TG_SCHEME_SUM ? (double)NAN
+                  : lost > 0.0                                    ? sqrt(lost / whole.sum_squares)
+                                                                  : 0.0;
+fail:
     return status;
 }
 
@@ -194,6 +213,26 @@ static tg_status project(tg_optim *optim, tg_slot *slot, const tg_gradient *grad
     return status;
 }
 
+/* A projected parameter; the gradient is dense where a refresh or a spectrum needs it. */
+static tg_status project_and_update(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
+                                    bool refreshes, bool measures, update_call *call) {
+    tg_status status = TG_OK;
+    if (refreshes) {
+        TG_TRY(refresh(optim, slot, gradient->dense));
+    }
+    TG_TRY(project(optim, slot, gradient, 0.0, optim->small));
+    if (refreshes) {
+        TG_TRY(note_error(optim, slot, gradient->dense, optim->small));
+    }
+    if (measures) {
+        TG_TRY(tg_ranks_measure(optim, slot, gradient->dense));
+    }
+    call->values = optim->small;
+    TG_TRY(update(optim, slot, call));
+fail:
+    return status;
+}
+
 tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient, void *weight) {
     tg_status status = TG_OK;
     tg_slot *slot = NULL;
@@ -202,8 +241,10 @@ tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient, v
     const double start = read_clock(optim, optim->times_parts);
     update_call call = {.weight = weight};
     TG_TRY(tg_pending_begin(optim, slot, &call.guard));
+    TG_TRY(tg_ranks_choose_if_ready(optim, slot));
     const bool is_due = slot->projector && tg_slot_is_due(optim, slot);
-    const bool looks = is_due || tg_pending_looks(optim, slot);
+    const bool measures = tg_ranks_wants_spectrum(optim, slot, is_due);
+    const bool looks = is_due || measures || tg_pending_looks(optim, slot);
     call.adam_counts = !looks && !slot->projector && gradient->dense;
     if (!call.adam_counts) {
         TG_TRY(count_nonfinite(optim, slot, gradient, call.guard));
@@ -218,18 +259,14 @@ tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient, v
     }
     optim->times.check += read_clock(optim, optim->times_parts) - start;
     tg_gradient ready = *gradient;
-    if (!slot->projector || is_due || !tg_projector_takes_factored(slot->projector)) {
+    if (!slot->projector || is_due || measures || !tg_projector_takes_factored(slot->projector)) {
         TG_TRY(make_dense(optim, slot, gradient, &ready));
     }
-    if (is_due) {
-        TG_TRY(refresh(optim, slot, ready.dense));
+    if (!slot->projector) {
+        call.values = ready.dense;
+        return update(optim, slot, &call);
     }
-    call.values = ready.dense;
-    if (slot->projector) {
-        TG_TRY(project(optim, slot, &ready, 0.0, optim->small));
-        call.values = optim->small;
-    }
-    TG_TRY(update(optim, slot, &call));
+    TG_TRY(project_and_update(optim, slot, &ready, is_due, measures, &call));
 fail:
     return status;
 }
@@ -263,6 +300,12 @@ static tg_status add_dense(tg_optim *optim, const tg_slot *slot, bool is_first,
                                 ready.dense, sum);
 }
 
+/* The whole gradient is needed at the end of this sum. */
+static bool needs_dense_sum(const tg_optim *optim, const tg_slot *slot) {
+    const bool is_due = tg_slot_is_due(optim, slot);
+    return is_due || tg_ranks_wants_spectrum(optim, slot, is_due);
+}
+
 tg_status tg_optim_accumulate(tg_optim *optim, const tg_gradient *gradient) {
     tg_status status = TG_OK;
     tg_slot *slot = NULL;
@@ -281,7 +324,10 @@ tg_status tg_optim_accumulate(tg_optim *optim, const tg_gradient *gradient) {
         slot->nonfinite += nonfinite;
     }
     const bool is_first = !slot->is_summing;
-    if (is_first && slot->projector && tg_slot_is_due(optim, slot)) {
+    if (is_first) {
+        TG_TRY(tg_ranks_choose_if_ready(optim, slot));
+    }
+    if (is_first && slot->projector && needs_dense_sum(optim, slot)) {
         slot->dense_sum = optim->be->ops->alloc(optim->be, TG_MEM_GRADIENTS,
                                                 (size_t)slot->numel * tg_dtype_size(slot->dtype));
         TG_TRY(slot->dense_sum ? TG_OK : TG_E_MEMORY);
@@ -343,10 +389,9 @@ tg_status tg_optim_apply(tg_optim *optim, int param, void *weight) {
     } else if (slot->dense_sum) {
         const tg_gradient whole = {
             .param = param, .dtype = slot->dtype, .shape = slot->shape, .dense = slot->dense_sum};
-        status = refresh(optim, slot, slot->dense_sum);
-        status = status == TG_OK ? project(optim, slot, &whole, 0.0, optim->small) : status;
-        call.values = optim->small;
-        status = status == TG_OK ? update(optim, slot, &call) : status;
+        const bool is_due = tg_slot_is_due(optim, slot);
+        const bool measures = tg_ranks_wants_spectrum(optim, slot, is_due);
+        status = project_and_update(optim, slot, &whole, is_due, measures, &call);
     } else {
         call.values = slot->sum;
         status = update(optim, slot, &call);

@@ -45,11 +45,14 @@ static tg_status plan(tg_context *ctx, tg_projector *p) {
                        tg_shape_text(&p->shape, text, sizeof text));
     }
     p->branches = p->config.scheme == TG_SCHEME_SINGLE ? 1 : 2;
-    TG_TRY(
-        tg_branch_plan(ctx, p->be, &p->config.first, "opt.", p->dtype, &p->shape, &p->branch[0]));
+    if (p->config.first.rank.count == TG_RANK_AUTO) { /* meant for the branch that has ranks */
+        p->config.second.rank.count = TG_RANK_AUTO;
+    }
+    TG_TRY(tg_branch_plan(ctx, p->be, &p->config.first, "opt.", p->dtype, &p->shape, p->most,
+                          &p->branch[0]));
     if (p->branches == 2) {
         TG_TRY(tg_branch_plan(ctx, p->be, &p->config.second, "opt.second_", p->dtype, &p->shape,
-                              &p->branch[1]));
+                              p->most, &p->branch[1]));
     }
     for (int i = 0; i < p->branches; i++) {
         tg_branch **role = p->branch[i].kind->is_sparse ? &p->sparse : &p->low_rank;
@@ -89,10 +92,12 @@ static void measure(const tg_projector *p, bool factored, size_t *bytes, size_t 
         *bytes = scratch > *bytes ? scratch : *bytes;
         *host_bytes = host > *host_bytes ? host : *host_bytes;
     }
+    const size_t spectrum = tg_projector_is_auto(p) ? tg_projector_spectrum_scratch(p) : 0;
+    *bytes = spectrum > *bytes ? spectrum : *bytes;
 }
 
 tg_status tg_projector_create_in(tg_context *ctx, const tg_projector_config *config, tg_dtype dtype,
-                                 const tg_shape *shape, uint64_t seed, bool factored,
+                                 const tg_shape *shape, uint64_t seed, bool factored, int64_t most,
                                  tg_workspace *workspace, tg_projector **out) {
     *out = NULL;
     tg_status status = TG_OK;
@@ -102,10 +107,12 @@ tg_status tg_projector_create_in(tg_context *ctx, const tg_projector_config *con
     p->config = *config;
     p->dtype = dtype;
     p->shape = *shape;
+    p->most = most;
     TG_TRY(tg_backend_get(ctx, &p->be));
     p->own.be = p->be;
     TG_TRY(plan(ctx, p));
     for (int i = 0; i < p->branches; i++) {
+        p->branch[i].is_lent = p->branch[i].is_auto && workspace;
         TG_TRY(tg_branch_allocate(&p->branch[i]));
         p->branch[i].rng = (tg_rng){
             .seed = seed + (uint64_t)i * 0x9E3779B97F4A7C15ull,
@@ -129,7 +136,7 @@ fail:
 
 tg_status tg_projector_create(tg_context *ctx, const tg_projector_config *config, tg_dtype dtype,
                               const tg_shape *shape, uint64_t seed, tg_projector **out) {
-    tg_status status = tg_projector_create_in(ctx, config, dtype, shape, seed, true, NULL, out);
+    tg_status status = tg_projector_create_in(ctx, config, dtype, shape, seed, true, 0, NULL, out);
     if (status == TG_OK) {
         status = tg_workspace_allocate(&(*out)->own);
     }
@@ -167,9 +174,9 @@ tg_shape tg_projector_ranks(const tg_projector *p, int branch) {
     return tg_shape_of(p->branch[branch].modes.ndim, p->branch[branch].modes.rank);
 }
 
-static tg_projector_bytes bytes_of(const tg_projector *p, bool factored) {
+tg_projector_bytes tg_projector_get_bytes(const tg_projector *p) {
     tg_projector_bytes bytes = {0};
-    measure(p, factored, &bytes.workspace, &bytes.host_workspace);
+    measure(p, p->takes_factored, &bytes.workspace, &bytes.host_workspace);
     for (int i = 0; i < p->branches; i++) {
         bytes.factors += tg_branch_factor_bytes(&p->branch[i]);
         bytes.indices += tg_branch_index_bytes(&p->branch[i]);
@@ -177,24 +184,26 @@ static tg_projector_bytes bytes_of(const tg_projector *p, bool factored) {
     return bytes;
 }
 
-tg_projector_bytes tg_projector_get_bytes(const tg_projector *p) {
-    return bytes_of(p, p->takes_factored);
+tg_status tg_projector_outline(tg_context *ctx, const tg_projector_config *config, tg_dtype dtype,
+                               const tg_shape *shape, bool factored, int64_t most,
+                               tg_projector *out) {
+    *out = (tg_projector){.ctx = ctx,
+                          .config = *config,
+                          .dtype = dtype,
+                          .shape = *shape,
+                          .takes_factored = factored,
+                          .most = most};
+    tg_status status = tg_backend_get(ctx, &out->be);
+    return status == TG_OK ? plan(ctx, out) : status;
 }
 
 tg_status tg_projector_plan(tg_context *ctx, const tg_projector_config *config, tg_dtype dtype,
                             const tg_shape *shape, bool takes_factored, int64_t *count,
                             tg_projector_bytes *bytes) {
-    tg_projector p = {.ctx = ctx, .config = *config, .dtype = dtype, .shape = *shape};
-    *count = 0;
-    *bytes = (tg_projector_bytes){0};
-    tg_status status = tg_backend_get(ctx, &p.be);
-    if (status == TG_OK) {
-        status = plan(ctx, &p);
-    }
-    if (status == TG_OK) {
-        *count = tg_projector_count(&p);
-        *bytes = bytes_of(&p, takes_factored);
-    }
+    tg_projector p;
+    tg_status status = tg_projector_outline(ctx, config, dtype, shape, takes_factored, 0, &p);
+    *count = status == TG_OK ? tg_projector_count(&p) : 0;
+    *bytes = status == TG_OK ? tg_projector_get_bytes(&p) : (tg_projector_bytes){0};
     return status;
 }
 

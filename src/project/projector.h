@@ -3,6 +3,7 @@
 #define TG_PROJECT_PROJECTOR_H
 
 #include "project/branch.h"
+#include "project/spectrum.h"
 
 struct tg_projector {
     tg_context *ctx;
@@ -16,6 +17,7 @@ struct tg_projector {
     tg_branch *sparse;   /* one of them, or NULL */
     tg_branch *low_rank; /* one of them, or NULL */
     tg_multimode modes;  /* of the low-rank branch, or the plain shape */
+    int64_t most;        /* automatic ranks: values at most; 0: any number */
     bool takes_factored;
     tg_workspace *workspace;
     tg_workspace own; /* used when none is shared */
@@ -23,11 +25,18 @@ struct tg_projector {
 };
 
 /* As tg_projector_create, drawing scratch from a workspace of the caller, which is allocated by the
- * caller after all its projectors are made. factored: gradients may come factored. */
+ * caller after all its projectors are made. factored: gradients may come factored; most: values
+ * at most if the ranks are automatic (0: any number); the caller then also lends the memory of the
+ * factors. */
 TG_NODISCARD tg_status tg_projector_create_in(tg_context *ctx, const tg_projector_config *config,
                                               tg_dtype dtype, const tg_shape *shape, uint64_t seed,
-                                              bool factored, tg_workspace *workspace,
+                                              bool factored, int64_t most, tg_workspace *workspace,
                                               tg_projector **out);
+
+/* A projector without memory, to ask for its sizes and bytes; nothing is to be freed. */
+TG_NODISCARD tg_status tg_projector_outline(tg_context *ctx, const tg_projector_config *config,
+                                            tg_dtype dtype, const tg_shape *shape, bool factored,
+                                            int64_t most, tg_projector *out);
 
 /* The way back into a weight, as an optimizer asks for it. */
 typedef struct tg_back {
@@ -45,6 +54,28 @@ double tg_projector_rate(const tg_projector *p, double alpha);
 /* Whether tg_projector_project takes factored gradients (the matrix form reshapes, and does not).
  */
 bool tg_projector_takes_factored(const tg_projector *p);
+
+/* ---- automatic ranks (spectrum.c) ---- */
+
+bool tg_projector_is_auto(const tg_projector *p);
+
+/* Everything of a spectrum but energy and values. */
+tg_spectrum tg_projector_spectrum_sizes(const tg_projector *p);
+
+/* Bytes of scratch that measuring needs. */
+size_t tg_projector_spectrum_scratch(const tg_projector *p);
+
+/* Eigenvalues and energy of a dense gradient; `out` has room for the values. On failure it is half
+ * written. */
+TG_NODISCARD tg_status tg_projector_measure(tg_projector *p, const void *grad, tg_spectrum *out);
+
+/* Other ranks from the next refresh on, which is due before the projector is used again: factors in
+ * their new shape are to be lent, and an index set of another size is chosen anew. TG_E_UNSUPPORTED
+ * if the workspace is too small for them. */
+TG_NODISCARD tg_status tg_projector_set_ranks(tg_projector *p, const int64_t *rank, int64_t kept);
+
+/* Memory of the factors, (dim, rank) each, of a projector with automatic ranks. */
+void tg_projector_lend(tg_projector *p, void *const factor[]);
 
 /* The source form of a handed-over gradient. */
 tg_grad_source tg_gradient_source(const tg_gradient *gradient);

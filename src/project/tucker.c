@@ -6,7 +6,8 @@ static tg_tucker_plan plan_of(const tg_branch *branch) {
                            .ndim = branch->modes.ndim,
                            .sweeps = branch->config.n_iter_max_tucker,
                            .svd_type = branch->config.svd_type,
-                           .init = branch->config.tucker_init};
+                           .init = branch->config.tucker_init,
+                           .restarts = branch->restarts};
     for (int d = 0; d < plan.ndim; d++) {
         plan.dim[d] = branch->modes.dim[d];
         plan.rank[d] = branch->modes.rank[d];
@@ -16,8 +17,11 @@ static tg_tucker_plan plan_of(const tg_branch *branch) {
 }
 
 static tg_status tucker_plan(tg_context *ctx, tg_branch *branch) {
-    tg_status status =
-        tg_rank_resolve(ctx, branch->key, &branch->config.rank, &branch->shape, branch->modes.rank);
+    branch->is_auto = branch->config.rank.count == TG_RANK_AUTO;
+    tg_rank_limits(&branch->shape, branch->most, branch->max_rank);
+    tg_status status = branch->is_auto ? TG_OK
+                                       : tg_rank_resolve(ctx, branch->key, &branch->config.rank,
+                                                         &branch->shape, branch->max_rank);
     if (status != TG_OK) {
         return status;
     }
@@ -26,6 +30,7 @@ static tg_status tucker_plan(tg_context *ctx, tg_branch *branch) {
     branch->count = 1;
     for (int d = 0; d < branch->shape.ndim; d++) {
         branch->modes.dim[d] = branch->shape.dim[d];
+        branch->modes.rank[d] = branch->max_rank[d];
         branch->modes.factor[d] = branch; /* a token until memory is allocated */
         branch->count *= branch->modes.rank[d];
     }
@@ -43,8 +48,10 @@ static tg_status tucker_refresh(tg_branch *branch, const void *x, const tg_bitma
     (void)host_scratch;
     const tg_tucker_plan plan = plan_of(branch);
     const bool warm = branch->is_ready && branch->config.tucker_warm_restart;
-    return tg_tucker_factors(branch->be, &plan, x, mask, &branch->rng, warm, branch->factor,
-                             scratch);
+    const tg_status status =
+        tg_tucker_factors(branch->be, &plan, x, mask, &branch->rng, warm, branch->factor, scratch);
+    branch->restarts = branch->restarts && status != TG_OK;
+    return status;
 }
 
 const tg_branch_kind tg_branch_tucker = {

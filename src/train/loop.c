@@ -81,6 +81,7 @@ static tg_status settle(tg_trainer *t) {
         TG_TRY(micro > 1 ? apply_accumulated(t) : TG_OK);
         t->summed = 0;
         p->step++;
+        TG_TRY(tg_trainer_log_projections(t));
     }
 fail:
     return status;

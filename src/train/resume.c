@@ -84,7 +84,8 @@ static tg_status load(tg_trainer *t, const char *path, bool *is_damaged) {
     progress.schedule.config = t->model->config.schedule;
     t->progress = progress;
     tg_fno_set_step(t->model->fno, (uint64_t)progress.fno_step);
-    TG_TRY(tg_run_folder_rewind(&t->folder, progress.epoch));
+    t->refreshes = tg_optim_get_stats(t->optim).refreshes;
+    TG_TRY(tg_run_folder_rewind(&t->folder, progress.epoch, progress.step));
     snprintf(t->last_checkpoint, sizeof t->last_checkpoint, "%s", path);
 fail:
     tg_settings_destroy(&settings);
@@ -102,7 +103,7 @@ tg_status tg_trainer_start(tg_trainer *t) {
                        "another folder",
                        t->folder.path, (long long)newest);
     }
-    return status == TG_OK ? tg_run_folder_rewind(&t->folder, 0) : status;
+    return status == TG_OK ? tg_run_folder_rewind(&t->folder, 0, 0) : status;
 }
 
 tg_status tg_trainer_resume(tg_trainer *t, const char *path, bool *resumed) {
@@ -132,7 +133,7 @@ tg_status tg_trainer_resume(tg_trainer *t, const char *path, bool *resumed) {
         *resumed = true;
     }
     if (!*resumed) { /* killed before the first checkpoint: what was logged will be logged again */
-        TG_TRY(tg_run_folder_rewind(&t->folder, 0));
+        TG_TRY(tg_run_folder_rewind(&t->folder, 0, 0));
     }
 fail:
     tg_mem_free(t->ctx, steps);

@@ -134,8 +134,8 @@ fail:
 
 /* Rewrites a text file with the lines that `keeps` accepts; the last one may be cut off and is then
  * dropped. */
-static tg_status filter_lines(const tg_run_folder *folder, const char *name, int64_t epoch,
-                              bool (*keeps)(const char *line, int64_t epoch)) {
+static tg_status filter_lines(const tg_run_folder *folder, const char *name, int64_t last,
+                              bool (*keeps)(const char *line, int64_t last)) {
     char path[TG_PATH];
     tg_atomic_file writer = {0};
     void *bytes = NULL;
@@ -155,7 +155,7 @@ static tg_status filter_lines(const tg_run_folder *folder, const char *name, int
         }
         *end = '\0';
         const size_t length = strlen(text + begin);
-        const bool kept = keeps(text + begin, epoch);
+        const bool kept = keeps(text + begin, last);
         *end = '\n';
         if (kept) {
             TG_TRY(tg_atomic_write(&writer, text + begin, length + 1));
@@ -183,9 +183,18 @@ static bool keeps_csv(const char *line, int64_t epoch) {
            (sscanf(line, "%" SCNd64, &found) == 1 && found <= epoch);
 }
 
-tg_status tg_run_folder_rewind(const tg_run_folder *folder, int64_t epoch) {
-    tg_status status = filter_lines(folder, "metrics.jsonl", epoch, keeps_json);
-    return status == TG_OK ? filter_lines(folder, "metrics.csv", epoch, keeps_csv) : status;
+static bool keeps_step(const char *line, int64_t step) {
+    int64_t found = 0;
+    return sscanf(line, "{\"step\":%" SCNd64, &found) == 1 && found <= step;
+}
+
+tg_status tg_run_folder_rewind(const tg_run_folder *folder, int64_t epoch, int64_t step) {
+    tg_status status = TG_OK;
+    TG_TRY(filter_lines(folder, "metrics.jsonl", epoch, keeps_json));
+    TG_TRY(filter_lines(folder, "metrics.csv", epoch, keeps_csv));
+    TG_TRY(filter_lines(folder, "projections.jsonl", step, keeps_step));
+fail:
+    return status;
 }
 
 /* A growing line of text. */
@@ -259,15 +268,15 @@ static void csv_line(const tg_train_epoch *e, bool has_header, line *l) {
     add(l, "\n");
 }
 
-/* Appends in one write, so that a reader sees whole lines. */
-static tg_status append(const tg_run_folder *folder, const char *name, const line *l) {
+tg_status tg_run_folder_append(const tg_run_folder *folder, const char *name, const char *text,
+                               size_t size) {
     char path[TG_PATH];
     tg_status status = tg_run_folder_file(folder, name, path);
     if (status != TG_OK) {
         return status;
     }
     FILE *file = fopen(path, "a");
-    bool is_good = file && fwrite(l->text, 1, l->used, file) == l->used;
+    bool is_good = file && fwrite(text, 1, size, file) == size;
     is_good = file && fclose(file) == 0 && is_good;
     return is_good ? TG_OK : tg_fail(folder->ctx, TG_E_IO, "%s: %s", path, strerror(errno));
 }
@@ -299,10 +308,10 @@ tg_status tg_run_folder_log(tg_run_folder *folder, const tg_train_epoch *epoch) 
     char path[TG_PATH];
     line json = {.used = 0}, csv = {.used = 0};
     json_line(folder->ctx, epoch, &json);
-    TG_TRY(append(folder, "metrics.jsonl", &json));
+    TG_TRY(tg_run_folder_append(folder, "metrics.jsonl", json.text, json.used));
     TG_TRY(tg_run_folder_file(folder, "metrics.csv", path));
     csv_line(epoch, access(path, F_OK) == 0, &csv);
-    TG_TRY(append(folder, "metrics.csv", &csv));
+    TG_TRY(tg_run_folder_append(folder, "metrics.csv", csv.text, csv.used));
     TG_TRY(log_events(folder, epoch));
 fail:
     return status;

@@ -33,10 +33,14 @@ TG_NODISCARD tg_status tg_run_folder_steps(const tg_run_folder *folder, int64_t 
  * `keep`. */
 TG_NODISCARD tg_status tg_run_folder_keep(const tg_run_folder *folder, int64_t step, int64_t keep);
 
-/* Drops the lines of metrics.jsonl and metrics.csv beyond `epoch`, as a resumed run writes them
- * again.
- */
-TG_NODISCARD tg_status tg_run_folder_rewind(const tg_run_folder *folder, int64_t epoch);
+/* Drops the lines of metrics.jsonl and metrics.csv beyond `epoch` and those of projections.jsonl
+ * beyond `step`, as a resumed run writes them again. */
+TG_NODISCARD tg_status tg_run_folder_rewind(const tg_run_folder *folder, int64_t epoch,
+                                            int64_t step);
+
+/* Appends in one write, so that a reader sees whole lines. */
+TG_NODISCARD tg_status tg_run_folder_append(const tg_run_folder *folder, const char *name,
+                                            const char *text, size_t size);
 
 /* One line each in metrics.jsonl and metrics.csv, and the scalars of TensorBoard. */
 TG_NODISCARD tg_status tg_run_folder_log(tg_run_folder *folder, const tg_train_epoch *epoch);

@@ -29,6 +29,7 @@ struct tg_trainer {
     tg_step *step;
     int64_t under_way; /* batch whose outcome is not in the books yet */
     int64_t summed;    /* batches in the update under way */
+    int64_t refreshes; /* of projections, logged so far */
 
     double epoch_start; /* on the clock */
     double step_seconds;
@@ -44,6 +45,9 @@ TG_NODISCARD tg_status tg_trainer_open_stage(tg_trainer *t);
 /* A checkpoint of now, and one of the best test error so far (resume.c). */
 TG_NODISCARD tg_status tg_trainer_save(tg_trainer *t);
 TG_NODISCARD tg_status tg_trainer_save_best(tg_trainer *t, const tg_train_epoch *epoch);
+
+/* A line of projections.jsonl if a projection was refreshed since the last one (projections.c). */
+TG_NODISCARD tg_status tg_trainer_log_projections(tg_trainer *t);
 
 /* x, y and predictions of a few test samples at every resolution (samples.c). */
 TG_NODISCARD tg_status tg_trainer_write_samples(tg_trainer *t);

@@ -1,0 +1,65 @@
+/* Ranks from spectra: which directions of which tensors are worth their memory.
+ *
+ * Leaving out direction i of mode k of a tensor G costs at most its eigenvalue, the i-th of the
+ * Gram matrix of the k-th unfolding: |G - P(G)|^2 <= sum over modes of the eigenvalues left out
+ * (exact for one mode, at most the number of modes too large for several). A sparse set in front of
+ * the core takes its entries out of G first; the eigenvalues are then those of what it leaves, so
+ * there is one spectrum per size of the set.
+ *
+ * For every tensor the points (bytes of its state, error) are listed: from full ranks down, each
+ * time without the direction that costs least per byte saved, and beside them ranks that are the
+ * same share of every mode. Among all tensors the budget is met along the lower hulls of those
+ * points, always by the step of least error per byte; what is left over goes where it helps most,
+ * and pairs exchange as long as that helps. Errors are relative to each tensor's own |G|^2: Adam
+ * makes all scales alike. */
+#ifndef TG_OPTIM_CHOOSE_H
+#define TG_OPTIM_CHOOSE_H
+
+#include "base/memory.h"
+#include "project/spectrum.h"
+#include "tgrad/optim.h"
+
+/* What one tensor keeps. */
+typedef struct tg_rank_choice {
+    int64_t rank[TG_MAX_NDIM];
+    int64_t kept;  /* entries of the sparse set, 0 without one */
+    int64_t count; /* values: core and sparse set */
+    size_t bytes;  /* of moments and factors */
+    double error;  /* bound of |G - P(G)|^2 / |G|^2 */
+} tg_rank_choice;
+
+/* Where the arrays of a tensor's state lie, in bytes behind its first one. */
+typedef struct tg_region {
+    size_t m, v;
+    size_t factor[TG_MAX_NDIM]; /* (dim, rank) */
+    size_t bytes;               /* of all, a multiple of TG_REGION_ALIGNMENT */
+} tg_region;
+
+enum { TG_REGION_ALIGNMENT = 16 };
+
+/* What a state is made of: the settings of the moments, and the dtype. */
+typedef struct tg_state_kind {
+    const tg_optim_config *config;
+    tg_dtype dtype;
+} tg_state_kind;
+
+tg_region tg_region_of(const tg_state_kind *kind, int ndim, const int64_t *dim, const int64_t *rank,
+                       int64_t count);
+
+/* Points that tg_ranks_choose lists for one tensor at most, and bytes of its scratch for tensors
+ * with so many points together. */
+int64_t tg_rank_points(const tg_spectrum *spectrum);
+size_t tg_ranks_scratch(int tensors, int64_t points);
+
+/* Chooses for `tensors` spectra: each at most `tolerance` (of |G - P(G)| / |G|; 0: as exact as can
+ * be) where that fits, all together at most `capacity` bytes. A tensor without energy keeps what
+ * out[] holds. False if even the smallest choice does not fit; out[] is then as before. */
+bool tg_ranks_choose(const tg_state_kind *kind, const tg_spectrum *const *spectra, int tensors,
+                     double tolerance, size_t capacity, void *scratch, tg_rank_choice *out);
+
+/* Ranks that are one share of every mode, beside a sparse set of `kept`, in at most `capacity`
+ * bytes (or, if there is no such share, 1 each): what is used before there is a spectrum. */
+tg_rank_choice tg_ranks_equal(const tg_state_kind *kind, const tg_spectrum *sizes, int64_t kept,
+                              size_t capacity);
+
+#endif

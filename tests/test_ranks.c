@@ -1,0 +1,651 @@
+/* Automatic ranks: a known multilinear rank is found, budgets hold, the choice is no worse than
+ * equal ranks of the same bytes, moments go with their coordinates. That a resumed optimizer has
+ * the same bits is in test_optim.c and test_train.sh. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "optim/optim.h"
+#include "support/files.h"
+#include "tgrad/tgrad.h"
+
+static const char *const backends[] = {"ref", "cpu"};
+
+/* ---- the choice alone, from made-up spectra ---- */
+
+enum { TENSORS = 3, WIDTH = 40 };
+
+typedef struct made {
+    tg_spectrum spectrum[TENSORS];
+    const tg_spectrum *list[TENSORS];
+    double values[TENSORS][TG_MAX_SHARES * WIDTH];
+    void *scratch;
+} made;
+
+static double uniform(uint64_t *state) {
+    return (double)(test_random(state) >> 11) * 0x1p-53;
+}
+
+/* Spectra that fall at their own rate in every mode; a larger sparse set leaves less energy. */
+static void make_spectra(made *m, uint64_t *state) {
+    int64_t points = 0;
+    for (int t = 0; t < TENSORS; t++) {
+        tg_spectrum *s = &m->spectrum[t];
+        *s = (tg_spectrum){.ndim = 1 + (int)(test_random(state) % 4), .values = m->values[t]};
+        s->energy = 0.1 + 100.0 * uniform(state);
+        s->shares = 1 + (int)(test_random(state) % TG_MAX_SHARES);
+        int64_t numel = 1;
+        for (int d = 0; d < s->ndim; d++) {
+            s->dim[d] = s->max_rank[d] = 1 + (int64_t)(test_random(state) % 10);
+            numel *= s->dim[d];
+        }
+        tg_rank_limits(&(tg_shape){s->ndim, {s->dim[0], s->dim[1], s->dim[2], s->dim[3]}}, 0,
+                       s->max_rank);
+        for (int share = 0; share < s->shares; share++) {
+            s->kept[share] = s->shares == 1 ? 0 : 1 + share * (1 + numel / 16);
+            const double left = s->energy * (share == 0 ? 1.0 : 0.8 / share);
+            for (int d = 0; d < s->ndim; d++) {
+                double *v = tg_spectrum_mode(s, share, d), sum = 0.0;
+                const double rate = 0.2 + 0.79 * uniform(state);
+                for (int64_t i = 0; i < s->dim[d]; i++) {
+                    v[i] = i < s->max_rank[d] ? pow(rate, (double)i) : 0.0;
+                    sum += v[i];
+                }
+                for (int64_t i = 0; i < s->dim[d]; i++) {
+                    v[i] *= left / sum;
+                }
+            }
+        }
+        points += tg_rank_points(s);
+        m->list[t] = s;
+    }
+    m->scratch = malloc(tg_ranks_scratch(TENSORS, points));
+    assert_non_null(m->scratch);
+}
+
+static const tg_optim_config plain = {.complex_adam = TG_ADAM_MODULUS};
+static const tg_state_kind kind = {.config = &plain, .dtype = TG_C64};
+
+/* Bytes of moments and factors by hand: each array is padded to 16. */
+static size_t bytes_of(const tg_spectrum *s, const int64_t *rank, int64_t count) {
+    size_t bytes = ((size_t)count * 8 + 15) / 16 * 16 + ((size_t)count * 4 + 15) / 16 * 16;
+    for (int d = 0; d < s->ndim; d++) {
+        bytes += ((size_t)(s->dim[d] * rank[d]) * 8 + 15) / 16 * 16;
+    }
+    return bytes;
+}
+
+static size_t least_of(const tg_spectrum *s) {
+    return tg_ranks_equal(&kind, s, s->kept[0], 0).bytes;
+}
+
+static int64_t core_of(const tg_spectrum *s, const tg_rank_choice *c) {
+    int64_t core = 1;
+    for (int d = 0; d < s->ndim; d++) {
+        core *= c->rank[d];
+    }
+    return core;
+}
+
+/* The bound by its definition. */
+static double bound_of(const tg_spectrum *s, int share, const int64_t *rank) {
+    double lost = 0.0, whole = 0.0;
+    for (int d = 0; d < s->ndim; d++) {
+        double all = 0.0;
+        for (int64_t i = 0; i < s->dim[d]; i++) {
+            const double value = tg_spectrum_mode(s, share, d)[i];
+            lost += i >= rank[d] ? value : 0.0;
+            all += value;
+        }
+        whole = fmax(whole, all);
+    }
+    return fmin(lost, whole) / s->energy;
+}
+
+/* No mode has more directions than the others together have entries. */
+static bool is_possible(const tg_spectrum *s, const int64_t *rank) {
+    bool possible = true;
+    for (int d = 0; d < s->ndim; d++) {
+        int64_t others = 1;
+        for (int k = 0; k < s->ndim; k++) {
+            others *= k == d ? 1 : rank[k];
+        }
+        possible = possible && rank[d] >= 1 && rank[d] <= others;
+    }
+    return possible;
+}
+
+static void test_choice_fits_and_is_consistent(void **state) {
+    (void)state;
+    uint64_t seed = 4;
+    for (int round = 0; round < 200; round++) {
+        made m;
+        make_spectra(&m, &seed);
+        size_t least = 0, whole = 0;
+        for (int t = 0; t < TENSORS; t++) {
+            const int64_t most = m.spectrum[t].kept[m.spectrum[t].shares - 1];
+            least += least_of(m.list[t]);
+            whole += tg_ranks_equal(&kind, m.list[t], most, SIZE_MAX).bytes;
+        }
+        for (size_t n = 0; n < 8; n++) {
+            const size_t capacity = least + (whole - least) * n / 7;
+            const double tolerance = n % 3 == 0 ? 0.0 : 0.3;
+            tg_rank_choice c[TENSORS], again[TENSORS];
+            assert_true(tg_ranks_choose(&kind, m.list, TENSORS, tolerance, capacity, m.scratch, c));
+            assert_true(
+                tg_ranks_choose(&kind, m.list, TENSORS, tolerance, capacity, m.scratch, again));
+            assert_memory_equal(c, again, sizeof c);
+            size_t total = 0;
+            for (int t = 0; t < TENSORS; t++) {
+                const tg_spectrum *s = m.list[t];
+                int share = 0;
+                while (share < s->shares && s->kept[share] != c[t].kept) {
+                    share++;
+                }
+                assert_true(share < s->shares);
+                assert_int_equal(c[t].count, core_of(s, &c[t]) + c[t].kept);
+                const double bound = bound_of(s, share, c[t].rank);
+                assert_true(fabs(bound - c[t].error) <= 1e-12);
+                assert_int_equal(c[t].bytes, bytes_of(s, c[t].rank, c[t].count));
+                total += c[t].bytes;
+                for (int d = 0; d < s->ndim; d++) {
+                    assert_in_range(c[t].rank[d], 1, s->max_rank[d]);
+                }
+                if (n == 7) { /* everything fits: the tolerance holds, and nothing is given away */
+                    assert_true(c[t].error <= tolerance * tolerance + 1e-15);
+                    for (int d = 0; d < s->ndim && tolerance > 0.0; d++) {
+                        int64_t fewer[TG_MAX_NDIM];
+                        memcpy(fewer, c[t].rank, sizeof fewer);
+                        fewer[d]--;
+                        assert_true(!is_possible(s, fewer) ||
+                                    bound_of(s, share, fewer) > tolerance * tolerance);
+                    }
+                }
+            }
+            assert_true(total <= capacity);
+        }
+        tg_rank_choice c[TENSORS];
+        assert_false(tg_ranks_choose(&kind, m.list, TENSORS, 0.0, least - 16, m.scratch, c));
+        free(m.scratch);
+    }
+}
+
+/* In the sum over the tensors the choice beats ranks that are the same share of all modes of all
+ * tensors, in as many bytes. */
+static void test_choice_beats_equal_shares(void **state) {
+    (void)state;
+    uint64_t seed = 9;
+    for (int round = 0; round < 200; round++) {
+        made m;
+        make_spectra(&m, &seed);
+        for (int n = 1; n <= 10; n++) {
+            double equal = 0.0, chosen = 0.0;
+            size_t capacity = 0;
+            for (int t = 0; t < TENSORS; t++) {
+                const tg_spectrum *s = m.list[t];
+                const size_t full = tg_ranks_equal(&kind, s, s->kept[0], SIZE_MAX).bytes;
+                const tg_rank_choice e =
+                    tg_ranks_equal(&kind, s, s->kept[0], full * (size_t)n / 10);
+                equal += bound_of(s, 0, e.rank);
+                capacity += e.bytes;
+            }
+            tg_rank_choice c[TENSORS];
+            assert_true(tg_ranks_choose(&kind, m.list, TENSORS, 0.0, capacity, m.scratch, c));
+            for (int t = 0; t < TENSORS; t++) {
+                chosen += c[t].error;
+            }
+            if (!(chosen <= equal + 1e-12)) {
+                fail_msg("round %d, %d/10: %g, equal ranks %g", round, n, chosen, equal);
+            }
+        }
+        free(m.scratch);
+    }
+}
+
+/* ---- optimizers ---- */
+
+static const tg_shape shapes[2] = {{4, {9, 8, 7, 5}}, {4, {9, 8, 7, 5}}};
+
+enum { NUMEL = 9 * 8 * 7 * 5 };
+
+typedef struct rig {
+    tg_context *ctx;
+    tg_optim *optim;
+    tg_optim_config group;
+    tg_optim_param params[2];
+    tg_optim_setup setup;
+    float weight[2][2 * NUMEL], grad[2][2 * NUMEL];
+} rig;
+
+static void begin(rig *r, const char *backend, const char *const *settings) {
+    memset(r, 0, sizeof *r);
+    const tg_context_config config = {.threads = 2};
+    assert_int_equal(tg_context_create(&config, &r->ctx), TG_OK);
+    assert_int_equal(tg_backend_select(r->ctx, backend), TG_OK);
+    r->group = tg_optim_config_default();
+    assert_int_equal(tg_optim_config_set(r->ctx, &r->group, "update_proj_gap", "4"), TG_OK);
+    for (int i = 0; settings[i]; i += 2) {
+        assert_int_equal(tg_optim_config_set(r->ctx, &r->group, settings[i], settings[i + 1]),
+                         TG_OK);
+    }
+    r->params[0] = (tg_optim_param){"first", TG_C64, shapes[0], 0};
+    r->params[1] = (tg_optim_param){"second", TG_C64, shapes[1], 0};
+    r->setup = (tg_optim_setup){
+        .groups = &r->group, .group_count = 1, .params = r->params, .param_count = 2, .seed = 5};
+    const tg_status status = tg_optim_create(r->ctx, &r->setup, &r->optim);
+    if (status != TG_OK) {
+        fail_msg("%s", tg_context_error(r->ctx));
+    }
+}
+
+static void end(rig *r) {
+    tg_optim_destroy(&r->optim);
+    tg_context_destroy(&r->ctx);
+}
+
+static void step(rig *r) {
+    for (int i = 1; i >= 0; i--) { /* last layer first, as a backward pass */
+        assert_int_equal(tg_optim_step(r->optim, i, r->grad[i], r->weight[i]), TG_OK);
+    }
+}
+
+static double normal(uint32_t stream, uint64_t i) {
+    const tg_rng rng = {.seed = 11, .purpose = TG_RNG_TEST, .step = stream};
+    return tg_rng_normal(&rng, i);
+}
+
+/* out (left, n, right) = u (n, r) times in (left, r, right), complex in, random u of this stream.
+ */
+static void widen_mode(const double *in, int64_t left, int64_t r, int64_t right, uint32_t stream,
+                       int64_t n, double *out) {
+    memset(out, 0, (size_t)(left * n * right) * 2 * sizeof *out);
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t k = 0; k < r; k++) {
+            const double u = normal(stream, (uint64_t)(i * 64 + k));
+            for (int64_t l = 0; l < left; l++) {
+                for (int64_t x = 0; x < 2 * right; x++) {
+                    out[(l * n + i) * 2 * right + x] += u * in[(l * r + k) * 2 * right + x];
+                }
+            }
+        }
+    }
+}
+
+/* A random core of these ranks that decays by `rate` per index in each mode, times random factors:
+ * multilinear rank `rank`. `spikes` single entries on top. */
+static void make_gradient(float *g, uint32_t stream, const int64_t *rank, const double *rate,
+                          int spikes) {
+    static double from[2 * NUMEL], to[2 * NUMEL];
+    int64_t size[4], count = 1;
+    for (int d = 0; d < 4; d++) {
+        size[d] = rank[d];
+        count *= rank[d];
+    }
+    for (int64_t i = 0; i < count; i++) {
+        double scale = 1.0;
+        for (int64_t d = 3, rest = i; d >= 0; rest /= rank[d], d--) {
+            scale *= pow(rate[d], (double)(rest % rank[d]));
+        }
+        from[2 * i] = scale * normal(stream, 2 * (uint64_t)i);
+        from[2 * i + 1] = scale * normal(stream, 2 * (uint64_t)i + 1);
+    }
+    for (int d = 0; d < 4; d++) {
+        int64_t left = 1, right = 1;
+        for (int k = 0; k < 4; k++) {
+            left *= k < d ? size[k] : 1;
+            right *= k > d ? size[k] : 1;
+        }
+        widen_mode(from, left, size[d], right, 1000 + stream * 4 + (uint32_t)d, shapes[0].dim[d],
+                   to);
+        size[d] = shapes[0].dim[d];
+        memcpy(from, to, sizeof from);
+    }
+    for (int64_t i = 0; i < 2 * NUMEL; i++) {
+        g[i] = (float)from[i];
+    }
+    for (int s = 0; s < spikes; s++) {
+        g[2 * ((37 + 211 * s) % NUMEL)] += 40.0f;
+    }
+}
+
+static void test_known_rank_is_found(void **state) {
+    (void)state;
+    static const int64_t ranks[2][4] = {{3, 2, 4, 2}, {2, 5, 3, 3}};
+    static const double flat[4] = {0.8, 0.8, 0.8, 0.8};
+    static const char *const settings[] = {"name",           "lowrank", "rank", "auto",
+                                           "rank_tolerance", "1e-3",    NULL};
+    for (int be = 0; be < 2; be++) {
+        rig r;
+        begin(&r, backends[be], settings);
+        make_gradient(r.grad[0], 1, ranks[0], flat, 0);
+        make_gradient(r.grad[1], 2, ranks[1], flat, 0);
+        step(&r); /* full ranks, and the spectra */
+        assert_int_equal(tg_optim_get_projection(r.optim, 0).values, NUMEL);
+        step(&r);
+        for (int i = 0; i < 2; i++) {
+            const tg_optim_projection p = tg_optim_get_projection(r.optim, i);
+            assert_int_equal(p.ranks.ndim, 4);
+            for (int d = 0; d < 4; d++) {
+                assert_int_equal(p.ranks.dim[d], ranks[i][d]);
+            }
+            assert_true(p.error <= 1e-3 && p.bound <= 1e-3);
+            assert_int_equal(p.refreshed, 1);
+        }
+        /* Another tensor: the next refresh finds its ranks, larger and smaller ones. */
+        make_gradient(r.grad[0], 3, ranks[1], flat, 0);
+        make_gradient(r.grad[1], 4, ranks[0], flat, 0);
+        for (int i = 0; i < 4; i++) {
+            step(&r);
+        }
+        for (int i = 0; i < 2; i++) {
+            const tg_optim_projection p = tg_optim_get_projection(r.optim, i);
+            for (int d = 0; d < 4; d++) {
+                assert_int_equal(p.ranks.dim[d], ranks[1 - i][d]);
+            }
+            assert_true(p.error <= 1e-3);
+            assert_int_equal(p.refreshed, 5);
+        }
+        end(&r);
+    }
+}
+
+/* Spikes on top of a low-rank part: the sparse set takes them, whatever size it was set to. */
+static void test_sparse_set_competes(void **state) {
+    (void)state;
+    static const int64_t rank[4] = {3, 2, 4, 2};
+    static const double flat[4] = {0.8, 0.8, 0.8, 0.8};
+    static const char *const settings[] = {"name", "tensorgrad",     "sparse_ratio", "0.02", "rank",
+                                           "auto", "rank_tolerance", "0.02",         NULL};
+    rig r;
+    begin(&r, "cpu", settings);
+    for (int spikes = 0; spikes < 2; spikes++) {
+        make_gradient(r.grad[0], 1, rank, flat, spikes ? 13 : 0); /* a quarter of 2 % */
+        make_gradient(r.grad[1], 2, rank, flat, spikes ? 13 : 0);
+        for (int i = 0; i < 6; i++) {
+            step(&r);
+        }
+        for (int i = 0; i < 2; i++) {
+            const tg_optim_projection p = tg_optim_get_projection(r.optim, i);
+            assert_true(p.error <= 0.02);
+            assert_int_equal(p.kept, spikes ? 13 : 1);
+        }
+    }
+    end(&r);
+}
+
+static size_t state_held(const rig *r) {
+    const tg_mem_usage usage = tg_context_memory(r->ctx, TG_HOST);
+    return usage.current[TG_MEM_OPTIMIZER] + usage.current[TG_MEM_FACTORS] +
+           usage.current[TG_MEM_INDICES];
+}
+
+static void test_budget_is_never_exceeded(void **state) {
+    (void)state;
+    static const int64_t full[4] = {9, 8, 7, 5};
+    static const char *const budgets[] = {"0.08", "0.2", "0.5", "1", "20KB", "30 KiB"};
+    static const double bytes[] = {0.08, 0.2, 0.5, 1.0, 20e3, 30 * 1024.0};
+    for (size_t b = 0; b < sizeof budgets / sizeof budgets[0]; b++) {
+        const char *const settings[] = {"name", "tensorgrad",    "sparse_ratio", "0.02", "rank",
+                                        "auto", "memory_budget", budgets[b],     NULL};
+        rig r;
+        begin(&r, "cpu", settings);
+        const double dense = 2.0 * NUMEL * 12.0;
+        const double budget = bytes[b] <= 1.0 ? bytes[b] * dense : bytes[b];
+        const size_t held = state_held(&r);
+        const size_t total = tg_context_memory(r.ctx, TG_HOST).current_total;
+        assert_true((double)held <= budget);
+        int64_t changes = 0;
+        for (uint32_t n = 0; n < 6; n++) {
+            const double rate[4] = {0.3 + 0.1 * n, 0.9 - 0.1 * n, 0.5, 0.4 + 0.1 * n};
+            make_gradient(r.grad[0], n, full, rate, (int)n);
+            make_gradient(r.grad[1], 50 + n, full, (double[4]){rate[3], rate[2], rate[1], rate[0]},
+                          0);
+            for (int i = 0; i < 4; i++) {
+                step(&r);
+                size_t used = 0;
+                for (int k = 0; k < 2; k++) {
+                    const tg_optim_projection p = tg_optim_get_projection(r.optim, k);
+                    used += p.bytes;
+                    assert_true(p.error >= 0.0 && p.error <= 1.0);
+                }
+                assert_true(used <= held);
+                assert_int_equal(tg_context_memory(r.ctx, TG_HOST).current_total, total);
+                assert_int_equal(state_held(&r), held);
+            }
+            changes = r.optim->pools[0].choices;
+        }
+        assert_true(changes > 2);
+        end(&r);
+    }
+    rig r;
+    const char *const tiny[] = {"name", "lowrank", "rank", "auto", "memory_budget", "200", NULL};
+    r.ctx = NULL;
+    assert_int_equal(tg_context_create(NULL, &r.ctx), TG_OK);
+    r.group = tg_optim_config_default();
+    for (int i = 0; tiny[i]; i += 2) {
+        assert_int_equal(tg_optim_config_set(r.ctx, &r.group, tiny[i], tiny[i + 1]), TG_OK);
+    }
+    r.params[0] = (tg_optim_param){"first", TG_C64, shapes[0], 0};
+    r.setup = (tg_optim_setup){
+        .groups = &r.group, .group_count = 1, .params = r.params, .param_count = 1};
+    assert_int_equal(tg_optim_create(r.ctx, &r.setup, &r.optim), TG_E_CONFIG);
+    assert_non_null(strstr(tg_context_error(r.ctx), "opt.memory_budget: 200 bytes are too few"));
+    tg_context_destroy(&r.ctx);
+}
+
+/* The bytes of fixed equal ranks as a budget: the error of the automatic ones is no larger. */
+static void test_error_is_not_worse_than_equal_ranks(void **state) {
+    (void)state;
+    static const int64_t full[4] = {9, 8, 7, 5};
+    static const char *const shares[] = {"0.01", "0.05", "0.15", "0.3"};
+    for (uint32_t n = 0; n < 6; n++) {
+        const double rate[2][4] = {{0.3 + 0.1 * n, 0.9 - 0.1 * n, 0.5, 0.8},
+                                   {0.7, 0.2 + 0.1 * n, 0.9, 0.6 - 0.05 * n}};
+        for (int k = 0; k < 4; k++) {
+            const char *const fixed[] = {"name", "lowrank", "rank", shares[k], NULL};
+            rig f, a;
+            char budget[32];
+            double error[2] = {0.0, 0.0};
+            begin(&f, "cpu", fixed);
+            snprintf(budget, sizeof budget, "%zu", state_held(&f));
+            const char *const automatic[] = {"name",          "lowrank", "rank", "auto",
+                                             "memory_budget", budget,    NULL};
+            begin(&a, "cpu", automatic);
+            assert_true(state_held(&a) <= state_held(&f));
+            for (int i = 0; i < 2; i++) {
+                make_gradient(f.grad[i], n * 2 + (uint32_t)i, full, rate[i], 0);
+                memcpy(a.grad[i], f.grad[i], sizeof a.grad[i]);
+            }
+            step(&f);
+            step(&a);
+            step(&a);
+            for (int i = 0; i < 2; i++) {
+                error[0] += pow(tg_optim_get_projection(f.optim, i).error, 2.0);
+                error[1] += pow(tg_optim_get_projection(a.optim, i).error, 2.0);
+            }
+            if (!(error[1] <= error[0] * 1.0001 + 1e-9)) {
+                fail_msg("case %u, share %s: %g, equal ranks %g", n, shares[k], error[1], error[0]);
+            }
+            end(&f);
+            end(&a);
+        }
+    }
+}
+
+/* ---- moments ---- */
+
+typedef struct box {
+    int64_t kept, rank[4];
+} box;
+
+static box box_of(const tg_slot *slot) {
+    const tg_projector *p = slot->projector;
+    box b = {.kept = p->sparse ? p->sparse->count : 0};
+    memcpy(b.rank, p->low_rank->modes.rank, sizeof b.rank);
+    return b;
+}
+
+static int64_t clamp(int64_t i, int64_t n) {
+    return i < n ? i : n - 1;
+}
+
+/* Every coordinate after a choice has what it had, or what new ones get. */
+static void check_moments(const tg_slot *slot, const box *old, const float *m, const float *v) {
+    const box now = box_of(slot);
+    const float *new_m = slot->m, *new_v = slot->v;
+    for (int64_t i = 0; i < now.kept; i++) {
+        for (int part = 0; part < 2; part++) {
+            assert_true(new_m[2 * i + part] == (i < old->kept ? m[2 * i + part] : 0.0f));
+        }
+        assert_true(new_v[i] == v[i % old->kept]);
+    }
+    int64_t at = now.kept;
+    for (int64_t a = 0; a < now.rank[0]; a++) {
+        for (int64_t b = 0; b < now.rank[1]; b++) {
+            for (int64_t c = 0; c < now.rank[2]; c++) {
+                for (int64_t d = 0; d < now.rank[3]; d++, at++) {
+                    const bool is_new = a >= old->rank[0] || b >= old->rank[1] ||
+                                        c >= old->rank[2] || d >= old->rank[3];
+                    const int64_t from =
+                        old->kept +
+                        ((clamp(a, old->rank[0]) * old->rank[1] + clamp(b, old->rank[1])) *
+                             old->rank[2] +
+                         clamp(c, old->rank[2])) *
+                            old->rank[3] +
+                        clamp(d, old->rank[3]);
+                    for (int part = 0; part < 2; part++) {
+                        assert_true(new_m[2 * at + part] == (is_new ? 0.0f : m[2 * from + part]));
+                    }
+                    assert_true(new_v[at] == v[from]);
+                }
+            }
+        }
+    }
+}
+
+static void test_moments_keep_their_coordinates(void **state) {
+    (void)state;
+    static const int64_t full[4] = {9, 8, 7, 5};
+    static const char *const settings[] = {"name", "tensorgrad",    "sparse_ratio", "0.02", "rank",
+                                           "auto", "memory_budget", "0.3",          NULL};
+    rig r;
+    int grown = 0, shrunk = 0;
+    begin(&r, "cpu", settings);
+    for (uint32_t n = 0; n < 8; n++) {
+        const double slow[4] = {0.9, 0.3, 0.9, 0.5}, fast[4] = {0.2, 0.9, 0.3, 0.6};
+        make_gradient(r.grad[0], n, full, n % 2 ? slow : fast, 5 * (int)(n % 3));
+        make_gradient(r.grad[1], 40 + n, full, n % 2 ? fast : slow, 5 * (int)(n % 2));
+        while (!r.optim->slots[0].ranked->is_measured) {
+            step(&r);
+        }
+        static float m[2][4 * NUMEL], v[2][2 * NUMEL];
+        box old[2];
+        for (int i = 0; i < 2; i++) {
+            const tg_slot *slot = &r.optim->slots[i];
+            old[i] = box_of(slot);
+            memcpy(m[i], slot->m, (size_t)slot->count * 2 * sizeof(float));
+            memcpy(v[i], slot->v, (size_t)slot->count * sizeof(float));
+        }
+        assert_int_equal(tg_ranks_choose_if_ready(r.optim, &r.optim->slots[1]), TG_OK);
+        for (int i = 0; i < 2; i++) {
+            const box now = box_of(&r.optim->slots[i]);
+            check_moments(&r.optim->slots[i], &old[i], m[i], v[i]);
+            for (int d = 0; d < 4; d++) {
+                grown += now.rank[d] > old[i].rank[d];
+                shrunk += now.rank[d] < old[i].rank[d];
+            }
+        }
+        /* The state may be saved here, between a choice and its refreshes. */
+        const char *path = test_path("between.safetensors");
+        assert_int_equal(tg_optim_save_file(r.optim, path), TG_OK);
+        tg_optim *copy = NULL;
+        assert_int_equal(tg_optim_create(r.ctx, &r.setup, &copy), TG_OK);
+        assert_int_equal(tg_optim_load_file(copy, path), TG_OK);
+        static float weight[2 * NUMEL];
+        memcpy(weight, r.weight[1], sizeof weight);
+        assert_int_equal(tg_optim_step(copy, 1, r.grad[1], weight), TG_OK);
+        tg_optim_destroy(&copy);
+        step(&r);
+        step(&r);
+    }
+    assert_true(grown > 4 && shrunk > 4);
+    end(&r);
+}
+
+/* ---- settings ---- */
+
+static tg_status create(rig *r, const char *const *settings) {
+    r->group = tg_optim_config_default();
+    for (int i = 0; settings[i]; i += 2) {
+        assert_int_equal(tg_optim_config_set(r->ctx, &r->group, settings[i], settings[i + 1]),
+                         TG_OK);
+    }
+    tg_optim_destroy(&r->optim);
+    return tg_optim_create(r->ctx, &r->setup, &r->optim);
+}
+
+static void test_settings(void **state) {
+    (void)state;
+    static const char *const good[] = {"name",           "lowrank", "rank", "auto",
+                                       "rank_tolerance", "0.5",     NULL};
+    static const struct {
+        const char *settings[12];
+        const char *says;
+    } bad[] = {
+        {{"name", "lowrank", "rank", "auto"}, "opt.rank: auto needs opt.rank_tolerance"},
+        {{"name", "lowrank", "memory_budget", "1MB"}, "opt.memory_budget: it is for rank: auto"},
+        {{"name", "lowrank", "rank_tolerance", "0.1"}, "opt.rank_tolerance: it is for rank: auto"},
+        {{"name", "galore", "rank", "auto", "memory_budget", "1MB"},
+         "needs a branch of proj_type low_rank"},
+        {{"name", "unstructured", "rank", "auto", "memory_budget", "1MB"},
+         "needs a branch of proj_type low_rank"},
+    };
+    rig r;
+    char text[64];
+    begin(&r, "cpu", good);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(create(&r, bad[i].settings), TG_E_CONFIG);
+        assert_non_null(strstr(tg_context_error(r.ctx), bad[i].says));
+    }
+    assert_int_equal(create(&r, good), TG_OK);
+    for (int i = 0; i < tg_optim_config_count(); i++) {
+        if (strcmp(tg_optim_config_key(i), "rank") == 0) {
+            assert_string_equal(tg_optim_config_get(&r.group, i, text, sizeof text), "auto");
+        }
+    }
+    assert_int_equal(tg_optim_config_set(r.ctx, &r.group, "memory_budget", "1.5 MiB"), TG_OK);
+    assert_true(r.group.memory_budget == 1.5 * 1048576.0);
+    assert_int_equal(tg_optim_config_set(r.ctx, &r.group, "memory_budget", "much"), TG_E_CONFIG);
+    assert_non_null(strstr(tg_context_error(r.ctx), "a number of bytes"));
+    assert_int_equal(tg_optim_config_set(r.ctx, &r.group, "rank", "automatic"), TG_E_CONFIG);
+    r.params[1].dtype = TG_C128;
+    assert_int_equal(create(&r, good), TG_E_UNSUPPORTED);
+    end(&r);
+}
+
+static int teardown(void **state) {
+    (void)state;
+    test_folder_remove();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_choice_fits_and_is_consistent),
+        cmocka_unit_test(test_choice_beats_equal_shares),
+        cmocka_unit_test(test_known_rank_is_found),
+        cmocka_unit_test(test_sparse_set_competes),
+        cmocka_unit_test(test_budget_is_never_exceeded),
+        cmocka_unit_test(test_error_is_not_worse_than_equal_ranks),
+        cmocka_unit_test(test_moments_keep_their_coordinates),
+        cmocka_unit_test(test_settings),
+    };
+    return cmocka_run_group_tests(tests, NULL, teardown);
+}
