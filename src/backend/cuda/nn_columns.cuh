@@ -1,8 +1,8 @@
 /* Perceptrons and linear skips as matrix products: tiles of columns.
  *
  * A column is a pixel of a sample. Activations of a tile are matrices (channels, count) of the
- * arithmetic's type in the workspace, small enough for the second-level cache; a tile is a part of
- * one sample, or several whole samples. */
+ * arithmetic's type in the workspace, about as large as a second-level cache: enough work for a
+ * launch. A tile is a part of one sample, or several whole samples. */
 #ifndef TG_BACKEND_CUDA_NN_COLUMNS_CUH
 #define TG_BACKEND_CUDA_NN_COLUMNS_CUH
 
@@ -25,7 +25,7 @@ struct column_tile {
 
 /* `column_bytes`: of all matrices together, for one column. */
 static inline column_tiles column_tiles_of(int64_t batch, int64_t pixels, int64_t column_bytes) {
-    const int64_t budget = 24 << 20;
+    const int64_t budget = 64 << 20;
     int64_t width = budget / column_bytes / 64 * 64;
     width = width < 64 ? 64 : width < 1 << 22 ? width : 1 << 22;
     if (width >= pixels) {
@@ -182,18 +182,26 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
         });
 }
 
-/* out[c] += the sums of row c; out may be NULL. */
+/* out[c] += the sums (parts) of row c; out may be NULL. */
 template <class R>
 static __global__ void __launch_bounds__(COLUMN_THREADS)
-    add_row_sums(int64_t rows, const double *sums, R *out) {
+    add_row_sums(int64_t rows, int parts, const double *sums, R *out) {
     const int64_t c = (int64_t)blockIdx.x * COLUMN_THREADS + threadIdx.x;
     if (c < rows && out) {
         double sum = 0.0;
-        for (int part = 0; part < SUM_PARTS; part++) {
-            sum += sums[c * SUM_PARTS + part];
+        for (int part = 0; part < parts; part++) {
+            sum += sums[c * parts + part];
         }
         out[c] = R((double)out[c] + sum);
     }
+}
+
+template <class R>
+static tg_status add_sums(tg_backend *be, int64_t rows, int parts, const double *sums, void *out) {
+    const unsigned blocks = (unsigned)((rows + COLUMN_THREADS - 1) / COLUMN_THREADS);
+    add_row_sums<<<blocks, COLUMN_THREADS, 0, cuda_stream(be)>>>(rows, parts, sums,
+                                                                 static_cast<R *>(out));
+    return CUDA_LAUNCHED(be, "summing gradients");
 }
 
 /* ---- products ---- */

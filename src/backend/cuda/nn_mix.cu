@@ -321,10 +321,7 @@ template <class T> static tg_status backward_columns(tg_backend *be, const tg_mi
         }
     }
     if (op->dbias) {
-        const unsigned blocks = (unsigned)((op->out + COLUMN_THREADS - 1) / COLUMN_THREADS);
-        add_row_sums<<<blocks, COLUMN_THREADS, 0, cuda_stream(be)>>>(op->out, m.sums,
-                                                                     static_cast<R *>(op->dbias));
-        TG_TRY(CUDA_LAUNCHED(be, "a skip backwards"));
+        TG_TRY(add_sums<R>(be, op->out, SUM_PARTS, m.sums, op->dbias));
     }
 fail:
     return status;

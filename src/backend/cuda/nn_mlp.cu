@@ -1,7 +1,7 @@
 /* Perceptrons as matrix products on tiles of columns: the hidden layer exists for one tile at a
- * time, forward and backward. Shapes that fit go by one kernel on tensor cores instead
- * (nn_mlp_tensor.cu) where products may be rounded to TF32. */
-#include "backend/cuda/nn_columns.cuh"
+ * time, forward and backward. One output goes another way (nn_mlp_single.cu), and shapes that fit
+ * go by one kernel on tensor cores (nn_mlp_tensor.cu) where products may be rounded to TF32. */
+#include "backend/cuda/nn_mlp_columns.cuh"
 
 /* ---- the workspace ---- */
 
@@ -132,23 +132,6 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
 
 /* ---- steps of a tile ---- */
 
-/* u = act(x): x itself where that is the same matrix. */
-template <class X>
-static tg_status input_of(tg_backend *be, const tg_mlp *op, const column_tile &t, real_of<X> *room,
-                          const void **u, int64_t *ld) {
-    const X *x = static_cast<const X *>(op->x);
-    *ld = t.pixels;
-    *u = x + t.sample * op->in * t.pixels + t.pixel;
-    if (op->act == TG_ACT_NONE && op->x_store == TG_STORE_FULL && !t.crosses) {
-        return TG_OK;
-    }
-    *ld = t.count;
-    *u = room;
-    gather_columns<<<column_grid(op->in, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
-        t, op->in, op->act, x, room);
-    return CUDA_LAUNCHED(be, "reading a tile");
-}
-
 /* h, and its slope if there is room for it. */
 template <class R>
 static tg_status hidden_of(tg_backend *be, const tg_mlp *op, const column_tile &t, const void *u,
@@ -179,28 +162,6 @@ static tg_status output_of(tg_backend *be, const tg_mlp *op, const column_tile &
     o.activated = static_cast<Y *>(op->activated);
     output_layer<<<column_grid(op->out, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(t, o, f);
     return CUDA_LAUNCHED(be, "the output of a perceptron");
-}
-
-/* dx from the gradient at the hidden layer; `room` is for (in, count). */
-template <class X>
-static tg_status input_gradient(tg_backend *be, const tg_mlp *op, const column_tile &t,
-                                const real_of<X> *dh, real_of<X> *room) {
-    using R = real_of<X>;
-    const tg_act act = op->through ? op->act : TG_ACT_NONE;
-    X *dx = static_cast<X *>(op->dx);
-    if (act == TG_ACT_NONE && op->x_store == TG_STORE_FULL && !t.crosses) {
-        return multiply(be, op->dtype, op->in, t.count, op->hidden, 1.0, TG_OP_T, op->w1, op->in,
-                        TG_OP_N, dh, t.count, op->beta, dx + t.sample * op->in * t.pixels + t.pixel,
-                        t.pixels);
-    }
-    tg_status status = multiply(be, op->dtype, op->in, t.count, op->hidden, 1.0, TG_OP_T, op->w1,
-                                op->in, TG_OP_N, dh, t.count, 0.0, room, t.count);
-    if (status == TG_OK) {
-        scatter_gradient<<<column_grid(op->in, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
-            t, op->in, act, R(1), R(op->beta), room, static_cast<const X *>(op->x), dx);
-        status = CUDA_LAUNCHED(be, "a perceptron backwards");
-    }
-    return status;
 }
 
 /* ---- all tiles; T: double or float, by which the storage types are chosen ---- */
@@ -251,7 +212,6 @@ fail:
 template <class R> static tg_status backward_columns(tg_backend *be, const tg_mlp *op) {
     const column_tiles tiles = tiles_of(op, true);
     const mlp_matrices<R> m = matrices_of<R>(op, true);
-    const cudaStream_t stream = cuda_stream(be);
     bool first = true;
     tg_status status = TG_OK;
     for (column_tile t = {}; next_tile(tiles, &t); first = false) {
@@ -272,12 +232,8 @@ template <class R> static tg_status backward_columns(tg_backend *be, const tg_ml
             }));
         }
     }
-    add_row_sums<<<(unsigned)((op->hidden + COLUMN_THREADS - 1) / COLUMN_THREADS), COLUMN_THREADS,
-                   0, stream>>>(op->hidden, m.sums1, static_cast<R *>(op->db1));
-    TG_TRY(CUDA_LAUNCHED(be, "a perceptron backwards"));
-    add_row_sums<<<(unsigned)((op->out + COLUMN_THREADS - 1) / COLUMN_THREADS), COLUMN_THREADS, 0,
-                   stream>>>(op->out, m.sums2, static_cast<R *>(op->db2));
-    TG_TRY(CUDA_LAUNCHED(be, "a perceptron backwards"));
+    TG_TRY(add_sums<R>(be, op->hidden, SUM_PARTS, m.sums1, op->db1));
+    TG_TRY(add_sums<R>(be, op->out, SUM_PARTS, m.sums2, op->db2));
 fail:
     return status;
 }
@@ -285,9 +241,13 @@ fail:
 /* ---- the slots ---- */
 
 static size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
-    const size_t columns = columns_workspace(op, backward);
-    const size_t tensor = backward ? mlp_tensor_workspace(be, op) : 0;
-    return columns > tensor ? columns : tensor;
+    const size_t ways[] = {columns_workspace(op, backward), mlp_single_workspace(op, backward),
+                           backward ? mlp_tensor_workspace(be, op) : 0};
+    size_t most = 0;
+    for (size_t bytes : ways) {
+        most = bytes > most ? bytes : most;
+    }
+    return most;
 }
 
 static bool is_empty(const tg_mlp *op) {
@@ -299,6 +259,9 @@ static tg_status cuda_mlp_forward(tg_backend *be, const tg_mlp *op) {
     if (status != TG_OK || is_empty(op)) {
         return status;
     }
+    if (mlp_single_takes(op)) {
+        return mlp_single_forward(be, op);
+    }
     if (mlp_tensor_forward_takes(be, op)) {
         return mlp_tensor_forward(be, op);
     }
@@ -309,6 +272,9 @@ static tg_status cuda_mlp_backward(tg_backend *be, const tg_mlp *op) {
     tg_status status = tg_check_mlp(be->ctx, "mlp_backward", op);
     if (status != TG_OK || is_empty(op)) {
         return status;
+    }
+    if (mlp_single_takes(op)) {
+        return mlp_single_backward(be, op);
     }
     if (mlp_tensor_backward_takes(be, op)) {
         return mlp_tensor_backward(be, op);
