@@ -62,44 +62,46 @@ static cuda_factor factor_of(const mode *m, int parts, bool padded, int64_t *use
     return factor;
 }
 
-/* The modes from the last one down to the first with a factor, mode 0 excepted, as steps; `left` is
- * the product of the dims before the current mode. */
+/* Entries of the modes [begin, end). */
+static int64_t entries_of(const mode *list, int begin, int end) {
+    int64_t entries = 1;
+    for (int m = begin; m < end; m++) {
+        entries *= list[m].dim;
+    }
+    return entries;
+}
+
+/* The modes from the last one down to the first with a factor, mode 0 excepted, as steps. */
 static void plan_steps(cuda_plan *plan, const mode *list, int count, int begin, int64_t *used) {
-    int64_t left = 1;
-    for (int m = 1; m < count; m++) {
-        left *= list[m].dim;
-    }
-    int m = count - 1;
     const mode none = {1, 1, NULL};
-    const mode *last = m > 0 ? &list[m] : &none;
-    plan->block = last->rank;
-    plan->padded = plan->columns = pad(last->rank);
-    if (last->factor) {
-        left /= last->dim;
-        cuda_step *step = &plan->step[plan->steps++];
-        *step = {CUDA_STEP_RIGHT, left, last->dim, 1, factor_of(last, plan->parts, true, used)};
-        plan->view = {last->dim, step->factor.ld, 1, plan->parts};
-        plan->state[0] = left * plan->view.ld;
+    const int last = count > 1 ? count - 1 : 1;
+    const mode *tail = count > 1 ? &list[last] : &none;
+    const int64_t left = entries_of(list, 1, last);
+    plan->block = tail->rank;
+    plan->padded = plan->columns = pad(tail->rank);
+    plan->view = {tail->dim, plan->parts * plan->padded, plan->padded, 1};
+    if (tail->factor) {
+        const cuda_factor factor = factor_of(tail, plan->parts, true, used);
+        plan->step[plan->steps++] = {CUDA_STEP_RIGHT, left, tail->dim, 1, factor};
+        plan->view = {tail->dim, factor.ld, 1, plan->parts};
         plan->state[1] = left * plan->parts * plan->columns;
-    } else {
-        left /= last->dim;
-        plan->view = {last->dim, plan->parts * plan->padded, plan->padded, 1};
-        plan->state[0] = left * plan->view.ld;
     }
-    for (m--; m >= (begin > 1 ? begin : 1); m--) {
-        left /= list[m].dim;
-        if (list[m].factor || plan->parts == 2) {
-            cuda_step *step = &plan->step[plan->steps++];
-            *step = {list[m].factor ? CUDA_STEP_LEFT : CUDA_STEP_TURN, left, list[m].dim,
-                     plan->columns, cuda_factor()};
-            if (list[m].factor) {
-                step->factor = factor_of(&list[m], plan->parts, false, used);
-            }
+    plan->state[0] = left * plan->view.ld;
+    const int first = begin > 1 ? begin : 1;
+    for (int m = last - 1; m >= first; m--) {
+        const int64_t before = entries_of(list, 1, m);
+        if (list[m].factor) {
+            const cuda_factor factor = factor_of(&list[m], plan->parts, false, used);
+            plan->step[plan->steps++] = {CUDA_STEP_LEFT, before, list[m].dim, plan->columns,
+                                         factor};
+        } else if (plan->parts == 2) {
+            plan->step[plan->steps++] = {CUDA_STEP_TURN, before, list[m].dim, plan->columns,
+                                         cuda_factor()};
         }
         plan->columns *= list[m].rank;
-        plan->state[plan->steps] = left * plan->parts * plan->columns;
+        plan->state[plan->steps] = before * plan->parts * plan->columns;
     }
-    plan->lead = left;
+    plan->lead = entries_of(list, 1, first < last ? first : last);
 }
 
 cuda_plan cuda_plan_of(const tg_multimode *modes) {
@@ -113,10 +115,7 @@ cuda_plan cuda_plan_of(const tg_multimode *modes) {
     plan.real = tg_dtype_real(modes->dtype);
     plan.parts = tg_dtype_is_complex(modes->dtype) ? 2 : 1;
     plan.dim0 = list[0].dim;
-    plan.unit = 1;
-    for (int m = 1; m < count; m++) {
-        plan.unit *= list[m].dim;
-    }
+    plan.unit = entries_of(list, 1, count);
     plan_steps(&plan, list, count, begin, &plan.size);
     plan.gathers = begin == 0 && count > 0;
     if (plan.gathers) {
