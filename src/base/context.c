@@ -64,6 +64,20 @@ void tg_context_destroy(tg_context **ctx) {
     *ctx = NULL;
 }
 
+tg_context tg_context_branch(const tg_context *ctx) {
+    tg_context branch = {.config = ctx->config, .threads = ctx->threads, .ledger = ctx->ledger};
+    branch.config.log = NULL;
+    return branch;
+}
+
+tg_status tg_context_adopt(tg_context *ctx, const tg_context *branch, tg_status status) {
+    if (status != TG_OK && branch != ctx && branch->error[0]) {
+        memcpy(ctx->error, branch->error, sizeof ctx->error);
+        memcpy(ctx->error_place, branch->error_place, sizeof ctx->error_place);
+    }
+    return status;
+}
+
 const char *tg_context_error(const tg_context *ctx) {
     return ctx ? ctx->error : "";
 }

@@ -20,6 +20,13 @@ struct tg_context {
     char error_place[256];
 };
 
+/* A context for a thread beside the owner's: it counts memory in the same ledger and has errors of
+ * its own, but no backend and no log. It needs no end, and may not outlive the owner. */
+tg_context tg_context_branch(const tg_context *ctx);
+/* Hands the failure of a branch on to the owner; returns `status`. */
+TG_NODISCARD tg_status tg_context_adopt(tg_context *ctx, const tg_context *branch,
+                                        tg_status status);
+
 /* Stores the sentence with its place and returns `status`, so that callers write
  * `return tg_fail(ctx, TG_E_SHAPE, "..", ..)`. ctx may be NULL. */
 #define tg_fail(ctx, status, ...) tg_fail_at((ctx), (status), __FILE__, __LINE__, __VA_ARGS__)

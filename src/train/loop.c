@@ -96,20 +96,24 @@ static tg_status set_rates(tg_trainer *t) {
     return status;
 }
 
+/* Clipping runs the forward pass again. */
+static bool is_read_once(const tg_trainer *t) {
+    return !(t->model->config.loop.max_grad_norm > 0.0);
+}
+
 /* One batch: an update, or with accumulation a part of one. */
 static tg_status train_batch(tg_trainer *t) {
     tg_progress *p = &t->progress;
     tg_status status = TG_OK;
-    int64_t count = 0;
-    TG_TRY(tg_loader_batch(t->loader, p->epoch, p->batch, t->batch.host_x.data,
-                           t->batch.host_y.data, &count));
-    TG_TRY(tg_batch_send(&t->batch, count, true));
-    const tg_tensor x = tg_batch_view(&t->batch.x, count), y = tg_batch_view(&t->batch.y, count);
+    tg_tensor x, y;
+    TG_TRY(tg_feeder_next(t->feeder, &x, &y));
     TG_TRY(tg_step_forward(t->step, &x, &y));
+    TG_TRY(is_read_once(t) ? tg_feeder_ahead(t->feeder) : TG_OK);
     TG_TRY(settle(t)); /* the batch before */
     TG_TRY(set_rates(t));
     t->under_way = p->batch++;
     TG_TRY(tg_step_backward(t->step));
+    TG_TRY(tg_feeder_recycle(t->feeder));
     if (!tg_step_is_late(t->step)) {
         TG_TRY(settle(t));
     }
@@ -219,6 +223,7 @@ static tg_status train_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t
     t->step_seconds = 0.0;
     t->timed_steps = 0;
     TG_TRY(prepare_training(t));
+    TG_TRY(tg_feeder_start(t->feeder, t->progress.epoch, t->progress.batch));
     while (t->progress.batch < batches && !*stopped) {
         const double start = tg_seconds();
         TG_TRY(train_batch(t));
@@ -230,6 +235,7 @@ static tg_status train_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t
     }
     const double start = tg_seconds();
     TG_TRY(settle(t));
+    TG_TRY(tg_feeder_stop(t->feeder));
     count_time(t, tg_seconds() - start, 0);
 fail:
     return status;

@@ -92,23 +92,23 @@ static tg_status make_pair(const tg_batch *batch, const tg_shape *shape, tg_tens
     return status;
 }
 
+tg_shape tg_batch_shape(const tg_dataset_facts *facts, int64_t size, int64_t channels) {
+    tg_shape shape = {.ndim = facts->n_dim + 2, .dim = {size, channels}};
+    for (int d = 0; d < facts->n_dim; d++) {
+        shape.dim[d + 2] = facts->grid[d];
+    }
+    return shape;
+}
+
 tg_status tg_batch_create(tg_model *model, const tg_dataset_facts *facts, int64_t size,
-                          bool training, tg_batch *out) {
+                          tg_batch *out) {
     tg_status status = TG_OK;
+    const tg_shape x_shape = tg_batch_shape(facts, size, facts->in_channels);
+    const tg_shape y_shape = tg_batch_shape(facts, size, facts->out_channels);
     *out = (tg_batch){.model = model, .dtype = facts->dtype};
-    const int64_t channels[2] = {facts->in_channels, facts->out_channels};
-    tg_shape *shapes[2] = {&out->x_shape, &out->y_shape};
-    for (int side = 0; side < 2; side++) {
-        *shapes[side] = (tg_shape){.ndim = facts->n_dim + 2, .dim = {size, channels[side]}};
-        for (int d = 0; d < facts->n_dim; d++) {
-            shapes[side]->dim[d + 2] = facts->grid[d];
-        }
-    }
-    TG_TRY(make_pair(out, &out->x_shape, &out->x, &out->host_x));
-    TG_TRY(make_pair(out, &out->y_shape, &out->y, &out->host_y));
-    if (!training) {
-        TG_TRY(make_pair(out, &out->y_shape, &out->pred, &out->host_pred));
-    }
+    TG_TRY(make_pair(out, &x_shape, &out->x, &out->host_x));
+    TG_TRY(make_pair(out, &y_shape, &out->y, &out->host_y));
+    TG_TRY(make_pair(out, &y_shape, &out->pred, &out->host_pred));
     return TG_OK;
 fail:
     tg_batch_destroy(out);
@@ -124,15 +124,13 @@ void tg_batch_destroy(tg_batch *batch) {
     *batch = (tg_batch){0};
 }
 
-tg_status tg_batch_send(tg_batch *batch, int64_t count, bool encodes_target) {
+tg_status tg_batch_send(tg_batch *batch, int64_t count) {
     tg_status status = TG_OK;
     tg_model *model = batch->model;
-    tg_tensor x = tg_batch_view(&batch->host_x, count), y = tg_batch_view(&batch->host_y, count);
+    tg_tensor x = tg_batch_view(&batch->host_x, count);
+    const tg_tensor y = tg_batch_view(&batch->host_y, count);
     if (model->encoder[TG_DATA_X]) {
         TG_TRY(tg_normalizer_apply(model->encoder[TG_DATA_X], &x));
-    }
-    if (encodes_target && model->encoder[TG_DATA_Y]) {
-        TG_TRY(tg_normalizer_apply(model->encoder[TG_DATA_Y], &y));
     }
     if (batch->x.place != TG_HOST) {
         const tg_tensor to_x = tg_batch_view(&batch->x, count);
@@ -205,7 +203,7 @@ tg_status tg_model_predict(tg_model *model, const tg_tensor *x, tg_tensor *y) {
         facts.grid[d] = x->shape.dim[d + 2];
     }
     const int64_t samples = x->shape.dim[0], most = samples < 16 ? samples : 16;
-    TG_TRY(tg_batch_create(model, &facts, most, false, &batch));
+    TG_TRY(tg_batch_create(model, &facts, most, &batch));
     TG_TRY(tg_fno_prepare(model->fno, most, facts.grid, false));
     for (int64_t first = 0; first < samples; first += most) {
         const int64_t count = samples - first < most ? samples - first : most;
@@ -214,7 +212,7 @@ tg_status tg_model_predict(tg_model *model, const tg_tensor *x, tg_tensor *y) {
         TG_TRY(tg_tensor_slice(model->ctx, y, first, count, &to));
         memcpy(batch.host_x.data, from.data, tg_tensor_bytes(&from));
         memset(batch.host_y.data, 0, tg_tensor_bytes(&to));
-        TG_TRY(tg_batch_send(&batch, count, false));
+        TG_TRY(tg_batch_send(&batch, count));
         TG_TRY(predict_batch(&batch, count));
         memcpy(to.data, batch.host_pred.data, tg_tensor_bytes(&to));
     }
@@ -238,13 +236,13 @@ tg_status tg_model_evaluate(tg_model *model, tg_dataset *dataset, int64_t size,
     TG_TRY(tg_loss_config_parse(model->ctx, "metric", "l2", &l2));
     TG_TRY(tg_loss_config_parse(model->ctx, "metric", "h1", &h1));
     TG_TRY(tg_loader_create(model->ctx, dataset, &(tg_loader_config){.batch_size = most}, &loader));
-    TG_TRY(tg_batch_create(model, &facts, most, false, &batch));
+    TG_TRY(tg_batch_create(model, &facts, most, &batch));
     TG_TRY(tg_fno_prepare(model->fno, most, facts.grid, false));
     double sums[2] = {0.0, 0.0};
     for (int64_t b = 0; b < tg_loader_batches(loader); b++) {
         int64_t count = 0;
         TG_TRY(tg_loader_batch(loader, 0, b, batch.host_x.data, batch.host_y.data, &count));
-        TG_TRY(tg_batch_send(&batch, count, false));
+        TG_TRY(tg_batch_send(&batch, count));
         TG_TRY(predict_batch(&batch, count));
         const tg_tensor pred = tg_batch_view(&batch.pred, count);
         const tg_tensor y = tg_batch_view(&batch.y, count);

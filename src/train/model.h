@@ -19,25 +19,26 @@ struct tg_model {
 typedef struct tg_batch {
     tg_model *model;
     tg_dtype dtype;
-    tg_shape x_shape, y_shape; /* with the full batch size first */
     tg_tensor host_x, host_y, host_pred;
-    tg_tensor x, y, pred; /* predictions: not in training, which leaves them in the network */
+    tg_tensor x, y, pred;
 } tg_batch;
 
 /* Makes the network of `config` with weights from its seed. */
 TG_NODISCARD tg_status tg_model_create(tg_context *ctx, const tg_settings *settings,
                                        const tg_run_config *config, tg_model **out);
 
-/* Buffers for batches of `size` samples of such data. */
+/* (size, channels, grid..) of such data. */
+tg_shape tg_batch_shape(const tg_dataset_facts *facts, int64_t size, int64_t channels);
+
+/* Buffers for predictions of `size` samples of such data. */
 TG_NODISCARD tg_status tg_batch_create(tg_model *model, const tg_dataset_facts *facts, int64_t size,
-                                       bool training, tg_batch *out);
+                                       tg_batch *out);
 void tg_batch_destroy(tg_batch *batch);
 
 /* Views of the first `count` samples. */
 tg_tensor tg_batch_view(const tg_tensor *tensor, int64_t count);
 
-/* Normalizes what stands on the host (targets only in training, where the loss compares normalized
- * fields) and moves it to the backend. */
-TG_NODISCARD tg_status tg_batch_send(tg_batch *batch, int64_t count, bool encodes_target);
+/* Normalizes the input that stands on the host and moves both sides to the backend. */
+TG_NODISCARD tg_status tg_batch_send(tg_batch *batch, int64_t count);
 
 #endif

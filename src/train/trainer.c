@@ -7,9 +7,10 @@
 
 /* ---- data of a stage ---- */
 
-static tg_status open_set(tg_trainer *t, const char *part, int64_t file_resolution,
-                          int64_t resolution, int64_t n_samples, const char *file,
-                          tg_dataset **out) {
+/* `reader`: who is to read it. */
+static tg_status open_set(tg_trainer *t, tg_context *reader, const char *part,
+                          int64_t file_resolution, int64_t resolution, int64_t n_samples,
+                          const char *file, tg_dataset **out) {
     const tg_source_config *data = &t->model->config.data;
     tg_dataset_config config = tg_dataset_config_default();
     char path[2 * TG_PATH];
@@ -27,7 +28,8 @@ static tg_status open_set(tg_trainer *t, const char *part, int64_t file_resoluti
         TG_TRY(tg_data_find(t->ctx, data->root[0] ? data->root : ".", data->set, part,
                             file_resolution, path, sizeof path));
     }
-    TG_TRY(tg_dataset_open(t->ctx, path, NULL, &config, out));
+    status = tg_dataset_open(reader, path, NULL, &config, out);
+    TG_TRY(tg_context_adopt(t->ctx, reader, status));
     const tg_dataset_facts facts = tg_dataset_get_facts(*out);
     const tg_fno_config *fno = &t->model->config.fno;
     if (facts.in_channels != fno->in_channels || facts.out_channels != fno->out_channels) {
@@ -50,8 +52,8 @@ static tg_status open_tests(tg_trainer *t) {
     for (int i = 0; i < data->test_resolutions.count; i++) {
         test_set *test = &t->tests[i];
         const int64_t resolution = data->test_resolutions.value[i];
-        TG_TRY(open_set(t, "test", resolution, resolution, entry(&data->n_tests, i, 0), NULL,
-                        &test->dataset));
+        TG_TRY(open_set(t, t->ctx, "test", resolution, resolution, entry(&data->n_tests, i, 0),
+                        NULL, &test->dataset));
         test->batch = entry(&data->test_batch_sizes, i, data->batch_size);
         t->test_count = i + 1;
     }
@@ -61,7 +63,7 @@ fail:
 
 static void close_stage(tg_trainer *t) {
     tg_step_destroy(&t->step);
-    tg_batch_destroy(&t->batch);
+    tg_feeder_destroy(&t->feeder);
     tg_loader_destroy(&t->loader);
     tg_dataset_close(&t->train);
     for (int i = 0; i < TG_MAX_TESTS; i++) {
@@ -79,7 +81,7 @@ static tg_status fit_encoders(tg_trainer *t) {
             tg_status status =
                 tg_normalizer_fit(t->ctx, t->train, (tg_data_side)side, &t->model->encoder[side]);
             if (status != TG_OK) {
-                return status;
+                return tg_context_adopt(t->ctx, &t->reader, status);
             }
         }
     }
@@ -94,16 +96,16 @@ tg_status tg_trainer_open_stage(tg_trainer *t) {
     const tg_source_config *data = &t->model->config.data;
     const int64_t file_resolution =
         data->file_resolution ? data->file_resolution : data->train_resolution;
-    TG_TRY(open_set(t, "train", file_resolution, data->train_resolution, data->n_train,
+    TG_TRY(open_set(t, &t->reader, "train", file_resolution, data->train_resolution, data->n_train,
                     data->train_file, &t->train));
     const tg_dataset_facts facts = tg_dataset_get_facts(t->train);
     const tg_loader_config loader = {.batch_size = data->batch_size,
                                      .seed = (uint64_t)t->model->config.seed,
                                      .shuffle = data->shuffle};
-    TG_TRY(tg_loader_create(t->ctx, t->train, &loader, &t->loader));
+    TG_TRY(tg_loader_create(&t->reader, t->train, &loader, &t->loader));
     TG_TRY(open_tests(t));
     TG_TRY(fit_encoders(t));
-    TG_TRY(tg_batch_create(t->model, &facts, data->batch_size, true, &t->batch));
+    TG_TRY(tg_feeder_create(t->model, &t->reader, t->loader, &facts, data->batch_size, &t->feeder));
     TG_TRY(tg_lr_schedule_start(t->ctx, &t->model->config.schedule, &t->progress.schedule));
 fail:
     return status;
@@ -159,6 +161,7 @@ tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings, const 
     char path[TG_PATH];
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, t, 1));
     t->ctx = ctx;
+    t->reader = tg_context_branch(ctx);
     t->stages = tg_run_stages(settings);
     for (int stage = t->stages; stage >= 1; stage--) { /* a bad key of a late stage shows now */
         TG_TRY(tg_run_config_read(ctx, settings, stage, false, &config));

@@ -4,6 +4,7 @@
 #define TG_TRAIN_TRAINER_H
 
 #include "train/checkpoint.h"
+#include "train/feeder.h"
 #include "train/run_folder.h"
 
 typedef struct test_set {
@@ -13,6 +14,7 @@ typedef struct test_set {
 
 struct tg_trainer {
     tg_context *ctx;
+    tg_context reader; /* a branch, of the training data */
     tg_model *model;
     tg_optim *optim;
     tg_run_folder folder;
@@ -22,7 +24,7 @@ struct tg_trainer {
     /* of the current stage */
     tg_dataset *train;
     tg_loader *loader;
-    tg_batch batch;
+    tg_feeder *feeder;
     test_set tests[TG_MAX_TESTS];
     int test_count;
 

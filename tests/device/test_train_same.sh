@@ -81,7 +81,7 @@ same seldom --opt.eval_interval 3 --opt.save_every 3
 for round in $(seq 40); do
     "$tgrad" train config.yaml --run stopped --backend cuda --threads 1 -q --resume auto >/dev/null 2>log &
     pid=$!
-    sleep 0.$((RANDOM % 5))
+    sleep 0.$((RANDOM % 5 + 1)) # not before the shell has become the program
     kill -TERM $pid 2>/dev/null
     wait $pid
     code=$? # 143: the signal came before the program was ready for it

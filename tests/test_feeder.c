@@ -1,0 +1,162 @@
+/* Batches for the trainer: the same ones on the host and read ahead for a device, whatever is
+ * stopped and begun anew in between; a file that fails while it is read ahead says so. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/fake_device.h"
+#include "support/files.h"
+#include "support/sets.h"
+#include "train/feeder.h"
+
+enum { SAMPLES = 11, SIZE = 4, BATCHES = 3 };
+
+/* A feeder over a file, with a normalizer of y. */
+typedef struct rig {
+    tg_context *ctx;
+    tg_context reader;
+    tg_model model;
+    tg_dataset *set;
+    tg_loader *loader;
+    tg_feeder *feeder;
+    tg_dataset_facts facts;
+} rig;
+
+static void begin(rig *r, const char *backend, const char *path, size_t cache_bytes) {
+    *r = (rig){0};
+    assert_int_equal(tg_context_create(NULL, &r->ctx), TG_OK);
+    set_ok(r->ctx, tg_backend_select(r->ctx, backend));
+    r->reader = tg_context_branch(r->ctx);
+    r->model.ctx = r->ctx;
+    set_ok(r->ctx, tg_backend_get(r->ctx, &r->model.be));
+    tg_dataset_config config = tg_dataset_config_default();
+    config.cache_bytes = cache_bytes;
+    r->set = set_open(&r->reader, path, &config);
+    r->facts = tg_dataset_get_facts(r->set);
+    set_ok(r->ctx, tg_normalizer_fit(r->ctx, r->set, TG_DATA_Y, &r->model.encoder[TG_DATA_Y]));
+    const tg_loader_config loader = {.batch_size = SIZE, .seed = 3, .shuffle = true};
+    set_ok(r->ctx, tg_loader_create(&r->reader, r->set, &loader, &r->loader));
+    set_ok(r->ctx, tg_feeder_create(&r->model, &r->reader, r->loader, &r->facts, SIZE, &r->feeder));
+}
+
+static void end(rig *r) {
+    tg_feeder_destroy(&r->feeder);
+    tg_loader_destroy(&r->loader);
+    tg_dataset_close(&r->set);
+    tg_normalizer_destroy(&r->model.encoder[TG_DATA_Y]);
+    assert_int_equal(tg_context_memory(r->ctx, TG_HOST).current[TG_MEM_DATA], 0);
+    assert_int_equal(tg_context_memory(r->ctx, TG_DEVICE).current[TG_MEM_DATA], 0);
+    tg_context_destroy(&r->ctx);
+}
+
+/* What the queue sees of a tensor, on the host, from malloc. */
+static float *seen(rig *r, const tg_tensor *tensor) {
+    float *values = malloc(tg_tensor_bytes(tensor));
+    tg_tensor host;
+    assert_non_null(values);
+    set_ok(r->ctx, tg_tensor_wrap(r->ctx, TG_F32, &tensor->shape, values, &host));
+    set_ok(r->ctx, tg_backend_copy(r->ctx, tensor, &host));
+    return values;
+}
+
+/* The batches of an epoch from `first` on, `count` of them; the copy of the next one is asked for
+ * before this one is looked at, as a step does. */
+static void same_batches(rig *a, rig *b, int64_t epoch, int64_t first, int64_t count) {
+    rig *const sides[2] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        set_ok(sides[i]->ctx, tg_feeder_start(sides[i]->feeder, epoch, first));
+    }
+    for (int64_t n = 0; n < count; n++) {
+        float *values[2][2];
+        tg_tensor x[2], y[2];
+        for (int i = 0; i < 2; i++) {
+            rig *r = sides[i];
+            set_ok(r->ctx, tg_feeder_next(r->feeder, &x[i], &y[i]));
+            tg_tensor now[2] = {{0}, {0}};
+            const tg_tensor *const from[2] = {&x[i], &y[i]};
+            for (int side = 0; side < 2; side++) {
+                set_ok(r->ctx, tg_backend_tensor(r->ctx, TG_MEM_OTHER, TG_F32, &from[side]->shape,
+                                                 &now[side]));
+                set_ok(r->ctx, tg_backend_copy(r->ctx, from[side], &now[side]));
+            }
+            set_ok(r->ctx, tg_feeder_ahead(r->feeder));
+            set_ok(r->ctx, tg_feeder_recycle(r->feeder));
+            for (int side = 0; side < 2; side++) {
+                values[i][side] = seen(r, &now[side]);
+                tg_tensor_destroy(&now[side]);
+            }
+        }
+        assert_int_equal(x[0].shape.dim[0], first + n == BATCHES - 1 ? SAMPLES % SIZE : SIZE);
+        assert_true(tg_shape_equal(&x[0].shape, &x[1].shape));
+        assert_true(tg_shape_equal(&y[0].shape, &y[1].shape));
+        assert_memory_equal(values[0][0], values[1][0], tg_tensor_bytes(&x[0]));
+        assert_memory_equal(values[0][1], values[1][1], tg_tensor_bytes(&y[0]));
+        assert_true(isfinite(values[0][0][0]) && isfinite(values[0][1][0]));
+        for (int i = 0; i < 4; i++) {
+            free(values[i / 2][i % 2]);
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        set_ok(sides[i]->ctx, tg_feeder_stop(sides[i]->feeder));
+    }
+}
+
+static const char *write_set(const char *name) {
+    tg_context *ctx = NULL;
+    assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
+    const tg_shape shape = SET_SHAPE(SAMPLES, 2, 6, 5);
+    const char *path = set_write(ctx, name, TG_F32, &shape, &shape);
+    tg_context_destroy(&ctx);
+    return path;
+}
+
+static void batches_are_the_same(void **state) {
+    (void)state;
+    const char *path = write_set("set.h5");
+    for (int cached = 0; cached < 2; cached++) {
+        rig a, b;
+        begin(&a, "cpu", path, cached ? 1 << 20 : 0);
+        begin(&b, "fake", path, cached ? 1 << 20 : 0);
+        assert_int_equal(a.facts.cached, cached);
+        same_batches(&a, &b, 0, 0, BATCHES);
+        same_batches(&a, &b, 1, 0, 1); /* stopped with the next batch under way */
+        same_batches(&a, &b, 1, 1, 2);
+        same_batches(&a, &b, 0, 0, 2);
+        same_batches(&a, &b, 2, 2, 1);
+        end(&a);
+        end(&b);
+    }
+}
+
+static void a_file_that_ends_early_is_named(void **state) {
+    (void)state;
+    static const char *const backends[] = {"cpu", "fake"};
+    for (int i = 0; i < 2; i++) {
+        rig r;
+        tg_tensor x, y;
+        const char *path = write_set("cut_x.npy");
+        begin(&r, backends[i], path, 0);
+        assert_int_equal(truncate(path, 200), 0);
+        tg_status status = tg_feeder_start(r.feeder, 0, 0);
+        status = status == TG_OK ? tg_feeder_next(r.feeder, &x, &y) : status;
+        assert_true(status == TG_E_IO || status == TG_E_FORMAT);
+        set_expect_sentence(r.ctx, "cut_x.npy");
+        end(&r);
+    }
+}
+
+static int remove_files(void **state) {
+    (void)state;
+    test_folder_remove();
+    return 0;
+}
+
+int main(void) {
+    fake_device_add("fake");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(batches_are_the_same),
+        cmocka_unit_test(a_file_that_ends_early_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, remove_files);
+}
