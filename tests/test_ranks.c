@@ -419,7 +419,7 @@ static void test_budget_is_never_exceeded(void **state) {
                 assert_int_equal(tg_context_memory(r.ctx, TG_HOST).current_total, total);
                 assert_int_equal(state_held(&r), held);
             }
-            changes = r.optim->pools[0].choices;
+            changes = r.optim->moves;
         }
         assert_true(changes > 2);
         end(&r);

@@ -30,7 +30,6 @@ typedef struct tg_pool {
     void *choosing;     /* host: scratch of a choice */
     void *moving;       /* host: an array on its way */
     size_t choosing_bytes, moving_bytes;
-    int64_t choices; /* made so far that changed something: m, v, factors and counts moved */
 } tg_pool;
 
 /* One parameter and what its next update depends on. */
@@ -78,6 +77,7 @@ struct tg_optim {
     void *dense;            /* one dense gradient, when factored ones may need to be formed */
 
     tg_pending pending;
+    int64_t moves;     /* how often states changed place or size: automatic ranks */
     double grad_scale; /* of clipping */
     double norm_squares;
     tg_optim_stats stats;

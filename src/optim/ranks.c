@@ -526,7 +526,7 @@ static tg_status apply(tg_optim *optim, int group, const tg_rank_choice *choices
         }
     }
     tg_pool_lay_out(optim, group); /* it fits: the choice did */
-    pool->choices++;
+    optim->moves++;
 fail:
     return status;
 }

@@ -55,11 +55,14 @@ tg_status tg_recording_forward(tg_recording *r, const tg_tensor *x, const tg_ten
     if (!*fits) {
         return half->run(half->user);
     }
-    if (r->x != x->data || r->target != target->data || r->preparation != r->fno->preparations) {
+    const int64_t moves = r->optim ? r->optim->moves : 0;
+    if (r->x != x->data || r->target != target->data || r->preparation != r->fno->preparations ||
+        r->moves != moves) {
         forget(r);
         r->x = x->data;
         r->target = target->data;
         r->preparation = r->fno->preparations;
+        r->moves = moves;
     }
     if (!r->forward && r->seen >= WARM_UP) {
         TG_TRY(record(r, half, &r->forward));

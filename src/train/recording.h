@@ -1,9 +1,10 @@
 /* The two halves of an ordinary step as recorded graphs.
  *
  * A recording holds addresses and sizes: it serves steps of one batch size on the same arrays,
- * until the network's buffers are made anew. Nothing is recorded before a step like it was run, so
- * that whatever a backend makes at first need is there. Two graphs rather than one, so that the
- * forward pass can be launched before the outcome of the step before is known. */
+ * until the network's buffers are made anew or the optimizer's states move. Nothing is recorded
+ * before a step like it was run, so that whatever a backend makes at first need is there. Two
+ * graphs rather than one, so that the forward pass can be launched before the outcome of the step
+ * before is known. */
 #ifndef TG_TRAIN_RECORDING_H
 #define TG_TRAIN_RECORDING_H
 
@@ -19,7 +20,7 @@ typedef struct tg_recording {
     tg_graphs graphs; /* when to record */
     bool has_failed;  /* the backend cannot */
     const void *x, *target;
-    int64_t preparation;
+    int64_t preparation, moves;
     int64_t seen; /* steps that were run like the one to be recorded */
     tg_graph *forward, *backward;
 } tg_recording;

@@ -49,7 +49,7 @@ train() { # train FOLDER BACKEND options..
     shift 2
     "$tgrad" train config.yaml --run "$folder" --backend "$backend" --threads 1 -q "$@" >/dev/null 2>log ||
         fail "$folder on $backend: $(cat log)"
-    grep -v '^tgrad: warning' log | grep . && fail "$folder on $backend: $(cat log)"
+    grep -v '^tgrad: warning\|^tgrad: ranks from' log | grep . && fail "$folder on $backend: $(cat log)"
     grep -o 'warning:.*' log | sort >"$folder.warnings"
 }
 
@@ -70,6 +70,9 @@ for method in adam lowrank galore structured unstructured tensorgrad; do
 done
 grep -q 'the loss is' adam.cuda.warnings || fail "no batch was bad"
 grep -q '"skipped":4' adam.cuda/metrics.jsonl || fail "the bad batches are counted"
+same auto --opt.rank auto --opt.memory_budget 0.25 --opt.sparse_ratio 0.02
+cmp auto.cpu/projections.jsonl auto.cuda/projections.jsonl || fail "other ranks"
+same auto_micro --opt.rank auto --opt.rank_tolerance 0.2 --data.batch_size 4 --opt.accumulation_steps 2
 same micro --data.batch_size 4 --opt.accumulation_steps 3
 same clip --opt.max_grad_norm 0.5
 same both --data.batch_size 4 --opt.accumulation_steps 2 --opt.max_grad_norm 0.5
