@@ -154,6 +154,7 @@ int cli_problem_read(tg_context *ctx, const cli_problem_source *source, cli_prob
 
 void cli_setup_make(const cli_problem *problem, const tg_fno *fno, uint64_t seed, cli_setup *out) {
     const int count = tg_fno_param_count(fno);
+    bool halves = false;
     *out = (cli_setup){.groups = {problem->optim, problem->optim}};
     out->groups[1].is_projected = false;
     out->params = cli_need(calloc((size_t)count, sizeof *out->params));
@@ -163,13 +164,15 @@ void cli_setup_make(const cli_problem *problem, const tg_fno *fno, uint64_t seed
                                           .dtype = param.dtype,
                                           .shape = param.shape,
                                           .group = param.spectral ? 0 : 1};
+        halves = halves || param.gradient == TG_CBF16;
     }
     out->setup = (tg_optim_setup){.groups = out->groups,
                                   .group_count = 2,
                                   .params = out->params,
                                   .param_count = count,
                                   .seed = seed,
-                                  .takes_factored = true};
+                                  .takes_factored = true,
+                                  .forms_bf16 = halves};
 }
 
 void cli_setup_free(cli_setup *setup) {

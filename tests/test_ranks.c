@@ -499,7 +499,7 @@ static int64_t clamp(int64_t i, int64_t n) {
 /* Every coordinate after a choice has what it had, or what new ones get. */
 static void check_moments(const tg_slot *slot, const box *old, const float *m, const float *v) {
     const box now = box_of(slot);
-    const float *new_m = slot->m, *new_v = slot->v;
+    const float *new_m = slot->moments.m, *new_v = slot->moments.v;
     for (int64_t i = 0; i < now.kept; i++) {
         for (int part = 0; part < 2; part++) {
             assert_true(new_m[2 * i + part] == (i < old->kept ? m[2 * i + part] : 0.0f));
@@ -550,8 +550,8 @@ static void test_moments_keep_their_coordinates(void **state) {
         for (int i = 0; i < 2; i++) {
             const tg_slot *slot = &r.optim->slots[i];
             old[i] = box_of(slot);
-            memcpy(m[i], slot->m, (size_t)slot->count * 2 * sizeof(float));
-            memcpy(v[i], slot->v, (size_t)slot->count * sizeof(float));
+            memcpy(m[i], slot->moments.m, (size_t)slot->count * 2 * sizeof(float));
+            memcpy(v[i], slot->moments.v, (size_t)slot->count * sizeof(float));
         }
         assert_int_equal(tg_ranks_choose_if_ready(r.optim, &r.optim->slots[1]), TG_OK);
         for (int i = 0; i < 2; i++) {

@@ -106,7 +106,8 @@ TG_API const tg_fno_config *tg_fno_get_config(const tg_fno *fno);
 
 typedef struct tg_fno_param {
     const char *name; /* neuraloperator's, e.g. "fno_blocks.convs.0.weight.tensor"; the network's */
-    tg_dtype dtype;
+    tg_dtype dtype;   /* of the weight in memory */
+    tg_dtype gradient; /* of what its gradients are made of */
     tg_shape shape;
     void *weight;  /* where the backend computes; an optimizer writes it between two steps or when
                       it receives the gradient */

@@ -38,13 +38,22 @@ typedef enum tg_nonfinite_policy {
     TG_NONFINITE_ERROR /* it is TG_E_NUMERIC */
 } tg_nonfinite_policy;
 
+/* How the moments are kept; the arithmetic on them is f32. */
+typedef enum tg_state_precision {
+    TG_STATES_FULL,
+    TG_STATES_HALF, /* bf16, rounded at random with the odds of the distances */
+    TG_STATES_8BIT  /* a byte a number and a scale for every 256; parameters with fewer than 4096
+                       values stay full */
+} tg_state_precision;
+
 /* Settings of one group. Key names in text form (tg_optim_config_set) are the published ones. */
 typedef struct tg_optim_config {
     double learning_rate; /* learning_rate: 1e-3 */
     double beta1, beta2;  /* beta1, beta2: .9, .999 */
     double eps;           /* eps: 1e-6, added to the uncorrected root */
     double weight_decay;  /* weight_decay: 0; decoupled, w -= lr * wd * w after the update */
-    tg_complex_adam complex_adam; /* complex_adam: modulus | split */
+    tg_complex_adam complex_adam;       /* complex_adam: modulus | split */
+    tg_state_precision state_precision; /* state_precision: full | half | 8bit */
 
     bool is_projected;             /* tensorgrad: compress the gradients of this group */
     tg_projector_config projector; /* proj_type, rank, sparse_ratio, .., second_* */
@@ -80,7 +89,7 @@ TG_API const char *tg_optim_config_get(const tg_optim_config *config, int index,
 
 typedef struct tg_optim_param {
     const char *name; /* unique; copied */
-    tg_dtype dtype;   /* f32, f64, c64, c128 */
+    tg_dtype dtype;   /* of the weight: f32, f64, c64, c128; or halves, moved in f32 (c64) */
     tg_shape shape;
     int group;
 } tg_optim_param;
@@ -94,6 +103,8 @@ typedef struct tg_optim_setup {
     bool takes_factored; /* gradients may come factored (reserves one dense gradient for refreshes)
                           */
     bool accumulates;    /* micro-batches will be accumulated (reserves their compressed sums) */
+    bool forms_bf16;     /* factors come in bf16, and what is formed of them is kept in it too; not
+                            with accumulates */
 } tg_optim_setup;
 
 typedef struct tg_optim tg_optim;
@@ -110,7 +121,8 @@ TG_API TG_NODISCARD tg_status tg_optim_plan(tg_context *ctx, const tg_optim_setu
 
 /* ---- stepping ---- */
 
-/* One update of one parameter from its dense gradient. */
+/* One update of one parameter from its dense gradient (in the wide dtype of a parameter in halves).
+ */
 TG_API TG_NODISCARD tg_status tg_optim_step(tg_optim *optim, int param, const void *grad,
                                             void *weight);
 /* The same from a handed-over gradient; gradient->param names the parameter. */

@@ -22,6 +22,7 @@ typedef struct decomposition {
     void *tall;             /* (rows, rank) product of a tall matrix */
     void *level[MAX_DEPTH]; /* products at each depth of the tree */
     void *workspace;        /* of the compress slot */
+    const void *whole;      /* the tensor itself, the one that may be halves */
 } decomposition;
 
 static int64_t product(const int64_t *size, int begin, int end) {
@@ -168,11 +169,15 @@ size_t tg_tucker_scratch(tg_backend *be, const tg_tucker_plan *plan) {
 
 /* ---- one mode ---- */
 
+static tg_storage storage_of(const decomposition *dc, const void *x) {
+    return x == dc->whole ? dc->plan->store : TG_STORE_FULL;
+}
+
 /* out = the contraction of x, done by the compress slot. */
 static tg_status multiply(const decomposition *dc, const tg_multimode *modes, const void *x,
                           const tg_bitmap *mask, void *out) {
     const tg_compress op = {.modes = *modes,
-                            .source = {.dense = x},
+                            .source = {.dense = x, .store = storage_of(dc, x)},
                             .bitmap = mask,
                             .masked = mask != NULL,
                             .scale = 1.0,
@@ -187,8 +192,9 @@ static tg_status leading_vectors(const decomposition *dc, const void *x, const t
     const tg_backend_ops *ops = dc->be->ops;
     const tg_tucker_plan *plan = dc->plan;
     const int64_t dim = size[k];
-    tg_status status = ops->gram(dc->be, plan->dtype, product(size, 0, k), dim,
-                                 product(size, k + 1, plan->ndim), x, mask, dc->gram);
+    tg_status status =
+        ops->gram(dc->be, tg_stored(plan->dtype, storage_of(dc, x)), product(size, 0, k), dim,
+                  product(size, k + 1, plan->ndim), x, mask, dc->gram);
     if (status == TG_OK) {
         status = ops->eigh(dc->be, dc->wide, dim, dc->gram, dc->eigenvalues);
     }
@@ -212,8 +218,8 @@ static tg_status leading_vectors_tall(const decomposition *dc, const void *x, co
     char *upright = product_out + (size_t)(rows * rank) * size;  /* (rows, rank) */
     char *short_factor = upright + (size_t)(rows * rank) * size; /* (side, rank) */
     tg_status status = TG_OK;
-    TG_TRY(ops->gram(dc->be, plan->dtype, k == 0 ? rows : 1, side, k == 0 ? 1 : rows, x, mask,
-                     dc->gram));
+    TG_TRY(ops->gram(dc->be, tg_stored(plan->dtype, storage_of(dc, x)), k == 0 ? rows : 1, side,
+                     k == 0 ? 1 : rows, x, mask, dc->gram));
     TG_TRY(ops->eigh(dc->be, dc->wide, side, dc->gram, dc->eigenvalues));
     TG_TRY(
         ops->leading_columns(dc->be, plan->dtype, side, side, rank, dc->gram, NULL, short_factor));
@@ -327,6 +333,7 @@ tg_status tg_tucker_factors(tg_backend *be, const tg_tucker_plan *plan, const vo
     decomposition dc = {.be = be,
                         .plan = plan,
                         .mask = mask,
+                        .whole = x,
                         .is_aligned = warm,
                         .wide = tg_dtype_is_complex(plan->dtype) ? TG_C128 : TG_F64};
     lay_out(&dc, &(tg_scratch){.block = scratch});
@@ -397,8 +404,8 @@ tg_status tg_tucker_spectrum(tg_backend *be, const tg_tucker_plan *plan, const v
     for (int k = 0; k < plan->ndim; k++) {
         const int mode = goes_by_other_side(plan, k) ? 1 - k : k;
         const int64_t side = plan->dim[mode];
-        TG_TRY(be->ops->gram(be, plan->dtype, product(plan->dim, 0, mode), side,
-                             product(plan->dim, mode + 1, plan->ndim), x, mask, gram));
+        TG_TRY(be->ops->gram(be, tg_stored(plan->dtype, plan->store), product(plan->dim, 0, mode),
+                             side, product(plan->dim, mode + 1, plan->ndim), x, mask, gram));
         TG_TRY(be->ops->eigh(be, wide, side, gram, eigenvalues));
         TG_TRY(be->ops->download(be, values, eigenvalues, (size_t)side * sizeof(double)));
         memset(values + side, 0, (size_t)(plan->dim[k] - side) * sizeof(double));

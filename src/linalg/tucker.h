@@ -11,7 +11,8 @@
 #include "tgrad/linalg.h"
 
 typedef struct tg_tucker_plan {
-    tg_dtype dtype; /* f32, f64, c64, c128 */
+    tg_dtype dtype;   /* f32, f64, c64, c128 */
+    tg_storage store; /* of the tensor itself */
     int ndim;
     int64_t dim[TG_MAX_NDIM];
     int64_t rank[TG_MAX_NDIM];   /* of a mode without a factor: its dim */

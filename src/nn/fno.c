@@ -93,6 +93,8 @@ tg_fno_param tg_fno_get_param(const tg_fno *fno, int index) {
     const nn_param *param = &fno->model.params[index];
     return (tg_fno_param){.name = param->name,
                           .dtype = param->dtype,
+                          .gradient =
+                              param->spectral ? nn_spectrum_dtype(&fno->model) : param->dtype,
                           .shape = param->shape,
                           .weight = fno->weights ? nn_weight(fno, index) : NULL,
                           .spectral = param->spectral};

@@ -22,6 +22,8 @@ tg_optim_config tg_optim_config_default(void) {
 
 static const tg_choice complex_adam_choices[] = {
     {"modulus", TG_ADAM_MODULUS}, {"split", TG_ADAM_SPLIT}, {NULL, 0}};
+static const tg_choice state_choices[] = {
+    {"full", TG_STATES_FULL}, {"half", TG_STATES_HALF}, {"8bit", TG_STATES_8BIT}, {NULL, 0}};
 static const tg_choice branch_choices[] = {{"low_rank", TG_BRANCH_LOW_RANK},
                                            {"unstructured_sparse", TG_BRANCH_UNSTRUCTURED},
                                            {"structured_sparse", TG_BRANCH_STRUCTURED},
@@ -69,6 +71,7 @@ static const tg_setting table[] = {
     {"eps", TG_SETTING_DOUBLE, FIELD(eps), NULL, 0, 1},
     {"weight_decay", TG_SETTING_DOUBLE, FIELD(weight_decay), NULL, 0, 1e6},
     {"complex_adam", TG_SETTING_ENUM, FIELD(complex_adam), complex_adam_choices, 1, 0},
+    {"state_precision", TG_SETTING_ENUM, FIELD(state_precision), state_choices, 1, 0},
     {"tensorgrad", TG_SETTING_BOOL, FIELD(is_projected), NULL, 1, 0},
     {"optimizer_type", TG_SETTING_ENUM, FIELD(projector.scheme), type_choices, 1, 0},
     {"proj_type", TG_SETTING_ENUM, FIRST(type), branch_choices, 1, 0},

@@ -15,7 +15,7 @@ typedef struct slot_plan {
 
 static tg_status check_param(tg_context *ctx, const tg_optim_setup *setup, int index) {
     const tg_optim_param *param = &setup->params[index];
-    const tg_dtype d = param->dtype;
+    const tg_dtype d = tg_dtype_wide(param->dtype);
     char text[128];
     if (!param->name || param->name[0] == '\0') {
         return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: parameter %d has no name", index);
@@ -23,6 +23,13 @@ static tg_status check_param(tg_context *ctx, const tg_optim_setup *setup, int i
     if (d != TG_F32 && d != TG_F64 && d != TG_C64 && d != TG_C128) {
         return tg_fail(ctx, TG_E_DTYPE, "optimizer: %s is %s, expected f32, f64, c64 or c128",
                        param->name, tg_dtype_name(d));
+    }
+    if (d != TG_F32 && d != TG_C64 &&
+        setup->groups[param->group].state_precision != TG_STATES_FULL) {
+        return tg_fail(
+            ctx, TG_E_CONFIG,
+            "opt.state_precision: %s is %s, whose moments are kept as they are; take full",
+            param->name, tg_dtype_name(d));
     }
     if (tg_shape_numel(&param->shape) < 1) {
         return tg_fail(ctx, TG_E_SHAPE, "optimizer: %s has the shape %s, which has no entry",
@@ -54,6 +61,9 @@ static tg_status check_setup(tg_context *ctx, const tg_optim_setup *setup) {
     for (int i = 0; i < setup->param_count; i++) {
         TG_TRY(check_param(ctx, setup, i));
     }
+    if (setup->accumulates && setup->forms_bf16) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: gradients formed in bf16 have no sums");
+    }
 fail:
     return status;
 }
@@ -76,11 +86,39 @@ static tg_status plan_slot(tg_context *ctx, const tg_optim_setup *setup, const t
     }
     plan->is_projected = true;
     TG_TRY(tg_pool_most(ctx, setup, pool, param, &most));
-    TG_TRY(tg_projector_outline(ctx, &setup->groups[param->group].projector, param->dtype,
-                                &param->shape, setup->takes_factored, pool->most, &outline));
+    TG_TRY(tg_projector_outline(ctx, &setup->groups[param->group].projector,
+                                tg_dtype_wide(param->dtype), &param->shape, setup->takes_factored,
+                                pool->most, &outline));
     plan->is_auto = tg_projector_is_auto(&outline);
     plan->count = plan->is_auto ? most : tg_projector_count(&outline);
     plan->projector = tg_projector_get_bytes(&outline);
+fail:
+    return status;
+}
+
+/* Bytes are refused where none would be used. */
+static tg_status check_bytes(tg_context *ctx, const tg_optim_setup *setup) {
+    bool asked = false, used = setup->param_count == 0;
+    tg_status status = TG_OK;
+    for (int i = 0; i < setup->param_count; i++) {
+        const tg_optim_param *param = &setup->params[i];
+        const tg_optim_config *config = &setup->groups[param->group];
+        slot_plan plan;
+        if (config->state_precision != TG_STATES_8BIT) {
+            continue;
+        }
+        tg_pool pool;
+        TG_TRY(tg_pool_plan(ctx, setup, param->group, &pool));
+        TG_TRY(plan_slot(ctx, setup, &pool, i, &plan));
+        asked = true;
+        used = used || tg_moments_plan(config, param->dtype, plan.count).form == TG_STATE_8BIT;
+    }
+    if (asked && !used) {
+        status = tg_fail(ctx, TG_E_CONFIG,
+                         "opt.state_precision: 8bit keeps a scale for every %d numbers, and no "
+                         "parameter has the %d values that make it worth it; take full",
+                         TG_STATE_BLOCK, TG_MOMENTS_LEAST);
+    }
 fail:
     return status;
 }
@@ -96,18 +134,25 @@ size_t tg_moment_bytes(const tg_optim_config *config, tg_dtype dtype, int64_t co
     return (size_t)count * real * (is_pair ? 2 : 1);
 }
 
+/* Bytes of one entry of the dense gradient that is formed from factors. */
+static size_t formed_size(const tg_optim_setup *setup, tg_dtype dtype) {
+    const tg_storage store = setup->forms_bf16 ? TG_STORE_BF16 : TG_STORE_FULL;
+    return tg_dtype_size(tg_stored(dtype, store));
+}
+
 /* Moments of so many values, and their sums where gradients are accumulated. */
 static void add_state(size_t *bytes, const tg_optim_setup *setup, int group, tg_dtype dtype,
                       int64_t count) {
-    const size_t values = (size_t)count * tg_dtype_size(dtype);
-    bytes[TG_MEM_OPTIMIZER] += values + tg_moment_bytes(&setup->groups[group], dtype, count);
-    bytes[TG_MEM_GRADIENTS] += setup->accumulates ? values : 0;
+    const tg_moments moments = tg_moments_plan(&setup->groups[group], dtype, count);
+    bytes[TG_MEM_OPTIMIZER] += tg_moments_bytes(&moments);
+    bytes[TG_MEM_GRADIENTS] += setup->accumulates ? (size_t)count * tg_dtype_size(dtype) : 0;
 }
 
 tg_status tg_optim_plan(tg_context *ctx, const tg_optim_setup *setup,
                         size_t bytes[TG_MEM_CATEGORIES]) {
     memset(bytes, 0, TG_MEM_CATEGORIES * sizeof *bytes);
     tg_status status = check_setup(ctx, setup);
+    status = status == TG_OK ? check_bytes(ctx, setup) : status;
     size_t small = 0, dense = 0, scratch = 0, host_scratch = 0;
     tg_pool pool = {0};
     for (int group = 0; status == TG_OK && group < setup->group_count; group++) {
@@ -119,12 +164,12 @@ tg_status tg_optim_plan(tg_context *ctx, const tg_optim_setup *setup,
     }
     for (int i = 0; status == TG_OK && i < setup->param_count; i++) {
         const tg_optim_param *param = &setup->params[i];
-        const size_t size = tg_dtype_size(param->dtype);
+        const tg_dtype dtype = tg_dtype_wide(param->dtype);
         slot_plan plan;
         TG_TRY(tg_pool_plan(ctx, setup, param->group, &pool));
         TG_TRY(plan_slot(ctx, setup, &pool, i, &plan));
-        const size_t values = (size_t)plan.count * size;
-        add_state(bytes, setup, param->group, param->dtype, plan.is_auto ? 0 : plan.count);
+        const size_t values = (size_t)plan.count * tg_dtype_size(dtype);
+        add_state(bytes, setup, param->group, dtype, plan.is_auto ? 0 : plan.count);
         bytes[TG_MEM_FACTORS] += plan.is_auto ? 0 : plan.projector.factors;
         bytes[TG_MEM_INDICES] += plan.projector.indices;
         if (plan.is_projected) {
@@ -135,7 +180,7 @@ tg_status tg_optim_plan(tg_context *ctx, const tg_optim_setup *setup,
                                : host_scratch;
         }
         if (can_be_factored(&param->shape)) {
-            const size_t whole = (size_t)tg_shape_numel(&param->shape) * size;
+            const size_t whole = (size_t)tg_shape_numel(&param->shape) * formed_size(setup, dtype);
             dense = whole > dense ? whole : dense;
         }
     }
@@ -170,7 +215,10 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
     tg_slot *slot = &optim->slots[index];
     slot_plan plan;
     tg_status status = TG_OK;
-    slot->dtype = param->dtype;
+    const uint64_t seed = setup->seed + 0xD1B54A32D192ED03ull * (uint64_t)(index + 1);
+    slot->dtype = tg_dtype_wide(param->dtype);
+    slot->weight_store = tg_storage_of(param->dtype);
+    slot->rounding = (tg_rng){.seed = seed, .purpose = TG_RNG_ROUNDING};
     slot->shape = param->shape;
     slot->numel = tg_shape_numel(&param->shape);
     slot->group = param->group;
@@ -182,7 +230,6 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
     slot->count = slot->max_count = plan.count;
     slot->error = (double)NAN;
     if (plan.is_projected) {
-        const uint64_t seed = setup->seed + 0xD1B54A32D192ED03ull * (uint64_t)(index + 1);
         TG_TRY(tg_projector_create_in(optim->ctx, &config->projector, slot->dtype, &slot->shape,
                                       seed, setup->takes_factored, pool->most, &optim->workspace,
                                       &slot->projector));
@@ -190,11 +237,10 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
     if (plan.is_auto) {
         return make_ranked(optim, slot);
     }
-    const size_t values = (size_t)slot->count * tg_dtype_size(slot->dtype);
-    TG_TRY(zeroed(optim->be, TG_MEM_OPTIMIZER, values, &slot->m));
-    TG_TRY(zeroed(optim->be, TG_MEM_OPTIMIZER, tg_moment_bytes(config, slot->dtype, slot->count),
-                  &slot->v));
+    slot->moments = tg_moments_plan(config, slot->dtype, slot->count);
+    TG_TRY(tg_moments_create(optim->be, &slot->moments));
     if (setup->accumulates) {
+        const size_t values = (size_t)slot->count * tg_dtype_size(slot->dtype);
         TG_TRY(zeroed(optim->be, TG_MEM_GRADIENTS, values, &slot->sum));
     }
 fail:
@@ -208,7 +254,7 @@ static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup) {
     for (int i = 0; i < optim->slot_count; i++) {
         const tg_slot *slot = &optim->slots[i];
         const size_t values = (size_t)slot->max_count * tg_dtype_size(slot->dtype);
-        const size_t whole = (size_t)slot->numel * tg_dtype_size(slot->dtype);
+        const size_t whole = (size_t)slot->numel * formed_size(setup, slot->dtype);
         small = slot->projector && values > small ? values : small;
         dense = can_be_factored(&slot->shape) && whole > dense ? whole : dense;
     }
@@ -230,10 +276,12 @@ tg_status tg_optim_create(tg_context *ctx, const tg_optim_setup *setup, tg_optim
     tg_status status = TG_OK;
     tg_optim *optim = NULL;
     TG_TRY(check_setup(ctx, setup));
+    TG_TRY(check_bytes(ctx, setup));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, optim, 1));
     optim->ctx = ctx;
     optim->seed = setup->seed;
     optim->accumulates = setup->accumulates;
+    optim->forms_bf16 = setup->forms_bf16;
     optim->grad_scale = 1.0;
     TG_TRY(tg_backend_get(ctx, &optim->be));
     optim->workspace.be = optim->be;
@@ -269,13 +317,12 @@ void tg_optim_destroy(tg_optim **optim) {
     for (int i = 0; i < o->slot_count; i++) {
         tg_slot *slot = &o->slots[i];
         tg_projector_destroy(&slot->projector);
-        void *const blocks[] = {slot->dense_sum, slot->m, slot->v, slot->sum};
-        const int owned = slot->ranked ? 1 : 4; /* the rest lies in the pool */
-        for (int b = 0; b < owned; b++) {
-            o->be->ops->release(o->be, blocks[b]);
-        }
-        if (slot->ranked) {
+        o->be->ops->release(o->be, slot->dense_sum);
+        if (slot->ranked) { /* the rest lies in the pool */
             tg_mem_free(o->ctx, slot->ranked->spectrum.values);
+        } else {
+            o->be->ops->release(o->be, slot->sum);
+            tg_moments_release(o->be, &slot->moments);
         }
         tg_mem_free(o->ctx, slot->ranked);
         tg_mem_free(o->ctx, slot->name);

@@ -3,6 +3,7 @@
 #define TG_OPTIM_OPTIM_H
 
 #include "optim/choose.h"
+#include "optim/moments.h"
 #include "optim/pending.h"
 #include "project/projector.h"
 #include "tgrad/optim.h"
@@ -35,7 +36,9 @@ typedef struct tg_pool {
 /* One parameter and what its next update depends on. */
 typedef struct tg_slot {
     char *name;
-    tg_dtype dtype;
+    tg_dtype dtype;          /* of the arithmetic: gradients come in it, or in halves of it */
+    tg_storage weight_store; /* of the weight */
+    tg_rng rounding;         /* of what is kept in bf16; its step is that of the update */
     tg_shape shape;
     int64_t numel;
     int group;
@@ -49,8 +52,7 @@ typedef struct tg_slot {
     int64_t moment_step;  /* updates in the moments: the bias correction's time */
     int64_t last_refresh; /* step of the last refresh; -1: none yet */
 
-    void *m; /* (count); automatic ranks: in the pool, like v and sum */
-    void *v; /* (count) reals; complex split: 2 count */
+    tg_moments moments; /* of the values; automatic ranks: in the pool, like the sum */
 
     void *sum;         /* (count) accumulated values; NULL unless the optimizer accumulates */
     void *dense_sum;   /* (numel) the same for a projected parameter on a step that refreshes */
@@ -75,6 +77,7 @@ struct tg_optim {
     tg_workspace workspace; /* of all projectors */
     void *small;            /* compressed values of the parameter being updated */
     void *dense;            /* one dense gradient, when factored ones may need to be formed */
+    bool forms_bf16;        /* it has room for halves only */
 
     tg_pending pending;
     int64_t moves;     /* how often states changed place or size: automatic ranks */
@@ -126,7 +129,7 @@ TG_NODISCARD tg_status tg_ranks_choose_if_ready(tg_optim *optim, const tg_slot *
 bool tg_ranks_wants_spectrum(const tg_optim *optim, const tg_slot *slot, bool refreshes);
 /* Whether the next update measures or may follow a choice. */
 bool tg_ranks_is_at_work(const tg_optim *optim, const tg_slot *slot);
-TG_NODISCARD tg_status tg_ranks_measure(tg_optim *optim, tg_slot *slot, const void *dense);
+TG_NODISCARD tg_status tg_ranks_measure(tg_optim *optim, tg_slot *slot, const tg_gradient *dense);
 
 /* Checks one group's settings; `index` is for the error. */
 TG_NODISCARD tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *config);

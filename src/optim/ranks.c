@@ -24,8 +24,9 @@ static size_t larger(size_t a, size_t b) {
 
 static tg_status outline(tg_context *ctx, const tg_optim_setup *setup, const tg_optim_param *param,
                          int64_t most, tg_projector *out) {
-    return tg_projector_outline(ctx, &setup->groups[param->group].projector, param->dtype,
-                                &param->shape, setup->takes_factored, most, out);
+    return tg_projector_outline(ctx, &setup->groups[param->group].projector,
+                                tg_dtype_wide(param->dtype), &param->shape, setup->takes_factored,
+                                most, out);
 }
 
 static size_t value_bytes(const tg_state_kind *kind) {
@@ -75,14 +76,19 @@ static tg_status add_demands(tg_context *ctx, const tg_optim_setup *setup, int g
         if (!tg_projector_is_auto(&p)) {
             continue;
         }
-        if (pool->members > 0 && pool->kind.dtype != param->dtype) {
+        const tg_dtype dtype = tg_dtype_wide(param->dtype);
+        if (pool->members > 0 && pool->kind.dtype != dtype) {
             return tg_fail(ctx, TG_E_UNSUPPORTED,
                            "opt.rank: auto needs parameters of one dtype in a group; %s is %s, "
                            "others are %s",
-                           param->name, tg_dtype_name(param->dtype),
-                           tg_dtype_name(pool->kind.dtype));
+                           param->name, tg_dtype_name(dtype), tg_dtype_name(pool->kind.dtype));
         }
-        pool->kind.dtype = param->dtype;
+        if (setup->groups[group].state_precision != TG_STATES_FULL) {
+            return tg_fail(ctx, TG_E_CONFIG,
+                           "opt.state_precision: moments move with automatic ranks, and are then "
+                           "kept in full; take full, or set opt.rank");
+        }
+        pool->kind.dtype = dtype;
         pool->members++;
         const demand d = demand_of(&pool->kind, &p);
         sum->least += d.least;
@@ -250,8 +256,9 @@ bool tg_pool_lay_out(tg_optim *optim, int group) {
         }
         tg_projector_lend(slot->projector, factor);
         slot->ranked->offset = offset;
-        slot->m = begin + region.m;
-        slot->v = begin + region.v;
+        slot->moments = tg_moments_plan(pool->kind.config, slot->dtype, slot->count);
+        slot->moments.m = begin + region.m;
+        slot->moments.v = begin + region.v;
         slot->sum =
             pool->sum ? (char *)pool->sum + (size_t)values * tg_dtype_size(slot->dtype) : NULL;
         offset += region.bytes;
@@ -597,8 +604,9 @@ bool tg_ranks_is_at_work(const tg_optim *optim, const tg_slot *slot) {
            (slot->ranked->is_measured || tg_ranks_wants_spectrum(optim, slot, false));
 }
 
-tg_status tg_ranks_measure(tg_optim *optim, tg_slot *slot, const void *dense) {
-    tg_status status = tg_projector_measure(slot->projector, dense, &slot->ranked->spectrum);
+tg_status tg_ranks_measure(tg_optim *optim, tg_slot *slot, const tg_gradient *dense) {
+    tg_status status = tg_projector_measure(slot->projector, dense->dense,
+                                            tg_storage_of(dense->dtype), &slot->ranked->spectrum);
     if (status == TG_E_NUMERIC) {
         tg_log(optim->ctx, TG_LOG_WARN, "%s: its spectrum is not known, its ranks stay: %s",
                slot->name, tg_context_error(optim->ctx));

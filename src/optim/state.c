@@ -1,6 +1,7 @@
 /* Saving and loading: everything that the next step depends on, bit for bit.
  *
- * Per parameter P: optim.P.method (text), optim.P.counters (i64), optim.P.m, optim.P.v, and for
+ * Per parameter P: optim.P.method (text), optim.P.counters (i64), optim.P.m, optim.P.v (moments in
+ * bytes: u8, one per real, and optim.P.m_scale, optim.P.v_scale, one per block of 256), and for
  * each branch B of a projector optim.P.B.factorK or optim.P.B.bitmap (u64 words). The ranks of a
  * bitmap follow from its words and are not stored. With automatic ranks also optim.P.ranks (i64)
  * and optim.P.spectrum (f64). */
@@ -33,14 +34,18 @@ static tg_status state_name(tg_context *ctx, const tg_slot *slot, char *name, co
 static void method_text(const tg_optim *optim, const tg_slot *slot, char *text, size_t capacity) {
     const char *rule =
         optim->groups[slot->group].complex_adam == TG_ADAM_SPLIT ? "split" : "modulus";
+    static const char *const forms[] = {
+        [TG_STATE_FULL] = "", [TG_STATE_BF16] = " bf16", [TG_STATE_8BIT] = " 8bit"};
+    const char *form = forms[slot->moments.form];
     const tg_projector *p = slot->projector;
     if (!p) {
-        snprintf(text, capacity, "adam %s", rule);
+        snprintf(text, capacity, "adam %s%s", rule, form);
         return;
     }
     static const char *const schemes[] = {"single", "composite", "sum"};
-    snprintf(text, capacity, "%s %s%s%s %s", schemes[p->config.scheme], p->branch[0].kind->name,
-             p->branches == 2 ? "+" : "", p->branches == 2 ? p->branch[1].kind->name : "", rule);
+    snprintf(text, capacity, "%s %s%s%s %s%s", schemes[p->config.scheme], p->branch[0].kind->name,
+             p->branches == 2 ? "+" : "", p->branches == 2 ? p->branch[1].kind->name : "", rule,
+             form);
 }
 
 static void get_counters(const tg_slot *slot, int64_t counters[COUNTERS]) {
@@ -136,26 +141,38 @@ typedef struct part {
     tg_shape shape;
 } part;
 
-enum { MAX_PARTS = 2 + 2 * TG_MAX_NDIM };
+enum { MAX_PARTS = 4 + 2 * TG_MAX_NDIM };
+
+/* The moments: values, and scales of bytes. */
+static tg_status list_moments(const tg_optim *optim, const tg_slot *slot, part **at) {
+    const tg_moments plan = tg_moments_plan(&optim->groups[slot->group], slot->dtype, slot->count);
+    const tg_moments *s = &plan, *moments = &slot->moments; /* with new ranks: not placed yet */
+    void *const memory[] = {moments->m, moments->v, moments->m_scale, moments->v_scale};
+    const int64_t reals[] = {s->m_reals, s->v_reals, tg_moment_blocks(s->m_reals),
+                             tg_moment_blocks(s->v_reals)};
+    static const char *const names[] = {"m", "v", "m_scale", "v_scale"};
+    const tg_dtype real = s->form == TG_STATE_BF16 ? TG_BF16 : s->real;
+    const bool bytes = s->form == TG_STATE_8BIT;
+    tg_status status = TG_OK;
+    for (int i = 0; i < (bytes ? 4 : 2); i++) {
+        const bool pairs = i == 0 && !bytes && tg_dtype_is_complex(slot->dtype);
+        const int64_t count = pairs ? reals[i] / 2 : reals[i];
+        TG_TRY(state_name(optim->ctx, slot, (*at)->name, "%s", names[i]));
+        (*at)->memory = memory[i];
+        (*at)->dtype = i > 1 ? TG_F32 : bytes ? TG_U8 : pairs ? tg_dtype_complex(real) : real;
+        (*at)->shape = tg_shape_of(1, &count);
+        (*at)++;
+    }
+fail:
+    return status;
+}
 
 /* All arrays of a parameter, in a fixed order. */
 static tg_status list_parts(const tg_optim *optim, const tg_slot *slot, part *parts, int *count) {
     tg_status status = TG_OK;
     tg_context *ctx = optim->ctx;
-    const bool is_pair = optim->groups[slot->group].complex_adam == TG_ADAM_SPLIT &&
-                         tg_dtype_is_complex(slot->dtype);
     part *at = parts;
-    TG_TRY(state_name(ctx, slot, at->name, "m"));
-    at->memory = slot->m;
-    at->dtype = slot->dtype;
-    at->shape = tg_shape_of(1, &slot->count);
-    at++;
-    TG_TRY(state_name(ctx, slot, at->name, "v"));
-    const int64_t reals = slot->count * (is_pair ? 2 : 1);
-    at->memory = slot->v;
-    at->dtype = tg_dtype_real(slot->dtype);
-    at->shape = tg_shape_of(1, &reals);
-    at++;
+    TG_TRY(list_moments(optim, slot, &at));
     for (int b = 0; slot->projector && b < slot->projector->branches; b++) {
         const tg_branch *branch = &slot->projector->branch[b];
         if (!branch->is_ready) {

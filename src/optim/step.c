@@ -17,7 +17,8 @@ static tg_status find_slot(tg_optim *optim, int param, tg_slot **out) {
 
 static tg_status check_gradient(tg_optim *optim, const tg_slot *slot, const tg_gradient *gradient) {
     char expected[128], found[128];
-    if (gradient->dtype != slot->dtype || !tg_shape_equal(&gradient->shape, &slot->shape)) {
+    if (tg_dtype_wide(gradient->dtype) != slot->dtype ||
+        !tg_shape_equal(&gradient->shape, &slot->shape)) {
         return tg_fail(
             optim->ctx, TG_E_SHAPE, "gradient of %s: expected %s %s, found %s %s", slot->name,
             tg_dtype_name(slot->dtype), tg_shape_text(&slot->shape, expected, sizeof expected),
@@ -33,6 +34,11 @@ static tg_status check_gradient(tg_optim *optim, const tg_slot *slot, const tg_g
                        "gradient of %s: factored, but the optimizer was not made for factored "
                        "gradients of this parameter",
                        slot->name);
+    }
+    if (!gradient->dense && optim->forms_bf16 && tg_storage_of(gradient->dtype) != TG_STORE_BF16) {
+        return tg_fail(optim->ctx, TG_E_DTYPE,
+                       "gradient of %s: factors in %s, but the optimizer was made for bf16",
+                       slot->name, tg_dtype_name(gradient->dtype));
     }
     return TG_OK;
 }
@@ -55,15 +61,21 @@ static tg_multimode plain_modes(const tg_slot *slot) {
     return modes;
 }
 
-/* The gradient as a dense one, formed in the optimizer's own memory if it came factored. */
+/* The gradient as a dense one, formed in the optimizer's own memory if it came factored: as wide as
+ * the arithmetic, or as its factors where only that was asked for. */
 static tg_status make_dense(tg_optim *optim, const tg_slot *slot, const tg_gradient *gradient,
                             tg_gradient *out) {
     *out = *gradient;
     if (gradient->dense) {
         return TG_OK;
     }
-    const tg_multimode modes = plain_modes(slot);
-    const tg_grad_source source = tg_gradient_source(gradient);
+    tg_multimode modes = plain_modes(slot);
+    tg_grad_source source = tg_gradient_source(gradient);
+    if (optim->forms_bf16) {
+        modes.dtype = gradient->dtype;
+        source.store = TG_STORE_FULL;
+    }
+    out->dtype = modes.dtype;
     out->dense = optim->dense;
     out->x = out->dy = NULL;
     return optim->be->ops->grad_dense(optim->be, &modes, &source, 1.0, optim->dense);
@@ -74,14 +86,15 @@ static tg_status count_nonfinite(tg_optim *optim, const tg_slot *slot, const tg_
                                  uint32_t *guard) {
     const tg_backend_ops *ops = optim->be->ops;
     if (gradient->dense) {
-        return ops->count_nonfinite(optim->be, slot->dtype, slot->numel, gradient->dense, guard);
+        return ops->count_nonfinite(optim->be, gradient->dtype, slot->numel, gradient->dense,
+                                    guard);
     }
     const int64_t frequencies = slot->numel / slot->shape.dim[0] / slot->shape.dim[1];
     const void *const factors[2] = {gradient->x, gradient->dy};
     tg_status status = TG_OK;
     for (int i = 0; i < 2 && status == TG_OK; i++) {
         const int64_t n = gradient->batch * slot->shape.dim[i] * frequencies;
-        status = ops->count_nonfinite(optim->be, slot->dtype, n, factors[i], guard);
+        status = ops->count_nonfinite(optim->be, gradient->dtype, n, factors[i], guard);
     }
     return status;
 }
@@ -92,28 +105,19 @@ bool tg_slot_is_due(const tg_optim *optim, const tg_slot *slot) {
                tg_refresh_gap(&optim->groups[slot->group], slot->step);
 }
 
-static tg_status clear_moments(tg_optim *optim, tg_slot *slot) {
-    const bool is_split = optim->groups[slot->group].complex_adam == TG_ADAM_SPLIT;
-    const tg_dtype real = tg_dtype_real(slot->dtype);
-    const int64_t reals = slot->count * (is_split && tg_dtype_is_complex(slot->dtype) ? 2 : 1);
-    slot->moment_step = 0;
-    tg_status status =
-        optim->be->ops->fill(optim->be, slot->dtype, slot->count, (tg_scalar){0}, slot->m);
-    return status == TG_OK ? optim->be->ops->fill(optim->be, real, reals, (tg_scalar){0}, slot->v)
-                           : status;
-}
-
-static tg_status refresh(tg_optim *optim, tg_slot *slot, const void *dense) {
+static tg_status refresh(tg_optim *optim, tg_slot *slot, const tg_gradient *dense) {
     const double start = read_clock(optim, true);
     const bool had_moments = slot->last_refresh >= 0;
-    tg_status status = tg_projector_refresh(slot->projector, dense);
+    tg_status status =
+        tg_projector_refresh_stored(slot->projector, dense->dense, tg_storage_of(dense->dtype));
     if (status == TG_OK) {
         slot->last_refresh = slot->step;
         if (slot->ranked) {
             slot->ranked->is_due = false;
         }
         if (had_moments && optim->groups[slot->group].moments_on_refresh == TG_MOMENTS_RESET) {
-            status = clear_moments(optim, slot);
+            slot->moment_step = 0;
+            status = tg_moments_clear(optim->be, &slot->moments);
         }
     }
     optim->times.refresh += read_clock(optim, true) - start;
@@ -122,10 +126,11 @@ static tg_status refresh(tg_optim *optim, tg_slot *slot, const void *dense) {
 
 /* What the new projection loses of the gradient it was chosen from: the branches of a projection
  * take parts that are orthogonal to each other and to the rest. */
-static tg_status note_error(tg_optim *optim, tg_slot *slot, const void *dense, const void *small) {
+static tg_status note_error(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
+                            const void *small) {
     tg_norms whole, kept;
     tg_status status = TG_OK;
-    TG_TRY(optim->be->ops->norms(optim->be, slot->dtype, slot->numel, dense, &whole));
+    TG_TRY(optim->be->ops->norms(optim->be, gradient->dtype, slot->numel, gradient->dense, &whole));
     TG_TRY(optim->be->ops->norms(optim->be, slot->dtype, slot->count, small, &kept));
     const double lost = whole.sum_squares - kept.sum_squares;
     slot->error = slot->projector->config.scheme == TG_SCHEME_SUM ? (double)NAN
@@ -157,7 +162,8 @@ tg_rates tg_slot_rates(const tg_optim *optim, const tg_slot *slot) {
 
 /* An update on its way. */
 typedef struct update_call {
-    const void *values; /* dense gradient or compressed values */
+    const void *values;    /* dense gradient or compressed values */
+    tg_storage grad_store; /* of a dense gradient */
     void *weight;
     uint32_t *guard;  /* NULL: it was read and is 0 */
     bool adam_counts; /* nothing has counted into the guard yet */
@@ -169,18 +175,26 @@ static tg_status update(tg_optim *optim, tg_slot *slot, const update_call *call)
     const tg_rates rates = plain_rates(optim, slot);
     const tg_rates *late =
         optim->pending.is_planned ? optim->pending.rates + (slot - optim->slots) : NULL;
+    tg_rng rounding = slot->rounding;
+    rounding.step = rates.step;
     tg_adam adam = {.dtype = slot->dtype,
                     .n = slot->count,
                     .split = config->complex_adam == TG_ADAM_SPLIT,
                     .grad = call->values,
                     .scale = rates.scale,
-                    .m = slot->m,
-                    .v = slot->v,
+                    .m = slot->moments.m,
+                    .v = slot->moments.v,
+                    .form = slot->moments.form,
+                    .m_scale = slot->moments.m_scale,
+                    .v_scale = slot->moments.v_scale,
                     .beta1 = config->beta1,
                     .beta2 = config->beta2,
                     .eps = config->eps,
                     .alpha = rates.alpha,
                     .beta = rates.beta,
+                    .grad_store = call->grad_store,
+                    .weight_store = slot->weight_store,
+                    .rounding = &rounding,
                     .rates = late,
                     .guard = call->guard,
                     .counts = call->adam_counts};
@@ -194,8 +208,12 @@ static tg_status update(tg_optim *optim, tg_slot *slot, const update_call *call)
     const double middle = read_clock(optim, optim->times_parts);
     optim->times.adam += middle - start;
     if (status == TG_OK && slot->projector) {
-        const tg_back back = {
-            .alpha = rates.alpha, .beta = rates.beta, .rates = late, .guard = call->guard};
+        const tg_back back = {.alpha = rates.alpha,
+                              .beta = rates.beta,
+                              .store = slot->weight_store,
+                              .rounding = &rounding,
+                              .rates = late,
+                              .guard = call->guard};
         status = tg_projector_back_by(slot->projector, optim->small, &back, call->weight);
         optim->times.update += read_clock(optim, optim->times_parts) - middle;
     }
@@ -218,14 +236,14 @@ static tg_status project_and_update(tg_optim *optim, tg_slot *slot, const tg_gra
                                     bool refreshes, bool measures, update_call *call) {
     tg_status status = TG_OK;
     if (refreshes) {
-        TG_TRY(refresh(optim, slot, gradient->dense));
+        TG_TRY(refresh(optim, slot, gradient));
     }
     TG_TRY(project(optim, slot, gradient, 0.0, optim->small));
     if (refreshes) {
-        TG_TRY(note_error(optim, slot, gradient->dense, optim->small));
+        TG_TRY(note_error(optim, slot, gradient, optim->small));
     }
     if (measures) {
-        TG_TRY(tg_ranks_measure(optim, slot, gradient->dense));
+        TG_TRY(tg_ranks_measure(optim, slot, gradient));
     }
     call->values = optim->small;
     TG_TRY(update(optim, slot, call));
@@ -264,6 +282,7 @@ tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient, v
     }
     if (!slot->projector) {
         call.values = ready.dense;
+        call.grad_store = tg_storage_of(ready.dtype);
         return update(optim, slot, &call);
     }
     TG_TRY(project_and_update(optim, slot, &ready, is_due, measures, &call));
@@ -291,6 +310,10 @@ static tg_status add_dense(tg_optim *optim, const tg_slot *slot, bool is_first,
     tg_status status = make_dense(optim, slot, gradient, &ready);
     if (status != TG_OK) {
         return status;
+    }
+    if (ready.dtype != slot->dtype) {
+        return tg_fail(optim->ctx, TG_E_DTYPE, "gradient of %s: %s is needed for sums, found %s",
+                       slot->name, tg_dtype_name(slot->dtype), tg_dtype_name(ready.dtype));
     }
     if (is_first) {
         return optim->be->ops->copy(optim->be, sum, ready.dense,
@@ -437,7 +460,7 @@ static tg_status receive_norm(void *user, const tg_gradient *gradient) {
     TG_TRY(find_slot(optim, gradient->param, &slot));
     TG_TRY(check_gradient(optim, slot, gradient));
     TG_TRY(make_dense(optim, slot, gradient, &ready));
-    TG_TRY(optim->be->ops->norms(optim->be, slot->dtype, slot->numel, ready.dense, &norms));
+    TG_TRY(optim->be->ops->norms(optim->be, ready.dtype, slot->numel, ready.dense, &norms));
     optim->norm_squares += norms.sum_squares;
 fail:
     return status;

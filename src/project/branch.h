@@ -32,9 +32,10 @@ typedef struct tg_branch_kind {
     tg_status (*plan)(tg_context *ctx, tg_branch *branch);
     /* Bytes of scratch that refresh needs, where the backend computes and on the host. */
     void (*scratch)(const tg_branch *branch, size_t *bytes, size_t *host_bytes);
-    /* Chooses factors or index set from x (shape), entries of `mask` (or NULL) counted as 0. */
-    tg_status (*refresh)(tg_branch *branch, const void *x, const tg_bitmap *mask, void *scratch,
-                         void *host_scratch);
+    /* Chooses factors or index set from x (shape, in some storage), entries of `mask` (or NULL)
+     * counted as 0. */
+    tg_status (*refresh)(tg_branch *branch, const void *x, tg_storage store, const tg_bitmap *mask,
+                         void *scratch, void *host_scratch);
 } tg_branch_kind;
 
 struct tg_branch {

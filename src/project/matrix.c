@@ -74,10 +74,11 @@ static void matrix_scratch(const tg_branch *branch, size_t *bytes, size_t *host_
     *host_bytes = 0;
 }
 
-static tg_status matrix_refresh(tg_branch *branch, const void *x, const tg_bitmap *mask,
-                                void *scratch, void *host_scratch) {
+static tg_status matrix_refresh(tg_branch *branch, const void *x, tg_storage store,
+                                const tg_bitmap *mask, void *scratch, void *host_scratch) {
     (void)host_scratch;
-    const tg_tucker_plan plan = plan_of(branch);
+    tg_tucker_plan plan = plan_of(branch);
+    plan.store = store;
     return tg_tucker_factors(branch->be, &plan, x, mask, &branch->rng, branch->is_ready,
                              branch->factor, scratch);
 }

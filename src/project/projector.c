@@ -19,8 +19,11 @@ tg_projector_config tg_projector_config_default(void) {
 }
 
 tg_grad_source tg_gradient_source(const tg_gradient *gradient) {
-    return (tg_grad_source){
-        .dense = gradient->dense, .x = gradient->x, .dy = gradient->dy, .batch = gradient->batch};
+    return (tg_grad_source){.dense = gradient->dense,
+                            .x = gradient->x,
+                            .dy = gradient->dy,
+                            .batch = gradient->batch,
+                            .store = tg_storage_of(gradient->dtype)};
 }
 
 /* The low-rank branch is first, and a sparse one takes what it leaves. */
@@ -237,10 +240,10 @@ fail:
 }
 
 /* Refreshes one branch; a numerical failure is survived, everything else is passed on. */
-static tg_status refresh_branch(tg_projector *p, tg_branch *branch, const void *x,
+static tg_status refresh_branch(tg_projector *p, tg_branch *branch, const void *x, tg_storage store,
                                 const tg_bitmap *mask, void *scratch) {
     branch->rng.step = (uint32_t)p->refreshes;
-    tg_status status = branch->kind->refresh(branch, x, mask, scratch, p->workspace->host);
+    tg_status status = branch->kind->refresh(branch, x, store, mask, scratch, p->workspace->host);
     if (status == TG_E_NUMERIC) {
         p->failures++;
         tg_log(p->ctx, TG_LOG_WARN, "refresh %lld of a %s projection failed and is skipped: %s",
@@ -253,7 +256,7 @@ static tg_status refresh_branch(tg_projector *p, tg_branch *branch, const void *
 
 /* The sparse branch behind a low-rank one is chosen from the dense residual, built in the scratch.
  */
-static tg_status refresh_on_residual(tg_projector *p, const void *grad) {
+static tg_status refresh_on_residual(tg_projector *p, const void *grad, tg_storage store) {
     const tg_backend_ops *ops = p->be->ops;
     const size_t size = tg_dtype_size(p->dtype);
     tg_scratch scratch = {.block = p->workspace->memory};
@@ -262,12 +265,14 @@ static tg_status refresh_on_residual(tg_projector *p, const void *grad) {
     void *rest = scratch.block + scratch.used;
     tg_status status = TG_OK;
     const tg_compress project = {.modes = p->modes,
-                                 .source = {.dense = grad},
+                                 .source = {.dense = grad, .store = store},
                                  .scale = 1.0,
                                  .core = core,
                                  .workspace = rest};
     TG_TRY(ops->compress(p->be, &project));
-    TG_TRY(ops->copy(p->be, residual, grad, (size_t)p->numel * size));
+    TG_TRY(store == TG_STORE_FULL ? ops->copy(p->be, residual, grad, (size_t)p->numel * size)
+                                  : ops->convert(p->be, p->numel, tg_stored(p->dtype, store), grad,
+                                                 p->dtype, residual));
     const tg_expand subtract = {.modes = p->modes,
                                 .core = core,
                                 .alpha = -1.0,
@@ -275,23 +280,27 @@ static tg_status refresh_on_residual(tg_projector *p, const void *grad) {
                                 .out = residual,
                                 .workspace = rest};
     TG_TRY(ops->expand(p->be, &subtract));
-    TG_TRY(refresh_branch(p, p->sparse, residual, NULL, rest));
+    TG_TRY(refresh_branch(p, p->sparse, residual, TG_STORE_FULL, NULL, rest));
 fail:
     return status;
 }
 
-tg_status tg_projector_refresh(tg_projector *p, const void *grad) {
-    tg_status status = refresh_branch(p, &p->branch[0], grad, NULL, p->workspace->memory);
+tg_status tg_projector_refresh_stored(tg_projector *p, const void *grad, tg_storage store) {
+    tg_status status = refresh_branch(p, &p->branch[0], grad, store, NULL, p->workspace->memory);
     if (status == TG_OK && p->branches == 2) {
         if (is_low_rank_first(p)) {
-            status = refresh_on_residual(p, grad);
+            status = refresh_on_residual(p, grad, store);
         } else {
             const tg_bitmap *mask = is_sparse_first(p) ? &p->sparse->bitmap : NULL;
-            status = refresh_branch(p, &p->branch[1], grad, mask, p->workspace->memory);
+            status = refresh_branch(p, &p->branch[1], grad, store, mask, p->workspace->memory);
         }
     }
     p->refreshes += status == TG_OK;
     return status;
+}
+
+tg_status tg_projector_refresh(tg_projector *p, const void *grad) {
+    return tg_projector_refresh_stored(p, grad, TG_STORE_FULL);
 }
 
 /* Where a branch's values stand in the compressed array. */
@@ -341,7 +350,8 @@ tg_status tg_projector_project(tg_projector *p, const tg_gradient *gradient, dou
     if (status != TG_OK) {
         return status;
     }
-    if (gradient->dtype != p->dtype || !tg_shape_equal(&gradient->shape, &p->shape)) {
+    if (tg_dtype_wide(gradient->dtype) != p->dtype ||
+        !tg_shape_equal(&gradient->shape, &p->shape)) {
         char found[128], expected[128];
         return tg_fail(p->ctx, TG_E_SHAPE, "gradient: expected %s %s, found %s %s",
                        tg_dtype_name(p->dtype), tg_shape_text(&p->shape, expected, sizeof expected),
@@ -399,6 +409,8 @@ static tg_status weighted_back(tg_projector *p, const void *small, back_weights 
                     .beta = back->beta,
                     .out = out,
                     .workspace = p->workspace->memory,
+                    .out_store = back->store,
+                    .rounding = back->rounding,
                     .rates = back->rates,
                     .guard = back->guard};
     if (weights.low_rank != 0.0) {

@@ -41,8 +41,10 @@ TG_NODISCARD tg_status tg_projector_outline(tg_context *ctx, const tg_projector_
 /* The way back into a weight, as an optimizer asks for it. */
 typedef struct tg_back {
     double alpha, beta;
-    const tg_rates *rates; /* instead of both, its alpha from tg_projector_rate; NULL: those */
-    const uint32_t *guard; /* nothing happens where it is not 0; NULL: none */
+    tg_storage store;       /* of the weight */
+    const tg_rng *rounding; /* of a bf16 weight; NULL: to nearest */
+    const tg_rates *rates;  /* instead of both, its alpha from tg_projector_rate; NULL: those */
+    const uint32_t *guard;  /* nothing happens where it is not 0; NULL: none */
 } tg_back;
 
 TG_NODISCARD tg_status tg_projector_back_by(tg_projector *p, const void *small, const tg_back *back,
@@ -50,6 +52,10 @@ TG_NODISCARD tg_status tg_projector_back_by(tg_projector *p, const void *small, 
 
 /* What stands in the rates for alpha. */
 double tg_projector_rate(const tg_projector *p, double alpha);
+
+/* As tg_projector_refresh, from a gradient in this storage. */
+TG_NODISCARD tg_status tg_projector_refresh_stored(tg_projector *p, const void *grad,
+                                                   tg_storage store);
 
 /* Whether tg_projector_project takes factored gradients (the matrix form reshapes, and does not).
  */
@@ -65,9 +71,10 @@ tg_spectrum tg_projector_spectrum_sizes(const tg_projector *p);
 /* Bytes of scratch that measuring needs. */
 size_t tg_projector_spectrum_scratch(const tg_projector *p);
 
-/* Eigenvalues and energy of a dense gradient; `out` has room for the values. On failure it is half
- * written. */
-TG_NODISCARD tg_status tg_projector_measure(tg_projector *p, const void *grad, tg_spectrum *out);
+/* Eigenvalues and energy of a dense gradient in some storage; `out` has room for the values. On
+ * failure it is half written. */
+TG_NODISCARD tg_status tg_projector_measure(tg_projector *p, const void *grad, tg_storage store,
+                                            tg_spectrum *out);
 
 /* Other ranks from the next refresh on, which is due before the projector is used again: factors in
  * their new shape are to be lent, and an index set of another size is chosen anew. TG_E_UNSUPPORTED

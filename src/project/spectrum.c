@@ -73,18 +73,21 @@ size_t tg_projector_spectrum_scratch(const tg_projector *p) {
     return scratch.used + tg_tucker_spectrum_scratch(&plan);
 }
 
-tg_status tg_projector_measure(tg_projector *p, const void *grad, tg_spectrum *out) {
-    const tg_tucker_plan plan = plan_of(p);
+tg_status tg_projector_measure(tg_projector *p, const void *grad, tg_storage store,
+                               tg_spectrum *out) {
+    const tg_dtype dtype = tg_stored(p->dtype, store);
+    tg_tucker_plan plan = plan_of(p);
+    plan.store = store;
     tg_scratch scratch = {.block = p->workspace->memory};
     tg_bitmap trial = lay_out(p, &scratch);
     tg_norms norms;
     tg_status status = TG_OK;
-    TG_TRY(p->be->ops->norms(p->be, p->dtype, p->numel, grad, &norms));
+    TG_TRY(p->be->ops->norms(p->be, dtype, p->numel, grad, &norms));
     out->energy = norms.sum_squares;
     for (int share = 0; share < out->shares; share++) {
         const tg_bitmap *mask = is_sparse_first(p) ? &p->sparse->bitmap : NULL;
         if (chooses_kept(p)) {
-            TG_TRY(p->be->ops->select_topk(p->be, p->dtype, grad, out->kept[share], &trial));
+            TG_TRY(p->be->ops->select_topk(p->be, dtype, grad, out->kept[share], &trial));
             mask = &trial;
         }
         TG_TRY(tg_tucker_spectrum(p->be, &plan, grad, mask, tg_spectrum_mode(out, share, 0),

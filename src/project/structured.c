@@ -68,7 +68,8 @@ static void keep_largest(const double *key, int64_t dim, int64_t kept, unsigned 
 
 /* Slices of one mode. probability: weights are the slice norms, drawn as in select_weighted by the
  * largest norm / exponential; every mode has its own stretch of the stream. */
-static tg_status choose_slices(tg_branch *branch, int d, int64_t left, const void *x, slices *s) {
+static tg_status choose_slices(tg_branch *branch, int d, int64_t left, const void *x,
+                               tg_storage store, slices *s) {
     const int64_t dim = branch->shape.dim[d], kept = branch->modes.rank[d];
     const uint64_t first = (uint64_t)d << 40;
     double *key = s->norm[d];
@@ -79,8 +80,9 @@ static tg_status choose_slices(tg_branch *branch, int d, int64_t left, const voi
         keep_largest(key, dim, kept, s->is_kept[d]);
         return TG_OK;
     }
-    tg_status status = branch->be->ops->slice_norms(branch->be, branch->dtype, left, dim,
-                                                    branch->bitmap.n / left / dim, x, key);
+    tg_status status =
+        branch->be->ops->slice_norms(branch->be, tg_stored(branch->dtype, store), left, dim,
+                                     branch->bitmap.n / left / dim, x, key);
     if (status != TG_OK) {
         return status;
     }
@@ -120,15 +122,15 @@ static void structured_scratch(const tg_branch *branch, size_t *bytes, size_t *h
     *host_bytes = scratch.used;
 }
 
-static tg_status structured_refresh(tg_branch *branch, const void *x, const tg_bitmap *mask,
-                                    void *scratch, void *host_scratch) {
+static tg_status structured_refresh(tg_branch *branch, const void *x, tg_storage store,
+                                    const tg_bitmap *mask, void *scratch, void *host_scratch) {
     (void)scratch;
     (void)mask; /* a sparse branch that comes second follows a low-rank one: nothing is masked */
     tg_status status = TG_OK;
     slices s = lay_out(branch, &(tg_scratch){.block = host_scratch});
     int64_t left = 1;
     for (int d = 0; d < branch->shape.ndim; d++) {
-        TG_TRY(choose_slices(branch, d, left, x, &s));
+        TG_TRY(choose_slices(branch, d, left, x, store, &s));
         left *= branch->shape.dim[d];
     }
     fill_words(branch, &s);

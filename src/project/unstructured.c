@@ -21,20 +21,21 @@ static void no_scratch(const tg_branch *branch, size_t *bytes, size_t *host_byte
     *bytes = *host_bytes = 0;
 }
 
-static tg_status unstructured_refresh(tg_branch *branch, const void *x, const tg_bitmap *mask,
-                                      void *scratch, void *host_scratch) {
+static tg_status unstructured_refresh(tg_branch *branch, const void *x, tg_storage store,
+                                      const tg_bitmap *mask, void *scratch, void *host_scratch) {
     (void)mask; /* a sparse branch that comes second follows a low-rank one: nothing is masked */
     (void)scratch;
     (void)host_scratch;
     const tg_backend_ops *ops = branch->be->ops;
+    const tg_dtype dtype = tg_stored(branch->dtype, store);
     switch (branch->config.sparse_type) {
     case TG_SPARSE_RANDK:
         return ops->select_random(branch->be, &branch->rng, branch->count, &branch->bitmap);
     case TG_SPARSE_PROBABILITY:
-        return ops->select_weighted(branch->be, branch->dtype, &branch->rng, x, branch->count,
+        return ops->select_weighted(branch->be, dtype, &branch->rng, x, branch->count,
                                     &branch->bitmap);
     default:
-        return ops->select_topk(branch->be, branch->dtype, x, branch->count, &branch->bitmap);
+        return ops->select_topk(branch->be, dtype, x, branch->count, &branch->bitmap);
     }
 }
 

@@ -117,6 +117,8 @@ fail:
 static tg_status make_optimizer(tg_trainer *t) {
     const tg_run_config *config = &t->model->config;
     const int count = tg_fno_param_count(t->model->fno);
+    const bool accumulates = config->loop.accumulation_steps > 1;
+    bool halves = false;
     tg_status status = TG_OK;
     tg_optim_param *params = NULL;
     tg_optim_config groups[2] = {config->opt, config->opt};
@@ -132,6 +134,7 @@ static tg_status make_optimizer(tg_trainer *t) {
         const tg_fno_param p = tg_fno_get_param(t->model->fno, i);
         params[i] = (tg_optim_param){
             .name = p.name, .dtype = p.dtype, .shape = p.shape, .group = p.spectral ? 0 : 1};
+        halves = halves || p.gradient == TG_CBF16;
     }
     const tg_optim_setup setup = {.groups = groups,
                                   .group_count = 2,
@@ -139,7 +142,8 @@ static tg_status make_optimizer(tg_trainer *t) {
                                   .param_count = count,
                                   .seed = (uint64_t)config->seed,
                                   .takes_factored = true,
-                                  .accumulates = config->loop.accumulation_steps > 1};
+                                  .accumulates = accumulates,
+                                  .forms_bf16 = halves && !accumulates};
     TG_TRY(tg_optim_create(t->ctx, &setup, &t->optim));
     for (int i = 0; i < count; i++) {
         TG_TRY(tg_optim_bind(t->optim, i, tg_fno_get_param(t->model->fno, i).weight));
