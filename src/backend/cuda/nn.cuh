@@ -6,6 +6,7 @@
 #define TG_BACKEND_CUDA_NN_CUH
 
 #include "backend/cuda/element.cuh"
+#include "backend/cuda/instructions.cuh"
 #include "base/rng_math.h"
 
 /* Each file fills the slots it has. */
@@ -44,35 +45,38 @@ template <class R, class F> inline tg_status with_storage_of(tg_storage store, F
 
 /* ---- activations ---- */
 
-/* Phi(x) and exp(-x^2 / 2): with a = |x| and t = 1 / (1 + p a / sqrt 2), Phi(-a) = P(t) exp(-x^2/2)
+/* Phi(-|x|) and exp(-x^2 / 2): with t = 1 / (1 + p |x| / sqrt 2), Phi(-|x|) = P(t) exp(-x^2 / 2)
  * within 8e-8 (Abramowitz and Stegun 7.1.26, halved). The exponential is that of the slope too. */
-__device__ inline float normal_cdf(float x, float *bell) {
-    const float t = __fdividef(1.0f, fmaf(0.23164190f, fabsf(x), 1.0f));
-    *bell = __expf(-0.5f * x * x);
+__device__ inline float normal_tail(float x, float *bell) {
+    const float t = reciprocal_fast(fmaf(0.23164190f, fabsf(x), 1.0f));
+    *bell = exp2_fast(-0.72134752f * x * x);
     float p = 0.5307027145f;
     p = fmaf(p, t, -0.7265760135f);
     p = fmaf(p, t, 0.7107068705f);
     p = fmaf(p, t, -0.142248368f);
     p = fmaf(p, t, 0.1274147960f);
-    const float tail = p * t * *bell;
-    return x >= 0.0f ? 1.0f - tail : tail;
-}
-__device__ inline double normal_cdf(double x, double *bell) {
-    *bell = exp(-0.5 * x * x);
-    return 0.5 * erfc(-x * 0.70710678118654752440);
+    return p * t * *bell;
 }
 
-template <class R> __device__ inline R gelu(R x) {
-    R bell;
-    return x * normal_cdf(x, &bell);
+__device__ inline float gelu(float x) {
+    float bell;
+    return fmaf(-fabsf(x), normal_tail(x, &bell), fmaxf(x, 0.0f));
+}
+__device__ inline double gelu(double x) {
+    return 0.5 * x * erfc(-x * 0.70710678118654752440);
 }
 
 /* The derivative at x; *value = gelu(x). */
-template <class R> __device__ inline R gelu_slope(R x, R *value) {
-    R bell;
-    const R cdf = normal_cdf(x, &bell);
+__device__ inline float gelu_slope(float x, float *value) {
+    float bell;
+    const float tail = normal_tail(x, &bell), cdf = x >= 0.0f ? 1.0f - tail : tail;
     *value = x * cdf;
-    return cdf + R(0.39894228040143267794) * x * bell;
+    return fmaf(0.39894228f * x, bell, cdf);
+}
+__device__ inline double gelu_slope(double x, double *value) {
+    const double cdf = 0.5 * erfc(-x * 0.70710678118654752440);
+    *value = x * cdf;
+    return cdf + 0.39894228040143267794 * x * exp(-0.5 * x * x);
 }
 
 template <class R> __device__ inline R activate(tg_act act, R x) {

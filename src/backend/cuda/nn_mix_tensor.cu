@@ -6,11 +6,11 @@ struct mix_task {
     pixel_tiles tiles;
     int in, out;
     tg_act act;
-    bool through;
     const float *weight; /* (out, in) */
     const float *bias;   /* (out); NULL: none */
     float alpha, beta;
-    activation x, y, dy, dx;
+    activation x, y, dy;
+    input_gradient dx;
     float *dweight; /* partial sums (blocks, C, C); NULL: not wanted */
     double *dbias;  /* likewise (blocks, C) */
 };
@@ -22,7 +22,7 @@ template <int C> constexpr size_t mix_shared(bool backward) {
 /* ---- forward ---- */
 
 /* y = beta y + alpha p + bias; `bias` of the thread's rows. */
-template <int C>
+template <bool PLAIN, int C>
 static __device__ inline void write_y(const mix_task &t, const split<C, TILE> &p,
                                       const float (&bias)[split<C, TILE>::MT][2],
                                       tile_place place) {
@@ -31,15 +31,15 @@ static __device__ inline void write_y(const mix_task &t, const split<C, TILE> &p
     for (int i = 0; i < 2 * S::MT; i++) {
         const int m = i / 2, h = i % 2;
         float2 old[S::NT] = {};
-        each_pair<C>(m, h, t.out, t.tiles, place, [&](int n, int64_t at, int64_t left) {
+        each_pair<C, PLAIN>(m, h, t.out, t.tiles, place, [&](int n, int64_t at, int64_t left) {
             if (t.beta != 0.0f) {
-                old[n] = load_pair(t.y, at, left);
+                old[n] = load_pair<PLAIN>(t.y, at, left);
             }
         });
-        each_pair<C>(m, h, t.out, t.tiles, place, [&](int n, int64_t at, int64_t left) {
-            store_pair(t.y, at, left,
-                       {t.beta * old[n].x + t.alpha * p.acc[m][n][2 * h] + bias[m][h],
-                        t.beta * old[n].y + t.alpha * p.acc[m][n][2 * h + 1] + bias[m][h]});
+        each_pair<C, PLAIN>(m, h, t.out, t.tiles, place, [&](int n, int64_t at, int64_t left) {
+            store_pair<PLAIN>(t.y, at, left,
+                              {t.beta * old[n].x + t.alpha * p.acc[m][n][2 * h] + bias[m][h],
+                               t.beta * old[n].y + t.alpha * p.acc[m][n][2 * h + 1] + bias[m][h]});
         });
     }
 }
@@ -66,7 +66,12 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, 2) mix_forward(mix_task
         }
         p.clear();
         add_product<C, C>(p, w, u);
-        write_y<C>(t, p, bias, place_of(t.tiles, tile));
+        const tile_place place = place_of(t.tiles, tile);
+        if (is_plain(t.y) && is_complete<C>(t.out, t.tiles, place)) {
+            write_y<true>(t, p, bias, place);
+        } else {
+            write_y<false>(t, p, bias, place);
+        }
     }
 }
 
@@ -103,12 +108,11 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, C > 64 ? 1 : 2) mix_bac
         if (t.dweight) {
             add_correlation<C, C>(dweight, d, u);
         }
-        if (t.dx.data) {
+        if (t.dx.dx.data) {
             split<C, TILE> p;
             p.clear();
             add_adjoint_product<C, C>(p, w, d);
-            write_input_gradient(p, t.through ? t.act : TG_ACT_NONE, t.alpha, t.beta, t.x, t.dx,
-                                 t.tiles, place_of(t.tiles, tile));
+            write_gradient(p, t.dx, t.tiles, place_of(t.tiles, tile));
         }
     }
     if (t.dweight) {
@@ -127,7 +131,6 @@ static mix_task task_of(const tg_mix *op) {
     t.in = (int)op->in;
     t.out = (int)op->out;
     t.act = op->act;
-    t.through = op->through;
     t.weight = static_cast<const float *>(op->weight);
     t.bias = static_cast<const float *>(op->bias);
     t.alpha = (float)op->alpha;
@@ -135,7 +138,8 @@ static mix_task task_of(const tg_mix *op) {
     t.x = activation_of(op->x, op->store, op->in, op->pixels);
     t.y = activation_of(op->y, op->store, op->out, op->pixels);
     t.dy = activation_of(op->dy, op->store, op->out, op->pixels);
-    t.dx = activation_of(op->dx, op->store, op->in, op->pixels);
+    t.dx = {op->through ? op->act : TG_ACT_NONE, t.alpha, t.beta, t.x,
+            activation_of(op->dx, op->store, op->in, op->pixels)};
     return t;
 }
 

@@ -26,7 +26,7 @@ static __device__ inline void put_hidden(const split<CHUNK, TILE> &p, const floa
     }
 }
 
-template <int OUT>
+template <bool PLAIN, int OUT>
 static __device__ inline void write_y(const mlp_task &t, const split<OUT, TILE> &p,
                                       tile_place place) {
     using P = split<OUT, TILE>;
@@ -34,23 +34,23 @@ static __device__ inline void write_y(const mlp_task &t, const split<OUT, TILE> 
     for (int i = 0; i < 2 * P::MT; i++) {
         const int m = i / 2, h = i % 2, row = P::row(m, h);
         float2 old[P::NT] = {}, add[P::NT] = {};
-        each_pair<OUT>(m, h, t.out, t.tiles, place, [&](int n, int64_t at, int64_t left) {
+        each_pair<OUT, PLAIN>(m, h, t.out, t.tiles, place, [&](int n, int64_t at, int64_t left) {
             if (t.beta != 0.0f) {
-                old[n] = load_pair(t.y, at, left);
+                old[n] = load_pair<PLAIN>(t.y, at, left);
             }
             if (t.add.data) {
-                add[n] = load_pair(t.add, at, left);
+                add[n] = load_pair<PLAIN>(t.add, at, left);
             }
         });
         const float bias = row < t.out ? t.b2[row] : 0.0f;
         const float gate = t.gate && row < t.out ? t.gate[row] : 1.0f;
-        each_pair<OUT>(m, h, t.out, t.tiles, place, [&](int n, int64_t at, int64_t left) {
+        each_pair<OUT, PLAIN>(m, h, t.out, t.tiles, place, [&](int n, int64_t at, int64_t left) {
             const float2 v = {
                 t.beta * old[n].x + t.alpha * (p.acc[m][n][2 * h] + bias) + gate * add[n].x,
                 t.beta * old[n].y + t.alpha * (p.acc[m][n][2 * h + 1] + bias) + gate * add[n].y};
-            store_pair(t.y, at, left, v);
+            store_pair<PLAIN>(t.y, at, left, v);
             if (t.activated.data) {
-                store_pair(t.activated, at, left, {gelu(v.x), gelu(v.y)});
+                store_pair<PLAIN>(t.activated, at, left, {gelu(v.x), gelu(v.y)});
             }
         });
     }
@@ -60,6 +60,7 @@ template <class S>
 static __global__ void __launch_bounds__(TENSOR_THREADS, 2) mlp_forward(mlp_task t) {
     float *weights = dynamic_shared(), *u = weights + t.chunks * S::per_chunk;
     float *h = t.chunks == 1 ? u : u + S::IN * TILE_LD;
+    const bool plain = is_plain(t.y) && is_plain(t.add) && is_plain(t.activated);
     tile_share<S::IN> x;
     for (int c = 0; c < t.chunks; c++) {
         load_chunk<S>(t, c, weights + c * S::per_chunk);
@@ -84,7 +85,12 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, 2) mlp_forward(mlp_task
             __syncthreads();
             add_product<S::OUT, S::CHUNK>(y, w2, h);
         }
-        write_y<S::OUT>(t, y, place_of(t.tiles, tile));
+        const tile_place place = place_of(t.tiles, tile);
+        if (plain && is_complete<S::OUT>(t.out, t.tiles, place)) {
+            write_y<true>(t, y, place);
+        } else {
+            write_y<false>(t, y, place);
+        }
     }
 }
 
@@ -98,7 +104,6 @@ mlp_task mlp_task_of(const tg_mlp *op, int chunk) {
     t.out = (int)op->out;
     t.chunks = mlp_chunks(op, chunk);
     t.act = op->act;
-    t.through = op->through;
     t.w1 = static_cast<const float *>(op->w1);
     t.b1 = static_cast<const float *>(op->b1);
     t.w2 = static_cast<const float *>(op->w2);
@@ -107,7 +112,8 @@ mlp_task mlp_task_of(const tg_mlp *op, int chunk) {
     t.alpha = (float)op->alpha;
     t.beta = (float)op->beta;
     t.x = activation_of(op->x, op->x_store, op->in, op->pixels);
-    t.dx = activation_of(op->dx, op->x_store, op->in, op->pixels);
+    t.dx = {op->through ? op->act : TG_ACT_NONE, t.alpha, t.beta, t.x,
+            activation_of(op->dx, op->x_store, op->in, op->pixels)};
     t.y = activation_of(op->y, op->y_store, op->out, op->pixels);
     t.add = activation_of(op->add, op->y_store, op->out, op->pixels);
     t.activated = activation_of(op->activated, op->y_store, op->out, op->pixels);

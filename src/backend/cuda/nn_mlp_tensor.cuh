@@ -11,10 +11,10 @@ struct mlp_task {
     pixel_tiles tiles;
     int in, hidden, out, chunks;
     tg_act act;
-    bool through;
     const float *w1, *b1, *w2, *b2, *gate; /* gate NULL: ones */
     float alpha, beta;
-    activation x, y, add, activated, dy, dx;
+    activation x, y, add, activated, dy;
+    input_gradient dx;
     double *db1, *db2; /* partial sums (parts, chunks CHUNK), (parts, OUT) */
     float *dw1, *dw2;  /* likewise (parts, chunks CHUNK, IN), (parts, OUT, chunks CHUNK) */
 };

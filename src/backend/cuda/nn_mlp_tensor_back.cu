@@ -148,8 +148,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, S::IN + S::OUT > 192 ? 
             add_correlation<CHUNK, IN>(dw1, dh, u);
         }
         if constexpr (DX) {
-            write_input_gradient(dx, t.through ? t.act : TG_ACT_NONE, t.alpha, t.beta, t.x, t.dx,
-                                 t.tiles, place_of(t.tiles, tile));
+            write_gradient(dx, t.dx, t.tiles, place_of(t.tiles, tile));
         }
     }
     if constexpr (DW) {

@@ -1,167 +1,19 @@
-/* Linear skips and perceptrons on tensor cores: what their kernels share.
+/* Linear skips and perceptrons on tensor cores: what their kernels share beside the products.
  *
- * A block of 8 warps takes tiles of TILE pixels of a sample. In shared memory lie the weights, row
- * by row, and the activations of a tile (channels, TILE), all rounded to TF32 as they are written;
- * sizes are rounded up and filled with zeros. No access to them meets a bank conflict: rows of
- * activations are TILE_LD apart, the columns of weights are swapped in groups of 8 (weight_at), and
- * products over channels take k0 = 2t, k1 = 2t + 1 (mma.cuh), those over pixels k0 = t, k1 = t + 4.
- *
- * While a block computes, its next tile is on the way from memory into registers. */
+ * A block takes tiles of TILE pixels of a sample. While it computes, its next tile is on the way
+ * from memory into registers. Results go from the fragments of products straight to memory; sums
+ * over pixels stay in registers over all tiles of a block and are folded in order afterwards. */
 #ifndef TG_BACKEND_CUDA_NN_TENSOR_CUH
 #define TG_BACKEND_CUDA_NN_TENSOR_CUH
 
-#include "backend/cuda/mma.cuh"
 #include "backend/cuda/nn.cuh"
+#include "backend/cuda/nn_products.cuh"
 
-enum {
-    TILE = 64,
-    TILE_LD = TILE + 4,
-    TENSOR_THREADS = 256,
-    TENSOR_BLOCKS = 2 /* of a multiprocessor at most: bounds the partial sums */
-};
+enum { TENSOR_BLOCKS = 2 }; /* of a multiprocessor at most: bounds the partial sums */
 
 __device__ inline float *dynamic_shared() {
     extern __shared__ float4 shared_memory[];
     return reinterpret_cast<float *>(shared_memory);
-}
-
-/* ---- how warps share a product (M, N) ---- */
-
-template <int M, int N> struct split {
-    static constexpr int down = M >= N ? (M >= 64 ? 4 : M / 16) : (M >= 32 ? 2 : 1);
-    static constexpr int across = 8 / down;
-    static constexpr int MT = M / 16 / down, NT = N / 8 / across; /* fragments of a warp */
-    static_assert(MT * down * 16 == M && NT * across * 8 == N, "whole fragments only");
-    float acc[MT][NT][4];
-
-    __device__ void clear() {
-        for (int m = 0; m < MT; m++) {
-            for (int n = 0; n < NT; n++) {
-                for (int i = 0; i < 4; i++) {
-                    acc[m][n][i] = 0.0f;
-                }
-            }
-        }
-    }
-    static __device__ int first_row() {
-        return (int)threadIdx.x / 32 / across * (MT * 16);
-    }
-    static __device__ int first_column() {
-        return (int)threadIdx.x / 32 % across * (NT * 8);
-    }
-    /* Row of acc[m][.][2 h] and column of acc[.][n][0], [1] being the next. */
-    static __device__ int row(int m, int h) {
-        return first_row() + 16 * m + 8 * h + (int)threadIdx.x % 32 / 4;
-    }
-    static __device__ int column(int n) {
-        return first_column() + 8 * n + (int)threadIdx.x % 4 * 2;
-    }
-};
-
-/* ---- weights in shared memory ---- */
-
-__device__ inline int swap_of(int row) {
-    const int r = row % 8;
-    return (r + r / 4) % 4;
-}
-
-__device__ inline int weight_at(int row, int column, int ld) {
-    return row * ld + (column ^ (8 * swap_of(row)));
-}
-
-/* Rows are at least 32 apart: the swapping reaches that far. */
-__host__ __device__ constexpr int weight_ld(int columns) {
-    return columns < 32 ? 32 : columns;
-}
-
-/* w (rows, columns), its rows w_ld apart, as (ROWS, COLUMNS). */
-template <int ROWS, int COLUMNS>
-__device__ inline void load_weights(float *to, const float *w, int rows, int columns, int w_ld) {
-    for (int e = threadIdx.x; e < ROWS * COLUMNS; e += TENSOR_THREADS) {
-        const int r = e / COLUMNS, c = e % COLUMNS;
-        to[weight_at(r, c, weight_ld(COLUMNS))] =
-            r < rows && c < columns ? to_tf32(w[(int64_t)r * w_ld + c]) : 0.0f;
-    }
-}
-
-/* ---- products ---- */
-
-/* p += W x, W (M, K) in shared memory, x (K, TILE). */
-template <int M, int K>
-__device__ inline void add_product(split<M, TILE> &p, const float *w, const float *x) {
-    using S = split<M, TILE>;
-    constexpr int ld = weight_ld(K);
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, swap = swap_of(g);
-    const float *rows = w + (S::first_row() + g) * ld + 2 * t;
-    const float *columns = x + 2 * t * TILE_LD + S::first_column() + g;
-#pragma unroll 4
-    for (int k = 0; k < K / 8; k++) {
-        float b[S::NT][2];
-        for (int n = 0; n < S::NT; n++) {
-            b[n][0] = columns[8 * k * TILE_LD + 8 * n];
-            b[n][1] = columns[(8 * k + 1) * TILE_LD + 8 * n];
-        }
-        for (int m = 0; m < S::MT; m++) {
-            const float *at = rows + 16 * m * ld + 8 * (k ^ swap);
-            const float2 upper = *reinterpret_cast<const float2 *>(at);
-            const float2 lower = *reinterpret_cast<const float2 *>(at + 8 * ld);
-            for (int n = 0; n < S::NT; n++) {
-                mma_tf32(p.acc[m][n], {upper.x, lower.x, upper.y, lower.y}, b[n][0], b[n][1]);
-            }
-        }
-    }
-}
-
-/* p += W^T x, W (K, M) in shared memory, x (K, TILE). */
-template <int M, int K>
-__device__ inline void add_adjoint_product(split<M, TILE> &p, const float *w, const float *x) {
-    using S = split<M, TILE>;
-    constexpr int ld = weight_ld(M);
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const int swap0 = swap_of(2 * t), swap1 = swap_of(2 * t + 1), group = S::first_row() / 8;
-    const float *rows = w + 2 * t * ld + g;
-    const float *columns = x + 2 * t * TILE_LD + S::first_column() + g;
-#pragma unroll 4
-    for (int k = 0; k < K / 8; k++) {
-        float b[S::NT][2];
-        for (int n = 0; n < S::NT; n++) {
-            b[n][0] = columns[8 * k * TILE_LD + 8 * n];
-            b[n][1] = columns[(8 * k + 1) * TILE_LD + 8 * n];
-        }
-        const float *row0 = rows + 8 * k * ld, *row1 = row0 + ld;
-        for (int m = 0; m < S::MT; m++) {
-            const int upper = group + 2 * m, lower = upper + 1;
-            const float4 a = {row0[8 * (upper ^ swap0)], row0[8 * (lower ^ swap0)],
-                              row1[8 * (upper ^ swap1)], row1[8 * (lower ^ swap1)]};
-            for (int n = 0; n < S::NT; n++) {
-                mma_tf32(p.acc[m][n], a, b[n][0], b[n][1]);
-            }
-        }
-    }
-}
-
-/* p += x y^T, x (M, TILE), y (N, TILE): the sum over the pixels of a tile. */
-template <int M, int N>
-__device__ inline void add_correlation(split<M, N> &p, const float *x, const float *y) {
-    using S = split<M, N>;
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const float *rows = x + (S::first_row() + g) * TILE_LD + t;
-    const float *columns = y + (S::first_column() + g) * TILE_LD + t;
-#pragma unroll 2
-    for (int k = 0; k < TILE / 8; k++) {
-        float b[S::NT][2];
-        for (int n = 0; n < S::NT; n++) {
-            b[n][0] = columns[8 * n * TILE_LD + 8 * k];
-            b[n][1] = columns[8 * n * TILE_LD + 8 * k + 4];
-        }
-        for (int m = 0; m < S::MT; m++) {
-            const float *at = rows + 16 * m * TILE_LD + 8 * k;
-            const float4 a = {at[0], at[8 * TILE_LD], at[4], at[8 * TILE_LD + 4]};
-            for (int n = 0; n < S::NT; n++) {
-                mma_tf32(p.acc[m][n], a, b[n][0], b[n][1]);
-            }
-        }
-    }
 }
 
 /* ---- activations in memory ---- */
@@ -203,17 +55,14 @@ struct raw_run {
 
 __device__ inline raw_run load_raw(const activation &x, int64_t at, int64_t left) {
     raw_run r = {};
-    if (x.whole && x.store == TG_STORE_FULL) {
-        const uint4 v = *reinterpret_cast<const uint4 *>(static_cast<const float *>(x.data) + at);
-        r = {{v.x, v.y, v.z, v.w}};
-    } else if (x.whole) {
-        const uint2 v =
-            *reinterpret_cast<const uint2 *>(static_cast<const uint16_t *>(x.data) + at);
-        r = {{v.x, v.y, 0, 0}};
-    } else if (x.store == TG_STORE_FULL) {
+    if (x.store == TG_STORE_FULL) {
         for (int j = 0; j < 4; j++) {
             r.word[j] = j < left ? static_cast<const uint32_t *>(x.data)[at + j] : 0;
         }
+    } else if (x.whole) {
+        const uint16_t *from = static_cast<const uint16_t *>(x.data) + at;
+        const uint2 v = *reinterpret_cast<const uint2 *>(from);
+        r = {{v.x, v.y, 0, 0}};
     } else {
         for (int j = 0; j < 4; j++) {
             const uint32_t v = j < left ? static_cast<const uint16_t *>(x.data)[at + j] : 0;
@@ -253,12 +102,24 @@ template <int ROWS> struct tile_share {
     /* Only asks for the numbers; channels and pixels that do not exist are 0. */
     __device__ void fetch(const activation &x, const pixel_tiles &tiles, tile_place place) {
         const int64_t pixel = place.pixel + column(), left = tiles.pixels - pixel;
+        const int64_t first = (place.sample * x.channels + row(0)) * tiles.pixels + pixel;
+        if (x.whole && x.store == TG_STORE_FULL) { /* without branches between the loads */
+            const float *from = static_cast<const float *>(x.data) + first;
+#pragma unroll
+            for (int q = 0; q < ROWS / 16; q++) {
+                uint4 v = {0, 0, 0, 0};
+                if (row(q) < x.channels && left > 0) {
+                    v = *reinterpret_cast<const uint4 *>(from + 16 * q * tiles.pixels);
+                }
+                run[q] = {{v.x, v.y, v.z, v.w}};
+            }
+            return;
+        }
 #pragma unroll
         for (int q = 0; q < ROWS / 16; q++) {
             run[q] = {};
             if (row(q) < x.channels && left > 0) {
-                const int64_t at = (place.sample * x.channels + row(q)) * tiles.pixels + pixel;
-                run[q] = load_raw(x, at, left);
+                run[q] = load_raw(x, first + 16 * q * tiles.pixels, left);
             }
         }
     }
@@ -267,22 +128,35 @@ template <int ROWS> struct tile_share {
     }
     /* act of it to a tile in shared memory. */
     __device__ void put(tg_storage store, tg_act act, float *tile) const {
+        switch (act) { /* not for every number */
+        case TG_ACT_GELU:
+            put_as(store, tile, [](float v) { return gelu(v); });
+            break;
+        case TG_ACT_TANH:
+            put_as(store, tile, [](float v) { return tanhf(v); });
+            break;
+        default:
+            put_as(store, tile, [](float v) { return v; });
+        }
+    }
+    template <class F> __device__ void put_as(tg_storage store, float *tile, F f) const {
 #pragma unroll
         for (int q = 0; q < ROWS / 16; q++) {
-            float4 v = numbers(store, q);
-            v = {to_tf32(activate(act, v.x)), to_tf32(activate(act, v.y)),
-                 to_tf32(activate(act, v.z)), to_tf32(activate(act, v.w))};
-            *reinterpret_cast<float4 *>(tile + row(q) * TILE_LD + column()) = v;
+            const float4 v = numbers(store, q);
+            *reinterpret_cast<float4 *>(tile + row(q) * TILE_LD + column()) = {
+                to_tf32(f(v.x)), to_tf32(f(v.y)), to_tf32(f(v.z)), to_tf32(f(v.w))};
         }
     }
 };
 
-/* Two neighbouring pixels of a channel, the first one even; `left` of them exist. */
+/* Two neighbouring pixels of a channel, the first one even; `left` of them exist. PLAIN: both do,
+ * as f32 and aligned. */
+template <bool PLAIN>
 __device__ inline float2 load_pair(const activation &x, int64_t at, int64_t left) {
-    if (x.store == TG_STORE_FULL) {
+    if (PLAIN || x.store == TG_STORE_FULL) {
         const float *from = static_cast<const float *>(x.data) + at;
-        return x.whole ? *reinterpret_cast<const float2 *>(from)
-                       : float2{from[0], left > 1 ? from[1] : 0.0f};
+        return PLAIN || x.whole ? *reinterpret_cast<const float2 *>(from)
+                                : float2{from[0], left > 1 ? from[1] : 0.0f};
     }
     const uint16_t *from = static_cast<const uint16_t *>(x.data) + at;
     const uint32_t word = x.whole ? *reinterpret_cast<const uint32_t *>(from)
@@ -300,34 +174,36 @@ __device__ inline uint32_t halves_to_word(tg_storage store, float2 v) {
     return word;
 }
 
-__device__ inline void store_pair(const activation &x, int64_t at, int64_t left, float2 v) {
-    if (x.store == TG_STORE_FULL) {
-        float *to = static_cast<float *>(x.data) + at;
-        if (x.whole) {
-            *reinterpret_cast<float2 *>(to) = v;
-        } else {
-            to[0] = v.x;
-            if (left > 1) {
-                to[1] = v.y;
-            }
-        }
-        return;
+/* Number `at` and, if it exists, the next one; a word of halves, or two numbers. */
+template <class T> __device__ inline void store_two(T *to, int64_t left, T first, T second) {
+    to[0] = first;
+    if (left > 1) {
+        to[1] = second;
     }
-    uint16_t *to = static_cast<uint16_t *>(x.data) + at;
-    const uint32_t word = halves_to_word(x.store, v);
-    if (x.whole) {
-        *reinterpret_cast<uint32_t *>(to) = word;
+}
+
+template <bool PLAIN>
+__device__ inline void store_pair(const activation &x, int64_t at, int64_t left, float2 v) {
+    float *full = static_cast<float *>(x.data) + at;
+    uint16_t *halves = static_cast<uint16_t *>(x.data) + at;
+    if (PLAIN || (x.whole && x.store == TG_STORE_FULL)) {
+        *reinterpret_cast<float2 *>(full) = v;
+    } else if (x.store == TG_STORE_FULL) {
+        store_two(full, left, v.x, v.y);
     } else {
-        to[0] = (uint16_t)word;
-        if (left > 1) {
-            to[1] = (uint16_t)(word >> 16);
+        const uint32_t word = halves_to_word(x.store, v);
+        if (x.whole) {
+            *reinterpret_cast<uint32_t *>(halves) = word;
+        } else {
+            store_two(halves, left, (uint16_t)word, (uint16_t)(word >> 16));
         }
     }
 }
 
 /* Of row (m, h) of a warp's part of a product (M, TILE), the pairs acc[m][n][2 h], [2 h + 1] that
- * exist: f(n, at, left), the pair being at `at` of an activation with that many channels. */
-template <int M, class F>
+ * exist (PLAIN: all): f(n, at, left), the pair being at `at` of an activation with that many
+ * channels. */
+template <int M, bool PLAIN, class F>
 __device__ inline void each_pair(int m, int h, int channels, const pixel_tiles &tiles,
                                  tile_place place, F f) {
     using S = split<M, TILE>;
@@ -336,38 +212,67 @@ __device__ inline void each_pair(int m, int h, int channels, const pixel_tiles &
     const int64_t at = (place.sample * channels + row) * tiles.pixels + pixel;
 #pragma unroll
     for (int n = 0; n < S::NT; n++) {
-        if (row < channels && left > 8 * n) {
+        if (PLAIN || (row < channels && left > 8 * n)) {
             f(n, at + 8 * n, left - 8 * n);
         }
     }
 }
 
-/* dx = (beta dx + alpha p) act'(x); act NONE: no slope. dx may be x. */
+/* Whether all of a tile of M channels exists. */
 template <int M>
-__device__ inline void write_input_gradient(const split<M, TILE> &p, tg_act act, float alpha,
-                                            float beta, const activation &x, const activation &dx,
-                                            const pixel_tiles &tiles, tile_place place) {
+__device__ inline bool is_complete(int channels, const pixel_tiles &tiles, tile_place place) {
+    return channels == M && place.pixel + TILE <= tiles.pixels;
+}
+
+__device__ inline bool is_plain(const activation &x) {
+    return !x.data || (x.whole && x.store == TG_STORE_FULL);
+}
+
+/* What becomes the gradient of an input: dx = (beta dx + alpha p) act'(x); act NONE: no slope. dx
+ * may be x. */
+struct input_gradient {
+    tg_act act;
+    float alpha, beta;
+    activation x, dx;
+};
+
+template <bool PLAIN, int M, class F>
+__device__ inline void write_gradient(const split<M, TILE> &p, const input_gradient &g,
+                                      const pixel_tiles &tiles, tile_place place, F slope) {
     using S = split<M, TILE>;
 #pragma unroll
     for (int i = 0; i < 2 * S::MT; i++) {
         const int m = i / 2, h = i % 2;
-        float2 old[S::NT] = {}, at_x[S::NT] = {};
-        each_pair<M>(m, h, dx.channels, tiles, place, [&](int n, int64_t at, int64_t left) {
-            if (beta != 0.0f) {
-                old[n] = load_pair(dx, at, left);
-            }
-            if (act != TG_ACT_NONE) {
-                at_x[n] = load_pair(x, at, left);
-            }
-        });
-        each_pair<M>(m, h, dx.channels, tiles, place, [&](int n, int64_t at, int64_t left) {
-            float2 v = {beta * old[n].x + alpha * p.acc[m][n][2 * h],
-                        beta * old[n].y + alpha * p.acc[m][n][2 * h + 1]};
-            if (act != TG_ACT_NONE) {
-                v = {v.x * act_slope(act, at_x[n].x), v.y * act_slope(act, at_x[n].y)};
-            }
-            store_pair(dx, at, left, v);
-        });
+        float2 old[S::NT] = {}, x[S::NT] = {};
+        each_pair<M, PLAIN>(m, h, g.dx.channels, tiles, place,
+                            [&](int n, int64_t at, int64_t left) {
+                                if (g.beta != 0.0f) {
+                                    old[n] = load_pair<PLAIN>(g.dx, at, left);
+                                }
+                                if (g.act != TG_ACT_NONE) {
+                                    x[n] = load_pair<PLAIN>(g.x, at, left);
+                                }
+                            });
+        each_pair<M, PLAIN>(
+            m, h, g.dx.channels, tiles, place, [&](int n, int64_t at, int64_t left) {
+                const float2 v = {g.beta * old[n].x + g.alpha * p.acc[m][n][2 * h],
+                                  g.beta * old[n].y + g.alpha * p.acc[m][n][2 * h + 1]};
+                store_pair<PLAIN>(g.dx, at, left, {v.x * slope(x[n].x), v.y * slope(x[n].y)});
+            });
+    }
+}
+
+template <int M>
+__device__ inline void write_gradient(const split<M, TILE> &p, const input_gradient &g,
+                                      const pixel_tiles &tiles, tile_place place) {
+    const bool plain = is_plain(g.dx) && (g.act == TG_ACT_NONE || is_plain(g.x)) &&
+                       is_complete<M>(g.dx.channels, tiles, place);
+    if (plain && g.act == TG_ACT_GELU) {
+        write_gradient<true>(p, g, tiles, place, [](float x) { return act_slope(TG_ACT_GELU, x); });
+    } else if (plain && g.act == TG_ACT_NONE) {
+        write_gradient<true>(p, g, tiles, place, [](float) { return 1.0f; });
+    } else {
+        write_gradient<false>(p, g, tiles, place, [&](float x) { return act_slope(g.act, x); });
     }
 }
 

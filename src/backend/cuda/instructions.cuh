@@ -1,0 +1,40 @@
+/* Instructions that CUDA C has no name for, or hides behind the handling of rare cases. */
+#ifndef TG_BACKEND_CUDA_INSTRUCTIONS_CUH
+#define TG_BACKEND_CUDA_INSTRUCTIONS_CUH
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+/* 2^x within 2^-22 of it, and 1 / x within 1 ulp; what is subnormal becomes 0. */
+__device__ inline float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ inline float reciprocal_fast(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* To the nearest number that tensor cores do not cut off. */
+__device__ inline float to_tf32(float x) {
+    uint32_t bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+    return __uint_as_float(bits);
+}
+
+/* C (16 x 8) += A (16 x 8) B (8 x 8), factors in TF32, sums in f32. Lane 4 g + t holds, k0 and k1
+ * being two of the eight k's, chosen alike for both factors:
+ *   a = {A[g][k0], A[g + 8][k0], A[g][k1], A[g + 8][k1]},  b0 = B[k0][g],  b1 = B[k1][g],
+ *   c = {C[g][2t], C[g][2t + 1], C[g + 8][2t], C[g + 8][2t + 1]}.
+ * Over the four t, k0 and k1 run through all eight. */
+__device__ inline void mma_tf32(float (&c)[4], float4 a, float b0, float b1) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)), "r"(__float_as_uint(a.z)),
+          "r"(__float_as_uint(a.w)), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
+}
+
+#endif
