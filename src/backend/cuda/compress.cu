@@ -18,6 +18,7 @@ static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan 
     const int64_t entry_size = (int64_t)tg_dtype_size(op->modes.dtype);
     tg_status status = TG_OK;
     TG_TRY(cuda_plan_factors(be, plan, op->workspace));
+    TG_TRY(cuda_planes_factors(be, plan, true, op->workspace));
     if (ready && gathers) {
         TG_TRY(cuda_form_slab(be, op, plan, 0, plan->dim0, true, NULL));
     }
@@ -30,7 +31,14 @@ static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan 
         } else {
             TG_TRY(cuda_form_slab(be, op, plan, begin, count, gathers, now));
         }
-        for (int q = 0; q < plan->steps; q++) {
+        int q = 0;
+        if (plan->planes.tiles > 0) {
+            q = 2;
+            char *next = cuda_plan_state(plan, op->workspace, q, begin);
+            TG_TRY(cuda_planes_contract(be, plan, op->workspace, count, now, next));
+            now = next;
+        }
+        for (; q < plan->steps; q++) {
             char *next = cuda_plan_state(plan, op->workspace, q + 1, begin);
             TG_TRY(cuda_plan_step(be, plan, op->workspace, q, true, count, now, next));
             now = next;
@@ -58,7 +66,8 @@ fail:
  * which leaves less than half of the gradient to form in a usual case, and two modes less to
  * contract. `small` becomes the call on x' and dy'; false if it has no room in the workspace, whose
  * size does not know of the batch. */
-static bool shrinks(const tg_compress *op, const cuda_plan *plan, tg_compress *small) {
+static bool shrinks(const tg_backend *be, const tg_compress *op, const cuda_plan *plan,
+                    tg_compress *small) {
     const tg_multimode *modes = &op->modes;
     if (op->source.dense || op->source.store != TG_STORE_FULL || (op->masked && op->bitmap) ||
         !(modes->factor[0] || modes->factor[1])) {
@@ -80,8 +89,9 @@ static bool shrinks(const tg_compress *op, const cuda_plan *plan, tg_compress *s
         }
     }
     small->workspace = end;
-    const int64_t needed = (end - static_cast<char *>(op->workspace)) +
-                           cuda_plan_of(&small->modes).size * (int64_t)tg_dtype_size(plan->real);
+    const int64_t needed =
+        (end - static_cast<char *>(op->workspace)) +
+        cuda_plan_of(be, &small->modes).size * (int64_t)tg_dtype_size(plan->real);
     return needed <= plan->size * (int64_t)tg_dtype_size(plan->real);
 }
 
@@ -111,7 +121,7 @@ static tg_status contract_channels(tg_backend *be, const tg_compress *op, int d,
 static tg_status project_small(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
                                const tg_compress *small) {
     const int64_t frequencies = plan->unit / op->modes.dim[1];
-    const cuda_plan small_plan = cuda_plan_of(&small->modes);
+    const cuda_plan small_plan = cuda_plan_of(be, &small->modes);
     tg_status status = TG_OK;
     if (op->values && op->bitmap) {
         TG_TRY(cuda_form_slab(be, op, plan, 0, plan->dim0, true, NULL));
@@ -130,7 +140,7 @@ static tg_status cuda_compress(tg_backend *be, const tg_compress *op) {
     if (status != TG_OK) {
         return status;
     }
-    const cuda_plan plan = cuda_plan_of(&op->modes);
+    const cuda_plan plan = cuda_plan_of(be, &op->modes);
     if (plan.dim0 * plan.unit == 0) {
         return TG_OK;
     }
@@ -139,12 +149,12 @@ static tg_status cuda_compress(tg_backend *be, const tg_compress *op) {
         return gathers ? cuda_form_slab(be, op, &plan, 0, plan.dim0, true, NULL) : TG_OK;
     }
     tg_compress small;
-    return shrinks(op, &plan, &small) ? project_small(be, op, &plan, &small)
-                                      : project(be, op, &plan);
+    return shrinks(be, op, &plan, &small) ? project_small(be, op, &plan, &small)
+                                          : project(be, op, &plan);
 }
 
-static size_t cuda_compress_workspace(tg_backend *, const tg_multimode *modes, bool) {
-    const cuda_plan plan = cuda_plan_of(modes);
+static size_t cuda_compress_workspace(tg_backend *be, const tg_multimode *modes, bool) {
+    const cuda_plan plan = cuda_plan_of(be, modes);
     return (size_t)plan.size * tg_dtype_size(plan.real);
 }
 

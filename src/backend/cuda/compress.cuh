@@ -21,6 +21,9 @@
  * shallowest, is a single product over all rows of a slab, the modes between run as batches that
  * read their input once, and nothing is ever transposed.
  *
+ * Where products are rounded to TF32, the last two modes of a usual spectral weight go in one pass
+ * instead (planes.cuh), and on the way back the update is made in it.
+ *
  * Rows are padded to 4 reals, as rows of 65 pairs would cost cuBLAS its 16-byte loads; the padding
  * is 0 where a product sums over it. */
 #ifndef TG_BACKEND_CUDA_COMPRESS_CUH
@@ -29,6 +32,7 @@
 #include <type_traits>
 
 #include "backend/cuda/element.cuh"
+#include "backend/cuda/planes.cuh"
 
 /* ---- the plan (multimode.cu): made anew in every call, from the shapes alone ---- */
 
@@ -67,6 +71,7 @@ struct cuda_plan {
     int steps;
     cuda_step step[TG_MAX_NDIM];
     int64_t state[TG_MAX_NDIM + 1]; /* reals per index of mode 0 before step q */
+    cuda_planes planes;             /* steps 0 and 1 in one pass, without what lies between */
     bool gathers;                   /* mode 0 has a factor: slabs end in `middle` */
     cuda_factor first;              /* of mode 0 */
     int64_t lead;                   /* without it: rows of the core per index of mode 0 */
@@ -82,7 +87,7 @@ struct cuda_plan {
 tg_status cuda_check_modes(const tg_backend *be, const char *slot, tg_dtype dtype,
                            tg_storage store);
 
-cuda_plan cuda_plan_of(const tg_multimode *modes);
+cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes);
 
 static inline int64_t shorter(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -99,7 +104,7 @@ static inline char *cuda_plan_at(const cuda_plan *plan, void *workspace, int64_t
 /* Where the slab from `first` on lies before step q (behind the last one for q == steps). */
 char *cuda_plan_state(const cuda_plan *plan, void *workspace, int q, int64_t first);
 
-/* Writes S of every factor. */
+/* Writes S of every factor that is used one by one. */
 tg_status cuda_plan_factors(tg_backend *be, const cuda_plan *plan, void *workspace);
 
 /* Step q on `count` indices of mode 0, towards the core (forward) or away from it. */
@@ -315,7 +320,38 @@ static inline unsigned walk_blocks(int64_t begin, int64_t end) {
     return (unsigned)((warps + per_block - 1) / per_block);
 }
 
-/* ---- form.cu, expand.cu ---- */
+/* ---- form.cu, expand.cu, planes.cu, planes_factors.cu ---- */
+
+/* O: the dtype of out in memory. */
+template <class O, int P> struct finish_call {
+    using R = real_of<O>;
+    int64_t begin, end; /* entries of this slab */
+    const R *slab;      /* NULL: no core */
+    cuda_view view;
+    kept_set kept;
+    const number<R, P> *values; /* NULL: none */
+    double lambda, alpha, beta;
+    number<O, P> *out; /* entry 0 */
+    bool whole;        /* how out and values are aligned */
+    tg_rng rounding;
+    const tg_rates *rates;
+    const uint32_t *guard;
+};
+
+/* Writes the fragments of the plan's planes, for the way to the core (forward) or from it. */
+tg_status cuda_planes_factors(tg_backend *be, const cuda_plan *plan, bool forward, void *workspace);
+
+/* Where they lie: of the last mode, and of the one before it. */
+const float2 *cuda_planes_last(const cuda_plan *plan, void *workspace);
+const float4 *cuda_planes_before(const cuda_plan *plan, void *workspace);
+
+/* Steps 0 and 1 on `count` indices of mode 0. */
+tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *workspace,
+                               int64_t count, const void *in, void *out);
+
+/* The same steps back, from `in`, and what finish_call says, its slab and view aside. */
+tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *workspace, const void *in,
+                             const finish_call<float, 2> *call);
 
 /* The indices [begin, begin + count) of mode 0 of G: its kept entries to op->values (`gathers`),
  * and the rest, or all of it, as a slab of the plan (NULL: values only). */

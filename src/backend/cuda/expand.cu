@@ -28,22 +28,6 @@ static __device__ inline number<R, P> slab_entry(const R *slab, const cuda_view 
 
 /* ---- expand ---- */
 
-/* O: the dtype of out in memory. */
-template <class O, int P> struct finish_call {
-    using R = real_of<O>;
-    int64_t begin, end; /* entries of this slab */
-    const R *slab;      /* NULL: no core */
-    cuda_view view;
-    kept_set kept;
-    const number<R, P> *values;
-    double lambda, alpha, beta;
-    number<O, P> *out; /* entry 0 */
-    bool whole;        /* how out and values are aligned */
-    tg_rng rounding;
-    const tg_rates *rates;
-    const uint32_t *guard;
-};
-
 /* Element `entry` of out, rounded with the bits of its numbers P entry + p. */
 template <bool ROUNDED, class O, int P>
 static __device__ inline number<O, P> rounded(const tg_rng &rng, int64_t entry,
@@ -148,18 +132,16 @@ static __global__ void __launch_bounds__(WALK_THREADS) finish(finish_call<O, P> 
 /* What is done with a slab that covers the indices [first, first + count) of mode 0; NULL: zeros.
  */
 template <class O, int P>
-static tg_status finish_slab(tg_backend *be, const tg_expand *op, const cuda_plan *plan,
-                             const void *slab, int64_t first, int64_t count) {
+static finish_call<O, P> finish_call_of(const tg_expand *op, const cuda_plan *plan,
+                                        const void *slab, int64_t first, int64_t count) {
     using R = real_of<O>;
-    constexpr bool can_round = std::is_same<O, __nv_bfloat16>::value;
     finish_call<O, P> call = finish_call<O, P>();
     call.begin = first * plan->unit;
     call.end = call.begin + count * plan->unit;
     call.slab = static_cast<const R *>(slab);
     call.view = plan->view;
-    const bool kept = op->bitmap && op->values;
     call.kept = kept_set_of(op->bitmap);
-    call.values = static_cast<const number<R, P> *>(op->values);
+    call.values = op->bitmap ? static_cast<const number<R, P> *>(op->values) : NULL;
     call.lambda = op->lambda;
     call.alpha = op->alpha;
     call.beta = op->beta;
@@ -168,6 +150,15 @@ static tg_status finish_slab(tg_backend *be, const tg_expand *op, const cuda_pla
     call.rounding = op->rounding ? *op->rounding : tg_rng();
     call.rates = op->rates;
     call.guard = op->guard;
+    return call;
+}
+
+template <class O, int P>
+static tg_status finish_slab(tg_backend *be, const tg_expand *op, const cuda_plan *plan,
+                             const void *slab, int64_t first, int64_t count) {
+    constexpr bool can_round = std::is_same<O, __nv_bfloat16>::value;
+    const finish_call<O, P> call = finish_call_of<O, P>(op, plan, slab, first, count);
+    const bool kept = call.values != NULL;
     auto kernel = kept ? finish<O, P, true, false> : finish<O, P, false, false>;
     if (can_round && op->rounding) {
         kernel = kept ? finish<O, P, true, can_round> : finish<O, P, false, can_round>;
@@ -233,12 +224,15 @@ static tg_status read_slab_off(tg_backend *be, const tg_sample *op, const cuda_p
 
 /* ---- both ---- */
 
-/* Calls use(slab, first, count) with every slab of core x_n U_n. */
+/* Calls use(slab, first, count) with every slab of core x_n U_n; where the plan has planes, with
+ * what their steps begin from. */
 template <class F>
 static tg_status expand_core(tg_backend *be, const cuda_plan *plan, void *workspace,
                              const void *core, F use) {
+    const int stop = plan->planes.tiles > 0 ? 2 : 0;
     tg_status status = TG_OK;
     TG_TRY(cuda_plan_factors(be, plan, workspace));
+    TG_TRY(cuda_planes_factors(be, plan, false, workspace));
     if (plan->gathers) {
         TG_TRY(cuda_plan_middle_of_core(be, plan, workspace, core));
     }
@@ -248,7 +242,7 @@ static tg_status expand_core(tg_backend *be, const cuda_plan *plan, void *worksp
         if (!plan->gathers) {
             TG_TRY(cuda_plan_slab_of_core(be, plan, core, first, count, now));
         }
-        for (int q = plan->steps - 1; q >= 0; q--) {
+        for (int q = plan->steps - 1; q >= stop; q--) {
             char *next = cuda_plan_state(plan, workspace, q, first);
             TG_TRY(cuda_plan_step(be, plan, workspace, q, false, count, now, next));
             now = next;
@@ -259,22 +253,46 @@ fail:
     return status;
 }
 
+/* The last two modes of a slab without more: `slab` and `view` become what they give. */
+static tg_status expand_planes_plainly(tg_backend *be, cuda_plan *plan, void *workspace,
+                                       int64_t first, int64_t count, const void **slab) {
+    if (plan->planes.tiles == 0) {
+        return TG_OK;
+    }
+    char *plain = cuda_plan_state(plan, workspace, 0, first);
+    finish_call<float, 2> call = finish_call<float, 2>();
+    call.end = count * plan->unit;
+    call.alpha = 1.0;
+    call.out = reinterpret_cast<number<float, 2> *>(plain);
+    call.whole = true;
+    const void *in = *slab;
+    *slab = plain;
+    plan->view = {plan->view.cols, 2 * plan->view.cols, 1, 2};
+    return cuda_planes_expand(be, plan, workspace, in, &call);
+}
+
 tg_status cuda_expand(tg_backend *be, const tg_expand *op) {
     const tg_status status = cuda_check_modes(be, "expand", op->modes.dtype, op->out_store);
     if (status != TG_OK) {
         return status;
     }
-    const cuda_plan plan = cuda_plan_of(&op->modes);
+    cuda_plan plan = cuda_plan_of(be, &op->modes);
     if (plan.dim0 * plan.unit == 0) {
         return TG_OK;
     }
     if (!op->core) {
         return finish_slab_of(be, op, &plan, NULL, 0, plan.dim0);
     }
-    return expand_core(be, &plan, op->workspace, op->core,
-                       [&](const void *slab, int64_t first, int64_t count) {
-                           return finish_slab_of(be, op, &plan, slab, first, count);
-                       });
+    return expand_core(
+        be, &plan, op->workspace, op->core, [&](const void *slab, int64_t first, int64_t count) {
+            if (plan.planes.tiles > 0 && op->out_store == TG_STORE_FULL) {
+                const auto call = finish_call_of<float, 2>(op, &plan, NULL, first, count);
+                return cuda_planes_expand(be, &plan, op->workspace, slab, &call);
+            }
+            const tg_status made =
+                expand_planes_plainly(be, &plan, op->workspace, first, count, &slab);
+            return made == TG_OK ? finish_slab_of(be, op, &plan, slab, first, count) : made;
+        });
 }
 
 tg_status cuda_sample(tg_backend *be, const tg_sample *op) {
@@ -282,12 +300,14 @@ tg_status cuda_sample(tg_backend *be, const tg_sample *op) {
     if (status != TG_OK) {
         return status;
     }
-    const cuda_plan plan = cuda_plan_of(&op->modes);
+    cuda_plan plan = cuda_plan_of(be, &op->modes);
     if (plan.dim0 * plan.unit == 0) {
         return TG_OK;
     }
-    return expand_core(be, &plan, op->workspace, op->core,
-                       [&](const void *slab, int64_t first, int64_t count) {
-                           return read_slab_off(be, op, &plan, slab, first, count);
-                       });
+    return expand_core(
+        be, &plan, op->workspace, op->core, [&](const void *slab, int64_t first, int64_t count) {
+            const tg_status made =
+                expand_planes_plainly(be, &plan, op->workspace, first, count, &slab);
+            return made == TG_OK ? read_slab_off(be, op, &plan, slab, first, count) : made;
+        });
 }

@@ -8,7 +8,7 @@
 #include "backend/cuda/compress.cuh"
 
 enum {
-    SLAB_BYTES = 72 << 20,  /* of a slab: about the L2 of an H200, and not too many launches */
+    SLAB_BYTES = 36 << 20,  /* of a slab: it stays in the L2 of an H200 until it is contracted */
     PIECE_BYTES = 32 << 20, /* of a piece of mode 0's product */
     PIECE_COLUMNS = 256     /* of it, at least */
 };
@@ -104,7 +104,25 @@ static void plan_steps(cuda_plan *plan, const mode *list, int count, int begin, 
     plan->lead = entries_of(list, 1, first < last ? first : last);
 }
 
-cuda_plan cuda_plan_of(const tg_multimode *modes) {
+/* Steps 0 and 1 in one pass, where that can be. */
+static void plan_planes(const tg_backend *be, cuda_plan *plan) {
+    const cuda_step *last = &plan->step[0], *before = &plan->step[1];
+    if (be->math != TG_MATH_TF32 || plan->real != TG_F32 || plan->parts != 2 || plan->steps < 2 ||
+        last->kind != CUDA_STEP_RIGHT || before->kind != CUDA_STEP_LEFT) {
+        return;
+    }
+    plan->planes = cuda_planes_of(before->dim, before->factor.rank, last->dim, last->factor.rank,
+                                  before->right);
+    plan->planes.at = plan->size;
+    plan->size += (cuda_planes_size(&plan->planes) + 63) / 64 * 64;
+}
+
+/* The buffer in which a slab lies before step q. */
+static int buffer_of(const cuda_plan *plan, int q) {
+    return (plan->planes.tiles > 0 && q > 1 ? q - 1 : q) % 2;
+}
+
+cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes) {
     mode list[TG_MAX_NDIM];
     const int count = collect_modes(modes, list);
     int begin = 0;
@@ -121,6 +139,7 @@ cuda_plan cuda_plan_of(const tg_multimode *modes) {
     if (plan.gathers) {
         plan.first = factor_of(&list[0], plan.parts, false, &plan.size);
     }
+    plan_planes(be, &plan);
     if (plan.unit == 0 || plan.dim0 == 0) {
         return plan;
     }
@@ -130,7 +149,10 @@ cuda_plan cuda_plan_of(const tg_multimode *modes) {
     plan.slab = (plan.dim0 + slabs - 1) / slabs;
     int64_t need[2] = {0, 0};
     for (int q = 0; q < plan.steps + !plan.gathers; q++) {
-        need[q % 2] = longer(need[q % 2], (plan.slab * plan.state[q] + 63) / 64 * 64);
+        if (q != 1 || plan.planes.tiles == 0) {
+            int64_t *most_yet = &need[buffer_of(&plan, q)];
+            *most_yet = longer(*most_yet, (plan.slab * plan.state[q] + 63) / 64 * 64);
+        }
     }
     plan.buffer[0] = plan.size;
     plan.buffer[1] = plan.size + need[0];
@@ -149,7 +171,8 @@ cuda_plan cuda_plan_of(const tg_multimode *modes) {
 char *cuda_plan_state(const cuda_plan *plan, void *workspace, int q, int64_t first) {
     const bool gathered = q == plan->steps && plan->gathers;
     return cuda_plan_at(plan, workspace,
-                        gathered ? plan->middle + first * plan->state[q] : plan->buffer[q % 2]);
+                        gathered ? plan->middle + first * plan->state[q]
+                                 : plan->buffer[buffer_of(plan, q)]);
 }
 
 /* ---- factors ---- */
@@ -181,7 +204,7 @@ template <class R, int P> static __global__ void write_factors(factor_list list,
 tg_status cuda_plan_factors(tg_backend *be, const cuda_plan *plan, void *workspace) {
     factor_list list = factor_list();
     int64_t largest = 0;
-    for (int q = 0; q <= plan->steps; q++) {
+    for (int q = plan->planes.tiles > 0 ? 2 : 0; q <= plan->steps; q++) {
         const cuda_factor *factor = q < plan->steps ? &plan->step[q].factor : &plan->first;
         if (factor->u) {
             list.factor[list.count++] = *factor;

@@ -1,0 +1,337 @@
+/* The last two modes in one pass; see planes.cuh.
+ *
+ * To the core, for a plane G (d2, d3) with factors U2 (d2, r2) and U3 (d3, r3):
+ *   T[i2][(j3, part)]       = sum over (i3, part) of G,    G in rows of `wide` reals
+ *   out[(part, j2)][j3]     = sum over (i2, part) of T,
+ * and from it, C (part, r2, right) being a plane of the core's side:
+ *   T[i2][(part, j3)]       = sum over (j2, part) of C,    C in rows of j2, parts interleaved
+ *   G[i2][(i3, part)]       = sum over (part, j3) of T.
+ * In all of these the two k's of a lane (mma.cuh) are neighbours in memory, one load of 8 bytes.
+ * What a warp has summed up stays in registers until all are done with the tile, which then holds
+ * it: 8 warps take 4 x 2 shares of 32 rows and half of the columns, or 32 rows each. */
+#include "backend/cuda/compress.cuh"
+#include "backend/cuda/mma.cuh"
+
+enum { PLANES_THREADS = 256, WARPS = PLANES_THREADS / 32 };
+
+/* ---- products on a tile ---- */
+
+/* A block: `planes` consecutive ones from `first` on, of which the tile holds all rows. */
+struct plane_range {
+    int64_t first;
+    int planes;
+};
+
+static __device__ inline plane_range range_of(const cuda_planes &s, int64_t count) {
+    const int64_t first = (int64_t)blockIdx.x * s.at_once;
+    return {first, (int)min((int64_t)s.at_once, count - first)};
+}
+
+static __device__ inline float2 *pair_in(float *tile, int at) {
+    return reinterpret_cast<float2 *>(tile + at);
+}
+
+/* sum += rows [row, row + 32) of the tile, `stride` reals apart, times fragments: those of the
+ * first 8 k's begin at `right`, the next ones `next` behind. Of N tiles of columns `tiles` count.
+ */
+template <int N>
+static __device__ inline void multiply_rows(float (&sum)[2][N][4], float *tile, int row, int stride,
+                                            int steps, const float2 *right, int next, int tiles) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll 2
+    for (int k = 0; k < steps; k++) {
+        float4 a[2];
+#pragma unroll
+        for (int m = 0; m < 2; m++) {
+            const float2 low = *pair_in(tile, (row + 16 * m + g) * stride + 8 * k + 2 * t);
+            const float2 high = *pair_in(tile, (row + 16 * m + g + 8) * stride + 8 * k + 2 * t);
+            a[m] = make_float4(low.x, high.x, low.y, high.y);
+        }
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            if (n < tiles) {
+                const float2 b = __ldg(right + (int64_t)k * next + n * 32 + lane);
+                mma_tf32(sum[0][n], a[0], b.x, b.y);
+                mma_tf32(sum[1][n], a[1], b.x, b.y);
+            }
+        }
+    }
+}
+
+/* sum += two tiles of fragments, `steps` of 8 k's each, times rows of the tile from `row` on, one
+ * for each pair of k's, whose columns are pairs. */
+template <int N>
+static __device__ inline void multiply_columns(float (&sum)[2][N][4], float *tile, int row,
+                                               int stride, int steps, const float4 *left) {
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const float4 *rows[2] = {left + lane, left + steps * 32 + lane};
+    float4 next[2] = {__ldg(rows[0]), __ldg(rows[1])};
+    for (int k = 0; k < steps; k++) {
+        const float4 a[2] = {next[0], next[1]};
+        const int ahead = (k + 1 < steps ? k + 1 : k) * 32;
+        next[0] = __ldg(rows[0] + ahead);
+        next[1] = __ldg(rows[1] + ahead);
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            const float2 b = *pair_in(tile, (row + 4 * k + t) * stride + 2 * (8 * n + g));
+            mma_tf32(sum[0][n], a[0], b.x, b.y);
+            mma_tf32(sum[1][n], a[1], b.x, b.y);
+        }
+    }
+}
+
+/* ---- to the core ---- */
+
+/* The planes' rows, `ld` reals apart, into the tile; 0 beyond them. */
+static __device__ inline void load_planes(const cuda_planes &s, const plane_range &range, int ld,
+                                          const float *in, float *tile) {
+    const int across = s.wide / 4, rows = range.planes * s.d2;
+    const float *from = in + range.first * s.d2 * ld;
+#pragma unroll 4
+    for (int e = threadIdx.x; e < PLANES_ROWS * across; e += PLANES_THREADS) {
+        const int row = e / across, col = e % across * 4;
+        float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (row < rows && col < ld) {
+            x = __ldcs(reinterpret_cast<const float4 *>(from + (int64_t)row * ld + col));
+        }
+        *reinterpret_cast<float4 *>(tile + 4 * e) =
+            make_float4(to_tf32(x.x), to_tf32(x.y), to_tf32(x.z), to_tf32(x.w));
+    }
+}
+
+template <int TILES>
+static __global__ void __launch_bounds__(PLANES_THREADS, 2)
+    contract_planes(cuda_planes s, int64_t count, int ld, const float *in, const float2 *last,
+                    const float4 *before, float *out) {
+    extern __shared__ float4 shared[];
+    float *tile = reinterpret_cast<float *>(shared);
+    constexpr int stride = stride_of_tiles(TILES);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+    const plane_range range = range_of(s, count);
+    load_planes(s, range, ld, in, tile);
+    __syncthreads();
+    {
+        const int row = warp % 4 * 32, first = warp / 4 * TILES;
+        float sum[2][TILES][4] = {};
+        multiply_rows<TILES>(sum, tile, row, s.wide, s.wide / 8, last + first * 32, 2 * TILES * 32,
+                             TILES);
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < 4; i++) { /* 16 rows by 8 */
+#pragma unroll
+            for (int n = 0; n < TILES; n++) {
+                const float *c = sum[i / 2][n] + i % 2 * 2;
+                *pair_in(tile, (row + 8 * i + g) * stride + 8 * (first + n) + 2 * t) =
+                    make_float2(to_tf32(c[0]), to_tf32(c[1]));
+            }
+        }
+    }
+    __syncthreads();
+    const int pairs = (2 * s.r2 + 31) / 32, steps = s.rows / 4;
+    for (int u = warp; u < pairs * range.planes; u += WARPS) {
+        const int plane = u / pairs, pair = u % pairs;
+        float sum[2][TILES][4] = {};
+        multiply_columns<TILES>(sum, tile, plane * s.rows, stride, steps,
+                                before + (int64_t)pair * 2 * steps * 32);
+        float *to = out + (range.first + plane) * 2 * s.r2 * s.right;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int m = pair * 32 + 8 * i + g;
+#pragma unroll
+            for (int n = 0; n < TILES; n++) {
+                const float *c = sum[i / 2][n] + i % 2 * 2;
+                if (m < 2 * s.r2 && 8 * n + 2 * t < s.right) {
+                    *pair_in(to, m * s.right + 8 * n + 2 * t) = make_float2(c[0], c[1]);
+                }
+            }
+        }
+    }
+}
+
+/* ---- and back ---- */
+
+/* C of the planes into the tile: row j2 of a plane at plane * rows + j2, parts interleaved. */
+template <int TILES>
+static __device__ inline void load_core(const cuda_planes &s, const plane_range &range,
+                                        const float *in, float *tile) {
+    constexpr int across = 8 * TILES;
+    const float *from = in + range.first * 2 * s.r2 * s.right;
+#pragma unroll 4
+    for (int e = threadIdx.x; e < PLANES_ROWS * across; e += PLANES_THREADS) {
+        const int row = e / across, j3 = e % across;
+        const int plane = row / s.rows, j2 = row % s.rows;
+        float2 x = make_float2(0.0f, 0.0f);
+        if (plane < range.planes && j2 < s.r2 && j3 < s.r3) {
+            const float *re = from + (int64_t)(plane * 2 * s.r2 + j2) * s.right + j3;
+            x = make_float2(to_tf32(re[0]), to_tf32(re[s.r2 * s.right]));
+        }
+        *pair_in(tile, row * stride_of_tiles(TILES) + 2 * j3) = x;
+    }
+}
+
+/* out = beta out + alpha (tile + lambda values) for the planes' entries, which follow each other
+ * in out and row by row in the tile. Each warp takes runs of 32 in a row; lane p looks up run p. */
+template <bool KEPT>
+static __device__ inline void finish_planes(const cuda_planes &s, const plane_range &range,
+                                            const finish_call<float, 2> &call, float *tile) {
+    enum { AHEAD = 4 };
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const float alpha = (float)(call.rates ? call.rates->alpha : call.alpha);
+    const float beta = (float)(call.rates ? call.rates->beta : call.beta);
+    const float lambda = (float)call.lambda;
+    const int entries = range.planes * s.d2 * s.d3, runs = (entries + 31) / 32;
+    const int share = (runs + WARPS - 1) / WARPS, end = min(runs, (warp + 1) * share);
+    const int64_t begin = call.begin + range.first * s.d2 * s.d3;
+    for (int first = warp * share; first < end; first += 32) {
+        kept_run found = kept_run();
+        if (KEPT && first + lane < end) {
+            found = kept_run_at(call.kept, begin + 32 * (first + lane));
+        }
+        const int last = min(end, first + 32);
+        for (int r = first; r < last; r += AHEAD) {
+            number<float, 2> old[AHEAD], value[AHEAD];
+            bool inside[AHEAD];
+#pragma unroll
+            for (int u = 0; u < AHEAD; u++) {
+                const int e = 32 * (r + u) + lane;
+                inside[u] = r + u < last && e < entries;
+                old[u] = value[u] = number<float, 2>();
+                if (inside[u] && beta != 0.0f) {
+                    old[u] = load_once(call.out + begin + e, call.whole);
+                }
+                if (KEPT) {
+                    const kept_run run = kept_run_of_lane(found, (r + u - first) % 32);
+                    if (inside[u] && is_kept(run, lane)) {
+                        value[u] = load_once(call.values + position_of(run, lane), call.whole);
+                    }
+                }
+            }
+#pragma unroll
+            for (int u = 0; u < AHEAD; u++) {
+                const int e = 32 * (r + u) + lane;
+                if (inside[u]) {
+                    const float2 x = *pair_in(tile, e / s.d3 * s.wide + e % s.d3 * 2);
+                    const float sum[2] = {x.x + lambda * value[u].part[0],
+                                          x.y + lambda * value[u].part[1]};
+                    number<float, 2> y;
+                    y.part[0] = beta * old[u].part[0] + alpha * sum[0];
+                    y.part[1] = beta * old[u].part[1] + alpha * sum[1];
+                    store_once(call.out + begin + e, y, call.whole);
+                }
+            }
+        }
+    }
+}
+
+template <int TILES, bool KEPT>
+static __global__ void __launch_bounds__(PLANES_THREADS, 2)
+    expand_planes(cuda_planes s, int64_t count, const float *in, const float2 *last,
+                  const float4 *before, finish_call<float, 2> call) {
+    extern __shared__ float4 shared[];
+    float *tile = reinterpret_cast<float *>(shared);
+    constexpr int stride = stride_of_tiles(TILES), HALF = half_tiles(TILES);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+    if (call.guard && *call.guard != 0) {
+        return;
+    }
+    const plane_range range = range_of(s, count);
+    load_core<TILES>(s, range, in, tile);
+    __syncthreads();
+    {
+        const int pairs = s.rows / 16, steps = (s.r2 + 3) / 4;
+        const int plane = warp / pairs, pair = warp % pairs;
+        const bool works = plane < range.planes;
+        float sum[2][TILES][4] = {};
+        if (works) {
+            multiply_columns<TILES>(sum, tile, plane * s.rows, stride, steps,
+                                    before + (int64_t)pair * 2 * steps * 32);
+        }
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int m = pair * 32 + 8 * i + g, part = m / s.rows, i2 = m % s.rows;
+#pragma unroll
+            for (int n = 0; n < TILES; n++) {
+                const float *c = sum[i / 2][n] + i % 2 * 2;
+                if (works) {
+                    *pair_in(tile, (plane * s.rows + i2) * stride + part * 8 * TILES + 8 * n +
+                                       2 * t) = make_float2(to_tf32(c[0]), to_tf32(c[1]));
+                }
+            }
+        }
+    }
+    __syncthreads();
+    const int row = warp % 4 * 32, first = warp / 4 * HALF, tiles = s.wide / 8;
+    float sum[2][HALF][4] = {};
+    multiply_rows<HALF>(sum, tile, row, stride, 2 * TILES, last + first * 32, tiles * 32,
+                        tiles - first);
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+#pragma unroll
+        for (int n = 0; n < HALF; n++) {
+            const float *c = sum[i / 2][n] + i % 2 * 2;
+            if (first + n < tiles) {
+                *pair_in(tile, (row + 8 * i + g) * s.wide + 8 * (first + n) + 2 * t) =
+                    make_float2(c[0], c[1]);
+            }
+        }
+    }
+    __syncthreads();
+    finish_planes<KEPT>(s, range, call, tile);
+}
+
+/* ---- launches ---- */
+
+struct plane_grid {
+    unsigned blocks;
+    size_t shared;
+    int64_t planes;
+};
+
+static plane_grid grid_of(const cuda_plan *plan, int64_t count) {
+    const cuda_planes &s = plan->planes;
+    const int64_t planes = count * plan->step[1].left;
+    const int64_t across = longer(s.wide, stride_of_tiles(s.tiles));
+    return {(unsigned)((planes + s.at_once - 1) / s.at_once),
+            (size_t)(PLANES_ROWS * across) * sizeof(float), planes};
+}
+
+static tg_status allow(const tg_backend *be, const void *kernel, const plane_grid &grid) {
+    return CUDA_CHECK(
+        be,
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)grid.shared),
+        "setting up a kernel");
+}
+
+tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *workspace,
+                               int64_t count, const void *in, void *out) {
+    const plane_grid grid = grid_of(plan, count);
+    const auto kernel = plan->planes.tiles == 3 ? contract_planes<3> : contract_planes<6>;
+    const tg_status status = allow(be, reinterpret_cast<const void *>(kernel), grid);
+    if (status != TG_OK) {
+        return status;
+    }
+    kernel<<<grid.blocks, PLANES_THREADS, grid.shared, cuda_stream(be)>>>(
+        plan->planes, grid.planes, (int)plan->view.ld, static_cast<const float *>(in),
+        cuda_planes_last(plan, workspace), cuda_planes_before(plan, workspace),
+        static_cast<float *>(out));
+    return CUDA_LAUNCHED(be, "contracting two modes");
+}
+
+tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *workspace, const void *in,
+                             const finish_call<float, 2> *call) {
+    const plane_grid grid = grid_of(plan, (call->end - call->begin) / plan->unit);
+    auto kernel = plan->planes.tiles == 3 ? expand_planes<3, false> : expand_planes<6, false>;
+    if (call->values) {
+        kernel = plan->planes.tiles == 3 ? expand_planes<3, true> : expand_planes<6, true>;
+    }
+    const tg_status status = allow(be, reinterpret_cast<const void *>(kernel), grid);
+    if (status != TG_OK) {
+        return status;
+    }
+    kernel<<<grid.blocks, PLANES_THREADS, grid.shared, cuda_stream(be)>>>(
+        plan->planes, grid.planes, static_cast<const float *>(in),
+        cuda_planes_last(plan, workspace), cuda_planes_before(plan, workspace), *call);
+    return CUDA_LAUNCHED(be, "expanding two modes");
+}

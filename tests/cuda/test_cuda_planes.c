@@ -1,0 +1,195 @@
+/* Compressed gradients with products rounded to TF32, where the GPU takes the last two modes of a
+ * spectral weight in one pass: the shapes this is made for, odd ones and those beside them, against
+ * ref; and twice the same bits. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/side.h"
+
+static tg_context *contexts[2];
+static tg_backend *oracle, *device;
+
+/* A rank of 0: no factor. One or several planes to a block, few or many columns, a last block that
+ * is not full, planes filled up to whole tiles; and what is too large or small for the pass. */
+static const struct {
+    int ndim;
+    int64_t dim[4], rank[4], batch;
+} shapes[] = {
+    {4, {2, 3, 64, 33}, {2, 2, 43, 23}, 2}, {4, {3, 1, 128, 65}, {2, 1, 86, 44}, 0},
+    {4, {1, 5, 32, 36}, {0, 0, 31, 17}, 3}, {4, {3, 3, 48, 19}, {2, 3, 48, 19}, 1},
+    {3, {5, 37, 68}, {0, 21, 48}, 0},       {4, {2, 2, 33, 20}, {1, 0, 1, 16}, 0},
+    {4, {2, 7, 16, 37}, {2, 5, 11, 24}, 2}, {4, {2, 2, 129, 16}, {1, 2, 3, 16}, 0},
+    {4, {2, 2, 20, 69}, {2, 2, 7, 30}, 0},
+};
+
+typedef struct plane_case {
+    int shape;
+    bool kept, adds, aligned;
+} plane_case;
+
+typedef struct sizes {
+    tg_multimode modes;
+    tg_bitmap bitmap;
+    int64_t numel, count;
+    double growth; /* TF32 keeps 2^-11, the tolerance of f32 is 2^-20 */
+    void *workspace;
+} sizes;
+
+static sizes begin(t_side *s, const plane_case *c, bool factored) {
+    sizes z = {.modes = {.dtype = s->dtype, .ndim = shapes[c->shape].ndim}, .numel = 1, .count = 1};
+    s->aligned = c->aligned;
+    t_note(s, "shape %d%s%s%s", c->shape, c->kept ? ", kept" : "", c->adds ? ", adds" : "",
+           c->aligned ? ", aligned" : "");
+    double widths = 0.0;
+    for (int d = 0; d < z.modes.ndim; d++) {
+        const int64_t dim = shapes[c->shape].dim[d], rank = shapes[c->shape].rank[d];
+        z.modes.dim[d] = dim;
+        z.modes.rank[d] = rank ? rank : dim;
+        z.modes.factor[d] = rank ? t_random(s, s->dtype, dim * rank) : NULL;
+        z.numel *= dim;
+        z.count *= z.modes.rank[d];
+        widths += sqrt((double)dim);
+    }
+    z.growth = 512.0 * (4.0 + widths);
+    const double *coin = t_host_random(s, TG_F64, z.numel);
+    uint64_t *words = t_host_alloc(s, TG_U64, tg_bitmap_words(z.numel));
+    memset(words, 0, (size_t)tg_bitmap_words(z.numel) * sizeof *words);
+    for (int64_t i = 0; i < z.numel; i++) {
+        words[i / 64] |= (uint64_t)(coin[i] < -0.8) << (i % 64);
+    }
+    z.bitmap = t_bitmap_input(s, z.numel, words);
+    z.workspace = t_workspace(s, s->ops->compress_workspace(s->be, &z.modes, factored));
+    return z;
+}
+
+/* An array that is written, or added to. */
+static void *target(t_side *s, const plane_case *c, int64_t n) {
+    return c->adds ? t_inout(s, s->dtype, n, t_host_random(s, s->dtype, n))
+                   : t_output(s, s->dtype, n);
+}
+
+static void compress(t_side *s, const void *what) {
+    const plane_case *c = what;
+    const int64_t batch = shapes[c->shape].batch;
+    const sizes z = begin(s, c, batch > 0);
+    tg_compress op = {.modes = z.modes,
+                      .bitmap = c->kept ? &z.bitmap : NULL,
+                      .masked = c->kept,
+                      .scale = 1.5,
+                      .beta = c->adds ? -0.5 : 0.0,
+                      .workspace = z.workspace};
+    if (batch > 0) {
+        const int64_t in = z.modes.dim[0], out = z.modes.dim[1], k = z.numel / in / out;
+        op.source.batch = batch;
+        op.source.x = t_random(s, s->dtype, batch * in * k);
+        op.source.dy = t_random(s, s->dtype, batch * out * k);
+    } else {
+        op.source.dense = t_random(s, s->dtype, z.numel);
+    }
+    op.core = target(s, c, z.count);
+    op.values = c->kept ? target(s, c, z.bitmap.count) : NULL;
+    t_ok(s, s->ops->compress(s->be, &op));
+    t_keep_close(s, op.core, z.growth);
+    if (c->kept) {
+        t_keep_close(s, op.values, 16.0);
+    }
+}
+
+static void expand(t_side *s, const void *what) {
+    const plane_case *c = what;
+    const sizes z = begin(s, c, false);
+    const tg_expand op = {.modes = z.modes,
+                          .bitmap = c->kept ? &z.bitmap : NULL,
+                          .values = c->kept ? t_random(s, s->dtype, z.bitmap.count) : NULL,
+                          .lambda = 0.5,
+                          .core = t_random(s, s->dtype, z.count),
+                          .alpha = -1.25,
+                          .beta = c->adds ? 0.75 : 0.0,
+                          .out = target(s, c, z.numel),
+                          .workspace = z.workspace};
+    t_ok(s, s->ops->expand(s->be, &op));
+    t_keep_close(s, op.out, z.growth);
+}
+
+/* Into halves, which the pass leaves to another kernel, and read off at an index set. */
+static void expand_otherwise(t_side *s, const void *what) {
+    const plane_case *c = what;
+    const sizes z = begin(s, c, false);
+    const tg_expand op = {.modes = z.modes,
+                          .core = t_random(s, s->dtype, z.count),
+                          .alpha = 1.0 / 64.0,
+                          .out = t_output(s, tg_stored(s->dtype, TG_STORE_BF16), z.numel),
+                          .out_store = TG_STORE_BF16,
+                          .workspace = z.workspace};
+    t_ok(s, s->ops->expand(s->be, &op));
+    t_keep_close(s, op.out, 4.0);
+    const int64_t kept = z.bitmap.count;
+    const tg_sample sample = {.modes = z.modes,
+                              .bitmap = &z.bitmap,
+                              .core = op.core,
+                              .alpha = 0.5,
+                              .values =
+                                  t_inout(s, s->dtype, kept, t_host_random(s, s->dtype, kept)),
+                              .workspace = z.workspace};
+    t_ok(s, s->ops->sample(s->be, &sample));
+    t_keep_close(s, sample.values, z.growth);
+}
+
+/* Runs a script on ref and twice on the device, in every way for every shape. */
+static void compare(void (*script)(t_side *s, const void *what)) {
+    for (int i = 0; i < (int)(sizeof shapes / sizeof shapes[0]) * 4; i++) {
+        const plane_case c = {i / 4, i % 2 == 1, i / 2 % 2 == 1, i % 3 == 0};
+        t_side sides[3];
+        for (int side = 0; side < 3; side++) {
+            t_side_begin(&sides[side], side == 0 ? oracle : device, TG_C64);
+            script(&sides[side], &c);
+            t_release(&sides[side]);
+        }
+        t_compare_sides(&sides[1], &sides[0], false);
+        t_compare_sides(&sides[2], &sides[1], true);
+        for (int side = 0; side < 3; side++) {
+            t_side_end(&sides[side]);
+        }
+    }
+}
+
+static void to_the_core(void **state) {
+    (void)state;
+    compare(compress);
+}
+
+static void and_back(void **state) {
+    (void)state;
+    compare(expand);
+    compare(expand_otherwise);
+}
+
+int main(void) {
+    const tg_context_config config = {.threads = 1, .math = TG_MATH_TF32};
+    tg_backend_info info = {0};
+    for (int i = 0; i < tg_backend_count(); i++) {
+        if (tg_backend_describe(NULL, i, &info) == TG_OK && strcmp(info.name, "cuda") == 0) {
+            break;
+        }
+    }
+    if (!info.available) {
+        print_message("skipped: no GPU here: %s\n", info.reason);
+        return EXIT_SUCCESS;
+    }
+    int failed = 1;
+    if (tg_context_create(&config, &contexts[0]) == TG_OK &&
+        tg_context_create(&config, &contexts[1]) == TG_OK &&
+        tg_backend_open(contexts[0], "ref", &oracle) == TG_OK &&
+        tg_backend_open(contexts[1], "cuda", &device) == TG_OK) {
+        const struct CMUnitTest tests[] = {cmocka_unit_test(to_the_core),
+                                           cmocka_unit_test(and_back)};
+        failed = cmocka_run_group_tests(tests, NULL, NULL);
+    }
+    tg_backend_close(&oracle);
+    tg_backend_close(&device);
+    for (int i = 0; i < 2; i++) {
+        tg_context_destroy(&contexts[i]);
+    }
+    return failed;
+}
