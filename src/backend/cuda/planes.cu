@@ -6,11 +6,11 @@
  * and from it, C (part, r2, right) being a plane of the core's side:
  *   T[i2][(part, j3)]       = sum over (j2, part) of C,    C in rows of j2, parts interleaved
  *   G[i2][(i3, part)]       = sum over (part, j3) of T.
- * In all of these the two k's of a lane (mma.cuh) are neighbours in memory, one load of 8 bytes.
- * What a warp has summed up stays in registers until all are done with the tile, which then holds
- * it: 8 warps take 4 x 2 shares of 32 rows and half of the columns, or 32 rows each. */
+ * In all of these the two k's of a lane (instructions.cuh) are neighbours in memory, one load of 8
+ * bytes. What a warp has summed up stays in registers until all are done with the tile, which then
+ * holds it: 8 warps take 4 x 2 shares of 32 rows and half of the columns, or 32 rows each. */
 #include "backend/cuda/compress.cuh"
-#include "backend/cuda/mma.cuh"
+#include "backend/cuda/instructions.cuh"
 
 enum { PLANES_THREADS = 256, WARPS = PLANES_THREADS / 32 };
 

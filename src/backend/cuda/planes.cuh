@@ -5,7 +5,8 @@
  * (d2, d3) of a few leading indices into shared memory and both products follow there; on the way
  * back it ends with writing the update itself. See compress.cuh for the rest of the chain.
  *
- * The factors are laid out as the fragments of tensor cores (mma.cuh) and read through the L1. */
+ * The factors are laid out as the fragments of tensor cores (instructions.cuh) and read through the
+ * L1. */
 #ifndef TG_BACKEND_CUDA_PLANES_CUH
 #define TG_BACKEND_CUDA_PLANES_CUH
 

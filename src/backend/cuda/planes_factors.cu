@@ -1,6 +1,6 @@
 /* Sizes of the pass over planes, and its factors as fragments of tensor cores; see planes.cuh. */
 #include "backend/cuda/compress.cuh"
-#include "backend/cuda/mma.cuh"
+#include "backend/cuda/instructions.cuh"
 
 enum { THREADS = 256 };
 
