@@ -160,10 +160,12 @@ cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes) {
         plan.size += need[0] + need[1];
         return plan;
     }
+    /* the room for a piece does not shrink as ranks grow, unlike its width */
     const int64_t rows = plan.parts * plan.first.rank;
-    const int64_t fitting = PIECE_BYTES / (rows * real_size) / 4 * 4;
-    plan.width = shorter(plan.columns, longer(fitting, PIECE_COLUMNS));
-    plan.middle = plan.size + longer(need[0] + need[1], (rows * plan.width + 63) / 64 * 64);
+    const int64_t most_reals = longer(PIECE_BYTES / real_size, rows * PIECE_COLUMNS);
+    plan.width = shorter(plan.columns, longer(most_reals / rows / 4 * 4, PIECE_COLUMNS));
+    const int64_t piece = (shorter(rows * plan.columns, most_reals) + 63) / 64 * 64;
+    plan.middle = plan.size + longer(need[0] + need[1], piece);
     plan.size = plan.middle + plan.dim0 * plan.parts * plan.columns;
     return plan;
 }

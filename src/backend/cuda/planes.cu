@@ -99,6 +99,18 @@ static __device__ inline void load_planes(const cuda_planes &s, const plane_rang
     }
 }
 
+/* Columns col and col + 1 of a row of n, as far as there are; rows of odd n are aligned to one. */
+static __device__ inline void store_columns(float *row, int col, int n, const float *c) {
+    if (col < n && n % 2 == 0) {
+        *pair_in(row, col) = make_float2(c[0], c[1]);
+    } else if (col < n) {
+        row[col] = c[0];
+        if (col + 1 < n) {
+            row[col + 1] = c[1];
+        }
+    }
+}
+
 template <int TILES>
 static __global__ void __launch_bounds__(PLANES_THREADS, 2)
     contract_planes(cuda_planes s, int64_t count, int ld, const float *in, const float2 *last,
@@ -140,8 +152,8 @@ static __global__ void __launch_bounds__(PLANES_THREADS, 2)
 #pragma unroll
             for (int n = 0; n < TILES; n++) {
                 const float *c = sum[i / 2][n] + i % 2 * 2;
-                if (m < 2 * s.r2 && 8 * n + 2 * t < s.right) {
-                    *pair_in(to, m * s.right + 8 * n + 2 * t) = make_float2(c[0], c[1]);
+                if (m < 2 * s.r2) {
+                    store_columns(to + m * s.right, 8 * n + 2 * t, s.right, c);
                 }
             }
         }

@@ -40,7 +40,7 @@ static constexpr __host__ __device__ int stride_of_tiles(int tiles) {
 /* Whether this pass can do it, and its sizes but `at`. */
 cuda_planes cuda_planes_of(int64_t d2, int64_t r2, int64_t d3, int64_t r3, int64_t right);
 
-/* Reals of the fragments. */
+/* Reals of the fragments; not less for larger ranks. */
 int64_t cuda_planes_size(const cuda_planes *planes);
 
 #endif

@@ -12,7 +12,7 @@ static int round_up(int n, int unit) {
 
 cuda_planes cuda_planes_of(int64_t d2, int64_t r2, int64_t d3, int64_t r3, int64_t right) {
     cuda_planes s = cuda_planes();
-    if (d2 > PLANES_ROWS || d3 > 68 || r3 < 16 || r3 > 48) { /* 68: `wide` is two halves at most */
+    if (d2 > PLANES_ROWS || d3 < 8 || d3 > 68) { /* 68: `wide` is two halves at most */
         return s;
     }
     s.d2 = (int)d2;
@@ -23,7 +23,7 @@ cuda_planes cuda_planes_of(int64_t d2, int64_t r2, int64_t d3, int64_t r3, int64
     s.rows = round_up(s.d2, 16);
     s.wide = round_up(2 * s.d3 + 8, 16) - 8;
     s.at_once = s.rows == s.d2 ? PLANES_ROWS / s.rows : 1;
-    s.tiles = r3 <= 24 && s.wide <= 16 * half_tiles(3) ? 3 : 6;
+    s.tiles = r3 <= 24 && s.wide <= 16 * half_tiles(3) ? 3 : r3 <= 48 ? 6 : 0;
     return s;
 }
 
@@ -32,15 +32,16 @@ static int core_pairs(const cuda_planes *s) {
     return (2 * s->r2 + 31) / 32;
 }
 
-/* Both directions lie at the same place: first the last mode's fragments, then the other's. */
+/* Both directions lie at the same place: first the last mode's fragments, then the other's. Where
+ * only the rank is too large there is room all the same: lower ranks must not need more. */
 static int64_t last_size(const cuda_planes *s) {
-    return (int64_t)s->wide * 16 * s->tiles;
+    return (int64_t)s->wide * 16 * (s->tiles > 0 ? s->tiles : 6);
 }
 
 int64_t cuda_planes_size(const cuda_planes *s) {
     const int64_t forward = (int64_t)core_pairs(s) * 32 * 2 * s->rows;
     const int64_t back = (int64_t)2 * s->rows * round_up(2 * s->r2, 8);
-    return s->tiles > 0 ? last_size(s) + longer(forward, back) : 0;
+    return last_size(s) + longer(forward, back);
 }
 
 /* ---- fragments ---- */
