@@ -19,10 +19,10 @@ typedef struct decomposition {
     void *sketch[TG_MAX_NDIM]; /* random factors of a sketched start */
     void *gram;                /* (d, d) wide, or (rows, rank) wide for tall matrices */
     double *eigenvalues;
-    void *tall;             /* (rows, rank) product of a tall matrix */
-    void *level[MAX_DEPTH]; /* products at each depth of the tree */
-    void *workspace;        /* of the compress slot */
-    const void *whole;      /* the tensor itself, the one that may be halves */
+    void *tall;                 /* (rows, rank) product of a tall matrix */
+    void *level[MAX_DEPTH];     /* products at each depth of the tree */
+    void *workspace[MAX_DEPTH]; /* of the compress slot that makes them, over the deeper levels */
+    const void *whole;          /* the tensor itself, the one that may be halves */
 } decomposition;
 
 static int64_t product(const int64_t *size, int begin, int end) {
@@ -71,8 +71,7 @@ static tg_multimode sketching(const decomposition *dc, int k) {
 /* ---- sizes ---- */
 
 typedef struct extent {
-    size_t level[MAX_DEPTH];
-    size_t workspace;
+    size_t level[MAX_DEPTH], workspace[MAX_DEPTH];
 } extent;
 
 static void grow(size_t *bytes, size_t needed) {
@@ -84,7 +83,7 @@ static void measure_product(const decomposition *dc, const tg_multimode *modes, 
                             extent *ext) {
     grow(&ext->level[depth],
          (size_t)product(modes->rank, 0, modes->ndim) * tg_dtype_size(modes->dtype));
-    grow(&ext->workspace, dc->be->ops->compress_workspace(dc->be, modes, false));
+    grow(&ext->workspace[depth], dc->be->ops->compress_workspace(dc->be, modes, false));
 }
 
 static void measure_tree(const decomposition *dc, const int64_t *size, int first, int last,
@@ -99,6 +98,18 @@ static void measure_tree(const decomposition *dc, const int64_t *size, int first
         measure_product(dc, &modes, depth, ext);
         measure_tree(dc, modes.rank, parts[i][2], parts[i][3], depth + 1, ext);
     }
+}
+
+/* While a product at one depth is made, those further down do not exist: the slot works there. */
+static void lay_out_levels(decomposition *dc, const extent *ext, tg_scratch *scratch) {
+    size_t most = 0;
+    for (int i = 0; i < MAX_DEPTH; i++) {
+        dc->level[i] = tg_scratch_take(scratch, ext->level[i]);
+        tg_scratch beyond = *scratch;
+        dc->workspace[i] = tg_scratch_take(&beyond, ext->workspace[i]);
+        grow(&most, beyond.used);
+    }
+    grow(&scratch->used, most);
 }
 
 /* Cuts the scratch into the pieces of a decomposition; with a NULL block it only adds up. */
@@ -153,10 +164,7 @@ static void lay_out(decomposition *dc, tg_scratch *scratch) {
     dc->gram = tg_scratch_take(scratch, gram);
     dc->eigenvalues = tg_scratch_take(scratch, eigenvalues);
     dc->tall = tg_scratch_take(scratch, tall);
-    for (int i = 0; i < MAX_DEPTH; i++) {
-        dc->level[i] = tg_scratch_take(scratch, ext.level[i]);
-    }
-    dc->workspace = tg_scratch_take(scratch, ext.workspace);
+    lay_out_levels(dc, &ext, scratch);
 }
 
 size_t tg_tucker_scratch(tg_backend *be, const tg_tucker_plan *plan) {
@@ -173,16 +181,16 @@ static tg_storage storage_of(const decomposition *dc, const void *x) {
     return x == dc->whole ? dc->plan->store : TG_STORE_FULL;
 }
 
-/* out = the contraction of x, done by the compress slot. */
-static tg_status multiply(const decomposition *dc, const tg_multimode *modes, const void *x,
-                          const tg_bitmap *mask, void *out) {
+/* out = the contraction of x at a depth of the tree, done by the compress slot. */
+static tg_status multiply(const decomposition *dc, int depth, const tg_multimode *modes,
+                          const void *x, const tg_bitmap *mask, void *out) {
     const tg_compress op = {.modes = *modes,
                             .source = {.dense = x, .store = storage_of(dc, x)},
                             .bitmap = mask,
                             .masked = mask != NULL,
                             .scale = 1.0,
                             .core = out,
-                            .workspace = dc->workspace};
+                            .workspace = dc->workspace[depth]};
     return dc->be->ops->compress(dc->be, &op);
 }
 
@@ -226,7 +234,7 @@ static tg_status leading_vectors_tall(const decomposition *dc, const void *x, co
     tg_multimode modes = contraction(dc, plan->dim, 0, 0);
     modes.rank[1 - k] = rank;
     modes.factor[1 - k] = short_factor;
-    TG_TRY(multiply(dc, &modes, x, mask, product_out));
+    TG_TRY(multiply(dc, 0, &modes, x, mask, product_out));
     if (k == 1) { /* (rank, rows) to (rows, rank): a product with the identity */
         TG_TRY(ops->fill(dc->be, plan->dtype, rank * rank, (tg_scalar){0}, short_factor));
         for (int64_t i = 0; i < rank; i++) {
@@ -272,7 +280,7 @@ static tg_status start_by_sketches(const decomposition *dc, const void *x, const
                                                   1.0, count, dc->sketch[j]));
             }
         }
-        TG_TRY(multiply(dc, &modes, x, dc->mask, dc->level[0]));
+        TG_TRY(multiply(dc, 0, &modes, x, dc->mask, dc->level[0]));
         TG_TRY(leading_vectors(dc, dc->level[0], NULL, modes.rank, k));
     }
 fail:
@@ -293,7 +301,7 @@ static tg_status start_cold(const decomposition *dc, const void *x, const tg_rng
             TG_TRY(leading_vectors_tall(dc, x, dc->mask, k));
         } else if (plan->init == TG_INIT_ST_HOSVD && k > 0) {
             const tg_multimode modes = contraction(dc, plan->dim, 0, k);
-            TG_TRY(multiply(dc, &modes, x, dc->mask, dc->level[0]));
+            TG_TRY(multiply(dc, 0, &modes, x, dc->mask, dc->level[0]));
             TG_TRY(leading_vectors(dc, dc->level[0], NULL, modes.rank, k));
         } else {
             TG_TRY(leading_vectors(dc, x, dc->mask, plan->dim, k));
@@ -312,13 +320,13 @@ static tg_status sweep_tree(const decomposition *dc, const void *x, const int64_
     }
     const int middle = (first + last) / 2;
     tg_multimode modes = contraction(dc, size, middle, last);
-    tg_status status = multiply(dc, &modes, x, mask, dc->level[depth]);
+    tg_status status = multiply(dc, depth, &modes, x, mask, dc->level[depth]);
     if (status == TG_OK) {
         status = sweep_tree(dc, dc->level[depth], modes.rank, first, middle, depth + 1);
     }
     if (status == TG_OK) {
         modes = contraction(dc, size, first, middle);
-        status = multiply(dc, &modes, x, mask, dc->level[depth]);
+        status = multiply(dc, depth, &modes, x, mask, dc->level[depth]);
     }
     if (status == TG_OK) {
         status = sweep_tree(dc, dc->level[depth], modes.rank, middle, last, depth + 1);
