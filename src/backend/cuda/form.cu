@@ -20,7 +20,16 @@ template <class O, int P> struct form_target {
     O *slab; /* gain G; NULL: none */
     R gain;
     cuda_view view;
+    bool plain; /* a usual call: see is_plain */
 };
+
+/* Whether there is a slab of G itself with interleaved rows, behind which one entry is filled up at
+ * most, and values, where entries are kept, are written whole. */
+template <class O, int P> static bool is_plain(const form_target<O, P> &to, bool kept) {
+    const int64_t behind = to.view.ld - P * to.view.cols;
+    return to.slab && to.gain == 1 && to.view.part == 1 && to.view.step == P &&
+           (behind == 0 || behind == P) && (!kept || (to.values && to.whole && to.beta == 0));
+}
 
 /* Into the row of the slab that begins at `row`; the last entry of a row fills up what comes
  * behind it, as the product over an interleaved row runs on there. */
@@ -58,6 +67,25 @@ static __device__ inline void emit(const form_target<O, P> &to, const kept_run &
     }
     if (to.slab) {
         store_entry(to, row, col, g);
+    }
+}
+
+/* The same in a plain call, where nothing is asked for every entry; `fills`: it ends its row. */
+template <bool KEPT, class R, class O, int P>
+static __device__ inline void emit_plainly(const form_target<O, P> &to, const kept_run &run,
+                                           int lane, O *at, bool fills, number<R, P> g) {
+    number<O, P> *entry = reinterpret_cast<number<O, P> *>(at);
+    if (KEPT && is_kept(run, lane)) {
+        number<R, P> value;
+        for (int p = 0; p < P; p++) {
+            value.part[p] = to.scale * g.part[p];
+        }
+        store_once(&to.values[position_of(run, lane)], value, true);
+        g = to.masked ? number<R, P>() : g;
+    }
+    entry[0] = narrow_number<O, P>(g);
+    if (fills) {
+        entry[1] = narrow_number<O, P>(number<R, P>());
     }
 }
 
@@ -219,6 +247,23 @@ static __global__ void __launch_bounds__(FORM_THREADS)
     }
     const slab_place at = src.columns > 0 ? slab_place{0, k} : slab_place_of(k, to.view.cols);
     O *rows = to.slab + at.row * to.view.ld;
+    if (to.plain && src.columns == 0 && i0 + TILE <= src.count && o0 + TILE <= src.dim1) {
+        const bool lives = k < src.frequencies;
+        const bool fills = to.view.ld > P * to.view.cols && at.col == to.view.cols - 1;
+        O *first = rows + i0 * src.step_i + o0 * src.step_o + at.col * P;
+#pragma unroll
+        for (int u = 0; u < TILE; u++) {
+#pragma unroll
+            for (int v = 0; v < TILE; v++) {
+                const kept_run run = KEPT ? kept_run_of_lane(runs, u * TILE + v) : kept_run();
+                if (lives) {
+                    emit_plainly<KEPT>(to, run, lane, first + u * src.step_i + v * src.step_o,
+                                       fills, sum[u][v]);
+                }
+            }
+        }
+        return;
+    }
 #pragma unroll
     for (int u = 0; u < TILE; u++) {
 #pragma unroll
@@ -280,8 +325,10 @@ static tg_status form_from_factors(tg_backend *be, const form_call *call,
     src.blocks_o = (unsigned)((src.dim1 + across - 1) / across);
     const int64_t blocks_i = (src.count + down - 1) / down;
     const unsigned blocks = (unsigned)(blocks_i * src.blocks_k * src.blocks_o);
+    form_target<O, P> known = to;
+    known.plain = is_plain(to, call->kept);
     const auto kernel = call->kept ? form_factored<S, O, P, true> : form_factored<S, O, P, false>;
-    kernel<<<blocks, FORM_THREADS, 0, cuda_stream(be)>>>(src, to);
+    kernel<<<blocks, FORM_THREADS, 0, cuda_stream(be)>>>(src, known);
     return CUDA_LAUNCHED(be, "forming a gradient");
 }
 
