@@ -43,6 +43,7 @@ typedef struct mode {
 static const mode modes[] = {
     {TG_ACT_GELU, true, true, true, true, TG_STORE_FULL, TG_STORE_FULL},
     {TG_ACT_NONE, false, true, true, false, TG_STORE_FULL, TG_STORE_FULL},
+    {TG_ACT_GELU, true, false, true, true, TG_STORE_FULL, TG_STORE_FULL},
     {TG_ACT_TANH, true, false, false, true, TG_STORE_FULL, TG_STORE_FULL},
     {TG_ACT_GELU, false, false, true, true, TG_STORE_BF16, TG_STORE_F16},
     {TG_ACT_GELU, true, false, false, true, TG_STORE_F16, TG_STORE_BF16},

@@ -6,11 +6,11 @@ struct mix_task {
     pixel_tiles tiles;
     int in, out;
     tg_act act;
+    bool through;
     const float *weight; /* (out, in) */
     const float *bias;   /* (out); NULL: none */
     float alpha, beta;
-    activation x, y, dy;
-    input_gradient dx;
+    activation x, y, dy, dx;
     float *dweight; /* partial sums (blocks, C, C); NULL: not wanted */
     double *dbias;  /* likewise (blocks, C) */
 };
@@ -21,8 +21,8 @@ template <int C> constexpr size_t mix_shared(bool backward) {
 
 /* ---- forward ---- */
 
-/* y = beta y + alpha p + bias; `bias` of the thread's rows. */
-template <bool PLAIN, int C>
+/* y = p + bias; `bias` of the thread's rows. */
+template <int C>
 static __device__ inline void write_y(const mix_task &t, const split<C, TILE> &p,
                                       const float (&bias)[split<C, TILE>::MT][2],
                                       tile_place place) {
@@ -30,26 +30,24 @@ static __device__ inline void write_y(const mix_task &t, const split<C, TILE> &p
 #pragma unroll
     for (int i = 0; i < 2 * S::MT; i++) {
         const int m = i / 2, h = i % 2;
-        float2 old[S::NT] = {};
-        each_pair<C, PLAIN>(m, h, t.out, t.tiles, place, [&](int n, int64_t at, int64_t left) {
-            if (t.beta != 0.0f) {
-                old[n] = load_pair<PLAIN>(t.y, at, left);
+        each_run<C>(m, h, t.out, t.tiles, place, [&](int r, int64_t at, int64_t left) {
+            pixel_run<S::RUN> run;
+            for (int e = 0; e < S::RUN; e++) {
+                run.v[e] = p.at(m, h, r, e) + bias[m][h];
             }
-        });
-        each_pair<C, PLAIN>(m, h, t.out, t.tiles, place, [&](int n, int64_t at, int64_t left) {
-            store_pair<PLAIN>(t.y, at, left,
-                              {t.beta * old[n].x + t.alpha * p.acc[m][n][2 * h] + bias[m][h],
-                               t.beta * old[n].y + t.alpha * p.acc[m][n][2 * h + 1] + bias[m][h]});
+            store_pixels(t.y, at, left, run);
         });
     }
 }
 
-template <int C>
+template <int C, bool PLAIN>
 static __global__ void __launch_bounds__(TENSOR_THREADS, 2) mix_forward(mix_task t) {
+    settle<PLAIN>(t.x);
+    settle<PLAIN>(t.y);
     using S = split<C, TILE>;
     float *w = dynamic_shared(), *u = w + C * C, bias[S::MT][2];
     tile_share<C> x;
-    load_weights<C, C>(w, t.weight, t.out, t.in, t.in);
+    load_weights<C, C>(w, t.alpha, t.weight, t.out, t.in, t.in);
     for (int m = 0; m < S::MT; m++) {
         for (int h = 0; h < 2; h++) {
             bias[m][h] = t.bias && S::row(m, h) < t.out ? t.bias[S::row(m, h)] : 0.0f;
@@ -57,33 +55,32 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, 2) mix_forward(mix_task
     }
     x.fetch(t.x, t.tiles, place_of(t.tiles, blockIdx.x));
     for (int tile = blockIdx.x; tile < t.tiles.count; tile += gridDim.x) {
+        const tile_place place = place_of(t.tiles, tile);
         S p;
+        start_from(p, t.beta, t.y, t.tiles, place);
         __syncthreads(); /* the tile before is done with u */
         x.put(t.x.store, t.act, u);
         __syncthreads();
         if (tile + (int)gridDim.x < t.tiles.count) {
             x.fetch(t.x, t.tiles, place_of(t.tiles, tile + gridDim.x));
         }
-        p.clear();
         add_product<C, C>(p, w, u);
-        const tile_place place = place_of(t.tiles, tile);
-        if (is_plain(t.y) && is_complete<C>(t.out, t.tiles, place)) {
-            write_y<true>(t, p, bias, place);
-        } else {
-            write_y<false>(t, p, bias, place);
-        }
+        write_y<C>(t, p, bias, place);
     }
 }
 
 /* ---- backward ---- */
 
-template <int C>
+template <int C, bool PLAIN>
 static __global__ void __launch_bounds__(TENSOR_THREADS, C > 64 ? 1 : 2) mix_backward(mix_task t) {
+    settle<PLAIN>(t.x);
+    settle<PLAIN>(t.dy);
+    settle<PLAIN>(t.dx);
     float *w = dynamic_shared(), *u = w + C * C, *d = u + C * TILE_LD;
     tile_share<C> x, dy;
     row_sums<C> sums;
     split<C, C> dweight;
-    load_weights<C, C>(w, t.weight, t.out, t.in, t.in);
+    load_weights<C, C>(w, 1.0f, t.weight, t.out, t.in, t.in);
     dweight.clear();
     sums.clear();
     if (t.dweight) {
@@ -105,14 +102,18 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, C > 64 ? 1 : 2) mix_bac
                 x.fetch(t.x, t.tiles, next);
             }
         }
+        const tile_place place = place_of(t.tiles, tile);
+        split<C, TILE> p;
+        if (t.dx.data) {
+            start_from(p, t.beta / t.alpha, t.dx, t.tiles, place);
+        }
         if (t.dweight) {
             add_correlation<C, C>(dweight, d, u);
         }
-        if (t.dx.dx.data) {
-            split<C, TILE> p;
-            p.clear();
+        if (t.dx.data) {
             add_adjoint_product<C, C>(p, w, d);
-            write_gradient(p, t.dx, t.tiles, place_of(t.tiles, tile));
+            write_input_gradient(p, t.through ? t.act : TG_ACT_NONE, t.alpha, t.x, t.dx, t.tiles,
+                                 place);
         }
     }
     if (t.dweight) {
@@ -131,6 +132,7 @@ static mix_task task_of(const tg_mix *op) {
     t.in = (int)op->in;
     t.out = (int)op->out;
     t.act = op->act;
+    t.through = op->through;
     t.weight = static_cast<const float *>(op->weight);
     t.bias = static_cast<const float *>(op->bias);
     t.alpha = (float)op->alpha;
@@ -138,33 +140,36 @@ static mix_task task_of(const tg_mix *op) {
     t.x = activation_of(op->x, op->store, op->in, op->pixels);
     t.y = activation_of(op->y, op->store, op->out, op->pixels);
     t.dy = activation_of(op->dy, op->store, op->out, op->pixels);
-    t.dx = {op->through ? op->act : TG_ACT_NONE, t.alpha, t.beta, t.x,
-            activation_of(op->dx, op->store, op->in, op->pixels)};
+    t.dx = activation_of(op->dx, op->store, op->in, op->pixels);
     return t;
 }
 
-template <class F> static tg_status with_class(const tg_mix *op, F f) {
-    return op->in <= 64 && op->out <= 64 ? f(std::integral_constant<int, 64>())
-                                         : f(std::integral_constant<int, 128>());
+/* f(C, PLAIN) */
+template <class F> static tg_status with_class(const tg_mix *op, bool plain, F f) {
+    return with_flag(plain, [&](auto flag) {
+        return op->in <= 64 && op->out <= 64 ? f(std::integral_constant<int, 64>(), flag)
+                                             : f(std::integral_constant<int, 128>(), flag);
+    });
 }
 
 bool mix_tensor_takes(const tg_backend *be, const tg_mix *op) {
     return op->dtype == TG_F32 && be->math == TG_MATH_TF32 && op->kind == TG_MIX_LINEAR &&
-           op->in <= 128 && op->out <= 128 && tiles_countable(op->batch, op->pixels) &&
+           op->alpha != 0.0 && op->in <= 128 && op->out <= 128 &&
+           tiles_countable(op->batch, op->pixels) &&
            tensor_fits(be, op->in <= 64 && op->out <= 64 ? mix_shared<64>(true)
                                                          : mix_shared<128>(true));
 }
 
 tg_status mix_tensor_forward(tg_backend *be, const tg_mix *op) {
-    return with_class(op, [&](auto size) {
+    const mix_task t = task_of(op);
+    return with_class(op, is_plain(t.x) && is_plain(t.y), [&](auto size, auto plain) {
         constexpr int C = decltype(size)::value;
-        const mix_task t = task_of(op);
+        const auto kernel = mix_forward<C, decltype(plain)::value>;
         int blocks = 0;
-        tg_status status =
-            tensor_blocks(be, (const void *)mix_forward<C>, mix_shared<C>(false), &blocks);
+        tg_status status = tensor_blocks(be, (const void *)kernel, mix_shared<C>(false), &blocks);
         if (status == TG_OK) {
             blocks = blocks < t.tiles.count ? blocks : t.tiles.count;
-            mix_forward<C><<<blocks, TENSOR_THREADS, mix_shared<C>(false), cuda_stream(be)>>>(t);
+            kernel<<<blocks, TENSOR_THREADS, mix_shared<C>(false), cuda_stream(be)>>>(t);
             status = CUDA_LAUNCHED(be, "adding a skip");
         }
         return status;
@@ -186,17 +191,19 @@ size_t mix_tensor_workspace(const tg_backend *be, const tg_mix *op) {
 }
 
 tg_status mix_tensor_backward(tg_backend *be, const tg_mix *op) {
-    return with_class(op, [&](auto size) {
+    mix_task t = task_of(op);
+    const bool all_plain = is_plain(t.x) && is_plain(t.dy) && is_plain(t.dx);
+    return with_class(op, all_plain, [&](auto size, auto plain) {
         constexpr int C = decltype(size)::value;
-        mix_task t = task_of(op);
+        const auto kernel = mix_backward<C, decltype(plain)::value>;
         int blocks = 0;
         tg_status status = TG_OK;
-        TG_TRY(tensor_blocks(be, (const void *)mix_backward<C>, mix_shared<C>(true), &blocks));
+        TG_TRY(tensor_blocks(be, (const void *)kernel, mix_shared<C>(true), &blocks));
         blocks = blocks < t.tiles.count ? blocks : t.tiles.count;
         t.dbias = op->dbias ? static_cast<double *>(op->workspace) : NULL;
         t.dweight =
             op->dweight ? static_cast<float *>(op->workspace) + 2 * (int64_t)blocks * C : NULL;
-        mix_backward<C><<<blocks, TENSOR_THREADS, mix_shared<C>(true), cuda_stream(be)>>>(t);
+        kernel<<<blocks, TENSOR_THREADS, mix_shared<C>(true), cuda_stream(be)>>>(t);
         TG_TRY(CUDA_LAUNCHED(be, "a skip backwards"));
         fold_jobs jobs;
         jobs = {{{t.dweight, C * C, t.out, t.in, C, false, static_cast<float *>(op->dweight)},

@@ -11,10 +11,10 @@ struct mlp_task {
     pixel_tiles tiles;
     int in, hidden, out, chunks;
     tg_act act;
+    bool through;
     const float *w1, *b1, *w2, *b2, *gate; /* gate NULL: ones */
     float alpha, beta;
-    activation x, y, add, activated, dy;
-    input_gradient dx;
+    activation x, y, add, activated, dy, dx;
     double *db1, *db2; /* partial sums (parts, chunks CHUNK), (parts, OUT) */
     float *dw1, *dw2;  /* likewise (parts, chunks CHUNK, IN), (parts, OUT, chunks CHUNK) */
 };
@@ -45,18 +45,35 @@ static inline int mlp_chunks(const tg_mlp *op, int chunk) {
     return (int)((op->hidden + chunk - 1) / chunk);
 }
 
-/* Weights and bias of chunk `c` to shared memory: w1 (CHUNK, IN), w2 (OUT, CHUNK), b1 (CHUNK). */
-template <class S> __device__ inline void load_chunk(const mlp_task &t, int c, float *to) {
+/* Weights and bias of chunk `c` to shared memory: w1 (CHUNK, IN), scale w2 (OUT, CHUNK), b1
+ * (CHUNK). */
+template <class S>
+__device__ inline void load_chunk(const mlp_task &t, int c, float scale, float *to) {
     const int first = c * S::CHUNK, left = t.hidden - first;
     const int some = left < S::CHUNK ? left : S::CHUNK;
-    load_weights<S::CHUNK, S::IN>(to, t.w1 + (int64_t)first * t.in, some, t.in, t.in);
-    load_weights<S::OUT, S::CHUNK>(to + S::W1, t.w2 + first, t.out, some, t.hidden);
+    load_weights<S::CHUNK, S::IN>(to, 1.0f, t.w1 + (int64_t)first * t.in, some, t.in, t.in);
+    load_weights<S::OUT, S::CHUNK>(to + S::W1, scale, t.w2 + first, t.out, some, t.hidden);
     for (int j = threadIdx.x; j < S::CHUNK; j += TENSOR_THREADS) {
         to[S::W1 + S::W2 + j] = j < some ? t.b1[first + j] : 0.0f;
     }
 }
 
 mlp_task mlp_task_of(const tg_mlp *op, int chunk);
+
+/* See is_plain. */
+template <bool PLAIN> __device__ inline void settle_all(mlp_task &t) {
+    settle<PLAIN>(t.x);
+    settle<PLAIN>(t.y);
+    settle<PLAIN>(t.add);
+    settle<PLAIN>(t.activated);
+    settle<PLAIN>(t.dy);
+    settle<PLAIN>(t.dx);
+}
+
+static inline bool all_plain(const mlp_task &t) {
+    return is_plain(t.x) && is_plain(t.y) && is_plain(t.add) && is_plain(t.activated) &&
+           is_plain(t.dy) && is_plain(t.dx);
+}
 
 /* Whether there is a shape for the call at all; the device may have too little shared memory. */
 bool mlp_tensor_takes(const tg_backend *be, const tg_mlp *op);

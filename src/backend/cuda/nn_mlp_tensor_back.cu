@@ -9,9 +9,13 @@
  * tile for dx: the first leaves before dx is written, which may be x. */
 #include "backend/cuda/nn_mlp_tensor.cuh"
 
+/* Whether the slopes of act(x) are kept in shared memory from when it is made, which pays where
+ * there is room for them. */
+template <class S, bool DX, bool DW> constexpr bool keeps_slopes = DX &&DW &&S::CHUNK < S::IN;
+
 /* Chunks whose weights a block holds: its own, or all. */
-template <class S, bool DW> static size_t backward_shared(int chunks) {
-    const int rows = S::IN + S::OUT + (DW ? 2 : 1) * S::CHUNK;
+template <class S, bool DX, bool DW> static size_t backward_shared(int chunks) {
+    const int rows = S::IN * (keeps_slopes<S, DX, DW> ? 2 : 1) + S::OUT + S::CHUNK * (DW ? 2 : 1);
     return sizeof(float) * (size_t)((DW ? 1 : chunks) * S::per_chunk + rows * TILE_LD);
 }
 
@@ -21,16 +25,19 @@ static __device__ inline void hidden_slopes(split<CHUNK, TILE> &p, const float *
     using P = split<CHUNK, TILE>;
 #pragma unroll
     for (int i = 0; i < 2 * P::MT; i++) {
-        const int m = i / 2, k = i % 2 * 2, row = P::row(m, i % 2);
+        const int m = i / 2, row = P::row(m, i % 2);
         const float bias = b1[row];
 #pragma unroll
-        for (int n = 0; n < P::NT; n++) {
-            float2 value;
-            p.acc[m][n][k] = gelu_slope(p.acc[m][n][k] + bias, &value.x);
-            p.acc[m][n][k + 1] = gelu_slope(p.acc[m][n][k + 1] + bias, &value.y);
+        for (int r = 0; r < P::RUNS; r++) {
+            float value[P::RUN];
+#pragma unroll
+            for (int e = 0; e < P::RUN; e++) {
+                float &at = p.at(m, i % 2, r, e);
+                at = gelu_slope(at + bias, &value[e]);
+                value[e] = to_tf32(value[e]);
+            }
             if (KEEPS) {
-                float *to = h + row * TILE_LD + P::column(n);
-                *reinterpret_cast<float2 *>(to) = {to_tf32(value.x), to_tf32(value.y)};
+                put_run(h + row * TILE_LD + P::pixel(r), value);
             }
         }
     }
@@ -44,17 +51,20 @@ static __device__ inline void put_hidden_gradient(const split<CHUNK, TILE> &slop
     using P = split<CHUNK, TILE>;
 #pragma unroll
     for (int i = 0; i < 2 * P::MT; i++) {
-        const int m = i / 2, k = i % 2 * 2;
+        const int m = i / 2, h = i % 2;
         float sum = 0.0f;
 #pragma unroll
-        for (int n = 0; n < P::NT; n++) {
-            const float2 v = {slope.acc[m][n][k] * dp.acc[m][n][k],
-                              slope.acc[m][n][k + 1] * dp.acc[m][n][k + 1]};
-            sum += v.x + v.y;
-            float *to = dh + P::row(m, i % 2) * TILE_LD + P::column(n);
-            *reinterpret_cast<float2 *>(to) = {to_tf32(v.x), to_tf32(v.y)};
+        for (int r = 0; r < P::RUNS; r++) {
+            float v[P::RUN];
+#pragma unroll
+            for (int e = 0; e < P::RUN; e++) {
+                const float product = slope.at(m, h, r, e) * dp.at(m, h, r, e);
+                sum += product;
+                v[e] = to_tf32(product);
+            }
+            put_run(dh + P::row(m, h) * TILE_LD + P::pixel(r), v);
         }
-        sums[m][i % 2] += (double)sum;
+        sums[m][h] += (double)sum;
     }
 }
 
@@ -84,16 +94,39 @@ static __device__ inline void store_hidden_sums(const double (&sums)[split<CHUNK
     }
 }
 
+/* dx = alpha p times the slopes in shared memory; slopes NULL: ones. */
+template <int M>
+static __device__ inline void write_input(const mlp_task &t, const split<M, TILE> &p,
+                                          const float *slopes, tile_place place) {
+    using S = split<M, TILE>;
+#pragma unroll
+    for (int i = 0; i < 2 * S::MT; i++) {
+        const int m = i / 2, h = i % 2;
+        each_run<M>(m, h, t.dx.channels, t.tiles, place, [&](int r, int64_t at, int64_t left) {
+            pixel_run<S::RUN> run;
+            for (int e = 0; e < S::RUN; e++) {
+                const int from = S::row(m, h) * TILE_LD + S::pixel(r) + e;
+                run.v[e] = t.alpha * p.at(m, h, r, e) * (slopes ? slopes[from] : 1.0f);
+            }
+            store_pixels(t.dx, at, left, run);
+        });
+    }
+}
+
 /* DW: blocks are (part, chunk), chunks next to each other. */
-template <class S, bool DX, bool DW>
+template <class S, bool DX, bool DW, bool PLAIN>
 static __global__ void __launch_bounds__(TENSOR_THREADS, S::IN + S::OUT > 192 ? 1 : 2)
     mlp_backward(mlp_task t) {
     constexpr int IN = S::IN, CHUNK = S::CHUNK, OUT = S::OUT;
+    settle_all<PLAIN>(t);
     const int chunk = DW ? blockIdx.x % t.chunks : 0, held = DW ? 1 : t.chunks;
     const int part = DW ? blockIdx.x / t.chunks : blockIdx.x;
     const int parts = DW ? gridDim.x / t.chunks : gridDim.x;
+    const tg_act through = t.through ? t.act : TG_ACT_NONE;
     float *weights = dynamic_shared(), *u = weights + held * S::per_chunk;
     float *d = u + IN * TILE_LD, *dh = d + OUT * TILE_LD, *h = dh + CHUNK * TILE_LD;
+    constexpr bool KEEPS = keeps_slopes<S, DX, DW>;
+    float *slopes = KEEPS && through != TG_ACT_NONE ? h + CHUNK * TILE_LD : NULL;
     tile_share<IN> x;
     tile_share<OUT> dy;
     split<OUT, DW ? CHUNK : TILE> dw2; /* not used without DW */
@@ -101,7 +134,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, S::IN + S::OUT > 192 ? 
     row_sums<OUT> db2;
     double db1[split<CHUNK, TILE>::MT][2] = {};
     for (int c = 0; c < held; c++) {
-        load_chunk<S>(t, chunk + c, weights + c * S::per_chunk);
+        load_chunk<S>(t, chunk + c, 1.0f, weights + c * S::per_chunk);
     }
     if (DW) {
         dw1.clear();
@@ -111,9 +144,10 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, S::IN + S::OUT > 192 ? 
     x.fetch(t.x, t.tiles, place_of(t.tiles, part));
     dy.fetch(t.dy, t.tiles, place_of(t.tiles, part));
     for (int tile = part; tile < t.tiles.count; tile += parts) {
+        const tile_place place = place_of(t.tiles, tile);
         split<DX ? IN : 16, TILE> dx;
         __syncthreads(); /* the tile before is done with shared memory */
-        x.put(t.x.store, t.act, u);
+        x.put(t.x.store, t.act, u, slopes);
         dy.put(t.dy.store, TG_ACT_NONE, d);
         if (DW) {
             db2.add(dy, t.dy.store);
@@ -123,8 +157,8 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, S::IN + S::OUT > 192 ? 
             x.fetch(t.x, t.tiles, place_of(t.tiles, tile + parts));
             dy.fetch(t.dy, t.tiles, place_of(t.tiles, tile + parts));
         }
-        if (DX) {
-            dx.clear();
+        if (DX && !DW) {
+            start_from(dx, t.beta / t.alpha, t.dx, t.tiles, place);
         }
         for (int c = 0; c < held; c++) {
             const float *w1 = weights + c * S::per_chunk, *w2 = w1 + S::W1;
@@ -139,16 +173,24 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, S::IN + S::OUT > 192 ? 
             }
             put_hidden_gradient<CHUNK>(slope, dp, dh, db1);
             __syncthreads();
-            if constexpr (DX) {
+            if constexpr (DX && !DW) {
                 add_adjoint_product<IN, CHUNK>(dx, w1, dh);
             }
+        }
+        if constexpr (DX && DW) {
+            start_from(dx, t.beta / t.alpha, t.dx, t.tiles, place);
         }
         if constexpr (DW) {
             add_correlation<OUT, CHUNK>(dw2, d, h);
             add_correlation<CHUNK, IN>(dw1, dh, u);
         }
-        if constexpr (DX) {
-            write_gradient(dx, t.dx, t.tiles, place_of(t.tiles, tile));
+        if constexpr (DX && DW) {
+            add_adjoint_product<IN, CHUNK>(dx, weights, dh);
+        }
+        if constexpr (KEEPS) {
+            write_input<IN>(t, dx, slopes, place);
+        } else if constexpr (DX) {
+            write_input_gradient(dx, through, t.alpha, t.x, t.dx, t.tiles, place);
         }
     }
     if constexpr (DW) {
@@ -176,12 +218,20 @@ template <class S> static size_t part_bytes(int chunks) {
     return (hidden + S::OUT) * sizeof(double) + hidden * (S::IN + S::OUT) * sizeof(float);
 }
 
+/* Whether one kernel makes all gradients. */
+template <class S> static bool is_fused(const tg_mlp *op) {
+    return S::IN == S::OUT && mlp_chunks(op, S::CHUNK) == 1 && op->dx;
+}
+
 bool mlp_tensor_backward_takes(const tg_backend *be, const tg_mlp *op) {
     return mlp_tensor_takes(be, op) && with_mlp_shape(op, op->dx != NULL, [&](auto shape) {
                using S = decltype(shape);
                const int chunks = mlp_chunks(op, S::CHUNK);
-               return tensor_fits(be, backward_shared<S, true>(chunks)) &&
-                      (!op->dx || tensor_fits(be, backward_shared<S, false>(chunks)));
+               if (is_fused<S>(op)) {
+                   return tensor_fits(be, backward_shared<S, true, true>(chunks));
+               }
+               return tensor_fits(be, backward_shared<S, false, true>(chunks)) &&
+                      (!op->dx || tensor_fits(be, backward_shared<S, true, false>(chunks)));
            });
 }
 
@@ -233,30 +283,35 @@ static tg_status fold_sums(tg_backend *be, const tg_mlp *op, const mlp_task &t, 
 
 template <class S, bool DX>
 static tg_status sum_weights(tg_backend *be, const tg_mlp *op, mlp_task t) {
-    const size_t shared = backward_shared<S, true>(t.chunks);
-    int blocks = 0;
-    tg_status status = tensor_blocks(be, (const void *)mlp_backward<S, DX, true>, shared, &blocks);
-    if (status == TG_OK) {
-        const int parts = parts_of(t.tiles.count, blocks, t.chunks);
-        lay_out<S>(op, parts, &t);
-        mlp_backward<S, DX, true><<<parts * t.chunks, TENSOR_THREADS, shared, cuda_stream(be)>>>(t);
-        status = CUDA_LAUNCHED(be, "a perceptron backwards");
-        status = status == TG_OK ? fold_sums<S>(be, op, t, parts) : status;
-    }
-    return status;
+    const size_t shared = backward_shared<S, DX, true>(t.chunks);
+    return with_flag(all_plain(t), [&](auto plain) {
+        const auto kernel = mlp_backward<S, DX, true, decltype(plain)::value>;
+        int blocks = 0;
+        tg_status status = tensor_blocks(be, (const void *)kernel, shared, &blocks);
+        if (status == TG_OK) {
+            const int parts = parts_of(t.tiles.count, blocks, t.chunks);
+            lay_out<S>(op, parts, &t);
+            kernel<<<parts * t.chunks, TENSOR_THREADS, shared, cuda_stream(be)>>>(t);
+            status = CUDA_LAUNCHED(be, "a perceptron backwards");
+            status = status == TG_OK ? fold_sums<S>(be, op, t, parts) : status;
+        }
+        return status;
+    });
 }
 
 template <class S> static tg_status write_dx(tg_backend *be, const mlp_task &t) {
-    const size_t shared = backward_shared<S, false>(t.chunks);
-    int blocks = 0;
-    tg_status status =
-        tensor_blocks(be, (const void *)mlp_backward<S, true, false>, shared, &blocks);
-    if (status == TG_OK) {
-        blocks = blocks < t.tiles.count ? blocks : t.tiles.count;
-        mlp_backward<S, true, false><<<blocks, TENSOR_THREADS, shared, cuda_stream(be)>>>(t);
-        status = CUDA_LAUNCHED(be, "a perceptron backwards");
-    }
-    return status;
+    const size_t shared = backward_shared<S, true, false>(t.chunks);
+    return with_flag(all_plain(t), [&](auto plain) {
+        const auto kernel = mlp_backward<S, true, false, decltype(plain)::value>;
+        int blocks = 0;
+        tg_status status = tensor_blocks(be, (const void *)kernel, shared, &blocks);
+        if (status == TG_OK) {
+            blocks = blocks < t.tiles.count ? blocks : t.tiles.count;
+            kernel<<<blocks, TENSOR_THREADS, shared, cuda_stream(be)>>>(t);
+            status = CUDA_LAUNCHED(be, "a perceptron backwards");
+        }
+        return status;
+    });
 }
 
 tg_status mlp_tensor_backward(tg_backend *be, const tg_mlp *op) {
@@ -264,7 +319,7 @@ tg_status mlp_tensor_backward(tg_backend *be, const tg_mlp *op) {
         using S = decltype(shape);
         const mlp_task t = mlp_task_of(op, S::CHUNK);
         if constexpr (S::IN == S::OUT) {
-            if (t.chunks == 1 && op->dx) {
+            if (is_fused<S>(op)) {
                 return sum_weights<S, true>(be, op, t);
             }
         }

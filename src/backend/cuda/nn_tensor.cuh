@@ -1,20 +1,12 @@
-/* Linear skips and perceptrons on tensor cores: what their kernels share beside the products.
+/* Linear skips and perceptrons on tensor cores: what their kernels share.
  *
- * A block takes tiles of TILE pixels of a sample. While it computes, its next tile is on the way
- * from memory into registers. Results go from the fragments of products straight to memory; sums
- * over pixels stay in registers over all tiles of a block and are folded in order afterwards. */
+ * A block of 8 warps takes tiles of TILE pixels of a sample and multiplies them in shared memory
+ * (nn_products.cuh). While it computes, its next tile is on the way from memory into registers, and
+ * what a result is added to is on the way into the registers of that result. */
 #ifndef TG_BACKEND_CUDA_NN_TENSOR_CUH
 #define TG_BACKEND_CUDA_NN_TENSOR_CUH
 
-#include "backend/cuda/nn.cuh"
 #include "backend/cuda/nn_products.cuh"
-
-enum { TENSOR_BLOCKS = 2 }; /* of a multiprocessor at most: bounds the partial sums */
-
-__device__ inline float *dynamic_shared() {
-    extern __shared__ float4 shared_memory[];
-    return reinterpret_cast<float *>(shared_memory);
-}
 
 /* ---- activations in memory ---- */
 
@@ -31,6 +23,23 @@ static inline activation activation_of(const void *data, tg_storage store, int64
     const uintptr_t bytes = store == TG_STORE_FULL ? 16 : 8;
     return {const_cast<void *>(data), store, (int)channels,
             pixels % 4 == 0 && (uintptr_t)data % bytes == 0};
+}
+
+/* Calls whose activations are all f32 and whole have kernels of their own, in which loads do not
+ * hide behind branches and so overlap. */
+static inline bool is_plain(const activation &x) {
+    return !x.data || (x.whole && x.store == TG_STORE_FULL);
+}
+
+template <bool PLAIN> __device__ inline void settle(activation &x) {
+    if (PLAIN) { /* known to the compiler from here on */
+        x.store = TG_STORE_FULL;
+        x.whole = true;
+    }
+}
+
+template <class F> auto with_flag(bool flag, F f) {
+    return flag ? f(std::true_type()) : f(std::false_type());
 }
 
 struct pixel_tiles {
@@ -55,14 +64,17 @@ struct raw_run {
 
 __device__ inline raw_run load_raw(const activation &x, int64_t at, int64_t left) {
     raw_run r = {};
-    if (x.store == TG_STORE_FULL) {
+    if (x.whole && x.store == TG_STORE_FULL) {
+        const uint4 v = *reinterpret_cast<const uint4 *>(static_cast<const float *>(x.data) + at);
+        r = {{v.x, v.y, v.z, v.w}};
+    } else if (x.whole) {
+        const uint2 v =
+            *reinterpret_cast<const uint2 *>(static_cast<const uint16_t *>(x.data) + at);
+        r = {{v.x, v.y, 0, 0}};
+    } else if (x.store == TG_STORE_FULL) {
         for (int j = 0; j < 4; j++) {
             r.word[j] = j < left ? static_cast<const uint32_t *>(x.data)[at + j] : 0;
         }
-    } else if (x.whole) {
-        const uint16_t *from = static_cast<const uint16_t *>(x.data) + at;
-        const uint2 v = *reinterpret_cast<const uint2 *>(from);
-        r = {{v.x, v.y, 0, 0}};
     } else {
         for (int j = 0; j < 4; j++) {
             const uint32_t v = j < left ? static_cast<const uint16_t *>(x.data)[at + j] : 0;
@@ -102,61 +114,65 @@ template <int ROWS> struct tile_share {
     /* Only asks for the numbers; channels and pixels that do not exist are 0. */
     __device__ void fetch(const activation &x, const pixel_tiles &tiles, tile_place place) {
         const int64_t pixel = place.pixel + column(), left = tiles.pixels - pixel;
-        const int64_t first = (place.sample * x.channels + row(0)) * tiles.pixels + pixel;
-        if (x.whole && x.store == TG_STORE_FULL) { /* without branches between the loads */
-            const float *from = static_cast<const float *>(x.data) + first;
-#pragma unroll
-            for (int q = 0; q < ROWS / 16; q++) {
-                uint4 v = {0, 0, 0, 0};
-                if (row(q) < x.channels && left > 0) {
-                    v = *reinterpret_cast<const uint4 *>(from + 16 * q * tiles.pixels);
-                }
-                run[q] = {{v.x, v.y, v.z, v.w}};
-            }
-            return;
-        }
 #pragma unroll
         for (int q = 0; q < ROWS / 16; q++) {
             run[q] = {};
             if (row(q) < x.channels && left > 0) {
-                run[q] = load_raw(x, first + 16 * q * tiles.pixels, left);
+                const int64_t at = (place.sample * x.channels + row(q)) * tiles.pixels + pixel;
+                run[q] = load_raw(x, at, left);
             }
         }
     }
     __device__ float4 numbers(tg_storage store, int q) const {
         return numbers_of(store, run[q]);
     }
-    /* act of it to a tile in shared memory. */
-    __device__ void put(tg_storage store, tg_act act, float *tile) const {
-        switch (act) { /* not for every number */
+    /* act of it to a tile in shared memory; its slope, if wanted, to another one. */
+    __device__ void put(tg_storage store, tg_act act, float *tile, float *slopes = NULL) const {
+        switch (act) {
         case TG_ACT_GELU:
-            put_as(store, tile, [](float v) { return gelu(v); });
-            break;
+            return slopes ? put_as<TG_ACT_GELU, true>(store, tile, slopes)
+                          : put_as<TG_ACT_GELU, false>(store, tile, slopes);
         case TG_ACT_TANH:
-            put_as(store, tile, [](float v) { return tanhf(v); });
-            break;
+            return slopes ? put_as<TG_ACT_TANH, true>(store, tile, slopes)
+                          : put_as<TG_ACT_TANH, false>(store, tile, slopes);
         default:
-            put_as(store, tile, [](float v) { return v; });
+            return slopes ? put_as<TG_ACT_NONE, true>(store, tile, slopes)
+                          : put_as<TG_ACT_NONE, false>(store, tile, slopes);
         }
     }
-    template <class F> __device__ void put_as(tg_storage store, float *tile, F f) const {
+
+  private:
+    /* Nothing branches between the numbers, so that their chains of instructions overlap. */
+    template <tg_act ACT, bool SLOPED>
+    __device__ void put_as(tg_storage store, float *tile, float *slopes) const {
+        float4 v[ROWS / 16];
 #pragma unroll
         for (int q = 0; q < ROWS / 16; q++) {
-            const float4 v = numbers(store, q);
-            *reinterpret_cast<float4 *>(tile + row(q) * TILE_LD + column()) = {
-                to_tf32(f(v.x)), to_tf32(f(v.y)), to_tf32(f(v.z)), to_tf32(f(v.w))};
+            v[q] = numbers(store, q);
+        }
+#pragma unroll
+        for (int q = 0; q < ROWS / 16; q++) {
+            float4 value, slope;
+            slope.x = act_both(ACT, v[q].x, &value.x);
+            slope.y = act_both(ACT, v[q].y, &value.y);
+            slope.z = act_both(ACT, v[q].z, &value.z);
+            slope.w = act_both(ACT, v[q].w, &value.w);
+            const int at = row(q) * TILE_LD + column();
+            *reinterpret_cast<float4 *>(tile + at) = {to_tf32(value.x), to_tf32(value.y),
+                                                      to_tf32(value.z), to_tf32(value.w)};
+            if (SLOPED) {
+                *reinterpret_cast<float4 *>(slopes + at) = slope;
+            }
         }
     }
 };
 
-/* Two neighbouring pixels of a channel, the first one even; `left` of them exist. PLAIN: both do,
- * as f32 and aligned. */
-template <bool PLAIN>
+/* Two neighbouring pixels of a channel, the first one even; `left` of them exist. */
 __device__ inline float2 load_pair(const activation &x, int64_t at, int64_t left) {
-    if (PLAIN || x.store == TG_STORE_FULL) {
+    if (x.store == TG_STORE_FULL) {
         const float *from = static_cast<const float *>(x.data) + at;
-        return PLAIN || x.whole ? *reinterpret_cast<const float2 *>(from)
-                                : float2{from[0], left > 1 ? from[1] : 0.0f};
+        return x.whole ? *reinterpret_cast<const float2 *>(from)
+                       : float2{from[0], left > 1 ? from[1] : 0.0f};
     }
     const uint16_t *from = static_cast<const uint16_t *>(x.data) + at;
     const uint32_t word = x.whole ? *reinterpret_cast<const uint32_t *>(from)
@@ -174,105 +190,135 @@ __device__ inline uint32_t halves_to_word(tg_storage store, float2 v) {
     return word;
 }
 
-/* Number `at` and, if it exists, the next one; a word of halves, or two numbers. */
-template <class T> __device__ inline void store_two(T *to, int64_t left, T first, T second) {
-    to[0] = first;
-    if (left > 1) {
-        to[1] = second;
-    }
-}
-
-template <bool PLAIN>
 __device__ inline void store_pair(const activation &x, int64_t at, int64_t left, float2 v) {
-    float *full = static_cast<float *>(x.data) + at;
-    uint16_t *halves = static_cast<uint16_t *>(x.data) + at;
-    if (PLAIN || (x.whole && x.store == TG_STORE_FULL)) {
-        *reinterpret_cast<float2 *>(full) = v;
-    } else if (x.store == TG_STORE_FULL) {
-        store_two(full, left, v.x, v.y);
-    } else {
-        const uint32_t word = halves_to_word(x.store, v);
+    if (x.store == TG_STORE_FULL) {
+        float *to = static_cast<float *>(x.data) + at;
         if (x.whole) {
-            *reinterpret_cast<uint32_t *>(halves) = word;
+            *reinterpret_cast<float2 *>(to) = v;
         } else {
-            store_two(halves, left, (uint16_t)word, (uint16_t)(word >> 16));
+            to[0] = v.x;
+            if (left > 1) {
+                to[1] = v.y;
+            }
+        }
+        return;
+    }
+    uint16_t *to = static_cast<uint16_t *>(x.data) + at;
+    const uint32_t word = halves_to_word(x.store, v);
+    if (x.whole) {
+        *reinterpret_cast<uint32_t *>(to) = word;
+    } else {
+        to[0] = (uint16_t)word;
+        if (left > 1) {
+            to[1] = (uint16_t)(word >> 16);
         }
     }
 }
 
-/* Of row (m, h) of a warp's part of a product (M, TILE), the pairs acc[m][n][2 h], [2 h + 1] that
- * exist (PLAIN: all): f(n, at, left), the pair being at `at` of an activation with that many
- * channels. */
-template <int M, bool PLAIN, class F>
-__device__ inline void each_pair(int m, int h, int channels, const pixel_tiles &tiles,
-                                 tile_place place, F f) {
+/* RUN (2 or 4) pixels in a row, the first one at a multiple of RUN. */
+template <int RUN> struct pixel_run { float v[RUN]; };
+
+template <int RUN>
+__device__ inline pixel_run<RUN> load_pixels(const activation &x, int64_t at, int64_t left) {
+    if constexpr (RUN == 4) {
+        const float4 v = numbers_of(x.store, load_raw(x, at, left));
+        return {{v.x, v.y, v.z, v.w}};
+    } else {
+        const float2 v = load_pair(x, at, left);
+        return {{v.x, v.y}};
+    }
+}
+
+template <int RUN>
+__device__ inline void store_pixels(const activation &x, int64_t at, int64_t left,
+                                    const pixel_run<RUN> &run) {
+    if constexpr (RUN == 2) {
+        store_pair(x, at, left, {run.v[0], run.v[1]});
+    } else if (x.whole && x.store == TG_STORE_FULL) {
+        __stwb(reinterpret_cast<float4 *>(static_cast<float *>(x.data) + at),
+               make_float4(run.v[0], run.v[1], run.v[2], run.v[3]));
+    } else if (x.whole) {
+        *reinterpret_cast<uint2 *>(static_cast<uint16_t *>(x.data) +
+                                   at) = {halves_to_word(x.store, {run.v[0], run.v[1]}),
+                                          halves_to_word(x.store, {run.v[2], run.v[3]})};
+    } else {
+        store_pair(x, at, left, {run.v[0], run.v[1]});
+        if (left > 2) {
+            store_pair(x, at + 2, left - 2, {run.v[2], run.v[3]});
+        }
+    }
+}
+
+/* The runs that exist of row (m, h) of a warp's part of a product (M, TILE): f(r, at, left), run r
+ * being at `at` of an activation with that many channels. */
+template <int M, class F>
+__device__ inline void each_run(int m, int h, int channels, const pixel_tiles &tiles,
+                                tile_place place, F f) {
     using S = split<M, TILE>;
     const int row = S::row(m, h);
-    const int64_t pixel = place.pixel + S::column(0), left = tiles.pixels - pixel;
+    const int64_t pixel = place.pixel + S::pixel(0), left = tiles.pixels - pixel;
     const int64_t at = (place.sample * channels + row) * tiles.pixels + pixel;
 #pragma unroll
-    for (int n = 0; n < S::NT; n++) {
-        if (PLAIN || (row < channels && left > 8 * n)) {
-            f(n, at + 8 * n, left - 8 * n);
+    for (int r = 0; r < S::RUNS; r++) {
+        const int step = 8 * S::WEAVE * r;
+        if (row < channels && left > step) {
+            f(r, at + step, left - step);
         }
     }
 }
 
-/* Whether all of a tile of M channels exists. */
+/* p = scale x; scale 1 does not wait for x, which then arrives during what follows. */
 template <int M>
-__device__ inline bool is_complete(int channels, const pixel_tiles &tiles, tile_place place) {
-    return channels == M && place.pixel + TILE <= tiles.pixels;
-}
-
-__device__ inline bool is_plain(const activation &x) {
-    return !x.data || (x.whole && x.store == TG_STORE_FULL);
-}
-
-/* What becomes the gradient of an input: dx = (beta dx + alpha p) act'(x); act NONE: no slope. dx
- * may be x. */
-struct input_gradient {
-    tg_act act;
-    float alpha, beta;
-    activation x, dx;
-};
-
-template <bool PLAIN, int M, class F>
-__device__ inline void write_gradient(const split<M, TILE> &p, const input_gradient &g,
-                                      const pixel_tiles &tiles, tile_place place, F slope) {
+__device__ inline void start_from(split<M, TILE> &p, float scale, const activation &x,
+                                  const pixel_tiles &tiles, tile_place place) {
     using S = split<M, TILE>;
+    p.clear();
+    if (scale == 0.0f) {
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < 2 * S::MT; i++) {
         const int m = i / 2, h = i % 2;
-        float2 old[S::NT] = {}, x[S::NT] = {};
-        each_pair<M, PLAIN>(m, h, g.dx.channels, tiles, place,
-                            [&](int n, int64_t at, int64_t left) {
-                                if (g.beta != 0.0f) {
-                                    old[n] = load_pair<PLAIN>(g.dx, at, left);
-                                }
-                                if (g.act != TG_ACT_NONE) {
-                                    x[n] = load_pair<PLAIN>(g.x, at, left);
-                                }
-                            });
-        each_pair<M, PLAIN>(
-            m, h, g.dx.channels, tiles, place, [&](int n, int64_t at, int64_t left) {
-                const float2 v = {g.beta * old[n].x + g.alpha * p.acc[m][n][2 * h],
-                                  g.beta * old[n].y + g.alpha * p.acc[m][n][2 * h + 1]};
-                store_pair<PLAIN>(g.dx, at, left, {v.x * slope(x[n].x), v.y * slope(x[n].y)});
-            });
+        each_run<M>(m, h, x.channels, tiles, place, [&](int r, int64_t at, int64_t left) {
+            const pixel_run<S::RUN> run = load_pixels<S::RUN>(x, at, left);
+            for (int e = 0; e < S::RUN; e++) {
+                p.at(m, h, r, e) = run.v[e];
+            }
+        });
+    }
+    if (scale != 1.0f) {
+        p.multiply(scale);
     }
 }
 
+/* dx = alpha p act'(x); act NONE: no slope. dx may be x. */
 template <int M>
-__device__ inline void write_gradient(const split<M, TILE> &p, const input_gradient &g,
-                                      const pixel_tiles &tiles, tile_place place) {
-    const bool plain = is_plain(g.dx) && (g.act == TG_ACT_NONE || is_plain(g.x)) &&
-                       is_complete<M>(g.dx.channels, tiles, place);
-    if (plain && g.act == TG_ACT_GELU) {
-        write_gradient<true>(p, g, tiles, place, [](float x) { return act_slope(TG_ACT_GELU, x); });
-    } else if (plain && g.act == TG_ACT_NONE) {
-        write_gradient<true>(p, g, tiles, place, [](float) { return 1.0f; });
-    } else {
-        write_gradient<false>(p, g, tiles, place, [&](float x) { return act_slope(g.act, x); });
+__device__ inline void write_input_gradient(const split<M, TILE> &p, tg_act act, float alpha,
+                                            const activation &x, const activation &dx,
+                                            const pixel_tiles &tiles, tile_place place) {
+    using S = split<M, TILE>;
+#pragma unroll
+    for (int m = 0; m < S::MT; m++) {
+        pixel_run<S::RUN> slope[2][S::RUNS];
+#pragma unroll
+        for (int h = 0; h < 2 && act != TG_ACT_NONE; h++) {
+            each_run<M>(m, h, x.channels, tiles, place, [&](int r, int64_t at, int64_t left) {
+                slope[h][r] = load_pixels<S::RUN>(x, at, left);
+            });
+        }
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            each_run<M>(m, h, dx.channels, tiles, place, [&](int r, int64_t at, int64_t left) {
+                pixel_run<S::RUN> run;
+                for (int e = 0; e < S::RUN; e++) {
+                    run.v[e] = alpha * p.at(m, h, r, e);
+                    if (act != TG_ACT_NONE) {
+                        run.v[e] *= act_slope(act, slope[h][r].v[e]);
+                    }
+                }
+                store_pixels(dx, at, left, run);
+            });
+        }
     }
 }
 
