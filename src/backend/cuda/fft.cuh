@@ -54,8 +54,9 @@ struct fft_lines {
     int stages;
     fft_stage stage[FFT_MAX_STAGES]; /* of m */
     int tile;
-    int part_pitch, line_pitch;                                   /* in shared memory */
-    fft_divisor by_n, by_kept, by_m, by_parts, by_tile, by_first; /* last: n / first radix */
+    int part_pitch, line_pitch; /* in shared memory */
+    fft_divisor by_kept, by_m, by_parts, by_tile;
+    fft_divisor by_first, by_last; /* n over the first and the last radix */
     size_t shared_bytes;
     int threads;
     const void *roots; /* (n) complex, of the device: e^{-2 pi i j / n} */

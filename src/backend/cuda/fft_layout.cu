@@ -151,11 +151,11 @@ bool cuda_fft_lines_layout(bool wide, bool real, int64_t n, int64_t kept, int64_
     }
     out->threads = smaller(((int64_t)out->tile * n / 16 + 31) / 32 * 32, FFT_MAX_THREADS);
     out->threads = out->threads < 64 ? 64 : out->threads;
-    out->by_n = divisor_of(n);
     out->by_kept = divisor_of(kept);
     out->by_m = divisor_of(out->m);
     out->by_parts = divisor_of(out->parts);
     out->by_tile = divisor_of(out->tile);
     out->by_first = divisor_of(n / out->stage[0].radix);
+    out->by_last = divisor_of(n / out->stage[out->stages - 1].radix);
     return true;
 }

@@ -16,46 +16,7 @@
 
 /* ---- stages ---- */
 
-/* The first stage reads points of the grid: complex ones that are aligned (the plan's own are), */
-template <class R> struct read_slots {
-    const slot<R> *at; /* point 0 of the tile's first line */
-    int64_t line, step;
-    __device__ read_slots(const fft_lines &s, const fft_side &side, const tile &t)
-        : at(static_cast<const slot<R> *>(side.data) + element_at(s, side, t, 0, 0)),
-          line(s.turned ? 1 : side.outer), step(side.step) {
-    }
-    __device__ pair<R> operator()(int l, int n) const {
-        return take(at[l * line + n * step]);
-    }
-};
-
-/* .. any others, */
-template <class R> struct read_loose {
-    const fft_side &side;
-    int64_t first, line;
-    __device__ read_loose(const fft_lines &s, const fft_side &from, const tile &t)
-        : side(from), first(element_at(s, from, t, 0, 0)), line(s.turned ? 1 : from.outer) {
-    }
-    __device__ pair<R> operator()(int l, int n) const {
-        return load(side, first + l * line + n * side.step, R());
-    }
-};
-
-/* .. and pairs of real rows. */
-template <class R, class S> struct read_rows {
-    const S *at;
-    int64_t row;
-    int rows;
-    __device__ read_rows(const fft_lines &, const fft_side &side, const tile &t)
-        : at(static_cast<const S *>(side.data) + 2 * t.outer * side.outer), row(side.outer),
-          rows(t.rows) {
-    }
-    __device__ pair<R> operator()(int l, int n) const {
-        const S *x = at + 2 * l * row + n;
-        return {widen(x[0]), 2 * l + 1 < rows ? widen(x[row]) : (R)0};
-    }
-};
-
+/* The first stage forward, from the grid. */
 template <int radix, class R, class Read>
 static __device__ inline void first_stage(const fft_lines &s, int lines, const Read &read,
                                           slot<R> *out) {
@@ -105,6 +66,35 @@ static __device__ inline void stage(const fft_lines &s, const fft_stage &g, int 
     }
 }
 
+/* The last stage of an inverse, to the grid, parts exchanged back: its one block of butterflies has
+ * span m / radix. */
+template <int radix, class R, class Write>
+static __device__ inline void last_stage(const fft_lines &s, const fft_stage &g, int lines,
+                                         const slot<R> *in, const Write &write) {
+    const slot<R> *roots = static_cast<const slot<R> *>(s.roots);
+    const int count = s.n / radix; /* butterflies per line */
+    for (int b = threadIdx.x; b < s.tile * count; b += blockDim.x) {
+        const place at = place_of(s, b, s.by_last);
+        if (at.line >= lines) {
+            continue;
+        }
+        const int index = over(at.index, s.by_parts), part = at.index - index * s.parts;
+        pair<R> v[radix];
+#pragma unroll
+        for (int i = 0; i < radix; i++) {
+            v[i] = take(in[slot_of(s, at.line, part, index + i * g.span)]);
+        }
+        if (g.span > 1) {
+            turn_inputs<radix>(v, roots, index * s.parts);
+        }
+        transform_short<radix>(v, roots, count);
+#pragma unroll
+        for (int i = 0; i < radix; i++) {
+            write(at.line, at.index + i * count, pair<R>{v[i].im, v[i].re});
+        }
+    }
+}
+
 /* Calls f with the radix as a type. */
 template <int radix> struct radix_tag { static constexpr int value = radix; };
 template <class F> static __device__ inline void with_radix(int radix, F f) {
@@ -128,11 +118,11 @@ template <class F> static __device__ inline void with_radix(int radix, F f) {
     }
 }
 
-/* The stages from `first` on; the result is in *in. */
+/* The stages from `first` to before `end`; the result is in *in. */
 template <class R>
-static __device__ inline void other_stages(const fft_lines &s, int first, int lines, slot<R> **in,
-                                           slot<R> **out) {
-    for (int g = first; g < s.stages; g++) {
+static __device__ inline void other_stages(const fft_lines &s, int first, int end, int lines,
+                                           slot<R> **in, slot<R> **out) {
+    for (int g = first; g < end; g++) {
         with_radix(s.stage[g].radix,
                    [&](auto tag) { stage<decltype(tag)::value>(s, s.stage[g], lines, *in, *out); });
         slot<R> *const done = *out;
@@ -160,8 +150,8 @@ static __device__ inline pair<R> combine(const fft_lines &s, const slot<R> *line
 }
 
 template <class R>
-static __device__ inline void write_lines(const fft_lines &s, const fft_pass &p, const tile &t,
-                                          const slot<R> *from) {
+static __device__ inline void write_kept(const fft_lines &s, const fft_pass &p, const tile &t,
+                                         const slot<R> *from) {
     const R scale = (R)p.interior;
     for (int b = threadIdx.x; b < s.tile * s.kept; b += blockDim.x) {
         const place at = place_of(s, b, s.by_kept);
@@ -180,7 +170,7 @@ static __device__ inline bool is_edge(const fft_lines &s, int k) {
 
 /* Row a + i b has the transform A + i B, with A and B those of real rows. */
 template <class R>
-static __device__ inline void write_rows(const fft_lines &s, const fft_pass &p, const tile &t,
+static __device__ inline void write_half(const fft_lines &s, const fft_pass &p, const tile &t,
                                          const slot<R> *from) {
     const R edge = (R)(0.5 * p.edge), interior = (R)(0.5 * p.interior);
     for (int b = threadIdx.x; b < s.tile * s.kept; b += blockDim.x) {
@@ -213,11 +203,11 @@ static __global__ void __launch_bounds__(FFT_MAX_THREADS)
         with_radix(s.stage[0].radix,
                    [&](auto tag) { first_stage<decltype(tag)::value>(s, t.lines, read, in); });
         __syncthreads();
-        other_stages(s, 1, t.lines, &in, &out);
+        other_stages(s, 1, s.stages, t.lines, &in, &out);
         if constexpr (real) {
-            write_rows(s, p, t, in);
+            write_half(s, p, t, in);
         } else {
-            write_lines(s, p, t, in);
+            write_kept(s, p, t, in);
         }
         __syncthreads();
     }
@@ -296,33 +286,21 @@ static __device__ inline void expand(const fft_lines &s, const fft_pass &p, cons
     }
 }
 
-template <class R, bool real>
+template <class R, class Write, bool real>
 static __global__ void __launch_bounds__(FFT_MAX_THREADS)
     inverse(const fft_lines s, const fft_pass p, int64_t tiles) {
+    const fft_stage &last = s.stage[s.stages - 1];
     for (int64_t number = blockIdx.x; number < tiles; number += gridDim.x) {
         const tile t = tile_at(s, p, number);
         slot<R> *in = reinterpret_cast<slot<R> *>(shared_memory);
         slot<R> *out = in + s.tile * s.line_pitch;
+        const Write write(s, p.grid, t);
         expand<R, real>(s, p, t, in);
         __syncthreads();
-        other_stages(s, 0, t.lines, &in, &out);
-        for (int b = threadIdx.x; b < s.tile * s.n; b += blockDim.x) {
-            const place at = place_of(s, b, s.by_n);
-            if (at.line >= t.lines) {
-                continue;
-            }
-            const int index = over(at.index, s.by_parts), part = at.index - index * s.parts;
-            const slot<R> x = in[slot_of(s, at.line, part, index)];
-            if constexpr (real) {
-                const int64_t i = 2 * (t.outer + at.line) * p.grid.outer + at.index;
-                store(p.grid, i, x.im);
-                if (2 * at.line + 1 < t.rows) {
-                    store(p.grid, i + p.grid.outer, x.re);
-                }
-            } else {
-                store(p.grid, element_at(s, p.grid, t, at.line, at.index), pair<R>{x.im, x.re});
-            }
-        }
+        other_stages(s, 0, s.stages - 1, t.lines, &in, &out);
+        with_radix(last.radix, [&](auto tag) {
+            last_stage<decltype(tag)::value>(s, last, t.lines, in, write);
+        });
         __syncthreads();
     }
 }
@@ -335,54 +313,56 @@ template <class R> static bool is_aligned(const fft_side &side) {
     return side.store == TG_STORE_FULL && (uintptr_t)side.data % sizeof(slot<R>) == 0;
 }
 
-static fft_kernel forward_rows_f32(tg_storage store) {
-    switch (store) {
-    case TG_STORE_BF16:
-        return forward<float, read_rows<float, __nv_bfloat16>, true>;
-    case TG_STORE_F16:
-        return forward<float, read_rows<float, __half>, true>;
-    default:
-        return forward<float, read_rows<float, float>, true>;
-    }
+/* Real rows of storage S. */
+template <class R, class S> static fft_kernel rows_kernel(bool back) {
+    return back ? inverse<R, write_rows<R, S>, true> : forward<R, read_rows<R, S>, true>;
 }
 
-template <class R> static fft_kernel choose_kernel(const fft_lines *lines, const fft_pass *pass) {
-    if (pass->inverse) {
-        return lines->real ? inverse<R, true> : inverse<R, false>;
+template <class R> static fft_kernel lines_kernel(bool back, bool aligned) {
+    if (back) {
+        return aligned ? inverse<R, write_slots<R>, false> : inverse<R, write_loose<R>, false>;
     }
-    return is_aligned<R>(pass->grid) ? forward<R, read_slots<R>, false>
-                                     : forward<R, read_loose<R>, false>;
+    return aligned ? forward<R, read_slots<R>, false> : forward<R, read_loose<R>, false>;
 }
 
 static fft_kernel kernel_for(const fft_lines *lines, const fft_pass *pass) {
-    if (lines->real && !pass->inverse) {
-        return lines->wide ? forward<double, read_rows<double, double>, true>
-                           : forward_rows_f32(pass->grid.store);
+    const bool back = pass->inverse;
+    if (!lines->real) {
+        return lines->wide ? lines_kernel<double>(back, is_aligned<double>(pass->grid))
+                           : lines_kernel<float>(back, is_aligned<float>(pass->grid));
     }
-    return lines->wide ? choose_kernel<double>(lines, pass) : choose_kernel<float>(lines, pass);
+    if (lines->wide) {
+        return rows_kernel<double, double>(back);
+    }
+    switch (pass->grid.store) {
+    case TG_STORE_BF16:
+        return rows_kernel<float, __nv_bfloat16>(back);
+    case TG_STORE_F16:
+        return rows_kernel<float, __half>(back);
+    default:
+        return rows_kernel<float, float>(back);
+    }
 }
 
 tg_status cuda_fft_lines_prepare(tg_backend *be, bool wide) {
-    const fft_kernel narrow[] = {forward_rows_f32(TG_STORE_FULL),
-                                 forward_rows_f32(TG_STORE_BF16),
-                                 forward_rows_f32(TG_STORE_F16),
-                                 forward<float, read_slots<float>, false>,
-                                 forward<float, read_loose<float>, false>,
-                                 inverse<float, true>,
-                                 inverse<float, false>};
-    const fft_kernel broad[] = {forward<double, read_rows<double, double>, true>,
-                                forward<double, read_slots<double>, false>,
-                                forward<double, read_loose<double>, false>, inverse<double, true>,
-                                inverse<double, false>};
-    const fft_kernel *kernels = wide ? broad : narrow;
-    const size_t count = wide ? sizeof broad / sizeof *broad : sizeof narrow / sizeof *narrow;
     tg_status status = TG_OK;
-    for (size_t i = 0; i < count && status == TG_OK; i++) {
-        status = CUDA_CHECK(be,
-                            cudaFuncSetAttribute(reinterpret_cast<const void *>(kernels[i]),
-                                                 cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                 FFT_MAX_SHARED),
-                            "preparing Fourier transforms");
+    for (int back = 0; back < 2; back++) {
+        const fft_kernel narrow[] = {
+            rows_kernel<float, float>(back), rows_kernel<float, __nv_bfloat16>(back),
+            rows_kernel<float, __half>(back), lines_kernel<float>(back, true),
+            lines_kernel<float>(back, false)};
+        const fft_kernel broad[] = {rows_kernel<double, double>(back),
+                                    lines_kernel<double>(back, true),
+                                    lines_kernel<double>(back, false)};
+        const fft_kernel *kernels = wide ? broad : narrow;
+        const size_t count = wide ? sizeof broad / sizeof *broad : sizeof narrow / sizeof *narrow;
+        for (size_t i = 0; i < count && status == TG_OK; i++) {
+            status = CUDA_CHECK(be,
+                                cudaFuncSetAttribute(reinterpret_cast<const void *>(kernels[i]),
+                                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                     FFT_MAX_SHARED),
+                                "preparing Fourier transforms");
+        }
     }
     return status;
 }

@@ -107,21 +107,88 @@ __device__ inline void store(const fft_side &side, int64_t i, pair<float> value)
     }
 }
 
-__device__ inline void store(const fft_side &side, int64_t i, double value) {
-    static_cast<double *>(side.data)[i] = value;
-}
+/* ---- the grid, a tile at a time ---- */
 
-__device__ inline void store(const fft_side &side, int64_t i, float value) {
-    switch (side.store) {
-    case TG_STORE_BF16:
-        static_cast<__nv_bfloat16 *>(side.data)[i] = narrow<__nv_bfloat16>(value);
-        break;
-    case TG_STORE_F16:
-        static_cast<__half *>(side.data)[i] = narrow<__half>(value);
-        break;
-    default:
-        static_cast<float *>(side.data)[i] = value;
+/* Points of the grid, for the first stage forward: complex ones that are aligned (the plan's own
+ * are), */
+template <class R> struct read_slots {
+    const slot<R> *at; /* point 0 of the tile's first line */
+    int64_t line, step;
+    __device__ read_slots(const fft_lines &s, const fft_side &side, const tile &t)
+        : at(static_cast<const slot<R> *>(side.data) + element_at(s, side, t, 0, 0)),
+          line(s.turned ? 1 : side.outer), step(side.step) {
     }
-}
+    __device__ pair<R> operator()(int l, int n) const {
+        return take(at[l * line + n * step]);
+    }
+};
+
+/* .. any others, */
+template <class R> struct read_loose {
+    const fft_side &side;
+    int64_t first, line;
+    __device__ read_loose(const fft_lines &s, const fft_side &from, const tile &t)
+        : side(from), first(element_at(s, from, t, 0, 0)), line(s.turned ? 1 : from.outer) {
+    }
+    __device__ pair<R> operator()(int l, int n) const {
+        return load(side, first + l * line + n * side.step, R());
+    }
+};
+
+/* .. and pairs of real rows. */
+template <class R, class S> struct read_rows {
+    const S *at;
+    int64_t row;
+    int rows;
+    __device__ read_rows(const fft_lines &, const fft_side &side, const tile &t)
+        : at(static_cast<const S *>(side.data) + 2 * t.outer * side.outer), row(side.outer),
+          rows(t.rows) {
+    }
+    __device__ pair<R> operator()(int l, int n) const {
+        const S *x = at + 2 * l * row + n;
+        return {widen(x[0]), 2 * l + 1 < rows ? widen(x[row]) : (R)0};
+    }
+};
+
+/* The same for the last stage of an inverse. */
+template <class R> struct write_slots {
+    slot<R> *at;
+    int64_t line, step;
+    __device__ write_slots(const fft_lines &s, const fft_side &side, const tile &t)
+        : at(static_cast<slot<R> *>(side.data) + element_at(s, side, t, 0, 0)),
+          line(s.turned ? 1 : side.outer), step(side.step) {
+    }
+    __device__ void operator()(int l, int n, pair<R> value) const {
+        at[l * line + n * step] = {value.re, value.im};
+    }
+};
+
+template <class R> struct write_loose {
+    const fft_side &side;
+    int64_t first, line;
+    __device__ write_loose(const fft_lines &s, const fft_side &to, const tile &t)
+        : side(to), first(element_at(s, to, t, 0, 0)), line(s.turned ? 1 : to.outer) {
+    }
+    __device__ void operator()(int l, int n, pair<R> value) const {
+        store(side, first + l * line + n * side.step, value);
+    }
+};
+
+template <class R, class S> struct write_rows {
+    S *at;
+    int64_t row;
+    int rows;
+    __device__ write_rows(const fft_lines &, const fft_side &side, const tile &t)
+        : at(static_cast<S *>(side.data) + 2 * t.outer * side.outer), row(side.outer),
+          rows(t.rows) {
+    }
+    __device__ void operator()(int l, int n, pair<R> value) const {
+        S *x = at + 2 * l * row + n;
+        x[0] = narrow<S>(value.re);
+        if (2 * l + 1 < rows) {
+            x[row] = narrow<S>(value.im);
+        }
+    }
+};
 
 #endif
