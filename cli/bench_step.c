@@ -236,6 +236,7 @@ static tg_status read_memory(tg_context *ctx, measurement *m) {
 static int measure(const cli_call *call, const bench_options *options, const char *method,
                    measurement *m) {
     step_work work = {0};
+    char planned[CLI_UNIT_TEXT];
     double *samples[PARTS];
     const uint64_t seed = (uint64_t)call->common->seed;
     for (int p = 0; p < PARTS; p++) {
@@ -264,7 +265,11 @@ static int measure(const cli_call *call, const bench_options *options, const cha
         status = status == TG_OK ? make_work(&work, &m->problem, options->graphs, seed) : status;
         status = status == TG_OK ? time_steps(&work, options->steps, samples, m) : status;
         status = status == TG_OK ? read_memory(work.ctx, m) : status;
-        code = status == TG_OK ? CLI_OK : cli_fail_status(work.ctx, status);
+        code = status == TG_OK ? CLI_OK
+               : status == TG_E_MEMORY
+                   ? cli_fail("%s; by its plan the step holds %s", tg_context_error(work.ctx),
+                              cli_bytes_text(m->planned.peak, planned))
+                   : cli_fail_status(work.ctx, status);
     }
     free_work(&work);
     tg_context_destroy(&work.ctx);

@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,6 +98,49 @@ static void count_out(tg_mem_usage *usage, tg_mem_category category, size_t byte
     usage->blocks--;
 }
 
+/* "1.5 GiB"; returns how many characters it takes. */
+static size_t write_bytes(char *text, size_t capacity, size_t bytes) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    int unit = 0;
+    while (value >= 1024.0 && unit < 4) {
+        value /= 1024.0;
+        unit++;
+    }
+    const int wrote = snprintf(text, capacity, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return wrote > 0 && (size_t)wrote < capacity ? (size_t)wrote : 0;
+}
+
+const char *tg_mem_text(const size_t bytes[TG_MEM_CATEGORIES], char text[TG_MEM_TEXT]) {
+    size_t total = 0;
+    bool is_first = true;
+    for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
+        total += bytes[c];
+    }
+    size_t used = write_bytes(text, TG_MEM_TEXT, total);
+    for (int c = 0; c < TG_MEM_CATEGORIES; c++) { /* each part takes less than 32 characters */
+        if (bytes[c] > 0 && used + 40 < TG_MEM_TEXT) {
+            used +=
+                (size_t)snprintf(text + used, TG_MEM_TEXT - used, "%s%s ", is_first ? " (" : ", ",
+                                 tg_mem_category_name((tg_mem_category)c));
+            used += write_bytes(text + used, TG_MEM_TEXT - used, bytes[c]);
+            is_first = false;
+        }
+    }
+    snprintf(text + used, TG_MEM_TEXT - used, "%s", is_first ? "" : ")");
+    return text;
+}
+
+/* `where` memory ended when so many bytes were asked for. */
+static void fail_alloc(tg_context *ctx, const char *where, tg_place place, tg_mem_category category,
+                       size_t bytes) {
+    char asked[32], held[TG_MEM_TEXT];
+    const tg_mem_usage usage = tg_context_memory(ctx, place);
+    write_bytes(asked, sizeof asked, bytes);
+    tg_fail(ctx, TG_E_MEMORY, "out of %smemory: no %s for %s; in use are %s", where, asked,
+            tg_mem_category_name(category), tg_mem_text(usage.current, held));
+}
+
 void *tg_mem_alloc(tg_context *ctx, tg_mem_category category, size_t count, size_t size) {
     size_t bytes = 0;
     if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX / 2) {
@@ -106,8 +150,7 @@ void *tg_mem_alloc(tg_context *ctx, tg_mem_category category, size_t count, size
     }
     char *raw = system_alloc(TG_ALIGNMENT + bytes);
     if (!raw) {
-        tg_fail(ctx, TG_E_MEMORY, "out of memory: %zu bytes for %s (%zu bytes are in use)", bytes,
-                tg_mem_category_name(category), tg_context_memory(ctx, TG_HOST).current_total);
+        fail_alloc(ctx, "", TG_HOST, category, bytes);
         return NULL;
     }
     *(host_header *)raw = (host_header){.bytes = bytes, .category = category};
@@ -152,10 +195,8 @@ void *tg_mem_device_alloc(tg_context *ctx, const tg_mem_device *device, tg_mem_c
     void *block = node ? device->alloc(device->state, bytes) : NULL;
     if (!block) {
         free(node);
-        tg_fail(ctx, TG_E_MEMORY, "out of %s memory: %zu bytes for %s (%zu bytes are in use)",
-                device->place == TG_DEVICE ? "device" : "pinned", bytes,
-                tg_mem_category_name(category),
-                tg_context_memory(ctx, device->place).current_total);
+        fail_alloc(ctx, device->place == TG_DEVICE ? "device " : "pinned ", device->place, category,
+                   bytes);
         return NULL;
     }
     *node = (device_node){.block = block, .bytes = bytes, .category = category};

@@ -35,6 +35,10 @@ void *tg_mem_device_alloc(tg_context *ctx, const tg_mem_device *device, tg_mem_c
                           size_t bytes);
 void tg_mem_device_free(tg_context *ctx, const tg_mem_device *device, void *block);
 
+/* "3.2 GiB (weights 1.1 GiB, optimizer 2.1 GiB)": a sum of bytes and what it is made of. */
+enum { TG_MEM_TEXT = 400 };
+const char *tg_mem_text(const size_t bytes[TG_MEM_CATEGORIES], char text[TG_MEM_TEXT]);
+
 /* Test hook, for the whole process: let the n-th allocation from now on (1-based) fail; 0 = none.
  * tg_mem_test_count tells how many allocations were asked for since the hook was last set. */
 void tg_mem_test_fail_at(long n);

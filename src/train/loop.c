@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/timer.h"
+#include "train/needs.h"
 #include "train/trainer.h"
 
 /* Memory for training steps; evaluation has its own, so it is asked for before each epoch. */
@@ -270,5 +271,5 @@ tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_en
     end->step = t->progress.step;
     snprintf(end->checkpoint, sizeof end->checkpoint, "%s", t->last_checkpoint);
 fail:
-    return status;
+    return tg_run_explain(t->ctx, &t->model->config, status);
 }

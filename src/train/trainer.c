@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "train/needs.h"
+
 /* ---- data of a stage ---- */
 
 /* `reader`: who is to read it. */
@@ -113,43 +115,19 @@ fail:
 
 /* ---- optimizer ---- */
 
-/* Two groups: spectral weights, projected if the method says so, and all others, dense. */
 static tg_status make_optimizer(tg_trainer *t) {
-    const tg_run_config *config = &t->model->config;
-    const int count = tg_fno_param_count(t->model->fno);
-    const bool accumulates = config->loop.accumulation_steps > 1;
-    bool halves = false;
-    tg_status status = TG_OK;
-    tg_optim_param *params = NULL;
-    tg_optim_config groups[2] = {config->opt, config->opt};
-    groups[1].is_projected = false;
-    if (groups[0].total_steps == 0) {
-        const int64_t batches = tg_loader_batches(t->loader);
-        const int64_t micro = config->loop.accumulation_steps;
-        groups[0].total_steps = config->loop.n_epochs * ((batches + micro - 1) / micro);
-        groups[1].total_steps = groups[0].total_steps;
-    }
-    TG_TRY(TG_NEW(t->ctx, TG_MEM_OTHER, params, count));
-    for (int i = 0; i < count; i++) {
-        const tg_fno_param p = tg_fno_get_param(t->model->fno, i);
-        params[i] = (tg_optim_param){
-            .name = p.name, .dtype = p.dtype, .shape = p.shape, .group = p.spectral ? 0 : 1};
-        halves = halves || p.gradient == TG_CBF16;
-    }
-    const tg_optim_setup setup = {.groups = groups,
-                                  .group_count = 2,
-                                  .params = params,
-                                  .param_count = count,
-                                  .seed = (uint64_t)config->seed,
-                                  .takes_factored = true,
-                                  .accumulates = accumulates,
-                                  .forms_bf16 = halves && !accumulates};
-    TG_TRY(tg_optim_create(t->ctx, &setup, &t->optim));
-    for (int i = 0; i < count; i++) {
+    const int64_t batches = tg_loader_batches(t->loader);
+    const int64_t micro = t->model->config.loop.accumulation_steps;
+    tg_run_setup setup;
+    tg_status status = tg_run_setup_make(t->ctx, &t->model->config, t->model->fno,
+                                         (batches + micro - 1) / micro, &setup);
+    TG_TRY(status);
+    TG_TRY(tg_optim_create(t->ctx, &setup.setup, &t->optim));
+    for (int i = 0; i < setup.setup.param_count; i++) {
         TG_TRY(tg_optim_bind(t->optim, i, tg_fno_get_param(t->model->fno, i).weight));
     }
 fail:
-    tg_mem_free(t->ctx, params);
+    tg_run_setup_free(t->ctx, &setup);
     return status;
 }
 
@@ -163,6 +141,7 @@ tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings, const 
     tg_run_config config;
     tg_settings *resolved = NULL;
     char path[TG_PATH];
+    bool is_read = false;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, t, 1));
     t->ctx = ctx;
     t->reader = tg_context_branch(ctx);
@@ -170,6 +149,7 @@ tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings, const 
     for (int stage = t->stages; stage >= 1; stage--) { /* a bad key of a late stage shows now */
         TG_TRY(tg_run_config_read(ctx, settings, stage, false, &config));
     }
+    is_read = true;
     TG_TRY(tg_model_create(ctx, settings, &config, &t->model));
     t->progress = (tg_progress){.stage = 1, .best = HUGE_VAL};
     TG_TRY(tg_trainer_open_stage(t));
@@ -184,7 +164,7 @@ tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings, const 
 fail:
     tg_settings_destroy(&resolved);
     tg_trainer_destroy(&t);
-    return status;
+    return is_read ? tg_run_explain(ctx, &config, status) : status;
 }
 
 void tg_trainer_destroy(tg_trainer **trainer) {

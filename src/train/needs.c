@@ -1,0 +1,111 @@
+/* The optimizer's parameters, and words about memory. */
+#include "train/needs.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "tgrad/backend.h"
+
+tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config, const tg_fno *fno,
+                            int64_t updates_per_epoch, tg_run_setup *out) {
+    const int count = tg_fno_param_count(fno);
+    const bool accumulates = config->loop.accumulation_steps > 1;
+    bool halves = false;
+    *out = (tg_run_setup){.groups = {config->opt, config->opt}};
+    out->groups[1].is_projected = false;
+    for (int i = 0; i < 2 && config->opt.total_steps == 0; i++) {
+        out->groups[i].total_steps = config->loop.n_epochs * updates_per_epoch;
+    }
+    const tg_status status = TG_NEW(ctx, TG_MEM_OTHER, out->params, count);
+    for (int i = 0; status == TG_OK && i < count; i++) {
+        const tg_fno_param p = tg_fno_get_param(fno, i);
+        out->params[i] = (tg_optim_param){
+            .name = p.name, .dtype = p.dtype, .shape = p.shape, .group = p.spectral ? 0 : 1};
+        halves = halves || p.gradient == TG_CBF16;
+    }
+    out->setup = (tg_optim_setup){.groups = out->groups,
+                                  .group_count = 2,
+                                  .params = out->params,
+                                  .param_count = count,
+                                  .seed = (uint64_t)config->seed,
+                                  .takes_factored = true,
+                                  .accumulates = accumulates,
+                                  .forms_bf16 = halves && !accumulates};
+    return status;
+}
+
+void tg_run_setup_free(tg_context *ctx, tg_run_setup *setup) {
+    TG_FREE(ctx, setup->params);
+}
+
+/* Bytes of a training step by category, where the backend computes or beside it. */
+static tg_status plan(tg_context *ctx, const tg_run_config *config,
+                      size_t bytes[TG_MEM_CATEGORIES]) {
+    tg_status status = TG_OK;
+    tg_fno *outline = NULL;
+    tg_run_setup setup = {0};
+    tg_fno_memory network;
+    int64_t grid[TG_FNO_MAX_DIMS];
+    int64_t numbers = config->data.batch_size *
+                      (config->fno.in_channels + config->fno.out_channels) *
+                      (config->fno.complex_data ? 2 : 1);
+    for (int d = 0; d < TG_FNO_MAX_DIMS; d++) {
+        grid[d] = config->data.train_resolution;
+        numbers *= d < config->fno.n_dim ? grid[d] : 1;
+    }
+    TG_TRY(tg_fno_outline(ctx, &config->fno, &outline));
+    TG_TRY(tg_run_setup_make(ctx, config, outline, 1, &setup));
+    TG_TRY(tg_optim_plan(ctx, &setup.setup, bytes));
+    TG_TRY(tg_fno_plan(ctx, &config->fno, config->data.batch_size, grid, true, &network));
+    for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
+        bytes[c] += network.bytes[c];
+    }
+    bytes[TG_MEM_DATA] += (size_t)numbers * tg_dtype_size(config->fno.dtype);
+fail:
+    tg_run_setup_free(ctx, &setup);
+    tg_fno_destroy(&outline);
+    return status;
+}
+
+/* Settings that would need less, as a list. */
+static void advise(const tg_run_config *config, char *text, size_t capacity) {
+    const struct {
+        bool helps;
+        const char *setting;
+    } rows[] = {
+        {config->data.batch_size > 1, "a smaller data.batch_size"},
+        {config->fno.activation_checkpoint != TG_CHECKPOINT_MINIMAL,
+         "fno.activation_checkpoint minimal"},
+        {config->fno.activation_precision == TG_PRECISION_FULL, "fno.activation_precision bf16"},
+        {config->fno.fno_block_weights_precision == TG_PRECISION_FULL,
+         "fno.fno_block_weights_precision bf16"},
+        {!config->opt.is_projected, "opt.name tensorgrad"},
+        {config->opt.state_precision == TG_STATES_FULL, "opt.state_precision half"},
+    };
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const size_t used = strlen(text);
+        if (rows[i].helps) {
+            snprintf(text + used, capacity - used, "%s%s", used ? ", " : "", rows[i].setting);
+        }
+    }
+}
+
+tg_status tg_run_explain(tg_context *ctx, const tg_run_config *config, tg_status status) {
+    char sentence[sizeof ctx->error / 2], device[96] = "", planned[TG_MEM_TEXT], advice[256];
+    size_t bytes[TG_MEM_CATEGORIES], used = 0, total = 0;
+    if (status != TG_E_MEMORY) {
+        return status;
+    }
+    snprintf(sentence, sizeof sentence, "%s", tg_context_error(ctx));
+    const bool is_planned = plan(ctx, config, bytes) == TG_OK;
+    if (tg_backend_memory(ctx, &used, &total) == TG_OK && total > 0) {
+        snprintf(device, sizeof device, "; the device has %.1f GiB, of which %.1f GiB are free",
+                 (double)total / 0x1p30, (double)(total - used) / 0x1p30);
+    }
+    advise(config, advice, sizeof advice);
+    return tg_fail(ctx, status, "%s%s. %s%s%sLess is needed with %s (see tgrad plan)", sentence,
+                   device, is_planned ? "By its plan the run holds " : "",
+                   is_planned ? tg_mem_text(bytes, planned) : "", is_planned ? ". " : "", advice);
+}

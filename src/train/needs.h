@@ -1,0 +1,27 @@
+/* What a run is made of and what it needs: the optimizer's parameters, and the plan of its memory.
+ */
+#ifndef TG_TRAIN_NEEDS_H
+#define TG_TRAIN_NEEDS_H
+
+#include "train/config.h"
+
+/* Two groups: spectral weights, projected if the method says so, and all others, dense. */
+typedef struct tg_run_setup {
+    tg_optim_config groups[2];
+    tg_optim_param *params;
+    tg_optim_setup setup; /* points at the two above */
+} tg_run_setup;
+
+/* Parameters are those of `fno` (an outline will do), whose names it keeps; *out stays where it is.
+ * To be freed. */
+TG_NODISCARD tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config,
+                                         const tg_fno *fno, int64_t updates_per_epoch,
+                                         tg_run_setup *out);
+void tg_run_setup_free(tg_context *ctx, tg_run_setup *setup);
+
+/* To the sentence about a lack of memory adds what the run holds by its plan, what the device has,
+ * and which settings need less. Other failures stay as they are; hands `status` on. */
+TG_NODISCARD tg_status tg_run_explain(tg_context *ctx, const tg_run_config *config,
+                                      tg_status status);
+
+#endif
