@@ -148,12 +148,25 @@ static void add_state(size_t *bytes, const tg_optim_setup *setup, int group, tg_
     bytes[TG_MEM_GRADIENTS] += setup->accumulates ? (size_t)count * tg_dtype_size(dtype) : 0;
 }
 
+/* The compressed values being updated lie behind the scratch of a step: a refresh ends before they
+ * are made, and works there. */
+static size_t small_offset(const tg_workspace *workspace) {
+    return (workspace->step_bytes + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT;
+}
+
+static void add_small(tg_workspace *workspace, size_t small) {
+    if (small > 0) {
+        tg_workspace_reserve(workspace, small_offset(workspace) + small, 0, 0);
+    }
+}
+
 tg_status tg_optim_plan(tg_context *ctx, const tg_optim_setup *setup,
                         size_t bytes[TG_MEM_CATEGORIES]) {
     memset(bytes, 0, TG_MEM_CATEGORIES * sizeof *bytes);
     tg_status status = check_setup(ctx, setup);
     status = status == TG_OK ? check_bytes(ctx, setup) : status;
-    size_t small = 0, dense = 0, scratch = 0, host_scratch = 0;
+    size_t small = 0, dense = 0;
+    tg_workspace scratch = {0};
     tg_pool pool = {0};
     for (int group = 0; status == TG_OK && group < setup->group_count; group++) {
         TG_TRY(tg_pool_plan(ctx, setup, group, &pool));
@@ -174,17 +187,16 @@ tg_status tg_optim_plan(tg_context *ctx, const tg_optim_setup *setup,
         bytes[TG_MEM_INDICES] += plan.projector.indices;
         if (plan.is_projected) {
             small = values > small ? values : small;
-            scratch = plan.projector.workspace > scratch ? plan.projector.workspace : scratch;
-            host_scratch = plan.projector.host_workspace > host_scratch
-                               ? plan.projector.host_workspace
-                               : host_scratch;
+            tg_workspace_reserve(&scratch, plan.projector.workspace, plan.projector.step_workspace,
+                                 plan.projector.host_workspace);
         }
         if (can_be_factored(&param->shape)) {
             const size_t whole = (size_t)tg_shape_numel(&param->shape) * formed_size(setup, dtype);
             dense = whole > dense ? whole : dense;
         }
     }
-    bytes[TG_MEM_WORKSPACE] += small + scratch + host_scratch;
+    add_small(&scratch, small);
+    bytes[TG_MEM_WORKSPACE] += scratch.bytes + scratch.host_bytes;
     bytes[TG_MEM_GRADIENTS] += setup->takes_factored ? dense : 0;
 fail:
     return status;
@@ -259,9 +271,9 @@ static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup) {
         dense = can_be_factored(&slot->shape) && whole > dense ? whole : dense;
     }
     if (small > 0) {
+        add_small(&optim->workspace, small);
         TG_TRY(tg_workspace_allocate(&optim->workspace));
-        optim->small = optim->be->ops->alloc(optim->be, TG_MEM_WORKSPACE, small);
-        TG_TRY(optim->small ? TG_OK : TG_E_MEMORY);
+        optim->small = (char *)optim->workspace.memory + small_offset(&optim->workspace);
     }
     if (setup->takes_factored && dense > 0) {
         optim->dense = optim->be->ops->alloc(optim->be, TG_MEM_GRADIENTS, dense);
@@ -332,7 +344,6 @@ void tg_optim_destroy(tg_optim **optim) {
     }
     tg_mem_free(o->ctx, o->pools);
     if (o->be) {
-        o->be->ops->release(o->be, o->small);
         o->be->ops->release(o->be, o->dense);
     }
     tg_workspace_release(&o->workspace);

@@ -75,7 +75,7 @@ struct tg_optim {
     bool accumulates;
 
     tg_workspace workspace; /* of all projectors */
-    void *small;            /* compressed values of the parameter being updated */
+    void *small;            /* in it: compressed values of the parameter being updated */
     void *dense;            /* one dense gradient, when factored ones may need to be formed */
     bool forms_bf16;        /* it has room for halves only */
 

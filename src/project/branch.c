@@ -24,9 +24,15 @@ tg_branch_config tg_branch_config_default(void) {
                               .side = TG_SIDE_LEFT};
 }
 
-void tg_workspace_reserve(tg_workspace *workspace, size_t bytes, size_t host_bytes) {
-    workspace->bytes = bytes > workspace->bytes ? bytes : workspace->bytes;
-    workspace->host_bytes = host_bytes > workspace->host_bytes ? host_bytes : workspace->host_bytes;
+static size_t larger(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+void tg_workspace_reserve(tg_workspace *workspace, size_t bytes, size_t step_bytes,
+                          size_t host_bytes) {
+    workspace->bytes = larger(workspace->bytes, bytes);
+    workspace->step_bytes = larger(workspace->step_bytes, step_bytes);
+    workspace->host_bytes = larger(workspace->host_bytes, host_bytes);
 }
 
 tg_status tg_workspace_allocate(tg_workspace *workspace) {

@@ -17,11 +17,13 @@ typedef struct tg_branch tg_branch;
 typedef struct tg_workspace {
     tg_backend *be;
     size_t bytes, host_bytes;
-    void *memory; /* where the backend computes */
+    size_t step_bytes; /* the first of them, which steps use; refreshes use all */
+    void *memory;      /* where the backend computes */
     void *host;
 } tg_workspace;
 
-void tg_workspace_reserve(tg_workspace *workspace, size_t bytes, size_t host_bytes);
+void tg_workspace_reserve(tg_workspace *workspace, size_t bytes, size_t step_bytes,
+                          size_t host_bytes);
 TG_NODISCARD tg_status tg_workspace_allocate(tg_workspace *workspace);
 void tg_workspace_release(tg_workspace *workspace);
 

@@ -79,8 +79,10 @@ fail:
 }
 
 /* Scratch: of a step, or of a refresh, whichever is larger. */
-static void measure(const tg_projector *p, bool factored, size_t *bytes, size_t *host_bytes) {
-    *bytes = p->be->ops->compress_workspace(p->be, &p->modes, factored);
+static void measure(const tg_projector *p, bool factored, tg_projector_bytes *out) {
+    size_t *bytes = &out->workspace, *host_bytes = &out->host_workspace;
+    out->step_workspace = p->be->ops->compress_workspace(p->be, &p->modes, factored);
+    *bytes = out->step_workspace;
     *host_bytes = 0;
     for (int i = 0; i < p->branches; i++) {
         size_t scratch = 0, host = 0;
@@ -127,9 +129,9 @@ tg_status tg_projector_create_in(tg_context *ctx, const tg_projector_config *con
     }
     p->workspace = workspace ? workspace : &p->own;
     p->takes_factored = factored;
-    size_t bytes = 0, host_bytes = 0;
-    measure(p, factored, &bytes, &host_bytes);
-    tg_workspace_reserve(p->workspace, bytes, host_bytes);
+    tg_projector_bytes bytes = {0};
+    measure(p, factored, &bytes);
+    tg_workspace_reserve(p->workspace, bytes.workspace, bytes.step_workspace, bytes.host_workspace);
     *out = p;
     return TG_OK;
 fail:
@@ -179,7 +181,7 @@ tg_shape tg_projector_ranks(const tg_projector *p, int branch) {
 
 tg_projector_bytes tg_projector_get_bytes(const tg_projector *p) {
     tg_projector_bytes bytes = {0};
-    measure(p, p->takes_factored, &bytes.workspace, &bytes.host_workspace);
+    measure(p, p->takes_factored, &bytes);
     for (int i = 0; i < p->branches; i++) {
         bytes.factors += tg_branch_factor_bytes(&p->branch[i]);
         bytes.indices += tg_branch_index_bytes(&p->branch[i]);

@@ -111,7 +111,8 @@ tg_status tg_projector_set_ranks(tg_projector *p, const int64_t *rank, int64_t k
         p->sparse->is_ready = false;
     }
     const tg_projector_bytes bytes = tg_projector_get_bytes(p);
-    if (bytes.workspace > p->workspace->bytes || bytes.host_workspace > p->workspace->host_bytes) {
+    if (bytes.workspace > p->workspace->bytes || bytes.step_workspace > p->workspace->step_bytes ||
+        bytes.host_workspace > p->workspace->host_bytes) {
         return tg_fail(p->ctx, TG_E_UNSUPPORTED, "projector: no workspace for the ranks chosen");
     }
     return TG_OK;
