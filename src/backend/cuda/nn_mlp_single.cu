@@ -153,10 +153,46 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
 
 /* ---- all tiles ---- */
 
-/* u = act(x) and p = w1 u of a tile. */
+/* Whether x and dx of a tile are multiplied where they lie, sample by sample. */
+static bool goes_by_samples(const tg_mlp *op, const column_tile &t) {
+    return t.crosses && t.pixels >= 4096 && op->act == TG_ACT_NONE && op->x_store == TG_STORE_FULL;
+}
+
+/* C = op(w1) B + beta C for all samples of a tile; distances of rows and of samples. */
+static tg_status multiply_samples(tg_backend *be, const tg_mlp *op, const column_tile &t,
+                                  tg_op op_w, const void *b, int64_t ldb, int64_t stride_b,
+                                  double beta, void *c, int64_t ldc, int64_t stride_c) {
+    tg_gemm g = {};
+    g.dtype = op->dtype;
+    g.op_a = op_w;
+    g.m = op_w == TG_OP_N ? op->hidden : op->in;
+    g.k = op_w == TG_OP_N ? op->in : op->hidden;
+    g.n = t.pixels;
+    g.alpha.re = 1.0;
+    g.beta.re = beta;
+    g.a = op->w1;
+    g.lda = op->in;
+    g.b = b;
+    g.ldb = ldb;
+    g.stride_b = stride_b;
+    g.c = c;
+    g.ldc = ldc;
+    g.stride_c = stride_c;
+    g.batch = t.count / t.pixels;
+    return cuda_gemm(be, &g);
+}
+
+/* u = act(x) and p = w1 u of a tile; by samples, u is the first one's. */
 template <class R>
 static tg_status hidden_of(tg_backend *be, const tg_mlp *op, const column_tile &t,
                            const single_matrices<R> &m, const void **u, int64_t *ld) {
+    if (goes_by_samples(op, t)) {
+        const int64_t sample = op->in * t.pixels;
+        *u = static_cast<const R *>(op->x) + t.sample * sample;
+        *ld = t.pixels;
+        return multiply_samples(be, op, t, TG_OP_N, *u, t.pixels, sample, 0.0, m.p, t.count,
+                                t.pixels);
+    }
     tg_status status = with_storage_of<R>(op->x_store, [&](auto tag) {
         return input_of<typename decltype(tag)::type>(be, op, t, m.u, u, ld);
     });
@@ -223,6 +259,30 @@ static tg_status hidden_gradient(tg_backend *be, const tg_mlp *op, const column_
     return status;
 }
 
+/* dw1 += p u^T, then dx; u as hidden_of gave it. */
+template <class R>
+static tg_status input_gradients(tg_backend *be, const tg_mlp *op, const column_tile &t,
+                                 const single_matrices<R> &m, const void *u, int64_t ld) {
+    const bool by_samples = goes_by_samples(op, t);
+    const int64_t samples = by_samples ? t.count / t.pixels : 1, n = t.count / samples;
+    const int64_t sample = op->in * t.pixels;
+    tg_status status = TG_OK;
+    for (int64_t i = 0; i < samples; i++) {
+        TG_TRY(multiply(be, op->dtype, op->hidden, op->in, n, 1.0, TG_OP_N, m.p + i * n, t.count,
+                        TG_OP_T, static_cast<const R *>(u) + i * sample, ld, 1.0, op->dw1, op->in));
+    }
+    if (op->dx && by_samples) {
+        TG_TRY(multiply_samples(be, op, t, TG_OP_T, m.p, t.count, t.pixels, op->beta,
+                                static_cast<R *>(op->dx) + t.sample * sample, t.pixels, sample));
+    } else if (op->dx) {
+        TG_TRY(with_storage_of<R>(op->x_store, [&](auto tag) {
+            return input_gradient<typename decltype(tag)::type>(be, op, t, m.p, m.u);
+        }));
+    }
+fail:
+    return status;
+}
+
 template <class R> static tg_status backward_tiles(tg_backend *be, const tg_mlp *op) {
     const column_tiles tiles = tiles_of(op);
     const single_matrices<R> m = matrices_of<R>(op, true);
@@ -233,13 +293,7 @@ template <class R> static tg_status backward_tiles(tg_backend *be, const tg_mlp 
         int64_t ld = 0;
         TG_TRY(hidden_of<R>(be, op, t, m, &u, &ld));
         TG_TRY(hidden_gradient<R>(be, op, t, first, m));
-        TG_TRY(multiply(be, op->dtype, op->hidden, op->in, t.count, 1.0, TG_OP_N, m.p, t.count,
-                        TG_OP_T, u, ld, 1.0, op->dw1, op->in));
-        if (op->dx) {
-            TG_TRY(with_storage_of<R>(op->x_store, [&](auto tag) {
-                return input_gradient<typename decltype(tag)::type>(be, op, t, m.p, m.u);
-            }));
-        }
+        TG_TRY(input_gradients<R>(be, op, t, m, u, ld));
     }
     TG_TRY(add_sums<R>(be, op->hidden, CHANNEL_PARTS, m.db1, op->db1));
     TG_TRY(add_sums<R>(be, op->hidden, CHANNEL_PARTS, m.dw2, op->dw2));
