@@ -37,4 +37,12 @@ __device__ inline void mma_tf32(float (&c)[4], float4 a, float b0, float b1) {
           "r"(__float_as_uint(a.w)), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
 }
 
+/* Four numbers to global memory, aligned, in one access: compilers split some such stores. */
+__device__ inline void store_four(float *to, float a, float b, float c, float d) {
+    asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(to), "f"(a), "f"(b), "f"(c), "f"(d)
+                 : "memory");
+}
+
 #endif

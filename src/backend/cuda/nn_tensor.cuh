@@ -235,8 +235,7 @@ __device__ inline void store_pixels(const activation &x, int64_t at, int64_t lef
     if constexpr (RUN == 2) {
         store_pair(x, at, left, {run.v[0], run.v[1]});
     } else if (x.whole && x.store == TG_STORE_FULL) {
-        __stwb(reinterpret_cast<float4 *>(static_cast<float *>(x.data) + at),
-               make_float4(run.v[0], run.v[1], run.v[2], run.v[3]));
+        store_four(static_cast<float *>(x.data) + at, run.v[0], run.v[1], run.v[2], run.v[3]);
     } else if (x.whole) {
         *reinterpret_cast<uint2 *>(static_cast<uint16_t *>(x.data) +
                                    at) = {halves_to_word(x.store, {run.v[0], run.v[1]}),
