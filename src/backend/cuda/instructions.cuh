@@ -17,11 +17,11 @@ __device__ inline float reciprocal_fast(float x) {
     return y;
 }
 
-/* To the nearest number that tensor cores do not cut off. */
+/* Tensor cores cut off the last 13 bits of a factor. A third to two thirds of what these can hold,
+ * added before, make that a rounding: without bias, and what is exact in TF32 stays as it is. For
+ * factors of mma_tf32 only, whose cut it awaits; one instruction instead of three. */
 __device__ inline float to_tf32(float x) {
-    uint32_t bits;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
-    return __uint_as_float(bits);
+    return x * (1.0f + 0x1p-11f * 2.0f / 3.0f);
 }
 
 /* C (16 x 8) += A (16 x 8) B (8 x 8), factors in TF32, sums in f32. Lane 4 g + t holds, k0 and k1

@@ -204,13 +204,19 @@ template <class F> __device__ inline void walk_channel(const channel_pass &pass,
     }
 }
 
+/* The sum over the warp in a fixed order, for all of it; every lane calls. */
+__device__ inline double warp_sum(double x) {
+    for (int lane = 16; lane > 0; lane /= 2) {
+        x += __shfl_xor_sync(~0u, x, lane);
+    }
+    return x;
+}
+
 /* The sum over the block in a fixed order, for thread 0; every thread calls. */
 __device__ inline double block_sum(double x) {
     __shared__ double of_warp[32];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    for (int offset = 16; offset > 0; offset /= 2) {
-        x += __shfl_down_sync(~0u, x, offset);
-    }
+    x = warp_sum(x);
     if (lane == 0) {
         of_warp[warp] = x;
     }

@@ -9,9 +9,9 @@
 
 enum {
     THREADS = 256,
-    RUN = 32, /* numbers of a run */
+    RUN = 8, /* numbers of a run */
     PATCH = 32 * RUN,
-    PATCH_WARPS = 2,
+    PATCH_WARPS = 4,
     MOST_PARTS = 256
 };
 
@@ -118,17 +118,18 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* One block: the losses of `count` images, image by image, added to the value (may be NULL). */
+/* One block, a warp per image: their losses, added to the value (may be NULL). */
 static __global__ void __launch_bounds__(THREADS)
     fold_images(loss_sizes s, int64_t count, const double2 *partial, image_result *result,
                 double *value) {
     double sum = 0.0;
-    for (int64_t n = threadIdx.x; n < count; n += THREADS) {
+    for (int64_t n = threadIdx.x / 32; n < count; n += THREADS / 32) {
         double2 power = {0.0, 0.0};
-        for (int part = 0; part < s.parts; part++) {
+        for (int part = threadIdx.x % 32; part < s.parts; part += 32) {
             power.x += partial[n * s.parts + part].x;
             power.y += partial[n * s.parts + part].y;
         }
+        power = {warp_sum(power.x), warp_sum(power.y)};
         const double root = 1.0 / (s.h1 ? 2.0 : s.p), norm = pow(power.x, root);
         double unit = pow((double)s.points, root);
         if (s.relative) {
@@ -136,8 +137,10 @@ static __global__ void __launch_bounds__(THREADS)
             unit = target == 0.0 ? 1.0 : target;
         }
         const double loss = s.weight * norm / unit;
-        result[n] = {norm, isfinite(loss) ? s.weight / unit : CUDART_NAN};
-        sum += loss;
+        if (threadIdx.x % 32 == 0) {
+            result[n] = {norm, isfinite(loss) ? s.weight / unit : CUDART_NAN};
+            sum += loss;
+        }
     }
     sum = block_sum(sum);
     if (threadIdx.x == 0 && value) {
@@ -221,8 +224,8 @@ static __global__ void __launch_bounds__(32 * PATCH_WARPS)
         const image_result r = result[n];
         const image<T> im = {pred + n * s.numbers, target + n * s.numbers, s.components};
         T *out = dpred + n * s.numbers;
-        for (int l = 0; l < 32; l++) {
-            const int64_t i = first + l * RUN + lane;
+        for (int j = lane; j < PATCH; j += 32) {
+            const int64_t i = first + j;
             double exact = 0.0;
             if (i < s.numbers) {
                 const int64_t point = i / s.components;
@@ -230,14 +233,13 @@ static __global__ void __launch_bounds__(32 * PATCH_WARPS)
                 exact = (s.beta == 0.0 ? 0.0 : s.beta * (double)out[i]) +
                         r.factor * slope_at(s, im, r.norm, point, c);
             }
-            patch[l][lane] = exact;
+            patch[j / RUN][j % RUN] = exact;
         }
         __syncwarp();
         round_patch<T>(patch, lane, s.components);
-        for (int l = 0; l < 32; l++) {
-            const int64_t i = first + l * RUN + lane;
-            if (i < s.numbers) {
-                out[i] = (T)patch[l][lane];
+        for (int j = lane; j < PATCH; j += 32) {
+            if (first + j < s.numbers) {
+                out[first + j] = (T)patch[j / RUN][j % RUN];
             }
         }
         __syncwarp();

@@ -36,6 +36,8 @@ static __global__ void __launch_bounds__(PASS_THREADS)
     });
 }
 
+enum { SUM_WARPS = 4 };
+
 struct mix_sums {
     double weight, bias;
 };
@@ -103,24 +105,26 @@ static __global__ void __launch_bounds__(PASS_THREADS) mix_back_pass(mix_back<T>
     }
 }
 
-/* dweight[c] += alpha sums.weight, dbias[c] += sums.bias; either may be NULL. */
+/* dweight[c] += alpha sums.weight, dbias[c] += sums.bias; either may be NULL. A warp per channel.
+ */
 template <class R>
-static __global__ void __launch_bounds__(PASS_THREADS)
+static __global__ void __launch_bounds__(32 * SUM_WARPS)
     add_mix_sums(int64_t channels, int parts, double alpha, const mix_sums *sums, R *dweight,
                  R *dbias) {
-    const int64_t c = (int64_t)blockIdx.x * PASS_THREADS + threadIdx.x;
+    const int64_t c = (int64_t)blockIdx.x * SUM_WARPS + threadIdx.x / 32;
     if (c >= channels) {
         return;
     }
     mix_sums sum = {0.0, 0.0};
-    for (int part = 0; part < parts; part++) {
+    for (int part = threadIdx.x % 32; part < parts; part += 32) {
         sum.weight += sums[c * parts + part].weight;
         sum.bias += sums[c * parts + part].bias;
     }
-    if (dweight) {
+    sum = {warp_sum(sum.weight), warp_sum(sum.bias)};
+    if (threadIdx.x % 32 == 0 && dweight) {
         dweight[c] = R((double)dweight[c] + alpha * sum.weight);
     }
-    if (dbias) {
+    if (threadIdx.x % 32 == 0 && dbias) {
         dbias[c] = R((double)dbias[c] + sum.bias);
     }
 }
@@ -161,9 +165,9 @@ template <class T> static tg_status backward_within(tg_backend *be, const tg_mix
     mix_back_pass<<<channel_pass_blocks(m.pass), PASS_THREADS, 0, cuda_stream(be)>>>(m);
     TG_TRY(CUDA_LAUNCHED(be, "a skip backwards"));
     if (m.sums) {
-        const unsigned blocks = (unsigned)((op->out + PASS_THREADS - 1) / PASS_THREADS);
-        add_mix_sums<<<blocks, PASS_THREADS, 0, cuda_stream(be)>>>(op->out, m.pass.parts, op->alpha,
-                                                                   m.sums, dweight, dbias);
+        const unsigned blocks = (unsigned)((op->out + SUM_WARPS - 1) / SUM_WARPS);
+        add_mix_sums<<<blocks, 32 * SUM_WARPS, 0, cuda_stream(be)>>>(
+            op->out, m.pass.parts, op->alpha, m.sums, dweight, dbias);
         TG_TRY(CUDA_LAUNCHED(be, "a skip backwards"));
     }
 fail:

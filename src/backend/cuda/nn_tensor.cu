@@ -7,6 +7,18 @@ enum {
     SLICES = 8
 }; /* of a block: entries, and threads that share the parts of one */
 
+/* The sum over every SLICES-th part. */
+template <class T>
+static __device__ inline double sum_of_slice(const fold_job &job, int parts, int64_t at) {
+    const T *from = static_cast<const T *>(job.partial) + at;
+    double sum = 0.0;
+#pragma unroll 8
+    for (int part = threadIdx.y; part < parts; part += SLICES) {
+        sum += (double)from[part * job.stride];
+    }
+    return sum;
+}
+
 static __global__ void __launch_bounds__(ENTRIES *SLICES) fold(fold_jobs jobs) {
     __shared__ double of_slice[SLICES][ENTRIES];
     int64_t entry = (int64_t)blockIdx.x * ENTRIES + threadIdx.x;
@@ -17,11 +29,8 @@ static __global__ void __launch_bounds__(ENTRIES *SLICES) fold(fold_jobs jobs) {
         const int64_t size = (int64_t)job.rows * job.columns;
         if (entry >= 0 && entry < size) {
             const int64_t at = entry / job.columns * job.ld + entry % job.columns;
-            for (int part = threadIdx.y; part < jobs.parts; part += SLICES) {
-                const int64_t from = part * job.stride + at;
-                sum += job.wide ? static_cast<const double *>(job.partial)[from]
-                                : (double)static_cast<const float *>(job.partial)[from];
-            }
+            sum = job.wide ? sum_of_slice<double>(job, jobs.parts, at)
+                           : sum_of_slice<float>(job, jobs.parts, at);
             out = job.out + entry;
             scale = jobs.scale[i];
         }
