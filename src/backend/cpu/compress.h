@@ -157,10 +157,10 @@ cpu_view cpu_source_block(const cpu_source *source, int64_t first, int64_t rows,
 
 /* ---- The slots ---- */
 
-tg_status cpu_expand(tg_backend *be, const tg_expand *op);
+tg_status cpu_expand(tg_backend *be, const tg_expand *call);
 tg_status cpu_sample(tg_backend *be, const tg_sample *op);
 tg_status cpu_grad_dense(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                          double scale, void *out);
-tg_status cpu_adam(tg_backend *be, const tg_adam *op);
+tg_status cpu_adam(tg_backend *be, const tg_adam *call);
 
 #endif

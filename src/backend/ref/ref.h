@@ -15,7 +15,7 @@ void ref_fill_compress(tg_backend_ops *ops);
 void ref_fill_nn(tg_backend_ops *ops);
 void ref_fill_flow(tg_backend_ops *ops);
 
-tg_status ref_adam(tg_backend *be, const tg_adam *op); /* put in by ref_fill_compress */
+tg_status ref_adam(tg_backend *be, const tg_adam *call); /* put in by ref_fill_compress */
 
 static inline tg_scalar ref_add(tg_scalar a, tg_scalar b) {
     return (tg_scalar){a.re + b.re, a.im + b.im};

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Accuracy of TensorGRaD when weights, activations and moments are stored in less than f32: the small
+# Darcy set (50 epochs) and Navier-Stokes at 64x64 (generated, 20 epochs), three seeds each.
+# Prints a table of mean ± standard error in Markdown for each set.
+#
+#   bench/precision.sh DATA OUT [TGRAD [JOBS]]     DATA holds darcy_{train_16,test_16,test_32}.h5
+set -eu
+data=$1 out=$2
+tgrad=${3:-build/bin/tgrad}
+jobs=${4:-2}
+configs=$(dirname "$0")/../configs
+modes="full mixed-bf16 mixed-f16 half-states 8bit mixed-8bit"
+mkdir -p "$out"
+
+settings() { # settings MODE: what differs from full precision
+    local half="--fno.fno_block_precision mixed --fno.activation_precision"
+    case $1 in
+    full) ;;
+    mixed-bf16) echo "$half bf16 --fno.fno_block_weights_precision bf16" ;;
+    mixed-f16) echo "$half half --fno.fno_block_weights_precision half" ;;
+    half-states) echo "$half bf16 --fno.fno_block_weights_precision bf16 --opt.state_precision half" ;;
+    8bit) echo "--opt.state_precision 8bit" ;;
+    mixed-8bit) echo "$half bf16 --fno.fno_block_weights_precision bf16 --opt.state_precision 8bit" ;;
+    esac
+}
+
+run() { # run SET MODE SEED
+    local folder="$out/$1-$2-$3" common
+    common="--opt.name tensorgrad --distributed.seed $3 --threads 1 --resume auto -q"
+    [ -e "$folder/samples.safetensors" ] && return
+    # shellcheck disable=SC2046,SC2086
+    case $1 in
+    darcy16)
+        "$tgrad" train "$configs/darcy16.yaml" --run "$folder" --data.root "$data" \
+            --opt.eval_interval 50 --opt.save_every 10 $(settings "$2") $common
+        ;;
+    ns64)
+        "$tgrad" train "$configs/ns128.yaml" --run "$folder" --data.root "$out/ns64" \
+            --data.train_resolution 64 --data.test_resolutions 64 --data.batch_size 16 \
+            --fno.n_modes 32,32 --fno.hidden_channels 32 --opt.n_epochs 20 --opt.scheduler_T_max 20 \
+            --opt.learning_rate 1e-3 --opt.update_proj_gap 250 --opt.eval_interval 20 \
+            --opt.save_every 20 $(settings "$2") $common
+        ;;
+    esac >"$folder.log" 2>&1 || { echo "$1 $2 $3 failed: $(tail -1 "$folder.log")" >&2; }
+}
+export -f run settings
+export out tgrad configs data
+
+"$tgrad" generate ns --resolution 64 --n-train "${SAMPLES:-4000}" --n-test 400 -o "$out/ns64" ${BACKEND:+--backend $BACKEND} >/dev/null
+for set in darcy16 ns64; do
+    for mode in $modes; do
+        for seed in 0 1 2; do
+            echo "$set $mode $seed"
+        done
+    done
+done | xargs -P "$jobs" -L 1 bash -c 'run "$0" "$1" "$2"'
+
+for set in darcy16 ns64; do
+    echo "| $set | train | test L2 | test H1 | weights + optimizer | skipped |"
+    echo '|---|---|---|---|---|---|'
+    for mode in $modes; do
+        for seed in 0 1 2; do
+            tail -1 "$out/$set-$mode-$seed/metrics.jsonl" 2>/dev/null || true
+        done | sed -E 's/.*"train":\{"loss":([^}]*)\}.*"test":\{"[0-9]+":\{"l2":([^,]*),"h1":([^}]*)\}.*"skipped":([0-9]+).*"weights":([0-9]+).*"optimizer":([0-9]+).*/\1 \2 \3 \4 \5 \6/' |
+            awk -v name="$mode" '
+                { for (i = 1; i <= 3; i++) { s[i] += $i; q[i] += $i * $i }; skipped += $4; bytes = $5 + $6; n++ }
+                END {
+                    if (n == 0) { print "| " name " | failed |"; exit }
+                    printf "| %s", name
+                    for (i = 1; i <= 3; i++) {
+                        mean = s[i] / n; v = n > 1 ? (q[i] - n * mean * mean) / (n - 1) : 0
+                        printf " | %.4f ± %.4f", mean, sqrt((v > 0 ? v : 0) / n)
+                    }
+                    printf " | %.2f MB | %d |\n", bytes / 1e6, skipped
+                }'
+    done
+    echo
+done
