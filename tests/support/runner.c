@@ -91,8 +91,10 @@ static void close_variant(variant *v) {
     tg_context_destroy(&v->ref_ctx);
 }
 
-/* Opens all backends, ref with one thread only; returns how many, or -1. */
+/* Opens all backends (or the one that the environment names), ref and devices with one thread only;
+ * returns how many, or -1. */
 static int open_variants(variant *variants) {
+    const char *only = getenv("TEST_BACKEND");
     int count = 0;
     for (int i = 0; i < tg_backend_count(); i++) {
         tg_backend_info info;
@@ -104,11 +106,15 @@ static int open_variants(variant *variants) {
                           info.reason);
             continue;
         }
-        const int runs = i == 0 ? 1 : T_COUNT(thread_counts);
+        if (only && strcmp(only, info.name) != 0) {
+            continue;
+        }
+        int runs = i == 0 ? 1 : T_COUNT(thread_counts);
         for (int t = 0; t < runs && count < MAX_VARIANTS; t++) {
-            if (!open_variant(info.name, thread_counts[t], &variants[count++])) {
+            if (!open_variant(info.name, thread_counts[t], &variants[count])) {
                 return -1;
             }
+            runs = variants[count++].be->ops->place == TG_DEVICE ? 1 : runs;
         }
     }
     return count;

@@ -1,0 +1,147 @@
+#!/usr/bin/env bash
+# Everything about a GPU in one command, in less than eight minutes: builds with CUDA, runs all tests
+# on the device, verifies the golden files in f32, looks for wrong and racing accesses of kernels
+# with compute-sanitizer, times training steps and trains a little. Prints a table; the exit code is
+# 1 if anything failed. Without a GPU it says so and ends.
+#
+#   bench/gpu.sh [OUT]            logs and JSON go to OUT, otherwise to <build>/gpu
+#   TGRAD_BUILD=dir bench/gpu.sh  takes that build folder as it is instead of making build-cuda
+#   TGRAD_ONLY="golden bench" bench/gpu.sh   only these parts (tests golden memcheck racecheck bench train)
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+if ! nvidia-smi -L >/dev/null 2>&1; then
+    echo "skipped: no GPU here (nvidia-smi lists none)"
+    exit 0
+fi
+build=${TGRAD_BUILD:-build-cuda}
+if [ -z "${TGRAD_BUILD:-}" ]; then
+    make build-cuda || exit 1
+fi
+build=$(realpath "$build")
+out=${1:-$build/gpu}
+mkdir -p "$out" && out=$(realpath "$out") || exit 1
+tgrad=$build/bin/tgrad
+jobs=$(nproc)
+failures=0
+table=$out/summary.txt
+: >"$table"
+if ! "$tgrad" info --backend cuda >"$out/info.txt" 2>&1; then
+    cat "$out/info.txt"
+    exit 1
+fi
+grep -E '^(tgrad|build|gpu|math)' "$out/info.txt"
+
+wants() { # wants PART
+    [ -z "${TGRAD_ONLY:-}" ] || [[ " $TGRAD_ONLY " == *" $1 "* ]]
+}
+
+note() { # note NAME RESULT DETAIL
+    printf '%-34s %-8s %s\n' "$1" "$2" "$3" | tee -a "$table"
+    case $2 in ok | skipped) ;; *) failures=$((failures + 1)) ;; esac
+}
+
+# ---- all tests, where the GPU is the best backend and so the one they choose ----
+if wants tests; then
+    start=$SECONDS
+    timeout 200 ctest --test-dir "$build" -j "$jobs" --timeout 150 >"$out/ctest.txt" 2>&1
+    code=$?
+    detail=$(grep -E 'tests (passed|failed)' "$out/ctest.txt" | tail -1)
+    note "ctest" "$([ $code -eq 0 ] && echo ok || echo FAILED)" "${detail:-stopped after 200 s}, $((SECONDS - start)) s"
+    sed -n '/The following tests FAILED/,$p' "$out/ctest.txt" | grep -E '^\s+[0-9]+ - '
+fi
+
+# ---- golden files ----
+if wants golden; then
+    : >"$out/golden.txt"
+    good=0 bad=0
+    for file in tests/fixtures/{fno,optim,tucker}_*.safetensors; do
+        kind=$(basename "$file" | cut -d_ -f1)
+        if timeout 60 "$tgrad" verify "$kind" "$file" --backend cuda --math fp32 >"$out/verify.txt" 2>&1; then
+            good=$((good + 1))
+        else
+            bad=$((bad + 1))
+            echo "    $(basename "$file"): $(tail -1 "$out/verify.txt")"
+        fi
+        cat "$out/verify.txt" >>"$out/golden.txt"
+    done
+    note "golden files, fp32" "$([ $bad -eq 0 ] && echo ok || echo FAILED)" "$good verified, $bad not"
+fi
+
+# ---- compute-sanitizer: the backend's tests with the GPU alone, some at a time ----
+sanitize() { # sanitize TOOL TEST: one line, "TEST ok", "TEST FAILED" or "TEST stopped"
+    TEST_BACKEND=cuda timeout 80 compute-sanitizer --tool "$1" --error-exitcode 9 \
+        "$build/bin/$2" >"$out/$1-$2.txt" 2>&1
+    case $? in 0) echo "$2 ok" ;; 124) echo "$2 stopped" ;; *) echo "$2 FAILED" ;; esac
+}
+export -f sanitize
+export build out
+for tool in memcheck racecheck; do
+    wants $tool || continue
+    if ! command -v compute-sanitizer >/dev/null; then
+        note "$tool" skipped "no compute-sanitizer"
+        continue
+    fi
+    tests=(test_backend_elementwise test_backend_random test_backend_index test_adam test_nn_loss
+        test_nn_pointwise test_backend_gemm test_nn_layers test_backend_fft test_backend_compress)
+    start=$SECONDS
+    # shellcheck disable=SC2016 # the arguments are for the inner shell
+    printf '%s\n' "${tests[@]}" | xargs -P 5 -I{} bash -c 'sanitize "$0" "$1"' $tool {} >"$out/$tool.txt"
+    bad=$(grep -c FAILED "$out/$tool.txt")
+    note "$tool" "$([ "$bad" -eq 0 ] && echo ok || echo FAILED)" \
+        "$(grep -c ' ok' "$out/$tool.txt") clean, $bad not, $(grep -c stopped "$out/$tool.txt") stopped after 80 s, $((SECONDS - start)) s"
+    grep FAILED "$out/$tool.txt" | sed 's/^/    /'
+done
+
+# ---- training steps ----
+number() { # number FILE KEY: the first number of that name
+    sed -nE "s/^ *\"$2\": ([0-9.e+-]+|null),?\$/\\1/p" "$1" | head -1
+}
+
+if wants bench; then
+    printf '\n%-22s %-5s %9s %9s %9s %9s %11s %11s\n' step math passes optim step refresh device driver |
+        tee -a "$table"
+    for preset in ns128 ns1024; do
+        for method in adam tensorgrad; do
+            for math in tf32 fp32; do
+                json=$out/step-$preset-$method-$math.json
+                if timeout 60 "$tgrad" bench step --preset $preset --opt $method --backend cuda \
+                    --math $math --steps 8 --json >"$json" 2>"$out/bench.txt"; then
+                    awk -v name="$preset $method" -v math=$math \
+                        -v a="$(number "$json" forward_backward)" -v b="$(number "$json" optimizer)" \
+                        -v c="$(number "$json" step)" -v d="$(number "$json" refresh_warm)" \
+                        -v e="$(sed -n '/"device": {/,$p' "$json" >"$out/device.txt"; number "$out/device.txt" peak)" \
+                        -v f="$(number "$json" device_driver)" 'BEGIN {
+                            printf "%-22s %-5s %9.2f %9.2f %9.2f %9s %8.2f GB %8.2f GB\n", name, math, a, b, c,
+                                d == "null" || d == "" ? "-" : sprintf("%.2f", d), e / 1e9, f / 1e9 }' | tee -a "$table"
+                    grep -q '"as_planned": true' "$json" || note "$preset $method $math" FAILED "memory is not as planned"
+                else
+                    note "bench $preset $method $math" FAILED "$(tail -1 "$out/bench.txt")"
+                fi
+            done
+        done
+    done
+    echo | tee -a "$table"
+fi
+
+# ---- a short training ----
+if wants train; then
+    rm -rf "$out/darcy" "$out/run"
+    if "$tgrad" generate darcy --n-train 320 --n-test 50 --resolution 16 --test-resolution 16,32 \
+        --grid 97 -o "$out/darcy" >"$out/generate.txt" 2>&1 &&
+        timeout 60 "$tgrad" train configs/darcy16.yaml --run "$out/run" --data.root "$out/darcy" \
+            --backend cuda --opt.n_epochs 5 --opt.scheduler_T_max 5 -q >"$out/train.txt" 2>&1; then
+        line=$(tail -1 "$out/run/metrics.jsonl")
+        loss=$(sed -E 's/.*"train":\{"loss":([^}]*)\}.*/\1/' <<<"$line")
+        first=$(head -1 "$out/run/metrics.jsonl" | sed -E 's/.*"train":\{"loss":([^}]*)\}.*/\1/')
+        ms=$(sed -E 's/.*"step_ms":([^,]*),.*/\1/' <<<"$line")
+        note "darcy16, 5 epochs" \
+            "$(awk -v a="$first" -v b="$loss" 'BEGIN { print (b < a && b > 0) ? "ok" : "FAILED" }')" \
+            "train loss $first -> $loss, $ms ms/step"
+    else
+        note "darcy16, 5 epochs" FAILED "$(tail -1 "$out/train.txt" "$out/generate.txt" 2>/dev/null | tail -1)"
+    fi
+fi
+
+echo
+echo "$failures parts failed; $SECONDS s; logs in $out"
+[ "$failures" -eq 0 ]
