@@ -2,9 +2,9 @@
  *
  * A factored gradient is G[i,o,k] = sum_b conj(x[b,i,k]) dy[b,o,k]. A warp takes 32 frequencies k
  * of a tile of 4 x 4 channels, so that 8 loads serve 16 sums, and a block takes 8 x 16 channels of
- * the same frequencies, whose loads meet in the L1. A dense gradient is copied into the layout of
- * the slab. Kept entries are found by warp: lane p looks up the 32 bits of run p of the tile and
- * how many come before it, and the others ask that lane. */
+ * the same frequencies (4 x 32 of a thin slab), whose loads meet in the L1. A dense gradient is
+ * copied into the layout of the slab. Kept entries are found by warp: lane p comes to know the 32
+ * bits of run p of the tile and how many come before it, and the others ask that lane. */
 #include "backend/cuda/compress.cuh"
 
 /* ---- what becomes of an entry ---- */
@@ -149,7 +149,7 @@ static __global__ void __launch_bounds__(WALK_THREADS)
 
 /* ---- a factored source ---- */
 
-enum { TILE = 4, TILES_I = 2, TILES_O = 4, FORM_THREADS = 32 * TILES_I * TILES_O };
+enum { TILE = 4, RUNS = TILE * TILE, TILES = 8, FORM_THREADS = 32 * TILES };
 
 template <class S, int P> struct factored {
     const number<S, P> *x, *dy;
@@ -158,6 +158,7 @@ template <class S, int P> struct factored {
     int64_t dim0, dim1, frequencies;
     int64_t begin, count;        /* indices of mode 0 */
     unsigned blocks_k, blocks_o; /* of the grid, which runs over i, o and k */
+    int tiles_o;                 /* of the TILES of a block, how many lie side by side */
     /* Entry (i, o, k) of the slab begins at i step_i + o step_o + k / view.cols view.ld, in column
      * o columns + k % view.cols. */
     int64_t step_i, step_o, columns;
@@ -211,26 +212,76 @@ static __device__ inline void add_batch(const factored<S, P> &src, const number<
     }
 }
 
+/* The index set at the runs of a tile, read by a whole warp in few loads that do not wait for each
+ * other, nor for those of the factors: the words of the rank blocks in which the runs begin, eight
+ * lanes to a run, four runs at a time; and of run p its own words, in lanes p and p + 16. */
+struct kept_words {
+    uint64_t block[RUNS / 4], own;
+    uint32_t rank;
+};
+
+/* Of the 64 bits of word `word` of a rank block, those before an entry. */
+static __device__ inline uint64_t bits_before(int64_t entry, int word) {
+    const int bits = (int)(entry % 512) - 64 * word;
+    return bits >= 64 ? ~UINT64_C(0) : bits > 0 ? (UINT64_C(1) << bits) - 1 : 0;
+}
+
+/* entry_of(p): where run p begins. */
+template <class F>
+static __device__ inline kept_words load_kept_words(const kept_set &set, int lane, F entry_of) {
+    kept_words found;
+#pragma unroll
+    for (int q = 0; q < RUNS / 4; q++) {
+        const int64_t entry = entry_of(4 * q + lane / 8);
+        const bool counts = bits_before(entry, lane % 8) != 0;
+        found.block[q] = counts ? set.words[entry / 512 * 8 + lane % 8] : 0;
+    }
+    const int64_t entry = entry_of(lane % RUNS), word = entry / 64 + lane / RUNS;
+    found.own = word < set.count ? set.words[word] : 0;
+    found.rank = set.ranks[entry / 512];
+    return found;
+}
+
+/* Run p for lane p. */
+template <class F>
+static __device__ inline kept_run kept_runs_of_words(const kept_words &found, int lane,
+                                                     F entry_of) {
+    uint32_t before = found.rank;
+#pragma unroll
+    for (int q = 0; q < RUNS / 4; q++) {
+        const uint64_t bits = bits_before(entry_of(4 * q + lane / 8), lane % 8);
+        uint32_t sum = (uint32_t)__popcll(found.block[q] & bits);
+        for (int d = 1; d < 8; d *= 2) {
+            sum += __shfl_xor_sync(~0u, sum, d);
+        }
+        const uint32_t own = __shfl_sync(~0u, sum, lane % 4 * 8);
+        before += lane / 4 == q ? own : 0;
+    }
+    const uint64_t next = __shfl_down_sync(~0u, (unsigned long long)found.own, RUNS);
+    const int shift = (int)(entry_of(lane % RUNS) % 64);
+    const uint64_t mask = found.own >> shift | (shift > 32 ? next << (64 - shift) : 0);
+    return {(uint32_t)mask, before};
+}
+
 template <class S, class O, int P, bool KEPT>
-static __global__ void __launch_bounds__(FORM_THREADS)
+static __global__ void __launch_bounds__(FORM_THREADS, sizeof(S) == 8 ? 1 : 2)
     form_factored(factored<S, P> src, form_target<O, P> to) {
     using R = real_of<S>;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int64_t k0 = (int64_t)(blockIdx.x % src.blocks_k) * 32, k = k0 + lane;
     const unsigned rest = blockIdx.x / src.blocks_k;
-    const int64_t o0 = ((int64_t)(rest % src.blocks_o) * TILES_O + warp % TILES_O) * TILE;
-    const int64_t i0 = ((int64_t)(rest / src.blocks_o) * TILES_I + warp / TILES_O) * TILE;
+    const int tiles_o = src.tiles_o, tiles_i = TILES / tiles_o;
+    const int64_t o0 = ((int64_t)(rest % src.blocks_o) * tiles_o + warp % tiles_o) * TILE;
+    const int64_t i0 = ((int64_t)(rest / src.blocks_o) * tiles_i + warp / tiles_o) * TILE;
     if (o0 >= src.dim1 || i0 >= src.count) {
         return;
     }
-    kept_run runs = kept_run();
-    if (KEPT && lane < TILE * TILE) {
-        const int64_t i = i0 + lane / TILE, o = o0 + lane % TILE;
-        if (i < src.count && o < src.dim1) {
-            runs = kept_run_at(to.kept, ((src.begin + i) * src.dim1 + o) * src.frequencies + k0);
-        }
-    }
     /* Beyond an edge the last one is taken again, and dropped. */
+    const auto entry_of = [&](int p) {
+        const int64_t i = src.begin + min(i0 + p / TILE, src.count - 1);
+        return (i * src.dim1 + min(o0 + p % TILE, src.dim1 - 1)) * src.frequencies + k0;
+    };
+    const kept_words words = KEPT ? load_kept_words(to.kept, lane, entry_of) : kept_words();
     const int64_t at_k = min(k, src.frequencies - 1);
     const number<S, P> *x[TILE], *dy[TILE];
 #pragma unroll
@@ -245,6 +296,7 @@ static __global__ void __launch_bounds__(FORM_THREADS)
     } else {
         add_batch<false>(src, x, dy, sum);
     }
+    const kept_run runs = KEPT ? kept_runs_of_words(words, lane, entry_of) : kept_run();
     const slab_place at = src.columns > 0 ? slab_place{0, k} : slab_place_of(k, to.view.cols);
     O *rows = to.slab + at.row * to.view.ld;
     if (to.plain && src.columns == 0 && i0 + TILE <= src.count && o0 + TILE <= src.dim1) {
@@ -320,7 +372,8 @@ static tg_status form_from_factors(tg_backend *be, const form_call *call,
     src.columns = inside ? 0 : src.frequencies;
     src.step_o = inside ? src.frequencies / view.cols * view.ld : 0;
     src.step_i = call->unit / view.cols * view.ld;
-    const int64_t across = TILE * TILES_O, down = TILE * TILES_I;
+    src.tiles_o = src.count > TILE ? TILES / 2 : TILES;
+    const int64_t across = TILE * src.tiles_o, down = TILE * (TILES / src.tiles_o);
     src.blocks_k = (unsigned)((src.frequencies + 31) / 32);
     src.blocks_o = (unsigned)((src.dim1 + across - 1) / across);
     const int64_t blocks_i = (src.count + down - 1) / down;
