@@ -544,13 +544,56 @@ static void test_no_memory(void **state) {
     }
 }
 
+/* Decompositions that make their products in slabs of the first mode give the same. */
+static void test_slabs_change_nothing(void **state) {
+    (void)state;
+    static const tg_shape aligned[] = {{4, {8, 4, 16, 8}}, {3, {16, 8, 8}}, {3, {27, 16, 16}}};
+    static const char *const rows[] = {"tucker", "matrix", "US->LR", "LR->US"};
+    for (int i = 0; i < 4 * METHODS * 3; i++) {
+        const int method = i / 12;
+        bool chosen = false;
+        for (int r = 0; r < 4; r++) {
+            chosen = chosen || strcmp(rows[r], methods[method].name) == 0;
+        }
+        if (!chosen) {
+            continue;
+        }
+        bench b[2];
+        void *kept[2]; /* of a gradient, whatever the signs of columns are */
+        for (int slabs = 0; slabs < 2; slabs++) {
+            tg_tucker_test_workspace(slabs ? 0 : SIZE_MAX);
+            begin(&b[slabs], backends[i % 2], method, i / 2 % 2 ? TG_C64 : TG_F32,
+                  &aligned[i / 4 % 3]);
+            void *g = random_array(&b[slabs], b[slabs].numel);
+            void *small = calloc((size_t)b[slabs].count, 2 * sizeof(double));
+            kept[slabs] = calloc((size_t)b[slabs].numel, 2 * sizeof(double));
+            const tg_gradient gradient = {
+                .dtype = b[slabs].dtype, .shape = b[slabs].shape, .dense = g};
+            assert_int_equal(tg_projector_project(b[slabs].p, &gradient, 1.0, 0.0, small), TG_OK);
+            assert_int_equal(tg_projector_back(b[slabs].p, small, 1.0, 0.0, kept[slabs]), TG_OK);
+            free(small);
+            free(g);
+        }
+        const double error = t_relative_error(b[0].dtype, b[0].numel, kept[1], kept[0]);
+        if (!(error <= 1e-4)) {
+            fail_msg("%s: %g off", b[0].what, error);
+        }
+        for (int slabs = 0; slabs < 2; slabs++) {
+            free(kept[slabs]);
+            tg_projector_destroy(&b[slabs].p);
+            tg_context_destroy(&b[slabs].ctx);
+        }
+    }
+    tg_tucker_test_workspace((size_t)96 << 20);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_algebra),       cmocka_unit_test(test_phases_do_not_matter),
         cmocka_unit_test(test_column_phases), cmocka_unit_test(test_failed_refresh_keeps_factors),
         cmocka_unit_test(test_zero_gradient), cmocka_unit_test(test_rank_rules),
         cmocka_unit_test(test_bad_configs),   cmocka_unit_test(test_matrix_sides),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_no_memory),     cmocka_unit_test(test_slabs_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

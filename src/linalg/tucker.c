@@ -2,11 +2,19 @@
 #include "linalg/tucker.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "linalg/scratch.h"
 
 enum { MAX_DEPTH = 4, OVERSAMPLING = 8 }; /* 2^3 modes at most: three levels of products */
+
+/* Workspace that a product may take before it is made in slabs of the first mode. */
+static atomic_size_t slab_workspace = (size_t)96 << 20;
+
+void tg_tucker_test_workspace(size_t bytes) {
+    atomic_store(&slab_workspace, bytes);
+}
 
 /* Everything one decomposition works on; all pieces come from the scratch. */
 typedef struct decomposition {
@@ -78,12 +86,32 @@ static void grow(size_t *bytes, size_t needed) {
     *bytes = needed > *bytes ? needed : *bytes;
 }
 
+/* Rows of the first mode that a product takes at once. Contracting that mode, a slot keeps all
+ * other modes' products, as large as the tensor; slabs of it add up to the same. They begin where
+ * whole counters of an index set do. */
+static int64_t slab_of(const decomposition *dc, const tg_multimode *modes) {
+    const int64_t whole = modes->dim[0], unit = product(modes->dim, 1, modes->ndim);
+    int64_t grain = 1;
+    while (grain < 512 && grain * unit % 512 != 0) {
+        grain *= 2;
+    }
+    tg_multimode slab = *modes;
+    while (modes->factor[0] && slab.dim[0] > grain &&
+           dc->be->ops->compress_workspace(dc->be, &slab, false) > atomic_load(&slab_workspace)) {
+        slab.dim[0] = ((slab.dim[0] + 1) / 2 + grain - 1) / grain * grain;
+    }
+    return slab.dim[0] < whole ? slab.dim[0] : whole;
+}
+
 /* Room for one product at a depth, and for the slot that makes it. */
 static void measure_product(const decomposition *dc, const tg_multimode *modes, int depth,
                             extent *ext) {
     grow(&ext->level[depth],
          (size_t)product(modes->rank, 0, modes->ndim) * tg_dtype_size(modes->dtype));
-    grow(&ext->workspace[depth], dc->be->ops->compress_workspace(dc->be, modes, false));
+    tg_multimode slab = *modes;
+    slab.dim[0] = slab_of(dc, modes);
+    slab.rank[0] = modes->factor[0] ? modes->rank[0] : slab.dim[0];
+    grow(&ext->workspace[depth], dc->be->ops->compress_workspace(dc->be, &slab, false));
 }
 
 static void measure_tree(const decomposition *dc, const int64_t *size, int first, int last,
@@ -184,14 +212,36 @@ static tg_storage storage_of(const decomposition *dc, const void *x) {
 /* out = the contraction of x at a depth of the tree, done by the compress slot. */
 static tg_status multiply(const decomposition *dc, int depth, const tg_multimode *modes,
                           const void *x, const tg_bitmap *mask, void *out) {
-    const tg_compress op = {.modes = *modes,
-                            .source = {.dense = x, .store = storage_of(dc, x)},
-                            .bitmap = mask,
-                            .masked = mask != NULL,
-                            .scale = 1.0,
-                            .core = out,
-                            .workspace = dc->workspace[depth]};
-    return dc->be->ops->compress(dc->be, &op);
+    const int64_t rows = slab_of(dc, modes), unit = product(modes->dim, 1, modes->ndim);
+    const tg_storage store = storage_of(dc, x);
+    const size_t entry = tg_dtype_size(tg_stored(modes->dtype, store));
+    tg_status status = TG_OK;
+    for (int64_t row = 0; row < modes->dim[0] && status == TG_OK; row += rows) {
+        const int64_t left = modes->dim[0] - row, first = row * unit;
+        tg_bitmap part = mask ? *mask : (tg_bitmap){0};
+        tg_compress op = {
+            .modes = *modes,
+            .source = {.dense = (const char *)x + (size_t)first * entry, .store = store},
+            .bitmap = mask ? &part : NULL,
+            .masked = mask != NULL,
+            .scale = 1.0,
+            .beta = row > 0 ? 1.0 : 0.0,
+            .core = out,
+            .workspace = dc->workspace[depth]};
+        if (rows < modes->dim[0]) { /* the first mode has a factor, and the mask only masks */
+            op.modes.dim[0] = left < rows ? left : rows;
+            op.modes.factor[0] = (const char *)modes->factor[0] +
+                                 (size_t)(row * modes->rank[0]) * tg_dtype_size(modes->dtype);
+        }
+        if (mask && rows < modes->dim[0]) {
+            part = (tg_bitmap){.n = op.modes.dim[0] * unit,
+                               .count = mask->count,
+                               .words = mask->words + first / 64,
+                               .ranks = mask->ranks + first / 512};
+        }
+        status = dc->be->ops->compress(dc->be, &op);
+    }
+    return status;
 }
 
 /* working[k] = leading vectors of the k-th unfolding of x (size..). */

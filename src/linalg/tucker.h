@@ -39,4 +39,7 @@ size_t tg_tucker_spectrum_scratch(const tg_tucker_plan *plan);
 TG_NODISCARD tg_status tg_tucker_spectrum(tg_backend *be, const tg_tucker_plan *plan, const void *x,
                                           const tg_bitmap *mask, double *values, void *scratch);
 
+/* Test hook, for the whole process: workspace from which on products are made in slabs. */
+void tg_tucker_test_workspace(size_t bytes);
+
 #endif
