@@ -45,4 +45,20 @@ __device__ inline void store_four(float *to, float a, float b, float c, float d)
                  : "memory");
 }
 
+/* A warp has [begin, end) brought into the L2, but for a part of 16 bytes at either end. Nothing
+ * waits for it; GPUs that cannot do it leave it. */
+__device__ inline void prefetch_l2(const void *begin, const void *end, int lane) {
+#if __CUDA_ARCH__ >= 900
+    const uintptr_t first = ((uintptr_t)begin + 15) / 16 * 16, last = (uintptr_t)end / 16 * 16;
+    const uintptr_t piece = 2048;
+    for (uintptr_t at = first + (uintptr_t)lane * piece; at < last; at += 32 * piece) {
+        const size_t from = __cvta_generic_to_global(reinterpret_cast<const void *>(at));
+        const uint32_t bytes = (uint32_t)min(piece, last - at);
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes));
+    }
+#else
+    (void)begin, (void)end, (void)lane;
+#endif
+}
+
 #endif

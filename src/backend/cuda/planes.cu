@@ -8,11 +8,23 @@
  *   G[i2][(i3, part)]       = sum over (part, j3) of T.
  * In all of these the two k's of a lane (instructions.cuh) are neighbours in memory, one load of 8
  * bytes. What a warp has summed up stays in registers until all are done with the tile, which then
- * holds it: 8 warps take 4 x 2 shares of 32 rows and half of the columns, or 32 rows each. */
+ * holds it: 8 warps take 4 x 2 shares of 32 rows and half of the columns, or 32 rows each.
+ *
+ * On the way back a block first has what it will update brought into the L2, and looks up which
+ * entries are kept, so that memory works while it multiplies. */
 #include "backend/cuda/compress.cuh"
 #include "backend/cuda/instructions.cuh"
 
-enum { PLANES_THREADS = 256, WARPS = PLANES_THREADS / 32 };
+enum {
+    PLANES_THREADS = 256,
+    WARPS = PLANES_THREADS / 32,
+    PLANES_RUNS = PLANES_ROWS * PLANES_D3 / 32 /* of 32 entries, in a block */
+};
+
+/* Blocks that should share a multiprocessor. */
+static constexpr int blocks_at_once(int tiles) {
+    return tiles == 3 ? 3 : 2;
+}
 
 /* ---- products on a tile ---- */
 
@@ -86,16 +98,21 @@ static __device__ inline void multiply_columns(float (&sum)[2][N][4], float *til
 static __device__ inline void load_planes(const cuda_planes &s, const plane_range &range, int ld,
                                           const float *in, float *tile) {
     const int across = s.wide / 4, rows = range.planes * s.d2;
+    const int next_row = PLANES_THREADS / across, next = PLANES_THREADS % across;
     const float *from = in + range.first * s.d2 * ld;
-#pragma unroll 4
+    int row = threadIdx.x / across, place = threadIdx.x % across;
+#pragma unroll 9
     for (int e = threadIdx.x; e < PLANES_ROWS * across; e += PLANES_THREADS) {
-        const int row = e / across, col = e % across * 4;
+        const int col = 4 * place;
         float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         if (row < rows && col < ld) {
             x = __ldcs(reinterpret_cast<const float4 *>(from + (int64_t)row * ld + col));
         }
         *reinterpret_cast<float4 *>(tile + 4 * e) =
             make_float4(to_tf32(x.x), to_tf32(x.y), to_tf32(x.z), to_tf32(x.w));
+        const bool wraps = place + next >= across;
+        row += next_row + wraps;
+        place += wraps ? next - across : next;
     }
 }
 
@@ -112,7 +129,7 @@ static __device__ inline void store_columns(float *row, int col, int n, const fl
 }
 
 template <int TILES>
-static __global__ void __launch_bounds__(PLANES_THREADS, 2)
+static __global__ void __launch_bounds__(PLANES_THREADS, blocks_at_once(TILES))
     contract_planes(cuda_planes s, int64_t count, int ld, const float *in, const float2 *last,
                     const float4 *before, float *out) {
     extern __shared__ float4 shared[];
@@ -168,10 +185,11 @@ static __device__ inline void load_core(const cuda_planes &s, const plane_range 
                                         const float *in, float *tile) {
     constexpr int across = 8 * TILES;
     const float *from = in + range.first * 2 * s.r2 * s.right;
-#pragma unroll 4
+    const unsigned reciprocal = 65535u / (unsigned)s.rows + 1; /* exact for less than 512 rows */
+#pragma unroll 12
     for (int e = threadIdx.x; e < PLANES_ROWS * across; e += PLANES_THREADS) {
         const int row = e / across, j3 = e % across;
-        const int plane = row / s.rows, j2 = row % s.rows;
+        const int plane = (int)((unsigned)row * reciprocal >> 16), j2 = row - plane * s.rows;
         float2 x = make_float2(0.0f, 0.0f);
         if (plane < range.planes && j2 < s.r2 && j3 < s.r3) {
             const float *re = from + (int64_t)(plane * 2 * s.r2 + j2) * s.right + j3;
@@ -181,62 +199,75 @@ static __device__ inline void load_core(const cuda_planes &s, const plane_range 
     }
 }
 
+/* The kept entries of the planes, run by run. */
+static __device__ inline void find_kept(const kept_set &kept, int64_t begin, int runs,
+                                        kept_run *found) {
+    for (int r = threadIdx.x; r < runs; r += PLANES_THREADS) {
+        found[r] = kept_run_at(kept, begin + 32 * r);
+    }
+}
+
+/* Their values follow each other; by a warp, once the runs are known. */
+static __device__ inline void prefetch_values(const finish_call<float, 2> &call, int entries,
+                                              const kept_run *found, int lane) {
+    const int last = (entries - 1) / 32; /* what it holds may begin the next planes: no harm */
+    prefetch_l2(call.values + found[0].before, call.values + position_of(found[last], 31), lane);
+}
+
 /* out = beta out + alpha (tile + lambda values) for the planes' entries, which follow each other
- * in out and row by row in the tile. Each warp takes runs of 32 in a row; lane p looks up run p. */
-template <bool KEPT>
-static __device__ inline void finish_planes(const cuda_planes &s, const plane_range &range,
-                                            const finish_call<float, 2> &call, float *tile) {
-    enum { AHEAD = 4 };
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+ * in out and row by row in the tile. The warps take runs of 32 in turn. WHOLE: how out and values
+ * are aligned. */
+template <bool KEPT, bool WHOLE>
+static __device__ inline void finish_planes(const cuda_planes &s, int entries, int64_t begin,
+                                            const finish_call<float, 2> &call, float *tile,
+                                            const kept_run *found) {
+    enum { AHEAD = 8 };
+    const int lane = threadIdx.x % 32;
     const float alpha = (float)(call.rates ? call.rates->alpha : call.alpha);
     const float beta = (float)(call.rates ? call.rates->beta : call.beta);
     const float lambda = (float)call.lambda;
-    const int entries = range.planes * s.d2 * s.d3, runs = (entries + 31) / 32;
-    const int share = (runs + WARPS - 1) / WARPS, end = min(runs, (warp + 1) * share);
-    const int64_t begin = call.begin + range.first * s.d2 * s.d3;
-    for (int first = warp * share; first < end; first += 32) {
-        kept_run found = kept_run();
-        if (KEPT && first + lane < end) {
-            found = kept_run_at(call.kept, begin + 32 * (first + lane));
+    const int next_row = PLANES_THREADS / s.d3, next = PLANES_THREADS % s.d3;
+    int row = threadIdx.x / s.d3, col = threadIdx.x % s.d3;
+    number<float, 2> *out = call.out + begin;
+    for (int first = threadIdx.x; first < entries; first += AHEAD * PLANES_THREADS) {
+        number<float, 2> old[AHEAD], value[AHEAD];
+        kept_run run[AHEAD];
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            const int e = first + u * PLANES_THREADS;
+            old[u] = value[u] = number<float, 2>();
+            if (e < entries && beta != 0.0f) {
+                old[u] = load_once(out + e, WHOLE);
+            }
+            run[u] = KEPT ? found[min(e, entries - 1) / 32] : kept_run();
         }
-        const int last = min(end, first + 32);
-        for (int r = first; r < last; r += AHEAD) {
-            number<float, 2> old[AHEAD], value[AHEAD];
-            bool inside[AHEAD];
 #pragma unroll
-            for (int u = 0; u < AHEAD; u++) {
-                const int e = 32 * (r + u) + lane;
-                inside[u] = r + u < last && e < entries;
-                old[u] = value[u] = number<float, 2>();
-                if (inside[u] && beta != 0.0f) {
-                    old[u] = load_once(call.out + begin + e, call.whole);
-                }
-                if (KEPT) {
-                    const kept_run run = kept_run_of_lane(found, (r + u - first) % 32);
-                    if (inside[u] && is_kept(run, lane)) {
-                        value[u] = load_once(call.values + position_of(run, lane), call.whole);
-                    }
-                }
+        for (int u = 0; KEPT && u < AHEAD; u++) {
+            if (first + u * PLANES_THREADS < entries && is_kept(run[u], lane)) {
+                value[u] = load_once(call.values + position_of(run[u], lane), WHOLE);
             }
+        }
 #pragma unroll
-            for (int u = 0; u < AHEAD; u++) {
-                const int e = 32 * (r + u) + lane;
-                if (inside[u]) {
-                    const float2 x = *pair_in(tile, e / s.d3 * s.wide + e % s.d3 * 2);
-                    const float sum[2] = {x.x + lambda * value[u].part[0],
-                                          x.y + lambda * value[u].part[1]};
-                    number<float, 2> y;
-                    y.part[0] = beta * old[u].part[0] + alpha * sum[0];
-                    y.part[1] = beta * old[u].part[1] + alpha * sum[1];
-                    store_once(call.out + begin + e, y, call.whole);
-                }
+        for (int u = 0; u < AHEAD; u++) {
+            const int e = first + u * PLANES_THREADS;
+            if (e < entries) {
+                const float2 x = *pair_in(tile, row * s.wide + 2 * col);
+                const float sum[2] = {x.x + lambda * value[u].part[0],
+                                      x.y + lambda * value[u].part[1]};
+                number<float, 2> y;
+                y.part[0] = beta * old[u].part[0] + alpha * sum[0];
+                y.part[1] = beta * old[u].part[1] + alpha * sum[1];
+                store_once(out + e, y, WHOLE);
             }
+            const bool wraps = col + next >= s.d3;
+            row += next_row + wraps;
+            col += wraps ? next - s.d3 : next;
         }
     }
 }
 
 template <int TILES, bool KEPT>
-static __global__ void __launch_bounds__(PLANES_THREADS, 2)
+static __global__ void __launch_bounds__(PLANES_THREADS, blocks_at_once(TILES))
     expand_planes(cuda_planes s, int64_t count, const float *in, const float2 *last,
                   const float4 *before, finish_call<float, 2> call) {
     extern __shared__ float4 shared[];
@@ -247,8 +278,20 @@ static __global__ void __launch_bounds__(PLANES_THREADS, 2)
         return;
     }
     const plane_range range = range_of(s, count);
+    const int entries = range.planes * s.d2 * s.d3;
+    const int64_t begin = call.begin + range.first * s.d2 * s.d3;
+    kept_run *found = reinterpret_cast<kept_run *>(tile + PLANES_ROWS * max(s.wide, stride));
+    if (warp == 0 && (call.rates || call.beta != 0.0)) {
+        prefetch_l2(call.out + begin, call.out + begin + entries, lane);
+    }
+    if (KEPT) {
+        find_kept(call.kept, begin, (entries + 31) / 32, found);
+    }
     load_core<TILES>(s, range, in, tile);
     __syncthreads();
+    if (KEPT && warp == 0) {
+        prefetch_values(call, entries, found, lane);
+    }
     {
         const int pairs = s.rows / 16, steps = (s.r2 + 3) / 4;
         const int plane = warp / pairs, pair = warp % pairs;
@@ -290,7 +333,11 @@ static __global__ void __launch_bounds__(PLANES_THREADS, 2)
         }
     }
     __syncthreads();
-    finish_planes<KEPT>(s, range, call, tile);
+    if (call.whole) {
+        finish_planes<KEPT, true>(s, entries, begin, call, tile, found);
+    } else {
+        finish_planes<KEPT, false>(s, entries, begin, call, tile, found);
+    }
 }
 
 /* ---- launches ---- */
@@ -333,7 +380,8 @@ tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *work
 
 tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *workspace, const void *in,
                              const finish_call<float, 2> *call) {
-    const plane_grid grid = grid_of(plan, (call->end - call->begin) / plan->unit);
+    plane_grid grid = grid_of(plan, (call->end - call->begin) / plan->unit);
+    grid.shared += call->values ? PLANES_RUNS * sizeof(kept_run) : 0;
     auto kernel = plan->planes.tiles == 3 ? expand_planes<3, false> : expand_planes<6, false>;
     if (call->values) {
         kernel = plan->planes.tiles == 3 ? expand_planes<3, true> : expand_planes<6, true>;

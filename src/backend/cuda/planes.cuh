@@ -25,7 +25,10 @@ struct cuda_planes {
     int64_t at;  /* of the fragments in the workspace, in reals */
 };
 
-enum { PLANES_ROWS = 128 }; /* of all planes of a block */
+enum {
+    PLANES_ROWS = 128, /* of all planes of a block */
+    PLANES_D3 = 68     /* at most: `wide` is two halves */
+};
 
 /* Tiles of half a row of a plane, for `tiles` of the last rank. */
 static constexpr __host__ __device__ int half_tiles(int tiles) {

@@ -12,7 +12,7 @@ static int round_up(int n, int unit) {
 
 cuda_planes cuda_planes_of(int64_t d2, int64_t r2, int64_t d3, int64_t r3, int64_t right) {
     cuda_planes s = cuda_planes();
-    if (d2 > PLANES_ROWS || d3 < 8 || d3 > 68) { /* 68: `wide` is two halves at most */
+    if (d2 > PLANES_ROWS || d3 < 8 || d3 > PLANES_D3) {
         return s;
     }
     s.d2 = (int)d2;
