@@ -3,14 +3,15 @@
  *   adjoint   dst[b,i,k] = sum_o src[b,o,k] conj(weight[i,o,k])
  *
  * It is bound by reading the weight, so the weight is read once, along its contiguous modes: a lane
- * owns one mode, TO channels of dst and up to B samples, and sums over the channels of src. With
- * many samples TO is smaller: their sums take the registers that more loads under way need. The
+ * owns one mode, TO channels of dst and up to B samples, and sums over the channels of src. The
  * warps of a block share their modes, so that src comes from the first-level cache. */
 #include "backend/cuda/nn.cuh"
 
-enum { LANES = 32, MOST_ROWS = 8 }; /* a block is LANES modes by up to MOST_ROWS * TO channels */
-
-template <int B> constexpr int targets_of = B > 4 ? 2 : 4; /* TO */
+enum {
+    LANES = 32,
+    TO = 4,
+    MOST_ROWS = 8
+}; /* a block is LANES modes by up to MOST_ROWS * TO channels */
 
 struct contract_sizes {
     int64_t batch, from, to, modes;
@@ -31,7 +32,7 @@ template <class R> static __device__ inline void add_product(pair<R> &sum, pair<
 
 /* What a lane reads for N channels of src: all of it is asked for before any of it is used. */
 template <class W, class S, int N, int B, bool WHOLE> struct operands {
-    stored_pair<W, WHOLE> w[N][targets_of<B>];
+    stored_pair<W, WHOLE> w[N][TO];
     stored_pair<S, WHOLE> x[N][B];
 };
 
@@ -41,9 +42,8 @@ template <class W, class S, int N, int B, bool WHOLE>
 static __device__ inline void add_channels(const contract_sizes &s,
                                            const stored_pair<W, WHOLE> *weight,
                                            const stored_pair<S, WHOLE> *src, int targets,
-                                           int samples, pair<real_of<S>> (&sum)[targets_of<B>][B]) {
+                                           int samples, pair<real_of<S>> (&sum)[TO][B]) {
     using R = real_of<S>;
-    constexpr int TO = targets_of<B>;
     const R sign = s.conjugated ? R(-1) : R(1);
     operands<W, S, N, B, WHOLE> in;
 #pragma unroll
@@ -76,7 +76,7 @@ template <class W, class S, int B, bool WHOLE>
 static __global__ void __launch_bounds__(LANES *MOST_ROWS)
     contract(contract_sizes s, const stored_pair<W, WHOLE> *weight,
              const stored_pair<S, WHOLE> *src, stored_pair<S, WHOLE> *dst) {
-    constexpr int TO = targets_of<B>, N = B == 4 ? 2 : 4;
+    constexpr int N = B > 2 ? 2 : 4;
     const int64_t k = (int64_t)blockIdx.x * LANES + threadIdx.x;
     const int64_t t0 = ((int64_t)blockIdx.y * blockDim.y + threadIdx.y) * TO;
     const int64_t b0 = (int64_t)blockIdx.z * B;
@@ -111,7 +111,6 @@ static __global__ void __launch_bounds__(LANES *MOST_ROWS)
 
 template <class W, class S, int B, bool WHOLE>
 static tg_status launch(tg_backend *be, const tg_spectral *op, const contract_sizes &s) {
-    constexpr int TO = targets_of<B>;
     const int64_t across = (s.modes + LANES - 1) / LANES, most = 65535;
     const int64_t groups = (s.to + TO - 1) / TO, slices = (s.batch + B - 1) / B;
     const int64_t enough = (int64_t)cuda_state_of(be)->processors * 2;
