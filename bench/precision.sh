@@ -37,7 +37,7 @@ run() { # run SET MODE SEED
     ns64)
         "$tgrad" train "$configs/ns128.yaml" --run "$folder" --data.root "$out/ns64" \
             --data.train_resolution 64 --data.test_resolutions 64 --data.batch_size 16 \
-            --fno.n_modes 32,32 --fno.hidden_channels 32 --opt.n_epochs 20 --opt.scheduler_T_max 20 \
+            --fno.n_modes [32,32] --fno.hidden_channels 32 --opt.n_epochs 20 --opt.scheduler_T_max 20 \
             --opt.learning_rate 1e-3 --opt.update_proj_gap 250 --opt.eval_interval 20 \
             --opt.save_every 20 $(settings "$2") $common
         ;;
