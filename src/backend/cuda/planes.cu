@@ -8,7 +8,8 @@
  *   G[i2][(i3, part)]       = sum over (part, j3) of T.
  * In all of these the two k's of a lane (instructions.cuh) are neighbours in memory, one load of 8
  * bytes. What a warp has summed up stays in registers until all are done with the tile, which then
- * holds it: 8 warps take 4 x 2 shares of 32 rows and half of the columns, or 32 rows each.
+ * holds it: 8 warps take 4 x 2 shares of 32 rows and half of the columns, or both parts of 16 rows
+ * each.
  *
  * On the way back a block first has what it will update brought into the L2, and looks up which
  * entries are kept, so that memory works while it multiplies. */
@@ -70,24 +71,25 @@ static __device__ inline void multiply_rows(float (&sum)[2][N][4], float *tile, 
     }
 }
 
-/* sum += two tiles of fragments, `steps` of 8 k's each, times rows of the tile from `row` on, one
- * for each pair of k's, whose columns are pairs. */
+/* sum += a tile of fragments, `steps` of 8 k's, times rows of the tile from `row` on, one for each
+ * pair of k's, whose columns are pairs. The fragments are of what gives real parts, sum[0]; what
+ * gives imaginary parts, sum[1], has (-y, x) where they have (x, y). */
 template <int N>
 static __device__ inline void multiply_columns(float (&sum)[2][N][4], float *tile, int row,
                                                int stride, int steps, const float4 *left) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const float4 *rows[2] = {left + lane, left + steps * 32 + lane};
-    float4 next[2] = {__ldg(rows[0]), __ldg(rows[1])};
+    const float4 *from = left + lane;
+    float4 next[2] = {__ldg(from), __ldg(from + min(1, steps - 1) * 32)};
+#pragma unroll 2
     for (int k = 0; k < steps; k++) {
-        const float4 a[2] = {next[0], next[1]};
-        const int ahead = (k + 1 < steps ? k + 1 : k) * 32;
-        next[0] = __ldg(rows[0] + ahead);
-        next[1] = __ldg(rows[1] + ahead);
+        const float4 re = next[0], im = make_float4(-re.z, -re.w, re.x, re.y);
+        next[0] = next[1];
+        next[1] = __ldg(from + min(k + 2, steps - 1) * 32);
 #pragma unroll
         for (int n = 0; n < N; n++) {
             const float2 b = *pair_in(tile, (row + 4 * k + t) * stride + 2 * (8 * n + g));
-            mma_tf32(sum[0][n], a[0], b.x, b.y);
-            mma_tf32(sum[1][n], a[1], b.x, b.y);
+            mma_tf32(sum[0][n], re, b.x, b.y);
+            mma_tf32(sum[1][n], im, b.x, b.y);
         }
     }
 }
@@ -156,21 +158,21 @@ static __global__ void __launch_bounds__(PLANES_THREADS, blocks_at_once(TILES))
         }
     }
     __syncthreads();
-    const int pairs = (2 * s.r2 + 31) / 32, steps = s.rows / 4;
-    for (int u = warp; u < pairs * range.planes; u += WARPS) {
-        const int plane = u / pairs, pair = u % pairs;
+    const int shares = (s.r2 + 15) / 16, steps = s.rows / 4;
+    for (int u = warp; u < shares * range.planes; u += WARPS) {
+        const int plane = u / shares, share = u % shares;
         float sum[2][TILES][4] = {};
         multiply_columns<TILES>(sum, tile, plane * s.rows, stride, steps,
-                                before + (int64_t)pair * 2 * steps * 32);
+                                before + share * steps * 32);
         float *to = out + (range.first + plane) * 2 * s.r2 * s.right;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int m = pair * 32 + 8 * i + g;
+            const int part = i / 2, j2 = share * 16 + i % 2 * 8 + g;
 #pragma unroll
             for (int n = 0; n < TILES; n++) {
-                const float *c = sum[i / 2][n] + i % 2 * 2;
-                if (m < 2 * s.r2) {
-                    store_columns(to + m * s.right, 8 * n + 2 * t, s.right, c);
+                const float *c = sum[part][n] + i % 2 * 2;
+                if (j2 < s.r2) {
+                    store_columns(to + (part * s.r2 + j2) * s.right, 8 * n + 2 * t, s.right, c);
                 }
             }
         }
@@ -293,21 +295,21 @@ static __global__ void __launch_bounds__(PLANES_THREADS, blocks_at_once(TILES))
         prefetch_values(call, entries, found, lane);
     }
     {
-        const int pairs = s.rows / 16, steps = (s.r2 + 3) / 4;
-        const int plane = warp / pairs, pair = warp % pairs;
+        const int shares = s.rows / 16, steps = (s.r2 + 3) / 4;
+        const int plane = warp / shares, share = warp % shares;
         const bool works = plane < range.planes;
         float sum[2][TILES][4] = {};
         if (works) {
             multiply_columns<TILES>(sum, tile, plane * s.rows, stride, steps,
-                                    before + (int64_t)pair * 2 * steps * 32);
+                                    before + share * steps * 32);
         }
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int m = pair * 32 + 8 * i + g, part = m / s.rows, i2 = m % s.rows;
+            const int part = i / 2, i2 = share * 16 + i % 2 * 8 + g;
 #pragma unroll
             for (int n = 0; n < TILES; n++) {
-                const float *c = sum[i / 2][n] + i % 2 * 2;
+                const float *c = sum[part][n] + i % 2 * 2;
                 if (works) {
                     *pair_in(tile, (plane * s.rows + i2) * stride + part * 8 * TILES + 8 * n +
                                        2 * t) = make_float2(to_tf32(c[0]), to_tf32(c[1]));

@@ -27,9 +27,9 @@ cuda_planes cuda_planes_of(int64_t d2, int64_t r2, int64_t d3, int64_t r3, int64
     return s;
 }
 
-/* Pairs of 16 rows that (part, j2) fills. */
-static int core_pairs(const cuda_planes *s) {
-    return (2 * s->r2 + 31) / 32;
+/* Tiles of 16 rows that j2 fills. */
+static int core_tiles(const cuda_planes *s) {
+    return (s->r2 + 15) / 16;
 }
 
 /* Both directions lie at the same place: first the last mode's fragments, then the other's. Where
@@ -39,8 +39,8 @@ static int64_t last_size(const cuda_planes *s) {
 }
 
 int64_t cuda_planes_size(const cuda_planes *s) {
-    const int64_t forward = (int64_t)core_pairs(s) * 32 * 2 * s->rows;
-    const int64_t back = (int64_t)2 * s->rows * round_up(2 * s->r2, 8);
+    const int64_t forward = (int64_t)core_tiles(s) * 16 * 2 * s->rows;
+    const int64_t back = (int64_t)s->rows * round_up(2 * s->r2, 8);
     return last_size(s) + longer(forward, back);
 }
 
@@ -84,8 +84,8 @@ static __device__ inline float2 last_fragment(const cuda_planes &s, const factor
     return part == 0 ? make_float2(u0.x, u1.x) : make_float2(u0.y, u1.y);
 }
 
-/* The mode before it, left factor: per tile of 16 rows and 8 k's, {g k0, g + 8 k0, g k1, g + 8 k1}
- * of a lane. */
+/* The mode before it, left factor of what gives real parts: per tile of 16 rows and 8 k's,
+ * {g k0, g + 8 k0, g k1, g + 8 k1} of a lane. */
 template <bool FORWARD>
 static __device__ inline float4 before_fragment(const cuda_planes &s, const factor_reader &f,
                                                 int e) {
@@ -95,12 +95,7 @@ static __device__ inline float4 before_fragment(const cuda_planes &s, const fact
     float2 row[2];
     for (int h = 0; h < 2; h++) {
         const int m = tile * 16 + g + 8 * h;
-        if (FORWARD) {
-            row[h] = m < 2 * s.r2 ? towards(factor_at(f, k, m % s.r2), m / s.r2)
-                                  : make_float2(0.0f, 0.0f);
-        } else {
-            row[h] = back_to(factor_at(f, m % s.rows, k), m / s.rows);
-        }
+        row[h] = FORWARD ? towards(factor_at(f, k, m), 0) : back_to(factor_at(f, m, k), 0);
     }
     return make_float4(row[0].x, row[1].x, row[0].y, row[1].y);
 }
@@ -139,7 +134,7 @@ tg_status cuda_planes_factors(tg_backend *be, const cuda_plan *plan, bool forwar
     }
     const int lasts = (int)(last_size(&s) / 2);
     const int befores =
-        forward ? core_pairs(&s) * 2 * (s.rows / 4) * 32 : s.rows / 8 * ((s.r2 + 3) / 4) * 32;
+        forward ? core_tiles(&s) * (s.rows / 4) * 32 : s.rows / 16 * ((s.r2 + 3) / 4) * 32;
     const unsigned blocks =
         (unsigned)(round_up(lasts > befores ? lasts : befores, THREADS) / THREADS);
     const auto kernel = forward ? write_fragments<true> : write_fragments<false>;
