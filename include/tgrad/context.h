@@ -71,8 +71,9 @@ typedef struct tg_mem_usage {
     size_t current[TG_MEM_CATEGORIES]; /* bytes held now */
     size_t peak[TG_MEM_CATEGORIES];    /* most ever held, each category for itself */
     size_t current_total;
-    size_t peak_total; /* most ever held at one moment, all categories together */
-    size_t blocks;     /* allocations alive */
+    size_t peak_total;                 /* most ever held at one moment, all categories together */
+    size_t at_peak[TG_MEM_CATEGORIES]; /* bytes of each at that moment */
+    size_t blocks;                     /* allocations alive */
 } tg_mem_usage;
 
 /* Lower-case name of a category as it stands in reports: "weights", "gradients", .. */

@@ -133,6 +133,8 @@ typedef struct tg_fno_memory {
     size_t bytes[TG_MEM_CATEGORIES]; /* weights; activations, workspace and (in training) the small
                                         buffer gradients leave from */
     size_t total;
+    size_t
+        host; /* of the workspace: what transforms keep on the host where that is another place */
 } tg_fno_memory;
 
 /* What tg_fno_create and tg_fno_prepare will take, without making a network. */

@@ -119,6 +119,17 @@ TG_API void tg_optim_destroy(tg_optim **optim);
 TG_API TG_NODISCARD tg_status tg_optim_plan(tg_context *ctx, const tg_optim_setup *setup,
                                             size_t bytes[TG_MEM_CATEGORIES]);
 
+/* The same by place, and what an update that refreshes holds beside it for its own time: scratch of
+ * decompositions and, with accumulation, dense sums. */
+typedef struct tg_optim_memory {
+    size_t bytes[TG_MEM_CATEGORIES];   /* where the backend computes */
+    size_t refresh[TG_MEM_CATEGORIES]; /* there, for the time of a refresh */
+    size_t host, host_refresh;         /* workspace on the host, if that is another place */
+} tg_optim_memory;
+
+TG_API TG_NODISCARD tg_status tg_optim_plan_memory(tg_context *ctx, const tg_optim_setup *setup,
+                                                   tg_optim_memory *out);
+
 /* ---- stepping ---- */
 
 /* One update of one parameter from its dense gradient (in the wide dtype of a parameter in halves).

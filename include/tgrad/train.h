@@ -47,6 +47,33 @@ typedef struct tg_test_errors {
 TG_API TG_NODISCARD tg_status tg_model_evaluate(tg_model *model, tg_dataset *dataset, int64_t batch,
                                                 tg_test_errors *out);
 
+/* ---- The memory of a run, before there is one ---- */
+
+#define TG_TRAIN_MOMENTS 48
+
+/* What is held at one time of the run. */
+typedef struct tg_train_moment {
+    char name[48]; /* "training step", "step with a refresh", "evaluation at 32", "saving", .. */
+    size_t bytes[TG_PLACES][TG_MEM_CATEGORIES]; /* category other is not told: names, handles */
+    size_t total[TG_PLACES];
+} tg_train_moment;
+
+typedef struct tg_train_memory {
+    int64_t parameters; /* real numbers */
+    tg_place place;     /* where the backend computes */
+    int count;
+    tg_train_moment moment[TG_TRAIN_MOMENTS]; /* in the order of the run */
+    size_t peak_total[TG_PLACES];
+    int peak_moment[TG_PLACES];                /* where the total is highest */
+    size_t peak[TG_PLACES][TG_MEM_CATEGORIES]; /* each category for itself */
+    char missing[512]; /* a data file that is not there, whose samples are not counted; "": none */
+} tg_train_memory;
+
+/* What a run with these settings will hold: the ledger counts the same, but for category other. The
+ * data files are looked at, not read. */
+TG_API TG_NODISCARD tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings,
+                                            tg_train_memory *out);
+
 /* ---- A run ---- */
 
 typedef struct tg_train_progress { /* after each step */

@@ -204,6 +204,13 @@ typedef struct tg_adam {
     bool counts;            /* first add grad's entries that are not finite to the guard */
 } tg_adam;
 
+/* Calls that may take memory from the ledger for their own time. */
+typedef enum tg_borrower {
+    TG_BORROWER_EIGH,  /* of (n, n) */
+    TG_BORROWER_QR,    /* of (m, n) */
+    TG_BORROWER_SELECT /* the largest or weighted ones of m entries */
+} tg_borrower;
+
 typedef struct tg_norms {
     double sum_squares; /* of the finite elements */
     double max_abs;     /* likewise */
@@ -300,6 +307,10 @@ struct tg_backend_ops {
      * >= 0, may be NULL. Columns without rank left get some orthonormal completion. TG_E_NUMERIC if
      * a is not finite. */
     tg_status (*qr)(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, void *r);
+
+    /* Bytes of category workspace that such a call takes on the host, beside its arguments and
+     * until it returns. NULL: none worth telling. */
+    size_t (*borrows)(tg_backend *be, tg_borrower call, tg_dtype dtype, int64_t m, int64_t n);
 
     /* -- Fourier transforms -- */
     tg_status (*fft_create)(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out);

@@ -89,6 +89,7 @@ static void count_in(tg_mem_usage *usage, tg_mem_category category, size_t bytes
     }
     if (usage->current_total > usage->peak_total) {
         usage->peak_total = usage->current_total;
+        memcpy(usage->at_peak, usage->current, sizeof usage->at_peak);
     }
 }
 
@@ -258,6 +259,7 @@ void tg_context_memory_reset_peak(tg_context *ctx) {
         tg_mem_usage *usage = &ctx->ledger->usage[place];
         usage->peak_total = usage->current_total;
         memcpy(usage->peak, usage->current, sizeof usage->peak);
+        memcpy(usage->at_peak, usage->current, sizeof usage->at_peak);
     }
     pthread_mutex_unlock(&ctx->ledger->mutex);
 }

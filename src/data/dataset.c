@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "data/memory.h"
 #include "io/array.h"
 #include "tgrad/data.h"
 
@@ -336,8 +337,8 @@ fail:
     return status;
 }
 
-static tg_status make_buffers(tg_dataset *d, size_t cache_bytes) {
-    tg_status status = TG_OK;
+/* Whether the set fits in the cache; returns the bytes of the buffer. */
+static size_t measure(tg_dataset *d, size_t cache_bytes) {
     size_t buffer = 0, sample = 0, total = 0;
     for (int i = 0; i < 2 && d->sides[i].array; i++) {
         const size_t bytes = (size_t)buffer_samples(&d->sides[i]) * d->sides[i].stored_bytes;
@@ -346,6 +347,12 @@ static tg_status make_buffers(tg_dataset *d, size_t cache_bytes) {
     }
     d->facts.cached =
         !__builtin_mul_overflow(sample, (size_t)d->facts.samples, &total) && total <= cache_bytes;
+    return buffer;
+}
+
+static tg_status make_buffers(tg_dataset *d, size_t cache_bytes) {
+    tg_status status = TG_OK;
+    const size_t buffer = measure(d, cache_bytes);
     TG_TRY(TG_ALLOC(d->ctx, TG_MEM_DATA, d->buffer, buffer));
     if (d->facts.cached) {
         for (int i = 0; i < 2 && d->sides[i].array; i++) {
@@ -421,12 +428,11 @@ fail:
     return status;
 }
 
-tg_status tg_dataset_open(tg_context *ctx, const char *path, const char *y_path,
-                          const tg_dataset_config *config, tg_dataset **out) {
+/* The arrays, and what their shapes mean; no sample is read. */
+static tg_status look_at(tg_context *ctx, const char *path, const char *y_path,
+                         const tg_dataset_config *config, tg_dataset **out) {
     tg_status status = TG_OK;
     tg_dataset *d = NULL;
-    const tg_dataset_config standard = tg_dataset_config_default();
-    config = config ? config : &standard;
     *out = NULL;
     if (!path) {
         return tg_fail(ctx, TG_E_ARGUMENT, "dataset: no path given");
@@ -437,10 +443,63 @@ tg_status tg_dataset_open(tg_context *ctx, const char *path, const char *y_path,
     TG_TRY(open_arrays(d, path, y_path, config));
     TG_TRY(set_layout(d, config));
     TG_TRY(set_facts(d, config));
-    TG_TRY(make_buffers(d, config->cache_bytes));
     *out = d;
     return TG_OK;
 fail:
+    tg_dataset_close(&d);
+    return status;
+}
+
+tg_status tg_dataset_open(tg_context *ctx, const char *path, const char *y_path,
+                          const tg_dataset_config *config, tg_dataset **out) {
+    const tg_dataset_config standard = tg_dataset_config_default();
+    config = config ? config : &standard;
+    tg_status status = look_at(ctx, path, y_path, config, out);
+    if (status == TG_OK) {
+        status = make_buffers(*out, config->cache_bytes);
+    }
+    if (status != TG_OK) {
+        tg_dataset_close(out);
+    }
+    return status;
+}
+
+/* Side after side goes through the buffer into its cache, and its file is let go. */
+static tg_dataset_bytes plan_bytes(tg_dataset *d, size_t cache_bytes, const size_t files[2]) {
+    const size_t buffer = measure(d, cache_bytes);
+    tg_dataset_bytes bytes = {.opening = files[0] + files[1] + buffer};
+    bytes.held = bytes.opening;
+    bytes.request = sizeof(request);
+    if (!d->facts.cached) {
+        return bytes;
+    }
+    size_t open = files[0] + files[1], cache = 0, requests = 0;
+    for (int i = 0; i < 2 && d->sides[i].array; i++) {
+        const size_t most = (size_t)buffer_samples(&d->sides[i]) * sizeof(request);
+        cache += (size_t)d->facts.samples * d->sides[i].bytes;
+        requests = most > requests ? most : requests;
+        const size_t now = open + buffer + cache + requests;
+        bytes.opening = now > bytes.opening ? now : bytes.opening;
+        open -= files[i];
+    }
+    bytes.held = cache;
+    bytes.request = 0;
+    return bytes;
+}
+
+tg_status tg_dataset_plan(tg_context *ctx, const char *path, const tg_dataset_config *config,
+                          tg_dataset_facts *facts, tg_dataset_bytes *bytes) {
+    tg_dataset *d = NULL;
+    *bytes = (tg_dataset_bytes){0};
+    tg_status status = look_at(ctx, path, NULL, config, &d);
+    if (status == TG_OK) {
+        size_t files[2] = {0, 0};
+        for (int i = 0; i < 2 && d->sides[i].array; i++) {
+            files[i] = tg_array_bytes(d->sides[i].array);
+        }
+        *bytes = plan_bytes(d, config->cache_bytes, files);
+        *facts = d->facts;
+    }
     tg_dataset_close(&d);
     return status;
 }

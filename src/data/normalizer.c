@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "data/memory.h"
 #include "tgrad/data.h"
 
 static const double FLOOR = 1e-7; /* added to the deviation */
@@ -124,6 +125,16 @@ fail:
     return status;
 }
 
+int64_t tg_normalizer_block(const tg_dataset_facts *facts, tg_data_side side) {
+    const size_t bytes = side == TG_DATA_X ? facts->x_bytes : facts->y_bytes;
+    return bytes > 0 && BLOCK / bytes > 1 ? (int64_t)(BLOCK / bytes) : 1;
+}
+
+size_t tg_normalizer_fit_bytes(const tg_dataset_facts *facts, tg_data_side side) {
+    const size_t bytes = side == TG_DATA_X ? facts->x_bytes : facts->y_bytes;
+    return (size_t)tg_normalizer_block(facts, side) * (bytes + sizeof(int64_t));
+}
+
 tg_status tg_normalizer_fit(tg_context *ctx, tg_dataset *dataset, tg_data_side side,
                             tg_normalizer **out) {
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
@@ -139,7 +150,7 @@ tg_status tg_normalizer_fit(tg_context *ctx, tg_dataset *dataset, tg_data_side s
         p.points *= facts.grid[d];
     }
     p.bytes = side == TG_DATA_X ? facts.x_bytes : facts.y_bytes;
-    p.most = (int64_t)(BLOCK / p.bytes) > 1 ? (int64_t)(BLOCK / p.bytes) : 1;
+    p.most = tg_normalizer_block(&facts, side);
     TG_TRY(create(ctx, channels, facts.dtype == TG_C64, &n));
     TG_TRY(TG_ALLOC(ctx, TG_MEM_DATA, p.indices, p.most));
     TG_TRY(TG_ALLOC(ctx, TG_MEM_DATA, p.block, (size_t)p.most * p.bytes));
@@ -238,7 +249,7 @@ tg_status tg_normalizer_save(const tg_normalizer *n, tg_archive *archive, const 
     char name[NAME];
     tg_tensor mean = {0}, std = {0};
     const tg_shape shape = tg_shape_of(1, &n->channels);
-    TG_TRY(tg_tensor_create(n->ctx, TG_MEM_DATA, n->is_complex ? TG_C128 : TG_F64, &shape, &mean));
+    TG_TRY(tg_tensor_create(n->ctx, TG_MEM_OTHER, n->is_complex ? TG_C128 : TG_F64, &shape, &mean));
     for (int64_t c = 0; c < n->channels; c++) {
         double *at = mean.data;
         if (n->is_complex) {
@@ -249,11 +260,13 @@ tg_status tg_normalizer_save(const tg_normalizer *n, tg_archive *archive, const 
     }
     TG_TRY(full_name(n->ctx, prefix, "mean", name));
     TG_TRY(tg_archive_take(archive, name, &mean));
-    TG_TRY(tg_tensor_wrap(n->ctx, TG_F64, &shape, n->std, &std));
+    TG_TRY(tg_tensor_create(n->ctx, TG_MEM_OTHER, TG_F64, &shape, &std));
+    memcpy(std.data, n->std, tg_tensor_bytes(&std));
     TG_TRY(full_name(n->ctx, prefix, "std", name));
-    TG_TRY(tg_archive_add(archive, name, &std));
+    TG_TRY(tg_archive_take(archive, name, &std));
 fail:
     tg_tensor_destroy(&mean);
+    tg_tensor_destroy(&std);
     return status;
 }
 

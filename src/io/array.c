@@ -109,6 +109,10 @@ fail:
     return status;
 }
 
+size_t tg_array_bytes(const tg_array *array) {
+    return (array->piece ? PIECE : 0) + (array->whole.data ? tg_tensor_bytes(&array->whole) : 0);
+}
+
 tg_dtype tg_array_dtype(const tg_array *array) {
     return array->raw.dtype;
 }

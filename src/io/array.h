@@ -14,6 +14,7 @@ tg_status tg_array_open(tg_context *ctx, const char *path, const char *name, siz
                         tg_array **out);
 void tg_array_close(tg_array **array);
 
+size_t tg_array_bytes(const tg_array *array);   /* of category data, that an open one holds */
 tg_dtype tg_array_dtype(const tg_array *array); /* as stored */
 const tg_shape *tg_array_shape(const tg_array *array);
 const char *tg_array_label(const tg_array *array); /* "path: name", for errors */

@@ -156,7 +156,7 @@ static tg_status save_param(const tg_fno *fno, const nn_param *param, const char
                             tg_archive *archive) {
     tg_status status = TG_OK;
     tg_tensor copy = {0};
-    TG_TRY(tg_tensor_create(fno->ctx, TG_MEM_OTHER, param->dtype, &param->shape, &copy));
+    TG_TRY(tg_tensor_create(fno->ctx, TG_MEM_DATA, param->dtype, &param->shape, &copy));
     TG_TRY(fno->be->ops->download(fno->be, copy.data, fno->weights + param->offset,
                                   tg_tensor_bytes(&copy)));
     TG_TRY(tg_archive_take(archive, name, &copy));

@@ -6,12 +6,8 @@ static int64_t images_at_once(const tg_backend *be, int64_t batch) {
     return be->ops->queue ? batch : 1;
 }
 
-static size_t workspace_held(const tg_context *ctx) {
-    size_t held = 0;
-    for (int place = 0; place < TG_PLACES; place++) {
-        held += tg_context_memory(ctx, (tg_place)place).current[TG_MEM_WORKSPACE];
-    }
-    return held;
+static size_t workspace_held(const tg_context *ctx, tg_place place) {
+    return tg_context_memory(ctx, place).current[TG_MEM_WORKSPACE];
 }
 
 tg_status tg_fno_plan(tg_context *ctx, const tg_fno_config *config, int64_t batch,
@@ -30,13 +26,16 @@ tg_status tg_fno_plan(tg_context *ctx, const tg_fno_config *config, int64_t batc
     run.images = images_at_once(be, batch);
     TG_TRY(nn_lay_out(&model, be, &run, &activations, &workspace));
     /* what a transform takes for itself is known when there is one */
-    const size_t before = workspace_held(ctx);
+    const tg_place place = be->ops->place;
+    const size_t before = workspace_held(ctx, place), host = workspace_held(ctx, TG_HOST);
     const tg_fft_desc desc = nn_geometry_fft(&model, &run.geometry, run.images);
     TG_TRY(be->ops->fft_create(be, &desc, &fft));
     out->parameters = model.parameters;
     out->bytes[TG_MEM_WEIGHTS] = model.weight_bytes;
     out->bytes[TG_MEM_ACTIVATIONS] = activations.bytes;
-    out->bytes[TG_MEM_WORKSPACE] = workspace.bytes + workspace_held(ctx) - before;
+    out->host = place == TG_HOST ? 0 : workspace_held(ctx, TG_HOST) - host;
+    out->bytes[TG_MEM_WORKSPACE] =
+        workspace.bytes + workspace_held(ctx, place) - before + out->host;
     out->bytes[TG_MEM_GRADIENTS] = training ? nn_gradient_bytes(&model) : 0;
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
         out->total += out->bytes[c];

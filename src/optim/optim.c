@@ -160,45 +160,87 @@ static void add_small(tg_workspace *workspace, size_t small) {
     }
 }
 
-tg_status tg_optim_plan(tg_context *ctx, const tg_optim_setup *setup,
-                        size_t bytes[TG_MEM_CATEGORIES]) {
-    memset(bytes, 0, TG_MEM_CATEGORIES * sizeof *bytes);
-    tg_status status = check_setup(ctx, setup);
-    status = status == TG_OK ? check_bytes(ctx, setup) : status;
-    size_t small = 0, dense = 0;
-    tg_workspace scratch = {0};
-    tg_pool pool = {0};
-    for (int group = 0; status == TG_OK && group < setup->group_count; group++) {
-        TG_TRY(tg_pool_plan(ctx, setup, group, &pool));
-        bytes[TG_MEM_OPTIMIZER] += pool.bytes;
-        bytes[TG_MEM_GRADIENTS] +=
-            setup->accumulates ? (size_t)pool.values * tg_dtype_size(pool.kind.dtype) : 0;
-        bytes[TG_MEM_WORKSPACE] += pool.choosing_bytes + pool.moving_bytes;
+static size_t larger(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+/* An update that refreshes: what decompositions take while they run, beside the dense sums that are
+ * not used up yet. */
+static void add_refresh(tg_optim_memory *out, const tg_optim_setup *setup, bool is_host,
+                        size_t sums, size_t borrowed) {
+    size_t *workspace = is_host ? &out->refresh[TG_MEM_WORKSPACE] : &out->host_refresh;
+    const size_t held = setup->accumulates ? sums : 0;
+    if (held + borrowed > out->refresh[TG_MEM_GRADIENTS] + *workspace) {
+        out->refresh[TG_MEM_GRADIENTS] = held;
+        *workspace = borrowed;
     }
-    for (int i = 0; status == TG_OK && i < setup->param_count; i++) {
+}
+
+/* State of every parameter, and in `scratch` and *dense what they share. */
+static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, bool is_host,
+                             tg_optim_memory *out, tg_workspace *scratch, size_t *dense) {
+    tg_status status = TG_OK;
+    tg_pool pool = {0};
+    size_t sums = 0, small = 0;
+    for (int i = setup->param_count - 1; i >= 0; i--) { /* sums are used up from the first on */
         const tg_optim_param *param = &setup->params[i];
         const tg_dtype dtype = tg_dtype_wide(param->dtype);
+        const size_t entries = (size_t)tg_shape_numel(&param->shape);
         slot_plan plan;
         TG_TRY(tg_pool_plan(ctx, setup, param->group, &pool));
         TG_TRY(plan_slot(ctx, setup, &pool, i, &plan));
-        const size_t values = (size_t)plan.count * tg_dtype_size(dtype);
-        add_state(bytes, setup, param->group, dtype, plan.is_auto ? 0 : plan.count);
-        bytes[TG_MEM_FACTORS] += plan.is_auto ? 0 : plan.projector.factors;
-        bytes[TG_MEM_INDICES] += plan.projector.indices;
+        add_state(out->bytes, setup, param->group, dtype, plan.is_auto ? 0 : plan.count);
+        out->bytes[TG_MEM_FACTORS] += plan.is_auto ? 0 : plan.projector.factors;
+        out->bytes[TG_MEM_INDICES] += plan.projector.indices;
         if (plan.is_projected) {
-            small = values > small ? values : small;
-            tg_workspace_reserve(&scratch, plan.projector.workspace, plan.projector.step_workspace,
+            small = larger(small, (size_t)plan.count * tg_dtype_size(dtype));
+            tg_workspace_reserve(scratch, plan.projector.workspace, plan.projector.step_workspace,
                                  plan.projector.host_workspace);
+            sums += entries * tg_dtype_size(dtype);
+            add_refresh(out, setup, is_host, sums, plan.projector.borrowed);
         }
         if (can_be_factored(&param->shape)) {
-            const size_t whole = (size_t)tg_shape_numel(&param->shape) * formed_size(setup, dtype);
-            dense = whole > dense ? whole : dense;
+            *dense = larger(*dense, entries * formed_size(setup, dtype));
         }
     }
-    add_small(&scratch, small);
-    bytes[TG_MEM_WORKSPACE] += scratch.bytes + scratch.host_bytes;
-    bytes[TG_MEM_GRADIENTS] += setup->takes_factored ? dense : 0;
+    add_small(scratch, small);
 fail:
+    return status;
+}
+
+tg_status tg_optim_plan_memory(tg_context *ctx, const tg_optim_setup *setup, tg_optim_memory *out) {
+    *out = (tg_optim_memory){0};
+    tg_status status = TG_OK;
+    tg_backend *be = NULL;
+    tg_workspace scratch = {0};
+    size_t host = 0, dense = 0;
+    TG_TRY(tg_backend_get(ctx, &be));
+    TG_TRY(check_setup(ctx, setup));
+    TG_TRY(check_bytes(ctx, setup));
+    for (int group = 0; group < setup->group_count; group++) {
+        tg_pool pool;
+        TG_TRY(tg_pool_plan(ctx, setup, group, &pool));
+        out->bytes[TG_MEM_OPTIMIZER] += pool.bytes;
+        out->bytes[TG_MEM_GRADIENTS] +=
+            setup->accumulates ? (size_t)pool.values * tg_dtype_size(pool.kind.dtype) : 0;
+        host += pool.choosing_bytes + pool.moving_bytes;
+    }
+    const bool is_host = be->ops->place == TG_HOST;
+    TG_TRY(plan_params(ctx, setup, is_host, out, &scratch, &dense));
+    host += scratch.host_bytes;
+    out->host = is_host ? 0 : host;
+    out->bytes[TG_MEM_WORKSPACE] += scratch.bytes + (is_host ? host : 0);
+    out->bytes[TG_MEM_GRADIENTS] += setup->takes_factored ? dense : 0;
+fail:
+    return status;
+}
+
+tg_status tg_optim_plan(tg_context *ctx, const tg_optim_setup *setup,
+                        size_t bytes[TG_MEM_CATEGORIES]) {
+    tg_optim_memory memory;
+    const tg_status status = tg_optim_plan_memory(ctx, setup, &memory);
+    memcpy(bytes, memory.bytes, sizeof memory.bytes);
+    bytes[TG_MEM_WORKSPACE] += memory.host;
     return status;
 }
 

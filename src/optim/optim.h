@@ -131,6 +131,10 @@ bool tg_ranks_wants_spectrum(const tg_optim *optim, const tg_slot *slot, bool re
 bool tg_ranks_is_at_work(const tg_optim *optim, const tg_slot *slot);
 TG_NODISCARD tg_status tg_ranks_measure(tg_optim *optim, tg_slot *slot, const tg_gradient *dense);
 
+/* As tg_optim_save, without copies where the backend computes on the host: the archive is to be
+ * written and destroyed before the next step. */
+TG_NODISCARD tg_status tg_optim_save_views(tg_optim *optim, tg_archive *archive);
+
 /* Checks one group's settings; `index` is for the error. */
 TG_NODISCARD tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *config);
 

@@ -204,21 +204,33 @@ fail:
 
 /* ---- saving ---- */
 
-static tg_status save_array(tg_optim *optim, tg_archive *archive, const char *name, tg_dtype dtype,
-                            const tg_shape *shape, const void *memory, bool is_host) {
+/* How large arrays get into the archive. */
+typedef enum saving { COPIED, VIEWED } saving;
+
+/* A few numbers of the host. */
+static tg_status save_numbers(tg_optim *optim, tg_archive *archive, const char *name,
+                              const tg_shape *shape, const int64_t *numbers) {
     tg_tensor copy = {0};
-    tg_status status = tg_tensor_create(optim->ctx, TG_MEM_DATA, dtype, shape, &copy);
-    if (status != TG_OK) {
-        return status;
-    }
-    if (is_host) {
-        memcpy(copy.data, memory, tg_tensor_bytes(&copy));
-    } else {
-        status = optim->be->ops->download(optim->be, copy.data, memory, tg_tensor_bytes(&copy));
-    }
+    tg_status status = tg_tensor_create(optim->ctx, TG_MEM_OTHER, TG_I64, shape, &copy);
     if (status == TG_OK) {
+        memcpy(copy.data, numbers, tg_tensor_bytes(&copy));
         status = tg_archive_take(archive, name, &copy);
     }
+    return status;
+}
+
+/* An array of the backend's memory; on the host it can be seen where it is. */
+static tg_status save_part(tg_optim *optim, tg_archive *archive, const part *p, saving how) {
+    tg_tensor copy = {0};
+    tg_status status = TG_OK;
+    if (how == VIEWED && optim->be->ops->place == TG_HOST) {
+        TG_TRY(tg_tensor_wrap(optim->ctx, p->dtype, &p->shape, p->memory, &copy));
+        return tg_archive_add_view(archive, p->name, &copy);
+    }
+    TG_TRY(tg_tensor_create(optim->ctx, TG_MEM_DATA, p->dtype, &p->shape, &copy));
+    TG_TRY(optim->be->ops->download(optim->be, copy.data, p->memory, tg_tensor_bytes(&copy)));
+    TG_TRY(tg_archive_take(archive, p->name, &copy));
+fail:
     tg_tensor_destroy(&copy);
     return status;
 }
@@ -231,9 +243,9 @@ static tg_status save_ranked(tg_optim *optim, tg_slot *slot, tg_archive *archive
     tg_shape shape = ranks_shape(slot);
     get_ranks(slot, ranks);
     TG_TRY(state_name(optim->ctx, slot, name, "ranks"));
-    TG_TRY(save_array(optim, archive, name, TG_I64, &shape, ranks, true));
+    TG_TRY(save_numbers(optim, archive, name, &shape, ranks));
     shape = spectrum_shape(slot);
-    TG_TRY(tg_tensor_create(optim->ctx, TG_MEM_DATA, TG_F64, &shape, &copy));
+    TG_TRY(tg_tensor_create(optim->ctx, TG_MEM_OTHER, TG_F64, &shape, &copy));
     double *values = copy.data;
     values[0] = slot->ranked->spectrum.energy;
     values[1] = slot->ranked->bound;
@@ -245,7 +257,7 @@ fail:
     return status;
 }
 
-static tg_status save_slot(tg_optim *optim, tg_slot *slot, tg_archive *archive) {
+static tg_status save_slot(tg_optim *optim, tg_slot *slot, tg_archive *archive, saving how) {
     tg_status status = TG_OK;
     char name[NAME], method[160];
     part parts[MAX_PARTS];
@@ -257,18 +269,17 @@ static tg_status save_slot(tg_optim *optim, tg_slot *slot, tg_archive *archive) 
     get_counters(slot, counters);
     TG_TRY(state_name(optim->ctx, slot, name, "counters"));
     const tg_shape shape = {.ndim = 1, .dim = {COUNTERS}};
-    TG_TRY(save_array(optim, archive, name, TG_I64, &shape, counters, true));
+    TG_TRY(save_numbers(optim, archive, name, &shape, counters));
     TG_TRY(slot->ranked ? save_ranked(optim, slot, archive) : TG_OK);
     TG_TRY(list_parts(optim, slot, parts, &count));
     for (int i = 0; i < count; i++) {
-        TG_TRY(save_array(optim, archive, parts[i].name, parts[i].dtype, &parts[i].shape,
-                          parts[i].memory, false));
+        TG_TRY(save_part(optim, archive, &parts[i], how));
     }
 fail:
     return status;
 }
 
-tg_status tg_optim_save(tg_optim *optim, tg_archive *archive) {
+static tg_status save_all(tg_optim *optim, tg_archive *archive, saving how) {
     tg_status status = tg_optim_settle(optim);
     if (status != TG_OK) {
         return status;
@@ -283,12 +294,20 @@ tg_status tg_optim_save(tg_optim *optim, tg_archive *archive) {
     const int64_t totals[3] = {optim->stats.steps, optim->stats.skipped, (int64_t)optim->seed};
     const tg_shape shape = {.ndim = 1, .dim = {3}};
     TG_TRY(tg_archive_set_meta(archive, "optim.format", "1"));
-    TG_TRY(save_array(optim, archive, "optim.totals", TG_I64, &shape, totals, true));
+    TG_TRY(save_numbers(optim, archive, "optim.totals", &shape, totals));
     for (int i = 0; i < optim->slot_count; i++) {
-        TG_TRY(save_slot(optim, &optim->slots[i], archive));
+        TG_TRY(save_slot(optim, &optim->slots[i], archive, how));
     }
 fail:
     return status;
+}
+
+tg_status tg_optim_save(tg_optim *optim, tg_archive *archive) {
+    return save_all(optim, archive, COPIED);
+}
+
+tg_status tg_optim_save_views(tg_optim *optim, tg_archive *archive) {
+    return save_all(optim, archive, VIEWED);
 }
 
 /* ---- loading: first everything is checked, then everything is copied ---- */
@@ -506,7 +525,7 @@ tg_status tg_optim_save_file(tg_optim *optim, const char *path) {
     tg_archive *archive = NULL;
     tg_status status = TG_OK;
     TG_TRY(tg_archive_create(optim->ctx, &archive));
-    TG_TRY(tg_optim_save(optim, archive));
+    TG_TRY(tg_optim_save_views(optim, archive));
     TG_TRY(tg_safetensors_write(optim->ctx, path, archive));
 fail:
     tg_archive_destroy(&archive);

@@ -238,12 +238,12 @@ static tg_status project_and_update(tg_optim *optim, tg_slot *slot, const tg_gra
     if (refreshes) {
         TG_TRY(refresh(optim, slot, gradient));
     }
+    if (measures) { /* before there are values: it works in their memory, too */
+        TG_TRY(tg_ranks_measure(optim, slot, gradient));
+    }
     TG_TRY(project(optim, slot, gradient, 0.0, optim->small));
     if (refreshes) {
         TG_TRY(note_error(optim, slot, gradient, optim->small));
-    }
-    if (measures) {
-        TG_TRY(tg_ranks_measure(optim, slot, gradient));
     }
     call->values = optim->small;
     TG_TRY(update(optim, slot, call));

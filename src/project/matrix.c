@@ -83,5 +83,13 @@ static tg_status matrix_refresh(tg_branch *branch, const void *x, tg_storage sto
                              branch->factor, scratch);
 }
 
-const tg_branch_kind tg_branch_matrix = {
-    .name = "matrix", .plan = matrix_plan, .scratch = matrix_scratch, .refresh = matrix_refresh};
+static size_t matrix_borrows(const tg_branch *branch) {
+    const tg_tucker_plan plan = plan_of(branch);
+    return tg_tucker_borrows(branch->be, &plan);
+}
+
+const tg_branch_kind tg_branch_matrix = {.name = "matrix",
+                                         .plan = matrix_plan,
+                                         .scratch = matrix_scratch,
+                                         .borrows = matrix_borrows,
+                                         .refresh = matrix_refresh};

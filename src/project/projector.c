@@ -185,6 +185,9 @@ tg_projector_bytes tg_projector_get_bytes(const tg_projector *p) {
     for (int i = 0; i < p->branches; i++) {
         bytes.factors += tg_branch_factor_bytes(&p->branch[i]);
         bytes.indices += tg_branch_index_bytes(&p->branch[i]);
+        const size_t borrowed =
+            p->branch[i].kind->borrows ? p->branch[i].kind->borrows(&p->branch[i]) : 0;
+        bytes.borrowed = borrowed > bytes.borrowed ? borrowed : bytes.borrowed;
     }
     return bytes;
 }

@@ -55,5 +55,13 @@ static tg_status tucker_refresh(tg_branch *branch, const void *x, tg_storage sto
     return status;
 }
 
-const tg_branch_kind tg_branch_tucker = {
-    .name = "low_rank", .plan = tucker_plan, .scratch = tucker_scratch, .refresh = tucker_refresh};
+static size_t tucker_borrows(const tg_branch *branch) {
+    const tg_tucker_plan plan = plan_of(branch);
+    return tg_tucker_borrows(branch->be, &plan);
+}
+
+const tg_branch_kind tg_branch_tucker = {.name = "low_rank",
+                                         .plan = tucker_plan,
+                                         .scratch = tucker_scratch,
+                                         .borrows = tucker_borrows,
+                                         .refresh = tucker_refresh};

@@ -39,8 +39,17 @@ static tg_status unstructured_refresh(tg_branch *branch, const void *x, tg_stora
     }
 }
 
+static size_t unstructured_borrows(const tg_branch *branch) {
+    const tg_backend_ops *ops = branch->be->ops;
+    return branch->config.sparse_type == TG_SPARSE_RANDK || !ops->borrows
+               ? 0
+               : ops->borrows(branch->be, TG_BORROWER_SELECT, branch->dtype, branch->bitmap.n,
+                              branch->count);
+}
+
 const tg_branch_kind tg_branch_unstructured = {.name = "unstructured_sparse",
                                                .is_sparse = true,
                                                .plan = unstructured_plan,
                                                .scratch = no_scratch,
+                                               .borrows = unstructured_borrows,
                                                .refresh = unstructured_refresh};

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "optim/optim.h"
+
 #define FORMAT "1"
 
 enum { INTEGERS = 12, REALS = 5 };
@@ -86,7 +88,23 @@ static tg_status add_array(tg_context *ctx, tg_archive *archive, const char *nam
     tg_tensor view;
     const tg_shape shape = tg_shape_of(1, &count);
     tg_status status = tg_tensor_wrap(ctx, dtype, &shape, values, &view);
-    return status == TG_OK ? tg_archive_add(archive, name, &view) : status;
+    return status == TG_OK ? tg_archive_add_view(archive, name, &view) : status;
+}
+
+/* Weights where they lie, if that is the host; otherwise copies. */
+static tg_status add_weights(tg_model *model, tg_archive *archive) {
+    tg_status status = TG_OK;
+    if (model->be->ops->place != TG_HOST) {
+        return tg_fno_save(model->fno, archive, "");
+    }
+    for (int i = 0; i < tg_fno_param_count(model->fno); i++) {
+        const tg_fno_param p = tg_fno_get_param(model->fno, i);
+        tg_tensor view;
+        TG_TRY(tg_tensor_wrap(model->ctx, p.dtype, &p.shape, p.weight, &view));
+        TG_TRY(tg_archive_add_view(archive, p.name, &view));
+    }
+fail:
+    return status;
 }
 
 static tg_status add_settings(tg_context *ctx, const tg_settings *settings, tg_archive *archive) {
@@ -111,8 +129,8 @@ tg_status tg_checkpoint_write(tg_model *model, tg_optim *optim, const tg_progres
     char sum[17];
     static const char *const prefixes[2] = {"encoder.x.", "encoder.y."};
     TG_TRY(tg_archive_create(ctx, &archive));
-    TG_TRY(tg_fno_save(model->fno, archive, ""));
-    TG_TRY(tg_optim_save(optim, archive));
+    TG_TRY(add_weights(model, archive));
+    TG_TRY(tg_optim_save_views(optim, archive));
     for (int side = 0; side < 2; side++) {
         if (model->encoder[side]) {
             TG_TRY(tg_normalizer_save(model->encoder[side], archive, prefixes[side]));

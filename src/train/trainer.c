@@ -6,57 +6,33 @@
 #include <string.h>
 
 #include "train/needs.h"
+#include "train/sets.h"
 
 /* ---- data of a stage ---- */
 
 /* `reader`: who is to read it. */
-static tg_status open_set(tg_trainer *t, tg_context *reader, const char *part,
-                          int64_t file_resolution, int64_t resolution, int64_t n_samples,
-                          const char *file, tg_dataset **out) {
-    const tg_source_config *data = &t->model->config.data;
-    tg_dataset_config config = tg_dataset_config_default();
+static tg_status open_set(tg_trainer *t, tg_context *reader, const tg_run_set *set,
+                          tg_dataset **out) {
+    const tg_run_config *run = &t->model->config;
+    tg_dataset_config config;
     char path[2 * TG_PATH];
     tg_status status = TG_OK;
-    config.n_dim = t->model->config.fno.n_dim;
-    config.resolution = resolution;
-    config.n_samples = n_samples;
-    config.complex_data = t->model->config.fno.complex_data;
-    config.cache_bytes = (size_t)data->cache;
-    TG_TRY(tg_time_parse(t->ctx, "data.y_time", data->y_time, &config.y_time));
-    if (file && file[0]) {
-        snprintf(path, sizeof path, "%s%s%s", file[0] == '/' ? "" : data->root,
-                 file[0] == '/' || !data->root[0] ? "" : "/", file);
-    } else {
-        TG_TRY(tg_data_find(t->ctx, data->root[0] ? data->root : ".", data->set, part,
-                            file_resolution, path, sizeof path));
-    }
+    TG_TRY(tg_run_find_set(t->ctx, run, set, path, sizeof path, &config));
     status = tg_dataset_open(reader, path, NULL, &config, out);
     TG_TRY(tg_context_adopt(t->ctx, reader, status));
     const tg_dataset_facts facts = tg_dataset_get_facts(*out);
-    const tg_fno_config *fno = &t->model->config.fno;
-    if (facts.in_channels != fno->in_channels || facts.out_channels != fno->out_channels) {
-        return tg_fail(t->ctx, TG_E_CONFIG,
-                       "fno.in_channels, fno.out_channels: %lld and %lld, but %s has %lld and %lld",
-                       (long long)fno->in_channels, (long long)fno->out_channels, path,
-                       (long long)facts.in_channels, (long long)facts.out_channels);
-    }
+    TG_TRY(tg_run_check_set(t->ctx, run, path, &facts));
 fail:
     return status;
 }
 
-static int64_t entry(const tg_list_int *list, int index, int64_t fallback) {
-    return list->count == 0 ? fallback : list->value[list->count == 1 ? 0 : index];
-}
-
 static tg_status open_tests(tg_trainer *t) {
-    const tg_source_config *data = &t->model->config.data;
+    const tg_run_config *config = &t->model->config;
     tg_status status = TG_OK;
-    for (int i = 0; i < data->test_resolutions.count; i++) {
-        test_set *test = &t->tests[i];
-        const int64_t resolution = data->test_resolutions.value[i];
-        TG_TRY(open_set(t, t->ctx, "test", resolution, resolution, entry(&data->n_tests, i, 0),
-                        NULL, &test->dataset));
-        test->batch = entry(&data->test_batch_sizes, i, data->batch_size);
+    for (int i = 0; i < config->data.test_resolutions.count; i++) {
+        const tg_run_set set = tg_run_test_set(config, i);
+        TG_TRY(open_set(t, t->ctx, &set, &t->tests[i].dataset));
+        t->tests[i].batch = set.batch;
         t->test_count = i + 1;
     }
 fail:
@@ -96,10 +72,8 @@ tg_status tg_trainer_open_stage(tg_trainer *t) {
     TG_TRY(tg_run_config_read(t->ctx, t->model->settings, (int)t->progress.stage,
                               t->progress.stage == 1, &t->model->config));
     const tg_source_config *data = &t->model->config.data;
-    const int64_t file_resolution =
-        data->file_resolution ? data->file_resolution : data->train_resolution;
-    TG_TRY(open_set(t, &t->reader, "train", file_resolution, data->train_resolution, data->n_train,
-                    data->train_file, &t->train));
+    const tg_run_set set = tg_run_train_set(&t->model->config);
+    TG_TRY(open_set(t, &t->reader, &set, &t->train));
     const tg_dataset_facts facts = tg_dataset_get_facts(t->train);
     const tg_loader_config loader = {.batch_size = data->batch_size,
                                      .seed = (uint64_t)t->model->config.seed,

@@ -197,6 +197,8 @@ typedef struct eigh_sizes {
     size_t bytes;
 } eigh_sizes;
 
+enum { LARGEST_EIGH = 16384 }; /* work sizes of LAPACK are 32-bit */
+
 static eigh_sizes eigh_sizes_of(tg_dtype dtype, int64_t n) {
     const int64_t square = n * n, parts = dtype == TG_C128 ? 2 : 1;
     /* n = 1 needs a little more than the formulas of larger n give for nothing. */
@@ -214,12 +216,13 @@ static eigh_sizes eigh_sizes_of(tg_dtype dtype, int64_t n) {
 tg_status cpu_eigh(tg_backend *be, tg_dtype dtype, int64_t n, void *a, double *eigenvalues) {
     tg_status status = TG_OK;
     double *work = NULL;
+    void *taken = NULL;
     const int parts = dtype == TG_C128 ? 2 : 1;
     TG_TRY(tg_check_double(be->ctx, "eigh", dtype));
     if (n <= 0) {
         return TG_OK;
     }
-    if (n > 16384) { /* work sizes of LAPACK are 32-bit */
+    if (n > LARGEST_EIGH) {
         return be->ref->eigh(be, dtype, n, a, eigenvalues);
     }
     if (!all_finite(parts * n * n, a)) {
@@ -227,7 +230,7 @@ tg_status cpu_eigh(tg_backend *be, tg_dtype dtype, int64_t n, void *a, double *e
                        (long long)n, (long long)n));
     }
     const eigh_sizes sizes = eigh_sizes_of(dtype, n);
-    TG_TRY(cpu_workspace(be, sizes.bytes, (void **)&work));
+    TG_TRY(cpu_workspace(be, sizes.bytes, (void **)&work, &taken));
     double *rwork = work + (size_t)parts * (size_t)sizes.work;
     lapack_int *iwork = (lapack_int *)(rwork + sizes.rwork);
     const lapack_int order = (lapack_int)n;
@@ -255,6 +258,7 @@ tg_status cpu_eigh(tg_backend *be, tg_dtype dtype, int64_t n, void *a, double *e
                        (long long)n, (long long)n, lost));
     }
 fail:
+    tg_mem_free(be->ctx, taken);
     return status;
 }
 
@@ -274,25 +278,35 @@ static void take_r(int parts, int64_t n, const double *a, double *sign, double *
     }
 }
 
+enum { BLOCK = 32 }; /* columns that LAPACK takes at once */
+
+static bool takes_qr(int64_t m, int64_t n) {
+    return n > 0 && m >= n && m <= INT_MAX && n <= INT_MAX / BLOCK;
+}
+
+/* tau, signs, work */
+static size_t qr_bytes(tg_dtype dtype, int64_t n) {
+    return (size_t)n * (2 + BLOCK) * (dtype == TG_C128 ? 2 : 1) * sizeof(double);
+}
+
 /* LAPACK sees a^T (n, m), n <= m: a^T = L Q' by gelqf, hence a = Q'^T L^T with Q'^T orthonormal
  * and L^T upper; both lie in memory as we want them. */
 tg_status cpu_qr(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, void *r) {
     tg_status status = TG_OK;
     double *work = NULL;
-    enum { BLOCK = 32 }; /* columns that LAPACK takes at once */
+    void *taken = NULL;
     const int parts = dtype == TG_C128 ? 2 : 1;
     if (dtype != TG_F64 && dtype != TG_C128) {
         return tg_check_double(be->ctx, "qr", dtype);
     }
-    if (n <= 0 || m < n || m > INT_MAX || n > INT_MAX / BLOCK) {
+    if (!takes_qr(m, n)) {
         return be->ref->qr(be, dtype, m, n, a, r);
     }
     if (!all_finite(parts * m * n, a)) {
         TG_TRY(tg_fail(be->ctx, TG_E_NUMERIC, "qr: the %lldx%lld matrix has NaN or Inf",
                        (long long)m, (long long)n));
     }
-    const size_t numbers = (size_t)n * (2 + BLOCK); /* tau, signs, work */
-    TG_TRY(cpu_workspace(be, numbers * (size_t)parts * sizeof(double), (void **)&work));
+    TG_TRY(cpu_workspace(be, qr_bytes(dtype, n), (void **)&work, &taken));
     double *tau = work, *sign = work + parts * n, *rest = work + 2 * parts * n;
     const lapack_int rows = (lapack_int)n, columns = (lapack_int)m, lwork = (lapack_int)n * BLOCK;
     lapack_int info = 0;
@@ -319,5 +333,17 @@ tg_status cpu_qr(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, 
         q[i] *= sign[i / parts % n];
     }
 fail:
+    tg_mem_free(be->ctx, taken);
     return status;
+}
+
+/* ---- what the two take for themselves ---- */
+
+size_t cpu_borrows(tg_backend *be, tg_borrower call, tg_dtype dtype, int64_t m, int64_t n) {
+    const bool is_eigh = call == TG_BORROWER_EIGH, is_qr = call == TG_BORROWER_QR;
+    if ((is_eigh && n > LARGEST_EIGH) || (is_qr && !takes_qr(m, n))) {
+        return be->ref->borrows(be, call, dtype, m, n);
+    }
+    const size_t bytes = is_eigh ? eigh_sizes_of(dtype, n).bytes : is_qr ? qr_bytes(dtype, n) : 0;
+    return bytes > cpu_state_of(be)->scratch_bytes ? bytes : 0;
 }

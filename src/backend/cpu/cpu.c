@@ -157,19 +157,14 @@ static void cpu_close(tg_backend *be) {
     be->state = NULL;
 }
 
-tg_status cpu_workspace(tg_backend *be, size_t bytes, void **out) {
+tg_status cpu_workspace(tg_backend *be, size_t bytes, void **out, void **taken) {
     cpu_state *state = cpu_state_of(be);
-    if (bytes > state->scratch_bytes) {
-        char *larger = tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, bytes, 1);
-        if (!larger) {
-            return TG_E_MEMORY;
-        }
-        tg_mem_free(be->ctx, state->scratch);
-        state->scratch = larger;
-        state->scratch_bytes = bytes;
-    }
+    *taken = NULL;
     *out = state->scratch;
-    return TG_OK;
+    if (bytes > state->scratch_bytes) {
+        *out = *taken = tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, bytes, 1);
+    }
+    return *out ? TG_OK : TG_E_MEMORY;
 }
 
 void tg_backend_fill_cpu(tg_backend_ops *ops) {
@@ -191,6 +186,7 @@ void tg_backend_fill_cpu(tg_backend_ops *ops) {
     ops->slice_norms = cpu_slice_norms;
     ops->eigh = cpu_eigh;
     ops->qr = cpu_qr;
+    ops->borrows = cpu_borrows;
     ops->fft_create = cpu_fft_create;
     ops->fft_destroy = cpu_fft_destroy;
     ops->fft_forward = cpu_fft_forward;

@@ -130,7 +130,7 @@ extern const cpu_kernels cpu_kernels_avx2; /* name NULL where the build has no A
 typedef struct cpu_state {
     const cpu_kernels *kernels;
     cpu_partial *partials; /* (threads) */
-    char *scratch;         /* (threads, CPU_SCRATCH), or more after cpu_workspace */
+    char *scratch;         /* (threads, CPU_SCRATCH) */
     size_t scratch_bytes;
 } cpu_state;
 
@@ -148,9 +148,11 @@ static inline int cpu_parts(const tg_backend *be, int64_t n, int64_t grain) {
     return useful < 1 ? 1 : (useful < be->threads ? (int)useful : be->threads);
 }
 
-/* The scratch of all threads as one block of at least `bytes`. It grows where a decomposition needs
- * more than the block of open, and stays grown, so that later calls do not allocate. */
-TG_NODISCARD tg_status cpu_workspace(tg_backend *be, size_t bytes, void **out);
+/* At least `bytes` for one call: the scratch of all threads, or, if that is too small, a block of
+ * its own in *taken, which the call frees. */
+TG_NODISCARD tg_status cpu_workspace(tg_backend *be, size_t bytes, void **out, void **taken);
+
+size_t cpu_borrows(tg_backend *be, tg_borrower call, tg_dtype dtype, int64_t m, int64_t n);
 
 /* OpenBLAS is told to use one thread while any cpu backend is open (we call it from ours). */
 void cpu_blas_open(void);

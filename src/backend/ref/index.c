@@ -13,6 +13,8 @@ typedef struct entry {
     int64_t index;
 } entry;
 
+_Static_assert(sizeof(entry) == REF_SELECT_BYTES, "what ref_borrows tells");
+
 static int by_key_then_index(const void *x, const void *y) {
     const entry *a = x, *b = y;
     if (a->key != b->key) {

@@ -15,6 +15,8 @@ void ref_fill_compress(tg_backend_ops *ops);
 void ref_fill_nn(tg_backend_ops *ops);
 void ref_fill_flow(tg_backend_ops *ops);
 
+enum { REF_SELECT_BYTES = 16 }; /* of one entry while some are chosen */
+
 tg_status ref_adam(tg_backend *be, const tg_adam *call); /* put in by ref_fill_compress */
 
 static inline tg_scalar ref_add(tg_scalar a, tg_scalar b) {

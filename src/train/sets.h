@@ -1,0 +1,29 @@
+/* The data of a run, by its settings: a trainer opens them, a plan only looks at them. */
+#ifndef TG_TRAIN_SETS_H
+#define TG_TRAIN_SETS_H
+
+#include "train/config.h"
+
+/* One set of a run. */
+typedef struct tg_run_set {
+    const char *part;        /* "train" or "test" */
+    int64_t file_resolution; /* of the file */
+    int64_t resolution;      /* as used */
+    int64_t n_samples;       /* 0: all */
+    const char *file;        /* instead of the file by convention; NULL or "": none */
+    int64_t batch;
+} tg_run_set;
+
+tg_run_set tg_run_train_set(const tg_run_config *config);
+tg_run_set tg_run_test_set(const tg_run_config *config, int index);
+
+/* Path and settings of a set's file. */
+TG_NODISCARD tg_status tg_run_find_set(tg_context *ctx, const tg_run_config *config,
+                                       const tg_run_set *set, char *path, size_t capacity,
+                                       tg_dataset_config *out);
+
+/* Whether the channels are those of the network. */
+TG_NODISCARD tg_status tg_run_check_set(tg_context *ctx, const tg_run_config *config,
+                                        const char *path, const tg_dataset_facts *facts);
+
+#endif
