@@ -6,7 +6,6 @@
  * copied into the layout of the slab. Kept entries are found by warp: lane p comes to know the 32
  * bits of run p of the tile and how many come before it, and the others ask that lane. */
 #include "backend/cuda/compress.cuh"
-#include "backend/cuda/kept_words.cuh"
 
 /* ---- what becomes of an entry ---- */
 
@@ -150,8 +149,7 @@ static __global__ void __launch_bounds__(WALK_THREADS)
 
 /* ---- a factored source ---- */
 
-enum { TILE = 4, TILES = 8, FORM_THREADS = 32 * TILES };
-static_assert(TILE * TILE == KEPT_RUNS, "a tile is looked up at once");
+enum { TILE = 4, RUNS = TILE * TILE, TILES = 8, FORM_THREADS = 32 * TILES };
 
 template <class S, int P> struct factored {
     const number<S, P> *x, *dy;
@@ -212,6 +210,57 @@ static __device__ inline void add_batch(const factored<S, P> &src, const number<
             }
         }
     }
+}
+
+/* The index set at the runs of a tile, read by a whole warp in few loads that do not wait for each
+ * other, nor for those of the factors: the words of the rank blocks in which the runs begin, eight
+ * lanes to a run, four runs at a time; and of run p its own words, in lanes p and p + 16. */
+struct kept_words {
+    uint64_t block[RUNS / 4], own;
+    uint32_t rank;
+};
+
+/* Of the 64 bits of word `word` of a rank block, those before an entry. */
+static __device__ inline uint64_t bits_before(int64_t entry, int word) {
+    const int bits = (int)(entry % 512) - 64 * word;
+    return bits >= 64 ? ~UINT64_C(0) : bits > 0 ? (UINT64_C(1) << bits) - 1 : 0;
+}
+
+/* entry_of(p): where run p begins. */
+template <class F>
+static __device__ inline kept_words load_kept_words(const kept_set &set, int lane, F entry_of) {
+    kept_words found;
+#pragma unroll
+    for (int q = 0; q < RUNS / 4; q++) {
+        const int64_t entry = entry_of(4 * q + lane / 8);
+        const bool counts = bits_before(entry, lane % 8) != 0;
+        found.block[q] = counts ? set.words[entry / 512 * 8 + lane % 8] : 0;
+    }
+    const int64_t entry = entry_of(lane % RUNS), word = entry / 64 + lane / RUNS;
+    found.own = word < set.count ? set.words[word] : 0;
+    found.rank = set.ranks[entry / 512];
+    return found;
+}
+
+/* Run p for lane p. */
+template <class F>
+static __device__ inline kept_run kept_runs_of_words(const kept_words &found, int lane,
+                                                     F entry_of) {
+    uint32_t before = found.rank;
+#pragma unroll
+    for (int q = 0; q < RUNS / 4; q++) {
+        const uint64_t bits = bits_before(entry_of(4 * q + lane / 8), lane % 8);
+        uint32_t sum = (uint32_t)__popcll(found.block[q] & bits);
+        for (int d = 1; d < 8; d *= 2) {
+            sum += __shfl_xor_sync(~0u, sum, d);
+        }
+        const uint32_t own = __shfl_sync(~0u, sum, lane % 4 * 8);
+        before += lane / 4 == q ? own : 0;
+    }
+    const uint64_t next = __shfl_down_sync(~0u, (unsigned long long)found.own, RUNS);
+    const int shift = (int)(entry_of(lane % RUNS) % 64);
+    const uint64_t mask = found.own >> shift | (shift > 32 ? next << (64 - shift) : 0);
+    return {(uint32_t)mask, before};
 }
 
 template <class S, class O, int P, bool KEPT>

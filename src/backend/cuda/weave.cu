@@ -15,63 +15,38 @@ struct weave_shape {
     int64_t core_stride;             /* entries of the core from row to row */
 };
 
-enum { WEAVE_THREADS = 256, WEAVE_COLUMNS = 8, AHEAD = 4 }; /* columns per thread, and at once */
-
-/* A row of the core, columns from `t` on that begin at `at`: all loads come before the first store.
- * WHOLE: how the core is aligned. */
-template <bool FORWARD, bool WHOLE, class R, int P>
-static __device__ inline void weave_row(const weave_shape &s, R *planes, number<R, P> *core,
-                                        int64_t t, slab_place at, R scale, R beta) {
-    const slab_place stride = stride_of(WEAVE_THREADS, s.padded);
-    for (int q = 0; q < WEAVE_COLUMNS && t < s.width; q += AHEAD, t += AHEAD * WEAVE_THREADS) {
-        number<R, P> value[AHEAD], old[AHEAD];
-        number<R, P> *entry[AHEAD]; /* NULL: none */
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++) {
-            const int64_t column = t + u * WEAVE_THREADS;
-            const bool counts = column < s.width && at.col < s.block;
-            entry[u] = counts ? core + at.row * s.block + at.col : NULL;
-            value[u] = old[u] = number<R, P>();
-            if (FORWARD && counts) {
-                for (int p = 0; p < P; p++) {
-                    value[u].part[p] = planes[column + p * s.part_stride];
-                }
-            }
-            if (counts && (!FORWARD || beta != R(0))) {
-                old[u] = load_once(entry[u], WHOLE);
-            }
-            walk_on(&at, stride, s.padded);
-        }
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++) {
-            const int64_t column = t + u * WEAVE_THREADS;
-            if (FORWARD && entry[u]) {
-                for (int p = 0; p < P; p++) {
-                    value[u].part[p] = beta * old[u].part[p] + scale * value[u].part[p];
-                }
-                store_once(entry[u], value[u], WHOLE);
-            } else if (!FORWARD && column < s.width) {
-                for (int p = 0; p < P; p++) {
-                    planes[column + p * s.part_stride] = old[u].part[p];
-                }
-            }
-        }
-    }
-}
+enum { WEAVE_THREADS = 256, WEAVE_COLUMNS = 8 }; /* columns per thread */
 
 /* FORWARD: core = beta core + scale planes; else planes = core, padding 0. */
 template <class R, int P, bool FORWARD>
-static __global__ void __launch_bounds__(WEAVE_THREADS, sizeof(R) == 8 ? 2 : 4)
+static __global__ void __launch_bounds__(WEAVE_THREADS)
     weave(weave_shape s, R *planes, number<R, P> *core, bool whole, R scale, R beta) {
     const int64_t begin = (int64_t)blockIdx.x * (WEAVE_THREADS * WEAVE_COLUMNS) + threadIdx.x;
+    const slab_place stride = stride_of(WEAVE_THREADS, s.padded);
     const slab_place start = slab_place_of(s.first + begin, s.padded);
     for (int64_t o = blockIdx.y; o < s.outer; o += gridDim.y) {
-        R *row = planes + o * s.row_stride;
-        number<R, P> *entries = core + o * s.core_stride;
-        if (whole) {
-            weave_row<FORWARD, true>(s, row, entries, begin, start, scale, beta);
-        } else {
-            weave_row<FORWARD, false>(s, row, entries, begin, start, scale, beta);
+        slab_place at = start;
+        for (int u = 0; u < WEAVE_COLUMNS; u++) {
+            const int64_t t = begin + u * WEAVE_THREADS;
+            if (t >= s.width) {
+                break;
+            }
+            R *plane = planes + o * s.row_stride + t;
+            const bool counts = at.col < s.block;
+            number<R, P> *entry = core + o * s.core_stride + at.row * s.block + at.col;
+            number<R, P> value = number<R, P>();
+            if (FORWARD && counts) {
+                for (int p = 0; p < P; p++) {
+                    value.part[p] = plane[p * s.part_stride];
+                }
+                blend(entry, whole, beta, scale, value);
+            } else if (!FORWARD) {
+                value = counts ? load_once(entry, whole) : value;
+                for (int p = 0; p < P; p++) {
+                    plane[p * s.part_stride] = value.part[p];
+                }
+            }
+            walk_on(&at, stride, s.padded);
         }
     }
 }
