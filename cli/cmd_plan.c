@@ -1,9 +1,14 @@
-/* tgrad plan: will it fit? Parameters and bytes of a training step, without running one. */
+/* tgrad plan: will it fit? Parameters and bytes of a run, without running it; and with --fit, what
+ * to change so that it does. */
+#include <string.h>
+
+#include "fit.h"
 #include "problem.h"
 #include "text.h"
 
 static const char *preset;
 static const char *method;
+static const char *fit;
 static int64_t batch;
 
 static const cli_option options[] = {
@@ -27,75 +32,236 @@ static const cli_option options[] = {
      .fallback = "as set",
      .min = 1,
      .max = 1 << 30},
+    {.name = "fit",
+     .kind = CLI_STRING,
+     .text = &fit,
+     .value = "BYTES",
+     .help = "propose settings with which the run fits: 8GB, 7.5GiB"},
     {0},
 };
 
-static void print_text(const cli_problem *problem, const cli_memory_plan *plan) {
-    char text[CLI_UNIT_TEXT], modes[64], points[64];
-    const tg_shape grid = tg_shape_of(problem->fno.n_dim, problem->grid);
-    printf("%s: %lld parameters; modes %s, batch %lld on %s, optimizer %s\n\n", problem->name,
-           (long long)plan->parameters, tg_fno_config_get(&problem->fno, 0, modes, sizeof modes),
-           (long long)problem->batch, tg_shape_text(&grid, points, sizeof points), problem->method);
-    static const cli_column columns[] = {{"memory of a step", false}, {"bytes", true}, {"", true}};
+/* What is planned. */
+typedef struct subject {
+    const char *name; /* of the file or preset */
+    tg_settings *settings;
+    bool has_data;
+    tg_train_memory memory;
+} subject;
+
+static const tg_train_moment *peak_of(const tg_train_memory *m, tg_place place) {
+    return &m->moment[m->peak_moment[place]];
+}
+
+static const char *method_of(const subject *s) {
+    return cli_setting_or(s->settings, "opt.name", "adam");
+}
+
+/* ---- text ---- */
+
+static void print_peak(const tg_train_memory *m) {
+    char text[CLI_UNIT_TEXT];
+    const tg_train_moment *peak = peak_of(m, m->place);
+    const cli_column columns[] = {{peak->name, false}, {"bytes", true}, {"", true}};
     cli_table table = {.column = columns, .columns = 3};
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
-        if (plan->bytes[c] > 0) {
+        if (peak->bytes[m->place][c] > 0) {
             cli_table_cell(&table, "%s", tg_mem_category_name((tg_mem_category)c));
-            cli_table_cell(&table, "%zu", plan->bytes[c]);
-            cli_table_cell(&table, "%s", cli_bytes_text(plan->bytes[c], text));
+            cli_table_cell(&table, "%zu", peak->bytes[m->place][c]);
+            cli_table_cell(&table, "%s", cli_bytes_text(peak->bytes[m->place][c], text));
         }
     }
     cli_table_cell(&table, "peak");
-    cli_table_cell(&table, "%zu", plan->peak);
-    cli_table_cell(&table, "%s", cli_bytes_text(plan->peak, text));
+    cli_table_cell(&table, "%zu", m->peak_total[m->place]);
+    cli_table_cell(&table, "%s", cli_bytes_text(m->peak_total[m->place], text));
     cli_table_print(&table, "", stdout);
     cli_table_free(&table);
-    printf("\ninference alone: %s\n", cli_bytes_text(plan->inference, text));
 }
 
-static void print_json(const cli_problem *problem, const cli_memory_plan *plan) {
-    json_t *object = cli_json_object(), *memory = cli_json_object(), *grid = cli_json_array();
-    cli_json_set(memory, "peak", cli_json_integer((int64_t)plan->peak));
-    for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
-        cli_json_set(memory, tg_mem_category_name((tg_mem_category)c),
-                     cli_json_integer((int64_t)plan->bytes[c]));
+static void print_moments(const tg_train_memory *m) {
+    char text[CLI_UNIT_TEXT];
+    const bool apart = m->place != TG_HOST;
+    static const cli_column columns[] = {{"over the run", false}, {"", true}, {"host", true}};
+    cli_table table = {.column = columns, .columns = apart ? 3 : 2};
+    for (int i = 0; i < m->count; i++) {
+        cli_table_cell(&table, "%s", m->moment[i].name);
+        cli_table_cell(&table, "%s%s", i == m->peak_moment[m->place] ? "peak " : "",
+                       cli_bytes_text(m->moment[i].total[m->place], text));
+        if (apart) {
+            cli_table_cell(&table, "%s", cli_bytes_text(m->moment[i].total[TG_HOST], text));
+        }
     }
-    for (int d = 0; d < problem->fno.n_dim; d++) {
-        cli_json_append(grid, cli_json_integer(problem->grid[d]));
+    cli_table_print(&table, "", stdout);
+    cli_table_free(&table);
+}
+
+static void print_text(const subject *s) {
+    char text[CLI_UNIT_TEXT];
+    const tg_train_memory *m = &s->memory;
+    printf("%s: %lld parameters; modes %s, batch %s at resolution %s, optimizer %s\n\n", s->name,
+           (long long)m->parameters, cli_setting_or(s->settings, "fno.n_modes", "?"),
+           cli_setting_or(s->settings, "data.batch_size", "16"),
+           cli_setting_or(s->settings, "data.train_resolution", "?"), method_of(s));
+    print_peak(m);
+    printf("\n");
+    print_moments(m);
+    printf("\ninference alone: %s\n", cli_bytes_text(m->inference, text));
+    if (m->ranked > 0) {
+        printf("automatic ranks choose within %s of moments, factors and index sets\n",
+               cli_bytes_text(m->ranked, text));
     }
-    cli_json_set(object, "name", cli_json_text(problem->name));
-    cli_json_set(object, "optimizer", cli_json_text(problem->method));
-    cli_json_set(object, "batch", cli_json_integer(problem->batch));
-    cli_json_set(object, "grid", grid);
-    cli_json_set(object, "parameters", cli_json_integer(plan->parameters));
-    cli_json_set(object, "memory", memory);
-    cli_json_set(object, "inference", cli_json_integer((int64_t)plan->inference));
+    if (s->has_data && m->missing[0]) {
+        printf("data are not counted: %s\n", m->missing);
+    }
+}
+
+/* ---- JSON ---- */
+
+static json_t *json_of_moment(const tg_train_moment *moment, tg_place place) {
+    json_t *object = cli_json_object();
+    cli_json_set(object, "peak", cli_json_integer((int64_t)moment->total[place]));
+    for (int c = 0; c < TG_MEM_OTHER; c++) {
+        cli_json_set(object, tg_mem_category_name((tg_mem_category)c),
+                     cli_json_integer((int64_t)moment->bytes[place][c]));
+    }
+    cli_json_set(object, "moment", cli_json_text(moment->name));
+    return object;
+}
+
+static json_t *json_of_grid(const subject *s) {
+    tg_fno_config fno = tg_fno_config_default();
+    json_t *grid = cli_json_array();
+    const char *modes = cli_setting_or(s->settings, "fno.n_modes", "1");
+    if (tg_fno_config_set(NULL, &fno, "n_modes", modes) == TG_OK) {
+        for (int d = 0; d < fno.n_dim; d++) {
+            const char *points = cli_setting_or(s->settings, "data.train_resolution", "0");
+            cli_json_append(grid, cli_json_integer(strtoll(points, NULL, 10)));
+        }
+    }
+    return grid;
+}
+
+static void print_json(const subject *s) {
+    const tg_train_memory *m = &s->memory;
+    json_t *object = cli_json_object(), *moments = cli_json_array();
+    cli_json_set(object, "name", cli_json_text(s->name));
+    cli_json_set(object, "optimizer", cli_json_text(method_of(s)));
+    cli_json_set(
+        object, "batch",
+        cli_json_integer(strtoll(cli_setting_or(s->settings, "data.batch_size", "16"), NULL, 10)));
+    cli_json_set(object, "grid", json_of_grid(s));
+    cli_json_set(object, "parameters", cli_json_integer(m->parameters));
+    cli_json_set(object, "place", cli_json_text(m->place == TG_HOST ? "host" : "device"));
+    cli_json_set(object, "memory", json_of_moment(peak_of(m, m->place), m->place));
+    for (int i = 0; i < m->count; i++) {
+        cli_json_append(moments, json_of_moment(&m->moment[i], m->place));
+    }
+    cli_json_set(object, "moments", moments);
+    if (m->place != TG_HOST) {
+        cli_json_set(object, "host", json_of_moment(peak_of(m, TG_HOST), TG_HOST));
+    }
+    cli_json_set(object, "inference", cli_json_integer((int64_t)m->inference));
+    if (m->ranked > 0) {
+        cli_json_set(object, "automatic_ranks", cli_json_integer((int64_t)m->ranked));
+    }
+    cli_json_set(object, "missing",
+                 s->has_data && m->missing[0] ? cli_json_text(m->missing) : json_null());
     cli_json_print(object);
 }
 
+/* ---- fitting ---- */
+
+static json_t *json_of_proposal(const cli_proposal *p) {
+    char text[512];
+    json_t *object = cli_json_object(), *settings = cli_json_object();
+    for (int i = 0; i < p->count; i++) {
+        cli_json_set(settings, p->key[i], cli_json_text(p->value[i]));
+    }
+    cli_json_set(object, "settings", settings);
+    cli_json_set(object, "arguments", cli_json_text(cli_proposal_arguments(p, text, sizeof text)));
+    cli_json_set(object, "peak", cli_json_integer((int64_t)p->peak));
+    cli_json_set(object, "moment", cli_json_text(p->moment));
+    cli_json_set(object, "time", cli_json_real(p->time));
+    return object;
+}
+
+static void print_fit(const subject *s, const cli_fit *found, size_t bytes, bool json) {
+    char room[CLI_UNIT_TEXT], peak[CLI_UNIT_TEXT], text[512];
+    if (json) {
+        json_t *object = cli_json_object(), *list = cli_json_array();
+        for (int i = 0; i < found->count; i++) {
+            cli_json_append(list, json_of_proposal(&found->proposal[i]));
+        }
+        cli_json_set(object, "name", cli_json_text(s->name));
+        cli_json_set(object, "fit", cli_json_integer((int64_t)bytes));
+        cli_json_set(object, "fits", json_boolean(found->now.peak <= bytes));
+        cli_json_set(object, "peak", cli_json_integer((int64_t)found->now.peak));
+        cli_json_set(object, "proposals", list);
+        cli_json_print(object);
+        return;
+    }
+    cli_bytes_text(bytes, room);
+    if (found->now.peak <= bytes) {
+        printf("%s fits in %s as it is: %s at most (%s)\n", s->name, room,
+               cli_bytes_text(found->now.peak, peak), found->now.moment);
+        return;
+    }
+    printf("%s takes %s (%s); it fits in %s with\n\n", s->name,
+           cli_bytes_text(found->now.peak, peak), found->now.moment, room);
+    for (int i = 0; i < found->count; i++) {
+        const cli_proposal *p = &found->proposal[i];
+        printf("  %s\n      %s at most (%s); a step takes about %.2f times as long\n",
+               cli_proposal_arguments(p, text, sizeof text), cli_bytes_text(p->peak, peak),
+               p->moment, p->time);
+    }
+}
+
+static int run_fit(tg_context *ctx, const subject *s, bool json) {
+    double bytes = 0.0;
+    cli_fit found;
+    char room[CLI_UNIT_TEXT], peak[CLI_UNIT_TEXT], least[CLI_UNIT_TEXT], text[512];
+    if (!tg_bytes_parse(fit, &bytes) || !(bytes >= 1.0 && bytes < 0x1p62)) {
+        return cli_usage("plan", "--fit needs a number of bytes (8GB, 7.5GiB), not '%.64s'", fit);
+    }
+    const tg_status status = cli_fit_search(ctx, s->settings, (size_t)bytes, &found);
+    if (status != TG_OK) {
+        return cli_fail_status(ctx, status);
+    }
+    if (found.now.peak > (size_t)bytes && found.count == 0) {
+        return cli_fail("%s does not fit in %s: it takes %s, and %s at least, with %s", s->name,
+                        cli_bytes_text((uint64_t)bytes, room), cli_bytes_text(found.now.peak, peak),
+                        cli_bytes_text(found.smallest.peak, least),
+                        cli_proposal_arguments(&found.smallest, text, sizeof text));
+    }
+    print_fit(s, &found, (size_t)bytes, json);
+    return CLI_OK;
+}
+
 static int run(const cli_call *call) {
+    static subject s; /* large */
     tg_context *ctx = NULL;
-    cli_problem problem;
-    cli_memory_plan plan;
-    const cli_problem_source source = {.command = "plan",
-                                       .preset = preset,
-                                       .config = call->args.count > 0 ? call->args.item[0] : NULL,
-                                       .method = method,
-                                       .batch = batch,
-                                       .args = &call->args};
+    const cli_run_source source = {.command = "plan",
+                                   .preset = preset,
+                                   .config = call->args.count > 0 ? call->args.item[0] : NULL,
+                                   .method = method,
+                                   .batch = batch,
+                                   .args = &call->args};
     int code = cli_open_context(call->common, true, &ctx);
+    s.name = preset ? preset : source.config;
     if (code == CLI_OK) {
-        code = cli_problem_read(ctx, &source, &problem);
+        code = cli_run_settings_read(ctx, &source, &s.settings, &s.has_data);
     }
-    if (code == CLI_OK) {
-        const tg_status status = cli_problem_plan(ctx, &problem, &plan);
-        code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
-    }
-    if (code == CLI_OK && call->common->json) {
-        print_json(&problem, &plan);
+    if (code == CLI_OK && fit) {
+        code = run_fit(ctx, &s, call->common->json);
     } else if (code == CLI_OK) {
-        print_text(&problem, &plan);
+        const tg_status status = tg_train_plan(ctx, s.settings, &s.memory);
+        code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+        if (code == CLI_OK && call->common->json) {
+            print_json(&s);
+        } else if (code == CLI_OK) {
+            print_text(&s);
+        }
     }
+    tg_settings_destroy(&s.settings);
     tg_context_destroy(&ctx);
     return code;
 }
@@ -105,14 +271,20 @@ const cli_command cli_cmd_plan = {
     .arguments = "[CONFIG]",
     .min_args = 0,
     .max_args = 1,
-    .summary = "Tell the memory of a training step before there is one",
+    .summary = "Tell the memory of a run before there is one",
     .description =
-        "Parameters, bytes by category and the peak, from the shapes alone; the memory ledger of\n"
-        "a run counts the same. Of a configuration file the sections fno and opt, data.batch_size\n"
-        "and data.train_resolution matter; --section.key value overrides any of them.\n",
+        "Parameters, bytes by category and the highest moment of a whole run: data, steps,\n"
+        "refreshes, evaluation, saving. They come from shapes and the data files' headers alone;\n"
+        "the memory ledger of the run counts the same, but for some names and handles (category\n"
+        "other). Where data files are missing, their samples are not counted.\n\n"
+        "--fit proposes settings with which the run fits into BYTES where the backend computes,\n"
+        "fastest first: precision, activation checkpointing, smaller batches of which more are\n"
+        "added up, compressed moments. Its times are rough. If nothing fits it fails and names "
+        "the\n"
+        "least that can be reached.\n",
     .examples = "  tgrad plan --preset ns128 --opt tensorgrad\n"
                 "  tgrad plan darcy.yaml --batch 4 --fno.hidden_channels 64\n"
-                "  tgrad plan --preset ns1024 --opt adam --json\n",
+                "  tgrad plan --preset ns1024 --opt adam --fit 24GB\n",
     .options = options,
     .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE | CLI_TAKES_OVERRIDES,
     .run = run,

@@ -38,11 +38,42 @@ static void set_grid(cli_problem *problem, int64_t points) {
     }
 }
 
-static tg_status use_preset(tg_context *ctx, const char *name, cli_problem *problem) {
+static const preset *find_preset(const char *name) {
     const preset *p = &presets[0];
     for (int i = 0; i < PRESETS; i++) {
         p = strcmp(presets[i].name, name) == 0 ? &presets[i] : p;
     }
+    return p;
+}
+
+tg_status cli_preset_settings(const char *name, tg_settings *out) {
+    const preset *p = find_preset(name);
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {{"data.train_resolution", (double)p->points},
+                   {"data.batch_size", (double)p->batch},
+                   {"fno.in_channels", (double)p->in_channels},
+                   {"fno.hidden_channels", (double)p->hidden_channels},
+                   {"fno.n_layers", (double)p->n_layers},
+                   {"fno.projection_channel_ratio", p->projection},
+                   {"opt.learning_rate", p->learning_rate},
+                   {"opt.weight_decay", p->weight_decay},
+                   {"opt.update_proj_gap", p->gap}};
+    tg_status status = tg_settings_set(out, "fno.n_modes", p->modes, name);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == TG_OK; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "%.9g", numbers[i].value);
+        status = tg_settings_set(out, numbers[i].key, text, name);
+    }
+    if (status == TG_OK) {
+        status = tg_settings_set(out, "fno.complex_data", p->is_complex ? "true" : "false", name);
+    }
+    return status == TG_OK ? tg_settings_set(out, "opt.training_loss", p->loss, name) : status;
+}
+
+static tg_status use_preset(tg_context *ctx, const char *name, cli_problem *problem) {
+    const preset *p = find_preset(name);
     problem->fno.in_channels = p->in_channels;
     problem->fno.hidden_channels = p->hidden_channels;
     problem->fno.n_layers = p->n_layers;

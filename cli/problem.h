@@ -28,6 +28,9 @@ typedef struct cli_problem_source {
 /* CLI_OK, or another code after a message. */
 int cli_problem_read(tg_context *ctx, const cli_problem_source *source, cli_problem *out);
 
+/* A preset as the settings of a run. */
+TG_NODISCARD tg_status cli_preset_settings(const char *name, tg_settings *out);
+
 /* Names of the presets, ended by NULL: choices of an option. */
 extern const char *const cli_presets[];
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tgrad plan and tgrad bench step: presets, files and overrides give the expected numbers, a step
-# holds the memory that was planned, and wrong settings are named.
+# holds the memory that was planned, what --fit proposes fits, and wrong settings are named.
 #
 #   tests/test_plan.sh build/bin/tgrad <source tree> <build tree>
 set -uo pipefail
@@ -49,7 +49,7 @@ for preset in ns1024 darcy421 burgers em; do
     says out "peak"
 done
 
-# A file, its keys about other things passed over, and overrides.
+# A file, and overrides.
 cat >small.yaml <<'YAML'
 fno:
   n_modes: [8, 8]
@@ -60,7 +60,6 @@ opt:
   rank: 0.5
   n_epochs: 3
 data:
-  name: darcy
   batch_size: 4
   train_resolution: 16
 YAML
@@ -70,7 +69,8 @@ activations=$(number activations)
 run 0 plan small.yaml --batch 8 --json
 [ "$(number activations)" = $((2 * activations)) ] || complain "$last: not twice the activations"
 run 0 plan small.yaml --data.train_resolution 32 --fno.hidden_channels 6 --opt adam
-says out "on 32x32"
+says out "at resolution 32"
+says out "training step"
 run 1 plan small.yaml --fno.hiden_channels 6
 says err "fno.hidden_channels"
 run 1 plan small.yaml --opt.rank many
@@ -81,6 +81,32 @@ run 1 plan small.yaml --report.colour red
 says err "report.colour"
 run 1 plan small.yaml --opt lowerank
 says err "lowrank"
+run 0 plan small.yaml --data.set nowhere
+says out "data are not counted: "
+run 0 plan small.yaml --opt.rank auto --opt.memory_budget 20KB --json
+says out '"automatic_ranks": '
+[ "$(number automatic_ranks)" -le 20000 ] || complain "$last: the budget is exceeded"
+run 1 plan small.yaml --opt.rank auto --opt.memory_budget 500
+says err "opt.memory_budget"
+
+# What is proposed fits when it is pasted; the least that can be reached is named otherwise.
+run 0 plan --preset burgers --opt adam --json --threads 1
+peak=$(number peak)
+run 0 plan --preset burgers --opt adam --fit $peak --threads 1
+says out "fits in"
+for percent in 99 70 45; do
+    budget=$((peak * percent / 100))
+    run 0 plan --preset burgers --opt adam --fit $budget --json --threads 1
+    says out '"fits": false'
+    arguments=$(sed -n 's/^ *"arguments": "\(.*\)",$/\1/p' out | head -1)
+    [ -n "$arguments" ] || complain "$last: nothing is proposed"
+    # shellcheck disable=SC2086 # several words
+    run 0 plan --preset burgers --opt adam --json --threads 1 $arguments
+    [ "$(number peak)" -le $budget ] || complain "$last: $(number peak) bytes, proposed for $budget"
+done
+run 1 plan --preset burgers --opt adam --fit 1MB
+says err "at least, with --"
+run 2 plan --preset burgers --fit much
 sed -i 's/hidden_channels: 12/hidden_channels: none/' small.yaml
 run 1 plan small.yaml
 says err "small.yaml:3"

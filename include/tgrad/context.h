@@ -5,6 +5,7 @@
 #ifndef TGRAD_CONTEXT_H
 #define TGRAD_CONTEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -78,6 +79,10 @@ typedef struct tg_mem_usage {
 
 /* Lower-case name of a category as it stands in reports: "weights", "gradients", .. */
 TG_API const char *tg_mem_category_name(tg_mem_category category);
+
+/* "4096", "500MB" (powers of 1000), "1.5 GiB" (powers of 1024), in any case, to bytes; false if it
+ * is none of these. */
+TG_API bool tg_bytes_parse(const char *text, double *out);
 
 TG_API tg_mem_usage tg_context_memory(const tg_context *ctx, tg_place place);
 

@@ -125,6 +125,7 @@ typedef struct tg_optim_memory {
     size_t bytes[TG_MEM_CATEGORIES];   /* where the backend computes */
     size_t refresh[TG_MEM_CATEGORIES]; /* there, for the time of a refresh */
     size_t host, host_refresh;         /* workspace on the host, if that is another place */
+    size_t ranked; /* rank auto: of `bytes`, moments, factors and index sets of those parameters */
 } tg_optim_memory;
 
 TG_API TG_NODISCARD tg_status tg_optim_plan_memory(tg_context *ctx, const tg_optim_setup *setup,

@@ -60,10 +60,6 @@ const tg_setting *tg_setting_find(const tg_setting *table, int rows, const char 
 /* A field's value as text that tg_setting_set reads back to the same value; returns text. */
 const char *tg_setting_get(const tg_setting *row, const void *config, char *text, size_t capacity);
 
-/* "4096", "500MB" (powers of 1000), "1.5 GiB" (powers of 1024), in any case; false if it is none.
- */
-bool tg_bytes_parse(const char *text, double *out);
-
 /* The name of `text` in a list of names with the smallest edit distance, or NULL if none is near.
  */
 const char *tg_nearest_name(const char *text, const char *const *names, int count);

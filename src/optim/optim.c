@@ -192,6 +192,7 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, bool 
         add_state(out->bytes, setup, param->group, dtype, plan.is_auto ? 0 : plan.count);
         out->bytes[TG_MEM_FACTORS] += plan.is_auto ? 0 : plan.projector.factors;
         out->bytes[TG_MEM_INDICES] += plan.projector.indices;
+        out->ranked += plan.is_auto ? plan.projector.indices : 0;
         if (plan.is_projected) {
             small = larger(small, (size_t)plan.count * tg_dtype_size(dtype));
             tg_workspace_reserve(scratch, plan.projector.workspace, plan.projector.step_workspace,
@@ -221,6 +222,7 @@ tg_status tg_optim_plan_memory(tg_context *ctx, const tg_optim_setup *setup, tg_
         tg_pool pool;
         TG_TRY(tg_pool_plan(ctx, setup, group, &pool));
         out->bytes[TG_MEM_OPTIMIZER] += pool.bytes;
+        out->ranked += pool.bytes;
         out->bytes[TG_MEM_GRADIENTS] +=
             setup->accumulates ? (size_t)pool.values * tg_dtype_size(pool.kind.dtype) : 0;
         host += pool.choosing_bytes + pool.moving_bytes;

@@ -224,6 +224,7 @@ static tg_status add_optimizer(planner *p) {
         p->held.at[p->place][c] += p->optim.bytes[c];
     }
     p->held.at[TG_HOST][TG_MEM_WORKSPACE] += p->optim.host;
+    p->out->ranked = p->optim.ranked;
 fail:
     tg_run_setup_free(p->ctx, &made);
     tg_fno_destroy(&outline);
@@ -351,8 +352,10 @@ tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings, tg_train_m
             tg_fno_memory network;
             const tg_run_set set = tg_run_train_set(&p->config);
             const tg_dataset_facts facts = assumed(p, &set);
-            TG_TRY(tg_fno_plan(ctx, &p->config.fno, 1, facts.grid, false, &network));
+            TG_TRY(tg_fno_plan(ctx, &p->config.fno, p->config.data.batch_size, facts.grid, false,
+                               &network));
             out->parameters = network.parameters;
+            out->inference = network.total;
             p->held.at[p->place][TG_MEM_WEIGHTS] += network.bytes[TG_MEM_WEIGHTS];
         }
         TG_TRY(run_stage(p, stage, stages));

@@ -1,0 +1,71 @@
+/* Files, presets, overrides. */
+#include "run_settings.h"
+
+#include <string.h>
+
+#include "problem.h"
+
+const char *cli_setting_or(const tg_settings *settings, const char *key, const char *fallback) {
+    const char *value = tg_settings_get(settings, key);
+    return value && strcmp(value, "null") != 0 ? value : fallback;
+}
+
+tg_status cli_settings_copy(tg_context *ctx, const tg_settings *from, tg_settings **out) {
+    tg_status status = tg_settings_create(ctx, out);
+    for (int64_t i = 0; status == TG_OK && i < tg_settings_count(from); i++) {
+        status = tg_settings_set(*out, tg_settings_key(from, i), tg_settings_value(from, i),
+                                 tg_settings_origin(from, i));
+    }
+    if (status != TG_OK) {
+        tg_settings_destroy(out);
+    }
+    return status;
+}
+
+static tg_status open_source(tg_context *ctx, const cli_run_source *source, tg_settings **out) {
+    if (!source->preset) {
+        return tg_settings_read_yaml(ctx, source->config, out);
+    }
+    const tg_status status = tg_settings_create(ctx, out);
+    return status == TG_OK ? cli_preset_settings(source->preset, *out) : status;
+}
+
+static tg_status override(const cli_run_source *source, tg_settings *settings) {
+    tg_status status = TG_OK;
+    char batch[32];
+    if (source->method) {
+        status = tg_settings_set(settings, "opt.name", source->method, "--opt");
+    }
+    if (status == TG_OK && source->batch > 0) {
+        snprintf(batch, sizeof batch, "%lld", (long long)source->batch);
+        status = tg_settings_set(settings, "data.batch_size", batch, "--batch");
+    }
+    for (int i = 0; i < source->args->override_count && status == TG_OK; i++) {
+        const cli_override *o = &source->args->override[i];
+        status = tg_settings_set(settings, o->key, o->value, "command line");
+    }
+    return status;
+}
+
+int cli_run_settings_read(tg_context *ctx, const cli_run_source *source, tg_settings **out,
+                          bool *has_data) {
+    *out = NULL;
+    if (!source->preset == !source->config) {
+        return cli_usage(source->command, "either a configuration file or --preset is needed");
+    }
+    tg_status status = open_source(ctx, source, out);
+    if (status == TG_OK) {
+        status = override(source, *out);
+    }
+    if (status == TG_OK) {
+        *has_data =
+            cli_setting_or(*out, "data.set", NULL) || cli_setting_or(*out, "data.train_file", NULL);
+        status = *has_data ? TG_OK : tg_settings_set(*out, "data.set", "none", NULL);
+    }
+    if (status != TG_OK) {
+        const int code = cli_fail_status(ctx, status);
+        tg_settings_destroy(out);
+        return code;
+    }
+    return CLI_OK;
+}

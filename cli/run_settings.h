@@ -1,0 +1,30 @@
+/* The settings of a run that is to be planned or profiled: of a file or a preset, with overrides.
+ */
+#ifndef CLI_RUN_SETTINGS_H
+#define CLI_RUN_SETTINGS_H
+
+#include "output.h"
+
+/* Where they come from; exactly one of preset and config is set. */
+typedef struct cli_run_source {
+    const char *command;  /* for errors */
+    const char *preset;   /* name */
+    const char *config;   /* path of a YAML file */
+    const char *method;   /* opt.name over the file's; NULL: none */
+    int64_t batch;        /* data.batch_size over the file's; 0: none */
+    const cli_args *args; /* its overrides */
+} cli_run_source;
+
+/* CLI_OK, or another code after a message. Without data.set or data.train_file the run has no data:
+ * *has_data is false. */
+int cli_run_settings_read(tg_context *ctx, const cli_run_source *source, tg_settings **out,
+                          bool *has_data);
+
+/* A copy. */
+TG_NODISCARD tg_status cli_settings_copy(tg_context *ctx, const tg_settings *from,
+                                         tg_settings **out);
+
+/* A setting, or `fallback`. */
+const char *cli_setting_or(const tg_settings *settings, const char *key, const char *fallback);
+
+#endif
