@@ -9,8 +9,10 @@
 
 enum { MAX_DEPTH = 4, OVERSAMPLING = 8 }; /* 2^3 modes at most: three levels of products */
 
-/* Workspace that a product may take before it is made in slabs of the first mode. */
-static atomic_size_t slab_workspace = (size_t)96 << 20;
+/* Workspace that a product may take before it is made in slabs of the first mode, which saves
+ * memory and costs time: thin slabs made the refresh of weights of 1 GB half as slow again on a
+ * GPU. */
+static atomic_size_t slab_workspace = (size_t)1 << 30;
 
 void tg_tucker_test_workspace(size_t bytes) {
     atomic_store(&slab_workspace, bytes);
