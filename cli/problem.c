@@ -152,6 +152,30 @@ static int use_file(tg_context *ctx, const char *path, cli_problem *problem) {
     return code;
 }
 
+int cli_problem_from(tg_context *ctx, const char *name, const tg_settings *settings,
+                     cli_problem *out) {
+    int code = CLI_OK;
+    *out = (cli_problem){.name = name,
+                         .fno = tg_fno_config_default(),
+                         .method = "adam",
+                         .optim = tg_optim_config_default(),
+                         .batch = 16,
+                         .loss = "h1"};
+    for (int names = 1; names >= 0; names--) { /* a method's name before all that changes it */
+        for (int64_t i = 0; i < tg_settings_count(settings) && code == CLI_OK; i++) {
+            const char *key = tg_settings_key(settings, i), *value = tg_settings_value(settings, i);
+            const bool is_name = strcmp(key, "opt.name") == 0;
+            out->method = is_name ? value : out->method;
+            if (is_name == (names == 1)) {
+                const char *origin = tg_settings_origin(settings, i);
+                code = apply(ctx, origin ? origin : name, key, value, false, out);
+            }
+        }
+    }
+    const tg_status status = code == CLI_OK ? tg_fno_config_check(ctx, &out->fno) : TG_OK;
+    return status == TG_OK ? code : cli_fail_status(ctx, status);
+}
+
 int cli_problem_read(tg_context *ctx, const cli_problem_source *source, cli_problem *out) {
     *out = (cli_problem){.name = source->preset ? source->preset : source->config,
                          .fno = tg_fno_config_default(),

@@ -28,6 +28,10 @@ typedef struct cli_problem_source {
 /* CLI_OK, or another code after a message. */
 int cli_problem_read(tg_context *ctx, const cli_problem_source *source, cli_problem *out);
 
+/* The step of a run with these settings. */
+int cli_problem_from(tg_context *ctx, const char *name, const tg_settings *settings,
+                     cli_problem *out);
+
 /* A preset as the settings of a run. */
 TG_NODISCARD tg_status cli_preset_settings(const char *name, tg_settings *out);
 

@@ -184,6 +184,44 @@ static void plan_is_ledger(void **state) {
     }
 }
 
+/* The phases of a step: in order, each with a name of its own; what is alive in one fits into the
+ * arenas, which are not larger than they must be; forward piles up what backward uses up. */
+static void phases_fit_the_arenas(void **state) {
+    (void)state;
+    enum { MOST = 128 };
+    static tg_fno_phase phases[MOST];
+    tg_context *ctx = net_context("cpu", 2);
+    for (int i = 0; i < T_COUNT(cases); i++) {
+        const tg_fno_config config = net_config(ctx, cases[i].config);
+        const int64_t batch = cases[i].batch, *grid = cases[i].grid;
+        tg_fno_memory plan;
+        size_t most = 0, most_workspace = 0;
+        int count = 0, sent = 0, turn = 0;
+        net_ok(ctx, tg_fno_plan(ctx, &config, batch, grid, true, &plan));
+        net_ok(ctx, tg_fno_phases(ctx, &config, batch, grid, phases, MOST, &count));
+        assert_int_equal(count, 6 + 8 * config.n_layers);
+        for (int p = 0; p < count; p++) {
+            for (int q = 0; q < p; q++) {
+                assert_string_not_equal(phases[p].name, phases[q].name);
+            }
+            most = phases[p].activations > most ? phases[p].activations : most;
+            most_workspace =
+                phases[p].workspace > most_workspace ? phases[p].workspace : most_workspace;
+            sent += phases[p].sends_factors;
+            turn += !phases[p].is_backward;
+            assert_true(p == 0 || phases[p].is_backward >= phases[p - 1].is_backward);
+            assert_true(phases[p].activations > 0);
+        }
+        assert_int_equal(sent, config.n_layers);
+        assert_in_range(plan.bytes[TG_MEM_ACTIVATIONS], most, 2 * most);
+        assert_in_range(plan.bytes[TG_MEM_WORKSPACE] - plan.transforms, most_workspace,
+                        2 * most_workspace);
+        assert_true(phases[turn - 1].activations > phases[0].activations);
+        assert_true(phases[count - 1].activations < phases[turn].activations);
+    }
+    tg_context_destroy(&ctx);
+}
+
 /* The paper's Navier-Stokes network: training keeps two activations per block and the first input,
  * inference two in all; with dense Adam's moments and one gradient it stays below 1.2 GB. */
 static void navier_stokes_fits(void **state) {
@@ -207,6 +245,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(placement),
         cmocka_unit_test(plan_is_ledger),
+        cmocka_unit_test(phases_fit_the_arenas),
         cmocka_unit_test(navier_stokes_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -133,14 +133,29 @@ typedef struct tg_fno_memory {
     size_t bytes[TG_MEM_CATEGORIES]; /* weights; activations, workspace and (in training) the small
                                         buffer gradients leave from */
     size_t total;
-    size_t
-        host; /* of the workspace: what transforms keep on the host where that is another place */
+    size_t transforms; /* of the workspace: what the transforms keep for themselves, */
+    size_t host;       /* and of that what is on the host, if the backend computes elsewhere */
 } tg_fno_memory;
 
 /* What tg_fno_create and tg_fno_prepare will take, without making a network. */
 TG_API TG_NODISCARD tg_status tg_fno_plan(tg_context *ctx, const tg_fno_config *config,
                                           int64_t batch, const int64_t *grid, bool training,
                                           tg_fno_memory *out);
+
+/* One phase of a training step, and what is alive in it. The two arenas of buffers are held whole
+ * from tg_fno_prepare on; here are the bytes of them that hold something which is still needed. */
+typedef struct tg_fno_phase {
+    char name[48];      /* "block 2: mixing", "loss", "back through block 2: transform", .. */
+    bool is_backward;   /* behind the loss */
+    bool sends;         /* gradients of parameters leave to the sink .. */
+    bool sends_factors; /* .. that of a spectral weight, factored */
+    size_t activations, workspace;
+} tg_fno_phase;
+
+/* The phases in their order, `capacity` at most; *count is how many there are. */
+TG_API TG_NODISCARD tg_status tg_fno_phases(tg_context *ctx, const tg_fno_config *config,
+                                            int64_t batch, const int64_t *grid, tg_fno_phase *out,
+                                            int capacity, int *count);
 
 /* Makes every buffer for batches of up to `batch` samples on a grid (n_dim sizes), replacing those
  * made before; nothing is done if they fit already. Without `training` there is no backward, and

@@ -16,6 +16,10 @@ tg_fft_desc nn_geometry_fft(const nn_model *model, const nn_geometry *g, int64_t
 TG_NODISCARD tg_status nn_lay_out(const nn_model *model, tg_backend *be, nn_run *run,
                                   nn_plan *activations, nn_plan *workspace);
 
+/* The phases of a step that those lives are counted in. */
+int nn_phase_count(const nn_model *model);
+void nn_phase_describe(const nn_model *model, int phase, tg_fno_phase *out); /* but for bytes */
+
 /* Points the buffers that are another one's memory in this configuration there. */
 void nn_run_alias(const nn_model *model, nn_run *run);
 

@@ -19,6 +19,8 @@
  * block needs beside it are two activations. */
 #include "nn/layers.h"
 
+#include <stdio.h>
+
 enum { FORWARD_PHASES = 4, BACKWARD_PHASES = 4 };
 enum { TRANSFORM, MULTIPLY, INVERSE, MIX }; /* phases of a block's forward */
 enum { UNMIX, UNTRANSFORM, UNSKIP, SEND };  /* and of its backward */
@@ -345,4 +347,40 @@ tg_status nn_lay_out(const nn_model *model, tg_backend *be, nn_run *run, nn_plan
     nn_plan_solve(workspace);
 fail:
     return status;
+}
+
+/* ---- names ---- */
+
+int nn_phase_count(const nn_model *model) {
+    return schedule_of(model).unlift + 1;
+}
+
+void nn_phase_describe(const nn_model *model, int phase, tg_fno_phase *out) {
+    static const char *const forward[FORWARD_PHASES] = {"transform", "product with the weight",
+                                                        "inverse transform", "mixing"};
+    static const char *const backward[BACKWARD_PHASES] = {"mixing", "transforms", "skips",
+                                                          "gradient of the weight"};
+    const schedule s = schedule_of(model);
+    const char *name = phase == PHASE_EMBED   ? "embedding"
+                       : phase == PHASE_LIFT  ? "lifting"
+                       : phase == s.project   ? "projection"
+                       : phase == s.loss      ? "loss"
+                       : phase == s.unproject ? "back through the projection"
+                       : phase == s.unlift    ? "back through the lifting"
+                                              : NULL;
+    *out = (tg_fno_phase){.is_backward = phase > s.loss};
+    out->sends = phase == s.unproject || phase == s.unlift;
+    if (name) {
+        snprintf(out->name, sizeof out->name, "%s", name);
+    } else if (phase < s.project) {
+        const int at = phase - PHASE_BLOCKS;
+        snprintf(out->name, sizeof out->name, "block %d: %s", at / FORWARD_PHASES + 1,
+                 forward[at % FORWARD_PHASES]);
+    } else {
+        const int at = phase - s.unproject - 1, part = at % BACKWARD_PHASES;
+        snprintf(out->name, sizeof out->name, "back through block %d: %s",
+                 s.layers - at / BACKWARD_PHASES, backward[part]);
+        out->sends = part == UNMIX || part == UNSKIP || part == SEND;
+        out->sends_factors = part == SEND;
+    }
 }

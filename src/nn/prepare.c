@@ -34,8 +34,8 @@ tg_status tg_fno_plan(tg_context *ctx, const tg_fno_config *config, int64_t batc
     out->bytes[TG_MEM_WEIGHTS] = model.weight_bytes;
     out->bytes[TG_MEM_ACTIVATIONS] = activations.bytes;
     out->host = place == TG_HOST ? 0 : workspace_held(ctx, TG_HOST) - host;
-    out->bytes[TG_MEM_WORKSPACE] =
-        workspace.bytes + workspace_held(ctx, place) - before + out->host;
+    out->transforms = workspace_held(ctx, place) - before + out->host;
+    out->bytes[TG_MEM_WORKSPACE] = workspace.bytes + out->transforms;
     out->bytes[TG_MEM_GRADIENTS] = training ? nn_gradient_bytes(&model) : 0;
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
         out->total += out->bytes[c];
@@ -44,6 +44,43 @@ fail:
     if (be) {
         be->ops->fft_destroy(be, &fft);
     }
+    nn_plan_free(&activations);
+    nn_plan_free(&workspace);
+    tg_mem_free(ctx, run.blocks);
+    nn_model_destroy(&model);
+    return status;
+}
+
+static size_t alive(const nn_plan *plan, int phase) {
+    size_t bytes = 0;
+    for (int i = 0; i < plan->count; i++) {
+        const nn_buffer *b = &plan->buffers[i];
+        bytes += b->born <= phase && phase <= b->dies ? b->bytes : 0;
+    }
+    return bytes;
+}
+
+tg_status tg_fno_phases(tg_context *ctx, const tg_fno_config *config, int64_t batch,
+                        const int64_t *grid, tg_fno_phase *out, int capacity, int *count) {
+    tg_status status = TG_OK;
+    tg_backend *be = NULL;
+    nn_model model = {0};
+    nn_run run = {.training = true, .max_batch = batch};
+    nn_plan activations = {.ctx = ctx}, workspace = {.ctx = ctx};
+    *count = 0;
+    TG_TRY(tg_backend_get(ctx, &be));
+    TG_TRY(nn_model_create(ctx, config, &model));
+    TG_TRY(nn_geometry_make(&model, batch, grid, &run.geometry));
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, run.blocks, config->n_layers));
+    run.images = images_at_once(be, batch);
+    TG_TRY(nn_lay_out(&model, be, &run, &activations, &workspace));
+    *count = nn_phase_count(&model);
+    for (int phase = 0; phase < *count && phase < capacity; phase++) {
+        nn_phase_describe(&model, phase, &out[phase]);
+        out[phase].activations = alive(&activations, phase);
+        out[phase].workspace = alive(&workspace, phase);
+    }
+fail:
     nn_plan_free(&activations);
     nn_plan_free(&workspace);
     tg_mem_free(ctx, run.blocks);

@@ -1,0 +1,343 @@
+/* tgrad profile: where the memory of a training step goes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "profile.h"
+#include "run_settings.h"
+#include "text.h"
+
+static struct {
+    const char *preset;
+    cli_list methods;
+    int64_t batch, steps;
+    const char *sweep;
+    const char *output;
+} opt = {.steps = 5};
+
+static const cli_option options[] = {
+    {.name = "preset",
+     .kind = CLI_STRING,
+     .text = &opt.preset,
+     .value = "NAME",
+     .help = "ns128, ns1024, darcy421, burgers or em instead of a file",
+     .choices = cli_presets},
+    {.name = "opt",
+     .kind = CLI_LIST,
+     .list = &opt.methods,
+     .value = "LIST",
+     .help = "adam, tensorgrad, .. or a list of them",
+     .fallback = "the file's, or adam"},
+    {.name = "batch",
+     .kind = CLI_INT,
+     .integer = &opt.batch,
+     .value = "N",
+     .help = "samples of a step",
+     .fallback = "as set",
+     .min = 1,
+     .max = 1 << 30},
+    {.name = "steps",
+     .kind = CLI_INT,
+     .integer = &opt.steps,
+     .value = "N",
+     .help = "steps to run on random data; 0: none, only the plan",
+     .fallback = "5",
+     .min = 0,
+     .max = 10000},
+    {.name = "sweep",
+     .kind = CLI_STRING,
+     .text = &opt.sweep,
+     .value = "KEY=V,V,..",
+     .help = "plan a step for each value of a setting instead"},
+    {.name = "output",
+     .letter = 'o',
+     .kind = CLI_STRING,
+     .text = &opt.output,
+     .value = "FILE.html",
+     .help = "write a page with the timeline or the sweep as a chart"},
+    {0},
+};
+
+/* ---- a step ---- */
+
+static json_t *json_of_parts(const size_t parts[CLI_PARTS], size_t total) {
+    json_t *object = cli_json_object();
+    for (int p = 0; p < CLI_PARTS; p++) {
+        cli_json_set(object, cli_part_keys[p], cli_json_integer((int64_t)parts[p]));
+    }
+    cli_json_set(object, "total", cli_json_integer((int64_t)total));
+    return object;
+}
+
+static void print_json(const cli_profile *p) {
+    json_t *object = cli_json_object(), *phases = cli_json_array();
+    cli_json_set(object, "name", cli_json_text(p->name));
+    cli_json_set(object, "optimizer", cli_json_text(p->method));
+    cli_json_set(object, "parameters", cli_json_integer(p->run->parameters));
+    cli_json_set(object, "held", json_of_parts(p->held, p->held_total));
+    cli_json_set(object, "refresh", cli_json_integer((int64_t)p->refresh_total));
+    for (int i = 0; i < p->count; i++) {
+        json_t *phase = json_of_parts(p->phase[i].alive, p->phase[i].total);
+        cli_json_set(phase, "name", cli_json_text(p->phase[i].phase.name));
+        cli_json_set(phase, "backward", json_boolean(p->phase[i].phase.is_backward));
+        cli_json_set(phase, "peak", json_boolean(i == p->peak));
+        cli_json_append(phases, phase);
+    }
+    cli_json_set(object, "phases", phases);
+    if (p->steps > 0) {
+        json_t *measured = cli_json_object();
+        cli_json_set(measured, "steps", cli_json_integer(p->steps));
+        cli_json_set(measured, "step_ms", cli_json_real(p->step_ms));
+        cli_json_set(measured, "ledger", json_of_parts(p->counted, p->counted_peak));
+        cli_json_set(measured, "as_planned", json_boolean(p->as_planned));
+        cli_json_set(object, "measured", measured);
+    }
+    cli_json_print(object);
+}
+
+static void add_row(cli_table *table, const char *name, const size_t parts[CLI_PARTS], size_t total,
+                    const char *mark) {
+    char text[CLI_UNIT_TEXT];
+    cli_table_cell(table, "%s", name);
+    for (int p = 0; p < CLI_PARTS; p++) {
+        cli_table_cell(table, "%s", cli_bytes_text(parts[p], text));
+    }
+    cli_table_cell(table, "%s", cli_bytes_text(total, text));
+    cli_table_cell(table, "%s", mark);
+}
+
+static const cli_column columns[] = {
+    {"phase", false},    {"parameters", true},  {"states", true},
+    {"inputs", true},    {"activations", true}, {"gradients", true},
+    {"workspace", true}, {"all", true},         {"", false}};
+
+static void print_text(const cli_profile *p) {
+    char text[CLI_UNIT_TEXT], held[CLI_UNIT_TEXT];
+    cli_table table = {.column = columns, .columns = CLI_PARTS + 3};
+    printf("%s: %lld parameters, optimizer %s; alive in each phase of a step\n\n", p->name,
+           (long long)p->run->parameters, p->method);
+    for (int i = 0; i < p->count; i++) {
+        add_row(&table, p->phase[i].phase.name, p->phase[i].alive, p->phase[i].total,
+                i == p->peak ? "<- most" : "");
+    }
+    add_row(&table, "held all the time", p->held, p->held_total, "");
+    cli_table_print(&table, "", stdout);
+    cli_table_free(&table);
+    printf("\nat most %s of the %s that are held are alive (%s);",
+           cli_bytes_text(p->phase[p->peak].total, text), cli_bytes_text(p->held_total, held),
+           p->phase[p->peak].phase.name);
+    printf(" a step that refreshes holds up to %s\n", cli_bytes_text(p->refresh_total, text));
+    if (p->steps > 0) {
+        printf("%lld steps: %.2f ms each; the ledger counts %s at its highest, %s\n",
+               (long long)p->steps, p->step_ms, cli_bytes_text(p->counted_peak, text),
+               p->as_planned ? "as planned" : "OTHER THAN PLANNED");
+    }
+}
+
+static int profile_step(tg_context *ctx, const char *name, tg_settings *settings,
+                        const cli_common *common) {
+    cli_profile p;
+    cli_html page = {0};
+    int code = cli_profile_plan(ctx, name, settings, &p);
+    if (code == CLI_OK && opt.steps > 0) {
+        code = cli_profile_run(ctx, settings, opt.steps, (uint64_t)common->seed, &p);
+    }
+    if (code == CLI_OK && opt.output) {
+        cli_profile_page(&page, &p);
+        code = cli_write_file(opt.output, page.text, page.used);
+    }
+    if (code == CLI_OK && common->json) {
+        print_json(&p);
+    } else if (code == CLI_OK) {
+        print_text(&p);
+    }
+    cli_html_free(&page);
+    cli_profile_free(&p);
+    return code;
+}
+
+/* ---- a sweep ---- */
+
+/* Sets a value; a lone number of modes stands for every dimension. */
+static tg_status set_value(tg_context *ctx, tg_settings *settings, const char *key,
+                           const char *value, char *text, size_t capacity) {
+    tg_fno_config fno = tg_fno_config_default();
+    const char *modes = tg_settings_get(settings, "fno.n_modes");
+    snprintf(text, capacity, "%s", value);
+    if (strcmp(key, "fno.n_modes") == 0 && modes && *value != '[' &&
+        tg_fno_config_set(ctx, &fno, "n_modes", modes) == TG_OK) {
+        size_t used = (size_t)snprintf(text, capacity, "[");
+        for (int d = 0; d < fno.n_dim && used < capacity; d++) {
+            used += (size_t)snprintf(text + used, capacity - used, "%s%.20s", d ? ", " : "", value);
+        }
+        if (used < capacity) {
+            snprintf(text + used, capacity - used, "]");
+        }
+    }
+    return tg_settings_set(settings, key, text, "--sweep");
+}
+
+static tg_status plan_point(tg_context *ctx, const tg_settings *settings, const char *key,
+                            const char *value, const char *method, cli_sweep_point *out) {
+    static tg_train_memory memory; /* large */
+    tg_settings *copy = NULL;
+    char text[sizeof out->value];
+    tg_status status = cli_settings_copy(ctx, settings, &copy);
+    snprintf(out->value, sizeof out->value, "%s", value);
+    if (status == TG_OK && method) {
+        status = tg_settings_set(copy, "opt.name", method, "--opt");
+    }
+    if (status == TG_OK) {
+        status = set_value(ctx, copy, key, value, text, sizeof text);
+    }
+    status = status == TG_OK ? tg_train_plan(ctx, copy, &memory) : status;
+    for (int i = 0; status == TG_OK && i < memory.count; i++) {
+        if (strcmp(memory.moment[i].name, "training step") == 0) {
+            cli_parts_of(memory.moment[i].bytes[memory.place], out->parts);
+            out->total = memory.moment[i].total[memory.place];
+        }
+    }
+    out->method = method ? method : "as set";
+    out->parameters = memory.parameters;
+    tg_settings_destroy(&copy);
+    return status;
+}
+
+static void print_sweep(const cli_sweep *s, bool json) {
+    if (json) {
+        json_t *object = cli_json_object(), *list = cli_json_array();
+        for (int i = 0; i < s->values * s->methods; i++) {
+            json_t *point = json_of_parts(s->point[i].parts, s->point[i].total);
+            cli_json_set(point, "value", cli_json_text(s->point[i].value));
+            cli_json_set(point, "optimizer", cli_json_text(s->point[i].method));
+            cli_json_set(point, "parameter_count", cli_json_integer(s->point[i].parameters));
+            cli_json_append(list, point);
+        }
+        cli_json_set(object, "sweep", cli_json_text(s->key));
+        cli_json_set(object, "points", list);
+        cli_json_print(object);
+        return;
+    }
+    cli_column named[CLI_PARTS + 3];
+    memcpy(named, columns, sizeof named);
+    named[0].title = s->key;
+    named[CLI_PARTS + 2].title = "optimizer";
+    cli_table table = {.column = named, .columns = CLI_PARTS + 3};
+    for (int i = 0; i < s->values * s->methods; i++) {
+        add_row(&table, s->point[i].value, s->point[i].parts, s->point[i].total,
+                s->point[i].method);
+    }
+    cli_table_print(&table, "", stdout);
+    cli_table_free(&table);
+}
+
+/* KEY=V,V,..: the values in a list that is to be freed; 0 if it is none. Commas within brackets
+ * belong to a value. */
+static int split_values(char *text, char ***values) {
+    int count = 0, depth = 0;
+    *values = cli_need(calloc(strlen(text) + 1, sizeof **values));
+    for (char *at = text, *begin = text;; at++) {
+        depth += (*at == '[') - (*at == ']');
+        if (*at == '\0' || (*at == ',' && depth == 0)) {
+            const bool is_last = *at == '\0';
+            *at = '\0';
+            if (*begin == '\0') {
+                return 0;
+            }
+            (*values)[count++] = begin;
+            begin = at + 1;
+            if (is_last) {
+                return count;
+            }
+        }
+    }
+}
+
+static int profile_sweep(tg_context *ctx, const char *name, const tg_settings *settings,
+                         const cli_common *common) {
+    char *text = cli_need(strdup(opt.sweep)), **values = NULL, *equals = strchr(text, '=');
+    cli_html page = {0};
+    cli_sweep s = {.key = text, .methods = opt.methods.count > 0 ? opt.methods.count : 1};
+    int code = CLI_OK;
+    if (equals) {
+        *equals = '\0';
+        s.values = split_values(equals + 1, &values);
+    }
+    if (s.values == 0 || !strchr(text, '.')) {
+        code = cli_usage("profile", "--sweep needs section.key=value,value,.., not '%.64s'",
+                         opt.sweep);
+    }
+    s.point = cli_need(calloc((size_t)(s.values * s.methods) + 1, sizeof *s.point));
+    for (int i = 0; i < s.values * s.methods && code == CLI_OK; i++) {
+        const char *method = opt.methods.count > 0 ? opt.methods.item[i % s.methods] : NULL;
+        const tg_status status =
+            plan_point(ctx, settings, s.key, values[i / s.methods], method, &s.point[i]);
+        code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+    }
+    if (code == CLI_OK && opt.output) {
+        cli_sweep_page(&page, name, &s);
+        code = cli_write_file(opt.output, page.text, page.used);
+    }
+    if (code == CLI_OK) {
+        print_sweep(&s, common->json);
+    }
+    cli_html_free(&page);
+    free(s.point);
+    free(values);
+    free(text);
+    return code;
+}
+
+static int run(const cli_call *call) {
+    tg_context *ctx = NULL;
+    tg_settings *settings = NULL;
+    bool has_data = false;
+    const char *config = call->args.count > 0 ? call->args.item[0] : NULL;
+    const cli_run_source source = {
+        .command = "profile",
+        .preset = opt.preset,
+        .config = config,
+        .method = opt.methods.count > 0 ? opt.methods.item[0] : NULL,
+        .batch = opt.batch,
+        .args = &call->args,
+    };
+    if (opt.methods.count > 1 && !opt.sweep) {
+        return cli_usage("profile", "--opt takes one optimizer, or several with --sweep");
+    }
+    int code = cli_open_context(call->common, true, &ctx);
+    if (code == CLI_OK) {
+        code = cli_run_settings_read(ctx, &source, &settings, &has_data);
+    }
+    if (code == CLI_OK) {
+        const char *name = opt.preset ? opt.preset : config;
+        code = opt.sweep ? profile_sweep(ctx, name, settings, call->common)
+                         : profile_step(ctx, name, settings, call->common);
+    }
+    tg_settings_destroy(&settings);
+    tg_context_destroy(&ctx);
+    cli_list_free(&opt.methods);
+    return code;
+}
+
+const cli_command cli_cmd_profile = {
+    .name = "profile",
+    .arguments = "[CONFIG]",
+    .min_args = 0,
+    .max_args = 1,
+    .summary = "Show where the memory of a training step goes, and when",
+    .description =
+        "Parameters, optimizer states, inputs, activations, gradients and workspace in every "
+        "phase\n"
+        "of a step. Buffers lie in arenas that are taken whole before the first step, so what is\n"
+        "held does not change within one; shown is what is alive in them, beside what is held.\n"
+        "Then some steps are run on random data, and the memory ledger is compared with the "
+        "plan.\n\n"
+        "--sweep plans a step for each value of a setting instead, for one optimizer or several;\n"
+        "for fno.n_modes a number stands for every dimension.\n",
+    .examples =
+        "  tgrad profile configs/darcy16.yaml -o profile.html\n"
+        "  tgrad profile --preset ns1024 --opt tensorgrad --steps 0\n"
+        "  tgrad profile --preset ns128 --opt adam,tensorgrad --sweep fno.n_modes=16,32,64,128\n",
+    .options = options,
+    .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE | CLI_TAKES_SEED | CLI_TAKES_OVERRIDES,
+    .run = run,
+};

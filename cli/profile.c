@@ -1,0 +1,279 @@
+/* The breakdown of a step from plans, and the steps that check it. */
+#include "profile.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+#include "text.h"
+
+const char *const cli_part_names[CLI_PARTS] = {"parameters",  "optimizer states", "inputs",
+                                               "activations", "gradients",        "workspace"};
+const char *const cli_part_keys[CLI_PARTS] = {"parameters",  "optimizer_states", "inputs",
+                                              "activations", "gradients",        "workspace"};
+const char *const cli_part_styles[CLI_PARTS] = {"m-weights",     "m-optimizer", "m-data",
+                                                "m-activations", "m-gradients", "m-workspace"};
+
+void cli_parts_of(const size_t bytes[TG_MEM_CATEGORIES], size_t parts[CLI_PARTS]) {
+    static const cli_part part[TG_MEM_CATEGORIES] = {
+        [TG_MEM_WEIGHTS] = CLI_PARAMETERS,      [TG_MEM_GRADIENTS] = CLI_GRADIENTS,
+        [TG_MEM_OPTIMIZER] = CLI_STATES,        [TG_MEM_FACTORS] = CLI_STATES,
+        [TG_MEM_INDICES] = CLI_STATES,          [TG_MEM_ACTIVATIONS] = CLI_ACTIVATIONS,
+        [TG_MEM_WORKSPACE] = CLI_WORKSPACE,     [TG_MEM_DATA] = CLI_INPUTS,
+        [TG_MEM_COMMUNICATION] = CLI_WORKSPACE, [TG_MEM_OTHER] = CLI_WORKSPACE};
+    memset(parts, 0, CLI_PARTS * sizeof *parts);
+    for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
+        parts[part[c]] += c == TG_MEM_OTHER ? 0 : bytes[c];
+    }
+}
+
+static size_t sum_of(const size_t parts[CLI_PARTS]) {
+    size_t sum = 0;
+    for (int p = 0; p < CLI_PARTS; p++) {
+        sum += parts[p];
+    }
+    return sum;
+}
+
+/* ---- on paper ---- */
+
+static const tg_train_moment *find_moment(const tg_train_memory *run, const char *name) {
+    for (int i = 0; i < run->count; i++) {
+        if (strcmp(run->moment[i].name, name) == 0) {
+            return &run->moment[i];
+        }
+    }
+    return NULL;
+}
+
+/* What optimizer and network need for themselves. */
+typedef struct needs {
+    tg_optim_memory optim;
+    tg_fno_memory fno;
+    bool is_projected, accumulates;
+} needs;
+
+static tg_status find_needs(tg_context *ctx, const cli_problem *problem, bool accumulates,
+                            needs *out) {
+    tg_fno *outline = NULL;
+    *out = (needs){.is_projected = problem->optim.is_projected, .accumulates = accumulates};
+    tg_status status = tg_fno_outline(ctx, &problem->fno, &outline);
+    if (status == TG_OK) {
+        cli_setup setup;
+        cli_setup_make(problem, outline, 0, &setup);
+        setup.setup.accumulates = accumulates;
+        setup.setup.forms_bf16 = setup.setup.forms_bf16 && !accumulates;
+        status = tg_optim_plan_memory(ctx, &setup.setup, &out->optim);
+        cli_setup_free(&setup);
+    }
+    if (status == TG_OK) {
+        status = tg_fno_plan(ctx, &problem->fno, problem->batch, problem->grid, true, &out->fno);
+    }
+    tg_fno_destroy(&outline);
+    return status;
+}
+
+/* What is alive in a phase of an ordinary step. Parameters, states and inputs always are; sums of
+ * gradients too. A spectral gradient comes factored: it is formed for dense moments alone. */
+static void add_phase(cli_profile *p, const needs *n, const tg_fno_phase *phase, size_t base) {
+    cli_profile_phase *at = &p->phase[p->count++];
+    at->phase = *phase;
+    memcpy(at->alive, p->held, sizeof at->alive);
+    at->alive[CLI_ACTIVATIONS] = phase->activations;
+    at->alive[CLI_WORKSPACE] = base + n->fno.transforms + phase->workspace;
+    at->alive[CLI_GRADIENTS] = n->accumulates ? n->optim.bytes[TG_MEM_GRADIENTS] : 0;
+    if (phase->sends && !phase->sends_factors) {
+        at->alive[CLI_GRADIENTS] += n->fno.bytes[TG_MEM_GRADIENTS];
+    }
+    if (phase->sends_factors && !n->accumulates && !n->is_projected) {
+        at->alive[CLI_GRADIENTS] += n->optim.bytes[TG_MEM_GRADIENTS];
+    }
+    if (phase->sends_factors && n->is_projected) {
+        at->alive[CLI_WORKSPACE] += n->optim.bytes[TG_MEM_WORKSPACE];
+    }
+    at->total = sum_of(at->alive);
+    if (at->total > p->phase[p->peak].total) {
+        p->peak = p->count - 1;
+    }
+}
+
+static tg_status add_phases(tg_context *ctx, const cli_problem *problem, const needs *n,
+                            cli_profile *p) {
+    int count = 0;
+    tg_status status =
+        tg_fno_phases(ctx, &problem->fno, problem->batch, problem->grid, NULL, 0, &count);
+    tg_fno_phase *phases = cli_need(calloc((size_t)count + 1, sizeof *phases));
+    p->phase = cli_need(calloc((size_t)count + 1, sizeof *p->phase));
+    if (status == TG_OK) {
+        status =
+            tg_fno_phases(ctx, &problem->fno, problem->batch, problem->grid, phases, count, &count);
+    }
+    const size_t base = tg_context_memory(ctx, tg_backend_place(ctx)).current[TG_MEM_WORKSPACE];
+    for (int i = 0; i < count && status == TG_OK; i++) {
+        add_phase(p, n, &phases[i], base);
+    }
+    free(phases);
+    return status;
+}
+
+int cli_profile_plan(tg_context *ctx, const char *name, const tg_settings *settings,
+                     cli_profile *out) {
+    cli_problem problem;
+    needs n;
+    *out = (cli_profile){.name = name, .run = cli_need(calloc(1, sizeof *out->run))};
+    tg_status status = tg_train_plan(ctx, settings, out->run);
+    int code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+    if (code == CLI_OK) {
+        code = cli_problem_from(ctx, name, settings, &problem);
+    }
+    if (code != CLI_OK) {
+        return code;
+    }
+    const tg_train_memory *run = out->run;
+    const tg_train_moment *step = find_moment(run, "training step");
+    const tg_train_moment *refresh = find_moment(run, "step with a refresh");
+    const char *micro = tg_settings_get(settings, "opt.accumulation_steps");
+    out->method = problem.method;
+    cli_parts_of(step->bytes[run->place], out->held);
+    out->held_total = step->total[run->place];
+    out->refresh_total = refresh ? refresh->total[run->place] : out->held_total;
+    status = find_needs(ctx, &problem, micro && strtol(micro, NULL, 10) > 1, &n);
+    if (status == TG_OK) {
+        status = add_phases(ctx, &problem, &n, out);
+    }
+    return status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+}
+
+void cli_profile_free(cli_profile *profile) {
+    free(profile->run);
+    free(profile->phase);
+    *profile = (cli_profile){0};
+}
+
+/* ---- in real steps ---- */
+
+typedef struct workbench {
+    tg_context *ctx;
+    tg_fno *fno;
+    tg_optim *optim;
+    tg_step *step;
+    tg_tensor x, y;
+} workbench;
+
+/* Numbers of a small generator of its own, where the backend computes. */
+static tg_status make_field(workbench *w, const cli_problem *problem, int64_t channels,
+                            uint64_t seed, tg_tensor *out) {
+    const tg_fno_config *fno = &problem->fno;
+    const tg_dtype dtype = fno->complex_data ? tg_dtype_complex(fno->dtype) : fno->dtype;
+    tg_shape shape = {.ndim = 2 + fno->n_dim, .dim = {problem->batch, channels}};
+    tg_tensor host = {0};
+    memcpy(shape.dim + 2, problem->grid, (size_t)fno->n_dim * sizeof shape.dim[0]);
+    tg_status status = tg_backend_tensor(w->ctx, TG_MEM_DATA, dtype, &shape, out);
+    if (status != TG_OK) {
+        return status;
+    }
+    const size_t bytes = tg_tensor_bytes(out);
+    void *values = cli_need(malloc(bytes));
+    for (size_t i = 0; i < bytes / tg_dtype_size(fno->dtype); i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        const double value = (double)(int64_t)seed * 0x1p-63;
+        if (fno->dtype == TG_F64) {
+            ((double *)values)[i] = value;
+        } else {
+            ((float *)values)[i] = (float)value;
+        }
+    }
+    status = tg_tensor_wrap(w->ctx, dtype, &shape, values, &host);
+    status = status == TG_OK ? tg_backend_copy(w->ctx, &host, out) : status;
+    free(values);
+    return status;
+}
+
+static tg_status make_optimizer(workbench *w, const cli_problem *problem, uint64_t seed) {
+    cli_setup setup;
+    cli_setup_make(problem, w->fno, seed, &setup);
+    tg_status status = tg_optim_create(w->ctx, &setup.setup, &w->optim);
+    for (int i = 0; status == TG_OK && i < setup.setup.param_count; i++) {
+        status = tg_optim_bind(w->optim, i, tg_fno_get_param(w->fno, i).weight);
+    }
+    cli_setup_free(&setup);
+    return status;
+}
+
+static tg_status open_bench(workbench *w, const cli_problem *problem, uint64_t seed) {
+    tg_step_config config = {0};
+    tg_status status =
+        tg_loss_config_parse(w->ctx, "opt.training_loss", problem->loss, &config.loss);
+    status = status == TG_OK ? tg_fno_create(w->ctx, &problem->fno, seed, &w->fno) : status;
+    if (status == TG_OK) {
+        status = make_field(w, problem, problem->fno.in_channels, seed + 1, &w->x);
+    }
+    if (status == TG_OK) {
+        status = make_field(w, problem, problem->fno.out_channels, seed + 2, &w->y);
+    }
+    status = status == TG_OK ? make_optimizer(w, problem, seed) : status;
+    if (status == TG_OK) {
+        status = tg_fno_prepare(w->fno, problem->batch, problem->grid, true);
+    }
+    config.fno = w->fno;
+    config.optim = w->optim;
+    return status == TG_OK ? tg_step_create(w->ctx, &config, &w->step) : status;
+}
+
+static void close_bench(workbench *w) {
+    tg_step_destroy(&w->step);
+    tg_optim_destroy(&w->optim);
+    tg_tensor_destroy(&w->x);
+    tg_tensor_destroy(&w->y);
+    tg_fno_destroy(&w->fno);
+}
+
+static tg_status run_steps(workbench *w, int64_t steps, double *seconds) {
+    tg_status status = TG_OK;
+    for (int64_t i = 0; i < steps && status == TG_OK; i++) {
+        tg_step_result result;
+        const double start = bench_seconds();
+        status = tg_step_forward(w->step, &w->x, &w->y);
+        status = status == TG_OK ? tg_step_backward(w->step) : status;
+        status = status == TG_OK ? tg_step_settle(w->step, &result) : status;
+        status = status == TG_OK ? tg_backend_synchronize(w->ctx) : status;
+        seconds[i] = bench_seconds() - start;
+    }
+    return status;
+}
+
+int cli_profile_run(tg_context *ctx, const tg_settings *settings, int64_t steps, uint64_t seed,
+                    cli_profile *profile) {
+    cli_problem problem;
+    cli_memory_plan planned;
+    workbench w = {.ctx = ctx};
+    int code = cli_problem_from(ctx, profile->name, settings, &problem);
+    if (code != CLI_OK) {
+        return code;
+    }
+    const tg_place place = tg_backend_place(ctx);
+    double *seconds = cli_need(calloc((size_t)steps + 1, sizeof *seconds));
+    tg_status status = cli_problem_plan(ctx, &problem, &planned);
+    status = status == TG_OK ? open_bench(&w, &problem, seed) : status;
+    if (status == TG_OK) {
+        tg_context_memory_reset_peak(ctx);
+        status = run_steps(&w, steps, seconds);
+    }
+    if (status == TG_OK) {
+        const tg_mem_usage usage = tg_context_memory(ctx, place);
+        const tg_mem_usage host = tg_context_memory(ctx, TG_HOST);
+        profile->as_planned = true;
+        for (int c = 0; c < TG_MEM_OTHER; c++) {
+            const size_t beside = place == TG_HOST ? 0 : host.current[c];
+            profile->as_planned =
+                profile->as_planned && usage.current[c] + beside == planned.bytes[c];
+        }
+        cli_parts_of(usage.at_peak, profile->counted);
+        profile->counted_peak = sum_of(profile->counted);
+        profile->steps = steps;
+        profile->step_ms = 1e3 * bench_median(seconds, (int)steps);
+    }
+    close_bench(&w);
+    free(seconds);
+    return status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+}

@@ -1,0 +1,80 @@
+/* Where the memory of a training step goes: by part and by phase, on paper and in a few real steps.
+ *
+ * Buffers lie in arenas that are taken whole before the first step, so the bytes that are held do
+ * not change within one. What changes is how much of them is alive: holds something that is still
+ * needed. Both are told. */
+#ifndef CLI_PROFILE_H
+#define CLI_PROFILE_H
+
+#include "problem.h"
+#include "report_html.h"
+
+/* The parts of the paper's breakdown. */
+typedef enum cli_part {
+    CLI_PARAMETERS,
+    CLI_STATES, /* moments, factors, index sets */
+    CLI_INPUTS, /* batches and, on the host, cached data */
+    CLI_ACTIVATIONS,
+    CLI_GRADIENTS,
+    CLI_WORKSPACE,
+    CLI_PARTS
+} cli_part;
+
+extern const char *const cli_part_names[CLI_PARTS];  /* "parameters", "optimizer states", .. */
+extern const char *const cli_part_keys[CLI_PARTS];   /* in JSON: "optimizer_states" */
+extern const char *const cli_part_styles[CLI_PARTS]; /* classes of the report's style sheet */
+
+/* Bytes by category to bytes by part. */
+void cli_parts_of(const size_t bytes[TG_MEM_CATEGORIES], size_t parts[CLI_PARTS]);
+
+typedef struct cli_profile_phase {
+    tg_fno_phase phase;
+    size_t alive[CLI_PARTS];
+    size_t total;
+} cli_profile_phase;
+
+typedef struct cli_profile {
+    const char *name, *method;
+    tg_train_memory *run; /* the whole run */
+    size_t held[CLI_PARTS], held_total;
+    cli_profile_phase *phase; /* (count) of an ordinary step */
+    int count, peak;          /* the phase with most alive */
+    size_t refresh_total;     /* a step that refreshes holds this at its highest */
+
+    int64_t steps; /* that were run; 0: none */
+    double step_ms;
+    size_t counted[CLI_PARTS]; /* by the ledger during the steps, at its highest */
+    size_t counted_peak;
+    bool as_planned;
+} cli_profile;
+
+/* From the settings alone; to be freed. CLI_OK, or another code after a message. */
+int cli_profile_plan(tg_context *ctx, const char *name, const tg_settings *settings,
+                     cli_profile *out);
+void cli_profile_free(cli_profile *profile);
+
+/* Runs steps on random data and counts. */
+int cli_profile_run(tg_context *ctx, const tg_settings *settings, int64_t steps, uint64_t seed,
+                    cli_profile *profile);
+
+/* ---- sweeps ---- */
+
+typedef struct cli_sweep_point {
+    char value[64];
+    const char *method;
+    int64_t parameters;
+    size_t parts[CLI_PARTS], total; /* of a training step */
+} cli_sweep_point;
+
+typedef struct cli_sweep {
+    const char *key;
+    int values, methods;
+    cli_sweep_point *point; /* (values, methods) */
+} cli_sweep;
+
+/* ---- pages ---- */
+
+void cli_profile_page(cli_html *page, const cli_profile *profile);
+void cli_sweep_page(cli_html *page, const char *name, const cli_sweep *sweep);
+
+#endif
