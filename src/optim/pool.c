@@ -1,0 +1,298 @@
+/* The memory of a pool: planned from shapes, laid out one parameter behind the other. */
+#include "optim/pool.h"
+
+#include <math.h>
+#include <string.h>
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static size_t larger(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+/* ---- planning ---- */
+
+static tg_status outline(tg_context *ctx, const tg_optim_setup *setup, const tg_optim_param *param,
+                         int64_t most, tg_projector *out) {
+    return tg_projector_outline(ctx, &setup->groups[param->group].projector,
+                                tg_dtype_wide(param->dtype), &param->shape, setup->takes_factored,
+                                most, out);
+}
+
+static size_t value_bytes(const tg_state_kind *kind) {
+    return tg_dtype_size(kind->dtype) + tg_moment_bytes(kind->config, kind->dtype, 1);
+}
+
+/* What members need in any case, and what they could use. */
+typedef struct demand {
+    size_t least, whole; /* bytes: rank 1 everywhere, full ranks */
+    size_t indices;
+    int64_t entries;
+    int64_t largest; /* values of one member */
+    size_t factor;   /* bytes of the largest one */
+    int64_t points;
+} demand;
+
+static demand demand_of(const tg_state_kind *kind, const tg_projector *p) {
+    const tg_spectrum sizes = tg_projector_spectrum_sizes(p);
+    const int64_t fewest = sizes.kept[0], most = sizes.kept[sizes.shares - 1];
+    const tg_rank_choice whole = tg_ranks_equal(kind, &sizes, fewest, SIZE_MAX);
+    demand d = {.least = tg_ranks_equal(kind, &sizes, fewest, 0).bytes,
+                .whole = whole.bytes,
+                .indices = tg_projector_get_bytes(p).indices,
+                .entries = p->numel,
+                .largest = whole.count - fewest + most,
+                .points = tg_rank_points(&sizes)};
+    for (int k = 0; k < sizes.ndim; k++) {
+        d.factor =
+            larger(d.factor, (size_t)(sizes.dim[k] * sizes.max_rank[k]) * tg_dtype_size(p->dtype));
+    }
+    return d;
+}
+
+/* Of all members of a group; counts them. */
+static tg_status add_demands(tg_context *ctx, const tg_optim_setup *setup, int group, int64_t most,
+                             tg_pool *pool, demand *sum) {
+    tg_status status = TG_OK;
+    *sum = (demand){0};
+    pool->members = 0;
+    for (int i = 0; i < setup->param_count; i++) {
+        const tg_optim_param *param = &setup->params[i];
+        tg_projector p;
+        if (param->group != group || !tg_is_projected(setup, param)) {
+            continue;
+        }
+        TG_TRY(outline(ctx, setup, param, most, &p));
+        if (!tg_projector_is_auto(&p)) {
+            continue;
+        }
+        const tg_dtype dtype = tg_dtype_wide(param->dtype);
+        if (pool->members > 0 && pool->kind.dtype != dtype) {
+            return tg_fail(ctx, TG_E_UNSUPPORTED,
+                           "opt.rank: auto needs parameters of one dtype in a group; %s is %s, "
+                           "others are %s",
+                           param->name, tg_dtype_name(dtype), tg_dtype_name(pool->kind.dtype));
+        }
+        if (setup->groups[group].state_precision != TG_STATES_FULL) {
+            return tg_fail(ctx, TG_E_CONFIG,
+                           "opt.state_precision: moments move with automatic ranks, and are then "
+                           "kept in full; take full, or set opt.rank");
+        }
+        pool->kind.dtype = dtype;
+        pool->members++;
+        const demand d = demand_of(&pool->kind, &p);
+        sum->least += d.least;
+        sum->whole += d.whole;
+        sum->indices += d.indices;
+        sum->entries += d.entries;
+        sum->points += d.points;
+        sum->largest = d.largest > sum->largest ? d.largest : sum->largest;
+        sum->factor = larger(sum->factor, d.factor);
+    }
+fail:
+    return status;
+}
+
+/* Scratch of a choice: the spectra's addresses, the choices, and what choosing itself needs. */
+static size_t choosing_bytes(const tg_pool *pool, int64_t points) {
+    return (size_t)pool->members * (sizeof(tg_rank_choice) + sizeof(tg_spectrum *)) +
+           tg_ranks_scratch(pool->members, points);
+}
+
+/* Values that fit into so many bytes. */
+static int64_t values_in(const tg_state_kind *kind, double bytes) {
+    const double values = floor(bytes / (double)value_bytes(kind));
+    return values < 1.0 ? 1 : values < 0x1p53 ? (int64_t)values : (int64_t)0x1p53;
+}
+
+tg_status tg_pool_plan(tg_context *ctx, const tg_optim_setup *setup, int group, tg_pool *out) {
+    const tg_optim_config *config = &setup->groups[group];
+    demand sum;
+    *out = (tg_pool){.kind = {.config = config}};
+    tg_status status = add_demands(ctx, setup, group, 0, out, &sum);
+    if (status != TG_OK || out->members == 0) {
+        return status;
+    }
+    const double dense = (double)sum.entries * (double)value_bytes(&out->kind);
+    const double budget =
+        config->memory_budget <= 1.0 ? config->memory_budget * dense : config->memory_budget;
+    if (budget > 0.0) {
+        out->most = values_in(&out->kind, budget);
+        TG_TRY(add_demands(ctx, setup, group, out->most, out, &sum));
+    }
+    const double left = budget - (double)sum.indices;
+    if (budget > 0.0 && left < (double)sum.least) {
+        return tg_fail(
+            ctx, TG_E_CONFIG,
+            "opt.memory_budget: %.0f bytes are too few: the state of %d parameters takes "
+            "at least %zu, at rank 1",
+            budget, out->members, sum.least + sum.indices);
+    }
+    out->bytes = budget > 0.0 && left < (double)sum.whole ? (size_t)left : sum.whole;
+    out->bytes -= out->bytes % TG_REGION_ALIGNMENT;
+    out->values = values_in(&out->kind, (double)out->bytes);
+    const int64_t one = smaller(sum.largest, out->values);
+    const size_t widest =
+        larger(tg_dtype_size(out->kind.dtype), tg_moment_bytes(config, out->kind.dtype, 1));
+    out->moving_bytes = larger((size_t)one * widest, sum.factor);
+    out->choosing_bytes = choosing_bytes(out, sum.points);
+fail:
+    return status;
+}
+
+tg_status tg_pool_most(tg_context *ctx, const tg_optim_setup *setup, const tg_pool *pool,
+                       const tg_optim_param *param, int64_t *most) {
+    tg_projector p;
+    *most = 0;
+    if (pool->members == 0) {
+        return TG_OK;
+    }
+    tg_status status = outline(ctx, setup, param, pool->most, &p);
+    if (status == TG_OK && tg_projector_is_auto(&p)) {
+        *most = smaller(demand_of(&pool->kind, &p).largest, pool->values);
+    }
+    return status;
+}
+
+/* ---- memory ---- */
+
+tg_status tg_pool_allocate(tg_optim *optim, int group) {
+    tg_pool *pool = &optim->pools[group];
+    const tg_backend_ops *ops = optim->be->ops;
+    tg_status status = TG_OK;
+    pool->kind.config = &optim->groups[group];
+    if (pool->members == 0) {
+        return TG_OK;
+    }
+    pool->memory = ops->alloc(optim->be, TG_MEM_OPTIMIZER, pool->bytes);
+    TG_TRY(pool->memory ? TG_OK : TG_E_MEMORY);
+    TG_TRY(ops->fill(optim->be, TG_F32, (int64_t)(pool->bytes / sizeof(float)), (tg_scalar){0},
+                     pool->memory));
+    if (optim->accumulates) {
+        pool->sum = ops->alloc(optim->be, TG_MEM_GRADIENTS,
+                               (size_t)pool->values * tg_dtype_size(pool->kind.dtype));
+        TG_TRY(pool->sum ? TG_OK : TG_E_MEMORY);
+    }
+    pool->choosing = tg_mem_alloc(optim->ctx, TG_MEM_WORKSPACE, pool->choosing_bytes, 1);
+    pool->moving = tg_mem_alloc(optim->ctx, TG_MEM_WORKSPACE, pool->moving_bytes, 1);
+    TG_TRY(pool->choosing && pool->moving ? TG_OK : TG_E_MEMORY);
+fail:
+    return status;
+}
+
+void tg_pool_release(tg_optim *optim, tg_pool *pool) {
+    optim->be->ops->release(optim->be, pool->memory);
+    optim->be->ops->release(optim->be, pool->sum);
+    tg_mem_free(optim->ctx, pool->choosing);
+    tg_mem_free(optim->ctx, pool->moving);
+}
+
+tg_layout tg_layout_of(const tg_slot *slot) {
+    const tg_projector *projector = slot->projector;
+    tg_layout p = {.offset = slot->ranked->offset,
+                   .is_sparse_first = projector->sparse == &projector->branch[0],
+                   .kept = projector->sparse ? projector->sparse->count : 0,
+                   .ndim = slot->shape.ndim};
+    memcpy(p.dim, slot->shape.dim, sizeof p.dim);
+    memcpy(p.rank, projector->low_rank->modes.rank, sizeof p.rank);
+    return p;
+}
+
+int64_t tg_layout_core(const tg_layout *p) {
+    int64_t count = 1;
+    for (int d = 0; d < p->ndim; d++) {
+        count *= p->rank[d];
+    }
+    return count;
+}
+
+int64_t tg_layout_count(const tg_layout *p) {
+    return tg_layout_core(p) + p->kept;
+}
+
+tg_region tg_layout_region(const tg_pool *pool, const tg_layout *p) {
+    return tg_region_of(&pool->kind, p->ndim, p->dim, p->rank, tg_layout_count(p));
+}
+
+bool tg_pool_lay_out(tg_optim *optim, int group) {
+    const tg_pool *pool = &optim->pools[group];
+    size_t offset = 0;
+    int64_t values = 0;
+    for (int i = 0; i < optim->slot_count; i++) {
+        tg_slot *slot = &optim->slots[i];
+        if (!tg_pool_has(slot, group)) {
+            continue;
+        }
+        const tg_layout at = tg_layout_of(slot);
+        const tg_region region = tg_layout_region(pool, &at);
+        char *begin = (char *)pool->memory + offset;
+        void *factor[TG_MAX_NDIM] = {NULL};
+        for (int d = 0; d < at.ndim; d++) {
+            factor[d] = begin + region.factor[d];
+        }
+        tg_projector_lend(slot->projector, factor);
+        slot->ranked->offset = offset;
+        slot->moments = tg_moments_plan(pool->kind.config, slot->dtype, slot->count);
+        slot->moments.m = begin + region.m;
+        slot->moments.v = begin + region.v;
+        slot->sum =
+            pool->sum ? (char *)pool->sum + (size_t)values * tg_dtype_size(slot->dtype) : NULL;
+        offset += region.bytes;
+        values += slot->count;
+    }
+    return offset <= pool->bytes && values <= pool->values;
+}
+
+/* Equal ranks in so many bytes; a sparse set whose size is chosen starts with that of the settings
+ * and at most a quarter of them. */
+static tg_rank_choice first_choice(const tg_state_kind *kind, const tg_spectrum *sizes,
+                                   size_t bytes) {
+    int set = sizes->shares > 1 ? sizes->shares - 2 : 0;
+    while (set > 0 && 4 * (size_t)sizes->kept[set] * value_bytes(kind) > bytes) {
+        set--;
+    }
+    return tg_ranks_equal(kind, sizes, sizes->kept[set], bytes);
+}
+
+static size_t least_of(const tg_pool *pool, const tg_slot *slot) {
+    const tg_spectrum *sizes = &slot->ranked->spectrum;
+    return tg_ranks_equal(&pool->kind, sizes, sizes->kept[0], 0).bytes;
+}
+
+/* What is left of the pool beside the least that each member needs is shared by size. */
+static tg_status start_group(tg_optim *optim, int group) {
+    const tg_pool *pool = &optim->pools[group];
+    tg_status status = TG_OK;
+    int64_t entries = 0;
+    size_t left = pool->bytes;
+    for (int i = 0; i < optim->slot_count; i++) {
+        const tg_slot *slot = &optim->slots[i];
+        entries += tg_pool_has(slot, group) ? slot->numel : 0;
+        left -= tg_pool_has(slot, group) ? least_of(pool, slot) : 0;
+    }
+    for (int i = 0; i < optim->slot_count; i++) {
+        tg_slot *slot = &optim->slots[i];
+        if (!tg_pool_has(slot, group)) {
+            continue;
+        }
+        const double share = (double)slot->numel / (double)entries;
+        const size_t bytes = least_of(pool, slot) + (size_t)((double)left * share);
+        const tg_rank_choice choice = first_choice(&pool->kind, &slot->ranked->spectrum, bytes);
+        TG_TRY(tg_projector_set_ranks(slot->projector, choice.rank, choice.kept));
+        slot->count = choice.count;
+        slot->ranked->bound = 1.0;
+    }
+    tg_pool_lay_out(optim, group);
+fail:
+    return status;
+}
+
+tg_status tg_ranks_start(tg_optim *optim) {
+    tg_status status = TG_OK;
+    for (int group = 0; status == TG_OK && group < optim->group_count; group++) {
+        status = start_group(optim, group);
+    }
+    return status;
+}

@@ -1,0 +1,35 @@
+/* The pool of a group with automatic ranks: where the state of each of its parameters lies, and how
+ * it moves when ranks change. */
+#ifndef TG_OPTIM_POOL_H
+#define TG_OPTIM_POOL_H
+
+#include "optim/optim.h"
+
+/* Where the values of a parameter lie, and how: the sparse set and the core, in the order of the
+ * branches. */
+typedef struct tg_layout {
+    size_t offset; /* of its region in the pool */
+    bool is_sparse_first;
+    int64_t kept;
+    int ndim;
+    int64_t dim[TG_MAX_NDIM], rank[TG_MAX_NDIM];
+} tg_layout;
+
+tg_layout tg_layout_of(const tg_slot *slot);
+int64_t tg_layout_core(const tg_layout *layout);  /* values of the core */
+int64_t tg_layout_count(const tg_layout *layout); /* and of the sparse set */
+tg_region tg_layout_region(const tg_pool *pool, const tg_layout *layout);
+
+/* Whether this parameter has its state in the pool of this group. */
+static inline bool tg_pool_has(const tg_slot *slot, int group) {
+    return slot->ranked && slot->group == group;
+}
+
+/* Moves moments and factors of one parameter within the pool, by way of the host (move.c). Either
+ * no size grows and the offset neither, or none falls: overlapping is then fine. Coordinates that
+ * are new start with a first moment of 0 and the second moment of the nearest old one (of a sparse
+ * set: of the old ones in turn). */
+TG_NODISCARD tg_status tg_state_move(tg_optim *optim, const tg_pool *pool, const tg_layout *from,
+                                     const tg_layout *to);
+
+#endif
