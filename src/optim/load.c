@@ -1,0 +1,243 @@
+/* Loading a state: first everything is checked, then everything is copied. */
+#include <string.h>
+
+#include "optim/state.h"
+
+static tg_status find_array(tg_context *ctx, const tg_archive *archive, const char *name,
+                            tg_dtype dtype, const tg_shape *shape, const tg_tensor **out) {
+    char expected[128], found[128];
+    *out = tg_archive_find(archive, name);
+    if (!*out) {
+        return tg_fail(ctx, TG_E_FORMAT, "optimizer state: %s is missing", name);
+    }
+    if ((*out)->dtype != dtype || !tg_shape_equal(&(*out)->shape, shape)) {
+        return tg_fail(ctx, TG_E_FORMAT, "optimizer state: %s is %s %s, expected %s %s", name,
+                       tg_dtype_name((*out)->dtype),
+                       tg_shape_text(&(*out)->shape, found, sizeof found), tg_dtype_name(dtype),
+                       tg_shape_text(shape, expected, sizeof expected));
+    }
+    return TG_OK;
+}
+
+static int64_t popcount(const tg_tensor *words) {
+    int64_t bits = 0;
+    for (int64_t i = 0; i < tg_tensor_numel(words); i++) {
+        bits += __builtin_popcountll(((const uint64_t *)words->data)[i]);
+    }
+    return bits;
+}
+
+/* A bitmap has as many bits as the branch keeps, and none beyond its end. */
+static tg_status check_bitmap(tg_context *ctx, const char *name, const tg_branch *branch,
+                              const tg_tensor *words) {
+    const int64_t tail = branch->bitmap.n % 64;
+    const uint64_t last = ((const uint64_t *)words->data)[tg_tensor_numel(words) - 1];
+    if (popcount(words) != branch->count || (tail != 0 && last >> tail != 0)) {
+        return tg_fail(ctx, TG_E_FORMAT, "optimizer state: %s has %lld bits set, expected %lld",
+                       name, (long long)popcount(words), (long long)branch->count);
+    }
+    return TG_OK;
+}
+
+static tg_status check_ranks(tg_context *ctx, const char *name, const tg_slot *slot,
+                             const int64_t *ranks) {
+    const tg_spectrum *s = &slot->ranked->spectrum;
+    const int n = slot->shape.ndim;
+    bool holds = false;
+    for (int i = 0; i < s->shares; i++) {
+        holds = holds || ranks[n] == s->kept[i];
+    }
+    for (int d = 0; d < n; d++) {
+        holds = holds && ranks[d] >= 1 && ranks[d] <= s->max_rank[d];
+    }
+    for (int i = n + 1; i < n + TG_STATE_FLAGS; i++) {
+        holds = holds && (ranks[i] == 0 || ranks[i] == 1);
+    }
+    return holds ? TG_OK
+                 : tg_fail(ctx, TG_E_FORMAT,
+                           "optimizer state: %s holds ranks that this optimizer has no memory for",
+                           name);
+}
+
+static tg_status check_counters(tg_context *ctx, const char *name, const tg_slot *slot,
+                                const int64_t c[TG_STATE_COUNTERS]) {
+    bool holds = c[0] >= 0 && c[1] >= 0 && c[1] <= c[0] && c[2] >= -1 && c[2] <= c[0] &&
+                 c[3] >= 0 && c[4] >= 0;
+    for (int i = 5; i < TG_STATE_COUNTERS; i++) {
+        holds = holds && (c[i] == 0 || c[i] == 1);
+    }
+    const bool waits = slot->ranked && slot->ranked->is_due; /* for its refresh */
+    if (slot->projector && !waits) { /* after a step, every branch is ready */
+        holds = holds && (c[5] == 1) == (c[2] >= 0) &&
+                (c[6] == 1) == (c[5] == 1 && slot->projector->branches == 2);
+    }
+    return holds ? TG_OK
+                 : tg_fail(ctx, TG_E_FORMAT, "optimizer state: %s holds impossible counts", name);
+}
+
+/* Ranks and (if it copies) spectrum; which arrays there are and how large depends on the ranks. */
+static tg_status load_ranked(tg_optim *optim, tg_slot *slot, const tg_archive *archive,
+                             bool copies) {
+    tg_status status = TG_OK;
+    char name[TG_STATE_NAME];
+    const tg_tensor *tensor = NULL;
+    tg_shape shape = tg_state_ranks_shape(slot);
+    TG_TRY(tg_state_name(optim->ctx, slot, name, "ranks"));
+    TG_TRY(find_array(optim->ctx, archive, name, TG_I64, &shape, &tensor));
+    TG_TRY(check_ranks(optim->ctx, name, slot, tensor->data));
+    tg_state_set_ranks(slot, tensor->data);
+    shape = tg_state_spectrum_shape(slot);
+    TG_TRY(tg_state_name(optim->ctx, slot, name, "spectrum"));
+    TG_TRY(find_array(optim->ctx, archive, name, TG_F64, &shape, &tensor));
+    if (copies) {
+        const double *values = tensor->data;
+        slot->ranked->spectrum.energy = values[0];
+        slot->ranked->bound = values[1];
+        memcpy(slot->ranked->spectrum.values, values + 2,
+               tg_tensor_bytes(tensor) - 2 * sizeof *values);
+    }
+fail:
+    return status;
+}
+
+/* Checks one parameter's entries (copying none), or copies them. */
+static tg_status load_slot(tg_optim *optim, tg_slot *slot, const tg_archive *archive, bool copies) {
+    tg_status status = TG_OK;
+    tg_context *ctx = optim->ctx;
+    char name[TG_STATE_NAME], method[160];
+    tg_state_part parts[TG_STATE_PARTS];
+    int count = 0;
+    int64_t before[TG_STATE_COUNTERS], ranks[TG_MAX_NDIM + TG_STATE_FLAGS];
+    const tg_tensor *tensor = NULL;
+    tg_state_get_counters(slot, before);
+    if (slot->ranked) {
+        tg_state_get_ranks(slot, ranks);
+    }
+    tg_state_method(optim, slot, method, sizeof method);
+    TG_TRY(tg_state_name(ctx, slot, name, "method"));
+    const char *found = tg_archive_meta(archive, name);
+    if (!found || strcmp(found, method) != 0) {
+        return tg_fail(ctx, TG_E_FORMAT, "optimizer state: %s is '%.100s', expected '%s'", name,
+                       found ? found : "missing", method);
+    }
+    TG_TRY(tg_state_name(ctx, slot, name, "counters"));
+    const tg_shape shape = {.ndim = 1, .dim = {TG_STATE_COUNTERS}};
+    const tg_tensor *counters = NULL;
+    TG_TRY(find_array(ctx, archive, name, TG_I64, &shape, &counters));
+    if (slot->ranked) {
+        TG_TRY(load_ranked(optim, slot, archive, copies));
+    }
+    TG_TRY(check_counters(ctx, name, slot, counters->data));
+    tg_state_set_counters(slot, counters->data); /* which arrays there are depends on them */
+    TG_TRY(tg_state_list(optim, slot, parts, &count));
+    for (int i = 0; i < count; i++) {
+        TG_TRY(find_array(ctx, archive, parts[i].name, parts[i].dtype, &parts[i].shape, &tensor));
+        if (parts[i].dtype == TG_U64) {
+            TG_TRY(check_bitmap(ctx, parts[i].name, slot->projector->sparse, tensor));
+        }
+        if (copies) {
+            TG_TRY(optim->be->ops->upload(optim->be, parts[i].memory, tensor->data,
+                                          tg_tensor_bytes(tensor)));
+        }
+    }
+    if (copies && slot->projector && slot->projector->sparse && slot->projector->sparse->is_ready) {
+        TG_TRY(optim->be->ops->bitmap_rank(optim->be, &slot->projector->sparse->bitmap));
+    }
+fail:
+    if (!copies) {
+        tg_state_set_counters(slot, before);
+        if (slot->ranked) {
+            tg_state_set_ranks(slot, ranks);
+        }
+    }
+    return status;
+}
+
+/* Ranks of all parameters of a group, and their places in its pool; the ones before come back if
+ * they do not fit. */
+static tg_status load_pool(tg_optim *optim, int group, const tg_archive *archive, bool copies,
+                           int64_t (*before)[TG_MAX_NDIM + TG_STATE_FLAGS]) {
+    tg_status status = TG_OK;
+    for (int i = 0; i < optim->slot_count; i++) {
+        tg_slot *slot = &optim->slots[i];
+        if (slot->ranked && slot->group == group) {
+            tg_state_get_ranks(slot, before[i]);
+        }
+    }
+    for (int i = 0; i < optim->slot_count && status == TG_OK; i++) {
+        tg_slot *slot = &optim->slots[i];
+        if (slot->ranked && slot->group == group) {
+            status = load_ranked(optim, slot, archive, copies);
+        }
+    }
+    if (status == TG_OK && !tg_pool_lay_out(optim, group)) {
+        status = tg_fail(optim->ctx, TG_E_FORMAT,
+                         "optimizer state: its ranks do not fit into opt.memory_budget");
+    }
+    for (int i = 0; i < optim->slot_count && (status != TG_OK || !copies); i++) {
+        tg_slot *slot = &optim->slots[i];
+        if (slot->ranked && slot->group == group) {
+            tg_state_set_ranks(slot, before[i]);
+        }
+    }
+    tg_pool_lay_out(optim, group);
+    return status;
+}
+
+static tg_status load_all(tg_optim *optim, const tg_archive *archive, bool copies) {
+    tg_status status = TG_OK;
+    int64_t(*before)[TG_MAX_NDIM + TG_STATE_FLAGS] = NULL;
+    TG_TRY(TG_NEW(optim->ctx, TG_MEM_OTHER, before, optim->slot_count));
+    for (int group = 0; group < optim->group_count; group++) {
+        TG_TRY(load_pool(optim, group, archive, copies, before));
+    }
+    for (int i = 0; i < optim->slot_count; i++) {
+        TG_TRY(load_slot(optim, &optim->slots[i], archive, copies));
+    }
+fail:
+    tg_mem_free(optim->ctx, before);
+    return status;
+}
+
+tg_status tg_optim_load(tg_optim *optim, const tg_archive *archive) {
+    tg_status status = TG_OK;
+    const tg_tensor *totals = NULL;
+    const char *format = tg_archive_meta(archive, "optim.format");
+    if (!format || strcmp(format, "1") != 0) {
+        return tg_fail(optim->ctx, TG_E_FORMAT,
+                       "optimizer state: optim.format is '%.40s', expected '1'",
+                       format ? format : "missing");
+    }
+    const tg_shape shape = {.ndim = 1, .dim = {3}};
+    TG_TRY(find_array(optim->ctx, archive, "optim.totals", TG_I64, &shape, &totals));
+    const int64_t *values = totals->data;
+    if (values[0] < 0 || values[1] < 0 || (uint64_t)values[2] != optim->seed) {
+        return tg_fail(optim->ctx, TG_E_FORMAT,
+                       "optimizer state: it was made with seed %llu, this optimizer with %llu",
+                       (unsigned long long)values[2], (unsigned long long)optim->seed);
+    }
+    TG_TRY(tg_optim_settle(optim));
+    for (int pass = 0; pass < 2; pass++) {
+        TG_TRY(load_all(optim, archive, pass == 1));
+    }
+    for (int i = 0; i < optim->slot_count; i++) {
+        optim->be->ops->release(optim->be, optim->slots[i].dense_sum);
+        optim->slots[i].dense_sum = NULL;
+        optim->slots[i].is_summing = false;
+        optim->slots[i].nonfinite = 0;
+    }
+    optim->stats.steps = values[0];
+    optim->stats.skipped = values[1];
+fail:
+    return status;
+}
+
+tg_status tg_optim_load_file(tg_optim *optim, const char *path) {
+    tg_archive *archive = NULL;
+    tg_status status = TG_OK;
+    TG_TRY(tg_safetensors_read(optim->ctx, path, &archive));
+    TG_TRY(tg_optim_load(optim, archive));
+fail:
+    tg_archive_destroy(&archive);
+    return status;
+}

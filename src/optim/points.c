@@ -1,0 +1,237 @@
+/* The points of one tensor: what some ranks and a sparse set cost in bytes and leave in error. */
+#include "optim/points.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "optim/optim.h"
+
+enum { LADDER = 64 /* equal parts of all modes that are tried beside the greedy path */ };
+
+int64_t tg_rank_points(const tg_spectrum *s) {
+    int64_t path = 1 + LADDER;
+    for (int d = 0; d < s->ndim; d++) {
+        path += s->max_rank[d];
+    }
+    return s->shares * path;
+}
+
+static int64_t product_without(const int64_t *rank, int ndim, int mode) {
+    int64_t product = 1;
+    for (int d = 0; d < ndim; d++) {
+        product *= d == mode ? 1 : rank[d];
+    }
+    return product;
+}
+
+/* A mode has no more directions than the others together have entries. */
+static void clip(int64_t *rank, int ndim) {
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int d = 0; d < ndim; d++) {
+            const int64_t most = product_without(rank, ndim, d);
+            changed = changed || rank[d] > most;
+            rank[d] = rank[d] > most ? most : rank[d];
+        }
+    }
+}
+
+static size_t bytes_of(const tg_state_kind *kind, const tg_spectrum *s, const int64_t *rank,
+                       int64_t kept) {
+    return tg_region_of(kind, s->ndim, s->dim, rank, product_without(rank, s->ndim, -1) + kept)
+        .bytes;
+}
+
+/* Adds a point; the error of a core is never more than all that there is. */
+static void add_point(const tg_spectrum *s, int share, const int64_t *rank, tg_point_list *l) {
+    double lost = 0.0, whole = 0.0;
+    tg_point p = {.share = share};
+    for (int d = 0; d < s->ndim; d++) {
+        const double *value = tg_spectrum_mode(s, share, d);
+        double tail = 0.0, all = 0.0;
+        for (int64_t i = s->dim[d] - 1; i >= 0; i--) { /* smallest first */
+            all += value[i] > 0.0 ? value[i] : 0.0;
+            tail = i == rank[d] ? all : tail;
+        }
+        lost += tail;
+        whole = all > whole ? all : whole;
+        p.rank[d] = (int32_t)rank[d];
+    }
+    p.bytes = bytes_of(l->kind, s, rank, s->kept[share]);
+    p.error = (lost < whole ? lost : whole) / s->energy;
+    l->points[l->size++] = p;
+}
+
+/* From full ranks down: the direction that costs least per byte saved goes first. */
+static void add_path(const tg_spectrum *s, int share, tg_point_list *l) {
+    int64_t rank[TG_MAX_NDIM];
+    const size_t size = tg_dtype_size(l->kind->dtype);
+    const size_t value = size + tg_moment_bytes(l->kind->config, l->kind->dtype, 1);
+    memcpy(rank, s->max_rank, sizeof rank);
+    clip(rank, s->ndim);
+    for (;;) {
+        int cheapest = -1;
+        double least = 0.0;
+        add_point(s, share, rank, l);
+        for (int d = 0; d < s->ndim; d++) {
+            const double saved = (double)product_without(rank, s->ndim, d) * (double)value +
+                                 (double)s->dim[d] * (double)size;
+            const double cost = tg_spectrum_mode(s, share, d)[rank[d] - 1] / saved;
+            if (rank[d] > 1 && (cheapest < 0 || cost < least)) {
+                cheapest = d;
+                least = cost;
+            }
+        }
+        if (cheapest < 0) {
+            return;
+        }
+        rank[cheapest]--;
+        clip(rank, s->ndim);
+    }
+}
+
+/* Ranks that are the same part of every mode. */
+static void equal_ranks(const tg_spectrum *s, double part, int64_t *rank) {
+    for (int d = 0; d < s->ndim; d++) {
+        const int64_t r = s->dim[d] == 1 ? 1 : (int64_t)(part * (double)s->dim[d]) + 1;
+        rank[d] = r < s->max_rank[d] ? r : s->max_rank[d];
+    }
+    clip(rank, s->ndim);
+}
+
+static int by_bytes(const void *a, const void *b) {
+    const tg_point *x = a, *y = b;
+    if (x->bytes != y->bytes) {
+        return x->bytes < y->bytes ? -1 : 1;
+    }
+    if (x->error != y->error) {
+        return x->error < y->error ? -1 : 1;
+    }
+    if (x->share != y->share) {
+        return x->share - y->share;
+    }
+    for (int d = 0; d < TG_MAX_NDIM; d++) {
+        if (x->rank[d] != y->rank[d]) {
+            return x->rank[d] < y->rank[d] ? -1 : 1;
+        }
+    }
+    return 0;
+}
+
+/* Keeps the points that no other one with as few bytes beats. */
+static void keep_best(tg_point_list *l) {
+    int64_t kept = 0;
+    qsort(l->points, (size_t)l->size, sizeof *l->points, by_bytes);
+    for (int64_t i = 0; i < l->size; i++) {
+        if (kept == 0 || l->points[i].error < l->points[kept - 1].error) {
+            l->points[kept++] = l->points[i];
+        }
+    }
+    l->size = kept;
+}
+
+/* Links the vertices of the lower hull of the points 0 .. most. */
+static void link_hull(tg_point_list *l) {
+    for (int64_t i = 0; i <= l->most; i++) {
+        tg_point *p = &l->points[i];
+        int64_t top = i - 1;
+        while (top >= 0 && l->points[top].lower >= 0) {
+            const tg_point *b = &l->points[top], *a = &l->points[b->lower];
+            if ((b->error - a->error) * (double)(p->bytes - a->bytes) <
+                (p->error - a->error) * (double)(b->bytes - a->bytes)) {
+                break;
+            }
+            top = b->lower;
+        }
+        p->lower = top;
+    }
+}
+
+/* Leaves out further directions of the chosen point as long as the tolerance allows, always the one
+ * that saves most; then drops the points before it that are now larger and worse. */
+static void tighten(const tg_spectrum *s, double most_error, tg_point_list *l) {
+    tg_point_list one = {.kind = l->kind, .points = &l->points[l->most]};
+    const int share = one.points->share;
+    int64_t rank[TG_MAX_NDIM];
+    for (bool found = one.points->error <= most_error; found;) {
+        tg_point best = *one.points;
+        found = false;
+        for (int d = 0; d < s->ndim; d++) {
+            for (int k = 0; k < s->ndim; k++) {
+                rank[k] = one.points->rank[k] - (k == d);
+            }
+            tg_point before = *one.points;
+            one.size = 0;
+            if (rank[d] >= 1) {
+                clip(rank, s->ndim);
+                add_point(s, share, rank, &one);
+                if (one.points->error <= most_error && one.points->bytes < best.bytes) {
+                    best = *one.points;
+                    found = true;
+                }
+            }
+            *one.points = before;
+        }
+        *one.points = best;
+    }
+    const tg_point chosen = *one.points;
+    while (l->most > 0 && l->points[l->most - 1].bytes >= chosen.bytes) {
+        l->most--;
+    }
+    l->points[l->most] = chosen;
+}
+
+void tg_points_list(const tg_spectrum *s, double tolerance, tg_point_list *l) {
+    for (int share = 0; share < s->shares; share++) {
+        add_path(s, share, l);
+        for (int i = 0; i < LADDER; i++) {
+            int64_t rank[TG_MAX_NDIM];
+            equal_ranks(s, (double)i / LADDER, rank);
+            add_point(s, share, rank, l);
+        }
+    }
+    keep_best(l);
+    l->most = 0;
+    while (l->most + 1 < l->size && !(l->points[l->most].error <= tolerance * tolerance)) {
+        l->most++;
+    }
+    if (tolerance > 0.0) {
+        tighten(s, tolerance * tolerance, l);
+    }
+    l->size = l->most + 1;
+    l->at = l->most;
+    link_hull(l);
+}
+
+tg_rank_choice tg_ranks_equal(const tg_state_kind *kind, const tg_spectrum *sizes, int64_t kept,
+                              size_t capacity) {
+    enum { PARTS = 1024 };
+    tg_rank_choice choice = {.kept = kept, .error = 1.0};
+    for (int i = PARTS; i >= 0; i--) {
+        equal_ranks(sizes, (double)i / PARTS, choice.rank);
+        choice.count = product_without(choice.rank, sizes->ndim, -1) + kept;
+        choice.bytes = bytes_of(kind, sizes, choice.rank, kept);
+        if (choice.bytes <= capacity) {
+            break;
+        }
+    }
+    return choice;
+}
+
+static size_t take(size_t *bytes, size_t needed) {
+    const size_t at = *bytes;
+    *bytes += (needed + TG_REGION_ALIGNMENT - 1) / TG_REGION_ALIGNMENT * TG_REGION_ALIGNMENT;
+    return at;
+}
+
+tg_region tg_region_of(const tg_state_kind *kind, int ndim, const int64_t *dim, const int64_t *rank,
+                       int64_t count) {
+    const size_t size = tg_dtype_size(kind->dtype);
+    tg_region r = {0};
+    r.m = take(&r.bytes, (size_t)count * size);
+    r.v = take(&r.bytes, tg_moment_bytes(kind->config, kind->dtype, count));
+    for (int d = 0; d < ndim; d++) {
+        r.factor[d] = take(&r.bytes, (size_t)(dim[d] * rank[d]) * size);
+    }
+    return r;
+}

@@ -1,0 +1,45 @@
+/* What the state of a parameter consists of in a file, for saving (state.c) and loading (load.c).
+ */
+#ifndef TG_OPTIM_STATE_H
+#define TG_OPTIM_STATE_H
+
+#include "optim/optim.h"
+
+enum {
+    TG_STATE_NAME = 512,
+    TG_STATE_COUNTERS = 7,
+    TG_STATE_FLAGS = 4, /* behind the ranks: entries of the sparse set, and three truths */
+    TG_STATE_PARTS = 4 + 2 * TG_MAX_NDIM
+};
+
+/* One array of the state, where it lives and what it must look like in a file. */
+typedef struct tg_state_part {
+    char name[TG_STATE_NAME];
+    void *memory;
+    tg_dtype dtype;
+    tg_shape shape;
+} tg_state_part;
+
+/* All arrays of a parameter, in a fixed order: which ones and how large follows from its counters
+ * and ranks. */
+TG_NODISCARD tg_status tg_state_list(const tg_optim *optim, const tg_slot *slot,
+                                     tg_state_part *parts, int *count);
+
+/* Name of an entry of this parameter. */
+TG_NODISCARD tg_status tg_state_name(tg_context *ctx, const tg_slot *slot, char *name,
+                                     const char *format, ...) TG_PRINTF(4, 5);
+
+/* How the state is made up, in words: a state of another method is refused by this. */
+void tg_state_method(const tg_optim *optim, const tg_slot *slot, char *text, size_t capacity);
+
+void tg_state_get_counters(const tg_slot *slot, int64_t counters[TG_STATE_COUNTERS]);
+void tg_state_set_counters(tg_slot *slot, const int64_t counters[TG_STATE_COUNTERS]);
+
+/* ---- automatic ranks ---- */
+
+tg_shape tg_state_ranks_shape(const tg_slot *slot);
+tg_shape tg_state_spectrum_shape(const tg_slot *slot);
+void tg_state_get_ranks(const tg_slot *slot, int64_t *ranks);
+void tg_state_set_ranks(tg_slot *slot, const int64_t *ranks);
+
+#endif
