@@ -30,7 +30,8 @@ static tg_loss_op describe(const t_side *s, int grid, int kind, int components) 
                      .p = kinds[kind].p,
                      .relative = kinds[kind].relative,
                      .weight = 0.75,
-                     .beta = 0.5};
+                     .beta = 0.5,
+                     .grad_scale = 1.0};
     memcpy(op.grid, grids[grid].grid, sizeof op.grid);
     return op;
 }
@@ -106,6 +107,31 @@ static void differences_case(t_side *s, tg_loss_op *op) {
         t_below(s, fabs((value[1] - value[0]) / (2.0 * step) - gradient[i]),
                 1e-7 * (1.0 + fabs(gradient[i])));
     }
+}
+
+/* A power of two comes out of the gradient as it went in; the value does not know of it. */
+static void scaled_case(t_side *s, tg_loss_op *op) {
+    const int64_t n = numbers(op);
+    double value[2];
+    const void *gradient[2];
+    op->beta = 0.0;
+    op->pred = t_random(s, s->dtype, n);
+    op->target = t_random(s, s->dtype, n);
+    for (int i = 0; i < 2; i++) {
+        op->grad_scale = i ? 0x1p16 : 1.0;
+        op->dpred = t_output(s, s->dtype, n);
+        value[i] = loss_of(s, op);
+        gradient[i] = t_download(s, op->dpred);
+    }
+    t_true(s, value[0] == value[1]);
+    for (int64_t i = 0; i < n; i++) {
+        t_true(s, tg_load(s->dtype, gradient[1], i).re ==
+                      0x1p16 * tg_load(s->dtype, gradient[0], i).re);
+    }
+}
+
+static void scaled(t_side *s) {
+    all_cases(s, scaled_case);
 }
 
 static void differences(t_side *s) {
@@ -246,9 +272,9 @@ static void public_call(void **state) {
 
 int main(void) {
     static const t_row rows[] = {
-        {"twin", twin, REALS},          {"differences", differences, T_ONCE},
-        {"edges", edges, REALS},        {"known_value", known_value, REALS},
-        {"settings", settings, T_ONCE},
+        {"twin", twin, REALS},     {"differences", differences, T_ONCE},
+        {"edges", edges, REALS},   {"known_value", known_value, REALS},
+        {"scaled", scaled, REALS}, {"settings", settings, T_ONCE},
     };
     const struct CMUnitTest tests[] = {cmocka_unit_test(public_call)};
     const int slots = t_run_rows("losses", rows, T_COUNT(rows));

@@ -153,8 +153,8 @@ typedef enum tg_loss_norm {
 
 /* value += weight * sum over images of |pred - target| / |target| (relative; a target of norm 0
  * divides by 1) or of (1 / points)^(1/p) |pred - target| (absolute, p = 2 for H1), and its
- * gradient dpred = beta dpred + .. (0 where pred equals target; NaN for an image whose loss is not
- * finite). Sums are made in f64 in a fixed order. */
+ * gradient times grad_scale, dpred = beta dpred + .. (0 where pred equals target; NaN for an image
+ * whose loss is not finite). Sums are made in f64 in a fixed order. */
 typedef struct tg_loss_op {
     tg_dtype dtype;  /* of one number: f32 or f64 */
     int components;  /* 2: pairs {re, im}, |.| is the modulus; 1: real */
@@ -165,6 +165,7 @@ typedef struct tg_loss_op {
     double p; /* >= 1 */
     bool relative;
     double weight, beta;
+    double grad_scale; /* of the gradient alone */
     const void *pred, *target;
     void *dpred;   /* NULL: not wanted */
     double *value; /* (1), of the backend's memory; NULL: not wanted */

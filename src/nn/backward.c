@@ -265,8 +265,8 @@ fail:
     return status;
 }
 
-tg_status tg_fno_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *target,
-                              const tg_loss_config *config, double *loss) {
+tg_status nn_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *target,
+                          const tg_loss_config *config, double grad_scale, double *loss) {
     tg_status status = TG_OK;
     nn_run *run = &fno->run;
     TG_TRY(nn_forward(fno, x));
@@ -274,10 +274,15 @@ tg_status tg_fno_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *
     TG_TRY(nn_check_tensor(fno, "target", target, run->batch, fno->model.config.out_channels));
     TG_TRY(nn_bring(fno, target, run->target));
     TG_TRY(nn_loss(fno->be, config, target->dtype, &target->shape, run->out, run->target, loss,
-                   run->dout));
+                   grad_scale, run->dout));
     run->has_dout = true;
 fail:
     return status;
+}
+
+tg_status tg_fno_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *target,
+                              const tg_loss_config *config, double *loss) {
+    return nn_forward_loss(fno, x, target, config, 1.0, loss);
 }
 
 tg_status tg_fno_loss_backward(tg_fno *fno, const tg_tensor *x, const tg_tensor *target,

@@ -72,7 +72,7 @@ tg_status tg_loss_config_parse(tg_context *ctx, const char *key, const char *tex
 
 tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
                   const tg_shape *shape, const void *pred, const void *target, double *value,
-                  void *dpred) {
+                  double grad_scale, void *dpred) {
     if (config->terms < 1 || config->terms > TG_LOSS_MAX_TERMS) {
         return tg_fail(be->ctx, TG_E_CONFIG, "a loss of %d terms; 1 .. %d are possible",
                        config->terms, TG_LOSS_MAX_TERMS);
@@ -81,6 +81,7 @@ tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
                      .components = tg_dtype_is_complex(dtype) ? 2 : 1,
                      .images = shape->dim[0] * shape->dim[1],
                      .ndim = shape->ndim - 2,
+                     .grad_scale = grad_scale,
                      .pred = pred,
                      .target = target,
                      .dpred = dpred,
@@ -118,7 +119,7 @@ tg_status tg_loss_eval(tg_context *ctx, const tg_loss_config *config, const tg_t
                        tg_shape_text(&pred->shape, a, sizeof a),
                        tg_shape_text(&target->shape, b, sizeof b)));
     }
-    TG_TRY(nn_loss(be, config, pred->dtype, &pred->shape, pred->data, target->data, be->cell,
+    TG_TRY(nn_loss(be, config, pred->dtype, &pred->shape, pred->data, target->data, be->cell, 1.0,
                    dpred ? dpred->data : NULL));
     TG_TRY(be->ops->download(be, loss, be->cell, sizeof *loss));
 fail:

@@ -38,9 +38,16 @@ void nn_backward_replayed(tg_fno *fno);
 /* Takes back a backward of which nothing was run. */
 void nn_backward_undone(tg_fno *fno, uint64_t step);
 
-/* Loss of what lies where the backend computes, `shape` = (batch, channels, grid..). */
+/* Loss of what lies where the backend computes, `shape` = (batch, channels, grid..), and grad_scale
+ * times its gradient. */
 TG_NODISCARD tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
                                const tg_shape *shape, const void *pred, const void *target,
-                               double *loss, void *dpred);
+                               double *loss, double grad_scale, void *dpred);
+
+/* tg_fno_forward_loss, with all gradients of the backward pass behind it grad_scale times as large.
+ */
+TG_NODISCARD tg_status nn_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *target,
+                                       const tg_loss_config *config, double grad_scale,
+                                       double *loss);
 
 #endif

@@ -163,12 +163,13 @@ static double image_loss(const image *im) {
         unit = target == 0.0 ? 1.0 : target;
     }
     const double loss = op->weight * norm / unit;
+    const double factor = op->grad_scale * op->weight / unit;
     if (im->dpred && (norm == 0.0 || !isfinite(loss))) {
         flat_gradient(im, norm == 0.0 ? 0.0 : (double)NAN);
     } else if (im->dpred && lp) {
-        lp_gradient(im, norm, op->weight / unit);
+        lp_gradient(im, norm, factor);
     } else if (im->dpred) {
-        h1_gradient(im, norm, op->weight / unit);
+        h1_gradient(im, norm, factor);
     }
     return loss;
 }

@@ -20,7 +20,7 @@ struct loss_sizes {
     int components, ndim;
     int64_t grid[3], stride[3]; /* of points */
     bool h1, relative;
-    double p, weight, beta;
+    double p, weight, beta, grad_scale;
     int parts; /* blocks of an image that sum */
 };
 
@@ -28,7 +28,7 @@ struct loss_sizes {
 struct image_result {
     double norm; /* |e| */
     double
-        factor; /* the gradient of |e| times this is that of the loss; NaN if that is no number */
+        factor; /* the gradient of |e| times this is what is wanted; NaN if the loss is no number */
 };
 
 /* ---- reading ---- */
@@ -138,7 +138,8 @@ static __global__ void __launch_bounds__(THREADS)
         }
         const double loss = s.weight * norm / unit;
         if (threadIdx.x % 32 == 0) {
-            result[n] = {norm, isfinite(loss) ? s.weight / unit : CUDART_NAN};
+            const double factor = s.grad_scale * s.weight / unit;
+            result[n] = {norm, isfinite(loss) ? factor : CUDART_NAN};
             sum += loss;
         }
     }
@@ -265,6 +266,7 @@ static loss_sizes loss_sizes_of(const tg_loss_op *op) {
     s.p = op->p;
     s.weight = op->weight;
     s.beta = op->beta;
+    s.grad_scale = op->grad_scale;
     const int64_t blocks = (s.points + THREADS - 1) / THREADS;
     s.parts = blocks < MOST_PARTS ? (int)blocks : (int)MOST_PARTS;
     return s;

@@ -121,7 +121,8 @@ static tg_status ref_loss(tg_backend *be, const tg_loss_op *op) {
             *op->value += loss;
         }
         if (op->dpred) {
-            store_gradient(&im, norm, isfinite(loss) ? op->weight / unit : (double)NAN);
+            const double factor = op->grad_scale * op->weight / unit;
+            store_gradient(&im, norm, isfinite(loss) ? factor : (double)NAN);
         }
     }
     return TG_OK;
