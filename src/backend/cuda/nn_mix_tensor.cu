@@ -40,10 +40,10 @@ static __device__ inline void write_y(const mix_task &t, const split<C, TILE> &p
     }
 }
 
-template <int C, bool PLAIN>
+template <int C, int KNOWN>
 static __global__ void __launch_bounds__(TENSOR_THREADS, 2) mix_forward(mix_task t) {
-    settle<PLAIN>(t.x);
-    settle<PLAIN>(t.y);
+    settle<KNOWN>(t.x);
+    settle<KNOWN>(t.y);
     using S = split<C, TILE>;
     float *w = dynamic_shared(), *u = w + C * C, bias[S::MT][2];
     tile_share<C> x;
@@ -71,11 +71,11 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, 2) mix_forward(mix_task
 
 /* ---- backward ---- */
 
-template <int C, bool PLAIN>
+template <int C, int KNOWN>
 static __global__ void __launch_bounds__(TENSOR_THREADS, C > 64 ? 1 : 2) mix_backward(mix_task t) {
-    settle<PLAIN>(t.x);
-    settle<PLAIN>(t.dy);
-    settle<PLAIN>(t.dx);
+    settle<KNOWN>(t.x);
+    settle<KNOWN>(t.dy);
+    settle<KNOWN>(t.dx);
     float *w = dynamic_shared(), *u = w + C * C, *d = u + C * TILE_LD;
     tile_share<C> x, dy;
     row_sums<C> sums;
@@ -144,11 +144,11 @@ static mix_task task_of(const tg_mix *op) {
     return t;
 }
 
-/* f(C, PLAIN) */
-template <class F> static tg_status with_class(const tg_mix *op, bool plain, F f) {
-    return with_flag(plain, [&](auto flag) {
-        return op->in <= 64 && op->out <= 64 ? f(std::integral_constant<int, 64>(), flag)
-                                             : f(std::integral_constant<int, 128>(), flag);
+/* f(C, KNOWN) */
+template <class F> static tg_status with_class(const tg_mix *op, bool whole, F f) {
+    return with_known(op->store, whole, [&](auto how) {
+        return op->in <= 64 && op->out <= 64 ? f(std::integral_constant<int, 64>(), how)
+                                             : f(std::integral_constant<int, 128>(), how);
     });
 }
 
@@ -162,9 +162,9 @@ bool mix_tensor_takes(const tg_backend *be, const tg_mix *op) {
 
 tg_status mix_tensor_forward(tg_backend *be, const tg_mix *op) {
     const mix_task t = task_of(op);
-    return with_class(op, is_plain(t.x) && is_plain(t.y), [&](auto size, auto plain) {
+    return with_class(op, is_whole(t.x) && is_whole(t.y), [&](auto size, auto how) {
         constexpr int C = decltype(size)::value;
-        const auto kernel = mix_forward<C, decltype(plain)::value>;
+        const auto kernel = mix_forward<C, decltype(how)::value>;
         int blocks = 0;
         tg_status status = tensor_blocks(be, (const void *)kernel, mix_shared<C>(false), &blocks);
         if (status == TG_OK) {
@@ -192,10 +192,10 @@ size_t mix_tensor_workspace(const tg_backend *be, const tg_mix *op) {
 
 tg_status mix_tensor_backward(tg_backend *be, const tg_mix *op) {
     mix_task t = task_of(op);
-    const bool all_plain = is_plain(t.x) && is_plain(t.dy) && is_plain(t.dx);
-    return with_class(op, all_plain, [&](auto size, auto plain) {
+    const bool whole = is_whole(t.x) && is_whole(t.dy) && is_whole(t.dx);
+    return with_class(op, whole, [&](auto size, auto how) {
         constexpr int C = decltype(size)::value;
-        const auto kernel = mix_backward<C, decltype(plain)::value>;
+        const auto kernel = mix_backward<C, decltype(how)::value>;
         int blocks = 0;
         tg_status status = TG_OK;
         TG_TRY(tensor_blocks(be, (const void *)kernel, mix_shared<C>(true), &blocks));

@@ -100,9 +100,9 @@ static __device__ inline void write_y(const mlp_task &t, const split<OUT, TILE> 
     }
 }
 
-template <class S, bool PLAIN>
+template <class S, int X, int Y>
 static __global__ void __launch_bounds__(TENSOR_THREADS, 2) mlp_forward(mlp_task t) {
-    settle_all<PLAIN>(t);
+    settle_all<X, Y>(t);
     float *weights = dynamic_shared(), *u = weights + t.chunks * S::per_chunk;
     float *h = t.chunks == 1 && !has_two_tiles<S> ? u : u + S::IN * TILE_LD;
     tile_share<S::IN> x;
@@ -187,8 +187,8 @@ tg_status mlp_tensor_forward(tg_backend *be, const tg_mlp *op) {
         using S = decltype(shape);
         const mlp_task t = mlp_task_of(op, S::CHUNK);
         const size_t shared = forward_shared<S>(t.chunks);
-        return with_flag(all_plain(t), [&](auto plain) {
-            const auto kernel = mlp_forward<S, decltype(plain)::value>;
+        return with_known<S>(t, [&](auto of_x, auto of_y) {
+            const auto kernel = mlp_forward<S, decltype(of_x)::value, decltype(of_y)::value>;
             int blocks = 0;
             tg_status status = tensor_blocks(be, (const void *)kernel, shared, &blocks);
             if (status == TG_OK) {

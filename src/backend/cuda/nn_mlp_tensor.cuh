@@ -60,19 +60,34 @@ __device__ inline void load_chunk(const mlp_task &t, int c, float scale, float *
 
 mlp_task mlp_task_of(const tg_mlp *op, int chunk);
 
-/* See is_plain. */
-template <bool PLAIN> __device__ inline void settle_all(mlp_task &t) {
-    settle<PLAIN>(t.x);
-    settle<PLAIN>(t.y);
-    settle<PLAIN>(t.add);
-    settle<PLAIN>(t.activated);
-    settle<PLAIN>(t.dy);
-    settle<PLAIN>(t.dx);
+/* X: what is known of x and dx, Y: of the others. */
+template <int X, int Y> __device__ inline void settle_all(mlp_task &t) {
+    settle<X>(t.x);
+    settle<X>(t.dx);
+    settle<Y>(t.y);
+    settle<Y>(t.add);
+    settle<Y>(t.activated);
+    settle<Y>(t.dy);
 }
 
-static inline bool all_plain(const mlp_task &t) {
-    return is_plain(t.x) && is_plain(t.y) && is_plain(t.add) && is_plain(t.activated) &&
-           is_plain(t.dy) && is_plain(t.dx);
+/* f(X, Y) of a call of shape S. Storages differ where a perceptron leads into the network or out of
+ * it: from few full numbers to halves, or the other way round. */
+template <class S, class F> tg_status with_known(const mlp_task &t, F f) {
+    const bool whole = is_whole(t.x) && is_whole(t.dx) && is_whole(t.y) && is_whole(t.add) &&
+                       is_whole(t.activated) && is_whole(t.dy);
+    const tg_storage x = t.x.store, y = t.y.store;
+    if (x == y) {
+        return with_known(x, whole, [&](auto both) { return f(both, both); });
+    }
+    if constexpr (S::IN == 16) {
+        if (x == TG_STORE_FULL) {
+            return with_known(y, whole, [&](auto of_y) {
+                using Y = decltype(of_y);
+                return f(known<(Y::value == LOOSE ? LOOSE : (int)TG_STORE_FULL)>(), of_y);
+            });
+        }
+    }
+    return f(known<LOOSE>(), known<LOOSE>());
 }
 
 /* Whether there is a shape for the call at all; the device may have too little shared memory. */

@@ -114,11 +114,11 @@ static __device__ inline void write_input(const mlp_task &t, const split<M, TILE
 }
 
 /* DW: blocks are (part, chunk), chunks next to each other. */
-template <class S, bool DX, bool DW, bool PLAIN>
+template <class S, bool DX, bool DW, int X, int Y>
 static __global__ void __launch_bounds__(TENSOR_THREADS, S::IN + S::OUT > 192 ? 1 : 2)
     mlp_backward(mlp_task t) {
     constexpr int IN = S::IN, CHUNK = S::CHUNK, OUT = S::OUT;
-    settle_all<PLAIN>(t);
+    settle_all<X, Y>(t);
     const int chunk = DW ? blockIdx.x % t.chunks : 0, held = DW ? 1 : t.chunks;
     const int part = DW ? blockIdx.x / t.chunks : blockIdx.x;
     const int parts = DW ? gridDim.x / t.chunks : gridDim.x;
@@ -284,8 +284,8 @@ static tg_status fold_sums(tg_backend *be, const tg_mlp *op, const mlp_task &t, 
 template <class S, bool DX>
 static tg_status sum_weights(tg_backend *be, const tg_mlp *op, mlp_task t) {
     const size_t shared = backward_shared<S, DX, true>(t.chunks);
-    return with_flag(all_plain(t), [&](auto plain) {
-        const auto kernel = mlp_backward<S, DX, true, decltype(plain)::value>;
+    return with_known<S>(t, [&](auto of_x, auto of_y) {
+        const auto kernel = mlp_backward<S, DX, true, decltype(of_x)::value, decltype(of_y)::value>;
         int blocks = 0;
         tg_status status = tensor_blocks(be, (const void *)kernel, shared, &blocks);
         if (status == TG_OK) {
@@ -301,8 +301,9 @@ static tg_status sum_weights(tg_backend *be, const tg_mlp *op, mlp_task t) {
 
 template <class S> static tg_status write_dx(tg_backend *be, const mlp_task &t) {
     const size_t shared = backward_shared<S, true, false>(t.chunks);
-    return with_flag(all_plain(t), [&](auto plain) {
-        const auto kernel = mlp_backward<S, true, false, decltype(plain)::value>;
+    return with_known<S>(t, [&](auto of_x, auto of_y) {
+        const auto kernel =
+            mlp_backward<S, true, false, decltype(of_x)::value, decltype(of_y)::value>;
         int blocks = 0;
         tg_status status = tensor_blocks(be, (const void *)kernel, shared, &blocks);
         if (status == TG_OK) {

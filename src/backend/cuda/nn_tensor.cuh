@@ -25,21 +25,29 @@ static inline activation activation_of(const void *data, tg_storage store, int64
             pixels % 4 == 0 && (uintptr_t)data % bytes == 0};
 }
 
-/* Calls whose activations are all f32 and whole have kernels of their own, in which loads do not
- * hide behind branches and so overlap. */
-static inline bool is_plain(const activation &x) {
-    return !x.data || (x.whole && x.store == TG_STORE_FULL);
-}
+/* Calls whose activations are all whole have kernels of their own, one for each storage, in which
+ * loads do not hide behind branches and so overlap. KNOWN is a storage, or LOOSE: then only the
+ * activation says how it lies. */
+enum { LOOSE = -1 };
 
-template <bool PLAIN> __device__ inline void settle(activation &x) {
-    if (PLAIN) { /* known to the compiler from here on */
-        x.store = TG_STORE_FULL;
+template <int KNOWN> __device__ inline void settle(activation &x) {
+    if (KNOWN != LOOSE) { /* known to the compiler from here on */
+        x.store = (tg_storage)KNOWN;
         x.whole = true;
     }
 }
 
-template <class F> auto with_flag(bool flag, F f) {
-    return flag ? f(std::true_type()) : f(std::false_type());
+static inline bool is_whole(const activation &x) {
+    return !x.data || x.whole;
+}
+
+template <int KNOWN> using known = std::integral_constant<int, KNOWN>;
+
+template <class F> tg_status with_known(tg_storage store, bool whole, F f) {
+    return !whole                   ? f(known<LOOSE>())
+           : store == TG_STORE_BF16 ? f(known<TG_STORE_BF16>())
+           : store == TG_STORE_F16  ? f(known<TG_STORE_F16>())
+                                    : f(known<TG_STORE_FULL>());
 }
 
 struct pixel_tiles {
