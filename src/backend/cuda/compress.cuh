@@ -36,6 +36,9 @@
 
 /* ---- the plan (multimode.cu): made anew in every call, from the shapes alone ---- */
 
+/* Of a slab: it stays in the L2 of an H200 until it is contracted. */
+enum { CUDA_SLAB_BYTES = 36 << 20 };
+
 /* S of one factor: (parts * rows, ld), rows >= rank and ld >= parts * dim filled up with 0. */
 struct cuda_factor {
     const void *u; /* (dim, rank) */
@@ -320,7 +323,7 @@ static inline unsigned walk_blocks(int64_t begin, int64_t end) {
     return (unsigned)((warps + per_block - 1) / per_block);
 }
 
-/* ---- form.cu, expand.cu, planes.cu, planes_factors.cu ---- */
+/* ---- form.cu, expand.cu, planes*.cu ---- */
 
 /* O: the dtype of out in memory. */
 template <class O, int P> struct finish_call {
@@ -352,6 +355,13 @@ tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *work
 /* The same steps back, from `in`, and what finish_call says, its slab and view aside. */
 tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *workspace, const void *in,
                              const finish_call<float, 2> *call);
+
+/* planes_resident.cu: the same with factors that stay in shared memory. How many planes a device
+ * takes at once, 0 where it cannot; and the pass, of which cuda_planes_expand makes use. */
+int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, bool kept);
+tg_status cuda_planes_expand_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
+                                      int64_t planes, int64_t at_once, const void *in,
+                                      const finish_call<float, 2> *call);
 
 /* The indices [begin, begin + count) of mode 0 of G: its kept entries to op->values (`gathers`),
  * and the rest, or all of it, as a slab of the plan (NULL: values only). */

@@ -224,11 +224,35 @@ static tg_status read_slab_off(tg_backend *be, const tg_sample *op, const cuda_p
 
 /* ---- both ---- */
 
-/* Calls use(slab, first, count) with every slab of core x_n U_n; where the plan has planes, with
- * what their steps begin from. */
+/* Indices of mode 0 at a time where planes end the way: no slab is written there, so that what they
+ * begin from may have the room of both buffers, as far as it stays in the L2. Of all counts the one
+ * for which the fewest planes follow each other on a multiprocessor. */
+static int64_t planes_slab(const cuda_plan *plan, int64_t at_once) {
+    if (at_once == 0 || !plan->gathers || plan->steps > 3) {
+        return plan->slab;
+    }
+    if (plan->steps == 2) { /* from `middle` itself */
+        return plan->dim0;
+    }
+    const int64_t room = shorter(plan->middle - plan->buffer[0], CUDA_SLAB_BYTES / 4);
+    const int64_t most = shorter(plan->dim0, longer(room / plan->state[2], 1));
+    const auto rounds = [&](int64_t count) {
+        return (count * plan->step[1].left + at_once - 1) / at_once;
+    };
+    int64_t best = 1, least = INT64_MAX;
+    for (int64_t count = 1; count <= most; count++) {
+        const int64_t all = plan->dim0 / count * rounds(count) + rounds(plan->dim0 % count);
+        best = all <= least ? count : best;
+        least = shorter(all, least);
+    }
+    return best;
+}
+
+/* Calls use(slab, first, count) with every slab of core x_n U_n, `most` indices of mode 0 at a
+ * time; where the plan has planes, with what their steps begin from. */
 template <class F>
 static tg_status expand_core(tg_backend *be, const cuda_plan *plan, void *workspace,
-                             const void *core, F use) {
+                             const void *core, int64_t most, F use) {
     const int stop = plan->planes.tiles > 0 ? 2 : 0;
     tg_status status = TG_OK;
     TG_TRY(cuda_plan_factors(be, plan, workspace));
@@ -236,14 +260,15 @@ static tg_status expand_core(tg_backend *be, const cuda_plan *plan, void *worksp
     if (plan->gathers) {
         TG_TRY(cuda_plan_middle_of_core(be, plan, workspace, core));
     }
-    for (int64_t first = 0; first < plan->dim0; first += plan->slab) {
-        const int64_t count = shorter(plan->slab, plan->dim0 - first);
+    for (int64_t first = 0; first < plan->dim0; first += most) {
+        const int64_t count = shorter(most, plan->dim0 - first);
         char *now = cuda_plan_state(plan, workspace, plan->steps, first);
         if (!plan->gathers) {
             TG_TRY(cuda_plan_slab_of_core(be, plan, core, first, count, now));
         }
         for (int q = plan->steps - 1; q >= stop; q--) {
-            char *next = cuda_plan_state(plan, workspace, q, first);
+            char *next = most > plan->slab ? cuda_plan_at(plan, workspace, plan->buffer[0])
+                                           : cuda_plan_state(plan, workspace, q, first);
             TG_TRY(cuda_plan_step(be, plan, workspace, q, false, count, now, next));
             now = next;
         }
@@ -283,9 +308,13 @@ tg_status cuda_expand(tg_backend *be, const tg_expand *op) {
     if (!op->core) {
         return finish_slab_of(be, op, &plan, NULL, 0, plan.dim0);
     }
+    const bool fused = plan.planes.tiles > 0 && op->out_store == TG_STORE_FULL;
+    const int64_t at_once =
+        fused ? cuda_planes_resident(be, &plan.planes, op->bitmap && op->values) : 0;
     return expand_core(
-        be, &plan, op->workspace, op->core, [&](const void *slab, int64_t first, int64_t count) {
-            if (plan.planes.tiles > 0 && op->out_store == TG_STORE_FULL) {
+        be, &plan, op->workspace, op->core, planes_slab(&plan, at_once),
+        [&](const void *slab, int64_t first, int64_t count) {
+            if (fused) {
                 const auto call = finish_call_of<float, 2>(op, &plan, NULL, first, count);
                 return cuda_planes_expand(be, &plan, op->workspace, slab, &call);
             }
@@ -304,10 +333,11 @@ tg_status cuda_sample(tg_backend *be, const tg_sample *op) {
     if (plan.dim0 * plan.unit == 0) {
         return TG_OK;
     }
-    return expand_core(
-        be, &plan, op->workspace, op->core, [&](const void *slab, int64_t first, int64_t count) {
-            const tg_status made =
-                expand_planes_plainly(be, &plan, op->workspace, first, count, &slab);
-            return made == TG_OK ? read_slab_off(be, op, &plan, slab, first, count) : made;
-        });
+    return expand_core(be, &plan, op->workspace, op->core, plan.slab,
+                       [&](const void *slab, int64_t first, int64_t count) {
+                           const tg_status made =
+                               expand_planes_plainly(be, &plan, op->workspace, first, count, &slab);
+                           return made == TG_OK ? read_slab_off(be, op, &plan, slab, first, count)
+                                                : made;
+                       });
 }

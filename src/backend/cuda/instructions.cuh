@@ -45,6 +45,28 @@ __device__ inline void store_four(float *to, float a, float b, float c, float d)
                  : "memory");
 }
 
+/* BYTES (4, 8 or 16) from global to shared memory, both aligned to them, past the registers; zeros
+ * where they do not count. They are there for the thread after copies_wait(), for others after a
+ * barrier behind it. */
+template <int BYTES>
+__device__ inline void copy_async(void *to, const void *from, bool counts = true) {
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+    const size_t source = __cvta_generic_to_global(from);
+    const int bytes = counts ? BYTES : 0;
+    if constexpr (BYTES == 16) { /* not through the L1 */
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(source),
+                     "r"(bytes)
+                     : "memory");
+    } else {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(source),
+                     "n"(BYTES), "r"(bytes)
+                     : "memory");
+    }
+}
+__device__ inline void copies_wait() {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
 /* A warp has [begin, end) brought into the L2, but for a part of 16 bytes at either end. Nothing
  * waits for it; GPUs that cannot do it leave it. */
 __device__ inline void prefetch_l2(const void *begin, const void *end, int lane) {

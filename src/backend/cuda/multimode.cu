@@ -8,7 +8,6 @@
 #include "backend/cuda/compress.cuh"
 
 enum {
-    SLAB_BYTES = 36 << 20,  /* of a slab: it stays in the L2 of an H200 until it is contracted */
     PIECE_BYTES = 32 << 20, /* of a piece of mode 0's product */
     PIECE_COLUMNS = 256     /* of it, at least */
 };
@@ -144,7 +143,7 @@ cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes) {
         return plan;
     }
     const int64_t real_size = (int64_t)tg_dtype_size(plan.real);
-    const int64_t most = longer(SLAB_BYTES / (plan.state[0] * real_size), 1);
+    const int64_t most = longer(CUDA_SLAB_BYTES / (plan.state[0] * real_size), 1);
     const int64_t slabs = (plan.dim0 + most - 1) / most;
     plan.slab = (plan.dim0 + slabs - 1) / slabs;
     int64_t need[2] = {0, 0};

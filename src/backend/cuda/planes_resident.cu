@@ -1,0 +1,409 @@
+/* The way back of the last two modes where the factors of both fit into shared memory; planes.cuh
+ * and planes.cu have the products.
+ *
+ * As many blocks as run at once keep the factors and walk over pairs of planes; a warp takes 32
+ * rows of a plane. What the first product leaves in the registers of a lane is what the second one
+ * wants there as its left factor, if its k's 2t and 2t + 1 are those of lane t. So C has been used
+ * up after the first product, and the next pair's comes in during the second one, which updates the
+ * weight four tiles of columns at a time: these are turned within the warp, so that sixteen lanes
+ * hold neighbours. */
+#include "backend/cuda/compress.cuh"
+#include "backend/cuda/instructions.cuh"
+
+enum {
+    PAIR = 2,    /* planes at once */
+    SHARE = 32,  /* rows of a warp */
+    TOGETHER = 4 /* tiles of columns */
+};
+
+/* Rows of a plane at most, and blocks that should share a multiprocessor. */
+static constexpr int most_rows(int tiles) {
+    return tiles == 3 ? 64 : PLANES_ROWS;
+}
+static constexpr int blocks_at_once(int tiles) {
+    return tiles == 3 ? 3 : 1;
+}
+
+/* Reals from row to row of C, in which 4 rows by 8 columns lie in different banks. */
+static constexpr __host__ __device__ int core_stride(int tiles) {
+    return tiles == 3 ? 24 : 56;
+}
+
+/* Where everything begins in shared memory, in bytes: the fragments of both factors; C of the
+ * planes, (plane, part, rows, stride); the runs of the planes' entries; and what these are made
+ * from, the rank blocks that hold them. */
+struct resident_layout {
+    int steps; /* of 4 rows of C */
+    int before, core, found, words, ranks, end;
+};
+
+static __host__ __device__ inline resident_layout layout_of(const cuda_planes &s, bool kept) {
+    const int entries = PAIR * s.d2 * s.d3, runs = (entries + 31) / 32;
+    const int blocks = kept ? (entries + 510) / 512 + 1 : 0;
+    resident_layout at;
+    at.steps = (s.r2 + 3) / 4;
+    at.before = 2 * s.tiles * (s.wide / 8) * 32 * (int)sizeof(float2);
+    at.core = at.before + s.rows / 16 * at.steps * 32 * (int)sizeof(float4);
+    at.found = at.core + PAIR * 2 * 4 * at.steps * core_stride(s.tiles) * (int)sizeof(float);
+    at.words = at.found + (kept ? (runs + 1) / 2 * 2 * (int)sizeof(kept_run) : 0);
+    at.ranks = at.words + blocks * 8 * (int)sizeof(uint64_t);
+    at.end = at.ranks + blocks * (int)sizeof(uint32_t);
+    return at;
+}
+
+/* ---- what comes in ---- */
+
+/* `bytes`, a multiple of 16. */
+static __device__ inline void fetch_fragments(const void *from, int bytes, char *to) {
+    for (int e = 16 * (int)threadIdx.x; e < bytes; e += 16 * (int)blockDim.x) {
+        copy_async<16>(to + e, static_cast<const char *>(from) + e);
+    }
+}
+
+/* C of `planes` planes, rows (plane, part, j2) of `right` reals that follow each other. */
+template <int TILES>
+static __device__ inline void fetch_core(const cuda_planes &s, int steps, int planes,
+                                         const float *from, float *core) {
+    const int across = s.right / 4, rows = planes * 2 * s.r2;
+    const int next_row = (int)blockDim.x / across, next = (int)blockDim.x % across;
+    int row = (int)threadIdx.x / across, place = (int)threadIdx.x % across;
+    while (row < rows) {
+        const int matrix = (row >= s.r2) + (row >= 2 * s.r2) + (row >= 3 * s.r2);
+        const int to = matrix * 4 * steps + row - matrix * s.r2;
+        copy_async<16>(core + to * core_stride(TILES) + 4 * place,
+                       from + row * s.right + 4 * place);
+        const bool wraps = place + next >= across;
+        row += next_row + wraps;
+        place += wraps ? next - across : next;
+    }
+}
+
+/* The rank blocks of an index set that hold the entries [begin, begin + entries). */
+static __device__ inline void fetch_kept(const kept_set &kept, int64_t begin, int entries,
+                                         uint64_t *words, uint32_t *ranks) {
+    const int64_t first = begin / 512;
+    const int blocks = ((int)(begin % 512) + entries + 511) / 512;
+    for (int e = (int)threadIdx.x; e < 8 * blocks; e += (int)blockDim.x) {
+        const bool exists = first * 8 + e < kept.count;
+        copy_async<8>(words + e, kept.words + (exists ? first * 8 + e : 0), exists);
+        if (e < blocks) {
+            copy_async<4>(ranks + e, kept.ranks + first + e);
+        }
+    }
+}
+
+/* From these blocks, run by run. */
+static __device__ inline void find_kept(int64_t begin, int entries, const uint64_t *words,
+                                        const uint32_t *ranks, kept_run *found) {
+    const int ahead = (int)(begin % 512);
+    const kept_set blocks = {words, ranks, (ahead + entries + 511) / 512 * 8};
+    for (int r = (int)threadIdx.x; 32 * r < entries; r += (int)blockDim.x) {
+        found[r] = kept_run_at(blocks, ahead + 32 * r);
+    }
+}
+
+/* Their values follow each other. */
+static __device__ inline void prefetch_values(const finish_call<float, 2> &call, int entries,
+                                              const kept_run *found, int lane) {
+    const int last = (entries - 1) / 32; /* what it holds may begin the next planes: no harm */
+    prefetch_l2(call.values + found[0].before, call.values + position_of(found[last], 31), lane);
+}
+
+/* ---- products ---- */
+
+/* Two tiles of 16 rows and parts of T. */
+template <int TILES> struct rows_of_t { float sum[2][2][TILES][4]; };
+
+/* `core` is of the plane, `left` and `left + below` are fragments of the rows. */
+template <int TILES>
+static __device__ inline rows_of_t<TILES> multiply_core(const float *core, int steps,
+                                                        const float4 *left, int below, int lane) {
+    const int g = lane / 4, t = lane % 4, part = 4 * steps * core_stride(TILES);
+    rows_of_t<TILES> rows = {};
+#pragma unroll 2
+    for (int k = 0; k < steps; k++) {
+        float4 re[2], im[2];
+#pragma unroll
+        for (int m = 0; m < 2; m++) {
+            re[m] = left[m * below + k * 32 + lane];
+            im[m] = make_float4(-re[m].z, -re[m].w, re[m].x, re[m].y);
+        }
+#pragma unroll
+        for (int n = 0; n < TILES; n++) {
+            const float *at = core + (4 * k + t) * core_stride(TILES) + 8 * n + g;
+            const float b0 = to_tf32(at[0]), b1 = to_tf32(at[part]);
+#pragma unroll
+            for (int m = 0; m < 2; m++) {
+                mma_tf32(rows.sum[m][0][n], re[m], b0, b1);
+                mma_tf32(rows.sum[m][1][n], im[m], b0, b1);
+            }
+        }
+    }
+#pragma unroll
+    for (int e = 0; e < 16 * TILES; e++) {
+        float *x = &rows.sum[e / (8 * TILES)][e / (4 * TILES) % 2][e / 4 % TILES][e % 4];
+        *x = to_tf32(*x);
+    }
+    return rows;
+}
+
+/* N tiles of columns of G; `right`: their fragments of the first 8 k's, `next` behind each other.
+ */
+template <int N, int TILES>
+static __device__ inline void multiply_rows(float (&sum)[2][N][4], const rows_of_t<TILES> &rows,
+                                            const float2 *right, int next, int lane) {
+#pragma unroll
+    for (int k = 0; k < 2 * TILES; k++) {
+        float4 a[2];
+#pragma unroll
+        for (int m = 0; m < 2; m++) {
+            const float *c = rows.sum[m][k / TILES][k % TILES];
+            a[m] = make_float4(c[0], c[2], c[1], c[3]);
+        }
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            const float2 b = right[k * next + n * 32 + lane];
+            mma_tf32(sum[0][n], a[0], b.x, b.y);
+            mma_tf32(sum[1][n], a[1], b.x, b.y);
+        }
+    }
+}
+
+/* ---- the update ---- */
+
+/* Lanes apart by `lane_bit` exchange: what the lower one has in `high` for what the upper one has
+ * in `low`. */
+static __device__ inline void exchange(float2 *low, float2 *high, int lane_bit, int lane) {
+    const bool upper = lane & lane_bit;
+    const float2 gives = upper ? *low : *high;
+    const float2 gets = make_float2(__shfl_xor_sync(~0u, gives.x, lane_bit),
+                                    __shfl_xor_sync(~0u, gives.y, lane_bit));
+    *low = upper ? gets : *low;
+    *high = upper ? *high : gets;
+}
+
+/* Pair n of lane 4 g + t is column 4 n + t of row g; after this pair q of lane 16 h + c is column c
+ * of row 4 h + q. */
+static __device__ inline void turn(float2 *pairs, int lane) {
+    exchange(&pairs[0], &pairs[1], 4, lane);
+    exchange(&pairs[2], &pairs[3], 4, lane);
+    exchange(&pairs[0], &pairs[2], 8, lane);
+    exchange(&pairs[1], &pairs[3], 8, lane);
+}
+
+/* What a warp updates: rows of a plane. */
+struct resident_share {
+    number<float, 2> *out; /* its first row */
+    int rows, cols;        /* that there are */
+    const kept_run *found; /* of the planes.. */
+    int at;                /* ..among whose entries out is this one */
+    const number<float, 2> *values;
+    float alpha, beta, lambda;
+};
+
+/* The entries of a lane in N tiles lie in one column: of these rows behind its first one. */
+template <int N> static constexpr __device__ int row_of(int i) {
+    return N == 1 ? 8 * i : i / 8 * 16 + i / 4 % 2 * 8 + i % 4;
+}
+
+/* Columns [4 first, 4 first + 4 N) of a share, as far as there are. */
+template <int N, bool KEPT, bool WHOLE, int TILES>
+static __device__ inline void update_tiles(const resident_share &to, const rows_of_t<TILES> &rows,
+                                           int first, const float2 *last, int next, int lane) {
+    constexpr int ENTRIES = N == 1 ? 4 : 16, AHEAD = N == 1 ? 4 : 8;
+    const int row = N == 1 ? lane / 4 : lane / 16 * 4;
+    const int col = 4 * first + (N == 1 ? lane % 4 : lane % 16), at = row * to.cols + col;
+    const int live = col < to.cols ? to.rows - row : 0; /* rows from `row` on */
+    number<float, 2> old[ENTRIES] = {};
+    if (to.beta != 0.0f) {
+#pragma unroll
+        for (int i = 0; i < ENTRIES; i++) {
+            if (row_of<N>(i) < live) {
+                old[i] = load_once(to.out + at + row_of<N>(i) * to.cols, WHOLE);
+            }
+        }
+    }
+    float sum[2][N][4] = {};
+    multiply_rows(sum, rows, last + first * 32, next, lane);
+    float2 x[ENTRIES];
+#pragma unroll
+    for (int i = 0; i < 4; i++) { /* 8 rows each */
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            const float *c = sum[i / 2][n] + i % 2 * 2;
+            x[i * N + n] = make_float2(c[0], c[1]);
+        }
+        if (N == TOGETHER) {
+            turn(x + i * N, lane);
+        }
+    }
+#pragma unroll
+    for (int begin = 0; begin < ENTRIES; begin += AHEAD) {
+        number<float, 2> value[AHEAD] = {};
+#pragma unroll
+        for (int u = 0; KEPT && u < AHEAD; u++) {
+            const int r = row_of<N>(begin + u);
+            const unsigned entry = (unsigned)(to.at + at + r * to.cols);
+            if (r < live) {
+                const kept_run run = to.found[entry / 32];
+                if (is_kept(run, entry % 32)) {
+                    value[u] = load_once(to.values + position_of(run, entry % 32), WHOLE);
+                }
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            const int i = begin + u, r = row_of<N>(i);
+            number<float, 2> y;
+            y.part[0] =
+                to.beta * old[i].part[0] + to.alpha * (x[i].x + to.lambda * value[u].part[0]);
+            y.part[1] =
+                to.beta * old[i].part[1] + to.alpha * (x[i].y + to.lambda * value[u].part[1]);
+            if (r < live) {
+                store_once(to.out + at + r * to.cols, y, WHOLE);
+            }
+        }
+    }
+}
+
+template <bool KEPT, bool WHOLE, int TILES>
+static __device__ inline void update_share(const resident_share &to, const rows_of_t<TILES> &rows,
+                                           const float2 *last, int next, int lane) {
+    const int tiles = (to.cols + 3) / 4;
+    int first = 0;
+    for (; first + 1 < tiles; first += TOGETHER) { /* tiles beyond the last one: made, not kept */
+        update_tiles<TOGETHER, KEPT, WHOLE>(to, rows, first, last, next, lane);
+    }
+    if (first < tiles) {
+        update_tiles<1, KEPT, WHOLE>(to, rows, first, last, next, lane);
+    }
+}
+
+/* ---- all of it ---- */
+
+template <int TILES, bool KEPT>
+static __global__ void __launch_bounds__(PAIR *most_rows(TILES) / SHARE * 32, blocks_at_once(TILES))
+    expand_resident(cuda_planes s, int64_t count, const float *in, const float2 *last,
+                    const float4 *before, finish_call<float, 2> call) {
+    extern __shared__ float4 shared[];
+    if (call.guard && *call.guard != 0) {
+        return;
+    }
+    char *base = reinterpret_cast<char *>(shared);
+    const resident_layout lies = layout_of(s, KEPT);
+    float *core = reinterpret_cast<float *>(base + lies.core);
+    kept_run *found = reinterpret_cast<kept_run *>(base + lies.found);
+    uint64_t *words = reinterpret_cast<uint64_t *>(base + lies.words);
+    uint32_t *ranks = reinterpret_cast<uint32_t *>(base + lies.ranks);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int shares = (s.rows + SHARE - 1) / SHARE, plane = warp / shares;
+    const int row = warp % shares * SHARE, plane_size = s.d2 * s.d3;
+    const float alpha = (float)(call.rates ? call.rates->alpha : call.alpha);
+    const float beta = (float)(call.rates ? call.rates->beta : call.beta);
+
+    /* What belongs to planes [first, first + PAIR). */
+    const auto planes_from = [&](int64_t first) { return (int)min((int64_t)PAIR, count - first); };
+    const auto fetch = [&](int64_t first) {
+        const int planes = planes_from(first), entries = planes * plane_size;
+        const int64_t begin = call.begin + first * plane_size;
+        fetch_core<TILES>(s, lies.steps, planes, in + first * 2 * s.r2 * s.right, core);
+        if (KEPT) {
+            fetch_kept(call.kept, begin, entries, words, ranks);
+        }
+        if (warp == 0 && beta != 0.0f) {
+            prefetch_l2(call.out + begin, call.out + begin + entries, lane);
+        }
+    };
+
+    /* What C's rows are filled up with stays 0. */
+    for (int e = (int)threadIdx.x; e < (lies.found - lies.core) / 4; e += (int)blockDim.x) {
+        core[e] = 0.0f;
+    }
+    __syncthreads();
+    fetch(PAIR * (int64_t)blockIdx.x);
+    fetch_fragments(last, lies.before, base);
+    fetch_fragments(before, lies.core - lies.before, base + lies.before);
+
+    for (int64_t first = PAIR * (int64_t)blockIdx.x; first < count;
+         first += PAIR * (int64_t)gridDim.x) {
+        const int planes = planes_from(first);
+        const int64_t begin = call.begin + first * plane_size;
+        copies_wait();
+        __syncthreads();
+        if (KEPT) {
+            find_kept(begin, planes * plane_size, words, ranks, found);
+        }
+        const int below = (row + 16 < s.rows) * lies.steps * 32; /* no second tile: again */
+        const rows_of_t<TILES> rows = multiply_core<TILES>(
+            core + plane * 2 * 4 * lies.steps * core_stride(TILES), lies.steps,
+            reinterpret_cast<const float4 *>(base + lies.before) + row / 16 * lies.steps * 32,
+            below, lane);
+        __syncthreads();
+        if (first + PAIR * (int64_t)gridDim.x < count) {
+            fetch(first + PAIR * (int64_t)gridDim.x);
+        }
+        if (KEPT && warp == 1) {
+            prefetch_values(call, planes * plane_size, found, lane);
+        }
+        const int at = plane * plane_size + row * s.d3;
+        const resident_share to = {call.out + begin + at,
+                                   plane < planes ? min((int)SHARE, s.d2 - row) : 0,
+                                   s.d3,
+                                   found,
+                                   at,
+                                   call.values,
+                                   alpha,
+                                   beta,
+                                   (float)call.lambda};
+        const float2 *right = reinterpret_cast<const float2 *>(base);
+        if (call.whole) {
+            update_share<KEPT, true>(to, rows, right, s.wide / 8 * 32, lane);
+        } else {
+            update_share<KEPT, false>(to, rows, right, s.wide / 8 * 32, lane);
+        }
+    }
+}
+
+/* ---- launches ---- */
+
+using resident_kernel = void (*)(cuda_planes, int64_t, const float *, const float2 *,
+                                 const float4 *, finish_call<float, 2>);
+
+static resident_kernel kernel_of(const cuda_planes &s, bool kept) {
+    if (kept) {
+        return s.tiles == 3 ? expand_resident<3, true> : expand_resident<6, true>;
+    }
+    return s.tiles == 3 ? expand_resident<3, false> : expand_resident<6, false>;
+}
+
+static int threads_of(const cuda_planes &s) {
+    return PAIR * ((s.rows + SHARE - 1) / SHARE) * 32;
+}
+
+int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, bool kept) {
+    const size_t shared = (size_t)layout_of(*s, kept).end;
+    const void *kernel = reinterpret_cast<const void *>(kernel_of(*s, kept));
+    int most = 0, blocks = 0;
+    const bool fits = s->tiles > 0 && s->rows <= most_rows(s->tiles) && s->right % 4 == 0 &&
+                      cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                             cuda_state_of(be)->device) == cudaSuccess &&
+                      shared <= (size_t)most &&
+                      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                           (int)shared) == cudaSuccess &&
+                      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads_of(*s),
+                                                                    shared) == cudaSuccess;
+    return fits ? PAIR * (int64_t)blocks * cuda_state_of(be)->processors : 0;
+}
+
+tg_status cuda_planes_expand_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
+                                      int64_t planes, int64_t at_once, const void *in,
+                                      const finish_call<float, 2> *call) {
+    const cuda_planes &s = plan->planes;
+    const bool kept = call->values != NULL;
+    const int64_t pairs = (planes + PAIR - 1) / PAIR;
+    kernel_of(s, kept)<<<(unsigned)shorter(pairs, at_once / PAIR), threads_of(s),
+                         layout_of(s, kept).end, cuda_stream(be)>>>(
+        s, planes, static_cast<const float *>(in), cuda_planes_last(plan, workspace),
+        cuda_planes_before(plan, workspace), *call);
+    return CUDA_LAUNCHED(be, "expanding two modes");
+}
