@@ -43,7 +43,7 @@ typedef enum tg_state_precision {
     TG_STATES_FULL,
     TG_STATES_HALF, /* bf16, rounded at random with the odds of the distances */
     TG_STATES_8BIT  /* a byte a number and a scale for every 256; parameters with fewer than 4096
-                       values stay full */
+                       values (rank auto: entries) stay full */
 } tg_state_precision;
 
 /* Settings of one group. Key names in text form (tg_optim_config_set) are the published ones. */
@@ -62,7 +62,8 @@ typedef struct tg_optim_config {
      * this error for each, at most this memory for all. At least one of the two is needed. */
     double rank_tolerance; /* rank_tolerance: 0; |G - P(G)| / |G| allowed, 0: as small as can be */
     double memory_budget;  /* memory_budget: 0; bytes of moments, factors and index sets together,
-                              or (up to 1) their share of dense moments; 0: no limit */
+                              or (up to 1) their share of dense moments in this precision; 0: no
+                              limit */
     int64_t min_entries;   /* min_entries: 1000; smaller parameters of the group stay dense */
 
     double update_proj_gap;           /* update_proj_gap: 1000; steps between refreshes */

@@ -20,6 +20,27 @@ typedef struct tg_moments {
 tg_moments tg_moments_plan(const tg_optim_config *config, tg_dtype dtype, int64_t count);
 size_t tg_moments_bytes(const tg_moments *moments);
 
+/* The same where the number of values changes with automatic ranks: the form is that of all
+ * `entries` of the parameter and stays, and a value more is always some bytes more. */
+tg_moments tg_moments_plan_part(const tg_optim_config *config, tg_dtype dtype, int64_t entries,
+                                int64_t count);
+
+/* Bytes of each array of planned moments; those of the scales are 0 unless they are 8BIT. */
+typedef struct tg_moment_sizes {
+    size_t m, v, m_scale, v_scale;
+} tg_moment_sizes;
+
+tg_moment_sizes tg_moments_sizes(const tg_moments *moments);
+
+/* Bytes that a value more takes of a parameter of so many entries; scales are counted in part. */
+double tg_moments_per_value(const tg_optim_config *config, tg_dtype dtype, int64_t entries);
+
+/* Blocks of bytes to reals and back, on the host; `second`: of v. */
+void tg_moments_decode(bool second, int64_t reals, const uint8_t *bytes, const float *scale,
+                       float *out);
+void tg_moments_encode(bool second, int64_t reals, const float *values, uint8_t *bytes,
+                       float *scale);
+
 /* Takes the memory of planned moments, and makes them all zero. */
 TG_NODISCARD tg_status tg_moments_create(tg_backend *be, tg_moments *moments);
 TG_NODISCARD tg_status tg_moments_clear(tg_backend *be, const tg_moments *moments);

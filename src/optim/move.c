@@ -1,4 +1,5 @@
-/* States that move within their pool when ranks change. */
+/* States that move within their pool when ranks change: one array after the other by way of the
+ * host. */
 #include <string.h>
 
 #include "optim/pool.h"
@@ -59,61 +60,142 @@ static void reshape_parts(char *data, size_t size, const tg_layout *from, const 
     }
 }
 
-static bool is_same(const tg_layout *a, const tg_layout *b) {
-    bool same = a->offset == b->offset && a->kept == b->kept;
+static bool is_same_shape(const tg_layout *a, const tg_layout *b) {
+    bool same = a->kept == b->kept;
     for (int d = 0; d < a->ndim; d++) {
         same = same && a->rank[d] == b->rank[d];
     }
     return same;
 }
 
-/* The arrays of a region, in its order. */
-enum { FIRST_MOMENT, SECOND_MOMENT, FACTORS };
+/* One move of one parameter. */
+typedef struct move {
+    tg_optim *optim;
+    const tg_pool *pool;
+    const tg_layout *from, *to;
+} move;
 
-/* One array of a parameter's state, by way of the host. */
-static tg_status move_array(tg_optim *optim, const tg_pool *pool, int array, const tg_layout *from,
-                            const tg_layout *to) {
-    const tg_backend_ops *ops = optim->be->ops;
-    const tg_region source = tg_layout_region(pool, from), target = tg_layout_region(pool, to);
-    const size_t size = array == SECOND_MOMENT
-                            ? tg_moment_bytes(pool->kind.config, pool->kind.dtype, 1)
-                            : tg_dtype_size(pool->kind.dtype);
-    const int mode = array - FACTORS;
-    size_t reads = source.m, writes = target.m;
-    int64_t old_count = tg_layout_count(from), new_count = tg_layout_count(to);
+static tg_status fetch(const move *m, size_t offset, size_t bytes, void *out) {
+    const char *begin = (const char *)m->pool->memory + m->from->offset;
+    return m->optim->be->ops->download(m->optim->be, out, begin + offset, bytes);
+}
+
+static tg_status put(const move *m, size_t offset, size_t bytes, const void *in) {
+    char *begin = (char *)m->pool->memory + m->to->offset;
+    return m->optim->be->ops->upload(m->optim->be, begin + offset, in, bytes);
+}
+
+/* An array of moments and its scales, in a region. */
+typedef struct moment_array {
+    size_t at, scale_at, scale_bytes;
+    int64_t reals;
+    tg_state_form form;
+} moment_array;
+
+static moment_array find_moments(const tg_pool *pool, const tg_layout *layout, bool second) {
+    const tg_state_kind *kind = &pool->kind;
+    const tg_region r = tg_layout_region(pool, layout);
+    int64_t entries = 1;
+    for (int d = 0; d < layout->ndim; d++) {
+        entries *= layout->dim[d];
+    }
+    const tg_moments plan =
+        tg_moments_plan_part(kind->config, kind->dtype, entries, tg_layout_count(layout));
+    const tg_moment_sizes sizes = tg_moments_sizes(&plan);
+    return second ? (moment_array){r.v, r.v_scale, sizes.v_scale, plan.v_reals, plan.form}
+                  : (moment_array){r.m, r.m_scale, sizes.m_scale, plan.m_reals, plan.form};
+}
+
+/* Where bytes and scales of an array stand on the host, behind its reals. */
+typedef struct byte_room {
+    float *values, *scale;
+    uint8_t *bytes;
+} byte_room;
+
+static byte_room lay_out_bytes(void *memory, int64_t reals) {
+    byte_room room = {.values = memory};
+    room.scale = room.values + reals;
+    room.bytes = (uint8_t *)(room.scale + tg_moment_blocks(reals));
+    return room;
+}
+
+size_t tg_state_moving_bytes(const tg_state_kind *kind, int64_t count) {
+    const tg_moments plan = tg_moments_plan_part(kind->config, kind->dtype, INT64_MAX, count);
+    const tg_moment_sizes sizes = tg_moments_sizes(&plan);
+    const size_t bytes = sizes.m > sizes.v ? sizes.m : sizes.v;
+    const int64_t reals = plan.m_reals > plan.v_reals ? plan.m_reals : plan.v_reals;
+    return plan.form == TG_STATE_8BIT
+               ? (size_t)(reals + tg_moment_blocks(reals)) * sizeof(float) + bytes
+               : bytes;
+}
+
+/* Bytes stand for values by the scale of their block: they are decoded, and encoded in the blocks
+ * that they come to lie in. */
+static tg_status move_bytes(const move *m, bool second, const moment_array *old,
+                            const moment_array *new) {
+    const int64_t reals = old->reals > new->reals ? old->reals : new->reals;
+    const byte_room room = lay_out_bytes(m->pool->moving, reals);
+    const size_t width = (size_t)(old->reals / tg_layout_count(m->from));
     tg_status status = TG_OK;
-    if (array == SECOND_MOMENT) {
-        reads = source.v;
-        writes = target.v;
-    } else if (array >= FACTORS) {
-        reads = source.factor[mode];
-        writes = target.factor[mode];
-        old_count = from->dim[mode] * from->rank[mode];
-        new_count = to->dim[mode] * to->rank[mode];
+    TG_TRY(fetch(m, old->at, (size_t)old->reals, room.bytes));
+    TG_TRY(fetch(m, old->scale_at, old->scale_bytes, room.scale));
+    if (is_same_shape(m->from, m->to)) {
+        TG_TRY(put(m, new->at, (size_t) new->reals, room.bytes));
+        return put(m, new->scale_at, new->scale_bytes, room.scale);
     }
-    TG_TRY(ops->download(optim->be, pool->moving, (char *)pool->memory + from->offset + reads,
-                         (size_t)old_count * size));
-    if (array >= FACTORS) { /* columns that stay; new ones are 0 until the refresh */
-        const int64_t old_size[2] = {from->dim[mode], from->rank[mode]};
-        const int64_t new_size[2] = {to->dim[mode], to->rank[mode]};
-        reshape(pool->moving, size, 2, old_size, 0, new_size, 0, ZERO);
-    } else {
-        reshape_parts(pool->moving, size, from, to, array == SECOND_MOMENT);
-    }
-    TG_TRY(ops->upload(optim->be, (char *)pool->memory + to->offset + writes, pool->moving,
-                       (size_t)new_count * size));
+    tg_moments_decode(second, old->reals, room.bytes, room.scale, room.values);
+    reshape_parts((char *)room.values, width * sizeof(float), m->from, m->to, second);
+    tg_moments_encode(second, new->reals, room.values, room.bytes, room.scale);
+    TG_TRY(put(m, new->at, (size_t) new->reals, room.bytes));
+    TG_TRY(put(m, new->scale_at, new->scale_bytes, room.scale));
 fail:
     return status;
 }
 
-/* All of them, those in front first if they move to the front. */
+static tg_status move_moments(const move *m, bool second) {
+    const moment_array old = find_moments(m->pool, m->from, second);
+    const moment_array new = find_moments(m->pool, m->to, second);
+    if (old.form == TG_STATE_8BIT) {
+        return move_bytes(m, second, &old, &new);
+    }
+    const size_t real =
+        old.form == TG_STATE_BF16 ? 2 : tg_dtype_size(tg_dtype_real(m->pool->kind.dtype));
+    const size_t size = (size_t)(old.reals / tg_layout_count(m->from)) * real;
+    tg_status status = TG_OK;
+    TG_TRY(fetch(m, old.at, (size_t)old.reals * real, m->pool->moving));
+    reshape_parts(m->pool->moving, size, m->from, m->to, second);
+    TG_TRY(put(m, new.at, (size_t) new.reals *real, m->pool->moving));
+fail:
+    return status;
+}
+
+/* Columns that stay; new ones are 0 until the refresh. */
+static tg_status move_factor(const move *m, int mode) {
+    const size_t size = tg_dtype_size(m->pool->kind.dtype);
+    const int64_t old[2] = {m->from->dim[mode], m->from->rank[mode]};
+    const int64_t new[2] = {m->to->dim[mode], m->to->rank[mode]};
+    tg_status status = TG_OK;
+    TG_TRY(fetch(m, tg_layout_region(m->pool, m->from).factor[mode],
+                 (size_t)(old[0] * old[1]) * size, m->pool->moving));
+    reshape(m->pool->moving, size, 2, old, 0, new, 0, ZERO);
+    TG_TRY(put(m, tg_layout_region(m->pool, m->to).factor[mode], (size_t)(new[0] * new[1]) * size,
+               m->pool->moving));
+fail:
+    return status;
+}
+
+/* The arrays in the order of a region: m, v, factors; those in front first if they move to the
+ * front. */
 tg_status tg_state_move(tg_optim *optim, const tg_pool *pool, const tg_layout *from,
                         const tg_layout *to) {
-    const int arrays = FACTORS + from->ndim;
+    const move m = {.optim = optim, .pool = pool, .from = from, .to = to};
+    const int arrays = 2 + from->ndim;
     const bool grows = to->offset > from->offset || tg_layout_count(to) > tg_layout_count(from);
+    const bool stays = to->offset == from->offset && is_same_shape(from, to);
     tg_status status = TG_OK;
-    for (int i = 0; i < arrays && status == TG_OK && !is_same(from, to); i++) {
-        status = move_array(optim, pool, grows ? arrays - 1 - i : i, from, to);
+    for (int i = 0; i < arrays && status == TG_OK && !stays; i++) {
+        const int array = grows ? arrays - 1 - i : i;
+        status = array < 2 ? move_moments(&m, array == 1) : move_factor(&m, array - 2);
     }
     return status;
 }

@@ -111,7 +111,8 @@ static tg_status check_bytes(tg_context *ctx, const tg_optim_setup *setup) {
         TG_TRY(tg_pool_plan(ctx, setup, param->group, &pool));
         TG_TRY(plan_slot(ctx, setup, &pool, i, &plan));
         asked = true;
-        used = used || tg_moments_plan(config, param->dtype, plan.count).form == TG_STATE_8BIT;
+        const int64_t judged = plan.is_auto ? tg_shape_numel(&param->shape) : plan.count;
+        used = used || tg_moments_plan(config, param->dtype, judged).form == TG_STATE_8BIT;
     }
     if (asked && !used) {
         status = tg_fail(ctx, TG_E_CONFIG,
@@ -128,10 +129,9 @@ static bool can_be_factored(const tg_shape *shape) {
     return shape->ndim >= 3;
 }
 
-size_t tg_moment_bytes(const tg_optim_config *config, tg_dtype dtype, int64_t count) {
-    const size_t real = tg_dtype_size(tg_dtype_real(dtype));
-    const bool is_pair = tg_dtype_is_complex(dtype) && config->complex_adam == TG_ADAM_SPLIT;
-    return (size_t)count * real * (is_pair ? 2 : 1);
+tg_moments tg_slot_plan_moments(const tg_optim *optim, const tg_slot *slot) {
+    return tg_moments_plan_part(&optim->groups[slot->group], slot->dtype,
+                                slot->ranked ? slot->numel : slot->count, slot->count);
 }
 
 /* Bytes of one entry of the dense gradient that is formed from factors. */
@@ -443,8 +443,7 @@ tg_optim_projection tg_optim_get_projection(const tg_optim *optim, int param) {
     for (int b = 0; b < p->branches; b++) {
         out.bytes += tg_branch_factor_bytes(&p->branch[b]) + tg_branch_index_bytes(&p->branch[b]);
     }
-    out.bytes += (size_t)slot->count * tg_dtype_size(slot->dtype) +
-                 tg_moment_bytes(&optim->groups[slot->group], slot->dtype, slot->count);
+    out.bytes += tg_moments_bytes(&slot->moments);
     return out;
 }
 

@@ -97,8 +97,8 @@ tg_rates tg_slot_rates(const tg_optim *optim, const tg_slot *slot);
 /* Steps between refreshes at this step, at least 1. */
 int64_t tg_refresh_gap(const tg_optim_config *config, int64_t step);
 
-/* Bytes of v for so many values. */
-size_t tg_moment_bytes(const tg_optim_config *config, tg_dtype dtype, int64_t count);
+/* Form and sizes of the moments of its values, which automatic ranks change; no memory. */
+tg_moments tg_slot_plan_moments(const tg_optim *optim, const tg_slot *slot);
 
 /* Whether a parameter is projected. */
 bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param);

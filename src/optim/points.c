@@ -66,7 +66,8 @@ static void add_point(const tg_spectrum *s, int share, const int64_t *rank, tg_p
 static void add_path(const tg_spectrum *s, int share, tg_point_list *l) {
     int64_t rank[TG_MAX_NDIM];
     const size_t size = tg_dtype_size(l->kind->dtype);
-    const size_t value = size + tg_moment_bytes(l->kind->config, l->kind->dtype, 1);
+    const double value =
+        tg_moments_per_value(l->kind->config, l->kind->dtype, product_without(s->dim, s->ndim, -1));
     memcpy(rank, s->max_rank, sizeof rank);
     clip(rank, s->ndim);
     for (;;) {
@@ -74,7 +75,7 @@ static void add_path(const tg_spectrum *s, int share, tg_point_list *l) {
         double least = 0.0;
         add_point(s, share, rank, l);
         for (int d = 0; d < s->ndim; d++) {
-            const double saved = (double)product_without(rank, s->ndim, d) * (double)value +
+            const double saved = (double)product_without(rank, s->ndim, d) * value +
                                  (double)s->dim[d] * (double)size;
             const double cost = tg_spectrum_mode(s, share, d)[rank[d] - 1] / saved;
             if (rank[d] > 1 && (cheapest < 0 || cost < least)) {
@@ -228,8 +229,13 @@ tg_region tg_region_of(const tg_state_kind *kind, int ndim, const int64_t *dim, 
                        int64_t count) {
     const size_t size = tg_dtype_size(kind->dtype);
     tg_region r = {0};
-    r.m = take(&r.bytes, (size_t)count * size);
-    r.v = take(&r.bytes, tg_moment_bytes(kind->config, kind->dtype, count));
+    const int64_t entries = product_without(dim, ndim, -1);
+    const tg_moments moments = tg_moments_plan_part(kind->config, kind->dtype, entries, count);
+    const tg_moment_sizes sizes = tg_moments_sizes(&moments);
+    r.m = take(&r.bytes, sizes.m);
+    r.m_scale = take(&r.bytes, sizes.m_scale);
+    r.v = take(&r.bytes, sizes.v);
+    r.v_scale = take(&r.bytes, sizes.v_scale);
     for (int d = 0; d < ndim; d++) {
         r.factor[d] = take(&r.bytes, (size_t)(dim[d] * rank[d]) * size);
     }

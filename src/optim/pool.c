@@ -21,19 +21,21 @@ static tg_status outline(tg_context *ctx, const tg_optim_setup *setup, const tg_
                                 most, out);
 }
 
-static size_t value_bytes(const tg_state_kind *kind) {
-    return tg_dtype_size(kind->dtype) + tg_moment_bytes(kind->config, kind->dtype, 1);
-}
-
 /* What members need in any case, and what they could use. */
 typedef struct demand {
     size_t least, whole; /* bytes: rank 1 everywhere, full ranks */
     size_t indices;
-    int64_t entries;
-    int64_t largest; /* values of one member */
-    size_t factor;   /* bytes of the largest one */
+    size_t dense;     /* bytes of the moments of all entries */
+    double per_value; /* bytes of a value's moments, where they are fewest */
+    int64_t largest;  /* values of one member */
+    size_t factor;    /* bytes of the largest one */
     int64_t points;
 } demand;
+
+static size_t dense_bytes(const tg_state_kind *kind, int64_t entries) {
+    const tg_moments moments = tg_moments_plan(kind->config, kind->dtype, entries);
+    return tg_moments_bytes(&moments);
+}
 
 static demand demand_of(const tg_state_kind *kind, const tg_projector *p) {
     const tg_spectrum sizes = tg_projector_spectrum_sizes(p);
@@ -42,7 +44,8 @@ static demand demand_of(const tg_state_kind *kind, const tg_projector *p) {
     demand d = {.least = tg_ranks_equal(kind, &sizes, fewest, 0).bytes,
                 .whole = whole.bytes,
                 .indices = tg_projector_get_bytes(p).indices,
-                .entries = p->numel,
+                .dense = dense_bytes(kind, p->numel),
+                .per_value = tg_moments_per_value(kind->config, kind->dtype, p->numel),
                 .largest = whole.count - fewest + most,
                 .points = tg_rank_points(&sizes)};
     for (int k = 0; k < sizes.ndim; k++) {
@@ -75,18 +78,15 @@ static tg_status add_demands(tg_context *ctx, const tg_optim_setup *setup, int g
                            "others are %s",
                            param->name, tg_dtype_name(dtype), tg_dtype_name(pool->kind.dtype));
         }
-        if (setup->groups[group].state_precision != TG_STATES_FULL) {
-            return tg_fail(ctx, TG_E_CONFIG,
-                           "opt.state_precision: moments move with automatic ranks, and are then "
-                           "kept in full; take full, or set opt.rank");
-        }
         pool->kind.dtype = dtype;
         pool->members++;
         const demand d = demand_of(&pool->kind, &p);
         sum->least += d.least;
         sum->whole += d.whole;
         sum->indices += d.indices;
-        sum->entries += d.entries;
+        sum->dense += d.dense;
+        sum->per_value =
+            pool->members == 1 || d.per_value < sum->per_value ? d.per_value : sum->per_value;
         sum->points += d.points;
         sum->largest = d.largest > sum->largest ? d.largest : sum->largest;
         sum->factor = larger(sum->factor, d.factor);
@@ -101,9 +101,9 @@ static size_t choosing_bytes(const tg_pool *pool, int64_t points) {
            tg_ranks_scratch(pool->members, points);
 }
 
-/* Values that fit into so many bytes. */
-static int64_t values_in(const tg_state_kind *kind, double bytes) {
-    const double values = floor(bytes / (double)value_bytes(kind));
+/* Values that fit into so many bytes at most. */
+static int64_t values_in(const demand *sum, double bytes) {
+    const double values = floor(bytes / sum->per_value);
     return values < 1.0 ? 1 : values < 0x1p53 ? (int64_t)values : (int64_t)0x1p53;
 }
 
@@ -115,11 +115,10 @@ tg_status tg_pool_plan(tg_context *ctx, const tg_optim_setup *setup, int group, 
     if (status != TG_OK || out->members == 0) {
         return status;
     }
-    const double dense = (double)sum.entries * (double)value_bytes(&out->kind);
-    const double budget =
-        config->memory_budget <= 1.0 ? config->memory_budget * dense : config->memory_budget;
+    const double budget = config->memory_budget <= 1.0 ? config->memory_budget * (double)sum.dense
+                                                       : config->memory_budget;
     if (budget > 0.0) {
-        out->most = values_in(&out->kind, budget);
+        out->most = values_in(&sum, budget);
         TG_TRY(add_demands(ctx, setup, group, out->most, out, &sum));
     }
     const double left = budget - (double)sum.indices;
@@ -132,11 +131,9 @@ tg_status tg_pool_plan(tg_context *ctx, const tg_optim_setup *setup, int group, 
     }
     out->bytes = budget > 0.0 && left < (double)sum.whole ? (size_t)left : sum.whole;
     out->bytes -= out->bytes % TG_REGION_ALIGNMENT;
-    out->values = values_in(&out->kind, (double)out->bytes);
+    out->values = values_in(&sum, (double)out->bytes);
     const int64_t one = smaller(sum.largest, out->values);
-    const size_t widest =
-        larger(tg_dtype_size(out->kind.dtype), tg_moment_bytes(config, out->kind.dtype, 1));
-    out->moving_bytes = larger((size_t)one * widest, sum.factor);
+    out->moving_bytes = larger(tg_state_moving_bytes(&out->kind, one), sum.factor);
     out->choosing_bytes = choosing_bytes(out, sum.points);
 fail:
     return status;
@@ -234,9 +231,13 @@ bool tg_pool_lay_out(tg_optim *optim, int group) {
         }
         tg_projector_lend(slot->projector, factor);
         slot->ranked->offset = offset;
-        slot->moments = tg_moments_plan(pool->kind.config, slot->dtype, slot->count);
+        slot->moments = tg_slot_plan_moments(optim, slot);
         slot->moments.m = begin + region.m;
         slot->moments.v = begin + region.v;
+        if (slot->moments.form == TG_STATE_8BIT) {
+            slot->moments.m_scale = (float *)(begin + region.m_scale);
+            slot->moments.v_scale = (float *)(begin + region.v_scale);
+        }
         slot->sum =
             pool->sum ? (char *)pool->sum + (size_t)values * tg_dtype_size(slot->dtype) : NULL;
         offset += region.bytes;
@@ -247,10 +248,11 @@ bool tg_pool_lay_out(tg_optim *optim, int group) {
 
 /* Equal ranks in so many bytes; a sparse set whose size is chosen starts with that of the settings
  * and at most a quarter of them. */
-static tg_rank_choice first_choice(const tg_state_kind *kind, const tg_spectrum *sizes,
-                                   size_t bytes) {
+static tg_rank_choice first_choice(const tg_state_kind *kind, const tg_slot *slot, size_t bytes) {
+    const tg_spectrum *sizes = &slot->ranked->spectrum;
+    const double per_value = tg_moments_per_value(kind->config, kind->dtype, slot->numel);
     int set = sizes->shares > 1 ? sizes->shares - 2 : 0;
-    while (set > 0 && 4 * (size_t)sizes->kept[set] * value_bytes(kind) > bytes) {
+    while (set > 0 && 4.0 * (double)sizes->kept[set] * per_value > (double)bytes) {
         set--;
     }
     return tg_ranks_equal(kind, sizes, sizes->kept[set], bytes);
@@ -279,7 +281,7 @@ static tg_status start_group(tg_optim *optim, int group) {
         }
         const double share = (double)slot->numel / (double)entries;
         const size_t bytes = least_of(pool, slot) + (size_t)((double)left * share);
-        const tg_rank_choice choice = first_choice(&pool->kind, &slot->ranked->spectrum, bytes);
+        const tg_rank_choice choice = first_choice(&pool->kind, slot, bytes);
         TG_TRY(tg_projector_set_ranks(slot->projector, choice.rank, choice.kept));
         slot->count = choice.count;
         slot->ranked->bound = 1.0;

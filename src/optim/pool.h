@@ -32,4 +32,7 @@ static inline bool tg_pool_has(const tg_slot *slot, int group) {
 TG_NODISCARD tg_status tg_state_move(tg_optim *optim, const tg_pool *pool, const tg_layout *from,
                                      const tg_layout *to);
 
+/* Bytes of the host that moving an array of so many values takes. */
+size_t tg_state_moving_bytes(const tg_state_kind *kind, int64_t count);
+
 #endif

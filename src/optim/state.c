@@ -107,7 +107,7 @@ void tg_state_set_ranks(tg_slot *slot, const int64_t *ranks) {
 
 /* The moments: values, and scales of bytes. */
 static tg_status list_moments(const tg_optim *optim, const tg_slot *slot, tg_state_part **at) {
-    const tg_moments plan = tg_moments_plan(&optim->groups[slot->group], slot->dtype, slot->count);
+    const tg_moments plan = tg_slot_plan_moments(optim, slot);
     const tg_moments *s = &plan, *moments = &slot->moments; /* with new ranks: not placed yet */
     void *const memory[] = {moments->m, moments->v, moments->m_scale, moments->v_scale};
     const int64_t reals[] = {s->m_reals, s->v_reals, tg_moment_blocks(s->m_reals),
