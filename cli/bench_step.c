@@ -149,15 +149,21 @@ static tg_status make_optimizer(step_work *work, const cli_problem *problem, uin
     return status;
 }
 
+/* Buffers of a step; the optimizer works in them, too. */
+static tg_status prepare(step_work *work, const cli_problem *problem) {
+    const tg_loan needed = tg_optim_needs(work->optim);
+    tg_fno_reserve(work->fno, &needed);
+    tg_status status = tg_fno_prepare(work->fno, problem->batch, problem->grid, true);
+    const tg_loan lent = tg_fno_lent(work->fno);
+    return status == TG_OK ? tg_optim_lend(work->optim, &lent) : status;
+}
+
 static tg_status make_work(step_work *work, const cli_problem *problem, const char *graphs,
                            uint64_t seed) {
     tg_context *ctx = work->ctx;
     tg_status status = tg_loss_config_parse(ctx, "opt.training_loss", problem->loss, &work->loss);
     if (status == TG_OK) {
         status = tg_fno_create(ctx, &problem->fno, seed, &work->fno);
-    }
-    if (status == TG_OK) {
-        status = tg_fno_prepare(work->fno, problem->batch, problem->grid, true);
     }
     if (status == TG_OK) {
         status = random_tensor(ctx, problem, problem->fno.in_channels, seed + 1, &work->x);
@@ -168,6 +174,7 @@ static tg_status make_work(step_work *work, const cli_problem *problem, const ch
     if (status == TG_OK) {
         status = make_optimizer(work, problem, seed);
     }
+    status = status == TG_OK ? prepare(work, problem) : status;
     const bool on_device = tg_backend_place(ctx) == TG_DEVICE;
     return status == TG_OK && on_device ? make_steps(work, graphs) : status;
 }

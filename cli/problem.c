@@ -227,7 +227,8 @@ void cli_setup_make(const cli_problem *problem, const tg_fno *fno, uint64_t seed
                                   .param_count = count,
                                   .seed = seed,
                                   .takes_factored = true,
-                                  .forms_bf16 = halves};
+                                  .forms_bf16 = halves,
+                                  .borrows = true};
 }
 
 void cli_setup_free(cli_setup *setup) {
@@ -250,7 +251,7 @@ static size_t data_bytes(const cli_problem *problem) {
 tg_status cli_problem_plan(tg_context *ctx, const cli_problem *problem, cli_memory_plan *out) {
     tg_fno *outline = NULL;
     tg_fno_memory step = {0}, inference = {0};
-    size_t optimizer[TG_MEM_CATEGORIES] = {0};
+    tg_optim_memory optimizer = {0};
     const tg_mem_usage host = tg_context_memory(ctx, TG_HOST);
     const tg_mem_usage device = tg_context_memory(ctx, TG_DEVICE);
     *out = (cli_memory_plan){0};
@@ -258,11 +259,12 @@ tg_status cli_problem_plan(tg_context *ctx, const cli_problem *problem, cli_memo
     if (status == TG_OK) {
         cli_setup setup;
         cli_setup_make(problem, outline, 0, &setup);
-        status = tg_optim_plan(ctx, &setup.setup, optimizer);
+        status = tg_optim_plan_memory(ctx, &setup.setup, &optimizer);
         cli_setup_free(&setup);
     }
     if (status == TG_OK) {
-        status = tg_fno_plan(ctx, &problem->fno, problem->batch, problem->grid, true, &step);
+        status = tg_fno_plan_lending(ctx, &problem->fno, problem->batch, problem->grid,
+                                     &optimizer.loan, &step);
     }
     if (status == TG_OK) {
         status = tg_fno_plan(ctx, &problem->fno, problem->batch, problem->grid, false, &inference);
@@ -271,8 +273,10 @@ tg_status cli_problem_plan(tg_context *ctx, const cli_problem *problem, cli_memo
     out->parameters = step.parameters;
     out->inference = inference.total;
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
-        out->bytes[c] = host.current[c] + device.current[c] + step.bytes[c] + optimizer[c];
-        out->bytes[c] += c == TG_MEM_DATA ? data_bytes(problem) : 0;
+        out->bytes[c] = host.current[c] + device.current[c] + step.bytes[c] + optimizer.bytes[c];
+        out->bytes[c] += c == TG_MEM_DATA        ? data_bytes(problem)
+                         : c == TG_MEM_WORKSPACE ? optimizer.host
+                                                 : 0;
         out->peak += out->bytes[c];
     }
     return status;

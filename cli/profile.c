@@ -67,7 +67,8 @@ static tg_status find_needs(tg_context *ctx, const cli_problem *problem, bool ac
         cli_setup_free(&setup);
     }
     if (status == TG_OK) {
-        status = tg_fno_plan(ctx, &problem->fno, problem->batch, problem->grid, true, &out->fno);
+        status = tg_fno_plan_lending(ctx, &problem->fno, problem->batch, problem->grid,
+                                     &out->optim.loan, &out->fno);
     }
     tg_fno_destroy(&outline);
     return status;
@@ -85,11 +86,11 @@ static void add_phase(cli_profile *p, const needs *n, const tg_fno_phase *phase,
     if (phase->sends && !phase->sends_factors) {
         at->alive[CLI_GRADIENTS] += n->fno.bytes[TG_MEM_GRADIENTS];
     }
-    if (phase->sends_factors && !n->accumulates && !n->is_projected) {
-        at->alive[CLI_GRADIENTS] += n->optim.bytes[TG_MEM_GRADIENTS];
+    if (phase->sends_factors && !n->is_projected) {
+        at->alive[CLI_GRADIENTS] += n->optim.loan.dense_bytes;
     }
     if (phase->sends_factors && n->is_projected) {
-        at->alive[CLI_WORKSPACE] += n->optim.bytes[TG_MEM_WORKSPACE];
+        at->alive[CLI_WORKSPACE] += n->optim.loan.work_bytes;
     }
     at->total = sum_of(at->alive);
     if (at->total > p->phase[p->peak].total) {
@@ -197,6 +198,10 @@ static tg_status make_optimizer(workbench *w, const cli_problem *problem, uint64
         status = tg_optim_bind(w->optim, i, tg_fno_get_param(w->fno, i).weight);
     }
     cli_setup_free(&setup);
+    if (status == TG_OK) {
+        const tg_loan loan = tg_optim_needs(w->optim);
+        tg_fno_reserve(w->fno, &loan);
+    }
     return status;
 }
 

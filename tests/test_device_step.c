@@ -34,7 +34,8 @@ typedef struct rig {
     tg_tensor now_x, now_y; /* the batch of a step, always in the same place */
 } rig;
 
-static void make_optimizer(rig *r, const char *method, bool accumulates) {
+/* That of the device works in the network's memory, that of the host in its own. */
+static void make_optimizer(rig *r, const char *method, bool accumulates, bool borrows) {
     const int count = tg_fno_param_count(r->fno);
     tg_optim_param *params = calloc((size_t)count, sizeof *params);
     assert_non_null(params);
@@ -56,8 +57,12 @@ static void make_optimizer(rig *r, const char *method, bool accumulates) {
                                   .param_count = count,
                                   .seed = 9,
                                   .takes_factored = true,
-                                  .accumulates = accumulates};
+                                  .accumulates = accumulates,
+                                  .borrows = borrows};
     net_ok(r->ctx, tg_optim_create(r->ctx, &setup, &r->optim));
+    const tg_loan loan = tg_optim_needs(r->optim);
+    assert_int_equal(loan.dense_bytes > 0, borrows);
+    tg_fno_reserve(r->fno, &loan);
     for (int i = 0; i < count; i++) {
         net_ok(r->ctx, tg_optim_bind(r->optim, i, tg_fno_get_param(r->fno, i).weight));
     }
@@ -85,8 +90,8 @@ static rig begin(const char *backend, const char *network, const char *method,
     const tg_fno_config config = net_config(r.ctx, network);
     tg_step_config step = *wanted;
     net_ok(r.ctx, tg_fno_create(r.ctx, &config, 3, &r.fno));
+    make_optimizer(&r, method, step.accumulates, strcmp(backend, "fake") == 0);
     net_ok(r.ctx, tg_fno_prepare(r.fno, 2, grid, true));
-    make_optimizer(&r, method, step.accumulates);
     for (int b = 0; b < BATCHES; b++) {
         make_batch(&r, b);
     }

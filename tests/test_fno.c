@@ -431,7 +431,7 @@ static void errors(void **state) {
 static void checkpointing(void **state) {
     tg_context *ctx = *state;
     static const char *const configs[] = {
-        "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 4}",
+        "{\"n_modes\": [2, 2], \"hidden_channels\": 6, \"n_layers\": 4}",
         ("{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 3, \"norm\": \"group_norm\","
          "\"stabilizer\": \"tanh\", \"channel_mlp_skip\": \"linear\"}"),
         ("{\"n_modes\": [14, 6], \"hidden_channels\": 6, \"n_layers\": 3, \"domain_padding\": 0.25,"

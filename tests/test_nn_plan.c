@@ -199,7 +199,7 @@ static void phases_fit_the_arenas(void **state) {
         int count = 0, sent = 0, turn = 0;
         net_ok(ctx, tg_fno_plan(ctx, &config, batch, grid, true, &plan));
         net_ok(ctx, tg_fno_phases(ctx, &config, batch, grid, phases, MOST, &count));
-        assert_int_equal(count, 6 + 8 * config.n_layers);
+        assert_int_equal(count, 7 + 7 * config.n_layers);
         for (int p = 0; p < count; p++) {
             for (int q = 0; q < p; q++) {
                 assert_string_not_equal(phases[p].name, phases[q].name);
@@ -212,13 +212,146 @@ static void phases_fit_the_arenas(void **state) {
             assert_true(p == 0 || phases[p].is_backward >= phases[p - 1].is_backward);
             assert_true(phases[p].activations > 0);
         }
-        assert_int_equal(sent, config.n_layers);
+        assert_int_equal(sent, 1);
         assert_in_range(plan.bytes[TG_MEM_ACTIVATIONS], most, 2 * most);
         assert_in_range(plan.bytes[TG_MEM_WORKSPACE] - plan.transforms, most_workspace,
                         2 * most_workspace);
         assert_true(phases[turn - 1].activations > phases[0].activations);
         assert_true(phases[count - 1].activations < phases[turn].activations);
     }
+    tg_context_destroy(&ctx);
+}
+
+/* ---- lending ---- */
+
+/* Receives gradients like the one it is made of, and spoils what is lent when that is allowed. */
+typedef struct borrower {
+    net_gradients gradients;
+    tg_loan loan;
+    int factored;
+} borrower;
+
+static tg_status keep_and_spoil(void *user, const tg_gradient *gradient) {
+    borrower *b = user;
+    const tg_grad_sink keep = net_sink(&b->gradients);
+    assert_true(gradient->x || b->factored == 0); /* factored ones come last */
+    if (gradient->x) {
+        b->factored++;
+        memset(b->loan.dense, 0xFF, b->loan.dense_bytes);
+        memset(b->loan.work, 0xFF, b->loan.work_bytes);
+    }
+    return keep.receive(keep.user, gradient);
+}
+
+static void backward_of(tg_context *ctx, tg_fno *fno, int index, borrower *out) {
+    const tg_fno_config *config = tg_fno_get_config(fno);
+    const int64_t batch = cases[index].batch, *grid = cases[index].grid;
+    tg_tensor x = net_random(ctx, config, batch, config->in_channels, grid, 1);
+    tg_tensor y = net_random(ctx, config, batch, config->out_channels, grid, 2);
+    const tg_loss_config loss_config = tg_loss_config_default();
+    const tg_grad_sink sink = {.receive = keep_and_spoil, .user = out};
+    double loss;
+    *out = (borrower){.gradients = net_gradients_make(ctx, fno), .loan = tg_fno_lent(fno)};
+    net_ok(ctx, tg_fno_loss_backward(fno, &x, &y, &loss_config, &sink, &loss));
+    assert_int_equal(out->factored, config->n_layers);
+    tg_tensor_destroy(&x);
+    tg_tensor_destroy(&y);
+}
+
+/* Whatever is done to it, no gradient changes; the ledger counts what the plan says, which is less
+ * than a network and the loan beside it. */
+static void loans_are_free_memory(void **state) {
+    (void)state;
+    const tg_loan loans[] = {{1000, 5000, NULL, NULL},
+                             {20000, 300, NULL, NULL},
+                             {500000, 400000, NULL, NULL},
+                             {0, 7, NULL, NULL}};
+    tg_context *ctx = net_context("cpu", 2);
+    for (int i = 0; i < T_COUNT(cases); i++) {
+        const tg_fno_config config = net_config(ctx, cases[i].config);
+        const int64_t batch = cases[i].batch, *grid = cases[i].grid;
+        tg_fno_memory alone, lending;
+        tg_fno *fno = NULL;
+        borrower expected, found;
+        const tg_mem_usage before = tg_context_memory(ctx, TG_HOST);
+        net_ok(ctx, tg_fno_plan(ctx, &config, batch, grid, true, &alone));
+        net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
+        net_ok(ctx, tg_fno_prepare(fno, batch, grid, true));
+        backward_of(ctx, fno, i, &expected);
+        for (int l = 0; l < T_COUNT(loans); l++) {
+            tg_fno_reserve(fno, &loans[l]);
+            net_ok(ctx, tg_fno_plan_lending(ctx, &config, batch, grid, &loans[l], &lending));
+            net_ok(ctx, tg_fno_prepare(fno, batch, grid, false));
+            assert_null(tg_fno_lent(fno).work);
+            net_ok(ctx, tg_fno_prepare(fno, batch, grid, true));
+            const tg_mem_usage now = tg_context_memory(ctx, TG_HOST);
+            for (int c = 0; c < TG_MEM_OTHER; c++) {
+                assert_int_equal(now.current[c] - before.current[c], lending.bytes[c]);
+            }
+            const size_t loan = loans[l].dense_bytes + loans[l].work_bytes;
+            assert_true(lending.total >= alone.total);
+            assert_true(lending.total < alone.total + loan + 256);
+            if (loan < alone.bytes[TG_MEM_ACTIVATIONS] / 4) {
+                assert_true(lending.total < alone.total + loan);
+            }
+            backward_of(ctx, fno, i, &found);
+            assert_int_equal(found.loan.dense_bytes, loans[l].dense_bytes);
+            assert_true((found.loan.dense != NULL) == (loans[l].dense_bytes > 0));
+            for (int p = 0; p < expected.gradients.count; p++) {
+                const tg_tensor *a = &expected.gradients.gradient[p];
+                const tg_tensor *b = &found.gradients.gradient[p];
+                assert_memory_equal(a->data, b->data, tg_tensor_bytes(a));
+            }
+            net_gradients_free(&found.gradients);
+        }
+        net_gradients_free(&expected.gradients);
+        tg_fno_destroy(&fno);
+    }
+    tg_context_destroy(&ctx);
+}
+
+/* An optimizer that borrows says what is missing. */
+static void optimizers_need_their_loan(void **state) {
+    (void)state;
+    tg_context *ctx = net_context("cpu", 1);
+    tg_optim_config config = tg_optim_config_default();
+    tg_optim *optim = NULL;
+    float gradient[8 * 8 * 8 * 2] = {1.0f}, weight[8 * 8 * 8 * 2] = {0.0f};
+    net_ok(ctx, tg_optim_config_set(ctx, &config, "name", "tensorgrad"));
+    net_ok(ctx, tg_optim_config_set(ctx, &config, "min_entries", "1"));
+    const tg_optim_param param = {"w", TG_C64, tg_shape_of(3, (int64_t[]){8, 8, 8}), 0};
+    tg_optim_setup setup = {.groups = &config,
+                            .group_count = 1,
+                            .params = &param,
+                            .param_count = 1,
+                            .takes_factored = true,
+                            .borrows = true};
+    tg_optim_memory planned;
+    net_ok(ctx, tg_optim_plan_memory(ctx, &setup, &planned));
+    net_ok(ctx, tg_optim_create(ctx, &setup, &optim));
+    tg_loan loan = tg_optim_needs(optim);
+    assert_true(loan.dense_bytes == sizeof gradient && loan.work_bytes > 0 && !loan.work);
+    assert_int_equal(planned.loan.work_bytes, loan.work_bytes);
+    assert_int_equal(planned.loan.dense_bytes, loan.dense_bytes);
+    assert_int_equal(tg_optim_step(optim, 0, gradient, weight), TG_E_ARGUMENT);
+    assert_non_null(strstr(tg_context_error(ctx), "tg_optim_lend"));
+    loan.work = malloc(loan.work_bytes);
+    loan.dense = malloc(loan.dense_bytes);
+    assert_true(loan.work && loan.dense);
+    loan.work_bytes--;
+    assert_int_equal(tg_optim_lend(optim, &loan), TG_E_ARGUMENT);
+    assert_non_null(strstr(tg_context_error(ctx), "are needed"));
+    loan.work_bytes++;
+    net_ok(ctx, tg_optim_lend(optim, &loan));
+    net_ok(ctx, tg_optim_step(optim, 0, gradient, weight));
+    tg_optim_destroy(&optim);
+    setup.borrows = false;
+    net_ok(ctx, tg_optim_create(ctx, &setup, &optim));
+    assert_int_equal(tg_optim_needs(optim).work_bytes, 0);
+    assert_int_equal(tg_optim_lend(optim, &loan), TG_E_ARGUMENT);
+    tg_optim_destroy(&optim);
+    free(loan.work);
+    free(loan.dense);
     tg_context_destroy(&ctx);
 }
 
@@ -246,6 +379,8 @@ int main(void) {
         cmocka_unit_test(placement),
         cmocka_unit_test(plan_is_ledger),
         cmocka_unit_test(phases_fit_the_arenas),
+        cmocka_unit_test(loans_are_free_memory),
+        cmocka_unit_test(optimizers_need_their_loan),
         cmocka_unit_test(navier_stokes_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

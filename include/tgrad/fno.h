@@ -142,6 +142,12 @@ TG_API TG_NODISCARD tg_status tg_fno_plan(tg_context *ctx, const tg_fno_config *
                                           int64_t batch, const int64_t *grid, bool training,
                                           tg_fno_memory *out);
 
+/* The same for training that lends memory (tg_fno_reserve): only what does not fit where the
+ * activations were is added, to the workspace. */
+TG_API TG_NODISCARD tg_status tg_fno_plan_lending(tg_context *ctx, const tg_fno_config *config,
+                                                  int64_t batch, const int64_t *grid,
+                                                  const tg_loan *loan, tg_fno_memory *out);
+
 /* One phase of a training step, and what is alive in it. The two arenas of buffers are held whole
  * from tg_fno_prepare on; here are the bytes of them that hold something which is still needed. */
 typedef struct tg_fno_phase {
@@ -162,6 +168,12 @@ TG_API TG_NODISCARD tg_status tg_fno_phases(tg_context *ctx, const tg_fno_config
  * far less memory. */
 TG_API TG_NODISCARD tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid,
                                              bool training);
+
+/* Bytes that preparations for training are to keep ready for the receiver of gradients from now on,
+ * and the memory that the last one did: to be used when gradients of spectral weights are received,
+ * at the end of a backward pass, and until the next forward. */
+TG_API void tg_fno_reserve(tg_fno *fno, const tg_loan *loan);
+TG_API tg_loan tg_fno_lent(const tg_fno *fno);
 
 /* ---- Running ---- */
 

@@ -1,8 +1,9 @@
 /* A gradient is handed over, not stored.
  *
  * The backward pass gives each parameter's gradient to a sink as soon as it exists and then reuses
- * the memory. The optimizer is one sink (it updates the weight at once, so that one gradient is
- * alive at a time); an accumulator, a norm for clipping or "keep them all" are others. */
+ * the memory; those of spectral weights, as the factors they arise in, at its end. The optimizer is
+ * one sink (it updates the weight at once, so that one gradient is alive at a time); an
+ * accumulator, a norm for clipping or "keep them all" are others. */
 #ifndef TGRAD_GRADIENT_H
 #define TGRAD_GRADIENT_H
 
@@ -30,6 +31,15 @@ typedef struct tg_grad_sink {
     tg_status (*receive)(void *user, const tg_gradient *gradient);
     void *user;
 } tg_grad_sink;
+
+/* Memory that a receiver of gradients works in and a network can lend it: at the end of a backward
+ * pass, when the gradients of spectral weights are handed over, and from then on until the next
+ * forward the memory of the activations is free. */
+typedef struct tg_loan {
+    size_t dense_bytes; /* for a gradient that is formed of its factors */
+    size_t work_bytes;  /* for everything else */
+    void *dense, *work; /* where the backend computes; NULL: not lent yet, or nothing is needed */
+} tg_loan;
 
 /* The gradient as a dense array (shape) on the host, whichever form it has and wherever it lies, in
  * tg_dtype_wide(gradient->dtype). */

@@ -106,6 +106,8 @@ typedef struct tg_optim_setup {
     bool accumulates;    /* micro-batches will be accumulated (reserves their compressed sums) */
     bool forms_bf16;     /* factors come in bf16, and what is formed of them is kept in it too; not
                             with accumulates */
+    bool borrows;        /* the scratch of updates and the dense gradient of refreshes are lent:
+                            tg_optim_lend before the first use */
 } tg_optim_setup;
 
 typedef struct tg_optim tg_optim;
@@ -126,11 +128,17 @@ typedef struct tg_optim_memory {
     size_t bytes[TG_MEM_CATEGORIES];   /* where the backend computes */
     size_t refresh[TG_MEM_CATEGORIES]; /* there, for the time of a refresh */
     size_t host, host_refresh;         /* workspace on the host, if that is another place */
+    tg_loan loan;  /* bytes of scratch and dense gradient: in `bytes`, unless they are borrowed */
     size_t ranked; /* rank auto: of `bytes`, moments, factors and index sets of those parameters */
 } tg_optim_memory;
 
 TG_API TG_NODISCARD tg_status tg_optim_plan_memory(tg_context *ctx, const tg_optim_setup *setup,
                                                    tg_optim_memory *out);
+
+/* What an optimizer that borrows has to be lent (the bytes), and lending it. What was lent before
+ * is not touched any more; updates fail while there is nothing or too little. */
+TG_API tg_loan tg_optim_needs(const tg_optim *optim);
+TG_API TG_NODISCARD tg_status tg_optim_lend(tg_optim *optim, const tg_loan *loan);
 
 /* ---- stepping ---- */
 

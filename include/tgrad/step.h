@@ -37,7 +37,8 @@ typedef enum tg_graphs {
 
 typedef struct tg_step_config {
     tg_fno *fno; /* prepared for training by the caller; it and the optimizer outlive the step */
-    tg_optim *optim; /* with its weights bound; NULL: gradients are dropped */
+    tg_optim *optim; /* with its weights bound; NULL: gradients are dropped. One that borrows is
+                        lent what the network was prepared with (tg_fno_reserve) */
     tg_loss_config loss;
     bool accumulates;     /* gradients are added up, to be applied by the caller */
     double max_grad_norm; /* clip the global norm to this; 0: off; not while accumulating */

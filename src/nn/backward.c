@@ -1,5 +1,6 @@
 /* Backward pass, last layer first. A parameter's gradient goes to the sink when nothing of this
- * pass reads the parameter any more: the sink may change it.
+ * pass reads the parameter any more: the sink may change it. Those of spectral weights wait, as
+ * factors, until the activations are no longer needed: the sink may work in their memory.
  *
  * With g the gradient at z2 of a block: the perceptron turns z1 into its gradient (its hidden layer
  * is made again); the transform of that is, with the kept modes of the input, the factored
@@ -216,12 +217,14 @@ tg_status nn_backward(tg_fno *fno, const tg_grad_sink *sink) {
         TG_TRY(unmix(fno, l, g, sink));
         TG_TRY(unconvolve(fno, l, sink));
         TG_TRY(gather(fno, l, g, sink));
+        g = fno->run.blocks[l].dx;
+    }
+    TG_TRY(unlift(fno, sink));
+    for (int l = (int)fno->model.config.n_layers - 1; l >= 0; l--) {
         const nn_block_buffers *b = &fno->run.blocks[l];
         TG_TRY(nn_gradient_send_factors(fno, sink, fno->model.blocks[l].weight, b->spectrum,
                                         b->dspectrum));
-        g = b->dx;
     }
-    TG_TRY(unlift(fno, sink));
     fno->step++;
 fail:
     return status;

@@ -2,8 +2,8 @@
  *
  * The phases of a step: the input is embedded (0) and lifted (1); block l transforms, multiplies,
  * transforms back and mixes (forward_of(l) + 0 .. 3); then projection, loss, and the same backwards
- * with four phases per block, the last of which hands over the spectral weight's gradient. A buffer
- * that training needs again lives until its backward phase, otherwise until its last use in
+ * with three phases per block; at the end the gradients of all spectral weights are handed over. A
+ * buffer that training needs again lives until its backward phase, otherwise until its last use in
  * forward.
  *
  * What training keeps per block is the two sums before the GELUs and the kept modes of the input;
@@ -16,19 +16,23 @@
  *                               lifting on, block by block, without a forward transform
  *
  * With either of the last two the gradient on its way down stays where it is (nn_stays): what a
- * block needs beside it are two activations. */
+ * block needs beside it are two activations.
+ *
+ * At the end nothing is needed but the factors of the spectral gradients, which are small. Whoever
+ * receives them works in the memory that the activations have left (tg_loan), so that a step holds
+ * the larger of the two, not their sum. */
 #include "nn/layers.h"
 
 #include <stdio.h>
 
-enum { FORWARD_PHASES = 4, BACKWARD_PHASES = 4 };
+enum { FORWARD_PHASES = 4, BACKWARD_PHASES = 3 };
 enum { TRANSFORM, MULTIPLY, INVERSE, MIX }; /* phases of a block's forward */
-enum { UNMIX, UNTRANSFORM, UNSKIP, SEND };  /* and of its backward */
+enum { UNMIX, UNTRANSFORM, UNSKIP };        /* and of its backward */
 enum { PHASE_EMBED, PHASE_LIFT, PHASE_BLOCKS };
 
 typedef struct schedule {
     int layers;
-    int project, loss, unproject, unlift; /* phases after the blocks */
+    int project, loss, unproject, unlift, send; /* phases after the blocks */
 } schedule;
 
 static schedule schedule_of(const nn_model *model) {
@@ -37,6 +41,7 @@ static schedule schedule_of(const nn_model *model) {
     s.loss = s.project + 1;
     s.unproject = s.loss + 1;
     s.unlift = s.unproject + 1 + BACKWARD_PHASES * s.layers;
+    s.send = s.unlift + 1;
     return s;
 }
 
@@ -260,7 +265,7 @@ static tg_status ask_block(const layout *o, nn_run *run, int l) {
         TG_TRY(nn_plan_add(a, &b->x, size, o->inside, forward_of(l - 1) + MIX, forward + MIX));
     }
     TG_TRY(nn_plan_add(a, &b->spectrum, modes, o->complex, forward + TRANSFORM,
-                       training ? backward + SEND : forward + MULTIPLY));
+                       training ? s->send : forward + MULTIPLY));
     TG_TRY(nn_plan_add(w, &b->product, modes, o->complex, forward + MULTIPLY, forward + INVERSE));
     if (normed(model)) {
         const int64_t groups = model->planes * o->batch * model->config.hidden_channels;
@@ -291,8 +296,7 @@ static tg_status ask_block(const layout *o, nn_run *run, int l) {
     if (!in_place(model)) {
         TG_TRY(nn_plan_add(a, &b->dz1, size, o->inside, backward + UNMIX, backward + UNSKIP));
     }
-    TG_TRY(
-        nn_plan_add(w, &b->dspectrum, modes, o->complex, backward + UNTRANSFORM, backward + SEND));
+    TG_TRY(nn_plan_add(a, &b->dspectrum, modes, o->complex, backward + UNTRANSFORM, s->send));
     TG_TRY(nn_plan_add(w, &b->dx_spectrum, modes, o->complex, backward + UNTRANSFORM,
                        backward + UNSKIP));
     if (!nn_stays(model)) {
@@ -325,8 +329,32 @@ fail:
     return status;
 }
 
-tg_status nn_lay_out(const nn_model *model, tg_backend *be, nn_run *run, nn_plan *activations,
-                     nn_plan *workspace) {
+/* Where the activations were, if they left room for it, and otherwise in the workspace. */
+static tg_status lend(const layout *o, void **pointer, size_t bytes) {
+    const int send = o->s.send;
+    if (bytes == 0) {
+        return TG_OK;
+    }
+    const bool fits = nn_plan_has_room(o->activations, bytes, send, send);
+    return nn_plan_place(fits ? o->activations : o->workspace, pointer, bytes, send, send);
+}
+
+static tg_status lend_all(const layout *o, tg_loan *loan) {
+    const bool work_first = loan->work_bytes > loan->dense_bytes; /* the larger one */
+    tg_status status = TG_OK;
+    loan->dense = loan->work = NULL;
+    TG_TRY(work_first ? lend(o, &loan->work, loan->work_bytes) : TG_OK);
+    TG_TRY(lend(o, &loan->dense, loan->dense_bytes));
+    TG_TRY(work_first ? TG_OK : lend(o, &loan->work, loan->work_bytes));
+fail:
+    return status;
+}
+
+/* Where to look for room at the end: what lives then lies where it fits best, or side by side. */
+typedef enum room { ROOM_AS_IT_COMES, ROOM_BY_ORDER, ROOMS } room;
+
+static tg_status lay_out(const nn_model *model, tg_backend *be, nn_run *run, room order,
+                         nn_plan *activations, nn_plan *workspace) {
     tg_status status = TG_OK;
     const layout o = {.model = model,
                       .g = &run->geometry,
@@ -338,6 +366,8 @@ tg_status nn_lay_out(const nn_model *model, tg_backend *be, nn_run *run, nn_plan
                       .complex = tg_dtype_size(nn_spectrum_dtype(model)),
                       .activations = activations,
                       .workspace = workspace};
+    activations->count = workspace->count = 0;
+    activations->end = order == ROOM_BY_ORDER ? o.s.send : 0;
     TG_TRY(ask_ends(&o, run));
     for (int l = 0; l < o.s.layers; l++) {
         TG_TRY(ask_block(&o, run, l));
@@ -345,6 +375,23 @@ tg_status nn_lay_out(const nn_model *model, tg_backend *be, nn_run *run, nn_plan
     TG_TRY(ask_scratch(&o, be, run));
     nn_plan_solve(activations);
     nn_plan_solve(workspace);
+    TG_TRY(run->training ? lend_all(&o, &run->loan) : TG_OK);
+fail:
+    return status;
+}
+
+/* The smaller of both ways. */
+tg_status nn_lay_out(const nn_model *model, tg_backend *be, nn_run *run, nn_plan *activations,
+                     nn_plan *workspace) {
+    size_t bytes[ROOMS] = {0};
+    tg_status status = TG_OK;
+    for (int i = 0; i < ROOMS; i++) {
+        TG_TRY(lay_out(model, be, run, (room)i, activations, workspace));
+        bytes[i] = activations->bytes + workspace->bytes;
+    }
+    if (bytes[ROOM_AS_IT_COMES] <= bytes[ROOM_BY_ORDER]) {
+        TG_TRY(lay_out(model, be, run, ROOM_AS_IT_COMES, activations, workspace));
+    }
 fail:
     return status;
 }
@@ -352,14 +399,13 @@ fail:
 /* ---- names ---- */
 
 int nn_phase_count(const nn_model *model) {
-    return schedule_of(model).unlift + 1;
+    return schedule_of(model).send + 1;
 }
 
 void nn_phase_describe(const nn_model *model, int phase, tg_fno_phase *out) {
     static const char *const forward[FORWARD_PHASES] = {"transform", "product with the weight",
                                                         "inverse transform", "mixing"};
-    static const char *const backward[BACKWARD_PHASES] = {"mixing", "transforms", "skips",
-                                                          "gradient of the weight"};
+    static const char *const backward[BACKWARD_PHASES] = {"mixing", "transforms", "skips"};
     const schedule s = schedule_of(model);
     const char *name = phase == PHASE_EMBED   ? "embedding"
                        : phase == PHASE_LIFT  ? "lifting"
@@ -367,9 +413,11 @@ void nn_phase_describe(const nn_model *model, int phase, tg_fno_phase *out) {
                        : phase == s.loss      ? "loss"
                        : phase == s.unproject ? "back through the projection"
                        : phase == s.unlift    ? "back through the lifting"
+                       : phase == s.send      ? "spectral weights"
                                               : NULL;
     *out = (tg_fno_phase){.is_backward = phase > s.loss};
-    out->sends = phase == s.unproject || phase == s.unlift;
+    out->sends = phase == s.unproject || phase >= s.unlift;
+    out->sends_factors = phase == s.send;
     if (name) {
         snprintf(out->name, sizeof out->name, "%s", name);
     } else if (phase < s.project) {
@@ -380,7 +428,6 @@ void nn_phase_describe(const nn_model *model, int phase, tg_fno_phase *out) {
         const int at = phase - s.unproject - 1, part = at % BACKWARD_PHASES;
         snprintf(out->name, sizeof out->name, "back through block %d: %s",
                  s.layers - at / BACKWARD_PHASES, backward[part]);
-        out->sends = part == UNMIX || part == UNSKIP || part == SEND;
-        out->sends_factors = part == SEND;
+        out->sends = part == UNMIX || part == UNSKIP;
     }
 }

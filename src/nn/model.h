@@ -111,7 +111,7 @@ typedef struct nn_block_buffers {
     void *back_z1;
     void *back_lifted; /* before padding, when all is made again */
     void *dz1;         /* gradient at z1; real data: its own memory */
-    void *dspectrum;   /* (B, C, modes): gradient at product */
+    void *dspectrum;   /* (B, C, modes): gradient at product, kept to the end */
     void *dx_spectrum; /* (B, C, modes): gradient at spectrum */
     void *dx;          /* gradient at the input, and then at the z2 it came from; may be dtop */
 } nn_block_buffers;
@@ -125,6 +125,7 @@ typedef struct nn_run {
     nn_geometry geometry;
     tg_fft_plan *fft;                          /* of so many images: C transforms each */
     void *activations, *workspace, *gradients; /* arenas */
+    tg_loan loan;             /* of training: bytes asked for, and where they lie at the end */
     int gradient_first;       /* parameter whose gradient stands first in `gradients` */
     void *staged;             /* (B, Cin, pixels): x as it came, pairs for complex data */
     void *embedded;           /* (planes, B, embedded_channels, pixels) */
@@ -151,6 +152,7 @@ struct tg_fno {
     uint64_t seed, step;
     char *weights; /* (model.weight_bytes) where the backend computes */
     nn_run run;
+    tg_loan loan;         /* bytes to be lent from the next preparation for training on */
     int64_t preparations; /* times the buffers of `run` were made: what was recorded with others
                              is of no use */
 };

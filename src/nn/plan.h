@@ -13,6 +13,7 @@ typedef struct nn_buffer {
     size_t bytes;   /* a multiple of TG_ALIGNMENT */
     int born, dies; /* alive in the phases born .. dies, both included */
     int number;     /* in the order of asking */
+    bool stays;     /* placed first, for all phases */
     size_t offset;
 } nn_buffer;
 
@@ -21,12 +22,18 @@ typedef struct nn_plan {
     nn_buffer *buffers; /* (count); in the order of placement once solved */
     int count, capacity;
     size_t bytes; /* of the arena, once solved */
+    int end;      /* a phase that should have room: what lives in it is placed side by side */
 } nn_plan;
 
 /* Asks for count * size bytes at *pointer. */
 TG_NODISCARD tg_status nn_plan_add(nn_plan *plan, void **pointer, int64_t count, size_t size,
                                    int born, int dies);
 void nn_plan_solve(nn_plan *plan);
+/* One more buffer in a solved plan, which leaves the others where they are. nn_plan_has_room:
+ * whether the arena would stay as it is. */
+bool nn_plan_has_room(const nn_plan *plan, size_t bytes, int born, int dies);
+TG_NODISCARD tg_status nn_plan_place(nn_plan *plan, void **pointer, size_t bytes, int born,
+                                     int dies);
 /* Sets every pointer; `arena` has plan->bytes. */
 void nn_plan_bind(const nn_plan *plan, void *arena);
 void nn_plan_free(nn_plan *plan);

@@ -10,12 +10,12 @@ static size_t workspace_held(const tg_context *ctx, tg_place place) {
     return tg_context_memory(ctx, place).current[TG_MEM_WORKSPACE];
 }
 
-tg_status tg_fno_plan(tg_context *ctx, const tg_fno_config *config, int64_t batch,
-                      const int64_t *grid, bool training, tg_fno_memory *out) {
+static tg_status plan(tg_context *ctx, const tg_fno_config *config, int64_t batch,
+                      const int64_t *grid, const tg_loan *loan, bool training, tg_fno_memory *out) {
     tg_status status = TG_OK;
     tg_backend *be = NULL;
     nn_model model = {0};
-    nn_run run = {.training = training, .max_batch = batch};
+    nn_run run = {.training = training, .max_batch = batch, .loan = *loan};
     nn_plan activations = {.ctx = ctx}, workspace = {.ctx = ctx};
     tg_fft_plan *fft = NULL;
     *out = (tg_fno_memory){0};
@@ -49,6 +49,16 @@ fail:
     tg_mem_free(ctx, run.blocks);
     nn_model_destroy(&model);
     return status;
+}
+
+tg_status tg_fno_plan(tg_context *ctx, const tg_fno_config *config, int64_t batch,
+                      const int64_t *grid, bool training, tg_fno_memory *out) {
+    return plan(ctx, config, batch, grid, &(tg_loan){0}, training, out);
+}
+
+tg_status tg_fno_plan_lending(tg_context *ctx, const tg_fno_config *config, int64_t batch,
+                              const int64_t *grid, const tg_loan *loan, tg_fno_memory *out) {
+    return plan(ctx, config, batch, grid, loan, true, out);
 }
 
 static size_t alive(const nn_plan *plan, int phase) {
@@ -104,12 +114,22 @@ static tg_status take(tg_backend *be, tg_mem_category category, size_t bytes, vo
     return *out ? TG_OK : TG_E_MEMORY;
 }
 
-static bool fits(const nn_run *run, int ndim, int64_t batch, const int64_t *grid, bool training) {
+static bool fits(const tg_fno *fno, int64_t batch, const int64_t *grid, bool training) {
+    const nn_run *run = &fno->run;
     bool same = run->ready && run->training == training && run->max_batch >= batch;
-    for (int d = 0; d < ndim; d++) {
+    for (int d = 0; d < fno->model.config.n_dim; d++) {
         same = same && run->geometry.grid[d] == grid[d];
     }
-    return same;
+    return same && (!training || (run->loan.dense_bytes >= fno->loan.dense_bytes &&
+                                  run->loan.work_bytes >= fno->loan.work_bytes));
+}
+
+void tg_fno_reserve(tg_fno *fno, const tg_loan *loan) {
+    fno->loan = (tg_loan){.dense_bytes = loan->dense_bytes, .work_bytes = loan->work_bytes};
+}
+
+tg_loan tg_fno_lent(const tg_fno *fno) {
+    return fno->run.ready && fno->run.training ? fno->run.loan : (tg_loan){0};
 }
 
 tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid, bool training) {
@@ -121,12 +141,13 @@ tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid, bool t
     if (status == TG_OK) {
         status = nn_geometry_make(&fno->model, batch, grid, &geometry);
     }
-    if (status != TG_OK || fits(run, fno->model.config.n_dim, batch, grid, training)) {
+    if (status != TG_OK || fits(fno, batch, grid, training)) {
         return status;
     }
     nn_run_free(fno);
     fno->preparations++;
     run->training = training;
+    run->loan = fno->loan;
     run->max_batch = batch;
     run->images = images_at_once(fno->be, batch);
     run->geometry = geometry;

@@ -231,8 +231,10 @@ tg_status tg_optim_plan_memory(tg_context *ctx, const tg_optim_setup *setup, tg_
     TG_TRY(plan_params(ctx, setup, is_host, out, &scratch, &dense));
     host += scratch.host_bytes;
     out->host = is_host ? 0 : host;
-    out->bytes[TG_MEM_WORKSPACE] += scratch.bytes + (is_host ? host : 0);
-    out->bytes[TG_MEM_GRADIENTS] += setup->takes_factored ? dense : 0;
+    out->loan =
+        (tg_loan){.work_bytes = scratch.bytes, .dense_bytes = setup->takes_factored ? dense : 0};
+    out->bytes[TG_MEM_WORKSPACE] += (setup->borrows ? 0 : scratch.bytes) + (is_host ? host : 0);
+    out->bytes[TG_MEM_GRADIENTS] += setup->borrows ? 0 : out->loan.dense_bytes;
 fail:
     return status;
 }
@@ -314,17 +316,47 @@ static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup) {
         small = slot->projector && values > small ? values : small;
         dense = can_be_factored(&slot->shape) && whole > dense ? whole : dense;
     }
+    add_small(&optim->workspace, small);
+    optim->loan = (tg_loan){.work_bytes = optim->workspace.bytes,
+                            .dense_bytes = setup->takes_factored ? dense : 0};
+    if (setup->borrows) {
+        return small > 0 ? tg_workspace_allocate_host(&optim->workspace) : TG_OK;
+    }
     if (small > 0) {
-        add_small(&optim->workspace, small);
         TG_TRY(tg_workspace_allocate(&optim->workspace));
         optim->small = (char *)optim->workspace.memory + small_offset(&optim->workspace);
     }
-    if (setup->takes_factored && dense > 0) {
+    if (optim->loan.dense_bytes > 0) {
         optim->dense = optim->be->ops->alloc(optim->be, TG_MEM_GRADIENTS, dense);
         TG_TRY(optim->dense ? TG_OK : TG_E_MEMORY);
     }
 fail:
     return status;
+}
+
+tg_loan tg_optim_needs(const tg_optim *optim) {
+    return optim->borrows ? optim->loan : (tg_loan){0};
+}
+
+tg_status tg_optim_lend(tg_optim *optim, const tg_loan *loan) {
+    const tg_loan *needed = &optim->loan;
+    if (!optim->borrows) {
+        return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: it has its own memory");
+    }
+    if ((needed->dense_bytes > 0 && (!loan->dense || loan->dense_bytes < needed->dense_bytes)) ||
+        (needed->work_bytes > 0 && (!loan->work || loan->work_bytes < needed->work_bytes))) {
+        return tg_fail(optim->ctx, TG_E_ARGUMENT,
+                       "optimizer: %zu and %zu bytes are lent for the dense gradient and scratch, "
+                       "%zu and %zu are needed",
+                       loan->dense ? loan->dense_bytes : 0, loan->work ? loan->work_bytes : 0,
+                       needed->dense_bytes, needed->work_bytes);
+    }
+    optim->dense = needed->dense_bytes > 0 ? loan->dense : NULL;
+    optim->workspace.memory = needed->work_bytes > 0 ? loan->work : NULL;
+    optim->small = optim->workspace.memory
+                       ? (char *)optim->workspace.memory + small_offset(&optim->workspace)
+                       : NULL;
+    return TG_OK;
 }
 
 tg_status tg_optim_create(tg_context *ctx, const tg_optim_setup *setup, tg_optim **out) {
@@ -338,6 +370,7 @@ tg_status tg_optim_create(tg_context *ctx, const tg_optim_setup *setup, tg_optim
     optim->seed = setup->seed;
     optim->accumulates = setup->accumulates;
     optim->forms_bf16 = setup->forms_bf16;
+    optim->borrows = setup->borrows;
     optim->grad_scale = 1.0;
     TG_TRY(tg_backend_get(ctx, &optim->be));
     optim->workspace.be = optim->be;
@@ -387,6 +420,9 @@ void tg_optim_destroy(tg_optim **optim) {
         tg_pool_release(o, &o->pools[i]);
     }
     tg_mem_free(o->ctx, o->pools);
+    if (o->borrows) {
+        o->dense = o->workspace.memory = NULL;
+    }
     if (o->be) {
         o->be->ops->release(o->be, o->dense);
     }

@@ -78,6 +78,8 @@ struct tg_optim {
     void *small;            /* in it: compressed values of the parameter being updated */
     void *dense;            /* one dense gradient, when factored ones may need to be formed */
     bool forms_bf16;        /* it has room for halves only */
+    bool borrows;           /* memory of the workspace and the dense gradient are lent .. */
+    tg_loan loan;           /* .. and this much is needed */
 
     tg_pending pending;
     int64_t moves;     /* how often states changed place or size: automatic ranks */

@@ -29,6 +29,13 @@ static tg_status check_gradient(tg_optim *optim, const tg_slot *slot, const tg_g
         return tg_fail(optim->ctx, TG_E_ARGUMENT, "gradient of %s: neither dense nor factored",
                        slot->name);
     }
+    if (optim->borrows && ((slot->projector && !optim->workspace.memory) ||
+                           (!gradient->dense && !optim->dense && optim->loan.dense_bytes > 0))) {
+        return tg_fail(optim->ctx, TG_E_ARGUMENT,
+                       "gradient of %s: the optimizer borrows its memory and was lent none: "
+                       "tg_optim_lend first",
+                       slot->name);
+    }
     if (!gradient->dense && (!optim->dense || slot->shape.ndim < 3)) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT,
                        "gradient of %s: factored, but the optimizer was not made for factored "

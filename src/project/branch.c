@@ -35,11 +35,16 @@ void tg_workspace_reserve(tg_workspace *workspace, size_t bytes, size_t step_byt
     workspace->host_bytes = larger(workspace->host_bytes, host_bytes);
 }
 
+tg_status tg_workspace_allocate_host(tg_workspace *workspace) {
+    tg_context *ctx = workspace->be->ctx;
+    workspace->host = tg_mem_alloc(ctx, TG_MEM_WORKSPACE, workspace->host_bytes, 1);
+    return workspace->host ? TG_OK : TG_E_MEMORY;
+}
+
 tg_status tg_workspace_allocate(tg_workspace *workspace) {
     tg_backend *be = workspace->be;
     workspace->memory = be->ops->alloc(be, TG_MEM_WORKSPACE, workspace->bytes);
-    workspace->host = tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, workspace->host_bytes, 1);
-    return workspace->memory && workspace->host ? TG_OK : TG_E_MEMORY;
+    return workspace->memory ? tg_workspace_allocate_host(workspace) : TG_E_MEMORY;
 }
 
 void tg_workspace_release(tg_workspace *workspace) {

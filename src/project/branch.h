@@ -25,6 +25,8 @@ typedef struct tg_workspace {
 void tg_workspace_reserve(tg_workspace *workspace, size_t bytes, size_t step_bytes,
                           size_t host_bytes);
 TG_NODISCARD tg_status tg_workspace_allocate(tg_workspace *workspace);
+/* Only the part on the host: the memory is set by the caller, and back to NULL before release. */
+TG_NODISCARD tg_status tg_workspace_allocate_host(tg_workspace *workspace);
 void tg_workspace_release(tg_workspace *workspace);
 
 typedef struct tg_branch_kind {

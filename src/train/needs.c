@@ -30,6 +30,7 @@ tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config, const 
                                   .param_count = count,
                                   .seed = (uint64_t)config->seed,
                                   .takes_factored = true,
+                                  .borrows = true,
                                   .accumulates = accumulates,
                                   .forms_bf16 = halves && !accumulates};
     return status;
@@ -46,6 +47,7 @@ static tg_status plan(tg_context *ctx, const tg_run_config *config,
     tg_fno *outline = NULL;
     tg_run_setup setup = {0};
     tg_fno_memory network;
+    tg_optim_memory optimizer;
     int64_t grid[TG_FNO_MAX_DIMS];
     int64_t numbers = config->data.batch_size *
                       (config->fno.in_channels + config->fno.out_channels) *
@@ -56,11 +58,13 @@ static tg_status plan(tg_context *ctx, const tg_run_config *config,
     }
     TG_TRY(tg_fno_outline(ctx, &config->fno, &outline));
     TG_TRY(tg_run_setup_make(ctx, config, outline, 1, &setup));
-    TG_TRY(tg_optim_plan(ctx, &setup.setup, bytes));
-    TG_TRY(tg_fno_plan(ctx, &config->fno, config->data.batch_size, grid, true, &network));
+    TG_TRY(tg_optim_plan_memory(ctx, &setup.setup, &optimizer));
+    TG_TRY(tg_fno_plan_lending(ctx, &config->fno, config->data.batch_size, grid, &optimizer.loan,
+                               &network));
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
-        bytes[c] += network.bytes[c];
+        bytes[c] = optimizer.bytes[c] + network.bytes[c];
     }
+    bytes[TG_MEM_WORKSPACE] += optimizer.host;
     bytes[TG_MEM_DATA] += (size_t)numbers * tg_dtype_size(config->fno.dtype);
 fail:
     tg_run_setup_free(ctx, &setup);

@@ -108,7 +108,9 @@ static tg_status prepare(planner *p, int64_t batch, const int64_t *grid, bool tr
     p->is_training = training;
     p->max_batch = batch;
     memcpy(p->grid, grid, (size_t)p->config.fno.n_dim * sizeof grid[0]);
-    return tg_fno_plan(p->ctx, &p->config.fno, batch, grid, training, &p->run);
+    return training
+               ? tg_fno_plan_lending(p->ctx, &p->config.fno, batch, grid, &p->optim.loan, &p->run)
+               : tg_fno_plan(p->ctx, &p->config.fno, batch, grid, false, &p->run);
 }
 
 /* ---- data ---- */

@@ -149,6 +149,13 @@ fail:
     return status;
 }
 
+/* The optimizer works where the activations were. */
+static tg_status borrow(tg_step *s) {
+    const tg_loan needed = tg_optim_needs(s->config.optim), lent = tg_fno_lent(s->config.fno);
+    return needed.dense_bytes + needed.work_bytes > 0 ? tg_optim_lend(s->config.optim, &lent)
+                                                      : TG_OK;
+}
+
 tg_status tg_step_backward(tg_step *s) {
     tg_status status = TG_OK;
     tg_optim *optim = s->config.optim;
@@ -158,6 +165,7 @@ tg_status tg_step_backward(tg_step *s) {
     s->result.samples = 0;
     if (optim) {
         TG_TRY(tg_optim_settle(optim));
+        TG_TRY(borrow(s));
     }
     const bool late = s->may_be_late && (!optim || tg_optim_is_ordinary(optim));
     TG_TRY(late ? backward_later(s) : backward_now(s));

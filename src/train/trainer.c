@@ -97,6 +97,8 @@ static tg_status make_optimizer(tg_trainer *t) {
                                          (batches + micro - 1) / micro, &setup);
     TG_TRY(status);
     TG_TRY(tg_optim_create(t->ctx, &setup.setup, &t->optim));
+    const tg_loan loan = tg_optim_needs(t->optim);
+    tg_fno_reserve(t->model->fno, &loan);
     for (int i = 0; i < setup.setup.param_count; i++) {
         TG_TRY(tg_optim_bind(t->optim, i, tg_fno_get_param(t->model->fno, i).weight));
     }
