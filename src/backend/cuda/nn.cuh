@@ -195,12 +195,61 @@ static inline unsigned channel_pass_blocks(const channel_pass &pass) {
  * at a distance of RUN_STEP. */
 enum { RUN_STEP = PASS_THREADS * 4 };
 
-template <class F> __device__ inline void walk_channel(const channel_pass &pass, F f) {
+template <int WIDTH = 4, class F>
+__device__ inline void walk_channel(const channel_pass &pass, F f) {
     const int64_t c = blockIdx.x / pass.parts, units = pass.batch * pass.chunks;
     for (int64_t unit = blockIdx.x % pass.parts; unit < units; unit += pass.parts) {
         const int64_t row = (unit / pass.chunks * pass.channels + c) * pass.pixels;
-        const int64_t first = unit % pass.chunks * PASS_CHUNK + 4 * threadIdx.x;
+        const int64_t first = unit % pass.chunks * PASS_CHUNK + WIDTH * threadIdx.x;
         f(row + first, pass.pixels - first);
+    }
+}
+
+/* All that a thread takes of a chunk, in accesses of 16 bytes where they are aligned and complete:
+ * eight halves in a row, or two runs. To be walked with the width of its accesses. */
+template <class R> struct span { R v[8]; };
+
+template <class T> constexpr int span_width = sizeof(T) == 2 ? 8 : 4;
+
+template <class T> struct alignas(16) octet { T v[8]; };
+
+/* x: the first number, `left` being how many there are from there on; 0 beyond them. */
+template <class T> __device__ inline span<real_of<T>> load_span(const T *x, int64_t left) {
+    span<real_of<T>> s;
+    if constexpr (sizeof(T) != 2) {
+        const run<real_of<T>> a = load_run(x, left), b = load_run(x + RUN_STEP, left - RUN_STEP);
+        for (int j = 0; j < 4; j++) {
+            s.v[j] = a.v[j];
+            s.v[j + 4] = b.v[j];
+        }
+    } else if (left >= 8 && (uintptr_t)x % 16 == 0) {
+        const octet<T> q = *reinterpret_cast<const octet<T> *>(x);
+        for (int j = 0; j < 8; j++) {
+            s.v[j] = widen(q.v[j]);
+        }
+    } else {
+        for (int j = 0; j < 8; j++) {
+            s.v[j] = j < left ? widen(x[j]) : 0.0f;
+        }
+    }
+    return s;
+}
+
+template <class T>
+__device__ inline void store_span(T *x, int64_t left, const span<real_of<T>> &s) {
+    if constexpr (sizeof(T) != 2) {
+        store_run(x, left, {{s.v[0], s.v[1], s.v[2], s.v[3]}});
+        store_run(x + RUN_STEP, left - RUN_STEP, {{s.v[4], s.v[5], s.v[6], s.v[7]}});
+    } else if (left >= 8 && (uintptr_t)x % 16 == 0) {
+        octet<T> q;
+        for (int j = 0; j < 8; j++) {
+            q.v[j] = narrow<T>(s.v[j]);
+        }
+        *reinterpret_cast<octet<T> *>(x) = q;
+    } else {
+        for (int j = 0; j < 8 && j < left; j++) {
+            x[j] = narrow<T>(s.v[j]);
+        }
     }
 }
 
