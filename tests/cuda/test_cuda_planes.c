@@ -11,17 +11,19 @@ static tg_context *contexts[2];
 static tg_backend *oracle, *device;
 
 /* A rank of 0: no factor. One or several planes to a block, few or many columns, a last block that
- * is not full, planes filled up to whole tiles; and what is too large or small for the pass. */
+ * is not full, planes filled up to whole tiles; what is too large or small for the pass; and more
+ * than a device takes at once. */
 static const struct {
     int ndim;
     int64_t dim[4], rank[4], batch;
 } shapes[] = {
-    {4, {2, 3, 64, 33}, {2, 2, 43, 23}, 2}, {4, {3, 1, 128, 65}, {2, 1, 86, 44}, 0},
-    {4, {1, 5, 32, 36}, {0, 0, 31, 17}, 3}, {4, {3, 3, 48, 19}, {2, 3, 48, 19}, 1},
-    {3, {5, 37, 68}, {0, 21, 48}, 0},       {4, {2, 2, 33, 20}, {1, 0, 1, 16}, 0},
-    {4, {2, 7, 16, 37}, {2, 5, 11, 24}, 2}, {4, {2, 2, 129, 16}, {1, 2, 3, 16}, 0},
-    {4, {2, 2, 20, 69}, {2, 2, 7, 30}, 0},  {4, {2, 3, 16, 9}, {2, 2, 5, 7}, 2},
-    {4, {2, 2, 20, 8}, {2, 2, 7, 1}, 0},    {3, {2, 20, 60}, {2, 7, 50}, 0},
+    {4, {2, 3, 64, 33}, {2, 2, 43, 23}, 2},   {4, {3, 1, 128, 65}, {2, 1, 86, 44}, 0},
+    {4, {1, 5, 32, 36}, {0, 0, 31, 17}, 3},   {4, {3, 3, 48, 19}, {2, 3, 48, 19}, 1},
+    {3, {5, 37, 68}, {0, 21, 48}, 0},         {4, {2, 2, 33, 20}, {1, 0, 1, 16}, 0},
+    {4, {2, 7, 16, 37}, {2, 5, 11, 24}, 2},   {4, {2, 2, 129, 16}, {1, 2, 3, 16}, 0},
+    {4, {2, 2, 20, 69}, {2, 2, 7, 30}, 0},    {4, {2, 3, 16, 9}, {2, 2, 5, 7}, 2},
+    {4, {2, 2, 20, 8}, {2, 2, 7, 1}, 0},      {3, {2, 20, 60}, {2, 7, 50}, 0},
+    {4, {6, 99, 33, 40}, {4, 67, 22, 40}, 2},
 };
 
 typedef struct plane_case {

@@ -17,7 +17,7 @@ static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan 
     const bool ready = lies_ready(op, plan), gathers = op->values && op->bitmap;
     const int64_t entry_size = (int64_t)tg_dtype_size(op->modes.dtype);
     tg_status status = TG_OK;
-    TG_TRY(cuda_plan_factors(be, plan, op->workspace));
+    TG_TRY(cuda_plan_factors(be, plan, true, op->workspace));
     TG_TRY(cuda_planes_factors(be, plan, true, op->workspace));
     if (ready && gathers) {
         TG_TRY(cuda_form_slab(be, op, plan, 0, plan->dim0, true, NULL));

@@ -44,7 +44,8 @@ struct cuda_factor {
     const void *u; /* (dim, rank) */
     int64_t dim, rank;
     int64_t rows, ld;
-    int64_t at; /* in the workspace, in reals */
+    int64_t at;     /* in the workspace, in reals */
+    bool fragments; /* a mode in front: there are fragments instead (modes.cu) */
 };
 
 enum cuda_step_kind {
@@ -107,8 +108,8 @@ static inline char *cuda_plan_at(const cuda_plan *plan, void *workspace, int64_t
 /* Where the slab from `first` on lies before step q (behind the last one for q == steps). */
 char *cuda_plan_state(const cuda_plan *plan, void *workspace, int q, int64_t first);
 
-/* Writes S of every factor that is used one by one. */
-tg_status cuda_plan_factors(tg_backend *be, const cuda_plan *plan, void *workspace);
+/* Writes S of every factor that is used one by one, or its fragments for one direction. */
+tg_status cuda_plan_factors(tg_backend *be, const cuda_plan *plan, bool forward, void *workspace);
 
 /* Step q on `count` indices of mode 0, towards the core (forward) or away from it. */
 tg_status cuda_plan_step(tg_backend *be, const cuda_plan *plan, void *workspace, int q,
@@ -119,6 +120,20 @@ tg_status cuda_plan_step(tg_backend *be, const cuda_plan *plan, void *workspace,
 tg_status cuda_plan_multiply(tg_backend *be, const cuda_plan *plan, void *workspace,
                              const cuda_factor *factor, bool forward, int64_t batch, int64_t n,
                              const void *in, int64_t ld_in, void *out, int64_t ld_out);
+
+/* ---- modes in front, in TF32 (modes.cu) ---- */
+
+/* Whether a factor may be used so, before `columns` reals. */
+bool cuda_mode_fits(const tg_backend *be, const cuda_factor *factor, int64_t columns);
+
+/* cuda_plan_multiply with the fragments of a factor. */
+tg_status cuda_mode_multiply(tg_backend *be, const cuda_plan *plan, void *workspace,
+                             const cuda_factor *factor, bool forward, int64_t batch, int64_t n,
+                             const void *in, int64_t ld_in, void *out, int64_t ld_out);
+
+/* Mode 0 between `middle` and the core: core = beta core + scale of the product, or middle. */
+tg_status cuda_mode_core(tg_backend *be, const cuda_plan *plan, void *workspace, bool forward,
+                         const void *middle, double scale, double beta, const void *core);
 
 /* ---- between the core and the parts (weave.cu) ---- */
 

@@ -255,7 +255,7 @@ static tg_status expand_core(tg_backend *be, const cuda_plan *plan, void *worksp
                              const void *core, int64_t most, F use) {
     const int stop = plan->planes.tiles > 0 ? 2 : 0;
     tg_status status = TG_OK;
-    TG_TRY(cuda_plan_factors(be, plan, workspace));
+    TG_TRY(cuda_plan_factors(be, plan, false, workspace));
     TG_TRY(cuda_planes_factors(be, plan, false, workspace));
     if (plan->gathers) {
         TG_TRY(cuda_plan_middle_of_core(be, plan, workspace, core));

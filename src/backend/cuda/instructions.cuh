@@ -67,6 +67,14 @@ __device__ inline void copies_wait() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
+/* Since the last one these copies are a group; waiting for all groups but the last N. */
+__device__ inline void copies_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int N> __device__ inline void copies_wait_but() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
 /* A warp has [begin, end) brought into the L2, but for a part of 16 bytes at either end. Nothing
  * waits for it; GPUs that cannot do it leave it. */
 __device__ inline void prefetch_l2(const void *begin, const void *end, int lane) {

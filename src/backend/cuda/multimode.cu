@@ -6,6 +6,7 @@
  * the L2, which lie over the two buffers until they are woven into the core. */
 #include "backend/cuda/blas.cuh"
 #include "backend/cuda/compress.cuh"
+#include "backend/cuda/fragments.cuh"
 
 enum {
     PIECE_BYTES = 32 << 20, /* of a piece of mode 0's product */
@@ -54,8 +55,8 @@ static int collect_modes(const tg_multimode *modes, mode *list) {
 }
 
 static cuda_factor factor_of(const mode *m, int parts, bool padded, int64_t *used) {
-    cuda_factor factor = {m->factor,           m->dim, m->rank, padded ? pad(m->rank) : m->rank,
-                          pad(parts * m->dim), *used};
+    const int64_t rows = padded ? pad(m->rank) : m->rank;
+    cuda_factor factor = {m->factor, m->dim, m->rank, rows, pad(parts * m->dim), *used, false};
     *used += parts * factor.rows * factor.ld;
     *used = (*used + 63) / 64 * 64;
     return factor;
@@ -103,11 +104,20 @@ static void plan_steps(cuda_plan *plan, const mode *list, int count, int begin, 
     plan->lead = entries_of(list, 1, first < last ? first : last);
 }
 
+/* Which modes in front go by own kernels. */
+static void plan_fragments(const tg_backend *be, cuda_plan *plan) {
+    for (int q = 0; q < plan->steps; q++) {
+        cuda_step *step = &plan->step[q];
+        step->factor.fragments = step->kind == CUDA_STEP_LEFT && step->factor.u &&
+                                 cuda_mode_fits(be, &step->factor, step->right);
+    }
+    plan->first.fragments = plan->gathers && cuda_mode_fits(be, &plan->first, plan->columns);
+}
+
 /* Steps 0 and 1 in one pass, where that can be. */
-static void plan_planes(const tg_backend *be, cuda_plan *plan) {
+static void plan_planes(cuda_plan *plan) {
     const cuda_step *last = &plan->step[0], *before = &plan->step[1];
-    if (be->math != TG_MATH_TF32 || plan->real != TG_F32 || plan->parts != 2 || plan->steps < 2 ||
-        last->kind != CUDA_STEP_RIGHT || before->kind != CUDA_STEP_LEFT) {
+    if (plan->steps < 2 || last->kind != CUDA_STEP_RIGHT || before->kind != CUDA_STEP_LEFT) {
         return;
     }
     plan->planes = cuda_planes_of(before->dim, before->factor.rank, last->dim, last->factor.rank,
@@ -138,7 +148,10 @@ cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes) {
     if (plan.gathers) {
         plan.first = factor_of(&list[0], plan.parts, false, &plan.size);
     }
-    plan_planes(be, &plan);
+    if (be->math == TG_MATH_TF32 && plan.real == TG_F32 && plan.parts == 2) {
+        plan_fragments(be, &plan);
+        plan_planes(&plan);
+    }
     if (plan.unit == 0 || plan.dim0 == 0) {
         return plan;
     }
@@ -183,11 +196,32 @@ struct factor_list {
     cuda_factor factor[TG_MAX_NDIM];
 };
 
+/* A factor as fragments; see modes.cu. */
+template <bool FORWARD>
+static __device__ inline void write_fragments(const cuda_factor &f, float4 *out) {
+    const factor_reader from = {static_cast<const float *>(f.u), (int)f.dim, (int)f.rank};
+    const int made = FORWARD ? from.rank : from.dim, summed = FORWARD ? from.dim : from.rank;
+    const int steps = (summed + 3) / 4, size = (made + 15) / 16 * steps * 32;
+    for (int e = (int)(blockIdx.x * blockDim.x + threadIdx.x); e < size;
+         e += (int)(gridDim.x * blockDim.x)) {
+        out[e] = left_fragment<FORWARD>(from, steps, e);
+    }
+}
+
 /* One row of the grid per factor. */
-template <class R, int P> static __global__ void write_factors(factor_list list, R *workspace) {
+template <class R, int P>
+static __global__ void write_factors(factor_list list, bool forward, R *workspace) {
     const cuda_factor &f = list.factor[blockIdx.y];
     const R *u = static_cast<const R *>(f.u); /* parts, as any array may be aligned to them only */
     R *out = workspace + f.at;
+    if (f.fragments && forward) {
+        write_fragments<true>(f, reinterpret_cast<float4 *>(out));
+        return;
+    }
+    if (f.fragments) {
+        write_fragments<false>(f, reinterpret_cast<float4 *>(out));
+        return;
+    }
     const int64_t size = P * f.rows * f.ld, stride = (int64_t)gridDim.x * blockDim.x;
     for (int64_t e = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; e < size; e += stride) {
         const int64_t row = e / f.ld, col = e % f.ld;
@@ -202,7 +236,7 @@ template <class R, int P> static __global__ void write_factors(factor_list list,
     }
 }
 
-tg_status cuda_plan_factors(tg_backend *be, const cuda_plan *plan, void *workspace) {
+tg_status cuda_plan_factors(tg_backend *be, const cuda_plan *plan, bool forward, void *workspace) {
     factor_list list = factor_list();
     int64_t largest = 0;
     for (int q = plan->planes.tiles > 0 ? 2 : 0; q <= plan->steps; q++) {
@@ -221,7 +255,7 @@ tg_status cuda_plan_factors(tg_backend *be, const cuda_plan *plan, void *workspa
         return with_parts(plan->parts, [&](auto parts) {
             constexpr int P = decltype(parts)::value;
             R *reals = static_cast<R *>(workspace);
-            write_factors<R, P><<<grid, 256, 0, cuda_stream(be)>>>(list, reals);
+            write_factors<R, P><<<grid, 256, 0, cuda_stream(be)>>>(list, forward, reals);
             return CUDA_LAUNCHED(be, "laying out factors");
         });
     });
@@ -285,6 +319,10 @@ static tg_status multiply_right(tg_backend *be, const cuda_plan *plan, void *wor
 tg_status cuda_plan_multiply(tg_backend *be, const cuda_plan *plan, void *workspace,
                              const cuda_factor *factor, bool forward, int64_t batch, int64_t n,
                              const void *in, int64_t ld_in, void *out, int64_t ld_out) {
+    if (factor->fragments) {
+        return cuda_mode_multiply(be, plan, workspace, factor, forward, batch, n, in, ld_in, out,
+                                  ld_out);
+    }
     const int64_t dim = plan->parts * factor->dim, rank = plan->parts * factor->rank;
     tg_gemm gemm = product_of(plan, forward ? rank : dim, n, forward ? dim : rank);
     gemm.op_a = forward ? TG_OP_N : TG_OP_T;

@@ -1,6 +1,6 @@
 /* Sizes of the pass over planes, and its factors as fragments of tensor cores; see planes.cuh. */
 #include "backend/cuda/compress.cuh"
-#include "backend/cuda/instructions.cuh"
+#include "backend/cuda/fragments.cuh"
 
 enum { THREADS = 256 };
 
@@ -46,28 +46,6 @@ int64_t cuda_planes_size(const cuda_planes *s) {
 
 /* ---- fragments ---- */
 
-/* U[i][j], or 0 outside. */
-struct factor_reader {
-    const float *u; /* (dim, rank) pairs, aligned to their parts */
-    int dim, rank;
-};
-
-static __device__ inline float2 factor_at(const factor_reader &f, int i, int j) {
-    if (i >= f.dim || j >= f.rank) {
-        return make_float2(0.0f, 0.0f);
-    }
-    const float *entry = f.u + 2 * (i * f.rank + j);
-    return make_float2(to_tf32(entry[0]), to_tf32(entry[1]));
-}
-
-/* What goes from the parts of a number to part `to` of its product with conj(u), or with u. */
-static __device__ inline float2 towards(float2 u, int to) {
-    return to == 0 ? u : make_float2(-u.y, u.x);
-}
-static __device__ inline float2 back_to(float2 u, int to) {
-    return to == 0 ? make_float2(u.x, -u.y) : make_float2(u.y, u.x);
-}
-
 /* The last mode, right factor of its products: per 8 k's and tile of 8 columns, {k0, k1} of a
  * lane. */
 template <bool FORWARD>
@@ -84,32 +62,17 @@ static __device__ inline float2 last_fragment(const cuda_planes &s, const factor
     return part == 0 ? make_float2(u0.x, u1.x) : make_float2(u0.y, u1.y);
 }
 
-/* The mode before it, left factor of what gives real parts: per tile of 16 rows and 8 k's,
- * {g k0, g + 8 k0, g k1, g + 8 k1} of a lane. */
-template <bool FORWARD>
-static __device__ inline float4 before_fragment(const cuda_planes &s, const factor_reader &f,
-                                                int e) {
-    const int lane = e % 32, g = lane / 4, t = lane % 4;
-    const int steps = FORWARD ? s.rows / 4 : (s.r2 + 3) / 4;
-    const int k = e / 32 % steps * 4 + t, tile = e / 32 / steps;
-    float2 row[2];
-    for (int h = 0; h < 2; h++) {
-        const int m = tile * 16 + g + 8 * h;
-        row[h] = FORWARD ? towards(factor_at(f, k, m), 0) : back_to(factor_at(f, m, k), 0);
-    }
-    return make_float4(row[0].x, row[1].x, row[0].y, row[1].y);
-}
-
 template <bool FORWARD>
 static __global__ void __launch_bounds__(THREADS)
     write_fragments(cuda_planes s, factor_reader last, factor_reader before, int lasts, int befores,
                     float2 *to_last, float4 *to_before) {
+    const int steps = FORWARD ? s.rows / 4 : (s.r2 + 3) / 4;
     const int e = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (e < lasts) {
         to_last[e] = last_fragment<FORWARD>(s, last, e);
     }
     if (e < befores) {
-        to_before[e] = before_fragment<FORWARD>(s, before, e);
+        to_before[e] = left_fragment<FORWARD>(before, steps, e);
     }
 }
 
