@@ -1,6 +1,6 @@
-/* Perceptrons and linear skips with products rounded to TF32, where the GPU has kernels of its own
- * for them: every shape these are made for, odd sizes, halves, arrays aligned or not, against ref;
- * and twice the same bits. */
+/* Perceptrons, linear skips and Fourier transforms of halves with products rounded to TF32, where
+ * the GPU has kernels of its own for them: every shape these are made for, odd sizes, halves,
+ * arrays aligned or not, against ref; and twice the same bits. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +47,12 @@ static const mode modes[] = {
     {TG_ACT_TANH, true, false, false, true, TG_STORE_FULL, TG_STORE_FULL},
     {TG_ACT_GELU, false, false, true, true, TG_STORE_BF16, TG_STORE_F16},
     {TG_ACT_GELU, true, false, false, true, TG_STORE_F16, TG_STORE_BF16},
+    {TG_ACT_GELU, true, true, true, true, TG_STORE_BF16, TG_STORE_BF16},
+    {TG_ACT_NONE, false, false, true, false, TG_STORE_BF16, TG_STORE_BF16},
+    {TG_ACT_GELU, true, false, true, true, TG_STORE_F16, TG_STORE_F16},
+    {TG_ACT_TANH, true, true, false, true, TG_STORE_BF16, TG_STORE_BF16},
+    {TG_ACT_NONE, false, false, true, false, TG_STORE_FULL, TG_STORE_BF16},
+    {TG_ACT_NONE, true, false, true, true, TG_STORE_F16, TG_STORE_FULL},
 };
 
 /* ---- perceptrons ---- */
@@ -233,6 +239,67 @@ static void skips(void **state) {
     }
 }
 
+/* ---- transforms ---- */
+
+/* Of the last dimension: rows that are a multiple of what a warp takes or not, few frequencies or
+ * as many as there are kernels for, and one more. */
+static const struct {
+    int64_t howmany, grid[2], kept[2];
+} transforms[] = {{1, {1, 64}, {1, 1}},    {3, {5, 64}, {4, 17}},   {2, {32, 128}, {9, 24}},
+                  {5, {12, 192}, {5, 29}}, {2, {8, 1024}, {8, 33}}, {1, {7, 256}, {7, 40}},
+                  {2, {6, 256}, {3, 41}}};
+
+typedef struct fft_case {
+    int size;
+    bool aligned, back;
+    tg_storage grid_store, kept_store;
+    tg_fft_weight weight;
+} fft_case;
+
+static void transform(t_side *s, const void *what) {
+    const fft_case *c = what;
+    tg_fft_desc desc = {.dtype = TG_F32,
+                        .ndim = 2,
+                        .howmany = transforms[c->size].howmany,
+                        .grid_store = c->grid_store,
+                        .kept_store = c->kept_store};
+    int64_t points = desc.howmany, modes = desc.howmany;
+    for (int d = 0; d < 2; d++) {
+        desc.grid[d] = transforms[c->size].grid[d];
+        desc.kept[d] = transforms[c->size].kept[d];
+        points *= desc.grid[d];
+        modes *= desc.kept[d];
+    }
+    desc.first[0] = -(desc.kept[0] / 2);
+    s->aligned = c->aligned;
+    t_note(s, "size %d%s%s, stored as %d, %d", c->size, c->back ? " back" : "",
+           c->aligned ? "" : " not aligned", (int)c->grid_store, (int)c->kept_store);
+    const tg_dtype grid = dtype_of(c->grid_store), kept = tg_stored(TG_C64, c->kept_store);
+    tg_fft_plan *plan = NULL;
+    t_ok(s, s->ops->fft_create(s->be, &desc, &plan));
+    const void *from = c->back ? t_random(s, kept, modes) : t_random(s, grid, points);
+    void *to = c->back ? t_output(s, grid, points) : t_output(s, kept, modes);
+    t_ok(s, c->back ? s->ops->fft_inverse(s->be, plan, desc.howmany, c->weight, 0.75, from, to)
+                    : s->ops->fft_forward(s->be, plan, desc.howmany, c->weight, 0.75, from, to));
+    t_keep_close(s, to, growth(c->back ? c->grid_store : c->kept_store, 4));
+    s->ops->fft_destroy(s->be, &plan);
+}
+
+static void rows_of_halves(void **state) {
+    (void)state;
+    for (int i = 0; i < (int)(sizeof transforms / sizeof transforms[0]); i++) {
+        for (int v = 0; v < 16; v++) {
+            const fft_case c = {.size = i,
+                                .aligned = v % 2 == 0,
+                                .back = v / 2 % 2 == 1,
+                                .grid_store = v / 4 % 2 == 0 ? TG_STORE_BF16 : TG_STORE_F16,
+                                .kept_store = v / 8 == 0 ? TG_STORE_FULL : TG_STORE_F16,
+                                .weight = v / 8 == 0 ? TG_FFT_PLAIN : TG_FFT_ADJOINT};
+            compare(transform, &c);
+        }
+    }
+}
+
 int main(void) {
     const tg_context_config config = {.threads = 1, .math = TG_MATH_TF32};
     tg_backend_info info = {0};
@@ -250,7 +317,8 @@ int main(void) {
         tg_context_create(&config, &contexts[1]) == TG_OK &&
         tg_backend_open(contexts[0], "ref", &oracle) == TG_OK &&
         tg_backend_open(contexts[1], "cuda", &device) == TG_OK) {
-        const struct CMUnitTest tests[] = {cmocka_unit_test(perceptrons), cmocka_unit_test(skips)};
+        const struct CMUnitTest tests[] = {cmocka_unit_test(perceptrons), cmocka_unit_test(skips),
+                                           cmocka_unit_test(rows_of_halves)};
         failed = cmocka_run_group_tests(tests, NULL, NULL);
     }
     tg_backend_close(&oracle);

@@ -60,6 +60,8 @@ struct fft_lines {
     size_t shared_bytes;
     int threads;
     const void *roots; /* (n) complex, of the device: e^{-2 pi i j / n} */
+    int row_tiles;     /* of 8 frequencies, where rows of halves are multiplied; else 0 */
+    const void *waves; /* (8 row_tiles, n / 2) complex: e^{2 pi i k (j + 1/2) / n} */
 };
 
 /* Lays out lines; false if n is not for this way: a prime factor above 7 (one up to 13 is
@@ -70,5 +72,11 @@ bool cuda_fft_lines_layout(bool wide, bool real, int64_t n, int64_t kept, int64_
 /* Before the first run. */
 tg_status cuda_fft_lines_prepare(tg_backend *be, bool wide);
 tg_status cuda_fft_lines_run(tg_backend *be, const fft_lines *lines, const fft_pass *pass);
+
+/* Real rows stored as halves may be multiplied instead (fft_rows.cu), between them and numbers that
+ * are full and lie in rows of even length: row_tiles for that, or 0 if the sizes, the device or its
+ * math are not for it. */
+int cuda_fft_rows_tiles(const tg_backend *be, int64_t n, int64_t kept);
+tg_status cuda_fft_rows_run(tg_backend *be, const fft_lines *lines, const fft_pass *pass);
 
 #endif
