@@ -110,6 +110,24 @@ cmp -s auto/projections.jsonl parts/projections.jsonl || fail "automatic ranks: 
 grep -q '^{"step":16,.*"ranks":\[[0-9,]*\],"kept":[0-9]*,.*"error":[0-9.e-]*,"bound":' auto/projections.jsonl ||
     fail "projections.jsonl lacks ranks or errors"
 
+# ---- f16 with a dynamic loss scale, which halves and doubles on the way: resumed after every epoch ----
+f16=(--fno.activation_precision half --fno.fno_block_precision half --opt.training_loss '100*h1'
+    --opt.loss_scale_interval 3)
+train f16 "${f16[@]}" --opt.n_epochs 4 >log 2>&1 || fail "f16: $(tail -1 log)"
+grep -q "gradients of [0-9]* of [0-9]* parameters overflowed.*: loss scale 65536 -> 32768" log ||
+    fail "f16: the overflow must be logged"
+for epochs in 1 2 3 4; do
+    train f16_parts "${f16[@]}" --opt.n_epochs $epochs --resume auto >log 2>&1 ||
+        fail "f16, epoch $epochs: $(tail -1 log)"
+done
+cmp -s f16/checkpoints/step-0000000020.safetensors f16_parts/checkpoints/step-0000000020.safetensors ||
+    fail "f16: a resumed run ends with other weights"
+cmp -s <(numbers f16/metrics.jsonl) <(numbers f16_parts/metrics.jsonl) ||
+    fail "f16: a resumed run has other numbers"
+tail -1 f16/metrics.jsonl | grep -q '"loss_scale":[0-9]*,"overflows":[1-9]' ||
+    fail "metrics.jsonl lacks the loss scale: $(tail -1 f16/metrics.jsonl)"
+tail -1 whole/metrics.jsonl | grep -q '"loss_scale":1,"overflows":0' || fail "f32 has no loss scale"
+
 # ---- SIGTERM: finish the step, save, exit 0 ----
 stopped=("$tgrad" train config.yaml --run stopped --threads 1 --opt.n_epochs 20000)
 "${stopped[@]}" >log 2>&1 &

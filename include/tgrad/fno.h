@@ -89,6 +89,10 @@ TG_API const char *tg_fno_config_get(const tg_fno_config *config, int index, cha
 /* Whether a network can be made of it; the error names the key. */
 TG_API TG_NODISCARD tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config);
 
+/* Whether gradients pass through f16 on their way back: activations or spectra are kept in it. Such
+ * a network is trained with a loss scale (optim.h). */
+TG_API bool tg_fno_passes_f16(const tg_fno_config *config);
+
 /* ---- The network ---- */
 
 typedef struct tg_fno tg_fno;

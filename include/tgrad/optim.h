@@ -173,6 +173,36 @@ TG_API TG_NODISCARD tg_status tg_optim_clip_accumulated(tg_optim *optim, double 
 
 TG_API TG_NODISCARD tg_status tg_optim_set_learning_rate(tg_optim *optim, int group, double rate);
 
+/* ---- loss scaling ----
+ *
+ * Gradients that pass through f16 lose what is small, so a tg_step multiplies the gradient of the
+ * loss by a power of two, which the optimizer divides out again: without f16, and as long as
+ * nothing leaves the range of f32, every bit stays. A dynamic scale starts at 65536, is halved
+ * after a step in which the gradient of a parameter was not finite (though the loss was), at most
+ * to 2^-10, and doubled, at most to 2^24, after `interval` steps without. Such an overflow is
+ * expected to happen: parameters whose gradients are finite are updated, the others are not, and it
+ * is no TG_NONFINITE_ERROR unless the scale is at its least. */
+typedef struct tg_loss_scale_config {
+    bool is_dynamic;
+    double fixed;     /* otherwise: a power of two from 2^-10 to 2^24; 1: none */
+    int64_t interval; /* loss_scale_interval: 500; steps without overflow until it is doubled */
+} tg_loss_scale_config;
+
+TG_API tg_loss_scale_config tg_loss_scale_config_default(void); /* none */
+/* From text: auto (dynamic if gradients pass through f16, see tg_fno_passes_f16, otherwise none),
+ * off or a number. `key` is for the error. */
+TG_API TG_NODISCARD tg_status tg_loss_scale_config_parse(tg_context *ctx, const char *key,
+                                                         const char *text, bool passes_f16,
+                                                         tg_loss_scale_config *config);
+/* Between steps. The state of a dynamic scale goes on. */
+TG_API TG_NODISCARD tg_status tg_optim_set_loss_scale(tg_optim *optim,
+                                                      const tg_loss_scale_config *config);
+/* Of the next step. */
+TG_API double tg_optim_get_loss_scale(const tg_optim *optim);
+/* After the last tg_optim_apply of accumulated gradients of a tg_step, which does the same for all
+ * others: the update is complete, the scale may change. Waits for it if the scale is dynamic. */
+TG_API TG_NODISCARD tg_status tg_optim_end_update(tg_optim *optim);
+
 /* A GPU works while the host goes on: there, updates are only queued, and whether each was made or
  * skipped is known when it is done. This waits for all of them and accounts for them. Saving does
  * it, and so does the next update of a parameter for the one before. */
@@ -182,9 +212,10 @@ TG_API TG_NODISCARD tg_status tg_optim_settle(tg_optim *optim);
 
 typedef struct tg_optim_stats {
     int64_t steps;     /* updates made, all parameters together */
-    int64_t skipped;   /* updates skipped for NaN or Inf */
+    int64_t skipped;   /* updates skipped for NaN or Inf, but for those of `overflows` */
     int64_t refreshes; /* of projectors */
     int64_t failures;  /* decompositions that failed and kept the old factors */
+    int64_t overflows; /* steps in which a dynamic loss scale was too large */
 } tg_optim_stats;
 
 /* Of the updates that are settled. */

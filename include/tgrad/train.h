@@ -99,6 +99,8 @@ typedef struct tg_train_epoch { /* after each epoch: what a line of metrics.json
     double seconds;      /* of the epoch, evaluation included */
     tg_mem_usage memory; /* peaks since the start of the run, where the backend computes */
     int64_t skipped;     /* updates skipped for non-finite values, of the run */
+    double loss_scale;   /* of the next step; 1: none */
+    int64_t overflows;   /* steps in which a dynamic loss scale was too large, of the run */
 } tg_train_epoch;
 
 typedef struct tg_train_watch {

@@ -206,6 +206,11 @@ nn_stores nn_stores_of(const tg_fno_config *config) {
     return stores;
 }
 
+bool tg_fno_passes_f16(const tg_fno_config *config) {
+    const nn_stores stores = nn_stores_of(config);
+    return stores.activation == TG_STORE_F16 || stores.spectrum == TG_STORE_F16;
+}
+
 /* A hidden layer has one channel at least, also where half of one would round to none. */
 static int64_t at_least_one(double channels) {
     return channels < 1.0 ? 1 : (int64_t)channels;

@@ -199,9 +199,28 @@ fail:
     return status;
 }
 
+/* A state that was saved without a dynamic scale begins one anew. */
+static tg_status load_loss_scale(tg_optim *optim, const tg_archive *archive, tg_loss_scale *out) {
+    static const char *const name = "optim.loss_scale";
+    const tg_shape shape = {.ndim = 1, .dim = {TG_LOSS_SCALE_NUMBERS}};
+    const tg_tensor *numbers = NULL;
+    tg_status status = TG_OK;
+    *out = optim->loss_scale;
+    if (tg_archive_find(archive, name)) {
+        TG_TRY(find_array(optim->ctx, archive, name, TG_I64, &shape, &numbers));
+    }
+    if (!tg_loss_scale_load(out, numbers ? numbers->data : NULL)) {
+        status =
+            tg_fail(optim->ctx, TG_E_FORMAT, "optimizer state: %s holds impossible numbers", name);
+    }
+fail:
+    return status;
+}
+
 tg_status tg_optim_load(tg_optim *optim, const tg_archive *archive) {
     tg_status status = TG_OK;
     const tg_tensor *totals = NULL;
+    tg_loss_scale loss_scale;
     const char *format = tg_archive_meta(archive, "optim.format");
     if (!format || strcmp(format, "1") != 0) {
         return tg_fail(optim->ctx, TG_E_FORMAT,
@@ -216,6 +235,7 @@ tg_status tg_optim_load(tg_optim *optim, const tg_archive *archive) {
                        "optimizer state: it was made with seed %llu, this optimizer with %llu",
                        (unsigned long long)values[2], (unsigned long long)optim->seed);
     }
+    TG_TRY(load_loss_scale(optim, archive, &loss_scale));
     TG_TRY(tg_optim_settle(optim));
     for (int pass = 0; pass < 2; pass++) {
         TG_TRY(load_all(optim, archive, pass == 1));
@@ -228,6 +248,7 @@ tg_status tg_optim_load(tg_optim *optim, const tg_archive *archive) {
     }
     optim->stats.steps = values[0];
     optim->stats.skipped = values[1];
+    optim->loss_scale = loss_scale;
 fail:
     return status;
 }

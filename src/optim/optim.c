@@ -372,6 +372,7 @@ tg_status tg_optim_create(tg_context *ctx, const tg_optim_setup *setup, tg_optim
     optim->forms_bf16 = setup->forms_bf16;
     optim->borrows = setup->borrows;
     optim->grad_scale = 1.0;
+    optim->loss_scale = tg_loss_scale_begin();
     TG_TRY(tg_backend_get(ctx, &optim->be));
     optim->workspace.be = optim->be;
     optim->group_count = setup->group_count;
@@ -451,6 +452,7 @@ tg_status tg_optim_set_learning_rate(tg_optim *optim, int group, double rate) {
 
 tg_optim_stats tg_optim_get_stats(const tg_optim *optim) {
     tg_optim_stats stats = optim->stats;
+    stats.overflows = optim->loss_scale.overflows;
     for (int i = 0; i < optim->slot_count; i++) {
         if (optim->slots[i].projector) {
             stats.refreshes += tg_projector_refresh_count(optim->slots[i].projector);

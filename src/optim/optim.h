@@ -3,6 +3,7 @@
 #define TG_OPTIM_OPTIM_H
 
 #include "optim/choose.h"
+#include "optim/loss_scale.h"
 #include "optim/moments.h"
 #include "optim/pending.h"
 #include "project/projector.h"
@@ -82,9 +83,10 @@ struct tg_optim {
     tg_loan loan;           /* .. and this much is needed */
 
     tg_pending pending;
-    int64_t moves;     /* how often states changed place or size: automatic ranks */
-    double grad_scale; /* of clipping */
-    double norm_squares;
+    int64_t moves;       /* how often states changed place or size: automatic ranks */
+    double grad_scale;   /* of clipping */
+    double norm_squares; /* of gradients with the loss scale in them */
+    tg_loss_scale loss_scale;
     tg_optim_stats stats;
     tg_optim_times times;
     bool times_parts; /* on a queue: waiting for each */

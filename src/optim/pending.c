@@ -61,6 +61,10 @@ static void note_update(tg_optim *optim, tg_slot *slot) {
 }
 
 tg_status tg_slot_refused(tg_optim *optim, const tg_slot *slot, int64_t nonfinite) {
+    optim->loss_scale.refused++;
+    if (tg_loss_scale_yields(&optim->loss_scale)) {
+        return TG_OK; /* told about and counted by the step */
+    }
     if (optim->groups[slot->group].nonfinite == TG_NONFINITE_ERROR) {
         return tg_fail(optim->ctx, TG_E_NUMERIC, "gradient of %s: %lld entries are NaN or Inf",
                        slot->name, (long long)nonfinite);

@@ -188,6 +188,15 @@ bool tg_ranks_is_at_work(const tg_optim *optim, const tg_slot *slot) {
            (slot->ranked->is_measured || tg_ranks_wants_spectrum(optim, slot, false));
 }
 
+/* Spectra of different steps are spectra of the same loss. */
+static void take_out_loss_scale(const tg_optim *optim, tg_spectrum *s) {
+    const double factor = 1.0 / (optim->loss_scale.used * optim->loss_scale.used);
+    s->energy *= factor;
+    for (int64_t i = 0; factor != 1.0 && i < s->shares * tg_spectrum_width(s); i++) {
+        s->values[i] *= factor;
+    }
+}
+
 tg_status tg_ranks_measure(tg_optim *optim, tg_slot *slot, const tg_gradient *dense) {
     tg_status status = tg_projector_measure(slot->projector, dense->dense,
                                             tg_storage_of(dense->dtype), &slot->ranked->spectrum);
@@ -195,6 +204,9 @@ tg_status tg_ranks_measure(tg_optim *optim, tg_slot *slot, const tg_gradient *de
         tg_log(optim->ctx, TG_LOG_WARN, "%s: its spectrum is not known, its ranks stay: %s",
                slot->name, tg_context_error(optim->ctx));
         return TG_OK;
+    }
+    if (status == TG_OK) {
+        take_out_loss_scale(optim, &slot->ranked->spectrum);
     }
     slot->ranked->is_measured = status == TG_OK;
     return status;

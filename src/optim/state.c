@@ -259,6 +259,12 @@ static tg_status save_all(tg_optim *optim, tg_archive *archive, saving how) {
     const tg_shape shape = {.ndim = 1, .dim = {3}};
     TG_TRY(tg_archive_set_meta(archive, "optim.format", "1"));
     TG_TRY(save_numbers(optim, archive, "optim.totals", &shape, totals));
+    if (optim->loss_scale.config.is_dynamic) {
+        int64_t numbers[TG_LOSS_SCALE_NUMBERS];
+        const tg_shape length = {.ndim = 1, .dim = {TG_LOSS_SCALE_NUMBERS}};
+        tg_loss_scale_save(&optim->loss_scale, numbers);
+        TG_TRY(save_numbers(optim, archive, "optim.loss_scale", &length, numbers));
+    }
     for (int i = 0; i < optim->slot_count; i++) {
         TG_TRY(save_slot(optim, &optim->slots[i], archive, how));
     }

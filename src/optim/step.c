@@ -155,7 +155,7 @@ static tg_rates plain_rates(const tg_optim *optim, const tg_slot *slot) {
     const double keep = 1.0 - config->learning_rate * config->weight_decay;
     return (tg_rates){.alpha = -keep * config->learning_rate * correction,
                       .beta = keep,
-                      .scale = optim->grad_scale,
+                      .scale = optim->grad_scale / optim->loss_scale.used,
                       .step = (uint32_t)slot->step};
 }
 
@@ -495,7 +495,7 @@ tg_status tg_optim_clip(tg_optim *optim, double max_norm, double *norm) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: the norm to clip to is %g, not > 0",
                        max_norm);
     }
-    *norm = sqrt(optim->norm_squares);
+    *norm = sqrt(optim->norm_squares) / optim->loss_scale.used;
     optim->grad_scale = *norm > max_norm ? max_norm / *norm : 1.0;
     return TG_OK;
 }

@@ -20,6 +20,8 @@ static const tg_setting loop_table[] = {
     {LOOP(save_every), .type = TG_SETTING_INT64, .low = 1, .high = 1e9},
     {LOOP(keep_checkpoints), .type = TG_SETTING_INT64, .low = 1, .high = 1e6},
     {LOOP(nonfinite_limit), .type = TG_SETTING_INT64, .low = 1, .high = 1e9},
+    {LOOP(loss_scale), .type = TG_SETTING_TEXT, .high = 32},
+    {LOOP(loss_scale_interval), .type = TG_SETTING_INT64, .low = 1, .high = 1e9},
     {LOOP(naive_galore), .type = TG_SETTING_BOOL},
     {LOOP(graphs), .type = TG_SETTING_ENUM, .choices = graphs_choices},
 };
@@ -113,7 +115,9 @@ static tg_run_config defaults(void) {
                  .eval_interval = 1,
                  .save_every = 1,
                  .keep_checkpoints = 2,
-                 .nonfinite_limit = 10},
+                 .nonfinite_limit = 10,
+                 .loss_scale = "auto",
+                 .loss_scale_interval = tg_loss_scale_config_default().interval},
         .data = {.batch_size = 16,
                  .encode_output = true,
                  .shuffle = true,
@@ -284,6 +288,9 @@ static tg_status check(tg_context *ctx, tg_run_config *config) {
         }
     }
     TG_TRY(tg_fno_config_check(ctx, &config->fno));
+    TG_TRY(tg_loss_scale_config_parse(ctx, "opt.loss_scale", config->loop.loss_scale,
+                                      tg_fno_passes_f16(&config->fno), &config->loss_scale));
+    config->loss_scale.interval = config->loop.loss_scale_interval;
 fail:
     return status;
 }

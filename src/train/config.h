@@ -15,8 +15,10 @@ typedef struct tg_loop_config {
     int64_t save_every;         /* epochs between checkpoints */
     int64_t keep_checkpoints;   /* newest ones kept, >= 1, beside the best */
     int64_t nonfinite_limit;    /* non-finite losses in a row that end the run */
-    bool naive_galore;          /* published switch for the matrix projection */
-    tg_graphs graphs;           /* steps run from a recording, on a GPU */
+    char loss_scale[32];        /* text for tg_loss_scale_config_parse */
+    int64_t loss_scale_interval; /* steps without overflow before it is doubled */
+    bool naive_galore;           /* published switch for the matrix projection */
+    tg_graphs graphs;            /* steps run from a recording, on a GPU */
 } tg_loop_config;
 
 /* Section data. */
@@ -46,6 +48,7 @@ typedef struct tg_run_config {
     tg_source_config data;
     int64_t seed; /* distributed.seed */
     tg_loss_config loss;
+    tg_loss_scale_config loss_scale;
 } tg_run_config;
 
 /* Number of stages: 1, or N if there are keys "stageN.section.key" (N = 2 .. 9). */

@@ -18,6 +18,7 @@ static tg_status prepare_training(tg_trainer *t) {
                                      .accumulates = config->loop.accumulation_steps > 1,
                                      .max_grad_norm = config->loop.max_grad_norm,
                                      .graphs = config->loop.graphs};
+        TG_TRY(tg_optim_set_loss_scale(t->optim, &config->loss_scale));
         TG_TRY(tg_step_create(t->ctx, &step, &t->step));
     }
     TG_TRY(tg_fno_prepare(t->model->fno, config->data.batch_size, facts.grid, true));
@@ -37,6 +38,7 @@ static tg_status apply_accumulated(tg_trainer *t) {
     for (int i = 0; i < tg_fno_param_count(t->model->fno); i++) {
         TG_TRY(tg_optim_apply(t->optim, i, tg_fno_get_param(t->model->fno, i).weight));
     }
+    TG_TRY(tg_optim_end_update(t->optim));
 fail:
     return status;
 }
@@ -185,7 +187,10 @@ static tg_status end_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t e
     if ((p->stage_epoch + 1) % loop->eval_interval == 0 || is_last_of_stage) {
         TG_TRY(evaluate(t, &epoch));
     }
-    epoch.skipped = p->skipped + tg_optim_get_stats(t->optim).skipped;
+    const tg_optim_stats stats = tg_optim_get_stats(t->optim);
+    epoch.skipped = p->skipped + stats.skipped;
+    epoch.overflows = stats.overflows;
+    epoch.loss_scale = tg_optim_get_loss_scale(t->optim);
     epoch.memory = tg_context_memory(t->ctx, t->model->be->ops->place);
     epoch.seconds = tg_seconds() - t->epoch_start;
     tg_lr_schedule_epoch(&p->schedule, epoch.train_loss);

@@ -47,7 +47,7 @@ static tg_status record(tg_recording *r, const tg_half *half, tg_graph **out) {
 }
 
 tg_status tg_recording_forward(tg_recording *r, const tg_tensor *x, const tg_tensor *target,
-                               const tg_half *half, bool *fits) {
+                               double scale, const tg_half *half, bool *fits) {
     tg_status status = TG_OK;
     const int64_t batch = x->shape.dim[0];
     *fits = is_wanted(r) && batch == r->fno->run.max_batch && x->place == r->be->ops->place &&
@@ -63,6 +63,10 @@ tg_status tg_recording_forward(tg_recording *r, const tg_tensor *x, const tg_ten
         r->target = target->data;
         r->preparation = r->fno->preparations;
         r->moves = moves;
+    }
+    if (r->scale != scale) { /* it is in the loss alone: the backward half stays */
+        r->be->ops->queue->graph_destroy(r->be, &r->forward);
+        r->scale = scale;
     }
     if (!r->forward && r->seen >= WARM_UP) {
         TG_TRY(record(r, half, &r->forward));

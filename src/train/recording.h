@@ -1,7 +1,8 @@
 /* The two halves of an ordinary step as recorded graphs.
  *
  * A recording holds addresses and sizes: it serves steps of one batch size on the same arrays,
- * until the network's buffers are made anew or the optimizer's states move. Nothing is recorded
+ * until the network's buffers are made anew or the optimizer's states move; the forward half holds
+ * the loss scale as well. Nothing is recorded
  * before a step like it was run, so that whatever a backend makes at first need is there. Two
  * graphs rather than one, so that the forward pass can be launched before the outcome of the step
  * before is known. */
@@ -20,6 +21,7 @@ typedef struct tg_recording {
     tg_graphs graphs; /* when to record */
     bool has_failed;  /* the backend cannot */
     const void *x, *target;
+    double scale; /* of the loss */
     int64_t preparation, moves;
     int64_t seen; /* steps that were run like the one to be recorded */
     tg_graph *forward, *backward;
@@ -36,8 +38,8 @@ void tg_recording_destroy(tg_recording *recording);
 /* Runs the forward half of a step on these arrays, from the recording if it fits; *fits tells
  * whether the backward half may be, too. */
 TG_NODISCARD tg_status tg_recording_forward(tg_recording *recording, const tg_tensor *x,
-                                            const tg_tensor *target, const tg_half *half,
-                                            bool *fits);
+                                            const tg_tensor *target, double scale,
+                                            const tg_half *half, bool *fits);
 
 /* The backward half, in a round that the optimizer has planned. */
 TG_NODISCARD tg_status tg_recording_backward(tg_recording *recording, const tg_half *half,

@@ -241,7 +241,10 @@ static void json_line(const tg_context *ctx, const tg_train_epoch *e, line *l) {
     add_real(l, e->step_ms);
     add(l, ",\"seconds\":");
     add_real(l, e->seconds);
-    add(l, ",\"skipped\":%" PRId64 ",\"memory\":{\"peak\":%zu", e->skipped, e->memory.peak_total);
+    add(l, ",\"skipped\":%" PRId64 ",\"loss_scale\":", e->skipped);
+    add_real(l, e->loss_scale);
+    add(l, ",\"overflows\":%" PRId64 ",\"memory\":{\"peak\":%zu", e->overflows,
+        e->memory.peak_total);
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
         add(l, ",\"%s\":%zu", tg_mem_category_name((tg_mem_category)c), e->memory.peak[c]);
     }
@@ -290,6 +293,9 @@ static tg_status log_events(tg_run_folder *folder, const tg_train_epoch *e) {
     }
     TG_TRY(tg_events_scalar(folder->events, "train/loss", e->epoch, e->train_loss));
     TG_TRY(tg_events_scalar(folder->events, "train/learning_rate", e->epoch, e->learning_rate));
+    if (e->loss_scale != 1.0) {
+        TG_TRY(tg_events_scalar(folder->events, "train/loss_scale", e->epoch, e->loss_scale));
+    }
     TG_TRY(tg_events_scalar(folder->events, "time/step_ms", e->epoch, e->step_ms));
     TG_TRY(tg_events_scalar(folder->events, "memory/peak", e->epoch, (double)e->memory.peak_total));
     for (int i = 0; i < e->test_count; i++) {

@@ -11,6 +11,7 @@ struct tg_step {
     tg_step_config config;
     bool may_be_late;    /* nothing of a step has to be known before its backward */
     tg_tensor x, target; /* of the forward under way: clipping runs it again */
+    double scale;        /* of its loss */
     double *loss;        /* of the backend's memory */
     double *pinned_loss; /* on the host, where work is queued */
     tg_mark *mark;       /* behind the step that was queued */
@@ -85,7 +86,7 @@ static tg_grad_sink sink_of(const tg_step *s) {
 
 static tg_status run_forward(void *user) {
     const tg_step *s = user;
-    return tg_fno_forward_loss(s->config.fno, &s->x, &s->target, &s->config.loss, s->loss);
+    return nn_forward_loss(s->config.fno, &s->x, &s->target, &s->config.loss, s->scale, s->loss);
 }
 
 static tg_status run_backward(void *user) {
@@ -113,7 +114,9 @@ tg_status tg_step_forward(tg_step *s, const tg_tensor *x, const tg_tensor *targe
     const tg_half half = {run_forward, s};
     s->x = *x;
     s->target = *target;
-    return tg_recording_forward(&s->recording, x, target, &half, &s->fits_recording);
+    s->scale =
+        s->config.optim ? tg_loss_scale_of_step(&s->config.optim->loss_scale, s->is_late) : 1.0;
+    return tg_recording_forward(&s->recording, x, target, s->scale, &half, &s->fits_recording);
 }
 
 /* The loss is looked at first. */
@@ -121,12 +124,18 @@ static tg_status backward_now(tg_step *s) {
     tg_status status = TG_OK;
     TG_TRY(s->be->ops->download(s->be, &s->result.loss, s->loss, sizeof *s->loss));
     if (!isfinite(s->result.loss)) {
+        if (s->config.optim && !s->config.accumulates) {
+            tg_optim_step_ended(s->config.optim, true);
+        }
         return TG_OK;
     }
     if (s->config.optim && s->config.max_grad_norm > 0.0 && !s->config.accumulates) {
         TG_TRY(clip(s));
     }
     TG_TRY(run_backward(s));
+    if (s->config.optim && !s->config.accumulates) {
+        TG_TRY(tg_optim_end_update(s->config.optim));
+    }
 fail:
     return status;
 }
@@ -166,6 +175,7 @@ tg_status tg_step_backward(tg_step *s) {
     if (optim) {
         TG_TRY(tg_optim_settle(optim));
         TG_TRY(borrow(s));
+        optim->loss_scale.used = s->scale;
     }
     const bool late = s->may_be_late && (!optim || tg_optim_is_ordinary(optim));
     TG_TRY(late ? backward_later(s) : backward_now(s));
@@ -191,6 +201,9 @@ static tg_status settle_late(tg_step *s) {
     } else {
         tg_fno_set_step(fno, tg_fno_get_step(fno) - 1); /* it was none */
         TG_TRY(s->config.optim ? tg_optim_forget_round(s->config.optim) : TG_OK);
+    }
+    if (s->config.optim) {
+        tg_optim_step_ended(s->config.optim, !isfinite(s->result.loss));
     }
 fail:
     return status;
