@@ -2,7 +2,10 @@
  * spectra give the same ranks. */
 #include "optim/points.h"
 
-enum { EXCHANGES = 64 /* between two tensors, at most */ };
+enum {
+    EXCHANGES = 64, /* between two tensors, at most */
+    PARTS = 1024    /* of every mode, that equal ranks may take */
+};
 
 size_t tg_ranks_scratch(int tensors, int64_t points) {
     return (size_t)tensors * sizeof(tg_point_list) + (size_t)points * sizeof(tg_point);
@@ -124,6 +127,75 @@ static tg_rank_choice choice_of(const tg_spectrum *s, const tg_point *p) {
     return choice;
 }
 
+/* ---- one part of every mode of every tensor ---- */
+
+/* Everything that a choice is made of. */
+typedef struct call {
+    const tg_state_kind *kind;
+    const tg_spectrum *const *spectra;
+    int tensors;
+    double allowed; /* error that is as good as none */
+    int64_t capacity;
+} call;
+
+/* What an error counts. */
+static double loss(const call *c, double error) {
+    return error > c->allowed ? error : c->allowed;
+}
+
+static tg_point equal_point(const call *c, int tensor, int share, int part) {
+    const tg_spectrum *s = c->spectra[tensor];
+    return tg_point_equal(c->kind, s, share < s->shares ? share : s->shares - 1,
+                          (double)part / PARTS);
+}
+
+/* Bytes of all tensors; those without energy keep what they have. */
+static int64_t equal_bytes(const call *c, int share, int part, const tg_rank_choice *kept) {
+    int64_t total = 0;
+    for (int i = 0; i < c->tensors; i++) {
+        const bool moves = c->spectra[i]->energy > 0.0;
+        total += (int64_t)(moves ? equal_point(c, i, share, part).bytes : kept[i].bytes);
+    }
+    return total;
+}
+
+/* The largest part that fits; -1: none. */
+static int equal_part(const call *c, int share, const tg_rank_choice *kept) {
+    int low = -1, high = PARTS + 1;
+    while (high - low > 1) {
+        const int middle = low + (high - low) / 2;
+        if (equal_bytes(c, share, middle, kept) <= c->capacity) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* No choice is worse than ranks in equal parts would be: if they leave less, they are taken. */
+static void prefer_equal(const call *c, tg_rank_choice *out) {
+    double least = 0.0;
+    for (int i = 0; i < c->tensors; i++) {
+        least += c->spectra[i]->energy > 0.0 ? loss(c, out[i].error) : 0.0;
+    }
+    for (int share = 0; share < TG_MAX_SHARES; share++) {
+        const int part = equal_part(c, share, out);
+        double sum = 0.0;
+        for (int i = 0; part >= 0 && i < c->tensors; i++) {
+            const bool moves = c->spectra[i]->energy > 0.0;
+            sum += moves ? loss(c, equal_point(c, i, share, part).error) : 0.0;
+        }
+        for (int i = 0; part >= 0 && sum < least && i < c->tensors; i++) {
+            if (c->spectra[i]->energy > 0.0) {
+                const tg_point p = equal_point(c, i, share, part);
+                out[i] = choice_of(c->spectra[i], &p);
+            }
+        }
+        least = part >= 0 && sum < least ? sum : least;
+    }
+}
+
 bool tg_ranks_choose(const tg_state_kind *kind, const tg_spectrum *const *spectra, int tensors,
                      double tolerance, size_t capacity, void *scratch, tg_rank_choice *out) {
     tg_point_list *lists = scratch;
@@ -154,5 +226,11 @@ bool tg_ranks_choose(const tg_state_kind *kind, const tg_spectrum *const *spectr
             out[i] = choice_of(spectra[i], &lists[i].points[lists[i].at]);
         }
     }
+    const call all = {.kind = kind,
+                      .spectra = spectra,
+                      .tensors = tensors,
+                      .allowed = tolerance * tolerance,
+                      .capacity = (int64_t)capacity};
+    prefer_equal(&all, out);
     return true;
 }

@@ -10,7 +10,8 @@
  * time without the direction that costs least per byte saved, and beside them ranks that are the
  * same share of every mode. Among all tensors the budget is met along the lower hulls of those
  * points, always by the step of least error per byte; what is left over goes where it helps most,
- * and pairs exchange as long as that helps. Errors are relative to each tensor's own |G|^2: Adam
+ * and pairs exchange as long as that helps. If one part of every mode of all tensors leaves less in as
+ * many bytes, that is taken. Errors are relative to each tensor's own |G|^2: Adam
  * makes all scales alike. */
 #ifndef TG_OPTIM_CHOOSE_H
 #define TG_OPTIM_CHOOSE_H

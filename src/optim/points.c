@@ -42,8 +42,9 @@ static size_t bytes_of(const tg_state_kind *kind, const tg_spectrum *s, const in
         .bytes;
 }
 
-/* Adds a point; the error of a core is never more than all that there is. */
-static void add_point(const tg_spectrum *s, int share, const int64_t *rank, tg_point_list *l) {
+/* A point; the error of a core is never more than all that there is. */
+static tg_point make_point(const tg_state_kind *kind, const tg_spectrum *s, int share,
+                           const int64_t *rank) {
     double lost = 0.0, whole = 0.0;
     tg_point p = {.share = share};
     for (int d = 0; d < s->ndim; d++) {
@@ -57,9 +58,9 @@ static void add_point(const tg_spectrum *s, int share, const int64_t *rank, tg_p
         whole = all > whole ? all : whole;
         p.rank[d] = (int32_t)rank[d];
     }
-    p.bytes = bytes_of(l->kind, s, rank, s->kept[share]);
+    p.bytes = bytes_of(kind, s, rank, s->kept[share]);
     p.error = (lost < whole ? lost : whole) / s->energy;
-    l->points[l->size++] = p;
+    return p;
 }
 
 /* From full ranks down: the direction that costs least per byte saved goes first. */
@@ -73,7 +74,7 @@ static void add_path(const tg_spectrum *s, int share, tg_point_list *l) {
     for (;;) {
         int cheapest = -1;
         double least = 0.0;
-        add_point(s, share, rank, l);
+        l->points[l->size++] = make_point(l->kind, s, share, rank);
         for (int d = 0; d < s->ndim; d++) {
             const double saved = (double)product_without(rank, s->ndim, d) * value +
                                  (double)s->dim[d] * (double)size;
@@ -98,6 +99,12 @@ static void equal_ranks(const tg_spectrum *s, double part, int64_t *rank) {
         rank[d] = r < s->max_rank[d] ? r : s->max_rank[d];
     }
     clip(rank, s->ndim);
+}
+
+tg_point tg_point_equal(const tg_state_kind *kind, const tg_spectrum *s, int share, double part) {
+    int64_t rank[TG_MAX_NDIM];
+    equal_ranks(s, part, rank);
+    return make_point(kind, s, share, rank);
 }
 
 static int by_bytes(const void *a, const void *b) {
@@ -151,31 +158,26 @@ static void link_hull(tg_point_list *l) {
 /* Leaves out further directions of the chosen point as long as the tolerance allows, always the one
  * that saves most; then drops the points before it that are now larger and worse. */
 static void tighten(const tg_spectrum *s, double most_error, tg_point_list *l) {
-    tg_point_list one = {.kind = l->kind, .points = &l->points[l->most]};
-    const int share = one.points->share;
-    int64_t rank[TG_MAX_NDIM];
-    for (bool found = one.points->error <= most_error; found;) {
-        tg_point best = *one.points;
+    tg_point chosen = l->points[l->most];
+    for (bool found = chosen.error <= most_error; found;) {
+        tg_point best = chosen;
         found = false;
         for (int d = 0; d < s->ndim; d++) {
+            int64_t rank[TG_MAX_NDIM] = {0};
             for (int k = 0; k < s->ndim; k++) {
-                rank[k] = one.points->rank[k] - (k == d);
+                rank[k] = chosen.rank[k] - (k == d);
             }
-            tg_point before = *one.points;
-            one.size = 0;
             if (rank[d] >= 1) {
                 clip(rank, s->ndim);
-                add_point(s, share, rank, &one);
-                if (one.points->error <= most_error && one.points->bytes < best.bytes) {
-                    best = *one.points;
+                const tg_point p = make_point(l->kind, s, chosen.share, rank);
+                if (p.error <= most_error && p.bytes < best.bytes) {
+                    best = p;
                     found = true;
                 }
             }
-            *one.points = before;
         }
-        *one.points = best;
+        chosen = best;
     }
-    const tg_point chosen = *one.points;
     while (l->most > 0 && l->points[l->most - 1].bytes >= chosen.bytes) {
         l->most--;
     }
@@ -186,9 +188,7 @@ void tg_points_list(const tg_spectrum *s, double tolerance, tg_point_list *l) {
     for (int share = 0; share < s->shares; share++) {
         add_path(s, share, l);
         for (int i = 0; i < LADDER; i++) {
-            int64_t rank[TG_MAX_NDIM];
-            equal_ranks(s, (double)i / LADDER, rank);
-            add_point(s, share, rank, l);
+            l->points[l->size++] = tg_point_equal(l->kind, s, share, (double)i / LADDER);
         }
     }
     keep_best(l);

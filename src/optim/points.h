@@ -25,4 +25,7 @@ typedef struct tg_point_list {
  * as few bytes beats, up to the one that meets the tolerance (0: all), with their lower hull. */
 void tg_points_list(const tg_spectrum *s, double tolerance, tg_point_list *l);
 
+/* Ranks that are one part of every mode, beside a sparse set of this size. */
+tg_point tg_point_equal(const tg_state_kind *kind, const tg_spectrum *s, int share, double part);
+
 #endif
