@@ -139,8 +139,8 @@ static tg_status make_steps(step_work *work, const char *graphs) {
 
 static tg_status make_optimizer(step_work *work, const cli_problem *problem, uint64_t seed) {
     cli_setup setup;
-    cli_setup_make(problem, work->fno, seed, &setup);
-    tg_status status = tg_optim_create(work->ctx, &setup.setup, &work->optim);
+    tg_status status = cli_setup_make(work->ctx, problem, work->fno, seed, &setup);
+    status = status == TG_OK ? tg_optim_create(work->ctx, &setup.setup, &work->optim) : status;
     for (int i = 0; status == TG_OK && i < setup.setup.param_count; i++) {
         status = tg_optim_bind(work->optim, i, tg_fno_get_param(work->fno, i).weight);
     }

@@ -207,7 +207,8 @@ int cli_problem_read(tg_context *ctx, const cli_problem_source *source, cli_prob
 
 /* ---- the optimizer ---- */
 
-void cli_setup_make(const cli_problem *problem, const tg_fno *fno, uint64_t seed, cli_setup *out) {
+tg_status cli_setup_make(tg_context *ctx, const cli_problem *problem, const tg_fno *fno,
+                         uint64_t seed, cli_setup *out) {
     const int count = tg_fno_param_count(fno);
     bool halves = false;
     *out = (cli_setup){.groups = {problem->optim, problem->optim}};
@@ -229,6 +230,8 @@ void cli_setup_make(const cli_problem *problem, const tg_fno *fno, uint64_t seed
                                   .takes_factored = true,
                                   .forms_bf16 = halves,
                                   .borrows = true};
+    return tg_step_choose_slabs(ctx, &problem->fno, problem->batch, problem->grid, &out->setup,
+                                out->groups);
 }
 
 void cli_setup_free(cli_setup *setup) {
@@ -258,8 +261,8 @@ tg_status cli_problem_plan(tg_context *ctx, const cli_problem *problem, cli_memo
     tg_status status = tg_fno_outline(ctx, &problem->fno, &outline);
     if (status == TG_OK) {
         cli_setup setup;
-        cli_setup_make(problem, outline, 0, &setup);
-        status = tg_optim_plan_memory(ctx, &setup.setup, &optimizer);
+        status = cli_setup_make(ctx, problem, outline, 0, &setup);
+        status = status == TG_OK ? tg_optim_plan_memory(ctx, &setup.setup, &optimizer) : status;
         cli_setup_free(&setup);
     }
     if (status == TG_OK) {

@@ -47,7 +47,8 @@ typedef struct cli_setup {
 
 /* Parameters are those of `fno` (an outline will do), whose names it keeps; *out must stay where it
  * is. To be freed. */
-void cli_setup_make(const cli_problem *problem, const tg_fno *fno, uint64_t seed, cli_setup *out);
+TG_NODISCARD tg_status cli_setup_make(tg_context *ctx, const cli_problem *problem,
+                                      const tg_fno *fno, uint64_t seed, cli_setup *out);
 void cli_setup_free(cli_setup *setup);
 
 /* Bytes of a step by category, everything held at once: what the context holds already, network,

@@ -60,10 +60,10 @@ static tg_status find_needs(tg_context *ctx, const cli_problem *problem, bool ac
     tg_status status = tg_fno_outline(ctx, &problem->fno, &outline);
     if (status == TG_OK) {
         cli_setup setup;
-        cli_setup_make(problem, outline, 0, &setup);
+        status = cli_setup_make(ctx, problem, outline, 0, &setup);
         setup.setup.accumulates = accumulates;
         setup.setup.forms_bf16 = setup.setup.forms_bf16 && !accumulates;
-        status = tg_optim_plan_memory(ctx, &setup.setup, &out->optim);
+        status = status == TG_OK ? tg_optim_plan_memory(ctx, &setup.setup, &out->optim) : status;
         cli_setup_free(&setup);
     }
     if (status == TG_OK) {
@@ -192,8 +192,8 @@ static tg_status make_field(workbench *w, const cli_problem *problem, int64_t ch
 
 static tg_status make_optimizer(workbench *w, const cli_problem *problem, uint64_t seed) {
     cli_setup setup;
-    cli_setup_make(problem, w->fno, seed, &setup);
-    tg_status status = tg_optim_create(w->ctx, &setup.setup, &w->optim);
+    tg_status status = cli_setup_make(w->ctx, problem, w->fno, seed, &setup);
+    status = status == TG_OK ? tg_optim_create(w->ctx, &setup.setup, &w->optim) : status;
     for (int i = 0; status == TG_OK && i < setup.setup.param_count; i++) {
         status = tg_optim_bind(w->optim, i, tg_fno_get_param(w->fno, i).weight);
     }

@@ -355,6 +355,39 @@ static void optimizers_need_their_loan(void **state) {
     tg_context_destroy(&ctx);
 }
 
+/* Refreshes in whole products where the activations leave room for them, otherwise in slabs. */
+static void slabs_where_they_save(void **state) {
+    (void)state;
+    tg_context *ctx = net_context("cpu", 2);
+    tg_fno_config config =
+        net_config(ctx, "{\"n_modes\": [128, 128], \"hidden_channels\": 128,"
+                        "\"activation_precision\": \"bf16\", \"fno_block_precision\": \"mixed\"}");
+    const int64_t grid[] = {1024, 1024};
+    const tg_optim_param param = {"w", TG_C64, tg_shape_of(4, (int64_t[]){128, 128, 128, 65}), 0};
+    tg_optim_config group = tg_optim_config_default();
+    net_ok(ctx, tg_optim_config_set(ctx, &group, "name", "tensorgrad"));
+    const tg_optim_setup setup = {.groups = &group,
+                                  .group_count = 1,
+                                  .params = &param,
+                                  .param_count = 1,
+                                  .takes_factored = true,
+                                  .borrows = true};
+    for (int c = TG_CHECKPOINT_OFF; c <= TG_CHECKPOINT_MINIMAL; c++) {
+        tg_optim_memory chosen, whole;
+        config.activation_checkpoint = (tg_checkpoint)c;
+        net_ok(ctx, tg_step_choose_slabs(ctx, &config, 2, grid, &setup, &group));
+        net_ok(ctx, tg_optim_plan_memory(ctx, &setup, &chosen));
+        const bool slabs = group.projector.first.slab_bytes > 0;
+        assert_int_equal(slabs, c == TG_CHECKPOINT_MINIMAL);
+        assert_int_equal(slabs, group.projector.second.slab_bytes > 0);
+        group.projector.first.slab_bytes = group.projector.second.slab_bytes = 0;
+        net_ok(ctx, tg_optim_plan_memory(ctx, &setup, &whole));
+        assert_true(slabs ? chosen.loan.work_bytes < whole.loan.work_bytes
+                          : chosen.loan.work_bytes == whole.loan.work_bytes);
+    }
+    tg_context_destroy(&ctx);
+}
+
 /* The paper's Navier-Stokes network: training keeps two activations per block and the first input,
  * inference two in all; with dense Adam's moments and one gradient it stays below 1.2 GB. */
 static void navier_stokes_fits(void **state) {
@@ -381,6 +414,7 @@ int main(void) {
         cmocka_unit_test(phases_fit_the_arenas),
         cmocka_unit_test(loans_are_free_memory),
         cmocka_unit_test(optimizers_need_their_loan),
+        cmocka_unit_test(slabs_where_they_save),
         cmocka_unit_test(navier_stokes_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

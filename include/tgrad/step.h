@@ -35,6 +35,14 @@ typedef enum tg_graphs {
     TG_GRAPHS_OFF
 } tg_graphs;
 
+/* How the refreshes of an optimizer that borrows work beside this network: in whole products, or in
+ * slabs where these save memory of a step. Sets slab_bytes in `groups`, which are those of `setup`;
+ * to be called alike before a plan and before the optimizer is made. */
+TG_API TG_NODISCARD tg_status tg_step_choose_slabs(tg_context *ctx, const tg_fno_config *network,
+                                                   int64_t batch, const int64_t *grid,
+                                                   const tg_optim_setup *setup,
+                                                   tg_optim_config *groups);
+
 typedef struct tg_step_config {
     tg_fno *fno; /* prepared for training by the caller; it and the optimizer outlive the step */
     tg_optim *optim; /* with its weights bound; NULL: gradients are dropped. One that borrows is

@@ -2,21 +2,15 @@
 #include "linalg/tucker.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #include "linalg/scratch.h"
 
 enum { MAX_DEPTH = 4, OVERSAMPLING = 8 }; /* 2^3 modes at most: three levels of products */
 
-/* Workspace that a product may take before it is made in slabs of the first mode, which saves
- * memory and costs time: thin slabs made the refresh of weights of 1 GB half as slow again on a
- * GPU. */
-static atomic_size_t slab_workspace = (size_t)1 << 30;
-
-void tg_tucker_test_workspace(size_t bytes) {
-    atomic_store(&slab_workspace, bytes);
-}
+/* Slabs save memory and cost time: thin ones made the refresh of weights of 1 GB half as slow again
+ * on a GPU. */
+static const size_t default_slab = (size_t)1 << 30;
 
 /* Everything one decomposition works on; all pieces come from the scratch. */
 typedef struct decomposition {
@@ -98,8 +92,9 @@ static int64_t slab_of(const decomposition *dc, const tg_multimode *modes) {
         grain *= 2;
     }
     tg_multimode slab = *modes;
+    const size_t most = dc->plan->slab ? dc->plan->slab : default_slab;
     while (modes->factor[0] && slab.dim[0] > grain &&
-           dc->be->ops->compress_workspace(dc->be, &slab, false) > atomic_load(&slab_workspace)) {
+           dc->be->ops->compress_workspace(dc->be, &slab, false) > most) {
         slab.dim[0] = ((slab.dim[0] + 1) / 2 + grain - 1) / grain * grain;
     }
     return slab.dim[0] < whole ? slab.dim[0] : whole;

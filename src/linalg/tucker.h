@@ -21,6 +21,8 @@ typedef struct tg_tucker_plan {
     tg_svd_type svd_type;
     tg_tucker_init init;
     bool restarts; /* warm: decompose anew and keep only the column phases of the factors before */
+    size_t
+        slab; /* workspace from which on products are made in slabs of the first mode; 0: 1 GiB */
 } tg_tucker_plan;
 
 /* Bytes of scratch (where the backend computes) for tg_tucker_factors. */
@@ -41,8 +43,5 @@ TG_NODISCARD tg_status tg_tucker_factors(tg_backend *be, const tg_tucker_plan *p
 size_t tg_tucker_spectrum_scratch(const tg_tucker_plan *plan);
 TG_NODISCARD tg_status tg_tucker_spectrum(tg_backend *be, const tg_tucker_plan *plan, const void *x,
                                           const tg_bitmap *mask, double *values, void *scratch);
-
-/* Test hook, for the whole process: workspace from which on products are made in slabs. */
-void tg_tucker_test_workspace(size_t bytes);
 
 #endif

@@ -7,7 +7,7 @@
 #include "project/branch.h"
 
 static tg_tucker_plan plan_of(const tg_branch *branch) {
-    tg_tucker_plan plan = {.dtype = branch->dtype, .ndim = 2};
+    tg_tucker_plan plan = {.dtype = branch->dtype, .ndim = 2, .slab = branch->config.slab_bytes};
     for (int d = 0; d < 2; d++) {
         plan.dim[d] = branch->modes.dim[d];
         plan.rank[d] = branch->modes.rank[d];

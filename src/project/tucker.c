@@ -7,7 +7,8 @@ static tg_tucker_plan plan_of(const tg_branch *branch) {
                            .sweeps = branch->config.n_iter_max_tucker,
                            .svd_type = branch->config.svd_type,
                            .init = branch->config.tucker_init,
-                           .restarts = branch->restarts};
+                           .restarts = branch->restarts,
+                           .slab = branch->config.slab_bytes};
     for (int d = 0; d < plan.ndim; d++) {
         plan.dim[d] = branch->modes.dim[d];
         plan.rank[d] = branch->modes.rank[d];

@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "tgrad/backend.h"
+#include "tgrad/step.h"
 
 tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config, const tg_fno *fno,
                             int64_t updates_per_epoch, tg_run_setup *out) {
@@ -33,7 +34,13 @@ tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config, const 
                                   .borrows = true,
                                   .accumulates = accumulates,
                                   .forms_bf16 = halves && !accumulates};
-    return status;
+    int64_t grid[TG_FNO_MAX_DIMS];
+    for (int d = 0; d < TG_FNO_MAX_DIMS; d++) {
+        grid[d] = config->data.train_resolution;
+    }
+    return status != TG_OK ? status
+                           : tg_step_choose_slabs(ctx, &config->fno, config->data.batch_size, grid,
+                                                  &out->setup, out->groups);
 }
 
 void tg_run_setup_free(tg_context *ctx, tg_run_setup *setup) {

@@ -1,0 +1,49 @@
+/* Which products of refreshes are made in slabs. */
+#include "tgrad/step.h"
+
+/* Slabs have to save this share of what a step holds. */
+enum { LEAST_SHARE = 64 };
+
+static const size_t thin = (size_t)96 << 20;
+
+static void set_slabs(tg_optim_config *groups, int count, size_t bytes) {
+    for (int i = 0; i < count; i++) {
+        groups[i].projector.first.slab_bytes = bytes;
+        groups[i].projector.second.slab_bytes = bytes;
+    }
+}
+
+/* What network and optimizer hold together. */
+static tg_status held(tg_context *ctx, const tg_fno_config *network, int64_t batch,
+                      const int64_t *grid, const tg_optim_setup *setup, size_t *out) {
+    tg_optim_memory optimizer;
+    tg_fno_memory step;
+    tg_status status = tg_optim_plan_memory(ctx, setup, &optimizer);
+    if (status == TG_OK) {
+        status = tg_fno_plan_lending(ctx, network, batch, grid, &optimizer.loan, &step);
+    }
+    if (status == TG_OK) {
+        *out = step.total;
+        for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
+            *out += optimizer.bytes[c];
+        }
+    }
+    return status;
+}
+
+tg_status tg_step_choose_slabs(tg_context *ctx, const tg_fno_config *network, int64_t batch,
+                               const int64_t *grid, const tg_optim_setup *setup,
+                               tg_optim_config *groups) {
+    size_t whole = 0, slabs = 0;
+    tg_status status = TG_OK;
+    set_slabs(groups, setup->group_count, 0);
+    status = held(ctx, network, batch, grid, setup, &whole);
+    if (status == TG_OK) {
+        set_slabs(groups, setup->group_count, thin);
+        status = held(ctx, network, batch, grid, setup, &slabs);
+    }
+    if (status != TG_OK || slabs + whole / LEAST_SHARE > whole) {
+        set_slabs(groups, setup->group_count, 0);
+    }
+    return status;
+}
