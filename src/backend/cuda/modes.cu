@@ -212,10 +212,10 @@ static __global__ void __launch_bounds__(32 * MOST_WARPS, 1) multiply_mode(mode_
             copies_wait_but<0>();
         }
         __syncthreads();
-        const int free = slot == 0 ? s.slots - 1 : slot - 1; /* what the last round was made from */
+        const int vacant = slot == 0 ? s.slots - 1 : slot - 1; /* what the last round was made from */
         const int64_t later = index + (int64_t)(s.slots - 1) * gridDim.x;
         if (later < all) {
-            fetch_tile<FORWARD, CORE>(s, later, tiles + free * size);
+            fetch_tile<FORWARD, CORE>(s, later, tiles + vacant * size);
         }
         copies_commit();
         const mode_place at = place_of(s, index);
