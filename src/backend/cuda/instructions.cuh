@@ -81,6 +81,7 @@ __device__ inline void prefetch_l2(const void *begin, const void *end, int lane)
 #if __CUDA_ARCH__ >= 900
     const uintptr_t first = ((uintptr_t)begin + 15) / 16 * 16, last = (uintptr_t)end / 16 * 16;
     const uintptr_t piece = 2048;
+#pragma unroll 1
     for (uintptr_t at = first + (uintptr_t)lane * piece; at < last; at += 32 * piece) {
         const size_t from = __cvta_generic_to_global(reinterpret_cast<const void *>(at));
         const uint32_t bytes = (uint32_t)min(piece, last - at);

@@ -1,7 +1,7 @@
 /* The way back of the last two modes where the factors of both fit into shared memory; planes.cuh
  * and planes.cu have the products.
  *
- * As many blocks as run at once keep the factors and walk over pairs of planes; a warp takes 32
+ * As many blocks as run at once keep the factors and walk over pairs of planes; a warp takes 16
  * rows of a plane. What the first product leaves in the registers of a lane is what the second one
  * wants there as its left factor, if its k's 2t and 2t + 1 are those of lane t. So C has been used
  * up after the first product, and the next pair's comes in during the second one, which updates the
@@ -12,7 +12,7 @@
 
 enum {
     PAIR = 2,    /* planes at once */
-    SHARE = 32,  /* rows of a warp */
+    SHARE = 16,  /* rows of a warp */
     TOGETHER = 4 /* tiles of columns */
 };
 
@@ -21,7 +21,7 @@ static constexpr int most_rows(int tiles) {
     return tiles == 3 ? 64 : PLANES_ROWS;
 }
 static constexpr int blocks_at_once(int tiles) {
-    return tiles == 3 ? 3 : 1;
+    return tiles == 3 ? 2 : 1;
 }
 
 /* Reals from row to row of C, in which 4 rows by 8 columns lie in different banks. */
@@ -30,22 +30,22 @@ static constexpr __host__ __device__ int core_stride(int tiles) {
 }
 
 /* Where everything begins in shared memory, in bytes: the fragments of both factors; C of the
- * planes, (plane, part, rows, stride); the runs of the planes' entries; and what these are made
- * from, the rank blocks that hold them. */
+ * planes, (plane, part, rows, stride); and the rank blocks that hold the planes' entries: their
+ * runs, and what these are made from. Rows that fill up a plane have runs, too, of no meaning. */
 struct resident_layout {
     int steps; /* of 4 rows of C */
     int before, core, found, words, ranks, end;
 };
 
 static __host__ __device__ inline resident_layout layout_of(const cuda_planes &s, bool kept) {
-    const int entries = PAIR * s.d2 * s.d3, runs = (entries + 31) / 32;
-    const int blocks = kept ? (entries + 510) / 512 + 1 : 0;
+    const int entries = PAIR * s.d2 * s.d3, blocks = kept ? (entries + 510) / 512 + 1 : 0;
+    const int beyond = kept ? ((s.rows - s.d2) * s.d3 + 64) / 32 : 0;
     resident_layout at;
     at.steps = (s.r2 + 3) / 4;
     at.before = 2 * s.tiles * (s.wide / 8) * 32 * (int)sizeof(float2);
     at.core = at.before + s.rows / 16 * at.steps * 32 * (int)sizeof(float4);
     at.found = at.core + PAIR * 2 * 4 * at.steps * core_stride(s.tiles) * (int)sizeof(float);
-    at.words = at.found + (kept ? (runs + 1) / 2 * 2 * (int)sizeof(kept_run) : 0);
+    at.words = at.found + (16 * blocks + beyond) * (int)sizeof(kept_run);
     at.ranks = at.words + blocks * 8 * (int)sizeof(uint64_t);
     at.end = at.ranks + blocks * (int)sizeof(uint32_t);
     return at;
@@ -92,56 +92,59 @@ static __device__ inline void fetch_kept(const kept_set &kept, int64_t begin, in
     }
 }
 
-/* From these blocks, run by run. */
+/* Their runs; half a warp takes a block. */
 static __device__ inline void find_kept(int64_t begin, int entries, const uint64_t *words,
                                         const uint32_t *ranks, kept_run *found) {
-    const int ahead = (int)(begin % 512);
-    const kept_set blocks = {words, ranks, (ahead + entries + 511) / 512 * 8};
-    for (int r = (int)threadIdx.x; 32 * r < entries; r += (int)blockDim.x) {
-        found[r] = kept_run_at(blocks, ahead + 32 * r);
+    const int blocks = ((int)(begin % 512) + entries + 511) / 512, run = (int)threadIdx.x % 16;
+    for (int block = (int)threadIdx.x / 16; block / 2 * 2 < blocks; block += (int)blockDim.x / 16) {
+        const int from = min(block, blocks - 1);
+        const uint32_t mask = (uint32_t)(words[8 * from + run / 2] >> (run % 2 * 32));
+        const uint32_t own = (uint32_t)__popc(mask);
+        uint32_t sum = own;
+#pragma unroll
+        for (int d = 1; d < 16; d *= 2) {
+            const uint32_t left = __shfl_up_sync(~0u, sum, d, 16);
+            sum += run >= d ? left : 0;
+        }
+        if (block < blocks) {
+            found[16 * block + run] = {mask, ranks[block] + sum - own};
+        }
     }
 }
 
-/* Their values follow each other. */
-static __device__ inline void prefetch_values(const finish_call<float, 2> &call, int entries,
-                                              const kept_run *found, int lane) {
-    const int last = (entries - 1) / 32; /* what it holds may begin the next planes: no harm */
-    prefetch_l2(call.values + found[0].before, call.values + position_of(found[last], 31), lane);
+/* Their values follow each other; of a few entries beside them, too: no harm. */
+static __device__ inline void prefetch_values(const finish_call<float, 2> &call, int64_t begin,
+                                              int entries, const kept_run *found, int lane) {
+    const int ahead = (int)(begin % 512);
+    prefetch_l2(call.values + found[ahead / 32].before,
+                call.values + position_of(found[(ahead + entries - 1) / 32], 31), lane);
 }
 
 /* ---- products ---- */
 
-/* Two tiles of 16 rows and parts of T. */
-template <int TILES> struct rows_of_t { float sum[2][2][TILES][4]; };
+/* Both parts of 16 rows of T. */
+template <int TILES> struct rows_of_t { float sum[2][TILES][4]; };
 
-/* `core` is of the plane, `left` and `left + below` are fragments of the rows. */
+/* `core` is of the plane, `left` are fragments of the rows. */
 template <int TILES>
 static __device__ inline rows_of_t<TILES> multiply_core(const float *core, int steps,
-                                                        const float4 *left, int below, int lane) {
+                                                        const float4 *left, int lane) {
     const int g = lane / 4, t = lane % 4, part = 4 * steps * core_stride(TILES);
     rows_of_t<TILES> rows = {};
 #pragma unroll 2
     for (int k = 0; k < steps; k++) {
-        float4 re[2], im[2];
-#pragma unroll
-        for (int m = 0; m < 2; m++) {
-            re[m] = left[m * below + k * 32 + lane];
-            im[m] = make_float4(-re[m].z, -re[m].w, re[m].x, re[m].y);
-        }
+        const float4 re = left[k * 32 + lane], im = make_float4(-re.z, -re.w, re.x, re.y);
 #pragma unroll
         for (int n = 0; n < TILES; n++) {
             const float *at = core + (4 * k + t) * core_stride(TILES) + 8 * n + g;
             const float b0 = to_tf32(at[0]), b1 = to_tf32(at[part]);
-#pragma unroll
-            for (int m = 0; m < 2; m++) {
-                mma_tf32(rows.sum[m][0][n], re[m], b0, b1);
-                mma_tf32(rows.sum[m][1][n], im[m], b0, b1);
-            }
+            mma_tf32(rows.sum[0][n], re, b0, b1);
+            mma_tf32(rows.sum[1][n], im, b0, b1);
         }
     }
 #pragma unroll
-    for (int e = 0; e < 16 * TILES; e++) {
-        float *x = &rows.sum[e / (8 * TILES)][e / (4 * TILES) % 2][e / 4 % TILES][e % 4];
+    for (int e = 0; e < 8 * TILES; e++) {
+        float *x = &rows.sum[e / (4 * TILES)][e / 4 % TILES][e % 4];
         *x = to_tf32(*x);
     }
     return rows;
@@ -150,21 +153,16 @@ static __device__ inline rows_of_t<TILES> multiply_core(const float *core, int s
 /* N tiles of columns of G; `right`: their fragments of the first 8 k's, `next` behind each other.
  */
 template <int N, int TILES>
-static __device__ inline void multiply_rows(float (&sum)[2][N][4], const rows_of_t<TILES> &rows,
+static __device__ inline void multiply_rows(float (&sum)[N][4], const rows_of_t<TILES> &rows,
                                             const float2 *right, int next, int lane) {
 #pragma unroll
     for (int k = 0; k < 2 * TILES; k++) {
-        float4 a[2];
-#pragma unroll
-        for (int m = 0; m < 2; m++) {
-            const float *c = rows.sum[m][k / TILES][k % TILES];
-            a[m] = make_float4(c[0], c[2], c[1], c[3]);
-        }
+        const float *c = rows.sum[k / TILES][k % TILES];
+        const float4 a = make_float4(c[0], c[2], c[1], c[3]);
 #pragma unroll
         for (int n = 0; n < N; n++) {
             const float2 b = right[k * next + n * 32 + lane];
-            mma_tf32(sum[0][n], a[0], b.x, b.y);
-            mma_tf32(sum[1][n], a[1], b.x, b.y);
+            mma_tf32(sum[n], a, b.x, b.y);
         }
     }
 }
@@ -195,7 +193,7 @@ static __device__ inline void turn(float2 *pairs, int lane) {
 struct resident_share {
     number<float, 2> *out; /* its first row */
     int rows, cols;        /* that there are */
-    const kept_run *found; /* of the planes.. */
+    const kept_run *found; /* of the rank blocks.. */
     int at;                /* ..among whose entries out is this one */
     const number<float, 2> *values;
     float alpha, beta, lambda;
@@ -203,65 +201,70 @@ struct resident_share {
 
 /* The entries of a lane in N tiles lie in one column: of these rows behind its first one. */
 template <int N> static constexpr __device__ int row_of(int i) {
-    return N == 1 ? 8 * i : i / 8 * 16 + i / 4 % 2 * 8 + i % 4;
+    return N == 1 ? 8 * i : i / 4 * 8 + i % 4;
+}
+
+/* The value of an entry, 0 if none is kept there; without a branch, so that several are on their
+ * way at a time. */
+template <bool WHOLE>
+static __device__ inline float2 value_of(const resident_share &to, int entry, bool exists) {
+    const kept_run run = to.found[(unsigned)entry / 32];
+    const int wanted = exists && is_kept(run, entry % 32);
+    const number<float, 2> *from = to.values + position_of(run, entry % 32);
+    float2 x = make_float2(0.0f, 0.0f);
+    if (WHOLE) {
+        asm("{ .reg .pred p; setp.ne.s32 p, %3, 0; @p ld.global.cs.v2.f32 {%0, %1}, [%2]; }"
+            : "+f"(x.x), "+f"(x.y)
+            : "l"(from), "r"(wanted));
+    } else if (wanted) {
+        x = make_float2(from->part[0], from->part[1]);
+    }
+    return x;
 }
 
 /* Columns [4 first, 4 first + 4 N) of a share, as far as there are. */
 template <int N, bool KEPT, bool WHOLE, int TILES>
 static __device__ inline void update_tiles(const resident_share &to, const rows_of_t<TILES> &rows,
                                            int first, const float2 *last, int next, int lane) {
-    constexpr int ENTRIES = N == 1 ? 4 : 16, AHEAD = N == 1 ? 4 : 8;
+    constexpr int ENTRIES = 2 * N;
     const int row = N == 1 ? lane / 4 : lane / 16 * 4;
     const int col = 4 * first + (N == 1 ? lane % 4 : lane % 16), at = row * to.cols + col;
     const int live = col < to.cols ? to.rows - row : 0; /* rows from `row` on */
-    number<float, 2> old[ENTRIES] = {};
+    number<float, 2> *out = to.out + at, old[ENTRIES] = {};
     if (to.beta != 0.0f) {
 #pragma unroll
         for (int i = 0; i < ENTRIES; i++) {
             if (row_of<N>(i) < live) {
-                old[i] = load_once(to.out + at + row_of<N>(i) * to.cols, WHOLE);
+                old[i] = load_once(out + (unsigned)(row_of<N>(i) * to.cols), WHOLE);
             }
         }
     }
-    float sum[2][N][4] = {};
+    float2 value[ENTRIES] = {};
+#pragma unroll
+    for (int i = 0; KEPT && i < ENTRIES; i++) {
+        const int r = row_of<N>(i);
+        value[i] = value_of<WHOLE>(to, to.at + at + r * to.cols, r < live);
+    }
+    float sum[N][4] = {};
     multiply_rows(sum, rows, last + first * 32, next, lane);
     float2 x[ENTRIES];
 #pragma unroll
-    for (int i = 0; i < 4; i++) { /* 8 rows each */
+    for (int h = 0; h < 2; h++) { /* 8 rows each */
 #pragma unroll
         for (int n = 0; n < N; n++) {
-            const float *c = sum[i / 2][n] + i % 2 * 2;
-            x[i * N + n] = make_float2(c[0], c[1]);
+            x[h * N + n] = make_float2(sum[n][2 * h], sum[n][2 * h + 1]);
         }
         if (N == TOGETHER) {
-            turn(x + i * N, lane);
+            turn(x + h * N, lane);
         }
     }
 #pragma unroll
-    for (int begin = 0; begin < ENTRIES; begin += AHEAD) {
-        number<float, 2> value[AHEAD] = {};
-#pragma unroll
-        for (int u = 0; KEPT && u < AHEAD; u++) {
-            const int r = row_of<N>(begin + u);
-            const unsigned entry = (unsigned)(to.at + at + r * to.cols);
-            if (r < live) {
-                const kept_run run = to.found[entry / 32];
-                if (is_kept(run, entry % 32)) {
-                    value[u] = load_once(to.values + position_of(run, entry % 32), WHOLE);
-                }
-            }
-        }
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++) {
-            const int i = begin + u, r = row_of<N>(i);
-            number<float, 2> y;
-            y.part[0] =
-                to.beta * old[i].part[0] + to.alpha * (x[i].x + to.lambda * value[u].part[0]);
-            y.part[1] =
-                to.beta * old[i].part[1] + to.alpha * (x[i].y + to.lambda * value[u].part[1]);
-            if (r < live) {
-                store_once(to.out + at + r * to.cols, y, WHOLE);
-            }
+    for (int i = 0; i < ENTRIES; i++) {
+        number<float, 2> y;
+        y.part[0] = to.beta * old[i].part[0] + to.alpha * (x[i].x + to.lambda * value[i].x);
+        y.part[1] = to.beta * old[i].part[1] + to.alpha * (x[i].y + to.lambda * value[i].y);
+        if (row_of<N>(i) < live) {
+            store_once(out + (unsigned)(row_of<N>(i) * to.cols), y, WHOLE);
         }
     }
 }
@@ -296,8 +299,9 @@ static __global__ void __launch_bounds__(PAIR *most_rows(TILES) / SHARE * 32, bl
     uint64_t *words = reinterpret_cast<uint64_t *>(base + lies.words);
     uint32_t *ranks = reinterpret_cast<uint32_t *>(base + lies.ranks);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int shares = (s.rows + SHARE - 1) / SHARE, plane = warp / shares;
+    const int shares = s.rows / SHARE, plane = warp / shares;
     const int row = warp % shares * SHARE, plane_size = s.d2 * s.d3;
+    const int share_at = plane * plane_size + row * s.d3; /* its first entry, of the pair's */
     const float alpha = (float)(call.rates ? call.rates->alpha : call.alpha);
     const float beta = (float)(call.rates ? call.rates->beta : call.beta);
 
@@ -310,8 +314,9 @@ static __global__ void __launch_bounds__(PAIR *most_rows(TILES) / SHARE * 32, bl
         if (KEPT) {
             fetch_kept(call.kept, begin, entries, words, ranks);
         }
-        if (warp == 0 && beta != 0.0f) {
-            prefetch_l2(call.out + begin, call.out + begin + entries, lane);
+        if (beta != 0.0f && share_at < entries) {
+            const int size = min(SHARE * s.d3, entries - share_at);
+            prefetch_l2(call.out + begin + share_at, call.out + begin + share_at + size, lane);
         }
     };
 
@@ -333,24 +338,22 @@ static __global__ void __launch_bounds__(PAIR *most_rows(TILES) / SHARE * 32, bl
         if (KEPT) {
             find_kept(begin, planes * plane_size, words, ranks, found);
         }
-        const int below = (row + 16 < s.rows) * lies.steps * 32; /* no second tile: again */
         const rows_of_t<TILES> rows = multiply_core<TILES>(
             core + plane * 2 * 4 * lies.steps * core_stride(TILES), lies.steps,
             reinterpret_cast<const float4 *>(base + lies.before) + row / 16 * lies.steps * 32,
-            below, lane);
+            lane);
         __syncthreads();
         if (first + PAIR * (int64_t)gridDim.x < count) {
             fetch(first + PAIR * (int64_t)gridDim.x);
         }
         if (KEPT && warp == 1) {
-            prefetch_values(call, planes * plane_size, found, lane);
+            prefetch_values(call, begin, planes * plane_size, found, lane);
         }
-        const int at = plane * plane_size + row * s.d3;
-        const resident_share to = {call.out + begin + at,
+        const resident_share to = {call.out + begin + share_at,
                                    plane < planes ? min((int)SHARE, s.d2 - row) : 0,
                                    s.d3,
                                    found,
-                                   at,
+                                   (int)(begin % 512) + share_at,
                                    call.values,
                                    alpha,
                                    beta,
@@ -377,7 +380,7 @@ static resident_kernel kernel_of(const cuda_planes &s, bool kept) {
 }
 
 static int threads_of(const cuda_planes &s) {
-    return PAIR * ((s.rows + SHARE - 1) / SHARE) * 32;
+    return PAIR * (s.rows / SHARE) * 32;
 }
 
 int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, bool kept) {
