@@ -263,12 +263,12 @@ static void transform(t_side *s, const void *what) {
                         .howmany = transforms[c->size].howmany,
                         .grid_store = c->grid_store,
                         .kept_store = c->kept_store};
-    int64_t points = desc.howmany, modes = desc.howmany;
+    int64_t points = desc.howmany, numbers = desc.howmany;
     for (int d = 0; d < 2; d++) {
         desc.grid[d] = transforms[c->size].grid[d];
         desc.kept[d] = transforms[c->size].kept[d];
         points *= desc.grid[d];
-        modes *= desc.kept[d];
+        numbers *= desc.kept[d];
     }
     desc.first[0] = -(desc.kept[0] / 2);
     s->aligned = c->aligned;
@@ -277,8 +277,8 @@ static void transform(t_side *s, const void *what) {
     const tg_dtype grid = dtype_of(c->grid_store), kept = tg_stored(TG_C64, c->kept_store);
     tg_fft_plan *plan = NULL;
     t_ok(s, s->ops->fft_create(s->be, &desc, &plan));
-    const void *from = c->back ? t_random(s, kept, modes) : t_random(s, grid, points);
-    void *to = c->back ? t_output(s, grid, points) : t_output(s, kept, modes);
+    const void *from = c->back ? t_random(s, kept, numbers) : t_random(s, grid, points);
+    void *to = c->back ? t_output(s, grid, points) : t_output(s, kept, numbers);
     t_ok(s, c->back ? s->ops->fft_inverse(s->be, plan, desc.howmany, c->weight, 0.75, from, to)
                     : s->ops->fft_forward(s->be, plan, desc.howmany, c->weight, 0.75, from, to));
     t_keep_close(s, to, growth(c->back ? c->grid_store : c->kept_store, 4));
