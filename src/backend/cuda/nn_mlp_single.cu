@@ -27,8 +27,7 @@ template <class R> struct single_matrices {
  * GPU. */
 static column_tiles tiles_of(const tg_mlp *op) {
     return column_tiles_of(op->batch, op->pixels,
-                           (op->in + op->hidden + 1) * (int64_t)tg_dtype_size(op->dtype),
-                           31 << 20);
+                           (op->in + op->hidden + 1) * (int64_t)tg_dtype_size(op->dtype), 31 << 20);
 }
 
 static int64_t sums_of(const tg_mlp *op, bool backward) {
