@@ -57,14 +57,15 @@ static const mode modes[] = {
 
 /* ---- perceptrons ---- */
 
-/* Few and many channels at either end, one chunk of hidden ones or several; whole tiles or not. */
+/* Few and many channels at either end, one chunk of hidden ones or several; whole tiles or not, and
+ * many for each block. */
 static const struct {
     int64_t batch, in, hidden, out, pixels;
 } mlps[] = {{2, 64, 32, 64, 128},  {3, 40, 20, 33, 131},   {1, 64, 64, 64, 192},
             {2, 50, 100, 60, 68},  {1, 128, 64, 128, 256}, {2, 100, 50, 70, 65},
             {1, 70, 90, 70, 132},  {2, 3, 256, 64, 64},    {2, 3, 70, 100, 72},
             {1, 128, 256, 1, 320}, {2, 64, 130, 2, 67},    {1, 5, 7, 3, 1},
-            {3, 6, 10, 1, 4100}};
+            {3, 6, 10, 1, 4100},   {2, 100, 60, 70, 72},   {2, 20, 12, 16, 40008}};
 
 typedef struct mlp_case {
     int size, number; /* of the shape and of the mode */
@@ -169,8 +170,8 @@ static void perceptrons(void **state) {
 
 static const struct {
     int64_t batch, in, out, pixels;
-} mixes[] = {
-    {2, 64, 64, 128}, {1, 128, 128, 256}, {3, 40, 64, 67}, {2, 100, 65, 131}, {1, 7, 90, 4}};
+} mixes[] = {{2, 64, 64, 128}, {1, 128, 128, 256}, {3, 40, 64, 67},    {2, 100, 65, 131},
+             {1, 7, 90, 4},    {2, 100, 65, 72},   {2, 20, 16, 40008}, {1, 70, 66, 40008}};
 
 typedef struct mix_case {
     int size, number;

@@ -1,19 +1,6 @@
 /* Linear skips in one pass over the activations: y = beta y + alpha W act(x) + bias, and backward
  * the gradients of weight, bias and input together. C channels in and out, or fewer. */
-#include "backend/cuda/nn_tensor.cuh"
-
-struct mix_task {
-    pixel_tiles tiles;
-    int in, out;
-    tg_act act;
-    bool through;
-    const float *weight; /* (out, in) */
-    const float *bias;   /* (out); NULL: none */
-    float alpha, beta;
-    activation x, y, dy, dx;
-    float *dweight; /* partial sums (blocks, C, C); NULL: not wanted */
-    double *dbias;  /* likewise (blocks, C) */
-};
+#include "backend/cuda/nn_mix_tensor.cuh"
 
 template <int C> constexpr size_t mix_shared(bool backward) {
     return sizeof(float) * (size_t)(C * C + (backward ? 2 : 1) * C * TILE_LD);
@@ -126,7 +113,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, C > 64 ? 1 : 2) mix_bac
 
 /* ---- host ---- */
 
-static mix_task task_of(const tg_mix *op) {
+mix_task mix_task_of(const tg_mix *op) {
     mix_task t = {};
     t.tiles = pixel_tiles_of(op->batch, op->pixels);
     t.in = (int)op->in;
@@ -161,7 +148,10 @@ bool mix_tensor_takes(const tg_backend *be, const tg_mix *op) {
 }
 
 tg_status mix_tensor_forward(tg_backend *be, const tg_mix *op) {
-    const mix_task t = task_of(op);
+    if (mix_halves_takes(be, op)) {
+        return mix_halves_forward(be, op);
+    }
+    const mix_task t = mix_task_of(op);
     return with_class(op, is_whole(t.x) && is_whole(t.y), [&](auto size, auto how) {
         constexpr int C = decltype(size)::value;
         const auto kernel = mix_forward<C, decltype(how)::value>;
@@ -190,8 +180,28 @@ size_t mix_tensor_workspace(const tg_backend *be, const tg_mix *op) {
     return (size_t)most_blocks(be, op) * (c * c * sizeof(float) + c * sizeof(double));
 }
 
+void mix_lay_out(const tg_mix *op, int blocks, int channels, mix_task *t) {
+    t->dbias = op->dbias ? static_cast<double *>(op->workspace) : NULL;
+    t->dweight =
+        op->dweight ? static_cast<float *>(op->workspace) + 2 * (int64_t)blocks * channels : NULL;
+}
+
+tg_status mix_fold(tg_backend *be, const tg_mix *op, const mix_task &t, int blocks, int channels) {
+    const fold_jobs jobs = {
+        {{t.dweight, channels * channels, t.out, t.in, channels, false,
+          static_cast<float *>(op->dweight)},
+         {t.dbias, channels, 1, t.out, channels, true, static_cast<float *>(op->dbias)}},
+        2,
+        blocks,
+        {op->alpha, 1.0}};
+    return fold_partials(be, jobs);
+}
+
 tg_status mix_tensor_backward(tg_backend *be, const tg_mix *op) {
-    mix_task t = task_of(op);
+    if (mix_halves_takes(be, op)) {
+        return mix_halves_backward(be, op);
+    }
+    mix_task t = mix_task_of(op);
     const bool whole = is_whole(t.x) && is_whole(t.dy) && is_whole(t.dx);
     return with_class(op, whole, [&](auto size, auto how) {
         constexpr int C = decltype(size)::value;
@@ -200,18 +210,10 @@ tg_status mix_tensor_backward(tg_backend *be, const tg_mix *op) {
         tg_status status = TG_OK;
         TG_TRY(tensor_blocks(be, (const void *)kernel, mix_shared<C>(true), &blocks));
         blocks = blocks < t.tiles.count ? blocks : t.tiles.count;
-        t.dbias = op->dbias ? static_cast<double *>(op->workspace) : NULL;
-        t.dweight =
-            op->dweight ? static_cast<float *>(op->workspace) + 2 * (int64_t)blocks * C : NULL;
+        mix_lay_out(op, blocks, C, &t);
         kernel<<<blocks, TENSOR_THREADS, mix_shared<C>(true), cuda_stream(be)>>>(t);
         TG_TRY(CUDA_LAUNCHED(be, "a skip backwards"));
-        fold_jobs jobs;
-        jobs = {{{t.dweight, C * C, t.out, t.in, C, false, static_cast<float *>(op->dweight)},
-                 {t.dbias, C, 1, t.out, C, true, static_cast<float *>(op->dbias)}},
-                2,
-                blocks,
-                {op->alpha, 1.0}};
-        TG_TRY(fold_partials(be, jobs));
+        TG_TRY(mix_fold(be, op, t, blocks, C));
     fail:
         return status;
     });

@@ -401,7 +401,8 @@ tg_status fold_partials(tg_backend *be, const fold_jobs &jobs);
 /* ---- launches ---- */
 
 /* Sets the kernel's shared memory; *blocks: how many run at once on the device. */
-tg_status tensor_blocks(const tg_backend *be, const void *kernel, size_t shared, int *blocks);
+tg_status tensor_blocks(const tg_backend *be, const void *kernel, size_t shared, int *blocks,
+                        int threads = TENSOR_THREADS);
 
 /* Whether the device has tensor cores for TF32 and `shared` bytes for a block. */
 bool tensor_fits(const tg_backend *be, size_t shared);
