@@ -29,7 +29,7 @@ typedef struct measurement {
     cli_problem problem;
     double seconds[PARTS];                 /* NaN where there is nothing */
     double loss;                           /* of the last step */
-    size_t bytes[TG_MEM_CATEGORIES], peak; /* by the ledger, of host and device */
+    size_t bytes[TG_MEM_CATEGORIES], peak; /* by the ledger, of steps, on host and device */
     bool on_device;
     tg_mem_usage device; /* by the ledger, of the device alone */
     size_t driver;       /* in use by the driver of the device, at the end */
@@ -176,7 +176,9 @@ static tg_status make_work(step_work *work, const cli_problem *problem, const ch
     }
     status = status == TG_OK ? prepare(work, problem) : status;
     const bool on_device = tg_backend_place(ctx) == TG_DEVICE;
-    return status == TG_OK && on_device ? make_steps(work, graphs) : status;
+    status = status == TG_OK && on_device ? make_steps(work, graphs) : status;
+    tg_context_memory_reset_peak(ctx); /* what preparing alone took is gone */
+    return status;
 }
 
 static void free_work(step_work *work) {

@@ -276,9 +276,10 @@ tg_status cli_problem_plan(tg_context *ctx, const cli_problem *problem, cli_memo
     out->parameters = step.parameters;
     out->inference = inference.total;
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
-        out->bytes[c] = host.current[c] + device.current[c] + step.bytes[c] + optimizer.bytes[c];
+        out->bytes[c] = host.current[c] + device.current[c] + step.bytes[c] + optimizer.bytes[c] +
+                        optimizer.refresh[c];
         out->bytes[c] += c == TG_MEM_DATA        ? data_bytes(problem)
-                         : c == TG_MEM_WORKSPACE ? optimizer.host
+                         : c == TG_MEM_WORKSPACE ? optimizer.host + optimizer.host_refresh
                                                  : 0;
         out->peak += out->bytes[c];
     }

@@ -51,8 +51,8 @@ TG_NODISCARD tg_status cli_setup_make(tg_context *ctx, const cli_problem *proble
                                       const tg_fno *fno, uint64_t seed, cli_setup *out);
 void cli_setup_free(cli_setup *setup);
 
-/* Bytes of a step by category, everything held at once: what the context holds already, network,
- * optimizer and one batch of data. */
+/* Bytes of a step that refreshes by category, on host and device together, everything held at once:
+ * what the context holds already, network, optimizer and one batch of data. */
 typedef struct cli_memory_plan {
     int64_t parameters; /* real numbers */
     size_t bytes[TG_MEM_CATEGORIES];

@@ -269,9 +269,8 @@ int cli_profile_run(tg_context *ctx, const tg_settings *settings, int64_t steps,
         const tg_mem_usage host = tg_context_memory(ctx, TG_HOST);
         profile->as_planned = true;
         for (int c = 0; c < TG_MEM_OTHER; c++) {
-            const size_t beside = place == TG_HOST ? 0 : host.current[c];
-            profile->as_planned =
-                profile->as_planned && usage.current[c] + beside == planned.bytes[c];
+            const size_t beside = place == TG_HOST ? 0 : host.peak[c];
+            profile->as_planned = profile->as_planned && usage.peak[c] + beside == planned.bytes[c];
         }
         cli_parts_of(usage.at_peak, profile->counted);
         profile->counted_peak = sum_of(profile->counted);

@@ -108,7 +108,9 @@ typedef struct tg_projector_bytes {
     size_t workspace;      /* scratch of a step and of a refresh, where the backend computes */
     size_t step_workspace; /* the first bytes of it, which a step needs; the rest is a refresh's */
     size_t host_workspace; /* scratch of both on the host */
-    size_t borrowed;       /* on the host for the time of a refresh: decompositions, selections */
+    size_t borrowed;       /* for the time of a refresh, by decompositions and selections: where the
+                              backend computes */
+    size_t host_borrowed;  /* likewise on the host, if that is another place */
 } tg_projector_bytes;
 
 TG_API tg_projector_bytes tg_projector_get_bytes(const tg_projector *projector);

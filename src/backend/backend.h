@@ -211,6 +211,18 @@ typedef enum tg_borrower {
     TG_BORROWER_SELECT /* the largest or weighted ones of m entries */
 } tg_borrower;
 
+/* Bytes of category workspace that one such call holds at most. */
+typedef struct tg_borrowed {
+    size_t place; /* where the backend computes */
+    size_t host;  /* on the host, where that is another place */
+} tg_borrowed;
+
+/* What is held at most by calls that come one after the other. */
+static inline void tg_borrowed_raise(tg_borrowed *most, tg_borrowed other) {
+    most->place = other.place > most->place ? other.place : most->place;
+    most->host = other.host > most->host ? other.host : most->host;
+}
+
 typedef struct tg_norms {
     double sum_squares; /* of the finite elements */
     double max_abs;     /* likewise */
@@ -308,9 +320,9 @@ struct tg_backend_ops {
      * a is not finite. */
     tg_status (*qr)(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, void *r);
 
-    /* Bytes of category workspace that such a call takes on the host, beside its arguments and
-     * until it returns. NULL: none worth telling. */
-    size_t (*borrows)(tg_backend *be, tg_borrower call, tg_dtype dtype, int64_t m, int64_t n);
+    /* What such a call takes from the ledger beside its arguments, until it returns: exactly, but
+     * for what a backend does where its first way fails. NULL: nothing. */
+    tg_borrowed (*borrows)(tg_backend *be, tg_borrower call, tg_dtype dtype, int64_t m, int64_t n);
 
     /* -- Fourier transforms -- */
     tg_status (*fft_create)(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out);

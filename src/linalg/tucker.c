@@ -200,24 +200,26 @@ size_t tg_tucker_scratch(tg_backend *be, const tg_tucker_plan *plan) {
     return scratch.used;
 }
 
-size_t tg_tucker_borrows(tg_backend *be, const tg_tucker_plan *plan) {
+tg_borrowed tg_tucker_borrows(tg_backend *be, const tg_tucker_plan *plan) {
+    const tg_backend_ops *ops = be->ops;
     const tg_dtype wide = tg_dtype_is_complex(plan->dtype) ? TG_C128 : TG_F64;
-    size_t bytes = 0;
-    for (int d = 0; be->ops->borrows && d < plan->ndim; d++) {
+    const bool sketches = plan->svd_type == TG_SVD_RANDOMIZED && plan->ndim > 1;
+    tg_borrowed most = {0};
+    for (int d = 0; ops->borrows && d < plan->ndim; d++) {
         if (!plan->is_active[d]) {
             continue;
         }
-        const bool tall = is_tall(plan, d);
-        if (!tall || plan->sweeps > 0 || plan->svd_type == TG_SVD_RANDOMIZED) {
-            grow(&bytes, be->ops->borrows(be, TG_BORROWER_EIGH, wide, 0, plan->dim[d]));
+        const bool tall = is_tall(plan, d) && !sketches;
+        if (!tall || plan->sweeps > 0) {
+            tg_borrowed_raise(&most, ops->borrows(be, TG_BORROWER_EIGH, wide, 0, plan->dim[d]));
         }
         if (tall) {
-            const int64_t rank = plan->rank[d];
-            grow(&bytes, be->ops->borrows(be, TG_BORROWER_EIGH, wide, 0, plan->dim[1 - d]));
-            grow(&bytes, be->ops->borrows(be, TG_BORROWER_QR, wide, plan->dim[d], rank));
+            const int64_t rows = plan->dim[d], side = plan->dim[1 - d], rank = plan->rank[d];
+            tg_borrowed_raise(&most, ops->borrows(be, TG_BORROWER_EIGH, wide, 0, side));
+            tg_borrowed_raise(&most, ops->borrows(be, TG_BORROWER_QR, wide, rows, rank));
         }
     }
-    return bytes;
+    return most;
 }
 
 /* ---- one mode ---- */

@@ -28,8 +28,8 @@ typedef struct tg_tucker_plan {
 /* Bytes of scratch (where the backend computes) for tg_tucker_factors. */
 size_t tg_tucker_scratch(tg_backend *be, const tg_tucker_plan *plan);
 
-/* Bytes of the host that it takes for itself on the way. */
-size_t tg_tucker_borrows(tg_backend *be, const tg_tucker_plan *plan);
+/* What its decompositions take for themselves on the way. */
+tg_borrowed tg_tucker_borrows(tg_backend *be, const tg_tucker_plan *plan);
 
 /* Factors (dim, rank) of x (dim..), entries of `mask` (may be NULL) counted as 0. warm: factor[]
  * holds the previous ones, from which the sweeps start (with 0 sweeps: decompose anew) and whose

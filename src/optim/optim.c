@@ -166,19 +166,20 @@ static size_t larger(size_t a, size_t b) {
 
 /* An update that refreshes: what decompositions take while they run, beside the dense sums that are
  * not used up yet. */
-static void add_refresh(tg_optim_memory *out, const tg_optim_setup *setup, bool is_host,
-                        size_t sums, size_t borrowed) {
-    size_t *workspace = is_host ? &out->refresh[TG_MEM_WORKSPACE] : &out->host_refresh;
+static void add_refresh(tg_optim_memory *out, const tg_optim_setup *setup, size_t sums,
+                        const tg_projector_bytes *projector) {
+    size_t *refresh = out->refresh;
     const size_t held = setup->accumulates ? sums : 0;
-    if (held + borrowed > out->refresh[TG_MEM_GRADIENTS] + *workspace) {
-        out->refresh[TG_MEM_GRADIENTS] = held;
-        *workspace = borrowed;
+    if (held + projector->borrowed > refresh[TG_MEM_GRADIENTS] + refresh[TG_MEM_WORKSPACE]) {
+        refresh[TG_MEM_GRADIENTS] = held;
+        refresh[TG_MEM_WORKSPACE] = projector->borrowed;
     }
+    out->host_refresh = larger(out->host_refresh, projector->host_borrowed);
 }
 
 /* State of every parameter, and in `scratch` and *dense what they share. */
-static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, bool is_host,
-                             tg_optim_memory *out, tg_workspace *scratch, size_t *dense) {
+static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_optim_memory *out,
+                             tg_workspace *scratch, size_t *dense) {
     tg_status status = TG_OK;
     tg_pool pool = {0};
     size_t sums = 0, small = 0;
@@ -198,7 +199,7 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, bool 
             tg_workspace_reserve(scratch, plan.projector.workspace, plan.projector.step_workspace,
                                  plan.projector.host_workspace);
             sums += entries * tg_dtype_size(dtype);
-            add_refresh(out, setup, is_host, sums, plan.projector.borrowed);
+            add_refresh(out, setup, sums, &plan.projector);
         }
         if (can_be_factored(&param->shape)) {
             *dense = larger(*dense, entries * formed_size(setup, dtype));
@@ -228,7 +229,7 @@ tg_status tg_optim_plan_memory(tg_context *ctx, const tg_optim_setup *setup, tg_
         host += pool.choosing_bytes + pool.moving_bytes;
     }
     const bool is_host = be->ops->place == TG_HOST;
-    TG_TRY(plan_params(ctx, setup, is_host, out, &scratch, &dense));
+    TG_TRY(plan_params(ctx, setup, out, &scratch, &dense));
     host += scratch.host_bytes;
     out->host = is_host ? 0 : host;
     out->loan =

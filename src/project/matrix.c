@@ -83,7 +83,7 @@ static tg_status matrix_refresh(tg_branch *branch, const void *x, tg_storage sto
                              branch->factor, scratch);
 }
 
-static size_t matrix_borrows(const tg_branch *branch) {
+static tg_borrowed matrix_borrows(const tg_branch *branch) {
     const tg_tucker_plan plan = plan_of(branch);
     return tg_tucker_borrows(branch->be, &plan);
 }

@@ -181,14 +181,18 @@ tg_shape tg_projector_ranks(const tg_projector *p, int branch) {
 
 tg_projector_bytes tg_projector_get_bytes(const tg_projector *p) {
     tg_projector_bytes bytes = {0};
+    tg_borrowed most = {0};
     measure(p, p->takes_factored, &bytes);
     for (int i = 0; i < p->branches; i++) {
-        bytes.factors += tg_branch_factor_bytes(&p->branch[i]);
-        bytes.indices += tg_branch_index_bytes(&p->branch[i]);
-        const size_t borrowed =
-            p->branch[i].kind->borrows ? p->branch[i].kind->borrows(&p->branch[i]) : 0;
-        bytes.borrowed = borrowed > bytes.borrowed ? borrowed : bytes.borrowed;
+        const tg_branch *branch = &p->branch[i];
+        bytes.factors += tg_branch_factor_bytes(branch);
+        bytes.indices += tg_branch_index_bytes(branch);
+        if (branch->kind->borrows) {
+            tg_borrowed_raise(&most, branch->kind->borrows(branch));
+        }
     }
+    bytes.borrowed = most.place;
+    bytes.host_borrowed = most.host;
     return bytes;
 }
 

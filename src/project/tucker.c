@@ -56,7 +56,7 @@ static tg_status tucker_refresh(tg_branch *branch, const void *x, tg_storage sto
     return status;
 }
 
-static size_t tucker_borrows(const tg_branch *branch) {
+static tg_borrowed tucker_borrows(const tg_branch *branch) {
     const tg_tucker_plan plan = plan_of(branch);
     return tg_tucker_borrows(branch->be, &plan);
 }

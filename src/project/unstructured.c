@@ -39,10 +39,10 @@ static tg_status unstructured_refresh(tg_branch *branch, const void *x, tg_stora
     }
 }
 
-static size_t unstructured_borrows(const tg_branch *branch) {
+static tg_borrowed unstructured_borrows(const tg_branch *branch) {
     const tg_backend_ops *ops = branch->be->ops;
     return branch->config.sparse_type == TG_SPARSE_RANDK || !ops->borrows
-               ? 0
+               ? (tg_borrowed){0}
                : ops->borrows(branch->be, TG_BORROWER_SELECT, branch->dtype, branch->bitmap.n,
                               branch->count);
 }

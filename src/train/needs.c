@@ -69,9 +69,9 @@ static tg_status plan(tg_context *ctx, const tg_run_config *config,
     TG_TRY(tg_fno_plan_lending(ctx, &config->fno, config->data.batch_size, grid, &optimizer.loan,
                                &network));
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
-        bytes[c] = optimizer.bytes[c] + network.bytes[c];
+        bytes[c] = optimizer.bytes[c] + optimizer.refresh[c] + network.bytes[c];
     }
-    bytes[TG_MEM_WORKSPACE] += optimizer.host;
+    bytes[TG_MEM_WORKSPACE] += optimizer.host + optimizer.host_refresh;
     bytes[TG_MEM_DATA] += (size_t)numbers * tg_dtype_size(config->fno.dtype);
 fail:
     tg_run_setup_free(ctx, &setup);

@@ -548,17 +548,49 @@ static tg_status fake_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, 
                 : status;
 }
 
+/* As on a GPU, decompositions of large matrices take memory of the device for their time. */
+static size_t work_bytes(tg_dtype dtype, int64_t m, int64_t n) {
+    enum { HELD = 1 << 14 }; /* what a device has at hand */
+    const size_t bytes = (size_t)(m * n) * tg_dtype_size(dtype);
+    return bytes > HELD ? bytes : 0;
+}
+
+static tg_status take_work(tg_backend *be, size_t bytes, void **out) {
+    *out = bytes > 0 ? be->ops->alloc(be, TG_MEM_WORKSPACE, bytes) : NULL;
+    return *out || bytes == 0 ? TG_OK : TG_E_MEMORY;
+}
+
+static tg_borrowed fake_borrows(tg_backend *be, tg_borrower call, tg_dtype dtype, int64_t m,
+                                int64_t n) {
+    tg_backend *host = fake_host(be);
+    tg_borrowed bytes = {.host = host->ops->borrows(host, call, dtype, m, n).place};
+    if (call != TG_BORROWER_SELECT) {
+        bytes.place = work_bytes(dtype, call == TG_BORROWER_QR ? m : n, n);
+    }
+    return bytes;
+}
+
 static tg_status fake_eigh(tg_backend *be, tg_dtype dtype, int64_t n, void *a,
                            double *eigenvalues) {
-    tg_status status = TG_OK;
-    tg_backend *host = fake_enter(be, &status);
-    return host ? fake_leave(be, host->ops->eigh(host, dtype, n, a, eigenvalues)) : status;
+    void *work = NULL;
+    tg_status status = take_work(be, work_bytes(dtype, n, n), &work);
+    tg_backend *host = status == TG_OK ? fake_enter(be, &status) : NULL;
+    if (host) {
+        status = fake_leave(be, host->ops->eigh(host, dtype, n, a, eigenvalues));
+    }
+    be->ops->release(be, work);
+    return status;
 }
 
 static tg_status fake_qr(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, void *r) {
-    tg_status status = TG_OK;
-    tg_backend *host = fake_enter(be, &status);
-    return host ? fake_leave(be, host->ops->qr(host, dtype, m, n, a, r)) : status;
+    void *work = NULL;
+    tg_status status = take_work(be, work_bytes(dtype, m, n), &work);
+    tg_backend *host = status == TG_OK ? fake_enter(be, &status) : NULL;
+    if (host) {
+        status = fake_leave(be, host->ops->qr(host, dtype, m, n, a, r));
+    }
+    be->ops->release(be, work);
+    return status;
 }
 
 static tg_status fake_select_topk(tg_backend *be, tg_dtype dtype, const void *x, int64_t k,
@@ -603,6 +635,7 @@ void fake_fill_slots(tg_backend_ops *ops) {
     ops->eigh = fake_eigh;
     ops->leading_columns = fake_leading_columns;
     ops->qr = fake_qr;
+    ops->borrows = fake_borrows;
     ops->fft_create = fake_fft_create;
     ops->fft_destroy = fake_fft_destroy;
     ops->fft_forward = fake_fft_forward;

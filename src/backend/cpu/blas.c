@@ -339,11 +339,11 @@ fail:
 
 /* ---- what the two take for themselves ---- */
 
-size_t cpu_borrows(tg_backend *be, tg_borrower call, tg_dtype dtype, int64_t m, int64_t n) {
+tg_borrowed cpu_borrows(tg_backend *be, tg_borrower call, tg_dtype dtype, int64_t m, int64_t n) {
     const bool is_eigh = call == TG_BORROWER_EIGH, is_qr = call == TG_BORROWER_QR;
     if ((is_eigh && n > LARGEST_EIGH) || (is_qr && !takes_qr(m, n))) {
         return be->ref->borrows(be, call, dtype, m, n);
     }
     const size_t bytes = is_eigh ? eigh_sizes_of(dtype, n).bytes : is_qr ? qr_bytes(dtype, n) : 0;
-    return bytes > cpu_state_of(be)->scratch_bytes ? bytes : 0;
+    return (tg_borrowed){.place = bytes > cpu_state_of(be)->scratch_bytes ? bytes : 0};
 }

@@ -16,8 +16,12 @@ void cuda_pieces_need(cuda_pieces *pieces, size_t bytes) {
     pieces->needed += rounded(bytes);
 }
 
+static bool exceed_scratch(const cuda_pieces *pieces) {
+    return pieces->needed > CUDA_SCRATCH_BYTES;
+}
+
 tg_status cuda_pieces_open(tg_backend *be, cuda_pieces *pieces) {
-    pieces->is_taken = pieces->needed > CUDA_SCRATCH_BYTES;
+    pieces->is_taken = exceed_scratch(pieces);
     pieces->block =
         static_cast<char *>(pieces->is_taken ? be->ops->alloc(be, TG_MEM_WORKSPACE, pieces->needed)
                                              : cuda_state_of(be)->scratch);
@@ -34,8 +38,12 @@ void cuda_pieces_close(tg_backend *be, cuda_pieces *pieces) {
     be->ops->release(be, pieces->is_taken ? pieces->block : NULL);
 }
 
+static bool exceeds_blas(const cuda_solver_work *work) {
+    return work->device_bytes > CUDA_BLAS_BYTES;
+}
+
 tg_status cuda_solver_work_open(tg_backend *be, cuda_solver_work *work) {
-    work->is_taken = work->device_bytes > CUDA_BLAS_BYTES;
+    work->is_taken = exceeds_blas(work);
     work->device = work->is_taken ? be->ops->alloc(be, TG_MEM_WORKSPACE, work->device_bytes)
                                   : cuda_state_of(be)->blas_workspace;
     work->host = tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, work->host_bytes, 1);
@@ -48,6 +56,14 @@ void cuda_solver_work_close(tg_backend *be, cuda_solver_work *work) {
     }
     be->ops->release(be, work->is_taken ? work->device : NULL);
     tg_mem_free(be->ctx, work->host);
+}
+
+tg_borrowed cuda_borrowed(const cuda_pieces *pieces, const cuda_solver_work *work) {
+    tg_borrowed bytes = {};
+    bytes.place = (exceed_scratch(pieces) ? pieces->needed : 0) +
+                  (exceeds_blas(work) ? work->device_bytes : 0);
+    bytes.host = work->host_bytes;
+    return bytes;
 }
 
 /* ---- verdicts ---- */
@@ -271,9 +287,19 @@ static tg_status cuda_leading_columns(tg_backend *be, tg_dtype dtype, int64_t ro
     });
 }
 
-/* What these calls take is the device's: of the host they need a few bytes at most. */
-static size_t cuda_borrows(tg_backend *, tg_borrower, tg_dtype, int64_t, int64_t) {
-    return 0;
+/* What a host backend takes where the device's result is not good is not told. Selections work in
+ * the scratch. */
+static tg_borrowed cuda_borrows(tg_backend *be, tg_borrower call, tg_dtype dtype, int64_t m,
+                                int64_t n) {
+    switch (call) {
+    case TG_BORROWER_EIGH:
+        return cuda_eigh_borrows(be, dtype, n);
+    case TG_BORROWER_QR:
+        return cuda_qr_borrows(be, dtype, m, n);
+    case TG_BORROWER_SELECT:
+        break;
+    }
+    return {};
 }
 
 void cuda_fill_dense(tg_backend_ops *ops) {

@@ -57,25 +57,53 @@ struct eigh_memory {
     cuda_verdict *verdict;
 };
 
-static tg_status open_memory(tg_backend *be, tg_dtype dtype, int64_t n, eigh_memory *m) {
-    const size_t square = (size_t)(n * n) * tg_dtype_size(dtype);
-    const size_t line = (size_t)n * sizeof(double);
-    const size_t log = n <= CUDA_JACOBI_MOST ? cuda_jacobi_bytes(n) : 0;
-    const size_t sizes[] = {square, square, line, line, log, sizeof *m->verdict};
-    for (size_t bytes : sizes) {
-        cuda_pieces_need(&m->pieces, bytes);
+struct eigh_sizes {
+    size_t square, line, log;
+};
+
+/* Sizes of the pieces, and the need for them. */
+static eigh_sizes need_pieces(tg_dtype dtype, int64_t n, cuda_pieces *pieces) {
+    const eigh_sizes size = {(size_t)(n * n) * tg_dtype_size(dtype), (size_t)n * sizeof(double),
+                             n <= CUDA_JACOBI_MOST ? cuda_jacobi_bytes(n) : 0};
+    const size_t all[] = {size.square, size.square, size.line,
+                          size.line,   size.log,    sizeof(cuda_verdict)};
+    for (size_t bytes : all) {
+        cuda_pieces_need(pieces, bytes);
     }
+    return size;
+}
+
+static tg_status open_memory(tg_backend *be, tg_dtype dtype, int64_t n, eigh_memory *m) {
+    const eigh_sizes size = need_pieces(dtype, n, &m->pieces);
     tg_status status = cuda_pieces_open(be, &m->pieces);
     if (status == TG_OK) {
-        m->matrix = cuda_pieces_take(&m->pieces, square);
-        m->vectors = cuda_pieces_take(&m->pieces, square);
-        m->ascending = static_cast<double *>(cuda_pieces_take(&m->pieces, line));
-        m->values = static_cast<double *>(cuda_pieces_take(&m->pieces, line));
-        m->log = cuda_pieces_take(&m->pieces, log);
+        m->matrix = cuda_pieces_take(&m->pieces, size.square);
+        m->vectors = cuda_pieces_take(&m->pieces, size.square);
+        m->ascending = static_cast<double *>(cuda_pieces_take(&m->pieces, size.line));
+        m->values = static_cast<double *>(cuda_pieces_take(&m->pieces, size.line));
+        m->log = cuda_pieces_take(&m->pieces, size.log);
         m->verdict = static_cast<cuda_verdict *>(cuda_pieces_take(&m->pieces, sizeof *m->verdict));
         status = CUDA_CHECK(be, cudaMemsetAsync(m->verdict, 0, sizeof *m->verdict, cuda_stream(be)),
                             "preparing eigenvectors");
     }
+    return status;
+}
+
+/* What cuSOLVER works in, which depends on sizes alone: it asks for arrays and does not look at
+ * them. */
+static tg_status need_work(tg_backend *be, tg_dtype dtype, int64_t n, cuda_solver_work *work) {
+    const cuda_state *cuda = cuda_state_of(be);
+    const cudaDataType type = dtype == TG_C128 ? CUDA_C_64F : CUDA_R_64F;
+    const char *what = "preparing eigenvectors";
+    tg_status status = TG_OK;
+    TG_TRY(SOLVER_CHECK(be, cusolverDnCreateParams(&work->params), what));
+    TG_TRY(SOLVER_CHECK(
+        be,
+        cusolverDnXsyevd_bufferSize(cuda->solver, work->params, CUSOLVER_EIG_MODE_VECTOR,
+                                    CUBLAS_FILL_MODE_LOWER, n, type, cuda->scratch, n, CUDA_R_64F,
+                                    cuda->scratch, type, &work->device_bytes, &work->host_bytes),
+        what));
+fail:
     return status;
 }
 
@@ -85,13 +113,7 @@ static tg_status solve(tg_backend *be, tg_dtype dtype, int64_t n, eigh_memory *m
     const cudaDataType type = dtype == TG_C128 ? CUDA_C_64F : CUDA_R_64F;
     const char *what = "computing eigenvectors";
     tg_status status = TG_OK;
-    TG_TRY(SOLVER_CHECK(be, cusolverDnCreateParams(&m->work.params), what));
-    TG_TRY(SOLVER_CHECK(
-        be,
-        cusolverDnXsyevd_bufferSize(handle, m->work.params, CUSOLVER_EIG_MODE_VECTOR,
-                                    CUBLAS_FILL_MODE_LOWER, n, type, m->matrix, n, CUDA_R_64F,
-                                    m->ascending, type, &m->work.device_bytes, &m->work.host_bytes),
-        what));
+    TG_TRY(need_work(be, dtype, n, &m->work));
     TG_TRY(cuda_solver_work_open(be, &m->work));
     TG_TRY(SOLVER_CHECK(be,
                         cusolverDnXsyevd(handle, m->work.params, CUSOLVER_EIG_MODE_VECTOR,
@@ -157,6 +179,16 @@ fail:
     tg_backend_close(&host);
     tg_mem_free(be->ctx, copy);
     return status;
+}
+
+tg_borrowed cuda_eigh_borrows(tg_backend *be, tg_dtype dtype, int64_t n) {
+    cuda_pieces pieces = {};
+    cuda_solver_work work = {};
+    need_pieces(dtype, n, &pieces);
+    const bool known = n <= CUDA_JACOBI_MOST || need_work(be, dtype, n, &work) == TG_OK;
+    const tg_borrowed bytes = known ? cuda_borrowed(&pieces, &work) : tg_borrowed{};
+    cuda_solver_work_close(be, &work);
+    return bytes;
 }
 
 tg_status cuda_eigh(tg_backend *be, tg_dtype dtype, int64_t n, void *a, double *eigenvalues) {

@@ -134,58 +134,69 @@ struct qr_memory {
     cuda_verdict *verdict;
 };
 
-static tg_status open_memory(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, qr_memory *q) {
-    const size_t size = tg_dtype_size(dtype), whole = (size_t)(m * n) * size;
-    const size_t square = (size_t)(n * n) * size, line = (size_t)n * size;
-    const size_t phases = (size_t)n * sizeof *q->phase;
-    const size_t found = (size_t)n * sizeof *q->bits + sizeof *q->verdict;
-    const size_t sizes[] = {whole, square, square, line, phases, found};
-    for (size_t bytes : sizes) {
-        cuda_pieces_need(&q->pieces, bytes);
+struct qr_sizes {
+    size_t whole, square, line, phases, found;
+};
+
+/* Sizes of the pieces, and the need for them. */
+static qr_sizes need_pieces(tg_dtype dtype, int64_t m, int64_t n, cuda_pieces *pieces) {
+    const size_t number = tg_dtype_size(dtype);
+    const qr_sizes size = {(size_t)(m * n) * number, (size_t)(n * n) * number, (size_t)n * number,
+                           (size_t)n * sizeof(pair<double>),
+                           (size_t)n * sizeof(unsigned long long) + sizeof(cuda_verdict)};
+    const size_t all[] = {size.whole, size.square, size.square, size.line, size.phases, size.found};
+    for (size_t bytes : all) {
+        cuda_pieces_need(pieces, bytes);
     }
+    return size;
+}
+
+static tg_status open_memory(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, qr_memory *q) {
+    const qr_sizes size = need_pieces(dtype, m, n, &q->pieces);
     tg_status status = cuda_pieces_open(be, &q->pieces);
     if (status == TG_OK) {
-        q->matrix = cuda_pieces_take(&q->pieces, whole);
-        q->upper = cuda_pieces_take(&q->pieces, square);
-        q->product = cuda_pieces_take(&q->pieces, square);
-        q->tau = cuda_pieces_take(&q->pieces, line);
-        q->phase = static_cast<pair<double> *>(cuda_pieces_take(&q->pieces, phases));
-        q->verdict = static_cast<cuda_verdict *>(cuda_pieces_take(&q->pieces, found));
+        q->matrix = cuda_pieces_take(&q->pieces, size.whole);
+        q->upper = cuda_pieces_take(&q->pieces, size.square);
+        q->product = cuda_pieces_take(&q->pieces, size.square);
+        q->tau = cuda_pieces_take(&q->pieces, size.line);
+        q->phase = static_cast<pair<double> *>(cuda_pieces_take(&q->pieces, size.phases));
+        q->verdict = static_cast<cuda_verdict *>(cuda_pieces_take(&q->pieces, size.found));
         q->bits = reinterpret_cast<unsigned long long *>(q->verdict + 1);
-        status = CUDA_CHECK(be, cudaMemsetAsync(q->verdict, 0, found, cuda_stream(be)),
+        status = CUDA_CHECK(be, cudaMemsetAsync(q->verdict, 0, size.found, cuda_stream(be)),
                             "preparing a QR decomposition");
     }
     return status;
 }
 
-/* Workspace for both calls of cuSOLVER. */
-static tg_status open_work(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, qr_memory *q) {
-    cusolverDnHandle_t handle = cuda_state_of(be)->solver;
+/* What both calls of cuSOLVER work in, which depends on sizes alone: they ask for arrays and do not
+ * look at them. */
+static tg_status need_work(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n,
+                           cuda_solver_work *work) {
+    const cuda_state *cuda = cuda_state_of(be);
     const cudaDataType type = dtype == TG_C128 ? CUDA_C_64F : CUDA_R_64F;
     const char *what = "preparing a QR decomposition";
     const int rows = (int)m, columns = (int)n;
     int numbers = 0;
     size_t bytes = 0;
     tg_status status = TG_OK;
-    TG_TRY(SOLVER_CHECK(be, cusolverDnCreateParams(&q->work.params), what));
+    TG_TRY(SOLVER_CHECK(be, cusolverDnCreateParams(&work->params), what));
     TG_TRY(SOLVER_CHECK(be,
-                        cusolverDnXgeqrf_bufferSize(handle, q->work.params, m, n, type, q->matrix,
-                                                    m, type, q->tau, type, &q->work.device_bytes,
-                                                    &q->work.host_bytes),
+                        cusolverDnXgeqrf_bufferSize(cuda->solver, work->params, m, n, type,
+                                                    cuda->scratch, m, type, cuda->scratch, type,
+                                                    &work->device_bytes, &work->host_bytes),
                         what));
     TG_TRY(SOLVER_CHECK(
         be,
         dtype == TG_C128
-            ? cusolverDnZungqr_bufferSize(handle, rows, columns, columns,
-                                          static_cast<cuDoubleComplex *>(q->matrix), rows,
-                                          static_cast<cuDoubleComplex *>(q->tau), &numbers)
-            : cusolverDnDorgqr_bufferSize(handle, rows, columns, columns,
-                                          static_cast<double *>(q->matrix), rows,
-                                          static_cast<double *>(q->tau), &numbers),
+            ? cusolverDnZungqr_bufferSize(cuda->solver, rows, columns, columns,
+                                          static_cast<cuDoubleComplex *>(cuda->scratch), rows,
+                                          static_cast<cuDoubleComplex *>(cuda->scratch), &numbers)
+            : cusolverDnDorgqr_bufferSize(cuda->solver, rows, columns, columns,
+                                          static_cast<double *>(cuda->scratch), rows,
+                                          static_cast<double *>(cuda->scratch), &numbers),
         what));
     bytes = (size_t)numbers * tg_dtype_size(dtype);
-    q->work.device_bytes = bytes > q->work.device_bytes ? bytes : q->work.device_bytes;
-    TG_TRY(cuda_solver_work_open(be, &q->work));
+    work->device_bytes = bytes > work->device_bytes ? bytes : work->device_bytes;
 fail:
     return status;
 }
@@ -236,7 +247,8 @@ static tg_status qr_on_device(tg_backend *be, tg_dtype dtype, int64_t m, int64_t
     load_columns<<<cuda_blocks(be, m * n, 4 * THREADS), THREADS, 0, cuda_stream(be)>>>(
         m, n, a, q->bits, matrix);
     TG_TRY(CUDA_LAUNCHED(be, "computing a QR decomposition"));
-    TG_TRY(open_work(be, dtype, m, n, q));
+    TG_TRY(need_work(be, dtype, m, n, &q->work));
+    TG_TRY(cuda_solver_work_open(be, &q->work));
     TG_TRY(reflect(be, dtype, m, n, q));
     take_upper<<<cuda_blocks(be, n * n, THREADS), THREADS, 0, cuda_stream(be)>>>(
         m, n, matrix, q->bits, q->phase, static_cast<E *>(q->upper));
@@ -293,6 +305,16 @@ fail:
     cuda_solver_work_close(be, &q.work);
     cuda_pieces_close(be, &q.pieces);
     return status;
+}
+
+tg_borrowed cuda_qr_borrows(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n) {
+    cuda_pieces pieces = {};
+    cuda_solver_work work = {};
+    need_pieces(dtype, m, n, &pieces);
+    const bool known = n > 0 && m <= INT_MAX && need_work(be, dtype, m, n, &work) == TG_OK;
+    const tg_borrowed bytes = known ? cuda_borrowed(&pieces, &work) : tg_borrowed{};
+    cuda_solver_work_close(be, &work);
+    return bytes;
 }
 
 tg_status cuda_qr(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, void *r) {

@@ -310,19 +310,21 @@ static tg_status ref_leading_columns(tg_backend *be, tg_dtype dtype, int64_t row
     return TG_OK;
 }
 
-static size_t ref_borrows(tg_backend *be, tg_borrower call, tg_dtype dtype, int64_t m, int64_t n) {
+static tg_borrowed ref_borrows(tg_backend *be, tg_borrower call, tg_dtype dtype, int64_t m,
+                               int64_t n) {
     (void)be;
     (void)dtype;
     const size_t rows = (size_t)m, columns = (size_t)n;
     switch (call) {
     case TG_BORROWER_EIGH:
-        return 2 * columns * columns * sizeof(tg_scalar) + columns * sizeof(ranked);
+        return (tg_borrowed){.place = 2 * columns * columns * sizeof(tg_scalar) +
+                                      columns * sizeof(ranked)};
     case TG_BORROWER_QR:
-        return (rows + columns) * columns * sizeof(tg_scalar);
+        return (tg_borrowed){.place = (rows + columns) * columns * sizeof(tg_scalar)};
     case TG_BORROWER_SELECT:
-        return rows * REF_SELECT_BYTES;
+        return (tg_borrowed){.place = rows * REF_SELECT_BYTES};
     }
-    return 0;
+    return (tg_borrowed){0};
 }
 
 void ref_fill_decompose(tg_backend_ops *ops) {
