@@ -4,6 +4,7 @@
 #include <ftw.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "support/fake_device.h"
 #include "support/files.h"
@@ -73,6 +74,35 @@ static void a_lack_of_memory_is_explained(void **state) {
     tg_context_destroy(&ctx);
 }
 
+/* What the plan needs and the device has not is refused before anything is taken. */
+static void a_run_that_does_not_fit_is_refused(void **state) {
+    (void)state;
+    tg_context *ctx = NULL;
+    assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
+    set_ok(ctx, tg_backend_select(ctx, "fake"));
+    const tg_shape shape = SET_SHAPE(8, 8, 8);
+    const char *path = set_write(ctx, "set.h5", TG_F32, &shape, &shape);
+    tg_settings *settings = settings_of(ctx, path);
+    tg_train_memory plan;
+    set_ok(ctx, tg_train_plan(ctx, settings, &plan));
+    const size_t needed = plan.peak_total[TG_DEVICE];
+    fake_device_tell_left(needed - 1);
+    assert_int_equal(run(ctx, settings, test_path("refused")), TG_E_MEMORY);
+    set_expect_sentence(ctx, "this run needs ");
+    set_expect_sentence(ctx, "(weights ");
+    set_expect_sentence(ctx, " of the device's memory at its highest (");
+    set_expect_sentence(ctx, "are left. Less is needed with a smaller data.batch_size, ");
+    set_expect_sentence(ctx, "tgrad plan --fit");
+    const tg_mem_usage usage = tg_context_memory(ctx, TG_DEVICE);
+    assert_int_equal(usage.peak_total, usage.peak[TG_MEM_OTHER]); /* nothing of the run */
+    assert_true(access(test_path("refused"), F_OK) != 0);
+    fake_device_tell_left(needed);
+    set_ok(ctx, run(ctx, settings, test_path("run2")));
+    fake_device_tell_left(0);
+    tg_settings_destroy(&settings);
+    tg_context_destroy(&ctx);
+}
+
 static int remove_one(const char *path, const struct stat *facts, int kind, struct FTW *at) {
     (void)facts;
     (void)kind;
@@ -83,6 +113,7 @@ static int remove_one(const char *path, const struct stat *facts, int kind, stru
 static int remove_run(void **state) {
     (void)state;
     nftw(test_path("run"), remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    nftw(test_path("run2"), remove_one, 8, FTW_DEPTH | FTW_PHYS);
     test_folder_remove();
     return 0;
 }
@@ -91,6 +122,7 @@ int main(void) {
     fake_device_add("fake");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lack_of_memory_is_explained),
+        cmocka_unit_test(a_run_that_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, remove_run);
 }

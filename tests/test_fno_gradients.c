@@ -252,6 +252,9 @@ static void sharing_changes_nothing(void **state) {
         const int n = i / 3;
         net_case c = n < T_COUNT(cases) ? cases[n] : odd_cases[n - T_COUNT(cases)];
         char config[512];
+        if (i % 3 == 2 && (strstr(c.config, "complex_data") || strstr(c.config, "norm"))) {
+            continue; /* minimal is refused there */
+        }
         snprintf(config, sizeof config, "{\"activation_checkpoint\": \"%s\", %s", kinds[i % 3],
                  c.config + 1);
         c.config = config;

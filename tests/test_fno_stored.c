@@ -183,7 +183,53 @@ static void weights_are_stored(void **state) {
     tg_context_destroy(&ctx);
 }
 
-/* Halves are for f32; and a precision that does not exist is named. */
+/* Weights of a file that the halves of a network cannot hold are refused; what they hold, and what
+ * was not finite before, is taken. */
+static void range_is_checked(void **state) {
+    (void)state;
+    static const struct {
+        const char *precision;
+        float value;
+        const char *advice; /* NULL: taken */
+    } rows[] = {
+        {"half", 65504.0f, NULL}, {"half", -1e5f, "bf16 or full"},
+        {"half", 1e-30f, NULL},   {"half", INFINITY, NULL},
+        {"bf16", -1e5f, NULL},    {"bf16", 3.4e38f, "weights_precision full"},
+        {"full", 3.4e38f, NULL},
+    };
+    tg_context *ctx = net_context("cpu", 1);
+    for (int i = 0; i < T_COUNT(rows); i++) {
+        static const char wide[] = "{\"n_modes\": [6], \"hidden_channels\": 4, \"n_layers\": 1}";
+        tg_fno_config config = net_config(ctx, wide);
+        tg_fno *from = NULL, *to = NULL;
+        tg_archive *archive = NULL;
+        net_ok(ctx, tg_fno_create(ctx, &config, 1, &from));
+        for (int p = 0; p < tg_fno_param_count(from); p++) {
+            const tg_fno_param param = tg_fno_get_param(from, p);
+            if (param.spectral) {
+                ((float *)param.weight)[5] = rows[i].value;
+            }
+        }
+        net_ok(ctx, tg_archive_create(ctx, &archive));
+        net_ok(ctx, tg_fno_save(from, archive, ""));
+        net_ok(ctx,
+               tg_fno_config_set(ctx, &config, "fno_block_weights_precision", rows[i].precision));
+        net_ok(ctx, tg_fno_create(ctx, &config, 1, &to));
+        const tg_status status = tg_fno_load(to, archive, "");
+        assert_int_equal(status, rows[i].advice ? TG_E_NUMERIC : TG_OK);
+        if (rows[i].advice) {
+            assert_non_null(strstr(tg_context_error(ctx), "weight.tensor: 1 of its values"));
+            assert_non_null(strstr(tg_context_error(ctx), rows[i].advice));
+        }
+        tg_archive_destroy(&archive);
+        tg_fno_destroy(&from);
+        tg_fno_destroy(&to);
+    }
+    tg_context_destroy(&ctx);
+}
+
+/* Halves are for f32; minimal checkpoints for real data without norms; and a precision that does
+ * not exist is named. */
 static void refused(void **state) {
     (void)state;
     tg_context *ctx = net_context("cpu", 1);
@@ -194,6 +240,15 @@ static void refused(void **state) {
     assert_int_equal(tg_fno_config_set(ctx, &config, "fno_block_precision", "bf16"), TG_E_CONFIG);
     assert_int_equal(tg_fno_config_set(ctx, &config, "activation_precision", "mixed"), TG_E_CONFIG);
     assert_int_equal(tg_fno_config_set(ctx, &config, "activation_checkpoint", "some"), TG_E_CONFIG);
+    static const char *const minimal[] = {
+        "{\"n_modes\": [4], \"activation_checkpoint\": \"minimal\", \"complex_data\": true}",
+        "{\"n_modes\": [4], \"activation_checkpoint\": \"minimal\", \"norm\": \"group_norm\"}"};
+    for (int i = 0; i < 2; i++) {
+        const tg_fno_config both = net_config(ctx, minimal[i]);
+        assert_int_equal(tg_fno_config_check(ctx, &both), TG_E_CONFIG);
+        assert_non_null(strstr(tg_context_error(ctx),
+                               i ? "fno.norm take block" : "fno.complex_data take block"));
+    }
     net_ok(ctx, tg_fno_config_set(ctx, &config, "checkpointing", "true"));
     assert_int_equal(config.activation_checkpoint, TG_CHECKPOINT_BLOCK);
     tg_context_destroy(&ctx);
@@ -203,6 +258,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(near_full),
         cmocka_unit_test(weights_are_stored),
+        cmocka_unit_test(range_is_checked),
         cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

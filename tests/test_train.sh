@@ -187,6 +187,26 @@ refused "darcy_train_13" --data.train_resolution 13
 refused "nod.key: unknown section" --nod.key 1
 refused "times in a row" --opt.learning_rate 1e6 --opt.n_epochs 50 --opt.save_every 50 --opt.nonfinite_limit 2
 refused "data.n_tests: 3 entries for 2 test resolutions" --data.n_tests "[1,2,3]"
+# precision, checkpointing and memory
+refused "opt.loss_scale: '1000' is not auto, off or a power of two" --opt.loss_scale 1000
+refused "opt.loss_scale: '0' is not auto, off or a power of two" --opt.loss_scale 0
+refused "opt.loss_scale: '-2' is not auto, off or a power of two" --opt.loss_scale -2
+refused "opt.loss_scale: '1e9' is not auto, off or a power of two" --opt.loss_scale 1e9
+refused "opt.loss_scale_interval: expected an integer from 1" --opt.loss_scale_interval 0
+refused "fno.dtype: f64 is kept as it is; for half or mixed precision take f32" --fno.dtype f64 \
+    --fno.activation_precision half
+refused "fno.dtype: f64 is kept as it is" --fno.dtype f64 --fno.fno_block_precision mixed
+refused "opt.state_precision: lifting.fcs.0.weight is f64, whose moments are kept as they are; take full" \
+    --fno.dtype f64 --opt.state_precision half
+refused "8bit keeps a scale for every 256 numbers, and no parameter has the 4096 values" --opt.state_precision 8bit
+refused "fno.activation_checkpoint: minimal makes the inputs of blocks again, which needs real data and no norm; with fno.norm take block" \
+    --fno.activation_checkpoint minimal --fno.norm group_norm
+[ -e refused ] && fail "a refused run leaves no folder"
+huge=(--data.batch_size 1048576 --fno.hidden_channels 4096)
+refused "this run needs " "${huge[@]}"
+grep -q "this run needs .* TiB (weights .*activations .* TiB.*'s memory at its highest (.*), of which .* are left. Less is needed with a smaller data.batch_size, fno.activation_checkpoint minimal, " log ||
+    fail "the numbers of a run that is too large: $(cat log)"
+refused "fno.activation_checkpoint block, " "${huge[@]}" --fno.norm group_norm
 cp -r whole changed
 train changed --resume auto --fno.hidden_channels 12 >log 2>&1
 [ $? -eq 1 ] || fail "a changed model must be refused"

@@ -68,7 +68,7 @@ typedef struct tg_fno_config {
     tg_precision fno_block_precision;   /* full, mixed or half: spectra, see above */
     tg_precision fno_block_weights_precision; /* full, half or bf16: spectral weights */
     tg_precision activation_precision;        /* full, half or bf16: activations inside */
-    tg_checkpoint activation_checkpoint;      /* off, block or minimal */
+    tg_checkpoint activation_checkpoint;      /* off, block or minimal (real data, no norm) */
     tg_dtype dtype;                           /* of the arithmetic: f32 or f64 */
 } tg_fno_config;
 

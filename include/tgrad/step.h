@@ -14,7 +14,9 @@
  * one is in the queue already, so that the GPU never waits. Steps that refresh, accumulate or clip,
  * and steps with dropout, wait for their loss. Either way the weights are the same: a step whose
  * loss is not finite changes nothing. All other steps of the batch size the network was prepared
- * for are recorded when two like them were seen, and then run from the recording. */
+ * for are recorded when two like them were seen, and then run from the recording. The loss is
+ * scaled as the optimizer says (tg_optim_set_loss_scale), which needs the caller's
+ * tg_optim_end_update where gradients are accumulated. */
 #ifndef TGRAD_STEP_H
 #define TGRAD_STEP_H
 

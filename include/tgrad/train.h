@@ -118,8 +118,9 @@ typedef struct tg_train_end {
 
 typedef struct tg_trainer tg_trainer;
 
-/* Opens the data, makes network and optimizer, and the run folder. Unknown
- * keys are errors; known keys of other programs are named in one note to the log. */
+/* Opens the data, makes network and optimizer, and the run folder; TG_E_MEMORY, before anything is
+ * taken, if host or device have less left than the plan of the run needs. Unknown keys are errors;
+ * known keys of other programs are named in one note to the log. */
 TG_API TG_NODISCARD tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings,
                                                 const char *run_folder, tg_trainer **out);
 TG_API void tg_trainer_destroy(tg_trainer **trainer);

@@ -177,6 +177,13 @@ tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
                        "fno.complex_modes: nonnegative needs one dimension, n_modes has %d",
                        config->n_dim);
     }
+    if (config->activation_checkpoint == TG_CHECKPOINT_MINIMAL &&
+        (config->complex_data || config->norm != TG_NORM_NONE)) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "fno.activation_checkpoint: minimal makes the inputs of blocks again, which "
+                       "needs real data and no norm; with %s take block",
+                       config->complex_data ? "fno.complex_data" : "fno.norm");
+    }
     const nn_stores stores = nn_stores_of(config);
     const bool halves = stores.activation || stores.spectrum || stores.weight;
     return config->dtype == TG_F64 && halves

@@ -118,6 +118,29 @@ static tg_status full_name(tg_context *ctx, const char *prefix, const char *name
                : tg_fail(ctx, TG_E_ARGUMENT, "the prefix '%.40s..' is too long", prefix);
 }
 
+/* Whatever was finite in the file is finite in the halves of the network. */
+static tg_status check_range(tg_fno *fno, const char *name, const tg_tensor *source,
+                             const tg_tensor *copy) {
+    tg_status status = TG_OK;
+    tg_tensor_stats before, after;
+    if (source->dtype == copy->dtype || copy->dtype == tg_dtype_wide(copy->dtype)) {
+        return TG_OK;
+    }
+    TG_TRY(tg_tensor_get_stats(fno->ctx, source, &before));
+    TG_TRY(tg_tensor_get_stats(fno->ctx, copy, &after));
+    const int64_t lost = after.inf_count + after.nan_count - before.inf_count - before.nan_count;
+    if (lost > 0) {
+        status =
+            tg_fail(fno->ctx, TG_E_NUMERIC,
+                    "%s: %lld of its values, the largest %g, are beyond the range of %s, which "
+                    "the network keeps it in; take fno.fno_block_weights_precision %s",
+                    name, (long long)lost, before.max, tg_dtype_name(copy->dtype),
+                    tg_storage_of(copy->dtype) == TG_STORE_F16 ? "bf16 or full" : "full");
+    }
+fail:
+    return status;
+}
+
 static tg_status load_param(tg_fno *fno, const nn_param *param, const char *name,
                             const tg_tensor *source) {
     tg_status status = TG_OK;
@@ -133,6 +156,7 @@ static tg_status load_param(tg_fno *fno, const nn_param *param, const char *name
     }
     TG_TRY(tg_tensor_create(fno->ctx, TG_MEM_OTHER, param->dtype, &param->shape, &copy));
     TG_TRY(tg_tensor_convert(fno->ctx, source, &copy));
+    TG_TRY(check_range(fno, name, source, &copy));
     TG_TRY(fno->be->ops->upload(fno->be, fno->weights + param->offset, copy.data,
                                 tg_tensor_bytes(&copy)));
 fail:

@@ -28,10 +28,9 @@ static inline bool nn_recomputes(const nn_model *model) {
     return model->config.activation_checkpoint != TG_CHECKPOINT_OFF;
 }
 
-/* Whether it makes the inputs of blocks again, too: real data without norms. */
+/* Whether it makes the inputs of blocks again, too: real data without norms, which was checked. */
 static inline bool nn_forgets(const nn_model *model) {
-    return model->config.activation_checkpoint == TG_CHECKPOINT_MINIMAL && model->planes == 1 &&
-           model->config.norm == TG_NORM_NONE;
+    return model->config.activation_checkpoint == TG_CHECKPOINT_MINIMAL;
 }
 
 /* Whether backward makes the input of the first block again, straight from the lifting. */

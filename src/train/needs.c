@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/host_memory.h"
 #include "base/memory.h"
 #include "tgrad/backend.h"
 #include "tgrad/step.h"
@@ -81,13 +82,16 @@ fail:
 
 /* Settings that would need less, as a list. */
 static void advise(const tg_run_config *config, char *text, size_t capacity) {
+    const bool can_be_minimal = !config->fno.complex_data && config->fno.norm == TG_NORM_NONE;
+    const tg_checkpoint checkpoint = config->fno.activation_checkpoint;
     const struct {
         bool helps;
         const char *setting;
     } rows[] = {
         {config->data.batch_size > 1, "a smaller data.batch_size"},
-        {config->fno.activation_checkpoint != TG_CHECKPOINT_MINIMAL,
+        {can_be_minimal && checkpoint != TG_CHECKPOINT_MINIMAL,
          "fno.activation_checkpoint minimal"},
+        {!can_be_minimal && checkpoint == TG_CHECKPOINT_OFF, "fno.activation_checkpoint block"},
         {config->fno.activation_precision == TG_PRECISION_FULL, "fno.activation_precision bf16"},
         {config->fno.fno_block_weights_precision == TG_PRECISION_FULL,
          "fno.fno_block_weights_precision bf16"},
@@ -119,4 +123,61 @@ tg_status tg_run_explain(tg_context *ctx, const tg_run_config *config, tg_status
     return tg_fail(ctx, status, "%s%s. %s%s%sLess is needed with %s (see tgrad plan)", sentence,
                    device, is_planned ? "By its plan the run holds " : "",
                    is_planned ? tg_mem_text(bytes, planned) : "", is_planned ? ". " : "", advice);
+}
+
+/* ---- before the run ---- */
+
+/* Bytes that can be had in a place; false: not known. */
+static bool find_left(tg_context *ctx, tg_place place, size_t *left) {
+    size_t used = 0, total = 0;
+    if (place == TG_HOST) {
+        return tg_host_memory_left("", left);
+    }
+    const bool is_known = tg_backend_memory(ctx, &used, &total) == TG_OK && total > 0;
+    *left = total - used;
+    return is_known;
+}
+
+/* The highest moment of a plan against what a place has left. */
+static tg_status check_place(tg_context *ctx, const tg_run_config *config,
+                             const tg_train_memory *memory, tg_place place) {
+    static const char *const names[TG_PLACES] = {[TG_HOST] = "host", [TG_DEVICE] = "device"};
+    const tg_train_moment *moment = &memory->moment[memory->peak_moment[place]];
+    const size_t peak = memory->peak_total[place];
+    const tg_mem_usage now = tg_context_memory(ctx, place); /* in the plan, too, but for other */
+    const size_t held = now.current_total - now.current[TG_MEM_OTHER];
+    const size_t needed = peak > held ? peak - held : 0;
+    char advice[256], planned[TG_MEM_TEXT];
+    size_t left = 0;
+    if (needed == 0 || !find_left(ctx, place, &left)) {
+        return TG_OK;
+    }
+    if (needed > left) {
+        advise(config, advice, sizeof advice);
+        return tg_fail(
+            ctx, TG_E_MEMORY,
+            "this run needs %s of the %s's memory at its highest (%s), of which %.4g GiB "
+            "are left. Less is needed with %s (see tgrad plan --fit)",
+            tg_mem_text(moment->bytes[place], planned), names[place], moment->name,
+            (double)left / 0x1p30, advice);
+    }
+    if ((double)needed > 0.9 * (double)left) {
+        tg_log(ctx, TG_LOG_WARN, "this run needs %.4g GiB of the %.4g GiB that the %s has left",
+               (double)needed / 0x1p30, (double)left / 0x1p30, names[place]);
+    }
+    return TG_OK;
+}
+
+tg_status tg_run_check_memory(tg_context *ctx, const tg_settings *settings,
+                              const tg_run_config *config) {
+    tg_train_memory *memory = NULL;
+    tg_status status = TG_OK;
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, memory, 1));
+    TG_TRY(tg_train_plan(ctx, settings, memory));
+    for (int place = 0; place < TG_PLACES; place++) {
+        TG_TRY(check_place(ctx, config, memory, (tg_place)place));
+    }
+fail:
+    tg_mem_free(ctx, memory);
+    return status;
 }

@@ -24,4 +24,9 @@ void tg_run_setup_free(tg_context *ctx, tg_run_setup *setup);
 TG_NODISCARD tg_status tg_run_explain(tg_context *ctx, const tg_run_config *config,
                                       tg_status status);
 
+/* Refuses a run that by its plan needs more memory than the host or the device has left, with what
+ * it needs, when, and which settings need less; warns of one that needs nearly all. */
+TG_NODISCARD tg_status tg_run_check_memory(tg_context *ctx, const tg_settings *settings,
+                                           const tg_run_config *config);
+
 #endif

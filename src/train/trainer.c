@@ -125,6 +125,7 @@ tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings, const 
     for (int stage = t->stages; stage >= 1; stage--) { /* a bad key of a late stage shows now */
         TG_TRY(tg_run_config_read(ctx, settings, stage, false, &config));
     }
+    TG_TRY(tg_run_check_memory(ctx, settings, &config));
     is_read = true;
     TG_TRY(tg_model_create(ctx, settings, &config, &t->model));
     t->progress = (tg_progress){.stage = 1, .best = HUGE_VAL};

@@ -64,7 +64,7 @@ typedef struct fake_state {
 } fake_state;
 
 static fake_counts counts;
-static size_t limit;
+static size_t limit, told_left;
 static long graph_to_fail;
 
 static fake_state *state_of(const tg_backend *be) {
@@ -77,6 +77,10 @@ fake_counts fake_device_counts(void) {
 
 void fake_device_limit(size_t bytes) {
     limit = bytes;
+}
+
+void fake_device_tell_left(size_t bytes) {
+    told_left = bytes;
 }
 
 void fake_device_fail_graph(long n) {
@@ -327,7 +331,7 @@ static tg_status fake_synchronize(tg_backend *be) {
 
 static tg_status fake_memory_left(tg_backend *be, size_t *left, size_t *total) {
     *total = arena_bytes;
-    *left = limit > 0 ? limit : arena_bytes - state_of(be)->reach;
+    *left = told_left > 0 ? told_left : arena_bytes - state_of(be)->reach;
     return TG_OK;
 }
 

@@ -30,6 +30,9 @@ fake_counts fake_device_counts(void);
 /* Bytes that can be allocated from now on before memory ends; 0: no limit. */
 void fake_device_limit(size_t bytes);
 
+/* What it says is left from now on; 0: the truth, as if it had no limit. */
+void fake_device_tell_left(size_t bytes);
+
 /* Lets the n-th graph from now on (1-based) fail when it is ended; 0: none. */
 void fake_device_fail_graph(long n);
 

@@ -1,0 +1,133 @@
+/* The host's memory as Linux tells it: text files of /proc and /sys. */
+#include "base/host_memory.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATH = 1024, LINE = 512 };
+
+/* The number behind a word at the start of a line, whatever unit; false if there is none. */
+static bool find_number(const char *path, const char *word, double *out) {
+    char line[LINE];
+    const size_t length = strlen(word);
+    bool found = false;
+    FILE *file = fopen(path, "r");
+    while (file && !found && fgets(line, sizeof line, file)) {
+        char *end = NULL;
+        if (strncmp(line, word, length) == 0) {
+            *out = strtod(line + length, &end);
+            found = end != line + length;
+        }
+    }
+    if (file) {
+        fclose(file);
+    }
+    return found;
+}
+
+/* A file of one number; "max", and what version 1 has for it, is none. */
+static bool read_number(const char *folder, const char *name, double *out) {
+    char path[PATH];
+    return snprintf(path, sizeof path, "%s/%s", folder, name) < PATH &&
+           find_number(path, "", out) && *out < 0x1p60;
+}
+
+/* ---- control groups ---- */
+
+typedef struct group_files {
+    const char *controller; /* in /proc/self/cgroup */
+    const char *folder;
+    const char *limit, *used, *swap_limit, *swap_used;
+    const char *caches[2]; /* of files, in memory.stat */
+} group_files;
+
+static const group_files versions[2] = {
+    {"0::",
+     "/sys/fs/cgroup",
+     "memory.max",
+     "memory.current",
+     "memory.swap.max",
+     "memory.swap.current",
+     {"inactive_file ", "active_file "}},
+    {":memory:",
+     "/sys/fs/cgroup/memory",
+     "memory.limit_in_bytes",
+     "memory.usage_in_bytes",
+     "",
+     "",
+     {"total_inactive_file ", "total_active_file "}},
+};
+
+/* What one group has left, if that is less than *left. */
+static void look_at_group(const group_files *v, const char *folder, double swap, double *left) {
+    double limit = 0.0, used = 0.0, cache = 0.0, most = 0.0, swapped = 0.0;
+    char path[PATH];
+    if (!read_number(folder, v->limit, &limit) || !read_number(folder, v->used, &used)) {
+        return;
+    }
+    if (snprintf(path, sizeof path, "%s/memory.stat", folder) < PATH) {
+        for (int i = 0; i < 2; i++) {
+            used -= find_number(path, v->caches[i], &cache) ? cache : 0.0;
+        }
+    }
+    if (read_number(folder, v->swap_limit, &most) && read_number(folder, v->swap_used, &swapped)) {
+        const double free_swap = most - swapped;
+        swap = free_swap < swap ? free_swap : swap;
+    }
+    const double rest = limit - (used > 0.0 ? used : 0.0) + (swap > 0.0 ? swap : 0.0);
+    *left = rest < *left ? rest : *left;
+}
+
+/* The path of the process's group below the folder of a version; "": the top. */
+static void find_group(const char *root, const group_files *v, char group[LINE]) {
+    char path[PATH], line[LINE];
+    group[0] = '\0';
+    snprintf(path, sizeof path, "%.900s/proc/self/cgroup", root);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file)) {
+        const char *at = strstr(line, v->controller);
+        if (at && (v != &versions[0] || at == line)) {
+            snprintf(group, LINE, "%s", at + strlen(v->controller));
+            group[strcspn(group, "\n")] = '\0';
+        }
+    }
+    if (file) {
+        fclose(file);
+    }
+}
+
+/* The group and all above it. Seen from inside a container the path may not exist, but its top is
+ * the container's. */
+static void look_at_groups(const char *root, const group_files *v, double swap, double *left) {
+    char group[LINE], folder[PATH + LINE];
+    find_group(root, v, group);
+    for (;;) {
+        snprintf(folder, sizeof folder, "%.400s%s%s", root, v->folder, group);
+        look_at_group(v, folder, swap, left);
+        char *slash = strrchr(group, '/');
+        if (!slash) {
+            break;
+        }
+        *slash = '\0';
+    }
+}
+
+bool tg_host_memory_left(const char *root, size_t *left) {
+    char path[PATH];
+    double available = 0.0, swap = 0.0;
+    snprintf(path, sizeof path, "%.900s/proc/meminfo", root);
+    if (!find_number(path, "MemAvailable:", &available)) { /* in KiB */
+        return false;
+    }
+    if (!find_number(path, "SwapFree:", &swap)) {
+        swap = 0.0;
+    }
+    double rest = 1024.0 * (available + swap);
+    for (int i = 0; i < 2; i++) {
+        look_at_groups(root, &versions[i], 1024.0 * swap, &rest);
+    }
+    *left = rest > 0.0 ? (size_t)rest : 0;
+    return true;
+}
