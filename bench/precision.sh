@@ -4,12 +4,14 @@
 # Prints a table of mean ± standard error in Markdown for each set.
 #
 #   bench/precision.sh DATA OUT [TGRAD [JOBS]]     DATA holds darcy_{train_16,test_16,test_32}.h5
+#   SETS=ns64 MODES="full 8bit" bench/precision.sh ..   only these
 set -eu
 data=$1 out=$2
 tgrad=${3:-build/bin/tgrad}
 jobs=${4:-2}
 configs=$(dirname "$0")/../configs
-modes="full mixed-bf16 mixed-f16 half-states 8bit mixed-8bit"
+modes=${MODES:-full mixed-bf16 mixed-f16 half-states 8bit mixed-8bit}
+sets=${SETS:-darcy16 ns64}
 mkdir -p "$out"
 
 settings() { # settings MODE: what differs from full precision
@@ -37,7 +39,7 @@ run() { # run SET MODE SEED
     ns64)
         "$tgrad" train "$configs/ns128.yaml" --run "$folder" --data.root "$out/ns64" \
             --data.train_resolution 64 --data.test_resolutions 64 --data.batch_size 16 \
-            --fno.n_modes [32,32] --fno.hidden_channels 32 --opt.n_epochs 20 --opt.scheduler_T_max 20 \
+            --fno.n_modes '[32,32]' --fno.hidden_channels 32 --opt.n_epochs 20 --opt.scheduler_T_max 20 \
             --opt.learning_rate 1e-3 --opt.update_proj_gap 250 --opt.eval_interval 20 \
             --opt.save_every 20 $(settings "$2") $common
         ;;
@@ -47,7 +49,7 @@ export -f run settings
 export out tgrad configs data
 
 "$tgrad" generate ns --resolution 64 --n-train "${SAMPLES:-4000}" --n-test 400 -o "$out/ns64" ${BACKEND:+--backend $BACKEND} >/dev/null
-for set in darcy16 ns64; do
+for set in $sets; do
     for mode in $modes; do
         for seed in 0 1 2; do
             echo "$set $mode $seed"
@@ -55,7 +57,7 @@ for set in darcy16 ns64; do
     done
 done | xargs -P "$jobs" -L 1 bash -c 'run "$0" "$1" "$2"'
 
-for set in darcy16 ns64; do
+for set in $sets; do
     echo "| $set | train | test L2 | test H1 | weights + optimizer | skipped |"
     echo '|---|---|---|---|---|---|'
     for mode in $modes; do
