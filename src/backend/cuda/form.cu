@@ -1,10 +1,11 @@
 /* Forming a gradient, slab by slab or whole, and gathering its kept entries on the way.
  *
  * A factored gradient is G[i,o,k] = sum_b conj(x[b,i,k]) dy[b,o,k]. A warp takes 32 frequencies k
- * of a tile of 4 x 4 channels, so that 8 loads serve 16 sums, and a block takes 8 x 16 channels of
- * the same frequencies (4 x 32 of a thin slab), whose loads meet in the L1. A dense gradient is
- * copied into the layout of the slab. Kept entries are found by warp: lane p comes to know the 32
- * bits of run p of the tile and how many come before it, and the others ask that lane. */
+ * of a tile of 4 x 4 channels, so that 8 loads serve 16 sums, and the next ones after these; a
+ * block takes 8 x 16 channels of the same frequencies (4 x 32 of a thin slab), whose loads meet in
+ * the L1. A dense gradient is copied into the layout of the slab. Kept entries are found by warp:
+ * lane p comes to know the 32 bits of run p of the tile and how many come before it, and the others
+ * ask that lane; from one 32 frequencies to the next it only adds up what it had. */
 #include "backend/cuda/compress.cuh"
 
 /* ---- what becomes of an entry ---- */
@@ -20,7 +21,6 @@ template <class O, int P> struct form_target {
     O *slab; /* gain G; NULL: none */
     R gain;
     cuda_view view;
-    bool plain; /* a usual call: see is_plain */
 };
 
 /* Whether there is a slab of G itself with interleaved rows, behind which one entry is filled up at
@@ -70,23 +70,48 @@ static __device__ inline void emit(const form_target<O, P> &to, const kept_run &
     }
 }
 
+/* Stores without a branch where an element has 8 bytes; ONCE: see store_once. */
+template <bool ONCE, class T, int P>
+static __device__ inline void store_if(bool wanted, number<T, P> *to, const number<T, P> &x) {
+    if constexpr (sizeof x == 8) {
+        uint2 word;
+        memcpy(&word, &x, sizeof word);
+        if (ONCE) {
+            asm volatile("{ .reg .pred p; setp.ne.s32 p, %3, 0; @p st.global.cs.v2.u32 [%0], "
+                         "{%1, %2}; }" ::"l"(to),
+                         "r"(word.x), "r"(word.y), "r"((int)wanted)
+                         : "memory");
+        } else {
+            asm volatile("{ .reg .pred p; setp.ne.s32 p, %3, 0; @p st.global.v2.u32 [%0], "
+                         "{%1, %2}; }" ::"l"(to),
+                         "r"(word.x), "r"(word.y), "r"((int)wanted)
+                         : "memory");
+        }
+    } else if (wanted) {
+        if (ONCE) {
+            store_once(to, x, true);
+        } else {
+            *to = x;
+        }
+    }
+}
+
 /* The same in a plain call, where nothing is asked for every entry; `fills`: it ends its row. */
 template <bool KEPT, class R, class O, int P>
 static __device__ inline void emit_plainly(const form_target<O, P> &to, const kept_run &run,
-                                           int lane, O *at, bool fills, number<R, P> g) {
-    number<O, P> *entry = reinterpret_cast<number<O, P> *>(at);
-    if (KEPT && is_kept(run, lane)) {
+                                           int lane, bool lives, number<O, P> *entry, bool fills,
+                                           number<R, P> g) {
+    if (KEPT) {
+        const bool kept = lives && is_kept(run, lane);
         number<R, P> value;
         for (int p = 0; p < P; p++) {
             value.part[p] = to.scale * g.part[p];
+            g.part[p] = kept && to.masked ? R(0) : g.part[p];
         }
-        store_once(&to.values[position_of(run, lane)], value, true);
-        g = to.masked ? number<R, P>() : g;
+        store_if<true>(kept, &to.values[position_of(run, lane)], value);
     }
-    entry[0] = narrow_number<O, P>(g);
-    if (fills) {
-        entry[1] = narrow_number<O, P>(number<R, P>());
-    }
+    store_if<false>(lives, entry, narrow_number<O, P>(g));
+    store_if<false>(lives && fills, entry + 1, narrow_number<O, P>(number<R, P>()));
 }
 
 /* ---- a dense source ---- */
@@ -149,7 +174,7 @@ static __global__ void __launch_bounds__(WALK_THREADS)
 
 /* ---- a factored source ---- */
 
-enum { TILE = 4, RUNS = TILE * TILE, TILES = 8, FORM_THREADS = 32 * TILES };
+enum { TILE = 4, RUNS = TILE * TILE, TILES = 8, FORM_THREADS = 32 * TILES, MOST_STEPS = 4 };
 
 template <class S, int P> struct factored {
     const number<S, P> *x, *dy;
@@ -157,6 +182,7 @@ template <class S, int P> struct factored {
     int64_t batch;
     int64_t dim0, dim1, frequencies;
     int64_t begin, count;        /* indices of mode 0 */
+    int steps;                   /* of 32 frequencies, one after the other, in a warp */
     unsigned blocks_k, blocks_o; /* of the grid, which runs over i, o and k */
     int tiles_o;                 /* of the TILES of a block, how many lie side by side */
     /* Entry (i, o, k) of the slab begins at i step_i + o step_o + k / view.cols view.ld, in column
@@ -167,9 +193,11 @@ template <class S, int P> struct factored {
 template <class R, int P>
 static __device__ inline void add_product(number<R, P> *sum, const number<R, P> &x,
                                           const number<R, P> &y) {
-    if constexpr (P == 2) { /* conj(x) y */
-        sum->part[0] += x.part[0] * y.part[0] + x.part[1] * y.part[1];
-        sum->part[1] += x.part[0] * y.part[1] - x.part[1] * y.part[0];
+    if constexpr (P == 2) { /* conj(x) y, as sums that fuse with each product */
+        sum->part[0] += x.part[0] * y.part[0];
+        sum->part[0] += x.part[1] * y.part[1];
+        sum->part[1] += x.part[0] * y.part[1];
+        sum->part[1] -= x.part[1] * y.part[0];
     } else {
         sum->part[0] += x.part[0] * y.part[0];
     }
@@ -189,18 +217,24 @@ static __device__ inline number<real_of<S>, P> load_shared(const number<S, P> *f
     return widen(x);
 }
 
-/* sum[u][v] = sum over the batch of conj(x[u]) dy[v]. */
+/* sum[u][v] = sum over the batch of conj(x[u]) dy[v]; 0 where the frequency does not live. The
+ * pointers come back 32 frequencies further. */
 template <bool WHOLE, class S, class R, int P>
-static __device__ inline void add_batch(const factored<S, P> &src, const number<S, P> *const *x,
-                                        const number<S, P> *const *dy, number<R, P> (*sum)[TILE]) {
+static __device__ inline void add_batch(const factored<S, P> &src, bool lives,
+                                        const number<S, P> **x, const number<S, P> **dy,
+                                        number<R, P> (*sum)[TILE]) {
     const int64_t next_x = src.dim0 * src.frequencies, next_dy = src.dim1 * src.frequencies;
 #pragma unroll 2
     for (int64_t b = 0; b < src.batch; b++) {
-        number<R, P> xs[TILE], ys[TILE];
+        number<R, P> xs[TILE] = {}, ys[TILE] = {};
 #pragma unroll
         for (int t = 0; t < TILE; t++) {
-            xs[t] = load_shared<WHOLE>(x[t] + b * next_x);
-            ys[t] = load_shared<WHOLE>(dy[t] + b * next_dy);
+            if (lives) {
+                xs[t] = load_shared<WHOLE>(x[t]);
+                ys[t] = load_shared<WHOLE>(dy[t]);
+            }
+            x[t] += next_x;
+            dy[t] += next_dy;
         }
 #pragma unroll
         for (int u = 0; u < TILE; u++) {
@@ -210,15 +244,12 @@ static __device__ inline void add_batch(const factored<S, P> &src, const number<
             }
         }
     }
+#pragma unroll
+    for (int t = 0; t < TILE; t++) {
+        x[t] += 32 - src.batch * next_x;
+        dy[t] += 32 - src.batch * next_dy;
+    }
 }
-
-/* The index set at the runs of a tile, read by a whole warp in few loads that do not wait for each
- * other, nor for those of the factors: the words of the rank blocks in which the runs begin, eight
- * lanes to a run, four runs at a time; and of run p its own words, in lanes p and p + 16. */
-struct kept_words {
-    uint64_t block[RUNS / 4], own;
-    uint32_t rank;
-};
 
 /* Of the 64 bits of word `word` of a rank block, those before an entry. */
 static __device__ inline uint64_t bits_before(int64_t entry, int word) {
@@ -226,49 +257,80 @@ static __device__ inline uint64_t bits_before(int64_t entry, int word) {
     return bits >= 64 ? ~UINT64_C(0) : bits > 0 ? (UINT64_C(1) << bits) - 1 : 0;
 }
 
-/* entry_of(p): where run p begins. */
+/* How many entries are kept before run p of a tile, for lane p, by a whole warp in few loads that
+ * do not wait for each other: the words of the rank blocks in which the runs begin, eight lanes to
+ * a run, four runs at a time. entry_of(p): where run p begins. */
 template <class F>
-static __device__ inline kept_words load_kept_words(const kept_set &set, int lane, F entry_of) {
-    kept_words found;
+static __device__ inline uint32_t kept_before(const kept_set &set, int lane, F entry_of) {
+    uint64_t words[RUNS / 4];
 #pragma unroll
     for (int q = 0; q < RUNS / 4; q++) {
         const int64_t entry = entry_of(4 * q + lane / 8);
-        const bool counts = bits_before(entry, lane % 8) != 0;
-        found.block[q] = counts ? set.words[entry / 512 * 8 + lane % 8] : 0;
+        const uint64_t bits = bits_before(entry, lane % 8);
+        words[q] = bits != 0 ? set.words[entry / 512 * 8 + lane % 8] & bits : 0;
     }
-    const int64_t entry = entry_of(lane % RUNS), word = entry / 64 + lane / RUNS;
-    found.own = word < set.count ? set.words[word] : 0;
-    found.rank = set.ranks[entry / 512];
-    return found;
-}
-
-/* Run p for lane p. */
-template <class F>
-static __device__ inline kept_run kept_runs_of_words(const kept_words &found, int lane,
-                                                     F entry_of) {
-    uint32_t before = found.rank;
+    uint32_t before = set.ranks[entry_of(lane % RUNS) / 512];
 #pragma unroll
     for (int q = 0; q < RUNS / 4; q++) {
-        const uint64_t bits = bits_before(entry_of(4 * q + lane / 8), lane % 8);
-        uint32_t sum = (uint32_t)__popcll(found.block[q] & bits);
+        uint32_t sum = (uint32_t)__popcll(words[q]);
         for (int d = 1; d < 8; d *= 2) {
             sum += __shfl_xor_sync(~0u, sum, d);
         }
         const uint32_t own = __shfl_sync(~0u, sum, lane % 4 * 8);
         before += lane / 4 == q ? own : 0;
     }
-    const uint64_t next = __shfl_down_sync(~0u, (unsigned long long)found.own, RUNS);
-    const int shift = (int)(entry_of(lane % RUNS) % 64);
-    const uint64_t mask = found.own >> shift | (shift > 32 ? next << (64 - shift) : 0);
-    return {(uint32_t)mask, before};
+    return before;
 }
 
-template <class S, class O, int P, bool KEPT>
+/* Of run p its two words, in lanes p and p + 16, and which of its entries are kept, for lane p. */
+static __device__ inline uint64_t kept_word(const kept_set &set, int64_t entry, int lane) {
+    const int64_t word = entry / 64 + lane / RUNS;
+    return word < set.count ? set.words[word] : 0;
+}
+
+static __device__ inline uint32_t kept_mask(uint64_t word, int64_t entry) {
+    const uint64_t next = __shfl_down_sync(~0u, (unsigned long long)word, RUNS);
+    const int shift = (int)(entry % 64);
+    return (uint32_t)(word >> shift | (shift > 32 ? next << (64 - shift) : 0));
+}
+
+/* The 32 frequencies of a tile to where they go. */
+template <bool KEPT, bool PLAIN, class S, class O, int P>
+static __device__ inline void emit_tile(const factored<S, P> &src, const form_target<O, P> &to,
+                                        int64_t i0, int64_t o0, const slab_place &at, bool lives,
+                                        const kept_run &runs, int lane,
+                                        const number<real_of<S>, P> (*sum)[TILE]) {
+    const int rows = (int)min(src.count - i0, (int64_t)TILE);
+    const int cols = (int)min(src.dim1 - o0, (int64_t)TILE);
+    const bool fills = to.view.ld > P * to.view.cols && at.col == to.view.cols - 1;
+    const int64_t down = src.step_i * (int64_t)sizeof(O), across = src.step_o * (int64_t)sizeof(O);
+    char *line = reinterpret_cast<char *>(to.slab + at.row * to.view.ld + i0 * src.step_i +
+                                          o0 * src.step_o + (PLAIN ? at.col * P : 0));
+#pragma unroll
+    for (int u = 0; u < TILE; u++, line += down) {
+        char *entry = line;
+#pragma unroll
+        for (int v = 0; v < TILE; v++, entry += across) {
+            const kept_run run = KEPT ? kept_run_of_lane(runs, u * TILE + v) : kept_run();
+            const bool exists = lives && u < rows && v < cols;
+            if (PLAIN) {
+                emit_plainly<KEPT>(to, run, lane, exists, reinterpret_cast<number<O, P> *>(entry),
+                                   fills, sum[u][v]);
+            } else if (exists) {
+                emit<KEPT>(to, run, lane, reinterpret_cast<O *>(entry),
+                           at.col + (o0 + v) * src.columns, sum[u][v]);
+            }
+        }
+    }
+}
+
+/* PLAIN: see is_plain. */
+template <class S, class O, int P, bool KEPT, bool PLAIN>
 static __global__ void __launch_bounds__(FORM_THREADS, sizeof(S) == 8 ? 1 : 2)
     form_factored(factored<S, P> src, form_target<O, P> to) {
     using R = real_of<S>;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int64_t k0 = (int64_t)(blockIdx.x % src.blocks_k) * 32, k = k0 + lane;
+    const int64_t k0 = (int64_t)(blockIdx.x % src.blocks_k) * (32 * src.steps);
     const unsigned rest = blockIdx.x / src.blocks_k;
     const int tiles_o = src.tiles_o, tiles_i = TILES / tiles_o;
     const int64_t o0 = ((int64_t)(rest % src.blocks_o) * tiles_o + warp % tiles_o) * TILE;
@@ -281,52 +343,36 @@ static __global__ void __launch_bounds__(FORM_THREADS, sizeof(S) == 8 ? 1 : 2)
         const int64_t i = src.begin + min(i0 + p / TILE, src.count - 1);
         return (i * src.dim1 + min(o0 + p % TILE, src.dim1 - 1)) * src.frequencies + k0;
     };
-    const kept_words words = KEPT ? load_kept_words(to.kept, lane, entry_of) : kept_words();
-    const int64_t at_k = min(k, src.frequencies - 1);
+    int64_t k = k0 + lane, entry = entry_of(lane % RUNS);
     const number<S, P> *x[TILE], *dy[TILE];
 #pragma unroll
     for (int t = 0; t < TILE; t++) {
         const int64_t i = src.begin + min(i0 + t, src.count - 1), o = min(o0 + t, src.dim1 - 1);
-        x[t] = src.x + i * src.frequencies + at_k;
-        dy[t] = src.dy + o * src.frequencies + at_k;
+        x[t] = src.x + i * src.frequencies + k;
+        dy[t] = src.dy + o * src.frequencies + k;
     }
-    number<R, P> sum[TILE][TILE] = {};
-    if (src.whole) {
-        add_batch<true>(src, x, dy, sum);
-    } else {
-        add_batch<false>(src, x, dy, sum);
-    }
-    const kept_run runs = KEPT ? kept_runs_of_words(words, lane, entry_of) : kept_run();
-    const slab_place at = src.columns > 0 ? slab_place{0, k} : slab_place_of(k, to.view.cols);
-    O *rows = to.slab + at.row * to.view.ld;
-    if (to.plain && src.columns == 0 && i0 + TILE <= src.count && o0 + TILE <= src.dim1) {
+    const int64_t cols = src.columns > 0 ? src.frequencies : to.view.cols;
+    const slab_place stride = stride_of(32, cols);
+    slab_place at = slab_place_of(k, cols);
+    kept_run runs = {0, KEPT ? kept_before(to.kept, lane, entry_of) : 0};
+#pragma unroll 1
+    for (int step = 0; step < src.steps && k - lane < src.frequencies; step++) {
         const bool lives = k < src.frequencies;
-        const bool fills = to.view.ld > P * to.view.cols && at.col == to.view.cols - 1;
-        O *first = rows + i0 * src.step_i + o0 * src.step_o + at.col * P;
-#pragma unroll
-        for (int u = 0; u < TILE; u++) {
-#pragma unroll
-            for (int v = 0; v < TILE; v++) {
-                const kept_run run = KEPT ? kept_run_of_lane(runs, u * TILE + v) : kept_run();
-                if (lives) {
-                    emit_plainly<KEPT>(to, run, lane, first + u * src.step_i + v * src.step_o,
-                                       fills, sum[u][v]);
-                }
-            }
+        const uint64_t word = KEPT ? kept_word(to.kept, entry, lane) : 0;
+        number<R, P> sum[TILE][TILE] = {};
+        if (src.whole) {
+            add_batch<true>(src, lives, x, dy, sum);
+        } else {
+            add_batch<false>(src, lives, x, dy, sum);
         }
-        return;
-    }
-#pragma unroll
-    for (int u = 0; u < TILE; u++) {
-#pragma unroll
-        for (int v = 0; v < TILE; v++) {
-            const kept_run run = KEPT ? kept_run_of_lane(runs, u * TILE + v) : kept_run();
-            const int64_t i = i0 + u, o = o0 + v;
-            if (i < src.count && o < src.dim1 && k < src.frequencies) {
-                emit<KEPT>(to, run, lane, rows + i * src.step_i + o * src.step_o,
-                           at.col + o * src.columns, sum[u][v]);
-            }
+        if (KEPT) {
+            runs.mask = kept_mask(word, entry);
         }
+        emit_tile<KEPT, PLAIN>(src, to, i0, o0, at, lives, runs, lane, sum);
+        runs.before += (uint32_t)__popc(runs.mask);
+        walk_on(&at, stride, cols);
+        k += 32;
+        entry += 32;
     }
 }
 
@@ -354,6 +400,23 @@ static tg_status form_from_dense(tg_backend *be, const form_call *call,
     return CUDA_LAUNCHED(be, "reading a gradient");
 }
 
+/* The more steps a warp takes the less it has to prepare, which costs about as much as one; but all
+ * multiprocessors, on which two blocks fit, should end together. */
+static void choose_steps(const tg_backend *be, int64_t others, int64_t frequencies, int *steps,
+                         unsigned *blocks_k) {
+    const int64_t at_once = 2 * (int64_t)cuda_state_of(be)->processors;
+    int64_t least = INT64_MAX;
+    for (int s = 1; s <= MOST_STEPS; s++) {
+        const int64_t blocks = (frequencies + 32 * s - 1) / (32 * s);
+        const int64_t cost = (blocks * others + at_once - 1) / at_once * (s + 1);
+        if (cost <= least) {
+            least = cost;
+            *steps = s;
+            *blocks_k = (unsigned)blocks;
+        }
+    }
+}
+
 template <class S, class O, int P>
 static tg_status form_from_factors(tg_backend *be, const form_call *call,
                                    const form_target<O, P> &to) {
@@ -374,14 +437,17 @@ static tg_status form_from_factors(tg_backend *be, const form_call *call,
     src.step_i = call->unit / view.cols * view.ld;
     src.tiles_o = src.count > TILE ? TILES / 2 : TILES;
     const int64_t across = TILE * src.tiles_o, down = TILE * (TILES / src.tiles_o);
-    src.blocks_k = (unsigned)((src.frequencies + 31) / 32);
     src.blocks_o = (unsigned)((src.dim1 + across - 1) / across);
     const int64_t blocks_i = (src.count + down - 1) / down;
+    choose_steps(be, blocks_i * src.blocks_o, src.frequencies, &src.steps, &src.blocks_k);
     const unsigned blocks = (unsigned)(blocks_i * src.blocks_k * src.blocks_o);
-    form_target<O, P> known = to;
-    known.plain = is_plain(to, call->kept);
-    const auto kernel = call->kept ? form_factored<S, O, P, true> : form_factored<S, O, P, false>;
-    kernel<<<blocks, FORM_THREADS, 0, cuda_stream(be)>>>(src, known);
+    const bool plain = is_plain(to, call->kept) && inside;
+    auto kernel =
+        plain ? form_factored<S, O, P, false, true> : form_factored<S, O, P, false, false>;
+    if (call->kept) {
+        kernel = plain ? form_factored<S, O, P, true, true> : form_factored<S, O, P, true, false>;
+    }
+    kernel<<<blocks, FORM_THREADS, 0, cuda_stream(be)>>>(src, to);
     return CUDA_LAUNCHED(be, "forming a gradient");
 }
 
