@@ -52,10 +52,32 @@ static const cli_option options[] = {
      .letter = 'o',
      .kind = CLI_STRING,
      .text = &opt.output,
-     .value = "FILE.html",
-     .help = "write a page with the timeline or the sweep as a chart"},
+     .value = "FILE",
+     .help = "write a page (FILE.html) or the chart alone (FILE.svg)"},
     {0},
 };
+
+static bool ends_with(const char *text, const char *ending) {
+    const size_t length = strlen(text), tail = strlen(ending);
+    return length > tail && strcmp(text + length - tail, ending) == 0;
+}
+
+/* What the command line sets, for titles: "batch 2, fno.n_layers 3". To be freed. */
+static char *given_settings(const cli_args *args) {
+    size_t capacity = 32, used = 0;
+    for (int i = 0; i < args->override_count; i++) {
+        capacity += strlen(args->override[i].key) + strlen(args->override[i].value) + 3;
+    }
+    char *text = cli_need(calloc(capacity, 1));
+    if (opt.batch > 0) {
+        used += (size_t)snprintf(text, capacity, "batch %lld", (long long)opt.batch);
+    }
+    for (int i = 0; i < args->override_count; i++) {
+        used += (size_t)snprintf(text + used, capacity - used, "%s%s %s", used ? ", " : "",
+                                 args->override[i].key, args->override[i].value);
+    }
+    return text;
+}
 
 /* ---- a step ---- */
 
@@ -79,6 +101,7 @@ static void print_json(const cli_profile *p) {
         json_t *phase = json_of_parts(p->phase[i].alive, p->phase[i].total);
         cli_json_set(phase, "name", cli_json_text(p->phase[i].phase.name));
         cli_json_set(phase, "backward", json_boolean(p->phase[i].phase.is_backward));
+        cli_json_set(phase, "refresh", json_boolean(p->phase[i].is_refresh));
         cli_json_set(phase, "peak", json_boolean(i == p->peak));
         cli_json_append(phases, phase);
     }
@@ -111,6 +134,7 @@ static const cli_column columns[] = {
     {"workspace", true}, {"all", true},         {"", false}};
 
 static void print_text(const cli_profile *p) {
+    const cli_profile_phase *peak = &p->phase[p->peak];
     char text[CLI_UNIT_TEXT], held[CLI_UNIT_TEXT];
     cli_table table = {.column = columns, .columns = CLI_PARTS + 3};
     printf("%s: %lld parameters, optimizer %s; alive in each phase of a step\n\n", p->name,
@@ -123,9 +147,13 @@ static void print_text(const cli_profile *p) {
     cli_table_print(&table, "", stdout);
     cli_table_free(&table);
     printf("\nat most %s of the %s that are held are alive (%s);",
-           cli_bytes_text(p->phase[p->peak].total, text), cli_bytes_text(p->held_total, held),
-           p->phase[p->peak].phase.name);
+           cli_bytes_text(peak->total, text),
+           cli_bytes_text(peak->is_refresh ? p->refresh_total : p->held_total, held),
+           peak->phase.name);
     printf(" a step that refreshes holds up to %s\n", cli_bytes_text(p->refresh_total, text));
+    if (p->lends) {
+        printf("%s\n", cli_profile_lending);
+    }
     if (p->steps > 0) {
         printf("%lld steps: %.2f ms each; the ledger counts %s at its highest, %s\n",
                (long long)p->steps, p->step_ms, cli_bytes_text(p->counted_peak, text),
@@ -133,16 +161,17 @@ static void print_text(const cli_profile *p) {
     }
 }
 
-static int profile_step(tg_context *ctx, const char *name, tg_settings *settings,
-                        const cli_common *common) {
+static int profile_step(tg_context *ctx, const char *name, const char *given,
+                        const tg_settings *settings, const cli_common *common) {
     cli_profile p;
     cli_html page = {0};
     int code = cli_profile_plan(ctx, name, settings, &p);
+    p.given = given;
     if (code == CLI_OK && opt.steps > 0) {
         code = cli_profile_run(ctx, settings, opt.steps, (uint64_t)common->seed, &p);
     }
     if (code == CLI_OK && opt.output) {
-        cli_profile_page(&page, &p);
+        (ends_with(opt.output, ".svg") ? cli_profile_svg : cli_profile_page)(&page, &p);
         code = cli_write_file(opt.output, page.text, page.used);
     }
     if (code == CLI_OK && common->json) {
@@ -252,11 +281,14 @@ static int split_values(char *text, char ***values) {
     }
 }
 
-static int profile_sweep(tg_context *ctx, const char *name, const tg_settings *settings,
-                         const cli_common *common) {
+static int profile_sweep(tg_context *ctx, const char *name, const char *given,
+                         const tg_settings *settings, const cli_common *common) {
     char *text = cli_need(strdup(opt.sweep)), **values = NULL, *equals = strchr(text, '=');
     cli_html page = {0};
-    cli_sweep s = {.key = text, .methods = opt.methods.count > 0 ? opt.methods.count : 1};
+    cli_sweep s = {.name = name,
+                   .key = text,
+                   .given = given,
+                   .methods = opt.methods.count > 0 ? opt.methods.count : 1};
     int code = CLI_OK;
     if (equals) {
         *equals = '\0';
@@ -274,7 +306,7 @@ static int profile_sweep(tg_context *ctx, const char *name, const tg_settings *s
         code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
     }
     if (code == CLI_OK && opt.output) {
-        cli_sweep_page(&page, name, &s);
+        (ends_with(opt.output, ".svg") ? cli_sweep_svg : cli_sweep_page)(&page, &s);
         code = cli_write_file(opt.output, page.text, page.used);
     }
     if (code == CLI_OK) {
@@ -303,14 +335,18 @@ static int run(const cli_call *call) {
     if (opt.methods.count > 1 && !opt.sweep) {
         return cli_usage("profile", "--opt takes one optimizer, or several with --sweep");
     }
+    if (opt.output && !ends_with(opt.output, ".html") && !ends_with(opt.output, ".svg")) {
+        return cli_usage("profile", "-o writes a FILE.html or a FILE.svg, not '%.64s'", opt.output);
+    }
     int code = cli_open_context(call->common, true, &ctx);
     if (code == CLI_OK) {
         code = cli_run_settings_read(ctx, &source, &settings, &has_data);
     }
     if (code == CLI_OK) {
         const char *name = opt.preset ? opt.preset : config;
-        code = opt.sweep ? profile_sweep(ctx, name, settings, call->common)
-                         : profile_step(ctx, name, settings, call->common);
+        char *given = given_settings(&call->args);
+        code = (opt.sweep ? profile_sweep : profile_step)(ctx, name, given, settings, call->common);
+        free(given);
     }
     tg_settings_destroy(&settings);
     tg_context_destroy(&ctx);

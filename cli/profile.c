@@ -14,6 +14,10 @@ const char *const cli_part_keys[CLI_PARTS] = {"parameters",  "optimizer_states",
 const char *const cli_part_styles[CLI_PARTS] = {"m-weights",     "m-optimizer", "m-data",
                                                 "m-activations", "m-gradients", "m-workspace"};
 
+const char cli_profile_lending[] =
+    "At the end of a step the optimizer works where the activations were: its gradients and "
+    "workspace lie in what is held for them, if they fit.";
+
 void cli_parts_of(const size_t bytes[TG_MEM_CATEGORIES], size_t parts[CLI_PARTS]) {
     static const cli_part part[TG_MEM_CATEGORIES] = {
         [TG_MEM_WEIGHTS] = CLI_PARAMETERS,      [TG_MEM_GRADIENTS] = CLI_GRADIENTS,
@@ -74,11 +78,13 @@ static tg_status find_needs(tg_context *ctx, const cli_problem *problem, bool ac
     return status;
 }
 
-/* What is alive in a phase of an ordinary step. Parameters, states and inputs always are; sums of
- * gradients too. A spectral gradient comes factored: it is formed for dense moments alone. */
-static void add_phase(cli_profile *p, const needs *n, const tg_fno_phase *phase, size_t base) {
+/* What is alive in a phase. Parameters, states and inputs always are; sums of gradients too. A
+ * spectral gradient comes factored: it is formed for dense moments and for a refresh alone. */
+static void add_phase(cli_profile *p, const needs *n, const tg_fno_phase *phase, size_t base,
+                      bool is_refresh) {
     cli_profile_phase *at = &p->phase[p->count++];
     at->phase = *phase;
+    at->is_refresh = is_refresh;
     memcpy(at->alive, p->held, sizeof at->alive);
     at->alive[CLI_ACTIVATIONS] = phase->activations;
     at->alive[CLI_WORKSPACE] = base + n->fno.transforms + phase->workspace;
@@ -86,11 +92,13 @@ static void add_phase(cli_profile *p, const needs *n, const tg_fno_phase *phase,
     if (phase->sends && !phase->sends_factors) {
         at->alive[CLI_GRADIENTS] += n->fno.bytes[TG_MEM_GRADIENTS];
     }
-    if (phase->sends_factors && !n->is_projected) {
+    if (is_refresh) {
+        at->alive[CLI_GRADIENTS] += n->optim.loan.dense_bytes + n->optim.refresh[TG_MEM_GRADIENTS];
+        at->alive[CLI_WORKSPACE] += n->optim.loan.work_bytes + n->optim.refresh[TG_MEM_WORKSPACE];
+    } else if (phase->sends_factors && n->is_projected) {
+        at->alive[CLI_WORKSPACE] += n->optim.step_work;
+    } else if (phase->sends_factors) {
         at->alive[CLI_GRADIENTS] += n->optim.loan.dense_bytes;
-    }
-    if (phase->sends_factors && n->is_projected) {
-        at->alive[CLI_WORKSPACE] += n->optim.loan.work_bytes;
     }
     at->total = sum_of(at->alive);
     if (at->total > p->phase[p->peak].total) {
@@ -104,15 +112,21 @@ static tg_status add_phases(tg_context *ctx, const cli_problem *problem, const n
     tg_status status =
         tg_fno_phases(ctx, &problem->fno, problem->batch, problem->grid, NULL, 0, &count);
     tg_fno_phase *phases = cli_need(calloc((size_t)count + 1, sizeof *phases));
-    p->phase = cli_need(calloc((size_t)count + 1, sizeof *p->phase));
+    p->phase = cli_need(calloc((size_t)count + 2, sizeof *p->phase));
     if (status == TG_OK) {
         status =
             tg_fno_phases(ctx, &problem->fno, problem->batch, problem->grid, phases, count, &count);
     }
     const size_t base = tg_context_memory(ctx, tg_backend_place(ctx)).current[TG_MEM_WORKSPACE];
     for (int i = 0; i < count && status == TG_OK; i++) {
-        add_phase(p, n, &phases[i], base);
+        add_phase(p, n, &phases[i], base, false);
     }
+    if (status == TG_OK && count > 0 && n->is_projected && phases[count - 1].sends_factors) {
+        tg_fno_phase last = phases[count - 1];
+        snprintf(last.name, sizeof last.name, "%.32s, refreshed", phases[count - 1].name);
+        add_phase(p, n, &last, base, true);
+    }
+    p->lends = n->optim.loan.dense_bytes + n->optim.loan.work_bytes > 0;
     free(phases);
     return status;
 }

@@ -29,17 +29,21 @@ void cli_parts_of(const size_t bytes[TG_MEM_CATEGORIES], size_t parts[CLI_PARTS]
 
 typedef struct cli_profile_phase {
     tg_fno_phase phase;
+    bool is_refresh; /* only in a step that refreshes */
     size_t alive[CLI_PARTS];
     size_t total;
 } cli_profile_phase;
 
 typedef struct cli_profile {
     const char *name, *method;
+    const char *given;    /* settings of the command line, "batch 2, fno.n_layers 3"; may be "" */
     tg_train_memory *run; /* the whole run */
     size_t held[CLI_PARTS], held_total;
-    cli_profile_phase *phase; /* (count) of an ordinary step */
+    cli_profile_phase *phase; /* (count) of a step; the last one of a projected optimizer is what
+                                 takes the place of the one before in a step that refreshes */
     int count, peak;          /* the phase with most alive */
     size_t refresh_total;     /* a step that refreshes holds this at its highest */
+    bool lends;               /* the optimizer works in memory of the network */
 
     int64_t steps; /* that were run; 0: none */
     double step_ms;
@@ -47,6 +51,9 @@ typedef struct cli_profile {
     size_t counted_peak;
     bool as_planned;
 } cli_profile;
+
+/* Why gradients and workspace of the last phases may exceed what is held for them: a sentence. */
+extern const char cli_profile_lending[];
 
 /* From the settings alone; to be freed. CLI_OK, or another code after a message. */
 int cli_profile_plan(tg_context *ctx, const char *name, const tg_settings *settings,
@@ -67,14 +74,17 @@ typedef struct cli_sweep_point {
 } cli_sweep_point;
 
 typedef struct cli_sweep {
-    const char *key;
+    const char *name, *key;
+    const char *given; /* as above */
     int values, methods;
     cli_sweep_point *point; /* (values, methods) */
 } cli_sweep;
 
-/* ---- pages ---- */
+/* ---- pages, and charts as SVG files ---- */
 
 void cli_profile_page(cli_html *page, const cli_profile *profile);
-void cli_sweep_page(cli_html *page, const char *name, const cli_sweep *sweep);
+void cli_profile_svg(cli_html *file, const cli_profile *profile);
+void cli_sweep_page(cli_html *page, const cli_sweep *sweep);
+void cli_sweep_svg(cli_html *file, const cli_sweep *sweep);
 
 #endif

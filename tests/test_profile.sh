@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tgrad profile: every phase is told, the parts add up, the ledger of real steps is as planned, the
-# pages hold the same numbers, and wrong arguments are named.
+# tgrad profile: every phase is told, the parts add up, the ledger of real steps is as planned, pages
+# and charts hold the same numbers, and wrong arguments are named.
 #
 #   tests/test_profile.sh build/bin/tgrad <source tree> <build tree>
 # shellcheck source=support/checks.sh
@@ -14,15 +14,42 @@ count() {
     grep -oF -- "$2" "$1" | wc -l
 }
 
+# drawn <chart.svg>: it is well-formed XML that needs nothing from elsewhere, and its columns are the
+# phases or points of the JSON in `out`, number by number.
+drawn() {
+    if grep -qE '<script|href|url\(|@import' "$1"; then complain "$last: $1 needs more than itself"; fi
+    command -v python3 >/dev/null || return
+    python3 - "$1" <<'P' || complain "$last: $1 is not drawn as told"
+import json, sys, xml.etree.ElementTree as xml
+root, told = xml.parse(sys.argv[1]).getroot(), json.load(open("out"))
+svg = "{http://www.w3.org/2000/svg}"
+parts = ("parameters", "optimizer_states", "inputs", "activations", "gradients", "workspace")
+assert root.tag == svg + "svg" and root.find(svg + "title").text and root.find(svg + "desc").text
+rows = told.get("phases") or told["points"]
+columns = [g for g in root.iter(svg + "g") if g.get("class") == "now"]
+assert len(rows) == len(columns), (len(rows), len(columns))
+for row, g in zip(rows, columns):
+    assert g.get("data-phase") == row.get("name") and g.get("data-value") == row.get("value")
+    assert int(g.get("data-total")) == row["total"]
+    drawn = {r.get("data-part"): int(r.get("data-bytes")) for r in g.iter(svg + "rect")}
+    assert all(drawn.get(k, 0) == row[k] for k in parts), (row, drawn)
+words = [t.text or "" for t in root.iter(svg + "text")]
+assert all(k.replace("_", " ") in words for k in parts), "legend"
+assert any("iB)" in w for w in words), "no unit"
+P
+}
+
 for method in adam tensorgrad; do
     expect 0 profile --preset burgers "${small[@]}" --opt $method --steps 3 --json -o page.html
     says out "\"optimizer\": \"$method\"" '"as_planned": true' '"steps": 3' '"optimizer_states": ' \
         '"name": "back through block 3: transforms"' '"name": "spectral weights"'
     phases=$((7 + 7 * 3))
+    [ $method = adam ] || phases=$((phases + 1)) # the last one, refreshed
     [ "$(count out '"backward": ')" -eq $phases ] || complain "$last: not $phases phases"
     [ "$(count out '"peak": true')" -eq 1 ] || complain "$last: not one peak"
     [ "$(count page.html 'data-phase="')" -eq $phases ] || complain "$last: not $phases columns"
-    says page.html "most alive: " "held all the time: " "block 1: transform" "training step"
+    says page.html "most alive: " "held all the time: " "block 1: transform" "training step" \
+        "works where the activations were"
     if command -v python3 >/dev/null; then
         python3 - <<'P' || complain "$last: the parts do not add up"
 import json, sys
@@ -33,17 +60,38 @@ for row in p["phases"] + [p["held"]]:
 peak = max(p["phases"], key=lambda row: row["total"])
 assert [r for r in p["phases"] if r["peak"]][0]["total"] == peak["total"]
 for row in p["phases"]:
-    assert row["total"] <= p["held"]["total"], (row, p["held"])
+    held = p["refresh"] if row["refresh"] else p["held"]["total"]
+    assert row["total"] <= held, (row, held)
     for k in parts:  # the optimizer works in memory of the activations
         assert row[k] <= p["held"][k] or k in ("gradients", "workspace"), (row, p["held"])
+before, last = p["phases"][-2:]
+assert last["refresh"] == (p["optimizer"] == "tensorgrad")
+if last["refresh"]:  # the dense gradient beside all of the scratch
+    assert last["name"] == "spectral weights, refreshed" and before["name"] == "spectral weights"
+    assert last["gradients"] > before["gradients"] and last["workspace"] >= before["workspace"]
 P
     fi
+    expect 0 profile --preset burgers "${small[@]}" --opt $method --steps 0 --json -o chart.svg
+    says chart.svg "most alive: " "held all the time: " "optimizer $method" \
+        "batch 2, fno.hidden_channels 8"
+    drawn chart.svg
 done
+expect 0 profile --preset burgers "${small[@]}" --opt tensorgrad --opt.accumulation_steps 2 \
+    --fno.n_layers 20 --steps 0 --json -o chart.svg
+drawn chart.svg
 expect 0 profile --preset em "${small[@]}" --steps 1
-says out "<- most" "as planned" "held all the time"
+says out "<- most" "as planned" "held all the time" "works where the activations were"
 expect 0 profile --preset ns1024 --opt tensorgrad --steps 0
 says out "back through block 4: skips"
 if grep -q "the ledger counts" out; then complain "$last: steps were run"; fi
+expect 0 profile --preset ns1024 --opt tensorgrad --steps 0 --json
+if command -v python3 >/dev/null; then
+    python3 - <<'P' || complain "$last: a refresh needs more than a step, and both more than no optimizer"
+import json
+before, step, refresh = json.load(open("out"))["phases"][-3:]
+assert before["workspace"] < step["workspace"] < refresh["workspace"]
+P
+fi
 
 # ---- sweeps ----
 
@@ -61,6 +109,10 @@ assert all(a["total"] < b["total"] for a, b in zip(adam, adam[1:]))
 assert all(s["optimizer_states"] < a["optimizer_states"] for s, a in zip(small, adam))
 P
 fi
+expect 0 profile --preset ns128 --opt adam,galore,tensorgrad --sweep fno.n_modes=16,32,64 --json \
+    -o sweep.svg
+says sweep.svg "against fno.n_modes" 'data-method="galore"'
+drawn sweep.svg
 expect 0 profile --preset burgers --sweep data.batch_size=1,2,4
 says out "as set"
 expect 0 profile --preset ns128 --sweep "fno.n_modes=[8, 16],[16, 8]"
@@ -79,6 +131,15 @@ expect 1 profile missing.yaml
 expect 1 profile --preset burgers --fno.hiden_channels 3
 says err "fno.hidden_channels"
 expect 1 profile --preset burgers --steps 0 -o no/such/folder.html
+expect 1 profile --preset burgers --steps 0 -o no/such/folder.svg
+expect 1 profile --preset burgers --fno.n_layers 0 --steps 0 -o none.svg
+expect 1 profile --preset burgers --sweep fno.n_modes=8,few -o none.svg
+for name in none.png none .svg none.SVG; do
+    expect 2 profile --preset burgers --steps 0 -o $name
+    says err "FILE.svg"
+    [ ! -e $name ] || complain "$last: $name was written"
+done
+[ -z "$(find . -name 'none*')" ] || complain "a failed profile left $(find . -name 'none*')"
 
 [ $failures -eq 0 ] && echo "profiles add up"
 exit $((failures > 0))

@@ -205,6 +205,7 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_op
             *dense = larger(*dense, entries * formed_size(setup, dtype));
         }
     }
+    out->step_work = small > 0 ? small_offset(scratch) + small : 0;
     add_small(scratch, small);
 fail:
     return status;
