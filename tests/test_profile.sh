@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # tgrad profile: every phase is told, the parts add up, the ledger of real steps is as planned, pages
-# and charts hold the same numbers, and wrong arguments are named.
+# and charts hold the same numbers, the charts of docs/memory.md can be made, and wrong arguments are
+# named.
 #
 #   tests/test_profile.sh build/bin/tgrad <source tree> <build tree>
+tree=$(realpath "$2")
 # shellcheck source=support/checks.sh
-source "$(realpath "$2")/tests/support/checks.sh"
+source "$tree/tests/support/checks.sh"
 
 small=(--fno.hidden_channels 8 --fno.n_modes 8 --data.train_resolution 16 --batch 2 --fno.n_layers 3
     --opt.min_entries 100 --threads 2)
@@ -117,6 +119,22 @@ expect 0 profile --preset burgers --sweep data.batch_size=1,2,4
 says out "as set"
 expect 0 profile --preset ns128 --sweep "fno.n_modes=[8, 16],[16, 8]"
 says out "[16, 8]"
+
+# ---- the charts of docs/memory.md, by the commands that stand there ----
+
+sed -n '/^## Charts/,$ s/^    //p' "$tree/docs/memory.md" >charts.sh
+mkdir docs
+PATH="$(dirname "$tgrad"):$PATH" bash -e charts.sh >out 2>err </dev/null ||
+    complain "the commands in docs/memory.md"
+for chart in "$tree"/docs/memory_*.svg; do
+    name=docs/$(basename "$chart")
+    last="docs/memory.md"
+    says "$tree/docs/memory.md" "](${name#docs/})"
+    [ -s "$name" ] || complain "$last has no command that makes $name"
+    [ "$(wc -c <"$chart")" -lt 100000 ] || complain "$name is larger than 100 kB"
+    [ "$(count "$name" 'class="now"')" -eq "$(count "$chart" 'class="now"')" ] ||
+        complain "$name has other columns than its command draws"
+done
 
 # ---- wrong ----
 
