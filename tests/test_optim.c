@@ -21,7 +21,7 @@ static const char *const backends[] = {"ref", "cpu"};
 /* Settings in words, as a user would write them. */
 static const struct {
     const char *name;
-    const char *settings[8]; /* key, value, .. */
+    const char *settings[12]; /* key, value, .. */
 } methods[] = {
     {"adam", {NULL}},
     {"adam split", {"complex_adam", "split"}},
@@ -41,6 +41,12 @@ static const struct {
     {"automatic ranks", {"name", "lowrank", "rank", "auto", "memory_budget", "0.4"}},
     {"automatic ranks and set",
      {"name", "tensorgrad", "rank", "auto", "memory_budget", "0.5", "rank_tolerance", "0.3"}},
+    {"automatic ranks, low-rank first",
+     {"name", "tensorgrad", "proj_type", "low_rank", "second_proj_type", "unstructured_sparse",
+      "second_sparse_ratio", "0.05", "rank", "auto", "memory_budget", "0.5"}},
+    {"automatic ranks, sum",
+     {"name", "tensorgrad", "optimizer_type", "tensorgrad_sum", "rank", "auto", "memory_budget",
+      "0.5"}},
 };
 
 enum { METHODS = sizeof methods / sizeof methods[0], BATCH = 3, STEPS = 7 };
@@ -79,7 +85,7 @@ static void begin(rig *r, const char *backend, int method, bool accumulates) {
         assert_int_equal(tg_optim_config_set(r->ctx, r->groups, common[i], common[i + 1]), TG_OK);
     }
     const char *const *s = methods[method].settings;
-    for (int i = 0; i < 8 && s[i]; i += 2) {
+    for (int i = 0; i < 12 && s[i]; i += 2) {
         assert_int_equal(tg_optim_config_set(r->ctx, r->groups, s[i], s[i + 1]), TG_OK);
     }
     r->setup = (tg_optim_setup){.groups = r->groups,

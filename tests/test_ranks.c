@@ -436,6 +436,45 @@ static size_t state_held(const rig *r) {
            usage.current[TG_MEM_INDICES];
 }
 
+/* Orders in which the set does not come first; budgets follow. */
+static const char *const orders[2][16] = {{"name", "tensorgrad", "proj_type", "low_rank",
+                                           "second_proj_type", "unstructured_sparse",
+                                           "second_sparse_ratio", "0.02", "rank", "auto"},
+                                          {"name", "tensorgrad", "optimizer_type", "tensorgrad_sum",
+                                           "sparse_ratio", "0.02", "rank", "auto"}};
+
+/* The same where the set does not come first: what it leaves of the residual is known from the
+ * refresh before, so that less is lost than at the start, and not more than was predicted. */
+static void test_sparse_set_behind_competes(void **state) {
+    (void)state;
+    static const int64_t rank[4] = {3, 2, 4, 2};
+    static const double flat[4] = {0.8, 0.8, 0.8, 0.8};
+    for (int order = 0; order < 2; order++) {
+        rig r;
+        const char *settings[20] = {"memory_budget", "0.12"};
+        memcpy(settings + 2, orders[order], sizeof orders[order]);
+        begin(&r, "cpu", settings);
+        make_gradient(r.grad[0], 1, rank, flat, 22);
+        make_gradient(r.grad[1], 2, rank, flat, 22);
+        double lost[3] = {0.0};
+        int64_t kept[3] = {0};
+        for (int n = 0; n < 3; n++) { /* equal ranks, the first choice, the second one */
+            for (int s = 0; s < (n == 2 ? 4 : 1); s++) {
+                step(&r);
+            }
+            for (int i = 0; i < 2; i++) {
+                const tg_optim_projection p = tg_optim_get_projection(r.optim, i);
+                lost[n] += p.error * p.error;
+                kept[n] += p.kept;
+                assert_true(p.error <= p.bound && p.error >= 0.5 * (n > 0 ? p.bound : 0.0));
+            }
+        }
+        assert_true(lost[1] < lost[0] && lost[2] < lost[0]);
+        assert_true(kept[1] > kept[0]);
+        end(&r);
+    }
+}
+
 static void test_budget_is_never_exceeded(void **state) {
     (void)state;
     static const int64_t full[4] = {9, 8, 12, 5};
@@ -595,6 +634,14 @@ static void expect_near(float found, float expected, float off) {
     }
 }
 
+static int64_t core_at(const tg_slot *slot, const box *b) {
+    return slot->projector->sparse == &slot->projector->branch[0] ? b->kept : 0;
+}
+
+static int64_t set_at(const tg_slot *slot, const box *b) {
+    return core_at(slot, b) ? 0 : b->rank[0] * b->rank[1] * b->rank[2] * b->rank[3];
+}
+
 /* Every coordinate after a choice has what it had, or what new ones get. */
 static void check_moments(const tg_slot *slot, const box *old, const reals *before) {
     static reals now;
@@ -602,14 +649,16 @@ static void check_moments(const tg_slot *slot, const box *old, const reals *befo
     read_moments(slot, &now);
     const float m_off = 2.0f * fmaxf(now.m_off, before->m_off);
     const float v_off = 2.0f * fmaxf(now.v_off, before->v_off);
-    int64_t at = 0;
-    for (; at < size.kept; at++) {
-        for (int64_t k = 2 * at; k < 2 * at + 2; k++) {
-            expect_near(now.m[k], at < old->kept ? before->m[k] : 0.0f, m_off);
+    for (int64_t i = 0; i < size.kept; i++) {
+        const int64_t at = set_at(slot, &size) + i, from = set_at(slot, old) + i % old->kept;
+        for (int part = 0; part < 2; part++) {
+            expect_near(now.m[2 * at + part], i < old->kept ? before->m[2 * from + part] : 0.0f,
+                        m_off);
         }
-        expect_near(now.v[at], before->v[at % old->kept], v_off);
+        expect_near(now.v[at], before->v[from], v_off);
     }
-    for (int64_t i = 0; at < slot->count; i++, at++) {
+    for (int64_t i = 0; i < slot->count - size.kept; i++) {
+        const int64_t at = core_at(slot, &size) + i;
         int64_t from = 0, rest = i, stride = 1;
         bool is_new = false;
         for (int d = 3; d >= 0; rest /= size.rank[d], d--) {
@@ -618,7 +667,7 @@ static void check_moments(const tg_slot *slot, const box *old, const reals *befo
             from += clamp(index, old->rank[d]) * stride;
             stride *= old->rank[d];
         }
-        from += old->kept;
+        from += core_at(slot, old);
         for (int part = 0; part < 2; part++) {
             expect_near(now.m[2 * at + part], is_new ? 0.0f : before->m[2 * from + part],
                         is_new ? 0.0f : m_off);
@@ -644,11 +693,10 @@ static void resume_between(rig *r) {
     tg_optim_destroy(&copy);
 }
 
-static void keep_coordinates(const char *precision) {
+static void keep_coordinates(const char *precision, const char *const *order) {
     static const int64_t full[4] = {9, 8, 12, 5};
-    const char *const settings[] = {
-        "name",          "tensorgrad", "sparse_ratio",    "0.02",    "rank", "auto",
-        "memory_budget", "0.3",        "state_precision", precision, NULL};
+    const char *settings[20] = {"memory_budget", "0.3", "state_precision", precision};
+    memcpy(settings + 4, order, sizeof orders[0]);
     rig r;
     int grown = 0, shrunk = 0;
     begin(&r, "cpu", settings);
@@ -683,8 +731,11 @@ static void keep_coordinates(const char *precision) {
 
 static void test_moments_keep_their_coordinates(void **state) {
     (void)state;
+    static const char *const first[16] = {"name", "tensorgrad", "sparse_ratio",
+                                          "0.02", "rank",       "auto"};
     for (int i = 0; i < 3; i++) {
-        keep_coordinates(forms[i].name);
+        keep_coordinates(forms[i].name, first);
+        keep_coordinates(forms[i].name, orders[0]);
     }
 }
 
@@ -715,6 +766,11 @@ static void test_settings(void **state) {
          "needs a branch of proj_type low_rank"},
         {{"name", "unstructured", "rank", "auto", "memory_budget", "1MB"},
          "needs a branch of proj_type low_rank"},
+        {{"name", "tensorgrad", "rank", "auto", "memory_budget", "1MB", "sparse_type", "randk"},
+         "opt.sparse_type: rank: auto weighs the largest entries against ranks"},
+        {{"name", "tensorgrad", "rank", "auto", "memory_budget", "1MB", "proj_type", "low_rank",
+          "second_proj_type", "structured_sparse"},
+         "opt.second_proj_type: rank: auto weighs single entries against ranks"},
     };
     rig r;
     char text[64];
@@ -751,6 +807,7 @@ int main(void) {
         cmocka_unit_test(test_choice_beats_equal_shares),
         cmocka_unit_test(test_known_rank_is_found),
         cmocka_unit_test(test_sparse_set_competes),
+        cmocka_unit_test(test_sparse_set_behind_competes),
         cmocka_unit_test(test_budget_is_never_exceeded),
         cmocka_unit_test(test_error_is_not_worse_than_equal_ranks),
         cmocka_unit_test(test_moments_keep_their_coordinates),

@@ -58,7 +58,7 @@ typedef struct tg_optim_config {
     bool is_projected;             /* tensorgrad: compress the gradients of this group */
     tg_projector_config projector; /* proj_type, rank, sparse_ratio, .., second_* */
     /* rank: auto. The ranks of every projected parameter of the group, and the size of a sparse set
-     * in front of them, are chosen from the spectra of the gradients before each refresh: at most
+     * beside them, are chosen from the spectra of the gradients before each refresh: at most
      * this error for each, at most this memory for all. At least one of the two is needed. */
     double rank_tolerance; /* rank_tolerance: 0; |G - P(G)| / |G| allowed, 0: as small as can be */
     double memory_budget;  /* memory_budget: 0; bytes of moments, factors and index sets together,
@@ -230,10 +230,11 @@ typedef struct tg_optim_projection {
     int64_t values;    /* compressed values, of `entries` */
     int64_t entries;
     int64_t refreshed; /* step of the last refresh; -1: none yet */
-    double error;      /* |G - P(G)| / |G| of the gradient of that refresh; NaN: not known, or side
-                          by side */
-    double bound;      /* rank auto: the bound of the error that the choice was made by, else NaN */
-    size_t bytes;      /* moments, factors and index set in use */
+    double error; /* |G - P(G)| / |G| of the gradient of that refresh; side by side, what neither
+                     branch carries; NaN: not known (there without rank auto) */
+    double bound; /* rank auto: the bound of the error that the choice was made by (an estimate
+                     where the sparse branch is not the first), else NaN */
+    size_t bytes; /* moments, factors and index set in use */
 } tg_optim_projection;
 
 TG_API tg_optim_projection tg_optim_get_projection(const tg_optim *optim, int param);

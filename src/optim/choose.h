@@ -4,15 +4,17 @@
  * Gram matrix of the k-th unfolding: |G - P(G)|^2 <= sum over modes of the eigenvalues left out
  * (exact for one mode, at most the number of modes too large for several). A sparse set in front of
  * the core takes its entries out of G first; the eigenvalues are then those of what it leaves, so
- * there is one spectrum per size of the set.
+ * there is one spectrum per size of the set. A set behind or beside the core takes of what the core
+ * leaves: the sum is multiplied by the part that it left at the last refresh, as far as ranks are
+ * still those; this is an estimate, no bound.
  *
  * For every tensor the points (bytes of its state, error) are listed: from full ranks down, each
  * time without the direction that costs least per byte saved, and beside them ranks that are the
  * same share of every mode. Among all tensors the budget is met along the lower hulls of those
  * points, always by the step of least error per byte; what is left over goes where it helps most,
- * and pairs exchange as long as that helps. If one part of every mode of all tensors leaves less in as
- * many bytes, that is taken. Errors are relative to each tensor's own |G|^2: Adam
- * makes all scales alike. */
+ * and pairs exchange as long as that helps. If one part of every mode of all tensors leaves less in
+ * as many bytes, that is taken. Errors are relative to each tensor's own |G|^2: Adam makes all
+ * scales alike. */
 #ifndef TG_OPTIM_CHOOSE_H
 #define TG_OPTIM_CHOOSE_H
 
@@ -26,7 +28,7 @@ typedef struct tg_rank_choice {
     int64_t kept;  /* entries of the sparse set, 0 without one */
     int64_t count; /* values: core and sparse set */
     size_t bytes;  /* of moments and factors */
-    double error;  /* bound of |G - P(G)|^2 / |G|^2 */
+    double error;  /* bound (or estimate) of |G - P(G)|^2 / |G|^2 */
 } tg_rank_choice;
 
 /* Where the arrays of a tensor's state lie, in bytes behind its first one. */

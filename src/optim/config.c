@@ -232,6 +232,23 @@ static tg_status check_ranks(tg_context *ctx, const tg_optim_config *c) {
     if (first->type != TG_BRANCH_LOW_RANK && (!has_second || second->type != TG_BRANCH_LOW_RANK)) {
         return tg_fail(ctx, TG_E_CONFIG, "opt.rank: auto needs a branch of proj_type low_rank");
     }
+    if (has_second) {
+        const bool is_first = first->type != TG_BRANCH_LOW_RANK;
+        const tg_branch_config *sparse = is_first ? first : second;
+        const char *key = is_first ? "opt." : "opt.second_";
+        if (sparse->type == TG_BRANCH_STRUCTURED) {
+            return tg_fail(ctx, TG_E_CONFIG,
+                           "%sproj_type: rank: auto weighs single entries against ranks, slices it "
+                           "cannot; take unstructured_sparse, or set opt.rank",
+                           key);
+        }
+        if (sparse->sparse_type != TG_SPARSE_TOPK) {
+            return tg_fail(ctx, TG_E_CONFIG,
+                           "%ssparse_type: rank: auto weighs the largest entries against ranks, "
+                           "random ones it cannot; take topk, or set opt.rank",
+                           key);
+        }
+    }
     return has_limit ? TG_OK
                      : tg_fail(ctx, TG_E_CONFIG,
                                "opt.rank: auto needs opt.rank_tolerance or opt.memory_budget");

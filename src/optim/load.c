@@ -91,10 +91,12 @@ static tg_status load_ranked(tg_optim *optim, tg_slot *slot, const tg_archive *a
     TG_TRY(find_array(optim->ctx, archive, name, TG_F64, &shape, &tensor));
     if (copies) {
         const double *values = tensor->data;
-        slot->ranked->spectrum.energy = values[0];
+        tg_spectrum *s = &slot->ranked->spectrum;
+        s->energy = values[0];
         slot->ranked->bound = values[1];
-        memcpy(slot->ranked->spectrum.values, values + 2,
-               tg_tensor_bytes(tensor) - 2 * sizeof *values);
+        memcpy(&slot->projector->left, values + 2, sizeof slot->projector->left);
+        memcpy(s->values, values + 2 + TG_STATE_LEFT,
+               (size_t)tg_spectrum_values(s) * sizeof *values);
     }
 fail:
     return status;

@@ -263,8 +263,7 @@ static tg_status make_ranked(tg_optim *optim, tg_slot *slot) {
     TG_TRY(TG_NEW(optim->ctx, TG_MEM_OTHER, slot->ranked, 1));
     tg_spectrum *spectrum = &slot->ranked->spectrum;
     *spectrum = tg_projector_spectrum_sizes(slot->projector);
-    TG_TRY(TG_NEW(optim->ctx, TG_MEM_OTHER, spectrum->values,
-                  spectrum->shares * tg_spectrum_width(spectrum)));
+    TG_TRY(TG_NEW(optim->ctx, TG_MEM_OTHER, spectrum->values, tg_spectrum_values(spectrum)));
 fail:
     return status;
 }

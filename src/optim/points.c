@@ -42,6 +42,22 @@ static size_t bytes_of(const tg_state_kind *kind, const tg_spectrum *s, const in
         .bytes;
 }
 
+/* The part of what the core leaves that a set behind it leaves. It is known for the ranks of the
+ * last refresh; the less other ones have in common with those, the more it is what any set of the
+ * largest entries leaves at most. */
+static double left_by_set(const tg_spectrum *s, int share, const int64_t *rank) {
+    if (!s->is_shared) {
+        return 1.0;
+    }
+    const double most = 1.0 - (double)s->kept[share] / (double)product_without(s->dim, s->ndim, -1);
+    double common = 1.0;
+    for (int d = 0; d < s->ndim; d++) {
+        const double now = (double)rank[d], then = s->left.rank[d];
+        common *= now < then ? now / then : then / now;
+    }
+    return common * s->left.part[share] + (1.0 - common) * most;
+}
+
 /* A point; the error of a core is never more than all that there is. */
 static tg_point make_point(const tg_state_kind *kind, const tg_spectrum *s, int share,
                            const int64_t *rank) {
@@ -59,7 +75,7 @@ static tg_point make_point(const tg_state_kind *kind, const tg_spectrum *s, int 
         p.rank[d] = (int32_t)rank[d];
     }
     p.bytes = bytes_of(kind, s, rank, s->kept[share]);
-    p.error = (lost < whole ? lost : whole) / s->energy;
+    p.error = (lost < whole ? lost : whole) / s->energy * left_by_set(s, share, rank);
     return p;
 }
 

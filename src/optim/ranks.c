@@ -138,7 +138,7 @@ tg_status tg_ranks_choose_if_ready(tg_optim *optim, const tg_slot *arriving) {
     int member = 0;
     bool changes = false;
     for (int i = 0; i < optim->slot_count; i++) {
-        const tg_slot *slot = &optim->slots[i];
+        tg_slot *slot = &optim->slots[i];
         if (tg_pool_has(slot, group)) {
             const tg_layout now = tg_layout_of(slot);
             c.choices[member] = (tg_rank_choice){.kept = now.kept,
@@ -146,6 +146,7 @@ tg_status tg_ranks_choose_if_ready(tg_optim *optim, const tg_slot *arriving) {
                                                  .bytes = tg_layout_region(pool, &now).bytes,
                                                  .error = slot->ranked->bound};
             memcpy(c.choices[member].rank, now.rank, sizeof now.rank);
+            slot->ranked->spectrum.left = slot->projector->left;
             c.spectra[member++] = &slot->ranked->spectrum;
         }
     }

@@ -74,7 +74,7 @@ tg_shape tg_state_ranks_shape(const tg_slot *slot) {
 
 tg_shape tg_state_spectrum_shape(const tg_slot *slot) {
     const tg_spectrum *s = &slot->ranked->spectrum;
-    return (tg_shape){.ndim = 1, .dim = {2 + s->shares * tg_spectrum_width(s)}};
+    return (tg_shape){.ndim = 1, .dim = {2 + TG_STATE_LEFT + tg_spectrum_values(s)}};
 }
 
 void tg_state_get_ranks(const tg_slot *slot, int64_t *ranks) {
@@ -210,10 +210,12 @@ static tg_status save_ranked(tg_optim *optim, tg_slot *slot, tg_archive *archive
     TG_TRY(save_numbers(optim, archive, name, &shape, ranks));
     shape = tg_state_spectrum_shape(slot);
     TG_TRY(tg_tensor_create(optim->ctx, TG_MEM_OTHER, TG_F64, &shape, &copy));
+    const tg_spectrum *s = &slot->ranked->spectrum;
     double *values = copy.data;
-    values[0] = slot->ranked->spectrum.energy;
+    values[0] = s->energy;
     values[1] = slot->ranked->bound;
-    memcpy(values + 2, slot->ranked->spectrum.values, tg_tensor_bytes(&copy) - 2 * sizeof *values);
+    memcpy(values + 2, &slot->projector->left, sizeof slot->projector->left);
+    memcpy(values + 2 + TG_STATE_LEFT, s->values, (size_t)tg_spectrum_values(s) * sizeof *values);
     TG_TRY(tg_state_name(optim->ctx, slot, name, "spectrum"));
     TG_TRY(tg_archive_take(archive, name, &copy));
 fail:

@@ -140,9 +140,10 @@ static tg_status note_error(tg_optim *optim, tg_slot *slot, const tg_gradient *g
     TG_TRY(optim->be->ops->norms(optim->be, gradient->dtype, slot->numel, gradient->dense, &whole));
     TG_TRY(optim->be->ops->norms(optim->be, slot->dtype, slot->count, small, &kept));
     const double lost = whole.sum_squares - kept.sum_squares;
-    slot->error = slot->projector->config.scheme == TG_SCHEME_SUM ? (double)NAN
-                  : lost > 0.0                                    ? sqrt(lost / whole.sum_squares)
-                                                                  : 0.0;
+    slot->error = lost > 0.0 ? sqrt(lost / whole.sum_squares) : 0.0;
+    if (slot->projector->config.scheme == TG_SCHEME_SUM) { /* what neither of them carries */
+        slot->error = slot->ranked ? sqrt(slot->projector->rest) : (double)NAN;
+    }
 fail:
     return status;
 }

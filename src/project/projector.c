@@ -263,32 +263,41 @@ static tg_status refresh_branch(tg_projector *p, tg_branch *branch, const void *
     return status;
 }
 
+tg_status tg_projector_form_residual(tg_projector *p, const void *grad, tg_storage store,
+                                     void *residual, void *core, void *workspace) {
+    const tg_backend_ops *ops = p->be->ops;
+    tg_status status = TG_OK;
+    const tg_compress project = {.modes = p->modes,
+                                 .source = {.dense = grad, .store = store},
+                                 .scale = 1.0,
+                                 .core = core,
+                                 .workspace = workspace};
+    TG_TRY(ops->compress(p->be, &project));
+    TG_TRY(
+        store == TG_STORE_FULL
+            ? ops->copy(p->be, residual, grad, (size_t)p->numel * tg_dtype_size(p->dtype))
+            : ops->convert(p->be, p->numel, tg_stored(p->dtype, store), grad, p->dtype, residual));
+    const tg_expand subtract = {.modes = p->modes,
+                                .core = core,
+                                .alpha = -1.0,
+                                .beta = 1.0,
+                                .out = residual,
+                                .workspace = workspace};
+    TG_TRY(ops->expand(p->be, &subtract));
+fail:
+    return status;
+}
+
 /* The sparse branch behind a low-rank one is chosen from the dense residual, built in the scratch.
  */
 static tg_status refresh_on_residual(tg_projector *p, const void *grad, tg_storage store) {
-    const tg_backend_ops *ops = p->be->ops;
     const size_t size = tg_dtype_size(p->dtype);
     tg_scratch scratch = {.block = p->workspace->memory};
     void *residual = tg_scratch_take(&scratch, (size_t)p->numel * size);
     void *core = tg_scratch_take(&scratch, (size_t)p->low_rank->count * size);
     void *rest = scratch.block + scratch.used;
     tg_status status = TG_OK;
-    const tg_compress project = {.modes = p->modes,
-                                 .source = {.dense = grad, .store = store},
-                                 .scale = 1.0,
-                                 .core = core,
-                                 .workspace = rest};
-    TG_TRY(ops->compress(p->be, &project));
-    TG_TRY(store == TG_STORE_FULL ? ops->copy(p->be, residual, grad, (size_t)p->numel * size)
-                                  : ops->convert(p->be, p->numel, tg_stored(p->dtype, store), grad,
-                                                 p->dtype, residual));
-    const tg_expand subtract = {.modes = p->modes,
-                                .core = core,
-                                .alpha = -1.0,
-                                .beta = 1.0,
-                                .out = residual,
-                                .workspace = rest};
-    TG_TRY(ops->expand(p->be, &subtract));
+    TG_TRY(tg_projector_form_residual(p, grad, store, residual, core, rest));
     TG_TRY(refresh_branch(p, p->sparse, residual, TG_STORE_FULL, NULL, rest));
 fail:
     return status;
@@ -303,6 +312,9 @@ tg_status tg_projector_refresh_stored(tg_projector *p, const void *grad, tg_stor
             const tg_bitmap *mask = is_sparse_first(p) ? &p->sparse->bitmap : NULL;
             status = refresh_branch(p, &p->branch[1], grad, store, mask, p->workspace->memory);
         }
+    }
+    if (status == TG_OK && tg_projector_is_auto(p)) {
+        status = tg_projector_measure_left(p, grad, store);
     }
     p->refreshes += status == TG_OK;
     return status;

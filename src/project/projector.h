@@ -22,6 +22,11 @@ struct tg_projector {
     tg_workspace *workspace;
     tg_workspace own; /* used when none is shared */
     int64_t refreshes, failures;
+
+    /* Automatic ranks with a set that does not come first, at the last refresh: what sets leave of
+     * what the core leaves, and what both of them leave of |G|^2. */
+    tg_left left;
+    double rest;
 };
 
 /* As tg_projector_create, drawing scratch from a workspace of the caller, which is allocated by the
@@ -75,6 +80,17 @@ size_t tg_projector_spectrum_scratch(const tg_projector *p);
  * failure it is half written. */
 TG_NODISCARD tg_status tg_projector_measure(tg_projector *p, const void *grad, tg_storage store,
                                             tg_spectrum *out);
+
+/* Sets p->left and p->rest from the gradient that it was just refreshed with, where they are used.
+ */
+TG_NODISCARD tg_status tg_projector_measure_left(tg_projector *p, const void *grad,
+                                                 tg_storage store);
+
+/* residual (numel) = G - back(project(G)) of the low-rank branch alone; core has room for its
+ * values, workspace for those of compress and expand. */
+TG_NODISCARD tg_status tg_projector_form_residual(tg_projector *p, const void *grad,
+                                                  tg_storage store, void *residual, void *core,
+                                                  void *workspace);
 
 /* Other ranks from the next refresh on, which is due before the projector is used again: factors in
  * their new shape are to be lent, and an index set of another size is chosen anew. TG_E_UNSUPPORTED

@@ -1,8 +1,8 @@
 /* What automatic ranks are chosen from, and how chosen ranks reach the branches.
  *
- * With a sparse set of the largest entries in front, its size is chosen too: the spectrum is that
- * of what the set leaves, for sizes around the one of the settings. Any other sparse branch keeps
- * its size. */
+ * The size of a sparse set of the largest entries is chosen too, around the one of the settings. In
+ * front of the core: the spectrum is that of what the set leaves, one for each size. Behind it or
+ * beside it: one spectrum, and what each size leaves of the residual of the last refresh. */
 #include <math.h>
 
 #include "linalg/scratch.h"
@@ -16,10 +16,14 @@ static bool is_sparse_first(const tg_projector *p) {
     return p->config.scheme == TG_SCHEME_COMPOSITE && p->sparse == &p->branch[0];
 }
 
-/* The number of sparse entries is chosen as well. */
-static bool chooses_kept(const tg_projector *p) {
-    return is_sparse_first(p) && p->sparse->kind == &tg_branch_unstructured &&
-           p->sparse->config.sparse_type == TG_SPARSE_TOPK;
+/* The set takes of what the core leaves, or beside it: what sets gain is read off the residual. */
+static bool is_sparse_behind(const tg_projector *p) {
+    return p->sparse && !is_sparse_first(p);
+}
+
+/* What the largest entries leave at most. */
+static double most_left(const tg_projector *p, int64_t kept) {
+    return 1.0 - (double)kept / (double)p->numel;
 }
 
 tg_spectrum tg_projector_spectrum_sizes(const tg_projector *p) {
@@ -29,11 +33,11 @@ tg_spectrum tg_projector_spectrum_sizes(const tg_projector *p) {
         s.dim[d] = p->shape.dim[d];
         s.max_rank[d] = p->low_rank->max_rank[d];
     }
-    if (!chooses_kept(p)) {
-        s.kept[0] = p->sparse ? p->sparse->count : 0;
+    if (!p->sparse) {
         return s;
     }
     s.shares = 0;
+    s.is_shared = is_sparse_behind(p);
     for (int i = 0; i < TG_MAX_SHARES; i++) {
         const double entries =
             ceil(multiples[i] * p->sparse->config.sparse_ratio * (double)p->numel);
@@ -54,10 +58,10 @@ static tg_tucker_plan plan_of(const tg_projector *p) {
     return plan;
 }
 
-/* A bitmap for trying sizes of the sparse set stands in front of the decomposition's scratch. */
+/* A bitmap for trying sizes of the sparse set stands in front of all other scratch. */
 static tg_bitmap lay_out(const tg_projector *p, tg_scratch *scratch) {
     tg_bitmap bitmap = {.n = p->numel};
-    if (chooses_kept(p)) {
+    if (p->sparse) {
         bitmap.words =
             tg_scratch_take(scratch, (size_t)tg_bitmap_words(p->numel) * sizeof(uint64_t));
         bitmap.ranks =
@@ -66,11 +70,68 @@ static tg_bitmap lay_out(const tg_projector *p, tg_scratch *scratch) {
     return bitmap;
 }
 
+/* Behind it: the residual and a core. */
+typedef struct behind {
+    tg_bitmap trial;
+    void *residual, *core;
+} behind;
+
+static behind lay_out_behind(const tg_projector *p, tg_scratch *scratch) {
+    const size_t size = tg_dtype_size(p->dtype);
+    behind b = {.trial = lay_out(p, scratch)};
+    b.residual = tg_scratch_take(scratch, (size_t)p->numel * size);
+    b.core = tg_scratch_take(scratch, (size_t)p->low_rank->count * size);
+    return b;
+}
+
 size_t tg_projector_spectrum_scratch(const tg_projector *p) {
     const tg_tucker_plan plan = plan_of(p);
-    tg_scratch scratch = {0};
-    lay_out(p, &scratch);
-    return scratch.used + tg_tucker_spectrum_scratch(&plan);
+    tg_scratch spectrum = {0}, residual = {0};
+    lay_out(p, &spectrum);
+    spectrum.used += tg_tucker_spectrum_scratch(&plan);
+    if (is_sparse_behind(p)) {
+        lay_out_behind(p, &residual);
+        residual.used += p->be->ops->compress_workspace(p->be, &p->modes, false);
+    }
+    return spectrum.used > residual.used ? spectrum.used : residual.used;
+}
+
+tg_status tg_projector_measure_left(tg_projector *p, const void *grad, tg_storage store) {
+    const tg_backend_ops *ops = p->be->ops;
+    const tg_dtype dtype = tg_stored(p->dtype, store);
+    const tg_spectrum sizes = tg_projector_spectrum_sizes(p);
+    tg_scratch scratch = {.block = p->workspace->memory};
+    tg_norms all, core_leaves, both_leave;
+    tg_status status = TG_OK;
+    if (!is_sparse_behind(p)) {
+        return TG_OK;
+    }
+    behind b = lay_out_behind(p, &scratch);
+    TG_TRY(ops->norms(p->be, dtype, p->numel, grad, &all));
+    TG_TRY(tg_projector_form_residual(p, grad, store, b.residual, b.core,
+                                      scratch.block + scratch.used));
+    TG_TRY(ops->norms(p->be, p->dtype, p->numel, b.residual, &core_leaves));
+    const bool is_rounding = !(core_leaves.sum_squares > 1e-10 * all.sum_squares);
+    for (int i = 0; i < sizes.shares; i++) { /* each set contains the one before, which is 0 now */
+        if (p->config.scheme == TG_SCHEME_COMPOSITE) {
+            const int64_t more = sizes.kept[i] - (i > 0 ? sizes.kept[i - 1] : 0);
+            TG_TRY(ops->select_topk(p->be, p->dtype, b.residual, more, &b.trial));
+        } else {
+            TG_TRY(ops->select_topk(p->be, dtype, grad, sizes.kept[i], &b.trial));
+        }
+        TG_TRY(ops->bitmap_clear(p->be, p->dtype, &b.trial, b.residual, b.residual));
+        TG_TRY(ops->norms(p->be, p->dtype, p->numel, b.residual, &both_leave));
+        p->left.part[i] = is_rounding ? most_left(p, sizes.kept[i])
+                                      : both_leave.sum_squares / core_leaves.sum_squares;
+        if (sizes.kept[i] == p->sparse->count) {
+            p->rest = all.sum_squares > 0.0 ? both_leave.sum_squares / all.sum_squares : 0.0;
+        }
+    }
+    for (int d = 0; d < sizes.ndim; d++) {
+        p->left.rank[d] = (double)p->low_rank->modes.rank[d];
+    }
+fail:
+    return status;
 }
 
 tg_status tg_projector_measure(tg_projector *p, const void *grad, tg_storage store,
@@ -84,9 +145,9 @@ tg_status tg_projector_measure(tg_projector *p, const void *grad, tg_storage sto
     tg_status status = TG_OK;
     TG_TRY(p->be->ops->norms(p->be, dtype, p->numel, grad, &norms));
     out->energy = norms.sum_squares;
-    for (int share = 0; share < out->shares; share++) {
-        const tg_bitmap *mask = is_sparse_first(p) ? &p->sparse->bitmap : NULL;
-        if (chooses_kept(p)) {
+    for (int share = 0; share < (out->is_shared ? 1 : out->shares); share++) {
+        const tg_bitmap *mask = NULL;
+        if (is_sparse_first(p)) {
             TG_TRY(p->be->ops->select_topk(p->be, dtype, grad, out->kept[share], &trial));
             mask = &trial;
         }

@@ -73,6 +73,9 @@ grep -q '"skipped":4' adam.cuda/metrics.jsonl || fail "the bad batches are count
 same auto --opt.rank auto --opt.memory_budget 0.25 --opt.sparse_ratio 0.02
 cmp auto.cpu/projections.jsonl auto.cuda/projections.jsonl || fail "other ranks"
 same auto_micro --opt.rank auto --opt.rank_tolerance 0.2 --data.batch_size 4 --opt.accumulation_steps 2
+same auto_behind --opt.rank auto --opt.memory_budget 0.3 --opt.proj_type low_rank \
+    --opt.second_proj_type unstructured_sparse --opt.second_sparse_ratio 0.05
+same auto_sum --opt.rank auto --opt.memory_budget 0.3 --opt.optimizer_type tensorgrad_sum
 same auto_halves --opt.rank auto --opt.memory_budget 0.3 --opt.state_precision half
 same auto_bytes --opt.rank auto --opt.memory_budget 0.3 --opt.state_precision 8bit --fno.hidden_channels 24
 same halves --fno.fno_block_weights_precision bf16 --fno.fno_block_precision mixed --opt.state_precision half
