@@ -87,7 +87,7 @@ static void add_phase(cli_profile *p, const needs *n, const tg_fno_phase *phase,
     at->is_refresh = is_refresh;
     memcpy(at->alive, p->held, sizeof at->alive);
     at->alive[CLI_ACTIVATIONS] = phase->activations;
-    at->alive[CLI_WORKSPACE] = base + n->fno.transforms + phase->workspace;
+    at->alive[CLI_WORKSPACE] = base + n->fno.transforms - n->fno.host + phase->workspace;
     at->alive[CLI_GRADIENTS] = n->accumulates ? n->optim.bytes[TG_MEM_GRADIENTS] : 0;
     if (phase->sends && !phase->sends_factors) {
         at->alive[CLI_GRADIENTS] += n->fno.bytes[TG_MEM_GRADIENTS];

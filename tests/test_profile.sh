@@ -83,6 +83,9 @@ expect 0 profile --preset burgers "${small[@]}" --opt tensorgrad --opt.accumulat
 drawn chart.svg
 expect 0 profile --preset em "${small[@]}" --steps 1
 says out "<- most" "as planned" "held all the time" "works where the activations were"
+long=(--fno.hidden_channels 20 --fno.n_layers 2 --fno.n_modes 800 --data.train_resolution 800 --batch 2)
+expect 0 profile --preset burgers "${long[@]}" --opt tensorgrad --steps 2 --threads 2
+says out "as planned"
 expect 0 profile --preset ns1024 --opt tensorgrad --steps 0
 says out "back through block 4: skips"
 if grep -q "the ledger counts" out; then complain "$last: steps were run"; fi

@@ -1,6 +1,7 @@
 /* What tg_train_plan tells before a run is what the ledger counts in it, byte for byte: every
  * category and the highest moment, for every method, cached and streamed data, accumulation,
- * stages, stored halves, on the host and on a device that is none. */
+ * stages, stored halves, decompositions that take memory of their own, on the host, on a device
+ * that is none and, where there is one, on a GPU. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,24 @@ static const char *const common[] = {"fno.n_modes",
                                      "data.encode_input",
                                      "true",
                                      NULL};
+
+/* Over the common ones, with many modes: refreshes decompose matrices of hundreds of rows, which
+ * takes more than any backend has at hand. */
+static const char *const one_dimension[] = {"data.set",
+                                            "long",
+                                            "data.train_resolution",
+                                            "2560",
+                                            "data.test_resolutions",
+                                            "2560",
+                                            "data.batch_size",
+                                            "2",
+                                            "fno.hidden_channels",
+                                            "4",
+                                            "fno.n_layers",
+                                            "2",
+                                            "opt.n_epochs",
+                                            "1",
+                                            NULL};
 
 static const variant variants[] = {
     {"adam", {"opt.name", "adam"}},
@@ -87,6 +106,20 @@ static const variant variants[] = {
       "1"}},
 };
 
+static const variant long_variants[] = {
+    {"lowrank", {"opt.name", "lowrank"}},
+    {"sketches", {"opt.name", "lowrank", "opt.svd_type", "randomized"}},
+    {"tensorgrad", {"opt.name", "tensorgrad"}},
+    {"GaLore, short side",
+     {"opt.name", "galore", "opt.first_dim_rollup", "2", "opt.galore_2d_proj_type", "left",
+      "fno.hidden_channels", "20", "fno.n_layers", "1"}},
+    {"GaLore, long side",
+     {"opt.name", "galore", "opt.first_dim_rollup", "2", "opt.galore_2d_proj_type", "right",
+      "fno.hidden_channels", "20", "opt.rank", "0.6", "fno.n_layers", "1"}},
+    {"automatic ranks", {"opt.name", "tensorgrad", "opt.rank", "auto", "opt.memory_budget", "0.3"}},
+    {"accumulation", {"opt.name", "tensorgrad", "opt.accumulation_steps", "2"}},
+};
+
 static tg_context *open_context(const char *backend) {
     const tg_context_config config = {.threads = 1};
     tg_context *ctx = NULL;
@@ -95,86 +128,142 @@ static tg_context *open_context(const char *backend) {
     return ctx;
 }
 
-static tg_settings *make_settings(tg_context *ctx, const variant *v, const char *root) {
+static void set_all(tg_context *ctx, tg_settings *settings, const char *const *list, int count) {
+    for (int i = 0; i < count && list[i]; i += 2) {
+        set_ok(ctx, tg_settings_set(settings, list[i], list[i + 1], NULL));
+    }
+}
+
+/* With `modes` along one dimension, or (NULL) two short ones. */
+static tg_settings *make_settings(tg_context *ctx, const variant *v, const char *modes,
+                                  const char *root) {
     tg_settings *settings = NULL;
     set_ok(ctx, tg_settings_create(ctx, &settings));
     set_ok(ctx, tg_settings_set(settings, "data.root", root, NULL));
-    for (int i = 0; common[i]; i += 2) {
-        set_ok(ctx, tg_settings_set(settings, common[i], common[i + 1], NULL));
+    set_all(ctx, settings, common, COUNT(common));
+    if (modes) {
+        set_all(ctx, settings, one_dimension, COUNT(one_dimension));
+        set_ok(ctx, tg_settings_set(settings, "fno.n_modes", modes, NULL));
     }
-    for (int i = 0; i < COUNT(v->settings) && v->settings[i]; i += 2) {
-        set_ok(ctx, tg_settings_set(settings, v->settings[i], v->settings[i + 1], NULL));
-    }
+    set_all(ctx, settings, v->settings, COUNT(v->settings));
     return settings;
 }
 
-/* Trains, and returns what the ledger says where the backend computes. */
-static tg_mem_usage train(const variant *v, const char *backend, const char *root, int number) {
+/* Trains, and returns what the ledger says. */
+static void train(const variant *v, const char *modes, const char *backend, const char *root,
+                  tg_mem_usage usage[TG_PLACES]) {
+    static int number;
     tg_context *ctx = open_context(backend);
-    tg_settings *settings = make_settings(ctx, v, root);
+    tg_settings *settings = make_settings(ctx, v, modes, root);
     tg_trainer *trainer = NULL;
     tg_train_end end;
     char folder[1100];
-    snprintf(folder, sizeof folder, "%s/run.%d.%s", root, number, backend);
+    snprintf(folder, sizeof folder, "%s/run.%d", root, number++);
     set_ok(ctx, tg_trainer_create(ctx, settings, folder, &trainer));
     set_ok(ctx, tg_trainer_start(trainer));
     set_ok(ctx, tg_trainer_run(trainer, NULL, &end));
-    const tg_mem_usage usage = tg_context_memory(ctx, tg_backend_place(ctx));
+    for (int place = 0; place < TG_PLACES; place++) {
+        usage[place] = tg_context_memory(ctx, (tg_place)place);
+    }
     tg_trainer_destroy(&trainer);
     tg_settings_destroy(&settings);
     tg_context_destroy(&ctx);
-    return usage;
 }
 
-static void compare(const variant *v, const char *backend, const tg_train_memory *plan,
+/* On the host beside a device copies are made for saving, of which the plan tells the most; all
+ * else is told exactly. */
+static void compare(const char *what, const tg_train_memory *plan, tg_place place,
                     const tg_mem_usage *usage) {
-    const size_t *planned = plan->peak[plan->place];
+    const bool is_beside = place != plan->place;
+    const size_t *planned = plan->peak[place];
     size_t counted = 0;
-    for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
-        const char *name = tg_mem_category_name((tg_mem_category)c);
-        counted += c == TG_MEM_OTHER ? 0 : usage->at_peak[c];
-        if (c != TG_MEM_OTHER && usage->peak[c] != planned[c]) {
-            fail_msg("%s on %s: %s: planned %zu, counted %zu", v->name, backend, name, planned[c],
-                     usage->peak[c]);
+    for (int c = 0; c < TG_MEM_OTHER; c++) {
+        const bool at_most = is_beside && c == TG_MEM_DATA && usage->peak[c] <= planned[c];
+        counted += usage->at_peak[c];
+        if (usage->peak[c] != planned[c] && !at_most) {
+            fail_msg("%s: %s: planned %zu, counted %zu", what,
+                     tg_mem_category_name((tg_mem_category)c), planned[c], usage->peak[c]);
         }
     }
-    if (counted != plan->peak_total[plan->place]) {
-        fail_msg("%s on %s: planned %zu at most (%s), counted %zu", v->name, backend,
-                 plan->peak_total[plan->place], plan->moment[plan->peak_moment[plan->place]].name,
-                 counted);
+    const size_t total = plan->peak_total[place];
+    if (counted != total && !(is_beside && counted <= total)) {
+        fail_msg("%s: planned %zu at most (%s), counted %zu", what, total,
+                 plan->moment[plan->peak_moment[place]].name, counted);
     }
     assert_true(usage->peak[TG_MEM_OTHER] < (size_t)1 << 20);
 }
 
+/* Plans, trains and compares. What passes through the host on its way to a GPU when transforms are
+ * made is in no plan: there, the device alone is compared. */
+static void check(const variant *v, const char *modes, const char *backend, const char *root) {
+    const bool is_cuda = strcmp(backend, "cuda") == 0;
+    tg_train_memory *plan = calloc(1, sizeof *plan);
+    assert_non_null(plan);
+    tg_context *ctx = open_context(backend);
+    tg_settings *settings = make_settings(ctx, v, modes, root);
+    set_ok(ctx, tg_train_plan(ctx, settings, plan));
+    assert_string_equal(plan->missing, "");
+    tg_settings_destroy(&settings);
+    tg_context_destroy(&ctx);
+    tg_mem_usage usage[TG_PLACES];
+    train(v, modes, backend, root, usage);
+    for (int place = 0; place < TG_PLACES; place++) {
+        char what[128];
+        snprintf(what, sizeof what, "%s, modes %s, %s, %s", v->name, modes ? modes : "short",
+                 backend, place == TG_HOST ? "host" : "device");
+        if (place == (int)plan->place || !is_cuda) {
+            compare(what, plan, (tg_place)place, &usage[place]);
+        }
+    }
+    free(plan);
+}
+
+/* The backend is there; otherwise, why not is said. */
+static bool is_there(const char *name) {
+    for (int i = 0; i < tg_backend_count(); i++) {
+        tg_backend_info info;
+        if (tg_backend_describe(NULL, i, &info) == TG_OK && strcmp(info.name, name) == 0) {
+            if (!info.available) {
+                print_message("skipped: backend %s is not available here: %s\n", name, info.reason);
+            }
+            return info.available;
+        }
+    }
+    print_message("skipped: this build has no backend %s\n", name);
+    return false;
+}
+
 static void test_plan_is_what_is_counted(void **state) {
     (void)state;
-    static const char *const backends[] = {"cpu", "ref", "fake"};
+    static const char *const backends[] = {"cpu", "ref", "fake", "cuda"};
+    const char *only = getenv("TEST_BACKEND");
     tg_context *ctx = open_context("cpu");
     char root[1024];
     const tg_shape x = SET_SHAPE(37, 12, 12), test = SET_SHAPE(6, 12, 12);
     const tg_shape fine = SET_SHAPE(6, 24, 24), train_fine = SET_SHAPE(11, 24, 24);
+    const tg_shape line = SET_SHAPE(6, 2560);
     set_write(ctx, "made_test_12.safetensors", TG_F32, &test, &test);
     set_write(ctx, "made_test_24.h5", TG_F32, &fine, &fine);
     set_write(ctx, "made_train_24.h5", TG_F64, &train_fine, &train_fine);
+    set_write(ctx, "long_test_2560.h5", TG_F32, &line, &line);
+    set_write(ctx, "long_train_2560.h5", TG_F32, &line, &line);
     snprintf(root, sizeof root, "%s", set_write(ctx, "made_train_12.h5", TG_F32, &x, &x));
     *strrchr(root, '/') = '\0';
     tg_context_destroy(&ctx);
     for (int b = 0; b < COUNT(backends); b++) {
-        for (int i = 0; i < COUNT(variants); i++) {
-            if (strcmp(backends[b], "ref") == 0 && i % 6 != 5) {
-                continue; /* the oracle is slow */
+        const bool wanted = !only || strcmp(only, backends[b]) == 0;
+        const bool runs = wanted && is_there(backends[b]);
+        const bool is_ref = strcmp(backends[b], "ref") == 0; /* the oracle is slow */
+        const bool is_cuda = strcmp(backends[b], "cuda") == 0;
+        for (int i = is_ref ? 5 : 0; runs && i < COUNT(variants); i += is_ref ? 6 : 1) {
+            check(&variants[i], NULL, backends[b], root);
+        }
+        for (int i = 0; runs && !is_ref && i < COUNT(long_variants); i++) {
+            check(&long_variants[i], "[1200]", backends[b], root);
+            /* with twice as many, what cuSOLVER works in is larger than what is at hand, too */
+            if (is_cuda && i % 3 == 0) {
+                check(&long_variants[i], "[2400]", backends[b], root);
             }
-            tg_train_memory *plan = calloc(1, sizeof *plan);
-            assert_non_null(plan);
-            ctx = open_context(backends[b]);
-            tg_settings *settings = make_settings(ctx, &variants[i], root);
-            set_ok(ctx, tg_train_plan(ctx, settings, plan));
-            assert_string_equal(plan->missing, "");
-            tg_settings_destroy(&settings);
-            tg_context_destroy(&ctx);
-            const tg_mem_usage usage = train(&variants[i], backends[b], root, i);
-            compare(&variants[i], backends[b], plan, &usage);
-            free(plan);
         }
     }
     char command[1100];
@@ -186,7 +275,7 @@ static void test_plan_is_what_is_counted(void **state) {
 static void test_missing_data(void **state) {
     (void)state;
     tg_context *ctx = open_context("cpu");
-    tg_settings *settings = make_settings(ctx, &variants[0], "nowhere");
+    tg_settings *settings = make_settings(ctx, &variants[0], NULL, "nowhere");
     static tg_train_memory plan;
     set_ok(ctx, tg_train_plan(ctx, settings, &plan));
     assert_non_null(strstr(plan.missing, "made_train_12"));
