@@ -303,10 +303,93 @@ static void rounding_to_the_bit(t_side *s) {
     }
 }
 
+/* ---- many at once ---- */
+
+/* Arrays of a call, twice from the same numbers. */
+static tg_adam twin(t_side *s, int64_t n, int choice, void *const *start_of, const uint32_t *guard,
+                    const tg_rates *rates) {
+    const tg_dtype real = tg_dtype_real(s->dtype);
+    const bool halves = choice % 5 == 4 && (s->dtype == TG_F32 || s->dtype == TG_C64);
+    s->aligned = choice % 4 != 1;
+    return (tg_adam){.dtype = s->dtype,
+                     .n = n,
+                     .grad = t_input(s, s->dtype, n, start_of[0]),
+                     .scale = scale,
+                     .m = t_inout(s, s->dtype, n, start_of[1]),
+                     .v = t_inout(s, real, n, start_of[2]),
+                     .beta1 = beta1,
+                     .beta2 = beta2,
+                     .eps = eps,
+                     .weight =
+                         t_inout(s, tg_stored(s->dtype, halves ? TG_STORE_BF16 : TG_STORE_FULL), n,
+                                 start_of[halves ? 4 : 3]),
+                     .weight_store = halves ? TG_STORE_BF16 : TG_STORE_FULL,
+                     .direction = choice % 3 == 2 ? t_output(s, s->dtype, n) : NULL,
+                     .alpha = alpha,
+                     .beta = choice % 7 == 6 ? 0.0 : 0.9,
+                     .rounding = choice % 2 ? &rounding : NULL,
+                     .rates = choice % 4 == 3 ? t_input(s, TG_F64, sizeof *rates / 8, rates) : NULL,
+                     .guard = choice % 6 == 5 ? NULL : t_inout(s, TG_U32, 1, guard),
+                     .counts = choice % 6 < 4};
+}
+
+/* As many calls as one, to the bit: lengths around what a launch takes, guards open, closed and
+ * closed by what is counted, and some that a backend makes on its own. */
+static void many_at_once(t_side *s) {
+    static const int64_t lengths[] = {1,    0,   7,  64, 8192, 8193, 65536, 65537, 33, 4099, 3,
+                                      1024, 255, 12, 5,  2048, 513,  96,    31,    77, 16384};
+    enum { CALLS = 3 * T_COUNT(lengths) };
+    static tg_adam many[CALLS], single[CALLS];
+    const tg_rates rates = {.alpha = 0.125, .beta = 0.75, .scale = 2.0, .step = rounding.step};
+    for (int c = 0; c < CALLS; c++) {
+        const int64_t n = lengths[c % T_COUNT(lengths)];
+        void *const numbers[] = {
+            t_host_random(s, s->dtype, n),
+            t_host_random(s, s->dtype, n),
+            packed(s, tg_dtype_real(s->dtype), n, start(s, tg_dtype_real(s->dtype), n, true)),
+            t_host_random(s, s->dtype, n),
+            t_host_random(s,
+                          tg_stored(s->dtype, s->dtype == TG_F32 || s->dtype == TG_C64
+                                                  ? TG_STORE_BF16
+                                                  : TG_STORE_FULL),
+                          n),
+        };
+        if (c % 11 == 3 && n > 0) {
+            tg_store(s->dtype, numbers[0], n - 1, (tg_scalar){HUGE_VAL, 0.0});
+        }
+        const uint32_t guard = c % 13 == 7 ? 3 : 0;
+        many[c] = twin(s, n, c, numbers, &guard, &rates);
+        single[c] = twin(s, n, c, numbers, &guard, &rates);
+    }
+    t_ok(s, s->ops->adam_many(s->be, 0, many));
+    t_ok(s, s->ops->adam_many(s->be, CALLS, many));
+    for (int c = 0; c < CALLS; c++) {
+        t_note(s, "call %d, n %lld", c, (long long)single[c].n);
+        t_ok(s, s->ops->adam(s->be, &single[c]));
+        const tg_adam *a = &many[c], *b = &single[c];
+        const struct {
+            tg_dtype dtype;
+            const void *many, *single;
+        } pairs[] = {{s->dtype, a->m, b->m},
+                     {tg_dtype_real(s->dtype), a->v, b->v},
+                     {tg_stored(s->dtype, a->weight_store), a->weight, b->weight},
+                     {s->dtype, a->direction, b->direction}};
+        for (int i = 0; i < T_COUNT(pairs); i++) {
+            t_true(s, !pairs[i].many ||
+                          t_first_difference(pairs[i].dtype, a->n, t_download(s, pairs[i].many),
+                                             t_download(s, pairs[i].single)) == -1);
+        }
+        t_true(s, !a->guard ||
+                      *(uint32_t *)t_download(s, a->guard) == *(uint32_t *)t_download(s, b->guard));
+    }
+    t_release(s);
+}
+
 static void refusals(t_side *s) {
     void *x = t_output(s, TG_F64, 3);
     tg_adam op = {.dtype = TG_I32, .n = 3, .grad = x, .m = x, .v = x, .weight = x};
     t_refused(s, TG_E_DTYPE, s->ops->adam(s->be, &op));
+    t_refused(s, TG_E_DTYPE, s->ops->adam_many(s->be, 1, &op));
     op.dtype = TG_F64;
     op.grad_store = TG_STORE_BF16;
     t_refused(s, TG_E_DTYPE, s->ops->adam(s->be, &op));
@@ -322,6 +405,7 @@ int main(void) {
         {"adam, by hand", by_hand, T_WIDE},
         {"adam, guards, rates and halves", guarded_calls, T_WIDE},
         {"adam, rounding to the bit", rounding_to_the_bit, 1 << TG_F32 | 1 << TG_C64},
+        {"adam, many at once", many_at_once, T_WIDE},
         {"adam, refusals", refusals, T_ONCE},
     };
     return t_run_rows("adam", rows, T_COUNT(rows));

@@ -171,7 +171,7 @@ static void weights_are_stored(void **state) {
         const tg_loss_config loss = tg_loss_config_default();
         tg_dtype factors = TG_F64;
         double value;
-        const tg_grad_sink sink = {note, &factors};
+        const tg_grad_sink sink = {.receive = note, .user = &factors};
         net_ok(ctx, tg_fno_loss_backward(fno, &x, &x, &loss, &sink, &value));
         assert_int_equal(factors, stores[s].factors);
         tg_tensor_destroy(&x);

@@ -30,6 +30,9 @@ typedef struct tg_grad_sink {
     /* An error ends the backward pass and is returned from it. */
     tg_status (*receive)(void *user, const tg_gradient *gradient);
     void *user;
+    /* Several that exist together, with the same outcome as one after the other; NULL: they come
+     * one by one. */
+    tg_status (*receive_all)(void *user, int count, const tg_gradient *gradients);
 } tg_grad_sink;
 
 /* Memory that a receiver of gradients works in and a network can lend it: at the end of a backward

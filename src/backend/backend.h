@@ -367,6 +367,8 @@ struct tg_backend_ops {
     tg_status (*grad_dense)(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                             double scale, void *out);
     tg_status (*adam)(tg_backend *be, const tg_adam *op);
+    /* The same one after the other, to the bit; no two write the same memory or have one guard. */
+    tg_status (*adam_many)(tg_backend *be, int count, const tg_adam *ops);
 
     /* -- neural operators, dtypes f32 and f64 (box_copy: every float dtype; planes_* and act_*: the
      * real ones, halves computed with in f32); see backend/nn.h -- */

@@ -53,16 +53,28 @@ void *nn_gradient(const tg_fno *fno, int param) {
 }
 
 tg_status nn_gradient_send(tg_fno *fno, const tg_grad_sink *sink, int first, int count) {
-    for (int i = first; i < first + count; i++) {
-        const nn_param *param = &fno->model.params[i];
-        const tg_gradient gradient = {
-            .param = i, .dtype = param->dtype, .shape = param->shape, .dense = nn_gradient(fno, i)};
-        const tg_status status = sink->receive(sink->user, &gradient);
-        if (status != TG_OK) {
-            return status;
+    enum { TOGETHER = 16 }; /* more than a module has parameters */
+    tg_gradient gradients[TOGETHER];
+    tg_status status = TG_OK;
+    for (int sent = 0; sent < count && status == TG_OK; sent += TOGETHER) {
+        const int now = count - sent < TOGETHER ? count - sent : TOGETHER;
+        for (int i = 0; i < now; i++) {
+            const int number = first + sent + i;
+            const nn_param *param = &fno->model.params[number];
+            gradients[i] = (tg_gradient){.param = number,
+                                         .dtype = param->dtype,
+                                         .shape = param->shape,
+                                         .dense = nn_gradient(fno, number)};
+        }
+        if (sink->receive_all) {
+            status = sink->receive_all(sink->user, now, gradients);
+            continue;
+        }
+        for (int i = 0; i < now && status == TG_OK; i++) {
+            status = sink->receive(sink->user, &gradients[i]);
         }
     }
-    return TG_OK;
+    return status;
 }
 
 tg_status nn_gradient_send_factors(tg_fno *fno, const tg_grad_sink *sink, int number, const void *x,

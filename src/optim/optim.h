@@ -64,6 +64,8 @@ typedef struct tg_slot {
     void *weight;      /* bound for the sink, or NULL */
 } tg_slot;
 
+typedef struct tg_adam_batch tg_adam_batch;
+
 struct tg_optim {
     tg_context *ctx;
     tg_backend *be;
@@ -82,6 +84,7 @@ struct tg_optim {
     bool borrows;           /* memory of the workspace and the dense gradient are lent .. */
     tg_loan loan;           /* .. and this much is needed */
 
+    tg_adam_batch *batch; /* of gradients that came together; NULL: each is used at once */
     tg_pending pending;
     int64_t moves;       /* how often states changed place or size: automatic ranks */
     double grad_scale;   /* of clipping */

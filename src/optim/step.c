@@ -177,6 +177,48 @@ typedef struct update_call {
     bool adam_counts; /* nothing has counted into the guard yet */
 } update_call;
 
+/* ---- updates that are made together ---- */
+
+enum { BATCH = 16 };
+
+struct tg_adam_batch {
+    int count;
+    tg_adam adam[BATCH];
+    tg_rng rounding[BATCH];
+    tg_slot *slot[BATCH];
+};
+
+static tg_status run_batch(tg_optim *optim) {
+    tg_adam_batch *batch = optim->batch;
+    if (!batch || batch->count == 0) {
+        return TG_OK;
+    }
+    const double start = read_clock(optim, optim->times_parts);
+    const tg_status status = optim->be->ops->adam_many(optim->be, batch->count, batch->adam);
+    optim->times.adam += read_clock(optim, optim->times_parts) - start;
+    for (int i = 0; i < batch->count && status == TG_OK; i++) {
+        tg_pending_end(optim, batch->slot[i]);
+    }
+    batch->count = 0;
+    return status;
+}
+
+static tg_status add_to_batch(tg_optim *optim, tg_slot *slot, const tg_adam *adam) {
+    tg_adam_batch *batch = optim->batch;
+    const tg_status status = batch->count == BATCH ? run_batch(optim) : TG_OK;
+    if (status != TG_OK) {
+        return status;
+    }
+    const int i = batch->count++;
+    batch->rounding[i] = *adam->rounding;
+    batch->adam[i] = *adam;
+    batch->adam[i].rounding = &batch->rounding[i];
+    batch->slot[i] = slot;
+    return TG_OK;
+}
+
+/* ---- one update ---- */
+
 /* Adam on the values, then the weight. */
 static tg_status update(tg_optim *optim, tg_slot *slot, const update_call *call) {
     const tg_optim_config *config = &optim->groups[slot->group];
@@ -211,8 +253,15 @@ static tg_status update(tg_optim *optim, tg_slot *slot, const update_call *call)
     } else {
         adam.weight = call->weight;
     }
+    if (optim->batch && call->adam_counts) { /* nobody waits for it */
+        return add_to_batch(optim, slot, &adam);
+    }
+    tg_status status = run_batch(optim);
+    if (status != TG_OK) {
+        return status;
+    }
     const double start = read_clock(optim, optim->times_parts);
-    tg_status status = optim->be->ops->adam(optim->be, &adam);
+    status = optim->be->ops->adam(optim->be, &adam);
     const double middle = read_clock(optim, optim->times_parts);
     optim->times.adam += middle - start;
     if (status == TG_OK && slot->projector) {
@@ -454,6 +503,19 @@ static tg_status receive_and_update(void *user, const tg_gradient *gradient) {
     return status == TG_OK ? tg_optim_step_gradient(optim, gradient, slot->weight) : status;
 }
 
+static tg_status receive_and_update_all(void *user, int count, const tg_gradient *gradients) {
+    tg_optim *optim = user;
+    tg_adam_batch batch = {0};
+    tg_status status = TG_OK;
+    optim->batch = &batch;
+    for (int i = 0; i < count && status == TG_OK; i++) {
+        status = receive_and_update(user, &gradients[i]);
+    }
+    const tg_status last = run_batch(optim);
+    optim->batch = NULL;
+    return status == TG_OK ? last : status;
+}
+
 static tg_status receive_and_accumulate(void *user, const tg_gradient *gradient) {
     return tg_optim_accumulate(user, gradient);
 }
@@ -475,7 +537,8 @@ fail:
 }
 
 tg_grad_sink tg_optim_sink(tg_optim *optim) {
-    return (tg_grad_sink){.receive = receive_and_update, .user = optim};
+    return (tg_grad_sink){
+        .receive = receive_and_update, .user = optim, .receive_all = receive_and_update_all};
 }
 
 tg_grad_sink tg_optim_accumulate_sink(tg_optim *optim) {

@@ -317,6 +317,14 @@ static tg_status fake_adam(tg_backend *be, const tg_adam *op) {
     return fake_submit(be, run_adam, &a, sizeof a);
 }
 
+static tg_status fake_adam_many(tg_backend *be, int count, const tg_adam *ops) {
+    tg_status status = TG_OK;
+    for (int i = 0; i < count && status == TG_OK; i++) {
+        status = fake_adam(be, &ops[i]);
+    }
+    return status;
+}
+
 typedef struct grad_args {
     tg_multimode modes;
     tg_grad_source source;
@@ -653,6 +661,7 @@ void fake_fill_slots(tg_backend_ops *ops) {
     ops->sample = fake_sample;
     ops->grad_dense = fake_grad_dense;
     ops->adam = fake_adam;
+    ops->adam_many = fake_adam_many;
     ops->box_copy = fake_box_copy;
     ops->grid_embed = fake_grid_embed;
     ops->planes_join = fake_planes_join;

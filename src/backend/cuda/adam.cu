@@ -9,43 +9,6 @@
 
 enum { THREADS = 256, SMALL_THREADS = 1024, SMALL = 8192 };
 
-/* A moment for memory. Where halves stand for T they are rounded like a weight, by numbers of the
- * stream from 2^62 (of m) or 2^63 (of v) on. */
-template <class T, class M, int C, class R>
-__device__ inline pack<M, C> round_moment(const adam_rates<R> &r, int power, int64_t first,
-                                          const R (&x)[C]) {
-    const bool at_random = !std::is_same_v<T, M> && r.is_rounded;
-    return round_reals<M>(r.rng, at_random, (1ull << power) + (uint64_t)first, x);
-}
-
-template <class R, class T, int N>
-__device__ inline void widen_to(R (&out)[N], const pack<T, N> &in) {
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        out[i] = widen(in.at[i]);
-    }
-}
-
-/* The elements of a span; an element is P reals that share a second moment. */
-template <int P, class S, class R, class T, class M, class G, class W>
-__device__ inline void move(const adam_rates<R> &r, const adam_arrays<T, M, G, W> &a,
-                            int64_t element) {
-    constexpr int N = S::count, C = N * P;
-    const int64_t at = element * P;
-    const auto grad = load<C, S::vector>(a.grad + at);
-    R m[C], v[N], u[C];
-    widen_to(m, load<C, S::vector>(a.m + at));
-    widen_to(v, load<N, S::vector>(a.v + element));
-    const auto weight = read_weight<C, S::vector>(r, a.weight, at, C);
-    advance<P>(r, grad, m, v, u);
-    store<C, S::vector>(a.m + at, round_moment<T, M>(r, 62, at, m));
-    store<N, S::vector>(a.v + element, round_moment<T, M>(r, 63, element, v));
-    use<S::vector>(r, a, at, C, weight, u);
-}
-
-/* Elements of a pack: as many as 16 bytes have of the arithmetic's type. */
-template <class T, int P> constexpr int per_step = 16 / (int)sizeof(real_of<T>) / P;
-
 template <int P, class T, class M, class G, class W>
 static __global__ void __launch_bounds__(SMALL_THREADS, 1)
     adam_kernel(adam_step s, adam_arrays<T, M, G, W> arrays) {
@@ -60,15 +23,12 @@ static __global__ void __launch_bounds__(SMALL_THREADS, 1)
 
 template <int P, class T, class M, class G, class W>
 static tg_status run(tg_backend *be, const tg_adam *op, adam_step s) {
-    constexpr int N = per_step<T, P>, C = N * P;
     const adam_arrays<T, M, G, W> a = {static_cast<const G *>(op->grad), static_cast<M *>(op->m),
                                        static_cast<M *>(op->v), static_cast<T *>(op->direction),
                                        static_cast<W *>(op->weight)};
-    const bool aligned = is_aligned<C>(a.grad) && is_aligned<C>(a.m) && is_aligned<N>(a.v) &&
-                         is_aligned<C>(a.direction) && is_aligned<C>(a.weight);
     const int threads = s.counted > 0 ? SMALL_THREADS : THREADS;
     s.n = P == 1 ? op->n * s.reals : op->n;
-    s.packs = aligned ? s.n / N : 0;
+    s.packs = adam_packs<P>(a, s.n);
     const unsigned blocks = s.counted > 0 ? 1 : stream_blocks(be, s.packs, s.n, threads);
     adam_kernel<P><<<blocks, threads, 0, cuda_stream(be)>>>(s, a);
     return CUDA_LAUNCHED(be, "adam");
@@ -105,20 +65,7 @@ static tg_status cuda_adam(tg_backend *be, const tg_adam *op) {
     if (status != TG_OK || op->n <= 0) {
         return status;
     }
-    adam_step s = adam_step();
-    s.scale = op->scale;
-    s.beta1 = op->beta1;
-    s.c1 = 1.0 - op->beta1;
-    s.beta2 = op->beta2;
-    s.c2 = 1.0 - op->beta2;
-    s.eps = op->eps;
-    s.alpha = op->alpha;
-    s.beta = op->beta;
-    s.rates = op->rates;
-    s.rng = op->rounding ? *op->rounding : tg_rng();
-    s.is_rounded = op->rounding != NULL;
-    s.guard = op->guard;
-    s.reals = tg_dtype_is_complex(op->dtype) ? 2 : 1;
+    adam_step s = cuda_adam_step(op);
     if (op->guard && op->counts) {
         if (op->n <= SMALL) {
             s.counted = op->n;
@@ -135,4 +82,5 @@ static tg_status cuda_adam(tg_backend *be, const tg_adam *op) {
 
 void cuda_fill_adam(tg_backend_ops *ops) {
     ops->adam = cuda_adam;
+    ops->adam_many = cuda_adam_many;
 }

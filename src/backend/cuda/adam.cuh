@@ -48,14 +48,15 @@ template <class R> __device__ inline adam_rates<R> read_rates(const adam_step &s
     return r;
 }
 
-/* One block: the entries with a NaN or Inf are added to the guard. */
-template <class G> __device__ inline void count_entries(const adam_step &s, const G *grad) {
+/* A block counts the entries with a NaN or Inf; all its threads get to know. */
+template <class G> __device__ inline uint32_t count_entries(const adam_step &s, const G *grad) {
     __shared__ uint32_t total;
     if (threadIdx.x == 0) {
         total = 0;
     }
     __syncthreads();
     uint32_t bad = 0;
+#pragma unroll 8
     for (int64_t i = threadIdx.x; i < s.counted; i += blockDim.x) {
         const G *entry = grad + i * s.reals;
         bad += is_bad(entry[0]) || is_bad(entry[s.reals - 1]);
@@ -64,16 +65,17 @@ template <class G> __device__ inline void count_entries(const adam_step &s, cons
         atomicAdd(&total, bad);
     }
     __syncthreads();
-    if (threadIdx.x == 0 && total > 0) {
-        count_up(s.guard, total);
-    }
-    __syncthreads();
+    return total;
 }
 
-/* Counts what is to be counted; then whether the guard lets nothing happen. */
+/* Counts what is to be counted, by a single block; then whether the guard lets nothing happen. */
 template <class G> __device__ inline bool stands_still(const adam_step &s, const G *grad) {
     if (s.counted > 0) {
-        count_entries(s, grad);
+        const uint32_t bad = count_entries(s, grad);
+        if (threadIdx.x == 0 && bad > 0) {
+            count_up(s.guard, bad);
+        }
+        __syncthreads();
     }
     return s.guard && *s.guard > 0;
 }
@@ -157,6 +159,74 @@ __device__ inline void use(const adam_rates<R> &r, const adam_arrays<T, M, G, W>
         store<C, VECTOR>(a.weight + at, round_reals<W>(r.rng, r.is_rounded, at, u), count);
     }
 }
+
+/* A moment for memory. Where halves stand for T they are rounded like a weight, by numbers of the
+ * stream from 2^62 (of m) or 2^63 (of v) on. */
+template <class T, class M, int C, class R>
+__device__ inline pack<M, C> round_moment(const adam_rates<R> &r, int power, int64_t first,
+                                          const R (&x)[C]) {
+    const bool at_random = !std::is_same_v<T, M> && r.is_rounded;
+    return round_reals<M>(r.rng, at_random, (1ull << power) + (uint64_t)first, x);
+}
+
+template <class R, class T, int N>
+__device__ inline void widen_to(R (&out)[N], const pack<T, N> &in) {
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        out[i] = widen(in.at[i]);
+    }
+}
+
+/* The elements of a span; an element is P reals that share a second moment. */
+template <int P, class S, class R, class T, class M, class G, class W>
+__device__ inline void move(const adam_rates<R> &r, const adam_arrays<T, M, G, W> &a,
+                            int64_t element) {
+    constexpr int N = S::count, C = N * P;
+    const int64_t at = element * P;
+    const auto grad = load<C, S::vector>(a.grad + at);
+    R m[C], v[N], u[C];
+    widen_to(m, load<C, S::vector>(a.m + at));
+    widen_to(v, load<N, S::vector>(a.v + element));
+    const auto weight = read_weight<C, S::vector>(r, a.weight, at, C);
+    advance<P>(r, grad, m, v, u);
+    store<C, S::vector>(a.m + at, round_moment<T, M>(r, 62, at, m));
+    store<N, S::vector>(a.v + element, round_moment<T, M>(r, 63, element, v));
+    use<S::vector>(r, a, at, C, weight, u);
+}
+
+/* Elements of a pack: as many as 16 bytes have of the arithmetic's type. */
+template <class T, int P> constexpr int per_step = 16 / (int)sizeof(real_of<T>) / P;
+
+/* How many packs of n elements can be moved as vectors. */
+template <int P, class T, class M, class G, class W>
+inline int64_t adam_packs(const adam_arrays<T, M, G, W> &a, int64_t n) {
+    constexpr int N = per_step<T, P>, C = N * P;
+    const bool aligned = is_aligned<C>(a.grad) && is_aligned<C>(a.m) && is_aligned<N>(a.v) &&
+                         is_aligned<C>(a.direction) && is_aligned<C>(a.weight);
+    return aligned ? n / N : 0;
+}
+
+/* The numbers of a call, without what depends on its sizes. */
+inline adam_step cuda_adam_step(const tg_adam *op) {
+    adam_step s = adam_step();
+    s.scale = op->scale;
+    s.beta1 = op->beta1;
+    s.c1 = 1.0 - op->beta1;
+    s.beta2 = op->beta2;
+    s.c2 = 1.0 - op->beta2;
+    s.eps = op->eps;
+    s.alpha = op->alpha;
+    s.beta = op->beta;
+    s.rates = op->rates;
+    s.rng = op->rounding ? *op->rounding : tg_rng();
+    s.is_rounded = op->rounding != NULL;
+    s.guard = op->guard;
+    s.reals = tg_dtype_is_complex(op->dtype) ? 2 : 1;
+    return s;
+}
+
+/* Many at once. adam_many.cu */
+tg_status cuda_adam_many(tg_backend *be, int count, const tg_adam *ops);
 
 /* Moments of one byte a real. adam_bytes.cu */
 tg_status cuda_adam_bytes(tg_backend *be, const tg_adam *op, const adam_step &s);

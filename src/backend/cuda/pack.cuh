@@ -43,17 +43,24 @@ __device__ inline void store(T *x, const pack<T, N> &in, int count = N) {
     }
 }
 
-/* Calls f(first, span) for `packs` packs of N of the n elements, and for each one after them. */
-template <int N, class F> __device__ inline void in_packs(int64_t packs, int64_t n, F f) {
+/* Calls f(first, span) for `packs` packs of N of the n elements, and for each one after them:
+ * those from `first` on, `step` apart. */
+template <int N, class F>
+__device__ inline void in_packs_from(int64_t first, int64_t step, int64_t packs, int64_t n, F f) {
     const int64_t items = packs + (n - packs * N);
-    const int64_t step = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < items; i += step) {
+    for (int64_t i = first; i < items; i += step) {
         if (i < packs) {
             f(i * N, span<N, true>());
         } else {
             f(packs * (N - 1) + i, span<1, false>());
         }
     }
+}
+
+/* The same for a thread of a whole grid. */
+template <int N, class F> __device__ inline void in_packs(int64_t packs, int64_t n, F f) {
+    in_packs_from<N>((int64_t)blockIdx.x * blockDim.x + threadIdx.x,
+                     (int64_t)gridDim.x * blockDim.x, packs, n, f);
 }
 
 /* Whether packs of N can be moved at x; NULL is an array that nobody moves. */

@@ -129,3 +129,12 @@ tg_status ref_adam(tg_backend *be, const tg_adam *call) {
     }
     return TG_OK;
 }
+
+/* For every backend that has no way of its own. */
+tg_status ref_adam_many(tg_backend *be, int count, const tg_adam *calls) {
+    tg_status status = TG_OK;
+    for (int i = 0; i < count && status == TG_OK; i++) {
+        status = be->ops->adam(be, &calls[i]);
+    }
+    return status;
+}

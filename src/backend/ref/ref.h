@@ -18,6 +18,7 @@ void ref_fill_flow(tg_backend_ops *ops);
 enum { REF_SELECT_BYTES = 16 }; /* of one entry while some are chosen */
 
 tg_status ref_adam(tg_backend *be, const tg_adam *call); /* put in by ref_fill_compress */
+tg_status ref_adam_many(tg_backend *be, int count, const tg_adam *calls); /* likewise */
 
 static inline tg_scalar ref_add(tg_scalar a, tg_scalar b) {
     return (tg_scalar){a.re + b.re, a.im + b.im};
