@@ -75,18 +75,23 @@ static void put_number(bool wide, void *table, int64_t i, tg_scalar value) {
     wide ? put<double>(table, i, value) : put<float>(table, i, value);
 }
 
-/* Numbers in the table of an axis. */
-static int64_t table_length(const fft_axis *axis) {
-    return axis->multiplied ? 2 * axis->kept * axis->n
-                            : axis->n + 8 * axis->lines.row_tiles * (axis->n / 2);
+/* Rows of the waves behind an axis's roots, for products (fft_rows.cu). */
+static int64_t wave_rows(const fft_axis *axis) {
+    return 8 * (axis->lines.row_tiles.even + axis->lines.row_tiles.odd);
 }
 
-/* Behind the roots. */
+/* Numbers in the table of an axis. */
+static int64_t table_length(const fft_axis *axis) {
+    return axis->multiplied ? 2 * axis->kept * axis->n : axis->n + wave_rows(axis) * (axis->n / 4);
+}
+
 static void fill_waves(const fft_axis *axis, void *table) {
-    for (int64_t k = 0; k < 8 * axis->lines.row_tiles; k++) {
-        for (int64_t j = 0; j < axis->n / 2; j++) {
+    const int64_t evens = 8 * axis->lines.row_tiles.even;
+    for (int64_t q = 0; q < wave_rows(axis); q++) {
+        const int64_t k = q < evens ? 2 * q : 2 * (q - evens) + 1;
+        for (int64_t j = 0; j < axis->n / 4; j++) {
             const tg_scalar w = tg_root_of_unity(k * (2 * j + 1) % (2 * axis->n), 2 * axis->n);
-            put<float>(table, axis->n + k * (axis->n / 2) + j, {w.re, -w.im});
+            put<float>(table, axis->n + q * (axis->n / 4) + j, {w.re, -w.im});
         }
     }
 }
@@ -425,8 +430,8 @@ static tg_status transform(tg_backend *be, const tg_fft_plan *plan, int d, bool 
     if (axis->multiplied) {
         return multiply(be, plan, d, &pass, weight, factor, images);
     }
-    return axis->lines.row_tiles > 0 ? cuda_fft_rows_run(be, &axis->lines, &pass)
-                                     : cuda_fft_lines_run(be, &axis->lines, &pass);
+    return axis->lines.row_tiles.even > 0 ? cuda_fft_rows_run(be, &axis->lines, &pass)
+                                          : cuda_fft_lines_run(be, &axis->lines, &pass);
 }
 
 static tg_status run(tg_backend *be, const tg_fft_plan *plan, int64_t count, bool inverse,

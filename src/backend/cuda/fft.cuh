@@ -44,6 +44,11 @@ enum {
     FFT_PAD = 16 /* every so many points a slot is left out, against bank conflicts */
 };
 
+/* Tiles of 8 even and of 8 odd frequencies. */
+struct fft_row_tiles {
+    int even, odd;
+};
+
 /* How lines of n points are transformed by a block of threads, `tile` lines at once. */
 struct fft_lines {
     bool wide;   /* f64 */
@@ -59,9 +64,10 @@ struct fft_lines {
     fft_divisor by_first, by_last; /* n over the first and the last radix */
     size_t shared_bytes;
     int threads;
-    const void *roots; /* (n) complex, of the device: e^{-2 pi i j / n} */
-    int row_tiles;     /* of 8 frequencies, where rows of halves are multiplied; else 0 */
-    const void *waves; /* (8 row_tiles, n / 2) complex: e^{2 pi i k (j + 1/2) / n} */
+    const void *roots;       /* (n) complex, of the device: e^{-2 pi i j / n} */
+    fft_row_tiles row_tiles; /* where rows of halves are multiplied; else 0 */
+    const void *waves; /* (8 tiles, n / 4) complex, of even k's and of odd ones: e^{2 pi i k (j +
+                          1/2) / n} */
 };
 
 /* Lays out lines; false if n is not for this way: a prime factor above 7 (one up to 13 is
@@ -73,10 +79,10 @@ bool cuda_fft_lines_layout(bool wide, bool real, int64_t n, int64_t kept, int64_
 tg_status cuda_fft_lines_prepare(tg_backend *be, bool wide);
 tg_status cuda_fft_lines_run(tg_backend *be, const fft_lines *lines, const fft_pass *pass);
 
-/* Real rows stored as halves may be multiplied instead (fft_rows.cu), between them and numbers that
- * are full and lie in rows of even length: row_tiles for that, or 0 if the sizes, the device or its
- * math are not for it. */
-int cuda_fft_rows_tiles(const tg_backend *be, int64_t n, int64_t kept);
+/* Real rows stored as halves may be multiplied instead (fft_rows.cu), between them and the plan's
+ * own numbers: tiles for that, or none if the sizes, the device or its math are not for it. Rows
+ * that are not aligned go by fast transforms after all. */
+fft_row_tiles cuda_fft_rows_tiles(const tg_backend *be, int64_t n, int64_t kept);
 tg_status cuda_fft_rows_run(tg_backend *be, const fft_lines *lines, const fft_pass *pass);
 
 #endif

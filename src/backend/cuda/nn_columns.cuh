@@ -23,9 +23,9 @@ struct column_tile {
     bool crosses; /* several samples */
 };
 
-/* `column_bytes`: of all matrices together, for one column; `budget`: of a tile. */
-static inline column_tiles column_tiles_of(int64_t batch, int64_t pixels, int64_t column_bytes,
-                                           int64_t budget = 64 << 20) {
+/* `column_bytes`: of all matrices together, for one column. */
+static inline column_tiles column_tiles_of(int64_t batch, int64_t pixels, int64_t column_bytes) {
+    const int64_t budget = 64 << 20;
     int64_t width = budget / column_bytes / 64 * 64;
     width = width < 64 ? 64 : width < 1 << 22 ? width : 1 << 22;
     if (width >= pixels) {

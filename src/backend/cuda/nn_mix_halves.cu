@@ -176,15 +176,16 @@ static int64_t channels_of(const tg_mix *op) {
 }
 
 /* Of a call that tensor cores take. */
-bool mix_halves_takes(const tg_backend *be, const tg_mix *op) {
+bool mix_halves_takes(const tg_backend *be, const tg_mix *op, bool backward) {
     if (op->store == TG_STORE_FULL) {
         return false;
     }
     const mix_task t = mix_task_of(op);
     const size_t shared = channels_of(op) <= 64 ? backward_shared<TG_STORE_BF16, 64>()
                                                 : backward_shared<TG_STORE_BF16, 128>();
-    return has_octets(t.x, op->pixels) && has_octets(t.y, op->pixels) &&
-           has_octets(t.dy, op->pixels) && has_octets(t.dx, op->pixels) && tensor_fits(be, shared);
+    const bool aligned = backward ? has_octets(t.dy, op->pixels) && has_octets(t.dx, op->pixels)
+                                  : has_octets(t.y, op->pixels);
+    return aligned && has_octets(t.x, op->pixels) && tensor_fits(be, shared);
 }
 
 tg_status mix_halves_forward(tg_backend *be, const tg_mix *op) {

@@ -148,7 +148,7 @@ bool mix_tensor_takes(const tg_backend *be, const tg_mix *op) {
 }
 
 tg_status mix_tensor_forward(tg_backend *be, const tg_mix *op) {
-    if (mix_halves_takes(be, op)) {
+    if (mix_halves_takes(be, op, false)) {
         return mix_halves_forward(be, op);
     }
     const mix_task t = mix_task_of(op);
@@ -198,7 +198,7 @@ tg_status mix_fold(tg_backend *be, const tg_mix *op, const mix_task &t, int bloc
 }
 
 tg_status mix_tensor_backward(tg_backend *be, const tg_mix *op) {
-    if (mix_halves_takes(be, op)) {
+    if (mix_halves_takes(be, op, true)) {
         return mix_halves_backward(be, op);
     }
     mix_task t = mix_task_of(op);

@@ -25,7 +25,7 @@ tg_status mix_fold(tg_backend *be, const tg_mix *op, const mix_task &t, int bloc
 
 /* Calls on halves that are multiplied as they are (nn_mix_halves.cu); others on halves are widened.
  */
-bool mix_halves_takes(const tg_backend *be, const tg_mix *op);
+bool mix_halves_takes(const tg_backend *be, const tg_mix *op, bool backward);
 tg_status mix_halves_forward(tg_backend *be, const tg_mix *op);
 tg_status mix_halves_backward(tg_backend *be, const tg_mix *op);
 

@@ -23,11 +23,9 @@ template <class R> struct single_matrices {
     R *f;              /* (n): alpha dy */
 };
 
-/* The hidden layer is written and read at once: tiles small enough to stay in the L2 of a large
- * GPU. */
 static column_tiles tiles_of(const tg_mlp *op) {
     return column_tiles_of(op->batch, op->pixels,
-                           (op->in + op->hidden + 1) * (int64_t)tg_dtype_size(op->dtype), 31 << 20);
+                           (op->in + op->hidden + 1) * (int64_t)tg_dtype_size(op->dtype));
 }
 
 static int64_t sums_of(const tg_mlp *op, bool backward) {

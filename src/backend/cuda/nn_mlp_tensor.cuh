@@ -90,6 +90,22 @@ template <class S, class F> tg_status with_known(const mlp_task &t, F f) {
     return f(known<LOOSE>(), known<LOOSE>());
 }
 
+/* Channels as the partial sums have them: rounded up. */
+struct mlp_sizes {
+    int in, hidden, out;
+};
+
+/* The partial sums of `parts` blocks: laid into the workspace, and added to the gradients. */
+void mlp_lay_out(const tg_mlp *op, int64_t parts, const mlp_sizes &size, mlp_task *t);
+tg_status mlp_fold(tg_backend *be, const tg_mlp *op, const mlp_task &t, int parts,
+                   const mlp_sizes &size);
+
+/* Calls on halves that are multiplied as they are (nn_mlp_halves.cu); others on halves are widened.
+ */
+bool mlp_halves_takes(const tg_backend *be, const tg_mlp *op, bool backward);
+tg_status mlp_halves_forward(tg_backend *be, const tg_mlp *op);
+tg_status mlp_halves_backward(tg_backend *be, const tg_mlp *op);
+
 /* Whether there is a shape for the call at all; the device may have too little shared memory. */
 bool mlp_tensor_takes(const tg_backend *be, const tg_mlp *op);
 

@@ -254,25 +254,22 @@ size_t mlp_tensor_workspace(const tg_backend *be, const tg_mlp *op) {
     return most;
 }
 
-/* Lays the partial sums of `parts` into the workspace. */
-template <class S> static void lay_out(const tg_mlp *op, int parts, mlp_task *t) {
-    const int64_t hidden = t->chunks * S::CHUNK;
+void mlp_lay_out(const tg_mlp *op, int64_t parts, const mlp_sizes &size, mlp_task *t) {
     t->db1 = static_cast<double *>(op->workspace);
-    t->db2 = t->db1 + parts * hidden;
-    t->dw1 = reinterpret_cast<float *>(t->db2 + parts * S::OUT);
-    t->dw2 = t->dw1 + parts * hidden * S::IN;
+    t->db2 = t->db1 + parts * size.hidden;
+    t->dw1 = reinterpret_cast<float *>(t->db2 + parts * size.out);
+    t->dw2 = t->dw1 + parts * size.hidden * size.in;
 }
 
-template <class S>
-static tg_status fold_sums(tg_backend *be, const tg_mlp *op, const mlp_task &t, int parts) {
-    const int hidden = t.chunks * S::CHUNK;
+tg_status mlp_fold(tg_backend *be, const tg_mlp *op, const mlp_task &t, int parts,
+                   const mlp_sizes &size) {
+    const int in = size.in, hidden = size.hidden, out = size.out;
     fold_jobs jobs = {};
-    jobs.job[0] = {
-        t.dw1, hidden * S::IN, t.hidden, t.in, S::IN, false, static_cast<float *>(op->dw1)};
+    jobs.job[0] = {t.dw1, hidden * in, t.hidden, t.in, in, false, static_cast<float *>(op->dw1)};
     jobs.job[1] = {
-        t.dw2, S::OUT * hidden, t.out, t.hidden, hidden, false, static_cast<float *>(op->dw2)};
+        t.dw2, out * hidden, t.out, t.hidden, hidden, false, static_cast<float *>(op->dw2)};
     jobs.job[2] = {t.db1, hidden, 1, t.hidden, hidden, true, static_cast<float *>(op->db1)};
-    jobs.job[3] = {t.db2, S::OUT, 1, t.out, S::OUT, true, static_cast<float *>(op->db2)};
+    jobs.job[3] = {t.db2, out, 1, t.out, out, true, static_cast<float *>(op->db2)};
     jobs.jobs = 4;
     jobs.parts = parts;
     for (int i = 0; i < 4; i++) {
@@ -290,10 +287,11 @@ static tg_status sum_weights(tg_backend *be, const tg_mlp *op, mlp_task t) {
         tg_status status = tensor_blocks(be, (const void *)kernel, shared, &blocks);
         if (status == TG_OK) {
             const int parts = parts_of(t.tiles.count, blocks, t.chunks);
-            lay_out<S>(op, parts, &t);
+            const mlp_sizes size = {S::IN, t.chunks * S::CHUNK, S::OUT};
+            mlp_lay_out(op, parts, size, &t);
             kernel<<<parts * t.chunks, TENSOR_THREADS, shared, cuda_stream(be)>>>(t);
             status = CUDA_LAUNCHED(be, "a perceptron backwards");
-            status = status == TG_OK ? fold_sums<S>(be, op, t, parts) : status;
+            status = status == TG_OK ? mlp_fold(be, op, t, parts, size) : status;
         }
         return status;
     });
@@ -316,6 +314,9 @@ template <class S> static tg_status write_dx(tg_backend *be, const mlp_task &t) 
 }
 
 tg_status mlp_tensor_backward(tg_backend *be, const tg_mlp *op) {
+    if (mlp_halves_takes(be, op, true)) {
+        return mlp_halves_backward(be, op);
+    }
     return with_mlp_shape(op, op->dx != NULL, [&](auto shape) {
         using S = decltype(shape);
         const mlp_task t = mlp_task_of(op, S::CHUNK);
