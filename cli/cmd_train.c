@@ -148,6 +148,18 @@ static void print_memory(const tg_train_epoch *last) {
     printf("\n");
 }
 
+static void print_ranks(const tg_optim_ranks *r) {
+    char bytes[CLI_UNIT_TEXT], budget[CLI_UNIT_TEXT];
+    if (r->params > 0) {
+        printf("automatic ranks: %.3g %% of the values, %.3g %% of those single entries, %s of a "
+               "budget of "
+               "%s; error %.3g, %.3g predicted\n",
+               100.0 * (double)r->values / (double)r->entries,
+               100.0 * (double)r->kept / (double)r->values, cli_bytes_text(r->bytes, bytes),
+               cli_bytes_text(r->budget, budget), r->error, r->bound);
+    }
+}
+
 static void print_json(const tg_context *ctx, const tg_train_end *end, const tg_train_epoch *last) {
     json_t *object = cli_json_object(), *test = cli_json_object();
     for (int i = 0; i < last->test_count; i++) {
@@ -164,6 +176,17 @@ static void print_json(const tg_context *ctx, const tg_train_end *end, const tg_
     cli_json_set(object, "step", cli_json_integer(end->step));
     cli_json_set(object, "train_loss", cli_json_real(last->train_loss));
     cli_json_set(object, "test", test);
+    if (last->ranks.params > 0) {
+        json_t *ranks = cli_json_object();
+        cli_json_set(ranks, "values", cli_json_integer(last->ranks.values));
+        cli_json_set(ranks, "kept", cli_json_integer(last->ranks.kept));
+        cli_json_set(ranks, "entries", cli_json_integer(last->ranks.entries));
+        cli_json_set(ranks, "bytes", cli_json_integer((int64_t)last->ranks.bytes));
+        cli_json_set(ranks, "budget", cli_json_integer((int64_t)last->ranks.budget));
+        cli_json_set(ranks, "error", cli_json_real(last->ranks.error));
+        cli_json_set(ranks, "bound", cli_json_real(last->ranks.bound));
+        cli_json_set(object, "ranks", ranks);
+    }
     cli_json_set(object, "checkpoint", cli_json_text(end->checkpoint));
     cli_json_print(object);
 }
@@ -186,6 +209,7 @@ static tg_status train(const tg_context *ctx, tg_trainer *trainer, bool json) {
                (int)stop_signal, (long long)end.step, (long long)end.epoch + 1, end.checkpoint);
     } else {
         print_memory(&s.last);
+        print_ranks(&s.last.ranks);
         printf("finished: %lld epochs, %lld steps; %s\n", (long long)end.epoch, (long long)end.step,
                end.checkpoint);
     }

@@ -98,13 +98,22 @@ ls killed/checkpoints/.tmp* killed/checkpoints/*.tmp* >/dev/null 2>&1 && fail "t
 # ---- automatic ranks: resumed after every epoch, also between a spectrum and its refresh ----
 auto=(--opt.rank auto --opt.memory_budget 0.25 --opt.sparse_ratio 0.02)
 train auto "${auto[@]}" --opt.n_epochs 4 >log 2>&1 || fail "automatic ranks: $(tail -1 log)"
-grep -q "ranks from step 1 on: " log || fail "the choice of ranks must be logged"
+grep -q "ranks from step 1 on: .* bytes; error .* predicted, found at the last refresh " log ||
+    fail "the choice of ranks must be logged"
+grep -q "ranks from step 1 on, fno_blocks.convs.1.*: [0-9x]* and [0-9]* entries, error .* predicted; before " log ||
+    fail "the choice for each layer must be logged"
+grep -q "^automatic ranks: .* of a budget of .*; error .* predicted$" log || fail "the summary must tell of ranks"
+grep -q '"ranks":{"values":[0-9]*,"kept":[0-9]*,.*"budget":[0-9]*,"error":[0-9.e-]*,"bound":' auto/metrics.jsonl ||
+    fail "metrics.jsonl must tell of ranks"
+grep -q '"ranks"' whole/metrics.jsonl && fail "no ranks without rank auto"
 for epochs in 1 2 3 4; do
     train parts "${auto[@]}" --opt.n_epochs $epochs --resume auto >log 2>&1 ||
         fail "automatic ranks, epoch $epochs: $(tail -1 log)"
 done
 cmp -s auto/checkpoints/step-0000000020.safetensors parts/checkpoints/step-0000000020.safetensors ||
     fail "automatic ranks: a resumed run ends with other weights"
+cmp -s <(numbers auto/metrics.jsonl) <(numbers parts/metrics.jsonl) ||
+    fail "automatic ranks: a resumed run has other metrics"
 cmp -s auto/projections.jsonl parts/projections.jsonl || fail "automatic ranks: a resumed run logs others"
 [ "$(wc -l <auto/projections.jsonl)" -eq 4 ] || fail "projections.jsonl has a line per refresh"
 grep -q '^{"step":16,.*"ranks":\[[0-9,]*\],"kept":[0-9]*,.*"error":[0-9.e-]*,"bound":' auto/projections.jsonl ||
@@ -127,6 +136,30 @@ cmp -s <(numbers f16/metrics.jsonl) <(numbers f16_parts/metrics.jsonl) ||
 tail -1 f16/metrics.jsonl | grep -q '"loss_scale":[0-9]*,"overflows":[1-9]' ||
     fail "metrics.jsonl lacks the loss scale: $(tail -1 f16/metrics.jsonl)"
 tail -1 whole/metrics.jsonl | grep -q '"loss_scale":1,"overflows":0' || fail "f32 has no loss scale"
+
+
+# ---- and killed at random moments, with moments in halves and the set behind the core ----
+auto+=(--opt.state_precision half --opt.proj_type low_rank --opt.second_proj_type unstructured_sparse
+    --opt.second_sparse_ratio 0.05 --opt.n_epochs 4)
+train halves "${auto[@]}" >log 2>&1 || fail "automatic ranks in halves: $(tail -1 log)"
+more_kills=0 rounds=0
+while [ $rounds -lt 200 ]; do
+    rounds=$((rounds + 1))
+    "$tgrad" train config.yaml --run halves_killed --threads 1 "${auto[@]}" --resume auto >log 2>&1 &
+    pid=$!
+    sleep "$(awk -v r=$RANDOM -v n=$rounds 'BEGIN { printf "%.3f", r / 32768 * 0.1 * (1 + n / 30) }')"
+    kill -9 $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    [ $? -eq 137 ] && more_kills=$((more_kills + 1))
+    if [ -e halves_killed/samples.safetensors ]; then
+        [ $more_kills -ge 8 ] && break
+        rm -rf halves_killed
+    fi
+done
+[ $more_kills -ge 8 ] || fail "automatic ranks in halves: only $more_kills more_kills in $rounds rounds"
+cmp -s halves/checkpoints/step-0000000020.safetensors halves_killed/checkpoints/step-0000000020.safetensors ||
+    fail "automatic ranks in halves: a killed and resumed run ends with other weights"
+cmp -s halves/projections.jsonl halves_killed/projections.jsonl || fail "automatic ranks in halves: other ranks"
 
 # ---- SIGTERM: finish the step, save, exit 0 ----
 stopped=("$tgrad" train config.yaml --run stopped --threads 1 --opt.n_epochs 20000)

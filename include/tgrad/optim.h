@@ -239,6 +239,16 @@ typedef struct tg_optim_projection {
 
 TG_API tg_optim_projection tg_optim_get_projection(const tg_optim *optim, int param);
 
+/* What automatic ranks have chosen, of all parameters that have them together. */
+typedef struct tg_optim_ranks {
+    int params; /* 0: there are none, and nothing below is set */
+    int64_t values, kept, entries;
+    size_t bytes, budget; /* moments, factors and index sets: in use, and at most */
+    double error, bound;  /* root of the mean square of those of the projections */
+} tg_optim_ranks;
+
+TG_API tg_optim_ranks tg_optim_get_ranks(const tg_optim *optim);
+
 /* Seconds spent since the last reset, by part of the step. Of a GPU, which works while the host
  * goes on, the refreshes; the other parts after tg_optim_time_parts(optim, true), which makes every
  * part wait for its end. */

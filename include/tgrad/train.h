@@ -96,11 +96,12 @@ typedef struct tg_train_epoch { /* after each epoch: what a line of metrics.json
     int test_count;    /* 0 on epochs without evaluation */
     tg_test_errors test[TG_MAX_TESTS];
     double step_ms;
-    double seconds;      /* of the epoch, evaluation included */
-    tg_mem_usage memory; /* peaks since the start of the run, where the backend computes */
-    int64_t skipped;     /* updates skipped for non-finite values, of the run */
-    double loss_scale;   /* of the next step; 1: none */
-    int64_t overflows;   /* steps in which a dynamic loss scale was too large, of the run */
+    double seconds;       /* of the epoch, evaluation included */
+    tg_mem_usage memory;  /* peaks since the start of the run, where the backend computes */
+    int64_t skipped;      /* updates skipped for non-finite values, of the run */
+    double loss_scale;    /* of the next step; 1: none */
+    int64_t overflows;    /* steps in which a dynamic loss scale was too large, of the run */
+    tg_optim_ranks ranks; /* opt.rank auto */
 } tg_train_epoch;
 
 typedef struct tg_train_watch {

@@ -94,8 +94,9 @@ static tg_status load_ranked(tg_optim *optim, tg_slot *slot, const tg_archive *a
         tg_spectrum *s = &slot->ranked->spectrum;
         s->energy = values[0];
         slot->ranked->bound = values[1];
-        memcpy(&slot->projector->left, values + 2, sizeof slot->projector->left);
-        memcpy(s->values, values + 2 + TG_STATE_LEFT,
+        slot->error = values[2];
+        memcpy(&slot->projector->left, values + 3, sizeof slot->projector->left);
+        memcpy(s->values, values + 3 + TG_STATE_LEFT,
                (size_t)tg_spectrum_values(s) * sizeof *values);
     }
 fail:

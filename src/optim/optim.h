@@ -25,6 +25,7 @@ typedef struct tg_pool {
     int members;        /* parameters; 0: the group has no automatic ranks */
     tg_state_kind kind; /* of all of them */
     size_t bytes;       /* of the regions */
+    size_t budget;      /* that regions and index sets have together */
     int64_t values;     /* that could be in them at most */
     int64_t most;       /* that one projector is planned for; 0: any number */
     void *memory;       /* (bytes) */

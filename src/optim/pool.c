@@ -131,6 +131,7 @@ tg_status tg_pool_plan(tg_context *ctx, const tg_optim_setup *setup, int group, 
     }
     out->bytes = budget > 0.0 && left < (double)sum.whole ? (size_t)left : sum.whole;
     out->bytes -= out->bytes % TG_REGION_ALIGNMENT;
+    out->budget = budget > 0.0 ? (size_t)budget : out->bytes + sum.indices;
     out->values = values_in(&sum, (double)out->bytes);
     const int64_t one = smaller(sum.largest, out->values);
     out->moving_bytes = larger(tg_state_moving_bytes(&out->kind, one), sum.factor);

@@ -8,6 +8,7 @@
  * at 0 (first moment) and at the value of the nearest direction that was there (second moment), so
  * that their first steps are not too long. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "optim/pool.h"
@@ -52,22 +53,53 @@ static tg_layout common(const tg_layout *from, const tg_rank_choice *choice, siz
     return p;
 }
 
-static void log_choice(tg_optim *optim, int group, const tg_slot *arriving) {
-    int64_t values = 0, entries = 0;
-    double worst = 0.0;
+/* "8x18x14x9 and 120 entries" */
+static const char *layout_text(const tg_layout *layout, char *text, size_t capacity) {
+    char ranks[128];
+    const tg_shape shape = tg_shape_of(layout->ndim, layout->rank);
+    snprintf(text, capacity, layout->kept > 0 ? "%s and %lld entries" : "%s",
+             tg_shape_text(&shape, ranks, sizeof ranks), (long long)layout->kept);
+    return text;
+}
+
+/* Whatever was chosen before is still in use. */
+static void log_choice(tg_optim *optim, int group, const tg_slot *arriving,
+                       const tg_rank_choice *choices) {
+    const tg_optim_ranks now = tg_optim_get_ranks(optim);
+    int64_t values = 0, kept = 0, entries = 0;
+    size_t bytes = 0;
+    double error = 0.0;
+    int member = 0;
     for (int i = 0; i < optim->slot_count; i++) {
         const tg_slot *slot = &optim->slots[i];
-        if (tg_pool_has(slot, group)) {
-            values += slot->count;
-            entries += slot->numel;
-            worst = slot->ranked->bound > worst ? slot->ranked->bound : worst;
+        if (!tg_pool_has(slot, group)) {
+            continue;
         }
+        const tg_rank_choice *choice = &choices[member++];
+        const tg_layout before = tg_layout_of(slot);
+        tg_layout after = before;
+        char old[192], new[192];
+        after.kept = choice->kept;
+        memcpy(after.rank, choice->rank, sizeof after.rank);
+        if (is_changed(slot, choice)) {
+            tg_log(optim->ctx, TG_LOG_INFO,
+                   "ranks from step %lld on, %s: %s, error %.3g predicted; before %s, %.3g found",
+                   (long long)arriving->step, slot->name, layout_text(&after, new, sizeof new),
+                   sqrt(choice->error), layout_text(&before, old, sizeof old), slot->error);
+        }
+        values += choice->count;
+        kept += choice->kept;
+        entries += slot->numel;
+        bytes += choice->bytes + tg_projector_get_bytes(slot->projector).indices;
+        error += choice->error;
     }
-    tg_log(optim->ctx, TG_LOG_INFO,
-           "ranks from step %lld on: %lld of %lld values (%.3g %%) in %d parameters, which lose at "
-           "most %.3g of the gradients measured before",
-           (long long)arriving->step, (long long)values, (long long)entries,
-           100.0 * (double)values / (double)entries, optim->pools[group].members, sqrt(worst));
+    tg_log(
+        optim->ctx, TG_LOG_INFO,
+        "ranks from step %lld on: %lld of %lld values (%.3g %%), %lld of them single entries, in "
+        "%zu of %zu bytes; error %.3g predicted, found at the last refresh %.3g (%.3g predicted)",
+        (long long)arriving->step, (long long)values, (long long)entries,
+        100.0 * (double)values / (double)entries, (long long)kept, bytes,
+        optim->pools[group].budget, sqrt(error / member), now.error, now.bound);
 }
 
 /* States first shrink to what stays and close up, then grow to their new sizes from the last one
@@ -153,6 +185,9 @@ tg_status tg_ranks_choose_if_ready(tg_optim *optim, const tg_slot *arriving) {
     const bool fits =
         tg_ranks_choose(&pool->kind, c.spectra, member, optim->groups[group].rank_tolerance,
                         pool->bytes, c.scratch, c.choices);
+    if (fits) {
+        log_choice(optim, group, arriving, c.choices);
+    }
     member = 0;
     for (int i = 0; i < optim->slot_count; i++) {
         tg_slot *slot = &optim->slots[i];
@@ -163,14 +198,31 @@ tg_status tg_ranks_choose_if_ready(tg_optim *optim, const tg_slot *arriving) {
             member++;
         }
     }
-    if (!changes) {
-        return TG_OK;
+    return changes ? apply(optim, group, c.choices) : TG_OK;
+}
+
+/* ---- looking ---- */
+
+tg_optim_ranks tg_optim_get_ranks(const tg_optim *optim) {
+    tg_optim_ranks out = {0};
+    for (int i = 0; i < optim->slot_count; i++) {
+        const tg_optim_projection p = tg_optim_get_projection(optim, i);
+        if (optim->slots[i].ranked) {
+            out.params++;
+            out.values += p.values;
+            out.kept += p.kept;
+            out.entries += p.entries;
+            out.bytes += p.bytes;
+            out.error += p.error * p.error;
+            out.bound += p.bound * p.bound;
+        }
     }
-    const tg_status status = apply(optim, group, c.choices);
-    if (status == TG_OK) {
-        log_choice(optim, group, arriving);
+    for (int i = 0; i < optim->group_count; i++) {
+        out.budget += optim->pools[i].budget;
     }
-    return status;
+    out.error = sqrt(out.error / out.params);
+    out.bound = sqrt(out.bound / out.params);
+    return out.params > 0 ? out : (tg_optim_ranks){0};
 }
 
 /* ---- measuring ---- */

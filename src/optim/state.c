@@ -74,7 +74,7 @@ tg_shape tg_state_ranks_shape(const tg_slot *slot) {
 
 tg_shape tg_state_spectrum_shape(const tg_slot *slot) {
     const tg_spectrum *s = &slot->ranked->spectrum;
-    return (tg_shape){.ndim = 1, .dim = {2 + TG_STATE_LEFT + tg_spectrum_values(s)}};
+    return (tg_shape){.ndim = 1, .dim = {3 + TG_STATE_LEFT + tg_spectrum_values(s)}};
 }
 
 void tg_state_get_ranks(const tg_slot *slot, int64_t *ranks) {
@@ -214,8 +214,9 @@ static tg_status save_ranked(tg_optim *optim, tg_slot *slot, tg_archive *archive
     double *values = copy.data;
     values[0] = s->energy;
     values[1] = slot->ranked->bound;
-    memcpy(values + 2, &slot->projector->left, sizeof slot->projector->left);
-    memcpy(values + 2 + TG_STATE_LEFT, s->values, (size_t)tg_spectrum_values(s) * sizeof *values);
+    values[2] = slot->error;
+    memcpy(values + 3, &slot->projector->left, sizeof slot->projector->left);
+    memcpy(values + 3 + TG_STATE_LEFT, s->values, (size_t)tg_spectrum_values(s) * sizeof *values);
     TG_TRY(tg_state_name(optim->ctx, slot, name, "spectrum"));
     TG_TRY(tg_archive_take(archive, name, &copy));
 fail:

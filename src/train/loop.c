@@ -190,6 +190,7 @@ static tg_status end_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t e
     const tg_optim_stats stats = tg_optim_get_stats(t->optim);
     epoch.skipped = p->skipped + stats.skipped;
     epoch.overflows = stats.overflows;
+    epoch.ranks = tg_optim_get_ranks(t->optim);
     epoch.loss_scale = tg_optim_get_loss_scale(t->optim);
     epoch.memory = tg_context_memory(t->ctx, t->model->be->ops->place);
     epoch.seconds = tg_seconds() - t->epoch_start;

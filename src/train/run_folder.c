@@ -223,6 +223,17 @@ static void add_real(line *l, double value) {
     }
 }
 
+static void add_ranks(line *l, const tg_optim_ranks *r) {
+    add(l,
+        ",\"ranks\":{\"values\":%" PRId64 ",\"kept\":%" PRId64 ",\"entries\":%" PRId64
+        ",\"bytes\":%zu,\"budget\":%zu,\"error\":",
+        r->values, r->kept, r->entries, r->bytes, r->budget);
+    add_real(l, r->error);
+    add(l, ",\"bound\":");
+    add_real(l, r->bound);
+    add(l, "}");
+}
+
 /* The backend is named in every line: a run may be resumed on another one. */
 static void json_line(const tg_context *ctx, const tg_train_epoch *e, line *l) {
     add(l, "{\"epoch\":%" PRId64 ",\"step\":%" PRId64 ",\"lr\":", e->epoch, e->step);
@@ -243,8 +254,11 @@ static void json_line(const tg_context *ctx, const tg_train_epoch *e, line *l) {
     add_real(l, e->seconds);
     add(l, ",\"skipped\":%" PRId64 ",\"loss_scale\":", e->skipped);
     add_real(l, e->loss_scale);
-    add(l, ",\"overflows\":%" PRId64 ",\"memory\":{\"peak\":%zu", e->overflows,
-        e->memory.peak_total);
+    add(l, ",\"overflows\":%" PRId64, e->overflows);
+    if (e->ranks.params > 0) {
+        add_ranks(l, &e->ranks);
+    }
+    add(l, ",\"memory\":{\"peak\":%zu", e->memory.peak_total);
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
         add(l, ",\"%s\":%zu", tg_mem_category_name((tg_mem_category)c), e->memory.peak[c]);
     }
@@ -295,6 +309,10 @@ static tg_status log_events(tg_run_folder *folder, const tg_train_epoch *e) {
     TG_TRY(tg_events_scalar(folder->events, "train/learning_rate", e->epoch, e->learning_rate));
     if (e->loss_scale != 1.0) {
         TG_TRY(tg_events_scalar(folder->events, "train/loss_scale", e->epoch, e->loss_scale));
+    }
+    if (e->ranks.params > 0) {
+        TG_TRY(tg_events_scalar(folder->events, "ranks/error", e->epoch, e->ranks.error));
+        TG_TRY(tg_events_scalar(folder->events, "ranks/values", e->epoch, (double)e->ranks.values));
     }
     TG_TRY(tg_events_scalar(folder->events, "time/step_ms", e->epoch, e->step_ms));
     TG_TRY(tg_events_scalar(folder->events, "memory/peak", e->epoch, (double)e->memory.peak_total));
