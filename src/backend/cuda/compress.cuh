@@ -45,7 +45,7 @@ struct cuda_factor {
     int64_t dim, rank;
     int64_t rows, ld;
     int64_t at;     /* in the workspace, in reals */
-    bool fragments; /* a mode in front: there are fragments instead (modes.cu) */
+    bool fragments; /* of mode 0: there are fragments instead (first_mode.cu) */
 };
 
 enum cuda_step_kind {
@@ -121,15 +121,10 @@ tg_status cuda_plan_multiply(tg_backend *be, const cuda_plan *plan, void *worksp
                              const cuda_factor *factor, bool forward, int64_t batch, int64_t n,
                              const void *in, int64_t ld_in, void *out, int64_t ld_out);
 
-/* ---- modes in front, in TF32 (modes.cu) ---- */
+/* ---- mode 0 in TF32 (first_mode.cu) ---- */
 
-/* Whether a factor may be used so, before `columns` reals. */
+/* Whether its factor may be used so, before `columns` reals. */
 bool cuda_mode_fits(const tg_backend *be, const cuda_factor *factor, int64_t columns);
-
-/* cuda_plan_multiply with the fragments of a factor. */
-tg_status cuda_mode_multiply(tg_backend *be, const cuda_plan *plan, void *workspace,
-                             const cuda_factor *factor, bool forward, int64_t batch, int64_t n,
-                             const void *in, int64_t ld_in, void *out, int64_t ld_out);
 
 /* Mode 0 between `middle` and the core: core = beta core + scale of the product, or middle. */
 tg_status cuda_mode_core(tg_backend *be, const cuda_plan *plan, void *workspace, bool forward,
@@ -366,10 +361,6 @@ const float4 *cuda_planes_before(const cuda_plan *plan, void *workspace);
 /* Steps 0 and 1 on `count` indices of mode 0. */
 tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *workspace,
                                int64_t count, const void *in, void *out);
-
-/* planes_streamed.cu: the same with factors that stay in shared memory; false where they cannot. */
-bool cuda_planes_contract_streamed(tg_backend *be, const cuda_plan *plan, void *workspace,
-                                   int64_t count, const void *in, void *out, tg_status *status);
 
 /* The same steps back, from `in`, and what finish_call says, its slab and view aside. */
 tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *workspace, const void *in,

@@ -104,16 +104,6 @@ static void plan_steps(cuda_plan *plan, const mode *list, int count, int begin, 
     plan->lead = entries_of(list, 1, first < last ? first : last);
 }
 
-/* Which modes in front go by own kernels. */
-static void plan_fragments(const tg_backend *be, cuda_plan *plan) {
-    for (int q = 0; q < plan->steps; q++) {
-        cuda_step *step = &plan->step[q];
-        step->factor.fragments = step->kind == CUDA_STEP_LEFT && step->factor.u &&
-                                 cuda_mode_fits(be, &step->factor, step->right);
-    }
-    plan->first.fragments = plan->gathers && cuda_mode_fits(be, &plan->first, plan->columns);
-}
-
 /* Steps 0 and 1 in one pass, where that can be. */
 static void plan_planes(cuda_plan *plan) {
     const cuda_step *last = &plan->step[0], *before = &plan->step[1];
@@ -149,7 +139,7 @@ cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes) {
         plan.first = factor_of(&list[0], plan.parts, false, &plan.size);
     }
     if (be->math == TG_MATH_TF32 && plan.real == TG_F32 && plan.parts == 2) {
-        plan_fragments(be, &plan);
+        plan.first.fragments = plan.gathers && cuda_mode_fits(be, &plan.first, plan.columns);
         plan_planes(&plan);
     }
     if (plan.unit == 0 || plan.dim0 == 0) {
@@ -196,7 +186,7 @@ struct factor_list {
     cuda_factor factor[TG_MAX_NDIM];
 };
 
-/* A factor as fragments; see modes.cu. */
+/* A factor as fragments; see first_mode.cu. */
 template <bool FORWARD>
 static __device__ inline void write_fragments(const cuda_factor &f, float4 *out) {
     const factor_reader from = {static_cast<const float *>(f.u), (int)f.dim, (int)f.rank};
@@ -319,10 +309,6 @@ static tg_status multiply_right(tg_backend *be, const cuda_plan *plan, void *wor
 tg_status cuda_plan_multiply(tg_backend *be, const cuda_plan *plan, void *workspace,
                              const cuda_factor *factor, bool forward, int64_t batch, int64_t n,
                              const void *in, int64_t ld_in, void *out, int64_t ld_out) {
-    if (factor->fragments) {
-        return cuda_mode_multiply(be, plan, workspace, factor, forward, batch, n, in, ld_in, out,
-                                  ld_out);
-    }
     const int64_t dim = plan->parts * factor->dim, rank = plan->parts * factor->rank;
     tg_gemm gemm = product_of(plan, forward ? rank : dim, n, forward ? dim : rank);
     gemm.op_a = forward ? TG_OP_N : TG_OP_T;

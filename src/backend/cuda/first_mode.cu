@@ -1,56 +1,43 @@
-/* Modes in front of others where products are rounded to TF32, in place of cuBLAS: thin batches are
- * not its strength, and a core wants its parts together.
+/* Mode 0 where products are rounded to TF32, straight between `middle` and the core, whose parts
+ * lie together: by cuBLAS there is one more pass to bring them together, or apart (weave.cu).
  *
- *   to the core:  out[part][j][c] = sum over (i, part) of conj(U)[i][j] in[i][part][c],
- *   and from it:  out[i][part][c] = sum over (part, j) of U[i][j] in[part][j][c],
- * where the side (part, j) may be the core itself, [j][c][part]. As many blocks as run at once keep
- * the fragments of U (instructions.cuh; those that give real parts) in shared memory and walk over
- * tiles of 32 columns c, the next ones of which are on their way. A lane's sums are both parts of
- * two neighbours: 16 bytes of a core. */
+ *   to the core:  core[j][c][part] = sum over (i, part) of conj(U)[i][j] middle[i][part][c],
+ *   and from it:  middle[i][part][c] = sum over (j, part) of U[i][j] core[j][c][part].
+ * As many blocks as run at once keep the fragments of U (instructions.cuh; those that give real
+ * parts) in shared memory and walk over tiles of 32 columns c, the next ones of which are on their
+ * way. A lane's sums are both parts of two neighbours: 16 bytes of a core. */
 #include "backend/cuda/compress.cuh"
 #include "backend/cuda/instructions.cuh"
 
 enum {
     COLUMNS = 32,   /* of a tile */
+    PIECE = 2,      /* times 8 of them, of 16 rows, that a warp takes at a time */
     MOST_SLOTS = 3, /* tiles in shared memory */
     MOST_WARPS = 16
 };
 
 /* Reals from row to row of a tile: so that 4 numbers of 8 columns lie in different banks. */
-static constexpr __host__ __device__ int tile_stride(bool forward, bool core) {
-    return forward ? COLUMNS + 4 : core ? 2 * COLUMNS + 8 : COLUMNS + 8;
+static constexpr __host__ __device__ int tile_stride(bool forward) {
+    return forward ? COLUMNS + 4 : 2 * COLUMNS + 8;
 }
 
 struct mode_call {
     int summed, made; /* numbers: dim and rank, or rank and dim */
     int tiles, steps; /* of 16 and 4 of them, rounded up */
     int slots;
-    const float4 *left; /* fragments */
-    int64_t batch, n;   /* matrices of n columns */
-    const float *in;
-    float *out;
-    int64_t ld_in, ld_out;  /* reals from row to row; matrices follow each other */
-    number<float, 2> *core; /* instead of one of them */
+    const float4 *left;     /* fragments */
+    int64_t n;              /* columns */
+    float *middle;          /* (dim, part, n) */
+    number<float, 2> *core; /* rows of.. */
     bool whole, wide;       /* how it is aligned: to its entries, to two of them */
     int block, padded;      /* of `padded` columns `block` belong to the core */
-    int64_t row;            /* of it, entries */
+    int64_t row;            /* ..this many entries */
     float scale, beta;      /* core = beta core + scale of what comes out */
 };
 
 /* Reals of a tile. */
-static __host__ __device__ inline int tile_size(const mode_call &s, bool forward, bool core) {
-    return (core && !forward ? 1 : 2) * 4 * s.steps * tile_stride(forward, core);
-}
-
-/* A tile: from column `first` of a matrix on. */
-struct mode_place {
-    int64_t matrix, first;
-};
-
-static __device__ inline mode_place place_of(const mode_call &s, int64_t tile) {
-    const int64_t across = (s.n + COLUMNS - 1) / COLUMNS;
-    const int64_t matrix = tile / across;
-    return {matrix, (tile - matrix * across) * COLUMNS};
+static __host__ __device__ inline int tile_size(const mode_call &s, bool forward) {
+    return (forward ? 2 : 1) * 4 * s.steps * tile_stride(forward);
 }
 
 /* Where column c lies in a row of the core; negative: nowhere. */
@@ -61,26 +48,25 @@ static __device__ inline int64_t in_core(const mode_call &s, int64_t c) {
 
 /* ---- what comes in ---- */
 
-template <bool FORWARD>
-static __device__ inline void fetch_rows(const mode_call &s, const mode_place &at, float *tile) {
-    const int col = (int)threadIdx.x % 8 * 4, rows = 2 * s.summed;
-    const bool counts = at.first + col < s.n;
-    const float *from = s.in + at.matrix * rows * s.ld_in + (counts ? at.first + col : 0);
-    for (int row = (int)threadIdx.x / 8; row < rows; row += (int)blockDim.x / 8) {
-        const int to = FORWARD || row < s.summed ? row : row - s.summed + 4 * s.steps;
-        copy_async<16>(tile + to * tile_stride(FORWARD, false) + col, from + row * s.ld_in, counts);
+/* Columns from `first` on. */
+static __device__ inline void fetch_rows(const mode_call &s, int64_t first, float *tile) {
+    const int col = (int)threadIdx.x % 8 * 4;
+    const bool counts = first + col < s.n;
+    const float *from = s.middle + (counts ? first + col : 0);
+    for (int row = (int)threadIdx.x / 8; row < 2 * s.summed; row += (int)blockDim.x / 8) {
+        copy_async<16>(tile + row * tile_stride(true) + col, from + row * s.n, counts);
     }
 }
 
 /* The same from the core, parts together. */
-static __device__ inline void fetch_core(const mode_call &s, const mode_place &at, float *tile) {
+static __device__ inline void fetch_core(const mode_call &s, int64_t first, float *tile) {
     const int per_row = s.wide ? COLUMNS / 2 : COLUMNS;
     const int col = (int)threadIdx.x % per_row * (COLUMNS / per_row);
-    const int64_t c = in_core(s, at.first + col);
+    const int64_t c = in_core(s, first + col);
     const number<float, 2> *from = s.core + (c < 0 ? 0 : c);
     float *to = tile + 2 * col;
     for (int row = (int)threadIdx.x / per_row; row < s.summed; row += (int)blockDim.x / per_row) {
-        float *entry = to + row * tile_stride(false, true);
+        float *entry = to + row * tile_stride(false);
         const float *source = reinterpret_cast<const float *>(from + row * s.row);
         if (s.wide) {
             copy_async<16>(entry, source, c >= 0);
@@ -93,23 +79,22 @@ static __device__ inline void fetch_core(const mode_call &s, const mode_place &a
     }
 }
 
-template <bool FORWARD, bool CORE>
+template <bool FORWARD>
 static __device__ inline void fetch_tile(const mode_call &s, int64_t index, float *tile) {
-    const mode_place at = place_of(s, index);
-    if (CORE && !FORWARD) {
-        fetch_core(s, at, tile);
+    if (FORWARD) {
+        fetch_rows(s, index * COLUMNS, tile);
     } else {
-        fetch_rows<FORWARD>(s, at, tile);
+        fetch_core(s, index * COLUMNS, tile);
     }
 }
 
 /* ---- the product ---- */
 
 /* Both parts of 16 rows of N tiles of 8 columns; `tile` begins with the columns. */
-template <bool FORWARD, bool CORE, int N>
+template <bool FORWARD, int N>
 static __device__ inline void multiply(float (&sum)[2][N][4], const float4 *left, int steps,
                                        const float *tile, int lane) {
-    constexpr int stride = tile_stride(FORWARD, CORE);
+    constexpr int stride = tile_stride(FORWARD);
     const int g = lane / 4, t = lane % 4;
 #pragma unroll 4
     for (int k = 0; k < steps; k++) {
@@ -117,12 +102,12 @@ static __device__ inline void multiply(float (&sum)[2][N][4], const float4 *left
 #pragma unroll
         for (int n = 0; n < N; n++) {
             float2 b;
-            if (CORE && !FORWARD) {
-                b = *reinterpret_cast<const float2 *>(tile + (4 * k + t) * stride +
-                                                      2 * (8 * n + g));
+            if (FORWARD) {
+                const float *at = tile + 2 * (4 * k + t) * stride + 8 * n + g;
+                b = make_float2(at[0], at[stride]);
             } else {
-                const float *at = tile + (FORWARD ? 2 : 1) * (4 * k + t) * stride + 8 * n + g;
-                b = make_float2(at[0], at[(FORWARD ? 1 : 4 * steps) * stride]);
+                const float *at = tile + (4 * k + t) * stride + 2 * (8 * n + g);
+                b = *reinterpret_cast<const float2 *>(at);
             }
             b = make_float2(to_tf32(b.x), to_tf32(b.y));
             mma_tf32(sum[0][n], re, b.x, b.y);
@@ -153,13 +138,13 @@ static __device__ inline void blend_core(const mode_call &s, int64_t row, int64_
 }
 
 /* Sums of the rows [row, row + 16), columns from `first` on. */
-template <bool FORWARD, bool CORE, int N>
-static __device__ inline void store_sums(const mode_call &s, const mode_place &at, int row,
-                                         int first, const float (&sum)[2][N][4], int lane) {
+template <bool FORWARD, int N>
+static __device__ inline void store_sums(const mode_call &s, int row, int64_t first,
+                                         const float (&sum)[2][N][4], int lane) {
     const int g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int n = 0; n < N; n++) {
-        const int64_t c = at.first + first + 8 * n + 2 * t;
+        const int64_t c = first + 8 * n + 2 * t;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int m = row + 8 * h + g;
@@ -168,26 +153,25 @@ static __device__ inline void store_sums(const mode_call &s, const mode_place &a
             if (m >= s.made || c >= s.n) {
                 continue;
             }
-            if (CORE && FORWARD) {
+            if (FORWARD) {
                 blend_core(s, m, c, re, im);
             } else {
-                float *to = s.out + (at.matrix * 2 * s.made + (FORWARD ? m : 2 * m)) * s.ld_out + c;
+                float *to = s.middle + 2 * m * s.n + c;
                 *reinterpret_cast<float2 *>(to) = re;
-                *reinterpret_cast<float2 *>(to + (FORWARD ? s.made : 1) * s.ld_out) = im;
+                *reinterpret_cast<float2 *>(to + s.n) = im;
             }
         }
     }
 }
 
-/* N: tiles of 8 columns that a warp takes at a time. */
-template <bool FORWARD, bool CORE, int N>
+template <bool FORWARD>
 static __global__ void __launch_bounds__(32 * MOST_WARPS, 1) multiply_mode(mode_call s) {
     extern __shared__ float4 shared[];
-    constexpr int pieces = COLUMNS / 8 / N;
+    constexpr int pieces = COLUMNS / 8 / PIECE;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    const int fragments = s.tiles * s.steps * 32, size = tile_size(s, FORWARD, CORE);
+    const int fragments = s.tiles * s.steps * 32, size = tile_size(s, FORWARD);
     float *tiles = reinterpret_cast<float *>(shared + fragments);
-    const int64_t all = s.batch * ((s.n + COLUMNS - 1) / COLUMNS);
+    const int64_t all = (s.n + COLUMNS - 1) / COLUMNS;
 
     /* Rows that fill up the last step stay 0. */
     for (int e = (int)threadIdx.x; e < s.slots * size; e += (int)blockDim.x) {
@@ -200,7 +184,7 @@ static __global__ void __launch_bounds__(32 * MOST_WARPS, 1) multiply_mode(mode_
     for (int ahead = 0; ahead < s.slots - 1; ahead++) {
         const int64_t index = blockIdx.x + (int64_t)ahead * gridDim.x;
         if (index < all) {
-            fetch_tile<FORWARD, CORE>(s, index, tiles + ahead * size);
+            fetch_tile<FORWARD>(s, index, tiles + ahead * size);
         }
         copies_commit();
     }
@@ -212,19 +196,19 @@ static __global__ void __launch_bounds__(32 * MOST_WARPS, 1) multiply_mode(mode_
             copies_wait_but<0>();
         }
         __syncthreads();
-        const int vacant = slot == 0 ? s.slots - 1 : slot - 1; /* what the last round was made from */
+        const int vacant =
+            slot == 0 ? s.slots - 1 : slot - 1; /* what the last round was made from */
         const int64_t later = index + (int64_t)(s.slots - 1) * gridDim.x;
         if (later < all) {
-            fetch_tile<FORWARD, CORE>(s, later, tiles + vacant * size);
+            fetch_tile<FORWARD>(s, later, tiles + vacant * size);
         }
         copies_commit();
-        const mode_place at = place_of(s, index);
         for (int u = warp; u < s.tiles * pieces; u += warps) {
-            const int m = u / pieces, first = u % pieces * N * 8;
-            float sum[2][N][4] = {};
-            multiply<FORWARD, CORE>(sum, shared + m * s.steps * 32, s.steps,
-                                    tiles + slot * size + (CORE && !FORWARD ? 2 : 1) * first, lane);
-            store_sums<FORWARD, CORE>(s, at, 16 * m, first, sum, lane);
+            const int m = u / pieces, first = u % pieces * PIECE * 8;
+            float sum[2][PIECE][4] = {};
+            multiply<FORWARD>(sum, shared + m * s.steps * 32, s.steps,
+                              tiles + slot * size + (FORWARD ? 1 : 2) * first, lane);
+            store_sums<FORWARD>(s, 16 * m, index * COLUMNS + first, sum, lane);
         }
         slot = slot + 1 == s.slots ? 0 : slot + 1;
     }
@@ -245,8 +229,8 @@ static mode_call sizes_of(const cuda_factor *factor, bool forward) {
     return s;
 }
 
-static size_t shared_bytes(const mode_call &s, bool forward, bool core, int slots) {
-    return fragment_bytes(s) + (size_t)(slots * tile_size(s, forward, core)) * sizeof(float);
+static size_t shared_bytes(const mode_call &s, bool forward, int slots) {
+    return fragment_bytes(s) + (size_t)(slots * tile_size(s, forward)) * sizeof(float);
 }
 
 /* Of a block; 0 if that cannot be found out. */
@@ -265,25 +249,22 @@ bool cuda_mode_fits(const tg_backend *be, const cuda_factor *factor, int64_t col
     const size_t most = shared_limit(be);
     for (int way = 0; way < 2; way++) {
         const mode_call s = sizes_of(factor, way == 1);
-        if (fragment_bytes(s) > room || shared_bytes(s, way == 1, false, 2) > most ||
-            shared_bytes(s, way == 1, true, 2) > most) {
+        if (fragment_bytes(s) > room || shared_bytes(s, way == 1, 2) > most) {
             return false;
         }
     }
     return true;
 }
 
-template <bool FORWARD, bool CORE>
-static tg_status run_mode(tg_backend *be, const cuda_plan *plan, void *workspace,
-                          const cuda_factor *factor, mode_call s) {
-    const bool whole = s.tiles % 4 == 0; /* a warp takes all columns of 16 rows */
-    const auto kernel = whole ? multiply_mode<FORWARD, CORE, 4> : multiply_mode<FORWARD, CORE, 2>;
-    const int64_t units = s.tiles * (whole ? 1 : 2);
+template <bool FORWARD>
+static tg_status run_mode(tg_backend *be, const cuda_plan *plan, void *workspace, mode_call s) {
+    const auto kernel = multiply_mode<FORWARD>;
+    const int64_t units = s.tiles * (COLUMNS / 8 / PIECE);
     const int threads = 32 * (int)shorter(longer(units, 2), MOST_WARPS);
-    const int64_t tiles = s.batch * ((s.n + COLUMNS - 1) / COLUMNS);
-    s.slots = shared_bytes(s, FORWARD, CORE, MOST_SLOTS) <= shared_limit(be) ? MOST_SLOTS : 2;
-    s.left = reinterpret_cast<const float4 *>(cuda_plan_at(plan, workspace, factor->at));
-    const size_t shared = shared_bytes(s, FORWARD, CORE, s.slots);
+    const int64_t tiles = (s.n + COLUMNS - 1) / COLUMNS;
+    s.slots = shared_bytes(s, FORWARD, MOST_SLOTS) <= shared_limit(be) ? MOST_SLOTS : 2;
+    s.left = reinterpret_cast<const float4 *>(cuda_plan_at(plan, workspace, plan->first.at));
+    const size_t shared = shared_bytes(s, FORWARD, s.slots);
     int blocks = 0;
     tg_status status = TG_OK;
     TG_TRY(CUDA_CHECK(
@@ -301,28 +282,11 @@ fail:
     return status;
 }
 
-tg_status cuda_mode_multiply(tg_backend *be, const cuda_plan *plan, void *workspace,
-                             const cuda_factor *factor, bool forward, int64_t batch, int64_t n,
-                             const void *in, int64_t ld_in, void *out, int64_t ld_out) {
-    mode_call s = sizes_of(factor, forward);
-    s.batch = batch;
-    s.n = n;
-    s.in = static_cast<const float *>(in);
-    s.out = static_cast<float *>(out);
-    s.ld_in = ld_in;
-    s.ld_out = ld_out;
-    return forward ? run_mode<true, false>(be, plan, workspace, factor, s)
-                   : run_mode<false, false>(be, plan, workspace, factor, s);
-}
-
 tg_status cuda_mode_core(tg_backend *be, const cuda_plan *plan, void *workspace, bool forward,
                          const void *middle, double scale, double beta, const void *core) {
     mode_call s = sizes_of(&plan->first, forward);
-    s.batch = 1;
     s.n = plan->columns;
-    s.in = static_cast<const float *>(middle);
-    s.out = static_cast<float *>(const_cast<void *>(middle));
-    s.ld_in = s.ld_out = plan->columns;
+    s.middle = static_cast<float *>(const_cast<void *>(middle));
     s.core = static_cast<number<float, 2> *>(const_cast<void *>(core));
     s.block = (int)plan->block;
     s.padded = (int)plan->padded;
@@ -331,6 +295,6 @@ tg_status cuda_mode_core(tg_backend *be, const cuda_plan *plan, void *workspace,
     s.wide = (uintptr_t)core % 16 == 0 && plan->block == plan->padded;
     s.scale = (float)scale;
     s.beta = (float)beta;
-    return forward ? run_mode<true, true>(be, plan, workspace, &plan->first, s)
-                   : run_mode<false, true>(be, plan, workspace, &plan->first, s);
+    return forward ? run_mode<true>(be, plan, workspace, s)
+                   : run_mode<false>(be, plan, workspace, s);
 }
