@@ -111,6 +111,22 @@ template <int N> __device__ inline void copies_wait_but() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
+/* 16 bytes from global to shared memory, aligned, without waiting: what a thread has copied between
+ * two ends of a group is a group. */
+__device__ inline void copy_async(void *to, const void *from) {
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at),
+                 "l"(__cvta_generic_to_global(from))
+                 : "memory");
+}
+__device__ inline void end_async_group() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/* All groups of this thread. */
+__device__ inline void wait_async_groups() {
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+}
+
 /* A warp has [begin, end) brought into the L2, but for a part of 16 bytes at either end. Nothing
  * waits for it; GPUs that cannot do it leave it. */
 __device__ inline void prefetch_l2(const void *begin, const void *end, int lane) {

@@ -438,6 +438,31 @@ template <int ROWS, int THREADS> struct half_sums {
     }
 };
 
+/* to (ROWS) = the sums of the rows of a product, from those of the threads; room: ACROSS x ROWS
+ * numbers of shared memory. */
+template <int ROWS, class P>
+__device__ inline void store_row_sums(const double (&sums)[2], double *room, double *to) {
+    const int warp = threadIdx.x / 32;
+    __syncthreads(); /* nobody needs what lay there */
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        double sum = sums[k];
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        if (threadIdx.x % 4 == 0) {
+            room[warp % P::ACROSS * ROWS + P::row(0, k)] = sum;
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x < ROWS) {
+        double sum = 0.0;
+        for (int w = 0; w < P::ACROSS; w++) {
+            sum += room[w * ROWS + threadIdx.x];
+        }
+        to[threadIdx.x] = sum;
+    }
+}
+
 /* A partial sum of a block, for fold_partials. */
 template <class P> __device__ inline void store_half_partial(const P &p, float *to, int ld) {
     for (int m = 0; m < P::MT; m++) {

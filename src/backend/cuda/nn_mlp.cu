@@ -242,6 +242,7 @@ fail:
 
 static size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
     const size_t ways[] = {columns_workspace(op, backward), mlp_single_workspace(op, backward),
+                           mlp_single_halves_workspace(be, op, backward),
                            backward ? mlp_tensor_workspace(be, op) : 0};
     size_t most = 0;
     for (size_t bytes : ways) {

@@ -12,6 +12,13 @@ size_t mlp_single_workspace(const tg_mlp *op, bool backward);
 tg_status mlp_single_forward(tg_backend *be, const tg_mlp *op);
 tg_status mlp_single_backward(tg_backend *be, const tg_mlp *op);
 
+/* Of these, calls whose input is stored as halves and goes by tensor cores as it is
+ * (nn_mlp_single_halves.cu). */
+bool mlp_single_halves_takes(const tg_backend *be, const tg_mlp *op, bool backward);
+size_t mlp_single_halves_workspace(const tg_backend *be, const tg_mlp *op, bool backward);
+tg_status mlp_single_halves_forward(tg_backend *be, const tg_mlp *op);
+tg_status mlp_single_halves_backward(tg_backend *be, const tg_mlp *op);
+
 /* u = act(x): x itself where that is the same matrix. */
 template <class X>
 static tg_status input_of(tg_backend *be, const tg_mlp *op, const column_tile &t, real_of<X> *room,

@@ -186,30 +186,6 @@ static __device__ inline void put_hidden_gradient(const P &slope, const P &dp, u
     }
 }
 
-/* to (HIDDEN) = the sums of rows; room: ACROSS x HIDDEN numbers of shared memory. */
-template <int HIDDEN, class P>
-static __device__ inline void store_hidden_sums(const double (&sums)[2], double *room, double *to) {
-    const int warp = threadIdx.x / 32;
-    __syncthreads(); /* nobody needs what lay there */
-#pragma unroll
-    for (int k = 0; k < 2; k++) {
-        double sum = sums[k];
-        sum += __shfl_xor_sync(~0u, sum, 1);
-        sum += __shfl_xor_sync(~0u, sum, 2);
-        if (threadIdx.x % 4 == 0) {
-            room[warp % P::ACROSS * HIDDEN + P::row(0, k)] = sum;
-        }
-    }
-    __syncthreads();
-    if (threadIdx.x < HIDDEN) {
-        double sum = 0.0;
-        for (int w = 0; w < P::ACROSS; w++) {
-            sum += room[w * HIDDEN + threadIdx.x];
-        }
-        to[threadIdx.x] = sum;
-    }
-}
-
 /* dx = alpha p times the slopes in shared memory; slopes NULL: ones. */
 template <int STORE, class P>
 static __device__ inline void write_dx(const mlp_task &t, const P &p, const uint16_t *slopes,
@@ -298,8 +274,8 @@ static __global__ void __launch_bounds__(back_threads<C>, C > 64 ? 1 : 2)
     }
     store_half_partial(dw1, t.dw1 + (int64_t)blockIdx.x * HIDDEN * C, C);
     store_half_partial(dw2, t.dw2 + (int64_t)blockIdx.x * C * HIDDEN, HIDDEN);
-    store_hidden_sums<HIDDEN, H>(db1, reinterpret_cast<double *>(u),
-                                 t.db1 + (int64_t)blockIdx.x * HIDDEN);
+    store_row_sums<HIDDEN, H>(db1, reinterpret_cast<double *>(u),
+                              t.db1 + (int64_t)blockIdx.x * HIDDEN);
     db2.store(t.db2 + (int64_t)blockIdx.x * C);
 }
 

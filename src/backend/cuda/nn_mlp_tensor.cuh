@@ -17,6 +17,7 @@ struct mlp_task {
     activation x, y, add, activated, dy, dx;
     double *db1, *db2; /* partial sums (parts, chunks CHUNK), (parts, OUT) */
     float *dw1, *dw2;  /* likewise (parts, chunks CHUNK, IN), (parts, OUT, chunks CHUNK) */
+    double *wide_dw2;  /* dw2 where there is one output */
 };
 
 template <int IN_, int CHUNK_, int OUT_> struct mlp_shape {
