@@ -156,7 +156,7 @@ while [ $rounds -lt 200 ]; do
         rm -rf halves_killed
     fi
 done
-[ $more_kills -ge 8 ] || fail "automatic ranks in halves: only $more_kills more_kills in $rounds rounds"
+[ $more_kills -ge 8 ] || fail "automatic ranks in halves: only $more_kills kills in $rounds rounds"
 cmp -s halves/checkpoints/step-0000000020.safetensors halves_killed/checkpoints/step-0000000020.safetensors ||
     fail "automatic ranks in halves: a killed and resumed run ends with other weights"
 cmp -s halves/projections.jsonl halves_killed/projections.jsonl || fail "automatic ranks in halves: other ranks"
