@@ -1,0 +1,190 @@
+/* Sums of gradients, in compressed space but for a step that refreshes, whose dense sum is
+ * allocated for the time of it; and norms of gradients, to clip by. */
+#include <math.h>
+
+#include "optim/step.h"
+
+/* sum = gradient, or sum += gradient. */
+static tg_status add_dense(tg_optim *optim, const tg_slot *slot, bool is_first,
+                           const tg_gradient *gradient, void *sum) {
+    tg_gradient ready;
+    tg_status status = tg_slot_form(optim, slot, gradient, &ready);
+    if (status != TG_OK) {
+        return status;
+    }
+    if (ready.dtype != slot->dtype) {
+        return tg_fail(optim->ctx, TG_E_DTYPE, "gradient of %s: %s is needed for sums, found %s",
+                       slot->name, tg_dtype_name(slot->dtype), tg_dtype_name(ready.dtype));
+    }
+    if (is_first) {
+        return optim->be->ops->copy(optim->be, sum, ready.dense,
+                                    (size_t)slot->numel * tg_dtype_size(slot->dtype));
+    }
+    return optim->be->ops->axpy(optim->be, slot->dtype, slot->numel, (tg_scalar){1.0, 0.0},
+                                ready.dense, sum);
+}
+
+/* The whole gradient is needed at the end of this sum. */
+static bool needs_dense_sum(const tg_optim *optim, const tg_slot *slot) {
+    const bool is_due = tg_slot_is_due(optim, slot);
+    return is_due || tg_ranks_wants_spectrum(optim, slot, is_due);
+}
+
+tg_status tg_optim_accumulate(tg_optim *optim, const tg_gradient *gradient) {
+    tg_status status = TG_OK;
+    tg_slot *slot = NULL;
+    TG_TRY(tg_slot_find(optim, gradient->param, &slot));
+    TG_TRY(tg_slot_check(optim, slot, gradient));
+    if (!optim->accumulates) {
+        return tg_fail(optim->ctx, TG_E_ARGUMENT,
+                       "optimizer: it was not made to accumulate gradients");
+    }
+    uint32_t *guard = NULL;
+    TG_TRY(tg_pending_begin(optim, slot, &guard));
+    TG_TRY(tg_slot_count(optim, slot, gradient, guard));
+    if (!optim->be->ops->queue) {
+        int64_t nonfinite = 0;
+        TG_TRY(tg_pending_look(optim, slot, &nonfinite));
+        slot->nonfinite += nonfinite;
+    }
+    const bool is_first = !slot->is_summing;
+    if (is_first) {
+        TG_TRY(tg_ranks_choose_if_ready(optim, slot));
+    }
+    if (is_first && slot->projector && needs_dense_sum(optim, slot)) {
+        slot->dense_sum = optim->be->ops->alloc(optim->be, TG_MEM_GRADIENTS,
+                                                (size_t)slot->numel * tg_dtype_size(slot->dtype));
+        TG_TRY(slot->dense_sum ? TG_OK : TG_E_MEMORY);
+    }
+    if (slot->dense_sum) {
+        TG_TRY(add_dense(optim, slot, is_first, gradient, slot->dense_sum));
+    } else if (!slot->projector) {
+        TG_TRY(add_dense(optim, slot, is_first, gradient, slot->sum));
+    } else {
+        tg_gradient ready = *gradient;
+        if (!tg_projector_takes_factored(slot->projector)) {
+            TG_TRY(tg_slot_form(optim, slot, gradient, &ready));
+        }
+        TG_TRY(tg_slot_project(optim, slot, &ready, is_first ? 0.0 : 1.0, slot->sum));
+    }
+    slot->is_summing = true;
+fail:
+    return status;
+}
+
+static void end_sum(tg_optim *optim, tg_slot *slot) {
+    optim->be->ops->release(optim->be, slot->dense_sum);
+    slot->dense_sum = NULL;
+    slot->is_summing = false;
+    slot->nonfinite = 0;
+}
+
+/* Whether the sum may be used: what is known on the host decides, or the guard when the update is
+ * made. A step that refreshes needs to know. */
+static tg_status look_at_sum(tg_optim *optim, tg_slot *slot, tg_update *call) {
+    tg_status status = TG_OK;
+    TG_TRY(tg_pending_begin(optim, slot, &call->guard));
+    if (optim->be->ops->queue &&
+        (slot->dense_sum || slot->nonfinite > 0 || tg_pending_looks(optim, slot))) {
+        int64_t nonfinite = 0;
+        TG_TRY(tg_pending_look(optim, slot, &nonfinite));
+        slot->nonfinite += nonfinite;
+        call->guard = NULL;
+    }
+    if (!optim->be->ops->queue) {
+        call->guard = NULL;
+    }
+fail:
+    return status;
+}
+
+tg_status tg_optim_apply(tg_optim *optim, int param, void *weight) {
+    tg_status status = TG_OK;
+    tg_slot *slot = NULL;
+    tg_update call = {.weight = weight};
+    TG_TRY(tg_slot_find(optim, param, &slot));
+    if (!slot->is_summing) {
+        return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: nothing is accumulated for %s",
+                       slot->name);
+    }
+    TG_TRY(look_at_sum(optim, slot, &call));
+    if (slot->nonfinite > 0) {
+        status = tg_slot_refused(optim, slot, slot->nonfinite);
+    } else if (slot->dense_sum) {
+        const tg_gradient whole = {
+            .param = param, .dtype = slot->dtype, .shape = slot->shape, .dense = slot->dense_sum};
+        const bool is_due = tg_slot_is_due(optim, slot);
+        const bool measures = tg_ranks_wants_spectrum(optim, slot, is_due);
+        status = tg_slot_project_and_update(optim, slot, &whole, is_due, measures, &call);
+    } else {
+        call.values = slot->sum;
+        status = tg_slot_update(optim, slot, &call);
+    }
+    end_sum(optim, slot);
+fail:
+    return status;
+}
+
+/* ---- sinks and clipping ---- */
+
+static tg_status receive_and_accumulate(void *user, const tg_gradient *gradient) {
+    return tg_optim_accumulate(user, gradient);
+}
+
+/* Adds the squares; NaN and Inf are left out here and met again when the gradient is used. */
+static tg_status receive_norm(void *user, const tg_gradient *gradient) {
+    tg_optim *optim = user;
+    tg_slot *slot = NULL;
+    tg_gradient ready;
+    tg_norms norms;
+    tg_status status = TG_OK;
+    TG_TRY(tg_slot_find(optim, gradient->param, &slot));
+    TG_TRY(tg_slot_check(optim, slot, gradient));
+    TG_TRY(tg_slot_form(optim, slot, gradient, &ready));
+    TG_TRY(optim->be->ops->norms(optim->be, ready.dtype, slot->numel, ready.dense, &norms));
+    optim->norm_squares += norms.sum_squares;
+fail:
+    return status;
+}
+
+tg_grad_sink tg_optim_accumulate_sink(tg_optim *optim) {
+    return (tg_grad_sink){.receive = receive_and_accumulate, .user = optim};
+}
+
+tg_grad_sink tg_optim_norm_sink(tg_optim *optim) {
+    return (tg_grad_sink){.receive = receive_norm, .user = optim};
+}
+
+void tg_optim_clip_begin(tg_optim *optim) {
+    optim->norm_squares = 0.0;
+    optim->grad_scale = 1.0;
+}
+
+tg_status tg_optim_clip(tg_optim *optim, double max_norm, double *norm) {
+    if (!(max_norm > 0.0)) {
+        return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: the norm to clip to is %g, not > 0",
+                       max_norm);
+    }
+    *norm = sqrt(optim->norm_squares) / optim->loss_scale.used;
+    optim->grad_scale = *norm > max_norm ? max_norm / *norm : 1.0;
+    return TG_OK;
+}
+
+tg_status tg_optim_clip_accumulated(tg_optim *optim, double max_norm, double *norm) {
+    tg_status status = TG_OK;
+    tg_optim_clip_begin(optim);
+    for (int i = 0; i < optim->slot_count; i++) {
+        const tg_slot *slot = &optim->slots[i];
+        if (!slot->is_summing) {
+            continue;
+        }
+        tg_norms norms;
+        TG_TRY(optim->be->ops->norms(optim->be, slot->dtype,
+                                     slot->dense_sum ? slot->numel : slot->count,
+                                     slot->dense_sum ? slot->dense_sum : slot->sum, &norms));
+        optim->norm_squares += norms.sum_squares;
+    }
+    TG_TRY(tg_optim_clip(optim, max_norm, norm));
+fail:
+    return status;
+}

@@ -1,0 +1,93 @@
+/* Gradients as they are handed over: checked, made dense, looked at for NaN and Inf. */
+#include "optim/step.h"
+
+tg_status tg_slot_find(tg_optim *optim, int param, tg_slot **out) {
+    if (param < 0 || param >= optim->slot_count) {
+        return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: parameter %d of %d", param,
+                       optim->slot_count);
+    }
+    *out = &optim->slots[param];
+    return TG_OK;
+}
+
+tg_status tg_slot_check(tg_optim *optim, const tg_slot *slot, const tg_gradient *gradient) {
+    char expected[128], found[128];
+    if (tg_dtype_wide(gradient->dtype) != slot->dtype ||
+        !tg_shape_equal(&gradient->shape, &slot->shape)) {
+        return tg_fail(
+            optim->ctx, TG_E_SHAPE, "gradient of %s: expected %s %s, found %s %s", slot->name,
+            tg_dtype_name(slot->dtype), tg_shape_text(&slot->shape, expected, sizeof expected),
+            tg_dtype_name(gradient->dtype), tg_shape_text(&gradient->shape, found, sizeof found));
+    }
+    const bool is_factored = gradient->x && gradient->dy && gradient->batch >= 0;
+    if (!gradient->dense && !is_factored) {
+        return tg_fail(optim->ctx, TG_E_ARGUMENT, "gradient of %s: neither dense nor factored",
+                       slot->name);
+    }
+    if (optim->borrows && ((slot->projector && !optim->workspace.memory) ||
+                           (!gradient->dense && !optim->dense && optim->loan.dense_bytes > 0))) {
+        return tg_fail(optim->ctx, TG_E_ARGUMENT,
+                       "gradient of %s: the optimizer borrows its memory and was lent none: "
+                       "tg_optim_lend first",
+                       slot->name);
+    }
+    if (!gradient->dense && (!optim->dense || slot->shape.ndim < 3)) {
+        return tg_fail(optim->ctx, TG_E_ARGUMENT,
+                       "gradient of %s: factored, but the optimizer was not made for factored "
+                       "gradients of this parameter",
+                       slot->name);
+    }
+    if (!gradient->dense && optim->forms_bf16 && tg_storage_of(gradient->dtype) != TG_STORE_BF16) {
+        return tg_fail(optim->ctx, TG_E_DTYPE,
+                       "gradient of %s: factors in %s, but the optimizer was made for bf16",
+                       slot->name, tg_dtype_name(gradient->dtype));
+    }
+    return TG_OK;
+}
+
+/* Shape of a gradient in the backend's terms. */
+static tg_multimode plain_modes(const tg_slot *slot) {
+    tg_multimode modes = {.dtype = slot->dtype, .ndim = slot->shape.ndim};
+    for (int d = 0; d < modes.ndim; d++) {
+        modes.dim[d] = modes.rank[d] = slot->shape.dim[d];
+    }
+    return modes;
+}
+
+/* The gradient as a dense one, formed in the optimizer's own memory if it came factored: as wide as
+ * the arithmetic, or as its factors where only that was asked for. */
+tg_status tg_slot_form(tg_optim *optim, const tg_slot *slot, const tg_gradient *gradient,
+                       tg_gradient *out) {
+    *out = *gradient;
+    if (gradient->dense) {
+        return TG_OK;
+    }
+    tg_multimode modes = plain_modes(slot);
+    tg_grad_source source = tg_gradient_source(gradient);
+    if (optim->forms_bf16) {
+        modes.dtype = gradient->dtype;
+        source.store = TG_STORE_FULL;
+    }
+    out->dtype = modes.dtype;
+    out->dense = optim->dense;
+    out->x = out->dy = NULL;
+    return optim->be->ops->grad_dense(optim->be, &modes, &source, 1.0, optim->dense);
+}
+
+/* Adds the NaN and Inf of what was handed over, the entries or the factors, to a guard. */
+tg_status tg_slot_count(tg_optim *optim, const tg_slot *slot, const tg_gradient *gradient,
+                        uint32_t *guard) {
+    const tg_backend_ops *ops = optim->be->ops;
+    if (gradient->dense) {
+        return ops->count_nonfinite(optim->be, gradient->dtype, slot->numel, gradient->dense,
+                                    guard);
+    }
+    const int64_t frequencies = slot->numel / slot->shape.dim[0] / slot->shape.dim[1];
+    const void *const factors[2] = {gradient->x, gradient->dy};
+    tg_status status = TG_OK;
+    for (int i = 0; i < 2 && status == TG_OK; i++) {
+        const int64_t n = gradient->batch * slot->shape.dim[i] * frequencies;
+        status = ops->count_nonfinite(optim->be, gradient->dtype, n, factors[i], guard);
+    }
+    return status;
+}

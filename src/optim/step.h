@@ -1,0 +1,44 @@
+/* What updates (step.c), sums (accumulate.c) and their gradients (gradient.c) need of each other.
+ */
+#ifndef TG_OPTIM_STEP_H
+#define TG_OPTIM_STEP_H
+
+#include "optim/optim.h"
+
+TG_NODISCARD tg_status tg_slot_find(tg_optim *optim, int param, tg_slot **out);
+
+/* Whether this is a gradient of the parameter that the optimizer was made for. */
+TG_NODISCARD tg_status tg_slot_check(tg_optim *optim, const tg_slot *slot,
+                                     const tg_gradient *gradient);
+
+/* The gradient as a dense one, formed in the optimizer's own memory if it came factored: as wide as
+ * the arithmetic, or as its factors where only that was asked for. */
+TG_NODISCARD tg_status tg_slot_form(tg_optim *optim, const tg_slot *slot,
+                                    const tg_gradient *gradient, tg_gradient *out);
+
+/* Adds the NaN and Inf of what was handed over, the entries or the factors, to a guard. */
+TG_NODISCARD tg_status tg_slot_count(tg_optim *optim, const tg_slot *slot,
+                                     const tg_gradient *gradient, uint32_t *guard);
+
+/* An update on its way. */
+typedef struct tg_update {
+    const void *values;    /* dense gradient or compressed values */
+    tg_storage grad_store; /* of a dense gradient */
+    void *weight;
+    uint32_t *guard;  /* NULL: it was read and is 0 */
+    bool adam_counts; /* nothing has counted into the guard yet */
+} tg_update;
+
+/* Adam on the values, then the weight. */
+TG_NODISCARD tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_update *call);
+
+/* small = project(gradient) + beta small. */
+TG_NODISCARD tg_status tg_slot_project(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
+                                       double beta, void *small);
+
+/* A projected parameter; the gradient is dense where a refresh or a spectrum needs it. */
+TG_NODISCARD tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot,
+                                                  const tg_gradient *gradient, bool refreshes,
+                                                  bool measures, tg_update *call);
+
+#endif
