@@ -42,6 +42,19 @@ static bool exceeds_blas(const cuda_solver_work *work) {
     return work->device_bytes > CUDA_BLAS_BYTES;
 }
 
+tg_status cuda_solver_open(tg_backend *be, cuda_solver_work *work) {
+    cuda_state *cuda = cuda_state_of(be);
+    const char *what = "opening cuSOLVER";
+    tg_status status = TG_OK;
+    if (!cuda->solver) {
+        TG_TRY(SOLVER_CHECK(be, cusolverDnCreate(&cuda->solver), what));
+        TG_TRY(SOLVER_CHECK(be, cusolverDnSetStream(cuda->solver, cuda->stream), what));
+    }
+    TG_TRY(SOLVER_CHECK(be, cusolverDnCreateParams(&work->params), what));
+fail:
+    return status;
+}
+
 tg_status cuda_solver_work_open(tg_backend *be, cuda_solver_work *work) {
     work->is_taken = exceeds_blas(work);
     work->device = work->is_taken ? be->ops->alloc(be, TG_MEM_WORKSPACE, work->device_bytes)

@@ -35,6 +35,9 @@ struct cuda_solver_work {
     bool is_taken; /* `device` from the ledger */
 };
 
+/* cuSOLVER at its first use, for which it takes 100 MB of the device, and params. */
+tg_status cuda_solver_open(tg_backend *be, cuda_solver_work *work);
+
 tg_status cuda_solver_work_open(tg_backend *be, cuda_solver_work *work);
 void cuda_solver_work_close(tg_backend *be, cuda_solver_work *work);
 

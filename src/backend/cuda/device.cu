@@ -138,8 +138,8 @@ static void cuda_close(tg_backend *be) {
     be->state = NULL;
 }
 
-/* The libraries, on the backend's stream, with memory that the ledger counts. */
-static tg_status open_libraries(tg_backend *be) {
+/* cuBLAS on the backend's stream, with memory that the ledger counts. */
+static tg_status open_blas(tg_backend *be) {
     const size_t workspace = CUDA_BLAS_BYTES; /* what NVIDIA advises for compute capability 9 */
     cuda_state *cuda = cuda_state_of(be);
     tg_status status = TG_OK;
@@ -149,8 +149,6 @@ static tg_status open_libraries(tg_backend *be) {
     TG_TRY(cuda->blas_workspace ? TG_OK : TG_E_MEMORY);
     TG_TRY(BLAS_CHECK(be, cublasSetWorkspace(cuda->blas, cuda->blas_workspace, workspace),
                       "opening cuBLAS"));
-    TG_TRY(SOLVER_CHECK(be, cusolverDnCreate(&cuda->solver), "opening cuSOLVER"));
-    TG_TRY(SOLVER_CHECK(be, cusolverDnSetStream(cuda->solver, cuda->stream), "opening cuSOLVER"));
 fail:
     return status;
 }
@@ -182,7 +180,7 @@ static tg_status cuda_open(tg_backend *be) {
     TG_TRY(cuda->scratch ? TG_OK : TG_E_MEMORY);
     TG_TRY(
         CUDA_CHECK(be, cudaMallocHost(&cuda->pinned, CUDA_PINNED_BYTES), "taking pinned memory"));
-    TG_TRY(open_libraries(be));
+    TG_TRY(open_blas(be));
     return TG_OK;
 fail:
     cuda_close(be);

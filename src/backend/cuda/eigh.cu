@@ -96,7 +96,7 @@ static tg_status need_work(tg_backend *be, tg_dtype dtype, int64_t n, cuda_solve
     const cudaDataType type = dtype == TG_C128 ? CUDA_C_64F : CUDA_R_64F;
     const char *what = "preparing eigenvectors";
     tg_status status = TG_OK;
-    TG_TRY(SOLVER_CHECK(be, cusolverDnCreateParams(&work->params), what));
+    TG_TRY(cuda_solver_open(be, work));
     TG_TRY(SOLVER_CHECK(
         be,
         cusolverDnXsyevd_bufferSize(cuda->solver, work->params, CUSOLVER_EIG_MODE_VECTOR,

@@ -179,7 +179,7 @@ static tg_status need_work(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n,
     int numbers = 0;
     size_t bytes = 0;
     tg_status status = TG_OK;
-    TG_TRY(SOLVER_CHECK(be, cusolverDnCreateParams(&work->params), what));
+    TG_TRY(cuda_solver_open(be, work));
     TG_TRY(SOLVER_CHECK(be,
                         cusolverDnXgeqrf_bufferSize(cuda->solver, work->params, m, n, type,
                                                     cuda->scratch, m, type, cuda->scratch, type,
