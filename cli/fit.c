@@ -10,8 +10,9 @@
 #include "text.h"
 
 /* One step of a ladder: settings, and the time of a training step with them as a multiple of the
- * time without. The multiples are rough: for the order, not for promises. What changes the training
- * itself (another batch size, lower ranks) comes later than its time says. */
+ * time without, as measured at ns1024 on an H200 (docs/memory.md); elsewhere they are rough: for
+ * the order, not for promises. What changes the training itself (another batch size, lower ranks,
+ * numbers in halves) comes later than its time says. */
 typedef struct rung {
     double time;
     double cost;               /* by which rungs are ordered */
@@ -55,7 +56,7 @@ static void add_values(const tg_settings *settings, ladder *l, const char *key, 
     }
     for (int i = first; i < count; i++) {
         const double time = times[i] / (first > 0 ? times[first - 1] : 1.0);
-        add_rung(l, time, time, key, values[i]);
+        add_rung(l, time, time > 1.01 ? time : 1.01, key, values[i]);
     }
 }
 
@@ -111,17 +112,18 @@ static void make_ladders(search *s) {
     static const char *const states[] = {"full", "half", "8bit"};
     static const double state_times[] = {1.0, 1.01, 1.03};
     static const char *const stores[] = {"full", "bf16"};
-    static const double store_times[] = {1.0, 1.02};
+    const double activation_times[] = {1.0, tg_backend_place(s->ctx) == TG_HOST ? 1.02 : 0.75};
+    static const double weight_times[] = {1.0, 1.02};
     static const char *const keeps[] = {"off", "block", "minimal"};
-    static const double keep_times[] = {1.0, 1.2, 1.45};
+    static const double keep_times[] = {1.0, 1.15, 1.38};
     for (int i = 0; i < LADDERS; i++) {
         s->ladder[i] = (ladder){.count = 1, .rung = {{.time = 1.0, .cost = 1.0}}};
     }
     add_values(s->settings, &s->ladder[0], "opt.state_precision", "full", states, state_times, 3);
-    add_values(s->settings, &s->ladder[1], "fno.activation_precision", "full", stores, store_times,
-               2);
+    add_values(s->settings, &s->ladder[1], "fno.activation_precision", "full", stores,
+               activation_times, 2);
     add_values(s->settings, &s->ladder[2], "fno.fno_block_weights_precision", "full", stores,
-               store_times, 2);
+               weight_times, 2);
     add_values(s->settings, &s->ladder[3], "fno.activation_checkpoint", "off", keeps, keep_times,
                3);
     add_batches(s->settings, &s->ladder[4]);
