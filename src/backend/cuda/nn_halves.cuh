@@ -12,6 +12,12 @@ static inline bool has_octets(const activation &x, int64_t pixels) {
     return !x.data || (pixels % 8 == 0 && (uintptr_t)x.data % 16 == 0);
 }
 
+/* Column of a tile in shared memory where a pixel is. */
+__device__ inline int column_of_pixel(int pixel) {
+    const int pair = pixel % 32 / 2;
+    return pixel / 32 * 32 + 2 * (pair % 4 * 4 + pair / 4) + pixel % 2;
+}
+
 struct half_run {
     uint32_t word[4];
 };
@@ -170,10 +176,11 @@ template <int ROWS, int THREADS> struct half_sums {
     }
 };
 
-/* to (ROWS) = the sums of the rows of a product, from those of the threads; room: ACROSS x ROWS
- * numbers of shared memory. */
+/* to (ROWS), `step` apart, = the sums of the rows of a product, from those of the threads; room:
+ * ACROSS x ROWS numbers of shared memory. */
 template <int ROWS, class P>
-__device__ inline void store_row_sums(const double (&sums)[2], double *room, double *to) {
+__device__ inline void store_row_sums(const double (&sums)[2], double *room, double *to,
+                                      int step = 1) {
     const int warp = threadIdx.x / 32;
     __syncthreads(); /* nobody needs what lay there */
 #pragma unroll
@@ -191,7 +198,7 @@ __device__ inline void store_row_sums(const double (&sums)[2], double *room, dou
         for (int w = 0; w < P::ACROSS; w++) {
             sum += room[w * ROWS + threadIdx.x];
         }
-        to[threadIdx.x] = sum;
+        to[(int64_t)threadIdx.x * step] = sum;
     }
 }
 

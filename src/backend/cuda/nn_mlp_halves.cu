@@ -1,7 +1,6 @@
 /* Perceptrons on halves: as nn_mlp_tensor.cu and nn_mlp_tensor_back.cu, but the halves are
  * multiplied as they are (nn_halves.cuh). C channels in and out, C / 2 hidden ones, or fewer. */
-#include "backend/cuda/nn_halves.cuh"
-#include "backend/cuda/nn_mlp_tensor.cuh"
+#include "backend/cuda/nn_mlp_halves.cuh"
 
 /* Halves of a term of w1 (C / 2, C) and of w2 (C, C / 2). */
 template <int C> constexpr int w1_term = C / 2 * half_ld(C);
@@ -37,48 +36,6 @@ static __device__ inline void put_hidden(const P &p, const float *b1, uint16_t *
     }
 }
 
-/* to = y, or gelu(y). */
-template <int STORE, bool ACTIVATED, class P>
-static __device__ inline void write_y(const mlp_task &t, const P &y, const activation &to,
-                                      tile_place place) {
-#pragma unroll
-    for (int k = 0; k < 2; k++) {
-        each_eight<P>(0, k, t.out, t.tiles, place, [&](int r, int64_t at) {
-            half_run run;
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                const float a = y.at(0, k, r, 2 * j), b = y.at(0, k, r, 2 * j + 1);
-                run.word[j] = ACTIVATED ? to_word<STORE>(gelu(a), gelu(b)) : to_word<STORE>(a, b);
-            }
-            store_eight(to, at, run);
-        });
-    }
-}
-
-/* What a row of y is made of besides the perceptron. */
-struct row_terms {
-    float scale[1][2], bias[2]; /* of what y starts from: add, or y itself; alpha b2 */
-};
-
-template <class P> static __device__ inline row_terms row_terms_of(const mlp_task &t) {
-    row_terms terms;
-    for (int k = 0; k < 2; k++) {
-        const int row = P::row(0, k);
-        const float gate = t.gate && row < t.out ? t.gate[row] : 1.0f;
-        terms.scale[0][k] = t.add.data ? gate : t.beta;
-        terms.bias[k] = row < t.out ? t.alpha * t.b2[row] : 0.0f;
-    }
-    return terms;
-}
-
-template <class P> static __device__ inline void add_bias(P &y, const float (&bias)[2]) {
-    for (int n = 0; n < P::NT; n++) {
-        for (int i = 0; i < 4; i++) {
-            y.acc[0][n][i] += bias[i / 2];
-        }
-    }
-}
-
 template <int STORE, int C>
 static __global__ void __launch_bounds__(FORWARD_THREADS, 2) mlp_halves_forward_kernel(mlp_task t) {
     using room = forward_room<STORE, C>;
@@ -88,8 +45,6 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 2) mlp_halves_forward_
     float *b1 = reinterpret_cast<float *>(shared + room::b1);
     half_share<C, FORWARD_THREADS> x;
     held_weights<STORE, C / 2> w2;
-    const activation from = t.add.data ? t.add : t.y;
-    const bool starts = t.add.data || t.beta != 0.0f;
     const row_terms terms = row_terms_of<Y>(t);
     put_weights<STORE, C / 2, C, FORWARD_THREADS>(shared + room::w1, 1.0f, t.w1, t.hidden, t.in,
                                                   t.in);
@@ -101,9 +56,7 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 2) mlp_halves_forward_
         const tile_place place = place_of(t.tiles, tile);
         eight_of<Y> start;
         Y y;
-        if (starts) {
-            fetch_eight(start, from, t.tiles, place);
-        }
+        fetch_start(t, start, place);
         x.template put<STORE>(t.act, u); /* the barrier below was behind the last use of u */
         __syncthreads();
         if (tile + (int)gridDim.x < t.tiles.count) {
@@ -113,30 +66,10 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 2) mlp_halves_forward_
         p.clear();
         add_half_product<STORE, C>(p, shared + room::w1, w1_term<C>, u);
         put_hidden<STORE>(p, b1, h);
-        if (starts) {
-            start_from_eight<STORE>(y, terms.scale, start);
-        } else {
-            y.clear();
-        }
-        add_bias(y, terms.bias);
-        if (t.add.data && t.beta != 0.0f) {
-            const float beta[1][2] = {{t.beta, t.beta}};
-            eight_of<Y> old;
-            Y more;
-            fetch_eight(old, t.y, t.tiles, place);
-            start_from_eight<STORE>(more, beta, old);
-            for (int n = 0; n < Y::NT; n++) {
-                for (int i = 0; i < 4; i++) {
-                    y.acc[0][n][i] += more.acc[0][n][i];
-                }
-            }
-        }
+        start_y<STORE>(t, terms, start, y, place);
         __syncthreads();
         w2.multiply(y, h);
-        write_y<STORE, false>(t, y, t.y, place);
-        if (t.activated.data) {
-            write_y<STORE, true>(t, y, t.activated, place);
-        }
+        write_result<STORE>(t, y, place);
     }
 }
 

@@ -3,12 +3,6 @@
  * dx, weights streaming through shared memory. */
 #include "backend/cuda/nn_mlp_single_halves.cuh"
 
-/* Column of a tile in shared memory where a pixel is. */
-static __device__ inline int column_of(int pixel) {
-    const int pair = pixel % 32 / 2;
-    return pixel / 32 * 32 + 2 * (pair % 4 * 4 + pair / 4) + pixel % 2;
-}
-
 /* dy of a tile to shared memory, by threads 0 .. TILE - 1, in the order of its columns; 0 where
  * there is none. */
 static __device__ inline float put_dy(const mlp_task &t, tile_place place, float *f) {
@@ -17,7 +11,7 @@ static __device__ inline float put_dy(const mlp_task &t, tile_place place, float
     if (pixel < t.tiles.pixels) {
         v = load_one(t.dy, place.sample * t.tiles.pixels + pixel);
     }
-    f[column_of(threadIdx.x)] = v;
+    f[column_of_pixel(threadIdx.x)] = v;
     return v;
 }
 

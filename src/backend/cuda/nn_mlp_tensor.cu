@@ -186,6 +186,9 @@ tg_status mlp_tensor_forward(tg_backend *be, const tg_mlp *op) {
     if (mlp_halves_takes(be, op, false)) {
         return mlp_halves_forward(be, op);
     }
+    if (mlp_lift_halves_takes(be, op, false)) {
+        return mlp_lift_halves_forward(be, op);
+    }
     return with_mlp_shape(op, false, [&](auto shape) {
         using S = decltype(shape);
         const mlp_task t = mlp_task_of(op, S::CHUNK);

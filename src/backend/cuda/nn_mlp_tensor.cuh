@@ -17,7 +17,7 @@ struct mlp_task {
     activation x, y, add, activated, dy, dx;
     double *db1, *db2; /* partial sums (parts, chunks CHUNK), (parts, OUT) */
     float *dw1, *dw2;  /* likewise (parts, chunks CHUNK, IN), (parts, OUT, chunks CHUNK) */
-    double *wide_dw2;  /* dw2 where there is one output */
+    double *wide_dw1, *wide_dw2; /* the same where there are few inputs, or one output */
 };
 
 template <int IN_, int CHUNK_, int OUT_> struct mlp_shape {
@@ -106,6 +106,12 @@ tg_status mlp_fold(tg_backend *be, const tg_mlp *op, const mlp_task &t, int part
 bool mlp_halves_takes(const tg_backend *be, const tg_mlp *op, bool backward);
 tg_status mlp_halves_forward(tg_backend *be, const tg_mlp *op);
 tg_status mlp_halves_backward(tg_backend *be, const tg_mlp *op);
+
+/* Calls from few full channels to halves (nn_mlp_lift_halves.cu). */
+bool mlp_lift_halves_takes(const tg_backend *be, const tg_mlp *op, bool backward);
+tg_status mlp_lift_halves_forward(tg_backend *be, const tg_mlp *op);
+tg_status mlp_lift_halves_backward(tg_backend *be, const tg_mlp *op);
+size_t mlp_lift_halves_workspace(const tg_backend *be, const tg_mlp *op);
 
 /* Whether there is a shape for the call at all; the device may have too little shared memory. */
 bool mlp_tensor_takes(const tg_backend *be, const tg_mlp *op);

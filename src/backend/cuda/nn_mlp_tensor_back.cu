@@ -242,7 +242,7 @@ size_t mlp_tensor_workspace(const tg_backend *be, const tg_mlp *op) {
     }
     const int64_t tiles = pixel_tiles_of(op->batch, op->pixels).count;
     const int blocks = cuda_state_of(be)->processors * TENSOR_BLOCKS;
-    size_t most = 0;
+    size_t most = mlp_lift_halves_workspace(be, op);
     for (int dx = 0; dx < 2; dx++) {
         const size_t bytes = with_mlp_shape(op, dx == 1, [&](auto shape) {
             using S = decltype(shape);
@@ -316,6 +316,9 @@ template <class S> static tg_status write_dx(tg_backend *be, const mlp_task &t) 
 tg_status mlp_tensor_backward(tg_backend *be, const tg_mlp *op) {
     if (mlp_halves_takes(be, op, true)) {
         return mlp_halves_backward(be, op);
+    }
+    if (mlp_lift_halves_takes(be, op, true)) {
+        return mlp_lift_halves_backward(be, op);
     }
     return with_mlp_shape(op, op->dx != NULL, [&](auto shape) {
         using S = decltype(shape);
