@@ -8,8 +8,8 @@
 enum {
     MANY = 16, /* arrays of a launch */
     THREADS = 1024,
-    SHARE = 8192,    /* reals of a block, about */
-    MOST = 8 * SHARE /* of an array */
+    SHARE = 4096,     /* reals of a block, about */
+    MOST = 16 * SHARE /* of an array */
 };
 
 struct adam_item {
@@ -24,6 +24,30 @@ struct adam_table {
 };
 static_assert(sizeof(adam_table) <= 4000, "parameters of a kernel");
 
+/* Entries of an array that are not finite, for all threads of a block. */
+static __device__ inline uint32_t count_all(const adam_item &item) {
+    __shared__ uint32_t total;
+    if (threadIdx.x == 0) {
+        total = 0;
+    }
+    __syncthreads();
+    uint32_t bad = 0;
+    in_packs_from<per_step<float, 1>>(
+        threadIdx.x, THREADS, item.step.packs, item.step.n, [&](int64_t element, auto part) {
+            using S = decltype(part);
+            const auto grad = load<S::count, S::vector>(item.arrays.grad + element);
+#pragma unroll
+            for (int i = 0; i < S::count; i++) {
+                bad += is_bad(grad.at[i]);
+            }
+        });
+    if (bad > 0) {
+        atomicAdd(&total, bad);
+    }
+    __syncthreads();
+    return total;
+}
+
 static __global__ void __launch_bounds__(THREADS, 1)
     adam_many_kernel(const __grid_constant__ adam_table table) {
     unsigned begin = 0;
@@ -34,7 +58,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     const adam_item &item = table.item[at];
     const adam_step &s = item.step;
     if (s.counted > 0) {
-        const uint32_t bad = count_entries(s, item.arrays.grad);
+        const uint32_t bad = count_all(item);
         if (bad > 0) {
             if (blockIdx.x == begin && threadIdx.x == 0) {
                 count_up(s.guard, bad);

@@ -1,17 +1,18 @@
 /* The way back of the last two modes where the factors of both fit into shared memory; planes.cuh
  * and planes.cu have the products.
  *
- * As many blocks as run at once keep the factors and walk over pairs of planes; a warp takes 16
- * rows of a plane. What the first product leaves in the registers of a lane is what the second one
- * wants there as its left factor, if its k's 2t and 2t + 1 are those of lane t. So C has been used
- * up after the first product, and the next pair's comes in during the second one, which updates the
- * weight four tiles of columns at a time: these are turned within the warp, so that sixteen lanes
- * hold neighbours. */
+ * As many blocks as run at once keep the factors. A block is two teams of warps that walk over
+ * planes of their own and only wait for themselves, so that one multiplies while the other one
+ * updates the weight; a warp takes 16 rows of a plane. What the first product leaves in the
+ * registers of a lane is what the second one wants there as its left factor, if its k's 2t and
+ * 2t + 1 are those of lane t. So C has been used up after the first product, and the next plane's
+ * comes in during the second one, which updates the weight four tiles of columns at a time: these
+ * are turned within the warp, so that sixteen lanes hold neighbours. */
 #include "backend/cuda/compress.cuh"
 #include "backend/cuda/instructions.cuh"
 
 enum {
-    PAIR = 2,    /* planes at once */
+    TEAMS = 2,   /* of a block */
     SHARE = 16,  /* rows of a warp */
     TOGETHER = 4 /* tiles of columns */
 };
@@ -29,26 +30,67 @@ static constexpr __host__ __device__ int core_stride(int tiles) {
     return tiles == 3 ? 24 : 56;
 }
 
-/* Where everything begins in shared memory, in bytes: the fragments of both factors; C of the
- * planes, (plane, part, rows, stride); and the rank blocks that hold the planes' entries: their
- * runs, and what these are made from. Rows that fill up a plane have runs, too, of no meaning. */
+/* Warps that share a plane. */
+struct plane_team {
+    int number;
+    int threads, thread; /* its own, and this one of them */
+    int shares;          /* warps */
+};
+
+static __device__ inline plane_team team_of(const cuda_planes &s) {
+    const int shares = s.rows / SHARE, number = (int)threadIdx.x / (32 * shares);
+    return {number, 32 * shares, (int)threadIdx.x - 32 * shares * number, shares};
+}
+
+/* Barriers 1 and 2; 0 is that of the whole block. */
+static __device__ inline void wait_for_team(const plane_team &team) {
+    if (team.number == 0) {
+        asm volatile("bar.sync 1, %0;" ::"r"(team.threads) : "memory");
+    } else {
+        asm volatile("bar.sync 2, %0;" ::"r"(team.threads) : "memory");
+    }
+}
+
+/* The second team begins its first product when the first one has ended its own, so that they do
+ * different things from then on. */
+static __device__ inline void let_first_go(const plane_team &team) {
+    if (team.number == 1) {
+        asm volatile("bar.sync 3, %0;" ::"r"(TEAMS * team.threads) : "memory");
+    }
+}
+static __device__ inline void let_second_go(const plane_team &team) {
+    if (team.number == 0) {
+        asm volatile("bar.arrive 3, %0;" ::"r"(TEAMS * team.threads) : "memory");
+    }
+}
+
+/* Where everything begins in shared memory, in bytes: the fragments of both factors; and from
+ * `teams` on, for each of them, C of its plane, (part, rows, stride), and the rank blocks that hold
+ * the plane's entries: their runs, and what these are made from. Rows that fill up a plane have
+ * runs, too, of no meaning. */
 struct resident_layout {
     int steps; /* of 4 rows of C */
-    int before, core, found, words, ranks, end;
+    int before, teams;
+    int found, words, ranks, end; /* of a team */
 };
 
 static __host__ __device__ inline resident_layout layout_of(const cuda_planes &s, bool kept) {
-    const int entries = PAIR * s.d2 * s.d3, blocks = kept ? (entries + 510) / 512 + 1 : 0;
+    const int blocks = kept ? (s.d2 * s.d3 + 510) / 512 + 1 : 0;
     const int beyond = kept ? ((s.rows - s.d2) * s.d3 + 64) / 32 : 0;
     resident_layout at;
     at.steps = (s.r2 + 3) / 4;
     at.before = 2 * s.tiles * (s.wide / 8) * 32 * (int)sizeof(float2);
-    at.core = at.before + s.rows / 16 * at.steps * 32 * (int)sizeof(float4);
-    at.found = at.core + PAIR * 2 * 4 * at.steps * core_stride(s.tiles) * (int)sizeof(float);
+    at.teams = at.before + s.rows / 16 * at.steps * 32 * (int)sizeof(float4);
+    at.found = 2 * 4 * at.steps * core_stride(s.tiles) * (int)sizeof(float);
     at.words = at.found + (16 * blocks + beyond) * (int)sizeof(kept_run);
     at.ranks = at.words + blocks * 8 * (int)sizeof(uint64_t);
-    at.end = at.ranks + blocks * (int)sizeof(uint32_t);
+    at.end = (at.ranks + blocks * (int)sizeof(uint32_t) + 15) / 16 * 16;
     return at;
+}
+
+static int shared_bytes(const cuda_planes &s, bool kept) {
+    const resident_layout at = layout_of(s, kept);
+    return at.teams + TEAMS * at.end;
 }
 
 /* ---- what comes in ---- */
@@ -60,16 +102,15 @@ static __device__ inline void fetch_fragments(const void *from, int bytes, char 
     }
 }
 
-/* C of `planes` planes, rows (plane, part, j2) of `right` reals that follow each other. */
+/* C of a plane, rows (part, j2) of `right` reals that follow each other. */
 template <int TILES>
-static __device__ inline void fetch_core(const cuda_planes &s, int steps, int planes,
+static __device__ inline void fetch_core(const cuda_planes &s, const plane_team &team, int steps,
                                          const float *from, float *core) {
-    const int across = s.right / 4, rows = planes * 2 * s.r2;
-    const int next_row = (int)blockDim.x / across, next = (int)blockDim.x % across;
-    int row = (int)threadIdx.x / across, place = (int)threadIdx.x % across;
-    while (row < rows) {
-        const int matrix = (row >= s.r2) + (row >= 2 * s.r2) + (row >= 3 * s.r2);
-        const int to = matrix * 4 * steps + row - matrix * s.r2;
+    const int across = s.right / 4;
+    const int next_row = team.threads / across, next = team.threads % across;
+    int row = team.thread / across, place = team.thread % across;
+    while (row < 2 * s.r2) {
+        const int to = row < s.r2 ? row : row - s.r2 + 4 * steps;
         copy_async<16>(core + to * core_stride(TILES) + 4 * place,
                        from + row * s.right + 4 * place);
         const bool wraps = place + next >= across;
@@ -79,11 +120,12 @@ static __device__ inline void fetch_core(const cuda_planes &s, int steps, int pl
 }
 
 /* The rank blocks of an index set that hold the entries [begin, begin + entries). */
-static __device__ inline void fetch_kept(const kept_set &kept, int64_t begin, int entries,
-                                         uint64_t *words, uint32_t *ranks) {
+static __device__ inline void fetch_kept(const kept_set &kept, const plane_team &team,
+                                         int64_t begin, int entries, uint64_t *words,
+                                         uint32_t *ranks) {
     const int64_t first = begin / 512;
     const int blocks = ((int)(begin % 512) + entries + 511) / 512;
-    for (int e = (int)threadIdx.x; e < 8 * blocks; e += (int)blockDim.x) {
+    for (int e = team.thread; e < 8 * blocks; e += team.threads) {
         const bool exists = first * 8 + e < kept.count;
         copy_async<8>(words + e, kept.words + (exists ? first * 8 + e : 0), exists);
         if (e < blocks) {
@@ -93,10 +135,11 @@ static __device__ inline void fetch_kept(const kept_set &kept, int64_t begin, in
 }
 
 /* Their runs; half a warp takes a block. */
-static __device__ inline void find_kept(int64_t begin, int entries, const uint64_t *words,
-                                        const uint32_t *ranks, kept_run *found) {
-    const int blocks = ((int)(begin % 512) + entries + 511) / 512, run = (int)threadIdx.x % 16;
-    for (int block = (int)threadIdx.x / 16; block / 2 * 2 < blocks; block += (int)blockDim.x / 16) {
+static __device__ inline void find_kept(const plane_team &team, int64_t begin, int entries,
+                                        const uint64_t *words, const uint32_t *ranks,
+                                        kept_run *found) {
+    const int blocks = ((int)(begin % 512) + entries + 511) / 512, run = team.thread % 16;
+    for (int block = team.thread / 16; block / 2 * 2 < blocks; block += team.threads / 16) {
         const int from = min(block, blocks - 1);
         const uint32_t mask = (uint32_t)(words[8 * from + run / 2] >> (run % 2 * 32));
         const uint32_t own = (uint32_t)__popc(mask);
@@ -285,78 +328,78 @@ static __device__ inline void update_share(const resident_share &to, const rows_
 /* ---- all of it ---- */
 
 template <int TILES, bool KEPT>
-static __global__ void __launch_bounds__(PAIR *most_rows(TILES) / SHARE * 32, blocks_at_once(TILES))
+static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
+                                         blocks_at_once(TILES))
     expand_resident(cuda_planes s, int64_t count, const float *in, const float2 *last,
                     const float4 *before, finish_call<float, 2> call) {
     extern __shared__ float4 shared[];
     if (call.guard && *call.guard != 0) {
         return;
     }
-    char *base = reinterpret_cast<char *>(shared);
+    const plane_team team = team_of(s);
     const resident_layout lies = layout_of(s, KEPT);
-    float *core = reinterpret_cast<float *>(base + lies.core);
-    kept_run *found = reinterpret_cast<kept_run *>(base + lies.found);
-    uint64_t *words = reinterpret_cast<uint64_t *>(base + lies.words);
-    uint32_t *ranks = reinterpret_cast<uint32_t *>(base + lies.ranks);
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int shares = s.rows / SHARE, plane = warp / shares;
-    const int row = warp % shares * SHARE, plane_size = s.d2 * s.d3;
-    const int share_at = plane * plane_size + row * s.d3; /* its first entry, of the pair's */
+    char *base = reinterpret_cast<char *>(shared),
+         *own = base + lies.teams + team.number * lies.end;
+    float *core = reinterpret_cast<float *>(own);
+    kept_run *found = reinterpret_cast<kept_run *>(own + lies.found);
+    uint64_t *words = reinterpret_cast<uint64_t *>(own + lies.words);
+    uint32_t *ranks = reinterpret_cast<uint32_t *>(own + lies.ranks);
+    const int lane = team.thread % 32, share = team.thread / 32, row = share * SHARE;
+    const int entries = s.d2 * s.d3, at = row * s.d3, rows_here = min((int)SHARE, s.d2 - row);
     const float alpha = (float)(call.rates ? call.rates->alpha : call.alpha);
     const float beta = (float)(call.rates ? call.rates->beta : call.beta);
+    const int64_t first = (int64_t)blockIdx.x * TEAMS + team.number;
+    const unsigned stride = gridDim.x * TEAMS;
 
-    /* What belongs to planes [first, first + PAIR). */
-    const auto planes_from = [&](int64_t first) { return (int)min((int64_t)PAIR, count - first); };
-    const auto fetch = [&](int64_t first) {
-        const int planes = planes_from(first), entries = planes * plane_size;
-        const int64_t begin = call.begin + first * plane_size;
-        fetch_core<TILES>(s, lies.steps, planes, in + first * 2 * s.r2 * s.right, core);
+    const auto fetch = [&](int64_t plane) {
+        const int64_t begin = call.begin + plane * entries;
+        fetch_core<TILES>(s, team, lies.steps, in + plane * 2 * s.r2 * s.right, core);
         if (KEPT) {
-            fetch_kept(call.kept, begin, entries, words, ranks);
+            fetch_kept(call.kept, team, begin, entries, words, ranks);
         }
-        if (beta != 0.0f && share_at < entries) {
-            const int size = min(SHARE * s.d3, entries - share_at);
-            prefetch_l2(call.out + begin + share_at, call.out + begin + share_at + size, lane);
+        if (beta != 0.0f) {
+            prefetch_l2(call.out + begin + at, call.out + begin + at + rows_here * s.d3, lane);
         }
     };
 
     /* What C's rows are filled up with stays 0. */
-    for (int e = (int)threadIdx.x; e < (lies.found - lies.core) / 4; e += (int)blockDim.x) {
+    for (int e = team.thread; e < lies.found / 4; e += team.threads) {
         core[e] = 0.0f;
     }
-    __syncthreads();
-    fetch(PAIR * (int64_t)blockIdx.x);
     fetch_fragments(last, lies.before, base);
-    fetch_fragments(before, lies.core - lies.before, base + lies.before);
-
-    for (int64_t first = PAIR * (int64_t)blockIdx.x; first < count;
-         first += PAIR * (int64_t)gridDim.x) {
-        const int planes = planes_from(first);
-        const int64_t begin = call.begin + first * plane_size;
+    fetch_fragments(before, lies.teams - lies.before, base + lies.before);
+    copies_wait();
+    __syncthreads();
+    if (first < count) {
+        fetch(first);
+    }
+    bool begins = (int64_t)blockIdx.x * TEAMS + 1 < count;
+    for (int64_t plane = first; plane < count; plane += stride) {
+        const int64_t begin = call.begin + plane * entries;
         copies_wait();
-        __syncthreads();
+        wait_for_team(team);
         if (KEPT) {
-            find_kept(begin, planes * plane_size, words, ranks, found);
+            find_kept(team, begin, entries, words, ranks, found);
+        }
+        if (begins) {
+            let_first_go(team);
         }
         const rows_of_t<TILES> rows = multiply_core<TILES>(
-            core + plane * 2 * 4 * lies.steps * core_stride(TILES), lies.steps,
-            reinterpret_cast<const float4 *>(base + lies.before) + row / 16 * lies.steps * 32,
-            lane);
-        __syncthreads();
-        if (first + PAIR * (int64_t)gridDim.x < count) {
-            fetch(first + PAIR * (int64_t)gridDim.x);
+            core, lies.steps,
+            reinterpret_cast<const float4 *>(base + lies.before) + share * lies.steps * 32, lane);
+        if (begins) {
+            let_second_go(team);
+            begins = false;
         }
-        if (KEPT && warp == 1) {
-            prefetch_values(call, begin, planes * plane_size, found, lane);
+        wait_for_team(team);
+        if (plane + stride < count) {
+            fetch(plane + stride);
         }
-        const resident_share to = {call.out + begin + share_at,
-                                   plane < planes ? min((int)SHARE, s.d2 - row) : 0,
-                                   s.d3,
-                                   found,
-                                   (int)(begin % 512) + share_at,
-                                   call.values,
-                                   alpha,
-                                   beta,
+        if (KEPT && share == 0) {
+            prefetch_values(call, begin, entries, found, lane);
+        }
+        const resident_share to = {call.out + begin + at,   rows_here,   s.d3,  found,
+                                   (int)(begin % 512) + at, call.values, alpha, beta,
                                    (float)call.lambda};
         const float2 *right = reinterpret_cast<const float2 *>(base);
         if (call.whole) {
@@ -380,11 +423,11 @@ static resident_kernel kernel_of(const cuda_planes &s, bool kept) {
 }
 
 static int threads_of(const cuda_planes &s) {
-    return PAIR * (s.rows / SHARE) * 32;
+    return TEAMS * (s.rows / SHARE) * 32;
 }
 
 int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, bool kept) {
-    const size_t shared = (size_t)layout_of(*s, kept).end;
+    const size_t shared = (size_t)shared_bytes(*s, kept);
     const void *kernel = reinterpret_cast<const void *>(kernel_of(*s, kept));
     int most = 0, blocks = 0;
     const bool fits = s->tiles > 0 && s->rows <= most_rows(s->tiles) && s->right % 4 == 0 &&
@@ -395,7 +438,7 @@ int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, bool ke
                                            (int)shared) == cudaSuccess &&
                       cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads_of(*s),
                                                                     shared) == cudaSuccess;
-    return fits ? PAIR * (int64_t)blocks * cuda_state_of(be)->processors : 0;
+    return fits ? TEAMS * (int64_t)blocks * cuda_state_of(be)->processors : 0;
 }
 
 tg_status cuda_planes_expand_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
@@ -403,9 +446,9 @@ tg_status cuda_planes_expand_resident(tg_backend *be, const cuda_plan *plan, voi
                                       const finish_call<float, 2> *call) {
     const cuda_planes &s = plan->planes;
     const bool kept = call->values != NULL;
-    const int64_t pairs = (planes + PAIR - 1) / PAIR;
-    kernel_of(s, kept)<<<(unsigned)shorter(pairs, at_once / PAIR), threads_of(s),
-                         layout_of(s, kept).end, cuda_stream(be)>>>(
+    const int64_t wanted = (planes + TEAMS - 1) / TEAMS;
+    kernel_of(s, kept)<<<(unsigned)shorter(wanted, at_once / TEAMS), threads_of(s),
+                         (size_t)shared_bytes(s, kept), cuda_stream(be)>>>(
         s, planes, static_cast<const float *>(in), cuda_planes_last(plan, workspace),
         cuda_planes_before(plan, workspace), *call);
     return CUDA_LAUNCHED(be, "expanding two modes");
