@@ -18,7 +18,7 @@
 #include "backend/cuda/instructions.cuh"
 
 enum {
-    ROWS_THREADS = 256,
+    ROWS_THREADS = 384,
     WARP_ROWS = 16,
     STEP = 32 /* points of either quarter of a row that a warp takes at once: 8 per lane */
 };
@@ -102,11 +102,11 @@ static __device__ inline bool has_row(const rows_call &c, int64_t group, int r) 
     return group * WARP_ROWS + 8 * r + lane_number() / 4 < c.rows;
 }
 
-/* Groups of rows, one per warp. */
+/* Groups of rows, one per warp, as many for each block as for any other. */
 template <class F> static __device__ inline void each_group(const rows_call &c, F f) {
     const int warps = ROWS_THREADS / 32;
-    for (int64_t group = (int64_t)blockIdx.x * warps + threadIdx.x / 32; group * WARP_ROWS < c.rows;
-         group += (int64_t)gridDim.x * warps) {
+    for (int64_t group = (int64_t)(threadIdx.x / 32) * gridDim.x + blockIdx.x;
+         group * WARP_ROWS < c.rows; group += (int64_t)gridDim.x * warps) {
         f(group);
     }
 }

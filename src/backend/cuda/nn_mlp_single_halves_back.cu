@@ -3,16 +3,11 @@
  * dx, weights streaming through shared memory. */
 #include "backend/cuda/nn_mlp_single_halves.cuh"
 
-/* dy of a tile to shared memory, by threads 0 .. TILE - 1, in the order of its columns; 0 where
- * there is none. */
-static __device__ inline float put_dy(const mlp_task &t, tile_place place, float *f) {
-    const int64_t pixel = place.pixel + threadIdx.x;
-    float v = 0.0f;
-    if (pixel < t.tiles.pixels) {
-        v = load_one(t.dy, place.sample * t.tiles.pixels + pixel);
-    }
-    f[column_of_pixel(threadIdx.x)] = v;
-    return v;
+/* dy at a pixel of a tile; 0 where there is none. */
+static __device__ inline float fetch_dy(const mlp_task &t, int tile, int pixel_of_tile) {
+    const tile_place place = place_of(t.tiles, tile);
+    const int64_t pixel = place.pixel + pixel_of_tile;
+    return pixel < t.tiles.pixels ? load_one(t.dy, place.sample * t.tiles.pixels + pixel) : 0.0f;
 }
 
 /* ---- the weights ---- */
@@ -50,9 +45,10 @@ static __device__ inline void put_gradient(const back_frame &p, const float (&bi
     }
 }
 
-/* The tiles of the input and of the gradient at the hidden layer, dy, and the weights. */
+/* Two tiles of the input and of dy, which take turns, one of the gradient at the hidden layer, and
+ * the weights. */
 template <int STORE> constexpr size_t weights_shared() {
-    return 2 * CHUNK * HALF_LD * sizeof(uint16_t) + TILE * sizeof(float) +
+    return 3 * CHUNK * HALF_LD * sizeof(uint16_t) + 2 * TILE * sizeof(float) +
            BACK_WARPS * held_weights<STORE, CHUNK>::SHARED * sizeof(uint32_t);
 }
 
@@ -62,7 +58,7 @@ static __global__ void __launch_bounds__(BACK_THREADS, 1) single_weights(mlp_tas
     using P = back_frame;
     const int chunk = blockIdx.x % t.chunks, part = blockIdx.x / t.chunks;
     const int parts = gridDim.x / t.chunks, first = chunk * CHUNK, left = t.hidden - first;
-    uint16_t *u = dynamic_halves(), *dh = u + CHUNK * HALF_LD;
+    uint16_t *u = dynamic_halves(), *dh = u + 2 * CHUNK * HALF_LD;
     float *f = reinterpret_cast<float *>(dh + CHUNK * HALF_LD);
     half_share<CHUNK, BACK_THREADS> x;
     held_weights<STORE, CHUNK> w;
@@ -70,7 +66,7 @@ static __global__ void __launch_bounds__(BACK_THREADS, 1) single_weights(mlp_tas
     double db1[2] = {0.0, 0.0}, dw2[2] = {0.0, 0.0}, db2 = 0.0;
     float bias[2], weight[2];
     w.template load<P>(1.0f, t.w1 + (int64_t)first * t.in, left, t.in, t.in,
-                       reinterpret_cast<uint32_t *>(f + TILE));
+                       reinterpret_cast<uint32_t *>(f + 2 * TILE));
     for (int h = 0; h < 2; h++) {
         const int row = P::row(0, h);
         bias[h] = row < left ? t.b1[first + row] : 0.0f;
@@ -78,22 +74,26 @@ static __global__ void __launch_bounds__(BACK_THREADS, 1) single_weights(mlp_tas
     }
     dw1.clear();
     x.fetch(t.x, t.tiles, place_of(t.tiles, part));
-    for (int tile = part; tile < t.tiles.count; tile += parts) {
+    float dy = threadIdx.x < TILE ? fetch_dy(t, part, threadIdx.x) : 0.0f; /* on its way like x */
+    for (int tile = part, turn = 0; tile < t.tiles.count; tile += parts, turn ^= 1) {
+        uint16_t *input = u + turn * CHUNK * HALF_LD;
+        float *of_dy = f + turn * TILE;
         P p;
-        __syncthreads(); /* the tile before is done with shared memory */
-        x.template put<STORE>(t.act, u);
+        x.template put<STORE>(t.act, input);
         if (threadIdx.x < TILE) {
-            db2 += (double)put_dy(t, place_of(t.tiles, tile), f);
+            of_dy[column_of_pixel(threadIdx.x)] = dy;
+            db2 += (double)dy;
         }
         __syncthreads();
         if (tile + parts < t.tiles.count) {
             x.fetch(t.x, t.tiles, place_of(t.tiles, tile + parts));
+            dy = threadIdx.x < TILE ? fetch_dy(t, tile + parts, threadIdx.x) : 0.0f;
         }
         p.clear();
-        w.multiply(p, u);
-        put_gradient<STORE>(p, bias, weight, f, dh, &db1, &dw2);
+        w.multiply(p, input);
+        put_gradient<STORE>(p, bias, weight, of_dy, dh, &db1, &dw2);
         __syncthreads();
-        add_half_correlation<STORE>(dw1, dh, u);
+        add_half_correlation<STORE>(dw1, dh, input);
     }
     const int hidden = t.chunks * CHUNK;
     double *room = reinterpret_cast<double *>(u);
@@ -185,24 +185,30 @@ static __global__ void __launch_bounds__(BACK_THREADS, 1)
         w2[j] = j < t.hidden ? t.w2[j] : 0.0f;
     }
     start_copy<STORE>(weights, prepared, 0);
-    for (int s = 0; s < 2; s++) { /* beyond the last tile: that one again, and not written */
-        x[s].fetch(t.x, t.tiles,
-                   place_of(t.tiles, min(2 * (int)blockIdx.x + s, t.tiles.count - 1)));
-    }
+    float dy = 0.0f;
+    /* Beyond the last tile: that one again, which is then not written. */
+    const auto fetch = [&](int pair) {
+        for (int s = 0; s < 2; s++) {
+            x[s].fetch(t.x, t.tiles, place_of(t.tiles, min(2 * pair + s, t.tiles.count - 1)));
+        }
+        if (threadIdx.x < 2 * TILE) {
+            const int tile = min(2 * pair + (int)threadIdx.x / TILE, t.tiles.count - 1);
+            dy = fetch_dy(t, tile, threadIdx.x % TILE);
+        }
+    };
+    fetch(blockIdx.x);
     for (int pair = blockIdx.x; pair < pairs; pair += step) {
         P dx[2];
+        /* the barrier behind the last gradients was behind the last use of u and f */
         for (int s = 0; s < 2; s++) {
             dx[s].clear();
-            /* the barrier behind the last gradients was behind the last use of u and f */
             x[s].template put<STORE>(t.act, u + s * SIZE);
-            if (threadIdx.x < TILE) {
-                const int tile = min(2 * pair + s, t.tiles.count - 1);
-                put_dy(t, place_of(t.tiles, tile), f + s * TILE);
-            }
         }
-        for (int s = 0; s < 2 && pair + step < pairs; s++) {
-            x[s].fetch(t.x, t.tiles,
-                       place_of(t.tiles, min(2 * (pair + step) + s, t.tiles.count - 1)));
+        if (threadIdx.x < 2 * TILE) {
+            f[threadIdx.x / TILE * TILE + column_of_pixel(threadIdx.x % TILE)] = dy;
+        }
+        if (pair + step < pairs) {
+            fetch(pair + step);
         }
         for (int chunk = 0; chunk < t.chunks; chunk++, turn ^= 1) {
             const uint16_t *w = weights + turn * chunk_weights<STORE>;
