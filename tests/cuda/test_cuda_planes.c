@@ -115,15 +115,24 @@ static void expand(t_side *s, const void *what) {
     t_keep_close(s, op.out, z.growth);
 }
 
-/* Into halves, which the pass leaves to another kernel, and read off at an index set. */
+/* Into halves, to nearest or at random, and read off at an index set. */
 static void expand_otherwise(t_side *s, const void *what) {
+    static const tg_rng rounding = {.seed = 5, .purpose = TG_RNG_ROUNDING, .step = 3};
     const plane_case *c = what;
     const sizes z = begin(s, c, false);
+    const tg_dtype half = tg_stored(s->dtype, TG_STORE_BF16);
+    const void *before = t_host_random(s, half, z.numel);
     const tg_expand op = {.modes = z.modes,
+                          .bitmap = c->kept ? &z.bitmap : NULL,
+                          .values = c->kept ? t_random(s, s->dtype, z.bitmap.count) : NULL,
+                          .lambda = 0.5,
                           .core = t_random(s, s->dtype, z.count),
                           .alpha = 1.0 / 64.0,
-                          .out = t_output(s, tg_stored(s->dtype, TG_STORE_BF16), z.numel),
+                          .beta = c->adds ? 0.75 : 0.0,
+                          .out = c->adds ? t_inout(s, half, z.numel, before)
+                                         : t_output(s, half, z.numel),
                           .out_store = TG_STORE_BF16,
+                          .rounding = c->aligned ? &rounding : NULL,
                           .workspace = z.workspace};
     t_ok(s, s->ops->expand(s->be, &op));
     t_keep_close(s, op.out, 4.0);

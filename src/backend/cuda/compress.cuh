@@ -34,6 +34,10 @@
 #include "backend/cuda/element.cuh"
 #include "backend/cuda/planes.cuh"
 
+extern "C" {
+#include "base/rng_math.h"
+}
+
 /* ---- the plan (multimode.cu): made anew in every call, from the shapes alone ---- */
 
 /* Of a slab: it stays in the L2 of an H200 until it is contracted. */
@@ -351,6 +355,25 @@ template <class O, int P> struct finish_call {
     const uint32_t *guard;
 };
 
+/* Element `entry` of out, rounded with the bits of its numbers P entry + p. */
+template <bool ROUNDED, class O, int P>
+static __device__ inline number<O, P> rounded(const tg_rng &rng, int64_t entry,
+                                              const number<real_of<O>, P> &x) {
+    if constexpr (ROUNDED) { /* the parts of an element share one draw of four words */
+        const uint64_t first = (uint64_t)P * (uint64_t)entry;
+        uint32_t words[4];
+        tg_stream_bits(&rng, first / 4, words);
+        number<O, P> y;
+        for (int p = 0; p < P; p++) {
+            y.part[p] = __ushort_as_bfloat16(
+                tg_round_to_bf16(x.part[p], tg_rounding_word(words, first + (uint64_t)p)));
+        }
+        return y;
+    } else {
+        return narrow_number<O, P>(x);
+    }
+}
+
 /* Writes the fragments of the plan's planes, for the way to the core (forward) or from it. */
 tg_status cuda_planes_factors(tg_backend *be, const cuda_plan *plan, bool forward, void *workspace);
 
@@ -366,12 +389,15 @@ tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *work
 tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *workspace, const void *in,
                              const finish_call<float, 2> *call);
 
-/* planes_resident.cu: the same with factors that stay in shared memory. How many planes a device
- * takes at once, 0 where it cannot; and the pass, of which cuda_planes_expand makes use. */
-int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, bool kept);
+/* planes_resident.cu: the same with factors that stay in shared memory, and out stored as anything,
+ * also rounded at random (`rounds`). How many planes a device takes at once, 0 where it cannot; and
+ * the pass, of which cuda_planes_expand makes use, for f32, bf16 and f16. */
+int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, bool kept,
+                             tg_storage store, bool rounds);
+template <class O>
 tg_status cuda_planes_expand_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
-                                      int64_t planes, int64_t at_once, const void *in,
-                                      const finish_call<float, 2> *call);
+                                      int64_t at_once, bool rounds, const void *in,
+                                      const finish_call<O, 2> *call);
 
 /* The indices [begin, begin + count) of mode 0 of G: its kept entries to op->values (`gathers`),
  * and the rest, or all of it, as a slab of the plan (NULL: values only). */

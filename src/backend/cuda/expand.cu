@@ -6,10 +6,6 @@
  * run p; without an index set they are merely 512 entries. */
 #include "backend/cuda/compress.cuh"
 
-extern "C" {
-#include "base/rng_math.h"
-}
-
 /* Entry (row, col) of a slab. */
 template <bool INTERLEAVED, class R, int P>
 static __device__ inline number<R, P> slab_entry(const R *slab, const cuda_view &view,
@@ -27,25 +23,6 @@ static __device__ inline number<R, P> slab_entry(const R *slab, const cuda_view 
 }
 
 /* ---- expand ---- */
-
-/* Element `entry` of out, rounded with the bits of its numbers P entry + p. */
-template <bool ROUNDED, class O, int P>
-static __device__ inline number<O, P> rounded(const tg_rng &rng, int64_t entry,
-                                              const number<real_of<O>, P> &x) {
-    if constexpr (ROUNDED) { /* the parts of an element share one draw of four words */
-        const uint64_t first = (uint64_t)P * (uint64_t)entry;
-        uint32_t words[4];
-        tg_stream_bits(&rng, first / 4, words);
-        number<O, P> y;
-        for (int p = 0; p < P; p++) {
-            y.part[p] = __ushort_as_bfloat16(
-                tg_round_to_bf16(x.part[p], tg_rounding_word(words, first + (uint64_t)p)));
-        }
-        return y;
-    } else {
-        return narrow_number<O, P>(x);
-    }
-}
 
 /* The factors of a call, once they are known. */
 template <class R> struct finish_factors {
@@ -296,6 +273,22 @@ static tg_status expand_planes_plainly(tg_backend *be, cuda_plan *plan, void *wo
     return cuda_planes_expand(be, plan, workspace, in, &call);
 }
 
+/* The last two modes of a slab and the update in one pass. */
+static tg_status finish_planes_of(tg_backend *be, const tg_expand *op, const cuda_plan *plan,
+                                  int64_t at_once, bool rounds, const void *slab, int64_t first,
+                                  int64_t count) {
+    return with_storage(op->out_store, [&](auto tag) {
+        using O = typename decltype(tag)::type;
+        const auto call = finish_call_of<O, 2>(op, plan, NULL, first, count);
+        if constexpr (std::is_same_v<O, float>) {
+            return cuda_planes_expand(be, plan, op->workspace, slab, &call);
+        } else {
+            return cuda_planes_expand_resident(be, plan, op->workspace, at_once, rounds, slab,
+                                               &call);
+        }
+    });
+}
+
 tg_status cuda_expand(tg_backend *be, const tg_expand *op) {
     const tg_status status = cuda_check_modes(be, "expand", op->modes.dtype, op->out_store);
     if (status != TG_OK) {
@@ -308,15 +301,15 @@ tg_status cuda_expand(tg_backend *be, const tg_expand *op) {
     if (!op->core) {
         return finish_slab_of(be, op, &plan, NULL, 0, plan.dim0);
     }
-    const bool fused = plan.planes.tiles > 0 && op->out_store == TG_STORE_FULL;
+    const bool rounds = op->rounding && op->out_store == TG_STORE_BF16;
     const int64_t at_once =
-        fused ? cuda_planes_resident(be, &plan.planes, op->bitmap && op->values) : 0;
+        cuda_planes_resident(be, &plan.planes, op->bitmap && op->values, op->out_store, rounds);
+    const bool fused = plan.planes.tiles > 0 && (op->out_store == TG_STORE_FULL || at_once > 0);
     return expand_core(
         be, &plan, op->workspace, op->core, planes_slab(&plan, at_once),
         [&](const void *slab, int64_t first, int64_t count) {
             if (fused) {
-                const auto call = finish_call_of<float, 2>(op, &plan, NULL, first, count);
-                return cuda_planes_expand(be, &plan, op->workspace, slab, &call);
+                return finish_planes_of(be, op, &plan, at_once, rounds, slab, first, count);
             }
             const tg_status made =
                 expand_planes_plainly(be, &plan, op->workspace, first, count, &slab);

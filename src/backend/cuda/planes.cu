@@ -385,9 +385,10 @@ tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *work
 tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *workspace, const void *in,
                              const finish_call<float, 2> *call) {
     plane_grid grid = grid_of(plan, (call->end - call->begin) / plan->unit);
-    const int64_t at_once = cuda_planes_resident(be, &plan->planes, call->values != NULL);
+    const int64_t at_once =
+        cuda_planes_resident(be, &plan->planes, call->values != NULL, TG_STORE_FULL, false);
     if (at_once > 0) {
-        return cuda_planes_expand_resident(be, plan, workspace, grid.planes, at_once, in, call);
+        return cuda_planes_expand_resident(be, plan, workspace, at_once, false, in, call);
     }
     grid.shared += call->values ? PLANES_RUNS * sizeof(kept_run) : 0;
     auto kernel = plan->planes.tiles == 3 ? expand_planes<3, false> : expand_planes<6, false>;

@@ -156,11 +156,11 @@ static __device__ inline void find_kept(const plane_team &team, int64_t begin, i
 }
 
 /* Their values follow each other; of a few entries beside them, too: no harm. */
-static __device__ inline void prefetch_values(const finish_call<float, 2> &call, int64_t begin,
+static __device__ inline void prefetch_values(const number<float, 2> *values, int64_t begin,
                                               int entries, const kept_run *found, int lane) {
     const int ahead = (int)(begin % 512);
-    prefetch_l2(call.values + found[ahead / 32].before,
-                call.values + position_of(found[(ahead + entries - 1) / 32], 31), lane);
+    prefetch_l2(values + found[ahead / 32].before,
+                values + position_of(found[(ahead + entries - 1) / 32], 31), lane);
 }
 
 /* ---- products ---- */
@@ -233,13 +233,15 @@ static __device__ inline void turn(float2 *pairs, int lane) {
 }
 
 /* What a warp updates: rows of a plane. */
-struct resident_share {
-    number<float, 2> *out; /* its first row */
+template <class O> struct resident_share {
+    number<O, 2> *out;     /* its first row */
+    int64_t entry;         /* which it begins with */
     int rows, cols;        /* that there are */
     const kept_run *found; /* of the rank blocks.. */
     int at;                /* ..among whose entries out is this one */
     const number<float, 2> *values;
     float alpha, beta, lambda;
+    const tg_rng *rounding;
 };
 
 /* The entries of a lane in N tiles lie in one column: of these rows behind its first one. */
@@ -249,8 +251,8 @@ template <int N> static constexpr __device__ int row_of(int i) {
 
 /* The value of an entry, 0 if none is kept there; without a branch, so that several are on their
  * way at a time. */
-template <bool WHOLE>
-static __device__ inline float2 value_of(const resident_share &to, int entry, bool exists) {
+template <bool WHOLE, class O>
+static __device__ inline float2 value_of(const resident_share<O> &to, int entry, bool exists) {
     const kept_run run = to.found[(unsigned)entry / 32];
     const int wanted = exists && is_kept(run, entry % 32);
     const number<float, 2> *from = to.values + position_of(run, entry % 32);
@@ -266,14 +268,15 @@ static __device__ inline float2 value_of(const resident_share &to, int entry, bo
 }
 
 /* Columns [4 first, 4 first + 4 N) of a share, as far as there are. */
-template <int N, bool KEPT, bool WHOLE, int TILES>
-static __device__ inline void update_tiles(const resident_share &to, const rows_of_t<TILES> &rows,
-                                           int first, const float2 *last, int next, int lane) {
+template <int N, bool KEPT, bool WHOLE, bool ROUNDED, class O, int TILES>
+static __device__ inline void update_tiles(const resident_share<O> &to,
+                                           const rows_of_t<TILES> &rows, int first,
+                                           const float2 *last, int next, int lane) {
     constexpr int ENTRIES = 2 * N;
     const int row = N == 1 ? lane / 4 : lane / 16 * 4;
     const int col = 4 * first + (N == 1 ? lane % 4 : lane % 16), at = row * to.cols + col;
     const int live = col < to.cols ? to.rows - row : 0; /* rows from `row` on */
-    number<float, 2> *out = to.out + at, old[ENTRIES] = {};
+    number<O, 2> *out = to.out + at, old[ENTRIES] = {};
     if (to.beta != 0.0f) {
 #pragma unroll
         for (int i = 0; i < ENTRIES; i++) {
@@ -303,35 +306,39 @@ static __device__ inline void update_tiles(const resident_share &to, const rows_
     }
 #pragma unroll
     for (int i = 0; i < ENTRIES; i++) {
+        const number<float, 2> before = widen(old[i]);
         number<float, 2> y;
-        y.part[0] = to.beta * old[i].part[0] + to.alpha * (x[i].x + to.lambda * value[i].x);
-        y.part[1] = to.beta * old[i].part[1] + to.alpha * (x[i].y + to.lambda * value[i].y);
+        y.part[0] = to.beta * before.part[0] + to.alpha * (x[i].x + to.lambda * value[i].x);
+        y.part[1] = to.beta * before.part[1] + to.alpha * (x[i].y + to.lambda * value[i].y);
+        const int behind = row_of<N>(i) * to.cols;
         if (row_of<N>(i) < live) {
-            store_once(out + (unsigned)(row_of<N>(i) * to.cols), y, WHOLE);
+            store_once(out + (unsigned)behind,
+                       rounded<ROUNDED, O, 2>(*to.rounding, to.entry + at + behind, y), WHOLE);
         }
     }
 }
 
-template <bool KEPT, bool WHOLE, int TILES>
-static __device__ inline void update_share(const resident_share &to, const rows_of_t<TILES> &rows,
-                                           const float2 *last, int next, int lane) {
+template <bool KEPT, bool WHOLE, bool ROUNDED, class O, int TILES>
+static __device__ inline void update_share(const resident_share<O> &to,
+                                           const rows_of_t<TILES> &rows, const float2 *last,
+                                           int next, int lane) {
     const int tiles = (to.cols + 3) / 4;
     int first = 0;
     for (; first + 1 < tiles; first += TOGETHER) { /* tiles beyond the last one: made, not kept */
-        update_tiles<TOGETHER, KEPT, WHOLE>(to, rows, first, last, next, lane);
+        update_tiles<TOGETHER, KEPT, WHOLE, ROUNDED>(to, rows, first, last, next, lane);
     }
     if (first < tiles) {
-        update_tiles<1, KEPT, WHOLE>(to, rows, first, last, next, lane);
+        update_tiles<1, KEPT, WHOLE, ROUNDED>(to, rows, first, last, next, lane);
     }
 }
 
 /* ---- all of it ---- */
 
-template <int TILES, bool KEPT>
+template <int TILES, bool KEPT, class O, bool ROUNDED>
 static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
                                          blocks_at_once(TILES))
     expand_resident(cuda_planes s, int64_t count, const float *in, const float2 *last,
-                    const float4 *before, finish_call<float, 2> call) {
+                    const float4 *before, finish_call<O, 2> call) {
     extern __shared__ float4 shared[];
     if (call.guard && *call.guard != 0) {
         return;
@@ -348,6 +355,10 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
     const int entries = s.d2 * s.d3, at = row * s.d3, rows_here = min((int)SHARE, s.d2 - row);
     const float alpha = (float)(call.rates ? call.rates->alpha : call.alpha);
     const float beta = (float)(call.rates ? call.rates->beta : call.beta);
+    tg_rng rounding = call.rounding;
+    if (ROUNDED && call.rates) {
+        rounding.step = call.rates->step;
+    }
     const int64_t first = (int64_t)blockIdx.x * TEAMS + team.number;
     const unsigned stride = gridDim.x * TEAMS;
 
@@ -396,60 +407,98 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
             fetch(plane + stride);
         }
         if (KEPT && share == 0) {
-            prefetch_values(call, begin, entries, found, lane);
+            prefetch_values(call.values, begin, entries, found, lane);
         }
-        const resident_share to = {call.out + begin + at,   rows_here,   s.d3,  found,
-                                   (int)(begin % 512) + at, call.values, alpha, beta,
-                                   (float)call.lambda};
+        const resident_share<O> to = {call.out + begin + at,
+                                      begin + at,
+                                      rows_here,
+                                      s.d3,
+                                      found,
+                                      (int)(begin % 512) + at,
+                                      call.values,
+                                      alpha,
+                                      beta,
+                                      (float)call.lambda,
+                                      &rounding};
         const float2 *right = reinterpret_cast<const float2 *>(base);
         if (call.whole) {
-            update_share<KEPT, true>(to, rows, right, s.wide / 8 * 32, lane);
+            update_share<KEPT, true, ROUNDED>(to, rows, right, s.wide / 8 * 32, lane);
         } else {
-            update_share<KEPT, false>(to, rows, right, s.wide / 8 * 32, lane);
+            update_share<KEPT, false, ROUNDED>(to, rows, right, s.wide / 8 * 32, lane);
         }
     }
 }
 
 /* ---- launches ---- */
 
+template <class O>
 using resident_kernel = void (*)(cuda_planes, int64_t, const float *, const float2 *,
-                                 const float4 *, finish_call<float, 2>);
+                                 const float4 *, finish_call<O, 2>);
 
-static resident_kernel kernel_of(const cuda_planes &s, bool kept) {
+template <class O, bool ROUNDED> static resident_kernel<O> kernel_of(int tiles, bool kept) {
     if (kept) {
-        return s.tiles == 3 ? expand_resident<3, true> : expand_resident<6, true>;
+        return tiles == 3 ? expand_resident<3, true, O, ROUNDED>
+                          : expand_resident<6, true, O, ROUNDED>;
     }
-    return s.tiles == 3 ? expand_resident<3, false> : expand_resident<6, false>;
+    return tiles == 3 ? expand_resident<3, false, O, ROUNDED>
+                      : expand_resident<6, false, O, ROUNDED>;
+}
+
+template <class O>
+static resident_kernel<O> kernel_of(const cuda_planes &s, bool kept, bool rounds) {
+    constexpr bool can_round = std::is_same_v<O, __nv_bfloat16>;
+    return rounds ? kernel_of<O, can_round>(s.tiles, kept) : kernel_of<O, false>(s.tiles, kept);
 }
 
 static int threads_of(const cuda_planes &s) {
     return TEAMS * (s.rows / SHARE) * 32;
 }
 
-int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, bool kept) {
-    const size_t shared = (size_t)shared_bytes(*s, kept);
-    const void *kernel = reinterpret_cast<const void *>(kernel_of(*s, kept));
+/* How many blocks run at once, 0 if none does. */
+template <class O>
+static int64_t count_blocks(const tg_backend *be, const cuda_planes &s, bool kept, bool rounds) {
+    const int shared = shared_bytes(s, kept);
+    const void *kernel = reinterpret_cast<const void *>(kernel_of<O>(s, kept, rounds));
     int most = 0, blocks = 0;
-    const bool fits = s->tiles > 0 && s->rows <= most_rows(s->tiles) && s->right % 4 == 0 &&
-                      cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+    const bool fits = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                              cuda_state_of(be)->device) == cudaSuccess &&
-                      shared <= (size_t)most &&
+                      shared <= most &&
                       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           (int)shared) == cudaSuccess &&
-                      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads_of(*s),
-                                                                    shared) == cudaSuccess;
-    return fits ? TEAMS * (int64_t)blocks * cuda_state_of(be)->processors : 0;
+                                           shared) == cudaSuccess &&
+                      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads_of(s),
+                                                                    (size_t)shared) == cudaSuccess;
+    return fits ? (int64_t)blocks * cuda_state_of(be)->processors : 0;
 }
 
+int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, bool kept,
+                             tg_storage store, bool rounds) {
+    if (s->tiles == 0 || s->rows > most_rows(s->tiles) || s->right % 4 != 0) {
+        return 0;
+    }
+    return TEAMS * (store == TG_STORE_BF16  ? count_blocks<__nv_bfloat16>(be, *s, kept, rounds)
+                    : store == TG_STORE_F16 ? count_blocks<__half>(be, *s, kept, rounds)
+                                            : count_blocks<float>(be, *s, kept, rounds));
+}
+
+template <class O>
 tg_status cuda_planes_expand_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
-                                      int64_t planes, int64_t at_once, const void *in,
-                                      const finish_call<float, 2> *call) {
+                                      int64_t at_once, bool rounds, const void *in,
+                                      const finish_call<O, 2> *call) {
     const cuda_planes &s = plan->planes;
     const bool kept = call->values != NULL;
+    const int64_t planes = (call->end - call->begin) / plan->unit * plan->step[1].left;
     const int64_t wanted = (planes + TEAMS - 1) / TEAMS;
-    kernel_of(s, kept)<<<(unsigned)shorter(wanted, at_once / TEAMS), threads_of(s),
-                         (size_t)shared_bytes(s, kept), cuda_stream(be)>>>(
+    kernel_of<O>(s, kept, rounds)<<<(unsigned)shorter(wanted, at_once / TEAMS), threads_of(s),
+                                    (size_t)shared_bytes(s, kept), cuda_stream(be)>>>(
         s, planes, static_cast<const float *>(in), cuda_planes_last(plan, workspace),
         cuda_planes_before(plan, workspace), *call);
     return CUDA_LAUNCHED(be, "expanding two modes");
 }
+
+template tg_status cuda_planes_expand_resident(tg_backend *, const cuda_plan *, void *, int64_t,
+                                               bool, const void *, const finish_call<float, 2> *);
+template tg_status cuda_planes_expand_resident(tg_backend *, const cuda_plan *, void *, int64_t,
+                                               bool, const void *,
+                                               const finish_call<__nv_bfloat16, 2> *);
+template tg_status cuda_planes_expand_resident(tg_backend *, const cuda_plan *, void *, int64_t,
+                                               bool, const void *, const finish_call<__half, 2> *);
