@@ -89,9 +89,10 @@ __device__ inline void copy_async(void *to, const void *from, bool counts = true
     const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
     const size_t source = __cvta_generic_to_global(from);
     const int bytes = counts ? BYTES : 0;
-    if constexpr (BYTES == 16) { /* not through the L1 */
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(source),
-                     "r"(bytes)
+    if constexpr (BYTES ==
+                  16) { /* not through the L1; neighbours come along from memory to the L2 */
+        asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(at),
+                     "l"(source), "r"(bytes)
                      : "memory");
     } else {
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(source),
