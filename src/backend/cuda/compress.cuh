@@ -385,6 +385,10 @@ const float4 *cuda_planes_before(const cuda_plan *plan, void *workspace);
 tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *workspace,
                                int64_t count, const void *in, void *out);
 
+/* planes_towards.cu: the same with factors that stay in shared memory; false where they cannot. */
+bool cuda_planes_contract_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
+                                   int64_t count, const void *in, void *out, tg_status *status);
+
 /* The same steps back, from `in`, and what finish_call says, its slab and view aside. */
 tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *workspace, const void *in,
                              const finish_call<float, 2> *call);
