@@ -30,7 +30,7 @@ struct cuda_state {
     cudaEvent_t lane_event;
     tg_mem_device memory; /* how the ledger asks this device for memory */
     cublasHandle_t blas;
-    void *blas_workspace; /* CUDA_BLAS_BYTES; free for others in calls that use no cuBLAS */
+    void *blas_workspace;      /* CUDA_BLAS_BYTES; free for others in calls that use no cuBLAS */
     cusolverDnHandle_t solver; /* NULL until it is needed */
     void *scratch; /* CUDA_SCRATCH_BYTES on the device, for the time of one call: partial sums */
     void *pinned;  /* CUDA_PINNED_BYTES on the host: results on their way */

@@ -109,14 +109,14 @@ fail:
 
 /* matrix -> vectors in it, and values in `ascending`. */
 static tg_status solve(tg_backend *be, tg_dtype dtype, int64_t n, eigh_memory *m) {
-    cusolverDnHandle_t handle = cuda_state_of(be)->solver;
+    const cuda_state *cuda = cuda_state_of(be);
     const cudaDataType type = dtype == TG_C128 ? CUDA_C_64F : CUDA_R_64F;
     const char *what = "computing eigenvectors";
     tg_status status = TG_OK;
-    TG_TRY(need_work(be, dtype, n, &m->work));
+    TG_TRY(need_work(be, dtype, n, &m->work)); /* opens it, too */
     TG_TRY(cuda_solver_work_open(be, &m->work));
     TG_TRY(SOLVER_CHECK(be,
-                        cusolverDnXsyevd(handle, m->work.params, CUSOLVER_EIG_MODE_VECTOR,
+                        cusolverDnXsyevd(cuda->solver, m->work.params, CUSOLVER_EIG_MODE_VECTOR,
                                          CUBLAS_FILL_MODE_LOWER, n, type, m->matrix, n, CUDA_R_64F,
                                          m->ascending, type, m->work.device, m->work.device_bytes,
                                          m->work.host, m->work.host_bytes, m->verdict->info),
