@@ -137,20 +137,6 @@ template <int ROWS, int THREADS> struct half_share {
     }
 };
 
-/* Calls a() and b(), which do not depend on each other: half of the warps of each scheduler in this
- * order, half in the other, so that arithmetic of some overlaps with products of others. */
-template <class A, class B> __device__ inline void in_either_order(A a, B b) {
-    const bool a_first = threadIdx.x / 128 % 2 == 0;
-#pragma unroll 1
-    for (int i = 0; i < 2; i++) {
-        if ((i == 0) == a_first) {
-            a();
-        } else {
-            b();
-        }
-    }
-}
-
 /* ---- sums over pixels ---- */
 
 /* Sums of the rows of tiles, each thread those of its share. */

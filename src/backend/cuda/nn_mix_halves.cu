@@ -123,55 +123,43 @@ static __global__ void __launch_bounds__(back_threads<C>, C > 64 ? 1 : 2)
     put_weights<STORE, C, C, THREADS>(w, 1.0f, t.weight, t.out, t.in, t.in);
     dweight.clear();
     sums.clear();
-    const auto fetch = [&](int tile) {
-        if (tile < t.tiles.count) {
-            dy.fetch(t.dy, t.tiles, place_of(t.tiles, tile));
-            if (t.dweight) {
-                x.fetch(t.x, t.tiles, place_of(t.tiles, tile));
-            }
+    if (t.dweight) {
+        x.fetch(t.x, t.tiles, place_of(t.tiles, blockIdx.x));
+    }
+    dy.fetch(t.dy, t.tiles, place_of(t.tiles, blockIdx.x));
+    for (int tile = blockIdx.x, turn = 0; tile < t.tiles.count; tile += gridDim.x, turn ^= 1) {
+        const tile_place place = place_of(t.tiles, tile);
+        uint16_t *of_x = u + turn * 2 * C * HALF_LD, *of_dy = d + turn * 2 * C * HALF_LD;
+        eight_of<P> old;
+        if (t.dx.data && ratio != 0.0f) {
+            fetch_eight(old, t.dx, t.tiles, place);
         }
-    };
-    /* What was fetched to shared memory, and the next tile on its way. */
-    const auto put = [&](int tile, int turn) {
-        dy.template put<STORE>(TG_ACT_NONE, d + turn * 2 * C * HALF_LD);
+        dy.template put<STORE>(TG_ACT_NONE, of_dy);
         sums.template add<STORE>(dy);
         if (t.dweight) {
-            x.template put<STORE>(t.act, u + turn * 2 * C * HALF_LD);
+            x.template put<STORE>(t.act, of_x);
         }
-        fetch(tile + (int)gridDim.x);
-    };
-    fetch(blockIdx.x);
-    put(blockIdx.x, 0);
-    for (int tile = blockIdx.x, turn = 0; tile < t.tiles.count; tile += gridDim.x, turn ^= 1) {
-        const auto multiply = [&]() {
-            const tile_place place = place_of(t.tiles, tile);
-            const uint16_t *of_x = u + turn * 2 * C * HALF_LD, *of_dy = d + turn * 2 * C * HALF_LD;
-            eight_of<P> old;
-            if (t.dx.data && ratio != 0.0f) {
-                fetch_eight(old, t.dx, t.tiles, place);
-            }
-            if (t.dweight) {
-                add_half_correlation<STORE>(dweight, of_dy, of_x);
-            }
-            if (t.dx.data) {
-                P p;
-                if (ratio != 0.0f) {
-                    start_from_eight<STORE>(p, scale, old);
-                } else {
-                    p.clear();
-                }
-                add_half_adjoint<STORE, C, C>(p, w, C * half_ld(C), of_dy);
-                write_dx<STORE>(t, p, place);
-            }
-        };
         __syncthreads();
-        in_either_order(
-            [&]() {
-                if (tile + (int)gridDim.x < t.tiles.count) {
-                    put(tile + gridDim.x, turn ^ 1);
-                }
-            },
-            multiply);
+        if (tile + (int)gridDim.x < t.tiles.count) {
+            const tile_place next = place_of(t.tiles, tile + gridDim.x);
+            dy.fetch(t.dy, t.tiles, next);
+            if (t.dweight) {
+                x.fetch(t.x, t.tiles, next);
+            }
+        }
+        if (t.dweight) {
+            add_half_correlation<STORE>(dweight, of_dy, of_x);
+        }
+        if (t.dx.data) {
+            P p;
+            if (ratio != 0.0f) {
+                start_from_eight<STORE>(p, scale, old);
+            } else {
+                p.clear();
+            }
+            add_half_adjoint<STORE, C, C>(p, w, C * half_ld(C), of_dy);
+            write_dx<STORE>(t, p, place);
+        }
     }
     if (t.dweight) {
         store_half_partial(dweight, t.dweight + (int64_t)blockIdx.x * C * C, C);

@@ -81,9 +81,8 @@ template <int C> constexpr int back_threads = 32 * back_warps<C>;
 template <int STORE, int C> struct backward_room {
     static constexpr int w1 = 0, w2 = w1 + terms_of<STORE> * w1_term<C>;
     static constexpr int b1 = w2 + terms_of<STORE> * w2_term<C>;
-    static constexpr int turn = 3 * C * HALF_LD; /* two of each of these take turns: */
     static constexpr int u = b1 + C / 2 * 2, d = u + C * HALF_LD, slopes = d + C * HALF_LD;
-    static constexpr int h = u + 2 * turn, dh = h + C / 2 * HALF_LD;
+    static constexpr int h = slopes + C * HALF_LD, dh = h + C / 2 * HALF_LD;
     static constexpr int end = dh + C / 2 * HALF_LD;
 };
 
@@ -152,8 +151,7 @@ static __global__ void __launch_bounds__(back_threads<C>, C > 64 ? 1 : 2)
     using X = frame<C, TILE, WARPS, C / 16>;
     uint16_t *shared = dynamic_halves(), *u = shared + room::u, *d = shared + room::d;
     uint16_t *h = shared + room::h, *dh = shared + room::dh;
-    uint16_t *slopes = shared + room::slopes;
-    const bool curved = t.through && t.act != TG_ACT_NONE;
+    uint16_t *slopes = t.through && t.act != TG_ACT_NONE ? shared + room::slopes : NULL;
     const uint16_t *w1 = shared + room::w1, *w2 = shared + room::w2;
     float *b1 = reinterpret_cast<float *>(shared + room::b1);
     half_share<C, THREADS> x, dy;
@@ -169,58 +167,43 @@ static __global__ void __launch_bounds__(back_threads<C>, C > 64 ? 1 : 2)
     dw1.clear();
     dw2.clear();
     db2.clear();
-    const auto fetch = [&](int tile) {
-        if (tile < t.tiles.count) {
-            x.fetch(t.x, t.tiles, place_of(t.tiles, tile));
-            dy.fetch(t.dy, t.tiles, place_of(t.tiles, tile));
+    x.fetch(t.x, t.tiles, place_of(t.tiles, blockIdx.x));
+    dy.fetch(t.dy, t.tiles, place_of(t.tiles, blockIdx.x));
+    for (int tile = blockIdx.x; tile < t.tiles.count; tile += gridDim.x) {
+        const tile_place place = place_of(t.tiles, tile);
+        eight_of<X> old;
+        if (t.dx.data && ratio != 0.0f) {
+            fetch_eight(old, t.dx, t.tiles, place);
         }
-    };
-    /* What was fetched to shared memory, and the next tile on its way. */
-    const auto put = [&](int tile, int at) {
-        x.template put<STORE>(t.act, u + at, curved ? slopes + at : NULL);
-        dy.template put<STORE>(TG_ACT_NONE, d + at);
+        __syncthreads(); /* the tile before is done with shared memory */
+        x.template put<STORE>(t.act, u, slopes);
+        dy.template put<STORE>(TG_ACT_NONE, d);
         db2.template add<STORE>(dy);
-        fetch(tile + (int)gridDim.x);
-    };
-    fetch(blockIdx.x);
-    put(blockIdx.x, 0);
-    for (int tile = blockIdx.x, at = 0; tile < t.tiles.count;
-         tile += gridDim.x, at = room::turn - at) {
+        __syncthreads();
+        if (tile + (int)gridDim.x < t.tiles.count) {
+            x.fetch(t.x, t.tiles, place_of(t.tiles, tile + gridDim.x));
+            dy.fetch(t.dy, t.tiles, place_of(t.tiles, tile + gridDim.x));
+        }
         H slope, dp;
         slope.clear();
         dp.clear();
-        __syncthreads(); /* the tile is there, and all are done with the hidden layer before */
-        add_half_product<STORE, C>(slope, w1, w1_term<C>, u + at);
+        add_half_product<STORE, C>(slope, w1, w1_term<C>, u);
         hidden_slopes<STORE>(slope, b1, h);
-        add_half_adjoint<STORE, C, HIDDEN>(dp, w2, w2_term<C>, d + at);
+        add_half_adjoint<STORE, C, HIDDEN>(dp, w2, w2_term<C>, d);
         put_hidden_gradient<STORE>(slope, dp, dh, db1);
         __syncthreads();
-        const auto multiply = [&]() {
-            const tile_place place = place_of(t.tiles, tile);
-            eight_of<X> old;
-            if (t.dx.data && ratio != 0.0f) {
-                fetch_eight(old, t.dx, t.tiles, place);
+        add_half_correlation<STORE>(dw2, d, h);
+        add_half_correlation<STORE>(dw1, dh, u);
+        if (t.dx.data) {
+            X dx;
+            if (ratio != 0.0f) {
+                start_from_eight<STORE>(dx, scale, old);
+            } else {
+                dx.clear();
             }
-            add_half_correlation<STORE>(dw2, d + at, h);
-            add_half_correlation<STORE>(dw1, dh, u + at);
-            if (t.dx.data) {
-                X dx;
-                if (ratio != 0.0f) {
-                    start_from_eight<STORE>(dx, scale, old);
-                } else {
-                    dx.clear();
-                }
-                add_half_adjoint<STORE, HIDDEN, C>(dx, w1, w1_term<C>, dh);
-                write_dx<STORE>(t, dx, curved ? slopes + at : NULL, place);
-            }
-        };
-        in_either_order(
-            [&]() {
-                if (tile + (int)gridDim.x < t.tiles.count) {
-                    put(tile + gridDim.x, room::turn - at);
-                }
-            },
-            multiply);
+            add_half_adjoint<STORE, HIDDEN, C>(dx, w1, w1_term<C>, dh);
+            write_dx<STORE>(t, dx, slopes, place);
+        }
     }
     store_half_partial(dw1, t.dw1 + (int64_t)blockIdx.x * HIDDEN * C, C);
     store_half_partial(dw2, t.dw2 + (int64_t)blockIdx.x * C * HIDDEN, HIDDEN);
