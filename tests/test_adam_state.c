@@ -23,19 +23,21 @@ static void table(t_side *s) {
         for (uint32_t i = 0; i < entries; i++) {
             const float x = tg_state_value(bits, i);
             t_true(s, i == 0 || x > tg_state_value(bits, i - 1));
-            t_true(s, tg_state_index(bits, x) == i);
+            t_true(s, tg_state_index(bits, x, 0.5f) == i);
         }
         t_below(s, fabs((double)tg_state_value(bits, 1) * pow(10.0, bits - 1) - 1.0), 1e-6);
         for (double x = 1e-9; x <= 1.0; x *= 1.003) { /* the nearest entry */
-            const uint32_t i = tg_state_index(bits, (float)x);
+            const uint32_t i = tg_state_index(bits, (float)x, 0.5f);
             const double d = fabs((double)tg_state_value(bits, i) - x) * (1.0 - 1e-5);
             t_true(s, i == 0 || d <= fabs((double)tg_state_value(bits, i - 1) - x));
             t_true(s, i + 1 == entries || d <= fabs((double)tg_state_value(bits, i + 1) - x));
         }
-        t_true(s, tg_state_index(bits, NAN) < entries);
+        t_true(s, tg_state_index(bits, NAN, 0.5f) < entries);
     }
-    t_true(s, tg_state_m_encode(-0.0f, 1.0f) == 0 && tg_state_m_encode(-1.0f, 1.0f) == 0xFF);
-    t_true(s, tg_state_v_encode(1e-12f, 1.0f) == 1 && tg_state_v_encode(0.0f, 1.0f) == 0);
+    t_true(s, tg_state_m_encode(-0.0f, 1.0f, 0.5f) == 0 &&
+                  tg_state_m_encode(-1.0f, 1.0f, 0.5f) == 0xFF);
+    t_true(s,
+           tg_state_v_encode(1e-12f, 1.0f, 0.5f) == 1 && tg_state_v_encode(0.0f, 1.0f, 0.5f) == 0);
     t_true(s, tg_state_m_decode(0xFF, 3.0f) == -3.0f && tg_state_v_decode(0xFF, 3.0f) == 9.0f);
 }
 

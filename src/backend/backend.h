@@ -175,7 +175,8 @@ typedef enum tg_state_form {
     TG_STATE_BF16, /* halves; rounded by the stream of `rounding`, real j of m by index 2^62 + j, of
                       v by 2^63 + j; without it to nearest */
     TG_STATE_8BIT  /* one byte a real, an entry of a table (backend/state8.h) times the scale of its
-                      block: TG_STATE_BLOCK reals in a row, whose largest modulus is the scale */
+                      block: TG_STATE_BLOCK reals in a row, whose largest modulus is the scale;
+                      rounded by the same numbers as halves */
 } tg_state_form;
 
 enum { TG_STATE_BLOCK = 256 };
@@ -198,7 +199,8 @@ typedef struct tg_adam {
     void *weight;    /* (n), NULL: none */
     double alpha, beta;
     tg_storage grad_store, weight_store;
-    const tg_rng *rounding; /* bf16 weight: stochastic, as tg_store_rounded; NULL: to nearest */
+    const tg_rng *rounding; /* bf16 weight: stochastic, as tg_store_rounded, and moments in less;
+                               NULL: to nearest */
     const tg_rates *rates;  /* instead of scale, alpha, beta and the rounding's step; NULL: those */
     uint32_t *guard;        /* nothing happens where it is not 0; NULL: none */
     bool counts;            /* first add grad's entries that are not finite to the guard */

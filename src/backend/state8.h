@@ -11,8 +11,12 @@
  * bits of index, value down to 1e-7, of the ROOT of v (what the step divides by); a root above 0
  * never becomes 0. Scales are the largest modulus (of m) or root (of v) of the block.
  *
- * Only +, -, *, / and rounding to nearest in a fixed order: the same bytes everywhere (files that
- * include this are compiled without contraction). */
+ * A number between two entries becomes the lower or the upper one, with the odds of its distances
+ * if u is uniform in [0, 1), and the nearest if u = 1/2. Moving averages need the former: a step of
+ * theirs is shorter than half the way to the next entry, and to the nearest they would stand still.
+ *
+ * Only +, -, *, /, comparisons and cutting off to whole numbers in a fixed order: the same bytes
+ * everywhere (files that include this are compiled without contraction). */
 #ifndef TG_BACKEND_STATE8_H
 #define TG_BACKEND_STATE8_H
 
@@ -45,28 +49,31 @@ TG_STATE_FN float tg_state_value(int bits, uint32_t index) {
     return tg_state_decade(bits - 1 - p) * (0.1f + step * (float)(index - (1u << p) + 1u));
 }
 
-/* Index of the entry nearest to x in [0, 1]; NaN gives an index too. Halves the decades three times
- * (at the border of two decades either gives the same index). */
-TG_STATE_FN uint32_t tg_state_index(int bits, float x) {
+/* Index of the entry below x in [0, 1] or of the one above, by u; NaN gives an index too. Halves
+ * the decades three times (at the border of two decades either gives the same index). */
+TG_STATE_FN uint32_t tg_state_index(int bits, float x, float u) {
     float up = 1.0f, entries = (float)(1u << (bits - 1)); /* of the decade of x: exact powers */
     for (int e = 4; e > 0; e /= 2) {
         const int below = x * up <= tg_state_decade(e);
         up = below ? up * (e == 4 ? 1e4f : e == 2 ? 1e2f : 1e1f) : up;
         entries = below ? entries / (float)(1 << e) : entries;
     }
-    const float per_step = entries * (1.0f / 0.9f);
-    const float steps = rintf((x * up - 0.1f) * per_step); /* 0: end of the decade below */
-    const float within = steps > 0.0f ? (steps < entries ? steps : entries) : 0.0f;
-    if (entries <= 1.0f) { /* the last decade has one entry; below it lies 0 */
-        return x > 0.5f * tg_state_decade(bits - 1) ? 1u : 0u;
-    }
-    return (uint32_t)(entries + within) - 1u;
+    const float steps = (x * up - 0.1f) * (entries * (1.0f / 0.9f)); /* 0: end of the one below */
+    const float last = x * (bits == TG_STATE_M_BITS ? 1e6f : 1e7f); /* one entry; below it lies 0 */
+    const float moved = (entries > 1.0f ? steps : last) + u, most = entries > 1.0f ? entries : 1.0f;
+    const float within = moved > 0.0f ? moved : 0.0f;
+    return (uint32_t)most + (uint32_t)(within < most ? within : most) - 1u;
+}
+
+/* Random bits to [0, 1). */
+TG_STATE_FN float tg_state_unit(uint32_t word) {
+    return (float)(int32_t)(word >> 8) * 0x1p-24f;
 }
 
 /* First moment: byte of x / scale, and x. */
-TG_STATE_FN uint8_t tg_state_m_encode(float x, float inverse_scale) {
+TG_STATE_FN uint8_t tg_state_m_encode(float x, float inverse_scale, float u) {
     const float size = fabsf(x) * inverse_scale;
-    return (uint8_t)(tg_state_index(TG_STATE_M_BITS, size) | (x < 0.0f ? 0x80u : 0u));
+    return (uint8_t)(tg_state_index(TG_STATE_M_BITS, size, u) | (x < 0.0f ? 0x80u : 0u));
 }
 
 TG_STATE_FN float tg_state_m_decode(uint8_t byte, float scale) {
@@ -75,8 +82,8 @@ TG_STATE_FN float tg_state_m_decode(uint8_t byte, float scale) {
 }
 
 /* Second moment, of its root. */
-TG_STATE_FN uint8_t tg_state_v_encode(float root, float inverse_scale) {
-    const uint32_t index = tg_state_index(TG_STATE_V_BITS, root * inverse_scale);
+TG_STATE_FN uint8_t tg_state_v_encode(float root, float inverse_scale, float u) {
+    const uint32_t index = tg_state_index(TG_STATE_V_BITS, root * inverse_scale, u);
     return (uint8_t)(index == 0 && root > 0.0f ? 1u : index);
 }
 

@@ -115,8 +115,8 @@ void tg_moments_encode(bool second, int64_t reals, const float *values, uint8_t 
         const float inverse = most > 0.0f ? 1.0f / most : 0.0f;
         scale[begin / TG_STATE_BLOCK] = most;
         for (int64_t i = begin; i < end; i++) {
-            bytes[i] = second ? tg_state_v_encode(sqrtf(values[i]), inverse)
-                              : tg_state_m_encode(values[i], inverse);
+            bytes[i] = second ? tg_state_v_encode(sqrtf(values[i]), inverse, 0.5f)
+                              : tg_state_m_encode(values[i], inverse, 0.5f);
         }
     }
 }

@@ -79,32 +79,16 @@ static void load_moments(tg_backend *be, const tg_adam *op, const byte_values *v
         return;
     }
     const uint8_t *bytes = (const uint8_t *)x + first;
-    for (int64_t j = 0; j < n; j++) {
-        const float scale = (second ? op->v_scale : op->m_scale)[(first + j) / BLOCK];
-        const float value = scale * (second ? values->v : values->m)[bytes[j]];
-        to[j] = second ? value * value : value;
-    }
-}
-
-/* One block of bytes and its scale. */
-static void store_bytes(const tg_adam *op, bool second, int64_t first, int64_t n, float *from) {
-    uint8_t *bytes = (uint8_t *)(second ? op->v : op->m) + first;
-    float most = 0.0f;
-    for (int64_t j = 0; j < n; j++) {
-        from[j] = second ? sqrtf(from[j]) : from[j];
-        const float size = fabsf(from[j]);
-        most = size > most ? size : most;
-    }
-    const float inverse = most > 0.0f ? 1.0f / most : 0.0f;
-    (second ? op->v_scale : op->m_scale)[first / BLOCK] = most;
-    if (second) {
-        for (int64_t j = 0; j < n; j++) {
-            bytes[j] = tg_state_v_encode(from[j], inverse);
+    const float *scale = (second ? op->v_scale : op->m_scale) + first / BLOCK;
+    const float *table = second ? values->v : values->m;
+    for (int64_t begin = 0; begin < n; begin += BLOCK, scale++) {
+        const int64_t end = n - begin < BLOCK ? n : begin + BLOCK;
+        for (int64_t j = begin; j < end; j++) {
+            to[j] = *scale * table[bytes[j]];
         }
-    } else {
-        for (int64_t j = 0; j < n; j++) {
-            bytes[j] = tg_state_m_encode(from[j], inverse);
-        }
+    }
+    for (int64_t j = 0; second && j < n; j++) {
+        to[j] *= to[j];
     }
 }
 
@@ -112,12 +96,15 @@ static void store_moments(tg_backend *be, const tg_adam *op, bool second, int64_
                           float *from) {
     void *x = second ? op->v : op->m;
     const cpu_kernels *k = cpu_state_of(be)->kernels;
+    const uint64_t number = (second ? UINT64_C(1) << 63 : UINT64_C(1) << 62) + (uint64_t)first;
     if (op->form == TG_STATE_8BIT) {
+        float *scale = (second ? op->v_scale : op->m_scale) + first / BLOCK;
         for (int64_t j = 0; j < n; j += BLOCK) {
-            store_bytes(op, second, first + j, n - j < BLOCK ? n - j : BLOCK, from + j);
+            *scale++ =
+                k->encode_bytes(second, op->rounding, number + (uint64_t)j,
+                                n - j < BLOCK ? n - j : BLOCK, from + j, (uint8_t *)x + first + j);
         }
     } else if (op->form == TG_STATE_BF16 && op->rounding) {
-        const uint64_t number = (second ? UINT64_C(1) << 63 : UINT64_C(1) << 62) + (uint64_t)first;
         k->round_bf16(op->rounding, number, n, from, cpu_stored_at(TG_STORE_BF16, x, first));
     } else {
         const bool halves = op->form == TG_STATE_BF16;

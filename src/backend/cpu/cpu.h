@@ -109,6 +109,10 @@ typedef struct cpu_kernels {
     /* n floats to bf16 stochastically, by numbers first .. of the stream (rng_math.h). */
     void (*round_bf16)(const tg_rng *rng, uint64_t first, int64_t n, const float *src,
                        uint16_t *dst);
+    /* n <= TG_STATE_BLOCK reals of m (second: of v, which become roots) to bytes; the scale. By
+     * numbers first .. of the stream; rng NULL: to nearest. */
+    float (*encode_bytes)(bool second, const tg_rng *rng, uint64_t first, int64_t n, float *from,
+                          uint8_t *bytes);
     /* C (m, n) = op(A) B + beta C with B packed; NULL where there is nothing better than BLAS. */
     void (*gemm_f32)(const cpu_gemm_rows *g, int64_t m, const float *a, int64_t n,
                      const float *packed, float *c);

@@ -14,7 +14,7 @@ struct adam_step {
     int64_t n, packs; /* elements, and how many packs of them can be moved as vectors */
     double scale, beta1, c1, beta2, c2, eps, alpha, beta;
     const tg_rates *rates;
-    tg_rng rng; /* of the rounding to bf16 */
+    tg_rng rng; /* of the rounding to halves and bytes */
     bool is_rounded;
     uint32_t *guard;
     int64_t counted; /* entries of the gradient to be counted into the guard, by a single block */

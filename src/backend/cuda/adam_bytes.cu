@@ -72,6 +72,24 @@ __device__ inline float set_scale(float most, float *scale) {
     return most > 0.0f ? 1.0f / most : 0.0f;
 }
 
+/* What reals from number `first` of m (power 62) or v (63) on are rounded by: C of them that share
+ * the random bits of one index, as in round_reals, or 1/2 each. */
+template <int C>
+__device__ inline void read_units(const adam_rates<float> &r, int power, int64_t first,
+                                  float (&u)[C]) {
+    static_assert(C == 2 || C == 4, "a half or all numbers of one index");
+    const uint64_t number = (1ull << power) + (uint64_t)first;
+    uint32_t words[4] = {};
+    if (r.is_rounded) {
+        tg_stream_bits(&r.rng, number / 4, words);
+    }
+#pragma unroll
+    for (int c = 0; c < C; c++) {
+        const uint32_t word = C == 2 && number & 2 ? words[(2 + c) % 4] : words[c];
+        u[c] = r.is_rounded ? tg_state_unit(word) : 0.5f;
+    }
+}
+
 /* What a lane reads in one step. */
 template <int N, class G, class W> struct lane_step {
     pack<G, REALS> grad;
@@ -130,11 +148,14 @@ __device__ inline void move_first(const adam_rates<float> &r, const byte_arrays<
     const float inverse = set_scale(most, m_scale);
 #pragma unroll
     for (int k = 0; k < STEPS; k++) {
+        const int64_t at = part.element(k) * P;
+        float by[REALS];
+        read_units(r, 62, at, by);
 #pragma unroll
         for (int c = 0; c < REALS; c++) {
-            in[k].m.at[c] = tg_state_m_encode(m[k][c], inverse);
+            in[k].m.at[c] = tg_state_m_encode(m[k][c], inverse, by[c]);
         }
-        store<REALS, VECTOR>(a.m + part.element(k) * P, in[k].m, part.count(k) * P);
+        store<REALS, VECTOR>(a.m + at, in[k].m, part.count(k) * P);
     }
 }
 
@@ -167,9 +188,11 @@ __device__ inline void move_block(const adam_rates<float> &r, const byte_arrays<
 #pragma unroll
         for (int k = 0; k < STEPS; k++) {
             pack<uint8_t, N> byte;
+            float by[N];
+            read_units(r, 63, part.element(k), by);
 #pragma unroll
             for (int i = 0; i < N; i++) {
-                byte.at[i] = tg_state_v_encode(root[p][k][i], inverse);
+                byte.at[i] = tg_state_v_encode(root[p][k][i], inverse, by[i]);
             }
             store<N, VECTOR>(a.v + part.element(k), byte, part.count(k));
         }

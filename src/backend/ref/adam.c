@@ -30,6 +30,12 @@ static double load_moment(const tg_adam *op, bool second, int64_t j) {
     return tg_load(tg_dtype_real(op->dtype), x, j).re;
 }
 
+/* Random bits that real j of m or v is rounded by. */
+static uint32_t moment_bits(const tg_adam *op, bool second, int64_t j) {
+    const uint64_t number = (second ? UINT64_C(1) << 63 : UINT64_C(1) << 62) + (uint64_t)j;
+    return tg_rounding_bits(op->rounding, number);
+}
+
 /* Reals [first, first + n) of m or v, at most one block of them, from `from`. */
 static void store_bytes(const tg_adam *op, bool second, int64_t first, int64_t n,
                         const double *from) {
@@ -42,8 +48,9 @@ static void store_bytes(const tg_adam *op, bool second, int64_t first, int64_t n
     (second ? op->v_scale : op->m_scale)[first / BLOCK] = most;
     for (int64_t j = 0; j < n; j++) {
         const float x = (float)from[j];
+        const float u = op->rounding ? tg_state_unit(moment_bits(op, second, first + j)) : 0.5f;
         bytes[first + j] =
-            second ? tg_state_v_encode(sqrtf(x), inverse) : tg_state_m_encode(x, inverse);
+            second ? tg_state_v_encode(sqrtf(x), inverse, u) : tg_state_m_encode(x, inverse, u);
     }
 }
 
@@ -59,9 +66,7 @@ static void store_moments(const tg_adam *op, bool second, int64_t first, int64_t
     for (int64_t j = first; j < first + n; j++) {
         const tg_scalar value = {from[j - first], 0.0};
         if (op->form == TG_STATE_BF16 && op->rounding) {
-            const uint64_t number = (second ? UINT64_C(1) << 63 : UINT64_C(1) << 62) + (uint64_t)j;
-            ((uint16_t *)x)[j] =
-                tg_round_to_bf16((float)value.re, tg_rounding_bits(op->rounding, number));
+            ((uint16_t *)x)[j] = tg_round_to_bf16((float)value.re, moment_bits(op, second, j));
         } else {
             tg_store(op->form == TG_STATE_BF16 ? TG_BF16 : tg_dtype_real(op->dtype), x, j, value);
         }
