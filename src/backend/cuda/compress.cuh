@@ -22,7 +22,8 @@
  * read their input once, and nothing is ever transposed.
  *
  * Where products are rounded to TF32, the last two modes of a usual spectral weight go in one pass
- * instead (planes.cuh), and on the way back the update is made in it.
+ * instead (planes.cuh), and on the way back the update is made in it; mode 0 goes straight into the
+ * core and out of it (first_mode.cu).
  *
  * Rows are padded to 4 reals, as rows of 65 pairs would cost cuBLAS its 16-byte loads; the padding
  * is 0 where a product sums over it. */
@@ -384,10 +385,6 @@ const float4 *cuda_planes_before(const cuda_plan *plan, void *workspace);
 /* Steps 0 and 1 on `count` indices of mode 0. */
 tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *workspace,
                                int64_t count, const void *in, void *out);
-
-/* planes_towards.cu: the same with factors that stay in shared memory; false where they cannot. */
-bool cuda_planes_contract_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
-                                   int64_t count, const void *in, void *out, tg_status *status);
 
 /* The same steps back, from `in`, and what finish_call says, its slab and view aside. */
 tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *workspace, const void *in,
