@@ -22,8 +22,7 @@
  * read their input once, and nothing is ever transposed.
  *
  * Where products are rounded to TF32, the last two modes of a usual spectral weight go in one pass
- * instead (planes.cuh), and on the way back the update is made in it; mode 0 goes straight into the
- * core and out of it (first_mode.cu).
+ * instead (planes.cuh), and on the way back the update is made in it.
  *
  * Rows are padded to 4 reals, as rows of 65 pairs would cost cuBLAS its 16-byte loads; the padding
  * is 0 where a product sums over it. */

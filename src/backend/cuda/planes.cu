@@ -145,7 +145,7 @@ static __global__ void __launch_bounds__(PLANES_THREADS, blocks_at_once(TILES))
         const int row = warp % 4 * 32, first = warp / 4 * TILES;
         float sum[2][TILES][4] = {};
         multiply_rows<TILES>(sum, tile, row, s.wide, s.wide / 8, last + first * 32, 2 * TILES * 32,
-                             (2 * s.r3 + 7) / 8 - first);
+                             TILES);
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < 4; i++) { /* 16 rows by 8 */
@@ -158,23 +158,21 @@ static __global__ void __launch_bounds__(PLANES_THREADS, blocks_at_once(TILES))
         }
     }
     __syncthreads();
-    constexpr int N = 3, pieces = TILES / N; /* so that all warps have about as much to do */
-    const int shares = (s.r2 + 15) / 16 * pieces, steps = s.rows / 4;
+    const int shares = (s.r2 + 15) / 16, steps = s.rows / 4;
     for (int u = warp; u < shares * range.planes; u += WARPS) {
-        const int plane = u / shares, share = u % shares / pieces, col = u % pieces * N * 8;
-        float sum[2][N][4] = {};
-        multiply_columns<N>(sum, tile + 2 * col, plane * s.rows, stride, steps,
-                            before + share * steps * 32);
+        const int plane = u / shares, share = u % shares;
+        float sum[2][TILES][4] = {};
+        multiply_columns<TILES>(sum, tile, plane * s.rows, stride, steps,
+                                before + share * steps * 32);
         float *to = out + (range.first + plane) * 2 * s.r2 * s.right;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int part = i / 2, j2 = share * 16 + i % 2 * 8 + g;
 #pragma unroll
-            for (int n = 0; n < N; n++) {
+            for (int n = 0; n < TILES; n++) {
                 const float *c = sum[part][n] + i % 2 * 2;
                 if (j2 < s.r2) {
-                    store_columns(to + (part * s.r2 + j2) * s.right, col + 8 * n + 2 * t, s.right,
-                                  c);
+                    store_columns(to + (part * s.r2 + j2) * s.right, 8 * n + 2 * t, s.right, c);
                 }
             }
         }

@@ -10,9 +10,12 @@
  * are turned within the warp, so that sixteen lanes hold neighbours. */
 #include "backend/cuda/compress.cuh"
 #include "backend/cuda/instructions.cuh"
-#include "backend/cuda/planes_update.cuh"
 
-enum { TEAMS = 2 }; /* of a block */
+enum {
+    TEAMS = 2,   /* of a block */
+    SHARE = 16,  /* rows of a warp */
+    TOGETHER = 4 /* tiles of columns */
+};
 
 /* Rows of a plane at most, and blocks that should share a multiprocessor. */
 static constexpr int most_rows(int tiles) {
@@ -22,15 +25,21 @@ static constexpr int blocks_at_once(int tiles) {
     return tiles == 3 ? 2 : 1;
 }
 
+/* Reals from row to row of C, in which 4 rows by 8 columns lie in different banks. */
+static constexpr __host__ __device__ int core_stride(int tiles) {
+    return tiles == 3 ? 24 : 56;
+}
+
 /* Warps that share a plane. */
 struct plane_team {
     int number;
     int threads, thread; /* its own, and this one of them */
+    int shares;          /* warps */
 };
 
 static __device__ inline plane_team team_of(const cuda_planes &s) {
     const int shares = s.rows / SHARE, number = (int)threadIdx.x / (32 * shares);
-    return {number, 32 * shares, (int)threadIdx.x - 32 * shares * number};
+    return {number, 32 * shares, (int)threadIdx.x - 32 * shares * number, shares};
 }
 
 /* Barriers 1 and 2; 0 is that of the whole block. */
@@ -154,6 +163,175 @@ static __device__ inline void prefetch_values(const number<float, 2> *values, in
                 values + position_of(found[(ahead + entries - 1) / 32], 31), lane);
 }
 
+/* ---- products ---- */
+
+/* Both parts of 16 rows of T. */
+template <int TILES> struct rows_of_t { float sum[2][TILES][4]; };
+
+/* `core` is of the plane, `left` are fragments of the rows. */
+template <int TILES>
+static __device__ inline rows_of_t<TILES> multiply_core(const float *core, int steps,
+                                                        const float4 *left, int lane) {
+    const int g = lane / 4, t = lane % 4, part = 4 * steps * core_stride(TILES);
+    rows_of_t<TILES> rows = {};
+#pragma unroll 2
+    for (int k = 0; k < steps; k++) {
+        const float4 re = left[k * 32 + lane], im = make_float4(-re.z, -re.w, re.x, re.y);
+#pragma unroll
+        for (int n = 0; n < TILES; n++) {
+            const float *at = core + (4 * k + t) * core_stride(TILES) + 8 * n + g;
+            const float b0 = to_tf32(at[0]), b1 = to_tf32(at[part]);
+            mma_tf32(rows.sum[0][n], re, b0, b1);
+            mma_tf32(rows.sum[1][n], im, b0, b1);
+        }
+    }
+#pragma unroll
+    for (int e = 0; e < 8 * TILES; e++) {
+        float *x = &rows.sum[e / (4 * TILES)][e / 4 % TILES][e % 4];
+        *x = to_tf32(*x);
+    }
+    return rows;
+}
+
+/* N tiles of columns of G; `right`: their fragments of the first 8 k's, `next` behind each other.
+ */
+template <int N, int TILES>
+static __device__ inline void multiply_rows(float (&sum)[N][4], const rows_of_t<TILES> &rows,
+                                            const float2 *right, int next, int lane) {
+#pragma unroll
+    for (int k = 0; k < 2 * TILES; k++) {
+        const float *c = rows.sum[k / TILES][k % TILES];
+        const float4 a = make_float4(c[0], c[2], c[1], c[3]);
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            const float2 b = right[k * next + n * 32 + lane];
+            mma_tf32(sum[n], a, b.x, b.y);
+        }
+    }
+}
+
+/* ---- the update ---- */
+
+/* Lanes apart by `lane_bit` exchange: what the lower one has in `high` for what the upper one has
+ * in `low`. */
+static __device__ inline void exchange(float2 *low, float2 *high, int lane_bit, int lane) {
+    const bool upper = lane & lane_bit;
+    const float2 gives = upper ? *low : *high;
+    const float2 gets = make_float2(__shfl_xor_sync(~0u, gives.x, lane_bit),
+                                    __shfl_xor_sync(~0u, gives.y, lane_bit));
+    *low = upper ? gets : *low;
+    *high = upper ? *high : gets;
+}
+
+/* Pair n of lane 4 g + t is column 4 n + t of row g; after this pair q of lane 16 h + c is column c
+ * of row 4 h + q. */
+static __device__ inline void turn(float2 *pairs, int lane) {
+    exchange(&pairs[0], &pairs[1], 4, lane);
+    exchange(&pairs[2], &pairs[3], 4, lane);
+    exchange(&pairs[0], &pairs[2], 8, lane);
+    exchange(&pairs[1], &pairs[3], 8, lane);
+}
+
+/* What a warp updates: rows of a plane. */
+template <class O> struct resident_share {
+    number<O, 2> *out;     /* its first row */
+    int64_t entry;         /* which it begins with */
+    int rows, cols;        /* that there are */
+    const kept_run *found; /* of the rank blocks.. */
+    int at;                /* ..among whose entries out is this one */
+    const number<float, 2> *values;
+    float alpha, beta, lambda;
+    const tg_rng *rounding;
+};
+
+/* The entries of a lane in N tiles lie in one column: of these rows behind its first one. */
+template <int N> static constexpr __device__ int row_of(int i) {
+    return N == 1 ? 8 * i : i / 4 * 8 + i % 4;
+}
+
+/* The value of an entry, 0 if none is kept there; without a branch, so that several are on their
+ * way at a time. */
+template <bool WHOLE, class O>
+static __device__ inline float2 value_of(const resident_share<O> &to, int entry, bool exists) {
+    const kept_run run = to.found[(unsigned)entry / 32];
+    const int wanted = exists && is_kept(run, entry % 32);
+    const number<float, 2> *from = to.values + position_of(run, entry % 32);
+    float2 x = make_float2(0.0f, 0.0f);
+    if (WHOLE) {
+        asm("{ .reg .pred p; setp.ne.s32 p, %3, 0; @p ld.global.cs.v2.f32 {%0, %1}, [%2]; }"
+            : "+f"(x.x), "+f"(x.y)
+            : "l"(from), "r"(wanted));
+    } else if (wanted) {
+        x = make_float2(from->part[0], from->part[1]);
+    }
+    return x;
+}
+
+/* Columns [4 first, 4 first + 4 N) of a share, as far as there are. */
+template <int N, bool KEPT, bool WHOLE, bool ROUNDED, class O, int TILES>
+static __device__ inline void update_tiles(const resident_share<O> &to,
+                                           const rows_of_t<TILES> &rows, int first,
+                                           const float2 *last, int next, int lane) {
+    constexpr int ENTRIES = 2 * N;
+    const int row = N == 1 ? lane / 4 : lane / 16 * 4;
+    const int col = 4 * first + (N == 1 ? lane % 4 : lane % 16), at = row * to.cols + col;
+    const int live = col < to.cols ? to.rows - row : 0; /* rows from `row` on */
+    number<O, 2> *out = to.out + at, old[ENTRIES] = {};
+    if (to.beta != 0.0f) {
+#pragma unroll
+        for (int i = 0; i < ENTRIES; i++) {
+            if (row_of<N>(i) < live) {
+                old[i] = load_once(out + (unsigned)(row_of<N>(i) * to.cols), WHOLE);
+            }
+        }
+    }
+    float2 value[ENTRIES] = {};
+#pragma unroll
+    for (int i = 0; KEPT && i < ENTRIES; i++) {
+        const int r = row_of<N>(i);
+        value[i] = value_of<WHOLE>(to, to.at + at + r * to.cols, r < live);
+    }
+    float sum[N][4] = {};
+    multiply_rows(sum, rows, last + first * 32, next, lane);
+    float2 x[ENTRIES];
+#pragma unroll
+    for (int h = 0; h < 2; h++) { /* 8 rows each */
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            x[h * N + n] = make_float2(sum[n][2 * h], sum[n][2 * h + 1]);
+        }
+        if (N == TOGETHER) {
+            turn(x + h * N, lane);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < ENTRIES; i++) {
+        const number<float, 2> before = widen(old[i]);
+        number<float, 2> y;
+        y.part[0] = to.beta * before.part[0] + to.alpha * (x[i].x + to.lambda * value[i].x);
+        y.part[1] = to.beta * before.part[1] + to.alpha * (x[i].y + to.lambda * value[i].y);
+        const int behind = row_of<N>(i) * to.cols;
+        if (row_of<N>(i) < live) {
+            store_once(out + (unsigned)behind,
+                       rounded<ROUNDED, O, 2>(*to.rounding, to.entry + at + behind, y), WHOLE);
+        }
+    }
+}
+
+template <bool KEPT, bool WHOLE, bool ROUNDED, class O, int TILES>
+static __device__ inline void update_share(const resident_share<O> &to,
+                                           const rows_of_t<TILES> &rows, const float2 *last,
+                                           int next, int lane) {
+    const int tiles = (to.cols + 3) / 4;
+    int first = 0;
+    for (; first + 1 < tiles; first += TOGETHER) { /* tiles beyond the last one: made, not kept */
+        update_tiles<TOGETHER, KEPT, WHOLE, ROUNDED>(to, rows, first, last, next, lane);
+    }
+    if (first < tiles) {
+        update_tiles<1, KEPT, WHOLE, ROUNDED>(to, rows, first, last, next, lane);
+    }
+}
+
 /* ---- all of it ---- */
 
 template <int TILES, bool KEPT, class O, bool ROUNDED>
@@ -190,6 +368,9 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
         if (KEPT) {
             fetch_kept(call.kept, team, begin, entries, words, ranks);
         }
+        if (beta != 0.0f) {
+            prefetch_l2(call.out + begin + at, call.out + begin + at + rows_here * s.d3, lane);
+        }
     };
 
     /* What C's rows are filled up with stays 0. */
@@ -206,23 +387,6 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
     bool begins = (int64_t)blockIdx.x * TEAMS + 1 < count;
     for (int64_t plane = first; plane < count; plane += stride) {
         const int64_t begin = call.begin + plane * entries;
-        const resident_share<O> to = {call.out + begin + at,
-                                      begin + at,
-                                      rows_here,
-                                      s.d3,
-                                      found,
-                                      (int)(begin % 512) + at,
-                                      call.values,
-                                      alpha,
-                                      beta,
-                                      (float)call.lambda,
-                                      &rounding};
-        number<O, 2> early[2 * TOGETHER]; /* on its way during the first product */
-        if (call.whole) {
-            load_old<TOGETHER, true>(to, 0, lane, early);
-        } else {
-            load_old<TOGETHER, false>(to, 0, lane, early);
-        }
         copies_wait();
         wait_for_team(team);
         if (KEPT) {
@@ -245,11 +409,22 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
         if (KEPT && share == 0) {
             prefetch_values(call.values, begin, entries, found, lane);
         }
+        const resident_share<O> to = {call.out + begin + at,
+                                      begin + at,
+                                      rows_here,
+                                      s.d3,
+                                      found,
+                                      (int)(begin % 512) + at,
+                                      call.values,
+                                      alpha,
+                                      beta,
+                                      (float)call.lambda,
+                                      &rounding};
         const float2 *right = reinterpret_cast<const float2 *>(base);
         if (call.whole) {
-            update_share<KEPT, true, ROUNDED>(to, rows, early, right, s.wide / 8 * 32, lane);
+            update_share<KEPT, true, ROUNDED>(to, rows, right, s.wide / 8 * 32, lane);
         } else {
-            update_share<KEPT, false, ROUNDED>(to, rows, early, right, s.wide / 8 * 32, lane);
+            update_share<KEPT, false, ROUNDED>(to, rows, right, s.wide / 8 * 32, lane);
         }
     }
 }
