@@ -237,8 +237,13 @@ static tg_status keep_and_spoil(void *user, const tg_gradient *gradient) {
     assert_true(gradient->x || b->factored == 0); /* factored ones come last */
     if (gradient->x) {
         b->factored++;
-        memset(b->loan.dense, 0xFF, b->loan.dense_bytes);
-        memset(b->loan.work, 0xFF, b->loan.work_bytes);
+        const size_t bytes[2] = {b->loan.dense_bytes, b->loan.work_bytes};
+        void *const lent[2] = {b->loan.dense, b->loan.work};
+        for (int i = 0; i < 2; i++) {
+            if (bytes[i] > 0) {
+                memset(lent[i], 0xFF, bytes[i]);
+            }
+        }
     }
     return keep.receive(keep.user, gradient);
 }

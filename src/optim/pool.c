@@ -198,20 +198,21 @@ tg_layout tg_layout_of(const tg_slot *slot) {
     return p;
 }
 
-int64_t tg_layout_core(const tg_layout *p) {
+int64_t tg_layout_core(const tg_layout *layout) {
     int64_t count = 1;
-    for (int d = 0; d < p->ndim; d++) {
-        count *= p->rank[d];
+    for (int d = 0; d < layout->ndim; d++) {
+        count *= layout->rank[d];
     }
     return count;
 }
 
-int64_t tg_layout_count(const tg_layout *p) {
-    return tg_layout_core(p) + p->kept;
+int64_t tg_layout_count(const tg_layout *layout) {
+    return tg_layout_core(layout) + layout->kept;
 }
 
-tg_region tg_layout_region(const tg_pool *pool, const tg_layout *p) {
-    return tg_region_of(&pool->kind, p->ndim, p->dim, p->rank, tg_layout_count(p));
+tg_region tg_layout_region(const tg_pool *pool, const tg_layout *layout) {
+    return tg_region_of(&pool->kind, layout->ndim, layout->dim, layout->rank,
+                        tg_layout_count(layout));
 }
 
 bool tg_pool_lay_out(tg_optim *optim, int group) {
