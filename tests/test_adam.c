@@ -234,7 +234,7 @@ static void run_guarded(t_side *s, int64_t n, guarded guard, int choice) {
 static void guarded_calls(t_side *s) {
     static const int64_t lengths[] = {0, 1, 3, 7, 65, 4099, 16384, 16385, 40009};
     for (int i = 0; i < T_COUNT(lengths); i++) {
-        for (int choice = i; choice < 72; choice += lengths[i] < 1000 ? 7 : 13) {
+        for (int choice = i; choice < 72; choice += lengths[i] < 1000 ? 7 : 31) {
             for (int guard = 0; guard < GUARDS; guard++) {
                 if (guard == choice % GUARDS || choice == i) {
                     run_guarded(s, lengths[i], (guarded)guard, choice);
@@ -342,7 +342,8 @@ static void many_at_once(t_side *s) {
     static tg_adam many[CALLS], single[CALLS];
     const tg_rates rates = {.alpha = 0.125, .beta = 0.75, .scale = 2.0, .step = rounding.step};
     for (int c = 0; c < CALLS; c++) {
-        const int64_t n = lengths[c % T_COUNT(lengths)];
+        const int64_t length = lengths[c % T_COUNT(lengths)];
+        const int64_t n = c < T_COUNT(lengths) ? length : length % 9000; /* long ones once */
         void *const numbers[] = {
             t_host_random(s, s->dtype, n),
             t_host_random(s, s->dtype, n),

@@ -135,7 +135,7 @@ static void fft(t_side *s) {
 /* Sizes of the layers; the last one has several tiles and threads. */
 static const struct {
     int64_t batch, in, hidden, out, pixels;
-} sizes[] = {{1, 1, 1, 1, 1}, {2, 3, 5, 4, 7}, {2, 17, 9, 17, 65}, {2, 24, 16, 17, 1531}};
+} sizes[] = {{1, 1, 1, 1, 1}, {2, 3, 5, 4, 7}, {2, 17, 9, 17, 65}, {2, 24, 16, 17, 523}};
 
 static const struct {
     tg_mix_kind kind;
