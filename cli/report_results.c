@@ -185,6 +185,13 @@ static void add_notes(cli_html *page, const cli_report *report) {
                          "not finite.</p>",
                          run->name, (long long)last->skipped);
         }
+        if (last->overflows > 0) {
+            cli_html_add(page,
+                         "<p class=\"note\">%s lost a part of %lld updates of %lld to overflow in "
+                         "f16; its loss scale ended at %g.</p>",
+                         run->name, (long long)last->overflows, (long long)last->step,
+                         last->loss_scale);
+        }
         if (cli_run_epochs_wanted(run) > last->epoch) {
             cli_html_add(page,
                          "<p class=\"note warn\">%s is not finished: %lld of %lld epochs, "

@@ -122,6 +122,8 @@ static bool read_line(cli_run *run, const json_t *object, size_t *capacity) {
     cli_epoch line = {.epoch = json_integer_value(number),
                       .step = integer_of(object, "step"),
                       .skipped = integer_of(object, "skipped"),
+                      .overflows = integer_of(object, "overflows"),
+                      .loss_scale = real_of(object, "loss_scale"),
                       .lr = real_of(object, "lr"),
                       .loss = real_of(json_object_get(object, "train"), "loss"),
                       .step_ms = real_of(object, "step_ms"),

@@ -11,8 +11,8 @@ typedef enum cli_norm { CLI_NORM_L2, CLI_NORM_H1, CLI_NORMS } cli_norm;
 
 /* One line of metrics.jsonl; NaN for what it does not say. */
 typedef struct cli_epoch {
-    int64_t epoch, step, skipped;
-    double lr, loss;
+    int64_t epoch, step, skipped, overflows;
+    double lr, loss, loss_scale;
     double error[CLI_NORMS][CLI_RUN_TESTS]; /* relative, by the run's list of resolutions */
     double step_ms, seconds;
 } cli_epoch;

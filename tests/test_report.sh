@@ -197,11 +197,11 @@ curve young.html young train.loss '0.4,0.2'
 metrics 1 50 >young/metrics.jsonl
 run 0 young adam -o young.html
 well_formed young.html
-sed 's/"loss":0.3/"loss":null/; s/"loss":0.2/"loss":0/; s/"skipped":0/"skipped":7/' adam/metrics.jsonl >young/metrics.jsonl
+sed 's/"loss":0.3/"loss":null/; s/"loss":0.2/"loss":0/; s/"skipped":0/"skipped":7,"loss_scale":512,"overflows":3/' adam/metrics.jsonl >young/metrics.jsonl
 run 0 young -o young.html
 well_formed young.html
 curve young.html young train.loss '0.6,null,0,0.15,0.12,0.1'
-says young.html 'skipped 7 updates'
+says young.html 'skipped 7 updates' 'a part of 3 updates' 'ended at 512'
 echo '{"epoch":1}' >young/metrics.jsonl
 run 0 young -o young.html
 well_formed young.html
