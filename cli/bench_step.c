@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "bench.h"
-#include "problem.h"
 #include "text.h"
+#include "workbench.h"
 
 enum { MAX_METHODS = 16 };
 
@@ -39,49 +39,13 @@ typedef struct measurement {
 /* What a step needs. */
 typedef struct step_work {
     tg_context *ctx;
-    tg_fno *fno;
-    tg_optim *optim;
-    tg_tensor x, target;
-    tg_loss_config loss;
+    cli_workbench bench;
     tg_grad_sink sink; /* of the optimizer */
     double sink_seconds;
     tg_step *passes, *whole; /* on a device: without and with the optimizer */
 } step_work;
 
 /* ---- one problem ---- */
-
-/* Uniform in [-1, 1), from a small generator of its own. */
-static void fill_random(tg_dtype real, int64_t count, uint64_t seed, void *out) {
-    for (int64_t i = 0; i < count; i++) {
-        seed = seed * 6364136223846793005u + 1442695040888963407u;
-        const double value = (double)(int64_t)seed * 0x1p-63;
-        if (real == TG_F64) {
-            ((double *)out)[i] = value;
-        } else {
-            ((float *)out)[i] = (float)value;
-        }
-    }
-}
-
-/* Random data where the backend computes. */
-static tg_status random_tensor(tg_context *ctx, const cli_problem *problem, int64_t channels,
-                               uint64_t seed, tg_tensor *out) {
-    const tg_fno_config *fno = &problem->fno;
-    const tg_dtype dtype = fno->complex_data ? tg_dtype_complex(fno->dtype) : fno->dtype;
-    tg_shape shape = {.ndim = 2 + fno->n_dim, .dim = {problem->batch, channels}};
-    memcpy(shape.dim + 2, problem->grid, (size_t)fno->n_dim * sizeof shape.dim[0]);
-    tg_status status = tg_backend_tensor(ctx, TG_MEM_DATA, dtype, &shape, out);
-    if (status != TG_OK) {
-        return status;
-    }
-    tg_tensor host;
-    void *values = cli_need(malloc(tg_tensor_bytes(out)));
-    fill_random(fno->dtype, tg_tensor_numel(out) * (fno->complex_data ? 2 : 1), seed, values);
-    status = tg_tensor_wrap(ctx, dtype, &shape, values, &host);
-    status = status == TG_OK ? tg_backend_copy(ctx, &host, out) : status;
-    free(values);
-    return status;
-}
 
 static tg_status timed_receive(void *user, const tg_gradient *gradient) {
     step_work *work = user;
@@ -96,8 +60,8 @@ static tg_status step_on_host(step_work *work, double *loss, double *whole, doub
     const tg_grad_sink timing = {.receive = timed_receive, .user = work};
     work->sink_seconds = 0.0;
     const double start = bench_seconds();
-    const tg_status status =
-        tg_fno_loss_backward(work->fno, &work->x, &work->target, &work->loss, &timing, loss);
+    const tg_status status = tg_fno_loss_backward(work->bench.fno, &work->bench.x, &work->bench.y,
+                                                  &work->bench.loss, &timing, loss);
     *whole = bench_seconds() - start;
     *optimizer = work->sink_seconds;
     return status;
@@ -108,7 +72,7 @@ static tg_status time_step(step_work *work, tg_step *step, double *loss, double 
     tg_step_result result = {0};
     tg_status status = tg_backend_synchronize(work->ctx);
     const double start = bench_seconds();
-    status = status == TG_OK ? tg_step_forward(step, &work->x, &work->target) : status;
+    status = status == TG_OK ? tg_step_forward(step, &work->bench.x, &work->bench.y) : status;
     status = status == TG_OK ? tg_step_backward(step) : status;
     status = status == TG_OK ? tg_step_settle(step, &result) : status;
     status = status == TG_OK ? tg_backend_synchronize(work->ctx) : status;
@@ -127,54 +91,21 @@ static tg_status step_on_device(step_work *work, double *loss, double *whole, do
 }
 
 static tg_status make_steps(step_work *work, const char *graphs) {
-    tg_step_config config = {.fno = work->fno,
-                             .loss = work->loss,
+    tg_step_config config = {.fno = work->bench.fno,
+                             .loss = work->bench.loss,
                              .graphs = strcmp(graphs, "on") == 0    ? TG_GRAPHS_ON
                                        : strcmp(graphs, "off") == 0 ? TG_GRAPHS_OFF
                                                                     : TG_GRAPHS_AUTO};
     tg_status status = tg_step_create(work->ctx, &config, &work->passes);
-    config.optim = work->optim;
+    config.optim = work->bench.optim;
     return status == TG_OK ? tg_step_create(work->ctx, &config, &work->whole) : status;
-}
-
-static tg_status make_optimizer(step_work *work, const cli_problem *problem, uint64_t seed) {
-    cli_setup setup;
-    tg_status status = cli_setup_make(work->ctx, problem, work->fno, seed, &setup);
-    status = status == TG_OK ? tg_optim_create(work->ctx, &setup.setup, &work->optim) : status;
-    for (int i = 0; status == TG_OK && i < setup.setup.param_count; i++) {
-        status = tg_optim_bind(work->optim, i, tg_fno_get_param(work->fno, i).weight);
-    }
-    cli_setup_free(&setup);
-    work->sink = tg_optim_sink(work->optim);
-    return status;
-}
-
-/* Buffers of a step; the optimizer works in them, too. */
-static tg_status prepare(step_work *work, const cli_problem *problem) {
-    const tg_loan needed = tg_optim_needs(work->optim);
-    tg_fno_reserve(work->fno, &needed);
-    tg_status status = tg_fno_prepare(work->fno, problem->batch, problem->grid, true);
-    const tg_loan lent = tg_fno_lent(work->fno);
-    return status == TG_OK ? tg_optim_lend(work->optim, &lent) : status;
 }
 
 static tg_status make_work(step_work *work, const cli_problem *problem, const char *graphs,
                            uint64_t seed) {
     tg_context *ctx = work->ctx;
-    tg_status status = tg_loss_config_parse(ctx, "opt.training_loss", problem->loss, &work->loss);
-    if (status == TG_OK) {
-        status = tg_fno_create(ctx, &problem->fno, seed, &work->fno);
-    }
-    if (status == TG_OK) {
-        status = random_tensor(ctx, problem, problem->fno.in_channels, seed + 1, &work->x);
-    }
-    if (status == TG_OK) {
-        status = random_tensor(ctx, problem, problem->fno.out_channels, seed + 2, &work->target);
-    }
-    if (status == TG_OK) {
-        status = make_optimizer(work, problem, seed);
-    }
-    status = status == TG_OK ? prepare(work, problem) : status;
+    tg_status status = cli_workbench_open(ctx, problem, seed, &work->bench);
+    work->sink = tg_optim_sink(work->bench.optim);
     const bool on_device = tg_backend_place(ctx) == TG_DEVICE;
     status = status == TG_OK && on_device ? make_steps(work, graphs) : status;
     tg_context_memory_reset_peak(ctx); /* what preparing alone took is gone */
@@ -184,10 +115,7 @@ static tg_status make_work(step_work *work, const cli_problem *problem, const ch
 static void free_work(step_work *work) {
     tg_step_destroy(&work->passes);
     tg_step_destroy(&work->whole);
-    tg_optim_destroy(&work->optim);
-    tg_tensor_destroy(&work->x);
-    tg_tensor_destroy(&work->target);
-    tg_fno_destroy(&work->fno);
+    cli_workbench_close(&work->bench);
 }
 
 static tg_status time_steps(step_work *work, int64_t steps, double *samples[PARTS],
@@ -197,16 +125,16 @@ static tg_status time_steps(step_work *work, int64_t steps, double *samples[PART
     const int64_t warm_up = on_device ? 3 : 0; /* until steps are run from a recording */
     m->seconds[COLD] = (double)NAN;
     for (int64_t step = -warm_up; step <= steps; step++) {
-        const int64_t refreshes = tg_optim_get_stats(work->optim).refreshes;
-        tg_optim_reset_times(work->optim);
+        const int64_t refreshes = tg_optim_get_stats(work->bench.optim).refreshes;
+        tg_optim_reset_times(work->bench.optim);
         double whole = 0.0, optimizer = 0.0;
         const tg_status status = on_device ? step_on_device(work, &m->loss, &whole, &optimizer)
                                            : step_on_host(work, &m->loss, &whole, &optimizer);
         if (status != TG_OK) {
             return status;
         }
-        const double refresh = tg_optim_get_times(work->optim).refresh;
-        const bool is_refresh = tg_optim_get_stats(work->optim).refreshes > refreshes;
+        const double refresh = tg_optim_get_times(work->bench.optim).refresh;
+        const bool is_refresh = tg_optim_get_stats(work->bench.optim).refreshes > refreshes;
         if (step == -warm_up) {
             m->seconds[COLD] = is_refresh ? refresh : (double)NAN;
         }

@@ -6,6 +6,7 @@
 
 #include "bench.h"
 #include "text.h"
+#include "workbench.h"
 
 const char *const cli_part_names[CLI_PARTS] = {"parameters",  "optimizer states", "inputs",
                                                "activations", "gradients",        "workspace"};
@@ -167,97 +168,23 @@ void cli_profile_free(cli_profile *profile) {
 
 /* ---- in real steps ---- */
 
-typedef struct workbench {
-    tg_context *ctx;
-    tg_fno *fno;
-    tg_optim *optim;
-    tg_step *step;
-    tg_tensor x, y;
-} workbench;
-
-/* Numbers of a small generator of its own, where the backend computes. */
-static tg_status make_field(workbench *w, const cli_problem *problem, int64_t channels,
-                            uint64_t seed, tg_tensor *out) {
-    const tg_fno_config *fno = &problem->fno;
-    const tg_dtype dtype = fno->complex_data ? tg_dtype_complex(fno->dtype) : fno->dtype;
-    tg_shape shape = {.ndim = 2 + fno->n_dim, .dim = {problem->batch, channels}};
-    tg_tensor host = {0};
-    memcpy(shape.dim + 2, problem->grid, (size_t)fno->n_dim * sizeof shape.dim[0]);
-    tg_status status = tg_backend_tensor(w->ctx, TG_MEM_DATA, dtype, &shape, out);
-    if (status != TG_OK) {
-        return status;
-    }
-    const size_t bytes = tg_tensor_bytes(out);
-    void *values = cli_need(malloc(bytes));
-    for (size_t i = 0; i < bytes / tg_dtype_size(fno->dtype); i++) {
-        seed = seed * 6364136223846793005u + 1442695040888963407u;
-        const double value = (double)(int64_t)seed * 0x1p-63;
-        if (fno->dtype == TG_F64) {
-            ((double *)values)[i] = value;
-        } else {
-            ((float *)values)[i] = (float)value;
-        }
-    }
-    status = tg_tensor_wrap(w->ctx, dtype, &shape, values, &host);
-    status = status == TG_OK ? tg_backend_copy(w->ctx, &host, out) : status;
-    free(values);
-    return status;
-}
-
-static tg_status make_optimizer(workbench *w, const cli_problem *problem, uint64_t seed) {
-    cli_setup setup;
-    tg_status status = cli_setup_make(w->ctx, problem, w->fno, seed, &setup);
-    status = status == TG_OK ? tg_optim_create(w->ctx, &setup.setup, &w->optim) : status;
-    for (int i = 0; status == TG_OK && i < setup.setup.param_count; i++) {
-        status = tg_optim_bind(w->optim, i, tg_fno_get_param(w->fno, i).weight);
-    }
-    cli_setup_free(&setup);
+static tg_status run_steps(const cli_workbench *bench, int64_t steps, double *seconds) {
+    tg_step *step = NULL;
+    const tg_step_config config = {.fno = bench->fno, .optim = bench->optim, .loss = bench->loss};
+    tg_status status = tg_step_create(bench->ctx, &config, &step);
     if (status == TG_OK) {
-        const tg_loan loan = tg_optim_needs(w->optim);
-        tg_fno_reserve(w->fno, &loan);
+        tg_context_memory_reset_peak(bench->ctx);
     }
-    return status;
-}
-
-static tg_status open_bench(workbench *w, const cli_problem *problem, uint64_t seed) {
-    tg_step_config config = {0};
-    tg_status status =
-        tg_loss_config_parse(w->ctx, "opt.training_loss", problem->loss, &config.loss);
-    status = status == TG_OK ? tg_fno_create(w->ctx, &problem->fno, seed, &w->fno) : status;
-    if (status == TG_OK) {
-        status = make_field(w, problem, problem->fno.in_channels, seed + 1, &w->x);
-    }
-    if (status == TG_OK) {
-        status = make_field(w, problem, problem->fno.out_channels, seed + 2, &w->y);
-    }
-    status = status == TG_OK ? make_optimizer(w, problem, seed) : status;
-    if (status == TG_OK) {
-        status = tg_fno_prepare(w->fno, problem->batch, problem->grid, true);
-    }
-    config.fno = w->fno;
-    config.optim = w->optim;
-    return status == TG_OK ? tg_step_create(w->ctx, &config, &w->step) : status;
-}
-
-static void close_bench(workbench *w) {
-    tg_step_destroy(&w->step);
-    tg_optim_destroy(&w->optim);
-    tg_tensor_destroy(&w->x);
-    tg_tensor_destroy(&w->y);
-    tg_fno_destroy(&w->fno);
-}
-
-static tg_status run_steps(workbench *w, int64_t steps, double *seconds) {
-    tg_status status = TG_OK;
     for (int64_t i = 0; i < steps && status == TG_OK; i++) {
         tg_step_result result;
         const double start = bench_seconds();
-        status = tg_step_forward(w->step, &w->x, &w->y);
-        status = status == TG_OK ? tg_step_backward(w->step) : status;
-        status = status == TG_OK ? tg_step_settle(w->step, &result) : status;
-        status = status == TG_OK ? tg_backend_synchronize(w->ctx) : status;
+        status = tg_step_forward(step, &bench->x, &bench->y);
+        status = status == TG_OK ? tg_step_backward(step) : status;
+        status = status == TG_OK ? tg_step_settle(step, &result) : status;
+        status = status == TG_OK ? tg_backend_synchronize(bench->ctx) : status;
         seconds[i] = bench_seconds() - start;
     }
+    tg_step_destroy(&step);
     return status;
 }
 
@@ -265,7 +192,7 @@ int cli_profile_run(tg_context *ctx, const tg_settings *settings, int64_t steps,
                     cli_profile *profile) {
     cli_problem problem;
     cli_memory_plan planned;
-    workbench w = {.ctx = ctx};
+    cli_workbench bench = {0};
     int code = cli_problem_from(ctx, profile->name, settings, &problem);
     if (code != CLI_OK) {
         return code;
@@ -273,11 +200,8 @@ int cli_profile_run(tg_context *ctx, const tg_settings *settings, int64_t steps,
     const tg_place place = tg_backend_place(ctx);
     double *seconds = cli_need(calloc((size_t)steps + 1, sizeof *seconds));
     tg_status status = cli_problem_plan(ctx, &problem, &planned);
-    status = status == TG_OK ? open_bench(&w, &problem, seed) : status;
-    if (status == TG_OK) {
-        tg_context_memory_reset_peak(ctx);
-        status = run_steps(&w, steps, seconds);
-    }
+    status = status == TG_OK ? cli_workbench_open(ctx, &problem, seed, &bench) : status;
+    status = status == TG_OK ? run_steps(&bench, steps, seconds) : status;
     if (status == TG_OK) {
         const tg_mem_usage usage = tg_context_memory(ctx, place);
         const tg_mem_usage host = tg_context_memory(ctx, TG_HOST);
@@ -291,7 +215,7 @@ int cli_profile_run(tg_context *ctx, const tg_settings *settings, int64_t steps,
         profile->steps = steps;
         profile->step_ms = 1e3 * bench_median(seconds, (int)steps);
     }
-    close_bench(&w);
+    cli_workbench_close(&bench);
     free(seconds);
     return status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
 }
