@@ -10,9 +10,10 @@
 #include "text.h"
 
 /* One step of a ladder: settings, and the time of a training step with them as a multiple of the
- * time without, as measured at ns1024 on an H200 (docs/memory.md); elsewhere they are rough: for
- * the order, not for promises. What changes the training itself (another batch size, lower ranks,
- * numbers in halves) comes later than its time says. */
+ * time without. Those of activations in bf16 on a GPU and of checkpoints are measured (ns1024,
+ * H200, docs/memory.md), the others are estimates: for the order, not for promises. What changes
+ * the training itself (another batch size, lower ranks, numbers in halves) comes later than its
+ * time says. */
 typedef struct rung {
     double time;
     double cost;               /* by which rungs are ordered */

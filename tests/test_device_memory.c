@@ -47,14 +47,20 @@ static tg_status run(tg_context *ctx, const tg_settings *settings, const char *f
     return status;
 }
 
-static void a_lack_of_memory_is_explained(void **state) {
-    (void)state;
+/* A context on the stand-in device, and the settings of a small run. */
+static tg_context *begin(tg_settings **settings) {
     tg_context *ctx = NULL;
     assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
     set_ok(ctx, tg_backend_select(ctx, "fake"));
     const tg_shape shape = SET_SHAPE(8, 8, 8);
-    const char *path = set_write(ctx, "set.h5", TG_F32, &shape, &shape);
-    tg_settings *settings = settings_of(ctx, path);
+    *settings = settings_of(ctx, set_write(ctx, "set.h5", TG_F32, &shape, &shape));
+    return ctx;
+}
+
+static void a_lack_of_memory_is_explained(void **state) {
+    (void)state;
+    tg_settings *settings = NULL;
+    tg_context *ctx = begin(&settings);
     const tg_mem_usage before = tg_context_memory(ctx, TG_DEVICE);
 
     fake_device_limit(20000); /* not even the weights */
@@ -77,12 +83,8 @@ static void a_lack_of_memory_is_explained(void **state) {
 /* What the plan needs and the device has not is refused before anything is taken. */
 static void a_run_that_does_not_fit_is_refused(void **state) {
     (void)state;
-    tg_context *ctx = NULL;
-    assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
-    set_ok(ctx, tg_backend_select(ctx, "fake"));
-    const tg_shape shape = SET_SHAPE(8, 8, 8);
-    const char *path = set_write(ctx, "set.h5", TG_F32, &shape, &shape);
-    tg_settings *settings = settings_of(ctx, path);
+    tg_settings *settings = NULL;
+    tg_context *ctx = begin(&settings);
     tg_train_memory plan;
     set_ok(ctx, tg_train_plan(ctx, settings, &plan));
     const size_t needed = plan.peak_total[TG_DEVICE];
