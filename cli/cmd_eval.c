@@ -82,7 +82,7 @@ static void print_table(const result *results, int count) {
     for (int i = 0; i < count; i++) {
         const tg_test_errors *e = &results[i].errors;
         cli_table_cell(&table, "%s", results[i].file);
-        cli_table_cell(&table, "%lld", (long long)e->resolution);
+        cli_table_cell(&table, "%s", e->grid);
         cli_table_cell(&table, "%lld", (long long)e->samples);
         cli_table_cell(&table, "%.6f", e->l2);
         cli_table_cell(&table, "%.6f", e->h1);
@@ -91,13 +91,20 @@ static void print_table(const result *results, int count) {
     cli_table_free(&table);
 }
 
+/* A number of points, or the name of a grid that is not square. */
+static json_t *json_of_grid(const char *grid) {
+    char *end;
+    const int64_t points = strtoll(grid, &end, 10);
+    return *end ? cli_json_text(grid) : cli_json_integer(points);
+}
+
 static void print_json(const char *checkpoint, const result *results, int count) {
     json_t *object = cli_json_object(), *list = cli_json_array();
     for (int i = 0; i < count; i++) {
         const tg_test_errors *e = &results[i].errors;
         json_t *entry = cli_json_object();
         cli_json_set(entry, "file", cli_json_text(results[i].file));
-        cli_json_set(entry, "resolution", cli_json_integer(e->resolution));
+        cli_json_set(entry, "resolution", json_of_grid(e->grid));
         cli_json_set(entry, "samples", cli_json_integer(e->samples));
         cli_json_set(entry, "l2", cli_json_real(e->l2));
         cli_json_set(entry, "h1", cli_json_real(e->h1));

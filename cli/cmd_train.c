@@ -89,8 +89,7 @@ static void show_epoch(void *user, const tg_train_epoch *e) {
     printf("epoch %*lld/%lld  lr %.2e  train %.5f", e->epochs >= 100 ? 3 : 2, (long long)e->epoch,
            (long long)e->epochs, e->learning_rate, e->train_loss);
     for (int i = 0; i < e->test_count; i++) {
-        printf("  | %lld: l2 %.5f h1 %.5f", (long long)e->test[i].resolution, e->test[i].l2,
-               e->test[i].h1);
+        printf("  | %s: l2 %.5f h1 %.5f", e->test[i].grid, e->test[i].l2, e->test[i].h1);
     }
     printf("  | %.1f ms/step  peak %s\n", e->step_ms, cli_bytes_text(e->memory.peak_total, memory));
     fflush(stdout);
@@ -163,12 +162,10 @@ static void print_ranks(const tg_optim_ranks *r) {
 static void print_json(const tg_context *ctx, const tg_train_end *end, const tg_train_epoch *last) {
     json_t *object = cli_json_object(), *test = cli_json_object();
     for (int i = 0; i < last->test_count; i++) {
-        char key[32];
         json_t *errors = cli_json_object();
-        snprintf(key, sizeof key, "%lld", (long long)last->test[i].resolution);
         cli_json_set(errors, "l2", cli_json_real(last->test[i].l2));
         cli_json_set(errors, "h1", cli_json_real(last->test[i].h1));
-        cli_json_set(test, key, errors);
+        cli_json_set(test, last->test[i].grid, errors);
     }
     cli_json_set_backend(object, ctx);
     cli_json_set(object, "finished", json_boolean(end->is_finished));

@@ -21,6 +21,13 @@ extern "C" {
 
 typedef enum tg_data_side { TG_DATA_X, TG_DATA_Y } tg_data_side;
 
+/* ---- Names of grids ---- */
+
+#define TG_GRID_TEXT 64 /* room for the name of any grid */
+
+/* "16" if every dimension has as many points, "48x80" otherwise; returns text. */
+TG_API const char *tg_grid_text(int n_dim, const int64_t *points, char text[TG_GRID_TEXT]);
+
 /* ---- Dataset: samples in files, cached in memory or streamed. ---- */
 
 typedef struct tg_dataset tg_dataset;

@@ -38,7 +38,7 @@ TG_API tg_fno *tg_model_fno(tg_model *model);
 TG_API TG_NODISCARD tg_status tg_model_predict(tg_model *model, const tg_tensor *x, tg_tensor *y);
 
 typedef struct tg_test_errors {
-    int64_t resolution;
+    char grid[TG_GRID_TEXT]; /* "16", "48x80"; the second test set of a run on a grid: "16_2" */
     int64_t samples;
     double l2, h1; /* relative, mean over the samples */
 } tg_test_errors;

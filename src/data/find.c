@@ -1,4 +1,4 @@
-/* Names: which file holds a set, and which time a setting means. */
+/* Names: of grids, which file holds a set, and which time a setting means. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +8,21 @@
 
 #include "base/context.h"
 #include "tgrad/data.h"
+
+const char *tg_grid_text(int n_dim, const int64_t *points, char text[TG_GRID_TEXT]) {
+    bool is_square = true;
+    for (int d = 1; d < n_dim; d++) {
+        is_square = is_square && points[d] == points[0];
+    }
+    size_t used = 0;
+    text[0] = '\0';
+    for (int d = 0; d < (is_square ? 1 : n_dim) && used < TG_GRID_TEXT; d++) {
+        const int wrote =
+            snprintf(text + used, TG_GRID_TEXT - used, "%s%" PRId64, d ? "x" : "", points[d]);
+        used += wrote > 0 ? (size_t)wrote : 0;
+    }
+    return text;
+}
 
 tg_status tg_time_parse(tg_context *ctx, const char *key, const char *text, int64_t *y_time) {
     char *end = NULL;

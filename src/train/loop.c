@@ -1,6 +1,7 @@
 /* The loop: batches, epochs, stages, and what is reported and saved when. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/timer.h"
 #include "train/needs.h"
@@ -165,7 +166,7 @@ static tg_status evaluate(tg_trainer *t, tg_train_epoch *epoch) {
         if (status != TG_OK) {
             return status;
         }
-        epoch->test[i].resolution = t->model->config.data.test_resolutions.value[i];
+        memcpy(epoch->test[i].grid, t->tests[i].name, sizeof t->tests[i].name);
         epoch->test_count = i + 1;
     }
     return TG_OK;

@@ -224,7 +224,8 @@ fail:
 tg_status tg_model_evaluate(tg_model *model, tg_dataset *dataset, int64_t size,
                             tg_test_errors *out) {
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
-    *out = (tg_test_errors){.resolution = facts.grid[facts.n_dim - 1], .samples = facts.samples};
+    *out = (tg_test_errors){.samples = facts.samples};
+    tg_grid_text(facts.n_dim, facts.grid, out->grid);
     tg_status status = TG_OK;
     tg_batch batch = {0};
     tg_loader *loader = NULL;

@@ -242,7 +242,7 @@ static void json_line(const tg_context *ctx, const tg_train_epoch *e, line *l) {
     add_real(l, e->train_loss);
     add(l, "},\"test\":{");
     for (int i = 0; i < e->test_count; i++) {
-        add(l, "%s\"%" PRId64 "\":{\"l2\":", i ? "," : "", e->test[i].resolution);
+        add(l, "%s\"%s\":{\"l2\":", i ? "," : "", e->test[i].grid);
         add_real(l, e->test[i].l2);
         add(l, ",\"h1\":");
         add_real(l, e->test[i].h1);
@@ -273,7 +273,7 @@ static void csv_line(const tg_train_epoch *e, bool has_header, line *l) {
     if (!has_header) {
         add(l, "epoch,step,lr,train_loss,step_ms,peak_bytes");
         for (int i = 0; i < e->test_count; i++) {
-            add(l, ",l2_%" PRId64 ",h1_%" PRId64, e->test[i].resolution, e->test[i].resolution);
+            add(l, ",l2_%s,h1_%s", e->test[i].grid, e->test[i].grid);
         }
         add(l, "\n");
     }
@@ -300,7 +300,7 @@ tg_status tg_run_folder_append(const tg_run_folder *folder, const char *name, co
 
 static tg_status log_events(tg_run_folder *folder, const tg_train_epoch *e) {
     tg_status status = TG_OK;
-    char path[TG_PATH], tag[64];
+    char path[TG_PATH], tag[TG_GRID_TEXT + 16];
     if (!folder->events) {
         TG_TRY(tg_run_folder_file(folder, "events", path));
         TG_TRY(tg_events_open(folder->ctx, path, &folder->events));
@@ -317,9 +317,9 @@ static tg_status log_events(tg_run_folder *folder, const tg_train_epoch *e) {
     TG_TRY(tg_events_scalar(folder->events, "time/step_ms", e->epoch, e->step_ms));
     TG_TRY(tg_events_scalar(folder->events, "memory/peak", e->epoch, (double)e->memory.peak_total));
     for (int i = 0; i < e->test_count; i++) {
-        snprintf(tag, sizeof tag, "test/l2_%" PRId64, e->test[i].resolution);
+        snprintf(tag, sizeof tag, "test/l2_%s", e->test[i].grid);
         TG_TRY(tg_events_scalar(folder->events, tag, e->epoch, e->test[i].l2));
-        snprintf(tag, sizeof tag, "test/h1_%" PRId64, e->test[i].resolution);
+        snprintf(tag, sizeof tag, "test/h1_%s", e->test[i].grid);
         TG_TRY(tg_events_scalar(folder->events, tag, e->epoch, e->test[i].h1));
     }
     TG_TRY(tg_events_flush(folder->events));

@@ -1,21 +1,21 @@
-/* Predictions on a few test samples, kept for the report: x_R, y_R and pred_R per resolution R. */
+/* Predictions on a few test samples, kept for the report: x_G, y_G and pred_G per grid G. */
 #include <stdio.h>
 
 #include "train/trainer.h"
 
-static tg_status keep_samples(const char *name, int64_t resolution, tg_tensor *from,
+static tg_status keep_samples(const char *name, const char *grid, tg_tensor *from,
                               tg_archive *archive) {
-    char full[64];
-    snprintf(full, sizeof full, "%s_%lld", name, (long long)resolution);
+    char full[TG_GRID_TEXT + 8];
+    snprintf(full, sizeof full, "%s_%s", name, grid);
     return tg_archive_take(archive, full, from);
 }
 
-/* x, y and the prediction of the first test samples at one resolution. */
+/* x, y and the prediction of the first samples of a test set. */
 static tg_status add_samples(tg_trainer *t, int index, tg_archive *archive) {
     enum { SHOWN = 4 };
     const tg_dataset_facts facts = tg_dataset_get_facts(t->tests[index].dataset);
     const int64_t count = facts.samples < SHOWN ? facts.samples : SHOWN;
-    const int64_t resolution = t->model->config.data.test_resolutions.value[index];
+    const char *grid = t->tests[index].name;
     static const int64_t indices[SHOWN] = {0, 1, 2, 3};
     tg_shape shapes[2] = {{.ndim = facts.n_dim + 2, .dim = {count, facts.in_channels}},
                           {.ndim = facts.n_dim + 2, .dim = {count, facts.out_channels}}};
@@ -29,9 +29,9 @@ static tg_status add_samples(tg_trainer *t, int index, tg_archive *archive) {
     TG_TRY(tg_tensor_create(t->ctx, TG_MEM_DATA, facts.dtype, &shapes[1], &pred));
     TG_TRY(tg_dataset_read(t->tests[index].dataset, indices, count, x.data, y.data));
     TG_TRY(tg_model_predict(t->model, &x, &pred));
-    TG_TRY(keep_samples("x", resolution, &x, archive));
-    TG_TRY(keep_samples("y", resolution, &y, archive));
-    TG_TRY(keep_samples("pred", resolution, &pred, archive));
+    TG_TRY(keep_samples("x", grid, &x, archive));
+    TG_TRY(keep_samples("y", grid, &y, archive));
+    TG_TRY(keep_samples("pred", grid, &pred, archive));
 fail:
     tg_tensor_destroy(&x);
     tg_tensor_destroy(&y);

@@ -26,6 +26,21 @@ fail:
     return status;
 }
 
+/* Test set `index` by its grid; a number tells several on one grid apart. */
+static void name_test(tg_trainer *t, int index) {
+    const tg_dataset_facts facts = tg_dataset_get_facts(t->tests[index].dataset);
+    char grid[TG_GRID_TEXT];
+    int number = 1;
+    tg_grid_text(facts.n_dim, facts.grid, grid);
+    memcpy(t->tests[index].name, grid, sizeof grid);
+    for (int i = 0; i < index; i++) {
+        if (strcmp(t->tests[i].name, t->tests[index].name) == 0) {
+            snprintf(t->tests[index].name, sizeof grid, "%.*s_%d", TG_GRID_TEXT - 8, grid,
+                     ++number);
+        }
+    }
+}
+
 static tg_status open_tests(tg_trainer *t) {
     const tg_run_config *config = &t->model->config;
     tg_status status = TG_OK;
@@ -33,6 +48,7 @@ static tg_status open_tests(tg_trainer *t) {
         const tg_run_set set = tg_run_test_set(config, i);
         TG_TRY(open_set(t, t->ctx, &set, &t->tests[i].dataset));
         t->tests[i].batch = set.batch;
+        name_test(t, i);
         t->test_count = i + 1;
     }
 fail:

@@ -10,6 +10,7 @@
 typedef struct test_set {
     tg_dataset *dataset;
     int64_t batch;
+    char name[TG_GRID_TEXT]; /* as in tg_test_errors */
 } test_set;
 
 struct tg_trainer {
