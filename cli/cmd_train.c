@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "keys.h"
 #include "output.h"
 #include "text.h"
 
@@ -260,7 +261,7 @@ const cli_command cli_cmd_train = {
     .arguments = "CONFIG.yaml",
     .min_args = 1,
     .max_args = 1,
-    .summary = "train an operator",
+    .summary = "Train an operator",
     .description =
         "Settings come from the file and, over it, from --section.key options. DIR gets\n"
         "config.yaml (every setting), metrics.jsonl, metrics.csv, events/ for TensorBoard,\n"
@@ -270,6 +271,7 @@ const cli_command cli_cmd_train = {
                 "  tgrad train configs/darcy16.yaml --run runs/adam --opt.name adam --seed 3\n"
                 "  tgrad train configs/darcy16.yaml --run runs/darcy --resume auto\n",
     .options = options,
+    .describe = cli_keys_describe,
     .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE | CLI_TAKES_SEED | CLI_TAKES_OVERRIDES,
     .run = run,
 };

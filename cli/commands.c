@@ -123,6 +123,7 @@ void cli_print_overview(FILE *stream) {
     for (const cli_command *const *command = cli_commands; *command; command++) {
         fprintf(stream, "  %-11s %s\n", (*command)->name, (*command)->summary);
     }
+    fputs("\nSettings of a run: tgrad help keys [SECTION]\n", stream);
 }
 
 static void print_option(const cli_option *row, FILE *stream) {
@@ -193,8 +194,9 @@ static int run_command(const cli_command *command, int argc, char **argv) {
     } else if (call.args.count < command->min_args) {
         cli_usage(command->name, "needs %s, but %d given", command->arguments, call.args.count);
     } else if (call.args.count > command->max_args) {
-        cli_usage(command->name, "argument '%.64s' is one too many",
-                  call.args.item[command->max_args]);
+        const char *extra = call.args.item[command->max_args];
+        cli_usage(command->name, "argument '%.64s' is one too many%s", extra,
+                  strchr(extra, '=') ? "; a setting is written --section.key VALUE" : "");
     } else {
         code = command->run(&call);
     }

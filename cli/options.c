@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hints.h"
 #include "suggest.h"
 #include "text.h"
 
@@ -58,14 +59,9 @@ static const cli_option *find_letter(const parser *p, char letter) {
 static bool refuse_unknown(parser *p, const char *written, const char *name, size_t length) {
     char word[64];
     snprintf(word, sizeof word, "%.*s", (int)(length < sizeof word ? length : sizeof word), name);
-    cli_suggestion suggestion = cli_suggest(word);
-    for (const cli_option *const *table = p->tables; *table; table++) {
-        for (const cli_option *row = *table; row->name; row++) {
-            cli_suggest_offer(&suggestion, row->name);
-        }
-    }
-    if (suggestion.best) {
-        return refuse(p, "unknown option '%.64s'; did you mean --%s?", written, suggestion.best);
+    char hint[96];
+    if (cli_hint(p->tables, p->overrides, word, hint, sizeof hint)) {
+        return refuse(p, "unknown option '%.64s'; did you mean %s?", written, hint);
     }
     return refuse(p, "unknown option '%.64s'", written);
 }

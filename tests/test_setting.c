@@ -24,14 +24,14 @@ typedef struct sample {
 static const tg_choice kinds[] = {{"low_rank", 3}, {"sparse", 5}, {NULL, 0}};
 
 static const tg_setting table[] = {
-    {"n_layers", TG_SETTING_INT, offsetof(sample, layers), NULL, 1, 100},
-    {"total_steps", TG_SETTING_INT64, offsetof(sample, steps), NULL, 1, 0},
-    {"learning_rate", TG_SETTING_DOUBLE, offsetof(sample, rate), NULL, 0, 1},
-    {"warm_restart", TG_SETTING_BOOL, offsetof(sample, warm), NULL, 1, 0},
-    {"proj_type", TG_SETTING_ENUM, offsetof(sample, kind), kinds, 1, 0},
-    {"n_modes", TG_SETTING_LIST_INT, offsetof(sample, modes), NULL, 1, 4096},
-    {"rank", TG_SETTING_LIST_DOUBLE, offsetof(sample, rank), NULL, 1, 0},
-    {"root", TG_SETTING_TEXT, offsetof(sample, root), NULL, 0, 16},
+    {"n_layers", TG_SETTING_INT, offsetof(sample, layers), NULL, 1, 100, "help"},
+    {"total_steps", TG_SETTING_INT64, offsetof(sample, steps), NULL, 1, 0, "help"},
+    {"learning_rate", TG_SETTING_DOUBLE, offsetof(sample, rate), NULL, 0, 1, "help"},
+    {"warm_restart", TG_SETTING_BOOL, offsetof(sample, warm), NULL, 1, 0, "help"},
+    {"proj_type", TG_SETTING_ENUM, offsetof(sample, kind), kinds, 1, 0, "help"},
+    {"n_modes", TG_SETTING_LIST_INT, offsetof(sample, modes), NULL, 1, 4096, "help"},
+    {"rank", TG_SETTING_LIST_DOUBLE, offsetof(sample, rank), NULL, 1, 0, "help"},
+    {"root", TG_SETTING_TEXT, offsetof(sample, root), NULL, 0, 16, "help"},
 };
 
 static tg_context *ctx;

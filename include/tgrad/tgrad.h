@@ -9,6 +9,7 @@
 #include "tgrad/fno.h"
 #include "tgrad/gradient.h"
 #include "tgrad/io.h"
+#include "tgrad/keys.h"
 #include "tgrad/linalg.h"
 #include "tgrad/loss.h"
 #include "tgrad/optim.h"

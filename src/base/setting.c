@@ -159,37 +159,17 @@ static bool is_in_range(const tg_setting *row, double value) {
 /* One sentence for a value that does not fit its row. */
 static tg_status bad_value(tg_context *ctx, const char *section, const tg_setting *row,
                            const char *value) {
-    char expected[384] = "";
-    size_t used = 0;
-    switch (row->type) {
-    case TG_SETTING_BOOL:
-        snprintf(expected, sizeof expected, "true or false");
-        break;
-    case TG_SETTING_TEXT:
-        snprintf(expected, sizeof expected, "a text of at most %d characters", (int)row->high - 1);
-        break;
-    case TG_SETTING_ENUM:
-        for (const tg_choice *c = row->choices; c->name && used < sizeof expected; c++) {
-            const int wrote = snprintf(expected + used, sizeof expected - used, "%s%s",
-                                       c == row->choices ? "one of " : ", ", c->name);
-            used += wrote > 0 ? (size_t)wrote : 0;
-        }
-        break;
-    default:
-        snprintf(expected, sizeof expected, "%s",
-                 row->type == TG_SETTING_DOUBLE        ? "a finite number"
-                 : row->type == TG_SETTING_BYTES       ? "a number of bytes (500MB, 1.5GiB)"
-                 : row->type == TG_SETTING_LIST_INT    ? "an integer or a list of integers"
-                 : row->type == TG_SETTING_LIST_DOUBLE ? "a number or a list of numbers"
-                                                       : "an integer");
-        if (row->low <= row->high) {
-            used = strlen(expected);
-            snprintf(expected + used, sizeof expected - used, " from %g to %g", row->low,
-                     row->high);
-        }
+    enum { MOST = 32 };
+    char expected[384];
+    const char *names[MOST];
+    int count = 0;
+    while (count < MOST && (names[count] = tg_setting_choice(row, count))) {
+        count++;
     }
-    return tg_fail(ctx, TG_E_CONFIG, "%s.%s: expected %s, found '%.200s'", section, row->key,
-                   expected, value);
+    const char *nearest = tg_nearest_name(value, names, count);
+    return tg_fail(ctx, TG_E_CONFIG, "%s.%s: expected %s, found '%.200s'%s%s%s", section, row->key,
+                   tg_setting_values(row, expected, sizeof expected), value,
+                   nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
 }
 
 static bool store_list(const tg_setting *row, void *field, const char *value) {
@@ -317,6 +297,47 @@ static void append_number(char *text, size_t capacity, double value) {
         }
     }
     append(text, capacity, "%s", number);
+}
+
+const char *tg_setting_choice(const tg_setting *row, int index) {
+    int proper = 0;
+    for (const tg_choice *c = row->choices; c && c->name; c++) {
+        const tg_choice *first = row->choices;
+        while (first->value != c->value) {
+            first++;
+        }
+        if (first == c && proper++ == index) {
+            return c->name;
+        }
+    }
+    return NULL;
+}
+
+const char *tg_setting_values(const tg_setting *row, char *text, size_t capacity) {
+    static const char *const kinds[] = {[TG_SETTING_INT] = "an integer",
+                                        [TG_SETTING_INT64] = "an integer",
+                                        [TG_SETTING_DOUBLE] = "a finite number",
+                                        [TG_SETTING_BYTES] = "a number of bytes (500MB, 1.5GiB)",
+                                        [TG_SETTING_BOOL] = "true or false",
+                                        [TG_SETTING_ENUM] = "one of ",
+                                        [TG_SETTING_LIST_INT] = "an integer or a list of integers",
+                                        [TG_SETTING_LIST_DOUBLE] = "a number or a list of numbers",
+                                        [TG_SETTING_TEXT] = "a text of at most "};
+    text[0] = '\0';
+    append(text, capacity, "%s", kinds[row->type]);
+    if (row->type == TG_SETTING_TEXT) {
+        append(text, capacity, "%d characters", (int)row->high - 1);
+    } else if (row->type == TG_SETTING_ENUM) {
+        for (int i = 0; tg_setting_choice(row, i); i++) {
+            append(text, capacity, "%s%s", i ? ", " : "", tg_setting_choice(row, i));
+        }
+    } else if (row->type != TG_SETTING_BOOL && row->low <= row->high) {
+        append(text, capacity, " from ");
+        append_number(text, capacity, row->low);
+        append(text, capacity, " to ");
+        append_number(text, capacity, row->high);
+    }
+    return text;
 }
 
 static void append_list(char *text, size_t capacity, const tg_setting *row, const void *field) {

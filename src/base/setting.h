@@ -47,6 +47,7 @@ typedef struct tg_setting {
     size_t offset;            /* of the field in the config struct */
     const tg_choice *choices; /* TG_SETTING_ENUM: ends with a NULL name */
     double low, high; /* numbers: allowed range, both included; low > high: any finite one */
+    const char *help; /* one line */
 } tg_setting;
 
 /* Sets one key of `config`. `section` ("opt", "fno") is for the errors: an unknown key names the
@@ -59,6 +60,12 @@ const tg_setting *tg_setting_find(const tg_setting *table, int rows, const char 
 
 /* A field's value as text that tg_setting_set reads back to the same value; returns text. */
 const char *tg_setting_get(const tg_setting *row, const void *config, char *text, size_t capacity);
+
+/* What a key accepts, in words ("an integer from 1 to 100", "one of full, half"); returns text. */
+const char *tg_setting_values(const tg_setting *row, char *text, size_t capacity);
+
+/* The proper names of an enum's values, in order; NULL beyond the last and for other types. */
+const char *tg_setting_choice(const tg_setting *row, int index);
 
 /* The name of `text` in a list of names with the smallest edit distance, or NULL if none is near.
  */

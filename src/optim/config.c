@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/setting.h"
+#include "optim/config.h"
 #include "optim/optim.h"
 
 _Static_assert(sizeof(tg_rank) == sizeof(tg_list_double), "a rank is a list of numbers");
@@ -65,43 +65,77 @@ static const tg_choice type_choices[] = {{"adamw", TG_SCHEME_SINGLE},
 
 /* The matrix-only keys and svd_type are shared by both branches and copied over in set_shared. */
 static const tg_setting table[] = {
-    {"learning_rate", TG_SETTING_DOUBLE, FIELD(learning_rate), NULL, 0, 1e6},
-    {"beta1", TG_SETTING_DOUBLE, FIELD(beta1), NULL, 0, 1},
-    {"beta2", TG_SETTING_DOUBLE, FIELD(beta2), NULL, 0, 1},
-    {"eps", TG_SETTING_DOUBLE, FIELD(eps), NULL, 0, 1},
-    {"weight_decay", TG_SETTING_DOUBLE, FIELD(weight_decay), NULL, 0, 1e6},
-    {"complex_adam", TG_SETTING_ENUM, FIELD(complex_adam), complex_adam_choices, 1, 0},
-    {"state_precision", TG_SETTING_ENUM, FIELD(state_precision), state_choices, 1, 0},
-    {"tensorgrad", TG_SETTING_BOOL, FIELD(is_projected), NULL, 1, 0},
-    {"optimizer_type", TG_SETTING_ENUM, FIELD(projector.scheme), type_choices, 1, 0},
-    {"proj_type", TG_SETTING_ENUM, FIRST(type), branch_choices, 1, 0},
-    {"rank", TG_SETTING_LIST_DOUBLE, FIRST(rank), NULL, 1, 0},
-    {"sparse_ratio", TG_SETTING_DOUBLE, FIRST(sparse_ratio), NULL, 1, 0},
-    {"sparse_type", TG_SETTING_ENUM, FIRST(sparse_type), sparse_choices, 1, 0},
-    {"scale", TG_SETTING_DOUBLE, FIRST(scale), NULL, 1, 0},
-    {"scale_by_mask_ratio", TG_SETTING_BOOL, FIRST(scale_by_mask_ratio), NULL, 1, 0},
-    {"second_proj_type", TG_SETTING_ENUM, SECOND(type), branch_choices, 1, 0},
-    {"second_rank", TG_SETTING_LIST_DOUBLE, SECOND(rank), NULL, 1, 0},
-    {"second_sparse_ratio", TG_SETTING_DOUBLE, SECOND(sparse_ratio), NULL, 1, 0},
-    {"second_sparse_type", TG_SETTING_ENUM, SECOND(sparse_type), sparse_choices, 1, 0},
-    {"second_scale", TG_SETTING_DOUBLE, SECOND(scale), NULL, 1, 0},
-    {"second_scale_by_mask_ratio", TG_SETTING_BOOL, SECOND(scale_by_mask_ratio), NULL, 1, 0},
-    {"tensorgrad_sum_lambda_sparse", TG_SETTING_DOUBLE, FIELD(projector.lambda_sparse), NULL, 1, 0},
-    {"svd_type", TG_SETTING_ENUM, FIRST(svd_type), svd_choices, 1, 0},
-    {"tucker_init", TG_SETTING_ENUM, FIRST(tucker_init), init_choices, 1, 0},
-    {"n_iter_max_tucker", TG_SETTING_INT, FIRST(n_iter_max_tucker), NULL, 0, 1e6},
-    {"tucker_warm_restart", TG_SETTING_BOOL, FIRST(tucker_warm_restart), NULL, 1, 0},
-    {"first_dim_rollup", TG_SETTING_INT, FIRST(first_dim_rollup), NULL, 1, TG_MAX_NDIM - 1},
-    {"galore_2d_proj_type", TG_SETTING_ENUM, FIRST(side), side_choices, 1, 0},
-    {"rank_tolerance", TG_SETTING_DOUBLE, FIELD(rank_tolerance), NULL, 0, 1},
-    {"memory_budget", TG_SETTING_BYTES, FIELD(memory_budget), NULL, 0, 1e18},
-    {"min_entries", TG_SETTING_INT64, FIELD(min_entries), NULL, 0, 1e15},
-    {"update_proj_gap", TG_SETTING_DOUBLE, FIELD(update_proj_gap), NULL, 1, 1e15},
-    {"update_proj_gap_end", TG_SETTING_DOUBLE, FIELD(update_proj_gap_end), NULL, 1, 1e15},
-    {"update_proj_gap_mode", TG_SETTING_ENUM, FIELD(update_proj_gap_mode), gap_choices, 1, 0},
-    {"total_steps", TG_SETTING_INT64, FIELD(total_steps), NULL, 0, 1e15},
-    {"moments_on_refresh", TG_SETTING_ENUM, FIELD(moments_on_refresh), moments_choices, 1, 0},
-    {"nonfinite", TG_SETTING_ENUM, FIELD(nonfinite), nonfinite_choices, 1, 0},
+    {"learning_rate", TG_SETTING_DOUBLE, FIELD(learning_rate), NULL, 0, 1e6,
+     "learning rate at the start"},
+    {"beta1", TG_SETTING_DOUBLE, FIELD(beta1), NULL, 0, 1, "Adam: decay of the first moment"},
+    {"beta2", TG_SETTING_DOUBLE, FIELD(beta2), NULL, 0, 1, "Adam: decay of the second moment"},
+    {"eps", TG_SETTING_DOUBLE, FIELD(eps), NULL, 0, 1, "Adam: added to the uncorrected root"},
+    {"weight_decay", TG_SETTING_DOUBLE, FIELD(weight_decay), NULL, 0, 1e6,
+     "decoupled weight decay"},
+    {"complex_adam", TG_SETTING_ENUM, FIELD(complex_adam), complex_adam_choices, 1, 0,
+     "second moment of a complex entry: one of its modulus, or two"},
+    {"state_precision", TG_SETTING_ENUM, FIELD(state_precision), state_choices, 1, 0,
+     "how moments are kept: f32, bf16 or one byte"},
+    {"tensorgrad", TG_SETTING_BOOL, FIELD(is_projected), NULL, 1, 0,
+     "compress the gradients of spectral weights"},
+    {"optimizer_type", TG_SETTING_ENUM, FIELD(projector.scheme), type_choices, 1, 0,
+     "first branch alone, second on what it leaves, or side by side"},
+    {"proj_type", TG_SETTING_ENUM, FIRST(type), branch_choices, 1, 0,
+     "first branch of the compression"},
+    {"rank", TG_SETTING_LIST_DOUBLE, FIRST(rank), NULL, 1, 0,
+     "low rank: a fraction, an integer, a list, or auto"},
+    {"sparse_ratio", TG_SETTING_DOUBLE, FIRST(sparse_ratio), NULL, 1, 0,
+     "sparse: share of the entries that is kept, in (0, 1]"},
+    {"sparse_type", TG_SETTING_ENUM, FIRST(sparse_type), sparse_choices, 1, 0,
+     "sparse: how entries are chosen"},
+    {"scale", TG_SETTING_DOUBLE, FIRST(scale), NULL, 1, 0,
+     "factor of what comes back from the first branch"},
+    {"scale_by_mask_ratio", TG_SETTING_BOOL, FIRST(scale_by_mask_ratio), NULL, 1, 0,
+     "sparse: multiply also by sqrt(entries / kept)"},
+    {"second_proj_type", TG_SETTING_ENUM, SECOND(type), branch_choices, 1, 0,
+     "second branch of the compression"},
+    {"second_rank", TG_SETTING_LIST_DOUBLE, SECOND(rank), NULL, 1, 0,
+     "as rank, for the second branch"},
+    {"second_sparse_ratio", TG_SETTING_DOUBLE, SECOND(sparse_ratio), NULL, 1, 0,
+     "as sparse_ratio, for the second branch"},
+    {"second_sparse_type", TG_SETTING_ENUM, SECOND(sparse_type), sparse_choices, 1, 0,
+     "as sparse_type, for the second branch"},
+    {"second_scale", TG_SETTING_DOUBLE, SECOND(scale), NULL, 1, 0,
+     "as scale, for the second branch"},
+    {"second_scale_by_mask_ratio", TG_SETTING_BOOL, SECOND(scale_by_mask_ratio), NULL, 1, 0,
+     "as scale_by_mask_ratio, for the second branch"},
+    {"tensorgrad_sum_lambda_sparse", TG_SETTING_DOUBLE, FIELD(projector.lambda_sparse), NULL, 1, 0,
+     "weight of the sparse branch in the update"},
+    {"svd_type", TG_SETTING_ENUM, FIRST(svd_type), svd_choices, 1, 0,
+     "cold start of a Tucker decomposition: Gram matrices or sketches"},
+    {"tucker_init", TG_SETTING_ENUM, FIRST(tucker_init), init_choices, 1, 0,
+     "cold start: all modes of the tensor, or one after the other"},
+    {"n_iter_max_tucker", TG_SETTING_INT, FIRST(n_iter_max_tucker), NULL, 0, 1e6,
+     "sweeps of a refresh"},
+    {"tucker_warm_restart", TG_SETTING_BOOL, FIRST(tucker_warm_restart), NULL, 1, 0,
+     "a refresh starts from the factors before"},
+    {"first_dim_rollup", TG_SETTING_INT, FIRST(first_dim_rollup), NULL, 1, TG_MAX_NDIM - 1,
+     "GaLore: leading modes that become the rows"},
+    {"galore_2d_proj_type", TG_SETTING_ENUM, FIRST(side), side_choices, 1, 0,
+     "GaLore: side of the projection"},
+    {"rank_tolerance", TG_SETTING_DOUBLE, FIELD(rank_tolerance), NULL, 0, 1,
+     "rank auto: relative error allowed; 0: none given"},
+    {"memory_budget", TG_SETTING_BYTES, FIELD(memory_budget), NULL, 0, 1e18,
+     "rank auto: bytes of optimizer state, or up to 1 a share; 0: no limit"},
+    {"min_entries", TG_SETTING_INT64, FIELD(min_entries), NULL, 0, 1e15,
+     "parameters of up to this many entries stay dense"},
+    {"update_proj_gap", TG_SETTING_DOUBLE, FIELD(update_proj_gap), NULL, 1, 1e15,
+     "steps between refreshes of the compression"},
+    {"update_proj_gap_end", TG_SETTING_DOUBLE, FIELD(update_proj_gap_end), NULL, 1, 1e15,
+     "the same at the end of a gap schedule"},
+    {"update_proj_gap_mode", TG_SETTING_ENUM, FIELD(update_proj_gap_mode), gap_choices, 1, 0,
+     "how the gap changes over the run"},
+    {"total_steps", TG_SETTING_INT64, FIELD(total_steps), NULL, 0, 1e15,
+     "length of a gap schedule; 0: of the run"},
+    {"moments_on_refresh", TG_SETTING_ENUM, FIELD(moments_on_refresh), moments_choices, 1, 0,
+     "what a refresh does to Adam's moments"},
+    {"nonfinite", TG_SETTING_ENUM, FIELD(nonfinite), nonfinite_choices, 1, 0,
+     "what a gradient with NaN or Inf does"},
 };
 
 #undef FIELD
@@ -109,6 +143,10 @@ static const tg_setting table[] = {
 #undef SECOND
 
 enum { ROWS = sizeof table / sizeof table[0] };
+
+const tg_setting *tg_optim_config_rows(void) {
+    return table;
+}
 
 int tg_optim_config_count(void) {
     return ROWS;
@@ -137,46 +175,48 @@ const char *tg_optim_config_get(const tg_optim_config *config, int index, char *
                                       : NULL;
 }
 
-/* One word for a whole method, at a quarter of the entries. */
+/* One word for a whole method, at a quarter of the entries: rows of method_choices. */
 static const struct {
-    const char *name;
     bool is_projected;
     tg_scheme scheme;
     tg_branch_type first;
 } methods[] = {
-    {"adam", false, TG_SCHEME_SINGLE, TG_BRANCH_LOW_RANK},
-    {"lowrank", true, TG_SCHEME_SINGLE, TG_BRANCH_LOW_RANK},
-    {"galore", true, TG_SCHEME_SINGLE, TG_BRANCH_MATRIX},
-    {"structured", true, TG_SCHEME_SINGLE, TG_BRANCH_STRUCTURED},
-    {"unstructured", true, TG_SCHEME_SINGLE, TG_BRANCH_UNSTRUCTURED},
-    {"tensorgrad", true, TG_SCHEME_COMPOSITE, TG_BRANCH_UNSTRUCTURED},
+    {false, TG_SCHEME_SINGLE, TG_BRANCH_LOW_RANK},
+    {true, TG_SCHEME_SINGLE, TG_BRANCH_LOW_RANK},
+    {true, TG_SCHEME_SINGLE, TG_BRANCH_MATRIX},
+    {true, TG_SCHEME_SINGLE, TG_BRANCH_STRUCTURED},
+    {true, TG_SCHEME_SINGLE, TG_BRANCH_UNSTRUCTURED},
+    {true, TG_SCHEME_COMPOSITE, TG_BRANCH_UNSTRUCTURED},
 };
+static const tg_choice method_choices[] = {
+    {"adam", 0},         {"lowrank", 1},    {"galore", 2}, {"structured", 3},
+    {"unstructured", 4}, {"tensorgrad", 5}, {NULL, 0}};
+
+const tg_setting tg_optim_method = {"name",
+                                    TG_SETTING_ENUM,
+                                    0,
+                                    method_choices,
+                                    1,
+                                    0,
+                                    "method: Adam, or which part of the gradients it sees"};
 
 static tg_status set_method(tg_context *ctx, tg_optim_config *config, const char *value) {
-    const char *names[sizeof methods / sizeof methods[0]];
-    const int count = (int)(sizeof methods / sizeof methods[0]);
-    for (int i = 0; i < count; i++) {
-        names[i] = methods[i].name;
-        if (strcmp(value, methods[i].name) != 0) {
-            continue;
-        }
-        config->is_projected = methods[i].is_projected;
-        config->projector.scheme = methods[i].scheme;
-        config->projector.first.type = methods[i].first;
-        config->projector.first.rank = (tg_rank){.count = 1, .value = {0.25}};
-        config->projector.first.sparse_ratio = 0.25;
-        if (methods[i].scheme == TG_SCHEME_COMPOSITE) {
-            config->projector.first.sparse_ratio = 0.05;
-            config->projector.second.type = TG_BRANCH_LOW_RANK;
-            config->projector.second.rank = (tg_rank){.count = 1, .value = {0.2}};
-        }
-        return TG_OK;
+    int method = 0;
+    tg_status status = tg_setting_set(ctx, "opt", &tg_optim_method, 1, &method, "name", value);
+    if (status != TG_OK) {
+        return status;
     }
-    const char *nearest = tg_nearest_name(value, names, count);
-    return tg_fail(ctx, TG_E_CONFIG,
-                   "opt.name: '%.100s' is not adam, lowrank, galore, structured, unstructured or "
-                   "tensorgrad%s%s",
-                   value, nearest ? "; did you mean " : "", nearest ? nearest : "");
+    config->is_projected = methods[method].is_projected;
+    config->projector.scheme = methods[method].scheme;
+    config->projector.first.type = methods[method].first;
+    config->projector.first.rank = (tg_rank){.count = 1, .value = {0.25}};
+    config->projector.first.sparse_ratio = 0.25;
+    if (methods[method].scheme == TG_SCHEME_COMPOSITE) {
+        config->projector.first.sparse_ratio = 0.05;
+        config->projector.second.type = TG_BRANCH_LOW_RANK;
+        config->projector.second.rank = (tg_rank){.count = 1, .value = {0.2}};
+    }
+    return TG_OK;
 }
 
 /* Decomposition settings have one key for both branches. */

@@ -1,7 +1,7 @@
 /* Learning-rate schedules per epoch and refresh-gap schedules per step. */
 #include <math.h>
 
-#include "base/setting.h"
+#include "optim/config.h"
 #include "optim/optim.h"
 
 static const tg_choice scheduler_choices[] = {{"constant", TG_LR_CONSTANT},
@@ -13,12 +13,18 @@ static const tg_choice scheduler_choices[] = {{"constant", TG_LR_CONSTANT},
 #define FIELD(name) #name, .offset = offsetof(tg_lr_schedule_config, name)
 
 static const tg_setting table[] = {
-    {FIELD(scheduler), .type = TG_SETTING_ENUM, .choices = scheduler_choices},
-    {FIELD(step_size), .type = TG_SETTING_INT64, .low = 1, .high = 1e15},
-    {FIELD(gamma), .type = TG_SETTING_DOUBLE, .low = 0, .high = 1},
-    {FIELD(scheduler_T_max), .type = TG_SETTING_INT64, .low = 1, .high = 1e15},
-    {FIELD(scheduler_patience), .type = TG_SETTING_INT64, .low = 0, .high = 1e15},
-    {FIELD(warmup_steps), .type = TG_SETTING_INT64, .low = 0, .high = 1e15},
+    {FIELD(scheduler), .type = TG_SETTING_ENUM, .choices = scheduler_choices,
+     .help = "learning-rate schedule, stepped once per epoch"},
+    {FIELD(step_size), .type = TG_SETTING_INT64, .low = 1, .high = 1e15,
+     .help = "StepLR: epochs between two reductions"},
+    {FIELD(gamma), .type = TG_SETTING_DOUBLE, .low = 0, .high = 1,
+     .help = "StepLR and ReduceLROnPlateau: factor of a reduction"},
+    {FIELD(scheduler_T_max), .type = TG_SETTING_INT64, .low = 1, .high = 1e15,
+     .help = "CosineAnnealingLR: epochs down to 0"},
+    {FIELD(scheduler_patience), .type = TG_SETTING_INT64, .low = 0, .high = 1e15,
+     .help = "ReduceLROnPlateau: epochs without gain before a reduction"},
+    {FIELD(warmup_steps), .type = TG_SETTING_INT64, .low = 0, .high = 1e15,
+     .help = "steps over which the learning rate rises from 0"},
 };
 
 #undef FIELD
@@ -28,6 +34,10 @@ enum { ROWS = sizeof table / sizeof table[0] };
 tg_status tg_lr_schedule_config_set(tg_context *ctx, tg_lr_schedule_config *config, const char *key,
                                     const char *value) {
     return tg_setting_set(ctx, "opt", table, ROWS, config, key, value);
+}
+
+const tg_setting *tg_lr_schedule_config_rows(void) {
+    return table;
 }
 
 int tg_lr_schedule_config_count(void) {

@@ -202,15 +202,14 @@ typedef struct config {
 static const config defaults = {
     .viscosity = 0.01, .time = 1.0, .alpha = 4.0, .tau = 5.0, .sigma = 625.0};
 
-static const tg_pde_param params[] = {
-    {{"viscosity", TG_SETTING_DOUBLE, offsetof(config, viscosity), NULL, 1e-6, 1e6},
-     "viscosity nu"},
-    {{"time", TG_SETTING_DOUBLE, offsetof(config, time), NULL, 0.0, 1e6}, "end time T"},
-    {{"alpha", TG_SETTING_DOUBLE, offsetof(config, alpha), NULL, 0.0, 100.0},
+static const tg_setting params[] = {
+    {"viscosity", TG_SETTING_DOUBLE, offsetof(config, viscosity), NULL, 1e-6, 1e6, "viscosity nu"},
+    {"time", TG_SETTING_DOUBLE, offsetof(config, time), NULL, 0.0, 1e6, "end time T"},
+    {"alpha", TG_SETTING_DOUBLE, offsetof(config, alpha), NULL, 0.0, 100.0,
      "u(x, 0): covariance s^2 (-Lap + tau^2)^-alpha"},
-    {{"tau", TG_SETTING_DOUBLE, offsetof(config, tau), NULL, 0.0, 1e6}, "inverse length in it"},
-    {{"sigma", TG_SETTING_DOUBLE, offsetof(config, sigma), NULL, 0.0, 1e12}, "scale s of it"},
-    {{"grid", TG_SETTING_INT64, offsetof(config, grid), NULL, 0.0, TG_PDE_MAX_GRID},
+    {"tau", TG_SETTING_DOUBLE, offsetof(config, tau), NULL, 0.0, 1e6, "inverse length in it"},
+    {"sigma", TG_SETTING_DOUBLE, offsetof(config, sigma), NULL, 0.0, 1e12, "scale s of it"},
+    {"grid", TG_SETTING_INT64, offsetof(config, grid), NULL, 0.0, TG_PDE_MAX_GRID,
      "points solved on; 0: 512 or finest used"},
 };
 

@@ -24,18 +24,17 @@ typedef struct config {
 static const config defaults = {
     .alpha = 2.0, .tau = 3.0, .low = 3.0, .high = 12.0, .forcing = 1.0, .tolerance = 1e-10};
 
-static const tg_pde_param params[] = {
-    {{"alpha", TG_SETTING_DOUBLE, offsetof(config, alpha), NULL, 0.0, 100.0},
+static const tg_setting params[] = {
+    {"alpha", TG_SETTING_DOUBLE, offsetof(config, alpha), NULL, 0.0, 100.0,
      "field behind a, of cov. (-Lap + tau^2)^-alpha"},
-    {{"tau", TG_SETTING_DOUBLE, offsetof(config, tau), NULL, 1e-6, 1e6}, "inverse length in it"},
-    {{"low", TG_SETTING_DOUBLE, offsetof(config, low), NULL, 1e-6, 1e6},
+    {"tau", TG_SETTING_DOUBLE, offsetof(config, tau), NULL, 1e-6, 1e6, "inverse length in it"},
+    {"low", TG_SETTING_DOUBLE, offsetof(config, low), NULL, 1e-6, 1e6,
      "a where the field is negative"},
-    {{"high", TG_SETTING_DOUBLE, offsetof(config, high), NULL, 1e-6, 1e6}, "a elsewhere"},
-    {{"forcing", TG_SETTING_DOUBLE, offsetof(config, forcing), NULL, -1e6, 1e6},
-     "right-hand side f"},
-    {{"tolerance", TG_SETTING_DOUBLE, offsetof(config, tolerance), NULL, 1e-14, 0.1},
+    {"high", TG_SETTING_DOUBLE, offsetof(config, high), NULL, 1e-6, 1e6, "a elsewhere"},
+    {"forcing", TG_SETTING_DOUBLE, offsetof(config, forcing), NULL, -1e6, 1e6, "right-hand side f"},
+    {"tolerance", TG_SETTING_DOUBLE, offsetof(config, tolerance), NULL, 1e-14, 0.1,
      "relative residual at which the solver stops"},
-    {{"grid", TG_SETTING_INT64, offsetof(config, grid), NULL, 0.0, TG_PDE_MAX_GRID},
+    {"grid", TG_SETTING_INT64, offsetof(config, grid), NULL, 0.0, TG_PDE_MAX_GRID,
      "points solved on; 0: 421 or finest used"},
 };
 

@@ -175,7 +175,7 @@ static tg_status describe(const tg_generator *g, tg_archive *meta) {
     snprintf(text, sizeof text, "%" PRIu64, g->seed);
     TG_TRY(tg_archive_set_meta(meta, "seed", text));
     for (int i = 0; i < g->pde->param_count; i++) {
-        const tg_setting *row = &g->pde->params[i].setting;
+        const tg_setting *row = &g->pde->params[i];
         TG_TRY(
             tg_archive_set_meta(meta, row->key, tg_setting_get(row, g->config, text, sizeof text)));
     }

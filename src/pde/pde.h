@@ -16,11 +16,6 @@ enum {
     TG_PDE_MAX_GRID = 1 << 15,                      /* points per dimension */
 };
 
-typedef struct tg_pde_param {
-    tg_setting setting; /* key: letters and '_'; list values have two entries, low and high */
-    const char *help;
-} tg_pde_param;
-
 /* One sample at one resolution N, as it will be stored. */
 typedef struct tg_pde_view {
     int64_t resolution;
@@ -66,8 +61,8 @@ typedef struct tg_pde {
     int64_t min_resolution;
 
     size_t config_bytes;
-    const void *defaults; /* a config */
-    const tg_pde_param *params;
+    const void *defaults;     /* a config */
+    const tg_setting *params; /* key: letters and '_'; lists have two entries, low and high */
     int param_count;
     /* What the ranges of single parameters cannot say, and values that are chosen by the finest
      * resolution asked for. */

@@ -46,9 +46,9 @@ tg_status tg_pde_describe_param(tg_context *ctx, int pde, int param, tg_pde_para
         return tg_fail(ctx, TG_E_ARGUMENT, "%s has no parameter number %d; it has %d", p->name,
                        param, p->param_count);
     }
-    out->name = p->params[param].setting.key;
+    out->name = p->params[param].key;
     out->help = p->params[param].help;
-    tg_setting_get(&p->params[param].setting, p->defaults, out->value, sizeof out->value);
+    tg_setting_get(&p->params[param], p->defaults, out->value, sizeof out->value);
     return TG_OK;
 }
 
@@ -85,7 +85,7 @@ tg_status tg_pde_set(tg_context *ctx, const tg_pde *pde, void *config, const cha
                      const char *value) {
     char known[256] = "";
     for (int i = 0; i < pde->param_count; i++) {
-        const tg_setting *row = &pde->params[i].setting;
+        const tg_setting *row = &pde->params[i];
         if (strcmp(row->key, name) == 0) {
             tg_status status = tg_setting_set(ctx, pde->name, row, 1, config, name, value);
             return status == TG_OK ? check_range(ctx, pde, row, config, value) : status;

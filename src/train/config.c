@@ -12,40 +12,62 @@ static const tg_choice graphs_choices[] = {{"auto", TG_GRAPHS_AUTO}, {"on", TG_G
                                            {"false", TG_GRAPHS_OFF}, {NULL, 0}};
 
 static const tg_setting loop_table[] = {
-    {LOOP(n_epochs), .type = TG_SETTING_INT64, .low = 1, .high = 1e9},
-    {LOOP(training_loss), .type = TG_SETTING_TEXT, .high = 64},
-    {LOOP(accumulation_steps), .type = TG_SETTING_INT64, .low = 1, .high = 1e6},
-    {LOOP(max_grad_norm), .type = TG_SETTING_DOUBLE, .low = 0, .high = 1e30},
-    {LOOP(eval_interval), .type = TG_SETTING_INT64, .low = 1, .high = 1e9},
-    {LOOP(save_every), .type = TG_SETTING_INT64, .low = 1, .high = 1e9},
-    {LOOP(keep_checkpoints), .type = TG_SETTING_INT64, .low = 1, .high = 1e6},
-    {LOOP(nonfinite_limit), .type = TG_SETTING_INT64, .low = 1, .high = 1e9},
-    {LOOP(loss_scale), .type = TG_SETTING_TEXT, .high = 32},
-    {LOOP(loss_scale_interval), .type = TG_SETTING_INT64, .low = 1, .high = 1e9},
-    {LOOP(naive_galore), .type = TG_SETTING_BOOL},
-    {LOOP(graphs), .type = TG_SETTING_ENUM, .choices = graphs_choices},
+    {LOOP(n_epochs), .type = TG_SETTING_INT64, .low = 1, .high = 1e9, .help = "epochs to train"},
+    {LOOP(training_loss), .type = TG_SETTING_TEXT, .high = 64,
+     .help = "l2, h1, l1.5, abs_l2, abs_h1, or a sum: l2 + 0.1*h1"},
+    {LOOP(accumulation_steps), .type = TG_SETTING_INT64, .low = 1, .high = 1e6,
+     .help = "batches per update"},
+    {LOOP(max_grad_norm), .type = TG_SETTING_DOUBLE, .low = 0, .high = 1e30,
+     .help = "clip the global norm of the gradient to this; 0: off"},
+    {LOOP(eval_interval), .type = TG_SETTING_INT64, .low = 1, .high = 1e9,
+     .help = "epochs between evaluations; the last one is always evaluated"},
+    {LOOP(save_every), .type = TG_SETTING_INT64, .low = 1, .high = 1e9,
+     .help = "epochs between checkpoints"},
+    {LOOP(keep_checkpoints), .type = TG_SETTING_INT64, .low = 1, .high = 1e6,
+     .help = "newest checkpoints kept, beside the best"},
+    {LOOP(nonfinite_limit), .type = TG_SETTING_INT64, .low = 1, .high = 1e9,
+     .help = "losses in a row that may be NaN or Inf before the run ends"},
+    {LOOP(loss_scale), .type = TG_SETTING_TEXT, .high = 32,
+     .help = "factor of f16 gradients: auto, off or a power of two"},
+    {LOOP(loss_scale_interval), .type = TG_SETTING_INT64, .low = 1, .high = 1e9,
+     .help = "steps without overflow before the scale is doubled"},
+    {LOOP(naive_galore), .type = TG_SETTING_BOOL,
+     .help = "the published switch for proj_type: matrix"},
+    {LOOP(graphs), .type = TG_SETTING_ENUM, .choices = graphs_choices,
+     .help = "GPU: run ordinary steps from a recorded graph"},
 };
 
 static const tg_setting data_table[] = {
-    {DATA(root), .type = TG_SETTING_TEXT, .high = 1024},
-    {DATA(set), .type = TG_SETTING_TEXT, .high = 64},
-    {DATA(train_file), .type = TG_SETTING_TEXT, .high = 1024},
-    {DATA(train_resolution), .type = TG_SETTING_INT64, .low = 1, .high = 1 << 20},
-    {DATA(file_resolution), .type = TG_SETTING_INT64, .low = 0, .high = 1 << 20},
-    {DATA(test_resolutions), .type = TG_SETTING_LIST_INT, .low = 1, .high = 1 << 20},
-    {DATA(test_batch_sizes), .type = TG_SETTING_LIST_INT, .low = 1, .high = 1 << 20},
-    {DATA(n_tests), .type = TG_SETTING_LIST_INT, .low = 0, .high = 1e15},
-    {DATA(batch_size), .type = TG_SETTING_INT64, .low = 1, .high = 1 << 20},
-    {DATA(n_train), .type = TG_SETTING_INT64, .low = 0, .high = 1e15},
-    {DATA(encode_input), .type = TG_SETTING_BOOL},
-    {DATA(encode_output), .type = TG_SETTING_BOOL},
-    {DATA(shuffle), .type = TG_SETTING_BOOL},
-    {DATA(cache), .type = TG_SETTING_DOUBLE, .low = 0, .high = 1e18},
-    {DATA(y_time), .type = TG_SETTING_TEXT, .high = 16},
+    {DATA(root), .type = TG_SETTING_TEXT, .high = 1024, .help = "folder of the data files"},
+    {DATA(set), .type = TG_SETTING_TEXT, .high = 64,
+     .help = "data set: files <root>/<set>_train_<resolution>.h5, .."},
+    {DATA(train_file), .type = TG_SETTING_TEXT, .high = 1024,
+     .help = "another file for training, relative to root"},
+    {DATA(train_resolution), .type = TG_SETTING_INT64, .low = 1, .high = 1 << 20,
+     .help = "points per dimension to train on"},
+    {DATA(file_resolution), .type = TG_SETTING_INT64, .low = 0, .high = 1 << 20,
+     .help = "of the training file, if only every s-th point is used; 0: the same"},
+    {DATA(test_resolutions), .type = TG_SETTING_LIST_INT, .low = 1, .high = 1 << 20,
+     .help = "resolutions to test on, each with its file"},
+    {DATA(test_batch_sizes), .type = TG_SETTING_LIST_INT, .low = 1, .high = 1 << 20,
+     .help = "batch sizes of the tests; [] means batch_size"},
+    {DATA(n_tests), .type = TG_SETTING_LIST_INT, .low = 0, .high = 1e15,
+     .help = "only the first so many test samples; 0: all"},
+    {DATA(batch_size), .type = TG_SETTING_INT64, .low = 1, .high = 1 << 20,
+     .help = "samples per batch"},
+    {DATA(n_train), .type = TG_SETTING_INT64, .low = 0, .high = 1e15,
+     .help = "only the first so many training samples; 0: all"},
+    {DATA(encode_input), .type = TG_SETTING_BOOL, .help = "normalize the input per channel"},
+    {DATA(encode_output), .type = TG_SETTING_BOOL, .help = "normalize the output per channel"},
+    {DATA(shuffle), .type = TG_SETTING_BOOL, .help = "a new order of samples every epoch"},
+    {DATA(cache), .type = TG_SETTING_DOUBLE, .low = 0, .high = 1e18,
+     .help = "sets of up to so many bytes are kept in memory, larger ones streamed"},
+    {DATA(y_time), .type = TG_SETTING_TEXT, .high = 16,
+     .help = "time of y to learn, if there are several: last, all or an index"},
 };
 
 static const tg_setting seed_table[] = {
-    {"seed", TG_SETTING_INT64, 0, NULL, 0, 0x1p53},
+    {"seed", TG_SETTING_INT64, 0, NULL, 0, 0x1p53, "start of all random numbers"},
 };
 
 #undef LOOP
@@ -55,6 +77,21 @@ enum {
     LOOP_ROWS = sizeof loop_table / sizeof loop_table[0],
     DATA_ROWS = sizeof data_table / sizeof data_table[0]
 };
+
+const tg_setting *tg_loop_config_rows(int *count) {
+    *count = LOOP_ROWS;
+    return loop_table;
+}
+
+const tg_setting *tg_source_config_rows(int *count) {
+    *count = DATA_ROWS;
+    return data_table;
+}
+
+const tg_setting *tg_seed_rows(int *count) {
+    *count = 1;
+    return seed_table;
+}
 
 /* Keys of the published programs that have no meaning here: accepted, and named once. A trailing
  * dot stands for a whole section. */
@@ -104,7 +141,7 @@ static bool is_foreign(const char *key) {
     return false;
 }
 
-static tg_run_config defaults(void) {
+tg_run_config tg_run_config_default(void) {
     return (tg_run_config){
         .fno = tg_fno_config_default(),
         .opt = tg_optim_config_default(),
@@ -299,7 +336,7 @@ tg_status tg_run_config_read(tg_context *ctx, const tg_settings *settings, int s
                              tg_run_config *out) {
     char noted[512] = "";
     tg_status status = TG_OK;
-    *out = defaults();
+    *out = tg_run_config_default();
     for (int s = 1; s <= stage; s++) {
         for (int names = 1; names >= 0; names--) {
             TG_TRY(apply(ctx, settings, s, names == 1, out, noted, sizeof noted));

@@ -51,6 +51,14 @@ typedef struct tg_run_config {
     tg_loss_scale_config loss_scale;
 } tg_run_config;
 
+/* Nothing set by anyone: most keys have a default, the network's modes have none. */
+tg_run_config tg_run_config_default(void);
+
+/* The tables of sections opt (its part about the loop), data and distributed. */
+const tg_setting *tg_loop_config_rows(int *count);
+const tg_setting *tg_source_config_rows(int *count);
+const tg_setting *tg_seed_rows(int *count);
+
 /* Number of stages: 1, or N if there are keys "stageN.section.key" (N = 2 .. 9). */
 int tg_run_stages(const tg_settings *settings);
 

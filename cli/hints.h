@@ -1,0 +1,15 @@
+/* What people write who know other programs, and what it is called here. */
+#ifndef CLI_HINTS_H
+#define CLI_HINTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "options.h"
+
+/* The option or setting that `word`, an unknown option without dashes, most likely means: "--run",
+ * "--opt.n_epochs" (only with `overrides`). NULL if none is near; else returns text. */
+const char *cli_hint(const cli_option *const *tables, bool overrides, const char *word, char *text,
+                     size_t capacity);
+
+#endif

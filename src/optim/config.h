@@ -1,0 +1,13 @@
+/* The tables behind the settings of optimizer and schedule. */
+#ifndef TG_OPTIM_CONFIG_H
+#define TG_OPTIM_CONFIG_H
+
+#include "base/setting.h"
+
+const tg_setting *tg_optim_config_rows(void);       /* (tg_optim_config_count()) */
+const tg_setting *tg_lr_schedule_config_rows(void); /* (tg_lr_schedule_config_count()) */
+
+/* The key `name`, a word for several settings at once. It has no field. */
+extern const tg_setting tg_optim_method;
+
+#endif
