@@ -14,7 +14,8 @@ enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
 
 # The flags of the C part that C++ knows as well, for the host side of each .cu file.
-set(tg_cuda_host_flags -Wall -Wextra -Wshadow -fvisibility=hidden -ffp-contract=off)
+set(tg_cuda_host_flags -Wall -Wextra -Wshadow -fvisibility=hidden -ffp-contract=off
+    ${tg_hardening})
 list(JOIN tg_cuda_host_flags "," tg_cuda_host_flags)
 target_compile_options(tg_options INTERFACE
     $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>

@@ -18,6 +18,29 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     set(TG_AVX2_FLAGS -mavx2 -mfma -mf16c)
 endif()
 
+# Hardening, as far as the compiler knows it: canaries, checked string functions (they need an optimizer),
+# read-only relocations that are bound at the start, indirect jumps to marked places only.
+include(CheckCCompilerFlag)
+include(CheckPIESupported)
+check_pie_supported()
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(tg_hardening "")
+foreach(flag -fstack-protector-strong -fstack-clash-protection -fcf-protection=full)
+    string(MAKE_C_IDENTIFIER "TG_HAS${flag}" known)
+    check_c_compiler_flag(${flag} ${known})
+    if(${known})
+        list(APPEND tg_hardening ${flag})
+    endif()
+endforeach()
+if(NOT TG_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL Debug)
+    list(APPEND tg_hardening -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
+endif()
+# The same bytes from every folder: paths in messages and debug information start at the source tree.
+list(APPEND tg_hardening -ffile-prefix-map=${PROJECT_BINARY_DIR}=build
+     -ffile-prefix-map=${PROJECT_SOURCE_DIR}/=)
+target_compile_options(tg_options INTERFACE "$<$<COMPILE_LANGUAGE:C>:${tg_hardening}>")
+target_link_options(tg_options INTERFACE LINKER:-z,relro,-z,now,-z,noexecstack)
+
 if(TG_SANITIZE)
     target_compile_options(tg_options INTERFACE -fsanitize=address,undefined
                            -fno-sanitize-recover=all -fno-omit-frame-pointer)
