@@ -121,6 +121,28 @@ static bool parse_bool(const char *word, bool *out) {
     return false;
 }
 
+bool tg_setting_means(const char *value, const char *word) {
+    static const char *const nothing[] = {"null", "none", "~", ""};
+    char found[WORD];
+    double number, same;
+    bool truth, wanted;
+    if (!bare_word(value, found, sizeof found)) {
+        return false;
+    }
+    for (int i = 0; i < 4 && strcmp(word, "null") == 0; i++) {
+        if (strcasecmp(found, nothing[i]) == 0) {
+            return true;
+        }
+    }
+    if (parse_double(found, &number) && parse_double(word, &same)) {
+        return number == same;
+    }
+    if (parse_bool(found, &truth) && parse_bool(word, &wanted)) {
+        return truth == wanted;
+    }
+    return strcasecmp(found, word) == 0;
+}
+
 /* "[a, b]", "(a, b)" or a lone "a" to numbers; -1 if it is not such a list. */
 static int parse_list(const char *value, double *out) {
     char word[512];
@@ -254,6 +276,17 @@ static bool store_scalar(const tg_setting *row, void *field, const char *word) {
     }
 }
 
+/* "[0.5]", as published configurations write some numbers, is its entry. */
+static const char *only_entry(char *word, size_t capacity) {
+    const size_t length = strlen(word);
+    char inside[WORD];
+    if (length >= 2 && word[0] == '[' && word[length - 1] == ']') {
+        snprintf(inside, sizeof inside, "%.*s", (int)length - 2, word + 1);
+        bare_word(inside, word, capacity);
+    }
+    return word;
+}
+
 static bool store(const tg_setting *row, void *field, const char *value) {
     char word[WORD];
     switch (row->type) {
@@ -263,7 +296,8 @@ static bool store(const tg_setting *row, void *field, const char *value) {
     case TG_SETTING_TEXT:
         return store_text(row, field, value);
     default:
-        return bare_word(value, word, sizeof word) && store_scalar(row, field, word);
+        return bare_word(value, word, sizeof word) &&
+               store_scalar(row, field, only_entry(word, sizeof word));
     }
 }
 

@@ -61,6 +61,10 @@ const tg_setting *tg_setting_find(const tg_setting *table, int rows, const char 
 /* A field's value as text that tg_setting_set reads back to the same value; returns text. */
 const char *tg_setting_get(const tg_setting *row, const void *config, char *text, size_t capacity);
 
+/* Whether a value's text means `word`: the word itself in any case, the same number, the same truth
+ * (true, yes, on, 1), or with "null" any of the names of nothing. */
+bool tg_setting_means(const char *value, const char *word);
+
 /* What a key accepts, in words ("an integer from 1 to 100", "one of full, half"); returns text. */
 const char *tg_setting_values(const tg_setting *row, char *text, size_t capacity);
 

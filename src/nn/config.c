@@ -140,7 +140,7 @@ const char *tg_fno_config_key(int index) {
 tg_status tg_fno_config_set(tg_context *ctx, tg_fno_config *config, const char *key,
                             const char *text) {
     readable r = {.config = *config};
-    if (strcmp(key, "domain_padding") == 0 && strcmp(text, "null") == 0) {
+    if (strcmp(key, "domain_padding") == 0 && tg_setting_means(text, "null")) {
         text = "0"; /* published configs write null for none */
     }
     if (strcmp(key, "checkpointing") == 0) { /* the name of early checkpoints */

@@ -1,8 +1,10 @@
-/* Sections fno, opt, data and distributed of a configuration; keys of other programs. */
+/* Sections fno, opt, data and distributed of a configuration. */
 #include "train/config.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#include "train/published.h"
 
 #define LOOP(name) #name, .offset = offsetof(tg_loop_config, name)
 #define DATA(name) #name, .offset = offsetof(tg_source_config, name)
@@ -91,54 +93,6 @@ const tg_setting *tg_source_config_rows(int *count) {
 const tg_setting *tg_seed_rows(int *count) {
     *count = 1;
     return seed_table;
-}
-
-/* Keys of the published programs that have no meaning here: accepted, and named once. A trailing
- * dot stands for a whole section. */
-static const char *const foreign[] = {
-    "wandb.",
-    "patching.",
-    "distributed.use_distributed",
-    "distributed.model_parallel_size",
-    "distributed.wireup_info",
-    "distributed.wireup_store",
-    "verbose",
-    "arch",
-    "n_params_baseline",
-    "data.download",
-    "data.folder",
-    "data.positional_encoding",
-    "fno.data_channels",
-    "fno.factorization",
-    "fno.fixed_rank_modes",
-    "fno.implementation",
-    "fno.rank",
-    "fno.separable",
-    "fno.use_channel_mlp",
-    "opt.activation_checkpoint",
-    "opt.adamw_support_complex",
-    "opt.amp_autocast",
-    "opt.checkpointing",
-    "opt.enforce_full_complex_precision",
-    "opt.max_batches",
-    "opt.min_dims_for_tensorgrad",
-    "opt.mixed_precision",
-    "opt.per_layer_opt",
-    "opt.profiling",
-    "opt.reset_sparse_optimizer_states",
-    "opt.resume_from_dir",
-    "opt.save_dir",
-};
-
-static bool is_foreign(const char *key) {
-    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
-        const size_t length = strlen(foreign[i]);
-        const bool is_section = foreign[i][length - 1] == '.';
-        if (is_section ? strncmp(key, foreign[i], length) == 0 : strcmp(key, foreign[i]) == 0) {
-            return true;
-        }
-    }
-    return false;
 }
 
 tg_run_config tg_run_config_default(void) {
@@ -249,9 +203,15 @@ static tg_status set_key(tg_context *ctx, tg_run_config *config, const char *key
     }
     char section[64];
     snprintf(section, sizeof section, "%.*s", (int)(length < 60 ? length : 60), key);
+    if (strcmp(section, "default") == 0) { /* published files wrap everything in it */
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "%.100s: there is no section default; its content belongs one level up",
+                       key);
+    }
     const char *nearest = tg_nearest_name(section, sections, 4);
-    return tg_fail(ctx, TG_E_CONFIG, "%.100s: unknown section%s%s", key,
-                   nearest ? "; did you mean " : "", nearest ? nearest : "");
+    return tg_fail(ctx, TG_E_CONFIG, "%.100s: unknown %s%s%s%s", key,
+                   dot ? "section" : "key; settings are in sections fno, opt, data and distributed",
+                   nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
 }
 
 /* Puts the place of a setting in front of the sentence about it. */
@@ -271,6 +231,19 @@ static bool may_change(const char *key) {
            has_key(tg_lr_schedule_config_key, name) || tg_setting_find(loop_table, LOOP_ROWS, name);
 }
 
+/* A key by its name here; both names with different values are an error. */
+static tg_status rename_key(tg_context *ctx, const tg_settings *settings, const char **key,
+                            const char *value) {
+    const char *theirs = *key;
+    *key = tg_published_name(theirs);
+    const char *other = *key != theirs ? tg_settings_get(settings, *key) : NULL;
+    return !other || tg_setting_means(value, other)
+               ? TG_OK
+               : tg_fail(ctx, TG_E_CONFIG,
+                         "%s is called %s here, and both are set: %.100s and %.100s", theirs, *key,
+                         value, other);
+}
+
 /* One pass over the keys of a stage: only opt.name, or all others. */
 static tg_status apply(tg_context *ctx, const tg_settings *settings, int stage, bool names,
                        tg_run_config *config, char *noted, size_t capacity) {
@@ -280,7 +253,16 @@ static tg_status apply(tg_context *ctx, const tg_settings *settings, int stage, 
             (strcmp(key, "opt.name") == 0) != names) {
             continue;
         }
-        if (is_foreign(key)) {
+        const char *value = tg_settings_value(settings, i);
+        bool is_published = false;
+        tg_status status = rename_key(ctx, settings, &key, value);
+        if (status == TG_OK) {
+            status = tg_published_check(ctx, key, value, &is_published);
+        }
+        if (status != TG_OK) {
+            return at_origin(ctx, status, tg_settings_origin(settings, i));
+        }
+        if (is_published) {
             const size_t used = strlen(noted);
             snprintf(noted + used, capacity - used, "%s%s", used ? ", " : "", key);
             continue;
@@ -290,9 +272,8 @@ static tg_status apply(tg_context *ctx, const tg_settings *settings, int stage, 
                     "%.100s: a later stage may change data, the schedule and the loop only", key);
             return at_origin(ctx, TG_E_CONFIG, tg_settings_origin(settings, i));
         }
-        const char *value = tg_settings_value(settings, i);
-        tg_status status = names ? tg_optim_config_set(ctx, &config->opt, "name", value)
-                                 : set_key(ctx, config, key, value);
+        status = names ? tg_optim_config_set(ctx, &config->opt, "name", value)
+                       : set_key(ctx, config, key, value);
         if (status != TG_OK) {
             return at_origin(ctx, status, tg_settings_origin(settings, i));
         }
@@ -334,7 +315,7 @@ fail:
 
 tg_status tg_run_config_read(tg_context *ctx, const tg_settings *settings, int stage, bool notes,
                              tg_run_config *out) {
-    char noted[512] = "";
+    char noted[1536] = "";
     tg_status status = TG_OK;
     *out = tg_run_config_default();
     for (int s = 1; s <= stage; s++) {
@@ -343,7 +324,7 @@ tg_status tg_run_config_read(tg_context *ctx, const tg_settings *settings, int s
         }
     }
     if (notes && noted[0]) {
-        tg_log(ctx, TG_LOG_INFO, "settings without a meaning here are ignored: %s", noted);
+        tg_log(ctx, TG_LOG_INFO, "settings that change nothing here: %s", noted);
     }
     TG_TRY(check(ctx, out));
 fail:

@@ -1,0 +1,147 @@
+/* Settings of the published programs that have no field here. A configuration of theirs is read as
+ * it is, as long as it asks for what is done here anyway; whatever would make another network or
+ * another training is refused, so that nobody trains something else than was written down. */
+#include "train/published.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/setting.h"
+
+static const struct {
+    const char *theirs, *ours;
+} names[] = {
+    {"fno.data_channels", "fno.in_channels"},
+    {"fno.modes", "fno.n_modes"},
+    {"fno.skip", "fno.fno_skip"},
+    {"fno.mlp_expansion", "fno.channel_mlp_expansion"},
+    {"fno.mlp_dropout", "fno.channel_mlp_dropout"},
+    {"fno.mlp_skip", "fno.channel_mlp_skip"},
+    {"fno.use_mlp", "fno.use_channel_mlp"},
+    {"data.folder", "data.root"},
+    {"data.train_path", "data.root"},
+};
+
+#define ANY  "*" /* it changes nothing, whatever the value */
+#define NONE ""  /* no value will do */
+
+#define DENSE     "spectral weights are dense here; opt.name: tensorgrad makes their gradients small"
+#define PRECISION "take fno.activation_precision: bf16 or fno.fno_block_precision: mixed"
+#define PATCHES   "a network sees the whole grid here"
+#define GROWING   "the modes are fixed here: fno.n_modes"
+#define RATIO(of) "it is set as fno." of "_channel_ratio, a multiple of fno.hidden_channels"
+
+/* theirs: a key, or with a dot at the end a section; the first row that fits counts. same: values,
+ * with '|' between, that mean what is done here. instead: what to set for the others. */
+static const struct {
+    const char *theirs, *same, *instead;
+} rows[] = {
+    {"arch", "fno|fno1d|fno2d|fno3d", "the network is a Fourier neural operator: fno"},
+    {"n_params_baseline", ANY, NULL},
+    {"profile", ANY, NULL},
+    {"verbose", ANY, NULL},
+    {"wandb.", ANY, NULL},
+    {"patching.levels", "0", PATCHES},
+    {"patching.padding", "0", PATCHES},
+    {"patching.stitching", "false", PATCHES},
+    {"incremental.incremental_grad", "false", GROWING},
+    {"incremental.incremental_loss_gap", "false", GROWING},
+    {"incremental.incremental_res", "false", "a second stage trains on a finer grid: stage2.data"},
+    {"incremental.", ANY, NULL}, /* how to do what the rows above do not allow */
+    {"distributed.use_distributed", "false", "one process trains, on one GPU or all cores"},
+    {"distributed.model_parallel_size", ANY, NULL}, /* of what the row above does not allow */
+    {"distributed.wireup_info", ANY, NULL},
+    {"distributed.wireup_store", ANY, NULL},
+    {"data.download", ANY, NULL},
+    {"data.max_chunk_data_fitting", ANY, NULL},
+    {"data.num_workers", ANY, NULL},
+    {"data.pin_memory", ANY, NULL},
+    {"data.positional_encoding", "true", "take fno.positional_embedding: null"},
+    {"fno.dropout", "0", "take fno.channel_mlp_dropout"},
+    {"fno.factorization", "null|dense", DENSE},
+    {"fno.fft_norm", "forward", "transforms are scaled forward here"},
+    {"fno.fixed_rank_modes", ANY, NULL}, /* of a factorization */
+    {"fno.half_prec_fourier", "false", PRECISION},
+    {"fno.half_prec_inverse", "false", PRECISION},
+    {"fno.implementation", "factorized|reconstructed", DENSE},
+    {"fno.joint_factorization", "false", DENSE},
+    {"fno.lifting_channels", NONE, RATIO("lifting")},
+    {"fno.max_n_modes", "null", GROWING},
+    {"fno.mlp.dropout", NONE, "it is called fno.channel_mlp_dropout here"},
+    {"fno.mlp.expansion", NONE, "it is called fno.channel_mlp_expansion here"},
+    {"fno.n_modes_depth", NONE, "it is an entry of fno.n_modes here"},
+    {"fno.n_modes_height", NONE, "it is an entry of fno.n_modes here"},
+    {"fno.n_modes_width", NONE, "it is an entry of fno.n_modes here"},
+    {"fno.no_skips", "false", "take fno.fno_skip and fno.channel_mlp_skip"},
+    {"fno.non_linearity", "gelu", "the activation function is GELU"},
+    {"fno.preactivation", "false", "activations follow the convolution here"},
+    {"fno.projection_channels", NONE, RATIO("projection")},
+    {"fno.rank", ANY, NULL}, /* of a factorization */
+    {"fno.resolution_scaling_factor", "null|1", "output and input have the same grid"},
+    {"fno.separable", "false", DENSE},
+    {"fno.tensor_lasso_penalty", "0", DENSE},
+    {"fno.use_channel_mlp", "true", "each block has a channel MLP here"},
+    {"opt.activation_checkpoint", "false", "it is called fno.activation_checkpoint here"},
+    {"opt.adamw_support_complex", "true", "take opt.complex_adam: split"},
+    {"opt.amp_autocast", "false", PRECISION},
+    {"opt.checkpointing", "false",
+     "the run is saved every opt.save_every epochs anyway; memory is saved by "
+     "fno.activation_checkpoint"},
+    {"opt.enforce_full_complex_precision", ANY, NULL}, /* never less than full */
+    {"opt.lr", NONE, "it is called opt.learning_rate here"},
+    {"opt.max_batches", "null", "take data.n_train for fewer samples"},
+    {"opt.min_dims_for_tensorgrad", "0", "take opt.min_entries"},
+    {"opt.mixed_precision", "false", PRECISION},
+    {"opt.per_layer_opt", ANY, NULL}, /* each layer is updated at once, with the same result */
+    {"opt.profiling", ANY, NULL},
+    {"opt.projector_use_mixed_precision", "false", "take opt.state_precision: half"},
+    {"opt.reset_sparse_optimizer_states", "false", "take opt.moments_on_refresh: reset"},
+    {"opt.resume_from_dir", "null|./ckpts", "take --resume auto or --resume FILE"},
+    {"opt.save_dir", "null|./ckpts", "take --run DIR"},
+};
+
+const char *tg_published_name(const char *key) {
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(key, names[i].theirs) == 0) {
+            return names[i].ours;
+        }
+    }
+    return key;
+}
+
+static bool is_key(const char *row, const char *key) {
+    const size_t length = strlen(row);
+    return row[length - 1] == '.' ? strncmp(key, row, length) == 0 : strcmp(key, row) == 0;
+}
+
+static bool is_same(const char *list, const char *value) {
+    char word[32];
+    while (*list) {
+        const size_t length = strcspn(list, "|");
+        snprintf(word, sizeof word, "%.*s", (int)length, list);
+        if (tg_setting_means(value, word)) {
+            return true;
+        }
+        list += length + (list[length] == '|');
+    }
+    return false;
+}
+
+tg_status tg_published_check(tg_context *ctx, const char *key, const char *value,
+                             bool *is_published) {
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (!is_key(rows[i].theirs, key)) {
+            continue;
+        }
+        *is_published = true;
+        const char *same = rows[i].same;
+        if (strcmp(same, ANY) == 0 || is_same(same, value)) {
+            return TG_OK;
+        }
+        return *same ? tg_fail(ctx, TG_E_CONFIG, "%s: only %.*s is done here, found '%.100s'; %s",
+                               key, (int)strcspn(same, "|"), same, value, rows[i].instead)
+                     : tg_fail(ctx, TG_E_CONFIG, "%s: %s", key, rows[i].instead);
+    }
+    *is_published = false;
+    return TG_OK;
+}

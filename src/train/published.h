@@ -1,0 +1,15 @@
+/* Keys of the published programs (neuraloperator, TensorGRaD) that are no keys here. */
+#ifndef TG_TRAIN_PUBLISHED_H
+#define TG_TRAIN_PUBLISHED_H
+
+#include "tgrad/settings.h"
+
+/* The key that goes by another name here ("fno.data_channels": "fno.in_channels"), or `key`. */
+const char *tg_published_name(const char *key);
+
+/* Whether it is such a key. TG_E_CONFIG, with what to use instead, if the value asks for something
+ * that is not done here; with another value it changes nothing. */
+TG_NODISCARD tg_status tg_published_check(tg_context *ctx, const char *key, const char *value,
+                                          bool *is_published);
+
+#endif
