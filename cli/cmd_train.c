@@ -14,6 +14,7 @@
 
 static const char *run_folder;
 static const char *resume;
+static bool is_forced;
 static bool is_quiet;
 
 static const cli_option options[] = {
@@ -27,6 +28,10 @@ static const cli_option options[] = {
      .text = &resume,
      .value = "auto|FILE",
      .help = "go on from the newest good checkpoint of DIR, or from FILE"},
+    {.name = "force",
+     .kind = CLI_FLAG,
+     .flag = &is_forced,
+     .help = "begin anew in a DIR that holds a run, whose files are removed"},
     {.name = "quiet",
      .letter = 'q',
      .kind = CLI_FLAG,
@@ -101,9 +106,27 @@ static bool should_stop(void *user) {
     return stop_signal != 0;
 }
 
+/* The file of settings: the one that is named, or that of the run. NULL after a message. */
+static char *settings_file(const cli_call *call) {
+    if (call->args.count > 0) {
+        return cli_need(strdup(call->args.item[0]));
+    }
+    const size_t room = strlen(run_folder) + 32;
+    char *path = cli_need(malloc(room));
+    snprintf(path, room, "%s/config.yaml", run_folder);
+    if (access(path, F_OK) != 0) {
+        cli_fail("%s: there is no run to resume (no config.yaml); name CONFIG.yaml to begin one",
+                 run_folder);
+        free(path);
+        return NULL;
+    }
+    return path;
+}
+
 /* The configuration with the overrides of the command line. */
-static tg_status read_settings(tg_context *ctx, const cli_call *call, tg_settings **out) {
-    tg_status status = tg_settings_read_yaml(ctx, call->args.item[0], out);
+static tg_status read_settings(tg_context *ctx, const cli_call *call, const char *path,
+                               tg_settings **out) {
+    tg_status status = tg_settings_read_yaml(ctx, path, out);
     for (int i = 0; status == TG_OK && i < call->args.override_count; i++) {
         const cli_override *override = &call->args.override[i];
         status = tg_settings_set(*out, override->key, override->value, "command line");
@@ -214,27 +237,34 @@ static tg_status train(const tg_context *ctx, tg_trainer *trainer, bool json) {
     return TG_OK;
 }
 
-static int run(const cli_call *call) {
-    if (!run_folder) {
-        return cli_usage("train", "--run DIR is needed");
+/* A run that was resumed at its end stays as it is. */
+static tg_status tell_finished(const tg_context *ctx, tg_trainer *trainer, bool json) {
+    const tg_train_end end = tg_trainer_get_end(trainer);
+    if (json) {
+        const tg_train_epoch none = {.train_loss = NAN};
+        print_json(ctx, &end, &none);
+    } else {
+        printf("nothing to do: %s is finished (%lld epochs, %lld steps); a larger opt.n_epochs "
+               "goes on from there\n",
+               run_folder, (long long)end.epoch, (long long)end.step);
     }
-    tg_context *ctx = NULL;
-    tg_settings *settings = NULL;
-    tg_trainer *trainer = NULL;
+    return TG_OK;
+}
+
+/* Decides how the run begins; nothing has changed on the disk when it returns. */
+static tg_status begin(tg_trainer *trainer, bool *resumed) {
+    *resumed = false;
+    if (resume) {
+        return tg_trainer_resume(trainer, strcmp(resume, "auto") == 0 ? NULL : resume, resumed);
+    }
+    return is_forced ? tg_trainer_replace(trainer) : tg_trainer_start(trainer);
+}
+
+static tg_status run_trainer(const tg_context *ctx, tg_trainer *trainer, bool json) {
     bool resumed = false;
-    const bool json = call->common->json;
-    is_quiet = is_quiet || json;
-    if (cli_open_context(call->common, true, &ctx) != CLI_OK) {
-        return CLI_FAILED;
-    }
-    tg_status status = read_settings(ctx, call, &settings);
-    if (status == TG_OK) {
-        status = tg_trainer_create(ctx, settings, run_folder, &trainer);
-    }
-    if (status == TG_OK) {
-        status = resume ? tg_trainer_resume(trainer, strcmp(resume, "auto") == 0 ? NULL : resume,
-                                            &resumed)
-                        : tg_trainer_start(trainer);
+    tg_status status = begin(trainer, &resumed);
+    if (status == TG_OK && resumed && tg_trainer_is_finished(trainer)) {
+        return tell_finished(ctx, trainer, json);
     }
     if (status == TG_OK && !is_quiet) {
         status = print_settings(ctx, trainer);
@@ -249,27 +279,59 @@ static int run(const cli_call *call) {
         sigaction(SIGTERM, &action, NULL);
         status = train(ctx, trainer, json);
     }
+    return status;
+}
+
+static int run(const cli_call *call) {
+    if (!run_folder) {
+        return cli_usage("train", "--run DIR is needed");
+    }
+    if (call->args.count == 0 && !resume) {
+        return cli_usage("train",
+                         "CONFIG.yaml is needed, or --resume auto to go on with --run DIR");
+    }
+    if (resume && is_forced) {
+        return cli_usage("train", "--resume goes on with a run, --force removes it: choose one");
+    }
+    tg_context *ctx = NULL;
+    tg_settings *settings = NULL;
+    tg_trainer *trainer = NULL;
+    const bool json = call->common->json;
+    is_quiet = is_quiet || json;
+    char *path = settings_file(call);
+    if (!path || cli_open_context(call->common, true, &ctx) != CLI_OK) {
+        free(path);
+        return CLI_FAILED;
+    }
+    tg_status status = read_settings(ctx, call, path, &settings);
+    status = status == TG_OK ? tg_trainer_create(ctx, settings, run_folder, &trainer) : status;
+    status = status == TG_OK ? run_trainer(ctx, trainer, json) : status;
     const int code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
     tg_trainer_destroy(&trainer);
     tg_settings_destroy(&settings);
     tg_context_destroy(&ctx);
+    free(path);
     return code;
 }
 
 const cli_command cli_cmd_train = {
     .name = "train",
-    .arguments = "CONFIG.yaml",
-    .min_args = 1,
+    .arguments = "[CONFIG.yaml]",
+    .min_args = 0,
     .max_args = 1,
     .summary = "Train an operator",
     .description =
         "Settings come from the file and, over it, from --section.key options. DIR gets\n"
         "config.yaml (every setting), metrics.jsonl, metrics.csv, events/ for TensorBoard,\n"
         "checkpoints/ and samples.safetensors. Interrupted by SIGINT or SIGTERM it finishes the\n"
-        "step, saves and exits 0; --resume auto continues bit for bit.\n",
+        "step, saves and exits 0; --resume auto continues bit for bit, with the settings of\n"
+        "DIR/config.yaml unless CONFIG.yaml is named. A DIR that holds a run is refused "
+        "otherwise,\n"
+        "and so is one in which a process trains; a run that is refused changes no file.\n",
     .examples = "  tgrad train configs/darcy16.yaml --run runs/darcy --data.root data\n"
                 "  tgrad train configs/darcy16.yaml --run runs/adam --opt.name adam --seed 3\n"
-                "  tgrad train configs/darcy16.yaml --run runs/darcy --resume auto\n",
+                "  tgrad train configs/darcy16.yaml --run runs/darcy --resume auto\n"
+                "  tgrad train --run runs/darcy --resume auto --opt.n_epochs 200\n",
     .options = options,
     .describe = cli_keys_describe,
     .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE | CLI_TAKES_SEED | CLI_TAKES_OVERRIDES,

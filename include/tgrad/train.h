@@ -1,7 +1,7 @@
 /* Training: from settings and data to a trained operator, with exact resume.
  *
  *     tg_trainer_create(ctx, settings, "runs/darcy", &trainer);
- *     tg_trainer_start(trainer);    or tg_trainer_resume(trainer, NULL, &resumed)
+ *     tg_trainer_start(trainer);    or tg_trainer_replace, tg_trainer_resume
  *     tg_trainer_run(trainer, &watch, &end);
  *
  * A run folder holds config.yaml (the resolved settings), metrics.jsonl, metrics.csv, events/
@@ -119,9 +119,11 @@ typedef struct tg_train_end {
 
 typedef struct tg_trainer tg_trainer;
 
-/* Opens the data, makes network and optimizer, and the run folder; TG_E_MEMORY, before anything is
- * taken, if host or device have less left than the plan of the run needs. Unknown keys are errors;
- * known keys of other programs are named in one note to the log. */
+/* Opens the data, makes network and optimizer; TG_E_MEMORY, before anything is taken, if host or
+ * device have less left than the plan of the run needs. Unknown keys are errors; known keys of
+ * other programs are named in one note to the log. The run folder is made, or changed, by
+ * tg_trainer_run alone: a run that is refused leaves it as it was. One process trains in it at a
+ * time; the lock ends with the trainer or its process. */
 TG_API TG_NODISCARD tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings,
                                                 const char *run_folder, tg_trainer **out);
 TG_API void tg_trainer_destroy(tg_trainer **trainer);
@@ -130,11 +132,21 @@ TG_API void tg_trainer_destroy(tg_trainer **trainer);
  * saved are cleared. */
 TG_API TG_NODISCARD tg_status tg_trainer_start(tg_trainer *trainer);
 
+/* Begins anew in the place of a run: its files, and no others, are removed when this one starts. */
+TG_API TG_NODISCARD tg_status tg_trainer_replace(tg_trainer *trainer);
+
 /* Goes back to a checkpoint: `path`, or with NULL the newest good one of the run folder (damaged
  * ones are passed over with a note). *resumed tells whether there was one. Settings that shape
  * model or data must be those of the checkpoint; the error names the keys that differ. */
 TG_API TG_NODISCARD tg_status tg_trainer_resume(tg_trainer *trainer, const char *path,
                                                 bool *resumed);
+
+/* Whether the run that was resumed has nothing left to do: tg_trainer_run would only repeat its
+ * end.
+ */
+TG_API bool tg_trainer_is_finished(const tg_trainer *trainer);
+/* Where the run stands. */
+TG_API tg_train_end tg_trainer_get_end(const tg_trainer *trainer);
 
 /* Every setting with its value, defaults included. The caller destroys it. */
 TG_API TG_NODISCARD tg_status tg_trainer_settings(const tg_trainer *trainer, tg_settings **out);

@@ -5,8 +5,10 @@
  * little-endian too. */
 #include "io/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,6 +30,10 @@ const char *tg_system_reason(int error, char text[128]) {
         snprintf(text, 128, "system error %d", error);
     }
     return text;
+}
+
+bool tg_process_is_alive(long pid) {
+    return kill((pid_t)pid, 0) == 0 || errno == EPERM;
 }
 
 /* ---- reading ---- */
@@ -137,6 +143,14 @@ fail:
 
 /* ---- writing ---- */
 
+int tg_file_sync(int fd) {
+    int error;
+    do {
+        error = fsync(fd) == 0 ? 0 : errno;
+    } while (error == EINTR);
+    return error;
+}
+
 /* Length of the folder part of a path, with its last slash; 0 when there is none. */
 static int folder_length(const char *path) {
     const char *slash = strrchr(path, '/');
@@ -235,7 +249,7 @@ static tg_status sync_folder(tg_atomic_file *file) {
     int fd = open(file->temporary, O_RDONLY | O_CLOEXEC);
     int error = fd < 0 ? errno : 0;
     if (fd >= 0) {
-        error = fsync(fd) == 0 ? 0 : errno;
+        error = tg_file_sync(fd);
         close(fd);
     }
     if (error != 0 && error != EINVAL && error != EACCES) {
@@ -248,8 +262,9 @@ static tg_status sync_folder(tg_atomic_file *file) {
 tg_status tg_atomic_commit(tg_atomic_file *file) {
     char text[128];
     const char *step = "sync";
-    int error = fsync(file->fd) == 0 ? 0 : errno;
-    if (close(file->fd) != 0 && error == 0) {
+    int error = tg_file_sync(file->fd);
+    /* An interrupted close has closed; what fsync has written is not in doubt. */
+    if (close(file->fd) != 0 && errno != EINTR && error == 0) {
         step = "close";
         error = errno;
     }
@@ -279,4 +294,49 @@ void tg_atomic_abort(tg_atomic_file *file) {
         unlink(file->temporary);
         TG_FREE(file->ctx, file->temporary);
     }
+}
+
+void tg_atomic_sweep(const char *folder) {
+    DIR *dir = opendir(folder);
+    if (!dir) {
+        return;
+    }
+    for (const struct dirent *entry; (entry = readdir(dir));) {
+        long pid = 0;
+        int end = 0;
+        if (sscanf(entry->d_name, ".tgrad-%ld-%*u.tmp%n", &pid, &end) == 1 && end > 0 &&
+            entry->d_name[end] == '\0' && pid > 0 && !tg_process_is_alive(pid)) {
+            unlinkat(dirfd(dir), entry->d_name, 0);
+        }
+    }
+    closedir(dir);
+}
+
+/* ---- appending ---- */
+
+tg_status tg_file_append(tg_context *ctx, const char *path, const char *text, size_t size) {
+    char reason[128];
+    struct stat before;
+    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        return tg_fail(ctx, TG_E_IO, "%s: cannot open: %s", path, tg_system_reason(errno, reason));
+    }
+    int error = fstat(fd, &before) == 0 ? 0 : errno;
+    for (size_t done = 0; error == 0 && done < size;) {
+        const ssize_t wrote = write(fd, text + done, size - done);
+        if (wrote < 0 && errno == EINTR) {
+            continue;
+        }
+        done += wrote > 0 ? (size_t)wrote : 0;
+        error = wrote < 0 ? errno : wrote == 0 ? EIO : 0;
+        if (error != 0 && done > 0 && ftruncate(fd, before.st_size) != 0) {
+            error = errno;
+        }
+    }
+    if (close(fd) != 0 && errno != EINTR && error == 0) {
+        error = errno;
+    }
+    return error == 0 ? TG_OK
+                      : tg_fail(ctx, TG_E_IO, "%s: cannot write: %s", path,
+                                tg_system_reason(error, reason));
 }

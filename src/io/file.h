@@ -8,6 +8,9 @@
 /* The system's sentence for an errno, from any thread; returns text. */
 const char *tg_system_reason(int error, char text[128]);
 
+/* Whether a process of this host with that number runs. */
+bool tg_process_is_alive(long pid);
+
 /* ---- Reading: a regular file, or memory that stands for one. ---- */
 
 typedef struct tg_source {
@@ -58,5 +61,15 @@ tg_status tg_atomic_commit(tg_atomic_file *file);
 
 /* Removes the temporary file; does nothing after a commit. */
 void tg_atomic_abort(tg_atomic_file *file);
+
+/* Removes the temporary files in a folder whose processes are gone: they were killed. */
+void tg_atomic_sweep(const char *folder);
+
+/* fsync, again when a signal interrupts it; 0 or an errno. */
+int tg_file_sync(int fd);
+
+/* Adds whole lines to the end of a file, which is made if there is none. When not all of them can
+ * be written, none is. */
+tg_status tg_file_append(tg_context *ctx, const char *path, const char *text, size_t size);
 
 #endif

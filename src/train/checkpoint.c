@@ -107,15 +107,19 @@ fail:
     return status;
 }
 
+/* Resolved, so that a run has the same checkpoints whichever file of its settings it was given. */
 static tg_status add_settings(tg_context *ctx, const tg_settings *settings, tg_archive *archive) {
-    const size_t length = tg_settings_text(settings, NULL, 0);
-    char *text = tg_mem_alloc(ctx, TG_MEM_OTHER, length + 1, 1);
-    if (!text) {
-        return TG_E_MEMORY;
-    }
-    tg_settings_text(settings, text, length + 1);
-    tg_status status = tg_archive_set_meta(archive, "tgrad.config", text);
+    tg_settings *resolved = NULL;
+    char *text = NULL;
+    tg_status status = TG_OK;
+    TG_TRY(tg_run_config_resolve(ctx, settings, &resolved));
+    const size_t length = tg_settings_text(resolved, NULL, 0);
+    TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, text, length + 1));
+    tg_settings_text(resolved, text, length + 1);
+    TG_TRY(tg_archive_set_meta(archive, "tgrad.config", text));
+fail:
     tg_mem_free(ctx, text);
+    tg_settings_destroy(&resolved);
     return status;
 }
 

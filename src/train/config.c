@@ -372,3 +372,22 @@ fail:
     tg_settings_destroy(out);
     return status;
 }
+
+/* Later stages are told by their own keys: the others are those of the first one. */
+tg_status tg_run_config_resolve(tg_context *ctx, const tg_settings *settings, tg_settings **out) {
+    tg_run_config first;
+    tg_status status = TG_OK;
+    *out = NULL;
+    TG_TRY(tg_run_config_read(ctx, settings, 1, false, &first));
+    TG_TRY(tg_run_config_write(ctx, &first, out));
+    for (int64_t i = 0; i < tg_settings_count(settings); i++) {
+        const char *key = tg_settings_key(settings, i), *rest;
+        if (stage_of(key, &rest) > 1) {
+            TG_TRY(tg_settings_set(*out, key, tg_settings_value(settings, i), NULL));
+        }
+    }
+    return TG_OK;
+fail:
+    tg_settings_destroy(out);
+    return status;
+}

@@ -71,4 +71,8 @@ TG_NODISCARD tg_status tg_run_config_read(tg_context *ctx, const tg_settings *se
 TG_NODISCARD tg_status tg_run_config_write(tg_context *ctx, const tg_run_config *config,
                                            tg_settings **out);
 
+/* Every key of a run with its value, stages included: what config.yaml and checkpoints hold. */
+TG_NODISCARD tg_status tg_run_config_resolve(tg_context *ctx, const tg_settings *settings,
+                                             tg_settings **out);
+
 #endif

@@ -249,10 +249,27 @@ fail:
     return status;
 }
 
+static bool is_at_end(const tg_trainer *t) {
+    return t->progress.stage == t->stages &&
+           t->progress.stage_epoch >= t->model->config.loop.n_epochs;
+}
+
+bool tg_trainer_is_finished(const tg_trainer *t) {
+    return is_at_end(t) && tg_trainer_has_samples(t);
+}
+
+tg_train_end tg_trainer_get_end(const tg_trainer *t) {
+    tg_train_end end = {
+        .is_finished = is_at_end(t), .epoch = t->progress.epoch, .step = t->progress.step};
+    snprintf(end.checkpoint, sizeof end.checkpoint, "%s", t->last_checkpoint);
+    return end;
+}
+
 tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_end *end) {
     tg_status status = TG_OK;
     bool stopped = false;
     *end = (tg_train_end){0};
+    TG_TRY(tg_trainer_enter(t));
     const int64_t epochs = epochs_of_all_stages(t);
     while (!stopped) {
         if (t->progress.stage_epoch >= t->model->config.loop.n_epochs) {
@@ -273,10 +290,7 @@ tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_en
     } else {
         TG_TRY(tg_trainer_write_samples(t));
     }
-    end->is_finished = !stopped;
-    end->epoch = t->progress.epoch;
-    end->step = t->progress.step;
-    snprintf(end->checkpoint, sizeof end->checkpoint, "%s", t->last_checkpoint);
+    *end = tg_trainer_get_end(t);
 fail:
     return tg_run_explain(t->ctx, &t->model->config, status);
 }

@@ -4,12 +4,16 @@
  * holds; batches follow from (seed, epoch, batch). So a resumed run repeats the same arithmetic. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "train/trainer.h"
+
+static const char BEST[] = "checkpoints/best.safetensors";
 
 tg_status tg_trainer_save(tg_trainer *t) {
     tg_status status = TG_OK;
     TG_TRY(tg_run_folder_checkpoint(&t->folder, t->progress.step, t->last_checkpoint));
+    TG_TRY(tg_run_folder_sync(&t->folder));
     TG_TRY(tg_checkpoint_write(t->model, t->optim, &t->progress, t->last_checkpoint));
     TG_TRY(
         tg_run_folder_keep(&t->folder, t->progress.step, t->model->config.loop.keep_checkpoints));
@@ -23,7 +27,7 @@ tg_status tg_trainer_save_best(tg_trainer *t, const tg_train_epoch *epoch) {
         return TG_OK;
     }
     t->progress.best = epoch->test[0].l2;
-    tg_status status = tg_run_folder_file(&t->folder, "checkpoints/best.safetensors", path);
+    tg_status status = tg_run_folder_file(&t->folder, BEST, path);
     return status == TG_OK ? tg_checkpoint_write(t->model, t->optim, &t->progress, path) : status;
 }
 
@@ -85,7 +89,6 @@ static tg_status load(tg_trainer *t, const char *path, bool *is_damaged) {
     t->progress = progress;
     tg_fno_set_step(t->model->fno, (uint64_t)progress.fno_step);
     t->refreshes = tg_optim_get_stats(t->optim).refreshes;
-    TG_TRY(tg_run_folder_rewind(&t->folder, progress.epoch, progress.step));
     snprintf(t->last_checkpoint, sizeof t->last_checkpoint, "%s", path);
 fail:
     tg_settings_destroy(&settings);
@@ -93,34 +96,58 @@ fail:
     return status;
 }
 
+/* Keeps others out, if the folder can be locked without a change, and sees what is there. */
+static tg_status look(tg_trainer *t) {
+    tg_status status = TG_OK;
+    TG_TRY(tg_run_folder_lock(&t->folder, false));
+    TG_TRY(tg_run_folder_newest(&t->folder, &t->newest));
+fail:
+    return status;
+}
+
+/* The path of the best checkpoint; *is_there if there is one. */
+static tg_status find_best(const tg_trainer *t, char *path, bool *is_there) {
+    const tg_status status = tg_run_folder_file(&t->folder, BEST, path);
+    *is_there = status == TG_OK && access(path, F_OK) == 0;
+    return status;
+}
+
 tg_status tg_trainer_start(tg_trainer *t) {
-    int64_t newest = 0;
-    int count = 0;
-    tg_status status = tg_run_folder_steps(&t->folder, &newest, 1, &count);
-    if (status == TG_OK && count > 0) {
+    char best[TG_PATH];
+    bool is_there = false;
+    tg_status status = TG_OK;
+    TG_TRY(look(t));
+    TG_TRY(find_best(t, best, &is_there));
+    if (t->newest >= 0 || is_there) {
         return tg_fail(t->ctx, TG_E_ARGUMENT,
-                       "%s: it already holds a run (checkpoint of step %lld); resume it or choose "
-                       "another folder",
-                       t->folder.path, (long long)newest);
+                       "%s: it already holds a run; resume it, choose another folder or, to remove "
+                       "that run, ask for it (--force)",
+                       t->folder.path);
     }
-    return status == TG_OK ? tg_run_folder_rewind(&t->folder, 0, 0) : status;
+    t->entry = TG_ENTRY_START;
+fail:
+    return status;
+}
+
+tg_status tg_trainer_replace(tg_trainer *t) {
+    const tg_status status = look(t);
+    t->entry = TG_ENTRY_REPLACE;
+    return status;
 }
 
 tg_status tg_trainer_resume(tg_trainer *t, const char *path, bool *resumed) {
-    enum { MOST = 1024 };
-    *resumed = false;
+    int64_t *steps = NULL, count = 0;
     bool is_damaged = false;
-    if (path) {
-        tg_status status = load(t, path, &is_damaged);
-        *resumed = status == TG_OK;
-        return status;
-    }
-    int64_t *steps = NULL;
-    int count = 0;
     tg_status status = TG_OK;
-    TG_TRY(TG_ALLOC(t->ctx, TG_MEM_OTHER, steps, MOST));
-    TG_TRY(tg_run_folder_steps(&t->folder, steps, MOST, &count));
-    for (int i = 0; i < count && !*resumed; i++) {
+    *resumed = false;
+    TG_TRY(look(t));
+    if (path) {
+        TG_TRY(load(t, path, &is_damaged));
+        *resumed = true;
+    } else {
+        TG_TRY(tg_run_folder_steps(&t->folder, &steps, &count));
+    }
+    for (int64_t i = 0; i < count && !*resumed; i++) {
         char file[TG_PATH];
         TG_TRY(tg_run_folder_checkpoint(&t->folder, steps[i], file));
         status = load(t, file, &is_damaged);
@@ -132,10 +159,57 @@ tg_status tg_trainer_resume(tg_trainer *t, const char *path, bool *resumed) {
         TG_TRY(status);
         *resumed = true;
     }
-    if (!*resumed) { /* killed before the first checkpoint: what was logged will be logged again */
-        TG_TRY(tg_run_folder_rewind(&t->folder, 0, 0));
+    if (!path && count == 0) { /* killed before opt.save_every: the best one is a whole one, too */
+        char best[TG_PATH];
+        TG_TRY(find_best(t, best, resumed));
+        TG_TRY(*resumed ? load(t, best, &is_damaged) : TG_OK);
     }
+    t->entry = *resumed ? TG_ENTRY_RESUME : TG_ENTRY_START;
 fail:
     tg_mem_free(t->ctx, steps);
+    return status;
+}
+
+static tg_status write_settings(tg_trainer *t) {
+    tg_settings *resolved = NULL;
+    char path[TG_PATH];
+    tg_status status = TG_OK;
+    TG_TRY(tg_trainer_settings(t, &resolved));
+    TG_TRY(tg_run_folder_file(&t->folder, "config.yaml", path));
+    TG_TRY(tg_settings_write_yaml(t->ctx, path, resolved));
+fail:
+    tg_settings_destroy(&resolved);
+    return status;
+}
+
+/* A folder without a lock file was looked at unlocked: another process may have begun since. */
+static tg_status look_again(tg_trainer *t) {
+    int64_t newest = -1;
+    const tg_status status = tg_run_folder_newest(&t->folder, &newest);
+    return status == TG_OK && newest != t->newest
+               ? tg_fail(t->ctx, TG_E_IO, "%s: another process has begun to train here; try again",
+                         t->folder.path)
+               : status;
+}
+
+tg_status tg_trainer_enter(tg_trainer *t) {
+    tg_status status = TG_OK;
+    if (t->entry == TG_ENTRY_NONE) {
+        return tg_fail(t->ctx, TG_E_ARGUMENT, "a trainer is started or resumed before it runs");
+    }
+    if (t->has_entered) {
+        return TG_OK;
+    }
+    TG_TRY(tg_run_folder_make(&t->folder));
+    TG_TRY(tg_run_folder_lock(&t->folder, true));
+    TG_TRY(look_again(t));
+    tg_run_folder_sign(&t->folder);
+    TG_TRY(tg_run_folder_sweep(&t->folder));
+    TG_TRY(t->entry == TG_ENTRY_REPLACE ? tg_run_folder_clear(&t->folder) : TG_OK);
+    TG_TRY(write_settings(t));
+    /* What was logged beyond the checkpoint, or before there was one, will be logged again. */
+    TG_TRY(tg_run_folder_rewind(&t->folder, t->progress.epoch, t->progress.step));
+    t->has_entered = true;
+fail:
     return status;
 }

@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -21,7 +22,7 @@
 /* Makes a folder and those above it that are missing. */
 static tg_status make_folder(tg_context *ctx, const char *path) {
     struct stat facts;
-    char part[TG_PATH];
+    char part[TG_PATH], text[128];
     snprintf(part, sizeof part, "%s", path);
     for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
@@ -34,7 +35,8 @@ static tg_status make_folder(tg_context *ctx, const char *path) {
     if (errno == EEXIST && stat(path, &facts) == 0 && S_ISDIR(facts.st_mode)) {
         return TG_OK;
     }
-    return tg_fail(ctx, TG_E_IO, "%s: cannot make this folder: %s", path, strerror(errno));
+    return tg_fail(ctx, TG_E_IO, "%s: cannot make this folder: %s", path,
+                   tg_system_reason(errno, text));
 }
 
 tg_status tg_run_folder_file(const tg_run_folder *folder, const char *name, char *path) {
@@ -45,31 +47,57 @@ tg_status tg_run_folder_file(const tg_run_folder *folder, const char *name, char
 }
 
 tg_status tg_run_folder_open(tg_context *ctx, const char *path, tg_run_folder *out) {
-    *out = (tg_run_folder){.ctx = ctx};
-    tg_status status = TG_OK;
-    char inner[TG_PATH];
+    *out = (tg_run_folder){.ctx = ctx, .lock = -1};
+    if (!path || !*path) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "run folder: no path given");
+    }
     if (snprintf(out->path, sizeof out->path, "%s", path) >= TG_PATH - 64) {
         return tg_fail(ctx, TG_E_ARGUMENT, "%.100s..: the path is too long", path);
     }
-    TG_TRY(make_folder(ctx, path));
-    TG_TRY(tg_run_folder_file(out, "checkpoints", inner));
-    TG_TRY(make_folder(ctx, inner));
-fail:
-    return status;
+    return TG_OK;
 }
 
 void tg_run_folder_close(tg_run_folder *folder) {
     if (folder->events && tg_events_close(&folder->events) != TG_OK) {
         tg_log(folder->ctx, TG_LOG_WARN, "%s", tg_context_error(folder->ctx));
     }
+    if (folder->lock >= 0) {
+        close(folder->lock);
+        folder->lock = -1;
+    }
+}
+
+tg_status tg_run_folder_make(const tg_run_folder *folder) {
+    char inner[TG_PATH];
+    tg_status status = TG_OK;
+    TG_TRY(make_folder(folder->ctx, folder->path));
+    TG_TRY(tg_run_folder_file(folder, "checkpoints", inner));
+    TG_TRY(make_folder(folder->ctx, inner));
+fail:
+    return status;
+}
+
+tg_status tg_run_folder_sweep(const tg_run_folder *folder) {
+    char inner[TG_PATH];
+    tg_status status = tg_run_folder_file(folder, "checkpoints", inner);
+    if (status == TG_OK) {
+        tg_atomic_sweep(folder->path);
+        tg_atomic_sweep(inner);
+    }
+    return status;
 }
 
 /* ---- checkpoints ---- */
 
+static const char *checkpoint_name(int64_t step, char name[64]) {
+    snprintf(name, 64, "step-%010" PRId64 ".safetensors", step);
+    return name;
+}
+
 tg_status tg_run_folder_checkpoint(const tg_run_folder *folder, int64_t step, char *path) {
-    char name[64];
-    snprintf(name, sizeof name, "checkpoints/step-%010" PRId64 ".safetensors", step);
-    return tg_run_folder_file(folder, name, path);
+    char name[64], inner[80];
+    snprintf(inner, sizeof inner, "checkpoints/%s", checkpoint_name(step, name));
+    return tg_run_folder_file(folder, inner, path);
 }
 
 static int newest_first(const void *a, const void *b) {
@@ -77,47 +105,81 @@ static int newest_first(const void *a, const void *b) {
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-tg_status tg_run_folder_steps(const tg_run_folder *folder, int64_t *steps, int capacity,
-                              int *count) {
-    char path[TG_PATH];
-    *count = 0;
-    tg_status status = tg_run_folder_file(folder, "checkpoints", path);
-    if (status != TG_OK) {
-        return status;
+/* Room for one more. */
+static tg_status grow(tg_context *ctx, int64_t **steps, int64_t count, int64_t *capacity) {
+    int64_t *larger = NULL;
+    if (count < *capacity) {
+        return TG_OK;
     }
-    DIR *dir = opendir(path);
+    *capacity = *capacity ? 2 * *capacity : 64;
+    tg_status status = TG_ALLOC(ctx, TG_MEM_OTHER, larger, *capacity);
+    if (status == TG_OK) {
+        if (count > 0) {
+            memcpy(larger, *steps, (size_t)count * sizeof *larger);
+        }
+        tg_mem_free(ctx, *steps);
+        *steps = larger;
+    }
+    return status;
+}
+
+tg_status tg_run_folder_steps(const tg_run_folder *folder, int64_t **steps, int64_t *count) {
+    char path[TG_PATH], text[128];
+    int64_t capacity = 0;
+    DIR *dir = NULL;
+    *steps = NULL;
+    *count = 0;
+    tg_status status = TG_OK;
+    TG_TRY(tg_run_folder_file(folder, "checkpoints", path));
+    dir = opendir(path);
     if (!dir) {
-        return tg_fail(folder->ctx, TG_E_IO, "%s: %s", path, strerror(errno));
+        return errno == ENOENT
+                   ? TG_OK
+                   : tg_fail(folder->ctx, TG_E_IO, "%s: %s", path, tg_system_reason(errno, text));
     }
     for (const struct dirent *entry; (entry = readdir(dir));) {
         int64_t step = 0;
-        int end = 0;
-        if (sscanf(entry->d_name, "step-%" SCNd64 ".safetensors%n", &step, &end) == 1 && end > 0 &&
-            entry->d_name[end] == '\0' && *count < capacity) {
-            steps[(*count)++] = step;
+        char name[64];
+        const bool has_step = sscanf(entry->d_name, "step-%" SCNd64, &step) == 1;
+        if (has_step && strcmp(entry->d_name, checkpoint_name(step, name)) == 0) {
+            TG_TRY(grow(folder->ctx, steps, *count, &capacity));
+            (*steps)[(*count)++] = step;
         }
     }
     closedir(dir);
-    qsort(steps, (size_t)*count, sizeof *steps, newest_first);
+    if (*count > 0) {
+        qsort(*steps, (size_t)*count, sizeof **steps, newest_first);
+    }
     return TG_OK;
+fail:
+    if (dir) {
+        closedir(dir);
+    }
+    TG_FREE(folder->ctx, *steps);
+    return status;
+}
+
+tg_status tg_run_folder_newest(const tg_run_folder *folder, int64_t *step) {
+    int64_t *steps = NULL, count = 0;
+    const tg_status status = tg_run_folder_steps(folder, &steps, &count);
+    *step = count > 0 ? steps[0] : -1;
+    tg_mem_free(folder->ctx, steps);
+    return status;
 }
 
 tg_status tg_run_folder_keep(const tg_run_folder *folder, int64_t step, int64_t keep) {
-    enum { MOST = 4096 };
     tg_status status = TG_OK;
-    char link[TG_PATH], fresh[TG_PATH], target[64];
-    int64_t *steps = NULL;
-    int count = 0;
-    snprintf(target, sizeof target, "step-%010" PRId64 ".safetensors", step);
+    char link[TG_PATH], fresh[TG_PATH], target[64], text[128];
+    int64_t *steps = NULL, count = 0;
     TG_TRY(tg_run_folder_file(folder, "checkpoints/recent.safetensors", link));
     TG_TRY(tg_run_folder_file(folder, "checkpoints/.recent", fresh));
     unlink(fresh);
-    if (symlink(target, fresh) != 0 || rename(fresh, link) != 0) { /* a convenience, no more */
-        tg_log(folder->ctx, TG_LOG_WARN, "%s: %s", link, strerror(errno));
+    if (symlink(checkpoint_name(step, target), fresh) != 0 ||
+        rename(fresh, link) != 0) { /* a convenience, no more */
+        tg_log(folder->ctx, TG_LOG_WARN, "%s: %s", link, tg_system_reason(errno, text));
     }
-    TG_TRY(TG_ALLOC(folder->ctx, TG_MEM_OTHER, steps, MOST));
-    TG_TRY(tg_run_folder_steps(folder, steps, MOST, &count));
-    for (int i = 0, kept = 0; i < count; i++) {
+    TG_TRY(tg_run_folder_steps(folder, &steps, &count));
+    for (int64_t i = 0, kept = 0; i < count; i++) {
         char path[TG_PATH];
         TG_TRY(tg_run_folder_checkpoint(folder, steps[i], path));
         /* Files beyond this step are of a run that was rewound. */
@@ -130,10 +192,64 @@ fail:
     return status;
 }
 
+/* ---- starting over ---- */
+
+/* A file that is not there is as good as removed. */
+static tg_status remove_file(const tg_run_folder *folder, const char *name) {
+    char path[TG_PATH], text[128];
+    tg_status status = tg_run_folder_file(folder, name, path);
+    if (status == TG_OK && unlink(path) != 0 && errno != ENOENT) {
+        status = tg_fail(folder->ctx, TG_E_IO, "%s: cannot remove: %s", path,
+                         tg_system_reason(errno, text));
+    }
+    return status;
+}
+
+static tg_status remove_events(const tg_run_folder *folder) {
+    char path[TG_PATH];
+    tg_status status = tg_run_folder_file(folder, "events", path);
+    DIR *dir = status == TG_OK ? opendir(path) : NULL;
+    for (const struct dirent *entry; dir && status == TG_OK && (entry = readdir(dir));) {
+        if (strncmp(entry->d_name, "events.out.tfevents.", 20) == 0) {
+            char name[TG_PATH];
+            snprintf(name, sizeof name, "events/%s", entry->d_name);
+            status = remove_file(folder, name);
+        }
+    }
+    if (dir) {
+        closedir(dir);
+    }
+    return status;
+}
+
+/* Checkpoints go first, the newest of them last: killed on the way, what is left is the old run, or
+ * one that never saved. */
+tg_status tg_run_folder_clear(const tg_run_folder *folder) {
+    static const char *const names[] = {"checkpoints/recent.safetensors", "samples.safetensors",
+                                        "projections.jsonl", "metrics.jsonl", "metrics.csv"};
+    tg_status status = TG_OK;
+    int64_t *steps = NULL, count = 0;
+    TG_TRY(remove_file(folder, "checkpoints/best.safetensors"));
+    TG_TRY(tg_run_folder_steps(folder, &steps, &count));
+    for (int64_t i = count; i-- > 0;) {
+        char name[64], inner[80];
+        snprintf(inner, sizeof inner, "checkpoints/%s", checkpoint_name(steps[i], name));
+        TG_TRY(remove_file(folder, inner));
+    }
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        TG_TRY(remove_file(folder, names[i]));
+    }
+    TG_TRY(remove_events(folder));
+fail:
+    tg_mem_free(folder->ctx, steps);
+    return status;
+}
+
 /* ---- metrics ---- */
 
-/* Rewrites a text file with the lines that `keeps` accepts; the last one may be cut off and is then
- * dropped. */
+/* Rewrites a text file with the lines that `keeps` accepts. What a crash of the machine left is
+ * dropped: a last line that is cut off, and lines with NUL bytes, which stand for blocks that never
+ * reached the disk. */
 static tg_status filter_lines(const tg_run_folder *folder, const char *name, int64_t last,
                               bool (*keeps)(const char *line, int64_t last)) {
     char path[TG_PATH];
@@ -153,14 +269,18 @@ static tg_status filter_lines(const tg_run_folder *folder, const char *name, int
         if (!end) {
             break;
         }
+        const size_t length = (size_t)(end - text) - begin;
         *end = '\0';
-        const size_t length = strlen(text + begin);
-        const bool kept = keeps(text + begin, last);
+        const bool is_whole = strlen(text + begin) == length;
+        const bool kept = is_whole && keeps(text + begin, last);
         *end = '\n';
+        if (!is_whole) {
+            tg_log(folder->ctx, TG_LOG_WARN, "%s: a line with NUL bytes is left out", path);
+        }
         if (kept) {
             TG_TRY(tg_atomic_write(&writer, text + begin, length + 1));
         }
-        begin = (size_t)(end - text) + 1;
+        begin += length + 1;
     }
     status = tg_atomic_commit(&writer);
     writer = (tg_atomic_file){0};
@@ -288,14 +408,29 @@ static void csv_line(const tg_train_epoch *e, bool has_header, line *l) {
 tg_status tg_run_folder_append(const tg_run_folder *folder, const char *name, const char *text,
                                size_t size) {
     char path[TG_PATH];
-    tg_status status = tg_run_folder_file(folder, name, path);
-    if (status != TG_OK) {
-        return status;
+    const tg_status status = tg_run_folder_file(folder, name, path);
+    return status == TG_OK ? tg_file_append(folder->ctx, path, text, size) : status;
+}
+
+tg_status tg_run_folder_sync(const tg_run_folder *folder) {
+    static const char *const names[] = {"metrics.jsonl", "metrics.csv", "projections.jsonl"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[TG_PATH], text[128];
+        tg_status status = tg_run_folder_file(folder, names[i], path);
+        const int fd = status == TG_OK ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+        const int error = fd >= 0 ? tg_file_sync(fd) : 0; /* one that is not there has no lines */
+        if (fd >= 0) {
+            close(fd);
+        }
+        if (error != 0 && error != EINVAL) { /* EINVAL: a file that cannot be synced */
+            status = tg_fail(folder->ctx, TG_E_IO, "%s: cannot sync: %s", path,
+                             tg_system_reason(error, text));
+        }
+        if (status != TG_OK) {
+            return status;
+        }
     }
-    FILE *file = fopen(path, "a");
-    bool is_good = file && fwrite(text, 1, size, file) == size;
-    is_good = file && fclose(file) == 0 && is_good;
-    return is_good ? TG_OK : tg_fail(folder->ctx, TG_E_IO, "%s: %s", path, strerror(errno));
+    return TG_OK;
 }
 
 static tg_status log_events(tg_run_folder *folder, const tg_train_epoch *e) {
@@ -334,7 +469,8 @@ tg_status tg_run_folder_log(tg_run_folder *folder, const tg_train_epoch *epoch) 
     json_line(folder->ctx, epoch, &json);
     TG_TRY(tg_run_folder_append(folder, "metrics.jsonl", json.text, json.used));
     TG_TRY(tg_run_folder_file(folder, "metrics.csv", path));
-    csv_line(epoch, access(path, F_OK) == 0, &csv);
+    struct stat facts;
+    csv_line(epoch, stat(path, &facts) == 0 && facts.st_size > 0, &csv);
     TG_TRY(tg_run_folder_append(folder, "metrics.csv", csv.text, csv.used));
     TG_TRY(log_events(folder, epoch));
 fail:

@@ -11,11 +11,26 @@ typedef struct tg_run_folder {
     tg_context *ctx;
     char path[TG_PATH];
     tg_events *events;
+    int lock;          /* descriptor of the lock that is held; -1: none */
+    bool has_no_locks; /* the file system cannot lock */
 } tg_run_folder;
 
-/* Makes the folder and its checkpoints/ if they are not there. */
+/* Only takes the path: nothing on the disk changes before tg_run_folder_make. */
 TG_NODISCARD tg_status tg_run_folder_open(tg_context *ctx, const char *path, tg_run_folder *out);
-void tg_run_folder_close(tg_run_folder *folder);
+void tg_run_folder_close(tg_run_folder *folder); /* and gives the lock back */
+
+/* Keeps all other processes out, or fails with the one that is in (run_lock.c). A folder without a
+ * lock file is locked only if `makes`; without locks in the file system there is a warning. */
+TG_NODISCARD tg_status tg_run_folder_lock(tg_run_folder *folder, bool makes);
+/* Names this process in the lock file. */
+void tg_run_folder_sign(const tg_run_folder *folder);
+
+/* Makes the folder and its checkpoints/ if they are not there. */
+TG_NODISCARD tg_status tg_run_folder_make(const tg_run_folder *folder);
+/* Removes what killed processes left half-written. */
+TG_NODISCARD tg_status tg_run_folder_sweep(const tg_run_folder *folder);
+/* Removes the files of a run, and no others. */
+TG_NODISCARD tg_status tg_run_folder_clear(const tg_run_folder *folder);
 
 /* PATH/name; too long a path is an error. */
 TG_NODISCARD tg_status tg_run_folder_file(const tg_run_folder *folder, const char *name,
@@ -24,11 +39,11 @@ TG_NODISCARD tg_status tg_run_folder_file(const tg_run_folder *folder, const cha
 /* checkpoints/step-<step>.safetensors. */
 TG_NODISCARD tg_status tg_run_folder_checkpoint(const tg_run_folder *folder, int64_t step,
                                                 char *path);
-/* Steps of the checkpoint files present, newest first; at most `capacity` are told, the rest
- * counted.
- */
-TG_NODISCARD tg_status tg_run_folder_steps(const tg_run_folder *folder, int64_t *steps,
-                                           int capacity, int *count);
+/* Steps of the checkpoint files present, newest first, to be freed; none if there is no folder. */
+TG_NODISCARD tg_status tg_run_folder_steps(const tg_run_folder *folder, int64_t **steps,
+                                           int64_t *count);
+/* The newest of them; -1: none. */
+TG_NODISCARD tg_status tg_run_folder_newest(const tg_run_folder *folder, int64_t *step);
 /* After a checkpoint of `step` is written: points `recent` at it and removes all but the newest
  * `keep`. */
 TG_NODISCARD tg_status tg_run_folder_keep(const tg_run_folder *folder, int64_t step, int64_t keep);
@@ -38,9 +53,11 @@ TG_NODISCARD tg_status tg_run_folder_keep(const tg_run_folder *folder, int64_t s
 TG_NODISCARD tg_status tg_run_folder_rewind(const tg_run_folder *folder, int64_t epoch,
                                             int64_t step);
 
-/* Appends in one write, so that a reader sees whole lines. */
+/* Adds whole lines, or none. */
 TG_NODISCARD tg_status tg_run_folder_append(const tg_run_folder *folder, const char *name,
                                             const char *text, size_t size);
+/* Makes what was appended last: before a checkpoint that counts on it. */
+TG_NODISCARD tg_status tg_run_folder_sync(const tg_run_folder *folder);
 
 /* One line each in metrics.jsonl and metrics.csv, and the scalars of TensorBoard. */
 TG_NODISCARD tg_status tg_run_folder_log(tg_run_folder *folder, const tg_train_epoch *epoch);

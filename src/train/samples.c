@@ -1,5 +1,6 @@
 /* Predictions on a few test samples, kept for the report: x_G, y_G and pred_G per grid G. */
 #include <stdio.h>
+#include <string.h>
 
 #include "train/trainer.h"
 
@@ -39,12 +40,19 @@ fail:
     return status;
 }
 
+/* The step whose predictions they are. */
+static const char *step_text(const tg_trainer *t, char text[32]) {
+    snprintf(text, 32, "%lld", (long long)t->progress.step);
+    return text;
+}
+
 tg_status tg_trainer_write_samples(tg_trainer *t) {
     tg_archive *archive = NULL;
     tg_status status = TG_OK;
-    char path[TG_PATH];
+    char path[TG_PATH], step[32];
     TG_TRY(tg_run_folder_file(&t->folder, "samples.safetensors", path));
     TG_TRY(tg_archive_create(t->ctx, &archive));
+    TG_TRY(tg_archive_set_meta(archive, "tgrad.step", step_text(t, step)));
     for (int i = 0; i < t->test_count; i++) {
         TG_TRY(add_samples(t, i, archive));
     }
@@ -52,4 +60,17 @@ tg_status tg_trainer_write_samples(tg_trainer *t) {
 fail:
     tg_archive_destroy(&archive);
     return status;
+}
+
+bool tg_trainer_has_samples(const tg_trainer *t) {
+    char path[TG_PATH], step[32];
+    tg_archive *archive = NULL;
+    if (tg_run_folder_file(&t->folder, "samples.safetensors", path) != TG_OK ||
+        tg_safetensors_read(t->ctx, path, &archive) != TG_OK) {
+        return false;
+    }
+    const char *found = tg_archive_meta(archive, "tgrad.step");
+    const bool holds = found && strcmp(found, step_text(t, step)) == 0;
+    tg_archive_destroy(&archive);
+    return holds;
 }

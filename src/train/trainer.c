@@ -131,11 +131,10 @@ tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings, const 
     tg_status status = TG_OK;
     tg_trainer *t = NULL;
     tg_run_config config;
-    tg_settings *resolved = NULL;
-    char path[TG_PATH];
     bool is_read = false;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, t, 1));
     t->ctx = ctx;
+    TG_TRY(tg_run_folder_open(ctx, run_folder, &t->folder));
     t->reader = tg_context_branch(ctx);
     t->stages = tg_run_stages(settings);
     for (int stage = t->stages; stage >= 1; stage--) { /* a bad key of a late stage shows now */
@@ -147,15 +146,9 @@ tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings, const 
     t->progress = (tg_progress){.stage = 1, .best = HUGE_VAL};
     TG_TRY(tg_trainer_open_stage(t));
     TG_TRY(make_optimizer(t));
-    TG_TRY(tg_run_folder_open(ctx, run_folder, &t->folder));
-    TG_TRY(tg_trainer_settings(t, &resolved));
-    TG_TRY(tg_run_folder_file(&t->folder, "config.yaml", path));
-    TG_TRY(tg_settings_write_yaml(ctx, path, resolved));
-    tg_settings_destroy(&resolved);
     *out = t;
     return TG_OK;
 fail:
-    tg_settings_destroy(&resolved);
     tg_trainer_destroy(&t);
     return is_read ? tg_run_explain(ctx, &config, status) : status;
 }
@@ -174,17 +167,7 @@ void tg_trainer_destroy(tg_trainer **trainer) {
 }
 
 tg_status tg_trainer_settings(const tg_trainer *t, tg_settings **out) {
-    tg_status status = tg_run_config_write(t->ctx, &t->model->config, out);
-    for (int64_t i = 0; status == TG_OK && i < tg_settings_count(t->model->settings); i++) {
-        const char *key = tg_settings_key(t->model->settings, i);
-        if (strncmp(key, "stage", 5) == 0) {
-            status = tg_settings_set(*out, key, tg_settings_value(t->model->settings, i), NULL);
-        }
-    }
-    if (status != TG_OK) {
-        tg_settings_destroy(out);
-    }
-    return status;
+    return tg_run_config_resolve(t->ctx, t->model->settings, out);
 }
 
 int64_t tg_trainer_parameters(const tg_trainer *t) {

@@ -13,12 +13,18 @@ typedef struct test_set {
     char name[TG_GRID_TEXT]; /* as in tg_test_errors */
 } test_set;
 
+/* How a run begins in its folder. */
+typedef enum tg_entry { TG_ENTRY_NONE, TG_ENTRY_START, TG_ENTRY_REPLACE, TG_ENTRY_RESUME } tg_entry;
+
 struct tg_trainer {
     tg_context *ctx;
     tg_context reader; /* a branch, of the training data */
     tg_model *model;
     tg_optim *optim;
     tg_run_folder folder;
+    tg_entry entry;
+    bool has_entered; /* the folder is this run's */
+    int64_t newest;   /* checkpoint in the folder when it was looked at; -1: none */
     int stages;
     tg_progress progress;
 
@@ -45,6 +51,10 @@ struct tg_trainer {
 /* Settings, data and buffers of progress.stage (trainer.c). */
 TG_NODISCARD tg_status tg_trainer_open_stage(tg_trainer *t);
 
+/* Takes the folder: all that was to be checked is good, and only from here on files change
+ * (resume.c). */
+TG_NODISCARD tg_status tg_trainer_enter(tg_trainer *t);
+
 /* A checkpoint of now, and one of the best test error so far (resume.c). */
 TG_NODISCARD tg_status tg_trainer_save(tg_trainer *t);
 TG_NODISCARD tg_status tg_trainer_save_best(tg_trainer *t, const tg_train_epoch *epoch);
@@ -54,5 +64,7 @@ TG_NODISCARD tg_status tg_trainer_log_projections(tg_trainer *t);
 
 /* x, y and predictions of a few test samples at every resolution (samples.c). */
 TG_NODISCARD tg_status tg_trainer_write_samples(tg_trainer *t);
+/* Whether those of this step are in the folder. */
+bool tg_trainer_has_samples(const tg_trainer *t);
 
 #endif
