@@ -1,0 +1,322 @@
+/* What a run saves of itself and takes up again: every number of its progress, the schedule that
+ * waits, sums of an epoch under way, losses refused in a row, the best model, the masks of dropout;
+ * and in which epochs it evaluates and saves. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/files.h"
+#include "support/sets.h"
+#include "support/training.h"
+#include "train/trainer.h"
+
+#define MORE(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static tg_context *ctx;
+
+/* ---- the numbers ---- */
+
+/* All different, none 0. */
+static const tg_progress full = {
+    .stage = 1,
+    .stage_epoch = 3,
+    .epoch = 5,
+    .batch = 2,
+    .step = 17,
+    .samples = 11,
+    .skipped = 7,
+    .skipped_row = 4,
+    .fno_step = 19,
+    .loss_sum = 0.625,
+    .best = 0.375,
+    .schedule = {.epoch = 6, .waited = 8, .factor = 0.5, .best = 0.25}};
+
+/* A field that is added to the progress has to be added here, too. */
+static void expect_progress(const tg_progress *p) {
+    assert_int_equal(p->stage, full.stage);
+    assert_int_equal(p->stage_epoch, full.stage_epoch);
+    assert_int_equal(p->epoch, full.epoch);
+    assert_int_equal(p->batch, full.batch);
+    assert_int_equal(p->step, full.step);
+    assert_int_equal(p->samples, full.samples);
+    assert_int_equal(p->skipped, full.skipped);
+    assert_int_equal(p->skipped_row, full.skipped_row);
+    assert_int_equal(p->fno_step, full.fno_step);
+    assert_true(p->loss_sum == full.loss_sum);
+    assert_true(p->best == full.best);
+    assert_int_equal(p->schedule.epoch, full.schedule.epoch);
+    assert_int_equal(p->schedule.waited, full.schedule.waited);
+    assert_true(p->schedule.factor == full.schedule.factor);
+    assert_true(p->schedule.best == full.schedule.best);
+}
+
+static tg_progress read_progress(const char *path) {
+    tg_archive *archive = NULL;
+    tg_progress progress;
+    set_ok(ctx, tg_checkpoint_read(ctx, path, &archive));
+    set_ok(ctx, tg_checkpoint_load_progress(ctx, archive, &progress));
+    tg_archive_destroy(&archive);
+    return progress;
+}
+
+static void test_every_number_is_saved(void **state) {
+    (void)state;
+    const char *path = test_path("full.safetensors");
+    tg_settings *settings = run_settings(ctx, "good", MORE("opt.n_epochs", "8"));
+    tg_trainer *trainer = NULL;
+    bool resumed = false;
+    set_ok(ctx, tg_trainer_create(ctx, settings, run_file("full", ""), &trainer));
+    set_ok(ctx, tg_checkpoint_write(trainer->model, trainer->optim, &full, path));
+    const tg_progress saved = read_progress(path);
+    expect_progress(&saved);
+    set_ok(ctx, tg_trainer_resume(trainer, path, &resumed));
+    assert_true(resumed);
+    expect_progress(&trainer->progress);
+    assert_int_equal(tg_fno_get_step(trainer->model->fno), full.fno_step);
+    tg_trainer_destroy(&trainer);
+    tg_settings_destroy(&settings);
+}
+
+/* ---- stopped after any batch ---- */
+
+static void expect_same_file(const char *a, const char *b) {
+    size_t size[2];
+    unsigned char *bytes[2] = {test_read_bytes(a, &size[0]), test_read_bytes(b, &size[1])};
+    assert_int_equal(size[0], size[1]);
+    assert_memory_equal(bytes[0], bytes[1], size[0]);
+    free(bytes[0]);
+    free(bytes[1]);
+}
+
+/* A schedule that waits, dropout, accumulation and masks: whatever a step depends on. */
+static void test_stopped_after_any_batch(void **state) {
+    (void)state;
+    static const char *const plateau[] = {"opt.n_epochs",
+                                          "6",
+                                          "opt.scheduler",
+                                          "ReduceLROnPlateau",
+                                          "opt.scheduler_patience",
+                                          "1",
+                                          "opt.gamma",
+                                          "0.5",
+                                          "opt.learning_rate",
+                                          "0.3",
+                                          "fno.channel_mlp_dropout",
+                                          "0.2",
+                                          NULL};
+    run_record whole = {0};
+    set_ok(ctx, run_train(ctx, "good", "whole", plateau, false, &whole));
+    assert_int_equal(whole.epochs, 6);
+    int reductions = 0, kept = 0;
+    for (int i = 1; i < whole.epochs; i++) {
+        reductions += whole.epoch[i].learning_rate < whole.epoch[i - 1].learning_rate;
+        kept += whole.epoch[i].learning_rate == whole.epoch[i - 1].learning_rate;
+    }
+    assert_true(reductions >= 1 && kept >= 2); /* otherwise patience would not be tested */
+    for (int64_t stop = 1; stop < whole.batches; stop++) {
+        char name[32];
+        snprintf(name, sizeof name, "stopped_%d", (int)stop);
+        run_record parts = {.stop_after = stop};
+        set_ok(ctx, run_train(ctx, "good", name, plateau, false, &parts));
+        assert_false(parts.end.is_finished);
+        assert_int_equal(parts.end.step, stop);
+        parts.stop_after = 0;
+        set_ok(ctx, run_train(ctx, "good", name, plateau, true, &parts));
+        assert_int_equal(parts.epochs, whole.epochs);
+        for (int i = 0; i < whole.epochs; i++) {
+            const tg_train_epoch *a = &parts.epoch[i], *b = &whole.epoch[i];
+            if (a->train_loss != b->train_loss || a->learning_rate != b->learning_rate ||
+                a->step != b->step || a->test[0].l2 != b->test[0].l2) {
+                fail_msg("stopped after batch %d, epoch %d: loss %.17g and %.17g, rate %g and %g",
+                         (int)stop, i + 1, a->train_loss, b->train_loss, a->learning_rate,
+                         b->learning_rate);
+            }
+        }
+        expect_same_file(parts.end.checkpoint, whole.end.checkpoint);
+    }
+}
+
+static void test_another_seed_is_refused(void **state) {
+    (void)state;
+    run_record record = {0};
+    set_ok(ctx, run_train(ctx, "good", "seed", MORE("opt.n_epochs", "1"), false, &record));
+    assert_int_equal(run_train(ctx, "good", "seed",
+                               MORE("opt.n_epochs", "2", "distributed.seed", "6"), true, &record),
+                     TG_E_CONFIG);
+    set_expect_sentence(ctx, "distributed.seed (5 there, 6 here)");
+}
+
+/* ---- the best model ---- */
+
+/* Two good epochs, then a rate that ruins the model: the best one stays, also across a resume. */
+static void test_the_best_model_stays(void **state) {
+    (void)state;
+    const char *path = run_file("best", "checkpoints/best.safetensors");
+    run_record record = {0};
+    set_ok(ctx, run_train(ctx, "good", "best", MORE("opt.n_epochs", "2"), false, &record));
+    set_ok(ctx, run_train(ctx, "good", "best", MORE("opt.n_epochs", "5", "opt.learning_rate", "2"),
+                          true, &record));
+    assert_int_equal(record.epochs, 5);
+    int best = 0;
+    for (int i = 1; i < record.epochs; i++) {
+        best = record.epoch[i].test[0].l2 < record.epoch[best].test[0].l2 ? i : best;
+    }
+    assert_true(best < 2); /* otherwise nothing would be tested */
+    const tg_progress progress = read_progress(path);
+    assert_int_equal(progress.epoch, best + 1);
+    assert_true(progress.best == record.epoch[best].test[0].l2);
+    const tg_progress last = read_progress(record.end.checkpoint);
+    assert_int_equal(last.epoch, 5);
+    assert_true(last.best == record.epoch[best].test[0].l2);
+    /* each time it gets better it is replaced */
+    run_record rising = {0};
+    set_ok(ctx, run_train(ctx, "good", "rising",
+                          MORE("opt.n_epochs", "4", "opt.training_loss", "l2"), false, &rising));
+    best = 0;
+    for (int i = 1; i < rising.epochs; i++) {
+        best = rising.epoch[i].test[0].l2 < rising.epoch[best].test[0].l2 ? i : best;
+    }
+    assert_true(best > 0);
+    assert_int_equal(read_progress(run_file("rising", "checkpoints/best.safetensors")).epoch,
+                     best + 1);
+}
+
+/* ---- when ---- */
+
+static bool has_checkpoint(const char *run, int64_t step) {
+    char file[64];
+    snprintf(file, sizeof file, "checkpoints/step-%010d.safetensors", (int)step);
+    return access(run_file(run, file), F_OK) == 0;
+}
+
+/* Epochs that are evaluated and saved: every third and the last; 5 steps each. */
+static void test_when_it_evaluates_and_saves(void **state) {
+    (void)state;
+    run_record record = {0};
+    set_ok(ctx, run_train(ctx, "good", "when",
+                          MORE("opt.n_epochs", "7", "opt.eval_interval", "3", "opt.save_every", "3",
+                               "opt.keep_checkpoints", "9"),
+                          false, &record));
+    assert_int_equal(record.epochs, 7);
+    for (int epoch = 1; epoch <= 7; epoch++) {
+        const bool is_due = epoch == 3 || epoch == 6 || epoch == 7;
+        assert_int_equal(record.epoch[epoch - 1].epoch, epoch);
+        assert_int_equal(record.epoch[epoch - 1].step, 5 * epoch);
+        assert_int_equal(record.epoch[epoch - 1].test_count, is_due ? 1 : 0);
+        assert_int_equal(has_checkpoint("when", 5 * epoch), is_due);
+    }
+    run_record few = {0};
+    set_ok(ctx, run_train(ctx, "good", "few",
+                          MORE("opt.n_epochs", "6", "opt.keep_checkpoints", "3"), false, &few));
+    for (int epoch = 1; epoch <= 6; epoch++) {
+        assert_int_equal(has_checkpoint("few", 5 * epoch), epoch >= 4);
+    }
+}
+
+/* ---- losses that are not finite ---- */
+
+#define RAW "data.encode_output", "false", "data.shuffle", "false"
+
+/* Batches 1 and 2 of 5 are refused. The mean loss is that of the other ones: of a set without
+ * them, by a network that does not learn. */
+static void test_refused_batches_do_not_count(void **state) {
+    (void)state;
+    run_record with = {0}, without = {0};
+    set_ok(ctx, run_train(ctx, "broken", "refused",
+                          MORE("opt.n_epochs", "2", "opt.learning_rate", "0", "opt.nonfinite_limit",
+                               "3", RAW),
+                          false, &with));
+    set_ok(ctx,
+           run_train(ctx, "spared", "spared",
+                     MORE("opt.n_epochs", "2", "opt.learning_rate", "0", RAW), false, &without));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(with.epoch[i].skipped, 2 * (i + 1));
+        assert_int_equal(with.epoch[i].step, 3 * (i + 1));
+        assert_true(fabs(with.epoch[i].train_loss - without.epoch[i].train_loss) <=
+                    1e-12 * without.epoch[i].train_loss);
+    }
+}
+
+/* The row goes on after a resume, and ends with a good batch. */
+static void test_rows_of_refused_batches(void **state) {
+    (void)state;
+    static const char *const two[] = {"opt.n_epochs", "2", "opt.nonfinite_limit", "2", RAW, NULL};
+    run_record record = {0};
+    assert_int_equal(run_train(ctx, "broken", "row", two, false, &record), TG_E_NUMERIC);
+    set_expect_sentence(ctx, "not finite 2 times in a row");
+    set_expect_sentence(ctx, "epoch 1, batch 3");
+    record = (run_record){.stop_after = 2};
+    set_ok(ctx, run_train(ctx, "broken", "row_stopped", two, false, &record));
+    assert_int_equal(read_progress(record.end.checkpoint).skipped_row, 1);
+    record.stop_after = 0;
+    assert_int_equal(run_train(ctx, "broken", "row_stopped", two, true, &record), TG_E_NUMERIC);
+    set_expect_sentence(ctx, "epoch 1, batch 3");
+    record = (run_record){0};
+    set_ok(ctx, run_train(ctx, "spread", "row_ended", two, false, &record));
+    assert_int_equal(record.epoch[1].skipped, 4);
+}
+
+/* ---- */
+
+/* 20 samples in 5 batches of 4. `broken` has a NaN in batches 1 and 2, `spread` in 1 and 3;
+ * `spared` is the good part of `broken`. */
+static void write_spared(void) {
+    tg_tensor x, y, rows;
+    tg_archive *whole = NULL, *part = NULL;
+    set_ok(ctx, tg_archive_read(ctx, test_path("good_train_16.safetensors"), &whole));
+    set_ok(ctx, tg_archive_create(ctx, &part));
+    tg_tensor *const sides[2] = {&x, &y};
+    static const char *const names[2] = {"x", "y"};
+    const tg_shape shape = SET_SHAPE(12, 16);
+    for (int side = 0; side < 2; side++) {
+        const tg_tensor *from = tg_archive_find(whole, names[side]);
+        set_ok(ctx, tg_tensor_create(ctx, TG_MEM_DATA, TG_F32, &shape, sides[side]));
+        set_ok(ctx, tg_tensor_slice(ctx, from, 0, 4, &rows));
+        memcpy(sides[side]->data, rows.data, tg_tensor_bytes(&rows));
+        set_ok(ctx, tg_tensor_slice(ctx, from, 12, 8, &rows));
+        memcpy((float *)sides[side]->data + 4 * 16, rows.data, tg_tensor_bytes(&rows));
+        set_ok(ctx, tg_archive_take(part, names[side], sides[side]));
+    }
+    set_ok(ctx, tg_archive_write(ctx, test_path("spared_train_16.safetensors"), part));
+    tg_archive_destroy(&whole);
+    tg_archive_destroy(&part);
+}
+
+static int setup(void **state) {
+    (void)state;
+    const tg_context_config config = {.threads = 1};
+    assert_int_equal(tg_context_create(&config, &ctx), TG_OK);
+    set_ok(ctx, tg_backend_select(ctx, "cpu"));
+    static const char *const sets[] = {"good", "broken", "spread", "spared"};
+    for (int i = 0; i < 4; i++) {
+        run_write_set(ctx, sets[i], "test", 16, 6, 2, NULL);
+    }
+    run_write_set(ctx, "good", "train", 16, 20, 1, NULL);
+    run_write_set(ctx, "broken", "train", 16, 20, 1, (const int64_t[]){5, 10, -1});
+    run_write_set(ctx, "spread", "train", 16, 20, 1, (const int64_t[]){5, 12, -1});
+    write_spared();
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    tg_context_destroy(&ctx);
+    run_folders_remove();
+    test_folder_remove();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_number_is_saved),
+        cmocka_unit_test(test_stopped_after_any_batch),
+        cmocka_unit_test(test_another_seed_is_refused),
+        cmocka_unit_test(test_the_best_model_stays),
+        cmocka_unit_test(test_when_it_evaluates_and_saves),
+        cmocka_unit_test(test_refused_batches_do_not_count),
+        cmocka_unit_test(test_rows_of_refused_batches),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
