@@ -182,6 +182,34 @@ static void test_odd_grids(void **state) {
     remove(path);
 }
 
+/* Three dimensions of different sizes, each with a step of its own. */
+static void test_steps_of_each_dimension(void **state) {
+    (void)state;
+    enum { R = 4 };
+    const tg_shape shape = SET_SHAPE(3, 2, 8, 12, 20); /* two channels */
+    const int64_t step[3] = {2, 3, 5};
+    const char *path = set_write(ctx, "cuboid.h5", TG_F32, &shape, &shape);
+    for (int streamed = 0; streamed < 2; streamed++) {
+        tg_dataset_config config = tg_dataset_config_default();
+        config.n_dim = 3;
+        config.resolution = R;
+        config.cache_bytes = streamed ? 0 : 1 << 20;
+        tg_dataset *set = set_open(ctx, path, &config);
+        const int64_t order[2] = {2, 0};
+        float values[2 * 2 * R * R * R];
+        set_ok(ctx, tg_dataset_read(set, order, 2, NULL, values));
+        for (int64_t i = 0; i < 2 * 2 * R * R * R; i++) {
+            const int64_t plane = order[i / (2 * R * R * R)] * 2 + i / (R * R * R) % 2;
+            const int64_t at[3] = {i / (R * R) % R, i / R % R, i % R};
+            const int64_t flat =
+                ((plane * 8 + at[0] * step[0]) * 12 + at[1] * step[1]) * 20 + at[2] * step[2];
+            assert_true((double)values[i] == set_value(1, flat));
+        }
+        tg_dataset_close(&set);
+    }
+    remove(path);
+}
+
 /* The same values from every format and stored dtype, real as complex too; streamed and cached. */
 static void test_formats(void **state) {
     (void)state;
@@ -480,6 +508,7 @@ int main(void) {
         cmocka_unit_test(test_layouts),
         cmocka_unit_test(test_times),
         cmocka_unit_test(test_odd_grids),
+        cmocka_unit_test(test_steps_of_each_dimension),
         cmocka_unit_test(test_formats),
         cmocka_unit_test(test_npy_orders),
         cmocka_unit_test(test_files_apart),

@@ -294,6 +294,34 @@ static void compare_weights(by_hand *h, const char *checkpoint) {
     tg_archive_destroy(&archive);
 }
 
+/* The model of the checkpoint predicts in the units of the data, more samples than go at once. */
+static void compare_predictions(by_hand *h, const char *checkpoint) {
+    tg_model *model = NULL;
+    tg_tensor x = {0}, y = {0}, raw = {0}, z = {0};
+    const tg_shape shape = tg_shape_of(3, (int64_t[]){SAMPLES, 1, POINTS});
+    const int64_t grid = POINTS;
+    tg_tensor *const all[] = {&x, &y, &raw, &z};
+    for (int i = 0; i < 4; i++) {
+        net_ok(h->ctx, tg_tensor_create(h->ctx, TG_MEM_DATA, TG_F32, &shape, all[i]));
+    }
+    for (int64_t i = 0; i < SAMPLES * POINTS; i++) {
+        ((float *)x.data)[i] = h->x[i];
+        ((float *)raw.data)[i] = (float)(((double)h->x[i] - h->x_norm.mean) / h->x_norm.spread);
+    }
+    net_ok(h->ctx, tg_model_load(h->ctx, checkpoint, &model));
+    net_ok(h->ctx, tg_model_predict(model, &x, &y));
+    net_ok(h->ctx, tg_fno_prepare(h->fno, SAMPLES, &grid, false));
+    net_ok(h->ctx, tg_fno_forward(h->fno, &raw, &z));
+    for (int64_t i = 0; i < SAMPLES * POINTS; i++) {
+        const double expected = (double)((float *)z.data)[i] * h->y_norm.spread + h->y_norm.mean;
+        assert_true(fabs((double)((float *)y.data)[i] - expected) <= 1e-2);
+    }
+    for (int i = 0; i < 4; i++) {
+        tg_tensor_destroy(all[i]);
+    }
+    tg_model_destroy(&model);
+}
+
 static void check(tg_context *ctx, const plan *p) {
     const char *settings[40] = {"opt.n_epochs", p->epochs == 5 ? "5" : p->epochs == 4 ? "4" : "3"};
     int count = 2;
@@ -324,6 +352,7 @@ static void check(tg_context *ctx, const plan *p) {
         train_epoch(h, epoch, &told.epoch[epoch]);
     }
     compare_weights(h, told.end.checkpoint);
+    compare_predictions(h, told.end.checkpoint);
     tg_fno_destroy(&h->fno);
     tg_settings_destroy(&all);
     tg_archive_destroy(&set);
