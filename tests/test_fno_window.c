@@ -76,7 +76,7 @@ static int64_t least(int64_t a, int64_t b) {
 static double complex wave(const int64_t grid[2], int64_t k0, int64_t k1, int64_t p, double sign) {
     const double turn = (double)(k0 * (p / grid[1])) / (double)grid[0] +
                         (double)(k1 * (p % grid[1])) / (double)grid[1];
-    return CMPLX(cos(tau * turn), sign * sin(tau * turn));
+    return cos(tau * turn) + sign * sin(tau * turn) * (double complex)I;
 }
 
 /* y += the spectral convolution of x. */
@@ -89,7 +89,7 @@ static void convolve(const double complex *w, const int64_t modes[2], const int6
         const int64_t k0 = row - kept[0] / 2;
         for (int64_t k1 = 0; k1 < kept[1]; k1++) {
             const double twice = k1 == 0 || 2 * k1 == grid[1] ? 1.0 : 2.0;
-            double complex from[C] = {CMPLX(0.0, 0.0)};
+            double complex from[C] = {0.0};
             for (int64_t i = 0; i < C * points; i++) {
                 from[i / points] += x[i] * wave(grid, k0, k1, i % points, -1.0) / (double)points;
             }
