@@ -72,10 +72,13 @@ static void twin_case(t_side *s, tg_loss_op *op) {
     op->pred = t_random(s, s->dtype, n);
     op->target = t_random(s, s->dtype, n);
     op->dpred = t_inout(s, s->dtype, n, t_host_random(s, s->dtype, n));
+    op->powers = t_output(s, TG_F64, 2 * op->images);
     value = loss_of(s, op);
     t_record_close(s, TG_F64, 1, &value, s->dtype == TG_F32 ? 1e8 : 100.0);
     t_keep_close(s, op->dpred, 20.0);
+    t_keep_close(s, op->powers, 100.0);
     op->dpred = NULL;
+    op->powers = NULL;
     double again = (double)NAN;
     again = loss_of(s, op);
     t_true(s, again == value);
@@ -107,6 +110,30 @@ static void differences_case(t_side *s, tg_loss_op *op) {
         t_below(s, fabs((value[1] - value[0]) / (2.0 * step) - gradient[i]),
                 1e-7 * (1.0 + fabs(gradient[i])));
     }
+}
+
+/* The loss is made of the sums that a call hands out. */
+static void powers_case(t_side *s, tg_loss_op *op) {
+    const int64_t n = numbers(op), points = n / (op->images * op->components);
+    const double root = 1.0 / (op->norm == TG_LOSS_NORM_H1 ? 2.0 : op->p);
+    double sum = 0.0;
+    op->pred = t_random(s, s->dtype, n);
+    op->target = t_random(s, s->dtype, n);
+    op->powers = t_output(s, TG_F64, 2 * op->images);
+    const double value = loss_of(s, op);
+    const double *power = t_download(s, op->powers);
+    for (int64_t i = 0; i < op->images; i++) {
+        const double unit = op->relative ? power[2 * i + 1] : (double)points;
+        t_true(s, op->relative || power[2 * i + 1] == 0.0);
+        sum += op->weight * pow(power[2 * i] / unit, root);
+    }
+    t_below(s, fabs(sum - value), 1e-12 * value);
+    op->value = NULL;
+    t_ok(s, s->ops->loss(s->be, op)); /* and nothing else, if nothing else is wanted */
+}
+
+static void powers(t_side *s) {
+    all_cases(s, powers_case);
 }
 
 /* A power of two comes out of the gradient as it went in; the value does not know of it. */
@@ -275,6 +302,7 @@ int main(void) {
         {"twin", twin, REALS},     {"differences", differences, T_ONCE},
         {"edges", edges, REALS},   {"known_value", known_value, REALS},
         {"scaled", scaled, REALS}, {"settings", settings, T_ONCE},
+        {"powers", powers, REALS},
     };
     const struct CMUnitTest tests[] = {cmocka_unit_test(public_call)};
     const int slots = t_run_rows("losses", rows, T_COUNT(rows));

@@ -167,8 +167,10 @@ typedef struct tg_loss_op {
     double weight, beta;
     double grad_scale; /* of the gradient alone */
     const void *pred, *target;
-    void *dpred;   /* NULL: not wanted */
-    double *value; /* (1), of the backend's memory; NULL: not wanted */
+    void *dpred;    /* NULL: not wanted */
+    double *value;  /* (1), of the backend's memory; NULL: not wanted */
+    double *powers; /* (images, 2), there: sum |e|^p or |e|_H1^2, and the same of the target if
+                       relative, else 0; NULL: not wanted */
 } tg_loss_op;
 
 #endif

@@ -1,6 +1,7 @@
 /* Losses: an image is one thread's, computed in f64 line by line along the last dimension; the
  * formulas and the carried rounding are those of ref (backend/ref/nn_loss.c). */
 #include <math.h>
+#include <string.h>
 
 #include "backend/cpu/nn.h"
 
@@ -9,7 +10,8 @@ typedef struct image {
     const tg_loss_op *op;
     int64_t points;
     const float *pred, *target;
-    float *dpred; /* NULL: not wanted */
+    float *dpred;   /* NULL: not wanted */
+    double *powers; /* (2) NULL: not wanted */
 } image;
 
 /* Offsets of a line's neighbours along an outer dimension: the line `steps` away, with wrap. */
@@ -156,11 +158,14 @@ static double image_loss(const image *im) {
     const tg_loss_op *op = im->op;
     const bool lp = op->norm == TG_LOSS_NORM_LP;
     const double root = 1.0 / (lp ? op->p : 2.0);
-    const double norm = pow(power_sum(im, false), root);
+    const double power[2] = {power_sum(im, false), op->relative ? power_sum(im, true) : 0.0};
+    const double norm = pow(power[0], root);
     double unit = pow((double)im->points, root);
     if (op->relative) {
-        const double target = pow(power_sum(im, true), root);
-        unit = target == 0.0 ? 1.0 : target;
+        unit = power[1] == 0.0 ? 1.0 : pow(power[1], root);
+    }
+    if (im->powers) {
+        memcpy(im->powers, power, sizeof power);
     }
     const double loss = op->weight * norm / unit;
     const double factor = op->grad_scale * op->weight / unit;
@@ -194,7 +199,8 @@ static tg_status cpu_loss(tg_backend *be, const tg_loss_op *op) {
                               .points = points,
                               .pred = (const float *)op->pred + n * size,
                               .target = (const float *)op->target + n * size,
-                              .dpred = op->dpred ? (float *)op->dpred + n * size : NULL};
+                              .dpred = op->dpred ? (float *)op->dpred + n * size : NULL,
+                              .powers = op->powers ? op->powers + 2 * n : NULL};
             partials[p].re += image_loss(&im);
         }
     }

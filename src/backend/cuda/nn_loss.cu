@@ -118,10 +118,11 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* One block, a warp per image: their losses, added to the value (may be NULL). */
+/* One block, a warp per image: their losses, added to the value (may be NULL), and the sums they
+ * are made of (powers may be NULL). */
 static __global__ void __launch_bounds__(THREADS)
     fold_images(loss_sizes s, int64_t count, const double2 *partial, image_result *result,
-                double *value) {
+                double *value, double *powers) {
     double sum = 0.0;
     for (int64_t n = threadIdx.x / 32; n < count; n += THREADS / 32) {
         double2 power = {0.0, 0.0};
@@ -137,6 +138,10 @@ static __global__ void __launch_bounds__(THREADS)
             unit = target == 0.0 ? 1.0 : target;
         }
         const double loss = s.weight * norm / unit;
+        if (threadIdx.x % 32 == 0 && powers) {
+            powers[2 * n] = power.x;
+            powers[2 * n + 1] = s.relative ? power.y : 0.0;
+        }
         if (threadIdx.x % 32 == 0) {
             const double factor = s.grad_scale * s.weight / unit;
             result[n] = {norm, isfinite(loss) ? factor : CUDART_NAN};
@@ -284,7 +289,8 @@ static tg_status loss_of(tg_backend *be, const tg_loss_op *op, const loss_sizes 
     tg_status status = TG_OK;
     sum_images<<<(unsigned)(count * s.parts), THREADS, 0, stream>>>(s, pred, target, partial);
     TG_TRY(CUDA_LAUNCHED(be, "summing a loss"));
-    fold_images<<<1, THREADS, 0, stream>>>(s, count, partial, result, op->value);
+    fold_images<<<1, THREADS, 0, stream>>>(s, count, partial, result, op->value,
+                                           op->powers ? op->powers + 2 * first : NULL);
     TG_TRY(CUDA_LAUNCHED(be, "summing a loss"));
     if (op->dpred) {
         const int64_t patches = count * ((s.numbers + PATCH - 1) / PATCH);

@@ -6,6 +6,8 @@
  *
  * The terms of the H1 gradient are N^2 times larger than their sum, which is what a network's last
  * bias sees. So what rounding takes from one point is given to the next: the sum stays exact. */
+#include <string.h>
+
 #include "backend/ref/ref_nn.h"
 
 /* One image: sizes and where it starts. */
@@ -110,15 +112,18 @@ static tg_status ref_loss(tg_backend *be, const tg_loss_op *op) {
     const double p = op->norm == TG_LOSS_NORM_LP ? op->p : 2.0;
     for (int64_t n = 0; n < op->images; n++) {
         im.first = n * im.points * op->components;
-        const double norm = pow(power_sum(&im, false), 1.0 / p);
+        const double power[2] = {power_sum(&im, false), op->relative ? power_sum(&im, true) : 0.0};
+        const double norm = pow(power[0], 1.0 / p);
         double unit = pow((double)im.points, 1.0 / p);
         if (op->relative) {
-            const double target = pow(power_sum(&im, true), 1.0 / p);
-            unit = target == 0.0 ? 1.0 : target;
+            unit = power[1] == 0.0 ? 1.0 : pow(power[1], 1.0 / p);
         }
         const double loss = op->weight * norm / unit;
         if (op->value) {
             *op->value += loss;
+        }
+        if (op->powers) {
+            memcpy(op->powers + 2 * n, power, sizeof power);
         }
         if (op->dpred) {
             const double factor = op->grad_scale * op->weight / unit;
