@@ -130,6 +130,9 @@ static int evaluate_all(tg_context *ctx, const cli_model *model, const int64_t *
     } else if (status == TG_OK) {
         print_table(results, count);
     }
+    for (int i = 0; i < count; i++) {
+        tg_test_errors_destroy(&results[i].errors);
+    }
     free(results);
     return status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
 }

@@ -1,6 +1,9 @@
 /* Losses between fields: relative or absolute Lp and H1, or a sum of several.
  *
- * Norms are taken per sample and channel and summed over both. |.| of complex data is the modulus.
+ * Norms are taken per sample and channel and summed over both: with a = pred[b, c] and
+ * t = target[b, c] the relative one is sum_b sum_c |a - t| / |t|. That is what training minimizes;
+ * test errors (tgrad/train.h) take all channels of a sample together and the mean over samples.
+ * |.| of complex data is the modulus.
  * H1 uses central differences on the unit periodic grid. An absolute norm is that of the function,
  * not of the vector: (1 / points)^(1/p) in front, so that it does not grow with the grid. */
 #ifndef TGRAD_LOSS_H
@@ -44,6 +47,13 @@ TG_API TG_NODISCARD tg_status tg_loss_config_parse(tg_context *ctx, const char *
 TG_API TG_NODISCARD tg_status tg_loss_eval(tg_context *ctx, const tg_loss_config *config,
                                            const tg_tensor *pred, const tg_tensor *target,
                                            double *loss, tg_tensor *dpred);
+
+/* What relative errors are made of: squares (batch, channels, 2), f64 where the context's backend
+ * computes, gets |pred - target|^2 and |target|^2 of every sample and channel, in the norm `kind`
+ * with p = 2. pred and target as above. */
+TG_API TG_NODISCARD tg_status tg_loss_squares(tg_context *ctx, tg_loss_kind kind,
+                                              const tg_tensor *pred, const tg_tensor *target,
+                                              tg_tensor *squares);
 
 #ifdef __cplusplus
 }

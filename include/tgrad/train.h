@@ -37,13 +37,21 @@ TG_API tg_fno *tg_model_fno(tg_model *model);
  * (batch, channels, grid..), f32 or c64; any batch size and grid. */
 TG_API TG_NODISCARD tg_status tg_model_predict(tg_model *model, const tg_tensor *x, tg_tensor *y);
 
+/* Relative errors over a test set. The error of a sample is |prediction - truth| / |truth|, both
+ * norms over all its channels and the grid (a truth of norm 0 divides by 1); means are over the
+ * samples. (The training loss is a sum over channels: tgrad/loss.h.) */
 typedef struct tg_test_errors {
     char grid[TG_GRID_TEXT]; /* "16", "48x80"; the second test set of a run on a grid: "16_2" */
-    int64_t samples;
-    double l2, h1; /* relative, mean over the samples */
+    int64_t samples, channels;
+    double l2, h1;                           /* mean */
+    const double *l2_channels, *h1_channels; /* (channels) mean, of each channel by itself */
+    const double *l2_samples, *h1_samples;   /* (samples) */
+    tg_tensor values;                        /* owns the four lists */
 } tg_test_errors;
 
-/* Errors over a whole set, `batch` samples at a time. */
+TG_API void tg_test_errors_destroy(tg_test_errors *errors); /* accepts all zero */
+
+/* Errors over a whole set, `batch` samples at a time. The caller destroys *out. */
 TG_API TG_NODISCARD tg_status tg_model_evaluate(tg_model *model, tg_dataset *dataset, int64_t batch,
                                                 tg_test_errors *out);
 
@@ -92,9 +100,9 @@ typedef struct tg_train_progress { /* after each step */
 typedef struct tg_train_epoch { /* after each epoch: what a line of metrics.jsonl holds */
     int64_t epoch, epochs, step;
     double learning_rate;
-    double train_loss; /* mean over samples */
-    int test_count;    /* 0 on epochs without evaluation */
-    tg_test_errors test[TG_MAX_TESTS];
+    double train_loss;                 /* mean over samples */
+    int test_count;                    /* 0 on epochs without evaluation */
+    tg_test_errors test[TG_MAX_TESTS]; /* the lists stay until the next evaluation */
     double step_ms;
     double seconds;       /* of the epoch, evaluation included */
     tg_mem_usage memory;  /* peaks since the start of the run, where the backend computes */

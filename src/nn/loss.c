@@ -70,6 +70,19 @@ tg_status tg_loss_config_parse(tg_context *ctx, const char *key, const char *tex
     return TG_OK;
 }
 
+/* A call of the slot without its outputs. */
+static tg_loss_op describe(tg_dtype dtype, const tg_shape *shape, const void *pred,
+                           const void *target) {
+    tg_loss_op op = {.dtype = tg_dtype_real(dtype),
+                     .components = tg_dtype_is_complex(dtype) ? 2 : 1,
+                     .images = shape->dim[0] * shape->dim[1],
+                     .ndim = shape->ndim - 2,
+                     .pred = pred,
+                     .target = target};
+    memcpy(op.grid, shape->dim + 2, sizeof op.grid);
+    return op;
+}
+
 tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
                   const tg_shape *shape, const void *pred, const void *target, double *value,
                   double grad_scale, void *dpred) {
@@ -77,16 +90,10 @@ tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
         return tg_fail(be->ctx, TG_E_CONFIG, "a loss of %d terms; 1 .. %d are possible",
                        config->terms, TG_LOSS_MAX_TERMS);
     }
-    tg_loss_op op = {.dtype = tg_dtype_real(dtype),
-                     .components = tg_dtype_is_complex(dtype) ? 2 : 1,
-                     .images = shape->dim[0] * shape->dim[1],
-                     .ndim = shape->ndim - 2,
-                     .grad_scale = grad_scale,
-                     .pred = pred,
-                     .target = target,
-                     .dpred = dpred,
-                     .value = value};
-    memcpy(op.grid, shape->dim + 2, sizeof op.grid);
+    tg_loss_op op = describe(dtype, shape, pred, target);
+    op.grad_scale = grad_scale;
+    op.dpred = dpred;
+    op.value = value;
     tg_status status = be->ops->fill(be, TG_F64, 1, (tg_scalar){0}, value);
     for (int i = 0; status == TG_OK && i < config->terms; i++) {
         const tg_loss_term *term = &config->term[i];
@@ -100,28 +107,57 @@ tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
     return status;
 }
 
-tg_status tg_loss_eval(tg_context *ctx, const tg_loss_config *config, const tg_tensor *pred,
-                       const tg_tensor *target, double *loss, tg_tensor *dpred) {
-    tg_status status = TG_OK;
-    tg_backend *be = NULL;
-    TG_TRY(tg_backend_get(ctx, &be));
+static tg_status check_fields(tg_context *ctx, const tg_tensor *pred, const tg_tensor *target,
+                              const tg_tensor *dpred) {
     if (pred->dtype != target->dtype || (dpred && dpred->dtype != pred->dtype)) {
-        TG_TRY(tg_fail(ctx, TG_E_DTYPE, "loss: pred is %s and target is %s",
-                       tg_dtype_name(pred->dtype), tg_dtype_name(target->dtype)));
+        return tg_fail(ctx, TG_E_DTYPE, "loss: pred is %s and target is %s",
+                       tg_dtype_name(pred->dtype), tg_dtype_name(target->dtype));
     }
     if (pred->shape.ndim < 3 || pred->shape.ndim > 5 ||
         !tg_shape_equal(&pred->shape, &target->shape) ||
         (dpred && !tg_shape_equal(&pred->shape, &dpred->shape))) {
         char a[96], b[96];
-        TG_TRY(tg_fail(ctx, TG_E_SHAPE,
+        return tg_fail(ctx, TG_E_SHAPE,
                        "loss: pred is %s and target is %s; (batch, channels, grid..) with 1 to 3 "
                        "dimensions and the same for both is needed",
                        tg_shape_text(&pred->shape, a, sizeof a),
-                       tg_shape_text(&target->shape, b, sizeof b)));
+                       tg_shape_text(&target->shape, b, sizeof b));
     }
+    return TG_OK;
+}
+
+tg_status tg_loss_eval(tg_context *ctx, const tg_loss_config *config, const tg_tensor *pred,
+                       const tg_tensor *target, double *loss, tg_tensor *dpred) {
+    tg_status status = TG_OK;
+    tg_backend *be = NULL;
+    TG_TRY(tg_backend_get(ctx, &be));
+    TG_TRY(check_fields(ctx, pred, target, dpred));
     TG_TRY(nn_loss(be, config, pred->dtype, &pred->shape, pred->data, target->data, be->cell, 1.0,
                    dpred ? dpred->data : NULL));
     TG_TRY(be->ops->download(be, loss, be->cell, sizeof *loss));
+fail:
+    return status;
+}
+
+tg_status tg_loss_squares(tg_context *ctx, tg_loss_kind kind, const tg_tensor *pred,
+                          const tg_tensor *target, tg_tensor *squares) {
+    tg_status status = TG_OK;
+    tg_backend *be = NULL;
+    TG_TRY(tg_backend_get(ctx, &be));
+    TG_TRY(check_fields(ctx, pred, target, NULL));
+    const tg_shape needed = {.ndim = 3, .dim = {pred->shape.dim[0], pred->shape.dim[1], 2}};
+    if (squares->dtype != TG_F64 || !tg_shape_equal(&squares->shape, &needed)) {
+        char a[96], b[96];
+        TG_TRY(tg_fail(ctx, TG_E_SHAPE, "squares of a loss: expected f64 %s, found %s %s",
+                       tg_shape_text(&needed, a, sizeof a), tg_dtype_name(squares->dtype),
+                       tg_shape_text(&squares->shape, b, sizeof b)));
+    }
+    tg_loss_op op = describe(pred->dtype, &pred->shape, pred->data, target->data);
+    op.norm = kind == TG_LOSS_H1 ? TG_LOSS_NORM_H1 : TG_LOSS_NORM_LP;
+    op.p = 2.0;
+    op.relative = true;
+    op.powers = squares->data;
+    TG_TRY(be->ops->loss(be, &op));
 fail:
     return status;
 }

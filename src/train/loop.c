@@ -161,11 +161,14 @@ static void report_step(tg_trainer *t, const tg_train_watch *watch, int64_t epoc
 
 static tg_status evaluate(tg_trainer *t, tg_train_epoch *epoch) {
     for (int i = 0; i < t->test_count; i++) {
+        tg_test_errors_destroy(&t->errors[i]);
         tg_status status =
-            tg_model_evaluate(t->model, t->tests[i].dataset, t->tests[i].batch, &epoch->test[i]);
+            tg_model_evaluate(t->model, t->tests[i].dataset, t->tests[i].batch, &t->errors[i]);
         if (status != TG_OK) {
             return status;
         }
+        epoch->test[i] = t->errors[i];
+        epoch->test[i].values = (tg_tensor){0}; /* the trainer's */
         memcpy(epoch->test[i].grid, t->tests[i].name, sizeof t->tests[i].name);
         epoch->test_count = i + 1;
     }

@@ -1,4 +1,4 @@
-/* Models: making, loading, predicting, evaluating. */
+/* Models: making, loading, predicting. */
 #include "train/model.h"
 
 #include <math.h>
@@ -142,11 +142,9 @@ fail:
     return status;
 }
 
-/* ---- prediction and evaluation ---- */
+/* ---- prediction ---- */
 
-/* The network's output for what stands in batch->x, in the units of the data: in batch->pred and
- * batch->host_pred. */
-static tg_status predict_batch(tg_batch *batch, int64_t count) {
+tg_status tg_batch_predict(tg_batch *batch, int64_t count) {
     tg_status status = TG_OK;
     tg_model *model = batch->model;
     const tg_tensor x = tg_batch_view(&batch->x, count);
@@ -213,50 +211,10 @@ tg_status tg_model_predict(tg_model *model, const tg_tensor *x, tg_tensor *y) {
         memcpy(batch.host_x.data, from.data, tg_tensor_bytes(&from));
         memset(batch.host_y.data, 0, tg_tensor_bytes(&to));
         TG_TRY(tg_batch_send(&batch, count));
-        TG_TRY(predict_batch(&batch, count));
+        TG_TRY(tg_batch_predict(&batch, count));
         memcpy(to.data, batch.host_pred.data, tg_tensor_bytes(&to));
     }
 fail:
     tg_batch_destroy(&batch);
-    return status;
-}
-
-tg_status tg_model_evaluate(tg_model *model, tg_dataset *dataset, int64_t size,
-                            tg_test_errors *out) {
-    const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
-    *out = (tg_test_errors){.samples = facts.samples};
-    tg_grid_text(facts.n_dim, facts.grid, out->grid);
-    tg_status status = TG_OK;
-    tg_batch batch = {0};
-    tg_loader *loader = NULL;
-    tg_loss_config l2, h1;
-    const int64_t most = size < facts.samples ? size : facts.samples;
-    if (most < 1) {
-        return tg_fail(model->ctx, TG_E_ARGUMENT, "evaluation: no samples");
-    }
-    TG_TRY(tg_loss_config_parse(model->ctx, "metric", "l2", &l2));
-    TG_TRY(tg_loss_config_parse(model->ctx, "metric", "h1", &h1));
-    TG_TRY(tg_loader_create(model->ctx, dataset, &(tg_loader_config){.batch_size = most}, &loader));
-    TG_TRY(tg_batch_create(model, &facts, most, &batch));
-    TG_TRY(tg_fno_prepare(model->fno, most, facts.grid, false));
-    double sums[2] = {0.0, 0.0};
-    for (int64_t b = 0; b < tg_loader_batches(loader); b++) {
-        int64_t count = 0;
-        TG_TRY(tg_loader_batch(loader, 0, b, batch.host_x.data, batch.host_y.data, &count));
-        TG_TRY(tg_batch_send(&batch, count));
-        TG_TRY(predict_batch(&batch, count));
-        const tg_tensor pred = tg_batch_view(&batch.pred, count);
-        const tg_tensor y = tg_batch_view(&batch.y, count);
-        double loss = 0.0;
-        TG_TRY(tg_loss_eval(model->ctx, &l2, &pred, &y, &loss, NULL));
-        sums[0] += loss;
-        TG_TRY(tg_loss_eval(model->ctx, &h1, &pred, &y, &loss, NULL));
-        sums[1] += loss;
-    }
-    out->l2 = sums[0] / (double)facts.samples;
-    out->h1 = sums[1] / (double)facts.samples;
-fail:
-    tg_batch_destroy(&batch);
-    tg_loader_destroy(&loader);
     return status;
 }

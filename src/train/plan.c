@@ -256,6 +256,8 @@ static tg_status evaluate(planner *p, int index) {
     char name[64];
     amounts batch = {{{0}}};
     add_batch(p, &set->facts, most, &batch);
+    batch.at[p->place][TG_MEM_DATA] += /* two squared norms of every sample and channel */
+        (size_t)(2 * most * set->facts.out_channels) * sizeof(double);
     snprintf(name, sizeof name, "evaluation at %lld",
              (long long)p->config.data.test_resolutions.value[index]);
     note(p, name, &batch); /* made before the network's buffers change */

@@ -159,6 +159,9 @@ void tg_trainer_destroy(tg_trainer **trainer) {
     }
     tg_trainer *t = *trainer;
     close_stage(t);
+    for (int i = 0; i < TG_MAX_TESTS; i++) {
+        tg_test_errors_destroy(&t->errors[i]);
+    }
     tg_optim_destroy(&t->optim);
     tg_model_destroy(&t->model);
     tg_run_folder_close(&t->folder);

@@ -34,6 +34,7 @@ struct tg_trainer {
     tg_feeder *feeder;
     test_set tests[TG_MAX_TESTS];
     int test_count;
+    tg_test_errors errors[TG_MAX_TESTS]; /* of the last evaluation */
 
     tg_step *step;
     int64_t under_way; /* batch whose outcome is not in the books yet */
