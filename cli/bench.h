@@ -27,7 +27,4 @@ int bench_step(const cli_call *call, const bench_options *options);
 /* Seconds of a clock that only goes forward. */
 double bench_seconds(void);
 
-/* The middle of `count` values, which it sorts; NaN of none. */
-double bench_median(double *values, int count);
-
 #endif

@@ -12,6 +12,7 @@
 #include "bench.h"
 #include "random_gradient.h"
 #include "source.h"
+#include "spread.h"
 #include "text.h"
 
 enum { MAX_METHODS = 16, SIZES = 3, GRADIENTS = 2 };
@@ -203,7 +204,7 @@ static tg_status time_steps(bench_work *work, tg_optim *optim, measurement *m) {
         status = time_pass(work, optim, ONLY_WHOLE, 1, counts, m);
     }
     for (int p = 0; status == TG_OK && p < PARTS; p++) {
-        m->seconds[p] = p == COLD ? m->seconds[p] : bench_median(work->samples[p], counts[p]);
+        m->seconds[p] = p == COLD ? m->seconds[p] : cli_median(work->samples[p], counts[p]);
     }
     return status;
 }

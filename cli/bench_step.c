@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "spread.h"
 #include "text.h"
 #include "workbench.h"
 
@@ -150,7 +151,7 @@ static tg_status time_steps(step_work *work, int64_t steps, double *samples[PART
         }
     }
     for (int p = 0; p < PARTS; p++) {
-        m->seconds[p] = p == COLD ? m->seconds[p] : bench_median(samples[p], counts[p]);
+        m->seconds[p] = p == COLD ? m->seconds[p] : cli_median(samples[p], counts[p]);
     }
     return TG_OK;
 }

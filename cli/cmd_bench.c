@@ -1,6 +1,4 @@
 /* tgrad bench KIND: measures a part of the library on this machine. */
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -84,19 +82,6 @@ double bench_seconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-static int ascending(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double bench_median(double *values, int count) {
-    if (count == 0) {
-        return (double)NAN;
-    }
-    qsort(values, (size_t)count, sizeof *values, ascending);
-    return (values[(count - 1) / 2] + values[count / 2]) / 2.0;
 }
 
 static int run(const cli_call *call) {

@@ -1,4 +1,5 @@
 /* tgrad eval MODEL --data FILE: relative L2 and H1 errors of a trained model on sets of samples. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "model.h"
@@ -75,19 +76,54 @@ static int64_t parse_resolution(const char *text) {
     return value;
 }
 
+/* The sample with the largest L2 error, or with one that is no number; 0-based. */
+static int64_t worst_of(const tg_test_errors *e) {
+    int64_t worst = 0;
+    for (int64_t i = 1; i < e->samples; i++) {
+        worst = e->l2_samples[i] <= e->l2_samples[worst] || isnan(e->l2_samples[worst]) ? worst : i;
+    }
+    return worst;
+}
+
 static void print_table(const result *results, int count) {
-    static const cli_column columns[] = {
-        {"file", false}, {"resolution", true}, {"samples", true}, {"l2", true}, {"h1", true}};
+    static const cli_column columns[] = {{"file", false}, {"resolution", true}, {"samples", true},
+                                         {"l2", true},    {"h1", true},         {"worst l2", true},
+                                         {"sample", true}};
     cli_table table = {.column = columns, .columns = sizeof columns / sizeof columns[0]};
     for (int i = 0; i < count; i++) {
         const tg_test_errors *e = &results[i].errors;
+        const int64_t worst = worst_of(e);
         cli_table_cell(&table, "%s", results[i].file);
         cli_table_cell(&table, "%s", e->grid);
         cli_table_cell(&table, "%lld", (long long)e->samples);
         cli_table_cell(&table, "%.6f", e->l2);
         cli_table_cell(&table, "%.6f", e->h1);
+        cli_table_cell(&table, "%.6f", e->l2_samples[worst]);
+        cli_table_cell(&table, "%lld", (long long)worst + 1);
     }
     cli_table_print(&table, "", stdout);
+    cli_table_free(&table);
+}
+
+/* Each channel by itself; nothing if there is but one. */
+static void print_channels(const result *results, int count) {
+    static const cli_column columns[] = {
+        {"file", false}, {"resolution", true}, {"channel", true}, {"l2", true}, {"h1", true}};
+    cli_table table = {.column = columns, .columns = sizeof columns / sizeof columns[0]};
+    for (int i = 0; i < count && results[0].errors.channels > 1; i++) {
+        const tg_test_errors *e = &results[i].errors;
+        for (int64_t c = 0; c < e->channels; c++) {
+            cli_table_cell(&table, "%s", results[i].file);
+            cli_table_cell(&table, "%s", e->grid);
+            cli_table_cell(&table, "%lld", (long long)c + 1);
+            cli_table_cell(&table, "%.6f", e->l2_channels[c]);
+            cli_table_cell(&table, "%.6f", e->h1_channels[c]);
+        }
+    }
+    if (table.cells > 0) {
+        printf("\neach channel by itself:\n");
+        cli_table_print(&table, "", stdout);
+    }
     cli_table_free(&table);
 }
 
@@ -102,12 +138,14 @@ static void print_json(const char *checkpoint, const result *results, int count)
     json_t *object = cli_json_object(), *list = cli_json_array();
     for (int i = 0; i < count; i++) {
         const tg_test_errors *e = &results[i].errors;
-        json_t *entry = cli_json_object();
+        json_t *entry = cli_json_object(), *each = cli_json_object();
         cli_json_set(entry, "file", cli_json_text(results[i].file));
         cli_json_set(entry, "resolution", json_of_grid(e->grid));
         cli_json_set(entry, "samples", cli_json_integer(e->samples));
-        cli_json_set(entry, "l2", cli_json_real(e->l2));
-        cli_json_set(entry, "h1", cli_json_real(e->h1));
+        cli_json_set_errors(entry, e);
+        cli_json_set(each, "l2", cli_json_reals(e->l2_samples, e->samples));
+        cli_json_set(each, "h1", cli_json_reals(e->h1_samples, e->samples));
+        cli_json_set(entry, "per_sample", each);
         cli_json_append(list, entry);
     }
     cli_json_set(object, "checkpoint", cli_json_text(checkpoint));
@@ -129,6 +167,7 @@ static int evaluate_all(tg_context *ctx, const cli_model *model, const int64_t *
         print_json(model->path, results, count);
     } else if (status == TG_OK) {
         print_table(results, count);
+        print_channels(results, count);
     }
     for (int i = 0; i < count; i++) {
         tg_test_errors_destroy(&results[i].errors);
@@ -172,12 +211,16 @@ const cli_command cli_cmd_eval = {
     .summary = "Measure the errors of a trained model on data",
     .description =
         "MODEL is a checkpoint file, or a run folder whose best checkpoint is meant. Prints the\n"
-        "relative L2 and H1 errors, means over the samples, for every file at every resolution.\n"
-        "The grid may be finer than the one the model was trained on.\n",
+        "relative L2 and H1 errors for every file at every resolution: |prediction - truth| /\n"
+        "|truth| of each sample, its channels together, and the mean over the samples; with "
+        "several\n"
+        "channels also of each by itself. --json has the errors of every sample (per_sample). The\n"
+        "grid may be finer than the one the model was trained on.\n",
     .examples =
         "  tgrad eval runs/darcy --data data/darcy_test_16.h5,data/darcy_test_32.h5\n"
         "  tgrad eval model.safetensors --data darcy_421.h5 --resolution 85,211,421\n"
-        "  tgrad eval runs/darcy --data data/darcy_test_32.h5 --json | jq '.results[0].l2'\n",
+        "  tgrad eval runs/darcy --data data/darcy_test_32.h5 --json | jq '.results[0].l2'\n"
+        "  tgrad eval runs/darcy --data own.h5 --json | jq '.results[0].per_sample.l2 | max'\n",
     .options = options,
     .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE,
     .run = run,

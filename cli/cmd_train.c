@@ -187,8 +187,7 @@ static void print_json(const tg_context *ctx, const tg_train_end *end, const tg_
     json_t *object = cli_json_object(), *test = cli_json_object();
     for (int i = 0; i < last->test_count; i++) {
         json_t *errors = cli_json_object();
-        cli_json_set(errors, "l2", cli_json_real(last->test[i].l2));
-        cli_json_set(errors, "h1", cli_json_real(last->test[i].h1));
+        cli_json_set_errors(errors, &last->test[i]);
         cli_json_set(test, last->test[i].grid, errors);
     }
     cli_json_set_backend(object, ctx);
@@ -213,7 +212,7 @@ static void print_json(const tg_context *ctx, const tg_train_end *end, const tg_
 }
 
 static tg_status train(const tg_context *ctx, tg_trainer *trainer, bool json) {
-    screen s = {.has_bar = !is_quiet && isatty(STDERR_FILENO)};
+    screen s = {.has_bar = !is_quiet && isatty(STDERR_FILENO), .last.train_loss = (double)NAN};
     const tg_train_watch watch = {
         .user = &s, .on_step = show_step, .on_epoch = show_epoch, .should_stop = should_stop};
     tg_train_end end;

@@ -189,6 +189,14 @@ json_t *cli_json_integer(int64_t value) {
     return cli_need(json_integer(value));
 }
 
+json_t *cli_json_reals(const double *value, int64_t count) {
+    json_t *array = cli_json_array();
+    for (int64_t i = 0; i < count; i++) {
+        cli_json_append(array, cli_json_real(value[i]));
+    }
+    return array;
+}
+
 json_t *cli_json_words(const char *text, const char *separator) {
     json_t *words = cli_json_array();
     const size_t skip = strlen(separator);
@@ -224,6 +232,15 @@ void cli_json_set_backend(json_t *object, const tg_context *ctx) {
     cli_json_set(object, "backend", cli_json_text(tg_backend_name(ctx)));
     if (*math) {
         cli_json_set(object, "math", cli_json_text(math));
+    }
+}
+
+void cli_json_set_errors(json_t *object, const tg_test_errors *errors) {
+    cli_json_set(object, "l2", cli_json_real(errors->l2));
+    cli_json_set(object, "h1", cli_json_real(errors->h1));
+    if (errors->channels > 1) {
+        cli_json_set(object, "l2_channels", cli_json_reals(errors->l2_channels, errors->channels));
+        cli_json_set(object, "h1_channels", cli_json_reals(errors->h1_channels, errors->channels));
     }
 }
 

@@ -45,12 +45,15 @@ json_t *cli_json_array(void);
 json_t *cli_json_text(const char *text); /* invalid UTF-8 becomes U+FFFD */
 json_t *cli_json_real(double value);     /* null for NaN and infinities */
 json_t *cli_json_integer(int64_t value);
+json_t *cli_json_reals(const double *value, int64_t count);
 json_t *cli_json_words(const char *text, const char *separator); /* "a b" -> ["a", "b"] */
 /* Puts `value` in and gives it away. */
 void cli_json_set(json_t *object, const char *key, json_t *value);
 void cli_json_append(json_t *array, json_t *value);
 /* "backend" and, where it can be chosen, "math". */
 void cli_json_set_backend(json_t *object, const tg_context *ctx);
+/* "l2" and "h1"; of several channels also "l2_channels" and "h1_channels". */
+void cli_json_set_errors(json_t *object, const tg_test_errors *errors);
 /* Prints the object on stdout and gives it away. */
 void cli_json_print(json_t *object);
 

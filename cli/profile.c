@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "spread.h"
 #include "text.h"
 #include "workbench.h"
 
@@ -213,7 +214,7 @@ int cli_profile_run(tg_context *ctx, const tg_settings *settings, int64_t steps,
         cli_parts_of(usage.at_peak, profile->counted);
         profile->counted_peak = sum_of(profile->counted);
         profile->steps = steps;
-        profile->step_ms = 1e3 * bench_median(seconds, (int)steps);
+        profile->step_ms = 1e3 * cli_median(seconds, (int)steps);
     }
     cli_workbench_close(&bench);
     free(seconds);

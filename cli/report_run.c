@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "output.h"
+#include "spread.h"
 #include "text.h"
 
 /* ---- files ---- */
@@ -296,11 +297,6 @@ double cli_run_optimizer_bytes(const cli_run *run) {
            run->memory[TG_MEM_INDICES];
 }
 
-static int ascending(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 double cli_run_step_ms(const cli_run *run) {
     double *value = cli_need(malloc((size_t)run->count * sizeof *value));
     int count = 0;
@@ -309,9 +305,7 @@ double cli_run_step_ms(const cli_run *run) {
             value[count++] = run->epoch[e].step_ms;
         }
     }
-    qsort(value, (size_t)count, sizeof *value, ascending);
-    const double median =
-        count > 0 ? 0.5 * (value[(count - 1) / 2] + value[count / 2]) : (double)NAN;
+    const double median = cli_median(value, count);
     free(value);
     return median;
 }

@@ -3,6 +3,7 @@
 #include "spread.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* Moduli of the elements; returns the sum of their squares. */
 static double take_moduli(const tg_tensor *tensor, int64_t n, double *out) {
@@ -91,4 +92,17 @@ cli_spread cli_spread_of(const tg_tensor *tensor, double *room) {
     spread.p999 = take_quantile(room, n, 0.999, &start);
     spread.max = take_quantile(room, n, 1.0, &start);
     return spread;
+}
+
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double cli_median(double *values, int count) {
+    if (count == 0) {
+        return (double)NAN;
+    }
+    qsort(values, (size_t)count, sizeof *values, ascending);
+    return 0.5 * (values[(count - 1) / 2] + values[count / 2]);
 }

@@ -1,4 +1,4 @@
-/* How the sizes of many numbers are spread: exact quantiles of their moduli. */
+/* How numbers are spread: exact quantiles of the moduli of many, the median of a few. */
 #ifndef CLI_SPREAD_H
 #define CLI_SPREAD_H
 
@@ -14,5 +14,9 @@ typedef struct cli_spread {
 /* Of the moduli of a host tensor of f32, f64, c64 or c128 with at least one element, all finite.
  * `room` has a place for every element and is overwritten. */
 cli_spread cli_spread_of(const tg_tensor *tensor, double *room);
+
+/* The middle of `count` finite values, or the mean of the two in the middle; sorts them. NaN of
+ * none. */
+double cli_median(double *values, int count);
 
 #endif

@@ -100,9 +100,10 @@ typedef struct tg_train_progress { /* after each step */
 typedef struct tg_train_epoch { /* after each epoch: what a line of metrics.jsonl holds */
     int64_t epoch, epochs, step;
     double learning_rate;
-    double train_loss;                 /* mean over samples */
-    int test_count;                    /* 0 on epochs without evaluation */
-    tg_test_errors test[TG_MAX_TESTS]; /* the lists stay until the next evaluation */
+    double train_loss; /* mean over samples */
+    int tests;         /* sets there are, named by their grids */
+    int test_count;    /* of them evaluated: all, or 0 on epochs without evaluation */
+    tg_test_errors test[TG_MAX_TESTS]; /* (tests) the lists stay until the next evaluation */
     double step_ms;
     double seconds;       /* of the epoch, evaluation included */
     tg_mem_usage memory;  /* peaks since the start of the run, where the backend computes */

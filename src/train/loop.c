@@ -159,20 +159,22 @@ static void report_step(tg_trainer *t, const tg_train_watch *watch, int64_t epoc
     watch->on_step(watch->user, &progress);
 }
 
-static tg_status evaluate(tg_trainer *t, tg_train_epoch *epoch) {
-    for (int i = 0; i < t->test_count; i++) {
-        tg_test_errors_destroy(&t->errors[i]);
-        tg_status status =
-            tg_model_evaluate(t->model, t->tests[i].dataset, t->tests[i].batch, &t->errors[i]);
-        if (status != TG_OK) {
-            return status;
+/* Names the test sets and, if they are due, measures the errors. */
+static tg_status evaluate(tg_trainer *t, bool is_due, tg_train_epoch *epoch) {
+    tg_status status = TG_OK;
+    epoch->tests = t->test_count;
+    epoch->test_count = is_due ? t->test_count : 0;
+    for (int i = 0; status == TG_OK && i < t->test_count; i++) {
+        if (is_due) {
+            tg_test_errors_destroy(&t->errors[i]);
+            status =
+                tg_model_evaluate(t->model, t->tests[i].dataset, t->tests[i].batch, &t->errors[i]);
+            epoch->test[i] = t->errors[i];
+            epoch->test[i].values = (tg_tensor){0}; /* the trainer's */
         }
-        epoch->test[i] = t->errors[i];
-        epoch->test[i].values = (tg_tensor){0}; /* the trainer's */
         memcpy(epoch->test[i].grid, t->tests[i].name, sizeof t->tests[i].name);
-        epoch->test_count = i + 1;
     }
-    return TG_OK;
+    return status;
 }
 
 /* Evaluation, metrics, schedule, checkpoint. */
@@ -181,6 +183,7 @@ static tg_status end_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t e
     const tg_loop_config *loop = &t->model->config.loop;
     tg_status status = TG_OK;
     const bool is_last_of_stage = p->stage_epoch + 1 == loop->n_epochs;
+    const bool is_tested = (p->stage_epoch + 1) % loop->eval_interval == 0 || is_last_of_stage;
     tg_train_epoch epoch = {
         .epoch = p->epoch + 1,
         .epochs = epochs,
@@ -188,9 +191,7 @@ static tg_status end_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t e
         .learning_rate = tg_lr_schedule_rate(&p->schedule, p->step > 0 ? p->step - 1 : 0),
         .train_loss = p->samples ? p->loss_sum / (double)p->samples : (double)NAN,
         .step_ms = t->timed_steps ? 1e3 * t->step_seconds / (double)t->timed_steps : (double)NAN};
-    if ((p->stage_epoch + 1) % loop->eval_interval == 0 || is_last_of_stage) {
-        TG_TRY(evaluate(t, &epoch));
-    }
+    TG_TRY(evaluate(t, is_tested, &epoch));
     const tg_optim_stats stats = tg_optim_get_stats(t->optim);
     epoch.skipped = p->skipped + stats.skipped;
     epoch.overflows = stats.overflows;

@@ -317,21 +317,30 @@ fail:
     return status;
 }
 
-/* A growing line of text. */
+/* A line of text under construction. */
 typedef struct line {
-    char text[4096];
-    size_t used;
+    char *text;
+    size_t capacity, used;
 } line;
+
+/* Room for any line about an epoch; text is to be freed. */
+static tg_status make_line(tg_context *ctx, const tg_train_epoch *e, line *out) {
+    *out = (line){.capacity = 4096};
+    for (int i = 0; i < e->tests; i++) {
+        out->capacity += 4 * TG_GRID_TEXT + 40 * (size_t)e->test[i].channels;
+    }
+    return TG_ALLOC(ctx, TG_MEM_OTHER, out->text, out->capacity);
+}
 
 static void add(line *l, const char *format, ...) TG_PRINTF(2, 3);
 
 static void add(line *l, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    const int wrote = vsnprintf(l->text + l->used, sizeof l->text - l->used, format, args);
+    const int wrote = vsnprintf(l->text + l->used, l->capacity - l->used, format, args);
     va_end(args);
     l->used += wrote > 0 ? (size_t)wrote : 0;
-    l->used = l->used < sizeof l->text ? l->used : sizeof l->text - 1;
+    l->used = l->used < l->capacity ? l->used : l->capacity - 1;
 }
 
 /* A number as JSON has it: no NaN. */
@@ -341,6 +350,15 @@ static void add_real(line *l, double value) {
     } else {
         add(l, "null");
     }
+}
+
+static void add_list(line *l, const char *key, const double *value, int64_t count) {
+    add(l, ",\"%s\":[", key);
+    for (int64_t i = 0; i < count; i++) {
+        add(l, "%s", i ? "," : "");
+        add_real(l, value[i]);
+    }
+    add(l, "]");
 }
 
 static void add_ranks(line *l, const tg_optim_ranks *r) {
@@ -366,6 +384,10 @@ static void json_line(const tg_context *ctx, const tg_train_epoch *e, line *l) {
         add_real(l, e->test[i].l2);
         add(l, ",\"h1\":");
         add_real(l, e->test[i].h1);
+        if (e->test[i].channels > 1) {
+            add_list(l, "l2_channels", e->test[i].l2_channels, e->test[i].channels);
+            add_list(l, "h1_channels", e->test[i].h1_channels, e->test[i].channels);
+        }
         add(l, "}");
     }
     add(l, "},\"step_ms\":");
@@ -389,18 +411,28 @@ static void json_line(const tg_context *ctx, const tg_train_epoch *e, line *l) {
     add(l, "}\n");
 }
 
-static void csv_line(const tg_train_epoch *e, bool has_header, line *l) {
-    if (!has_header) {
-        add(l, "epoch,step,lr,train_loss,step_ms,peak_bytes");
-        for (int i = 0; i < e->test_count; i++) {
-            add(l, ",l2_%s,h1_%s", e->test[i].grid, e->test[i].grid);
-        }
-        add(l, "\n");
+static void csv_header(const tg_train_epoch *e, line *l) {
+    add(l, "epoch,step,lr,train_loss,step_ms,peak_bytes");
+    for (int i = 0; i < e->tests; i++) {
+        add(l, ",l2_%s,h1_%s", e->test[i].grid, e->test[i].grid);
     }
+    add(l, "\n");
+}
+
+/* A row under the header that the file has. A later stage may have other tests, and not every epoch
+ * has any: what was not measured stays empty. */
+static void csv_row(const tg_train_epoch *e, const char *header, line *l) {
     add(l, "%" PRId64 ",%" PRId64 ",%.9g,%.9g,%.6g,%zu", e->epoch, e->step, e->learning_rate,
         e->train_loss, e->step_ms, e->memory.peak_total);
-    for (int i = 0; i < e->test_count; i++) {
-        add(l, ",%.9g,%.9g", e->test[i].l2, e->test[i].h1);
+    for (const char *at = strstr(header, ",l2_"); at; at = strchr(at + 1, ',')) {
+        const size_t length = strcspn(at + 4, ",\n");
+        add(l, ",");
+        for (int i = 0; i < e->test_count; i++) {
+            const tg_test_errors *test = &e->test[i];
+            if (strlen(test->grid) == length && memcmp(test->grid, at + 4, length) == 0) {
+                add(l, "%.9g", at[1] == 'l' ? test->l2 : test->h1);
+            }
+        }
     }
     add(l, "\n");
 }
@@ -462,17 +494,47 @@ fail:
     return status;
 }
 
-tg_status tg_run_folder_log(tg_run_folder *folder, const tg_train_epoch *epoch) {
+/* The first line of a file; "" if there is none. */
+static void read_header(const char *path, line *l) {
+    FILE *file = fopen(path, "r");
+    if (!file || !fgets(l->text, (int)l->capacity, file)) {
+        l->text[0] = '\0';
+    }
+    if (file) {
+        fclose(file);
+    }
+    l->used = strlen(l->text);
+}
+
+static tg_status log_csv(const tg_run_folder *folder, const tg_train_epoch *e) {
     tg_status status = TG_OK;
     char path[TG_PATH];
-    line json = {.used = 0}, csv = {.used = 0};
+    line header = {0}, row = {0};
+    TG_TRY(make_line(folder->ctx, e, &header));
+    TG_TRY(make_line(folder->ctx, e, &row));
+    TG_TRY(tg_run_folder_file(folder, "metrics.csv", path));
+    read_header(path, &header);
+    if (header.used == 0) {
+        csv_header(e, &header);
+        add(&row, "%s", header.text);
+    }
+    csv_row(e, header.text, &row);
+    TG_TRY(tg_run_folder_append(folder, "metrics.csv", row.text, row.used));
+fail:
+    TG_FREE(folder->ctx, header.text);
+    TG_FREE(folder->ctx, row.text);
+    return status;
+}
+
+tg_status tg_run_folder_log(tg_run_folder *folder, const tg_train_epoch *epoch) {
+    tg_status status = TG_OK;
+    line json = {0};
+    TG_TRY(make_line(folder->ctx, epoch, &json));
     json_line(folder->ctx, epoch, &json);
     TG_TRY(tg_run_folder_append(folder, "metrics.jsonl", json.text, json.used));
-    TG_TRY(tg_run_folder_file(folder, "metrics.csv", path));
-    struct stat facts;
-    csv_line(epoch, stat(path, &facts) == 0 && facts.st_size > 0, &csv);
-    TG_TRY(tg_run_folder_append(folder, "metrics.csv", csv.text, csv.used));
+    TG_TRY(log_csv(folder, epoch));
     TG_TRY(log_events(folder, epoch));
 fail:
+    TG_FREE(folder->ctx, json.text);
     return status;
 }
