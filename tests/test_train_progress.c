@@ -1,6 +1,7 @@
 /* What a run saves of itself and takes up again: every number of its progress, the schedule that
  * waits, sums of an epoch under way, losses refused in a row, the best model, the masks of dropout;
  * and in which epochs it evaluates and saves. */
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,52 +91,103 @@ static void expect_same_file(const char *a, const char *b) {
     free(bytes[1]);
 }
 
-/* A schedule that waits, dropout, accumulation and masks: whatever a step depends on. */
-static void test_stopped_after_any_batch(void **state) {
+/* The run as it is, and stopped after every update there is and taken up again: what it tells and
+ * saves is the same to the bit. */
+static void check_stops(const char *kind, const char *const *settings, run_record *whole) {
+    char name[64];
+    *whole = (run_record){0};
+    set_ok(ctx, run_train(ctx, "good", kind, settings, false, whole));
+    for (int64_t stop = 1; stop < whole->batches; stop++) {
+        snprintf(name, sizeof name, "%s_%d", kind, (int)stop);
+        run_record parts = {.stop_after = stop};
+        set_ok(ctx, run_train(ctx, "good", name, settings, false, &parts));
+        assert_false(parts.end.is_finished);
+        assert_int_equal(parts.end.step, stop);
+        parts.stop_after = 0;
+        set_ok(ctx, run_train(ctx, "good", name, settings, true, &parts));
+        assert_int_equal(parts.epochs, whole->epochs);
+        for (int i = 0; i < whole->epochs; i++) {
+            const tg_train_epoch *a = &parts.epoch[i], *b = &whole->epoch[i];
+            if (a->train_loss != b->train_loss || a->learning_rate != b->learning_rate ||
+                a->step != b->step || a->test[0].l2 != b->test[0].l2) {
+                fail_msg("%s, stopped after %d, epoch %d: loss %.17g and %.17g, rate %g and %g",
+                         kind, (int)stop, i + 1, a->train_loss, b->train_loss, a->learning_rate,
+                         b->learning_rate);
+            }
+        }
+        expect_same_file(parts.end.checkpoint, whole->end.checkpoint);
+    }
+}
+
+/* A schedule that waits, and dropout. */
+static void test_stops_with_a_plateau(void **state) {
     (void)state;
-    static const char *const plateau[] = {"opt.n_epochs",
-                                          "6",
-                                          "opt.scheduler",
-                                          "ReduceLROnPlateau",
-                                          "opt.scheduler_patience",
-                                          "1",
-                                          "opt.gamma",
-                                          "0.5",
-                                          "opt.learning_rate",
-                                          "0.3",
-                                          "fno.channel_mlp_dropout",
-                                          "0.2",
-                                          NULL};
-    run_record whole = {0};
-    set_ok(ctx, run_train(ctx, "good", "whole", plateau, false, &whole));
-    assert_int_equal(whole.epochs, 6);
+    run_record whole;
+    check_stops("plateau",
+                MORE("opt.n_epochs", "6", "opt.scheduler", "ReduceLROnPlateau",
+                     "opt.scheduler_patience", "1", "opt.gamma", "0.5", "opt.learning_rate", "0.3",
+                     "fno.channel_mlp_dropout", "0.2"),
+                &whole);
     int reductions = 0, kept = 0;
     for (int i = 1; i < whole.epochs; i++) {
         reductions += whole.epoch[i].learning_rate < whole.epoch[i - 1].learning_rate;
         kept += whole.epoch[i].learning_rate == whole.epoch[i - 1].learning_rate;
     }
     assert_true(reductions >= 1 && kept >= 2); /* otherwise patience would not be tested */
-    for (int64_t stop = 1; stop < whole.batches; stop++) {
-        char name[32];
-        snprintf(name, sizeof name, "stopped_%d", (int)stop);
-        run_record parts = {.stop_after = stop};
-        set_ok(ctx, run_train(ctx, "good", name, plateau, false, &parts));
-        assert_false(parts.end.is_finished);
-        assert_int_equal(parts.end.step, stop);
-        parts.stop_after = 0;
-        set_ok(ctx, run_train(ctx, "good", name, plateau, true, &parts));
-        assert_int_equal(parts.epochs, whole.epochs);
-        for (int i = 0; i < whole.epochs; i++) {
-            const tg_train_epoch *a = &parts.epoch[i], *b = &whole.epoch[i];
-            if (a->train_loss != b->train_loss || a->learning_rate != b->learning_rate ||
-                a->step != b->step || a->test[0].l2 != b->test[0].l2) {
-                fail_msg("stopped after batch %d, epoch %d: loss %.17g and %.17g, rate %g and %g",
-                         (int)stop, i + 1, a->train_loss, b->train_loss, a->learning_rate,
-                         b->learning_rate);
-            }
-        }
-        expect_same_file(parts.end.checkpoint, whole.end.checkpoint);
+}
+
+/* Stages with their own rates and batches, sums of two batches: 3 updates of 5 batches in each
+ * epoch of the first stage, 1 of 2 in the second. Each stage begins its schedule anew. */
+static void test_stops_with_stages(void **state) {
+    (void)state;
+    static const double rates[] = {0.01, 0.005, 0.02, 0.01};
+    run_record whole;
+    check_stops("stages",
+                MORE("opt.n_epochs", "2", "opt.scheduler", "StepLR", "opt.step_size", "1",
+                     "opt.gamma", "0.5", "opt.accumulation_steps", "2", "stage2.opt.n_epochs", "2",
+                     "stage2.opt.learning_rate", "0.02", "stage2.data.batch_size", "10"),
+                &whole);
+    assert_int_equal(whole.epochs, 4);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(whole.epoch[i].step, i < 2 ? 3 * (i + 1) : 6 + (i - 1));
+        assert_true(fabs(whole.epoch[i].learning_rate - rates[i]) <= 1e-15);
+        assert_int_equal(whole.epoch[i].epochs, 4);
     }
+}
+
+/* Compressed gradients; every line of projections.jsonl adds up. */
+static void test_stops_with_projections(void **state) {
+    (void)state;
+    run_record whole;
+    check_stops("projected",
+                MORE("opt.name", "tensorgrad", "opt.n_epochs", "2", "opt.min_entries", "10",
+                     "opt.update_proj_gap", "4"),
+                &whole);
+    expect_same_file(run_file("projected", "projections.jsonl"),
+                     run_file("projected_3", "projections.jsonl"));
+    FILE *file = fopen(run_file("projected", "projections.jsonl"), "r");
+    char line[4096];
+    int lines = 0;
+    assert_non_null(file);
+    for (; fgets(line, sizeof line, file); lines++) {
+        json_t *root = json_loads(line, 0, NULL), *row;
+        size_t i;
+        double squares = 0.0;
+        json_int_t bytes = 0;
+        const json_t *rows = json_object_get(root, "parameters");
+        json_array_foreach(rows, i, row) {
+            squares += pow(json_real_value(json_object_get(row, "error")), 2.0);
+            bytes += json_integer_value(json_object_get(row, "bytes"));
+        }
+        assert_int_equal(json_array_size(rows), 2); /* one spectral weight in each layer */
+        assert_int_equal(json_integer_value(json_object_get(root, "bytes")), bytes);
+        assert_int_equal(json_integer_value(json_object_get(root, "step")), 4 * lines + 1);
+        assert_true(fabs(json_real_value(json_object_get(root, "error")) - sqrt(squares / 2.0)) <=
+                    1e-8);
+        json_decref(root);
+    }
+    fclose(file);
+    assert_int_equal(lines, 3); /* refreshes at updates 0, 4 and 8 */
 }
 
 static void test_another_seed_is_refused(void **state) {
@@ -311,7 +363,9 @@ static int teardown(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_number_is_saved),
-        cmocka_unit_test(test_stopped_after_any_batch),
+        cmocka_unit_test(test_stops_with_a_plateau),
+        cmocka_unit_test(test_stops_with_stages),
+        cmocka_unit_test(test_stops_with_projections),
         cmocka_unit_test(test_another_seed_is_refused),
         cmocka_unit_test(test_the_best_model_stays),
         cmocka_unit_test(test_when_it_evaluates_and_saves),
