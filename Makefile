@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc)
 
 FORMATTED = git ls-files 'include/*.h' 'src/*.[ch]' 'src/*.inc' 'src/*.cu' 'src/*.cuh' \
-            'cli/*.[ch]' 'tests/*.[ch]' 'bench/*.[ch]' 'examples/*.[ch]'
+            'cli/*.[ch]' 'libexec/*.c' 'tests/*.[ch]' 'bench/*.[ch]' 'examples/*.[ch]'
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build

@@ -27,6 +27,33 @@ tg_status tg_check_bools(tg_context *ctx, const char *label, const char *what,
     return TG_OK;
 }
 
+tg_status tg_raw_read(const tg_source *source, const tg_raw_array *raw, int64_t first,
+                      int64_t count, void *piece, size_t piece_bytes, tg_dtype dtype, void *data) {
+    tg_status status = TG_OK;
+    const size_t from = tg_dtype_size(raw->dtype), to = tg_dtype_size(dtype);
+    const int64_t most = (int64_t)(piece_bytes / from);
+    uint64_t offset = raw->offset + (uint64_t)first * from;
+    if (raw->dtype == dtype && !raw->is_swapped) {
+        return tg_source_read(source, offset, data, (size_t)count * to);
+    }
+    for (int64_t done = 0, step = 0; done < count; done += step) {
+        step = count - done < most ? count - done : most;
+        const tg_shape shape = {1, {step}};
+        tg_tensor src = {0}, dst = {0};
+        TG_TRY(tg_source_read(source, offset, piece, (size_t)step * from));
+        if (raw->is_swapped) {
+            tg_swap_bytes(raw->dtype, piece, step);
+        }
+        TG_TRY(tg_tensor_wrap(source->ctx, raw->dtype, &shape, piece, &src));
+        TG_TRY(tg_tensor_wrap(source->ctx, dtype, &shape, (char *)data + (size_t)done * to, &dst));
+        TG_TRY(tg_check_bools(source->ctx, source->label, raw->name ? raw->name : "data", &src));
+        TG_TRY(tg_tensor_convert(source->ctx, &src, &dst));
+        offset += (uint64_t)step * from;
+    }
+fail:
+    return status;
+}
+
 const char *tg_file_format_name(tg_file_format format) {
     static const char *const names[] = {"npy", "safetensors", "HDF5"};
     return (unsigned)format < TG_FILE_FORMATS ? names[format] : "unknown";

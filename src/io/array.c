@@ -1,7 +1,7 @@
 /* An array of samples in a file.
  *
- * HDF5 selects and converts by itself. In npy and safetensors files an array is one run of bytes;
- * it is read in pieces that are turned to the host's byte order and converted on the way. */
+ * HDF5 files are read by samples. In npy and safetensors files an array is one run of bytes; it is
+ * read in pieces that are turned to the host's byte order and converted on the way. */
 #include "io/array.h"
 
 #include <stdio.h>
@@ -97,6 +97,7 @@ tg_status tg_array_open(tg_context *ctx, const char *path, const char *name, siz
     snprintf(a->label, capacity, "%s: %s", path,
              format == TG_FILE_NPY ? "npy data" : tg_quote(name, quoted));
     TG_TRY(open_format(a, format, whole_bytes));
+    a->raw.name = a->name;
     if (a->raw.shape.ndim < 1) {
         status =
             tg_fail(ctx, TG_E_SHAPE, "%s: expected an array of samples, found a scalar", a->label);
@@ -125,32 +126,6 @@ const char *tg_array_label(const tg_array *array) {
     return array->label;
 }
 
-/* Bytes of `source` through the piece, converted. `first` and `count` are elements. */
-static tg_status read_raw(tg_array *a, int64_t first, int64_t count, tg_dtype dtype, void *data) {
-    tg_status status = TG_OK;
-    const size_t from = tg_dtype_size(a->raw.dtype), to = tg_dtype_size(dtype);
-    uint64_t offset = a->raw.offset + (uint64_t)first * from;
-    if (a->raw.dtype == dtype && !a->raw.is_swapped) {
-        return tg_source_read(&a->source, offset, data, (size_t)count * to);
-    }
-    for (int64_t done = 0, step = 0; done < count; done += step) {
-        step = count - done < (int64_t)(PIECE / from) ? count - done : (int64_t)(PIECE / from);
-        const tg_shape shape = {1, {step}};
-        tg_tensor src = {0}, dst = {0};
-        TG_TRY(tg_source_read(&a->source, offset, a->piece, (size_t)step * from));
-        if (a->raw.is_swapped) {
-            tg_swap_bytes(a->raw.dtype, a->piece, step);
-        }
-        TG_TRY(tg_tensor_wrap(a->ctx, a->raw.dtype, &shape, a->piece, &src));
-        TG_TRY(tg_tensor_wrap(a->ctx, dtype, &shape, (char *)data + (size_t)done * to, &dst));
-        TG_TRY(tg_check_bools(a->ctx, a->path, a->name, &src));
-        TG_TRY(tg_tensor_convert(a->ctx, &src, &dst));
-        offset += (uint64_t)step * from;
-    }
-fail:
-    return status;
-}
-
 /* Real numbers in the upper half of `data` to complex ones in all of it; each is read before it
  * can be written over. */
 static void widen(float *data, int64_t count) {
@@ -172,7 +147,8 @@ tg_status tg_array_read(tg_array *a, int64_t first, int64_t count, tg_dtype dtyp
         elements *= shape->dim[d];
     }
     if (!a->h5) {
-        return read_raw(a, first * elements, count * elements, dtype, data);
+        return tg_raw_read(&a->source, &a->raw, first * elements, count * elements, a->piece, PIECE,
+                           dtype, data);
     }
     if (!tg_dtype_is_complex(dtype) || tg_dtype_is_complex(a->raw.dtype)) {
         return tg_h5_read_range(a->h5, a->name, first, count, dtype, data);

@@ -9,18 +9,24 @@
 tg_status tg_check_bools(tg_context *ctx, const char *label, const char *what,
                          const tg_tensor *tensor);
 
-/* Where an array lies in an npy or safetensors file. */
+/* Where an array lies in a file, in one run of bytes. */
 typedef struct tg_raw_array {
     tg_dtype dtype;
     tg_shape shape;
-    uint64_t offset; /* of its first byte in the file */
-    bool is_swapped; /* big-endian */
-    bool is_fortran; /* first dimension fastest; otherwise C order */
+    uint64_t offset;  /* of its first byte in the file */
+    bool is_swapped;  /* big-endian */
+    bool is_fortran;  /* first dimension fastest; otherwise C order */
+    const char *name; /* for errors, or NULL; of the caller */
 } tg_raw_array;
 
 /* The array of an npy file, and the tensor of a name in a safetensors file, without its data. */
 tg_status tg_npy_locate(const tg_source *source, tg_raw_array *out);
 tg_status tg_safetensors_locate(const tg_source *source, const char *name, tg_raw_array *out);
+
+/* Elements [first, first + count) of an array, converted to `dtype`; on the way they go through
+ * `piece` (piece_bytes, a multiple of every element's size) unless they are read as they are. */
+tg_status tg_raw_read(const tg_source *source, const tg_raw_array *raw, int64_t first,
+                      int64_t count, void *piece, size_t piece_bytes, tg_dtype dtype, void *data);
 
 /* Turns the bytes of every number around; a complex element is two. */
 void tg_swap_bytes(tg_dtype dtype, void *data, int64_t count);

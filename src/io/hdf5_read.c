@@ -1,8 +1,10 @@
 /* Reading HDF5: the list of numeric datasets, whole datasets, ranges of samples, and the attributes
  * of the root group.
  *
- * Only hard links inside the file are followed, and datasets whose data lies in other files
- * (external or virtual storage) are refused: a file cannot make us read another one. */
+ * HDF5 itself runs in a process of its own (hdf5_serve.c), so that a damaged file ends that process
+ * and not this one. It tells what the file holds and where. Elements that lie in the file as we
+ * have them in memory are read from there without it; all others it reads and sends. Nothing that
+ * it says is trusted: a process that went astray may say anything. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,82 +12,120 @@
 #include "base/memory.h"
 #include "io/file.h"
 #include "io/formats.h"
-#include "io/hdf5_types.h"
+#include "io/hdf5_child.h"
 #include "io/names.h"
 
 enum {
-    DEEPEST_GROUP = 64, /* HDF5 walks groups by recursion: a bound for its stack */
     /* Data may be larger than its file when it is compressed or was never written. More than the
      * best ratio of gzip (about 1030) is a lie of the file, unless it is a small one. */
     LARGEST_RATIO = 2048,
     SMALL_DATA = 64 << 20, /* bytes */
+    PIECE = 16 << 10,      /* bytes of the file that are converted at once */
+    TEXT_SPARE = 64 << 10, /* bytes that names and texts may have beyond those of the file */
 };
+
+typedef struct dataset {
+    tg_raw_array raw;  /* dtype and shape; the offset or TG_H5_NOWHERE */
+    tg_status refusal; /* why it cannot be read, */
+    char *why;         /* in a sentence; NULL if it can */
+} dataset;
 
 struct tg_h5 {
     tg_context *ctx;
     char *path;
-    uint64_t size; /* bytes of the file */
-    hid_t id;
-    tg_names names; /* of the numeric datasets */
+    tg_source source; /* for what is read without HDF5 */
+    tg_h5_child child;
+    tg_names names;    /* of the numeric datasets */
+    dataset *datasets; /* (capacity), the first names.count are in use */
+    int64_t capacity;
 };
 
 /* ---- opening ---- */
 
-typedef struct visitor {
-    tg_h5 *file;
-    tg_status status; /* why the walk ended early, when it was not HDF5 */
-} visitor;
-
-static herr_t visit(hid_t root, const char *name, const H5O_info_t *info, void *user) {
-    visitor *v = user;
-    char quoted[TG_QUOTE];
-    int depth = 0;
-    for (const char *c = name; *c; c++) {
-        depth += *c == '/';
+/* What the other process says about a dataset, if it can be true. */
+static bool is_sound(const tg_h5 *file, const tg_h5_entry *entry) {
+    tg_shape shape = {.ndim = (int)entry->ndim};
+    if (entry->dtype < 0 || entry->dtype >= TG_DTYPES || entry->refusal < 0 ||
+        entry->refusal >= TG_STATUS_COUNT || entry->ndim < 0 || entry->ndim > TG_MAX_NDIM) {
+        return false;
     }
-    if (depth >= DEEPEST_GROUP || !tg_utf8_is_valid(name)) {
-        v->status = tg_fail(
-            v->file->ctx, TG_E_FORMAT, "%s: object '%s': %s", v->file->path, tg_quote(name, quoted),
-            depth >= DEEPEST_GROUP ? "groups are nested deeper than 64" : "the name is not UTF-8");
-        return -1;
+    memcpy(shape.dim, entry->dim, sizeof shape.dim);
+    const int64_t numel = tg_shape_numel(&shape);
+    if (numel < 0 || numel > INT64_MAX / 16) {
+        return false;
     }
-    if (info->type != H5O_TYPE_DATASET) {
-        return 0;
-    }
-    hid_t dataset = H5Dopen2(root, name, H5P_DEFAULT);
-    hid_t type = H5Dget_type(dataset);
-    tg_dtype dtype = TG_F32;
-    if (type >= 0 && tg_h5_dtype_of(type, &dtype)) {
-        v->status = tg_names_add(&v->file->names, "dataset", name);
-    } else if (type >= 0) {
-        tg_log(v->file->ctx, TG_LOG_DEBUG, "%s: dataset '%s' has no type of ours and is left out",
-               v->file->path, tg_quote(name, quoted));
-    }
-    const bool failed = type < 0 || v->status != TG_OK;
-    H5Tclose(type);
-    H5Dclose(dataset);
-    return failed ? -1 : 0;
+    const uint64_t bytes = (uint64_t)numel * tg_dtype_size((tg_dtype)entry->dtype);
+    return entry->offset == TG_H5_NOWHERE ||
+           (entry->offset <= file->source.size && bytes <= file->source.size - entry->offset);
 }
 
-static tg_status open_and_list(tg_h5 *file) {
-    char text[TG_H5_REASON];
-    visitor v = {.file = file};
-    /* No file lock: it fails on some network drives, and a reader needs none. */
-    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-    H5Pset_file_locking(access, 0, 1);
-    file->id = H5Fopen(file->path, H5F_ACC_RDONLY, access);
-    H5Pclose(access);
-    if (file->id < 0) {
-        return tg_fail(file->ctx, TG_E_FORMAT, "%s: not a valid HDF5 file: %s", file->path,
-                       tg_h5_reason(text));
+static tg_status grow(tg_h5 *file) {
+    dataset *grown = NULL;
+    if (file->names.count < file->capacity) {
+        return TG_OK;
     }
-    if (H5Ovisit(file->id, H5_INDEX_NAME, H5_ITER_INC, visit, &v) < 0) {
-        return v.status != TG_OK
-                   ? v.status
-                   : tg_fail(file->ctx, TG_E_FORMAT, "%s: cannot list the datasets: %s", file->path,
-                             tg_h5_reason(text));
+    const int64_t capacity = file->capacity ? 2 * file->capacity : 16;
+    if (TG_NEW(file->ctx, TG_MEM_OTHER, grown, capacity) != TG_OK) {
+        return TG_E_MEMORY;
     }
+    if (file->datasets) {
+        memcpy(grown, file->datasets, (size_t)file->names.count * sizeof *grown);
+    }
+    tg_mem_free(file->ctx, file->datasets);
+    file->datasets = grown;
+    file->capacity = capacity;
     return TG_OK;
+}
+
+/* A frame of kind DATASET: the entry, its name, why it is refused. */
+static tg_status add_dataset(tg_h5 *file, const tg_h5_frame *frame) {
+    tg_status status = TG_OK;
+    tg_h5_entry entry;
+    char *bytes = NULL, *why = NULL;
+    TG_TRY(tg_h5_child_take_text(&file->child, frame, file->source.size + TEXT_SPARE, &bytes));
+    if (frame->size < sizeof entry) {
+        status = tg_h5_child_refuse(&file->child);
+        goto fail;
+    }
+    memcpy(&entry, bytes, sizeof entry);
+    const char *name = bytes + sizeof entry;
+    if (!is_sound(file, &entry) || !*name || !tg_utf8_is_valid(name) ||
+        tg_names_find(&file->names, name) >= 0) {
+        status = tg_h5_child_refuse(&file->child);
+        goto fail;
+    }
+    if (entry.refusal != TG_OK) {
+        why = tg_mem_strdup(file->ctx, name + strlen(name) + 1);
+        TG_TRY(why ? TG_OK : TG_E_MEMORY);
+    }
+    TG_TRY(grow(file));
+    TG_TRY(tg_names_add(&file->names, "dataset", name));
+    dataset *d = &file->datasets[file->names.count - 1];
+    *d = (dataset){.raw = {.dtype = (tg_dtype)entry.dtype, .offset = entry.offset},
+                   .refusal = (tg_status)entry.refusal,
+                   .why = why};
+    d->raw.shape.ndim = (int)entry.ndim;
+    memcpy(d->raw.shape.dim, entry.dim, sizeof entry.dim);
+    why = NULL;
+fail:
+    TG_FREE(file->ctx, why);
+    TG_FREE(file->ctx, bytes);
+    return status;
+}
+
+static tg_status receive_list(tg_h5 *file) {
+    tg_status status = TG_OK;
+    tg_h5_frame frame;
+    while (true) {
+        TG_TRY(tg_h5_child_receive(&file->child, &frame));
+        if (frame.kind == TG_H5_DONE) {
+            return tg_h5_child_result(&file->child, &frame);
+        }
+        TG_TRY(frame.kind == TG_H5_DATASET ? add_dataset(file, &frame)
+                                           : tg_h5_child_refuse(&file->child));
+    }
+fail:
+    return status;
 }
 
 tg_status tg_h5_open(tg_context *ctx, const char *path, tg_h5 **out) {
@@ -93,22 +133,19 @@ tg_status tg_h5_open(tg_context *ctx, const char *path, tg_h5 **out) {
     tg_source source = {.fd = -1};
     tg_h5 *file = NULL;
     *out = NULL;
-    /* Opened by ourselves first: the system's own reason beats what HDF5 makes of it. */
     TG_TRY(tg_source_open(ctx, path, &source));
-    const uint64_t size = source.size;
-    tg_source_close(&source);
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, file, 1));
-    *file = (tg_h5){.ctx = ctx, .size = size, .id = H5I_INVALID_HID, .names = {.ctx = ctx}};
+    *file = (tg_h5){.ctx = ctx, .source = source, .child = {.fd = -1}, .names = {.ctx = ctx}};
+    source.fd = -1;
     file->path = tg_mem_strdup(ctx, path);
     TG_TRY(file->path ? TG_OK : TG_E_MEMORY);
-    tg_h5_guard guard;
-    tg_h5_enter(&guard);
-    status = open_and_list(file);
-    tg_h5_leave(&guard);
-    TG_TRY(status);
+    file->source.label = file->path;
+    TG_TRY(tg_h5_child_start(ctx, file->path, &file->child));
+    TG_TRY(receive_list(file));
     *out = file;
     return TG_OK;
 fail:
+    tg_source_close(&source);
     tg_h5_close(&file);
     return status;
 }
@@ -118,13 +155,13 @@ void tg_h5_close(tg_h5 **file) {
         return;
     }
     tg_h5 *f = *file;
-    if (f->id >= 0) {
-        tg_h5_guard guard;
-        tg_h5_enter(&guard);
-        H5Fclose(f->id);
-        tg_h5_leave(&guard);
+    tg_h5_child_end(&f->child);
+    tg_source_close(&f->source);
+    for (int64_t i = 0; i < f->names.count; i++) {
+        TG_FREE(f->ctx, f->datasets[i].why);
     }
     tg_names_clear(&f->names);
+    TG_FREE(f->ctx, f->datasets);
     TG_FREE(f->ctx, f->path);
     tg_mem_free(f->ctx, f);
     *file = NULL;
@@ -140,139 +177,76 @@ const char *tg_h5_name(const tg_h5 *file, int64_t index) {
 
 /* ---- datasets ---- */
 
-typedef struct dataset {
-    hid_t id, type, space, plist;
-    tg_dtype dtype; /* the nearest of ours */
-    tg_shape shape;
-} dataset;
-
-static const dataset no_dataset = {H5I_INVALID_HID, H5I_INVALID_HID, H5I_INVALID_HID,
-                                   H5I_INVALID_HID, TG_F32,          {0}};
-
-static void close_dataset(dataset *d) {
-    H5Pclose(d->plist);
-    H5Sclose(d->space);
-    H5Tclose(d->type);
-    H5Dclose(d->id);
-    *d = no_dataset;
-}
-
-/* `kind` is "dataset" or "attribute". */
-static tg_status hdf5_failed(const tg_h5 *file, const char *kind, const char *name,
-                             const char *what) {
-    char quoted[TG_QUOTE], text[TG_H5_REASON];
-    return tg_fail(file->ctx, TG_E_FORMAT, "%s: %s '%s': %s: %s", file->path, kind,
-                   tg_quote(name, quoted), what, tg_h5_reason(text));
-}
-
-/* Sizes of the dataspace; one without any data counts as 0 elements. */
-static tg_status get_shape(const tg_h5 *file, const char *name, dataset *d) {
-    char quoted[TG_QUOTE], text[256];
-    hsize_t dims[H5S_MAX_RANK] = {0};
-    const H5S_class_t kind = H5Sget_simple_extent_type(d->space);
-    const int ndim = H5Sget_simple_extent_ndims(d->space);
-    if (kind == H5S_NULL) {
-        d->shape = (tg_shape){.ndim = 1};
-        return TG_OK;
-    }
-    if (ndim < 0 || H5Sget_simple_extent_dims(d->space, dims, NULL) < 0) {
-        return hdf5_failed(file, "dataset", name, "cannot get the shape");
-    }
-    if (ndim > TG_MAX_NDIM) {
-        return tg_fail(file->ctx, TG_E_UNSUPPORTED,
-                       "%s: dataset '%s': shape: expected at most %d dimensions, found %d",
-                       file->path, tg_quote(name, quoted), TG_MAX_NDIM, ndim);
-    }
-    d->shape.ndim = ndim;
-    bool fits = true;
-    for (int i = 0; i < ndim; i++) {
-        fits = fits && dims[i] <= INT64_MAX;
-        d->shape.dim[i] = (int64_t)dims[i];
-    }
-    const int64_t numel = tg_shape_numel(&d->shape);
-    if (!fits || numel < 0 || numel > INT64_MAX / 16) {
-        return tg_fail(file->ctx, TG_E_FORMAT, "%s: dataset '%s': shape: %s overflows", file->path,
-                       tg_quote(name, quoted), tg_shape_text(&d->shape, text, sizeof text));
-    }
-    return TG_OK;
-}
-
-/* Opens a dataset of the list. */
-static tg_status open_dataset(const tg_h5 *file, const char *name, dataset *d) {
+/* A dataset of the list that can be read. */
+static tg_status find_dataset(const tg_h5 *file, const char *name, const dataset **out) {
     char quoted[TG_QUOTE];
-    *d = no_dataset;
-    if (!name || tg_names_find(&file->names, name) < 0) {
+    const int64_t index = name ? tg_names_find(&file->names, name) : -1;
+    if (index < 0) {
         return tg_fail(file->ctx, TG_E_ARGUMENT,
                        "%s: there is no numeric dataset '%s' (there are %" PRId64 ")", file->path,
                        tg_quote(name ? name : "", quoted), file->names.count);
     }
-    d->id = H5Dopen2(file->id, name, H5P_DEFAULT);
-    d->type = H5Dget_type(d->id);
-    d->space = H5Dget_space(d->id);
-    d->plist = H5Dget_create_plist(d->id);
-    tg_status status = TG_OK;
-    if (d->type < 0 || d->space < 0 || d->plist < 0 || !tg_h5_dtype_of(d->type, &d->dtype)) {
-        status = hdf5_failed(file, "dataset", name, "cannot open");
-    } else if (H5Pget_external_count(d->plist) != 0 || H5Pget_layout(d->plist) == H5D_VIRTUAL) {
-        status = tg_fail(file->ctx, TG_E_UNSUPPORTED,
-                         "%s: dataset '%s': data that lies in other files is not supported",
-                         file->path, tg_quote(name, quoted));
-    } else {
-        status = get_shape(file, name, d);
-    }
-    if (status != TG_OK) {
-        close_dataset(d);
-    }
-    return status;
+    *out = &file->datasets[index];
+    return (*out)->why ? tg_fail(file->ctx, (*out)->refusal, "%s", (*out)->why) : TG_OK;
 }
 
 tg_status tg_h5_describe(tg_h5 *file, const char *name, tg_dtype *dtype, tg_shape *shape) {
-    dataset d = no_dataset;
-    tg_h5_guard guard;
-    tg_h5_enter(&guard);
-    tg_status status = open_dataset(file, name, &d);
-    *dtype = d.dtype;
-    *shape = d.shape;
-    close_dataset(&d);
-    tg_h5_leave(&guard);
+    const dataset *d = NULL;
+    const tg_status status = find_dataset(file, name, &d);
+    *dtype = status == TG_OK ? d->raw.dtype : TG_F32;
+    *shape = status == TG_OK ? d->raw.shape : (tg_shape){0};
     return status;
 }
 
-/* Reads samples [first, first + count), or everything of a scalar, converted by HDF5. */
-static tg_status read_samples(const tg_h5 *file, const char *name, const dataset *d, int64_t first,
-                              int64_t count, tg_dtype dtype, void *data) {
+/* Samples that are read and sent by HDF5. */
+static tg_status receive_samples(tg_h5 *file, const char *name, const tg_h5_range *range,
+                                 void *data, size_t bytes) {
     tg_status status = TG_OK;
-    hsize_t start[TG_MAX_NDIM] = {0}, size[TG_MAX_NDIM] = {0};
-    hid_t type = H5I_INVALID_HID, memory = H5I_INVALID_HID;
-    for (int i = 0; i < d->shape.ndim; i++) {
-        size[i] = (hsize_t)d->shape.dim[i];
-    }
-    type = tg_h5_type_of(dtype);
-    if (d->shape.ndim == 0) {
-        memory = H5Screate(H5S_SCALAR);
-    } else {
-        start[0] = (hsize_t)first;
-        size[0] = (hsize_t)count;
-        memory = H5Screate_simple(d->shape.ndim, size, NULL);
-        if (H5Sselect_hyperslab(d->space, H5S_SELECT_SET, start, NULL, size, NULL) < 0) {
-            status = hdf5_failed(file, "dataset", name, "cannot select the samples");
-            goto fail;
+    tg_h5_frame frame;
+    size_t done = 0;
+    TG_TRY(tg_h5_child_ask(&file->child, TG_H5_ASK_DATA, range, sizeof *range, name,
+                           strlen(name) + 1));
+    while (true) {
+        TG_TRY(tg_h5_child_receive(&file->child, &frame));
+        if (frame.kind == TG_H5_DONE) {
+            TG_TRY(tg_h5_child_result(&file->child, &frame));
+            return done == bytes ? TG_OK : tg_h5_child_refuse(&file->child);
         }
-    }
-    if (H5Dread(d->id, type, memory, d->space, H5P_DEFAULT, data) < 0) {
-        status = hdf5_failed(file, "dataset", name, "cannot read");
-        goto fail;
+        if (frame.kind != TG_H5_DATA || frame.size > bytes - done) {
+            return tg_h5_child_refuse(&file->child);
+        }
+        TG_TRY(tg_h5_child_take(&file->child, (char *)data + done, (size_t)frame.size));
+        done += (size_t)frame.size;
     }
 fail:
-    H5Sclose(memory);
-    H5Tclose(type);
     return status;
+}
+
+/* Conversions to a float type are HDF5's, except those between floats, which have one right result.
+ */
+static tg_status read_samples(tg_h5 *file, const char *name, const dataset *d, int64_t first,
+                              int64_t count, tg_dtype dtype, void *data) {
+    const int64_t samples = d->raw.shape.ndim > 0 ? d->raw.shape.dim[0] : 1;
+    const int64_t numel = tg_shape_numel(&d->raw.shape);
+    const bool same_kind = d->raw.dtype == dtype || tg_dtype_is_float(tg_dtype_real(d->raw.dtype));
+    if (numel == 0 || count == 0) {
+        return TG_OK;
+    }
+    const int64_t elements = numel / samples;
+    if (d->raw.offset != TG_H5_NOWHERE && same_kind) {
+        _Alignas(16) char piece[PIECE];
+        return tg_raw_read(&file->source, &d->raw, first * elements, count * elements, piece,
+                           sizeof piece, dtype, data);
+    }
+    const tg_h5_range range = {first, count, (int64_t)dtype};
+    return receive_samples(file, name, &range, data,
+                           (size_t)(count * elements) * tg_dtype_size(dtype));
 }
 
 static tg_status check_range(const tg_h5 *file, const char *name, const dataset *d, int64_t first,
                              int64_t count, tg_dtype dtype) {
     char quoted[TG_QUOTE];
-    const int64_t samples = d->shape.ndim > 0 ? d->shape.dim[0] : 1;
+    const int64_t samples = d->raw.shape.ndim > 0 ? d->raw.shape.dim[0] : 1;
     if (first < 0 || count < 0 || first > samples || count > samples - first) {
         return tg_fail(file->ctx, TG_E_ARGUMENT,
                        "%s: dataset '%s': %" PRId64 " samples from %" PRId64
@@ -284,9 +258,9 @@ static tg_status check_range(const tg_h5 *file, const char *name, const dataset 
                        "%s: dataset '%s': expected f32, f64, c64 or c128 to read as, found %s",
                        file->path, tg_quote(name, quoted), tg_dtype_name(dtype));
     }
-    if (tg_dtype_is_complex(dtype) != tg_dtype_is_complex(d->dtype)) {
+    if (tg_dtype_is_complex(dtype) != tg_dtype_is_complex(d->raw.dtype)) {
         return tg_fail(file->ctx, TG_E_DTYPE, "%s: dataset '%s': %s cannot be read as %s",
-                       file->path, tg_quote(name, quoted), tg_dtype_name(d->dtype),
+                       file->path, tg_quote(name, quoted), tg_dtype_name(d->raw.dtype),
                        tg_dtype_name(dtype));
     }
     return TG_OK;
@@ -294,13 +268,13 @@ static tg_status check_range(const tg_h5 *file, const char *name, const dataset 
 
 static tg_status check_justified(const tg_h5 *file, const char *name, const dataset *d) {
     char quoted[TG_QUOTE], text[128];
-    const uint64_t bytes = (uint64_t)tg_shape_numel(&d->shape) * tg_dtype_size(d->dtype);
-    if (bytes > SMALL_DATA && bytes / LARGEST_RATIO > file->size) {
+    const uint64_t bytes = (uint64_t)tg_shape_numel(&d->raw.shape) * tg_dtype_size(d->raw.dtype);
+    if (bytes > SMALL_DATA && bytes / LARGEST_RATIO > file->source.size) {
         return tg_fail(
             file->ctx, TG_E_FORMAT,
             "%s: dataset '%s': shape: %s of %s is more than a file of %" PRIu64 " bytes can hold",
-            file->path, tg_quote(name, quoted), tg_shape_text(&d->shape, text, sizeof text),
-            tg_dtype_name(d->dtype), file->size);
+            file->path, tg_quote(name, quoted), tg_shape_text(&d->raw.shape, text, sizeof text),
+            tg_dtype_name(d->raw.dtype), file->source.size);
     }
     return TG_OK;
 }
@@ -308,152 +282,62 @@ static tg_status check_justified(const tg_h5 *file, const char *name, const data
 tg_status tg_h5_read_range(tg_h5 *file, const char *name, int64_t first, int64_t count,
                            tg_dtype dtype, void *data) {
     tg_status status = TG_OK;
-    dataset d = no_dataset;
-    tg_h5_guard guard;
-    tg_h5_enter(&guard);
-    TG_TRY(open_dataset(file, name, &d));
-    TG_TRY(check_range(file, name, &d, first, count, dtype));
-    TG_TRY(check_justified(file, name, &d));
-    if (count > 0 && tg_shape_numel(&d.shape) > 0) {
-        TG_TRY(read_samples(file, name, &d, first, count, dtype, data));
-    }
+    const dataset *d = NULL;
+    TG_TRY(find_dataset(file, name, &d));
+    TG_TRY(check_range(file, name, d, first, count, dtype));
+    TG_TRY(check_justified(file, name, d));
+    TG_TRY(read_samples(file, name, d, first, count, dtype, data));
 fail:
-    close_dataset(&d);
-    tg_h5_leave(&guard);
     return status;
 }
 
 tg_status tg_h5_read(tg_h5 *file, const char *name, tg_tensor *out) {
     tg_status status = TG_OK;
-    dataset d = no_dataset;
+    const dataset *d = NULL;
     tg_tensor tensor = {0};
     char quoted[TG_QUOTE];
-    tg_h5_guard guard;
     *out = (tg_tensor){0};
-    tg_h5_enter(&guard);
-    TG_TRY(open_dataset(file, name, &d));
-    TG_TRY(check_justified(file, name, &d));
-    TG_TRY(tg_tensor_create(file->ctx, TG_MEM_DATA, d.dtype, &d.shape, &tensor));
-    if (tg_tensor_numel(&tensor) > 0) {
-        const int64_t samples = d.shape.ndim > 0 ? d.shape.dim[0] : 1;
-        TG_TRY(read_samples(file, name, &d, 0, samples, d.dtype, tensor.data));
-    }
+    TG_TRY(find_dataset(file, name, &d));
+    TG_TRY(check_justified(file, name, d));
+    TG_TRY(tg_tensor_create(file->ctx, TG_MEM_DATA, d->raw.dtype, &d->raw.shape, &tensor));
+    const int64_t samples = d->raw.shape.ndim > 0 ? d->raw.shape.dim[0] : 1;
+    TG_TRY(read_samples(file, name, d, 0, samples, d->raw.dtype, tensor.data));
     TG_TRY(tg_check_bools(file->ctx, file->path, tg_quote(name, quoted), &tensor));
     *out = tensor;
     tensor = (tg_tensor){0};
 fail:
     tg_tensor_destroy(&tensor);
-    close_dataset(&d);
-    tg_h5_leave(&guard);
     return status;
 }
 
 /* ---- attributes ---- */
 
-typedef struct attribute_reader {
-    tg_h5 *file;
-    tg_archive *archive;
-    tg_status status;
-} attribute_reader;
-
-/* Metadata is UTF-8; text in another encoding is left out, with a word to the log. */
-static tg_status keep_text(attribute_reader *r, const char *name, const char *value) {
-    char quoted[TG_QUOTE];
-    if (!*name || !tg_utf8_is_valid(name) || !tg_utf8_is_valid(value)) {
-        tg_log(r->file->ctx, TG_LOG_WARN, "%s: attribute '%s' is not UTF-8 and is left out",
-               r->file->path, tg_quote(name, quoted));
-        return TG_OK;
+/* A frame of kind PAIR: key and value. */
+static tg_status take_pair(tg_h5 *file, const tg_h5_frame *frame, tg_archive *archive) {
+    char *key = NULL;
+    tg_status status =
+        tg_h5_child_take_text(&file->child, frame, file->source.size + TEXT_SPARE, &key);
+    if (status == TG_OK) {
+        const char *value = key + strlen(key) + (strlen(key) < frame->size);
+        status = tg_archive_set_meta(archive, key, value);
     }
-    return tg_archive_set_meta(r->archive, name, value);
-}
-
-static tg_status read_text(attribute_reader *r, const char *name, hid_t attribute, hid_t type) {
-    tg_status status = TG_OK;
-    char *text = NULL;
-    if (H5Tis_variable_str(type) > 0) {
-        char *variable = NULL;
-        if (H5Aread(attribute, type, &variable) < 0) {
-            return hdf5_failed(r->file, "attribute", name, "cannot read");
-        }
-        status = keep_text(r, name, variable ? variable : "");
-        H5free_memory(variable);
-        return status;
-    }
-    size_t size = H5Tget_size(type);
-    if (size > r->file->size) {
-        char quoted[TG_QUOTE];
-        return tg_fail(r->file->ctx, TG_E_FORMAT,
-                       "%s: attribute '%s': %zu bytes are more than the file has", r->file->path,
-                       tg_quote(name, quoted), size);
-    }
-    TG_TRY(TG_NEW(r->file->ctx, TG_MEM_OTHER, text, size + 1));
-    if (H5Aread(attribute, type, text) < 0) {
-        status = hdf5_failed(r->file, "attribute", name, "cannot read");
-        goto fail;
-    }
-    while (H5Tget_strpad(type) == H5T_STR_SPACEPAD && size > 0 && text[size - 1] == ' ') {
-        text[--size] = '\0';
-    }
-    status = keep_text(r, name, text);
-fail:
-    TG_FREE(r->file->ctx, text);
+    TG_FREE(file->ctx, key);
     return status;
 }
 
-static tg_status read_number(attribute_reader *r, const char *name, hid_t attribute, hid_t type) {
-    char text[64] = "";
-    tg_dtype dtype = TG_F64;
-    int64_t whole = 0;
-    uint64_t natural = 0;
-    double real = 0.0;
-    herr_t failed = 0;
-    if (!tg_h5_dtype_of(type, &dtype) || tg_dtype_is_complex(dtype)) {
-        return TG_OK;
-    }
-    if (tg_dtype_is_float(dtype)) {
-        failed = H5Aread(attribute, H5T_NATIVE_DOUBLE, &real);
-        snprintf(text, sizeof text, "%.17g", real);
-    } else if (dtype == TG_U64) {
-        failed = H5Aread(attribute, H5T_NATIVE_UINT64, &natural);
-        snprintf(text, sizeof text, "%" PRIu64, natural);
-    } else {
-        failed = H5Aread(attribute, H5T_NATIVE_INT64, &whole);
-        snprintf(text, sizeof text, "%" PRId64, whole);
-    }
-    return failed < 0 ? hdf5_failed(r->file, "attribute", name, "cannot read")
-                      : keep_text(r, name, text);
-}
-
-/* Single texts and numbers; arrays and other types are not metadata. */
-static herr_t visit_attribute(hid_t root, const char *name, const H5A_info_t *info, void *user) {
-    (void)info;
-    attribute_reader *r = user;
-    hid_t attribute = H5Aopen(root, name, H5P_DEFAULT);
-    hid_t type = H5Aget_type(attribute);
-    hid_t space = H5Aget_space(attribute);
-    if (type < 0 || space < 0) {
-        r->status = hdf5_failed(r->file, "attribute", name, "cannot open");
-    } else if (H5Sget_simple_extent_npoints(space) == 1) {
-        r->status = H5Tget_class(type) == H5T_STRING ? read_text(r, name, attribute, type)
-                                                     : read_number(r, name, attribute, type);
-    }
-    H5Sclose(space);
-    H5Tclose(type);
-    H5Aclose(attribute);
-    return r->status == TG_OK ? 0 : -1;
-}
-
 tg_status tg_h5_read_meta(tg_h5 *file, tg_archive *archive) {
-    char text[TG_H5_REASON];
-    attribute_reader r = {.file = file, .archive = archive};
-    hsize_t at = 0;
-    tg_h5_guard guard;
-    tg_h5_enter(&guard);
-    if (H5Aiterate2(file->id, H5_INDEX_NAME, H5_ITER_INC, &at, visit_attribute, &r) < 0 &&
-        r.status == TG_OK) {
-        r.status = tg_fail(file->ctx, TG_E_FORMAT, "%s: cannot list the attributes: %s", file->path,
-                           tg_h5_reason(text));
+    tg_status status = TG_OK;
+    tg_h5_frame frame;
+    TG_TRY(tg_h5_child_ask(&file->child, TG_H5_ASK_META, NULL, 0, NULL, 0));
+    while (true) {
+        TG_TRY(tg_h5_child_receive(&file->child, &frame));
+        if (frame.kind == TG_H5_DONE) {
+            return tg_h5_child_result(&file->child, &frame);
+        }
+        TG_TRY(frame.kind == TG_H5_PAIR ? take_pair(file, &frame, archive)
+                                        : tg_h5_child_refuse(&file->child));
     }
-    tg_h5_leave(&guard);
-    return r.status;
+fail:
+    tg_h5_child_end(&file->child); /* the rest of its answer is still on the way */
+    return status;
 }

@@ -13,9 +13,12 @@ void tg_h5_enter(tg_h5_guard *guard) {
     *guard = (tg_h5_guard){0};
     H5Eget_auto2(H5E_DEFAULT, &guard->print, &guard->print_data);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    H5PLget_loading_state(&guard->plugins);
+    H5PLset_loading_state(0);
 }
 
 void tg_h5_leave(tg_h5_guard *guard) {
+    H5PLset_loading_state(guard->plugins);
     H5Eclear2(H5E_DEFAULT);
     H5Eset_auto2(H5E_DEFAULT, guard->print, guard->print_data);
     pthread_mutex_unlock(&mutex);

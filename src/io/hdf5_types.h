@@ -11,14 +11,15 @@
 
 #define TG_H5_REASON 160 /* capacity that tg_h5_reason needs */
 
-/* What the caller's thread had as its error printer. */
+/* What the caller had: the error printer of its thread, and which plug-ins may be loaded. */
 typedef struct tg_h5_guard {
     H5E_auto2_t print;
     void *print_data;
+    unsigned plugins;
 } tg_h5_guard;
 
-/* Between the two, HDF5 is ours alone (it need not be built thread-safe) and prints no errors;
- * afterwards its printer is what it was. */
+/* Between the two, HDF5 is ours alone (it need not be built thread-safe), prints no errors and
+ * loads no plug-ins; afterwards both are what they were. */
 void tg_h5_enter(tg_h5_guard *guard);
 void tg_h5_leave(tg_h5_guard *guard);
 

@@ -13,7 +13,10 @@
 #include "io/hdf5_types.h"
 #include "io/names.h"
 
-enum { CHUNK_BYTES = 1 << 20 }; /* compressed as one piece */
+enum {
+    CHUNK_BYTES = 1 << 20,   /* compressed as one piece */
+    LONGEST_FIXED = 32 << 10 /* bytes of a text in an object header */
+};
 
 typedef struct writer {
     tg_context *ctx;
@@ -127,17 +130,20 @@ static tg_status write_tensor(const writer *w, const char *name, const tg_tensor
     return status;
 }
 
-/* Text of variable length: its bytes lie outside the object header, whose attributes are limited to
- * 64 KiB. */
+/* Text of fixed length, which stands in the object header. What is too long for that (64 KiB) is of
+ * variable length and lies in the global heap. */
 static tg_status write_text(const writer *w, const char *key, const char *value) {
+    const size_t size = strlen(value) + 1;
+    const bool fixed = size <= LONGEST_FIXED;
     hid_t type = H5Tcopy(H5T_C_S1);
-    herr_t failed = H5Tset_size(type, H5T_VARIABLE) | H5Tset_cset(type, H5T_CSET_UTF8);
+    herr_t failed =
+        H5Tset_size(type, fixed ? size : H5T_VARIABLE) | H5Tset_cset(type, H5T_CSET_UTF8);
     hid_t space = H5Screate(H5S_SCALAR);
     hid_t plist = H5Pcreate(H5P_ATTRIBUTE_CREATE);
     failed |= H5Pset_char_encoding(plist, H5T_CSET_UTF8);
     hid_t id =
         failed < 0 ? H5I_INVALID_HID : H5Acreate2(w->file, key, type, space, plist, H5P_DEFAULT);
-    failed = id < 0 ? -1 : H5Awrite(id, type, &value);
+    failed = id < 0 ? -1 : H5Awrite(id, type, fixed ? (const void *)value : &value);
     tg_status status = failed < 0 ? hdf5_failed(w, "metadata", key) : TG_OK;
     H5Aclose(id);
     H5Pclose(plist);
