@@ -7,7 +7,7 @@ FORMATTED = git ls-files 'include/*.h' 'src/*.[ch]' 'src/*.inc' 'src/*.cu' 'src/
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
-.PHONY: build build-cuda demo check bench format format-check lint install clean help
+.PHONY: build build-cuda demo check check-long bench format format-check lint install clean help
 
 build: ## build/bin/tgrad and both libraries, optimised
 	@cmake --preset release >/dev/null
@@ -27,6 +27,9 @@ check: ## install what is missing, build, run every test and a short fuzz run
 	@$(MAKE) build
 	@ctest --preset release -j $(JOBS)
 	@scripts/fuzz
+
+check-long: build ## hours: damaged HDF5 files in every command that reads them (20,000)
+	@tests/test_damaged_hdf5.sh build/bin/tgrad . build 20000
 
 bench: build ## run the benchmarks
 	@set -e; for program in build/bin/bench_*; do echo "== $${program##*/}"; $$program; done

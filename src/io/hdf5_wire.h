@@ -39,8 +39,8 @@ typedef struct tg_h5_entry {
     uint64_t offset; /* of its elements, which lie there in our own format; or TG_H5_NOWHERE */
 } tg_h5_entry;
 
-#define TG_H5_NOWHERE UINT64_MAX /* only HDF5 can read it: chunks, filters, other types, no data   \
-                                  */
+/* Only HDF5 can read it: chunks, filters, other types, no data at all. */
+#define TG_H5_NOWHERE UINT64_MAX
 
 /* Samples [first, first + count) as elements of a dtype. */
 typedef struct tg_h5_range {

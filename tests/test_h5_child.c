@@ -1,0 +1,254 @@
+/* The process that reads HDF5 files: what the caller sees when it dies, what signals do to it, and
+ * that nothing of it is left. */
+#include <dirent.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/memory.h"
+#include "support/files.h"
+#include "tgrad/io.h"
+
+static tg_context *ctx;
+
+static int setup(void **state) {
+    (void)state;
+    return tg_context_create(NULL, &ctx) == TG_OK ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    test_folder_remove();
+    assert_int_equal(tg_context_memory(ctx, TG_HOST).blocks, 1);
+    tg_context_destroy(&ctx);
+    return 0;
+}
+
+static tg_h5 *open_file(const char *path) {
+    tg_h5 *file = NULL;
+    if (tg_h5_open(ctx, path, &file) != TG_OK) {
+        fail_msg("%s", tg_context_error(ctx));
+    }
+    return file;
+}
+
+/* The child of process `parent`, 0 if it has none. */
+static pid_t child_of(pid_t parent) {
+    DIR *dir = opendir("/proc");
+    pid_t found = 0;
+    assert_non_null(dir);
+    for (struct dirent *entry = readdir(dir); entry && !found; entry = readdir(dir)) {
+        char path[300], line[512] = "";
+        int above = 0;
+        snprintf(path, sizeof path, "/proc/%s/stat", entry->d_name);
+        FILE *file = entry->d_name[0] >= '1' && entry->d_name[0] <= '9' ? fopen(path, "r") : NULL;
+        if (!file) {
+            continue;
+        }
+        const char *behind = fgets(line, sizeof line, file) ? strrchr(line, ')') : NULL;
+        if (behind && sscanf(behind, ") %*c %d", &above) == 1 && above == (int)parent) {
+            found = (pid_t)atoi(entry->d_name);
+        }
+        fclose(file);
+    }
+    closedir(dir);
+    return found;
+}
+
+static void expect_no_child(void) {
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD);
+}
+
+static void short_sleep(void) {
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+}
+
+/* However it ends, the caller gets a sentence with the reason, then and later; what needs no HDF5
+ * is still read. */
+static void test_dies(void **state) {
+    (void)state;
+    static const struct {
+        int signal;
+        const char *reason;
+    } ends[] = {{SIGSEGV, "crashed (signal 11)"},
+                {SIGABRT, "crashed (signal 6)"},
+                {SIGPROF, "took too long"},
+                {SIGKILL, "was killed"}};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        tg_h5 *file = open_file(TG_FIXTURES "/h5py.h5");
+        tg_archive *archive = NULL;
+        tg_tensor tensor = {0};
+        const pid_t reader = child_of(getpid());
+        assert_true(reader > 0);
+        assert_int_equal(tg_h5_read(file, "group/zip", &tensor), TG_OK); /* it is past its start */
+        tg_tensor_destroy(&tensor);
+        assert_int_equal(kill(reader, ends[i].signal), 0);
+        assert_int_equal(tg_h5_read(file, "group/zip", &tensor), TG_E_FORMAT);
+        if (!strstr(tg_context_error(ctx), ends[i].reason) ||
+            !strstr(tg_context_error(ctx), "h5py.h5")) {
+            fail_msg("%s", tg_context_error(ctx));
+        }
+        assert_int_equal(tg_h5_read(file, "group/zip", &tensor), TG_E_FORMAT);
+        assert_non_null(strstr(tg_context_error(ctx), "has ended"));
+        assert_int_equal(tg_archive_create(ctx, &archive), TG_OK);
+        assert_int_equal(tg_h5_read_meta(file, archive), TG_E_FORMAT);
+        tg_archive_destroy(&archive);
+        assert_int_equal(tg_h5_read(file, "f4", &tensor), TG_OK);
+        assert_true(((const float *)tensor.data)[5] == 5.0f);
+        tg_tensor_destroy(&tensor);
+        tg_h5_close(&file);
+        expect_no_child();
+    }
+}
+
+/* A terminal or a batch system sends its signals to the whole group: they are for the caller. */
+static void test_signals(void **state) {
+    (void)state;
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+    tg_h5 *file = open_file(TG_FIXTURES "/h5py.h5");
+    const pid_t reader = child_of(getpid());
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        assert_int_equal(kill(reader, signals[i]), 0);
+    }
+    short_sleep();
+    tg_tensor tensor = {0};
+    assert_int_equal(tg_h5_read(file, "group/zip", &tensor), TG_OK);
+    assert_true(((const float *)tensor.data)[7] == 7.0f);
+    tg_tensor_destroy(&tensor);
+    tg_h5_close(&file);
+    expect_no_child();
+}
+
+/* A caller that waits for any child may take the end of ours. */
+static void test_taken_by_another_wait(void **state) {
+    (void)state;
+    tg_h5 *file = open_file(TG_FIXTURES "/h5py.h5");
+    tg_tensor tensor = {0};
+    kill(child_of(getpid()), SIGSEGV);
+    assert_true(waitpid(-1, NULL, 0) > 0);
+    assert_int_equal(tg_h5_read(file, "group/zip", &tensor), TG_E_FORMAT);
+    assert_non_null(strstr(tg_context_error(ctx), "ended early"));
+    tg_h5_close(&file);
+}
+
+/* The caller is killed: its reader ends too. */
+static void test_no_orphan(void **state) {
+    (void)state;
+    int line[2];
+    char byte = 0;
+    assert_int_equal(pipe(line), 0);
+    const pid_t caller = fork();
+    assert_true(caller >= 0);
+    if (caller == 0) {
+        tg_h5 *file = NULL;
+        const bool opened = tg_h5_open(ctx, TG_FIXTURES "/h5py.h5", &file) == TG_OK;
+        if (write(line[1], opened ? "y" : "n", 1) == 1) {
+            pause();
+        }
+        _exit(1);
+    }
+    assert_int_equal(read(line[0], &byte, 1), 1);
+    assert_int_equal(byte, 'y');
+    const pid_t reader = child_of(caller);
+    assert_true(reader > 0);
+    kill(caller, SIGKILL);
+    assert_int_equal(waitpid(caller, NULL, 0), caller);
+    for (int i = 0; i < 500 && kill(reader, 0) == 0 && child_of(1) != reader; i++) {
+        short_sleep();
+    }
+    char path[64], name[32] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)reader);
+    FILE *file = fopen(path, "r"); /* gone, or a zombie that waits for init */
+    assert_true(!file || (fscanf(file, "%*d %*s %31s", name) == 1 && strcmp(name, "Z") == 0));
+    if (file) {
+        fclose(file);
+    }
+    close(line[0]);
+    close(line[1]);
+}
+
+/* Files that are open at the same time, each with a reader. */
+static void test_several(void **state) {
+    (void)state;
+    tg_h5 *files[5];
+    for (int i = 0; i < 5; i++) {
+        files[i] = open_file(TG_FIXTURES "/h5py.h5");
+    }
+    for (int i = 0; i < 5; i++) {
+        float row[12];
+        assert_int_equal(tg_h5_read_range(files[i], "group/zip", 1, 1, TG_F32, row), TG_OK);
+        assert_true(row[0] == 12.0f);
+    }
+    for (int i = 0; i < 5; i++) {
+        tg_h5_close(&files[(2 * i) % 5]);
+    }
+    expect_no_child();
+}
+
+/* Data of more than a piece, cut along its second and third dimension. */
+static void test_pieces(void **state) {
+    (void)state;
+    const tg_shape shape = {3, {2, 3, 700001}};
+    const tg_h5_write_config config = {.gzip = 1};
+    tg_archive *archive = NULL;
+    tg_tensor tensor = {0};
+    const int64_t numel = tg_shape_numel(&shape);
+    assert_int_equal(tg_archive_create(ctx, &archive), TG_OK);
+    assert_int_equal(tg_tensor_create(ctx, TG_MEM_DATA, TG_F64, &shape, &tensor), TG_OK);
+    for (int64_t i = 0; i < numel; i++) {
+        ((double *)tensor.data)[i] = (double)i;
+    }
+    assert_int_equal(tg_archive_take(archive, "x", &tensor), TG_OK);
+    assert_int_equal(tg_h5_write(ctx, test_path("pieces.h5"), archive, &config), TG_OK);
+    tg_archive_destroy(&archive);
+
+    tg_h5 *file = open_file(test_path("pieces.h5"));
+    assert_int_equal(tg_h5_read(file, "x", &tensor), TG_OK);
+    for (int64_t i = 0; i < numel; i++) {
+        assert_true(((const double *)tensor.data)[i] == (double)i);
+    }
+    tg_tensor_destroy(&tensor);
+    float *row = malloc((size_t)(numel / 2) * sizeof *row);
+    assert_int_equal(tg_h5_read_range(file, "x", 1, 1, TG_F32, row), TG_OK);
+    for (int64_t i = 0; i < numel / 2; i++) {
+        assert_true(row[i] == (float)(numel / 2 + i));
+    }
+    free(row);
+    tg_h5_close(&file);
+}
+
+/* A filter that HDF5 lacks is not looked for in its plug-ins. */
+static void test_plugin(void **state) {
+    (void)state;
+    tg_h5 *file = open_file(TG_FIXTURES "/plugin.h5");
+    tg_tensor tensor = {0};
+    assert_int_equal(tg_h5_read(file, "x", &tensor), TG_E_UNSUPPORTED);
+    assert_non_null(strstr(tg_context_error(ctx), "filter 32001"));
+    assert_non_null(strstr(tg_context_error(ctx), "plug-ins are not loaded"));
+    assert_int_equal(tg_h5_read(file, "y", &tensor), TG_OK);
+    tg_tensor_destroy(&tensor);
+    tg_h5_close(&file);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dies),
+        cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_taken_by_another_wait),
+        cmocka_unit_test(test_no_orphan),
+        cmocka_unit_test(test_several),
+        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_plugin),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
