@@ -132,28 +132,17 @@ static void describe_equations(FILE *stream) {
     }
 }
 
-/* The values given; a list "2,15" gets the brackets that the library expects. */
+/* The values given. */
 static tg_pde_value *given_values(int *count) {
     tg_pde_value *values = cli_need(calloc(parameter_count + 1, sizeof *values));
     *count = 0;
     for (size_t i = 0; i < parameter_count; i++) {
-        const char *given = parameters[i].value;
-        if (!given) {
-            continue;
+        if (parameters[i].value) {
+            values[(*count)++] =
+                (tg_pde_value){.name = parameters[i].key, .value = parameters[i].value};
         }
-        const bool list = strchr(given, ',') && given[0] != '[';
-        char *text = cli_need(malloc(strlen(given) + 3));
-        sprintf(text, list ? "[%s]" : "%s", given);
-        values[(*count)++] = (tg_pde_value){.name = parameters[i].key, .value = text};
     }
     return values;
-}
-
-static void free_values(tg_pde_value *values, int count) {
-    for (int i = 0; i < count; i++) {
-        free((void *)(uintptr_t)values[i].value);
-    }
-    free(values);
 }
 
 /* ---- the run ---- */
@@ -297,7 +286,7 @@ static int run(const cli_call *call) {
         tg_pde_value *values = given_values(&config.value_count);
         config.values = values;
         code = generate(ctx, &config, call->common->json);
-        free_values(values, config.value_count);
+        free(values);
     }
     cli_list_free(&opt.test_resolutions);
     tg_context_destroy(&ctx);

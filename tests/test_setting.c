@@ -19,6 +19,9 @@ typedef struct sample {
     tg_list_int modes;
     tg_list_double rank;
     char root[16];
+    tg_list_int grid;
+    tg_list_grid grids;
+    tg_list_text files;
 } sample;
 
 static const tg_choice kinds[] = {{"low_rank", 3}, {"sparse", 5}, {NULL, 0}};
@@ -32,6 +35,9 @@ static const tg_setting table[] = {
     {"n_modes", TG_SETTING_LIST_INT, offsetof(sample, modes), NULL, 1, 4096, "help"},
     {"rank", TG_SETTING_LIST_DOUBLE, offsetof(sample, rank), NULL, 1, 0, "help"},
     {"root", TG_SETTING_TEXT, offsetof(sample, root), NULL, 0, 16, "help"},
+    {"grid", TG_SETTING_GRID, offsetof(sample, grid), NULL, 0, 4096, "help"},
+    {"grids", TG_SETTING_LIST_GRID, offsetof(sample, grids), NULL, 1, 4096, "help"},
+    {"files", TG_SETTING_LIST_TEXT, offsetof(sample, files), NULL, 0, 0, "help"},
 };
 
 static tg_context *ctx;
@@ -65,6 +71,42 @@ static void test_values(void **state) {
     assert_true(config.rank.count == 1 && config.rank.value[0] == 0.25);
 }
 
+/* The same lists, as people write them. */
+static void test_lists(void **state) {
+    (void)state;
+    static const char *const two[] = {"16,20",    "16, 20", "[16,20]", "[ 16, 20 ]",
+                                      "(16, 20)", "16x20",  "[16x20]", "\"16x20\""};
+    for (size_t i = 0; i < sizeof two / sizeof two[0]; i++) {
+        config.modes = config.grid = (tg_list_int){0};
+        assert_int_equal(set("n_modes", two[i]), TG_OK);
+        assert_int_equal(set("grid", two[i]), TG_OK);
+        assert_true(config.modes.count == 2 && config.modes.value[0] == 16);
+        assert_true(config.modes.value[1] == 20);
+        assert_memory_equal(&config.modes, &config.grid, sizeof config.grid);
+    }
+    assert_int_equal(set("rank", "0.5, 4"), TG_OK);
+    assert_true(config.rank.count == 2 && config.rank.value[1] == 4.0);
+    static const char *const none[] = {"[]", "[ ]", "null"};
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
+        config.grids.count = config.files.count = config.grid.count = 5;
+        assert_int_equal(set("grids", none[i]), TG_OK);
+        assert_int_equal(set("files", none[i]), TG_OK);
+        assert_int_equal(set("grid", none[i]), TG_OK);
+        assert_int_equal(config.grids.count + config.files.count + config.grid.count, 0);
+    }
+    static const char *const grids[] = {"16, 48x80", "[16, 48x80]", "[16, [48, 80]]"};
+    for (size_t i = 0; i < sizeof grids / sizeof grids[0]; i++) {
+        assert_int_equal(set("grids", grids[i]), TG_OK);
+        assert_true(config.grids.count == 2 && config.grids.grid[0].count == 1);
+        assert_true(config.grids.grid[1].count == 2 && config.grids.grid[1].value[1] == 80);
+    }
+    assert_int_equal(set("grids", "48x80"), TG_OK);
+    assert_true(config.grids.count == 1 && config.grids.grid[0].count == 2);
+    assert_int_equal(set("files", "a.h5, \"b, c.h5\""), TG_OK);
+    assert_int_equal(config.files.count, 2);
+    assert_string_equal(config.files.text[1], "b, c.h5");
+}
+
 /* What is written reads back to the same value, whatever it is. */
 static void test_text_round_trip(void **state) {
     (void)state;
@@ -81,6 +123,14 @@ static void test_text_round_trip(void **state) {
         {"rank", "[43, 0.5]"},
         {"root", "a b/c"},
         {"root", "null"},
+        {"grid", "0"},
+        {"grid", "48x80"},
+        {"grids", "[]"},
+        {"grids", "16"},
+        {"grids", "[16, 48x80]"},
+        {"files", "[]"},
+        {"files", "[a.h5]"},
+        {"files", "[a.h5, \"b, (c).h5\", 'the \"best\".h5']"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char text[128];
@@ -119,10 +169,20 @@ static void test_errors(void **state) {
     expect_error("warm_restart", "maybe", "expected true or false");
     expect_error("proj_type", "tensor", "expected one of low_rank, sparse, found 'tensor'");
     expect_error("n_modes", "[1, 2", "expected an integer or a list");
-    expect_error("n_modes", "1, 2", "expected an integer or a list");
+    expect_error("n_modes", "1,,2", "expected an integer or a list");
+    expect_error("n_modes", "8x", "expected an integer or a list");
+    expect_error("n_modes", "8x8,4", "expected an integer or a list");
+    expect_error("n_modes", "", "expected an integer or a list");
+    expect_error("n_modes", "null", "expected an integer or a list");
     expect_error("n_modes", "[]", "expected an integer or a list");
     expect_error("n_modes", "[1,2,3,4,5,6,7,8,9]", "expected an integer or a list");
     expect_error("n_modes", "[1.5]", "expected an integer or a list");
+    expect_error("grid", "48y80", "opt.grid: expected a grid (16, 48x80 or [48, 80])");
+    expect_error("grids", "[16, 0x3]",
+                 "opt.grids: expected a grid or a list of grids (16 or [16, 48x80])");
+    expect_error("grids", "[16, []]", "expected a grid or a list");
+    expect_error("grids", "1,2,3,4,5,6,7,8,9", "expected a grid or a list");
+    expect_error("files", "[a,,b]", "opt.files: expected a text or a list of texts, found");
     expect_error("learning_rat", "1", "unknown key; did you mean opt.learning_rate?");
     expect_error("warm_restrat", "1", "did you mean opt.warm_restart?");
     expect_error("zzz", "1", "opt.zzz: unknown key");
@@ -148,6 +208,7 @@ static int teardown(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),
+        cmocka_unit_test(test_lists),
         cmocka_unit_test(test_text_round_trip),
         cmocka_unit_test(test_errors),
     };

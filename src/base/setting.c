@@ -143,35 +143,59 @@ bool tg_setting_means(const char *value, const char *word) {
     return strcasecmp(found, word) == 0;
 }
 
-/* "[a, b]", "(a, b)" or a lone "a" to numbers; -1 if it is not such a list. */
+/* ---- lists ---- */
+
+/* The text between a pair of brackets around all of it, or the text itself. */
+static char *inside(char *text) {
+    const size_t length = strlen(text);
+    const bool is_closed = length >= 2 && ((text[0] == '[' && text[length - 1] == ']') ||
+                                           (text[0] == '(' && text[length - 1] == ')'));
+    if (is_closed) {
+        text[length - 1] = '\0';
+    }
+    return text + is_closed;
+}
+
+/* Cuts the next entry off: up to a separator outside brackets and quotes. *rest is NULL behind the
+ * last one. */
+static char *cut_entry(char **rest, char separator) {
+    char *const entry = *rest;
+    int depth = 0;
+    char quote = '\0', *at = entry;
+    for (; *at && (quote || depth > 0 || *at != separator); at++) {
+        if (quote || *at == '"' || *at == '\'') {
+            quote = quote == *at ? '\0' : quote ? quote : *at;
+        } else {
+            depth += (*at == '[' || *at == '(') - (*at == ']' || *at == ')');
+        }
+    }
+    *rest = *at ? at + 1 : NULL;
+    *at = '\0';
+    return entry;
+}
+
+/* "[a, b]", "(a, b)", "a, b", "axb" or a lone "a" to numbers; "[]" and "null" to none; -1 if it is
+ * not such a list. */
 static int parse_list(const char *value, double *out) {
     char word[512];
     if (!bare_word(value, word, sizeof word)) {
         return -1;
     }
-    char *at = word;
-    const size_t length = strlen(word);
-    const bool closed = length >= 2 && ((word[0] == '[' && word[length - 1] == ']') ||
-                                        (word[0] == '(' && word[length - 1] == ')'));
-    if (closed) {
-        word[length - 1] = '\0';
-        at++;
+    char *rest = inside(word);
+    if (strcmp(word, "null") == 0 || rest[strspn(rest, " ")] == '\0') {
+        return word[0] || rest > word ? 0 : -1; /* but not for no text at all */
     }
+    const char separator = !strchr(rest, ',') && strchr(rest, 'x') ? 'x' : ',';
     int count = 0;
-    while (at) {
-        char *comma = strchr(at, ',');
-        if (comma) {
-            *comma = '\0';
-        }
+    while (rest) {
         char entry[WORD];
-        if (!bare_word(at, entry, sizeof entry) || count == TG_SETTING_LIST ||
-            !parse_double(entry, &out[count])) {
+        if (!bare_word(cut_entry(&rest, separator), entry, sizeof entry) ||
+            count == TG_SETTING_LIST || !parse_double(entry, &out[count])) {
             return -1;
         }
         count++;
-        at = comma ? comma + 1 : NULL;
     }
-    return count == 1 || closed ? count : -1;
+    return count;
 }
 
 static bool is_in_range(const tg_setting *row, double value) {
@@ -194,30 +218,71 @@ static tg_status bad_value(tg_context *ctx, const char *section, const tg_settin
                    nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
 }
 
-static bool store_list(const tg_setting *row, void *field, const char *value) {
-    double entries[TG_SETTING_LIST];
-    const int count = parse_list(value, entries);
+static bool may_be_empty(const tg_setting *row) {
+    return row->type >= TG_SETTING_GRID;
+}
+
+/* A list of numbers that the row allows; -1 if it is none. */
+static int read_numbers(const tg_setting *row, const char *value, double *out) {
+    const bool is_integer = row->type != TG_SETTING_LIST_DOUBLE;
+    const int count = parse_list(value, out);
     for (int i = 0; i < count; i++) {
-        if (!is_in_range(row, entries[i]) ||
-            (row->type == TG_SETTING_LIST_INT &&
-             (entries[i] != floor(entries[i]) || fabs(entries[i]) > 0x1p53))) {
+        if (!is_in_range(row, out[i]) ||
+            (is_integer && (out[i] != floor(out[i]) || fabs(out[i]) > 0x1p53))) {
+            return -1;
+        }
+    }
+    return count > 0 || may_be_empty(row) ? count : -1;
+}
+
+static bool store_integers(const tg_setting *row, tg_list_int *list, const char *value) {
+    double entries[TG_SETTING_LIST];
+    const int count = read_numbers(row, value, entries);
+    if (count < 0) {
+        return false;
+    }
+    *list = (tg_list_int){.count = count};
+    for (int i = 0; i < count; i++) {
+        list->value[i] = (int64_t)entries[i];
+    }
+    return true;
+}
+
+static bool store_doubles(const tg_setting *row, tg_list_double *list, const char *value) {
+    tg_list_double read = {.count = 0};
+    read.count = read_numbers(row, value, read.value);
+    *list = read.count < 0 ? *list : read;
+    return read.count >= 0;
+}
+
+/* A list of grids or of texts, entry by entry. */
+static bool store_entries(const tg_setting *row, void *field, const char *value) {
+    static const size_t sizes[] = {sizeof(tg_list_grid), sizeof(tg_list_text)};
+    const bool is_text = row->type == TG_SETTING_LIST_TEXT;
+    char word[TG_SETTING_LIST * 520];
+    union {
+        tg_list_grid grids;
+        tg_list_text texts;
+    } list;
+    memset(&list, 0, sizeof list);
+    if (!bare_word(value, word, sizeof word)) {
+        return false;
+    }
+    char *rest = inside(word);
+    const bool is_empty = strcmp(word, "null") == 0 || rest[strspn(rest, " ")] == '\0';
+    int count = 0;
+    for (; rest && !is_empty; count++) {
+        const char *entry = cut_entry(&rest, ',');
+        if (count == TG_SETTING_LIST ||
+            (is_text ? !bare_word(entry, list.texts.text[count], sizeof list.texts.text[count]) ||
+                           list.texts.text[count][0] == '\0'
+                     : !store_integers(row, &list.grids.grid[count], entry) ||
+                           list.grids.grid[count].count == 0)) {
             return false;
         }
     }
-    if (count < 1) {
-        return false;
-    }
-    if (row->type == TG_SETTING_LIST_INT) {
-        tg_list_int *list = field;
-        *list = (tg_list_int){.count = count};
-        for (int i = 0; i < count; i++) {
-            list->value[i] = (int64_t)entries[i];
-        }
-    } else {
-        tg_list_double *list = field;
-        *list = (tg_list_double){.count = count};
-        memcpy(list->value, entries, (size_t)count * sizeof entries[0]);
-    }
+    *(is_text ? &list.texts.count : &list.grids.count) = count;
+    memcpy(field, &list, sizes[is_text]);
     return true;
 }
 
@@ -290,9 +355,15 @@ static const char *only_entry(char *word, size_t capacity) {
 static bool store(const tg_setting *row, void *field, const char *value) {
     char word[WORD];
     switch (row->type) {
+    case TG_SETTING_GRID:
     case TG_SETTING_LIST_INT:
+    case TG_SETTING_LIST_SIZE:
+        return store_integers(row, field, value);
     case TG_SETTING_LIST_DOUBLE:
-        return store_list(row, field, value);
+        return store_doubles(row, field, value);
+    case TG_SETTING_LIST_GRID:
+    case TG_SETTING_LIST_TEXT:
+        return store_entries(row, field, value);
     case TG_SETTING_TEXT:
         return store_text(row, field, value);
     default:
@@ -356,7 +427,12 @@ const char *tg_setting_values(const tg_setting *row, char *text, size_t capacity
                                         [TG_SETTING_ENUM] = "one of ",
                                         [TG_SETTING_LIST_INT] = "an integer or a list of integers",
                                         [TG_SETTING_LIST_DOUBLE] = "a number or a list of numbers",
-                                        [TG_SETTING_TEXT] = "a text of at most "};
+                                        [TG_SETTING_TEXT] = "a text of at most ",
+                                        [TG_SETTING_GRID] = "a grid (16, 48x80 or [48, 80])",
+                                        [TG_SETTING_LIST_SIZE] = "an integer or a list of integers",
+                                        [TG_SETTING_LIST_GRID] =
+                                            "a grid or a list of grids (16 or [16, 48x80])",
+                                        [TG_SETTING_LIST_TEXT] = "a text or a list of texts"};
     text[0] = '\0';
     append(text, capacity, "%s", kinds[row->type]);
     if (row->type == TG_SETTING_TEXT) {
@@ -365,7 +441,8 @@ const char *tg_setting_values(const tg_setting *row, char *text, size_t capacity
         for (int i = 0; tg_setting_choice(row, i); i++) {
             append(text, capacity, "%s%s", i ? ", " : "", tg_setting_choice(row, i));
         }
-    } else if (row->type != TG_SETTING_BOOL && row->low <= row->high) {
+    } else if (row->type != TG_SETTING_BOOL && row->type != TG_SETTING_LIST_TEXT &&
+               row->low <= row->high) {
         append(text, capacity, " from ");
         append_number(text, capacity, row->low);
         append(text, capacity, " to ");
@@ -374,17 +451,38 @@ const char *tg_setting_values(const tg_setting *row, char *text, size_t capacity
     return text;
 }
 
+/* "48x80"; nothing set is 0. */
+static void append_grid(char *text, size_t capacity, const tg_list_int *grid) {
+    for (int i = 0; i < grid->count; i++) {
+        append(text, capacity, "%s%lld", i ? "x" : "", (long long)grid->value[i]);
+    }
+    append(text, capacity, "%s", grid->count == 0 ? "0" : "");
+}
+
+/* A text as an entry of a list: in quotes where it would not read back without. */
+static void append_word(char *text, size_t capacity, const char *word) {
+    const char *quote = !word[strcspn(word, ",[]()'\" ")] ? "" : strchr(word, '"') ? "'" : "\"";
+    append(text, capacity, "%s%s%s", quote, word, quote);
+}
+
 static void append_list(char *text, size_t capacity, const tg_setting *row, const void *field) {
-    const tg_list_int *ints = field;
-    const tg_list_double *doubles = field;
-    const bool is_int = row->type == TG_SETTING_LIST_INT;
-    const int count = is_int ? ints->count : doubles->count;
-    append(text, capacity, "%s", count == 1 ? "" : "[");
+    const int count = *(const int *)field; /* first in every kind of list */
+    const bool is_plain = count == 1 && row->type != TG_SETTING_LIST_TEXT;
+    append(text, capacity, "%s", is_plain ? "" : "[");
     for (int i = 0; i < count; i++) {
         append(text, capacity, "%s", i ? ", " : "");
-        append_number(text, capacity, is_int ? (double)ints->value[i] : doubles->value[i]);
+        if (row->type == TG_SETTING_LIST_GRID) {
+            append_grid(text, capacity, &((const tg_list_grid *)field)->grid[i]);
+        } else if (row->type == TG_SETTING_LIST_TEXT) {
+            append_word(text, capacity, ((const tg_list_text *)field)->text[i]);
+        } else {
+            append_number(text, capacity,
+                          row->type == TG_SETTING_LIST_DOUBLE
+                              ? ((const tg_list_double *)field)->value[i]
+                              : (double)((const tg_list_int *)field)->value[i]);
+        }
     }
-    append(text, capacity, "%s", count == 1 ? "" : "]");
+    append(text, capacity, "%s", is_plain ? "" : "]");
 }
 
 const char *tg_setting_get(const tg_setting *row, const void *config, char *text, size_t capacity) {
@@ -415,6 +513,9 @@ const char *tg_setting_get(const tg_setting *row, const void *config, char *text
         append(text, capacity, "%s", c->name ? c->name : "?"); /* no name reads back from "?" */
         break;
     }
+    case TG_SETTING_GRID:
+        append_grid(text, capacity, field);
+        break;
     default:
         append_list(text, capacity, row, field);
     }

@@ -1,8 +1,9 @@
 /* Settings by name: one table row per key of a config struct, so that YAML files, JSON metadata and
  * command-line overrides all go through the same parser and give the same errors.
  *
- * Values are the text of a scalar or a flat list as YAML and JSON write them: 0.25, true, null,
- * low_rank, "low_rank", [43, 43, 43, 23]. */
+ * Values are the text of a scalar or a list as YAML and JSON write them: 0.25, true, null,
+ * low_rank, "low_rank", [43, 43, 43, 23]. A list of numbers may also stand without brackets, as
+ * 16, 16 or 16x16. */
 #ifndef TG_BASE_SETTING_H
 #define TG_BASE_SETTING_H
 
@@ -24,6 +25,16 @@ typedef struct tg_list_int {
     int64_t value[TG_SETTING_LIST];
 } tg_list_int;
 
+typedef struct tg_list_grid {
+    int count;
+    tg_list_int grid[TG_SETTING_LIST]; /* points: one number for all dimensions, or one for each */
+} tg_list_grid;
+
+typedef struct tg_list_text {
+    int count;
+    char text[TG_SETTING_LIST][512];
+} tg_list_text;
+
 typedef enum tg_setting_type {
     TG_SETTING_INT,         /* int */
     TG_SETTING_INT64,       /* int64_t */
@@ -33,7 +44,12 @@ typedef enum tg_setting_type {
     TG_SETTING_ENUM,        /* an enum (int), by name */
     TG_SETTING_LIST_INT,    /* tg_list_int; a scalar is a list of one */
     TG_SETTING_LIST_DOUBLE, /* tg_list_double, likewise */
-    TG_SETTING_TEXT         /* char[high], terminated; null is the empty text */
+    TG_SETTING_TEXT,        /* char[high], terminated; null is the empty text */
+    /* Lists that may be empty: [] and null. */
+    TG_SETTING_GRID,      /* tg_list_int, written as 48x80, or 0 if it is empty */
+    TG_SETTING_LIST_SIZE, /* tg_list_int */
+    TG_SETTING_LIST_GRID, /* tg_list_grid: 16, [16, 48x80], [[48, 80], [24, 40]] */
+    TG_SETTING_LIST_TEXT  /* tg_list_text */
 } tg_setting_type;
 
 typedef struct tg_choice {
