@@ -4,11 +4,13 @@
 
 #include "model.h"
 #include "output.h"
+#include "run_settings.h"
 #include "text.h"
 
 static struct {
     cli_list data;       /* files */
     cli_list resolution; /* as text; empty: that of each file */
+    const char *x_name, *y_name;
     int64_t batch;
 } opt = {.batch = 16};
 
@@ -23,8 +25,20 @@ static const cli_option options[] = {
      .kind = CLI_LIST,
      .list = &opt.resolution,
      .value = "N",
-     .help = "points per dimension: every s-th one of the file",
+     .help = "points per dimension, 16 or 48x80: every s-th one of the file",
      .fallback = "all"},
+    {.name = "x-name",
+     .kind = CLI_STRING,
+     .text = &opt.x_name,
+     .value = "NAME",
+     .help = "of the inputs in the file",
+     .fallback = "as trained"},
+    {.name = "y-name",
+     .kind = CLI_STRING,
+     .text = &opt.y_name,
+     .value = "NAME",
+     .help = "of the outputs in the file",
+     .fallback = "as trained"},
     {.name = "batch",
      .kind = CLI_INT,
      .integer = &opt.batch,
@@ -41,16 +55,27 @@ typedef struct result {
     tg_test_errors errors;
 } result;
 
-/* One file at one resolution (0: its own). */
+/* A grid to evaluate on: no sizes for that of the file, one for all dimensions, or one for each. */
+typedef struct wanted_grid {
+    int sizes;
+    int64_t points[TG_DATA_MAX_DIMS];
+} wanted_grid;
+
+/* One file on one grid. */
 static tg_status evaluate(tg_context *ctx, const cli_model *model, const char *file,
-                          int64_t resolution, tg_test_errors *out) {
+                          const wanted_grid *on, tg_test_errors *out) {
     const tg_fno_config *fno = cli_model_config(model);
-    const char *y_time = tg_settings_get(tg_model_settings(model->model), "data.y_time");
+    const tg_settings *settings = tg_model_settings(model->model);
+    const char *y_time = tg_settings_get(settings, "data.y_time");
     tg_dataset_config config = tg_dataset_config_default();
     tg_dataset *dataset = NULL;
     config.n_dim = fno->n_dim;
     config.complex_data = fno->complex_data;
-    config.resolution = resolution;
+    config.x_name = opt.x_name ? opt.x_name : cli_setting_or(settings, "data.x_name", "x");
+    config.y_name = opt.y_name ? opt.y_name : cli_setting_or(settings, "data.y_name", "y");
+    for (int d = 0; d < fno->n_dim; d++) {
+        config.grid[d] = on->points[on->sizes > 1 ? d : 0];
+    }
     tg_status status = TG_OK;
     if (y_time) {
         status = tg_time_parse(ctx, "data.y_time", y_time, &config.y_time);
@@ -65,15 +90,29 @@ static tg_status evaluate(tg_context *ctx, const cli_model *model, const char *f
     return status;
 }
 
-/* A resolution as a number; 0 after a message. */
-static int64_t parse_resolution(const char *text) {
-    char *end;
-    const int64_t value = strtoll(text, &end, 10);
-    if (end == text || *end || value < 1 || value > 1 << 20) {
-        cli_usage("eval", "--resolution needs whole numbers from 1 on, not '%.64s'", text);
-        return 0;
+/* The grids of --resolution. */
+static int parse_grids(wanted_grid *grids) {
+    for (int i = 0; i < opt.resolution.count; i++) {
+        const char *text = opt.resolution.item[i];
+        grids[i].sizes = tg_grid_parse(text, grids[i].points);
+        if (grids[i].sizes == 0) {
+            return cli_usage("eval", "--resolution needs grids such as 16 or 48x80, not '%.64s'",
+                             text);
+        }
     }
-    return value;
+    return CLI_OK;
+}
+
+/* Whether every grid has the dimensions of the model. */
+static int check_grids(const cli_model *model, const wanted_grid *grids) {
+    const int n_dim = cli_model_config(model)->n_dim;
+    for (int i = 0; i < opt.resolution.count; i++) {
+        if (grids[i].sizes > 1 && grids[i].sizes != n_dim) {
+            return cli_fail("--resolution %s has %d dimensions, the model has %d",
+                            opt.resolution.item[i], grids[i].sizes, n_dim);
+        }
+    }
+    return CLI_OK;
 }
 
 /* The sample with the largest L2 error, or with one that is no number; 0-based. */
@@ -153,15 +192,15 @@ static void print_json(const char *checkpoint, const result *results, int count)
     cli_json_print(object);
 }
 
-/* Every file at every resolution, `each` of them per file (NULL: their own). */
-static int evaluate_all(tg_context *ctx, const cli_model *model, const int64_t *resolution,
-                        int each, bool json) {
+/* Every file on every grid, `each` of them per file. */
+static int evaluate_all(tg_context *ctx, const cli_model *model, const wanted_grid *grids, int each,
+                        bool json) {
     const int count = opt.data.count * each;
     result *results = cli_need(calloc((size_t)count + 1, sizeof *results));
     tg_status status = TG_OK;
     for (int i = 0; status == TG_OK && i < count; i++) {
         results[i].file = opt.data.item[i / each];
-        status = evaluate(ctx, model, results[i].file, resolution[i % each], &results[i].errors);
+        status = evaluate(ctx, model, results[i].file, &grids[i % each], &results[i].errors);
     }
     if (status == TG_OK && json) {
         print_json(model->path, results, count);
@@ -178,13 +217,12 @@ static int evaluate_all(tg_context *ctx, const cli_model *model, const int64_t *
 
 static int run(const cli_call *call) {
     const int each = opt.resolution.count > 0 ? opt.resolution.count : 1;
-    int64_t *resolution = cli_need(calloc((size_t)each, sizeof *resolution));
+    wanted_grid *grids = cli_need(calloc((size_t)each, sizeof *grids));
     tg_context *ctx = NULL;
     cli_model model = {0};
     int code = opt.data.count > 0 ? CLI_OK : cli_usage("eval", "--data FILE is needed");
-    for (int i = 0; code == CLI_OK && i < opt.resolution.count; i++) {
-        resolution[i] = parse_resolution(opt.resolution.item[i]);
-        code = resolution[i] > 0 ? CLI_OK : CLI_USAGE;
+    if (code == CLI_OK) {
+        code = parse_grids(grids);
     }
     if (code == CLI_OK) {
         code = cli_open_context(call->common, true, &ctx);
@@ -193,11 +231,14 @@ static int run(const cli_call *call) {
         code = cli_model_open(ctx, call->args.item[0], &model);
     }
     if (code == CLI_OK) {
-        code = evaluate_all(ctx, &model, resolution, each, call->common->json);
+        code = check_grids(&model, grids);
+    }
+    if (code == CLI_OK) {
+        code = evaluate_all(ctx, &model, grids, each, call->common->json);
     }
     cli_model_close(&model);
     tg_context_destroy(&ctx);
-    free(resolution);
+    free(grids);
     cli_list_free(&opt.data);
     cli_list_free(&opt.resolution);
     return code;

@@ -132,9 +132,11 @@ static json_t *json_of_grid(const subject *s) {
     json_t *grid = cli_json_array();
     const char *modes = cli_setting_or(s->settings, "fno.n_modes", "1");
     if (tg_fno_config_set(NULL, &fno, "n_modes", modes) == TG_OK) {
+        int64_t points[TG_DATA_MAX_DIMS] = {0};
+        const char *text = cli_setting_or(s->settings, "data.train_resolution", "0");
+        const int sizes = tg_grid_parse(text, points);
         for (int d = 0; d < fno.n_dim; d++) {
-            const char *points = cli_setting_or(s->settings, "data.train_resolution", "0");
-            cli_json_append(grid, cli_json_integer(strtoll(points, NULL, 10)));
+            cli_json_append(grid, cli_json_integer(points[sizes > 1 ? d : 0]));
         }
     }
     return grid;

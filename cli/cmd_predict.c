@@ -6,11 +6,13 @@
 
 #include "model.h"
 #include "output.h"
+#include "run_settings.h"
 #include "source.h"
 
 static struct {
     const char *input, *output;
-    const char *dataset; /* NULL: "x", or the only one */
+    const char *dataset; /* NULL: the name the model was trained with, or the only one */
+    const char *y_name;  /* of the output; NULL: as trained */
 } opt;
 
 static const cli_option options[] = {
@@ -31,15 +33,33 @@ static const cli_option options[] = {
      .text = &opt.dataset,
      .value = "NAME",
      .help = "tensor of the input file to take",
-     .fallback = "x, or the only one"},
+     .fallback = "the x trained with, or the only one"},
+    {.name = "x-name",
+     .kind = CLI_STRING,
+     .text = &opt.dataset,
+     .value = "NAME",
+     .help = "the same, as eval calls it"},
+    {.name = "y-name",
+     .kind = CLI_STRING,
+     .text = &opt.y_name,
+     .value = "NAME",
+     .help = "of the output, where the format has names",
+     .fallback = "the y trained with"},
     {0},
 };
 
-/* The tensor to take: the one of --dataset, the only one, or "x". */
-static int choose(const cli_source *source, int64_t *index) {
+/* The name of an array as in training, unless it was given. */
+static const char *name_of(const cli_model *model, const char *given, const char *key,
+                           const char *usual) {
+    return given ? given : cli_setting_or(tg_model_settings(model->model), key, usual);
+}
+
+/* The tensor to take: the one of --dataset, the only one, or the one that is called as in training.
+ */
+static int choose(const cli_source *source, const cli_model *model, int64_t *index) {
     *index = 0;
     if (opt.dataset || cli_source_count(source) != 1) {
-        return cli_source_find(source, opt.dataset ? opt.dataset : "x", index);
+        return cli_source_find(source, name_of(model, opt.dataset, "data.x_name", "x"), index);
     }
     return CLI_OK;
 }
@@ -102,11 +122,11 @@ static void drop_added(tg_tensor *y, int added) {
     shape->ndim -= added;
 }
 
-static tg_status write_output(tg_context *ctx, tg_tensor *y) {
+static tg_status write_output(tg_context *ctx, const cli_model *model, tg_tensor *y) {
     tg_archive *archive = NULL;
     tg_status status = tg_archive_create(ctx, &archive);
     if (status == TG_OK) {
-        status = tg_archive_add_view(archive, "y", y);
+        status = tg_archive_add_view(archive, name_of(model, opt.y_name, "data.y_name", "y"), y);
     }
     if (status == TG_OK) {
         status = tg_archive_write(ctx, opt.output, archive);
@@ -139,7 +159,7 @@ static int predict(tg_context *ctx, const cli_model *model, const cli_source *so
     tg_shape found, shape;
     int64_t index;
     int added;
-    if (choose(source, &index) != CLI_OK) {
+    if (choose(source, model, &index) != CLI_OK) {
         return CLI_FAILED;
     }
     tg_status status = cli_source_describe(source, index, &dtype, &found);
@@ -154,7 +174,7 @@ static int predict(tg_context *ctx, const cli_model *model, const cli_source *so
     }
     if (status == TG_OK) {
         drop_added(&y, added);
-        status = write_output(ctx, &y);
+        status = write_output(ctx, model, &y);
     }
     if (status == TG_OK) {
         print_result(model, &y, shape.dim[0], json);
@@ -203,8 +223,8 @@ const cli_command cli_cmd_predict = {
     .description =
         "MODEL is a checkpoint file, or a run folder whose best checkpoint is meant. The input is\n"
         "(samples, channels, grid..) on any grid; with one channel also (samples, grid..) or a\n"
-        "single grid, and the output has the same form. It is called 'y' where the format has\n"
-        "names. Values are in the units of the data on both sides.\n",
+        "single grid, and the output has the same form. It is called y, or as in training,\n"
+        "where the format has names. Values are in the units of the data on both sides.\n",
     .examples = "  tgrad predict runs/darcy --input a.npy --output u.npy\n"
                 "  tgrad predict model.safetensors -i darcy_test_32.h5 --dataset x -o pred.h5\n",
     .options = options,

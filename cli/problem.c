@@ -32,9 +32,10 @@ const char *const cli_presets[] = {"ns128", "ns1024", "darcy421", "burgers", "em
 
 /* ---- reading ---- */
 
-static void set_grid(cli_problem *problem, int64_t points) {
+/* One size for every dimension, or one for each. */
+static void set_grid(cli_problem *problem, int sizes, const int64_t *points) {
     for (int d = 0; d < TG_FNO_MAX_DIMS; d++) {
-        problem->grid[d] = points;
+        problem->grid[d] = sizes == 1 ? points[0] : d < sizes ? points[d] : 0;
     }
 }
 
@@ -83,7 +84,7 @@ static tg_status use_preset(tg_context *ctx, const char *name, cli_problem *prob
     problem->optim.weight_decay = p->weight_decay;
     problem->optim.update_proj_gap = p->gap;
     problem->batch = p->batch;
-    set_grid(problem, p->points);
+    set_grid(problem, 1, &p->points);
     snprintf(problem->loss, sizeof problem->loss, "%s", p->loss);
     return tg_fno_config_set(ctx, &problem->fno, "n_modes", p->modes);
 }
@@ -121,10 +122,12 @@ static int apply(tg_context *ctx, const char *origin, const char *key, const cha
     } else if (strcmp(key, "data.batch_size") == 0) {
         return read_size(origin, key, value, &problem->batch);
     } else if (strcmp(key, "data.train_resolution") == 0) {
-        int64_t points = 0;
-        const int code = read_size(origin, key, value, &points);
-        set_grid(problem, points);
-        return code;
+        int64_t points[TG_DATA_MAX_DIMS];
+        const int sizes = tg_grid_parse(value, points);
+        set_grid(problem, sizes, points);
+        return sizes > 0 ? CLI_OK
+                         : cli_fail("%s: %s: '%.40s' is no grid (16, 48x80 or [48, 80])", origin,
+                                    key, value);
     } else if (strict) {
         return cli_fail("%s: %s does not matter to a step; fno.*, opt.*, data.batch_size and "
                         "data.train_resolution do",
@@ -134,10 +137,15 @@ static int apply(tg_context *ctx, const char *origin, const char *key, const cha
 }
 
 static int use_file(tg_context *ctx, const char *path, cli_problem *problem) {
-    tg_settings *settings = NULL;
+    tg_settings *settings = NULL, *complete = NULL;
     tg_status status = tg_settings_read_yaml(ctx, path, &settings);
     if (status != TG_OK) {
         return cli_fail_status(ctx, status);
+    }
+    if (!tg_settings_get(settings, "data.train_resolution") &&
+        tg_train_complete(ctx, settings, &complete) == TG_OK) {
+        tg_settings_destroy(&settings);
+        settings = complete;
     }
     int code = CLI_OK;
     for (int64_t i = 0; i < tg_settings_count(settings) && code == CLI_OK; i++) {

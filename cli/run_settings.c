@@ -62,6 +62,11 @@ int cli_run_settings_read(tg_context *ctx, const cli_run_source *source, tg_sett
             cli_setting_or(*out, "data.set", NULL) || cli_setting_or(*out, "data.train_file", NULL);
         status = *has_data ? TG_OK : tg_settings_set(*out, "data.set", "none", NULL);
     }
+    if (status == TG_OK) {
+        tg_settings *given = *out;
+        status = tg_train_complete(ctx, given, out);
+        tg_settings_destroy(&given);
+    }
     if (status != TG_OK) {
         const int code = cli_fail_status(ctx, status);
         tg_settings_destroy(out);

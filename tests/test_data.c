@@ -84,13 +84,19 @@ static void test_layouts(void **state) {
     tg_dataset_close(NULL);
 }
 
+static void set_square(tg_dataset_config *config, int64_t points) {
+    for (int d = 0; d < TG_DATA_MAX_DIMS; d++) {
+        config->grid[d] = points;
+    }
+}
+
 /* y[n, t, (c,) i, j] with x[n, i, j]: the chosen time, sub-sampled, against the formula. */
 static void check_times(const char *path, int64_t times, int64_t channels, int64_t y_time,
                         int64_t resolution, int64_t step) {
     enum { N = 4, GRID = 6 };
     tg_dataset_config config = tg_dataset_config_default();
     config.y_time = y_time;
-    config.resolution = resolution;
+    set_square(&config, resolution);
     for (int streamed = 0; streamed < 2; streamed++) {
         config.cache_bytes = streamed ? 0 : 1 << 20;
         tg_dataset *set = set_open(ctx, path, &config);
@@ -166,7 +172,7 @@ static void test_odd_grids(void **state) {
     } cases[] = {{21, 1}, {11, 2}, {6, 4}, {5, 5}, {7, 3}, {3, 7}};
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         tg_dataset_config config = tg_dataset_config_default();
-        config.resolution = cases[c].resolution;
+        set_square(&config, cases[c].resolution);
         tg_dataset *set = set_open(ctx, path, &config);
         const int64_t r = cases[c].resolution, one = 1;
         assert_int_equal(tg_dataset_get_facts(set).grid[1], r);
@@ -356,12 +362,14 @@ static void test_refused_settings(void **state) {
     snprintf(path, sizeof path, "%s", set_write(ctx, "bad.h5", TG_F32, &x, &x));
     const tg_dataset_config good = tg_dataset_config_default();
     tg_dataset_config config = good;
-    config.resolution = 6;
-    expect_refused(path, &config, TG_E_SHAPE, "a grid of 16x16 cannot be sub-sampled to 6 points");
-    config.resolution = 32;
+    set_square(&config, 6);
+    expect_refused(path, &config, TG_E_SHAPE,
+                   "a grid of 16x16 cannot be sub-sampled to 6: 6 is no "
+                   "divisor of 16");
+    set_square(&config, 32);
     expect_refused(path, &config, TG_E_SHAPE, "cannot be sub-sampled to 32");
-    config.resolution = -1;
-    expect_refused(path, &config, TG_E_ARGUMENT, "resolution -1");
+    set_square(&config, -1);
+    expect_refused(path, &config, TG_E_ARGUMENT, "dataset: -1 points");
     config = good;
     config.n_samples = 4;
     expect_refused(path, &config, TG_E_CONFIG, "4 samples were asked for, there are 3");
@@ -405,7 +413,7 @@ static void test_stream_equals_cache(void **state) {
     for (int f = 0; f < 2; f++) {
         const char *path = set_write(ctx, names[f], TG_F32, &x, &x);
         tg_dataset_config config = tg_dataset_config_default();
-        config.resolution = RES;
+        set_square(&config, RES);
         config.n_samples = N - 1;
         config.cache_bytes = (size_t)(N - 1) * 2 * sample * sizeof(float);
         tg_dataset *cached = set_open(ctx, path, &config);
@@ -445,7 +453,7 @@ static void test_find(void **state) {
     (void)state;
     static const char *const names[] = {"darcy_train_16.h5", "darcy_train_32.hdf5",
                                         "darcy_train_64.safetensors", "darcy_train_8_x.npy"};
-    static const int64_t resolutions[] = {16, 32, 64, 8};
+    static const char *const grids[] = {"16", "32", "64", "8"};
     char root[512], path[512];
     for (int i = 0; i < 4; i++) {
         test_write_bytes(test_path(names[i]), "", 0);
@@ -454,18 +462,30 @@ static void test_find(void **state) {
     root[strlen(root) - 1] = '\0'; /* without its slash, then with it */
     for (int slash = 0; slash < 2; slash++) {
         for (int i = 0; i < 4; i++) {
-            set_ok(ctx,
-                   tg_data_find(ctx, root, "darcy", "train", resolutions[i], path, sizeof path));
+            set_ok(ctx, tg_data_find(ctx, root, "darcy", "train", grids[i], path, sizeof path));
             assert_string_equal(path, test_path(names[i]));
         }
         strcat(root, slash ? "" : "/");
     }
-    assert_int_equal(tg_data_find(ctx, root, "darcy", "test", 16, path, sizeof path), TG_E_IO);
+    assert_int_equal(tg_data_find(ctx, root, "darcy", "test", "16", path, sizeof path), TG_E_IO);
     set_expect_sentence(ctx, test_path("darcy_test_16.h5"));
-    assert_int_equal(tg_data_find(ctx, "", "nothing", "test", 16, path, sizeof path), TG_E_IO);
+    assert_int_equal(tg_data_find(ctx, "", "nothing", "test", "16", path, sizeof path), TG_E_IO);
     set_expect_sentence(ctx, "./nothing_test_16.h5: there is no such file");
-    assert_int_equal(tg_data_find(ctx, root, "darcy", "train", 16, path, 10), TG_E_ARGUMENT);
+    assert_int_equal(tg_data_find(ctx, root, "darcy", "train", "16", path, 10), TG_E_ARGUMENT);
     set_expect_sentence(ctx, "too long");
+    /* Without a grid, the only one there is. */
+    assert_int_equal(tg_data_find(ctx, root, "darcy", "train", NULL, path, sizeof path),
+                     TG_E_CONFIG);
+    set_expect_sentence(ctx, "there are files darcy_train_.. on several grids");
+    assert_int_equal(tg_data_find(ctx, root, "darcy", "test", NULL, path, sizeof path), TG_E_IO);
+    set_expect_sentence(ctx, "there is no file darcy_test_<grid>.h5");
+    test_write_bytes(test_path("flow_train_48x80_x.npy"), "", 0);
+    test_write_bytes(test_path("flow_train_48x80_y.npy"), "", 0);
+    test_write_bytes(test_path("flow_train_fine.h5"), "", 0);
+    set_ok(ctx, tg_data_find(ctx, root, "flow", "train", NULL, path, sizeof path));
+    assert_string_equal(path, test_path("flow_train_48x80_x.npy"));
+    set_ok(ctx, tg_data_find(ctx, root, "flow", "train", "48x80", path, sizeof path));
+    assert_string_equal(path, test_path("flow_train_48x80_x.npy"));
     test_folder_remove();
 }
 
@@ -473,7 +493,7 @@ static tg_status open_and_read(const char *path, size_t cache_bytes) {
     tg_dataset_config config = tg_dataset_config_default();
     tg_dataset *set = NULL;
     float values[3 * 16];
-    config.resolution = 4;
+    set_square(&config, 4);
     config.cache_bytes = cache_bytes;
     tg_status status = tg_dataset_open(ctx, path, NULL, &config, &set);
     if (status == TG_OK) {

@@ -27,6 +27,9 @@ typedef enum tg_data_side { TG_DATA_X, TG_DATA_Y } tg_data_side;
 
 /* "16" if every dimension has as many points, "48x80" otherwise; returns text. */
 TG_API const char *tg_grid_text(int n_dim, const int64_t *points, char text[TG_GRID_TEXT]);
+/* Reads "16", "48x80", "[48, 80]" or "48,80"; returns how many sizes there are (one stands for
+ * every dimension), 0 if the text names no grid. */
+TG_API int tg_grid_parse(const char *text, int64_t points[TG_DATA_MAX_DIMS]);
 
 /* ---- Dataset: samples in files, cached in memory or streamed. ---- */
 
@@ -37,15 +40,16 @@ typedef struct tg_dataset tg_dataset;
 #define TG_TIME_ALL  (-2) /* every time, as further channels: time major, (T * C, grid..) */
 
 typedef struct tg_dataset_config {
-    int n_dim;          /* dimensions of the grid, 1 .. TG_DATA_MAX_DIMS */
-    const char *x_name; /* of the array in an HDF5 or safetensors file; "x" */
-    const char *y_name; /* "y" */
-    int64_t resolution; /* points per dimension after taking every s-th one; 0: as in the file */
-    int64_t n_samples;  /* only the first so many; 0: all */
-    int64_t y_time;     /* which time of y, if it has them: an index, or TG_TIME_* */
-    bool x_only;        /* y is not needed and not looked for */
-    bool complex_data;  /* hand out c64 also if the files are real */
-    size_t cache_bytes; /* sets of up to so many bytes are kept in memory */
+    int n_dim;                      /* dimensions of the grid, 1 .. TG_DATA_MAX_DIMS */
+    const char *x_name;             /* of the array in an HDF5 or safetensors file; "x" */
+    const char *y_name;             /* "y" */
+    int64_t grid[TG_DATA_MAX_DIMS]; /* points per dimension after taking every s-th one; 0: as in
+                                       the file */
+    int64_t n_samples;              /* only the first so many; 0: all */
+    int64_t y_time;                 /* which time of y, if it has them: an index, or TG_TIME_* */
+    bool x_only;                    /* y is not needed and not looked for */
+    bool complex_data;              /* hand out c64 also if the files are real */
+    size_t cache_bytes;             /* sets of up to so many bytes are kept in memory */
 } tg_dataset_config;
 
 /* n_dim 2, "x" and "y", everything as in the file, the last time, a cache of 1 GiB. */
@@ -87,11 +91,12 @@ TG_API tg_dataset_facts tg_dataset_get_facts(const tg_dataset *dataset);
 TG_API TG_NODISCARD tg_status tg_dataset_read(tg_dataset *dataset, const int64_t *indices,
                                               int64_t count, void *x, void *y);
 
-/* The path of a set's file by convention: ROOT/SET_PART_RESOLUTION.h5 (or .hdf5, .safetensors, or
- * _x.npy beside _y.npy), e.g. "darcy", "train", 16 -> ROOT/darcy_train_16.h5. The error names the
- * path that is missing. */
+/* The path of a set's file by convention: ROOT/SET_PART_GRID.h5 (or .hdf5, .safetensors, or _x.npy
+ * beside _y.npy), e.g. "darcy", "train", "16" -> ROOT/darcy_train_16.h5. Without a grid, NULL, the
+ * only file of that set and part is meant. The error names the path that is missing, or the files
+ * that could be meant. */
 TG_API TG_NODISCARD tg_status tg_data_find(tg_context *ctx, const char *root, const char *set,
-                                           const char *part, int64_t resolution, char *path,
+                                           const char *part, const char *grid, char *path,
                                            size_t capacity);
 
 /* ---- Normalizer: per channel over samples and space, z = (v - mean) / (std + 1e-7). ----

@@ -93,6 +93,11 @@ TG_API TG_NODISCARD tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_
  * a network is trained with a loss scale (optim.h). */
 TG_API bool tg_fno_passes_f16(const tg_fno_config *config);
 
+/* n_modes as far as a grid (n_dim sizes) has them. A network with more keeps its weights and uses
+ * those of the lowest frequencies. */
+TG_API void tg_fno_fitting_modes(const tg_fno_config *config, const int64_t *grid,
+                                 int64_t modes[TG_FNO_MAX_DIMS]);
+
 /* ---- The network ---- */
 
 typedef struct tg_fno tg_fno;

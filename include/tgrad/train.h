@@ -55,13 +55,21 @@ TG_API void tg_test_errors_destroy(tg_test_errors *errors); /* accepts all zero 
 TG_API TG_NODISCARD tg_status tg_model_evaluate(tg_model *model, tg_dataset *dataset, int64_t batch,
                                                 tg_test_errors *out);
 
+/* ---- Settings of a run ---- */
+
+/* A copy of the settings with what they leave to the training file: data.train_resolution,
+ * fno.in_channels and fno.out_channels. They stay as they are where there is no such file. The
+ * caller destroys it. */
+TG_API TG_NODISCARD tg_status tg_train_complete(tg_context *ctx, const tg_settings *settings,
+                                                tg_settings **out);
+
 /* ---- The memory of a run, before there is one ---- */
 
 #define TG_TRAIN_MOMENTS 48
 
 /* What is held at one time of the run. */
 typedef struct tg_train_moment {
-    char name[48]; /* "training step", "step with a refresh", "evaluation at 32", "saving", .. */
+    char name[80]; /* "training step", "step with a refresh", "evaluation at 48x80", "saving", .. */
     size_t bytes[TG_PLACES][TG_MEM_CATEGORIES]; /* category other is not told: names, handles */
     size_t total[TG_PLACES];
 } tg_train_moment;

@@ -5,6 +5,7 @@
  * opened; a larger one goes through them on each read, a range of neighbours at a time, so that the
  * memory in use is one buffer of some megabytes. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,18 +88,19 @@ static int64_t step_of(int64_t n, int64_t r) {
 static tg_status set_grid(tg_dataset *d, side *s, const tg_dataset_config *config) {
     const tg_shape *shape = tg_array_shape(s->array);
     const int n_dim = config->n_dim, pad = TG_DATA_MAX_DIMS - n_dim;
-    char text[128];
+    char text[128], asked[TG_GRID_TEXT];
     for (int i = 0; i < TG_DATA_MAX_DIMS; i++) {
         const int64_t n = i < pad ? 1 : shape->dim[shape->ndim - TG_DATA_MAX_DIMS + i];
-        const int64_t step = i < pad ? 1 : step_of(n, config->resolution);
+        const int64_t wanted = i < pad ? 1 : config->grid[i - pad];
+        const int64_t step = i < pad ? 1 : step_of(n, wanted);
         if (step == 0 || n < 1) {
             const tg_shape grid = tg_shape_of(n_dim, shape->dim + shape->ndim - n_dim);
             return tg_fail(d->ctx, TG_E_SHAPE,
-                           "%s: a grid of %s cannot be sub-sampled to %" PRId64
-                           " points: that is no divisor (nor, for an odd grid with both ends, is "
+                           "%s: a grid of %s cannot be sub-sampled to %s: %" PRId64
+                           " is no divisor of %" PRId64 " (nor, for an odd grid with both ends, is "
                            "%" PRId64 " one of the size less one)",
                            tg_array_label(s->array), tg_shape_text(&grid, text, sizeof text),
-                           config->resolution, config->resolution - 1);
+                           tg_grid_text(n_dim, config->grid, asked), wanted, n, wanted - 1);
         }
         s->grid[i] = n;
         s->strides[i] = step;
@@ -130,8 +132,10 @@ static tg_status set_channels(tg_dataset *d, side *s, bool has_time, int extra, 
 
 static tg_status bad_shape(tg_dataset *d, const side *s, int n_dim, const char *expected) {
     char text[128];
-    return tg_fail(d->ctx, TG_E_SHAPE, "%s: expected %s with %d dimensions of the grid, found %s",
-                   tg_array_label(s->array), expected, n_dim,
+    return tg_fail(d->ctx, TG_E_SHAPE,
+                   "%s: expected %s with %d dimension%s of the grid (as many as fno.n_modes has), "
+                   "found %s",
+                   tg_array_label(s->array), expected, n_dim, n_dim == 1 ? "" : "s",
                    tg_shape_text(tg_array_shape(s->array), text, sizeof text));
 }
 
@@ -371,11 +375,15 @@ static tg_status check_config(tg_context *ctx, const tg_dataset_config *config) 
         return tg_fail(ctx, TG_E_ARGUMENT, "dataset: n_dim: expected 1 to %d, found %d",
                        TG_DATA_MAX_DIMS, config->n_dim);
     }
-    if (config->resolution < 0 || config->n_samples < 0 || config->y_time < TG_TIME_ALL) {
+    int64_t least = config->grid[0];
+    for (int d = 1; d < config->n_dim; d++) {
+        least = config->grid[d] < least ? config->grid[d] : least;
+    }
+    if (least < 0 || config->n_samples < 0 || config->y_time < TG_TIME_ALL) {
         return tg_fail(ctx, TG_E_ARGUMENT,
-                       "dataset: resolution %" PRId64 ", n_samples %" PRId64 ", y_time %" PRId64
+                       "dataset: %" PRId64 " points, n_samples %" PRId64 ", y_time %" PRId64
                        ": expected none below 0 (y_time: or TG_TIME_*)",
-                       config->resolution, config->n_samples, config->y_time);
+                       least, config->n_samples, config->y_time);
     }
     return TG_OK;
 }
@@ -411,17 +419,31 @@ static tg_status partner_of(tg_context *ctx, const char *path, const char *y_pat
     return TG_OK;
 }
 
+/* An error about a name that is not in the file tells which setting holds it. */
+static tg_status open_array(tg_dataset *d, tg_data_side which, const char *path,
+                            const tg_dataset_config *config) {
+    const char *given = which == TG_DATA_X ? config->x_name : config->y_name;
+    const char *letter = which == TG_DATA_X ? "x" : "y";
+    const tg_status status = tg_array_open(d->ctx, path, given ? given : letter,
+                                           config->cache_bytes, &d->sides[which].array);
+    if (status != TG_E_ARGUMENT) {
+        return status;
+    }
+    char sentence[768];
+    snprintf(sentence, sizeof sentence, "%s", tg_context_error(d->ctx));
+    return tg_fail(d->ctx, status, "%s; data.%s_name says which one is %s", sentence, letter,
+                   letter);
+}
+
 static tg_status open_arrays(tg_dataset *d, const char *path, const char *y_path,
                              const tg_dataset_config *config) {
     tg_status status = TG_OK;
     char *made = NULL;
     const char *y_file = NULL;
-    TG_TRY(tg_array_open(d->ctx, path, config->x_name ? config->x_name : "x", config->cache_bytes,
-                         &d->sides[TG_DATA_X].array));
+    TG_TRY(open_array(d, TG_DATA_X, path, config));
     if (!config->x_only) {
         TG_TRY(partner_of(d->ctx, path, y_path, &made, &y_file));
-        TG_TRY(tg_array_open(d->ctx, y_file, config->y_name ? config->y_name : "y",
-                             config->cache_bytes, &d->sides[TG_DATA_Y].array));
+        TG_TRY(open_array(d, TG_DATA_Y, y_file, config));
     }
 fail:
     TG_FREE(d->ctx, made);
@@ -450,12 +472,31 @@ fail:
     return status;
 }
 
+/* A grid that changes its proportions is seldom what was meant. */
+static void warn_of_strides(const tg_dataset *d, const char *path) {
+    const side *x = &d->sides[TG_DATA_X];
+    const int pad = TG_DATA_MAX_DIMS - d->facts.n_dim;
+    char from[TG_GRID_TEXT], to[TG_GRID_TEXT], every[TG_GRID_TEXT];
+    for (int i = pad + 1; i < TG_DATA_MAX_DIMS; i++) {
+        if (x->strides[i] != x->strides[pad]) {
+            tg_log(d->ctx, TG_LOG_WARN,
+                   "%s: its grid of %s becomes %s: the dimensions are thinned out differently, by "
+                   "%s",
+                   path, tg_grid_text(d->facts.n_dim, d->facts.file_grid, from),
+                   tg_grid_text(d->facts.n_dim, d->facts.grid, to),
+                   tg_grid_text(d->facts.n_dim, x->strides + pad, every));
+            return;
+        }
+    }
+}
+
 tg_status tg_dataset_open(tg_context *ctx, const char *path, const char *y_path,
                           const tg_dataset_config *config, tg_dataset **out) {
     const tg_dataset_config standard = tg_dataset_config_default();
     config = config ? config : &standard;
     tg_status status = look_at(ctx, path, y_path, config, out);
     if (status == TG_OK) {
+        warn_of_strides(*out, path);
         status = make_buffers(*out, config->cache_bytes);
     }
     if (status != TG_OK) {

@@ -1,4 +1,5 @@
 /* Names: of grids, which file holds a set, and which time a setting means. */
+#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,7 +7,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-#include "base/context.h"
+#include "base/setting.h"
 #include "tgrad/data.h"
 
 const char *tg_grid_text(int n_dim, const int64_t *points, char text[TG_GRID_TEXT]) {
@@ -22,6 +23,17 @@ const char *tg_grid_text(int n_dim, const int64_t *points, char text[TG_GRID_TEX
         used += wrote > 0 ? (size_t)wrote : 0;
     }
     return text;
+}
+
+int tg_grid_parse(const char *text, int64_t points[TG_DATA_MAX_DIMS]) {
+    static const tg_setting row = {"grid", TG_SETTING_GRID, 0, NULL, 1, 1 << 20};
+    tg_list_int list = {.count = 0};
+    if (tg_setting_set(NULL, "data", &row, 1, &list, "grid", text) != TG_OK ||
+        list.count > TG_DATA_MAX_DIMS) {
+        return 0;
+    }
+    memcpy(points, list.value, (size_t)list.count * sizeof points[0]);
+    return list.count;
 }
 
 tg_status tg_time_parse(tg_context *ctx, const char *key, const char *text, int64_t *y_time) {
@@ -44,16 +56,70 @@ tg_status tg_time_parse(tg_context *ctx, const char *key, const char *text, int6
     return TG_OK;
 }
 
+static const char *const endings[] = {".h5", ".hdf5", ".safetensors", "_x.npy"};
+
+enum { ENDINGS = sizeof endings / sizeof endings[0] };
+
+/* The grid in "SET_PART_GRID.h5", or "" if the name is no such one. */
+static void grid_of_name(const char *name, const char *prefix, char grid[TG_GRID_TEXT]) {
+    const size_t skip = strlen(prefix);
+    grid[0] = '\0';
+    if (strncmp(name, prefix, skip) != 0) {
+        return;
+    }
+    const size_t length = strspn(name + skip, "0123456789x");
+    for (int i = 0; i < ENDINGS; i++) {
+        if (length > 0 && length < TG_GRID_TEXT && strcmp(name + skip + length, endings[i]) == 0) {
+            snprintf(grid, TG_GRID_TEXT, "%.*s", (int)length, name + skip);
+        }
+    }
+}
+
+/* The only grid of which there are files; an error if there are several, or none. */
+static tg_status only_grid(tg_context *ctx, const char *folder, const char *prefix,
+                           char grid[TG_GRID_TEXT]) {
+    char found[TG_GRID_TEXT], all[256] = "";
+    int count = 0;
+    DIR *listing = opendir(folder);
+    grid[0] = '\0';
+    for (const struct dirent *entry; listing && (entry = readdir(listing));) {
+        grid_of_name(entry->d_name, prefix, found);
+        if (found[0] && strcmp(found, grid) != 0) {
+            const size_t used = strlen(all);
+            snprintf(all + used, sizeof all - used, "%s%s", count++ ? ", " : "", found);
+            snprintf(grid, TG_GRID_TEXT, "%s", found);
+        }
+    }
+    if (listing) {
+        closedir(listing);
+    }
+    if (count > 1) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "%s: there are files %.80s.. on several grids, %s: say which", folder,
+                       prefix, all);
+    }
+    return count == 1 ? TG_OK
+                      : tg_fail(ctx, TG_E_IO,
+                                "%s: there is no file %.80s<grid>.h5 (nor one that ends "
+                                "in .hdf5, .safetensors or _x.npy)",
+                                folder, prefix);
+}
+
 tg_status tg_data_find(tg_context *ctx, const char *root, const char *set, const char *part,
-                       int64_t resolution, char *path, size_t capacity) {
-    static const char *const endings[] = {".h5", ".hdf5", ".safetensors", "_x.npy"};
-    enum { ENDINGS = sizeof endings / sizeof endings[0] };
+                       const char *grid, char *path, size_t capacity) {
     const char *folder = root && *root ? root : ".";
     const char *slash = folder[strlen(folder) - 1] == '/' ? "" : "/";
-    for (int i = 0; i < ENDINGS; i++) {
+    char prefix[192], only[TG_GRID_TEXT];
+    tg_status status = TG_OK;
+    snprintf(prefix, sizeof prefix, "%.128s_%.32s_", set, part);
+    if (!grid) {
+        TG_TRY(only_grid(ctx, folder, prefix, only));
+        grid = only;
+    }
+    for (int i = 0; i <= ENDINGS; i++) { /* at last the first again: the error names it */
         struct stat info;
-        const int length = snprintf(path, capacity, "%s%s%s_%s_%" PRId64 "%s", folder, slash, set,
-                                    part, resolution, endings[i]);
+        const int length = snprintf(path, capacity, "%s%s%s%s%s", folder, slash, prefix, grid,
+                                    endings[i % ENDINGS]);
         if (length < 0 || (size_t)length >= capacity) {
             return tg_fail(ctx, TG_E_ARGUMENT, "%.200s: the path of the set '%.64s' is too long",
                            folder, set);
@@ -62,9 +128,10 @@ tg_status tg_data_find(tg_context *ctx, const char *root, const char *set, const
             return TG_OK;
         }
     }
-    snprintf(path, capacity, "%s%s%s_%s_%" PRId64 "%s", folder, slash, set, part, resolution,
-             endings[0]);
-    return tg_fail(ctx, TG_E_IO,
-                   "%s: there is no such file (nor one that ends in .hdf5, .safetensors or _x.npy)",
-                   path);
+    status = tg_fail(ctx, TG_E_IO,
+                     "%s: there is no such file (nor one that ends in .hdf5, .safetensors or "
+                     "_x.npy)",
+                     path);
+fail:
+    return status;
 }

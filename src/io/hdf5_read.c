@@ -179,12 +179,15 @@ const char *tg_h5_name(const tg_h5 *file, int64_t index) {
 
 /* A dataset of the list that can be read. */
 static tg_status find_dataset(const tg_h5 *file, const char *name, const dataset **out) {
-    char quoted[TG_QUOTE];
+    char quoted[TG_QUOTE], there[400] = "are ";
     const int64_t index = name ? tg_names_find(&file->names, name) : -1;
     if (index < 0) {
-        return tg_fail(file->ctx, TG_E_ARGUMENT,
-                       "%s: there is no numeric dataset '%s' (there are %" PRId64 ")", file->path,
-                       tg_quote(name ? name : "", quoted), file->names.count);
+        for (int64_t i = 0; i < file->names.count; i++) {
+            tg_names_append(there, sizeof there, i, file->names.count, file->names.items[i]);
+        }
+        return tg_fail(file->ctx, TG_E_ARGUMENT, "%s: there is no numeric dataset '%s'; there %s",
+                       file->path, tg_quote(name ? name : "", quoted),
+                       file->names.count == 0 ? "is none" : there);
     }
     *out = &file->datasets[index];
     return (*out)->why ? tg_fail(file->ctx, (*out)->refusal, "%s", (*out)->why) : TG_OK;

@@ -4,6 +4,7 @@
  * which an author of files does not know, so that a file cannot aim its names at one slot. */
 #include "io/names.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -147,4 +148,19 @@ const char *tg_quote(const char *text, char quoted[TG_QUOTE]) {
     }
     quoted[used] = '\0';
     return quoted;
+}
+
+void tg_names_append(char *text, size_t capacity, int64_t index, int64_t count, const char *name) {
+    static const char end[] = " in all)";
+    enum { END = sizeof end - 1, TAIL = 40 }; /* room for ", .. (N in all)" */
+    const size_t used = strlen(text);
+    char quoted[TG_QUOTE];
+    if (used >= END && strcmp(text + used - END, end) == 0) {
+        return;
+    }
+    if (used + strlen(tg_quote(name, quoted)) + TAIL < capacity) {
+        snprintf(text + used, capacity - used, "%s%s", index ? ", " : "", quoted);
+    } else {
+        snprintf(text + used, capacity - used, ", .. (%lld%s", (long long)count, end);
+    }
 }

@@ -391,19 +391,20 @@ fail:
 }
 
 tg_status tg_safetensors_locate(const tg_source *source, const char *name, tg_raw_array *out) {
-    char quoted[TG_QUOTE];
+    char quoted[TG_QUOTE], there[400] = "are ";
     reader r = {.source = source};
     tg_status status = open_reader(&r);
     const entry *found = NULL;
     for (int64_t i = 0; status == TG_OK && i < r.count; i++) {
         found = strcmp(r.entries[i].name, name) == 0 ? &r.entries[i] : found;
+        tg_names_append(there, sizeof there, i, r.count, r.entries[i].name);
     }
     if (found) {
         *out = (tg_raw_array){
             .dtype = found->dtype, .shape = found->shape, .offset = r.data_offset + found->begin};
     } else if (status == TG_OK) {
-        status = tg_fail(source->ctx, TG_E_ARGUMENT, "%s: there is no tensor '%s' (there are %lld)",
-                         source->label, tg_quote(name, quoted), (long long)r.count);
+        status = tg_fail(source->ctx, TG_E_ARGUMENT, "%s: there is no tensor '%s'; there %s",
+                         source->label, tg_quote(name, quoted), r.count == 0 ? "is none" : there);
     }
     close_reader(&r);
     return status;

@@ -8,6 +8,26 @@ static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
+/* Zeros appended to a dimension, on each side if `symmetric`. */
+static int64_t zeros_of(const tg_fno_config *config, int64_t grid) {
+    return (int64_t)nearbyint(config->domain_padding * (double)grid);
+}
+
+static int64_t padded_size(const tg_fno_config *config, int64_t grid) {
+    const bool both = config->domain_padding_mode == TG_PADDING_SYMMETRIC;
+    return grid + (both ? 2 : 1) * zeros_of(config, grid);
+}
+
+void tg_fno_fitting_modes(const tg_fno_config *config, const int64_t *grid,
+                          int64_t modes[TG_FNO_MAX_DIMS]) {
+    for (int d = 0; d < config->n_dim; d++) {
+        const int64_t size = padded_size(config, grid[d]), wanted = config->n_modes[d];
+        const bool is_halved = !config->complex_data && d == config->n_dim - 1;
+        const bool fits = is_halved ? wanted / 2 <= size / 2 : wanted <= size;
+        modes[d] = fits ? wanted : size;
+    }
+}
+
 /* Kept frequencies of dimension d: -(K/2) .. ceil(K/2) - 1 with the middle of the weight's modes;
  * the halved last dimension of real data 0 .. K - 1 with the first ones; `nonnegative` complex data
  * 0 .. K - 1 with the middle. */
@@ -36,11 +56,10 @@ tg_status nn_geometry_make(const nn_model *model, int64_t batch, const int64_t *
                            "grid: size %lld of dimension %d is not in 1 .. %d", (long long)grid[d],
                            d, 1 << 30);
         }
-        const int64_t zeros = (int64_t)nearbyint(config->domain_padding * (double)grid[d]);
-        const bool both = config->domain_padding_mode == TG_PADDING_SYMMETRIC;
+        const int64_t zeros = zeros_of(config, grid[d]);
         g.grid[d] = grid[d];
-        g.padded[d] = grid[d] + (both ? 2 * zeros : zeros);
-        g.pad_before[d] = both ? zeros : 0;
+        g.padded[d] = padded_size(config, grid[d]);
+        g.pad_before[d] = config->domain_padding_mode == TG_PADDING_SYMMETRIC ? zeros : 0;
         g.pads = g.pads || zeros > 0;
         widest.dim[2 + d] = g.padded[d];
         keep(model, &g, d);

@@ -42,18 +42,24 @@ static const tg_setting loop_table[] = {
 static const tg_setting data_table[] = {
     {DATA(root), .type = TG_SETTING_TEXT, .high = 1024, .help = "folder of the data files"},
     {DATA(set), .type = TG_SETTING_TEXT, .high = 64,
-     .help = "data set: files <root>/<set>_train_<resolution>.h5, .."},
+     .help = "data set: files <root>/<set>_train_<grid>.h5, .."},
     {DATA(train_file), .type = TG_SETTING_TEXT, .high = 1024,
      .help = "another file for training, relative to root"},
-    {DATA(train_resolution), .type = TG_SETTING_INT64, .low = 1, .high = 1 << 20,
-     .help = "points per dimension to train on"},
-    {DATA(file_resolution), .type = TG_SETTING_INT64, .low = 0, .high = 1 << 20,
+    {DATA(test_files), .type = TG_SETTING_LIST_TEXT,
+     .help = "other files to test on, relative to root"},
+    {DATA(x_name), .type = TG_SETTING_TEXT, .high = 128,
+     .help = "name of the inputs in HDF5 and safetensors files"},
+    {DATA(y_name), .type = TG_SETTING_TEXT, .high = 128,
+     .help = "name of the outputs in HDF5 and safetensors files"},
+    {DATA(train_resolution), .type = TG_SETTING_GRID, .low = 0, .high = 1 << 20,
+     .help = "points per dimension to train on, 16 or 48x80; 0: as in the file"},
+    {DATA(file_resolution), .type = TG_SETTING_GRID, .low = 0, .high = 1 << 20,
      .help = "of the training file, if only every s-th point is used; 0: the same"},
-    {DATA(test_resolutions), .type = TG_SETTING_LIST_INT, .low = 1, .high = 1 << 20,
-     .help = "resolutions to test on, each with its file"},
-    {DATA(test_batch_sizes), .type = TG_SETTING_LIST_INT, .low = 1, .high = 1 << 20,
+    {DATA(test_resolutions), .type = TG_SETTING_LIST_GRID, .low = 0, .high = 1 << 20,
+     .help = "grids to test on, 16 or [16, 48x80]; [] means no tests"},
+    {DATA(test_batch_sizes), .type = TG_SETTING_LIST_SIZE, .low = 1, .high = 1 << 20,
      .help = "batch sizes of the tests; [] means batch_size"},
-    {DATA(n_tests), .type = TG_SETTING_LIST_INT, .low = 0, .high = 1e15,
+    {DATA(n_tests), .type = TG_SETTING_LIST_SIZE, .low = 0, .high = 1e15,
      .help = "only the first so many test samples; 0: all"},
     {DATA(batch_size), .type = TG_SETTING_INT64, .low = 1, .high = 1 << 20,
      .help = "samples per batch"},
@@ -109,7 +115,9 @@ tg_run_config tg_run_config_default(void) {
                  .nonfinite_limit = 10,
                  .loss_scale = "auto",
                  .loss_scale_interval = tg_loss_scale_config_default().interval},
-        .data = {.batch_size = 16,
+        .data = {.x_name = "x",
+                 .y_name = "y",
+                 .batch_size = 16,
                  .encode_output = true,
                  .shuffle = true,
                  .cache = 2e9,
@@ -281,30 +289,49 @@ static tg_status apply(tg_context *ctx, const tg_settings *settings, int stage, 
     return TG_OK;
 }
 
+int tg_run_tests(const tg_source_config *data) {
+    const int files = data->test_files.count, grids = data->test_resolutions.count;
+    return files > grids ? files : grids;
+}
+
+static tg_status check_sets(tg_context *ctx, const tg_source_config *data) {
+    const int tests = tg_run_tests(data), files = data->test_files.count;
+    if (!data->set[0] && !data->train_file[0]) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "data.set: name the data set (files <root>/<set>_train_<grid>.h5), or name "
+                       "the file in data.train_file");
+    }
+    if (!data->set[0] && tests > 0 && files == 0) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "data.test_files: name the files to test on, or the data set in data.set "
+                       "(files <root>/<set>_test_<grid>.h5)");
+    }
+    const struct {
+        const char *key;
+        int count;
+    } lists[] = {{"test_files", files},
+                 {"test_resolutions", data->test_resolutions.count},
+                 {"test_batch_sizes", data->test_batch_sizes.count},
+                 {"n_tests", data->n_tests.count}};
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        if (lists[i].count > 1 && lists[i].count != tests) {
+            return tg_fail(ctx, TG_E_CONFIG, "data.%s: %d entries for %d %s", lists[i].key,
+                           lists[i].count, tests,
+                           files == tests ? "data.test_files" : "test resolutions");
+        }
+    }
+    return TG_OK;
+}
+
 /* What no single key can tell. */
 static tg_status check(tg_context *ctx, tg_run_config *config) {
     tg_status status = TG_OK;
-    const tg_source_config *data = &config->data;
     if (config->loop.naive_galore) {
         config->opt.projector.first.type = TG_BRANCH_MATRIX;
     }
     TG_TRY(
         tg_loss_config_parse(ctx, "opt.training_loss", config->loop.training_loss, &config->loss));
-    if (data->train_resolution < 1) {
-        return tg_fail(ctx, TG_E_CONFIG, "data.train_resolution: it must be set");
-    }
-    if (!data->set[0] && !data->train_file[0]) {
-        return tg_fail(ctx, TG_E_CONFIG,
-                       "data.set: name the data set (files <root>/<set>_train_<res>.h5)");
-    }
-    const tg_list_int *lists[] = {&data->test_batch_sizes, &data->n_tests};
-    static const char *const keys[] = {"test_batch_sizes", "n_tests"};
-    for (int i = 0; i < 2; i++) {
-        if (lists[i]->count > 1 && lists[i]->count != data->test_resolutions.count) {
-            return tg_fail(ctx, TG_E_CONFIG, "data.%s: %d entries for %d test resolutions", keys[i],
-                           lists[i]->count, data->test_resolutions.count);
-        }
-    }
+    TG_TRY(check_sets(ctx, &config->data));
     TG_TRY(tg_fno_config_check(ctx, &config->fno));
     TG_TRY(tg_loss_scale_config_parse(ctx, "opt.loss_scale", config->loop.loss_scale,
                                       tg_fno_passes_f16(&config->fno), &config->loss_scale));
@@ -339,7 +366,7 @@ static tg_status put(tg_settings *settings, const char *section, const char *key
 }
 
 tg_status tg_run_config_write(tg_context *ctx, const tg_run_config *config, tg_settings **out) {
-    char text[1200];
+    char text[sizeof(tg_list_text) + 64];
     tg_status status = TG_OK;
     *out = NULL;
     TG_TRY(tg_settings_create(ctx, out));

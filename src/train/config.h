@@ -24,14 +24,16 @@ typedef struct tg_loop_config {
 /* Section data. */
 typedef struct tg_source_config {
     char root[1024];
-    char set[64];          /* files are <root>/<set>_train_<res>.h5, .. */
-    char train_file[1024]; /* instead of the file by convention */
-    tg_list_int test_resolutions;
+    char set[64];          /* files are <root>/<set>_train_<grid>.h5, .. */
+    char train_file[1024]; /* instead of the file by convention, and so are .. */
+    tg_list_text test_files;
+    char x_name[128], y_name[128]; /* of the arrays in HDF5 and safetensors files */
+    /* Points per dimension, or one number for all; 0 or none: as in the file. */
+    tg_list_int train_resolution;
+    tg_list_int file_resolution; /* of the training file, where only every s-th point is used */
+    tg_list_grid test_resolutions;
     tg_list_int test_batch_sizes;
     tg_list_int n_tests;
-    int64_t train_resolution;
-    int64_t
-        file_resolution; /* of the training file, when training samples every s-th point of it */
     int64_t batch_size;
     int64_t n_train; /* 0: all */
     bool encode_input, encode_output;
@@ -58,6 +60,9 @@ tg_run_config tg_run_config_default(void);
 const tg_setting *tg_loop_config_rows(int *count);
 const tg_setting *tg_source_config_rows(int *count);
 const tg_setting *tg_seed_rows(int *count);
+
+/* Sets to test on: test_files, each at its own resolution or at that of test_resolutions. */
+int tg_run_tests(const tg_source_config *data);
 
 /* Number of stages: 1, or N if there are keys "stageN.section.key" (N = 2 .. 9). */
 int tg_run_stages(const tg_settings *settings);

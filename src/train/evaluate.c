@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "train/model.h"
+#include "train/sets.h"
 
 /* Sums under way; the lists are those of the result. */
 typedef struct tally {
@@ -103,6 +104,7 @@ tg_status tg_model_evaluate(tg_model *model, tg_dataset *dataset, int64_t size,
     if (most < 1) {
         return tg_fail(model->ctx, TG_E_ARGUMENT, "evaluation: no samples");
     }
+    TG_TRY(tg_run_check_set(model->ctx, &model->config, "the data", &facts));
     TG_TRY(tg_loader_create(model->ctx, dataset, &(tg_loader_config){.batch_size = most}, &loader));
     TG_TRY(tg_batch_create(model, &facts, most, &batch));
     TG_TRY(open_tally(model->ctx, most, &t, out));

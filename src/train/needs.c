@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "tgrad/backend.h"
 #include "tgrad/step.h"
+#include "train/sets.h"
 
 tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config, const tg_fno *fno,
                             int64_t updates_per_epoch, tg_run_setup *out) {
@@ -35,10 +36,8 @@ tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config, const 
                                   .borrows = true,
                                   .accumulates = accumulates,
                                   .forms_bf16 = halves && !accumulates};
-    int64_t grid[TG_FNO_MAX_DIMS];
-    for (int d = 0; d < TG_FNO_MAX_DIMS; d++) {
-        grid[d] = config->data.train_resolution;
-    }
+    int64_t grid[TG_DATA_MAX_DIMS];
+    tg_run_grid(&config->data.train_resolution, config->fno.n_dim, grid);
     return status != TG_OK ? status
                            : tg_step_choose_slabs(ctx, &config->fno, config->data.batch_size, grid,
                                                   &out->setup, out->groups);
@@ -56,13 +55,13 @@ static tg_status plan(tg_context *ctx, const tg_run_config *config,
     tg_run_setup setup = {0};
     tg_fno_memory network;
     tg_optim_memory optimizer;
-    int64_t grid[TG_FNO_MAX_DIMS];
+    int64_t grid[TG_DATA_MAX_DIMS];
     int64_t numbers = config->data.batch_size *
                       (config->fno.in_channels + config->fno.out_channels) *
                       (config->fno.complex_data ? 2 : 1);
-    for (int d = 0; d < TG_FNO_MAX_DIMS; d++) {
-        grid[d] = config->data.train_resolution;
-        numbers *= d < config->fno.n_dim ? grid[d] : 1;
+    tg_run_grid(&config->data.train_resolution, config->fno.n_dim, grid);
+    for (int d = 0; d < config->fno.n_dim; d++) {
+        numbers *= grid[d];
     }
     TG_TRY(tg_fno_outline(ctx, &config->fno, &outline));
     TG_TRY(tg_run_setup_make(ctx, config, outline, 1, &setup));

@@ -124,17 +124,18 @@ static tg_dataset_facts assumed(const planner *p, const tg_run_set *set) {
                               .n_dim = fno->n_dim,
                               .dtype = fno->complex_data ? TG_C64 : TG_F32};
     size_t points = tg_dtype_size(facts.dtype);
+    tg_run_grid(&set->grid, fno->n_dim, facts.grid);
     for (int d = 0; d < fno->n_dim; d++) {
-        facts.grid[d] = set->resolution;
-        points *= (size_t)set->resolution;
+        points *= (size_t)facts.grid[d];
     }
     facts.x_bytes = points * (size_t)facts.in_channels;
     facts.y_bytes = points * (size_t)facts.out_channels;
     return facts;
 }
 
-static tg_status open_set(planner *p, const tg_run_set *set, planned_set *out) {
-    char path[2048], name[64];
+/* A set's facts and bytes. */
+static tg_status look_at(planner *p, const tg_run_set *set, planned_set *out) {
+    char path[2048];
     tg_dataset_config config;
     *out = (planned_set){.batch = set->batch};
     tg_status status = tg_run_find_set(p->ctx, &p->config, set, path, sizeof path, &config);
@@ -148,11 +149,21 @@ static tg_status open_set(planner *p, const tg_run_set *set, planned_set *out) {
             snprintf(p->out->missing, sizeof p->out->missing, "%s", tg_context_error(p->ctx));
         }
         out->facts = assumed(p, set);
-        status = TG_OK;
+        status = out->facts.x_bytes > 0
+                     ? TG_OK
+                     : tg_fail(p->ctx, TG_E_CONFIG, "%s: set it, or the file must be there: %s",
+                               set->key, p->out->missing);
     }
+    return status;
+}
+
+static tg_status open_set(planner *p, const tg_run_set *set, planned_set *out) {
+    char name[TG_GRID_TEXT + 32], grid[TG_GRID_TEXT];
+    const tg_status status = look_at(p, set, out);
     amounts opening = {{{0}}};
     opening.at[TG_HOST][TG_MEM_DATA] = out->bytes.opening;
-    snprintf(name, sizeof name, "opening data, %s %lld", set->part, (long long)set->resolution);
+    snprintf(name, sizeof name, "opening data, %s %s", set->part,
+             tg_grid_text(out->facts.n_dim, out->facts.grid, grid));
     note(p, name, &opening);
     p->held.at[TG_HOST][TG_MEM_DATA] += out->bytes.held;
     return status;
@@ -207,6 +218,7 @@ static tg_status open_stage(planner *p, int tests) {
     tg_status status = TG_OK;
     const tg_run_set train = tg_run_train_set(&p->config);
     TG_TRY(open_set(p, &train, &p->train));
+    tg_run_take_grid(&p->config, &p->train.facts);
     for (int i = 0; i < tests; i++) {
         const tg_run_set test = tg_run_test_set(&p->config, i);
         TG_TRY(open_set(p, &test, &p->tests[i]));
@@ -253,13 +265,13 @@ static tg_status evaluate(planner *p, int index) {
     planned_set *set = &p->tests[index];
     const int64_t samples = set->facts.samples > 0 ? set->facts.samples : set->batch;
     const int64_t most = set->batch < samples ? set->batch : samples;
-    char name[64];
+    char name[TG_GRID_TEXT + 32], grid[TG_GRID_TEXT];
     amounts batch = {{{0}}};
     add_batch(p, &set->facts, most, &batch);
     batch.at[p->place][TG_MEM_DATA] += /* two squared norms of every sample and channel */
         (size_t)(2 * most * set->facts.out_channels) * sizeof(double);
-    snprintf(name, sizeof name, "evaluation at %lld",
-             (long long)p->config.data.test_resolutions.value[index]);
+    snprintf(name, sizeof name, "evaluation at %s",
+             tg_grid_text(set->facts.n_dim, set->facts.grid, grid));
     note(p, name, &batch); /* made before the network's buffers change */
     const tg_status status = prepare(p, most, set->facts.grid, false);
     read_set(p, set, most);
@@ -301,7 +313,7 @@ fail:
 }
 
 static tg_status run_stage(planner *p, int stage, int stages) {
-    const int tests = p->config.data.test_resolutions.count;
+    const int tests = tg_run_tests(&p->config.data);
     tg_status status = TG_OK;
     TG_TRY(open_stage(p, tests));
     if (stage == 1) {
@@ -339,8 +351,10 @@ fail:
 tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings, tg_train_memory *out) {
     const int stages = tg_run_stages(settings);
     planner *p = NULL;
+    tg_settings *whole = NULL;
     tg_status status = TG_OK;
     *out = (tg_train_memory){0};
+    TG_TRY(tg_train_complete(ctx, settings, &whole));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, p, 1));
     p->ctx = ctx;
     p->out = out;
@@ -351,13 +365,13 @@ tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings, tg_train_m
         memcpy(p->held.at[place], usage.current, sizeof usage.current);
     }
     for (int stage = 1; stage <= stages; stage++) {
-        TG_TRY(tg_run_config_read(ctx, settings, stage, false, &p->config));
+        TG_TRY(tg_run_config_read(ctx, whole, stage, false, &p->config));
         if (stage == 1) {
             tg_fno_memory network;
             const tg_run_set set = tg_run_train_set(&p->config);
-            const tg_dataset_facts facts = assumed(p, &set);
-            TG_TRY(tg_fno_plan(ctx, &p->config.fno, p->config.data.batch_size, facts.grid, false,
-                               &network));
+            TG_TRY(look_at(p, &set, &p->train));
+            TG_TRY(tg_fno_plan(ctx, &p->config.fno, p->config.data.batch_size, p->train.facts.grid,
+                               false, &network));
             out->parameters = network.parameters;
             out->inference = network.total;
             p->held.at[p->place][TG_MEM_WEIGHTS] += network.bytes[TG_MEM_WEIGHTS];
@@ -365,6 +379,7 @@ tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings, tg_train_m
         TG_TRY(run_stage(p, stage, stages));
     }
 fail:
+    tg_settings_destroy(&whole);
     tg_mem_free(ctx, p);
     return status;
 }

@@ -2,8 +2,10 @@
 #include "train/sets.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/context.h"
+#include "data/memory.h"
 
 static int64_t entry(const tg_list_int *list, int index, int64_t fallback) {
     return list->count == 0 ? fallback : list->value[list->count == 1 ? 0 : index];
@@ -11,10 +13,12 @@ static int64_t entry(const tg_list_int *list, int index, int64_t fallback) {
 
 tg_run_set tg_run_train_set(const tg_run_config *config) {
     const tg_source_config *data = &config->data;
+    int64_t grid[TG_DATA_MAX_DIMS];
+    const bool is_thinned = tg_run_grid(&data->file_resolution, config->fno.n_dim, grid);
     return (tg_run_set){.part = "train",
-                        .file_resolution =
-                            data->file_resolution ? data->file_resolution : data->train_resolution,
-                        .resolution = data->train_resolution,
+                        .key = "data.train_resolution",
+                        .file_grid = is_thinned ? data->file_resolution : data->train_resolution,
+                        .grid = data->train_resolution,
                         .n_samples = data->n_train,
                         .file = data->train_file,
                         .batch = data->batch_size};
@@ -22,45 +26,177 @@ tg_run_set tg_run_train_set(const tg_run_config *config) {
 
 tg_run_set tg_run_test_set(const tg_run_config *config, int index) {
     const tg_source_config *data = &config->data;
-    const int64_t resolution = data->test_resolutions.value[index];
-    return (tg_run_set){.part = "test",
-                        .file_resolution = resolution,
-                        .resolution = resolution,
-                        .n_samples = entry(&data->n_tests, index, 0),
-                        .batch = entry(&data->test_batch_sizes, index, data->batch_size)};
+    const int files = data->test_files.count, grids = data->test_resolutions.count;
+    tg_run_set set = {.part = "test",
+                      .key = "data.test_resolutions",
+                      .n_samples = entry(&data->n_tests, index, 0),
+                      .batch = entry(&data->test_batch_sizes, index, data->batch_size)};
+    if (files > 0) {
+        set.file = data->test_files.text[files == 1 ? 0 : index];
+    }
+    if (grids > 0) {
+        set.grid = set.file_grid = data->test_resolutions.grid[grids == 1 ? 0 : index];
+    }
+    return set;
+}
+
+bool tg_run_grid(const tg_list_int *from, int n_dim, int64_t grid[TG_DATA_MAX_DIMS]) {
+    bool is_known = from->count > 0;
+    for (int d = 0; d < TG_DATA_MAX_DIMS; d++) {
+        grid[d] = from->count > 0 && d < n_dim ? from->value[from->count == 1 ? 0 : d] : 0;
+        is_known = is_known && (d >= n_dim || grid[d] > 0);
+    }
+    return is_known;
+}
+
+void tg_run_take_grid(tg_run_config *config, const tg_dataset_facts *facts) {
+    tg_list_int *list = &config->data.train_resolution;
+    int64_t grid[TG_DATA_MAX_DIMS];
+    if (tg_run_grid(list, facts->n_dim, grid)) {
+        return;
+    }
+    bool is_square = true;
+    for (int d = 0; d < facts->n_dim; d++) {
+        list->value[d] = facts->grid[d];
+        is_square = is_square && facts->grid[d] == facts->grid[0];
+    }
+    list->count = is_square ? 1 : facts->n_dim;
+}
+
+/* The grid of a set in the settings of its file; an error if it has too few or too many sizes. */
+static tg_status read_grid(tg_context *ctx, const tg_run_config *config, const tg_run_set *set,
+                           tg_dataset_config *out) {
+    const int n_dim = config->fno.n_dim, counts[] = {set->grid.count, set->file_grid.count};
+    for (int i = 0; i < 2; i++) {
+        if (counts[i] > 1 && counts[i] != n_dim) {
+            return tg_fail(ctx, TG_E_CONFIG, "%s: a grid of %d dimensions, but fno.n_modes has %d",
+                           i == 0 || strcmp(set->part, "test") == 0 ? set->key
+                                                                    : "data.file_resolution",
+                           counts[i], n_dim);
+        }
+    }
+    tg_run_grid(&set->grid, n_dim, out->grid);
+    return TG_OK;
 }
 
 tg_status tg_run_find_set(tg_context *ctx, const tg_run_config *config, const tg_run_set *set,
                           char *path, size_t capacity, tg_dataset_config *out) {
     const tg_source_config *data = &config->data;
     const char *file = set->file;
+    char name[TG_GRID_TEXT];
+    int64_t grid[TG_DATA_MAX_DIMS];
+    tg_status status = TG_OK;
     *out = tg_dataset_config_default();
     out->n_dim = config->fno.n_dim;
-    out->resolution = set->resolution;
+    out->x_name = data->x_name[0] ? data->x_name : out->x_name;
+    out->y_name = data->y_name[0] ? data->y_name : out->y_name;
     out->n_samples = set->n_samples;
     out->complex_data = config->fno.complex_data;
     out->cache_bytes = (size_t)data->cache;
-    tg_status status = tg_time_parse(ctx, "data.y_time", data->y_time, &out->y_time);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_TRY(tg_time_parse(ctx, "data.y_time", data->y_time, &out->y_time));
+    TG_TRY(read_grid(ctx, config, set, out));
     if (file && file[0]) {
         snprintf(path, capacity, "%s%s%s", file[0] == '/' ? "" : data->root,
                  file[0] == '/' || !data->root[0] ? "" : "/", file);
         return TG_OK;
     }
-    return tg_data_find(ctx, data->root[0] ? data->root : ".", data->set, set->part,
-                        set->file_resolution, path, capacity);
+    const bool is_named = tg_run_grid(&set->file_grid, config->fno.n_dim, grid);
+    status =
+        tg_data_find(ctx, data->root[0] ? data->root : ".", data->set, set->part,
+                     is_named ? tg_grid_text(config->fno.n_dim, grid, name) : NULL, path, capacity);
+    if (status == TG_E_CONFIG) { /* several could be meant */
+        char sentence[512];
+        snprintf(sentence, sizeof sentence, "%s", tg_context_error(ctx));
+        return tg_fail(ctx, status, "%s: %s", set->key, sentence);
+    }
+fail:
+    return status;
 }
 
 tg_status tg_run_check_set(tg_context *ctx, const tg_run_config *config, const char *path,
                            const tg_dataset_facts *facts) {
     const tg_fno_config *fno = &config->fno;
-    if (facts->in_channels != fno->in_channels || facts->out_channels != fno->out_channels) {
-        return tg_fail(ctx, TG_E_CONFIG,
-                       "fno.in_channels, fno.out_channels: %lld and %lld, but %s has %lld and %lld",
-                       (long long)fno->in_channels, (long long)fno->out_channels, path,
-                       (long long)facts->in_channels, (long long)facts->out_channels);
+    const struct {
+        const char *side, *key;
+        int64_t found, set;
+    } rows[] = {{"x", "in_channels", facts->in_channels, fno->in_channels},
+                {"y", "out_channels", facts->out_channels, fno->out_channels}};
+    for (int i = 0; i < 2; i++) {
+        if (rows[i].found != rows[i].set) {
+            return tg_fail(ctx, TG_E_CONFIG, "fno.%s: %lld, but %s of %s has %lld channel%s",
+                           rows[i].key, (long long)rows[i].set, rows[i].side, path,
+                           (long long)rows[i].found, rows[i].found == 1 ? "" : "s");
+        }
     }
+    return facts->dtype == TG_C64 && !fno->complex_data
+               ? tg_fail(ctx, TG_E_CONFIG,
+                         "fno.complex_data: false, but %s holds complex numbers; set it to true",
+                         path)
+               : TG_OK;
+}
+
+/* ---- what the training file tells ---- */
+
+static tg_status copy_settings(tg_context *ctx, const tg_settings *from, tg_settings **out) {
+    tg_status status = tg_settings_create(ctx, out);
+    for (int64_t i = 0; status == TG_OK && i < tg_settings_count(from); i++) {
+        status = tg_settings_set(*out, tg_settings_key(from, i), tg_settings_value(from, i),
+                                 tg_settings_origin(from, i));
+    }
+    return status;
+}
+
+/* Whether the settings leave the training grid to the file. */
+static bool leaves_grid(const tg_run_config *config) {
+    int64_t grid[TG_DATA_MAX_DIMS];
+    return !tg_run_grid(&config->data.train_resolution, config->fno.n_dim, grid);
+}
+
+/* The first stage's grid; a later stage, which would inherit it, has a file of its own. */
+static tg_status set_grid(tg_settings *settings, const tg_dataset_facts *facts, const char *path) {
+    tg_status status = TG_OK;
+    char text[TG_GRID_TEXT];
+    TG_TRY(tg_settings_set(settings, "data.train_resolution",
+                           tg_grid_text(facts->n_dim, facts->grid, text), path));
+    for (int stage = tg_run_stages(settings); stage > 1; stage--) {
+        char key[48];
+        snprintf(key, sizeof key, "stage%d.data.train_resolution", stage);
+        if (!tg_settings_get(settings, key)) {
+            TG_TRY(tg_settings_set(settings, key, "0", path));
+        }
+    }
+fail:
+    return status;
+}
+
+tg_status tg_train_complete(tg_context *ctx, const tg_settings *settings, tg_settings **out) {
+    static const char *const keys[] = {"fno.in_channels", "fno.out_channels"};
+    tg_run_config config;
+    tg_dataset_config how;
+    tg_dataset_facts facts;
+    tg_dataset_bytes bytes;
+    char path[2048], text[32];
+    tg_status status = TG_OK;
+    *out = NULL;
+    TG_TRY(tg_run_config_read(ctx, settings, 1, false, &config));
+    TG_TRY(copy_settings(ctx, settings, out));
+    const tg_run_set set = tg_run_train_set(&config);
+    const bool has_channels =
+        tg_settings_get(settings, keys[0]) && tg_settings_get(settings, keys[1]);
+    if ((has_channels && !leaves_grid(&config)) ||
+        tg_run_find_set(ctx, &config, &set, path, sizeof path, &how) != TG_OK ||
+        tg_dataset_plan(ctx, path, &how, &facts, &bytes) != TG_OK) {
+        return TG_OK; /* who opens the file will hear what is wrong with it */
+    }
+    for (int i = 0; i < 2; i++) {
+        const int64_t channels = i == 0 ? facts.in_channels : facts.out_channels;
+        snprintf(text, sizeof text, "%lld", (long long)channels);
+        TG_TRY(tg_settings_get(settings, keys[i]) ? TG_OK
+                                                  : tg_settings_set(*out, keys[i], text, path));
+    }
+    TG_TRY(leaves_grid(&config) ? set_grid(*out, &facts, path) : TG_OK);
     return TG_OK;
+fail:
+    tg_settings_destroy(out);
+    return status;
 }

@@ -6,11 +6,12 @@
 
 /* One set of a run. */
 typedef struct tg_run_set {
-    const char *part;        /* "train" or "test" */
-    int64_t file_resolution; /* of the file */
-    int64_t resolution;      /* as used */
-    int64_t n_samples;       /* 0: all */
-    const char *file;        /* instead of the file by convention; NULL or "": none */
+    const char *part;      /* "train" or "test" */
+    const char *key;       /* data.train_resolution or data.test_resolutions */
+    tg_list_int file_grid; /* of the file; as in tg_source_config */
+    tg_list_int grid;      /* as used */
+    int64_t n_samples;     /* 0: all */
+    const char *file;      /* instead of the file by convention; NULL or "": none */
     int64_t batch;
 } tg_run_set;
 
@@ -22,8 +23,15 @@ TG_NODISCARD tg_status tg_run_find_set(tg_context *ctx, const tg_run_config *con
                                        const tg_run_set *set, char *path, size_t capacity,
                                        tg_dataset_config *out);
 
-/* Whether the channels are those of the network. */
+/* Whether channels and numbers are those of the network. */
 TG_NODISCARD tg_status tg_run_check_set(tg_context *ctx, const tg_run_config *config,
                                         const char *path, const tg_dataset_facts *facts);
+
+/* A grid as it stands in the settings, for n_dim dimensions; false, and all 0, if they do not say
+ * it. */
+bool tg_run_grid(const tg_list_int *from, int n_dim, int64_t grid[TG_DATA_MAX_DIMS]);
+
+/* data.train_resolution of a stage whose settings leave it to the file. */
+void tg_run_take_grid(tg_run_config *config, const tg_dataset_facts *facts);
 
 #endif

@@ -44,7 +44,7 @@ static void name_test(tg_trainer *t, int index) {
 static tg_status open_tests(tg_trainer *t) {
     const tg_run_config *config = &t->model->config;
     tg_status status = TG_OK;
-    for (int i = 0; i < config->data.test_resolutions.count; i++) {
+    for (int i = 0; i < tg_run_tests(&config->data); i++) {
         const tg_run_set set = tg_run_test_set(config, i);
         TG_TRY(open_set(t, t->ctx, &set, &t->tests[i].dataset));
         t->tests[i].batch = set.batch;
@@ -82,6 +82,22 @@ static tg_status fit_encoders(tg_trainer *t) {
     return TG_OK;
 }
 
+/* More modes than the grid has frequencies: the network uses those that there are. */
+static void warn_of_modes(const tg_trainer *t, const tg_dataset_facts *facts) {
+    const tg_fno_config *fno = &t->model->config.fno;
+    int64_t fitting[TG_FNO_MAX_DIMS];
+    char set[TG_GRID_TEXT], grid[TG_GRID_TEXT], used[TG_GRID_TEXT];
+    tg_fno_fitting_modes(fno, facts->grid, fitting);
+    if (memcmp(fitting, fno->n_modes, (size_t)fno->n_dim * sizeof fitting[0]) != 0) {
+        tg_log(t->ctx, TG_LOG_WARN,
+               "fno.n_modes: %s, but the training grid of %s has only %s; the weights of the other "
+               "frequencies stay as they were initialised",
+               tg_grid_text(fno->n_dim, fno->n_modes, set),
+               tg_grid_text(fno->n_dim, facts->grid, grid),
+               tg_grid_text(fno->n_dim, fitting, used));
+    }
+}
+
 tg_status tg_trainer_open_stage(tg_trainer *t) {
     tg_status status = TG_OK;
     close_stage(t);
@@ -91,6 +107,8 @@ tg_status tg_trainer_open_stage(tg_trainer *t) {
     const tg_run_set set = tg_run_train_set(&t->model->config);
     TG_TRY(open_set(t, &t->reader, &set, &t->train));
     const tg_dataset_facts facts = tg_dataset_get_facts(t->train);
+    tg_run_take_grid(&t->model->config, &facts);
+    warn_of_modes(t, &facts);
     const tg_loader_config loader = {.batch_size = data->batch_size,
                                      .seed = (uint64_t)t->model->config.seed,
                                      .shuffle = data->shuffle};
@@ -131,24 +149,28 @@ tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings, const 
     tg_status status = TG_OK;
     tg_trainer *t = NULL;
     tg_run_config config;
+    tg_settings *whole = NULL; /* with what the training file tells */
     bool is_read = false;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, t, 1));
     t->ctx = ctx;
     TG_TRY(tg_run_folder_open(ctx, run_folder, &t->folder));
     t->reader = tg_context_branch(ctx);
     t->stages = tg_run_stages(settings);
+    TG_TRY(tg_train_complete(ctx, settings, &whole));
     for (int stage = t->stages; stage >= 1; stage--) { /* a bad key of a late stage shows now */
-        TG_TRY(tg_run_config_read(ctx, settings, stage, false, &config));
+        TG_TRY(tg_run_config_read(ctx, whole, stage, false, &config));
     }
-    TG_TRY(tg_run_check_memory(ctx, settings, &config));
+    TG_TRY(tg_run_check_memory(ctx, whole, &config));
     is_read = true;
-    TG_TRY(tg_model_create(ctx, settings, &config, &t->model));
+    TG_TRY(tg_model_create(ctx, whole, &config, &t->model));
     t->progress = (tg_progress){.stage = 1, .best = HUGE_VAL};
     TG_TRY(tg_trainer_open_stage(t));
     TG_TRY(make_optimizer(t));
+    tg_settings_destroy(&whole);
     *out = t;
     return TG_OK;
 fail:
+    tg_settings_destroy(&whole);
     tg_trainer_destroy(&t);
     return is_read ? tg_run_explain(ctx, &config, status) : status;
 }
