@@ -33,7 +33,7 @@ static const cli_option options[] = {
      .text = &opt.dataset,
      .value = "NAME",
      .help = "tensor of the input file to take",
-     .fallback = "the x trained with, or the only one"},
+     .fallback = "as trained, or the only one"},
     {.name = "x-name",
      .kind = CLI_STRING,
      .text = &opt.dataset,
@@ -43,8 +43,8 @@ static const cli_option options[] = {
      .kind = CLI_STRING,
      .text = &opt.y_name,
      .value = "NAME",
-     .help = "of the output, where the format has names",
-     .fallback = "the y trained with"},
+     .help = "of the output, in files with names",
+     .fallback = "as trained"},
     {0},
 };
 

@@ -15,7 +15,7 @@ typedef struct cli_report {
     int count;           /* 1 .. CLI_REPORT_RUNS */
     const char *title;   /* NULL: made from the runs */
     const char *command; /* that makes this page */
-    int64_t samples;     /* shown at each resolution, at most */
+    int64_t samples;     /* shown of each test, at most */
 } cli_report;
 
 /* The whole page. CLI_FAILED after a message. */
@@ -34,12 +34,12 @@ void cli_report_making(cli_html *page, const cli_report *report);
 
 /* ---- What several sections need. ---- */
 
-enum { CLI_REPORT_TESTS = 64 }; /* resolutions on one page, at most */
+enum { CLI_REPORT_TESTS = 64 }; /* tests on one page, at most */
 
-/* Puts a value into an ascending list of `count` that holds each once; returns the new count. */
-int cli_report_insert(int64_t list[CLI_REPORT_TESTS], int count, int64_t value);
-/* Every test resolution of any run, ascending; returns how many. */
-int cli_report_resolutions(const cli_report *report, int64_t resolution[CLI_REPORT_TESTS]);
+/* Puts a grid into an ascending list of `count` that holds each once; returns the new count. */
+int cli_report_insert(cli_grid list[CLI_REPORT_TESTS], int count, const char *grid);
+/* The grids that any run was tested on, ascending; returns how many. */
+int cli_report_grids(const cli_report *report, cli_grid grid[CLI_REPORT_TESTS]);
 
 /* The run's number in its colour, and its name behind it. */
 void cli_report_badge(cli_html *page, const cli_report *report, int index);

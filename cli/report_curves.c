@@ -24,7 +24,7 @@ static double value_of(const cli_epoch *epoch, curve_kind kind, cli_norm norm, i
 
 /* One number of every run over its epochs; epochs without that test error are left out. */
 static void draw(cli_html *page, const cli_report *report, curve_kind kind, cli_norm norm,
-                 int64_t resolution, cli_chart *chart) {
+                 const char *grid, cli_chart *chart) {
     size_t total = 0;
     for (int i = 0; i < report->count; i++) {
         total += (size_t)report->run[i].count;
@@ -33,7 +33,7 @@ static void draw(cli_html *page, const cli_report *report, curve_kind kind, cli_
     double *room = cli_need(malloc(2 * total * sizeof *room)), *next = room;
     for (int i = 0; i < report->count; i++) {
         const cli_run *run = &report->run[i];
-        const int test = kind == CURVE_ERROR ? cli_run_test(run, resolution) : 0;
+        const int test = kind == CURVE_ERROR ? cli_run_test(run, grid) : 0;
         double *x = next, *y = next + run->count;
         int count = 0;
         for (int e = 0; test >= 0 && e < run->count; e++) {
@@ -57,16 +57,16 @@ static void draw(cli_html *page, const cli_report *report, curve_kind kind, cli_
 
 static void draw_errors(cli_html *page, const cli_report *report) {
     static const char *const norm_name[CLI_NORMS] = {"l2", "h1"}, *const shown[] = {"L²", "H¹"};
-    int64_t resolution[CLI_REPORT_TESTS];
-    const int tests = cli_report_resolutions(report, resolution);
+    cli_grid grid[CLI_REPORT_TESTS];
+    const int tests = cli_report_grids(report, grid);
     for (int t = 0; t < tests; t++) {
         for (int n = 0; n < CLI_NORMS; n++) {
-            char title[80], metric[64];
-            snprintf(title, sizeof title, "Test error at resolution %lld, relative %s",
-                     (long long)resolution[t], shown[n]);
-            snprintf(metric, sizeof metric, "test.%lld.%s", (long long)resolution[t], norm_name[n]);
+            char title[TG_GRID_TEXT + 48], metric[TG_GRID_TEXT + 16];
+            snprintf(title, sizeof title, "Test error at resolution %.63s, relative %s", grid[t],
+                     shown[n]);
+            snprintf(metric, sizeof metric, "test.%.63s.%s", grid[t], norm_name[n]);
             cli_chart chart = {.title = title, .metric = metric, .is_log = true};
-            draw(page, report, CURVE_ERROR, (cli_norm)n, resolution[t], &chart);
+            draw(page, report, CURVE_ERROR, (cli_norm)n, grid[t], &chart);
         }
     }
 }
@@ -111,9 +111,8 @@ static void add_epoch_table(cli_html *page, const cli_run *run) {
     cli_html_add(page, "<table><thead><tr><th scope=\"col\">Epoch</th><th scope=\"col\">Learning "
                        "rate</th><th scope=\"col\">Training loss</th>");
     for (int t = 0; t < run->tests; t++) {
-        const long long resolution = (long long)run->resolution[t];
-        cli_html_add(page, "<th scope=\"col\">L² at %lld</th><th scope=\"col\">H¹ at %lld</th>",
-                     resolution, resolution);
+        cli_html_add(page, "<th scope=\"col\">L² at %s</th><th scope=\"col\">H¹ at %s</th>",
+                     run->grid[t], run->grid[t]);
     }
     cli_html_add(page, "<th scope=\"col\">ms per step</th><th scope=\"col\">Seconds</th></tr>"
                        "</thead><tbody>\n");
@@ -132,8 +131,8 @@ void cli_report_curves(cli_html *page, const cli_report *report) {
     add_legend(page, report);
     cli_html_add(page, "<div class=\"charts\">\n");
     draw_errors(page, report);
-    draw(page, report, CURVE_LOSS, CLI_NORM_L2, 0, &loss);
-    draw(page, report, CURVE_RATE, CLI_NORM_L2, 0, &rate);
+    draw(page, report, CURVE_LOSS, CLI_NORM_L2, NULL, &loss);
+    draw(page, report, CURVE_RATE, CLI_NORM_L2, NULL, &rate);
     cli_html_add(page,
                  "</div>\n<p class=\"note\">Vertical axes are logarithmic. Point at a chart "
                  "to read its values%s.</p>\n",

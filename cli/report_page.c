@@ -1,5 +1,6 @@
 /* The page around the sections: head, title, contents, end. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,24 +10,24 @@
 
 /* ---- what several sections need ---- */
 
-int cli_report_insert(int64_t list[CLI_REPORT_TESTS], int count, int64_t value) {
+int cli_report_insert(cli_grid list[CLI_REPORT_TESTS], int count, const char *grid) {
     int at = 0;
-    while (at < count && list[at] < value) {
+    while (at < count && cli_grid_compare(list[at], grid) < 0) {
         at++;
     }
-    if ((at < count && list[at] == value) || count == CLI_REPORT_TESTS) {
+    if ((at < count && strcmp(list[at], grid) == 0) || count == CLI_REPORT_TESTS) {
         return count;
     }
     memmove(list + at + 1, list + at, (size_t)(count - at) * sizeof *list);
-    list[at] = value;
+    snprintf(list[at], sizeof list[at], "%s", grid);
     return count + 1;
 }
 
-int cli_report_resolutions(const cli_report *report, int64_t resolution[CLI_REPORT_TESTS]) {
+int cli_report_grids(const cli_report *report, cli_grid grid[CLI_REPORT_TESTS]) {
     int count = 0;
     for (int i = 0; i < report->count; i++) {
         for (int t = 0; t < report->run[i].tests; t++) {
-            count = cli_report_insert(resolution, count, report->run[i].resolution[t]);
+            count = cli_report_insert(grid, count, report->run[i].grid[t]);
         }
     }
     return count;
@@ -95,8 +96,8 @@ static void add_subtitle(cli_html *page, const cli_report *report) {
         other = cli_run_setting(&report->run[i], "data.train_resolution");
         trained = trained && other && strcmp(trained, other) == 0 ? trained : NULL;
     }
-    int64_t resolution[CLI_REPORT_TESTS];
-    const int tests = cli_report_resolutions(report, resolution);
+    cli_grid grid[CLI_REPORT_TESTS];
+    const int tests = cli_report_grids(report, grid);
     cli_html_add(page, "<p class=\"lede\">%s", report->count > 1 ? "Runs" : "A run");
     if (set && strcmp(set, "null") != 0) {
         cli_html_add(page, " on <em>%s</em>", set);
@@ -105,11 +106,11 @@ static void add_subtitle(cli_html *page, const cli_report *report) {
         cli_html_add(page, ", trained at resolution %s", trained);
     }
     for (int t = 0; t < tests; t++) {
-        cli_html_add(page, "%s%lld",
+        cli_html_add(page, "%s%s",
                      t == 0           ? ", tested at "
                      : t == tests - 1 ? " and "
                                       : ", ",
-                     (long long)resolution[t]);
+                     grid[t]);
     }
     cli_html_add(page, ".</p>\n");
 }

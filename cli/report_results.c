@@ -4,8 +4,8 @@
 
 #include "report.h"
 
-static double final_error(const cli_run *run, cli_norm norm, int64_t resolution) {
-    const int test = cli_run_test(run, resolution), last = cli_run_last(run, norm, test);
+static double final_error(const cli_run *run, cli_norm norm, const char *grid) {
+    const int test = cli_run_test(run, grid), last = cli_run_last(run, norm, test);
     return last < 0 ? (double)NAN : run->epoch[last].error[norm][test];
 }
 
@@ -22,11 +22,11 @@ static int least(const double *value, int count, int but) {
 
 /* ---- in short ---- */
 
-static void add_error_sentence(cli_html *page, const cli_report *report, int64_t resolution,
+static void add_error_sentence(cli_html *page, const cli_report *report, const char *grid,
                                double *value) {
     char a[CLI_NUMBER_TEXT], b[CLI_NUMBER_TEXT];
     for (int i = 0; i < report->count; i++) {
-        value[i] = final_error(&report->run[i], CLI_NORM_L2, resolution);
+        value[i] = final_error(&report->run[i], CLI_NORM_L2, grid);
     }
     const int best = least(value, report->count, -1);
     if (best < 0) {
@@ -34,18 +34,18 @@ static void add_error_sentence(cli_html *page, const cli_report *report, int64_t
     }
     if (report->count == 1) {
         cli_html_add(page,
-                     "<li>At resolution %lld the test error ends at <strong>%s</strong> in L<sup>2"
+                     "<li>At resolution %s the test error ends at <strong>%s</strong> in L<sup>2"
                      "</sup> and %s in H<sup>1</sup>.</li>",
-                     (long long)resolution, cli_number_text(value[0], a),
-                     cli_number_text(final_error(&report->run[0], CLI_NORM_H1, resolution), b));
+                     grid, cli_number_text(value[0], a),
+                     cli_number_text(final_error(&report->run[0], CLI_NORM_H1, grid), b));
         return;
     }
     /* Compared with the first run, or if that is the best one with the next. */
     const int other = best == 0 || isnan(value[0]) ? least(value, report->count, best) : 0;
     cli_html_add(page,
-                 "<li>At resolution %lld, <strong>%s</strong> ends with the lowest L<sup>2"
+                 "<li>At resolution %s, <strong>%s</strong> ends with the lowest L<sup>2"
                  "</sup> test error, <strong>%s</strong>",
-                 (long long)resolution, report->run[best].name, cli_number_text(value[best], a));
+                 grid, report->run[best].name, cli_number_text(value[best], a));
     if (other >= 0 && value[other] > value[best]) {
         cli_html_add(page, ": %.1f\xC2\xA0%% below %s (%s)",
                      100.0 * (1.0 - value[best] / value[other]), report->run[other].name,
@@ -106,9 +106,9 @@ static void add_time_sentence(cli_html *page, const cli_report *report, double *
 /* ---- the table ---- */
 
 static void add_error_cell(cli_html *page, const cli_report *report, int index, cli_norm norm,
-                           int64_t resolution, int best_run) {
+                           const char *grid, int best_run) {
     const cli_run *run = &report->run[index];
-    const int test = cli_run_test(run, resolution);
+    const int test = cli_run_test(run, grid);
     const int last = cli_run_last(run, norm, test), best = cli_run_best(run, norm, test);
     char text[CLI_NUMBER_TEXT];
     if (last < 0) {
@@ -128,12 +128,11 @@ static void add_error_cell(cli_html *page, const cli_report *report, int index, 
     cli_html_add(page, "</td>");
 }
 
-static void add_head(cli_html *page, const int64_t *resolution, int tests) {
+static void add_head(cli_html *page, const cli_grid *grid, int tests) {
     cli_html_add(page, "<thead><tr><th rowspan=\"2\" scope=\"col\">Run</th>"
                        "<th rowspan=\"2\" scope=\"col\">Epochs</th>");
     for (int t = 0; t < tests; t++) {
-        cli_html_add(page, "<th colspan=\"2\" scope=\"colgroup\">Test error at %lld</th>",
-                     (long long)resolution[t]);
+        cli_html_add(page, "<th colspan=\"2\" scope=\"colgroup\">Test error at %s</th>", grid[t]);
     }
     cli_html_add(page, "<th rowspan=\"2\" scope=\"col\">Optimizer<br>memory</th>"
                        "<th rowspan=\"2\" scope=\"col\">Peak<br>memory</th>"
@@ -146,7 +145,7 @@ static void add_head(cli_html *page, const int64_t *resolution, int tests) {
     cli_html_add(page, "</tr></thead>\n");
 }
 
-static void add_row(cli_html *page, const cli_report *report, int index, const int64_t *resolution,
+static void add_row(cli_html *page, const cli_report *report, int index, const cli_grid *grid,
                     const int (*best)[CLI_NORMS], int tests) {
     const cli_run *run = &report->run[index];
     const int64_t wanted = cli_run_epochs_wanted(run), done = run->epoch[run->count - 1].epoch;
@@ -160,7 +159,7 @@ static void add_row(cli_html *page, const cli_report *report, int index, const i
     cli_html_add(page, "</td>");
     for (int t = 0; t < tests; t++) {
         for (int n = 0; n < CLI_NORMS; n++) {
-            add_error_cell(page, report, index, (cli_norm)n, resolution[t], best[t][n]);
+            add_error_cell(page, report, index, (cli_norm)n, grid[t], best[t][n]);
         }
     }
     cli_html_add(page, "<td>%s</td>", cli_report_bytes(cli_run_optimizer_bytes(run), text));
@@ -203,13 +202,13 @@ static void add_notes(cli_html *page, const cli_report *report) {
 }
 
 void cli_report_results(cli_html *page, const cli_report *report) {
-    int64_t resolution[CLI_REPORT_TESTS];
+    cli_grid grid[CLI_REPORT_TESTS];
     int best[CLI_REPORT_TESTS][CLI_NORMS];
-    const int tests = cli_report_resolutions(report, resolution);
+    const int tests = cli_report_grids(report, grid);
     double *value = cli_need(calloc((size_t)report->count, sizeof *value));
     cli_html_add(page, "<section id=\"results\"><h2>Results</h2>\n<ul class=\"short\">");
     for (int t = 0; t < tests; t++) {
-        add_error_sentence(page, report, resolution[t], value);
+        add_error_sentence(page, report, grid[t], value);
     }
     add_memory_sentence(page, report, value);
     add_time_sentence(page, report, value);
@@ -217,17 +216,17 @@ void cli_report_results(cli_html *page, const cli_report *report) {
     for (int t = 0; t < tests; t++) {
         for (int n = 0; n < CLI_NORMS; n++) {
             for (int i = 0; i < report->count; i++) {
-                value[i] = final_error(&report->run[i], (cli_norm)n, resolution[t]);
+                value[i] = final_error(&report->run[i], (cli_norm)n, grid[t]);
             }
             best[t][n] = least(value, report->count, -1);
         }
     }
     cli_report_open_wide(page, "Table of results");
     cli_html_add(page, "<table class=\"results\">");
-    add_head(page, resolution, tests);
+    add_head(page, grid, tests);
     cli_html_add(page, "<tbody>\n");
     for (int i = 0; i < report->count; i++) {
-        add_row(page, report, i, resolution, (const int(*)[CLI_NORMS])best, tests);
+        add_row(page, report, i, grid, (const int(*)[CLI_NORMS])best, tests);
     }
     cli_html_add(page, "</tbody></table></div>\n");
     add_notes(page, report);

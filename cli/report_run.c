@@ -71,22 +71,22 @@ static int64_t integer_of(const json_t *object, const char *key) {
     return json_is_integer(value) ? json_integer_value(value) : 0;
 }
 
-/* The column of a resolution, a new one if it was not seen yet; -1 if there are too many. */
-static int column_of(cli_run *run, int64_t resolution) {
-    const int known = cli_run_test(run, resolution);
-    if (known >= 0 || run->tests == CLI_RUN_TESTS) {
+/* The column of a test, a new one if it was not seen yet; -1 if there are too many. */
+static int column_of(cli_run *run, const char *grid) {
+    const int known = cli_run_test(run, grid);
+    if (known >= 0 || run->tests == CLI_RUN_TESTS || !cli_grid_is_name(grid)) {
         return known;
     }
     int at = run->tests++;
-    for (; at > 0 && run->resolution[at - 1] > resolution; at--) {
-        run->resolution[at] = run->resolution[at - 1];
+    for (; at > 0 && cli_grid_compare(run->grid[at - 1], grid) > 0; at--) {
+        memcpy(run->grid[at], run->grid[at - 1], sizeof run->grid[at]);
         for (int e = 0; e < run->count; e++) {
             for (int n = 0; n < CLI_NORMS; n++) {
                 run->epoch[e].error[n][at] = run->epoch[e].error[n][at - 1];
             }
         }
     }
-    run->resolution[at] = resolution;
+    snprintf(run->grid[at], sizeof run->grid[at], "%s", grid);
     for (int e = 0; e < run->count; e++) {
         for (int n = 0; n < CLI_NORMS; n++) {
             run->epoch[e].error[n][at] = (double)NAN;
@@ -100,10 +100,7 @@ static bool read_tests(cli_run *run, json_t *tests) {
     const char *key;
     json_t *errors;
     json_object_foreach(tests, key, errors) {
-        char *end;
-        errno = 0;
-        const int64_t resolution = strtoll(key, &end, 10);
-        const int column = errno || *end || end == key ? -1 : column_of(run, resolution);
+        const int column = column_of(run, key);
         if (column < 0 || !json_is_object(errors)) {
             return false;
         }
@@ -264,9 +261,34 @@ void cli_run_name_all(cli_run *runs, int count) {
 
 /* ---- questions ---- */
 
-int cli_run_test(const cli_run *run, int64_t resolution) {
+bool cli_grid_is_name(const char *text) {
+    const size_t length = strlen(text), sizes = strcspn(text, "_");
+    return length < TG_GRID_TEXT && cli_grid_size(text) > 0.0 &&
+           strspn(text, "0123456789x") == sizes &&
+           (sizes == length ||
+            (sizes + 1 < length && strspn(text + sizes + 1, "0123456789") == length - sizes - 1));
+}
+
+double cli_grid_size(const char *text) {
+    char sizes[TG_GRID_TEXT];
+    int64_t points[TG_DATA_MAX_DIMS];
+    snprintf(sizes, sizeof sizes, "%.*s", (int)strcspn(text, "_"), text);
+    const int count = tg_grid_parse(sizes, points);
+    double product = 1.0;
+    for (int d = 0; d < count; d++) {
+        product *= (double)points[d];
+    }
+    return count > 0 ? pow(product, 1.0 / count) : 0.0;
+}
+
+int cli_grid_compare(const char *a, const char *b) {
+    const double x = cli_grid_size(a), y = cli_grid_size(b);
+    return x < y ? -1 : x > y ? 1 : strcmp(a, b);
+}
+
+int cli_run_test(const cli_run *run, const char *grid) {
     for (int t = 0; t < run->tests; t++) {
-        if (run->resolution[t] == resolution) {
+        if (strcmp(run->grid[t], grid) == 0) {
             return t;
         }
     }

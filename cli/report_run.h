@@ -5,15 +5,18 @@
 
 #include "tgrad/tgrad.h"
 
-enum { CLI_RUN_TESTS = 16 }; /* different test resolutions of a run, at most */
+enum { CLI_RUN_TESTS = 16 }; /* different tests of a run, at most */
 
 typedef enum cli_norm { CLI_NORM_L2, CLI_NORM_H1, CLI_NORMS } cli_norm;
+
+/* The name of a test: its grid, "16" or "48x80", and a number if there are several, "16_2". */
+typedef char cli_grid[TG_GRID_TEXT];
 
 /* One line of metrics.jsonl; NaN for what it does not say. */
 typedef struct cli_epoch {
     int64_t epoch, step, skipped, overflows;
     double lr, loss, loss_scale;
-    double error[CLI_NORMS][CLI_RUN_TESTS]; /* relative, by the run's list of resolutions */
+    double error[CLI_NORMS][CLI_RUN_TESTS]; /* relative, by the run's list of grids */
     double step_ms, seconds;
 } cli_epoch;
 
@@ -22,8 +25,8 @@ typedef struct cli_run {
     const char *path;
     cli_epoch *epoch; /* (count) with ascending numbers */
     int count;
-    bool is_cut;                       /* the last line of the metrics was not complete */
-    int64_t resolution[CLI_RUN_TESTS]; /* ascending */
+    bool is_cut;                  /* the last line of the metrics was not complete */
+    cli_grid grid[CLI_RUN_TESTS]; /* ascending */
     int tests;
     double memory[TG_MEM_CATEGORIES]; /* peak bytes, each category for itself; NaN: not said */
     double memory_peak;               /* most bytes at one moment */
@@ -41,8 +44,8 @@ void cli_run_name_all(cli_run *runs, int count);
 
 /* ---- What the numbers say. Index -1 and NaN where nothing is known. ---- */
 
-/* The place of a resolution in the run's list. */
-int cli_run_test(const cli_run *run, int64_t resolution);
+/* The place of a grid in the run's list. */
+int cli_run_test(const cli_run *run, const char *grid);
 /* The last epoch (index) that has this error, and the one where it is least. */
 int cli_run_last(const cli_run *run, cli_norm norm, int test);
 int cli_run_best(const cli_run *run, cli_norm norm, int test);
@@ -52,6 +55,14 @@ double cli_run_step_ms(const cli_run *run);         /* median over the epochs */
 double cli_run_seconds(const cli_run *run);         /* of all epochs */
 double cli_run_step_seconds(const cli_run *run);    /* of them, in training steps */
 int64_t cli_run_epochs_wanted(const cli_run *run);  /* by the settings; 0: not known */
+
+/* ---- Names of tests ---- */
+
+bool cli_grid_is_name(const char *text);
+/* Points per dimension, the geometric mean; 0 if the text names no grid. */
+double cli_grid_size(const char *text);
+/* Below, at or above 0 as strcmp: coarse grids come first. */
+int cli_grid_compare(const char *a, const char *b);
 
 /* The value of a setting, or NULL. */
 const char *cli_run_setting(const cli_run *run, const char *key);

@@ -15,25 +15,22 @@
 
 enum { MAX_CHANNELS = 3 }; /* shown of the output */
 
-/* The tensors of one run at one resolution, (samples, channels, grid..); all NULL: it has none. */
+/* The tensors of one test of a run, (samples, channels, grid..); all NULL: it has none. */
 typedef struct triple {
     const tg_tensor *x, *y, *pred;
 } triple;
 
 /* ---- finding the tensors ---- */
 
-/* The resolutions R of tensors y_R in any run, ascending; returns how many. */
-static int find_resolutions(const cli_report *report, int64_t resolution[CLI_REPORT_TESTS]) {
+/* The grids G of tensors y_G in any run, ascending; returns how many. */
+static int find_grids(const cli_report *report, cli_grid grid[CLI_REPORT_TESTS]) {
     int count = 0;
     for (int i = 0; i < report->count; i++) {
         const tg_archive *samples = report->run[i].samples;
         for (int64_t k = 0; samples && k < tg_archive_count(samples); k++) {
             const char *name = tg_archive_name(samples, k);
-            char *end = NULL;
-            if (strncmp(name, "y_", 2) == 0 && name[2] >= '1' && name[2] <= '9' &&
-                strlen(name) <= 16) {
-                const int64_t value = strtoll(name + 2, &end, 10);
-                count = *end ? count : cli_report_insert(resolution, count, value);
+            if (strncmp(name, "y_", 2) == 0 && cli_grid_is_name(name + 2)) {
+                count = cli_report_insert(grid, count, name + 2);
             }
         }
     }
@@ -51,14 +48,14 @@ static bool fits(const triple *t) {
     return good;
 }
 
-static int find_triple(const cli_run *run, int64_t resolution, triple *out) {
+static int find_triple(const cli_run *run, const char *grid, triple *out) {
     static const char *const names[] = {"x", "y", "pred"};
     const tg_tensor *found[3] = {0};
     int count = 0;
     *out = (triple){0};
     for (int i = 0; run->samples && i < 3; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "%s_%" PRId64, names[i], resolution);
+        char name[TG_GRID_TEXT + 8];
+        snprintf(name, sizeof name, "%s_%.63s", names[i], grid);
         found[i] = tg_archive_find(run->samples, name);
         count += found[i] != NULL;
     }
@@ -68,10 +65,10 @@ static int find_triple(const cli_run *run, int64_t resolution, triple *out) {
     *out = (triple){found[0], found[1], found[2]};
     if (count < 3 || !fits(out)) {
         *out = (triple){0};
-        return cli_fail("%s/samples.safetensors: x_%" PRId64 ", y_%" PRId64 " and pred_%" PRId64
-                        " are not (samples, channels, grid..) of the same samples and grid of 1 to "
+        return cli_fail("%s/samples.safetensors: x_%s, y_%s and pred_%s are not (samples, "
+                        "channels, grid..) of the same samples and grid of 1 to "
                         "3 dimensions",
-                        run->path, resolution, resolution, resolution);
+                        run->path, grid, grid, grid);
     }
     return CLI_OK;
 }
@@ -96,7 +93,8 @@ typedef struct view {
 
 typedef struct card {
     const cli_report *report;
-    int64_t resolution, sample, channel;
+    const char *grid;
+    int64_t sample, channel;
     cli_field input, truth;
     double *input_shown, *truth_shown;
     view *view; /* (count) the runs that share the sample */
@@ -238,9 +236,8 @@ static int draw_tiles(cli_html *page, const card *c) {
 /* A chart of `count` series; metric "sample.16.0.truth". */
 static void draw_lines(cli_html *page, const card *c, const char *title, const char *what,
                        const cli_series *series, int count) {
-    char metric[96];
-    snprintf(metric, sizeof metric, "sample.%" PRId64 ".%" PRId64 ".%s", c->resolution, c->sample,
-             what);
+    char metric[TG_GRID_TEXT + 48];
+    snprintf(metric, sizeof metric, "sample.%.63s.%" PRId64 ".%s", c->grid, c->sample, what);
     const cli_chart chart = {
         .title = title, .metric = metric, .x_label = "x", .series = series, .count = count};
     cli_chart_draw(page, &chart);
@@ -316,7 +313,7 @@ static int draw_card(cli_html *page, card *c, const triple *all) {
 }
 
 /* The cards of one sample: one for each set of runs that share it, and channel. */
-static int draw_sample(cli_html *page, const cli_report *report, int64_t resolution,
+static int draw_sample(cli_html *page, const cli_report *report, const char *grid,
                        const triple *all, int64_t sample) {
     view views[CLI_REPORT_RUNS];
     bool is_told[CLI_REPORT_RUNS] = {false};
@@ -336,7 +333,7 @@ static int draw_sample(cli_html *page, const cli_report *report, int64_t resolut
         }
         const int64_t channels = all[i].y->shape.dim[1];
         for (int64_t c = 0; code == CLI_OK && c < channels && c < MAX_CHANNELS; c++) {
-            card one = {.report = report, .resolution = resolution, .sample = sample};
+            card one = {.report = report, .grid = grid, .sample = sample};
             one.channel = c;
             one.view = views;
             one.count = count;
@@ -349,21 +346,21 @@ static int draw_sample(cli_html *page, const cli_report *report, int64_t resolut
     return code;
 }
 
-static void add_resolution_heading(cli_html *page, const cli_report *report, int64_t resolution) {
+static void add_grid_heading(cli_html *page, const cli_report *report, const char *grid) {
     const char *trained = cli_run_setting(&report->run[0], "data.train_resolution");
-    const int64_t at = trained ? strtoll(trained, NULL, 10) : 0;
-    cli_html_add(page, "<h3>Resolution %lld%s</h3>\n", (long long)resolution,
-                 at == resolution            ? ", as trained"
-                 : at > 0 && at < resolution ? ", finer than trained"
-                 : at > 0                    ? ", coarser than trained"
-                                             : "");
+    const double at = trained ? cli_grid_size(trained) : 0.0, here = cli_grid_size(grid);
+    cli_html_add(page, "<h3>Resolution %s%s</h3>\n", grid,
+                 at == here              ? ", as trained"
+                 : at > 0.0 && at < here ? ", finer than trained"
+                 : at > 0.0              ? ", coarser than trained"
+                                         : "");
 }
 
 int cli_report_samples(cli_html *page, const cli_report *report) {
-    int64_t resolution[CLI_REPORT_TESTS];
+    cli_grid grid[CLI_REPORT_TESTS];
     triple all[CLI_REPORT_RUNS];
     int code = CLI_OK;
-    const int count = find_resolutions(report, resolution);
+    const int count = find_grids(report, grid);
     if (count == 0 || report->samples == 0) {
         return CLI_OK;
     }
@@ -374,14 +371,14 @@ int cli_report_samples(cli_html *page, const cli_report *report) {
     for (int r = 0; code == CLI_OK && r < count; r++) {
         int64_t most = 0;
         for (int i = 0; code == CLI_OK && i < report->count; i++) {
-            code = find_triple(&report->run[i], resolution[r], &all[i]);
+            code = find_triple(&report->run[i], grid[r], &all[i]);
             most = all[i].y && all[i].y->shape.dim[0] > most ? all[i].y->shape.dim[0] : most;
         }
         if (code == CLI_OK) {
-            add_resolution_heading(page, report, resolution[r]);
+            add_grid_heading(page, report, grid[r]);
         }
         for (int64_t s = 0; code == CLI_OK && s < most && s < report->samples; s++) {
-            code = draw_sample(page, report, resolution[r], all, s);
+            code = draw_sample(page, report, grid[r], all, s);
         }
     }
     cli_html_add(page, "</section>\n");

@@ -14,7 +14,8 @@ extern "C" {
 typedef struct tg_key_info {
     const char *section; /* "fno", "opt", "data", "distributed" */
     const char *name;    /* "n_modes": the setting is called fno.n_modes */
-    const char *type;    /* integer, number, bytes, boolean, choice, integers, numbers or text */
+    const char *type;    /* integer, number, bytes, boolean, choice, integers, numbers, grid, grids,
+                            text    or texts */
     const char *help;    /* what it does, in one line */
     bool has_range;      /* numbers are from low to high, both included */
     double low, high;

@@ -26,7 +26,8 @@ const char *tg_grid_text(int n_dim, const int64_t *points, char text[TG_GRID_TEX
 }
 
 int tg_grid_parse(const char *text, int64_t points[TG_DATA_MAX_DIMS]) {
-    static const tg_setting row = {"grid", TG_SETTING_GRID, 0, NULL, 1, 1 << 20};
+    static const tg_setting row = {
+        .key = "grid", .type = TG_SETTING_GRID, .low = 1, .high = 1 << 20};
     tg_list_int list = {.count = 0};
     if (tg_setting_set(NULL, "data", &row, 1, &list, "grid", text) != TG_OK ||
         list.count > TG_DATA_MAX_DIMS) {

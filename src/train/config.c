@@ -52,7 +52,7 @@ static const tg_setting data_table[] = {
     {DATA(y_name), .type = TG_SETTING_TEXT, .high = 128,
      .help = "name of the outputs in HDF5 and safetensors files"},
     {DATA(train_resolution), .type = TG_SETTING_GRID, .low = 0, .high = 1 << 20,
-     .help = "points per dimension to train on, 16 or 48x80; 0: as in the file"},
+     .help = "grid to train on, 16 or 48x80; 0: as in the file"},
     {DATA(file_resolution), .type = TG_SETTING_GRID, .low = 0, .high = 1 << 20,
      .help = "of the training file, if only every s-th point is used; 0: the same"},
     {DATA(test_resolutions), .type = TG_SETTING_LIST_GRID, .low = 0, .high = 1 << 20,

@@ -86,11 +86,13 @@ static void default_text(int number, int row, const tg_setting *setting, char *t
 
 bool tg_key_describe(int index, tg_key_info *out) {
     static const char *const types[] = {
-        [TG_SETTING_INT] = "integer",       [TG_SETTING_INT64] = "integer",
-        [TG_SETTING_DOUBLE] = "number",     [TG_SETTING_BYTES] = "bytes",
-        [TG_SETTING_BOOL] = "boolean",      [TG_SETTING_ENUM] = "choice",
-        [TG_SETTING_LIST_INT] = "integers", [TG_SETTING_LIST_DOUBLE] = "numbers",
-        [TG_SETTING_TEXT] = "text"};
+        [TG_SETTING_INT] = "integer",        [TG_SETTING_INT64] = "integer",
+        [TG_SETTING_DOUBLE] = "number",      [TG_SETTING_BYTES] = "bytes",
+        [TG_SETTING_BOOL] = "boolean",       [TG_SETTING_ENUM] = "choice",
+        [TG_SETTING_LIST_INT] = "integers",  [TG_SETTING_LIST_DOUBLE] = "numbers",
+        [TG_SETTING_TEXT] = "text",          [TG_SETTING_GRID] = "grid",
+        [TG_SETTING_LIST_SIZE] = "integers", [TG_SETTING_LIST_GRID] = "grids",
+        [TG_SETTING_LIST_TEXT] = "texts"};
     const tg_setting *setting;
     int number, row;
     *out = (tg_key_info){0};
@@ -100,8 +102,9 @@ bool tg_key_describe(int index, tg_key_info *out) {
     out->name = setting->key;
     out->type = types[setting->type];
     out->help = setting->help;
-    out->has_range = setting->type != TG_SETTING_TEXT && setting->type != TG_SETTING_BOOL &&
-                     setting->type != TG_SETTING_ENUM && setting->low <= setting->high;
+    out->has_range = setting->type != TG_SETTING_TEXT && setting->type != TG_SETTING_LIST_TEXT &&
+                     setting->type != TG_SETTING_BOOL && setting->type != TG_SETTING_ENUM &&
+                     setting->low <= setting->high;
     out->low = out->has_range ? setting->low : 0.0;
     out->high = out->has_range ? setting->high : 0.0;
     tg_setting_values(setting, out->values, sizeof out->values);
