@@ -104,6 +104,17 @@ static const variant variants[] = {
     {"wide decompositions",
      {"opt.name", "lowrank", "fno.hidden_channels", "200", "fno.n_modes", "[2, 2]", "fno.n_layers",
       "1"}},
+    {"a box",
+     {"fno.n_modes", "4x4x4", "data.train_file", "box.h5", "data.train_resolution", "0",
+      "data.test_files", "[box.h5, box.h5]", "data.test_resolutions", "[6x8x10, 3x4x5]", "opt.name",
+      "tensorgrad"}},
+    {"a rectangle",
+     {"data.set", "wide", "data.train_resolution", "0", "data.test_resolutions", "[9x14, 18x28]",
+      "data.cache", "0"}},
+    {"rectangles in stages",
+     {"data.set", "wide", "data.train_resolution", "0", "data.test_resolutions", "9x14",
+      "opt.n_epochs", "1", "stage2.data.train_file", "wide_test_18x28.h5", "stage2.opt.n_epochs",
+      "1", "stage2.data.test_resolutions", "[]"}},
 };
 
 static const variant long_variants[] = {
@@ -241,7 +252,13 @@ static void test_plan_is_what_is_counted(void **state) {
     char root[1024];
     const tg_shape x = SET_SHAPE(37, 12, 12), test = SET_SHAPE(6, 12, 12);
     const tg_shape fine = SET_SHAPE(6, 24, 24), train_fine = SET_SHAPE(11, 24, 24);
-    const tg_shape line = SET_SHAPE(6, 2560);
+    const tg_shape line = SET_SHAPE(6, 2560), box = SET_SHAPE(5, 6, 8, 10);
+    const tg_shape wide[] = {SET_SHAPE(9, 2, 9, 14), SET_SHAPE(9, 3, 9, 14)};
+    const tg_shape wider[] = {SET_SHAPE(4, 2, 18, 28), SET_SHAPE(4, 3, 18, 28)};
+    set_write(ctx, "box.h5", TG_F64, &box, &box);
+    set_write(ctx, "wide_train_9x14.h5", TG_F32, &wide[0], &wide[1]);
+    set_write(ctx, "wide_test_9x14_x.npy", TG_F32, &wide[0], &wide[1]);
+    set_write(ctx, "wide_test_18x28.h5", TG_F32, &wider[0], &wider[1]);
     set_write(ctx, "made_test_12.safetensors", TG_F32, &test, &test);
     set_write(ctx, "made_test_24.h5", TG_F32, &fine, &fine);
     set_write(ctx, "made_train_24.h5", TG_F64, &train_fine, &train_fine);

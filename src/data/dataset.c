@@ -11,6 +11,7 @@
 
 #include "base/memory.h"
 #include "data/memory.h"
+#include "data/subsampling.h"
 #include "io/array.h"
 #include "tgrad/data.h"
 
@@ -472,19 +473,20 @@ fail:
     return status;
 }
 
-/* A grid that changes its proportions is seldom what was meant. */
-static void warn_of_strides(const tg_dataset *d, const char *path) {
-    const side *x = &d->sides[TG_DATA_X];
-    const int pad = TG_DATA_MAX_DIMS - d->facts.n_dim;
-    char from[TG_GRID_TEXT], to[TG_GRID_TEXT], every[TG_GRID_TEXT];
+void tg_dataset_warn(tg_context *ctx, const tg_dataset *dataset, const char *path) {
+    const side *x = &dataset->sides[TG_DATA_X];
+    const tg_dataset_facts *facts = &dataset->facts;
+    const int n_dim = facts->n_dim, pad = TG_DATA_MAX_DIMS - n_dim;
+    char from[128], to[128], every[128];
     for (int i = pad + 1; i < TG_DATA_MAX_DIMS; i++) {
         if (x->strides[i] != x->strides[pad]) {
-            tg_log(d->ctx, TG_LOG_WARN,
-                   "%s: its grid of %s becomes %s: the dimensions are thinned out differently, by "
-                   "%s",
-                   path, tg_grid_text(d->facts.n_dim, d->facts.file_grid, from),
-                   tg_grid_text(d->facts.n_dim, d->facts.grid, to),
-                   tg_grid_text(d->facts.n_dim, x->strides + pad, every));
+            const tg_shape shapes[] = {tg_shape_of(n_dim, facts->file_grid),
+                                       tg_shape_of(n_dim, facts->grid),
+                                       tg_shape_of(n_dim, x->strides + pad)};
+            tg_log(ctx, TG_LOG_WARN, "%s: of its grid of %s only %s is used: one point in %s", path,
+                   tg_shape_text(&shapes[0], from, sizeof from),
+                   tg_shape_text(&shapes[1], to, sizeof to),
+                   tg_shape_text(&shapes[2], every, sizeof every));
             return;
         }
     }
@@ -496,7 +498,7 @@ tg_status tg_dataset_open(tg_context *ctx, const char *path, const char *y_path,
     config = config ? config : &standard;
     tg_status status = look_at(ctx, path, y_path, config, out);
     if (status == TG_OK) {
-        warn_of_strides(*out, path);
+        tg_dataset_warn(ctx, *out, path);
         status = make_buffers(*out, config->cache_bytes);
     }
     if (status != TG_OK) {

@@ -142,8 +142,9 @@ static tg_status look_at(planner *p, const tg_run_set *set, planned_set *out) {
     if (status == TG_OK) {
         status = tg_dataset_plan(p->ctx, path, &config, &out->facts, &out->bytes);
     }
-    if (status == TG_OK) {
-        status = tg_run_check_set(p->ctx, &p->config, path, &out->facts);
+    if (status == TG_OK) { /* the network's channels may be those of a file that is missing */
+        status =
+            p->out->missing[0] ? TG_OK : tg_run_check_set(p->ctx, &p->config, path, &out->facts);
     } else if (status == TG_E_IO) { /* not there: the rest can be told all the same */
         if (!p->out->missing[0]) {
             snprintf(p->out->missing, sizeof p->out->missing, "%s", tg_context_error(p->ctx));

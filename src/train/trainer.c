@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "data/subsampling.h"
 #include "train/needs.h"
 #include "train/sets.h"
 
@@ -20,6 +21,9 @@ static tg_status open_set(tg_trainer *t, tg_context *reader, const tg_run_set *s
     TG_TRY(tg_run_find_set(t->ctx, run, set, path, sizeof path, &config));
     status = tg_dataset_open(reader, path, NULL, &config, out);
     TG_TRY(tg_context_adopt(t->ctx, reader, status));
+    if (reader != t->ctx) {
+        tg_dataset_warn(t->ctx, *out, path);
+    }
     const tg_dataset_facts facts = tg_dataset_get_facts(*out);
     TG_TRY(tg_run_check_set(t->ctx, run, path, &facts));
 fail:
@@ -86,15 +90,18 @@ static tg_status fit_encoders(tg_trainer *t) {
 static void warn_of_modes(const tg_trainer *t, const tg_dataset_facts *facts) {
     const tg_fno_config *fno = &t->model->config.fno;
     int64_t fitting[TG_FNO_MAX_DIMS];
-    char set[TG_GRID_TEXT], grid[TG_GRID_TEXT], used[TG_GRID_TEXT];
+    char set[64], grid[64], used[64];
     tg_fno_fitting_modes(fno, facts->grid, fitting);
     if (memcmp(fitting, fno->n_modes, (size_t)fno->n_dim * sizeof fitting[0]) != 0) {
+        const tg_shape shapes[] = {tg_shape_of(fno->n_dim, fno->n_modes),
+                                   tg_shape_of(fno->n_dim, facts->grid),
+                                   tg_shape_of(fno->n_dim, fitting)};
         tg_log(t->ctx, TG_LOG_WARN,
                "fno.n_modes: %s, but the training grid of %s has only %s; the weights of the other "
                "frequencies stay as they were initialised",
-               tg_grid_text(fno->n_dim, fno->n_modes, set),
-               tg_grid_text(fno->n_dim, facts->grid, grid),
-               tg_grid_text(fno->n_dim, fitting, used));
+               tg_shape_text(&shapes[0], set, sizeof set),
+               tg_shape_text(&shapes[1], grid, sizeof grid),
+               tg_shape_text(&shapes[2], used, sizeof used));
     }
 }
 
