@@ -198,7 +198,7 @@ static void test_steps_of_each_dimension(void **state) {
     for (int streamed = 0; streamed < 2; streamed++) {
         tg_dataset_config config = tg_dataset_config_default();
         config.n_dim = 3;
-        config.resolution = R;
+        set_square(&config, R);
         config.cache_bytes = streamed ? 0 : 1 << 20;
         tg_dataset *set = set_open(ctx, path, &config);
         const int64_t order[2] = {2, 0};
