@@ -32,7 +32,7 @@ static const cli_option options[] = {
      .kind = CLI_STRING,
      .text = &opt.dataset,
      .value = "NAME",
-     .help = "tensor of the input file to take",
+     .help = "tensor of the file to take",
      .fallback = "as trained, or the only one"},
     {.name = "x-name",
      .kind = CLI_STRING,
@@ -43,7 +43,7 @@ static const cli_option options[] = {
      .kind = CLI_STRING,
      .text = &opt.y_name,
      .value = "NAME",
-     .help = "of the output, in files with names",
+     .help = "name of the output in the file",
      .fallback = "as trained"},
     {0},
 };

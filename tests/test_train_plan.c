@@ -252,7 +252,7 @@ static void test_plan_is_what_is_counted(void **state) {
     char root[1024];
     const tg_shape x = SET_SHAPE(37, 12, 12), test = SET_SHAPE(6, 12, 12);
     const tg_shape fine = SET_SHAPE(6, 24, 24), train_fine = SET_SHAPE(11, 24, 24);
-    const tg_shape line = SET_SHAPE(6, 2560), box = SET_SHAPE(5, 6, 8, 10);
+    const tg_shape line = SET_SHAPE(6, 2560), box = SET_SHAPE(30, 6, 8, 10);
     const tg_shape wide[] = {SET_SHAPE(9, 2, 9, 14), SET_SHAPE(9, 3, 9, 14)};
     const tg_shape wider[] = {SET_SHAPE(4, 2, 18, 28), SET_SHAPE(4, 3, 18, 28)};
     set_write(ctx, "box.h5", TG_F64, &box, &box);
