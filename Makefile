@@ -29,7 +29,7 @@ check: ## install what is missing, build, run every test and a short fuzz run
 	@scripts/fuzz
 
 check-long: build ## hours: damaged HDF5 files in every command that reads them (20,000)
-	@tests/test_damaged_hdf5.sh build/bin/tgrad . build 20000
+	@bash tests/test_damaged_hdf5.sh build/bin/tgrad . build 20000
 
 bench: build ## run the benchmarks
 	@set -e; for program in build/bin/bench_*; do echo "== $${program##*/}"; $$program; done

@@ -295,11 +295,12 @@ static void print_text(const bench_options *options, const measurement *all, int
     const cli_problem *problem = &all[0].problem;
     char grid_text[64], backend[CLI_BACKEND_TEXT];
     const tg_shape grid = tg_shape_of(problem->fno.n_dim, problem->grid);
-    printf("%s: %lld parameters, batch %lld on %s, loss %s; backend %s, threads %d; medians of "
-           "%lld steps\n\n",
-           problem->name, (long long)all[0].planned.parameters, (long long)problem->batch,
-           tg_shape_text(&grid, grid_text, sizeof grid_text), problem->loss,
-           cli_backend_text(ctx, backend), tg_context_threads(ctx), (long long)options->steps);
+    cli_say("%s: %lld parameters, batch %lld on %s, loss %s; backend %s, threads %d; medians of "
+            "%lld steps",
+            problem->name, (long long)all[0].planned.parameters, (long long)problem->batch,
+            tg_shape_text(&grid, grid_text, sizeof grid_text), problem->loss,
+            cli_backend_text(ctx, backend), tg_context_threads(ctx), (long long)options->steps);
+    putchar('\n');
     print_times(all, count);
     putchar('\n');
     print_memory(all, count);

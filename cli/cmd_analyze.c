@@ -428,10 +428,10 @@ static void print_text(const analysis *a) {
                                          {"75 %", true},    {"99 %", true},      {"99.9 %", true},
                                          {"max", true},     {"rel. error", true}};
     cli_table table = {.column = columns, .columns = sizeof columns / sizeof columns[0]};
-    char *file = cli_clean_text(a->file, 0), *name = cli_clean_text(a->name, 0);
-    printf("%s: %s, %s %s, %lld entries, norm %.6g\n", file, name, tg_dtype_name(a->gradient.dtype),
-           tg_shape_text(&a->gradient.shape, shape, sizeof shape), (long long)a->entries,
-           a->whole.norm);
+    cli_say("%s: %s, %s %s, %lld entries, norm %.6g", a->file, a->name,
+            tg_dtype_name(a->gradient.dtype),
+            tg_shape_text(&a->gradient.shape, shape, sizeof shape), (long long)a->entries,
+            a->whole.norm);
     fputs("stable rank by mode:", stdout);
     for (int d = 0; d < a->gradient.shape.ndim; d++) {
         printf(" %.4g", a->stable_rank[d]);
@@ -446,12 +446,9 @@ static void print_text(const analysis *a) {
     cli_table_print(&table, "", stdout);
     cli_table_free(&table);
     if (opt.png) {
-        char *png = cli_clean_text(opt.png, 0);
-        printf("\nwrote %s\n", png);
-        free(png);
+        putchar('\n');
+        cli_say("wrote %s", opt.png);
     }
-    free(file);
-    free(name);
 }
 
 static json_t *json_of_spread(const cli_spread *s) {

@@ -82,8 +82,8 @@ static void report(const char *input, const char *output, tg_file_format format,
     const int64_t count = tg_archive_count(archive);
     if (!json) {
         char size[CLI_UNIT_TEXT];
-        printf("wrote %s: %lld tensor%s, %s\n", output, (long long)count, count == 1 ? "" : "s",
-               cli_bytes_text(bytes, size));
+        cli_say("wrote %s: %lld tensor%s, %s", output, (long long)count, count == 1 ? "" : "s",
+                cli_bytes_text(bytes, size));
         return;
     }
     json_t *tensors = cli_json_array();

@@ -180,10 +180,9 @@ static void print_text(const tg_generator *generator, double seconds) {
     for (int i = 0; i < tg_generator_file_count(generator); i++) {
         tg_generator_file file;
         if (tg_generator_get_file(generator, i, &file) == TG_OK) {
-            char *path = cli_clean_text(file.path, 0);
-            printf("%s %s: %lld samples, %s\n", file.found == file.samples ? "kept" : "wrote", path,
-                   (long long)file.samples, cli_bytes_text(cli_file_bytes(file.path), size));
-            free(path);
+            cli_say("%s %s: %lld samples, %s", file.found == file.samples ? "kept" : "wrote",
+                    file.path, (long long)file.samples,
+                    cli_bytes_text(cli_file_bytes(file.path), size));
             made += file.samples - file.found;
         }
     }
@@ -226,6 +225,8 @@ static int generate(tg_context *ctx, const tg_generator_config *config, bool jso
         cli_progress_begin(&w.bar);
         status = tg_generator_run(generator, on_progress, &w, &complete);
         cli_progress_end(&w.bar);
+        signal(SIGINT, SIG_DFL); /* nothing listens any more */
+        signal(SIGTERM, SIG_DFL);
     }
     if (status != TG_OK) {
         code = cli_fail_status(ctx, status);

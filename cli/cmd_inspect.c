@@ -68,11 +68,9 @@ static json_t *json_of(const row *r) {
 static void print_text(const cli_source *source, const cli_table *table) {
     char size[CLI_UNIT_TEXT];
     const int64_t count = cli_source_count(source);
-    char *path = cli_clean_text(source->path, 0);
-    printf("%s: %s, %lld tensor%s, %s\n", path, tg_file_format_name(source->format),
-           (long long)count, count == 1 ? "" : "s",
-           cli_bytes_text(cli_file_bytes(source->path), size));
-    free(path);
+    cli_say("%s: %s, %lld tensor%s, %s", source->path, tg_file_format_name(source->format),
+            (long long)count, count == 1 ? "" : "s",
+            cli_bytes_text(cli_file_bytes(source->path), size));
     if (table->cells > 0) {
         putchar('\n');
         cli_table_print(table, "", stdout);

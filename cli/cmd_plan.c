@@ -97,10 +97,11 @@ static void print_moments(const tg_train_memory *m) {
 static void print_text(const subject *s) {
     char text[CLI_UNIT_TEXT];
     const tg_train_memory *m = &s->memory;
-    printf("%s: %lld parameters; modes %s, batch %s at resolution %s, optimizer %s\n\n", s->name,
-           (long long)m->parameters, cli_setting_or(s->settings, "fno.n_modes", "?"),
-           cli_setting_or(s->settings, "data.batch_size", "16"),
-           cli_setting_or(s->settings, "data.train_resolution", "?"), method_of(s));
+    cli_say("%s: %lld parameters; modes %s, batch %s at resolution %s, optimizer %s", s->name,
+            (long long)m->parameters, cli_setting_or(s->settings, "fno.n_modes", "?"),
+            cli_setting_or(s->settings, "data.batch_size", "16"),
+            cli_setting_or(s->settings, "data.train_resolution", "?"), method_of(s));
+    putchar('\n');
     print_peak(m);
     printf("\n");
     print_moments(m);
@@ -110,7 +111,7 @@ static void print_text(const subject *s) {
                cli_bytes_text(m->ranked, text));
     }
     if (s->has_data && m->missing[0]) {
-        printf("data are not counted: %s\n", m->missing);
+        cli_say("data are not counted: %s", m->missing);
     }
 }
 
@@ -203,12 +204,13 @@ static void print_fit(const subject *s, const cli_fit *found, size_t bytes, bool
     }
     cli_bytes_text(bytes, room);
     if (found->now.peak <= bytes) {
-        printf("%s fits in %s as it is: %s at most (%s)\n", s->name, room,
-               cli_bytes_text(found->now.peak, peak), found->now.moment);
+        cli_say("%s fits in %s as it is: %s at most (%s)", s->name, room,
+                cli_bytes_text(found->now.peak, peak), found->now.moment);
         return;
     }
-    printf("%s takes %s (%s); it fits in %s with\n\n", s->name,
-           cli_bytes_text(found->now.peak, peak), found->now.moment, room);
+    cli_say("%s takes %s (%s); it fits in %s with", s->name, cli_bytes_text(found->now.peak, peak),
+            found->now.moment, room);
+    putchar('\n');
     for (int i = 0; i < found->count; i++) {
         const cli_proposal *p = &found->proposal[i];
         printf("  %s\n      %s at most (%s); a step takes about %.2f times as long\n",

@@ -138,9 +138,9 @@ static tg_status write_output(tg_context *ctx, const cli_model *model, tg_tensor
 static void print_result(const cli_model *model, const tg_tensor *y, int64_t samples, bool json) {
     char text[128];
     if (!json) {
-        printf("wrote %s: %lld sample%s, %s %s\n", opt.output, (long long)samples,
-               samples == 1 ? "" : "s", tg_dtype_name(y->dtype),
-               tg_shape_text(&y->shape, text, sizeof text));
+        cli_say("wrote %s: %lld sample%s, %s %s", opt.output, (long long)samples,
+                samples == 1 ? "" : "s", tg_dtype_name(y->dtype),
+                tg_shape_text(&y->shape, text, sizeof text));
         return;
     }
     json_t *object = cli_json_object();

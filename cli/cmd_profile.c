@@ -137,8 +137,9 @@ static void print_text(const cli_profile *p) {
     const cli_profile_phase *peak = &p->phase[p->peak];
     char text[CLI_UNIT_TEXT], held[CLI_UNIT_TEXT];
     cli_table table = {.column = columns, .columns = CLI_PARTS + 3};
-    printf("%s: %lld parameters, optimizer %s; alive in each phase of a step\n\n", p->name,
-           (long long)p->run->parameters, p->method);
+    cli_say("%s: %lld parameters, optimizer %s; alive in each phase of a step", p->name,
+            (long long)p->run->parameters, p->method);
+    putchar('\n');
     for (int i = 0; i < p->count; i++) {
         add_row(&table, p->phase[i].phase.name, p->phase[i].alive, p->phase[i].total,
                 i == p->peak ? "<- most" : "");

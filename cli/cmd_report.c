@@ -75,8 +75,8 @@ static char *command_line(const cli_call *call) {
 static void print_result(const cli_run *runs, int count, size_t bytes, bool json) {
     if (!json) {
         char size[CLI_UNIT_TEXT];
-        printf("wrote %s: %d run%s, %s\n", opt.output, count, count == 1 ? "" : "s",
-               cli_bytes_text(bytes, size));
+        cli_say("wrote %s: %d run%s, %s", opt.output, count, count == 1 ? "" : "s",
+                cli_bytes_text(bytes, size));
         return;
     }
     json_t *object = cli_json_object(), *list = cli_json_array();

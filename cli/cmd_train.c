@@ -150,7 +150,11 @@ static tg_status print_settings(const tg_context *ctx, const tg_trainer *trainer
     char *text = malloc(length + 1);
     if (text) {
         tg_settings_text(settings, text, length + 1);
-        fputs(text, stdout);
+        for (char *line = text, *end = strchr(text, '\n'); end; end = strchr(line, '\n')) {
+            *end = '\0';
+            cli_say("%s", line);
+            line = end + 1;
+        }
         free(text);
     }
     tg_settings_destroy(&settings);
@@ -224,14 +228,14 @@ static tg_status train(const tg_context *ctx, tg_trainer *trainer, bool json) {
     if (json) {
         print_json(ctx, &end, &s.last);
     } else if (!end.is_finished) {
-        printf("stopped by signal %d after step %lld of epoch %lld; saved %s\n"
-               "go on with --resume auto\n",
-               (int)stop_signal, (long long)end.step, (long long)end.epoch + 1, end.checkpoint);
+        cli_say("stopped by signal %d after step %lld of epoch %lld; saved %s", (int)stop_signal,
+                (long long)end.step, (long long)end.epoch + 1, end.checkpoint);
+        cli_say("go on with --resume auto");
     } else {
         print_memory(&s.last);
         print_ranks(&s.last.ranks);
-        printf("finished: %lld epochs, %lld steps; %s\n", (long long)end.epoch, (long long)end.step,
-               end.checkpoint);
+        cli_say("finished: %lld epochs, %lld steps; %s", (long long)end.epoch, (long long)end.step,
+                end.checkpoint);
     }
     return TG_OK;
 }
@@ -243,9 +247,9 @@ static tg_status tell_finished(const tg_context *ctx, tg_trainer *trainer, bool 
         const tg_train_epoch none = {.train_loss = NAN};
         print_json(ctx, &end, &none);
     } else {
-        printf("nothing to do: %s is finished (%lld epochs, %lld steps); a larger opt.n_epochs "
-               "goes on from there\n",
-               run_folder, (long long)end.epoch, (long long)end.step);
+        cli_say("nothing to do: %s is finished (%lld epochs, %lld steps); a larger opt.n_epochs "
+                "goes on from there",
+                run_folder, (long long)end.epoch, (long long)end.step);
     }
     return TG_OK;
 }
@@ -277,6 +281,8 @@ static tg_status run_trainer(const tg_context *ctx, tg_trainer *trainer, bool js
         sigaction(SIGINT, &action, NULL);
         sigaction(SIGTERM, &action, NULL);
         status = train(ctx, trainer, json);
+        signal(SIGINT, SIG_DFL); /* nothing listens any more */
+        signal(SIGTERM, SIG_DFL);
     }
     return status;
 }

@@ -116,8 +116,8 @@ static void print_text(const verify_run *run, bool is_good) {
     cli_table_print(&table, "", stdout);
     cli_table_free(&table);
     char backend[CLI_BACKEND_TEXT];
-    printf("%s: %s on %s, largest relative error %.3g\n", run->path,
-           is_good ? "verified" : "FAILED", cli_backend_text(run->ctx, backend), worst_error(run));
+    cli_say("%s: %s on %s, largest relative error %.3g", run->path, is_good ? "verified" : "FAILED",
+            cli_backend_text(run->ctx, backend), worst_error(run));
 }
 
 static void print_json(const verify_run *run, const char *kind, bool is_good) {

@@ -51,6 +51,17 @@ static void print_message(const char *prefix, const char *format, va_list args) 
     free(clean);
 }
 
+void cli_say(const char *format, ...) {
+    char text[8192];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    char *clean = cli_clean_text(text, 0);
+    puts(clean);
+    free(clean);
+}
+
 int cli_fail(const char *format, ...) {
     va_list args;
     va_start(args, format);

@@ -14,6 +14,9 @@ void cli_guard_streams(void);
 /* Flushes and closes stdout; the exit code is `code`, or CLI_FAILED if anything was not written. */
 int cli_close_stdout(int code);
 
+/* A line on stdout; paths and names from files may stand in it, so it is cleaned (text.h). */
+void cli_say(const char *format, ...) TG_PRINTF(1, 2);
+
 /* "tgrad: <sentence>" on stderr; returns CLI_FAILED. */
 int cli_fail(const char *format, ...) TG_PRINTF(1, 2);
 /* The same for the last error of `ctx` (NULL: only the name of `status`). */

@@ -33,7 +33,7 @@ void cli_html_join(cli_html *page, const cli_html *part) {
     append(page, part->text, part->used);
 }
 
-/* Characters that mean something in HTML, and bytes that no page may hold: control characters and
+/* Characters that mean something in HTML, and bytes that no page may hold: hidden characters and
  * what is not UTF-8 become the replacement character. Returns the bytes read. */
 static size_t append_escaped(cli_html *page, const char *text) {
     const unsigned char byte = (unsigned char)text[0];
@@ -44,8 +44,7 @@ static size_t append_escaped(cli_html *page, const char *text) {
                         : byte == '"'  ? "&quot;"
                         : byte == '\'' ? "&#39;"
                                        : NULL;
-    const bool c1 = byte == 0xC2 && length == 2 && (unsigned char)text[1] < 0xA0;
-    if (!shown && (length == 0 || byte == 0x7F || c1 || (byte < 0x20 && !strchr("\t\n", byte)))) {
+    if (!shown && (length == 0 || (cli_hidden_character(text) && byte != '\t' && byte != '\n'))) {
         shown = "\xEF\xBF\xBD";
     }
     append(page, shown ? shown : text, shown ? strlen(shown) : (size_t)length);

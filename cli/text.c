@@ -67,13 +67,25 @@ int cli_utf8_length(const char *text) {
     return length;
 }
 
+unsigned cli_hidden_character(const char *text) {
+    const unsigned char *c = (const unsigned char *)text;
+    const int length = cli_utf8_length(text);
+    const unsigned code = length == 1   ? c[0]
+                          : length == 2 ? (c[0] & 0x1Fu) << 6 | (c[1] & 0x3Fu)
+                          : length == 3 ? (c[0] & 0xFu) << 12 | (c[1] & 0x3Fu) << 6 | (c[2] & 0x3Fu)
+                                        : 'x';
+    const bool control = code < 0x20 || (code >= 0x7F && code < 0xA0);
+    const bool direction = code == 0x61C || code == 0x200E || code == 0x200F ||
+                           (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+    return control || direction || code == 0x2028 || code == 0x2029 ? code : 0;
+}
+
 /* Writes the character at `from` as it may be shown; returns the bytes read, adds those written. */
 static size_t clean_character(const char *from, char *to, size_t *used) {
     const unsigned char byte = (unsigned char)from[0];
     const int length = cli_utf8_length(from);
-    /* U+0080 .. U+009F are control characters too. */
-    const bool c1 = byte == 0xC2 && length == 2 && (unsigned char)from[1] < 0xA0;
-    if (length > 0 && byte >= 0x20 && byte != 0x7F && !c1) {
+    const unsigned hidden = cli_hidden_character(from);
+    if (length > 0 && !hidden) {
         memcpy(to + *used, from, (size_t)length);
         *used += (size_t)length;
         return (size_t)length;
@@ -81,16 +93,17 @@ static size_t clean_character(const char *from, char *to, size_t *used) {
     char shown[8];
     const int size = byte == '\n'   ? snprintf(shown, sizeof shown, "\\n")
                      : byte == '\t' ? snprintf(shown, sizeof shown, "\\t")
+                     : length == 3  ? snprintf(shown, sizeof shown, "\\u%04x", hidden)
                                     : snprintf(shown, sizeof shown, "\\x%02x", byte);
     memcpy(to + *used, shown, (size_t)size);
     *used += (size_t)size;
-    return 1;
+    return length == 3 ? 3 : 1;
 }
 
 char *cli_clean_text(const char *text, size_t limit) {
     const size_t size = strlen(text);
     const size_t worst = limit && limit < size ? limit : size; /* characters to write */
-    char *clean = cli_need(malloc(4 * worst + 64));
+    char *clean = cli_need(malloc(6 * worst + 64));
     size_t used = 0, read = 0, characters = 0;
     while (read < size && (limit == 0 || characters < limit)) {
         read += clean_character(text + read, clean, &used);

@@ -21,8 +21,13 @@ const char *cli_duration_text(double seconds, char text[CLI_UNIT_TEXT]);
 /* Bytes of the UTF-8 character at `text` (1..4), or 0 if it is not valid UTF-8. */
 int cli_utf8_length(const char *text);
 
-/* A copy of `text` that is one line of valid UTF-8 and leaves the terminal alone: control
- * characters and invalid bytes become \n, \t or \xNN. With limit > 0, text of more characters is
+/* Code point of the character at `text` if it is none to be seen but changes how others are:
+ * control characters, and those that turn the direction of writing or end a line; 0 for all others.
+ */
+unsigned cli_hidden_character(const char *text);
+
+/* A copy of `text` that is one line of valid UTF-8 and leaves the terminal alone: hidden characters
+ * and invalid bytes become \n, \t, \xNN or \uNNNN. With limit > 0, text of more characters is
  * cut there and its size in bytes is named. To be freed. */
 char *cli_clean_text(const char *text, size_t limit);
 

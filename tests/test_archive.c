@@ -178,6 +178,8 @@ static void test_utf8(void **state) {
     }
     char quoted[TG_QUOTE], longer[1000];
     assert_string_equal(tg_quote("a\n\x1b[31m\xff\xe2\x82\xac", quoted), "a??[31m?\xe2\x82\xac");
+    assert_string_equal(tg_quote("\xe2\x80\xae\xe2\x81\xa6\xd8\x9c\xc2\x9b\xe2\x80\xa6", quoted),
+                        "????\xe2\x80\xa6");     /* direction of writing; an ellipsis is none */
     for (size_t shift = 0; shift < 3; shift++) { /* the cut never splits a character */
         memset(longer, 'x', shift);
         for (size_t i = shift; i + 3 < sizeof longer; i += 3) {

@@ -331,6 +331,10 @@ static void test_clean_text(void **state) {
     assert_clean("\xed\xa0\x80", 0, "\\xed\\xa0\\x80");          /* surrogate */
     assert_clean("\xf4\x90\x80\x80", 0, "\\xf4\\x90\\x80\\x80"); /* beyond U+10FFFF */
     assert_clean("\xc2\x9b", 0, "\\xc2\\x9b");                   /* CSI as a C1 control character */
+    assert_clean("\xe2\x80\xaex\xe2\x81\xa6y", 0, "\\u202ex\\u2066y"); /* right to left, isolate */
+    assert_clean("\xe2\x80\xa8\xd8\x9c", 0, "\\u2028\\xd8\\x9c"); /* line separator, Arabic mark */
+    assert_clean("\xe2\x80\xa6\xe2\x80\x94", 0, "\xe2\x80\xa6\xe2\x80\x94");
+    assert_clean("\xe2\x80\xae\xe2\x80\xae\xe2\x80\xae", 2, "\\u202e\\u202e... (9 bytes)");
     assert_clean("abcdef", 6, "abcdef");
     assert_clean("abcdefg", 6, "abcdef... (7 bytes)");
     assert_clean("üüüü", 2, "üü... (8 bytes)");

@@ -28,6 +28,9 @@ static void test_escapes(void **state) {
     assert_string_equal(page.text, "a\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\t\nb\xEF\xBF\xBD"
                                    "\xEF\xBF\xBD\xEF\xBF\xBD");
     cli_html_free(&page);
+    cli_html_add(&page, "%s", "a\xE2\x80\xAE\xE2\x80\xA6"); /* right to left */
+    assert_string_equal(page.text, "a\xEF\xBF\xBD\xE2\x80\xA6");
+    cli_html_free(&page);
     cli_html_short(&page, "a<\xC3\xA9z", 4);
     cli_html_short(&page, "a<\xC3\xA9zz", 4);
     assert_string_equal(page.text, "a&lt;\xC3\xA9z"

@@ -127,6 +127,22 @@ bool tg_utf8_is_valid(const char *text) {
     return true;
 }
 
+/* Control characters, and those that turn the direction of writing or end a line: U+061C, U+200E,
+ * U+200F, U+2028 to U+202E, U+2066 to U+2069. `c` is well-formed. */
+static bool is_hidden(const unsigned char *c) {
+    switch (c[0]) {
+    case 0xc2:
+        return c[1] < 0xa0;
+    case 0xd8:
+        return c[1] == 0x9c;
+    case 0xe2:
+        return (c[1] == 0x80 && (c[2] == 0x8e || c[2] == 0x8f || (c[2] >= 0xa8 && c[2] <= 0xae))) ||
+               (c[1] == 0x81 && c[2] >= 0xa6 && c[2] <= 0xa9);
+    default:
+        return c[0] < 0x20 || c[0] == 0x7f;
+    }
+}
+
 const char *tg_quote(const char *text, char quoted[TG_QUOTE]) {
     const unsigned char *c = (const unsigned char *)text;
     size_t used = 0;
@@ -138,7 +154,7 @@ const char *tg_quote(const char *text, char quoted[TG_QUOTE]) {
             used += 2;
             break;
         }
-        if (length == 0 || *c < 0x20 || *c == 0x7f) {
+        if (length == 0 || is_hidden(c)) {
             quoted[used++] = '?';
         } else {
             memcpy(quoted + used, c, (size_t)step);
