@@ -1,11 +1,14 @@
 /* tgrad: the command line of libtgrad. commands.def lists the subcommands, cmd_<name>.c holds one
  * each. Exit codes: 0 success, 1 bad input or a failed check, 2 wrong usage. */
+#include <signal.h>
+
 #include "commands.h"
 #include "output.h"
 #include "waiting.h"
 
 int main(int argc, char **argv) {
     cli_guard_streams();
+    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is a failed write, with a sentence */
     cli_remember_call(argv);
     int code = cli_dispatch(argc > 0 ? argc - 1 : 0, argv + 1);
     return cli_close_stdout(code);

@@ -115,7 +115,7 @@ cmp -s whole/$final forced/new/$final || complain "--force in a new folder train
 "$tgrad" train config.yaml --run busy --threads 1 --opt.n_epochs 1000000 >log 2>&1 &
 pid=$!
 for _ in $(seq 200); do
-    [ -s busy/metrics.jsonl ] && break
+    [ -e busy/checkpoints/recent.safetensors ] && break
     sleep 0.05
 done
 kill -STOP $pid # so that nothing changes by its own hand
@@ -146,6 +146,15 @@ for file in left left/checkpoints; do
     [ -e $file/.tgrad-$$-0.tmp ] || complain "a temporary file of a living process was removed"
     [ -e $file/.tgrad-notes.tmp ] || complain "a file that is none of ours was removed"
 done
+
+# ---- a limit on the size of files: a sentence, and not the end by a signal ----
+(
+    ulimit -f 4
+    train 1 config.yaml --run limited -q
+    says err "limited/checkpoints/" "cannot write: File too large"
+    exit $failures
+)
+failures=$?
 
 [ $failures -eq 0 ] && echo "run folder: all checks passed"
 exit $((failures > 0))

@@ -63,6 +63,9 @@ static tg_status check_counters(tg_context *ctx, const char *name, const tg_slot
                                 const int64_t c[TG_STATE_COUNTERS]) {
     bool holds = c[0] >= 0 && c[1] >= 0 && c[1] <= c[0] && c[2] >= -1 && c[2] <= c[0] &&
                  c[3] >= 0 && c[4] >= 0;
+    for (int i = 0; i < 5; i++) {
+        holds = holds && c[i] <= TG_STATE_MOST;
+    }
     for (int i = 5; i < TG_STATE_COUNTERS; i++) {
         holds = holds && (c[i] == 0 || c[i] == 1);
     }
@@ -233,7 +236,13 @@ tg_status tg_optim_load(tg_optim *optim, const tg_archive *archive) {
     const tg_shape shape = {.ndim = 1, .dim = {3}};
     TG_TRY(find_array(optim->ctx, archive, "optim.totals", TG_I64, &shape, &totals));
     const int64_t *values = totals->data;
-    if (values[0] < 0 || values[1] < 0 || (uint64_t)values[2] != optim->seed) {
+    for (int i = 0; i < 2; i++) {
+        if (values[i] < 0 || values[i] > TG_STATE_MOST) {
+            return tg_fail(optim->ctx, TG_E_FORMAT,
+                           "optimizer state: optim.totals holds impossible counts");
+        }
+    }
+    if ((uint64_t)values[2] != optim->seed) {
         return tg_fail(optim->ctx, TG_E_FORMAT,
                        "optimizer state: it was made with seed %llu, this optimizer with %llu",
                        (unsigned long long)values[2], (unsigned long long)optim->seed);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "optim/optim.h"
+#include "optim/state.h"
 
 tg_loss_scale_config tg_loss_scale_config_default(void) {
     return (tg_loss_scale_config){.fixed = 1.0, .interval = 500};
@@ -75,7 +75,7 @@ bool tg_loss_scale_load(tg_loss_scale *s, const int64_t numbers[TG_LOSS_SCALE_NU
     for (int i = 0; numbers && i < 2; i++) {
         const int64_t n = numbers[i];
         const double scale = n >= -64 && n <= 64 ? ldexp(1.0, (int)n) : 0.0;
-        if (!is_possible(scale) || numbers[2 + i] < 0) {
+        if (!is_possible(scale) || numbers[2 + i] < 0 || numbers[2 + i] > TG_STATE_MOST) {
             return false;
         }
         *(i ? &loaded.after : &loaded.next) = scale;

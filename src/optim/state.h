@@ -5,6 +5,9 @@
 
 #include "optim/optim.h"
 
+/* No counter of a file may be larger: sums of them, and steps beyond them, do not overflow. */
+#define TG_STATE_MOST (INT64_C(1) << 48)
+
 enum {
     TG_STATE_NAME = 512,
     TG_STATE_COUNTERS = 7,

@@ -1,12 +1,14 @@
 /* Checkpoint files: contents and checksum. Which files there are is run_folder.c's matter. */
 #include "train/checkpoint.h"
 
+#include <float.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "optim/optim.h"
+#include "optim/state.h"
 
 #define FORMAT "1"
 
@@ -57,10 +59,40 @@ static void checksum(const tg_archive *archive, char text[17]) {
 
 /* ---- progress as two arrays ---- */
 
+/* What a run can have counted: far from any overflow, however long it trains. */
+static const struct {
+    const char *name;
+    int64_t low, high;
+} integer_rows[INTEGERS] = {
+    {"stage", 1, 9},
+    {"epochs of the stage", 0, TG_STATE_MOST},
+    {"epochs", 0, TG_STATE_MOST},
+    {"batches", 0, TG_STATE_MOST},
+    {"steps", 0, TG_STATE_MOST},
+    {"samples", 0, TG_STATE_MOST},
+    {"skipped batches", 0, TG_STATE_MOST},
+    {"skipped batches in a row", 0, TG_STATE_MOST},
+    {"passes of the network", 0, TG_STATE_MOST},
+    {"epochs of the schedule", 0, TG_STATE_MOST},
+    {"epochs without progress", 0, TG_STATE_MOST},
+    {"threads", 0, 1 << 20},
+};
+
+static const struct {
+    const char *name;
+    double low, high;
+} real_rows[REALS] = {
+    {"sum of the losses", -DBL_MAX, DBL_MAX},
+    {"lowest test error", 0.0, HUGE_VAL},
+    {"factor of the schedule", 0.0, 1.0},
+    {"best loss of the schedule", -DBL_MAX, HUGE_VAL},
+    {"(not used)", 0.0, 0.0},
+};
+
 static void progress_out(const tg_progress *p, int64_t *integers, double *reals) {
     const int64_t i[INTEGERS] = {p->stage,    p->stage_epoch,    p->epoch,           p->batch,
                                  p->step,     p->samples,        p->skipped,         p->skipped_row,
-                                 p->fno_step, p->schedule.epoch, p->schedule.waited, 0};
+                                 p->fno_step, p->schedule.epoch, p->schedule.waited, p->threads};
     const double r[REALS] = {p->loss_sum, p->best, p->schedule.factor, p->schedule.best, 0.0};
     memcpy(integers, i, sizeof i);
     memcpy(reals, r, sizeof r);
@@ -76,6 +108,7 @@ static void progress_in(tg_progress *p, const int64_t *i, const double *r) {
                        .skipped = i[6],
                        .skipped_row = i[7],
                        .fno_step = i[8],
+                       .threads = i[11],
                        .loss_sum = r[0],
                        .best = r[1],
                        .schedule = {.epoch = i[9], .waited = i[10], .factor = r[2], .best = r[3]}};
@@ -216,17 +249,23 @@ fail:
     return status;
 }
 
-tg_status tg_checkpoint_load_progress(tg_context *ctx, const tg_archive *archive,
+tg_status tg_checkpoint_load_progress(tg_context *ctx, const char *path, const tg_archive *archive,
                                       tg_progress *out) {
-    const tg_tensor *integers = tg_archive_find(archive, "train.integers");
-    const tg_tensor *reals = tg_archive_find(archive, "train.reals");
-    progress_in(out, integers->data, reals->data);
-    const int64_t *counts = integers->data;
+    const int64_t *counts = tg_archive_find(archive, "train.integers")->data;
+    const double *reals = tg_archive_find(archive, "train.reals")->data;
     for (int i = 0; i < INTEGERS; i++) {
-        if (counts[i] < 0) {
-            return tg_fail(ctx, TG_E_FORMAT, "checkpoint: counter %d is %lld", i,
-                           (long long)counts[i]);
+        if (counts[i] < integer_rows[i].low || counts[i] > integer_rows[i].high) {
+            return tg_fail(ctx, TG_E_FORMAT, "%s: %s: %lld, expected %lld to %lld", path,
+                           integer_rows[i].name, (long long)counts[i],
+                           (long long)integer_rows[i].low, (long long)integer_rows[i].high);
         }
     }
+    for (int i = 0; i < REALS; i++) {
+        if (!(reals[i] >= real_rows[i].low && reals[i] <= real_rows[i].high)) {
+            return tg_fail(ctx, TG_E_FORMAT, "%s: %s: %g, expected %g to %g", path,
+                           real_rows[i].name, reals[i], real_rows[i].low, real_rows[i].high);
+        }
+    }
+    progress_in(out, counts, reals);
     return TG_OK;
 }

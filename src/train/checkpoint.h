@@ -19,6 +19,7 @@ typedef struct tg_progress {
     int64_t skipped;     /* batches skipped for a non-finite loss */
     int64_t skipped_row; /* of them, in a row until now */
     int64_t fno_step;    /* seed of dropout */
+    int64_t threads;     /* that compute; 0: a file that does not tell */
     double loss_sum;     /* of the epoch under way */
     double best;         /* lowest test error so far */
     tg_lr_schedule schedule;
@@ -36,7 +37,7 @@ int tg_checkpoint_stage(const tg_archive *archive);
 
 /* Weights and normalizers; progress. The archive has passed tg_checkpoint_read. */
 TG_NODISCARD tg_status tg_checkpoint_load_model(tg_model *model, const tg_archive *archive);
-TG_NODISCARD tg_status tg_checkpoint_load_progress(tg_context *ctx, const tg_archive *archive,
-                                                   tg_progress *out);
+TG_NODISCARD tg_status tg_checkpoint_load_progress(tg_context *ctx, const char *path,
+                                                   const tg_archive *archive, tg_progress *out);
 
 #endif

@@ -144,7 +144,7 @@ static void report_step(tg_trainer *t, const tg_train_watch *watch, int64_t epoc
     }
     const tg_progress *p = &t->progress;
     const int64_t batches = tg_loader_batches(t->loader);
-    const double left = (double)((epochs - p->epoch) * batches - p->batch);
+    const double left = (double)(epochs - p->epoch) * (double)batches - (double)p->batch;
     const tg_train_progress progress = {
         .epoch = p->epoch + 1,
         .epochs = epochs,
@@ -269,6 +269,19 @@ tg_train_end tg_trainer_get_end(const tg_trainer *t) {
     return end;
 }
 
+/* Fails if no update was ever made: the weights are those of the beginning. */
+static tg_status check_updates(tg_trainer *t) {
+    const tg_optim_stats stats = tg_optim_get_stats(t->optim);
+    if (stats.steps > 0) {
+        return TG_OK;
+    }
+    return tg_fail(t->ctx, TG_E_NUMERIC,
+                   "every update was skipped: %lld losses and %lld gradients were not finite. The "
+                   "weights are those of the beginning; look for very large values in the data "
+                   "(tgrad inspect), or normalize it (data.encode_input, data.encode_output)",
+                   (long long)t->progress.skipped, (long long)(stats.skipped + stats.overflows));
+}
+
 tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_end *end) {
     tg_status status = TG_OK;
     bool stopped = false;
@@ -292,6 +305,7 @@ tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_en
     if (stopped) {
         TG_TRY(tg_trainer_save(t));
     } else {
+        TG_TRY(check_updates(t));
         TG_TRY(tg_trainer_write_samples(t));
     }
     *end = tg_trainer_get_end(t);

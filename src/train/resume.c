@@ -61,6 +61,17 @@ fail:
     return status;
 }
 
+/* Sums on the host are split by threads, so their last bits depend on how many there are. */
+static void tell_threads(const tg_trainer *t, const char *path, int64_t before) {
+    const int64_t now = t->progress.threads;
+    if (before > 0 && before != now && t->model->be->ops->place == TG_HOST) {
+        tg_log(t->ctx, TG_LOG_WARN,
+               "%s: written with %lld thread%s, this run has %lld: results may differ in their "
+               "last bits from those of a run that was not interrupted (--threads %lld)",
+               path, (long long)before, before == 1 ? "" : "s", (long long)now, (long long)before);
+    }
+}
+
 /* Takes up the run where a checkpoint left it. *is_damaged: the file itself is no good; nothing has
  * changed then. */
 static tg_status load(tg_trainer *t, const char *path, bool *is_damaged) {
@@ -73,7 +84,7 @@ static tg_status load(tg_trainer *t, const char *path, bool *is_damaged) {
     *is_damaged = false;
     TG_TRY(tg_checkpoint_settings(t->ctx, path, archive, &settings));
     TG_TRY(compare_settings(t, path, settings));
-    TG_TRY(tg_checkpoint_load_progress(t->ctx, archive, &progress));
+    TG_TRY(tg_checkpoint_load_progress(t->ctx, path, archive, &progress));
     if (progress.stage < 1 || progress.stage > t->stages) {
         status = tg_fail(t->ctx, TG_E_CONFIG, "%s: it is in stage %lld, the settings have %d", path,
                          (long long)progress.stage, t->stages);
@@ -85,7 +96,11 @@ static tg_status load(tg_trainer *t, const char *path, bool *is_damaged) {
     if (progress.stage > 1) {
         TG_TRY(tg_trainer_open_stage(t));
     }
+    tell_threads(t, path, progress.threads);
+    progress.threads = t->progress.threads;
     progress.schedule.config = t->model->config.schedule;
+    const int64_t batches = tg_loader_batches(t->loader); /* the data may have changed */
+    progress.batch = progress.batch < batches ? progress.batch : batches;
     t->progress = progress;
     tg_fno_set_step(t->model->fno, (uint64_t)progress.fno_step);
     t->refreshes = tg_optim_get_stats(t->optim).refreshes;

@@ -170,7 +170,7 @@ tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings, const 
     TG_TRY(tg_run_check_memory(ctx, whole, &config));
     is_read = true;
     TG_TRY(tg_model_create(ctx, whole, &config, &t->model));
-    t->progress = (tg_progress){.stage = 1, .best = HUGE_VAL};
+    t->progress = (tg_progress){.stage = 1, .best = HUGE_VAL, .threads = tg_context_threads(ctx)};
     TG_TRY(tg_trainer_open_stage(t));
     TG_TRY(make_optimizer(t));
     tg_settings_destroy(&whole);
