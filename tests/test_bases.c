@@ -30,6 +30,36 @@ static bool is_kept(const tg_projector *p, int64_t i) {
     return p->sparse->bitmap.words[i / 64] >> (i % 64) & 1;
 }
 
+/* ---- sizes ---- */
+
+/* Entries: max(1, ceil(ratio n)); slices of a mode of d: min(d, int(e d + 1)), e = ratio^(1 / modes
+ * of more than one). */
+static void test_sizes_of_sets(void **state) {
+    (void)state;
+    static const struct {
+        tg_shape shape;
+        double ratio;
+        int64_t entries, sub_tensor;
+    } rows[] = {
+        {{2, {10, 15}}, 0.2, 30, 5 * 7},  {{2, {10, 15}}, 0.201, 31, 5 * 7},
+        {{1, {7}}, 0.01, 1, 1},           {{3, {4, 1, 6}}, 0.25, 6, 3 * 1 * 4},
+        {{3, {8, 9, 10}}, 1.0, 720, 720}, {{2, {3, 100}}, 0.5, 150, 3 * 71},
+    };
+    tg_context *ctx = net_context("cpu", 1);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        tg_branch_config branch = tg_branch_config_default();
+        branch.sparse_ratio = rows[i].ratio;
+        for (int structured = 0; structured < 2; structured++) {
+            branch.type = structured ? TG_BRANCH_STRUCTURED : TG_BRANCH_UNSTRUCTURED;
+            tg_projector *p = make(ctx, &branch, TG_F64, &rows[i].shape, 1);
+            assert_int_equal(tg_projector_count(p),
+                             structured ? rows[i].sub_tensor : rows[i].entries);
+            tg_projector_destroy(&p);
+        }
+    }
+    tg_context_destroy(&ctx);
+}
+
 /* ---- random sets ---- */
 
 /* k of n entries, drawn without replacement from the stream of (seed, select, refresh). */
@@ -291,9 +321,10 @@ static void test_stable_ranks(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_entries), cmocka_unit_test(test_random_slices),
-        cmocka_unit_test(test_sketches),       cmocka_unit_test(test_signs_of_tall_matrices),
-        cmocka_unit_test(test_restarts),       cmocka_unit_test(test_stable_ranks),
+        cmocka_unit_test(test_sizes_of_sets),          cmocka_unit_test(test_random_entries),
+        cmocka_unit_test(test_random_slices),          cmocka_unit_test(test_sketches),
+        cmocka_unit_test(test_signs_of_tall_matrices), cmocka_unit_test(test_restarts),
+        cmocka_unit_test(test_stable_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,6 +86,17 @@ same seeded.npy by_key.npy
 ! cmp -s seeded.npy plain.npy || complain "train: --seed changes nothing"
 grep -q 'seed: 23' seeded/config.yaml || complain "train: config.yaml tells another seed"
 
+# From a checkpoint that is named, in a folder of its own: the same end.
+train kept --opt.keep_checkpoints 3
+train from --resume kept/checkpoints/step-0000000002.safetensors
+equal epoch "$(value epoch)" 3
+weights from
+same from.npy plain.npy
+equal 'epochs after the resume' "$(cut -c 1-11 from/metrics.jsonl | paste -sd ' ')" '{"epoch":2, {"epoch":3,'
+train done --opt.n_epochs 1
+train done --resume auto
+equal 'epochs in all' "$(wc -l <done/metrics.jsonl)" 3
+
 # ---- plan ----
 
 expect 0 plan config.yaml --threads 1 --json

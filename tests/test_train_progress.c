@@ -310,6 +310,52 @@ static void test_rows_of_refused_batches(void **state) {
     assert_int_equal(record.epoch[1].skipped, 4);
 }
 
+/* ---- which time of y ---- */
+
+/* The second of two times is NaN: only the first can be trained on. */
+static void test_time_of_the_target(void **state) {
+    (void)state;
+    tg_archive *good = NULL, *timed = NULL;
+    tg_tensor x = {0}, y = {0};
+    run_record record = {0};
+    static const char *const parts[] = {"train", "test"};
+    for (int part = 0; part < 2; part++) {
+        char name[64];
+        snprintf(name, sizeof name, "good_%s_16.safetensors", parts[part]);
+        set_ok(ctx, tg_archive_read(ctx, test_path(name), &good));
+        const tg_tensor *from = tg_archive_find(good, "y");
+        const int64_t samples = from->shape.dim[0];
+        const tg_shape shape = SET_SHAPE(samples, 2, 16);
+        set_ok(ctx, tg_tensor_create(ctx, TG_MEM_DATA, TG_F32, &from->shape, &x));
+        set_ok(ctx, tg_tensor_create(ctx, TG_MEM_DATA, TG_F32, &shape, &y));
+        memcpy(x.data, tg_archive_find(good, "x")->data, tg_tensor_bytes(&x));
+        for (int64_t i = 0; i < samples * 32; i++) {
+            ((float *)y.data)[i] =
+                i / 16 % 2 ? NAN : ((const float *)from->data)[i / 32 * 16 + i % 16];
+        }
+        set_ok(ctx, tg_archive_create(ctx, &timed));
+        set_ok(ctx, tg_archive_take(timed, "x", &x));
+        set_ok(ctx, tg_archive_take(timed, "y", &y));
+        snprintf(name, sizeof name, "timed_%s_16.safetensors", parts[part]);
+        set_ok(ctx, tg_archive_write(ctx, test_path(name), timed));
+        tg_archive_destroy(&timed);
+        tg_archive_destroy(&good);
+    }
+    run_record plain = {0};
+    set_ok(ctx, run_train(ctx, "timed", "timed", MORE("opt.n_epochs", "1", "data.y_time", "0"),
+                          false, &record));
+    set_ok(ctx, run_train(ctx, "good", "plain", MORE("opt.n_epochs", "1"), false, &plain));
+    assert_true(record.epoch[0].train_loss == plain.epoch[0].train_loss);
+    assert_true(record.epoch[0].test[0].h1 == plain.epoch[0].test[0].h1);
+    static const char *const bad[] = {"1", "last", "2"};
+    for (int i = 0; i < 3; i++) {
+        assert_int_not_equal(run_train(ctx, "timed", "bad_time",
+                                       MORE("opt.n_epochs", "1", "data.y_time", bad[i]), false,
+                                       &record),
+                             TG_OK);
+    }
+}
+
 /* ---- */
 
 /* 20 samples in 5 batches of 4. `broken` has a NaN in batches 1 and 2, `spread` in 1 and 3;
@@ -371,6 +417,7 @@ int main(void) {
         cmocka_unit_test(test_when_it_evaluates_and_saves),
         cmocka_unit_test(test_refused_batches_do_not_count),
         cmocka_unit_test(test_rows_of_refused_batches),
+        cmocka_unit_test(test_time_of_the_target),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
