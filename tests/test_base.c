@@ -56,11 +56,14 @@ static void test_context(void **state) {
     assert_string_equal(log.text, "hello there");
     tg_log(ctx, TG_LOG_DEBUG, "dropped");
     assert_int_equal(log.count, 1);
+    tg_log(ctx, TG_LOG_INFO, "of the default level");
+    assert_int_equal(log.count, 2);
+    assert_int_equal(log.level, TG_LOG_INFO);
     tg_context_destroy(&ctx);
     assert_null(ctx);
     tg_context_destroy(&ctx);
     tg_context_destroy(NULL);
-    assert_int_equal(log.count, 1);
+    assert_int_equal(log.count, 2);
 
     config.threads = -1;
     assert_int_equal(tg_context_create(&config, &ctx), TG_E_ARGUMENT);

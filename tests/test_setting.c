@@ -71,6 +71,47 @@ static void test_values(void **state) {
     assert_true(config.rank.count == 1 && config.rank.value[0] == 0.25);
 }
 
+/* Both ends of a range belong to it. */
+static void test_ranges(void **state) {
+    (void)state;
+    static const char *const good[][2] = {{"n_layers", "1"},
+                                          {"n_layers", "100"},
+                                          {"learning_rate", "0"},
+                                          {"learning_rate", "1"},
+                                          {"n_modes", "[1, 4096]"}};
+    static const char *const bad[][2] = {{"n_layers", "101"},
+                                         {"learning_rate", "-1e-300"},
+                                         {"learning_rate", "1.0000000000000002"},
+                                         {"n_modes", "[1, 4097]"},
+                                         {"n_modes", "[0, 1]"}};
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(set(good[i][0], good[i][1]), TG_OK);
+        assert_int_equal(set(bad[i][0], bad[i][1]), TG_E_CONFIG);
+    }
+}
+
+/* Units of bytes: thousands, or with an i powers of 1024. */
+static void test_bytes(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        double bytes;
+    } good[] = {
+        {"12", 12.0},         {"3k", 3000.0},        {"3KB", 3000.0}, {"1.5MB", 1.5e6},
+        {"2 MiB", 2097152.0}, {"1Gi", 1073741824.0}, {"24GB", 24e9},  {"0.5TiB", 549755813888.0},
+        {"1e3B", 1000.0}};
+    static const char *const bad[] = {"", "MB", "1.5X", "1MBB", "-1", "1 M B", "1Gib b"};
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        double bytes = 0.0;
+        assert_true(tg_bytes_parse(good[i].text, &bytes));
+        assert_true(bytes == good[i].bytes);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        double bytes = 0.0;
+        assert_false(tg_bytes_parse(bad[i], &bytes));
+    }
+}
+
 /* The same lists, as people write them. */
 static void test_lists(void **state) {
     (void)state;
@@ -207,10 +248,9 @@ static int teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_text_round_trip),
-        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_values),          cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_bytes),           cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_text_round_trip), cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

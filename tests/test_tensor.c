@@ -185,12 +185,19 @@ static void test_convert(void **state) {
     assert_int_equal(tg_tensor_wrap(ctx, TG_I64, &shape, longs, &y), TG_OK);
     assert_int_equal(tg_tensor_convert(ctx, &x, &y), TG_OK);
     assert_true(longs[0] == INT64_MAX && longs[1] == INT64_MIN && longs[2] == 0);
-    float z[] = {1, 0, 2, 0, 3, 1e-3f};
+    double halves[] = {1.75, -1.75, 2.5}; /* to nearest, ties to even */
+    assert_int_equal(tg_tensor_wrap(ctx, TG_F64, &shape, halves, &x), TG_OK);
+    assert_int_equal(tg_tensor_wrap(ctx, TG_I8, &shape, narrow, &y), TG_OK);
+    assert_int_equal(tg_tensor_convert(ctx, &x, &y), TG_OK);
+    assert_true(narrow[0] == 2 && narrow[1] == -2 && narrow[2] == 2);
     float re[3];
-    assert_int_equal(tg_tensor_wrap(ctx, TG_C64, &shape, z, &x), TG_OK);
-    assert_int_equal(tg_tensor_wrap(ctx, TG_F32, &shape, re, &y), TG_OK);
-    assert_int_equal(tg_tensor_convert(ctx, &x, &y), TG_E_DTYPE);
-    assert_non_null(strstr(tg_context_error(ctx), "element 2"));
+    for (int sign = -1; sign <= 1; sign += 2) {
+        float z[] = {1, 0, 2, 0, 3, (float)sign * 1e-3f};
+        assert_int_equal(tg_tensor_wrap(ctx, TG_C64, &shape, z, &x), TG_OK);
+        assert_int_equal(tg_tensor_wrap(ctx, TG_F32, &shape, re, &y), TG_OK);
+        assert_int_equal(tg_tensor_convert(ctx, &x, &y), TG_E_DTYPE);
+        assert_non_null(strstr(tg_context_error(ctx), "element 2"));
+    }
 }
 
 int main(void) {
