@@ -1,4 +1,4 @@
-/* Names of grids: as text and back. */
+/* Names of grids as text and back, and the modes that fit on a grid. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "tgrad/data.h"
+#include "tgrad/fno.h"
 
 static void test_text(void **state) {
     (void)state;
@@ -31,7 +32,66 @@ static void test_text(void **state) {
     }
 }
 
+static void test_parse(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int sizes;
+        int64_t points[TG_DATA_MAX_DIMS];
+    } cases[] = {
+        {"16", 1, {16}},
+        {"48x80", 2, {48, 80}},
+        {"[48, 80]", 2, {48, 80}},
+        {"48,80", 2, {48, 80}},
+        {"(12,16,20)", 3, {12, 16, 20}},
+        {"1x1x1", 3, {1, 1, 1}},
+        {"", 0, {0}},
+        {"0", 0, {0}},
+        {"48x0", 0, {0}},
+        {"48x", 0, {0}},
+        {"x48", 0, {0}},
+        {"48 80", 0, {0}},
+        {"4x4x4x4", 0, {0}},
+        {"16.5", 0, {0}},
+        {"-3", 0, {0}},
+        {"null", 0, {0}},
+        {"[]", 0, {0}},
+        {"9999999", 0, {0}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int64_t points[TG_DATA_MAX_DIMS] = {0};
+        assert_int_equal(tg_grid_parse(cases[i].text, points), cases[i].sizes);
+        assert_memory_equal(points, cases[i].points, sizeof points);
+    }
+}
+
+/* The halved last dimension of real data has the frequencies 0 .. N/2. */
+static void test_fitting_modes(void **state) {
+    (void)state;
+    static const struct {
+        bool is_complex;
+        double padding;
+        int64_t modes[2], grid[2], fitting[2];
+    } cases[] = {
+        {false, 0.0, {16, 16}, {16, 16}, {16, 16}}, {false, 0.0, {17, 17}, {16, 16}, {16, 17}},
+        {false, 0.0, {16, 18}, {16, 16}, {16, 16}}, {false, 0.0, {15, 15}, {15, 15}, {15, 15}},
+        {false, 0.0, {64, 64}, {48, 80}, {48, 64}}, {true, 0.0, {17, 17}, {16, 16}, {16, 16}},
+        {false, 0.5, {24, 30}, {16, 16}, {24, 24}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tg_fno_config config = tg_fno_config_default();
+        int64_t fitting[TG_FNO_MAX_DIMS] = {0};
+        config.n_dim = 2;
+        config.complex_data = cases[i].is_complex;
+        config.domain_padding = cases[i].padding;
+        memcpy(config.n_modes, cases[i].modes, sizeof cases[i].modes);
+        tg_fno_fitting_modes(&config, cases[i].grid, fitting);
+        assert_memory_equal(fitting, cases[i].fitting, sizeof cases[i].fitting);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_text)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_text), cmocka_unit_test(test_parse),
+                                       cmocka_unit_test(test_fitting_modes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

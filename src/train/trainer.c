@@ -98,7 +98,7 @@ static void warn_of_modes(const tg_trainer *t, const tg_dataset_facts *facts) {
                                    tg_shape_of(fno->n_dim, fitting)};
         tg_log(t->ctx, TG_LOG_WARN,
                "fno.n_modes: %s, but the training grid of %s has only %s; the weights of the other "
-               "frequencies stay as they were initialised",
+               "frequencies are not trained",
                tg_shape_text(&shapes[0], set, sizeof set),
                tg_shape_text(&shapes[1], grid, sizeof grid),
                tg_shape_text(&shapes[2], used, sizeof used));
