@@ -385,7 +385,7 @@ static void test_refused_settings(void **state) {
     config.y_name = "pressure";
     expect_refused(path, &config, TG_E_ARGUMENT, "no numeric dataset 'pressure'");
     expect_refused(test_path("missing.h5"), &good, TG_E_IO, "missing.h5: cannot open");
-    expect_refused(NULL, &good, TG_E_ARGUMENT, "no path");
+    expect_refused(NULL, &good, TG_E_ARGUMENT, "path is NULL");
     expect_refused(set_write(ctx, "e.safetensors", TG_F32, &none, &none), &good, TG_E_CONFIG,
                    "1 samples were asked for, there are 0");
     expect_refused(set_write(ctx, "ax.npy", TG_F32, &x, &x), &good, TG_E_ARGUMENT,

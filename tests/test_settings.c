@@ -284,10 +284,10 @@ static void test_set(void **state) {
     expect(s, "odd", "[8,] x");
     assert_int_equal(tg_settings_set(s, "", "1", "command line"), TG_E_CONFIG);
     assert_string_equal(tg_context_error(ctx), "command line: the key '' is empty");
-    assert_int_equal(tg_settings_set(s, NULL, "1", NULL), TG_E_CONFIG);
+    assert_int_equal(tg_settings_set(s, NULL, "1", NULL), TG_E_ARGUMENT);
     assert_int_equal(tg_settings_set(s, "opt.", "1", NULL), TG_E_CONFIG);
     assert_int_equal(tg_settings_set(s, ".opt", "1", NULL), TG_E_CONFIG);
-    assert_int_equal(tg_settings_set(s, "a", NULL, NULL), TG_E_CONFIG);
+    assert_int_equal(tg_settings_set(s, "a", NULL, NULL), TG_E_ARGUMENT);
     assert_int_equal(tg_settings_set(s, "a", "\xc0", NULL), TG_E_CONFIG);
     assert_int_equal(tg_settings_set(s, "\xc0", "1", NULL), TG_E_CONFIG);
     assert_int_equal(tg_settings_count(s), 3);

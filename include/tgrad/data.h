@@ -60,7 +60,8 @@ TG_API TG_NODISCARD tg_status tg_time_parse(tg_context *ctx, const char *key, co
                                             int64_t *y_time);
 
 /* Opens `path`, an HDF5 or safetensors file with both arrays; or x from `path` and y from `y_path`,
- * each npy, HDF5 or safetensors. "NAME_x.npy" without y_path means y in "NAME_y.npy".
+ * each npy, HDF5 or safetensors. "NAME_x.npy" without y_path means y in "NAME_y.npy". `config` NULL
+ * means the default.
  *
  * Arrays are (samples, grid..) with one channel or (samples, channels, grid..). When y has one
  * dimension more than x, that is time: (samples, times, [channels,] grid..); y_time chooses. So y
@@ -94,7 +95,7 @@ TG_API TG_NODISCARD tg_status tg_dataset_read(tg_dataset *dataset, const int64_t
 /* The path of a set's file by convention: ROOT/SET_PART_GRID.h5 (or .hdf5, .safetensors, or _x.npy
  * beside _y.npy), e.g. "darcy", "train", "16" -> ROOT/darcy_train_16.h5. Without a grid, NULL, the
  * only file of that set and part is meant. The error names the path that is missing, or the files
- * that could be meant. */
+ * that could be meant. `root` NULL or "" is the current folder. */
 TG_API TG_NODISCARD tg_status tg_data_find(tg_context *ctx, const char *root, const char *set,
                                            const char *part, const char *grid, char *path,
                                            size_t capacity);

@@ -167,7 +167,8 @@ typedef struct tg_fno_phase {
     size_t activations, workspace;
 } tg_fno_phase;
 
-/* The phases in their order, `capacity` at most; *count is how many there are. */
+/* The phases in their order, `capacity` at most; *count is how many there are. out NULL: only that.
+ */
 TG_API TG_NODISCARD tg_status tg_fno_phases(tg_context *ctx, const tg_fno_config *config,
                                             int64_t batch, const int64_t *grid, tg_fno_phase *out,
                                             int capacity, int *count);

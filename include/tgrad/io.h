@@ -52,7 +52,7 @@ TG_API const char *tg_archive_meta_value(const tg_archive *archive, int64_t inde
 
 TG_API TG_NODISCARD tg_status tg_safetensors_read(tg_context *ctx, const char *path,
                                                   tg_archive **out);
-/* The same from memory (`label` stands for the path in errors). */
+/* The same from memory (`label`, or "memory", stands for the path in errors). */
 TG_API TG_NODISCARD tg_status tg_safetensors_parse(tg_context *ctx, const char *label,
                                                    const void *bytes, size_t size,
                                                    tg_archive **out);

@@ -23,7 +23,7 @@ TG_API void tg_settings_destroy(tg_settings **settings);
  * too deep or grows too much by its aliases are errors that name file:line. */
 TG_API TG_NODISCARD tg_status tg_settings_read_yaml(tg_context *ctx, const char *path,
                                                     tg_settings **out);
-/* The same from memory (`label` stands for the path in errors and origins). */
+/* The same from memory (`label`, or "memory", stands for the path in errors and origins). */
 TG_API TG_NODISCARD tg_status tg_settings_parse_yaml(tg_context *ctx, const char *label,
                                                      const void *bytes, size_t size,
                                                      tg_settings **out);

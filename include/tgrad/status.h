@@ -1,7 +1,13 @@
 /* Status codes: every fallible call returns one; 0 is success.
  *
  * The sentence that explains a failure (which key, file, expected and found value) is kept in the
- * context, see tg_context_error(). */
+ * context, see tg_context_error().
+ *
+ * NULL is never followed. Where a comment gives it no meaning, a call that returns a status answers
+ * TG_E_ARGUMENT and names the argument, and leaves NULL in an `out` for an object; one that returns
+ * something else gives 0, false, NULL or "", and does nothing. Destroy and close accept NULL, and
+ * so does a call that needs its context for the sentence alone (settings, descriptions, views).
+ * Calls in an order that makes no sense, such as backward before forward, are TG_E_ARGUMENT too. */
 #ifndef TGRAD_STATUS_H
 #define TGRAD_STATUS_H
 

@@ -49,7 +49,7 @@ typedef struct tg_test_errors {
     tg_tensor values;                        /* owns the four lists */
 } tg_test_errors;
 
-TG_API void tg_test_errors_destroy(tg_test_errors *errors); /* accepts all zero */
+TG_API void tg_test_errors_destroy(tg_test_errors *errors); /* accepts NULL and all zero */
 
 /* Errors over a whole set, `batch` samples at a time. The caller destroys *out. */
 TG_API TG_NODISCARD tg_status tg_model_evaluate(tg_model *model, tg_dataset *dataset, int64_t batch,

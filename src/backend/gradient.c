@@ -29,10 +29,14 @@ fail:
 }
 
 tg_status tg_gradient_read(tg_context *ctx, const tg_gradient *gradient, void *host) {
+    TG_NEED(ctx, ctx, gradient, host);
     tg_backend *be = NULL;
     const tg_status status = tg_backend_get(ctx, &be);
     if (status != TG_OK) {
         return status;
+    }
+    if (!gradient->dense && (!gradient->x || !gradient->dy || gradient->shape.ndim < 3)) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "gradient: neither dense nor factored");
     }
     const tg_dtype dtype = tg_dtype_wide(gradient->dtype);
     const size_t bytes = (size_t)tg_shape_numel(&gradient->shape) * tg_dtype_size(dtype);

@@ -50,6 +50,7 @@ static const char *name_of(int index) {
 }
 
 tg_status tg_backend_describe(tg_context *ctx, int index, tg_backend_info *out) {
+    TG_NEED(ctx, out);
     *out = (tg_backend_info){0};
     if (index < 0 || index >= tg_backend_count()) {
         return tg_fail(ctx, TG_E_ARGUMENT, "backend number %d does not exist; there are %d", index,
@@ -128,6 +129,7 @@ void tg_backend_close(tg_backend **be) {
 }
 
 tg_status tg_backend_select(tg_context *ctx, const char *name) {
+    TG_NEED(ctx, ctx);
     if (ctx->backend) {
         if (!name || strcmp(name, ctx->backend->ops->name) == 0) {
             return TG_OK;
@@ -160,11 +162,11 @@ tg_status tg_backend_get(tg_context *ctx, tg_backend **out) {
 }
 
 const char *tg_backend_name(const tg_context *ctx) {
-    return ctx->backend ? ctx->backend->ops->name : "";
+    return ctx && ctx->backend ? ctx->backend->ops->name : "";
 }
 
 const char *tg_backend_math(const tg_context *ctx) {
-    if (!ctx->backend || ctx->backend->ops->place != TG_DEVICE) {
+    if (!ctx || !ctx->backend || ctx->backend->ops->place != TG_DEVICE) {
         return "";
     }
     return ctx->backend->math == TG_MATH_FP32 ? "fp32" : "tf32";

@@ -5,8 +5,10 @@
 
 tg_status tg_backend_tensor(tg_context *ctx, tg_mem_category category, tg_dtype dtype,
                             const tg_shape *shape, tg_tensor *out) {
-    tg_backend *be = NULL;
+    TG_NEED(ctx, out);
     *out = (tg_tensor){0};
+    TG_NEED(ctx, ctx, shape);
+    tg_backend *be = NULL;
     tg_status status = tg_backend_get(ctx, &be);
     if (status != TG_OK) {
         return status;
@@ -21,6 +23,10 @@ tg_status tg_backend_tensor(tg_context *ctx, tg_mem_category category, tg_dtype 
         return tg_fail(ctx, TG_E_SHAPE, "tensor: shape %s of dtype number %d is not possible",
                        tg_shape_text(shape, text, sizeof text), (int)dtype);
     }
+    if (!tg_mem_category_is_known(category)) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "tensor: memory category number %d does not exist",
+                       (int)category);
+    }
     void *data = be->ops->alloc(be, category, (size_t)numel * size);
     if (!data) {
         return TG_E_MEMORY;
@@ -31,6 +37,7 @@ tg_status tg_backend_tensor(tg_context *ctx, tg_mem_category category, tg_dtype 
 }
 
 tg_status tg_backend_copy(tg_context *ctx, const tg_tensor *from, const tg_tensor *to) {
+    TG_NEED(ctx, ctx, from, to);
     tg_backend *be = NULL;
     tg_status status = tg_backend_get(ctx, &be);
     if (status != TG_OK) {
@@ -53,16 +60,18 @@ tg_status tg_backend_copy(tg_context *ctx, const tg_tensor *from, const tg_tenso
 }
 
 tg_place tg_backend_place(const tg_context *ctx) {
-    return ctx->backend ? ctx->backend->ops->place : TG_HOST;
+    return ctx && ctx->backend ? ctx->backend->ops->place : TG_HOST;
 }
 
 tg_status tg_backend_synchronize(tg_context *ctx) {
+    TG_NEED(ctx, ctx);
     tg_backend *be = NULL;
     const tg_status status = tg_backend_get(ctx, &be);
     return status == TG_OK ? be->ops->synchronize(be) : status;
 }
 
 tg_status tg_backend_memory(tg_context *ctx, size_t *used, size_t *total) {
+    TG_NEED(ctx, ctx, used, total);
     tg_backend *be = NULL;
     size_t left = 0;
     *used = *total = 0;

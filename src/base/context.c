@@ -87,7 +87,7 @@ const char *tg_context_error_place(const tg_context *ctx) {
 }
 
 int tg_context_threads(const tg_context *ctx) {
-    return ctx->threads;
+    return ctx ? ctx->threads : 0;
 }
 
 tg_status tg_fail_at(tg_context *ctx, tg_status status, const char *file, int line,
@@ -103,6 +103,26 @@ tg_status tg_fail_at(tg_context *ctx, tg_status status, const char *file, int li
                ctx->error_place);
     }
     return status;
+}
+
+int tg_find_null(const void *const *pointers, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (!pointers[i]) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+/* `names` are the arguments as the source has them: "ctx, path, out". */
+tg_status tg_fail_null(tg_context *ctx, const void *const *pointers, const char *names,
+                       const char *function, const char *file, int line) {
+    for (; *pointers; pointers++) {
+        names += strcspn(names, ",");
+        names += strspn(names, ", ");
+    }
+    return tg_fail_at(ctx, TG_E_ARGUMENT, file, line, "%s: the argument %.*s is NULL", function,
+                      (int)strcspn(names, ","), names);
 }
 
 void tg_log(tg_context *ctx, tg_log_level level, const char *format, ...) {

@@ -35,6 +35,20 @@ tg_status tg_fail_at(tg_context *ctx, tg_status status, const char *file, int li
 
 void tg_log(tg_context *ctx, tg_log_level level, const char *format, ...) TG_PRINTF(3, 4);
 
+/* At the entry of a public function: returns TG_E_ARGUMENT, with a sentence that names the first of
+ * the pointers that is NULL, or goes on. ctx may be NULL. */
+#define TG_NEED(ctx, ...)                                                                          \
+    do {                                                                                           \
+        const void *const needed_[] = {__VA_ARGS__};                                               \
+        if (tg_find_null(needed_, sizeof needed_ / sizeof needed_[0]) >= 0) {                      \
+            return tg_fail_null(ctx, needed_, #__VA_ARGS__, __func__, __FILE__, __LINE__);         \
+        }                                                                                          \
+    } while (0)
+/* Index of the first NULL, or -1. */
+int tg_find_null(const void *const *pointers, size_t count);
+tg_status tg_fail_null(tg_context *ctx, const void *const *pointers, const char *names,
+                       const char *function, const char *file, int line);
+
 /* In a function with `tg_status status` and a label `fail:`. */
 #define TG_TRY(call)                                                                               \
     do {                                                                                           \

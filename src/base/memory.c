@@ -230,6 +230,10 @@ void tg_mem_device_free(tg_context *ctx, const tg_mem_device *device, void *bloc
     }
 }
 
+bool tg_mem_category_is_known(tg_mem_category category) {
+    return (int)category >= 0 && category < TG_MEM_CATEGORIES;
+}
+
 const char *tg_mem_category_name(tg_mem_category category) {
     static const char *const names[TG_MEM_CATEGORIES] = {
         [TG_MEM_WEIGHTS] = "weights",
@@ -243,10 +247,13 @@ const char *tg_mem_category_name(tg_mem_category category) {
         [TG_MEM_COMMUNICATION] = "communication",
         [TG_MEM_OTHER] = "other",
     };
-    return (int)category >= 0 && category < TG_MEM_CATEGORIES ? names[category] : "unknown";
+    return tg_mem_category_is_known(category) ? names[category] : "unknown";
 }
 
 tg_mem_usage tg_context_memory(const tg_context *ctx, tg_place place) {
+    if (!ctx || (int)place < 0 || place >= TG_PLACES) {
+        return (tg_mem_usage){0};
+    }
     pthread_mutex_lock(&ctx->ledger->mutex);
     tg_mem_usage usage = ctx->ledger->usage[place];
     pthread_mutex_unlock(&ctx->ledger->mutex);
@@ -254,6 +261,9 @@ tg_mem_usage tg_context_memory(const tg_context *ctx, tg_place place) {
 }
 
 void tg_context_memory_reset_peak(tg_context *ctx) {
+    if (!ctx) {
+        return;
+    }
     pthread_mutex_lock(&ctx->ledger->mutex);
     for (int place = 0; place < TG_PLACES; place++) {
         tg_mem_usage *usage = &ctx->ledger->usage[place];

@@ -35,6 +35,8 @@ void *tg_mem_device_alloc(tg_context *ctx, const tg_mem_device *device, tg_mem_c
                           size_t bytes);
 void tg_mem_device_free(tg_context *ctx, const tg_mem_device *device, void *block);
 
+bool tg_mem_category_is_known(tg_mem_category category);
+
 /* "3.2 GiB (weights 1.1 GiB, optimizer 2.1 GiB)": a sum of bytes and what it is made of. */
 enum { TG_MEM_TEXT = 400 };
 const char *tg_mem_text(const size_t bytes[TG_MEM_CATEGORIES], char text[TG_MEM_TEXT]);

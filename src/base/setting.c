@@ -82,7 +82,7 @@ static bool parse_double(const char *word, double *out) {
 bool tg_bytes_parse(const char *text, double *out) {
     static const char letters[] = "kmgt";
     char *end = NULL;
-    if (!isdigit((unsigned char)*text) && *text != '.') {
+    if (!text || !out || (!isdigit((unsigned char)*text) && *text != '.')) {
         return false;
     }
     *out = strtod(text, &end);

@@ -52,7 +52,7 @@ tg_dataset_config tg_dataset_config_default(void) {
 }
 
 tg_dataset_facts tg_dataset_get_facts(const tg_dataset *dataset) {
-    return dataset->facts;
+    return dataset ? dataset->facts : (tg_dataset_facts){0};
 }
 
 void tg_dataset_close(tg_dataset **dataset) {
@@ -296,6 +296,8 @@ static tg_status read_side(tg_dataset *d, side *s, const int64_t *indices, int64
 
 tg_status tg_dataset_read(tg_dataset *dataset, const int64_t *indices, int64_t count, void *x,
                           void *y) {
+    TG_NEED(NULL, dataset);
+    TG_NEED(dataset->ctx, indices);
     tg_status status = TG_OK;
     tg_dataset *d = dataset;
     if (y && d->facts.out_channels == 0) {
@@ -494,6 +496,9 @@ void tg_dataset_warn(tg_context *ctx, const tg_dataset *dataset, const char *pat
 
 tg_status tg_dataset_open(tg_context *ctx, const char *path, const char *y_path,
                           const tg_dataset_config *config, tg_dataset **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx, path);
     const tg_dataset_config standard = tg_dataset_config_default();
     config = config ? config : &standard;
     tg_status status = look_at(ctx, path, y_path, config, out);

@@ -12,6 +12,9 @@
 
 const char *tg_grid_text(int n_dim, const int64_t *points, char text[TG_GRID_TEXT]) {
     bool is_square = true;
+    if (!points || !text) {
+        return "";
+    }
     for (int d = 1; d < n_dim; d++) {
         is_square = is_square && points[d] == points[0];
     }
@@ -29,7 +32,7 @@ int tg_grid_parse(const char *text, int64_t points[TG_DATA_MAX_DIMS]) {
     static const tg_setting row = {
         .key = "grid", .type = TG_SETTING_GRID, .low = 1, .high = 1 << 20};
     tg_list_int list = {.count = 0};
-    if (tg_setting_set(NULL, "data", &row, 1, &list, "grid", text) != TG_OK ||
+    if (!text || !points || tg_setting_set(NULL, "data", &row, 1, &list, "grid", text) != TG_OK ||
         list.count > TG_DATA_MAX_DIMS) {
         return 0;
     }
@@ -38,6 +41,7 @@ int tg_grid_parse(const char *text, int64_t points[TG_DATA_MAX_DIMS]) {
 }
 
 tg_status tg_time_parse(tg_context *ctx, const char *key, const char *text, int64_t *y_time) {
+    TG_NEED(ctx, key, text, y_time);
     char *end = NULL;
     if (strcasecmp(text, "last") == 0) {
         *y_time = TG_TIME_LAST;
@@ -108,6 +112,7 @@ static tg_status only_grid(tg_context *ctx, const char *folder, const char *pref
 
 tg_status tg_data_find(tg_context *ctx, const char *root, const char *set, const char *part,
                        const char *grid, char *path, size_t capacity) {
+    TG_NEED(ctx, set, part, path);
     const char *folder = root && *root ? root : ".";
     const char *slash = folder[strlen(folder) - 1] == '/' ? "" : "/";
     char prefix[192], only[TG_GRID_TEXT];

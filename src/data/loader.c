@@ -13,7 +13,9 @@ struct tg_loader {
 
 tg_status tg_loader_create(tg_context *ctx, tg_dataset *dataset, const tg_loader_config *config,
                            tg_loader **out) {
+    TG_NEED(ctx, out);
     *out = NULL;
+    TG_NEED(ctx, ctx, dataset, config);
     tg_status status = TG_OK;
     tg_loader *loader = NULL;
     if (config->batch_size < 1) {
@@ -44,12 +46,17 @@ void tg_loader_destroy(tg_loader **loader) {
 }
 
 int64_t tg_loader_batches(const tg_loader *loader) {
+    if (!loader) {
+        return 0;
+    }
     const int64_t size = loader->config.batch_size;
     return loader->samples / size + (loader->samples % size != 0);
 }
 
 tg_status tg_loader_indices(tg_loader *loader, int64_t epoch, int64_t batch, int64_t *indices,
                             int64_t *count) {
+    TG_NEED(NULL, loader);
+    TG_NEED(loader->ctx, indices, count);
     const int64_t size = loader->config.batch_size;
     *count = 0;
     if (epoch < 0 || epoch > UINT32_MAX || batch < 0 || batch >= tg_loader_batches(loader)) {
@@ -72,6 +79,8 @@ tg_status tg_loader_indices(tg_loader *loader, int64_t epoch, int64_t batch, int
 
 tg_status tg_loader_batch(tg_loader *loader, int64_t epoch, int64_t batch, void *x, void *y,
                           int64_t *count) {
+    TG_NEED(NULL, loader);
+    TG_NEED(loader->ctx, count);
     tg_status status = tg_loader_indices(loader, epoch, batch, loader->indices, count);
     return status == TG_OK ? tg_dataset_read(loader->dataset, loader->indices, *count, x, y)
                            : status;

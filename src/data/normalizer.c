@@ -137,12 +137,14 @@ size_t tg_normalizer_fit_bytes(const tg_dataset_facts *facts, tg_data_side side)
 
 tg_status tg_normalizer_fit(tg_context *ctx, tg_dataset *dataset, tg_data_side side,
                             tg_normalizer **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx, dataset);
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
     const int64_t channels = side == TG_DATA_X ? facts.in_channels : facts.out_channels;
     tg_status status = TG_OK;
     tg_normalizer *n = NULL;
     pass p = {.dataset = dataset, .side = side, .samples = facts.samples, .points = 1};
-    *out = NULL;
     if (channels < 1) {
         return tg_fail(ctx, TG_E_ARGUMENT, "normalizer: the dataset was opened without y");
     }
@@ -165,15 +167,18 @@ fail:
 }
 
 int64_t tg_normalizer_channels(const tg_normalizer *n) {
-    return n->channels;
+    return n ? n->channels : 0;
 }
 
 bool tg_normalizer_is_complex(const tg_normalizer *n) {
-    return n->is_complex;
+    return n && n->is_complex;
 }
 
 void tg_normalizer_get(const tg_normalizer *n, int64_t channel, double *mean, double *mean_im,
                        double *std) {
+    if (channel < 0 || channel >= tg_normalizer_channels(n)) {
+        return;
+    }
     if (mean) {
         *mean = n->mean[2 * channel];
     }
@@ -219,6 +224,8 @@ static void transform(const tg_normalizer *n, const tg_tensor *values, bool forw
 }
 
 tg_status tg_normalizer_apply(const tg_normalizer *n, tg_tensor *values) {
+    TG_NEED(NULL, n);
+    TG_NEED(n->ctx, values);
     tg_status status = check_values(n, values);
     if (status == TG_OK) {
         transform(n, values, true);
@@ -227,6 +234,8 @@ tg_status tg_normalizer_apply(const tg_normalizer *n, tg_tensor *values) {
 }
 
 tg_status tg_normalizer_invert(const tg_normalizer *n, tg_tensor *values) {
+    TG_NEED(NULL, n);
+    TG_NEED(n->ctx, values);
     tg_status status = check_values(n, values);
     if (status == TG_OK) {
         transform(n, values, false);
@@ -245,6 +254,8 @@ static tg_status full_name(tg_context *ctx, const char *prefix, const char *part
 }
 
 tg_status tg_normalizer_save(const tg_normalizer *n, tg_archive *archive, const char *prefix) {
+    TG_NEED(NULL, n);
+    TG_NEED(n->ctx, archive, prefix);
     tg_status status = TG_OK;
     char name[NAME];
     tg_tensor mean = {0}, std = {0};
@@ -272,10 +283,12 @@ fail:
 
 tg_status tg_normalizer_load(tg_context *ctx, const tg_archive *archive, const char *prefix,
                              tg_normalizer **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx, archive, prefix);
     char mean_name[NAME], std_name[NAME];
     tg_status status = TG_OK;
     tg_normalizer *n = NULL;
-    *out = NULL;
     TG_TRY(full_name(ctx, prefix, "mean", mean_name));
     TG_TRY(full_name(ctx, prefix, "std", std_name));
     const tg_tensor *mean = tg_archive_find(archive, mean_name);

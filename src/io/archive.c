@@ -19,7 +19,9 @@ struct tg_archive {
 };
 
 tg_status tg_archive_create(tg_context *ctx, tg_archive **out) {
+    TG_NEED(ctx, out);
     *out = NULL;
+    TG_NEED(ctx, ctx);
     tg_archive *archive = NULL;
     if (TG_NEW(ctx, TG_MEM_OTHER, archive, 1) != TG_OK) {
         return TG_E_MEMORY;
@@ -51,19 +53,20 @@ void tg_archive_destroy(tg_archive **archive) {
 }
 
 int64_t tg_archive_count(const tg_archive *archive) {
-    return archive->names.count;
+    return archive ? archive->names.count : 0;
 }
 
 const char *tg_archive_name(const tg_archive *archive, int64_t index) {
-    return index >= 0 && index < archive->names.count ? archive->names.items[index] : NULL;
+    return index >= 0 && index < tg_archive_count(archive) ? archive->names.items[index] : NULL;
 }
 
 const tg_tensor *tg_archive_tensor(const tg_archive *archive, int64_t index) {
-    return index >= 0 && index < archive->names.count ? &archive->tensors[index] : NULL;
+    return index >= 0 && index < tg_archive_count(archive) ? &archive->tensors[index] : NULL;
 }
 
 const tg_tensor *tg_archive_find(const tg_archive *archive, const char *name) {
-    return tg_archive_tensor(archive, tg_names_find(&archive->names, name));
+    return archive && name ? tg_archive_tensor(archive, tg_names_find(&archive->names, name))
+                           : NULL;
 }
 
 /* A block of `capacity` elements with the first `count` copied from *block, which it replaces. */
@@ -122,6 +125,8 @@ static tg_status insert(tg_archive *archive, const char *name, const tg_tensor *
 }
 
 tg_status tg_archive_add(tg_archive *archive, const char *name, const tg_tensor *tensor) {
+    TG_NEED(NULL, archive);
+    TG_NEED(archive->ctx, name, tensor);
     tg_tensor copy = {0};
     tg_status status = check_tensor(archive, name, tensor);
     if (status == TG_OK) {
@@ -137,6 +142,8 @@ tg_status tg_archive_add(tg_archive *archive, const char *name, const tg_tensor 
 }
 
 tg_status tg_archive_take(tg_archive *archive, const char *name, tg_tensor *tensor) {
+    TG_NEED(NULL, archive);
+    TG_NEED(archive->ctx, name, tensor);
     tg_tensor moved = *tensor;
     *tensor = (tg_tensor){0};
     tg_status status = insert(archive, name, &moved);
@@ -147,12 +154,16 @@ tg_status tg_archive_take(tg_archive *archive, const char *name, tg_tensor *tens
 }
 
 tg_status tg_archive_add_view(tg_archive *archive, const char *name, const tg_tensor *tensor) {
+    TG_NEED(NULL, archive);
+    TG_NEED(archive->ctx, name, tensor);
     tg_tensor view = *tensor;
     view.owner = NULL;
     return insert(archive, name, &view);
 }
 
 tg_status tg_archive_set_meta(tg_archive *archive, const char *key, const char *value) {
+    TG_NEED(NULL, archive);
+    TG_NEED(archive->ctx, key, value);
     tg_status status = TG_OK;
     char quoted[TG_QUOTE];
     if (!value || !tg_utf8_is_valid(value)) {
@@ -187,17 +198,18 @@ tg_status tg_archive_set_meta(tg_archive *archive, const char *key, const char *
 }
 
 const char *tg_archive_meta(const tg_archive *archive, const char *key) {
-    return tg_archive_meta_value(archive, tg_names_find(&archive->keys, key));
+    return archive && key ? tg_archive_meta_value(archive, tg_names_find(&archive->keys, key))
+                          : NULL;
 }
 
 int64_t tg_archive_meta_count(const tg_archive *archive) {
-    return archive->keys.count;
+    return archive ? archive->keys.count : 0;
 }
 
 const char *tg_archive_meta_key(const tg_archive *archive, int64_t index) {
-    return index >= 0 && index < archive->keys.count ? archive->keys.items[index] : NULL;
+    return index >= 0 && index < tg_archive_meta_count(archive) ? archive->keys.items[index] : NULL;
 }
 
 const char *tg_archive_meta_value(const tg_archive *archive, int64_t index) {
-    return index >= 0 && index < archive->keys.count ? archive->values[index] : NULL;
+    return index >= 0 && index < tg_archive_meta_count(archive) ? archive->values[index] : NULL;
 }

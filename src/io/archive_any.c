@@ -75,6 +75,7 @@ static tg_status has_hdf5_signature(const tg_source *source, bool *found) {
 }
 
 tg_status tg_file_detect(tg_context *ctx, const char *path, tg_file_format *out) {
+    TG_NEED(ctx, ctx, path, out);
     tg_status status = TG_OK;
     tg_source source = {.fd = -1};
     unsigned char start[9] = {0};
@@ -137,8 +138,10 @@ fail:
 }
 
 tg_status tg_archive_read(tg_context *ctx, const char *path, tg_archive **out) {
-    tg_file_format format = TG_FILE_FORMATS;
+    TG_NEED(ctx, out);
     *out = NULL;
+    TG_NEED(ctx, ctx, path);
+    tg_file_format format = TG_FILE_FORMATS;
     tg_status status = tg_file_detect(ctx, path, &format);
     if (status != TG_OK) {
         return status;
@@ -159,6 +162,7 @@ static bool ends_with(const char *path, const char *ending) {
 }
 
 tg_status tg_file_format_of_path(tg_context *ctx, const char *path, tg_file_format *out) {
+    TG_NEED(ctx, path, out);
     static const struct {
         const char *ending;
         tg_file_format format;
@@ -179,6 +183,7 @@ tg_status tg_file_format_of_path(tg_context *ctx, const char *path, tg_file_form
 }
 
 tg_status tg_archive_write(tg_context *ctx, const char *path, const tg_archive *archive) {
+    TG_NEED(ctx, ctx, path, archive);
     tg_file_format format = TG_FILE_FORMATS;
     tg_status status = tg_file_format_of_path(ctx, path, &format);
     if (status != TG_OK) {
@@ -203,6 +208,9 @@ tg_status tg_archive_write(tg_context *ctx, const char *path, const tg_archive *
 
 const char *tg_io_libraries(char *text, size_t capacity) {
     char hdf5[32];
+    if (!text) {
+        return "";
+    }
     snprintf(text, capacity, "HDF5 %s, jansson %s, libfyaml %s", tg_h5_version(hdf5, sizeof hdf5),
              jansson_version_str(), tg_yaml_version());
     return text;

@@ -460,8 +460,10 @@ const char *tg_yaml_version(void) {
 
 tg_status tg_settings_parse_yaml(tg_context *ctx, const char *label, const void *bytes, size_t size,
                                  tg_settings **out) {
-    char *copy = NULL; /* with a zero byte behind it */
+    TG_NEED(ctx, out);
     *out = NULL;
+    TG_NEED(ctx, ctx, bytes);
+    char *copy = NULL; /* with a zero byte behind it */
     if (size > LARGEST_FILE) {
         size = LARGEST_FILE + 1; /* refused below, need not be copied whole */
     }
@@ -478,9 +480,11 @@ tg_status tg_settings_parse_yaml(tg_context *ctx, const char *label, const void 
 }
 
 tg_status tg_settings_read_yaml(tg_context *ctx, const char *path, tg_settings **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx, path);
     void *bytes = NULL;
     size_t size = 0;
-    *out = NULL;
     tg_status status = tg_file_read(ctx, path, TG_MEM_OTHER, LARGEST_FILE, &bytes, &size);
     if (status == TG_OK) {
         status = parse_text(ctx, path, bytes, size, out);

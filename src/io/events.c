@@ -98,6 +98,7 @@ static void start_event(message *m, int64_t step) {
 }
 
 tg_status tg_events_flush(tg_events *events) {
+    TG_NEED(NULL, events);
     char text[128];
     size_t done = 0;
     while (done < events->used) {
@@ -148,6 +149,8 @@ static tg_status add_record(tg_events *events, const message *m) {
 }
 
 tg_status tg_events_scalar(tg_events *events, const char *tag, int64_t step, double value) {
+    TG_NEED(NULL, events);
+    TG_NEED(events->ctx, tag);
     const size_t length = tag ? strlen(tag) : 0;
     if (length == 0 || length > LONGEST_TAG || !tg_utf8_is_valid(tag)) {
         char quoted[TG_QUOTE];
@@ -221,11 +224,13 @@ static void release(tg_events **events) {
 }
 
 tg_status tg_events_open(tg_context *ctx, const char *folder, tg_events **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx, folder);
     static const char version[] = "brain.Event:2";
     tg_status status = TG_OK;
     tg_events *events = NULL;
     message first = {.length = 0};
-    *out = NULL;
     if (!folder || !*folder) {
         return tg_fail(ctx, TG_E_ARGUMENT, "events: no folder given");
     }
@@ -259,5 +264,5 @@ tg_status tg_events_close(tg_events **events) {
 }
 
 const char *tg_events_path(const tg_events *events) {
-    return events->path;
+    return events ? events->path : "";
 }

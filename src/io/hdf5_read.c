@@ -129,10 +129,12 @@ fail:
 }
 
 tg_status tg_h5_open(tg_context *ctx, const char *path, tg_h5 **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx, path);
     tg_status status = TG_OK;
     tg_source source = {.fd = -1};
     tg_h5 *file = NULL;
-    *out = NULL;
     TG_TRY(tg_source_open(ctx, path, &source));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, file, 1));
     *file = (tg_h5){.ctx = ctx, .source = source, .child = {.fd = -1}, .names = {.ctx = ctx}};
@@ -168,11 +170,11 @@ void tg_h5_close(tg_h5 **file) {
 }
 
 int64_t tg_h5_count(const tg_h5 *file) {
-    return file->names.count;
+    return file ? file->names.count : 0;
 }
 
 const char *tg_h5_name(const tg_h5 *file, int64_t index) {
-    return index >= 0 && index < file->names.count ? file->names.items[index] : NULL;
+    return index >= 0 && index < tg_h5_count(file) ? file->names.items[index] : NULL;
 }
 
 /* ---- datasets ---- */
@@ -194,6 +196,8 @@ static tg_status find_dataset(const tg_h5 *file, const char *name, const dataset
 }
 
 tg_status tg_h5_describe(tg_h5 *file, const char *name, tg_dtype *dtype, tg_shape *shape) {
+    TG_NEED(NULL, file);
+    TG_NEED(file->ctx, name, dtype, shape);
     const dataset *d = NULL;
     const tg_status status = find_dataset(file, name, &d);
     *dtype = status == TG_OK ? d->raw.dtype : TG_F32;
@@ -284,6 +288,11 @@ static tg_status check_justified(const tg_h5 *file, const char *name, const data
 
 tg_status tg_h5_read_range(tg_h5 *file, const char *name, int64_t first, int64_t count,
                            tg_dtype dtype, void *data) {
+    TG_NEED(NULL, file);
+    TG_NEED(file->ctx, name);
+    if (count > 0) {
+        TG_NEED(file->ctx, data);
+    }
     tg_status status = TG_OK;
     const dataset *d = NULL;
     TG_TRY(find_dataset(file, name, &d));
@@ -295,11 +304,14 @@ fail:
 }
 
 tg_status tg_h5_read(tg_h5 *file, const char *name, tg_tensor *out) {
+    TG_NEED(NULL, file);
+    TG_NEED(file->ctx, out);
+    *out = (tg_tensor){0};
+    TG_NEED(file->ctx, name);
     tg_status status = TG_OK;
     const dataset *d = NULL;
     tg_tensor tensor = {0};
     char quoted[TG_QUOTE];
-    *out = (tg_tensor){0};
     TG_TRY(find_dataset(file, name, &d));
     TG_TRY(check_justified(file, name, d));
     TG_TRY(tg_tensor_create(file->ctx, TG_MEM_DATA, d->raw.dtype, &d->raw.shape, &tensor));
@@ -329,6 +341,8 @@ static tg_status take_pair(tg_h5 *file, const tg_h5_frame *frame, tg_archive *ar
 }
 
 tg_status tg_h5_read_meta(tg_h5 *file, tg_archive *archive) {
+    TG_NEED(NULL, file);
+    TG_NEED(file->ctx, archive);
     tg_status status = TG_OK;
     tg_h5_frame frame;
     TG_TRY(tg_h5_child_ask(&file->child, TG_H5_ASK_META, NULL, 0, NULL, 0));

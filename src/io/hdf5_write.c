@@ -210,6 +210,7 @@ fail:
 
 tg_status tg_h5_write(tg_context *ctx, const char *path, const tg_archive *archive,
                       const tg_h5_write_config *config) {
+    TG_NEED(ctx, ctx, path, archive);
     writer w = {.ctx = ctx, .path = path, .gzip = config ? config->gzip : 0};
     if (w.gzip < 0 || w.gzip > 9) {
         return tg_fail(ctx, TG_E_ARGUMENT, "gzip: expected a level of 0 to 9, found %d", w.gzip);

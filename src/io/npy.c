@@ -392,8 +392,10 @@ fail:
 }
 
 tg_status tg_npy_read(tg_context *ctx, const char *path, tg_tensor *out) {
-    tg_source source = {.fd = -1};
+    TG_NEED(ctx, out);
     *out = (tg_tensor){0};
+    TG_NEED(ctx, ctx, path);
+    tg_source source = {.fd = -1};
     tg_status status = tg_source_open(ctx, path, &source);
     if (status == TG_OK) {
         status = read_npy(&source, out);
@@ -404,6 +406,9 @@ tg_status tg_npy_read(tg_context *ctx, const char *path, tg_tensor *out) {
 
 tg_status tg_npy_parse(tg_context *ctx, const char *label, const void *bytes, size_t size,
                        tg_tensor *out) {
+    TG_NEED(ctx, out);
+    *out = (tg_tensor){0};
+    TG_NEED(ctx, ctx, bytes);
     tg_source source = tg_source_of_memory(ctx, label, bytes, size);
     return read_npy(&source, out);
 }
@@ -434,6 +439,7 @@ static size_t format_header(const tg_tensor *tensor, const char *code, char text
 }
 
 tg_status tg_npy_write(tg_context *ctx, const char *path, const tg_tensor *tensor) {
+    TG_NEED(ctx, ctx, path, tensor);
     tg_status status = TG_OK;
     tg_atomic_file file = {.fd = -1};
     char text[512];

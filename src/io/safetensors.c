@@ -411,8 +411,10 @@ tg_status tg_safetensors_locate(const tg_source *source, const char *name, tg_ra
 }
 
 tg_status tg_safetensors_read(tg_context *ctx, const char *path, tg_archive **out) {
-    tg_source source = {.fd = -1};
+    TG_NEED(ctx, out);
     *out = NULL;
+    TG_NEED(ctx, ctx, path);
+    tg_source source = {.fd = -1};
     tg_status status = tg_source_open(ctx, path, &source);
     if (status == TG_OK) {
         status = read_safetensors(&source, out);
@@ -423,6 +425,9 @@ tg_status tg_safetensors_read(tg_context *ctx, const char *path, tg_archive **ou
 
 tg_status tg_safetensors_parse(tg_context *ctx, const char *label, const void *bytes, size_t size,
                                tg_archive **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx, bytes);
     tg_source source = tg_source_of_memory(ctx, label, bytes, size);
     return read_safetensors(&source, out);
 }

@@ -186,6 +186,7 @@ static tg_status write_data(const writer *w, tg_atomic_file *file) {
 }
 
 tg_status tg_safetensors_write(tg_context *ctx, const char *path, const tg_archive *archive) {
+    TG_NEED(ctx, ctx, path, archive);
     tg_status status = TG_OK;
     tg_atomic_file file = {.fd = -1};
     writer w = {.ctx = ctx,

@@ -156,7 +156,9 @@ static char *proper_value(tg_context *ctx, const char *value) {
 /* ---- the list ---- */
 
 tg_status tg_settings_create(tg_context *ctx, tg_settings **out) {
+    TG_NEED(ctx, out);
     *out = NULL;
+    TG_NEED(ctx, ctx);
     tg_settings *settings = NULL;
     if (TG_NEW(ctx, TG_MEM_OTHER, settings, 1) != TG_OK) {
         return TG_E_MEMORY;
@@ -243,6 +245,8 @@ fail:
 
 tg_status tg_settings_set(tg_settings *settings, const char *key, const char *value,
                           const char *origin) {
+    TG_NEED(NULL, settings);
+    TG_NEED(settings->ctx, key, value);
     tg_status status = TG_OK;
     tg_context *ctx = settings->ctx;
     setting item = {0};
@@ -270,11 +274,11 @@ fail:
 }
 
 int64_t tg_settings_count(const tg_settings *settings) {
-    return settings->keys.count;
+    return settings ? settings->keys.count : 0;
 }
 
 int64_t tg_settings_find(const tg_settings *settings, const char *key) {
-    return tg_names_find(&settings->keys, key);
+    return settings && key ? tg_names_find(&settings->keys, key) : -1;
 }
 
 const char *tg_settings_get(const tg_settings *settings, const char *key) {
@@ -282,7 +286,7 @@ const char *tg_settings_get(const tg_settings *settings, const char *key) {
 }
 
 static bool is_inside(const tg_settings *settings, int64_t index) {
-    return index >= 0 && index < settings->keys.count;
+    return index >= 0 && index < tg_settings_count(settings);
 }
 
 const char *tg_settings_key(const tg_settings *settings, int64_t index) {
@@ -377,9 +381,9 @@ static void write_section(const tg_settings *settings, tg_text *out, int64_t fir
 }
 
 size_t tg_settings_text(const tg_settings *settings, char *text, size_t capacity) {
-    tg_text out = {.capacity = capacity};
+    tg_text out = {.capacity = text ? capacity : 0};
     out.bytes = text;
-    if (settings->keys.count > 0) {
+    if (tg_settings_count(settings) > 0) {
         write_section(settings, &out, 0, 0, 0);
     } else {
         tg_text_add(&out, "{}\n", 3);
@@ -388,6 +392,7 @@ size_t tg_settings_text(const tg_settings *settings, char *text, size_t capacity
 }
 
 tg_status tg_settings_write_yaml(tg_context *ctx, const char *path, const tg_settings *settings) {
+    TG_NEED(ctx, ctx, path, settings);
     tg_status status = TG_OK;
     char *text = NULL;
     tg_atomic_file file = {.fd = -1};

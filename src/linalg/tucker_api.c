@@ -90,6 +90,7 @@ fail:
 
 tg_status tg_tucker(tg_context *ctx, const tg_tensor *x, const int64_t *ranks, int sweeps,
                     tg_svd_type svd_type, uint64_t seed, tg_tucker_result *out) {
+    TG_NEED(ctx, ctx, x, ranks, out);
     *out = (tg_tucker_result){0};
     tg_status status = TG_OK;
     tg_tucker_plan plan;
@@ -151,6 +152,7 @@ void tg_tucker_result_destroy(tg_tucker_result *result) {
 
 tg_status tg_stable_rank(tg_context *ctx, const tg_tensor *x, double *per_mode,
                          double *multilinear) {
+    TG_NEED(ctx, ctx, x, per_mode, multilinear);
     tg_status status = TG_OK;
     resident r = {0};
     void *gram = NULL;

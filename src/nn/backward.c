@@ -245,6 +245,12 @@ void nn_backward_undone(tg_fno *fno, uint64_t step) {
     fno->step = step;
 }
 
+static tg_status check_sink(const tg_fno *fno, const tg_grad_sink *sink) {
+    return sink->receive ? TG_OK
+                         : tg_fail(fno->ctx, TG_E_ARGUMENT,
+                                   "backward: the sink of the gradients has no receive");
+}
+
 static tg_status check_saved(const tg_fno *fno) {
     return fno->run.saved ? TG_OK
                           : tg_fail(fno->ctx, TG_E_ARGUMENT,
@@ -253,8 +259,11 @@ static tg_status check_saved(const tg_fno *fno) {
 }
 
 tg_status tg_fno_backward(tg_fno *fno, const tg_tensor *dy, const tg_grad_sink *sink) {
+    TG_NEED(NULL, fno);
+    TG_NEED(fno->ctx, sink);
     tg_status status = TG_OK;
     TG_TRY(check_saved(fno));
+    TG_TRY(check_sink(fno, sink));
     if (dy) {
         TG_TRY(nn_check_tensor(fno, "dy", dy, fno->run.batch, fno->model.config.out_channels));
         TG_TRY(nn_bring(fno, dy, fno->run.dout));
@@ -285,13 +294,18 @@ fail:
 
 tg_status tg_fno_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *target,
                               const tg_loss_config *config, double *loss) {
+    TG_NEED(NULL, fno);
+    TG_NEED(fno->ctx, x, target, config, loss);
     return nn_forward_loss(fno, x, target, config, 1.0, loss);
 }
 
 tg_status tg_fno_loss_backward(tg_fno *fno, const tg_tensor *x, const tg_tensor *target,
                                const tg_loss_config *config, const tg_grad_sink *sink,
                                double *loss) {
+    TG_NEED(NULL, fno);
+    TG_NEED(fno->ctx, x, target, config, sink, loss);
     tg_status status = TG_OK;
+    TG_TRY(check_sink(fno, sink));
     TG_TRY(tg_fno_forward_loss(fno, x, target, config, fno->be->cell));
     TG_TRY(fno->be->ops->download(fno->be, loss, fno->be->cell, sizeof *loss));
     TG_TRY(nn_backward(fno, sink));

@@ -139,6 +139,7 @@ const char *tg_fno_config_key(int index) {
 
 tg_status tg_fno_config_set(tg_context *ctx, tg_fno_config *config, const char *key,
                             const char *text) {
+    TG_NEED(ctx, config, key, text);
     readable r = {.config = *config};
     if (strcmp(key, "domain_padding") == 0 && tg_setting_means(text, "null")) {
         text = "0"; /* published configs write null for none */
@@ -165,7 +166,7 @@ tg_status tg_fno_config_set(tg_context *ctx, tg_fno_config *config, const char *
 /* ---- to text ---- */
 
 const char *tg_fno_config_get(const tg_fno_config *config, int index, char *text, size_t capacity) {
-    if (index < 0 || index >= ROWS) {
+    if (!config || !text || index < 0 || index >= ROWS) {
         return NULL;
     }
     const bool is_known = config->n_dim >= 0 && config->n_dim <= TG_FNO_MAX_DIMS;
@@ -189,6 +190,7 @@ static tg_status check_field(tg_context *ctx, const tg_fno_config *config, int i
 }
 
 tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
+    TG_NEED(ctx, config);
     for (int i = 0; i < ROWS; i++) {
         const tg_status status = check_field(ctx, config, i);
         if (status != TG_OK) {
@@ -238,6 +240,9 @@ nn_stores nn_stores_of(const tg_fno_config *config) {
 }
 
 bool tg_fno_passes_f16(const tg_fno_config *config) {
+    if (!config) {
+        return false;
+    }
     const nn_stores stores = nn_stores_of(config);
     return stores.activation == TG_STORE_F16 || stores.spectrum == TG_STORE_F16;
 }

@@ -26,9 +26,11 @@ static tg_status init_param(tg_fno *fno, int number) {
 }
 
 tg_status tg_fno_outline(tg_context *ctx, const tg_fno_config *config, tg_fno **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx, config);
     tg_status status = TG_OK;
     tg_fno *fno = NULL;
-    *out = NULL;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, fno, 1));
     fno->ctx = ctx;
     TG_TRY(tg_backend_get(ctx, &fno->be));
@@ -41,9 +43,11 @@ fail:
 }
 
 tg_status tg_fno_create(tg_context *ctx, const tg_fno_config *config, uint64_t seed, tg_fno **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx, config);
     tg_status status = TG_OK;
     tg_fno *fno = NULL;
-    *out = NULL;
     TG_TRY(tg_fno_outline(ctx, config, &fno));
     fno->seed = seed;
     fno->weights = fno->be->ops->alloc(fno->be, TG_MEM_WEIGHTS, fno->model.weight_bytes);
@@ -79,15 +83,15 @@ void tg_fno_destroy(tg_fno **fno) {
 }
 
 const tg_fno_config *tg_fno_get_config(const tg_fno *fno) {
-    return &fno->model.config;
+    return fno ? &fno->model.config : NULL;
 }
 
 int tg_fno_param_count(const tg_fno *fno) {
-    return fno->model.param_count;
+    return fno ? fno->model.param_count : 0;
 }
 
 tg_fno_param tg_fno_get_param(const tg_fno *fno, int index) {
-    if (index < 0 || index >= fno->model.param_count) {
+    if (index < 0 || index >= tg_fno_param_count(fno)) {
         return (tg_fno_param){0};
     }
     const nn_param *param = &fno->model.params[index];
@@ -101,11 +105,13 @@ tg_fno_param tg_fno_get_param(const tg_fno *fno, int index) {
 }
 
 uint64_t tg_fno_get_step(const tg_fno *fno) {
-    return fno->step;
+    return fno ? fno->step : 0;
 }
 
 void tg_fno_set_step(tg_fno *fno, uint64_t step) {
-    fno->step = step;
+    if (fno) {
+        fno->step = step;
+    }
 }
 
 /* ---- archives ---- */
@@ -165,6 +171,8 @@ fail:
 }
 
 tg_status tg_fno_load(tg_fno *fno, const tg_archive *archive, const char *prefix) {
+    TG_NEED(NULL, fno);
+    TG_NEED(fno->ctx, archive, prefix);
     tg_status status = nn_check_weights(fno);
     for (int i = 0; status == TG_OK && i < fno->model.param_count; i++) {
         const nn_param *param = &fno->model.params[i];
@@ -190,6 +198,8 @@ fail:
 }
 
 tg_status tg_fno_save(const tg_fno *fno, tg_archive *archive, const char *prefix) {
+    TG_NEED(NULL, fno);
+    TG_NEED(fno->ctx, archive, prefix);
     tg_status status = nn_check_weights(fno);
     for (int i = 0; status == TG_OK && i < fno->model.param_count; i++) {
         const nn_param *param = &fno->model.params[i];

@@ -223,6 +223,8 @@ fail:
 }
 
 tg_status tg_fno_forward(tg_fno *fno, const tg_tensor *x, tg_tensor *y) {
+    TG_NEED(NULL, fno);
+    TG_NEED(fno->ctx, x, y);
     tg_status status = nn_forward(fno, x);
     if (status != TG_OK) {
         return status;

@@ -20,6 +20,9 @@ static int64_t padded_size(const tg_fno_config *config, int64_t grid) {
 
 void tg_fno_fitting_modes(const tg_fno_config *config, const int64_t *grid,
                           int64_t modes[TG_FNO_MAX_DIMS]) {
+    if (!config || !grid || !modes) {
+        return;
+    }
     for (int d = 0; d < config->n_dim; d++) {
         const int64_t size = padded_size(config, grid[d]), wanted = config->n_modes[d];
         const bool is_halved = !config->complex_data && d == config->n_dim - 1;

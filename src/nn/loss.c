@@ -50,6 +50,7 @@ static bool take_term(const char **text, tg_loss_term *term) {
 
 tg_status tg_loss_config_parse(tg_context *ctx, const char *key, const char *text,
                                tg_loss_config *out) {
+    TG_NEED(ctx, key, text, out);
     tg_loss_config config = {0};
     const char *at = text;
     bool good = true;
@@ -128,6 +129,7 @@ static tg_status check_fields(tg_context *ctx, const tg_tensor *pred, const tg_t
 
 tg_status tg_loss_eval(tg_context *ctx, const tg_loss_config *config, const tg_tensor *pred,
                        const tg_tensor *target, double *loss, tg_tensor *dpred) {
+    TG_NEED(ctx, ctx, config, pred, target, loss);
     tg_status status = TG_OK;
     tg_backend *be = NULL;
     TG_TRY(tg_backend_get(ctx, &be));
@@ -141,6 +143,7 @@ fail:
 
 tg_status tg_loss_squares(tg_context *ctx, tg_loss_kind kind, const tg_tensor *pred,
                           const tg_tensor *target, tg_tensor *squares) {
+    TG_NEED(ctx, ctx, pred, target, squares);
     tg_status status = TG_OK;
     tg_backend *be = NULL;
     TG_TRY(tg_backend_get(ctx, &be));

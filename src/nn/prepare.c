@@ -53,11 +53,13 @@ fail:
 
 tg_status tg_fno_plan(tg_context *ctx, const tg_fno_config *config, int64_t batch,
                       const int64_t *grid, bool training, tg_fno_memory *out) {
+    TG_NEED(ctx, ctx, config, grid, out);
     return plan(ctx, config, batch, grid, &(tg_loan){0}, training, out);
 }
 
 tg_status tg_fno_plan_lending(tg_context *ctx, const tg_fno_config *config, int64_t batch,
                               const int64_t *grid, const tg_loan *loan, tg_fno_memory *out) {
+    TG_NEED(ctx, ctx, config, grid, loan, out);
     return plan(ctx, config, batch, grid, loan, true, out);
 }
 
@@ -72,6 +74,8 @@ static size_t alive(const nn_plan *plan, int phase) {
 
 tg_status tg_fno_phases(tg_context *ctx, const tg_fno_config *config, int64_t batch,
                         const int64_t *grid, tg_fno_phase *out, int capacity, int *count) {
+    TG_NEED(ctx, ctx, config, grid, count);
+    capacity = out ? capacity : 0;
     tg_status status = TG_OK;
     tg_backend *be = NULL;
     nn_model model = {0};
@@ -125,14 +129,18 @@ static bool fits(const tg_fno *fno, int64_t batch, const int64_t *grid, bool tra
 }
 
 void tg_fno_reserve(tg_fno *fno, const tg_loan *loan) {
-    fno->loan = (tg_loan){.dense_bytes = loan->dense_bytes, .work_bytes = loan->work_bytes};
+    if (fno && loan) {
+        fno->loan = (tg_loan){.dense_bytes = loan->dense_bytes, .work_bytes = loan->work_bytes};
+    }
 }
 
 tg_loan tg_fno_lent(const tg_fno *fno) {
-    return fno->run.ready && fno->run.training ? fno->run.loan : (tg_loan){0};
+    return fno && fno->run.ready && fno->run.training ? fno->run.loan : (tg_loan){0};
 }
 
 tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid, bool training) {
+    TG_NEED(NULL, fno);
+    TG_NEED(fno->ctx, grid);
     tg_status status = TG_OK;
     nn_run *run = &fno->run;
     nn_plan activations = {.ctx = fno->ctx}, workspace = {.ctx = fno->ctx};

@@ -31,6 +31,8 @@ static bool needs_dense_sum(const tg_optim *optim, const tg_slot *slot) {
 }
 
 tg_status tg_optim_accumulate(tg_optim *optim, const tg_gradient *gradient) {
+    TG_NEED(NULL, optim);
+    TG_NEED(optim->ctx, gradient);
     tg_status status = TG_OK;
     tg_slot *slot = NULL;
     TG_TRY(tg_slot_find(optim, gradient->param, &slot));
@@ -99,6 +101,8 @@ fail:
 }
 
 tg_status tg_optim_apply(tg_optim *optim, int param, void *weight) {
+    TG_NEED(NULL, optim);
+    TG_NEED(optim->ctx, weight);
     tg_status status = TG_OK;
     tg_slot *slot = NULL;
     tg_update call = {.weight = weight};
@@ -156,11 +160,15 @@ tg_grad_sink tg_optim_norm_sink(tg_optim *optim) {
 }
 
 void tg_optim_clip_begin(tg_optim *optim) {
-    optim->norm_squares = 0.0;
-    optim->grad_scale = 1.0;
+    if (optim) {
+        optim->norm_squares = 0.0;
+        optim->grad_scale = 1.0;
+    }
 }
 
 tg_status tg_optim_clip(tg_optim *optim, double max_norm, double *norm) {
+    TG_NEED(NULL, optim);
+    TG_NEED(optim->ctx, norm);
     if (!(max_norm > 0.0)) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: the norm to clip to is %g, not > 0",
                        max_norm);
@@ -171,6 +179,8 @@ tg_status tg_optim_clip(tg_optim *optim, double max_norm, double *norm) {
 }
 
 tg_status tg_optim_clip_accumulated(tg_optim *optim, double max_norm, double *norm) {
+    TG_NEED(NULL, optim);
+    TG_NEED(optim->ctx, norm);
     tg_status status = TG_OK;
     tg_optim_clip_begin(optim);
     for (int i = 0; i < optim->slot_count; i++) {

@@ -165,14 +165,16 @@ static tg_rank *rank_field(tg_optim_config *config, const char *key) {
 
 const char *tg_optim_config_get(const tg_optim_config *config, int index, char *text,
                                 size_t capacity) {
+    if (!config || !text || index < 0 || index >= ROWS) {
+        return NULL;
+    }
     tg_optim_config copy = *config;
-    const tg_rank *rank = index >= 0 && index < ROWS ? rank_field(&copy, table[index].key) : NULL;
+    const tg_rank *rank = rank_field(&copy, table[index].key);
     if (rank && rank->count == TG_RANK_AUTO) {
         snprintf(text, capacity, "auto");
         return text;
     }
-    return index >= 0 && index < ROWS ? tg_setting_get(&table[index], config, text, capacity)
-                                      : NULL;
+    return tg_setting_get(&table[index], config, text, capacity);
 }
 
 /* One word for a whole method, at a quarter of the entries: rows of method_choices. */
@@ -233,6 +235,7 @@ static void share_with_second(tg_projector_config *config) {
 
 tg_status tg_optim_config_set(tg_context *ctx, tg_optim_config *config, const char *key,
                               const char *value) {
+    TG_NEED(ctx, config, key, value);
     if (strcmp(key, "name") == 0) {
         return set_method(ctx, config, value);
     }

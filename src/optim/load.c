@@ -224,6 +224,8 @@ fail:
 }
 
 tg_status tg_optim_load(tg_optim *optim, const tg_archive *archive) {
+    TG_NEED(NULL, optim);
+    TG_NEED(optim->ctx, archive);
     tg_status status = TG_OK;
     const tg_tensor *totals = NULL;
     tg_loss_scale loss_scale;
@@ -266,6 +268,8 @@ fail:
 }
 
 tg_status tg_optim_load_file(tg_optim *optim, const char *path) {
+    TG_NEED(NULL, optim);
+    TG_NEED(optim->ctx, path);
     tg_archive *archive = NULL;
     tg_status status = TG_OK;
     TG_TRY(tg_safetensors_read(optim->ctx, path, &archive));

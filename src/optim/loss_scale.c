@@ -20,6 +20,7 @@ static bool is_possible(double scale) {
 
 tg_status tg_loss_scale_config_parse(tg_context *ctx, const char *key, const char *text,
                                      bool passes_f16, tg_loss_scale_config *config) {
+    TG_NEED(ctx, key, text, config);
     char *end = NULL;
     config->is_dynamic = strcmp(text, "auto") == 0 && passes_f16;
     config->fixed = 1.0;
@@ -99,6 +100,8 @@ double tg_loss_scale_of_step(const tg_loss_scale *s, bool is_ahead) {
 /* ---- of an optimizer ---- */
 
 tg_status tg_optim_set_loss_scale(tg_optim *optim, const tg_loss_scale_config *config) {
+    TG_NEED(NULL, optim);
+    TG_NEED(optim->ctx, config);
     if ((!config->is_dynamic && !is_possible(config->fixed)) || config->interval < 1) {
         return tg_fail(optim->ctx, TG_E_CONFIG,
                        "optimizer: a loss scale of %g, to be doubled after %lld steps, is not "
@@ -110,7 +113,7 @@ tg_status tg_optim_set_loss_scale(tg_optim *optim, const tg_loss_scale_config *c
 }
 
 double tg_optim_get_loss_scale(const tg_optim *optim) {
-    return tg_loss_scale_of_step(&optim->loss_scale, false);
+    return optim ? tg_loss_scale_of_step(&optim->loss_scale, false) : 1.0;
 }
 
 static void tell(tg_optim *optim, double before) {
@@ -143,6 +146,7 @@ void tg_optim_step_ended(tg_optim *optim, bool is_void) {
 }
 
 tg_status tg_optim_end_update(tg_optim *optim) {
+    TG_NEED(NULL, optim);
     tg_status status = optim->loss_scale.config.is_dynamic ? tg_optim_settle(optim) : TG_OK;
     if (status == TG_OK) {
         tg_optim_step_ended(optim, false);

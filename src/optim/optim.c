@@ -212,6 +212,7 @@ fail:
 }
 
 tg_status tg_optim_plan_memory(tg_context *ctx, const tg_optim_setup *setup, tg_optim_memory *out) {
+    TG_NEED(ctx, ctx, setup, out);
     *out = (tg_optim_memory){0};
     tg_status status = TG_OK;
     tg_backend *be = NULL;
@@ -243,6 +244,7 @@ fail:
 
 tg_status tg_optim_plan(tg_context *ctx, const tg_optim_setup *setup,
                         size_t bytes[TG_MEM_CATEGORIES]) {
+    TG_NEED(ctx, ctx, setup, bytes);
     tg_optim_memory memory;
     const tg_status status = tg_optim_plan_memory(ctx, setup, &memory);
     memcpy(bytes, memory.bytes, sizeof memory.bytes);
@@ -336,10 +338,12 @@ fail:
 }
 
 tg_loan tg_optim_needs(const tg_optim *optim) {
-    return optim->borrows ? optim->loan : (tg_loan){0};
+    return optim && optim->borrows ? optim->loan : (tg_loan){0};
 }
 
 tg_status tg_optim_lend(tg_optim *optim, const tg_loan *loan) {
+    TG_NEED(NULL, optim);
+    TG_NEED(optim->ctx, loan);
     const tg_loan *needed = &optim->loan;
     if (!optim->borrows) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: it has its own memory");
@@ -361,7 +365,9 @@ tg_status tg_optim_lend(tg_optim *optim, const tg_loan *loan) {
 }
 
 tg_status tg_optim_create(tg_context *ctx, const tg_optim_setup *setup, tg_optim **out) {
+    TG_NEED(ctx, out);
     *out = NULL;
+    TG_NEED(ctx, ctx, setup);
     tg_status status = TG_OK;
     tg_optim *optim = NULL;
     TG_TRY(check_setup(ctx, setup));
@@ -438,6 +444,7 @@ void tg_optim_destroy(tg_optim **optim) {
 /* ---- looking ---- */
 
 tg_status tg_optim_set_learning_rate(tg_optim *optim, int group, double rate) {
+    TG_NEED(NULL, optim);
     if (group < 0 || group >= optim->group_count) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: group %d of %d", group,
                        optim->group_count);
@@ -452,6 +459,9 @@ tg_status tg_optim_set_learning_rate(tg_optim *optim, int group, double rate) {
 }
 
 tg_optim_stats tg_optim_get_stats(const tg_optim *optim) {
+    if (!optim) {
+        return (tg_optim_stats){0};
+    }
     tg_optim_stats stats = optim->stats;
     stats.overflows = optim->loss_scale.overflows;
     for (int i = 0; i < optim->slot_count; i++) {
@@ -464,7 +474,8 @@ tg_optim_stats tg_optim_get_stats(const tg_optim *optim) {
 }
 
 tg_optim_projection tg_optim_get_projection(const tg_optim *optim, int param) {
-    const tg_slot *slot = param >= 0 && param < optim->slot_count ? &optim->slots[param] : NULL;
+    const bool is_known = optim && param >= 0 && param < optim->slot_count;
+    const tg_slot *slot = is_known ? &optim->slots[param] : NULL;
     const tg_projector *p = slot ? slot->projector : NULL;
     if (!p) {
         return (tg_optim_projection){.is_projected = false};
@@ -487,13 +498,17 @@ tg_optim_projection tg_optim_get_projection(const tg_optim *optim, int param) {
 }
 
 tg_optim_times tg_optim_get_times(const tg_optim *optim) {
-    return optim->times;
+    return optim ? optim->times : (tg_optim_times){0};
 }
 
 void tg_optim_time_parts(tg_optim *optim, bool wanted) {
-    optim->times_parts = wanted;
+    if (optim) {
+        optim->times_parts = wanted;
+    }
 }
 
 void tg_optim_reset_times(tg_optim *optim) {
-    optim->times = (tg_optim_times){0};
+    if (optim) {
+        optim->times = (tg_optim_times){0};
+    }
 }

@@ -109,6 +109,7 @@ fail:
 }
 
 tg_status tg_optim_settle(tg_optim *optim) {
+    TG_NEED(NULL, optim);
     return settle(optim, false);
 }
 

@@ -205,6 +205,9 @@ tg_status tg_ranks_choose_if_ready(tg_optim *optim, const tg_slot *arriving) {
 
 tg_optim_ranks tg_optim_get_ranks(const tg_optim *optim) {
     tg_optim_ranks out = {0};
+    if (!optim) {
+        return out;
+    }
     for (int i = 0; i < optim->slot_count; i++) {
         const tg_optim_projection p = tg_optim_get_projection(optim, i);
         if (optim->slots[i].ranked) {

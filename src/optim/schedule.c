@@ -33,6 +33,7 @@ enum { ROWS = sizeof table / sizeof table[0] };
 
 tg_status tg_lr_schedule_config_set(tg_context *ctx, tg_lr_schedule_config *config, const char *key,
                                     const char *value) {
+    TG_NEED(ctx, config, key, value);
     return tg_setting_set(ctx, "opt", table, ROWS, config, key, value);
 }
 
@@ -50,8 +51,8 @@ const char *tg_lr_schedule_config_key(int index) {
 
 const char *tg_lr_schedule_config_get(const tg_lr_schedule_config *config, int index, char *text,
                                       size_t capacity) {
-    return index >= 0 && index < ROWS ? tg_setting_get(&table[index], config, text, capacity)
-                                      : NULL;
+    const bool is_known = config && text && index >= 0 && index < ROWS;
+    return is_known ? tg_setting_get(&table[index], config, text, capacity) : NULL;
 }
 
 tg_lr_schedule_config tg_lr_schedule_config_default(void) {
@@ -65,6 +66,7 @@ tg_lr_schedule_config tg_lr_schedule_config_default(void) {
 
 tg_status tg_lr_schedule_start(tg_context *ctx, const tg_lr_schedule_config *config,
                                tg_lr_schedule *out) {
+    TG_NEED(ctx, config, out);
     *out = (tg_lr_schedule){.config = *config, .factor = 1.0, .best = HUGE_VAL};
     if (!(config->learning_rate >= 0.0 && isfinite(config->learning_rate))) {
         return tg_fail(ctx, TG_E_CONFIG, "opt.learning_rate: %g is not a finite number >= 0",
@@ -91,6 +93,9 @@ tg_status tg_lr_schedule_start(tg_context *ctx, const tg_lr_schedule_config *con
 }
 
 double tg_lr_schedule_rate(const tg_lr_schedule *schedule, int64_t step) {
+    if (!schedule) {
+        return 0.0;
+    }
     const tg_lr_schedule_config *config = &schedule->config;
     double rate = config->learning_rate;
     switch (config->scheduler) {
@@ -114,6 +119,9 @@ double tg_lr_schedule_rate(const tg_lr_schedule *schedule, int64_t step) {
 }
 
 void tg_lr_schedule_epoch(tg_lr_schedule *schedule, double metric) {
+    if (!schedule) {
+        return;
+    }
     schedule->epoch++;
     if (schedule->config.scheduler != TG_LR_PLATEAU) {
         return;

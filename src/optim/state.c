@@ -276,6 +276,8 @@ fail:
 }
 
 tg_status tg_optim_save(tg_optim *optim, tg_archive *archive) {
+    TG_NEED(NULL, optim);
+    TG_NEED(optim->ctx, archive);
     return save_all(optim, archive, COPIED);
 }
 
@@ -284,6 +286,8 @@ tg_status tg_optim_save_views(tg_optim *optim, tg_archive *archive) {
 }
 
 tg_status tg_optim_save_file(tg_optim *optim, const char *path) {
+    TG_NEED(NULL, optim);
+    TG_NEED(optim->ctx, path);
     tg_archive *archive = NULL;
     tg_status status = TG_OK;
     TG_TRY(tg_archive_create(optim->ctx, &archive));

@@ -209,6 +209,8 @@ fail:
 }
 
 tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient, void *weight) {
+    TG_NEED(NULL, optim);
+    TG_NEED(optim->ctx, gradient, weight);
     tg_status status = TG_OK;
     tg_slot *slot = NULL;
     TG_TRY(tg_slot_find(optim, gradient->param, &slot));
@@ -248,6 +250,8 @@ fail:
 }
 
 tg_status tg_optim_step(tg_optim *optim, int param, const void *grad, void *weight) {
+    TG_NEED(NULL, optim);
+    TG_NEED(optim->ctx, grad, weight);
     tg_slot *slot = NULL;
     tg_status status = tg_slot_find(optim, param, &slot);
     if (status != TG_OK) {
@@ -261,6 +265,8 @@ tg_status tg_optim_step(tg_optim *optim, int param, const void *grad, void *weig
 /* ---- sinks that update ---- */
 
 tg_status tg_optim_bind(tg_optim *optim, int param, void *weight) {
+    TG_NEED(NULL, optim);
+    TG_NEED(optim->ctx, weight);
     tg_slot *slot = NULL;
     tg_status status = tg_slot_find(optim, param, &slot);
     if (status == TG_OK) {

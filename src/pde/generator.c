@@ -255,10 +255,12 @@ static tg_status make_folder(tg_context *ctx, char *path) {
 
 tg_status tg_generator_create(tg_context *ctx, const tg_generator_config *config,
                               tg_generator **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx, config);
     tg_status status = TG_OK;
     tg_generator *g = NULL;
     tg_archive *meta = NULL;
-    *out = NULL;
     if (!config->equation || !config->folder || !*config->folder) {
         return tg_fail(ctx, TG_E_ARGUMENT, "generator: expected an equation and a folder");
     }
@@ -289,6 +291,8 @@ fail:
 /* ---- the run ---- */
 
 tg_status tg_generator_run(tg_generator *g, tg_generator_fn progress, void *user, bool *complete) {
+    TG_NEED(NULL, g);
+    TG_NEED(g->ctx, complete);
     tg_status status = TG_OK;
     tg_gen_run run = {.report = progress, .user = user, .begin = tg_seconds()};
     bool stopped = false;
@@ -304,10 +308,12 @@ fail:
 }
 
 int tg_generator_file_count(const tg_generator *g) {
-    return g->file_count;
+    return g ? g->file_count : 0;
 }
 
 tg_status tg_generator_get_file(const tg_generator *g, int index, tg_generator_file *out) {
+    TG_NEED(NULL, g);
+    TG_NEED(g->ctx, out);
     *out = (tg_generator_file){0};
     if (index < 0 || index >= g->file_count) {
         return tg_fail(g->ctx, TG_E_ARGUMENT, "file number %d does not exist; there are %d", index,

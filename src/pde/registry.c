@@ -25,6 +25,7 @@ static tg_status check_row(tg_context *ctx, int pde) {
 }
 
 tg_status tg_pde_describe(tg_context *ctx, int pde, tg_pde_info *out) {
+    TG_NEED(ctx, out);
     *out = (tg_pde_info){0};
     tg_status status = check_row(ctx, pde);
     if (status == TG_OK) {
@@ -36,6 +37,7 @@ tg_status tg_pde_describe(tg_context *ctx, int pde, tg_pde_info *out) {
 }
 
 tg_status tg_pde_describe_param(tg_context *ctx, int pde, int param, tg_pde_param_info *out) {
+    TG_NEED(ctx, out);
     *out = (tg_pde_param_info){0};
     tg_status status = check_row(ctx, pde);
     if (status != TG_OK) {

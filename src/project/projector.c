@@ -141,6 +141,9 @@ fail:
 
 tg_status tg_projector_create(tg_context *ctx, const tg_projector_config *config, tg_dtype dtype,
                               const tg_shape *shape, uint64_t seed, tg_projector **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx, config, shape);
     tg_status status = tg_projector_create_in(ctx, config, dtype, shape, seed, true, 0, NULL, out);
     if (status == TG_OK) {
         status = tg_workspace_allocate(&(*out)->own);
@@ -165,7 +168,7 @@ void tg_projector_destroy(tg_projector **projector) {
 }
 
 int64_t tg_projector_branch_count(const tg_projector *p, int branch) {
-    return branch >= 0 && branch < p->branches ? p->branch[branch].count : 0;
+    return p && branch >= 0 && branch < p->branches ? p->branch[branch].count : 0;
 }
 
 int64_t tg_projector_count(const tg_projector *p) {
@@ -173,7 +176,7 @@ int64_t tg_projector_count(const tg_projector *p) {
 }
 
 tg_shape tg_projector_ranks(const tg_projector *p, int branch) {
-    if (branch < 0 || branch >= p->branches || p->branch[branch].kind->is_sparse) {
+    if (!p || branch < 0 || branch >= p->branches || p->branch[branch].kind->is_sparse) {
         return (tg_shape){0};
     }
     return tg_shape_of(p->branch[branch].modes.ndim, p->branch[branch].modes.rank);
@@ -182,6 +185,9 @@ tg_shape tg_projector_ranks(const tg_projector *p, int branch) {
 tg_projector_bytes tg_projector_get_bytes(const tg_projector *p) {
     tg_projector_bytes bytes = {0};
     tg_borrowed most = {0};
+    if (!p) {
+        return bytes;
+    }
     measure(p, p->takes_factored, &bytes);
     for (int i = 0; i < p->branches; i++) {
         const tg_branch *branch = &p->branch[i];
@@ -212,6 +218,7 @@ tg_status tg_projector_outline(tg_context *ctx, const tg_projector_config *confi
 tg_status tg_projector_plan(tg_context *ctx, const tg_projector_config *config, tg_dtype dtype,
                             const tg_shape *shape, bool takes_factored, int64_t *count,
                             tg_projector_bytes *bytes) {
+    TG_NEED(ctx, ctx, config, shape, count, bytes);
     tg_projector p;
     tg_status status = tg_projector_outline(ctx, config, dtype, shape, takes_factored, 0, &p);
     *count = status == TG_OK ? tg_projector_count(&p) : 0;
@@ -220,11 +227,11 @@ tg_status tg_projector_plan(tg_context *ctx, const tg_projector_config *config, 
 }
 
 int64_t tg_projector_refresh_count(const tg_projector *p) {
-    return p->refreshes;
+    return p ? p->refreshes : 0;
 }
 
 int64_t tg_projector_failure_count(const tg_projector *p) {
-    return p->failures;
+    return p ? p->failures : 0;
 }
 
 /* Axis-aligned columns: what a low-rank branch uses when its very first decomposition fails. */
@@ -321,6 +328,8 @@ tg_status tg_projector_refresh_stored(tg_projector *p, const void *grad, tg_stor
 }
 
 tg_status tg_projector_refresh(tg_projector *p, const void *grad) {
+    TG_NEED(NULL, p);
+    TG_NEED(p->ctx, grad);
     return tg_projector_refresh_stored(p, grad, TG_STORE_FULL);
 }
 
@@ -367,6 +376,8 @@ bool tg_projector_takes_factored(const tg_projector *p) {
 
 tg_status tg_projector_project(tg_projector *p, const tg_gradient *gradient, double scale,
                                double beta, void *small) {
+    TG_NEED(NULL, p);
+    TG_NEED(p->ctx, gradient, small);
     tg_status status = require_ready(p);
     if (status != TG_OK) {
         return status;
@@ -452,10 +463,14 @@ double tg_projector_rate(const tg_projector *p, double alpha) {
 
 tg_status tg_projector_back(tg_projector *p, const void *small, double alpha, double beta,
                             void *out) {
+    TG_NEED(NULL, p);
+    TG_NEED(p->ctx, small, out);
     return tg_projector_back_by(p, small, &(tg_back){.alpha = alpha, .beta = beta}, out);
 }
 
 tg_status tg_projector_residual(tg_projector *p, const void *grad, void *small, void *out) {
+    TG_NEED(NULL, p);
+    TG_NEED(p->ctx, grad, small, out);
     const tg_gradient gradient = {.dtype = p->dtype, .shape = p->shape, .dense = grad};
     tg_status status = TG_OK;
     TG_TRY(tg_projector_project(p, &gradient, 1.0, 0.0, small));

@@ -9,7 +9,8 @@
 #include "tensor/element.h"
 
 tg_shape tg_shape_of(int ndim, const int64_t *dims) {
-    tg_shape shape = {.ndim = ndim >= 0 && ndim <= TG_MAX_NDIM ? ndim : -1};
+    const bool is_possible = ndim >= 0 && ndim <= TG_MAX_NDIM && (dims || ndim == 0);
+    tg_shape shape = {.ndim = is_possible ? ndim : -1};
     for (int d = 0; d < shape.ndim; d++) {
         shape.dim[d] = dims[d];
     }
@@ -17,7 +18,7 @@ tg_shape tg_shape_of(int ndim, const int64_t *dims) {
 }
 
 bool tg_shape_equal(const tg_shape *a, const tg_shape *b) {
-    if (a->ndim != b->ndim) {
+    if (!a || !b || a->ndim != b->ndim) {
         return false;
     }
     for (int d = 0; d < a->ndim; d++) {
@@ -29,7 +30,7 @@ bool tg_shape_equal(const tg_shape *a, const tg_shape *b) {
 }
 
 int64_t tg_shape_numel(const tg_shape *shape) {
-    if (shape->ndim < 0 || shape->ndim > TG_MAX_NDIM) {
+    if (!shape || shape->ndim < 0 || shape->ndim > TG_MAX_NDIM) {
         return -1;
     }
     int64_t numel = 1;
@@ -48,12 +49,12 @@ int64_t tg_shape_numel(const tg_shape *shape) {
 }
 
 const char *tg_shape_text(const tg_shape *shape, char *text, size_t capacity) {
-    if (capacity == 0) {
-        return text;
+    if (!text || capacity == 0) {
+        return text ? text : "";
     }
-    snprintf(text, capacity, "%s", shape->ndim == 0 ? "scalar" : "");
+    snprintf(text, capacity, "%s", shape && shape->ndim == 0 ? "scalar" : "");
     size_t used = 0;
-    for (int d = 0; d < shape->ndim && used < capacity; d++) {
+    for (int d = 0; shape && d < shape->ndim && used < capacity; d++) {
         int wrote = snprintf(text + used, capacity - used, "%s%lld", d ? "x" : "",
                              (long long)shape->dim[d]);
         used += wrote > 0 ? (size_t)wrote : 0;
@@ -78,11 +79,17 @@ static tg_status checked_numel(tg_context *ctx, tg_dtype dtype, const tg_shape *
 
 tg_status tg_tensor_create(tg_context *ctx, tg_mem_category category, tg_dtype dtype,
                            const tg_shape *shape, tg_tensor *out) {
+    TG_NEED(ctx, out);
     *out = (tg_tensor){0};
+    TG_NEED(ctx, ctx, shape);
     int64_t numel = 0;
     tg_status status = checked_numel(ctx, dtype, shape, &numel);
     if (status != TG_OK) {
         return status;
+    }
+    if (!tg_mem_category_is_known(category)) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "tensor: memory category number %d does not exist",
+                       (int)category);
     }
     void *data = tg_mem_alloc(ctx, category, (size_t)numel, tg_dtype_size(dtype));
     if (!data) {
@@ -107,14 +114,16 @@ void tg_tensor_destroy(tg_tensor *tensor) {
 
 tg_status tg_tensor_wrap(tg_context *ctx, tg_dtype dtype, const tg_shape *shape, void *data,
                          tg_tensor *out) {
+    TG_NEED(ctx, out);
     *out = (tg_tensor){0};
+    TG_NEED(ctx, shape);
     int64_t numel = 0;
     tg_status status = checked_numel(ctx, dtype, shape, &numel);
     if (status != TG_OK) {
         return status;
     }
     if (!data && numel > 0) {
-        return tg_fail(ctx, TG_E_ARGUMENT, "tensor: %lld elements to wrap, but no memory given",
+        return tg_fail(ctx, TG_E_ARGUMENT, "tensor: %lld elements to wrap, but data is NULL",
                        (long long)numel);
     }
     *out = (tg_tensor){.dtype = dtype, .shape = *shape, .data = data};
@@ -123,7 +132,9 @@ tg_status tg_tensor_wrap(tg_context *ctx, tg_dtype dtype, const tg_shape *shape,
 
 tg_status tg_tensor_slice(tg_context *ctx, const tg_tensor *tensor, int64_t first, int64_t count,
                           tg_tensor *out) {
+    TG_NEED(ctx, out);
     *out = (tg_tensor){0};
+    TG_NEED(ctx, tensor);
     if (tensor->shape.ndim < 1 || first < 0 || count < 0 || first > tensor->shape.dim[0] ||
         count > tensor->shape.dim[0] - first) {
         char text[128];
@@ -144,7 +155,9 @@ tg_status tg_tensor_slice(tg_context *ctx, const tg_tensor *tensor, int64_t firs
 
 tg_status tg_tensor_reshape(tg_context *ctx, const tg_tensor *tensor, const tg_shape *shape,
                             tg_tensor *out) {
+    TG_NEED(ctx, out);
     *out = (tg_tensor){0};
+    TG_NEED(ctx, tensor, shape);
     if (tg_shape_numel(shape) != tg_tensor_numel(tensor)) {
         char from[128], to[128];
         return tg_fail(ctx, TG_E_SHAPE, "tensor: %s does not have as many elements as %s",
@@ -159,19 +172,25 @@ tg_status tg_tensor_reshape(tg_context *ctx, const tg_tensor *tensor, const tg_s
 }
 
 int64_t tg_tensor_numel(const tg_tensor *tensor) {
-    return tg_shape_numel(&tensor->shape);
+    return tensor ? tg_shape_numel(&tensor->shape) : -1;
 }
 
 size_t tg_tensor_bytes(const tg_tensor *tensor) {
-    return (size_t)tg_tensor_numel(tensor) * tg_dtype_size(tensor->dtype);
+    return tensor ? (size_t)tg_tensor_numel(tensor) * tg_dtype_size(tensor->dtype) : 0;
 }
 
 static tg_status require_host(tg_context *ctx, const tg_tensor *tensor) {
-    return tensor->place == TG_HOST ? TG_OK
-                                    : tg_fail(ctx, TG_E_ARGUMENT, "tensor: not in host memory");
+    if (tensor->place != TG_HOST) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "tensor: not in host memory");
+    }
+    if (!tensor->data && tg_tensor_numel(tensor) > 0) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "tensor: it has elements, but its data is NULL");
+    }
+    return TG_OK;
 }
 
 tg_status tg_tensor_get_stats(tg_context *ctx, const tg_tensor *tensor, tg_tensor_stats *out) {
+    TG_NEED(ctx, tensor, out);
     const double none = (double)NAN;
     *out = (tg_tensor_stats){.min = none, .max = none, .mean = none};
     tg_status status = require_host(ctx, tensor);
@@ -205,6 +224,7 @@ tg_status tg_tensor_get_stats(tg_context *ctx, const tg_tensor *tensor, tg_tenso
 }
 
 tg_status tg_tensor_convert(tg_context *ctx, const tg_tensor *src, tg_tensor *dst) {
+    TG_NEED(ctx, src, dst);
     tg_status status = require_host(ctx, src);
     status = status == TG_OK ? require_host(ctx, dst) : status;
     if (status != TG_OK) {

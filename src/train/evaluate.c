@@ -19,8 +19,10 @@ typedef struct tally {
 } tally;
 
 void tg_test_errors_destroy(tg_test_errors *errors) {
-    tg_tensor_destroy(&errors->values);
-    *errors = (tg_test_errors){0};
+    if (errors) {
+        tg_tensor_destroy(&errors->values);
+        *errors = (tg_test_errors){0};
+    }
 }
 
 static tg_status open_tally(tg_context *ctx, int64_t batch, tally *t, tg_test_errors *out) {
@@ -92,6 +94,8 @@ static void close_tally(tally *t, int64_t samples, double mean[2]) {
 
 tg_status tg_model_evaluate(tg_model *model, tg_dataset *dataset, int64_t size,
                             tg_test_errors *out) {
+    TG_NEED(NULL, model);
+    TG_NEED(model->ctx, dataset, out);
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
     const int64_t most = size < facts.samples ? size : facts.samples;
     tg_status status = TG_OK;

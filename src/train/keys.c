@@ -95,6 +95,9 @@ bool tg_key_describe(int index, tg_key_info *out) {
         [TG_SETTING_LIST_TEXT] = "texts"};
     const tg_setting *setting;
     int number, row;
+    if (!out) {
+        return false;
+    }
     *out = (tg_key_info){0};
     if (!find(index, &out->section, &number, &row, &setting)) {
         return false;

@@ -254,7 +254,7 @@ fail:
 }
 
 static bool is_at_end(const tg_trainer *t) {
-    return t->progress.stage == t->stages &&
+    return t && t->progress.stage == t->stages &&
            t->progress.stage_epoch >= t->model->config.loop.n_epochs;
 }
 
@@ -263,6 +263,9 @@ bool tg_trainer_is_finished(const tg_trainer *t) {
 }
 
 tg_train_end tg_trainer_get_end(const tg_trainer *t) {
+    if (!t) {
+        return (tg_train_end){0};
+    }
     tg_train_end end = {
         .is_finished = is_at_end(t), .epoch = t->progress.epoch, .step = t->progress.step};
     snprintf(end.checkpoint, sizeof end.checkpoint, "%s", t->last_checkpoint);
@@ -283,6 +286,8 @@ static tg_status check_updates(tg_trainer *t) {
 }
 
 tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_end *end) {
+    TG_NEED(NULL, t);
+    TG_NEED(t->ctx, end);
     tg_status status = TG_OK;
     bool stopped = false;
     *end = (tg_train_end){0};

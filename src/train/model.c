@@ -42,15 +42,17 @@ void tg_model_destroy(tg_model **model) {
 }
 
 const tg_settings *tg_model_settings(const tg_model *model) {
-    return model->settings;
+    return model ? model->settings : NULL;
 }
 
 tg_fno *tg_model_fno(tg_model *model) {
-    return model->fno;
+    return model ? model->fno : NULL;
 }
 
 tg_status tg_model_load(tg_context *ctx, const char *path, tg_model **out) {
+    TG_NEED(ctx, out);
     *out = NULL;
+    TG_NEED(ctx, ctx, path);
     tg_status status = TG_OK;
     tg_archive *archive = NULL;
     tg_settings *settings = NULL;
@@ -190,6 +192,8 @@ static tg_status check_input(tg_model *model, const tg_tensor *x, const tg_tenso
 }
 
 tg_status tg_model_predict(tg_model *model, const tg_tensor *x, tg_tensor *y) {
+    TG_NEED(NULL, model);
+    TG_NEED(model->ctx, x, y);
     tg_batch batch = {0};
     tg_status status = TG_OK;
     TG_TRY(check_input(model, x, y));

@@ -350,6 +350,7 @@ fail:
 }
 
 tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings, tg_train_memory *out) {
+    TG_NEED(ctx, ctx, settings, out);
     const int stages = tg_run_stages(settings);
     planner *p = NULL;
     tg_settings *whole = NULL;

@@ -90,6 +90,7 @@ static tg_status load(tg_trainer *t, const char *path, bool *is_damaged) {
                          (long long)progress.stage, t->stages);
         goto fail;
     }
+    t->entry = TG_ENTRY_NONE; /* until everything is loaded */
     TG_TRY(tg_optim_load(t->optim, archive));
     TG_TRY(tg_checkpoint_load_model(t->model, archive));
     t->progress.stage = progress.stage;
@@ -128,6 +129,7 @@ static tg_status find_best(const tg_trainer *t, char *path, bool *is_there) {
 }
 
 tg_status tg_trainer_start(tg_trainer *t) {
+    TG_NEED(NULL, t);
     char best[TG_PATH];
     bool is_there = false;
     tg_status status = TG_OK;
@@ -145,12 +147,15 @@ fail:
 }
 
 tg_status tg_trainer_replace(tg_trainer *t) {
+    TG_NEED(NULL, t);
     const tg_status status = look(t);
     t->entry = TG_ENTRY_REPLACE;
     return status;
 }
 
 tg_status tg_trainer_resume(tg_trainer *t, const char *path, bool *resumed) {
+    TG_NEED(NULL, t);
+    TG_NEED(t->ctx, resumed);
     int64_t *steps = NULL, count = 0;
     bool is_damaged = false;
     tg_status status = TG_OK;

@@ -170,6 +170,9 @@ fail:
 }
 
 tg_status tg_train_complete(tg_context *ctx, const tg_settings *settings, tg_settings **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx, settings);
     static const char *const keys[] = {"fno.in_channels", "fno.out_channels"};
     tg_run_config config;
     tg_dataset_config how;
@@ -177,7 +180,6 @@ tg_status tg_train_complete(tg_context *ctx, const tg_settings *settings, tg_set
     tg_dataset_bytes bytes;
     char path[2048], text[32];
     tg_status status = TG_OK;
-    *out = NULL;
     TG_TRY(tg_run_config_read(ctx, settings, 1, false, &config));
     TG_TRY(copy_settings(ctx, settings, out));
     const tg_run_set set = tg_run_train_set(&config);

@@ -1,6 +1,8 @@
 /* Which products of refreshes are made in slabs. */
 #include "tgrad/step.h"
 
+#include "base/context.h"
+
 /* Slabs have to save this share of what a step holds. */
 enum { LEAST_SHARE = 64 };
 
@@ -34,6 +36,7 @@ static tg_status held(tg_context *ctx, const tg_fno_config *network, int64_t bat
 tg_status tg_step_choose_slabs(tg_context *ctx, const tg_fno_config *network, int64_t batch,
                                const int64_t *grid, const tg_optim_setup *setup,
                                tg_optim_config *groups) {
+    TG_NEED(ctx, ctx, network, grid, setup, groups);
     size_t whole = 0, slabs = 0;
     tg_status status = TG_OK;
     set_slabs(groups, setup->group_count, 0);

@@ -16,6 +16,7 @@ struct tg_step {
     double *pinned_loss; /* on the host, where work is queued */
     tg_mark *mark;       /* behind the step that was queued */
     tg_recording recording;
+    bool has_forward;      /* it awaits its backward */
     bool fits_recording;   /* the forward under way */
     bool is_late;          /* the result is on its way */
     tg_step_result result; /* of the last backward */
@@ -41,9 +42,12 @@ void tg_step_destroy(tg_step **step) {
 }
 
 tg_status tg_step_create(tg_context *ctx, const tg_step_config *config, tg_step **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx, config);
+    TG_NEED(ctx, config->fno);
     tg_status status = TG_OK;
     tg_step *s = NULL;
-    *out = NULL;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, s, 1));
     s->ctx = ctx;
     s->config = *config;
@@ -111,12 +115,17 @@ fail:
 }
 
 tg_status tg_step_forward(tg_step *s, const tg_tensor *x, const tg_tensor *target) {
+    TG_NEED(NULL, s);
+    TG_NEED(s->ctx, x, target);
     const tg_half half = {run_forward, s};
     s->x = *x;
     s->target = *target;
     s->scale =
         s->config.optim ? tg_loss_scale_of_step(&s->config.optim->loss_scale, s->is_late) : 1.0;
-    return tg_recording_forward(&s->recording, x, target, s->scale, &half, &s->fits_recording);
+    const tg_status status =
+        tg_recording_forward(&s->recording, x, target, s->scale, &half, &s->fits_recording);
+    s->has_forward = status == TG_OK;
+    return status;
 }
 
 /* The loss is looked at first. */
@@ -166,11 +175,16 @@ static tg_status borrow(tg_step *s) {
 }
 
 tg_status tg_step_backward(tg_step *s) {
+    TG_NEED(NULL, s);
     tg_status status = TG_OK;
     tg_optim *optim = s->config.optim;
     if (s->is_late) {
         return tg_fail(s->ctx, TG_E_ARGUMENT, "step: the one before is not settled");
     }
+    if (!s->has_forward) {
+        return tg_fail(s->ctx, TG_E_ARGUMENT, "step: backward needs a tg_step_forward before it");
+    }
+    s->has_forward = false;
     s->result.samples = 0;
     if (optim) {
         TG_TRY(tg_optim_settle(optim));
@@ -187,7 +201,7 @@ fail:
 /* ---- the end ---- */
 
 bool tg_step_is_late(const tg_step *s) {
-    return s->is_late;
+    return s && s->is_late;
 }
 
 static tg_status settle_late(tg_step *s) {
@@ -210,6 +224,8 @@ fail:
 }
 
 tg_status tg_step_settle(tg_step *s, tg_step_result *out) {
+    TG_NEED(NULL, s);
+    TG_NEED(s->ctx, out);
     const tg_status status = s->is_late ? settle_late(s) : TG_OK;
     *out = status == TG_OK ? s->result : (tg_step_result){0};
     s->result = (tg_step_result){0};

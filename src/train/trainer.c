@@ -152,7 +152,9 @@ fail:
 
 tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings, const char *run_folder,
                             tg_trainer **out) {
+    TG_NEED(ctx, out);
     *out = NULL;
+    TG_NEED(ctx, ctx, settings, run_folder);
     tg_status status = TG_OK;
     tg_trainer *t = NULL;
     tg_run_config config;
@@ -199,13 +201,17 @@ void tg_trainer_destroy(tg_trainer **trainer) {
 }
 
 tg_status tg_trainer_settings(const tg_trainer *t, tg_settings **out) {
+    TG_NEED(t ? t->ctx : NULL, out);
+    *out = NULL;
+    TG_NEED(NULL, t);
     return tg_run_config_resolve(t->ctx, t->model->settings, out);
 }
 
 int64_t tg_trainer_parameters(const tg_trainer *t) {
+    const tg_fno *fno = t ? t->model->fno : NULL;
     int64_t total = 0;
-    for (int i = 0; i < tg_fno_param_count(t->model->fno); i++) {
-        const tg_fno_param p = tg_fno_get_param(t->model->fno, i);
+    for (int i = 0; i < tg_fno_param_count(fno); i++) {
+        const tg_fno_param p = tg_fno_get_param(fno, i);
         total += tg_shape_numel(&p.shape) * (tg_dtype_is_complex(p.dtype) ? 2 : 1);
     }
     return total;

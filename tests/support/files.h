@@ -10,7 +10,7 @@
  * calls. */
 const char *test_path(const char *name);
 
-/* Removes the folder and the files in it. */
+/* Removes the folder and all that is in it. */
 void test_folder_remove(void);
 
 /* Number of files in the folder: shows temporary files that were left behind. */

@@ -1,0 +1,59 @@
+/* One of every object of the library in a usable state, for calls that are wrong in one argument:
+ * a small set of data, a network prepared for training, its optimizer, a run with a checkpoint. */
+#ifndef TEST_MISUSE_WORLD_H
+#define TEST_MISUSE_WORLD_H
+
+#include "tgrad/tgrad.h"
+
+typedef struct misuse_world {
+    tg_context *ctx;
+    tg_archive *archive;
+    tg_settings *settings;
+    tg_fno *fno;
+    tg_optim *optim;
+    tg_projector *projector;
+    tg_normalizer *normalizer;
+    tg_dataset *dataset;
+    tg_loader *loader;
+    tg_h5 *h5;
+    tg_trainer *trainer; /* not started */
+    tg_step *step;
+    tg_model *model;
+    tg_events *events;
+    tg_generator *generator; /* not run */
+
+    tg_fno_config network;
+    tg_dataset_config dataset_config;
+    tg_loss_config loss_config;
+    tg_projector_config projector_config;
+    tg_optim_config group;
+    tg_optim_param params[32];
+    tg_optim_setup setup;
+    tg_loss_scale_config scale_config;
+    tg_lr_schedule schedule;
+    tg_generator_config generator_config;
+    tg_step_config step_config;
+
+    tg_tensor x, made_tensor; /* x, and what an array of the network looks like */
+    tg_shape shape;           /* of x */
+    tg_gradient gradient;     /* dense, for the projector */
+    tg_gradient factored;     /* of a parameter of the network */
+    tg_grad_sink sink;
+    tg_loan loan;
+    tg_tucker_result tucker;
+    int64_t grid[2], ranks[4], indices[2];
+    void *buffer; /* 1 MiB of zeros, for results */
+
+    char folder[512]; /* with made_train_8.h5 and made_test_8.h5 */
+    char archive_path[600], npy_path[600], h5_path[600], yaml_path[600], checkpoint[1024];
+    char events_folder[600], new_run[600], new_npy[600], new_archive[600], new_h5[600],
+        new_yaml[600];
+} misuse_world;
+
+extern misuse_world world;
+
+/* Fills `world`, in a folder of the test's own; failures end the test. */
+void world_make(void);
+void world_end(void);
+
+#endif
