@@ -252,6 +252,34 @@ static void test_formats(void **state) {
     test_folder_remove();
 }
 
+/* Samples of more bytes than are converted at once, in files whose numbers are wider or narrower
+ * than those handed out. */
+static void test_many_pieces(void **state) {
+    (void)state;
+    enum { SIDE = 150, POINTS = SIDE * SIDE };
+    static const char *const names[] = {"wide_x.npy", "wide.safetensors", "wide.h5"};
+    static const tg_dtype dtypes[] = {TG_F64, TG_I16};
+    const tg_shape x = SET_SHAPE(3, SIDE, SIDE);
+    float *values = set_floats(2 * POINTS);
+    for (int f = 0; f < 3; f++) {
+        for (int t = 0; t < 2; t++) {
+            const char *path = set_write(ctx, names[f], dtypes[t], &x, &x);
+            tg_dataset_config config = tg_dataset_config_default();
+            config.cache_bytes = 0;
+            tg_dataset *set = set_open(ctx, path, &config);
+            set_ok(ctx, tg_dataset_read(set, (int64_t[]){1, 2}, 2, NULL, values));
+            for (int64_t i = 0; i < 2 * POINTS; i++) {
+                const int64_t flat = POINTS + i;
+                assert_true((double)values[i] ==
+                            (dtypes[t] == TG_I16 ? (double)set_integer(flat) : set_value(1, flat)));
+            }
+            tg_dataset_close(&set);
+        }
+    }
+    free(values);
+    test_folder_remove();
+}
+
 /* Fortran order and big-endian numbers, as numpy writes them: values of test_formats' kind. */
 static void test_npy_orders(void **state) {
     (void)state;
@@ -530,6 +558,7 @@ int main(void) {
         cmocka_unit_test(test_odd_grids),
         cmocka_unit_test(test_steps_of_each_dimension),
         cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_many_pieces),
         cmocka_unit_test(test_npy_orders),
         cmocka_unit_test(test_files_apart),
         cmocka_unit_test(test_refused_shapes),

@@ -138,6 +138,40 @@ static void test_apply(void **state) {
     test_folder_remove();
 }
 
+/* Every channel has its own mean and deviation. */
+static void test_channels_apart(void **state) {
+    (void)state;
+    double mean[] = {1.0, -20.0, 300.0}, std[] = {0.5, 4.0, 32.0};
+    const tg_shape three = SET_SHAPE(3), shape = SET_SHAPE(2, 3, 2);
+    tg_tensor means, stds, values;
+    tg_archive *archive = NULL;
+    tg_normalizer *normalizer = NULL;
+    float v[12], raw[12];
+    set_ok(ctx, tg_tensor_wrap(ctx, TG_F64, &three, mean, &means));
+    set_ok(ctx, tg_tensor_wrap(ctx, TG_F64, &three, std, &stds));
+    set_ok(ctx, tg_archive_create(ctx, &archive));
+    set_ok(ctx, tg_archive_add_view(archive, "n.mean", &means));
+    set_ok(ctx, tg_archive_add_view(archive, "n.std", &stds));
+    set_ok(ctx, tg_normalizer_load(ctx, archive, "n.", &normalizer));
+    for (int i = 0; i < 12; i++) {
+        v[i] = raw[i] = (float)(i * i) - 7.0f;
+    }
+    set_ok(ctx, tg_tensor_wrap(ctx, TG_F32, &shape, v, &values));
+    set_ok(ctx, tg_normalizer_apply(normalizer, &values));
+    for (int i = 0; i < 12; i++) {
+        const int c = i / 2 % 3;
+        assert_true(v[i] == (float)(((double)raw[i] - mean[c]) / (std[c] + 1e-7)));
+        v[i] = 1.5f;
+    }
+    set_ok(ctx, tg_normalizer_invert(normalizer, &values));
+    for (int i = 0; i < 12; i++) {
+        const int c = i / 2 % 3;
+        assert_true(v[i] == (float)(1.5 * (std[c] + 1e-7) + mean[c]));
+    }
+    tg_normalizer_destroy(&normalizer);
+    tg_archive_destroy(&archive);
+}
+
 /* A large offset does not drown a small deviation; a constant channel has deviation 0, and a single
  * value too. */
 static void test_hard_statistics(void **state) {
@@ -400,6 +434,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fit),
         cmocka_unit_test(test_apply),
+        cmocka_unit_test(test_channels_apart),
         cmocka_unit_test(test_hard_statistics),
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_archives),

@@ -255,6 +255,31 @@ static void test_refusals(void **state) {
 
 /* ---- samples ---- */
 
+/* a (61, 61) is 12 where the field behind it, summed from its cosines, is positive, and 3 where it
+ * is negative. */
+static void expect_permeability(const tg_field_key *key, const float *a) {
+    enum { N = 61 };
+    const tg_covariance covariance = {2.0, 3.0, tg_covariance_sigma(2.0, 3.0, 2)};
+    double *coefficients = malloc(sizeof *coefficients * N * N);
+    int counted = 0;
+    assert_non_null(coefficients);
+    tg_grf_neumann(key, &covariance, N, coefficients);
+    for (int i = 0; i < N; i += 10) {
+        for (int j = 0; j < N; j += 6) {
+            double g = 0.0;
+            for (int k = 0; k < N * N; k++) {
+                g += coefficients[k] * cos(PI * (k / N) * i / 60.0) * cos(PI * (k % N) * j / 60.0);
+            }
+            if (fabs(g) > 1e-6) {
+                assert_true(a[i * N + j] == (g > 0.0 ? 12.0f : 3.0f));
+                counted++;
+            }
+        }
+    }
+    assert_true(counted > 60);
+    free(coefficients);
+}
+
 /* One sample on a fine grid, a part of it, and a grid that is no part. */
 static void test_sample_on_grids(void **state) {
     (void)state;
@@ -280,6 +305,7 @@ static void test_sample_on_grids(void **state) {
         high += x[0][i] == 12.0f;
     }
     assert_true(high > 100 && high < 61 * 61 - 100);
+    expect_permeability(&key, x[0]);
     for (int i = 0; i < 21; i++) {
         for (int j = 0; j < 21; j++) {
             assert_true(x[1][i * 21 + j] == x[0][3 * i * 61 + 3 * j]);

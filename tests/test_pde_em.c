@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "pde/em.h"
+#include "pde/pde.h"
 
 /* Last: it makes `complex` a macro, which is also a name in the backend's table. */
 #include <complex.h>
@@ -243,11 +244,58 @@ static void test_together(void **state) {
     assert_true(fabs(found - rate) <= 1e-4 * fabs(rate) + 1e-4 * energy(POINTS, start));
 }
 
+/* A sample is the pulse after the guide that its constant channels describe: length in mm, mismatch
+ * of the period in nm, so that dk = 2 pi (1 / (period + mismatch) - 1 / period). */
+static void test_samples(void **state) {
+    (void)state;
+    enum { N = 256 };
+    const tg_pde *em = &tg_pde_em;
+    double config[128]; /* room, aligned */
+    assert_true(em->config_bytes <= sizeof config);
+    memcpy(config, em->defaults, em->config_bytes);
+    assert_int_equal(tg_pde_set(ctx, em, config, "grid", "256"), TG_OK);
+    assert_int_equal(em->prepare(ctx, config, N), TG_OK);
+    const int64_t resolution = N;
+    const tg_pde_setup made = {
+        .ctx = ctx, .be = be, .batch = 1, .config = config, .views = 1, .resolution = &resolution};
+    void *solver = NULL;
+    assert_int_equal(em->open(&made, &solver), TG_OK);
+    for (uint32_t number = 0; number < 3; number++) {
+        static float x[8 * N], y[2 * N];
+        const tg_pde_view view = {N, x, y};
+        const tg_field_key key = tg_field_key_of(0, em->id, TG_SPLIT_TRAIN, number);
+        assert_int_equal(em->sample(solver, &key, &view), TG_OK);
+        const double length = (double)x[2 * N], mismatch = (double)x[4 * N];
+        const double period = 5e-3; /* mm */
+        const tg_waveguide guide = {.dispersion = -10.0,
+                                    .kerr = 1e-3,
+                                    .coupling = 0.2,
+                                    .mismatch = 2.0 * 3.14159265358979323846 *
+                                                (1.0 / (period + 1e-6 * mismatch) - 1.0 / period),
+                                    .length = length};
+        double complex a[N];
+        double apart = 0.0, size = 0.0;
+        assert_true(fabs(mismatch) > 1.0);
+        for (int i = 0; i < N; i++) {
+            a[i] = (double)x[2 * i] + (double)x[2 * i + 1] * I;
+        }
+        propagate(N, 2000.0, &guide, 1 + (int64_t)(length / 0.01), a);
+        for (int i = 0; i < N; i++) {
+            const double complex found = (double)y[2 * i] + (double)y[2 * i + 1] * I;
+            apart = fmax(apart, cabs(a[i] - found));
+            size = fmax(size, cabs(found));
+        }
+        assert_true(apart <= 1e-3 * size);
+    }
+    em->close(&solver);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dispersion), cmocka_unit_test(test_kerr),
         cmocka_unit_test(test_coupling),   cmocka_unit_test(test_mismatch),
         cmocka_unit_test(test_soliton),    cmocka_unit_test(test_together),
+        cmocka_unit_test(test_samples),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -37,6 +37,11 @@ printf '\x00\x00\x20\x41' | dd of="$work/wrong.safetensors" bs=1 seek=$((size - 
 [ $? -eq 1 ] || fail "a wrong expected number must exit 1"
 grep -q FAILED "$work/log" || fail "a wrong expected number must be named"
 
+# So does one that is not a number, which is neither below nor above a tolerance.
+printf '\x00\x00\xc0\x7f' | dd of="$work/wrong.safetensors" bs=1 seek=$((size - 4)) conv=notrunc 2>/dev/null
+"$tgrad" verify optim "$work/wrong.safetensors" >"$work/log" 2>&1
+[ $? -eq 1 ] || fail "an expected number that is NaN must exit 1"
+
 golden_fno=$source/tests/fixtures/fno_2d.safetensors
 cp "$golden_fno" "$work/wrong.safetensors"
 size=$(stat -c %s "$work/wrong.safetensors")
