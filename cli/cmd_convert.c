@@ -169,7 +169,8 @@ static int run(const cli_call *call) {
     if (status == TG_OK && opt.gzip != GZIP_UNSET && target != TG_FILE_HDF5) {
         code = cli_usage("convert", "--gzip is for HDF5 output, and %.200s is %s", output,
                          tg_file_format_name(target));
-    } else if (status != TG_OK || (status = cli_source_open(ctx, input, &source)) != TG_OK) {
+    } else if (status != TG_OK || (status = cli_source_open(ctx, input, &source)) != TG_OK ||
+               (target != TG_FILE_NPY && (status = cli_source_read_meta(&source)) != TG_OK)) {
         code = cli_fail_status(ctx, status);
     } else {
         code = convert(ctx, &source, output, target, call->common->json);

@@ -141,6 +141,9 @@ static int run(const cli_call *call) {
     int64_t first = 0;
     int code = CLI_OK;
     tg_status status = cli_source_open(ctx, call->args.item[0], &source);
+    if (status == TG_OK && (!only || call->common->json)) {
+        status = cli_source_read_meta(&source);
+    }
     if (status != TG_OK) {
         code = cli_fail_status(ctx, status);
     } else if (only) {

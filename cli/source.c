@@ -19,10 +19,11 @@ tg_status cli_source_open(tg_context *ctx, const char *path, cli_source *out) {
         return status == TG_OK ? tg_archive_read(ctx, path, &out->archive) : status;
     }
     status = tg_archive_create(ctx, &out->archive);
-    if (status == TG_OK) {
-        status = tg_h5_open(ctx, path, &out->h5);
-    }
-    return status == TG_OK ? tg_h5_read_meta(out->h5, out->archive) : status;
+    return status == TG_OK ? tg_h5_open(ctx, path, &out->h5) : status;
+}
+
+tg_status cli_source_read_meta(cli_source *source) {
+    return source->h5 ? tg_h5_read_meta(source->h5, source->archive) : TG_OK;
 }
 
 void cli_source_close(cli_source *source) {

@@ -11,12 +11,15 @@ typedef struct cli_source {
     tg_context *ctx;
     const char *path;
     tg_file_format format;
-    tg_archive *archive; /* the metadata, and the tensors unless it is HDF5 */
+    tg_archive *archive; /* tensors and metadata; of HDF5 the metadata alone, once they are read */
     tg_h5 *h5;           /* HDF5 only: the tensors */
 } cli_source;
 
 tg_status cli_source_open(tg_context *ctx, const char *path, cli_source *out);
 void cli_source_close(cli_source *source); /* accepts all zero */
+
+/* Completes the metadata of `archive`: those of an HDF5 file are read only when they are needed. */
+tg_status cli_source_read_meta(cli_source *source);
 
 int64_t cli_source_count(const cli_source *source);
 const char *cli_source_name(const cli_source *source, int64_t index);

@@ -93,12 +93,9 @@ for answer in 8 32; do
     {
         echo '#!/bin/bash'
         echo "cat '$work/start' >&3"
-        echo 'head -c 16 <&3 >/dev/null' # the request for attributes
-        echo "cat '$work/done' >&3"
         echo 'head -c 42 <&3 >/dev/null' # for the data of x
         echo "cat '$work/answer' >&3; sleep 0.2"
     } >alone/tgrad-h5
-    frame 5 0 0 >done
     { frame 4 0 $answer; bytes $answer 0; frame 5 0 0; } >answer
     last="a reader that sends $answer of 16 bytes"
     timeout -k 5 60 alone/tgrad convert h5py.h5 out.npy >out 2>err

@@ -22,6 +22,7 @@ trap 'rm -rf "$work"' EXIT
 prefix=$work/prefix
 cmake --install "$build_dir" --prefix "$prefix" >/dev/null
 "$prefix/bin/tgrad" --version || fail "the installed program does not run"
+[ -x "$prefix/libexec/tgrad/tgrad-h5" ] || fail "there is no reader of HDF5 files"
 
 # ---- headers ----
 compiler=$(cached CMAKE_C_COMPILER)

@@ -31,8 +31,6 @@ enum {
     LONGEST_TEXT = 16 << 10, /* bytes of a sentence or of a line for the log */
 };
 
-extern char **environ;
-
 /* ---- finding the program ---- */
 
 /* The file this code was loaded from, with an absolute path, in `path` (PATH_MAX). */
@@ -102,20 +100,22 @@ static int spawn_reader(const char *program, const char *path, int fd, pid_t *pi
     return error;
 }
 
-/* No other thread is inside of HDF5 while the process is copied. The copy ends without exit
- * handlers: they are the parent's business. */
-static int fork_reader(const char *path, int fd, pid_t *pid) {
+/* No other thread is inside of HDF5 while the process is copied. The copy lets go of the parent's
+ * end of the sockets, lest it never sees it closed, and ends without exit handlers: they are the
+ * parent's business. */
+static int fork_reader(const char *path, const int fds[2], pid_t *pid) {
     tg_h5_guard guard;
     tg_h5_enter(&guard);
     *pid = fork();
     const int error = *pid < 0 ? errno : 0;
     tg_h5_leave(&guard);
     if (*pid == 0) {
+        close(fds[0]);
         const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
         for (int i = 0; i <= 2; i++) {
             dup2(null, i);
         }
-        _exit(tg_h5_serve(fd, path));
+        _exit(tg_h5_serve(fds[1], path));
     }
     return error;
 }
@@ -129,7 +129,7 @@ tg_status tg_h5_child_start(tg_context *ctx, const char *path, tg_h5_child *out)
                        tg_system_reason(errno, text));
     }
     const int error = find_reader(program) ? spawn_reader(program, path, fds[1], &out->pid)
-                                           : fork_reader(path, fds[1], &out->pid);
+                                           : fork_reader(path, fds, &out->pid);
     close(fds[1]);
     if (error) {
         close(fds[0]);

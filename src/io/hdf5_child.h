@@ -39,6 +39,11 @@ tg_status tg_h5_child_take_text(tg_h5_child *child, const tg_h5_frame *frame, ui
 /* The failure that a frame of kind DONE tells, TG_OK if none. */
 tg_status tg_h5_child_result(tg_h5_child *child, const tg_h5_frame *frame);
 
+/* tg_h5_open with a reader that has been started and has said hello; NULL starts one. The file
+ * takes it over, unless it cannot be opened at all. */
+tg_status tg_h5_open_from(tg_context *ctx, const char *path, const tg_h5_child *reader,
+                          tg_h5 **out);
+
 /* Ends the process, which does not keep to the protocol. */
 tg_status tg_h5_child_refuse(tg_h5_child *child);
 

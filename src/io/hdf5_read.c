@@ -128,10 +128,8 @@ fail:
     return status;
 }
 
-tg_status tg_h5_open(tg_context *ctx, const char *path, tg_h5 **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, path);
+tg_status tg_h5_open_from(tg_context *ctx, const char *path, const tg_h5_child *reader,
+                          tg_h5 **out) {
     tg_status status = TG_OK;
     tg_source source = {.fd = -1};
     tg_h5 *file = NULL;
@@ -142,7 +140,12 @@ tg_status tg_h5_open(tg_context *ctx, const char *path, tg_h5 **out) {
     file->path = tg_mem_strdup(ctx, path);
     TG_TRY(file->path ? TG_OK : TG_E_MEMORY);
     file->source.label = file->path;
-    TG_TRY(tg_h5_child_start(ctx, file->path, &file->child));
+    if (reader) {
+        file->child = *reader;
+        file->child.path = file->path;
+    } else {
+        TG_TRY(tg_h5_child_start(ctx, file->path, &file->child));
+    }
     TG_TRY(receive_list(file));
     *out = file;
     return TG_OK;
@@ -150,6 +153,13 @@ fail:
     tg_source_close(&source);
     tg_h5_close(&file);
     return status;
+}
+
+tg_status tg_h5_open(tg_context *ctx, const char *path, tg_h5 **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx, path);
+    return tg_h5_open_from(ctx, path, NULL, out);
 }
 
 void tg_h5_close(tg_h5 **file) {
