@@ -14,6 +14,7 @@
 
 static const char *run_folder;
 static const char *resume;
+static int64_t given_seed = -1; /* none */
 static bool is_forced;
 static bool is_quiet;
 
@@ -32,6 +33,14 @@ static const cli_option options[] = {
      .kind = CLI_FLAG,
      .flag = &is_forced,
      .help = "begin anew in a DIR that holds a run, whose files are removed"},
+    {.name = "seed",
+     .kind = CLI_INT,
+     .integer = &given_seed,
+     .value = "N",
+     .help = "start of all random numbers",
+     .fallback = "distributed.seed",
+     .min = 0,
+     .max = INT64_MAX},
     {.name = "quiet",
      .letter = 'q',
      .kind = CLI_FLAG,
@@ -131,9 +140,9 @@ static tg_status read_settings(tg_context *ctx, const cli_call *call, const char
         const cli_override *override = &call->args.override[i];
         status = tg_settings_set(*out, override->key, override->value, "command line");
     }
-    if (status == TG_OK && call->common->seed != 0) {
+    if (status == TG_OK && given_seed >= 0) {
         char seed[32];
-        snprintf(seed, sizeof seed, "%lld", (long long)call->common->seed);
+        snprintf(seed, sizeof seed, "%lld", (long long)given_seed);
         status = tg_settings_set(*out, "distributed.seed", seed, "command line");
     }
     return status;
@@ -339,6 +348,6 @@ const cli_command cli_cmd_train = {
                 "  tgrad train --run runs/darcy --resume auto --opt.n_epochs 200\n",
     .options = options,
     .describe = cli_keys_describe,
-    .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE | CLI_TAKES_SEED | CLI_TAKES_OVERRIDES,
+    .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE | CLI_TAKES_OVERRIDES,
     .run = run,
 };

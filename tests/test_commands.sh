@@ -80,8 +80,11 @@ weights() {
 train seeded --seed 23
 train other --seed 13 # whose last digit is the same
 train by_key --distributed.seed 23
-for run in plain seeded other by_key; do weights $run; done
+train zero --seed 0
+train zero_by_key --distributed.seed 0
+for run in plain seeded other by_key zero zero_by_key; do weights $run; done
 same seeded.npy by_key.npy
+same zero.npy zero_by_key.npy
 ! cmp -s seeded.npy other.npy || complain "train: --seed 23 and --seed 13 give the same weights"
 ! cmp -s seeded.npy plain.npy || complain "train: --seed changes nothing"
 grep -q 'seed: 23' seeded/config.yaml || complain "train: config.yaml tells another seed"
