@@ -76,16 +76,22 @@ static int parse_shape(const cli_list *list, tg_shape *shape) {
         *shape = (tg_shape){.ndim = 4, .dim = {64, 64, 64, 33}};
         return CLI_OK;
     }
-    if (list->count > TG_MAX_NDIM) {
-        return cli_usage("bench", "--shape: %d dimensions, at most %d", list->count, TG_MAX_NDIM);
-    }
-    shape->ndim = list->count;
-    for (int d = 0; d < list->count; d++) {
-        char *end = NULL;
-        errno = 0;
-        shape->dim[d] = strtoll(list->item[d], &end, 10);
-        if (end == list->item[d] || *end || errno || shape->dim[d] < 1) {
-            return cli_usage("bench", "--shape: '%.64s' is not a size", list->item[d]);
+    *shape = (tg_shape){0};
+    for (int i = 0; i < list->count; i++) {
+        const char *at = list->item[i];
+        for (bool is_more = true; is_more;) { /* one size, or several as 64x64 */
+            char *end = NULL;
+            errno = 0;
+            const int64_t size = strtoll(at, &end, 10);
+            is_more = *end == 'x';
+            if (end == at || (*end && !is_more) || errno || size < 1) {
+                return cli_usage("bench", "--shape: '%.64s' is not a size", list->item[i]);
+            }
+            if (shape->ndim == TG_MAX_NDIM) {
+                return cli_usage("bench", "--shape: at most %d dimensions", TG_MAX_NDIM);
+            }
+            shape->dim[shape->ndim++] = size;
+            at = end + 1;
         }
     }
     return tg_shape_numel(shape) > 0 ? CLI_OK : cli_usage("bench", "--shape: too many entries");

@@ -116,9 +116,15 @@ static bool store_text(parser *p, const cli_option *row, const char *value) {
                            : refuse(p, "--%s: '%.64s' is not one of %s", row->name, value, known);
 }
 
+/* "a,b" or "[a, b]". */
 static bool store_list(parser *p, const cli_option *row, const char *value) {
-    for (const char *part = value;; part++) {
+    const size_t all = strlen(value);
+    const bool is_closed = all >= 2 && value[0] == '[' && value[all - 1] == ']';
+    const char *const end = value + all - is_closed;
+    for (const char *part = value + is_closed;; part++) {
+        part += strspn(part, " ");
         size_t length = strcspn(part, ",");
+        length = length < (size_t)(end - part) ? length : (size_t)(end - part);
         if (length == 0) {
             return refuse(p, "--%s: '%.64s' has an empty item", row->name, value);
         }
@@ -126,7 +132,7 @@ static bool store_list(parser *p, const cli_option *row, const char *value) {
         list->item = cli_need(realloc(list->item, ((size_t)list->count + 1) * sizeof *list->item));
         list->item[list->count++] = cli_need(strndup(part, length));
         part += length;
-        if (!*part) {
+        if (part == end) {
             return true;
         }
     }

@@ -37,7 +37,7 @@ for backend in $(backends); do
 done
 # 5 % of the entries and a core of (5, 4, 5, 3) by the rule for 20 %.
 says out '"values": 332'
-run 0 optim --shape 7,5,6,3 --steps 2
+run 0 optim --shape 7x5x6x3 --steps 2
 says out '7x5x6x3 c64, 630 entries' 'back+update' 'cold refresh' 'of dense' 'as counted' 'seed 0'
 if grep -q DIFFERS out; then complain "$last: memory is not as planned"; fi
 

@@ -193,15 +193,17 @@ static void test_choices(void **state) {
 
 static void test_lists(void **state) {
     (void)state;
-    assert_true(PARSE("--list", "a,bb", "-lc", "--list=d"));
-    static const char *const expected[] = {"a", "bb", "c", "d"};
-    assert_int_equal(opt.list.count, 4);
-    for (int i = 0; i < 4; i++) {
+    assert_true(PARSE("--list", "a,bb", "-lc", "--list=d", "--list", "[e, ff]", "--list=[g]"));
+    static const char *const expected[] = {"a", "bb", "c", "d", "e", "ff", "g"};
+    assert_int_equal(opt.list.count, 7);
+    for (int i = 0; i < 7; i++) {
         assert_string_equal(opt.list.item[i], expected[i]);
     }
     assert_refused(PARSE("--list="), "empty item");
     assert_refused(PARSE("--list", "a,,b"), "empty item");
     assert_refused(PARSE("--list", "a,"), "empty item");
+    assert_refused(PARSE("--list", "[]"), "empty item");
+    assert_refused(PARSE("--list", "[a, ]"), "empty item");
 }
 
 static void test_overrides(void **state) {

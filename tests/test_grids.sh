@@ -58,6 +58,10 @@ says out 'at resolution 48x80' 'opening data, train 48x80' 'evaluation at 48x80'
 run 0 plan flow.yaml --json
 jq -e '.grid == [48, 80]' out >/dev/null || complain "plan --json: grid"
 planned=$(jq '[.moments[].data] | max' out)
+run 1 plan flow.yaml --data.set none
+says err 'data.train_resolution: set it, or the file must be there' 'none_train_<grid>.h5'
+run 0 plan flow.yaml --data.set none --data.train_resolution 48x80
+says out 'data are not counted'
 run 0 train flow.yaml --run run
 says out '  | 48x80: l2 ' '  | 16: l2 '
 says run/config.yaml 'train_resolution: 48x80' 'test_resolutions: [48x80, 16]' 'in_channels: 2' \
@@ -65,6 +69,7 @@ says run/config.yaml 'train_resolution: 48x80' 'test_resolutions: [48x80, 16]' '
 jq -e '.test | keys_unsorted == ["48x80", "16"]' <(tail -n 1 run/metrics.jsonl) >/dev/null || complain "metrics.jsonl"
 [ "$(tail -n 1 run/metrics.jsonl | jq .memory.data)" = "$planned" ] || complain "the plan's bytes of data"
 says run/metrics.csv 'l2_48x80,h1_48x80,l2_16,h1_16'
+grep -q 'test/l2_48x80' run/events/* || complain "no events of the test at 48x80"
 run 0 inspect run/samples.safetensors
 says out x_48x80 pred_48x80 y_16
 
@@ -192,6 +197,8 @@ done
 refused 'fno.complex_data: false, but data/wave_x.npy holds complex numbers; set it to true' flow.yaml \
     --data.train_file wave_x.npy --data.test_resolutions '[]'
 refused 'with 1 dimension of the grid (as many as fno.n_modes has), found 4x2x48x80' flow.yaml --fno.n_modes 8
+sed 's/n_modes: 8x6, //' flow.yaml >without.yaml
+refused 'fno.n_modes: it must be set, one number for each dimension of the data' without.yaml
 warned 'fno.n_modes: 64x100, but the training grid of 48x80 has only 48x80; the weights of the other' \
     train flow.yaml --run many --fno.n_modes 64x100 --fno.hidden_channels 2 --opt.n_epochs 1 --quiet
 
