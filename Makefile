@@ -1,13 +1,14 @@
 # Thin front of CMake: every target is a few commands that you could type yourself.
 PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc)
+HOURS  ?= 1
 
 FORMATTED = git ls-files 'include/*.h' 'src/*.[ch]' 'src/*.inc' 'src/*.cu' 'src/*.cuh' \
             'cli/*.[ch]' 'libexec/*.c' 'tests/*.[ch]' 'bench/*.[ch]' 'examples/*.[ch]'
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
-.PHONY: build build-cuda demo check check-long bench format format-check lint install clean help
+.PHONY: build build-cuda demo check check-long fuzz bench format format-check lint install clean help
 
 build: ## build/bin/tgrad and both libraries, optimised
 	@cmake --preset release >/dev/null
@@ -28,8 +29,13 @@ check: ## install what is missing, build, run every test and a short fuzz run
 	@ctest --preset release -j $(JOBS)
 	@scripts/fuzz
 
-check-long: build ## hours: damaged HDF5 files in every command that reads them (20,000)
+check-long: build ## hours: 20,000 damaged HDF5 files in every command that reads them, every fault
+	@TG_LONG=1 bash tests/test_fault_walk.sh build/bin/tgrad $(CURDIR) $(CURDIR)/build
 	@bash tests/test_damaged_hdf5.sh build/bin/tgrad . build 20000
+
+fuzz: ## run every fuzz target, HOURS (default 1) for all of them together
+	@scripts/setup --lint
+	@scripts/fuzz $(HOURS)
 
 bench: build ## run the benchmarks
 	@set -e; for program in build/bin/bench_*; do echo "== $${program##*/}"; $$program; done

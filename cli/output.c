@@ -137,12 +137,26 @@ const char *cli_backend_text(const tg_context *ctx, char text[CLI_BACKEND_TEXT])
     return text;
 }
 
-static bool write_stream(FILE *file, const void *bytes, size_t size) {
-    const bool is_written = fwrite(bytes, 1, size, file) == size;
+static bool write_stream(FILE *file, const void *bytes, size_t size, bool syncs) {
+    const bool is_written = fwrite(bytes, 1, size, file) == size &&
+                            (!syncs || (fflush(file) == 0 && fsync(fileno(file)) == 0));
     const int reason = errno;
     const bool is_closed = fclose(file) == 0;
     errno = is_written ? errno : reason;
     return is_written && is_closed;
+}
+
+/* Makes the name of a file last; what it holds is safe without that. */
+static void sync_folder(char *path) {
+    char *slash = strrchr(path, '/');
+    if (slash) {
+        slash[1] = '\0';
+    }
+    const int fd = open(slash ? path : ".", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)!fsync(fd);
+        close(fd);
+    }
 }
 
 int cli_write_file(const char *path, const void *bytes, size_t size) {
@@ -153,11 +167,14 @@ int cli_write_file(const char *path, const void *bytes, size_t size) {
     snprintf(beside, room, "%s.%ld.tmp", path, (long)getpid());
     const char *target = in_place ? path : beside;
     FILE *file = fopen(target, "wb");
-    bool is_good = file && write_stream(file, bytes, size);
+    bool is_good = file && write_stream(file, bytes, size, !in_place);
     is_good = is_good && (in_place || rename(beside, path) == 0);
     const int reason = errno;
     if (!is_good && file && !in_place) {
         remove(beside);
+    }
+    if (is_good && !in_place) {
+        sync_folder(beside);
     }
     free(beside);
     return is_good ? CLI_OK : cli_fail("cannot write %s: %s", path, strerror(reason));

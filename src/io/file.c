@@ -241,20 +241,19 @@ tg_status tg_atomic_resize(tg_atomic_file *file, uint64_t size) {
 
 /* Makes the rename itself last. Some file systems cannot sync a folder (EINVAL), and a folder may
  * be open for writing only (EACCES): neither is a failure of the write. */
-static tg_status sync_folder(tg_atomic_file *file) {
-    char text[128];
-    const int length = folder_length(file->path);
-    snprintf(file->temporary, strlen(file->temporary) + 1, "%.*s", length ? length : 1,
-             length ? file->path : ".");
-    int fd = open(file->temporary, O_RDONLY | O_CLOEXEC);
+tg_status tg_file_sync_folder(tg_context *ctx, const char *path) {
+    char text[128], folder[4096];
+    const int length = folder_length(path);
+    snprintf(folder, sizeof folder, "%.*s", length ? length : 1, length ? path : ".");
+    int fd = open(folder, O_RDONLY | O_CLOEXEC);
     int error = fd < 0 ? errno : 0;
     if (fd >= 0) {
         error = tg_file_sync(fd);
         close(fd);
     }
     if (error != 0 && error != EINVAL && error != EACCES) {
-        return tg_fail(file->ctx, TG_E_IO, "%s: written, but its folder cannot be synced: %s",
-                       file->path, tg_system_reason(error, text));
+        return tg_fail(ctx, TG_E_IO, "%s: written, but its folder cannot be synced: %s", path,
+                       tg_system_reason(error, text));
     }
     return TG_OK;
 }
@@ -279,7 +278,7 @@ tg_status tg_atomic_commit(tg_atomic_file *file) {
                          tg_system_reason(error, text));
         unlink(file->temporary);
     } else {
-        status = sync_folder(file);
+        status = tg_file_sync_folder(file->ctx, file->path);
     }
     TG_FREE(file->ctx, file->temporary);
     return status;

@@ -68,6 +68,9 @@ void tg_atomic_sweep(const char *folder);
 /* fsync, again when a signal interrupts it; 0 or an errno. */
 int tg_file_sync(int fd);
 
+/* Makes a file's name last that it got by a rename: syncs the folder of `path`. */
+tg_status tg_file_sync_folder(tg_context *ctx, const char *path);
+
 /* Adds whole lines to the end of a file, which is made if there is none. When not all of them can
  * be written, none is. */
 tg_status tg_file_append(tg_context *ctx, const char *path, const char *text, size_t size);

@@ -412,7 +412,8 @@ tg_status tg_sample_file_finish(tg_sample_file *s) {
             return tg_fail(s->ctx, TG_E_ARGUMENT, "%s: sample %" PRId64 " is missing", s->path, i);
         }
     }
-    if (fsync(s->part_fd) != 0) {
+    errno = tg_file_sync(s->part_fd);
+    if (errno != 0) {
         return system_failed(s->ctx, s->part, "sync");
     }
     if (rename(s->part, s->path) != 0) {
@@ -420,5 +421,5 @@ tg_status tg_sample_file_finish(tg_sample_file *s) {
     }
     s->complete = true;
     unlink(s->journal); /* a journal without its file is no promise: the next run starts anew */
-    return TG_OK;
+    return tg_file_sync_folder(s->ctx, s->path);
 }
