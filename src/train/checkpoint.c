@@ -156,6 +156,12 @@ fail:
     return status;
 }
 
+tg_status tg_checkpoint_seal(tg_archive *archive) {
+    char sum[17];
+    checksum(archive, sum);
+    return tg_archive_set_meta(archive, "tgrad.checksum", sum);
+}
+
 tg_status tg_checkpoint_write(tg_model *model, tg_optim *optim, const tg_progress *progress,
                               const char *path) {
     tg_status status = TG_OK;
@@ -163,7 +169,6 @@ tg_status tg_checkpoint_write(tg_model *model, tg_optim *optim, const tg_progres
     tg_archive *archive = NULL;
     int64_t integers[INTEGERS];
     double reals[REALS];
-    char sum[17];
     static const char *const prefixes[2] = {"encoder.x.", "encoder.y."};
     TG_TRY(tg_archive_create(ctx, &archive));
     TG_TRY(add_weights(model, archive));
@@ -178,8 +183,7 @@ tg_status tg_checkpoint_write(tg_model *model, tg_optim *optim, const tg_progres
     TG_TRY(add_array(ctx, archive, "train.reals", TG_F64, REALS, reals));
     TG_TRY(tg_archive_set_meta(archive, "tgrad.checkpoint", FORMAT));
     TG_TRY(add_settings(ctx, model->settings, archive));
-    checksum(archive, sum);
-    TG_TRY(tg_archive_set_meta(archive, "tgrad.checksum", sum));
+    TG_TRY(tg_checkpoint_seal(archive));
     TG_TRY(tg_safetensors_write(ctx, path, archive));
 fail:
     tg_archive_destroy(&archive);
@@ -194,28 +198,31 @@ static const tg_tensor *find_array(const tg_archive *archive, const char *name, 
     return tensor && tensor->dtype == dtype && tg_tensor_numel(tensor) == count ? tensor : NULL;
 }
 
+tg_status tg_checkpoint_check(tg_context *ctx, const char *path, const tg_archive *archive) {
+    const char *format = tg_archive_meta(archive, "tgrad.checkpoint");
+    const char *stored = tg_archive_meta(archive, "tgrad.checksum");
+    char found[17];
+    checksum(archive, found);
+    if (!format || strcmp(format, FORMAT) != 0) {
+        return tg_fail(ctx, TG_E_FORMAT,
+                       "%s: not a checkpoint of format %s (tgrad.checkpoint is %s)", path, FORMAT,
+                       format ? format : "missing");
+    }
+    if (!stored || strcmp(stored, found) != 0) {
+        return tg_fail(ctx, TG_E_FORMAT, "%s: damaged: the checksum is %s, the content gives %s",
+                       path, stored ? stored : "missing", found);
+    }
+    if (!find_array(archive, "train.integers", TG_I64, INTEGERS) ||
+        !find_array(archive, "train.reals", TG_F64, REALS) ||
+        !tg_archive_meta(archive, "tgrad.config")) {
+        return tg_fail(ctx, TG_E_FORMAT, "%s: its training counters or settings are missing", path);
+    }
+    return TG_OK;
+}
+
 tg_status tg_checkpoint_read(tg_context *ctx, const char *path, tg_archive **out) {
     tg_status status = tg_safetensors_read(ctx, path, out);
-    if (status != TG_OK) {
-        return status;
-    }
-    const char *format = tg_archive_meta(*out, "tgrad.checkpoint");
-    const char *stored = tg_archive_meta(*out, "tgrad.checksum");
-    char found[17];
-    checksum(*out, found);
-    if (!format || strcmp(format, FORMAT) != 0) {
-        status =
-            tg_fail(ctx, TG_E_FORMAT, "%s: not a checkpoint of format %s (tgrad.checkpoint is %s)",
-                    path, FORMAT, format ? format : "missing");
-    } else if (!stored || strcmp(stored, found) != 0) {
-        status = tg_fail(ctx, TG_E_FORMAT, "%s: damaged: the checksum is %s, the content gives %s",
-                         path, stored ? stored : "missing", found);
-    } else if (!find_array(*out, "train.integers", TG_I64, INTEGERS) ||
-               !find_array(*out, "train.reals", TG_F64, REALS) ||
-               !tg_archive_meta(*out, "tgrad.config")) {
-        status =
-            tg_fail(ctx, TG_E_FORMAT, "%s: its training counters or settings are missing", path);
-    }
+    status = status == TG_OK ? tg_checkpoint_check(ctx, path, *out) : status;
     if (status != TG_OK) {
         tg_archive_destroy(out);
     }

@@ -28,7 +28,13 @@ typedef struct tg_progress {
 TG_NODISCARD tg_status tg_checkpoint_write(tg_model *model, tg_optim *optim,
                                            const tg_progress *progress, const char *path);
 
-/* Reads a file and checks format and checksum. */
+/* Sets the checksum of an archive that is complete otherwise. */
+TG_NODISCARD tg_status tg_checkpoint_seal(tg_archive *archive);
+
+/* Format, checksum, and that what every run needs is there. */
+TG_NODISCARD tg_status tg_checkpoint_check(tg_context *ctx, const char *path,
+                                           const tg_archive *archive);
+/* Reads a file and checks it. */
 TG_NODISCARD tg_status tg_checkpoint_read(tg_context *ctx, const char *path, tg_archive **out);
 
 TG_NODISCARD tg_status tg_checkpoint_settings(tg_context *ctx, const char *path,

@@ -1,15 +1,9 @@
 /* Any bytes as a safetensors file: an error, or an archive whose every name is found and whose
  * every element can be read; no leak. */
-#include "tgrad/io.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+#include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
-    static tg_context *ctx;
-    const tg_context_config config = {.threads = 1};
-    if (!ctx && tg_context_create(&config, &ctx) != TG_OK) {
-        __builtin_trap();
-    }
+    tg_context *ctx = fuzz_context();
     tg_archive *archive = NULL;
     if (tg_safetensors_parse(ctx, "fuzz", bytes, size, &archive) == TG_OK) {
         for (int64_t i = 0; i < tg_archive_count(archive); i++) {
@@ -22,8 +16,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
         }
     }
     tg_archive_destroy(&archive);
-    if (tg_context_memory(ctx, TG_HOST).blocks != 1) { /* the context itself */
-        __builtin_trap();
-    }
+    fuzz_expect_no_leak();
     return 0;
 }

@@ -2,9 +2,8 @@
  */
 #include <string.h>
 
-#include "tgrad/settings.h"
+#include "fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 const char *__lsan_default_suppressions(void);
 
 /* libfyaml 0.7 loses 2 KiB on some rows of quotes; leaks of our own are found by the ledger. */
@@ -33,18 +32,12 @@ static void check_round_trip(tg_context *ctx, const tg_settings *settings) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
-    static tg_context *ctx;
-    const tg_context_config config = {.threads = 1};
-    if (!ctx && tg_context_create(&config, &ctx) != TG_OK) {
-        __builtin_trap();
-    }
+    tg_context *ctx = fuzz_context();
     tg_settings *settings = NULL;
     if (tg_settings_parse_yaml(ctx, "fuzz", bytes, size, &settings) == TG_OK) {
         check_round_trip(ctx, settings);
     }
     tg_settings_destroy(&settings);
-    if (tg_context_memory(ctx, TG_HOST).blocks != 1) { /* the context itself */
-        __builtin_trap();
-    }
+    fuzz_expect_no_leak();
     return 0;
 }
