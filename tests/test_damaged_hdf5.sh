@@ -8,7 +8,7 @@ fixtures=$(realpath "$2")/tests/fixtures
 build=$(realpath "$3")
 # shellcheck source=support/checks.sh
 source "$(realpath "$2")/tests/support/checks.sh"
-runs=${4:-280} seed=${5:-1}
+runs=${4:-210} seed=${5:-1}
 export OMP_NUM_THREADS=1
 
 # ---- whole files, and a model ----

@@ -133,6 +133,7 @@ tg_status tg_h5_open_from(tg_context *ctx, const char *path, const tg_h5_child *
     tg_status status = TG_OK;
     tg_source source = {.fd = -1};
     tg_h5 *file = NULL;
+    *out = NULL;
     TG_TRY(tg_source_open(ctx, path, &source));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, file, 1));
     *file = (tg_h5){.ctx = ctx, .source = source, .child = {.fd = -1}, .names = {.ctx = ctx}};

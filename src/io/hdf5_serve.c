@@ -112,13 +112,17 @@ static uint64_t address_space(void) {
 
 static void set_limits(void) {
     static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+    static const int deadly[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGPROF};
     struct rlimit memory;
     const struct rlimit no_core = {0, 0};
     /* Signals to the whole group are for the parent, which may want to go on reading. */
     for (size_t i = 0; i < sizeof ignored / sizeof ignored[0]; i++) {
         signal(ignored[i], SIG_IGN);
     }
-    signal(SIGPROF, SIG_DFL);
+    /* Nobody's handlers run in a process that has lost its way. */
+    for (size_t i = 0; i < sizeof deadly / sizeof deadly[0]; i++) {
+        signal(deadly[i], SIG_DFL);
+    }
     setrlimit(RLIMIT_CORE, &no_core);
     if (getrlimit(RLIMIT_AS, &memory) == 0) {
         const uint64_t most = address_space() + ((uint64_t)MEMORY_LIMIT_MIB << 20);

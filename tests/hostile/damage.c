@@ -26,7 +26,7 @@ enum {
 };
 
 typedef struct image {
-    unsigned char *bytes; /* (LARGEST) */
+    unsigned char bytes[LARGEST];
     size_t size;
 } image;
 
@@ -103,8 +103,7 @@ static void damage(image *im, uint64_t *state) {
 
 static int read_image(const char *path, image *im) {
     FILE *file = fopen(path, "rb");
-    im->bytes = malloc(LARGEST);
-    im->size = file && im->bytes ? fread(im->bytes, 1, LARGEST, file) : 0;
+    im->size = file ? fread(im->bytes, 1, LARGEST, file) : 0;
     if (file) {
         fclose(file);
     }
@@ -267,12 +266,12 @@ static long parse_options(int argc, char **argv, options *opt, image *images, in
 
 int main(int argc, char **argv) {
     static outcome out;
+    static image images[FILES], copy;
     options opt = {.seed = 1, .runs = 100, .limit = 60.0, .path = "file.h5", .label = "command"};
-    image images[FILES], copy = {malloc(LARGEST), 0};
     char *words[WORDS];
     int image_count = 0;
     long findings = 0, errors = 0, endings = 0;
-    if (!copy.bytes || parse_options(argc, argv, &opt, images, &image_count, words) < 0) {
+    if (parse_options(argc, argv, &opt, images, &image_count, words) < 0) {
         fprintf(stderr, "usage: damage [-s seed] [-n runs] [-t seconds] [-o path] [-l label] -- "
                         "FILE .. -- COMMAND ..\n");
         return 2;
