@@ -4,12 +4,14 @@
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "keys.h"
 #include "output.h"
+#include "screen_line.h"
 #include "text.h"
 
 static const char *run_folder;
@@ -59,54 +61,83 @@ static void on_signal(int number) {
 /* What the watcher remembers between calls. */
 typedef struct screen {
     bool has_bar;
-    int width; /* of the bar's last line, to be wiped */
     tg_train_epoch last;
 } screen;
 
-static void wipe(screen *s) {
-    if (s->width > 0) {
-        fprintf(stderr, "\r%*s\r", s->width, "");
-        s->width = 0;
-    }
-}
-
 static void show_step(void *user, const tg_train_progress *p) {
-    screen *s = user;
-    enum { CELLS = 24 };
-    if (!s->has_bar) {
+    const screen *s = user;
+    if (!s->has_bar || !cli_line_is_due()) {
         return;
     }
-    const int filled = (int)(p->batch * CELLS / (p->batches ? p->batches : 1));
-    char cells[CELLS + 1], left[CLI_UNIT_TEXT], memory[CLI_UNIT_TEXT];
-    for (int i = 0; i < CELLS; i++) {
-        cells[i] = i < filled ? '#' : '.';
+    enum { EPOCH, BAR, BATCH, LOSS, TIME, MEMORY, LEFT, PARTS };
+    char text[CLI_UNIT_TEXT];
+    cli_part parts[PARTS] = {[BAR] = {.is_bar = true, .rank = 4},
+                             [BATCH].rank = 1,
+                             [LOSS].rank = 2,
+                             [LEFT].rank = 3,
+                             [TIME].rank = 5,
+                             [MEMORY].rank = 6};
+    snprintf(parts[EPOCH].text, CLI_PART_TEXT, "epoch %lld/%lld", (long long)p->epoch,
+             (long long)p->epochs);
+    snprintf(parts[BATCH].text, CLI_PART_TEXT, "%lld/%lld", (long long)p->batch,
+             (long long)p->batches);
+    snprintf(parts[LOSS].text, CLI_PART_TEXT, "loss %.4g", p->loss);
+    snprintf(parts[TIME].text, CLI_PART_TEXT, "%.0f ms/step", p->step_ms);
+    snprintf(parts[MEMORY].text, CLI_PART_TEXT, "%s", cli_bytes_text(p->memory, text));
+    snprintf(parts[LEFT].text, CLI_PART_TEXT, "%s left",
+             isfinite(p->seconds_left) ? cli_duration_text(p->seconds_left, text) : "?");
+    cli_show_line(parts, PARTS, p->batches > 0 ? (double)p->batch / (double)p->batches : 1.0);
+}
+
+/* The line of an epoch on stdout, which goes on in a line below where it would be too long. */
+typedef struct epoch_line {
+    int room; /* columns */
+    int used;
+} epoch_line;
+
+static void add(epoch_line *l, const char *separator, const char *format, ...) TG_PRINTF(3, 4);
+
+static void add(epoch_line *l, const char *separator, const char *format, ...) {
+    char text[128];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (l->used > 0 && l->used + (int)(strlen(separator) + strlen(text)) > l->room) {
+        putchar('\n');
+        l->used = 0;
+        separator = "      | ";
     }
-    cells[CELLS] = '\0';
-    char line[256];
-    snprintf(line, sizeof line,
-             "epoch %lld/%lld [%s] %lld/%lld  loss %.4g  %.0f ms/step  %s  %s left",
-             (long long)p->epoch, (long long)p->epochs, cells, (long long)p->batch,
-             (long long)p->batches, p->loss, p->step_ms, cli_bytes_text(p->memory, memory),
-             isfinite(p->seconds_left) ? cli_duration_text(p->seconds_left, left) : "?");
-    const int width = (int)strlen(line);
-    fprintf(stderr, "\r%s%*s", line, s->width > width ? s->width - width : 0, "");
-    s->width = width;
+    l->used += printf("%s%s", separator, text);
+}
+
+static const char *number_text(double value, char text[CLI_UNIT_TEXT]) {
+    snprintf(text, CLI_UNIT_TEXT, fabs(value) < 1000.0 ? "%.5f" : "%.3e", value);
+    return text;
 }
 
 static void show_epoch(void *user, const tg_train_epoch *e) {
+    enum { LONGEST = 100 };
     screen *s = user;
-    char memory[CLI_UNIT_TEXT];
-    wipe(s);
+    char first[CLI_UNIT_TEXT], second[CLI_UNIT_TEXT];
     s->last = *e;
     if (is_quiet) {
         return;
     }
-    printf("epoch %*lld/%lld  lr %.2e  train %.5f", e->epochs >= 100 ? 3 : 2, (long long)e->epoch,
-           (long long)e->epochs, e->learning_rate, e->train_loss);
+    cli_wipe_line();
+    const int columns = cli_columns(STDOUT_FILENO, LONGEST);
+    epoch_line l = {.room = columns < LONGEST ? columns : LONGEST};
+    add(&l, "", "epoch %*lld/%lld", e->epochs >= 100 ? 3 : 2, (long long)e->epoch,
+        (long long)e->epochs);
+    add(&l, "  ", "lr %.2e", e->learning_rate);
+    add(&l, "  ", "train %s", number_text(e->train_loss, first));
     for (int i = 0; i < e->test_count; i++) {
-        printf("  | %s: l2 %.5f h1 %.5f", e->test[i].grid, e->test[i].l2, e->test[i].h1);
+        add(&l, "  | ", "%s: l2 %s h1 %s", e->test[i].grid, number_text(e->test[i].l2, first),
+            number_text(e->test[i].h1, second));
     }
-    printf("  | %.1f ms/step  peak %s\n", e->step_ms, cli_bytes_text(e->memory.peak_total, memory));
+    add(&l, "  | ", "%5.1f ms/step  peak %s", e->step_ms,
+        cli_bytes_text(e->memory.peak_total, first));
+    putchar('\n');
     fflush(stdout);
 }
 
@@ -230,7 +261,7 @@ static tg_status train(const tg_context *ctx, tg_trainer *trainer, bool json) {
         .user = &s, .on_step = show_step, .on_epoch = show_epoch, .should_stop = should_stop};
     tg_train_end end;
     tg_status status = tg_trainer_run(trainer, &watch, &end);
-    wipe(&s);
+    cli_wipe_line();
     if (status != TG_OK) {
         return status;
     }

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "screen_line.h"
 #include "text.h"
 #include "waiting.h"
 
@@ -47,6 +48,7 @@ static void print_message(const char *prefix, const char *format, va_list args) 
     char text[2048];
     vsnprintf(text, sizeof text, format, args);
     char *clean = cli_clean_text(text, 0);
+    cli_wipe_line();
     fprintf(stderr, "%s: %s\n", prefix, clean);
     free(clean);
 }
@@ -89,6 +91,7 @@ int cli_usage(const char *command, const char *format, ...) {
 static void log_to_stderr(void *user, tg_log_level level, const char *message) {
     (void)user;
     char *clean = cli_clean_text(message, 0);
+    cli_wipe_line();
     fprintf(stderr, "tgrad: %s%s\n",
             level == TG_LOG_WARN    ? "warning: "
             : level == TG_LOG_ERROR ? "error: "

@@ -2,15 +2,13 @@
 #include "progress.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
+#include "screen_line.h"
 #include "text.h"
 
-enum { BAR = 30 };           /* characters */
-#define REDRAW_INTERVAL 0.1  /* seconds, on a terminal */
-#define LINE_INTERVAL   30.0 /* seconds, elsewhere: at most so long without a line */
-#define CLEAR_LINE      "\r\033[K"
+/* Seconds without a line, at most, where there is no terminal. */
+#define LINE_INTERVAL 30.0
 
 void cli_progress_begin(cli_progress *progress) {
     progress->terminal = isatty(STDERR_FILENO) == 1;
@@ -25,42 +23,45 @@ static const char *left_text(int64_t done, int64_t total, int64_t found, double 
     text[0] = '\0';
     if (done > found && done < total) {
         const double rate = seconds / (double)(done - found);
-        snprintf(text, capacity, ", %s left",
+        snprintf(text, capacity, "%s left",
                  cli_duration_text(rate * (double)(total - done), duration));
     }
     return text;
 }
 
+static void show_bar(const cli_progress *progress, int64_t done, int64_t total, const char *left) {
+    cli_part parts[] = {{.rank = 0}, {.is_bar = true, .rank = 3}, {.rank = 1}, {.rank = 2}};
+    snprintf(parts[0].text, CLI_PART_TEXT, "%s", progress->title);
+    snprintf(parts[2].text, CLI_PART_TEXT, "%lld/%lld %s", (long long)done, (long long)total,
+             progress->unit);
+    snprintf(parts[3].text, CLI_PART_TEXT, "%s", left);
+    cli_show_line(parts, *left ? 4 : 3, total > 0 ? (double)done / (double)total : 1.0);
+}
+
 void cli_progress_show(cli_progress *progress, int64_t done, int64_t total, int64_t found,
                        double seconds) {
     const int64_t tenth = total > 0 ? 10 * done / total : 10;
-    const double interval = progress->terminal ? REDRAW_INTERVAL : LINE_INTERVAL;
-    const bool due = progress->shown < 0.0 || seconds - progress->shown >= interval ||
-                     done == total || (!progress->terminal && tenth != progress->tenth);
+    const bool due = done == total || progress->shown < 0.0 ||
+                     (progress->terminal
+                          ? cli_line_is_due()
+                          : seconds - progress->shown >= LINE_INTERVAL || tenth != progress->tenth);
     if (progress->quiet || !due) {
         return;
     }
-    char left[64], bar[BAR + 1];
-    const int filled = total > 0 ? (int)(BAR * done / total) : BAR;
-    memset(bar, '.', BAR);
-    memset(bar, '#', (size_t)filled);
-    bar[BAR] = '\0';
+    char left[CLI_PART_TEXT];
     left_text(done, total, found, seconds, left, sizeof left);
     if (progress->terminal) {
-        fprintf(stderr, CLEAR_LINE "%s [%s] %lld/%lld %s%s", progress->title, bar, (long long)done,
-                (long long)total, progress->unit, left);
-        fflush(stderr);
+        show_bar(progress, done, total, left);
     } else {
-        fprintf(stderr, "%s: %lld of %lld %s%s\n", progress->title, (long long)done,
-                (long long)total, progress->unit, left);
+        fprintf(stderr, "%s: %lld of %lld %s%s%s\n", progress->title, (long long)done,
+                (long long)total, progress->unit, *left ? ", " : "", left);
     }
     progress->shown = seconds;
     progress->tenth = tenth;
 }
 
-void cli_progress_end(cli_progress *progress) {
-    if (progress->terminal && !progress->quiet && progress->shown >= 0.0) {
-        fputs(CLEAR_LINE, stderr);
-        fflush(stderr);
+void cli_progress_end(const cli_progress *progress) {
+    if (progress->terminal) {
+        cli_wipe_line();
     }
 }

@@ -22,6 +22,6 @@ void cli_progress_show(cli_progress *progress, int64_t done, int64_t total, int6
                        double seconds);
 
 /* Leaves the terminal at the beginning of an empty line. */
-void cli_progress_end(cli_progress *progress);
+void cli_progress_end(const cli_progress *progress);
 
 #endif

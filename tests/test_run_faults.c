@@ -3,7 +3,6 @@
  * front of the C library's by this program, which the static library is linked into. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <ftw.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -442,16 +441,9 @@ static void a_run_without_one_update_fails(void **state) {
     tg_context_destroy(&ctx);
 }
 
-static int remove_one(const char *path, const struct stat *facts, int kind, struct FTW *at) {
-    (void)facts;
-    (void)kind;
-    (void)at;
-    return remove(path);
-}
-
-static int remove_all(void **state) {
+static int remove_files(void **state) {
     (void)state;
-    nftw(test_path(""), remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    test_folder_remove();
     return 0;
 }
 
@@ -468,5 +460,5 @@ int main(void) {
         cmocka_unit_test_teardown(forged_counters_are_refused, reset),
         cmocka_unit_test_teardown(a_run_without_one_update_fails, reset),
     };
-    return cmocka_run_group_tests(tests, NULL, remove_all);
+    return cmocka_run_group_tests(tests, NULL, remove_files);
 }

@@ -4,7 +4,8 @@
 # shellcheck source=support/checks.sh
 . "$(dirname "$0")/support/checks.sh"
 
-"$tgrad" generate darcy --n-train 16 --n-test 4 --resolution 8 --seed 3 -o data >log 2>&1 || {
+"$tgrad" generate darcy --n-train 16 --n-test 4 --resolution 8 --test-resolution 8,16 \
+    --seed 3 -o data >log 2>&1 || {
     cat log
     exit 1
 }
@@ -145,6 +146,16 @@ for file in left left/checkpoints; do
     [ ! -e $file/.tgrad-$gone-0.tmp ] || complain "a temporary file of a killed process stays in $file"
     [ -e $file/.tgrad-$$-0.tmp ] || complain "a temporary file of a living process was removed"
     [ -e $file/.tgrad-notes.tmp ] || complain "a file that is none of ours was removed"
+done
+
+# ---- what is printed where there is no terminal: plain lines of at most 100 columns ----
+train 0 config.yaml --run lines --data.test_resolutions 8,16,8
+[ "$(grep -c '^epoch' out)" -eq 4 ] || complain "a line per epoch is printed"
+[ "$(grep -c '^      | .*ms/step' out)" -eq 4 ] || complain "an epoch with many errors has two lines"
+grep -q $'\r' out && complain "a file got a line that is redrawn"
+awk '/^epoch|^      \|/ && length > 100 { exit 1 }' out || complain "an epoch has more than 100 columns"
+for error in "| 8: l2 " "| 16: l2 " "| 8_2: l2 "; do
+    [ "$(grep -cF "$error" out)" -eq 4 ] || complain "no '$error' in the lines of the epochs"
 done
 
 # ---- a limit on the size of files: a sentence, and not the end by a signal ----
