@@ -346,14 +346,23 @@ static int draw_sample(cli_html *page, const cli_report *report, const char *gri
     return code;
 }
 
+/* Whether a test was on the grid of the training. */
+static bool is_trained_grid(const char *trained, const char *test) {
+    int64_t points[TG_DATA_MAX_DIMS];
+    cli_grid name = "";
+    tg_grid_text(tg_grid_parse(trained, points), points, name);
+    return strlen(name) == strcspn(test, "_") && strncmp(name, test, strlen(name)) == 0;
+}
+
 static void add_grid_heading(cli_html *page, const cli_report *report, const char *grid) {
     const char *trained = cli_run_setting(&report->run[0], "data.train_resolution");
     const double at = trained ? cli_grid_size(trained) : 0.0, here = cli_grid_size(grid);
     cli_html_add(page, "<h3>Resolution %s%s</h3>\n", grid,
-                 at == here              ? ", as trained"
-                 : at > 0.0 && at < here ? ", finer than trained"
-                 : at > 0.0              ? ", coarser than trained"
-                                         : "");
+                 at == 0.0                        ? ""
+                 : is_trained_grid(trained, grid) ? ", as trained"
+                 : at < here                      ? ", finer than trained"
+                 : at > here                      ? ", coarser than trained"
+                                                  : "");
 }
 
 int cli_report_samples(cli_html *page, const cli_report *report) {

@@ -98,6 +98,10 @@ says out '2x1x48x80'
 run 0 report run -o report.html
 says report.html 'trained at resolution 48x80, tested at 16 and 48x80' 'Test error at 48x80' \
     'Resolution 48x80, as trained' 'Resolution 16, coarser than trained'
+sed 's/48x80/80x48/' run/config.yaml >turned && cp turned run/config.yaml
+run 0 report run -o report.html
+says report.html 'trained at resolution 80x48' '<h3>Resolution 48x80</h3>'
+sed 's/80x48/48x80/' turned >run/config.yaml
 
 # Resumed with the file that the run wrote, it goes on.
 run 0 train run/config.yaml --run run --resume auto --opt.n_epochs 3 --quiet
@@ -194,7 +198,7 @@ says err 'fno.in_channels: 1, but x of the data has 2 channels'
 for side in x y; do
     convert data/flow_test_16_$side.npy data/wave_$side.npy --dtype c64
 done
-refused 'fno.complex_data: false, but data/wave_x.npy holds complex numbers; set it to true' flow.yaml \
+refused 'fno.complex_data: expected true, as data/wave_x.npy holds complex numbers, found false' flow.yaml \
     --data.train_file wave_x.npy --data.test_resolutions '[]'
 refused 'with 1 dimension of the grid (as many as fno.n_modes has), found 4x2x48x80' flow.yaml --fno.n_modes 8
 sed 's/n_modes: 8x6, //' flow.yaml >without.yaml

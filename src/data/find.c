@@ -11,7 +11,7 @@
 #include "tgrad/data.h"
 
 const char *tg_grid_text(int n_dim, const int64_t *points, char text[TG_GRID_TEXT]) {
-    bool is_square = true;
+    bool is_square = n_dim > 0;
     if (!points || !text) {
         return "";
     }

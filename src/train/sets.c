@@ -129,9 +129,10 @@ tg_status tg_run_check_set(tg_context *ctx, const tg_run_config *config, const c
         }
     }
     return facts->dtype == TG_C64 && !fno->complex_data
-               ? tg_fail(ctx, TG_E_CONFIG,
-                         "fno.complex_data: false, but %s holds complex numbers; set it to true",
-                         path)
+               ? tg_fail(
+                     ctx, TG_E_CONFIG,
+                     "fno.complex_data: expected true, as %s holds complex numbers, found false",
+                     path)
                : TG_OK;
 }
 
