@@ -135,7 +135,36 @@ static tg_status write_output(tg_context *ctx, const cli_model *model, tg_tensor
     return status;
 }
 
-static void print_result(const cli_model *model, const tg_tensor *y, int64_t samples, bool json) {
+/* Tells of weights and outputs that are no numbers; *found counts those of the output. */
+static tg_status warn_of_nonfinite(tg_context *ctx, const cli_model *model, const tg_tensor *x,
+                                   const tg_tensor *y, int64_t *found) {
+    int64_t bad = 0, all = 0;
+    tg_tensor_stats in, out;
+    tg_status status = tg_fno_nonfinite(tg_model_fno(model->model), &bad, &all);
+    if (status == TG_OK) {
+        status = tg_tensor_get_stats(ctx, x, &in);
+    }
+    if (status == TG_OK) {
+        status = tg_tensor_get_stats(ctx, y, &out);
+    }
+    if (status != TG_OK) {
+        return status;
+    }
+    *found = out.nan_count + out.inf_count;
+    if (bad > 0) {
+        cli_warn("%s: %lld of %lld weights are NaN or infinite", model->path, (long long)bad,
+                 (long long)all);
+    }
+    if (*found > 0) {
+        cli_warn("%s: %lld of %lld values are NaN or infinite; of the input %lld of %lld are",
+                 opt.output, (long long)*found, (long long)tg_tensor_numel(y),
+                 (long long)(in.nan_count + in.inf_count), (long long)tg_tensor_numel(x));
+    }
+    return TG_OK;
+}
+
+static void print_result(const cli_model *model, const tg_tensor *y, int64_t samples,
+                         int64_t nonfinite, bool json) {
     char text[128];
     if (!json) {
         cli_say("wrote %s: %lld sample%s, %s %s", opt.output, (long long)samples,
@@ -150,6 +179,7 @@ static void print_result(const cli_model *model, const tg_tensor *y, int64_t sam
     cli_json_set(object, "samples", cli_json_integer(samples));
     cli_json_set(object, "dtype", cli_json_text(tg_dtype_name(y->dtype)));
     cli_json_set(object, "shape", cli_json_shape(&y->shape));
+    cli_json_set(object, "nonfinite", cli_json_integer(nonfinite));
     cli_json_print(object);
 }
 
@@ -157,7 +187,7 @@ static int predict(tg_context *ctx, const cli_model *model, const cli_source *so
     tg_tensor x = {0}, y = {0};
     tg_dtype dtype;
     tg_shape found, shape;
-    int64_t index;
+    int64_t index, nonfinite = 0;
     int added;
     if (choose(source, model, &index) != CLI_OK) {
         return CLI_FAILED;
@@ -173,11 +203,14 @@ static int predict(tg_context *ctx, const cli_model *model, const cli_source *so
         status = tg_model_predict(model->model, &x, &y);
     }
     if (status == TG_OK) {
+        status = warn_of_nonfinite(ctx, model, &x, &y, &nonfinite);
+    }
+    if (status == TG_OK) {
         drop_added(&y, added);
         status = write_output(ctx, model, &y);
     }
     if (status == TG_OK) {
-        print_result(model, &y, shape.dim[0], json);
+        print_result(model, &y, shape.dim[0], nonfinite, json);
     }
     tg_tensor_destroy(&x);
     tg_tensor_destroy(&y);
@@ -224,7 +257,8 @@ const cli_command cli_cmd_predict = {
         "MODEL is a checkpoint file, or a run folder whose best checkpoint is meant. The input is\n"
         "(samples, channels, grid..) on any grid; with one channel also (samples, grid..) or a\n"
         "single grid, and the output has the same form. It is called y, or as in training,\n"
-        "where the format has names. Values are in the units of the data on both sides.\n",
+        "where the format has names. Values are in the units of the data on both sides. A warning\n"
+        "counts weights and values that are NaN or infinite.\n",
     .examples = "  tgrad predict runs/darcy --input a.npy --output u.npy\n"
                 "  tgrad predict model.safetensors -i darcy_test_32.h5 --dataset x -o pred.h5\n",
     .options = options,

@@ -72,6 +72,13 @@ int cli_fail(const char *format, ...) {
     return CLI_FAILED;
 }
 
+void cli_warn(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    print_message("tgrad: warning", format, args);
+    va_end(args);
+}
+
 int cli_fail_status(const tg_context *ctx, tg_status status) {
     const char *sentence = ctx ? tg_context_error(ctx) : "";
     return cli_fail("%s", *sentence ? sentence : tg_status_name(status));

@@ -21,6 +21,8 @@ void cli_say(const char *format, ...) TG_PRINTF(1, 2);
 int cli_fail(const char *format, ...) TG_PRINTF(1, 2);
 /* The same for the last error of `ctx` (NULL: only the name of `status`). */
 int cli_fail_status(const tg_context *ctx, tg_status status);
+/* "tgrad: warning: <sentence>" on stderr. */
+void cli_warn(const char *format, ...) TG_PRINTF(1, 2);
 /* "tgrad [command]: <sentence>" and where to read on; `command` may be NULL; returns CLI_USAGE. */
 int cli_usage(const char *command, const char *format, ...) TG_PRINTF(2, 3);
 

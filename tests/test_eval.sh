@@ -158,6 +158,29 @@ run 1 predict data -i one.npy -o no.npy
 refused 'without checkpoints'
 run 1 predict run -i one.npy -o absent/no.npy
 
+# Weights and values that are no numbers are counted.
+says_warning() { # says_warning <text ..>: the last call succeeded with these warnings alone
+    [ $code -eq 0 ] || complain "$last: exit code $code"
+    [ "$(grep -c '^tgrad: warning: ' err)" -eq $# ] && [ "$(wc -l <err)" -eq $# ] || complain "$last: not $# warnings"
+    says err "$@"
+}
+predict_loudly() {
+    last="predict $*"
+    "$tgrad" predict "$@" --threads 1 >out 2>err </dev/null
+    code=$?
+}
+{ head -c 128 one.npy && printf '\x00\x00\xc0\x7f' && tail -c +133 one.npy; } >nan.npy
+predict_loudly run -i nan.npy -o out.npy --json
+says_warning 'out.npy: 64 of 64 values are NaN or infinite; of the input 1 of 64 are'
+says out '"nonfinite": 64'
+run 0 predict run -i one.npy -o out.npy --json
+says out '"nonfinite": 0'
+# Weights of 1e30: the output is infinite, the weights are not.
+run 0 train config.yaml --run broken --quiet --opt.learning_rate 1e6 --opt.weight_decay 1e6 --opt.n_epochs 1 \
+    --data.batch_size 10
+predict_loudly broken/checkpoints/recent.safetensors -i one.npy -o out.npy
+says_warning 'out.npy: 64 of 64 values are NaN or infinite; of the input 0 of 64 are'
+
 # ---- complex fields in one dimension ----
 
 bytes '(6, 9)' 54 11 c_x.npy && bytes '(6, 9)' 54 12 c_y.npy

@@ -212,6 +212,33 @@ static void train(tg_context *ctx, const problem *p, const char *root, tg_train_
     tg_settings_destroy(&settings);
 }
 
+/* Weights that are no numbers, once some are. */
+static void count_nonfinite(tg_context *ctx, tg_model *model) {
+    const float bad[4] = {NAN, -INFINITY, INFINITY, 1.0F}; /* as pairs: both are bad */
+    tg_fno *fno = tg_model_fno(model);
+    int64_t count = -1, total = 0, wanted = 0, numbers = 0;
+    set_ok(ctx, tg_fno_nonfinite(fno, &count, &total));
+    assert_int_equal(count, 0);
+    for (int i = 0; i < tg_fno_param_count(fno); i++) {
+        const tg_fno_param p = tg_fno_get_param(fno, i);
+        const bool is_complex = tg_dtype_is_complex(p.dtype);
+        const tg_shape few = {.ndim = 1, .dim = {is_complex ? 2 : 4}};
+        tg_tensor weight, values;
+        numbers += tg_shape_numel(&p.shape);
+        if (tg_shape_numel(&p.shape) >= 4) {
+            set_ok(ctx, tg_tensor_wrap(ctx, p.dtype, &few, (void *)(uintptr_t)bad, &values));
+            set_ok(ctx, tg_tensor_wrap(ctx, p.dtype, &few, p.weight, &weight));
+            weight.place = tg_backend_place(ctx);
+            set_ok(ctx, tg_backend_copy(ctx, &values, &weight));
+            wanted += is_complex ? 2 : 3;
+        }
+    }
+    set_ok(ctx, tg_fno_nonfinite(fno, &count, &total));
+    assert_int_equal(count, wanted);
+    assert_int_equal(total, numbers);
+    assert_true(wanted > 10);
+}
+
 static void check(tg_context *ctx, const problem *p, const char *root) {
     char path[1200];
     tg_train_end end;
@@ -242,6 +269,7 @@ static void check(tg_context *ctx, const problem *p, const char *root) {
         tg_test_errors_destroy(&errors);
         tg_test_errors_destroy(&errors);
     }
+    count_nonfinite(ctx, model);
     tg_dataset_close(&set);
     tg_tensor_destroy(&pred);
     tg_archive_destroy(&data);

@@ -127,6 +127,9 @@ TG_API int tg_fno_param_count(const tg_fno *fno);
 /* The parameter number `index`, 0-based: the `param` of its gradients. All zero beyond the last. */
 TG_API tg_fno_param tg_fno_get_param(const tg_fno *fno, int index);
 
+/* Weights that are NaN or infinite (a complex one counts once), of `total` there are. */
+TG_API TG_NODISCARD tg_status tg_fno_nonfinite(const tg_fno *fno, int64_t *count, int64_t *total);
+
 /* Copies weights from and to an archive under prefix + name; "" is a prefix too. Loading needs
  * every parameter, in its shape and of any dtype that converts; on failure some weights may be
  * loaded already. Saving copies. */

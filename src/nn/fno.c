@@ -104,6 +104,21 @@ tg_fno_param tg_fno_get_param(const tg_fno *fno, int index) {
                           .spectral = param->spectral};
 }
 
+tg_status tg_fno_nonfinite(const tg_fno *fno, int64_t *count, int64_t *total) {
+    tg_status status = TG_OK;
+    *count = *total = 0;
+    for (int i = 0; i < fno->model.param_count; i++) {
+        const nn_param *param = &fno->model.params[i];
+        const int64_t n = tg_shape_numel(&param->shape);
+        tg_norms norms;
+        TG_TRY(fno->be->ops->norms(fno->be, param->dtype, n, nn_weight(fno, i), &norms));
+        *count += norms.nonfinite;
+        *total += n;
+    }
+fail:
+    return status;
+}
+
 uint64_t tg_fno_get_step(const tg_fno *fno) {
     return fno ? fno->step : 0;
 }
