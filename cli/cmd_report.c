@@ -93,19 +93,31 @@ static void print_result(const cli_run *runs, int count, size_t bytes, bool json
     cli_json_print(object);
 }
 
+/* What is no run is left out; CLI_FAILED after a message, or if none is left. */
+static int open_runs(tg_context *ctx, const cli_args *args, cli_run *runs, int *count) {
+    int code = CLI_OK;
+    *count = 0;
+    for (int i = 0; code == CLI_OK && i < args->count; i++) {
+        code = cli_run_open(ctx, args->item[i], &runs[*count]);
+        if (code != CLI_OK || runs[*count].count > 0) {
+            (*count)++;
+        } else {
+            cli_run_close(&runs[*count]);
+        }
+    }
+    return *count > 0 ? code : CLI_FAILED;
+}
+
 static int run(const cli_call *call) {
-    const int count = call->args.count;
+    int count = 0;
     tg_context *ctx = NULL;
     if (cli_open_context(call->common, false, &ctx) != CLI_OK) {
         return CLI_FAILED;
     }
-    cli_run *runs = cli_need(calloc((size_t)count, sizeof *runs));
+    cli_run *runs = cli_need(calloc((size_t)call->args.count, sizeof *runs));
     cli_html page = {0};
     char *command = command_line(call);
-    int code = CLI_OK;
-    for (int i = 0; code == CLI_OK && i < count; i++) {
-        code = cli_run_open(ctx, call->args.item[i], &runs[i]);
-    }
+    int code = open_runs(ctx, &call->args, runs, &count);
     if (code == CLI_OK) {
         cli_run_name_all(runs, count);
         const cli_report report = {.ctx = ctx,

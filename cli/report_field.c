@@ -78,18 +78,20 @@ void cli_field_range(const double *value, int64_t count, double *low, double *hi
 }
 
 tg_status cli_field_distance(tg_context *ctx, const tg_tensor *prediction, const tg_tensor *truth,
-                             int64_t sample, double *out) {
-    const int64_t count = tg_tensor_numel(truth) / truth->shape.dim[0];
+                             int64_t sample, int64_t channel, double *out) {
+    const int64_t whole = tg_tensor_numel(truth) / truth->shape.dim[0];
+    const int64_t count = channel < 0 ? whole : whole / truth->shape.dim[1];
+    const int64_t first = sample * whole + (channel < 0 ? 0 : channel * count);
     double *p = NULL, *y = NULL, error = 0.0, norm = 0.0;
-    tg_status status = read_pairs(ctx, prediction, sample * count, count, &p);
+    tg_status status = read_pairs(ctx, prediction, first, count, &p);
     if (status == TG_OK) {
-        status = read_pairs(ctx, truth, sample * count, count, &y);
+        status = read_pairs(ctx, truth, first, count, &y);
     }
     for (int64_t i = 0; status == TG_OK && i < 2 * count; i++) {
         error += (p[i] - y[i]) * (p[i] - y[i]);
         norm += y[i] * y[i];
     }
-    *out = sqrt(error / norm);
+    *out = sqrt(error / (norm == 0.0 ? 1.0 : norm));
     free(p);
     free(y);
     return status;

@@ -27,12 +27,14 @@ double *cli_field_error(const cli_field *prediction, const cli_field *truth);
 /* Least and largest finite value; 0 and 0 if there is none. */
 void cli_field_range(const double *value, int64_t count, double *low, double *high);
 
-/* ||prediction - truth|| / ||truth|| of one sample, all channels and the whole grid. */
+/* ||prediction - truth|| / ||truth|| of one sample and channel (-1: all together) on the whole
+ * grid; a truth of norm 0 divides by 1. */
 tg_status cli_field_distance(tg_context *ctx, const tg_tensor *prediction, const tg_tensor *truth,
-                             int64_t sample, double *out);
+                             int64_t sample, int64_t channel, double *out);
 
-/* Writes an <img> with the values from low to high in the colours of the map; large fields are
- * averaged over blocks. `alt` is its text. CLI_FAILED after a message. */
+/* Writes an <img> with the values from low to high in the colours of the map, whose middle is that
+ * of low and high; large fields are averaged over blocks. `alt` is its text. CLI_FAILED after a
+ * message. */
 int cli_field_draw(cli_html *page, const double *value, int64_t height, int64_t width, cli_map map,
                    double low, double high, const char *alt);
 

@@ -168,11 +168,71 @@ static void add_row(cli_html *page, const cli_report *report, int index, const c
     cli_html_add(page, "<td>%s</td></tr>\n", cli_report_duration(cli_run_seconds(run), text));
 }
 
+/* ---- each channel by itself ---- */
+
+/* The most channels that a test of the run tells one by one. */
+static int most_channels(const cli_run *run) {
+    int most = 0;
+    for (int t = 0; t < run->tests; t++) {
+        const int count = cli_run_channels(run, run->grid[t]);
+        most = count > most ? count : most;
+    }
+    return most;
+}
+
+static void add_channel_rows(cli_html *page, const cli_report *report, int index,
+                             const cli_grid *grid, int tests) {
+    const cli_run *run = &report->run[index];
+    const int channels = most_channels(run);
+    char text[CLI_NUMBER_TEXT];
+    for (int c = 0; c < channels; c++) {
+        cli_html_add(page, "<tr data-run=\"%s\" data-channel=\"%d\"><th scope=\"row\">", run->name,
+                     c + 1);
+        cli_report_name(page, report, index);
+        cli_html_add(page, "</th><td>%d</td>", c + 1);
+        for (int t = 0; t < tests; t++) {
+            for (int n = 0; n < CLI_NORMS; n++) {
+                const double error = cli_run_channel(run, (cli_norm)n, grid[t], c);
+                cli_html_add(page, "<td>%s</td>", cli_number_text(error, text));
+            }
+        }
+        cli_html_add(page, "</tr>\n");
+    }
+}
+
+/* Nothing where every run has but one. */
+static void add_channels(cli_html *page, const cli_report *report, const cli_grid *grid,
+                         int tests) {
+    enum { SHOWN = 16 }; /* more rows are folded up */
+    int rows = 0;
+    for (int i = 0; i < report->count; i++) {
+        rows += most_channels(&report->run[i]);
+    }
+    if (rows == 0) {
+        return;
+    }
+    cli_html_add(page, "<details%s><summary>Test errors of each channel by itself</summary>",
+                 rows <= SHOWN ? " open" : "");
+    cli_report_open_wide(page, "Table of errors by channel");
+    cli_html_add(page, "<table class=\"channels\"><thead><tr><th scope=\"col\">Run</th>"
+                       "<th scope=\"col\">Channel</th>");
+    for (int t = 0; t < tests; t++) {
+        cli_html_add(page, "<th scope=\"col\">L² at %s</th><th scope=\"col\">H¹ at %s</th>",
+                     grid[t], grid[t]);
+    }
+    cli_html_add(page, "</tr></thead><tbody>\n");
+    for (int i = 0; i < report->count; i++) {
+        add_channel_rows(page, report, i, grid, tests);
+    }
+    cli_html_add(page, "</tbody></table></div></details>\n");
+}
+
 static void add_notes(cli_html *page, const cli_report *report) {
     cli_html_add(page,
-                 "<p class=\"note\">Errors are relative, ‖prediction − truth‖ ∕ ‖truth‖, "
-                 "averaged over the test samples; H<sup>1</sup> counts first derivatives "
-                 "too. Optimizer memory is moments, factors and index sets. Step is the "
+                 "<p class=\"note\">Errors are relative, ‖prediction − truth‖ ∕ ‖truth‖ of a "
+                 "sample with all its channels, averaged over the test samples; H<sup>1</sup> "
+                 "counts first derivatives too. Optimizer memory is moments, factors and index "
+                 "sets. Step is the "
                  "median over epochs%s.</p>",
                  report->count > 1 ? "; the lowest final error of a column is bold" : "");
     for (int i = 0; i < report->count; i++) {
@@ -230,6 +290,7 @@ void cli_report_results(cli_html *page, const cli_report *report) {
     }
     cli_html_add(page, "</tbody></table></div>\n");
     add_notes(page, report);
+    add_channels(page, report, grid, tests);
     cli_html_add(page, "</section>\n");
     free(value);
 }

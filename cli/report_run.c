@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,7 +109,8 @@ static bool read_tests(cli_run *run, json_t *tests) {
         last->error[CLI_NORM_L2][column] = real_of(errors, "l2");
         last->error[CLI_NORM_H1][column] = real_of(errors, "h1");
     }
-    return true;
+    run->newest = run->newest ? run->newest : cli_json_object();
+    return !tests || json_object_update(run->newest, tests) == 0;
 }
 
 static bool read_line(cli_run *run, const json_t *object, size_t *capacity) {
@@ -162,9 +164,11 @@ static int parse_metrics(cli_run *run, const char *path, const char *text, size_
         }
         begin += length + 1;
     }
-    return run->count > 0
-               ? CLI_OK
-               : cli_fail("%s has no complete line yet: no epoch of this run has ended", path);
+    if (run->count == 0) {
+        (void)cli_fail("%s is left out: it has no complete line, no epoch of this run has ended",
+                       path);
+    }
+    return CLI_OK;
 }
 
 static int read_metrics(cli_run *run) {
@@ -176,9 +180,12 @@ static int read_metrics(cli_run *run) {
     if (text) {
         code = parse_metrics(run, path, text, size);
     } else if (errno == ENOENT && exists(run->path)) {
-        code = cli_fail("%s is no folder of a run, or none of its epochs has ended: it has no "
-                        "metrics.jsonl",
-                        run->path);
+        (void)cli_fail(
+            "%s is left out: it is no folder of a run, or none of its epochs has ended: it "
+            "has no metrics.jsonl",
+            run->path);
+    } else if (errno == ENOTDIR) {
+        (void)cli_fail("%s is left out: it is a file, not a folder of a run", run->path);
     } else {
         code = cli_fail("cannot read %s: %s", path, strerror(errno));
     }
@@ -198,6 +205,9 @@ int cli_run_open(tg_context *ctx, const char *path, cli_run *out) {
     if (read_metrics(out) != CLI_OK) {
         return CLI_FAILED;
     }
+    if (out->count == 0) {
+        return CLI_OK;
+    }
     char *settings = join(path, "config.yaml"), *samples = join(path, "samples.safetensors");
     tg_status status = TG_OK;
     if (exists(settings)) {
@@ -214,6 +224,7 @@ int cli_run_open(tg_context *ctx, const char *path, cli_run *out) {
 void cli_run_close(cli_run *run) {
     free(run->name);
     free(run->epoch);
+    json_decref(run->newest);
     tg_settings_destroy(&run->settings);
     tg_archive_destroy(&run->samples);
     *run = (cli_run){0};
@@ -312,6 +323,22 @@ int cli_run_best(const cli_run *run, cli_norm norm, int test) {
         }
     }
     return best;
+}
+
+/* The list "l2_channels" or "h1_channels" of a test; NULL if there is none. */
+static const json_t *channels_of(const cli_run *run, cli_norm norm, const char *grid) {
+    const char *key = norm == CLI_NORM_L2 ? "l2_channels" : "h1_channels";
+    return json_object_get(json_object_get(run->newest, grid), key);
+}
+
+int cli_run_channels(const cli_run *run, const char *grid) {
+    const size_t count = json_array_size(channels_of(run, CLI_NORM_L2, grid));
+    return count < INT_MAX ? (int)count : INT_MAX;
+}
+
+double cli_run_channel(const cli_run *run, cli_norm norm, const char *grid, int channel) {
+    const json_t *value = json_array_get(channels_of(run, norm, grid), (size_t)channel);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
 double cli_run_optimizer_bytes(const cli_run *run) {

@@ -30,12 +30,14 @@ typedef struct cli_run {
     int tests;
     double memory[TG_MEM_CATEGORIES]; /* peak bytes, each category for itself; NaN: not said */
     double memory_peak;               /* most bytes at one moment */
-    char written[32];                 /* when the metrics were last written, UTC; "" if unknown */
-    tg_settings *settings;            /* NULL: no config.yaml */
-    tg_archive *samples;              /* NULL: no samples.safetensors */
+    struct json_t *newest; /* of each test, as in the metrics: {"16": {"l2": .., ..}}; or NULL */
+    char written[32];      /* when the metrics were last written, UTC; "" if unknown */
+    tg_settings *settings; /* NULL: no config.yaml */
+    tg_archive *samples;   /* NULL: no samples.safetensors */
 } cli_run;
 
-/* Reads the folder `path`. CLI_FAILED after a message; *out is then to be closed as well. */
+/* Reads the folder `path`. What is there but no run, or one without a complete epoch, is named on
+ * stderr and has a count of 0. CLI_FAILED after a message; *out is then to be closed as well. */
 int cli_run_open(tg_context *ctx, const char *path, cli_run *out);
 void cli_run_close(cli_run *run); /* accepts all zero */
 
@@ -49,6 +51,11 @@ int cli_run_test(const cli_run *run, const char *grid);
 /* The last epoch (index) that has this error, and the one where it is least. */
 int cli_run_last(const cli_run *run, cli_norm norm, int test);
 int cli_run_best(const cli_run *run, cli_norm norm, int test);
+
+/* Output channels whose errors a test tells one by one, at the end of the run; 0: none. And the
+ * error of one of them. */
+int cli_run_channels(const cli_run *run, const char *grid);
+double cli_run_channel(const cli_run *run, cli_norm norm, const char *grid, int channel);
 
 double cli_run_optimizer_bytes(const cli_run *run); /* moments, factors and index sets */
 double cli_run_step_ms(const cli_run *run);         /* median over the epochs */

@@ -88,7 +88,8 @@ typedef struct view {
     int run;              /* index */
     cli_field prediction; /* of one channel */
     double *shown, *error;
-    double distance; /* relative L2, of all channels */
+    double distance; /* relative L2 of the channel */
+    double whole;    /* and of all channels together; NaN if there is but one */
 } view;
 
 typedef struct card {
@@ -132,7 +133,14 @@ static tg_status read_card(card *c, const triple *all) {
         const triple *own = &all[v->run];
         status = cli_field_read(ctx, own->pred, c->sample, c->channel, &v->prediction);
         if (status == TG_OK) {
-            status = cli_field_distance(ctx, own->pred, own->y, c->sample, &v->distance);
+            status =
+                cli_field_distance(ctx, own->pred, own->y, c->sample, c->channel, &v->distance);
+        }
+        v->whole = (double)NAN;
+        if (status == TG_OK && own->y->shape.dim[1] > 1) {
+            status = cli_field_distance(ctx, own->pred, own->y, c->sample, -1, &v->whole);
+        }
+        if (status == TG_OK) {
             v->shown = cli_field_shown(&v->prediction);
             v->error = cli_field_error(&v->prediction, &c->truth);
         }
@@ -168,8 +176,9 @@ static int draw_tile(cli_html *page, const card *c, const char *name, const tile
              t->note);
     cli_html_add(page, "<figure class=\"tile\"><figcaption>%s <span>%s</span></figcaption>",
                  t->title, t->note);
-    int code = cli_field_draw(page, t->value, c->truth.height, c->truth.width, t->map, t->low,
-                              t->high, alt);
+    const double from = t->map == CLI_MAP_ERROR ? -t->high : t->low; /* its middle is no error */
+    int code =
+        cli_field_draw(page, t->value, c->truth.height, c->truth.width, t->map, from, t->high, alt);
     const bool is_signed = t->map == CLI_MAP_ERROR && t->low < 0.0;
     cli_html_add(page, "<div class=\"scale %s\"></div><p class=\"ends\"><span>%s</span>",
                  t->map == CLI_MAP_FIELD ? "field"
@@ -183,12 +192,21 @@ static int draw_tile(cli_html *page, const card *c, const char *name, const tile
     return code;
 }
 
+/* "L² 0.0125", and behind it that of all channels together, if there are several; returns text. */
+static const char *distance_text(const view *v, char text[2 * CLI_NUMBER_TEXT + 32]) {
+    char own[CLI_NUMBER_TEXT], whole[CLI_NUMBER_TEXT];
+    const bool is_one = isnan(v->whole);
+    snprintf(text, 2 * CLI_NUMBER_TEXT + 32, "L² %s%s%s", cli_number_text(v->distance, own),
+             is_one ? "" : ", of all channels ", is_one ? "" : cli_number_text(v->whole, whole));
+    return text;
+}
+
 /* Prediction and error of one run. */
 static int draw_run(cli_html *page, const card *c, const view *v, double low, double high,
                     double worst) {
     const char *name = c->report->run[v->run].name;
-    char note[64], number[CLI_NUMBER_TEXT];
-    snprintf(note, sizeof note, "L² %s", cli_number_text(v->distance, number));
+    char note[2 * CLI_NUMBER_TEXT + 32];
+    distance_text(v, note);
     const tile prediction = {"Prediction", v->shown, CLI_MAP_FIELD, low, high, ""};
     const tile error = {"Error", v->error, CLI_MAP_ERROR, c->truth.is_complex ? 0.0 : -worst,
                         worst,   note};
@@ -266,13 +284,11 @@ static void draw_line_charts(cli_html *page, const card *c) {
         series[i + 1].y = c->view[i].error;
     }
     draw_lines(page, c, "Error", "error", series + 1, c->count);
-    cli_html_add(page,
-                 "</div>\n<p class=\"note\">The broad line is the truth. Relative L² error of "
-                 "this sample:");
+    cli_html_add(page, "</div>\n<p class=\"note\">The broad line is the truth. Relative error:");
     for (int i = 0; i < c->count; i++) {
-        char number[CLI_NUMBER_TEXT];
+        char number[2 * CLI_NUMBER_TEXT + 32];
         cli_html_add(page, "%s %s %s", i ? ";" : "", c->report->run[c->view[i].run].name,
-                     cli_number_text(c->view[i].distance, number));
+                     distance_text(&c->view[i], number));
     }
     cli_html_add(page, ".</p>\n");
     free(x);

@@ -188,5 +188,12 @@ cells hand.html hand | paste -sd ' ' >found
 [ "$(cat found)" = '4 2.000 200.0 4.000 400.0 8.000 800.0 2.0 KiB 3.0 MiB 30 ms 15 s' ] ||
     complain "the row of the run by hand is $(cat found)"
 
+grep -F '<tr data-run="hand" data-channel="1">' hand.html |
+    grep -qF '<td>1</td><td>12.00</td><td>212.0</td><td>20.00</td><td>220.0</td><td>36.00</td><td>236.0</td></tr>' ||
+    complain "the first channel of the run by hand"
+grep -F '<tr data-run="hand" data-channel="2">' hand.html |
+    grep -qF '<td>2</td><td>6.000</td><td>204.0</td><td>14.00</td><td>212.0</td><td>30.00</td><td>228.0</td></tr>' ||
+    complain "the second channel of the run by hand"
+
 [ $failures -eq 0 ] && echo ok
 exit $((failures > 0))

@@ -143,7 +143,34 @@ cp -r adam wave && floats 0 1 0 1 0 1 0 1 1 0 1 0 1 0 1 0 0 0 1 0 1 0 1 0 |
     samples wave/samples.safetensors C64 3 1,1,2,2 32
 run 0 wave -o wave.html
 well_formed wave.html
+# Complex errors are moduli: their picture has the half of the colours that the legend shows, white
+# for 0 and red for 1, and no blue.
+if command -v python3 >/dev/null; then
+    python3 - wave.html <<'P' || complain "$last: colours of the complex error"
+import base64, re, sys
+picture = base64.b64decode(re.findall(r'base64,([^"]*)"', open(sys.argv[1]).read())[-1])
+at = picture.index(b'PLTE')
+count = int.from_bytes(picture[at - 4:at], 'big') // 3
+colours = sorted((tuple(picture[at + 4 + 3 * i:at + 7 + 3 * i]) for i in range(count)), key=sum)
+red, white = colours
+assert min(white) > 230 and red[0] > 2 * red[2], colours
+P
+fi
 says wave.html ', modulus' 'Error of wave: from 0.000 to 1.000' 'class="scale half"'
+# Two channels: the errors of each, and of both together (a truth of 0 divides by 1).
+mkdir -p pairs && sed -E 's/"h1":([^,}]*)\}/"h1":\1,"l2_channels":[0.25,1.5],"h1_channels":[\1,null]}/g' \
+    adam/metrics.jsonl >pairs/metrics.jsonl
+floats 1 1 1 1 1 1 1 1 2 0 0 0 0 0 0 0 2 1 0 0 1 1 1 1 | samples pairs/samples.safetensors F32 3 1,2,2,2 32
+run 0 adam pairs -o pairs.html
+well_formed pairs.html
+says pairs.html 'Test errors of each channel by itself' 'channel 2 of 2' \
+    'Error of pairs: from 0.000 to 1.000, L² 0.5000, of all channels 1.118' \
+    'Error of pairs: from 1.000 to 1.000, L² 2.000, of all channels 1.118'
+grep -F '<tr data-run="pairs" data-channel="2">' pairs.html |
+    grep -qF '<td>2</td><td>1.500</td><td>–</td><td>1.500</td><td>–</td></tr>' || complain "$last: channel 2"
+grep -F '<tr data-run="pairs" data-channel="1">' pairs.html |
+    grep -qF '<td>1</td><td>0.2500</td><td>0.05000</td><td>0.2500</td><td>0.1000</td></tr>' || complain "$last: channel 1"
+lacks report.html 'data-channel'
 cp -r adam holes && floats 0 1 2 3 nan nan 1 2 nan 1 2 nan | samples holes/samples.safetensors F32 3 1,1,2,2 16
 run 0 holes -o holes.html
 well_formed holes.html
@@ -226,12 +253,29 @@ run 1 absent -o refused.html
 refused 'absent/metrics.jsonl: No such file'
 mkdir -p empty
 run 1 empty -o refused.html
-refused 'empty is no folder of a run' 'no metrics.jsonl'
+refused 'empty is left out: it is no folder of a run' 'no metrics.jsonl'
 run 1 adam/config.yaml -o refused.html
-refused 'Not a directory'
+refused 'adam/config.yaml is left out: it is a file, not a folder of a run'
 : >empty/metrics.jsonl
-run 1 adam empty -o refused.html
+run 1 empty -o refused.html
 refused 'no epoch of this run has ended'
+run 1 adam absent -o refused.html
+refused 'absent/metrics.jsonl: No such file'
+
+# Beside runs, what is none is named and left out: runs/* holds more than runs.
+mkdir -p nothing
+last='report with folders that are no runs'
+"$tgrad" report nothing adam empty adam/config.yaml tensorgrad -o left.html --json >out 2>err ||
+    complain "$last: failed"
+[ "$(wc -l <err)" -eq 3 ] || complain "$last: not three sentences"
+says err 'tgrad: nothing is left out: it is no folder of a run' 'empty/metrics.jsonl is left out' \
+    'adam/config.yaml is left out'
+[ "$(grep -c '"name"' out)" -eq 2 ] || complain "$last: not two runs"
+well_formed left.html
+says left.html '<h1>adam and tensorgrad</h1>'
+run 1 nothing empty -o refused.html
+[ "$(wc -l <err)" -eq 2 ] || complain "$last: not two sentences"
+[ ! -e refused.html ] || complain "$last: left a page"
 printf '{"epoch":1' >empty/metrics.jsonl
 run 1 empty -o refused.html
 refused 'no epoch of this run has ended'
