@@ -153,7 +153,7 @@ const cli_command cli_cmd_report = {
     .description =
         "Each DIR is a run folder of 'tgrad train', finished or still going on. The page holds\n"
         "errors, curves, memory, times, settings that differ and pictures of test samples. It is\n"
-        "one file without scripts that needs no network.\n",
+        "one file without scripts that needs no network. What is no run is named and left out.\n",
     .examples = "  tgrad report runs/darcy\n"
                 "  tgrad report runs/adam runs/tensorgrad -o comparison.html\n"
                 "  tgrad report runs/* --title 'Darcy flow, five optimizers' --samples 4\n",

@@ -110,6 +110,14 @@ static double block_mean(const double *value, int64_t height, int64_t width, int
     return sum / (double)count;
 }
 
+/* Where a value lies from low (0) to high (1); if these are one, below, at (0.5) or above it. */
+static double place_between(double value, double low, double high) {
+    if (high > low || isnan(value)) {
+        return (value - low) / (high - low);
+    }
+    return value < low ? 0.0 : value > high ? 1.0 : 0.5;
+}
+
 int cli_field_draw(cli_html *page, const double *value, int64_t height, int64_t width, cli_map map,
                    double low, double high, const char *alt) {
     const int64_t longest = height > width ? height : width;
@@ -123,7 +131,7 @@ int cli_field_draw(cli_html *page, const double *value, int64_t height, int64_t 
     for (int i = 0; i < rows; i++) {
         for (int j = 0; j < columns; j++) {
             const double mean = block_mean(value, height, width, step, i, j);
-            const double t = high > low ? (mean - low) / (high - low) : mean - mean + 0.5;
+            const double t = place_between(mean, low, high);
             const uint32_t colour = cli_map_colour(colours, t);
             unsigned char *rgb = picture.rgb + 3 * ((size_t)i * (size_t)columns + (size_t)j);
             rgb[0] = (unsigned char)(colour >> 16);

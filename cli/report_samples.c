@@ -89,7 +89,7 @@ typedef struct view {
     cli_field prediction; /* of one channel */
     double *shown, *error;
     double distance; /* relative L2 of the channel */
-    double whole;    /* and of all channels together; NaN if there is but one */
+    double whole;    /* and of all channels together */
 } view;
 
 typedef struct card {
@@ -136,11 +136,8 @@ static tg_status read_card(card *c, const triple *all) {
             status =
                 cli_field_distance(ctx, own->pred, own->y, c->sample, c->channel, &v->distance);
         }
-        v->whole = (double)NAN;
-        if (status == TG_OK && own->y->shape.dim[1] > 1) {
-            status = cli_field_distance(ctx, own->pred, own->y, c->sample, -1, &v->whole);
-        }
         if (status == TG_OK) {
+            status = cli_field_distance(ctx, own->pred, own->y, c->sample, -1, &v->whole);
             v->shown = cli_field_shown(&v->prediction);
             v->error = cli_field_error(&v->prediction, &c->truth);
         }
@@ -192,21 +189,12 @@ static int draw_tile(cli_html *page, const card *c, const char *name, const tile
     return code;
 }
 
-/* "L² 0.0125", and behind it that of all channels together, if there are several; returns text. */
-static const char *distance_text(const view *v, char text[2 * CLI_NUMBER_TEXT + 32]) {
-    char own[CLI_NUMBER_TEXT], whole[CLI_NUMBER_TEXT];
-    const bool is_one = isnan(v->whole);
-    snprintf(text, 2 * CLI_NUMBER_TEXT + 32, "L² %s%s%s", cli_number_text(v->distance, own),
-             is_one ? "" : ", of all channels ", is_one ? "" : cli_number_text(v->whole, whole));
-    return text;
-}
-
 /* Prediction and error of one run. */
 static int draw_run(cli_html *page, const card *c, const view *v, double low, double high,
                     double worst) {
     const char *name = c->report->run[v->run].name;
-    char note[2 * CLI_NUMBER_TEXT + 32];
-    distance_text(v, note);
+    char note[64], number[CLI_NUMBER_TEXT];
+    snprintf(note, sizeof note, "L² %s", cli_number_text(v->distance, number));
     const tile prediction = {"Prediction", v->shown, CLI_MAP_FIELD, low, high, ""};
     const tile error = {"Error", v->error, CLI_MAP_ERROR, c->truth.is_complex ? 0.0 : -worst,
                         worst,   note};
@@ -284,11 +272,11 @@ static void draw_line_charts(cli_html *page, const card *c) {
         series[i + 1].y = c->view[i].error;
     }
     draw_lines(page, c, "Error", "error", series + 1, c->count);
-    cli_html_add(page, "</div>\n<p class=\"note\">The broad line is the truth. Relative error:");
+    cli_html_add(page, "</div>\n<p class=\"note\">The broad line is the truth. Relative L² error:");
     for (int i = 0; i < c->count; i++) {
-        char number[2 * CLI_NUMBER_TEXT + 32];
+        char number[CLI_NUMBER_TEXT];
         cli_html_add(page, "%s %s %s", i ? ";" : "", c->report->run[c->view[i].run].name,
-                     distance_text(&c->view[i], number));
+                     cli_number_text(c->view[i].distance, number));
     }
     cli_html_add(page, ".</p>\n");
     free(x);
@@ -311,6 +299,21 @@ static void add_heading(cli_html *page, const card *c, const triple *t) {
     cli_html_add(page, "%s</h4>\n", tg_dtype_is_complex(t->y->dtype) ? ", modulus" : "");
 }
 
+/* The errors of a sample with several channels, all together: once, before the first of them. */
+static void add_whole_errors(cli_html *page, const card *c, const triple *t) {
+    char number[CLI_NUMBER_TEXT];
+    if (c->channel > 0 || t->y->shape.dim[1] < 2) {
+        return;
+    }
+    cli_html_add(page, "<p class=\"note\">Relative L² error of all %lld channels together:",
+                 (long long)t->y->shape.dim[1]);
+    for (int i = 0; i < c->count; i++) {
+        cli_html_add(page, "%s %s %s", i ? ";" : "", c->report->run[c->view[i].run].name,
+                     cli_number_text(c->view[i].whole, number));
+    }
+    cli_html_add(page, ".</p>\n");
+}
+
 static int draw_card(cli_html *page, card *c, const triple *all) {
     tg_status status = read_card(c, all);
     int code = CLI_OK;
@@ -318,6 +321,7 @@ static int draw_card(cli_html *page, card *c, const triple *all) {
         code = cli_fail_status(c->report->ctx, status);
     } else {
         add_heading(page, c, &all[c->view[0].run]);
+        add_whole_errors(page, c, &all[c->view[0].run]);
         if (all[c->view[0].run].y->shape.ndim == 3) {
             draw_line_charts(page, c);
         } else {
@@ -389,10 +393,11 @@ int cli_report_samples(cli_html *page, const cli_report *report) {
     if (count == 0 || report->samples == 0) {
         return CLI_OK;
     }
-    cli_html_add(page, "<section id=\"samples\"><h2>Test samples</h2>\n<p class=\"note\">Truth and "
-                       "predictions of a sample share the scale of the truth; what lies beyond it "
-                       "has the colour of its end. Errors (prediction − truth) share another. L² "
-                       "is the relative error of the sample.</p>\n");
+    cli_html_add(page,
+                 "<section id=\"samples\"><h2>Test samples</h2>\n<p class=\"note\">Truth and "
+                 "predictions of a sample share the scale of the truth; what lies beyond it "
+                 "has the colour of its end. Errors (prediction − truth) share another. L² "
+                 "is the relative error of the sample, or of its channel that is shown.</p>\n");
     for (int r = 0; code == CLI_OK && r < count; r++) {
         int64_t most = 0;
         for (int i = 0; code == CLI_OK && i < report->count; i++) {

@@ -164,8 +164,8 @@ floats 1 1 1 1 1 1 1 1 2 0 0 0 0 0 0 0 2 1 0 0 1 1 1 1 | samples pairs/samples.s
 run 0 adam pairs -o pairs.html
 well_formed pairs.html
 says pairs.html 'Test errors of each channel by itself' 'channel 2 of 2' \
-    'Error of pairs: from 0.000 to 1.000, L² 0.5000, of all channels 1.118' \
-    'Error of pairs: from 1.000 to 1.000, L² 2.000, of all channels 1.118'
+    'Error of pairs: from 0.000 to 1.000, L² 0.5000' 'Error of pairs: from 1.000 to 1.000, L² 2.000' \
+    'error of all 2 channels together: pairs 1.118.'
 grep -F '<tr data-run="pairs" data-channel="2">' pairs.html |
     grep -qF '<td>2</td><td>1.500</td><td>–</td><td>1.500</td><td>–</td></tr>' || complain "$last: channel 2"
 grep -F '<tr data-run="pairs" data-channel="1">' pairs.html |
