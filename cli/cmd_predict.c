@@ -150,6 +150,7 @@ static tg_status warn_of_nonfinite(tg_context *ctx, const cli_model *model, cons
     if (status != TG_OK) {
         return status;
     }
+    const int64_t given = in.nan_count + in.inf_count;
     *found = out.nan_count + out.inf_count;
     if (bad > 0) {
         cli_warn("%s: %lld of %lld weights are NaN or infinite", model->path, (long long)bad,
@@ -157,8 +158,8 @@ static tg_status warn_of_nonfinite(tg_context *ctx, const cli_model *model, cons
     }
     if (*found > 0) {
         cli_warn("%s: %lld of %lld values are NaN or infinite; of the input %lld of %lld are",
-                 opt.output, (long long)*found, (long long)tg_tensor_numel(y),
-                 (long long)(in.nan_count + in.inf_count), (long long)tg_tensor_numel(x));
+                 opt.output, (long long)*found, (long long)tg_tensor_numel(y), (long long)given,
+                 (long long)tg_tensor_numel(x));
     }
     return TG_OK;
 }
