@@ -284,7 +284,7 @@ static tg_status train(const tg_context *ctx, tg_trainer *trainer, bool json) {
 static tg_status tell_finished(const tg_context *ctx, tg_trainer *trainer, bool json) {
     const tg_train_end end = tg_trainer_get_end(trainer);
     if (json) {
-        const tg_train_epoch none = {.train_loss = NAN};
+        const tg_train_epoch none = {.train_loss = (double)NAN};
         print_json(ctx, &end, &none);
     } else {
         cli_say("nothing to do: %s is finished (%lld epochs, %lld steps); a larger opt.n_epochs "

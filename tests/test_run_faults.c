@@ -399,7 +399,7 @@ static void forged_counters_are_refused(void **state) {
     double *const reals[] = {&t->progress.loss_sum, &t->progress.best, &t->progress.schedule.factor,
                              &t->progress.schedule.best};
     for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++) {
-        *reals[i] = NAN;
+        *reals[i] = (double)NAN;
         expect_refusal(t, &t->progress, "nan, expected ");
         t->progress = honest;
     }
