@@ -112,6 +112,34 @@ static void test_dies(void **state) {
     }
 }
 
+/* Attributes that HDF5 1.10 crashes on, and others that send it into an endless loop. A better one
+ * may call them errors or even read them; this process is here afterwards. */
+static void test_damaged(void **state) {
+    (void)state;
+    static const struct {
+        const char *path, *reason;
+    } files[] = {{TG_FIXTURES "/crash.h5", "crashed (signal 11): the file is damaged"},
+                 {TG_FIXTURES "/endless.h5", "took too long: the file is damaged"}};
+    char version[256];
+    const bool is_old = strstr(tg_io_libraries(version, sizeof version), "HDF5 1.10.") != NULL;
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        tg_h5 *file = NULL;
+        tg_archive *archive = NULL;
+        assert_int_equal(tg_archive_create(ctx, &archive), TG_OK);
+        tg_status status = tg_h5_open(ctx, files[i].path, &file);
+        if (status == TG_OK) {
+            status = tg_h5_read_meta(file, archive);
+        }
+        assert_true(status == TG_E_FORMAT || (status == TG_OK && !is_old));
+        if (is_old && !strstr(tg_context_error(ctx), files[i].reason)) {
+            fail_msg("%s", tg_context_error(ctx));
+        }
+        tg_archive_destroy(&archive);
+        tg_h5_close(&file);
+        expect_no_child();
+    }
+}
+
 /* A terminal or a batch system sends its signals to the whole group: they are for the caller. */
 static void test_signals(void **state) {
     (void)state;
@@ -272,13 +300,10 @@ int main(int argc, char **argv) {
         return hold();
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dies),
-        cmocka_unit_test(test_signals),
-        cmocka_unit_test(test_taken_by_another_wait),
-        cmocka_unit_test(test_no_orphan),
-        cmocka_unit_test(test_several),
-        cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_plugin),
+        cmocka_unit_test(test_dies),      cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_signals),   cmocka_unit_test(test_taken_by_another_wait),
+        cmocka_unit_test(test_no_orphan), cmocka_unit_test(test_several),
+        cmocka_unit_test(test_pieces),    cmocka_unit_test(test_plugin),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
