@@ -234,6 +234,7 @@ static int run(const cli_call *call) {
         code = check_grids(&model, grids);
     }
     if (code == CLI_OK) {
+        cli_model_tell(&model);
         code = evaluate_all(ctx, &model, grids, each, call->common->json);
     }
     cli_model_close(&model);
@@ -244,6 +245,10 @@ static int run(const cli_call *call) {
     return code;
 }
 
+static const cli_option *more_options(void) {
+    return cli_model_options;
+}
+
 const cli_command cli_cmd_eval = {
     .name = "eval",
     .arguments = "MODEL",
@@ -251,7 +256,9 @@ const cli_command cli_cmd_eval = {
     .max_args = 1,
     .summary = "Measure the errors of a trained model on data",
     .description =
-        "MODEL is a checkpoint file, or a run folder whose best checkpoint is meant. Prints the\n"
+        "MODEL is a checkpoint file, a run folder whose best checkpoint is meant, or with "
+        "--config\n"
+        "a file of weights by neuraloperator's names (docs/exchange.md). Prints the\n"
         "relative L2 and H1 errors for every file at every resolution: |prediction - truth| /\n"
         "|truth| of each sample, its channels together, and the mean over the samples; with "
         "several\n"
@@ -263,6 +270,7 @@ const cli_command cli_cmd_eval = {
         "  tgrad eval runs/darcy --data data/darcy_test_32.h5 --json | jq '.results[0].l2'\n"
         "  tgrad eval runs/darcy --data own.h5 --json | jq '.results[0].per_sample.l2 | max'\n",
     .options = options,
+    .more_options = more_options,
     .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE,
     .run = run,
 };

@@ -240,12 +240,17 @@ static int run(const cli_call *call) {
         code = cli_model_open(ctx, call->args.item[0], &model);
     }
     if (code == CLI_OK) {
+        cli_model_tell(&model);
         code = predict(ctx, &model, &source, call->common->json);
     }
     cli_source_close(&source);
     cli_model_close(&model);
     tg_context_destroy(&ctx);
     return code;
+}
+
+static const cli_option *more_options(void) {
+    return cli_model_options;
 }
 
 const cli_command cli_cmd_predict = {
@@ -255,7 +260,9 @@ const cli_command cli_cmd_predict = {
     .max_args = 1,
     .summary = "Apply a trained model to fields in a file",
     .description =
-        "MODEL is a checkpoint file, or a run folder whose best checkpoint is meant. The input is\n"
+        "MODEL is a checkpoint file, a run folder whose best checkpoint is meant, or with --config "
+        "a\n"
+        "file of weights by neuraloperator's names (docs/exchange.md). The input is\n"
         "(samples, channels, grid..) on any grid; with one channel also (samples, grid..) or a\n"
         "single grid, and the output has the same form. It is called y, or as in training,\n"
         "where the format has names. Values are in the units of the data on both sides. A warning\n"
@@ -263,6 +270,7 @@ const cli_command cli_cmd_predict = {
     .examples = "  tgrad predict runs/darcy --input a.npy --output u.npy\n"
                 "  tgrad predict model.safetensors -i darcy_test_32.h5 --dataset x -o pred.h5\n",
     .options = options,
+    .more_options = more_options,
     .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE,
     .run = run,
 };

@@ -18,6 +18,7 @@ static const char *run_folder;
 static const char *resume;
 static int64_t given_seed = -1; /* none */
 static bool is_forced;
+static const char *init;
 static bool is_quiet;
 
 static const cli_option options[] = {
@@ -43,6 +44,11 @@ static const cli_option options[] = {
      .fallback = "distributed.seed",
      .min = 0,
      .max = INT64_MAX},
+    {.name = "init",
+     .kind = CLI_STRING,
+     .text = &init,
+     .value = "FILE",
+     .help = "begin with the weights of FILE: neuraloperator's, or a checkpoint's"},
     {.name = "quiet",
      .letter = 'q',
      .kind = CLI_FLAG,
@@ -170,6 +176,9 @@ static tg_status read_settings(tg_context *ctx, const cli_call *call, const char
     for (int i = 0; status == TG_OK && i < call->args.override_count; i++) {
         const cli_override *override = &call->args.override[i];
         status = tg_settings_set(*out, override->key, override->value, "command line");
+    }
+    if (status == TG_OK && init) {
+        status = tg_settings_set(*out, "opt.init", init, "--init");
     }
     if (status == TG_OK && given_seed >= 0) {
         char seed[32];
@@ -335,6 +344,9 @@ static int run(const cli_call *call) {
         return cli_usage("train",
                          "CONFIG.yaml is needed, or --resume auto to go on with --run DIR");
     }
+    if (resume && init) {
+        return cli_usage("train", "--resume goes on with a run, --init begins one: choose one");
+    }
     if (resume && is_forced) {
         return cli_usage("train", "--resume goes on with a run, --force removes it: choose one");
     }
@@ -375,6 +387,7 @@ const cli_command cli_cmd_train = {
         "and so is one in which a process trains; a run that is refused changes no file.\n",
     .examples = "  tgrad train configs/darcy16.yaml --run runs/darcy --data.root data\n"
                 "  tgrad train configs/darcy16.yaml --run runs/adam --opt.name adam --seed 3\n"
+                "  tgrad train configs/darcy16.yaml --run runs/tuned --init weights.safetensors\n"
                 "  tgrad train configs/darcy16.yaml --run runs/darcy --resume auto\n"
                 "  tgrad train --run runs/darcy --resume auto --opt.n_epochs 200\n",
     .options = options,

@@ -1,4 +1,4 @@
-/* Finding and loading checkpoints. */
+/* Finding and loading checkpoints and weights. */
 #include "model.h"
 
 #include <stdio.h>
@@ -8,6 +8,22 @@
 
 #include "output.h"
 #include "text.h"
+
+static const char *config_path;
+static bool normalizes;
+
+const cli_option cli_model_options[] = {
+    {.name = "config",
+     .kind = CLI_STRING,
+     .text = &config_path,
+     .value = "CONFIG.yaml",
+     .help = "the network, where MODEL holds weights alone"},
+    {.name = "normalize",
+     .kind = CLI_FLAG,
+     .flag = &normalizes,
+     .help = "with --config: fit the normalizers on its training data"},
+    {0},
+};
 
 /* The checkpoint that `path` stands for, to be freed; NULL if a folder has none. */
 static char *find_checkpoint(const char *path) {
@@ -28,14 +44,45 @@ static char *find_checkpoint(const char *path) {
     return NULL;
 }
 
+static tg_status import(tg_context *ctx, const char *path, tg_model **out) {
+    tg_settings *settings = NULL;
+    tg_status status = tg_settings_read_yaml(ctx, config_path, &settings);
+    if (status == TG_OK) {
+        status = tg_model_import(ctx, path, settings, out);
+    }
+    if (status == TG_OK && normalizes) {
+        status = tg_model_fit_normalizers(*out);
+    }
+    tg_settings_destroy(&settings);
+    return status;
+}
+
+void cli_model_tell(const cli_model *model) {
+    const bool x = tg_model_is_normalized(model->model, TG_DATA_X);
+    const bool y = tg_model_is_normalized(model->model, TG_DATA_Y);
+    if (config_path) {
+        fprintf(stderr, "tgrad: normalized: %s%s\n",
+                x && y ? "input and output"
+                : x    ? "the input"
+                : y    ? "the output"
+                       : "nothing",
+                x || y || normalizes ? "" : " (--normalize fits on the training data of --config)");
+    }
+}
+
 int cli_model_open(tg_context *ctx, const char *path, cli_model *out) {
-    *out = (cli_model){.path = find_checkpoint(path)};
+    *out = (cli_model){0};
+    if (normalizes && !config_path) {
+        return cli_fail("--normalize is for weights with --config; a checkpoint has its own");
+    }
+    out->path = find_checkpoint(path);
     if (!out->path) {
         return cli_fail("%s is a folder without checkpoints/best.safetensors or "
                         "checkpoints/recent.safetensors",
                         path);
     }
-    tg_status status = tg_model_load(ctx, out->path, &out->model);
+    tg_status status = config_path ? import(ctx, out->path, &out->model)
+                                   : tg_model_load(ctx, out->path, &out->model);
     if (status != TG_OK) {
         cli_fail_status(ctx, status);
         cli_model_close(out);

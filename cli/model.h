@@ -1,7 +1,9 @@
-/* A trained model from what a user names: a checkpoint file or the folder of a run. */
+/* A trained model from what a user names: a checkpoint file, the folder of a run, or a file of
+ * weights beside a configuration. */
 #ifndef CLI_MODEL_H
 #define CLI_MODEL_H
 
+#include "options.h"
 #include "tgrad/tgrad.h"
 
 typedef struct cli_model {
@@ -9,10 +11,16 @@ typedef struct cli_model {
     tg_model *model;
 } cli_model;
 
+/* --config and --normalize: how a file of weights alone is read. */
+extern const cli_option cli_model_options[];
+
 /* Of a folder the best checkpoint is taken, or if there is none the most recent. CLI_FAILED after a
  * message; *out is then all zero. */
 int cli_model_open(tg_context *ctx, const char *path, cli_model *out);
 void cli_model_close(cli_model *model); /* accepts all zero */
+
+/* On stderr, for weights read by --config: which sides of the data are normalized. */
+void cli_model_tell(const cli_model *model);
 
 /* Dimensions, channels and the numbers it works with: TG_F32 or TG_C64. */
 const tg_fno_config *cli_model_config(const cli_model *model);

@@ -30,6 +30,19 @@ typedef struct tg_model tg_model;
 /* Reads a checkpoint (its weights, normalizers and settings; not the optimizer). */
 TG_API TG_NODISCARD tg_status tg_model_load(tg_context *ctx, const char *path, tg_model **out);
 TG_API void tg_model_destroy(tg_model **model);
+
+/* A model of weights alone: a safetensors file with neuraloperator's names (also behind a prefix
+ * such as "module."), or a checkpoint. The network is that of `settings`, section fno; the error
+ * lists every name and shape that does not fit it. Normalizers are those in the file under
+ * encoder.x.* and encoder.y.*, or none. A grid with an odd size, which neuraloperator 2.0 shifts by
+ * one mode, gives a warning to the log, also after further training. */
+TG_API TG_NODISCARD tg_status tg_model_import(tg_context *ctx, const char *path,
+                                              const tg_settings *settings, tg_model **out);
+/* Fits the normalizers that data.encode_input and data.encode_output of its settings ask for, on
+ * the training data they name, and drops the others. */
+TG_API TG_NODISCARD tg_status tg_model_fit_normalizers(tg_model *model);
+TG_API bool tg_model_is_normalized(const tg_model *model, tg_data_side side);
+
 TG_API const tg_settings *tg_model_settings(const tg_model *model);
 TG_API tg_fno *tg_model_fno(tg_model *model);
 

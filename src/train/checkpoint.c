@@ -10,7 +10,8 @@
 
 #include "optim/state.h"
 
-#define FORMAT "1"
+#define FORMAT   "1"
+#define IMPORTED "tgrad.imported" /* the first weights were another program's */
 
 enum { INTEGERS = 12, REALS = 5 };
 
@@ -183,6 +184,9 @@ tg_status tg_checkpoint_write(tg_model *model, tg_optim *optim, const tg_progres
     TG_TRY(add_array(ctx, archive, "train.reals", TG_F64, REALS, reals));
     TG_TRY(tg_archive_set_meta(archive, "tgrad.checkpoint", FORMAT));
     TG_TRY(add_settings(ctx, model->settings, archive));
+    if (model->is_imported) {
+        TG_TRY(tg_archive_set_meta(archive, IMPORTED, "true"));
+    }
     TG_TRY(tg_checkpoint_seal(archive));
     TG_TRY(tg_safetensors_write(ctx, path, archive));
 fail:
@@ -202,12 +206,18 @@ tg_status tg_checkpoint_check(tg_context *ctx, const char *path, const tg_archiv
     const char *format = tg_archive_meta(archive, "tgrad.checkpoint");
     const char *stored = tg_archive_meta(archive, "tgrad.checksum");
     char found[17];
-    checksum(archive, found);
-    if (!format || strcmp(format, FORMAT) != 0) {
-        return tg_fail(ctx, TG_E_FORMAT,
-                       "%s: not a checkpoint of format %s (tgrad.checkpoint is %s)", path, FORMAT,
-                       format ? format : "missing");
+    if (!format) {
+        return tg_fail(
+            ctx, TG_E_FORMAT,
+            "%s: not a checkpoint (tgrad.checkpoint is missing); weights alone are read by "
+            "train --init, and by eval and predict with --config",
+            path);
     }
+    if (strcmp(format, FORMAT) != 0) {
+        return tg_fail(ctx, TG_E_FORMAT, "%s: a checkpoint of format %s; this program reads %s",
+                       path, format, FORMAT);
+    }
+    checksum(archive, found);
     if (!stored || strcmp(stored, found) != 0) {
         return tg_fail(ctx, TG_E_FORMAT, "%s: damaged: the checksum is %s, the content gives %s",
                        path, stored ? stored : "missing", found);
@@ -241,11 +251,14 @@ int tg_checkpoint_stage(const tg_archive *archive) {
     return stage >= 1 && stage <= 9 ? (int)stage : 1;
 }
 
-tg_status tg_checkpoint_load_model(tg_model *model, const tg_archive *archive) {
+bool tg_checkpoint_is_imported(const tg_archive *archive) {
+    return !tg_archive_meta(archive, "tgrad.checkpoint") || tg_archive_meta(archive, IMPORTED);
+}
+
+tg_status tg_checkpoint_load_normalizers(tg_model *model, const tg_archive *archive) {
     static const char *const prefixes[2] = {"encoder.x.", "encoder.y."};
     static const char *const means[2] = {"encoder.x.mean", "encoder.y.mean"};
     tg_status status = TG_OK;
-    TG_TRY(tg_fno_load(model->fno, archive, ""));
     for (int side = 0; side < 2; side++) {
         tg_normalizer_destroy(&model->encoder[side]);
         if (tg_archive_find(archive, means[side])) {
@@ -254,6 +267,12 @@ tg_status tg_checkpoint_load_model(tg_model *model, const tg_archive *archive) {
     }
 fail:
     return status;
+}
+
+tg_status tg_checkpoint_load_model(tg_model *model, const tg_archive *archive) {
+    const tg_status status = tg_fno_load(model->fno, archive, "");
+    model->is_imported = tg_checkpoint_is_imported(archive);
+    return status == TG_OK ? tg_checkpoint_load_normalizers(model, archive) : status;
 }
 
 tg_status tg_checkpoint_load_progress(tg_context *ctx, const char *path, const tg_archive *archive,

@@ -2,7 +2,8 @@
  *
  * Weights under neuraloperator's names, optim.* (state of the optimizer), encoder.x.* and
  * encoder.y.* (normalizers), train.* (counters, sums and schedule); metadata: tgrad.checkpoint
- * (format version), tgrad.config (YAML), tgrad.checksum over all tensors and the metadata. */
+ * (format version), tgrad.config (YAML), tgrad.imported (its first weights were another program's),
+ * tgrad.checksum over all tensors and the metadata. */
 #ifndef TG_TRAIN_CHECKPOINT_H
 #define TG_TRAIN_CHECKPOINT_H
 
@@ -40,6 +41,12 @@ TG_NODISCARD tg_status tg_checkpoint_read(tg_context *ctx, const char *path, tg_
 TG_NODISCARD tg_status tg_checkpoint_settings(tg_context *ctx, const char *path,
                                               const tg_archive *archive, tg_settings **out);
 int tg_checkpoint_stage(const tg_archive *archive);
+
+/* Whether the weights of a file, a checkpoint or not, were another program's at first. */
+bool tg_checkpoint_is_imported(const tg_archive *archive);
+
+/* Normalizers alone, from any archive that has some. */
+TG_NODISCARD tg_status tg_checkpoint_load_normalizers(tg_model *model, const tg_archive *archive);
 
 /* Weights and normalizers; progress. The archive has passed tg_checkpoint_read. */
 TG_NODISCARD tg_status tg_checkpoint_load_model(tg_model *model, const tg_archive *archive);

@@ -33,6 +33,8 @@ static const tg_setting loop_table[] = {
      .help = "factor of f16 gradients: auto, off or a power of two"},
     {LOOP(loss_scale_interval), .type = TG_SETTING_INT64, .low = 1, .high = 1e9,
      .help = "steps without overflow before the scale is doubled"},
+    {LOOP(init), .type = TG_SETTING_TEXT, .high = 1024,
+     .help = "safetensors file of weights to begin with (train --init)"},
     {LOOP(naive_galore), .type = TG_SETTING_BOOL,
      .help = "the published switch for proj_type: matrix"},
     {LOOP(graphs), .type = TG_SETTING_ENUM, .choices = graphs_choices,
@@ -340,8 +342,9 @@ fail:
     return status;
 }
 
-tg_status tg_run_config_read(tg_context *ctx, const tg_settings *settings, int stage, bool notes,
-                             tg_run_config *out) {
+/* Every key of stages 1 .. stage, each for itself. */
+static tg_status read_keys(tg_context *ctx, const tg_settings *settings, int stage, bool notes,
+                           tg_run_config *out) {
     char noted[1536] = "";
     tg_status status = TG_OK;
     *out = tg_run_config_default();
@@ -353,9 +356,20 @@ tg_status tg_run_config_read(tg_context *ctx, const tg_settings *settings, int s
     if (notes && noted[0]) {
         tg_log(ctx, TG_LOG_INFO, "settings that change nothing here: %s", noted);
     }
-    TG_TRY(check(ctx, out));
 fail:
     return status;
+}
+
+tg_status tg_run_config_read(tg_context *ctx, const tg_settings *settings, int stage, bool notes,
+                             tg_run_config *out) {
+    const tg_status status = read_keys(ctx, settings, stage, notes, out);
+    return status == TG_OK ? check(ctx, out) : status;
+}
+
+tg_status tg_run_config_read_network(tg_context *ctx, const tg_settings *settings,
+                                     tg_run_config *out) {
+    const tg_status status = read_keys(ctx, settings, 1, false, out);
+    return status == TG_OK ? tg_fno_config_check(ctx, &out->fno) : status;
 }
 
 static tg_status put(tg_settings *settings, const char *section, const char *key,

@@ -17,6 +17,7 @@ typedef struct tg_loop_config {
     int64_t nonfinite_limit;    /* non-finite losses in a row that end the run */
     char loss_scale[32];        /* text for tg_loss_scale_config_parse */
     int64_t loss_scale_interval; /* steps without overflow before it is doubled */
+    char init[1024];             /* file of weights to begin with; "": from the seed */
     bool naive_galore;           /* published switch for the matrix projection */
     tg_graphs graphs;            /* steps run from a recording, on a GPU */
 } tg_loop_config;
@@ -71,6 +72,10 @@ int tg_run_stages(const tg_settings *settings);
  * keys of other programs in the log. */
 TG_NODISCARD tg_status tg_run_config_read(tg_context *ctx, const tg_settings *settings, int stage,
                                           bool notes, tg_run_config *out);
+
+/* The same for a network alone: nothing is asked about data. */
+TG_NODISCARD tg_status tg_run_config_read_network(tg_context *ctx, const tg_settings *settings,
+                                                  tg_run_config *out);
 
 /* Every key with its value. */
 TG_NODISCARD tg_status tg_run_config_write(tg_context *ctx, const tg_run_config *config,

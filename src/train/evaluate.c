@@ -7,8 +7,8 @@
 #include <math.h>
 
 #include "base/memory.h"
-#include "train/model.h"
 #include "train/sets.h"
+#include "train/weights.h"
 
 /* Sums under way; the lists are those of the result. */
 typedef struct tally {
@@ -112,6 +112,7 @@ tg_status tg_model_evaluate(tg_model *model, tg_dataset *dataset, int64_t size,
     TG_TRY(tg_loader_create(model->ctx, dataset, &(tg_loader_config){.batch_size = most}, &loader));
     TG_TRY(tg_batch_create(model, &facts, most, &batch));
     TG_TRY(open_tally(model->ctx, most, &t, out));
+    tg_weights_check_grid(model, facts.grid);
     TG_TRY(tg_fno_prepare(model->fno, most, facts.grid, false));
     for (int64_t b = 0; b < tg_loader_batches(loader); b++) {
         int64_t count = 0;

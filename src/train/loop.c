@@ -6,6 +6,7 @@
 #include "base/timer.h"
 #include "train/needs.h"
 #include "train/trainer.h"
+#include "train/weights.h"
 
 /* Memory for training steps; evaluation has its own, so it is asked for before each epoch. */
 static tg_status prepare_training(tg_trainer *t) {
@@ -22,6 +23,7 @@ static tg_status prepare_training(tg_trainer *t) {
         TG_TRY(tg_optim_set_loss_scale(t->optim, &config->loss_scale));
         TG_TRY(tg_step_create(t->ctx, &step, &t->step));
     }
+    tg_weights_check_grid(t->model, facts.grid);
     TG_TRY(tg_fno_prepare(t->model->fno, config->data.batch_size, facts.grid, true));
 fail:
     return status;

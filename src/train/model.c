@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "train/checkpoint.h"
+#include "train/weights.h"
 
 tg_status tg_model_create(tg_context *ctx, const tg_settings *settings, const tg_run_config *config,
                           tg_model **out) {
@@ -206,6 +207,7 @@ tg_status tg_model_predict(tg_model *model, const tg_tensor *x, tg_tensor *y) {
     }
     const int64_t samples = x->shape.dim[0], most = samples < 16 ? samples : 16;
     TG_TRY(tg_batch_create(model, &facts, most, &batch));
+    tg_weights_check_grid(model, facts.grid);
     TG_TRY(tg_fno_prepare(model->fno, most, facts.grid, false));
     for (int64_t first = 0; first < samples; first += most) {
         const int64_t count = samples - first < most ? samples - first : most;

@@ -12,6 +12,8 @@ struct tg_model {
     tg_run_config config;  /* of the stage in use */
     tg_fno *fno;
     tg_normalizer *encoder[2]; /* of x and y; NULL: raw */
+    bool is_imported;          /* its first weights were another program's */
+    bool is_warned;            /* of what that means on a grid */
 };
 
 /* A batch on its way: the host's tensors are what the data layer fills and reads, the others the

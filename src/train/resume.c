@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "train/trainer.h"
+#include "train/weights.h"
 
 static const char BEST[] = "checkpoints/best.safetensors";
 
@@ -128,6 +129,12 @@ static tg_status find_best(const tg_trainer *t, char *path, bool *is_there) {
     return status;
 }
 
+/* A run begins with the weights of opt.init, if there are some. */
+static tg_status load_first_weights(tg_trainer *t) {
+    const char *path = t->model->config.loop.init;
+    return path[0] ? tg_weights_read(t->model, path) : TG_OK;
+}
+
 tg_status tg_trainer_start(tg_trainer *t) {
     TG_NEED(NULL, t);
     char best[TG_PATH];
@@ -141,6 +148,7 @@ tg_status tg_trainer_start(tg_trainer *t) {
                        "that run, ask for it (--force)",
                        t->folder.path);
     }
+    TG_TRY(load_first_weights(t));
     t->entry = TG_ENTRY_START;
 fail:
     return status;
@@ -148,8 +156,11 @@ fail:
 
 tg_status tg_trainer_replace(tg_trainer *t) {
     TG_NEED(NULL, t);
-    const tg_status status = look(t);
+    tg_status status = TG_OK;
+    TG_TRY(look(t));
+    TG_TRY(load_first_weights(t));
     t->entry = TG_ENTRY_REPLACE;
+fail:
     return status;
 }
 
@@ -184,6 +195,7 @@ tg_status tg_trainer_resume(tg_trainer *t, const char *path, bool *resumed) {
         TG_TRY(find_best(t, best, resumed));
         TG_TRY(*resumed ? load(t, best, &is_damaged) : TG_OK);
     }
+    TG_TRY(*resumed ? TG_OK : load_first_weights(t));
     t->entry = *resumed ? TG_ENTRY_RESUME : TG_ENTRY_START;
 fail:
     tg_mem_free(t->ctx, steps);
