@@ -1,4 +1,4 @@
-/* tgrad analyze FILE: what each way of compressing loses of a gradient G.
+/* tgrad analyze FILE | RUN: what each way of compressing loses of a gradient G.
  *
  * A projector is refreshed on G and applied to it; the entries of |G - G~|, G~ what comes back, are
  * sorted out by exact quantiles. Entries and the relative Frobenius error count both branches at
@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "boxplot.h"
 #include "output.h"
@@ -518,6 +519,32 @@ static int analyze(tg_context *ctx, const cli_source *source, bool json, analysi
     return code;
 }
 
+/* ---- where the gradients come from ---- */
+
+static bool is_folder(const char *path) {
+    struct stat facts;
+    return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
+}
+
+/* Those of a batch of a run's training data, at its newest checkpoint. */
+static tg_status open_run(tg_context *ctx, const char *folder, cli_source *out) {
+    const size_t room = strlen(folder) + 64;
+    char *path = cli_need(malloc(room));
+    tg_model *model = NULL;
+    snprintf(path, room, "%s/checkpoints/recent.safetensors", folder);
+    *out = (cli_source){.ctx = ctx, .path = folder, .format = TG_FILE_SAFETENSORS};
+    tg_status status = tg_model_load(ctx, path, &model);
+    if (status == TG_OK) {
+        status = tg_archive_create(ctx, &out->archive);
+    }
+    if (status == TG_OK) {
+        status = tg_model_gradients(model, out->archive);
+    }
+    tg_model_destroy(&model);
+    free(path);
+    return status;
+}
+
 static int run(const cli_call *call) {
     analysis a = {.file = call->args.item[0]};
     tg_context *ctx = NULL;
@@ -525,7 +552,8 @@ static int run(const cli_call *call) {
     code = code == CLI_OK ? cli_open_context(call->common, true, &ctx) : code;
     if (code == CLI_OK) {
         cli_source source = {0};
-        const tg_status status = cli_source_open(ctx, a.file, &source);
+        const tg_status status = is_folder(a.file) ? open_run(ctx, a.file, &source)
+                                                   : cli_source_open(ctx, a.file, &source);
         code = status == TG_OK ? analyze(ctx, &source, call->common->json, &a)
                                : cli_fail_status(ctx, status);
         cli_source_close(&source);
@@ -537,12 +565,15 @@ static int run(const cli_call *call) {
 
 const cli_command cli_cmd_analyze = {
     .name = "analyze",
-    .arguments = "FILE",
+    .arguments = "FILE|RUN",
     .min_args = 1,
     .max_args = 1,
     .summary = "Compare what ways of compressing a gradient lose of it",
     .description =
-        "For a gradient tensor G of an npy, safetensors or HDF5 file: how the entries of |G - G~|\n"
+        "For a gradient tensor G of an npy, safetensors or HDF5 file, or of a spectral weight of "
+        "the\n"
+        "run in folder RUN (newest checkpoint, one batch of its training data): how the entries of "
+        "|G - G~|\n"
         "are spread, G~ being what a method brings back (exact quantiles), the relative Frobenius\n"
         "error, the number of values kept, and the stable rank of every mode.\n"
         "\n"
@@ -553,7 +584,8 @@ const cli_command cli_cmd_analyze = {
         "  structured       25 % as the sub-tensor of the largest slices of every mode\n"
         "  galore           25 % by singular vectors of the matrix with the first mode as rows\n"
         "  sum              5 % largest entries and Tucker 20 %, both of G itself\n",
-    .examples = "  tgrad analyze grads.safetensors --png loss.png\n"
+    .examples = "  tgrad analyze runs/darcy --tensor fno_blocks.convs.0.weight.tensor\n"
+                "  tgrad analyze grads.safetensors --png loss.png\n"
                 "  tgrad analyze grads.h5 --tensor grads --index 3 --methods all\n"
                 "  tgrad analyze g.npy --json | jq '.methods[] | {name, relative_error}'\n",
     .options = options,

@@ -93,7 +93,7 @@ static int run(const cli_call *call) {
         code = strcmp(kinds[i].name, kind) == 0 ? kinds[i].run(call, &opt) : code;
     }
     if (code < 0) {
-        code = cli_usage("bench", "'%.64s' is not a kind of benchmark%s%s%s", kind,
+        code = cli_usage("bench", "'%.64s' is not optim or step%s%s%s", kind,
                          suggestion.best ? "; did you mean " : "",
                          suggestion.best ? suggestion.best : "", suggestion.best ? "?" : "");
     }

@@ -180,8 +180,8 @@ static void print_text(const tg_generator *generator, double seconds) {
     for (int i = 0; i < tg_generator_file_count(generator); i++) {
         tg_generator_file file;
         if (tg_generator_get_file(generator, i, &file) == TG_OK) {
-            cli_say("%s %s: %lld samples, %s", file.found == file.samples ? "kept" : "wrote",
-                    file.path, (long long)file.samples,
+            cli_say("%s %s: %lld sample%s, %s", file.found == file.samples ? "kept" : "wrote",
+                    file.path, (long long)file.samples, file.samples == 1 ? "" : "s",
                     cli_bytes_text(cli_file_bytes(file.path), size));
             made += file.samples - file.found;
         }
@@ -304,7 +304,8 @@ const cli_command cli_cmd_generate = {
         "Writes DIR/EQUATION_train_N.h5 and DIR/EQUATION_test_N.h5 with datasets x and y and all\n"
         "parameters as attributes. A sample depends on the seed, its number and the parameters\n"
         "only. When interrupted, the samples made so far are kept, and the same command goes on\n"
-        "from there to the same files, byte for byte. Computes on the CPU, in double precision;\n"
+        "from there to the same files, byte for byte; with a larger number of samples it extends\n"
+        "finished ones. Computes on the CPU, in double precision;\n"
         "--backend cuda makes ns and kolmogorov on a GPU, ns many samples at once.\n"
         "A range is given as LOW,HIGH. The equations, and what is made unless told otherwise:\n",
     .examples = "  tgrad generate darcy --n-train 1000 --n-test 100 -r 16 --test-resolution 16,31\n"

@@ -194,7 +194,7 @@ const cli_command cli_cmd_verify = {
     .arguments = "fno|optim|tucker FILE",
     .min_args = 2,
     .max_args = 2,
-    .summary = "recompute a file of reference numbers and compare",
+    .summary = "Recompute a file of reference numbers and compare",
     .description = "The file's metadata says what to run and its tensors hold inputs and expected\n"
                    "results. Exits 1 if any quantity is further off than its limit.\n",
     .examples = "  tgrad verify fno tests/fixtures/fno_2d.safetensors\n"

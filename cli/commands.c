@@ -176,7 +176,7 @@ static int run_option(const char *word) {
     cli_suggest_offer(&suggestion, "--version");
     return suggestion.best
                ? cli_usage(NULL, "unknown option '%.64s'; did you mean %s?", word, suggestion.best)
-               : cli_usage(NULL, "option '%.64s' stands before a command", word);
+               : cli_usage(NULL, "unknown option '%.64s'; a command comes first", word);
 }
 
 static int run_command(const cli_command *command, int argc, char **argv) {
@@ -192,7 +192,8 @@ static int run_command(const cli_command *command, int argc, char **argv) {
         cli_print_help(command, stdout);
         code = CLI_OK;
     } else if (call.args.count < command->min_args) {
-        cli_usage(command->name, "needs %s, but %d given", command->arguments, call.args.count);
+        cli_usage(command->name, call.args.count == 0 ? "needs %s" : "needs %s, but has %d only",
+                  command->arguments, call.args.count);
     } else if (call.args.count > command->max_args) {
         const char *extra = call.args.item[command->max_args];
         cli_usage(command->name, "argument '%.64s' is one too many%s", extra,

@@ -132,3 +132,15 @@ const char *cli_hint(const cli_option *const *tables, bool overrides, const char
     }
     return name ? text : NULL;
 }
+
+const char *cli_hint_choice(const char *const *choices, const char *value) {
+    static const char *const gpus[] = {"gpu", "cuda:0", "nvidia", "device"};
+    for (const char *const *choice = choices; *choice; choice++) {
+        for (size_t i = 0; strcmp(*choice, "cuda") == 0 && i < sizeof gpus / sizeof gpus[0]; i++) {
+            if (strcmp(value, gpus[i]) == 0) {
+                return *choice;
+            }
+        }
+    }
+    return NULL;
+}

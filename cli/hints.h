@@ -12,4 +12,7 @@
 const char *cli_hint(const cli_option *const *tables, bool overrides, const char *word, char *text,
                      size_t capacity);
 
+/* The word of `choices` that `value` means in other programs ("gpu": cuda), or NULL. */
+const char *cli_hint_choice(const char *const *choices, const char *value);
+
 #endif

@@ -111,9 +111,11 @@ static bool store_text(parser *p, const cli_option *row, const char *value) {
         *row->text = value;
         return true;
     }
-    return suggestion.best ? refuse(p, "--%s: '%.64s' is not one of %s; did you mean %s?",
-                                    row->name, value, known, suggestion.best)
-                           : refuse(p, "--%s: '%.64s' is not one of %s", row->name, value, known);
+    const char *meant = cli_hint_choice(row->choices, value);
+    meant = meant ? meant : suggestion.best;
+    return meant ? refuse(p, "--%s: '%.64s' is not one of %s; did you mean %s?", row->name, value,
+                          known, meant)
+                 : refuse(p, "--%s: '%.64s' is not one of %s", row->name, value, known);
 }
 
 /* "a,b" or "[a, b]". */

@@ -51,7 +51,9 @@ int cli_run_settings_read(tg_context *ctx, const cli_run_source *source, tg_sett
                           bool *has_data) {
     *out = NULL;
     if (!source->preset == !source->config) {
-        return cli_usage(source->command, "either a configuration file or --preset is needed");
+        return cli_usage(source->command, source->preset
+                                              ? "a configuration file or --preset, not both"
+                                              : "a configuration file or --preset is needed");
     }
     tg_status status = open_source(ctx, source, out);
     if (status == TG_OK) {

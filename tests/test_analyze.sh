@@ -131,5 +131,24 @@ says err 'no entry'
 run 1 broken.npy
 says err 'broken.npy: data has 1 NaN and 2 Inf'
 
+# ---- the gradient of a run ----
+
+"$tgrad" generate burgers --n-train 4 --n-test 1 -r 32 --grid 64 -o data >/dev/null 2>&1
+cat >config.yaml <<'Y'
+fno: {n_modes: 8, hidden_channels: 6, n_layers: 2}
+opt: {n_epochs: 1, training_loss: l2}
+data: {root: data, set: burgers, train_resolution: 32, batch_size: 4}
+Y
+"$tgrad" train config.yaml --run trained --quiet >/dev/null 2>err || complain "a run to analyze"
+run 0 trained --json
+says out '"tensor": "fno_blocks.convs.1.weight.tensor"' '"name": "sparse-lowrank"'
+run 0 trained --tensor fno_blocks.convs.0.weight.tensor
+says out 'trained: fno_blocks.convs.0.weight.tensor, c64 6x6x5, 180 entries'
+run 1 data
+says err 'data/checkpoints/recent.safetensors'
+rm -r data
+run 1 trained
+says err 'burgers_train_32'
+
 echo "$failures failures"
 [ "$failures" -eq 0 ]

@@ -195,7 +195,8 @@ says err 'did you mean f32?'
 run 2 convert plain.npy x.safetensors --gzip 3
 says err '--gzip is for HDF5 output'
 run 2 completion
-run 2 completion fish
+run 2 completion tcsh
+says err 'is not bash, zsh or fish'
 
 # ---- info ----
 
@@ -403,6 +404,27 @@ offers 'ref cpu cuda' tgrad info --backend =
 offers 'inspect' tgrad help ins
 offers '' tgrad inspect pla
 offers '' tgrad convert --dataset --j
+offers 'keys' tgrad help key
+offers 'opt' tgrad help keys o
+offers '--fno.' tgrad train c.yaml --fn
+offers '--fno.n_modes --fno.n_layers --fno.norm' tgrad plan --fno.n
+offers 'low_rank' tgrad train --opt.proj_type low
+offers 'true' tgrad plan --opt.proj_gap x --data.shuffle = t
+offers '' tgrad inspect --fno.n
+
+# The other shells are not installed everywhere: every command, option and key is in their scripts.
+run 0 completion zsh
+says out '#compdef tgrad' "'*--fno.norm=[normalization inside a block]:VALUE:(group_norm instance_norm null)'" \
+    "'train:Train an operator'" '_arguments -S'
+run 0 completion fish
+says out "-n '__fish_seen_subcommand_from train plan" "-l fno.norm -x -a 'group_norm instance_norm null'" \
+    '-f -a train -d' "-l backend -x -a 'ref cpu cuda'"
+for script in zsh fish; do
+    checks=$((checks + 1))
+    "$tgrad" completion $script >script
+    tr -d '\n' <script | sed "s/'\\\\''//g; s/\\\\.//g; s/[^']//g" >quotes
+    [ $(($(wc -c <quotes) % 2)) -eq 0 ] || complain "$script: quotes do not match"
+done
 
 echo "$checks checks, $failures failures"
 [ "$failures" -eq 0 ]

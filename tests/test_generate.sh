@@ -55,6 +55,18 @@ says out 'kept whole/deep/burgers_train_16.h5'
 run 0 "${burgers[@]}" -o whole/deep --json
 says out '"made": 0' '"samples": 6' '"equation": "burgers"'
 [ ! -s err ] || complain "$last: --json wrote to stderr"
+# A set with fewer samples is extended, to the bytes of one that was made at once.
+few=(burgers --n-train 2 --n-test 1 "${burgers[@]:5}")
+run 0 "${few[@]}" -o grown
+says out 'burgers_test_16.h5: 1 sample,'
+run 0 "${burgers[@]}" -o grown --json
+says out '"made": 4' '"made": 3'
+same_folder whole/deep grown
+run 1 "${few[@]}" -o grown
+says err 'it has 6 samples, here 2 are wanted'
+run 1 "${burgers[@]}" -o grown --n-train 8 --seed 4
+says err 'seed is 3 there and 4 here'
+same_folder whole/deep grown
 run 0 "${burgers[@]}" -o one --threads 1
 same_folder whole/deep one
 "$tgrad" inspect one/burgers_test_8.h5 >out 2>err || complain "inspect of a generated file"

@@ -24,6 +24,18 @@ cmake --install "$build_dir" --prefix "$prefix" >/dev/null
 "$prefix/bin/tgrad" --version || fail "the installed program does not run"
 [ -x "$prefix/libexec/tgrad/tgrad-h5" ] || fail "there is no reader of HDF5 files"
 
+# ---- configurations, examples, completion scripts ----
+for file in tgrad/configs/darcy16.yaml tgrad/examples/optimize_tensor.c man/man1/tgrad.1 \
+    bash-completion/completions/tgrad zsh/site-functions/_tgrad fish/vendor_completions.d/tgrad.fish; do
+    [ -s "$prefix/share/$file" ] || fail "share/$file is not installed"
+done
+for shell in bash zsh fish; do
+    script=$(find "$prefix/share" -path "*$shell*" -type f)
+    if command -v $shell >/dev/null; then
+        $shell -n "$script" || fail "$shell cannot read its completion script"
+    fi
+done
+
 # ---- headers ----
 compiler=$(cached CMAKE_C_COMPILER)
 alone() { # alone <header> <compiler and flags ..>
@@ -53,8 +65,7 @@ pc_dir=$(dirname "$(find "$prefix" -name tgrad.pc)")
 export PKG_CONFIG_PATH=$pc_dir:${PKG_CONFIG_PATH:-}
 read -ra cflags <<<"$(pkg-config --cflags tgrad)"
 read -ra shared <<<"$(pkg-config --libs tgrad)"
-static=$(pkg-config --static --libs tgrad)
-read -ra static <<<"${static/-ltgrad/-l:libtgrad.a}"
+read -ra static <<<"$(pkg-config --libs tgrad-static)"
 
 # runs <program> [variable=value]: and leaves a file that the installed tgrad can read
 runs() {

@@ -76,7 +76,29 @@ refused 2 "did you mean --n-train?" generate darcy --samples 3
 refused 2 "unknown option '--epochs'" eval x --epochs 3
 refused 2 "a setting is written --section.key VALUE" train x.yaml opt.n_epochs=3
 
-# ---- wrong values ----
+# ---- wrong values and files ----
+
+refused 2 "did you mean cuda?" info --backend gpu
+refused 2 "needs FILE" inspect
+refused 2 "needs IN OUT, but has 1 only" convert a
+refused 2 "not both" plan x.yaml --preset ns128
+refused 2 "unknown option '-x'; a command comes first" -x
+printf 'fno: {n_modes: 8}\n' >c.yaml
+cp "$tree/tests/fixtures/v1_f4.npy" a.npy
+cp "$tree/tests/fixtures/h5py.h5" a.h5
+: >empty
+refused 1 "a.npy: not a text file in UTF-8; it is an npy file" train a.npy --run r
+refused 1 "c.yaml: expected a safetensors file, found a text file" eval c.yaml --data a.h5
+refused 1 "a.npy: expected a safetensors file, found an npy file" verify fno a.npy
+refused 1 "a.h5: expected a safetensors file, found an HDF5 file" predict a.h5 -i a.npy -o b.npy
+refused 1 "found a text file" inspect c.yaml
+refused 1 "found an empty file" inspect empty
+refused 1 "it is a folder, not a file" inspect .
+expect 0 verify tucker "$tree/tests/fixtures/tucker_c4.safetensors"
+says out "reconstruction after 1 sweep, excess over 0.356"
+awk '/largest relative error/ { exit !($NF < 0.001) }' out || complain "verify tucker: $(tail -1 out)"
+"$tgrad" --help | awk '/^Commands/ { on = 1; next } on && /^  / && $2 !~ /^[A-Z]/ { print; bad = 1 } END { exit bad }' ||
+    complain "a summary without a capital letter"
 
 refused 1 "did you mean low_rank?" plan --preset ns128 --opt.proj_type low_rnk
 refused 1 "fno.hidden_channels: expected an integer from 1 to 1048576, found '0'" plan --preset ns128 --fno.hidden_channels 0

@@ -64,8 +64,9 @@ TG_API tg_generator_config tg_generator_config_default(void);
 typedef struct tg_generator tg_generator;
 
 /* Checks everything and opens the files. What an interrupted run left in the folder is taken up, a
- * finished file is kept; one that was made with other arguments is an error that names the
- * difference, unless `overwrite` is set. */
+ * finished file is kept, and one with fewer samples but the same arguments is extended (not that of
+ * a flow in time); one that was made with other arguments is an error that names the difference,
+ * unless `overwrite` is set. */
 TG_API TG_NODISCARD tg_status tg_generator_create(tg_context *ctx,
                                                   const tg_generator_config *config,
                                                   tg_generator **out);

@@ -53,6 +53,10 @@ TG_API TG_NODISCARD tg_status tg_model_predict(tg_model *model, const tg_tensor 
 /* Relative errors over a test set. The error of a sample is |prediction - truth| / |truth|, both
  * norms over all its channels and the grid (a truth of norm 0 divides by 1); means are over the
  * samples. (The training loss is a sum over channels: tgrad/loss.h.) */
+/* Adds the gradients of the training loss with respect to the spectral weights, of the first batch
+ * of the training data its settings name, to an archive under the parameters' names. */
+TG_API TG_NODISCARD tg_status tg_model_gradients(tg_model *model, tg_archive *out);
+
 typedef struct tg_test_errors {
     char grid[TG_GRID_TEXT]; /* "16", "48x80"; the second test set of a run on a grid: "16_2" */
     int64_t samples, channels;

@@ -92,10 +92,14 @@ tg_status tg_file_detect(tg_context *ctx, const char *path, tg_file_format *out)
     } else if (start[8] == '{') { /* 8 bytes of length, then a JSON object */
         *out = TG_FILE_SAFETENSORS;
     } else {
-        status = tg_fail(ctx, TG_E_FORMAT,
-                         "%s: expected an npy, safetensors or HDF5 file, found %llu bytes of "
-                         "something else",
-                         path, (unsigned long long)source.size);
+        const char *found = tg_content_name(start, shown);
+        status =
+            found ? tg_fail(ctx, TG_E_FORMAT,
+                            "%s: expected an npy, safetensors or HDF5 file, found %s", path, found)
+                  : tg_fail(ctx, TG_E_FORMAT,
+                            "%s: expected an npy, safetensors or HDF5 file, found %llu bytes "
+                            "of something else",
+                            path, (unsigned long long)source.size);
     }
 fail:
     tg_source_close(&source);

@@ -433,7 +433,10 @@ static tg_status check_text(const reader *r, const char *bytes, size_t size) {
                        size, LARGEST_FILE);
     }
     if (memchr(bytes, '\0', size) || !tg_utf8_is_valid(bytes)) {
-        return tg_fail(r->ctx, TG_E_CONFIG, "%s: not a text file in UTF-8", r->label);
+        const char *found = tg_content_name(bytes, size);
+        const bool is_known = found && strcmp(found, "a text file") != 0;
+        return tg_fail(r->ctx, TG_E_CONFIG, "%s: not a text file in UTF-8%s%s", r->label,
+                       is_known ? "; it is " : "", is_known ? found : "");
     }
     return TG_OK;
 }

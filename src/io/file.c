@@ -55,7 +55,9 @@ tg_status tg_source_open(tg_context *ctx, const char *path, tg_source *out) {
         status = tg_fail(ctx, TG_E_IO, "%s: cannot get its size: %s", path,
                          tg_system_reason(errno, text));
     } else if (!S_ISREG(info.st_mode)) {
-        status = tg_fail(ctx, TG_E_IO, "%s: not a regular file", path);
+        status =
+            tg_fail(ctx, TG_E_IO, "%s: %s", path,
+                    S_ISDIR(info.st_mode) ? "it is a folder, not a file" : "not a regular file");
     }
     if (status != TG_OK) {
         close(fd);

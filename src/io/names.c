@@ -180,3 +180,28 @@ void tg_names_append(char *text, size_t capacity, int64_t index, int64_t count, 
         snprintf(text + used, capacity - used, ", .. (%lld%s", (long long)count, end);
     }
 }
+
+const char *tg_content_name(const void *bytes, size_t size) {
+    const unsigned char *at = bytes;
+    if (size == 0) {
+        return "an empty file";
+    }
+    if (size >= 6 && memcmp(at, "\x93NUMPY", 6) == 0) {
+        return "an npy file";
+    }
+    if (size >= 8 && memcmp(at, "\x89HDF\r\n\x1a\n", 8) == 0) {
+        return "an HDF5 file";
+    }
+    if (size >= 2 && at[0] == 'P' && at[1] == 'K') {
+        return "a zip archive, perhaps of torch.save (use safetensors.torch.save_file)";
+    }
+    if (size >= 2 && at[0] == 0x80 && at[1] <= 5) {
+        return "a pickle (use safetensors.torch.save_file)";
+    }
+    for (size_t i = 0; i < size && i < 8; i++) {
+        if ((at[i] < ' ' && !strchr("\t\r\n", at[i])) || at[i] > '~' || at[i] == '\0') {
+            return NULL;
+        }
+    }
+    return "a text file";
+}

@@ -26,6 +26,10 @@ void tg_names_clear(tg_names *names);
 /* True for well-formed UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF. */
 bool tg_utf8_is_valid(const char *text);
 
+/* What a file that begins with these bytes (8 will do) is, for errors about one that should be
+ * another: "an npy file", "a text file"; NULL: nobody knows. */
+const char *tg_content_name(const void *bytes, size_t size);
+
 /* Appends one of the names that a file has to a list of them for an error: "x, y, .. (9 in all)".
  * `index` counts from 0; names that find no room are left out. */
 void tg_names_append(char *text, size_t capacity, int64_t index, int64_t count, const char *name);

@@ -88,6 +88,7 @@ static tg_status read_header(reader *r) {
     const tg_source *source = r->source;
     unsigned char raw[TG_ST_LENGTH_BYTES];
     char *text = NULL;
+    const char *found = NULL;
     if (source->size < TG_ST_LENGTH_BYTES) {
         return tg_fail(source->ctx, TG_E_FORMAT,
                        "%s: a safetensors file has 8 bytes or more, this one has %llu",
@@ -100,6 +101,10 @@ static tg_status read_header(reader *r) {
     }
     const uint64_t left = source->size - TG_ST_LENGTH_BYTES;
     const uint64_t limit = left < TG_ST_LARGEST_HEADER ? left : TG_ST_LARGEST_HEADER;
+    if (length > limit && (found = tg_content_name(raw, sizeof raw))) {
+        return tg_fail(source->ctx, TG_E_FORMAT, "%s: expected a safetensors file, found %s",
+                       source->label, found);
+    }
     if (length > limit) {
         return tg_fail(source->ctx, TG_E_FORMAT,
                        "%s: safetensors header length: expected at most %llu bytes, found %llu",

@@ -121,9 +121,23 @@ static bool exists(const char *path) {
 
 /* ---- is a file what is wanted? ---- */
 
-/* A sentence in `difference` if the file's metadata or datasets are not those of desc. */
+/* Samples of a dataset that is as wanted but for their number; -1 if it is another one. */
+static int64_t count_samples(tg_h5 *file, const char *name, tg_dtype wanted,
+                             const tg_shape *shape) {
+    tg_dtype dtype;
+    tg_shape found;
+    if (tg_h5_describe(file, name, &dtype, &found) != TG_OK || dtype != wanted || found.ndim < 1) {
+        return -1;
+    }
+    const int64_t samples = found.dim[0];
+    found.dim[0] = shape->dim[0];
+    return tg_shape_equal(&found, shape) ? samples : -1;
+}
+
+/* A sentence in `difference` if the file's metadata or datasets are not those of desc; *fewer is
+ * the number of samples it has if that is all, and there are fewer of them. */
 static tg_status compare(tg_context *ctx, const tg_sample_file_desc *desc, const char *path,
-                         bool *same, char difference[256]) {
+                         bool *same, int64_t *fewer, char difference[256]) {
     tg_status status = TG_OK;
     tg_h5 *file = NULL;
     tg_archive *found = NULL;
@@ -139,12 +153,20 @@ static tg_status compare(tg_context *ctx, const tg_sample_file_desc *desc, const
         snprintf(difference, 256, "%s is %.64s there and %.64s here", key, there ? there : "not",
                  wanted);
     }
+    int64_t counts[TG_SAMPLE_PARTS] = {0};
+    const int64_t wanted = desc->shape[TG_SAMPLE_X].dim[0];
     for (int p = 0; *same && p < TG_SAMPLE_PARTS; p++) {
-        tg_dtype dtype;
-        tg_shape shape;
-        *same = tg_h5_describe(file, part_names[p], &dtype, &shape) == TG_OK &&
-                dtype == desc->dtype && tg_shape_equal(&shape, &desc->shape[p]);
+        counts[p] = count_samples(file, part_names[p], desc->dtype, &desc->shape[p]);
+        *same = counts[p] >= 0;
         snprintf(difference, 256, "dataset %s is another one", part_names[p]);
+    }
+    if (*same && (counts[TG_SAMPLE_X] != wanted || counts[TG_SAMPLE_Y] != wanted)) {
+        *same = false;
+        *fewer = counts[TG_SAMPLE_X] == counts[TG_SAMPLE_Y] && counts[TG_SAMPLE_X] < wanted
+                     ? counts[TG_SAMPLE_X]
+                     : 0;
+        snprintf(difference, 256, "it has %" PRId64 " samples, here %" PRId64 " are wanted",
+                 counts[TG_SAMPLE_X], wanted);
     }
 fail:
     tg_archive_destroy(&found);
@@ -152,20 +174,22 @@ fail:
     return status;
 }
 
-/* Is there a file at `path` that goes on being used? An error if there is another one. */
+/* Is there a file at `path` that goes on being used, or whose samples do, if there are fewer of
+ * them? An error if there is another one. */
 static tg_status check_existing(tg_sample_file *s, const tg_sample_file_desc *desc,
-                                const char *path, bool *usable) {
+                                const char *path, bool *usable, int64_t *fewer) {
     char difference[256] = "it cannot be read";
     *usable = false;
+    *fewer = 0;
     if (!exists(path)) {
         return TG_OK;
     }
-    tg_status status = compare(s->ctx, desc, path, usable, difference);
+    tg_status status = compare(s->ctx, desc, path, usable, fewer, difference);
     if (status == TG_E_MEMORY) {
         return status;
     }
     *usable = *usable && status == TG_OK;
-    return *usable || desc->overwrite
+    return *usable || *fewer > 0 || desc->overwrite
                ? TG_OK
                : tg_fail(s->ctx, TG_E_FORMAT,
                          "%s is there already and was made with other arguments (%s): choose "
@@ -327,12 +351,19 @@ fail:
 static tg_status open_files(tg_sample_file *s, const tg_sample_file_desc *desc) {
     tg_status status = TG_OK;
     bool same = false;
+    int64_t fewer = 0;
     header found;
     TG_TRY(TG_NEW(s->ctx, TG_MEM_OTHER, s->sums, s->samples * TG_SAMPLE_PARTS));
     TG_TRY(lock(s));
     const bool whole = open_unfinished(s, &found);
     if (whole && found.fingerprint != s->head.fingerprint) {
-        TG_TRY(check_existing(s, desc, s->part, &same));
+        TG_TRY(check_existing(s, desc, s->part, &same, &fewer));
+    }
+    if (fewer > 0 && !desc->overwrite) {
+        status = tg_fail(s->ctx, TG_E_FORMAT,
+                         "%s: it is being made with %" PRId64 " samples; finish that first",
+                         s->path, fewer);
+        goto fail;
     }
     if (whole && found.fingerprint == s->head.fingerprint &&
         read_at(s->journal_fd, sizeof found, s->sums,
@@ -342,6 +373,28 @@ static tg_status open_files(tg_sample_file *s, const tg_sample_file_desc *desc) 
     }
     return start(s, desc);
 fail:
+    return status;
+}
+
+/* Takes the samples of a smaller file over: a sample does not depend on how many there are. */
+static tg_status take_over(tg_sample_file *s, const tg_sample_file_desc *desc, int64_t samples) {
+    const uint64_t *bytes = s->head.row;
+    unsigned char *row = NULL;
+    tg_h5 *file = NULL;
+    tg_status status = TG_OK;
+    TG_TRY(TG_ALLOC(s->ctx, TG_MEM_WORKSPACE, row, bytes[0] > bytes[1] ? bytes[0] : bytes[1]));
+    TG_TRY(tg_h5_open(s->ctx, s->path, &file));
+    for (int64_t i = 0; i < samples * TG_SAMPLE_PARTS; i++) {
+        const tg_sample_part part = (tg_sample_part)(i % TG_SAMPLE_PARTS);
+        const int64_t sample = i / TG_SAMPLE_PARTS;
+        if (s->sums[i] == 0) {
+            TG_TRY(tg_h5_read_range(file, part_names[part], sample, 1, desc->dtype, row));
+            TG_TRY(tg_sample_file_put(s->ctx, s, part, sample, row));
+        }
+    }
+fail:
+    tg_h5_close(&file);
+    tg_mem_free(s->ctx, row);
     return status;
 }
 
@@ -363,9 +416,11 @@ tg_status tg_sample_file_open(tg_context *ctx, const tg_sample_file_desc *desc,
     TG_TRY(join(ctx, desc->path, "", &s->path));
     TG_TRY(join(ctx, desc->path, ".part", &s->part));
     TG_TRY(join(ctx, desc->path, ".journal", &s->journal));
-    TG_TRY(check_existing(s, desc, s->path, &s->complete));
+    int64_t fewer = 0;
+    TG_TRY(check_existing(s, desc, s->path, &s->complete, &fewer));
     if (!s->complete) {
         TG_TRY(open_files(s, desc));
+        TG_TRY(fewer > 0 ? take_over(s, desc, fewer) : TG_OK);
     } else if (!exists(s->part)) {
         unlink(s->journal); /* a crash may have left it */
     }

@@ -3,7 +3,8 @@
  * Until it is complete there are two files beside the target: <path>.part is the HDF5 file itself
  * with the samples made so far in their places, <path>.journal has a checksum for each x and y that
  * is there. What the journal promises is compared with the data when the work is taken up, so what
- * a crash lost is made again. The complete file takes its name in one step. */
+ * a crash lost is made again. The complete file takes its name in one step. A complete file with
+ * fewer samples and all else the same is extended: its samples are taken over. */
 #ifndef TG_PDE_SAMPLE_FILE_H
 #define TG_PDE_SAMPLE_FILE_H
 

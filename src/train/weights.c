@@ -101,28 +101,8 @@ static void find_prefix(const tg_fno *fno, const tg_archive *archive, char *pref
 
 /* ---- reading ---- */
 
-/* Two kinds of files that people have, and how to get from them to one that is read here. */
-static tg_status explain_format(tg_context *ctx, const char *path, tg_status status) {
-    unsigned char start[2] = {0};
-    FILE *file = fopen(path, "rb");
-    const size_t count = file ? fread(start, 1, sizeof start, file) : 0;
-    if (file) {
-        fclose(file);
-    }
-    const bool is_pickle =
-        count == 2 && ((start[0] == 'P' && start[1] == 'K') || (start[0] == 0x80 && start[1] <= 5));
-    return is_pickle ? tg_fail(ctx, status,
-                               "%s: PyTorch's pickle format runs code when it is read; save the "
-                               "weights with safetensors.torch.save_file instead",
-                               path)
-                     : status;
-}
-
 static tg_status open_weights(tg_context *ctx, const char *path, tg_archive **out) {
     tg_status status = tg_safetensors_read(ctx, path, out);
-    if (status == TG_E_FORMAT) {
-        return explain_format(ctx, path, status);
-    }
     if (status == TG_OK && tg_archive_meta(*out, "tgrad.checkpoint")) {
         status = tg_checkpoint_check(ctx, path, *out);
     }
@@ -184,19 +164,29 @@ bool tg_model_is_normalized(const tg_model *model, tg_data_side side) {
     return model && model->encoder[side] != NULL;
 }
 
-tg_status tg_model_fit_normalizers(tg_model *model) {
-    TG_NEED(NULL, model);
+tg_status tg_model_open_training(tg_model *model, tg_dataset **out) {
     const tg_run_config *config = &model->config;
-    const bool wanted[2] = {config->data.encode_input, config->data.encode_output};
     const tg_run_set set = tg_run_train_set(config);
-    tg_dataset *dataset = NULL;
     tg_dataset_config how;
     char path[2048];
     tg_status status = TG_OK;
+    *out = NULL;
     TG_TRY(tg_run_find_set(model->ctx, config, &set, path, sizeof path, &how));
-    TG_TRY(tg_dataset_open(model->ctx, path, NULL, &how, &dataset));
-    const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
+    TG_TRY(tg_dataset_open(model->ctx, path, NULL, &how, out));
+    const tg_dataset_facts facts = tg_dataset_get_facts(*out);
     TG_TRY(tg_run_check_set(model->ctx, config, path, &facts));
+    return TG_OK;
+fail:
+    tg_dataset_close(out);
+    return status;
+}
+
+tg_status tg_model_fit_normalizers(tg_model *model) {
+    TG_NEED(NULL, model);
+    const bool wanted[2] = {model->config.data.encode_input, model->config.data.encode_output};
+    tg_dataset *dataset = NULL;
+    tg_status status = TG_OK;
+    TG_TRY(tg_model_open_training(model, &dataset));
     for (int side = 0; side < 2; side++) {
         tg_normalizer_destroy(&model->encoder[side]);
         if (wanted[side]) {
