@@ -87,11 +87,13 @@ static void add_tensor(tg_archive *out, int entry, int count, const change *chan
     tg_tensor made = {0};
     tg_dtype dtype = from->dtype;
     tg_shape shape = from->shape;
+    bool is_changed = false;
     for (int i = 0; i < count; i++) {
         const change *c = &changes[i];
         if (c->entry != entry) {
             continue;
         }
+        is_changed = true;
         if (c->what == DROP) {
             return;
         } else if (c->what == RENAME) {
@@ -107,10 +109,14 @@ static void add_tensor(tg_archive *out, int entry, int count, const change *chan
             fill = c;
         }
     }
+    if (!is_changed) {
+        (void)!tg_archive_add_view(out, name, from); /* refused if another one took its name */
+        return;
+    }
     expect_ok(tg_tensor_create(fuzz_context(), TG_MEM_DATA, dtype, &shape, &made));
     const unsigned char *bytes = fill ? fill->bytes : from->data;
-    const size_t period = fill ? fill->size : tg_tensor_bytes(from);
-    for (size_t at = 0; at < tg_tensor_bytes(&made) && period > 0; at++) {
+    const size_t period = fill ? fill->size : tg_tensor_bytes(from), end = tg_tensor_bytes(&made);
+    for (size_t at = 0; at < end && period > 0; at++) {
         ((unsigned char *)made.data)[at] = bytes[at % period];
     }
     (void)!tg_archive_take(out, name, &made); /* names twice and bool of 7 are refused */
@@ -154,7 +160,9 @@ static void load(const tg_archive *archive) {
     if (tg_checkpoint_check(ctx, "fuzz", archive) != TG_OK) {
         return;
     }
-    if (tg_checkpoint_settings(ctx, "fuzz", archive, &settings) == TG_OK) {
+    const bool is_new = strcmp(tg_archive_meta(archive, "tgrad.config"),
+                               tg_archive_meta(good, "tgrad.config")) != 0;
+    if (is_new && tg_checkpoint_settings(ctx, "fuzz", archive, &settings) == TG_OK) {
         (void)!tg_run_config_read(ctx, settings, tg_checkpoint_stage(archive), false, &config);
     }
     tg_settings_destroy(&settings);
