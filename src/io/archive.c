@@ -166,15 +166,15 @@ tg_status tg_archive_set_meta(tg_archive *archive, const char *key, const char *
     TG_NEED(archive->ctx, key, value);
     tg_status status = TG_OK;
     char quoted[TG_QUOTE];
-    if (!value || !tg_utf8_is_valid(value)) {
+    if (!tg_utf8_is_valid(value)) {
         return tg_fail(archive->ctx, TG_E_ARGUMENT, "metadata '%s': the value is not UTF-8 text",
-                       tg_quote(key ? key : "", quoted));
+                       tg_quote(key, quoted));
     }
     char *copy = tg_mem_strdup(archive->ctx, value);
     if (!copy) {
         return TG_E_MEMORY;
     }
-    const int64_t found = key ? tg_names_find(&archive->keys, key) : -1;
+    const int64_t found = tg_names_find(&archive->keys, key);
     if (found >= 0) {
         TG_FREE(archive->ctx, archive->values[found]);
         archive->values[found] = copy;

@@ -175,15 +175,14 @@ tg_status tg_file_format_of_path(tg_context *ctx, const char *path, tg_file_form
                    {".h5", TG_FILE_HDF5},
                    {".hdf5", TG_FILE_HDF5}};
     *out = TG_FILE_FORMATS;
-    for (size_t i = 0; path && i < sizeof endings / sizeof endings[0]; i++) {
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
         if (ends_with(path, endings[i].ending)) {
             *out = endings[i].format;
             return TG_OK;
         }
     }
     return tg_fail(ctx, TG_E_ARGUMENT,
-                   "%s: expected a path that ends in .npy, .safetensors, .h5 or .hdf5",
-                   path ? path : "no path given");
+                   "%s: expected a path that ends in .npy, .safetensors, .h5 or .hdf5", path);
 }
 
 tg_status tg_archive_write(tg_context *ctx, const char *path, const tg_archive *archive) {

@@ -151,12 +151,12 @@ static tg_status add_record(tg_events *events, const message *m) {
 tg_status tg_events_scalar(tg_events *events, const char *tag, int64_t step, double value) {
     TG_NEED(NULL, events);
     TG_NEED(events->ctx, tag);
-    const size_t length = tag ? strlen(tag) : 0;
+    const size_t length = strlen(tag);
     if (length == 0 || length > LONGEST_TAG || !tg_utf8_is_valid(tag)) {
         char quoted[TG_QUOTE];
         return tg_fail(events->ctx, TG_E_ARGUMENT,
                        "%s: a tag is UTF-8 text of 1 to %d bytes, found '%s'", events->path,
-                       LONGEST_TAG, tg_quote(tag ? tag : "", quoted));
+                       LONGEST_TAG, tg_quote(tag, quoted));
     }
     const float rounded = (float)value;
     message entry = {.length = 0}, summary = {.length = 0}, event = {.length = 0};
@@ -231,7 +231,7 @@ tg_status tg_events_open(tg_context *ctx, const char *folder, tg_events **out) {
     tg_status status = TG_OK;
     tg_events *events = NULL;
     message first = {.length = 0};
-    if (!folder || !*folder) {
+    if (!*folder) {
         return tg_fail(ctx, TG_E_ARGUMENT, "events: no folder given");
     }
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, events, 1));

@@ -449,12 +449,12 @@ tg_status tg_npy_write(tg_context *ctx, const char *path, const tg_tensor *tenso
     }
     if (!code) {
         return tg_fail(ctx, TG_E_DTYPE,
-                       "%s: npy has no dtype %s; convert it first or write safetensors",
-                       path ? path : "npy", tg_dtype_name(tensor->dtype));
+                       "%s: npy has no dtype %s; convert it first or write safetensors", path,
+                       tg_dtype_name(tensor->dtype));
     }
-    if (tensor->place != TG_HOST || tg_tensor_numel(tensor) < 0) {
-        return tg_fail(ctx, TG_E_ARGUMENT, "%s: the tensor is not in host memory",
-                       path ? path : "npy");
+    const int64_t numel = tg_tensor_numel(tensor);
+    if (tensor->place != TG_HOST || numel < 0 || (numel > 0 && !tensor->data)) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "%s: the tensor is not in host memory", path);
     }
     const size_t length = format_header(tensor, code, text);
     TG_TRY(tg_atomic_open(ctx, path, &file));

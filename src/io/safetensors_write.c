@@ -189,10 +189,7 @@ tg_status tg_safetensors_write(tg_context *ctx, const char *path, const tg_archi
     TG_NEED(ctx, ctx, path, archive);
     tg_status status = TG_OK;
     tg_atomic_file file = {.fd = -1};
-    writer w = {.ctx = ctx,
-                .path = path ? path : "safetensors",
-                .archive = archive,
-                .count = tg_archive_count(archive)};
+    writer w = {.ctx = ctx, .path = path, .archive = archive, .count = tg_archive_count(archive)};
     char *header = NULL;
     size_t length = 0;
     unsigned char prefix[TG_ST_LENGTH_BYTES];
