@@ -495,8 +495,12 @@ fail:
 }
 
 /* The first line of a file; "" if there is none. */
-static void read_header(const char *path, line *l) {
+static tg_status read_header(tg_context *ctx, const char *path, line *l) {
+    char text[128];
     FILE *file = fopen(path, "r");
+    if (!file && errno != ENOENT) {
+        return tg_fail(ctx, TG_E_IO, "%s: cannot open: %s", path, tg_system_reason(errno, text));
+    }
     if (!file || !fgets(l->text, (int)l->capacity, file)) {
         l->text[0] = '\0';
     }
@@ -504,6 +508,7 @@ static void read_header(const char *path, line *l) {
         fclose(file);
     }
     l->used = strlen(l->text);
+    return TG_OK;
 }
 
 static tg_status log_csv(const tg_run_folder *folder, const tg_train_epoch *e) {
@@ -513,7 +518,7 @@ static tg_status log_csv(const tg_run_folder *folder, const tg_train_epoch *e) {
     TG_TRY(make_line(folder->ctx, e, &header));
     TG_TRY(make_line(folder->ctx, e, &row));
     TG_TRY(tg_run_folder_file(folder, "metrics.csv", path));
-    read_header(path, &header);
+    TG_TRY(read_header(folder->ctx, path, &header));
     if (header.used == 0) {
         csv_header(e, &header);
         add(&row, "%s", header.text);
