@@ -3,63 +3,46 @@
 #include "boxplot.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
+
+#include "report_chart.h"
+#include "svg_file.h"
 
 enum {
-    MARGIN = 40,      /* around everything */
-    HEAD = 175,       /* titles and legend, above the axis */
-    AXIS = 130,       /* numbers, left of it */
-    COLUMN = 280,     /* one box and its text */
-    MIN_COLUMNS = 4,  /* the title needs some room */
-    PLOT = 620,       /* height of the axis */
-    FOOT = 120,       /* text beneath it */
-    HALF_BOX = 56,    /* half of a box's width */
-    HALF_WHISKER = 28 /* half of the line at a whisker's end */
+    LEFT = 80,       /* of the axis, numbers before it */
+    COLUMN = 140,    /* one box and its text */
+    MIN_COLUMNS = 5, /* title and legend need some room */
+    TOP = 100,       /* title and legend above it */
+    BOTTOM = 410,
+    HEIGHT = 490,
+    LINE = 16,        /* from one line of text to the next */
+    HALF_BOX = 28,    /* half of a box's width */
+    HALF_WHISKER = 14 /* half of the line at a whisker's end */
 };
 
-static const double title_size = 44, text_size = 32, small_size = 27, raised_size = 24;
+/* Run colours of the report; the first, neutral one is for what the others are compared with. */
+static const char rules[] =
+    ".box path{fill:none;stroke-width:1.5}.box rect{fill-opacity:.25;stroke-width:1.5}"
+    ".box circle{fill:#fff;stroke-width:1.5}.box .median{stroke-width:2.5}"
+    ".c0{fill:#59616c;stroke:#59616c}.c1{fill:#1f5fa8;stroke:#1f5fa8}"
+    ".c2{fill:#b8420f;stroke:#b8420f}.c3{fill:#0b7268;stroke:#0b7268}"
+    ".c4{fill:#87398c;stroke:#87398c}.c5{fill:#7d6000;stroke:#7d6000}"
+    ".c6{fill:#b02a5b;stroke:#b02a5b}.c7{fill:#4c6a1e;stroke:#4c6a1e}"
+    ".c8{fill:#515b68;stroke:#515b68}";
 
-static const uint32_t ink = 0x202428, faint_ink = 0x5A6068, grid = 0xD5D9DE, fine_grid = 0xEDEFF2;
-
-/* Colours that stay apart for colour-blind eyes and in grey (after Okabe and Ito); the first is for
- * what the others are compared with. */
-static const uint32_t colours[] = {0x8A9199, 0x0072B2, 0xD55E00, 0x009E73, 0xCC79A7,
-                                   0x56B4E9, 0xE69F00, 0x7A5195, 0x4C6A2E};
-
-/* The axis: values [low, high] on pixels [bottom, top], by their logarithm. */
 typedef struct scale {
-    double low, high; /* log10 of the ends */
-    double top, bottom;
-    double left, right;
+    double low, high; /* log10 of the values at BOTTOM and TOP */
 } scale;
 
-static double height_of(const scale *axis, double value) {
-    if (!(value > 0.0)) {
-        return axis->bottom;
-    }
-    const double share = (log10(value) - axis->low) / (axis->high - axis->low);
-    return axis->bottom - fmax(share, 0.0) * (axis->bottom - axis->top);
-}
-
-static bool is_below(const scale *axis, double value) {
-    return !(value > 0.0) || log10(value) < axis->low;
-}
-
-bool cli_boxplot_is_drawable(const cli_boxplot *plot) {
-    for (int i = 0; i < plot->count; i++) {
-        if (plot->box[i].max > 0.0) {
-            return true;
-        }
-    }
-    return false;
+static double to_y(const scale *s, double value) {
+    const double share = value > 0.0 ? (log10(value) - s->low) / (s->high - s->low) : 0.0;
+    return BOTTOM - fmax(share, 0.0) * (BOTTOM - TOP);
 }
 
 /* The lowest quantile above 0 from the median upwards. */
-static double lowest_positive(const cli_box *box) {
-    const double values[] = {box->median, box->q3, box->p99, box->p999, box->max};
-    double lowest = box->max;
-    for (int v = 4; v >= 0; v--) {
+static double lowest_positive(const cli_spread *s) {
+    const double values[] = {s->median, s->q3, s->p99, s->p999};
+    double lowest = s->max;
+    for (int v = 3; v >= 0; v--) {
         lowest = values[v] > 0.0 ? values[v] : lowest;
     }
     return lowest;
@@ -67,183 +50,119 @@ static double lowest_positive(const cli_box *box) {
 
 /* Ends of the axis: everything, with a little air, except what is far below every median: whiskers
  * down to rounding errors would leave no room for the boxes. */
-static void set_range(const cli_boxplot *plot, scale *axis) {
+static bool find_scale(const cli_boxplot *plot, scale *out) {
     double least = (double)INFINITY, most = 0.0, floor_value = (double)INFINITY;
     for (int i = 0; i < plot->count; i++) {
-        const cli_box *b = &plot->box[i];
-        if (b->max > 0.0) {
-            least = fmin(least, b->p01);
-            most = fmax(most, b->max);
-            floor_value = fmin(floor_value, lowest_positive(b) / 100.0);
+        const cli_spread *s = plot->box[i].spread;
+        if (s->max > 0.0) {
+            least = fmin(least, s->p01);
+            most = fmax(most, s->max);
+            floor_value = fmin(floor_value, lowest_positive(s) / 100.0);
         }
     }
-    axis->high = log10(most);
-    axis->low = fmax(log10(fmax(least, floor_value)), axis->high - 10.0);
-    const double air = fmax(0.05 * (axis->high - axis->low), 0.05);
-    axis->low -= air;
-    axis->high += air;
-}
-
-/* "10" with a raised exponent, or "2 x 10" with one; right-aligned to x, centred on y. */
-static void draw_power(cli_picture *picture, double x, double y, int factor, int exponent) {
-    char raised[16], base[16] = "10";
-    snprintf(raised, sizeof raised, "%d", exponent);
-    if (factor != 1) {
-        snprintf(base, sizeof base, "%d x 10", factor);
+    if (!(most > 0.0)) {
+        return false;
     }
-    const double baseline = y + 0.27 * small_size;
-    const double width = cli_picture_text_width(raised, raised_size);
-    cli_picture_text(picture, x, baseline - 0.5 * small_size, raised_size, CLI_ALIGN_RIGHT, ink,
-                     raised);
-    cli_picture_text(picture, x - width - 4.0, baseline, small_size, CLI_ALIGN_RIGHT, ink, base);
+    out->high = log10(most);
+    out->low = fmax(log10(fmax(least, floor_value)), out->high - 10.0);
+    const double air = fmax(0.05 * (out->high - out->low), 0.05);
+    out->low -= air;
+    out->high += air;
+    return true;
 }
 
-/* Grid lines at 1 .. 9 of each decade; numbers at the decades, and at 2 and 5 if those are few. */
-static void draw_axis(cli_picture *picture, const scale *axis) {
-    const int first = (int)floor(axis->low), last = (int)ceil(axis->high);
-    const double decades = axis->high - axis->low;
-    const int every = decades > 8.0 ? 2 : 1;
-    for (int exponent = first; exponent <= last; exponent++) {
-        for (int factor = 1; factor <= 9; factor++) {
-            const double at = exponent + log10(factor);
-            if (at < axis->low || at > axis->high || (factor > 1 && decades > 8.0)) {
-                continue;
-            }
-            const double y = height_of(axis, pow(10.0, at));
-            cli_picture_line(picture, axis->left, y, axis->right, y, factor == 1 ? 2.0 : 1.5,
-                             factor == 1 ? grid : fine_grid);
-            const bool is_decade = factor == 1 && exponent % every == 0;
-            if (is_decade || (decades < 2.0 && (factor == 2 || factor == 5))) {
-                draw_power(picture, axis->left - 16.0, y, factor, exponent);
-            }
-        }
+static void draw_axis(cli_html *file, const scale *s, int right) {
+    double tick[CLI_MAX_TICKS];
+    const int count = cli_ticks_log(pow(10.0, s->low), pow(10.0, s->high), tick);
+    cli_html_add(file, "<g class=\"axes\">");
+    for (int i = 0; i < count; i++) {
+        cli_chart_grid_line(file, LEFT, right, to_y(s, tick[i]), tick[i]);
     }
-    cli_picture_line(picture, axis->left, axis->top, axis->left, axis->bottom, 3.0, ink);
-    cli_picture_line(picture, axis->left, axis->bottom, axis->right, axis->bottom, 3.0, ink);
-}
-
-static void draw_ring(cli_picture *picture, double x, double y, uint32_t colour) {
-    cli_picture_line(picture, x, y, x, y, 15.0, colour);
-    cli_picture_line(picture, x, y, x, y, 8.0, 0xFFFFFF);
-}
-
-static void draw_cross(cli_picture *picture, double x, double y, uint32_t colour) {
-    cli_picture_line(picture, x - 7.0, y - 7.0, x + 7.0, y + 7.0, 3.5, colour);
-    cli_picture_line(picture, x - 7.0, y + 7.0, x + 7.0, y - 7.0, 3.5, colour);
-}
-
-/* A third of the colour, the rest white. */
-static uint32_t lighten(uint32_t colour) {
-    uint32_t light = 0;
-    for (int shift = 0; shift <= 16; shift += 8) {
-        const uint32_t part = (colour >> shift) & 0xFF;
-        light |= (255 - (255 - part) / 3) << shift;
-    }
-    return light;
+    cli_html_add(file,
+                 "<line class=\"base\" x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\"/>"
+                 "<line class=\"base\" x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\"/></g>\n",
+                 LEFT, LEFT, TOP, BOTTOM, LEFT, right, BOTTOM, BOTTOM);
 }
 
 /* The stem of a whisker and its end: a line across, or an arrow if it goes on below the axis. */
-static void draw_whisker(cli_picture *picture, double x, double from, double to, bool is_open,
-                         uint32_t colour) {
-    cli_picture_line(picture, x, from, x, to, 3.0, colour);
+static void draw_whisker(cli_html *file, double x, double from, double to, bool is_open) {
+    cli_html_add(file, "M%.1f %.1fV%.1f", x, from, to);
     if (is_open) {
-        cli_picture_line(picture, x - 10.0, to - 14.0, x, to - 3.0, 3.0, colour);
-        cli_picture_line(picture, x + 10.0, to - 14.0, x, to - 3.0, 3.0, colour);
+        cli_html_add(file, "m-5 -7l5 6l5 -6");
     } else {
-        cli_picture_line(picture, x - HALF_WHISKER, to, x + HALF_WHISKER, to, 3.0, colour);
+        cli_html_add(file, "m-%d 0h%d", HALF_WHISKER, 2 * HALF_WHISKER);
     }
 }
 
-static void draw_box(cli_picture *picture, const scale *axis, const cli_box *box, double x,
-                     uint32_t colour) {
-    if (!(box->max > 0.0)) {
-        cli_picture_text(picture, x, (axis->top + axis->bottom) / 2.0, text_size, CLI_ALIGN_CENTRE,
-                         colour, "all 0");
-        return;
-    }
-    const double upper = height_of(axis, box->q3), lower = height_of(axis, box->q1);
-    const double median = height_of(axis, box->median);
-    cli_picture_box(picture, x - HALF_BOX, upper, x + HALF_BOX, lower, colour);
-    cli_picture_box(picture, x - HALF_BOX + 3.0, upper + 3.0, x + HALF_BOX - 3.0, lower - 3.0,
-                    lighten(colour));
-    cli_picture_line(picture, x - HALF_BOX + 3.0, median, x + HALF_BOX - 3.0, median, 5.0, colour);
-    draw_whisker(picture, x, lower, height_of(axis, box->p01), is_below(axis, box->p01), colour);
-    draw_whisker(picture, x, upper, height_of(axis, box->p99), false, colour);
-    draw_ring(picture, x, height_of(axis, box->p999), colour);
-    draw_cross(picture, x, height_of(axis, box->max), colour);
+static void draw_marks(cli_html *file, const scale *axis, const cli_spread *s, double x) {
+    const double upper = to_y(axis, s->q3), lower = to_y(axis, s->q1);
+    const bool is_open = !(s->p01 > 0.0) || log10(s->p01) < axis->low;
+    cli_html_add(file,
+                 "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%.1f\"/>"
+                 "<path class=\"median\" d=\"M%.1f %.1fh%d\"/><path d=\"",
+                 x - HALF_BOX, upper, 2 * HALF_BOX, lower - upper, x - HALF_BOX,
+                 to_y(axis, s->median), 2 * HALF_BOX);
+    draw_whisker(file, x, lower, to_y(axis, s->p01), is_open);
+    draw_whisker(file, x, upper, to_y(axis, s->p99), false);
+    cli_html_add(file, "M%.1f %.1fl7 7m-7 0l7 -7\"/><circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>",
+                 x - 3.5, to_y(axis, s->max) - 3.5, x, to_y(axis, s->p999));
 }
 
-/* Number of label lines of the box that has most, so that the notes stand in one line. */
-static int label_lines(const cli_boxplot *plot) {
+/* A box at x and its text; of `lines` of labels, so that the notes stand in one line. */
+static void draw_box(cli_html *file, const scale *axis, const cli_box *box, double x, int colour,
+                     int lines) {
+    cli_quantile quantile[CLI_QUANTILES];
+    cli_spread_quantiles(box->spread, quantile);
+    cli_html_add(file, "<g class=\"box c%d\"", colour);
+    for (int q = 0; q < CLI_QUANTILES; q++) {
+        cli_html_add(file, " data-%s=\"%.9g\"", quantile[q].key, quantile[q].value);
+    }
+    cli_html_add(file, ">");
+    if (box->spread->max > 0.0) {
+        draw_marks(file, axis, box->spread, x);
+    }
+    cli_html_add(file, "</g>");
+    if (!(box->spread->max > 0.0)) {
+        cli_html_add(file, "<text class=\"middle\" x=\"%.1f\" y=\"%d\">all 0</text>", x,
+                     (TOP + BOTTOM) / 2);
+    }
+    for (int line = 0; line < 2 && box->label[line]; line++) {
+        cli_html_add(file, "<text class=\"middle\" x=\"%.1f\" y=\"%d\">%s</text>", x,
+                     BOTTOM + 22 + line * LINE, box->label[line]);
+    }
+    cli_html_add(file, "<text class=\"small soft middle\" x=\"%.1f\" y=\"%d\">%s</text>\n", x,
+                 BOTTOM + 22 + lines * LINE, box->note);
+}
+
+bool cli_boxplot_draw(cli_html *file, const cli_boxplot *plot) {
+    const int columns = plot->count > MIN_COLUMNS ? plot->count : MIN_COLUMNS;
+    const int right = LEFT + columns * COLUMN;
+    const double step = (double)(right - LEFT) / plot->count;
+    scale axis;
+    if (!find_scale(plot, &axis)) {
+        return false;
+    }
+    cli_svg_begin(file, &(cli_svg){.width = right + CLI_SVG_MARGIN,
+                                   .height = HEIGHT,
+                                   .title = plot->title,
+                                   .summary = plot->subtitle,
+                                   .rules = rules});
+    cli_html_add(file, "<text class=\"subtitle\" x=\"%d\" y=\"%d\">", CLI_SVG_MARGIN,
+                 CLI_SVG_SUBTITLE);
+    cli_html_short(file, plot->subtitle, 110);
+    cli_html_add(file,
+                 "</text>\n<text x=\"%d\" y=\"82\">%s</text>\n"
+                 "<text class=\"soft y\" x=\"%d\" y=\"82\">box: quartiles; whiskers: 1 to 99 %%; "
+                 "\u25CB 99.9 %%; \u00D7 largest</text>\n",
+                 CLI_SVG_MARGIN, plot->axis, right);
+    draw_axis(file, &axis, right);
     int lines = 1;
     for (int i = 0; i < plot->count; i++) {
         lines = plot->box[i].label[1] ? 2 : lines;
     }
-    return lines;
-}
-
-static void draw_labels(cli_picture *picture, const scale *axis, const cli_box *box, double x,
-                        int lines) {
-    const double first = axis->bottom + 1.4 * text_size, step = 1.1 * text_size;
-    for (int line = 0; line < 2 && box->label[line]; line++) {
-        cli_picture_text(picture, x, first + line * step, text_size, CLI_ALIGN_CENTRE, ink,
-                         box->label[line]);
-    }
-    cli_picture_text(picture, x, first + lines * step, small_size, CLI_ALIGN_CENTRE, faint_ink,
-                     box->note);
-}
-
-/* Writes a line from the left, shortened at its end if it has to be. */
-static void draw_line_of_text(cli_picture *picture, double y, double size, uint32_t colour,
-                              const char *text) {
-    char line[512];
-    snprintf(line, sizeof line, "%s", text);
-    for (size_t length = strlen(line);
-         cli_picture_text_width(line, size) > picture->width - 2.0 * MARGIN && length > 4;
-         length--) {
-        snprintf(line + length - 3, 4, "..");
-    }
-    cli_picture_text(picture, MARGIN, y, size, CLI_ALIGN_LEFT, colour, line);
-}
-
-/* Title, what the plot is of, and what the marks mean. */
-static void draw_head(cli_picture *picture, const cli_boxplot *plot, const scale *axis) {
-    draw_line_of_text(picture, MARGIN + 32.0, title_size, ink, plot->title);
-    draw_line_of_text(picture, MARGIN + 82.0, text_size, faint_ink, plot->subtitle);
-    const double y = MARGIN + 146.0;
-    cli_picture_text(picture, MARGIN, y, text_size, CLI_ALIGN_LEFT, ink, plot->axis);
-    double x = axis->right;
-    static const char *const legend[] = {"largest", "99.9 %",
-                                         "box: quartiles, whiskers: 1 to 99 %"};
-    for (int i = 0; i < 3; i++) {
-        cli_picture_text(picture, x, y, small_size, CLI_ALIGN_RIGHT, faint_ink, legend[i]);
-        x -= cli_picture_text_width(legend[i], small_size) + 18.0;
-        if (i == 0) {
-            draw_cross(picture, x, y - 8.0, faint_ink);
-        } else if (i == 1) {
-            draw_ring(picture, x, y - 8.0, faint_ink);
-        }
-        x -= 36.0;
-    }
-}
-
-cli_picture cli_boxplot_draw(const cli_boxplot *plot) {
-    const int columns = plot->count > MIN_COLUMNS ? plot->count : MIN_COLUMNS;
-    cli_picture picture = cli_picture_create(2 * MARGIN + AXIS + columns * COLUMN,
-                                             MARGIN + HEAD + PLOT + FOOT + MARGIN);
-    scale axis = {.top = MARGIN + HEAD,
-                  .bottom = MARGIN + HEAD + PLOT,
-                  .left = MARGIN + AXIS,
-                  .right = picture.width - MARGIN};
-    set_range(plot, &axis);
-    draw_axis(&picture, &axis);
-    draw_head(&picture, plot, &axis);
-    const int palette = (int)(sizeof colours / sizeof colours[0]);
-    const double step = (axis.right - axis.left) / plot->count;
     for (int i = 0; i < plot->count; i++) {
-        const double x = axis.left + (i + 0.5) * step;
-        draw_box(&picture, &axis, &plot->box[i], x, colours[i % palette]);
-        draw_labels(&picture, &axis, &plot->box[i], x, label_lines(plot));
+        draw_box(file, &axis, &plot->box[i], LEFT + (i + 0.5) * step, cli_run_colour(i), lines);
     }
-    return picture;
+    cli_html_add(file, "</svg>\n");
+    return true;
 }

@@ -1,17 +1,21 @@
-/* Box plots on a logarithmic axis.
+/* Box plots on a logarithmic axis, as a file of SVG.
  *
  * A box spans the quartiles, its line is the median, the whiskers reach from 1 % to 99 %, a ring
  * marks 99.9 % and a cross the largest value. A whisker that goes on to 0, or far below all
- * medians, ends in an arrow at the foot of the axis. */
+ * medians, ends in an arrow at the foot of the axis. Every box carries its numbers, data-q1 and so
+ * on. */
 #ifndef CLI_BOXPLOT_H
 #define CLI_BOXPLOT_H
 
-#include "picture.h"
+#include <stdbool.h>
+
+#include "report_html.h"
+#include "spread.h"
 
 typedef struct cli_box {
     const char *label[2]; /* two lines beneath the box; the second may be NULL */
     char note[64];        /* a third one */
-    double p01, q1, median, q3, p99, p999, max; /* >= 0, ascending */
+    const cli_spread *spread;
 } cli_box;
 
 typedef struct cli_boxplot {
@@ -21,8 +25,7 @@ typedef struct cli_boxplot {
     int count;
 } cli_boxplot;
 
-/* True if there is anything above 0 to draw. */
-bool cli_boxplot_is_drawable(const cli_boxplot *plot);
-cli_picture cli_boxplot_draw(const cli_boxplot *plot);
+/* Writes the file; false, and nothing, if no value is above 0. */
+bool cli_boxplot_draw(cli_html *file, const cli_boxplot *plot);
 
 #endif

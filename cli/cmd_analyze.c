@@ -20,7 +20,7 @@ static struct {
     const char *tensor; /* NULL: the largest */
     int64_t index;      /* -1: the whole tensor */
     cli_list methods;
-    const char *png; /* NULL: no picture */
+    const char *output; /* NULL: no box plot */
 } opt = {.index = -1};
 
 static const cli_option options[] = {
@@ -43,10 +43,11 @@ static const cli_option options[] = {
      .value = "LIST",
      .help = "which ones, or all",
      .fallback = "the first three"},
-    {.name = "png",
+    {.name = "output",
+     .letter = 'o',
      .kind = CLI_STRING,
-     .text = &opt.png,
-     .value = "OUT",
+     .text = &opt.output,
+     .value = "FILE.svg",
      .help = "draw a box plot of |G - G~| to this file"},
     {0},
 };
@@ -368,27 +369,16 @@ static double relative_error(const analysis *a, const loss *l) {
 
 /* ---- the picture ---- */
 
-static void fill_box(const cli_spread *spread, cli_box *box) {
-    box->p01 = spread->p01;
-    box->q1 = spread->q1;
-    box->median = spread->median;
-    box->q3 = spread->q3;
-    box->p99 = spread->p99;
-    box->p999 = spread->p999;
-    box->max = spread->max;
-}
-
 /* The gradient itself, then what each method leaves of it. */
 static int draw(const analysis *a) {
-    cli_box boxes[METHODS + 1] = {{.label = {"|G| itself", NULL}}};
+    cli_box boxes[METHODS + 1] = {{.label = {"|G| itself", NULL}, .spread = &a->whole}};
     char subtitle[512], shape[128];
-    fill_box(&a->whole, &boxes[0]);
     for (int i = 0; i < a->count; i++) {
         const loss *l = &a->losses[i];
         cli_box *box = &boxes[i + 1];
         memcpy(box->label, l->method->label, sizeof box->label);
         snprintf(box->note, sizeof box->note, "relative error %.3f", relative_error(a, l));
-        fill_box(&l->rest, box);
+        box->spread = &l->rest;
     }
     const char *slash = strrchr(a->file, '/');
     snprintf(subtitle, sizeof subtitle, "%.160s: %s, %s %s", slash ? slash + 1 : a->file, a->name,
@@ -399,12 +389,12 @@ static int draw(const analysis *a) {
                               .axis = "|G - G~| by entry",
                               .box = boxes,
                               .count = a->count + 1};
-    if (!cli_boxplot_is_drawable(&plot)) {
-        return cli_fail("%s: %s is 0 everywhere, so there is nothing to draw", a->file, a->name);
-    }
-    cli_picture picture = cli_boxplot_draw(&plot);
-    const int code = cli_picture_write_png(&picture, opt.png);
-    cli_picture_free(&picture);
+    cli_html file = {0};
+    const int code =
+        cli_boxplot_draw(&file, &plot)
+            ? cli_write_file(opt.output, file.text, file.used)
+            : cli_fail("%s: %s is 0 everywhere, so there is nothing to draw", a->file, a->name);
+    cli_html_free(&file);
     return code;
 }
 
@@ -446,21 +436,18 @@ static void print_text(const analysis *a) {
     add_row(&table, "nothing kept", 0, 0.0, &a->whole, a->whole.norm > 0.0 ? 1.0 : 0.0);
     cli_table_print(&table, "", stdout);
     cli_table_free(&table);
-    if (opt.png) {
+    if (opt.output) {
         putchar('\n');
-        cli_say("wrote %s", opt.png);
+        cli_say("wrote %s", opt.output);
     }
 }
 
 static json_t *json_of_spread(const cli_spread *s) {
-    const struct {
-        const char *key;
-        double value;
-    } rows[] = {{"min", s->min}, {"p01", s->p01}, {"q1", s->q1},     {"median", s->median},
-                {"q3", s->q3},   {"p99", s->p99}, {"p999", s->p999}, {"max", s->max}};
+    cli_quantile quantile[CLI_QUANTILES];
+    cli_spread_quantiles(s, quantile);
     json_t *object = cli_json_object();
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        cli_json_set(object, rows[i].key, cli_json_real(rows[i].value));
+    for (int q = 0; q < CLI_QUANTILES; q++) {
+        cli_json_set(object, quantile[q].key, cli_json_real(quantile[q].value));
     }
     return object;
 }
@@ -500,8 +487,8 @@ static void print_json(const tg_context *ctx, const analysis *a) {
     cli_json_set(object, "stable_rank", ranks);
     cli_json_set(object, "multilinear_stable_rank", cli_json_real(a->multilinear));
     cli_json_set(object, "methods", losses);
-    if (opt.png) {
-        cli_json_set(object, "png", cli_json_text(opt.png));
+    if (opt.output) {
+        cli_json_set(object, "output", cli_json_text(opt.output));
     }
     cli_json_print(object);
 }
@@ -509,7 +496,7 @@ static void print_json(const tg_context *ctx, const analysis *a) {
 static int analyze(tg_context *ctx, const cli_source *source, bool json, analysis *a) {
     int code = load(source, a);
     code = code == CLI_OK ? compare(ctx, a) : code;
-    code = code == CLI_OK && opt.png ? draw(a) : code;
+    code = code == CLI_OK && opt.output ? draw(a) : code;
     if (code == CLI_OK && json) {
         print_json(ctx, a);
     } else if (code == CLI_OK) {
@@ -549,6 +536,9 @@ static int run(const cli_call *call) {
     analysis a = {.file = call->args.item[0]};
     tg_context *ctx = NULL;
     int code = choose_methods(&a);
+    if (opt.output && !cli_ends_with(opt.output, ".svg")) {
+        code = cli_usage("analyze", "-o writes a FILE.svg, not '%.64s'", opt.output);
+    }
     code = code == CLI_OK ? cli_open_context(call->common, true, &ctx) : code;
     if (code == CLI_OK) {
         cli_source source = {0};
@@ -585,7 +575,7 @@ const cli_command cli_cmd_analyze = {
         "  galore           25 % by singular vectors of the matrix with the first mode as rows\n"
         "  sum              5 % largest entries and Tucker 20 %, both of G itself\n",
     .examples = "  tgrad analyze runs/darcy --tensor fno_blocks.convs.0.weight.tensor\n"
-                "  tgrad analyze grads.safetensors --png loss.png\n"
+                "  tgrad analyze grads.safetensors -o loss.svg\n"
                 "  tgrad analyze grads.h5 --tensor grads --index 3 --methods all\n"
                 "  tgrad analyze g.npy --json | jq '.methods[] | {name, relative_error}'\n",
     .options = options,

@@ -57,11 +57,6 @@ static const cli_option options[] = {
     {0},
 };
 
-static bool ends_with(const char *text, const char *ending) {
-    const size_t length = strlen(text), tail = strlen(ending);
-    return length > tail && strcmp(text + length - tail, ending) == 0;
-}
-
 /* What the command line sets, for titles: "batch 2, fno.n_layers 3". To be freed. */
 static char *given_settings(const cli_args *args) {
     size_t capacity = 32, used = 0;
@@ -172,7 +167,7 @@ static int profile_step(tg_context *ctx, const char *name, const char *given,
         code = cli_profile_run(ctx, settings, opt.steps, (uint64_t)common->seed, &p);
     }
     if (code == CLI_OK && opt.output) {
-        (ends_with(opt.output, ".svg") ? cli_profile_svg : cli_profile_page)(&page, &p);
+        (cli_ends_with(opt.output, ".svg") ? cli_profile_svg : cli_profile_page)(&page, &p);
         code = cli_write_file(opt.output, page.text, page.used);
     }
     if (code == CLI_OK && common->json) {
@@ -307,7 +302,7 @@ static int profile_sweep(tg_context *ctx, const char *name, const char *given,
         code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
     }
     if (code == CLI_OK && opt.output) {
-        (ends_with(opt.output, ".svg") ? cli_sweep_svg : cli_sweep_page)(&page, &s);
+        (cli_ends_with(opt.output, ".svg") ? cli_sweep_svg : cli_sweep_page)(&page, &s);
         code = cli_write_file(opt.output, page.text, page.used);
     }
     if (code == CLI_OK) {
@@ -336,7 +331,7 @@ static int run(const cli_call *call) {
     if (opt.methods.count > 1 && !opt.sweep) {
         return cli_usage("profile", "--opt takes one optimizer, or several with --sweep");
     }
-    if (opt.output && !ends_with(opt.output, ".html") && !ends_with(opt.output, ".svg")) {
+    if (opt.output && !cli_ends_with(opt.output, ".html") && !cli_ends_with(opt.output, ".svg")) {
         return cli_usage("profile", "-o writes a FILE.html or a FILE.svg, not '%.64s'", opt.output);
     }
     int code = cli_open_context(call->common, true, &ctx);

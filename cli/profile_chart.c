@@ -45,11 +45,7 @@ static void draw_axis(cli_html *out, const scale *s, const char *quantity) {
     const int count = cli_ticks_linear(0.0, s->most / s->unit, 5, tick);
     cli_html_add(out, "<g class=\"axes\">");
     for (int i = 0; i < count; i++) {
-        const double y = to_y(s, tick[i] * s->unit);
-        cli_html_add(out,
-                     "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/><text x=\"%d\" "
-                     "y=\"%.1f\" class=\"y\">%.6g</text>",
-                     LEFT, RIGHT, y, y, LEFT - 8, y + 4.0, tick[i]);
+        cli_chart_grid_line(out, LEFT, RIGHT, to_y(s, tick[i] * s->unit), tick[i]);
     }
     cli_html_add(out,
                  "<line class=\"base\" x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\"/>"

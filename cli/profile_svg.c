@@ -1,25 +1,21 @@
-/* A drawing as a file of its own: title, legend, plain colours on a white ground, which reads the
- * same wherever the file is shown. No variables, scripts or fonts from elsewhere. */
+/* The drawings of tgrad profile as files of their own, with a legend of the parts. */
 #include <string.h>
 
 #include "profile_chart.h"
+#include "svg_file.h"
 #include "text.h"
 
-enum { MARGIN = 22, HEAD = 96, FOOT = 26 };
+enum { HEAD = 96, FOOT = 26 };
 
-/* The colours of the report's style sheet by day. */
 static const char rules[] =
-    "<style>text{fill:#1d2127}.ground{fill:#fff}.title{font-size:18px;font-weight:600}"
-    ".subtitle,.soft,.foot,.axes text{fill:#59616c}.small{font-size:11px}.y{text-anchor:end}"
-    ".middle{text-anchor:middle}.total{font-weight:600}"
-    ".axes line{stroke:#e2e5e9}.axes .base{stroke:#59616c}.span{stroke:#9aa2ac;stroke-width:1.5}"
+    ".total{font-weight:600}.span{stroke:#9aa2ac;stroke-width:1.5}"
     ".held{stroke:#1d2127;stroke-width:1.5;stroke-dasharray:6 4}"
     ".peak{stroke:#b8420f;stroke-width:1.5;fill:#fff}.peak-name{fill:#b8420f;font-weight:600}"
     ".m-weights{fill:#5f6b7a}.m-optimizer{fill:#17508f}.m-data{fill:#86ab93}"
-    ".m-activations{fill:#dcb361}.m-gradients{fill:#b5707f}.m-workspace{fill:#c3c8cf}</style>\n";
+    ".m-activations{fill:#dcb361}.m-gradients{fill:#b5707f}.m-workspace{fill:#c3c8cf}";
 
 static void add_legend(cli_html *file, int y) {
-    double x = MARGIN;
+    double x = CLI_SVG_MARGIN;
     for (int p = 0; p < CLI_PARTS; p++) {
         cli_html_add(file,
                      "<rect class=\"%s\" x=\"%.0f\" y=\"%d\" width=\"12\" height=\"12\" rx=\"2\"/>"
@@ -38,18 +34,13 @@ typedef struct caption {
 
 static void write_svg(cli_html *file, const cli_drawing *d, const caption *c) {
     const int height = HEAD + d->height + (c->foot ? FOOT : 0);
-    cli_html_add(file,
-                 "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
-                 "viewBox=\"0 0 %d %d\" role=\"img\" font-size=\"12\" font-family=\"system-ui, "
-                 "-apple-system, Segoe UI, Roboto, Noto Sans, Liberation Sans, Arial, sans-serif\">"
-                 "\n<title>%s</title>\n<desc>%s</desc>\n",
-                 CLI_CHART_WIDTH, height, CLI_CHART_WIDTH, height, d->title, d->summary);
-    cli_html_literal(file, rules);
-    cli_html_add(file,
-                 "<rect class=\"ground\" width=\"%d\" height=\"%d\" rx=\"8\"/>\n"
-                 "<text class=\"title\" x=\"%d\" y=\"32\">%s</text>\n"
-                 "<text class=\"subtitle\" x=\"%d\" y=\"53\">",
-                 CLI_CHART_WIDTH, height, MARGIN, d->title, MARGIN);
+    cli_svg_begin(file, &(cli_svg){.width = CLI_CHART_WIDTH,
+                                   .height = height,
+                                   .title = d->title,
+                                   .summary = d->summary,
+                                   .rules = rules});
+    cli_html_add(file, "<text class=\"subtitle\" x=\"%d\" y=\"%d\">", CLI_SVG_MARGIN,
+                 CLI_SVG_SUBTITLE);
     cli_html_short(file, c->name, 40);
     cli_html_add(file, "%s%s", c->about, *c->given ? ", " : "");
     cli_html_short(file, c->given, 150 - 40 - strlen(c->about));
@@ -59,7 +50,7 @@ static void write_svg(cli_html *file, const cli_drawing *d, const caption *c) {
     cli_html_join(file, &d->body);
     cli_html_add(file, "</g>\n");
     if (c->foot) {
-        cli_html_add(file, "<text class=\"foot\" x=\"%d\" y=\"%d\">%s</text>\n", MARGIN,
+        cli_html_add(file, "<text class=\"foot\" x=\"%d\" y=\"%d\">%s</text>\n", CLI_SVG_MARGIN,
                      height - 16, c->foot);
     }
     cli_html_add(file, "</svg>\n");

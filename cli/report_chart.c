@@ -121,17 +121,20 @@ static double to_y(const scale *s, double y) {
 
 /* ---- parts ---- */
 
+void cli_chart_grid_line(cli_html *page, int left, int right, double y, double value) {
+    cli_html_add(page,
+                 "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/><text x=\"%d\" "
+                 "y=\"%.1f\" class=\"y\">%.6g</text>",
+                 left, right, y, y, left - 8, y + 4.0, value);
+}
+
 static void draw_axes(cli_html *page, const cli_chart *chart, const scale *s) {
     double tick[CLI_MAX_TICKS];
     int count = s->is_log ? cli_ticks_log(pow(10.0, s->y0), pow(10.0, s->y1), tick)
                           : cli_ticks_linear(s->y0, s->y1, 5, tick);
     cli_html_add(page, "<g class=\"axes\">");
     for (int i = 0; i < count; i++) {
-        const double y = to_y(s, tick[i]);
-        cli_html_add(page,
-                     "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/><text x=\"%d\" "
-                     "y=\"%.1f\" class=\"y\">%.4g</text>",
-                     LEFT, RIGHT, y, y, LEFT - 8, y + 4, tick[i]);
+        cli_chart_grid_line(page, LEFT, RIGHT, to_y(s, tick[i]), tick[i]);
     }
     count = cli_ticks_linear(s->x0, s->x1, 6, tick);
     for (int i = 0; i < count; i++) {

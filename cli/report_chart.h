@@ -33,7 +33,10 @@ void cli_chart_draw(cli_html *page, const cli_chart *chart);
 enum { CLI_RUN_COLOURS = 8 };
 int cli_run_colour(int number);
 
-/* ---- Axes (for tests). ---- */
+/* ---- Axes, of other charts too. ---- */
+
+/* A line across at a value of the vertical axis, and the value before it. */
+void cli_chart_grid_line(cli_html *page, int left, int right, double y, double value);
 
 enum { CLI_MAX_TICKS = 12 };
 

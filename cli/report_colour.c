@@ -41,14 +41,15 @@ static uint32_t error_colour(double t) {
     return colour_of(0.975 - 0.53 * fabs(t), 0.15 * fabs(t), t < 0.0 ? 256.0 : 30.0);
 }
 
-void cli_map_table(cli_map map, uint32_t colour[CLI_MAP_LEVELS]) {
+void cli_map_table(cli_map map, uint32_t colour[CLI_MAP_COLOURS]) {
     for (int i = 0; i < CLI_MAP_LEVELS; i++) {
         const double t = (double)i / (CLI_MAP_LEVELS - 1);
         colour[i] = map == CLI_MAP_FIELD ? field_colour(t) : error_colour(2.0 * t - 1.0);
     }
+    colour[CLI_MAP_NAN] = 0x8c8c8c;
 }
 
-uint32_t cli_map_colour(const uint32_t colour[CLI_MAP_LEVELS], double t) {
-    return isnan(t) ? CLI_COLOUR_NAN
-                    : colour[lround(fmin(fmax(t, 0.0), 1.0) * (CLI_MAP_LEVELS - 1))];
+unsigned char cli_map_level(double t) {
+    return isnan(t) ? CLI_MAP_NAN
+                    : (unsigned char)lround(fmin(fmax(t, 0.0), 1.0) * (CLI_MAP_LEVELS - 1));
 }

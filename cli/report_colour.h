@@ -10,16 +10,13 @@
 
 typedef enum cli_map { CLI_MAP_FIELD, CLI_MAP_ERROR } cli_map;
 
-enum {
-    CLI_MAP_LEVELS = 255, /* with CLI_COLOUR_NAN a palette of 256 */
-    CLI_COLOUR_NAN = 0x8c8c8c
-};
+/* The levels from the lowest value to the highest, and after them a colour for NaN. */
+enum { CLI_MAP_LEVELS = 255, CLI_MAP_NAN = CLI_MAP_LEVELS, CLI_MAP_COLOURS };
 
-/* The colours, 0xRRGGBB, from the lowest value to the highest; the middle one of the error map
- * stands for no error. */
-void cli_map_table(cli_map map, uint32_t colour[CLI_MAP_LEVELS]);
+/* The colours, 0xRRGGBB; the middle level of the error map stands for no error. */
+void cli_map_table(cli_map map, uint32_t colour[CLI_MAP_COLOURS]);
 
-/* The colour of t in 0 .. 1; beyond it is clipped, NaN gives CLI_COLOUR_NAN. */
-uint32_t cli_map_colour(const uint32_t colour[CLI_MAP_LEVELS], double t);
+/* The level of t in 0 .. 1; beyond it is clipped, NaN gives CLI_MAP_NAN. */
+unsigned char cli_map_level(double t);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "output.h"
-#include "picture.h"
+#include "png_encode.h"
 #include "text.h"
 
 enum { MAX_PIXELS = 384 }; /* along a side: finer than a tile of the page shows */
@@ -123,29 +123,27 @@ int cli_field_draw(cli_html *page, const double *value, int64_t height, int64_t 
     const int64_t longest = height > width ? height : width;
     const int64_t step = (longest + MAX_PIXELS - 1) / MAX_PIXELS;
     const int rows = (int)((height + step - 1) / step), columns = (int)((width + step - 1) / step);
-    uint32_t colours[CLI_MAP_LEVELS];
+    uint32_t colours[CLI_MAP_COLOURS];
     unsigned char *bytes = NULL;
     size_t size = 0;
     cli_map_table(map, colours);
-    cli_picture picture = cli_picture_create(columns, rows);
+    const cli_png picture = {.width = columns,
+                             .height = rows,
+                             .pixel = cli_need(malloc((size_t)rows * (size_t)columns)),
+                             .palette = colours};
     for (int i = 0; i < rows; i++) {
         for (int j = 0; j < columns; j++) {
             const double mean = block_mean(value, height, width, step, i, j);
-            const double t = place_between(mean, low, high);
-            const uint32_t colour = cli_map_colour(colours, t);
-            unsigned char *rgb = picture.rgb + 3 * ((size_t)i * (size_t)columns + (size_t)j);
-            rgb[0] = (unsigned char)(colour >> 16);
-            rgb[1] = (unsigned char)(colour >> 8);
-            rgb[2] = (unsigned char)colour;
+            picture.pixel[i * columns + j] = cli_map_level(place_between(mean, low, high));
         }
     }
-    int code = cli_picture_encode_png(&picture, alt, &bytes, &size);
+    const int code = cli_png_encode(&picture, alt, &bytes, &size);
     if (code == CLI_OK) {
         cli_html_add(page, "<img alt=\"%s\" width=\"%d\" height=\"%d\" src=\"", alt, columns, rows);
         cli_html_png(page, bytes, size);
         cli_html_add(page, "\">");
     }
-    cli_picture_free(&picture);
+    free(picture.pixel);
     free(bytes);
     return code;
 }

@@ -148,7 +148,7 @@ static const char narrow_rules[] =
 /* A colour bar out of every n-th colour of a map, from `first` on. */
 static void add_gradient(cli_html *page, const char *name, cli_map map, int first) {
     enum { STOPS = 16 };
-    uint32_t colour[CLI_MAP_LEVELS];
+    uint32_t colour[CLI_MAP_COLOURS];
     cli_map_table(map, colour);
     cli_html_add(page, ".%s{background:linear-gradient(90deg", name);
     for (int i = 0; i <= STOPS; i++) {

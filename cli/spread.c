@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Moduli of the elements; returns the sum of their squares. */
 static double take_moduli(const tg_tensor *tensor, int64_t n, double *out) {
@@ -97,6 +98,13 @@ cli_spread cli_spread_of(const tg_tensor *tensor, double *room) {
 static int ascending(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
+}
+
+void cli_spread_quantiles(const cli_spread *s, cli_quantile out[CLI_QUANTILES]) {
+    const cli_quantile rows[CLI_QUANTILES] = {
+        {"min", s->min}, {"p01", s->p01}, {"q1", s->q1},     {"median", s->median},
+        {"q3", s->q3},   {"p99", s->p99}, {"p999", s->p999}, {"max", s->max}};
+    memcpy(out, rows, sizeof rows);
 }
 
 double cli_median(double *values, int count) {

@@ -15,6 +15,14 @@ typedef struct cli_spread {
  * `room` has a place for every element and is overwritten. */
 cli_spread cli_spread_of(const tg_tensor *tensor, double *room);
 
+typedef struct cli_quantile {
+    const char *key; /* "min", "p01", "q1", .. */
+    double value;
+} cli_quantile;
+
+enum { CLI_QUANTILES = 8 };
+void cli_spread_quantiles(const cli_spread *spread, cli_quantile out[CLI_QUANTILES]);
+
 /* The middle of `count` finite values, or the mean of the two in the middle; sorts them. NaN of
  * none. */
 double cli_median(double *values, int count);

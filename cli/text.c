@@ -116,6 +116,11 @@ char *cli_clean_text(const char *text, size_t limit) {
     return clean;
 }
 
+bool cli_ends_with(const char *text, const char *ending) {
+    const size_t length = strlen(text), tail = strlen(ending);
+    return length > tail && strcmp(text + length - tail, ending) == 0;
+}
+
 void cli_table_cell(cli_table *table, const char *format, ...) {
     va_list args;
     va_start(args, format);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tgrad analyze: numbers that can be worked out by hand, which tensor it takes, JSON, the picture,
+# tgrad analyze: numbers that can be worked out by hand, which tensor it takes, JSON, the box plot,
 # and bad input.
 #
 #   tests/test_analyze.sh build/bin/tgrad <source tree> <build tree>
@@ -64,9 +64,9 @@ run 0 numbers.npy --methods all --json
 bytes '(2, 2)' 0 0 0 0
 run 0 numbers.npy --methods all --json
 near relative_error 0
-run 1 numbers.npy --png zero.png
+run 1 numbers.npy -o zero.svg
 says err '0 everywhere'
-[ ! -e zero.png ] || complain "a picture of nothing was written"
+[ ! -e zero.svg ] || complain "a picture of nothing was written"
 
 # ---- which tensor, which step, which format ----
 
@@ -90,17 +90,36 @@ run 0 "$golden" --methods sum,sum,galore --methods structured
 run 0 half.safetensors
 says out 'grads, c64'
 
-# ---- the picture ----
+# ---- the box plot ----
 
-run 0 "$golden" --methods all --png plot.png --json
-says out '"png": "plot.png"'
-[ "$(head -c 4 plot.png | tail -c 3)" = PNG ] || complain "$last: plot.png is no PNG"
-[ "$(tail -c 8 plot.png | head -c 4)" = IEND ] || complain "$last: plot.png is not complete"
-run 0 "$golden" --png again.png --methods all
-cmp -s plot.png again.png || complain "the same picture differs"
-run 1 "$golden" --png absent/plot.png
-says err 'cannot write absent/plot.png'
-[ ! -w /dev/full ] || run 1 "$golden" --png /dev/full
+cp "$golden" 'a<b>&c.safetensors'
+run 0 'a<b>&c.safetensors' --methods all -o plot.svg --json
+says out '"output": "plot.svg"'
+says plot.svg 'a&lt;b&gt;&amp;c.safetensors: grads' '>|G| itself<' '>matrix GaLore 25 %<' 'relative error'
+[ "$(grep -c '<g class="box ' plot.svg)" -eq 8 ] || complain "$last: not eight boxes"
+if command -v python3 >/dev/null; then
+    python3 - <<'P' || complain "$last: the boxes are not those of the JSON"
+import json, xml.etree.ElementTree as tree
+told = json.load(open('out'))
+boxes = [g for g in tree.parse('plot.svg').iter() if g.get('class', '').startswith('box ')]
+for box, spread in zip(boxes, [told['gradient']] + [m['residual'] for m in told['methods']], strict=True):
+    for key, value in spread.items():
+        assert abs(float(box.get('data-' + key)) - value) <= 1e-8 * abs(value), (key, value)
+    rect = next(e for e in box if e.tag.endswith('rect'))
+    top, height = float(rect.get('y')), float(rect.get('height'))
+    assert 100 <= top and height >= 0 and top + height <= 410, (top, height)
+P
+fi
+run 0 'a<b>&c.safetensors' --output again.svg --methods all
+cmp -s plot.svg again.svg || complain "the same box plot differs"
+run 1 "$golden" -o absent/plot.svg
+says err 'cannot write absent/plot.svg'
+ln -s /dev/full full.svg
+[ ! -w /dev/full ] || run 1 "$golden" -o full.svg
+run 2 "$golden" -o plot.png
+says err "-o writes a FILE.svg, not 'plot.png'"
+run 2 "$golden" --png plot.png
+says err '--output'
 
 # ---- bad input ----
 

@@ -147,11 +147,14 @@ well_formed wave.html
 # for 0 and red for 1, and no blue.
 if command -v python3 >/dev/null; then
     python3 - wave.html <<'P' || complain "$last: colours of the complex error"
-import base64, re, sys
+import base64, re, sys, zlib
 picture = base64.b64decode(re.findall(r'base64,([^"]*)"', open(sys.argv[1]).read())[-1])
-at = picture.index(b'PLTE')
-count = int.from_bytes(picture[at - 4:at], 'big') // 3
-colours = sorted((tuple(picture[at + 4 + 3 * i:at + 7 + 3 * i]) for i in range(count)), key=sum)
+def chunk(name):
+    at = picture.index(name)
+    return picture[at + 4:at + 4 + int.from_bytes(picture[at - 4:at], 'big')]
+palette, rows = chunk(b'PLTE'), zlib.decompress(chunk(b'IDAT'))
+used = set(rows[1:3] + rows[4:6])  # 2 x 2, a filter byte before each row
+colours = sorted((tuple(palette[3 * i:3 * i + 3]) for i in used), key=sum)
 red, white = colours
 assert min(white) > 230 and red[0] > 2 * red[2], colours
 P

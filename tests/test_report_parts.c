@@ -134,7 +134,7 @@ static double lightness(uint32_t colour) {
 
 static void test_colours(void **state) {
     (void)state;
-    uint32_t field[CLI_MAP_LEVELS], error[CLI_MAP_LEVELS];
+    uint32_t field[CLI_MAP_COLOURS], error[CLI_MAP_COLOURS];
     cli_map_table(CLI_MAP_FIELD, field);
     cli_map_table(CLI_MAP_ERROR, error);
     const int last = CLI_MAP_LEVELS - 1;
@@ -150,10 +150,10 @@ static void test_colours(void **state) {
     assert_true((middle >> 16) == (middle & 255) && (middle & 255) == (middle >> 8 & 255));
     assert_true((error[0] & 255) > (error[0] >> 16));       /* too low is blue */
     assert_true((error[last] & 255) < (error[last] >> 16)); /* too high is red */
-    assert_int_equal(cli_map_colour(field, (double)NAN), CLI_COLOUR_NAN);
-    assert_int_equal(cli_map_colour(field, -3.0), field[0]);
-    assert_int_equal(cli_map_colour(field, INFINITY), field[last]);
-    assert_int_equal(cli_map_colour(field, 0.5), field[last / 2]);
+    assert_int_equal(cli_map_level((double)NAN), CLI_MAP_NAN);
+    assert_int_equal(cli_map_level(-3.0), 0);
+    assert_int_equal(cli_map_level((double)INFINITY), last);
+    assert_int_equal(cli_map_level(0.5), last / 2);
 }
 
 int main(void) {
