@@ -98,6 +98,11 @@ for percent in 99 70 45; do
     budget=$((peak * percent / 100))
     run 0 plan --preset burgers --opt adam --fit $budget --json --threads 1
     says out '"fits": false'
+    times=$(sed -n 's/^ *"time": *//p' out | tr -d ,)
+    [ "${times%%$'\n'*}" = "$(sort -g <<<"$times" | head -1)" ] ||
+        complain "$last: not the fastest first: $times"
+    [ "$percent" -lt 99 ] || awk -v t="${times%%$'\n'*}" 'BEGIN { exit !(t < 1.05) }' ||
+        complain "$last: 1 % less memory makes a step $times times as long"
     arguments=$(sed -n 's/^ *"arguments": "\(.*\)",$/\1/p' out | head -1)
     [ -n "$arguments" ] || complain "$last: nothing is proposed"
     # shellcheck disable=SC2086 # several words

@@ -84,6 +84,10 @@ curve report.html adam test.6.h1 '0.3,0.15,0.1'
 curve report.html adam lr '0.005,0.005,0.005,0.005,0.005,0.005'
 says report.html 'data-name="weights" data-value="1048576"' '1.2 MiB' '20 ms' '1.5 s' '4.0 MiB' \
     'data-name="training steps" data-value="1.2"' 'data-name="evaluation and saving" data-value="0.3"'
+# The optimizer's state are 1228800 bytes of moments and 4096 of factors, and nothing else.
+tr '\n' ' ' <report.html | grep -oE '>Optimizer state<.*>Everything<' >state.html
+says state.html 'x="99.668%" width="0.332%" height="100%" data-name="factors" data-value="4096"' \
+    '<div class="bar-value">1.2 MiB<'
 
 run 0 adam tensorgrad -o two.html --json
 says out '"report": "two.html"' '"name": "tensorgrad"' '"epochs": 6' '"bytes": '

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,6 +118,38 @@ static void test_ticks(void **state) {
     }
 }
 
+/* ---- curves ---- */
+
+/* Points of the path: further right for a larger x, higher up, which is a smaller number, for a
+ * larger y; on a logarithmic axis equal factors are equal ways. */
+static void test_curves(void **state) {
+    (void)state;
+    const double x[] = {1.0, 2.0, 4.0}, y[] = {1.0, 100.0, 10.0};
+    const cli_series series = {.name = "run", .number = 1, .x = x, .y = y, .count = 3};
+    for (int is_log = 0; is_log < 2; is_log++) {
+        const cli_chart chart = {.title = "t",
+                                 .metric = "m",
+                                 .x_label = "epoch",
+                                 .is_log = is_log,
+                                 .series = &series,
+                                 .count = 1};
+        cli_html page = {0};
+        double px[3], py[3];
+        cli_chart_draw(&page, &chart);
+        const char *path = strstr(page.text, "class=\"curve");
+        path = path ? strstr(path, " d=\"M") : NULL;
+        assert_non_null(path);
+        assert_int_equal(sscanf(path, " d=\"M%lf %lfL%lf %lfL%lf %lf\"", &px[0], &py[0], &px[1],
+                                &py[1], &px[2], &py[2]),
+                         6);
+        assert_true(fabs((px[2] - px[1]) - 2.0 * (px[1] - px[0])) <= 0.2 && px[1] > px[0]);
+        assert_true(py[1] < py[2] && py[2] < py[0]);
+        const double share = is_log ? 0.5 : 90.0 / 99.0; /* of the way from the top to the bottom */
+        assert_true(fabs((py[2] - py[1]) / (py[0] - py[1]) - share) <= 0.01);
+        cli_html_free(&page);
+    }
+}
+
 /* ---- colours ---- */
 
 /* Lightness of OKLab, from the bytes back. */
@@ -160,7 +193,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_escapes), cmocka_unit_test(test_formats),
         cmocka_unit_test(test_base64),  cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_ticks),   cmocka_unit_test(test_colours),
+        cmocka_unit_test(test_ticks),   cmocka_unit_test(test_curves),
+        cmocka_unit_test(test_colours),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
