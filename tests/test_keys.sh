@@ -83,6 +83,8 @@ refused 2 "needs FILE" inspect
 refused 2 "needs IN OUT, but has 1 only" convert a
 refused 2 "not both" plan x.yaml --preset ns128
 refused 2 "unknown option '-x'; a command comes first" -x
+printf 'data: {set: x, train_resolution: 8}\n' >c.yaml
+refused 1 "fno.n_modes: it must be set" plan c.yaml
 printf 'fno: {n_modes: 8}\n' >c.yaml
 cp "$tree/tests/fixtures/v1_f4.npy" a.npy
 cp "$tree/tests/fixtures/h5py.h5" a.h5

@@ -187,6 +187,11 @@ static tg_status check_field(tg_context *ctx, const tg_fno_config *config, int i
             "fno.n_modes: it must be set, one number for each dimension of the data: 16, "
             "[16, 16] or [16, 16, 16]");
     }
+    if (config->n_dim == 0) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "fno.n_modes: it must be set: kept frequencies per dimension, such as "
+                       "[16, 16]");
+    }
     if (config->n_dim < 1 || config->n_dim > TG_FNO_MAX_DIMS) {
         return tg_fail(ctx, TG_E_CONFIG, "fno.n_modes: %d dimensions; 1 to %d are possible",
                        config->n_dim, TG_FNO_MAX_DIMS);

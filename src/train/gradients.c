@@ -48,6 +48,8 @@ fail:
 }
 
 tg_status tg_model_gradients(tg_model *model, tg_archive *out) {
+    TG_NEED(NULL, model);
+    TG_NEED(model->ctx, out);
     tg_dataset *dataset = NULL;
     tg_batch batch = {0};
     keeper k = {model, out};
@@ -55,7 +57,6 @@ tg_status tg_model_gradients(tg_model *model, tg_archive *out) {
     int64_t count = 0;
     double loss = 0.0;
     tg_status status = TG_OK;
-    TG_NEED(NULL, model, out);
     TG_TRY(tg_model_open_training(model, &dataset));
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
     TG_TRY(read_batch(model, dataset, &batch, &count));

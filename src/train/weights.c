@@ -161,7 +161,7 @@ fail:
 /* ---- normalizers ---- */
 
 bool tg_model_is_normalized(const tg_model *model, tg_data_side side) {
-    return model && model->encoder[side] != NULL;
+    return model && (side == TG_DATA_X || side == TG_DATA_Y) && model->encoder[side] != NULL;
 }
 
 tg_status tg_model_open_training(tg_model *model, tg_dataset **out) {
