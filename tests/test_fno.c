@@ -444,13 +444,16 @@ static void checkpointing(void **state) {
         ("{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 3, \"stabilizer\": \"tanh\","
          "\"channel_mlp_skip\": \"linear\"}"),
         ("{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 3, \"stabilizer\": \"tanh\","
-         "\"channel_mlp_skip\": \"identity\", \"domain_padding\": 0.25}")};
+         "\"channel_mlp_skip\": \"identity\", \"domain_padding\": 0.25}"),
+        ("{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 3, \"stabilizer\": \"tanh\","
+         "\"use_channel_mlp\": false, \"fno_skip\": \"soft-gating\"}"),
+        ("{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 3, \"norm\": \"group_norm\","
+         "\"use_channel_mlp\": false, \"complex_data\": true, \"domain_padding\": 0.25}")};
     for (int i = 0; i < T_COUNT(configs); i++) {
         net_gradients kept[3];
         tg_fno_memory memory[3];
         const tg_fno_config named = net_config(ctx, configs[i]);
-        const bool forgets = !named.complex_data && named.norm == TG_NORM_NONE;
-        const int last = forgets ? TG_CHECKPOINT_MINIMAL : TG_CHECKPOINT_BLOCK;
+        const int last = TG_CHECKPOINT_MINIMAL;
         for (int again = TG_CHECKPOINT_OFF; again <= last; again++) {
             tg_fno_config config = named;
             config.activation_checkpoint = (tg_checkpoint)again;

@@ -228,8 +228,7 @@ static void range_is_checked(void **state) {
     tg_context_destroy(&ctx);
 }
 
-/* Halves are for f32; minimal checkpoints for real data without norms; and a precision that does
- * not exist is named. */
+/* Halves are for f32, and a precision that does not exist is named. */
 static void refused(void **state) {
     (void)state;
     tg_context *ctx = net_context("cpu", 1);
@@ -240,15 +239,6 @@ static void refused(void **state) {
     assert_int_equal(tg_fno_config_set(ctx, &config, "fno_block_precision", "bf16"), TG_E_CONFIG);
     assert_int_equal(tg_fno_config_set(ctx, &config, "activation_precision", "mixed"), TG_E_CONFIG);
     assert_int_equal(tg_fno_config_set(ctx, &config, "activation_checkpoint", "some"), TG_E_CONFIG);
-    static const char *const minimal[] = {
-        "{\"n_modes\": [4], \"activation_checkpoint\": \"minimal\", \"complex_data\": true}",
-        "{\"n_modes\": [4], \"activation_checkpoint\": \"minimal\", \"norm\": \"group_norm\"}"};
-    for (int i = 0; i < 2; i++) {
-        const tg_fno_config both = net_config(ctx, minimal[i]);
-        assert_int_equal(tg_fno_config_check(ctx, &both), TG_E_CONFIG);
-        assert_non_null(strstr(tg_context_error(ctx),
-                               i ? "fno.norm take block" : "fno.complex_data take block"));
-    }
     net_ok(ctx, tg_fno_config_set(ctx, &config, "checkpointing", "true"));
     assert_int_equal(config.activation_checkpoint, TG_CHECKPOINT_BLOCK);
     tg_context_destroy(&ctx);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "nn/plan.h"
+#include "nn/arena.h"
 #include "support/network.h"
 #include "support/runner.h"
 
@@ -19,14 +19,14 @@ static void placement(void **state) {
     tg_context *ctx = net_context("ref", 1);
     const tg_rng rng = {.seed = 4, .purpose = TG_RNG_TEST};
     static void *pointers[BUFFERS];
-    nn_plan plan = {.ctx = ctx};
+    nn_arena arena = {.ctx = ctx};
     size_t sum = 0, most = 0, alive[40] = {0};
     for (int i = 0; i < BUFFERS; i++) {
         const uint64_t at = 3 * (uint64_t)i;
         const int born = (int)(40.0 * tg_rng_uniform(&rng, at));
         const int dies = born + (int)((40.0 - born) * tg_rng_uniform(&rng, at + 1));
         const int64_t bytes = (int64_t)(1e4 * tg_rng_uniform(&rng, at + 2));
-        net_ok(ctx, nn_plan_add(&plan, &pointers[i], bytes, 1, born, dies));
+        net_ok(ctx, nn_arena_add(&arena, &pointers[i], bytes, 1, born, dies));
         const size_t rounded = ((size_t)bytes + 63) / 64 * 64;
         sum += rounded;
         for (int t = born; t <= dies; t++) {
@@ -34,27 +34,27 @@ static void placement(void **state) {
             most = alive[t] > most ? alive[t] : most;
         }
     }
-    nn_plan_solve(&plan);
-    assert_in_range(plan.bytes, most, sum);
-    assert_true(plan.bytes < 2 * most); /* it does reuse */
+    nn_arena_solve(&arena);
+    assert_in_range(arena.bytes, most, sum);
+    assert_true(arena.bytes < 2 * most); /* it does reuse */
     for (int i = 0; i < BUFFERS; i++) {
-        const nn_buffer *a = &plan.buffers[i];
-        assert_true(a->offset + a->bytes <= plan.bytes && a->offset % TG_ALIGNMENT == 0);
+        const nn_buffer *a = &arena.buffers[i];
+        assert_true(a->offset + a->bytes <= arena.bytes && a->offset % TG_ALIGNMENT == 0);
         for (int j = 0; j < i; j++) {
-            const nn_buffer *b = &plan.buffers[j];
+            const nn_buffer *b = &arena.buffers[j];
             const bool meet = a->born <= b->dies && b->born <= a->dies;
             assert_true(!meet || a->offset + a->bytes <= b->offset ||
                         b->offset + b->bytes <= a->offset);
         }
     }
-    char *arena = malloc(plan.bytes);
-    nn_plan_bind(&plan, arena);
+    char *memory = malloc(arena.bytes);
+    nn_arena_bind(&arena, memory);
     for (int i = 0; i < BUFFERS; i++) {
-        assert_ptr_equal(*plan.buffers[i].pointer, arena + plan.buffers[i].offset);
+        assert_ptr_equal(*arena.buffers[i].pointer, memory + arena.buffers[i].offset);
     }
-    assert_int_equal(nn_plan_add(&plan, &pointers[0], INT64_MAX, 8, 0, 0), TG_E_SHAPE);
-    nn_plan_free(&plan);
-    free(arena);
+    assert_int_equal(nn_arena_add(&arena, &pointers[0], INT64_MAX, 8, 0, 0), TG_E_SHAPE);
+    nn_arena_free(&arena);
+    free(memory);
     tg_context_destroy(&ctx);
 }
 
@@ -100,6 +100,11 @@ static const struct {
      "\"channel_mlp_skip\": \"linear\", \"stabilizer\": \"tanh\", \"n_layers\": 2}",
      3,
      {16, 20}},
+    {"{\"n_modes\": [8, 8], \"hidden_channels\": 7, \"use_channel_mlp\": false}", 3, {16, 20}},
+    {"{\"n_modes\": [4], \"hidden_channels\": 4, \"activation_checkpoint\": \"minimal\","
+     "\"norm\": \"group_norm\", \"complex_data\": true, \"use_channel_mlp\": false}",
+     2,
+     {21}},
 };
 
 static tg_status ignore(void *user, const tg_gradient *gradient) {
@@ -199,7 +204,7 @@ static void phases_fit_the_arenas(void **state) {
         int count = 0, sent = 0, turn = 0;
         net_ok(ctx, tg_fno_plan(ctx, &config, batch, grid, true, &plan));
         net_ok(ctx, tg_fno_phases(ctx, &config, batch, grid, phases, MOST, &count));
-        assert_int_equal(count, 7 + 7 * config.n_layers);
+        assert_int_equal(count, 7 + (config.use_channel_mlp ? 7 : 5) * config.n_layers);
         for (int p = 0; p < count; p++) {
             for (int q = 0; q < p; q++) {
                 assert_string_not_equal(phases[p].name, phases[q].name);

@@ -103,8 +103,6 @@ static void test_others_are_refused(void **state) {
         {"fno.factorization", "Tucker", "only null is done here, found 'Tucker'"},
         {"fno.separable", "true", "opt.name: tensorgrad"},
         {"fno.implementation", "fast", "only factorized is done here"},
-        {"fno.use_channel_mlp", "false", "each block has a channel MLP"},
-        {"fno.use_mlp", "0", "fno.use_channel_mlp: only true is done here"},
         {"fno.fft_norm", "backward", "only forward"},
         {"fno.no_skips", "yes", "fno.fno_skip"},
         {"fno.projection_channels", "256", "fno.projection_channel_ratio"},

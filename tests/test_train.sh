@@ -232,14 +232,11 @@ refused "fno.dtype: f64 is kept as it is" --fno.dtype f64 --fno.fno_block_precis
 refused "opt.state_precision: lifting.fcs.0.weight is f64, whose moments are kept as they are; take full" \
     --fno.dtype f64 --opt.state_precision half
 refused "8bit keeps a scale for every 256 numbers, and no parameter has the 4096 values" --opt.state_precision 8bit
-refused "fno.activation_checkpoint: minimal makes the inputs of blocks again, which needs real data and no norm; with fno.norm take block" \
-    --fno.activation_checkpoint minimal --fno.norm group_norm
 [ -e refused ] && fail "a refused run leaves no folder"
 huge=(--data.batch_size 1048576 --fno.hidden_channels 4096)
 refused "this run needs " "${huge[@]}"
 grep -q "this run needs .* TiB (weights .*activations .* TiB.*'s memory at its highest (.*), of which .* are left. Less is needed with a smaller data.batch_size, fno.activation_checkpoint minimal, " log ||
     fail "the numbers of a run that is too large: $(cat log)"
-refused "fno.activation_checkpoint block, " "${huge[@]}" --fno.norm group_norm
 cp -r whole changed
 train changed --resume auto --fno.hidden_channels 12 >log 2>&1
 [ $? -eq 1 ] || fail "a changed model must be refused"

@@ -55,6 +55,7 @@ typedef struct tg_fno_config {
     double lifting_channel_ratio;          /* hidden layer of the lifting: ratio * C */
     double projection_channel_ratio;       /* hidden layer of the projection: ratio * C */
     tg_fno_embedding positional_embedding; /* grid: coordinates as further input channels */
+    bool use_channel_mlp;         /* blocks have one; false: a convolution, its skip and a GELU */
     double channel_mlp_expansion; /* hidden layer of a block's perceptron: round(exp * C) */
     double channel_mlp_dropout;   /* probability, in [0, 1), in training */
     tg_fno_skip fno_skip;         /* around the spectral convolution */
@@ -68,7 +69,7 @@ typedef struct tg_fno_config {
     tg_precision fno_block_precision;   /* full, mixed or half: spectra, see above */
     tg_precision fno_block_weights_precision; /* full, half or bf16: spectral weights */
     tg_precision activation_precision;        /* full, half or bf16: activations inside */
-    tg_checkpoint activation_checkpoint;      /* off, block or minimal (real data, no norm) */
+    tg_checkpoint activation_checkpoint;      /* off, block or minimal */
     tg_dtype dtype;                           /* of the arithmetic: f32 or f64 */
 } tg_fno_config;
 

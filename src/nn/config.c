@@ -68,6 +68,8 @@ static const tg_setting rows[] = {
      .help = "hidden layer of the projection, times C"},
     {FIELD(positional_embedding), .type = TG_SETTING_ENUM, .choices = embeddings,
      .help = "coordinates as further input channels, or none"},
+    {FIELD(use_channel_mlp), .type = TG_SETTING_BOOL,
+     .help = "a channel MLP behind each spectral convolution"},
     {FIELD(channel_mlp_expansion), .type = TG_SETTING_DOUBLE, .low = 1e-3, .high = 1024,
      .help = "hidden layer of a block's channel MLP, times C"},
     {FIELD(channel_mlp_dropout), .type = TG_SETTING_DOUBLE, .low = 0, .high = 0.999,
@@ -112,6 +114,7 @@ tg_fno_config tg_fno_config_default(void) {
         .lifting_channel_ratio = 2.0,
         .projection_channel_ratio = 2.0,
         .positional_embedding = TG_EMBEDDING_GRID,
+        .use_channel_mlp = true,
         .channel_mlp_expansion = 0.5,
         .fno_skip = TG_SKIP_LINEAR,
         .channel_mlp_skip = TG_SKIP_SOFT_GATING,
@@ -213,13 +216,6 @@ tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
         return tg_fail(ctx, TG_E_CONFIG,
                        "fno.complex_modes: nonnegative needs one dimension, n_modes has %d",
                        config->n_dim);
-    }
-    if (config->activation_checkpoint == TG_CHECKPOINT_MINIMAL &&
-        (config->complex_data || config->norm != TG_NORM_NONE)) {
-        return tg_fail(ctx, TG_E_CONFIG,
-                       "fno.activation_checkpoint: minimal makes the inputs of blocks again, which "
-                       "needs real data and no norm; with %s take block",
-                       config->complex_data ? "fno.complex_data" : "fno.norm");
     }
     const nn_stores stores = nn_stores_of(config);
     const bool halves = stores.activation || stores.spectrum || stores.weight;

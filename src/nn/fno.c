@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "nn/model.h"
+#include "nn/network.h"
 
 static tg_status init_param(tg_fno *fno, int number) {
     const nn_param *param = &fno->model.params[number];
@@ -97,8 +97,10 @@ tg_fno_param tg_fno_get_param(const tg_fno *fno, int index) {
     const nn_param *param = &fno->model.params[index];
     return (tg_fno_param){.name = param->name,
                           .dtype = param->dtype,
-                          .gradient =
-                              param->spectral ? nn_spectrum_dtype(&fno->model) : param->dtype,
+                          .gradient = param->spectral
+                                          ? tg_stored(tg_dtype_complex(fno->model.config.dtype),
+                                                      fno->model.stores.spectrum)
+                                          : param->dtype,
                           .shape = param->shape,
                           .weight = fno->weights ? nn_weight(fno, index) : NULL,
                           .spectral = param->spectral};

@@ -2,7 +2,7 @@
  */
 #include <math.h>
 
-#include "nn/layers.h"
+#include "nn/program.h"
 
 static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;

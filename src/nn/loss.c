@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nn/passes.h"
+#include "nn/network.h"
 
 tg_loss_config tg_loss_config_default(void) {
     return (tg_loss_config){.terms = 1, .term = {{.kind = TG_LOSS_LP, .p = 2.0, .weight = 1.0}}};

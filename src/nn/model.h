@@ -1,4 +1,4 @@
-/* Inside of a network: its parameters, the geometry of a grid, the buffers of a step.
+/* A model without a grid: its settings, its parameters, and the builder of its programs.
  *
  * Activations are (planes, batch, channels, pixels): one plane for real data; two, real and
  * imaginary parts, for complex data. Perceptrons and skips of complex data are pairs (fr, fi):
@@ -7,7 +7,6 @@
 #define TG_NN_MODEL_H
 
 #include "backend/backend.h"
-#include "nn/plan.h"
 #include "tgrad/fno.h"
 
 /* Channels of the hidden layers. */
@@ -24,7 +23,7 @@ typedef struct nn_stores {
 
 nn_stores nn_stores_of(const tg_fno_config *config);
 
-/* ---- parameters: from the config alone ---- */
+/* ---- parameters ---- */
 
 typedef enum nn_init { NN_INIT_SPECTRAL, NN_INIT_NORMAL, NN_INIT_UNIFORM, NN_INIT_CONST } nn_init;
 
@@ -39,10 +38,9 @@ typedef struct nn_param {
     int stream;   /* number of the random stream: that of fr for fi, which starts equal */
 } nn_param;
 
-/* Numbers in the parameter list. */
+/* Layers by the numbers of their parameters in the list; those of one layer stand side by side. */
 typedef struct nn_mlp {
     int64_t in, hidden, out;
-    tg_storage x_store, y_store;
     int param[2][4]; /* [part]: w1 (hidden, in), b1, w2 (out, hidden), b2 */
 } nn_mlp;
 
@@ -62,9 +60,21 @@ typedef struct nn_block {
     nn_norm norm[2];
 } nn_block;
 
+/* ---- the model ---- */
+
+struct nn_model;
+struct nn_program;
+
+typedef struct nn_architecture {
+    const char *name;
+    void (*declare)(struct nn_model *model); /* its parameters, in the order of the list */
+    void (*build)(const struct nn_model *model, struct nn_program *program); /* input to output */
+} nn_architecture;
+
 typedef struct nn_model {
     tg_context *ctx;
     tg_fno_config config;
+    const nn_architecture *architecture;
     nn_stores stores;
     int planes;                     /* 1; 2 for complex data */
     int64_t modes[TG_FNO_MAX_DIMS]; /* of a spectral weight: the last one is halved for real data */
@@ -73,121 +83,21 @@ typedef struct nn_model {
     nn_mlp lifting, projection;
     nn_block *blocks; /* (n_layers) */
     nn_param *params; /* (param_count) */
-    int param_count;
+    int param_count, param_capacity;
     size_t weight_bytes;
     int64_t parameters; /* real numbers */
+    tg_status status;   /* of the declarations: the first failure */
 } nn_model;
 
 TG_NODISCARD tg_status nn_model_create(tg_context *ctx, const tg_fno_config *config, nn_model *out);
 void nn_model_destroy(nn_model *model);
 
-/* ---- geometry of a grid ---- */
-
-typedef struct nn_geometry {
-    int64_t grid[3], pixels;          /* of the data */
-    int64_t padded[3], padded_pixels; /* inside the blocks */
-    int64_t pad_before[3];            /* zeros in front, per dimension */
-    bool pads;
-    int64_t kept[3], kept_count; /* frequencies of this grid */
-    int64_t first[3];            /* lowest of them, signed */
-    int64_t window[3];           /* where they start in the weight's modes */
-    bool windowed;               /* the grid has fewer frequencies than the weight */
-} nn_geometry;
-
-/* ---- buffers of a step; see prepare.c for their lives ---- */
-
-typedef struct nn_block_buffers {
-    void *x;            /* (planes, B, C, P): input */
-    void *spectrum;     /* (B, C, modes): its kept modes */
-    void *product;      /* (B, C, modes): times the weight */
-    void *conv;         /* (planes, B, C, P): before the first norm; without norm: z1 */
-    void *z1;           /* before the first GELU; real data: becomes its gradient */
-    void *mixed;        /* before the second norm; without norm: z2 */
-    void *z2;           /* before the second GELU */
-    void *stats[2];     /* of the norms: (planes, groups, 2) doubles */
-    void *back_x;       /* x, product, conv and z1 as backward has them: the same memory, unless */
-    void *back_product; /* they are made again */
-    void *back_conv;
-    void *back_z1;
-    void *back_lifted; /* before padding, when all is made again */
-    void *dz1;         /* gradient at z1; real data: its own memory */
-    void *dspectrum;   /* (B, C, modes): gradient at product, kept to the end */
-    void *dx_spectrum; /* (B, C, modes): gradient at spectrum */
-    void *dx;          /* gradient at the input, and then at the z2 it came from; may be dtop */
-} nn_block_buffers;
-
-typedef struct nn_run {
-    bool ready, training;
-    bool saved;    /* the activations of a forward wait for their backward */
-    bool has_dout; /* and so does dL/dy */
-    int64_t max_batch, batch;
-    int64_t images; /* that are transformed in one call: 1 on the host, else the whole batch */
-    nn_geometry geometry;
-    tg_fft_plan *fft;                          /* of so many images: C transforms each */
-    void *activations, *workspace, *gradients; /* arenas */
-    tg_loan loan;             /* of training: bytes asked for, and where they lie at the end */
-    int gradient_first;       /* parameter whose gradient stands first in `gradients` */
-    void *staged;             /* (B, Cin, pixels): x as it came, pairs for complex data */
-    void *embedded;           /* (planes, B, embedded_channels, pixels) */
-    void *lifted;             /* (planes, B, C, pixels): before padding */
-    nn_block_buffers *blocks; /* (n_layers) */
-    void *cropped;            /* (planes, B, C, pixels): projection's input without padding */
-    void *projected;          /* (planes, B, Cout, pixels); real data: out */
-    void *out;                /* (B, Cout, pixels), pairs for complex data */
-    void *target;             /* like out */
-    void *dout;               /* like out */
-    void *dprojected;         /* like projected; real data: dout */
-    void *dcropped;           /* like cropped; real data: cropped's own memory */
-    void *dtop;               /* (planes, B, C, P): gradient at the last block's z2 */
-    void *dlifted;            /* like lifted; without padding: the first block's dx */
-    void *image;              /* (images, planes, C, P): pairs, or after the stabilizer */
-    void *kept;               /* (images, C, kept): spectrum before the window */
-    void *scratch;            /* of mix and mlp */
-} nn_run;
-
-struct tg_fno {
-    tg_context *ctx;
-    tg_backend *be;
-    nn_model model;
-    uint64_t seed, step;
-    char *weights; /* (model.weight_bytes) where the backend computes */
-    nn_run run;
-    tg_loan loan;         /* bytes to be lent from the next preparation for training on */
-    int64_t preparations; /* times the buffers of `run` were made: what was recorded with others
-                             is of no use */
-};
-
-static inline void *nn_weight(const tg_fno *fno, int param) {
-    return param < 0 ? NULL : fno->weights + fno->model.params[param].offset;
-}
-
-static inline tg_dtype nn_dtype(const tg_fno *fno) {
-    return fno->model.config.dtype;
-}
-
-/* The dtype in memory of activations inside, and of spectra (complex). */
-static inline tg_dtype nn_activation_dtype(const nn_model *model) {
-    return tg_stored(model->config.dtype, model->stores.activation);
-}
-
-static inline tg_dtype nn_spectrum_dtype(const nn_model *model) {
-    return tg_stored(tg_dtype_complex(model->config.dtype), model->stores.spectrum);
-}
-
-/* The address `count` elements of a dtype behind x. */
-static inline void *nn_element(tg_dtype dtype, const void *x, int64_t count) {
-    return (char *)(uintptr_t)x + (size_t)count * tg_dtype_size(dtype);
-}
-
-/* The same outside, where all numbers are of the network's dtype. */
-static inline void *nn_at(const tg_fno *fno, const void *x, int64_t numbers) {
-    return nn_element(nn_dtype(fno), x, numbers);
-}
-
-/* An outline has none. */
-TG_NODISCARD tg_status nn_check_weights(const tg_fno *fno);
-
-/* Frees what tg_fno_prepare made. */
-void nn_run_free(tg_fno *fno);
+/* What architectures declare; `module` is neuraloperator's name. A failure stays in model->status.
+ */
+void nn_declare_mlp(nn_model *model, const char *module, int64_t in, int64_t hidden, int64_t out,
+                    nn_mlp *mlp);
+void nn_declare_skip(nn_model *model, const char *module, tg_fno_skip kind, nn_skip *skip);
+void nn_declare_norm(nn_model *model, const char *module, nn_norm *norm);
+void nn_declare_convolution(nn_model *model, const char *module, int *weight, int *bias);
 
 #endif

@@ -1,10 +1,9 @@
-/* What a network takes for its steps, told before (tg_fno_plan) and taken (tg_fno_prepare). */
-#include "nn/layers.h"
+/* What a network takes for its steps, told before (tg_fno_plan) and taken (tg_fno_prepare): both
+ * read the same program. */
+#include <stdio.h>
+#include <string.h>
 
-/* Images that are transformed in one call. */
-static int64_t images_at_once(const tg_backend *be, int64_t batch) {
-    return be->ops->queue ? batch : 1;
-}
+#include "nn/network.h"
 
 static size_t workspace_held(const tg_context *ctx, tg_place place) {
     return tg_context_memory(ctx, place).current[TG_MEM_WORKSPACE];
@@ -15,28 +14,24 @@ static tg_status plan(tg_context *ctx, const tg_fno_config *config, int64_t batc
     tg_status status = TG_OK;
     tg_backend *be = NULL;
     nn_model model = {0};
-    nn_run run = {.training = training, .max_batch = batch, .loan = *loan};
-    nn_plan activations = {.ctx = ctx}, workspace = {.ctx = ctx};
+    nn_program program = {0};
     tg_fft_plan *fft = NULL;
     *out = (tg_fno_memory){0};
     TG_TRY(tg_backend_get(ctx, &be));
     TG_TRY(nn_model_create(ctx, config, &model));
-    TG_TRY(nn_geometry_make(&model, batch, grid, &run.geometry));
-    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, run.blocks, config->n_layers));
-    run.images = images_at_once(be, batch);
-    TG_TRY(nn_lay_out(&model, be, &run, &activations, &workspace));
+    TG_TRY(nn_program_create(&model, be, batch, grid, training, loan, &program));
     /* what a transform takes for itself is known when there is one */
     const tg_place place = be->ops->place;
     const size_t before = workspace_held(ctx, place), host = workspace_held(ctx, TG_HOST);
-    const tg_fft_desc desc = nn_geometry_fft(&model, &run.geometry, run.images);
+    const tg_fft_desc desc = nn_geometry_fft(&model, &program.geometry, program.images);
     TG_TRY(be->ops->fft_create(be, &desc, &fft));
     out->parameters = model.parameters;
     out->bytes[TG_MEM_WEIGHTS] = model.weight_bytes;
-    out->bytes[TG_MEM_ACTIVATIONS] = activations.bytes;
+    out->bytes[TG_MEM_ACTIVATIONS] = program.activations.bytes;
     out->host = place == TG_HOST ? 0 : workspace_held(ctx, TG_HOST) - host;
     out->transforms = workspace_held(ctx, place) - before + out->host;
-    out->bytes[TG_MEM_WORKSPACE] = workspace.bytes + out->transforms;
-    out->bytes[TG_MEM_GRADIENTS] = training ? nn_gradient_bytes(&model) : 0;
+    out->bytes[TG_MEM_WORKSPACE] = program.workspace.bytes + out->transforms;
+    out->bytes[TG_MEM_GRADIENTS] = program.gradient_bytes;
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
         out->total += out->bytes[c];
     }
@@ -44,9 +39,7 @@ fail:
     if (be) {
         be->ops->fft_destroy(be, &fft);
     }
-    nn_plan_free(&activations);
-    nn_plan_free(&workspace);
-    tg_mem_free(ctx, run.blocks);
+    nn_program_free(&program);
     nn_model_destroy(&model);
     return status;
 }
@@ -63,13 +56,26 @@ tg_status tg_fno_plan_lending(tg_context *ctx, const tg_fno_config *config, int6
     return plan(ctx, config, batch, grid, loan, true, out);
 }
 
-static size_t alive(const nn_plan *plan, int phase) {
+/* ---- phases ---- */
+
+static size_t alive(const nn_arena *arena, int time) {
     size_t bytes = 0;
-    for (int i = 0; i < plan->count; i++) {
-        const nn_buffer *b = &plan->buffers[i];
-        bytes += b->born <= phase && phase <= b->dies ? b->bytes : 0;
+    for (int i = 0; i < arena->buffer_count; i++) {
+        const nn_buffer *b = &arena->buffers[i];
+        bytes += b->born <= time && time <= b->dies ? b->bytes : 0;
     }
     return bytes;
+}
+
+/* The phase of op number `time`, with what is alive then. */
+static void add_op(const nn_program *program, int time, tg_fno_phase *out) {
+    const nn_op *op = &program->ops[time];
+    const size_t activations = alive(&program->activations, time);
+    const size_t workspace = alive(&program->workspace, time);
+    out->sends_factors = out->sends_factors || op->kind == NN_HAND_OVER_FACTORS;
+    out->sends = out->sends || op->kind == NN_HAND_OVER || out->sends_factors;
+    out->activations = activations > out->activations ? activations : out->activations;
+    out->workspace = workspace > out->workspace ? workspace : out->workspace;
 }
 
 tg_status tg_fno_phases(tg_context *ctx, const tg_fno_config *config, int64_t batch,
@@ -79,28 +85,31 @@ tg_status tg_fno_phases(tg_context *ctx, const tg_fno_config *config, int64_t ba
     tg_status status = TG_OK;
     tg_backend *be = NULL;
     nn_model model = {0};
-    nn_run run = {.training = true, .max_batch = batch};
-    nn_plan activations = {.ctx = ctx}, workspace = {.ctx = ctx};
+    nn_program program = {0};
     *count = 0;
     TG_TRY(tg_backend_get(ctx, &be));
     TG_TRY(nn_model_create(ctx, config, &model));
-    TG_TRY(nn_geometry_make(&model, batch, grid, &run.geometry));
-    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, run.blocks, config->n_layers));
-    run.images = images_at_once(be, batch);
-    TG_TRY(nn_lay_out(&model, be, &run, &activations, &workspace));
-    *count = nn_phase_count(&model);
-    for (int phase = 0; phase < *count && phase < capacity; phase++) {
-        nn_phase_describe(&model, phase, &out[phase]);
-        out[phase].activations = alive(&activations, phase);
-        out[phase].workspace = alive(&workspace, phase);
+    TG_TRY(nn_program_create(&model, be, batch, grid, true, &(tg_loan){0}, &program));
+    for (int time = 0; time < program.op_count; time++) {
+        const nn_phase *phase = &program.phases[program.ops[time].phase];
+        const bool is_new = time == 0 || program.ops[time].phase != program.ops[time - 1].phase;
+        *count += is_new ? 1 : 0;
+        if (*count > capacity) {
+            continue;
+        }
+        if (is_new) {
+            out[*count - 1] = (tg_fno_phase){.is_backward = phase->is_backward};
+            snprintf(out[*count - 1].name, sizeof out->name, "%s", phase->name);
+        }
+        add_op(&program, time, &out[*count - 1]);
     }
 fail:
-    nn_plan_free(&activations);
-    nn_plan_free(&workspace);
-    tg_mem_free(ctx, run.blocks);
+    nn_program_free(&program);
     nn_model_destroy(&model);
     return status;
 }
+
+/* ---- memory ---- */
 
 void nn_run_free(tg_fno *fno) {
     nn_run *run = &fno->run;
@@ -109,7 +118,7 @@ void nn_run_free(tg_fno *fno) {
     ops->release(fno->be, run->activations);
     ops->release(fno->be, run->workspace);
     ops->release(fno->be, run->gradients);
-    tg_mem_free(fno->ctx, run->blocks);
+    nn_program_free(&run->program);
     *run = (nn_run){0};
 }
 
@@ -119,13 +128,13 @@ static tg_status take(tg_backend *be, tg_mem_category category, size_t bytes, vo
 }
 
 static bool fits(const tg_fno *fno, int64_t batch, const int64_t *grid, bool training) {
-    const nn_run *run = &fno->run;
-    bool same = run->ready && run->training == training && run->max_batch >= batch;
+    const nn_program *program = &fno->run.program;
+    bool same = fno->run.ready && program->training == training && program->batch >= batch;
     for (int d = 0; d < fno->model.config.n_dim; d++) {
-        same = same && run->geometry.grid[d] == grid[d];
+        same = same && program->geometry.grid[d] == grid[d];
     }
-    return same && (!training || (run->loan.dense_bytes >= fno->loan.dense_bytes &&
-                                  run->loan.work_bytes >= fno->loan.work_bytes));
+    return same && (!training || (program->loan.dense_bytes >= fno->loan.dense_bytes &&
+                                  program->loan.work_bytes >= fno->loan.work_bytes));
 }
 
 void tg_fno_reserve(tg_fno *fno, const tg_loan *loan) {
@@ -135,7 +144,8 @@ void tg_fno_reserve(tg_fno *fno, const tg_loan *loan) {
 }
 
 tg_loan tg_fno_lent(const tg_fno *fno) {
-    return fno && fno->run.ready && fno->run.training ? fno->run.loan : (tg_loan){0};
+    const bool lends = fno && fno->run.ready && fno->run.program.training;
+    return lends ? fno->run.program.loan : (tg_loan){0};
 }
 
 tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid, bool training) {
@@ -143,8 +153,8 @@ tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid, bool t
     TG_NEED(fno->ctx, grid);
     tg_status status = TG_OK;
     nn_run *run = &fno->run;
-    nn_plan activations = {.ctx = fno->ctx}, workspace = {.ctx = fno->ctx};
-    nn_geometry geometry = {0};
+    nn_program *program = &run->program;
+    nn_geometry geometry;
     status = nn_check_weights(fno);
     if (status == TG_OK) {
         status = nn_geometry_make(&fno->model, batch, grid, &geometry);
@@ -154,27 +164,17 @@ tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid, bool t
     }
     nn_run_free(fno);
     fno->preparations++;
-    run->training = training;
-    run->loan = fno->loan;
-    run->max_batch = batch;
-    run->images = images_at_once(fno->be, batch);
-    run->geometry = geometry;
-    const tg_fft_desc desc = nn_geometry_fft(&fno->model, &geometry, run->images);
+    TG_TRY(nn_program_create(&fno->model, fno->be, batch, grid, training, &fno->loan, program));
+    const tg_fft_desc desc = nn_geometry_fft(&fno->model, &geometry, program->images);
     TG_TRY(fno->be->ops->fft_create(fno->be, &desc, &run->fft));
-    TG_TRY(TG_NEW(fno->ctx, TG_MEM_OTHER, run->blocks, fno->model.config.n_layers));
-    TG_TRY(nn_lay_out(&fno->model, fno->be, run, &activations, &workspace));
-    TG_TRY(take(fno->be, TG_MEM_ACTIVATIONS, activations.bytes, &run->activations));
-    TG_TRY(take(fno->be, TG_MEM_WORKSPACE, workspace.bytes, &run->workspace));
+    TG_TRY(take(fno->be, TG_MEM_ACTIVATIONS, program->activations.bytes, &run->activations));
+    TG_TRY(take(fno->be, TG_MEM_WORKSPACE, program->workspace.bytes, &run->workspace));
     if (training) {
-        TG_TRY(take(fno->be, TG_MEM_GRADIENTS, nn_gradient_bytes(&fno->model), &run->gradients));
+        TG_TRY(take(fno->be, TG_MEM_GRADIENTS, program->gradient_bytes, &run->gradients));
     }
-    nn_plan_bind(&activations, run->activations);
-    nn_plan_bind(&workspace, run->workspace);
-    nn_run_alias(&fno->model, run);
+    nn_program_bind(program, run->activations, run->workspace);
     run->ready = true;
 fail:
-    nn_plan_free(&activations);
-    nn_plan_free(&workspace);
     if (status != TG_OK) {
         nn_run_free(fno);
     }

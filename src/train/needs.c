@@ -81,16 +81,13 @@ fail:
 
 /* Settings that would need less, as a list. */
 static void advise(const tg_run_config *config, char *text, size_t capacity) {
-    const bool can_be_minimal = !config->fno.complex_data && config->fno.norm == TG_NORM_NONE;
-    const tg_checkpoint checkpoint = config->fno.activation_checkpoint;
     const struct {
         bool helps;
         const char *setting;
     } rows[] = {
         {config->data.batch_size > 1, "a smaller data.batch_size"},
-        {can_be_minimal && checkpoint != TG_CHECKPOINT_MINIMAL,
+        {config->fno.activation_checkpoint != TG_CHECKPOINT_MINIMAL,
          "fno.activation_checkpoint minimal"},
-        {!can_be_minimal && checkpoint == TG_CHECKPOINT_OFF, "fno.activation_checkpoint block"},
         {config->fno.activation_precision == TG_PRECISION_FULL, "fno.activation_precision bf16"},
         {config->fno.fno_block_weights_precision == TG_PRECISION_FULL,
          "fno.fno_block_weights_precision bf16"},

@@ -80,7 +80,6 @@ static const struct {
     {"fno.resolution_scaling_factor", "null|1", "output and input have the same grid"},
     {"fno.separable", "false", DENSE},
     {"fno.tensor_lasso_penalty", "0", DENSE},
-    {"fno.use_channel_mlp", "true", "each block has a channel MLP here"},
     {"opt.activation_checkpoint", "false", "it is called fno.activation_checkpoint here"},
     {"opt.adamw_support_complex", "true", "take opt.complex_adam: split"},
     {"opt.amp_autocast", "false", PRECISION},

@@ -8,9 +8,9 @@ enum { WARM_UP = 1 }; /* steps before the first recording */
 static const int64_t launch_bound = (int64_t)64 << 20;
 
 static bool is_wanted(const tg_recording *r) {
-    const nn_run *run = &r->fno->run;
-    const int64_t elements = r->fno->model.planes * run->max_batch *
-                             r->fno->model.config.hidden_channels * run->geometry.padded_pixels;
+    const nn_program *program = &r->fno->run.program;
+    const int64_t elements = r->fno->model.planes * program->batch *
+                             r->fno->model.config.hidden_channels * program->geometry.padded_pixels;
     return !r->has_failed &&
            (r->graphs == TG_GRAPHS_ON || (r->graphs == TG_GRAPHS_AUTO && elements < launch_bound));
 }
@@ -50,7 +50,7 @@ tg_status tg_recording_forward(tg_recording *r, const tg_tensor *x, const tg_ten
                                double scale, const tg_half *half, bool *fits) {
     tg_status status = TG_OK;
     const int64_t batch = x->shape.dim[0];
-    *fits = is_wanted(r) && batch == r->fno->run.max_batch && x->place == r->be->ops->place &&
+    *fits = is_wanted(r) && batch == r->fno->run.program.batch && x->place == r->be->ops->place &&
             target->place == r->be->ops->place;
     if (!*fits) {
         return half->run(half->user);

@@ -10,7 +10,7 @@
 #define TG_TRAIN_RECORDING_H
 
 #include "backend/backend.h"
-#include "nn/passes.h"
+#include "nn/network.h"
 #include "optim/optim.h"
 #include "tgrad/step.h"
 

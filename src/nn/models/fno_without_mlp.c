@@ -1,0 +1,32 @@
+/* The Fourier neural operator without channel MLPs (fno.use_channel_mlp: false), the original one:
+ * between lifting and projection of fno.c every block is
+ *
+ *   x -+-> transform -> product with the weight -> inverse -> bias -> norm -> + -> gelu -> next x
+ *      +--------------------- fno_skip ---------------------------------------+
+ */
+#include <stdio.h>
+
+#include "nn/models/models.h"
+
+static void declare_one(nn_model *model, int l) {
+    char module[48];
+    nn_fno_declare_convolution(model, l);
+    snprintf(module, sizeof module, "fno_blocks.norm.%d", l);
+    nn_declare_norm(model, module, &model->blocks[l].norm[0]);
+}
+
+static void declare(nn_model *model) {
+    nn_fno_declare(model, declare_one);
+}
+
+static int build_one(const nn_model *model, nn_program *p, int l, int x) {
+    const int z = nn_boundary(p, nn_fno_convolve(model, p, l, x));
+    return nn_fno_activate(model, p, l, z);
+}
+
+static void build(const nn_model *model, nn_program *p) {
+    nn_fno_build(model, p, build_one);
+}
+
+const nn_architecture nn_architecture_fno_without_mlp = {
+    .name = "fno without channel MLPs", .declare = declare, .build = build};

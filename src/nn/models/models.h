@@ -1,0 +1,29 @@
+/* The architectures, and what they share. A new one is a file of this folder and a line of
+ * nn_architecture_of. */
+#ifndef TG_NN_MODELS_MODELS_H
+#define TG_NN_MODELS_MODELS_H
+
+#include "nn/ops.h"
+
+/* The one that a configuration asks for. */
+const nn_architecture *nn_architecture_of(const tg_fno_config *config);
+
+extern const nn_architecture nn_architecture_fno;
+extern const nn_architecture nn_architecture_fno_without_mlp;
+
+/* ---- shared by the Fourier neural operators (fno.c) ---- */
+
+/* Parameters of the lifting, of all blocks in turn, and of the projection. */
+void nn_fno_declare(nn_model *model, void (*declare_block)(nn_model *model, int l));
+/* Embedding, lifting, all blocks, projection. */
+void nn_fno_build(const nn_model *model, nn_program *program,
+                  int (*build_block)(const nn_model *model, nn_program *program, int l, int x));
+
+/* Parameters of the convolution of block l and of the skip around it. */
+void nn_fno_declare_convolution(nn_model *model, int l);
+/* norm(convolution(x)) + skip(x) of block l. */
+int nn_fno_convolve(const nn_model *model, nn_program *program, int l, int x);
+/* gelu(x), but in the last block x. */
+int nn_fno_activate(const nn_model *model, nn_program *program, int l, int x);
+
+#endif

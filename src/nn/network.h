@@ -1,0 +1,87 @@
+/* Inside of a network: a model, its weights, and the program that is ready to run. */
+#ifndef TG_NN_NETWORK_H
+#define TG_NN_NETWORK_H
+
+#include "nn/program.h"
+
+/* What a call of forward or backward works on. */
+typedef struct nn_call {
+    const tg_tensor *x, *target;
+    const tg_loss_config *loss_config;
+    double grad_scale; /* of dL/dy */
+    double *loss;      /* where the backend computes */
+    const tg_grad_sink *sink;
+} nn_call;
+
+typedef struct nn_run {
+    bool ready;
+    bool saved;    /* the activations of a forward wait for their backward */
+    bool has_dout; /* and so does dL/dy */
+    int64_t batch;
+    nn_program program;
+    tg_fft_plan *fft;                          /* of program.images images: C transforms each */
+    void *activations, *workspace, *gradients; /* the arenas, and where gradients leave from */
+    int gradient_first; /* parameter whose gradient stands first in `gradients` */
+    nn_call call;
+} nn_run;
+
+struct tg_fno {
+    tg_context *ctx;
+    tg_backend *be;
+    nn_model model;
+    uint64_t seed, step;
+    char *weights; /* (model.weight_bytes) where the backend computes */
+    nn_run run;
+    tg_loan loan;         /* bytes to be lent from the next preparation for training on */
+    int64_t preparations; /* times the buffers of `run` were made: what was recorded with others
+                             is of no use */
+};
+
+static inline void *nn_weight(const tg_fno *fno, int param) {
+    return param < 0 ? NULL : fno->weights + fno->model.params[param].offset;
+}
+
+/* The address `count` elements of a dtype behind x. */
+static inline void *nn_element(tg_dtype dtype, const void *x, int64_t count) {
+    return (char *)(uintptr_t)x + (size_t)count * tg_dtype_size(dtype);
+}
+
+/* An outline has none. */
+TG_NODISCARD tg_status nn_check_weights(const tg_fno *fno);
+
+/* Frees what tg_fno_prepare made. */
+void nn_run_free(tg_fno *fno);
+
+/* ---- gradients of parameters (ops/hand_over.c) ---- */
+
+/* Bytes of those of `count` parameters from `first` on. */
+size_t nn_gradient_span(const nn_model *model, int first, int count);
+/* They start from zero .. */
+TG_NODISCARD tg_status nn_gradient_begin(tg_fno *fno, int first, int count);
+/* .. and each is found by its number (NULL for -1). */
+void *nn_gradient(const tg_fno *fno, int param);
+
+/* ---- passes over the program (run.c) ---- */
+
+/* A tensor of host or device to where the backend computes. */
+TG_NODISCARD tg_status nn_bring(const tg_fno *fno, const tg_tensor *from, void *to);
+
+/* tg_fno_forward_loss, with all gradients of the backward pass behind it grad_scale times as large.
+ */
+TG_NODISCARD tg_status nn_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *target,
+                                       const tg_loss_config *config, double grad_scale,
+                                       double *loss);
+
+/* The host's part of a pass whose work was queued from a captured graph. */
+void nn_forward_replayed(tg_fno *fno, int64_t batch);
+void nn_backward_replayed(tg_fno *fno);
+/* Takes back a backward of which nothing was run. */
+void nn_backward_undone(tg_fno *fno, uint64_t step);
+
+/* Loss of what lies where the backend computes, `shape` = (batch, channels, grid..), and grad_scale
+ * times its gradient. */
+TG_NODISCARD tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
+                               const tg_shape *shape, const void *pred, const void *target,
+                               double *loss, double grad_scale, void *dpred);
+
+#endif

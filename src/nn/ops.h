@@ -1,0 +1,86 @@
+/* What a kind of op is: how it is run on a backend, differentiated and placed. */
+#ifndef TG_NN_OPS_H
+#define TG_NN_OPS_H
+
+#include <stddef.h>
+
+#include "nn/network.h"
+
+/* What a rule for backward is asked for: the gradient at an input, from dy at the output. */
+typedef struct nn_request {
+    int input, dy;
+    int sum;     /* what it is added to, if the kind adds; -1: nothing */
+    bool wanted; /* otherwise gradients of parameters alone are made, and -1 is returned */
+} nn_request;
+
+typedef struct nn_kind_row {
+    const char *name;
+    size_t slot; /* that it calls, as an offset in tg_backend_ops; 0: none */
+    bool loads;  /* its X may be the GELU of what it reads */
+    bool adds;   /* its backward op can add to a sum of gradients; otherwise it overwrites */
+    bool makes_gradients; /* of the parameters op.param .. + op.params - 1, from zero */
+    bool is_factored; /* the gradient of its parameter leaves at the end, as the factors X and dy */
+    tg_status (*run)(tg_fno *fno, const nn_op *op);
+    /* Its parameters side by side in the list: how many, and the first. NULL: none. */
+    int (*params)(const nn_program *program, const nn_op *op, int *first);
+    /* Emits the backward ops for one input; returns the gradient at it. NULL: no gradient. */
+    int (*back)(nn_program *program, const nn_op *op, nn_request ask);
+    /* Whether the gradient at X may take the place of dy. NULL: no. */
+    bool (*back_in_place)(const nn_program *program, const nn_op *op);
+    /* Bytes that it works in. NULL: none. */
+    void (*scratch)(const nn_program *program, tg_backend *be, const nn_op *op, size_t bytes[2]);
+    /* Inputs whose memory its first output may take, as a sum of NN_OVER(input), if the function
+     * (NULL: always) says so. */
+    int overwrites;
+    bool (*in_place)(const nn_program *program, const nn_op *op);
+} nn_kind_row;
+
+#define NN_OVER(input) (1 << (input))
+#define NN_SLOT(name)  offsetof(tg_backend_ops, name)
+
+#define NN_KIND(kind, row) extern const nn_kind_row row;
+#include "nn/ops.def"
+#undef NN_KIND
+
+const nn_kind_row *nn_kind_of(nn_kind kind);
+
+/* Parameters of a forward op: how many, and the first (NULL: not wanted). */
+int nn_op_params(const nn_program *program, const nn_op *op, int *first);
+
+/* ---- when ops run ---- */
+
+/* Where a value lies; NULL for -1. */
+static inline void *nn_data(const tg_fno *fno, int value) {
+    return value < 0 ? NULL : fno->run.program.values[value].data;
+}
+
+/* Its plane q, of the batch that runs; NULL for -1. */
+void *nn_plane(const tg_fno *fno, int value, int q);
+
+static inline tg_storage nn_store(const nn_program *program, int value) {
+    return tg_storage_of(program->values[value].dtype);
+}
+
+/* ---- the ops that builders add: each returns the value that it makes ---- */
+
+int nn_add_input(nn_program *program);
+int nn_add_embed(nn_program *program, int x);
+int nn_add_join(nn_program *program, int x);
+int nn_add_mlp(nn_program *program, const nn_mlp *mlp, nn_role role, int x);
+int nn_add_channel_mlp(nn_program *program, const nn_mlp *mlp, int module, int x);
+int nn_add_pad(nn_program *program, int x);
+int nn_add_crop(nn_program *program, int x);
+int nn_add_transform(nn_program *program, int x);
+int nn_add_contract(nn_program *program, int weight, int spectrum);
+int nn_add_inverse(nn_program *program, int spectrum);
+int nn_add_bias(nn_program *program, int bias, int x);
+int nn_add_skip(nn_program *program, const nn_skip *skip, int x, int sum); /* sum + S(x) */
+int nn_add_norm(nn_program *program, const nn_norm *norm, int x);
+int nn_add_gelu(nn_program *program, int x);
+
+/* Behind forward: target and loss, which make dL/dy. */
+void nn_add_loss(nn_program *program);
+/* sum + dy, by the pass that differentiates. */
+int nn_add_accumulate(nn_program *program, int dy, int sum);
+
+#endif

@@ -1,0 +1,136 @@
+/* The two ends of a network: data as they come, and pairs of complex data to planes and back. */
+#include <string.h>
+
+#include "nn/ops.h"
+
+/* ---- input: x as it came ---- */
+
+static tg_status run_input(tg_fno *fno, const nn_op *op) {
+    return nn_bring(fno, fno->run.call.x, nn_data(fno, op->out[0]));
+}
+
+const nn_kind_row nn_kind_input = {.name = "input", .run = run_input};
+
+int nn_add_input(nn_program *p) {
+    nn_op op = nn_op_make(NN_INPUT);
+    p->input = op.out[0] = nn_value_add(p, (nn_value){.role = NN_DATA,
+                                                      .planes = p->model->planes,
+                                                      .channels = p->model->config.in_channels,
+                                                      .points = p->geometry.pixels,
+                                                      .before_gelu = -1});
+    return nn_op_add(p, op);
+}
+
+/* ---- embed: to planes, with coordinates, which are real ---- */
+
+/* Pairs as they came to the data channels of both planes, sample by sample. */
+static tg_status split_input(tg_fno *fno, const nn_op *op) {
+    tg_status status = TG_OK;
+    const nn_value *x = &fno->run.program.values[op->in[NN_X]];
+    const nn_value *y = &fno->run.program.values[op->out[0]];
+    const int64_t data = x->channels * x->points, sample = y->channels * y->points;
+    for (int64_t b = 0; b < fno->run.batch; b++) {
+        TG_TRY(fno->be->ops->planes_split(
+            fno->be, x->dtype, data, nn_element(x->dtype, x->data, 2 * b * data),
+            nn_element(y->dtype, nn_plane(fno, op->out[0], 0), b * sample),
+            nn_element(y->dtype, nn_plane(fno, op->out[0], 1), b * sample)));
+    }
+fail:
+    return status;
+}
+
+static tg_status run_embed(tg_fno *fno, const nn_op *op) {
+    tg_status status = TG_OK;
+    const nn_model *model = &fno->model;
+    const bool pairs = model->planes == 2;
+    TG_TRY(pairs ? split_input(fno, op) : TG_OK);
+    for (int q = 0; q < model->planes && model->embedded_channels > model->config.in_channels;
+         q++) {
+        tg_embed embed = {.dtype = model->config.dtype,
+                          .batch = fno->run.batch,
+                          .channels = model->config.in_channels,
+                          .ndim = model->config.n_dim,
+                          .unit = q == 0 ? 1.0 : 0.0,
+                          .x = pairs ? NULL : nn_data(fno, op->in[NN_X]),
+                          .y = nn_plane(fno, op->out[0], q)};
+        memcpy(embed.grid, fno->run.program.geometry.grid, sizeof embed.grid);
+        TG_TRY(fno->be->ops->grid_embed(fno->be, &embed));
+    }
+fail:
+    return status;
+}
+
+const nn_kind_row nn_kind_embed = {.name = "embed", .slot = NN_SLOT(grid_embed), .run = run_embed};
+
+int nn_add_embed(nn_program *p, int x) {
+    if (p->model->planes == 1 && p->model->embedded_channels == p->model->config.in_channels) {
+        return x; /* as it came */
+    }
+    nn_op op = nn_op_on(p, NN_EMBED, x);
+    p->values[op.out[0]].channels = p->model->embedded_channels;
+    return nn_op_add(p, op);
+}
+
+/* ---- join and split: planes to pairs and back ---- */
+
+static tg_status run_join(tg_fno *fno, const nn_op *op) {
+    const nn_value *x = &fno->run.program.values[op->in[NN_X]];
+    return fno->be->ops->planes_join(fno->be, x->dtype, fno->run.batch * x->channels * x->points,
+                                     x->data, nn_plane(fno, op->in[NN_X], 1),
+                                     nn_data(fno, op->out[0]));
+}
+
+static tg_status run_split(tg_fno *fno, const nn_op *op) {
+    const nn_value *y = &fno->run.program.values[op->out[0]];
+    return fno->be->ops->planes_split(fno->be, y->dtype, fno->run.batch * y->channels * y->points,
+                                      nn_data(fno, op->in[NN_X]), y->data,
+                                      nn_plane(fno, op->out[0], 1));
+}
+
+static int back_join(nn_program *p, const nn_op *op, nn_request ask) {
+    nn_op back = nn_op_make(NN_SPLIT);
+    back.in[NN_X] = ask.dy;
+    back.out[0] = nn_value_like(p, op->in[NN_X]);
+    return nn_op_add(p, back);
+}
+
+const nn_kind_row nn_kind_join = {
+    .name = "join", .slot = NN_SLOT(planes_join), .run = run_join, .back = back_join};
+const nn_kind_row nn_kind_split = {
+    .name = "split", .slot = NN_SLOT(planes_split), .run = run_split};
+
+int nn_add_join(nn_program *p, int x) {
+    if (p->model->planes == 1) {
+        return x;
+    }
+    nn_op op = nn_op_on(p, NN_JOIN, x);
+    return nn_op_add(p, op);
+}
+
+/* ---- target and loss ---- */
+
+static tg_status run_target(tg_fno *fno, const nn_op *op) {
+    return nn_bring(fno, fno->run.call.target, nn_data(fno, op->out[0]));
+}
+
+static tg_status run_loss(tg_fno *fno, const nn_op *op) {
+    const nn_call *call = &fno->run.call;
+    return nn_loss(fno->be, call->loss_config, call->target->dtype, &call->target->shape,
+                   nn_data(fno, op->in[NN_X]), nn_data(fno, op->in[NN_DY]), call->loss,
+                   call->grad_scale, nn_data(fno, op->out[0]));
+}
+
+const nn_kind_row nn_kind_target = {.name = "target", .run = run_target};
+const nn_kind_row nn_kind_loss = {.name = "loss", .slot = NN_SLOT(loss), .run = run_loss};
+
+void nn_add_loss(nn_program *p) {
+    nn_op target = nn_op_make(NN_TARGET), loss = nn_op_make(NN_LOSS);
+    nn_scope(p, 0, NULL);
+    p->phase = nn_phase_named(p, "loss", false);
+    p->target = target.out[0] = nn_value_like(p, p->output);
+    nn_op_add(p, target);
+    loss.in[NN_X] = p->output;
+    loss.in[NN_DY] = p->target;
+    p->dout = loss.out[0] = nn_value_like(p, p->output);
+    nn_op_add(p, loss);
+}

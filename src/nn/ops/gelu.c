@@ -1,0 +1,45 @@
+/* The activation between layers. Fusion leaves few of these ops: most readers apply it as they
+ * load, and what makes the sum before it writes its GELU along. */
+#include "nn/ops.h"
+
+static int64_t numbers(const tg_fno *fno, int value) {
+    const nn_value *v = &fno->run.program.values[value];
+    return v->planes * fno->run.batch * v->channels * v->points;
+}
+
+static tg_status run(tg_fno *fno, const nn_op *op) {
+    const int x = op->in[NN_X];
+    return fno->be->ops->act_forward(fno->be, fno->run.program.values[x].dtype, TG_ACT_GELU,
+                                     numbers(fno, x), nn_data(fno, x), nn_data(fno, op->out[0]));
+}
+
+static tg_status run_back(tg_fno *fno, const nn_op *op) {
+    const int x = op->in[NN_X];
+    return fno->be->ops->act_backward(fno->be, fno->run.program.values[x].dtype, TG_ACT_GELU,
+                                      numbers(fno, x), nn_data(fno, x), nn_data(fno, op->in[NN_DY]),
+                                      nn_data(fno, op->out[0]));
+}
+
+static int back(nn_program *p, const nn_op *op, nn_request ask) {
+    nn_op back = nn_op_make(NN_GELU_BACK);
+    back.in[NN_X] = op->in[NN_X];
+    back.in[NN_DY] = ask.dy;
+    back.out[0] = nn_value_like(p, op->in[NN_X]);
+    return nn_op_add(p, back);
+}
+
+const nn_kind_row nn_kind_gelu = {.name = "gelu",
+                                  .slot = NN_SLOT(act_forward),
+                                  .run = run,
+                                  .back = back,
+                                  .overwrites = NN_OVER(NN_X) + NN_OVER(NN_DY)};
+const nn_kind_row nn_kind_gelu_back = {.name = "backward of a gelu",
+                                       .slot = NN_SLOT(act_backward),
+                                       .run = run_back,
+                                       .overwrites = NN_OVER(NN_X) + NN_OVER(NN_DY)};
+
+int nn_add_gelu(nn_program *p, int x) {
+    nn_op op = nn_op_on(p, NN_GELU, x);
+    p->values[op.out[0]].before_gelu = x;
+    return nn_op_add(p, op);
+}

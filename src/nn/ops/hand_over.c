@@ -1,0 +1,68 @@
+/* How the gradients of parameters leave: those of one op stand side by side, in the order of the
+ * parameters, in one small buffer until the sink has seen them; those of spectral weights go as
+ * their factors. */
+#include "nn/ops.h"
+
+size_t nn_gradient_span(const nn_model *model, int first, int count) {
+    if (count < 1) {
+        return 0;
+    }
+    const int next = first + count;
+    const size_t end = next < model->param_count ? model->params[next].offset : model->weight_bytes;
+    return end - model->params[first].offset;
+}
+
+tg_status nn_gradient_begin(tg_fno *fno, int first, int count) {
+    const tg_dtype dtype = fno->model.config.dtype;
+    const size_t bytes = nn_gradient_span(&fno->model, first, count);
+    fno->run.gradient_first = first;
+    return fno->be->ops->fill(fno->be, dtype, (int64_t)(bytes / tg_dtype_size(dtype)),
+                              (tg_scalar){0}, fno->run.gradients);
+}
+
+void *nn_gradient(const tg_fno *fno, int param) {
+    const nn_param *params = fno->model.params;
+    return param < 0 ? NULL
+                     : (char *)fno->run.gradients + params[param].offset -
+                           params[fno->run.gradient_first].offset;
+}
+
+static tg_status run(tg_fno *fno, const nn_op *op) {
+    enum { TOGETHER = 16 }; /* more than an op has parameters */
+    const tg_grad_sink *sink = fno->run.call.sink;
+    tg_gradient gradients[TOGETHER];
+    tg_status status = TG_OK;
+    for (int sent = 0; sent < op->params && status == TG_OK; sent += TOGETHER) {
+        const int now = op->params - sent < TOGETHER ? op->params - sent : TOGETHER;
+        for (int i = 0; i < now; i++) {
+            const int number = op->param + sent + i;
+            const nn_param *param = &fno->model.params[number];
+            gradients[i] = (tg_gradient){.param = number,
+                                         .dtype = param->dtype,
+                                         .shape = param->shape,
+                                         .dense = nn_gradient(fno, number)};
+        }
+        if (sink->receive_all) {
+            status = sink->receive_all(sink->user, now, gradients);
+            continue;
+        }
+        for (int i = 0; i < now && status == TG_OK; i++) {
+            status = sink->receive(sink->user, &gradients[i]);
+        }
+    }
+    return status;
+}
+
+static tg_status run_factors(tg_fno *fno, const nn_op *op) {
+    const tg_grad_sink *sink = fno->run.call.sink;
+    const tg_gradient gradient = {.param = op->param,
+                                  .dtype = fno->run.program.values[op->in[NN_X]].dtype,
+                                  .shape = fno->model.params[op->param].shape,
+                                  .x = nn_data(fno, op->in[NN_X]),
+                                  .dy = nn_data(fno, op->in[NN_DY]),
+                                  .batch = fno->run.batch};
+    return sink->receive(sink->user, &gradient);
+}
+
+const nn_kind_row nn_kind_hand_over = {.name = "hand-over", .run = run};
+const nn_kind_row nn_kind_hand_over_factors = {.name = "hand-over of factors", .run = run_factors};

@@ -1,0 +1,25 @@
+/* The table of kinds, and what all ops need when they run. */
+#include "nn/ops.h"
+
+const nn_kind_row *nn_kind_of(nn_kind kind) {
+    static const nn_kind_row *const rows[NN_KINDS] = {
+#define NN_KIND(kind, row) [NN_##kind] = &row,
+#include "nn/ops.def"
+#undef NN_KIND
+    };
+    return rows[kind];
+}
+
+int nn_op_params(const nn_program *program, const nn_op *op, int *first) {
+    const nn_kind_row *row = nn_kind_of(op->kind);
+    int ignored = -1;
+    return row->params ? row->params(program, op, first ? first : &ignored) : 0;
+}
+
+void *nn_plane(const tg_fno *fno, int value, int q) {
+    if (value < 0) {
+        return NULL;
+    }
+    const nn_value *v = &fno->run.program.values[value];
+    return nn_element(v->dtype, v->data, q * fno->run.batch * v->channels * v->points);
+}

@@ -1,0 +1,223 @@
+/* Sums: skip connections, biases, and gradients that meet.
+ *
+ *   SKIP        y = sum + S(act(x)) + bias       (bias to the real parts; here by fusion)
+ *   SKIP_BACK   gradients of S and bias, dx = sum + S^T dy, through act
+ *   BIAS        y = sum + bias;  BIAS_BACK its gradient
+ *   ACCUMULATE  y = sum + dy, through act
+ *
+ * All of them are the backend's mix: what they add to is where they write. */
+#include "nn/ops.h"
+#include "nn/parts.h"
+
+static tg_mix slot_op(const nn_program *p, const nn_op *op, tg_mix_kind kind, int value) {
+    const nn_value *v = &p->values[value];
+    return (tg_mix){.dtype = p->model->config.dtype,
+                    .kind = kind,
+                    .batch = p->batch,
+                    .in = v->channels,
+                    .out = v->channels,
+                    .pixels = v->points,
+                    .act = op->act,
+                    .alpha = 1.0,
+                    .beta = 1.0,
+                    .store = nn_store(p, value)};
+}
+
+static tg_mix call_op(const tg_fno *fno, const nn_op *op, tg_mix_kind kind, int value) {
+    tg_mix call = slot_op(&fno->run.program, op, kind, value);
+    call.batch = fno->run.batch;
+    call.workspace = nn_data(fno, op->scratch[0]);
+    return call;
+}
+
+/* ---- skips ---- */
+
+static tg_status run_skip(tg_fno *fno, const nn_op *op) {
+    tg_status status = TG_OK;
+    const int planes = fno->model.planes;
+    for (int q = 0; q < planes; q++) {
+        for (int part = 0; part < planes; part++) {
+            tg_mix call = call_op(fno, op, op->skip->kind, op->out[0]);
+            call.weight = nn_weight(fno, op->skip->param[part]);
+            call.bias = q == 0 && part == 0 ? nn_weight(fno, op->bias) : NULL;
+            call.alpha = nn_part_sign(part, q);
+            call.x = nn_plane(fno, op->in[NN_X], nn_part_across(part, q));
+            call.y = nn_plane(fno, op->out[0], q);
+            TG_TRY(fno->be->ops->mix_forward(fno->be, &call));
+        }
+    }
+fail:
+    return status;
+}
+
+static tg_status run_skip_back(tg_fno *fno, const nn_op *op) {
+    tg_status status = TG_OK;
+    const int planes = fno->model.planes;
+    for (int q = 0; q < planes; q++) {
+        for (int part = 0; part < planes; part++) {
+            const int out = nn_part_across(part, q);
+            tg_mix call = call_op(fno, op, op->skip->kind, op->in[NN_DY]);
+            call.through = op->through && part == planes - 1;
+            call.weight = nn_weight(fno, op->skip->param[part]);
+            call.alpha = nn_part_sign(part, out);
+            call.beta = part == 0 && op->in[NN_SUM] < 0 ? 0.0 : 1.0;
+            call.x = nn_plane(fno, op->in[NN_X], q);
+            call.dy = nn_plane(fno, op->in[NN_DY], out);
+            call.dx = nn_plane(fno, op->out[0], q);
+            call.dweight = nn_gradient(fno, op->skip->param[part]);
+            call.dbias = q == 0 && part == 0 ? nn_gradient(fno, op->bias) : NULL;
+            TG_TRY(fno->be->ops->mix_backward(fno->be, &call));
+        }
+    }
+fail:
+    return status;
+}
+
+static int skip_params(const nn_program *p, const nn_op *op, int *first) {
+    *first = op->skip->param[0];
+    return op->skip->kind == TG_MIX_IDENTITY ? 0 : p->model->planes;
+}
+
+static int back_skip(nn_program *p, const nn_op *op, nn_request ask) {
+    if (ask.input == NN_SUM) {
+        return ask.dy;
+    }
+    nn_op back = *op;
+    back.kind = NN_SKIP_BACK;
+    back.in[NN_DY] = ask.dy;
+    back.in[NN_SUM] = ask.sum;
+    back.out[0] = ask.wanted ? nn_value_like(p, op->in[NN_X]) : -1;
+    back.params = nn_op_params(p, op, &back.param);
+    return nn_op_add(p, back);
+}
+
+/* S^T pixel by pixel and channel by channel. */
+static bool is_diagonal(const nn_program *p, const nn_op *op) {
+    return p->model->planes == 1 && op->skip->kind != TG_MIX_LINEAR;
+}
+
+static void skip_scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
+    const bool is_back = op->kind == NN_SKIP_BACK;
+    const tg_mix call = slot_op(p, op, op->skip->kind, is_back ? op->in[NN_DY] : op->out[0]);
+    bytes[0] = be->ops->mix_workspace(be, &call, is_back);
+}
+
+const nn_kind_row nn_kind_skip = {.name = "skip",
+                                  .slot = NN_SLOT(mix_forward),
+                                  .loads = true,
+                                  .adds = true,
+                                  .run = run_skip,
+                                  .params = skip_params,
+                                  .back = back_skip,
+                                  .back_in_place = is_diagonal,
+                                  .scratch = skip_scratch};
+const nn_kind_row nn_kind_skip_back = {.name = "backward of a skip",
+                                       .slot = NN_SLOT(mix_backward),
+                                       .loads = true,
+                                       .makes_gradients = true,
+                                       .run = run_skip_back,
+                                       .scratch = skip_scratch,
+                                       .overwrites = NN_OVER(NN_DY),
+                                       .in_place = is_diagonal};
+
+int nn_add_skip(nn_program *p, const nn_skip *skip, int x, int sum) {
+    nn_op op = nn_op_make(NN_SKIP);
+    op.skip = skip;
+    op.in[NN_X] = x;
+    op.in[NN_SUM] = sum;
+    op.out[0] = nn_value_like(p, sum);
+    return nn_op_add(p, op);
+}
+
+/* ---- biases ---- */
+
+static tg_status run_bias(tg_fno *fno, const nn_op *op) {
+    tg_mix call = call_op(fno, op, TG_MIX_NONE, op->out[0]);
+    call.bias = nn_weight(fno, op->bias);
+    call.y = nn_data(fno, op->out[0]);
+    return fno->be->ops->mix_forward(fno->be, &call);
+}
+
+static tg_status run_bias_back(tg_fno *fno, const nn_op *op) {
+    tg_mix call = call_op(fno, op, TG_MIX_NONE, op->in[NN_DY]);
+    call.dbias = nn_gradient(fno, op->bias);
+    call.dy = nn_data(fno, op->in[NN_DY]);
+    return fno->be->ops->mix_backward(fno->be, &call);
+}
+
+static int bias_params(const nn_program *p, const nn_op *op, int *first) {
+    (void)p;
+    *first = op->bias;
+    return 1;
+}
+
+static int back_bias(nn_program *p, const nn_op *op, nn_request ask) {
+    nn_op back = nn_op_make(NN_BIAS_BACK);
+    back.bias = op->bias;
+    back.in[NN_DY] = ask.dy;
+    back.params = nn_op_params(p, op, &back.param);
+    nn_op_add(p, back);
+    return ask.wanted ? ask.dy : -1;
+}
+
+static void bias_scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
+    const bool is_back = op->kind == NN_BIAS_BACK;
+    const tg_mix call = slot_op(p, op, TG_MIX_NONE, is_back ? op->in[NN_DY] : op->out[0]);
+    bytes[0] = be->ops->mix_workspace(be, &call, is_back);
+}
+
+const nn_kind_row nn_kind_bias = {.name = "bias",
+                                  .slot = NN_SLOT(mix_forward),
+                                  .run = run_bias,
+                                  .params = bias_params,
+                                  .back = back_bias,
+                                  .scratch = bias_scratch};
+const nn_kind_row nn_kind_bias_back = {.name = "backward of a bias",
+                                       .slot = NN_SLOT(mix_backward),
+                                       .makes_gradients = true,
+                                       .run = run_bias_back,
+                                       .scratch = bias_scratch};
+
+int nn_add_bias(nn_program *p, int bias, int x) {
+    nn_op op = nn_op_make(NN_BIAS);
+    op.bias = bias;
+    op.in[NN_SUM] = x;
+    op.out[0] = nn_value_like(p, x);
+    return nn_op_add(p, op);
+}
+
+/* ---- sums of gradients ---- */
+
+static tg_status run_accumulate(tg_fno *fno, const nn_op *op) {
+    tg_status status = TG_OK;
+    for (int q = 0; q < fno->model.planes; q++) {
+        tg_mix call = call_op(fno, op, TG_MIX_IDENTITY, op->in[NN_DY]);
+        call.through = op->through;
+        call.x = nn_plane(fno, op->in[NN_X], q);
+        call.dy = nn_plane(fno, op->in[NN_DY], q);
+        call.dx = nn_plane(fno, op->out[0], q);
+        TG_TRY(fno->be->ops->mix_backward(fno->be, &call));
+    }
+fail:
+    return status;
+}
+
+static void accumulate_scratch(const nn_program *p, tg_backend *be, const nn_op *op,
+                               size_t bytes[2]) {
+    const tg_mix call = slot_op(p, op, TG_MIX_IDENTITY, op->in[NN_DY]);
+    bytes[0] = be->ops->mix_workspace(be, &call, true);
+}
+
+const nn_kind_row nn_kind_accumulate = {.name = "sum of gradients",
+                                        .slot = NN_SLOT(mix_backward),
+                                        .loads = true,
+                                        .run = run_accumulate,
+                                        .scratch = accumulate_scratch};
+
+int nn_add_accumulate(nn_program *p, int dy, int sum) {
+    nn_op op = nn_op_make(NN_ACCUMULATE);
+    op.in[NN_DY] = dy;
+    op.in[NN_SUM] = sum;
+    op.out[0] = nn_value_like(p, sum);
+    return nn_op_add(p, op);
+}

@@ -1,0 +1,261 @@
+/* Between activations and spectra (batch, C, modes) of the kept modes, and the product with a
+ * spectral weight there.
+ *
+ *   TRANSFORM        spectrum = scale F(x), x through the stabilizer first if it is wanted
+ *   INVERSE          y = scale F^-1(spectrum)
+ *   STABILIZER_BACK  dx *= stabilizer'(act(x))
+ *   CONTRACT         product[b,o,k] = sum_i spectrum[b,i,k] weight[i,o,k], or the adjoint
+ *
+ * Pairs are joined and split on the way, and spectra of a grid with too few frequencies moved into
+ * the weight's window. On the host image by image, which stays in the caches; where work is queued
+ * all images of the batch at once. */
+#include "nn/ops.h"
+
+/* The two parts of the scratch. */
+enum { IMAGE, KEPT };
+
+/* Image b of a value's plane q. */
+static void *image_at(const tg_fno *fno, int value, int q, int64_t b) {
+    const nn_value *v = &fno->run.program.values[value];
+    return nn_element(v->dtype, nn_plane(fno, value, q), b * v->channels * v->points);
+}
+
+/* Images from number b on that one call takes. */
+static int64_t images_from(const tg_fno *fno, int64_t b) {
+    const int64_t left = fno->run.batch - b;
+    return left < fno->run.program.images ? left : fno->run.program.images;
+}
+
+/* Between the modes of this grid and the weight's. */
+static tg_status window(const tg_fno *fno, int spectrum, bool inwards, int64_t images,
+                        const void *src, void *dst) {
+    const nn_geometry *g = &fno->run.program.geometry;
+    const nn_value *v = &fno->run.program.values[spectrum];
+    tg_box box = {.dtype = v->dtype,
+                  .ndim = fno->model.config.n_dim,
+                  .howmany = images * v->channels,
+                  .clear = inwards,
+                  .src = src,
+                  .dst = dst};
+    for (int d = 0; d < box.ndim; d++) {
+        const int64_t modes = fno->model.modes[d];
+        box.size[d] = g->kept[d];
+        box.src_dim[d] = inwards ? g->kept[d] : modes;
+        box.src_at[d] = inwards ? 0 : g->window[d];
+        box.dst_dim[d] = inwards ? modes : g->kept[d];
+        box.dst_at[d] = inwards ? g->window[d] : 0;
+    }
+    return fno->be->ops->box_copy(fno->be, &box);
+}
+
+static tg_fft_weight weighting(const nn_op *op) {
+    return op->is_adjoint ? TG_FFT_ADJOINT : TG_FFT_PLAIN;
+}
+
+static tg_status run_transform(tg_fno *fno, const nn_op *op) {
+    tg_status status = TG_OK;
+    const tg_backend_ops *ops = fno->be->ops;
+    const int x = op->in[NN_X], spectrum = op->out[0];
+    const nn_value *v = &fno->run.program.values[x];
+    const bool pairs = v->planes == 2, windowed = fno->run.program.geometry.windowed;
+    void *work = nn_data(fno, op->scratch[IMAGE]);
+    for (int64_t b = 0, images; b < fno->run.batch; b += images) {
+        images = images_from(fno, b);
+        const int64_t size = images * v->channels * v->points;
+        const void *image = image_at(fno, x, 0, b);
+        if (pairs) {
+            TG_TRY(ops->planes_join(fno->be, v->dtype, size, image, image_at(fno, x, 1, b), work));
+            image = work;
+        }
+        if (op->is_stabilized) {
+            TG_TRY(ops->act_forward(fno->be, v->dtype, TG_ACT_TANH, pairs ? 2 * size : size, image,
+                                    work));
+            image = work;
+        }
+        void *whole = image_at(fno, spectrum, 0, b);
+        void *kept = windowed ? nn_data(fno, op->scratch[KEPT]) : whole;
+        TG_TRY(ops->fft_forward(fno->be, fno->run.fft, images * v->channels, weighting(op),
+                                op->scale, image, kept));
+        TG_TRY(windowed ? window(fno, spectrum, true, images, kept, whole) : TG_OK);
+    }
+fail:
+    return status;
+}
+
+static tg_status run_inverse(tg_fno *fno, const nn_op *op) {
+    tg_status status = TG_OK;
+    const tg_backend_ops *ops = fno->be->ops;
+    const int spectrum = op->in[NN_X], y = op->out[0];
+    const nn_value *v = &fno->run.program.values[y];
+    const bool pairs = v->planes == 2;
+    for (int64_t b = 0, images; b < fno->run.batch; b += images) {
+        images = images_from(fno, b);
+        const void *kept = image_at(fno, spectrum, 0, b);
+        if (fno->run.program.geometry.windowed) {
+            void *narrow = nn_data(fno, op->scratch[KEPT]);
+            TG_TRY(window(fno, spectrum, false, images, kept, narrow));
+            kept = narrow;
+        }
+        void *image = pairs ? nn_data(fno, op->scratch[IMAGE]) : image_at(fno, y, 0, b);
+        TG_TRY(ops->fft_inverse(fno->be, fno->run.fft, images * v->channels, weighting(op),
+                                op->scale, kept, image));
+        if (pairs) {
+            TG_TRY(ops->planes_split(fno->be, v->dtype, images * v->channels * v->points, image,
+                                     image_at(fno, y, 0, b), image_at(fno, y, 1, b)));
+        }
+    }
+fail:
+    return status;
+}
+
+static tg_status run_stabilizer_back(tg_fno *fno, const nn_op *op) {
+    tg_status status = TG_OK;
+    const tg_backend_ops *ops = fno->be->ops;
+    const nn_value *x = &fno->run.program.values[op->in[NN_X]];
+    void *activated = nn_data(fno, op->scratch[IMAGE]);
+    for (int q = 0; q < x->planes; q++) {
+        for (int64_t b = 0, images; b < fno->run.batch; b += images) {
+            images = images_from(fno, b);
+            const int64_t size = images * x->channels * x->points;
+            void *gradient = image_at(fno, op->out[0], q, b);
+            TG_TRY(ops->act_forward(fno->be, x->dtype, op->act, size,
+                                    image_at(fno, op->in[NN_X], q, b), activated));
+            TG_TRY(ops->act_backward(fno->be, x->dtype, TG_ACT_TANH, size, activated, gradient,
+                                     gradient));
+        }
+    }
+fail:
+    return status;
+}
+
+/* The value on the grid decides about the first part. */
+static void scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
+    (void)be;
+    const bool outwards = op->kind == NN_INVERSE;
+    const nn_value *v = &p->values[outwards ? op->out[0] : op->in[NN_X]];
+    if (v->planes == 2 || op->is_stabilized || op->kind == NN_STABILIZER_BACK) {
+        bytes[IMAGE] =
+            (size_t)(p->images * v->planes * v->channels * v->points) * tg_dtype_size(v->dtype);
+    }
+    if (p->geometry.windowed && op->kind != NN_STABILIZER_BACK) {
+        const nn_value *spectrum = &p->values[outwards ? op->in[NN_X] : op->out[0]];
+        bytes[KEPT] = (size_t)(p->images * spectrum->channels * p->geometry.kept_count) *
+                      tg_dtype_size(spectrum->dtype);
+    }
+}
+
+/* ---- builders and rules ---- */
+
+static int add_transform(nn_program *p, int x, double scale, bool is_adjoint, bool is_stabilized) {
+    nn_op op = nn_op_on(p, NN_TRANSFORM, x);
+    op.scale = scale;
+    op.is_adjoint = is_adjoint;
+    op.is_stabilized = is_stabilized;
+    nn_value *v = &p->values[op.out[0]];
+    v->role = NN_SPECTRUM;
+    v->planes = 1;
+    v->points = p->model->mode_count;
+    return nn_op_add(p, op);
+}
+
+static int add_inverse(nn_program *p, int spectrum, double scale, bool is_adjoint) {
+    nn_op op = nn_op_on(p, NN_INVERSE, spectrum);
+    op.scale = scale;
+    op.is_adjoint = is_adjoint;
+    nn_value *v = &p->values[op.out[0]];
+    v->role = NN_ACTIVATION;
+    v->planes = p->model->planes;
+    v->points = p->geometry.padded_pixels;
+    return nn_op_add(p, op);
+}
+
+int nn_add_transform(nn_program *p, int x) {
+    return add_transform(p, x, 1.0 / (double)p->geometry.padded_pixels, false,
+                         p->model->config.stabilizer == TG_STABILIZER_TANH);
+}
+
+int nn_add_inverse(nn_program *p, int spectrum) {
+    return add_inverse(p, spectrum, 1.0, false);
+}
+
+static int back_transform(nn_program *p, const nn_op *op, nn_request ask) {
+    if (!ask.wanted) {
+        return -1;
+    }
+    const int dx = add_inverse(p, ask.dy, op->scale, true);
+    if (!op->is_stabilized) {
+        return dx;
+    }
+    nn_op slope = nn_op_make(NN_STABILIZER_BACK);
+    slope.in[NN_X] = op->in[NN_X];
+    slope.in[NN_SUM] = dx;
+    slope.out[0] = nn_value_like(p, dx);
+    return nn_op_add(p, slope);
+}
+
+static int back_inverse(nn_program *p, const nn_op *op, nn_request ask) {
+    return ask.wanted ? add_transform(p, ask.dy, op->scale, true, false) : -1;
+}
+
+const nn_kind_row nn_kind_transform = {.name = "transform",
+                                       .slot = NN_SLOT(fft_forward),
+                                       .run = run_transform,
+                                       .back = back_transform,
+                                       .scratch = scratch};
+const nn_kind_row nn_kind_inverse = {.name = "inverse transform",
+                                     .slot = NN_SLOT(fft_inverse),
+                                     .run = run_inverse,
+                                     .back = back_inverse,
+                                     .scratch = scratch};
+const nn_kind_row nn_kind_stabilizer_back = {.name = "backward of a stabilizer",
+                                             .slot = NN_SLOT(act_backward),
+                                             .loads = true,
+                                             .run = run_stabilizer_back,
+                                             .scratch = scratch};
+
+/* ---- the product with the weight ---- */
+
+static tg_status run_contract(tg_fno *fno, const nn_op *op) {
+    const nn_value *x = &fno->run.program.values[op->in[NN_X]];
+    const tg_spectral call = {.dtype = tg_dtype_complex(fno->model.config.dtype),
+                              .adjoint = op->is_adjoint,
+                              .batch = fno->run.batch,
+                              .in = x->channels,
+                              .out = x->channels,
+                              .modes = x->points,
+                              .weight = nn_weight(fno, op->weight),
+                              .src = x->data,
+                              .dst = nn_data(fno, op->out[0]),
+                              .weight_store = fno->model.stores.weight,
+                              .store = nn_store(&fno->run.program, op->in[NN_X])};
+    return fno->be->ops->spectral_contract(fno->be, &call);
+}
+
+static int contract_params(const nn_program *p, const nn_op *op, int *first) {
+    (void)p;
+    *first = op->weight;
+    return 1;
+}
+
+static int add_contract(nn_program *p, int weight, bool is_adjoint, int x) {
+    nn_op op = nn_op_on(p, NN_CONTRACT, x);
+    op.weight = weight;
+    op.is_adjoint = is_adjoint;
+    p->values[op.out[0]].is_transient = true;
+    return nn_op_add(p, op);
+}
+
+int nn_add_contract(nn_program *p, int weight, int spectrum) {
+    return add_contract(p, weight, false, spectrum);
+}
+
+static int back_contract(nn_program *p, const nn_op *op, nn_request ask) {
+    return ask.wanted ? add_contract(p, op->weight, true, ask.dy) : -1;
+}
+
+const nn_kind_row nn_kind_contract = {.name = "contraction",
+                                      .slot = NN_SLOT(spectral_contract),
+                                      .is_factored = true,
+                                      .run = run_contract,
+                                      .params = contract_params,
+                                      .back = back_contract};

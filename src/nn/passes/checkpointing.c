@@ -1,0 +1,171 @@
+/* Trades time for memory: values that backward reads are not kept but made again.
+ *
+ *   off      everything that backward reads is kept
+ *   block    of activations only those between two blocks are
+ *   minimal  none is; all is made again from the data and the kept modes of the spectra, without
+ *            a forward transform
+ *
+ * Before the backward ops of a block, forward ops are listed once more for every value that these
+ * read and that was dropped, down to values that are there. What the first ops of backward read is
+ * kept in any case: there would be no time in between to use the memory. */
+#include "nn/ops.h"
+#include "nn/passes/passes.h"
+
+typedef struct state {
+    nn_program *p;
+    nn_program old;
+    nn_links links;
+    int values;  /* of the program before the pass */
+    int *again;  /* (values): the value that stands for one in this block; -1: none yet */
+    bool *keeps; /* (values) */
+} state;
+
+static bool is_forward(const state *s, int value) {
+    return value >= 0 && s->links.maker[value] < s->old.forward_end;
+}
+
+/* Whether it is there: kept, or made again. */
+static bool is_at_hand(const state *s, int value) {
+    return s->keeps[value] || s->again[value] >= 0;
+}
+
+static int at_hand(const state *s, int value) {
+    return s->keeps[value] ? value : s->again[value];
+}
+
+static void make(state *s, int value, const nn_op *reader);
+
+/* An input of an op that is listed again. */
+static void find_input(state *s, nn_op *op, int input, const nn_op *reader) {
+    const int value = op->in[input], before = s->p->values[value].before_gelu;
+    if (!is_at_hand(s, value) && before >= 0 && is_at_hand(s, before)) {
+        if (input == NN_X && op->act == TG_ACT_NONE && nn_kind_of(op->kind)->loads) {
+            op->act = TG_ACT_GELU;
+            op->in[input] = at_hand(s, before);
+            return;
+        }
+        nn_op gelu = nn_op_make(NN_GELU);
+        gelu.phase = reader->phase;
+        gelu.block = reader->block;
+        gelu.in[NN_X] = at_hand(s, before);
+        gelu.out[0] = s->again[value] = nn_value_like(s->p, value);
+        nn_op_append(s->p, &gelu);
+    }
+    make(s, value, reader);
+    op->in[input] = at_hand(s, value);
+}
+
+/* Lists the op again that makes a value, and before it those that make its inputs. */
+static void make(state *s, int value, const nn_op *reader) {
+    if (is_at_hand(s, value) || s->p->status != TG_OK) {
+        return;
+    }
+    nn_op op = s->old.ops[s->links.maker[value]];
+    op.phase = reader->phase;
+    op.block = reader->block;
+    for (int k = 0; k < NN_INPUTS; k++) {
+        if (op.in[k] >= 0) {
+            find_input(s, &op, k, reader);
+        }
+    }
+    if (op.kind == NN_MLP && op.out[1] != value) {
+        op.out[1] = -1; /* the GELU is not wanted */
+    }
+    for (int k = 0; k < NN_OUTPUTS; k++) {
+        if (op.out[k] >= 0 && !s->keeps[op.out[k]]) { /* what is kept is written once more */
+            op.out[k] = s->again[op.out[k]] = nn_value_like(s->p, op.out[k]);
+        }
+    }
+    if (op.kind == NN_CONTRACT && op.out[0] >= 0) {
+        s->p->values[op.out[0]].is_transient = true;
+    }
+    nn_op_append(s->p, &op);
+}
+
+/* Everything that the backward ops of one block, first .. end - 1, read, in the order of its
+ * making. */
+static void make_for(state *s, int first, int end) {
+    for (int v = 0; v < s->values; v++) {
+        s->again[v] = -1;
+    }
+    for (int i = 0; i < s->old.forward_end; i++) {
+        for (int k = 0; k < NN_OUTPUTS; k++) {
+            const int value = s->old.ops[i].out[k];
+            for (int j = first; j < end && value >= 0 && !is_at_hand(s, value); j++) {
+                for (int n = 0; n < NN_INPUTS; n++) {
+                    if (s->old.ops[j].in[n] == value) {
+                        make(s, value, &s->old.ops[first]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+static int end_of_block(const nn_program *p, int first) {
+    int end = first;
+    while (end < p->op_count && p->ops[end].block == p->ops[first].block) {
+        end++;
+    }
+    return end;
+}
+
+static void choose(state *s) {
+    const bool boundaries = s->p->model->config.activation_checkpoint == TG_CHECKPOINT_BLOCK;
+    for (int v = 0; v < s->values; v++) {
+        const nn_value *value = &s->p->values[v];
+        s->keeps[v] = value->is_transient
+                          ? false
+                          : value->role != NN_ACTIVATION || (boundaries && value->is_boundary);
+    }
+    const int first = s->old.backward_begin;
+    for (int i = first; i < end_of_block(&s->old, first); i++) {
+        for (int k = 0; k < NN_INPUTS; k++) {
+            if (is_forward(s, s->old.ops[i].in[k])) {
+                s->keeps[s->old.ops[i].in[k]] = true;
+            }
+        }
+    }
+}
+
+/* The list of ops once more, with those of backward reading what is at hand. */
+static void rewrite(state *s) {
+    const nn_program *old = &s->old;
+    for (int i = 0; i < old->backward_begin; i++) {
+        nn_op_append(s->p, &old->ops[i]);
+    }
+    for (int i = old->backward_begin, end; i < old->op_count; i = end) {
+        end = end_of_block(old, i);
+        make_for(s, i, end);
+        for (int j = i; j < end; j++) {
+            nn_op op = old->ops[j];
+            for (int k = 0; k < NN_INPUTS; k++) {
+                if (is_forward(s, op.in[k])) {
+                    op.in[k] = at_hand(s, op.in[k]);
+                }
+            }
+            nn_op_append(s->p, &op);
+        }
+    }
+}
+
+tg_status nn_pass_checkpoint(nn_program *p) {
+    tg_status status = TG_OK;
+    if (!p->training || p->model->config.activation_checkpoint == TG_CHECKPOINT_OFF) {
+        return TG_OK;
+    }
+    state s = {.p = p, .old = *p, .values = p->value_count};
+    TG_TRY(nn_links_make(p, &s.links));
+    TG_TRY(TG_NEW(p->ctx, TG_MEM_OTHER, s.again, s.values));
+    TG_TRY(TG_NEW(p->ctx, TG_MEM_OTHER, s.keeps, s.values));
+    choose(&s);
+    p->ops = NULL;
+    p->op_count = p->op_capacity = 0;
+    rewrite(&s);
+    tg_mem_free(p->ctx, s.old.ops);
+fail:
+    nn_links_free(p, &s.links);
+    tg_mem_free(p->ctx, s.again);
+    tg_mem_free(p->ctx, s.keeps);
+    return status == TG_OK ? p->status : status;
+}

@@ -1,0 +1,233 @@
+/* Buffer lifetimes, and from them offsets in two arenas, before the first step.
+ *
+ * Time is counted in ops. A value lives from the op that makes it to the last that reads it; an op
+ * that allows it writes over an input that nothing reads any more, and the two are one buffer.
+ * Values of activations lie in one arena, transient spectra and scratch in the other.
+ *
+ * At the end nothing is needed but the factors of the spectral gradients, which are small. Whoever
+ * receives them works in the memory that the activations have left (tg_loan), so that a step holds
+ * the larger of the two, not their sum. */
+#include "nn/ops.h"
+#include "nn/passes/passes.h"
+
+typedef struct lifetimes {
+    nn_program *p;
+    int *born, *dies; /* (value_count), of single values; of a home: of all values in its memory */
+} lifetimes;
+
+/* ---- writing in place ---- */
+
+static int home_of(const nn_program *p, int value) {
+    return p->values[value].home;
+}
+
+/* No op behind this one reads the memory, nor does another input of this one. */
+static bool is_free(const lifetimes *l, const nn_op *op, int time, int input) {
+    const int home = home_of(l->p, op->in[input]);
+    bool is_alone = l->dies[home] <= time;
+    for (int k = 0; k < NN_INPUTS; k++) {
+        is_alone = is_alone && (k == input || op->in[k] < 0 || home_of(l->p, op->in[k]) != home);
+    }
+    return is_alone;
+}
+
+static bool is_alike(const nn_program *p, int a, int b) {
+    return nn_value_bytes(p, a) == nn_value_bytes(p, b) &&
+           p->values[a].is_transient == p->values[b].is_transient;
+}
+
+static void move_in(const lifetimes *l, int value, int home) {
+    l->p->values[value].home = home;
+    if (l->dies[value] > l->dies[home]) {
+        l->dies[home] = l->dies[value];
+    }
+}
+
+static tg_status share(const lifetimes *l, int time) {
+    nn_program *p = l->p;
+    const nn_op *op = &p->ops[time];
+    const nn_kind_row *row = nn_kind_of(op->kind);
+    const int y = op->out[0], also = op->out[1];
+    if (y >= 0 && op->in[NN_SUM] >= 0) {
+        if (!is_free(l, op, time, NN_SUM)) {
+            return tg_fail(p->ctx, TG_E_UNSUPPORTED,
+                           "an op of kind %s adds to a value that is read again later", row->name);
+        }
+        move_in(l, y, home_of(p, op->in[NN_SUM]));
+    }
+    static const int inputs[] = {NN_DY, NN_X};
+    for (int i = 0; i < 2 && y >= 0 && home_of(p, y) == y; i++) {
+        const int x = op->in[inputs[i]];
+        if (x >= 0 && l->born[y] == time && (row->overwrites & NN_OVER(inputs[i])) &&
+            (!row->in_place || row->in_place(p, op)) && is_alike(p, x, y) &&
+            is_free(l, op, time, inputs[i])) {
+            move_in(l, y, home_of(p, x));
+        }
+    }
+    if (op->kind != NN_MLP || also < 0) {
+        return TG_OK;
+    }
+    /* the GELU of y: where y is, if nothing else needs that, or where what was added was */
+    const int added = op->in[NN_ADD];
+    if (l->dies[y] <= time && l->dies[home_of(p, y)] <= time) {
+        move_in(l, also, home_of(p, y));
+    } else if (added >= 0 && is_alike(p, added, also) && is_free(l, op, time, NN_ADD)) {
+        move_in(l, also, home_of(p, added));
+    }
+    return TG_OK;
+}
+
+/* ---- lifetimes ---- */
+
+static void see(const lifetimes *l, int value, int time) {
+    if (value < 0) {
+        return;
+    }
+    if (l->born[value] < 0) {
+        l->born[value] = time;
+    }
+    l->dies[value] = time;
+}
+
+static tg_status find_lifetimes(const lifetimes *l) {
+    nn_program *p = l->p;
+    for (int v = 0; v < p->value_count; v++) {
+        l->born[v] = l->dies[v] = -1;
+        p->values[v].home = v;
+    }
+    for (int t = 0; t < p->op_count; t++) {
+        const nn_op *op = &p->ops[t];
+        for (int k = 0; k < NN_INPUTS; k++) {
+            see(l, op->in[k], t);
+        }
+        for (int k = 0; k < NN_OUTPUTS; k++) {
+            see(l, op->out[k], t);
+            see(l, op->scratch[k], t);
+        }
+    }
+    if (!p->training) {
+        see(l, p->output, p->op_count); /* whoever called reads it */
+    }
+    tg_status status = TG_OK;
+    for (int t = 0; t < p->op_count && status == TG_OK; t++) {
+        status = share(l, t);
+    }
+    return status;
+}
+
+/* ---- scratch and gradients ---- */
+
+static tg_status add_scratch(nn_program *p, tg_backend *be) {
+    for (int t = 0; t < p->op_count && p->status == TG_OK; t++) {
+        nn_op *op = &p->ops[t];
+        const nn_kind_row *row = nn_kind_of(op->kind);
+        size_t bytes[2] = {0};
+        if (row->scratch) {
+            row->scratch(p, be, op, bytes);
+        }
+        for (int k = 0; k < 2; k++) {
+            if (bytes[k] > 0) {
+                op->scratch[k] = nn_value_add(p, (nn_value){.role = NN_SCRATCH,
+                                                            .points = (int64_t)bytes[k],
+                                                            .before_gelu = -1,
+                                                            .is_transient = true});
+            }
+        }
+        const bool sends = op->kind == NN_HAND_OVER;
+        const size_t span = sends ? nn_gradient_span(p->model, op->param, op->params) : 0;
+        p->gradient_bytes = span > p->gradient_bytes ? span : p->gradient_bytes;
+    }
+    return p->status;
+}
+
+/* ---- offsets ---- */
+
+/* Where the activations were, if they left room for it, and otherwise in the workspace. */
+static tg_status lend(nn_program *p, int from, void **pointer, size_t bytes) {
+    if (bytes == 0) {
+        return TG_OK;
+    }
+    const bool fits = nn_arena_has_room(&p->activations, bytes, from, p->op_count);
+    return nn_arena_place(fits ? &p->activations : &p->workspace, pointer, bytes, from,
+                          p->op_count);
+}
+
+static tg_status lend_all(nn_program *p, int from) {
+    tg_loan *loan = &p->loan;
+    const bool work_first = loan->work_bytes > loan->dense_bytes; /* the larger one */
+    tg_status status = TG_OK;
+    loan->dense = loan->work = NULL;
+    TG_TRY(work_first ? lend(p, from, &loan->work, loan->work_bytes) : TG_OK);
+    TG_TRY(lend(p, from, &loan->dense, loan->dense_bytes));
+    TG_TRY(work_first ? TG_OK : lend(p, from, &loan->work, loan->work_bytes));
+fail:
+    return status;
+}
+
+/* The first hand-over of factors: from then on the memory of the activations can be lent. */
+static int lending_begins(const nn_program *p) {
+    int time = p->op_count;
+    while (time > 0 && p->ops[time - 1].kind == NN_HAND_OVER_FACTORS) {
+        time--;
+    }
+    return time;
+}
+
+/* First fit can be unlucky: a few orders are tried, and the best is taken. What lives at the end
+ * lies where it fits best or side by side, which leaves room to lend. */
+typedef struct way {
+    bool side_by_side, is_late;
+} way;
+
+static const way ways[] = {{false, false}, {true, false}, {false, true}, {true, true}};
+
+enum { WAYS = sizeof ways / sizeof ways[0] };
+
+static tg_status lay_out(const lifetimes *l, way how) {
+    nn_program *p = l->p;
+    tg_status status = TG_OK;
+    const int end = lending_begins(p);
+    p->activations.buffer_count = p->workspace.buffer_count = 0;
+    p->activations.end = p->training && how.side_by_side ? end : 0;
+    p->activations.is_late = how.is_late;
+    for (int v = 0; v < p->value_count; v++) {
+        nn_value *value = &p->values[v];
+        if (value->home != v || l->born[v] < 0) {
+            continue;
+        }
+        const bool counted = value->role != NN_SCRATCH;
+        TG_TRY(nn_arena_add(value->is_transient ? &p->workspace : &p->activations, &value->data,
+                            counted ? value->planes * p->batch * value->channels * value->points
+                                    : value->points,
+                            counted ? tg_dtype_size(value->dtype) : 1, l->born[v], l->dies[v]));
+    }
+    nn_arena_solve(&p->activations);
+    nn_arena_solve(&p->workspace);
+    TG_TRY(p->training ? lend_all(p, end) : TG_OK);
+fail:
+    return status;
+}
+
+tg_status nn_pass_place(nn_program *p, tg_backend *be) {
+    size_t least = 0;
+    int best = 0;
+    tg_status status = TG_OK;
+    lifetimes l = {.p = p};
+    TG_TRY(add_scratch(p, be));
+    TG_TRY(TG_NEW(p->ctx, TG_MEM_OTHER, l.born, p->value_count));
+    TG_TRY(TG_NEW(p->ctx, TG_MEM_OTHER, l.dies, p->value_count));
+    TG_TRY(find_lifetimes(&l));
+    for (int i = 0; i < WAYS; i++) {
+        TG_TRY(lay_out(&l, ways[i]));
+        const size_t bytes = p->activations.bytes + p->workspace.bytes;
+        if (i == 0 || bytes < least) {
+            least = bytes;
+            best = i;
+        }
+    }
+    TG_TRY(lay_out(&l, ways[best]));
+fail:
+    tg_mem_free(p->ctx, l.born);
+    tg_mem_free(p->ctx, l.dies);
+    return status;
+}

@@ -1,0 +1,218 @@
+/* The lists of a program, and the order of its passes. */
+#include "nn/program.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "nn/list.h"
+#include "nn/ops.h"
+#include "nn/passes/passes.h"
+
+/* Keeps the first failure. */
+static bool failed(nn_program *program, tg_status status) {
+    if (program->status == TG_OK) {
+        program->status = status;
+    }
+    return program->status != TG_OK;
+}
+
+/* ---- values ---- */
+
+int nn_value_add(nn_program *program, nn_value value) {
+    if (failed(program, NN_GROW(program, values, value))) {
+        return 0; /* there is one, and nobody will look */
+    }
+    value.home = program->value_count;
+    program->values[program->value_count] = value;
+    return program->value_count++;
+}
+
+int nn_value_like(nn_program *program, int value) {
+    nn_value copy = program->values[value];
+    copy.is_boundary = copy.is_transient = false;
+    copy.before_gelu = -1;
+    return nn_value_add(program, copy);
+}
+
+int nn_boundary(nn_program *program, int value) {
+    program->values[value].is_boundary = true;
+    return value;
+}
+
+static int64_t elements(const nn_program *program, const nn_value *value) {
+    return value->planes * program->batch * value->channels * value->points;
+}
+
+size_t nn_value_bytes(const nn_program *program, int value) {
+    const nn_value *v = &program->values[value];
+    return v->role == NN_SCRATCH ? (size_t)v->points
+                                 : (size_t)elements(program, v) * tg_dtype_size(v->dtype);
+}
+
+/* ---- phases ---- */
+
+int nn_phase_named(nn_program *program, const char *name, bool is_backward) {
+    for (int i = program->phase_count - 1; i >= 0; i--) {
+        if (strcmp(program->phases[i].name, name) == 0) {
+            return i;
+        }
+    }
+    if (failed(program, NN_GROW(program, phases, phase))) {
+        return 0;
+    }
+    nn_phase *phase = &program->phases[program->phase_count];
+    *phase = (nn_phase){.is_backward = is_backward};
+    snprintf(phase->name, sizeof phase->name, "%s", name);
+    return program->phase_count++;
+}
+
+void nn_scope(nn_program *program, int block, const char *scope) {
+    program->block = block;
+    program->scope = scope;
+}
+
+void nn_phase_begin(nn_program *program, const char *forward, const char *backward) {
+    const char *scope = program->scope;
+    char name[sizeof program->phases->name];
+    snprintf(name, sizeof name, "%s%s%s", scope ? scope : "", scope ? ": " : "", forward);
+    program->phase = nn_phase_named(program, name, false);
+    snprintf(name, sizeof name, "back through %s%s%s", scope ? scope : "the", scope ? ": " : " ",
+             backward);
+    program->back = nn_phase_named(program, name, true);
+}
+
+/* ---- ops ---- */
+
+nn_op nn_op_make(nn_kind kind) {
+    return (nn_op){.kind = kind,
+                   .in = {-1, -1, -1, -1},
+                   .out = {-1, -1},
+                   .scratch = {-1, -1},
+                   .param = -1,
+                   .weight = -1,
+                   .bias = -1,
+                   .gate = -1};
+}
+
+nn_op nn_op_on(nn_program *program, nn_kind kind, int x) {
+    nn_op op = nn_op_make(kind);
+    op.in[NN_X] = x;
+    op.out[0] = nn_value_like(program, x);
+    return op;
+}
+
+void nn_op_append(nn_program *program, const nn_op *op) {
+    if (!failed(program, NN_GROW(program, ops, op))) {
+        program->ops[program->op_count++] = *op;
+    }
+}
+
+int nn_op_add(nn_program *program, nn_op op) {
+    op.phase = program->phase;
+    op.back = program->back;
+    op.block = program->block;
+    nn_op_append(program, &op);
+    return op.out[0];
+}
+
+/* ---- links ---- */
+
+tg_status nn_links_make(const nn_program *program, nn_links *out) {
+    tg_status status = TG_OK;
+    *out = (nn_links){0};
+    TG_TRY(TG_NEW(program->ctx, TG_MEM_OTHER, out->maker, program->value_count));
+    TG_TRY(TG_NEW(program->ctx, TG_MEM_OTHER, out->readers, program->value_count));
+    for (int i = program->op_count - 1; i >= 0; i--) {
+        const nn_op *op = &program->ops[i];
+        for (int k = 0; k < NN_OUTPUTS; k++) {
+            if (op->out[k] >= 0) {
+                out->maker[op->out[k]] = i;
+            }
+        }
+        for (int k = 0; k < NN_INPUTS; k++) {
+            if (op->in[k] >= 0) {
+                out->readers[op->in[k]]++;
+            }
+        }
+    }
+fail:
+    return status;
+}
+
+void nn_links_free(const nn_program *program, nn_links *links) {
+    TG_FREE(program->ctx, links->maker);
+    TG_FREE(program->ctx, links->readers);
+}
+
+/* ---- the whole ---- */
+
+/* Every kind that is used has the slot that it calls. */
+static tg_status check_slots(const nn_program *program, const tg_backend *be) {
+    for (int i = 0; i < program->op_count; i++) {
+        const nn_kind_row *row = nn_kind_of(program->ops[i].kind);
+        void (*slot)(void) = NULL;
+        memcpy(&slot, (const char *)be->ops + row->slot, sizeof slot);
+        if (row->slot > 0 && !slot) {
+            return tg_fail(program->ctx, TG_E_UNSUPPORTED,
+                           "the network has a layer of kind %s, which the backend %s cannot "
+                           "compute; take another one (tg_context_config.backend)",
+                           row->name, be->ops->name);
+        }
+    }
+    return TG_OK;
+}
+
+tg_status nn_program_create(const nn_model *model, tg_backend *be, int64_t batch,
+                            const int64_t *grid, bool training, const tg_loan *loan,
+                            nn_program *p) {
+    tg_status status = TG_OK;
+    *p = (nn_program){.ctx = model->ctx,
+                      .model = model,
+                      .training = training,
+                      .batch = batch,
+                      .images = be->ops->queue ? batch : 1,
+                      .target = -1,
+                      .dout = -1,
+                      .activations = {.ctx = model->ctx},
+                      .workspace = {.ctx = model->ctx},
+                      .loan = {.dense_bytes = loan->dense_bytes, .work_bytes = loan->work_bytes}};
+    TG_TRY(nn_geometry_make(model, batch, grid, &p->geometry));
+    TG_TRY(NN_GROW(p, values, value));
+    model->architecture->build(model, p);
+    p->forward_end = p->backward_begin = p->op_count;
+    if (training && p->status == TG_OK) {
+        nn_add_loss(p);
+        p->backward_begin = p->op_count;
+        TG_TRY(nn_pass_differentiate(p));
+    }
+    TG_TRY(p->status);
+    TG_TRY(nn_pass_fuse(p));
+    TG_TRY(nn_pass_checkpoint(p));
+    TG_TRY(nn_pass_hand_over(p));
+    TG_TRY(check_slots(p, be));
+    nn_pass_choose_formats(p);
+    TG_TRY(nn_pass_place(p, be));
+    return TG_OK;
+fail:
+    nn_program_free(p);
+    return status;
+}
+
+void nn_program_bind(nn_program *program, void *activations, void *workspace) {
+    nn_arena_bind(&program->activations, activations);
+    nn_arena_bind(&program->workspace, workspace);
+    for (int i = 0; i < program->value_count; i++) {
+        program->values[i].data = program->values[program->values[i].home].data;
+    }
+}
+
+void nn_program_free(nn_program *program) {
+    if (program->ctx) {
+        nn_arena_free(&program->activations);
+        nn_arena_free(&program->workspace);
+        tg_mem_free(program->ctx, program->values);
+        tg_mem_free(program->ctx, program->ops);
+        tg_mem_free(program->ctx, program->phases);
+    }
+    *program = (nn_program){0};
+}

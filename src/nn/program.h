@@ -1,0 +1,165 @@
+/* A network as a static program: the list of ops of one step, for one model, batch and grid.
+ *
+ *   value    an array (planes, batch, channels, points) with a role, from which its storage format
+ *            follows; made once (a value that an op adds to becomes a new value, in its memory)
+ *   op       a kind with attributes, the values it reads and makes, and its parameters
+ *   program  forward ops, the loss, backward ops, hand-overs of gradients to the sink
+ *
+ * A model's builder (models/) lists the forward ops. The passes (passes/) then write the backward
+ * ops, fuse what a backend computes in one call, insert what checkpointing makes again, choose
+ * formats, and place every value in one of two arenas. Memory plans, profiles and steps read the
+ * outcome: what is planned is what runs. */
+#ifndef TG_NN_PROGRAM_H
+#define TG_NN_PROGRAM_H
+
+#include "nn/arena.h"
+#include "nn/model.h"
+
+/* ---- the geometry of a grid (geometry.c) ---- */
+
+typedef struct nn_geometry {
+    int64_t grid[3], pixels;          /* of the data */
+    int64_t padded[3], padded_pixels; /* inside the blocks */
+    int64_t pad_before[3];            /* zeros in front, per dimension */
+    bool pads;
+    int64_t kept[3], kept_count; /* frequencies of this grid */
+    int64_t first[3];            /* lowest of them, signed */
+    int64_t window[3];           /* where they start in the weight's modes */
+    bool windowed;               /* the grid has fewer frequencies than the weight */
+} nn_geometry;
+
+TG_NODISCARD tg_status nn_geometry_make(const nn_model *model, int64_t batch, const int64_t *grid,
+                                        nn_geometry *out);
+tg_fft_desc nn_geometry_fft(const nn_model *model, const nn_geometry *g, int64_t images);
+
+/* ---- values ---- */
+
+typedef enum nn_role {
+    NN_DATA,       /* outside the blocks, in the network's dtype */
+    NN_ACTIVATION, /* inside, and gradients there: stored as fno.activation_precision says */
+    NN_SPECTRUM,   /* kept modes, complex: as fno.fno_block_precision says */
+    NN_STATISTIC,  /* of a norm, f64 */
+    NN_SCRATCH     /* bytes that one op works in */
+} nn_role;
+
+typedef struct nn_value {
+    nn_role role;
+    int planes;
+    int64_t channels, points;
+    tg_dtype dtype;    /* in memory; set by the pass of formats */
+    bool is_boundary;  /* between two blocks: kept by checkpointing `block` */
+    bool is_transient; /* never kept for backward: lies in the workspace */
+    int before_gelu;   /* the value that this one is the GELU of; -1: none */
+    int home;          /* the first value in its memory: itself, or one that was written over */
+    void *data;        /* once there is memory */
+} nn_value;
+
+/* ---- ops ---- */
+
+typedef enum nn_kind {
+#define NN_KIND(kind, row) NN_##kind,
+#include "nn/ops.def"
+#undef NN_KIND
+    NN_KINDS,
+    NN_GONE = NN_KINDS /* taken into another op by fusion */
+} nn_kind;
+
+/* Inputs by their meaning. SUM is added to, in place: the first output takes its memory. */
+enum { NN_X, NN_DY, NN_SUM, NN_STATS, NN_INPUTS, NN_ADD = NN_DY };
+enum { NN_OUTPUTS = 2 };
+
+typedef struct nn_op {
+    nn_kind kind;
+    int in[NN_INPUTS], out[NN_OUTPUTS]; /* values; -1: none */
+    int scratch[2];                     /* values likewise */
+    int param, params;                  /* backward: parameters whose gradients it makes */
+    int phase, back; /* where in the network: its phase, and that of its backward ops */
+    int block;       /* 0: before the blocks */
+    /* attributes, as far as the kind has them */
+    const nn_mlp *mlp;
+    const nn_skip *skip;
+    const nn_norm *norm;
+    int weight, bias, gate; /* parameters; -1: none */
+    int module;             /* number of a perceptron, for dropout */
+    double dropout;
+    double scale;       /* of a transform */
+    tg_act act;         /* its X is act(what is read) .. */
+    bool through;       /* .. and the gradient is that at what is read */
+    bool is_adjoint;    /* of a transform or contraction: the transposed one */
+    bool is_stabilized; /* tanh before the transform */
+} nn_op;
+
+typedef struct nn_phase {
+    char name[48]; /* "block 2: mixing" */
+    bool is_backward;
+} nn_phase;
+
+/* ---- the program ---- */
+
+typedef struct nn_program {
+    tg_context *ctx;
+    const nn_model *model;
+    nn_geometry geometry;
+    bool training;
+    int64_t batch;  /* most samples */
+    int64_t images; /* that are transformed in one call: 1 on the host, else the whole batch */
+    nn_value *values;
+    int value_count, value_capacity;
+    nn_op *ops;
+    int op_count, op_capacity;
+    int forward_end, backward_begin; /* between them: the loss */
+    nn_phase *phases;
+    int phase_count, phase_capacity;
+    int input, output, target, dout; /* values */
+    nn_arena activations, workspace;
+    size_t gradient_bytes; /* of the largest group of gradients that leave together */
+    tg_loan loan;          /* asked for, and where it lies at the end of a step */
+    /* while it is built: the first failure, and where new ops belong */
+    tg_status status;
+    const char *scope;
+    int phase, back, block;
+} nn_program;
+
+/* Builds, differentiates (training), and places; `loan` is what the sink of the gradients works
+ * in. No memory but the lists' own is taken. The program points to `model` and into itself. */
+TG_NODISCARD tg_status nn_program_create(const nn_model *model, tg_backend *be, int64_t batch,
+                                         const int64_t *grid, bool training, const tg_loan *loan,
+                                         nn_program *out);
+/* Points every value into the arenas' memory. */
+void nn_program_bind(nn_program *program, void *activations, void *workspace);
+void nn_program_free(nn_program *program);
+
+size_t nn_value_bytes(const nn_program *program, int value);
+
+/* ---- for builders, rules and passes; a failure stays in program->status ---- */
+
+/* A new value, like another one or of a shape of its own. */
+int nn_value_add(nn_program *program, nn_value value);
+int nn_value_like(nn_program *program, int value);
+
+/* Marks a value that lies between two blocks; returns it. */
+int nn_boundary(nn_program *program, int value);
+
+/* An op with all values and parameters none; one that reads x and makes a value like it. */
+nn_op nn_op_make(nn_kind kind);
+nn_op nn_op_on(nn_program *program, nn_kind kind, int x);
+/* Appends it, in the present phase and block; returns its first output. */
+int nn_op_add(nn_program *program, nn_op op);
+/* Appends it as it is. */
+void nn_op_append(nn_program *program, const nn_op *op);
+
+/* Ops from here on belong to this block and, in forward and backward, to phases of these names:
+ * with a scope "block 2", "block 2: mixing" and "back through block 2: mixing"; with none "lifting"
+ * and "back through the lifting". */
+void nn_scope(nn_program *program, int block, const char *scope);
+void nn_phase_begin(nn_program *program, const char *forward, const char *backward);
+int nn_phase_named(nn_program *program, const char *name, bool is_backward);
+
+/* The op that makes each value and how many read it: (value_count) ints each, to be freed. */
+typedef struct nn_links {
+    int *maker, *readers;
+} nn_links;
+TG_NODISCARD tg_status nn_links_make(const nn_program *program, nn_links *out);
+void nn_links_free(const nn_program *program, nn_links *links);
+
+#endif

@@ -1,0 +1,184 @@
+/* Runs a program: forward, loss and backward are ranges of its ops. */
+#include "nn/ops.h"
+
+/* ---- tensors of the caller ---- */
+
+/* dtype of the data and shape (batch, channels, grid..). */
+static tg_status check_tensor(const tg_fno *fno, const char *what, const tg_tensor *tensor,
+                              int64_t batch, int64_t channels) {
+    const tg_fno_config *config = &fno->model.config;
+    const tg_dtype dtype = config->complex_data ? tg_dtype_complex(config->dtype) : config->dtype;
+    tg_shape expected = {.ndim = 2 + config->n_dim, .dim = {batch, channels}};
+    for (int d = 0; d < config->n_dim; d++) {
+        expected.dim[2 + d] = fno->run.program.geometry.grid[d];
+    }
+    if (tensor->dtype != dtype) {
+        return tg_fail(fno->ctx, TG_E_DTYPE, "%s: %s is needed, not %s", what, tg_dtype_name(dtype),
+                       tg_dtype_name(tensor->dtype));
+    }
+    if (!tg_shape_equal(&tensor->shape, &expected)) {
+        char a[96], b[96];
+        return tg_fail(fno->ctx, TG_E_SHAPE, "%s: the shape is %s; %s is needed", what,
+                       tg_shape_text(&tensor->shape, a, sizeof a),
+                       tg_shape_text(&expected, b, sizeof b));
+    }
+    return TG_OK;
+}
+
+tg_status nn_bring(const tg_fno *fno, const tg_tensor *from, void *to) {
+    const tg_backend_ops *ops = fno->be->ops;
+    const size_t bytes = tg_tensor_bytes(from);
+    return from->place == TG_HOST ? ops->upload(fno->be, to, from->data, bytes)
+                                  : ops->copy(fno->be, to, from->data, bytes);
+}
+
+static tg_status check_sink(const tg_fno *fno, const tg_grad_sink *sink) {
+    return sink->receive ? TG_OK
+                         : tg_fail(fno->ctx, TG_E_ARGUMENT,
+                                   "backward: the sink of the gradients has no receive");
+}
+
+static tg_status check_saved(const tg_fno *fno) {
+    return fno->run.saved ? TG_OK
+                          : tg_fail(fno->ctx, TG_E_ARGUMENT,
+                                    "backward needs a forward of its own, of a network that "
+                                    "tg_fno_prepare made ready for training");
+}
+
+/* ---- ranges of ops ---- */
+
+static tg_status run_ops(tg_fno *fno, int first, int end) {
+    tg_status status = TG_OK;
+    for (int i = first; i < end; i++) {
+        const nn_op *op = &fno->run.program.ops[i];
+        if (op->params > 0 && nn_kind_of(op->kind)->makes_gradients) {
+            TG_TRY(nn_gradient_begin(fno, op->param, op->params));
+        }
+        TG_TRY(nn_kind_of(op->kind)->run(fno, op));
+    }
+fail:
+    return status;
+}
+
+static tg_status forward(tg_fno *fno, const tg_tensor *x) {
+    tg_status status = TG_OK;
+    nn_run *run = &fno->run;
+    if (!run->ready) {
+        return tg_fail(fno->ctx, TG_E_ARGUMENT,
+                       "the network is not prepared: tg_fno_prepare first");
+    }
+    const int64_t batch = x->shape.ndim > 0 ? x->shape.dim[0] : 0;
+    if (batch < 1 || batch > run->program.batch) {
+        return tg_fail(fno->ctx, TG_E_SHAPE,
+                       "x: %lld samples; the network is prepared for 1 .. %lld", (long long)batch,
+                       (long long)run->program.batch);
+    }
+    TG_TRY(check_tensor(fno, "x", x, batch, fno->model.config.in_channels));
+    run->batch = batch;
+    run->saved = run->has_dout = false;
+    run->call = (nn_call){.x = x};
+    TG_TRY(run_ops(fno, 0, run->program.forward_end));
+    run->saved = run->program.training;
+fail:
+    return status;
+}
+
+static tg_status backward(tg_fno *fno, const tg_grad_sink *sink) {
+    const nn_program *program = &fno->run.program;
+    fno->run.saved = fno->run.has_dout = false; /* what was kept is now worked on in place */
+    fno->run.call = (nn_call){.sink = sink};
+    const tg_status status = run_ops(fno, program->backward_begin, program->op_count);
+    fno->step += status == TG_OK ? 1 : 0;
+    return status;
+}
+
+tg_status nn_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *target,
+                          const tg_loss_config *config, double grad_scale, double *loss) {
+    tg_status status = TG_OK;
+    nn_run *run = &fno->run;
+    TG_TRY(forward(fno, x));
+    TG_TRY(check_saved(fno));
+    TG_TRY(check_tensor(fno, "target", target, run->batch, fno->model.config.out_channels));
+    run->call =
+        (nn_call){.target = target, .loss_config = config, .grad_scale = grad_scale, .loss = loss};
+    TG_TRY(run_ops(fno, run->program.forward_end, run->program.backward_begin));
+    run->has_dout = true;
+fail:
+    return status;
+}
+
+/* ---- from a captured graph ---- */
+
+void nn_forward_replayed(tg_fno *fno, int64_t batch) {
+    fno->run.batch = batch;
+    fno->run.saved = fno->run.has_dout = true;
+}
+
+void nn_backward_replayed(tg_fno *fno) {
+    fno->run.saved = fno->run.has_dout = false;
+    fno->step++;
+}
+
+void nn_backward_undone(tg_fno *fno, uint64_t step) {
+    fno->run.saved = fno->run.has_dout = true;
+    fno->step = step;
+}
+
+/* ---- the public calls ---- */
+
+tg_status tg_fno_forward(tg_fno *fno, const tg_tensor *x, tg_tensor *y) {
+    TG_NEED(NULL, fno);
+    TG_NEED(fno->ctx, x, y);
+    tg_status status = forward(fno, x);
+    if (status != TG_OK) {
+        return status;
+    }
+    const tg_backend_ops *ops = fno->be->ops;
+    const void *out = nn_data(fno, fno->run.program.output);
+    TG_TRY(check_tensor(fno, "y", y, fno->run.batch, fno->model.config.out_channels));
+    const size_t bytes = tg_tensor_bytes(y);
+    TG_TRY(y->place == TG_HOST ? ops->download(fno->be, y->data, out, bytes)
+                               : ops->copy(fno->be, y->data, out, bytes));
+fail:
+    return status;
+}
+
+tg_status tg_fno_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *target,
+                              const tg_loss_config *config, double *loss) {
+    TG_NEED(NULL, fno);
+    TG_NEED(fno->ctx, x, target, config, loss);
+    return nn_forward_loss(fno, x, target, config, 1.0, loss);
+}
+
+tg_status tg_fno_backward(tg_fno *fno, const tg_tensor *dy, const tg_grad_sink *sink) {
+    TG_NEED(NULL, fno);
+    TG_NEED(fno->ctx, sink);
+    tg_status status = TG_OK;
+    TG_TRY(check_saved(fno));
+    TG_TRY(check_sink(fno, sink));
+    if (dy) {
+        TG_TRY(check_tensor(fno, "dy", dy, fno->run.batch, fno->model.config.out_channels));
+        TG_TRY(nn_bring(fno, dy, nn_data(fno, fno->run.program.dout)));
+    } else if (!fno->run.has_dout) {
+        TG_TRY(tg_fail(fno->ctx, TG_E_ARGUMENT,
+                       "backward needs dL/dy, or a forward that made the loss: "
+                       "tg_fno_forward_loss"));
+    }
+    TG_TRY(backward(fno, sink));
+fail:
+    return status;
+}
+
+tg_status tg_fno_loss_backward(tg_fno *fno, const tg_tensor *x, const tg_tensor *target,
+                               const tg_loss_config *config, const tg_grad_sink *sink,
+                               double *loss) {
+    TG_NEED(NULL, fno);
+    TG_NEED(fno->ctx, x, target, config, sink, loss);
+    tg_status status = TG_OK;
+    TG_TRY(check_sink(fno, sink));
+    TG_TRY(tg_fno_forward_loss(fno, x, target, config, fno->be->cell));
+    TG_TRY(fno->be->ops->download(fno->be, loss, fno->be->cell, sizeof *loss));
+    TG_TRY(backward(fno, sink));
+fail:
+    return status;
+}
