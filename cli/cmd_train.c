@@ -53,7 +53,7 @@ static const cli_option options[] = {
      .letter = 'q',
      .kind = CLI_FLAG,
      .flag = &is_quiet,
-     .help = "no settings, no lines per epoch, no progress bar"},
+     .help = "print nothing but warnings and errors"},
     {0},
 };
 
@@ -276,6 +276,8 @@ static tg_status train(const tg_context *ctx, tg_trainer *trainer, bool json) {
     }
     if (json) {
         print_json(ctx, &end, &s.last);
+    } else if (is_quiet) {
+        return TG_OK;
     } else if (!end.is_finished) {
         cli_say("stopped by signal %d after step %lld of epoch %lld; saved %s", (int)stop_signal,
                 (long long)end.step, (long long)end.epoch + 1, end.checkpoint);
@@ -295,7 +297,7 @@ static tg_status tell_finished(const tg_context *ctx, tg_trainer *trainer, bool 
     if (json) {
         const tg_train_epoch none = {.train_loss = (double)NAN};
         print_json(ctx, &end, &none);
-    } else {
+    } else if (!is_quiet) {
         cli_say("nothing to do: %s is finished (%lld epochs, %lld steps); a larger opt.n_epochs "
                 "goes on from there",
                 run_folder, (long long)end.epoch, (long long)end.step);

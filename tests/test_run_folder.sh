@@ -58,6 +58,12 @@ train 1 config.yaml --run file
 train 1 config.yaml --run file/inside
 [ ! -s file ] || complain "a file in the place of the folder was written to"
 train 0 config.yaml --run saved --opt.n_epochs 2
+unchanged 1 whole config.yaml --resume saved/checkpoints/recent.safetensors
+says err "whole: it holds a run, and saved/checkpoints/recent.safetensors is no checkpoint of it"
+train 0 config.yaml --run silent --opt.n_epochs 1 --quiet
+[ ! -s out ] || complain "--quiet printed $(head -1 out)"
+train 0 --run silent --resume auto --quiet
+[ ! -s out ] || complain "--quiet printed $(head -1 out)"
 rm saved/checkpoints/step-* saved/checkpoints/recent*
 unchanged 1 saved config.yaml # a best checkpoint alone is a run, too
 

@@ -171,7 +171,8 @@ TG_API TG_NODISCARD tg_status tg_trainer_replace(tg_trainer *trainer);
 
 /* Goes back to a checkpoint: `path`, or with NULL the newest good one of the run folder (damaged
  * ones are passed over with a note). *resumed tells whether there was one. Settings that shape
- * model or data must be those of the checkpoint; the error names the keys that differ. */
+ * model or data must be those of the checkpoint; the error names the keys that differ. A folder
+ * that holds a run takes its own checkpoints only. */
 TG_API TG_NODISCARD tg_status tg_trainer_resume(tg_trainer *trainer, const char *path,
                                                 bool *resumed);
 

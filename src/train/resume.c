@@ -4,6 +4,7 @@
  * holds; batches follow from (seed, epoch, batch). So a resumed run repeats the same arithmetic. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "train/trainer.h"
@@ -135,6 +136,27 @@ static tg_status load_first_weights(tg_trainer *t) {
     return path[0] ? tg_weights_read(t->model, path) : TG_OK;
 }
 
+/* A checkpoint of another run would cut what this folder's run has logged. */
+static tg_status check_origin(const tg_trainer *t, const char *path) {
+    struct stat own, its;
+    char checkpoints[TG_PATH], folder[TG_PATH];
+    tg_status status = TG_OK;
+    TG_TRY(tg_run_folder_file(&t->folder, "checkpoints", checkpoints));
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1,
+             slash ? path : ".");
+    const bool is_own = stat(checkpoints, &own) == 0 && stat(folder, &its) == 0 &&
+                        own.st_dev == its.st_dev && own.st_ino == its.st_ino;
+    if (t->newest >= 0 && !is_own) {
+        status = tg_fail(t->ctx, TG_E_ARGUMENT,
+                         "%s: it holds a run, and %s is no checkpoint of it; go on in another "
+                         "folder",
+                         t->folder.path, path);
+    }
+fail:
+    return status;
+}
+
 tg_status tg_trainer_start(tg_trainer *t) {
     TG_NEED(NULL, t);
     char best[TG_PATH];
@@ -173,6 +195,7 @@ tg_status tg_trainer_resume(tg_trainer *t, const char *path, bool *resumed) {
     *resumed = false;
     TG_TRY(look(t));
     if (path) {
+        TG_TRY(check_origin(t, path));
         TG_TRY(load(t, path, &is_damaged));
         *resumed = true;
     } else {
