@@ -17,9 +17,6 @@
 
 enum { MAX_METHODS = 16, SIZES = 3, GRADIENTS = 2 };
 
-static const char *const all_methods[] = {"adam",       "lowrank",      "galore",
-                                          "structured", "unstructured", "tensorgrad"};
-
 /* What is timed; seconds, NaN where there is nothing. */
 typedef enum part { CHECK, PROJECT, ADAM, UPDATE, STEP, COLD, WARM, PARTS } part;
 
@@ -114,7 +111,7 @@ static void set_sizes(bench_work *work, const tg_shape *shape) {
 /* Dense Adam first, then the methods asked for. */
 static int set_methods(bench_work *work) {
     const cli_list *asked = &work->options->methods;
-    const int all = (int)(sizeof all_methods / sizeof all_methods[0]);
+    const int all = tg_optim_method_count();
     if (asked->count > MAX_METHODS) {
         return cli_usage("bench", "--opt: %d optimizers, at most %d", asked->count, MAX_METHODS);
     }
@@ -122,7 +119,7 @@ static int set_methods(bench_work *work) {
         bench_run *run = &work->runs[i];
         run->measured[run->count++].method = "adam";
         for (int m = 0; m < (asked->count > 0 ? asked->count : all); m++) {
-            const char *name = asked->count > 0 ? asked->item[m] : all_methods[m];
+            const char *name = asked->count > 0 ? asked->item[m] : tg_optim_method_get(m)->name;
             if (strcmp(name, "adam") != 0) {
                 run->measured[run->count++].method = name;
             }

@@ -52,44 +52,60 @@ static const cli_option options[] = {
     {0},
 };
 
-/* A way to keep a quarter of the entries. */
+/* A way to keep a quarter of the entries: a method of the library, or settings of its own. */
 typedef struct method {
     const char *name;
-    const char *label[2]; /* for people, in one or two lines */
-    tg_scheme scheme;
-    tg_branch_type first, second;
-    double first_share, second_share; /* of the entries */
+    tg_projector_config config;
+    char label[2][48]; /* for people, in one or two lines */
 } method;
 
-static const method methods[] = {
-    {"sparse-lowrank",
-     {"sparse 5 %", "then low rank 20 %"},
-     TG_SCHEME_COMPOSITE,
-     TG_BRANCH_UNSTRUCTURED,
-     TG_BRANCH_LOW_RANK,
-     0.05,
-     0.20},
-    {"lowrank-sparse",
-     {"low rank 20 %", "then sparse 5 %"},
-     TG_SCHEME_COMPOSITE,
-     TG_BRANCH_LOW_RANK,
-     TG_BRANCH_UNSTRUCTURED,
-     0.20,
-     0.05},
-    {"lowrank", {"low rank 25 %", NULL}, TG_SCHEME_SINGLE, TG_BRANCH_LOW_RANK, 0, 0.25, 0.0},
-    {"unstructured", {"sparse 25 %", NULL}, TG_SCHEME_SINGLE, TG_BRANCH_UNSTRUCTURED, 0, 0.25, 0.0},
-    {"structured", {"slices 25 %", NULL}, TG_SCHEME_SINGLE, TG_BRANCH_STRUCTURED, 0, 0.25, 0.0},
-    {"galore", {"matrix GaLore 25 %", NULL}, TG_SCHEME_SINGLE, TG_BRANCH_MATRIX, 0, 0.25, 0.0},
-    {"sum",
-     {"sparse 5 %", "and low rank 20 %"},
-     TG_SCHEME_SUM,
-     TG_BRANCH_UNSTRUCTURED,
-     TG_BRANCH_LOW_RANK,
-     0.05,
-     0.20},
-};
+enum { METHODS = 16, BY_DEFAULT = 3 };
 
-enum { METHODS = sizeof methods / sizeof methods[0], BY_DEFAULT = 3 };
+static struct {
+    method all[METHODS];
+    int count;
+} methods;
+
+static double share_of(const tg_branch_config *b) {
+    const bool has_rank = b->type == TG_BRANCH_LOW_RANK || b->type == TG_BRANCH_MATRIX;
+    return has_rank ? b->rank.value[0] : b->sparse_ratio;
+}
+
+static void list_method(const char *name, const tg_projector_config *config) {
+    static const char *const joins[] = {[TG_SCHEME_COMPOSITE] = "then", [TG_SCHEME_SUM] = "and"};
+    method *m = &methods.all[methods.count++];
+    *m = (method){.name = name, .config = *config};
+    snprintf(m->label[0], sizeof m->label[0], "%s %.0f %%",
+             tg_branch_type_title(config->first.type), 100.0 * share_of(&config->first));
+    if (config->scheme != TG_SCHEME_SINGLE) {
+        snprintf(m->label[1], sizeof m->label[1], "%s %s %.0f %%", joins[config->scheme],
+                 tg_branch_type_title(config->second.type), 100.0 * share_of(&config->second));
+    }
+}
+
+/* TensorGRaD, its branches in the other order, the methods of one branch, and TensorGRaD's branches
+ * side by side. */
+static tg_status list_methods(tg_context *ctx) {
+    tg_optim_config tensorgrad = tg_optim_config_default();
+    tg_status status = tg_optim_config_set(ctx, &tensorgrad, "name", "tensorgrad");
+    tg_projector_config other = tensorgrad.projector;
+    other.first = tensorgrad.projector.second;
+    other.second = tensorgrad.projector.first;
+    methods.count = 0;
+    list_method("sparse-lowrank", &tensorgrad.projector);
+    list_method("lowrank-sparse", &other);
+    for (int i = 0; status == TG_OK && i < tg_optim_method_count(); i++) {
+        const tg_optim_method *m = tg_optim_method_get(i);
+        tg_optim_config config = tg_optim_config_default();
+        status = tg_optim_config_set(ctx, &config, "name", m->name);
+        if (m->is_projected && m->scheme == TG_SCHEME_SINGLE) {
+            list_method(m->name, &config.projector);
+        }
+    }
+    tensorgrad.projector.scheme = TG_SCHEME_SUM;
+    list_method("sum", &tensorgrad.projector);
+    return status;
+}
 
 /* What one method leaves over. */
 typedef struct loss {
@@ -115,17 +131,19 @@ typedef struct analysis {
 
 static const method *find_method(const char *name) {
     cli_suggestion suggestion = cli_suggest(name);
-    for (int i = 0; i < METHODS; i++) {
-        if (strcmp(methods[i].name, name) == 0) {
-            return &methods[i];
+    char names[256] = "";
+    for (int i = 0; i < methods.count; i++) {
+        const method *m = &methods.all[i];
+        const size_t used = strlen(names);
+        if (strcmp(m->name, name) == 0) {
+            return m;
         }
-        cli_suggest_offer(&suggestion, methods[i].name);
+        snprintf(names + used, sizeof names - used, "%s, ", m->name);
+        cli_suggest_offer(&suggestion, m->name);
     }
-    cli_usage("analyze",
-              "--methods: '%.64s' is not sparse-lowrank, lowrank-sparse, lowrank, unstructured, "
-              "structured, galore, sum or all%s%s%s",
-              name, suggestion.best ? "; did you mean " : "",
-              suggestion.best ? suggestion.best : "", suggestion.best ? "?" : "");
+    cli_usage("analyze", "--methods: '%.64s' is none of %sall%s%s%s", name, names,
+              suggestion.best ? "; did you mean " : "", suggestion.best ? suggestion.best : "",
+              suggestion.best ? "?" : "");
     return NULL;
 }
 
@@ -138,14 +156,18 @@ static void add_method(analysis *a, const method *m) {
     a->losses[a->count++].method = m;
 }
 
-static int choose_methods(analysis *a) {
+static int choose_methods(tg_context *ctx, analysis *a) {
+    const tg_status status = list_methods(ctx);
+    if (status != TG_OK) {
+        return cli_fail_status(ctx, status);
+    }
     for (int i = 0; opt.methods.count == 0 && i < BY_DEFAULT; i++) {
-        add_method(a, &methods[i]);
+        add_method(a, &methods.all[i]);
     }
     for (int i = 0; i < opt.methods.count; i++) {
         const bool is_all = strcmp(opt.methods.item[i], "all") == 0;
-        for (int m = 0; is_all && m < METHODS; m++) {
-            add_method(a, &methods[m]);
+        for (int m = 0; is_all && m < methods.count; m++) {
+            add_method(a, &methods.all[m]);
         }
         const method *one = is_all ? NULL : find_method(opt.methods.item[i]);
         if (!is_all && !one) {
@@ -277,12 +299,6 @@ static int load(const cli_source *source, analysis *a) {
 
 /* ---- the comparison ---- */
 
-static void set_branch(tg_branch_config *branch, tg_branch_type type, double share) {
-    branch->type = type;
-    branch->rank = (tg_rank){.count = 1, .value = {share}};
-    branch->sparse_ratio = share;
-}
-
 /* What compressing works on. */
 typedef struct compression {
     tg_tensor gradient, rest; /* where the backend computes: G and G - G~ */
@@ -311,17 +327,10 @@ static void end_compression(compression *c) {
 
 /* Compresses the gradient by one method. */
 static tg_status compress(tg_context *ctx, const analysis *a, loss *l, compression *c) {
-    const method *m = l->method;
-    tg_projector_config config = tg_projector_config_default();
-    config.scheme = m->scheme;
-    set_branch(&config.first, m->first, m->first_share);
-    if (m->scheme != TG_SCHEME_SINGLE) {
-        set_branch(&config.second, m->second, m->second_share);
-    }
     tg_projector *projector = NULL;
     tg_tensor small = {0};
-    tg_status status =
-        tg_projector_create(ctx, &config, a->gradient.dtype, &a->gradient.shape, 0, &projector);
+    tg_status status = tg_projector_create(ctx, &l->method->config, a->gradient.dtype,
+                                           &a->gradient.shape, 0, &projector);
     if (status == TG_OK) {
         l->kept = tg_projector_count(projector);
         const tg_shape shape = tg_shape_of(1, &l->kept);
@@ -376,7 +385,8 @@ static int draw(const analysis *a) {
     for (int i = 0; i < a->count; i++) {
         const loss *l = &a->losses[i];
         cli_box *box = &boxes[i + 1];
-        memcpy(box->label, l->method->label, sizeof box->label);
+        box->label[0] = l->method->label[0];
+        box->label[1] = *l->method->label[1] ? l->method->label[1] : NULL;
         snprintf(box->note, sizeof box->note, "relative error %.3f", relative_error(a, l));
         box->spread = &l->rest;
     }
@@ -455,8 +465,7 @@ static json_t *json_of_spread(const cli_spread *s) {
 static json_t *json_of_loss(const analysis *a, const loss *l) {
     const method *m = l->method;
     char label[96];
-    snprintf(label, sizeof label, "%s%s%s", m->label[0], m->label[1] ? " " : "",
-             m->label[1] ? m->label[1] : "");
+    snprintf(label, sizeof label, "%s%s%s", m->label[0], *m->label[1] ? " " : "", m->label[1]);
     json_t *object = cli_json_object();
     cli_json_set(object, "name", cli_json_text(m->name));
     cli_json_set(object, "label", cli_json_text(label));
@@ -535,11 +544,11 @@ static tg_status open_run(tg_context *ctx, const char *folder, cli_source *out) 
 static int run(const cli_call *call) {
     analysis a = {.file = call->args.item[0]};
     tg_context *ctx = NULL;
-    int code = choose_methods(&a);
-    if (opt.output && !cli_ends_with(opt.output, ".svg")) {
+    int code = cli_open_context(call->common, true, &ctx);
+    code = code == CLI_OK ? choose_methods(ctx, &a) : code;
+    if (code == CLI_OK && opt.output && !cli_ends_with(opt.output, ".svg")) {
         code = cli_usage("analyze", "-o writes a FILE.svg, not '%.64s'", opt.output);
     }
-    code = code == CLI_OK ? cli_open_context(call->common, true, &ctx) : code;
     if (code == CLI_OK) {
         cli_source source = {0};
         const tg_status status = is_folder(a.file) ? open_run(ctx, a.file, &source)

@@ -81,27 +81,38 @@ static void add_batches(const tg_settings *settings, ladder *l) {
     }
 }
 
+static const tg_optim_method *find_method(const char *name) {
+    for (int i = 0; i < tg_optim_method_count(); i++) {
+        const tg_optim_method *method = tg_optim_method_get(i);
+        if (strcmp(method->name, name) == 0) {
+            return method;
+        }
+    }
+    return tg_optim_method_get(0); /* of a key that no name set */
+}
+
 /* Compressed moments, and then fewer of them. */
 static void add_methods(const tg_settings *settings, ladder *l) {
     static const char *const shares[] = {"0.1", "0.05", "0.02"};
     static const double costs[] = {1.2, 1.3, 1.5};
-    const char *name = cli_setting_or(settings, "opt.name", "adam");
-    const bool is_dense = strcmp(name, "adam") == 0 &&
-                          strcmp(cli_setting_or(settings, "opt.tensorgrad", "false"), "false") == 0;
-    if (is_dense) {
+    const tg_optim_method *method = find_method(cli_setting_or(settings, "opt.name", "adam"));
+    if (!method->is_projected &&
+        strcmp(cli_setting_or(settings, "opt.tensorgrad", "false"), "false") == 0) {
         add_rung(l, 1.1, 1.1, "opt.name", "tensorgrad");
         l->rung[l->count++] =
             (rung){1.1, 1.3, {{"opt.name", "tensorgrad"}, {"opt.second_rank", "0.05"}}};
         l->rung[l->count++] = (rung){1.1, 1.6, {{"opt.name", "lowrank"}, {"opt.rank", "0.02"}}};
         return;
     }
-    const bool is_second = strcmp(name, "tensorgrad") == 0;
     const bool is_auto = strcmp(cli_setting_or(settings, "opt.rank", ""), "auto") == 0;
+    const bool is_second = method->scheme != TG_SCHEME_SINGLE;
+    const tg_branch_type type = is_second ? method->second : method->first;
+    const bool has_rank = is_auto || (method->is_projected &&
+                                      (type == TG_BRANCH_LOW_RANK || type == TG_BRANCH_MATRIX));
     const char *rank = is_auto ? "opt.memory_budget" : is_second ? "opt.second_rank" : "opt.rank";
-    const bool has_rank =
-        is_auto || is_second || strcmp(name, "lowrank") == 0 || strcmp(name, "galore") == 0;
-    const char *usual = is_auto ? "1" : is_second ? "0.2" : "0.25";
-    const double now = strtod(cli_setting_or(settings, rank, usual), NULL);
+    const char *set = cli_setting_or(settings, rank, NULL);
+    const double usual = is_auto ? 1.0 : is_second ? method->second_share : method->first_share;
+    const double now = set ? strtod(set, NULL) : usual;
     for (int i = 0; has_rank && now <= 1.0 && i < 3; i++) {
         if (strtod(shares[i], NULL) < now) {
             add_rung(l, 1.0, costs[i], rank, shares[i]);

@@ -1,5 +1,6 @@
-/* docs/optimizers.md names every setting of optimizers and schedules with its default: a row
- * "| `key` | `default` |" each, and no row for a key that does not exist. */
+/* docs/optimizers.md has every method with what it keeps, and every setting of optimizers and
+ * schedules with its default: a row "| `key` | `default` |" each, and no row for a key that does
+ * not exist. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,6 +41,25 @@ static void expect_row(const char *key, const char *fallback) {
     }
 }
 
+static void every_method_has_its_row(void **state) {
+    (void)state;
+    for (int i = 0; i < tg_optim_method_count(); i++) {
+        const tg_optim_method *method = tg_optim_method_get(i);
+        tg_optim_config config = tg_optim_config_default();
+        char row[256];
+        snprintf(row, sizeof row, "\n| `%s` | %s | ", method->name, method->summary);
+        if (!strstr(page, row)) {
+            fail_msg("docs/optimizers.md has no row%s", row);
+        }
+        assert_int_equal(tg_optim_config_set(NULL, &config, "name", method->name), TG_OK);
+        assert_int_equal(config.is_projected, method->is_projected);
+        assert_int_equal(config.projector.scheme, method->scheme);
+        assert_int_equal(config.projector.first.type, method->first);
+    }
+    assert_null(tg_optim_method_get(-1));
+    assert_null(tg_optim_method_get(tg_optim_method_count()));
+}
+
 static void every_setting_has_its_row(void **state) {
     (void)state;
     const tg_optim_config config = tg_optim_config_default();
@@ -72,6 +92,7 @@ static void no_row_without_a_setting(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_method_has_its_row),
         cmocka_unit_test(every_setting_has_its_row),
         cmocka_unit_test(every_schedule_setting_has_its_row),
         cmocka_unit_test(no_row_without_a_setting),

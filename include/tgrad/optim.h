@@ -76,9 +76,8 @@ typedef struct tg_optim_config {
 
 TG_API tg_optim_config tg_optim_config_default(void);
 
-/* Sets one key from text ("rank", "[43, 43, 43, 23]"). `name` sets a whole method in one word:
- * adam, lowrank, galore, structured, unstructured, tensorgrad (their 25 % settings); later keys
- * override. */
+/* Sets one key from text ("rank", "[43, 43, 43, 23]"). `name` sets a whole method in one word (see
+ * tg_optim_method); later keys override. */
 TG_API TG_NODISCARD tg_status tg_optim_config_set(tg_context *ctx, tg_optim_config *config,
                                                   const char *key, const char *value);
 
@@ -87,6 +86,21 @@ TG_API int tg_optim_config_count(void);
 TG_API const char *tg_optim_config_key(int index); /* NULL beyond the last */
 TG_API const char *tg_optim_config_get(const tg_optim_config *config, int index, char *text,
                                        size_t capacity);
+
+/* A method: what the key `name` sets. */
+typedef struct tg_optim_method {
+    const char *name;
+    const char *summary;  /* what it keeps of a gradient, for people */
+    bool is_projected;    /* false: dense, and nothing below matters */
+    tg_scheme scheme;     /* two branches unless TG_SCHEME_SINGLE */
+    tg_branch_type first; /* of one or two branches .. */
+    double first_share;   /* .. and the share of the entries that it keeps */
+    tg_branch_type second;
+    double second_share;
+} tg_optim_method;
+
+TG_API int tg_optim_method_count(void);
+TG_API const tg_optim_method *tg_optim_method_get(int index); /* NULL beyond the last */
 
 typedef struct tg_optim_param {
     const char *name; /* unique; copied */

@@ -24,6 +24,9 @@ typedef enum tg_branch_type {
     TG_BRANCH_TYPES
 } tg_branch_type;
 
+/* A word for people: "low rank", "sparse", "slices", "matrix GaLore"; NULL: no such type. */
+TG_API const char *tg_branch_type_title(tg_branch_type type);
+
 typedef enum tg_sparse_type {
     TG_SPARSE_TOPK,
     TG_SPARSE_RANDK,

@@ -24,11 +24,6 @@ static const tg_choice complex_adam_choices[] = {
     {"modulus", TG_ADAM_MODULUS}, {"split", TG_ADAM_SPLIT}, {NULL, 0}};
 static const tg_choice state_choices[] = {
     {"full", TG_STATES_FULL}, {"half", TG_STATES_HALF}, {"8bit", TG_STATES_8BIT}, {NULL, 0}};
-static const tg_choice branch_choices[] = {{"low_rank", TG_BRANCH_LOW_RANK},
-                                           {"unstructured_sparse", TG_BRANCH_UNSTRUCTURED},
-                                           {"structured_sparse", TG_BRANCH_STRUCTURED},
-                                           {"matrix", TG_BRANCH_MATRIX},
-                                           {NULL, 0}};
 static const tg_choice sparse_choices[] = {{"topk", TG_SPARSE_TOPK},
                                            {"randk", TG_SPARSE_RANDK},
                                            {"probability", TG_SPARSE_PROBABILITY},
@@ -80,7 +75,7 @@ static const tg_setting table[] = {
      "compress the gradients of spectral weights"},
     {"optimizer_type", TG_SETTING_ENUM, FIELD(projector.scheme), type_choices, 1, 0,
      "first branch alone, second on what it leaves, or side by side"},
-    {"proj_type", TG_SETTING_ENUM, FIRST(type), branch_choices, 1, 0,
+    {"proj_type", TG_SETTING_ENUM, FIRST(type), tg_branch_choices, 1, 0,
      "first branch of the compression"},
     {"rank", TG_SETTING_LIST_DOUBLE, FIRST(rank), NULL, 1, 0,
      "low rank: a fraction, an integer, a list, or auto"},
@@ -92,7 +87,7 @@ static const tg_setting table[] = {
      "factor of what comes back from the first branch"},
     {"scale_by_mask_ratio", TG_SETTING_BOOL, FIRST(scale_by_mask_ratio), NULL, 1, 0,
      "sparse: multiply also by sqrt(entries / kept)"},
-    {"second_proj_type", TG_SETTING_ENUM, SECOND(type), branch_choices, 1, 0,
+    {"second_proj_type", TG_SETTING_ENUM, SECOND(type), tg_branch_choices, 1, 0,
      "second branch of the compression"},
     {"second_rank", TG_SETTING_LIST_DOUBLE, SECOND(rank), NULL, 1, 0,
      "as rank, for the second branch"},
@@ -177,50 +172,6 @@ const char *tg_optim_config_get(const tg_optim_config *config, int index, char *
     return tg_setting_get(&table[index], config, text, capacity);
 }
 
-/* One word for a whole method, at a quarter of the entries: rows of method_choices. */
-static const struct {
-    bool is_projected;
-    tg_scheme scheme;
-    tg_branch_type first;
-} methods[] = {
-    {false, TG_SCHEME_SINGLE, TG_BRANCH_LOW_RANK},
-    {true, TG_SCHEME_SINGLE, TG_BRANCH_LOW_RANK},
-    {true, TG_SCHEME_SINGLE, TG_BRANCH_MATRIX},
-    {true, TG_SCHEME_SINGLE, TG_BRANCH_STRUCTURED},
-    {true, TG_SCHEME_SINGLE, TG_BRANCH_UNSTRUCTURED},
-    {true, TG_SCHEME_COMPOSITE, TG_BRANCH_UNSTRUCTURED},
-};
-static const tg_choice method_choices[] = {
-    {"adam", 0},         {"lowrank", 1},    {"galore", 2}, {"structured", 3},
-    {"unstructured", 4}, {"tensorgrad", 5}, {NULL, 0}};
-
-const tg_setting tg_optim_method = {"name",
-                                    TG_SETTING_ENUM,
-                                    0,
-                                    method_choices,
-                                    1,
-                                    0,
-                                    "method: Adam, or which part of the gradients it sees"};
-
-static tg_status set_method(tg_context *ctx, tg_optim_config *config, const char *value) {
-    int method = 0;
-    tg_status status = tg_setting_set(ctx, "opt", &tg_optim_method, 1, &method, "name", value);
-    if (status != TG_OK) {
-        return status;
-    }
-    config->is_projected = methods[method].is_projected;
-    config->projector.scheme = methods[method].scheme;
-    config->projector.first.type = methods[method].first;
-    config->projector.first.rank = (tg_rank){.count = 1, .value = {0.25}};
-    config->projector.first.sparse_ratio = 0.25;
-    if (methods[method].scheme == TG_SCHEME_COMPOSITE) {
-        config->projector.first.sparse_ratio = 0.05;
-        config->projector.second.type = TG_BRANCH_LOW_RANK;
-        config->projector.second.rank = (tg_rank){.count = 1, .value = {0.2}};
-    }
-    return TG_OK;
-}
-
 enum { EVERY_RANK = 1 << 20 }; /* more than a mode is large: a rank is cut to its mode's size */
 
 /* Decomposition settings have one key for both branches. */
@@ -237,7 +188,7 @@ tg_status tg_optim_config_set(tg_context *ctx, tg_optim_config *config, const ch
                               const char *value) {
     TG_NEED(ctx, config, key, value);
     if (strcmp(key, "name") == 0) {
-        return set_method(ctx, config, value);
+        return tg_optim_method_set(ctx, config, value);
     }
     if (strcmp(key, "lambda_sparse") == 0) { /* the golden files' short name */
         key = "tensorgrad_sum_lambda_sparse";

@@ -3,11 +3,14 @@
 #define TG_OPTIM_CONFIG_H
 
 #include "base/setting.h"
+#include "tgrad/optim.h"
 
 const tg_setting *tg_optim_config_rows(void);       /* (tg_optim_config_count()) */
 const tg_setting *tg_lr_schedule_config_rows(void); /* (tg_lr_schedule_config_count()) */
 
-/* The key `name`, a word for several settings at once. It has no field. */
-extern const tg_setting tg_optim_method;
+/* The key `name`, a word for several settings at once (methods.c). It has no field. */
+extern const tg_setting tg_optim_method_row;
+TG_NODISCARD tg_status tg_optim_method_set(tg_context *ctx, tg_optim_config *config,
+                                           const char *name);
 
 #endif

@@ -37,9 +37,8 @@ void tg_state_method(const tg_optim *optim, const tg_slot *slot, char *text, siz
         return;
     }
     static const char *const schemes[] = {"single", "composite", "sum"};
-    snprintf(text, capacity, "%s %s%s%s %s%s", schemes[p->config.scheme], p->branch[0].kind->name,
-             p->branches == 2 ? "+" : "", p->branches == 2 ? p->branch[1].kind->name : "", rule,
-             form);
+    snprintf(text, capacity, "%s %s%s%s %s%s", schemes[p->config.scheme], p->branch[0].name,
+             p->branches == 2 ? "+" : "", p->branches == 2 ? p->branch[1].name : "", rule, form);
 }
 
 void tg_state_get_counters(const tg_slot *slot, int64_t counters[TG_STATE_COUNTERS]) {

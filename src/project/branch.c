@@ -3,12 +3,24 @@
 
 #include <math.h>
 
-static const tg_branch_kind *const kinds[TG_BRANCH_TYPES] = {
-    [TG_BRANCH_LOW_RANK] = &tg_branch_tucker,
-    [TG_BRANCH_MATRIX] = &tg_branch_matrix,
-    [TG_BRANCH_UNSTRUCTURED] = &tg_branch_unstructured,
-    [TG_BRANCH_STRUCTURED] = &tg_branch_structured,
+static const struct {
+    const tg_branch_kind *kind;
+    const char *name, *title;
+} kinds[TG_BRANCH_TYPES] = {
+#define TG_BRANCH_KIND(id, word, title, table) [TG_BRANCH_##id] = {&(table), word, title},
+#include "project/kinds.def"
+#undef TG_BRANCH_KIND
 };
+
+const tg_choice tg_branch_choices[] = {
+#define TG_BRANCH_KIND(id, word, title, table) {word, TG_BRANCH_##id},
+#include "project/kinds.def"
+#undef TG_BRANCH_KIND
+    {NULL, 0}};
+
+const char *tg_branch_type_title(tg_branch_type type) {
+    return (int)type >= 0 && type < TG_BRANCH_TYPES ? kinds[type].title : NULL;
+}
 
 tg_branch_config tg_branch_config_default(void) {
     return (tg_branch_config){.type = TG_BRANCH_LOW_RANK,
@@ -64,7 +76,8 @@ tg_status tg_branch_plan(tg_context *ctx, tg_backend *be, const tg_branch_config
         return tg_fail(ctx, TG_E_CONFIG, "%sproj_type: number %d does not exist", key,
                        (int)config->type);
     }
-    out->kind = kinds[config->type];
+    out->kind = kinds[config->type].kind;
+    out->name = kinds[config->type].name;
     if (out->kind->is_sparse && !(config->sparse_ratio > 0.0 && config->sparse_ratio <= 1.0)) {
         return tg_fail(ctx, TG_E_CONFIG, "%ssparse_ratio: %g is not in (0, 1]", key,
                        config->sparse_ratio);

@@ -2,11 +2,12 @@
  *
  * A low-rank branch fills `modes` (factors), a sparse branch fills `bitmap`; projecting and mapping
  * back is the same for all of them and is done by the backend's compress and expand slots
- * (projector.c). A new kind is one row in branch.c's table and one file. */
+ * (projector.c). A new kind is one row in kinds.def and one file. */
 #ifndef TG_PROJECT_BRANCH_H
 #define TG_PROJECT_BRANCH_H
 
 #include "backend/backend.h"
+#include "base/setting.h"
 #include "linalg/tucker.h"
 #include "tgrad/project.h"
 
@@ -30,7 +31,6 @@ TG_NODISCARD tg_status tg_workspace_allocate_host(tg_workspace *workspace);
 void tg_workspace_release(tg_workspace *workspace);
 
 typedef struct tg_branch_kind {
-    const char *name; /* as in opt.proj_type */
     bool is_sparse;
     /* Sets what follows from config, dtype and shape: modes' sizes, count; no memory is touched. */
     tg_status (*plan)(tg_context *ctx, tg_branch *branch);
@@ -46,6 +46,7 @@ typedef struct tg_branch_kind {
 
 struct tg_branch {
     const tg_branch_kind *kind;
+    const char *name; /* as in opt.proj_type */
     tg_branch_config config;
     const char *key; /* prefix of its config keys: "opt." or "opt.second_" */
     tg_backend *be;
@@ -68,10 +69,12 @@ struct tg_branch {
     tg_bitmap bitmap; /* owned */
 };
 
-extern const tg_branch_kind tg_branch_tucker;
-extern const tg_branch_kind tg_branch_matrix;
-extern const tg_branch_kind tg_branch_unstructured;
-extern const tg_branch_kind tg_branch_structured;
+#define TG_BRANCH_KIND(id, word, title, table) extern const tg_branch_kind table;
+#include "project/kinds.def"
+#undef TG_BRANCH_KIND
+
+/* The words of opt.proj_type. */
+extern const tg_choice tg_branch_choices[];
 
 /* Checks the configuration and plans; `key` is the config prefix for errors ("opt." or
  * "opt.second_"), `most` limits the values of automatic ranks. No memory is allocated. */

@@ -88,8 +88,7 @@ static tg_borrowed matrix_borrows(const tg_branch *branch) {
     return tg_tucker_borrows(branch->be, &plan);
 }
 
-const tg_branch_kind tg_branch_matrix = {.name = "matrix",
-                                         .plan = matrix_plan,
+const tg_branch_kind tg_branch_matrix = {.plan = matrix_plan,
                                          .scratch = matrix_scratch,
                                          .borrows = matrix_borrows,
                                          .refresh = matrix_refresh};

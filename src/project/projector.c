@@ -63,7 +63,7 @@ static tg_status plan(tg_context *ctx, tg_projector *p) {
             return tg_fail(ctx, TG_E_CONFIG,
                            "opt.second_proj_type: %s and %s cannot be combined; one must be sparse "
                            "and one low-rank",
-                           p->branch[0].kind->name, p->branch[1].kind->name);
+                           p->branch[0].name, p->branch[1].name);
         }
         *role = &p->branch[i];
     }
@@ -263,7 +263,7 @@ static tg_status refresh_branch(tg_projector *p, tg_branch *branch, const void *
     if (status == TG_E_NUMERIC) {
         p->failures++;
         tg_log(p->ctx, TG_LOG_WARN, "refresh %lld of a %s projection failed and is skipped: %s",
-               (long long)p->refreshes, branch->kind->name, tg_context_error(p->ctx));
+               (long long)p->refreshes, branch->name, tg_context_error(p->ctx));
         status = branch->is_ready ? TG_OK : use_unit_vectors(branch);
     }
     branch->is_ready = branch->is_ready || status == TG_OK;

@@ -141,8 +141,7 @@ fail:
     return status;
 }
 
-const tg_branch_kind tg_branch_structured = {.name = "structured_sparse",
-                                             .is_sparse = true,
+const tg_branch_kind tg_branch_structured = {.is_sparse = true,
                                              .plan = structured_plan,
                                              .scratch = structured_scratch,
                                              .refresh = structured_refresh};

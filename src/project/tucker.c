@@ -61,8 +61,7 @@ static tg_borrowed tucker_borrows(const tg_branch *branch) {
     return tg_tucker_borrows(branch->be, &plan);
 }
 
-const tg_branch_kind tg_branch_tucker = {.name = "low_rank",
-                                         .plan = tucker_plan,
+const tg_branch_kind tg_branch_tucker = {.plan = tucker_plan,
                                          .scratch = tucker_scratch,
                                          .borrows = tucker_borrows,
                                          .refresh = tucker_refresh};

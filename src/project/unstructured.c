@@ -47,8 +47,7 @@ static tg_borrowed unstructured_borrows(const tg_branch *branch) {
                               branch->count);
 }
 
-const tg_branch_kind tg_branch_unstructured = {.name = "unstructured_sparse",
-                                               .is_sparse = true,
+const tg_branch_kind tg_branch_unstructured = {.is_sparse = true,
                                                .plan = unstructured_plan,
                                                .scratch = no_scratch,
                                                .borrows = unstructured_borrows,

@@ -19,7 +19,7 @@ typedef struct table {
 /* In the order of docs/config.md. */
 static void list_tables(table out[TABLES]) {
     out[0] = (table){"fno", nn_config_rows(), tg_fno_config_count()};
-    out[1] = (table){"opt", &tg_optim_method, 1};
+    out[1] = (table){"opt", &tg_optim_method_row, 1};
     out[2] = (table){"opt", tg_optim_config_rows(), tg_optim_config_count()};
     out[3] = (table){"opt", tg_lr_schedule_config_rows(), tg_lr_schedule_config_count()};
     out[4].section = "opt";
