@@ -119,6 +119,18 @@ cmp -s auto/projections.jsonl parts/projections.jsonl || fail "automatic ranks: 
 grep -q '^{"step":16,.*"ranks":\[[0-9,]*\],"kept":[0-9]*,.*"error":[0-9.e-]*,"bound":' auto/projections.jsonl ||
     fail "projections.jsonl lacks ranks or errors"
 
+# ---- a network without channel MLPs: resumed after every epoch ----
+plain=(--fno.use_channel_mlp false --fno.activation_checkpoint minimal --fno.norm group_norm)
+train plain "${plain[@]}" --opt.n_epochs 2 >log 2>&1 || fail "no channel MLPs: $(tail -1 log)"
+for epochs in 1 2; do
+    train plain_parts "${plain[@]}" --opt.n_epochs $epochs --resume auto >log 2>&1 ||
+        fail "no channel MLPs, epoch $epochs: $(tail -1 log)"
+done
+cmp -s plain/checkpoints/step-0000000010.safetensors plain_parts/checkpoints/step-0000000010.safetensors ||
+    fail "no channel MLPs: a resumed run ends with other weights"
+train plain_parts --resume auto >log 2>&1 && fail "another architecture must be refused"
+grep -q "fno.use_channel_mlp (false there, true here)" log || fail "the differing architecture must be named: $(cat log)"
+
 # ---- f16 with a dynamic loss scale, which halves and doubles on the way: resumed after every epoch ----
 f16=(--fno.activation_precision half --fno.fno_block_precision half --opt.training_loss '100*h1'
     --opt.loss_scale_interval 3)

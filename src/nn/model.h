@@ -1,7 +1,7 @@
 /* A model without a grid: its settings, its parameters, and the builder of its programs.
  *
  * Activations are (planes, batch, channels, pixels): one plane for real data; two, real and
- * imaginary parts, for complex data. Perceptrons and skips of complex data are pairs (fr, fi):
+ * imaginary parts, for complex data. MLPs and skips of complex data are pairs (fr, fi):
  * out = fr(Re) - fi(Im) + i [fr(Im) + fi(Re)]; "part" 0 is fr, 1 is fi. */
 #ifndef TG_NN_MODEL_H
 #define TG_NN_MODEL_H

@@ -33,8 +33,8 @@ struct tg_fno {
     char *weights; /* (model.weight_bytes) where the backend computes */
     nn_run run;
     tg_loan loan;         /* bytes to be lent from the next preparation for training on */
-    int64_t preparations; /* times the buffers of `run` were made: what was recorded with others
-                             is of no use */
+    int64_t preparations; /* times the buffers of `run` were made: graphs captured before are of no
+                             use */
 };
 
 static inline void *nn_weight(const tg_fno *fno, int param) {

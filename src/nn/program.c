@@ -115,6 +115,10 @@ int nn_op_add(nn_program *program, nn_op op) {
     return op.out[0];
 }
 
+bool nn_makes_gelu(const nn_program *program, const nn_op *op) {
+    return op->out[1] >= 0 && program->values[op->out[1]].before_gelu == op->out[0];
+}
+
 /* ---- links ---- */
 
 tg_status nn_links_make(const nn_program *program, nn_links *out) {

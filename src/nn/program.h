@@ -80,7 +80,7 @@ typedef struct nn_op {
     const nn_skip *skip;
     const nn_norm *norm;
     int weight, bias, gate; /* parameters; -1: none */
-    int module;             /* number of a perceptron, for dropout */
+    int module;             /* number of a channel MLP, for dropout */
     double dropout;
     double scale;       /* of a transform */
     tg_act act;         /* its X is act(what is read) .. */
@@ -154,6 +154,11 @@ void nn_op_append(nn_program *program, const nn_op *op);
 void nn_scope(nn_program *program, int block, const char *scope);
 void nn_phase_begin(nn_program *program, const char *forward, const char *backward);
 int nn_phase_named(nn_program *program, const char *name, bool is_backward);
+
+/* Whether the second output is the GELU of the first: by fusion, and left out where nobody reads
+ * it.
+ */
+bool nn_makes_gelu(const nn_program *program, const nn_op *op);
 
 /* The op that makes each value and how many read it: (value_count) ints each, to be freed. */
 typedef struct nn_links {

@@ -1,4 +1,4 @@
-/* Perceptrons with one hidden layer at every pixel: lifting, projection, channel MLPs.
+/* MLPs with one hidden layer at every pixel: lifting, projection, channel MLPs.
  *
  *   MLP       y = f(act(x)) + gate add,  activated = gelu(y)      (the latter two by fusion)
  *   MLP_BACK  gradients of the parameters, dx = sum + f'^T dy, through act

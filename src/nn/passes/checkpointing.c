@@ -68,16 +68,19 @@ static void make(state *s, int value, const nn_op *reader) {
             find_input(s, &op, k, reader);
         }
     }
-    if (op.kind == NN_MLP && op.out[1] != value) {
-        op.out[1] = -1; /* the GELU is not wanted */
+    const bool makes_gelu = nn_makes_gelu(s->p, &op) && op.out[1] == value;
+    if (nn_makes_gelu(s->p, &op) && !makes_gelu) {
+        op.out[1] = -1;
     }
     for (int k = 0; k < NN_OUTPUTS; k++) {
-        if (op.out[k] >= 0 && !s->keeps[op.out[k]]) { /* what is kept is written once more */
-            op.out[k] = s->again[op.out[k]] = nn_value_like(s->p, op.out[k]);
+        const int first = op.out[k];
+        if (first >= 0 && !s->keeps[first]) { /* what is kept is written once more */
+            op.out[k] = s->again[first] = nn_value_like(s->p, first);
+            s->p->values[op.out[k]].is_transient = s->p->values[first].is_transient;
         }
     }
-    if (op.kind == NN_CONTRACT && op.out[0] >= 0) {
-        s->p->values[op.out[0]].is_transient = true;
+    if (makes_gelu) {
+        s->p->values[op.out[1]].before_gelu = op.out[0];
     }
     nn_op_append(s->p, &op);
 }

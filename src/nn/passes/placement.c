@@ -64,7 +64,7 @@ static tg_status share(const lifetimes *l, int time) {
             move_in(l, y, home_of(p, x));
         }
     }
-    if (op->kind != NN_MLP || also < 0) {
+    if (!nn_makes_gelu(p, op)) {
         return TG_OK;
     }
     /* the GELU of y: where y is, if nothing else needs that, or where what was added was */
