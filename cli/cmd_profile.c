@@ -95,6 +95,8 @@ static void print_json(const cli_profile *p) {
     for (int i = 0; i < p->count; i++) {
         json_t *phase = json_of_parts(p->phase[i].alive, p->phase[i].total);
         cli_json_set(phase, "name", cli_json_text(p->phase[i].phase.name));
+        cli_json_set(phase, "flops", json_real(p->phase[i].phase.flops));
+        cli_json_set(phase, "traffic", json_real(p->phase[i].phase.traffic));
         cli_json_set(phase, "backward", json_boolean(p->phase[i].phase.is_backward));
         cli_json_set(phase, "refresh", json_boolean(p->phase[i].is_refresh));
         cli_json_set(phase, "peak", json_boolean(i == p->peak));
@@ -361,6 +363,7 @@ const cli_command cli_cmd_profile = {
         "phase\n"
         "of a step. Buffers lie in arenas that are taken whole before the first step, so what is\n"
         "held does not change within one; shown is what is alive in them, beside what is held.\n"
+        "--json tells the network's arithmetic (flops) and bytes read and written (traffic), too.\n"
         "Then some steps are run on random data, and the memory ledger is compared with the "
         "plan.\n\n"
         "--sweep plans a step for each value of a setting instead, for one optimizer or several;\n"

@@ -80,6 +80,49 @@ static void placement_harms_nothing(void **state) {
     tg_context_destroy(&ctx);
 }
 
+/* ---- work ---- */
+
+/* The phases' arithmetic of a small network, counted by hand. */
+static void work_of_phases(void **state) {
+    (void)state;
+    enum { B = 2, P = 35, WIDTH = 4, MLP = 2, LIFT = 8, KEPT = 4 * 3, MOST = 32 };
+    static tg_fno_phase phases[MOST];
+    tg_context *ctx = net_context("cpu", 1);
+    const tg_fno_config config =
+        net_config(ctx, "{\"n_modes\": [4, 4], \"hidden_channels\": 4, \"n_layers\": 1}");
+    const double lifting = 2.0 * B * P * LIFT * (3 + WIDTH), skip = 2.0 * B * P * WIDTH * WIDTH;
+    const double transform = 2.5 * B * WIDTH * P * log2(P);
+    const struct {
+        const char *name;
+        double flops;
+    } expected[] = {
+        {"embedding", 0.0},
+        {"lifting", lifting},
+        {"block 1: transform", transform},
+        {"block 1: product with the weight", 8.0 * B * WIDTH * WIDTH * KEPT},
+        {"block 1: inverse transform", transform + skip},
+        {"block 1: mixing", 2.0 * B * P * MLP * (WIDTH + WIDTH)},
+        {"back through block 1: mixing", 2.0 * B * P * MLP * (3 * WIDTH + 2 * WIDTH)},
+        {"back through block 1: transforms", transform + 8.0 * B * WIDTH * WIDTH * KEPT},
+        {"back through block 1: skips", transform + 2.0 * skip},
+        {"back through the lifting", 2.0 * B * P * LIFT * (2 * 3 + 2 * WIDTH)},
+        {"spectral weights", 0.0},
+    };
+    int count = 0, found = 0;
+    net_ok(ctx, tg_fno_phases(ctx, &config, B, (int64_t[]){5, 7}, phases, MOST, &count));
+    for (int i = 0; i < count; i++) {
+        for (int k = 0; k < T_COUNT(expected); k++) {
+            if (strcmp(phases[i].name, expected[k].name) == 0) {
+                found++;
+                assert_true(fabs(phases[i].flops - expected[k].flops) <= 1e-9 * phases[i].flops);
+            }
+        }
+    }
+    assert_int_equal(found, T_COUNT(expected));
+    assert_true(phases[1].traffic == 4.0 * B * P * (3 + WIDTH));
+    tg_context_destroy(&ctx);
+}
+
 /* ---- what cannot run ---- */
 
 /* A sum is added to in place, so nobody else may read it. */
@@ -252,6 +295,7 @@ static void without_mlp_is_the_formula(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(placement_harms_nothing),
+        cmocka_unit_test(work_of_phases),
         cmocka_unit_test(refusals),
         cmocka_unit_test(without_mlp_is_the_formula),
     };

@@ -61,6 +61,8 @@ for row in p["phases"] + [p["held"]]:
     assert sum(row[k] for k in parts) == row["total"], row
 peak = max(p["phases"], key=lambda row: row["total"])
 assert [r for r in p["phases"] if r["peak"]][0]["total"] == peak["total"]
+assert all(row["flops"] > 0 for row in p["phases"] if "transform" in row["name"])
+assert all(row["traffic"] > 0 for row in p["phases"])
 for row in p["phases"]:
     held = p["refresh"] if row["refresh"] else p["held"]["total"]
     assert row["total"] <= held, (row, held)

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "nn/network.h"
+#include "nn/ops.h"
 
 static size_t workspace_held(const tg_context *ctx, tg_place place) {
     return tg_context_memory(ctx, place).current[TG_MEM_WORKSPACE];
@@ -67,13 +67,19 @@ static size_t alive(const nn_arena *arena, int time) {
     return bytes;
 }
 
-/* The phase of op number `time`, with what is alive then. */
+/* Adds op number `time` to its phase: what is alive then, and its work. */
 static void add_op(const nn_program *program, int time, tg_fno_phase *out) {
     const nn_op *op = &program->ops[time];
+    const nn_kind_row *row = nn_kind_of(op->kind);
     const size_t activations = alive(&program->activations, time);
     const size_t workspace = alive(&program->workspace, time);
     out->sends_factors = out->sends_factors || op->kind == NN_HAND_OVER_FACTORS;
     out->sends = out->sends || op->kind == NN_HAND_OVER || out->sends_factors;
+    out->flops += row->flops ? row->flops(program, op) : 0.0;
+    for (int k = 0; k < NN_INPUTS + NN_OUTPUTS; k++) {
+        const int value = k < NN_INPUTS ? op->in[k] : op->out[k - NN_INPUTS];
+        out->traffic += value >= 0 ? (double)nn_value_bytes(program, value) : 0.0;
+    }
     out->activations = activations > out->activations ? activations : out->activations;
     out->workspace = workspace > out->workspace ? workspace : out->workspace;
 }

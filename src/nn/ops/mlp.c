@@ -103,6 +103,17 @@ static void scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t
     bytes[0] = be->ops->mlp_workspace(be, &call, is_back);
 }
 
+/* Backward makes the hidden layer again, and gradients of both weights and layers. */
+static double flops(const nn_program *p, const nn_op *op) {
+    const nn_mlp *mlp = op->mlp;
+    const bool is_back = op->kind == NN_MLP_BACK;
+    const double first = is_back ? (op->out[0] >= 0 ? 3.0 : 2.0) : 1.0,
+                 second = is_back ? 2.0 : 1.0;
+    const double points = (double)p->batch * (double)p->values[op->in[NN_X]].points;
+    return 2.0 * p->model->planes * p->model->planes * points * (double)mlp->hidden *
+           (first * (double)mlp->in + second * (double)mlp->out);
+}
+
 /* Of complex data, both planes of x are read after the first one of the output is written. */
 static bool is_real(const nn_program *p, const nn_op *op) {
     (void)op;
@@ -117,6 +128,7 @@ const nn_kind_row nn_kind_mlp = {.name = "mlp",
                                  .params = params,
                                  .back = back,
                                  .scratch = scratch,
+                                 .flops = flops,
                                  .overwrites = NN_OVER(NN_X),
                                  .in_place = is_real};
 const nn_kind_row nn_kind_mlp_back = {.name = "backward of an mlp",
@@ -125,6 +137,7 @@ const nn_kind_row nn_kind_mlp_back = {.name = "backward of an mlp",
                                       .makes_gradients = true,
                                       .run = run_back,
                                       .scratch = scratch,
+                                      .flops = flops,
                                       .overwrites = NN_OVER(NN_X),
                                       .in_place = is_real};
 

@@ -102,6 +102,15 @@ static void skip_scratch(const nn_program *p, tg_backend *be, const nn_op *op, s
     bytes[0] = be->ops->mix_workspace(be, &call, is_back);
 }
 
+static double flops(const nn_program *p, const nn_op *op) {
+    const nn_value *v = &p->values[op->kind == NN_SKIP ? op->out[0] : op->in[NN_DY]];
+    const double channels = (double)v->channels, points = (double)p->batch * (double)v->points;
+    const double both = op->kind == NN_SKIP_BACK ? 2.0 : 1.0; /* of weight and input */
+    return op->skip->kind != TG_MIX_LINEAR
+               ? 0.0
+               : both * 2.0 * p->model->planes * p->model->planes * points * channels * channels;
+}
+
 const nn_kind_row nn_kind_skip = {.name = "skip",
                                   .slot = NN_SLOT(mix_forward),
                                   .loads = true,
@@ -110,13 +119,15 @@ const nn_kind_row nn_kind_skip = {.name = "skip",
                                   .params = skip_params,
                                   .back = back_skip,
                                   .back_in_place = is_diagonal,
-                                  .scratch = skip_scratch};
+                                  .scratch = skip_scratch,
+                                  .flops = flops};
 const nn_kind_row nn_kind_skip_back = {.name = "backward of a skip",
                                        .slot = NN_SLOT(mix_backward),
                                        .loads = true,
                                        .makes_gradients = true,
                                        .run = run_skip_back,
                                        .scratch = skip_scratch,
+                                       .flops = flops,
                                        .overwrites = NN_OVER(NN_DY),
                                        .in_place = is_diagonal};
 

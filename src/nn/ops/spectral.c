@@ -9,6 +9,8 @@
  * Pairs are joined and split on the way, and spectra of a grid with too few frequencies moved into
  * the weight's window. On the host image by image, which stays in the caches; where work is queued
  * all images of the batch at once. */
+#include <math.h>
+
 #include "nn/ops.h"
 
 /* The two parts of the scratch. */
@@ -144,6 +146,13 @@ static void scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t
     }
 }
 
+/* 5 N log2 N for N complex points, half of that for real ones. */
+static double transform_flops(const nn_program *p, const nn_op *op) {
+    const nn_value *v = &p->values[op->kind == NN_INVERSE ? op->out[0] : op->in[NN_X]];
+    const double points = (double)v->points;
+    return 2.5 * v->planes * (double)p->batch * (double)v->channels * points * log2(points);
+}
+
 /* ---- builders and rules ---- */
 
 static int add_transform(nn_program *p, int x, double scale, bool is_adjoint, bool is_stabilized) {
@@ -201,12 +210,14 @@ const nn_kind_row nn_kind_transform = {.name = "transform",
                                        .slot = NN_SLOT(fft_forward),
                                        .run = run_transform,
                                        .back = back_transform,
-                                       .scratch = scratch};
+                                       .scratch = scratch,
+                                       .flops = transform_flops};
 const nn_kind_row nn_kind_inverse = {.name = "inverse transform",
                                      .slot = NN_SLOT(fft_inverse),
                                      .run = run_inverse,
                                      .back = back_inverse,
-                                     .scratch = scratch};
+                                     .scratch = scratch,
+                                     .flops = transform_flops};
 const nn_kind_row nn_kind_stabilizer_back = {.name = "backward of a stabilizer",
                                              .slot = NN_SLOT(act_backward),
                                              .loads = true,
@@ -237,6 +248,11 @@ static int contract_params(const nn_program *p, const nn_op *op, int *first) {
     return 1;
 }
 
+static double contract_flops(const nn_program *p, const nn_op *op) {
+    const nn_value *x = &p->values[op->in[NN_X]], *y = &p->values[op->out[0]];
+    return 8.0 * (double)p->batch * (double)x->channels * (double)y->channels * (double)x->points;
+}
+
 static int add_contract(nn_program *p, int weight, bool is_adjoint, int x) {
     nn_op op = nn_op_on(p, NN_CONTRACT, x);
     op.weight = weight;
@@ -258,4 +274,5 @@ const nn_kind_row nn_kind_contract = {.name = "contraction",
                                       .is_factored = true,
                                       .run = run_contract,
                                       .params = contract_params,
-                                      .back = back_contract};
+                                      .back = back_contract,
+                                      .flops = contract_flops};
