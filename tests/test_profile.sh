@@ -131,10 +131,12 @@ sed -n '/^## Charts/,$ s/^    //p' "$tree/docs/memory.md" >charts.sh
 mkdir docs
 PATH="$(dirname "$tgrad"):$PATH" bash -e charts.sh >out 2>err </dev/null ||
     complain "the commands in docs/memory.md"
-for chart in "$tree"/docs/memory_*.svg; do
-    name=docs/$(basename "$chart")
+charts=$(grep -o '](memory_[a-z0-9_]*\.svg)' "$tree/docs/memory.md" | tr -d '()]' | sort -u)
+[ "$(echo "$charts" | wc -w)" -ge 3 ] || complain "docs/memory.md shows fewer charts than 3"
+for chart in $charts; do
+    name=docs/$chart
+    chart=$tree/docs/$chart
     last="docs/memory.md"
-    says "$tree/docs/memory.md" "](${name#docs/})"
     [ -s "$name" ] || complain "$last has no command that makes $name"
     [ "$(wc -c <"$chart")" -lt 100000 ] || complain "$name is larger than 100 kB"
     [ "$(count "$name" 'class="now"')" -eq "$(count "$chart" 'class="now"')" ] ||
