@@ -228,7 +228,8 @@ static void range_is_checked(void **state) {
     tg_context_destroy(&ctx);
 }
 
-/* Halves are for f32, and a precision that does not exist is named. */
+/* Halves are for f32, minimal checkpoints for not too many layers, and a precision that does not
+ * exist is named. */
 static void refused(void **state) {
     (void)state;
     tg_context *ctx = net_context("cpu", 1);
@@ -239,6 +240,12 @@ static void refused(void **state) {
     assert_int_equal(tg_fno_config_set(ctx, &config, "fno_block_precision", "bf16"), TG_E_CONFIG);
     assert_int_equal(tg_fno_config_set(ctx, &config, "activation_precision", "mixed"), TG_E_CONFIG);
     assert_int_equal(tg_fno_config_set(ctx, &config, "activation_checkpoint", "some"), TG_E_CONFIG);
+    tg_fno_config deep = net_config(
+        ctx, "{\"n_modes\": [4], \"activation_checkpoint\": \"minimal\", \"n_layers\": 65}");
+    assert_int_equal(tg_fno_config_check(ctx, &deep), TG_E_CONFIG);
+    assert_non_null(strstr(tg_context_error(ctx), "fno.n_layers is 65: take block"));
+    deep.n_layers = 64;
+    net_ok(ctx, tg_fno_config_check(ctx, &deep));
     net_ok(ctx, tg_fno_config_set(ctx, &config, "checkpointing", "true"));
     assert_int_equal(config.activation_checkpoint, TG_CHECKPOINT_BLOCK);
     tg_context_destroy(&ctx);

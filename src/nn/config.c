@@ -217,6 +217,13 @@ tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
                        "fno.complex_modes: nonnegative needs one dimension, n_modes has %d",
                        config->n_dim);
     }
+    enum { MOST_AGAIN = 64 }; /* layers: their ops grow with the square */
+    if (config->activation_checkpoint == TG_CHECKPOINT_MINIMAL && config->n_layers > MOST_AGAIN) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "fno.activation_checkpoint: minimal makes a layer again for each one behind "
+                       "it, for up to %d layers; fno.n_layers is %lld: take block",
+                       MOST_AGAIN, (long long)config->n_layers);
+    }
     const nn_stores stores = nn_stores_of(config);
     const bool halves = stores.activation || stores.spectrum || stores.weight;
     return config->dtype == TG_F64 && halves
