@@ -613,10 +613,10 @@ static void read_moments(const tg_slot *slot, reals *out) {
         if (s->form == TG_STATE_8BIT) {
             const float *scale = second ? s->v_scale : s->m_scale;
             float most = 0.0f; /* of any block that it may have been in */
-            for (int64_t i = 0; i < tg_moment_blocks(n); i++) {
+            for (int64_t i = 0; i < tg_state_scales(tg_moments_codec(s), n); i++) {
                 most = fmaxf(most, scale[i]);
             }
-            tg_moments_decode(second == 1, n, from, scale, to);
+            tg_moments_codec(s)->decode(second == 1, n, from, scale, to);
             *(second ? &out->v_off : &out->m_off) = most * (second ? 0.0036f : 0.0071f);
         }
         for (int64_t i = 0; i < n; i++) {

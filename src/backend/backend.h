@@ -168,17 +168,17 @@ typedef struct tg_sample {
     void *workspace;
 } tg_sample;
 
-/* How Adam's moments are kept in memory; the arithmetic on them is that of the dtype. Other forms
- * than FULL go with f32 and c64 only. */
+/* How Adam's moments are kept in memory (state_codec.h); the arithmetic on them is that of the
+ * dtype. Other forms than FULL go with f32 and c64 only. Rounded by the stream of `rounding`, real
+ * j of m by index 2^62 + j, of v by 2^63 + j; without it to nearest. */
 typedef enum tg_state_form {
-    TG_STATE_FULL, /* as wide as the dtype */
-    TG_STATE_BF16, /* halves; rounded by the stream of `rounding`, real j of m by index 2^62 + j, of
-                      v by 2^63 + j; without it to nearest */
-    TG_STATE_8BIT  /* one byte a real, an entry of a table (backend/state8.h) times the scale of its
-                      block: TG_STATE_BLOCK reals in a row, whose largest modulus is the scale;
-                      rounded by the same numbers as halves */
+#define TG_STATE_FORMAT(id, word, codec) TG_STATE_##id,
+#include "backend/state_formats.def"
+#undef TG_STATE_FORMAT
+    TG_STATE_FORMS
 } tg_state_form;
 
+/* Reals that Adam takes at a time; scales are of as many. */
 enum { TG_STATE_BLOCK = 256 };
 
 /* Adam's moments and direction on one array: g = scale grad; m = b1 m + (1 - b1) g;

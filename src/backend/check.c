@@ -1,6 +1,8 @@
 /* Argument checks shared by the backends. */
 #include "backend/check.h"
 
+#include "backend/state_codec.h"
+
 tg_dtype tg_stored(tg_dtype dtype, tg_storage store) {
     const bool is_complex = tg_dtype_is_complex(dtype);
     switch (store) {
@@ -186,8 +188,13 @@ tg_status tg_check_adam(tg_context *ctx, const tg_adam *op) {
         op->dtype != TG_C64) {
         status = tg_fail(ctx, TG_E_DTYPE, "adam: only moments of f32 and c64 are kept in less");
     }
-    if (status == TG_OK && op->form == TG_STATE_8BIT && (!op->m_scale || !op->v_scale)) {
-        status = tg_fail(ctx, TG_E_ARGUMENT, "adam: moments of 8 bits need scales");
+    if (status == TG_OK && (int)op->form >= TG_STATE_FORMS) {
+        status =
+            tg_fail(ctx, TG_E_ARGUMENT, "adam: there is no state format number %d", (int)op->form);
+    }
+    if (status == TG_OK && tg_state_codecs[op->form]->block > 0 && (!op->m_scale || !op->v_scale)) {
+        status = tg_fail(ctx, TG_E_ARGUMENT, "adam: moments of %d bits need scales",
+                         tg_state_codecs[op->form]->bits);
     }
     return status;
 }

@@ -22,8 +22,6 @@ tg_optim_config tg_optim_config_default(void) {
 
 static const tg_choice complex_adam_choices[] = {
     {"modulus", TG_ADAM_MODULUS}, {"split", TG_ADAM_SPLIT}, {NULL, 0}};
-static const tg_choice state_choices[] = {
-    {"full", TG_STATES_FULL}, {"half", TG_STATES_HALF}, {"8bit", TG_STATES_8BIT}, {NULL, 0}};
 static const tg_choice sparse_choices[] = {{"topk", TG_SPARSE_TOPK},
                                            {"randk", TG_SPARSE_RANDK},
                                            {"probability", TG_SPARSE_PROBABILITY},
@@ -69,7 +67,7 @@ static const tg_setting table[] = {
      "decoupled weight decay"},
     {"complex_adam", TG_SETTING_ENUM, FIELD(complex_adam), complex_adam_choices, 1, 0,
      "second moment of a complex entry: one of its modulus, or two"},
-    {"state_precision", TG_SETTING_ENUM, FIELD(state_precision), state_choices, 1, 0,
+    {"state_precision", TG_SETTING_ENUM, FIELD(state_precision), tg_state_choices, 1, 0,
      "how moments are kept: f32, bf16 or one byte"},
     {"tensorgrad", TG_SETTING_BOOL, FIELD(is_projected), NULL, 1, 0,
      "compress the gradients of spectral weights"},
@@ -269,6 +267,8 @@ tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *c) {
                    "update_proj_gap", c->update_proj_gap, "a number >= 1"));
     TG_TRY(require(ctx, c->update_proj_gap_end >= 1.0 && isfinite(c->update_proj_gap_end),
                    "update_proj_gap_end", c->update_proj_gap_end, "a number >= 1"));
+    TG_TRY(require(ctx, (int)c->state_precision >= 0 && (int)c->state_precision < TG_STATE_FORMS,
+                   "state_precision", (double)c->state_precision, "a state format"));
     TG_TRY(check_ranks(ctx, c));
     TG_TRY(require(ctx, c->update_proj_gap_mode == TG_GAP_FIXED || c->total_steps > 0,
                    "total_steps", (double)c->total_steps,

@@ -2,18 +2,15 @@
 #ifndef TG_OPTIM_MOMENTS_H
 #define TG_OPTIM_MOMENTS_H
 
-#include "backend/backend.h"
+#include "backend/state_codec.h"
 #include "tgrad/optim.h"
-
-/* Fewer values than this keep full moments when bytes are asked for: they would save nothing. */
-enum { TG_MOMENTS_LEAST = 4096 };
 
 typedef struct tg_moments {
     tg_state_form form;
     int64_t m_reals, v_reals; /* a complex m is two reals an entry, v one (two if split) */
     tg_dtype real;            /* of full ones */
     void *m, *v;
-    float *m_scale, *v_scale; /* 8BIT: one block of memory, that of m_scale */
+    float *m_scale, *v_scale; /* of a codec with blocks: in one piece of memory, that of m_scale */
 } tg_moments;
 
 /* Form and sizes for `count` values of a dtype; no memory is touched. */
@@ -25,7 +22,7 @@ size_t tg_moments_bytes(const tg_moments *moments);
 tg_moments tg_moments_plan_part(const tg_optim_config *config, tg_dtype dtype, int64_t entries,
                                 int64_t count);
 
-/* Bytes of each array of planned moments; those of the scales are 0 unless they are 8BIT. */
+/* Bytes of each array of planned moments; 0 of scales that the codec has not. */
 typedef struct tg_moment_sizes {
     size_t m, v, m_scale, v_scale;
 } tg_moment_sizes;
@@ -35,20 +32,13 @@ tg_moment_sizes tg_moments_sizes(const tg_moments *moments);
 /* Bytes that a value more takes of a parameter of so many entries; scales are counted in part. */
 double tg_moments_per_value(const tg_optim_config *config, tg_dtype dtype, int64_t entries);
 
-/* Blocks of bytes to reals and back, on the host; `second`: of v. */
-void tg_moments_decode(bool second, int64_t reals, const uint8_t *bytes, const float *scale,
-                       float *out);
-void tg_moments_encode(bool second, int64_t reals, const float *values, uint8_t *bytes,
-                       float *scale);
-
 /* Takes the memory of planned moments, and makes them all zero. */
 TG_NODISCARD tg_status tg_moments_create(tg_backend *be, tg_moments *moments);
 TG_NODISCARD tg_status tg_moments_clear(tg_backend *be, const tg_moments *moments);
 void tg_moments_release(tg_backend *be, tg_moments *moments);
 
-/* Scales of the blocks of so many reals. */
-static inline int64_t tg_moment_blocks(int64_t reals) {
-    return (reals + TG_STATE_BLOCK - 1) / TG_STATE_BLOCK;
+static inline const tg_state_codec *tg_moments_codec(const tg_moments *moments) {
+    return tg_state_codecs[moments->form];
 }
 
 #endif

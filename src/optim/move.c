@@ -89,7 +89,8 @@ static tg_status put(const move *m, size_t offset, size_t bytes, const void *in)
 typedef struct moment_array {
     size_t at, scale_at, scale_bytes;
     int64_t reals;
-    tg_state_form form;
+    const tg_state_codec *codec;
+    tg_dtype real;
 } moment_array;
 
 static moment_array find_moments(const tg_pool *pool, const tg_layout *layout, bool second) {
@@ -102,8 +103,15 @@ static moment_array find_moments(const tg_pool *pool, const tg_layout *layout, b
     const tg_moments plan =
         tg_moments_plan_part(kind->config, kind->dtype, entries, tg_layout_count(layout));
     const tg_moment_sizes sizes = tg_moments_sizes(&plan);
-    return second ? (moment_array){r.v, r.v_scale, sizes.v_scale, plan.v_reals, plan.form}
-                  : (moment_array){r.m, r.m_scale, sizes.m_scale, plan.m_reals, plan.form};
+    return second ? (moment_array){r.v,
+                                   r.v_scale,
+                                   sizes.v_scale,
+                                   plan.v_reals,
+                                   tg_moments_codec(&plan),
+                                   plan.real}
+                  : (moment_array){
+                        r.m,      r.m_scale, sizes.m_scale, plan.m_reals, tg_moments_codec(&plan),
+                        plan.real};
 }
 
 /* Where bytes and scales of an array stand on the host, behind its reals. */
@@ -112,10 +120,10 @@ typedef struct byte_room {
     uint8_t *bytes;
 } byte_room;
 
-static byte_room lay_out_bytes(void *memory, int64_t reals) {
+static byte_room lay_out_bytes(void *memory, const tg_state_codec *codec, int64_t reals) {
     byte_room room = {.values = memory};
     room.scale = room.values + reals;
-    room.bytes = (uint8_t *)(room.scale + tg_moment_blocks(reals));
+    room.bytes = (uint8_t *)(room.scale + tg_state_scales(codec, reals));
     return room;
 }
 
@@ -124,8 +132,9 @@ size_t tg_state_moving_bytes(const tg_state_kind *kind, int64_t count) {
     const tg_moment_sizes sizes = tg_moments_sizes(&plan);
     const size_t bytes = sizes.m > sizes.v ? sizes.m : sizes.v;
     const int64_t reals = plan.m_reals > plan.v_reals ? plan.m_reals : plan.v_reals;
-    return plan.form == TG_STATE_8BIT
-               ? (size_t)(reals + tg_moment_blocks(reals)) * sizeof(float) + bytes
+    const tg_state_codec *codec = tg_moments_codec(&plan);
+    return codec->block > 0
+               ? (size_t)(reals + tg_state_scales(codec, reals)) * sizeof(float) + bytes
                : bytes;
 }
 
@@ -134,19 +143,21 @@ size_t tg_state_moving_bytes(const tg_state_kind *kind, int64_t count) {
 static tg_status move_bytes(const move *m, bool second, const moment_array *old,
                             const moment_array *new) {
     const int64_t reals = old->reals > new->reals ? old->reals : new->reals;
-    const byte_room room = lay_out_bytes(m->pool->moving, reals);
+    const byte_room room = lay_out_bytes(m->pool->moving, old->codec, reals);
+    const size_t old_bytes = tg_state_bytes(old->codec, old->real, old->reals);
+    const size_t new_bytes = tg_state_bytes(new->codec, new->real, new->reals);
     const size_t width = (size_t)(old->reals / tg_layout_count(m->from));
     tg_status status = TG_OK;
-    TG_TRY(fetch(m, old->at, (size_t)old->reals, room.bytes));
+    TG_TRY(fetch(m, old->at, old_bytes, room.bytes));
     TG_TRY(fetch(m, old->scale_at, old->scale_bytes, room.scale));
     if (is_same_shape(m->from, m->to)) {
-        TG_TRY(put(m, new->at, (size_t) new->reals, room.bytes));
+        TG_TRY(put(m, new->at, new_bytes, room.bytes));
         return put(m, new->scale_at, new->scale_bytes, room.scale);
     }
-    tg_moments_decode(second, old->reals, room.bytes, room.scale, room.values);
+    old->codec->decode(second, old->reals, room.bytes, room.scale, room.values);
     reshape_parts((char *)room.values, width * sizeof(float), m->from, m->to, second);
-    tg_moments_encode(second, new->reals, room.values, room.bytes, room.scale);
-    TG_TRY(put(m, new->at, (size_t) new->reals, room.bytes));
+    new->codec->encode(second, NULL, 0, new->reals, room.values, room.bytes, room.scale);
+    TG_TRY(put(m, new->at, new_bytes, room.bytes));
     TG_TRY(put(m, new->scale_at, new->scale_bytes, room.scale));
 fail:
     return status;
@@ -155,11 +166,10 @@ fail:
 static tg_status move_moments(const move *m, bool second) {
     const moment_array old = find_moments(m->pool, m->from, second);
     const moment_array new = find_moments(m->pool, m->to, second);
-    if (old.form == TG_STATE_8BIT) {
+    if (old.codec->block > 0) {
         return move_bytes(m, second, &old, &new);
     }
-    const size_t real =
-        old.form == TG_STATE_BF16 ? 2 : tg_dtype_size(tg_dtype_real(m->pool->kind.dtype));
+    const size_t real = tg_state_bytes(old.codec, old.real, 1);
     const size_t size = (size_t)(old.reals / tg_layout_count(m->from)) * real;
     tg_status status = TG_OK;
     TG_TRY(fetch(m, old.at, (size_t)old.reals * real, m->pool->moving));

@@ -96,15 +96,17 @@ fail:
     return status;
 }
 
-/* Bytes are refused where none would be used. */
+/* A format is refused where no parameter would be kept in it. */
 static tg_status check_bytes(tg_context *ctx, const tg_optim_setup *setup) {
     bool asked = false, used = setup->param_count == 0;
+    const tg_state_codec *codec = NULL;
     tg_status status = TG_OK;
     for (int i = 0; i < setup->param_count; i++) {
         const tg_optim_param *param = &setup->params[i];
         const tg_optim_config *config = &setup->groups[param->group];
         slot_plan plan;
-        if (config->state_precision != TG_STATES_8BIT) {
+        codec = tg_state_codecs[config->state_precision];
+        if (codec->least == 0) {
             continue;
         }
         tg_pool pool;
@@ -112,13 +114,13 @@ static tg_status check_bytes(tg_context *ctx, const tg_optim_setup *setup) {
         TG_TRY(plan_slot(ctx, setup, &pool, i, &plan));
         asked = true;
         const int64_t judged = plan.is_auto ? tg_shape_numel(&param->shape) : plan.count;
-        used = used || tg_moments_plan(config, param->dtype, judged).form == TG_STATE_8BIT;
+        used = used || judged >= codec->least;
     }
     if (asked && !used) {
         status = tg_fail(ctx, TG_E_CONFIG,
-                         "opt.state_precision: 8bit keeps a scale for every %d numbers, and no "
-                         "parameter has the %d values that make it worth it; take full",
-                         TG_STATE_BLOCK, TG_MOMENTS_LEAST);
+                         "opt.state_precision: %d bits with a scale for every %d numbers: no "
+                         "parameter has the %lld values that make it worth it; take full",
+                         codec->bits, codec->block, (long long)codec->least);
     }
 fail:
     return status;

@@ -236,7 +236,7 @@ bool tg_pool_lay_out(tg_optim *optim, int group) {
         slot->moments = tg_slot_plan_moments(optim, slot);
         slot->moments.m = begin + region.m;
         slot->moments.v = begin + region.v;
-        if (slot->moments.form == TG_STATE_8BIT) {
+        if (tg_moments_codec(&slot->moments)->block > 0) {
             slot->moments.m_scale = (float *)(begin + region.m_scale);
             slot->moments.v_scale = (float *)(begin + region.v_scale);
         }

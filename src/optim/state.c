@@ -28,9 +28,7 @@ tg_status tg_state_name(tg_context *ctx, const tg_slot *slot, char *name, const 
 void tg_state_method(const tg_optim *optim, const tg_slot *slot, char *text, size_t capacity) {
     const char *rule =
         optim->groups[slot->group].complex_adam == TG_ADAM_SPLIT ? "split" : "modulus";
-    static const char *const forms[] = {
-        [TG_STATE_FULL] = "", [TG_STATE_BF16] = " bf16", [TG_STATE_8BIT] = " 8bit"};
-    const char *form = forms[slot->moments.form];
+    const char *form = tg_moments_codec(&slot->moments)->tag;
     const tg_projector *p = slot->projector;
     if (!p) {
         snprintf(text, capacity, "adam %s%s", rule, form);
@@ -109,18 +107,23 @@ static tg_status list_moments(const tg_optim *optim, const tg_slot *slot, tg_sta
     const tg_moments plan = tg_slot_plan_moments(optim, slot);
     const tg_moments *s = &plan, *moments = &slot->moments; /* with new ranks: not placed yet */
     void *const memory[] = {moments->m, moments->v, moments->m_scale, moments->v_scale};
-    const int64_t reals[] = {s->m_reals, s->v_reals, tg_moment_blocks(s->m_reals),
-                             tg_moment_blocks(s->v_reals)};
+    const tg_state_codec *codec = tg_moments_codec(s);
+    const bool packed = codec->stored == TG_U8;
+    const tg_dtype real = codec->bits > 0 ? codec->stored : s->real;
+    const int64_t scales[] = {tg_state_scales(codec, s->m_reals),
+                              tg_state_scales(codec, s->v_reals)};
+    const int64_t reals[] = {s->m_reals, s->v_reals};
     static const char *const names[] = {"m", "v", "m_scale", "v_scale"};
-    const tg_dtype real = s->form == TG_STATE_BF16 ? TG_BF16 : s->real;
-    const bool bytes = s->form == TG_STATE_8BIT;
     tg_status status = TG_OK;
-    for (int i = 0; i < (bytes ? 4 : 2); i++) {
-        const bool pairs = i == 0 && !bytes && tg_dtype_is_complex(slot->dtype);
-        const int64_t count = pairs ? reals[i] / 2 : reals[i];
+    for (int i = 0; i < (codec->block > 0 ? 4 : 2); i++) {
+        const bool pairs = i == 0 && !packed && tg_dtype_is_complex(slot->dtype);
+        const int64_t count = i > 1    ? scales[i - 2]
+                              : packed ? (int64_t)tg_state_bytes(codec, s->real, reals[i])
+                              : pairs  ? reals[i] / 2
+                                       : reals[i];
         TG_TRY(tg_state_name(optim->ctx, slot, (*at)->name, "%s", names[i]));
         (*at)->memory = memory[i];
-        (*at)->dtype = i > 1 ? TG_F32 : bytes ? TG_U8 : pairs ? tg_dtype_complex(real) : real;
+        (*at)->dtype = i > 1 ? TG_F32 : pairs ? tg_dtype_complex(real) : real;
         (*at)->shape = tg_shape_of(1, &count);
         (*at)++;
     }

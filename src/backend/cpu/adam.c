@@ -9,6 +9,7 @@
 #include "backend/cpu/compress.h"
 #include "backend/cpu/stored.h"
 #include "backend/state8.h"
+#include "backend/state_codec.h"
 
 enum { THREAD_GRAIN = 1 << 12 }; /* fewer are not worth a thread */
 
@@ -68,48 +69,68 @@ typedef struct room {
     float grad[2 * BLOCK], m[2 * BLOCK], v[2 * BLOCK], direction[2 * BLOCK], weight[2 * BLOCK];
 } room;
 
-/* n reals from number `first` of m (second: of v), into `to` or from there. */
-static void load_moments(tg_backend *be, const tg_adam *op, const byte_values *values, bool second,
-                         int64_t first, int64_t n, float *to) {
-    const void *x = second ? op->v : op->m;
-    if (op->form != TG_STATE_8BIT) {
-        const tg_dtype stored = op->form == TG_STATE_BF16 ? TG_BF16 : TG_F32;
-        const tg_storage store = op->form == TG_STATE_BF16 ? TG_STORE_BF16 : TG_STORE_FULL;
-        cpu_state_of(be)->kernels->load_f32(stored, n, cpu_stored_at(store, x, first), to);
-        return;
-    }
-    const uint8_t *bytes = (const uint8_t *)x + first;
-    const float *scale = (second ? op->v_scale : op->m_scale) + first / BLOCK;
-    const float *table = second ? values->v : values->m;
+/* Bytes to values by a table. */
+static void load_bytes(const float *table, const float *scale, int64_t n, const uint8_t *bytes,
+                       float *to) {
     for (int64_t begin = 0; begin < n; begin += BLOCK, scale++) {
         const int64_t end = n - begin < BLOCK ? n : begin + BLOCK;
         for (int64_t j = begin; j < end; j++) {
             to[j] = *scale * table[bytes[j]];
         }
     }
-    for (int64_t j = 0; second && j < n; j++) {
-        to[j] *= to[j];
+}
+
+/* n reals from number `first` of m (second: of v), into `to`. */
+static void load_moments(tg_backend *be, const tg_adam *op, const byte_values *values, bool second,
+                         int64_t first, int64_t n, float *to) {
+    const tg_state_codec *codec = tg_state_codecs[op->form];
+    const char *x = (const char *)(second ? op->v : op->m) + tg_state_bytes(codec, TG_F32, first);
+    const float *scale = second ? op->v_scale : op->m_scale;
+    scale = scale ? scale + tg_state_scales(codec, first) : NULL;
+    switch (op->form) {
+    case TG_STATE_FULL:
+    case TG_STATE_BF16:
+        cpu_state_of(be)->kernels->load_f32(op->form == TG_STATE_FULL ? TG_F32 : TG_BF16, n, x, to);
+        break;
+    case TG_STATE_8BIT:
+        load_bytes(second ? values->v : values->m, scale, n, (const uint8_t *)x, to);
+        for (int64_t j = 0; second && j < n; j++) {
+            to[j] *= to[j];
+        }
+        break;
+    default:
+        codec->decode(second, n, x, scale, to);
     }
 }
 
+/* And back from `from`, which is scratch. */
 static void store_moments(tg_backend *be, const tg_adam *op, bool second, int64_t first, int64_t n,
                           float *from) {
-    void *x = second ? op->v : op->m;
+    const tg_state_codec *codec = tg_state_codecs[op->form];
     const cpu_kernels *k = cpu_state_of(be)->kernels;
     const uint64_t number = (second ? UINT64_C(1) << 63 : UINT64_C(1) << 62) + (uint64_t)first;
-    if (op->form == TG_STATE_8BIT) {
-        float *scale = (second ? op->v_scale : op->m_scale) + first / BLOCK;
-        for (int64_t j = 0; j < n; j += BLOCK) {
-            *scale++ =
-                k->encode_bytes(second, op->rounding, number + (uint64_t)j,
-                                n - j < BLOCK ? n - j : BLOCK, from + j, (uint8_t *)x + first + j);
+    char *x = (char *)(second ? op->v : op->m) + tg_state_bytes(codec, TG_F32, first);
+    float *scale = second ? op->v_scale : op->m_scale;
+    scale = scale ? scale + tg_state_scales(codec, first) : NULL;
+    switch (op->form) {
+    case TG_STATE_FULL:
+        k->store_f32(TG_F32, n, from, x);
+        break;
+    case TG_STATE_BF16:
+        if (op->rounding) {
+            k->round_bf16(op->rounding, number, n, from, (uint16_t *)x);
+        } else {
+            k->store_f32(TG_BF16, n, from, x);
         }
-    } else if (op->form == TG_STATE_BF16 && op->rounding) {
-        k->round_bf16(op->rounding, number, n, from, cpu_stored_at(TG_STORE_BF16, x, first));
-    } else {
-        const bool halves = op->form == TG_STATE_BF16;
-        k->store_f32(halves ? TG_BF16 : TG_F32, n, from,
-                     cpu_stored_at(halves ? TG_STORE_BF16 : TG_STORE_FULL, x, first));
+        break;
+    case TG_STATE_8BIT:
+        for (int64_t j = 0; j < n; j += BLOCK) {
+            *scale++ = k->encode_bytes(second, op->rounding, number + (uint64_t)j,
+                                       n - j < BLOCK ? n - j : BLOCK, from + j, (uint8_t *)x + j);
+        }
+        break;
+    default:
+        codec->encode(second, op->rounding, number, n, from, x, scale);
     }
 }
 

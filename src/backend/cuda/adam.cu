@@ -65,6 +65,10 @@ static tg_status cuda_adam(tg_backend *be, const tg_adam *op) {
     if (status != TG_OK || op->n <= 0) {
         return status;
     }
+    if (op->form > TG_STATE_8BIT) {
+        return tg_fail(be->ctx, TG_E_UNSUPPORTED, "adam: no kernel for state format number %d",
+                       static_cast<int>(op->form));
+    }
     adam_step s = cuda_adam_step(op);
     if (op->guard && op->counts) {
         if (op->n <= SMALL) {

@@ -3,8 +3,7 @@
 #include <math.h>
 
 #include "backend/ref/ref.h"
-#include "backend/state8.h"
-#include "base/rng_math.h"
+#include "backend/state_codec.h"
 
 enum { BLOCK = TG_STATE_BLOCK };
 
@@ -13,64 +12,45 @@ typedef struct moments {
     double m[2 * BLOCK], v[2 * BLOCK];
 } moments;
 
-/* Real j of m (second: of v). */
-static double load_moment(const tg_adam *op, bool second, int64_t j) {
-    const void *x = second ? op->v : op->m;
-    switch (op->form) {
-    case TG_STATE_BF16:
-        return tg_load(TG_BF16, x, j).re;
-    case TG_STATE_8BIT: {
-        const uint8_t byte = ((const uint8_t *)x)[j];
-        const float scale = (second ? op->v_scale : op->m_scale)[j / BLOCK];
-        return (double)(second ? tg_state_v_decode(byte, scale) : tg_state_m_decode(byte, scale));
+/* Reals [first, first + n) of m (second: of v), from the begin of a block on. */
+static void load_moments(const tg_adam *op, bool second, int64_t first, int64_t n, double *to) {
+    const tg_state_codec *codec = tg_state_codecs[op->form];
+    const tg_dtype real = tg_dtype_real(op->dtype);
+    const char *x = second ? op->v : op->m;
+    if (!codec->decode) {
+        for (int64_t j = 0; j < n; j++) {
+            to[j] = tg_load(real, x, first + j).re;
+        }
+        return;
     }
-    case TG_STATE_FULL:
-        break;
-    }
-    return tg_load(tg_dtype_real(op->dtype), x, j).re;
-}
-
-/* Random bits that real j of m or v is rounded by. */
-static uint32_t moment_bits(const tg_adam *op, bool second, int64_t j) {
-    const uint64_t number = (second ? UINT64_C(1) << 63 : UINT64_C(1) << 62) + (uint64_t)j;
-    return tg_rounding_bits(op->rounding, number);
-}
-
-/* Reals [first, first + n) of m or v, at most one block of them, from `from`. */
-static void store_bytes(const tg_adam *op, bool second, int64_t first, int64_t n,
-                        const double *from) {
-    uint8_t *bytes = second ? op->v : op->m;
-    float most = 0.0f;
+    const float *scale = second ? op->v_scale : op->m_scale;
+    float values[2 * BLOCK];
+    codec->decode(second, n, x + tg_state_bytes(codec, real, first),
+                  scale ? scale + tg_state_scales(codec, first) : NULL, values);
     for (int64_t j = 0; j < n; j++) {
-        most = fmaxf(most, second ? sqrtf((float)from[j]) : fabsf((float)from[j]));
-    }
-    const float inverse = most > 0.0f ? 1.0f / most : 0.0f;
-    (second ? op->v_scale : op->m_scale)[first / BLOCK] = most;
-    for (int64_t j = 0; j < n; j++) {
-        const float x = (float)from[j];
-        const float u = op->rounding ? tg_state_unit(moment_bits(op, second, first + j)) : 0.5f;
-        bytes[first + j] =
-            second ? tg_state_v_encode(sqrtf(x), inverse, u) : tg_state_m_encode(x, inverse, u);
+        to[j] = (double)values[j];
     }
 }
 
 static void store_moments(const tg_adam *op, bool second, int64_t first, int64_t n,
                           const double *from) {
-    void *x = second ? op->v : op->m;
-    if (op->form == TG_STATE_8BIT) {
-        for (int64_t j = 0; j < n; j += BLOCK) {
-            store_bytes(op, second, first + j, n - j < BLOCK ? n - j : BLOCK, from + j);
+    const tg_state_codec *codec = tg_state_codecs[op->form];
+    const tg_dtype real = tg_dtype_real(op->dtype);
+    char *x = second ? op->v : op->m;
+    if (!codec->encode) {
+        for (int64_t j = 0; j < n; j++) {
+            tg_store(real, x, first + j, (tg_scalar){from[j], 0.0});
         }
         return;
     }
-    for (int64_t j = first; j < first + n; j++) {
-        const tg_scalar value = {from[j - first], 0.0};
-        if (op->form == TG_STATE_BF16 && op->rounding) {
-            ((uint16_t *)x)[j] = tg_round_to_bf16((float)value.re, moment_bits(op, second, j));
-        } else {
-            tg_store(op->form == TG_STATE_BF16 ? TG_BF16 : tg_dtype_real(op->dtype), x, j, value);
-        }
+    const uint64_t number = (second ? UINT64_C(1) << 63 : UINT64_C(1) << 62) + (uint64_t)first;
+    float *scale = second ? op->v_scale : op->m_scale;
+    float values[2 * BLOCK];
+    for (int64_t j = 0; j < n; j++) {
+        values[j] = (float)from[j];
     }
+    codec->encode(second, op->rounding, number, n, values, x + tg_state_bytes(codec, real, first),
+                  scale ? scale + tg_state_scales(codec, first) : NULL);
 }
 
 /* v from a square, and what the direction is divided by. */
@@ -120,12 +100,8 @@ tg_status ref_adam(tg_backend *be, const tg_adam *call) {
     for (int64_t first = 0; first < op->n; first += BLOCK) {
         const int64_t n = op->n - first < BLOCK ? op->n - first : BLOCK;
         moments s;
-        for (int64_t j = 0; j < m_width * n; j++) {
-            s.m[j] = load_moment(op, false, m_width * first + j);
-        }
-        for (int64_t j = 0; j < v_width * n; j++) {
-            s.v[j] = load_moment(op, true, v_width * first + j);
-        }
+        load_moments(op, false, m_width * first, m_width * n, s.m);
+        load_moments(op, true, v_width * first, v_width * n, s.v);
         for (int64_t k = 0; k < n; k++) {
             move(op, split, first + k, k, &s);
         }
