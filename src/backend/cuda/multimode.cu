@@ -122,7 +122,7 @@ static int buffer_of(const cuda_plan *plan, int q) {
 }
 
 cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes) {
-    mode list[TG_MAX_NDIM];
+    mode list[TG_MAX_NDIM] = {};
     const int count = collect_modes(modes, list);
     int begin = 0;
     while (begin < count && !list[begin].factor) {
