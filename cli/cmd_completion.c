@@ -142,7 +142,7 @@ static void print_bash(void) {
           "    -*)\n"
           "        COMPREPLY=($(compgen -W \"$options $sections\" -- \"$current\"))\n"
           "        case ${COMPREPLY[*]} in *.) compopt -o nospace 2>/dev/null ;; esac ;;\n"
-          "    *) [ \"$command\" != help ] || COMPREPLY=($(compgen -W \"$commands keys\" -- "
+          "    *) [ \"$command\" != help ] || COMPREPLY=($(compgen -W \"$commands keys man\" -- "
           "\"$current\")) ;;\n"
           "    esac\n"
           "}\n"
@@ -209,7 +209,7 @@ static void print_zsh(void) {
           "    help) options+=('1:command:(",
           stdout);
     print_command_names();
-    fputs(" keys)') ;;\n"
+    fputs(" keys man)') ;;\n"
           "    completion) options+=('1:shell:(bash zsh fish)') ;;\n"
           "    esac\n"
           "    (( ${options[(I)1:*]} )) || options+=('*:file:_files')\n"
@@ -276,7 +276,7 @@ static void print_fish(void) {
     each_key(NULL, fish_key);
     fputs("complete -c tgrad -n '__fish_seen_subcommand_from help' -f -a '", stdout);
     print_command_names();
-    fputs(" keys'\n"
+    fputs(" keys man'\n"
           "complete -c tgrad -n '__fish_seen_subcommand_from completion' -f -a 'bash zsh fish'\n",
           stdout);
 }

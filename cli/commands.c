@@ -126,12 +126,17 @@ void cli_print_overview(FILE *stream) {
     fputs("\nSettings of a run: tgrad help keys [SECTION]\n", stream);
 }
 
-static void print_option(const cli_option *row, FILE *stream) {
-    char head[64];
+const char *cli_option_head(const cli_option *row, char text[CLI_OPTION_HEAD]) {
     char letter[] = {'-', row->letter, ',', ' ', '\0'};
-    snprintf(head, sizeof head, "%s--%s%s%s", row->letter ? letter : "    ", row->name,
+    snprintf(text, CLI_OPTION_HEAD, "%s--%s%s%s", row->letter ? letter : "", row->name,
              row->value ? " " : "", row->value ? row->value : "");
-    fprintf(stream, "  %-30s %s", head, row->help);
+    return text;
+}
+
+static void print_option(const cli_option *row, FILE *stream) {
+    char head[CLI_OPTION_HEAD];
+    const int indent = row->letter ? 2 : 6;
+    fprintf(stream, "%*s%-*s %s", indent, "", 32 - indent, cli_option_head(row, head), row->help);
     if (row->fallback) {
         fprintf(stream, " (default: %s)", row->fallback);
     }

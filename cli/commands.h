@@ -73,6 +73,10 @@ void cli_command_tables(const cli_command *command, const cli_option *tables[CLI
 /* The command of that name; NULL after a message on stderr, with the nearest name, if none is. */
 const cli_command *cli_command_find(const char *name);
 
+enum { CLI_OPTION_HEAD = 64 };
+/* "-t, --threads N"; returns text. */
+const char *cli_option_head(const cli_option *row, char text[CLI_OPTION_HEAD]);
+
 void cli_print_overview(FILE *stream);
 void cli_print_help(const cli_command *command, FILE *stream);
 

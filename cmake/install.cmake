@@ -23,15 +23,21 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/tgradConfig.cmake
 
 install(DIRECTORY configs examples DESTINATION ${CMAKE_INSTALL_DATADIR}/tgrad)
 
-# Where each shell looks for completion scripts.
-set(tg_completions)
+# What the program prints of itself: completion scripts, where each shell looks for them, and the man
+# page.
+set(tg_printed)
+function(tg_print file)
+    add_custom_command(OUTPUT ${file} COMMAND tgrad_cli ${ARGN} > ${file} DEPENDS tgrad_cli VERBATIM)
+    list(APPEND tg_printed ${CMAKE_CURRENT_BINARY_DIR}/${file})
+    set(tg_printed ${tg_printed} PARENT_SCOPE)
+endfunction()
+file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/completions)
 foreach(shell bash zsh fish)
-    set(script ${CMAKE_CURRENT_BINARY_DIR}/completions/${shell})
-    add_custom_command(OUTPUT ${script} COMMAND ${CMAKE_COMMAND} -E make_directory completions
-                       COMMAND tgrad_cli completion ${shell} > ${script} DEPENDS tgrad_cli VERBATIM)
-    list(APPEND tg_completions ${script})
+    tg_print(completions/${shell} completion ${shell})
 endforeach()
-add_custom_target(completions ALL DEPENDS ${tg_completions})
+tg_print(tgrad.1 help man)
+add_custom_target(printed ALL DEPENDS ${tg_printed})
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/tgrad.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/completions/bash
         DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME tgrad)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/completions/zsh
