@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "support/network.h"
 
 enum { C = 3, MOST = 16 * 16 };
@@ -68,10 +69,6 @@ static void mlp(const tg_fno *fno, const char *name, int in, int hidden, int out
     }
 }
 
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* e^(i sign 2 pi (k0 n0 / N0 + k1 n1 / N1)) at point p of the grid */
 static double complex wave(const int64_t grid[2], int64_t k0, int64_t k1, int64_t p, double sign) {
     const double turn = (double)(k0 * (p / grid[1])) / (double)grid[0] +
@@ -83,7 +80,7 @@ static double complex wave(const int64_t grid[2], int64_t k0, int64_t k1, int64_
 static void convolve(const double complex *w, const int64_t modes[2], const int64_t grid[2],
                      const double *x, double *y) {
     const int64_t points = grid[0] * grid[1], columns = modes[1] / 2 + 1;
-    const int64_t kept[2] = {least(modes[0], grid[0]), least(columns, grid[1] / 2 + 1)};
+    const int64_t kept[2] = {tg_min(modes[0], grid[0]), tg_min(columns, grid[1] / 2 + 1)};
     const int64_t window = (modes[0] - kept[0]) / 2;
     for (int64_t row = 0; row < kept[0]; row++) {
         const int64_t k0 = row - kept[0] / 2;

@@ -2,11 +2,8 @@
  */
 #include <math.h>
 
+#include "base/minmax.h"
 #include "nn/program.h"
-
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
 
 /* Zeros appended to a dimension, on each side if `symmetric`. */
 static int64_t zeros_of(const tg_fno_config *config, int64_t grid) {
@@ -38,10 +35,10 @@ static void keep(const nn_model *model, nn_geometry *g, int d) {
     const tg_fno_config *config = &model->config;
     const int64_t grid = g->padded[d], modes = model->modes[d];
     if (!config->complex_data && d == config->n_dim - 1) {
-        g->kept[d] = least(modes, grid / 2 + 1);
+        g->kept[d] = tg_min(modes, grid / 2 + 1);
         return;
     }
-    g->kept[d] = least(modes, grid);
+    g->kept[d] = tg_min(modes, grid);
     g->window[d] = (modes - g->kept[d]) / 2;
     if (!config->complex_data || config->complex_modes == TG_MODES_CENTERED) {
         g->first[d] = -(g->kept[d] / 2);

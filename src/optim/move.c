@@ -2,11 +2,8 @@
  * host. */
 #include <string.h>
 
+#include "base/minmax.h"
 #include "optim/pool.h"
-
-static int64_t smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
 
 /* What new coordinates get. */
 typedef enum filling { ZERO, NEAREST, REPEATED } filling;
@@ -31,7 +28,7 @@ static void reshape(char *data, size_t size, int ndim, const int64_t *from, int6
             index[d] = rest % to[d];
             rest /= to[d];
             is_new = is_new || index[d] >= from[d];
-            index[d] = fills == REPEATED ? index[d] % from[d] : smaller(index[d], from[d] - 1);
+            index[d] = fills == REPEATED ? index[d] % from[d] : tg_min(index[d], from[d] - 1);
             at += index[d] * stride;
             stride *= from[d];
         }

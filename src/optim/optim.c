@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/minmax.h"
+
 /* ---- planning ---- */
 
 /* Sizes of one parameter's state; the projector is planned, not made. */
@@ -162,10 +164,6 @@ static void add_small(tg_workspace *workspace, size_t small) {
     }
 }
 
-static size_t larger(size_t a, size_t b) {
-    return a > b ? a : b;
-}
-
 /* An update that refreshes: what decompositions take while they run, beside the dense sums that are
  * not used up yet. */
 static void add_refresh(tg_optim_memory *out, const tg_optim_setup *setup, size_t sums,
@@ -176,7 +174,7 @@ static void add_refresh(tg_optim_memory *out, const tg_optim_setup *setup, size_
         refresh[TG_MEM_GRADIENTS] = held;
         refresh[TG_MEM_WORKSPACE] = projector->borrowed;
     }
-    out->host_refresh = larger(out->host_refresh, projector->host_borrowed);
+    out->host_refresh = tg_max_size(out->host_refresh, projector->host_borrowed);
 }
 
 /* State of every parameter, and in `scratch` and *dense what they share. */
@@ -197,14 +195,14 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_op
         out->bytes[TG_MEM_INDICES] += plan.projector.indices;
         out->ranked += plan.is_auto ? plan.projector.indices : 0;
         if (plan.is_projected) {
-            small = larger(small, (size_t)plan.count * tg_dtype_size(dtype));
+            small = tg_max_size(small, (size_t)plan.count * tg_dtype_size(dtype));
             tg_workspace_reserve(scratch, plan.projector.workspace, plan.projector.step_workspace,
                                  plan.projector.host_workspace);
             sums += entries * tg_dtype_size(dtype);
             add_refresh(out, setup, sums, &plan.projector);
         }
         if (can_be_factored(&param->shape)) {
-            *dense = larger(*dense, entries * formed_size(setup, dtype));
+            *dense = tg_max_size(*dense, entries * formed_size(setup, dtype));
         }
     }
     out->step_work = small > 0 ? small_offset(scratch) + small : 0;

@@ -4,13 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-static int64_t smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-static size_t larger(size_t a, size_t b) {
-    return a > b ? a : b;
-}
+#include "base/minmax.h"
 
 /* ---- planning ---- */
 
@@ -49,8 +43,8 @@ static demand demand_of(const tg_state_kind *kind, const tg_projector *p) {
                 .largest = whole.count - fewest + most,
                 .points = tg_rank_points(&sizes)};
     for (int k = 0; k < sizes.ndim; k++) {
-        d.factor =
-            larger(d.factor, (size_t)(sizes.dim[k] * sizes.max_rank[k]) * tg_dtype_size(p->dtype));
+        d.factor = tg_max_size(d.factor, (size_t)(sizes.dim[k] * sizes.max_rank[k]) *
+                                             tg_dtype_size(p->dtype));
     }
     return d;
 }
@@ -89,7 +83,7 @@ static tg_status add_demands(tg_context *ctx, const tg_optim_setup *setup, int g
             pool->members == 1 || d.per_value < sum->per_value ? d.per_value : sum->per_value;
         sum->points += d.points;
         sum->largest = d.largest > sum->largest ? d.largest : sum->largest;
-        sum->factor = larger(sum->factor, d.factor);
+        sum->factor = tg_max_size(sum->factor, d.factor);
     }
 fail:
     return status;
@@ -133,8 +127,8 @@ tg_status tg_pool_plan(tg_context *ctx, const tg_optim_setup *setup, int group, 
     out->bytes -= out->bytes % TG_REGION_ALIGNMENT;
     out->budget = budget > 0.0 ? (size_t)budget : out->bytes + sum.indices;
     out->values = values_in(&sum, (double)out->bytes);
-    const int64_t one = smaller(sum.largest, out->values);
-    out->moving_bytes = larger(tg_state_moving_bytes(&out->kind, one), sum.factor);
+    const int64_t one = tg_min(sum.largest, out->values);
+    out->moving_bytes = tg_max_size(tg_state_moving_bytes(&out->kind, one), sum.factor);
     out->choosing_bytes = choosing_bytes(out, sum.points);
 fail:
     return status;
@@ -149,7 +143,7 @@ tg_status tg_pool_most(tg_context *ctx, const tg_optim_setup *setup, const tg_po
     }
     tg_status status = outline(ctx, setup, param, pool->most, &p);
     if (status == TG_OK && tg_projector_is_auto(&p)) {
-        *most = smaller(demand_of(&pool->kind, &p).largest, pool->values);
+        *most = tg_min(demand_of(&pool->kind, &p).largest, pool->values);
     }
     return status;
 }

@@ -11,11 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "optim/pool.h"
-
-static int64_t smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
 
 /* ---- choosing ---- */
 
@@ -46,9 +43,9 @@ static bool is_changed(const tg_slot *slot, const tg_rank_choice *choice) {
 static tg_layout common(const tg_layout *from, const tg_rank_choice *choice, size_t offset) {
     tg_layout p = *from;
     p.offset = offset;
-    p.kept = smaller(from->kept, choice->kept);
+    p.kept = tg_min(from->kept, choice->kept);
     for (int d = 0; d < p.ndim; d++) {
-        p.rank[d] = smaller(from->rank[d], choice->rank[d]);
+        p.rank[d] = tg_min(from->rank[d], choice->rank[d]);
     }
     return p;
 }

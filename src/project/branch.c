@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "base/minmax.h"
+
 static const struct {
     const tg_branch_kind *kind;
     const char *name, *title;
@@ -36,15 +38,11 @@ tg_branch_config tg_branch_config_default(void) {
                               .side = TG_SIDE_LEFT};
 }
 
-static size_t larger(size_t a, size_t b) {
-    return a > b ? a : b;
-}
-
 void tg_workspace_reserve(tg_workspace *workspace, size_t bytes, size_t step_bytes,
                           size_t host_bytes) {
-    workspace->bytes = larger(workspace->bytes, bytes);
-    workspace->step_bytes = larger(workspace->step_bytes, step_bytes);
-    workspace->host_bytes = larger(workspace->host_bytes, host_bytes);
+    workspace->bytes = tg_max_size(workspace->bytes, bytes);
+    workspace->step_bytes = tg_max_size(workspace->step_bytes, step_bytes);
+    workspace->host_bytes = tg_max_size(workspace->host_bytes, host_bytes);
 }
 
 tg_status tg_workspace_allocate_host(tg_workspace *workspace) {

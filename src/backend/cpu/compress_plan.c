@@ -2,6 +2,8 @@
  * the workspace. It is made anew in every call, from the shapes alone. */
 #include "backend/cpu/compress.h"
 
+#include "base/minmax.h"
+
 enum { THREAD_GRAIN = 1024 }; /* fewer elements are not worth a thread */
 
 bool cpu_compress_tuned(tg_dtype dtype) {
@@ -34,10 +36,6 @@ static void collect_modes(const tg_multimode *modes, cpu_plan *plan) {
         step *= plan->mode[d].dim;
         block *= plan->mode[d].rank;
     }
-}
-
-static int64_t shorter(int64_t a, int64_t b) {
-    return a < b ? a : b;
 }
 
 /* Takes the next `elements` of the workspace, from a cache line on. */
@@ -76,9 +74,9 @@ cpu_plan cpu_compress_plan(tg_backend *be, const tg_multimode *modes) {
     plan.threads = cpu_parts(be, plan.numel, THREAD_GRAIN);
     const int64_t panel = CPU_PANEL / plan.width;
     const cpu_mode *last = &plan.mode[plan.ndim - 1];
-    plan.panel_rows = panel / shorter(last->dim, CPU_PRODUCT_DEPTH);
+    plan.panel_rows = panel / tg_min(last->dim, CPU_PRODUCT_DEPTH);
     if (plan.ndim > 1) {
-        plan.panel_columns = panel / shorter(last[-1].dim, CPU_PRODUCT_DEPTH);
+        plan.panel_columns = panel / tg_min(last[-1].dim, CPU_PRODUCT_DEPTH);
     }
     lay_out(&plan);
     return plan;

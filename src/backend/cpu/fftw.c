@@ -25,6 +25,7 @@
 
 #include "backend/check.h"
 #include "backend/cpu/dft.h"
+#include "base/minmax.h"
 
 /* One dimension of a transform; n = 1 where there is none. */
 typedef struct fft_axis {
@@ -93,14 +94,10 @@ static fft_scratch scratch_of(const tg_fft_plan *plan, int part) {
                          (float *)(void *)(base + plan->kept_at + number * plan->kept_bytes)};
 }
 
-static int64_t smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* Rows of transform number h: all, except for the last block of rows in 1-D. */
 static int64_t rows_of(const fft_job *job, int64_t h) {
     const int64_t rows = job->plan->along[1].n;
-    return job->plan->desc.ndim > 1 ? rows : smaller(rows, job->count - h * rows);
+    return job->plan->desc.ndim > 1 ? rows : tg_min(rows, job->count - h * rows);
 }
 
 /* ---- halves: only where the arithmetic is f32 ---- */
@@ -234,7 +231,7 @@ static void set_axes(const tg_fft_desc *desc, tg_fft_plan *plan) {
         axis->n = desc->grid[d];
         axis->kept = desc->kept[d];
         axis->first = (desc->first[d] + desc->grid[d]) % desc->grid[d];
-        axis->head = smaller(axis->kept, axis->n - axis->first);
+        axis->head = tg_min(axis->kept, axis->n - axis->first);
         axis->transformed = axis->n > 1;
     }
     plan->along[2].paired = !desc->complex;

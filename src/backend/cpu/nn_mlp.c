@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backend/cpu/nn_tiles.h"
+#include "base/minmax.h"
 
 /* Scratch of one thread; n = pixels of a tile. */
 typedef struct scratch {
@@ -17,12 +18,8 @@ typedef struct scratch {
     float *w1, *w2;  /* (hidden, in), (out, hidden): likewise */
 } scratch;
 
-static int64_t most(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
 static cpu_tiles tiles_of(const tg_mlp *op) {
-    return cpu_tiles_of(op->batch, op->pixels, most(op->hidden, most(op->in, op->out)));
+    return cpu_tiles_of(op->batch, op->pixels, tg_max(op->hidden, tg_max(op->in, op->out)));
 }
 
 static int64_t round_up(int64_t n) {
