@@ -15,9 +15,4 @@ typedef struct cli_suggestion {
 cli_suggestion cli_suggest(const char *word);
 void cli_suggest_offer(cli_suggestion *suggestion, const char *name);
 
-/* Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`; at most
- * `limit` is looked for: anything farther gives limit + 1. Words longer than 63 bytes are far from
- * everything. */
-int cli_edit_distance(const char *a, const char *b, int limit);
-
 #endif

@@ -1,5 +1,6 @@
 /* The command line's own parts, without a process: the option parser, the nearest-name search and
  * the text helpers. */
+#include <limits.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -233,24 +234,26 @@ static void test_edit_distance(void **state) {
         const char *a, *b;
         int distance;
     } cases[] = {
-        {"", "", 0},        {"", "abc", 3},
-        {"abc", "", 3},     {"abc", "abc", 0},
-        {"abc", "acb", 1},  {"abc", "abd", 1},
-        {"abcd", "acd", 1}, {"kitten", "sitting", 3},
-        {"ab", "ba", 1},    {"inspect", "inspcet", 1},
-        {"a", "b", 1},      {"convert", "info", 6},
+        {"", "", 0},           {"", "abc", 3},
+        {"abc", "", 3},        {"abc", "abc", 0},
+        {"abc", "acb", 1},     {"abc", "abd", 1},
+        {"abcd", "acd", 1},    {"kitten", "sitting", 3},
+        {"ab", "ba", 1},       {"inspect", "inspcet", 1},
+        {"a", "b", 1},         {"convert", "info", 6},
+        {"AdamW", "adamw", 0}, {"AB", "ba", 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_int_equal(cli_edit_distance(cases[i].a, cases[i].b, 99), cases[i].distance);
-        assert_int_equal(cli_edit_distance(cases[i].b, cases[i].a, 99), cases[i].distance);
+        assert_int_equal(tg_edit_distance(cases[i].a, cases[i].b), cases[i].distance);
+        assert_int_equal(tg_edit_distance(cases[i].b, cases[i].a), cases[i].distance);
     }
-    assert_int_equal(cli_edit_distance("kitten", "sitting", 1), 2);
+    assert_int_equal(tg_edit_distance(NULL, "sitting"), INT_MAX);
+    assert_int_equal(tg_edit_distance("sitting", NULL), INT_MAX);
     char longest[65];
     memset(longest, 'a', sizeof longest);
     longest[64] = '\0';
-    assert_int_equal(cli_edit_distance(longest, longest, 5), 6); /* too long to be compared */
+    assert_int_equal(tg_edit_distance(longest, longest), INT_MAX); /* too long to be compared */
     longest[63] = '\0';
-    assert_int_equal(cli_edit_distance(longest, longest, 5), 0);
+    assert_int_equal(tg_edit_distance(longest, longest), 0);
 }
 
 static const char *nearest(const char *word) {

@@ -13,33 +13,11 @@
 
 enum { WORD = 64 };
 
-/* Edit distance with insertions, deletions and changes, case ignored; words longer than WORD - 1
- * are compared by their first letters. */
-static int edit_distance(const char *a, const char *b) {
-    int row[WORD];
-    const int n = (int)strnlen(a, WORD - 1), m = (int)strnlen(b, WORD - 1);
-    for (int j = 0; j <= m; j++) {
-        row[j] = j;
-    }
-    for (int i = 1; i <= n; i++) {
-        int diagonal = row[0];
-        row[0] = i;
-        for (int j = 1; j <= m; j++) {
-            const int changed =
-                diagonal + (tolower((unsigned char)a[i - 1]) != tolower((unsigned char)b[j - 1]));
-            const int shorter = row[j] < row[j - 1] ? row[j] : row[j - 1];
-            diagonal = row[j];
-            row[j] = changed < shorter + 1 ? changed : shorter + 1;
-        }
-    }
-    return row[m];
-}
-
 const char *tg_nearest_name(const char *text, const char *const *names, int count) {
     const char *best = NULL;
     int best_distance = (int)strnlen(text, WORD) / 2 + 1;
     for (int i = 0; i < count; i++) {
-        const int distance = edit_distance(text, names[i]);
+        const int distance = tg_edit_distance(text, names[i]);
         if (distance < best_distance) {
             best_distance = distance;
             best = names[i];
