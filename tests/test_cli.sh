@@ -3,60 +3,22 @@
 # arguments, and the file commands on inputs made here byte by byte.
 #
 #   tests/test_cli.sh build/bin/tgrad <source tree> <build tree>
-set -uo pipefail
-tgrad=$(realpath "$1")
 source_tree=$(realpath "$2")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
+# shellcheck source=support/checks.sh
+source "$source_tree/tests/support/checks.sh"
 
-failures=0
-checks=0
-
-complain() {
-    failures=$((failures + 1))
-    echo "FAILED: $*" >&2
-    [ ! -s err ] || sed 's/^/    stderr: /' err >&2
-}
-
-# run <exit code> <arguments ..>: leaves stdout in `out` and stderr in `err`. A failure prints
-# nothing on stdout and something on stderr; --json and --help pages print nothing on stderr.
-run() {
-    local expected=$1 code
-    shift
-    last="tgrad $*" && last=${last:0:200}
-    checks=$((checks + 1))
-    "$tgrad" "$@" >out 2>err </dev/null
-    code=$?
-    [ $code -eq "$expected" ] || complain "$last: exit code $code, expected $expected"
-    if [ "$expected" -eq 0 ]; then
-        [ ! -s err ] || complain "$last: succeeded, but wrote to stderr"
-    else
-        [ ! -s out ] || complain "$last: failed, but wrote to stdout"
-        [ -s err ] || complain "$last: failed without a word"
-    fi
-}
-
-# says <file> <fixed text ..>: the stream holds every text.
-says() {
-    local file=$1 text
-    shift
-    for text in "$@"; do
-        checks=$((checks + 1))
-        grep -qF -- "$text" "$file" || complain "$last: no '${text:0:60}' in std$file"
-    done
+run() { # run <exit code> <arguments ..>
+    expect "$@"
 }
 
 # One sentence, "tgrad: ..", for exit code 1.
 one_sentence() {
-    checks=$((checks + 1))
     if [ "$(wc -l <err)" -ne 1 ] || ! grep -q '^tgrad: ' err; then
         complain "$last: not one 'tgrad: ..' line"
     fi
 }
 
 valid_json() {
-    checks=$((checks + 1))
     if command -v python3 >/dev/null; then
         python3 -m json.tool --json-lines <(tr '\n' ' ' <out) >/dev/null 2>&1 ||
             complain "$last: stdout is not one JSON object"
@@ -64,7 +26,6 @@ valid_json() {
 }
 
 same_bytes() {
-    checks=$((checks + 1))
     cmp -s "$1" "$2" || complain "$last: $1 and $2 differ"
 }
 
@@ -392,7 +353,6 @@ complete_words() {
 offers() {
     local expected=$1 found
     shift
-    checks=$((checks + 1))
     found=$(complete_words "$@")
     [ "$found" = "$expected" ] || complain "completion of '$*': '$found', expected '$expected'"
 }
@@ -422,11 +382,9 @@ run 0 completion fish
 says out "-n '__fish_seen_subcommand_from train plan" "-l fno.norm -x -a 'group_norm instance_norm null'" \
     '-f -a train -d' "-l backend -x -a 'ref cpu cuda'"
 for script in zsh fish; do
-    checks=$((checks + 1))
     "$tgrad" completion $script >script
     tr -d '\n' <script | sed "s/'\\\\''//g; s/\\\\.//g; s/[^']//g" >quotes
     [ $(($(wc -c <quotes) % 2)) -eq 0 ] || complain "$script: quotes do not match"
 done
 
-echo "$checks checks, $failures failures"
 [ "$failures" -eq 0 ]

@@ -3,43 +3,14 @@
 # any moment with the same bytes in the end, two processes at once, a full disk.
 #
 #   tests/test_generate.sh build/bin/tgrad <source tree> <build tree>
-set -uo pipefail
-tgrad=$(realpath "$1")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
-checks=0
+# shellcheck source=support/checks.sh
+source "$(realpath "$2")/tests/support/checks.sh"
 
-complain() {
-    failures=$((failures + 1))
-    echo "FAILED: $*" >&2
-    [ ! -s err ] || sed 's/^/    stderr: /' err >&2
-}
-
-# run <exit code> <arguments of generate ..>
-run() {
-    local expected=$1 code
-    shift
-    last="tgrad generate $*"
-    checks=$((checks + 1))
-    "$tgrad" generate "$@" >out 2>err </dev/null
-    code=$?
-    [ $code -eq "$expected" ] || complain "$last: exit code $code, expected $expected"
-}
-
-# says <file> <fixed text ..>
-says() {
-    local file=$1 text
-    shift
-    for text in "$@"; do
-        checks=$((checks + 1))
-        grep -qF -- "$text" "$file" || complain "$last: no '$text' in std$file: $(cat "$file")"
-    done
+run() { # run <exit code> <arguments of generate ..>
+    exits "$1" generate "${@:2}"
 }
 
 same_folder() {
-    checks=$((checks + 1))
     diff -rq "$1" "$2" >differences || complain "$last: $(cat differences)"
 }
 
@@ -177,7 +148,6 @@ grep -q 'the same command goes on' first || complain "SIGTERM: $(cat first)"
 
 rm -rf full
 last='no room'
-checks=$((checks + 1))
 (trap '' XFSZ && ulimit -f 16 && exec "$tgrad" generate "${darcy[@]}" -o full) >out 2>err
 [ $? -eq 1 ] || complain "a run without room"
 says err 'cannot'
@@ -185,5 +155,4 @@ run 0 "${darcy[@]}" -o full
 rm -f full/.tgrad-*.tmp
 same_folder steady full
 
-echo "$checks checks, $failures failures"
 [ "$failures" -eq 0 ]

@@ -3,45 +3,20 @@
 # interruption, and what a GPU does not make. Skipped where there is none.
 #
 #   tests/test_generate_gpu.sh build/bin/tgrad <source tree> <build tree>
-set -uo pipefail
-tgrad=$(realpath "$1")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
-checks=0
+# shellcheck source=support/checks.sh
+source "$(realpath "$2")/tests/support/checks.sh"
 
-complain() {
-    failures=$((failures + 1))
-    echo "FAILED: $*" >&2
-    [ ! -s err ] || sed 's/^/    stderr: /' err >&2
-}
-
-# run <exit code> <arguments of generate ..>
-run() {
-    local expected=$1 code
-    shift
-    last="tgrad generate $*"
-    checks=$((checks + 1))
-    "$tgrad" generate "$@" >out 2>err </dev/null
-    code=$?
-    [ $code -eq "$expected" ] || complain "$last: exit code $code, expected $expected"
-}
-
-says() {
-    checks=$((checks + 1))
-    grep -qF -- "$2" "$1" || complain "$last: no '$2' in std$1: $(cat "$1")"
+run() { # run <exit code> <arguments of generate ..>
+    exits "$1" generate "${@:2}"
 }
 
 same_folder() {
-    checks=$((checks + 1))
     diff -rq "$1" "$2" >differences || complain "$last: $(cat differences)"
 }
 
 # same_data <file> <file>: smallest and largest numbers agree to six digits.
 same_data() {
     local file
-    checks=$((checks + 1))
     for file in "$1" "$2"; do
         "$tgrad" inspect "$file" 2>err | awk '$1 == "x" || $1 == "y" {print $1, $3, $4, $5}'
     done >numbers
@@ -108,5 +83,4 @@ done
 run 2 navier --backend cuda -o x
 [ ! -e x ] || complain "a refused call made a folder"
 
-echo "$checks checks, $failures failures"
 [ "$failures" -eq 0 ]

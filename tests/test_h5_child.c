@@ -16,23 +16,9 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
+#include "support/context.h"
 #include "support/files.h"
 #include "tgrad/io.h"
-
-static tg_context *ctx;
-
-static int setup(void **state) {
-    (void)state;
-    return tg_context_create(NULL, &ctx) == TG_OK ? 0 : -1;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    test_folder_remove();
-    assert_int_equal(tg_context_memory(ctx, TG_HOST).blocks, 1);
-    tg_context_destroy(&ctx);
-    return 0;
-}
 
 static tg_h5 *open_file(const char *path) {
     tg_h5 *file = NULL;
@@ -305,5 +291,5 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_no_orphan), cmocka_unit_test(test_several),
         cmocka_unit_test(test_pieces),    cmocka_unit_test(test_plugin),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
 }

@@ -8,24 +8,10 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
+#include "support/context.h"
 #include "support/files.h"
 #include "tensor/element.h"
 #include "tgrad/io.h"
-
-static tg_context *ctx;
-
-static int setup(void **state) {
-    (void)state;
-    return tg_context_create(NULL, &ctx) == TG_OK ? 0 : -1;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    test_folder_remove();
-    assert_int_equal(tg_context_memory(ctx, TG_HOST).blocks, 1);
-    tg_context_destroy(&ctx);
-    return 0;
-}
 
 /* ---- files of numpy ---- */
 
@@ -395,5 +381,5 @@ int main(void) {
         cmocka_unit_test(test_random_corruption),
         cmocka_unit_test(test_no_memory),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
 }

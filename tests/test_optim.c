@@ -659,12 +659,6 @@ static void test_no_memory(void **state) {
     }
 }
 
-static int teardown(void **state) {
-    (void)state;
-    test_folder_remove();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_resume_is_exact),
@@ -681,5 +675,5 @@ int main(void) {
         cmocka_unit_test(test_bad_state),
         cmocka_unit_test(test_no_memory),
     };
-    return cmocka_run_group_tests(tests, NULL, teardown);
+    return cmocka_run_group_tests(tests, NULL, test_files_end);
 }

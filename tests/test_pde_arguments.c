@@ -14,23 +14,9 @@
 #include <cmocka.h>
 
 #include "io/hdf5_space.h"
+#include "support/context.h"
 #include "support/files.h"
 #include "tgrad/tgrad.h"
-
-static tg_context *ctx;
-
-static int setup(void **state) {
-    (void)state;
-    return tg_context_create(NULL, &ctx) == TG_OK ? 0 : -1;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    test_folder_remove();
-    assert_int_equal(tg_context_memory(ctx, TG_HOST).blocks, 1);
-    tg_context_destroy(&ctx);
-    return 0;
-}
 
 static tg_generator_config good_config(const char *equation) {
     static char folder[512];
@@ -214,5 +200,5 @@ int main(void) {
         cmocka_unit_test(test_hopeless),
         cmocka_unit_test(test_spaces),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
 }

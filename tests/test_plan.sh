@@ -3,31 +3,8 @@
 # holds the memory that was planned, what --fit proposes fits, and wrong settings are named.
 #
 #   tests/test_plan.sh build/bin/tgrad <source tree> <build tree>
-set -uo pipefail
-tgrad=$(realpath "$1")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
-
-complain() {
-    failures=$((failures + 1))
-    echo "FAILED: $*" >&2
-}
-
-# run <exit code> <arguments ..>: stdout in `out`, stderr in `err`
-run() {
-    local expected=$1
-    shift
-    last="tgrad $*"
-    "$tgrad" "$@" >out 2>err </dev/null
-    local code=$?
-    [ $code -eq "$expected" ] || complain "$last: exit code $code, expected $expected: $(head -1 err)"
-}
-
-says() {
-    grep -qF -- "$2" "$1" || complain "$last: no '$2' in std$1"
-}
+# shellcheck source=support/checks.sh
+source "$(realpath "$2")/tests/support/checks.sh"
 
 # number <key>: the first value of a key of the JSON in `out`
 number() {
@@ -35,16 +12,16 @@ number() {
 }
 
 # Parameters by hand: lifting, 4 blocks and projection of the paper's Navier-Stokes network.
-run 0 plan --preset ns128 --json --threads 2
+expect 0 plan --preset ns128 --json --threads 2
 block=$((2 * 64 * 64 * 64 * 33 + 64 + 64 * 64 + 64 * 32 + 32 + 32 * 64 + 64 + 64))
 expected=$((4 * block + 3 * 128 + 128 + 128 * 64 + 64 + 64 * 256 + 256 + 256 + 1))
 [ "$(number parameters)" = $expected ] || complain "$last: $(number parameters) parameters, expected $expected"
 peak=$(number peak)
 [ "$peak" -lt 1200000000 ] || complain "$last: $peak bytes"
-run 0 plan --preset ns128 --opt tensorgrad --json --threads 2
+expect 0 plan --preset ns128 --opt tensorgrad --json --threads 2
 [ "$(number peak)" -lt "$peak" ] || complain "$last: compressed moments are not smaller"
 for preset in ns1024 darcy421 burgers em; do
-    run 0 plan --preset $preset
+    expect 0 plan --preset $preset
     says out "$preset: "
     says out "peak"
 done
@@ -63,40 +40,40 @@ data:
   batch_size: 4
   train_resolution: 16
 YAML
-run 0 plan small.yaml --json
+expect 0 plan small.yaml --json
 says out '"batch": 4'
 activations=$(number activations)
-run 0 plan small.yaml --batch 8 --json
+expect 0 plan small.yaml --batch 8 --json
 [ "$(number activations)" = $((2 * activations)) ] || complain "$last: not twice the activations"
-run 0 plan small.yaml --data.train_resolution 32 --fno.hidden_channels 6 --opt adam
+expect 0 plan small.yaml --data.train_resolution 32 --fno.hidden_channels 6 --opt adam
 says out "at resolution 32"
 says out "training step"
-run 1 plan small.yaml --fno.hiden_channels 6
+expect 1 plan small.yaml --fno.hiden_channels 6
 says err "fno.hidden_channels"
-run 1 plan small.yaml --opt.rank many
+expect 1 plan small.yaml --opt.rank many
 says err "opt.rank"
-run 1 plan small.yaml --data.batch_size 0
+expect 1 plan small.yaml --data.batch_size 0
 says err "data.batch_size"
-run 1 plan small.yaml --report.colour red
+expect 1 plan small.yaml --report.colour red
 says err "report.colour"
-run 1 plan small.yaml --opt lowerank
+expect 1 plan small.yaml --opt lowerank
 says err "lowrank"
-run 0 plan small.yaml --data.set nowhere
+expect 0 plan small.yaml --data.set nowhere
 says out "data are not counted: "
-run 0 plan small.yaml --opt.rank auto --opt.memory_budget 20KB --json
+expect 0 plan small.yaml --opt.rank auto --opt.memory_budget 20KB --json
 says out '"automatic_ranks": '
 [ "$(number automatic_ranks)" -le 20000 ] || complain "$last: the budget is exceeded"
-run 1 plan small.yaml --opt.rank auto --opt.memory_budget 500
+expect 1 plan small.yaml --opt.rank auto --opt.memory_budget 500
 says err "opt.memory_budget"
 
 # What is proposed fits when it is pasted; the least that can be reached is named otherwise.
-run 0 plan --preset burgers --opt adam --json --threads 1
+expect 0 plan --preset burgers --opt adam --json --threads 1
 peak=$(number peak)
-run 0 plan --preset burgers --opt adam --fit $peak --threads 1
+expect 0 plan --preset burgers --opt adam --fit $peak --threads 1
 says out "fits in"
 for percent in 99 70 45; do
     budget=$((peak * percent / 100))
-    run 0 plan --preset burgers --opt adam --fit $budget --json --threads 1
+    expect 0 plan --preset burgers --opt adam --fit $budget --json --threads 1
     says out '"fits": false'
     times=$(sed -n 's/^ *"time": *//p' out | tr -d ,)
     [ "${times%%$'\n'*}" = "$(sort -g <<<"$times" | head -1)" ] ||
@@ -106,29 +83,29 @@ for percent in 99 70 45; do
     arguments=$(sed -n 's/^ *"arguments": "\(.*\)",$/\1/p' out | head -1)
     [ -n "$arguments" ] || complain "$last: nothing is proposed"
     # shellcheck disable=SC2086 # several words
-    run 0 plan --preset burgers --opt adam --json --threads 1 $arguments
+    expect 0 plan --preset burgers --opt adam --json --threads 1 $arguments
     [ "$(number peak)" -le $budget ] || complain "$last: $(number peak) bytes, proposed for $budget"
 done
-run 1 plan --preset burgers --opt adam --fit 1MB
+expect 1 plan --preset burgers --opt adam --fit 1MB
 says err "at least, with --"
-run 2 plan --preset burgers --fit much
+expect 2 plan --preset burgers --fit much
 sed -i 's/hidden_channels: 12/hidden_channels: none/' small.yaml
-run 1 plan small.yaml
+expect 1 plan small.yaml
 says err "small.yaml:3"
 printf 'fno:\n  n_modes: [4]\ndata:\n  batch_size: 2\n' >half.yaml
-run 1 plan half.yaml
+expect 1 plan half.yaml
 says err "data.train_resolution"
-run 1 plan missing.yaml
-run 2 plan
-run 2 plan half.yaml --preset em
-run 2 plan --preset unknown
+expect 1 plan missing.yaml
+expect 2 plan
+expect 2 plan half.yaml --preset em
+expect 2 plan --preset unknown
 says err "ns128"
 
 # A step holds what was planned.
 small="--fno.hidden_channels 8 --fno.n_modes 8 --data.train_resolution 16 --batch 2 --steps 5"
 for preset in burgers em; do
     # shellcheck disable=SC2086 # several words
-    run 0 bench step --preset $preset $small --opt adam,tensorgrad --json --threads 2 --opt.min_entries 100
+    expect 0 bench step --preset $preset $small --opt adam,tensorgrad --json --threads 2 --opt.min_entries 100
     says out '"forward_backward":'
     says out '"refresh_warm":'
     [ "$(grep -c '"as_planned": true' out)" = 2 ] || complain "$last: not as planned"
@@ -137,7 +114,7 @@ done
 long="--fno.hidden_channels 20 --fno.n_layers 2 --fno.n_modes 800 --data.train_resolution 800 --batch 2 --threads 2"
 for method in tensorgrad galore; do
     # shellcheck disable=SC2086
-    run 0 bench step --preset burgers $long --opt $method --opt.first_dim_rollup 2 --steps 2 --json
+    expect 0 bench step --preset burgers $long --opt $method --opt.first_dim_rollup 2 --steps 2 --json
     says out '"as_planned": true'
     place=$(grep -q '"device": {' out && echo device || echo memory)
     sed -i "0,/\"$place\": {/d" out # what was counted there
@@ -146,16 +123,16 @@ for method in tensorgrad galore; do
         counted=$((counted + $(number $category)))
     done
     # shellcheck disable=SC2086
-    run 0 plan --preset burgers $long --opt $method --opt.first_dim_rollup 2 --json
+    expect 0 plan --preset burgers $long --opt $method --opt.first_dim_rollup 2 --json
     says out '"moment": "step with a refresh"'
     [ "$(number peak)" = $counted ] || complain "$last: $(number peak) bytes, a step counts $counted"
 done
 # shellcheck disable=SC2086
-run 0 bench step --preset burgers $small
+expect 0 bench step --preset burgers $small
 says out "forward+backward"
 says out "as counted"
-run 1 bench step --preset burgers --opt lowerank
-run 2 bench step --preset unknown
+expect 1 bench step --preset burgers --opt lowerank
+expect 2 bench step --preset unknown
 
 [ $failures -eq 0 ] && echo "plans and steps agree"
 exit $((failures > 0))

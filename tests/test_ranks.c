@@ -795,12 +795,6 @@ static void test_settings(void **state) {
     end(&r);
 }
 
-static int teardown(void **state) {
-    (void)state;
-    test_folder_remove();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_choice_fits_and_is_consistent),
@@ -813,5 +807,5 @@ int main(void) {
         cmocka_unit_test(test_moments_keep_their_coordinates),
         cmocka_unit_test(test_settings),
     };
-    return cmocka_run_group_tests(tests, NULL, teardown);
+    return cmocka_run_group_tests(tests, NULL, test_files_end);
 }

@@ -14,16 +14,20 @@ complain() {
     [ ! -s err ] || sed 's/^/    stderr: /' err >&2
 }
 
-# expect <exit code> <arguments of tgrad ..>: stdout in `out`, stderr in `err`; a failure prints
-# nothing on stdout, a success nothing on stderr.
-expect() {
+# exits <exit code> <arguments of tgrad ..>: stdout in `out`, stderr in `err`.
+exits() {
     local expected=$1 code
     shift
-    last="$*"
+    last="$*" && last=${last:0:200}
     "$tgrad" "$@" >out 2>err </dev/null
     code=$?
     [ $code -eq "$expected" ] || complain "$last: exit code $code, expected $expected"
-    if [ "$expected" -eq 0 ]; then
+}
+
+# expect: the same; a failure prints nothing on stdout, a success nothing on stderr.
+expect() {
+    exits "$@"
+    if [ "$1" -eq 0 ]; then
         [ ! -s err ] || complain "$last: wrote to stderr"
     else
         [ ! -s out ] || complain "$last: failed, but wrote to stdout"
@@ -42,6 +46,6 @@ says() {
     local file=$1 text
     shift
     for text in "$@"; do
-        grep -qF -- "$text" "$file" || complain "$last: no '$text' in $file"
+        grep -qF -- "$text" "$file" || complain "$last: no '${text:0:200}' in $file"
     done
 }

@@ -40,6 +40,12 @@ static int remove_entry(const char *path, const struct stat *info, int kind, str
     return remove(path);
 }
 
+int test_files_end(void **state) {
+    (void)state;
+    test_folder_remove();
+    return 0;
+}
+
 int test_folder_count(void) {
     int count = 0;
     DIR *dir = opendir(folder_path());

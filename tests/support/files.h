@@ -12,6 +12,7 @@ const char *test_path(const char *name);
 
 /* Removes the folder and all that is in it. */
 void test_folder_remove(void);
+int test_files_end(void **state); /* the same as the end of a group of tests */
 
 /* Number of files in the folder: shows temporary files that were left behind. */
 int test_folder_count(void);

@@ -1,0 +1,25 @@
+/* See context.h. */
+#include "support/context.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "support/files.h"
+
+tg_context *ctx;
+
+int test_context_begin(void **state) {
+    (void)state;
+    return tg_context_create(NULL, &ctx) == TG_OK ? 0 : -1;
+}
+
+int test_context_end(void **state) {
+    (void)test_files_end(state);
+    assert_int_equal(tg_context_memory(ctx, TG_HOST).blocks, 1);
+    tg_context_destroy(&ctx);
+    return 0;
+}
