@@ -11,25 +11,9 @@
 
 #include "pde/burgers.h"
 #include "pde/grf.h"
+#include "support/context.h"
 
 #define PI 3.14159265358979323846
-
-static tg_context *ctx;
-static tg_backend *be;
-
-static int setup(void **state) {
-    (void)state;
-    return tg_context_create(NULL, &ctx) == TG_OK && tg_backend_open(ctx, "cpu", &be) == TG_OK ? 0
-                                                                                               : -1;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    tg_backend_close(&be);
-    assert_int_equal(tg_context_memory(ctx, TG_HOST).blocks, 1);
-    tg_context_destroy(&ctx);
-    return 0;
-}
 
 /* Cole-Hopf: u = drift - 2 nu phi_x / phi in the moving frame, phi = 1 + sum a_k e^{-nu (2 pi k)^2
  * t} cos(2 pi k x), which solves the heat equation and is positive. */
@@ -157,5 +141,5 @@ int main(void) {
         cmocka_unit_test(test_random_fields),
         cmocka_unit_test(test_small_grids),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, test_backend_begin, test_context_end);
 }

@@ -12,6 +12,7 @@
 
 #include "pde/em.h"
 #include "pde/pde.h"
+#include "support/context.h"
 
 /* Last: it makes `complex` a macro, which is also a name in the backend's table. */
 #include <complex.h>
@@ -19,23 +20,6 @@
 #define I ((double complex)_Complex_I) /* _Complex_I is of type float */
 
 enum { MAX_POINTS = 1024 };
-
-static tg_context *ctx;
-static tg_backend *be;
-
-static int setup(void **state) {
-    (void)state;
-    return tg_context_create(NULL, &ctx) == TG_OK && tg_backend_open(ctx, "cpu", &be) == TG_OK ? 0
-                                                                                               : -1;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    tg_backend_close(&be);
-    assert_int_equal(tg_context_memory(ctx, TG_HOST).blocks, 1);
-    tg_context_destroy(&ctx);
-    return 0;
-}
 
 /* The envelope after a guide: a (points) in place. */
 static void propagate(int64_t points, double window, const tg_waveguide *guide, int64_t steps,
@@ -297,5 +281,5 @@ int main(void) {
         cmocka_unit_test(test_soliton),    cmocka_unit_test(test_together),
         cmocka_unit_test(test_samples),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, test_backend_begin, test_context_end);
 }

@@ -11,25 +11,9 @@
 
 #include "pde/grf.h"
 #include "pde/sampler.h"
+#include "support/context.h"
 
 #define PI 3.14159265358979323846
-
-static tg_context *ctx;
-static tg_backend *be;
-
-static int setup(void **state) {
-    (void)state;
-    return tg_context_create(NULL, &ctx) == TG_OK && tg_backend_open(ctx, "cpu", &be) == TG_OK ? 0
-                                                                                               : -1;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    tg_backend_close(&be);
-    assert_int_equal(tg_context_memory(ctx, TG_HOST).blocks, 1);
-    tg_context_destroy(&ctx);
-    return 0;
-}
 
 /* The mean of `samples` squares of a normal number is its variance within 6 standard errors. */
 static void expect_variance(double sum, int samples, double variance, double freedom) {
@@ -250,5 +234,5 @@ int main(void) {
         cmocka_unit_test(test_sampler_1d),           cmocka_unit_test(test_sampler_2d),
         cmocka_unit_test(test_sampler_complex),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, test_backend_begin, test_context_end);
 }

@@ -12,12 +12,10 @@
 
 #include "pde/grf.h"
 #include "pde/vorticity.h"
+#include "support/context.h"
 #include "support/fake_device.h"
 
 #define PI 3.14159265358979323846
-
-static tg_context *ctx;
-static tg_backend *be;
 
 static int setup(void **state) {
     (void)state;
@@ -26,14 +24,6 @@ static int setup(void **state) {
         return -1;
     }
     be->threads = 1; /* more only where a test says so: the flows are small */
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    tg_backend_close(&be);
-    assert_int_equal(tg_context_memory(ctx, TG_HOST).blocks, 1);
-    tg_context_destroy(&ctx);
     return 0;
 }
 
@@ -411,5 +401,5 @@ int main(void) {
         cmocka_unit_test(test_many),         cmocka_unit_test(test_flows),
         cmocka_unit_test(test_too_fast),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, test_context_end);
 }

@@ -5,10 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/side.h"
-
-static tg_context *contexts[2];
-static tg_backend *oracle, *device;
+#include "support/gpu.h"
 
 /* A rank of 0: no factor. One or several planes to a block, few or many columns, a last block that
  * is not full, planes filled up to whole tiles; what is too large or small for the pass; and more
@@ -148,21 +145,11 @@ static void expand_otherwise(t_side *s, const void *what) {
     t_keep_close(s, sample.values, z.growth);
 }
 
-/* Runs a script on ref and twice on the device, in every way for every shape. */
+/* In every way for every shape. */
 static void compare(void (*script)(t_side *s, const void *what)) {
     for (int i = 0; i < (int)(sizeof shapes / sizeof shapes[0]) * 4; i++) {
         const plane_case c = {i / 4, i % 2 == 1, i / 2 % 2 == 1, i % 3 == 0};
-        t_side sides[3];
-        for (int side = 0; side < 3; side++) {
-            t_side_begin(&sides[side], side == 0 ? oracle : device, TG_C64);
-            script(&sides[side], &c);
-            t_release(&sides[side]);
-        }
-        t_compare_sides(&sides[1], &sides[0], false);
-        t_compare_sides(&sides[2], &sides[1], true);
-        for (int side = 0; side < 3; side++) {
-            t_side_end(&sides[side]);
-        }
+        t_gpu_compare(TG_C64, script, &c);
     }
 }
 
@@ -178,30 +165,6 @@ static void and_back(void **state) {
 }
 
 int main(void) {
-    const tg_context_config config = {.threads = 1, .math = TG_MATH_TF32};
-    tg_backend_info info = {0};
-    for (int i = 0; i < tg_backend_count(); i++) {
-        if (tg_backend_describe(NULL, i, &info) == TG_OK && strcmp(info.name, "cuda") == 0) {
-            break;
-        }
-    }
-    if (!info.available) {
-        print_message("skipped: no GPU here: %s\n", info.reason);
-        return EXIT_SUCCESS;
-    }
-    int failed = 1;
-    if (tg_context_create(&config, &contexts[0]) == TG_OK &&
-        tg_context_create(&config, &contexts[1]) == TG_OK &&
-        tg_backend_open(contexts[0], "ref", &oracle) == TG_OK &&
-        tg_backend_open(contexts[1], "cuda", &device) == TG_OK) {
-        const struct CMUnitTest tests[] = {cmocka_unit_test(to_the_core),
-                                           cmocka_unit_test(and_back)};
-        failed = cmocka_run_group_tests(tests, NULL, NULL);
-    }
-    tg_backend_close(&oracle);
-    tg_backend_close(&device);
-    for (int i = 0; i < 2; i++) {
-        tg_context_destroy(&contexts[i]);
-    }
-    return failed;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(to_the_core), cmocka_unit_test(and_back)};
+    return t_gpu_here() ? cmocka_run_group_tests(tests, t_gpu_begin, t_gpu_end) : EXIT_SUCCESS;
 }

@@ -5,10 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/side.h"
-
-static tg_context *contexts[2];
-static tg_backend *oracle, *device;
+#include "support/gpu.h"
 
 /* Of an array stored so: TF32 keeps 2^-11, the tolerance of f32 is 2^-20. */
 static double growth(tg_storage store, int64_t terms) {
@@ -17,21 +14,6 @@ static double growth(tg_storage store, int64_t terms) {
 
 static tg_dtype dtype_of(tg_storage store) {
     return tg_stored(TG_F32, store);
-}
-
-/* Runs a script on ref and twice on the device. */
-static void compare(void (*script)(t_side *s, const void *what), const void *what) {
-    t_side sides[3];
-    for (int i = 0; i < 3; i++) {
-        t_side_begin(&sides[i], i == 0 ? oracle : device, TG_F32);
-        script(&sides[i], what);
-        t_release(&sides[i]);
-    }
-    t_compare_sides(&sides[1], &sides[0], false);
-    t_compare_sides(&sides[2], &sides[1], true);
-    for (int i = 0; i < 3; i++) {
-        t_side_end(&sides[i]);
-    }
 }
 
 typedef struct mode {
@@ -169,10 +151,10 @@ static void perceptrons(void **state) {
             if (!is_worth_it(&modes[m], mlps[i].in, mlps[i].pixels)) {
                 continue;
             }
-            compare(mlp_forward, &c);
-            compare(mlp_backward, &c);
+            t_gpu_compare(TG_F32, mlp_forward, &c);
+            t_gpu_compare(TG_F32, mlp_backward, &c);
             c.wants_dx = false;
-            compare(mlp_backward, &c);
+            t_gpu_compare(TG_F32, mlp_backward, &c);
         }
     }
 }
@@ -248,8 +230,8 @@ static void skips(void **state) {
             if (!is_worth_it(&modes[m], mixes[i].in, mixes[i].pixels)) {
                 continue;
             }
-            compare(mix_forward, &c);
-            compare(mix_backward, &c);
+            t_gpu_compare(TG_F32, mix_forward, &c);
+            t_gpu_compare(TG_F32, mix_backward, &c);
         }
     }
 }
@@ -310,36 +292,13 @@ static void rows_of_halves(void **state) {
                                 .grid_store = v / 4 % 2 == 0 ? TG_STORE_BF16 : TG_STORE_F16,
                                 .kept_store = v / 8 == 0 ? TG_STORE_FULL : TG_STORE_F16,
                                 .weight = v / 8 == 0 ? TG_FFT_PLAIN : TG_FFT_ADJOINT};
-            compare(transform, &c);
+            t_gpu_compare(TG_F32, transform, &c);
         }
     }
 }
 
 int main(void) {
-    const tg_context_config config = {.threads = 1, .math = TG_MATH_TF32};
-    tg_backend_info info = {0};
-    for (int i = 0; i < tg_backend_count(); i++) {
-        if (tg_backend_describe(NULL, i, &info) == TG_OK && strcmp(info.name, "cuda") == 0) {
-            break;
-        }
-    }
-    if (!info.available) {
-        print_message("skipped: no GPU here: %s\n", info.reason);
-        return EXIT_SUCCESS;
-    }
-    int failed = 1;
-    if (tg_context_create(&config, &contexts[0]) == TG_OK &&
-        tg_context_create(&config, &contexts[1]) == TG_OK &&
-        tg_backend_open(contexts[0], "ref", &oracle) == TG_OK &&
-        tg_backend_open(contexts[1], "cuda", &device) == TG_OK) {
-        const struct CMUnitTest tests[] = {cmocka_unit_test(perceptrons), cmocka_unit_test(skips),
-                                           cmocka_unit_test(rows_of_halves)};
-        failed = cmocka_run_group_tests(tests, NULL, NULL);
-    }
-    tg_backend_close(&oracle);
-    tg_backend_close(&device);
-    for (int i = 0; i < 2; i++) {
-        tg_context_destroy(&contexts[i]);
-    }
-    return failed;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(perceptrons), cmocka_unit_test(skips),
+                                       cmocka_unit_test(rows_of_halves)};
+    return t_gpu_here() ? cmocka_run_group_tests(tests, t_gpu_begin, t_gpu_end) : EXIT_SUCCESS;
 }

@@ -1,0 +1,53 @@
+/* See gpu.h. */
+#include "support/gpu.h"
+
+#include <string.h>
+
+static tg_context *contexts[2];
+static tg_backend *oracle, *device;
+
+bool t_gpu_here(void) {
+    tg_backend_info info = {0};
+    for (int i = 0; i < tg_backend_count(); i++) {
+        if (tg_backend_describe(NULL, i, &info) == TG_OK && strcmp(info.name, "cuda") == 0) {
+            break;
+        }
+    }
+    if (!info.available) {
+        print_message("skipped: no GPU here: %s\n", info.reason);
+    }
+    return info.available;
+}
+
+int t_gpu_begin(void **state) {
+    (void)state;
+    const tg_context_config config = {.threads = 1, .math = TG_MATH_TF32};
+    const bool is_open = tg_context_create(&config, &contexts[0]) == TG_OK &&
+                         tg_context_create(&config, &contexts[1]) == TG_OK &&
+                         tg_backend_open(contexts[0], "ref", &oracle) == TG_OK &&
+                         tg_backend_open(contexts[1], "cuda", &device) == TG_OK;
+    return is_open ? 0 : -1;
+}
+
+int t_gpu_end(void **state) {
+    (void)state;
+    tg_backend_close(&oracle);
+    tg_backend_close(&device);
+    tg_context_destroy(&contexts[0]);
+    tg_context_destroy(&contexts[1]);
+    return 0;
+}
+
+void t_gpu_compare(tg_dtype dtype, void (*script)(t_side *s, const void *what), const void *what) {
+    t_side sides[3];
+    for (int i = 0; i < 3; i++) {
+        t_side_begin(&sides[i], i == 0 ? oracle : device, dtype);
+        script(&sides[i], what);
+        t_release(&sides[i]);
+    }
+    t_compare_sides(&sides[1], &sides[0], false);
+    t_compare_sides(&sides[2], &sides[1], true);
+    for (int i = 0; i < 3; i++) {
+        t_side_end(&sides[i]);
+    }
+}

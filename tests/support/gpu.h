@@ -1,0 +1,17 @@
+/* Scripts (side.h) on ref and on the GPU, products rounded to TF32 on both. */
+#ifndef TEST_SUPPORT_GPU_H
+#define TEST_SUPPORT_GPU_H
+
+#include "support/side.h"
+
+/* Whether there is one; says why not. */
+bool t_gpu_here(void);
+
+/* Begin and end of a group of tests. */
+int t_gpu_begin(void **state);
+int t_gpu_end(void **state);
+
+/* Runs a script on ref and twice on the GPU: near the first, and twice the same bits. */
+void t_gpu_compare(tg_dtype dtype, void (*script)(t_side *s, const void *what), const void *what);
+
+#endif
