@@ -148,39 +148,17 @@ tg_status cpu_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitm
 
 /* ---- scatter ---- */
 
-static void scatter_f32(const uint64_t *words, tg_range r, bool pairs, tg_scalar alpha,
-                        const float *values, float *x) {
-    const float re = (float)alpha.re, im = (float)alpha.im;
-    for (int64_t w = r.begin; w < r.end; w++) {
-        for (uint64_t bits = words[w]; bits; bits &= bits - 1) {
-            const int64_t i = w * 64 + __builtin_ctzll(bits);
-            if (!pairs) {
-                x[i] += re * *values++;
-                continue;
-            }
-            x[2 * i] += re * values[0] - im * values[1];
-            x[2 * i + 1] += re * values[1] + im * values[0];
-            values += 2;
-        }
-    }
-}
+#define REAL    float
+#define NAME(x) x##_f32
+#include "backend/cpu/scatter.inc"
+#undef NAME
+#undef REAL
 
-static void scatter_f64(const uint64_t *words, tg_range r, bool pairs, tg_scalar alpha,
-                        const double *values, double *x) {
-    const double re = alpha.re, im = alpha.im;
-    for (int64_t w = r.begin; w < r.end; w++) {
-        for (uint64_t bits = words[w]; bits; bits &= bits - 1) {
-            const int64_t i = w * 64 + __builtin_ctzll(bits);
-            if (!pairs) {
-                x[i] += re * *values++;
-                continue;
-            }
-            x[2 * i] += re * values[0] - im * values[1];
-            x[2 * i + 1] += re * values[1] + im * values[0];
-            values += 2;
-        }
-    }
-}
+#define REAL    double
+#define NAME(x) x##_f64
+#include "backend/cpu/scatter.inc"
+#undef NAME
+#undef REAL
 
 static void scatter_half(const uint64_t *words, tg_range r, tg_dtype dtype, tg_scalar alpha,
                          const char *values, void *x) {

@@ -182,61 +182,17 @@ static inline __attribute__((always_inline)) void tile_f32(const tiling *g, cons
     }
 }
 
-/* A tile of all rows, or of one. */
-static inline __attribute__((always_inline)) void rows_c64(const tiling *g, const float *a,
-                                                           const float *b, float *c, bool one,
-                                                           const int vectors, const bool cut) {
-    if (one) {
-        tile_c64(g, a, b, c, 1, vectors, cut);
-    } else {
-        tile_c64(g, a, b, c, ROWS_C64, vectors, cut);
-    }
-}
+#define ROWS    ROWS_C64
+#define NAME(x) x##_c64
+#include "backend/cpu/compress_tile.inc"
+#undef NAME
+#undef ROWS
 
-static inline __attribute__((always_inline)) void rows_f32(const tiling *g, const float *a,
-                                                           const float *b, float *c, bool one,
-                                                           const int vectors, const bool cut) {
-    if (one) {
-        tile_f32(g, a, b, c, 1, vectors, cut);
-    } else {
-        tile_f32(g, a, b, c, ROWS_F32, vectors, cut);
-    }
-}
-
-/* `vectors` of a row, the last of them cut; 0 = a full tile. */
-static inline void run_c64(const tiling *g, const float *a, const float *b, float *c, bool one,
-                           int vectors) {
-    switch (vectors) {
-    case 0:
-        rows_c64(g, a, b, c, one, VECTORS, false);
-        break;
-    case 1:
-        rows_c64(g, a, b, c, one, 1, true);
-        break;
-    case 2:
-        rows_c64(g, a, b, c, one, 2, true);
-        break;
-    default:
-        rows_c64(g, a, b, c, one, VECTORS, true);
-    }
-}
-
-static inline void run_f32(const tiling *g, const float *a, const float *b, float *c, bool one,
-                           int vectors) {
-    switch (vectors) {
-    case 0:
-        rows_f32(g, a, b, c, one, VECTORS, false);
-        break;
-    case 1:
-        rows_f32(g, a, b, c, one, 1, true);
-        break;
-    case 2:
-        rows_f32(g, a, b, c, one, 2, true);
-        break;
-    default:
-        rows_f32(g, a, b, c, one, VECTORS, true);
-    }
-}
+#define ROWS    ROWS_F32
+#define NAME(x) x##_f32
+#include "backend/cpu/compress_tile.inc"
+#undef NAME
+#undef ROWS
 
 /* The tile of C at row i and column j. */
 static inline void run_tile(const tiling *g, int64_t i, int64_t j) {
