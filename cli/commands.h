@@ -18,7 +18,7 @@ enum {
     CLI_USAGE = 2   /* wrong options or arguments */
 };
 
-/* Common options a command takes besides its own and --help (bits of cli_command.accepts). */
+/* Common options a command takes besides its own and --help (bits of cli_command.takes). */
 enum {
     CLI_TAKES_JSON = 1,      /* --json */
     CLI_TAKES_DEVICE = 2,    /* --backend, --threads, --math */

@@ -22,9 +22,9 @@ target_compile_options(tg_options INTERFACE
     "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${tg_cuda_host_flags}>")
 target_compile_definitions(tg_options INTERFACE TG_WITH_CUDA)
 target_compile_features(tg_options INTERFACE cuda_std_17)
-target_link_libraries(tg_dependencies INTERFACE CUDA::cudart CUDA::cublas CUDA::cufft
-                      CUDA::cusolver stdc++)
-list(APPEND tg_pc_libs -L${CUDAToolkit_LIBRARY_DIR} -lcudart -lcublas -lcufft -lcusolver -lstdc++)
+target_link_libraries(tg_dependencies INTERFACE CUDA::cudart CUDA::cublas CUDA::cusolver
+                      stdc++)
+list(APPEND tg_pc_libs -L${CUDAToolkit_LIBRARY_DIR} -lcudart -lcublas -lcusolver -lstdc++)
 # The toolkit's folder is often not in the path of the system's loader.
 list(APPEND CMAKE_BUILD_RPATH ${CUDAToolkit_LIBRARY_DIR})
 list(APPEND CMAKE_INSTALL_RPATH ${CUDAToolkit_LIBRARY_DIR})

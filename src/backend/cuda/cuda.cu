@@ -37,7 +37,7 @@ tg_status cuda_check_solver(const tg_backend *be, cusolverStatus_t error, const 
 extern "C" void tg_backend_fill_cuda(tg_backend_ops *ops) {
     *ops = tg_backend_ops();
     ops->name = "cuda";
-    ops->summary = "NVIDIA GPU: cuBLAS, cuFFT, cuSOLVER and own kernels";
+    ops->summary = "NVIDIA GPU: cuBLAS, cuSOLVER and own kernels";
     ops->place = TG_DEVICE;
     cuda_fill_device(ops);
     cuda_fill_queue(ops);

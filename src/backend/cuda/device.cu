@@ -3,7 +3,6 @@
  * Everything runs on one stream of the backend's own. Transfers to and from the host are complete
  * when the call returns; copies within the device are only queued, in the order of the calls. The
  * first visible device is used (CUDA_VISIBLE_DEVICES chooses another one). */
-#include <cufft.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,16 +34,14 @@ static void describe_libraries(char *text, size_t capacity) {
         append(text, capacity, "driver for CUDA %d.%d", driver / 1000, driver % 1000 / 10);
     }
     const libraryPropertyType parts[3] = {MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL};
-    int blas[3] = {0}, fft[3] = {0}, solver[3] = {0};
+    int blas[3] = {0}, solver[3] = {0};
     bool known = true;
     for (int i = 0; i < 3; i++) {
         known = known && cublasGetProperty(parts[i], &blas[i]) == CUBLAS_STATUS_SUCCESS &&
-                cufftGetProperty(parts[i], &fft[i]) == CUFFT_SUCCESS &&
                 cusolverGetProperty(parts[i], &solver[i]) == CUSOLVER_STATUS_SUCCESS;
     }
     if (known) {
         append(text, capacity, "cuBLAS %d.%d.%d", blas[0], blas[1], blas[2]);
-        append(text, capacity, "cuFFT %d.%d.%d", fft[0], fft[1], fft[2]);
         append(text, capacity, "cuSOLVER %d.%d.%d", solver[0], solver[1], solver[2]);
     }
 }
