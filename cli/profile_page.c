@@ -18,15 +18,8 @@ static const char rules[] =
     ".phases+.charts{margin-top:2rem}</style>\n";
 
 static void open_page(cli_html *page, const char *title, const char *subtitle, const char *given) {
-    cli_html_add(page,
-                 "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-                 "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-                 "style-src 'unsafe-inline'; img-src data:\">\n"
-                 "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-                 "<meta name=\"color-scheme\" content=\"light dark\">\n"
-                 "<meta name=\"generator\" content=\"tgrad %s\">\n<title>%s \xC2\xB7 tgrad "
-                 "profile</title>\n",
-                 tg_build().version, title);
+    cli_html_begin(page);
+    cli_html_add(page, "<title>%s \xC2\xB7 tgrad profile</title>\n", title);
     cli_report_style(page);
     cli_html_literal(page, rules);
     cli_html_add(page,

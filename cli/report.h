@@ -44,6 +44,8 @@ int cli_report_grids(const cli_report *report, cli_grid grid[CLI_REPORT_TESTS]);
 /* The run's number in its colour, and its name behind it. */
 void cli_report_badge(cli_html *page, const cli_report *report, int index);
 void cli_report_name(cli_html *page, const cli_report *report, int index);
+/* The rest of a table's head: a column for every run. */
+void cli_report_columns(cli_html *page, const cli_report *report);
 
 /* "1.5 MiB", or a dash for what is no number of bytes; returns text. */
 const char *cli_report_bytes(double bytes, char text[CLI_UNIT_TEXT]);

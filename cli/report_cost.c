@@ -126,12 +126,7 @@ static void add_memory_table(cli_html *page, const cli_report *report) {
     char text[CLI_UNIT_TEXT];
     cli_report_open_wide(page, "Table of memory");
     cli_html_add(page, "<table><thead><tr><th scope=\"col\">Peak bytes of</th>");
-    for (int i = 0; i < report->count; i++) {
-        cli_html_add(page, "<th scope=\"col\">");
-        cli_report_name(page, report, i);
-        cli_html_add(page, "</th>");
-    }
-    cli_html_add(page, "</tr></thead><tbody>\n");
+    cli_report_columns(page, report);
     for (int k = 0; k < TG_MEM_CATEGORIES; k++) {
         const tg_mem_category c = order[k];
         if (!is_used(report, c)) {

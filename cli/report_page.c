@@ -45,6 +45,15 @@ void cli_report_name(cli_html *page, const cli_report *report, int index) {
     cli_html_add(page, "<span class=\"run\">%s</span>", report->run[index].name);
 }
 
+void cli_report_columns(cli_html *page, const cli_report *report) {
+    for (int i = 0; i < report->count; i++) {
+        cli_html_add(page, "<th scope=\"col\">");
+        cli_report_name(page, report, i);
+        cli_html_add(page, "</th>");
+    }
+    cli_html_add(page, "</tr></thead><tbody>\n");
+}
+
 const char *cli_report_bytes(double bytes, char text[CLI_UNIT_TEXT]) {
     if (!(bytes >= 0.0 && bytes < 0x1p63)) {
         return strcpy(text, "\xE2\x80\x93");
@@ -116,14 +125,8 @@ static void add_subtitle(cli_html *page, const cli_report *report) {
 }
 
 static void add_head(cli_html *page, const cli_report *report) {
-    cli_html_add(page,
-                 "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-                 "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-                 "style-src 'unsafe-inline'; img-src data:\">\n"
-                 "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-                 "<meta name=\"color-scheme\" content=\"light dark\">\n"
-                 "<meta name=\"generator\" content=\"tgrad %s\">\n<title>",
-                 tg_build().version);
+    cli_html_begin(page);
+    cli_html_add(page, "<title>");
     add_title(page, report);
     cli_html_add(page, " \xC2\xB7 tgrad report</title>\n");
     cli_report_style(page);

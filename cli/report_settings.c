@@ -74,12 +74,7 @@ static void add_differences(cli_html *page, const cli_report *report) {
     cli_html_add(page, "<h3>What differs between the runs</h3>\n");
     cli_report_open_wide(page, "Table of settings that differ");
     cli_html_add(page, "<table class=\"settings\"><thead><tr><th scope=\"col\">Setting</th>");
-    for (int i = 0; i < report->count; i++) {
-        cli_html_add(page, "<th scope=\"col\">");
-        cli_report_name(page, report, i);
-        cli_html_add(page, "</th>");
-    }
-    cli_html_add(page, "</tr></thead><tbody>\n");
+    cli_report_columns(page, report);
     add_rows(page, report, false);
     cli_html_add(page, "</tbody></table></div>\n");
 }

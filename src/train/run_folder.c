@@ -7,8 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +16,7 @@
 #include "base/memory.h"
 #include "io/file.h"
 #include "tgrad/backend.h"
+#include "train/line.h"
 
 /* Makes a folder and those above it that are missing. */
 static tg_status make_folder(tg_context *ctx, const char *path) {
@@ -317,124 +316,98 @@ fail:
     return status;
 }
 
-/* A line of text under construction. */
-typedef struct line {
-    char *text;
-    size_t capacity, used;
-} line;
-
 /* Room for any line about an epoch; text is to be freed. */
-static tg_status make_line(tg_context *ctx, const tg_train_epoch *e, line *out) {
-    *out = (line){.capacity = 4096};
+static tg_status make_line(tg_context *ctx, const tg_train_epoch *e, tg_line *out) {
+    *out = (tg_line){.capacity = 4096};
     for (int i = 0; i < e->tests; i++) {
         out->capacity += 4 * TG_GRID_TEXT + 40 * (size_t)e->test[i].channels;
     }
     return TG_ALLOC(ctx, TG_MEM_OTHER, out->text, out->capacity);
 }
 
-static void add(line *l, const char *format, ...) TG_PRINTF(2, 3);
-
-static void add(line *l, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    const int wrote = vsnprintf(l->text + l->used, l->capacity - l->used, format, args);
-    va_end(args);
-    l->used += wrote > 0 ? (size_t)wrote : 0;
-    l->used = l->used < l->capacity ? l->used : l->capacity - 1;
-}
-
-/* A number as JSON has it: no NaN. */
-static void add_real(line *l, double value) {
-    if (isfinite(value)) {
-        add(l, "%.9g", value);
-    } else {
-        add(l, "null");
-    }
-}
-
-static void add_list(line *l, const char *key, const double *value, int64_t count) {
-    add(l, ",\"%s\":[", key);
+static void add_list(tg_line *l, const char *key, const double *value, int64_t count) {
+    tg_line_add(l, ",\"%s\":[", key);
     for (int64_t i = 0; i < count; i++) {
-        add(l, "%s", i ? "," : "");
-        add_real(l, value[i]);
+        tg_line_add(l, "%s", i ? "," : "");
+        tg_line_real(l, value[i]);
     }
-    add(l, "]");
+    tg_line_add(l, "]");
 }
 
-static void add_ranks(line *l, const tg_optim_ranks *r) {
-    add(l,
-        ",\"ranks\":{\"values\":%" PRId64 ",\"kept\":%" PRId64 ",\"entries\":%" PRId64
-        ",\"bytes\":%zu,\"budget\":%zu,\"error\":",
-        r->values, r->kept, r->entries, r->bytes, r->budget);
-    add_real(l, r->error);
-    add(l, ",\"bound\":");
-    add_real(l, r->bound);
-    add(l, "}");
+static void add_ranks(tg_line *l, const tg_optim_ranks *r) {
+    tg_line_add(l,
+                ",\"ranks\":{\"values\":%" PRId64 ",\"kept\":%" PRId64 ",\"entries\":%" PRId64
+                ",\"bytes\":%zu,\"budget\":%zu,\"error\":",
+                r->values, r->kept, r->entries, r->bytes, r->budget);
+    tg_line_real(l, r->error);
+    tg_line_add(l, ",\"bound\":");
+    tg_line_real(l, r->bound);
+    tg_line_add(l, "}");
 }
 
 /* The backend is named in every line: a run may be resumed on another one. */
-static void json_line(const tg_context *ctx, const tg_train_epoch *e, line *l) {
-    add(l, "{\"epoch\":%" PRId64 ",\"step\":%" PRId64 ",\"lr\":", e->epoch, e->step);
-    add_real(l, e->learning_rate);
-    add(l, ",\"train\":{\"loss\":");
-    add_real(l, e->train_loss);
-    add(l, "},\"test\":{");
+static void json_line(const tg_context *ctx, const tg_train_epoch *e, tg_line *l) {
+    tg_line_add(l, "{\"epoch\":%" PRId64 ",\"step\":%" PRId64 ",\"lr\":", e->epoch, e->step);
+    tg_line_real(l, e->learning_rate);
+    tg_line_add(l, ",\"train\":{\"loss\":");
+    tg_line_real(l, e->train_loss);
+    tg_line_add(l, "},\"test\":{");
     for (int i = 0; i < e->test_count; i++) {
-        add(l, "%s\"%s\":{\"l2\":", i ? "," : "", e->test[i].grid);
-        add_real(l, e->test[i].l2);
-        add(l, ",\"h1\":");
-        add_real(l, e->test[i].h1);
+        tg_line_add(l, "%s\"%s\":{\"l2\":", i ? "," : "", e->test[i].grid);
+        tg_line_real(l, e->test[i].l2);
+        tg_line_add(l, ",\"h1\":");
+        tg_line_real(l, e->test[i].h1);
         if (e->test[i].channels > 1) {
             add_list(l, "l2_channels", e->test[i].l2_channels, e->test[i].channels);
             add_list(l, "h1_channels", e->test[i].h1_channels, e->test[i].channels);
         }
-        add(l, "}");
+        tg_line_add(l, "}");
     }
-    add(l, "},\"step_ms\":");
-    add_real(l, e->step_ms);
-    add(l, ",\"seconds\":");
-    add_real(l, e->seconds);
-    add(l, ",\"skipped\":%" PRId64 ",\"loss_scale\":", e->skipped);
-    add_real(l, e->loss_scale);
-    add(l, ",\"overflows\":%" PRId64, e->overflows);
+    tg_line_add(l, "},\"step_ms\":");
+    tg_line_real(l, e->step_ms);
+    tg_line_add(l, ",\"seconds\":");
+    tg_line_real(l, e->seconds);
+    tg_line_add(l, ",\"skipped\":%" PRId64 ",\"loss_scale\":", e->skipped);
+    tg_line_real(l, e->loss_scale);
+    tg_line_add(l, ",\"overflows\":%" PRId64, e->overflows);
     if (e->ranks.params > 0) {
         add_ranks(l, &e->ranks);
     }
-    add(l, ",\"memory\":{\"peak\":%zu", e->memory.peak_total);
+    tg_line_add(l, ",\"memory\":{\"peak\":%zu", e->memory.peak_total);
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
-        add(l, ",\"%s\":%zu", tg_mem_category_name((tg_mem_category)c), e->memory.peak[c]);
+        tg_line_add(l, ",\"%s\":%zu", tg_mem_category_name((tg_mem_category)c), e->memory.peak[c]);
     }
-    add(l, "},\"backend\":\"%s\"", tg_backend_name(ctx));
+    tg_line_add(l, "},\"backend\":\"%s\"", tg_backend_name(ctx));
     if (*tg_backend_math(ctx)) {
-        add(l, ",\"math\":\"%s\"", tg_backend_math(ctx));
+        tg_line_add(l, ",\"math\":\"%s\"", tg_backend_math(ctx));
     }
-    add(l, "}\n");
+    tg_line_add(l, "}\n");
 }
 
-static void csv_header(const tg_train_epoch *e, line *l) {
-    add(l, "epoch,step,lr,train_loss,step_ms,peak_bytes");
+static void csv_header(const tg_train_epoch *e, tg_line *l) {
+    tg_line_add(l, "epoch,step,lr,train_loss,step_ms,peak_bytes");
     for (int i = 0; i < e->tests; i++) {
-        add(l, ",l2_%s,h1_%s", e->test[i].grid, e->test[i].grid);
+        tg_line_add(l, ",l2_%s,h1_%s", e->test[i].grid, e->test[i].grid);
     }
-    add(l, "\n");
+    tg_line_add(l, "\n");
 }
 
 /* A row under the header that the file has. A later stage may have other tests, and not every epoch
  * has any: what was not measured stays empty. */
-static void csv_row(const tg_train_epoch *e, const char *header, line *l) {
-    add(l, "%" PRId64 ",%" PRId64 ",%.9g,%.9g,%.6g,%zu", e->epoch, e->step, e->learning_rate,
-        e->train_loss, e->step_ms, e->memory.peak_total);
+static void csv_row(const tg_train_epoch *e, const char *header, tg_line *l) {
+    tg_line_add(l, "%" PRId64 ",%" PRId64 ",%.9g,%.9g,%.6g,%zu", e->epoch, e->step,
+                e->learning_rate, e->train_loss, e->step_ms, e->memory.peak_total);
     for (const char *at = strstr(header, ",l2_"); at; at = strchr(at + 1, ',')) {
         const size_t length = strcspn(at + 4, ",\n");
-        add(l, ",");
+        tg_line_add(l, ",");
         for (int i = 0; i < e->test_count; i++) {
             const tg_test_errors *test = &e->test[i];
             if (strlen(test->grid) == length && memcmp(test->grid, at + 4, length) == 0) {
-                add(l, "%.9g", at[1] == 'l' ? test->l2 : test->h1);
+                tg_line_add(l, "%.9g", at[1] == 'l' ? test->l2 : test->h1);
             }
         }
     }
-    add(l, "\n");
+    tg_line_add(l, "\n");
 }
 
 tg_status tg_run_folder_append(const tg_run_folder *folder, const char *name, const char *text,
@@ -495,7 +468,7 @@ fail:
 }
 
 /* The first line of a file; "" if there is none. */
-static tg_status read_header(tg_context *ctx, const char *path, line *l) {
+static tg_status read_header(tg_context *ctx, const char *path, tg_line *l) {
     char text[128];
     FILE *file = fopen(path, "r");
     if (!file && errno != ENOENT) {
@@ -514,14 +487,14 @@ static tg_status read_header(tg_context *ctx, const char *path, line *l) {
 static tg_status log_csv(const tg_run_folder *folder, const tg_train_epoch *e) {
     tg_status status = TG_OK;
     char path[TG_PATH];
-    line header = {0}, row = {0};
+    tg_line header = {0}, row = {0};
     TG_TRY(make_line(folder->ctx, e, &header));
     TG_TRY(make_line(folder->ctx, e, &row));
     TG_TRY(tg_run_folder_file(folder, "metrics.csv", path));
     TG_TRY(read_header(folder->ctx, path, &header));
     if (header.used == 0) {
         csv_header(e, &header);
-        add(&row, "%s", header.text);
+        tg_line_add(&row, "%s", header.text);
     }
     csv_row(e, header.text, &row);
     TG_TRY(tg_run_folder_append(folder, "metrics.csv", row.text, row.used));
@@ -533,7 +506,7 @@ fail:
 
 tg_status tg_run_folder_log(tg_run_folder *folder, const tg_train_epoch *epoch) {
     tg_status status = TG_OK;
-    line json = {0};
+    tg_line json = {0};
     TG_TRY(make_line(folder->ctx, epoch, &json));
     json_line(folder->ctx, epoch, &json);
     TG_TRY(tg_run_folder_append(folder, "metrics.jsonl", json.text, json.used));
