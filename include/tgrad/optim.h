@@ -57,9 +57,9 @@ typedef struct tg_optim_config {
 
     bool is_projected;             /* tensorgrad: compress the gradients of this group */
     tg_projector_config projector; /* proj_type, rank, sparse_ratio, .., second_* */
-    /* rank: auto. The ranks of every projected parameter of the group, and the size of a sparse set
-     * beside them, are chosen from the spectra of the gradients before each refresh: at most
-     * this error for each, at most this memory for all. At least one of the two is needed. */
+    /* rank: auto. The ranks of every projected parameter of the group are allocated by the spectra
+     * of the gradients before each refresh; a sparse set keeps its sparse_ratio. At most this error
+     * for each, at most this memory for all. At least one of the two is needed. */
     double rank_tolerance; /* rank_tolerance: 0; |G - P(G)| / |G| allowed, 0: as small as can be */
     double memory_budget;  /* memory_budget: 0; bytes of moments, factors and index sets together,
                               or (up to 1) their share of dense moments in this precision; 0: no

@@ -117,13 +117,12 @@ static bool exchange(tg_point_list *lists, int tensors, int64_t *slack) {
 }
 
 static tg_rank_choice choice_of(const tg_spectrum *s, const tg_point *p) {
-    tg_rank_choice choice = {
-        .kept = s->kept[p->share], .count = 1, .bytes = p->bytes, .error = p->error};
+    tg_rank_choice choice = {.count = 1, .bytes = p->bytes, .error = p->error};
     for (int d = 0; d < s->ndim; d++) {
         choice.rank[d] = p->rank[d];
         choice.count *= p->rank[d];
     }
-    choice.count += choice.kept;
+    choice.count += s->kept;
     return choice;
 }
 
@@ -143,28 +142,26 @@ static double loss(const call *c, double error) {
     return error > c->allowed ? error : c->allowed;
 }
 
-static tg_point equal_point(const call *c, int tensor, int share, int part) {
-    const tg_spectrum *s = c->spectra[tensor];
-    return tg_point_equal(c->kind, s, share < s->shares ? share : s->shares - 1,
-                          (double)part / PARTS);
+static tg_point equal_point(const call *c, int tensor, int part) {
+    return tg_point_equal(c->kind, c->spectra[tensor], (double)part / PARTS);
 }
 
 /* Bytes of all tensors; those without energy keep what they have. */
-static int64_t equal_bytes(const call *c, int share, int part, const tg_rank_choice *kept) {
+static int64_t equal_bytes(const call *c, int part, const tg_rank_choice *kept) {
     int64_t total = 0;
     for (int i = 0; i < c->tensors; i++) {
         const bool moves = c->spectra[i]->energy > 0.0;
-        total += (int64_t)(moves ? equal_point(c, i, share, part).bytes : kept[i].bytes);
+        total += (int64_t)(moves ? equal_point(c, i, part).bytes : kept[i].bytes);
     }
     return total;
 }
 
 /* The largest part that fits; -1: none. */
-static int equal_part(const call *c, int share, const tg_rank_choice *kept) {
+static int equal_part(const call *c, const tg_rank_choice *kept) {
     int low = -1, high = PARTS + 1;
     while (high - low > 1) {
         const int middle = low + (high - low) / 2;
-        if (equal_bytes(c, share, middle, kept) <= c->capacity) {
+        if (equal_bytes(c, middle, kept) <= c->capacity) {
             low = middle;
         } else {
             high = middle;
@@ -175,24 +172,18 @@ static int equal_part(const call *c, int share, const tg_rank_choice *kept) {
 
 /* No choice is worse than ranks in equal parts would be: if they leave less, they are taken. */
 static void prefer_equal(const call *c, tg_rank_choice *out) {
-    double least = 0.0;
-    for (int i = 0; i < c->tensors; i++) {
-        least += c->spectra[i]->energy > 0.0 ? loss(c, out[i].error) : 0.0;
+    const int part = equal_part(c, out);
+    double chosen = 0.0, equal = 0.0;
+    for (int i = 0; part >= 0 && i < c->tensors; i++) {
+        const bool moves = c->spectra[i]->energy > 0.0;
+        chosen += moves ? loss(c, out[i].error) : 0.0;
+        equal += moves ? loss(c, equal_point(c, i, part).error) : 0.0;
     }
-    for (int share = 0; share < TG_MAX_SHARES; share++) {
-        const int part = equal_part(c, share, out);
-        double sum = 0.0;
-        for (int i = 0; part >= 0 && i < c->tensors; i++) {
-            const bool moves = c->spectra[i]->energy > 0.0;
-            sum += moves ? loss(c, equal_point(c, i, share, part).error) : 0.0;
+    for (int i = 0; part >= 0 && equal < chosen && i < c->tensors; i++) {
+        if (c->spectra[i]->energy > 0.0) {
+            const tg_point p = equal_point(c, i, part);
+            out[i] = choice_of(c->spectra[i], &p);
         }
-        for (int i = 0; part >= 0 && sum < least && i < c->tensors; i++) {
-            if (c->spectra[i]->energy > 0.0) {
-                const tg_point p = equal_point(c, i, share, part);
-                out[i] = choice_of(c->spectra[i], &p);
-            }
-        }
-        least = part >= 0 && sum < least ? sum : least;
     }
 }
 

@@ -3,10 +3,9 @@
  * Leaving out direction i of mode k of a tensor G costs at most its eigenvalue, the i-th of the
  * Gram matrix of the k-th unfolding: |G - P(G)|^2 <= sum over modes of the eigenvalues left out
  * (exact for one mode, at most the number of modes too large for several). A sparse set in front of
- * the core takes its entries out of G first; the eigenvalues are then those of what it leaves, so
- * there is one spectrum per size of the set. A set behind or beside the core takes of what the core
- * leaves: the sum is multiplied by the part that it left at the last refresh, as far as ranks are
- * still those; this is an estimate, no bound.
+ * the core takes its entries out of G first; the eigenvalues are then those of what it leaves. A
+ * set behind or beside the core takes of what the core leaves: the sum is multiplied by the part
+ * that it left at the last refresh, as far as ranks are still those; this is an estimate, no bound.
  *
  * For every tensor the points (bytes of its state, error) are listed: from full ranks down, each
  * time without the direction that costs least per byte saved, and beside them ranks that are the
@@ -25,7 +24,6 @@
 /* What one tensor keeps. */
 typedef struct tg_rank_choice {
     int64_t rank[TG_MAX_NDIM];
-    int64_t kept;  /* entries of the sparse set, 0 without one */
     int64_t count; /* values: core and sparse set */
     size_t bytes;  /* of moments and factors */
     double error;  /* bound (or estimate) of |G - P(G)|^2 / |G|^2 */
@@ -60,9 +58,8 @@ size_t tg_ranks_scratch(int tensors, int64_t points);
 bool tg_ranks_choose(const tg_state_kind *kind, const tg_spectrum *const *spectra, int tensors,
                      double tolerance, size_t capacity, void *scratch, tg_rank_choice *out);
 
-/* Ranks that are one share of every mode, beside a sparse set of `kept`, in at most `capacity`
- * bytes (or, if there is no such share, 1 each): what is used before there is a spectrum. */
-tg_rank_choice tg_ranks_equal(const tg_state_kind *kind, const tg_spectrum *sizes, int64_t kept,
-                              size_t capacity);
+/* Ranks that are one share of every mode in at most `capacity` bytes (or, if there is no such
+ * share, 1 each): what is used before there is a spectrum. */
+tg_rank_choice tg_ranks_equal(const tg_state_kind *kind, const tg_spectrum *sizes, size_t capacity);
 
 #endif

@@ -43,10 +43,7 @@ static tg_status check_ranks(tg_context *ctx, const char *name, const tg_slot *s
                              const int64_t *ranks) {
     const tg_spectrum *s = &slot->ranked->spectrum;
     const int n = slot->shape.ndim;
-    bool holds = false;
-    for (int i = 0; i < s->shares; i++) {
-        holds = holds || ranks[n] == s->kept[i];
-    }
+    bool holds = ranks[n] == s->kept;
     for (int d = 0; d < n; d++) {
         holds = holds && ranks[d] >= 1 && ranks[d] <= s->max_rank[d];
     }

@@ -6,7 +6,7 @@
 #include "optim/pool.h"
 
 /* What new coordinates get. */
-typedef enum filling { ZERO, NEAREST, REPEATED } filling;
+typedef enum filling { ZERO, NEAREST } filling;
 
 /* A box of elements, row-major, from the sizes `from` at element `source` of `data` to the sizes
  * `to` at element `target` of the same memory. Smaller boxes move towards the front, from the first
@@ -28,7 +28,7 @@ static void reshape(char *data, size_t size, int ndim, const int64_t *from, int6
             index[d] = rest % to[d];
             rest /= to[d];
             is_new = is_new || index[d] >= from[d];
-            index[d] = fills == REPEATED ? index[d] % from[d] : tg_min(index[d], from[d] - 1);
+            index[d] = tg_min(index[d], from[d] - 1);
             at += index[d] * stride;
             stride *= from[d];
         }
@@ -52,13 +52,13 @@ static void reshape_parts(char *data, size_t size, const tg_layout *from, const 
                     behind ? to->kept : 0, is_second_moment ? NEAREST : ZERO);
         } else if (from->kept > 0) {
             reshape(data, size, 1, &from->kept, behind ? tg_layout_core(from) : 0, &to->kept,
-                    behind ? tg_layout_core(to) : 0, is_second_moment ? REPEATED : ZERO);
+                    behind ? tg_layout_core(to) : 0, ZERO);
         }
     }
 }
 
 static bool is_same_shape(const tg_layout *a, const tg_layout *b) {
-    bool same = a->kept == b->kept;
+    bool same = true;
     for (int d = 0; d < a->ndim; d++) {
         same = same && a->rank[d] == b->rank[d];
     }

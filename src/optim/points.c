@@ -13,7 +13,7 @@ int64_t tg_rank_points(const tg_spectrum *s) {
     for (int d = 0; d < s->ndim; d++) {
         path += s->max_rank[d];
     }
-    return s->shares * path;
+    return path;
 }
 
 static int64_t product_without(const int64_t *rank, int ndim, int mode) {
@@ -36,35 +36,33 @@ static void clip(int64_t *rank, int ndim) {
     }
 }
 
-static size_t bytes_of(const tg_state_kind *kind, const tg_spectrum *s, const int64_t *rank,
-                       int64_t kept) {
-    return tg_region_of(kind, s->ndim, s->dim, rank, product_without(rank, s->ndim, -1) + kept)
+static size_t bytes_of(const tg_state_kind *kind, const tg_spectrum *s, const int64_t *rank) {
+    return tg_region_of(kind, s->ndim, s->dim, rank, product_without(rank, s->ndim, -1) + s->kept)
         .bytes;
 }
 
 /* The part of what the core leaves that a set behind it leaves. It is known for the ranks of the
  * last refresh; the less other ones have in common with those, the more it is what any set of the
  * largest entries leaves at most. */
-static double left_by_set(const tg_spectrum *s, int share, const int64_t *rank) {
-    if (!s->is_shared) {
+static double left_by_set(const tg_spectrum *s, const int64_t *rank) {
+    if (!s->is_behind) {
         return 1.0;
     }
-    const double most = 1.0 - (double)s->kept[share] / (double)product_without(s->dim, s->ndim, -1);
+    const double most = 1.0 - (double)s->kept / (double)product_without(s->dim, s->ndim, -1);
     double common = 1.0;
     for (int d = 0; d < s->ndim; d++) {
         const double now = (double)rank[d], then = s->left.rank[d];
         common *= now < then ? now / then : then / now;
     }
-    return common * s->left.part[share] + (1.0 - common) * most;
+    return common * s->left.part + (1.0 - common) * most;
 }
 
 /* A point; the error of a core is never more than all that there is. */
-static tg_point make_point(const tg_state_kind *kind, const tg_spectrum *s, int share,
-                           const int64_t *rank) {
+static tg_point make_point(const tg_state_kind *kind, const tg_spectrum *s, const int64_t *rank) {
     double lost = 0.0, whole = 0.0;
-    tg_point p = {.share = share};
+    tg_point p = {0};
     for (int d = 0; d < s->ndim; d++) {
-        const double *value = tg_spectrum_mode(s, share, d);
+        const double *value = tg_spectrum_mode(s, d);
         double tail = 0.0, all = 0.0;
         for (int64_t i = s->dim[d] - 1; i >= 0; i--) { /* smallest first */
             all += value[i] > 0.0 ? value[i] : 0.0;
@@ -74,13 +72,13 @@ static tg_point make_point(const tg_state_kind *kind, const tg_spectrum *s, int 
         whole = all > whole ? all : whole;
         p.rank[d] = (int32_t)rank[d];
     }
-    p.bytes = bytes_of(kind, s, rank, s->kept[share]);
-    p.error = (lost < whole ? lost : whole) / s->energy * left_by_set(s, share, rank);
+    p.bytes = bytes_of(kind, s, rank);
+    p.error = (lost < whole ? lost : whole) / s->energy * left_by_set(s, rank);
     return p;
 }
 
 /* From full ranks down: the direction that costs least per byte saved goes first. */
-static void add_path(const tg_spectrum *s, int share, tg_point_list *l) {
+static void add_path(const tg_spectrum *s, tg_point_list *l) {
     int64_t rank[TG_MAX_NDIM];
     const size_t size = tg_dtype_size(l->kind->dtype);
     const double value =
@@ -90,11 +88,11 @@ static void add_path(const tg_spectrum *s, int share, tg_point_list *l) {
     for (;;) {
         int cheapest = -1;
         double least = 0.0;
-        l->points[l->size++] = make_point(l->kind, s, share, rank);
+        l->points[l->size++] = make_point(l->kind, s, rank);
         for (int d = 0; d < s->ndim; d++) {
             const double saved = (double)product_without(rank, s->ndim, d) * value +
                                  (double)s->dim[d] * (double)size;
-            const double cost = tg_spectrum_mode(s, share, d)[rank[d] - 1] / saved;
+            const double cost = tg_spectrum_mode(s, d)[rank[d] - 1] / saved;
             if (rank[d] > 1 && (cheapest < 0 || cost < least)) {
                 cheapest = d;
                 least = cost;
@@ -117,10 +115,10 @@ static void equal_ranks(const tg_spectrum *s, double part, int64_t *rank) {
     clip(rank, s->ndim);
 }
 
-tg_point tg_point_equal(const tg_state_kind *kind, const tg_spectrum *s, int share, double part) {
+tg_point tg_point_equal(const tg_state_kind *kind, const tg_spectrum *s, double part) {
     int64_t rank[TG_MAX_NDIM];
     equal_ranks(s, part, rank);
-    return make_point(kind, s, share, rank);
+    return make_point(kind, s, rank);
 }
 
 static int by_bytes(const void *a, const void *b) {
@@ -130,9 +128,6 @@ static int by_bytes(const void *a, const void *b) {
     }
     if (x->error != y->error) {
         return x->error < y->error ? -1 : 1;
-    }
-    if (x->share != y->share) {
-        return x->share - y->share;
     }
     for (int d = 0; d < TG_MAX_NDIM; d++) {
         if (x->rank[d] != y->rank[d]) {
@@ -185,7 +180,7 @@ static void tighten(const tg_spectrum *s, double most_error, tg_point_list *l) {
             }
             if (rank[d] >= 1) {
                 clip(rank, s->ndim);
-                const tg_point p = make_point(l->kind, s, chosen.share, rank);
+                const tg_point p = make_point(l->kind, s, rank);
                 if (p.error <= most_error && p.bytes < best.bytes) {
                     best = p;
                     found = true;
@@ -201,11 +196,9 @@ static void tighten(const tg_spectrum *s, double most_error, tg_point_list *l) {
 }
 
 void tg_points_list(const tg_spectrum *s, double tolerance, tg_point_list *l) {
-    for (int share = 0; share < s->shares; share++) {
-        add_path(s, share, l);
-        for (int i = 0; i < LADDER; i++) {
-            l->points[l->size++] = tg_point_equal(l->kind, s, share, (double)i / LADDER);
-        }
+    add_path(s, l);
+    for (int i = 0; i < LADDER; i++) {
+        l->points[l->size++] = tg_point_equal(l->kind, s, (double)i / LADDER);
     }
     keep_best(l);
     l->most = 0;
@@ -220,14 +213,14 @@ void tg_points_list(const tg_spectrum *s, double tolerance, tg_point_list *l) {
     link_hull(l);
 }
 
-tg_rank_choice tg_ranks_equal(const tg_state_kind *kind, const tg_spectrum *sizes, int64_t kept,
+tg_rank_choice tg_ranks_equal(const tg_state_kind *kind, const tg_spectrum *sizes,
                               size_t capacity) {
     enum { PARTS = 1024 };
-    tg_rank_choice choice = {.kept = kept, .error = 1.0};
+    tg_rank_choice choice = {.error = 1.0};
     for (int i = PARTS; i >= 0; i--) {
         equal_ranks(sizes, (double)i / PARTS, choice.rank);
-        choice.count = product_without(choice.rank, sizes->ndim, -1) + kept;
-        choice.bytes = bytes_of(kind, sizes, choice.rank, kept);
+        choice.count = product_without(choice.rank, sizes->ndim, -1) + sizes->kept;
+        choice.bytes = bytes_of(kind, sizes, choice.rank);
         if (choice.bytes <= capacity) {
             break;
         }

@@ -9,7 +9,6 @@ typedef struct tg_point {
     size_t bytes;
     int64_t lower; /* the next vertex of the hull with fewer bytes; -1: none */
     int32_t rank[TG_MAX_NDIM];
-    int share;
 } tg_point;
 
 /* The points of one tensor, by ascending bytes and falling error. */
@@ -25,7 +24,7 @@ typedef struct tg_point_list {
  * as few bytes beats, up to the one that meets the tolerance (0: all), with their lower hull. */
 void tg_points_list(const tg_spectrum *s, double tolerance, tg_point_list *l);
 
-/* Ranks that are one part of every mode, beside a sparse set of this size. */
-tg_point tg_point_equal(const tg_state_kind *kind, const tg_spectrum *s, int share, double part);
+/* Ranks that are one part of every mode. */
+tg_point tg_point_equal(const tg_state_kind *kind, const tg_spectrum *s, double part);
 
 #endif

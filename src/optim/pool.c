@@ -33,14 +33,13 @@ static size_t dense_bytes(const tg_state_kind *kind, int64_t entries) {
 
 static demand demand_of(const tg_state_kind *kind, const tg_projector *p) {
     const tg_spectrum sizes = tg_projector_spectrum_sizes(p);
-    const int64_t fewest = sizes.kept[0], most = sizes.kept[sizes.shares - 1];
-    const tg_rank_choice whole = tg_ranks_equal(kind, &sizes, fewest, SIZE_MAX);
-    demand d = {.least = tg_ranks_equal(kind, &sizes, fewest, 0).bytes,
+    const tg_rank_choice whole = tg_ranks_equal(kind, &sizes, SIZE_MAX);
+    demand d = {.least = tg_ranks_equal(kind, &sizes, 0).bytes,
                 .whole = whole.bytes,
                 .indices = tg_projector_get_bytes(p).indices,
                 .dense = dense_bytes(kind, p->numel),
                 .per_value = tg_moments_per_value(kind->config, kind->dtype, p->numel),
-                .largest = whole.count - fewest + most,
+                .largest = whole.count,
                 .points = tg_rank_points(&sizes)};
     for (int k = 0; k < sizes.ndim; k++) {
         d.factor = tg_max_size(d.factor, (size_t)(sizes.dim[k] * sizes.max_rank[k]) *
@@ -120,7 +119,7 @@ tg_status tg_pool_plan(tg_context *ctx, const tg_optim_setup *setup, int group, 
         return tg_fail(
             ctx, TG_E_CONFIG,
             "opt.memory_budget: %.0f bytes are too few: the state of %d parameters takes "
-            "at least %zu, at rank 1",
+            "at least %zu, at rank 1 and with the sparse entries asked for",
             budget, out->members, sum.least + sum.indices);
     }
     out->bytes = budget > 0.0 && left < (double)sum.whole ? (size_t)left : sum.whole;
@@ -242,21 +241,9 @@ bool tg_pool_lay_out(tg_optim *optim, int group) {
     return offset <= pool->bytes && values <= pool->values;
 }
 
-/* Equal ranks in so many bytes; a sparse set whose size is chosen starts with that of the settings
- * and at most a quarter of them. */
-static tg_rank_choice first_choice(const tg_state_kind *kind, const tg_slot *slot, size_t bytes) {
-    const tg_spectrum *sizes = &slot->ranked->spectrum;
-    const double per_value = tg_moments_per_value(kind->config, kind->dtype, slot->numel);
-    int set = sizes->shares > 1 ? sizes->shares - 2 : 0;
-    while (set > 0 && 4.0 * (double)sizes->kept[set] * per_value > (double)bytes) {
-        set--;
-    }
-    return tg_ranks_equal(kind, sizes, sizes->kept[set], bytes);
-}
-
 static size_t least_of(const tg_pool *pool, const tg_slot *slot) {
     const tg_spectrum *sizes = &slot->ranked->spectrum;
-    return tg_ranks_equal(&pool->kind, sizes, sizes->kept[0], 0).bytes;
+    return tg_ranks_equal(&pool->kind, sizes, 0).bytes;
 }
 
 /* What is left of the pool beside the least that each member needs is shared by size. */
@@ -277,8 +264,8 @@ static tg_status start_group(tg_optim *optim, int group) {
         }
         const double share = (double)slot->numel / (double)entries;
         const size_t bytes = least_of(pool, slot) + (size_t)((double)left * share);
-        const tg_rank_choice choice = first_choice(&pool->kind, slot, bytes);
-        TG_TRY(tg_projector_set_ranks(slot->projector, choice.rank, choice.kept));
+        const tg_rank_choice choice = tg_ranks_equal(&pool->kind, &slot->ranked->spectrum, bytes);
+        TG_TRY(tg_projector_set_ranks(slot->projector, choice.rank));
         slot->count = choice.count;
         slot->ranked->bound = 1.0;
     }

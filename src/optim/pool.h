@@ -27,8 +27,8 @@ static inline bool tg_pool_has(const tg_slot *slot, int group) {
 
 /* Moves moments and factors of one parameter within the pool, by way of the host (move.c). Either
  * no size grows and the offset neither, or none falls: overlapping is then fine. Coordinates that
- * are new start with a first moment of 0 and the second moment of the nearest old one (of a sparse
- * set: of the old ones in turn). */
+ * are new start with a first moment of 0 and the second moment of the nearest old one; the sparse
+ * set keeps its size. */
 TG_NODISCARD tg_status tg_state_move(tg_optim *optim, const tg_pool *pool, const tg_layout *from,
                                      const tg_layout *to);
 

@@ -32,7 +32,7 @@ static choosing lay_out_choosing(const tg_pool *pool) {
 
 static bool is_changed(const tg_slot *slot, const tg_rank_choice *choice) {
     const tg_layout now = tg_layout_of(slot);
-    bool changed = now.kept != choice->kept;
+    bool changed = false;
     for (int d = 0; d < now.ndim; d++) {
         changed = changed || now.rank[d] != choice->rank[d];
     }
@@ -43,7 +43,6 @@ static bool is_changed(const tg_slot *slot, const tg_rank_choice *choice) {
 static tg_layout common(const tg_layout *from, const tg_rank_choice *choice, size_t offset) {
     tg_layout p = *from;
     p.offset = offset;
-    p.kept = tg_min(from->kept, choice->kept);
     for (int d = 0; d < p.ndim; d++) {
         p.rank[d] = tg_min(from->rank[d], choice->rank[d]);
     }
@@ -76,7 +75,6 @@ static void log_choice(tg_optim *optim, int group, const tg_slot *arriving,
         const tg_layout before = tg_layout_of(slot);
         tg_layout after = before;
         char old[192], new[192];
-        after.kept = choice->kept;
         memcpy(after.rank, choice->rank, sizeof after.rank);
         if (is_changed(slot, choice)) {
             tg_log(optim->ctx, TG_LOG_INFO,
@@ -85,7 +83,7 @@ static void log_choice(tg_optim *optim, int group, const tg_slot *arriving,
                    sqrt(choice->error), layout_text(&before, old, sizeof old), slot->error);
         }
         values += choice->count;
-        kept += choice->kept;
+        kept += before.kept;
         entries += slot->numel;
         bytes += choice->bytes + tg_projector_get_bytes(slot->projector).indices;
         error += choice->error;
@@ -129,7 +127,6 @@ static tg_status apply(tg_optim *optim, int group, const tg_rank_choice *choices
         end -= choice->bytes;
         from.offset = packed;
         to.offset = end;
-        to.kept = choice->kept;
         memcpy(to.rank, choice->rank, sizeof to.rank);
         TG_TRY(tg_state_move(optim, pool, &from, &to));
     }
@@ -140,7 +137,7 @@ static tg_status apply(tg_optim *optim, int group, const tg_rank_choice *choices
         }
         const tg_rank_choice *choice = &choices[member++];
         if (is_changed(slot, choice)) {
-            TG_TRY(tg_projector_set_ranks(slot->projector, choice->rank, choice->kept));
+            TG_TRY(tg_projector_set_ranks(slot->projector, choice->rank));
             slot->count = choice->count;
             slot->ranked->is_due = true;
         }
@@ -170,8 +167,7 @@ tg_status tg_ranks_choose_if_ready(tg_optim *optim, const tg_slot *arriving) {
         tg_slot *slot = &optim->slots[i];
         if (tg_pool_has(slot, group)) {
             const tg_layout now = tg_layout_of(slot);
-            c.choices[member] = (tg_rank_choice){.kept = now.kept,
-                                                 .count = slot->count,
+            c.choices[member] = (tg_rank_choice){.count = slot->count,
                                                  .bytes = tg_layout_region(pool, &now).bytes,
                                                  .error = slot->ranked->bound};
             memcpy(c.choices[member].rank, now.rank, sizeof now.rank);
@@ -245,7 +241,7 @@ bool tg_ranks_is_at_work(const tg_optim *optim, const tg_slot *slot) {
 static void take_out_loss_scale(const tg_optim *optim, tg_spectrum *s) {
     const double factor = 1.0 / (optim->loss_scale.used * optim->loss_scale.used);
     s->energy *= factor;
-    for (int64_t i = 0; factor != 1.0 && i < s->shares * tg_spectrum_width(s); i++) {
+    for (int64_t i = 0; factor != 1.0 && i < tg_spectrum_values(s); i++) {
         s->values[i] *= factor;
     }
 }

@@ -11,7 +11,7 @@
 enum {
     TG_STATE_NAME = 512,
     TG_STATE_COUNTERS = 7,
-    TG_STATE_LEFT = TG_MAX_SHARES + TG_MAX_NDIM, /* numbers of a tg_left */
+    TG_STATE_LEFT = 1 + TG_MAX_NDIM, /* numbers of a tg_left */
     TG_STATE_FLAGS = 4, /* behind the ranks: entries of the sparse set, and three truths */
     TG_STATE_PARTS = 4 + 2 * TG_MAX_NDIM
 };

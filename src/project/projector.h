@@ -93,9 +93,8 @@ TG_NODISCARD tg_status tg_projector_form_residual(tg_projector *p, const void *g
                                                   void *workspace);
 
 /* Other ranks from the next refresh on, which is due before the projector is used again: factors in
- * their new shape are to be lent, and an index set of another size is chosen anew. TG_E_UNSUPPORTED
- * if the workspace is too small for them. */
-TG_NODISCARD tg_status tg_projector_set_ranks(tg_projector *p, const int64_t *rank, int64_t kept);
+ * their new shape are to be lent. TG_E_UNSUPPORTED if the workspace is too small for them. */
+TG_NODISCARD tg_status tg_projector_set_ranks(tg_projector *p, const int64_t *rank);
 
 /* Memory of the factors, (dim, rank) each, of a projector with automatic ranks. */
 void tg_projector_lend(tg_projector *p, void *const factor[]);

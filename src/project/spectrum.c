@@ -1,10 +1,8 @@
-/* What automatic ranks are chosen from, and how chosen ranks reach the branches.
+/* What ranks are allocated by, and how allocated ranks reach the branches.
  *
- * The size of a sparse set of the largest entries is chosen too, around the one of the settings. In
- * front of the core: the spectrum is that of what the set leaves, one for each size. Behind it or
- * beside it: one spectrum, and what each size leaves of the residual of the last refresh. */
-#include <math.h>
-
+ * The sparse set keeps the share of the settings. In front of the core: the spectrum is that of
+ * what the largest entries leave. Behind it or beside it: that of G, and what the set leaves of the
+ * residual of the last refresh. */
 #include "linalg/scratch.h"
 #include "project/projector.h"
 
@@ -27,25 +25,12 @@ static double most_left(const tg_projector *p, int64_t kept) {
 }
 
 tg_spectrum tg_projector_spectrum_sizes(const tg_projector *p) {
-    static const double multiples[TG_MAX_SHARES] = {0.0, 0.25, 0.5, 1.0, 2.0};
-    tg_spectrum s = {.ndim = p->shape.ndim, .shares = 1};
+    tg_spectrum s = {.ndim = p->shape.ndim,
+                     .kept = p->sparse ? p->sparse->count : 0,
+                     .is_behind = is_sparse_behind(p)};
     for (int d = 0; d < s.ndim; d++) {
         s.dim[d] = p->shape.dim[d];
         s.max_rank[d] = p->low_rank->max_rank[d];
-    }
-    if (!p->sparse) {
-        return s;
-    }
-    s.shares = 0;
-    s.is_shared = is_sparse_behind(p);
-    for (int i = 0; i < TG_MAX_SHARES; i++) {
-        const double entries =
-            ceil(multiples[i] * p->sparse->config.sparse_ratio * (double)p->numel);
-        const double most = p->most > 0 && p->most < p->numel ? (double)p->most : (double)p->numel;
-        const int64_t kept = entries < 1.0 ? 1 : entries < most ? (int64_t)entries : (int64_t)most;
-        if (kept <= UINT32_MAX && (s.shares == 0 || kept > s.kept[s.shares - 1])) {
-            s.kept[s.shares++] = kept;
-        }
     }
     return s;
 }
@@ -58,7 +43,7 @@ static tg_tucker_plan plan_of(const tg_projector *p) {
     return plan;
 }
 
-/* A bitmap for trying sizes of the sparse set stands in front of all other scratch. */
+/* A bitmap for the set of this gradient stands in front of all other scratch. */
 static tg_bitmap lay_out(const tg_projector *p, tg_scratch *scratch) {
     tg_bitmap bitmap = {.n = p->numel};
     if (p->sparse) {
@@ -112,21 +97,16 @@ tg_status tg_projector_measure_left(tg_projector *p, const void *grad, tg_storag
                                       scratch.block + scratch.used));
     TG_TRY(ops->norms(p->be, p->dtype, p->numel, b.residual, &core_leaves));
     const bool is_rounding = !(core_leaves.sum_squares > 1e-10 * all.sum_squares);
-    for (int i = 0; i < sizes.shares; i++) { /* each set contains the one before, which is 0 now */
-        if (p->config.scheme == TG_SCHEME_COMPOSITE) {
-            const int64_t more = sizes.kept[i] - (i > 0 ? sizes.kept[i - 1] : 0);
-            TG_TRY(ops->select_topk(p->be, p->dtype, b.residual, more, &b.trial));
-        } else {
-            TG_TRY(ops->select_topk(p->be, dtype, grad, sizes.kept[i], &b.trial));
-        }
-        TG_TRY(ops->bitmap_clear(p->be, p->dtype, &b.trial, b.residual, b.residual));
-        TG_TRY(ops->norms(p->be, p->dtype, p->numel, b.residual, &both_leave));
-        p->left.part[i] = is_rounding ? most_left(p, sizes.kept[i])
-                                      : both_leave.sum_squares / core_leaves.sum_squares;
-        if (sizes.kept[i] == p->sparse->count) {
-            p->rest = all.sum_squares > 0.0 ? both_leave.sum_squares / all.sum_squares : 0.0;
-        }
+    if (p->config.scheme == TG_SCHEME_COMPOSITE) {
+        TG_TRY(ops->select_topk(p->be, p->dtype, b.residual, sizes.kept, &b.trial));
+    } else {
+        TG_TRY(ops->select_topk(p->be, dtype, grad, sizes.kept, &b.trial));
     }
+    TG_TRY(ops->bitmap_clear(p->be, p->dtype, &b.trial, b.residual, b.residual));
+    TG_TRY(ops->norms(p->be, p->dtype, p->numel, b.residual, &both_leave));
+    p->left.part =
+        is_rounding ? most_left(p, sizes.kept) : both_leave.sum_squares / core_leaves.sum_squares;
+    p->rest = all.sum_squares > 0.0 ? both_leave.sum_squares / all.sum_squares : 0.0;
     for (int d = 0; d < sizes.ndim; d++) {
         p->left.rank[d] = (double)p->low_rank->modes.rank[d];
     }
@@ -145,20 +125,17 @@ tg_status tg_projector_measure(tg_projector *p, const void *grad, tg_storage sto
     tg_status status = TG_OK;
     TG_TRY(p->be->ops->norms(p->be, dtype, p->numel, grad, &norms));
     out->energy = norms.sum_squares;
-    for (int share = 0; share < (out->is_shared ? 1 : out->shares); share++) {
-        const tg_bitmap *mask = NULL;
-        if (is_sparse_first(p)) {
-            TG_TRY(p->be->ops->select_topk(p->be, dtype, grad, out->kept[share], &trial));
-            mask = &trial;
-        }
-        TG_TRY(tg_tucker_spectrum(p->be, &plan, grad, mask, tg_spectrum_mode(out, share, 0),
-                                  scratch.block + scratch.used));
+    const bool masks = is_sparse_first(p);
+    if (masks) {
+        TG_TRY(p->be->ops->select_topk(p->be, dtype, grad, out->kept, &trial));
     }
+    TG_TRY(tg_tucker_spectrum(p->be, &plan, grad, masks ? &trial : NULL, out->values,
+                              scratch.block + scratch.used));
 fail:
     return status;
 }
 
-tg_status tg_projector_set_ranks(tg_projector *p, const int64_t *rank, int64_t kept) {
+tg_status tg_projector_set_ranks(tg_projector *p, const int64_t *rank) {
     tg_branch *low_rank = p->low_rank;
     low_rank->restarts = true;
     low_rank->count = 1;
@@ -167,10 +144,6 @@ tg_status tg_projector_set_ranks(tg_projector *p, const int64_t *rank, int64_t k
         low_rank->count *= rank[d];
     }
     p->modes = low_rank->modes;
-    if (p->sparse && p->sparse->count != kept) {
-        p->sparse->count = kept;
-        p->sparse->is_ready = false;
-    }
     const tg_projector_bytes bytes = tg_projector_get_bytes(p);
     if (bytes.workspace > p->workspace->bytes || bytes.step_workspace > p->workspace->step_bytes ||
         bytes.host_workspace > p->workspace->host_bytes) {
