@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
+#include "optim/auto_rank/rank_candidates.h"
 #include "optim/optim.h"
-#include "optim/points.h"
 #include "support/files.h"
 #include "tgrad/tgrad.h"
 

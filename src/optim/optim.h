@@ -2,7 +2,7 @@
 #ifndef TG_OPTIM_OPTIM_H
 #define TG_OPTIM_OPTIM_H
 
-#include "optim/choose.h"
+#include "optim/auto_rank/rank_allocation.h"
 #include "optim/loss_scale.h"
 #include "optim/moments.h"
 #include "optim/pending.h"
@@ -111,7 +111,7 @@ tg_moments tg_slot_plan_moments(const tg_optim *optim, const tg_slot *slot);
 /* Whether a parameter is projected. */
 bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param);
 
-/* ---- automatic ranks (ranks.c) ---- */
+/* ---- automatic ranks (auto_rank/) ---- */
 
 /* Sizes of a group's pool, without memory. */
 TG_NODISCARD tg_status tg_pool_plan(tg_context *ctx, const tg_optim_setup *setup, int group,

@@ -1,7 +1,7 @@
 /* The pool of a group with automatic ranks: where the state of each of its parameters lies, and how
  * it moves when ranks change. */
-#ifndef TG_OPTIM_POOL_H
-#define TG_OPTIM_POOL_H
+#ifndef TG_OPTIM_AUTO_RANK_STATE_POOL_H
+#define TG_OPTIM_AUTO_RANK_STATE_POOL_H
 
 #include "optim/optim.h"
 
@@ -25,10 +25,10 @@ static inline bool tg_pool_has(const tg_slot *slot, int group) {
     return slot->ranked && slot->group == group;
 }
 
-/* Moves moments and factors of one parameter within the pool, by way of the host (move.c). Either
- * no size grows and the offset neither, or none falls: overlapping is then fine. Coordinates that
- * are new start with a first moment of 0 and the second moment of the nearest old one; the sparse
- * set keeps its size. */
+/* Moves moments and factors of one parameter within the pool, by way of the host
+ * (state_repacking.c). Either no size grows and the offset neither, or none falls: overlapping is
+ * then fine. Coordinates that are new start with a first moment of 0 and the second moment of the
+ * nearest old one; the sparse set keeps its size. */
 TG_NODISCARD tg_status tg_state_move(tg_optim *optim, const tg_pool *pool, const tg_layout *from,
                                      const tg_layout *to);
 

@@ -14,8 +14,8 @@
  * and pairs exchange as long as that helps. If one part of every mode of all tensors leaves less in
  * as many bytes, that is taken. Errors are relative to each tensor's own |G|^2: Adam makes all
  * scales alike. */
-#ifndef TG_OPTIM_CHOOSE_H
-#define TG_OPTIM_CHOOSE_H
+#ifndef TG_OPTIM_AUTO_RANK_RANK_ALLOCATION_H
+#define TG_OPTIM_AUTO_RANK_RANK_ALLOCATION_H
 
 #include "base/memory.h"
 #include "project/spectrum.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/minmax.h"
-#include "optim/pool.h"
+#include "optim/auto_rank/state_pool.h"
 
 /* What new coordinates get. */
 typedef enum filling { ZERO, NEAREST } filling;

@@ -1,8 +1,8 @@
 /* The points of one tensor, for choosing among those of all. */
-#ifndef TG_OPTIM_POINTS_H
-#define TG_OPTIM_POINTS_H
+#ifndef TG_OPTIM_AUTO_RANK_RANK_CANDIDATES_H
+#define TG_OPTIM_AUTO_RANK_RANK_CANDIDATES_H
 
-#include "optim/choose.h"
+#include "optim/auto_rank/rank_allocation.h"
 
 typedef struct tg_point {
     double error; /* relative bound */

@@ -1,5 +1,5 @@
 /* The points of one tensor: what some ranks and a sparse set cost in bytes and leave in error. */
-#include "optim/points.h"
+#include "optim/auto_rank/rank_candidates.h"
 
 #include <stdlib.h>
 #include <string.h>

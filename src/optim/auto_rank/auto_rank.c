@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/minmax.h"
-#include "optim/pool.h"
+#include "optim/auto_rank/state_pool.h"
 
 /* ---- choosing ---- */
 

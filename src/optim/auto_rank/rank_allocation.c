@@ -1,6 +1,6 @@
 /* The walk down the hulls of all tensors. All in f64 on the host and in a fixed order: the same
  * spectra give the same ranks. */
-#include "optim/points.h"
+#include "optim/auto_rank/rank_candidates.h"
 
 enum {
     EXCHANGES = 64, /* between two tensors, at most */

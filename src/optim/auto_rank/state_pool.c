@@ -1,5 +1,5 @@
 /* The memory of a pool: planned from shapes, laid out one parameter behind the other. */
-#include "optim/pool.h"
+#include "optim/auto_rank/state_pool.h"
 
 #include <math.h>
 #include <string.h>
