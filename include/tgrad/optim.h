@@ -41,7 +41,7 @@ typedef enum tg_nonfinite_policy {
 /* How the moments are kept; the arithmetic on them is f32. */
 typedef enum tg_state_precision {
     TG_STATES_FULL,
-    TG_STATES_HALF, /* bf16, rounded at random with the odds of the distances */
+    TG_STATES_HALF, /* bf16, by stochastic rounding */
     TG_STATES_8BIT  /* a byte a number and a scale for every 256; parameters with fewer than 4096
                        values (rank auto: entries) stay full */
 } tg_state_precision;

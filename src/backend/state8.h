@@ -11,9 +11,9 @@
  * bits of index, value down to 1e-7, of the ROOT of v (what the step divides by); a root above 0
  * never becomes 0. Scales are the largest modulus (of m) or root (of v) of the block.
  *
- * A number between two entries becomes the lower or the upper one, with the odds of its distances
- * if u is uniform in [0, 1), and the nearest if u = 1/2. Moving averages need the former: a step of
- * theirs is shorter than half the way to the next entry, and to the nearest they would stand still.
+ * Stochastic rounding if u is uniform in [0, 1), to nearest if u = 1/2. Moving averages need the
+ * former: a step of theirs is shorter than half the way to the next entry, and rounded to nearest
+ * they would stand still.
  *
  * Only +, -, *, /, comparisons and cutting off to whole numbers in a fixed order: the same bytes
  * everywhere (files that include this are compiled without contraction). */
