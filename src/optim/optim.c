@@ -100,29 +100,30 @@ fail:
 
 /* A format is refused where no parameter would be kept in it. */
 static tg_status check_bytes(tg_context *ctx, const tg_optim_setup *setup) {
-    bool asked = false, used = setup->param_count == 0;
-    const tg_state_codec *codec = NULL;
+    int asked = TG_STATE_FULL;
+    bool used = false;
     tg_status status = TG_OK;
     for (int i = 0; i < setup->param_count; i++) {
         const tg_optim_param *param = &setup->params[i];
         const tg_optim_config *config = &setup->groups[param->group];
         slot_plan plan;
-        codec = tg_state_codecs[config->state_precision];
-        if (codec->least == 0) {
+        const int64_t least = tg_state_codecs[config->state_precision]->least;
+        if (least == 0) {
             continue;
         }
         tg_pool pool;
         TG_TRY(tg_pool_plan(ctx, setup, param->group, &pool));
         TG_TRY(plan_slot(ctx, setup, &pool, i, &plan));
-        asked = true;
+        asked = (int)config->state_precision;
         const int64_t judged = plan.is_auto ? tg_shape_numel(&param->shape) : plan.count;
-        used = used || judged >= codec->least;
+        used = used || judged >= least;
     }
-    if (asked && !used) {
+    if (asked != TG_STATE_FULL && !used) {
         status = tg_fail(ctx, TG_E_CONFIG,
-                         "opt.state_precision: %d bits with a scale for every %d numbers: no "
+                         "opt.state_precision: %s keeps a scale for every %d numbers, and no "
                          "parameter has the %lld values that make it worth it; take full",
-                         codec->bits, codec->block, (long long)codec->least);
+                         tg_state_choices[asked].name, tg_state_codecs[asked]->block,
+                         (long long)tg_state_codecs[asked]->least);
     }
 fail:
     return status;
