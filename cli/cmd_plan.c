@@ -282,10 +282,9 @@ const cli_command cli_cmd_plan = {
         "the memory ledger of the run counts the same, but for some names and handles (category\n"
         "other). Where data files are missing, their samples are not counted.\n\n"
         "--fit proposes settings with which the run fits into BYTES where the backend computes,\n"
-        "fastest first: precision, activation checkpointing, smaller batches of which more are\n"
-        "added up, compressed moments. Its times are rough. If nothing fits it fails and names "
-        "the\n"
-        "least that can be reached.\n",
+        "those that cost least first: precision, activation checkpointing, smaller batches of\n"
+        "which more are added up, compressed moments. Its times are rough. If nothing fits it\n"
+        "fails and names the least that can be reached.\n",
     .examples = "  tgrad plan --preset ns128 --opt tensorgrad\n"
                 "  tgrad plan darcy.yaml --batch 4 --fno.hidden_channels 64\n"
                 "  tgrad plan --preset ns1024 --opt adam --fit 24GB\n",

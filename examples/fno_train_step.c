@@ -68,6 +68,7 @@ int main(void) {
     static float predicted[BATCH * FINE];
     double loss = 0.0;
     need(NULL, tg_context_create(NULL, &ctx));
+    need(ctx, tg_backend_select(ctx, "cpu")); /* the arrays are the host's */
     tg_fno_config config = tg_fno_config_default();
     config.n_layers = 2;
     config.hidden_channels = config.n_modes[0] = 16;

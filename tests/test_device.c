@@ -11,6 +11,20 @@
 
 /* ---- the device itself ---- */
 
+/* A host array given to a device is refused before a kernel reads it. */
+static void losses_of_host_arrays_are_refused(void **state) {
+    (void)state;
+    tg_context *ctx = net_context("fake", 1);
+    float values[4] = {1, 2, 3, 4};
+    double loss = 0.0;
+    tg_tensor host;
+    const tg_loss_config config = tg_loss_config_default();
+    net_ok(ctx, tg_tensor_wrap(ctx, TG_F32, &(tg_shape){3, {1, 1, 4}}, values, &host));
+    assert_int_equal(tg_loss_eval(ctx, &config, &host, &host, &loss, NULL), TG_E_ARGUMENT);
+    assert_non_null(strstr(tg_context_error(ctx), "where backend fake computes"));
+    tg_context_destroy(&ctx);
+}
+
 static void work_waits_until_somebody_waits(void **state) {
     (void)state;
     tg_context *ctx = net_context("fake", 1);
@@ -175,6 +189,7 @@ static void networks_give_the_same_bits(void **state) {
 int main(void) {
     fake_device_add("fake");
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(losses_of_host_arrays_are_refused),
         cmocka_unit_test(work_waits_until_somebody_waits),
         cmocka_unit_test(the_lane_spoils_until_it_is_joined),
         cmocka_unit_test(graphs_run_again_and_refuse_to_wait),

@@ -33,19 +33,19 @@ Y
 # ---- eval and predict ----
 
 for data in toy_test_16 fine; do
-    "$tgrad" eval weights.safetensors --config config.yaml --data ${data}_x.npy --json >out 2>err || complain "eval $data"
+    "$tgrad" eval weights.safetensors --math fp32 --config config.yaml --data ${data}_x.npy --json >out 2>err || complain "eval $data"
     small "$(jq '.results[0].l2' out)" || complain "eval $data: l2 $(jq '.results[0].l2' out)"
 done
 grep -q "normalized: nothing (--normalize fits" err || complain "eval says nothing of normalizers"
-"$tgrad" predict weights.safetensors --config config.yaml -i fine_x.npy -o made.safetensors >out 2>err || complain "predict"
+"$tgrad" predict weights.safetensors --math fp32 --config config.yaml -i fine_x.npy -o made.safetensors >out 2>err || complain "predict"
 "$tgrad" convert made.safetensors same_y.npy >/dev/null
 cp fine_x.npy same_x.npy
-"$tgrad" eval weights.safetensors --config config.yaml --data same_x.npy --json >out 2>err
+"$tgrad" eval weights.safetensors --math fp32 --config config.yaml --data same_x.npy --json >out 2>err
 small "$(jq '.results[0].l2' out)" || complain "predict and eval differ"
 
 # Normalizers fitted on the training data: those of the configuration.
 sed 's/encode_output: false/encode_output: true/' config.yaml >encoded.yaml
-"$tgrad" eval weights.safetensors --config encoded.yaml --normalize --data fine_x.npy --json >out 2>err || complain "--normalize"
+"$tgrad" eval weights.safetensors --math fp32 --config encoded.yaml --normalize --data fine_x.npy --json >out 2>err || complain "--normalize"
 grep -q "normalized: the output" err || complain "--normalize says which"
 if small "$(jq '.results[0].l2' out)"; then complain "--normalize changed nothing"; fi
 
@@ -74,7 +74,7 @@ says err "safetensors.torch.save_file"
 
 "$tgrad" train config.yaml --run run --init weights.safetensors --quiet >out 2>err || complain "train --init"
 grep -q "init: weights.safetensors" run/config.yaml || complain "config.yaml does not tell of --init"
-"$tgrad" eval run --data fine_x.npy --json >out 2>err || complain "eval of the run"
+"$tgrad" eval run --math fp32 --data fine_x.npy --json >out 2>err || complain "eval of the run"
 small "$(jq '.results[0].l2' out)" || complain "a learning rate of 0 changed the weights"
 "$tgrad" train config.yaml --run again --init run/checkpoints/recent.safetensors --quiet >out 2>err ||
     complain "train --init with a checkpoint"

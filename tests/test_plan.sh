@@ -66,14 +66,14 @@ says out '"automatic_ranks": '
 expect 1 plan small.yaml --opt.rank auto --opt.memory_budget 500
 says err "opt.memory_budget"
 
-# What is proposed fits when it is pasted; the least that can be reached is named otherwise.
-expect 0 plan --preset burgers --opt adam --json --threads 1
+# What is proposed fits when it is pasted (on a CPU, whose fastest way is known here); the least that can be reached is named otherwise.
+expect 0 plan --preset burgers --opt adam --backend cpu --json --threads 1
 peak=$(number peak)
-expect 0 plan --preset burgers --opt adam --fit $peak --threads 1
+expect 0 plan --preset burgers --opt adam --backend cpu --fit $peak --threads 1
 says out "fits in"
 for percent in 99 70 45; do
     budget=$((peak * percent / 100))
-    expect 0 plan --preset burgers --opt adam --fit $budget --json --threads 1
+    expect 0 plan --preset burgers --opt adam --backend cpu --fit $budget --json --threads 1
     says out '"fits": false'
     times=$(sed -n 's/^ *"time": *//p' out | tr -d ,)
     [ "${times%%$'\n'*}" = "$(sort -g <<<"$times" | head -1)" ] ||
@@ -83,7 +83,7 @@ for percent in 99 70 45; do
     arguments=$(sed -n 's/^ *"arguments": "\(.*\)",$/\1/p' out | head -1)
     [ -n "$arguments" ] || complain "$last: nothing is proposed"
     # shellcheck disable=SC2086 # several words
-    expect 0 plan --preset burgers --opt adam --json --threads 1 $arguments
+    expect 0 plan --preset burgers --opt adam --backend cpu --json --threads 1 $arguments
     [ "$(number peak)" -le $budget ] || complain "$last: $(number peak) bytes, proposed for $budget"
 done
 expect 1 plan --preset burgers --opt adam --fit 1MB

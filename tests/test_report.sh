@@ -106,7 +106,7 @@ cmp -s <(sed 's/two.html/X/' two.html) <(sed 's/again.html/X/' again.html) ||
 [ "$(grep -c '<img' two.html)" -eq 12 ] || complain "$(grep -c '<img' two.html) pictures, not 12"
 says two.html 'Error of adam: from 0.000 to 1.000, L² 0.3536' 'Truth: from 0.000 to 2.000' \
     'Error of tensorgrad: from −1.000 to 0.000' 'Resolution 3, as trained'
-grep -oE 'base64,[^"]*' two.html | head -1 | cut -d, -f2 | base64 -d >first.png ||
+grep -oE 'base64,[^"]*' two.html | sed -n 1p | cut -d, -f2 | base64 -d >first.png ||
     complain "the picture is not base64"
 [ "$(head -c 4 first.png | tail -c 3)" = PNG ] || complain "the picture is no PNG"
 run 0 adam --samples 0 -o none.html

@@ -108,8 +108,16 @@ tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
     return status;
 }
 
-static tg_status check_fields(tg_context *ctx, const tg_tensor *pred, const tg_tensor *target,
+static tg_status check_fields(const tg_backend *be, const tg_tensor *pred, const tg_tensor *target,
                               const tg_tensor *dpred) {
+    tg_context *ctx = be->ctx;
+    const tg_place place = be->ops->place;
+    if (pred->place != place || target->place != place || (dpred && dpred->place != place)) {
+        return tg_fail(ctx, TG_E_ARGUMENT,
+                       "loss: pred, target and gradient must lie where backend %s computes "
+                       "(tg_backend_tensor makes such tensors, tg_backend_copy fills them)",
+                       be->ops->name);
+    }
     if (pred->dtype != target->dtype || (dpred && dpred->dtype != pred->dtype)) {
         return tg_fail(ctx, TG_E_DTYPE, "loss: pred is %s and target is %s",
                        tg_dtype_name(pred->dtype), tg_dtype_name(target->dtype));
@@ -133,7 +141,7 @@ tg_status tg_loss_eval(tg_context *ctx, const tg_loss_config *config, const tg_t
     tg_status status = TG_OK;
     tg_backend *be = NULL;
     TG_TRY(tg_backend_get(ctx, &be));
-    TG_TRY(check_fields(ctx, pred, target, dpred));
+    TG_TRY(check_fields(be, pred, target, dpred));
     TG_TRY(nn_loss(be, config, pred->dtype, &pred->shape, pred->data, target->data, be->cell, 1.0,
                    dpred ? dpred->data : NULL));
     TG_TRY(be->ops->download(be, loss, be->cell, sizeof *loss));
@@ -147,7 +155,7 @@ tg_status tg_loss_squares(tg_context *ctx, tg_loss_kind kind, const tg_tensor *p
     tg_status status = TG_OK;
     tg_backend *be = NULL;
     TG_TRY(tg_backend_get(ctx, &be));
-    TG_TRY(check_fields(ctx, pred, target, NULL));
+    TG_TRY(check_fields(be, pred, target, NULL));
     const tg_shape needed = {.ndim = 3, .dim = {pred->shape.dim[0], pred->shape.dim[1], 2}};
     if (squares->dtype != TG_F64 || !tg_shape_equal(&squares->shape, &needed)) {
         char a[96], b[96];
