@@ -11,11 +11,13 @@
 #include "backend/backend.h"
 #include "base/threads.h"
 
-/* Partial result of one part of a reduction, one cache line each. */
+/* Partial result of one part of a reduction, one cache line each. Padded, not aligned: some are on
+ * the stack, which sanitizers align less. */
 typedef struct cpu_partial {
-    _Alignas(TG_ALIGNMENT) double re, im;
+    double re, im;
     double max;
     int64_t count;
+    char rest[TG_ALIGNMENT - 4 * sizeof(double)];
 } cpu_partial;
 
 /* Kernels of one real type; `pairs` take n complex numbers, the others n reals (a complex array
