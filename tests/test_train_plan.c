@@ -98,7 +98,6 @@ static const variant variants[] = {
      {"opt.n_epochs", "1", "stage2.data.train_resolution", "24", "stage2.opt.n_epochs", "1",
       "stage2.data.file_resolution", "24", "stage2.data.batch_size", "5"}},
     {"checkpointing", {"fno.activation_checkpoint", "minimal"}},
-    {"no channel MLP", {"opt.name", "tensorgrad", "fno.use_channel_mlp", "false"}},
     {"halves",
      {"opt.name", "tensorgrad", "fno.fno_block_precision", "mixed", "fno.activation_precision",
       "bf16"}},
@@ -116,6 +115,7 @@ static const variant variants[] = {
      {"data.set", "wide", "data.train_resolution", "0", "data.test_resolutions", "9x14",
       "opt.n_epochs", "1", "stage2.data.train_file", "wide_test_18x28.h5", "stage2.opt.n_epochs",
       "1", "stage2.data.test_resolutions", "[]", "fno.hidden_channels", "12"}},
+    {"no channel MLP", {"opt.name", "tensorgrad", "fno.use_channel_mlp", "false"}},
 };
 
 static const variant long_variants[] = {
