@@ -21,12 +21,18 @@ int cli_fail_status(const tg_context *ctx, tg_status status) {
     return CLI_FAILED;
 }
 
+json_t *cli_json_object(void) {
+    json_t *object = json_object();
+    fuzz_expect(object != NULL);
+    return object;
+}
+
 /* Number of epochs up to `last`; -1: the report refuses the file. */
 static int read_run(int64_t last) {
     cli_run run;
     int count = -1;
     if (cli_run_open(fuzz_context(), fuzz_folder(), &run) == CLI_OK) {
-        fuzz_expect(run.count > 0 && run.tests <= CLI_RUN_TESTS);
+        fuzz_expect(run.tests <= CLI_RUN_TESTS);
         count = 0;
         for (int i = 0; i < run.count; i++) {
             fuzz_expect(i == 0 || run.epoch[i].epoch > run.epoch[i - 1].epoch);
@@ -36,8 +42,10 @@ static int read_run(int64_t last) {
             fuzz_expect(cli_run_last(&run, CLI_NORM_L2, t) < run.count);
             fuzz_expect(cli_run_best(&run, CLI_NORM_H1, t) < run.count);
         }
-        (void)cli_run_step_ms(&run);
-        (void)cli_run_seconds(&run);
+        if (run.count > 0) { /* the command leaves out a run without an epoch */
+            (void)cli_run_step_ms(&run);
+            (void)cli_run_seconds(&run);
+        }
     }
     cli_run_close(&run);
     return count;
