@@ -14,8 +14,8 @@ build: ## build/bin/tgrad and both libraries, optimised
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(JOBS)
 
-build-cuda: ## the same with the CUDA backend, in build-cuda/
-	@cmake --preset cuda >/dev/null
+build-cuda: ## the same with the CUDA backend, in build-cuda/; TG_CUDA_ARCHS=90 for one GPU only
+	@cmake --preset cuda $(if $(TG_CUDA_ARCHS),'-DTG_CUDA_ARCHS=$(TG_CUDA_ARCHS)') >/dev/null
 	@cmake --build --preset cuda -j $(JOBS)
 
 demo: ## install what is missing, build, and show the program at work

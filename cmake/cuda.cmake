@@ -1,5 +1,6 @@
 # The CUDA backend: compiled by nvcc into the same objects as the rest, linked by the C compiler.
-# Machine code for sm_80 (A100) and sm_90 (H100, H200), and PTX of the latter for what comes after.
+# TG_CUDA_ARCHS says for which GPUs. The default is machine code for sm_80 (A100) and sm_90 (H100, H200),
+# and PTX of the latter for what comes after.
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
     find_program(TG_NVCC nvcc PATHS /usr/local/cuda/bin)
     if(NOT TG_NVCC)
@@ -8,7 +9,12 @@ if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
     endif()
     set(CMAKE_CUDA_COMPILER ${TG_NVCC})
 endif()
-set(CMAKE_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "GPUs to compile for")
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES "80-real;90")
+endif()
+set(TG_CUDA_ARCHS "${CMAKE_CUDA_ARCHITECTURES}" CACHE STRING
+    "GPUs to compile for: 90 is machine code and PTX for sm_90, 90-real the code alone")
+set(CMAKE_CUDA_ARCHITECTURES "${TG_CUDA_ARCHS}")
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
@@ -29,12 +35,11 @@ list(APPEND tg_pc_libs -L${CUDAToolkit_LIBRARY_DIR} -lcudart -lcublas -lcusolver
 list(APPEND CMAKE_BUILD_RPATH ${CUDAToolkit_LIBRARY_DIR})
 list(APPEND CMAKE_INSTALL_RPATH ${CUDAToolkit_LIBRARY_DIR})
 
-file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/backend/cuda/*.cu)
+set(cuda_folder ${CMAKE_CURRENT_SOURCE_DIR}/src/backend/cuda)
+file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${cuda_folder}/*.cu)
 target_sources(tgrad_objects PRIVATE ${cuda_sources})
 # What draws random numbers or encodes moments has the bits of the host: products and sums are
 # rounded one by one.
-set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/src/backend/cuda/adam_bytes.cu
-                            ${CMAKE_CURRENT_SOURCE_DIR}/src/backend/cuda/random.cu
-                            ${CMAKE_CURRENT_SOURCE_DIR}/src/backend/cuda/select.cu
-                            PROPERTIES COMPILE_OPTIONS -fmad=false)
+set_source_files_properties(${cuda_folder}/optim/adam_8bit.cu ${cuda_folder}/core/random.cu
+                            ${cuda_folder}/compress/top_k.cu PROPERTIES COMPILE_OPTIONS -fmad=false)
 set_target_properties(tgrad_objects PROPERTIES CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")

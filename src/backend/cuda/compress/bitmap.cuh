@@ -1,0 +1,58 @@
+/* Index sets on the device: a warp walks groups of 512 bits, the length that ranks count in. */
+#ifndef TG_BACKEND_CUDA_COMPRESS_BITMAP_CUH
+#define TG_BACKEND_CUDA_COMPRESS_BITMAP_CUH
+
+#include "backend/cuda/core/cuda.cuh"
+
+enum { GROUP = 512, GROUP_WORDS = GROUP / 64, WARP = 32, SCAN_MOST = 1024 };
+
+/* Calls f(group) for every group; all lanes of a warp come together. */
+template <class F> __device__ inline void for_each_group(int64_t n, F f) {
+    const int64_t groups = (n + GROUP - 1) / GROUP;
+    const int64_t warps = (int64_t)gridDim.x * (blockDim.x / WARP);
+    const int64_t warp = (int64_t)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
+    for (int64_t group = warp; group < groups; group += warps) {
+        f(group);
+    }
+}
+
+static inline unsigned group_blocks(const tg_backend *be, int64_t n, int threads) {
+    return cuda_blocks(be, tg_bitmap_ranks(n) * WARP, threads);
+}
+
+__device__ inline uint32_t lanes_before() {
+    return (1u << (threadIdx.x % WARP)) - 1u;
+}
+
+/* Calls f(entry, position among the kept ones) for every kept entry. */
+template <class F>
+__device__ inline void for_each_kept(int64_t n, const uint64_t *words, const uint32_t *ranks, F f) {
+    const int lane = threadIdx.x % WARP;
+    const int64_t all_words = (n + 63) / 64;
+    for_each_group(n, [&](int64_t group) {
+        const int64_t at = group * GROUP_WORDS + lane;
+        const uint64_t word = lane < GROUP_WORDS && at < all_words ? words[at] : 0;
+        int64_t position = ranks[group];
+#pragma unroll
+        for (int i = 0; i < GROUP / WARP; i++) {
+            const uint32_t bits = __shfl_sync(~0u, (uint32_t)(word >> (i % 2 * 32)), i / 2);
+            if (bits >> lane & 1) {
+                f(group * GROUP + i * WARP + lane, position + __popc(bits & lanes_before()));
+            }
+            position += __popc(bits);
+        }
+    });
+}
+
+/* counts (groups) becomes the sums of the counts before each one, at most 2^32 - 1, and *total
+ * (NULL: not wanted) the sum of all. partials: SCAN_MOST numbers of scratch. Nothing happens where
+ * *skip is not 0 (NULL: no such thing). */
+tg_status cuda_scan(tg_backend *be, int64_t groups, uint32_t *counts, const uint32_t *skip,
+                    uint64_t *partials, uint64_t *total);
+
+/* ranks from words, for a bitmap with n > 0 bits; partials and total as above. */
+tg_status cuda_rank(tg_backend *be, const tg_bitmap *bitmap, uint64_t *partials, uint64_t *total);
+
+void cuda_fill_select(tg_backend_ops *ops); /* top_k.cu */
+
+#endif

@@ -1,0 +1,167 @@
+/* Compressing a gradient: one pass that forms it slab by slab, gathers its kept entries and
+ * projects the rest; see compress.cuh for the products and form_gradient.cu for the slabs. */
+#include "backend/cuda/compress/compress.cuh"
+#include "backend/cuda/linalg/blas.cuh"
+
+/* ---- slab by slab ---- */
+
+/* Whether G itself lies in memory as a slab of all of it would, aligned for 16-byte loads. */
+static bool lies_ready(const tg_compress *op, const cuda_plan *plan) {
+    const cuda_view &view = plan->view;
+    return op->source.dense && op->source.store == TG_STORE_FULL && !(op->masked && op->bitmap) &&
+           view.ld == plan->parts * view.cols && (view.part == 1 || plan->parts == 1) &&
+           (uintptr_t)op->source.dense % 16 == 0;
+}
+
+static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    const bool ready = lies_ready(op, plan), gathers = op->values && op->bitmap;
+    const int64_t entry_size = (int64_t)tg_dtype_size(op->modes.dtype);
+    tg_status status = TG_OK;
+    TG_TRY(cuda_plan_factors(be, plan, true, op->workspace));
+    TG_TRY(cuda_planes_factors(be, plan, true, op->workspace));
+    if (ready && gathers) {
+        TG_TRY(cuda_form_slab(be, op, plan, 0, plan->dim0, true, NULL));
+    }
+    for (int64_t begin = 0; begin < plan->dim0; begin += plan->slab) {
+        const int64_t count = shorter(plan->slab, plan->dim0 - begin);
+        char *now = cuda_plan_state(plan, op->workspace, 0, begin);
+        if (ready) {
+            now = static_cast<char *>(const_cast<void *>(op->source.dense)) +
+                  begin * plan->unit * entry_size;
+        } else {
+            TG_TRY(cuda_form_slab(be, op, plan, begin, count, gathers, now));
+        }
+        int q = 0;
+        if (plan->planes.tiles > 0) {
+            q = 2;
+            char *next = cuda_plan_state(plan, op->workspace, q, begin);
+            TG_TRY(cuda_planes_contract(be, plan, op->workspace, count, now, next));
+            now = next;
+        }
+        for (; q < plan->steps; q++) {
+            char *next = cuda_plan_state(plan, op->workspace, q + 1, begin);
+            TG_TRY(cuda_plan_step(be, plan, op->workspace, q, true, count, now, next));
+            now = next;
+        }
+        if (!plan->gathers) {
+            TG_TRY(
+                cuda_plan_slab_to_core(be, plan, now, begin, count, op->scale, op->beta, op->core));
+        }
+    }
+    if (plan->gathers) {
+        const void *middle = ready && plan->steps == 0
+                                 ? op->source.dense
+                                 : cuda_plan_at(plan, op->workspace, plan->middle);
+        TG_TRY(cuda_plan_middle_to_core(be, plan, op->workspace, middle, op->scale, op->beta,
+                                        op->core));
+    }
+fail:
+    return status;
+}
+
+/* ---- modes 0 and 1 before the gradient ---- */
+
+/* Without a mask the two channels of a factored gradient can be contracted first,
+ *   (G x_0 U0^H x_1 U1^H)[i,o,k] = sum_b conj(x'[b,i,k]) dy'[b,o,k], x' = U0^T x, dy' = U1^H dy,
+ * which leaves less than half of the gradient to form in a usual case, and two modes less to
+ * contract. `small` becomes the call on x' and dy'; false if it has no room in the workspace, whose
+ * size does not know of the batch. */
+static bool shrinks(const tg_backend *be, const tg_compress *op, const cuda_plan *plan,
+                    tg_compress *small) {
+    const tg_multimode *modes = &op->modes;
+    if (op->source.dense || op->source.store != TG_STORE_FULL || (op->masked && op->bitmap) ||
+        !(modes->factor[0] || modes->factor[1])) {
+        return false;
+    }
+    const int64_t entry_size = (int64_t)tg_dtype_size(modes->dtype);
+    const int64_t frequencies = plan->unit / modes->dim[1];
+    const void **source[2] = {&small->source.x, &small->source.dy};
+    char *end = static_cast<char *>(op->workspace);
+    *small = *op;
+    small->bitmap = NULL;
+    small->values = NULL;
+    for (int d = 0; d < 2; d++) {
+        if (modes->factor[d]) {
+            *source[d] = end;
+            end += (op->source.batch * modes->rank[d] * frequencies * entry_size + 255) / 256 * 256;
+            small->modes.dim[d] = modes->rank[d];
+            small->modes.factor[d] = NULL;
+        }
+    }
+    small->workspace = end;
+    const int64_t needed =
+        (end - static_cast<char *>(op->workspace)) +
+        cuda_plan_of(be, &small->modes).size * (int64_t)tg_dtype_size(plan->real);
+    return needed <= plan->size * (int64_t)tg_dtype_size(plan->real);
+}
+
+/* to (batch, rank, frequencies) = op(U) from (batch, dim, frequencies), of mode d. */
+static tg_status contract_channels(tg_backend *be, const tg_compress *op, int d, tg_op how,
+                                   int64_t frequencies, const void *from, const void *to) {
+    const tg_multimode *modes = &op->modes;
+    tg_gemm gemm = tg_gemm();
+    gemm.dtype = modes->dtype;
+    gemm.op_a = how;
+    gemm.m = modes->rank[d];
+    gemm.n = frequencies;
+    gemm.k = modes->dim[d];
+    gemm.alpha.re = 1.0;
+    gemm.a = modes->factor[d];
+    gemm.lda = modes->rank[d];
+    gemm.b = from;
+    gemm.ldb = frequencies;
+    gemm.stride_b = gemm.k * frequencies;
+    gemm.c = const_cast<void *>(to);
+    gemm.ldc = frequencies;
+    gemm.stride_c = gemm.m * frequencies;
+    gemm.batch = op->source.batch;
+    return modes->factor[d] ? cuda_gemm(be, &gemm) : TG_OK;
+}
+
+static tg_status project_small(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
+                               const tg_compress *small) {
+    const int64_t frequencies = plan->unit / op->modes.dim[1];
+    const cuda_plan small_plan = cuda_plan_of(be, &small->modes);
+    tg_status status = TG_OK;
+    if (op->values && op->bitmap) {
+        TG_TRY(cuda_form_slab(be, op, plan, 0, plan->dim0, true, NULL));
+    }
+    TG_TRY(contract_channels(be, op, 0, TG_OP_T, frequencies, op->source.x, small->source.x));
+    TG_TRY(contract_channels(be, op, 1, TG_OP_H, frequencies, op->source.dy, small->source.dy));
+    TG_TRY(project(be, small, &small_plan));
+fail:
+    return status;
+}
+
+/* ---- slots ---- */
+
+static tg_status cuda_compress(tg_backend *be, const tg_compress *op) {
+    const tg_status status = cuda_check_modes(be, "compress", op->modes.dtype, op->source.store);
+    if (status != TG_OK) {
+        return status;
+    }
+    const cuda_plan plan = cuda_plan_of(be, &op->modes);
+    if (plan.dim0 * plan.unit == 0) {
+        return TG_OK;
+    }
+    if (!op->core) {
+        const bool gathers = op->values && op->bitmap;
+        return gathers ? cuda_form_slab(be, op, &plan, 0, plan.dim0, true, NULL) : TG_OK;
+    }
+    tg_compress small;
+    return shrinks(be, op, &plan, &small) ? project_small(be, op, &plan, &small)
+                                          : project(be, op, &plan);
+}
+
+static size_t cuda_compress_workspace(tg_backend *be, const tg_multimode *modes, bool) {
+    const cuda_plan plan = cuda_plan_of(be, modes);
+    return (size_t)plan.size * tg_dtype_size(plan.real);
+}
+
+void cuda_fill_compress(tg_backend_ops *ops) {
+    ops->compress_workspace = cuda_compress_workspace;
+    ops->compress = cuda_compress;
+    ops->expand = cuda_expand;
+    ops->sample = cuda_sample;
+    ops->grad_dense = cuda_grad_dense;
+}

@@ -1,0 +1,336 @@
+/* The way back from a compressed gradient: the core is expanded slab by slab (see compress.cuh),
+ * and one pass writes out = beta out + alpha (slab + lambda scatter(values)), or reads a slab off
+ * at the kept entries.
+ *
+ * A warp takes the 512 entries of a rank block of the index set, lane p looking up the bits of its
+ * run p; without an index set they are merely 512 entries. */
+#include "backend/cuda/compress/compress.cuh"
+
+/* Entry (row, col) of a slab. */
+template <bool INTERLEAVED, class R, int P>
+static __device__ inline number<R, P> slab_entry(const R *slab, const cuda_view &view,
+                                                 const slab_place &at) {
+    const R *re = slab + at.row * view.ld + at.col * view.step;
+    number<R, P> y;
+    if (INTERLEAVED || view.part == 1) {
+        y = load_once(reinterpret_cast<const number<R, P> *>(re), true);
+    } else {
+        for (int p = 0; p < P; p++) {
+            y.part[p] = __ldcs(re + p * view.part);
+        }
+    }
+    return y;
+}
+
+/* ---- expand ---- */
+
+/* The factors of a call, once they are known. */
+template <class R> struct finish_factors {
+    R alpha, beta, lambda;
+    tg_rng rounding;
+};
+
+/* A rank block. FAST: it lies within the slab, there is one, whose rows are interleaved, out is
+ * read, and all is aligned to elements; then nothing stands between the loads. */
+template <bool FAST, bool KEPT, bool ROUNDED, class O, int P>
+static __device__ inline void finish_block(const finish_call<O, P> &call,
+                                           const finish_factors<real_of<O>> &by, int64_t block,
+                                           int lane) {
+    using R = real_of<O>;
+    enum { AHEAD = 4 };
+    const bool whole = FAST || call.whole;
+    const kept_run runs = KEPT ? kept_runs_of_block(call.kept, block, lane) : kept_run();
+    const slab_place stride = stride_of(32, call.view.cols);
+    int64_t entry = block * 512 + lane;
+    slab_place at = slab_place_of(entry - call.begin, call.view.cols);
+    for (int r = 0; r < WALK_RUNS; r += AHEAD, entry += 32 * AHEAD) {
+        number<R, P> sum[AHEAD], old[AHEAD];
+        bool inside[AHEAD];
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            const int64_t e = entry + 32 * u;
+            inside[u] = FAST || (e >= call.begin && e < call.end);
+            sum[u] = old[u] = number<R, P>();
+            if (FAST || (inside[u] && call.slab)) {
+                sum[u] = slab_entry<FAST, R, P>(call.slab, call.view, at);
+            }
+            if (FAST || (inside[u] && by.beta != R(0))) {
+                old[u] = widen(load_once(call.out + e, whole));
+            }
+            walk_on(&at, stride, call.view.cols);
+        }
+#pragma unroll
+        for (int u = 0; KEPT && u < AHEAD; u++) {
+            const kept_run run = kept_run_of_lane(runs, r + u);
+            if (inside[u] && is_kept(run, lane)) {
+                const number<R, P> value = load_once(call.values + position_of(run, lane), whole);
+                for (int p = 0; p < P; p++) {
+                    sum[u].part[p] += by.lambda * value.part[p];
+                }
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            const int64_t e = entry + 32 * u;
+            if (inside[u]) {
+                for (int p = 0; p < P; p++) {
+                    sum[u].part[p] = by.beta * old[u].part[p] + by.alpha * sum[u].part[p];
+                }
+                store_once(call.out + e, rounded<ROUNDED, O, P>(by.rounding, e, sum[u]), whole);
+            }
+        }
+    }
+}
+
+template <class O, int P, bool KEPT, bool ROUNDED>
+static __global__ void __launch_bounds__(WALK_THREADS) finish(finish_call<O, P> call) {
+    using R = real_of<O>;
+    if (call.guard && *call.guard != 0) {
+        return;
+    }
+    const int64_t block = walk_block(call.begin);
+    if (block * 512 >= call.end) {
+        return;
+    }
+    finish_factors<R> by = {(R)call.alpha, (R)call.beta, (R)call.lambda, call.rounding};
+    if (call.rates) {
+        by.alpha = (R)call.rates->alpha;
+        by.beta = (R)call.rates->beta;
+        by.rounding.step = call.rates->step;
+    }
+    const bool within = block * 512 >= call.begin && block * 512 + 512 <= call.end;
+    if (within && call.slab && call.view.part == 1 && by.beta != R(0) && call.whole) {
+        finish_block<true, KEPT, ROUNDED>(call, by, block, threadIdx.x % 32);
+    } else {
+        finish_block<false, KEPT, ROUNDED>(call, by, block, threadIdx.x % 32);
+    }
+}
+
+/* What is done with a slab that covers the indices [first, first + count) of mode 0; NULL: zeros.
+ */
+template <class O, int P>
+static finish_call<O, P> finish_call_of(const tg_expand *op, const cuda_plan *plan,
+                                        const void *slab, int64_t first, int64_t count) {
+    using R = real_of<O>;
+    finish_call<O, P> call = finish_call<O, P>();
+    call.begin = first * plan->unit;
+    call.end = call.begin + count * plan->unit;
+    call.slab = static_cast<const R *>(slab);
+    call.view = plan->view;
+    call.kept = kept_set_of(op->bitmap);
+    call.values = op->bitmap ? static_cast<const number<R, P> *>(op->values) : NULL;
+    call.lambda = op->lambda;
+    call.alpha = op->alpha;
+    call.beta = op->beta;
+    call.out = static_cast<number<O, P> *>(op->out);
+    call.whole = is_whole(call.out) && is_whole(call.values);
+    call.rounding = op->rounding ? *op->rounding : tg_rng();
+    call.rates = op->rates;
+    call.guard = op->guard;
+    return call;
+}
+
+template <class O, int P>
+static tg_status finish_slab(tg_backend *be, const tg_expand *op, const cuda_plan *plan,
+                             const void *slab, int64_t first, int64_t count) {
+    constexpr bool can_round = std::is_same<O, __nv_bfloat16>::value;
+    const finish_call<O, P> call = finish_call_of<O, P>(op, plan, slab, first, count);
+    const bool kept = call.values != NULL;
+    auto kernel = kept ? finish<O, P, true, false> : finish<O, P, false, false>;
+    if (can_round && op->rounding) {
+        kernel = kept ? finish<O, P, true, can_round> : finish<O, P, false, can_round>;
+    }
+    kernel<<<walk_blocks(call.begin, call.end), WALK_THREADS, 0, cuda_stream(be)>>>(call);
+    return CUDA_LAUNCHED(be, "writing an update");
+}
+
+static tg_status finish_slab_of(tg_backend *be, const tg_expand *op, const cuda_plan *plan,
+                                const void *slab, int64_t first, int64_t count) {
+    return with_parts(plan->parts, [&](auto parts) {
+        constexpr int P = decltype(parts)::value;
+        if (plan->real == TG_F64) {
+            return finish_slab<double, P>(be, op, plan, slab, first, count);
+        }
+        return with_storage(op->out_store, [&](auto tag) {
+            return finish_slab<typename decltype(tag)::type, P>(be, op, plan, slab, first, count);
+        });
+    });
+}
+
+/* ---- sample ---- */
+
+/* values[kept] += alpha slab[kept], for entries [begin, end). */
+template <class R, int P>
+static __global__ void __launch_bounds__(WALK_THREADS)
+    read_off(int64_t begin, int64_t end, const R *slab, cuda_view view, kept_set kept, R alpha,
+             number<R, P> *values, bool whole) {
+    const int lane = threadIdx.x % 32;
+    const int64_t block = walk_block(begin);
+    if (block * 512 >= end) {
+        return;
+    }
+    const kept_run runs = kept_runs_of_block(kept, block, lane);
+    const slab_place stride = stride_of(32, view.cols);
+    int64_t entry = block * 512 + lane;
+    slab_place at = slab_place_of(entry - begin, view.cols);
+    for (int r = 0; r < WALK_RUNS; r++, entry += 32) {
+        const kept_run run = kept_run_of_lane(runs, r);
+        if (entry >= begin && entry < end && is_kept(run, lane)) {
+            blend(&values[position_of(run, lane)], whole, R(1), alpha,
+                  slab_entry<false, R, P>(slab, view, at));
+        }
+        walk_on(&at, stride, view.cols);
+    }
+}
+
+static tg_status read_slab_off(tg_backend *be, const tg_sample *op, const cuda_plan *plan,
+                               const void *slab, int64_t first, int64_t count) {
+    const int64_t begin = first * plan->unit, end = begin + count * plan->unit;
+    return with_wide(plan->real, [&](auto tag) {
+        using R = typename decltype(tag)::type;
+        return with_parts(plan->parts, [&](auto parts) {
+            constexpr int P = decltype(parts)::value;
+            number<R, P> *values = static_cast<number<R, P> *>(op->values);
+            read_off<R, P><<<walk_blocks(begin, end), WALK_THREADS, 0, cuda_stream(be)>>>(
+                begin, end, static_cast<const R *>(slab), plan->view, kept_set_of(op->bitmap),
+                (R)op->alpha, values, is_whole(values));
+            return CUDA_LAUNCHED(be, "sampling a core");
+        });
+    });
+}
+
+/* ---- both ---- */
+
+/* Indices of mode 0 at a time where planes end the way: no slab is written there, so that what they
+ * begin from may have the room of both buffers, as far as it stays in the L2. Of all counts the one
+ * for which the fewest planes follow each other on a multiprocessor. */
+static int64_t planes_slab(const cuda_plan *plan, int64_t at_once) {
+    if (at_once == 0 || !plan->gathers || plan->steps > 3) {
+        return plan->slab;
+    }
+    if (plan->steps == 2) { /* from `middle` itself */
+        return plan->dim0;
+    }
+    const int64_t room = shorter(plan->middle - plan->buffer[0], CUDA_SLAB_BYTES / 4);
+    const int64_t most = shorter(plan->dim0, longer(room / plan->state[2], 1));
+    const auto rounds = [&](int64_t count) {
+        return (count * plan->step[1].left + at_once - 1) / at_once;
+    };
+    int64_t best = 1, least = INT64_MAX;
+    for (int64_t count = 1; count <= most; count++) {
+        const int64_t all = plan->dim0 / count * rounds(count) + rounds(plan->dim0 % count);
+        best = all <= least ? count : best;
+        least = shorter(all, least);
+    }
+    return best;
+}
+
+/* Calls use(slab, first, count) with every slab of core x_n U_n, `most` indices of mode 0 at a
+ * time; where the plan has planes, with what their steps begin from. */
+template <class F>
+static tg_status expand_core(tg_backend *be, const cuda_plan *plan, void *workspace,
+                             const void *core, int64_t most, F use) {
+    const int stop = plan->planes.tiles > 0 ? 2 : 0;
+    tg_status status = TG_OK;
+    TG_TRY(cuda_plan_factors(be, plan, false, workspace));
+    TG_TRY(cuda_planes_factors(be, plan, false, workspace));
+    if (plan->gathers) {
+        TG_TRY(cuda_plan_middle_of_core(be, plan, workspace, core));
+    }
+    for (int64_t first = 0; first < plan->dim0; first += most) {
+        const int64_t count = shorter(most, plan->dim0 - first);
+        char *now = cuda_plan_state(plan, workspace, plan->steps, first);
+        if (!plan->gathers) {
+            TG_TRY(cuda_plan_slab_of_core(be, plan, core, first, count, now));
+        }
+        for (int q = plan->steps - 1; q >= stop; q--) {
+            char *next = most > plan->slab ? cuda_plan_at(plan, workspace, plan->buffer[0])
+                                           : cuda_plan_state(plan, workspace, q, first);
+            TG_TRY(cuda_plan_step(be, plan, workspace, q, false, count, now, next));
+            now = next;
+        }
+        TG_TRY(use(now, first, count));
+    }
+fail:
+    return status;
+}
+
+/* The last two modes of a slab without more: `slab` and `view` become what they give. */
+static tg_status expand_planes_plainly(tg_backend *be, cuda_plan *plan, void *workspace,
+                                       int64_t first, int64_t count, const void **slab) {
+    if (plan->planes.tiles == 0) {
+        return TG_OK;
+    }
+    char *plain = cuda_plan_state(plan, workspace, 0, first);
+    finish_call<float, 2> call = finish_call<float, 2>();
+    call.end = count * plan->unit;
+    call.alpha = 1.0;
+    call.out = reinterpret_cast<number<float, 2> *>(plain);
+    call.whole = true;
+    const void *in = *slab;
+    *slab = plain;
+    plan->view = {plan->view.cols, 2 * plan->view.cols, 1, 2};
+    return cuda_planes_expand(be, plan, workspace, in, &call);
+}
+
+/* The last two modes of a slab and the update in one pass. */
+static tg_status finish_planes_of(tg_backend *be, const tg_expand *op, const cuda_plan *plan,
+                                  int64_t at_once, bool rounds, const void *slab, int64_t first,
+                                  int64_t count) {
+    return with_storage(op->out_store, [&](auto tag) {
+        using O = typename decltype(tag)::type;
+        const auto call = finish_call_of<O, 2>(op, plan, NULL, first, count);
+        if constexpr (std::is_same_v<O, float>) {
+            return cuda_planes_expand(be, plan, op->workspace, slab, &call);
+        } else {
+            return cuda_planes_expand_resident(be, plan, op->workspace, at_once, rounds, slab,
+                                               &call);
+        }
+    });
+}
+
+tg_status cuda_expand(tg_backend *be, const tg_expand *op) {
+    const tg_status status = cuda_check_modes(be, "expand", op->modes.dtype, op->out_store);
+    if (status != TG_OK) {
+        return status;
+    }
+    cuda_plan plan = cuda_plan_of(be, &op->modes);
+    if (plan.dim0 * plan.unit == 0) {
+        return TG_OK;
+    }
+    if (!op->core) {
+        return finish_slab_of(be, op, &plan, NULL, 0, plan.dim0);
+    }
+    const bool rounds = op->rounding && op->out_store == TG_STORE_BF16;
+    const int64_t at_once =
+        cuda_planes_resident(be, &plan.planes, op->bitmap && op->values, op->out_store, rounds);
+    const bool fused = plan.planes.tiles > 0 && (op->out_store == TG_STORE_FULL || at_once > 0);
+    return expand_core(
+        be, &plan, op->workspace, op->core, planes_slab(&plan, at_once),
+        [&](const void *slab, int64_t first, int64_t count) {
+            if (fused) {
+                return finish_planes_of(be, op, &plan, at_once, rounds, slab, first, count);
+            }
+            const tg_status made =
+                expand_planes_plainly(be, &plan, op->workspace, first, count, &slab);
+            return made == TG_OK ? finish_slab_of(be, op, &plan, slab, first, count) : made;
+        });
+}
+
+tg_status cuda_sample(tg_backend *be, const tg_sample *op) {
+    const tg_status status = cuda_check_modes(be, "sample", op->modes.dtype, TG_STORE_FULL);
+    if (status != TG_OK) {
+        return status;
+    }
+    cuda_plan plan = cuda_plan_of(be, &op->modes);
+    if (plan.dim0 * plan.unit == 0) {
+        return TG_OK;
+    }
+    return expand_core(be, &plan, op->workspace, op->core, plan.slab,
+                       [&](const void *slab, int64_t first, int64_t count) {
+                           const tg_status made =
+                               expand_planes_plainly(be, &plan, op->workspace, first, count, &slab);
+                           return made == TG_OK ? read_slab_off(be, op, &plan, slab, first, count)
+                                                : made;
+                       });
+}

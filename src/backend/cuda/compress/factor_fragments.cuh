@@ -1,0 +1,43 @@
+/* Factors as the fragments of tensor cores (tile/instructions.cuh). */
+#ifndef TG_BACKEND_CUDA_COMPRESS_FACTOR_FRAGMENTS_CUH
+#define TG_BACKEND_CUDA_COMPRESS_FACTOR_FRAGMENTS_CUH
+
+#include "backend/cuda/tile/instructions.cuh"
+
+/* U[i][j], or 0 outside. */
+struct factor_reader {
+    const float *u; /* (dim, rank) pairs, aligned to their parts */
+    int dim, rank;
+};
+
+__device__ inline float2 factor_at(const factor_reader &f, int i, int j) {
+    if (i >= f.dim || j >= f.rank) {
+        return make_float2(0.0f, 0.0f);
+    }
+    const float *entry = f.u + 2 * (i * f.rank + j);
+    return make_float2(to_tf32(entry[0]), to_tf32(entry[1]));
+}
+
+/* What goes from the parts of a number to part `to` of its product with conj(u), or with u. */
+__device__ inline float2 towards(float2 u, int to) {
+    return to == 0 ? u : make_float2(-u.y, u.x);
+}
+__device__ inline float2 back_to(float2 u, int to) {
+    return to == 0 ? make_float2(u.x, -u.y) : make_float2(u.y, u.x);
+}
+
+/* conj(U)^T (FORWARD) or U as left factor of what gives real parts: per tile of 16 rows and step of
+ * 4 numbers, 8 k's, {g k0, g + 8 k0, g k1, g + 8 k1} of a lane. */
+template <bool FORWARD>
+__device__ inline float4 left_fragment(const factor_reader &f, int steps, int e) {
+    const int lane = e % 32, g = lane / 4, t = lane % 4;
+    const int k = e / 32 % steps * 4 + t, tile = e / 32 / steps;
+    float2 row[2];
+    for (int h = 0; h < 2; h++) {
+        const int m = tile * 16 + g + 8 * h;
+        row[h] = FORWARD ? towards(factor_at(f, k, m), 0) : back_to(factor_at(f, m, k), 0);
+    }
+    return make_float4(row[0].x, row[1].x, row[0].y, row[1].y);
+}
+
+#endif

@@ -1,0 +1,219 @@
+/* Index sets: ranks of a bitmap, and reading, adding to or clearing the entries it keeps. */
+#include <string.h>
+
+#include "backend/cuda/compress/bitmap.cuh"
+#include "backend/cuda/core/pack.cuh"
+#include "backend/cuda/core/reduce.cuh"
+
+enum { THREADS = 256 };
+
+/* ---- ranks ---- */
+
+/* Every block takes `chunk` groups, a multiple of THREADS; first it sums them. */
+static __global__ void chunk_kernel(int64_t groups, int64_t chunk, const uint32_t *counts,
+                                    const uint32_t *skip, uint64_t *partials) {
+    if (skip && *skip) {
+        return;
+    }
+    const int64_t begin = blockIdx.x * chunk;
+    const int64_t end = begin + chunk < groups ? begin + chunk : groups;
+    uint64_t sum = 0;
+    for (int64_t i = begin + threadIdx.x; i < end; i += THREADS) {
+        sum += counts[i];
+    }
+    sum = block_join<THREADS>(sum);
+    if (threadIdx.x == 0) {
+        partials[blockIdx.x] = sum;
+    }
+}
+
+/* Sum of the values of the threads before this one, and of all of the block. */
+static __device__ uint32_t sum_before(uint32_t mine, uint32_t *all) {
+    __shared__ uint32_t warp_sums[THREADS / WARP];
+    const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    uint32_t sum = mine;
+    for (unsigned step = 1; step < WARP; step *= 2) {
+        const uint32_t below = __shfl_up_sync(~0u, sum, step);
+        sum += lane >= step ? below : 0;
+    }
+    if (lane == WARP - 1) {
+        warp_sums[warp] = sum;
+    }
+    __syncthreads();
+    uint32_t before = 0, total = 0;
+    for (unsigned w = 0; w < THREADS / WARP; w++) {
+        before += w < warp ? warp_sums[w] : 0;
+        total += warp_sums[w];
+    }
+    __syncthreads(); /* the next call writes there */
+    *all = total;
+    return before + sum - mine;
+}
+
+/* Then it adds up what is before its chunk, and goes through it. */
+static __global__ void scan_kernel(int64_t groups, int64_t chunk, uint32_t *counts,
+                                   const uint32_t *skip, const uint64_t *partials,
+                                   uint64_t *total) {
+    if (skip && *skip) {
+        return;
+    }
+    uint64_t carry = 0;
+    for (unsigned i = threadIdx.x; i < blockIdx.x; i += THREADS) {
+        carry += partials[i];
+    }
+    carry = block_join<THREADS>(carry);
+    const int64_t begin = blockIdx.x * chunk;
+    const int64_t end = begin + chunk < groups ? begin + chunk : groups;
+    for (int64_t tile = begin; tile < end; tile += THREADS) {
+        const int64_t i = tile + threadIdx.x;
+        uint32_t all = 0;
+        const uint32_t before = sum_before(i < end ? counts[i] : 0, &all);
+        const uint64_t sum = carry + before;
+        if (i < end) {
+            counts[i] = sum < UINT32_MAX ? (uint32_t)sum : UINT32_MAX;
+        }
+        carry += all;
+    }
+    if (total && threadIdx.x == 0 && blockIdx.x == gridDim.x - 1) {
+        *total = carry;
+    }
+}
+
+tg_status cuda_scan(tg_backend *be, int64_t groups, uint32_t *counts, const uint32_t *skip,
+                    uint64_t *partials, uint64_t *total) {
+    const int64_t least = (groups + SCAN_MOST - 1) / SCAN_MOST;
+    const int64_t chunk = (least + THREADS - 1) / THREADS * THREADS;
+    const unsigned blocks = (unsigned)((groups + chunk - 1) / chunk);
+    chunk_kernel<<<blocks, THREADS, 0, cuda_stream(be)>>>(groups, chunk, counts, skip, partials);
+    const tg_status status = CUDA_LAUNCHED(be, "ranks of a bitmap");
+    if (status != TG_OK) {
+        return status;
+    }
+    scan_kernel<<<blocks, THREADS, 0, cuda_stream(be)>>>(groups, chunk, counts, skip, partials,
+                                                         total);
+    return CUDA_LAUNCHED(be, "ranks of a bitmap");
+}
+
+/* ranks[group] = bits of the group. */
+static __global__ void popcount_kernel(int64_t words_count, int64_t groups, const uint64_t *words,
+                                       uint32_t *ranks) {
+    const int64_t step = (int64_t)gridDim.x * THREADS;
+    for (int64_t g = (int64_t)blockIdx.x * THREADS + threadIdx.x; g < groups; g += step) {
+        uint32_t count = 0;
+#pragma unroll
+        for (int i = 0; i < GROUP_WORDS; i++) {
+            const int64_t at = g * GROUP_WORDS + i;
+            count += at < words_count ? __popcll(words[at]) : 0;
+        }
+        ranks[g] = count;
+    }
+}
+
+tg_status cuda_rank(tg_backend *be, const tg_bitmap *bitmap, uint64_t *partials, uint64_t *total) {
+    const int64_t groups = tg_bitmap_ranks(bitmap->n);
+    popcount_kernel<<<cuda_blocks(be, groups, THREADS), THREADS, 0, cuda_stream(be)>>>(
+        tg_bitmap_words(bitmap->n), groups, bitmap->words, bitmap->ranks);
+    const tg_status status = CUDA_LAUNCHED(be, "ranks of a bitmap");
+    return status == TG_OK ? cuda_scan(be, groups, bitmap->ranks, NULL, partials, total) : status;
+}
+
+static tg_status cuda_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
+    const cuda_state *cuda = cuda_state_of(be);
+    uint64_t *total = static_cast<uint64_t *>(cuda->scratch);
+    tg_status status = TG_OK;
+    bitmap->count = 0;
+    if (bitmap->n == 0) {
+        return TG_OK;
+    }
+    TG_TRY(cuda_rank(be, bitmap, total + 1, total));
+    TG_TRY(be->ops->queue->download_later(be, cuda->pinned, total, sizeof *total));
+    TG_TRY(be->ops->synchronize(be));
+    memcpy(&bitmap->count, cuda->pinned, sizeof bitmap->count);
+fail:
+    return status;
+}
+
+/* ---- the kept entries ---- */
+
+template <class E>
+static __global__ void gather_kernel(int64_t n, const uint64_t *words, const uint32_t *ranks,
+                                     const E *__restrict__ x, E *__restrict__ values) {
+    for_each_kept(n, words, ranks,
+                  [&](int64_t entry, int64_t position) { values[position] = x[entry]; });
+}
+
+static tg_status cuda_bitmap_gather(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
+                                    const void *x, void *values) {
+    const tg_status status = tg_check_float(be->ctx, "bitmap_gather", dtype);
+    if (status != TG_OK || bitmap->n == 0) {
+        return status;
+    }
+    return with_element(dtype, [&](auto tag) {
+        using E = typename decltype(tag)::type;
+        gather_kernel<E><<<group_blocks(be, bitmap->n, THREADS), THREADS, 0, cuda_stream(be)>>>(
+            bitmap->n, bitmap->words, bitmap->ranks, static_cast<const E *>(x),
+            static_cast<E *>(values));
+        return CUDA_LAUNCHED(be, "bitmap_gather");
+    });
+}
+
+template <class E>
+static __global__ void scatter_kernel(int64_t n, const uint64_t *words, const uint32_t *ranks,
+                                      pair<real_of<part_of<E>>> alpha, const E *__restrict__ values,
+                                      E *__restrict__ x) {
+    for_each_kept(n, words, ranks, [&](int64_t entry, int64_t position) {
+        const auto sum = widen(x[entry]) + times(alpha, widen(values[position]));
+        x[entry] = element<E>::round(sum);
+    });
+}
+
+static tg_status cuda_bitmap_scatter(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
+                                     tg_scalar alpha, const void *values, void *x) {
+    const tg_status status = tg_check_float(be->ctx, "bitmap_scatter", dtype);
+    if (status != TG_OK || bitmap->n == 0) {
+        return status;
+    }
+    return with_element(dtype, [&](auto tag) {
+        using E = typename decltype(tag)::type;
+        scatter_kernel<E><<<group_blocks(be, bitmap->n, THREADS), THREADS, 0, cuda_stream(be)>>>(
+            bitmap->n, bitmap->words, bitmap->ranks, factor_of<real_of<part_of<E>>>(alpha),
+            static_cast<const E *>(values), static_cast<E *>(x));
+        return CUDA_LAUNCHED(be, "bitmap_scatter");
+    });
+}
+
+/* In place only the kept entries are written. */
+template <class E>
+static __global__ void clear_kernel(int64_t n, const uint64_t *words, const E *x, E *out) {
+    const bool in_place = x == out;
+    const int64_t step = (int64_t)gridDim.x * THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += step) {
+        if (words[i / 64] >> (i % 64) & 1) {
+            out[i] = element<E>::round(wide_of<E>());
+        } else if (!in_place) {
+            out[i] = x[i];
+        }
+    }
+}
+
+static tg_status cuda_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
+                                   const void *x, void *out) {
+    const tg_status status = tg_check_float(be->ctx, "bitmap_clear", dtype);
+    if (status != TG_OK || bitmap->n == 0) {
+        return status;
+    }
+    return with_element(dtype, [&](auto tag) {
+        using E = typename decltype(tag)::type;
+        clear_kernel<E><<<cuda_blocks(be, bitmap->n, THREADS), THREADS, 0, cuda_stream(be)>>>(
+            bitmap->n, bitmap->words, static_cast<const E *>(x), static_cast<E *>(out));
+        return CUDA_LAUNCHED(be, "bitmap_clear");
+    });
+}
+
+void cuda_fill_index(tg_backend_ops *ops) {
+    ops->bitmap_rank = cuda_bitmap_rank;
+    ops->bitmap_gather = cuda_bitmap_gather;
+    ops->bitmap_scatter = cuda_bitmap_scatter;
+    ops->bitmap_clear = cuda_bitmap_clear;
+    cuda_fill_select(ops);
+}

@@ -1,0 +1,49 @@
+/* The last two modes of a complex tensor in one pass each way, where products are rounded to TF32.
+ *
+ * One by one these modes are bound by bytes: the tensor is read, a little less of it written, read
+ * and written again, and on the way back the update is one more pass. Here a block takes the planes
+ * (d2, d3) of a few leading indices into shared memory and both products follow there; on the way
+ * back it ends with writing the update itself. See compress.cuh for the rest of the chain.
+ *
+ * The factors are laid out as the fragments of tensor cores (tile/instructions.cuh) and read
+ * through the L1. */
+#ifndef TG_BACKEND_CUDA_COMPRESS_LAST_TWO_MODES_CUH
+#define TG_BACKEND_CUDA_COMPRESS_LAST_TWO_MODES_CUH
+
+#include "backend/cuda/core/cuda.cuh"
+
+/* Sizes of a pass; none where tiles == 0. */
+struct cuda_planes {
+    int tiles;  /* of 8 columns, in which the last rank lies: 3 or 6 */
+    int d2, d3; /* of a plane */
+    int r2, r3; /* what it becomes: (part, r2, right) */
+    int right;
+    int rows;    /* d2, filled up to a multiple of 16 */
+    int wide;    /* reals of a row, 2 d3, filled up: 8 modulo 16, so that fragments of 8 rows lie in
+                    different banks */
+    int at_once; /* planes of a block */
+    int64_t at;  /* of the fragments in the workspace, in reals */
+};
+
+enum {
+    PLANES_ROWS = 128, /* of all planes of a block */
+    PLANES_D3 = 68     /* at most: `wide` is two halves */
+};
+
+/* Tiles of half a row of a plane, for `tiles` of the last rank. */
+static constexpr __host__ __device__ int half_tiles(int tiles) {
+    return tiles == 3 ? 5 : 9;
+}
+
+/* Reals from row to row of what the first product gives, for which the same holds as for `wide`. */
+static constexpr __host__ __device__ int stride_of_tiles(int tiles) {
+    return 16 * tiles + 8;
+}
+
+/* Whether this pass can do it, and its sizes but `at`. */
+cuda_planes cuda_planes_of(int64_t d2, int64_t r2, int64_t d3, int64_t r3, int64_t right);
+
+/* Reals of the fragments; not less for larger ranks. */
+int64_t cuda_planes_size(const cuda_planes *planes);
+
+#endif

@@ -1,0 +1,233 @@
+/* The device itself: what is there, its memory, and the way to and from the host.
+ *
+ * Everything runs on one stream of the backend's own. Transfers to and from the host are complete
+ * when the call returns; copies within the device are only queued, in the order of the calls. The
+ * first visible device is used (CUDA_VISIBLE_DEVICES chooses another one). */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/cuda/core/cuda.cuh"
+
+/* ---- probe ---- */
+
+/* Adds to a comma-separated list, cutting off what does not fit. */
+TG_PRINTF(3, 4)
+static void append(char *text, size_t capacity, const char *format, ...) {
+    size_t used = strlen(text);
+    if (used > 0 && capacity - used > 2) {
+        memcpy(text + used, ", ", 3);
+        used += 2;
+    }
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + used, capacity - used, format, args);
+    va_end(args);
+}
+
+static void describe_libraries(char *text, size_t capacity) {
+    int driver = 0, runtime = 0;
+    if (cudaRuntimeGetVersion(&runtime) == cudaSuccess) {
+        append(text, capacity, "CUDA %d.%d", runtime / 1000, runtime % 1000 / 10);
+    }
+    if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0) {
+        append(text, capacity, "driver for CUDA %d.%d", driver / 1000, driver % 1000 / 10);
+    }
+    const libraryPropertyType parts[3] = {MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL};
+    int blas[3] = {0}, solver[3] = {0};
+    bool known = true;
+    for (int i = 0; i < 3; i++) {
+        known = known && cublasGetProperty(parts[i], &blas[i]) == CUBLAS_STATUS_SUCCESS &&
+                cusolverGetProperty(parts[i], &solver[i]) == CUSOLVER_STATUS_SUCCESS;
+    }
+    if (known) {
+        append(text, capacity, "cuBLAS %d.%d.%d", blas[0], blas[1], blas[2]);
+        append(text, capacity, "cuSOLVER %d.%d.%d", solver[0], solver[1], solver[2]);
+    }
+}
+
+/* Every visible GPU: "0: NVIDIA H200 (140 GiB, compute capability 9.0), 1: .." */
+static cudaError_t describe_devices(char *text, size_t capacity) {
+    int count = 0;
+    cudaError_t error = cudaGetDeviceCount(&count);
+    for (int i = 0; i < count && error == cudaSuccess; i++) {
+        cudaDeviceProp properties;
+        error = cudaGetDeviceProperties(&properties, i);
+        if (error == cudaSuccess) {
+            append(text, capacity, "%d: %s (%.0f GiB, compute capability %d.%d)", i,
+                   properties.name, (double)properties.totalGlobalMem / 0x1p30, properties.major,
+                   properties.minor);
+        }
+    }
+    return error;
+}
+
+static void cuda_probe(tg_backend_info *info) {
+    describe_libraries(info->libraries, sizeof info->libraries);
+    cudaError_t error = describe_devices(info->device, sizeof info->device);
+    info->available = error == cudaSuccess;
+    int driver = 0; /* stays 0 without a driver, which describe_devices sees as one too old */
+    if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
+        snprintf(info->reason, sizeof info->reason, "no GPU: no NVIDIA driver is installed");
+        info->available = false;
+    } else if (error != cudaSuccess) {
+        snprintf(info->reason, sizeof info->reason, "no usable GPU: %s", cudaGetErrorString(error));
+    }
+    cudaGetLastError(); /* what was found out here is no failure of a later call */
+}
+
+/* ---- memory: called by the ledger ---- */
+
+static void *device_alloc(void *state, size_t bytes) {
+    const cuda_state *cuda = static_cast<const cuda_state *>(state);
+    void *block = NULL;
+    if (cudaSetDevice(cuda->device) != cudaSuccess ||
+        cudaMalloc(&block, bytes ? bytes : 1) != cudaSuccess) {
+        cudaGetLastError();
+        return NULL;
+    }
+    return block;
+}
+
+static void device_release(void *state, void *block) {
+    const cuda_state *cuda = static_cast<const cuda_state *>(state);
+    if (cudaSetDevice(cuda->device) != cudaSuccess || cudaFree(block) != cudaSuccess) {
+        cudaGetLastError(); /* the device is lost, and its memory with it */
+    }
+}
+
+static void *cuda_alloc(tg_backend *be, tg_mem_category category, size_t bytes) {
+    return tg_mem_device_alloc(be->ctx, &cuda_state_of(be)->memory, category, bytes);
+}
+
+static void cuda_release(tg_backend *be, void *block) {
+    tg_mem_device_free(be->ctx, &cuda_state_of(be)->memory, block);
+}
+
+/* ---- life ---- */
+
+static void cuda_close(tg_backend *be) {
+    cuda_state *cuda = cuda_state_of(be);
+    if (!cuda) {
+        return;
+    }
+    cudaSetDevice(cuda->device);
+    if (cuda->solver) {
+        cusolverDnDestroy(cuda->solver);
+    }
+    if (cuda->blas) {
+        cublasDestroy(cuda->blas);
+    }
+    cuda_release(be, cuda->blas_workspace);
+    cuda_release(be, cuda->scratch);
+    cudaFreeHost(cuda->pinned);
+    if (cuda->lane_event) {
+        cudaEventDestroy(cuda->lane_event);
+    }
+    if (cuda->lane) {
+        cudaStreamDestroy(cuda->lane);
+    }
+    if (cuda->stream) {
+        cudaStreamDestroy(cuda->stream);
+    }
+    cudaGetLastError(); /* a device that is lost has nothing left to end */
+    tg_mem_free(be->ctx, cuda);
+    be->state = NULL;
+}
+
+/* cuBLAS on the backend's stream, with memory that the ledger counts. */
+static tg_status open_blas(tg_backend *be) {
+    const size_t workspace = CUDA_BLAS_BYTES; /* what NVIDIA advises for compute capability 9 */
+    cuda_state *cuda = cuda_state_of(be);
+    tg_status status = TG_OK;
+    TG_TRY(BLAS_CHECK(be, cublasCreate(&cuda->blas), "opening cuBLAS"));
+    TG_TRY(BLAS_CHECK(be, cublasSetStream(cuda->blas, cuda->stream), "opening cuBLAS"));
+    cuda->blas_workspace = cuda_alloc(be, TG_MEM_WORKSPACE, workspace);
+    TG_TRY(cuda->blas_workspace ? TG_OK : TG_E_MEMORY);
+    TG_TRY(BLAS_CHECK(be, cublasSetWorkspace(cuda->blas, cuda->blas_workspace, workspace),
+                      "opening cuBLAS"));
+fail:
+    return status;
+}
+
+static tg_status cuda_open(tg_backend *be) {
+    tg_status status = TG_OK;
+    cuda_state *cuda =
+        static_cast<cuda_state *>(tg_mem_calloc(be->ctx, TG_MEM_OTHER, 1, sizeof *cuda));
+    if (!cuda) {
+        return TG_E_MEMORY;
+    }
+    be->state = cuda;
+    cuda->device = 0;
+    cuda->memory.alloc = device_alloc;
+    cuda->memory.release = device_release;
+    cuda->memory.state = cuda;
+    cuda->memory.place = TG_DEVICE;
+    TG_TRY(CUDA_CHECK(be, cudaSetDevice(cuda->device), "choosing the GPU"));
+    TG_TRY(CUDA_CHECK(be, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking),
+                      "making a stream"));
+    TG_TRY(CUDA_CHECK(be, cudaStreamCreateWithFlags(&cuda->lane, cudaStreamNonBlocking),
+                      "making a stream"));
+    TG_TRY(CUDA_CHECK(be, cudaEventCreateWithFlags(&cuda->lane_event, cudaEventDisableTiming),
+                      "making an event"));
+    TG_TRY(CUDA_CHECK(
+        be, cudaDeviceGetAttribute(&cuda->processors, cudaDevAttrMultiProcessorCount, cuda->device),
+        "asking the GPU"));
+    cuda->scratch = cuda_alloc(be, TG_MEM_WORKSPACE, CUDA_SCRATCH_BYTES);
+    TG_TRY(cuda->scratch ? TG_OK : TG_E_MEMORY);
+    TG_TRY(
+        CUDA_CHECK(be, cudaMallocHost(&cuda->pinned, CUDA_PINNED_BYTES), "taking pinned memory"));
+    TG_TRY(open_blas(be));
+    return TG_OK;
+fail:
+    cuda_close(be);
+    return status;
+}
+
+/* ---- transfers ---- */
+
+static tg_status cuda_synchronize(tg_backend *be) {
+    return CUDA_CHECK(be, cudaStreamSynchronize(cuda_state_of(be)->stream), "waiting for the GPU");
+}
+
+static tg_status transfer(tg_backend *be, void *dst, const void *src, size_t bytes,
+                          cudaMemcpyKind kind, const char *what) {
+    const cuda_state *cuda = cuda_state_of(be);
+    tg_status status = CUDA_CHECK(be, cudaSetDevice(cuda->device), "choosing the GPU");
+    if (status == TG_OK) {
+        status = CUDA_CHECK(be, cudaMemcpyAsync(dst, src, bytes, kind, cuda->stream), what);
+    }
+    return status;
+}
+
+static tg_status cuda_upload(tg_backend *be, void *dst, const void *host, size_t bytes) {
+    tg_status status = transfer(be, dst, host, bytes, cudaMemcpyHostToDevice, "copying to the GPU");
+    return status == TG_OK ? cuda_synchronize(be) : status;
+}
+
+static tg_status cuda_download(tg_backend *be, void *host, const void *src, size_t bytes) {
+    tg_status status =
+        transfer(be, host, src, bytes, cudaMemcpyDeviceToHost, "copying from the GPU");
+    return status == TG_OK ? cuda_synchronize(be) : status;
+}
+
+static tg_status cuda_copy(tg_backend *be, void *dst, const void *src, size_t bytes) {
+    return transfer(be, dst, src, bytes, cudaMemcpyDeviceToDevice, "copying within the GPU");
+}
+
+static tg_status cuda_memory_left(tg_backend *be, size_t *left, size_t *total) {
+    return CUDA_CHECK(be, cudaMemGetInfo(left, total), "asking the GPU for its memory");
+}
+
+void cuda_fill_device(tg_backend_ops *ops) {
+    ops->probe = cuda_probe;
+    ops->open = cuda_open;
+    ops->close = cuda_close;
+    ops->alloc = cuda_alloc;
+    ops->release = cuda_release;
+    ops->upload = cuda_upload;
+    ops->download = cuda_download;
+    ops->copy = cuda_copy;
+    ops->synchronize = cuda_synchronize;
+    ops->memory_left = cuda_memory_left;
+}

@@ -1,0 +1,174 @@
+/* Filling, converting, adding and scaling arrays: one pass each, in float or (wide dtypes) double.
+ */
+#include "backend/cuda/core/pack.cuh"
+
+enum { THREADS = 256 };
+
+/* ---- fill ---- */
+
+template <class E>
+static __global__ void fill_kernel(int64_t packs, int64_t n, wide_of<E> value, E *x) {
+    in_packs<per_pack<E>>(packs, n, [&](int64_t first, auto s) {
+        using S = decltype(s);
+        pack<E, S::count> out;
+#pragma unroll
+        for (int i = 0; i < S::count; i++) {
+            out.at[i] = element<E>::round(value);
+        }
+        store<S::count, S::vector>(x + first, out);
+    });
+}
+
+template <class R> static void set_value(R *value, tg_scalar from) {
+    *value = (R)from.re;
+}
+template <class R> static void set_value(pair<R> *value, tg_scalar from) {
+    *value = {(R)from.re, (R)from.im};
+}
+
+static tg_status cuda_fill(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar value, void *x) {
+    const tg_status status = tg_check_float(be->ctx, "fill", dtype);
+    if (status != TG_OK || n <= 0) {
+        return status;
+    }
+    return with_element(dtype, [&](auto tag) {
+        using E = typename decltype(tag)::type;
+        E *out = static_cast<E *>(x);
+        const int64_t packs = is_aligned<per_pack<E>>(out) ? n / per_pack<E> : 0;
+        wide_of<E> wide;
+        set_value(&wide, value);
+        fill_kernel<E><<<stream_blocks(be, packs, n, THREADS), THREADS, 0, cuda_stream(be)>>>(
+            packs, n, wide, out);
+        return CUDA_LAUNCHED(be, "fill");
+    });
+}
+
+/* ---- axpy and scale ---- */
+
+template <class E>
+static __global__ void axpy_kernel(int64_t packs, int64_t n, pair<real_of<part_of<E>>> alpha,
+                                   const E *x, E *y) {
+    in_packs<per_pack<E>>(packs, n, [&](int64_t first, auto s) {
+        using S = decltype(s);
+        const auto a = load<S::count, S::vector>(x + first);
+        auto b = load<S::count, S::vector>(y + first);
+#pragma unroll
+        for (int i = 0; i < S::count; i++) {
+            b.at[i] = element<E>::round(widen(b.at[i]) + times(alpha, widen(a.at[i])));
+        }
+        store<S::count, S::vector>(y + first, b);
+    });
+}
+
+static tg_status cuda_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha,
+                           const void *x, void *y) {
+    const tg_status status = tg_check_float(be->ctx, "axpy", dtype);
+    if (status != TG_OK || n <= 0) {
+        return status;
+    }
+    return with_element(dtype, [&](auto tag) {
+        using E = typename decltype(tag)::type;
+        const E *in = static_cast<const E *>(x);
+        E *out = static_cast<E *>(y);
+        const bool aligned = is_aligned<per_pack<E>>(in) && is_aligned<per_pack<E>>(out);
+        const int64_t packs = aligned ? n / per_pack<E> : 0;
+        axpy_kernel<E><<<stream_blocks(be, packs, n, THREADS), THREADS, 0, cuda_stream(be)>>>(
+            packs, n, factor_of<real_of<part_of<E>>>(alpha), in, out);
+        return CUDA_LAUNCHED(be, "axpy");
+    });
+}
+
+template <class E>
+static __global__ void scale_kernel(int64_t packs, int64_t n, pair<real_of<part_of<E>>> alpha,
+                                    E *x) {
+    in_packs<per_pack<E>>(packs, n, [&](int64_t first, auto s) {
+        using S = decltype(s);
+        auto a = load<S::count, S::vector>(x + first);
+#pragma unroll
+        for (int i = 0; i < S::count; i++) {
+            a.at[i] = element<E>::round(times(alpha, widen(a.at[i])));
+        }
+        store<S::count, S::vector>(x + first, a);
+    });
+}
+
+static tg_status cuda_scale(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, void *x) {
+    const tg_status status = tg_check_float(be->ctx, "scale", dtype);
+    if (status != TG_OK || n <= 0) {
+        return status;
+    }
+    return with_element(dtype, [&](auto tag) {
+        using E = typename decltype(tag)::type;
+        E *out = static_cast<E *>(x);
+        const int64_t packs = is_aligned<per_pack<E>>(out) ? n / per_pack<E> : 0;
+        scale_kernel<E><<<stream_blocks(be, packs, n, THREADS), THREADS, 0, cuda_stream(be)>>>(
+            packs, n, factor_of<real_of<part_of<E>>>(alpha), out);
+        return CUDA_LAUNCHED(be, "scale");
+    });
+}
+
+/* ---- convert ---- */
+
+/* A double reaches the halves through the nearest float, as on every backend. */
+template <class D, class R> __device__ inline D convert_real(R x) {
+    return narrow<D>((real_of<D>)x);
+}
+
+/* Reals. `src_step` and `dst_step` are 2 where only one side is complex: then there are no packs,
+ * and an imaginary part that the source does not have becomes 0. */
+template <class S, class D, int N>
+static __global__ void convert_kernel(int64_t packs, int64_t n, int src_step, int dst_step,
+                                      const S *src, D *dst) {
+    in_packs<N>(packs, n, [&](int64_t first, auto width) {
+        using W = decltype(width);
+        if constexpr (W::vector) {
+            const auto in = load<N, true>(src + first);
+            pack<D, N> out;
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                out.at[i] = convert_real<D>(widen(in.at[i]));
+            }
+            store<N, true>(dst + first, out);
+        } else {
+            dst[first * dst_step] = convert_real<D>(widen(src[first * src_step]));
+            if (dst_step > src_step) {
+                dst[first * dst_step + 1] = convert_real<D>(0.0f);
+            }
+        }
+    });
+}
+
+static tg_status cuda_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, const void *src,
+                              tg_dtype dst_dtype, void *dst) {
+    tg_status status = tg_check_float(be->ctx, "convert", src_dtype);
+    status = status == TG_OK ? tg_check_float(be->ctx, "convert", dst_dtype) : status;
+    if (status != TG_OK || n <= 0) {
+        return status;
+    }
+    const bool from_pairs = tg_dtype_is_complex(src_dtype);
+    const bool to_pairs = tg_dtype_is_complex(dst_dtype), alike = from_pairs == to_pairs;
+    const int64_t count = alike && to_pairs ? 2 * n : n;
+    const int src_step = !alike && from_pairs ? 2 : 1, dst_step = !alike && to_pairs ? 2 : 1;
+    return with_real(src_dtype, [&](auto src_tag) {
+        using S = typename decltype(src_tag)::type;
+        return with_real(dst_dtype, [&](auto dst_tag) {
+            using D = typename decltype(dst_tag)::type;
+            constexpr int N = 16 / (sizeof(S) > sizeof(D) ? sizeof(S) : sizeof(D));
+            const S *in = static_cast<const S *>(src);
+            D *out = static_cast<D *>(dst);
+            const bool aligned = alike && is_aligned<N>(in) && is_aligned<N>(out);
+            const int64_t packs = aligned ? count / N : 0;
+            convert_kernel<S, D, N>
+                <<<stream_blocks(be, packs, count, THREADS), THREADS, 0, cuda_stream(be)>>>(
+                    packs, count, src_step, dst_step, in, out);
+            return CUDA_LAUNCHED(be, "convert");
+        });
+    });
+}
+
+void cuda_fill_elementwise(tg_backend_ops *ops) {
+    ops->fill = cuda_fill;
+    ops->convert = cuda_convert;
+    ops->axpy = cuda_axpy;
+    ops->scale = cuda_scale;
+}

@@ -1,0 +1,63 @@
+/* Random numbers, to the bit those of the host: the same lines of rng_math.h. This file is compiled
+ * without contraction to fused multiply-add, as that header asks for. */
+#include "backend/cuda/core/element.cuh"
+#include "base/rng_math.h"
+
+enum { THREADS = 256 };
+
+struct uniform_law {
+    static __device__ double number(const uint32_t bits[4]) {
+        return tg_unit_interval(bits[0], bits[1]);
+    }
+};
+
+struct normal_law {
+    static __device__ double number(const uint32_t bits[4]) {
+        return tg_bits_to_normal(bits);
+    }
+};
+
+/* x[i] = offset + factor * number first + i, in double, for n reals. */
+template <class T, class LAW>
+static __global__ void random_kernel(tg_rng rng, uint64_t first, double offset, double factor,
+                                     int64_t n, T *x) {
+    const int64_t step = (int64_t)gridDim.x * THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += step) {
+        uint32_t bits[4];
+        tg_stream_bits(&rng, first + (uint64_t)i, bits);
+        x[i] = narrow<T>((real_of<T>)(offset + factor * LAW::number(bits)));
+    }
+}
+
+/* The parts of pair i are the numbers 2i and 2i + 1: an array of pairs is one of reals. */
+template <class LAW>
+static tg_status random_numbers(tg_backend *be, tg_dtype dtype, const tg_rng *rng, uint64_t first,
+                                double offset, double factor, int64_t n, void *x) {
+    const tg_status status = tg_check_float(be->ctx, "random", dtype);
+    if (status != TG_OK || n <= 0) {
+        return status;
+    }
+    const int width = tg_dtype_is_complex(dtype) ? 2 : 1;
+    return with_real(dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        random_kernel<T, LAW><<<cuda_blocks(be, width * n, THREADS), THREADS, 0, cuda_stream(be)>>>(
+            *rng, (uint64_t)width * first, offset, factor, width * n, static_cast<T *>(x));
+        return CUDA_LAUNCHED(be, "random numbers");
+    });
+}
+
+static tg_status cuda_random_uniform(tg_backend *be, tg_dtype dtype, const tg_rng *rng,
+                                     uint64_t first, double low, double high, int64_t n, void *x) {
+    return random_numbers<uniform_law>(be, dtype, rng, first, low, high - low, n, x);
+}
+
+static tg_status cuda_random_normal(tg_backend *be, tg_dtype dtype, const tg_rng *rng,
+                                    uint64_t first, double mean, double deviation, int64_t n,
+                                    void *x) {
+    return random_numbers<normal_law>(be, dtype, rng, first, mean, deviation, n, x);
+}
+
+void cuda_fill_random(tg_backend_ops *ops) {
+    ops->random_uniform = cuda_random_uniform;
+    ops->random_normal = cuda_random_normal;
+}

@@ -1,0 +1,167 @@
+/* Work that runs while the host goes on: marks, a lane of copies beside the queue, and recorded
+ * graphs. Pinned memory is host memory, and counted there. */
+#include "backend/cuda/core/cuda.cuh"
+
+/* ---- pinned memory ---- */
+
+static void *pinned_take(void *, size_t bytes) {
+    void *block = NULL;
+    if (cudaMallocHost(&block, bytes ? bytes : 1) != cudaSuccess) {
+        cudaGetLastError();
+        return NULL;
+    }
+    return block;
+}
+
+static void pinned_give(void *, void *block) {
+    cudaFreeHost(block);
+    cudaGetLastError();
+}
+
+static const tg_mem_device pinned_memory = {pinned_take, pinned_give, NULL, TG_HOST};
+
+static void *cuda_pinned_alloc(tg_backend *be, tg_mem_category category, size_t bytes) {
+    return tg_mem_device_alloc(be->ctx, &pinned_memory, category, bytes);
+}
+
+static void cuda_pinned_release(tg_backend *be, void *block) {
+    tg_mem_device_free(be->ctx, &pinned_memory, block);
+}
+
+/* ---- queued transfers ---- */
+
+static tg_status cuda_upload_later(tg_backend *be, void *dst, const void *pinned, size_t bytes) {
+    return CUDA_CHECK(be,
+                      cudaMemcpyAsync(dst, pinned, bytes, cudaMemcpyHostToDevice, cuda_stream(be)),
+                      "copying to the GPU");
+}
+
+static tg_status cuda_download_later(tg_backend *be, void *pinned, const void *src, size_t bytes) {
+    return CUDA_CHECK(be,
+                      cudaMemcpyAsync(pinned, src, bytes, cudaMemcpyDeviceToHost, cuda_stream(be)),
+                      "copying from the GPU");
+}
+
+static tg_status cuda_lane_upload(tg_backend *be, bool after_queue, void *dst, const void *pinned,
+                                  size_t bytes) {
+    cuda_state *cuda = cuda_state_of(be);
+    tg_status status = TG_OK;
+    if (after_queue) {
+        TG_TRY(CUDA_CHECK(be, cudaEventRecord(cuda->lane_event, cuda->stream), "marking a place"));
+        TG_TRY(CUDA_CHECK(be, cudaStreamWaitEvent(cuda->lane, cuda->lane_event, 0),
+                          "ordering two streams"));
+    }
+    TG_TRY(CUDA_CHECK(be, cudaMemcpyAsync(dst, pinned, bytes, cudaMemcpyHostToDevice, cuda->lane),
+                      "copying to the GPU"));
+fail:
+    return status;
+}
+
+static tg_status cuda_lane_join(tg_backend *be) {
+    cuda_state *cuda = cuda_state_of(be);
+    tg_status status = TG_OK;
+    TG_TRY(CUDA_CHECK(be, cudaEventRecord(cuda->lane_event, cuda->lane), "marking a place"));
+    TG_TRY(CUDA_CHECK(be, cudaStreamWaitEvent(cuda->stream, cuda->lane_event, 0),
+                      "ordering two streams"));
+fail:
+    return status;
+}
+
+/* ---- marks ---- */
+
+struct tg_mark {
+    cudaEvent_t event;
+};
+
+static void cuda_mark_destroy(tg_backend *be, tg_mark **mark) {
+    if (mark && *mark) {
+        if ((*mark)->event) {
+            cudaEventDestroy((*mark)->event);
+            cudaGetLastError();
+        }
+        tg_mem_free(be->ctx, *mark);
+        *mark = NULL;
+    }
+}
+
+static tg_status cuda_mark_create(tg_backend *be, tg_mark **out) {
+    tg_status status = TG_OK;
+    *out = static_cast<tg_mark *>(tg_mem_calloc(be->ctx, TG_MEM_OTHER, 1, sizeof **out));
+    TG_TRY(*out ? TG_OK : TG_E_MEMORY);
+    TG_TRY(CUDA_CHECK(be, cudaEventCreate(&(*out)->event), "making an event"));
+    return TG_OK;
+fail:
+    cuda_mark_destroy(be, out);
+    return status;
+}
+
+static tg_status cuda_mark_record(tg_backend *be, tg_mark *mark) {
+    return CUDA_CHECK(be, cudaEventRecord(mark->event, cuda_stream(be)), "marking a place");
+}
+
+static tg_status cuda_mark_wait(tg_backend *be, tg_mark *mark) {
+    return CUDA_CHECK(be, cudaEventSynchronize(mark->event), "waiting for the GPU");
+}
+
+static tg_status cuda_mark_elapsed(tg_backend *be, tg_mark *begin, tg_mark *end, double *ms) {
+    float elapsed = 0.0f;
+    const tg_status status =
+        CUDA_CHECK(be, cudaEventElapsedTime(&elapsed, begin->event, end->event), "taking the time");
+    *ms = (double)elapsed;
+    return status;
+}
+
+/* ---- graphs ---- */
+
+struct tg_graph {
+    cudaGraphExec_t work;
+};
+
+static tg_status cuda_graph_begin(tg_backend *be) {
+    return CUDA_CHECK(be, cudaStreamBeginCapture(cuda_stream(be), cudaStreamCaptureModeThreadLocal),
+                      "recording a graph");
+}
+
+static void cuda_graph_destroy(tg_backend *be, tg_graph **graph) {
+    if (graph && *graph) {
+        if ((*graph)->work) {
+            cudaGraphExecDestroy((*graph)->work);
+            cudaGetLastError();
+        }
+        tg_mem_free(be->ctx, *graph);
+        *graph = NULL;
+    }
+}
+
+static tg_status cuda_graph_end(tg_backend *be, tg_graph **out) {
+    tg_status status = TG_OK;
+    cudaGraph_t recorded = NULL;
+    *out = NULL;
+    TG_TRY(CUDA_CHECK(be, cudaStreamEndCapture(cuda_stream(be), &recorded), "recording a graph"));
+    *out = static_cast<tg_graph *>(tg_mem_calloc(be->ctx, TG_MEM_OTHER, 1, sizeof **out));
+    TG_TRY(*out ? TG_OK : TG_E_MEMORY);
+    TG_TRY(CUDA_CHECK(be, cudaGraphInstantiate(&(*out)->work, recorded, 0), "recording a graph"));
+fail:
+    if (recorded) {
+        cudaGraphDestroy(recorded);
+    }
+    if (status != TG_OK) {
+        cuda_graph_destroy(be, out);
+    }
+    return status;
+}
+
+static tg_status cuda_graph_launch(tg_backend *be, tg_graph *graph) {
+    return CUDA_CHECK(be, cudaGraphLaunch(graph->work, cuda_stream(be)), "launching a graph");
+}
+
+static const tg_queue_ops queue_ops = {
+    cuda_upload_later, cuda_download_later, cuda_pinned_alloc, cuda_pinned_release,
+    cuda_mark_create,  cuda_mark_destroy,   cuda_mark_record,  cuda_mark_wait,
+    cuda_mark_elapsed, cuda_lane_upload,    cuda_lane_join,    cuda_graph_begin,
+    cuda_graph_end,    cuda_graph_destroy,  cuda_graph_launch,
+};
+
+void cuda_fill_queue(tg_backend_ops *ops) {
+    ops->queue = &queue_ops;
+}

@@ -1,0 +1,475 @@
+/* Pruned Fourier transforms, one dimension after the other, for all images of a chunk at once.
+ *
+ * Forward goes from the last dimension to the first, inverse the other way; only kept frequencies
+ * ever leave a dimension. Each dimension goes one of two ways, by its length alone, so that every
+ * process and every run takes the same:
+ *
+ *   lines   one kernel with fast transforms (lines.cu), in f32 or f64 whatever the context's
+ *           math. For lengths with small prime factors that fit in shared memory.
+ *           Real rows stored as halves of which few frequencies are kept are multiplied on tensor
+ *           cores, if the context's math is TF32 (half_rows.cu).
+ *   matrix  a product with the matrix of roots of unity, for all other lengths; f32 in the
+ *           context's math (TF32 or not). Real rows go straight to their half spectrum and back.
+ *
+ * Between two dimensions the data lie in the plan's workspace, whose size is fixed: with many
+ * images they go chunk by chunk. */
+#include "backend/cuda/fft/fft.cuh"
+
+#include "backend/cuda/fft/butterfly.cuh"
+#include "backend/cuda/linalg/blas.cuh"
+
+extern "C" {
+#include "backend/roots.h"
+}
+
+enum {
+    CHUNK_BYTES = 64 << 20, /* of workspace, unless one image needs more */
+    ROW_UNIT = 4,           /* rows of kept columns are padded to so many: whole sectors */
+    MAX_LENGTH = INT32_MAX / 16
+};
+
+/* One dimension. */
+struct fft_axis {
+    int64_t n, kept, first; /* first: as an index, 0 .. n-1 */
+    int64_t outer, inner;   /* of one image: grid points before it, kept frequencies behind it */
+    int64_t row;            /* distance of kept side's (K, inner), that is K * inner or padded */
+    bool real;
+    bool multiplied;
+    fft_lines lines; /* if not multiplied */
+    /* If multiplied, complex: F (K, N), F[k, n] = e^{-2 pi i f_k n / N}, and its conjugate; real:
+     * (N, K) complex, that is (N, 2K) real: those of a half spectrum as it is, and with the
+     * interior doubled. The transpose of each is the inverse with the weights of the other. */
+    void *matrix[2];
+    void *table; /* of the device: roots or matrices */
+};
+
+struct tg_fft_plan {
+    tg_fft_desc desc;
+    fft_axis axes[3];
+    int64_t points, modes; /* of one image */
+    int64_t chunk;         /* images at once */
+    char *workspace;
+    size_t between[3];             /* byte offset of the array before dimension d; 0 is not used */
+    size_t grid_stage, kept_stage; /* of what a matrix needs as full numbers */
+};
+
+static size_t number_size(const tg_fft_desc *desc) {
+    return 2 * tg_dtype_size(desc->dtype);
+}
+
+static tg_dtype grid_dtype(const tg_fft_desc *desc) {
+    return desc->complex ? tg_dtype_complex(desc->dtype) : desc->dtype;
+}
+
+static tg_dtype kept_dtype(const tg_fft_desc *desc) {
+    return tg_dtype_complex(desc->dtype);
+}
+
+/* ---- tables ---- */
+
+template <class R> static void put(void *table, int64_t i, tg_scalar value) {
+    static_cast<slot<R> *>(table)[i] = {(R)value.re, (R)value.im};
+}
+
+static void put_number(bool wide, void *table, int64_t i, tg_scalar value) {
+    wide ? put<double>(table, i, value) : put<float>(table, i, value);
+}
+
+/* Rows of the waves behind an axis's roots, for products (half_rows.cu). */
+static int64_t wave_rows(const fft_axis *axis) {
+    return 8 * (axis->lines.row_tiles.even + axis->lines.row_tiles.odd);
+}
+
+/* Numbers in the table of an axis. */
+static int64_t table_length(const fft_axis *axis) {
+    return axis->multiplied ? 2 * axis->kept * axis->n : axis->n + wave_rows(axis) * (axis->n / 4);
+}
+
+static void fill_waves(const fft_axis *axis, void *table) {
+    const int64_t evens = 8 * axis->lines.row_tiles.even;
+    for (int64_t q = 0; q < wave_rows(axis); q++) {
+        const int64_t k = q < evens ? 2 * q : 2 * (q - evens) + 1;
+        for (int64_t j = 0; j < axis->n / 4; j++) {
+            const tg_scalar w = tg_root_of_unity(k * (2 * j + 1) % (2 * axis->n), 2 * axis->n);
+            put<float>(table, axis->n + q * (axis->n / 4) + j, {w.re, -w.im});
+        }
+    }
+}
+
+static void fill_matrices(const fft_axis *axis, bool wide, const tg_scalar *roots, void *table) {
+    const int64_t size = axis->kept * axis->n;
+    for (int64_t k = 0; k < axis->kept; k++) {
+        const double more = k == 0 || 2 * k == axis->n ? 1.0 : 2.0;
+        for (int64_t n = 0; n < axis->n; n++) {
+            const tg_scalar w = roots[(axis->first + k) % axis->n * n % axis->n];
+            const int64_t at = axis->real ? n * axis->kept + k : k * axis->n + n;
+            put_number(wide, table, at, w);
+            put_number(wide, table, size + at,
+                       axis->real ? tg_scalar{more * w.re, more * w.im} : tg_scalar{w.re, -w.im});
+        }
+    }
+}
+
+static tg_status make_table(tg_backend *be, const tg_fft_desc *desc, fft_axis *axis) {
+    tg_status status = TG_OK;
+    const bool wide = desc->dtype == TG_F64;
+    const size_t length = (size_t)table_length(axis), size = number_size(desc);
+    void *table = tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, length, size);
+    tg_scalar *roots = static_cast<tg_scalar *>(
+        tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, (size_t)axis->n, sizeof(tg_scalar)));
+    TG_TRY(table && roots ? TG_OK : TG_E_MEMORY);
+    for (int64_t j = 0; j < axis->n; j++) {
+        roots[j] = tg_root_of_unity(j, axis->n);
+        if (!axis->multiplied) {
+            put_number(wide, table, j, roots[j]);
+        }
+    }
+    if (axis->multiplied) {
+        fill_matrices(axis, wide, roots, table);
+    } else {
+        fill_waves(axis, table);
+    }
+    axis->table = be->ops->alloc(be, TG_MEM_WORKSPACE, length * size);
+    TG_TRY(axis->table ? TG_OK : TG_E_MEMORY);
+    TG_TRY(be->ops->upload(be, axis->table, table, length * size));
+    axis->lines.roots = axis->table;
+    axis->lines.waves = static_cast<char *>(axis->table) + (size_t)axis->n * size;
+    axis->matrix[0] = axis->table;
+    axis->matrix[1] = static_cast<char *>(axis->table) + length / 2 * size;
+fail:
+    tg_mem_free(be->ctx, roots);
+    tg_mem_free(be->ctx, table);
+    return status;
+}
+
+/* ---- plans ---- */
+
+static void cuda_fft_destroy(tg_backend *be, tg_fft_plan **plan) {
+    if (!plan || !*plan) {
+        return;
+    }
+    for (int d = 0; d < 3; d++) {
+        be->ops->release(be, (*plan)->axes[d].table);
+    }
+    be->ops->release(be, (*plan)->workspace);
+    tg_mem_free(be->ctx, *plan);
+    *plan = NULL;
+}
+
+static void set_axes(const tg_backend *be, tg_fft_plan *plan) {
+    const tg_fft_desc *desc = &plan->desc;
+    const int last = desc->ndim - 1;
+    plan->points = plan->modes = 1;
+    for (int d = 0; d < desc->ndim; d++) {
+        fft_axis *axis = &plan->axes[d];
+        axis->n = desc->grid[d];
+        axis->kept = desc->kept[d];
+        axis->first = (desc->first[d] + desc->grid[d]) % desc->grid[d];
+        axis->real = !desc->complex && d == last;
+        axis->outer = plan->points;
+        plan->points *= axis->n;
+    }
+    for (int d = last; d >= 0; d--) {
+        fft_axis *axis = &plan->axes[d];
+        axis->inner = plan->modes;
+        plan->modes *= axis->kept;
+        axis->row = plan->modes;
+        if (d == last && d > 0) {
+            axis->row = (axis->kept + ROW_UNIT - 1) / ROW_UNIT * ROW_UNIT;
+        }
+        axis->multiplied =
+            !cuda_fft_lines_layout(desc->dtype == TG_F64, axis->real, axis->n, axis->kept,
+                                   axis->first, axis->inner, &axis->lines);
+        if (axis->real && !axis->multiplied && d > 0 && desc->grid_store != TG_STORE_FULL) {
+            axis->lines.row_tiles = cuda_fft_rows_tiles(be, axis->n, axis->kept);
+        }
+    }
+}
+
+/* A matrix takes full numbers, and rows of a half spectrum without what is to be ignored there. */
+static bool stages_grid(const tg_fft_plan *plan) {
+    return plan->axes[plan->desc.ndim - 1].multiplied && plan->desc.grid_store != TG_STORE_FULL;
+}
+
+static bool stages_kept(const tg_fft_plan *plan) {
+    const fft_axis *first = &plan->axes[0];
+    return first->multiplied && (first->real || plan->desc.kept_store != TG_STORE_FULL);
+}
+
+/* Takes `bytes` per image of a chunk, from *total on. */
+static size_t reserve(size_t *total, size_t bytes, int64_t chunk) {
+    const size_t at = *total, unit = 256;
+    *total += (bytes * (size_t)chunk + unit - 1) / unit * unit;
+    return at;
+}
+
+/* Bytes of workspace for chunks of so many images. */
+static size_t lay_out(tg_fft_plan *plan, int64_t chunk) {
+    const tg_fft_desc *desc = &plan->desc;
+    const size_t size = number_size(desc);
+    size_t total = 0;
+    for (int d = 1; d < desc->ndim; d++) {
+        const fft_axis *axis = &plan->axes[d];
+        plan->between[d] = reserve(&total, (size_t)(axis->outer * axis->row) * size, chunk);
+    }
+    if (stages_grid(plan)) {
+        const size_t bytes = (size_t)plan->points * tg_dtype_size(grid_dtype(desc));
+        plan->grid_stage = reserve(&total, bytes, chunk);
+    }
+    if (stages_kept(plan)) {
+        plan->kept_stage = reserve(&total, (size_t)plan->modes * size, chunk);
+    }
+    plan->chunk = chunk;
+    return total;
+}
+
+/* Chunks of about the same size that fit, or of one image; all images if no workspace is needed.
+ * Their size is even, so that rows that are paired are so wherever two images stand. */
+static size_t choose_chunk(tg_fft_plan *plan) {
+    const int64_t many = plan->desc.howmany > 1 ? plan->desc.howmany : 1;
+    const size_t one = lay_out(plan, 1);
+    int64_t most = one > 0 ? (int64_t)(CHUNK_BYTES / one) : many;
+    most = most < 1 ? 1 : most < many ? most : many;
+    const int64_t chunks = (many + most - 1) / most;
+    const int64_t chunk = (many + chunks - 1) / chunks;
+    return lay_out(plan, chunk > 1 && chunk < many ? chunk + chunk % 2 : chunk);
+}
+
+static tg_status cuda_fft_create(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out) {
+    tg_status status = TG_OK;
+    tg_fft_plan *plan = NULL;
+    size_t bytes = 0;
+    *out = NULL;
+    TG_TRY(tg_check_fft(be->ctx, desc));
+    for (int d = 0; d < desc->ndim; d++) {
+        if (desc->grid[d] > MAX_LENGTH) {
+            return tg_fail(be->ctx, TG_E_UNSUPPORTED,
+                           "fft: %lld points along dimension %d; up to %d are possible here",
+                           (long long)desc->grid[d], d, MAX_LENGTH);
+        }
+    }
+    plan = static_cast<tg_fft_plan *>(
+        tg_mem_calloc(be->ctx, TG_MEM_WORKSPACE, 1, sizeof(tg_fft_plan)));
+    TG_TRY(plan ? TG_OK : TG_E_MEMORY);
+    plan->desc = *desc;
+    set_axes(be, plan);
+    TG_TRY(cuda_fft_lines_prepare(be, desc->dtype == TG_F64));
+    for (int d = 0; d < desc->ndim; d++) {
+        TG_TRY(make_table(be, desc, &plan->axes[d]));
+    }
+    bytes = choose_chunk(plan);
+    plan->workspace = static_cast<char *>(be->ops->alloc(be, TG_MEM_WORKSPACE, bytes));
+    TG_TRY(plan->workspace ? TG_OK : TG_E_MEMORY);
+    *out = plan;
+    return TG_OK;
+fail:
+    cuda_fft_destroy(be, &plan);
+    return status;
+}
+
+/* ---- products with a matrix ---- */
+
+static __global__ void drop_edges(int64_t rows, int64_t kept, int64_t nyquist, bool wide,
+                                  void *spectrum) {
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < 2 * rows;
+         i += (int64_t)gridDim.x * blockDim.x) {
+        const int64_t k = i % 2 == 0 ? 0 : nyquist, at = 2 * (i / 2 * kept + k) + 1;
+        if (wide) {
+            static_cast<double *>(spectrum)[at] = 0.0;
+        } else {
+            static_cast<float *>(spectrum)[at] = 0.0f;
+        }
+    }
+}
+
+/* The spectrum as a matrix takes it, in full numbers. A product with 0 would let NaN through where
+ * a part is to be ignored. */
+static tg_status stage_kept(tg_backend *be, const tg_fft_plan *plan, int64_t images,
+                            const void *spectrum, void *stage) {
+    const fft_axis *axis = &plan->axes[0];
+    const tg_dtype dtype = kept_dtype(&plan->desc);
+    tg_status status = be->ops->convert(
+        be, images * plan->modes, tg_stored(dtype, plan->desc.kept_store), spectrum, dtype, stage);
+    if (status == TG_OK && axis->real) {
+        const int64_t nyquist = 2 * (axis->kept - 1) == axis->n ? axis->kept - 1 : 0;
+        drop_edges<<<cuda_blocks(be, 2 * images, 256), 256, 0, cuda_stream(be)>>>(
+            images, axis->kept, nyquist, dtype == TG_C128, stage);
+        status = CUDA_LAUNCHED(be, "preparing a spectrum");
+    }
+    return status;
+}
+
+/* Real rows: (rows, N) times (N, 2K), or (rows, 2K) times its transpose. */
+static tg_gemm product_of_rows(const fft_axis *axis, const fft_pass *pass, bool adjoint) {
+    tg_gemm g = {};
+    g.m = pass->outer;
+    g.n = pass->inverse ? axis->n : 2 * axis->kept;
+    g.k = pass->inverse ? 2 * axis->kept : axis->n;
+    g.op_b = pass->inverse ? TG_OP_T : TG_OP_N;
+    g.a = pass->inverse ? pass->kept.data : pass->grid.data;
+    g.lda = pass->inverse ? 2 * pass->kept.outer : pass->grid.outer;
+    g.b = axis->matrix[adjoint != pass->inverse];
+    g.ldb = 2 * axis->kept;
+    g.c = pass->inverse ? pass->grid.data : pass->kept.data;
+    g.ldc = pass->inverse ? pass->grid.outer : 2 * pass->kept.outer;
+    g.batch = 1;
+    return g;
+}
+
+/* Complex rows of the last dimension, x F^T and X conj(F); columns of the others, F x and F^H X. */
+static tg_gemm product_of_lines(const fft_axis *axis, const fft_pass *pass, bool rows) {
+    const fft_side *in = pass->inverse ? &pass->kept : &pass->grid;
+    const fft_side *out = pass->inverse ? &pass->grid : &pass->kept;
+    const int64_t in_length = pass->inverse ? axis->kept : axis->n;
+    const int64_t out_length = pass->inverse ? axis->n : axis->kept;
+    void *matrix = axis->matrix[pass->inverse];
+    tg_gemm g = {};
+    g.k = in_length;
+    g.c = out->data;
+    if (rows) {
+        g.m = pass->outer;
+        g.n = out_length;
+        g.a = in->data;
+        g.lda = in->outer;
+        g.b = matrix;
+        g.ldb = axis->n;
+        g.op_b = pass->inverse ? TG_OP_N : TG_OP_T;
+        g.ldc = out->outer;
+        g.batch = 1;
+    } else {
+        g.m = out_length;
+        g.n = pass->inner;
+        g.a = matrix;
+        g.lda = axis->n;
+        g.op_a = pass->inverse ? TG_OP_T : TG_OP_N;
+        g.b = in->data;
+        g.ldb = in->step;
+        g.stride_b = in->outer;
+        g.ldc = out->step;
+        g.stride_c = out->outer;
+        g.batch = pass->outer;
+    }
+    return g;
+}
+
+static tg_status multiply(tg_backend *be, const tg_fft_plan *plan, int d, const fft_pass *wanted,
+                          tg_fft_weight weight, double scale, int64_t images) {
+    tg_status status = TG_OK;
+    const tg_fft_desc *desc = &plan->desc;
+    const fft_axis *axis = &plan->axes[d];
+    fft_pass pass = *wanted;
+    tg_gemm g;
+    const bool grid_staged = d == desc->ndim - 1 && stages_grid(plan);
+    const bool kept_staged =
+        d == 0 && stages_kept(plan) && (pass.inverse || pass.kept.store != TG_STORE_FULL);
+    const tg_dtype grid_stored = tg_stored(grid_dtype(desc), desc->grid_store);
+    if (grid_staged) {
+        pass.grid.data = plan->workspace + plan->grid_stage;
+        TG_TRY(pass.inverse
+                   ? TG_OK
+                   : be->ops->convert(be, images * plan->points, grid_stored, wanted->grid.data,
+                                      grid_dtype(desc), pass.grid.data));
+    }
+    if (kept_staged) {
+        pass.kept.data = plan->workspace + plan->kept_stage;
+        TG_TRY(pass.inverse ? stage_kept(be, plan, images, wanted->kept.data, pass.kept.data)
+                            : TG_OK);
+    }
+    g = axis->real ? product_of_rows(axis, &pass, weight == TG_FFT_ADJOINT)
+                   : product_of_lines(axis, &pass, d == desc->ndim - 1);
+    g.dtype = axis->real ? desc->dtype : kept_dtype(desc);
+    g.alpha = {scale, 0.0};
+    TG_TRY(cuda_gemm(be, &g));
+    if (grid_staged && pass.inverse) {
+        TG_TRY(be->ops->convert(be, images * plan->points, grid_dtype(desc), pass.grid.data,
+                                grid_stored, wanted->grid.data));
+    }
+    if (kept_staged && !pass.inverse) {
+        TG_TRY(be->ops->convert(be, images * plan->modes, kept_dtype(desc), pass.kept.data,
+                                tg_stored(kept_dtype(desc), desc->kept_store), wanted->kept.data));
+    }
+fail:
+    return status;
+}
+
+/* ---- execution ---- */
+
+/* The array before dimension d, or the spectrum before the first, as its kept side. */
+static fft_side kept_side(const tg_fft_plan *plan, int d, void *spectrum) {
+    const fft_axis *axis = &plan->axes[d];
+    return {d == 0 ? spectrum : plan->workspace + plan->between[d],
+            d == 0 ? plan->desc.kept_store : TG_STORE_FULL, axis->row, axis->inner};
+}
+
+/* The array behind dimension d, or the grid behind the last, as its grid side. */
+static fft_side grid_side(const tg_fft_plan *plan, int d, void *x) {
+    const fft_axis *axis = &plan->axes[d];
+    if (d == plan->desc.ndim - 1) {
+        return {x, plan->desc.grid_store, axis->n, 1};
+    }
+    const int64_t row = plan->axes[d + 1].row;
+    return {plan->workspace + plan->between[d + 1], TG_STORE_FULL, axis->n * row, row};
+}
+
+/* One dimension of one chunk. The last one takes scale and weights. */
+static tg_status transform(tg_backend *be, const tg_fft_plan *plan, int d, bool inverse,
+                           tg_fft_weight weight, double scale, int64_t images, void *x,
+                           void *spectrum) {
+    const fft_axis *axis = &plan->axes[d];
+    const bool last = d == plan->desc.ndim - 1;
+    const double factor = last ? scale : 1.0;
+    const bool weighted = axis->real && weight == TG_FFT_ADJOINT;
+    const double interior = !weighted ? factor : inverse ? 0.5 * factor : 2.0 * factor;
+    const fft_pass pass = {inverse,
+                           images * axis->outer,
+                           axis->inner,
+                           grid_side(plan, d, x),
+                           kept_side(plan, d, spectrum),
+                           factor,
+                           interior};
+    if (axis->multiplied) {
+        return multiply(be, plan, d, &pass, weight, factor, images);
+    }
+    return axis->lines.row_tiles.even > 0 ? cuda_fft_rows_run(be, &axis->lines, &pass)
+                                          : cuda_fft_lines_run(be, &axis->lines, &pass);
+}
+
+static tg_status run(tg_backend *be, const tg_fft_plan *plan, int64_t count, bool inverse,
+                     tg_fft_weight weight, double scale, char *x, char *spectrum) {
+    const tg_fft_desc *desc = &plan->desc;
+    const int64_t image =
+        plan->points * (int64_t)tg_dtype_size(tg_stored(grid_dtype(desc), desc->grid_store));
+    const int64_t modes =
+        plan->modes * (int64_t)tg_dtype_size(tg_stored(kept_dtype(desc), desc->kept_store));
+    tg_status status = TG_OK;
+    for (int64_t h = 0; h < count && status == TG_OK; h += plan->chunk) {
+        const int64_t images = count - h < plan->chunk ? count - h : plan->chunk;
+        for (int i = 0; i < desc->ndim && status == TG_OK; i++) {
+            const int d = inverse ? i : desc->ndim - 1 - i;
+            status = transform(be, plan, d, inverse, weight, scale, images, x + h * image,
+                               spectrum + h * modes);
+        }
+    }
+    return status;
+}
+
+static tg_status cuda_fft_forward(tg_backend *be, tg_fft_plan *plan, int64_t count,
+                                  tg_fft_weight weight, double scale, const void *x,
+                                  void *spectrum) {
+    return run(be, plan, count, false, weight, scale,
+               const_cast<char *>(static_cast<const char *>(x)), static_cast<char *>(spectrum));
+}
+
+static tg_status cuda_fft_inverse(tg_backend *be, tg_fft_plan *plan, int64_t count,
+                                  tg_fft_weight weight, double scale, const void *spectrum,
+                                  void *x) {
+    return run(be, plan, count, true, weight, scale, static_cast<char *>(x),
+               const_cast<char *>(static_cast<const char *>(spectrum)));
+}
+
+void cuda_fill_fft(tg_backend_ops *ops) {
+    ops->fft_create = cuda_fft_create;
+    ops->fft_destroy = cuda_fft_destroy;
+    ops->fft_forward = cuda_fft_forward;
+    ops->fft_inverse = cuda_fft_inverse;
+}

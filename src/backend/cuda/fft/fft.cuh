@@ -1,0 +1,88 @@
+/* Fourier transforms along one dimension: what the plan (fft.cu) and the kernels (lines.cu)
+ * say to each other.
+ *
+ * Seen from one of its dimensions an array is (outer, N, inner) on the side of the grid and
+ * (outer, K, inner) on the side of the kept frequencies; a line is what lies along the middle. */
+#ifndef TG_BACKEND_CUDA_FFT_FFT_CUH
+#define TG_BACKEND_CUDA_FFT_FFT_CUH
+
+#include "backend/cuda/core/cuda.cuh"
+
+/* Element (o, i, c) of one side is number o * outer + i * step + c of data. Numbers are complex,
+ * but real on the grid's side of real data. */
+struct fft_side {
+    void *data;
+    tg_storage store;
+    int64_t outer, step;
+};
+
+/* One dimension transformed, from the grid to the kept frequencies or back. Frequencies count with
+ * factor `edge` where a half spectrum stands for itself alone, else with `interior`. */
+struct fft_pass {
+    bool inverse;
+    int64_t outer, inner;
+    fft_side grid, kept;
+    double edge, interior;
+};
+
+/* A divisor of numbers below 2^31 / value. */
+struct fft_divisor {
+    uint32_t value, magic;
+};
+
+/* One of the passes over lines in shared memory: m / radix butterflies per part, whose inputs are
+ * transforms of `span` points each. */
+struct fft_stage {
+    int radix, span;
+    fft_divisor butterflies, spans;
+};
+
+enum {
+    FFT_MAX_STAGES = 16,
+    FFT_MAX_THREADS = 512,      /* of a block */
+    FFT_MAX_SHARED = 160 << 10, /* bytes of a block; an A100 has 163 KiB */
+    FFT_PAD = 16 /* every so many points a slot is left out, against bank conflicts */
+};
+
+/* Tiles of 8 even and of 8 odd frequencies. */
+struct fft_row_tiles {
+    int even, odd;
+};
+
+/* How lines of n points are transformed by a block of threads, `tile` lines at once. */
+struct fft_lines {
+    bool wide;   /* f64 */
+    bool real;   /* lines are pairs of real rows */
+    bool turned; /* lines of a tile are neighbours in memory (columns), not their points (rows) */
+    int n, kept, first; /* first: as an index, 0 .. n-1 */
+    int parts, m;       /* n = parts * m: `parts` transforms of m points, combined at kept ones */
+    int stages;
+    fft_stage stage[FFT_MAX_STAGES]; /* of m */
+    int tile;
+    int part_pitch, line_pitch; /* in shared memory */
+    fft_divisor by_kept, by_m, by_parts, by_tile;
+    fft_divisor by_first, by_last; /* n over the first and the last radix */
+    size_t shared_bytes;
+    int threads;
+    const void *roots;       /* (n) complex, of the device: e^{-2 pi i j / n} */
+    fft_row_tiles row_tiles; /* where rows of halves are multiplied; else 0 */
+    const void *waves; /* (8 tiles, n / 4) complex, of even k's and of odd ones: e^{2 pi i k (j +
+                          1/2) / n} */
+};
+
+/* Lays out lines; false if n is not for this way: a prime factor above 7 (one up to 13 is
+ * possible), or too long. `inner` decides on columns. Roots are the caller's. */
+bool cuda_fft_lines_layout(bool wide, bool real, int64_t n, int64_t kept, int64_t first,
+                           int64_t inner, fft_lines *out);
+
+/* Before the first run. */
+tg_status cuda_fft_lines_prepare(tg_backend *be, bool wide);
+tg_status cuda_fft_lines_run(tg_backend *be, const fft_lines *lines, const fft_pass *pass);
+
+/* Real rows stored as halves may be multiplied instead (half_rows.cu), between them and the plan's
+ * own numbers: tiles for that, or none if the sizes, the device or its math are not for it. Rows
+ * that are not aligned go by fast transforms after all. */
+fft_row_tiles cuda_fft_rows_tiles(const tg_backend *be, int64_t n, int64_t kept);
+tg_status cuda_fft_rows_run(tg_backend *be, const fft_lines *lines, const fft_pass *pass);
+
+#endif

@@ -1,0 +1,22 @@
+/* Matrix products for every file of this folder: slots that are callable by name. */
+#ifndef TG_BACKEND_CUDA_LINALG_BLAS_CUH
+#define TG_BACKEND_CUDA_LINALG_BLAS_CUH
+
+#include "backend/cuda/core/cuda.cuh"
+
+/* How f32 and c64 are multiplied; the wide dtypes are always f64 throughout. */
+enum cuda_precision {
+    CUDA_PRECISION_CHOSEN, /* by the context: be->math */
+    CUDA_PRECISION_FULL    /* f32, never TF32 */
+};
+
+/* Queued, without allocation. Operand CONJ, k = 0 and arrays that are not aligned to their elements
+ * run on a plain kernel instead of cuBLAS: correct, but far from its speed. */
+tg_status cuda_gemm(tg_backend *be, const tg_gemm *gemm);
+tg_status cuda_gemm_at(tg_backend *be, const tg_gemm *gemm, cuda_precision precision);
+
+/* The gram slot; without allocation. */
+tg_status cuda_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
+                    const void *x, const tg_bitmap *mask, void *out);
+
+#endif

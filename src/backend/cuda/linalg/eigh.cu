@@ -1,0 +1,216 @@
+/* Hermitian eigenproblem: small ones by rotations (jacobi.cu), others by cuSOLVER (divide and
+ * conquer).
+ *
+ * cuSOLVER gets the Hermitian part of a, divided by a power of two so that nothing overflows, and
+ * gives the eigenvalues in ascending order with vectors in the columns of a column-major matrix.
+ * The result is checked on the device before a is overwritten; if it is not good, a host backend
+ * decides. */
+#include "backend/cuda/linalg/decompose.cuh"
+
+enum { THREADS = 256 };
+
+static __device__ inline double mean_with(double x, double y, double factor) {
+    return factor * x + factor * y;
+}
+/* The conjugate of the mean of x and conj(y): cuSOLVER sees the transpose of what lies here. */
+static __device__ inline pair<double> mean_with(pair<double> x, pair<double> y, double factor) {
+    return {factor * x.re + factor * y.re, factor * y.im - factor * x.im};
+}
+
+/* matrix, column-major, = the Hermitian part of a over 2^e; 0 if a is not finite. */
+template <class E>
+static __global__ void __launch_bounds__(THREADS)
+    load_hermitian(int64_t n, const E *a, const cuda_verdict *verdict, E *matrix) {
+    const double factor = scalbn(0.5, -scale_exponent(verdict->most));
+    const bool good = is_finite_bits(verdict->most);
+    for (int64_t p = (int64_t)blockIdx.x * THREADS + threadIdx.x; p < n * n;
+         p += (int64_t)gridDim.x * THREADS) {
+        matrix[p] = good ? mean_with(a[p], a[p % n * n + p / n], factor) : E();
+    }
+}
+
+/* vectors, row-major, and values in descending order from those that cuSOLVER gives. */
+template <class E>
+static __global__ void __launch_bounds__(THREADS)
+    flip(int64_t n, const E *matrix, const double *ascending, const cuda_verdict *verdict,
+         E *vectors, double *values) {
+    const double scale = scalbn(1.0, scale_exponent(verdict->most));
+    for (int64_t p = (int64_t)blockIdx.x * THREADS + threadIdx.x; p < n * n;
+         p += (int64_t)gridDim.x * THREADS) {
+        const int64_t i = p / n, j = p % n;
+        vectors[p] = matrix[(n - 1 - j) * n + i];
+        if (i == 0) {
+            values[j] = ascending[n - 1 - j] * scale;
+        }
+    }
+}
+
+/* Everything one problem works on, on the device. */
+struct eigh_memory {
+    cuda_pieces pieces;
+    cuda_solver_work work;
+    void *matrix;      /* (n, n) column-major */
+    void *vectors;     /* (n, n) */
+    double *ascending; /* (n) */
+    double *values;    /* (n) */
+    void *log;         /* of rotations */
+    cuda_verdict *verdict;
+};
+
+struct eigh_sizes {
+    size_t square, line, log;
+};
+
+/* Sizes of the pieces, and the need for them. */
+static eigh_sizes need_pieces(tg_dtype dtype, int64_t n, cuda_pieces *pieces) {
+    const eigh_sizes size = {(size_t)(n * n) * tg_dtype_size(dtype), (size_t)n * sizeof(double),
+                             n <= CUDA_JACOBI_MOST ? cuda_jacobi_bytes(n) : 0};
+    const size_t all[] = {size.square, size.square, size.line,
+                          size.line,   size.log,    sizeof(cuda_verdict)};
+    for (size_t bytes : all) {
+        cuda_pieces_need(pieces, bytes);
+    }
+    return size;
+}
+
+static tg_status open_memory(tg_backend *be, tg_dtype dtype, int64_t n, eigh_memory *m) {
+    const eigh_sizes size = need_pieces(dtype, n, &m->pieces);
+    tg_status status = cuda_pieces_open(be, &m->pieces);
+    if (status == TG_OK) {
+        m->matrix = cuda_pieces_take(&m->pieces, size.square);
+        m->vectors = cuda_pieces_take(&m->pieces, size.square);
+        m->ascending = static_cast<double *>(cuda_pieces_take(&m->pieces, size.line));
+        m->values = static_cast<double *>(cuda_pieces_take(&m->pieces, size.line));
+        m->log = cuda_pieces_take(&m->pieces, size.log);
+        m->verdict = static_cast<cuda_verdict *>(cuda_pieces_take(&m->pieces, sizeof *m->verdict));
+        status = CUDA_CHECK(be, cudaMemsetAsync(m->verdict, 0, sizeof *m->verdict, cuda_stream(be)),
+                            "preparing eigenvectors");
+    }
+    return status;
+}
+
+/* What cuSOLVER works in, which depends on sizes alone: it asks for arrays and does not look at
+ * them. */
+static tg_status need_work(tg_backend *be, tg_dtype dtype, int64_t n, cuda_solver_work *work) {
+    const cuda_state *cuda = cuda_state_of(be);
+    const cudaDataType type = dtype == TG_C128 ? CUDA_C_64F : CUDA_R_64F;
+    const char *what = "preparing eigenvectors";
+    tg_status status = TG_OK;
+    TG_TRY(cuda_solver_open(be, work));
+    TG_TRY(SOLVER_CHECK(
+        be,
+        cusolverDnXsyevd_bufferSize(cuda->solver, work->params, CUSOLVER_EIG_MODE_VECTOR,
+                                    CUBLAS_FILL_MODE_LOWER, n, type, cuda->scratch, n, CUDA_R_64F,
+                                    cuda->scratch, type, &work->device_bytes, &work->host_bytes),
+        what));
+fail:
+    return status;
+}
+
+/* matrix -> vectors in it, and values in `ascending`. */
+static tg_status solve(tg_backend *be, tg_dtype dtype, int64_t n, eigh_memory *m) {
+    const cuda_state *cuda = cuda_state_of(be);
+    const cudaDataType type = dtype == TG_C128 ? CUDA_C_64F : CUDA_R_64F;
+    const char *what = "computing eigenvectors";
+    tg_status status = TG_OK;
+    TG_TRY(need_work(be, dtype, n, &m->work)); /* opens it, too */
+    TG_TRY(cuda_solver_work_open(be, &m->work));
+    TG_TRY(SOLVER_CHECK(be,
+                        cusolverDnXsyevd(cuda->solver, m->work.params, CUSOLVER_EIG_MODE_VECTOR,
+                                         CUBLAS_FILL_MODE_LOWER, n, type, m->matrix, n, CUDA_R_64F,
+                                         m->ascending, type, m->work.device, m->work.device_bytes,
+                                         m->work.host, m->work.host_bytes, m->verdict->info),
+                        what));
+fail:
+    return status;
+}
+
+/* vectors and values of a, by cuSOLVER. */
+template <class E>
+static tg_status divide_and_conquer(tg_backend *be, tg_dtype dtype, int64_t n, const E *a,
+                                    eigh_memory *m) {
+    const unsigned blocks = cuda_blocks(be, n * n, THREADS);
+    E *matrix = static_cast<E *>(m->matrix);
+    load_hermitian<<<blocks, THREADS, 0, cuda_stream(be)>>>(n, a, m->verdict, matrix);
+    tg_status status = CUDA_LAUNCHED(be, "computing eigenvectors");
+    if (status == TG_OK) {
+        status = solve(be, dtype, n, m);
+    }
+    if (status == TG_OK) {
+        flip<<<blocks, THREADS, 0, cuda_stream(be)>>>(n, matrix, m->ascending, m->verdict,
+                                                      static_cast<E *>(m->vectors), m->values);
+        status = CUDA_LAUNCHED(be, "computing eigenvectors");
+    }
+    return status;
+}
+
+/* a is read only. */
+static tg_status eigh_on_device(tg_backend *be, tg_dtype dtype, int64_t n, const void *a,
+                                eigh_memory *m) {
+    const int parts = dtype == TG_C128 ? 2 : 1;
+    tg_status status =
+        cuda_find_most(be, n * n * parts, static_cast<const double *>(a), m->verdict);
+    if (status == TG_OK && n <= CUDA_JACOBI_MOST) {
+        status = cuda_jacobi(be, dtype, n, a, m->log, m->vectors, m->values, m->verdict);
+    } else if (status == TG_OK) {
+        status = parts == 2
+                     ? divide_and_conquer(be, dtype, n, static_cast<const pair<double> *>(a), m)
+                     : divide_and_conquer(be, dtype, n, static_cast<const double *>(a), m);
+    }
+    if (status == TG_OK) { /* rows of a square matrix are orthonormal if its columns are */
+        status = cuda_find_lost(be, dtype, n, n, m->vectors, m->matrix, m->verdict);
+    }
+    return status;
+}
+
+static tg_status eigh_on_host(tg_backend *be, tg_dtype dtype, int64_t n, void *a,
+                              double *eigenvalues) {
+    const size_t square = (size_t)(n * n) * tg_dtype_size(dtype), line = (size_t)n * sizeof(double);
+    tg_status status = TG_OK;
+    tg_backend *host = NULL;
+    char *copy = static_cast<char *>(tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, square + line, 1));
+    TG_TRY(copy ? TG_OK : TG_E_MEMORY);
+    TG_TRY(cuda_open_host(be, "eigh", &host));
+    TG_TRY(be->ops->download(be, copy, a, square));
+    TG_TRY(host->ops->eigh(host, dtype, n, copy, reinterpret_cast<double *>(copy + square)));
+    TG_TRY(be->ops->upload(be, a, copy, square));
+    TG_TRY(be->ops->upload(be, eigenvalues, copy + square, line));
+fail:
+    tg_backend_close(&host);
+    tg_mem_free(be->ctx, copy);
+    return status;
+}
+
+tg_borrowed cuda_eigh_borrows(tg_backend *be, tg_dtype dtype, int64_t n) {
+    cuda_pieces pieces = {};
+    cuda_solver_work work = {};
+    need_pieces(dtype, n, &pieces);
+    const bool known = n <= CUDA_JACOBI_MOST || need_work(be, dtype, n, &work) == TG_OK;
+    const tg_borrowed bytes = known ? cuda_borrowed(&pieces, &work) : tg_borrowed{};
+    cuda_solver_work_close(be, &work);
+    return bytes;
+}
+
+tg_status cuda_eigh(tg_backend *be, tg_dtype dtype, int64_t n, void *a, double *eigenvalues) {
+    eigh_memory m = {};
+    bool is_good = false;
+    tg_status status = TG_OK;
+    TG_TRY(tg_check_double(be->ctx, "eigh", dtype));
+    if (n <= 0) {
+        return TG_OK;
+    }
+    TG_TRY(open_memory(be, dtype, n, &m));
+    TG_TRY(dtype == TG_C128 ? eigh_on_device(be, dtype, n, static_cast<const pair<double> *>(a), &m)
+                            : eigh_on_device(be, dtype, n, static_cast<const double *>(a), &m));
+    TG_TRY(cuda_read_verdict(be, "eigh", n, n, m.verdict, &is_good));
+    if (is_good) {
+        TG_TRY(be->ops->copy(be, a, m.vectors, (size_t)(n * n) * tg_dtype_size(dtype)));
+        TG_TRY(be->ops->copy(be, eigenvalues, m.values, (size_t)n * sizeof(double)));
+    } else {
+        TG_TRY(eigh_on_host(be, dtype, n, a, eigenvalues));
+    }
+fail:
+    cuda_solver_work_close(be, &m.work);
+    cuda_pieces_close(be, &m.pieces);
+    return status;
+}

@@ -1,0 +1,335 @@
+/* Thin QR by cuSOLVER's Householder reflections.
+ *
+ * It gets a column-major copy of a with every column divided by a power of two, so that columns of
+ * any size keep their precision; reflections give orthonormal columns whatever the rank. Rows of R
+ * and columns of Q are then turned by the phases that make the diagonal real and >= 0. The result
+ * is checked on the device before a is overwritten; if it is not good, a host backend decides. */
+#include <limits.h>
+
+#include "backend/cuda/linalg/decompose.cuh"
+
+enum { THREADS = 256, SIDE = 32 };
+
+/* bits[j] = the largest |part| of column j of a (m, n), `parts` doubles a number; and that of all.
+ * A block has 32 doubles of a row at once and THREADS / 32 rows. */
+static __global__ void __launch_bounds__(THREADS)
+    find_columns(int64_t m, int64_t n, int parts, const double *a, unsigned long long *bits,
+                 cuda_verdict *verdict) {
+    const int64_t width = n * parts;
+    for (int64_t k = (int64_t)blockIdx.x * SIDE + threadIdx.x % SIDE; k < width;
+         k += (int64_t)gridDim.x * SIDE) {
+        unsigned long long mine = 0;
+        for (int64_t i = (int64_t)blockIdx.y * (THREADS / SIDE) + threadIdx.x / SIDE; i < m;
+             i += (int64_t)gridDim.y * (THREADS / SIDE)) {
+            const unsigned long long now =
+                (unsigned long long)__double_as_longlong(fabs(a[i * width + k]));
+            mine = now > mine ? now : mine;
+        }
+        atomicMax(&bits[k / parts], mine);
+        atomicMax(&verdict->most, mine);
+    }
+}
+
+static __device__ inline double scaled(double x, double scale) {
+    return x * scale;
+}
+static __device__ inline pair<double> scaled(pair<double> x, double scale) {
+    return scale * x;
+}
+static __device__ inline double turned(double x, pair<double> phase) {
+    return x * phase.re;
+}
+static __device__ inline pair<double> turned(pair<double> x, pair<double> phase) {
+    return x * phase;
+}
+static __device__ inline pair<double> as_pair(double x) {
+    return {x, 0.0};
+}
+static __device__ inline pair<double> as_pair(pair<double> x) {
+    return x;
+}
+static __device__ inline void set_real(double *x, double value) {
+    *x = value;
+}
+static __device__ inline void set_real(pair<double> *x, double value) {
+    *x = {value, 0.0};
+}
+
+/* Moves tiles of 32 x 32 of a matrix (rows, columns) from one order to the other, by way of shared
+ * memory so that both sides are read and written in lines: change(value, row, column). */
+template <bool TO_COLUMNS, class E, class F>
+static __device__ void transpose(int64_t rows, int64_t columns, const E *from, E *to, F change) {
+    __shared__ E tile[SIDE][SIDE + 1];
+    const int x = threadIdx.x % SIDE, y = threadIdx.x / SIDE;
+    const int64_t across = (columns + SIDE - 1) / SIDE, down = (rows + SIDE - 1) / SIDE;
+    for (int64_t t = blockIdx.x; t < across * down; t += gridDim.x) {
+        const int64_t i0 = t / across * SIDE, j0 = t % across * SIDE;
+        for (int k = y; k < SIDE; k += THREADS / SIDE) {
+            const int64_t i = i0 + (TO_COLUMNS ? k : x), j = j0 + (TO_COLUMNS ? x : k);
+            if (i < rows && j < columns) {
+                tile[k][x] = from[TO_COLUMNS ? i * columns + j : j * rows + i];
+            }
+        }
+        __syncthreads();
+        for (int k = y; k < SIDE; k += THREADS / SIDE) {
+            const int64_t i = i0 + (TO_COLUMNS ? x : k), j = j0 + (TO_COLUMNS ? k : x);
+            if (i < rows && j < columns) {
+                to[TO_COLUMNS ? j * rows + i : i * columns + j] = change(tile[x][k], i, j);
+            }
+        }
+        __syncthreads();
+    }
+}
+
+/* matrix, column-major, = a with its columns over powers of two; columns that are not finite: 0. */
+template <class E>
+static __global__ void __launch_bounds__(THREADS)
+    load_columns(int64_t m, int64_t n, const E *a, const unsigned long long *bits, E *matrix) {
+    transpose<true>(m, n, a, matrix, [bits](E x, int64_t, int64_t j) {
+        return is_finite_bits(bits[j]) ? scaled(x, scalbn(1.0, -scale_exponent(bits[j]))) : E();
+    });
+}
+
+/* upper (n, n) = R of the column-major matrix, scaled back and turned; phase (n) for Q. */
+template <class E>
+static __global__ void __launch_bounds__(THREADS)
+    take_upper(int64_t m, int64_t n, const E *matrix, const unsigned long long *bits,
+               pair<double> *phase, E *upper) {
+    for (int64_t p = (int64_t)blockIdx.x * THREADS + threadIdx.x; p < n * n;
+         p += (int64_t)gridDim.x * THREADS) {
+        const int64_t i = p / n, j = p % n;
+        const pair<double> corner = as_pair(matrix[i * m + i]);
+        const double modulus = hypot(corner.re, corner.im);
+        pair<double> turn = {1.0, 0.0};
+        if (modulus > 0.0) {
+            turn = {corner.re / modulus, -corner.im / modulus};
+        }
+        const double scale = scalbn(1.0, scale_exponent(bits[j]));
+        if (i == j) {
+            phase[i] = conj(turn);
+            set_real(&upper[p], modulus * scale);
+        } else {
+            upper[p] = i < j ? turned(scaled(matrix[j * m + i], scale), turn) : E();
+        }
+    }
+}
+
+/* a = the columns of the column-major matrix, each times its phase. */
+template <class E>
+static __global__ void __launch_bounds__(THREADS)
+    store_columns(int64_t m, int64_t n, const E *matrix, const pair<double> *phase, E *a) {
+    transpose<false>(m, n, matrix, a,
+                     [phase](E x, int64_t, int64_t j) { return turned(x, phase[j]); });
+}
+
+/* Everything one decomposition works on, on the device. */
+struct qr_memory {
+    cuda_pieces pieces;
+    cuda_solver_work work;
+    void *matrix;             /* (m, n) column-major */
+    void *upper, *product;    /* (n, n) */
+    void *tau;                /* (n) */
+    pair<double> *phase;      /* (n) */
+    unsigned long long *bits; /* (n) */
+    cuda_verdict *verdict;
+};
+
+struct qr_sizes {
+    size_t whole, square, line, phases, found;
+};
+
+/* Sizes of the pieces, and the need for them. */
+static qr_sizes need_pieces(tg_dtype dtype, int64_t m, int64_t n, cuda_pieces *pieces) {
+    const size_t number = tg_dtype_size(dtype);
+    const qr_sizes size = {(size_t)(m * n) * number, (size_t)(n * n) * number, (size_t)n * number,
+                           (size_t)n * sizeof(pair<double>),
+                           (size_t)n * sizeof(unsigned long long) + sizeof(cuda_verdict)};
+    const size_t all[] = {size.whole, size.square, size.square, size.line, size.phases, size.found};
+    for (size_t bytes : all) {
+        cuda_pieces_need(pieces, bytes);
+    }
+    return size;
+}
+
+static tg_status open_memory(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, qr_memory *q) {
+    const qr_sizes size = need_pieces(dtype, m, n, &q->pieces);
+    tg_status status = cuda_pieces_open(be, &q->pieces);
+    if (status == TG_OK) {
+        q->matrix = cuda_pieces_take(&q->pieces, size.whole);
+        q->upper = cuda_pieces_take(&q->pieces, size.square);
+        q->product = cuda_pieces_take(&q->pieces, size.square);
+        q->tau = cuda_pieces_take(&q->pieces, size.line);
+        q->phase = static_cast<pair<double> *>(cuda_pieces_take(&q->pieces, size.phases));
+        q->verdict = static_cast<cuda_verdict *>(cuda_pieces_take(&q->pieces, size.found));
+        q->bits = reinterpret_cast<unsigned long long *>(q->verdict + 1);
+        status = CUDA_CHECK(be, cudaMemsetAsync(q->verdict, 0, size.found, cuda_stream(be)),
+                            "preparing a QR decomposition");
+    }
+    return status;
+}
+
+/* What both calls of cuSOLVER work in, which depends on sizes alone: they ask for arrays and do not
+ * look at them. */
+static tg_status need_work(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n,
+                           cuda_solver_work *work) {
+    const cuda_state *cuda = cuda_state_of(be);
+    const cudaDataType type = dtype == TG_C128 ? CUDA_C_64F : CUDA_R_64F;
+    const char *what = "preparing a QR decomposition";
+    const int rows = (int)m, columns = (int)n;
+    int numbers = 0;
+    size_t bytes = 0;
+    tg_status status = TG_OK;
+    TG_TRY(cuda_solver_open(be, work));
+    TG_TRY(SOLVER_CHECK(be,
+                        cusolverDnXgeqrf_bufferSize(cuda->solver, work->params, m, n, type,
+                                                    cuda->scratch, m, type, cuda->scratch, type,
+                                                    &work->device_bytes, &work->host_bytes),
+                        what));
+    TG_TRY(SOLVER_CHECK(
+        be,
+        dtype == TG_C128
+            ? cusolverDnZungqr_bufferSize(cuda->solver, rows, columns, columns,
+                                          static_cast<cuDoubleComplex *>(cuda->scratch), rows,
+                                          static_cast<cuDoubleComplex *>(cuda->scratch), &numbers)
+            : cusolverDnDorgqr_bufferSize(cuda->solver, rows, columns, columns,
+                                          static_cast<double *>(cuda->scratch), rows,
+                                          static_cast<double *>(cuda->scratch), &numbers),
+        what));
+    bytes = (size_t)numbers * tg_dtype_size(dtype);
+    work->device_bytes = bytes > work->device_bytes ? bytes : work->device_bytes;
+fail:
+    return status;
+}
+
+/* The reflections, with R in the upper triangle of the matrix. */
+static tg_status reflect(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, qr_memory *q) {
+    const cudaDataType type = dtype == TG_C128 ? CUDA_C_64F : CUDA_R_64F;
+    return SOLVER_CHECK(be,
+                        cusolverDnXgeqrf(cuda_state_of(be)->solver, q->work.params, m, n, type,
+                                         q->matrix, m, type, q->tau, type, q->work.device,
+                                         q->work.device_bytes, q->work.host, q->work.host_bytes,
+                                         &q->verdict->info[0]),
+                        "computing a QR decomposition");
+}
+
+/* Q from the reflections. */
+static tg_status form_q(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, qr_memory *q) {
+    cusolverDnHandle_t handle = cuda_state_of(be)->solver;
+    const int rows = (int)m, columns = (int)n;
+    const int numbers = (int)(q->work.device_bytes / tg_dtype_size(dtype));
+    return SOLVER_CHECK(
+        be,
+        dtype == TG_C128
+            ? cusolverDnZungqr(
+                  handle, rows, columns, columns, static_cast<cuDoubleComplex *>(q->matrix), rows,
+                  static_cast<cuDoubleComplex *>(q->tau),
+                  static_cast<cuDoubleComplex *>(q->work.device), numbers, &q->verdict->info[1])
+            : cusolverDnDorgqr(handle, rows, columns, columns, static_cast<double *>(q->matrix),
+                               rows, static_cast<double *>(q->tau),
+                               static_cast<double *>(q->work.device), numbers,
+                               &q->verdict->info[1]),
+        "computing a QR decomposition");
+}
+
+/* Q in q->matrix, R in q->upper; a is read only. */
+template <class E>
+static tg_status qr_on_device(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, const E *a,
+                              qr_memory *q) {
+    const int parts = (int)(sizeof(E) / sizeof(double));
+    const dim3 grid(
+        (unsigned)((n * parts + SIDE - 1) / SIDE < 1024 ? (n * parts + SIDE - 1) / SIDE : 1024),
+        (unsigned)(m < 64 * 64 ? (m + 63) / 64 : 64));
+    E *matrix = static_cast<E *>(q->matrix);
+    tg_status status = TG_OK;
+    find_columns<<<grid, THREADS, 0, cuda_stream(be)>>>(
+        m, n, parts, reinterpret_cast<const double *>(a), q->bits, q->verdict);
+    TG_TRY(CUDA_LAUNCHED(be, "computing a QR decomposition"));
+    load_columns<<<cuda_blocks(be, m * n, 4 * THREADS), THREADS, 0, cuda_stream(be)>>>(
+        m, n, a, q->bits, matrix);
+    TG_TRY(CUDA_LAUNCHED(be, "computing a QR decomposition"));
+    TG_TRY(need_work(be, dtype, m, n, &q->work));
+    TG_TRY(cuda_solver_work_open(be, &q->work));
+    TG_TRY(reflect(be, dtype, m, n, q));
+    take_upper<<<cuda_blocks(be, n * n, THREADS), THREADS, 0, cuda_stream(be)>>>(
+        m, n, matrix, q->bits, q->phase, static_cast<E *>(q->upper));
+    TG_TRY(CUDA_LAUNCHED(be, "computing a QR decomposition"));
+    TG_TRY(form_q(be, dtype, m, n, q));
+    TG_TRY(cuda_find_lost(be, dtype, n, m, matrix, q->product, q->verdict));
+fail:
+    return status;
+}
+
+static tg_status qr_on_host(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a,
+                            void *r) {
+    const size_t size = tg_dtype_size(dtype);
+    const size_t whole = (size_t)(m * n) * size, square = (size_t)(n * n) * size;
+    tg_status status = TG_OK;
+    tg_backend *host = NULL;
+    char *copy = static_cast<char *>(tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, whole + square, 1));
+    TG_TRY(copy ? TG_OK : TG_E_MEMORY);
+    TG_TRY(cuda_open_host(be, "qr", &host));
+    TG_TRY(be->ops->download(be, copy, a, whole));
+    TG_TRY(host->ops->qr(host, dtype, m, n, copy, copy + whole));
+    TG_TRY(be->ops->upload(be, a, copy, whole));
+    if (r) {
+        TG_TRY(be->ops->upload(be, r, copy + whole, square));
+    }
+fail:
+    tg_backend_close(&host);
+    tg_mem_free(be->ctx, copy);
+    return status;
+}
+
+template <class E>
+static tg_status store_result(tg_backend *be, int64_t m, int64_t n, const qr_memory *q, E *a,
+                              void *r) {
+    store_columns<<<cuda_blocks(be, m * n, 4 * THREADS), THREADS, 0, cuda_stream(be)>>>(
+        m, n, static_cast<const E *>(q->matrix), q->phase, a);
+    tg_status status = CUDA_LAUNCHED(be, "computing a QR decomposition");
+    if (status == TG_OK && r) {
+        status = be->ops->copy(be, r, q->upper, (size_t)(n * n) * sizeof(E));
+    }
+    return status;
+}
+
+template <class E>
+static tg_status qr_of(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, E *a, void *r) {
+    qr_memory q = {};
+    bool is_good = false;
+    tg_status status = TG_OK;
+    TG_TRY(open_memory(be, dtype, m, n, &q));
+    TG_TRY(qr_on_device(be, dtype, m, n, a, &q));
+    TG_TRY(cuda_read_verdict(be, "qr", m, n, q.verdict, &is_good));
+    TG_TRY(is_good ? store_result(be, m, n, &q, a, r) : qr_on_host(be, dtype, m, n, a, r));
+fail:
+    cuda_solver_work_close(be, &q.work);
+    cuda_pieces_close(be, &q.pieces);
+    return status;
+}
+
+tg_borrowed cuda_qr_borrows(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n) {
+    cuda_pieces pieces = {};
+    cuda_solver_work work = {};
+    need_pieces(dtype, m, n, &pieces);
+    const bool known = n > 0 && m <= INT_MAX && need_work(be, dtype, m, n, &work) == TG_OK;
+    const tg_borrowed bytes = known ? cuda_borrowed(&pieces, &work) : tg_borrowed{};
+    cuda_solver_work_close(be, &work);
+    return bytes;
+}
+
+tg_status cuda_qr(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, void *r) {
+    tg_status status = tg_check_double(be->ctx, "qr", dtype);
+    if (status == TG_OK && (n < 0 || m < n)) {
+        status = tg_fail(be->ctx, TG_E_SHAPE, "qr: %lldx%lld; at least as many rows are needed",
+                         (long long)m, (long long)n);
+    }
+    if (status == TG_OK && m > INT_MAX) {
+        status = tg_fail(be->ctx, TG_E_SHAPE, "qr: %lld rows; a GPU takes %d at most", (long long)m,
+                         INT_MAX);
+    }
+    if (status != TG_OK || n == 0) {
+        return status;
+    }
+    return dtype == TG_C128 ? qr_of(be, dtype, m, n, static_cast<pair<double> *>(a), r)
+                            : qr_of(be, dtype, m, n, static_cast<double *>(a), r);
+}

@@ -1,0 +1,232 @@
+/* Perceptrons and linear skips as matrix products: tiles of columns.
+ *
+ * A column is a pixel of a sample. Activations of a tile are matrices (channels, count) of the
+ * arithmetic's type in the workspace, about as large as a second-level cache: enough work for a
+ * launch. A tile is a part of one sample, or several whole samples. */
+#ifndef TG_BACKEND_CUDA_NN_GEMM_COLUMNS_CUH
+#define TG_BACKEND_CUDA_NN_GEMM_COLUMNS_CUH
+
+#include "backend/cuda/linalg/blas.cuh"
+#include "backend/cuda/nn/nn.cuh"
+
+enum { COLUMN_THREADS = 256, COLUMNS_PER_THREAD = 4, SUM_PARTS = 16 };
+
+struct column_tiles {
+    int64_t batch, pixels;
+    int64_t width; /* columns of a tile at most; several samples: a multiple of pixels */
+};
+
+struct column_tile {
+    int64_t sample, pixel; /* of the first column */
+    int64_t pixels;        /* of a sample */
+    int count;
+    bool crosses; /* several samples */
+};
+
+/* `column_bytes`: of all matrices together, for one column. */
+static inline column_tiles column_tiles_of(int64_t batch, int64_t pixels, int64_t column_bytes) {
+    const int64_t budget = 64 << 20;
+    int64_t width = budget / column_bytes / 64 * 64;
+    width = width < 64 ? 64 : width < 1 << 22 ? width : 1 << 22;
+    if (width >= pixels) {
+        width = pixels < 1 ? 1 : width / pixels * pixels;
+        width = width < batch * pixels ? width : batch * pixels;
+    }
+    return {batch, pixels, width};
+}
+
+/* Tile by tile: starts with an empty tile at sample 0; false at the end. */
+static inline bool next_tile(const column_tiles &t, column_tile *tile) {
+    tile->pixels = t.pixels;
+    tile->crosses = t.width > t.pixels;
+    tile->pixel += tile->count;
+    if (tile->pixel >= t.pixels) { /* a tile of several samples ends at the end of one */
+        tile->sample += tile->pixel / t.pixels;
+        tile->pixel = 0;
+    }
+    const int64_t left =
+        tile->crosses ? (t.batch - tile->sample) * t.pixels : t.pixels - tile->pixel;
+    tile->count = tile->sample < t.batch ? (int)(left < t.width ? left : t.width) : 0;
+    return tile->count > 0;
+}
+
+/* Where column j of channel c lies in an activation (batch, channels, pixels). */
+__device__ inline int64_t column_at(const column_tile &t, int64_t channels, int64_t c, int j) {
+    int64_t sample = t.sample, pixel = t.pixel + j;
+    if (t.crosses) { /* then pixels < 2^22 */
+        sample += (unsigned)j / (unsigned)t.pixels;
+        pixel = (unsigned)j % (unsigned)t.pixels;
+    }
+    return (sample * channels + c) * t.pixels + pixel;
+}
+
+/* For every entry of a matrix (channels, count): v = load(c, j), then store(c, j, v). A thread
+ * loads all of its entries before it stores any, so that the loads overlap. Grid of column_grid. */
+template <class L, class S>
+__device__ inline void each_entry(int64_t channels, int count, L load, S store) {
+    const int first = blockIdx.x * (COLUMN_THREADS * COLUMNS_PER_THREAD) + threadIdx.x;
+    for (int64_t c = blockIdx.y; c < channels; c += gridDim.y) {
+        decltype(load(c, first)) v[COLUMNS_PER_THREAD];
+#pragma unroll
+        for (int i = 0; i < COLUMNS_PER_THREAD; i++) {
+            const int j = first + i * COLUMN_THREADS;
+            if (j < count) {
+                v[i] = load(c, j);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < COLUMNS_PER_THREAD; i++) {
+            const int j = first + i * COLUMN_THREADS;
+            if (j < count) {
+                store(c, j, v[i]);
+            }
+        }
+    }
+}
+
+static inline dim3 column_grid(int64_t channels, int count) {
+    const int block = COLUMN_THREADS * COLUMNS_PER_THREAD;
+    return dim3((unsigned)((count + block - 1) / block),
+                (unsigned)(channels < 65535 ? channels : 65535));
+}
+
+/* u = act(x) of a tile, widened. */
+template <class T>
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    gather_columns(column_tile t, int64_t channels, tg_act act, const T *x, real_of<T> *u) {
+    each_entry(
+        channels, t.count, [&](int64_t c, int j) { return x[column_at(t, channels, c, j)]; },
+        [&](int64_t c, int j, T v) { u[c * t.count + j] = activate(act, widen(v)); });
+}
+
+/* dx = (beta dx + alpha du) act'(x) of a tile; act NONE: no slope. dx may be x. */
+template <class T>
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    scatter_gradient(column_tile t, int64_t channels, tg_act act, real_of<T> alpha, real_of<T> beta,
+                     const real_of<T> *du, const T *x, T *dx) {
+    using R = real_of<T>;
+    struct entry {
+        R du;
+        T x, dx;
+    };
+    each_entry(
+        channels, t.count,
+        [&](int64_t c, int j) {
+            const int64_t at = column_at(t, channels, c, j);
+            entry e = {du[c * t.count + j], T(), T()};
+            if (act != TG_ACT_NONE) {
+                e.x = x[at];
+            }
+            if (beta != R(0)) {
+                e.dx = dx[at];
+            }
+            return e;
+        },
+        [&](int64_t c, int j, const entry &e) {
+            const R slope = act == TG_ACT_NONE ? R(1) : act_slope(act, (R)widen(e.x));
+            const R old = beta == R(0) ? R(0) : beta * widen(e.dx);
+            dx[column_at(t, channels, c, j)] = narrow<T>((old + alpha * e.du) * slope);
+        });
+}
+
+/* ---- sums of rows over the tiles of a call: (rows, SUM_PARTS) in f64 ---- */
+
+/* For every entry of a matrix (rows, count): adds take(c, j, load(c, j)) to the sums, which the
+ * first tile sets; loads overlap as above. Grid of sum_grid. */
+template <class L, class F>
+__device__ inline void sum_entries(int64_t rows, int count, bool first, double *sums, L load,
+                                   F take) {
+    const int step = SUM_PARTS * COLUMN_THREADS;
+    for (int64_t c = blockIdx.y; c < rows; c += gridDim.y) {
+        double sum = 0.0;
+        for (int j0 = blockIdx.x * COLUMN_THREADS + threadIdx.x; j0 < count;
+             j0 += COLUMNS_PER_THREAD * step) {
+            decltype(load(c, j0)) v[COLUMNS_PER_THREAD];
+#pragma unroll
+            for (int i = 0; i < COLUMNS_PER_THREAD; i++) {
+                if (j0 + i * step < count) {
+                    v[i] = load(c, j0 + i * step);
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < COLUMNS_PER_THREAD; i++) {
+                if (j0 + i * step < count) {
+                    sum += (double)take(c, j0 + i * step, v[i]);
+                }
+            }
+        }
+        sum = block_sum(sum);
+        if (threadIdx.x == 0) {
+            double *to = sums + c * SUM_PARTS + blockIdx.x;
+            *to = first ? sum : *to + sum;
+        }
+    }
+}
+
+static inline dim3 sum_grid(int64_t rows) {
+    return dim3(SUM_PARTS, (unsigned)(rows < 65535 ? rows : 65535));
+}
+
+/* d = factor dy of a tile, widened, and its sums; T: storage of dy. */
+template <class T>
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    gather_gradient(column_tile t, int64_t channels, real_of<T> factor, dropout_of dropout,
+                    const T *dy, real_of<T> *d, bool first, double *sums) {
+    using R = real_of<T>;
+    sum_entries(
+        channels, t.count, first, sums,
+        [&](int64_t c, int j) { return dy[column_at(t, channels, c, j)]; },
+        [&](int64_t c, int j, T v) {
+            const R kept = survival<R>(dropout, column_at(t, channels, c, j));
+            return d[c * t.count + j] = factor * kept * widen(v);
+        });
+}
+
+/* out[c] += the sums (parts) of row c; out may be NULL. */
+template <class R>
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    add_row_sums(int64_t rows, int parts, const double *sums, R *out) {
+    const int64_t c = (int64_t)blockIdx.x * COLUMN_THREADS + threadIdx.x;
+    if (c < rows && out) {
+        double sum = 0.0;
+        for (int part = 0; part < parts; part++) {
+            sum += sums[c * parts + part];
+        }
+        out[c] = R((double)out[c] + sum);
+    }
+}
+
+template <class R>
+static tg_status add_sums(tg_backend *be, int64_t rows, int parts, const double *sums, void *out) {
+    const unsigned blocks = (unsigned)((rows + COLUMN_THREADS - 1) / COLUMN_THREADS);
+    add_row_sums<<<blocks, COLUMN_THREADS, 0, cuda_stream(be)>>>(rows, parts, sums,
+                                                                 static_cast<R *>(out));
+    return CUDA_LAUNCHED(be, "summing gradients");
+}
+
+/* ---- products ---- */
+
+/* C (m, n) = alpha op(A) op(B) + beta C; rows lda, ldb, ldc apart. */
+static inline tg_status multiply(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, int64_t k,
+                                 double alpha, tg_op op_a, const void *a, int64_t lda, tg_op op_b,
+                                 const void *b, int64_t ldb, double beta, void *c, int64_t ldc) {
+    tg_gemm g = {};
+    g.dtype = dtype;
+    g.op_a = op_a;
+    g.op_b = op_b;
+    g.m = m;
+    g.n = n;
+    g.k = k;
+    g.alpha.re = alpha;
+    g.beta.re = beta;
+    g.a = a;
+    g.lda = lda;
+    g.b = b;
+    g.ldb = ldb;
+    g.c = c;
+    g.ldc = ldc;
+    g.batch = 1;
+    return cuda_gemm(be, &g);
+}
+
+#endif

@@ -1,0 +1,330 @@
+/* Losses and their gradients; the formulas are those of ref (backend/ref/nn_loss.c).
+ *
+ * Blocks sum parts of an image in f64; one kernel folds the parts, adds the loss to the value and
+ * leaves what the gradients need; another one writes these. What rounding takes from one number of
+ * a gradient is given to the next, since their sum (what a network's last bias sees) is N^2 times
+ * smaller than they are: a warp takes a patch of 32 runs, lanes carry along their runs, and the
+ * ends of the runs carry from lane to lane, so that nothing is lost but the rest of a patch. */
+#include "backend/cuda/nn/nn.cuh"
+
+enum {
+    THREADS = 256,
+    RUN = 8, /* numbers of a run */
+    PATCH = 32 * RUN,
+    PATCH_WARPS = 4,
+    MOST_PARTS = 256
+};
+
+struct loss_sizes {
+    int64_t images, points, numbers; /* of one image: points * components */
+    int components, ndim;
+    int64_t grid[3], stride[3]; /* of points */
+    bool h1, relative;
+    double p, weight, beta, grad_scale;
+    int parts; /* blocks of an image that sum */
+};
+
+/* Left by the folding for each image. */
+struct image_result {
+    double norm; /* |e| */
+    double
+        factor; /* the gradient of |e| times this is what is wanted; NaN if the loss is no number */
+};
+
+/* ---- reading ---- */
+
+template <class T> struct image {
+    const T *pred, *target;
+    int components;
+    /* e at a point. */
+    __device__ double error(int64_t point, int c) const {
+        return (double)pred[point * components + c] - truth(point, c);
+    }
+    __device__ double truth(int64_t point, int c) const {
+        return (double)target[point * components + c];
+    }
+};
+
+/* The index of a point along dimension d. */
+static __device__ inline int64_t index_along(const loss_sizes &s, int64_t point, int d) {
+    if (s.points <= INT32_MAX) { /* 32 bits divide several times faster */
+        return (uint32_t)point / (uint32_t)s.stride[d] % (uint32_t)s.grid[d];
+    }
+    return point / s.stride[d] % s.grid[d];
+}
+
+/* The point `steps` along dimension d from a point whose index there is `at`, with wrap. */
+static __device__ inline int64_t neighbour(const loss_sizes &s, int64_t point, int d, int64_t at,
+                                           int steps) {
+    const int64_t n = s.grid[d];
+    int64_t to = at + steps;
+    while (to < 0) {
+        to += n;
+    }
+    while (to >= n) {
+        to -= n;
+    }
+    return point + (to - at) * s.stride[d];
+}
+
+/* ---- sums ---- */
+
+static __device__ inline double power_of(double square, double p) {
+    return p == 2.0 ? square : pow(square, 0.5 * p);
+}
+
+/* |.|^p of one point, or its part of the square of the H1 norm: {of e, of the target}. */
+template <class T>
+static __device__ inline double2 powers_at(const loss_sizes &s, const image<T> &im, int64_t point) {
+    double2 sum = {0.0, 0.0};
+    for (int c = 0; c < s.components; c++) {
+        const double e = im.error(point, c), t = im.truth(point, c);
+        sum.x += e * e;
+        sum.y += t * t;
+    }
+    if (!s.h1) {
+        return {power_of(sum.x, s.p), s.relative ? power_of(sum.y, s.p) : 0.0};
+    }
+    for (int d = 0; d < s.ndim; d++) {
+        const int64_t at = index_along(s, point, d);
+        const int64_t up = neighbour(s, point, d, at, 1), down = neighbour(s, point, d, at, -1);
+        const double half = (double)s.grid[d] / 2.0;
+        for (int c = 0; c < s.components; c++) {
+            const double e = (im.error(up, c) - im.error(down, c)) * half;
+            const double t = (im.truth(up, c) - im.truth(down, c)) * half;
+            sum.x += e * e;
+            sum.y += t * t;
+        }
+    }
+    return sum;
+}
+
+/* Block (image, part) to partial[image * parts + part] = {of e, of the target}. */
+template <class T>
+static __global__ void __launch_bounds__(THREADS)
+    sum_images(loss_sizes s, const T *pred, const T *target, double2 *partial) {
+    const int64_t n = blockIdx.x / s.parts, part = blockIdx.x % s.parts;
+    const image<T> im = {pred + n * s.numbers, target + n * s.numbers, s.components};
+    double2 sum = {0.0, 0.0};
+    for (int64_t i = part * THREADS + threadIdx.x; i < s.points; i += (int64_t)s.parts * THREADS) {
+        const double2 powers = powers_at(s, im, i);
+        sum.x += powers.x;
+        sum.y += powers.y;
+    }
+    sum.x = block_sum(sum.x);
+    sum.y = block_sum(sum.y);
+    if (threadIdx.x == 0) {
+        partial[blockIdx.x] = sum;
+    }
+}
+
+/* One block, a warp per image: their losses, added to the value (may be NULL), and the sums they
+ * are made of (powers may be NULL). */
+static __global__ void __launch_bounds__(THREADS)
+    fold_images(loss_sizes s, int64_t count, const double2 *partial, image_result *result,
+                double *value, double *powers) {
+    double sum = 0.0;
+    for (int64_t n = threadIdx.x / 32; n < count; n += THREADS / 32) {
+        double2 power = {0.0, 0.0};
+        for (int part = threadIdx.x % 32; part < s.parts; part += 32) {
+            power.x += partial[n * s.parts + part].x;
+            power.y += partial[n * s.parts + part].y;
+        }
+        power = {warp_sum(power.x), warp_sum(power.y)};
+        const double root = 1.0 / (s.h1 ? 2.0 : s.p), norm = pow(power.x, root);
+        double unit = pow((double)s.points, root);
+        if (s.relative) {
+            const double target = pow(power.y, root);
+            unit = target == 0.0 ? 1.0 : target;
+        }
+        const double loss = s.weight * norm / unit;
+        if (threadIdx.x % 32 == 0 && powers) {
+            powers[2 * n] = power.x;
+            powers[2 * n + 1] = s.relative ? power.y : 0.0;
+        }
+        if (threadIdx.x % 32 == 0) {
+            const double factor = s.grad_scale * s.weight / unit;
+            result[n] = {norm, isfinite(loss) ? factor : CUDART_NAN};
+            sum += loss;
+        }
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0 && value) {
+        *value += sum;
+    }
+}
+
+/* ---- gradients ---- */
+
+/* Component c of the gradient of |e| at a point. */
+template <class T>
+static __device__ inline double slope_at(const loss_sizes &s, const image<T> &im, double norm,
+                                         int64_t point, int c) {
+    const double e = im.error(point, c);
+    if (norm == 0.0) {
+        return 0.0;
+    }
+    if (!s.h1) {
+        double square = 0.0;
+        for (int k = 0; k < s.components; k++) {
+            const double v = im.error(point, k);
+            square += v * v;
+        }
+        return square == 0.0 ? 0.0
+               : s.p == 2.0  ? e / norm
+                             : e / norm * pow(sqrt(square) / norm, s.p - 2.0);
+    }
+    double sum = e;
+    for (int d = 0; d < s.ndim; d++) {
+        const double n = (double)s.grid[d];
+        const int64_t at = index_along(s, point, d);
+        sum += n * n / 4.0 *
+               (2.0 * e - im.error(neighbour(s, point, d, at, 2), c) -
+                im.error(neighbour(s, point, d, at, -2), c));
+    }
+    return sum / norm;
+}
+
+/* Rounds run[i] + carry to T and keeps what that takes away. */
+template <class T> static __device__ inline void round_on(double *number, double *carry) {
+    const double exact = *number + *carry;
+    const T rounded = (T)exact;
+    *carry = exact - (double)rounded;
+    *number = (double)rounded;
+}
+
+/* A warp's patch: exact gradients in, rounded ones out. Number i lies in lane i / RUN's run; all
+ * but the last number of each component of a run are rounded by its lane, these last ones in order.
+ */
+template <class T>
+static __device__ inline void round_patch(double (*patch)[RUN + 1], int lane, int components) {
+    double carry[2] = {0.0, 0.0};
+    for (int i = 0; i < RUN - components; i++) {
+        round_on<T>(&patch[lane][i], &carry[i % components]);
+    }
+    for (int c = 0; c < components; c++) {
+        patch[lane][RUN - components + c] += carry[c];
+    }
+    __syncwarp();
+    if (lane < components) {
+        double rest = 0.0;
+        for (int l = 0; l < 32; l++) {
+            round_on<T>(&patch[l][RUN - components + lane], &rest);
+        }
+    }
+    __syncwarp();
+}
+
+/* A warp per patch of an image; patches of an image begin at its first number. */
+template <class T>
+static __global__ void __launch_bounds__(32 * PATCH_WARPS)
+    write_gradients(loss_sizes s, int64_t count, const image_result *result, const T *pred,
+                    const T *target, T *dpred) {
+    __shared__ double patches[PATCH_WARPS][32][RUN + 1];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    double(*patch)[RUN + 1] = patches[warp];
+    const int64_t per_image = (s.numbers + PATCH - 1) / PATCH;
+    for (int64_t unit = (int64_t)blockIdx.x * PATCH_WARPS + warp; unit < count * per_image;
+         unit += (int64_t)gridDim.x * PATCH_WARPS) {
+        const int64_t n = unit / per_image, first = unit % per_image * PATCH;
+        const image_result r = result[n];
+        const image<T> im = {pred + n * s.numbers, target + n * s.numbers, s.components};
+        T *out = dpred + n * s.numbers;
+        for (int j = lane; j < PATCH; j += 32) {
+            const int64_t i = first + j;
+            double exact = 0.0;
+            if (i < s.numbers) {
+                const int64_t point = i / s.components;
+                const int c = (int)(i - point * s.components);
+                exact = (s.beta == 0.0 ? 0.0 : s.beta * (double)out[i]) +
+                        r.factor * slope_at(s, im, r.norm, point, c);
+            }
+            patch[j / RUN][j % RUN] = exact;
+        }
+        __syncwarp();
+        round_patch<T>(patch, lane, s.components);
+        for (int j = lane; j < PATCH; j += 32) {
+            if (first + j < s.numbers) {
+                out[first + j] = (T)patch[j / RUN][j % RUN];
+            }
+        }
+        __syncwarp();
+    }
+}
+
+/* ---- the slot ---- */
+
+static loss_sizes loss_sizes_of(const tg_loss_op *op) {
+    loss_sizes s = {};
+    s.images = op->images;
+    s.points = 1;
+    s.components = op->components;
+    s.ndim = op->ndim;
+    for (int d = op->ndim - 1; d >= 0; d--) {
+        s.grid[d] = op->grid[d];
+        s.stride[d] = s.points;
+        s.points *= op->grid[d];
+    }
+    s.numbers = s.points * s.components;
+    s.h1 = op->norm == TG_LOSS_NORM_H1;
+    s.relative = op->relative;
+    s.p = op->p;
+    s.weight = op->weight;
+    s.beta = op->beta;
+    s.grad_scale = op->grad_scale;
+    const int64_t blocks = (s.points + THREADS - 1) / THREADS;
+    s.parts = blocks < MOST_PARTS ? (int)blocks : (int)MOST_PARTS;
+    return s;
+}
+
+/* Images first .. first + count - 1, whose sums fit the scratch. */
+template <class T>
+static tg_status loss_of(tg_backend *be, const tg_loss_op *op, const loss_sizes &s, int64_t first,
+                         int64_t count) {
+    double2 *partial = static_cast<double2 *>(cuda_state_of(be)->scratch);
+    image_result *result = reinterpret_cast<image_result *>(partial + count * s.parts);
+    const T *pred = static_cast<const T *>(op->pred) + first * s.numbers;
+    const T *target = static_cast<const T *>(op->target) + first * s.numbers;
+    const cudaStream_t stream = cuda_stream(be);
+    tg_status status = TG_OK;
+    sum_images<<<(unsigned)(count * s.parts), THREADS, 0, stream>>>(s, pred, target, partial);
+    TG_TRY(CUDA_LAUNCHED(be, "summing a loss"));
+    fold_images<<<1, THREADS, 0, stream>>>(s, count, partial, result, op->value,
+                                           op->powers ? op->powers + 2 * first : NULL);
+    TG_TRY(CUDA_LAUNCHED(be, "summing a loss"));
+    if (op->dpred) {
+        const int64_t patches = count * ((s.numbers + PATCH - 1) / PATCH);
+        const int64_t most = (int64_t)cuda_state_of(be)->processors * 64;
+        const int64_t blocks = (patches + PATCH_WARPS - 1) / PATCH_WARPS;
+        write_gradients<<<(unsigned)(blocks < most ? blocks : most), 32 * PATCH_WARPS, 0, stream>>>(
+            s, count, result, pred, target, static_cast<T *>(op->dpred) + first * s.numbers);
+        TG_TRY(CUDA_LAUNCHED(be, "writing the gradient of a loss"));
+    }
+fail:
+    return status;
+}
+
+static tg_status cuda_loss(tg_backend *be, const tg_loss_op *op) {
+    tg_status status = tg_check_real(be->ctx, "loss", op->dtype);
+    if (status != TG_OK) {
+        return status;
+    }
+    const loss_sizes s = loss_sizes_of(op);
+    if (s.points == 0 || s.images == 0) {
+        return TG_OK;
+    }
+    const int64_t room =
+        CUDA_SCRATCH_BYTES / (int64_t)(sizeof(double2) * s.parts + sizeof(image_result));
+    return with_wide(op->dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        for (int64_t first = 0; first < s.images && status == TG_OK; first += room) {
+            const int64_t left = s.images - first;
+            status = loss_of<T>(be, op, s, first, left < room ? left : room);
+        }
+        return status;
+    });
+}
+
+void cuda_fill_nn_loss(tg_backend_ops *ops) {
+    ops->loss = cuda_loss;
+}

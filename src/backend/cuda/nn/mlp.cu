@@ -1,0 +1,290 @@
+/* Perceptrons as matrix products on tiles of columns: the hidden layer exists for one tile at a
+ * time, forward and backward. One output goes another way (mlp_single.cu), and shapes that fit
+ * go by one kernel on tensor cores (mlp_tensor.cu) where products may be rounded to TF32. */
+#include "backend/cuda/nn/mlp_columns.cuh"
+
+/* ---- the workspace ---- */
+
+/* Matrices of a tile, n = its columns. */
+template <class R> struct mlp_matrices {
+    double *sums1, *sums2; /* (hidden, SUM_PARTS), (out, SUM_PARTS); backward */
+    R *u;                  /* (in, n): act(x), and later its gradient */
+    R *h;                  /* (hidden, n): D1 gelu(w1 u + b1) */
+    R *f;                  /* (out, n): the result, or alpha D2 dy */
+    R *slope;              /* (hidden, n): of h with respect to what is inside; backward */
+    R *dh;                 /* (hidden, n); backward */
+};
+
+static int64_t rows_of(const tg_mlp *op, bool backward) {
+    return op->in + op->out + (backward ? 3 : 1) * op->hidden;
+}
+
+static column_tiles tiles_of(const tg_mlp *op, bool backward) {
+    return column_tiles_of(op->batch, op->pixels,
+                           rows_of(op, backward) * (int64_t)tg_dtype_size(op->dtype));
+}
+
+static size_t columns_workspace(const tg_mlp *op, bool backward) {
+    const int64_t sums = backward ? (op->hidden + op->out) * SUM_PARTS : 0;
+    return (size_t)sums * sizeof(double) +
+           (size_t)(rows_of(op, backward) * tiles_of(op, backward).width) *
+               tg_dtype_size(op->dtype);
+}
+
+template <class R> static mlp_matrices<R> matrices_of(const tg_mlp *op, bool backward) {
+    const int64_t n = tiles_of(op, backward).width;
+    mlp_matrices<R> m = {};
+    m.sums1 = static_cast<double *>(op->workspace);
+    m.sums2 = m.sums1 + (backward ? op->hidden * SUM_PARTS : 0);
+    m.u = reinterpret_cast<R *>(m.sums2 + (backward ? op->out * SUM_PARTS : 0));
+    m.h = m.u + op->in * n;
+    m.f = m.h + op->hidden * n;
+    m.slope = m.f + op->out * n; /* from here on backward only */
+    m.dh = m.slope + op->hidden * n;
+    return m;
+}
+
+static dropout_of hidden_dropout(const tg_mlp *op) {
+    return {op->dropout, op->rng, op->stream};
+}
+
+static dropout_of output_dropout(const tg_mlp *op) {
+    return {op->dropout, op->rng, op->stream + (uint64_t)(op->batch * op->hidden * op->pixels)};
+}
+
+/* ---- kernels ---- */
+
+/* h = D1 gelu(h + b1) of a tile; slope, if wanted, its derivative. */
+template <class R>
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    hidden_layer(column_tile t, int64_t hidden, dropout_of dropout, const R *b1, R *h, R *slope) {
+    each_entry(
+        hidden, t.count, [&](int64_t c, int j) { return h[c * t.count + j]; },
+        [&](int64_t c, int j, R pre) {
+            R value;
+            const R s = gelu_slope(pre + b1[c], &value);
+            const R kept = survival<R>(dropout, column_at(t, hidden, c, j));
+            h[c * t.count + j] = kept * value;
+            if (slope) {
+                slope[c * t.count + j] = kept * s;
+            }
+        });
+}
+
+/* dh = slope dh of a tile, and its sums. */
+template <class R>
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    hidden_gradient(column_tile t, int64_t hidden, const R *slope, R *dh, bool first,
+                    double *sums) {
+    struct entry {
+        R dh, slope;
+    };
+    sum_entries(
+        hidden, t.count, first, sums,
+        [&](int64_t c, int j) {
+            return entry{dh[c * t.count + j], slope[c * t.count + j]};
+        },
+        [&](int64_t c, int j, entry e) { return dh[c * t.count + j] = e.dh * e.slope; });
+}
+
+template <class T> struct mlp_output {
+    int64_t channels;
+    real_of<T> alpha, beta;
+    dropout_of dropout;
+    const real_of<T> *b2, *gate; /* gate NULL: ones */
+    const T *add;                /* NULL: none */
+    T *y, *activated;            /* activated NULL: none; may be y or add */
+};
+
+/* y = beta y + alpha D2 (f + b2) + gate add, activated = gelu(y), of a tile. */
+template <class T>
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    output_layer(column_tile t, mlp_output<T> o, const real_of<T> *f) {
+    using R = real_of<T>;
+    struct entry {
+        R f;
+        T y, add;
+    };
+    each_entry(
+        o.channels, t.count,
+        [&](int64_t c, int j) {
+            const int64_t at = column_at(t, o.channels, c, j);
+            entry e = {f[c * t.count + j], T(), T()};
+            if (o.beta != R(0)) {
+                e.y = o.y[at];
+            }
+            if (o.add) {
+                e.add = o.add[at];
+            }
+            return e;
+        },
+        [&](int64_t c, int j, const entry &e) {
+            const int64_t at = column_at(t, o.channels, c, j);
+            R y = o.alpha * survival<R>(o.dropout, at) * (e.f + o.b2[c]);
+            y += o.beta == R(0) ? R(0) : o.beta * widen(e.y);
+            y += o.add ? (o.gate ? o.gate[c] : R(1)) * widen(e.add) : R(0);
+            o.y[at] = narrow<T>(y);
+            if (o.activated) {
+                o.activated[at] = narrow<T>(gelu(y));
+            }
+        });
+}
+
+/* ---- steps of a tile ---- */
+
+/* h, and its slope if there is room for it. */
+template <class R>
+static tg_status hidden_of(tg_backend *be, const tg_mlp *op, const column_tile &t, const void *u,
+                           int64_t ld, R *h, R *slope) {
+    tg_status status = multiply(be, op->dtype, op->hidden, t.count, op->in, 1.0, TG_OP_N, op->w1,
+                                op->in, TG_OP_N, u, ld, 0.0, h, t.count);
+    if (status == TG_OK) {
+        hidden_layer<<<column_grid(op->hidden, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
+            t, op->hidden, hidden_dropout(op), static_cast<const R *>(op->b1), h, slope);
+        status = CUDA_LAUNCHED(be, "a hidden layer");
+    }
+    return status;
+}
+
+template <class Y>
+static tg_status output_of(tg_backend *be, const tg_mlp *op, const column_tile &t,
+                           const real_of<Y> *f) {
+    using R = real_of<Y>;
+    mlp_output<Y> o = {};
+    o.channels = op->out;
+    o.alpha = R(op->alpha);
+    o.beta = R(op->beta);
+    o.dropout = output_dropout(op);
+    o.b2 = static_cast<const R *>(op->b2);
+    o.gate = static_cast<const R *>(op->gate);
+    o.add = static_cast<const Y *>(op->add);
+    o.y = static_cast<Y *>(op->y);
+    o.activated = static_cast<Y *>(op->activated);
+    output_layer<<<column_grid(op->out, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(t, o, f);
+    return CUDA_LAUNCHED(be, "the output of a perceptron");
+}
+
+/* ---- all tiles; T: double or float, by which the storage types are chosen ---- */
+
+template <class R> static tg_status forward_columns(tg_backend *be, const tg_mlp *op) {
+    const column_tiles tiles = tiles_of(op, false);
+    const mlp_matrices<R> m = matrices_of<R>(op, false);
+    tg_status status = TG_OK;
+    for (column_tile t = {}; next_tile(tiles, &t);) {
+        const void *u = NULL;
+        int64_t ld = 0;
+        TG_TRY(with_storage_of<R>(op->x_store, [&](auto tag) {
+            return input_of<typename decltype(tag)::type>(be, op, t, m.u, &u, &ld);
+        }));
+        TG_TRY(hidden_of<R>(be, op, t, u, ld, m.h, NULL));
+        TG_TRY(multiply(be, op->dtype, op->out, t.count, op->hidden, 1.0, TG_OP_N, op->w2,
+                        op->hidden, TG_OP_N, m.h, t.count, 0.0, m.f, t.count));
+        TG_TRY(with_storage_of<R>(op->y_store, [&](auto tag) {
+            return output_of<typename decltype(tag)::type>(be, op, t, m.f);
+        }));
+    }
+fail:
+    return status;
+}
+
+/* f = alpha D2 dy with its sums; dh. */
+template <class R>
+static tg_status output_gradient(tg_backend *be, const tg_mlp *op, const column_tile &t, bool first,
+                                 const mlp_matrices<R> &m) {
+    const cudaStream_t stream = cuda_stream(be);
+    tg_status status = TG_OK;
+    TG_TRY(with_storage_of<R>(op->y_store, [&](auto tag) {
+        using Y = typename decltype(tag)::type;
+        gather_gradient<<<sum_grid(op->out), COLUMN_THREADS, 0, stream>>>(
+            t, op->out, R(op->alpha), output_dropout(op), static_cast<const Y *>(op->dy), m.f,
+            first, m.sums2);
+        return CUDA_LAUNCHED(be, "reading a tile");
+    }));
+    TG_TRY(multiply(be, op->dtype, op->hidden, t.count, op->out, 1.0, TG_OP_T, op->w2, op->hidden,
+                    TG_OP_N, m.f, t.count, 0.0, m.dh, t.count));
+    hidden_gradient<<<sum_grid(op->hidden), COLUMN_THREADS, 0, stream>>>(t, op->hidden, m.slope,
+                                                                         m.dh, first, m.sums1);
+    TG_TRY(CUDA_LAUNCHED(be, "a hidden layer backwards"));
+fail:
+    return status;
+}
+
+template <class R> static tg_status backward_columns(tg_backend *be, const tg_mlp *op) {
+    const column_tiles tiles = tiles_of(op, true);
+    const mlp_matrices<R> m = matrices_of<R>(op, true);
+    bool first = true;
+    tg_status status = TG_OK;
+    for (column_tile t = {}; next_tile(tiles, &t); first = false) {
+        const void *u = NULL;
+        int64_t ld = 0;
+        TG_TRY(with_storage_of<R>(op->x_store, [&](auto tag) {
+            return input_of<typename decltype(tag)::type>(be, op, t, m.u, &u, &ld);
+        }));
+        TG_TRY(hidden_of<R>(be, op, t, u, ld, m.h, m.slope));
+        TG_TRY(output_gradient<R>(be, op, t, first, m));
+        TG_TRY(multiply(be, op->dtype, op->out, op->hidden, t.count, 1.0, TG_OP_N, m.f, t.count,
+                        TG_OP_T, m.h, t.count, 1.0, op->dw2, op->hidden));
+        TG_TRY(multiply(be, op->dtype, op->hidden, op->in, t.count, 1.0, TG_OP_N, m.dh, t.count,
+                        TG_OP_T, u, ld, 1.0, op->dw1, op->in));
+        if (op->dx) {
+            TG_TRY(with_storage_of<R>(op->x_store, [&](auto tag) {
+                return input_gradient<typename decltype(tag)::type>(be, op, t, m.dh, m.u);
+            }));
+        }
+    }
+    TG_TRY(add_sums<R>(be, op->hidden, SUM_PARTS, m.sums1, op->db1));
+    TG_TRY(add_sums<R>(be, op->out, SUM_PARTS, m.sums2, op->db2));
+fail:
+    return status;
+}
+
+/* ---- the slots ---- */
+
+static size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
+    const size_t ways[] = {columns_workspace(op, backward), mlp_single_workspace(op, backward),
+                           mlp_single_halves_workspace(be, op, backward),
+                           backward ? mlp_tensor_workspace(be, op) : 0};
+    size_t most = 0;
+    for (size_t bytes : ways) {
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static bool is_empty(const tg_mlp *op) {
+    return op->batch == 0 || op->pixels == 0 || op->out == 0;
+}
+
+static tg_status cuda_mlp_forward(tg_backend *be, const tg_mlp *op) {
+    tg_status status = tg_check_mlp(be->ctx, "mlp_forward", op);
+    if (status != TG_OK || is_empty(op)) {
+        return status;
+    }
+    if (mlp_single_takes(op)) {
+        return mlp_single_forward(be, op);
+    }
+    if (mlp_tensor_forward_takes(be, op)) {
+        return mlp_tensor_forward(be, op);
+    }
+    return op->dtype == TG_F64 ? forward_columns<double>(be, op) : forward_columns<float>(be, op);
+}
+
+static tg_status cuda_mlp_backward(tg_backend *be, const tg_mlp *op) {
+    tg_status status = tg_check_mlp(be->ctx, "mlp_backward", op);
+    if (status != TG_OK || is_empty(op)) {
+        return status;
+    }
+    if (mlp_single_takes(op)) {
+        return mlp_single_backward(be, op);
+    }
+    if (mlp_tensor_backward_takes(be, op)) {
+        return mlp_tensor_backward(be, op);
+    }
+    return op->dtype == TG_F64 ? backward_columns<double>(be, op) : backward_columns<float>(be, op);
+}
+
+void cuda_fill_nn_mlp(tg_backend_ops *ops) {
+    ops->mlp_workspace = cuda_mlp_workspace;
+    ops->mlp_forward = cuda_mlp_forward;
+    ops->mlp_backward = cuda_mlp_backward;
+}

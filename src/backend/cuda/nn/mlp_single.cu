@@ -1,0 +1,317 @@
+/* Perceptrons with one output, w2 (1, hidden), as most projections are: of the products only
+ * P = w1 act(x), its transpose and the gradient of w1 are products of matrices. The hidden layer of
+ * a tile is made once and passes through memory as little as possible:
+ *   forward   y = beta y + alpha (sum_c w2[c] gelu(P[c] + b1[c]) + b2) + gate add
+ *   backward  with f = alpha dy, in place of P:  dP[c] = w2[c] f gelu'(P[c] + b1[c]),
+ *             and on the way db1[c] += sum dP[c], dw2[c] += sum f gelu(P[c] + b1[c]). */
+#include "backend/cuda/nn/mlp_columns.cuh"
+
+enum {
+    SLICES = 8,        /* warps that share the hidden channels of 32 columns */
+    CHANNEL_PARTS = 4, /* blocks that share a hidden channel */
+    AT_ONCE = 8        /* numbers a thread asks for before it uses them */
+};
+
+/* ---- the workspace ---- */
+
+/* Of a tile, n = its columns. */
+template <class R> struct single_matrices {
+    double *db1, *dw2; /* sums (hidden, CHANNEL_PARTS); backward */
+    double *db2;       /* sums (SUM_PARTS); backward */
+    R *p;              /* (hidden, n) */
+    R *u;              /* (in, n): act(x), and later its gradient */
+    R *f;              /* (n): alpha dy */
+};
+
+static column_tiles tiles_of(const tg_mlp *op) {
+    return column_tiles_of(op->batch, op->pixels,
+                           (op->in + op->hidden + 1) * (int64_t)tg_dtype_size(op->dtype));
+}
+
+static int64_t sums_of(const tg_mlp *op, bool backward) {
+    return backward ? 2 * op->hidden * CHANNEL_PARTS + SUM_PARTS : 0;
+}
+
+bool mlp_single_takes(const tg_mlp *op) {
+    return op->out == 1 && op->hidden >= 1 && op->dropout == 0.0;
+}
+
+/* Whatever the dropout: it may change between calls. */
+size_t mlp_single_workspace(const tg_mlp *op, bool backward) {
+    const int64_t numbers = (op->in + op->hidden + 1) * tiles_of(op).width;
+    return op->out == 1 ? (size_t)sums_of(op, backward) * sizeof(double) +
+                              (size_t)numbers * tg_dtype_size(op->dtype)
+                        : 0;
+}
+
+template <class R> static single_matrices<R> matrices_of(const tg_mlp *op, bool backward) {
+    const int64_t n = tiles_of(op).width;
+    single_matrices<R> m = {};
+    m.db1 = static_cast<double *>(op->workspace);
+    m.dw2 = m.db1 + op->hidden * CHANNEL_PARTS;
+    m.db2 = m.dw2 + op->hidden * CHANNEL_PARTS;
+    m.p = reinterpret_cast<R *>(m.db1 + sums_of(op, backward));
+    m.u = m.p + op->hidden * n;
+    m.f = m.u + op->in * n;
+    return m;
+}
+
+/* ---- kernels ---- */
+
+template <class T> struct single_output {
+    int hidden;
+    real_of<T> alpha, beta;
+    const real_of<T> *b1, *w2, *b2, *gate; /* gate NULL: 1 */
+    const T *add;                          /* NULL: none */
+    T *y, *activated;                      /* activated NULL: none; may be y or add */
+};
+
+/* A block is 32 columns by SLICES. */
+template <class T>
+static __global__ void __launch_bounds__(32 * SLICES)
+    reduce_hidden(column_tile t, single_output<T> o, const real_of<T> *p) {
+    using R = real_of<T>;
+    __shared__ R of_slice[SLICES][32];
+    const int j = blockIdx.x * 32 + threadIdx.x;
+    R sum = R(0);
+    if (j < t.count) {
+        for (int c0 = threadIdx.y; c0 < o.hidden; c0 += SLICES * AT_ONCE) {
+            R v[AT_ONCE];
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                const int c = c0 + i * SLICES;
+                v[i] = c < o.hidden ? p[(int64_t)c * t.count + j] : R(0);
+            }
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                const int c = c0 + i * SLICES;
+                if (c < o.hidden) {
+                    sum += o.w2[c] * gelu(v[i] + o.b1[c]);
+                }
+            }
+        }
+    }
+    of_slice[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y > 0 || j >= t.count) {
+        return;
+    }
+    for (int slice = 1; slice < SLICES; slice++) {
+        sum += of_slice[slice][threadIdx.x];
+    }
+    const int64_t at = column_at(t, 1, 0, j);
+    R y = o.alpha * (sum + *o.b2);
+    y += o.beta == R(0) ? R(0) : o.beta * widen(o.y[at]);
+    y += o.add ? (o.gate ? *o.gate : R(1)) * widen(o.add[at]) : R(0);
+    o.y[at] = narrow<T>(y);
+    if (o.activated) {
+        o.activated[at] = narrow<T>(gelu(y));
+    }
+}
+
+/* P becomes its gradient. Blocks are (part, channel); the first tile sets the sums. */
+template <class R>
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    turn_hidden(int count, int hidden, const R *b1, const R *w2, const R *f, R *p, bool first,
+                double *db1, double *dw2) {
+    const int step = CHANNEL_PARTS * COLUMN_THREADS;
+    for (int c = blockIdx.y; c < hidden; c += gridDim.y) {
+        const R bias = b1[c], weight = w2[c];
+        R *row = p + (int64_t)c * count;
+        double of_bias = 0.0, of_weight = 0.0;
+        for (int j0 = blockIdx.x * COLUMN_THREADS + threadIdx.x; j0 < count; j0 += AT_ONCE * step) {
+            R v[AT_ONCE], d[AT_ONCE], bias_sum = R(0), weight_sum = R(0);
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                const int j = j0 + i * step;
+                v[i] = j < count ? row[j] : R(0);
+                d[i] = j < count ? f[j] : R(0);
+            }
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                const int j = j0 + i * step;
+                R value;
+                const R slope = gelu_slope(v[i] + bias, &value), back = weight * d[i] * slope;
+                bias_sum += back;
+                weight_sum += d[i] * value;
+                if (j < count) {
+                    row[j] = back;
+                }
+            }
+            of_bias += (double)bias_sum;
+            of_weight += (double)weight_sum;
+        }
+        of_bias = block_sum(of_bias);
+        of_weight = block_sum(of_weight);
+        if (threadIdx.x == 0) {
+            const int64_t at = (int64_t)c * CHANNEL_PARTS + blockIdx.x;
+            db1[at] = first ? of_bias : db1[at] + of_bias;
+            dw2[at] = first ? of_weight : dw2[at] + of_weight;
+        }
+    }
+}
+
+/* ---- all tiles ---- */
+
+/* Whether x and dx of a tile are multiplied where they lie, sample by sample. */
+static bool goes_by_samples(const tg_mlp *op, const column_tile &t) {
+    return t.crosses && t.pixels >= 4096 && op->act == TG_ACT_NONE && op->x_store == TG_STORE_FULL;
+}
+
+/* C = op(w1) B + beta C for all samples of a tile; distances of rows and of samples. */
+static tg_status multiply_samples(tg_backend *be, const tg_mlp *op, const column_tile &t,
+                                  tg_op op_w, const void *b, int64_t ldb, int64_t stride_b,
+                                  double beta, void *c, int64_t ldc, int64_t stride_c) {
+    tg_gemm g = {};
+    g.dtype = op->dtype;
+    g.op_a = op_w;
+    g.m = op_w == TG_OP_N ? op->hidden : op->in;
+    g.k = op_w == TG_OP_N ? op->in : op->hidden;
+    g.n = t.pixels;
+    g.alpha.re = 1.0;
+    g.beta.re = beta;
+    g.a = op->w1;
+    g.lda = op->in;
+    g.b = b;
+    g.ldb = ldb;
+    g.stride_b = stride_b;
+    g.c = c;
+    g.ldc = ldc;
+    g.stride_c = stride_c;
+    g.batch = t.count / t.pixels;
+    return cuda_gemm(be, &g);
+}
+
+/* u = act(x) and p = w1 u of a tile; by samples, u is the first one's. */
+template <class R>
+static tg_status hidden_of(tg_backend *be, const tg_mlp *op, const column_tile &t,
+                           const single_matrices<R> &m, const void **u, int64_t *ld) {
+    if (goes_by_samples(op, t)) {
+        const int64_t sample = op->in * t.pixels;
+        *u = static_cast<const R *>(op->x) + t.sample * sample;
+        *ld = t.pixels;
+        return multiply_samples(be, op, t, TG_OP_N, *u, t.pixels, sample, 0.0, m.p, t.count,
+                                t.pixels);
+    }
+    tg_status status = with_storage_of<R>(op->x_store, [&](auto tag) {
+        return input_of<typename decltype(tag)::type>(be, op, t, m.u, u, ld);
+    });
+    return status == TG_OK ? multiply(be, op->dtype, op->hidden, t.count, op->in, 1.0, TG_OP_N,
+                                      op->w1, op->in, TG_OP_N, *u, *ld, 0.0, m.p, t.count)
+                           : status;
+}
+
+template <class Y>
+static tg_status output_of(tg_backend *be, const tg_mlp *op, const column_tile &t,
+                           const real_of<Y> *p) {
+    using R = real_of<Y>;
+    single_output<Y> o = {};
+    o.hidden = (int)op->hidden;
+    o.alpha = R(op->alpha);
+    o.beta = R(op->beta);
+    o.b1 = static_cast<const R *>(op->b1);
+    o.w2 = static_cast<const R *>(op->w2);
+    o.b2 = static_cast<const R *>(op->b2);
+    o.gate = static_cast<const R *>(op->gate);
+    o.add = static_cast<const Y *>(op->add);
+    o.y = static_cast<Y *>(op->y);
+    o.activated = static_cast<Y *>(op->activated);
+    reduce_hidden<<<(unsigned)((t.count + 31) / 32), dim3(32, SLICES), 0, cuda_stream(be)>>>(t, o,
+                                                                                             p);
+    return CUDA_LAUNCHED(be, "the output of a perceptron");
+}
+
+template <class R> static tg_status forward_tiles(tg_backend *be, const tg_mlp *op) {
+    const column_tiles tiles = tiles_of(op);
+    const single_matrices<R> m = matrices_of<R>(op, false);
+    tg_status status = TG_OK;
+    for (column_tile t = {}; next_tile(tiles, &t);) {
+        const void *u = NULL;
+        int64_t ld = 0;
+        TG_TRY(hidden_of<R>(be, op, t, m, &u, &ld));
+        TG_TRY(with_storage_of<R>(op->y_store, [&](auto tag) {
+            return output_of<typename decltype(tag)::type>(be, op, t, m.p);
+        }));
+    }
+fail:
+    return status;
+}
+
+/* f with its sum, and the gradient at the hidden layer in place of p. */
+template <class R>
+static tg_status hidden_gradient(tg_backend *be, const tg_mlp *op, const column_tile &t, bool first,
+                                 const single_matrices<R> &m) {
+    const cudaStream_t stream = cuda_stream(be);
+    tg_status status = with_storage_of<R>(op->y_store, [&](auto tag) {
+        using Y = typename decltype(tag)::type;
+        gather_gradient<<<sum_grid(1), COLUMN_THREADS, 0, stream>>>(
+            t, (int64_t)1, R(op->alpha), dropout_of{}, static_cast<const Y *>(op->dy), m.f, first,
+            m.db2);
+        return CUDA_LAUNCHED(be, "reading a tile");
+    });
+    if (status == TG_OK) {
+        const dim3 grid(CHANNEL_PARTS, (unsigned)(op->hidden < 65535 ? op->hidden : 65535));
+        turn_hidden<<<grid, COLUMN_THREADS, 0, stream>>>(
+            t.count, (int)op->hidden, static_cast<const R *>(op->b1),
+            static_cast<const R *>(op->w2), m.f, m.p, first, m.db1, m.dw2);
+        status = CUDA_LAUNCHED(be, "a hidden layer backwards");
+    }
+    return status;
+}
+
+/* dw1 += p u^T, then dx; u as hidden_of gave it. */
+template <class R>
+static tg_status input_gradients(tg_backend *be, const tg_mlp *op, const column_tile &t,
+                                 const single_matrices<R> &m, const void *u, int64_t ld) {
+    const bool by_samples = goes_by_samples(op, t);
+    const int64_t samples = by_samples ? t.count / t.pixels : 1, n = t.count / samples;
+    const int64_t sample = op->in * t.pixels;
+    tg_status status = TG_OK;
+    for (int64_t i = 0; i < samples; i++) {
+        TG_TRY(multiply(be, op->dtype, op->hidden, op->in, n, 1.0, TG_OP_N, m.p + i * n, t.count,
+                        TG_OP_T, static_cast<const R *>(u) + i * sample, ld, 1.0, op->dw1, op->in));
+    }
+    if (op->dx && by_samples) {
+        TG_TRY(multiply_samples(be, op, t, TG_OP_T, m.p, t.count, t.pixels, op->beta,
+                                static_cast<R *>(op->dx) + t.sample * sample, t.pixels, sample));
+    } else if (op->dx) {
+        TG_TRY(with_storage_of<R>(op->x_store, [&](auto tag) {
+            return input_gradient<typename decltype(tag)::type>(be, op, t, m.p, m.u);
+        }));
+    }
+fail:
+    return status;
+}
+
+template <class R> static tg_status backward_tiles(tg_backend *be, const tg_mlp *op) {
+    const column_tiles tiles = tiles_of(op);
+    const single_matrices<R> m = matrices_of<R>(op, true);
+    bool first = true;
+    tg_status status = TG_OK;
+    for (column_tile t = {}; next_tile(tiles, &t); first = false) {
+        const void *u = NULL;
+        int64_t ld = 0;
+        TG_TRY(hidden_of<R>(be, op, t, m, &u, &ld));
+        TG_TRY(hidden_gradient<R>(be, op, t, first, m));
+        TG_TRY(input_gradients<R>(be, op, t, m, u, ld));
+    }
+    TG_TRY(add_sums<R>(be, op->hidden, CHANNEL_PARTS, m.db1, op->db1));
+    TG_TRY(add_sums<R>(be, op->hidden, CHANNEL_PARTS, m.dw2, op->dw2));
+    TG_TRY(add_sums<R>(be, 1, SUM_PARTS, m.db2, op->db2));
+fail:
+    return status;
+}
+
+tg_status mlp_single_forward(tg_backend *be, const tg_mlp *op) {
+    if (mlp_single_halves_takes(be, op, false)) {
+        return mlp_single_halves_forward(be, op);
+    }
+    return op->dtype == TG_F64 ? forward_tiles<double>(be, op) : forward_tiles<float>(be, op);
+}
+
+tg_status mlp_single_backward(tg_backend *be, const tg_mlp *op) {
+    if (mlp_single_halves_takes(be, op, true)) {
+        return mlp_single_halves_backward(be, op);
+    }
+    return op->dtype == TG_F64 ? backward_tiles<double>(be, op) : backward_tiles<float>(be, op);
+}

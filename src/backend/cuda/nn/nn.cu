@@ -1,0 +1,11 @@
+/* The neural-operator slots, gathered from their files. */
+#include "backend/cuda/nn/nn.cuh"
+
+void cuda_fill_nn(tg_backend_ops *ops) {
+    cuda_fill_nn_pointwise(ops);
+    cuda_fill_nn_mix(ops);
+    cuda_fill_nn_mlp(ops);
+    cuda_fill_nn_norm(ops);
+    cuda_fill_nn_spectral(ops);
+    cuda_fill_nn_loss(ops);
+}

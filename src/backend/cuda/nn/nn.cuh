@@ -1,0 +1,282 @@
+/* Shared by the neural-operator slots: activations, numbers in runs of four, dropout, and passes in
+ * which blocks belong to channels.
+ *
+ * A storage type T stands for the arithmetic too: real_of<T> is the type of weights and sums. */
+#ifndef TG_BACKEND_CUDA_NN_NN_CUH
+#define TG_BACKEND_CUDA_NN_NN_CUH
+
+#include "backend/cuda/core/element.cuh"
+#include "backend/cuda/tile/instructions.cuh"
+#include "base/rng_math.h"
+
+/* Each file fills the slots it has. */
+void cuda_fill_nn_pointwise(tg_backend_ops *ops);
+void cuda_fill_nn_mix(tg_backend_ops *ops);
+void cuda_fill_nn_mlp(tg_backend_ops *ops);
+void cuda_fill_nn_norm(tg_backend_ops *ops);
+void cuda_fill_nn_spectral(tg_backend_ops *ops);
+void cuda_fill_nn_loss(tg_backend_ops *ops);
+
+/* Linear skips and perceptrons as one kernel on tensor cores (skip_tensor.cu, mlp_tensor.cu), for
+ * shapes that fit one: whether that is so for a call, the call, and what backward needs of the
+ * workspace. */
+bool mix_tensor_takes(const tg_backend *be, const tg_mix *op);
+tg_status mix_tensor_forward(tg_backend *be, const tg_mix *op);
+tg_status mix_tensor_backward(tg_backend *be, const tg_mix *op);
+size_t mix_tensor_workspace(const tg_backend *be, const tg_mix *op);
+bool mlp_tensor_forward_takes(const tg_backend *be, const tg_mlp *op);
+bool mlp_tensor_backward_takes(const tg_backend *be, const tg_mlp *op);
+tg_status mlp_tensor_forward(tg_backend *be, const tg_mlp *op);
+tg_status mlp_tensor_backward(tg_backend *be, const tg_mlp *op);
+size_t mlp_tensor_workspace(const tg_backend *be, const tg_mlp *op);
+
+/* f(type_tag<T>()) with the storage type of an array of dtype f32 or f64 (c64, c128). */
+template <class F> inline tg_status with_stored(tg_dtype dtype, tg_storage store, F f) {
+    return tg_dtype_real(dtype) == TG_F64 ? f(type_tag<double>()) : with_storage(store, f);
+}
+
+/* The same for an array whose arithmetic is R. */
+template <class R, class F> inline tg_status with_storage_of(tg_storage store, F f) {
+    if constexpr (sizeof(R) == sizeof(double)) {
+        return f(type_tag<double>());
+    } else {
+        return with_storage(store, f);
+    }
+}
+
+/* ---- activations ---- */
+
+/* Phi(-|x|) and exp(-x^2 / 2): with t = 1 / (1 + p |x| / sqrt 2), Phi(-|x|) = P(t) exp(-x^2 / 2)
+ * within 8e-8 (Abramowitz and Stegun 7.1.26, halved). The exponential is that of the slope too. */
+__device__ inline float normal_tail(float x, float *bell) {
+    const float t = reciprocal_fast(fmaf(0.23164190f, fabsf(x), 1.0f));
+    *bell = exp2_fast(-0.72134752f * x * x);
+    float p = 0.5307027145f;
+    p = fmaf(p, t, -0.7265760135f);
+    p = fmaf(p, t, 0.7107068705f);
+    p = fmaf(p, t, -0.142248368f);
+    p = fmaf(p, t, 0.1274147960f);
+    return p * t * *bell;
+}
+
+__device__ inline float gelu(float x) {
+    float bell;
+    return fmaf(-fabsf(x), normal_tail(x, &bell), fmaxf(x, 0.0f));
+}
+__device__ inline double gelu(double x) {
+    return 0.5 * x * erfc(-x * 0.70710678118654752440);
+}
+
+/* The derivative at x; *value = gelu(x). */
+__device__ inline float gelu_slope(float x, float *value) {
+    float bell;
+    const float tail = normal_tail(x, &bell), cdf = x >= 0.0f ? 1.0f - tail : tail;
+    *value = x * cdf;
+    return fmaf(0.39894228f * x, bell, cdf);
+}
+__device__ inline double gelu_slope(double x, double *value) {
+    const double cdf = 0.5 * erfc(-x * 0.70710678118654752440);
+    *value = x * cdf;
+    return cdf + 0.39894228040143267794 * x * exp(-0.5 * x * x);
+}
+
+template <class R> __device__ inline R activate(tg_act act, R x) {
+    switch (act) {
+    case TG_ACT_GELU:
+        return gelu(x);
+    case TG_ACT_TANH:
+        return tanh(x);
+    default:
+        return x;
+    }
+}
+
+/* The derivative at x; *value = act(x). */
+template <class R> __device__ inline R act_both(tg_act act, R x, R *value) {
+    switch (act) {
+    case TG_ACT_GELU:
+        return gelu_slope(x, value);
+    case TG_ACT_TANH:
+        *value = tanh(x);
+        return R(1) - *value * *value;
+    default:
+        *value = x;
+        return R(1);
+    }
+}
+
+template <class R> __device__ inline R act_slope(tg_act act, R x) {
+    R value;
+    return act_both(act, x, &value);
+}
+
+/* ---- dropout ---- */
+
+struct dropout_of {
+    double rate; /* 0: none */
+    tg_rng rng;
+    uint64_t first; /* index of the layer's element 0 */
+};
+
+/* What element `at` of the layer is multiplied with. */
+template <class R> __device__ inline R survival(const dropout_of &d, int64_t at) {
+    if (d.rate == 0.0) {
+        return R(1);
+    }
+    uint32_t bits[4];
+    tg_stream_bits(&d.rng, d.first + (uint64_t)at, bits);
+    return tg_unit_interval(bits[0], bits[1]) >= d.rate ? R(1.0 / (1.0 - d.rate)) : R(0);
+}
+
+/* ---- runs: four numbers in a row, one access where they are aligned and complete ---- */
+
+template <class R> struct run { R v[4]; };
+
+template <class T> struct alignas(sizeof(T) * 4 > 16 ? 16 : sizeof(T) * 4) quad { T v[4]; };
+
+/* The first four of `left` numbers; 0 beyond them. */
+template <class T> __device__ inline run<real_of<T>> load_run(const T *x, int64_t left) {
+    run<real_of<T>> r = {};
+    if (left >= 4 && (uintptr_t)x % alignof(quad<T>) == 0) {
+        const quad<T> q = *reinterpret_cast<const quad<T> *>(x);
+        for (int j = 0; j < 4; j++) {
+            r.v[j] = widen(q.v[j]);
+        }
+    } else {
+        for (int j = 0; j < 4; j++) {
+            r.v[j] = j < left ? widen(x[j]) : real_of<T>(0);
+        }
+    }
+    return r;
+}
+
+template <class T> __device__ inline void store_run(T *x, int64_t left, run<real_of<T>> r) {
+    if (left >= 4 && (uintptr_t)x % alignof(quad<T>) == 0) {
+        quad<T> q;
+        for (int j = 0; j < 4; j++) {
+            q.v[j] = narrow<T>(r.v[j]);
+        }
+        *reinterpret_cast<quad<T> *>(x) = q;
+    } else {
+        for (int j = 0; j < 4 && j < left; j++) {
+            x[j] = narrow<T>(r.v[j]);
+        }
+    }
+}
+
+/* ---- passes by channels ---- */
+
+/* Blocks of a pass over (batch, channels, pixels) are (channel, part): part i takes every parts-th
+ * chunk of its channel, so that what a channel sums has a fixed order. */
+enum { PASS_THREADS = 256, PASS_RUNS = 2, PASS_CHUNK = PASS_THREADS * PASS_RUNS * 4 };
+
+struct channel_pass {
+    int64_t batch, channels, pixels;
+    int64_t chunks; /* of one channel of one sample */
+    int parts;
+};
+
+/* As many parts as keep the device busy, and as `most` blocks allow. */
+static inline channel_pass channel_pass_of(const tg_backend *be, int64_t batch, int64_t channels,
+                                           int64_t pixels, int64_t most) {
+    channel_pass pass = {batch, channels, pixels, (pixels + PASS_CHUNK - 1) / PASS_CHUNK, 1};
+    const int64_t wanted = (int64_t)cuda_state_of(be)->processors * 16 / channels + 1;
+    const int64_t allowed = most / channels, chunks = batch * pass.chunks;
+    const int64_t parts = wanted < allowed ? wanted : allowed;
+    pass.parts = (int)(parts < 1 ? 1 : parts < chunks ? parts : chunks);
+    return pass;
+}
+
+static inline unsigned channel_pass_blocks(const channel_pass &pass) {
+    return (unsigned)(pass.channels * pass.parts);
+}
+
+/* Calls f(at, left) for each chunk of the block: `at` is where the thread's first run starts in the
+ * array, `left` how many pixels of the row lie from there on (may be <= 0). Its other runs follow
+ * at a distance of RUN_STEP. */
+enum { RUN_STEP = PASS_THREADS * 4 };
+
+template <int WIDTH = 4, class F>
+__device__ inline void walk_channel(const channel_pass &pass, F f) {
+    const int64_t c = blockIdx.x / pass.parts, units = pass.batch * pass.chunks;
+    for (int64_t unit = blockIdx.x % pass.parts; unit < units; unit += pass.parts) {
+        const int64_t row = (unit / pass.chunks * pass.channels + c) * pass.pixels;
+        const int64_t first = unit % pass.chunks * PASS_CHUNK + WIDTH * threadIdx.x;
+        f(row + first, pass.pixels - first);
+    }
+}
+
+/* All that a thread takes of a chunk, in accesses of 16 bytes where they are aligned and complete:
+ * eight halves in a row, or two runs. To be walked with the width of its accesses. */
+template <class R> struct span { R v[8]; };
+
+template <class T> constexpr int span_width = sizeof(T) == 2 ? 8 : 4;
+
+template <class T> struct alignas(16) octet { T v[8]; };
+
+/* x: the first number, `left` being how many there are from there on; 0 beyond them. */
+template <class T> __device__ inline span<real_of<T>> load_span(const T *x, int64_t left) {
+    span<real_of<T>> s;
+    if constexpr (sizeof(T) != 2) {
+        const run<real_of<T>> a = load_run(x, left), b = load_run(x + RUN_STEP, left - RUN_STEP);
+        for (int j = 0; j < 4; j++) {
+            s.v[j] = a.v[j];
+            s.v[j + 4] = b.v[j];
+        }
+    } else if (left >= 8 && (uintptr_t)x % 16 == 0) {
+        const octet<T> q = *reinterpret_cast<const octet<T> *>(x);
+        for (int j = 0; j < 8; j++) {
+            s.v[j] = widen(q.v[j]);
+        }
+    } else {
+        for (int j = 0; j < 8; j++) {
+            s.v[j] = j < left ? widen(x[j]) : 0.0f;
+        }
+    }
+    return s;
+}
+
+template <class T>
+__device__ inline void store_span(T *x, int64_t left, const span<real_of<T>> &s) {
+    if constexpr (sizeof(T) != 2) {
+        store_run(x, left, {{s.v[0], s.v[1], s.v[2], s.v[3]}});
+        store_run(x + RUN_STEP, left - RUN_STEP, {{s.v[4], s.v[5], s.v[6], s.v[7]}});
+    } else if (left >= 8 && (uintptr_t)x % 16 == 0) {
+        octet<T> q;
+        for (int j = 0; j < 8; j++) {
+            q.v[j] = narrow<T>(s.v[j]);
+        }
+        *reinterpret_cast<octet<T> *>(x) = q;
+    } else {
+        for (int j = 0; j < 8 && j < left; j++) {
+            x[j] = narrow<T>(s.v[j]);
+        }
+    }
+}
+
+/* The sum over the warp in a fixed order, for all of it; every lane calls. */
+__device__ inline double warp_sum(double x) {
+    for (int lane = 16; lane > 0; lane /= 2) {
+        x += __shfl_xor_sync(~0u, x, lane);
+    }
+    return x;
+}
+
+/* The sum over the block in a fixed order, for thread 0; every thread calls. */
+__device__ inline double block_sum(double x) {
+    __shared__ double of_warp[32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    x = warp_sum(x);
+    if (lane == 0) {
+        of_warp[warp] = x;
+    }
+    __syncthreads();
+    x = 0.0;
+    for (int w = 0; threadIdx.x == 0 && w < warps; w++) {
+        x += of_warp[w];
+    }
+    __syncthreads(); /* the next sum may begin */
+    return x;
+}
+
+#endif

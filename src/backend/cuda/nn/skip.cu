@@ -1,0 +1,399 @@
+/* Skip connections. What keeps to its channel (gates, identity, a bias alone) is one pass over the
+ * activations; linear ones are matrix products on tiles of columns, or one kernel on tensor cores
+ * (skip_tensor.cu) where products may be rounded to TF32. */
+#include "backend/cuda/nn/gemm_columns.cuh"
+
+/* ---- within a channel ---- */
+
+/* y = beta y + factor[c] act(x) + bias[c]; x NULL: no such term. */
+template <class T>
+static __global__ void __launch_bounds__(PASS_THREADS)
+    mix_pass(channel_pass pass, tg_act act, real_of<T> alpha, real_of<T> beta,
+             const real_of<T> *gate, const real_of<T> *bias, const T *x, T *y) {
+    using R = real_of<T>;
+    const int64_t c = blockIdx.x / pass.parts;
+    const R factor = gate ? alpha * gate[c] : alpha, shift = bias ? bias[c] : R(0);
+    walk_channel<span_width<T>>(pass, [&](int64_t at, int64_t left) {
+        span<R> u = {}, v = {};
+        if (x) {
+            u = load_span(x + at, left);
+        }
+        if (beta != R(0)) {
+            v = load_span(y + at, left);
+        }
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            const R term = x ? factor * activate(act, u.v[j]) : R(0);
+            v.v[j] = beta * v.v[j] + term + shift;
+        }
+        store_span(y + at, left, v);
+    });
+}
+
+enum { SUM_WARPS = 4 };
+
+struct mix_sums {
+    double weight, bias;
+};
+
+template <class T> struct mix_back {
+    channel_pass pass;
+    tg_act act;
+    bool weighs;  /* sum dy act(x) */
+    bool through; /* dx times act'(x) */
+    real_of<T> alpha, beta;
+    const real_of<T> *gate; /* NULL: ones */
+    const T *x, *dy;        /* x is read if weighs or through */
+    T *dx;                  /* NULL: not wanted; may be dy */
+    mix_sums *sums;         /* (channels, parts); NULL: not wanted */
+};
+
+/* u = act(u); returns its slopes. Nothing branches between the numbers. */
+template <tg_act ACT, class R> static __device__ inline span<R> slopes_of(span<R> &u) {
+    span<R> slope;
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        slope.v[j] = act_both(ACT, u.v[j], &u.v[j]);
+    }
+    return slope;
+}
+
+template <class R> static __device__ inline span<R> slopes_of(tg_act act, span<R> &u) {
+    switch (act) {
+    case TG_ACT_GELU:
+        return slopes_of<TG_ACT_GELU>(u);
+    case TG_ACT_TANH:
+        return slopes_of<TG_ACT_TANH>(u);
+    default:
+        return slopes_of<TG_ACT_NONE>(u);
+    }
+}
+
+/* In f64 from the first number on; but few halves in a row lose nothing in f32. */
+template <class T> static __device__ inline double sum_of(const span<real_of<T>> &s) {
+    if constexpr (sizeof(T) == 2) {
+        return (double)(((s.v[0] + s.v[1]) + (s.v[2] + s.v[3])) +
+                        ((s.v[4] + s.v[5]) + (s.v[6] + s.v[7])));
+    } else {
+        double sum = 0.0;
+        for (int j = 0; j < 8; j++) {
+            sum += (double)s.v[j];
+        }
+        return sum;
+    }
+}
+
+/* dx = (beta dx + alpha gate[c] dy) act'(x), and the sums of a block's part of its channel. */
+template <class T>
+static __global__ void __launch_bounds__(PASS_THREADS) mix_back_pass(mix_back<T> m) {
+    using R = real_of<T>;
+    const R factor = m.gate ? m.alpha * m.gate[blockIdx.x / m.pass.parts] : m.alpha;
+    const bool curved = m.weighs || m.through;
+    mix_sums sums = {0.0, 0.0};
+    walk_channel<span_width<T>>(m.pass, [&](int64_t at, int64_t left) {
+        span<R> x = {}, dy = load_span(m.dy + at, left), dx = {};
+        if (curved) {
+            x = load_span(m.x + at, left);
+        }
+        if (m.dx && m.beta != R(0)) {
+            dx = load_span(m.dx + at, left);
+        }
+        const span<R> slope = slopes_of(curved ? m.act : TG_ACT_NONE, x);
+        R along[2] = {R(0), R(0)};
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            along[j / 4] += dy.v[j] * x.v[j];
+            dx.v[j] = m.beta * dx.v[j] + factor * dy.v[j];
+            dx.v[j] *= m.through ? slope.v[j] : R(1);
+        }
+        if (m.sums) {
+            sums.weight += (double)along[0] + (double)along[1];
+            sums.bias += sum_of<T>(dy);
+        }
+        if (m.dx) {
+            store_span(m.dx + at, left, dx);
+        }
+    });
+    if (m.sums) {
+        sums.weight = block_sum(sums.weight);
+        sums.bias = block_sum(sums.bias);
+        if (threadIdx.x == 0) {
+            m.sums[blockIdx.x] = sums;
+        }
+    }
+}
+
+/* dweight[c] += alpha sums.weight, dbias[c] += sums.bias; either may be NULL. A warp per channel.
+ */
+template <class R>
+static __global__ void __launch_bounds__(32 * SUM_WARPS)
+    add_mix_sums(int64_t channels, int parts, double alpha, const mix_sums *sums, R *dweight,
+                 R *dbias) {
+    const int64_t c = (int64_t)blockIdx.x * SUM_WARPS + threadIdx.x / 32;
+    if (c >= channels) {
+        return;
+    }
+    mix_sums sum = {0.0, 0.0};
+    for (int part = threadIdx.x % 32; part < parts; part += 32) {
+        sum.weight += sums[c * parts + part].weight;
+        sum.bias += sums[c * parts + part].bias;
+    }
+    sum = {warp_sum(sum.weight), warp_sum(sum.bias)};
+    if (threadIdx.x % 32 == 0 && dweight) {
+        dweight[c] = R((double)dweight[c] + alpha * sum.weight);
+    }
+    if (threadIdx.x % 32 == 0 && dbias) {
+        dbias[c] = R((double)dbias[c] + sum.bias);
+    }
+}
+
+template <class T> static tg_status forward_within(tg_backend *be, const tg_mix *op) {
+    using R = real_of<T>;
+    const channel_pass pass = channel_pass_of(be, op->batch, op->out, op->pixels, INT32_MAX);
+    mix_pass<<<channel_pass_blocks(pass), PASS_THREADS, 0, cuda_stream(be)>>>(
+        pass, op->act, R(op->alpha), R(op->beta),
+        op->kind == TG_MIX_GATE ? static_cast<const R *>(op->weight) : NULL,
+        static_cast<const R *>(op->bias),
+        op->kind == TG_MIX_NONE ? NULL : static_cast<const T *>(op->x), static_cast<T *>(op->y));
+    return CUDA_LAUNCHED(be, "adding a skip");
+}
+
+template <class T> static tg_status backward_within(tg_backend *be, const tg_mix *op) {
+    using R = real_of<T>;
+    const int64_t room = CUDA_SCRATCH_BYTES / (int64_t)sizeof(mix_sums);
+    const bool gates = op->kind == TG_MIX_GATE, carries = op->kind != TG_MIX_NONE;
+    R *dweight = gates ? static_cast<R *>(op->dweight) : NULL, *dbias = static_cast<R *>(op->dbias);
+    if (op->out > room) {
+        return tg_fail(be->ctx, TG_E_SHAPE, "mix_backward: %lld channels are too many",
+                       (long long)op->out);
+    }
+    mix_back<T> m = {};
+    m.pass = channel_pass_of(be, op->batch, op->out, op->pixels, room);
+    m.act = op->act;
+    m.weighs = dweight != NULL;
+    m.through = op->through && op->act != TG_ACT_NONE && op->dx;
+    m.alpha = carries ? R(op->alpha) : R(0);
+    m.beta = R(op->beta);
+    m.gate = gates ? static_cast<const R *>(op->weight) : NULL;
+    m.x = static_cast<const T *>(op->x);
+    m.dy = static_cast<const T *>(op->dy);
+    m.dx = static_cast<T *>(op->dx);
+    m.sums = dweight || dbias ? static_cast<mix_sums *>(cuda_state_of(be)->scratch) : NULL;
+    tg_status status = TG_OK;
+    mix_back_pass<<<channel_pass_blocks(m.pass), PASS_THREADS, 0, cuda_stream(be)>>>(m);
+    TG_TRY(CUDA_LAUNCHED(be, "a skip backwards"));
+    if (m.sums) {
+        const unsigned blocks = (unsigned)((op->out + SUM_WARPS - 1) / SUM_WARPS);
+        add_mix_sums<<<blocks, 32 * SUM_WARPS, 0, cuda_stream(be)>>>(
+            op->out, m.pass.parts, op->alpha, m.sums, dweight, dbias);
+        TG_TRY(CUDA_LAUNCHED(be, "a skip backwards"));
+    }
+fail:
+    return status;
+}
+
+/* ---- linear, by matrix products ---- */
+
+static int64_t size_of(const tg_mix *op) {
+    return (int64_t)tg_dtype_size(op->dtype);
+}
+
+static column_tiles tiles_of(const tg_mix *op) {
+    return column_tiles_of(op->batch, op->pixels, (op->in + op->out) * size_of(op));
+}
+
+/* The matrices of a tile in the workspace: (in, width) and (out, width), and behind them sums. */
+template <class R> struct mix_matrices {
+    R *u, *d;
+    double *sums;
+};
+
+static size_t columns_workspace(const tg_mix *op) {
+    const int64_t matrices = (op->in + op->out) * tiles_of(op).width * size_of(op);
+    return (size_t)((matrices + 7) / 8 * 8) + (size_t)(op->out * SUM_PARTS) * sizeof(double);
+}
+
+template <class R> static mix_matrices<R> matrices_of(const tg_mix *op) {
+    mix_matrices<R> m;
+    m.sums = static_cast<double *>(op->workspace);
+    m.u = reinterpret_cast<R *>(m.sums + op->out * SUM_PARTS);
+    m.d = m.u + op->in * tiles_of(op).width;
+    return m;
+}
+
+/* act(x) of a tile: x itself where that is the same matrix. */
+template <class T>
+static tg_status input_of(tg_backend *be, const tg_mix *op, const column_tile &t, real_of<T> *room,
+                          const void **u, int64_t *ld) {
+    const T *x = static_cast<const T *>(op->x);
+    *ld = t.pixels;
+    *u = x + t.sample * op->in * t.pixels + t.pixel;
+    if (op->act == TG_ACT_NONE && op->store == TG_STORE_FULL && !t.crosses) {
+        return TG_OK;
+    }
+    *ld = t.count;
+    *u = room;
+    gather_columns<<<column_grid(op->in, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
+        t, op->in, op->act, x, room);
+    return CUDA_LAUNCHED(be, "reading a tile");
+}
+
+/* y = beta y + f + bias[c] of a tile. */
+template <class T>
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    scatter_mix(column_tile t, int64_t channels, real_of<T> beta, const real_of<T> *bias,
+                const real_of<T> *f, T *y) {
+    using R = real_of<T>;
+    struct entry {
+        R f;
+        T y;
+    };
+    each_entry(
+        channels, t.count,
+        [&](int64_t c, int j) {
+            entry e = {f[c * t.count + j], T()};
+            if (beta != R(0)) {
+                e.y = y[column_at(t, channels, c, j)];
+            }
+            return e;
+        },
+        [&](int64_t c, int j, const entry &e) {
+            const R old = beta == R(0) ? R(0) : beta * widen(e.y);
+            const R shift = bias ? bias[c] : R(0);
+            y[column_at(t, channels, c, j)] = narrow<T>(old + e.f + shift);
+        });
+}
+
+template <class T> static tg_status forward_columns(tg_backend *be, const tg_mix *op) {
+    using R = real_of<T>;
+    const column_tiles tiles = tiles_of(op);
+    const mix_matrices<R> m = matrices_of<R>(op);
+    tg_status status = TG_OK;
+    for (column_tile t = {}; next_tile(tiles, &t);) {
+        const void *u = NULL;
+        int64_t ld = 0;
+        TG_TRY(input_of<T>(be, op, t, m.u, &u, &ld));
+        TG_TRY(multiply(be, op->dtype, op->out, t.count, op->in, op->alpha, TG_OP_N, op->weight,
+                        op->in, TG_OP_N, u, ld, 0.0, m.d, t.count));
+        scatter_mix<<<column_grid(op->out, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
+            t, op->out, R(op->beta), static_cast<const R *>(op->bias), m.d,
+            static_cast<T *>(op->y));
+        TG_TRY(CUDA_LAUNCHED(be, "adding a skip"));
+    }
+fail:
+    return status;
+}
+
+/* dy of a tile: itself where nothing is summed and it is a matrix already. */
+template <class T>
+static tg_status gradient_of(tg_backend *be, const tg_mix *op, const column_tile &t, bool first,
+                             const mix_matrices<real_of<T>> &m, const void **d, int64_t *ld) {
+    const T *dy = static_cast<const T *>(op->dy);
+    *ld = t.pixels;
+    *d = dy + t.sample * op->out * t.pixels + t.pixel;
+    if (!op->dbias && op->store == TG_STORE_FULL && !t.crosses) {
+        return TG_OK;
+    }
+    *ld = t.count;
+    *d = m.d;
+    gather_gradient<<<sum_grid(op->out), COLUMN_THREADS, 0, cuda_stream(be)>>>(
+        t, op->out, real_of<T>(1), dropout_of(), dy, m.d, first, m.sums);
+    return CUDA_LAUNCHED(be, "reading a tile");
+}
+
+/* dx of a tile; `room` is for (in, count). */
+template <class T>
+static tg_status input_gradient(tg_backend *be, const tg_mix *op, const column_tile &t,
+                                const void *d, int64_t ld, real_of<T> *room) {
+    using R = real_of<T>;
+    const tg_act act = op->through ? op->act : TG_ACT_NONE;
+    T *dx = static_cast<T *>(op->dx);
+    if (act == TG_ACT_NONE && op->store == TG_STORE_FULL && !t.crosses) {
+        return multiply(be, op->dtype, op->in, t.count, op->out, op->alpha, TG_OP_T, op->weight,
+                        op->in, TG_OP_N, d, ld, op->beta,
+                        dx + t.sample * op->in * t.pixels + t.pixel, t.pixels);
+    }
+    tg_status status = multiply(be, op->dtype, op->in, t.count, op->out, op->alpha, TG_OP_T,
+                                op->weight, op->in, TG_OP_N, d, ld, 0.0, room, t.count);
+    if (status == TG_OK) {
+        scatter_gradient<<<column_grid(op->in, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
+            t, op->in, act, R(1), R(op->beta), room, static_cast<const T *>(op->x), dx);
+        status = CUDA_LAUNCHED(be, "a skip backwards");
+    }
+    return status;
+}
+
+template <class T> static tg_status backward_columns(tg_backend *be, const tg_mix *op) {
+    using R = real_of<T>;
+    const column_tiles tiles = tiles_of(op);
+    const mix_matrices<R> m = matrices_of<R>(op);
+    bool first = true;
+    tg_status status = TG_OK;
+    for (column_tile t = {}; next_tile(tiles, &t); first = false) {
+        const void *u = NULL, *d = NULL;
+        int64_t u_ld = 0, d_ld = 0;
+        TG_TRY(gradient_of<T>(be, op, t, first, m, &d, &d_ld));
+        if (op->dweight) {
+            TG_TRY(input_of<T>(be, op, t, m.u, &u, &u_ld));
+            TG_TRY(multiply(be, op->dtype, op->out, op->in, t.count, op->alpha, TG_OP_N, d, d_ld,
+                            TG_OP_T, u, u_ld, 1.0, op->dweight, op->in));
+        }
+        if (op->dx) {
+            TG_TRY(input_gradient<T>(be, op, t, d, d_ld, m.u));
+        }
+    }
+    if (op->dbias) {
+        TG_TRY(add_sums<R>(be, op->out, SUM_PARTS, m.sums, op->dbias));
+    }
+fail:
+    return status;
+}
+
+/* ---- the slots ---- */
+
+static size_t cuda_mix_workspace(tg_backend *be, const tg_mix *op, bool backward) {
+    if (op->kind != TG_MIX_LINEAR) {
+        return 0;
+    }
+    const size_t columns = columns_workspace(op);
+    const size_t tensor = backward ? mix_tensor_workspace(be, op) : 0;
+    return columns > tensor ? columns : tensor;
+}
+
+static bool is_empty(const tg_mix *op) {
+    return op->batch == 0 || op->out == 0 || op->pixels == 0;
+}
+
+static tg_status cuda_mix_forward(tg_backend *be, const tg_mix *op) {
+    tg_status status = tg_check_mix(be->ctx, "mix_forward", op);
+    if (status != TG_OK || is_empty(op)) {
+        return status;
+    }
+    if (op->kind == TG_MIX_LINEAR && mix_tensor_takes(be, op)) {
+        return mix_tensor_forward(be, op);
+    }
+    return with_stored(op->dtype, op->store, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        return op->kind == TG_MIX_LINEAR ? forward_columns<T>(be, op) : forward_within<T>(be, op);
+    });
+}
+
+static tg_status cuda_mix_backward(tg_backend *be, const tg_mix *op) {
+    tg_status status = tg_check_mix(be->ctx, "mix_backward", op);
+    if (status != TG_OK || is_empty(op) || (!op->dweight && !op->dbias && !op->dx)) {
+        return status;
+    }
+    if (op->kind == TG_MIX_LINEAR && mix_tensor_takes(be, op)) {
+        return mix_tensor_backward(be, op);
+    }
+    return with_stored(op->dtype, op->store, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        return op->kind == TG_MIX_LINEAR ? backward_columns<T>(be, op) : backward_within<T>(be, op);
+    });
+}
+
+void cuda_fill_nn_mix(tg_backend_ops *ops) {
+    ops->mix_workspace = cuda_mix_workspace;
+    ops->mix_forward = cuda_mix_forward;
+    ops->mix_backward = cuda_mix_backward;
+}

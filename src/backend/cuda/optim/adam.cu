@@ -1,0 +1,90 @@
+/* Adam's moments and direction in one pass: m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) |g|^2,
+ * u = m / (sqrt(v) + eps), and weight = beta weight + alpha u.
+ *
+ * The pass is bound by memory, so it moves 16 bytes at a time where everything is aligned. A
+ * complex array by parts is an array of twice as many reals. Rates are read on the device, and so
+ * is the guard, which is counted up before it is read: by one block along with the rest in arrays
+ * that are small, by a kernel of its own before the pass otherwise. */
+#include "backend/cuda/optim/adam.cuh"
+
+enum { THREADS = 256, SMALL_THREADS = 1024, SMALL = 8192 };
+
+template <int P, class T, class M, class G, class W>
+static __global__ void __launch_bounds__(SMALL_THREADS, 1)
+    adam_kernel(adam_step s, adam_arrays<T, M, G, W> arrays) {
+    if (stands_still(s, arrays.grad)) {
+        return;
+    }
+    const auto rates = read_rates<real_of<T>>(s);
+    in_packs<per_step<T, P>>(s.packs, s.n, [&](int64_t first, auto part) {
+        move<P, decltype(part)>(rates, arrays, first);
+    });
+}
+
+template <int P, class T, class M, class G, class W>
+static tg_status run(tg_backend *be, const tg_adam *op, adam_step s) {
+    const adam_arrays<T, M, G, W> a = {static_cast<const G *>(op->grad), static_cast<M *>(op->m),
+                                       static_cast<M *>(op->v), static_cast<T *>(op->direction),
+                                       static_cast<W *>(op->weight)};
+    const int threads = s.counted > 0 ? SMALL_THREADS : THREADS;
+    s.n = P == 1 ? op->n * s.reals : op->n;
+    s.packs = adam_packs<P>(a, s.n);
+    const unsigned blocks = s.counted > 0 ? 1 : stream_blocks(be, s.packs, s.n, threads);
+    adam_kernel<P><<<blocks, threads, 0, cuda_stream(be)>>>(s, a);
+    return CUDA_LAUNCHED(be, "adam");
+}
+
+template <class T, class M, class G, class W>
+static tg_status run_form(tg_backend *be, const tg_adam *op, const adam_step &s) {
+    const bool by_modulus = s.reals == 2 && !op->split;
+    return by_modulus ? run<2, T, M, G, W>(be, op, s) : run<1, T, M, G, W>(be, op, s);
+}
+
+/* The types: halves stand for f32 in the moments, the gradient and the weight, each on its own. */
+static tg_status run_types(tg_backend *be, const tg_adam *op, const adam_step &s) {
+    return with_real(op->dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        if constexpr (std::is_same_v<T, float>) {
+            return with_storage(op->grad_store, [&](auto grad_tag) {
+                return with_storage(op->weight_store, [&](auto weight_tag) {
+                    using G = typename decltype(grad_tag)::type;
+                    using W = typename decltype(weight_tag)::type;
+                    return op->form == TG_STATE_BF16
+                               ? run_form<float, __nv_bfloat16, G, W>(be, op, s)
+                               : run_form<float, float, G, W>(be, op, s);
+                });
+            });
+        } else {
+            return run_form<T, T, T, T>(be, op, s);
+        }
+    });
+}
+
+static tg_status cuda_adam(tg_backend *be, const tg_adam *op) {
+    tg_status status = tg_check_adam(be->ctx, op);
+    if (status != TG_OK || op->n <= 0) {
+        return status;
+    }
+    if (op->form > TG_STATE_8BIT) {
+        return tg_fail(be->ctx, TG_E_UNSUPPORTED, "adam: no kernel for state format number %d",
+                       static_cast<int>(op->form));
+    }
+    adam_step s = cuda_adam_step(op);
+    if (op->guard && op->counts) {
+        if (op->n <= SMALL) {
+            s.counted = op->n;
+        } else {
+            const tg_dtype stored = tg_stored(op->dtype, op->grad_store);
+            status = be->ops->count_nonfinite(be, stored, op->n, op->grad, op->guard);
+        }
+    }
+    if (status != TG_OK) {
+        return status;
+    }
+    return op->form == TG_STATE_8BIT ? cuda_adam_bytes(be, op, s) : run_types(be, op, s);
+}
+
+void cuda_fill_adam(tg_backend_ops *ops) {
+    ops->adam = cuda_adam;
+    ops->adam_many = cuda_adam_many;
+}

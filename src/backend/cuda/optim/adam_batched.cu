@@ -1,0 +1,131 @@
+/* Adam on several small arrays in one launch: a network has dozens of biases and small matrices,
+ * whose launches would take longer than their work.
+ *
+ * An array has a few blocks. Each of them counts all entries that are not finite for itself, so
+ * that none waits for another one; the first one adds them to the guard. */
+#include "backend/cuda/optim/adam.cuh"
+
+enum {
+    MANY = 16, /* arrays of a launch */
+    THREADS = 1024,
+    SHARE = 4096,     /* reals of a block, about */
+    MOST = 16 * SHARE /* of an array */
+};
+
+struct adam_item {
+    adam_step step;
+    adam_arrays<float, float, float, float> arrays;
+    unsigned end; /* of its blocks, which follow those of the one before */
+};
+
+struct adam_table {
+    int count;
+    adam_item item[MANY];
+};
+static_assert(sizeof(adam_table) <= 4000, "parameters of a kernel");
+
+/* Entries of an array that are not finite, for all threads of a block. */
+static __device__ inline uint32_t count_all(const adam_item &item) {
+    __shared__ uint32_t total;
+    if (threadIdx.x == 0) {
+        total = 0;
+    }
+    __syncthreads();
+    uint32_t bad = 0;
+    in_packs_from<per_step<float, 1>>(
+        threadIdx.x, THREADS, item.step.packs, item.step.n, [&](int64_t element, auto part) {
+            using S = decltype(part);
+            const auto grad = load<S::count, S::vector>(item.arrays.grad + element);
+#pragma unroll
+            for (int i = 0; i < S::count; i++) {
+                bad += is_bad(grad.at[i]);
+            }
+        });
+    if (bad > 0) {
+        atomicAdd(&total, bad);
+    }
+    __syncthreads();
+    return total;
+}
+
+static __global__ void __launch_bounds__(THREADS, 1)
+    adam_many_kernel(const __grid_constant__ adam_table table) {
+    unsigned begin = 0;
+    int at = 0;
+    while (blockIdx.x >= table.item[at].end) {
+        begin = table.item[at++].end;
+    }
+    const adam_item &item = table.item[at];
+    const adam_step &s = item.step;
+    if (s.counted > 0) {
+        const uint32_t bad = count_all(item);
+        if (bad > 0) {
+            if (blockIdx.x == begin && threadIdx.x == 0) {
+                count_up(s.guard, bad);
+            }
+            return;
+        }
+    }
+    if (s.guard && *s.guard > 0) {
+        return;
+    }
+    const auto rates = read_rates<float>(s);
+    const int64_t first = (int64_t)(blockIdx.x - begin) * THREADS + threadIdx.x;
+    in_packs_from<per_step<float, 1>>(
+        first, (int64_t)(item.end - begin) * THREADS, s.packs, s.n,
+        [&](int64_t element, auto part) { move<1, decltype(part)>(rates, item.arrays, element); });
+}
+
+/* Real arrays in f32 throughout, whose gradient is not written while other blocks count it. */
+static bool goes_along(const tg_adam *op) {
+    return (op->n <= SHARE || !op->direction) && op->dtype == TG_F32 && op->form == TG_STATE_FULL &&
+           op->grad_store == TG_STORE_FULL && op->weight_store == TG_STORE_FULL && op->n <= MOST;
+}
+
+static adam_item item_of(const tg_adam *op, unsigned begin) {
+    adam_item item = adam_item();
+    item.step = cuda_adam_step(op);
+    item.arrays = {static_cast<const float *>(op->grad), static_cast<float *>(op->m),
+                   static_cast<float *>(op->v), static_cast<float *>(op->direction),
+                   static_cast<float *>(op->weight)};
+    item.step.n = op->n;
+    item.step.packs = adam_packs<1>(item.arrays, op->n);
+    item.step.counted = op->guard && op->counts ? op->n : 0;
+    item.end = begin + (unsigned)((op->n + SHARE - 1) / SHARE);
+    return item;
+}
+
+static tg_status run_table(tg_backend *be, adam_table *table) {
+    tg_status status = TG_OK;
+    if (table->count > 0) {
+        const unsigned blocks = table->item[table->count - 1].end;
+        adam_many_kernel<<<blocks, THREADS, 0, cuda_stream(be)>>>(*table);
+        status = CUDA_LAUNCHED(be, "adam");
+    }
+    table->count = 0;
+    return status;
+}
+
+tg_status cuda_adam_many(tg_backend *be, int count, const tg_adam *ops) {
+    adam_table table = adam_table();
+    tg_status status = TG_OK;
+    for (int i = 0; i < count; i++) {
+        TG_TRY(tg_check_adam(be->ctx, &ops[i]));
+        if (ops[i].n <= 0) {
+            continue;
+        }
+        if (!goes_along(&ops[i])) {
+            TG_TRY(be->ops->adam(be, &ops[i]));
+            continue;
+        }
+        if (table.count == MANY) {
+            TG_TRY(run_table(be, &table));
+        }
+        table.item[table.count] =
+            item_of(&ops[i], table.count > 0 ? table.item[table.count - 1].end : 0);
+        table.count++;
+    }
+    TG_TRY(run_table(be, &table));
+fail:
+    return status;
+}

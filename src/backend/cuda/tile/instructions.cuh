@@ -1,0 +1,148 @@
+/* Instructions that CUDA C has no name for, or hides behind the handling of rare cases. */
+#ifndef TG_BACKEND_CUDA_TILE_INSTRUCTIONS_CUH
+#define TG_BACKEND_CUDA_TILE_INSTRUCTIONS_CUH
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+/* 2^x within 2^-22 of it, and 1 / x within 1 ulp; what is subnormal becomes 0. */
+__device__ inline float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ inline float reciprocal_fast(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* Tensor cores cut off the last 13 bits of a factor. A third to two thirds of what these can hold,
+ * added before, make that a rounding: without bias, and what is exact in TF32 stays as it is. For
+ * factors of mma_tf32 only, whose cut it awaits; one instruction instead of three. */
+__device__ inline float to_tf32(float x) {
+    return x * (1.0f + 0x1p-11f * 2.0f / 3.0f);
+}
+
+/* C (16 x 8) += A (16 x 8) B (8 x 8), factors in TF32, sums in f32. Lane 4 g + t holds, k0 and k1
+ * being two of the eight k's, chosen alike for both factors:
+ *   a = {A[g][k0], A[g + 8][k0], A[g][k1], A[g + 8][k1]},  b0 = B[k0][g],  b1 = B[k1][g],
+ *   c = {C[g][2t], C[g][2t + 1], C[g + 8][2t], C[g + 8][2t + 1]}.
+ * Over the four t, k0 and k1 run through all eight. */
+__device__ inline void mma_tf32(float (&c)[4], float4 a, float b0, float b1) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)), "r"(__float_as_uint(a.z)),
+          "r"(__float_as_uint(a.w)), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
+}
+
+/* C (16 x 8) += A (16 x 16) B (16 x 8), factors halves, sums in f32. Lane 4 g + t holds pairs of
+ * neighbouring k's, the lower one in the low half of a word: k = 2 t and 2 t + 8 being the first of
+ * two,
+ *   a = {A[g][2t], A[g + 8][2t], A[g][2t + 8], A[g + 8][2t + 8]},  b0 = B[2t][g],  b1 = B[2t +
+ * 8][g], and c as above. */
+__device__ inline void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ inline void mma_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* Four matrices (8, 8) of halves from shared memory, lane 8 i + j giving the address of row j of
+ * matrix i, 16 bytes and aligned. Lane 4 g + t gets columns 2 t and 2 t + 1 of row g of each;
+ * turned: rows 2 t and 2 t + 1 of column g. */
+__device__ inline void load_matrices(uint32_t (&m)[4], const void *row) {
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                 : "r"(at)
+                 : "memory");
+}
+__device__ inline void load_turned_matrices(uint32_t (&m)[4], const void *row) {
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                 : "r"(at)
+                 : "memory");
+}
+
+/* Four numbers to global memory, aligned, in one access: compilers split some such stores. */
+__device__ inline void store_four(float *to, float a, float b, float c, float d) {
+    asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(to), "f"(a), "f"(b), "f"(c), "f"(d)
+                 : "memory");
+}
+
+/* BYTES (4, 8 or 16) from global to shared memory, both aligned to them, past the registers; zeros
+ * where they do not count. They are there for the thread after copies_wait(), for others after a
+ * barrier behind it. */
+template <int BYTES>
+__device__ inline void copy_async(void *to, const void *from, bool counts = true) {
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+    const size_t source = __cvta_generic_to_global(from);
+    const int bytes = counts ? BYTES : 0;
+    if constexpr (BYTES ==
+                  16) { /* not through the L1; neighbours come along from memory to the L2 */
+        asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(at),
+                     "l"(source), "r"(bytes)
+                     : "memory");
+    } else {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(source),
+                     "n"(BYTES), "r"(bytes)
+                     : "memory");
+    }
+}
+__device__ inline void copies_wait() {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+/* Since the last one these copies are a group; waiting for all groups but the last N. */
+__device__ inline void copies_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int N> __device__ inline void copies_wait_but() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* 16 bytes from global to shared memory, aligned, without waiting: what a thread has copied between
+ * two ends of a group is a group. */
+__device__ inline void copy_async(void *to, const void *from) {
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at),
+                 "l"(__cvta_generic_to_global(from))
+                 : "memory");
+}
+__device__ inline void end_async_group() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/* All groups of this thread. */
+__device__ inline void wait_async_groups() {
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+}
+
+/* A warp has [begin, end) brought into the L2, but for a part of 16 bytes at either end. Nothing
+ * waits for it; GPUs that cannot do it leave it. */
+__device__ inline void prefetch_l2(const void *begin, const void *end, int lane) {
+#if __CUDA_ARCH__ >= 900
+    const uintptr_t first = ((uintptr_t)begin + 15) / 16 * 16, last = (uintptr_t)end / 16 * 16;
+    const uintptr_t piece = 2048;
+#pragma unroll 1
+    for (uintptr_t at = first + (uintptr_t)lane * piece; at < last; at += 32 * piece) {
+        const size_t from = __cvta_generic_to_global(reinterpret_cast<const void *>(at));
+        const uint32_t bytes = (uint32_t)min(piece, last - at);
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes));
+    }
+#else
+    (void)begin, (void)end, (void)lane;
+#endif
+}
+
+#endif

@@ -1,0 +1,90 @@
+/* What the kernels on tensor cores need beside themselves: their launches, and the sums of what
+ * their blocks leave. */
+#include "backend/cuda/tile/stage.cuh"
+
+enum {
+    ENTRIES = 32,
+    SLICES = 8
+}; /* of a block: entries, and threads that share the parts of one */
+
+/* The sum over every SLICES-th part. */
+template <class T>
+static __device__ inline double sum_of_slice(const fold_job &job, int parts, int64_t at) {
+    const T *from = static_cast<const T *>(job.partial) + at;
+    double sum = 0.0;
+#pragma unroll 8
+    for (int part = threadIdx.y; part < parts; part += SLICES) {
+        sum += (double)from[part * job.stride];
+    }
+    return sum;
+}
+
+static __global__ void __launch_bounds__(ENTRIES *SLICES) fold(fold_jobs jobs) {
+    __shared__ double of_slice[SLICES][ENTRIES];
+    int64_t entry = (int64_t)blockIdx.x * ENTRIES + threadIdx.x;
+    double sum = 0.0, scale = 0.0;
+    float *out = NULL;
+    for (int i = 0; i < jobs.jobs; i++) {
+        const fold_job &job = jobs.job[i];
+        const int64_t size = (int64_t)job.rows * job.columns;
+        if (entry >= 0 && entry < size) {
+            const int64_t at = entry / job.columns * job.ld + entry % job.columns;
+            sum = job.wide ? sum_of_slice<double>(job, jobs.parts, at)
+                           : sum_of_slice<float>(job, jobs.parts, at);
+            out = job.out + entry;
+            scale = jobs.scale[i];
+        }
+        entry -= size; /* negative once it is found */
+    }
+    of_slice[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y == 0 && out) {
+        sum = 0.0;
+        for (int s = 0; s < SLICES; s++) {
+            sum += of_slice[s][threadIdx.x];
+        }
+        *out = (float)((double)*out + scale * sum);
+    }
+}
+
+tg_status fold_partials(tg_backend *be, const fold_jobs &wanted) {
+    fold_jobs jobs = {};
+    int64_t entries = 0;
+    jobs.parts = wanted.parts;
+    for (int i = 0; i < wanted.jobs; i++) {
+        if (wanted.job[i].out) {
+            jobs.job[jobs.jobs] = wanted.job[i];
+            jobs.scale[jobs.jobs++] = wanted.scale[i];
+            entries += (int64_t)wanted.job[i].rows * wanted.job[i].columns;
+        }
+    }
+    if (entries == 0) {
+        return TG_OK;
+    }
+    fold<<<(unsigned)((entries + ENTRIES - 1) / ENTRIES), dim3(ENTRIES, SLICES), 0,
+           cuda_stream(be)>>>(jobs);
+    return CUDA_LAUNCHED(be, "summing gradients");
+}
+
+tg_status tensor_blocks(const tg_backend *be, const void *kernel, size_t shared, int *blocks,
+                        int threads) {
+    int resident = 0;
+    tg_status status = TG_OK;
+    TG_TRY(CUDA_CHECK(
+        be, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
+        "asking for shared memory"));
+    TG_TRY(CUDA_CHECK(
+        be, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, shared),
+        "asking for shared memory"));
+    resident = resident < 1 ? 1 : resident < TENSOR_BLOCKS ? resident : (int)TENSOR_BLOCKS;
+    *blocks = resident * cuda_state_of(be)->processors;
+fail:
+    return status;
+}
+
+bool tensor_fits(const tg_backend *be, size_t shared) {
+    int most = 0;
+    const cudaError_t error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                                     cuda_state_of(be)->device);
+    return error == cudaSuccess && shared <= (size_t)most;
+}
