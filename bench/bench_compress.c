@@ -222,38 +222,38 @@ static double time_calls(bench *b, scene *s, void (*run)(bench *b, scene *s)) {
 
 /* The same of the recorded operation, by the device's own clock. */
 static double time_recorded(bench *b, scene *s, void (*run)(bench *b, scene *s)) {
-    const tg_queue_ops *queue = b->be->ops->queue;
+    const tg_stream_ops *stream = b->be->ops->stream;
     tg_graph *graph = NULL;
-    tg_mark *begin = NULL, *end = NULL;
+    tg_stream_event *begin = NULL, *end = NULL;
     double best = 1e30;
-    run(b, s); /* what is loaded on first use is no part of the recording */
+    run(b, s); /* what is loaded on first use is no part of the graph */
     check(b, b->be->ops->synchronize(b->be));
-    check(b, queue->graph_begin(b->be));
+    check(b, stream->graph_begin(b->be));
     run(b, s);
-    check(b, queue->graph_end(b->be, &graph));
-    check(b, queue->mark_create(b->be, &begin));
-    check(b, queue->mark_create(b->be, &end));
+    check(b, stream->graph_end(b->be, &graph));
+    check(b, stream->event_create(b->be, &begin));
+    check(b, stream->event_create(b->be, &end));
     for (int i = 0; i <= REPEATS; i++) {
         double ms = 0.0;
-        check(b, queue->mark_record(b->be, begin));
+        check(b, stream->event_record(b->be, begin));
         for (int j = 0; j < LAUNCHES; j++) {
-            check(b, queue->graph_launch(b->be, graph));
+            check(b, stream->graph_launch(b->be, graph));
         }
-        check(b, queue->mark_record(b->be, end));
-        check(b, queue->mark_wait(b->be, end));
-        check(b, queue->mark_elapsed(b->be, begin, end, &ms));
+        check(b, stream->event_record(b->be, end));
+        check(b, stream->event_wait(b->be, end));
+        check(b, stream->event_elapsed(b->be, begin, end, &ms));
         const double spent = 1e-3 * ms / LAUNCHES;
         best = i > 0 && spent < best ? spent : best;
     }
-    queue->mark_destroy(b->be, &end);
-    queue->mark_destroy(b->be, &begin);
-    queue->graph_destroy(b->be, &graph);
+    stream->event_destroy(b->be, &end);
+    stream->event_destroy(b->be, &begin);
+    stream->graph_destroy(b->be, &graph);
     return best;
 }
 
 static void bench_operation(bench *b, scene *s, const char *name, void (*run)(bench *b, scene *s),
                             double flops) {
-    const double best = b->be->ops->queue ? time_recorded(b, s, run) : time_calls(b, s, run);
+    const double best = b->be->ops->stream ? time_recorded(b, s, run) : time_calls(b, s, run);
     bench_row *row = &b->rows[b->count++];
     const int64_t *dim = s->modes.dim;
     snprintf(row->weight, sizeof row->weight, "%lldx%lldx%lldx%lld", (long long)dim[0],

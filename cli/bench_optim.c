@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "bench.h"
+#include "quantiles.h"
 #include "random_gradient.h"
 #include "source.h"
-#include "spread.h"
 #include "text.h"
 
 enum { MAX_METHODS = 16, SIZES = 3, GRADIENTS = 2 };

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "bench.h"
-#include "spread.h"
+#include "quantiles.h"
 #include "text.h"
 #include "workbench.h"
 
@@ -123,7 +123,7 @@ static tg_status time_steps(step_work *work, int64_t steps, double *samples[PART
                             measurement *m) {
     int counts[PARTS] = {0};
     const bool on_device = tg_backend_place(work->ctx) == TG_DEVICE;
-    const int64_t warm_up = on_device ? 3 : 0; /* until steps are run from a recording */
+    const int64_t warm_up = on_device ? 3 : 0; /* until steps are captured */
     m->seconds[COLD] = (double)NAN;
     for (int64_t step = -warm_up; step <= steps; step++) {
         const int64_t refreshes = tg_optim_get_stats(work->bench.optim).refreshes;

@@ -39,7 +39,7 @@ static double to_y(const scale *s, double value) {
 }
 
 /* The lowest quantile above 0 from the median upwards. */
-static double lowest_positive(const cli_spread *s) {
+static double lowest_positive(const cli_quantiles *s) {
     const double values[] = {s->median, s->q3, s->p99, s->p999};
     double lowest = s->max;
     for (int v = 3; v >= 0; v--) {
@@ -53,7 +53,7 @@ static double lowest_positive(const cli_spread *s) {
 static bool find_scale(const cli_boxplot *plot, scale *out) {
     double least = (double)INFINITY, most = 0.0, floor_value = (double)INFINITY;
     for (int i = 0; i < plot->count; i++) {
-        const cli_spread *s = plot->box[i].spread;
+        const cli_quantiles *s = plot->box[i].quantiles;
         if (s->max > 0.0) {
             least = fmin(least, s->p01);
             most = fmax(most, s->max);
@@ -94,7 +94,7 @@ static void draw_whisker(cli_html *file, double x, double from, double to, bool 
     }
 }
 
-static void draw_marks(cli_html *file, const scale *axis, const cli_spread *s, double x) {
+static void draw_marks(cli_html *file, const scale *axis, const cli_quantiles *s, double x) {
     const double upper = to_y(axis, s->q3), lower = to_y(axis, s->q1);
     const bool is_open = !(s->p01 > 0.0) || log10(s->p01) < axis->low;
     cli_html_add(file,
@@ -112,17 +112,17 @@ static void draw_marks(cli_html *file, const scale *axis, const cli_spread *s, d
 static void draw_box(cli_html *file, const scale *axis, const cli_box *box, double x, int colour,
                      int lines) {
     cli_quantile quantile[CLI_QUANTILES];
-    cli_spread_quantiles(box->spread, quantile);
+    cli_quantile_list(box->quantiles, quantile);
     cli_html_add(file, "<g class=\"box c%d\"", colour);
     for (int q = 0; q < CLI_QUANTILES; q++) {
         cli_html_add(file, " data-%s=\"%.9g\"", quantile[q].key, quantile[q].value);
     }
     cli_html_add(file, ">");
-    if (box->spread->max > 0.0) {
-        draw_marks(file, axis, box->spread, x);
+    if (box->quantiles->max > 0.0) {
+        draw_marks(file, axis, box->quantiles, x);
     }
     cli_html_add(file, "</g>");
-    if (!(box->spread->max > 0.0)) {
+    if (!(box->quantiles->max > 0.0)) {
         cli_html_add(file, "<text class=\"middle\" x=\"%.1f\" y=\"%d\">all 0</text>", x,
                      (TOP + BOTTOM) / 2);
     }

@@ -9,13 +9,13 @@
 
 #include <stdbool.h>
 
+#include "quantiles.h"
 #include "report_html.h"
-#include "spread.h"
 
 typedef struct cli_box {
     const char *label[2]; /* two lines beneath the box; the second may be NULL */
     char note[64];        /* a third one */
-    const cli_spread *spread;
+    const cli_quantiles *quantiles;
 } cli_box;
 
 typedef struct cli_boxplot {

@@ -11,8 +11,8 @@
 
 #include "boxplot.h"
 #include "output.h"
+#include "quantiles.h"
 #include "source.h"
-#include "spread.h"
 #include "suggest.h"
 #include "text.h"
 
@@ -110,9 +110,9 @@ static tg_status list_methods(tg_context *ctx) {
 /* What one method leaves over. */
 typedef struct loss {
     const method *method;
-    int64_t kept;    /* compressed values */
-    tg_shape ranks;  /* of the low-rank branch; ndim 0: none */
-    cli_spread rest; /* |G - G~| */
+    int64_t kept;       /* compressed values */
+    tg_shape ranks;     /* of the low-rank branch; ndim 0: none */
+    cli_quantiles rest; /* |G - G~| */
 } loss;
 
 /* Everything that is printed and drawn. */
@@ -121,7 +121,7 @@ typedef struct analysis {
     char name[160];     /* of the tensor, "grads[3]" */
     tg_tensor gradient; /* f32, f64, c64 or c128 */
     int64_t entries;
-    cli_spread whole; /* |G| */
+    cli_quantiles whole; /* |G| */
     double stable_rank[TG_MAX_NDIM], multilinear;
     loss losses[METHODS];
     int count;
@@ -348,7 +348,7 @@ static tg_status compress(tg_context *ctx, const analysis *a, loss *l, compressi
     if (status == TG_OK) {
         l->ranks = tg_projector_ranks(projector, 0);
         l->ranks = l->ranks.ndim > 0 ? l->ranks : tg_projector_ranks(projector, 1);
-        l->rest = cli_spread_of(&c->host_rest, c->room);
+        l->rest = cli_quantiles_of(&c->host_rest, c->room);
     }
     tg_tensor_destroy(&small);
     tg_projector_destroy(&projector);
@@ -358,7 +358,7 @@ static tg_status compress(tg_context *ctx, const analysis *a, loss *l, compressi
 static int compare(tg_context *ctx, analysis *a) {
     const size_t entries = (size_t)tg_tensor_numel(&a->gradient); /* at least 1 */
     compression work = {.room = cli_need(malloc(entries * sizeof *work.room))};
-    a->whole = cli_spread_of(&a->gradient, work.room);
+    a->whole = cli_quantiles_of(&a->gradient, work.room);
     tg_status status = tg_stable_rank(ctx, &a->gradient, a->stable_rank, &a->multilinear);
     status = status == TG_OK ? begin_compression(ctx, &a->gradient, &work) : status;
     int code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
@@ -380,7 +380,7 @@ static double relative_error(const analysis *a, const loss *l) {
 
 /* The gradient itself, then what each method leaves of it. */
 static int draw(const analysis *a) {
-    cli_box boxes[METHODS + 1] = {{.label = {"|G| itself", NULL}, .spread = &a->whole}};
+    cli_box boxes[METHODS + 1] = {{.label = {"|G| itself", NULL}, .quantiles = &a->whole}};
     char subtitle[512], shape[128];
     for (int i = 0; i < a->count; i++) {
         const loss *l = &a->losses[i];
@@ -388,7 +388,7 @@ static int draw(const analysis *a) {
         box->label[0] = l->method->label[0];
         box->label[1] = *l->method->label[1] ? l->method->label[1] : NULL;
         snprintf(box->note, sizeof box->note, "relative error %.3f", relative_error(a, l));
-        box->spread = &l->rest;
+        box->quantiles = &l->rest;
     }
     const char *slash = strrchr(a->file, '/');
     snprintf(subtitle, sizeof subtitle, "%.160s: %s, %s %s", slash ? slash + 1 : a->file, a->name,
@@ -411,7 +411,7 @@ static int draw(const analysis *a) {
 /* ---- printing ---- */
 
 static void add_row(cli_table *table, const char *name, int64_t kept, double share,
-                    const cli_spread *s, double relative) {
+                    const cli_quantiles *s, double relative) {
     cli_table_cell(table, "%s", name);
     cli_table_cell(table, "%lld", (long long)kept);
     cli_table_cell(table, "%.1f %%", 100.0 * share);
@@ -452,9 +452,9 @@ static void print_text(const analysis *a) {
     }
 }
 
-static json_t *json_of_spread(const cli_spread *s) {
+static json_t *json_of_quantiles(const cli_quantiles *s) {
     cli_quantile quantile[CLI_QUANTILES];
-    cli_spread_quantiles(s, quantile);
+    cli_quantile_list(s, quantile);
     json_t *object = cli_json_object();
     for (int q = 0; q < CLI_QUANTILES; q++) {
         cli_json_set(object, quantile[q].key, cli_json_real(quantile[q].value));
@@ -472,7 +472,7 @@ static json_t *json_of_loss(const analysis *a, const loss *l) {
     cli_json_set(object, "kept", cli_json_integer(l->kept));
     cli_json_set(object, "share", cli_json_real((double)l->kept / (double)a->entries));
     cli_json_set(object, "ranks", cli_json_shape(&l->ranks));
-    cli_json_set(object, "residual", json_of_spread(&l->rest));
+    cli_json_set(object, "residual", json_of_quantiles(&l->rest));
     cli_json_set(object, "relative_error", cli_json_real(relative_error(a, l)));
     return object;
 }
@@ -492,7 +492,7 @@ static void print_json(const tg_context *ctx, const analysis *a) {
     cli_json_set(object, "entries", cli_json_integer(a->entries));
     cli_json_set_backend(object, ctx);
     cli_json_set(object, "norm", cli_json_real(a->whole.norm));
-    cli_json_set(object, "gradient", json_of_spread(&a->whole));
+    cli_json_set(object, "gradient", json_of_quantiles(&a->whole));
     cli_json_set(object, "stable_rank", ranks);
     cli_json_set(object, "multilinear_stable_rank", cli_json_real(a->multilinear));
     cli_json_set(object, "methods", losses);

@@ -62,7 +62,7 @@ static const cli_option options[] = {
      .kind = CLI_STRING,
      .text = &opt.graphs,
      .value = "auto|on|off",
-     .help = "run steps from a recording, on a GPU",
+     .help = "run steps as captured graphs, on a GPU",
      .fallback = "auto",
      .choices = graphs},
     {0},

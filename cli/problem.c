@@ -238,8 +238,8 @@ tg_status cli_setup_make(tg_context *ctx, const cli_problem *problem, const tg_f
                                   .takes_factored = true,
                                   .forms_bf16 = halves,
                                   .borrows = true};
-    return tg_step_choose_slabs(ctx, &problem->fno, problem->batch, problem->grid, &out->setup,
-                                out->groups);
+    return tg_step_choose_refresh_chunks(ctx, &problem->fno, problem->batch, problem->grid,
+                                         &out->setup, out->groups);
 }
 
 void cli_setup_free(cli_setup *setup) {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "bench.h"
-#include "spread.h"
+#include "quantiles.h"
 #include "text.h"
 #include "workbench.h"
 

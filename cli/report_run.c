@@ -13,7 +13,7 @@
 #include <time.h>
 
 #include "output.h"
-#include "spread.h"
+#include "quantiles.h"
 #include "text.h"
 
 /* ---- files ---- */

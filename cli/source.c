@@ -70,22 +70,22 @@ static void merge_stats(tg_tensor_stats *sum, int64_t *count, const tg_tensor_st
     *count += finite;
 }
 
-/* Statistics of a dataset of (rows, row) elements, slab by slab, in double. */
-static tg_status slab_stats(const cli_source *source, const char *name, tg_dtype dtype,
-                            int64_t rows, int64_t row, tg_tensor_stats *out) {
+/* Statistics of a dataset of (rows, row) elements, chunk by chunk, in double. */
+static tg_status chunk_stats(const cli_source *source, const char *name, tg_dtype dtype,
+                             int64_t rows, int64_t row, tg_tensor_stats *out) {
     const tg_dtype wide = tg_dtype_is_complex(dtype) ? TG_C128 : TG_F64;
     const int64_t step = row < SLAB_ELEMENTS ? SLAB_ELEMENTS / row : 1;
-    tg_tensor slab = {0};
+    tg_tensor chunk = {0};
     tg_shape shape = {.ndim = 2, .dim = {step < rows ? step : rows, row}};
-    tg_status status = tg_tensor_create(source->ctx, TG_MEM_DATA, wide, &shape, &slab);
+    tg_status status = tg_tensor_create(source->ctx, TG_MEM_DATA, wide, &shape, &chunk);
     int64_t finite = 0;
     for (int64_t first = 0; status == TG_OK && first < rows; first += step) {
         tg_tensor part = {0};
         tg_tensor_stats stats;
         const int64_t count = rows - first < step ? rows - first : step;
-        status = tg_h5_read_range(source->h5, name, first, count, wide, slab.data);
+        status = tg_h5_read_range(source->h5, name, first, count, wide, chunk.data);
         if (status == TG_OK) {
-            status = tg_tensor_slice(source->ctx, &slab, 0, count, &part);
+            status = tg_tensor_slice(source->ctx, &chunk, 0, count, &part);
         }
         if (status == TG_OK) {
             status = tg_tensor_get_stats(source->ctx, &part, &stats);
@@ -94,7 +94,7 @@ static tg_status slab_stats(const cli_source *source, const char *name, tg_dtype
             merge_stats(out, &finite, &stats, count * row - stats.nan_count - stats.inf_count);
         }
     }
-    tg_tensor_destroy(&slab);
+    tg_tensor_destroy(&chunk);
     return status;
 }
 
@@ -113,7 +113,7 @@ tg_status cli_source_stats(const cli_source *source, int64_t index, tg_tensor_st
         return status;
     }
     if (numel > SLAB_ELEMENTS) {
-        return slab_stats(source, name, dtype, shape.dim[0], numel / shape.dim[0], out);
+        return chunk_stats(source, name, dtype, shape.dim[0], numel / shape.dim[0], out);
     }
     tg_tensor whole = {0};
     status = tg_h5_read(source->h5, name, &whole);

@@ -25,7 +25,7 @@ int64_t cli_source_count(const cli_source *source);
 const char *cli_source_name(const cli_source *source, int64_t index);
 tg_status cli_source_describe(const cli_source *source, int64_t index, tg_dtype *dtype,
                               tg_shape *shape);
-/* Statistics; a large HDF5 dataset is read slab by slab. */
+/* Statistics; a large HDF5 dataset is read chunk by chunk. */
 tg_status cli_source_stats(const cli_source *source, int64_t index, tg_tensor_stats *out);
 /* The whole tensor in its own dtype: new memory, or a view that lives as long as the source. */
 tg_status cli_source_read(const cli_source *source, int64_t index, tg_tensor *out);

@@ -39,7 +39,7 @@ static void decompositions_larger_than_scratch(void **state) {
         trace += a[2 * (i * N + i)];
     }
     const size_t held = tg_context_memory(ctx, TG_HOST).current[TG_MEM_WORKSPACE];
-    const size_t borrowed = be->ops->borrows(be, TG_BORROWER_EIGH, TG_C128, 0, N).place;
+    const size_t borrowed = be->ops->scratch_need(be, TG_SCRATCH_EIGH, TG_C128, 0, N).place;
     tg_context_memory_reset_peak(ctx);
     for (int run = 0; run < 3; run++) {
         memcpy(v, a, (size_t)N * N * 2 * sizeof *v);
@@ -49,7 +49,7 @@ static void decompositions_larger_than_scratch(void **state) {
     assert_true(borrowed > held);
     assert_int_equal(usage.current[TG_MEM_WORKSPACE], held);
     assert_int_equal(usage.peak[TG_MEM_WORKSPACE], held + borrowed);
-    assert_int_equal(be->ops->borrows(be, TG_BORROWER_EIGH, TG_C128, 0, 5).place, 0);
+    assert_int_equal(be->ops->scratch_need(be, TG_SCRATCH_EIGH, TG_C128, 0, 5).place, 0);
     for (int j = 0; j < N; j++) {
         sum += values[j];
         assert_true(j == 0 || values[j] <= values[j - 1]);

@@ -366,19 +366,18 @@ static void out_of_memory(t_side *s) {
 }
 
 /* A decomposition of (m, n) holds what the backend told, to the byte, and gives it back. */
-static void check_borrows(t_side *s, tg_borrower call, int64_t m, int64_t n) {
-    const tg_borrowed told = s->ops->borrows(s->be, call, s->dtype, m, n);
+static void check_scratch(t_side *s, tg_scratch_call call, int64_t m, int64_t n) {
+    const tg_scratch_need told = s->ops->scratch_need(s->be, call, s->dtype, m, n);
     const size_t expected[TG_PLACES] = {[TG_HOST] =
                                             s->ops->place == TG_HOST ? told.place : told.host,
                                         [TG_DEVICE] = s->ops->place == TG_HOST ? 0 : told.place};
     void *a = t_inout(s, s->dtype, m * n,
                       m == n ? hermitian(s, n, 1.0) : t_host_random(s, s->dtype, m * n));
     double *values = t_output(s, TG_F64, n);
-    t_note(s, "%s of %lldx%lld", call == TG_BORROWER_QR ? "qr" : "eigh", (long long)m,
-           (long long)n);
+    t_note(s, "%s of %lldx%lld", call == TG_SCRATCH_QR ? "qr" : "eigh", (long long)m, (long long)n);
     tg_context_memory_reset_peak(s->be->ctx);
-    t_ok(s, call == TG_BORROWER_QR ? s->ops->qr(s->be, s->dtype, m, n, a, NULL)
-                                   : s->ops->eigh(s->be, s->dtype, n, a, values));
+    t_ok(s, call == TG_SCRATCH_QR ? s->ops->qr(s->be, s->dtype, m, n, a, NULL)
+                                  : s->ops->eigh(s->be, s->dtype, n, a, values));
     for (int place = 0; place < TG_PLACES; place++) {
         const tg_mem_usage usage = tg_context_memory(s->be->ctx, (tg_place)place);
         const size_t held = usage.current[TG_MEM_WORKSPACE];
@@ -388,13 +387,13 @@ static void check_borrows(t_side *s, tg_borrower call, int64_t m, int64_t n) {
     t_release(s);
 }
 
-static void borrows(t_side *s) {
+static void scratch(t_side *s) {
     static const int64_t sizes[] = {1, 33, 72, 73, 300, 500, 1300};
     const bool is_ref = strcmp(s->ops->name, "ref") == 0; /* slow */
     const int64_t most = is_ref ? 73 : s->ops->place == TG_HOST ? 300 : 1300;
     for (int i = 0; i < T_COUNT(sizes) && sizes[i] <= most; i++) {
-        check_borrows(s, TG_BORROWER_EIGH, sizes[i], sizes[i]);
-        check_borrows(s, TG_BORROWER_QR, sizes[i] + 7, sizes[i]);
+        check_scratch(s, TG_SCRATCH_EIGH, sizes[i], sizes[i]);
+        check_scratch(s, TG_SCRATCH_QR, sizes[i] + 7, sizes[i]);
     }
 }
 
@@ -411,7 +410,7 @@ static const t_row rows[] = {
     {"leading columns by hand", leading_columns_by_hand, T_FLOATS},
     {"refusals", refusals, T_DOUBLE},
     {"out of memory", out_of_memory, T_DOUBLE},
-    {"borrowed memory", borrows, T_DOUBLE},
+    {"scratch memory", scratch, T_DOUBLE},
 };
 
 int main(void) {

@@ -138,82 +138,82 @@ static const struct {
 } sizes[] = {{1, 1, 1, 1, 1}, {2, 3, 5, 4, 7}, {2, 17, 9, 17, 65}, {2, 24, 16, 17, 523}};
 
 static const struct {
-    tg_mix_kind kind;
+    tg_skip_map kind;
     tg_act act;
     bool through, over_dy;
     double alpha, beta;
-} mixes[] = {
-    {TG_MIX_NONE, TG_ACT_NONE, false, false, 1.0, 1.0},
-    {TG_MIX_IDENTITY, TG_ACT_GELU, true, false, -1.0, 1.0},
-    {TG_MIX_IDENTITY, TG_ACT_NONE, false, true, 0.5, 0.0},
-    {TG_MIX_GATE, TG_ACT_GELU, true, true, 1.0, 0.0},
-    {TG_MIX_GATE, TG_ACT_TANH, false, false, -0.5, 0.25},
-    {TG_MIX_LINEAR, TG_ACT_GELU, true, false, 1.0, 1.0},
-    {TG_MIX_LINEAR, TG_ACT_NONE, false, false, -0.5, 0.0},
+} skips[] = {
+    {TG_SKIP_MAP_NONE, TG_ACT_NONE, false, false, 1.0, 1.0},
+    {TG_SKIP_MAP_IDENTITY, TG_ACT_GELU, true, false, -1.0, 1.0},
+    {TG_SKIP_MAP_IDENTITY, TG_ACT_NONE, false, true, 0.5, 0.0},
+    {TG_SKIP_MAP_GATE, TG_ACT_GELU, true, true, 1.0, 0.0},
+    {TG_SKIP_MAP_GATE, TG_ACT_TANH, false, false, -0.5, 0.25},
+    {TG_SKIP_MAP_LINEAR, TG_ACT_GELU, true, false, 1.0, 1.0},
+    {TG_SKIP_MAP_LINEAR, TG_ACT_NONE, false, false, -0.5, 0.0},
 };
 
-typedef struct mix_numbers {
+typedef struct skip_numbers {
     numbers x, y, dy, dx, weight, bias;
-} mix_numbers;
+} skip_numbers;
 
-static tg_mix mix_op(const t_side *s, int size, int v, bool halves) {
-    tg_mix op = {.dtype = TG_F32,
-                 .kind = mixes[v].kind,
-                 .batch = sizes[size].batch,
-                 .in = sizes[size].in,
-                 .out = sizes[size].out,
-                 .pixels = sizes[size].pixels,
-                 .act = mixes[v].act,
-                 .through = mixes[v].through,
-                 .alpha = mixes[v].alpha,
-                 .beta = mixes[v].beta,
-                 .store = store_if(s, halves)};
-    op.out = op.kind == TG_MIX_LINEAR ? op.out : op.in;
+static tg_skip skip_op(const t_side *s, int size, int v, bool halves) {
+    tg_skip op = {.dtype = TG_F32,
+                  .kind = skips[v].kind,
+                  .batch = sizes[size].batch,
+                  .in = sizes[size].in,
+                  .out = sizes[size].out,
+                  .pixels = sizes[size].pixels,
+                  .act = skips[v].act,
+                  .through = skips[v].through,
+                  .alpha = skips[v].alpha,
+                  .beta = skips[v].beta,
+                  .store = store_if(s, halves)};
+    op.out = op.kind == TG_SKIP_MAP_LINEAR ? op.out : op.in;
     return op;
 }
 
-static tg_mix mix_run(t_side *s, int size, int v, bool backward, bool halves,
-                      const mix_numbers *m) {
-    tg_mix op = mix_op(s, size, v, halves);
-    const bool weighs = op.kind == TG_MIX_GATE || op.kind == TG_MIX_LINEAR;
+static tg_skip skip_run(t_side *s, int size, int v, bool backward, bool halves,
+                        const skip_numbers *m) {
+    tg_skip op = skip_op(s, size, v, halves);
+    const bool weighs = op.kind == TG_SKIP_MAP_GATE || op.kind == TG_SKIP_MAP_LINEAR;
     op.weight = weighs ? input(s, &m->weight, false) : NULL;
-    op.x = op.kind == TG_MIX_NONE ? NULL : input(s, &m->x, halves);
-    op.workspace = t_workspace(s, s->ops->mix_workspace(s->be, &op, backward));
+    op.x = op.kind == TG_SKIP_MAP_NONE ? NULL : input(s, &m->x, halves);
+    op.workspace = t_workspace(s, s->ops->skip_workspace(s->be, &op, backward));
     if (!backward) {
         op.bias = input(s, &m->bias, false);
         op.y = op.beta == 0.0 ? t_output(s, dtype_of(s, halves), m->y.n) : inout(s, &m->y, halves);
-        t_ok(s, s->ops->mix_forward(s->be, &op));
+        t_ok(s, s->ops->skip_forward(s->be, &op));
         return op;
     }
     op.dweight = weighs ? inout(s, &m->weight, false) : NULL;
     op.dbias = inout(s, &m->bias, false);
-    if (mixes[v].over_dy) {
+    if (skips[v].over_dy) {
         op.dx = inout(s, &m->dy, halves);
         op.dy = op.dx;
     } else {
         op.dy = input(s, &m->dy, halves);
-        op.dx = op.kind == TG_MIX_NONE ? NULL
-                : op.beta == 0.0       ? t_output(s, dtype_of(s, halves), m->dx.n)
-                                       : inout(s, &m->dx, halves);
+        op.dx = op.kind == TG_SKIP_MAP_NONE ? NULL
+                : op.beta == 0.0            ? t_output(s, dtype_of(s, halves), m->dx.n)
+                                            : inout(s, &m->dx, halves);
     }
-    t_ok(s, s->ops->mix_backward(s->be, &op));
+    t_ok(s, s->ops->skip_backward(s->be, &op));
     return op;
 }
 
-static void mix_case(t_side *s, int size, int v) {
-    const tg_mix shape = mix_op(s, size, v, true);
+static void skip_case(t_side *s, int size, int v) {
+    const tg_skip shape = skip_op(s, size, v, true);
     const int64_t in = shape.batch * shape.in * shape.pixels;
     const int64_t out = shape.batch * shape.out * shape.pixels;
-    const int64_t weights = shape.kind == TG_MIX_LINEAR ? shape.in * shape.out : shape.out;
-    const mix_numbers m = {draw(s, in), draw(s, out),     draw(s, out),
-                           draw(s, in), draw(s, weights), draw(s, shape.out)};
-    tg_mix op = mix_run(s, size, v, false, true, &m);
-    const tg_mix full = mix_run(s, size, v, false, false, &m);
+    const int64_t weights = shape.kind == TG_SKIP_MAP_LINEAR ? shape.in * shape.out : shape.out;
+    const skip_numbers m = {draw(s, in), draw(s, out),     draw(s, out),
+                            draw(s, in), draw(s, weights), draw(s, shape.out)};
+    tg_skip op = skip_run(s, size, v, false, true, &m);
+    const tg_skip full = skip_run(s, size, v, false, false, &m);
     t_keep_close(s, op.y, 2.0);
     near_full(s, out, op.y, true, full.y, 1.0);
     const double terms = growth(shape.batch * shape.pixels + shape.in);
-    op = mix_run(s, size, v, true, true, &m);
-    const tg_mix back = mix_run(s, size, v, true, false, &m);
+    op = skip_run(s, size, v, true, true, &m);
+    const tg_skip back = skip_run(s, size, v, true, false, &m);
     t_keep_close(s, op.dbias, terms);
     near_full(s, shape.out, op.dbias, false, back.dbias, terms);
     if (op.dweight) {
@@ -227,16 +227,16 @@ static void mix_case(t_side *s, int size, int v) {
     t_release(s);
 }
 
-static void mix(t_side *s) {
+static void skip_connections(t_side *s) {
     for (int i = 0; i < T_COUNT(sizes); i++) {
-        for (int v = 0; v < T_COUNT(mixes); v++) {
+        for (int v = 0; v < T_COUNT(skips); v++) {
             t_note(s, "size %d variant %d", i, v);
-            mix_case(s, i, v);
+            skip_case(s, i, v);
         }
     }
 }
 
-/* ---- perceptrons ---- */
+/* ---- channel MLPs ---- */
 
 typedef struct mlp_numbers {
     numbers w1, b1, w2, b2, x, y, add, gate, dy, dx;
@@ -571,9 +571,9 @@ static void refusals(t_side *s) {
     desc.grid_store = TG_STORE_FULL;
     desc.kept_store = store;
     t_refused(s, TG_E_DTYPE, s->ops->fft_create(s->be, &desc, &plan));
-    const tg_mix mixed = {.dtype = TG_F64, .store = store};
-    t_refused(s, TG_E_DTYPE, s->ops->mix_forward(s->be, &mixed));
-    t_refused(s, TG_E_DTYPE, s->ops->mix_backward(s->be, &mixed));
+    const tg_skip mixed = {.dtype = TG_F64, .store = store};
+    t_refused(s, TG_E_DTYPE, s->ops->skip_forward(s->be, &mixed));
+    t_refused(s, TG_E_DTYPE, s->ops->skip_backward(s->be, &mixed));
     const tg_mlp x = {.dtype = TG_F64, .x_store = store}, y = {.dtype = TG_F64, .y_store = store};
     t_refused(s, TG_E_DTYPE, s->ops->mlp_forward(s->be, &x));
     t_refused(s, TG_E_DTYPE, s->ops->mlp_backward(s->be, &y));
@@ -590,7 +590,7 @@ static void refusals(t_side *s) {
 int main(void) {
     static const t_row rows[] = {
         {"fft", fft, HALVES},
-        {"mix", mix, HALVES},
+        {"skip", skip_connections, HALVES},
         {"mlp_forward", mlp_forward, HALVES},
         {"mlp_backward", mlp_backward, HALVES},
         {"norm", norm, HALVES},

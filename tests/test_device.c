@@ -30,27 +30,27 @@ static void work_waits_until_somebody_waits(void **state) {
     tg_context *ctx = net_context("fake", 1);
     tg_backend *be = NULL;
     net_ok(ctx, tg_backend_get(ctx, &be));
-    const tg_queue_ops *queue = be->ops->queue;
-    float *pinned = queue->pinned_alloc(be, TG_MEM_OTHER, 3 * sizeof *pinned);
+    const tg_stream_ops *stream = be->ops->stream;
+    float *pinned = stream->pinned_alloc(be, TG_MEM_OTHER, 3 * sizeof *pinned);
     float *x = be->ops->alloc(be, TG_MEM_OTHER, 3 * sizeof *x);
-    tg_mark *mark = NULL;
+    tg_stream_event *event = NULL;
     assert_non_null(pinned);
     assert_non_null(x);
-    net_ok(ctx, queue->mark_create(be, &mark));
+    net_ok(ctx, stream->event_create(be, &event));
     pinned[0] = pinned[1] = pinned[2] = 1.0f;
-    net_ok(ctx, queue->upload_later(be, x, pinned, 3 * sizeof *x));
+    net_ok(ctx, stream->upload_async(be, x, pinned, 3 * sizeof *x));
     net_ok(ctx, be->ops->scale(be, TG_F32, 3, (tg_scalar){2.0, 0.0}, x));
-    net_ok(ctx, queue->download_later(be, pinned, x, 3 * sizeof *x));
-    net_ok(ctx, queue->mark_record(be, mark));
+    net_ok(ctx, stream->download_async(be, pinned, x, 3 * sizeof *x));
+    net_ok(ctx, stream->event_record(be, event));
     net_ok(ctx, be->ops->fill(be, TG_F32, 3, (tg_scalar){7.0, 0.0}, x));
     assert_true(pinned[1] == 1.0f);
     pinned[1] = 5.0f; /* too early: the upload has not run */
-    net_ok(ctx, queue->mark_wait(be, mark));
+    net_ok(ctx, stream->event_wait(be, event));
     assert_true(pinned[0] == 2.0f && pinned[1] == 10.0f);
     net_ok(ctx, be->ops->download(be, pinned, x, 3 * sizeof *x));
     assert_true(pinned[2] == 7.0f);
-    queue->mark_destroy(be, &mark);
-    queue->pinned_release(be, pinned);
+    stream->event_destroy(be, &event);
+    stream->pinned_release(be, pinned);
     be->ops->release(be, x);
     tg_context_destroy(&ctx);
 }
@@ -60,27 +60,28 @@ static void the_lane_spoils_until_it_is_joined(void **state) {
     tg_context *ctx = net_context("fake", 1);
     tg_backend *be = NULL;
     net_ok(ctx, tg_backend_get(ctx, &be));
-    const tg_queue_ops *queue = be->ops->queue;
-    float *pinned = queue->pinned_alloc(be, TG_MEM_OTHER, sizeof *pinned), seen = 0.0f;
+    const tg_stream_ops *stream = be->ops->stream;
+    float *pinned = stream->pinned_alloc(be, TG_MEM_OTHER, sizeof *pinned), seen = 0.0f;
     float *x = be->ops->alloc(be, TG_MEM_OTHER, 2 * sizeof *x);
     *pinned = 3.0f;
     net_ok(ctx, be->ops->fill(be, TG_F32, 2, (tg_scalar){1.0, 0.0}, x));
     net_ok(ctx, be->ops->copy(be, x + 1, x, sizeof *x)); /* reads x in time */
-    net_ok(ctx, queue->lane_upload(be, true, x, pinned, sizeof *x));
+    net_ok(ctx, stream->copy_stream_upload(be, true, x, pinned, sizeof *x));
     net_ok(ctx, be->ops->download(be, &seen, x, sizeof seen));
     assert_true(isnan(seen));
-    net_ok(ctx, queue->lane_join(be));
+    net_ok(ctx, stream->copy_stream_join(be));
     net_ok(ctx, be->ops->download(be, &seen, x, sizeof seen));
     assert_true(seen == 3.0f);
     net_ok(ctx, be->ops->download(be, &seen, x + 1, sizeof seen));
     assert_true(seen == 1.0f);
     net_ok(ctx, be->ops->fill(be, TG_F32, 1, (tg_scalar){1.0, 0.0}, x));
     net_ok(ctx, be->ops->copy(be, x + 1, x, sizeof *x));
-    net_ok(ctx, queue->lane_upload(be, false, x + 1, pinned, sizeof *x)); /* may come first */
+    net_ok(ctx,
+           stream->copy_stream_upload(be, false, x + 1, pinned, sizeof *x)); /* may come first */
     net_ok(ctx, be->ops->download(be, &seen, x + 1, sizeof seen));
-    assert_true(seen == 1.0f); /* the queue wrote over it */
-    net_ok(ctx, queue->lane_join(be));
-    queue->pinned_release(be, pinned);
+    assert_true(seen == 1.0f); /* the stream wrote over it */
+    net_ok(ctx, stream->copy_stream_join(be));
+    stream->pinned_release(be, pinned);
     be->ops->release(be, x);
     tg_context_destroy(&ctx);
 }
@@ -90,24 +91,24 @@ static void graphs_run_again_and_refuse_to_wait(void **state) {
     tg_context *ctx = net_context("fake", 1);
     tg_backend *be = NULL;
     net_ok(ctx, tg_backend_get(ctx, &be));
-    const tg_queue_ops *queue = be->ops->queue;
+    const tg_stream_ops *stream = be->ops->stream;
     double *x = be->ops->alloc(be, TG_MEM_OTHER, sizeof *x), seen = 0.0;
     tg_graph *graph = NULL;
     tg_norms norms;
     net_ok(ctx, be->ops->fill(be, TG_F64, 1, (tg_scalar){1.0, 0.0}, x));
-    net_ok(ctx, queue->graph_begin(be));
+    net_ok(ctx, stream->graph_begin(be));
     net_ok(ctx, be->ops->scale(be, TG_F64, 1, (tg_scalar){3.0, 0.0}, x));
     assert_int_equal(be->ops->norms(be, TG_F64, 1, x, &norms), TG_E_BACKEND);
     assert_int_equal(be->ops->synchronize(be), TG_E_BACKEND);
     assert_null(be->ops->alloc(be, TG_MEM_OTHER, 8));
-    net_ok(ctx, queue->graph_end(be, &graph));
+    net_ok(ctx, stream->graph_end(be, &graph));
     net_ok(ctx, be->ops->download(be, &seen, x, sizeof seen));
     assert_true(seen == 1.0);
-    net_ok(ctx, queue->graph_launch(be, graph));
-    net_ok(ctx, queue->graph_launch(be, graph));
+    net_ok(ctx, stream->graph_launch(be, graph));
+    net_ok(ctx, stream->graph_launch(be, graph));
     net_ok(ctx, be->ops->download(be, &seen, x, sizeof seen));
     assert_true(seen == 9.0);
-    queue->graph_destroy(be, &graph);
+    stream->graph_destroy(be, &graph);
     be->ops->release(be, x);
     tg_context_destroy(&ctx);
 }

@@ -283,8 +283,8 @@ static void ordinary_steps_do_not_starve_the_device(void **state) {
     }
 }
 
-/* New buffers need a new recording; an evaluation between two steps makes new ones. */
-static void recordings_follow_the_buffers(void **state) {
+/* New buffers need a new capture; an evaluation between two steps makes new ones. */
+static void captured_graphs_follow_the_buffers(void **state) {
     (void)state;
     static const char batches[] = "01021";
     double losses[2][sizeof batches];
@@ -470,7 +470,7 @@ int main(void) {
         cmocka_unit_test(steps_end_the_same),
         cmocka_unit_test(sums_end_the_same),
         cmocka_unit_test(ordinary_steps_do_not_starve_the_device),
-        cmocka_unit_test(recordings_follow_the_buffers),
+        cmocka_unit_test(captured_graphs_follow_the_buffers),
         cmocka_unit_test(steps_that_cannot_be_recorded_are_run),
         cmocka_unit_test(gradients_that_are_not_finite_are_skipped),
         cmocka_unit_test(sums_that_are_not_finite_are_skipped),

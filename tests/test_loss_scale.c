@@ -429,7 +429,7 @@ static void the_least_scale_is_told(void **state) {
 }
 
 /* On a device the outcome of a step is known late; everything goes as on the host, also from
- * recordings, which hold the scale. */
+ * captured graphs, which hold the scale. */
 static void a_device_does_the_same(void **state) {
     (void)state;
     static const char *const methods[] = {"adam", "tensorgrad"};

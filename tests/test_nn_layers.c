@@ -1,4 +1,4 @@
-/* Perceptrons, skips and norms of every backend: against ref, in place and out of place, and their
+/* Channel MLPs, skips and norms of every backend: against ref, in place and out of place, and their
  * gradients against central differences in f64. */
 #include <math.h>
 #include <stdlib.h>
@@ -53,7 +53,7 @@ static double weighted_sum(int64_t n, const double *weights, const double *x) {
     return sum;
 }
 
-/* ---- perceptrons ---- */
+/* ---- channel MLPs ---- */
 
 /* Sizes: single, odd, more channels than pixels, one output, many tiles. */
 static const struct {
@@ -280,39 +280,39 @@ static void mlp_differences(t_side *s) {
 
 static const struct {
     int64_t batch, in, out, pixels;
-} mix_sizes[] = {{1, 1, 1, 1}, {2, 3, 5, 7}, {3, 33, 17, 65}, {2, 24, 17, 2053}};
+} skip_sizes[] = {{1, 1, 1, 1}, {2, 3, 5, 7}, {3, 33, 17, 65}, {2, 24, 17, 2053}};
 
 /* The last variant, a linear skip, will do for the large size. */
 static const struct {
-    tg_mix_kind kind;
+    tg_skip_map kind;
     tg_act act;
     bool through, bias;
     double alpha, beta;
-} mix_variants[] = {
-    {TG_MIX_NONE, TG_ACT_NONE, false, true, 1.0, 1.0},
-    {TG_MIX_NONE, TG_ACT_NONE, false, true, 1.0, 0.0},
-    {TG_MIX_IDENTITY, TG_ACT_NONE, false, true, -1.0, 1.0},
-    {TG_MIX_IDENTITY, TG_ACT_GELU, true, false, 0.5, 0.0},
-    {TG_MIX_GATE, TG_ACT_GELU, true, false, 1.0, 1.0},
-    {TG_MIX_GATE, TG_ACT_TANH, false, true, -0.5, 0.25},
-    {TG_MIX_LINEAR, TG_ACT_NONE, false, true, 1.0, 1.0},
-    {TG_MIX_LINEAR, TG_ACT_GELU, true, false, -0.5, 0.0},
-    {TG_MIX_LINEAR, TG_ACT_TANH, true, true, 1.0, 0.25},
+} skip_variants[] = {
+    {TG_SKIP_MAP_NONE, TG_ACT_NONE, false, true, 1.0, 1.0},
+    {TG_SKIP_MAP_NONE, TG_ACT_NONE, false, true, 1.0, 0.0},
+    {TG_SKIP_MAP_IDENTITY, TG_ACT_NONE, false, true, -1.0, 1.0},
+    {TG_SKIP_MAP_IDENTITY, TG_ACT_GELU, true, false, 0.5, 0.0},
+    {TG_SKIP_MAP_GATE, TG_ACT_GELU, true, false, 1.0, 1.0},
+    {TG_SKIP_MAP_GATE, TG_ACT_TANH, false, true, -0.5, 0.25},
+    {TG_SKIP_MAP_LINEAR, TG_ACT_NONE, false, true, 1.0, 1.0},
+    {TG_SKIP_MAP_LINEAR, TG_ACT_GELU, true, false, -0.5, 0.0},
+    {TG_SKIP_MAP_LINEAR, TG_ACT_TANH, true, true, 1.0, 0.25},
 };
 
 /* An op on host arrays. */
-static tg_mix mix_inputs(t_side *s, int size, int variant) {
-    tg_mix op = {.dtype = s->dtype,
-                 .kind = mix_variants[variant].kind,
-                 .batch = mix_sizes[size].batch,
-                 .in = mix_sizes[size].in,
-                 .out = mix_sizes[size].out,
-                 .pixels = mix_sizes[size].pixels,
-                 .act = mix_variants[variant].act,
-                 .through = mix_variants[variant].through,
-                 .alpha = mix_variants[variant].alpha,
-                 .beta = mix_variants[variant].beta};
-    op.out = op.kind == TG_MIX_LINEAR ? op.out : op.in;
+static tg_skip skip_inputs(t_side *s, int size, int variant) {
+    tg_skip op = {.dtype = s->dtype,
+                  .kind = skip_variants[variant].kind,
+                  .batch = skip_sizes[size].batch,
+                  .in = skip_sizes[size].in,
+                  .out = skip_sizes[size].out,
+                  .pixels = skip_sizes[size].pixels,
+                  .act = skip_variants[variant].act,
+                  .through = skip_variants[variant].through,
+                  .alpha = skip_variants[variant].alpha,
+                  .beta = skip_variants[variant].beta};
+    op.out = op.kind == TG_SKIP_MAP_LINEAR ? op.out : op.in;
     op.weight = t_host_random(s, s->dtype, op.out * op.in);
     op.bias = t_host_random(s, s->dtype, op.out);
     op.x = t_host_random(s, s->dtype, op.batch * op.in * op.pixels);
@@ -322,57 +322,60 @@ static tg_mix mix_inputs(t_side *s, int size, int variant) {
     return op;
 }
 
-static int64_t mix_weights(const tg_mix *op) {
-    return op->kind == TG_MIX_LINEAR ? op->out * op->in : op->kind == TG_MIX_GATE ? op->out : 0;
+static int64_t skip_weights(const tg_skip *op) {
+    return op->kind == TG_SKIP_MAP_LINEAR ? op->out * op->in
+           : op->kind == TG_SKIP_MAP_GATE ? op->out
+                                          : 0;
 }
 
-static tg_mix mix_placed(t_side *s, const tg_mix *host, bool backward) {
-    tg_mix op = *host;
-    const int64_t weights = mix_weights(host);
+static tg_skip skip_placed(t_side *s, const tg_skip *host, bool backward) {
+    tg_skip op = *host;
+    const int64_t weights = skip_weights(host);
     op.weight = weights > 0 ? t_input(s, s->dtype, weights, host->weight) : NULL;
-    op.x =
-        op.kind == TG_MIX_NONE ? NULL : t_input(s, s->dtype, op.batch * op.in * op.pixels, host->x);
-    op.workspace = t_workspace(s, s->ops->mix_workspace(s->be, &op, backward));
+    op.x = op.kind == TG_SKIP_MAP_NONE
+               ? NULL
+               : t_input(s, s->dtype, op.batch * op.in * op.pixels, host->x);
+    op.workspace = t_workspace(s, s->ops->skip_workspace(s->be, &op, backward));
     return op;
 }
 
-static void mix_forward(t_side *s) {
-    for (int i = 0; i < T_COUNT(mix_sizes); i++) {
-        for (int v = i == LARGE ? T_COUNT(mix_variants) - 1 : 0; v < T_COUNT(mix_variants); v++) {
+static void skip_forward(t_side *s) {
+    for (int i = 0; i < T_COUNT(skip_sizes); i++) {
+        for (int v = i == LARGE ? T_COUNT(skip_variants) - 1 : 0; v < T_COUNT(skip_variants); v++) {
             t_note(s, "size %d variant %d", i, v);
-            const tg_mix host = mix_inputs(s, i, v);
+            const tg_skip host = skip_inputs(s, i, v);
             const int64_t outputs = host.batch * host.out * host.pixels;
-            tg_mix op = mix_placed(s, &host, false);
-            op.bias = mix_variants[v].bias ? t_input(s, s->dtype, op.out, host.bias) : NULL;
+            tg_skip op = skip_placed(s, &host, false);
+            op.bias = skip_variants[v].bias ? t_input(s, s->dtype, op.out, host.bias) : NULL;
             op.y = op.beta == 0.0 ? t_output(s, s->dtype, outputs)
                                   : t_inout(s, s->dtype, outputs, host.y);
-            t_ok(s, s->ops->mix_forward(s->be, &op));
+            t_ok(s, s->ops->skip_forward(s->be, &op));
             t_keep_close(s, op.y, growth(op.in));
             t_release(s);
         }
     }
 }
 
-static tg_mix mix_run_backward(t_side *s, const tg_mix *host, int v, const void *start) {
-    const int64_t inputs = host->batch * host->in * host->pixels, weights = mix_weights(host);
-    tg_mix op = mix_placed(s, host, true);
+static tg_skip skip_run_backward(t_side *s, const tg_skip *host, int v, const void *start) {
+    const int64_t inputs = host->batch * host->in * host->pixels, weights = skip_weights(host);
+    tg_skip op = skip_placed(s, host, true);
     op.dy = t_input(s, s->dtype, op.batch * op.out * op.pixels, host->dy);
     op.dweight = weights > 0 ? t_inout(s, s->dtype, weights, start) : NULL;
-    op.dbias = mix_variants[v].bias ? t_inout(s, s->dtype, op.out, start) : NULL;
-    op.dx = op.kind == TG_MIX_NONE ? NULL
-            : op.beta == 0.0       ? t_output(s, s->dtype, inputs)
-                                   : t_inout(s, s->dtype, inputs, host->dx);
-    t_ok(s, s->ops->mix_backward(s->be, &op));
+    op.dbias = skip_variants[v].bias ? t_inout(s, s->dtype, op.out, start) : NULL;
+    op.dx = op.kind == TG_SKIP_MAP_NONE ? NULL
+            : op.beta == 0.0            ? t_output(s, s->dtype, inputs)
+                                        : t_inout(s, s->dtype, inputs, host->dx);
+    t_ok(s, s->ops->skip_backward(s->be, &op));
     return op;
 }
 
-static void mix_backward(t_side *s) {
-    for (int i = 0; i < T_COUNT(mix_sizes); i++) {
-        for (int v = i == LARGE ? T_COUNT(mix_variants) - 1 : 0; v < T_COUNT(mix_variants); v++) {
+static void skip_backward(t_side *s) {
+    for (int i = 0; i < T_COUNT(skip_sizes); i++) {
+        for (int v = i == LARGE ? T_COUNT(skip_variants) - 1 : 0; v < T_COUNT(skip_variants); v++) {
             t_note(s, "size %d variant %d", i, v);
-            const tg_mix host = mix_inputs(s, i, v);
+            const tg_skip host = skip_inputs(s, i, v);
             const void *start = t_host_random(s, s->dtype, 2048);
-            const tg_mix op = mix_run_backward(s, &host, v, start);
+            const tg_skip op = skip_run_backward(s, &host, v, start);
             const void *arrays[] = {op.dweight, op.dbias, op.dx};
             for (int a = 0; a < 3; a++) {
                 if (arrays[a]) {
@@ -384,39 +387,39 @@ static void mix_backward(t_side *s) {
     }
 }
 
-static double mix_value(t_side *s, const void *object) {
-    const tg_mix *host = object;
+static double skip_value(t_side *s, const void *object) {
+    const tg_skip *host = object;
     t_side inner;
     t_side_begin(&inner, s->be, s->dtype);
     const int64_t outputs = host->batch * host->out * host->pixels;
-    tg_mix op = mix_placed(&inner, host, false);
+    tg_skip op = skip_placed(&inner, host, false);
     op.beta = 0.0;
     op.bias = t_input(&inner, s->dtype, op.out, host->bias);
     op.y = t_output(&inner, s->dtype, outputs);
-    t_ok(&inner, s->ops->mix_forward(s->be, &op));
+    t_ok(&inner, s->ops->skip_forward(s->be, &op));
     const double value = weighted_sum(outputs, host->dy, t_download(&inner, op.y));
     t_side_end(&inner);
     return value;
 }
 
-static void mix_differences(t_side *s) {
-    for (int v = 0; v < T_COUNT(mix_variants); v++) {
+static void skip_differences(t_side *s) {
+    for (int v = 0; v < T_COUNT(skip_variants); v++) {
         t_note(s, "variant %d", v);
-        tg_mix host = mix_inputs(s, 1, v);
+        tg_skip host = skip_inputs(s, 1, v);
         double *zeros = t_host_alloc(s, s->dtype, 64);
         memset(zeros, 0, 64 * sizeof *zeros);
         host.beta = 0.0;
-        const tg_mix op = mix_run_backward(s, &host, v, zeros);
+        const tg_skip op = skip_run_backward(s, &host, v, zeros);
         if (op.dweight) {
-            check_gradient(s, "weight", mix_value, &host, mix_weights(&host),
+            check_gradient(s, "weight", skip_value, &host, skip_weights(&host),
                            (double *)(uintptr_t)host.weight, t_download(s, op.dweight));
         }
         if (op.dbias) {
-            check_gradient(s, "bias", mix_value, &host, host.out, (double *)(uintptr_t)host.bias,
+            check_gradient(s, "bias", skip_value, &host, host.out, (double *)(uintptr_t)host.bias,
                            t_download(s, op.dbias));
         }
         if (op.dx && (host.through || host.act == TG_ACT_NONE)) {
-            check_gradient(s, "x", mix_value, &host, host.batch * host.in * host.pixels,
+            check_gradient(s, "x", skip_value, &host, host.batch * host.in * host.pixels,
                            (double *)(uintptr_t)host.x, t_download(s, op.dx));
         }
         t_release(s);
@@ -519,12 +522,12 @@ static void norm_differences(t_side *s) {
 
 static void refusals(t_side *s) {
     tg_mlp mlp = {.dtype = TG_BF16};
-    tg_mix mix = {.dtype = TG_C64};
+    tg_skip skip = {.dtype = TG_C64};
     tg_norm norm = {.dtype = TG_I32};
     t_refused(s, TG_E_DTYPE, s->ops->mlp_forward(s->be, &mlp));
     t_refused(s, TG_E_DTYPE, s->ops->mlp_backward(s->be, &mlp));
-    t_refused(s, TG_E_DTYPE, s->ops->mix_forward(s->be, &mix));
-    t_refused(s, TG_E_DTYPE, s->ops->mix_backward(s->be, &mix));
+    t_refused(s, TG_E_DTYPE, s->ops->skip_forward(s->be, &skip));
+    t_refused(s, TG_E_DTYPE, s->ops->skip_backward(s->be, &skip));
     t_refused(s, TG_E_DTYPE, s->ops->norm_forward(s->be, &norm));
     t_refused(s, TG_E_DTYPE, s->ops->norm_backward(s->be, &norm));
 }
@@ -534,9 +537,9 @@ int main(void) {
         {"mlp_forward", mlp_forward, REALS},
         {"mlp_backward", mlp_backward, REALS},
         {"mlp_differences", mlp_differences, T_ONCE},
-        {"mix_forward", mix_forward, REALS},
-        {"mix_backward", mix_backward, REALS},
-        {"mix_differences", mix_differences, T_ONCE},
+        {"skip_forward", skip_forward, REALS},
+        {"skip_backward", skip_backward, REALS},
+        {"skip_differences", skip_differences, T_ONCE},
         {"norms", norms, REALS},
         {"norm_differences", norm_differences, T_ONCE},
         {"refusals", refusals, T_ONCE},

@@ -365,8 +365,8 @@ static void optimizers_need_their_loan(void **state) {
     tg_context_destroy(&ctx);
 }
 
-/* Refreshes in whole products where the activations leave room for them, otherwise in slabs. */
-static void slabs_where_they_save(void **state) {
+/* Refreshes in whole products where the activations leave room for them, otherwise in chunks. */
+static void chunks_where_they_save(void **state) {
     (void)state;
     tg_context *ctx = net_context("cpu", 2);
     tg_fno_config config =
@@ -385,15 +385,15 @@ static void slabs_where_they_save(void **state) {
     for (int c = TG_CHECKPOINT_OFF; c <= TG_CHECKPOINT_MINIMAL; c++) {
         tg_optim_memory chosen, whole;
         config.activation_checkpoint = (tg_checkpoint)c;
-        net_ok(ctx, tg_step_choose_slabs(ctx, &config, 2, grid, &setup, &group));
+        net_ok(ctx, tg_step_choose_refresh_chunks(ctx, &config, 2, grid, &setup, &group));
         net_ok(ctx, tg_optim_plan_memory(ctx, &setup, &chosen));
-        const bool slabs = group.projector.first.slab_bytes > 0;
-        assert_int_equal(slabs, c == TG_CHECKPOINT_MINIMAL);
-        assert_int_equal(slabs, group.projector.second.slab_bytes > 0);
-        group.projector.first.slab_bytes = group.projector.second.slab_bytes = 0;
+        const bool chunks = group.projector.first.chunk_bytes > 0;
+        assert_int_equal(chunks, c == TG_CHECKPOINT_MINIMAL);
+        assert_int_equal(chunks, group.projector.second.chunk_bytes > 0);
+        group.projector.first.chunk_bytes = group.projector.second.chunk_bytes = 0;
         net_ok(ctx, tg_optim_plan_memory(ctx, &setup, &whole));
-        assert_true(slabs ? chosen.loan.work_bytes < whole.loan.work_bytes
-                          : chosen.loan.work_bytes == whole.loan.work_bytes);
+        assert_true(chunks ? chosen.loan.work_bytes < whole.loan.work_bytes
+                           : chosen.loan.work_bytes == whole.loan.work_bytes);
     }
     tg_context_destroy(&ctx);
 }
@@ -424,7 +424,7 @@ int main(void) {
         cmocka_unit_test(phases_fit_the_arenas),
         cmocka_unit_test(loans_are_free_memory),
         cmocka_unit_test(optimizers_need_their_loan),
-        cmocka_unit_test(slabs_where_they_save),
+        cmocka_unit_test(chunks_where_they_save),
         cmocka_unit_test(navier_stokes_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -215,8 +215,8 @@ static void affine(const double *w, const double *b, int in, int out, const doub
     }
 }
 
-static void perceptron(const tg_fno *fno, const char *module, int in, int out, const double *x,
-                       double *y) {
+static void channel_mlp(const tg_fno *fno, const char *module, int in, int out, const double *x,
+                        double *y) {
     const void *w[4];
     double hidden[HIDDEN * N];
     for (int i = 0; i < 4; i++) {
@@ -269,7 +269,7 @@ static void without_mlp_is_the_formula(void **state) {
         tg_tensor x = net_random(ctx, &config, 1, 1, (int64_t[]){N}, 1);
         tg_tensor y = net_random(ctx, &config, 1, 1, (int64_t[]){N}, 2);
         net_ok(ctx, tg_fno_forward(fno, &x, &y));
-        perceptron(fno, "lifting", 1, C, x.data, h);
+        channel_mlp(fno, "lifting", 1, C, x.data, h);
         for (int l = 0; l < 2; l++) {
             char name[3][64];
             snprintf(name[0], sizeof name[0], "fno_blocks.fno_skips.%d.conv.weight", l);
@@ -281,7 +281,7 @@ static void without_mlp_is_the_formula(void **state) {
                 h[k] = l == 0 ? gelu(z[k]) : z[k];
             }
         }
-        perceptron(fno, "projection", C, 1, h, expected);
+        channel_mlp(fno, "projection", C, 1, h, expected);
         for (int n = 0; n < N; n++) {
             assert_true(fabs(((const double *)y.data)[n] - expected[n]) <= 1e-12);
         }

@@ -95,11 +95,11 @@ static tg_scalar inner(tg_dtype dtype, int64_t n, const void *x, const void *y) 
 }
 
 static void begin_in(bench *b, const char *backend, int method, tg_dtype dtype,
-                     const tg_shape *shape, size_t slab) {
+                     const tg_shape *shape, size_t chunk) {
     const tg_context_config threads = {.threads = 2, .math = TG_MATH_FP32};
     tg_projector_config config = config_of(method);
     char text[64];
-    config.first.slab_bytes = config.second.slab_bytes = slab;
+    config.first.chunk_bytes = config.second.chunk_bytes = chunk;
     *b = (bench){.dtype = dtype, .shape = *shape, .numel = tg_shape_numel(shape)};
     snprintf(b->what, sizeof b->what, "%s, %s, %s, %s", methods[method].name, backend,
              tg_dtype_name(dtype), tg_shape_text(shape, text, sizeof text));
@@ -550,8 +550,8 @@ static void test_no_memory(void **state) {
     }
 }
 
-/* Decompositions that make their products in slabs of the first mode give the same. */
-static void test_slabs_change_nothing(void **state) {
+/* Decompositions that make their products in chunks of the first mode give the same. */
+static void test_chunks_change_nothing(void **state) {
     (void)state;
     static const tg_shape aligned[] = {{4, {8, 4, 16, 8}}, {3, {16, 8, 8}}, {3, {27, 16, 16}}};
     static const char *const rows[] = {"tucker", "matrix", "US->LR", "LR->US"};
@@ -566,16 +566,16 @@ static void test_slabs_change_nothing(void **state) {
         }
         bench b[2];
         void *kept[2]; /* of a gradient, whatever the signs of columns are */
-        for (int slabs = 0; slabs < 2; slabs++) {
-            begin_in(&b[slabs], backends[i % 2], method, i / 2 % 2 ? TG_C64 : TG_F32,
-                     &aligned[i / 4 % 3], slabs ? 1 : SIZE_MAX);
-            void *g = random_array(&b[slabs], b[slabs].numel);
-            void *small = calloc((size_t)b[slabs].count, 2 * sizeof(double));
-            kept[slabs] = calloc((size_t)b[slabs].numel, 2 * sizeof(double));
+        for (int chunks = 0; chunks < 2; chunks++) {
+            begin_in(&b[chunks], backends[i % 2], method, i / 2 % 2 ? TG_C64 : TG_F32,
+                     &aligned[i / 4 % 3], chunks ? 1 : SIZE_MAX);
+            void *g = random_array(&b[chunks], b[chunks].numel);
+            void *small = calloc((size_t)b[chunks].count, 2 * sizeof(double));
+            kept[chunks] = calloc((size_t)b[chunks].numel, 2 * sizeof(double));
             const tg_gradient gradient = {
-                .dtype = b[slabs].dtype, .shape = b[slabs].shape, .dense = g};
-            assert_int_equal(tg_projector_project(b[slabs].p, &gradient, 1.0, 0.0, small), TG_OK);
-            assert_int_equal(tg_projector_back(b[slabs].p, small, 1.0, 0.0, kept[slabs]), TG_OK);
+                .dtype = b[chunks].dtype, .shape = b[chunks].shape, .dense = g};
+            assert_int_equal(tg_projector_project(b[chunks].p, &gradient, 1.0, 0.0, small), TG_OK);
+            assert_int_equal(tg_projector_back(b[chunks].p, small, 1.0, 0.0, kept[chunks]), TG_OK);
             free(small);
             free(g);
         }
@@ -583,10 +583,10 @@ static void test_slabs_change_nothing(void **state) {
         if (!(error <= 1e-4)) {
             fail_msg("%s: %g off", b[0].what, error);
         }
-        for (int slabs = 0; slabs < 2; slabs++) {
-            free(kept[slabs]);
-            tg_projector_destroy(&b[slabs].p);
-            tg_context_destroy(&b[slabs].ctx);
+        for (int chunks = 0; chunks < 2; chunks++) {
+            free(kept[chunks]);
+            tg_projector_destroy(&b[chunks].p);
+            tg_context_destroy(&b[chunks].ctx);
         }
     }
 }
@@ -597,7 +597,7 @@ int main(void) {
         cmocka_unit_test(test_column_phases), cmocka_unit_test(test_failed_refresh_keeps_factors),
         cmocka_unit_test(test_zero_gradient), cmocka_unit_test(test_rank_rules),
         cmocka_unit_test(test_bad_configs),   cmocka_unit_test(test_matrix_sides),
-        cmocka_unit_test(test_no_memory),     cmocka_unit_test(test_slabs_change_nothing),
+        cmocka_unit_test(test_no_memory),     cmocka_unit_test(test_chunks_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

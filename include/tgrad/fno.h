@@ -56,15 +56,15 @@ typedef struct tg_fno_config {
     double projection_channel_ratio;       /* hidden layer of the projection: ratio * C */
     tg_fno_embedding positional_embedding; /* grid: coordinates as further input channels */
     bool use_channel_mlp;         /* blocks have one; false: a convolution, its skip and a GELU */
-    double channel_mlp_expansion; /* hidden layer of a block's perceptron: round(exp * C) */
+    double channel_mlp_expansion; /* hidden layer of a block's channel MLP: round(exp * C) */
     double channel_mlp_dropout;   /* probability, in [0, 1), in training */
     tg_fno_skip fno_skip;         /* around the spectral convolution */
-    tg_fno_skip channel_mlp_skip; /* around the perceptron */
+    tg_fno_skip channel_mlp_skip; /* around the channel MLP */
     tg_fno_norm norm;             /* two per block, after the convolution and at the end */
     tg_fno_stabilizer stabilizer; /* tanh before the transform */
     double domain_padding;        /* zeros appended, as a fraction of each grid size; 0: off */
     tg_fno_padding domain_padding_mode; /* at the end, or on both sides */
-    bool complex_data;                  /* data are complex; perceptrons and skips come in pairs */
+    bool complex_data;                  /* data are complex; channel MLPs and skips come in pairs */
     tg_fno_modes complex_modes;         /* complex data: frequencies around 0, or (1-D) from 0 on */
     tg_precision fno_block_precision;   /* full, mixed or half: spectra, see above */
     tg_precision fno_block_weights_precision; /* full, half or bf16: spectral weights */

@@ -63,8 +63,8 @@ typedef struct tg_branch_config {
     tg_tucker_init tucker_init;
     int n_iter_max_tucker;    /* HOOI sweeps at a refresh, >= 0 */
     bool tucker_warm_restart; /* refresh starts from the previous factors */
-    size_t slab_bytes;        /* low rank: scratch from which on a product of a refresh is made in
-                                 slabs, which need less and take longer; 0: 1 GiB */
+    size_t chunk_bytes;       /* low rank: scratch from which on a product of a refresh is made in
+                                chunks, which need less and take longer; 0: 1 GiB */
     int first_dim_rollup;     /* matrix: this many leading dims become the rows */
     tg_matrix_side side;      /* matrix */
 } tg_branch_config;

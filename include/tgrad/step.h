@@ -10,11 +10,11 @@
  *     tg_step_settle(step, &result);          the last batch
  *
  * On the host every call does its work before it returns. A GPU works while the host goes on: there
- * the calls only queue, and what became of a step is asked for when the forward pass of the next
- * one is in the queue already, so that the GPU never waits. Steps that refresh, accumulate or clip,
+ * the calls only enqueue, and what became of a step is asked for when the forward pass of the next
+ * one is queued already, so that the GPU never waits. Steps that refresh, accumulate or clip,
  * and steps with dropout, wait for their loss. Either way the weights are the same: a step whose
  * loss is not finite changes nothing. All other steps of the batch size the network was prepared
- * for are recorded when two like them were seen, and then run from the recording. The loss is
+ * for are captured as graphs when two like them were seen, and then replayed. The loss is
  * scaled as the optimizer says (tg_optim_set_loss_scale), which needs the caller's
  * tg_optim_end_update where gradients are accumulated. */
 #ifndef TGRAD_STEP_H
@@ -29,7 +29,7 @@ extern "C" {
 
 typedef struct tg_step tg_step;
 
-/* Whether ordinary steps are recorded once and run again as a whole (backends that can): that saves
+/* Whether ordinary steps are captured once and replayed as a whole (backends that can): that saves
  * the time the host needs to ask for every part of a step. */
 typedef enum tg_graphs {
     TG_GRAPHS_AUTO, /* for networks so small that this time counts */
@@ -38,12 +38,13 @@ typedef enum tg_graphs {
 } tg_graphs;
 
 /* How the refreshes of an optimizer that borrows work beside this network: in whole products, or in
- * slabs where these save memory of a step. Sets slab_bytes in `groups`, which are those of `setup`;
- * to be called alike before a plan and before the optimizer is made. */
-TG_API TG_NODISCARD tg_status tg_step_choose_slabs(tg_context *ctx, const tg_fno_config *network,
-                                                   int64_t batch, const int64_t *grid,
-                                                   const tg_optim_setup *setup,
-                                                   tg_optim_config *groups);
+ * chunks where these save memory of a step. Sets chunk_bytes in `groups`, which are those of
+ * `setup`; to be called alike before a plan and before the optimizer is made. */
+TG_API TG_NODISCARD tg_status tg_step_choose_refresh_chunks(tg_context *ctx,
+                                                            const tg_fno_config *network,
+                                                            int64_t batch, const int64_t *grid,
+                                                            const tg_optim_setup *setup,
+                                                            tg_optim_config *groups);
 
 typedef struct tg_step_config {
     tg_fno *fno; /* prepared for training by the caller; it and the optimizer outlive the step */

@@ -23,8 +23,8 @@
 
 typedef struct tg_backend tg_backend;
 typedef struct tg_backend_ops tg_backend_ops;
-typedef struct tg_mark tg_mark;   /* a place in the queue of a backend */
-typedef struct tg_graph tg_graph; /* recorded work */
+typedef struct tg_stream_event tg_stream_event; /* a point in the stream of a backend */
+typedef struct tg_graph tg_graph;               /* captured work */
 
 /* ---- Matrix products ---- */
 
@@ -207,20 +207,20 @@ typedef struct tg_adam {
 } tg_adam;
 
 /* Calls that may take memory from the ledger for their own time. */
-typedef enum tg_borrower {
-    TG_BORROWER_EIGH,  /* of (n, n) */
-    TG_BORROWER_QR,    /* of (m, n) */
-    TG_BORROWER_SELECT /* the largest or weighted ones of m entries */
-} tg_borrower;
+typedef enum tg_scratch_call {
+    TG_SCRATCH_EIGH,  /* of (n, n) */
+    TG_SCRATCH_QR,    /* of (m, n) */
+    TG_SCRATCH_SELECT /* the largest or weighted ones of m entries */
+} tg_scratch_call;
 
 /* Bytes of category workspace that one such call holds at most. */
-typedef struct tg_borrowed {
+typedef struct tg_scratch_need {
     size_t place; /* where the backend computes */
     size_t host;  /* on the host, where that is another place */
-} tg_borrowed;
+} tg_scratch_need;
 
 /* What is held at most by calls that come one after the other. */
-static inline void tg_borrowed_raise(tg_borrowed *most, tg_borrowed other) {
+static inline void tg_scratch_raise(tg_scratch_need *most, tg_scratch_need other) {
     most->place = other.place > most->place ? other.place : most->place;
     most->host = other.host > most->host ? other.host : most->host;
 }
@@ -231,38 +231,39 @@ typedef struct tg_norms {
     int64_t nonfinite;  /* elements with a NaN or Inf part */
 } tg_norms;
 
-/* Work that does not wait for the host, where a backend has a queue. */
-typedef struct tg_queue_ops {
+/* Work that does not wait for the host, where a backend has a stream. */
+typedef struct tg_stream_ops {
     /* As upload and download, from and to pinned memory, only queued. */
-    tg_status (*upload_later)(tg_backend *be, void *dst, const void *pinned, size_t bytes);
-    tg_status (*download_later)(tg_backend *be, void *pinned, const void *src, size_t bytes);
+    tg_status (*upload_async)(tg_backend *be, void *dst, const void *pinned, size_t bytes);
+    tg_status (*download_async)(tg_backend *be, void *pinned, const void *src, size_t bytes);
     void *(*pinned_alloc)(tg_backend *be, tg_mem_category category, size_t bytes);
     void (*pinned_release)(tg_backend *be, void *block); /* accepts NULL */
-    /* A mark in the queue, and waiting until everything before it is done. */
-    tg_status (*mark_create)(tg_backend *be, tg_mark **out);
-    void (*mark_destroy)(tg_backend *be, tg_mark **mark);
-    tg_status (*mark_record)(tg_backend *be, tg_mark *mark);
-    tg_status (*mark_wait)(tg_backend *be, tg_mark *mark);
-    /* Milliseconds between two marks that are both reached. */
-    tg_status (*mark_elapsed)(tg_backend *be, tg_mark *begin, tg_mark *end, double *ms);
-    /* The copying lane: uploads there run beside the queue. The lane first waits for what the queue
-     * held when the call was made (`after_queue`); lane_join lets the queue wait for the lane. */
-    tg_status (*lane_upload)(tg_backend *be, bool after_queue, void *dst, const void *pinned,
-                             size_t bytes);
-    tg_status (*lane_join)(tg_backend *be);
-    /* What is called between begin and end is recorded instead of run (no call that waits, no
+    /* An event is a point in the stream; waiting for it ends when all before it is done. */
+    tg_status (*event_create)(tg_backend *be, tg_stream_event **out);
+    void (*event_destroy)(tg_backend *be, tg_stream_event **event);
+    tg_status (*event_record)(tg_backend *be, tg_stream_event *event);
+    tg_status (*event_wait)(tg_backend *be, tg_stream_event *event);
+    /* Milliseconds between two events that are both reached. */
+    tg_status (*event_elapsed)(tg_backend *be, tg_stream_event *begin, tg_stream_event *end,
+                               double *ms);
+    /* Uploads on the copy stream run beside the other work. `after_stream`: they wait for what
+     * the stream holds now. copy_stream_join lets the stream wait for them. */
+    tg_status (*copy_stream_upload)(tg_backend *be, bool after_stream, void *dst,
+                                    const void *pinned, size_t bytes);
+    tg_status (*copy_stream_join)(tg_backend *be);
+    /* What is called between begin and end is captured instead of run (no call that waits, no
      * allocation); launching runs all of it at once, as often as wanted. */
     tg_status (*graph_begin)(tg_backend *be);
-    tg_status (*graph_end)(tg_backend *be, tg_graph **out); /* NULL on failure, recording ends */
+    tg_status (*graph_end)(tg_backend *be, tg_graph **out); /* NULL on failure, capture ends */
     void (*graph_destroy)(tg_backend *be, tg_graph **graph);
     tg_status (*graph_launch)(tg_backend *be, tg_graph *graph);
-} tg_queue_ops;
+} tg_stream_ops;
 
 struct tg_backend_ops {
     const char *name;
     const char *summary;
-    tg_place place;            /* where `alloc` takes memory, and every pointer below points */
-    const tg_queue_ops *queue; /* NULL: every call is complete when it returns */
+    tg_place place;              /* where `alloc` takes memory, and every pointer below points */
+    const tg_stream_ops *stream; /* NULL: every call is complete when it returns */
     /* What the driver of a device says about its memory; NULL on the host. */
     tg_status (*memory_left)(tg_backend *be, size_t *left, size_t *total);
 
@@ -324,7 +325,8 @@ struct tg_backend_ops {
 
     /* What such a call takes from the ledger beside its arguments, until it returns: exactly, but
      * for what a backend does where its first way fails. NULL: nothing. */
-    tg_borrowed (*borrows)(tg_backend *be, tg_borrower call, tg_dtype dtype, int64_t m, int64_t n);
+    tg_scratch_need (*scratch_need)(tg_backend *be, tg_scratch_call call, tg_dtype dtype, int64_t m,
+                                    int64_t n);
 
     /* -- Fourier transforms -- */
     tg_status (*fft_create)(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out);
@@ -385,10 +387,10 @@ struct tg_backend_ops {
                              void *y); /* y = act(x); y may be x */
     tg_status (*act_backward)(tg_backend *be, tg_dtype dtype, tg_act act, int64_t n, const void *x,
                               const void *dy, void *dx); /* dx = dy act'(x); dx may be x or dy */
-    size_t (*mix_workspace)(tg_backend *be, const tg_mix *op,
-                            bool backward); /* bytes; sizes only */
-    tg_status (*mix_forward)(tg_backend *be, const tg_mix *op);
-    tg_status (*mix_backward)(tg_backend *be, const tg_mix *op);
+    size_t (*skip_workspace)(tg_backend *be, const tg_skip *op,
+                             bool backward); /* bytes; sizes only */
+    tg_status (*skip_forward)(tg_backend *be, const tg_skip *op);
+    tg_status (*skip_backward)(tg_backend *be, const tg_skip *op);
     size_t (*mlp_workspace)(tg_backend *be, const tg_mlp *op, bool backward);
     tg_status (*mlp_forward)(tg_backend *be, const tg_mlp *op);
     tg_status (*mlp_backward)(tg_backend *be, const tg_mlp *op);

@@ -53,7 +53,7 @@ static tg_status check_layer(tg_context *ctx, const char *slot, tg_dtype dtype, 
     return status == TG_OK ? tg_check_store(ctx, slot, dtype, store) : status;
 }
 
-tg_status tg_check_mix(tg_context *ctx, const char *slot, const tg_mix *op) {
+tg_status tg_check_skip(tg_context *ctx, const char *slot, const tg_skip *op) {
     return check_layer(ctx, slot, op->dtype, op->store);
 }
 

@@ -16,7 +16,7 @@ TG_NODISCARD tg_status tg_check_store(tg_context *ctx, const char *slot, tg_dtyp
                                       tg_storage store);
 
 /* dtype and storage of the neural-operator slots, and of a gradient's source. */
-TG_NODISCARD tg_status tg_check_mix(tg_context *ctx, const char *slot, const tg_mix *op);
+TG_NODISCARD tg_status tg_check_skip(tg_context *ctx, const char *slot, const tg_skip *op);
 TG_NODISCARD tg_status tg_check_mlp(tg_context *ctx, const char *slot, const tg_mlp *op);
 TG_NODISCARD tg_status tg_check_norm(tg_context *ctx, const char *slot, const tg_norm *op);
 TG_NODISCARD tg_status tg_check_spectral(tg_context *ctx, const tg_spectral *op);

@@ -50,22 +50,22 @@ typedef struct tg_embed {
     void *y;
 } tg_embed;
 
-/* How channels are mixed at a pixel: S u. */
-typedef enum tg_mix_kind {
-    TG_MIX_NONE,     /* 0: only the bias */
-    TG_MIX_IDENTITY, /* u */
-    TG_MIX_GATE,     /* weight[c] u[c] */
-    TG_MIX_LINEAR    /* weight (out, in) times u */
-} tg_mix_kind;
+/* S u, the linear map of a skip connection at a pixel. */
+typedef enum tg_skip_map {
+    TG_SKIP_MAP_NONE,     /* 0: only the bias */
+    TG_SKIP_MAP_IDENTITY, /* u */
+    TG_SKIP_MAP_GATE,     /* weight[c] u[c] */
+    TG_SKIP_MAP_LINEAR    /* weight (out, in) times u */
+} tg_skip_map;
 
 /* A skip connection with the sum around it, u = act(x):
  *   forward   y = beta y + alpha S u + bias
  *   backward  dweight += alpha sum dy u^T (GATE: its diagonal);  dbias += sum dy;
  *             dx = (beta dx + alpha S^T dy) [act'(x) if through], with respect to u otherwise;
  *             dx may be dy unless LINEAR. */
-typedef struct tg_mix {
+typedef struct tg_skip {
     tg_dtype dtype;
-    tg_mix_kind kind;
+    tg_skip_map kind;
     int64_t batch, in, out, pixels; /* in == out unless LINEAR */
     tg_act act;
     bool through;
@@ -77,11 +77,11 @@ typedef struct tg_mix {
     const void *dy;
     void *dweight, *dbias; /* like weight and bias; NULL: not wanted */
     void *dx;              /* (batch, in, pixels); NULL: not wanted */
-    void *workspace;       /* mix_workspace() bytes */
+    void *workspace;       /* skip_workspace() bytes */
     tg_storage store;      /* of x, y, dy and dx */
-} tg_mix;
+} tg_skip;
 
-/* A perceptron with one hidden layer at every pixel, u = act(x):
+/* An MLP with one hidden layer at every pixel, u = act(x):
  *   f(u) = D2 (w2 D1 gelu(w1 u + b1) + b2)
  *   forward   y = beta y + alpha f(u) + gate add;  activated = gelu(y)
  *   backward  dw1, db1, dw2, db2 += those of alpha f for dy at y;

@@ -8,9 +8,9 @@
 
 enum { MAX_DEPTH = 4, OVERSAMPLING = 8 }; /* 2^3 modes at most: three levels of products */
 
-/* Slabs save memory and cost time: thin ones made the refresh of weights of 1 GB half as slow again
- * on a GPU. */
-static const size_t default_slab = (size_t)1 << 30;
+/* Chunks save memory and cost time: thin ones made the refresh of weights of 1 GB half as slow
+ * again on a GPU. */
+static const size_t default_chunk = (size_t)1 << 30;
 
 /* Everything one decomposition works on; all pieces come from the scratch. */
 typedef struct decomposition {
@@ -83,21 +83,21 @@ static void grow(size_t *bytes, size_t needed) {
 }
 
 /* Rows of the first mode that a product takes at once. Contracting that mode, a slot keeps all
- * other modes' products, as large as the tensor; slabs of it add up to the same. They begin where
+ * other modes' products, as large as the tensor; chunks of it add up to the same. They begin where
  * whole counters of an index set do. */
-static int64_t slab_of(const decomposition *dc, const tg_multimode *modes) {
+static int64_t chunk_of(const decomposition *dc, const tg_multimode *modes) {
     const int64_t whole = modes->dim[0], unit = product(modes->dim, 1, modes->ndim);
     int64_t grain = 1;
     while (grain < 512 && grain * unit % 512 != 0) {
         grain *= 2;
     }
-    tg_multimode slab = *modes;
-    const size_t most = dc->plan->slab ? dc->plan->slab : default_slab;
-    while (modes->factor[0] && slab.dim[0] > grain &&
-           dc->be->ops->compress_workspace(dc->be, &slab, false) > most) {
-        slab.dim[0] = ((slab.dim[0] + 1) / 2 + grain - 1) / grain * grain;
+    tg_multimode chunk = *modes;
+    const size_t most = dc->plan->chunk ? dc->plan->chunk : default_chunk;
+    while (modes->factor[0] && chunk.dim[0] > grain &&
+           dc->be->ops->compress_workspace(dc->be, &chunk, false) > most) {
+        chunk.dim[0] = ((chunk.dim[0] + 1) / 2 + grain - 1) / grain * grain;
     }
-    return slab.dim[0] < whole ? slab.dim[0] : whole;
+    return chunk.dim[0] < whole ? chunk.dim[0] : whole;
 }
 
 /* Room for one product at a depth, and for the slot that makes it. */
@@ -105,10 +105,10 @@ static void measure_product(const decomposition *dc, const tg_multimode *modes, 
                             extent *ext) {
     grow(&ext->level[depth],
          (size_t)product(modes->rank, 0, modes->ndim) * tg_dtype_size(modes->dtype));
-    tg_multimode slab = *modes;
-    slab.dim[0] = slab_of(dc, modes);
-    slab.rank[0] = modes->factor[0] ? modes->rank[0] : slab.dim[0];
-    grow(&ext->workspace[depth], dc->be->ops->compress_workspace(dc->be, &slab, false));
+    tg_multimode chunk = *modes;
+    chunk.dim[0] = chunk_of(dc, modes);
+    chunk.rank[0] = modes->factor[0] ? modes->rank[0] : chunk.dim[0];
+    grow(&ext->workspace[depth], dc->be->ops->compress_workspace(dc->be, &chunk, false));
 }
 
 static void measure_tree(const decomposition *dc, const int64_t *size, int first, int last,
@@ -200,23 +200,23 @@ size_t tg_tucker_scratch(tg_backend *be, const tg_tucker_plan *plan) {
     return scratch.used;
 }
 
-tg_borrowed tg_tucker_borrows(tg_backend *be, const tg_tucker_plan *plan) {
+tg_scratch_need tg_tucker_scratch_need(tg_backend *be, const tg_tucker_plan *plan) {
     const tg_backend_ops *ops = be->ops;
     const tg_dtype wide = tg_dtype_is_complex(plan->dtype) ? TG_C128 : TG_F64;
     const bool sketches = plan->svd_type == TG_SVD_RANDOMIZED && plan->ndim > 1;
-    tg_borrowed most = {0};
-    for (int d = 0; ops->borrows && d < plan->ndim; d++) {
+    tg_scratch_need most = {0};
+    for (int d = 0; ops->scratch_need && d < plan->ndim; d++) {
         if (!plan->is_active[d]) {
             continue;
         }
         const bool tall = is_tall(plan, d) && !sketches;
         if (!tall || plan->sweeps > 0) {
-            tg_borrowed_raise(&most, ops->borrows(be, TG_BORROWER_EIGH, wide, 0, plan->dim[d]));
+            tg_scratch_raise(&most, ops->scratch_need(be, TG_SCRATCH_EIGH, wide, 0, plan->dim[d]));
         }
         if (tall) {
             const int64_t rows = plan->dim[d], side = plan->dim[1 - d], rank = plan->rank[d];
-            tg_borrowed_raise(&most, ops->borrows(be, TG_BORROWER_EIGH, wide, 0, side));
-            tg_borrowed_raise(&most, ops->borrows(be, TG_BORROWER_QR, wide, rows, rank));
+            tg_scratch_raise(&most, ops->scratch_need(be, TG_SCRATCH_EIGH, wide, 0, side));
+            tg_scratch_raise(&most, ops->scratch_need(be, TG_SCRATCH_QR, wide, rows, rank));
         }
     }
     return most;
@@ -231,7 +231,7 @@ static tg_storage storage_of(const decomposition *dc, const void *x) {
 /* out = the contraction of x at a depth of the tree, done by the compress slot. */
 static tg_status multiply(const decomposition *dc, int depth, const tg_multimode *modes,
                           const void *x, const tg_bitmap *mask, void *out) {
-    const int64_t rows = slab_of(dc, modes), unit = product(modes->dim, 1, modes->ndim);
+    const int64_t rows = chunk_of(dc, modes), unit = product(modes->dim, 1, modes->ndim);
     const tg_storage store = storage_of(dc, x);
     const size_t entry = tg_dtype_size(tg_stored(modes->dtype, store));
     tg_status status = TG_OK;

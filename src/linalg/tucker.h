@@ -22,14 +22,14 @@ typedef struct tg_tucker_plan {
     tg_tucker_init init;
     bool restarts; /* warm: decompose anew and keep only the column phases of the factors before */
     size_t
-        slab; /* workspace from which on products are made in slabs of the first mode; 0: 1 GiB */
+        chunk; /* workspace from which on products are made in chunks of the first mode; 0: 1 GiB */
 } tg_tucker_plan;
 
 /* Bytes of scratch (where the backend computes) for tg_tucker_factors. */
 size_t tg_tucker_scratch(tg_backend *be, const tg_tucker_plan *plan);
 
 /* What its decompositions take for themselves on the way. */
-tg_borrowed tg_tucker_borrows(tg_backend *be, const tg_tucker_plan *plan);
+tg_scratch_need tg_tucker_scratch_need(tg_backend *be, const tg_tucker_plan *plan);
 
 /* Factors (dim, rank) of x (dim..), entries of `mask` (may be NULL) counted as 0. warm: factor[]
  * holds the previous ones, from which the sweeps start (with 0 sweeps: decompose anew) and whose

@@ -76,9 +76,9 @@ void nn_declare_mlp(nn_model *model, const char *module, int64_t in, int64_t hid
 }
 
 void nn_declare_skip(nn_model *model, const char *module, tg_fno_skip kind, nn_skip *skip) {
-    static const tg_mix_kind kinds[] = {[TG_SKIP_LINEAR] = TG_MIX_LINEAR,
-                                        [TG_SKIP_IDENTITY] = TG_MIX_IDENTITY,
-                                        [TG_SKIP_SOFT_GATING] = TG_MIX_GATE};
+    static const tg_skip_map kinds[] = {[TG_SKIP_LINEAR] = TG_SKIP_MAP_LINEAR,
+                                        [TG_SKIP_IDENTITY] = TG_SKIP_MAP_IDENTITY,
+                                        [TG_SKIP_SOFT_GATING] = TG_SKIP_MAP_GATE};
     const int64_t channels = model->config.hidden_channels;
     *skip = (nn_skip){.kind = kinds[kind], .param = {-1, -1}};
     for (int part = 0; kind != TG_SKIP_IDENTITY && part < model->planes; part++) {

@@ -45,7 +45,7 @@ typedef struct nn_mlp {
 } nn_mlp;
 
 typedef struct nn_skip {
-    tg_mix_kind kind;
+    tg_skip_map kind;
     int param[2]; /* [part]; -1: identity has none */
 } nn_skip;
 

@@ -174,7 +174,7 @@ tg_status nn_program_create(const nn_model *model, tg_backend *be, int64_t batch
                       .model = model,
                       .training = training,
                       .batch = batch,
-                      .images = be->ops->queue ? batch : 1,
+                      .images = be->ops->stream ? batch : 1,
                       .target = -1,
                       .dout = -1,
                       .activations = {.ctx = model->ctx},

@@ -44,7 +44,7 @@ tg_status tg_optim_accumulate(tg_optim *optim, const tg_gradient *gradient) {
     uint32_t *guard = NULL;
     TG_TRY(tg_pending_begin(optim, slot, &guard));
     TG_TRY(tg_slot_count(optim, slot, gradient, guard));
-    if (!optim->be->ops->queue) {
+    if (!optim->be->ops->stream) {
         int64_t nonfinite = 0;
         TG_TRY(tg_pending_look(optim, slot, &nonfinite));
         slot->nonfinite += nonfinite;
@@ -86,14 +86,14 @@ static void end_sum(tg_optim *optim, tg_slot *slot) {
 static tg_status look_at_sum(tg_optim *optim, tg_slot *slot, tg_update *call) {
     tg_status status = TG_OK;
     TG_TRY(tg_pending_begin(optim, slot, &call->guard));
-    if (optim->be->ops->queue &&
+    if (optim->be->ops->stream &&
         (slot->dense_sum || slot->nonfinite > 0 || tg_pending_looks(optim, slot))) {
         int64_t nonfinite = 0;
         TG_TRY(tg_pending_look(optim, slot, &nonfinite));
         slot->nonfinite += nonfinite;
         call->guard = NULL;
     }
-    if (!optim->be->ops->queue) {
+    if (!optim->be->ops->stream) {
         call->guard = NULL;
     }
 fail:

@@ -3,7 +3,7 @@
  * else changes by a bit.
  *
  * Dynamic: halved when a step overflowed, doubled after `interval` steps that did not. What became
- * of a step is known on a GPU only when the loss of the next one is in the queue already; so that
+ * of a step is known on a GPU only when the loss of the next one is queued already; so that
  * all backends do the same, and a resumed run too, the scale of a step follows from the steps
  * before the last one everywhere. The step in between may overflow at the same scale: that halves
  * nothing once more. */

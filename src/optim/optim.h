@@ -93,7 +93,7 @@ struct tg_optim {
     tg_loss_scale loss_scale;
     tg_optim_stats stats;
     tg_optim_times times;
-    bool times_parts; /* on a queue: waiting for each */
+    bool times_parts; /* on a stream: waiting for each */
 };
 
 /* Whether the next update chooses factors and index sets anew. */

@@ -20,15 +20,15 @@ tg_status tg_pending_create(tg_optim *optim) {
     TG_TRY(p->guards ? TG_OK : TG_E_MEMORY);
     TG_TRY(TG_NEW(optim->ctx, TG_MEM_OTHER, p->order, slots));
     TG_TRY(TG_NEW(optim->ctx, TG_MEM_OTHER, p->planned, slots));
-    if (!be->ops->queue) {
+    if (!be->ops->stream) {
         return TG_OK;
     }
-    const tg_queue_ops *queue = be->ops->queue;
+    const tg_stream_ops *stream = be->ops->stream;
     p->rates = be->ops->alloc(be, TG_MEM_OTHER, slots * sizeof *p->rates);
-    p->seen = queue->pinned_alloc(be, TG_MEM_OTHER, slots * sizeof *p->seen);
-    p->chosen = queue->pinned_alloc(be, TG_MEM_OTHER, slots * sizeof *p->chosen);
+    p->seen = stream->pinned_alloc(be, TG_MEM_OTHER, slots * sizeof *p->seen);
+    p->chosen = stream->pinned_alloc(be, TG_MEM_OTHER, slots * sizeof *p->chosen);
     TG_TRY(p->rates && p->seen && p->chosen ? TG_OK : TG_E_MEMORY);
-    TG_TRY(queue->mark_create(be, &p->mark));
+    TG_TRY(stream->event_create(be, &p->event));
 fail:
     return status;
 }
@@ -39,12 +39,12 @@ void tg_pending_destroy(tg_optim *optim) {
     if (!be) {
         return;
     }
-    const tg_queue_ops *queue = be->ops->queue;
-    if (queue) {
+    const tg_stream_ops *stream = be->ops->stream;
+    if (stream) {
         (void)be->ops->synchronize(be); /* copies to what is freed now */
-        queue->mark_destroy(be, &p->mark);
-        queue->pinned_release(be, p->seen);
-        queue->pinned_release(be, p->chosen);
+        stream->event_destroy(be, &p->event);
+        stream->pinned_release(be, p->seen);
+        stream->pinned_release(be, p->chosen);
     }
     be->ops->release(be, p->rates);
     be->ops->release(be, p->guards);
@@ -86,7 +86,7 @@ static tg_status settle(tg_optim *optim, bool forgets) {
         return TG_OK;
     }
     TG_TRY(tg_optim_send_round(optim));
-    TG_TRY(optim->be->ops->queue->mark_wait(optim->be, p->mark));
+    TG_TRY(optim->be->ops->stream->event_wait(optim->be, p->event));
     p->is_open = p->is_planned = p->is_sent = false;
     for (int i = 0; i < optim->slot_count; i++) {
         optim->slots[i].is_guarded = false;
@@ -136,9 +136,9 @@ tg_status tg_optim_send_round(tg_optim *optim) {
     if (!p->is_open || p->is_sent) {
         return TG_OK;
     }
-    TG_TRY(be->ops->queue->download_later(be, p->seen, p->guards,
-                                          (size_t)optim->slot_count * sizeof *p->seen));
-    TG_TRY(be->ops->queue->mark_record(be, p->mark));
+    TG_TRY(be->ops->stream->download_async(be, p->seen, p->guards,
+                                           (size_t)optim->slot_count * sizeof *p->seen));
+    TG_TRY(be->ops->stream->event_record(be, p->event));
     if (p->is_planned) {
         memcpy(p->planned, p->order, (size_t)p->count * sizeof *p->order);
         p->planned_count = p->count;
@@ -150,14 +150,14 @@ fail:
 }
 
 bool tg_pending_looks(const tg_optim *optim, const tg_slot *slot) {
-    return !optim->be->ops->queue || optim->groups[slot->group].nonfinite == TG_NONFINITE_ERROR;
+    return !optim->be->ops->stream || optim->groups[slot->group].nonfinite == TG_NONFINITE_ERROR;
 }
 
 tg_status tg_pending_begin(tg_optim *optim, tg_slot *slot, uint32_t **guard) {
     tg_status status = TG_OK;
     tg_pending *p = &optim->pending;
     *guard = p->guards + index_of(optim, slot);
-    if (!optim->be->ops->queue) {
+    if (!optim->be->ops->stream) {
         **guard = 0;
         return TG_OK;
     }
@@ -181,7 +181,7 @@ tg_status tg_pending_look(tg_optim *optim, const tg_slot *slot, int64_t *nonfini
 
 void tg_pending_end(tg_optim *optim, tg_slot *slot) {
     tg_pending *p = &optim->pending;
-    if (!optim->be->ops->queue) {
+    if (!optim->be->ops->stream) {
         note_update(optim, slot);
         return;
     }
@@ -210,8 +210,8 @@ tg_status tg_optim_plan_round(tg_optim *optim) {
     for (int i = 0; i < optim->slot_count; i++) {
         p->chosen[i] = tg_slot_rates(optim, &optim->slots[i]);
     }
-    TG_TRY(be->ops->queue->upload_later(be, p->rates, p->chosen,
-                                        (size_t)optim->slot_count * sizeof *p->rates));
+    TG_TRY(be->ops->stream->upload_async(be, p->rates, p->chosen,
+                                         (size_t)optim->slot_count * sizeof *p->rates));
     TG_TRY(open_round(optim));
     p->is_planned = true;
 fail:

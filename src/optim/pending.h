@@ -21,14 +21,14 @@ typedef struct tg_pending {
     uint32_t *seen;   /* (slots) on the host, pinned: the guards of the round that was sent */
     tg_rates *rates;  /* (slots) of the backend's memory, read by the updates of a planned round */
     tg_rates *chosen; /* (slots) on the host, pinned: the same before they are copied */
-    tg_mark *mark;    /* behind the round that was sent */
-    int *order;       /* (slots) parameters with an update under way, first come first */
+    tg_stream_event *event; /* behind the round that was sent */
+    int *order;             /* (slots) parameters with an update under way, first come first */
     int count;
     int *planned; /* (slots) the same of the last planned round */
     int planned_count;
     bool is_open;    /* a round is under way: its guards were cleared */
     bool is_planned; /* its updates read `rates` */
-    bool is_sent;    /* guards and mark are queued */
+    bool is_sent;    /* guards and event are queued */
 } tg_pending;
 
 TG_NODISCARD tg_status tg_pending_create(struct tg_optim *optim);
@@ -42,7 +42,7 @@ bool tg_pending_looks(const struct tg_optim *optim, const struct tg_slot *slot);
 TG_NODISCARD tg_status tg_pending_begin(struct tg_optim *optim, struct tg_slot *slot,
                                         uint32_t **guard);
 
-/* Reads the guard now, which waits for the queue. */
+/* Reads the guard now, which waits for the stream. */
 TG_NODISCARD tg_status tg_pending_look(struct tg_optim *optim, const struct tg_slot *slot,
                                        int64_t *nonfinite);
 

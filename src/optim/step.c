@@ -9,7 +9,7 @@
 /* Seconds on the clock; where work is queued, after all of it, if the parts are to be timed. A
  * device that fails here says so again at the next call. */
 static double read_clock(const tg_optim *optim, bool waits) {
-    if (optim->be->ops->queue && waits) {
+    if (optim->be->ops->stream && waits) {
         (void)optim->be->ops->synchronize(optim->be);
     }
     return tg_seconds();

@@ -37,7 +37,7 @@ typedef struct tg_branch_kind {
     /* Bytes of scratch that refresh needs, where the backend computes and on the host. */
     void (*scratch)(const tg_branch *branch, size_t *bytes, size_t *host_bytes);
     /* What refresh takes for itself on the way; NULL: nothing. */
-    tg_borrowed (*borrows)(const tg_branch *branch);
+    tg_scratch_need (*scratch_need)(const tg_branch *branch);
     /* Chooses factors or index set from x (shape, in some storage), entries of `mask` (or NULL)
      * counted as 0. */
     tg_status (*refresh)(tg_branch *branch, const void *x, tg_storage store, const tg_bitmap *mask,

@@ -7,7 +7,7 @@
 #include "project/branch.h"
 
 static tg_tucker_plan plan_of(const tg_branch *branch) {
-    tg_tucker_plan plan = {.dtype = branch->dtype, .ndim = 2, .slab = branch->config.slab_bytes};
+    tg_tucker_plan plan = {.dtype = branch->dtype, .ndim = 2, .chunk = branch->config.chunk_bytes};
     for (int d = 0; d < 2; d++) {
         plan.dim[d] = branch->modes.dim[d];
         plan.rank[d] = branch->modes.rank[d];
@@ -83,12 +83,12 @@ static tg_status matrix_refresh(tg_branch *branch, const void *x, tg_storage sto
                              branch->factor, scratch);
 }
 
-static tg_borrowed matrix_borrows(const tg_branch *branch) {
+static tg_scratch_need matrix_scratch_need(const tg_branch *branch) {
     const tg_tucker_plan plan = plan_of(branch);
-    return tg_tucker_borrows(branch->be, &plan);
+    return tg_tucker_scratch_need(branch->be, &plan);
 }
 
 const tg_branch_kind tg_branch_matrix = {.plan = matrix_plan,
                                          .scratch = matrix_scratch,
-                                         .borrows = matrix_borrows,
+                                         .scratch_need = matrix_scratch_need,
                                          .refresh = matrix_refresh};

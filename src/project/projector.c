@@ -184,7 +184,7 @@ tg_shape tg_projector_ranks(const tg_projector *p, int branch) {
 
 tg_projector_bytes tg_projector_get_bytes(const tg_projector *p) {
     tg_projector_bytes bytes = {0};
-    tg_borrowed most = {0};
+    tg_scratch_need most = {0};
     if (!p) {
         return bytes;
     }
@@ -193,8 +193,8 @@ tg_projector_bytes tg_projector_get_bytes(const tg_projector *p) {
         const tg_branch *branch = &p->branch[i];
         bytes.factors += tg_branch_factor_bytes(branch);
         bytes.indices += tg_branch_index_bytes(branch);
-        if (branch->kind->borrows) {
-            tg_borrowed_raise(&most, branch->kind->borrows(branch));
+        if (branch->kind->scratch_need) {
+            tg_scratch_raise(&most, branch->kind->scratch_need(branch));
         }
     }
     bytes.borrowed = most.place;

@@ -8,7 +8,7 @@ static tg_tucker_plan plan_of(const tg_branch *branch) {
                            .svd_type = branch->config.svd_type,
                            .init = branch->config.tucker_init,
                            .restarts = branch->restarts,
-                           .slab = branch->config.slab_bytes};
+                           .chunk = branch->config.chunk_bytes};
     for (int d = 0; d < plan.ndim; d++) {
         plan.dim[d] = branch->modes.dim[d];
         plan.rank[d] = branch->modes.rank[d];
@@ -56,12 +56,12 @@ static tg_status tucker_refresh(tg_branch *branch, const void *x, tg_storage sto
     return status;
 }
 
-static tg_borrowed tucker_borrows(const tg_branch *branch) {
+static tg_scratch_need tucker_scratch_need(const tg_branch *branch) {
     const tg_tucker_plan plan = plan_of(branch);
-    return tg_tucker_borrows(branch->be, &plan);
+    return tg_tucker_scratch_need(branch->be, &plan);
 }
 
 const tg_branch_kind tg_branch_tucker = {.plan = tucker_plan,
                                          .scratch = tucker_scratch,
-                                         .borrows = tucker_borrows,
+                                         .scratch_need = tucker_scratch_need,
                                          .refresh = tucker_refresh};

@@ -39,16 +39,16 @@ static tg_status unstructured_refresh(tg_branch *branch, const void *x, tg_stora
     }
 }
 
-static tg_borrowed unstructured_borrows(const tg_branch *branch) {
+static tg_scratch_need unstructured_scratch_need(const tg_branch *branch) {
     const tg_backend_ops *ops = branch->be->ops;
-    return branch->config.sparse_type == TG_SPARSE_RANDK || !ops->borrows
-               ? (tg_borrowed){0}
-               : ops->borrows(branch->be, TG_BORROWER_SELECT, branch->dtype, branch->bitmap.n,
-                              branch->count);
+    return branch->config.sparse_type == TG_SPARSE_RANDK || !ops->scratch_need
+               ? (tg_scratch_need){0}
+               : ops->scratch_need(branch->be, TG_SCRATCH_SELECT, branch->dtype, branch->bitmap.n,
+                                   branch->count);
 }
 
 const tg_branch_kind tg_branch_unstructured = {.is_sparse = true,
                                                .plan = unstructured_plan,
                                                .scratch = no_scratch,
-                                               .borrows = unstructured_borrows,
+                                               .scratch_need = unstructured_scratch_need,
                                                .refresh = unstructured_refresh};

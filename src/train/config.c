@@ -38,7 +38,7 @@ static const tg_setting loop_table[] = {
     {LOOP(naive_galore), .type = TG_SETTING_BOOL,
      .help = "the published switch for proj_type: matrix"},
     {LOOP(graphs), .type = TG_SETTING_ENUM, .choices = graphs_choices,
-     .help = "GPU: run ordinary steps from a recorded graph"},
+     .help = "GPU: run ordinary steps as captured graphs"},
 };
 
 static const tg_setting data_table[] = {

@@ -19,7 +19,7 @@ typedef struct tg_loop_config {
     int64_t loss_scale_interval; /* steps without overflow before it is doubled */
     char init[1024];             /* file of weights to begin with; "": from the seed */
     bool naive_galore;           /* published switch for the matrix projection */
-    tg_graphs graphs;            /* steps run from a recording, on a GPU */
+    tg_graphs graphs;            /* steps as captured graphs, on a GPU */
 } tg_loop_config;
 
 /* Section data. */

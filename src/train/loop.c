@@ -112,14 +112,14 @@ static tg_status train_batch(tg_trainer *t) {
     tg_progress *p = &t->progress;
     tg_status status = TG_OK;
     tg_tensor x, y;
-    TG_TRY(tg_feeder_next(t->feeder, &x, &y));
+    TG_TRY(tg_prefetch_next(t->prefetch, &x, &y));
     TG_TRY(tg_step_forward(t->step, &x, &y));
-    TG_TRY(is_read_once(t) ? tg_feeder_ahead(t->feeder) : TG_OK);
+    TG_TRY(is_read_once(t) ? tg_prefetch_ahead(t->prefetch) : TG_OK);
     TG_TRY(settle(t)); /* the batch before */
     TG_TRY(set_rates(t));
     t->under_way = p->batch++;
     TG_TRY(tg_step_backward(t->step));
-    TG_TRY(tg_feeder_recycle(t->feeder));
+    TG_TRY(tg_prefetch_recycle(t->prefetch));
     if (!tg_step_is_late(t->step)) {
         TG_TRY(settle(t));
     }
@@ -237,7 +237,7 @@ static tg_status train_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t
     t->step_seconds = 0.0;
     t->timed_steps = 0;
     TG_TRY(prepare_training(t));
-    TG_TRY(tg_feeder_start(t->feeder, t->progress.epoch, t->progress.batch));
+    TG_TRY(tg_prefetch_start(t->prefetch, t->progress.epoch, t->progress.batch));
     while (t->progress.batch < batches && !*stopped) {
         const double start = tg_seconds();
         TG_TRY(train_batch(t));
@@ -249,7 +249,7 @@ static tg_status train_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t
     }
     const double start = tg_seconds();
     TG_TRY(settle(t));
-    TG_TRY(tg_feeder_stop(t->feeder));
+    TG_TRY(tg_prefetch_stop(t->prefetch));
     count_time(t, tg_seconds() - start, 0);
 fail:
     return status;

@@ -38,9 +38,10 @@ tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config, const 
                                   .forms_bf16 = halves && !accumulates};
     int64_t grid[TG_DATA_MAX_DIMS];
     tg_run_grid(&config->data.train_resolution, config->fno.n_dim, grid);
-    return status != TG_OK ? status
-                           : tg_step_choose_slabs(ctx, &config->fno, config->data.batch_size, grid,
-                                                  &out->setup, out->groups);
+    return status != TG_OK
+               ? status
+               : tg_step_choose_refresh_chunks(ctx, &config->fno, config->data.batch_size, grid,
+                                               &out->setup, out->groups);
 }
 
 void tg_run_setup_free(tg_context *ctx, tg_run_setup *setup) {

@@ -199,11 +199,11 @@ static void fit_encoders(planner *p) {
     }
 }
 
-/* x and y of the training batches: beside a queue, twice more on the host. */
-static void add_feeder(planner *p, amounts *out) {
+/* x and y of the training batches: beside a stream, twice more on the host. */
+static void add_prefetch(planner *p, amounts *out) {
     const size_t batch = (size_t)p->train.batch * (p->train.facts.x_bytes + p->train.facts.y_bytes);
     out->at[p->place][TG_MEM_DATA] += batch;
-    out->at[TG_HOST][TG_MEM_DATA] += p->be->ops->queue ? 2 * batch : 0;
+    out->at[TG_HOST][TG_MEM_DATA] += p->be->ops->stream ? 2 * batch : 0;
 }
 
 /* x, y and prediction of a batch without training; on another place than the host, there too. */
@@ -320,10 +320,10 @@ static tg_status run_stage(planner *p, int stage, int stages) {
     if (stage == 1) {
         fit_encoders(p);
     }
-    amounts feeder = {{{0}}};
-    add_feeder(p, &feeder);
+    amounts prefetch = {{{0}}};
+    add_prefetch(p, &prefetch);
     for (int place = 0; place < TG_PLACES; place++) {
-        p->held.at[place][TG_MEM_DATA] += feeder.at[place][TG_MEM_DATA];
+        p->held.at[place][TG_MEM_DATA] += prefetch.at[place][TG_MEM_DATA];
     }
     if (stage == 1) {
         TG_TRY(add_optimizer(p));
@@ -339,7 +339,7 @@ static tg_status run_stage(planner *p, int stage, int stages) {
         TG_TRY(write_samples(p, tests));
     }
     for (int place = 0; place < TG_PLACES; place++) {
-        p->held.at[place][TG_MEM_DATA] -= feeder.at[place][TG_MEM_DATA];
+        p->held.at[place][TG_MEM_DATA] -= prefetch.at[place][TG_MEM_DATA];
     }
     close_set(p, &p->train);
     for (int i = 0; i < tests; i++) {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "train/line.h"
+#include "train/json_line.h"
 #include "train/trainer.h"
 
 static void add_real(tg_line *l, const char *key, double value) {

@@ -16,7 +16,7 @@
 #include "base/memory.h"
 #include "io/file.h"
 #include "tgrad/backend.h"
-#include "train/line.h"
+#include "train/json_line.h"
 
 /* Makes a folder and those above it that are missing. */
 static tg_status make_folder(tg_context *ctx, const char *path) {

@@ -3,21 +3,21 @@
 
 #include <math.h>
 
-#include "train/recording.h"
+#include "train/graph_capture.h"
 
 struct tg_step {
     tg_context *ctx;
     tg_backend *be;
     tg_step_config config;
-    bool may_be_late;    /* nothing of a step has to be known before its backward */
-    tg_tensor x, target; /* of the forward under way: clipping runs it again */
-    double scale;        /* of its loss */
-    double *loss;        /* of the backend's memory */
-    double *pinned_loss; /* on the host, where work is queued */
-    tg_mark *mark;       /* behind the step that was queued */
-    tg_recording recording;
+    bool may_be_late;       /* nothing of a step has to be known before its backward */
+    tg_tensor x, target;    /* of the forward under way: clipping runs it again */
+    double scale;           /* of its loss */
+    double *loss;           /* of the backend's memory */
+    double *pinned_loss;    /* on the host, where work is queued */
+    tg_stream_event *event; /* behind the step that was queued */
+    tg_capture capture;
     bool has_forward;      /* it awaits its backward */
-    bool fits_recording;   /* the forward under way */
+    bool fits_capture;     /* the forward under way */
     bool is_late;          /* the result is on its way */
     tg_step_result result; /* of the last backward */
 };
@@ -29,11 +29,11 @@ void tg_step_destroy(tg_step **step) {
         return;
     }
     tg_step *s = *step;
-    tg_recording_destroy(&s->recording);
-    if (s->be && s->be->ops->queue) {
+    tg_capture_destroy(&s->capture);
+    if (s->be && s->be->ops->stream) {
         (void)s->be->ops->synchronize(s->be); /* a loss on its way to what is freed now */
-        s->be->ops->queue->mark_destroy(s->be, &s->mark);
-        s->be->ops->queue->pinned_release(s->be, s->pinned_loss);
+        s->be->ops->stream->event_destroy(s->be, &s->event);
+        s->be->ops->stream->pinned_release(s->be, s->pinned_loss);
     }
     if (s->be) {
         s->be->ops->release(s->be, s->loss);
@@ -54,18 +54,18 @@ tg_status tg_step_create(tg_context *ctx, const tg_step_config *config, tg_step 
     TG_TRY(tg_backend_get(ctx, &s->be));
     s->loss = s->be->ops->alloc(s->be, TG_MEM_OTHER, sizeof *s->loss);
     TG_TRY(s->loss ? TG_OK : TG_E_MEMORY);
-    if (s->be->ops->queue) {
-        s->pinned_loss = s->be->ops->queue->pinned_alloc(s->be, TG_MEM_OTHER, sizeof *s->loss);
+    if (s->be->ops->stream) {
+        s->pinned_loss = s->be->ops->stream->pinned_alloc(s->be, TG_MEM_OTHER, sizeof *s->loss);
         TG_TRY(s->pinned_loss ? TG_OK : TG_E_MEMORY);
-        TG_TRY(s->be->ops->queue->mark_create(s->be, &s->mark));
+        TG_TRY(s->be->ops->stream->event_create(s->be, &s->event));
         /* the masks of dropout depend on the number of steps that were made */
         s->may_be_late = !config->accumulates && !(config->max_grad_norm > 0.0) &&
                          tg_fno_get_config(config->fno)->channel_mlp_dropout == 0.0;
     }
-    s->recording = (tg_recording){.be = s->be,
-                                  .fno = config->fno,
-                                  .optim = config->optim,
-                                  .graphs = s->may_be_late ? config->graphs : TG_GRAPHS_OFF};
+    s->capture = (tg_capture){.be = s->be,
+                              .fno = config->fno,
+                              .optim = config->optim,
+                              .graphs = s->may_be_late ? config->graphs : TG_GRAPHS_OFF};
     *out = s;
     return TG_OK;
 fail:
@@ -117,13 +117,13 @@ fail:
 tg_status tg_step_forward(tg_step *s, const tg_tensor *x, const tg_tensor *target) {
     TG_NEED(NULL, s);
     TG_NEED(s->ctx, x, target);
-    const tg_half half = {run_forward, s};
+    const tg_captured_pass pass = {run_forward, s};
     s->x = *x;
     s->target = *target;
     s->scale =
         s->config.optim ? tg_loss_scale_of_step(&s->config.optim->loss_scale, s->is_late) : 1.0;
     const tg_status status =
-        tg_recording_forward(&s->recording, x, target, s->scale, &half, &s->fits_recording);
+        tg_capture_forward(&s->capture, x, target, s->scale, &pass, &s->fits_capture);
     s->has_forward = status == TG_OK;
     return status;
 }
@@ -152,16 +152,16 @@ fail:
 /* Guards, which see the NaN of a loss that is not finite, decide about the updates. */
 static tg_status backward_later(tg_step *s) {
     tg_status status = TG_OK;
-    const tg_queue_ops *queue = s->be->ops->queue;
+    const tg_stream_ops *stream = s->be->ops->stream;
     if (s->config.optim) {
         TG_TRY(tg_optim_plan_round(s->config.optim));
     }
-    TG_TRY(tg_recording_backward(&s->recording, &(tg_half){run_backward, s}, s->fits_recording));
+    TG_TRY(tg_capture_backward(&s->capture, &(tg_captured_pass){run_backward, s}, s->fits_capture));
     if (s->config.optim) {
         TG_TRY(tg_optim_send_round(s->config.optim));
     }
-    TG_TRY(queue->download_later(s->be, s->pinned_loss, s->loss, sizeof *s->loss));
-    TG_TRY(queue->mark_record(s->be, s->mark));
+    TG_TRY(stream->download_async(s->be, s->pinned_loss, s->loss, sizeof *s->loss));
+    TG_TRY(stream->event_record(s->be, s->event));
     s->is_late = true;
 fail:
     return status;
@@ -207,7 +207,7 @@ bool tg_step_is_late(const tg_step *s) {
 static tg_status settle_late(tg_step *s) {
     tg_status status = TG_OK;
     tg_fno *fno = s->config.fno;
-    TG_TRY(s->be->ops->queue->mark_wait(s->be, s->mark));
+    TG_TRY(s->be->ops->stream->event_wait(s->be, s->event));
     s->is_late = false;
     s->result.loss = *s->pinned_loss;
     if (isfinite(s->result.loss)) {

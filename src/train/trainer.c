@@ -61,7 +61,7 @@ fail:
 
 static void close_stage(tg_trainer *t) {
     tg_step_destroy(&t->step);
-    tg_feeder_destroy(&t->feeder);
+    tg_prefetch_destroy(&t->prefetch);
     tg_loader_destroy(&t->loader);
     tg_dataset_close(&t->train);
     for (int i = 0; i < TG_MAX_TESTS; i++) {
@@ -122,7 +122,8 @@ tg_status tg_trainer_open_stage(tg_trainer *t) {
     TG_TRY(tg_loader_create(&t->reader, t->train, &loader, &t->loader));
     TG_TRY(open_tests(t));
     TG_TRY(fit_encoders(t));
-    TG_TRY(tg_feeder_create(t->model, &t->reader, t->loader, &facts, data->batch_size, &t->feeder));
+    TG_TRY(tg_prefetch_create(t->model, &t->reader, t->loader, &facts, data->batch_size,
+                              &t->prefetch));
     TG_TRY(tg_lr_schedule_start(t->ctx, &t->model->config.schedule, &t->progress.schedule));
 fail:
     return status;

@@ -4,7 +4,7 @@
 #define TG_TRAIN_TRAINER_H
 
 #include "train/checkpoint.h"
-#include "train/feeder.h"
+#include "train/prefetch.h"
 #include "train/run_folder.h"
 
 typedef struct test_set {
@@ -31,7 +31,7 @@ struct tg_trainer {
     /* of the current stage */
     tg_dataset *train;
     tg_loader *loader;
-    tg_feeder *feeder;
+    tg_prefetch *prefetch;
     test_set tests[TG_MAX_TESTS];
     int test_count;
     tg_test_errors errors[TG_MAX_TESTS]; /* of the last evaluation */

@@ -1,4 +1,4 @@
-/* Perceptrons, linear skips and Fourier transforms of halves with products rounded to TF32, where
+/* Channel MLPs, linear skips and Fourier transforms of halves with products rounded to TF32, where
  * the GPU has kernels of its own for them: every shape these are made for, odd sizes, halves,
  * arrays aligned or not, against ref; and twice the same bits. */
 #include <math.h>
@@ -44,7 +44,7 @@ static bool is_worth_it(const mode *m, int64_t in, int64_t pixels) {
                                     : m->x_store == TG_STORE_FULL && m->y_store != TG_STORE_FULL);
 }
 
-/* ---- perceptrons ---- */
+/* ---- channel MLPs ---- */
 
 /* Few and many channels at either end, one chunk of hidden ones or several; whole tiles or not, and
  * many for each block. */
@@ -143,7 +143,7 @@ static void mlp_backward(t_side *s, const void *what) {
     }
 }
 
-static void perceptrons(void **state) {
+static void channel_mlps(void **state) {
     (void)state;
     for (int i = 0; i < (int)(sizeof mlps / sizeof mlps[0]); i++) {
         for (int m = 0; m < (int)(sizeof modes / sizeof modes[0]); m++) {
@@ -163,58 +163,58 @@ static void perceptrons(void **state) {
 
 static const struct {
     int64_t batch, in, out, pixels;
-} mixes[] = {{2, 64, 64, 128}, {1, 128, 128, 256}, {3, 40, 64, 67},    {2, 100, 65, 131},
+} skips[] = {{2, 64, 64, 128}, {1, 128, 128, 256}, {3, 40, 64, 67},    {2, 100, 65, 131},
              {1, 7, 90, 4},    {2, 100, 65, 72},   {1, 20, 18, 20488}, {1, 66, 20, 20488}};
 
-typedef struct mix_case {
+typedef struct skip_case {
     int size, number;
     mode mode;
-} mix_case;
+} skip_case;
 
-static tg_mix mix_of(t_side *s, const mix_case *c, bool backward) {
-    tg_mix op = {.dtype = TG_F32,
-                 .kind = TG_MIX_LINEAR,
-                 .batch = mixes[c->size].batch,
-                 .in = mixes[c->size].in,
-                 .out = mixes[c->size].out,
-                 .pixels = mixes[c->size].pixels,
-                 .act = c->mode.act,
-                 .through = c->mode.through,
-                 .alpha = c->mode.sums ? -0.75 : 1.0,
-                 .beta = c->mode.sums ? 0.5 : 0.0,
-                 .store = c->mode.x_store};
+static tg_skip skip_of(t_side *s, const skip_case *c, bool backward) {
+    tg_skip op = {.dtype = TG_F32,
+                  .kind = TG_SKIP_MAP_LINEAR,
+                  .batch = skips[c->size].batch,
+                  .in = skips[c->size].in,
+                  .out = skips[c->size].out,
+                  .pixels = skips[c->size].pixels,
+                  .act = c->mode.act,
+                  .through = c->mode.through,
+                  .alpha = c->mode.sums ? -0.75 : 1.0,
+                  .beta = c->mode.sums ? 0.5 : 0.0,
+                  .store = c->mode.x_store};
     s->aligned = c->mode.aligned;
     t_note(s, "size %d, mode %d", c->size, c->number);
     op.weight = t_random(s, TG_F32, op.out * op.in);
     op.x = t_random(s, dtype_of(op.store), op.batch * op.in * op.pixels);
-    op.workspace = t_workspace(s, s->ops->mix_workspace(s->be, &op, backward));
+    op.workspace = t_workspace(s, s->ops->skip_workspace(s->be, &op, backward));
     return op;
 }
 
 /* Numbers that beta adds to, or NaN. */
-static void *start_of(t_side *s, const tg_mix *op, int64_t n) {
+static void *start_of(t_side *s, const tg_skip *op, int64_t n) {
     const tg_dtype dtype = dtype_of(op->store);
     return op->beta == 0.0 ? t_output(s, dtype, n)
                            : t_inout(s, dtype, n, t_host_random(s, dtype, n));
 }
 
-static void mix_forward(t_side *s, const void *what) {
-    const mix_case *c = what;
-    tg_mix op = mix_of(s, c, false);
+static void skip_forward(t_side *s, const void *what) {
+    const skip_case *c = what;
+    tg_skip op = skip_of(s, c, false);
     op.bias = c->mode.sums ? t_random(s, TG_F32, op.out) : NULL;
     op.y = start_of(s, &op, op.batch * op.out * op.pixels);
-    t_ok(s, s->ops->mix_forward(s->be, &op));
+    t_ok(s, s->ops->skip_forward(s->be, &op));
     t_keep_close(s, op.y, growth(op.store, op.in));
 }
 
-static void mix_backward(t_side *s, const void *what) {
-    const mix_case *c = what;
-    tg_mix op = mix_of(s, c, true);
+static void skip_backward(t_side *s, const void *what) {
+    const skip_case *c = what;
+    tg_skip op = skip_of(s, c, true);
     op.dy = t_random(s, dtype_of(op.store), op.batch * op.out * op.pixels);
     op.dx = start_of(s, &op, op.batch * op.in * op.pixels);
     op.dweight = t_inout(s, TG_F32, op.out * op.in, t_host_random(s, TG_F32, op.out * op.in));
     op.dbias = c->mode.sums ? t_inout(s, TG_F32, op.out, t_host_random(s, TG_F32, op.out)) : NULL;
-    t_ok(s, s->ops->mix_backward(s->be, &op));
+    t_ok(s, s->ops->skip_backward(s->be, &op));
     t_keep_close(s, op.dx, growth(op.store, op.out));
     t_keep_close(s, op.dweight, growth(TG_STORE_FULL, op.in));
     if (op.dbias) {
@@ -224,14 +224,14 @@ static void mix_backward(t_side *s, const void *what) {
 
 static void skips(void **state) {
     (void)state;
-    for (int i = 0; i < (int)(sizeof mixes / sizeof mixes[0]); i++) {
+    for (int i = 0; i < (int)(sizeof skips / sizeof skips[0]); i++) {
         for (int m = 0; m < (int)(sizeof modes / sizeof modes[0]); m++) {
-            const mix_case c = {.size = i, .number = m, .mode = modes[m]};
-            if (!is_worth_it(&modes[m], mixes[i].in, mixes[i].pixels)) {
+            const skip_case c = {.size = i, .number = m, .mode = modes[m]};
+            if (!is_worth_it(&modes[m], skips[i].in, skips[i].pixels)) {
                 continue;
             }
-            t_gpu_compare(TG_F32, mix_forward, &c);
-            t_gpu_compare(TG_F32, mix_backward, &c);
+            t_gpu_compare(TG_F32, skip_forward, &c);
+            t_gpu_compare(TG_F32, skip_backward, &c);
         }
     }
 }
@@ -298,7 +298,7 @@ static void rows_of_halves(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(perceptrons), cmocka_unit_test(skips),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(channel_mlps), cmocka_unit_test(skips),
                                        cmocka_unit_test(rows_of_halves)};
     return t_gpu_here() ? cmocka_run_group_tests(tests, t_gpu_begin, t_gpu_end) : EXIT_SUCCESS;
 }

@@ -1,4 +1,4 @@
-/* Memory, queue, lane and graphs of the fake device. */
+/* Memory, stream, copy stream and graphs of the fake device. */
 #define _DEFAULT_SOURCE
 #include "support/fake_device.h"
 
@@ -14,7 +14,7 @@ enum { POISON_BYTE = 0xFF }; /* NaN in f32, f64, bf16 and f16 */
 static const size_t arena_bytes = (size_t)1 << 34; /* addresses, not memory */
 static const size_t page = 4096;
 
-/* Work in the queue or in a graph. */
+/* Work in the stream or in a graph. */
 typedef struct item {
     struct item *next;
     fake_run run;
@@ -30,7 +30,7 @@ struct tg_graph {
     item_list items;
 };
 
-struct tg_mark {
+struct tg_stream_event {
     bool is_reached;
     long recorded, reached; /* times */
     double seconds;
@@ -43,13 +43,13 @@ typedef struct stretch {
     bool is_used;
 } stretch;
 
-/* An upload beside the queue. */
-typedef struct lane_copy {
-    struct lane_copy *next;
+/* An upload beside the stream. */
+typedef struct stream_copy {
+    struct stream_copy *next;
     void *dst;
     const void *src;
     size_t bytes;
-} lane_copy;
+} stream_copy;
 
 typedef struct fake_state {
     tg_backend *host; /* who computes */
@@ -57,9 +57,9 @@ typedef struct fake_state {
     size_t reach; /* bytes of the arena that were ever used */
     stretch *stretches;
     tg_mem_device memory;
-    item_list queue;
-    tg_graph *recording;
-    lane_copy *lane;
+    item_list stream;
+    tg_graph *capture;
+    stream_copy *copies;
     tg_status failed; /* of queued work, until somebody waits */
 } fake_state;
 
@@ -157,7 +157,7 @@ static void pinned_give(void *state, void *block) {
 
 static const tg_mem_device pinned_memory = {pinned_take, pinned_give, NULL, TG_HOST};
 
-/* ---- the queue ---- */
+/* ---- the stream ---- */
 
 static void append(item_list *list, item *i) {
     if (!list->end) {
@@ -183,7 +183,7 @@ tg_status fake_submit(tg_backend *be, fake_run run, const void *arguments, size_
     if (!i) {
         return tg_fail(be->ctx, TG_E_MEMORY, "no memory for the test itself");
     }
-    append(fake->recording ? &fake->recording->items : &fake->queue, i);
+    append(fake->capture ? &fake->capture->items : &fake->stream, i);
     return TG_OK;
 }
 
@@ -196,16 +196,16 @@ static void drop(item_list *list) {
     list->end = NULL;
 }
 
-/* Runs the queue up to a mark (NULL: all of it). */
-static tg_status run_queue(tg_backend *be, const tg_mark *until) {
+/* Runs the stream up to an event (NULL: all of it). */
+static tg_status run_stream(tg_backend *be, const tg_stream_event *until) {
     fake_state *fake = state_of(be);
     const long wanted = until ? until->recorded : 0;
     protect(fake, PROT_READ | PROT_WRITE);
-    while (fake->queue.first && !(until && until->reached >= wanted)) {
-        item *i = fake->queue.first;
-        fake->queue.first = i->next;
-        if (!fake->queue.first) {
-            fake->queue.end = NULL;
+    while (fake->stream.first && !(until && until->reached >= wanted)) {
+        item *i = fake->stream.first;
+        fake->stream.first = i->next;
+        if (!fake->stream.first) {
+            fake->stream.end = NULL;
         }
         const tg_status status = i->run(fake->host, i->arguments);
         fake->failed = fake->failed == TG_OK ? status : fake->failed;
@@ -213,19 +213,19 @@ static tg_status run_queue(tg_backend *be, const tg_mark *until) {
     }
     protect(fake, PROT_NONE);
     counts.waits++;
-    counts.starved += !fake->queue.first;
+    counts.starved += !fake->stream.first;
     const tg_status status = fake->failed;
     fake->failed = TG_OK;
     return status;
 }
 
-static tg_status refuse_recording(tg_backend *be) {
+static tg_status refuse_capture(tg_backend *be) {
     return tg_fail(be->ctx, TG_E_BACKEND, "a call that waits or allocates while a graph is made");
 }
 
 tg_backend *fake_enter(tg_backend *be, tg_status *status) {
     fake_state *fake = state_of(be);
-    *status = fake->recording ? refuse_recording(be) : run_queue(be, NULL);
+    *status = fake->capture ? refuse_capture(be) : run_stream(be, NULL);
     if (*status != TG_OK) {
         return NULL;
     }
@@ -250,7 +250,7 @@ static void fake_close(tg_backend *be) {
     if (!fake) {
         return;
     }
-    drop(&fake->queue);
+    drop(&fake->stream);
     while (fake->stretches) {
         stretch *s = fake->stretches;
         fake->stretches = s->next;
@@ -284,8 +284,8 @@ static tg_status fake_open(tg_backend *be) {
 
 static void *fake_alloc(tg_backend *be, tg_mem_category category, size_t bytes) {
     fake_state *fake = state_of(be);
-    if (fake->recording) {
-        refuse_recording(be);
+    if (fake->capture) {
+        refuse_capture(be);
         return NULL;
     }
     return tg_mem_device_alloc(be->ctx, &fake->memory, category, bytes);
@@ -294,7 +294,7 @@ static void *fake_alloc(tg_backend *be, tg_mem_category category, size_t bytes) 
 static void fake_release(tg_backend *be, void *block) {
     fake_state *fake = state_of(be);
     if (block && fake) {
-        fake->failed = run_queue(be, NULL); /* as freeing waits for a GPU */
+        fake->failed = run_stream(be, NULL); /* as freeing waits for a GPU */
         tg_mem_device_free(be->ctx, &fake->memory, block);
     }
 }
@@ -326,7 +326,7 @@ static tg_status transfer_now(tg_backend *be, void *dst, const void *src, size_t
 }
 
 static tg_status fake_synchronize(tg_backend *be) {
-    return state_of(be)->recording ? refuse_recording(be) : run_queue(be, NULL);
+    return state_of(be)->capture ? refuse_capture(be) : run_stream(be, NULL);
 }
 
 static tg_status fake_memory_left(tg_backend *be, size_t *left, size_t *total) {
@@ -335,7 +335,7 @@ static tg_status fake_memory_left(tg_backend *be, size_t *left, size_t *total) {
     return TG_OK;
 }
 
-/* ---- pinned memory, marks ---- */
+/* ---- pinned memory, events ---- */
 
 static void *fake_pinned_alloc(tg_backend *be, tg_mem_category category, size_t bytes) {
     return tg_mem_device_alloc(be->ctx, &pinned_memory, category, bytes);
@@ -343,52 +343,53 @@ static void *fake_pinned_alloc(tg_backend *be, tg_mem_category category, size_t 
 
 static void fake_pinned_release(tg_backend *be, void *block) {
     if (block) {
-        state_of(be)->failed = run_queue(be, NULL);
+        state_of(be)->failed = run_stream(be, NULL);
         tg_mem_device_free(be->ctx, &pinned_memory, block);
     }
 }
 
-static tg_status fake_mark_create(tg_backend *be, tg_mark **out) {
+static tg_status fake_event_create(tg_backend *be, tg_stream_event **out) {
     *out = tg_mem_calloc(be->ctx, TG_MEM_OTHER, 1, sizeof **out);
     return *out ? TG_OK : TG_E_MEMORY;
 }
 
-static void fake_mark_destroy(tg_backend *be, tg_mark **mark) {
-    if (mark && *mark) {
-        state_of(be)->failed = run_queue(be, NULL);
-        tg_mem_free(be->ctx, *mark);
-        *mark = NULL;
+static void fake_event_destroy(tg_backend *be, tg_stream_event **event) {
+    if (event && *event) {
+        state_of(be)->failed = run_stream(be, NULL);
+        tg_mem_free(be->ctx, *event);
+        *event = NULL;
     }
 }
 
-static tg_status run_mark(tg_backend *host, void *arguments) {
+static tg_status run_event(tg_backend *host, void *arguments) {
     (void)host;
-    tg_mark *mark = *(tg_mark **)arguments;
-    mark->reached++;
-    mark->seconds = tg_seconds();
+    tg_stream_event *event = *(tg_stream_event **)arguments;
+    event->reached++;
+    event->seconds = tg_seconds();
     return TG_OK;
 }
 
-static tg_status fake_mark_record(tg_backend *be, tg_mark *mark) {
-    if (state_of(be)->recording) {
-        return refuse_recording(be);
+static tg_status fake_event_record(tg_backend *be, tg_stream_event *event) {
+    if (state_of(be)->capture) {
+        return refuse_capture(be);
     }
-    mark->recorded++;
-    return fake_submit(be, run_mark, &mark, sizeof mark);
+    event->recorded++;
+    return fake_submit(be, run_event, &event, sizeof event);
 }
 
-static tg_status fake_mark_wait(tg_backend *be, tg_mark *mark) {
-    return state_of(be)->recording ? refuse_recording(be) : run_queue(be, mark);
+static tg_status fake_event_wait(tg_backend *be, tg_stream_event *event) {
+    return state_of(be)->capture ? refuse_capture(be) : run_stream(be, event);
 }
 
-static tg_status fake_mark_elapsed(tg_backend *be, tg_mark *begin, tg_mark *end, double *ms) {
+static tg_status fake_event_elapsed(tg_backend *be, tg_stream_event *begin, tg_stream_event *end,
+                                    double *ms) {
     *ms = 1e3 * (end->seconds - begin->seconds);
     const bool are_reached = begin->reached > 0 && begin->reached == begin->recorded &&
                              end->reached > 0 && end->reached == end->recorded;
-    return are_reached ? TG_OK : tg_fail(be->ctx, TG_E_BACKEND, "a mark is not reached yet");
+    return are_reached ? TG_OK : tg_fail(be->ctx, TG_E_BACKEND, "an event is not reached yet");
 }
 
-/* ---- the lane ---- */
+/* ---- the copy stream ---- */
 
 typedef struct spoil_args {
     void *dst;
@@ -402,17 +403,17 @@ static tg_status run_spoil(tg_backend *host, void *arguments) {
     return TG_OK;
 }
 
-static tg_status fake_lane_upload(tg_backend *be, bool after_queue, void *dst, const void *pinned,
-                                  size_t bytes) {
+static tg_status fake_copy_stream_upload(tg_backend *be, bool after_stream, void *dst,
+                                         const void *pinned, size_t bytes) {
     fake_state *fake = state_of(be);
-    lane_copy *copy = malloc(sizeof *copy);
-    if (fake->recording || !copy) {
+    stream_copy *copy = malloc(sizeof *copy);
+    if (fake->capture || !copy) {
         free(copy);
-        return refuse_recording(be);
+        return refuse_capture(be);
     }
-    *copy = (lane_copy){.next = fake->lane, .dst = dst, .src = pinned, .bytes = bytes};
-    fake->lane = copy;
-    if (after_queue) {
+    *copy = (stream_copy){.next = fake->copies, .dst = dst, .src = pinned, .bytes = bytes};
+    fake->copies = copy;
+    if (after_stream) {
         return fake_submit(be, run_spoil, &(spoil_args){dst, bytes}, sizeof(spoil_args));
     }
     protect(fake, PROT_READ | PROT_WRITE);
@@ -421,12 +422,12 @@ static tg_status fake_lane_upload(tg_backend *be, bool after_queue, void *dst, c
     return TG_OK;
 }
 
-static tg_status fake_lane_join(tg_backend *be) {
+static tg_status fake_copy_stream_join(tg_backend *be) {
     fake_state *fake = state_of(be);
-    tg_status status = fake->recording ? refuse_recording(be) : TG_OK;
-    while (fake->lane && status == TG_OK) {
-        lane_copy *copy = fake->lane;
-        fake->lane = copy->next;
+    tg_status status = fake->capture ? refuse_capture(be) : TG_OK;
+    while (fake->copies && status == TG_OK) {
+        stream_copy *copy = fake->copies;
+        fake->copies = copy->next;
         status = fake_copy(be, copy->dst, copy->src, copy->bytes);
         free(copy);
     }
@@ -445,16 +446,16 @@ static void fake_graph_destroy(tg_backend *be, tg_graph **graph) {
 
 static tg_status fake_graph_begin(tg_backend *be) {
     fake_state *fake = state_of(be);
-    if (fake->recording) {
-        return refuse_recording(be);
+    if (fake->capture) {
+        return refuse_capture(be);
     }
-    fake->recording = tg_mem_calloc(be->ctx, TG_MEM_OTHER, 1, sizeof *fake->recording);
-    return fake->recording ? TG_OK : TG_E_MEMORY;
+    fake->capture = tg_mem_calloc(be->ctx, TG_MEM_OTHER, 1, sizeof *fake->capture);
+    return fake->capture ? TG_OK : TG_E_MEMORY;
 }
 
 static tg_status fake_graph_end(tg_backend *be, tg_graph **out) {
-    *out = state_of(be)->recording;
-    state_of(be)->recording = NULL;
+    *out = state_of(be)->capture;
+    state_of(be)->capture = NULL;
     if (graph_to_fail > 0 && --graph_to_fail == 0) {
         fake_graph_destroy(be, out);
         return tg_fail(be->ctx, TG_E_BACKEND, "this graph was to fail");
@@ -464,7 +465,7 @@ static tg_status fake_graph_end(tg_backend *be, tg_graph **out) {
 }
 
 static tg_status fake_graph_launch(tg_backend *be, tg_graph *graph) {
-    tg_status status = state_of(be)->recording ? refuse_recording(be) : TG_OK;
+    tg_status status = state_of(be)->capture ? refuse_capture(be) : TG_OK;
     for (const item *i = graph->items.first; i && status == TG_OK; i = i->next) {
         status = fake_submit(be, i->run, i->arguments, i->bytes);
     }
@@ -472,18 +473,18 @@ static tg_status fake_graph_launch(tg_backend *be, tg_graph *graph) {
     return status;
 }
 
-static const tg_queue_ops queue_ops = {
-    .upload_later = fake_copy,
-    .download_later = fake_copy,
+static const tg_stream_ops stream_ops = {
+    .upload_async = fake_copy,
+    .download_async = fake_copy,
     .pinned_alloc = fake_pinned_alloc,
     .pinned_release = fake_pinned_release,
-    .mark_create = fake_mark_create,
-    .mark_destroy = fake_mark_destroy,
-    .mark_record = fake_mark_record,
-    .mark_wait = fake_mark_wait,
-    .mark_elapsed = fake_mark_elapsed,
-    .lane_upload = fake_lane_upload,
-    .lane_join = fake_lane_join,
+    .event_create = fake_event_create,
+    .event_destroy = fake_event_destroy,
+    .event_record = fake_event_record,
+    .event_wait = fake_event_wait,
+    .event_elapsed = fake_event_elapsed,
+    .copy_stream_upload = fake_copy_stream_upload,
+    .copy_stream_join = fake_copy_stream_join,
     .graph_begin = fake_graph_begin,
     .graph_end = fake_graph_end,
     .graph_destroy = fake_graph_destroy,
@@ -491,9 +492,9 @@ static const tg_queue_ops queue_ops = {
 };
 
 static void fill(tg_backend_ops *ops) {
-    *ops = (tg_backend_ops){.summary = "the cpu backend behind closed memory and a queue",
+    *ops = (tg_backend_ops){.summary = "the cpu backend behind closed memory and a stream",
                             .place = TG_DEVICE,
-                            .queue = &queue_ops,
+                            .stream = &stream_ops,
                             .probe = fake_probe,
                             .open = fake_open,
                             .close = fake_close,

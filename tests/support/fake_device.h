@@ -3,10 +3,10 @@
  *
  * Its memory cannot be touched by the host: the pages are closed except while its own work runs.
  * Its work is really queued: a call copies its arguments and returns; nothing happens before
- * somebody waits (synchronize, download, mark_wait, a result on the host). Pinned memory is read
- * and written when the queue comes to it. A lane upload spoils its target as early as a real one
- * could begin and fills it as late as a real one could end. Graphs run again what was recorded, and
- * recording refuses what waits or allocates. Fresh memory holds NaN.
+ * somebody waits (synchronize, download, event_wait, a result on the host). Pinned memory is read
+ * and written when the stream comes to it. An upload on the copy stream spoils its target as early
+ * as a real one could begin and fills it as late as a real one could end. Graphs run again what was
+ * captured, and capture refuses what waits or allocates. Fresh memory holds NaN.
  *
  * The arithmetic is the cpu backend's, so that results can be compared bit by bit. */
 #ifndef TEST_SUPPORT_FAKE_DEVICE_H
@@ -19,8 +19,8 @@ void fake_device_add(const char *name);
 
 /* What all devices of the process were asked to do since the start. */
 typedef struct fake_counts {
-    long waits;    /* of the host for the queue: downloads, mark_wait, synchronize, results */
-    long starved;  /* of them, those that left the queue empty */
+    long waits;    /* of the host for the stream: downloads, event_wait, synchronize, results */
+    long starved;  /* of them, those that left the stream empty */
     long recorded; /* graphs */
     long launched; /* likewise */
 } fake_counts;
@@ -40,11 +40,11 @@ void fake_device_fail_graph(long n);
 
 typedef tg_status (*fake_run)(tg_backend *host, void *arguments);
 
-/* Puts a call with a copy of its arguments into the queue, or into the graph being recorded. */
+/* Puts a call with a copy of its arguments into the stream, or into the graph being captured. */
 tg_status fake_submit(tg_backend *be, fake_run run, const void *arguments, size_t bytes);
 
-/* For calls that answer the host: empties the queue and opens the memory; NULL (and an error) while
- * a graph is recorded. fake_leave closes it again and hands the status on. */
+/* For calls that answer the host: empties the stream and opens the memory; NULL (and an error)
+ * while a graph is captured. fake_leave closes it again and hands the status on. */
 tg_backend *fake_enter(tg_backend *be, tg_status *status);
 tg_status fake_leave(tg_backend *be, tg_status status);
 

@@ -1,6 +1,6 @@
-/* The slots of the fake device: each copies its arguments into the queue, or answers the host after
- * the queue has run empty. Host structures behind pointers (bitmaps, random streams) are copied
- * too: a caller may change them as soon as the call has returned. */
+/* The slots of the fake device: each copies its arguments into the stream, or answers the host
+ * after the stream has run empty. Host structures behind pointers (bitmaps, random streams) are
+ * copied too: a caller may change them as soon as the call has returned. */
 #include "support/fake_device.h"
 
 /* ---- elementwise ---- */
@@ -172,20 +172,20 @@ static tg_status fake_grid_embed(tg_backend *be, const tg_embed *op) {
     return fake_submit(be, run_grid_embed, op, sizeof *op);
 }
 
-static tg_status run_mix_forward(tg_backend *host, void *op) {
-    return host->ops->mix_forward(host, op);
+static tg_status run_skip_forward(tg_backend *host, void *op) {
+    return host->ops->skip_forward(host, op);
 }
 
-static tg_status fake_mix_forward(tg_backend *be, const tg_mix *op) {
-    return fake_submit(be, run_mix_forward, op, sizeof *op);
+static tg_status fake_skip_forward(tg_backend *be, const tg_skip *op) {
+    return fake_submit(be, run_skip_forward, op, sizeof *op);
 }
 
-static tg_status run_mix_backward(tg_backend *host, void *op) {
-    return host->ops->mix_backward(host, op);
+static tg_status run_skip_backward(tg_backend *host, void *op) {
+    return host->ops->skip_backward(host, op);
 }
 
-static tg_status fake_mix_backward(tg_backend *be, const tg_mix *op) {
-    return fake_submit(be, run_mix_backward, op, sizeof *op);
+static tg_status fake_skip_backward(tg_backend *be, const tg_skip *op) {
+    return fake_submit(be, run_skip_backward, op, sizeof *op);
 }
 
 static tg_status run_mlp_forward(tg_backend *host, void *op) {
@@ -236,8 +236,8 @@ static tg_status fake_loss(tg_backend *be, const tg_loss_op *op) {
     return fake_submit(be, run_loss, op, sizeof *op);
 }
 
-static size_t fake_mix_workspace(tg_backend *be, const tg_mix *op, bool backward) {
-    return fake_host(be)->ops->mix_workspace(fake_host(be), op, backward);
+static size_t fake_skip_workspace(tg_backend *be, const tg_skip *op, bool backward) {
+    return fake_host(be)->ops->skip_workspace(fake_host(be), op, backward);
 }
 
 static size_t fake_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
@@ -568,12 +568,12 @@ static tg_status take_work(tg_backend *be, size_t bytes, void **out) {
     return *out || bytes == 0 ? TG_OK : TG_E_MEMORY;
 }
 
-static tg_borrowed fake_borrows(tg_backend *be, tg_borrower call, tg_dtype dtype, int64_t m,
-                                int64_t n) {
+static tg_scratch_need fake_scratch_need(tg_backend *be, tg_scratch_call call, tg_dtype dtype,
+                                         int64_t m, int64_t n) {
     tg_backend *host = fake_host(be);
-    tg_borrowed bytes = {.host = host->ops->borrows(host, call, dtype, m, n).place};
-    if (call != TG_BORROWER_SELECT) {
-        bytes.place = work_bytes(dtype, call == TG_BORROWER_QR ? m : n, n);
+    tg_scratch_need bytes = {.host = host->ops->scratch_need(host, call, dtype, m, n).place};
+    if (call != TG_SCRATCH_SELECT) {
+        bytes.place = work_bytes(dtype, call == TG_SCRATCH_QR ? m : n, n);
     }
     return bytes;
 }
@@ -643,7 +643,7 @@ void fake_fill_slots(tg_backend_ops *ops) {
     ops->eigh = fake_eigh;
     ops->leading_columns = fake_leading_columns;
     ops->qr = fake_qr;
-    ops->borrows = fake_borrows;
+    ops->scratch_need = fake_scratch_need;
     ops->fft_create = fake_fft_create;
     ops->fft_destroy = fake_fft_destroy;
     ops->fft_forward = fake_fft_forward;
@@ -668,9 +668,9 @@ void fake_fill_slots(tg_backend_ops *ops) {
     ops->planes_split = fake_planes_split;
     ops->act_forward = fake_act_forward;
     ops->act_backward = fake_act_backward;
-    ops->mix_workspace = fake_mix_workspace;
-    ops->mix_forward = fake_mix_forward;
-    ops->mix_backward = fake_mix_backward;
+    ops->skip_workspace = fake_skip_workspace;
+    ops->skip_forward = fake_skip_forward;
+    ops->skip_backward = fake_skip_backward;
     ops->mlp_workspace = fake_mlp_workspace;
     ops->mlp_forward = fake_mlp_forward;
     ops->mlp_backward = fake_mlp_backward;

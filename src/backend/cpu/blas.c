@@ -339,11 +339,12 @@ fail:
 
 /* ---- what the two take for themselves ---- */
 
-tg_borrowed cpu_borrows(tg_backend *be, tg_borrower call, tg_dtype dtype, int64_t m, int64_t n) {
-    const bool is_eigh = call == TG_BORROWER_EIGH, is_qr = call == TG_BORROWER_QR;
+tg_scratch_need cpu_scratch_need(tg_backend *be, tg_scratch_call call, tg_dtype dtype, int64_t m,
+                                 int64_t n) {
+    const bool is_eigh = call == TG_SCRATCH_EIGH, is_qr = call == TG_SCRATCH_QR;
     if ((is_eigh && n > LARGEST_EIGH) || (is_qr && !takes_qr(m, n))) {
-        return be->ref->borrows(be, call, dtype, m, n);
+        return be->ref->scratch_need(be, call, dtype, m, n);
     }
     const size_t bytes = is_eigh ? eigh_sizes_of(dtype, n).bytes : is_qr ? qr_bytes(dtype, n) : 0;
-    return (tg_borrowed){.place = bytes > cpu_state_of(be)->scratch_bytes ? bytes : 0};
+    return (tg_scratch_need){.place = bytes > cpu_state_of(be)->scratch_bytes ? bytes : 0};
 }

@@ -55,8 +55,8 @@ static const slot_row slots[] = {
     SLOT(planes_split),
     SLOT(act_forward),
     SLOT(act_backward),
-    SLOT(mix_forward),
-    SLOT(mix_backward),
+    SLOT(skip_forward),
+    SLOT(skip_backward),
     SLOT(mlp_forward),
     SLOT(mlp_backward),
     SLOT(norm_forward),
@@ -186,7 +186,7 @@ void tg_backend_fill_cpu(tg_backend_ops *ops) {
     ops->slice_norms = cpu_slice_norms;
     ops->eigh = cpu_eigh;
     ops->qr = cpu_qr;
-    ops->borrows = cpu_borrows;
+    ops->scratch_need = cpu_scratch_need;
     ops->fft_create = cpu_fft_create;
     ops->fft_destroy = cpu_fft_destroy;
     ops->fft_forward = cpu_fft_forward;

@@ -158,7 +158,8 @@ static inline int cpu_parts(const tg_backend *be, int64_t n, int64_t grain) {
  * its own in *taken, which the call frees. */
 TG_NODISCARD tg_status cpu_workspace(tg_backend *be, size_t bytes, void **out, void **taken);
 
-tg_borrowed cpu_borrows(tg_backend *be, tg_borrower call, tg_dtype dtype, int64_t m, int64_t n);
+tg_scratch_need cpu_scratch_need(tg_backend *be, tg_scratch_call call, tg_dtype dtype, int64_t m,
+                                 int64_t n);
 
 /* OpenBLAS is told to use one thread while any cpu backend is open (we call it from ours). */
 void cpu_blas_open(void);

@@ -1,4 +1,4 @@
-/* Perceptrons on tiles of pixels, as products with BLAS: the hidden layer exists for one tile at a
+/* Channel MLPs on tiles of pixels, as products with BLAS: the hidden layer exists for one tile at a
  * time, forward and backward. */
 #include <string.h>
 

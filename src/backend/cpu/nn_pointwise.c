@@ -256,7 +256,7 @@ void cpu_fill_nn_pointwise(tg_backend_ops *ops) {
 
 void cpu_fill_nn(tg_backend_ops *ops) {
     cpu_fill_nn_pointwise(ops);
-    cpu_fill_nn_mix(ops);
+    cpu_fill_nn_skip(ops);
     cpu_fill_nn_mlp(ops);
     cpu_fill_nn_norm(ops);
     cpu_fill_nn_spectral(ops);

@@ -310,25 +310,25 @@ static tg_status ref_leading_columns(tg_backend *be, tg_dtype dtype, int64_t row
     return TG_OK;
 }
 
-static tg_borrowed ref_borrows(tg_backend *be, tg_borrower call, tg_dtype dtype, int64_t m,
-                               int64_t n) {
+static tg_scratch_need ref_scratch_need(tg_backend *be, tg_scratch_call call, tg_dtype dtype,
+                                        int64_t m, int64_t n) {
     (void)be;
     (void)dtype;
     const size_t rows = (size_t)m, columns = (size_t)n;
     switch (call) {
-    case TG_BORROWER_EIGH:
-        return (tg_borrowed){.place = 2 * columns * columns * sizeof(tg_scalar) +
-                                      columns * sizeof(ranked)};
-    case TG_BORROWER_QR:
-        return (tg_borrowed){.place = (rows + columns) * columns * sizeof(tg_scalar)};
-    case TG_BORROWER_SELECT:
-        return (tg_borrowed){.place = rows * REF_SELECT_BYTES};
+    case TG_SCRATCH_EIGH:
+        return (tg_scratch_need){.place = 2 * columns * columns * sizeof(tg_scalar) +
+                                          columns * sizeof(ranked)};
+    case TG_SCRATCH_QR:
+        return (tg_scratch_need){.place = (rows + columns) * columns * sizeof(tg_scalar)};
+    case TG_SCRATCH_SELECT:
+        return (tg_scratch_need){.place = rows * REF_SELECT_BYTES};
     }
-    return (tg_borrowed){0};
+    return (tg_scratch_need){0};
 }
 
 void ref_fill_decompose(tg_backend_ops *ops) {
-    ops->borrows = ref_borrows;
+    ops->scratch_need = ref_scratch_need;
     ops->eigh = ref_eigh;
     ops->qr = ref_qr;
     ops->leading_columns = ref_leading_columns;

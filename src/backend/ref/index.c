@@ -13,7 +13,7 @@ typedef struct entry {
     int64_t index;
 } entry;
 
-_Static_assert(sizeof(entry) == REF_SELECT_BYTES, "what ref_borrows tells");
+_Static_assert(sizeof(entry) == REF_SELECT_BYTES, "what ref_scratch_need tells");
 
 static int by_key_then_index(const void *x, const void *y) {
     const entry *a = x, *b = y;

@@ -1,4 +1,4 @@
-/* Neural operators, what mixes the channels of a pixel: skips, perceptrons and their gradients, one
+/* Neural operators, channels of a pixel: skip connections, channel MLPs and their gradients, one
  * pixel after the other. Sums over pixels are kept in double and added to the gradients once. */
 #include <string.h>
 
@@ -19,35 +19,38 @@ static double slope_at(bool through, tg_act act, tg_dtype dtype, const void *x, 
     return through && act != TG_ACT_NONE ? ref_act_slope(act, ref_get(dtype, x, i)) : 1.0;
 }
 
-/* ---- mix ---- */
+/* ---- skip connections ---- */
 
 /* S[o, i] */
-static double mix_entry(const tg_mix *op, int64_t o, int64_t i) {
+static double skip_entry(const tg_skip *op, int64_t o, int64_t i) {
     switch (op->kind) {
-    case TG_MIX_IDENTITY:
+    case TG_SKIP_MAP_IDENTITY:
         return o == i ? 1.0 : 0.0;
-    case TG_MIX_GATE:
+    case TG_SKIP_MAP_GATE:
         return o == i ? ref_get(op->dtype, op->weight, o) : 0.0;
-    case TG_MIX_LINEAR:
+    case TG_SKIP_MAP_LINEAR:
         return ref_get(op->dtype, op->weight, o * op->in + i);
-    case TG_MIX_NONE:
+    case TG_SKIP_MAP_NONE:
         break;
     }
     return 0.0;
 }
 
-/* Weights that a mix has: sums of their gradients, and behind them those of the bias. */
-static int64_t mix_weights(const tg_mix *op) {
-    return op->kind == TG_MIX_LINEAR ? op->out * op->in : op->kind == TG_MIX_GATE ? op->out : 0;
+/* Weights that a skip connection has: sums of their gradients, and behind them those of the bias.
+ */
+static int64_t skip_weights(const tg_skip *op) {
+    return op->kind == TG_SKIP_MAP_LINEAR ? op->out * op->in
+           : op->kind == TG_SKIP_MAP_GATE ? op->out
+                                          : 0;
 }
 
-static size_t ref_mix_workspace(tg_backend *be, const tg_mix *op, bool backward) {
+static size_t ref_skip_workspace(tg_backend *be, const tg_skip *op, bool backward) {
     (void)be;
-    return backward ? (size_t)(mix_weights(op) + op->out) * sizeof(double) : 0;
+    return backward ? (size_t)(skip_weights(op) + op->out) * sizeof(double) : 0;
 }
 
-static tg_status ref_mix_forward(tg_backend *be, const tg_mix *op) {
-    tg_status status = tg_check_mix(be->ctx, "mix_forward", op);
+static tg_status ref_skip_forward(tg_backend *be, const tg_skip *op) {
+    tg_status status = tg_check_skip(be->ctx, "skip_forward", op);
     if (status != TG_OK) {
         return status;
     }
@@ -57,8 +60,8 @@ static tg_status ref_mix_forward(tg_backend *be, const tg_mix *op) {
         for (int64_t o = 0; o < op->out; o++) {
             for (int64_t p = 0; p < pixels; p++) {
                 double sum = 0.0;
-                for (int64_t i = 0; op->kind != TG_MIX_NONE && i < op->in; i++) {
-                    const double s = mix_entry(op, o, i);
+                for (int64_t i = 0; op->kind != TG_SKIP_MAP_NONE && i < op->in; i++) {
+                    const double s = skip_entry(op, o, i);
                     if (s != 0.0) {
                         sum += s * ref_act(op->act,
                                            ref_get(stored, op->x, (b * op->in + i) * pixels + p));
@@ -74,19 +77,19 @@ static tg_status ref_mix_forward(tg_backend *be, const tg_mix *op) {
     return TG_OK;
 }
 
-static void mix_weight_sums(const tg_mix *op, double *weights, double *biases) {
+static void skip_weight_sums(const tg_skip *op, double *weights, double *biases) {
     const int64_t pixels = op->pixels;
     const tg_dtype stored = tg_stored(op->dtype, op->store);
-    memset(weights, 0, (size_t)mix_weights(op) * sizeof *weights);
+    memset(weights, 0, (size_t)skip_weights(op) * sizeof *weights);
     memset(biases, 0, (size_t)op->out * sizeof *biases);
     for (int64_t b = 0; b < op->batch; b++) {
         for (int64_t o = 0; o < op->out; o++) {
-            const bool gate = op->kind == TG_MIX_GATE;
+            const bool gate = op->kind == TG_SKIP_MAP_GATE;
             for (int64_t p = 0; p < pixels; p++) {
                 const double dy = ref_get(stored, op->dy, (b * op->out + o) * pixels + p);
                 biases[o] += dy;
                 const int64_t first = gate ? o : 0;
-                const int64_t last = gate ? o + 1 : op->kind == TG_MIX_LINEAR ? op->in : 0;
+                const int64_t last = gate ? o + 1 : op->kind == TG_SKIP_MAP_LINEAR ? op->in : 0;
                 for (int64_t i = first; op->dweight && i < last; i++) {
                     const double x = ref_get(stored, op->x, (b * op->in + i) * pixels + p);
                     weights[gate ? o : o * op->in + i] += op->alpha * dy * ref_act(op->act, x);
@@ -96,16 +99,16 @@ static void mix_weight_sums(const tg_mix *op, double *weights, double *biases) {
     }
 }
 
-static tg_status ref_mix_backward(tg_backend *be, const tg_mix *op) {
-    tg_status status = tg_check_mix(be->ctx, "mix_backward", op);
+static tg_status ref_skip_backward(tg_backend *be, const tg_skip *op) {
+    tg_status status = tg_check_skip(be->ctx, "skip_backward", op);
     if (status != TG_OK) {
         return status;
     }
     const tg_dtype stored = tg_stored(op->dtype, op->store);
     if (op->dweight || op->dbias) {
-        double *weights = op->workspace, *biases = weights + mix_weights(op);
-        mix_weight_sums(op, weights, biases);
-        add_sums(op->dtype, mix_weights(op), weights, op->dweight);
+        double *weights = op->workspace, *biases = weights + skip_weights(op);
+        skip_weight_sums(op, weights, biases);
+        add_sums(op->dtype, skip_weights(op), weights, op->dweight);
         add_sums(op->dtype, op->out, biases, op->dbias);
     }
     const int64_t pixels = op->pixels;
@@ -114,7 +117,7 @@ static tg_status ref_mix_backward(tg_backend *be, const tg_mix *op) {
             for (int64_t p = 0; p < pixels; p++) {
                 double sum = 0.0;
                 for (int64_t o = 0; o < op->out; o++) {
-                    const double s = mix_entry(op, o, i);
+                    const double s = skip_entry(op, o, i);
                     if (s != 0.0) {
                         sum += s * ref_get(stored, op->dy, (b * op->out + o) * pixels + p);
                     }
@@ -129,9 +132,9 @@ static tg_status ref_mix_backward(tg_backend *be, const tg_mix *op) {
     return TG_OK;
 }
 
-/* ---- perceptron ---- */
+/* ---- channel MLP ---- */
 
-/* One pixel of a perceptron on its way through, and the sums over pixels. Arrays in the workspace.
+/* One pixel of a channel MLP on its way through, and the sums over pixels. Arrays in the workspace.
  */
 typedef struct pixel {
     double *u;                 /* (in): act(x) */
@@ -296,9 +299,9 @@ static tg_status ref_mlp_backward(tg_backend *be, const tg_mlp *op) {
 }
 
 void ref_fill_nn_layers(tg_backend_ops *ops) {
-    ops->mix_workspace = ref_mix_workspace;
-    ops->mix_forward = ref_mix_forward;
-    ops->mix_backward = ref_mix_backward;
+    ops->skip_workspace = ref_skip_workspace;
+    ops->skip_forward = ref_skip_forward;
+    ops->skip_backward = ref_skip_backward;
     ops->mlp_workspace = ref_mlp_workspace;
     ops->mlp_forward = ref_mlp_forward;
     ops->mlp_backward = ref_mlp_backward;

@@ -5,26 +5,26 @@
  *   BIAS        y = sum + bias;  BIAS_BACK its gradient
  *   ACCUMULATE  y = sum + dy, through act
  *
- * All of them are the backend's mix: what they add to is where they write. */
+ * All of them are the backend's skip: what they add to is where they write. */
 #include "nn/ops.h"
 #include "nn/parts.h"
 
-static tg_mix slot_op(const nn_program *p, const nn_op *op, tg_mix_kind kind, int value) {
+static tg_skip slot_op(const nn_program *p, const nn_op *op, tg_skip_map kind, int value) {
     const nn_value *v = &p->values[value];
-    return (tg_mix){.dtype = p->model->config.dtype,
-                    .kind = kind,
-                    .batch = p->batch,
-                    .in = v->channels,
-                    .out = v->channels,
-                    .pixels = v->points,
-                    .act = op->act,
-                    .alpha = 1.0,
-                    .beta = 1.0,
-                    .store = nn_store(p, value)};
+    return (tg_skip){.dtype = p->model->config.dtype,
+                     .kind = kind,
+                     .batch = p->batch,
+                     .in = v->channels,
+                     .out = v->channels,
+                     .pixels = v->points,
+                     .act = op->act,
+                     .alpha = 1.0,
+                     .beta = 1.0,
+                     .store = nn_store(p, value)};
 }
 
-static tg_mix call_op(const tg_fno *fno, const nn_op *op, tg_mix_kind kind, int value) {
-    tg_mix call = slot_op(&fno->run.program, op, kind, value);
+static tg_skip call_op(const tg_fno *fno, const nn_op *op, tg_skip_map kind, int value) {
+    tg_skip call = slot_op(&fno->run.program, op, kind, value);
     call.batch = fno->run.batch;
     call.workspace = nn_data(fno, op->scratch[0]);
     return call;
@@ -37,13 +37,13 @@ static tg_status run_skip(tg_fno *fno, const nn_op *op) {
     const int planes = fno->model.planes;
     for (int q = 0; q < planes; q++) {
         for (int part = 0; part < planes; part++) {
-            tg_mix call = call_op(fno, op, op->skip->kind, op->out[0]);
+            tg_skip call = call_op(fno, op, op->skip->kind, op->out[0]);
             call.weight = nn_weight(fno, op->skip->param[part]);
             call.bias = q == 0 && part == 0 ? nn_weight(fno, op->bias) : NULL;
             call.alpha = nn_part_sign(part, q);
             call.x = nn_plane(fno, op->in[NN_X], nn_part_across(part, q));
             call.y = nn_plane(fno, op->out[0], q);
-            TG_TRY(fno->be->ops->mix_forward(fno->be, &call));
+            TG_TRY(fno->be->ops->skip_forward(fno->be, &call));
         }
     }
 fail:
@@ -56,7 +56,7 @@ static tg_status run_skip_back(tg_fno *fno, const nn_op *op) {
     for (int q = 0; q < planes; q++) {
         for (int part = 0; part < planes; part++) {
             const int out = nn_part_across(part, q);
-            tg_mix call = call_op(fno, op, op->skip->kind, op->in[NN_DY]);
+            tg_skip call = call_op(fno, op, op->skip->kind, op->in[NN_DY]);
             call.through = op->through && part == planes - 1;
             call.weight = nn_weight(fno, op->skip->param[part]);
             call.alpha = nn_part_sign(part, out);
@@ -66,7 +66,7 @@ static tg_status run_skip_back(tg_fno *fno, const nn_op *op) {
             call.dx = nn_plane(fno, op->out[0], q);
             call.dweight = nn_gradient(fno, op->skip->param[part]);
             call.dbias = q == 0 && part == 0 ? nn_gradient(fno, op->bias) : NULL;
-            TG_TRY(fno->be->ops->mix_backward(fno->be, &call));
+            TG_TRY(fno->be->ops->skip_backward(fno->be, &call));
         }
     }
 fail:
@@ -75,7 +75,7 @@ fail:
 
 static int skip_params(const nn_program *p, const nn_op *op, int *first) {
     *first = op->skip->param[0];
-    return op->skip->kind == TG_MIX_IDENTITY ? 0 : p->model->planes;
+    return op->skip->kind == TG_SKIP_MAP_IDENTITY ? 0 : p->model->planes;
 }
 
 static int back_skip(nn_program *p, const nn_op *op, nn_request ask) {
@@ -93,26 +93,26 @@ static int back_skip(nn_program *p, const nn_op *op, nn_request ask) {
 
 /* S^T pixel by pixel and channel by channel. */
 static bool is_diagonal(const nn_program *p, const nn_op *op) {
-    return p->model->planes == 1 && op->skip->kind != TG_MIX_LINEAR;
+    return p->model->planes == 1 && op->skip->kind != TG_SKIP_MAP_LINEAR;
 }
 
 static void skip_scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
     const bool is_back = op->kind == NN_SKIP_BACK;
-    const tg_mix call = slot_op(p, op, op->skip->kind, is_back ? op->in[NN_DY] : op->out[0]);
-    bytes[0] = be->ops->mix_workspace(be, &call, is_back);
+    const tg_skip call = slot_op(p, op, op->skip->kind, is_back ? op->in[NN_DY] : op->out[0]);
+    bytes[0] = be->ops->skip_workspace(be, &call, is_back);
 }
 
 static double flops(const nn_program *p, const nn_op *op) {
     const nn_value *v = &p->values[op->kind == NN_SKIP ? op->out[0] : op->in[NN_DY]];
     const double channels = (double)v->channels, points = (double)p->batch * (double)v->points;
     const double both = op->kind == NN_SKIP_BACK ? 2.0 : 1.0; /* of weight and input */
-    return op->skip->kind != TG_MIX_LINEAR
+    return op->skip->kind != TG_SKIP_MAP_LINEAR
                ? 0.0
                : both * 2.0 * p->model->planes * p->model->planes * points * channels * channels;
 }
 
 const nn_kind_row nn_kind_skip = {.name = "skip",
-                                  .slot = NN_SLOT(mix_forward),
+                                  .slot = NN_SLOT(skip_forward),
                                   .loads = true,
                                   .adds = true,
                                   .run = run_skip,
@@ -122,7 +122,7 @@ const nn_kind_row nn_kind_skip = {.name = "skip",
                                   .scratch = skip_scratch,
                                   .flops = flops};
 const nn_kind_row nn_kind_skip_back = {.name = "backward of a skip",
-                                       .slot = NN_SLOT(mix_backward),
+                                       .slot = NN_SLOT(skip_backward),
                                        .loads = true,
                                        .makes_gradients = true,
                                        .run = run_skip_back,
@@ -143,17 +143,17 @@ int nn_add_skip(nn_program *p, const nn_skip *skip, int x, int sum) {
 /* ---- biases ---- */
 
 static tg_status run_bias(tg_fno *fno, const nn_op *op) {
-    tg_mix call = call_op(fno, op, TG_MIX_NONE, op->out[0]);
+    tg_skip call = call_op(fno, op, TG_SKIP_MAP_NONE, op->out[0]);
     call.bias = nn_weight(fno, op->bias);
     call.y = nn_data(fno, op->out[0]);
-    return fno->be->ops->mix_forward(fno->be, &call);
+    return fno->be->ops->skip_forward(fno->be, &call);
 }
 
 static tg_status run_bias_back(tg_fno *fno, const nn_op *op) {
-    tg_mix call = call_op(fno, op, TG_MIX_NONE, op->in[NN_DY]);
+    tg_skip call = call_op(fno, op, TG_SKIP_MAP_NONE, op->in[NN_DY]);
     call.dbias = nn_gradient(fno, op->bias);
     call.dy = nn_data(fno, op->in[NN_DY]);
-    return fno->be->ops->mix_backward(fno->be, &call);
+    return fno->be->ops->skip_backward(fno->be, &call);
 }
 
 static int bias_params(const nn_program *p, const nn_op *op, int *first) {
@@ -173,18 +173,18 @@ static int back_bias(nn_program *p, const nn_op *op, nn_request ask) {
 
 static void bias_scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
     const bool is_back = op->kind == NN_BIAS_BACK;
-    const tg_mix call = slot_op(p, op, TG_MIX_NONE, is_back ? op->in[NN_DY] : op->out[0]);
-    bytes[0] = be->ops->mix_workspace(be, &call, is_back);
+    const tg_skip call = slot_op(p, op, TG_SKIP_MAP_NONE, is_back ? op->in[NN_DY] : op->out[0]);
+    bytes[0] = be->ops->skip_workspace(be, &call, is_back);
 }
 
 const nn_kind_row nn_kind_bias = {.name = "bias",
-                                  .slot = NN_SLOT(mix_forward),
+                                  .slot = NN_SLOT(skip_forward),
                                   .run = run_bias,
                                   .params = bias_params,
                                   .back = back_bias,
                                   .scratch = bias_scratch};
 const nn_kind_row nn_kind_bias_back = {.name = "backward of a bias",
-                                       .slot = NN_SLOT(mix_backward),
+                                       .slot = NN_SLOT(skip_backward),
                                        .makes_gradients = true,
                                        .run = run_bias_back,
                                        .scratch = bias_scratch};
@@ -202,12 +202,12 @@ int nn_add_bias(nn_program *p, int bias, int x) {
 static tg_status run_accumulate(tg_fno *fno, const nn_op *op) {
     tg_status status = TG_OK;
     for (int q = 0; q < fno->model.planes; q++) {
-        tg_mix call = call_op(fno, op, TG_MIX_IDENTITY, op->in[NN_DY]);
+        tg_skip call = call_op(fno, op, TG_SKIP_MAP_IDENTITY, op->in[NN_DY]);
         call.through = op->through;
         call.x = nn_plane(fno, op->in[NN_X], q);
         call.dy = nn_plane(fno, op->in[NN_DY], q);
         call.dx = nn_plane(fno, op->out[0], q);
-        TG_TRY(fno->be->ops->mix_backward(fno->be, &call));
+        TG_TRY(fno->be->ops->skip_backward(fno->be, &call));
     }
 fail:
     return status;
@@ -215,12 +215,12 @@ fail:
 
 static void accumulate_scratch(const nn_program *p, tg_backend *be, const nn_op *op,
                                size_t bytes[2]) {
-    const tg_mix call = slot_op(p, op, TG_MIX_IDENTITY, op->in[NN_DY]);
-    bytes[0] = be->ops->mix_workspace(be, &call, true);
+    const tg_skip call = slot_op(p, op, TG_SKIP_MAP_IDENTITY, op->in[NN_DY]);
+    bytes[0] = be->ops->skip_workspace(be, &call, true);
 }
 
 const nn_kind_row nn_kind_accumulate = {.name = "sum of gradients",
-                                        .slot = NN_SLOT(mix_backward),
+                                        .slot = NN_SLOT(skip_backward),
                                         .loads = true,
                                         .run = run_accumulate,
                                         .scratch = accumulate_scratch};

@@ -133,8 +133,9 @@ static void take_into_mlp(const fusion *f, nn_op *mlp) {
         return;
     }
     nn_op *skip = reader_of(f, mlp->out[0], NN_SKIP, NN_SUM);
-    if (skip && skip->skip->kind != TG_MIX_LINEAR && skip->bias < 0 && skip->act == TG_ACT_NONE &&
-        is_read_once(f, mlp->out[0]) && &f->p->ops[f->links.maker[skip->in[NN_X]]] < mlp) {
+    if (skip && skip->skip->kind != TG_SKIP_MAP_LINEAR && skip->bias < 0 &&
+        skip->act == TG_ACT_NONE && is_read_once(f, mlp->out[0]) &&
+        &f->p->ops[f->links.maker[skip->in[NN_X]]] < mlp) {
         mlp->in[NN_ADD] = skip->in[NN_X];
         mlp->gate = skip->skip->param[0];
         mlp->out[0] = skip->out[0];

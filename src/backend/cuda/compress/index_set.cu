@@ -126,7 +126,7 @@ static tg_status cuda_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
         return TG_OK;
     }
     TG_TRY(cuda_rank(be, bitmap, total + 1, total));
-    TG_TRY(be->ops->queue->download_later(be, cuda->pinned, total, sizeof *total));
+    TG_TRY(be->ops->stream->download_async(be, cuda->pinned, total, sizeof *total));
     TG_TRY(be->ops->synchronize(be));
     memcpy(&bitmap->count, cuda->pinned, sizeof bitmap->count);
 fail:

@@ -40,7 +40,7 @@ extern "C" void tg_backend_fill_cuda(tg_backend_ops *ops) {
     ops->summary = "NVIDIA GPU: cuBLAS, cuSOLVER and own kernels";
     ops->place = TG_DEVICE;
     cuda_fill_device(ops);
-    cuda_fill_queue(ops);
+    cuda_fill_stream(ops);
     cuda_fill_elementwise(ops);
     cuda_fill_reduce(ops);
     cuda_fill_random(ops);

@@ -26,8 +26,8 @@ struct cuda_state {
     int device;
     int processors; /* multiprocessors of the device */
     cudaStream_t stream;
-    cudaStream_t lane; /* copies beside the stream */
-    cudaEvent_t lane_event;
+    cudaStream_t copy_stream; /* copies beside the stream */
+    cudaEvent_t copy_event;
     tg_mem_device memory; /* how the ledger asks this device for memory */
     cublasHandle_t blas;
     void *blas_workspace;      /* CUDA_BLAS_BYTES; free for others in calls that use no cuBLAS */
@@ -70,7 +70,7 @@ static inline unsigned cuda_blocks(const tg_backend *be, int64_t n, int threads)
 
 /* Each file fills the slots it has. */
 void cuda_fill_device(tg_backend_ops *ops);      /* device.cu: life, memory, transfers */
-void cuda_fill_queue(tg_backend_ops *ops);       /* stream.cu: marks, lane, graphs */
+void cuda_fill_stream(tg_backend_ops *ops);      /* stream.cu: events, copy stream, graphs */
 void cuda_fill_elementwise(tg_backend_ops *ops); /* elementwise.cu */
 void cuda_fill_reduce(tg_backend_ops *ops);      /* reduce.cu: dot, norms, slice_norms, counts */
 void cuda_fill_random(tg_backend_ops *ops);      /* random.cu */

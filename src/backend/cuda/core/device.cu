@@ -121,11 +121,11 @@ static void cuda_close(tg_backend *be) {
     cuda_release(be, cuda->blas_workspace);
     cuda_release(be, cuda->scratch);
     cudaFreeHost(cuda->pinned);
-    if (cuda->lane_event) {
-        cudaEventDestroy(cuda->lane_event);
+    if (cuda->copy_event) {
+        cudaEventDestroy(cuda->copy_event);
     }
-    if (cuda->lane) {
-        cudaStreamDestroy(cuda->lane);
+    if (cuda->copy_stream) {
+        cudaStreamDestroy(cuda->copy_stream);
     }
     if (cuda->stream) {
         cudaStreamDestroy(cuda->stream);
@@ -166,9 +166,9 @@ static tg_status cuda_open(tg_backend *be) {
     TG_TRY(CUDA_CHECK(be, cudaSetDevice(cuda->device), "choosing the GPU"));
     TG_TRY(CUDA_CHECK(be, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking),
                       "making a stream"));
-    TG_TRY(CUDA_CHECK(be, cudaStreamCreateWithFlags(&cuda->lane, cudaStreamNonBlocking),
+    TG_TRY(CUDA_CHECK(be, cudaStreamCreateWithFlags(&cuda->copy_stream, cudaStreamNonBlocking),
                       "making a stream"));
-    TG_TRY(CUDA_CHECK(be, cudaEventCreateWithFlags(&cuda->lane_event, cudaEventDisableTiming),
+    TG_TRY(CUDA_CHECK(be, cudaEventCreateWithFlags(&cuda->copy_event, cudaEventDisableTiming),
                       "making an event"));
     TG_TRY(CUDA_CHECK(
         be, cudaDeviceGetAttribute(&cuda->processors, cudaDevAttrMultiProcessorCount, cuda->device),

@@ -26,7 +26,7 @@ template <class V> static tg_status finish(tg_backend *be, unsigned blocks, V *o
     tg_status status = TG_OK;
     join_kernel<V><<<1, THREADS, 0, cuda->stream>>>(blocks, partials, partials + blocks);
     TG_TRY(CUDA_LAUNCHED(be, "joining sums"));
-    TG_TRY(be->ops->queue->download_later(be, cuda->pinned, partials + blocks, sizeof *out));
+    TG_TRY(be->ops->stream->download_async(be, cuda->pinned, partials + blocks, sizeof *out));
     TG_TRY(be->ops->synchronize(be));
     memcpy(out, cuda->pinned, sizeof *out);
 fail:
@@ -223,7 +223,7 @@ static tg_status some_slice_norms(tg_backend *be, int64_t left, int64_t dim, int
     slice_join_kernel<<<(slices + THREADS - 1) / THREADS, THREADS, 0, cuda->stream>>>(
         slices, splits, partials, sums);
     TG_TRY(CUDA_LAUNCHED(be, "slice_norms"));
-    TG_TRY(be->ops->queue->download_later(be, cuda->pinned, sums, slices * sizeof *out));
+    TG_TRY(be->ops->stream->download_async(be, cuda->pinned, sums, slices * sizeof *out));
     TG_TRY(be->ops->synchronize(be));
     memcpy(out + first, cuda->pinned, slices * sizeof *out);
 fail:

@@ -1,4 +1,4 @@
-/* Work that runs while the host goes on: marks, a lane of copies beside the queue, and recorded
+/* Work that runs while the host goes on: events, a copy stream, and captured
  * graphs. Pinned memory is host memory, and counted there. */
 #include "backend/cuda/core/cuda.cuh"
 
@@ -42,68 +42,72 @@ static tg_status cuda_download_later(tg_backend *be, void *pinned, const void *s
                       "copying from the GPU");
 }
 
-static tg_status cuda_lane_upload(tg_backend *be, bool after_queue, void *dst, const void *pinned,
-                                  size_t bytes) {
+static tg_status cuda_copy_stream_upload(tg_backend *be, bool after_stream, void *dst,
+                                         const void *pinned, size_t bytes) {
     cuda_state *cuda = cuda_state_of(be);
     tg_status status = TG_OK;
-    if (after_queue) {
-        TG_TRY(CUDA_CHECK(be, cudaEventRecord(cuda->lane_event, cuda->stream), "marking a place"));
-        TG_TRY(CUDA_CHECK(be, cudaStreamWaitEvent(cuda->lane, cuda->lane_event, 0),
+    if (after_stream) {
+        TG_TRY(
+            CUDA_CHECK(be, cudaEventRecord(cuda->copy_event, cuda->stream), "recording an event"));
+        TG_TRY(CUDA_CHECK(be, cudaStreamWaitEvent(cuda->copy_stream, cuda->copy_event, 0),
                           "ordering two streams"));
     }
-    TG_TRY(CUDA_CHECK(be, cudaMemcpyAsync(dst, pinned, bytes, cudaMemcpyHostToDevice, cuda->lane),
-                      "copying to the GPU"));
+    TG_TRY(CUDA_CHECK(
+        be, cudaMemcpyAsync(dst, pinned, bytes, cudaMemcpyHostToDevice, cuda->copy_stream),
+        "copying to the GPU"));
 fail:
     return status;
 }
 
-static tg_status cuda_lane_join(tg_backend *be) {
+static tg_status cuda_copy_stream_join(tg_backend *be) {
     cuda_state *cuda = cuda_state_of(be);
     tg_status status = TG_OK;
-    TG_TRY(CUDA_CHECK(be, cudaEventRecord(cuda->lane_event, cuda->lane), "marking a place"));
-    TG_TRY(CUDA_CHECK(be, cudaStreamWaitEvent(cuda->stream, cuda->lane_event, 0),
+    TG_TRY(
+        CUDA_CHECK(be, cudaEventRecord(cuda->copy_event, cuda->copy_stream), "recording an event"));
+    TG_TRY(CUDA_CHECK(be, cudaStreamWaitEvent(cuda->stream, cuda->copy_event, 0),
                       "ordering two streams"));
 fail:
     return status;
 }
 
-/* ---- marks ---- */
+/* ---- events ---- */
 
-struct tg_mark {
+struct tg_stream_event {
     cudaEvent_t event;
 };
 
-static void cuda_mark_destroy(tg_backend *be, tg_mark **mark) {
-    if (mark && *mark) {
-        if ((*mark)->event) {
-            cudaEventDestroy((*mark)->event);
+static void cuda_event_destroy(tg_backend *be, tg_stream_event **event) {
+    if (event && *event) {
+        if ((*event)->event) {
+            cudaEventDestroy((*event)->event);
             cudaGetLastError();
         }
-        tg_mem_free(be->ctx, *mark);
-        *mark = NULL;
+        tg_mem_free(be->ctx, *event);
+        *event = NULL;
     }
 }
 
-static tg_status cuda_mark_create(tg_backend *be, tg_mark **out) {
+static tg_status cuda_event_create(tg_backend *be, tg_stream_event **out) {
     tg_status status = TG_OK;
-    *out = static_cast<tg_mark *>(tg_mem_calloc(be->ctx, TG_MEM_OTHER, 1, sizeof **out));
+    *out = static_cast<tg_stream_event *>(tg_mem_calloc(be->ctx, TG_MEM_OTHER, 1, sizeof **out));
     TG_TRY(*out ? TG_OK : TG_E_MEMORY);
     TG_TRY(CUDA_CHECK(be, cudaEventCreate(&(*out)->event), "making an event"));
     return TG_OK;
 fail:
-    cuda_mark_destroy(be, out);
+    cuda_event_destroy(be, out);
     return status;
 }
 
-static tg_status cuda_mark_record(tg_backend *be, tg_mark *mark) {
-    return CUDA_CHECK(be, cudaEventRecord(mark->event, cuda_stream(be)), "marking a place");
+static tg_status cuda_event_record(tg_backend *be, tg_stream_event *event) {
+    return CUDA_CHECK(be, cudaEventRecord(event->event, cuda_stream(be)), "recording an event");
 }
 
-static tg_status cuda_mark_wait(tg_backend *be, tg_mark *mark) {
-    return CUDA_CHECK(be, cudaEventSynchronize(mark->event), "waiting for the GPU");
+static tg_status cuda_event_wait(tg_backend *be, tg_stream_event *event) {
+    return CUDA_CHECK(be, cudaEventSynchronize(event->event), "waiting for the GPU");
 }
 
-static tg_status cuda_mark_elapsed(tg_backend *be, tg_mark *begin, tg_mark *end, double *ms) {
+static tg_status cuda_event_elapsed(tg_backend *be, tg_stream_event *begin, tg_stream_event *end,
+                                    double *ms) {
     float elapsed = 0.0f;
     const tg_status status =
         CUDA_CHECK(be, cudaEventElapsedTime(&elapsed, begin->event, end->event), "taking the time");
@@ -155,13 +159,13 @@ static tg_status cuda_graph_launch(tg_backend *be, tg_graph *graph) {
     return CUDA_CHECK(be, cudaGraphLaunch(graph->work, cuda_stream(be)), "launching a graph");
 }
 
-static const tg_queue_ops queue_ops = {
-    cuda_upload_later, cuda_download_later, cuda_pinned_alloc, cuda_pinned_release,
-    cuda_mark_create,  cuda_mark_destroy,   cuda_mark_record,  cuda_mark_wait,
-    cuda_mark_elapsed, cuda_lane_upload,    cuda_lane_join,    cuda_graph_begin,
-    cuda_graph_end,    cuda_graph_destroy,  cuda_graph_launch,
+static const tg_stream_ops stream_ops = {
+    cuda_upload_later,  cuda_download_later,     cuda_pinned_alloc,     cuda_pinned_release,
+    cuda_event_create,  cuda_event_destroy,      cuda_event_record,     cuda_event_wait,
+    cuda_event_elapsed, cuda_copy_stream_upload, cuda_copy_stream_join, cuda_graph_begin,
+    cuda_graph_end,     cuda_graph_destroy,      cuda_graph_launch,
 };
 
-void cuda_fill_queue(tg_backend_ops *ops) {
-    ops->queue = &queue_ops;
+void cuda_fill_stream(tg_backend_ops *ops) {
+    ops->stream = &stream_ops;
 }

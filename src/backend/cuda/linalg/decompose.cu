@@ -71,8 +71,8 @@ void cuda_solver_work_close(tg_backend *be, cuda_solver_work *work) {
     tg_mem_free(be->ctx, work->host);
 }
 
-tg_borrowed cuda_borrowed(const cuda_pieces *pieces, const cuda_solver_work *work) {
-    tg_borrowed bytes = {};
+tg_scratch_need cuda_scratch_sum(const cuda_pieces *pieces, const cuda_solver_work *work) {
+    tg_scratch_need bytes = {};
     bytes.place = (exceed_scratch(pieces) ? pieces->needed : 0) +
                   (exceeds_blas(work) ? work->device_bytes : 0);
     bytes.host = work->host_bytes;
@@ -302,14 +302,14 @@ static tg_status cuda_leading_columns(tg_backend *be, tg_dtype dtype, int64_t ro
 
 /* What a host backend takes where the device's result is not good is not told. Selections work in
  * the scratch. */
-static tg_borrowed cuda_borrows(tg_backend *be, tg_borrower call, tg_dtype dtype, int64_t m,
-                                int64_t n) {
+static tg_scratch_need cuda_scratch_need(tg_backend *be, tg_scratch_call call, tg_dtype dtype,
+                                         int64_t m, int64_t n) {
     switch (call) {
-    case TG_BORROWER_EIGH:
-        return cuda_eigh_borrows(be, dtype, n);
-    case TG_BORROWER_QR:
-        return cuda_qr_borrows(be, dtype, m, n);
-    case TG_BORROWER_SELECT:
+    case TG_SCRATCH_EIGH:
+        return cuda_eigh_scratch_need(be, dtype, n);
+    case TG_SCRATCH_QR:
+        return cuda_qr_scratch_need(be, dtype, m, n);
+    case TG_SCRATCH_SELECT:
         break;
     }
     return {};
@@ -321,5 +321,5 @@ void cuda_fill_dense(tg_backend_ops *ops) {
     ops->eigh = cuda_eigh;
     ops->qr = cuda_qr;
     ops->leading_columns = cuda_leading_columns;
-    ops->borrows = cuda_borrows;
+    ops->scratch_need = cuda_scratch_need;
 }

@@ -42,7 +42,7 @@ tg_status cuda_solver_work_open(tg_backend *be, cuda_solver_work *work);
 void cuda_solver_work_close(tg_backend *be, cuda_solver_work *work);
 
 /* What a call takes from the ledger that opens both. */
-tg_borrowed cuda_borrowed(const cuda_pieces *pieces, const cuda_solver_work *work);
+tg_scratch_need cuda_scratch_sum(const cuda_pieces *pieces, const cuda_solver_work *work);
 
 /* verdict->most of n doubles. */
 tg_status cuda_find_most(tg_backend *be, int64_t n, const double *x, cuda_verdict *verdict);
@@ -84,8 +84,8 @@ tg_status cuda_jacobi(tg_backend *be, tg_dtype dtype, int64_t n, const void *a, 
                       void *vectors, double *values, cuda_verdict *verdict);
 
 tg_status cuda_eigh(tg_backend *be, tg_dtype dtype, int64_t n, void *a, double *eigenvalues);
-tg_borrowed cuda_eigh_borrows(tg_backend *be, tg_dtype dtype, int64_t n);
+tg_scratch_need cuda_eigh_scratch_need(tg_backend *be, tg_dtype dtype, int64_t n);
 tg_status cuda_qr(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, void *r);
-tg_borrowed cuda_qr_borrows(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n);
+tg_scratch_need cuda_qr_scratch_need(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n);
 
 #endif

@@ -307,12 +307,12 @@ fail:
     return status;
 }
 
-tg_borrowed cuda_qr_borrows(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n) {
+tg_scratch_need cuda_qr_scratch_need(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n) {
     cuda_pieces pieces = {};
     cuda_solver_work work = {};
     need_pieces(dtype, m, n, &pieces);
     const bool known = n > 0 && m <= INT_MAX && need_work(be, dtype, m, n, &work) == TG_OK;
-    const tg_borrowed bytes = known ? cuda_borrowed(&pieces, &work) : tg_borrowed{};
+    const tg_scratch_need bytes = known ? cuda_scratch_sum(&pieces, &work) : tg_scratch_need{};
     cuda_solver_work_close(be, &work);
     return bytes;
 }

@@ -17,13 +17,13 @@ void cuda_fill_nn_norm(tg_backend_ops *ops);
 void cuda_fill_nn_spectral(tg_backend_ops *ops);
 void cuda_fill_nn_loss(tg_backend_ops *ops);
 
-/* Linear skips and perceptrons as one kernel on tensor cores (skip_tensor.cu, mlp_tensor.cu), for
+/* Linear skips and channel MLPs as one kernel on tensor cores (skip_tensor.cu, mlp_tensor.cu), for
  * shapes that fit one: whether that is so for a call, the call, and what backward needs of the
  * workspace. */
-bool mix_tensor_takes(const tg_backend *be, const tg_mix *op);
-tg_status mix_tensor_forward(tg_backend *be, const tg_mix *op);
-tg_status mix_tensor_backward(tg_backend *be, const tg_mix *op);
-size_t mix_tensor_workspace(const tg_backend *be, const tg_mix *op);
+bool mix_tensor_takes(const tg_backend *be, const tg_skip *op);
+tg_status mix_tensor_forward(tg_backend *be, const tg_skip *op);
+tg_status mix_tensor_backward(tg_backend *be, const tg_skip *op);
+size_t mix_tensor_workspace(const tg_backend *be, const tg_skip *op);
 bool mlp_tensor_forward_takes(const tg_backend *be, const tg_mlp *op);
 bool mlp_tensor_backward_takes(const tg_backend *be, const tg_mlp *op);
 tg_status mlp_tensor_forward(tg_backend *be, const tg_mlp *op);

@@ -147,24 +147,25 @@ static __global__ void __launch_bounds__(32 * SUM_WARPS)
     }
 }
 
-template <class T> static tg_status forward_within(tg_backend *be, const tg_mix *op) {
+template <class T> static tg_status forward_within(tg_backend *be, const tg_skip *op) {
     using R = real_of<T>;
     const channel_pass pass = channel_pass_of(be, op->batch, op->out, op->pixels, INT32_MAX);
     mix_pass<<<channel_pass_blocks(pass), PASS_THREADS, 0, cuda_stream(be)>>>(
         pass, op->act, R(op->alpha), R(op->beta),
-        op->kind == TG_MIX_GATE ? static_cast<const R *>(op->weight) : NULL,
+        op->kind == TG_SKIP_MAP_GATE ? static_cast<const R *>(op->weight) : NULL,
         static_cast<const R *>(op->bias),
-        op->kind == TG_MIX_NONE ? NULL : static_cast<const T *>(op->x), static_cast<T *>(op->y));
+        op->kind == TG_SKIP_MAP_NONE ? NULL : static_cast<const T *>(op->x),
+        static_cast<T *>(op->y));
     return CUDA_LAUNCHED(be, "adding a skip");
 }
 
-template <class T> static tg_status backward_within(tg_backend *be, const tg_mix *op) {
+template <class T> static tg_status backward_within(tg_backend *be, const tg_skip *op) {
     using R = real_of<T>;
     const int64_t room = CUDA_SCRATCH_BYTES / (int64_t)sizeof(mix_sums);
-    const bool gates = op->kind == TG_MIX_GATE, carries = op->kind != TG_MIX_NONE;
+    const bool gates = op->kind == TG_SKIP_MAP_GATE, carries = op->kind != TG_SKIP_MAP_NONE;
     R *dweight = gates ? static_cast<R *>(op->dweight) : NULL, *dbias = static_cast<R *>(op->dbias);
     if (op->out > room) {
-        return tg_fail(be->ctx, TG_E_SHAPE, "mix_backward: %lld channels are too many",
+        return tg_fail(be->ctx, TG_E_SHAPE, "skip_backward: %lld channels are too many",
                        (long long)op->out);
     }
     mix_back<T> m = {};
@@ -194,11 +195,11 @@ fail:
 
 /* ---- linear, by matrix products ---- */
 
-static int64_t size_of(const tg_mix *op) {
+static int64_t size_of(const tg_skip *op) {
     return (int64_t)tg_dtype_size(op->dtype);
 }
 
-static column_tiles tiles_of(const tg_mix *op) {
+static column_tiles tiles_of(const tg_skip *op) {
     return column_tiles_of(op->batch, op->pixels, (op->in + op->out) * size_of(op));
 }
 
@@ -208,12 +209,12 @@ template <class R> struct mix_matrices {
     double *sums;
 };
 
-static size_t columns_workspace(const tg_mix *op) {
+static size_t columns_workspace(const tg_skip *op) {
     const int64_t matrices = (op->in + op->out) * tiles_of(op).width * size_of(op);
     return (size_t)((matrices + 7) / 8 * 8) + (size_t)(op->out * SUM_PARTS) * sizeof(double);
 }
 
-template <class R> static mix_matrices<R> matrices_of(const tg_mix *op) {
+template <class R> static mix_matrices<R> matrices_of(const tg_skip *op) {
     mix_matrices<R> m;
     m.sums = static_cast<double *>(op->workspace);
     m.u = reinterpret_cast<R *>(m.sums + op->out * SUM_PARTS);
@@ -223,7 +224,7 @@ template <class R> static mix_matrices<R> matrices_of(const tg_mix *op) {
 
 /* act(x) of a tile: x itself where that is the same matrix. */
 template <class T>
-static tg_status input_of(tg_backend *be, const tg_mix *op, const column_tile &t, real_of<T> *room,
+static tg_status input_of(tg_backend *be, const tg_skip *op, const column_tile &t, real_of<T> *room,
                           const void **u, int64_t *ld) {
     const T *x = static_cast<const T *>(op->x);
     *ld = t.pixels;
@@ -264,7 +265,7 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
         });
 }
 
-template <class T> static tg_status forward_columns(tg_backend *be, const tg_mix *op) {
+template <class T> static tg_status forward_columns(tg_backend *be, const tg_skip *op) {
     using R = real_of<T>;
     const column_tiles tiles = tiles_of(op);
     const mix_matrices<R> m = matrices_of<R>(op);
@@ -286,7 +287,7 @@ fail:
 
 /* dy of a tile: itself where nothing is summed and it is a matrix already. */
 template <class T>
-static tg_status gradient_of(tg_backend *be, const tg_mix *op, const column_tile &t, bool first,
+static tg_status gradient_of(tg_backend *be, const tg_skip *op, const column_tile &t, bool first,
                              const mix_matrices<real_of<T>> &m, const void **d, int64_t *ld) {
     const T *dy = static_cast<const T *>(op->dy);
     *ld = t.pixels;
@@ -303,7 +304,7 @@ static tg_status gradient_of(tg_backend *be, const tg_mix *op, const column_tile
 
 /* dx of a tile; `room` is for (in, count). */
 template <class T>
-static tg_status input_gradient(tg_backend *be, const tg_mix *op, const column_tile &t,
+static tg_status input_gradient(tg_backend *be, const tg_skip *op, const column_tile &t,
                                 const void *d, int64_t ld, real_of<T> *room) {
     using R = real_of<T>;
     const tg_act act = op->through ? op->act : TG_ACT_NONE;
@@ -323,7 +324,7 @@ static tg_status input_gradient(tg_backend *be, const tg_mix *op, const column_t
     return status;
 }
 
-template <class T> static tg_status backward_columns(tg_backend *be, const tg_mix *op) {
+template <class T> static tg_status backward_columns(tg_backend *be, const tg_skip *op) {
     using R = real_of<T>;
     const column_tiles tiles = tiles_of(op);
     const mix_matrices<R> m = matrices_of<R>(op);
@@ -351,8 +352,8 @@ fail:
 
 /* ---- the slots ---- */
 
-static size_t cuda_mix_workspace(tg_backend *be, const tg_mix *op, bool backward) {
-    if (op->kind != TG_MIX_LINEAR) {
+static size_t cuda_skip_workspace(tg_backend *be, const tg_skip *op, bool backward) {
+    if (op->kind != TG_SKIP_MAP_LINEAR) {
         return 0;
     }
     const size_t columns = columns_workspace(op);
@@ -360,40 +361,42 @@ static size_t cuda_mix_workspace(tg_backend *be, const tg_mix *op, bool backward
     return columns > tensor ? columns : tensor;
 }
 
-static bool is_empty(const tg_mix *op) {
+static bool is_empty(const tg_skip *op) {
     return op->batch == 0 || op->out == 0 || op->pixels == 0;
 }
 
-static tg_status cuda_mix_forward(tg_backend *be, const tg_mix *op) {
-    tg_status status = tg_check_mix(be->ctx, "mix_forward", op);
+static tg_status cuda_skip_forward(tg_backend *be, const tg_skip *op) {
+    tg_status status = tg_check_skip(be->ctx, "skip_forward", op);
     if (status != TG_OK || is_empty(op)) {
         return status;
     }
-    if (op->kind == TG_MIX_LINEAR && mix_tensor_takes(be, op)) {
+    if (op->kind == TG_SKIP_MAP_LINEAR && mix_tensor_takes(be, op)) {
         return mix_tensor_forward(be, op);
     }
     return with_stored(op->dtype, op->store, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return op->kind == TG_MIX_LINEAR ? forward_columns<T>(be, op) : forward_within<T>(be, op);
+        return op->kind == TG_SKIP_MAP_LINEAR ? forward_columns<T>(be, op)
+                                              : forward_within<T>(be, op);
     });
 }
 
-static tg_status cuda_mix_backward(tg_backend *be, const tg_mix *op) {
-    tg_status status = tg_check_mix(be->ctx, "mix_backward", op);
+static tg_status cuda_skip_backward(tg_backend *be, const tg_skip *op) {
+    tg_status status = tg_check_skip(be->ctx, "skip_backward", op);
     if (status != TG_OK || is_empty(op) || (!op->dweight && !op->dbias && !op->dx)) {
         return status;
     }
-    if (op->kind == TG_MIX_LINEAR && mix_tensor_takes(be, op)) {
+    if (op->kind == TG_SKIP_MAP_LINEAR && mix_tensor_takes(be, op)) {
         return mix_tensor_backward(be, op);
     }
     return with_stored(op->dtype, op->store, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        return op->kind == TG_MIX_LINEAR ? backward_columns<T>(be, op) : backward_within<T>(be, op);
+        return op->kind == TG_SKIP_MAP_LINEAR ? backward_columns<T>(be, op)
+                                              : backward_within<T>(be, op);
     });
 }
 
 void cuda_fill_nn_mix(tg_backend_ops *ops) {
-    ops->mix_workspace = cuda_mix_workspace;
-    ops->mix_forward = cuda_mix_forward;
-    ops->mix_backward = cuda_mix_backward;
+    ops->skip_workspace = cuda_skip_workspace;
+    ops->skip_forward = cuda_skip_forward;
+    ops->skip_backward = cuda_skip_backward;
 }

@@ -171,12 +171,12 @@ static __global__ void __launch_bounds__(back_threads<C>, C > 64 ? 1 : 2)
 
 /* ---- host ---- */
 
-static int64_t channels_of(const tg_mix *op) {
+static int64_t channels_of(const tg_skip *op) {
     return op->in > op->out ? op->in : op->out;
 }
 
 /* Of a call that tensor cores take. */
-bool mix_halves_takes(const tg_backend *be, const tg_mix *op, bool backward) {
+bool mix_halves_takes(const tg_backend *be, const tg_skip *op, bool backward) {
     if (op->store == TG_STORE_FULL) {
         return false;
     }
@@ -188,7 +188,7 @@ bool mix_halves_takes(const tg_backend *be, const tg_mix *op, bool backward) {
     return aligned && has_octets(t.x, op->pixels) && tensor_fits(be, shared);
 }
 
-tg_status mix_halves_forward(tg_backend *be, const tg_mix *op) {
+tg_status mix_halves_forward(tg_backend *be, const tg_skip *op) {
     const mix_task t = mix_task_of(op);
     return with_halves(op->store, channels_of(op), [&](auto store, auto size) {
         constexpr int C = decltype(size)::value;
@@ -205,7 +205,7 @@ tg_status mix_halves_forward(tg_backend *be, const tg_mix *op) {
     });
 }
 
-tg_status mix_halves_backward(tg_backend *be, const tg_mix *op) {
+tg_status mix_halves_backward(tg_backend *be, const tg_skip *op) {
     mix_task t = mix_task_of(op);
     return with_halves(op->store, channels_of(op), [&](auto store, auto size) {
         constexpr int STORE = decltype(store)::value, C = decltype(size)::value;

@@ -28,7 +28,7 @@ static __device__ inline void write_y(const mix_task &t, const split<C, TILE> &p
 }
 
 template <int C, int KNOWN>
-static __global__ void __launch_bounds__(TENSOR_THREADS, 2) mix_forward(mix_task t) {
+static __global__ void __launch_bounds__(TENSOR_THREADS, 2) skip_forward(mix_task t) {
     settle<KNOWN>(t.x);
     settle<KNOWN>(t.y);
     using S = split<C, TILE>;
@@ -59,7 +59,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, 2) mix_forward(mix_task
 /* ---- backward ---- */
 
 template <int C, int KNOWN>
-static __global__ void __launch_bounds__(TENSOR_THREADS, C > 64 ? 1 : 2) mix_backward(mix_task t) {
+static __global__ void __launch_bounds__(TENSOR_THREADS, C > 64 ? 1 : 2) skip_backward(mix_task t) {
     settle<KNOWN>(t.x);
     settle<KNOWN>(t.dy);
     settle<KNOWN>(t.dx);
@@ -113,7 +113,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, C > 64 ? 1 : 2) mix_bac
 
 /* ---- host ---- */
 
-mix_task mix_task_of(const tg_mix *op) {
+mix_task mix_task_of(const tg_skip *op) {
     mix_task t = {};
     t.tiles = pixel_tiles_of(op->batch, op->pixels);
     t.in = (int)op->in;
@@ -132,29 +132,29 @@ mix_task mix_task_of(const tg_mix *op) {
 }
 
 /* f(C, KNOWN) */
-template <class F> static tg_status with_class(const tg_mix *op, bool whole, F f) {
+template <class F> static tg_status with_class(const tg_skip *op, bool whole, F f) {
     return with_known(op->store, whole, [&](auto how) {
         return op->in <= 64 && op->out <= 64 ? f(std::integral_constant<int, 64>(), how)
                                              : f(std::integral_constant<int, 128>(), how);
     });
 }
 
-bool mix_tensor_takes(const tg_backend *be, const tg_mix *op) {
-    return op->dtype == TG_F32 && be->math == TG_MATH_TF32 && op->kind == TG_MIX_LINEAR &&
+bool mix_tensor_takes(const tg_backend *be, const tg_skip *op) {
+    return op->dtype == TG_F32 && be->math == TG_MATH_TF32 && op->kind == TG_SKIP_MAP_LINEAR &&
            op->alpha != 0.0 && op->in <= 128 && op->out <= 128 &&
            tiles_countable(op->batch, op->pixels) &&
            tensor_fits(be, op->in <= 64 && op->out <= 64 ? mix_shared<64>(true)
                                                          : mix_shared<128>(true));
 }
 
-tg_status mix_tensor_forward(tg_backend *be, const tg_mix *op) {
+tg_status mix_tensor_forward(tg_backend *be, const tg_skip *op) {
     if (mix_halves_takes(be, op, false)) {
         return mix_halves_forward(be, op);
     }
     const mix_task t = mix_task_of(op);
     return with_class(op, is_whole(t.x) && is_whole(t.y), [&](auto size, auto how) {
         constexpr int C = decltype(size)::value;
-        const auto kernel = mix_forward<C, decltype(how)::value>;
+        const auto kernel = skip_forward<C, decltype(how)::value>;
         int blocks = 0;
         tg_status status = tensor_blocks(be, (const void *)kernel, mix_shared<C>(false), &blocks);
         if (status == TG_OK) {
@@ -166,13 +166,13 @@ tg_status mix_tensor_forward(tg_backend *be, const tg_mix *op) {
     });
 }
 
-static int64_t most_blocks(const tg_backend *be, const tg_mix *op) {
+static int64_t most_blocks(const tg_backend *be, const tg_skip *op) {
     const int64_t most = (int64_t)cuda_state_of(be)->processors * TENSOR_BLOCKS;
     const int64_t tiles = pixel_tiles_of(op->batch, op->pixels).count;
     return tiles < most ? tiles : most;
 }
 
-size_t mix_tensor_workspace(const tg_backend *be, const tg_mix *op) {
+size_t mix_tensor_workspace(const tg_backend *be, const tg_skip *op) {
     if (!mix_tensor_takes(be, op)) {
         return 0;
     }
@@ -180,13 +180,13 @@ size_t mix_tensor_workspace(const tg_backend *be, const tg_mix *op) {
     return (size_t)most_blocks(be, op) * (c * c * sizeof(float) + c * sizeof(double));
 }
 
-void mix_lay_out(const tg_mix *op, int blocks, int channels, mix_task *t) {
+void mix_lay_out(const tg_skip *op, int blocks, int channels, mix_task *t) {
     t->dbias = op->dbias ? static_cast<double *>(op->workspace) : NULL;
     t->dweight =
         op->dweight ? static_cast<float *>(op->workspace) + 2 * (int64_t)blocks * channels : NULL;
 }
 
-tg_status mix_fold(tg_backend *be, const tg_mix *op, const mix_task &t, int blocks, int channels) {
+tg_status mix_fold(tg_backend *be, const tg_skip *op, const mix_task &t, int blocks, int channels) {
     const fold_jobs jobs = {
         {{t.dweight, channels * channels, t.out, t.in, channels, false,
           static_cast<float *>(op->dweight)},
@@ -197,7 +197,7 @@ tg_status mix_fold(tg_backend *be, const tg_mix *op, const mix_task &t, int bloc
     return fold_partials(be, jobs);
 }
 
-tg_status mix_tensor_backward(tg_backend *be, const tg_mix *op) {
+tg_status mix_tensor_backward(tg_backend *be, const tg_skip *op) {
     if (mix_halves_takes(be, op, true)) {
         return mix_halves_backward(be, op);
     }
@@ -205,7 +205,7 @@ tg_status mix_tensor_backward(tg_backend *be, const tg_mix *op) {
     const bool whole = is_whole(t.x) && is_whole(t.dy) && is_whole(t.dx);
     return with_class(op, whole, [&](auto size, auto how) {
         constexpr int C = decltype(size)::value;
-        const auto kernel = mix_backward<C, decltype(how)::value>;
+        const auto kernel = skip_backward<C, decltype(how)::value>;
         int blocks = 0;
         tg_status status = TG_OK;
         TG_TRY(tensor_blocks(be, (const void *)kernel, mix_shared<C>(true), &blocks));

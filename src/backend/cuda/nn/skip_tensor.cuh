@@ -17,16 +17,16 @@ struct mix_task {
     double *dbias;  /* likewise (blocks, C) */
 };
 
-mix_task mix_task_of(const tg_mix *op);
+mix_task mix_task_of(const tg_skip *op);
 
 /* The partial sums of so many blocks: laid into the workspace, and added to the gradients. */
-void mix_lay_out(const tg_mix *op, int blocks, int channels, mix_task *t);
-tg_status mix_fold(tg_backend *be, const tg_mix *op, const mix_task &t, int blocks, int channels);
+void mix_lay_out(const tg_skip *op, int blocks, int channels, mix_task *t);
+tg_status mix_fold(tg_backend *be, const tg_skip *op, const mix_task &t, int blocks, int channels);
 
 /* Calls on halves that are multiplied as they are (skip_half.cu); others on halves are widened.
  */
-bool mix_halves_takes(const tg_backend *be, const tg_mix *op, bool backward);
-tg_status mix_halves_forward(tg_backend *be, const tg_mix *op);
-tg_status mix_halves_backward(tg_backend *be, const tg_mix *op);
+bool mix_halves_takes(const tg_backend *be, const tg_skip *op, bool backward);
+tg_status mix_halves_forward(tg_backend *be, const tg_skip *op);
+tg_status mix_halves_backward(tg_backend *be, const tg_skip *op);
 
 #endif

@@ -1,6 +1,6 @@
 /* Exact quantiles by selection: each one partitions only the stretch that the ones before left
  * unsorted, so that all eight cost about as much as two. */
-#include "spread.h"
+#include "quantiles.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -80,19 +80,19 @@ static double take_quantile(double *values, int64_t n, double q, int64_t *start)
     return below + share * (above - below);
 }
 
-cli_spread cli_spread_of(const tg_tensor *tensor, double *room) {
+cli_quantiles cli_quantiles_of(const tg_tensor *tensor, double *room) {
     const int64_t n = tg_tensor_numel(tensor);
-    cli_spread spread = {.norm = sqrt(take_moduli(tensor, n, room))};
+    cli_quantiles q = {.norm = sqrt(take_moduli(tensor, n, room))};
     int64_t start = 0;
-    spread.min = take_quantile(room, n, 0.0, &start);
-    spread.p01 = take_quantile(room, n, 0.01, &start);
-    spread.q1 = take_quantile(room, n, 0.25, &start);
-    spread.median = take_quantile(room, n, 0.5, &start);
-    spread.q3 = take_quantile(room, n, 0.75, &start);
-    spread.p99 = take_quantile(room, n, 0.99, &start);
-    spread.p999 = take_quantile(room, n, 0.999, &start);
-    spread.max = take_quantile(room, n, 1.0, &start);
-    return spread;
+    q.min = take_quantile(room, n, 0.0, &start);
+    q.p01 = take_quantile(room, n, 0.01, &start);
+    q.q1 = take_quantile(room, n, 0.25, &start);
+    q.median = take_quantile(room, n, 0.5, &start);
+    q.q3 = take_quantile(room, n, 0.75, &start);
+    q.p99 = take_quantile(room, n, 0.99, &start);
+    q.p999 = take_quantile(room, n, 0.999, &start);
+    q.max = take_quantile(room, n, 1.0, &start);
+    return q;
 }
 
 static int ascending(const void *a, const void *b) {
@@ -100,7 +100,7 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-void cli_spread_quantiles(const cli_spread *s, cli_quantile out[CLI_QUANTILES]) {
+void cli_quantile_list(const cli_quantiles *s, cli_quantile out[CLI_QUANTILES]) {
     const cli_quantile rows[CLI_QUANTILES] = {
         {"min", s->min}, {"p01", s->p01}, {"q1", s->q1},     {"median", s->median},
         {"q3", s->q3},   {"p99", s->p99}, {"p999", s->p999}, {"max", s->max}};

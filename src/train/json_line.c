@@ -1,5 +1,5 @@
-/* See line.h. */
-#include "train/line.h"
+/* See json_line.h. */
+#include "train/json_line.h"
 
 #include <math.h>
 #include <stdarg.h>

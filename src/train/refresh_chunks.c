@@ -1,17 +1,17 @@
-/* Which products of refreshes are made in slabs. */
+/* Which products of refreshes are made in chunks. */
 #include "tgrad/step.h"
 
 #include "base/context.h"
 
-/* Slabs have to save this share of what a step holds. */
+/* Chunks have to save this share of what a step holds. */
 enum { LEAST_SHARE = 64 };
 
 static const size_t thin = (size_t)96 << 20;
 
-static void set_slabs(tg_optim_config *groups, int count, size_t bytes) {
+static void set_chunks(tg_optim_config *groups, int count, size_t bytes) {
     for (int i = 0; i < count; i++) {
-        groups[i].projector.first.slab_bytes = bytes;
-        groups[i].projector.second.slab_bytes = bytes;
+        groups[i].projector.first.chunk_bytes = bytes;
+        groups[i].projector.second.chunk_bytes = bytes;
     }
 }
 
@@ -33,20 +33,20 @@ static tg_status held(tg_context *ctx, const tg_fno_config *network, int64_t bat
     return status;
 }
 
-tg_status tg_step_choose_slabs(tg_context *ctx, const tg_fno_config *network, int64_t batch,
-                               const int64_t *grid, const tg_optim_setup *setup,
-                               tg_optim_config *groups) {
+tg_status tg_step_choose_refresh_chunks(tg_context *ctx, const tg_fno_config *network,
+                                        int64_t batch, const int64_t *grid,
+                                        const tg_optim_setup *setup, tg_optim_config *groups) {
     TG_NEED(ctx, ctx, network, grid, setup, groups);
-    size_t whole = 0, slabs = 0;
+    size_t whole = 0, chunks = 0;
     tg_status status = TG_OK;
-    set_slabs(groups, setup->group_count, 0);
+    set_chunks(groups, setup->group_count, 0);
     status = held(ctx, network, batch, grid, setup, &whole);
     if (status == TG_OK) {
-        set_slabs(groups, setup->group_count, thin);
-        status = held(ctx, network, batch, grid, setup, &slabs);
+        set_chunks(groups, setup->group_count, thin);
+        status = held(ctx, network, batch, grid, setup, &chunks);
     }
-    if (status != TG_OK || slabs + whole / LEAST_SHARE > whole) {
-        set_slabs(groups, setup->group_count, 0);
+    if (status != TG_OK || chunks + whole / LEAST_SHARE > whole) {
+        set_chunks(groups, setup->group_count, 0);
     }
     return status;
 }

@@ -1,4 +1,4 @@
-/* Skips on tiles of pixels: linear ones as products with BLAS, the others row by row. */
+/* Skip connections on tiles of pixels: linear ones as products with BLAS, the others row by row. */
 #include <string.h>
 
 #include "backend/cpu/nn_tiles.h"
@@ -18,11 +18,11 @@ static int64_t round_up(int64_t n) {
     return (n + 15) / 16 * 16;
 }
 
-static cpu_tiles tiles_of(const tg_mix *op) {
+static cpu_tiles tiles_of(const tg_skip *op) {
     return cpu_tiles_of(op->batch, op->pixels, op->in > op->out ? op->in : op->out);
 }
 
-static layout layout_of(const tg_mix *op, bool backward) {
+static layout layout_of(const tg_skip *op, bool backward) {
     const int64_t width = tiles_of(op).width;
     const bool halves = op->store != TG_STORE_FULL;
     layout l = {0};
@@ -32,23 +32,23 @@ static layout layout_of(const tg_mix *op, bool backward) {
         l.biases = l.dx + (halves ? round_up(op->in * width) : 0);
         l.gates = l.biases + round_up(2 * op->out);
         l.weights = l.gates + round_up(2 * op->out);
-        l.size = l.weights + (op->kind == TG_MIX_LINEAR ? round_up(op->out * op->in) : 0);
+        l.size = l.weights + (op->kind == TG_SKIP_MAP_LINEAR ? round_up(op->out * op->in) : 0);
     }
     return l;
 }
 
-static size_t cpu_mix_workspace(tg_backend *be, const tg_mix *op, bool backward) {
+static size_t cpu_skip_workspace(tg_backend *be, const tg_skip *op, bool backward) {
     return cpu_tiles_take(op->dtype, op->pixels)
                ? (size_t)(be->threads * layout_of(op, backward).size) * sizeof(float)
-               : be->ref->mix_workspace(be, op, backward);
+               : be->ref->skip_workspace(be, op, backward);
 }
 
-static int64_t weights_of(const tg_mix *op) {
-    return op->kind == TG_MIX_LINEAR ? op->in * op->out : op->out;
+static int64_t weights_of(const tg_skip *op) {
+    return op->kind == TG_SKIP_MAP_LINEAR ? op->in * op->out : op->out;
 }
 
 /* act(x) of a tile: x itself where it is not changed, else made in u. */
-static cpu_tile_rows input_tile(tg_backend *be, const tg_mix *op, const cpu_tiles *tiles,
+static cpu_tile_rows input_tile(tg_backend *be, const tg_skip *op, const cpu_tiles *tiles,
                                 cpu_pixel_tile tile, float *u) {
     cpu_tile_rows x =
         cpu_tile_open(cpu_state_of(be)->kernels, op->store, op->x, tiles, tile, op->in, true, u);
@@ -63,7 +63,7 @@ static cpu_tile_rows input_tile(tg_backend *be, const tg_mix *op, const cpu_tile
 
 /* ---- forward ---- */
 
-static void forward_tile(tg_backend *be, const tg_mix *op, const cpu_tiles *tiles,
+static void forward_tile(tg_backend *be, const tg_skip *op, const cpu_tiles *tiles,
                          cpu_pixel_tile tile, const layout *l, float *base) {
     const cpu_kernels *convert = cpu_state_of(be)->kernels;
     const cpu_nn_kernels *k = cpu_nn_of(be);
@@ -72,10 +72,10 @@ static void forward_tile(tg_backend *be, const tg_mix *op, const cpu_tiles *tile
     const cpu_tile_rows y =
         cpu_tile_open(convert, op->store, op->y, tiles, tile, op->out, beta != 0.0f, base + l->y);
     cpu_tile_rows x = {0};
-    if (op->kind != TG_MIX_NONE) {
+    if (op->kind != TG_SKIP_MAP_NONE) {
         x = input_tile(be, op, tiles, tile, base + l->u);
     }
-    if (op->kind == TG_MIX_LINEAR) {
+    if (op->kind == TG_SKIP_MAP_LINEAR) {
         cpu_sgemm(false, false, op->out, tile.n, op->in, alpha, op->weight, op->in, x.data, x.ld,
                   beta, y.data, y.ld);
     }
@@ -83,18 +83,18 @@ static void forward_tile(tg_backend *be, const tg_mix *op, const cpu_tiles *tile
         float *row = y.data + o * y.ld;
         const float b = bias ? bias[o] : 0.0f;
         switch (op->kind) {
-        case TG_MIX_IDENTITY:
-        case TG_MIX_GATE:
-            k->affine(tile.n, beta, op->kind == TG_MIX_GATE ? alpha * gate[o] : alpha,
+        case TG_SKIP_MAP_IDENTITY:
+        case TG_SKIP_MAP_GATE:
+            k->affine(tile.n, beta, op->kind == TG_SKIP_MAP_GATE ? alpha * gate[o] : alpha,
                       x.data + o * x.ld, b, row);
             break;
-        case TG_MIX_NONE:
+        case TG_SKIP_MAP_NONE:
             if (beta == 0.0f) {
                 memset(row, 0, (size_t)tile.n * sizeof *row);
             }
             k->affine(tile.n, beta == 0.0f ? 1.0f : beta, 0.0f, row, b, row);
             break;
-        case TG_MIX_LINEAR:
+        case TG_SKIP_MAP_LINEAR:
             if (bias) {
                 k->affine(tile.n, 1.0f, 0.0f, row, b, row);
             }
@@ -104,9 +104,9 @@ static void forward_tile(tg_backend *be, const tg_mix *op, const cpu_tiles *tile
     cpu_tile_close(convert, op->store, y.data, tiles, tile, op->out, op->y);
 }
 
-static tg_status cpu_mix_forward(tg_backend *be, const tg_mix *op) {
+static tg_status cpu_skip_forward(tg_backend *be, const tg_skip *op) {
     if (!cpu_tiles_take(op->dtype, op->pixels)) {
-        return be->ref->mix_forward(be, op);
+        return be->ref->skip_forward(be, op);
     }
     const cpu_tiles tiles = tiles_of(op);
     const layout l = layout_of(op, false);
@@ -130,14 +130,14 @@ typedef struct sums {
     float *weights;
 } sums;
 
-static sums sums_of(const tg_mix *op, const layout *l, int part) {
+static sums sums_of(const tg_skip *op, const layout *l, int part) {
     float *base = (float *)op->workspace + part * l->size;
     return (sums){.biases = (double *)(void *)(base + l->biases),
                   .gates = (double *)(void *)(base + l->gates),
                   .weights = base + l->weights};
 }
 
-static void weight_tile(tg_backend *be, const tg_mix *op, const cpu_tiles *tiles,
+static void weight_tile(tg_backend *be, const tg_skip *op, const cpu_tiles *tiles,
                         cpu_pixel_tile tile, cpu_tile_rows dy, float *u, const sums *s) {
     const cpu_nn_kernels *k = cpu_nn_of(be);
     if (op->dbias) {
@@ -145,11 +145,11 @@ static void weight_tile(tg_backend *be, const tg_mix *op, const cpu_tiles *tiles
             s->biases[o] += k->sum(tile.n, dy.data + o * dy.ld);
         }
     }
-    if (!op->dweight || (op->kind != TG_MIX_LINEAR && op->kind != TG_MIX_GATE)) {
+    if (!op->dweight || (op->kind != TG_SKIP_MAP_LINEAR && op->kind != TG_SKIP_MAP_GATE)) {
         return;
     }
     const cpu_tile_rows x = input_tile(be, op, tiles, tile, u);
-    if (op->kind == TG_MIX_LINEAR) {
+    if (op->kind == TG_SKIP_MAP_LINEAR) {
         cpu_sgemm(false, true, op->out, op->in, tile.n, (float)op->alpha, dy.data, dy.ld, x.data,
                   x.ld, 1.0f, s->weights, op->in);
         return;
@@ -160,7 +160,7 @@ static void weight_tile(tg_backend *be, const tg_mix *op, const cpu_tiles *tiles
 }
 
 /* dx = (beta dx + alpha S^T dy) act'(x) */
-static void input_tile_gradient(tg_backend *be, const tg_mix *op, const cpu_tiles *tiles,
+static void input_tile_gradient(tg_backend *be, const tg_skip *op, const cpu_tiles *tiles,
                                 cpu_pixel_tile tile, cpu_tile_rows dy, const layout *l,
                                 float *base) {
     const cpu_kernels *convert = cpu_state_of(be)->kernels;
@@ -174,16 +174,16 @@ static void input_tile_gradient(tg_backend *be, const tg_mix *op, const cpu_tile
     if (slopes) {
         x = cpu_tile_open(convert, op->store, op->x, tiles, tile, op->in, true, base + l->u);
     }
-    if (op->kind == TG_MIX_LINEAR) {
+    if (op->kind == TG_SKIP_MAP_LINEAR) {
         cpu_sgemm(true, false, op->in, tile.n, op->out, alpha, op->weight, op->in, dy.data, dy.ld,
                   beta, dx.data, dx.ld);
     }
     for (int64_t i = 0; i < op->in; i++) {
         float *row = dx.data + i * dx.ld;
-        if (op->kind != TG_MIX_LINEAR) {
-            const float factor = op->kind == TG_MIX_GATE       ? alpha * gate[i]
-                                 : op->kind == TG_MIX_IDENTITY ? alpha
-                                                               : 0.0f;
+        if (op->kind != TG_SKIP_MAP_LINEAR) {
+            const float factor = op->kind == TG_SKIP_MAP_GATE       ? alpha * gate[i]
+                                 : op->kind == TG_SKIP_MAP_IDENTITY ? alpha
+                                                                    : 0.0f;
             k->affine(tile.n, beta, factor, dy.data + i * dy.ld, 0.0f, row);
         }
         if (slopes) {
@@ -193,22 +193,22 @@ static void input_tile_gradient(tg_backend *be, const tg_mix *op, const cpu_tile
     cpu_tile_close(convert, op->store, dx.data, tiles, tile, op->in, op->dx);
 }
 
-static void add_sums(const tg_mix *op, const sums *s) {
+static void add_sums(const tg_skip *op, const sums *s) {
     float *dbias = op->dbias, *dweight = op->dweight;
     for (int64_t o = 0; dbias && o < op->out; o++) {
         dbias[o] = (float)((double)dbias[o] + s->biases[o]);
     }
-    for (int64_t o = 0; dweight && op->kind == TG_MIX_GATE && o < op->out; o++) {
+    for (int64_t o = 0; dweight && op->kind == TG_SKIP_MAP_GATE && o < op->out; o++) {
         dweight[o] = (float)((double)dweight[o] + s->gates[o]);
     }
-    for (int64_t i = 0; dweight && op->kind == TG_MIX_LINEAR && i < op->out * op->in; i++) {
+    for (int64_t i = 0; dweight && op->kind == TG_SKIP_MAP_LINEAR && i < op->out * op->in; i++) {
         dweight[i] += s->weights[i];
     }
 }
 
-static tg_status cpu_mix_backward(tg_backend *be, const tg_mix *op) {
+static tg_status cpu_skip_backward(tg_backend *be, const tg_skip *op) {
     if (!cpu_tiles_take(op->dtype, op->pixels)) {
-        return be->ref->mix_backward(be, op);
+        return be->ref->skip_backward(be, op);
     }
     const cpu_tiles tiles = tiles_of(op);
     const layout l = layout_of(op, true);
@@ -236,8 +236,8 @@ static tg_status cpu_mix_backward(tg_backend *be, const tg_mix *op) {
     return TG_OK;
 }
 
-void cpu_fill_nn_mix(tg_backend_ops *ops) {
-    ops->mix_workspace = cpu_mix_workspace;
-    ops->mix_forward = cpu_mix_forward;
-    ops->mix_backward = cpu_mix_backward;
+void cpu_fill_nn_skip(tg_backend_ops *ops) {
+    ops->skip_workspace = cpu_skip_workspace;
+    ops->skip_forward = cpu_skip_forward;
+    ops->skip_backward = cpu_skip_backward;
 }

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "spread.h"
+#include "quantiles.h"
 
 #define near(a, b) assert_true(fabs((a) - (b)) <= 1e-12 * fabs(b))
 
@@ -35,7 +35,7 @@ static void test_quantiles(void **state) {
     const tg_shape four = {.ndim = 1, .dim = {4}}, three = {.ndim = 1, .dim = {3}};
     assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
     assert_int_equal(tg_tensor_wrap(ctx, TG_F32, &four, numbers, &tensor), TG_OK);
-    cli_spread s = cli_spread_of(&tensor, room);
+    cli_quantiles s = cli_quantiles_of(&tensor, room);
     near(s.min, 1.0);
     near(s.q1, 1.75);
     near(s.median, 3.0);
@@ -44,7 +44,7 @@ static void test_quantiles(void **state) {
     near(s.max, 8.0);
     near(s.norm, sqrt(85.0));
     assert_int_equal(tg_tensor_wrap(ctx, TG_C64, &three, pairs, &tensor), TG_OK);
-    s = cli_spread_of(&tensor, room);
+    s = cli_quantiles_of(&tensor, room);
     near(s.min, 1.0);
     near(s.q1, 3.0);
     near(s.median, 5.0);

@@ -1,6 +1,6 @@
 /* A line of text under construction, in memory that was taken for all of it. */
-#ifndef TG_TRAIN_LINE_H
-#define TG_TRAIN_LINE_H
+#ifndef TG_TRAIN_JSON_LINE_H
+#define TG_TRAIN_JSON_LINE_H
 
 #include <stddef.h>
 

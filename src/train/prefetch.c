@@ -1,6 +1,6 @@
-/* Reading ahead. Batch n passes through slot n % 2: the thread fills it, the lane copies it, and
- * when the queue has come behind the copy, the thread may fill it again. */
-#include "train/feeder.h"
+/* Prefetching. Batch n passes through slot n % 2: the thread fills it, the copy stream uploads it,
+ * and once the stream is past that upload the thread may fill it again. */
+#include "train/prefetch.h"
 
 #include <pthread.h>
 
@@ -11,10 +11,10 @@ typedef struct slot {
     int64_t count;  /* samples */
     bool is_filled; /* between the thread's work and the recycling */
     tg_status status;
-    tg_mark *arrived; /* in the queue, behind the copy */
+    tg_stream_event *arrived; /* in the stream, behind the upload */
 } slot;
 
-struct tg_feeder {
+struct tg_prefetch {
     tg_model *model;
     tg_context *reader;
     tg_loader *loader;
@@ -33,14 +33,14 @@ struct tg_feeder {
     int64_t filled; /* the batch that is read next */
 };
 
-static const tg_queue_ops *queue_of(const tg_feeder *f) {
-    return f->model->be->ops->queue;
+static const tg_stream_ops *stream_of(const tg_prefetch *f) {
+    return f->model->be->ops->stream;
 }
 
 /* ---- reading ---- */
 
 /* Reads and normalizes a batch on the host. */
-static tg_status read_batch(const tg_feeder *f, int64_t epoch, int64_t batch, void *x, void *y,
+static tg_status read_batch(const tg_prefetch *f, int64_t epoch, int64_t batch, void *x, void *y,
                             int64_t *count) {
     tg_status status = tg_loader_batch(f->loader, epoch, batch, x, y, count);
     tg_tensor sides[2] = {tg_batch_view(&f->x, *count), tg_batch_view(&f->y, *count)};
@@ -55,13 +55,13 @@ static tg_status read_batch(const tg_feeder *f, int64_t epoch, int64_t batch, vo
     return status;
 }
 
-static bool has_work(const tg_feeder *f) {
+static bool has_work(const tg_prefetch *f) {
     return f->is_running && f->filled < tg_loader_batches(f->loader) &&
            !f->slots[f->filled % SLOTS].is_filled;
 }
 
 static void *read_ahead(void *user) {
-    tg_feeder *f = user;
+    tg_prefetch *f = user;
     pthread_mutex_lock(&f->lock);
     while (!f->ends) {
         if (!has_work(f)) {
@@ -86,7 +86,7 @@ static void *read_ahead(void *user) {
 
 /* ---- life ---- */
 
-static tg_status start_thread(tg_feeder *f) {
+static tg_status start_thread(tg_prefetch *f) {
     tg_context *ctx = f->model->ctx;
     f->has_lock = pthread_mutex_init(&f->lock, NULL) == 0;
     if (f->has_lock && pthread_cond_init(&f->change, NULL) != 0) {
@@ -97,25 +97,25 @@ static tg_status start_thread(tg_feeder *f) {
     return f->has_thread ? TG_OK : tg_fail(ctx, TG_E_MEMORY, "no thread can be made to read data");
 }
 
-static tg_status make_slots(tg_feeder *f) {
+static tg_status make_slots(tg_prefetch *f) {
     tg_status status = TG_OK;
     tg_backend *be = f->model->be;
     for (int i = 0; i < SLOTS; i++) {
         slot *s = &f->slots[i];
-        s->x = queue_of(f)->pinned_alloc(be, TG_MEM_DATA, tg_tensor_bytes(&f->x));
-        s->y = queue_of(f)->pinned_alloc(be, TG_MEM_DATA, tg_tensor_bytes(&f->y));
+        s->x = stream_of(f)->pinned_alloc(be, TG_MEM_DATA, tg_tensor_bytes(&f->x));
+        s->y = stream_of(f)->pinned_alloc(be, TG_MEM_DATA, tg_tensor_bytes(&f->y));
         TG_TRY(s->x && s->y ? TG_OK : TG_E_MEMORY);
-        TG_TRY(queue_of(f)->mark_create(be, &s->arrived));
+        TG_TRY(stream_of(f)->event_create(be, &s->arrived));
     }
 fail:
     return status;
 }
 
-tg_status tg_feeder_create(tg_model *model, tg_context *reader, tg_loader *loader,
-                           const tg_dataset_facts *facts, int64_t batch_size, tg_feeder **out) {
+tg_status tg_prefetch_create(tg_model *model, tg_context *reader, tg_loader *loader,
+                             const tg_dataset_facts *facts, int64_t batch_size, tg_prefetch **out) {
     tg_status status = TG_OK;
     tg_context *ctx = model->ctx;
-    tg_feeder *f = NULL;
+    tg_prefetch *f = NULL;
     *out = NULL;
     const tg_shape shapes[2] = {tg_batch_shape(facts, batch_size, facts->in_channels),
                                 tg_batch_shape(facts, batch_size, facts->out_channels)};
@@ -125,18 +125,18 @@ tg_status tg_feeder_create(tg_model *model, tg_context *reader, tg_loader *loade
     f->loader = loader;
     TG_TRY(tg_backend_tensor(ctx, TG_MEM_DATA, facts->dtype, &shapes[0], &f->x));
     TG_TRY(tg_backend_tensor(ctx, TG_MEM_DATA, facts->dtype, &shapes[1], &f->y));
-    if (queue_of(f)) {
+    if (stream_of(f)) {
         TG_TRY(make_slots(f));
         TG_TRY(start_thread(f));
     }
     *out = f;
     return TG_OK;
 fail:
-    tg_feeder_destroy(&f);
+    tg_prefetch_destroy(&f);
     return status;
 }
 
-static void end_thread(tg_feeder *f) {
+static void end_thread(tg_prefetch *f) {
     if (f->has_thread) {
         pthread_mutex_lock(&f->lock);
         f->ends = true;
@@ -150,55 +150,55 @@ static void end_thread(tg_feeder *f) {
     }
 }
 
-void tg_feeder_destroy(tg_feeder **feeder) {
-    if (!feeder || !*feeder) {
+void tg_prefetch_destroy(tg_prefetch **prefetch) {
+    if (!prefetch || !*prefetch) {
         return;
     }
-    tg_feeder *f = *feeder;
+    tg_prefetch *f = *prefetch;
     tg_backend *be = f->model->be;
     end_thread(f);
-    if (queue_of(f)) {
-        (void)queue_of(f)->lane_join(be);
+    if (stream_of(f)) {
+        (void)stream_of(f)->copy_stream_join(be);
         (void)be->ops->synchronize(be); /* copies from what is freed now */
         for (int i = 0; i < SLOTS; i++) {
-            queue_of(f)->mark_destroy(be, &f->slots[i].arrived);
-            queue_of(f)->pinned_release(be, f->slots[i].x);
-            queue_of(f)->pinned_release(be, f->slots[i].y);
+            stream_of(f)->event_destroy(be, &f->slots[i].arrived);
+            stream_of(f)->pinned_release(be, f->slots[i].x);
+            stream_of(f)->pinned_release(be, f->slots[i].y);
         }
     }
     tg_tensor_destroy(&f->x);
     tg_tensor_destroy(&f->y);
-    TG_FREE(f->model->ctx, *feeder);
+    TG_FREE(f->model->ctx, *prefetch);
 }
 
 /* ---- an epoch ---- */
 
 /* With the lock held: until the thread rests. */
-static void rest(tg_feeder *f) {
+static void rest(tg_prefetch *f) {
     f->is_running = false;
     while (f->is_busy) {
         pthread_cond_wait(&f->change, &f->lock);
     }
 }
 
-tg_status tg_feeder_stop(tg_feeder *f) {
-    if (!queue_of(f)) {
+tg_status tg_prefetch_stop(tg_prefetch *f) {
+    if (!stream_of(f)) {
         return TG_OK;
     }
     pthread_mutex_lock(&f->lock);
     rest(f);
     pthread_mutex_unlock(&f->lock);
-    return queue_of(f)->lane_join(f->model->be);
+    return stream_of(f)->copy_stream_join(f->model->be);
 }
 
-tg_status tg_feeder_start(tg_feeder *f, int64_t epoch, int64_t batch) {
-    tg_status status = tg_feeder_stop(f);
+tg_status tg_prefetch_start(tg_prefetch *f, int64_t epoch, int64_t batch) {
+    tg_status status = tg_prefetch_stop(f);
     f->epoch = epoch;
     f->taken = f->sent = batch;
-    if (status != TG_OK || !queue_of(f)) {
+    if (status != TG_OK || !stream_of(f)) {
         return status;
     }
-    /* what was copied from the buffers has arrived when the queue is behind the lane */
+    /* the stream has joined the copy stream: uploads from the buffers are done after this */
     TG_TRY(f->model->be->ops->synchronize(f->model->be));
     pthread_mutex_lock(&f->lock);
     f->filled = batch;
@@ -213,7 +213,7 @@ fail:
 }
 
 /* Copies the next batch behind what is queued, waiting for the thread if it is not read yet. */
-static tg_status send(tg_feeder *f) {
+static tg_status send(tg_prefetch *f) {
     tg_status status = TG_OK;
     tg_backend *be = f->model->be;
     const slot *s = &f->slots[f->sent % SLOTS];
@@ -224,30 +224,30 @@ static tg_status send(tg_feeder *f) {
     pthread_mutex_unlock(&f->lock);
     TG_TRY(tg_context_adopt(f->model->ctx, f->reader, s->status));
     const tg_tensor x = tg_batch_view(&f->x, s->count), y = tg_batch_view(&f->y, s->count);
-    TG_TRY(queue_of(f)->lane_upload(be, true, x.data, s->x, tg_tensor_bytes(&x)));
-    TG_TRY(queue_of(f)->lane_upload(be, true, y.data, s->y, tg_tensor_bytes(&y)));
+    TG_TRY(stream_of(f)->copy_stream_upload(be, true, x.data, s->x, tg_tensor_bytes(&x)));
+    TG_TRY(stream_of(f)->copy_stream_upload(be, true, y.data, s->y, tg_tensor_bytes(&y)));
     f->sent++;
 fail:
     return status;
 }
 
-static tg_status take_sent(tg_feeder *f, int64_t *count) {
+static tg_status take_sent(tg_prefetch *f, int64_t *count) {
     tg_status status = TG_OK;
     slot *s = &f->slots[f->taken % SLOTS];
     if (f->sent == f->taken) {
         TG_TRY(send(f));
     }
-    TG_TRY(queue_of(f)->lane_join(f->model->be));
-    TG_TRY(queue_of(f)->mark_record(f->model->be, s->arrived));
+    TG_TRY(stream_of(f)->copy_stream_join(f->model->be));
+    TG_TRY(stream_of(f)->event_record(f->model->be, s->arrived));
     *count = s->count;
 fail:
     return status;
 }
 
-tg_status tg_feeder_next(tg_feeder *f, tg_tensor *x, tg_tensor *y) {
+tg_status tg_prefetch_next(tg_prefetch *f, tg_tensor *x, tg_tensor *y) {
     tg_status status = TG_OK;
     int64_t count = 0;
-    if (queue_of(f)) {
+    if (stream_of(f)) {
         TG_TRY(take_sent(f, &count));
     } else {
         status = read_batch(f, f->epoch, f->taken, f->x.data, f->y.data, &count);
@@ -260,17 +260,17 @@ fail:
     return status;
 }
 
-tg_status tg_feeder_ahead(tg_feeder *f) {
+tg_status tg_prefetch_ahead(tg_prefetch *f) {
     const bool is_last = f->taken >= tg_loader_batches(f->loader);
-    return queue_of(f) && !is_last && f->sent == f->taken ? send(f) : TG_OK;
+    return stream_of(f) && !is_last && f->sent == f->taken ? send(f) : TG_OK;
 }
 
-tg_status tg_feeder_recycle(tg_feeder *f) {
-    if (!queue_of(f)) {
+tg_status tg_prefetch_recycle(tg_prefetch *f) {
+    if (!stream_of(f)) {
         return TG_OK;
     }
     slot *s = &f->slots[(f->taken - 1) % SLOTS];
-    const tg_status status = queue_of(f)->mark_wait(f->model->be, s->arrived);
+    const tg_status status = stream_of(f)->event_wait(f->model->be, s->arrived);
     pthread_mutex_lock(&f->lock);
     s->is_filled = false;
     pthread_cond_broadcast(&f->change);

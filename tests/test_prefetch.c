@@ -8,18 +8,18 @@
 #include "support/fake_device.h"
 #include "support/files.h"
 #include "support/sets.h"
-#include "train/feeder.h"
+#include "train/prefetch.h"
 
 enum { SAMPLES = 11, SIZE = 4, BATCHES = 3 };
 
-/* A feeder over a file, with a normalizer of y. */
+/* A prefetcher over a file, with a normalizer of y. */
 typedef struct rig {
     tg_context *ctx;
     tg_context reader;
     tg_model model;
     tg_dataset *set;
     tg_loader *loader;
-    tg_feeder *feeder;
+    tg_prefetch *prefetch;
     tg_dataset_facts facts;
 } rig;
 
@@ -37,11 +37,12 @@ static void begin(rig *r, const char *backend, const char *path, size_t cache_by
     set_ok(r->ctx, tg_normalizer_fit(r->ctx, r->set, TG_DATA_Y, &r->model.encoder[TG_DATA_Y]));
     const tg_loader_config loader = {.batch_size = SIZE, .seed = 3, .shuffle = true};
     set_ok(r->ctx, tg_loader_create(&r->reader, r->set, &loader, &r->loader));
-    set_ok(r->ctx, tg_feeder_create(&r->model, &r->reader, r->loader, &r->facts, SIZE, &r->feeder));
+    set_ok(r->ctx,
+           tg_prefetch_create(&r->model, &r->reader, r->loader, &r->facts, SIZE, &r->prefetch));
 }
 
 static void end(rig *r) {
-    tg_feeder_destroy(&r->feeder);
+    tg_prefetch_destroy(&r->prefetch);
     tg_loader_destroy(&r->loader);
     tg_dataset_close(&r->set);
     tg_normalizer_destroy(&r->model.encoder[TG_DATA_Y]);
@@ -50,7 +51,7 @@ static void end(rig *r) {
     tg_context_destroy(&r->ctx);
 }
 
-/* What the queue sees of a tensor, on the host, from malloc. */
+/* What the stream sees of a tensor, on the host, from malloc. */
 static float *seen(rig *r, const tg_tensor *tensor) {
     float *values = malloc(tg_tensor_bytes(tensor));
     tg_tensor host;
@@ -65,14 +66,14 @@ static float *seen(rig *r, const tg_tensor *tensor) {
 static void same_batches(rig *a, rig *b, int64_t epoch, int64_t first, int64_t count) {
     rig *const sides[2] = {a, b};
     for (int i = 0; i < 2; i++) {
-        set_ok(sides[i]->ctx, tg_feeder_start(sides[i]->feeder, epoch, first));
+        set_ok(sides[i]->ctx, tg_prefetch_start(sides[i]->prefetch, epoch, first));
     }
     for (int64_t n = 0; n < count; n++) {
         float *values[2][2];
         tg_tensor x[2], y[2];
         for (int i = 0; i < 2; i++) {
             rig *r = sides[i];
-            set_ok(r->ctx, tg_feeder_next(r->feeder, &x[i], &y[i]));
+            set_ok(r->ctx, tg_prefetch_next(r->prefetch, &x[i], &y[i]));
             tg_tensor now[2] = {{0}, {0}};
             const tg_tensor *const from[2] = {&x[i], &y[i]};
             for (int side = 0; side < 2; side++) {
@@ -80,8 +81,8 @@ static void same_batches(rig *a, rig *b, int64_t epoch, int64_t first, int64_t c
                                                  &now[side]));
                 set_ok(r->ctx, tg_backend_copy(r->ctx, from[side], &now[side]));
             }
-            set_ok(r->ctx, tg_feeder_ahead(r->feeder));
-            set_ok(r->ctx, tg_feeder_recycle(r->feeder));
+            set_ok(r->ctx, tg_prefetch_ahead(r->prefetch));
+            set_ok(r->ctx, tg_prefetch_recycle(r->prefetch));
             for (int side = 0; side < 2; side++) {
                 values[i][side] = seen(r, &now[side]);
                 tg_tensor_destroy(&now[side]);
@@ -98,7 +99,7 @@ static void same_batches(rig *a, rig *b, int64_t epoch, int64_t first, int64_t c
         }
     }
     for (int i = 0; i < 2; i++) {
-        set_ok(sides[i]->ctx, tg_feeder_stop(sides[i]->feeder));
+        set_ok(sides[i]->ctx, tg_prefetch_stop(sides[i]->prefetch));
     }
 }
 
@@ -138,8 +139,8 @@ static void a_file_that_ends_early_is_named(void **state) {
         const char *path = write_set("cut_x.npy");
         begin(&r, backends[i], path, 0);
         assert_int_equal(truncate(path, 200), 0);
-        tg_status status = tg_feeder_start(r.feeder, 0, 0);
-        status = status == TG_OK ? tg_feeder_next(r.feeder, &x, &y) : status;
+        tg_status status = tg_prefetch_start(r.prefetch, 0, 0);
+        status = status == TG_OK ? tg_prefetch_next(r.prefetch, &x, &y) : status;
         assert_true(status == TG_E_IO || status == TG_E_FORMAT);
         set_expect_sentence(r.ctx, "cut_x.npy");
         end(&r);
