@@ -47,6 +47,13 @@ static const struct {
     {"automatic ranks, sum",
      {"name", "tensorgrad", "optimizer_type", "tensorgrad_sum", "rank", "auto", "memory_budget",
       "0.5"}},
+    {"lion", {"rule", "lion"}},
+    {"lion split", {"rule", "lion", "complex_adam", "split"}},
+    {"lion tensorgrad", {"rule", "lion", "name", "tensorgrad"}},
+    {"lion tensorgrad reset",
+     {"rule", "lion", "name", "tensorgrad", "moments_on_refresh", "reset"}},
+    {"lion, automatic ranks",
+     {"rule", "lion", "name", "tensorgrad", "rank", "auto", "memory_budget", "0.5"}},
 };
 
 enum { METHODS = sizeof methods / sizeof methods[0], BATCH = 3, STEPS = 7 };

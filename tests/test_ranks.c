@@ -592,11 +592,11 @@ static void read_moments(const tg_slot *slot, reals *out) {
     const tg_moments *s = &slot->moments;
     memset(out, 0, sizeof *out);
     for (int second = 0; second < 2; second++) {
-        const void *from = second ? s->v : s->m;
-        const int64_t n = second ? s->v_reals : s->m_reals;
+        const void *from = s->at[second].memory;
+        const int64_t n = s->at[second].reals;
         float *to = second ? out->v : out->m;
         if (s->form == TG_STATE_8BIT) {
-            const float *scale = second ? s->v_scale : s->m_scale;
+            const float *scale = s->at[second].scale;
             float most = 0.0f; /* of any block that it may have been in */
             for (int64_t i = 0; i < tg_state_scales(tg_moments_codec(s), n); i++) {
                 most = fmaxf(most, scale[i]);

@@ -19,9 +19,15 @@ extern "C" {
 #endif
 
 typedef enum tg_complex_adam {
-    TG_ADAM_MODULUS, /* one real second moment |g|^2 per complex entry */
+    TG_ADAM_MODULUS, /* one real second moment |g|^2 (Lion: one phase) per complex entry */
     TG_ADAM_SPLIT    /* real and imaginary part as two reals (torch.optim's rule) */
 } tg_complex_adam;
+
+/* What becomes of the values of a gradient, dense or compressed (docs/optimizers.md). */
+typedef enum tg_update_rule {
+    TG_RULE_ADAM, /* two moments */
+    TG_RULE_LION  /* one moment; the sign of an interpolation of it and the gradient. Host only */
+} tg_update_rule;
 
 typedef enum tg_gap_mode {
     TG_GAP_FIXED,       /* G0 */
@@ -72,6 +78,7 @@ typedef struct tg_optim_config {
     int64_t total_steps;              /* total_steps: of the run, for gap schedules */
     tg_refresh_moments moments_on_refresh; /* moments_on_refresh: keep | reset */
     tg_nonfinite_policy nonfinite;         /* nonfinite: skip | error */
+    tg_update_rule rule;                   /* rule: adam | lion */
 } tg_optim_config;
 
 TG_API tg_optim_config tg_optim_config_default(void);

@@ -206,6 +206,18 @@ typedef struct tg_adam {
     bool counts;            /* first add grad's entries that are not finite to the guard */
 } tg_adam;
 
+/* Some values of an array whose update is another rule's than Adam's, in double: n reals of g, m
+ * and u; of v as many, or half if two share a second moment (is_paired), or none. */
+typedef struct tg_rule_arrays {
+    int64_t n;
+    bool is_paired; /* complex values, not by parts */
+    const double *g;
+    double *m, *v, *u;
+} tg_rule_arrays;
+
+/* Moves m and v by g, and makes the direction u. The numbers of the rule are those of the op. */
+typedef void (*tg_rule_kernel)(const tg_adam *op, const tg_rule_arrays *arrays);
+
 /* Calls that may take memory from the ledger for their own time. */
 typedef enum tg_scratch_call {
     TG_SCRATCH_EIGH,  /* of (n, n) */
@@ -373,6 +385,9 @@ struct tg_backend_ops {
     tg_status (*adam)(tg_backend *be, const tg_adam *op);
     /* The same one after the other, to the bit; no two write the same memory or have one guard. */
     tg_status (*adam_many)(tg_backend *be, int count, const tg_adam *ops);
+    /* As adam with the moments and direction of a kernel, which runs on the host: a backend that
+     * computes elsewhere has no such slot. v may be NULL. */
+    tg_status (*rule_step)(tg_backend *be, const tg_adam *op, tg_rule_kernel kernel);
 
     /* -- neural operators, dtypes f32 and f64 (box_copy: every float dtype; planes_* and act_*: the
      * real ones, halves computed with in f32); see backend/nn.h -- */

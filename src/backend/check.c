@@ -192,7 +192,8 @@ tg_status tg_check_adam(tg_context *ctx, const tg_adam *op) {
         status =
             tg_fail(ctx, TG_E_ARGUMENT, "adam: there is no state format number %d", (int)op->form);
     }
-    if (status == TG_OK && tg_state_codecs[op->form]->block > 0 && (!op->m_scale || !op->v_scale)) {
+    if (status == TG_OK && tg_state_codecs[op->form]->block > 0 &&
+        (!op->m_scale || (op->v && !op->v_scale))) {
         status = tg_fail(ctx, TG_E_ARGUMENT, "adam: moments of %d bits need scales",
                          tg_state_codecs[op->form]->bits);
     }

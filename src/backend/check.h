@@ -46,6 +46,9 @@ TG_NODISCARD tg_status tg_check_adam(tg_context *ctx, const tg_adam *op);
  * False (*goes) if the guard stops it. */
 TG_NODISCARD tg_status tg_adam_resolve(tg_backend *be, const tg_adam *op, tg_adam *out,
                                        tg_rng *rounding, bool *goes);
+/* Elements [first, first + n), at most TG_STATE_BLOCK of them, of a call that was resolved: moments
+ * decoded, moved by the kernel, and put back in their form. */
+void tg_rule_block(const tg_adam *op, tg_rule_kernel kernel, int64_t first, int64_t n);
 bool tg_expand_resolve(const tg_expand *op, tg_expand *out, tg_rng *rounding);
 
 #endif

@@ -60,13 +60,17 @@ static const tg_choice type_choices[] = {{"adamw", TG_SCHEME_SINGLE},
 static const tg_setting table[] = {
     {"learning_rate", TG_SETTING_DOUBLE, FIELD(learning_rate), NULL, 0, 1e6,
      "learning rate at the start"},
-    {"beta1", TG_SETTING_DOUBLE, FIELD(beta1), NULL, 0, 1, "Adam: decay of the first moment"},
-    {"beta2", TG_SETTING_DOUBLE, FIELD(beta2), NULL, 0, 1, "Adam: decay of the second moment"},
+    {"rule", TG_SETTING_ENUM, FIELD(rule), tg_rule_choices, 1, 0,
+     "update of the values, dense or compressed: Adam or Lion"},
+    {"beta1", TG_SETTING_DOUBLE, FIELD(beta1), NULL, 0, 1,
+     "Adam: decay of the first moment; Lion: its share in the direction"},
+    {"beta2", TG_SETTING_DOUBLE, FIELD(beta2), NULL, 0, 1,
+     "Adam: decay of the second moment; Lion: of its only one"},
     {"eps", TG_SETTING_DOUBLE, FIELD(eps), NULL, 0, 1, "Adam: added to the uncorrected root"},
     {"weight_decay", TG_SETTING_DOUBLE, FIELD(weight_decay), NULL, 0, 1e6,
      "decoupled weight decay"},
     {"complex_adam", TG_SETTING_ENUM, FIELD(complex_adam), complex_adam_choices, 1, 0,
-     "second moment of a complex entry: one of its modulus, or two"},
+     "second moment (Lion: sign) of a complex entry: one by its modulus, or two"},
     {"state_precision", TG_SETTING_ENUM, FIELD(state_precision), tg_state_choices, 1, 0,
      "how moments are kept: f32, bf16 or one byte"},
     {"tensorgrad", TG_SETTING_BOOL, FIELD(is_projected), NULL, 1, 0,
@@ -126,7 +130,7 @@ static const tg_setting table[] = {
     {"total_steps", TG_SETTING_INT64, FIELD(total_steps), NULL, 0, 1e15,
      "length of a gap schedule; 0: of the run"},
     {"moments_on_refresh", TG_SETTING_ENUM, FIELD(moments_on_refresh), moments_choices, 1, 0,
-     "what a refresh does to Adam's moments"},
+     "what a refresh does to the moments"},
     {"nonfinite", TG_SETTING_ENUM, FIELD(nonfinite), nonfinite_choices, 1, 0,
      "what a gradient with NaN or Inf does"},
 };
@@ -267,6 +271,8 @@ tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *c) {
                    "update_proj_gap", c->update_proj_gap, "a number >= 1"));
     TG_TRY(require(ctx, c->update_proj_gap_end >= 1.0 && isfinite(c->update_proj_gap_end),
                    "update_proj_gap_end", c->update_proj_gap_end, "a number >= 1"));
+    TG_TRY(require(ctx, (int)c->rule >= 0 && (int)c->rule < TG_RULES, "rule", (double)c->rule,
+                   "an update rule"));
     TG_TRY(require(ctx, (int)c->state_precision >= 0 && (int)c->state_precision < TG_STATE_FORMS,
                    "state_precision", (double)c->state_precision, "a state format"));
     TG_TRY(check_ranks(ctx, c));

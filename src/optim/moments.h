@@ -1,16 +1,22 @@
-/* Adam's moments of one parameter, in the form that its group asks for. */
+/* The state tensors of one parameter: what its rule keeps of every value, in the form that its
+ * group asks for. */
 #ifndef TG_OPTIM_MOMENTS_H
 #define TG_OPTIM_MOMENTS_H
 
 #include "backend/state_codec.h"
-#include "tgrad/optim.h"
+#include "optim/rules/rules.h"
+
+typedef struct tg_moment {
+    int64_t reals; /* of a complex value two, one of a second moment (unless split) */
+    void *memory;
+    float *scale; /* of a codec with blocks, or NULL */
+} tg_moment;
 
 typedef struct tg_moments {
+    const tg_rule *rule;
     tg_state_form form;
-    int64_t m_reals, v_reals; /* a complex m is two reals an entry, v one (two if split) */
-    tg_dtype real;            /* of full ones */
-    void *m, *v;
-    float *m_scale, *v_scale; /* of a codec with blocks: in one piece of memory, that of m_scale */
+    tg_dtype real;                /* of full ones */
+    tg_moment at[TG_RULE_STATES]; /* those of rule->state */
 } tg_moments;
 
 /* Form and sizes for `count` values of a dtype; no memory is touched. */
@@ -22,12 +28,9 @@ size_t tg_moments_bytes(const tg_moments *moments);
 tg_moments tg_moments_plan_part(const tg_optim_config *config, tg_dtype dtype, int64_t entries,
                                 int64_t count);
 
-/* Bytes of each array of planned moments; 0 of scales that the codec has not. */
-typedef struct tg_moment_sizes {
-    size_t m, v, m_scale, v_scale;
-} tg_moment_sizes;
-
-tg_moment_sizes tg_moments_sizes(const tg_moments *moments);
+/* Bytes of tensor i of planned moments, and of its scales (0: the codec has none). */
+size_t tg_moment_bytes(const tg_moments *moments, int i);
+size_t tg_moment_scale_bytes(const tg_moments *moments, int i);
 
 /* Bytes that a value more takes of a parameter of so many entries; scales are counted in part. */
 double tg_moments_per_value(const tg_optim_config *config, tg_dtype dtype, int64_t entries);

@@ -50,6 +50,17 @@ static tg_status check_param(tg_context *ctx, const tg_optim_setup *setup, int i
     return TG_OK;
 }
 
+static tg_status check_rule(tg_context *ctx, const tg_optim_config *config) {
+    tg_backend *be = NULL;
+    tg_status status = tg_backend_get(ctx, &be);
+    if (status == TG_OK && !tg_rules[config->rule]->runs_on(be->ops)) {
+        status = tg_fail(ctx, TG_E_UNSUPPORTED,
+                         "opt.rule: backend %s has no way to run %s; take adam, or another backend",
+                         be->ops->name, tg_rule_name(tg_rules[config->rule]));
+    }
+    return status;
+}
+
 static tg_status check_setup(tg_context *ctx, const tg_optim_setup *setup) {
     if (setup->group_count < 1 || !setup->groups || setup->param_count < 0 ||
         (setup->param_count > 0 && !setup->params)) {
@@ -59,6 +70,7 @@ static tg_status check_setup(tg_context *ctx, const tg_optim_setup *setup) {
     tg_status status = TG_OK;
     for (int i = 0; i < setup->group_count; i++) {
         TG_TRY(tg_optim_config_check(ctx, &setup->groups[i]));
+        TG_TRY(check_rule(ctx, &setup->groups[i]));
     }
     for (int i = 0; i < setup->param_count; i++) {
         TG_TRY(check_param(ctx, setup, i));

@@ -46,7 +46,7 @@ typedef struct tg_slot {
     int group;
     tg_projector *projector; /* NULL: dense */
     tg_ranked *ranked;       /* automatic ranks; NULL: none */
-    int64_t count;           /* values that Adam sees: numel, or the compressed ones */
+    int64_t count;           /* values that the rule sees: numel, or the compressed ones */
     int64_t max_count;       /* at most; automatic ranks change count */
     double error;            /* of the projection at its last refresh, relative; NaN: not known */
 
@@ -65,7 +65,7 @@ typedef struct tg_slot {
     void *weight;      /* bound for the sink, or NULL */
 } tg_slot;
 
-typedef struct tg_adam_batch tg_adam_batch;
+typedef struct tg_update_batch tg_update_batch;
 
 struct tg_optim {
     tg_context *ctx;
@@ -85,7 +85,7 @@ struct tg_optim {
     bool borrows;           /* memory of the workspace and the dense gradient are lent .. */
     tg_loan loan;           /* .. and this much is needed */
 
-    tg_adam_batch *batch; /* of gradients that came together; NULL: each is used at once */
+    tg_update_batch *batch; /* of gradients that came together; NULL: each is used at once */
     tg_pending pending;
     int64_t moves;       /* how often states changed place or size: automatic ranks */
     double grad_scale;   /* of clipping */

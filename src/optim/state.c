@@ -26,17 +26,20 @@ tg_status tg_state_name(tg_context *ctx, const tg_slot *slot, char *name, const 
 
 /* How the state is made up, in words: a state of another method is refused by this. */
 void tg_state_method(const tg_optim *optim, const tg_slot *slot, char *text, size_t capacity) {
-    const char *rule =
-        optim->groups[slot->group].complex_adam == TG_ADAM_SPLIT ? "split" : "modulus";
+    const tg_optim_config *config = &optim->groups[slot->group];
+    const char *rule = tg_rule_name(slot->moments.rule);
+    const char *complex = config->complex_adam == TG_ADAM_SPLIT ? "split" : "modulus";
     const char *form = tg_moments_codec(&slot->moments)->tag;
     const tg_projector *p = slot->projector;
     if (!p) {
-        snprintf(text, capacity, "adam %s%s", rule, form);
+        snprintf(text, capacity, "%s %s%s", rule, complex, form);
         return;
     }
     static const char *const schemes[] = {"single", "composite", "sum"};
-    snprintf(text, capacity, "%s %s%s%s %s%s", schemes[p->config.scheme], p->branch[0].name,
-             p->branches == 2 ? "+" : "", p->branches == 2 ? p->branch[1].name : "", rule, form);
+    const bool is_adam = config->rule == TG_RULE_ADAM; /* goes without saying */
+    snprintf(text, capacity, "%s %s%s%s %s%s%s%s", schemes[p->config.scheme], p->branch[0].name,
+             p->branches == 2 ? "+" : "", p->branches == 2 ? p->branch[1].name : "",
+             is_adam ? "" : rule, is_adam ? "" : " ", complex, form);
 }
 
 void tg_state_get_counters(const tg_slot *slot, int64_t counters[TG_STATE_COUNTERS]) {
@@ -102,28 +105,28 @@ void tg_state_set_ranks(tg_slot *slot, const int64_t *ranks) {
     slot->count = count + ranks[n];
 }
 
-/* The moments: values, and scales of bytes. */
+/* The moments: values, then scales. */
 static tg_status list_moments(const tg_optim *optim, const tg_slot *slot, tg_state_part **at) {
-    const tg_moments plan = tg_slot_plan_moments(optim, slot);
-    const tg_moments *s = &plan, *moments = &slot->moments; /* with new ranks: not placed yet */
-    void *const memory[] = {moments->m, moments->v, moments->m_scale, moments->v_scale};
-    const tg_state_codec *codec = tg_moments_codec(s);
+    const tg_moments plan = tg_slot_plan_moments(optim, slot); /* new ranks: not placed yet */
+    const tg_state_codec *codec = tg_moments_codec(&plan);
     const bool packed = codec->stored == TG_U8;
-    const tg_dtype real = codec->bits > 0 ? codec->stored : s->real;
-    const int64_t scales[] = {tg_state_scales(codec, s->m_reals),
-                              tg_state_scales(codec, s->v_reals)};
-    const int64_t reals[] = {s->m_reals, s->v_reals};
-    static const char *const names[] = {"m", "v", "m_scale", "v_scale"};
+    const tg_dtype real = codec->bits > 0 ? codec->stored : plan.real;
+    const int states = plan.rule->states;
     tg_status status = TG_OK;
-    for (int i = 0; i < (codec->block > 0 ? 4 : 2); i++) {
-        const bool pairs = i == 0 && !packed && tg_dtype_is_complex(slot->dtype);
-        const int64_t count = i > 1    ? scales[i - 2]
-                              : packed ? (int64_t)tg_state_bytes(codec, s->real, reals[i])
-                              : pairs  ? reals[i] / 2
-                                       : reals[i];
-        TG_TRY(tg_state_name(optim->ctx, slot, (*at)->name, "%s", names[i]));
-        (*at)->memory = memory[i];
-        (*at)->dtype = i > 1 ? TG_F32 : pairs ? tg_dtype_complex(real) : real;
+    for (int i = 0; i < (codec->block > 0 ? 2 * states : states); i++) {
+        const tg_rule_state *state = &plan.rule->state[i % states];
+        const tg_moment *moment = &slot->moments.at[i % states];
+        const int64_t reals = plan.at[i % states].reals;
+        const bool scales = i >= states;
+        const bool pairs = !state->is_square && !packed && tg_dtype_is_complex(slot->dtype);
+        const int64_t count = scales   ? tg_state_scales(codec, reals)
+                              : packed ? (int64_t)tg_state_bytes(codec, plan.real, reals)
+                              : pairs  ? reals / 2
+                                       : reals;
+        TG_TRY(
+            tg_state_name(optim->ctx, slot, (*at)->name, scales ? "%s_scale" : "%s", state->name));
+        (*at)->memory = scales ? (void *)moment->scale : moment->memory;
+        (*at)->dtype = scales ? TG_F32 : pairs ? tg_dtype_complex(real) : real;
         (*at)->shape = tg_shape_of(1, &count);
         (*at)++;
     }

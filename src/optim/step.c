@@ -1,6 +1,6 @@
-/* One update: check, refresh when due, project, Adam on the compressed values, and back into the
- * weight in one pass, with the decay in it:  w <- (1 - lr wd) (w - lr c u),  c = sqrt(1 - b2^t) /
- * (1 - b1^t). Nothing is allocated. */
+/* One update: check, refresh when due, project, the rule on the compressed values, and back into
+ * the weight in one pass, with the decay in it:  w <- (1 - lr wd) (w - lr c u),  c being the rule's
+ * correction. Nothing is allocated. */
 #include <math.h>
 
 #include "base/timer.h"
@@ -60,8 +60,7 @@ fail:
 /* w <- beta w + alpha u; of a projected parameter, u back from the compressed values. */
 static tg_rates plain_rates(const tg_optim *optim, const tg_slot *slot) {
     const tg_optim_config *config = &optim->groups[slot->group];
-    const double t = (double)(slot->moment_step + 1);
-    const double correction = sqrt(1.0 - pow(config->beta2, t)) / (1.0 - pow(config->beta1, t));
+    const double correction = slot->moments.rule->correction(config, slot->moment_step + 1);
     const double keep = 1.0 - config->learning_rate * config->weight_decay;
     return (tg_rates){.alpha = -keep * config->learning_rate * correction,
                       .beta = keep,
@@ -81,7 +80,8 @@ tg_rates tg_slot_rates(const tg_optim *optim, const tg_slot *slot) {
 
 enum { BATCH = 16 };
 
-struct tg_adam_batch {
+struct tg_update_batch {
+    const tg_rule *rule; /* of all of them */
     int count;
     tg_adam adam[BATCH];
     tg_rng rounding[BATCH];
@@ -89,12 +89,12 @@ struct tg_adam_batch {
 };
 
 static tg_status run_batch(tg_optim *optim) {
-    tg_adam_batch *batch = optim->batch;
+    tg_update_batch *batch = optim->batch;
     if (!batch || batch->count == 0) {
         return TG_OK;
     }
     const double start = read_clock(optim, optim->times_parts);
-    const tg_status status = optim->be->ops->adam_many(optim->be, batch->count, batch->adam);
+    const tg_status status = batch->rule->step(optim->be, batch->count, batch->adam);
     optim->times.adam += read_clock(optim, optim->times_parts) - start;
     for (int i = 0; i < batch->count && status == TG_OK; i++) {
         tg_pending_end(optim, batch->slot[i]);
@@ -104,11 +104,13 @@ static tg_status run_batch(tg_optim *optim) {
 }
 
 static tg_status add_to_batch(tg_optim *optim, tg_slot *slot, const tg_adam *adam) {
-    tg_adam_batch *batch = optim->batch;
-    const tg_status status = batch->count == BATCH ? run_batch(optim) : TG_OK;
+    tg_update_batch *batch = optim->batch;
+    const bool is_other = batch->rule != slot->moments.rule;
+    const tg_status status = batch->count == BATCH || is_other ? run_batch(optim) : TG_OK;
     if (status != TG_OK) {
         return status;
     }
+    batch->rule = slot->moments.rule;
     const int i = batch->count++;
     batch->rounding[i] = *adam->rounding;
     batch->adam[i] = *adam;
@@ -119,7 +121,7 @@ static tg_status add_to_batch(tg_optim *optim, tg_slot *slot, const tg_adam *ada
 
 /* ---- one update ---- */
 
-/* Adam on the values, then the weight. */
+/* The rule on the values, then the weight. */
 tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_update *call) {
     const tg_optim_config *config = &optim->groups[slot->group];
     const tg_rates rates = plain_rates(optim, slot);
@@ -132,11 +134,11 @@ tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_update *call) 
                     .split = config->complex_adam == TG_ADAM_SPLIT,
                     .grad = call->values,
                     .scale = rates.scale,
-                    .m = slot->moments.m,
-                    .v = slot->moments.v,
+                    .m = slot->moments.at[0].memory,
+                    .v = slot->moments.at[1].memory,
                     .form = slot->moments.form,
-                    .m_scale = slot->moments.m_scale,
-                    .v_scale = slot->moments.v_scale,
+                    .m_scale = slot->moments.at[0].scale,
+                    .v_scale = slot->moments.at[1].scale,
                     .beta1 = config->beta1,
                     .beta2 = config->beta2,
                     .eps = config->eps,
@@ -147,13 +149,13 @@ tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_update *call) 
                     .rounding = &rounding,
                     .rates = late,
                     .guard = call->guard,
-                    .counts = call->adam_counts};
+                    .counts = call->rule_counts};
     if (slot->projector) {
         adam.direction = optim->small;
     } else {
         adam.weight = call->weight;
     }
-    if (optim->batch && call->adam_counts) { /* nobody waits for it */
+    if (optim->batch && call->rule_counts) { /* nobody waits for it */
         return add_to_batch(optim, slot, &adam);
     }
     tg_status status = run_batch(optim);
@@ -161,7 +163,7 @@ tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_update *call) 
         return status;
     }
     const double start = read_clock(optim, optim->times_parts);
-    status = optim->be->ops->adam(optim->be, &adam);
+    status = slot->moments.rule->step(optim->be, 1, &adam);
     const double middle = read_clock(optim, optim->times_parts);
     optim->times.adam += middle - start;
     if (status == TG_OK && slot->projector) {
@@ -222,8 +224,8 @@ tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient, v
     const bool is_due = slot->projector && tg_slot_is_due(optim, slot);
     const bool measures = tg_ranks_wants_spectrum(optim, slot, is_due);
     const bool looks = is_due || measures || tg_pending_looks(optim, slot);
-    call.adam_counts = !looks && !slot->projector && gradient->dense;
-    if (!call.adam_counts) {
+    call.rule_counts = !looks && !slot->projector && gradient->dense;
+    if (!call.rule_counts) {
         TG_TRY(tg_slot_count(optim, slot, gradient, call.guard));
     }
     if (looks) {
@@ -288,7 +290,7 @@ static tg_status receive_and_update(void *user, const tg_gradient *gradient) {
 
 static tg_status receive_and_update_all(void *user, int count, const tg_gradient *gradients) {
     tg_optim *optim = user;
-    tg_adam_batch batch = {0};
+    tg_update_batch batch = {0};
     tg_status status = TG_OK;
     optim->batch = &batch;
     for (int i = 0; i < count && status == TG_OK; i++) {

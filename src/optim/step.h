@@ -26,10 +26,10 @@ typedef struct tg_update {
     tg_storage grad_store; /* of a dense gradient */
     void *weight;
     uint32_t *guard;  /* NULL: it was read and is 0 */
-    bool adam_counts; /* nothing has counted into the guard yet */
+    bool rule_counts; /* nothing has counted into the guard yet */
 } tg_update;
 
-/* Adam on the values, then the weight. */
+/* The rule on the values, then the weight. */
 TG_NODISCARD tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_update *call);
 
 /* small = project(gradient) + beta small. */

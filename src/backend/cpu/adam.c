@@ -220,3 +220,21 @@ tg_status cpu_adam(tg_backend *be, const tg_adam *call) {
     }
     return TG_OK;
 }
+
+/* ---- other rules ---- */
+
+tg_status cpu_rule_step(tg_backend *be, const tg_adam *call, tg_rule_kernel kernel) {
+    tg_adam op;
+    tg_rng rounding;
+    bool goes = false;
+    const tg_status status = tg_adam_resolve(be, call, &op, &rounding, &goes);
+    const int parts = goes ? cpu_parts(be, op.n, THREAD_GRAIN) : 0;
+#pragma omp parallel for num_threads(parts > 0 ? parts : 1) schedule(static)
+    for (int part = 0; part < parts; part++) {
+        const tg_range r = tg_partition(op.n, BLOCK, parts, part);
+        for (int64_t i = r.begin; i < r.end; i += BLOCK) {
+            tg_rule_block(&op, kernel, i, r.end - i < BLOCK ? r.end - i : BLOCK);
+        }
+    }
+    return status;
+}

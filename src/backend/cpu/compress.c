@@ -212,4 +212,5 @@ void cpu_fill_compress(tg_backend_ops *ops) {
     ops->sample = cpu_sample;
     ops->grad_dense = cpu_grad_dense;
     ops->adam = cpu_adam;
+    ops->rule_step = cpu_rule_step;
 }

@@ -18,6 +18,7 @@
 #define TG_OPTIM_AUTO_RANK_RANK_ALLOCATION_H
 
 #include "base/memory.h"
+#include "optim/rules/rules.h"
 #include "project/spectrum.h"
 #include "tgrad/optim.h"
 
@@ -31,9 +32,9 @@ typedef struct tg_rank_choice {
 
 /* Where the arrays of a tensor's state lie, in bytes behind its first one. */
 typedef struct tg_region {
-    size_t m, m_scale, v, v_scale; /* scales: of moments in bytes */
-    size_t factor[TG_MAX_NDIM];    /* (dim, rank) */
-    size_t bytes;                  /* of all, a multiple of TG_REGION_ALIGNMENT */
+    size_t moment[TG_RULE_STATES], scale[TG_RULE_STATES];
+    size_t factor[TG_MAX_NDIM]; /* (dim, rank) */
+    size_t bytes;               /* of all, a multiple of TG_REGION_ALIGNMENT */
 } tg_region;
 
 enum { TG_REGION_ALIGNMENT = 16 };

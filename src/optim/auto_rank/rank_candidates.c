@@ -240,11 +240,10 @@ tg_region tg_region_of(const tg_state_kind *kind, int ndim, const int64_t *dim, 
     tg_region r = {0};
     const int64_t entries = product_without(dim, ndim, -1);
     const tg_moments moments = tg_moments_plan_part(kind->config, kind->dtype, entries, count);
-    const tg_moment_sizes sizes = tg_moments_sizes(&moments);
-    r.m = take(&r.bytes, sizes.m);
-    r.m_scale = take(&r.bytes, sizes.m_scale);
-    r.v = take(&r.bytes, sizes.v);
-    r.v_scale = take(&r.bytes, sizes.v_scale);
+    for (int i = 0; i < moments.rule->states; i++) {
+        r.moment[i] = take(&r.bytes, tg_moment_bytes(&moments, i));
+        r.scale[i] = take(&r.bytes, tg_moment_scale_bytes(&moments, i));
+    }
     for (int d = 0; d < ndim; d++) {
         r.factor[d] = take(&r.bytes, (size_t)(dim[d] * rank[d]) * size);
     }

@@ -227,11 +227,10 @@ bool tg_pool_lay_out(tg_optim *optim, int group) {
         tg_projector_lend(slot->projector, factor);
         slot->ranked->offset = offset;
         slot->moments = tg_slot_plan_moments(optim, slot);
-        slot->moments.m = begin + region.m;
-        slot->moments.v = begin + region.v;
-        if (tg_moments_codec(&slot->moments)->block > 0) {
-            slot->moments.m_scale = (float *)(begin + region.m_scale);
-            slot->moments.v_scale = (float *)(begin + region.v_scale);
+        for (int s = 0; s < slot->moments.rule->states; s++) {
+            const bool has_scales = tg_moments_codec(&slot->moments)->block > 0;
+            slot->moments.at[s].memory = begin + region.moment[s];
+            slot->moments.at[s].scale = has_scales ? (float *)(begin + region.scale[s]) : NULL;
         }
         slot->sum =
             pool->sum ? (char *)pool->sum + (size_t)values * tg_dtype_size(slot->dtype) : NULL;

@@ -82,7 +82,7 @@ static tg_status put(const move *m, size_t offset, size_t bytes, const void *in)
     return m->optim->be->ops->upload(m->optim->be, begin + offset, in, bytes);
 }
 
-/* An array of moments and its scales, in a region. */
+/* A state tensor and its scales, in a region. */
 typedef struct moment_array {
     size_t at, scale_at, scale_bytes;
     int64_t reals;
@@ -90,25 +90,17 @@ typedef struct moment_array {
     tg_dtype real;
 } moment_array;
 
-static moment_array find_moments(const tg_pool *pool, const tg_layout *layout, bool second) {
-    const tg_state_kind *kind = &pool->kind;
-    const tg_region r = tg_layout_region(pool, layout);
-    int64_t entries = 1;
-    for (int d = 0; d < layout->ndim; d++) {
-        entries *= layout->dim[d];
-    }
-    const tg_moments plan =
-        tg_moments_plan_part(kind->config, kind->dtype, entries, tg_layout_count(layout));
-    const tg_moment_sizes sizes = tg_moments_sizes(&plan);
-    return second ? (moment_array){r.v,
-                                   r.v_scale,
-                                   sizes.v_scale,
-                                   plan.v_reals,
-                                   tg_moments_codec(&plan),
-                                   plan.real}
-                  : (moment_array){
-                        r.m,      r.m_scale, sizes.m_scale, plan.m_reals, tg_moments_codec(&plan),
-                        plan.real};
+static moment_array find_moment(const tg_pool *pool, const tg_layout *layout, int index) {
+    const tg_region region = tg_layout_region(pool, layout);
+    const tg_shape shape = tg_shape_of(layout->ndim, layout->dim);
+    const tg_moments plan = tg_moments_plan_part(pool->kind.config, pool->kind.dtype,
+                                                 tg_shape_numel(&shape), tg_layout_count(layout));
+    return (moment_array){.at = region.moment[index],
+                          .scale_at = region.scale[index],
+                          .scale_bytes = tg_moment_scale_bytes(&plan, index),
+                          .reals = plan.at[index].reals,
+                          .codec = tg_moments_codec(&plan),
+                          .real = plan.real};
 }
 
 /* Where bytes and scales of an array stand on the host, behind its reals. */
@@ -126,13 +118,14 @@ static byte_room lay_out_bytes(void *memory, const tg_state_codec *codec, int64_
 
 size_t tg_state_moving_bytes(const tg_state_kind *kind, int64_t count) {
     const tg_moments plan = tg_moments_plan_part(kind->config, kind->dtype, INT64_MAX, count);
-    const tg_moment_sizes sizes = tg_moments_sizes(&plan);
-    const size_t bytes = sizes.m > sizes.v ? sizes.m : sizes.v;
-    const int64_t reals = plan.m_reals > plan.v_reals ? plan.m_reals : plan.v_reals;
     const tg_state_codec *codec = tg_moments_codec(&plan);
-    return codec->block > 0
-               ? (size_t)(reals + tg_state_scales(codec, reals)) * sizeof(float) + bytes
-               : bytes;
+    size_t most = 0;
+    for (int i = 0; i < plan.rule->states; i++) {
+        const int64_t reals = plan.at[i].reals;
+        const int64_t floats = codec->block > 0 ? reals + tg_state_scales(codec, reals) : 0;
+        most = tg_max_size(most, (size_t)floats * sizeof(float) + tg_moment_bytes(&plan, i));
+    }
+    return most;
 }
 
 /* Bytes stand for values by the scale of their block: they are decoded, and encoded in the blocks
@@ -160,9 +153,10 @@ fail:
     return status;
 }
 
-static tg_status move_moments(const move *m, bool second) {
-    const moment_array old = find_moments(m->pool, m->from, second);
-    const moment_array new = find_moments(m->pool, m->to, second);
+static tg_status move_moment(const move *m, int index) {
+    const moment_array old = find_moment(m->pool, m->from, index);
+    const moment_array new = find_moment(m->pool, m->to, index);
+    const bool second = tg_rules[m->pool->kind.config->rule]->state[index].is_square;
     if (old.codec->block > 0) {
         return move_bytes(m, second, &old, &new);
     }
@@ -191,18 +185,18 @@ fail:
     return status;
 }
 
-/* The arrays in the order of a region: m, v, factors; those in front first if they move to the
+/* The arrays in the order of a region: moments, factors; those in front first if they move to the
  * front. */
 tg_status tg_state_move(tg_optim *optim, const tg_pool *pool, const tg_layout *from,
                         const tg_layout *to) {
     const move m = {.optim = optim, .pool = pool, .from = from, .to = to};
-    const int arrays = 2 + from->ndim;
+    const int states = tg_rules[pool->kind.config->rule]->states, arrays = states + from->ndim;
     const bool grows = to->offset > from->offset || tg_layout_count(to) > tg_layout_count(from);
     const bool stays = to->offset == from->offset && is_same_shape(from, to);
     tg_status status = TG_OK;
     for (int i = 0; i < arrays && status == TG_OK && !stays; i++) {
         const int array = grows ? arrays - 1 - i : i;
-        status = array < 2 ? move_moments(&m, array == 1) : move_factor(&m, array - 2);
+        status = array < states ? move_moment(&m, array) : move_factor(&m, array - states);
     }
     return status;
 }

@@ -1,0 +1,98 @@
+/* An update by a rule on the host, a block of values at a time, whatever moments, gradient and
+ * weight are kept in. */
+#include "backend/check.h"
+#include "backend/state_codec.h"
+
+enum { BLOCK = TG_STATE_BLOCK };
+
+/* Reals [first, first + n) of m (second: of v), from the begin of a block on. */
+static void load_moment(const tg_adam *op, bool second, int64_t first, int64_t n, double *to) {
+    const tg_state_codec *codec = tg_state_codecs[op->form];
+    const tg_dtype real = tg_dtype_real(op->dtype);
+    const char *x = second ? op->v : op->m;
+    if (!codec->decode) {
+        for (int64_t j = 0; j < n; j++) {
+            to[j] = tg_load(real, x, first + j).re;
+        }
+        return;
+    }
+    const float *scale = second ? op->v_scale : op->m_scale;
+    float values[2 * BLOCK];
+    codec->decode(second, n, x + tg_state_bytes(codec, real, first),
+                  scale ? scale + tg_state_scales(codec, first) : NULL, values);
+    for (int64_t j = 0; j < n; j++) {
+        to[j] = (double)values[j];
+    }
+}
+
+static void store_moment(const tg_adam *op, bool second, int64_t first, int64_t n,
+                         const double *from) {
+    const tg_state_codec *codec = tg_state_codecs[op->form];
+    const tg_dtype real = tg_dtype_real(op->dtype);
+    char *x = second ? op->v : op->m;
+    if (!codec->encode) {
+        for (int64_t j = 0; j < n; j++) {
+            tg_store(real, x, first + j, (tg_scalar){from[j], 0.0});
+        }
+        return;
+    }
+    const uint64_t number = (second ? UINT64_C(1) << 63 : UINT64_C(1) << 62) + (uint64_t)first;
+    float *scale = second ? op->v_scale : op->m_scale;
+    float values[2 * BLOCK];
+    for (int64_t j = 0; j < n; j++) {
+        values[j] = (float)from[j];
+    }
+    codec->encode(second, op->rounding, number, n, values, x + tg_state_bytes(codec, real, first),
+                  scale ? scale + tg_state_scales(codec, first) : NULL);
+}
+
+static void load_gradient(const tg_adam *op, int64_t first, int64_t n, int64_t width, double *g) {
+    const tg_dtype stored = tg_stored(op->dtype, op->grad_store);
+    for (int64_t k = 0; k < n; k++) {
+        const tg_scalar value = tg_load(stored, op->grad, first + k);
+        g[width * k] = op->scale * value.re;
+        if (width == 2) {
+            g[2 * k + 1] = op->scale * value.im;
+        }
+    }
+}
+
+/* What becomes of the direction of element i. */
+static void use(const tg_adam *op, int64_t i, tg_scalar u) {
+    if (op->direction) {
+        tg_store(op->dtype, op->direction, i, u);
+    }
+    if (op->weight) {
+        const tg_dtype stored = tg_stored(op->dtype, op->weight_store);
+        tg_scalar w = {op->alpha * u.re, op->alpha * u.im};
+        if (op->beta != 0.0) {
+            const tg_scalar old = tg_load(stored, op->weight, i);
+            w.re += op->beta * old.re;
+            w.im += op->beta * old.im;
+        }
+        tg_store_rounded(stored, op->weight, i, w, op->rounding);
+    }
+}
+
+void tg_rule_block(const tg_adam *op, tg_rule_kernel kernel, int64_t first, int64_t n) {
+    double g[2 * BLOCK], m[2 * BLOCK], v[2 * BLOCK], u[2 * BLOCK];
+    const int64_t width = tg_dtype_is_complex(op->dtype) ? 2 : 1;
+    const bool is_paired = width == 2 && !op->split;
+    const int64_t v_width = is_paired ? 1 : width;
+    load_gradient(op, first, n, width, g);
+    load_moment(op, false, width * first, width * n, m);
+    if (op->v) {
+        load_moment(op, true, v_width * first, v_width * n, v);
+    }
+    kernel(
+        op,
+        &(tg_rule_arrays){
+            .n = width * n, .is_paired = is_paired, .g = g, .m = m, .v = op->v ? v : NULL, .u = u});
+    for (int64_t k = 0; k < n; k++) {
+        use(op, first + k, (tg_scalar){u[width * k], width == 2 ? u[2 * k + 1] : 0.0});
+    }
+    store_moment(op, false, width * first, width * n, m);
+    if (op->v) {
+        store_moment(op, true, v_width * first, v_width * n, v);
+    }
+}

@@ -1,0 +1,25 @@
+/* Adam, by slots of its own:
+ *     m <- b1 m + (1 - b1) g,  v <- b2 v + (1 - b2) |g|^2,  u = m / (sqrt(v) + eps)
+ * and the rate times sqrt(1 - b2^t) / (1 - b1^t). */
+#include <math.h>
+
+#include "optim/rules/rules.h"
+
+static double correction(const tg_optim_config *config, int64_t t) {
+    const double n = (double)t;
+    return sqrt(1.0 - pow(config->beta2, n)) / (1.0 - pow(config->beta1, n));
+}
+
+static bool runs_on(const tg_backend_ops *ops) {
+    return ops->adam && ops->adam_many;
+}
+
+static tg_status step(tg_backend *be, int count, const tg_adam *ops) {
+    return count == 1 ? be->ops->adam(be, ops) : be->ops->adam_many(be, count, ops);
+}
+
+const tg_rule tg_rule_adam = {.states = 2,
+                              .state = {{.name = "m"}, {.name = "v", .is_square = true}},
+                              .correction = correction,
+                              .runs_on = runs_on,
+                              .step = step};
