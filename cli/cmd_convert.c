@@ -19,26 +19,11 @@ static const char *const dtypes[] = {"f32",   "f64",  "bf16", "f16", "c64", "c12
                                      "i16",   "u32",  "i32",  "u64", "i64", NULL};
 
 static const cli_option options[] = {
-    {.name = "dataset",
-     .kind = CLI_STRING,
-     .text = &opt.dataset,
-     .value = "NAME",
-     .help = "convert this tensor only",
-     .fallback = "all"},
-    {.name = "dtype",
-     .kind = CLI_STRING,
-     .text = &opt.dtype,
-     .value = "TYPE",
-     .help = "convert the numbers to f32, bf16, c64, i32, ..",
-     .choices = dtypes},
-    {.name = "gzip",
-     .kind = CLI_INT,
-     .integer = &opt.gzip,
-     .value = "N",
-     .help = "compress HDF5 output, 1 (fast) to 9 (small)",
-     .fallback = "0, none",
-     .min = 0,
-     .max = 9},
+    CLI_OPTION_TEXT("dataset", 0, &opt.dataset, NULL, "NAME", "convert this tensor only", "all"),
+    CLI_OPTION_TEXT("dtype", 0, &opt.dtype, dtypes, "TYPE",
+                    "convert the numbers to f32, bf16, c64, i32, ..", NULL),
+    CLI_OPTION_INT("gzip", 0, &opt.gzip, 0, 9, "N", "compress HDF5 output, 1 (fast) to 9 (small)",
+                   "0, none"),
     {0},
 };
 

@@ -12,11 +12,7 @@ enum { SHOWN_META = 60 }; /* characters of a metadata value on the terminal */
 static const char *only; /* --tensor */
 
 static const cli_option options[] = {
-    {.name = "tensor",
-     .kind = CLI_STRING,
-     .text = &only,
-     .value = "NAME",
-     .help = "show this tensor only"},
+    CLI_OPTION_TEXT("tensor", 0, &only, NULL, "NAME", "show this tensor only", NULL),
     {0},
 };
 

@@ -14,27 +14,11 @@ static struct {
 } opt = {.output = "report.html", .samples = DEFAULT_SAMPLES};
 
 static const cli_option options[] = {
-    {.name = "output",
-     .letter = 'o',
-     .kind = CLI_STRING,
-     .text = &opt.output,
-     .value = "FILE",
-     .help = "the page to write",
-     .fallback = "report.html"},
-    {.name = "title",
-     .kind = CLI_STRING,
-     .text = &opt.title,
-     .value = "TEXT",
-     .help = "heading of the page",
-     .fallback = "the names of the runs"},
-    {.name = "samples",
-     .kind = CLI_INT,
-     .integer = &opt.samples,
-     .value = "N",
-     .help = "test samples to show at each resolution",
-     .fallback = "2",
-     .min = 0,
-     .max = 64},
+    CLI_OPTION_TEXT("output", 'o', &opt.output, NULL, "FILE", "the page to write", "report.html"),
+    CLI_OPTION_TEXT("title", 0, &opt.title, NULL, "TEXT", "heading of the page",
+                    "the names of the runs"),
+    CLI_OPTION_INT("samples", 0, &opt.samples, 0, 64, "N",
+                   "test samples to show at each resolution", "2"),
     {0},
 };
 

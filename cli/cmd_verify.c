@@ -10,12 +10,8 @@
 static const char *output_path; /* -o */
 
 static const cli_option options[] = {
-    {.name = "output",
-     .letter = 'o',
-     .kind = CLI_STRING,
-     .text = &output_path,
-     .value = "OUT",
-     .help = "write what was computed to a safetensors file"},
+    CLI_OPTION_TEXT("output", 'o', &output_path, NULL, "OUT",
+                    "write what was computed to a safetensors file", NULL),
     {0},
 };
 

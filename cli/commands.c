@@ -21,58 +21,27 @@ static const char *const backends[] = {"ref", "cpu", "cuda", NULL};
 static const char *const maths[] = {"tf32", "fp32", NULL};
 
 static const cli_option device_options[] = {
-    {.name = "backend",
-     .kind = CLI_STRING,
-     .text = &common.backend,
-     .value = "ref|cpu|cuda",
-     .help = "who does the arithmetic",
-     .fallback = "the best one here",
-     .choices = backends},
-    {.name = "threads",
-     .letter = 't',
-     .kind = CLI_INT,
-     .integer = &common.threads,
-     .value = "N",
-     .help = "CPU threads; 0 means all cores",
-     .fallback = "0",
-     .min = 0,
-     .max = 4096},
-    {.name = "math",
-     .kind = CLI_STRING,
-     .text = &common.math,
-     .value = "tf32|fp32",
-     .help = "how a GPU multiplies f32",
-     .fallback = "tf32",
-     .choices = maths},
+    CLI_OPTION_TEXT("backend", 0, &common.backend, backends, "ref|cpu|cuda",
+                    "who does the arithmetic", "the best one here"),
+    CLI_OPTION_INT("threads", 't', &common.threads, 0, 4096, "N", "CPU threads; 0 means all cores",
+                   "0"),
+    CLI_OPTION_TEXT("math", 0, &common.math, maths, "tf32|fp32", "how a GPU multiplies f32",
+                    "tf32"),
     {0},
 };
 
 static const cli_option seed_options[] = {
-    {.name = "seed",
-     .kind = CLI_INT,
-     .integer = &common.seed,
-     .value = "N",
-     .help = "start of all random numbers",
-     .fallback = "0",
-     .min = 0,
-     .max = INT64_MAX},
+    CLI_OPTION_INT("seed", 0, &common.seed, 0, INT64_MAX, "N", "start of all random numbers", "0"),
     {0},
 };
 
 static const cli_option json_options[] = {
-    {.name = "json",
-     .kind = CLI_FLAG,
-     .flag = &common.json,
-     .help = "print one JSON object and nothing else"},
+    CLI_OPTION_FLAG("json", 0, &common.json, "print one JSON object and nothing else"),
     {0},
 };
 
 static const cli_option help_options[] = {
-    {.name = "help",
-     .letter = 'h',
-     .kind = CLI_FLAG,
-     .flag = &common.help,
-     .help = "show this page"},
+    CLI_OPTION_FLAG("help", 'h', &common.help, "show this page"),
     {0},
 };
 

@@ -13,15 +13,10 @@ static const char *config_path;
 static bool normalizes;
 
 const cli_option cli_model_options[] = {
-    {.name = "config",
-     .kind = CLI_STRING,
-     .text = &config_path,
-     .value = "CONFIG.yaml",
-     .help = "the network, where MODEL holds weights alone"},
-    {.name = "normalize",
-     .kind = CLI_FLAG,
-     .flag = &normalizes,
-     .help = "with --config: fit the normalizers on its training data"},
+    CLI_OPTION_TEXT("config", 0, &config_path, NULL, "CONFIG.yaml",
+                    "the network, where MODEL holds weights alone", NULL),
+    CLI_OPTION_FLAG("normalize", 0, &normalizes,
+                    "with --config: fit the normalizers on its training data"),
     {0},
 };
 

@@ -3,7 +3,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,16 +84,6 @@ static bool store_integer(parser *p, const cli_option *row, const char *value) {
     return true;
 }
 
-static bool store_real(parser *p, const cli_option *row, const char *value) {
-    char *end = NULL;
-    double number = strtod(value, &end);
-    if (end == value || *end || isspace((unsigned char)value[0]) || !isfinite(number)) {
-        return refuse(p, "--%s needs a finite number, not '%.64s'", row->name, value);
-    }
-    *row->real = number;
-    return true;
-}
-
 static bool store_text(parser *p, const cli_option *row, const char *value) {
     cli_suggestion suggestion = cli_suggest(value);
     char known[256] = "";
@@ -144,8 +133,6 @@ static bool store(parser *p, const cli_option *row, const char *value) {
     switch (row->kind) {
     case CLI_INT:
         return store_integer(p, row, value);
-    case CLI_DOUBLE:
-        return store_real(p, row, value);
     case CLI_STRING:
         return store_text(p, row, value);
     case CLI_LIST:

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum cli_kind { CLI_FLAG, CLI_INT, CLI_DOUBLE, CLI_STRING, CLI_LIST } cli_kind;
+typedef enum cli_kind { CLI_FLAG, CLI_INT, CLI_STRING, CLI_LIST } cli_kind;
 
 typedef struct cli_list {
     char **item; /* (count) */
@@ -29,7 +29,6 @@ typedef struct cli_option {
     union { /* the target, by kind */
         bool *flag;
         int64_t *integer;
-        double *real;
         const char **text; /* will point into argv */
         cli_list *list;
     };
@@ -39,6 +38,25 @@ typedef struct cli_option {
     const char *const *choices; /* the words a CLI_STRING accepts, ended by NULL; NULL: any */
     int64_t min, max;           /* accepted range of a CLI_INT; 0, 0: any */
 } cli_option;
+
+/* Rows of a table, by kind. letter 0: no short name; fallback and choices may be NULL. */
+#define CLI_OPTION_FLAG(name_, letter_, target, help_)                                             \
+    { .name = (name_), .letter = (letter_), .kind = CLI_FLAG, .flag = (target), .help = (help_) }
+#define CLI_OPTION_INT(name, letter, target, min_, max_, value, help, fallback)                    \
+    {                                                                                              \
+        .integer = (target), .min = (min_), .max = (max_),                                         \
+        CLI_OPTION_VALUE(name, letter, CLI_INT, value, help, fallback)                             \
+    }
+#define CLI_OPTION_TEXT(name, letter, target, choices_, value, help, fallback)                     \
+    {                                                                                              \
+        .text = (target), .choices = (choices_),                                                   \
+        CLI_OPTION_VALUE(name, letter, CLI_STRING, value, help, fallback)                          \
+    }
+#define CLI_OPTION_LIST(name, letter, target, value, help, fallback)                               \
+    { .list = (target), CLI_OPTION_VALUE(name, letter, CLI_LIST, value, help, fallback) }
+#define CLI_OPTION_VALUE(name_, letter_, kind_, value_, help_, fallback_)                          \
+    .name = (name_), .letter = (letter_), .kind = (kind_), .value = (value_), .help = (help_),     \
+    .fallback = (fallback_)
 
 /* --section.key value: settings a command hands on to the configuration. */
 typedef struct cli_override {

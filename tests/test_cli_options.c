@@ -23,7 +23,6 @@ static const char *const fruits[] = {"apple", "banana", "cherry", NULL};
 static struct {
     bool flag, other;
     int64_t count, any;
-    double rate;
     const char *name, *fruit;
     cli_list list;
 } opt;
@@ -32,7 +31,6 @@ static const cli_option own[] = {
     {.name = "flag", .letter = 'f', .kind = CLI_FLAG, .flag = &opt.flag, .help = ""},
     {.name = "count", .letter = 'n', .kind = CLI_INT, .integer = &opt.count, .min = -3, .max = 100},
     {.name = "any", .kind = CLI_INT, .integer = &opt.any},
-    {.name = "rate", .kind = CLI_DOUBLE, .real = &opt.rate},
     {.name = "name", .kind = CLI_STRING, .text = &opt.name},
     {.name = "fruit", .kind = CLI_STRING, .text = &opt.fruit, .choices = fruits},
     {.name = "list", .letter = 'l', .kind = CLI_LIST, .list = &opt.list},
@@ -89,9 +87,8 @@ static void assert_refused(bool ok, const char *part) {
 
 static void test_forms(void **state) {
     (void)state;
-    assert_true(PARSE("in", "--count", "7", "--rate=0.5", "out", "--flag"));
+    assert_true(PARSE("in", "--count", "7", "out", "--flag"));
     assert_int_equal(opt.count, 7);
-    assert_true(opt.rate == 0.5);
     assert_true(opt.flag && !opt.other);
     assert_int_equal(args.count, 2);
     assert_string_equal(args.item[0], "in");
@@ -166,20 +163,6 @@ static void test_integers(void **state) {
     assert_refused(PARSE("--count", "-4"), "--count must be from -3 to 100, not -4");
     assert_true(PARSE("--count", "1", "--count", "2"));
     assert_int_equal(opt.count, 2);
-}
-
-static void test_reals(void **state) {
-    (void)state;
-    static const char *const wrong[] = {"", "x", "1.5x", " 1", "nan", "inf", "-inf", "1e999"};
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        char word[64];
-        snprintf(word, sizeof word, "--rate=%s", wrong[i]);
-        assert_refused(PARSE(word), "--rate needs a finite number");
-    }
-    assert_true(PARSE("--rate", "-2.5e-3"));
-    assert_true(opt.rate == -2.5e-3);
-    assert_true(PARSE("--rate", "1e-320")); /* subnormal */
-    assert_true(opt.rate > 0.0);
 }
 
 static void test_choices(void **state) {
@@ -374,7 +357,6 @@ int main(void) {
         cmocka_unit_test_teardown(test_unknown, reset),
         cmocka_unit_test_teardown(test_missing_values, reset),
         cmocka_unit_test_teardown(test_integers, reset),
-        cmocka_unit_test_teardown(test_reals, reset),
         cmocka_unit_test_teardown(test_choices, reset),
         cmocka_unit_test_teardown(test_lists, reset),
         cmocka_unit_test_teardown(test_overrides, reset),

@@ -21,7 +21,6 @@ static bool is_choice(const char *text) {
 static void parse(bool overrides, int count, char **words) {
     bool flag = false;
     int64_t integer = 0, any = 0;
-    double real = 0.0;
     const char *text = NULL, *choice = "cpu";
     cli_list list = {0};
     cli_args args = {0};
@@ -35,7 +34,6 @@ static void parse(bool overrides, int count, char **words) {
          .min = LEAST,
          .max = MOST},
         {.name = "any-int", .kind = CLI_INT, .integer = &any},
-        {.name = "real", .letter = 'r', .kind = CLI_DOUBLE, .real = &real},
         {.name = "text", .letter = 't', .kind = CLI_STRING, .text = &text},
         {.name = "backend", .letter = 'b', .kind = CLI_STRING, .text = &choice, .choices = choices},
         {.name = "list", .letter = 'l', .kind = CLI_LIST, .list = &list},
