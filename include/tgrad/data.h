@@ -1,4 +1,5 @@
-/* Data for training: pairs of fields (x, y) in files, their normalization, and batches of them.
+/* Data for training: pairs of fields (x, y) in files or arrays, their normalization, and batches of
+ * them.
  *
  *     tg_dataset_config config = tg_dataset_config_default();
  *     config.n_dim = 2;
@@ -31,7 +32,7 @@ TG_API const char *tg_grid_text(int n_dim, const int64_t *points, char text[TG_G
  * every dimension), 0 if the text names no grid. */
 TG_API int tg_grid_parse(const char *text, int64_t points[TG_DATA_MAX_DIMS]);
 
-/* ---- Dataset: samples in files, cached in memory or streamed. ---- */
+/* ---- Dataset: samples in files, cached in memory or streamed; or in arrays of the caller. ---- */
 
 typedef struct tg_dataset tg_dataset;
 
@@ -71,6 +72,14 @@ TG_API TG_NODISCARD tg_status tg_time_parse(tg_context *ctx, const char *key, co
 TG_API TG_NODISCARD tg_status tg_dataset_open(tg_context *ctx, const char *path, const char *y_path,
                                               const tg_dataset_config *config, tg_dataset **out);
 TG_API void tg_dataset_close(tg_dataset **dataset);
+
+/* The same on arrays of the caller, host tensors of any dtype, laid out as above. They are
+ * borrowed: their memory must outlive the dataset, and what stands there when samples are read is
+ * handed out, so that a solver may go on writing new samples into it. `y` NULL: x alone. `config`
+ * NULL: x and y are (samples, channels, grid..); its names and cache_bytes do not matter. */
+TG_API TG_NODISCARD tg_status tg_dataset_wrap(tg_context *ctx, const tg_tensor *x,
+                                              const tg_tensor *y, const tg_dataset_config *config,
+                                              tg_dataset **out);
 
 typedef struct tg_dataset_facts {
     int64_t samples;

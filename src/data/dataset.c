@@ -1,4 +1,5 @@
-/* A dataset: two arrays of samples in files, x and y, handed out as (samples, channels, grid..).
+/* A dataset: two arrays of samples in files or in memory, x and y, handed out as (samples,
+ * channels, grid..).
  *
  * Between the stored sample and the one handed out lie three choices: which time (y), every s-th
  * point of the grid, and the dtype. A set that fits in the cache goes through them once, when it is
@@ -391,6 +392,12 @@ static tg_status check_config(tg_context *ctx, const tg_dataset_config *config) 
     return TG_OK;
 }
 
+/* Where the arrays are: in files, or in memory of the caller. */
+typedef struct origin {
+    const char *path, *y_path;
+    const tg_tensor *x, *y; /* x set: in memory */
+} origin;
+
 /* The file of y: `y_path`, or the partner of "NAME_x.npy", or the file of x. *made is to be freed.
  */
 static tg_status partner_of(tg_context *ctx, const char *path, const char *y_path, char **made,
@@ -438,14 +445,24 @@ static tg_status open_array(tg_dataset *d, tg_data_side which, const char *path,
                    letter);
 }
 
-static tg_status open_arrays(tg_dataset *d, const char *path, const char *y_path,
-                             const tg_dataset_config *config) {
+static tg_status wrap_arrays(tg_dataset *d, const origin *from, bool x_only) {
+    tg_status status = tg_array_wrap(d->ctx, from->x, "array x", &d->sides[TG_DATA_X].array);
+    if (status == TG_OK && !x_only) {
+        status = tg_array_wrap(d->ctx, from->y, "array y", &d->sides[TG_DATA_Y].array);
+    }
+    return status;
+}
+
+static tg_status open_arrays(tg_dataset *d, const origin *from, const tg_dataset_config *config) {
     tg_status status = TG_OK;
     char *made = NULL;
     const char *y_file = NULL;
-    TG_TRY(open_array(d, TG_DATA_X, path, config));
+    if (from->x) {
+        return wrap_arrays(d, from, config->x_only);
+    }
+    TG_TRY(open_array(d, TG_DATA_X, from->path, config));
     if (!config->x_only) {
-        TG_TRY(partner_of(d->ctx, path, y_path, &made, &y_file));
+        TG_TRY(partner_of(d->ctx, from->path, from->y_path, &made, &y_file));
         TG_TRY(open_array(d, TG_DATA_Y, y_file, config));
     }
 fail:
@@ -454,18 +471,15 @@ fail:
 }
 
 /* The arrays, and what their shapes mean; no sample is read. */
-static tg_status look_at(tg_context *ctx, const char *path, const char *y_path,
-                         const tg_dataset_config *config, tg_dataset **out) {
+static tg_status look_at(tg_context *ctx, const origin *from, const tg_dataset_config *config,
+                         tg_dataset **out) {
     tg_status status = TG_OK;
     tg_dataset *d = NULL;
     *out = NULL;
-    if (!path) {
-        return tg_fail(ctx, TG_E_ARGUMENT, "dataset: no path given");
-    }
     TG_TRY(check_config(ctx, config));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, d, 1));
     d->ctx = ctx;
-    TG_TRY(open_arrays(d, path, y_path, config));
+    TG_TRY(open_arrays(d, from, config));
     TG_TRY(set_layout(d, config));
     TG_TRY(set_facts(d, config));
     *out = d;
@@ -494,6 +508,19 @@ void tg_dataset_warn(tg_context *ctx, const tg_dataset *dataset, const char *pat
     }
 }
 
+static tg_status make(tg_context *ctx, const origin *from, const tg_dataset_config *config,
+                      size_t cache_bytes, const char *label, tg_dataset **out) {
+    tg_status status = look_at(ctx, from, config, out);
+    if (status == TG_OK) {
+        tg_dataset_warn(ctx, *out, label);
+        status = make_buffers(*out, cache_bytes);
+    }
+    if (status != TG_OK) {
+        tg_dataset_close(out);
+    }
+    return status;
+}
+
 tg_status tg_dataset_open(tg_context *ctx, const char *path, const char *y_path,
                           const tg_dataset_config *config, tg_dataset **out) {
     TG_NEED(ctx, out);
@@ -501,15 +528,22 @@ tg_status tg_dataset_open(tg_context *ctx, const char *path, const char *y_path,
     TG_NEED(ctx, ctx, path);
     const tg_dataset_config standard = tg_dataset_config_default();
     config = config ? config : &standard;
-    tg_status status = look_at(ctx, path, y_path, config, out);
-    if (status == TG_OK) {
-        tg_dataset_warn(ctx, *out, path);
-        status = make_buffers(*out, config->cache_bytes);
-    }
-    if (status != TG_OK) {
-        tg_dataset_close(out);
-    }
-    return status;
+    const origin files = {.path = path, .y_path = y_path};
+    return make(ctx, &files, config, config->cache_bytes, path, out);
+}
+
+/* Not cached: what stands in the arrays when they are read is handed out. */
+tg_status tg_dataset_wrap(tg_context *ctx, const tg_tensor *x, const tg_tensor *y,
+                          const tg_dataset_config *config, tg_dataset **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx, x);
+    tg_dataset_config how = tg_dataset_config_default();
+    how.n_dim = x->shape.ndim - 2;
+    how = config ? *config : how;
+    how.x_only = how.x_only || !y;
+    const origin memory = {.x = x, .y = y};
+    return make(ctx, &memory, &how, 0, "array x", out);
 }
 
 /* Side after side goes through the buffer into its cache, and its file is let go. */
@@ -539,7 +573,8 @@ tg_status tg_dataset_plan(tg_context *ctx, const char *path, const tg_dataset_co
                           tg_dataset_facts *facts, tg_dataset_bytes *bytes) {
     tg_dataset *d = NULL;
     *bytes = (tg_dataset_bytes){0};
-    tg_status status = look_at(ctx, path, NULL, config, &d);
+    const origin from = {.path = path};
+    tg_status status = look_at(ctx, &from, config, &d);
     if (status == TG_OK) {
         size_t files[2] = {0, 0};
         for (int i = 0; i < 2 && d->sides[i].array; i++) {

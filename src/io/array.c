@@ -1,7 +1,8 @@
-/* An array of samples in a file.
+/* An array of samples in a file or in memory.
  *
  * HDF5 files are read by samples. In npy and safetensors files an array is one run of bytes; it is
- * read in pieces that are turned to the host's byte order and converted on the way. */
+ * read in pieces that are turned to the host's byte order and converted on the way; one in memory
+ * is read like such a file. */
 #include "io/array.h"
 
 #include <stdio.h>
@@ -18,7 +19,7 @@ struct tg_array {
     tg_context *ctx;
     char *path, *name, *label;
     tg_h5 *h5;        /* set: the file is HDF5 */
-    tg_source source; /* otherwise: of the file, or of `whole` */
+    tg_source source; /* otherwise: of the file, of `whole`, or of the caller's memory */
     tg_raw_array raw; /* dtype and shape for every format; the rest for `source` */
     tg_tensor whole;  /* a Fortran-order array in C order */
     char *piece;      /* (PIECE) bytes of the file on their way */
@@ -78,6 +79,13 @@ fail:
     return status;
 }
 
+static tg_status check_samples(const tg_array *a) {
+    return a->raw.shape.ndim >= 1
+               ? TG_OK
+               : tg_fail(a->ctx, TG_E_SHAPE, "%s: expected an array of samples, found a scalar",
+                         a->label);
+}
+
 tg_status tg_array_open(tg_context *ctx, const char *path, const char *name, size_t whole_bytes,
                         tg_array **out) {
     tg_status status = TG_OK;
@@ -98,11 +106,35 @@ tg_status tg_array_open(tg_context *ctx, const char *path, const char *name, siz
              format == TG_FILE_NPY ? "npy data" : tg_quote(name, quoted));
     TG_TRY(open_format(a, format, whole_bytes));
     a->raw.name = a->name;
-    if (a->raw.shape.ndim < 1) {
-        status =
-            tg_fail(ctx, TG_E_SHAPE, "%s: expected an array of samples, found a scalar", a->label);
-        goto fail;
+    TG_TRY(check_samples(a));
+    *out = a;
+    return TG_OK;
+fail:
+    tg_array_close(&a);
+    return status;
+}
+
+tg_status tg_array_wrap(tg_context *ctx, const tg_tensor *tensor, const char *label,
+                        tg_array **out) {
+    tg_status status = TG_OK;
+    tg_array *a = NULL;
+    *out = NULL;
+    if (tensor->place != TG_HOST || !tensor->data || tg_tensor_numel(tensor) < 1) {
+        char text[128];
+        return tg_fail(ctx, TG_E_ARGUMENT, "%s: expected values on the host, found %s %s%s", label,
+                       tg_dtype_name(tensor->dtype),
+                       tg_shape_text(&tensor->shape, text, sizeof text),
+                       tensor->place == TG_HOST ? " without data" : " on the device");
     }
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, a, 1));
+    a->ctx = ctx;
+    a->source.fd = -1;
+    a->label = tg_mem_strdup(ctx, label);
+    TG_TRY(a->label ? TG_OK : TG_E_MEMORY);
+    TG_TRY(TG_ALLOC(ctx, TG_MEM_DATA, a->piece, PIECE));
+    a->source = tg_source_of_memory(ctx, a->label, tensor->data, tg_tensor_bytes(tensor));
+    a->raw = (tg_raw_array){.dtype = tensor->dtype, .shape = tensor->shape, .name = a->label};
+    TG_TRY(check_samples(a));
     *out = a;
     return TG_OK;
 fail:

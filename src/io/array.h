@@ -1,5 +1,5 @@
-/* One array in a file of any format, read by ranges of samples as f32 or c64: what a dataset is
- * made of. */
+/* One array in a file of any format, or in memory, read by ranges of samples as f32 or c64: what a
+ * dataset is made of. */
 #ifndef TG_IO_ARRAY_H
 #define TG_IO_ARRAY_H
 
@@ -11,6 +11,9 @@ typedef struct tg_array tg_array;
  * Fortran order has its samples scattered over the file: it is read whole here, if it has at most
  * `whole_bytes`. */
 tg_status tg_array_open(tg_context *ctx, const char *path, const char *name, size_t whole_bytes,
+                        tg_array **out);
+/* The same for an array of the caller, which it must keep. `label` names it in errors. */
+tg_status tg_array_wrap(tg_context *ctx, const tg_tensor *tensor, const char *label,
                         tg_array **out);
 void tg_array_close(tg_array **array);
 
