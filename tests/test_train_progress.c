@@ -56,7 +56,7 @@ static void expect_progress(const tg_progress *p) {
 static tg_progress read_progress(const char *path) {
     tg_archive *archive = NULL;
     tg_progress progress;
-    set_ok(ctx, tg_checkpoint_read(ctx, path, &archive));
+    set_ok(ctx, tg_checkpoint_read(ctx, path, true, &archive));
     set_ok(ctx, tg_checkpoint_load_progress(ctx, path, archive, &progress));
     tg_archive_destroy(&archive);
     return progress;

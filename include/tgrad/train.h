@@ -27,9 +27,21 @@ extern "C" {
 
 typedef struct tg_model tg_model;
 
-/* Reads a checkpoint (its weights, normalizers and settings; not the optimizer). */
+/* Reads a checkpoint (its weights, normalizers and settings; not the optimizer) or a model file. */
 TG_API TG_NODISCARD tg_status tg_model_load(tg_context *ctx, const char *path, tg_model **out);
 TG_API void tg_model_destroy(tg_model **model);
+
+/* A model of a network that the program has trained itself, and of the normalizers its inputs and
+ * targets went through; NULL: raw. The network is borrowed and must outlive the model, which always
+ * uses its present weights; the normalizers are copied. Predicting prepares the network for
+ * inference: prepare it again (tg_fno_prepare) before training goes on. */
+TG_API TG_NODISCARD tg_status tg_model_wrap(tg_context *ctx, tg_fno *fno, const tg_normalizer *x,
+                                            const tg_normalizer *y, tg_model **out);
+
+/* Writes a model file, safetensors with neuraloperator's names, that tg_model_load, `tgrad
+ * predict`, `tgrad eval` and `tgrad train --init` take: weights, normalizers and settings, without
+ * the state of an optimizer. It is written atomically. */
+TG_API TG_NODISCARD tg_status tg_model_save(const tg_model *model, const char *path);
 
 /* A model of weights alone: a safetensors file with neuraloperator's names (also behind a prefix
  * such as "module."), or a checkpoint. The network is that of `settings`, section fno; the error
@@ -50,13 +62,13 @@ TG_API tg_fno *tg_model_fno(tg_model *model);
  * (batch, channels, grid..), f32 or c64; any batch size and grid. */
 TG_API TG_NODISCARD tg_status tg_model_predict(tg_model *model, const tg_tensor *x, tg_tensor *y);
 
-/* Relative errors over a test set. The error of a sample is |prediction - truth| / |truth|, both
- * norms over all its channels and the grid (a truth of norm 0 divides by 1); means are over the
- * samples. (The training loss is a sum over channels: tgrad/loss.h.) */
 /* Adds the gradients of the training loss with respect to the spectral weights, of the first batch
  * of the training data its settings name, to an archive under the parameters' names. */
 TG_API TG_NODISCARD tg_status tg_model_gradients(tg_model *model, tg_archive *out);
 
+/* Relative errors over a test set. The error of a sample is |prediction - truth| / |truth|, both
+ * norms over all its channels and the grid (a truth of norm 0 divides by 1); means are over the
+ * samples. (The training loss is a sum over channels: tgrad/loss.h.) */
 typedef struct tg_test_errors {
     char grid[TG_GRID_TEXT]; /* "16", "48x80"; the second test set of a run on a grid: "16_2" */
     int64_t samples, channels;

@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "data/memory.h"
+#include "data/normalizer.h"
 #include "tgrad/data.h"
 
 static const double FLOOR = 1e-7; /* added to the deviation */
@@ -46,6 +47,15 @@ void tg_normalizer_destroy(tg_normalizer **normalizer) {
         tg_mem_free(ctx, *normalizer);
         *normalizer = NULL;
     }
+}
+
+tg_status tg_normalizer_copy(tg_context *ctx, const tg_normalizer *from, tg_normalizer **out) {
+    tg_status status = create(ctx, from->channels, from->is_complex, out);
+    if (status == TG_OK) {
+        memcpy((*out)->mean, from->mean, 2 * (size_t)from->channels * sizeof *from->mean);
+        memcpy((*out)->std, from->std, (size_t)from->channels * sizeof *from->std);
+    }
+    return status;
 }
 
 /* ---- fitting ---- */

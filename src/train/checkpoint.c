@@ -1,4 +1,5 @@
-/* Checkpoint files: contents and checksum. Which files there are is run_folder.c's matter. */
+/* Checkpoints and model files: contents and checksum. Which files there are is run_folder.c's
+ * matter. */
 #include "train/checkpoint.h"
 
 #include <float.h>
@@ -8,10 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "io/settings.h"
 #include "optim/state.h"
 
-#define FORMAT   "1"
-#define IMPORTED "tgrad.imported" /* the first weights were another program's */
+#define FORMAT     "1"
+#define CHECKPOINT "tgrad.checkpoint" /* format of a checkpoint .. */
+#define MODEL      "tgrad.model"      /* .. or of a model file */
+#define IMPORTED   "tgrad.imported"   /* the first weights were another program's */
 
 enum { INTEGERS = 12, REALS = 5 };
 
@@ -126,7 +130,7 @@ static tg_status add_array(tg_context *ctx, tg_archive *archive, const char *nam
 }
 
 /* Weights where they lie, if that is the host; otherwise copies. */
-static tg_status add_weights(tg_model *model, tg_archive *archive) {
+static tg_status add_weights(const tg_model *model, tg_archive *archive) {
     tg_status status = TG_OK;
     if (model->be->ops->place != TG_HOST) {
         return tg_fno_save(model->fno, archive, "");
@@ -141,19 +145,26 @@ fail:
     return status;
 }
 
-/* Resolved, so that a run has the same checkpoints whichever file of its settings it was given. */
+static tg_status add_normalizers(const tg_model *model, tg_archive *archive) {
+    static const char *const prefixes[2] = {"encoder.x.", "encoder.y."};
+    tg_status status = TG_OK;
+    for (int side = 0; status == TG_OK && side < 2; side++) {
+        if (model->encoder[side]) {
+            status = tg_normalizer_save(model->encoder[side], archive, prefixes[side]);
+        }
+    }
+    return status;
+}
+
 static tg_status add_settings(tg_context *ctx, const tg_settings *settings, tg_archive *archive) {
-    tg_settings *resolved = NULL;
     char *text = NULL;
     tg_status status = TG_OK;
-    TG_TRY(tg_run_config_resolve(ctx, settings, &resolved));
-    const size_t length = tg_settings_text(resolved, NULL, 0);
+    const size_t length = tg_settings_text(settings, NULL, 0);
     TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, text, length + 1));
-    tg_settings_text(resolved, text, length + 1);
+    tg_settings_text(settings, text, length + 1);
     TG_TRY(tg_archive_set_meta(archive, "tgrad.config", text));
 fail:
     tg_mem_free(ctx, text);
-    tg_settings_destroy(&resolved);
     return status;
 }
 
@@ -163,33 +174,63 @@ tg_status tg_checkpoint_seal(tg_archive *archive) {
     return tg_archive_set_meta(archive, "tgrad.checksum", sum);
 }
 
+/* The end of a checkpoint or model file: settings, where the weights came from, checksum. */
+static tg_status finish(const tg_model *model, const tg_settings *settings, const char *path,
+                        tg_archive *archive) {
+    tg_status status = TG_OK;
+    TG_TRY(add_settings(model->ctx, settings, archive));
+    if (model->is_imported) {
+        TG_TRY(tg_archive_set_meta(archive, IMPORTED, "true"));
+    }
+    TG_TRY(tg_checkpoint_seal(archive));
+    TG_TRY(tg_safetensors_write(model->ctx, path, archive));
+fail:
+    return status;
+}
+
+/* Settings are resolved, so that a run has the same checkpoints whichever file of its settings it
+ * was given. */
 tg_status tg_checkpoint_write(tg_model *model, tg_optim *optim, const tg_progress *progress,
                               const char *path) {
     tg_status status = TG_OK;
     tg_context *ctx = model->ctx;
     tg_archive *archive = NULL;
+    tg_settings *resolved = NULL;
     int64_t integers[INTEGERS];
     double reals[REALS];
-    static const char *const prefixes[2] = {"encoder.x.", "encoder.y."};
     TG_TRY(tg_archive_create(ctx, &archive));
     TG_TRY(add_weights(model, archive));
     TG_TRY(tg_optim_save_views(optim, archive));
-    for (int side = 0; side < 2; side++) {
-        if (model->encoder[side]) {
-            TG_TRY(tg_normalizer_save(model->encoder[side], archive, prefixes[side]));
-        }
-    }
+    TG_TRY(add_normalizers(model, archive));
     progress_out(progress, integers, reals);
     TG_TRY(add_array(ctx, archive, "train.integers", TG_I64, INTEGERS, integers));
     TG_TRY(add_array(ctx, archive, "train.reals", TG_F64, REALS, reals));
-    TG_TRY(tg_archive_set_meta(archive, "tgrad.checkpoint", FORMAT));
-    TG_TRY(add_settings(ctx, model->settings, archive));
-    if (model->is_imported) {
-        TG_TRY(tg_archive_set_meta(archive, IMPORTED, "true"));
-    }
-    TG_TRY(tg_checkpoint_seal(archive));
-    TG_TRY(tg_safetensors_write(ctx, path, archive));
+    TG_TRY(tg_archive_set_meta(archive, CHECKPOINT, FORMAT));
+    TG_TRY(tg_run_config_resolve(ctx, model->settings, &resolved));
+    TG_TRY(finish(model, resolved, path, archive));
 fail:
+    tg_settings_destroy(&resolved);
+    tg_archive_destroy(&archive);
+    return status;
+}
+
+/* The network's settings are all told, whatever their defaults will be; the others are as the model
+ * has them. */
+tg_status tg_model_save(const tg_model *model, const char *path) {
+    TG_NEED(NULL, model);
+    TG_NEED(model->ctx, path);
+    tg_status status = TG_OK;
+    tg_archive *archive = NULL;
+    tg_settings *settings = NULL;
+    TG_TRY(tg_settings_copy(model->ctx, model->settings, &settings));
+    TG_TRY(tg_model_describe(model, settings));
+    TG_TRY(tg_archive_create(model->ctx, &archive));
+    TG_TRY(add_weights(model, archive));
+    TG_TRY(add_normalizers(model, archive));
+    TG_TRY(tg_archive_set_meta(archive, MODEL, FORMAT));
+    TG_TRY(finish(model, settings, path, archive));
+fail:
+    tg_settings_destroy(&settings);
     tg_archive_destroy(&archive);
     return status;
 }
@@ -202,10 +243,31 @@ static const tg_tensor *find_array(const tg_archive *archive, const char *name, 
     return tensor && tensor->dtype == dtype && tg_tensor_numel(tensor) == count ? tensor : NULL;
 }
 
-tg_status tg_checkpoint_check(tg_context *ctx, const char *path, const tg_archive *archive) {
-    const char *format = tg_archive_meta(archive, "tgrad.checkpoint");
-    const char *stored = tg_archive_meta(archive, "tgrad.checksum");
+bool tg_checkpoint_is_sealed(const tg_archive *archive) {
+    return tg_archive_meta(archive, CHECKPOINT) || tg_archive_meta(archive, MODEL);
+}
+
+static tg_status check_contents(tg_context *ctx, const char *path, const tg_archive *archive) {
     char found[17];
+    const char *stored = tg_archive_meta(archive, "tgrad.checksum");
+    const bool has_counters = find_array(archive, "train.integers", TG_I64, INTEGERS) &&
+                              find_array(archive, "train.reals", TG_F64, REALS);
+    checksum(archive, found);
+    if (!stored || strcmp(stored, found) != 0) {
+        return tg_fail(ctx, TG_E_FORMAT, "%s: damaged: the checksum is %s, the content gives %s",
+                       path, stored ? stored : "missing", found);
+    }
+    if ((tg_archive_meta(archive, CHECKPOINT) && !has_counters) ||
+        !tg_archive_meta(archive, "tgrad.config")) {
+        return tg_fail(ctx, TG_E_FORMAT, "%s: its training counters or settings are missing", path);
+    }
+    return TG_OK;
+}
+
+tg_status tg_checkpoint_check(tg_context *ctx, const char *path, bool is_run,
+                              const tg_archive *archive) {
+    const bool is_model = !tg_archive_meta(archive, CHECKPOINT);
+    const char *format = tg_archive_meta(archive, is_model ? MODEL : CHECKPOINT);
     if (!format) {
         return tg_fail(
             ctx, TG_E_FORMAT,
@@ -214,25 +276,21 @@ tg_status tg_checkpoint_check(tg_context *ctx, const char *path, const tg_archiv
             path);
     }
     if (strcmp(format, FORMAT) != 0) {
-        return tg_fail(ctx, TG_E_FORMAT, "%s: a checkpoint of format %s; this program reads %s",
-                       path, format, FORMAT);
+        return tg_fail(ctx, TG_E_FORMAT, "%s: a %s of format %s; this program reads %s", path,
+                       is_model ? "model" : "checkpoint", format, FORMAT);
     }
-    checksum(archive, found);
-    if (!stored || strcmp(stored, found) != 0) {
-        return tg_fail(ctx, TG_E_FORMAT, "%s: damaged: the checksum is %s, the content gives %s",
-                       path, stored ? stored : "missing", found);
+    if (is_model && is_run) {
+        return tg_fail(ctx, TG_E_FORMAT,
+                       "%s: a model without the state of a training run; train --init begins with "
+                       "its weights",
+                       path);
     }
-    if (!find_array(archive, "train.integers", TG_I64, INTEGERS) ||
-        !find_array(archive, "train.reals", TG_F64, REALS) ||
-        !tg_archive_meta(archive, "tgrad.config")) {
-        return tg_fail(ctx, TG_E_FORMAT, "%s: its training counters or settings are missing", path);
-    }
-    return TG_OK;
+    return check_contents(ctx, path, archive);
 }
 
-tg_status tg_checkpoint_read(tg_context *ctx, const char *path, tg_archive **out) {
+tg_status tg_checkpoint_read(tg_context *ctx, const char *path, bool is_run, tg_archive **out) {
     tg_status status = tg_safetensors_read(ctx, path, out);
-    status = status == TG_OK ? tg_checkpoint_check(ctx, path, *out) : status;
+    status = status == TG_OK ? tg_checkpoint_check(ctx, path, is_run, *out) : status;
     if (status != TG_OK) {
         tg_archive_destroy(out);
     }
@@ -246,13 +304,13 @@ tg_status tg_checkpoint_settings(tg_context *ctx, const char *path, const tg_arc
 }
 
 int tg_checkpoint_stage(const tg_archive *archive) {
-    const tg_tensor *integers = tg_archive_find(archive, "train.integers");
-    const int64_t stage = ((const int64_t *)integers->data)[0];
+    const tg_tensor *integers = find_array(archive, "train.integers", TG_I64, INTEGERS);
+    const int64_t stage = integers ? ((const int64_t *)integers->data)[0] : 1;
     return stage >= 1 && stage <= 9 ? (int)stage : 1;
 }
 
 bool tg_checkpoint_is_imported(const tg_archive *archive) {
-    return !tg_archive_meta(archive, "tgrad.checkpoint") || tg_archive_meta(archive, IMPORTED);
+    return !tg_checkpoint_is_sealed(archive) || tg_archive_meta(archive, IMPORTED);
 }
 
 tg_status tg_checkpoint_load_normalizers(tg_model *model, const tg_archive *archive) {

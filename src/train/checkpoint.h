@@ -1,9 +1,11 @@
-/* Checkpoints: one safetensors file with everything a run depends on.
+/* Checkpoints: one safetensors file with everything a run depends on; and model files, which hold
+ * what predictions depend on.
  *
  * Weights under neuraloperator's names, optim.* (state of the optimizer), encoder.x.* and
  * encoder.y.* (normalizers), train.* (counters, sums and schedule); metadata: tgrad.checkpoint
  * (format version), tgrad.config (YAML), tgrad.imported (its first weights were another program's),
- * tgrad.checksum over all tensors and the metadata. */
+ * tgrad.checksum over all tensors and the metadata. A model file has no optim.* and train.*, and
+ * tgrad.model instead of tgrad.checkpoint; of the settings those that its maker had. */
 #ifndef TG_TRAIN_CHECKPOINT_H
 #define TG_TRAIN_CHECKPOINT_H
 
@@ -32,15 +34,19 @@ TG_NODISCARD tg_status tg_checkpoint_write(tg_model *model, tg_optim *optim,
 /* Sets the checksum of an archive that is complete otherwise. */
 TG_NODISCARD tg_status tg_checkpoint_seal(tg_archive *archive);
 
-/* Format, checksum, and that what every run needs is there. */
-TG_NODISCARD tg_status tg_checkpoint_check(tg_context *ctx, const char *path,
+/* Whether it is a checkpoint or a model file: one that has a checksum. */
+bool tg_checkpoint_is_sealed(const tg_archive *archive);
+
+/* Format, checksum, and that settings and, if `is_run`, what a run goes on from are there. */
+TG_NODISCARD tg_status tg_checkpoint_check(tg_context *ctx, const char *path, bool is_run,
                                            const tg_archive *archive);
 /* Reads a file and checks it. */
-TG_NODISCARD tg_status tg_checkpoint_read(tg_context *ctx, const char *path, tg_archive **out);
+TG_NODISCARD tg_status tg_checkpoint_read(tg_context *ctx, const char *path, bool is_run,
+                                          tg_archive **out);
 
 TG_NODISCARD tg_status tg_checkpoint_settings(tg_context *ctx, const char *path,
                                               const tg_archive *archive, tg_settings **out);
-int tg_checkpoint_stage(const tg_archive *archive);
+int tg_checkpoint_stage(const tg_archive *archive); /* 1 of a model file */
 
 /* Whether the weights of a file, a checkpoint or not, were another program's at first. */
 bool tg_checkpoint_is_imported(const tg_archive *archive);

@@ -296,7 +296,7 @@ int tg_run_tests(const tg_source_config *data) {
     return files > grids ? files : grids;
 }
 
-static tg_status check_sets(tg_context *ctx, const tg_source_config *data) {
+tg_status tg_source_config_check(tg_context *ctx, const tg_source_config *data) {
     const int tests = tg_run_tests(data), files = data->test_files.count;
     if (!data->set[0] && !data->train_file[0]) {
         return tg_fail(ctx, TG_E_CONFIG,
@@ -325,15 +325,15 @@ static tg_status check_sets(tg_context *ctx, const tg_source_config *data) {
     return TG_OK;
 }
 
-/* What no single key can tell. */
-static tg_status check(tg_context *ctx, tg_run_config *config) {
+/* What no single key can tell; `has_data`: the settings name the data. */
+static tg_status check(tg_context *ctx, bool has_data, tg_run_config *config) {
     tg_status status = TG_OK;
     if (config->loop.naive_galore) {
         config->opt.projector.first.type = TG_BRANCH_MATRIX;
     }
     TG_TRY(
         tg_loss_config_parse(ctx, "opt.training_loss", config->loop.training_loss, &config->loss));
-    TG_TRY(check_sets(ctx, &config->data));
+    TG_TRY(has_data ? tg_source_config_check(ctx, &config->data) : TG_OK);
     TG_TRY(tg_fno_config_check(ctx, &config->fno));
     TG_TRY(tg_loss_scale_config_parse(ctx, "opt.loss_scale", config->loop.loss_scale,
                                       tg_fno_passes_f16(&config->fno), &config->loss_scale));
@@ -363,13 +363,13 @@ fail:
 tg_status tg_run_config_read(tg_context *ctx, const tg_settings *settings, int stage, bool notes,
                              tg_run_config *out) {
     const tg_status status = read_keys(ctx, settings, stage, notes, out);
-    return status == TG_OK ? check(ctx, out) : status;
+    return status == TG_OK ? check(ctx, true, out) : status;
 }
 
-tg_status tg_run_config_read_network(tg_context *ctx, const tg_settings *settings,
+tg_status tg_run_config_read_network(tg_context *ctx, const tg_settings *settings, int stage,
                                      tg_run_config *out) {
-    const tg_status status = read_keys(ctx, settings, 1, false, out);
-    return status == TG_OK ? tg_fno_config_check(ctx, &out->fno) : status;
+    const tg_status status = read_keys(ctx, settings, stage, false, out);
+    return status == TG_OK ? check(ctx, false, out) : status;
 }
 
 static tg_status put(tg_settings *settings, const char *section, const char *key,
@@ -379,15 +379,22 @@ static tg_status put(tg_settings *settings, const char *section, const char *key
     return tg_settings_set(settings, name, value, NULL);
 }
 
+tg_status tg_run_config_put_network(const tg_fno_config *fno, tg_settings *settings) {
+    char text[256];
+    tg_status status = TG_OK;
+    for (int i = 0; status == TG_OK && i < tg_fno_config_count(); i++) {
+        status = put(settings, "fno", tg_fno_config_key(i),
+                     tg_fno_config_get(fno, i, text, sizeof text));
+    }
+    return status;
+}
+
 tg_status tg_run_config_write(tg_context *ctx, const tg_run_config *config, tg_settings **out) {
     char text[sizeof(tg_list_text) + 64];
     tg_status status = TG_OK;
     *out = NULL;
     TG_TRY(tg_settings_create(ctx, out));
-    for (int i = 0; i < tg_fno_config_count(); i++) {
-        TG_TRY(put(*out, "fno", tg_fno_config_key(i),
-                   tg_fno_config_get(&config->fno, i, text, sizeof text)));
-    }
+    TG_TRY(tg_run_config_put_network(&config->fno, *out));
     for (int i = 0; i < tg_optim_config_count(); i++) {
         TG_TRY(put(*out, "opt", tg_optim_config_key(i),
                    tg_optim_config_get(&config->opt, i, text, sizeof text)));

@@ -73,9 +73,15 @@ int tg_run_stages(const tg_settings *settings);
 TG_NODISCARD tg_status tg_run_config_read(tg_context *ctx, const tg_settings *settings, int stage,
                                           bool notes, tg_run_config *out);
 
-/* The same for a network alone: nothing is asked about data. */
+/* The same for a network alone, whose settings need not name any data. */
 TG_NODISCARD tg_status tg_run_config_read_network(tg_context *ctx, const tg_settings *settings,
-                                                  tg_run_config *out);
+                                                  int stage, tg_run_config *out);
+
+/* Whether the data are named, and lists of test sets are of one length. */
+TG_NODISCARD tg_status tg_source_config_check(tg_context *ctx, const tg_source_config *data);
+
+/* Every key of section fno with its value, into settings that may have some of them. */
+TG_NODISCARD tg_status tg_run_config_put_network(const tg_fno_config *fno, tg_settings *settings);
 
 /* Every key with its value. */
 TG_NODISCARD tg_status tg_run_config_write(tg_context *ctx, const tg_run_config *config,

@@ -1,6 +1,6 @@
 /* Gradients of a trained model, for those who study them: forward, loss and backward of one batch
  * of the training data, as the training would do them, without a step of the optimizer. */
-#include "train/weights.h"
+#include "train/model.h"
 
 /* Who keeps them. */
 typedef struct keeper {

@@ -1,14 +1,18 @@
-/* Models: making, loading, predicting. */
+/* Models: making, loading, normalizing, predicting. */
 #include "train/model.h"
 
 #include <math.h>
 #include <string.h>
 
+#include "data/normalizer.h"
+#include "io/settings.h"
 #include "train/checkpoint.h"
+#include "train/sets.h"
 #include "train/weights.h"
 
-tg_status tg_model_create(tg_context *ctx, const tg_settings *settings, const tg_run_config *config,
-                          tg_model **out) {
+/* All but the network. */
+static tg_status make(tg_context *ctx, const tg_settings *settings, const tg_run_config *config,
+                      tg_model **out) {
     *out = NULL;
     tg_status status = TG_OK;
     tg_model *model = NULL;
@@ -16,16 +20,23 @@ tg_status tg_model_create(tg_context *ctx, const tg_settings *settings, const tg
     model->ctx = ctx;
     model->config = *config;
     TG_TRY(tg_backend_get(ctx, &model->be));
-    TG_TRY(tg_settings_create(ctx, &model->settings));
-    for (int64_t i = 0; i < tg_settings_count(settings); i++) {
-        TG_TRY(tg_settings_set(model->settings, tg_settings_key(settings, i),
-                               tg_settings_value(settings, i), tg_settings_origin(settings, i)));
-    }
-    TG_TRY(tg_fno_create(ctx, &config->fno, (uint64_t)config->seed, &model->fno));
+    TG_TRY(tg_settings_copy(ctx, settings, &model->settings));
     *out = model;
     return TG_OK;
 fail:
     tg_model_destroy(&model);
+    return status;
+}
+
+tg_status tg_model_create(tg_context *ctx, const tg_settings *settings, const tg_run_config *config,
+                          tg_model **out) {
+    tg_status status = make(ctx, settings, config, out);
+    if (status == TG_OK) {
+        status = tg_fno_create(ctx, &config->fno, (uint64_t)config->seed, &(*out)->fno);
+    }
+    if (status != TG_OK) {
+        tg_model_destroy(out);
+    }
     return status;
 }
 
@@ -34,12 +45,59 @@ void tg_model_destroy(tg_model **model) {
         return;
     }
     tg_model *m = *model;
-    tg_fno_destroy(&m->fno);
+    if (!m->borrows_fno) {
+        tg_fno_destroy(&m->fno);
+    }
     tg_normalizer_destroy(&m->encoder[TG_DATA_X]);
     tg_normalizer_destroy(&m->encoder[TG_DATA_Y]);
     tg_settings_destroy(&m->settings);
     tg_mem_free(m->ctx, m);
     *model = NULL;
+}
+
+tg_status tg_model_describe(const tg_model *model, tg_settings *settings) {
+    static const char *const keys[2] = {"data.encode_input", "data.encode_output"};
+    tg_status status = tg_run_config_put_network(tg_fno_get_config(model->fno), settings);
+    for (int side = 0; status == TG_OK && side < 2; side++) {
+        status =
+            tg_settings_set(settings, keys[side], model->encoder[side] ? "true" : "false", NULL);
+    }
+    return status;
+}
+
+/* A model begins with the settings of its network alone; those of the normalizers follow when they
+ * are there. */
+tg_status tg_model_wrap(tg_context *ctx, tg_fno *fno, const tg_normalizer *x,
+                        const tg_normalizer *y, tg_model **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx, fno);
+    const tg_normalizer *given[2] = {x, y};
+    tg_settings *settings = NULL;
+    tg_run_config config;
+    tg_status status = TG_OK;
+    if (!tg_fno_get_param(fno, 0).weight) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "model: the network is an outline without weights");
+    }
+    TG_TRY(tg_settings_create(ctx, &settings));
+    TG_TRY(tg_run_config_put_network(tg_fno_get_config(fno), settings));
+    TG_TRY(tg_run_config_read_network(ctx, settings, 1, &config));
+    TG_TRY(make(ctx, settings, &config, out));
+    (*out)->fno = fno;
+    (*out)->borrows_fno = true;
+    for (int side = 0; side < 2; side++) {
+        if (given[side]) {
+            TG_TRY(tg_normalizer_copy(ctx, given[side], &(*out)->encoder[side]));
+        }
+    }
+    TG_TRY(tg_model_check_normalizers(*out, "model"));
+    TG_TRY(tg_model_describe(*out, (*out)->settings));
+fail:
+    tg_settings_destroy(&settings);
+    if (status != TG_OK) {
+        tg_model_destroy(out);
+    }
+    return status;
 }
 
 const tg_settings *tg_model_settings(const tg_model *model) {
@@ -50,6 +108,20 @@ tg_fno *tg_model_fno(tg_model *model) {
     return model ? model->fno : NULL;
 }
 
+/* What the settings say is normalized needs a normalizer. */
+static tg_status check_complete(const tg_model *model, const char *path) {
+    const tg_source_config *data = &model->config.data;
+    const bool lacks_x = data->encode_input && !model->encoder[TG_DATA_X];
+    const bool lacks_y = data->encode_output && !model->encoder[TG_DATA_Y];
+    return lacks_x || lacks_y
+               ? tg_fail(model->ctx, TG_E_FORMAT,
+                         "%s: data.encode_%s is true, but encoder.%s.mean and encoder.%s.std are "
+                         "missing",
+                         path, lacks_x ? "input" : "output", lacks_x ? "x" : "y",
+                         lacks_x ? "x" : "y")
+               : TG_OK;
+}
+
 tg_status tg_model_load(tg_context *ctx, const char *path, tg_model **out) {
     TG_NEED(ctx, out);
     *out = NULL;
@@ -58,17 +130,82 @@ tg_status tg_model_load(tg_context *ctx, const char *path, tg_model **out) {
     tg_archive *archive = NULL;
     tg_settings *settings = NULL;
     tg_run_config config;
-    TG_TRY(tg_checkpoint_read(ctx, path, &archive));
+    TG_TRY(tg_checkpoint_read(ctx, path, false, &archive));
     TG_TRY(tg_checkpoint_settings(ctx, path, archive, &settings));
-    TG_TRY(tg_run_config_read(ctx, settings, tg_checkpoint_stage(archive), false, &config));
+    TG_TRY(tg_run_config_read_network(ctx, settings, tg_checkpoint_stage(archive), &config));
     TG_TRY(tg_model_create(ctx, settings, &config, out));
     TG_TRY(tg_checkpoint_load_model(*out, archive));
+    TG_TRY(tg_model_check_normalizers(*out, path));
+    TG_TRY(check_complete(*out, path));
 fail:
     tg_settings_destroy(&settings);
     tg_archive_destroy(&archive);
     if (status != TG_OK) {
         tg_model_destroy(out);
     }
+    return status;
+}
+
+/* ---- normalizers ---- */
+
+bool tg_model_is_normalized(const tg_model *model, tg_data_side side) {
+    return model && (side == TG_DATA_X || side == TG_DATA_Y) && model->encoder[side] != NULL;
+}
+
+tg_status tg_model_check_normalizers(const tg_model *model, const char *label) {
+    static const char *const names[2] = {"x", "y"}, *const keys[2] = {"in", "out"};
+    const tg_fno_config *fno = tg_fno_get_config(model->fno);
+    const int64_t wanted[2] = {fno->in_channels, fno->out_channels};
+    for (int side = 0; side < 2; side++) {
+        const tg_normalizer *n = model->encoder[side];
+        if (n && tg_normalizer_channels(n) != wanted[side]) {
+            return tg_fail(model->ctx, TG_E_SHAPE,
+                           "%s: the normalizer of %s has %lld channels, but fno.%s_channels is "
+                           "%lld",
+                           label, names[side], (long long)tg_normalizer_channels(n), keys[side],
+                           (long long)wanted[side]);
+        }
+        if (n && tg_normalizer_is_complex(n) != fno->complex_data) {
+            return tg_fail(model->ctx, TG_E_DTYPE,
+                           "%s: the normalizer of %s is one of %s numbers, but fno.complex_data "
+                           "is %s",
+                           label, names[side], fno->complex_data ? "real" : "complex",
+                           fno->complex_data ? "true" : "false");
+        }
+    }
+    return TG_OK;
+}
+
+tg_status tg_model_open_training(tg_model *model, tg_dataset **out) {
+    const tg_run_config *config = &model->config;
+    const tg_run_set set = tg_run_train_set(config);
+    const tg_status status = tg_source_config_check(model->ctx, &config->data);
+    *out = NULL;
+    return status == TG_OK ? tg_run_open_set(model->ctx, model->ctx, config, &set, out) : status;
+}
+
+tg_status tg_model_fit(tg_model *model, tg_dataset *dataset) {
+    const bool wanted[2] = {model->config.data.encode_input, model->config.data.encode_output};
+    tg_status status = TG_OK;
+    for (int side = 0; status == TG_OK && side < 2; side++) {
+        if (wanted[side] && !model->encoder[side]) {
+            status =
+                tg_normalizer_fit(model->ctx, dataset, (tg_data_side)side, &model->encoder[side]);
+        }
+    }
+    return status;
+}
+
+tg_status tg_model_fit_normalizers(tg_model *model) {
+    TG_NEED(NULL, model);
+    tg_dataset *dataset = NULL;
+    tg_status status = TG_OK;
+    TG_TRY(tg_model_open_training(model, &dataset));
+    tg_normalizer_destroy(&model->encoder[TG_DATA_X]);
+    tg_normalizer_destroy(&model->encoder[TG_DATA_Y]);
+    TG_TRY(tg_model_fit(model, dataset));
+fail:
+    tg_dataset_close(&dataset);
     return status;
 }
 

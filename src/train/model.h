@@ -11,6 +11,7 @@ struct tg_model {
     tg_settings *settings; /* as given, stages included */
     tg_run_config config;  /* of the stage in use */
     tg_fno *fno;
+    bool borrows_fno;          /* it is the caller's */
     tg_normalizer *encoder[2]; /* of x and y; NULL: raw */
     bool is_imported;          /* its first weights were another program's */
     bool is_warned;            /* of what that means on a grid */
@@ -28,6 +29,20 @@ typedef struct tg_batch {
 /* Makes the network of `config` with weights from its seed. */
 TG_NODISCARD tg_status tg_model_create(tg_context *ctx, const tg_settings *settings,
                                        const tg_run_config *config, tg_model **out);
+
+/* Puts into settings what describes a model: its network, and what it normalizes. */
+TG_NODISCARD tg_status tg_model_describe(const tg_model *model, tg_settings *settings);
+
+/* Whether its normalizers are those of the network's channels and numbers. `label` stands before
+ * the sentence: a path, or "model". */
+TG_NODISCARD tg_status tg_model_check_normalizers(const tg_model *model, const char *label);
+
+/* Opens the training data that its settings name. */
+TG_NODISCARD tg_status tg_model_open_training(tg_model *model, tg_dataset **out);
+
+/* Fits the normalizers that its settings ask for and that it has not. An error may stand in the
+ * context of the dataset. */
+TG_NODISCARD tg_status tg_model_fit(tg_model *model, tg_dataset *dataset);
 
 /* (size, channels, grid..) of such data. */
 tg_shape tg_batch_shape(const tg_dataset_facts *facts, int64_t size, int64_t channels);

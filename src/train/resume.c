@@ -82,7 +82,7 @@ static tg_status load(tg_trainer *t, const char *path, bool *is_damaged) {
     tg_progress progress;
     tg_status status = TG_OK;
     *is_damaged = true;
-    TG_TRY(tg_checkpoint_read(t->ctx, path, &archive));
+    TG_TRY(tg_checkpoint_read(t->ctx, path, true, &archive));
     *is_damaged = false;
     TG_TRY(tg_checkpoint_settings(t->ctx, path, archive, &settings));
     TG_TRY(compare_settings(t, path, settings));

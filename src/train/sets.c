@@ -6,6 +6,8 @@
 
 #include "base/context.h"
 #include "data/memory.h"
+#include "data/subsampling.h"
+#include "io/settings.h"
 
 static int64_t entry(const tg_list_int *list, int index, int64_t fallback) {
     return list->count == 0 ? fallback : list->value[list->count == 1 ? 0 : index];
@@ -136,16 +138,26 @@ tg_status tg_run_check_set(tg_context *ctx, const tg_run_config *config, const c
                : TG_OK;
 }
 
-/* ---- what the training file tells ---- */
-
-static tg_status copy_settings(tg_context *ctx, const tg_settings *from, tg_settings **out) {
-    tg_status status = tg_settings_create(ctx, out);
-    for (int64_t i = 0; status == TG_OK && i < tg_settings_count(from); i++) {
-        status = tg_settings_set(*out, tg_settings_key(from, i), tg_settings_value(from, i),
-                                 tg_settings_origin(from, i));
+tg_status tg_run_open_set(tg_context *ctx, tg_context *reader, const tg_run_config *config,
+                          const tg_run_set *set, tg_dataset **out) {
+    tg_dataset_config how;
+    char path[2048];
+    tg_status status = TG_OK;
+    *out = NULL;
+    TG_TRY(tg_run_find_set(ctx, config, set, path, sizeof path, &how));
+    TG_TRY(tg_context_adopt(ctx, reader, tg_dataset_open(reader, path, NULL, &how, out)));
+    if (reader != ctx) {
+        tg_dataset_warn(ctx, *out, path);
     }
+    const tg_dataset_facts facts = tg_dataset_get_facts(*out);
+    TG_TRY(tg_run_check_set(ctx, config, path, &facts));
+    return TG_OK;
+fail:
+    tg_dataset_close(out);
     return status;
 }
+
+/* ---- what the training file tells ---- */
 
 /* Whether the settings leave the training grid to the file. */
 static bool leaves_grid(const tg_run_config *config) {
@@ -182,7 +194,7 @@ tg_status tg_train_complete(tg_context *ctx, const tg_settings *settings, tg_set
     char path[2048], text[32];
     tg_status status = TG_OK;
     TG_TRY(tg_run_config_read(ctx, settings, 1, false, &config));
-    TG_TRY(copy_settings(ctx, settings, out));
+    TG_TRY(tg_settings_copy(ctx, settings, out));
     const tg_run_set set = tg_run_train_set(&config);
     const bool has_channels =
         tg_settings_get(settings, keys[0]) && tg_settings_get(settings, keys[1]);

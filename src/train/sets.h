@@ -27,6 +27,12 @@ TG_NODISCARD tg_status tg_run_find_set(tg_context *ctx, const tg_run_config *con
 TG_NODISCARD tg_status tg_run_check_set(tg_context *ctx, const tg_run_config *config,
                                         const char *path, const tg_dataset_facts *facts);
 
+/* Finds, opens and checks a set; `reader` is the context that will read it, ctx or a branch of it.
+ */
+TG_NODISCARD tg_status tg_run_open_set(tg_context *ctx, tg_context *reader,
+                                       const tg_run_config *config, const tg_run_set *set,
+                                       tg_dataset **out);
+
 /* A grid as it stands in the settings, for n_dim dimensions; false, and all 0, if they do not say
  * it. */
 bool tg_run_grid(const tg_list_int *from, int n_dim, int64_t grid[TG_DATA_MAX_DIMS]);

@@ -5,30 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "data/subsampling.h"
 #include "train/needs.h"
 #include "train/sets.h"
 
 /* ---- data of a stage ---- */
-
-/* `reader`: who is to read it. */
-static tg_status open_set(tg_trainer *t, tg_context *reader, const tg_run_set *set,
-                          tg_dataset **out) {
-    const tg_run_config *run = &t->model->config;
-    tg_dataset_config config;
-    char path[2 * TG_PATH];
-    tg_status status = TG_OK;
-    TG_TRY(tg_run_find_set(t->ctx, run, set, path, sizeof path, &config));
-    status = tg_dataset_open(reader, path, NULL, &config, out);
-    TG_TRY(tg_context_adopt(t->ctx, reader, status));
-    if (reader != t->ctx) {
-        tg_dataset_warn(t->ctx, *out, path);
-    }
-    const tg_dataset_facts facts = tg_dataset_get_facts(*out);
-    TG_TRY(tg_run_check_set(t->ctx, run, path, &facts));
-fail:
-    return status;
-}
 
 /* Test set `index` by its grid; a number tells several on one grid apart. */
 static void name_test(tg_trainer *t, int index) {
@@ -50,7 +30,7 @@ static tg_status open_tests(tg_trainer *t) {
     tg_status status = TG_OK;
     for (int i = 0; i < tg_run_tests(&config->data); i++) {
         const tg_run_set set = tg_run_test_set(config, i);
-        TG_TRY(open_set(t, t->ctx, &set, &t->tests[i].dataset));
+        TG_TRY(tg_run_open_set(t->ctx, t->ctx, config, &set, &t->tests[i].dataset));
         t->tests[i].batch = set.batch;
         name_test(t, i);
         t->test_count = i + 1;
@@ -68,22 +48,6 @@ static void close_stage(tg_trainer *t) {
         tg_dataset_close(&t->tests[i].dataset);
     }
     t->test_count = 0;
-}
-
-/* Normalizers are fitted once, on the first stage's training data. */
-static tg_status fit_encoders(tg_trainer *t) {
-    const tg_source_config *data = &t->model->config.data;
-    const bool wanted[2] = {data->encode_input, data->encode_output};
-    for (int side = 0; side < 2; side++) {
-        if (wanted[side] && !t->model->encoder[side]) {
-            tg_status status =
-                tg_normalizer_fit(t->ctx, t->train, (tg_data_side)side, &t->model->encoder[side]);
-            if (status != TG_OK) {
-                return tg_context_adopt(t->ctx, &t->reader, status);
-            }
-        }
-    }
-    return TG_OK;
 }
 
 /* More modes than the grid has frequencies: the network uses those that there are. */
@@ -112,7 +76,7 @@ tg_status tg_trainer_open_stage(tg_trainer *t) {
                               t->progress.stage == 1, &t->model->config));
     const tg_source_config *data = &t->model->config.data;
     const tg_run_set set = tg_run_train_set(&t->model->config);
-    TG_TRY(open_set(t, &t->reader, &set, &t->train));
+    TG_TRY(tg_run_open_set(t->ctx, &t->reader, &t->model->config, &set, &t->train));
     const tg_dataset_facts facts = tg_dataset_get_facts(t->train);
     tg_run_take_grid(&t->model->config, &facts);
     warn_of_modes(t, &facts);
@@ -121,7 +85,7 @@ tg_status tg_trainer_open_stage(tg_trainer *t) {
                                      .shuffle = data->shuffle};
     TG_TRY(tg_loader_create(&t->reader, t->train, &loader, &t->loader));
     TG_TRY(open_tests(t));
-    TG_TRY(fit_encoders(t));
+    TG_TRY(tg_context_adopt(t->ctx, &t->reader, tg_model_fit(t->model, t->train)));
     TG_TRY(tg_prefetch_create(t->model, &t->reader, t->loader, &facts, data->batch_size,
                               &t->prefetch));
     TG_TRY(tg_lr_schedule_start(t->ctx, &t->model->config.schedule, &t->progress.schedule));

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "train/checkpoint.h"
-#include "train/sets.h"
 
 /* ---- what does not fit ---- */
 
@@ -103,8 +102,8 @@ static void find_prefix(const tg_fno *fno, const tg_archive *archive, char *pref
 
 static tg_status open_weights(tg_context *ctx, const char *path, tg_archive **out) {
     tg_status status = tg_safetensors_read(ctx, path, out);
-    if (status == TG_OK && tg_archive_meta(*out, "tgrad.checkpoint")) {
-        status = tg_checkpoint_check(ctx, path, *out);
+    if (status == TG_OK && tg_checkpoint_is_sealed(*out)) {
+        status = tg_checkpoint_check(ctx, path, false, *out);
     }
     return status;
 }
@@ -145,57 +144,17 @@ tg_status tg_model_import(tg_context *ctx, const char *path, const tg_settings *
     tg_status status = TG_OK;
     tg_archive *archive = NULL;
     tg_run_config config;
-    TG_TRY(tg_run_config_read_network(ctx, settings, &config));
+    TG_TRY(tg_run_config_read_network(ctx, settings, 1, &config));
     TG_TRY(open_weights(ctx, path, &archive));
     TG_TRY(tg_model_create(ctx, settings, &config, out));
     TG_TRY(load(*out, path, archive));
     TG_TRY(tg_checkpoint_load_normalizers(*out, archive));
+    TG_TRY(tg_model_check_normalizers(*out, path));
 fail:
     tg_archive_destroy(&archive);
     if (status != TG_OK) {
         tg_model_destroy(out);
     }
-    return status;
-}
-
-/* ---- normalizers ---- */
-
-bool tg_model_is_normalized(const tg_model *model, tg_data_side side) {
-    return model && (side == TG_DATA_X || side == TG_DATA_Y) && model->encoder[side] != NULL;
-}
-
-tg_status tg_model_open_training(tg_model *model, tg_dataset **out) {
-    const tg_run_config *config = &model->config;
-    const tg_run_set set = tg_run_train_set(config);
-    tg_dataset_config how;
-    char path[2048];
-    tg_status status = TG_OK;
-    *out = NULL;
-    TG_TRY(tg_run_find_set(model->ctx, config, &set, path, sizeof path, &how));
-    TG_TRY(tg_dataset_open(model->ctx, path, NULL, &how, out));
-    const tg_dataset_facts facts = tg_dataset_get_facts(*out);
-    TG_TRY(tg_run_check_set(model->ctx, config, path, &facts));
-    return TG_OK;
-fail:
-    tg_dataset_close(out);
-    return status;
-}
-
-tg_status tg_model_fit_normalizers(tg_model *model) {
-    TG_NEED(NULL, model);
-    const bool wanted[2] = {model->config.data.encode_input, model->config.data.encode_output};
-    tg_dataset *dataset = NULL;
-    tg_status status = TG_OK;
-    TG_TRY(tg_model_open_training(model, &dataset));
-    for (int side = 0; side < 2; side++) {
-        tg_normalizer_destroy(&model->encoder[side]);
-        if (wanted[side]) {
-            TG_TRY(
-                tg_normalizer_fit(model->ctx, dataset, (tg_data_side)side, &model->encoder[side]));
-        }
-    }
-fail:
-    tg_dataset_close(&dataset);
     return status;
 }
 

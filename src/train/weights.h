@@ -8,9 +8,6 @@
  * that do not fit. Remembers in the model whether they were another program's. */
 TG_NODISCARD tg_status tg_weights_read(tg_model *model, const char *path);
 
-/* The training data that its settings name. */
-TG_NODISCARD tg_status tg_model_open_training(tg_model *model, tg_dataset **out);
-
 /* Says once that weights of neuraloperator see an odd grid otherwise here. */
 void tg_weights_check_grid(tg_model *model, const int64_t *grid);
 

@@ -75,7 +75,7 @@ static void prepare(void) {
     const tg_progress progress = {.stage = 1, .epoch = 1, .step = 1};
     snprintf(path, sizeof path, "%s/good.safetensors", fuzz_folder());
     expect_ok(tg_checkpoint_write(model, optim, &progress, path));
-    expect_ok(tg_checkpoint_read(ctx, path, &good));
+    expect_ok(tg_checkpoint_read(ctx, path, true, &good));
     tg_settings_destroy(&settings);
 }
 
@@ -157,7 +157,7 @@ static void load(const tg_archive *archive) {
     tg_settings *settings = NULL;
     tg_run_config config;
     tg_progress progress;
-    if (tg_checkpoint_check(ctx, "fuzz", archive) != TG_OK) {
+    if (tg_checkpoint_check(ctx, "fuzz", true, archive) != TG_OK) {
         return;
     }
     const bool is_new = strcmp(tg_archive_meta(archive, "tgrad.config"),
