@@ -233,14 +233,14 @@ const cli_command cli_cmd_eval = {
     .max_args = 1,
     .summary = "Measure the errors of a trained model on data",
     .description =
-        "MODEL is a checkpoint file, a run folder whose best checkpoint is meant, or with "
-        "--config\n"
-        "a file of weights by neuraloperator's names (docs/exchange.md). Prints the\n"
-        "relative L2 and H1 errors for every file at every resolution: |prediction - truth| /\n"
-        "|truth| of each sample, its channels together, and the mean over the samples; with "
-        "several\n"
-        "channels also of each by itself. --json has the errors of every sample (per_sample). The\n"
-        "grid may be finer than the one the model was trained on.\n",
+        "MODEL is a checkpoint, a model file (tg_model_save), a run folder whose best checkpoint\n"
+        "is meant, or with --config a file of weights by neuraloperator's names\n"
+        "(docs/exchange.md). Prints the relative L2 and H1 errors for every file at every\n"
+        "resolution: |prediction - truth| / |truth| of each sample, its channels together, and "
+        "the\n"
+        "mean over the samples; with several channels also of each by itself. --json has the\n"
+        "errors of every sample (per_sample). The grid may be finer than the one the model was\n"
+        "trained on.\n",
     .examples =
         "  tgrad eval runs/darcy --data data/darcy_test_16.h5,data/darcy_test_32.h5\n"
         "  tgrad eval model.safetensors --data darcy_421.h5 --resolution 85,211,421\n"

@@ -240,13 +240,12 @@ const cli_command cli_cmd_predict = {
     .max_args = 1,
     .summary = "Apply a trained model to fields in a file",
     .description =
-        "MODEL is a checkpoint file, a run folder whose best checkpoint is meant, or with --config "
-        "a\n"
-        "file of weights by neuraloperator's names (docs/exchange.md). The input is\n"
-        "(samples, channels, grid..) on any grid; with one channel also (samples, grid..) or a\n"
-        "single grid, and the output has the same form. It is called y, or as in training,\n"
-        "where the format has names. Values are in the units of the data on both sides. A warning\n"
-        "counts weights and values that are NaN or infinite.\n",
+        "MODEL is a checkpoint, a model file (tg_model_save), a run folder whose best checkpoint\n"
+        "is meant, or with --config a file of weights by neuraloperator's names\n"
+        "(docs/exchange.md). The input is (samples, channels, grid..) on any grid; with one\n"
+        "channel also (samples, grid..) or a single grid, and the output has the same form. It is\n"
+        "called y, or as in training, where the format has names. Values are in the units of the\n"
+        "data on both sides. A warning counts weights and values that are NaN or infinite.\n",
     .examples = "  tgrad predict runs/darcy --input a.npy --output u.npy\n"
                 "  tgrad predict model.safetensors -i darcy_test_32.h5 --dataset x -o pred.h5\n",
     .options = options,

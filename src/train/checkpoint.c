@@ -269,11 +269,11 @@ tg_status tg_checkpoint_check(tg_context *ctx, const char *path, bool is_run,
     const bool is_model = !tg_archive_meta(archive, CHECKPOINT);
     const char *format = tg_archive_meta(archive, is_model ? MODEL : CHECKPOINT);
     if (!format) {
-        return tg_fail(
-            ctx, TG_E_FORMAT,
-            "%s: not a checkpoint (tgrad.checkpoint is missing); weights alone are read by "
-            "train --init, and by eval and predict with --config",
-            path);
+        return tg_fail(ctx, TG_E_FORMAT,
+                       "%s: neither a checkpoint nor a model file (tgrad.checkpoint is missing); "
+                       "weights alone "
+                       "are read by train --init, and by eval and predict with --config",
+                       path);
     }
     if (strcmp(format, FORMAT) != 0) {
         return tg_fail(ctx, TG_E_FORMAT, "%s: a %s of format %s; this program reads %s", path,

@@ -79,6 +79,10 @@ tg_status tg_model_wrap(tg_context *ctx, tg_fno *fno, const tg_normalizer *x,
     if (!tg_fno_get_param(fno, 0).weight) {
         return tg_fail(ctx, TG_E_ARGUMENT, "model: the network is an outline without weights");
     }
+    if (tg_fno_get_config(fno)->dtype != TG_F32) {
+        return tg_fail(ctx, TG_E_DTYPE,
+                       "model: its data are f32 or c64, but fno.dtype of the network is f64");
+    }
     TG_TRY(tg_settings_create(ctx, &settings));
     TG_TRY(tg_run_config_put_network(tg_fno_get_config(fno), settings));
     TG_TRY(tg_run_config_read_network(ctx, settings, 1, &config));
