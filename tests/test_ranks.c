@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "optim/auto_rank/rank_candidates.h"
-#include "optim/optim.h"
+#include "optim/auto_rank/state_pool.h"
 #include "support/files.h"
 #include "tgrad/tgrad.h"
 
@@ -61,7 +61,7 @@ static void make_spectra(made *m, uint64_t *state) {
                 v[i] *= left / sum;
             }
         }
-        points += tg_rank_points(s);
+        points += tg_rank_candidates(s);
         m->list[t] = s;
     }
     m->scratch = malloc(tg_ranks_scratch(TENSORS, points));
@@ -96,7 +96,7 @@ static size_t bytes_of(const tg_state_kind *k, const tg_spectrum *s, const int64
     return bytes + padded(count, 8) + padded(count, 4);
 }
 
-static int64_t core_of(const tg_spectrum *s, const tg_rank_choice *c) {
+static int64_t core_of(const tg_spectrum *s, const tg_rank_allocation *c) {
     int64_t core = 1;
     for (int d = 0; d < s->ndim; d++) {
         core *= c->rank[d];
@@ -147,10 +147,10 @@ static void test_choice_fits_and_is_consistent(void **state) {
         for (size_t n = 0; n < 8; n++) {
             const size_t capacity = least + (whole - least) * n / 7;
             const double tolerance = n % 3 == 0 ? 0.0 : 0.3;
-            tg_rank_choice c[TENSORS], again[TENSORS];
-            assert_true(tg_ranks_choose(&k, m.list, TENSORS, tolerance, capacity, m.scratch, c));
+            tg_rank_allocation c[TENSORS], again[TENSORS];
+            assert_true(tg_ranks_allocate(&k, m.list, TENSORS, tolerance, capacity, m.scratch, c));
             assert_true(
-                tg_ranks_choose(&k, m.list, TENSORS, tolerance, capacity, m.scratch, again));
+                tg_ranks_allocate(&k, m.list, TENSORS, tolerance, capacity, m.scratch, again));
             assert_memory_equal(c, again, sizeof c);
             size_t total = 0;
             for (int t = 0; t < TENSORS; t++) {
@@ -176,8 +176,8 @@ static void test_choice_fits_and_is_consistent(void **state) {
             }
             assert_true(total <= capacity);
         }
-        tg_rank_choice c[TENSORS];
-        assert_false(tg_ranks_choose(&k, m.list, TENSORS, 0.0, least - 16, m.scratch, c));
+        tg_rank_allocation c[TENSORS];
+        assert_false(tg_ranks_allocate(&k, m.list, TENSORS, 0.0, least - 16, m.scratch, c));
         free(m.scratch);
     }
 }
@@ -187,16 +187,16 @@ static void test_choice_fits_and_is_consistent(void **state) {
 static void beats_one_part(const made *m, int n, int round) {
     double equal = 0.0, chosen = 0.0;
     size_t capacity = 0;
-    tg_rank_choice c[TENSORS];
+    tg_rank_allocation c[TENSORS];
     for (int t = 0; t < TENSORS; t++) {
         const tg_spectrum *s = m->list[t];
-        const tg_point p = tg_point_equal(&kind, s, (double)(n * 100) / 1024);
+        const tg_candidate p = tg_candidate_equal(&kind, s, (double)(n * 100) / 1024);
         const int64_t rank[4] = {p.rank[0], p.rank[1], p.rank[2], p.rank[3]};
         assert_true(fabs(p.error - bound_of(s, rank)) <= 1e-12);
         equal += p.error;
         capacity += p.bytes;
     }
-    assert_true(tg_ranks_choose(&kind, m->list, TENSORS, 0.0, capacity, m->scratch, c));
+    assert_true(tg_ranks_allocate(&kind, m->list, TENSORS, 0.0, capacity, m->scratch, c));
     for (int t = 0; t < TENSORS; t++) {
         chosen += c[t].error;
     }
@@ -219,12 +219,12 @@ static void test_choice_beats_equal_shares(void **state) {
             for (int t = 0; t < TENSORS; t++) {
                 const tg_spectrum *s = m.list[t];
                 const size_t full = tg_ranks_equal(&kind, s, SIZE_MAX).bytes;
-                const tg_rank_choice e = tg_ranks_equal(&kind, s, full * (size_t)n / 10);
+                const tg_rank_allocation e = tg_ranks_equal(&kind, s, full * (size_t)n / 10);
                 equal += bound_of(s, e.rank);
                 capacity += e.bytes;
             }
-            tg_rank_choice c[TENSORS];
-            assert_true(tg_ranks_choose(&kind, m.list, TENSORS, 0.0, capacity, m.scratch, c));
+            tg_rank_allocation c[TENSORS];
+            assert_true(tg_ranks_allocate(&kind, m.list, TENSORS, 0.0, capacity, m.scratch, c));
             for (int t = 0; t < TENSORS; t++) {
                 chosen += c[t].error;
             }
@@ -689,7 +689,7 @@ static void keep_coordinates(const char *precision, const char *const *order) {
         const double slow[4] = {0.9, 0.3, 0.9, 0.5}, fast[4] = {0.2, 0.9, 0.3, 0.6};
         make_gradient(r.grad[0], n, full, n % 2 ? slow : fast, 5 * (int)(n % 3));
         make_gradient(r.grad[1], 40 + n, full, n % 2 ? fast : slow, 5 * (int)(n % 2));
-        while (!r.optim->slots[0].ranked->is_measured) {
+        while (!r.optim->slots[0].ranked->is_observed) {
             step(&r);
         }
         box old[2];
@@ -697,7 +697,7 @@ static void keep_coordinates(const char *precision, const char *const *order) {
             old[i] = box_of(&r.optim->slots[i]);
             read_moments(&r.optim->slots[i], &before[i]);
         }
-        assert_int_equal(tg_ranks_choose_if_ready(r.optim, &r.optim->slots[1]), TG_OK);
+        assert_int_equal(tg_auto_rank_allocate(r.optim, &r.optim->slots[1]), TG_OK);
         for (int i = 0; i < 2; i++) {
             const box now = box_of(&r.optim->slots[i]);
             check_moments(&r.optim->slots[i], &old[i], &before[i]);

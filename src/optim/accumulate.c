@@ -27,7 +27,7 @@ static tg_status add_dense(tg_optim *optim, const tg_slot *slot, bool is_first,
 /* The whole gradient is needed at the end of this sum. */
 static bool needs_dense_sum(const tg_optim *optim, const tg_slot *slot) {
     const bool is_due = tg_slot_is_due(optim, slot);
-    return is_due || tg_ranks_wants_spectrum(optim, slot, is_due);
+    return is_due || tg_auto_rank_observes(optim, slot, is_due);
 }
 
 tg_status tg_optim_accumulate(tg_optim *optim, const tg_gradient *gradient) {
@@ -51,7 +51,7 @@ tg_status tg_optim_accumulate(tg_optim *optim, const tg_gradient *gradient) {
     }
     const bool is_first = !slot->is_summing;
     if (is_first) {
-        TG_TRY(tg_ranks_choose_if_ready(optim, slot));
+        TG_TRY(tg_auto_rank_allocate(optim, slot));
     }
     if (is_first && slot->projector && needs_dense_sum(optim, slot)) {
         slot->dense_sum = optim->be->ops->alloc(optim->be, TG_MEM_GRADIENTS,
@@ -118,7 +118,7 @@ tg_status tg_optim_apply(tg_optim *optim, int param, void *weight) {
         const tg_gradient whole = {
             .param = param, .dtype = slot->dtype, .shape = slot->shape, .dense = slot->dense_sum};
         const bool is_due = tg_slot_is_due(optim, slot);
-        const bool measures = tg_ranks_wants_spectrum(optim, slot, is_due);
+        const bool measures = tg_auto_rank_observes(optim, slot, is_due);
         status = tg_slot_project_and_update(optim, slot, &whole, is_due, measures, &call);
     } else {
         call.values = slot->sum;

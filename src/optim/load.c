@@ -3,8 +3,8 @@
 
 #include "optim/state.h"
 
-static tg_status find_array(tg_context *ctx, const tg_archive *archive, const char *name,
-                            tg_dtype dtype, const tg_shape *shape, const tg_tensor **out) {
+tg_status tg_state_find(tg_context *ctx, const tg_archive *archive, const char *name,
+                        tg_dtype dtype, const tg_shape *shape, const tg_tensor **out) {
     char expected[128], found[128];
     *out = tg_archive_find(archive, name);
     if (!*out) {
@@ -39,23 +39,6 @@ static tg_status check_bitmap(tg_context *ctx, const char *name, const tg_branch
     return TG_OK;
 }
 
-static tg_status check_ranks(tg_context *ctx, const char *name, const tg_slot *slot,
-                             const int64_t *ranks) {
-    const tg_spectrum *s = &slot->ranked->spectrum;
-    const int n = slot->shape.ndim;
-    bool holds = ranks[n] == s->kept;
-    for (int d = 0; d < n; d++) {
-        holds = holds && ranks[d] >= 1 && ranks[d] <= s->max_rank[d];
-    }
-    for (int i = n + 1; i < n + TG_STATE_FLAGS; i++) {
-        holds = holds && (ranks[i] == 0 || ranks[i] == 1);
-    }
-    return holds ? TG_OK
-                 : tg_fail(ctx, TG_E_FORMAT,
-                           "optimizer state: %s holds ranks that this optimizer has no memory for",
-                           name);
-}
-
 static tg_status check_counters(tg_context *ctx, const char *name, const tg_slot *slot,
                                 const int64_t c[TG_STATE_COUNTERS]) {
     bool holds = c[0] >= 0 && c[1] >= 0 && c[1] <= c[0] && c[2] >= -1 && c[2] <= c[0] &&
@@ -66,41 +49,12 @@ static tg_status check_counters(tg_context *ctx, const char *name, const tg_slot
     for (int i = 5; i < TG_STATE_COUNTERS; i++) {
         holds = holds && (c[i] == 0 || c[i] == 1);
     }
-    const bool waits = slot->ranked && slot->ranked->is_due; /* for its refresh */
-    if (slot->projector && !waits) { /* after a step, every branch is ready */
+    if (slot->projector && !slot->must_refresh) { /* after a step, every branch is ready */
         holds = holds && (c[5] == 1) == (c[2] >= 0) &&
                 (c[6] == 1) == (c[5] == 1 && slot->projector->branches == 2);
     }
     return holds ? TG_OK
                  : tg_fail(ctx, TG_E_FORMAT, "optimizer state: %s holds impossible counts", name);
-}
-
-/* Ranks and (if it copies) spectrum; which arrays there are and how large depends on the ranks. */
-static tg_status load_ranked(tg_optim *optim, tg_slot *slot, const tg_archive *archive,
-                             bool copies) {
-    tg_status status = TG_OK;
-    char name[TG_STATE_NAME];
-    const tg_tensor *tensor = NULL;
-    tg_shape shape = tg_state_ranks_shape(slot);
-    TG_TRY(tg_state_name(optim->ctx, slot, name, "ranks"));
-    TG_TRY(find_array(optim->ctx, archive, name, TG_I64, &shape, &tensor));
-    TG_TRY(check_ranks(optim->ctx, name, slot, tensor->data));
-    tg_state_set_ranks(slot, tensor->data);
-    shape = tg_state_spectrum_shape(slot);
-    TG_TRY(tg_state_name(optim->ctx, slot, name, "spectrum"));
-    TG_TRY(find_array(optim->ctx, archive, name, TG_F64, &shape, &tensor));
-    if (copies) {
-        const double *values = tensor->data;
-        tg_spectrum *s = &slot->ranked->spectrum;
-        s->energy = values[0];
-        slot->ranked->bound = values[1];
-        slot->error = values[2];
-        memcpy(&slot->projector->left, values + 3, sizeof slot->projector->left);
-        memcpy(s->values, values + 3 + TG_STATE_LEFT,
-               (size_t)tg_spectrum_values(s) * sizeof *values);
-    }
-fail:
-    return status;
 }
 
 /* Checks one parameter's entries (copying none), or copies them. */
@@ -110,12 +64,9 @@ static tg_status load_slot(tg_optim *optim, tg_slot *slot, const tg_archive *arc
     char name[TG_STATE_NAME], method[160];
     tg_state_part parts[TG_STATE_PARTS];
     int count = 0;
-    int64_t before[TG_STATE_COUNTERS], ranks[TG_MAX_NDIM + TG_STATE_FLAGS];
+    int64_t before[TG_STATE_COUNTERS];
     const tg_tensor *tensor = NULL;
     tg_state_get_counters(slot, before);
-    if (slot->ranked) {
-        tg_state_get_ranks(slot, ranks);
-    }
     tg_state_method(optim, slot, method, sizeof method);
     TG_TRY(tg_state_name(ctx, slot, name, "method"));
     const char *found = tg_archive_meta(archive, name);
@@ -126,15 +77,13 @@ static tg_status load_slot(tg_optim *optim, tg_slot *slot, const tg_archive *arc
     TG_TRY(tg_state_name(ctx, slot, name, "counters"));
     const tg_shape shape = {.ndim = 1, .dim = {TG_STATE_COUNTERS}};
     const tg_tensor *counters = NULL;
-    TG_TRY(find_array(ctx, archive, name, TG_I64, &shape, &counters));
-    if (slot->ranked) {
-        TG_TRY(load_ranked(optim, slot, archive, copies));
-    }
+    TG_TRY(tg_state_find(ctx, archive, name, TG_I64, &shape, &counters));
     TG_TRY(check_counters(ctx, name, slot, counters->data));
     tg_state_set_counters(slot, counters->data); /* which arrays there are depends on them */
     TG_TRY(tg_state_list(optim, slot, parts, &count));
     for (int i = 0; i < count; i++) {
-        TG_TRY(find_array(ctx, archive, parts[i].name, parts[i].dtype, &parts[i].shape, &tensor));
+        TG_TRY(
+            tg_state_find(ctx, archive, parts[i].name, parts[i].dtype, &parts[i].shape, &tensor));
         if (parts[i].dtype == TG_U64) {
             TG_TRY(check_bitmap(ctx, parts[i].name, slot->projector->sparse, tensor));
         }
@@ -149,56 +98,18 @@ static tg_status load_slot(tg_optim *optim, tg_slot *slot, const tg_archive *arc
 fail:
     if (!copies) {
         tg_state_set_counters(slot, before);
-        if (slot->ranked) {
-            tg_state_set_ranks(slot, ranks);
-        }
     }
-    return status;
-}
-
-/* Ranks of all parameters of a group, and their places in its pool; the ones before come back if
- * they do not fit. */
-static tg_status load_pool(tg_optim *optim, int group, const tg_archive *archive, bool copies,
-                           int64_t (*before)[TG_MAX_NDIM + TG_STATE_FLAGS]) {
-    tg_status status = TG_OK;
-    for (int i = 0; i < optim->slot_count; i++) {
-        tg_slot *slot = &optim->slots[i];
-        if (slot->ranked && slot->group == group) {
-            tg_state_get_ranks(slot, before[i]);
-        }
-    }
-    for (int i = 0; i < optim->slot_count && status == TG_OK; i++) {
-        tg_slot *slot = &optim->slots[i];
-        if (slot->ranked && slot->group == group) {
-            status = load_ranked(optim, slot, archive, copies);
-        }
-    }
-    if (status == TG_OK && !tg_pool_lay_out(optim, group)) {
-        status = tg_fail(optim->ctx, TG_E_FORMAT,
-                         "optimizer state: its ranks do not fit into opt.memory_budget");
-    }
-    for (int i = 0; i < optim->slot_count && (status != TG_OK || !copies); i++) {
-        tg_slot *slot = &optim->slots[i];
-        if (slot->ranked && slot->group == group) {
-            tg_state_set_ranks(slot, before[i]);
-        }
-    }
-    tg_pool_lay_out(optim, group);
     return status;
 }
 
 static tg_status load_all(tg_optim *optim, const tg_archive *archive, bool copies) {
-    tg_status status = TG_OK;
-    int64_t(*before)[TG_MAX_NDIM + TG_STATE_FLAGS] = NULL;
-    TG_TRY(TG_NEW(optim->ctx, TG_MEM_OTHER, before, optim->slot_count));
-    for (int group = 0; group < optim->group_count; group++) {
-        TG_TRY(load_pool(optim, group, archive, copies, before));
+    tg_status status = tg_auto_rank_load(optim, archive, copies);
+    for (int i = 0; status == TG_OK && i < optim->slot_count; i++) {
+        status = load_slot(optim, &optim->slots[i], archive, copies);
     }
-    for (int i = 0; i < optim->slot_count; i++) {
-        TG_TRY(load_slot(optim, &optim->slots[i], archive, copies));
+    if (status != TG_OK || !copies) {
+        tg_auto_rank_unload(optim);
     }
-fail:
-    tg_mem_free(optim->ctx, before);
     return status;
 }
 
@@ -210,7 +121,7 @@ static tg_status load_loss_scale(tg_optim *optim, const tg_archive *archive, tg_
     tg_status status = TG_OK;
     *out = optim->loss_scale;
     if (tg_archive_find(archive, name)) {
-        TG_TRY(find_array(optim->ctx, archive, name, TG_I64, &shape, &numbers));
+        TG_TRY(tg_state_find(optim->ctx, archive, name, TG_I64, &shape, &numbers));
     }
     if (!tg_loss_scale_load(out, numbers ? numbers->data : NULL)) {
         status =
@@ -233,7 +144,7 @@ tg_status tg_optim_load(tg_optim *optim, const tg_archive *archive) {
                        format ? format : "missing");
     }
     const tg_shape shape = {.ndim = 1, .dim = {3}};
-    TG_TRY(find_array(optim->ctx, archive, "optim.totals", TG_I64, &shape, &totals));
+    TG_TRY(tg_state_find(optim->ctx, archive, "optim.totals", TG_I64, &shape, &totals));
     const int64_t *values = totals->data;
     for (int i = 0; i < 2; i++) {
         if (values[i] < 0 || values[i] > TG_STATE_MOST) {

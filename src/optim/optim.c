@@ -88,7 +88,7 @@ bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param) {
            tg_shape_numel(&param->shape) > config->min_entries;
 }
 
-static tg_status plan_slot(tg_context *ctx, const tg_optim_setup *setup, const tg_pool *pool,
+static tg_status plan_slot(tg_context *ctx, const tg_optim_setup *setup, const tg_rank_pool *pool,
                            int index, slot_plan *plan) {
     const tg_optim_param *param = &setup->params[index];
     tg_status status = TG_OK;
@@ -99,7 +99,7 @@ static tg_status plan_slot(tg_context *ctx, const tg_optim_setup *setup, const t
         return TG_OK;
     }
     plan->is_projected = true;
-    TG_TRY(tg_pool_most(ctx, setup, pool, param, &most));
+    TG_TRY(tg_auto_rank_most(ctx, setup, pool, param, &most));
     TG_TRY(tg_projector_outline(ctx, &setup->groups[param->group].projector,
                                 tg_dtype_wide(param->dtype), &param->shape, setup->takes_factored,
                                 pool->most, &outline));
@@ -123,8 +123,8 @@ static tg_status check_bytes(tg_context *ctx, const tg_optim_setup *setup) {
         if (least == 0) {
             continue;
         }
-        tg_pool pool;
-        TG_TRY(tg_pool_plan(ctx, setup, param->group, &pool));
+        tg_rank_pool pool;
+        TG_TRY(tg_auto_rank_plan(ctx, setup, param->group, &pool));
         TG_TRY(plan_slot(ctx, setup, &pool, i, &plan));
         asked = (int)config->state_precision;
         const int64_t judged = plan.is_auto ? tg_shape_numel(&param->shape) : plan.count;
@@ -194,14 +194,14 @@ static void add_refresh(tg_optim_memory *out, const tg_optim_setup *setup, size_
 static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_optim_memory *out,
                              tg_workspace *scratch, size_t *dense) {
     tg_status status = TG_OK;
-    tg_pool pool = {0};
+    tg_rank_pool pool = {0};
     size_t sums = 0, small = 0;
     for (int i = setup->param_count - 1; i >= 0; i--) { /* sums are used up from the first on */
         const tg_optim_param *param = &setup->params[i];
         const tg_dtype dtype = tg_dtype_wide(param->dtype);
         const size_t entries = (size_t)tg_shape_numel(&param->shape);
         slot_plan plan;
-        TG_TRY(tg_pool_plan(ctx, setup, param->group, &pool));
+        TG_TRY(tg_auto_rank_plan(ctx, setup, param->group, &pool));
         TG_TRY(plan_slot(ctx, setup, &pool, i, &plan));
         add_state(out->bytes, setup, param->group, dtype, plan.is_auto ? 0 : plan.count);
         out->bytes[TG_MEM_FACTORS] += plan.is_auto ? 0 : plan.projector.factors;
@@ -235,13 +235,13 @@ tg_status tg_optim_plan_memory(tg_context *ctx, const tg_optim_setup *setup, tg_
     TG_TRY(check_setup(ctx, setup));
     TG_TRY(check_bytes(ctx, setup));
     for (int group = 0; group < setup->group_count; group++) {
-        tg_pool pool;
-        TG_TRY(tg_pool_plan(ctx, setup, group, &pool));
+        tg_rank_pool pool;
+        TG_TRY(tg_auto_rank_plan(ctx, setup, group, &pool));
         out->bytes[TG_MEM_OPTIMIZER] += pool.bytes;
         out->ranked += pool.bytes;
         out->bytes[TG_MEM_GRADIENTS] +=
             setup->accumulates ? (size_t)pool.values * tg_dtype_size(pool.kind.dtype) : 0;
-        host += pool.choosing_bytes + pool.moving_bytes;
+        host += pool.scratch_bytes + pool.staging_bytes;
     }
     const bool is_host = be->ops->place == TG_HOST;
     TG_TRY(plan_params(ctx, setup, out, &scratch, &dense));
@@ -273,16 +273,6 @@ static tg_status zeroed(tg_backend *be, tg_mem_category category, size_t bytes, 
                 : TG_E_MEMORY;
 }
 
-static tg_status make_ranked(tg_optim *optim, tg_slot *slot) {
-    tg_status status = TG_OK;
-    TG_TRY(TG_NEW(optim->ctx, TG_MEM_OTHER, slot->ranked, 1));
-    tg_spectrum *spectrum = &slot->ranked->spectrum;
-    *spectrum = tg_projector_spectrum_sizes(slot->projector);
-    TG_TRY(TG_NEW(optim->ctx, TG_MEM_OTHER, spectrum->values, tg_spectrum_values(spectrum)));
-fail:
-    return status;
-}
-
 static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int index) {
     const tg_optim_param *param = &setup->params[index];
     const tg_optim_config *config = &optim->groups[param->group];
@@ -299,17 +289,17 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
     slot->last_refresh = -1;
     slot->name = tg_mem_strdup(optim->ctx, param->name);
     TG_TRY(slot->name ? TG_OK : TG_E_MEMORY);
-    const tg_pool *pool = &optim->pools[param->group];
+    const tg_rank_pool *pool = &optim->pools[param->group];
     TG_TRY(plan_slot(optim->ctx, setup, pool, index, &plan));
     slot->count = slot->max_count = plan.count;
-    slot->error = (double)NAN;
+    slot->error = slot->bound = (double)NAN;
     if (plan.is_projected) {
         TG_TRY(tg_projector_create_in(optim->ctx, &config->projector, slot->dtype, &slot->shape,
                                       seed, setup->takes_factored, pool->most, &optim->workspace,
                                       &slot->projector));
     }
-    if (plan.is_auto) {
-        return make_ranked(optim, slot);
+    if (plan.is_auto) { /* its state lies in the pool */
+        return TG_OK;
     }
     slot->moments = tg_moments_plan(config, slot->dtype, slot->count);
     TG_TRY(tg_moments_create(optim->be, &slot->moments));
@@ -400,8 +390,8 @@ tg_status tg_optim_create(tg_context *ctx, const tg_optim_setup *setup, tg_optim
     memcpy(optim->groups, setup->groups, (size_t)setup->group_count * sizeof *optim->groups);
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, optim->pools, setup->group_count));
     for (int i = 0; i < setup->group_count; i++) {
-        TG_TRY(tg_pool_plan(ctx, setup, i, &optim->pools[i]));
-        TG_TRY(tg_pool_allocate(optim, i));
+        TG_TRY(tg_auto_rank_plan(ctx, setup, i, &optim->pools[i]));
+        optim->pools[i].kind.config = &optim->groups[i];
     }
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, optim->slots, setup->param_count));
     optim->slot_count = setup->param_count;
@@ -410,7 +400,7 @@ tg_status tg_optim_create(tg_context *ctx, const tg_optim_setup *setup, tg_optim
     }
     TG_TRY(make_shared(optim, setup));
     TG_TRY(tg_pending_create(optim));
-    TG_TRY(tg_ranks_start(optim));
+    TG_TRY(tg_auto_rank_create(optim));
     *out = optim;
     return TG_OK;
 fail:
@@ -424,23 +414,15 @@ void tg_optim_destroy(tg_optim **optim) {
     }
     tg_optim *o = *optim;
     tg_pending_destroy(o);
+    tg_auto_rank_destroy(o);
     for (int i = 0; i < o->slot_count; i++) {
         tg_slot *slot = &o->slots[i];
         tg_projector_destroy(&slot->projector);
         o->be->ops->release(o->be, slot->dense_sum);
-        if (slot->ranked) { /* the rest lies in the pool */
-            tg_mem_free(o->ctx, slot->ranked->spectrum.values);
-        } else {
-            o->be->ops->release(o->be, slot->sum);
-            tg_moments_release(o->be, &slot->moments);
-        }
-        tg_mem_free(o->ctx, slot->ranked);
+        o->be->ops->release(o->be, slot->sum);
+        tg_moments_release(o->be, &slot->moments);
         tg_mem_free(o->ctx, slot->name);
     }
-    for (int i = 0; o->pools && i < o->group_count; i++) {
-        tg_pool_release(o, &o->pools[i]);
-    }
-    tg_mem_free(o->ctx, o->pools);
     if (o->borrows) {
         o->dense = o->workspace.memory = NULL;
     }
@@ -499,7 +481,7 @@ tg_optim_projection tg_optim_get_projection(const tg_optim *optim, int param) {
                                .entries = slot->numel,
                                .refreshed = slot->last_refresh,
                                .error = slot->error,
-                               .bound = slot->ranked ? sqrt(slot->ranked->bound) : (double)NAN};
+                               .bound = sqrt(slot->bound)};
     if (p->low_rank) {
         out.ranks = tg_shape_of(p->low_rank->modes.ndim, p->low_rank->modes.rank);
     }

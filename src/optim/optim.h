@@ -2,38 +2,12 @@
 #ifndef TG_OPTIM_OPTIM_H
 #define TG_OPTIM_OPTIM_H
 
-#include "optim/auto_rank/rank_allocation.h"
+#include "optim/auto_rank/auto_rank.h"
 #include "optim/loss_scale.h"
 #include "optim/moments.h"
 #include "optim/pending.h"
 #include "project/projector.h"
 #include "tgrad/optim.h"
-
-/* What a parameter with automatic ranks has beside the others. */
-typedef struct tg_ranked {
-    tg_spectrum spectrum;
-    bool is_measured; /* since the last choice */
-    bool is_due;      /* other ranks were chosen: refresh before the projection is used again */
-    size_t offset;    /* of its region in the pool */
-    double bound;     /* of the relative error squared, by which its ranks were chosen */
-} tg_ranked;
-
-/* The memory that the parameters of a group with automatic ranks share: their regions of moments
- * and factors lie one behind the other in the order of the parameters, and move when ranks change.
- */
-typedef struct tg_pool {
-    int members;        /* parameters; 0: the group has no automatic ranks */
-    tg_state_kind kind; /* of all of them */
-    size_t bytes;       /* of the regions */
-    size_t budget;      /* that regions and index sets have together */
-    int64_t values;     /* that could be in them at most */
-    int64_t most;       /* that one projector is planned for; 0: any number */
-    void *memory;       /* (bytes) */
-    void *sum;          /* (values) accumulated gradients, or NULL */
-    void *choosing;     /* host: scratch of a choice */
-    void *moving;       /* host: an array on its way */
-    size_t choosing_bytes, moving_bytes;
-} tg_pool;
 
 /* One parameter and what its next update depends on. */
 typedef struct tg_slot {
@@ -45,10 +19,12 @@ typedef struct tg_slot {
     int64_t numel;
     int group;
     tg_projector *projector; /* NULL: dense */
-    tg_ranked *ranked;       /* automatic ranks; NULL: none */
+    tg_ranked *ranked;       /* automatic ranks; NULL: fixed ones, or none */
     int64_t count;           /* values that the rule sees: numel, or the compressed ones */
     int64_t max_count;       /* at most; automatic ranks change count */
     double error;            /* of the projection at its last refresh, relative; NaN: not known */
+    double bound;            /* of its square, by which ranks were allocated; NaN: fixed ranks */
+    bool must_refresh;       /* other ranks: not before a refresh is the projection used again */
 
     int64_t step;         /* updates made: the refresh schedule's time */
     int64_t moment_step;  /* updates in the moments: the bias correction's time */
@@ -71,7 +47,7 @@ struct tg_optim {
     tg_context *ctx;
     tg_backend *be;
     tg_optim_config *groups;
-    tg_pool *pools; /* of each group */
+    tg_rank_pool *pools; /* of each group */
     int group_count;
     tg_slot *slots;
     int slot_count;
@@ -110,34 +86,6 @@ tg_moments tg_slot_plan_moments(const tg_optim *optim, const tg_slot *slot);
 
 /* Whether a parameter is projected. */
 bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param);
-
-/* ---- automatic ranks (auto_rank/) ---- */
-
-/* Sizes of a group's pool, without memory. */
-TG_NODISCARD tg_status tg_pool_plan(tg_context *ctx, const tg_optim_setup *setup, int group,
-                                    tg_pool *out);
-/* Most values of one parameter of that pool; 0 if its ranks are not automatic. */
-TG_NODISCARD tg_status tg_pool_most(tg_context *ctx, const tg_optim_setup *setup,
-                                    const tg_pool *pool, const tg_optim_param *param,
-                                    int64_t *most);
-TG_NODISCARD tg_status tg_pool_allocate(tg_optim *optim, int group);
-void tg_pool_release(tg_optim *optim, tg_pool *pool);
-
-/* After all parameters are made: equal ranks for those that have automatic ones. */
-TG_NODISCARD tg_status tg_ranks_start(tg_optim *optim);
-
-/* Points m, v, factors and sum of every such parameter of a group to their places behind the one
- * before; false if they do not fit the pool. */
-bool tg_pool_lay_out(tg_optim *optim, int group);
-
-/* Before an update of `slot`: other ranks for the whole group, once all of it is measured. */
-TG_NODISCARD tg_status tg_ranks_choose_if_ready(tg_optim *optim, const tg_slot *slot);
-/* Whether this update needs a spectrum: the first one, and the one before each scheduled refresh.
- */
-bool tg_ranks_wants_spectrum(const tg_optim *optim, const tg_slot *slot, bool refreshes);
-/* Whether the next update measures or may follow a choice. */
-bool tg_ranks_is_at_work(const tg_optim *optim, const tg_slot *slot);
-TG_NODISCARD tg_status tg_ranks_measure(tg_optim *optim, tg_slot *slot, const tg_gradient *dense);
 
 /* As tg_optim_save, without copies where the backend computes on the host: the archive is to be
  * written and destroyed before the next step. */

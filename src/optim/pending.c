@@ -195,7 +195,8 @@ bool tg_optim_is_ordinary(const tg_optim *optim) {
     for (int i = 0; i < optim->slot_count; i++) {
         const tg_slot *slot = &optim->slots[i];
         if (slot->is_summing || tg_pending_looks(optim, slot) ||
-            (slot->projector && tg_slot_is_due(optim, slot)) || tg_ranks_is_at_work(optim, slot)) {
+            (slot->projector && tg_slot_is_due(optim, slot)) ||
+            tg_auto_rank_is_active(optim, slot)) {
             return false;
         }
     }

@@ -66,45 +66,6 @@ void tg_state_set_counters(tg_slot *slot, const int64_t counters[TG_STATE_COUNTE
     }
 }
 
-/* ---- automatic ranks ---- */
-
-tg_shape tg_state_ranks_shape(const tg_slot *slot) {
-    return (tg_shape){.ndim = 1, .dim = {slot->shape.ndim + TG_STATE_FLAGS}};
-}
-
-tg_shape tg_state_spectrum_shape(const tg_slot *slot) {
-    const tg_spectrum *s = &slot->ranked->spectrum;
-    return (tg_shape){.ndim = 1, .dim = {3 + TG_STATE_LEFT + tg_spectrum_values(s)}};
-}
-
-void tg_state_get_ranks(const tg_slot *slot, int64_t *ranks) {
-    const tg_projector *p = slot->projector;
-    const int n = slot->shape.ndim;
-    memcpy(ranks, p->low_rank->modes.rank, (size_t)n * sizeof *ranks);
-    ranks[n] = p->sparse ? p->sparse->count : 0;
-    ranks[n + 1] = slot->ranked->is_measured;
-    ranks[n + 2] = slot->ranked->is_due;
-    ranks[n + 3] = p->low_rank->restarts;
-}
-
-void tg_state_set_ranks(tg_slot *slot, const int64_t *ranks) {
-    tg_projector *p = slot->projector;
-    const int n = slot->shape.ndim;
-    int64_t count = 1;
-    for (int d = 0; d < n; d++) {
-        p->low_rank->modes.rank[d] = p->modes.rank[d] = ranks[d];
-        count *= ranks[d];
-    }
-    p->low_rank->count = count;
-    p->low_rank->restarts = ranks[n + 3] != 0;
-    if (p->sparse) {
-        p->sparse->count = ranks[n];
-    }
-    slot->ranked->is_measured = ranks[n + 1] != 0;
-    slot->ranked->is_due = ranks[n + 2] != 0;
-    slot->count = count + ranks[n];
-}
-
 /* The moments: values, then scales. */
 static tg_status list_moments(const tg_optim *optim, const tg_slot *slot, tg_state_part **at) {
     const tg_moments plan = tg_slot_plan_moments(optim, slot); /* new ranks: not placed yet */
@@ -175,9 +136,8 @@ fail:
 /* How large arrays get into the archive. */
 typedef enum saving { COPIED, VIEWED } saving;
 
-/* A few numbers of the host. */
-static tg_status save_numbers(tg_optim *optim, tg_archive *archive, const char *name,
-                              const tg_shape *shape, const int64_t *numbers) {
+tg_status tg_state_save_numbers(tg_optim *optim, tg_archive *archive, const char *name,
+                                const tg_shape *shape, const int64_t *numbers) {
     tg_tensor copy = {0};
     tg_status status = tg_tensor_create(optim->ctx, TG_MEM_OTHER, TG_I64, shape, &copy);
     if (status == TG_OK) {
@@ -204,31 +164,6 @@ fail:
     return status;
 }
 
-static tg_status save_ranked(tg_optim *optim, tg_slot *slot, tg_archive *archive) {
-    tg_status status = TG_OK;
-    char name[TG_STATE_NAME];
-    tg_tensor copy = {0};
-    int64_t ranks[TG_MAX_NDIM + TG_STATE_FLAGS];
-    tg_shape shape = tg_state_ranks_shape(slot);
-    tg_state_get_ranks(slot, ranks);
-    TG_TRY(tg_state_name(optim->ctx, slot, name, "ranks"));
-    TG_TRY(save_numbers(optim, archive, name, &shape, ranks));
-    shape = tg_state_spectrum_shape(slot);
-    TG_TRY(tg_tensor_create(optim->ctx, TG_MEM_OTHER, TG_F64, &shape, &copy));
-    const tg_spectrum *s = &slot->ranked->spectrum;
-    double *values = copy.data;
-    values[0] = s->energy;
-    values[1] = slot->ranked->bound;
-    values[2] = slot->error;
-    memcpy(values + 3, &slot->projector->left, sizeof slot->projector->left);
-    memcpy(values + 3 + TG_STATE_LEFT, s->values, (size_t)tg_spectrum_values(s) * sizeof *values);
-    TG_TRY(tg_state_name(optim->ctx, slot, name, "spectrum"));
-    TG_TRY(tg_archive_take(archive, name, &copy));
-fail:
-    tg_tensor_destroy(&copy);
-    return status;
-}
-
 static tg_status save_slot(tg_optim *optim, tg_slot *slot, tg_archive *archive, saving how) {
     tg_status status = TG_OK;
     char name[TG_STATE_NAME], method[160];
@@ -241,8 +176,8 @@ static tg_status save_slot(tg_optim *optim, tg_slot *slot, tg_archive *archive, 
     tg_state_get_counters(slot, counters);
     TG_TRY(tg_state_name(optim->ctx, slot, name, "counters"));
     const tg_shape shape = {.ndim = 1, .dim = {TG_STATE_COUNTERS}};
-    TG_TRY(save_numbers(optim, archive, name, &shape, counters));
-    TG_TRY(slot->ranked ? save_ranked(optim, slot, archive) : TG_OK);
+    TG_TRY(tg_state_save_numbers(optim, archive, name, &shape, counters));
+    TG_TRY(slot->ranked ? tg_auto_rank_save(optim, slot, archive) : TG_OK);
     TG_TRY(tg_state_list(optim, slot, parts, &count));
     for (int i = 0; i < count; i++) {
         TG_TRY(save_part(optim, archive, &parts[i], how));
@@ -266,12 +201,12 @@ static tg_status save_all(tg_optim *optim, tg_archive *archive, saving how) {
     const int64_t totals[3] = {optim->stats.steps, optim->stats.skipped, (int64_t)optim->seed};
     const tg_shape shape = {.ndim = 1, .dim = {3}};
     TG_TRY(tg_archive_set_meta(archive, "optim.format", "1"));
-    TG_TRY(save_numbers(optim, archive, "optim.totals", &shape, totals));
+    TG_TRY(tg_state_save_numbers(optim, archive, "optim.totals", &shape, totals));
     if (optim->loss_scale.config.is_dynamic) {
         int64_t numbers[TG_LOSS_SCALE_NUMBERS];
         const tg_shape length = {.ndim = 1, .dim = {TG_LOSS_SCALE_NUMBERS}};
         tg_loss_scale_save(&optim->loss_scale, numbers);
-        TG_TRY(save_numbers(optim, archive, "optim.loss_scale", &length, numbers));
+        TG_TRY(tg_state_save_numbers(optim, archive, "optim.loss_scale", &length, numbers));
     }
     for (int i = 0; i < optim->slot_count; i++) {
         TG_TRY(save_slot(optim, &optim->slots[i], archive, how));

@@ -8,13 +8,7 @@
 /* No counter of a file may be larger: sums of them, and steps beyond them, do not overflow. */
 #define TG_STATE_MOST (INT64_C(1) << 48)
 
-enum {
-    TG_STATE_NAME = 512,
-    TG_STATE_COUNTERS = 7,
-    TG_STATE_LEFT = 1 + TG_MAX_NDIM, /* numbers of a tg_left */
-    TG_STATE_FLAGS = 4, /* behind the ranks: entries of the sparse set, and three truths */
-    TG_STATE_PARTS = 4 + 2 * TG_MAX_NDIM
-};
+enum { TG_STATE_NAME = 512, TG_STATE_COUNTERS = 7, TG_STATE_PARTS = 4 + 2 * TG_MAX_NDIM };
 
 /* One array of the state, where it lives and what it must look like in a file. */
 typedef struct tg_state_part {
@@ -39,11 +33,12 @@ void tg_state_method(const tg_optim *optim, const tg_slot *slot, char *text, siz
 void tg_state_get_counters(const tg_slot *slot, int64_t counters[TG_STATE_COUNTERS]);
 void tg_state_set_counters(tg_slot *slot, const int64_t counters[TG_STATE_COUNTERS]);
 
-/* ---- automatic ranks ---- */
+/* Adds a few numbers of the host to an archive. */
+TG_NODISCARD tg_status tg_state_save_numbers(tg_optim *optim, tg_archive *archive, const char *name,
+                                             const tg_shape *shape, const int64_t *numbers);
 
-tg_shape tg_state_ranks_shape(const tg_slot *slot);
-tg_shape tg_state_spectrum_shape(const tg_slot *slot);
-void tg_state_get_ranks(const tg_slot *slot, int64_t *ranks);
-void tg_state_set_ranks(tg_slot *slot, const int64_t *ranks);
+/* An array of an archive, which must have this dtype and shape. */
+TG_NODISCARD tg_status tg_state_find(tg_context *ctx, const tg_archive *archive, const char *name,
+                                     tg_dtype dtype, const tg_shape *shape, const tg_tensor **out);
 
 #endif

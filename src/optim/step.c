@@ -16,7 +16,7 @@ static double read_clock(const tg_optim *optim, bool waits) {
 }
 
 bool tg_slot_is_due(const tg_optim *optim, const tg_slot *slot) {
-    return slot->last_refresh < 0 || (slot->ranked && slot->ranked->is_due) ||
+    return slot->last_refresh < 0 || slot->must_refresh ||
            slot->step - slot->last_refresh >=
                tg_refresh_gap(&optim->groups[slot->group], slot->step);
 }
@@ -28,9 +28,7 @@ static tg_status refresh(tg_optim *optim, tg_slot *slot, const tg_gradient *dens
         tg_projector_refresh_stored(slot->projector, dense->dense, tg_storage_of(dense->dtype));
     if (status == TG_OK) {
         slot->last_refresh = slot->step;
-        if (slot->ranked) {
-            slot->ranked->is_due = false;
-        }
+        slot->must_refresh = false;
         if (had_moments && optim->groups[slot->group].moments_on_refresh == TG_MOMENTS_RESET) {
             slot->moment_step = 0;
             status = tg_moments_clear(optim->be, &slot->moments);
@@ -198,7 +196,7 @@ tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot, const tg_gr
         TG_TRY(refresh(optim, slot, gradient));
     }
     if (measures) { /* before there are values: it works in their memory, too */
-        TG_TRY(tg_ranks_measure(optim, slot, gradient));
+        TG_TRY(tg_auto_rank_observe(optim, slot, gradient));
     }
     TG_TRY(tg_slot_project(optim, slot, gradient, 0.0, optim->small));
     if (refreshes) {
@@ -220,9 +218,9 @@ tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient, v
     const double start = read_clock(optim, optim->times_parts);
     tg_update call = {.weight = weight};
     TG_TRY(tg_pending_begin(optim, slot, &call.guard));
-    TG_TRY(tg_ranks_choose_if_ready(optim, slot));
+    TG_TRY(tg_auto_rank_allocate(optim, slot));
     const bool is_due = slot->projector && tg_slot_is_due(optim, slot);
-    const bool measures = tg_ranks_wants_spectrum(optim, slot, is_due);
+    const bool measures = tg_auto_rank_observes(optim, slot, is_due);
     const bool looks = is_due || measures || tg_pending_looks(optim, slot);
     call.rule_counts = !looks && !slot->projector && gradient->dense;
     if (!call.rule_counts) {

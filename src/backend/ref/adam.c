@@ -7,7 +7,7 @@ static void move(const tg_adam *op, const tg_rule_arrays *a) {
     const int parts = a->is_paired ? 2 : 1;
     for (int64_t i = 0; i < a->n; i += parts) {
         double square = 0.0, *v = &a->v[i / parts];
-        for (int64_t j = i; j < i + parts; j++) {
+        for (int64_t j = i; j < i + parts; j++) { /* |g|^2 */
             square += a->g[j] * a->g[j];
         }
         *v = op->beta2 * *v + (1.0 - op->beta2) * square;

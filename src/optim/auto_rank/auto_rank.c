@@ -1,12 +1,8 @@
-/* Automatic ranks: one pool of memory for the state of all parameters of a group; spectra are
- * measured, ranks chosen, and the pool is laid out anew.
+/* Automatic ranks: spectra are observed, ranks allocated, and the pool is laid out anew.
  *
- * The update before each scheduled refresh (and the very first) also takes the spectrum of every
- * gradient. When all of a group are there, the next update chooses ranks for all of them at once
- * and every parameter whose ranks changed refreshes its projection. Moments go with their
- * coordinates: those of directions that are left out are forgotten, those of new directions start
- * at 0 (first moment) and at the value of the nearest direction that was there (second moment), so
- * that their first steps are not too long. */
+ * Moments go with their coordinates: those of directions that are left out are forgotten, those of
+ * new directions start at 0 (first moment) and at the value of the nearest direction that was there
+ * (second moment), so that their first steps are not too long. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,37 +10,38 @@
 #include "base/minmax.h"
 #include "optim/auto_rank/state_pool.h"
 
-/* ---- choosing ---- */
+/* ---- allocation ---- */
 
-/* Everything that is chosen at once. */
-typedef struct choosing {
-    tg_rank_choice *choices;     /* (members) */
+/* Everything that is allocated at once. */
+typedef struct group_ranks {
+    tg_rank_allocation *ranks;   /* (members) */
     const tg_spectrum **spectra; /* (members) */
     void *scratch;
-} choosing;
+} group_ranks;
 
-static choosing lay_out_choosing(const tg_pool *pool) {
-    choosing c = {.choices = pool->choosing};
-    c.spectra = (const tg_spectrum **)(c.choices + pool->members);
+static group_ranks lay_out_scratch(const tg_rank_pool *pool) {
+    group_ranks c = {.ranks = pool->scratch};
+    c.spectra = (const tg_spectrum **)(c.ranks + pool->members);
     c.scratch = c.spectra + pool->members;
     return c;
 }
 
-static bool is_changed(const tg_slot *slot, const tg_rank_choice *choice) {
+static bool is_changed(const tg_slot *slot, const tg_rank_allocation *allocation) {
     const tg_layout now = tg_layout_of(slot);
     bool changed = false;
     for (int d = 0; d < now.ndim; d++) {
-        changed = changed || now.rank[d] != choice->rank[d];
+        changed = changed || now.rank[d] != allocation->rank[d];
     }
     return changed;
 }
 
-/* What a state and a choice have in common, at an offset. */
-static tg_layout common(const tg_layout *from, const tg_rank_choice *choice, size_t offset) {
+/* What a state and an allocation have in common, at an offset. */
+static tg_layout common(const tg_layout *from, const tg_rank_allocation *allocation,
+                        size_t offset) {
     tg_layout p = *from;
     p.offset = offset;
     for (int d = 0; d < p.ndim; d++) {
-        p.rank[d] = tg_min(from->rank[d], choice->rank[d]);
+        p.rank[d] = tg_min(from->rank[d], allocation->rank[d]);
     }
     return p;
 }
@@ -58,9 +55,9 @@ static const char *layout_text(const tg_layout *layout, char *text, size_t capac
     return text;
 }
 
-/* Whatever was chosen before is still in use. */
-static void log_choice(tg_optim *optim, int group, const tg_slot *arriving,
-                       const tg_rank_choice *choices) {
+/* The ranks before are still in use. */
+static void log_allocation(tg_optim *optim, int group, const tg_slot *arriving,
+                           const tg_rank_allocation *ranks) {
     const tg_optim_ranks now = tg_optim_get_ranks(optim);
     int64_t values = 0, kept = 0, entries = 0;
     size_t bytes = 0;
@@ -71,22 +68,22 @@ static void log_choice(tg_optim *optim, int group, const tg_slot *arriving,
         if (!tg_pool_has(slot, group)) {
             continue;
         }
-        const tg_rank_choice *choice = &choices[member++];
+        const tg_rank_allocation *allocation = &ranks[member++];
         const tg_layout before = tg_layout_of(slot);
         tg_layout after = before;
         char old[192], new[192];
-        memcpy(after.rank, choice->rank, sizeof after.rank);
-        if (is_changed(slot, choice)) {
+        memcpy(after.rank, allocation->rank, sizeof after.rank);
+        if (is_changed(slot, allocation)) {
             tg_log(optim->ctx, TG_LOG_INFO,
                    "ranks from step %lld on, %s: %s, error %.3g predicted; before %s, %.3g found",
                    (long long)arriving->step, slot->name, layout_text(&after, new, sizeof new),
-                   sqrt(choice->error), layout_text(&before, old, sizeof old), slot->error);
+                   sqrt(allocation->error), layout_text(&before, old, sizeof old), slot->error);
         }
-        values += choice->count;
+        values += allocation->count;
         kept += before.kept;
         entries += slot->numel;
-        bytes += choice->bytes + tg_projector_get_bytes(slot->projector).indices;
-        error += choice->error;
+        bytes += allocation->bytes + tg_projector_get_bytes(slot->projector).indices;
+        error += allocation->error;
     }
     tg_log(
         optim->ctx, TG_LOG_INFO,
@@ -99,8 +96,8 @@ static void log_choice(tg_optim *optim, int group, const tg_slot *arriving,
 
 /* States first shrink to what stays and close up, then grow to their new sizes from the last one
  * on: the pool needs no second copy. */
-static tg_status apply(tg_optim *optim, int group, const tg_rank_choice *choices) {
-    tg_pool *pool = &optim->pools[group];
+static tg_status apply(tg_optim *optim, int group, const tg_rank_allocation *ranks) {
+    tg_rank_pool *pool = &optim->pools[group];
     tg_status status = TG_OK;
     size_t packed = 0, end = 0;
     int member = 0;
@@ -110,88 +107,88 @@ static tg_status apply(tg_optim *optim, int group, const tg_rank_choice *choices
             continue;
         }
         const tg_layout from = tg_layout_of(slot);
-        const tg_layout to = common(&from, &choices[member], packed);
-        TG_TRY(tg_state_move(optim, pool, &from, &to));
+        const tg_layout to = common(&from, &ranks[member], packed);
+        TG_TRY(tg_state_repack(optim, pool, &from, &to));
         packed += tg_layout_region(pool, &to).bytes;
-        end += choices[member++].bytes;
+        end += ranks[member++].bytes;
     }
     for (int i = optim->slot_count - 1; i >= 0; i--) {
         tg_slot *slot = &optim->slots[i];
         if (!tg_pool_has(slot, group)) {
             continue;
         }
-        const tg_rank_choice *choice = &choices[--member];
+        const tg_rank_allocation *allocation = &ranks[--member];
         const tg_layout before = tg_layout_of(slot);
-        tg_layout from = common(&before, choice, 0), to = before;
+        tg_layout from = common(&before, allocation, 0), to = before;
         packed -= tg_layout_region(pool, &from).bytes;
-        end -= choice->bytes;
+        end -= allocation->bytes;
         from.offset = packed;
         to.offset = end;
-        memcpy(to.rank, choice->rank, sizeof to.rank);
-        TG_TRY(tg_state_move(optim, pool, &from, &to));
+        memcpy(to.rank, allocation->rank, sizeof to.rank);
+        TG_TRY(tg_state_repack(optim, pool, &from, &to));
     }
     for (int i = 0; i < optim->slot_count; i++) {
         tg_slot *slot = &optim->slots[i];
         if (!tg_pool_has(slot, group)) {
             continue;
         }
-        const tg_rank_choice *choice = &choices[member++];
-        if (is_changed(slot, choice)) {
-            TG_TRY(tg_projector_set_ranks(slot->projector, choice->rank));
-            slot->count = choice->count;
-            slot->ranked->is_due = true;
+        const tg_rank_allocation *allocation = &ranks[member++];
+        if (is_changed(slot, allocation)) {
+            TG_TRY(tg_projector_set_ranks(slot->projector, allocation->rank));
+            slot->count = allocation->count;
+            slot->must_refresh = true;
         }
     }
-    tg_pool_lay_out(optim, group); /* it fits: the choice did */
+    tg_pool_lay_out(optim, group); /* it fits: the allocation did */
     optim->moves++;
 fail:
     return status;
 }
 
-tg_status tg_ranks_choose_if_ready(tg_optim *optim, const tg_slot *arriving) {
+tg_status tg_auto_rank_allocate(tg_optim *optim, const tg_slot *arriving) {
     const int group = arriving->group;
-    tg_pool *pool = &optim->pools[group];
+    tg_rank_pool *pool = &optim->pools[group];
     if (!arriving->ranked) {
         return TG_OK;
     }
     for (int i = 0; i < optim->slot_count; i++) {
         const tg_slot *slot = &optim->slots[i];
-        if (tg_pool_has(slot, group) && (!slot->ranked->is_measured || slot->is_summing)) {
+        if (tg_pool_has(slot, group) && (!slot->ranked->is_observed || slot->is_summing)) {
             return TG_OK;
         }
     }
-    const choosing c = lay_out_choosing(pool);
+    const group_ranks c = lay_out_scratch(pool);
     int member = 0;
     bool changes = false;
     for (int i = 0; i < optim->slot_count; i++) {
         tg_slot *slot = &optim->slots[i];
         if (tg_pool_has(slot, group)) {
             const tg_layout now = tg_layout_of(slot);
-            c.choices[member] = (tg_rank_choice){.count = slot->count,
-                                                 .bytes = tg_layout_region(pool, &now).bytes,
-                                                 .error = slot->ranked->bound};
-            memcpy(c.choices[member].rank, now.rank, sizeof now.rank);
+            c.ranks[member] = (tg_rank_allocation){.count = slot->count,
+                                                   .bytes = tg_layout_region(pool, &now).bytes,
+                                                   .error = slot->bound};
+            memcpy(c.ranks[member].rank, now.rank, sizeof now.rank);
             slot->ranked->spectrum.left = slot->projector->left;
             c.spectra[member++] = &slot->ranked->spectrum;
         }
     }
     const bool fits =
-        tg_ranks_choose(&pool->kind, c.spectra, member, optim->groups[group].rank_tolerance,
-                        pool->bytes, c.scratch, c.choices);
+        tg_ranks_allocate(&pool->kind, c.spectra, member, optim->groups[group].rank_tolerance,
+                          pool->bytes, c.scratch, c.ranks);
     if (fits) {
-        log_choice(optim, group, arriving, c.choices);
+        log_allocation(optim, group, arriving, c.ranks);
     }
     member = 0;
     for (int i = 0; i < optim->slot_count; i++) {
         tg_slot *slot = &optim->slots[i];
         if (tg_pool_has(slot, group)) {
-            slot->ranked->is_measured = false;
-            changes = (fits && is_changed(slot, &c.choices[member])) || changes;
-            slot->ranked->bound = fits ? c.choices[member].error : slot->ranked->bound;
+            slot->ranked->is_observed = false;
+            changes = (fits && is_changed(slot, &c.ranks[member])) || changes;
+            slot->bound = fits ? c.ranks[member].error : slot->bound;
             member++;
         }
     }
-    return changes ? apply(optim, group, c.choices) : TG_OK;
+    return changes ? apply(optim, group, c.ranks) : TG_OK;
 }
 
 /* ---- looking ---- */
@@ -221,9 +218,9 @@ tg_optim_ranks tg_optim_get_ranks(const tg_optim *optim) {
     return out.params > 0 ? out : (tg_optim_ranks){0};
 }
 
-/* ---- measuring ---- */
+/* ---- observing ---- */
 
-bool tg_ranks_wants_spectrum(const tg_optim *optim, const tg_slot *slot, bool refreshes) {
+bool tg_auto_rank_observes(const tg_optim *optim, const tg_slot *slot, bool refreshes) {
     if (!slot->ranked) {
         return false;
     }
@@ -232,9 +229,8 @@ bool tg_ranks_wants_spectrum(const tg_optim *optim, const tg_slot *slot, bool re
            next - last >= tg_refresh_gap(&optim->groups[slot->group], next);
 }
 
-bool tg_ranks_is_at_work(const tg_optim *optim, const tg_slot *slot) {
-    return slot->ranked &&
-           (slot->ranked->is_measured || tg_ranks_wants_spectrum(optim, slot, false));
+bool tg_auto_rank_is_active(const tg_optim *optim, const tg_slot *slot) {
+    return slot->ranked && (slot->ranked->is_observed || tg_auto_rank_observes(optim, slot, false));
 }
 
 /* Spectra of different steps are spectra of the same loss. */
@@ -246,7 +242,7 @@ static void take_out_loss_scale(const tg_optim *optim, tg_spectrum *s) {
     }
 }
 
-tg_status tg_ranks_measure(tg_optim *optim, tg_slot *slot, const tg_gradient *dense) {
+tg_status tg_auto_rank_observe(tg_optim *optim, tg_slot *slot, const tg_gradient *dense) {
     tg_status status = tg_projector_measure(slot->projector, dense->dense,
                                             tg_storage_of(dense->dtype), &slot->ranked->spectrum);
     if (status == TG_E_NUMERIC) {
@@ -257,6 +253,6 @@ tg_status tg_ranks_measure(tg_optim *optim, tg_slot *slot, const tg_gradient *de
     if (status == TG_OK) {
         take_out_loss_scale(optim, &slot->ranked->spectrum);
     }
-    slot->ranked->is_measured = status == TG_OK;
+    slot->ranked->is_observed = status == TG_OK;
     return status;
 }

@@ -1,4 +1,5 @@
-/* The points of one tensor: what some ranks and a sparse set cost in bytes and leave in error. */
+/* The candidates of one tensor: what some ranks and a sparse set cost in bytes and leave in error.
+ */
 #include "optim/auto_rank/rank_candidates.h"
 
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 
 enum { LADDER = 64 /* equal parts of all modes that are tried beside the greedy path */ };
 
-int64_t tg_rank_points(const tg_spectrum *s) {
+int64_t tg_rank_candidates(const tg_spectrum *s) {
     int64_t path = 1 + LADDER;
     for (int d = 0; d < s->ndim; d++) {
         path += s->max_rank[d];
@@ -57,10 +58,11 @@ static double left_by_set(const tg_spectrum *s, const int64_t *rank) {
     return common * s->left.part + (1.0 - common) * most;
 }
 
-/* A point; the error of a core is never more than all that there is. */
-static tg_point make_point(const tg_state_kind *kind, const tg_spectrum *s, const int64_t *rank) {
+/* A candidate; the error of a core is never more than all that there is. */
+static tg_candidate make_candidate(const tg_state_kind *kind, const tg_spectrum *s,
+                                   const int64_t *rank) {
     double lost = 0.0, whole = 0.0;
-    tg_point p = {0};
+    tg_candidate p = {0};
     for (int d = 0; d < s->ndim; d++) {
         const double *value = tg_spectrum_mode(s, d);
         double tail = 0.0, all = 0.0;
@@ -78,7 +80,7 @@ static tg_point make_point(const tg_state_kind *kind, const tg_spectrum *s, cons
 }
 
 /* From full ranks down: the direction that costs least per byte saved goes first. */
-static void add_path(const tg_spectrum *s, tg_point_list *l) {
+static void add_path(const tg_spectrum *s, tg_candidate_list *l) {
     int64_t rank[TG_MAX_NDIM];
     const size_t size = tg_dtype_size(l->kind->dtype);
     const double value =
@@ -88,7 +90,7 @@ static void add_path(const tg_spectrum *s, tg_point_list *l) {
     for (;;) {
         int cheapest = -1;
         double least = 0.0;
-        l->points[l->size++] = make_point(l->kind, s, rank);
+        l->candidates[l->size++] = make_candidate(l->kind, s, rank);
         for (int d = 0; d < s->ndim; d++) {
             const double saved = (double)product_without(rank, s->ndim, d) * value +
                                  (double)s->dim[d] * (double)size;
@@ -115,14 +117,14 @@ static void equal_ranks(const tg_spectrum *s, double part, int64_t *rank) {
     clip(rank, s->ndim);
 }
 
-tg_point tg_point_equal(const tg_state_kind *kind, const tg_spectrum *s, double part) {
+tg_candidate tg_candidate_equal(const tg_state_kind *kind, const tg_spectrum *s, double part) {
     int64_t rank[TG_MAX_NDIM];
     equal_ranks(s, part, rank);
-    return make_point(kind, s, rank);
+    return make_candidate(kind, s, rank);
 }
 
 static int by_bytes(const void *a, const void *b) {
-    const tg_point *x = a, *y = b;
+    const tg_candidate *x = a, *y = b;
     if (x->bytes != y->bytes) {
         return x->bytes < y->bytes ? -1 : 1;
     }
@@ -137,25 +139,25 @@ static int by_bytes(const void *a, const void *b) {
     return 0;
 }
 
-/* Keeps the points that no other one with as few bytes beats. */
-static void keep_best(tg_point_list *l) {
+/* Keeps the candidates that no other one with as few bytes beats. */
+static void keep_best(tg_candidate_list *l) {
     int64_t kept = 0;
-    qsort(l->points, (size_t)l->size, sizeof *l->points, by_bytes);
+    qsort(l->candidates, (size_t)l->size, sizeof *l->candidates, by_bytes);
     for (int64_t i = 0; i < l->size; i++) {
-        if (kept == 0 || l->points[i].error < l->points[kept - 1].error) {
-            l->points[kept++] = l->points[i];
+        if (kept == 0 || l->candidates[i].error < l->candidates[kept - 1].error) {
+            l->candidates[kept++] = l->candidates[i];
         }
     }
     l->size = kept;
 }
 
-/* Links the vertices of the lower hull of the points 0 .. most. */
-static void link_hull(tg_point_list *l) {
+/* Links the vertices of the lower hull of the candidates 0 .. most. */
+static void link_hull(tg_candidate_list *l) {
     for (int64_t i = 0; i <= l->most; i++) {
-        tg_point *p = &l->points[i];
+        tg_candidate *p = &l->candidates[i];
         int64_t top = i - 1;
-        while (top >= 0 && l->points[top].lower >= 0) {
-            const tg_point *b = &l->points[top], *a = &l->points[b->lower];
+        while (top >= 0 && l->candidates[top].lower >= 0) {
+            const tg_candidate *b = &l->candidates[top], *a = &l->candidates[b->lower];
             if ((b->error - a->error) * (double)(p->bytes - a->bytes) <
                 (p->error - a->error) * (double)(b->bytes - a->bytes)) {
                 break;
@@ -166,12 +168,12 @@ static void link_hull(tg_point_list *l) {
     }
 }
 
-/* Leaves out further directions of the chosen point as long as the tolerance allows, always the one
- * that saves most; then drops the points before it that are now larger and worse. */
-static void tighten(const tg_spectrum *s, double most_error, tg_point_list *l) {
-    tg_point chosen = l->points[l->most];
+/* Leaves out further directions of the chosen candidate as long as the tolerance allows, always the
+ * one that saves most; then drops the candidates before it that are now larger and worse. */
+static void tighten(const tg_spectrum *s, double most_error, tg_candidate_list *l) {
+    tg_candidate chosen = l->candidates[l->most];
     for (bool found = chosen.error <= most_error; found;) {
-        tg_point best = chosen;
+        tg_candidate best = chosen;
         found = false;
         for (int d = 0; d < s->ndim; d++) {
             int64_t rank[TG_MAX_NDIM] = {0};
@@ -180,7 +182,7 @@ static void tighten(const tg_spectrum *s, double most_error, tg_point_list *l) {
             }
             if (rank[d] >= 1) {
                 clip(rank, s->ndim);
-                const tg_point p = make_point(l->kind, s, rank);
+                const tg_candidate p = make_candidate(l->kind, s, rank);
                 if (p.error <= most_error && p.bytes < best.bytes) {
                     best = p;
                     found = true;
@@ -189,20 +191,20 @@ static void tighten(const tg_spectrum *s, double most_error, tg_point_list *l) {
         }
         chosen = best;
     }
-    while (l->most > 0 && l->points[l->most - 1].bytes >= chosen.bytes) {
+    while (l->most > 0 && l->candidates[l->most - 1].bytes >= chosen.bytes) {
         l->most--;
     }
-    l->points[l->most] = chosen;
+    l->candidates[l->most] = chosen;
 }
 
-void tg_points_list(const tg_spectrum *s, double tolerance, tg_point_list *l) {
+void tg_candidates_list(const tg_spectrum *s, double tolerance, tg_candidate_list *l) {
     add_path(s, l);
     for (int i = 0; i < LADDER; i++) {
-        l->points[l->size++] = tg_point_equal(l->kind, s, (double)i / LADDER);
+        l->candidates[l->size++] = tg_candidate_equal(l->kind, s, (double)i / LADDER);
     }
     keep_best(l);
     l->most = 0;
-    while (l->most + 1 < l->size && !(l->points[l->most].error <= tolerance * tolerance)) {
+    while (l->most + 1 < l->size && !(l->candidates[l->most].error <= tolerance * tolerance)) {
         l->most++;
     }
     if (tolerance > 0.0) {
@@ -213,19 +215,19 @@ void tg_points_list(const tg_spectrum *s, double tolerance, tg_point_list *l) {
     link_hull(l);
 }
 
-tg_rank_choice tg_ranks_equal(const tg_state_kind *kind, const tg_spectrum *sizes,
-                              size_t capacity) {
+tg_rank_allocation tg_ranks_equal(const tg_state_kind *kind, const tg_spectrum *sizes,
+                                  size_t capacity) {
     enum { PARTS = 1024 };
-    tg_rank_choice choice = {.error = 1.0};
+    tg_rank_allocation allocation = {.error = 1.0};
     for (int i = PARTS; i >= 0; i--) {
-        equal_ranks(sizes, (double)i / PARTS, choice.rank);
-        choice.count = product_without(choice.rank, sizes->ndim, -1) + sizes->kept;
-        choice.bytes = bytes_of(kind, sizes, choice.rank);
-        if (choice.bytes <= capacity) {
+        equal_ranks(sizes, (double)i / PARTS, allocation.rank);
+        allocation.count = product_without(allocation.rank, sizes->ndim, -1) + sizes->kept;
+        allocation.bytes = bytes_of(kind, sizes, allocation.rank);
+        if (allocation.bytes <= capacity) {
             break;
         }
     }
-    return choice;
+    return allocation;
 }
 
 static size_t take(size_t *bytes, size_t needed) {

@@ -23,7 +23,7 @@ typedef struct demand {
     double per_value; /* bytes of a value's moments, where they are fewest */
     int64_t largest;  /* values of one member */
     size_t factor;    /* bytes of the largest one */
-    int64_t points;
+    int64_t candidates;
 } demand;
 
 static size_t dense_bytes(const tg_state_kind *kind, int64_t entries) {
@@ -33,14 +33,14 @@ static size_t dense_bytes(const tg_state_kind *kind, int64_t entries) {
 
 static demand demand_of(const tg_state_kind *kind, const tg_projector *p) {
     const tg_spectrum sizes = tg_projector_spectrum_sizes(p);
-    const tg_rank_choice whole = tg_ranks_equal(kind, &sizes, SIZE_MAX);
+    const tg_rank_allocation whole = tg_ranks_equal(kind, &sizes, SIZE_MAX);
     demand d = {.least = tg_ranks_equal(kind, &sizes, 0).bytes,
                 .whole = whole.bytes,
                 .indices = tg_projector_get_bytes(p).indices,
                 .dense = dense_bytes(kind, p->numel),
                 .per_value = tg_moments_per_value(kind->config, kind->dtype, p->numel),
                 .largest = whole.count,
-                .points = tg_rank_points(&sizes)};
+                .candidates = tg_rank_candidates(&sizes)};
     for (int k = 0; k < sizes.ndim; k++) {
         d.factor = tg_max_size(d.factor, (size_t)(sizes.dim[k] * sizes.max_rank[k]) *
                                              tg_dtype_size(p->dtype));
@@ -50,7 +50,7 @@ static demand demand_of(const tg_state_kind *kind, const tg_projector *p) {
 
 /* Of all members of a group; counts them. */
 static tg_status add_demands(tg_context *ctx, const tg_optim_setup *setup, int group, int64_t most,
-                             tg_pool *pool, demand *sum) {
+                             tg_rank_pool *pool, demand *sum) {
     tg_status status = TG_OK;
     *sum = (demand){0};
     pool->members = 0;
@@ -80,7 +80,7 @@ static tg_status add_demands(tg_context *ctx, const tg_optim_setup *setup, int g
         sum->dense += d.dense;
         sum->per_value =
             pool->members == 1 || d.per_value < sum->per_value ? d.per_value : sum->per_value;
-        sum->points += d.points;
+        sum->candidates += d.candidates;
         sum->largest = d.largest > sum->largest ? d.largest : sum->largest;
         sum->factor = tg_max_size(sum->factor, d.factor);
     }
@@ -88,10 +88,10 @@ fail:
     return status;
 }
 
-/* Scratch of a choice: the spectra's addresses, the choices, and what choosing itself needs. */
-static size_t choosing_bytes(const tg_pool *pool, int64_t points) {
-    return (size_t)pool->members * (sizeof(tg_rank_choice) + sizeof(tg_spectrum *)) +
-           tg_ranks_scratch(pool->members, points);
+/* Scratch of a allocation: the spectra's addresses, the ranks, and what allocating itself needs. */
+static size_t scratch_bytes(const tg_rank_pool *pool, int64_t candidates) {
+    return (size_t)pool->members * (sizeof(tg_rank_allocation) + sizeof(tg_spectrum *)) +
+           tg_ranks_scratch(pool->members, candidates);
 }
 
 /* Values that fit into so many bytes at most. */
@@ -100,10 +100,11 @@ static int64_t values_in(const demand *sum, double bytes) {
     return values < 1.0 ? 1 : values < 0x1p53 ? (int64_t)values : (int64_t)0x1p53;
 }
 
-tg_status tg_pool_plan(tg_context *ctx, const tg_optim_setup *setup, int group, tg_pool *out) {
+tg_status tg_auto_rank_plan(tg_context *ctx, const tg_optim_setup *setup, int group,
+                            tg_rank_pool *out) {
     const tg_optim_config *config = &setup->groups[group];
     demand sum;
-    *out = (tg_pool){.kind = {.config = config}};
+    *out = (tg_rank_pool){.kind = {.config = config}};
     tg_status status = add_demands(ctx, setup, group, 0, out, &sum);
     if (status != TG_OK || out->members == 0) {
         return status;
@@ -127,14 +128,14 @@ tg_status tg_pool_plan(tg_context *ctx, const tg_optim_setup *setup, int group, 
     out->budget = budget > 0.0 ? (size_t)budget : out->bytes + sum.indices;
     out->values = values_in(&sum, (double)out->bytes);
     const int64_t one = tg_min(sum.largest, out->values);
-    out->moving_bytes = tg_max_size(tg_state_moving_bytes(&out->kind, one), sum.factor);
-    out->choosing_bytes = choosing_bytes(out, sum.points);
+    out->staging_bytes = tg_max_size(tg_repack_bytes(&out->kind, one), sum.factor);
+    out->scratch_bytes = scratch_bytes(out, sum.candidates);
 fail:
     return status;
 }
 
-tg_status tg_pool_most(tg_context *ctx, const tg_optim_setup *setup, const tg_pool *pool,
-                       const tg_optim_param *param, int64_t *most) {
+tg_status tg_auto_rank_most(tg_context *ctx, const tg_optim_setup *setup, const tg_rank_pool *pool,
+                            const tg_optim_param *param, int64_t *most) {
     tg_projector p;
     *most = 0;
     if (pool->members == 0) {
@@ -149,14 +150,10 @@ tg_status tg_pool_most(tg_context *ctx, const tg_optim_setup *setup, const tg_po
 
 /* ---- memory ---- */
 
-tg_status tg_pool_allocate(tg_optim *optim, int group) {
-    tg_pool *pool = &optim->pools[group];
+static tg_status take_memory(tg_optim *optim, int group) {
+    tg_rank_pool *pool = &optim->pools[group];
     const tg_backend_ops *ops = optim->be->ops;
     tg_status status = TG_OK;
-    pool->kind.config = &optim->groups[group];
-    if (pool->members == 0) {
-        return TG_OK;
-    }
     pool->memory = ops->alloc(optim->be, TG_MEM_OPTIMIZER, pool->bytes);
     TG_TRY(pool->memory ? TG_OK : TG_E_MEMORY);
     TG_TRY(ops->fill(optim->be, TG_F32, (int64_t)(pool->bytes / sizeof(float)), (tg_scalar){0},
@@ -166,18 +163,42 @@ tg_status tg_pool_allocate(tg_optim *optim, int group) {
                                (size_t)pool->values * tg_dtype_size(pool->kind.dtype));
         TG_TRY(pool->sum ? TG_OK : TG_E_MEMORY);
     }
-    pool->choosing = tg_mem_alloc(optim->ctx, TG_MEM_WORKSPACE, pool->choosing_bytes, 1);
-    pool->moving = tg_mem_alloc(optim->ctx, TG_MEM_WORKSPACE, pool->moving_bytes, 1);
-    TG_TRY(pool->choosing && pool->moving ? TG_OK : TG_E_MEMORY);
+    pool->scratch = tg_mem_alloc(optim->ctx, TG_MEM_WORKSPACE, pool->scratch_bytes, 1);
+    pool->staging = tg_mem_alloc(optim->ctx, TG_MEM_WORKSPACE, pool->staging_bytes, 1);
+    TG_TRY(pool->scratch && pool->staging ? TG_OK : TG_E_MEMORY);
 fail:
     return status;
 }
 
-void tg_pool_release(tg_optim *optim, tg_pool *pool) {
-    optim->be->ops->release(optim->be, pool->memory);
-    optim->be->ops->release(optim->be, pool->sum);
-    tg_mem_free(optim->ctx, pool->choosing);
-    tg_mem_free(optim->ctx, pool->moving);
+static tg_status make_ranked(tg_optim *optim, tg_slot *slot) {
+    tg_status status = TG_OK;
+    TG_TRY(TG_NEW(optim->ctx, TG_MEM_OTHER, slot->ranked, 1));
+    tg_spectrum *spectrum = &slot->ranked->spectrum;
+    *spectrum = tg_projector_spectrum_sizes(slot->projector);
+    TG_TRY(TG_NEW(optim->ctx, TG_MEM_OTHER, spectrum->values, tg_spectrum_values(spectrum)));
+    slot->bound = 1.0;
+fail:
+    return status;
+}
+
+void tg_auto_rank_destroy(tg_optim *optim) {
+    for (int i = 0; i < optim->slot_count; i++) {
+        tg_slot *slot = &optim->slots[i];
+        if (slot->ranked) { /* its state lies in the pool */
+            tg_mem_free(optim->ctx, slot->ranked->spectrum.values);
+            TG_FREE(optim->ctx, slot->ranked);
+            slot->sum = NULL;
+            slot->moments = (tg_moments){0};
+        }
+    }
+    for (int i = 0; optim->pools && i < optim->group_count; i++) {
+        tg_rank_pool *pool = &optim->pools[i];
+        optim->be->ops->release(optim->be, pool->memory);
+        optim->be->ops->release(optim->be, pool->sum);
+        tg_mem_free(optim->ctx, pool->scratch);
+        tg_mem_free(optim->ctx, pool->staging);
+    }
+    TG_FREE(optim->ctx, optim->pools);
 }
 
 tg_layout tg_layout_of(const tg_slot *slot) {
@@ -203,13 +224,13 @@ int64_t tg_layout_count(const tg_layout *layout) {
     return tg_layout_core(layout) + layout->kept;
 }
 
-tg_region tg_layout_region(const tg_pool *pool, const tg_layout *layout) {
+tg_region tg_layout_region(const tg_rank_pool *pool, const tg_layout *layout) {
     return tg_region_of(&pool->kind, layout->ndim, layout->dim, layout->rank,
                         tg_layout_count(layout));
 }
 
 bool tg_pool_lay_out(tg_optim *optim, int group) {
-    const tg_pool *pool = &optim->pools[group];
+    const tg_rank_pool *pool = &optim->pools[group];
     size_t offset = 0;
     int64_t values = 0;
     for (int i = 0; i < optim->slot_count; i++) {
@@ -240,14 +261,14 @@ bool tg_pool_lay_out(tg_optim *optim, int group) {
     return offset <= pool->bytes && values <= pool->values;
 }
 
-static size_t least_of(const tg_pool *pool, const tg_slot *slot) {
+static size_t least_of(const tg_rank_pool *pool, const tg_slot *slot) {
     const tg_spectrum *sizes = &slot->ranked->spectrum;
     return tg_ranks_equal(&pool->kind, sizes, 0).bytes;
 }
 
 /* What is left of the pool beside the least that each member needs is shared by size. */
 static tg_status start_group(tg_optim *optim, int group) {
-    const tg_pool *pool = &optim->pools[group];
+    const tg_rank_pool *pool = &optim->pools[group];
     tg_status status = TG_OK;
     int64_t entries = 0;
     size_t left = pool->bytes;
@@ -263,20 +284,30 @@ static tg_status start_group(tg_optim *optim, int group) {
         }
         const double share = (double)slot->numel / (double)entries;
         const size_t bytes = least_of(pool, slot) + (size_t)((double)left * share);
-        const tg_rank_choice choice = tg_ranks_equal(&pool->kind, &slot->ranked->spectrum, bytes);
-        TG_TRY(tg_projector_set_ranks(slot->projector, choice.rank));
-        slot->count = choice.count;
-        slot->ranked->bound = 1.0;
+        const tg_rank_allocation allocation =
+            tg_ranks_equal(&pool->kind, &slot->ranked->spectrum, bytes);
+        TG_TRY(tg_projector_set_ranks(slot->projector, allocation.rank));
+        slot->count = allocation.count;
     }
     tg_pool_lay_out(optim, group);
 fail:
     return status;
 }
 
-tg_status tg_ranks_start(tg_optim *optim) {
+tg_status tg_auto_rank_create(tg_optim *optim) {
     tg_status status = TG_OK;
-    for (int group = 0; status == TG_OK && group < optim->group_count; group++) {
-        status = start_group(optim, group);
+    for (int i = 0; i < optim->slot_count; i++) {
+        tg_slot *slot = &optim->slots[i];
+        if (slot->projector && tg_projector_is_auto(slot->projector)) {
+            TG_TRY(make_ranked(optim, slot));
+        }
     }
+    for (int group = 0; group < optim->group_count; group++) {
+        if (optim->pools[group].members > 0) {
+            TG_TRY(take_memory(optim, group));
+            TG_TRY(start_group(optim, group));
+        }
+    }
+fail:
     return status;
 }

@@ -68,7 +68,7 @@ static bool is_same_shape(const tg_layout *a, const tg_layout *b) {
 /* One move of one parameter. */
 typedef struct move {
     tg_optim *optim;
-    const tg_pool *pool;
+    const tg_rank_pool *pool;
     const tg_layout *from, *to;
 } move;
 
@@ -90,7 +90,7 @@ typedef struct moment_array {
     tg_dtype real;
 } moment_array;
 
-static moment_array find_moment(const tg_pool *pool, const tg_layout *layout, int index) {
+static moment_array find_moment(const tg_rank_pool *pool, const tg_layout *layout, int index) {
     const tg_region region = tg_layout_region(pool, layout);
     const tg_shape shape = tg_shape_of(layout->ndim, layout->dim);
     const tg_moments plan = tg_moments_plan_part(pool->kind.config, pool->kind.dtype,
@@ -116,7 +116,7 @@ static byte_room lay_out_bytes(void *memory, const tg_state_codec *codec, int64_
     return room;
 }
 
-size_t tg_state_moving_bytes(const tg_state_kind *kind, int64_t count) {
+size_t tg_repack_bytes(const tg_state_kind *kind, int64_t count) {
     const tg_moments plan = tg_moments_plan_part(kind->config, kind->dtype, INT64_MAX, count);
     const tg_state_codec *codec = tg_moments_codec(&plan);
     size_t most = 0;
@@ -133,7 +133,7 @@ size_t tg_state_moving_bytes(const tg_state_kind *kind, int64_t count) {
 static tg_status move_bytes(const move *m, bool second, const moment_array *old,
                             const moment_array *new) {
     const int64_t reals = old->reals > new->reals ? old->reals : new->reals;
-    const byte_room room = lay_out_bytes(m->pool->moving, old->codec, reals);
+    const byte_room room = lay_out_bytes(m->pool->staging, old->codec, reals);
     const size_t old_bytes = tg_state_bytes(old->codec, old->real, old->reals);
     const size_t new_bytes = tg_state_bytes(new->codec, new->real, new->reals);
     const size_t width = (size_t)(old->reals / tg_layout_count(m->from));
@@ -163,9 +163,9 @@ static tg_status move_moment(const move *m, int index) {
     const size_t real = tg_state_bytes(old.codec, old.real, 1);
     const size_t size = (size_t)(old.reals / tg_layout_count(m->from)) * real;
     tg_status status = TG_OK;
-    TG_TRY(fetch(m, old.at, (size_t)old.reals * real, m->pool->moving));
-    reshape_parts(m->pool->moving, size, m->from, m->to, second);
-    TG_TRY(put(m, new.at, (size_t) new.reals *real, m->pool->moving));
+    TG_TRY(fetch(m, old.at, (size_t)old.reals * real, m->pool->staging));
+    reshape_parts(m->pool->staging, size, m->from, m->to, second);
+    TG_TRY(put(m, new.at, (size_t) new.reals *real, m->pool->staging));
 fail:
     return status;
 }
@@ -177,18 +177,18 @@ static tg_status move_factor(const move *m, int mode) {
     const int64_t new[2] = {m->to->dim[mode], m->to->rank[mode]};
     tg_status status = TG_OK;
     TG_TRY(fetch(m, tg_layout_region(m->pool, m->from).factor[mode],
-                 (size_t)(old[0] * old[1]) * size, m->pool->moving));
-    reshape(m->pool->moving, size, 2, old, 0, new, 0, ZERO);
+                 (size_t)(old[0] * old[1]) * size, m->pool->staging));
+    reshape(m->pool->staging, size, 2, old, 0, new, 0, ZERO);
     TG_TRY(put(m, tg_layout_region(m->pool, m->to).factor[mode], (size_t)(new[0] * new[1]) * size,
-               m->pool->moving));
+               m->pool->staging));
 fail:
     return status;
 }
 
 /* The arrays in the order of a region: moments, factors; those in front first if they move to the
  * front. */
-tg_status tg_state_move(tg_optim *optim, const tg_pool *pool, const tg_layout *from,
-                        const tg_layout *to) {
+tg_status tg_state_repack(tg_optim *optim, const tg_rank_pool *pool, const tg_layout *from,
+                          const tg_layout *to) {
     const move m = {.optim = optim, .pool = pool, .from = from, .to = to};
     const int states = tg_rules[pool->kind.config->rule]->states, arrays = states + from->ndim;
     const bool grows = to->offset > from->offset || tg_layout_count(to) > tg_layout_count(from);
