@@ -6,9 +6,18 @@
 
 #include "base/host_memory.h"
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "tgrad/backend.h"
 #include "tgrad/step.h"
 #include "train/sets.h"
+
+/* Updates of all epochs. Nobody sees the end of a run of more than the setting takes. */
+static int64_t count_updates(int64_t epochs, int64_t updates_per_epoch) {
+    const int64_t most = INT64_C(1000000000000000); /* opt.total_steps */
+    int64_t updates = 0;
+    return __builtin_mul_overflow(epochs, updates_per_epoch, &updates) ? most
+                                                                       : tg_min(updates, most);
+}
 
 tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config, const tg_fno *fno,
                             int64_t updates_per_epoch, tg_run_setup *out) {
@@ -18,7 +27,7 @@ tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config, const 
     *out = (tg_run_setup){.groups = {config->opt, config->opt}};
     out->groups[1].is_projected = false;
     for (int i = 0; i < 2 && config->opt.total_steps == 0; i++) {
-        out->groups[i].total_steps = config->loop.n_epochs * updates_per_epoch;
+        out->groups[i].total_steps = count_updates(config->loop.n_epochs, updates_per_epoch);
     }
     const tg_status status = TG_NEW(ctx, TG_MEM_OTHER, out->params, count);
     for (int i = 0; status == TG_OK && i < count; i++) {
