@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/memory.h"
+#include "pde/journal.h"
 #include "support/files.h"
 #include "tgrad/tgrad.h"
 
@@ -400,6 +401,62 @@ static void test_damage(void **state) {
     remove_set("burgers");
 }
 
+/* A journal of other samples than are wanted, with good checksums: they are made again. */
+static void test_forged_journal(void **state) {
+    (void)state;
+    set whole = whole_set("burgers");
+    const tg_generator_config config = small_set("burgers");
+    brake b = {.after = 4};
+    bool complete = true;
+    size_t size = 0;
+    tg_journal_header header;
+    remove_set("burgers");
+    assert_int_equal(generate(ctx, &config, &b, &complete), TG_OK);
+    unsigned char *journal = test_read_bytes(file_of("burgers", 0, ".journal"), &size);
+    memcpy(&header, journal, sizeof header);
+    for (int p = 0; p < TG_SAMPLE_PARTS; p++) {
+        header.row[p] *= header.samples; /* one large sample lies where the small ones did */
+    }
+    header.samples = 1;
+    header.checksum =
+        tg_checksum(&header.fingerprint, sizeof header - offsetof(tg_journal_header, fingerprint));
+    memcpy(journal, &header, sizeof header);
+    test_write_bytes(file_of("burgers", 0, ".journal"), journal, size);
+    free(journal);
+    b.after = -1;
+    assert_int_equal(generate(ctx, &config, &b, &complete), TG_OK);
+    assert_true(complete && b.found == 0);
+    set s = read_set("burgers");
+    expect_same(&whole, &s);
+    free_set(&s);
+    free_set(&whole);
+    remove_set("burgers");
+}
+
+/* A finished file that cannot be read any more is refused with the reader's reason. */
+static void test_damaged_file(void **state) {
+    (void)state;
+    set whole = whole_set("burgers");
+    tg_generator_config config = small_set("burgers");
+    bool complete = true;
+    test_write_bytes(file_of("burgers", 0, ""), "no file of samples", 18);
+    config.n_train++; /* to be extended */
+    assert_int_equal(generate(ctx, &config, NULL, &complete), TG_E_FORMAT);
+    assert_non_null(strstr(tg_context_error(ctx), file_of("burgers", 0, "")));
+    assert_non_null(
+        strstr(tg_context_error(ctx), "not a valid HDF5 file: file signature not found"));
+    assert_non_null(strstr(tg_context_error(ctx), "cannot be continued"));
+    assert_null(strstr(tg_context_error(ctx), "other arguments"));
+    config.n_train--;
+    config.overwrite = true;
+    generate_all(ctx, &config);
+    set s = read_set("burgers");
+    expect_same(&whole, &s);
+    free_set(&s);
+    free_set(&whole);
+    remove_set("burgers");
+}
+
 /* A complete file of other arguments is refused with the difference, and replaced on demand. */
 static void test_other_arguments(void **state) {
     (void)state;
@@ -466,10 +523,11 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_files),     cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_counts),    cmocka_unit_test(test_grids_share_samples),
-        cmocka_unit_test(test_resume),    cmocka_unit_test(test_frames),
-        cmocka_unit_test(test_damage),    cmocka_unit_test(test_other_arguments),
+        cmocka_unit_test(test_files),          cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_counts),         cmocka_unit_test(test_grids_share_samples),
+        cmocka_unit_test(test_resume),         cmocka_unit_test(test_frames),
+        cmocka_unit_test(test_damage),         cmocka_unit_test(test_other_arguments),
+        cmocka_unit_test(test_forged_journal), cmocka_unit_test(test_damaged_file),
 
         cmocka_unit_test(test_no_memory),
 

@@ -305,10 +305,10 @@ static tg_status open_and_list(server *s) {
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     H5Pset_file_locking(access, 0, 1);
     s->file = H5Fopen(s->path, H5F_ACC_RDONLY, access);
+    tg_h5_reason(text); /* now: the next call forgets it */
     H5Pclose(access);
     if (s->file < 0) {
-        return tg_fail(s->ctx, TG_E_FORMAT, "%s: not a valid HDF5 file: %s", s->path,
-                       tg_h5_reason(text));
+        return tg_fail(s->ctx, TG_E_FORMAT, "%s: not a valid HDF5 file: %s", s->path, text);
     }
     if (H5Ovisit(s->file, H5_INDEX_NAME, H5_ITER_INC, visit, &v) < 0) {
         return v.status != TG_OK ? v.status

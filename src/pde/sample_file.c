@@ -1,13 +1,11 @@
-/* Files of samples, see sample_file.h. The journal: a header, then a checksum per sample for x and
- * y, 0 where there is none yet. A sample is written to the HDF5 file before its checksum, so that a
- * killed process leaves nothing that is promised and not there; after a crash of the machine the
- * checksums tell. */
+/* Files of samples, see sample_file.h, and journal.h for the journal. A sample is written to the
+ * HDF5 file before its checksum, so that a killed process leaves nothing that is promised and not
+ * there; after a crash of the machine the checksums tell. */
 #include "pde/sample_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -16,19 +14,7 @@
 #include "base/memory.h"
 #include "io/file.h"
 #include "io/hdf5_space.h"
-
-#define MAGIC "tgradJ01"
-
-typedef struct header {
-    char magic[8];
-    uint64_t checksum;    /* of what follows */
-    uint64_t fingerprint; /* of the metadata, dtype and shapes */
-    uint64_t structure;   /* checksum of the HDF5 file without the samples */
-    uint64_t size;        /* of the HDF5 file */
-    uint64_t samples;
-    uint64_t row[TG_SAMPLE_PARTS];    /* bytes of one sample */
-    uint64_t offset[TG_SAMPLE_PARTS]; /* of the first one; x before y */
-} header;
+#include "pde/journal.h"
 
 struct tg_sample_file {
     tg_context *ctx;
@@ -36,7 +22,7 @@ struct tg_sample_file {
     int part_fd, journal_fd;     /* -1: not open */
     bool complete;
     int64_t samples;
-    header head;
+    tg_journal_header head;
     uint64_t *sums; /* (samples, parts) */
 };
 
@@ -178,23 +164,32 @@ fail:
  * them? An error if there is another one. */
 static tg_status check_existing(tg_sample_file *s, const tg_sample_file_desc *desc,
                                 const char *path, bool *usable, int64_t *fewer) {
-    char difference[256] = "it cannot be read";
+    char difference[256];
     *usable = false;
     *fewer = 0;
     if (!exists(path)) {
         return TG_OK;
     }
-    tg_status status = compare(s->ctx, desc, path, usable, fewer, difference);
+    const tg_status status = compare(s->ctx, desc, path, usable, fewer, difference);
     if (status == TG_E_MEMORY) {
         return status;
     }
     *usable = *usable && status == TG_OK;
-    return *usable || *fewer > 0 || desc->overwrite
-               ? TG_OK
-               : tg_fail(s->ctx, TG_E_FORMAT,
-                         "%s is there already and was made with other arguments (%s): choose "
-                         "another folder, remove it, or overwrite it",
-                         path, difference);
+    if (*usable || *fewer > 0 || desc->overwrite) {
+        return TG_OK;
+    }
+    if (status != TG_OK) {
+        char sentence[512];
+        snprintf(sentence, sizeof sentence, "%s", tg_context_error(s->ctx));
+        return tg_fail(s->ctx, status,
+                       "%s; it is there already and cannot be continued: choose another folder, "
+                       "remove it, or overwrite it",
+                       sentence);
+    }
+    return tg_fail(s->ctx, TG_E_FORMAT,
+                   "%s is there already and was made with other arguments (%s): choose another "
+                   "folder, remove it, or overwrite it",
+                   path, difference);
 }
 
 /* ---- opening ---- */
@@ -212,25 +207,6 @@ static tg_status lock(tg_sample_file *s) {
     return TG_OK;
 }
 
-/* Reads n bytes; false at the end of the file or on an error. */
-static bool read_at(int fd, uint64_t offset, void *data, size_t bytes) {
-    for (size_t done = 0; done < bytes;) {
-        const ssize_t got = pread(fd, (char *)data + done, bytes - done, (off_t)(offset + done));
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got <= 0) {
-            return false;
-        }
-        done += (size_t)got;
-    }
-    return true;
-}
-
-static uint64_t header_checksum(const header *h) {
-    return tg_checksum(&h->fingerprint, sizeof *h - offsetof(header, fingerprint));
-}
-
 static uint64_t fingerprint_of(const tg_sample_file_desc *desc) {
     uint64_t sum = (uint64_t)desc->dtype;
     for (int p = 0; p < TG_SAMPLE_PARTS; p++) {
@@ -246,77 +222,30 @@ static uint64_t fingerprint_of(const tg_sample_file_desc *desc) {
     return sum;
 }
 
-/* Checksum of what lies before x, between x and y, and behind y; 0 if it cannot be read. */
-static uint64_t structure_of(int fd, const header *h) {
-    uint64_t sum = 1, begin = 0;
-    unsigned char block[4096];
-    for (int gap = 0; gap <= TG_SAMPLE_PARTS; gap++) {
-        const uint64_t end = gap < TG_SAMPLE_PARTS ? h->offset[gap] : h->size;
-        while (begin < end) {
-            const size_t bytes = end - begin < sizeof block ? end - begin : sizeof block;
-            if (!read_at(fd, begin, block, bytes)) {
-                return 0;
-            }
-            sum = 31 * sum + tg_checksum(block, bytes);
-            begin += bytes;
-        }
-        begin = gap < TG_SAMPLE_PARTS ? end + h->row[gap] * h->samples : end;
-    }
-    return sum ? sum : 1;
-}
-
-/* The samples lie in order inside of the file. */
-static bool is_laid_out(const header *h) {
-    uint64_t begin = 0;
-    for (int p = 0; p < TG_SAMPLE_PARTS; p++) {
-        uint64_t bytes = 0;
-        if (h->offset[p] < begin || h->offset[p] > h->size ||
-            __builtin_mul_overflow(h->row[p], h->samples, &bytes) ||
-            bytes > h->size - h->offset[p]) {
-            return false;
-        }
-        begin = h->offset[p] + bytes;
-    }
-    return true;
-}
-
-/* Opens what another run left. True if the journal and the structure of the HDF5 file are whole:
- * HDF5 itself must not be trusted with a damaged file. The samples are another matter. */
-static bool open_unfinished(tg_sample_file *s, header *found) {
+/* What is open at `fd`, for reading. */
+static tg_status source_of(const tg_sample_file *s, const char *path, int fd, tg_source *out) {
     struct stat info;
-    s->part_fd = open(s->part, O_RDWR | O_CLOEXEC);
-    return s->part_fd >= 0 && fstat(s->part_fd, &info) == 0 &&
-           read_at(s->journal_fd, 0, found, sizeof *found) &&
-           memcmp(found->magic, MAGIC, sizeof found->magic) == 0 &&
-           found->checksum == header_checksum(found) && (uint64_t)info.st_size == found->size &&
-           is_laid_out(found) && structure_of(s->part_fd, found) == found->structure;
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        return system_failed(s->ctx, path, "open");
+    }
+    *out = (tg_source){.ctx = s->ctx, .label = path, .fd = fd, .size = (uint64_t)info.st_size};
+    return TG_OK;
 }
 
-/* Forgets what is promised and not there. */
-static tg_status verify(tg_sample_file *s) {
-    unsigned char *row = NULL;
-    const uint64_t *bytes = s->head.row;
-    const size_t largest = bytes[0] > bytes[1] ? bytes[0] : bytes[1];
-    if (TG_ALLOC(s->ctx, TG_MEM_WORKSPACE, row, largest) != TG_OK) {
-        return TG_E_MEMORY;
-    }
-    for (int64_t i = 0; i < s->samples * TG_SAMPLE_PARTS; i++) {
-        const int p = (int)(i % TG_SAMPLE_PARTS);
-        const uint64_t at = s->head.offset[p] + (uint64_t)(i / TG_SAMPLE_PARTS) * bytes[p];
-        if (s->sums[i] != 0 &&
-            (!read_at(s->part_fd, at, row, bytes[p]) || tg_checksum(row, bytes[p]) != s->sums[i])) {
-            s->sums[i] = 0;
-        }
-    }
-    tg_mem_free(s->ctx, row);
-    return TG_OK;
+/* Opens what another run left; false if it is nothing or damaged. */
+static bool open_unfinished(tg_sample_file *s, tg_source *journal, tg_source *part,
+                            tg_journal_header *found) {
+    s->part_fd = open(s->part, O_RDWR | O_CLOEXEC);
+    return source_of(s, s->part, s->part_fd, part) == TG_OK &&
+           source_of(s, s->journal, s->journal_fd, journal) == TG_OK &&
+           tg_journal_read(journal, part, found);
 }
 
 /* A new HDF5 file with room for all samples, and a journal that promises nothing. */
 static tg_status start(tg_sample_file *s, const tg_sample_file_desc *desc) {
     tg_status status = TG_OK;
     tg_h5_space spaces[TG_SAMPLE_PARTS];
-    struct stat info;
+    tg_source part;
     const size_t sums = (size_t)s->samples * TG_SAMPLE_PARTS * sizeof *s->sums;
     for (int p = 0; p < TG_SAMPLE_PARTS; p++) {
         spaces[p] = (tg_h5_space){part_names[p], desc->dtype, desc->shape[p], 0};
@@ -329,16 +258,11 @@ static tg_status start(tg_sample_file *s, const tg_sample_file_desc *desc) {
         close(s->part_fd); /* of the file that was there before */
     }
     s->part_fd = open(s->part, O_RDWR | O_CLOEXEC);
-    if (s->part_fd < 0 || fstat(s->part_fd, &info) != 0) {
-        return system_failed(s->ctx, s->part, "open");
-    }
+    TG_TRY(source_of(s, s->part, s->part_fd, &part));
     for (int p = 0; p < TG_SAMPLE_PARTS; p++) {
         s->head.offset[p] = spaces[p].offset;
     }
-    memcpy(s->head.magic, MAGIC, sizeof s->head.magic);
-    s->head.size = (uint64_t)info.st_size;
-    s->head.structure = structure_of(s->part_fd, &s->head);
-    s->head.checksum = header_checksum(&s->head);
+    tg_journal_seal(&part, &s->head);
     memset(s->sums, 0, sums);
     errno = write_at(s->journal_fd, 0, &s->head, sizeof s->head);
     errno = errno ? errno : write_at(s->journal_fd, sizeof s->head, s->sums, sums);
@@ -352,10 +276,11 @@ static tg_status open_files(tg_sample_file *s, const tg_sample_file_desc *desc) 
     tg_status status = TG_OK;
     bool same = false;
     int64_t fewer = 0;
-    header found;
+    tg_source journal, part;
+    tg_journal_header found;
     TG_TRY(TG_NEW(s->ctx, TG_MEM_OTHER, s->sums, s->samples * TG_SAMPLE_PARTS));
     TG_TRY(lock(s));
-    const bool whole = open_unfinished(s, &found);
+    const bool whole = open_unfinished(s, &journal, &part, &found);
     if (whole && found.fingerprint != s->head.fingerprint) {
         TG_TRY(check_existing(s, desc, s->part, &same, &fewer));
     }
@@ -365,13 +290,13 @@ static tg_status open_files(tg_sample_file *s, const tg_sample_file_desc *desc) 
                          s->path, fewer);
         goto fail;
     }
-    if (whole && found.fingerprint == s->head.fingerprint &&
-        read_at(s->journal_fd, sizeof found, s->sums,
-                (size_t)s->samples * TG_SAMPLE_PARTS * sizeof *s->sums)) {
+    status = whole && tg_journal_continues(&found, &s->head)
+                 ? tg_journal_read_sums(&journal, &part, &found, s->sums)
+                 : TG_E_FORMAT;
+    if (status == TG_OK) {
         s->head = found;
-        return verify(s);
     }
-    return start(s, desc);
+    return status == TG_OK || status == TG_E_MEMORY ? status : start(s, desc);
 fail:
     return status;
 }
