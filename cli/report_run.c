@@ -145,7 +145,7 @@ static bool read_line(cli_run *run, const json_t *object, size_t *capacity) {
     return read_tests(run, tests);
 }
 
-static int parse_metrics(cli_run *run, const char *path, const char *text, size_t size) {
+int cli_run_parse(cli_run *run, const char *path, const char *text, size_t size) {
     size_t capacity = 0;
     int64_t number = 1;
     for (size_t begin = 0; begin < size; number++) {
@@ -178,7 +178,7 @@ static int read_metrics(cli_run *run) {
     char *text = read_text(path, &size);
     int code = CLI_OK;
     if (text) {
-        code = parse_metrics(run, path, text, size);
+        code = cli_run_parse(run, path, text, size);
     } else if (errno == ENOENT && exists(run->path)) {
         (void)cli_fail(
             "%s is left out: it is no folder of a run, or none of its epochs has ended: it "

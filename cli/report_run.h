@@ -41,6 +41,10 @@ typedef struct cli_run {
 int cli_run_open(tg_context *ctx, const char *path, cli_run *out);
 void cli_run_close(cli_run *run); /* accepts all zero */
 
+/* Reads metrics.jsonl from memory into a run that is all zero but for its path; `path` is the
+ * file's, for messages. */
+int cli_run_parse(cli_run *run, const char *path, const char *text, size_t size);
+
 /* Gives each run a name that no other one has, if their paths differ. */
 void cli_run_name_all(cli_run *runs, int count);
 

@@ -246,41 +246,27 @@ fail:
 
 /* ---- metrics ---- */
 
-/* Rewrites a text file with the lines that `keeps` accepts. What a crash of the machine left is
- * dropped: a last line that is cut off, and lines with NUL bytes, which stand for blocks that never
- * reached the disk. */
+/* Rewrites a text file with the lines that `keeps` accepts. */
 static tg_status filter_lines(const tg_run_folder *folder, const char *name, int64_t last,
-                              bool (*keeps)(const char *line, int64_t last)) {
+                              tg_line_filter *keeps) {
     char path[TG_PATH];
     tg_atomic_file writer = {0};
     void *bytes = NULL;
     size_t size = 0;
+    int64_t damaged = 0;
     tg_status status = TG_OK;
     TG_TRY(tg_run_folder_file(folder, name, path));
     if (access(path, F_OK) != 0) {
         return TG_OK;
     }
     TG_TRY(tg_file_read(folder->ctx, path, TG_MEM_OTHER, SIZE_MAX / 2, &bytes, &size));
-    TG_TRY(tg_atomic_open(folder->ctx, path, &writer));
-    char *text = bytes;
-    for (size_t begin = 0; begin < size;) {
-        char *end = memchr(text + begin, '\n', size - begin);
-        if (!end) {
-            break;
-        }
-        const size_t length = (size_t)(end - text) - begin;
-        *end = '\0';
-        const bool is_whole = strlen(text + begin) == length;
-        const bool kept = is_whole && keeps(text + begin, last);
-        *end = '\n';
-        if (!is_whole) {
-            tg_log(folder->ctx, TG_LOG_WARN, "%s: a line with NUL bytes is left out", path);
-        }
-        if (kept) {
-            TG_TRY(tg_atomic_write(&writer, text + begin, length + 1));
-        }
-        begin += length + 1;
+    size = tg_lines_keep(bytes, size, keeps, last, &damaged);
+    if (damaged > 0) {
+        tg_log(folder->ctx, TG_LOG_WARN, "%s: lines with NUL bytes are left out: %" PRId64, path,
+               damaged);
     }
+    TG_TRY(tg_atomic_open(folder->ctx, path, &writer));
+    TG_TRY(tg_atomic_write(&writer, bytes, size));
     status = tg_atomic_commit(&writer);
     writer = (tg_atomic_file){0};
 fail:
@@ -289,11 +275,6 @@ fail:
     }
     tg_mem_free(folder->ctx, bytes);
     return status;
-}
-
-static bool keeps_json(const char *line, int64_t epoch) {
-    int64_t found = 0;
-    return sscanf(line, "{\"epoch\":%" SCNd64, &found) == 1 && found <= epoch;
 }
 
 static bool keeps_csv(const char *line, int64_t epoch) {
@@ -309,7 +290,7 @@ static bool keeps_step(const char *line, int64_t step) {
 
 tg_status tg_run_folder_rewind(const tg_run_folder *folder, int64_t epoch, int64_t step) {
     tg_status status = TG_OK;
-    TG_TRY(filter_lines(folder, "metrics.jsonl", epoch, keeps_json));
+    TG_TRY(filter_lines(folder, "metrics.jsonl", epoch, tg_line_keeps_epoch));
     TG_TRY(filter_lines(folder, "metrics.csv", epoch, keeps_csv));
     TG_TRY(filter_lines(folder, "projections.jsonl", step, keeps_step));
 fail:
