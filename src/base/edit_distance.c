@@ -3,7 +3,6 @@
  * rows of D are kept. */
 #include <ctype.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include "base/minmax.h"
@@ -11,13 +10,18 @@
 
 enum { MAX_WORD = 63 };
 
-static bool is_same(char a, char b) {
-    return tolower((unsigned char)a) == tolower((unsigned char)b);
+/* Copies a word in small letters; its length, or MAX_WORD + 1 if there is none or it is longer. */
+static int take_word(const char *text, char word[MAX_WORD]) {
+    const int length = text ? (int)strnlen(text, MAX_WORD + 1) : MAX_WORD + 1;
+    for (int i = 0; i < length && length <= MAX_WORD; i++) {
+        word[i] = (char)tolower((unsigned char)text[i]);
+    }
+    return length;
 }
 
-int tg_edit_distance(const char *a, const char *b) {
-    const int m = a ? (int)strnlen(a, MAX_WORD + 1) : MAX_WORD + 1;
-    const int n = b ? (int)strnlen(b, MAX_WORD + 1) : MAX_WORD + 1;
+int tg_edit_distance(const char *first, const char *second) {
+    char a[MAX_WORD], b[MAX_WORD];
+    const int m = take_word(first, a), n = take_word(second, b);
     if (m > MAX_WORD || n > MAX_WORD) {
         return INT_MAX;
     }
@@ -29,9 +33,9 @@ int tg_edit_distance(const char *a, const char *b) {
     for (int i = 1; i <= m; i++) {
         current[0] = i;
         for (int j = 1; j <= n; j++) {
-            const int cost = !is_same(a[i - 1], b[j - 1]);
+            const int cost = a[i - 1] != b[j - 1];
             current[j] = tg_min(previous[j - 1] + cost, tg_min(previous[j], current[j - 1]) + 1);
-            if (i > 1 && j > 1 && is_same(a[i - 1], b[j - 2]) && is_same(a[i - 2], b[j - 1])) {
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
                 current[j] = tg_min(current[j], before[j - 2] + 1);
             }
         }

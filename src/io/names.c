@@ -66,22 +66,23 @@ tg_status tg_names_add(tg_names *names, const char *what, const char *name) {
         return tg_fail(names->ctx, TG_E_ARGUMENT, "%s '%s': the name is not UTF-8", what,
                        tg_quote(name, quoted));
     }
-    if (tg_names_find(names, name) >= 0) {
-        return tg_fail(names->ctx, TG_E_ARGUMENT, "%s '%s': the name is already there", what,
-                       tg_quote(name, quoted));
-    }
     if (names->count == names->capacity) {
         tg_status status = grow(names);
         if (status != TG_OK) {
             return status;
         }
     }
+    const size_t slot = slot_of(names, name);
+    if (names->slots[slot]) {
+        return tg_fail(names->ctx, TG_E_ARGUMENT, "%s '%s': the name is already there", what,
+                       tg_quote(name, quoted));
+    }
     char *copy = tg_mem_strdup(names->ctx, name);
     if (!copy) {
         return TG_E_MEMORY;
     }
-    names->slots[slot_of(names, copy)] = names->count + 1;
     names->items[names->count++] = copy;
+    names->slots[slot] = names->count;
     return TG_OK;
 }
 

@@ -11,6 +11,13 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
+/* Freed memory is kept from use for a few MiB, which is several inputs, not for 256: new pages cost
+ * more than most inputs. */
+const char *__asan_default_options(void);
+__attribute__((used)) const char *__asan_default_options(void) {
+    return "quarantine_size_mb=4";
+}
+
 static inline void fuzz_expect(bool holds) {
     if (!holds) {
         __builtin_trap();

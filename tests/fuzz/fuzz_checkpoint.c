@@ -9,7 +9,7 @@
 #include "train/needs.h"
 
 static const char settings_text[] =
-    "fno: {n_modes: [2, 2], hidden_channels: 3, n_layers: 1}\n"
+    "fno: {n_modes: [2, 2], hidden_channels: 3, n_layers: 1, use_channel_mlp: false}\n"
     "opt: {name: tensorgrad, n_epochs: 1, min_entries: 4, rank: 0.5, sparse_ratio: 0.3}\n"
     "data: {set: made, train_resolution: 8, test_resolutions: 8}\n";
 
@@ -26,12 +26,13 @@ typedef enum operation {
 
 typedef struct change {
     operation what;
-    int entry;
     size_t size;
     const uint8_t *bytes;
+    const struct change *next; /* of the same entry */
 } change;
 
-enum { CHANGES = 16 };
+/* The optimizer has the first parameters of the network, up to the one that is projected. */
+enum { CHANGES = 16, ENTRIES = 256, PARAMS = 5, PROJECTED = PARAMS - 1 };
 
 const char *__lsan_default_suppressions(void);
 
@@ -62,8 +63,9 @@ static void prepare(void) {
     expect_ok(tg_model_create(ctx, settings, &config, &model));
     expect_ok(tg_run_setup_make(ctx, &config, model->fno, 1, &setup));
     setup.setup.borrows = false;
+    setup.setup.param_count = PARAMS;
     expect_ok(tg_optim_create(ctx, &setup.setup, &optim));
-    for (int i = 0; i < setup.setup.param_count; i++) {
+    for (int i = 0; i < PARAMS; i++) {
         const tg_fno_param p = tg_fno_get_param(model->fno, i);
         const size_t bytes = (size_t)tg_shape_numel(&p.shape) * tg_dtype_size(p.dtype);
         void *gradient = malloc(bytes); /* noise of both signs, finite */
@@ -76,24 +78,20 @@ static void prepare(void) {
     snprintf(path, sizeof path, "%s/good.safetensors", fuzz_folder());
     expect_ok(tg_checkpoint_write(model, optim, &progress, path));
     expect_ok(tg_checkpoint_read(ctx, path, true, &good));
+    /* The settings in fewer words than a run writes. */
+    expect_ok(tg_archive_set_meta(good, "tgrad.config", settings_text));
     tg_settings_destroy(&settings);
 }
 
 /* Adds tensor number `entry` with its changes, if it is not dropped. */
-static void add_tensor(tg_archive *out, int entry, int count, const change *changes) {
+static void add_tensor(tg_archive *out, int entry, const change *changes) {
     const tg_tensor *from = tg_archive_tensor(good, entry);
     const char *name = tg_archive_name(good, entry);
     const change *fill = NULL;
     tg_tensor made = {0};
     tg_dtype dtype = from->dtype;
     tg_shape shape = from->shape;
-    bool is_changed = false;
-    for (int i = 0; i < count; i++) {
-        const change *c = &changes[i];
-        if (c->entry != entry) {
-            continue;
-        }
-        is_changed = true;
+    for (const change *c = changes; c; c = c->next) {
         if (c->what == DROP) {
             return;
         } else if (c->what == RENAME) {
@@ -109,7 +107,7 @@ static void add_tensor(tg_archive *out, int entry, int count, const change *chan
             fill = c;
         }
     }
-    if (!is_changed) {
+    if (!changes) {
         (void)!tg_archive_add_view(out, name, from); /* refused if another one took its name */
         return;
     }
@@ -122,30 +120,30 @@ static void add_tensor(tg_archive *out, int entry, int count, const change *chan
     (void)!tg_archive_take(out, name, &made); /* names twice and bool of 7 are refused */
 }
 
-static void add_meta(tg_archive *out, int entry, int count, const change *changes) {
+static void add_meta(tg_archive *out, int entry, const change *changes) {
     char text[256];
     const char *value = tg_archive_meta_value(good, entry);
-    for (int i = 0; i < count; i++) {
-        if (changes[i].entry == entry && changes[i].what == META_DROP) {
+    for (const change *c = changes; c; c = c->next) {
+        if (c->what == META_DROP) {
             return;
         }
-        if (changes[i].entry == entry && changes[i].what == META) {
-            memcpy(text, changes[i].bytes, changes[i].size);
-            text[changes[i].size] = '\0';
+        if (c->what == META) {
+            memcpy(text, c->bytes, c->size);
+            text[c->size] = '\0';
             value = text;
         }
     }
     (void)!tg_archive_set_meta(out, tg_archive_meta_key(good, entry), value); /* UTF-8 only */
 }
 
-static tg_archive *make(int count, const change *changes) {
+static tg_archive *make(const change *const changes[ENTRIES]) {
     tg_archive *out = NULL;
     expect_ok(tg_archive_create(fuzz_context(), &out));
     for (int i = 0; i < (int)tg_archive_count(good); i++) {
-        add_tensor(out, i, count, changes);
+        add_tensor(out, i, changes[i]);
     }
     for (int i = 0; i < (int)tg_archive_meta_count(good); i++) {
-        add_meta(out, i, count, changes);
+        add_meta(out, i, changes[i]);
     }
     expect_ok(tg_checkpoint_seal(out));
     return out;
@@ -169,27 +167,30 @@ static void load(const tg_archive *archive) {
     (void)!tg_checkpoint_load_progress(ctx, "fuzz", archive, &progress);
     (void)!tg_checkpoint_load_model(model, archive);
     if (tg_optim_load(optim, archive) == TG_OK) { /* its state can be used */
-        const tg_fno_param p = tg_fno_get_param(model->fno, 0);
+        const tg_fno_param p = tg_fno_get_param(model->fno, PROJECTED);
         expect_ok(tg_optim_set_learning_rate(optim, 0, 1e-3));
-        (void)!tg_optim_step(optim, 0, p.weight, p.weight);
+        (void)!tg_optim_step(optim, PROJECTED, p.weight, p.weight);
     }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     change changes[CHANGES];
+    const change *of_entry[ENTRIES] = {NULL};
     int count = 0;
     if (!good) {
         prepare();
     }
     for (size_t at = 0; at + 3 <= size && count < CHANGES; count++) {
+        const int entry = bytes[at + 1];
         const size_t length = bytes[at + 2];
         changes[count] = (change){.what = (operation)(bytes[at] % OPERATIONS),
-                                  .entry = bytes[at + 1],
                                   .size = at + 3 + length <= size ? length : size - at - 3,
-                                  .bytes = bytes + at + 3};
+                                  .bytes = bytes + at + 3,
+                                  .next = of_entry[entry]};
+        of_entry[entry] = &changes[count];
         at += 3 + length;
     }
-    tg_archive *archive = make(count, changes);
+    tg_archive *archive = make(of_entry);
     load(archive);
     tg_archive_destroy(&archive);
     fuzz_expect_no_leak();
