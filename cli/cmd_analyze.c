@@ -188,7 +188,7 @@ static int find_largest(const cli_source *source, int64_t *index) {
     return CLI_OK;
 }
 
-/* The dtype that is computed with: halves become singles. */
+/* The dtype that is computed with: 16-bit formats become f32. */
 static tg_dtype working_dtype(tg_dtype dtype) {
     const bool is_double = tg_dtype_real(dtype) == TG_F64;
     const tg_dtype real = is_double ? TG_F64 : TG_F32;

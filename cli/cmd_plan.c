@@ -30,8 +30,8 @@ typedef struct subject {
     tg_train_memory memory;
 } subject;
 
-static const tg_train_moment *peak_of(const tg_train_memory *m, tg_place place) {
-    return &m->moment[m->peak_moment[place]];
+static const tg_train_phase *peak_of(const tg_train_memory *m, tg_place place) {
+    return &m->phase[m->peak_phase[place]];
 }
 
 static const char *method_of(const subject *s) {
@@ -42,7 +42,7 @@ static const char *method_of(const subject *s) {
 
 static void print_peak(const tg_train_memory *m) {
     char text[CLI_UNIT_TEXT];
-    const tg_train_moment *peak = peak_of(m, m->place);
+    const tg_train_phase *peak = peak_of(m, m->place);
     const cli_column columns[] = {{peak->name, false}, {"bytes", true}, {"", true}};
     cli_table table = {.column = columns, .columns = 3};
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
@@ -59,17 +59,17 @@ static void print_peak(const tg_train_memory *m) {
     cli_table_free(&table);
 }
 
-static void print_moments(const tg_train_memory *m) {
+static void print_phases(const tg_train_memory *m) {
     char text[CLI_UNIT_TEXT];
     const bool apart = m->place != TG_HOST;
     static const cli_column columns[] = {{"over the run", false}, {"", true}, {"host", true}};
     cli_table table = {.column = columns, .columns = apart ? 3 : 2};
     for (int i = 0; i < m->count; i++) {
-        cli_table_cell(&table, "%s", m->moment[i].name);
-        cli_table_cell(&table, "%s%s", i == m->peak_moment[m->place] ? "peak " : "",
-                       cli_bytes_text(m->moment[i].total[m->place], text));
+        cli_table_cell(&table, "%s", m->phase[i].name);
+        cli_table_cell(&table, "%s%s", i == m->peak_phase[m->place] ? "peak " : "",
+                       cli_bytes_text(m->phase[i].total[m->place], text));
         if (apart) {
-            cli_table_cell(&table, "%s", cli_bytes_text(m->moment[i].total[TG_HOST], text));
+            cli_table_cell(&table, "%s", cli_bytes_text(m->phase[i].total[TG_HOST], text));
         }
     }
     cli_table_print(&table, "", stdout);
@@ -86,7 +86,7 @@ static void print_text(const subject *s) {
     putchar('\n');
     print_peak(m);
     printf("\n");
-    print_moments(m);
+    print_phases(m);
     printf("\ninference alone: %s\n", cli_bytes_text(m->inference, text));
     if (m->ranked > 0) {
         printf("automatic ranks choose within %s of moments, factors and index sets\n",
@@ -99,14 +99,14 @@ static void print_text(const subject *s) {
 
 /* ---- JSON ---- */
 
-static json_t *json_of_moment(const tg_train_moment *moment, tg_place place) {
+static json_t *json_of_phase(const tg_train_phase *phase, tg_place place) {
     json_t *object = cli_json_object();
-    cli_json_set(object, "peak", cli_json_integer((int64_t)moment->total[place]));
+    cli_json_set(object, "peak", cli_json_integer((int64_t)phase->total[place]));
     for (int c = 0; c < TG_MEM_OTHER; c++) {
         cli_json_set(object, tg_mem_category_name((tg_mem_category)c),
-                     cli_json_integer((int64_t)moment->bytes[place][c]));
+                     cli_json_integer((int64_t)phase->bytes[place][c]));
     }
-    cli_json_set(object, "moment", cli_json_text(moment->name));
+    cli_json_set(object, "moment", cli_json_text(phase->name));
     return object;
 }
 
@@ -127,7 +127,7 @@ static json_t *json_of_grid(const subject *s) {
 
 static void print_json(const subject *s) {
     const tg_train_memory *m = &s->memory;
-    json_t *object = cli_json_object(), *moments = cli_json_array();
+    json_t *object = cli_json_object(), *phases = cli_json_array();
     cli_json_set(object, "name", cli_json_text(s->name));
     cli_json_set(object, "optimizer", cli_json_text(method_of(s)));
     cli_json_set(
@@ -136,13 +136,13 @@ static void print_json(const subject *s) {
     cli_json_set(object, "grid", json_of_grid(s));
     cli_json_set(object, "parameters", cli_json_integer(m->parameters));
     cli_json_set(object, "place", cli_json_text(m->place == TG_HOST ? "host" : "device"));
-    cli_json_set(object, "memory", json_of_moment(peak_of(m, m->place), m->place));
+    cli_json_set(object, "memory", json_of_phase(peak_of(m, m->place), m->place));
     for (int i = 0; i < m->count; i++) {
-        cli_json_append(moments, json_of_moment(&m->moment[i], m->place));
+        cli_json_append(phases, json_of_phase(&m->phase[i], m->place));
     }
-    cli_json_set(object, "moments", moments);
+    cli_json_set(object, "moments", phases);
     if (m->place != TG_HOST) {
-        cli_json_set(object, "host", json_of_moment(peak_of(m, TG_HOST), TG_HOST));
+        cli_json_set(object, "host", json_of_phase(peak_of(m, TG_HOST), TG_HOST));
     }
     cli_json_set(object, "inference", cli_json_integer((int64_t)m->inference));
     if (m->ranked > 0) {
@@ -164,7 +164,7 @@ static json_t *json_of_proposal(const cli_proposal *p) {
     cli_json_set(object, "settings", settings);
     cli_json_set(object, "arguments", cli_json_text(cli_proposal_arguments(p, text, sizeof text)));
     cli_json_set(object, "peak", cli_json_integer((int64_t)p->peak));
-    cli_json_set(object, "moment", cli_json_text(p->moment));
+    cli_json_set(object, "moment", cli_json_text(p->phase));
     cli_json_set(object, "time", cli_json_real(p->time));
     return object;
 }
@@ -187,17 +187,17 @@ static void print_fit(const subject *s, const cli_fit *found, size_t bytes, bool
     cli_bytes_text(bytes, room);
     if (found->now.peak <= bytes) {
         cli_say("%s fits in %s as it is: %s at most (%s)", s->name, room,
-                cli_bytes_text(found->now.peak, peak), found->now.moment);
+                cli_bytes_text(found->now.peak, peak), found->now.phase);
         return;
     }
     cli_say("%s takes %s (%s); it fits in %s with", s->name, cli_bytes_text(found->now.peak, peak),
-            found->now.moment, room);
+            found->now.phase, room);
     putchar('\n');
     for (int i = 0; i < found->count; i++) {
         const cli_proposal *p = &found->proposal[i];
         printf("  %s\n      %s at most (%s); a step takes about %.2f times as long\n",
                cli_proposal_arguments(p, text, sizeof text), cli_bytes_text(p->peak, peak),
-               p->moment, p->time);
+               p->phase, p->time);
     }
 }
 
@@ -259,7 +259,7 @@ const cli_command cli_cmd_plan = {
     .max_args = 1,
     .summary = "Tell the memory of a run before there is one",
     .description =
-        "Parameters, bytes by category and the highest moment of a whole run: data, steps,\n"
+        "Parameters, bytes by category and the highest phase of a whole run: data, steps,\n"
         "refreshes, evaluation, saving. They come from shapes and the data files' headers alone;\n"
         "the memory ledger of the run counts the same, but for some names and handles (category\n"
         "other). Where data files are missing, their samples are not counted.\n\n"

@@ -190,9 +190,9 @@ static tg_status plan_point(tg_context *ctx, const tg_settings *settings, const 
     }
     status = status == TG_OK ? tg_train_plan(ctx, copy, &memory) : status;
     for (int i = 0; status == TG_OK && i < memory.count; i++) {
-        if (strcmp(memory.moment[i].name, "training step") == 0) {
-            cli_parts_of(memory.moment[i].bytes[memory.place], out->parts);
-            out->total = memory.moment[i].total[memory.place];
+        if (strcmp(memory.phase[i].name, "training step") == 0) {
+            cli_parts_of(memory.phase[i].bytes[memory.place], out->parts);
+            out->total = memory.phase[i].total[memory.place];
         }
     }
     out->method = method ? method : "as set";

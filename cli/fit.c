@@ -12,7 +12,7 @@
 /* One step of a ladder: settings, and the time of a training step with them as a multiple of the
  * time without. Those of activations in bf16 on a GPU and of checkpoints are measured (ns1024,
  * H200, docs/memory.md), the others are estimates: for the order, not for promises. What changes
- * the training itself (another batch size, lower ranks, numbers in halves) comes later than its
+ * the training itself (another batch size, lower ranks, numbers in 16 bits) comes later than its
  * time says. */
 typedef struct rung {
     double time;
@@ -215,8 +215,8 @@ static tg_status plan(const search *s, const combination *c, cli_proposal *out) 
     }
     if (status == TG_OK) {
         out->peak = memory.peak_total[memory.place];
-        snprintf(out->moment, sizeof out->moment, "%s",
-                 memory.moment[memory.peak_moment[memory.place]].name);
+        snprintf(out->phase, sizeof out->phase, "%s",
+                 memory.phase[memory.peak_phase[memory.place]].name);
     }
     tg_settings_destroy(&settings);
     return status;

@@ -10,9 +10,9 @@ enum { CLI_FIT_SETTINGS = 12, CLI_FIT_PROPOSALS = 3 };
 typedef struct cli_proposal {
     int count;
     char key[CLI_FIT_SETTINGS][48], value[CLI_FIT_SETTINGS][32];
-    double time;     /* of a step, as a multiple of what it takes without them: an estimate */
-    size_t peak;     /* where the backend computes */
-    char moment[48]; /* of the peak */
+    double time;    /* of a step, as a multiple of what it takes without them: an estimate */
+    size_t peak;    /* where the backend computes */
+    char phase[48]; /* of the peak */
 } cli_proposal;
 
 typedef struct cli_fit {

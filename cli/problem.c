@@ -218,7 +218,7 @@ int cli_problem_read(tg_context *ctx, const cli_problem_source *source, cli_prob
 tg_status cli_setup_make(tg_context *ctx, const cli_problem *problem, const tg_fno *fno,
                          uint64_t seed, cli_setup *out) {
     const int count = tg_fno_param_count(fno);
-    bool halves = false;
+    bool forms_bf16 = false;
     *out = (cli_setup){.groups = {problem->optim, problem->optim}};
     out->groups[1].is_projected = false;
     out->params = cli_need(calloc((size_t)count, sizeof *out->params));
@@ -228,7 +228,7 @@ tg_status cli_setup_make(tg_context *ctx, const cli_problem *problem, const tg_f
                                           .dtype = param.dtype,
                                           .shape = param.shape,
                                           .group = param.spectral ? 0 : 1};
-        halves = halves || param.gradient == TG_CBF16;
+        forms_bf16 = forms_bf16 || param.gradient == TG_CBF16;
     }
     out->setup = (tg_optim_setup){.groups = out->groups,
                                   .group_count = 2,
@@ -236,7 +236,7 @@ tg_status cli_setup_make(tg_context *ctx, const cli_problem *problem, const tg_f
                                   .param_count = count,
                                   .seed = seed,
                                   .takes_factored = true,
-                                  .forms_bf16 = halves,
+                                  .forms_bf16 = forms_bf16,
                                   .borrows = true};
     return tg_step_choose_refresh_chunks(ctx, &problem->fno, problem->batch, problem->grid,
                                          &out->setup, out->groups);

@@ -43,10 +43,10 @@ static size_t sum_of(const size_t parts[CLI_PARTS]) {
 
 /* ---- on paper ---- */
 
-static const tg_train_moment *find_moment(const tg_train_memory *run, const char *name) {
+static const tg_train_phase *find_phase(const tg_train_memory *run, const char *name) {
     for (int i = 0; i < run->count; i++) {
-        if (strcmp(run->moment[i].name, name) == 0) {
-            return &run->moment[i];
+        if (strcmp(run->phase[i].name, name) == 0) {
+            return &run->phase[i];
         }
     }
     return NULL;
@@ -147,8 +147,8 @@ int cli_profile_plan(tg_context *ctx, const char *name, const tg_settings *setti
         return code;
     }
     const tg_train_memory *run = out->run;
-    const tg_train_moment *step = find_moment(run, "training step");
-    const tg_train_moment *refresh = find_moment(run, "step with a refresh");
+    const tg_train_phase *step = find_phase(run, "training step");
+    const tg_train_phase *refresh = find_phase(run, "step with a refresh");
     const char *micro = tg_settings_get(settings, "opt.accumulation_steps");
     out->method = problem.method;
     cli_parts_of(step->bytes[run->place], out->held);

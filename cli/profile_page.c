@@ -107,13 +107,13 @@ void cli_profile_page(cli_html *page, const cli_profile *p) {
     add_row(page, "held all the time", p->held, p->held_total, false);
     cli_html_add(page, "</tbody></table></div></section>\n"
                        "<section id=\"run\"><h2>The whole run</h2>\n");
-    open_table(page, "Table of the run", "moment");
+    open_table(page, "Table of the run", "phase");
     for (int i = 0; i < p->run->count; i++) {
         size_t parts[CLI_PARTS];
         const tg_place place = p->run->place;
-        cli_parts_of(p->run->moment[i].bytes[place], parts);
-        add_row(page, p->run->moment[i].name, parts, p->run->moment[i].total[place],
-                i == p->run->peak_moment[place]);
+        cli_parts_of(p->run->phase[i].bytes[place], parts);
+        add_row(page, p->run->phase[i].name, parts, p->run->phase[i].total[place],
+                i == p->run->peak_phase[place]);
     }
     cli_html_add(page, "</tbody></table></div></section>\n");
     close_page(page);

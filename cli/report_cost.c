@@ -139,7 +139,7 @@ static void add_memory_table(cli_html *page, const cli_report *report) {
         }
         cli_html_add(page, "</tr>\n");
     }
-    cli_html_add(page, "<tr class=\"sum\"><th scope=\"row\">all at one moment</th>");
+    cli_html_add(page, "<tr class=\"sum\"><th scope=\"row\">all at one time</th>");
     for (int i = 0; i < report->count; i++) {
         cli_html_add(page, "<td>%s</td>", cli_report_bytes(report->run[i].memory_peak, text));
     }
@@ -158,7 +158,7 @@ void cli_report_memory(cli_html *page, const cli_report *report) {
     draw_memory(page, report, true);
     draw_memory(page, report, false);
     cli_html_add(page, "<p class=\"note\">Each part is the most that its category ever held, so "
-                       "the parts of a bar may add up to more than was held at one moment, which "
+                       "the parts of a bar may add up to more than was held at one time, which "
                        "the line and the number at its right tell.</p>\n");
     add_memory_table(page, report);
     cli_html_add(page, "</section>\n");

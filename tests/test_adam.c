@@ -1,6 +1,6 @@
 /* Adam's moments and direction of every backend: against the formulas written out here in double,
  * over several steps, by modulus and by parts; against numbers worked out by hand; and with all
- * that queued work needs: rates read late, a guard, halves and their rounding. */
+ * that queued work needs: rates read late, a guard, 16-bit formats and their rounding. */
 #include <math.h>
 #include <string.h>
 
@@ -154,7 +154,7 @@ static void by_hand(t_side *s) {
     }
 }
 
-/* ---- guards, rates and halves ---- */
+/* ---- guards, rates and 16-bit formats ---- */
 
 static const tg_rng rounding = {.seed = 77, .purpose = TG_RNG_ROUNDING, .step = 5};
 
@@ -309,7 +309,7 @@ static void rounding_to_the_bit(t_side *s) {
 static tg_adam twin(t_side *s, int64_t n, int choice, void *const *start_of, const uint32_t *guard,
                     const tg_rates *rates) {
     const tg_dtype real = tg_dtype_real(s->dtype);
-    const bool halves = choice % 5 == 4 && (s->dtype == TG_F32 || s->dtype == TG_C64);
+    const bool is_half = choice % 5 == 4 && (s->dtype == TG_F32 || s->dtype == TG_C64);
     s->aligned = choice % 4 != 1;
     return (tg_adam){.dtype = s->dtype,
                      .n = n,
@@ -321,9 +321,9 @@ static tg_adam twin(t_side *s, int64_t n, int choice, void *const *start_of, con
                      .beta2 = beta2,
                      .eps = eps,
                      .weight =
-                         t_inout(s, tg_stored(s->dtype, halves ? TG_STORE_BF16 : TG_STORE_FULL), n,
-                                 start_of[halves ? 4 : 3]),
-                     .weight_store = halves ? TG_STORE_BF16 : TG_STORE_FULL,
+                         t_inout(s, tg_stored(s->dtype, is_half ? TG_STORE_BF16 : TG_STORE_FULL), n,
+                                 start_of[is_half ? 4 : 3]),
+                     .weight_store = is_half ? TG_STORE_BF16 : TG_STORE_FULL,
                      .direction = choice % 3 == 2 ? t_output(s, s->dtype, n) : NULL,
                      .alpha = alpha,
                      .beta = choice % 7 == 6 ? 0.0 : 0.9,
@@ -404,7 +404,7 @@ int main(void) {
     static const t_row rows[] = {
         {"adam, formulas", formulas, T_WIDE},
         {"adam, by hand", by_hand, T_WIDE},
-        {"adam, guards, rates and halves", guarded_calls, T_WIDE},
+        {"adam, guards, rates and 16-bit formats", guarded_calls, T_WIDE},
         {"adam, rounding to the bit", rounding_to_the_bit, 1 << TG_F32 | 1 << TG_C64},
         {"adam, many at once", many_at_once, T_WIDE},
         {"adam, refusals", refusals, T_ONCE},

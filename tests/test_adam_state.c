@@ -1,5 +1,5 @@
 /* Adam with moments kept in less, on every backend: bytes and their scales against the formulas in
- * double, halves and the bits of their rounding; and the table behind the bytes. */
+ * double, 16-bit formats and the bits of their rounding; and the table behind the bytes. */
 #include <math.h>
 #include <string.h>
 
@@ -206,10 +206,10 @@ static void steps_on_bytes(t_side *s) {
     }
 }
 
-/* ---- halves ---- */
+/* ---- 16-bit formats ---- */
 
 /* With beta1 = beta2 = 0, m = g and v = |g|^2 before they are rounded. */
-static void halves_to_the_bit(t_side *s) {
+static void half_formats_to_the_bit(t_side *s) {
     const int64_t n = 1031;
     const bool complex = tg_dtype_is_complex(s->dtype);
     for (int choice = 0; choice < 8; choice++) {
@@ -256,7 +256,7 @@ static void halves_to_the_bit(t_side *s) {
 
 /* Decay alone: a moment in bf16 that loses a thousandth a step would never move by rounding to
  * nearest; on average it does. */
-static void halves_decay(t_side *s) {
+static void half_formats_decay(t_side *s) {
     enum { N = 4096, STEPS = 100 };
     uint16_t *one = t_host_alloc(s, TG_BF16, N);
     float *zero = t_host_alloc(s, TG_F32, N);
@@ -304,8 +304,8 @@ int main(void) {
     static const t_row rows[] = {
         {"table of bytes", table, T_ONCE},
         {"steps on bytes", steps_on_bytes, SINGLE},
-        {"halves to the bit", halves_to_the_bit, SINGLE},
-        {"halves decay", halves_decay, T_ONCE},
+        {"16-bit formats to the bit", half_formats_to_the_bit, SINGLE},
+        {"16-bit formats decay", half_formats_decay, T_ONCE},
         {"refusals", refusals, T_ONCE},
     };
     return t_run_rows("state", rows, T_COUNT(rows));

@@ -84,8 +84,8 @@ static void scale(t_side *s) {
     for_all_lengths(s, check_scale);
 }
 
-/* Values at the borders of the dtypes: halves round to even at 1 + 2^-11 (f16) and 1 + 2^-8 (bf16),
- * f16 ends at 65504 and turns to Inf at 65520, its subnormals end at 2^-24. */
+/* Values at the borders of the dtypes: 16-bit formats round to even at 1 + 2^-11 (f16) and 1 + 2^-8
+ * (bf16), f16 ends at 65504 and turns to Inf at 65520, its subnormals end at 2^-24. */
 static const double specials[] = {
     0.0,       -0.0,    1.0,       -2.5,  1.0 + 0x1p-11, 1.0 + 0x3p-11, 1 + 0x1p-8, 1 + 0x3p-8,
     65504.0,   65519.0, 65520.0,   -1e5,  0x1p-14,       0x1p-24,       0x1p-25,    0x3p-25,

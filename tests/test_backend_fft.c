@@ -401,7 +401,7 @@ static void large(t_side *s) {
     }
 }
 
-/* ---- halves in memory ---- */
+/* ---- 16-bit formats in memory ---- */
 
 static void *as_dtype(t_side *s, tg_dtype from, tg_dtype to, int64_t n, const void *x) {
     void *out = t_host_alloc(s, to, n);
@@ -445,7 +445,7 @@ static void check_stored(t_side *s, const tg_fft_desc *full, const tg_fft_desc *
     }
 }
 
-static void halves(t_side *s) {
+static void half_formats(t_side *s) {
     static const struct {
         int ndim;
         int64_t size[3];
@@ -536,7 +536,7 @@ static const t_row rows[] = {
     {"ignored parts", ignored_parts, T_REALS},
     {"many small", many_small, T_WIDE},
     {"large", large, T_WIDE},
-    {"halves", halves, 1 << TG_F32 | 1 << TG_C64},
+    {"16-bit formats", half_formats, 1 << TG_F32 | 1 << TG_C64},
     {"refusals", refusals, T_WIDE},
     {"out of memory", out_of_memory, T_WIDE},
     {"no allocation", no_allocation, T_WIDE},

@@ -9,7 +9,7 @@
 
 static const char *const op_names[] = {"N", "T", "H", "CONJ"};
 
-/* Halves are promised by ref only. */
+/* 16-bit formats are promised by ref only. */
 static bool takes_dtype(const t_side *s) {
     return s->ops == s->be->ref || T_WIDE >> s->dtype & 1;
 }

@@ -1,4 +1,4 @@
-/* Arrays kept as halves, in every slot that takes them and on every backend: against ref, and
+/* Arrays kept in 16 bits, in every slot that takes them and on every backend: against ref, and
  * against the same call on f32 arrays that hold the same numbers, from which it may differ by the
  * rounding of its results. A row's dtype is the storage: bf16 or f16. */
 #include <math.h>
@@ -6,7 +6,7 @@
 
 #include "support/runner.h"
 
-enum { HALVES = 1 << TG_BF16 | 1 << TG_F16 };
+enum { HALF = 1 << TG_BF16 | 1 << TG_F16 };
 
 static tg_storage storage(const t_side *s) {
     return s->dtype == TG_BF16 ? TG_STORE_BF16 : TG_STORE_F16;
@@ -16,7 +16,7 @@ static double growth(int64_t n) {
     return 4.0 * sqrt((double)n + 1.0);
 }
 
-/* An array of random numbers that halves can hold, on the host in both forms. */
+/* An array of random numbers that 16 bits can hold, on the host in both forms. */
 typedef struct numbers {
     int64_t n; /* reals */
     void *half;
@@ -31,38 +31,39 @@ static numbers draw(t_side *s, int64_t n) {
     return x;
 }
 
-static const void *host_of(const numbers *x, bool halves) {
-    return halves ? x->half : (const void *)x->full;
+static const void *host_of(const numbers *x, bool is_half) {
+    return is_half ? x->half : (const void *)x->full;
 }
 
-static tg_dtype dtype_of(const t_side *s, bool halves) {
-    return halves ? s->dtype : TG_F32;
+static tg_dtype dtype_of(const t_side *s, bool is_half) {
+    return is_half ? s->dtype : TG_F32;
 }
 
-static const void *input(t_side *s, const numbers *x, bool halves) {
-    return t_input(s, dtype_of(s, halves), x->n, host_of(x, halves));
+static const void *input(t_side *s, const numbers *x, bool is_half) {
+    return t_input(s, dtype_of(s, is_half), x->n, host_of(x, is_half));
 }
 
-static void *inout(t_side *s, const numbers *x, bool halves) {
-    return t_inout(s, dtype_of(s, halves), x->n, host_of(x, halves));
+static void *inout(t_side *s, const numbers *x, bool is_half) {
+    return t_inout(s, dtype_of(s, is_half), x->n, host_of(x, is_half));
 }
 
-static tg_storage store_if(const t_side *s, bool halves) {
-    return halves ? storage(s) : TG_STORE_FULL;
+static tg_storage store_if(const t_side *s, bool is_half) {
+    return is_half ? storage(s) : TG_STORE_FULL;
 }
 
-/* What a call on halves gave (n reals, themselves halves or not) is near what f32 gave. */
-static void near_full(t_side *s, int64_t n, const void *half, bool halves, const void *full,
+/* What a call on 16-bit formats gave (n reals, themselves in 16 bits or not) is near what f32 gave.
+ */
+static void near_full(t_side *s, int64_t n, const void *half, bool is_half, const void *full,
                       double terms) {
     const void *got = t_download(s, half), *expected = t_download(s, full);
     double most = 1e-3, apart = 0.0;
     for (int64_t i = 0; i < n; i++) {
         const double e = tg_load(TG_F32, expected, i).re;
-        const double d = fabs(tg_load(dtype_of(s, halves), got, i).re - e);
+        const double d = fabs(tg_load(dtype_of(s, is_half), got, i).re - e);
         apart = d <= apart ? apart : d; /* keeps NaN */
         most = fmax(most, fabs(e));
     }
-    t_below(s, apart, most * (halves ? t_tolerance(s->dtype) : terms * t_tolerance(TG_F32)));
+    t_below(s, apart, most * (is_half ? t_tolerance(s->dtype) : terms * t_tolerance(TG_F32)));
 }
 
 /* ---- transforms ---- */
@@ -156,7 +157,7 @@ typedef struct skip_numbers {
     numbers x, y, dy, dx, weight, bias;
 } skip_numbers;
 
-static tg_skip skip_op(const t_side *s, int size, int v, bool halves) {
+static tg_skip skip_op(const t_side *s, int size, int v, bool is_half) {
     tg_skip op = {.dtype = TG_F32,
                   .kind = skips[v].kind,
                   .batch = sizes[size].batch,
@@ -167,34 +168,35 @@ static tg_skip skip_op(const t_side *s, int size, int v, bool halves) {
                   .through = skips[v].through,
                   .alpha = skips[v].alpha,
                   .beta = skips[v].beta,
-                  .store = store_if(s, halves)};
+                  .store = store_if(s, is_half)};
     op.out = op.kind == TG_SKIP_MAP_LINEAR ? op.out : op.in;
     return op;
 }
 
-static tg_skip skip_run(t_side *s, int size, int v, bool backward, bool halves,
+static tg_skip skip_run(t_side *s, int size, int v, bool backward, bool is_half,
                         const skip_numbers *m) {
-    tg_skip op = skip_op(s, size, v, halves);
+    tg_skip op = skip_op(s, size, v, is_half);
     const bool weighs = op.kind == TG_SKIP_MAP_GATE || op.kind == TG_SKIP_MAP_LINEAR;
     op.weight = weighs ? input(s, &m->weight, false) : NULL;
-    op.x = op.kind == TG_SKIP_MAP_NONE ? NULL : input(s, &m->x, halves);
+    op.x = op.kind == TG_SKIP_MAP_NONE ? NULL : input(s, &m->x, is_half);
     op.workspace = t_workspace(s, s->ops->skip_workspace(s->be, &op, backward));
     if (!backward) {
         op.bias = input(s, &m->bias, false);
-        op.y = op.beta == 0.0 ? t_output(s, dtype_of(s, halves), m->y.n) : inout(s, &m->y, halves);
+        op.y =
+            op.beta == 0.0 ? t_output(s, dtype_of(s, is_half), m->y.n) : inout(s, &m->y, is_half);
         t_ok(s, s->ops->skip_forward(s->be, &op));
         return op;
     }
     op.dweight = weighs ? inout(s, &m->weight, false) : NULL;
     op.dbias = inout(s, &m->bias, false);
     if (skips[v].over_dy) {
-        op.dx = inout(s, &m->dy, halves);
+        op.dx = inout(s, &m->dy, is_half);
         op.dy = op.dx;
     } else {
-        op.dy = input(s, &m->dy, halves);
+        op.dy = input(s, &m->dy, is_half);
         op.dx = op.kind == TG_SKIP_MAP_NONE ? NULL
-                : op.beta == 0.0            ? t_output(s, dtype_of(s, halves), m->dx.n)
-                                            : inout(s, &m->dx, halves);
+                : op.beta == 0.0            ? t_output(s, dtype_of(s, is_half), m->dx.n)
+                                            : inout(s, &m->dx, is_half);
     }
     t_ok(s, s->ops->skip_backward(s->be, &op));
     return op;
@@ -307,16 +309,16 @@ static void mlp_forward(t_side *s) {
                     continue;
                 }
                 t_note(s, "size %d variant %d stores %d", i, v, stores);
-                const bool halves = stores & 2;
+                const bool is_half = stores & 2;
                 const mlp_numbers m = mlp_draw(s, i);
                 const tg_mlp op = mlp_run_forward(s, i, v, &m, stores);
                 const tg_mlp full = mlp_run_forward(s, i, v, &m, 0);
                 const double terms = growth(op.in + op.hidden);
-                t_keep_close(s, op.y, halves ? 2.0 : terms);
-                near_full(s, m.y.n, op.y, halves, full.y, terms);
+                t_keep_close(s, op.y, is_half ? 2.0 : terms);
+                near_full(s, m.y.n, op.y, is_half, full.y, terms);
                 if (op.activated) {
-                    t_keep_close(s, op.activated, halves ? 2.0 : terms);
-                    near_full(s, m.y.n, op.activated, halves, full.activated, terms);
+                    t_keep_close(s, op.activated, is_half ? 2.0 : terms);
+                    near_full(s, m.y.n, op.activated, is_half, full.activated, terms);
                 }
                 t_release(s);
             }
@@ -385,7 +387,7 @@ static void mlp_backward(t_side *s) {
 
 /* ---- norms ---- */
 
-static void norm_case(t_side *s, int64_t channels, int64_t pixels, bool per_channel, bool halves,
+static void norm_case(t_side *s, int64_t channels, int64_t pixels, bool per_channel, bool is_half,
                       const numbers m[4], tg_norm *out) {
     const int64_t groups = per_channel ? 3 * channels : 3;
     tg_norm op = {.dtype = TG_F32,
@@ -394,14 +396,14 @@ static void norm_case(t_side *s, int64_t channels, int64_t pixels, bool per_chan
                   .pixels = pixels,
                   .per_channel = per_channel,
                   .eps = 1e-5,
-                  .store = store_if(s, halves)};
+                  .store = store_if(s, is_half)};
     op.weight = per_channel ? NULL : input(s, &m[2], false);
     op.bias = per_channel ? NULL : input(s, &m[3], false);
-    op.x = input(s, &m[0], halves);
+    op.x = input(s, &m[0], is_half);
     op.stats = t_output(s, TG_F64, 2 * groups);
-    op.y = t_output(s, dtype_of(s, halves), m[0].n);
+    op.y = t_output(s, dtype_of(s, is_half), m[0].n);
     t_ok(s, s->ops->norm_forward(s->be, &op));
-    op.dx = inout(s, &m[1], halves);
+    op.dx = inout(s, &m[1], is_half);
     op.dy = op.dx;
     op.dweight = inout(s, &m[2], false);
     op.dbias = inout(s, &m[3], false);
@@ -509,21 +511,21 @@ static void source_run(t_side *s, const source_case *c, tg_dtype dtype, bool den
     const numbers dy = draw(s, dense ? 1 : width * batch * modes.dim[1] * inner);
     const double terms = growth(numel);
     void *values[2], *core[2];
-    for (int halves = 0; halves < 2; halves++) {
-        values[halves] = t_output(s, dtype, kept);
-        core[halves] = t_output(s, dtype, count);
+    for (int is_half = 0; is_half < 2; is_half++) {
+        values[is_half] = t_output(s, dtype, kept);
+        core[is_half] = t_output(s, dtype, count);
         const tg_compress op = {
             .modes = modes,
-            .source = {.dense = dense ? input(s, &g, halves) : NULL,
-                       .x = dense ? NULL : input(s, &x, halves),
-                       .dy = dense ? NULL : input(s, &dy, halves),
+            .source = {.dense = dense ? input(s, &g, is_half) : NULL,
+                       .x = dense ? NULL : input(s, &x, is_half),
+                       .dy = dense ? NULL : input(s, &dy, is_half),
                        .batch = batch,
-                       .store = store_if(s, halves)},
+                       .store = store_if(s, is_half)},
             .bitmap = &bitmap,
             .masked = masked,
             .scale = 0.5,
-            .values = values[halves],
-            .core = core[halves],
+            .values = values[is_half],
+            .core = core[is_half],
             .workspace = t_workspace(s, s->ops->compress_workspace(s->be, &modes, !dense))};
         t_ok(s, s->ops->compress(s->be, &op));
     }
@@ -531,7 +533,7 @@ static void source_run(t_side *s, const source_case *c, tg_dtype dtype, bool den
     t_keep_close(s, core[1], terms);
     near_full(s, width * kept, values[1], false, values[0], terms);
     near_full(s, width * count, core[1], false, core[0], terms);
-    if (!dense) { /* formed whole: in f32 from halves, and in halves */
+    if (!dense) { /* formed whole: in f32 from 16 bits, and in 16 bits */
         void *formed[3];
         for (int i = 0; i < 3; i++) {
             tg_multimode plain = modes;
@@ -589,14 +591,14 @@ static void refusals(t_side *s) {
 
 int main(void) {
     static const t_row rows[] = {
-        {"fft", fft, HALVES},
-        {"skip", skip_connections, HALVES},
-        {"mlp_forward", mlp_forward, HALVES},
-        {"mlp_backward", mlp_backward, HALVES},
-        {"norm", norm, HALVES},
-        {"contract", contract, HALVES},
-        {"sources", sources, HALVES},
-        {"refusals", refusals, HALVES},
+        {"fft", fft, HALF},
+        {"skip", skip_connections, HALF},
+        {"mlp_forward", mlp_forward, HALF},
+        {"mlp_backward", mlp_backward, HALF},
+        {"norm", norm, HALF},
+        {"contract", contract, HALF},
+        {"sources", sources, HALF},
+        {"refusals", refusals, HALF},
     };
     return t_run_rows("stored", rows, T_COUNT(rows));
 }

@@ -192,8 +192,8 @@ static void *stored_target(t_side *s, tg_dtype dtype, int64_t n, double beta) {
     return beta == 0.0 ? t_output(s, dtype, n) : t_inout(s, dtype, n, t_host_random(s, dtype, n));
 }
 
-/* The way back to halves, with rates that are read late and a guard. The trial's mask picks whether
- * the rates are late, its batch the guard: none, open or closed. */
+/* The way back to 16 bits, with rates that are read late and a guard. The trial's mask picks
+ * whether the rates are late, its batch the guard: none, open or closed. */
 static void expand_stored(t_side *s, const trial *t, tg_storage store, bool is_rounded) {
     const tg_dtype dtype = tg_stored(s->dtype, store);
     const bool late = t->masked, closed = t->batch == 3;
@@ -218,7 +218,8 @@ static void expand_stored(t_side *s, const trial *t, tg_storage store, bool is_r
     t_ok(s, s->ops->expand(s->be, &op));
     if (closed) {
         t_true(s, t_first_difference(dtype, t->numel, t_download(s, op.out), before) == -1);
-    } else { /* of halves a neighbour may be taken, twice as far away where rounding is random */
+    } else { /* of 16-bit numbers a neighbour may be taken, twice as far away where rounding is
+                random */
         t_keep_close(s, op.out, store == TG_STORE_FULL ? t->growth : 2.0);
     }
 }

@@ -1,4 +1,4 @@
-/* Networks whose arrays are kept as halves: near the same network in f32, the same on ref and cpu,
+/* Networks whose arrays are kept in 16 bits: near the same network in f32, the same on ref and cpu,
  * with weights that are saved as they are. */
 #include <math.h>
 #include <stdio.h>
@@ -50,7 +50,7 @@ typedef struct step {
     double loss;
 } step;
 
-/* A training step from weights that halves can hold, so that only what is computed differs. */
+/* A training step from weights that 16 bits can hold, so that only what is computed differs. */
 static step run(tg_context *ctx, int c, const char *keys) {
     char json[640];
     step out = {0};
@@ -183,8 +183,8 @@ static void weights_are_stored(void **state) {
     tg_context_destroy(&ctx);
 }
 
-/* Weights of a file that the halves of a network cannot hold are refused; what they hold, and what
- * was not finite before, is taken. */
+/* Weights of a file that the 16-bit weights of a network cannot hold are refused; what they hold,
+ * and what was not finite before, is taken. */
 static void range_is_checked(void **state) {
     (void)state;
     static const struct {
@@ -228,8 +228,8 @@ static void range_is_checked(void **state) {
     tg_context_destroy(&ctx);
 }
 
-/* Halves are for f32, minimal checkpoints for not too many layers, and a precision that does not
- * exist is named. */
+/* 16-bit formats are for f32, minimal checkpoints for not too many layers, and a precision that
+ * does not exist is named. */
 static void refused(void **state) {
     (void)state;
     tg_context *ctx = net_context("cpu", 1);

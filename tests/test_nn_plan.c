@@ -13,7 +13,7 @@
 enum { BUFFERS = 200 };
 
 /* Random buffers with random lives: no two that meet overlap, all fit, and the arena is not larger
- * than all of them, nor smaller than what is alive at one moment. */
+ * than all of them, nor smaller than what is alive at one time. */
 static void placement(void **state) {
     (void)state;
     tg_context *ctx = net_context("ref", 1);

@@ -71,7 +71,7 @@ static void ok(tg_context *ctx, tg_status status) {
     }
 }
 
-/* Quarters from -1 to 1: halves hold them, and sums of a few of their products. */
+/* Quarters from -1 to 1: 16-bit formats hold them, and sums of a few of their products. */
 static void draw(uint32_t stream, int64_t n, double scale, tg_dtype dtype, void *out) {
     const tg_rng rng = {.seed = 77, .purpose = TG_RNG_TEST, .step = stream};
     for (int64_t i = 0; i < n; i++) {
@@ -252,7 +252,7 @@ static void planned_to_the_byte(void **state) {
                 assert_int_equal(now.current[c] - before.current[c], planned[c]);
             }
         }
-        if (method == 0) { /* dense: 12 bytes an entry in full, 6 as halves, 3 as bytes */
+        if (method == 0) { /* dense: 12 bytes an entry in full, 6 in 16 bits, 3 as bytes */
             const bool is_bytes = strcmp(kind->states, "8bit") == 0;
             const size_t each = is_bytes ? 3 : strcmp(kind->states, "half") == 0 ? 6 : 12;
             const size_t scales = is_bytes ? 4 * 3 * NUMEL / 256 : 0;
@@ -264,7 +264,7 @@ static void planned_to_the_byte(void **state) {
     }
 }
 
-/* Sums of gradients whose factors are halves. */
+/* Sums of gradients whose factors are 16-bit. */
 static void accumulated(void **state) {
     (void)state;
     const less kind = {"full", TG_CBF16, TG_CBF16, false, 0.0};

@@ -110,7 +110,7 @@ for preset in burgers em; do
     says out '"refresh_warm":'
     [ "$(grep -c '"as_planned": true' out)" = 2 ] || complain "$last: not as planned"
 done
-# So does one whose refresh decomposes long modes, and the plan of a run knows its highest moment.
+# So does one whose refresh decomposes long modes, and the plan of a run knows its highest phase.
 long="--fno.hidden_channels 20 --fno.n_layers 2 --fno.n_modes 800 --data.train_resolution 800 --batch 2 --threads 2"
 for method in tensorgrad galore; do
     # shellcheck disable=SC2086

@@ -1,4 +1,4 @@
-/* Dtypes, halves, shapes, tensors, views, statistics, conversion. */
+/* Dtypes, is_half, shapes, tensors, views, statistics, conversion. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -185,8 +185,8 @@ static void test_convert(void **state) {
     assert_int_equal(tg_tensor_wrap(ctx, TG_I64, &shape, longs, &y), TG_OK);
     assert_int_equal(tg_tensor_convert(ctx, &x, &y), TG_OK);
     assert_true(longs[0] == INT64_MAX && longs[1] == INT64_MIN && longs[2] == 0);
-    double halves[] = {1.75, -1.75, 2.5}; /* to nearest, ties to even */
-    assert_int_equal(tg_tensor_wrap(ctx, TG_F64, &shape, halves, &x), TG_OK);
+    double ties[] = {1.75, -1.75, 2.5}; /* to nearest, ties to even */
+    assert_int_equal(tg_tensor_wrap(ctx, TG_F64, &shape, ties, &x), TG_OK);
     assert_int_equal(tg_tensor_wrap(ctx, TG_I8, &shape, narrow, &y), TG_OK);
     assert_int_equal(tg_tensor_convert(ctx, &x, &y), TG_OK);
     assert_true(narrow[0] == 2 && narrow[1] == -2 && narrow[2] == 2);

@@ -150,28 +150,28 @@ tail -1 f16/metrics.jsonl | grep -q '"loss_scale":[0-9]*,"overflows":[1-9]' ||
 tail -1 whole/metrics.jsonl | grep -q '"loss_scale":1,"overflows":0' || fail "f32 has no loss scale"
 
 
-# ---- and killed at random moments, with moments in halves and the set behind the core ----
+# ---- and killed at random moments, with moments in 16 bits and the set behind the core ----
 auto+=(--opt.state_precision half --opt.proj_type low_rank --opt.second_proj_type unstructured_sparse
     --opt.second_sparse_ratio 0.05 --opt.n_epochs 4)
-train halves "${auto[@]}" >log 2>&1 || fail "automatic ranks in halves: $(tail -1 log)"
+train half "${auto[@]}" >log 2>&1 || fail "automatic ranks in 16 bits: $(tail -1 log)"
 more_kills=0 rounds=0
 while [ $rounds -lt 200 ]; do
     rounds=$((rounds + 1))
-    "$tgrad" train config.yaml --run halves_killed --threads 1 "${auto[@]}" --resume auto >log 2>&1 &
+    "$tgrad" train config.yaml --run half_killed --threads 1 "${auto[@]}" --resume auto >log 2>&1 &
     pid=$!
     sleep "$(awk -v r=$RANDOM -v n=$rounds 'BEGIN { printf "%.3f", r / 32768 * 0.1 * (1 + n / 30) }')"
     kill -9 $pid 2>/dev/null
     wait $pid 2>/dev/null
     [ $? -eq 137 ] && more_kills=$((more_kills + 1))
-    if [ -e halves_killed/samples.safetensors ]; then
+    if [ -e half_killed/samples.safetensors ]; then
         [ $more_kills -ge 8 ] && break
-        rm -rf halves_killed
+        rm -rf half_killed
     fi
 done
-[ $more_kills -ge 8 ] || fail "automatic ranks in halves: only $more_kills kills in $rounds rounds"
-cmp -s halves/checkpoints/step-0000000020.safetensors halves_killed/checkpoints/step-0000000020.safetensors ||
-    fail "automatic ranks in halves: a killed and resumed run ends with other weights"
-cmp -s halves/projections.jsonl halves_killed/projections.jsonl || fail "automatic ranks in halves: other ranks"
+[ $more_kills -ge 8 ] || fail "automatic ranks in 16 bits: only $more_kills kills in $rounds rounds"
+cmp -s half/checkpoints/step-0000000020.safetensors half_killed/checkpoints/step-0000000020.safetensors ||
+    fail "automatic ranks in 16 bits: a killed and resumed run ends with other weights"
+cmp -s half/projections.jsonl half_killed/projections.jsonl || fail "automatic ranks in 16 bits: other ranks"
 
 # ---- SIGTERM: finish the step, save, exit 0 ----
 stopped=("$tgrad" train config.yaml --run stopped --threads 1 --opt.n_epochs 20000)

@@ -1,6 +1,6 @@
 /* What tg_train_plan tells before a run is what the ledger counts in it, byte for byte: every
- * category and the highest moment, for every method, cached and streamed data, accumulation,
- * stages, stored halves, decompositions that take memory of their own, on the host, on a device
+ * category and the highest phase, for every method, cached and streamed data, accumulation,
+ * stages, 16-bit formats, decompositions that take memory of their own, on the host, on a device
  * that is none and, where there is one, on a GPU. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,7 +80,7 @@ static const variant variants[] = {
     {"automatic ranks side by side",
      {"opt.name", "tensorgrad", "opt.optimizer_type", "tensorgrad_sum", "opt.rank", "auto",
       "opt.memory_budget", "0.3"}},
-    {"automatic ranks in halves",
+    {"automatic ranks in 16 bits",
      {"opt.name", "tensorgrad", "opt.rank", "auto", "opt.memory_budget", "0.3",
       "opt.state_precision", "half"}},
     {"automatic ranks in bytes",
@@ -98,7 +98,7 @@ static const variant variants[] = {
      {"opt.n_epochs", "1", "stage2.data.train_resolution", "24", "stage2.opt.n_epochs", "1",
       "stage2.data.file_resolution", "24", "stage2.data.batch_size", "5"}},
     {"checkpointing", {"fno.activation_checkpoint", "minimal"}},
-    {"halves",
+    {"16-bit formats",
      {"opt.name", "tensorgrad", "fno.fno_block_precision", "mixed", "fno.activation_precision",
       "bf16"}},
     {"wide decompositions",
@@ -200,7 +200,7 @@ static void compare(const char *what, const tg_train_memory *plan, tg_place plac
     const size_t total = plan->peak_total[place];
     if (counted != total && !(is_beside && counted <= total)) {
         fail_msg("%s: planned %zu at most (%s), counted %zu", what, total,
-                 plan->moment[plan->peak_moment[place]].name, counted);
+                 plan->phase[plan->peak_phase[place]].name, counted);
     }
     assert_true(usage->peak[TG_MEM_OTHER] < (size_t)1 << 20);
 }

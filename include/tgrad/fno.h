@@ -32,8 +32,8 @@ typedef enum tg_fno_modes { TG_MODES_CENTERED, TG_MODES_NONNEGATIVE } tg_fno_mod
 /* How arrays are kept in memory; the arithmetic on them is f32 in any case. */
 typedef enum tg_precision {
     TG_PRECISION_FULL,  /* as the network's dtype */
-    TG_PRECISION_MIXED, /* of blocks: spectra as halves */
-    TG_PRECISION_HALF,  /* f16; of blocks: spectra and activations as halves */
+    TG_PRECISION_MIXED, /* of blocks: spectra in f16 */
+    TG_PRECISION_HALF,  /* f16; of blocks: spectra and activations in f16 */
     TG_PRECISION_BF16
 } tg_precision;
 

@@ -18,7 +18,7 @@ extern "C" {
  * smaller than G. The memory lives where the backend computes, until the sink returns. */
 typedef struct tg_gradient {
     int param;         /* index of the parameter in its owner's list */
-    tg_dtype dtype;    /* of the arrays below: the parameter's, or halves that stand for it */
+    tg_dtype dtype;    /* of the arrays below: the parameter's, or a 16-bit format of it */
     tg_shape shape;    /* of the parameter; factored: (Cin, Cout, modes..) */
     const void *dense; /* (shape); NULL: factored */
     const void *x;     /* (batch, Cin, modes..); NULL: dense */

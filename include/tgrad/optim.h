@@ -111,7 +111,7 @@ TG_API const tg_optim_method *tg_optim_method_get(int index); /* NULL beyond the
 
 typedef struct tg_optim_param {
     const char *name; /* unique; copied */
-    tg_dtype dtype;   /* of the weight: f32, f64, c64, c128; or halves, moved in f32 (c64) */
+    tg_dtype dtype; /* of the weight: f32, f64, c64, c128; or 16-bit formats, moved in f32 (c64) */
     tg_shape shape;
     int group;
 } tg_optim_param;
@@ -164,7 +164,7 @@ TG_API TG_NODISCARD tg_status tg_optim_lend(tg_optim *optim, const tg_loan *loan
 
 /* ---- stepping ---- */
 
-/* One update of one parameter from its dense gradient (in the wide dtype of a parameter in halves).
+/* One update of one parameter from its dense gradient (in the wide dtype of a 16-bit parameter).
  */
 TG_API TG_NODISCARD tg_status tg_optim_step(tg_optim *optim, int param, const void *grad,
                                             void *weight);

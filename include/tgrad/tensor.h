@@ -46,7 +46,7 @@ TG_API bool tg_dtype_is_complex(tg_dtype dtype);
 TG_API bool tg_dtype_is_float(tg_dtype dtype);    /* real or complex floating point */
 TG_API tg_dtype tg_dtype_real(tg_dtype dtype);    /* c64 -> f32, f32 -> f32, .. */
 TG_API tg_dtype tg_dtype_complex(tg_dtype dtype); /* f32 -> c64, c64 -> c64, .. */
-TG_API tg_dtype tg_dtype_wide(tg_dtype dtype);    /* halves -> f32 or c64, which they are read as */
+TG_API tg_dtype tg_dtype_wide(tg_dtype dtype);    /* 16-bit -> f32 or c64, as they are read */
 
 typedef struct tg_shape {
     int ndim;                 /* 0 (a scalar) .. TG_MAX_NDIM */
@@ -104,9 +104,9 @@ typedef struct tg_tensor_stats {
 TG_API TG_NODISCARD tg_status tg_tensor_get_stats(tg_context *ctx, const tg_tensor *tensor,
                                                   tg_tensor_stats *out);
 
-/* Converts between any two dtypes on the host, to the nearest representable value (halves round to
- * even; integers saturate, NaN becomes 0). Real to complex sets im = 0; complex to real is refused
- * unless every imaginary part is 0. dst must have the same number of elements. */
+/* Converts between any two dtypes on the host, to the nearest representable value (16-bit formats
+ * round to even; integers saturate, NaN becomes 0). Real to complex sets im = 0; complex to real is
+ * refused unless every imaginary part is 0. dst must have the same number of elements. */
 TG_API TG_NODISCARD tg_status tg_tensor_convert(tg_context *ctx, const tg_tensor *src,
                                                 tg_tensor *dst);
 

@@ -94,22 +94,22 @@ TG_API TG_NODISCARD tg_status tg_train_complete(tg_context *ctx, const tg_settin
 
 /* ---- The memory of a run, before there is one ---- */
 
-#define TG_TRAIN_MOMENTS 48
+#define TG_TRAIN_PHASES 48
 
 /* What is held at one time of the run. */
-typedef struct tg_train_moment {
+typedef struct tg_train_phase {
     char name[80]; /* "training step", "step with a refresh", "evaluation at 48x80", "saving", .. */
     size_t bytes[TG_PLACES][TG_MEM_CATEGORIES]; /* category other is not told: names, handles */
     size_t total[TG_PLACES];
-} tg_train_moment;
+} tg_train_phase;
 
 typedef struct tg_train_memory {
     int64_t parameters; /* real numbers */
     tg_place place;     /* where the backend computes */
     int count;
-    tg_train_moment moment[TG_TRAIN_MOMENTS]; /* in the order of the run */
+    tg_train_phase phase[TG_TRAIN_PHASES]; /* in the order of the run */
     size_t peak_total[TG_PLACES];
-    int peak_moment[TG_PLACES];                /* where the total is highest */
+    int peak_phase[TG_PLACES];                 /* where the total is highest */
     size_t peak[TG_PLACES][TG_MEM_CATEGORIES]; /* each category for itself */
     size_t inference;  /* a forward pass alone on a training batch, weights included */
     size_t ranked;     /* opt.rank auto: moments, factors and index sets that it chooses within */

@@ -39,7 +39,7 @@ typedef enum tg_op {
  * distance of rows. op(A) is (m, k), op(B) is (k, n), C is (m, n). beta = 0 never reads C. A stride
  * of 0 uses the same matrix for all of the batch (not allowed for C). */
 typedef struct tg_gemm {
-    tg_dtype dtype; /* f32, f64, c64, c128; ref also the halves */
+    tg_dtype dtype; /* f32, f64, c64, c128; ref also the 16-bit ones */
     tg_op op_a, op_b;
     int64_t m, n, k;
     tg_scalar alpha, beta;
@@ -55,7 +55,7 @@ typedef struct tg_gemm {
 /* ---- Fourier transforms, pruned to the kept modes ---- */
 
 /* How entries of the last dimension of a real transform count: a half spectrum stands for both its
- * halves, so the adjoint of one direction is the other one with the interior doubled or halved. */
+ * sides, so the adjoint of one direction is the other one with the interior doubled or halved. */
 typedef enum tg_fft_weight {
     TG_FFT_PLAIN,  /* the transform itself */
     TG_FFT_ADJOINT /* forward: interior x 2 (adjoint of inverse); inverse: interior x 1/2 (adjoint
@@ -379,7 +379,7 @@ struct tg_backend_ops {
     tg_status (*compress)(tg_backend *be, const tg_compress *op);
     tg_status (*expand)(tg_backend *be, const tg_expand *op);
     tg_status (*sample)(tg_backend *be, const tg_sample *op);
-    /* out (dim..) = the dense gradient of a factored source times scale; also halves. */
+    /* out (dim..) = the dense gradient of a factored source times scale; also 16-bit formats. */
     tg_status (*grad_dense)(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                             double scale, void *out);
     tg_status (*adam)(tg_backend *be, const tg_adam *op);
@@ -390,7 +390,7 @@ struct tg_backend_ops {
     tg_status (*rule_step)(tg_backend *be, const tg_adam *op, tg_rule_kernel kernel);
 
     /* -- neural operators, dtypes f32 and f64 (box_copy: every float dtype; planes_* and act_*: the
-     * real ones, halves computed with in f32); see backend/nn.h -- */
+     * real ones, 16-bit formats computed with in f32); see backend/nn.h -- */
     tg_status (*box_copy)(tg_backend *be, const tg_box *op);
     tg_status (*grid_embed)(tg_backend *be, const tg_embed *op);
     /* Planes of n numbers to pairs and back. */

@@ -44,8 +44,8 @@ tg_status tg_check_store(tg_context *ctx, const char *slot, tg_dtype dtype, tg_s
     }
     return dtype == TG_F32 || dtype == TG_C64
                ? TG_OK
-               : tg_fail(ctx, TG_E_DTYPE, "%s: halves are read as f32 or c64, not as %s", slot,
-                         tg_dtype_name(dtype));
+               : tg_fail(ctx, TG_E_DTYPE, "%s: 16-bit formats are read as f32 or c64, not as %s",
+                         slot, tg_dtype_name(dtype));
 }
 
 static tg_status check_layer(tg_context *ctx, const char *slot, tg_dtype dtype, tg_storage store) {
@@ -178,10 +178,10 @@ tg_status tg_check_select(tg_context *ctx, const char *slot, int64_t k, const tg
 }
 
 tg_status tg_check_adam(tg_context *ctx, const tg_adam *op) {
-    const bool halves = op->grad_store != TG_STORE_FULL || op->weight_store != TG_STORE_FULL;
+    const bool is_half = op->grad_store != TG_STORE_FULL || op->weight_store != TG_STORE_FULL;
     tg_status status = tg_check_float(ctx, "adam", op->dtype);
-    if (status == TG_OK && halves && op->dtype != TG_F32 && op->dtype != TG_C64) {
-        status = tg_fail(ctx, TG_E_DTYPE, "adam: halves are read as f32 or c64, not as %s",
+    if (status == TG_OK && is_half && op->dtype != TG_F32 && op->dtype != TG_C64) {
+        status = tg_fail(ctx, TG_E_DTYPE, "adam: 16-bit formats are read as f32 or c64, not as %s",
                          tg_dtype_name(op->dtype));
     }
     if (status == TG_OK && op->form != TG_STATE_FULL && op->dtype != TG_F32 &&

@@ -11,7 +11,7 @@ TG_NODISCARD tg_status tg_check_float(tg_context *ctx, const char *slot, tg_dtyp
 /* f32 or f64: the dtypes of activations. */
 TG_NODISCARD tg_status tg_check_real(tg_context *ctx, const char *slot, tg_dtype dtype);
 
-/* How arrays of a dtype are kept: as they are, or f32 and c64 as halves. */
+/* How arrays of a dtype are kept: as they are, or f32 and c64 in 16 bits. */
 TG_NODISCARD tg_status tg_check_store(tg_context *ctx, const char *slot, tg_dtype dtype,
                                       tg_storage store);
 
@@ -23,7 +23,7 @@ TG_NODISCARD tg_status tg_check_spectral(tg_context *ctx, const tg_spectral *op)
 TG_NODISCARD tg_status tg_check_source(tg_context *ctx, const char *slot, tg_dtype dtype,
                                        const tg_grad_source *source);
 
-/* A real float dtype, the halves included. */
+/* A real float dtype, the 16-bit ones included. */
 TG_NODISCARD tg_status tg_check_real_float(tg_context *ctx, const char *slot, tg_dtype dtype);
 
 /* f64 or c128: the dtypes of decompositions. */
@@ -39,7 +39,7 @@ TG_NODISCARD tg_status tg_check_fft(tg_context *ctx, const tg_fft_desc *desc);
 TG_NODISCARD tg_status tg_check_select(tg_context *ctx, const char *slot, int64_t k,
                                        const tg_bitmap *bitmap);
 
-/* A float dtype, and halves only where they stand for f32 or c64. */
+/* A float dtype, and 16-bit ones only where they stand for f32 or c64. */
 TG_NODISCARD tg_status tg_check_adam(tg_context *ctx, const tg_adam *op);
 
 /* For backends on the host: the call with its rates read, `rounding` being room for its stream.

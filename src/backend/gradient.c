@@ -5,8 +5,8 @@
 
 #include "backend/backend.h"
 
-/* Forms the product of the factors, or widens halves, where the backend computes, then brings it
- * over. */
+/* Forms the product of the factors, or widens 16-bit numbers, where the backend computes, then
+ * brings it over. */
 static tg_status read_formed(tg_backend *be, const tg_gradient *gradient, tg_dtype dtype,
                              size_t bytes, void *host) {
     tg_status status = TG_OK;

@@ -3,7 +3,7 @@
  * Activations are real, (batch, channels, pixels) with the pixels of a channel contiguous; complex
  * data are two such arrays, called planes, one of real and one of imaginary parts. dtype is f32 or
  * f64 here, spectra are its complex type; weights, biases and their gradients always are as wide as
- * it, while activations and spectra may be stored as halves (`store`). Gradients of weights are
+ * it, while activations and spectra may be stored in 16 bits (`store`). Gradients of weights are
  * added to (+=), everything else is overwritten unless a beta says otherwise; beta = 0 never reads
  * the output. A pointer that a direction does not name is ignored by it. */
 #ifndef TG_BACKEND_NN_H
@@ -12,8 +12,8 @@
 #include "base/rng.h"
 #include "tgrad/tensor.h"
 
-/* How an array of a float dtype is kept in memory: as it is, or as halves that arithmetic in f32
- * reads and writes. Only for dtypes f32 and c64. */
+/* How an array of a float dtype is kept in memory: as it is, or in a 16-bit format that arithmetic
+ * in f32 reads and writes. Only for dtypes f32 and c64. */
 typedef enum tg_storage { TG_STORE_FULL, TG_STORE_BF16, TG_STORE_F16 } tg_storage;
 
 /* The dtype that elements of `dtype` have in memory. */

@@ -26,7 +26,7 @@ typedef struct decomposition {
     void *tall;                 /* (rows, rank) product of a tall matrix */
     void *level[MAX_DEPTH];     /* products at each depth of the tree */
     void *workspace[MAX_DEPTH]; /* of the compress slot that makes them, over the deeper levels */
-    const void *whole;          /* the tensor itself, the one that may be halves */
+    const void *whole;          /* the tensor itself, the one that may be 16-bit */
 } decomposition;
 
 static int64_t product(const int64_t *size, int begin, int end) {

@@ -5,11 +5,11 @@
 #include <math.h>
 #include <stdbool.h>
 
-#define PI      3.14159265358979323846
-#define SQRT2   1.41421356237309504880
-#define HALVES  0.70710678118654752440 /* sqrt(1/2) */
-#define K_RANGE ((int64_t)1 << 20)
-#define LOOSE   ((uint64_t)1 << 44) /* first number that belongs to no mode */
+#define PI        3.14159265358979323846
+#define SQRT2     1.41421356237309504880
+#define SQRT_HALF 0.70710678118654752440 /* sqrt(1/2) */
+#define K_RANGE   ((int64_t)1 << 20)
+#define LOOSE     ((uint64_t)1 << 44) /* first number that belongs to no mode */
 
 tg_field_key tg_field_key_of(uint64_t seed, unsigned equation, tg_split split, uint32_t sample) {
     return (tg_field_key){
@@ -41,7 +41,7 @@ void tg_grf_periodic_1d(const tg_field_key *key, const tg_covariance *c, double 
     spectrum[0] = spectrum[1] = 0.0;
     for (int64_t k = 1; k <= modes; k++) {
         const double wave = 2.0 * PI * (double)k / length;
-        const double deviation = HALVES * tg_covariance_deviation(c, wave * wave);
+        const double deviation = SQRT_HALF * tg_covariance_deviation(c, wave * wave);
         spectrum[2 * k] = deviation * mode_normal(key, k, 0, 0);
         spectrum[2 * k + 1] = -deviation * mode_normal(key, k, 0, 1);
     }
@@ -55,7 +55,7 @@ void tg_grf_periodic_2d(const tg_field_key *key, const tg_covariance *c, double 
         double *row = spectrum + 2 * (k1 + modes) * columns;
         for (int64_t k2 = 0; k2 <= modes; k2++) {
             const double wave2 = unit * unit * (double)(k1 * k1 + k2 * k2);
-            const double deviation = HALVES * tg_covariance_deviation(c, wave2);
+            const double deviation = SQRT_HALF * tg_covariance_deviation(c, wave2);
             /* On the line k2 = 0 the half k1 < 0 is the conjugate of the other one. */
             const bool mirrored = k2 == 0 && k1 < 0;
             const int64_t k = mirrored ? -k1 : k1;

@@ -46,7 +46,7 @@ static double clamp(double v, double low, double high) {
     return v < low ? low : (v > high ? high : v);
 }
 
-/* A double reaches the halves through the nearest float, as on every backend. */
+/* A double reaches 16 bits through the nearest float, as on every backend. */
 static void store_real(tg_dtype dtype, void *x, int64_t i, double v) {
     switch (dtype) {
     case TG_F32:

@@ -23,7 +23,7 @@ tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config, const 
                             int64_t updates_per_epoch, tg_run_setup *out) {
     const int count = tg_fno_param_count(fno);
     const bool accumulates = config->loop.accumulation_steps > 1;
-    bool halves = false;
+    bool forms_bf16 = false;
     *out = (tg_run_setup){.groups = {config->opt, config->opt}};
     out->groups[1].is_projected = false;
     for (int i = 0; i < 2 && config->opt.total_steps == 0; i++) {
@@ -34,7 +34,7 @@ tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config, const 
         const tg_fno_param p = tg_fno_get_param(fno, i);
         out->params[i] = (tg_optim_param){
             .name = p.name, .dtype = p.dtype, .shape = p.shape, .group = p.spectral ? 0 : 1};
-        halves = halves || p.gradient == TG_CBF16;
+        forms_bf16 = forms_bf16 || p.gradient == TG_CBF16;
     }
     out->setup = (tg_optim_setup){.groups = out->groups,
                                   .group_count = 2,
@@ -44,7 +44,7 @@ tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config, const 
                                   .takes_factored = true,
                                   .borrows = true,
                                   .accumulates = accumulates,
-                                  .forms_bf16 = halves && !accumulates};
+                                  .forms_bf16 = forms_bf16 && !accumulates};
     int64_t grid[TG_DATA_MAX_DIMS];
     tg_run_grid(&config->data.train_resolution, config->fno.n_dim, grid);
     return status != TG_OK
@@ -144,11 +144,11 @@ static bool find_left(tg_context *ctx, tg_place place, size_t *left) {
     return is_known;
 }
 
-/* The highest moment of a plan against what a place has left. */
+/* The highest phase of a plan against what a place has left. */
 static tg_status check_place(tg_context *ctx, const tg_run_config *config,
                              const tg_train_memory *memory, tg_place place) {
     static const char *const names[TG_PLACES] = {[TG_HOST] = "host", [TG_DEVICE] = "device"};
-    const tg_train_moment *moment = &memory->moment[memory->peak_moment[place]];
+    const tg_train_phase *phase = &memory->phase[memory->peak_phase[place]];
     const size_t peak = memory->peak_total[place];
     const tg_mem_usage now = tg_context_memory(ctx, place); /* in the plan, too, but for other */
     const size_t held = now.current_total - now.current[TG_MEM_OTHER];
@@ -164,7 +164,7 @@ static tg_status check_place(tg_context *ctx, const tg_run_config *config,
             ctx, TG_E_MEMORY,
             "this run needs %s of the %s's memory at its highest (%s), of which %.4g GiB "
             "are left. Less is needed with %s (see tgrad plan --fit)",
-            tg_mem_text(moment->bytes[place], planned), names[place], moment->name,
+            tg_mem_text(phase->bytes[place], planned), names[place], phase->name,
             (double)left / 0x1p30, advice);
     }
     if ((double)needed > 0.9 * (double)left) {

@@ -49,18 +49,18 @@ static size_t sum_of(const size_t *bytes) {
     return sum;
 }
 
-static tg_train_moment *moment_named(tg_train_memory *out, const char *name) {
+static tg_train_phase *phase_named(tg_train_memory *out, const char *name) {
     for (int i = 0; i < out->count; i++) {
-        if (strcmp(out->moment[i].name, name) == 0) {
-            return &out->moment[i];
+        if (strcmp(out->phase[i].name, name) == 0) {
+            return &out->phase[i];
         }
     }
-    if (out->count == TG_TRAIN_MOMENTS) {
-        return &out->moment[TG_TRAIN_MOMENTS - 1];
+    if (out->count == TG_TRAIN_PHASES) {
+        return &out->phase[TG_TRAIN_PHASES - 1];
     }
-    tg_train_moment *moment = &out->moment[out->count++];
-    snprintf(moment->name, sizeof moment->name, "%s", name);
-    return moment;
+    tg_train_phase *phase = &out->phase[out->count++];
+    snprintf(phase->name, sizeof phase->name, "%s", name);
+    return phase;
 }
 
 /* Bytes of the network's buffers in a place. */
@@ -69,9 +69,9 @@ static size_t of_buffers(const planner *p, tg_place place, int category) {
     return place == p->place ? p->run.bytes[category] - host : place == TG_HOST ? host : 0;
 }
 
-/* What is held now with `extra` (NULL: nothing); of moments of one name the highest stays. */
+/* What is held now with `extra` (NULL: nothing); of phases of one name the highest stays. */
 static void note(planner *p, const char *name, const amounts *extra) {
-    tg_train_moment *moment = moment_named(p->out, name);
+    tg_train_phase *phase = phase_named(p->out, name);
     for (int place = 0; place < TG_PLACES; place++) {
         size_t now[TG_MEM_CATEGORIES];
         for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
@@ -81,14 +81,14 @@ static void note(planner *p, const char *name, const amounts *extra) {
             *peak = now[c] > *peak && c != TG_MEM_OTHER ? now[c] : *peak;
         }
         const size_t total = sum_of(now);
-        if (total > moment->total[place]) {
-            moment->total[place] = total;
-            memcpy(moment->bytes[place], now, sizeof now);
-            moment->bytes[place][TG_MEM_OTHER] = 0;
+        if (total > phase->total[place]) {
+            phase->total[place] = total;
+            memcpy(phase->bytes[place], now, sizeof now);
+            phase->bytes[place][TG_MEM_OTHER] = 0;
         }
         if (total > p->out->peak_total[place]) {
             p->out->peak_total[place] = total;
-            p->out->peak_moment[place] = (int)(moment - p->out->moment);
+            p->out->peak_phase[place] = (int)(phase - p->out->phase);
         }
     }
 }

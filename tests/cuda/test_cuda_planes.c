@@ -112,7 +112,7 @@ static void expand(t_side *s, const void *what) {
     t_keep_close(s, op.out, z.growth);
 }
 
-/* Into halves, to nearest or at random, and read off at an index set. */
+/* Into 16-bit formats, to nearest or at random, and read off at an index set. */
 static void expand_otherwise(t_side *s, const void *what) {
     static const tg_rng rounding = {.seed = 5, .purpose = TG_RNG_ROUNDING, .step = 3};
     const plane_case *c = what;

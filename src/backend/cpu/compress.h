@@ -139,7 +139,7 @@ int64_t cpu_bits_rank(const tg_bitmap *bitmap, int64_t entry);
 
 typedef struct cpu_source {
     const cpu_plan *plan;
-    const cpu_kernels *convert; /* from halves */
+    const cpu_kernels *convert; /* from 16 bits */
     const tg_compress *op;
 } cpu_source;
 

@@ -311,10 +311,10 @@ load_stored(const void *x, int64_t at, const tg_storage store, const bool cut, i
         }
         from = few;
     }
-    const __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)from);
+    const __m128i half = _mm_loadu_si128((const __m128i *)(const void *)from);
     return store == TG_STORE_F16
-               ? _mm256_cvtph_ps(halves)
-               : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+               ? _mm256_cvtph_ps(half)
+               : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 
 /* `vectors` (a constant) of a stretch from float `at` on. Steps between samples are often multiples

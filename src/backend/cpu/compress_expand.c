@@ -5,7 +5,7 @@
  * columns; then every thread takes slabs and expands mode by mode, depth first. The last product
  * writes panels straight into `out` with alpha and beta, and the sparse values are added to a panel
  * while it lies in cache: one pass over `out`, no update tensor. Sampling ends in a panel of
- * scratch instead, which is read off and dropped; so does the way back to halves, which are rounded
+ * scratch instead, which is read off and dropped; so does the way back to 16 bits, which is rounded
  * from the panel. */
 #include <omp.h>
 
@@ -17,17 +17,17 @@
  * only where an entry is kept. */
 enum { DENSE_SET = 4 };
 
-/* What a call does; neither `out` nor `halves` means sampling. */
+/* What a call does; neither `out` nor `half_out` means sampling. */
 typedef struct task {
     const cpu_plan *plan;
     const float *core; /* NULL: none */
     float *workspace;
     float alpha, beta;
     float *out;
-    void *halves; /* `out` in this storage */
+    void *half_out; /* `out` in this storage */
     tg_storage store;
     const cpu_kernels *convert;
-    const tg_rng *rounding; /* of halves, NULL: to nearest */
+    const tg_rng *rounding; /* of half_out, NULL: to nearest */
     const tg_bitmap *bitmap;
     const float *scattered; /* values to be added to out, NULL: none */
     float lambda;
@@ -60,7 +60,7 @@ static void scatter_run(const task *t, int64_t first, int64_t count) {
     }
 }
 
-/* Rounds a run of the core's way back (a panel, changed) and the values to halves. */
+/* Rounds a run of the core's way back (a panel, changed) and the values to 16 bits. */
 static void half_run(const task *t, int64_t first, int64_t count, float *run) {
     const int width = t->plan->width;
     if (t->scattered) {
@@ -78,12 +78,12 @@ static void half_run(const task *t, int64_t first, int64_t count, float *run) {
         const int64_t at = first * width + i, left = count * width - i;
         const int64_t some = left < CHUNK ? left : CHUNK;
         if (t->beta != 0.0f) {
-            cpu_read(t->convert, t->store, t->halves, at, some, old);
+            cpu_read(t->convert, t->store, t->half_out, at, some, old);
         }
         for (int64_t j = 0; j < some; j++) {
             run[i + j] = t->alpha * run[i + j] + t->beta * old[j];
         }
-        cpu_write_rounded(t->convert, t->store, some, run + i, t->halves, at, t->rounding);
+        cpu_write_rounded(t->convert, t->store, some, run + i, t->half_out, at, t->rounding);
     }
 }
 
@@ -115,7 +115,7 @@ static void finish_piece(const worker *w, piece to, cpu_product product) {
     cpu_plan_product(t->plan, &product);
     for (int64_t r = 0; r < runs; r++) {
         const int64_t first = to.first + r * to.step;
-        if (t->halves) {
+        if (t->half_out) {
             half_run(t, first, length, w->panel + r * length * width);
         } else if (!t->out) {
             sample_run(t, first, length, w->panel + r * length * width);
@@ -151,7 +151,7 @@ static void expand_rows(const worker *w, const float *in, int64_t first, int64_t
     const cpu_plan *plan = t->plan;
     const cpu_mode *last = &plan->mode[plan->ndim - 1];
     const float *transposed = t->workspace + plan->transposed; /* (rank, dim) */
-    if (!t->out && !t->halves && t->bitmap->count * DENSE_SET < t->bitmap->n) {
+    if (!t->out && !t->half_out && t->bitmap->count * DENSE_SET < t->bitmap->n) {
         sample_rows(t, in, first, rows);
         return;
     }
@@ -241,7 +241,7 @@ static void pass(const worker *w, tg_range range) {
     const int64_t most = CPU_PANEL / width;
     for (int64_t i = range.begin; i < range.end; i += most) {
         const int64_t some = range.end - i < most ? range.end - i : most;
-        if (t->halves) {
+        if (t->half_out) {
             for (int64_t e = 0; e < some * width; e++) {
                 w->panel[e] = t->core ? t->core[i * width + e] : 0.0f;
             }
@@ -333,15 +333,15 @@ tg_status cpu_expand(tg_backend *be, const tg_expand *call) {
     if (!tg_expand_resolve(call, &resolved, &rounding)) {
         return TG_OK;
     }
-    const bool halves = op->out_store != TG_STORE_FULL;
+    const bool is_half = op->out_store != TG_STORE_FULL;
     const cpu_plan plan = cpu_compress_plan(be, &op->modes);
     const task t = {.plan = &plan,
                     .core = op->core,
                     .workspace = op->workspace,
                     .alpha = (float)op->alpha,
                     .beta = (float)op->beta,
-                    .out = halves ? NULL : op->out,
-                    .halves = halves ? op->out : NULL,
+                    .out = is_half ? NULL : op->out,
+                    .half_out = is_half ? op->out : NULL,
                     .store = op->out_store,
                     .convert = cpu_state_of(be)->kernels,
                     .rounding = op->rounding,

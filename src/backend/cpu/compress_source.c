@@ -118,7 +118,7 @@ cpu_view cpu_source_block(const cpu_source *source, int64_t first, int64_t rows,
     return (cpu_view){data, data == panel ? columns : step};
 }
 
-/* Entries of a range, formed in f32 a chunk at a time where `out` is halves. */
+/* Entries of a range, formed in f32 a chunk at a time where `out` is 16-bit. */
 static void form_range(tg_backend *be, const cpu_plan *plan, const tg_multimode *modes,
                        const tg_grad_source *source, double scale, tg_storage store, tg_range r,
                        void *out) {

@@ -1,5 +1,5 @@
 /* Elementwise operations and reductions: contiguous parts, one per thread, in cache-sized blocks
- * where a dtype has to be widened first. Halves are computed in f32. */
+ * where a dtype has to be widened first. 16-bit formats are computed in f32. */
 #include "backend/cpu/cpu.h"
 
 #include <math.h>
@@ -157,7 +157,7 @@ static void update_f64(const cpu_reals_f64 *k, bool pairs, int64_t n, tg_scalar 
     }
 }
 
-/* The same for halves, block by block through f32. */
+/* The same for 16-bit formats, block by block through f32. */
 static void update_half(const cpu_kernels *k, tg_dtype dtype, int64_t n, tg_scalar alpha,
                         const void *x, void *y) {
     float bx[BLOCK], by[BLOCK];

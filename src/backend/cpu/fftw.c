@@ -14,8 +14,8 @@
  * rest. With enough transforms each thread does both stages for its own share; with fewer, all
  * threads share stage A and then stage B of one transform. 1-D transforms run in blocks of rows.
  * Plans are FFTW_ESTIMATE: the same plan every time, hence the same bits. A dimension of awkward
- * length is multiplied with a matrix instead (dft.c). Halves are converted where they are read or
- * written: the grid a block of rows at a time, the spectrum a group of columns. */
+ * length is multiplied with a matrix instead (dft.c). 16-bit numbers are converted where they are
+ * read or written: the grid a block of rows at a time, the spectrum a group of columns. */
 #include "backend/cpu/cpu.h"
 
 #include <fftw3.h>
@@ -59,8 +59,8 @@ struct tg_fft_plan {
     size_t line_bytes;   /* of CPU_FFT_LINES lines, two of them per part: before and after */
     size_t slab_bytes;   /* of a slab: one per part, one in all if 2-D and shared */
     size_t volume_bytes; /* of a volume: one per part, one in all if shared; 0 if not 3-D */
-    size_t grid_bytes;   /* halves: a block of rows of the grid in f32, one per part */
-    size_t kept_bytes;   /* halves: kept entries of a group of columns in f32, one per part */
+    size_t grid_bytes;   /* 16-bit: a block of rows of the grid in f32, one per part */
+    size_t kept_bytes;   /* 16-bit: kept entries of a group of columns in f32, one per part */
     size_t slab_at, volume_at, grid_at, kept_at;
     float *matrices; /* of all dimensions with one */
 };
@@ -79,7 +79,7 @@ typedef struct fft_job {
 typedef struct fft_scratch {
     void *lines, *turned; /* (CPU_FFT_LINES, line_pitch) before and after a transform */
     void *slab, *volume;
-    float *grid, *kept; /* halves in f32 */
+    float *grid, *kept; /* 16-bit numbers in f32 */
 } fft_scratch;
 
 static fft_scratch scratch_of(const tg_fft_plan *plan, int part) {
@@ -100,7 +100,7 @@ static int64_t rows_of(const fft_job *job, int64_t h) {
     return job->plan->desc.ndim > 1 ? rows : tg_min(rows, job->count - h * rows);
 }
 
-/* ---- halves: only where the arithmetic is f32 ---- */
+/* ---- 16-bit storage: only where the arithmetic is f32 ---- */
 
 /* The real number `at` of an array. */
 static void *real_at(const tg_fft_plan *plan, tg_storage store, const void *x, int64_t at) {

@@ -12,8 +12,8 @@ typedef struct scratch {
     float *slope; /* (hidden, n): its derivative with respect to what is inside; backward */
     float *dh;    /* (hidden, n); backward */
     float *f;     /* (out, n): the result before it is added, or alpha D2 dy; dropout, backward */
-    float *y;     /* (out, n): y of halves; forward */
-    float *row;   /* (n): of halves */
+    float *y;     /* (out, n): y of 16 bits; forward */
+    float *row;   /* (n): of 16 bits */
     double *b1, *b2; /* (hidden), (out): sums for the gradients */
     float *w1, *w2;  /* (hidden, in), (out, hidden): likewise */
 } scratch;
@@ -126,7 +126,7 @@ static void hidden_tile(tg_backend *be, const tg_mlp *op, cpu_pixel_tile tile, c
 
 /* ---- forward ---- */
 
-/* Row o of a tile of y: the sum with `add` and the activated one, in and out of halves. */
+/* Row o of a tile of y: the sum with `add` and the activated one, in and out of 16 bits. */
 static void finish_row(tg_backend *be, const tg_mlp *op, int64_t at, int64_t n, int64_t o,
                        float bias, float *y, const scratch *s) {
     const cpu_kernels *convert = cpu_state_of(be)->kernels;

@@ -1,5 +1,5 @@
-/* Norms: groups are shared out to the threads; statistics in f64, a channel after the other. Halves
- * are converted a chunk at a time. */
+/* Norms: groups are shared out to the threads; statistics in f64, a channel after the other. 16-bit
+ * numbers are converted a chunk at a time. */
 #include <math.h>
 
 #include "backend/cpu/nn.h"
@@ -23,7 +23,7 @@ static group group_at(const tg_norm *op, int64_t index) {
                    .channel = op->per_channel ? index % op->channels : 0};
 }
 
-enum { CHUNK = 1024 }; /* reals of halves that are converted at once */
+enum { CHUNK = 1024 }; /* 16-bit numbers that are converted at once */
 
 /* Reals of x from `at` on that are at hand at once, at most n; f32 has all of them. */
 static int64_t chunk_of(const tg_norm *op, int64_t n) {

@@ -39,7 +39,7 @@ void cpu_nn_act_back(const cpu_nn_kernels *k, tg_act act, int64_t n, const float
     }
 }
 
-/* f32, or halves of it; the others are ref's. */
+/* f32, or stored in 16 bits; the others are ref's. */
 static bool is_tuned(tg_dtype dtype) {
     return dtype == TG_F32 || dtype == TG_BF16 || dtype == TG_F16;
 }
@@ -48,7 +48,7 @@ static tg_storage storage_of(tg_dtype dtype) {
     return dtype == TG_BF16 ? TG_STORE_BF16 : dtype == TG_F16 ? TG_STORE_F16 : TG_STORE_FULL;
 }
 
-enum { CHUNK = 1024 }; /* halves that are converted at once */
+enum { CHUNK = 1024 }; /* 16-bit numbers that are converted at once */
 
 /* y = act(x), or with dy: y = dy act'(x), on the reals of a range. */
 static void act_range(tg_backend *be, tg_storage store, tg_act act, tg_range range, const void *x,

@@ -6,8 +6,8 @@
 /* Scratch of one thread, in floats from its base. */
 typedef struct layout {
     int64_t u;       /* (in, n): act(x), and later x again */
-    int64_t y;       /* (out, n): y or dy, halves only */
-    int64_t dx;      /* (in, n): halves only; backward */
+    int64_t y;       /* (out, n): y or dy, 16-bit only */
+    int64_t dx;      /* (in, n): 16-bit only; backward */
     int64_t biases;  /* (out) doubles: sums for the gradients; backward */
     int64_t gates;   /* (out) doubles; backward */
     int64_t weights; /* (out, in) floats, LINEAR; backward */
@@ -24,12 +24,12 @@ static cpu_tiles tiles_of(const tg_skip *op) {
 
 static layout layout_of(const tg_skip *op, bool backward) {
     const int64_t width = tiles_of(op).width;
-    const bool halves = op->store != TG_STORE_FULL;
+    const bool is_half = op->store != TG_STORE_FULL;
     layout l = {0};
     l.y = round_up(op->in * width);
-    l.dx = l.size = l.y + (halves ? round_up(op->out * width) : 0);
+    l.dx = l.size = l.y + (is_half ? round_up(op->out * width) : 0);
     if (backward) {
-        l.biases = l.dx + (halves ? round_up(op->in * width) : 0);
+        l.biases = l.dx + (is_half ? round_up(op->in * width) : 0);
         l.gates = l.biases + round_up(2 * op->out);
         l.weights = l.gates + round_up(2 * op->out);
         l.size = l.weights + (op->kind == TG_SKIP_MAP_LINEAR ? round_up(op->out * op->in) : 0);

@@ -20,7 +20,8 @@ static int64_t from_of(const tg_spectral *op) {
     return op->adjoint ? op->out : op->in;
 }
 
-/* Whether blocks of n modes are packed: src, and of halves a row of dst, and rows of the weight. */
+/* Whether blocks of n modes are packed: src, and of 16-bit formats a row of dst, and rows of the
+ * weight. */
 static bool fits(const tg_spectral *op, int64_t n) {
     const int64_t from = from_of(op), rows = op->batch * (from + (op->store ? 1 : 0));
     return rows * n * 8 <= SRC_BYTES && from * n * 8 <= ROWS_BYTES;
@@ -53,8 +54,8 @@ static void contract_block(tg_backend *be, const tg_spectral *op, int64_t first,
     const int64_t from = from_of(op), to = op->adjoint ? op->in : op->out;
     const int64_t row = 2 * op->modes; /* reals */
     float *src = scratch, *rows = scratch + SRC_BYTES / sizeof *scratch;
-    float *dst = src + 2 * op->batch * from * n; /* of halves */
-    const bool packs = fits(op, n), halves = op->store != TG_STORE_FULL;
+    float *dst = src + 2 * op->batch * from * n; /* of 16-bit formats */
+    const bool packs = fits(op, n), is_half = op->store != TG_STORE_FULL;
     cpu_contraction c = {.batch = op->batch,
                          .from = from,
                          .n = n,
@@ -65,20 +66,20 @@ static void contract_block(tg_backend *be, const tg_spectral *op, int64_t first,
                          .w_channel = packs         ? 2 * n
                                       : op->adjoint ? row
                                                     : op->out * row,
-                         .dst_sample = halves ? 2 * n : to * row};
+                         .dst_sample = is_half ? 2 * n : to * row};
     if (packs) {
         pack(convert, op->store, op->batch * from, n, op->src, 2 * first, row, src);
     }
     for (int64_t t = 0; t < to; t++) {
         const int64_t w = (op->adjoint ? t * op->out : t) * row + 2 * first;
         c.w = packs ? rows : (const float *)op->weight + w;
-        c.dst = halves ? dst : (float *)op->dst + t * row + 2 * first;
+        c.dst = is_half ? dst : (float *)op->dst + t * row + 2 * first;
         if (packs) {
             pack(convert, op->weight_store, from, n, op->weight, w,
                  op->adjoint ? row : op->out * row, rows);
         }
         cpu_nn_of(be)->contract(&c);
-        for (int64_t b = 0; halves && b < op->batch; b++) {
+        for (int64_t b = 0; is_half && b < op->batch; b++) {
             cpu_write(convert, op->store, 2 * n, dst + 2 * b * n, op->dst,
                       (b * to + t) * row + 2 * first);
         }
@@ -86,8 +87,8 @@ static void contract_block(tg_backend *be, const tg_spectral *op, int64_t first,
 }
 
 static tg_status cpu_spectral_contract(tg_backend *be, const tg_spectral *op) {
-    const bool halves = op->store != TG_STORE_FULL || op->weight_store != TG_STORE_FULL;
-    if (op->dtype != TG_C64 || (halves && !fits(op, LANES))) {
+    const bool is_half = op->store != TG_STORE_FULL || op->weight_store != TG_STORE_FULL;
+    if (op->dtype != TG_C64 || (is_half && !fits(op, LANES))) {
         return be->ref->spectral_contract(be, op);
     }
     const int64_t block = block_of(op);

@@ -1,4 +1,4 @@
-/* Arrays that may be kept as halves: f32 kernels see them piece by piece, in place where they are
+/* Arrays that may be kept in 16 bits: f32 kernels see them piece by piece, in place where they are
  * f32, else converted into room of a thread. No f32 copy of a whole array exists. */
 #ifndef TG_BACKEND_CPU_STORED_H
 #define TG_BACKEND_CPU_STORED_H
