@@ -25,6 +25,7 @@ demo: ## install what is missing, build, and show the program at work
 
 check: ## install what is missing, build, run every test and a short fuzz run
 	@scripts/setup
+	@scripts/setup --fortran || echo "going on without the test of the Fortran module"
 	@$(MAKE) build
 	@ctest --preset release -j $(JOBS)
 	@scripts/fuzz

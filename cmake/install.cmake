@@ -21,7 +21,7 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/tgradConfig.cmake
               ${CMAKE_CURRENT_BINARY_DIR}/tgradConfigVersion.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tgrad)
 
-install(DIRECTORY configs examples DESTINATION ${CMAKE_INSTALL_DATADIR}/tgrad)
+install(DIRECTORY configs examples fortran DESTINATION ${CMAKE_INSTALL_DATADIR}/tgrad)
 
 # What the program prints of itself: completion scripts, where each shell looks for them, and the man
 # page.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The examples that work with models: one is trained inside of a solver and saved; the library in C,
-# in Fortran (if there is a compiler) and the program predict the same bytes with it.
+# The examples that work with models: one is trained inside of a solver and saved; the program and
+# the library predict the same bytes with it.
 #
 #   tests/test_examples.sh build/bin/tgrad <source tree> <build tree>
 # shellcheck source=support/checks.sh
@@ -21,22 +21,17 @@ cp y.npy same_y.npy
 "$tgrad" eval model.safetensors --data same_x.npy --json >out 2>err || complain "eval: $(cat err)"
 jq -e '.results[0].l2 <= 1e-6 and .results[0].l2 >= 0' out >/dev/null || complain "eval differs: $(cat out)"
 
-# ---- C and Fortran ----
+# ---- the library ----
 
-checked=0
-for program in "$bin"/example_predict "$bin"/example_predict_fortran; do
-    [ -x "$program" ] || continue
-    name=${program##*/} last=${program##*/} checked=$((checked + 1))
-    "$program" model.safetensors x.npy made.npy >out 2>err || complain "$name: $(cat err)"
-    cmp -s y.npy made.npy || complain "$name and tgrad predict differ"
-    rm -f made.npy
-    "$program" none.safetensors x.npy made.npy >out 2>err && complain "$name: no model, and exit code 0"
-    says err "none.safetensors"
-    "$program" model.safetensors model.safetensors made.npy >out 2>err && complain "$name: no array, and exit code 0"
-    says err "not an npy file"
-    [ ! -e made.npy ] || complain "$name: an output in spite of its failure"
-done
-[ "$checked" -ge 1 ] || complain "no example was there"
+last=example_predict
+"$bin/example_predict" model.safetensors x.npy made.npy >out 2>err || complain "example_predict: $(cat err)"
+cmp -s y.npy made.npy || complain "example_predict and tgrad predict differ"
+rm -f made.npy
+"$bin/example_predict" none.safetensors x.npy made.npy >out 2>err && complain "no model, and exit code 0"
+says err "none.safetensors"
+"$bin/example_predict" model.safetensors model.safetensors made.npy >out 2>err && complain "no array, and exit code 0"
+says err "not an npy file"
+[ ! -e made.npy ] || complain "an output in spite of a failure"
 
 echo "$failures failures"
 [ "$failures" -eq 0 ]

@@ -25,7 +25,7 @@ cmake --install "$build_dir" --prefix "$prefix" >/dev/null
 [ -x "$prefix/libexec/tgrad/tgrad-h5" ] || fail "there is no reader of HDF5 files"
 
 # ---- configurations, examples, completion scripts ----
-for file in tgrad/configs/darcy16.yaml tgrad/examples/optimize_tensor.c man/man1/tgrad.1 \
+for file in tgrad/configs/darcy16.yaml tgrad/examples/optimize_tensor.c tgrad/fortran/tgrad.f90 man/man1/tgrad.1 \
     bash-completion/completions/tgrad zsh/site-functions/_tgrad fish/vendor_completions.d/tgrad.fish; do
     [ -s "$prefix/share/$file" ] || fail "share/$file is not installed"
 done
