@@ -246,7 +246,8 @@ static int measure(bench_work *work, const bench_run *run, measurement *m) {
         return code;
     }
     const tg_optim_param param = {.name = "w", .dtype = work->dtype, .shape = run->shape};
-    const tg_optim_setup setup = {.groups = &config,
+    const tg_optim_setup setup = {.size = sizeof(tg_optim_setup),
+                                  .groups = &config,
                                   .group_count = 1,
                                   .params = &param,
                                   .param_count = 1,

@@ -92,7 +92,8 @@ static tg_status step_on_device(step_work *work, double *loss, double *whole, do
 }
 
 static tg_status make_steps(step_work *work, const char *graphs) {
-    tg_step_config config = {.fno = work->bench.fno,
+    tg_step_config config = {.size = sizeof(tg_step_config),
+                             .fno = work->bench.fno,
                              .loss = work->bench.loss,
                              .graphs = strcmp(graphs, "on") == 0    ? TG_GRAPHS_ON
                                        : strcmp(graphs, "off") == 0 ? TG_GRAPHS_OFF

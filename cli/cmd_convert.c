@@ -127,7 +127,8 @@ static int convert(tg_context *ctx, const cli_source *source, const char *path,
         status = copy_metadata(source, archive);
     }
     if (status == TG_OK && target == TG_FILE_HDF5) {
-        const tg_h5_write_config config = {.gzip = opt.gzip > 0 ? (int)opt.gzip : 0};
+        const tg_h5_write_config config = {.size = sizeof(tg_h5_write_config),
+                                           .gzip = opt.gzip > 0 ? (int)opt.gzip : 0};
         status = tg_h5_write(ctx, path, archive, &config);
     } else if (status == TG_OK) {
         status = tg_archive_write(ctx, path, archive);

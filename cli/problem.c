@@ -230,7 +230,8 @@ tg_status cli_setup_make(tg_context *ctx, const cli_problem *problem, const tg_f
                                           .group = param.spectral ? 0 : 1};
         forms_bf16 = forms_bf16 || param.gradient == TG_CBF16;
     }
-    out->setup = (tg_optim_setup){.groups = out->groups,
+    out->setup = (tg_optim_setup){.size = sizeof(tg_optim_setup),
+                                  .groups = out->groups,
                                   .group_count = 2,
                                   .params = out->params,
                                   .param_count = count,

@@ -171,7 +171,10 @@ void cli_profile_free(cli_profile *profile) {
 
 static tg_status run_steps(const cli_workbench *bench, int64_t steps, double *seconds) {
     tg_step *step = NULL;
-    const tg_step_config config = {.fno = bench->fno, .optim = bench->optim, .loss = bench->loss};
+    const tg_step_config config = {.size = sizeof(tg_step_config),
+                                   .fno = bench->fno,
+                                   .optim = bench->optim,
+                                   .loss = bench->loss};
     tg_status status = tg_step_create(bench->ctx, &config, &step);
     if (status == TG_OK) {
         tg_context_memory_reset_peak(bench->ctx);

@@ -166,8 +166,11 @@ int verify_optim(verify_run *run) {
         return CLI_FAILED;
     }
     const tg_optim_param param = {.name = "w", .dtype = w0->dtype, .shape = w0->shape};
-    const tg_optim_setup setup = {
-        .groups = &config, .group_count = 1, .params = &param, .param_count = 1};
+    const tg_optim_setup setup = {.size = sizeof(tg_optim_setup),
+                                  .groups = &config,
+                                  .group_count = 1,
+                                  .params = &param,
+                                  .param_count = 1};
     step_work work = {0};
     tg_tensor computed = {0};
     tg_status status = make_work(run, &setup, w0, &work);

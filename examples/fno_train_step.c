@@ -52,7 +52,12 @@ static tg_optim *make_optimizer(tg_context *ctx, tg_fno *fno) {
         params[i] = (tg_optim_param){.name = p.name, .dtype = p.dtype, .shape = p.shape};
     }
     config.learning_rate = 5e-3;
-    tg_optim_setup setup = {&config, 1, params, count, .takes_factored = true};
+    tg_optim_setup setup = {.size = sizeof setup,
+                            .groups = &config,
+                            .group_count = 1,
+                            .params = params,
+                            .param_count = count,
+                            .takes_factored = true};
     tg_optim *optim = NULL;
     need(ctx, tg_optim_create(ctx, &setup, &optim));
     for (int i = 0; i < count; i++) {

@@ -99,7 +99,7 @@ static tg_optim *make_optimizer(tg_context *ctx, tg_fno *fno) {
         const tg_fno_param p = tg_fno_get_param(fno, i);
         params[i] = (tg_optim_param){.name = p.name, .dtype = p.dtype, .shape = p.shape};
     }
-    const tg_optim_setup setup = {&config, 1, params, count, .takes_factored = true};
+    const tg_optim_setup setup = {sizeof setup, &config, 1, params, count, .takes_factored = true};
     need(ctx, tg_optim_create(ctx, &setup, &optim));
     for (int i = 0; i < count; i++) {
         need(ctx, tg_optim_bind(optim, i, tg_fno_get_param(fno, i).weight));
@@ -116,7 +116,8 @@ static void learn(tg_context *ctx, tg_dataset *samples, tg_fno *fno, tg_normaliz
     const tg_grad_sink sink = tg_optim_sink(optim);
     tg_loader *loader = NULL;
     tg_tensor x, y;
-    need(ctx, tg_loader_create(ctx, samples, &(tg_loader_config){BATCH, 1, true}, &loader));
+    const tg_loader_config order = {sizeof order, BATCH, 1, true};
+    need(ctx, tg_loader_create(ctx, samples, &order, &loader));
     need(ctx, tg_tensor_wrap(ctx, TG_F32, &shape, x_values, &x));
     need(ctx, tg_tensor_wrap(ctx, TG_F32, &shape, y_values, &y));
     for (int interval = 0; interval < INTERVALS; interval++) {

@@ -42,8 +42,11 @@ static bool train(tg_context *ctx, const char *name) {
               tg_optim_config_set(ctx, &config, "update_proj_gap", "20") == TG_OK;
     const tg_optim_param param = {
         .name = "w", .dtype = TG_C64, .shape = {.ndim = 4, .dim = {D0, D1, D2, D3}}};
-    const tg_optim_setup setup = {
-        .groups = &config, .group_count = 1, .params = &param, .param_count = 1};
+    const tg_optim_setup setup = {.size = sizeof(tg_optim_setup),
+                                  .groups = &config,
+                                  .group_count = 1,
+                                  .params = &param,
+                                  .param_count = 1};
     ok = ok && tg_optim_create(ctx, &setup, &optim) == TG_OK;
     memset(weight, 0, sizeof weight);
     const double first = evaluate();

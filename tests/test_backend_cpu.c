@@ -13,7 +13,8 @@
 #include "backend/backend.h"
 
 static tg_backend *open_cpu(int threads, tg_context **ctx) {
-    const tg_context_config config = {.threads = threads};
+    const tg_context_config config = {
+        .size = sizeof(tg_context_config), .device = -1, .threads = threads};
     tg_backend *be = NULL;
     assert_int_equal(tg_context_create(&config, ctx), TG_OK);
     assert_int_equal(tg_backend_open(*ctx, "cpu", &be), TG_OK);

@@ -153,7 +153,11 @@ static void test_device_ledger(void **state) {
 static void test_leak_is_reported(void **state) {
     (void)state;
     log_record log = {0};
-    tg_context_config config = {.threads = 1, .log = record, .log_user = &log};
+    tg_context_config config = {.size = sizeof(tg_context_config),
+                                .device = -1,
+                                .threads = 1,
+                                .log = record,
+                                .log_user = &log};
     tg_context *ctx = NULL;
     assert_int_equal(tg_context_create(&config, &ctx), TG_OK);
     char *block = tg_mem_alloc(ctx, TG_MEM_DATA, 24, 1);

@@ -51,7 +51,8 @@ static void make_optimizer(rig *r, const char *method, bool accumulates, bool bo
         const tg_fno_param p = tg_fno_get_param(r->fno, i);
         params[i] = (tg_optim_param){p.name, p.dtype, p.shape, p.spectral ? 0 : 1};
     }
-    const tg_optim_setup setup = {.groups = r->groups,
+    const tg_optim_setup setup = {.size = sizeof(tg_optim_setup),
+                                  .groups = r->groups,
                                   .group_count = 2,
                                   .params = params,
                                   .param_count = count,
@@ -212,7 +213,8 @@ static void steps_end_the_same(void **state) {
                 if (n > 0 && !is_last) {
                     continue;
                 }
-                const tg_step_config config = {.max_grad_norm = clips ? 0.5 : 0.0};
+                const tg_step_config config = {.size = sizeof(tg_step_config),
+                                               .max_grad_norm = clips ? 0.5 : 0.0};
                 double losses[2][sizeof batches];
                 rig a = begin("cpu", networks[n], methods[m], &config);
                 rig b = begin("fake", networks[n], methods[m], &config);
@@ -231,7 +233,7 @@ static void steps_end_the_same(void **state) {
 static void sums_end_the_same(void **state) {
     (void)state;
     for (int m = 0; m < COUNT(methods); m++) {
-        const tg_step_config config = {.accumulates = true};
+        const tg_step_config config = {.size = sizeof(tg_step_config), .accumulates = true};
         double losses[2][3];
         rig a = begin("cpu", networks[0], methods[m], &config);
         rig b = begin("fake", networks[0], methods[m], &config);
@@ -256,7 +258,8 @@ static void sums_end_the_same(void **state) {
 static void ordinary_steps_do_not_starve_the_device(void **state) {
     (void)state;
     for (int graphs = 0; graphs < 2; graphs++) {
-        const tg_step_config config = {.graphs = graphs ? TG_GRAPHS_AUTO : TG_GRAPHS_OFF};
+        const tg_step_config config = {.size = sizeof(tg_step_config),
+                                       .graphs = graphs ? TG_GRAPHS_AUTO : TG_GRAPHS_OFF};
         rig r = begin("fake", networks[0], "adam", &config);
         double losses[8];
         tg_step_result result;
@@ -288,8 +291,8 @@ static void captured_graphs_follow_the_buffers(void **state) {
     (void)state;
     static const char batches[] = "01021";
     double losses[2][sizeof batches];
-    rig a = begin("cpu", networks[0], "adam", &(tg_step_config){0});
-    rig b = begin("fake", networks[0], "adam", &(tg_step_config){0});
+    rig a = begin("cpu", networks[0], "adam", &(tg_step_config){.size = sizeof(tg_step_config)});
+    rig b = begin("fake", networks[0], "adam", &(tg_step_config){.size = sizeof(tg_step_config)});
     const fake_counts before = fake_device_counts();
     for (int epoch = 0; epoch < 3; epoch++) {
         train(&a, batches, losses[0]);
@@ -315,8 +318,10 @@ static void steps_that_cannot_be_recorded_are_run(void **state) {
     static const char batches[] = "0120121";
     for (int failing = 1; failing <= 2; failing++) { /* forward, backward */
         double losses[2][sizeof batches];
-        rig a = begin("cpu", networks[0], "tensorgrad", &(tg_step_config){0});
-        rig b = begin("fake", networks[0], "tensorgrad", &(tg_step_config){0});
+        rig a = begin("cpu", networks[0], "tensorgrad",
+                      &(tg_step_config){.size = sizeof(tg_step_config)});
+        rig b = begin("fake", networks[0], "tensorgrad",
+                      &(tg_step_config){.size = sizeof(tg_step_config)});
         fake_device_fail_graph(failing);
         train(&a, batches, losses[0]);
         train(&b, batches, losses[1]);
@@ -363,8 +368,11 @@ static void gradients_that_are_not_finite_are_skipped(void **state) {
                 config.min_entries = 0;
                 config.update_proj_gap = 3;
                 const tg_optim_param param = {"w", TG_F32, shape, 0};
-                const tg_optim_setup setup = {
-                    .groups = &config, .group_count = 1, .params = &param, .param_count = 1};
+                const tg_optim_setup setup = {.size = sizeof(tg_optim_setup),
+                                              .groups = &config,
+                                              .group_count = 1,
+                                              .params = &param,
+                                              .param_count = 1};
                 tg_optim *optim = NULL;
                 tg_tensor weight, gradient;
                 net_ok(ctx[side], tg_optim_create(ctx[side], &setup, &optim));
@@ -402,7 +410,8 @@ static void sums_that_are_not_finite_are_skipped(void **state) {
         tg_context *ctx = net_context("fake", 1);
         tg_optim_config config = tg_optim_config_default();
         const tg_optim_param param = {"w", TG_F32, shape, 0};
-        const tg_optim_setup setup = {.groups = &config,
+        const tg_optim_setup setup = {.size = sizeof(tg_optim_setup),
+                                      .groups = &config,
                                       .group_count = 1,
                                       .params = &param,
                                       .param_count = 1,
@@ -445,8 +454,11 @@ static void a_policy_of_errors_is_obeyed_at_once(void **state) {
     tg_optim_config config = tg_optim_config_default();
     config.nonfinite = TG_NONFINITE_ERROR;
     const tg_optim_param param = {"w", TG_F32, shape, 0};
-    const tg_optim_setup setup = {
-        .groups = &config, .group_count = 1, .params = &param, .param_count = 1};
+    const tg_optim_setup setup = {.size = sizeof(tg_optim_setup),
+                                  .groups = &config,
+                                  .group_count = 1,
+                                  .params = &param,
+                                  .param_count = 1};
     tg_optim *optim = NULL;
     tg_tensor weight, gradient;
     float values[5] = {1, 2, NAN, 4, INFINITY};

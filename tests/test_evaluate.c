@@ -283,7 +283,8 @@ static void test_errors_by_hand(void **state) {
         if (tg_backend_describe(NULL, i, &info) != TG_OK || !info.available) {
             continue;
         }
-        const tg_context_config config = {.threads = 2};
+        const tg_context_config config = {
+            .size = sizeof(tg_context_config), .device = -1, .threads = 2};
         tg_context *ctx = NULL;
         char root[1024];
         assert_int_equal(tg_context_create(&config, &ctx), TG_OK);

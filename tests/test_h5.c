@@ -246,7 +246,8 @@ static void test_round_trip(void **state) {
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
         tg_archive *out = make_archive(&shapes[s]);
         for (int k = 0; k < 3; k++) {
-            const tg_h5_write_config config = {.gzip = levels[k]};
+            const tg_h5_write_config config = {.size = sizeof(tg_h5_write_config),
+                                               .gzip = levels[k]};
             tg_archive *in = NULL;
             assert_int_equal(tg_h5_write(ctx, path, out, &config), TG_OK);
             assert_int_equal(tg_archive_read(ctx, path, &in), TG_OK);
@@ -263,7 +264,7 @@ static void test_gzip(void **state) {
     (void)state;
     enum { SAMPLES = 37, WIDTH = 10007 };
     const tg_shape shape = {2, {SAMPLES, WIDTH}};
-    const tg_h5_write_config config = {.gzip = 4};
+    const tg_h5_write_config config = {.size = sizeof(tg_h5_write_config), .gzip = 4};
     const char *path = test_path("gzip.h5");
     tg_archive *archive = NULL;
     tg_tensor tensor = {0};
@@ -331,7 +332,7 @@ static void test_write_refuses(void **state) {
     assert_int_equal(tg_archive_add_view(archive, "a/b", &tensor), TG_OK);
     assert_int_equal(tg_h5_write(ctx, path, archive, NULL), TG_E_IO);
     assert_non_null(strstr(tg_context_error(ctx), "a/b"));
-    const tg_h5_write_config config = {.gzip = 10};
+    const tg_h5_write_config config = {.size = sizeof(tg_h5_write_config), .gzip = 10};
     assert_int_equal(tg_h5_write(ctx, path, archive, &config), TG_E_ARGUMENT);
     tg_archive_destroy(&archive);
     assert_int_equal(test_folder_count(), files);

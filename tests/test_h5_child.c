@@ -240,7 +240,7 @@ static void test_several(void **state) {
 static void test_pieces(void **state) {
     (void)state;
     const tg_shape shape = {3, {2, 3, 700001}};
-    const tg_h5_write_config config = {.gzip = 1};
+    const tg_h5_write_config config = {.size = sizeof(tg_h5_write_config), .gzip = 1};
     tg_archive *archive = NULL;
     tg_tensor tensor = {0};
     const int64_t numel = tg_shape_numel(&shape);

@@ -280,7 +280,8 @@ static tg_dataset *numbered_set(int64_t samples) {
 }
 
 static tg_loader *make_loader(tg_dataset *set, int64_t batch, uint64_t seed, bool shuffle) {
-    const tg_loader_config config = {.batch_size = batch, .seed = seed, .shuffle = shuffle};
+    const tg_loader_config config = {
+        .size = sizeof(tg_loader_config), .batch_size = batch, .seed = seed, .shuffle = shuffle};
     tg_loader *loader = NULL;
     set_ok(ctx, tg_loader_create(ctx, set, &config, &loader));
     return loader;
@@ -368,8 +369,11 @@ static void test_order(void **state) {
     assert_int_equal(tg_loader_batch(a, -1, 0, NULL, NULL, &count), TG_E_ARGUMENT);
     assert_int_equal(tg_loader_batch(a, (int64_t)1 << 32, 0, NULL, NULL, &count), TG_E_ARGUMENT);
     tg_loader *none = NULL;
-    assert_int_equal(tg_loader_create(ctx, set, &(tg_loader_config){.batch_size = 0}, &none),
-                     TG_E_CONFIG);
+    assert_int_equal(
+        tg_loader_create(ctx, set,
+                         &(tg_loader_config){.size = sizeof(tg_loader_config), .batch_size = 0},
+                         &none),
+        TG_E_CONFIG);
     assert_null(none);
     tg_loader_destroy(&a);
     tg_loader_destroy(&b);
@@ -379,7 +383,8 @@ static void test_order(void **state) {
 }
 
 static tg_status use_everything(tg_dataset *set) {
-    const tg_loader_config config = {.batch_size = 2, .shuffle = true};
+    const tg_loader_config config = {
+        .size = sizeof(tg_loader_config), .batch_size = 2, .shuffle = true};
     tg_loader *loader = NULL;
     tg_normalizer *normalizer = NULL, *loaded = NULL;
     tg_archive *archive = NULL;

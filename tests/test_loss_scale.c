@@ -23,7 +23,8 @@ static void advance(tg_loss_scale *s, tg_outcome outcome, int times) {
 static void scale_grows_after_good_steps(void **state) {
     (void)state;
     tg_loss_scale s = tg_loss_scale_begin();
-    s.config = (tg_loss_scale_config){.is_dynamic = true, .interval = 4};
+    s.config = (tg_loss_scale_config){
+        .size = sizeof(tg_loss_scale_config), .is_dynamic = true, .interval = 4};
     assert_true(s.next == 0x1p16);
     advance(&s, TG_OUTCOME_GOOD, 3);
     assert_true(s.next == 0x1p16 && s.after == 0x1p16);
@@ -40,7 +41,8 @@ static void scale_grows_after_good_steps(void **state) {
 static void scale_yields_to_overflows(void **state) {
     (void)state;
     tg_loss_scale s = tg_loss_scale_begin();
-    s.config = (tg_loss_scale_config){.is_dynamic = true, .interval = 4};
+    s.config = (tg_loss_scale_config){
+        .size = sizeof(tg_loss_scale_config), .is_dynamic = true, .interval = 4};
     advance(&s, TG_OUTCOME_GOOD, 2);
     tg_loss_scale_advance(&s, TG_OUTCOME_OVERFLOW);
     assert_true(s.next == 0x1p16 && s.after == 0x1p15 && s.good == 0);
@@ -64,7 +66,8 @@ static void scale_yields_to_overflows(void **state) {
 static void state_of_a_scale_comes_back(void **state) {
     (void)state;
     tg_loss_scale s = tg_loss_scale_begin(), t = tg_loss_scale_begin();
-    s.config = t.config = (tg_loss_scale_config){.is_dynamic = true, .interval = 3};
+    s.config = t.config = (tg_loss_scale_config){
+        .size = sizeof(tg_loss_scale_config), .is_dynamic = true, .interval = 3};
     int64_t numbers[TG_LOSS_SCALE_NUMBERS];
     for (int i = 0; i < 40; i++) {
         const tg_outcome outcome = i % 11 == 7 ? TG_OUTCOME_OVERFLOW : TG_OUTCOME_GOOD;
@@ -186,7 +189,8 @@ static void make_optimizer(rig *r) {
         const tg_fno_param p = tg_fno_get_param(r->fno, i);
         params[i] = (tg_optim_param){p.name, p.dtype, p.shape, p.spectral ? 0 : 1};
     }
-    const tg_optim_setup setup = {.groups = groups,
+    const tg_optim_setup setup = {.size = sizeof(tg_optim_setup),
+                                  .groups = groups,
                                   .group_count = 2,
                                   .params = params,
                                   .param_count = count,
@@ -225,7 +229,8 @@ static rig *begin(const char *backend, const recipe *how) {
     make_optimizer(r);
     put_batch(r, 1, &r->x);
     put_batch(r, 2, &r->y);
-    tg_step_config step = {.fno = r->fno,
+    tg_step_config step = {.size = sizeof(tg_step_config),
+                           .fno = r->fno,
                            .optim = r->optim,
                            .accumulates = how->accumulates,
                            .max_grad_norm = how->accumulates ? 0.0 : how->max_grad_norm};
@@ -309,9 +314,12 @@ static void assert_same(rig *a, rig *b, bool with_scale) {
     tg_archive_destroy(&y);
 }
 
-static const tg_loss_scale_config none = {.fixed = 1.0, .interval = 1};
-static const tg_loss_scale_config quick = {.is_dynamic = true, .fixed = 1.0, .interval = 3};
-static const tg_loss_scale_config slow = {.is_dynamic = true, .fixed = 1.0, .interval = 1000};
+static const tg_loss_scale_config none = {
+    .size = sizeof(tg_loss_scale_config), .fixed = 1.0, .interval = 1};
+static const tg_loss_scale_config quick = {
+    .size = sizeof(tg_loss_scale_config), .is_dynamic = true, .fixed = 1.0, .interval = 3};
+static const tg_loss_scale_config slow = {
+    .size = sizeof(tg_loss_scale_config), .is_dynamic = true, .fixed = 1.0, .interval = 1000};
 
 /* Nothing that follows a gradient of f32 knows of the scale, whether it stays or grows on the way:
  * refreshes, index sets, spectra and the ranks chosen from them, norms that are clipped, sums. */
@@ -335,7 +343,8 @@ static void f32_is_the_same_bit_for_bit(void **state) {
          .accumulates = true,
          .max_grad_norm = 0.05},
     };
-    const tg_loss_scale_config scales[] = {{.fixed = 0x1p20, .interval = 1}, quick};
+    const tg_loss_scale_config scales[] = {
+        {.size = sizeof(tg_loss_scale_config), .fixed = 0x1p20, .interval = 1}, quick};
     for (int i = 0; i < COUNT(recipes); i++) {
         for (int b = 0; b < COUNT(backends); b++) {
             recipe plain = recipes[i];
@@ -501,9 +510,10 @@ static void other_states_are_met(void **state) {
     assert_int_equal(tg_optim_load(r->optim, archive), TG_E_FORMAT);
     assert_non_null(strstr(tg_context_error(r->ctx), "optim.loss_scale"));
     tg_archive_destroy(&archive);
-    tg_loss_scale_config bad = {.fixed = 3.0, .interval = 1};
+    tg_loss_scale_config bad = {.size = sizeof(tg_loss_scale_config), .fixed = 3.0, .interval = 1};
     assert_int_equal(tg_optim_set_loss_scale(r->optim, &bad), TG_E_CONFIG);
-    bad = (tg_loss_scale_config){.is_dynamic = true, .interval = 0};
+    bad = (tg_loss_scale_config){
+        .size = sizeof(tg_loss_scale_config), .is_dynamic = true, .interval = 0};
     assert_int_equal(tg_optim_set_loss_scale(r->optim, &bad), TG_E_CONFIG);
     end(&old);
     end(&r);

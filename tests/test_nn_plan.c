@@ -330,7 +330,8 @@ static void optimizers_need_their_loan(void **state) {
     net_ok(ctx, tg_optim_config_set(ctx, &config, "name", "tensorgrad"));
     net_ok(ctx, tg_optim_config_set(ctx, &config, "min_entries", "1"));
     const tg_optim_param param = {"w", TG_C64, tg_shape_of(3, (int64_t[]){8, 8, 8}), 0};
-    tg_optim_setup setup = {.groups = &config,
+    tg_optim_setup setup = {.size = sizeof(tg_optim_setup),
+                            .groups = &config,
                             .group_count = 1,
                             .params = &param,
                             .param_count = 1,
@@ -376,7 +377,8 @@ static void chunks_where_they_save(void **state) {
     const tg_optim_param param = {"w", TG_C64, tg_shape_of(4, (int64_t[]){128, 128, 128, 65}), 0};
     tg_optim_config group = tg_optim_config_default();
     net_ok(ctx, tg_optim_config_set(ctx, &group, "name", "tensorgrad"));
-    const tg_optim_setup setup = {.groups = &group,
+    const tg_optim_setup setup = {.size = sizeof(tg_optim_setup),
+                                  .groups = &group,
                                   .group_count = 1,
                                   .params = &param,
                                   .param_count = 1,

@@ -82,7 +82,8 @@ static void fill(float *x, int64_t n, uint32_t stream) {
 static void begin(rig *r, const char *backend, int method, bool accumulates) {
     *r =
         (rig){.params = {{"fno.weight", TG_C64, weight_shape, 0}, {"bias", TG_F32, bias_shape, 0}}};
-    const tg_context_config threads = {.threads = 2, .math = TG_MATH_FP32};
+    const tg_context_config threads = {
+        .size = sizeof(tg_context_config), .device = -1, .threads = 2, .math = TG_MATH_FP32};
     assert_int_equal(tg_context_create(&threads, &r->ctx), TG_OK);
     assert_int_equal(tg_backend_select(r->ctx, backend), TG_OK);
     r->groups[0] = tg_optim_config_default();
@@ -95,7 +96,8 @@ static void begin(rig *r, const char *backend, int method, bool accumulates) {
     for (int i = 0; i < 12 && s[i]; i += 2) {
         assert_int_equal(tg_optim_config_set(r->ctx, r->groups, s[i], s[i + 1]), TG_OK);
     }
-    r->setup = (tg_optim_setup){.groups = r->groups,
+    r->setup = (tg_optim_setup){.size = sizeof(tg_optim_setup),
+                                .groups = r->groups,
                                 .group_count = 1,
                                 .params = r->params,
                                 .param_count = 2,

@@ -28,8 +28,12 @@ static tg_optim *make(tg_context *ctx, const char *const *settings, const tg_sha
         net_ok(ctx, tg_optim_config_set(ctx, &group, common[i], common[i + 1]));
     }
     const tg_optim_param param = {"w", TG_F64, *shape, 0};
-    const tg_optim_setup setup = {
-        .groups = &group, .group_count = 1, .params = &param, .param_count = 1, .seed = 3};
+    const tg_optim_setup setup = {.size = sizeof(tg_optim_setup),
+                                  .groups = &group,
+                                  .group_count = 1,
+                                  .params = &param,
+                                  .param_count = 1,
+                                  .seed = 3};
     net_ok(ctx, tg_optim_create(ctx, &setup, &optim));
     return optim;
 }

@@ -85,7 +85,8 @@ static void begin(rig *r, const char *backend, int method, const less *less_) {
     *r = (rig){.less = less_,
                .params = {{"fno.weight", less_->weight, weight_shape, 0},
                           {"bias", TG_F32, bias_shape, 0}}};
-    const tg_context_config threads = {.threads = 2, .math = TG_MATH_FP32};
+    const tg_context_config threads = {
+        .size = sizeof(tg_context_config), .device = -1, .threads = 2, .math = TG_MATH_FP32};
     assert_int_equal(tg_context_create(&threads, &r->ctx), TG_OK);
     ok(r->ctx, tg_backend_select(r->ctx, backend));
     r->group = tg_optim_config_default();
@@ -98,7 +99,8 @@ static void begin(rig *r, const char *backend, int method, const less *less_) {
         ok(r->ctx,
            tg_optim_config_set(r->ctx, &r->group, methods[method][i], methods[method][i + 1]));
     }
-    r->setup = (tg_optim_setup){.groups = &r->group,
+    r->setup = (tg_optim_setup){.size = sizeof(tg_optim_setup),
+                                .groups = &r->group,
                                 .group_count = 1,
                                 .params = r->params,
                                 .param_count = 2,

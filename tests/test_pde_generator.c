@@ -21,7 +21,8 @@ static tg_context *ctx; /* two threads */
 
 static int setup(void **state) {
     (void)state;
-    const tg_context_config config = {.threads = 2};
+    const tg_context_config config = {
+        .size = sizeof(tg_context_config), .device = -1, .threads = 2};
     return tg_context_create(&config, &ctx) == TG_OK ? 0 : -1;
 }
 
@@ -202,7 +203,8 @@ static void test_threads(void **state) {
         const char *name = equations[e].name;
         set two = whole_set(name);
         for (int threads = 1; threads <= 7; threads += 6) {
-            const tg_context_config with = {.threads = threads};
+            const tg_context_config with = {
+                .size = sizeof(tg_context_config), .device = -1, .threads = threads};
             const tg_generator_config config = small_set(name);
             tg_context *other = NULL;
             assert_int_equal(tg_context_create(&with, &other), TG_OK);

@@ -35,7 +35,8 @@ static void begin(rig *r, const char *backend, const char *path, size_t cache_by
     r->set = set_open(&r->reader, path, &config);
     r->facts = tg_dataset_get_facts(r->set);
     set_ok(r->ctx, tg_normalizer_fit(r->ctx, r->set, TG_DATA_Y, &r->model.encoder[TG_DATA_Y]));
-    const tg_loader_config loader = {.batch_size = SIZE, .seed = 3, .shuffle = true};
+    const tg_loader_config loader = {
+        .size = sizeof(tg_loader_config), .batch_size = SIZE, .seed = 3, .shuffle = true};
     set_ok(r->ctx, tg_loader_create(&r->reader, r->set, &loader, &r->loader));
     set_ok(r->ctx,
            tg_prefetch_create(&r->model, &r->reader, r->loader, &r->facts, SIZE, &r->prefetch));

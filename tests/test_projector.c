@@ -96,7 +96,8 @@ static tg_scalar inner(tg_dtype dtype, int64_t n, const void *x, const void *y) 
 
 static void begin_in(bench *b, const char *backend, int method, tg_dtype dtype,
                      const tg_shape *shape, size_t chunk) {
-    const tg_context_config threads = {.threads = 2, .math = TG_MATH_FP32};
+    const tg_context_config threads = {
+        .size = sizeof(tg_context_config), .device = -1, .threads = 2, .math = TG_MATH_FP32};
     tg_projector_config config = config_of(method);
     char text[64];
     config.first.chunk_bytes = config.second.chunk_bytes = chunk;

@@ -22,7 +22,8 @@ static void on_log(void *user, tg_log_level level, const char *message) {
 
 static int setup(void **state) {
     (void)state;
-    const tg_context_config config = {.log = on_log};
+    const tg_context_config config = {
+        .size = sizeof(tg_context_config), .device = -1, .log = on_log};
     return tg_context_create(&config, &ctx) == TG_OK ? 0 : -1;
 }
 

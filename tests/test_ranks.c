@@ -254,7 +254,8 @@ typedef struct rig {
 
 static void begin(rig *r, const char *backend, const char *const *settings) {
     memset(r, 0, sizeof *r);
-    const tg_context_config config = {.threads = 2};
+    const tg_context_config config = {
+        .size = sizeof(tg_context_config), .device = -1, .threads = 2};
     assert_int_equal(tg_context_create(&config, &r->ctx), TG_OK);
     assert_int_equal(tg_backend_select(r->ctx, backend), TG_OK);
     r->group = tg_optim_config_default();
@@ -265,8 +266,12 @@ static void begin(rig *r, const char *backend, const char *const *settings) {
     }
     r->params[0] = (tg_optim_param){"first", TG_C64, shapes[0], 0};
     r->params[1] = (tg_optim_param){"second", TG_C64, shapes[1], 0};
-    r->setup = (tg_optim_setup){
-        .groups = &r->group, .group_count = 1, .params = r->params, .param_count = 2, .seed = 5};
+    r->setup = (tg_optim_setup){.size = sizeof(tg_optim_setup),
+                                .groups = &r->group,
+                                .group_count = 1,
+                                .params = r->params,
+                                .param_count = 2,
+                                .seed = 5};
     const tg_status status = tg_optim_create(r->ctx, &r->setup, &r->optim);
     if (status != TG_OK) {
         fail_msg("%s", tg_context_error(r->ctx));
@@ -516,8 +521,11 @@ static void test_budget_is_never_exceeded(void **state) {
         assert_int_equal(tg_optim_config_set(r.ctx, &r.group, tiny[i], tiny[i + 1]), TG_OK);
     }
     r.params[0] = (tg_optim_param){"first", TG_C64, shapes[0], 0};
-    r.setup = (tg_optim_setup){
-        .groups = &r.group, .group_count = 1, .params = r.params, .param_count = 1};
+    r.setup = (tg_optim_setup){.size = sizeof(tg_optim_setup),
+                               .groups = &r.group,
+                               .group_count = 1,
+                               .params = r.params,
+                               .param_count = 1};
     assert_int_equal(tg_optim_create(r.ctx, &r.setup, &r.optim), TG_E_CONFIG);
     assert_non_null(strstr(tg_context_error(r.ctx), "opt.memory_budget: 200 bytes are too few"));
     tg_context_destroy(&r.ctx);

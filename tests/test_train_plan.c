@@ -133,7 +133,8 @@ static const variant long_variants[] = {
 };
 
 static tg_context *open_context(const char *backend) {
-    const tg_context_config config = {.threads = 1};
+    const tg_context_config config = {
+        .size = sizeof(tg_context_config), .device = -1, .threads = 1};
     tg_context *ctx = NULL;
     assert_int_equal(tg_context_create(&config, &ctx), TG_OK);
     set_ok(ctx, tg_backend_select(ctx, backend));

@@ -384,7 +384,8 @@ static void write_spared(void) {
 
 static int setup(void **state) {
     (void)state;
-    const tg_context_config config = {.threads = 1};
+    const tg_context_config config = {
+        .size = sizeof(tg_context_config), .device = -1, .threads = 1};
     assert_int_equal(tg_context_create(&config, &ctx), TG_OK);
     set_ok(ctx, tg_backend_select(ctx, "cpu"));
     static const char *const sets[] = {"good", "broken", "spread", "spared"};

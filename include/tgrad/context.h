@@ -26,17 +26,51 @@ typedef void (*tg_log_fn)(void *user, tg_log_level level, const char *message);
  * several times faster), or all in f32. Has no effect on the other backends. */
 typedef enum tg_math { TG_MATH_TF32, TG_MATH_FP32 } tg_math;
 
+/* Where memory lies: on the host, or on the device that the context's backend computes on. */
+typedef enum tg_place { TG_HOST, TG_DEVICE, TG_PLACES } tg_place;
+
+/* Memory from the caller, such as the caching allocator of a framework that shares the GPU. All of
+ * it stands in the ledger as before. Host memory is asked for and given back from any thread of the
+ * library. What is used by libraries below (CUDA, OpenBLAS, FFTW, HDF5) for themselves and pinned
+ * memory do not come from here. */
+typedef struct tg_allocator {
+    /* At least `bytes` (> 0) at `place`, aligned to 64 bytes on the host and 256 on a device; NULL
+     * when there is no memory. `stream`: the context's, in whose order a device's block is used;
+     * NULL on the host. */
+    void *(*alloc)(void *user, size_t bytes, tg_place place, void *stream);
+    /* Nothing that uses the block is under way any more. */
+    void (*release)(void *user, void *block, size_t bytes, tg_place place, void *stream);
+    void *user;
+    bool serves_host; /* memory of the host, too */
+} tg_allocator;
+
 typedef struct tg_context_config {
+    size_t size;            /* of the struct, see status.h */
     int threads;            /* CPU threads; 0 = all cores the process may use */
     tg_math math;           /* TG_MATH_TF32 by default */
     tg_log_fn log;          /* NULL: silent (the library itself never prints) */
     void *log_user;         /* handed to `log` as it is */
     tg_log_level log_level; /* messages below this level are dropped */
+    /* Of a backend that computes on a device; where it does not, a device or a stream is an error
+     * as soon as the backend is chosen. */
+    int device;   /* its number among those the process sees; -1: that of `stream`, or the first.
+                     The thread that calls must have it as its current one (cudaSetDevice), which
+                     choosing the backend sees to */
+    void *stream; /* a cudaStream_t of the caller, who keeps it for as long as the context; all work
+                     is queued on it. The default stream is cudaStreamLegacy (which cannot be
+                     captured as a graph). NULL: a stream of the context's own */
+    tg_allocator allocator; /* alloc NULL: memory from the system and the device's driver */
 } tg_context_config;
 
-TG_API tg_context_config tg_context_config_default(void);
+TG_API void tg_context_config_init(tg_context_config *config, size_t size);
+static inline tg_context_config tg_context_config_default(void) {
+    tg_context_config config;
+    tg_context_config_init(&config, sizeof config);
+    return config;
+}
 
-/* Makes a context; `config` NULL means the default. On failure *out is NULL. */
+/* Makes a context; `config` NULL means the default. On failure *out is NULL, and the sentence is
+ * that of no context: tg_context_error(NULL). */
 TG_API TG_NODISCARD tg_status tg_context_create(const tg_context_config *config, tg_context **out);
 
 /* Ends a context and sets *ctx to NULL; accepts NULL. Everything made with the context must have
@@ -44,7 +78,8 @@ TG_API TG_NODISCARD tg_status tg_context_create(const tg_context_config *config,
 TG_API void tg_context_destroy(tg_context **ctx);
 
 /* The sentence of the last failure ("" if none), and the source place that raised it. Both stay
- * valid until the next failing call on this context. */
+ * valid until the next failing call on this context. NULL: of the last call of this thread that
+ * failed without a context. */
 TG_API const char *tg_context_error(const tg_context *ctx);
 TG_API const char *tg_context_error_place(const tg_context *ctx);
 
@@ -65,8 +100,6 @@ typedef enum tg_mem_category {
     TG_MEM_OTHER, /* handles, names, file headers: small */
     TG_MEM_CATEGORIES
 } tg_mem_category;
-
-typedef enum tg_place { TG_HOST, TG_DEVICE, TG_PLACES } tg_place;
 
 typedef struct tg_mem_usage {
     size_t current[TG_MEM_CATEGORIES]; /* bytes held now */

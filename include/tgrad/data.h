@@ -41,6 +41,7 @@ typedef struct tg_dataset tg_dataset;
 #define TG_TIME_ALL  (-2) /* every time, as further channels: time major, (T * C, grid..) */
 
 typedef struct tg_dataset_config {
+    size_t size;                    /* of the struct, see status.h */
     int n_dim;                      /* dimensions of the grid, 1 .. TG_DATA_MAX_DIMS */
     const char *x_name;             /* of the array in an HDF5 or safetensors file; "x" */
     const char *y_name;             /* "y" */
@@ -54,7 +55,12 @@ typedef struct tg_dataset_config {
 } tg_dataset_config;
 
 /* n_dim 2, "x" and "y", everything as in the file, the last time, a cache of 1 GiB. */
-TG_API tg_dataset_config tg_dataset_config_default(void);
+TG_API void tg_dataset_config_init(tg_dataset_config *config, size_t size);
+static inline tg_dataset_config tg_dataset_config_default(void) {
+    tg_dataset_config config;
+    tg_dataset_config_init(&config, sizeof config);
+    return config;
+}
 
 /* "last", "all" or an index from 0 on. `key` names the setting in errors. */
 TG_API TG_NODISCARD tg_status tg_time_parse(tg_context *ctx, const char *key, const char *text,
@@ -149,6 +155,7 @@ TG_API TG_NODISCARD tg_status tg_normalizer_load(tg_context *ctx, const tg_archi
 typedef struct tg_loader tg_loader;
 
 typedef struct tg_loader_config {
+    size_t size;        /* of the struct, see status.h */
     int64_t batch_size; /* >= 1; the last batch of an epoch is shorter if it does not divide */
     uint64_t seed;
     bool shuffle; /* otherwise in the order of the file */

@@ -46,6 +46,7 @@ typedef enum tg_checkpoint {
 
 /* Settings; the names are the keys of a configuration (section fno). */
 typedef struct tg_fno_config {
+    size_t size;                      /* of the struct, see status.h */
     int n_dim;                        /* dimensions of the data: how many n_modes there are */
     int64_t n_modes[TG_FNO_MAX_DIMS]; /* kept frequencies per dimension, outermost first */
     int64_t in_channels;              /* of the data, without coordinates */
@@ -74,7 +75,12 @@ typedef struct tg_fno_config {
 } tg_fno_config;
 
 /* Everything set but n_modes: 1 -> 1 channel, C 64, 4 layers, and the published defaults. */
-TG_API tg_fno_config tg_fno_config_default(void);
+TG_API void tg_fno_config_init(tg_fno_config *config, size_t size);
+static inline tg_fno_config tg_fno_config_default(void) {
+    tg_fno_config config;
+    tg_fno_config_init(&config, sizeof config);
+    return config;
+}
 
 /* Sets one key from text: "[64, 64]", "128", "0.5", "true", "soft-gating", "null". An unknown key
  * is an error that names the nearest one. */

@@ -93,7 +93,8 @@ TG_API TG_NODISCARD tg_status tg_h5_read(tg_h5 *file, const char *name, tg_tenso
 TG_API TG_NODISCARD tg_status tg_h5_read_meta(tg_h5 *file, tg_archive *archive);
 
 typedef struct tg_h5_write_config {
-    int gzip; /* compression level 0 (none, default) .. 9 */
+    size_t size; /* of the struct, see status.h */
+    int gzip;    /* compression level 0 (none, default) .. 9 */
 } tg_h5_write_config;
 
 /* Writes every tensor as a dataset of its name and every metadata pair as a text attribute of the

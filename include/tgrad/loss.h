@@ -30,11 +30,18 @@ typedef struct tg_loss_term {
 } tg_loss_term;
 
 typedef struct tg_loss_config {
-    int terms; /* 1 .. TG_LOSS_MAX_TERMS */
+    size_t size; /* of the struct, see status.h */
+    int terms;   /* 1 .. TG_LOSS_MAX_TERMS */
     tg_loss_term term[TG_LOSS_MAX_TERMS];
 } tg_loss_config;
 
-TG_API tg_loss_config tg_loss_config_default(void); /* relative L2 */
+/* relative L2 */
+TG_API void tg_loss_config_init(tg_loss_config *config, size_t size);
+static inline tg_loss_config tg_loss_config_default(void) {
+    tg_loss_config config;
+    tg_loss_config_init(&config, sizeof config);
+    return config;
+}
 
 /* Reads "l2", "h1", "l1.5", "abs_l2", "abs_h1", and sums such as "l2 + 0.1*h1". `key` names the
  * setting in errors. */

@@ -54,6 +54,7 @@ typedef enum tg_state_precision {
 
 /* Settings of one group. Key names in text form (tg_optim_config_set) are the published ones. */
 typedef struct tg_optim_config {
+    size_t size;          /* of the struct, see status.h */
     double learning_rate; /* learning_rate: 1e-3 */
     double beta1, beta2;  /* beta1, beta2: .9, .999 */
     double eps;           /* eps: 1e-6, added to the uncorrected root */
@@ -81,7 +82,12 @@ typedef struct tg_optim_config {
     tg_update_rule rule;                   /* rule: adam | lion */
 } tg_optim_config;
 
-TG_API tg_optim_config tg_optim_config_default(void);
+TG_API void tg_optim_config_init(tg_optim_config *config, size_t size);
+static inline tg_optim_config tg_optim_config_default(void) {
+    tg_optim_config config;
+    tg_optim_config_init(&config, sizeof config);
+    return config;
+}
 
 /* Sets one key from text ("rank", "[43, 43, 43, 23]"). `name` sets a whole method in one word (see
  * tg_optim_method); later keys override. */
@@ -117,6 +123,7 @@ typedef struct tg_optim_param {
 } tg_optim_param;
 
 typedef struct tg_optim_setup {
+    size_t size; /* of the struct, see status.h */
     const tg_optim_config *groups;
     int group_count;
     const tg_optim_param *params;
@@ -205,12 +212,19 @@ TG_API TG_NODISCARD tg_status tg_optim_set_learning_rate(tg_optim *optim, int gr
  * expected to happen: parameters whose gradients are finite are updated, the others are not, and it
  * is no TG_NONFINITE_ERROR unless the scale is at its least. */
 typedef struct tg_loss_scale_config {
+    size_t size; /* of the struct, see status.h */
     bool is_dynamic;
     double fixed;     /* otherwise: a power of two from 2^-10 to 2^24; 1: none */
     int64_t interval; /* loss_scale_interval: 500; steps without overflow until it is doubled */
 } tg_loss_scale_config;
 
-TG_API tg_loss_scale_config tg_loss_scale_config_default(void); /* none */
+/* none */
+TG_API void tg_loss_scale_config_init(tg_loss_scale_config *config, size_t size);
+static inline tg_loss_scale_config tg_loss_scale_config_default(void) {
+    tg_loss_scale_config config;
+    tg_loss_scale_config_init(&config, sizeof config);
+    return config;
+}
 /* From text: auto (dynamic if gradients pass through f16, see tg_fno_passes_f16, otherwise none),
  * off or a number. `key` is for the error. */
 TG_API TG_NODISCARD tg_status tg_loss_scale_config_parse(tg_context *ctx, const char *key,
@@ -305,6 +319,7 @@ typedef enum tg_lr_schedule_type {
 } tg_lr_schedule_type;
 
 typedef struct tg_lr_schedule_config {
+    size_t size;                   /* of the struct, see status.h */
     tg_lr_schedule_type scheduler; /* scheduler: StepLR | CosineAnnealingLR | .. */
     double learning_rate;          /* at the start */
     int64_t step_size;             /* step_size: 100 */
@@ -323,7 +338,12 @@ typedef struct tg_lr_schedule {
     int64_t waited; /* plateau: epochs since then */
 } tg_lr_schedule;
 
-TG_API tg_lr_schedule_config tg_lr_schedule_config_default(void);
+TG_API void tg_lr_schedule_config_init(tg_lr_schedule_config *config, size_t size);
+static inline tg_lr_schedule_config tg_lr_schedule_config_default(void) {
+    tg_lr_schedule_config config;
+    tg_lr_schedule_config_init(&config, sizeof config);
+    return config;
+}
 /* As for tg_optim_config. */
 TG_API TG_NODISCARD tg_status tg_lr_schedule_config_set(tg_context *ctx,
                                                         tg_lr_schedule_config *config,

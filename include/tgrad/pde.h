@@ -47,6 +47,7 @@ typedef struct tg_pde_value {
 } tg_pde_value;
 
 typedef struct tg_generator_config {
+    size_t size;               /* of the struct, see status.h */
     const char *equation;      /* one of the names above */
     const char *folder;        /* where the files go; made if it is not there */
     int64_t n_train, n_test;   /* 0: no such file; -1: the equation's own number */
@@ -59,7 +60,12 @@ typedef struct tg_generator_config {
     bool overwrite;             /* replace files made with other arguments */
 } tg_generator_config;
 
-TG_API tg_generator_config tg_generator_config_default(void);
+TG_API void tg_generator_config_init(tg_generator_config *config, size_t size);
+static inline tg_generator_config tg_generator_config_default(void) {
+    tg_generator_config config;
+    tg_generator_config_init(&config, sizeof config);
+    return config;
+}
 
 typedef struct tg_generator tg_generator;
 

@@ -77,6 +77,7 @@ typedef enum tg_scheme {
 
 /* Two branches are one sparse and one low-rank, in either order. */
 typedef struct tg_projector_config {
+    size_t size; /* of the struct, see status.h */
     tg_scheme scheme;
     tg_branch_config first, second;
     double lambda_sparse; /* weight of the sparse branch in back; <= 0: #sparse / #core values */
@@ -84,7 +85,13 @@ typedef struct tg_projector_config {
 
 /* Tucker 25 % of the entries, top-k where sparse, one warm sweep, lambda 1, scale 1. */
 TG_API tg_branch_config tg_branch_config_default(void);
-TG_API tg_projector_config tg_projector_config_default(void);
+
+TG_API void tg_projector_config_init(tg_projector_config *config, size_t size);
+static inline tg_projector_config tg_projector_config_default(void) {
+    tg_projector_config config;
+    tg_projector_config_init(&config, sizeof config);
+    return config;
+}
 
 typedef struct tg_projector tg_projector;
 

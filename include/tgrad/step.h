@@ -47,6 +47,7 @@ TG_API TG_NODISCARD tg_status tg_step_choose_refresh_chunks(tg_context *ctx,
                                                             tg_optim_config *groups);
 
 typedef struct tg_step_config {
+    size_t size; /* of the struct, see status.h */
     tg_fno *fno; /* prepared for training by the caller; it and the optimizer outlive the step */
     tg_optim *optim; /* with its weights bound; NULL: gradients are dropped. One that borrows is
                         lent what the network was prepared with (tg_fno_reserve) */

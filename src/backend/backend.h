@@ -278,6 +278,10 @@ struct tg_backend_ops {
     const tg_stream_ops *stream; /* NULL: every call is complete when it returns */
     /* What the driver of a device says about its memory; NULL on the host. */
     tg_status (*memory_left)(tg_backend *be, size_t *left, size_t *total);
+    /* How many devices the process sees, and which of them a stream belongs to; NULL on the host.
+     * Called before open. */
+    tg_status (*device_count)(tg_backend *be, int *count);
+    tg_status (*stream_device)(tg_backend *be, void *stream, int *device);
 
     /* -- life; probe fills the facts of tg_backend_info and may be called without open -- */
     void (*probe)(tg_backend_info *info);
@@ -440,6 +444,8 @@ struct tg_backend {
     tg_context *ctx;
     int threads;
     tg_math math;
+    int device;   /* to compute on, of those there are: set before open; 0 on the host */
+    void *stream; /* of the caller; NULL: the backend makes its own */
     double *cell; /* (8) of the backend's memory: results on their way to the host */
     void *state;  /* the backend's own */
 };

@@ -69,6 +69,31 @@ static void close_backend(tg_backend *be) {
     tg_mem_free(be->ctx, be);
 }
 
+/* The device that the context asks for, by its number or by a stream. */
+static tg_status find_device(tg_backend *be) {
+    const tg_context_config *config = &be->ctx->config;
+    tg_status status = TG_OK;
+    int count = 0, of_stream = 0;
+    be->device = config->device < 0 ? 0 : config->device;
+    be->stream = config->stream;
+    TG_TRY(be->ops->device_count(be, &count));
+    if (be->device >= count) {
+        return tg_fail(be->ctx, TG_E_ARGUMENT, "context: device %d is asked for, backend %s has %d",
+                       be->device, be->ops->name, count);
+    }
+    if (config->stream) {
+        TG_TRY(be->ops->stream_device(be, config->stream, &of_stream));
+        if (config->device >= 0 && of_stream != config->device) {
+            return tg_fail(be->ctx, TG_E_ARGUMENT,
+                           "context: the stream belongs to device %d, but device %d is asked for",
+                           of_stream, config->device);
+        }
+        be->device = of_stream;
+    }
+fail:
+    return status;
+}
+
 static tg_status open_row(tg_context *ctx, int index, tg_backend **out) {
     tg_status status = TG_OK;
     tg_backend *be = NULL;
@@ -84,6 +109,9 @@ static tg_status open_row(tg_context *ctx, int index, tg_backend **out) {
     be->ctx = ctx;
     be->threads = ctx->threads;
     be->math = ctx->config.math;
+    if (be->ops->device_count) {
+        TG_TRY(find_device(be));
+    }
     TG_TRY(be->ops->open(be));
     be->cell = be->ops->alloc(be, TG_MEM_OTHER, 8 * sizeof *be->cell);
     if (!be->cell) {
@@ -141,6 +169,13 @@ tg_status tg_backend_select(tg_context *ctx, const char *name) {
     tg_backend *be = NULL;
     tg_status status = tg_backend_open(ctx, name, &be);
     if (status != TG_OK) {
+        return status;
+    }
+    if (be->ops->place == TG_HOST && (ctx->config.stream || ctx->config.device >= 0)) {
+        status =
+            tg_fail(ctx, TG_E_ARGUMENT, "context: it has a %s, but backend %s computes on the host",
+                    ctx->config.stream ? "stream" : "device", be->ops->name);
+        tg_backend_close(&be);
         return status;
     }
     ctx->backend = be;

@@ -6,11 +6,42 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/sized.h"
 #include "base/threads.h"
 
-tg_context_config tg_context_config_default(void) {
-    return (tg_context_config){
-        .threads = 0, .log = NULL, .log_user = NULL, .log_level = TG_LOG_INFO};
+/* Failures of calls that have no context. */
+typedef struct failure {
+    char error[1024];
+    char place[256];
+} failure;
+
+static _Thread_local failure without_context;
+
+void tg_context_config_init(tg_context_config *config, size_t size) {
+    const tg_context_config defaults = {
+        .size = sizeof defaults, .log_level = TG_LOG_INFO, .device = -1};
+    tg_sized_init(config, size, &defaults, sizeof defaults);
+}
+
+static tg_status read_config(const tg_context_config *config, tg_context_config *out) {
+    *out = tg_context_config_default();
+    const tg_status status =
+        config ? TG_SIZED_READ(NULL, tg_context_config, size, config, out) : TG_OK;
+    if (status != TG_OK) {
+        return status;
+    }
+    if (out->threads < 0) {
+        return tg_fail(NULL, TG_E_ARGUMENT, "context: %d threads; 0 means all cores", out->threads);
+    }
+    if (out->device < -1) {
+        return tg_fail(NULL, TG_E_ARGUMENT, "context: device %d; -1 means the first one",
+                       out->device);
+    }
+    const tg_allocator *a = &out->allocator;
+    if (!a->alloc != !a->release || (a->serves_host && !a->alloc)) {
+        return tg_fail(NULL, TG_E_ARGUMENT, "context: an allocator needs both alloc and release");
+    }
+    return TG_OK;
 }
 
 tg_status tg_context_create(const tg_context_config *config, tg_context **out) {
@@ -18,9 +49,10 @@ tg_status tg_context_create(const tg_context_config *config, tg_context **out) {
         return TG_E_ARGUMENT;
     }
     *out = NULL;
-    tg_context_config chosen = config ? *config : tg_context_config_default();
-    if (chosen.threads < 0) {
-        return TG_E_ARGUMENT;
+    tg_context_config chosen;
+    const tg_status status = read_config(config, &chosen);
+    if (status != TG_OK) {
+        return status;
     }
     struct tg_ledger *ledger = tg_ledger_create();
     if (!ledger) {
@@ -79,11 +111,11 @@ tg_status tg_context_adopt(tg_context *ctx, const tg_context *branch, tg_status 
 }
 
 const char *tg_context_error(const tg_context *ctx) {
-    return ctx ? ctx->error : "";
+    return ctx ? ctx->error : without_context.error;
 }
 
 const char *tg_context_error_place(const tg_context *ctx) {
-    return ctx ? ctx->error_place : "";
+    return ctx ? ctx->error_place : without_context.place;
 }
 
 int tg_context_threads(const tg_context *ctx) {
@@ -92,16 +124,15 @@ int tg_context_threads(const tg_context *ctx) {
 
 tg_status tg_fail_at(tg_context *ctx, tg_status status, const char *file, int line,
                      const char *format, ...) {
-    if (ctx) {
-        va_list args;
-        va_start(args, format);
-        vsnprintf(ctx->error, sizeof ctx->error, format, args);
-        va_end(args);
-        const char *slash = strstr(file, "src/");
-        snprintf(ctx->error_place, sizeof ctx->error_place, "%s:%d", slash ? slash : file, line);
-        tg_log(ctx, TG_LOG_DEBUG, "%s: %s (%s)", tg_status_name(status), ctx->error,
-               ctx->error_place);
-    }
+    failure *alone = &without_context;
+    char *error = ctx ? ctx->error : alone->error, *place = ctx ? ctx->error_place : alone->place;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(error, sizeof alone->error, format, args);
+    va_end(args);
+    const char *slash = strstr(file, "src/");
+    snprintf(place, sizeof alone->place, "%s:%d", slash ? slash : file, line);
+    tg_log(ctx, TG_LOG_DEBUG, "%s: %s (%s)", tg_status_name(status), error, place);
     return status;
 }
 

@@ -43,10 +43,15 @@ long tg_mem_test_count(void) {
     return atomic_load(&allocations_seen);
 }
 
-/* The one place that asks the system for memory; the test hook stands before it. */
+/* The test hook. */
+static bool is_to_fail(void) {
+    const long seen = atomic_fetch_add(&allocations_seen, 1) + 1;
+    return seen == atomic_load(&allocation_to_fail);
+}
+
+/* The one place that asks the system for memory. */
 static void *system_alloc(size_t bytes) {
-    long seen = atomic_fetch_add(&allocations_seen, 1) + 1;
-    if (seen == atomic_load(&allocation_to_fail)) {
+    if (is_to_fail()) {
         return NULL;
     }
     void *block = NULL;
@@ -142,6 +147,23 @@ static void fail_alloc(tg_context *ctx, const char *where, tg_place place, tg_me
             tg_mem_category_name(category), tg_mem_text(usage.current, held));
 }
 
+/* From the allocator of the caller; NULL with its sentence. */
+static void *alloc_by_caller(tg_context *ctx, const char *where, tg_place place, void *stream,
+                             tg_mem_category category, size_t bytes) {
+    const tg_allocator *a = &ctx->config.allocator;
+    const size_t alignment = place == TG_HOST ? TG_ALIGNMENT : TG_DEVICE_ALIGNMENT;
+    void *block = is_to_fail() ? NULL : a->alloc(a->user, bytes, place, stream);
+    if (!block) {
+        fail_alloc(ctx, where, place, category, bytes);
+    } else if ((uintptr_t)block % alignment != 0) {
+        tg_fail(ctx, TG_E_MEMORY, "the allocator of the context gave %p, not aligned to %zu bytes",
+                block, alignment);
+        a->release(a->user, block, bytes, place, stream);
+        block = NULL;
+    }
+    return block;
+}
+
 void *tg_mem_alloc(tg_context *ctx, tg_mem_category category, size_t count, size_t size) {
     size_t bytes = 0;
     if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX / 2) {
@@ -149,9 +171,13 @@ void *tg_mem_alloc(tg_context *ctx, tg_mem_category category, size_t count, size
                 size, tg_mem_category_name(category));
         return NULL;
     }
-    char *raw = system_alloc(TG_ALIGNMENT + bytes);
-    if (!raw) {
+    char *raw = NULL;
+    if (ctx->config.allocator.serves_host) {
+        raw = alloc_by_caller(ctx, "", TG_HOST, NULL, category, TG_ALIGNMENT + bytes);
+    } else if (!(raw = system_alloc(TG_ALIGNMENT + bytes))) {
         fail_alloc(ctx, "", TG_HOST, category, bytes);
+    }
+    if (!raw) {
         return NULL;
     }
     *(host_header *)raw = (host_header){.bytes = bytes, .category = category};
@@ -175,10 +201,15 @@ void tg_mem_free(tg_context *ctx, void *block) {
     }
     char *raw = (char *)block - TG_ALIGNMENT;
     const host_header header = *(host_header *)raw;
+    const tg_allocator a = ctx->config.allocator; /* the block may be the context itself */
     pthread_mutex_lock(&ctx->ledger->mutex);
     count_out(&ctx->ledger->usage[TG_HOST], header.category, header.bytes);
     pthread_mutex_unlock(&ctx->ledger->mutex);
-    free(raw);
+    if (a.serves_host) {
+        a.release(a.user, raw, TG_ALIGNMENT + header.bytes, TG_HOST, NULL);
+    } else {
+        free(raw);
+    }
 }
 
 char *tg_mem_strdup(tg_context *ctx, const char *text) {
@@ -190,14 +221,28 @@ char *tg_mem_strdup(tg_context *ctx, const char *text) {
     return copy;
 }
 
+/* Pinned memory is the driver's. */
+static bool is_of_caller(const tg_context *ctx, const tg_mem_device *device) {
+    return ctx->config.allocator.alloc && device->place == TG_DEVICE;
+}
+
+/* An empty block has an address of its own, too. */
+static size_t least(size_t bytes) {
+    return bytes > 0 ? bytes : 1;
+}
+
 void *tg_mem_device_alloc(tg_context *ctx, const tg_mem_device *device, tg_mem_category category,
                           size_t bytes) {
+    const char *where = device->place == TG_DEVICE ? "device " : "pinned ";
     device_node *node = system_alloc(sizeof *node);
-    void *block = node ? device->alloc(device->state, bytes) : NULL;
+    void *block = NULL;
+    if (node && is_of_caller(ctx, device)) {
+        block = alloc_by_caller(ctx, where, device->place, device->stream, category, least(bytes));
+    } else if (!node || !(block = device->alloc(device->state, bytes))) {
+        fail_alloc(ctx, where, device->place, category, bytes);
+    }
     if (!block) {
         free(node);
-        fail_alloc(ctx, device->place == TG_DEVICE ? "device " : "pinned ", device->place, category,
-                   bytes);
         return NULL;
     }
     *node = (device_node){.block = block, .bytes = bytes, .category = category};
@@ -224,10 +269,16 @@ void tg_mem_device_free(tg_context *ctx, const tg_mem_device *device, void *bloc
         count_out(&ctx->ledger->usage[device->place], node->category, node->bytes);
     }
     pthread_mutex_unlock(&ctx->ledger->mutex);
-    if (node) {
-        device->release(device->state, block);
-        free(node);
+    if (!node) {
+        return;
     }
+    if (is_of_caller(ctx, device)) {
+        const tg_allocator *a = &ctx->config.allocator;
+        a->release(a->user, block, least(node->bytes), device->place, device->stream);
+    } else {
+        device->release(device->state, block);
+    }
+    free(node);
 }
 
 bool tg_mem_category_is_known(tg_mem_category category) {

@@ -5,7 +5,8 @@
 
 #include "base/context.h"
 
-#define TG_ALIGNMENT 64
+#define TG_ALIGNMENT        64
+#define TG_DEVICE_ALIGNMENT 256
 
 /* count * size bytes, not initialised; NULL (and an error in ctx) when there is no memory or the
  * product overflows. Zero bytes give a valid unique pointer. */
@@ -28,7 +29,9 @@ typedef struct tg_mem_device {
     void *(*alloc)(void *state, size_t bytes); /* NULL when there is none */
     void (*release)(void *state, void *block);
     void *state;
-    tg_place place; /* where it is counted */
+    tg_place place; /* where it is counted; that of a device comes from the context's allocator, if
+                       there is one */
+    void *stream;   /* handed to that */
 } tg_mem_device;
 
 void *tg_mem_device_alloc(tg_context *ctx, const tg_mem_device *device, tg_mem_category category,

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/sized.h"
 #include "data/memory.h"
 #include "data/subsampling.h"
 #include "io/array.h"
@@ -44,12 +45,14 @@ struct tg_dataset {
     int64_t capacity;
 };
 
-tg_dataset_config tg_dataset_config_default(void) {
-    return (tg_dataset_config){.n_dim = 2,
-                               .x_name = "x",
-                               .y_name = "y",
-                               .y_time = TG_TIME_LAST,
-                               .cache_bytes = (size_t)1 << 30};
+void tg_dataset_config_init(tg_dataset_config *config, size_t size) {
+    const tg_dataset_config defaults = {.size = sizeof defaults,
+                                        .n_dim = 2,
+                                        .x_name = "x",
+                                        .y_name = "y",
+                                        .y_time = TG_TIME_LAST,
+                                        .cache_bytes = (size_t)1 << 30};
+    tg_sized_init(config, size, &defaults, sizeof defaults);
 }
 
 tg_dataset_facts tg_dataset_get_facts(const tg_dataset *dataset) {
@@ -521,15 +524,22 @@ static tg_status make(tg_context *ctx, const origin *from, const tg_dataset_conf
     return status;
 }
 
+/* A config of the caller as one of this library's; NULL: the default. */
+static tg_status read_config(tg_context *ctx, const tg_dataset_config *config,
+                             tg_dataset_config *out) {
+    *out = tg_dataset_config_default();
+    return config ? TG_SIZED_READ(ctx, tg_dataset_config, size, config, out) : TG_OK;
+}
+
 tg_status tg_dataset_open(tg_context *ctx, const char *path, const char *y_path,
                           const tg_dataset_config *config, tg_dataset **out) {
     TG_NEED(ctx, out);
     *out = NULL;
     TG_NEED(ctx, ctx, path);
-    const tg_dataset_config standard = tg_dataset_config_default();
-    config = config ? config : &standard;
+    tg_dataset_config full;
+    const tg_status status = read_config(ctx, config, &full);
     const origin files = {.path = path, .y_path = y_path};
-    return make(ctx, &files, config, config->cache_bytes, path, out);
+    return status == TG_OK ? make(ctx, &files, &full, full.cache_bytes, path, out) : status;
 }
 
 /* Not cached: what stands in the arrays when they are read is handed out. */
@@ -538,12 +548,14 @@ tg_status tg_dataset_wrap(tg_context *ctx, const tg_tensor *x, const tg_tensor *
     TG_NEED(ctx, out);
     *out = NULL;
     TG_NEED(ctx, ctx, x);
-    tg_dataset_config how = tg_dataset_config_default();
-    how.n_dim = x->shape.ndim - 2;
-    how = config ? *config : how;
+    tg_dataset_config how;
+    const tg_status status = read_config(ctx, config, &how);
+    if (!config) {
+        how.n_dim = x->shape.ndim - 2;
+    }
     how.x_only = how.x_only || !y;
     const origin memory = {.x = x, .y = y};
-    return make(ctx, &memory, &how, 0, "array x", out);
+    return status == TG_OK ? make(ctx, &memory, &how, 0, "array x", out) : status;
 }
 
 /* Side after side goes through the buffer into its cache, and its file is let go. */

@@ -1,6 +1,7 @@
 /* Batches in an order that depends on (seed, epoch) alone: a permutation that needs no memory. */
 #include "base/memory.h"
 #include "base/rng.h"
+#include "base/sized.h"
 #include "tgrad/data.h"
 
 struct tg_loader {
@@ -18,6 +19,9 @@ tg_status tg_loader_create(tg_context *ctx, tg_dataset *dataset, const tg_loader
     TG_NEED(ctx, ctx, dataset, config);
     tg_status status = TG_OK;
     tg_loader *loader = NULL;
+    tg_loader_config full = {.size = sizeof full};
+    TG_TRY(TG_SIZED_READ(ctx, tg_loader_config, batch_size, config, &full));
+    config = &full;
     if (config->batch_size < 1) {
         return tg_fail(ctx, TG_E_CONFIG, "data.batch_size: %lld is not positive",
                        (long long)config->batch_size);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/context.h"
+#include "base/sized.h"
 #include "io/file.h"
 #include "io/hdf5_driver.h"
 #include "io/hdf5_space.h"
@@ -211,7 +212,13 @@ fail:
 tg_status tg_h5_write(tg_context *ctx, const char *path, const tg_archive *archive,
                       const tg_h5_write_config *config) {
     TG_NEED(ctx, ctx, path, archive);
-    writer w = {.ctx = ctx, .path = path, .gzip = config ? config->gzip : 0};
+    tg_h5_write_config full = {.size = sizeof full};
+    const tg_status status =
+        config ? TG_SIZED_READ(ctx, tg_h5_write_config, size, config, &full) : TG_OK;
+    if (status != TG_OK) {
+        return status;
+    }
+    writer w = {.ctx = ctx, .path = path, .gzip = full.gzip};
     if (w.gzip < 0 || w.gzip > 9) {
         return tg_fail(ctx, TG_E_ARGUMENT, "gzip: expected a level of 0 to 9, found %d", w.gzip);
     }

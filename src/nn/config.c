@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/sized.h"
 #include "nn/config.h"
 #include "nn/model.h"
 
@@ -105,8 +106,9 @@ enum { ROWS = sizeof rows / sizeof rows[0] };
 _Static_assert(sizeof(tg_fno_skip) == sizeof(int) && sizeof(tg_dtype) == sizeof(int),
                "enums are read and written as ints");
 
-tg_fno_config tg_fno_config_default(void) {
-    return (tg_fno_config){
+void tg_fno_config_init(tg_fno_config *config, size_t size) {
+    const tg_fno_config defaults = {
+        .size = sizeof defaults,
         .in_channels = 1,
         .out_channels = 1,
         .hidden_channels = 64,
@@ -124,6 +126,12 @@ tg_fno_config tg_fno_config_default(void) {
         .complex_modes = TG_MODES_CENTERED,
         .dtype = TG_F32,
     };
+    tg_sized_init(config, size, &defaults, sizeof defaults);
+}
+
+tg_status nn_config_read(tg_context *ctx, const tg_fno_config *config, tg_fno_config *out) {
+    *out = tg_fno_config_default();
+    return TG_SIZED_READ(ctx, tg_fno_config, n_modes, config, out);
 }
 
 const tg_setting *nn_config_rows(void) {
@@ -143,14 +151,19 @@ const char *tg_fno_config_key(int index) {
 tg_status tg_fno_config_set(tg_context *ctx, tg_fno_config *config, const char *key,
                             const char *text) {
     TG_NEED(ctx, config, key, text);
-    readable r = {.config = *config};
+    tg_fno_config before;
+    tg_status status = nn_config_read(ctx, config, &before);
+    if (status != TG_OK) {
+        return status;
+    }
+    readable r = {.config = before};
     if (strcmp(key, "domain_padding") == 0 && tg_setting_means(text, "null")) {
         text = "0"; /* published configs write null for none */
     }
     if (strcmp(key, "checkpointing") == 0) { /* the name of early checkpoints */
         key = "activation_checkpoint";
     }
-    tg_status status = tg_setting_set(ctx, "fno", rows, ROWS, &r, key, text);
+    status = tg_setting_set(ctx, "fno", rows, ROWS, &r, key, text);
     if (status == TG_OK && r.n_modes.count > TG_FNO_MAX_DIMS) {
         status = tg_fail(ctx, TG_E_CONFIG, "fno.n_modes: %d dimensions; 1 to %d are possible",
                          r.n_modes.count, TG_FNO_MAX_DIMS);
@@ -162,19 +175,20 @@ tg_status tg_fno_config_set(tg_context *ctx, tg_fno_config *config, const char *
         r.config.n_dim = r.n_modes.count;
         memcpy(r.config.n_modes, r.n_modes.value, sizeof r.config.n_modes);
     }
-    *config = r.config;
-    return TG_OK;
+    return TG_SIZED_WRITE(ctx, tg_fno_config, key, &before, &r.config, config);
 }
 
 /* ---- to text ---- */
 
 const char *tg_fno_config_get(const tg_fno_config *config, int index, char *text, size_t capacity) {
-    if (!config || !text || index < 0 || index >= ROWS) {
+    tg_fno_config full;
+    if (!config || !text || index < 0 || index >= ROWS ||
+        nn_config_read(NULL, config, &full) != TG_OK) {
         return NULL;
     }
-    const bool is_known = config->n_dim >= 0 && config->n_dim <= TG_FNO_MAX_DIMS;
-    readable r = {.config = *config, .n_modes = {.count = is_known ? config->n_dim : 0}};
-    memcpy(r.n_modes.value, config->n_modes, sizeof config->n_modes);
+    const bool is_known = full.n_dim >= 0 && full.n_dim <= TG_FNO_MAX_DIMS;
+    readable r = {.config = full, .n_modes = {.count = is_known ? full.n_dim : 0}};
+    memcpy(r.n_modes.value, full.n_modes, sizeof full.n_modes);
     return tg_setting_get(&rows[index], &r, text, capacity);
 }
 
@@ -190,11 +204,6 @@ static tg_status check_field(tg_context *ctx, const tg_fno_config *config, int i
             "fno.n_modes: it must be set, one number for each dimension of the data: 16, "
             "[16, 16] or [16, 16, 16]");
     }
-    if (config->n_dim == 0) {
-        return tg_fail(ctx, TG_E_CONFIG,
-                       "fno.n_modes: it must be set: kept frequencies per dimension, such as "
-                       "[16, 16]");
-    }
     if (config->n_dim < 1 || config->n_dim > TG_FNO_MAX_DIMS) {
         return tg_fail(ctx, TG_E_CONFIG, "fno.n_modes: %d dimensions; 1 to %d are possible",
                        config->n_dim, TG_FNO_MAX_DIMS);
@@ -205,11 +214,14 @@ static tg_status check_field(tg_context *ctx, const tg_fno_config *config, int i
 
 tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
     TG_NEED(ctx, config);
-    for (int i = 0; i < ROWS; i++) {
-        const tg_status status = check_field(ctx, config, i);
-        if (status != TG_OK) {
-            return status;
-        }
+    tg_fno_config full;
+    tg_status status = nn_config_read(ctx, config, &full);
+    config = &full;
+    for (int i = 0; i < ROWS && status == TG_OK; i++) {
+        status = check_field(ctx, config, i);
+    }
+    if (status != TG_OK) {
+        return status;
     }
     if (config->complex_modes == TG_MODES_NONNEGATIVE && config->complex_data &&
         config->n_dim != 1) {
@@ -254,10 +266,11 @@ nn_stores nn_stores_of(const tg_fno_config *config) {
 }
 
 bool tg_fno_passes_f16(const tg_fno_config *config) {
-    if (!config) {
+    tg_fno_config full;
+    if (!config || nn_config_read(NULL, config, &full) != TG_OK) {
         return false;
     }
-    const nn_stores stores = nn_stores_of(config);
+    const nn_stores stores = nn_stores_of(&full);
     return stores.activation == TG_STORE_F16 || stores.spectrum == TG_STORE_F16;
 }
 

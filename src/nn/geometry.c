@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/minmax.h"
+#include "nn/config.h"
 #include "nn/program.h"
 
 /* Zeros appended to a dimension, on each side if `symmetric`. */
@@ -17,9 +18,11 @@ static int64_t padded_size(const tg_fno_config *config, int64_t grid) {
 
 void tg_fno_fitting_modes(const tg_fno_config *config, const int64_t *grid,
                           int64_t modes[TG_FNO_MAX_DIMS]) {
-    if (!config || !grid || !modes) {
+    tg_fno_config full;
+    if (!config || !grid || !modes || nn_config_read(NULL, config, &full) != TG_OK) {
         return;
     }
+    config = &full;
     for (int d = 0; d < config->n_dim; d++) {
         const int64_t size = padded_size(config, grid[d]), wanted = config->n_modes[d];
         const bool is_halved = !config->complex_data && d == config->n_dim - 1;

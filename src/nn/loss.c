@@ -4,10 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sized.h"
 #include "nn/network.h"
 
-tg_loss_config tg_loss_config_default(void) {
-    return (tg_loss_config){.terms = 1, .term = {{.kind = TG_LOSS_LP, .p = 2.0, .weight = 1.0}}};
+void tg_loss_config_init(tg_loss_config *config, size_t size) {
+    const tg_loss_config defaults = {.size = sizeof defaults,
+                                     .terms = 1,
+                                     .term = {{.kind = TG_LOSS_LP, .p = 2.0, .weight = 1.0}}};
+    tg_sized_init(config, size, &defaults, sizeof defaults);
+}
+
+tg_status nn_loss_config_read(tg_context *ctx, const tg_loss_config *config, tg_loss_config *out) {
+    *out = tg_loss_config_default();
+    return TG_SIZED_READ(ctx, tg_loss_config, size, config, out);
 }
 
 static const char *skip_space(const char *text) {
@@ -51,7 +60,7 @@ static bool take_term(const char **text, tg_loss_term *term) {
 tg_status tg_loss_config_parse(tg_context *ctx, const char *key, const char *text,
                                tg_loss_config *out) {
     TG_NEED(ctx, key, text, out);
-    tg_loss_config config = {0};
+    tg_loss_config config = {.size = sizeof config};
     const char *at = text;
     bool good = true;
     while (good) {
@@ -140,9 +149,11 @@ tg_status tg_loss_eval(tg_context *ctx, const tg_loss_config *config, const tg_t
     TG_NEED(ctx, ctx, config, pred, target, loss);
     tg_status status = TG_OK;
     tg_backend *be = NULL;
+    tg_loss_config full;
+    TG_TRY(nn_loss_config_read(ctx, config, &full));
     TG_TRY(tg_backend_get(ctx, &be));
     TG_TRY(check_fields(be, pred, target, dpred));
-    TG_TRY(nn_loss(be, config, pred->dtype, &pred->shape, pred->data, target->data, be->cell, 1.0,
+    TG_TRY(nn_loss(be, &full, pred->dtype, &pred->shape, pred->data, target->data, be->cell, 1.0,
                    dpred ? dpred->data : NULL));
     TG_TRY(be->ops->download(be, loss, be->cell, sizeof *loss));
 fail:

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "nn/config.h"
 #include "nn/list.h"
 #include "nn/models/models.h"
 
@@ -134,9 +135,12 @@ void nn_declare_convolution(nn_model *model, const char *module, int *weight, in
 
 tg_status nn_model_create(tg_context *ctx, const tg_fno_config *config, nn_model *out) {
     tg_status status = TG_OK;
-    nn_model model = {.ctx = ctx, .config = *config, .planes = config->complex_data ? 2 : 1};
+    nn_model model = {.ctx = ctx};
     *out = (nn_model){0};
+    TG_TRY(nn_config_read(ctx, config, &model.config));
+    config = &model.config;
     TG_TRY(tg_fno_config_check(ctx, config));
+    model.planes = config->complex_data ? 2 : 1;
     const int last = config->n_dim - 1;
     model.architecture = nn_architecture_of(config);
     model.stores = nn_stores_of(config);

@@ -78,6 +78,10 @@ void nn_backward_replayed(tg_fno *fno);
 /* Takes back a backward of which nothing was run. */
 void nn_backward_undone(tg_fno *fno, uint64_t step);
 
+/* A config of the caller as one of this library's. */
+TG_NODISCARD tg_status nn_loss_config_read(tg_context *ctx, const tg_loss_config *config,
+                                           tg_loss_config *out);
+
 /* Loss of what lies where the backend computes, `shape` = (batch, channels, grid..), and grad_scale
  * times its gradient. */
 TG_NODISCARD tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,

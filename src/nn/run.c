@@ -96,14 +96,17 @@ tg_status nn_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *targ
                           const tg_loss_config *config, double grad_scale, double *loss) {
     tg_status status = TG_OK;
     nn_run *run = &fno->run;
+    tg_loss_config full;
+    TG_TRY(nn_loss_config_read(fno->ctx, config, &full));
     TG_TRY(forward(fno, x));
     TG_TRY(check_saved(fno));
     TG_TRY(check_tensor(fno, "target", target, run->batch, fno->model.config.out_channels));
     run->call =
-        (nn_call){.target = target, .loss_config = config, .grad_scale = grad_scale, .loss = loss};
+        (nn_call){.target = target, .loss_config = &full, .grad_scale = grad_scale, .loss = loss};
     TG_TRY(run_ops(fno, run->program.forward_end, run->program.backward_begin));
     run->has_dout = true;
 fail:
+    run->call = (nn_call){0};
     return status;
 }
 

@@ -3,21 +3,30 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/sized.h"
 #include "optim/config.h"
 #include "optim/optim.h"
 
 _Static_assert(sizeof(tg_rank) == sizeof(tg_list_double), "a rank is a list of numbers");
 _Static_assert(TG_MAX_NDIM == TG_SETTING_LIST, "a list has room for one entry per mode");
 
-tg_optim_config tg_optim_config_default(void) {
-    return (tg_optim_config){.learning_rate = 1e-3,
-                             .beta1 = 0.9,
-                             .beta2 = 0.999,
-                             .eps = 1e-6,
-                             .projector = tg_projector_config_default(),
-                             .min_entries = 1000,
-                             .update_proj_gap = 1000.0,
-                             .update_proj_gap_end = 1000.0};
+void tg_optim_config_init(tg_optim_config *config, size_t size) {
+    const tg_optim_config defaults = {.size = sizeof defaults,
+                                      .learning_rate = 1e-3,
+                                      .beta1 = 0.9,
+                                      .beta2 = 0.999,
+                                      .eps = 1e-6,
+                                      .projector = tg_projector_config_default(),
+                                      .min_entries = 1000,
+                                      .update_proj_gap = 1000.0,
+                                      .update_proj_gap_end = 1000.0};
+    tg_sized_init(config, size, &defaults, sizeof defaults);
+}
+
+tg_status tg_optim_config_read(tg_context *ctx, const tg_optim_config *config,
+                               tg_optim_config *out) {
+    *out = tg_optim_config_default();
+    return TG_SIZED_READ(ctx, tg_optim_config, size, config, out);
 }
 
 static const tg_choice complex_adam_choices[] = {
@@ -162,16 +171,17 @@ static tg_rank *rank_field(tg_optim_config *config, const char *key) {
 
 const char *tg_optim_config_get(const tg_optim_config *config, int index, char *text,
                                 size_t capacity) {
-    if (!config || !text || index < 0 || index >= ROWS) {
+    tg_optim_config full;
+    if (!config || !text || index < 0 || index >= ROWS ||
+        tg_optim_config_read(NULL, config, &full) != TG_OK) {
         return NULL;
     }
-    tg_optim_config copy = *config;
-    const tg_rank *rank = rank_field(&copy, table[index].key);
+    const tg_rank *rank = rank_field(&full, table[index].key);
     if (rank && rank->count == TG_RANK_AUTO) {
         snprintf(text, capacity, "auto");
         return text;
     }
-    return tg_setting_get(&table[index], config, text, capacity);
+    return tg_setting_get(&table[index], &full, text, capacity);
 }
 
 enum { EVERY_RANK = 1 << 20 }; /* more than a mode is large: a rank is cut to its mode's size */
@@ -186,9 +196,8 @@ static void share_with_second(tg_projector_config *config) {
     config->second.side = config->first.side;
 }
 
-tg_status tg_optim_config_set(tg_context *ctx, tg_optim_config *config, const char *key,
-                              const char *value) {
-    TG_NEED(ctx, config, key, value);
+static tg_status set_key(tg_context *ctx, tg_optim_config *config, const char *key,
+                         const char *value) {
     if (strcmp(key, "name") == 0) {
         return tg_optim_method_set(ctx, config, value);
     }
@@ -208,6 +217,19 @@ tg_status tg_optim_config_set(tg_context *ctx, tg_optim_config *config, const ch
     if (status == TG_OK) {
         share_with_second(&config->projector);
     }
+    return status;
+}
+
+tg_status tg_optim_config_set(tg_context *ctx, tg_optim_config *config, const char *key,
+                              const char *value) {
+    TG_NEED(ctx, config, key, value);
+    tg_optim_config before, after;
+    tg_status status = TG_OK;
+    TG_TRY(tg_optim_config_read(ctx, config, &before));
+    after = before;
+    TG_TRY(set_key(ctx, &after, key, value));
+    TG_TRY(TG_SIZED_WRITE(ctx, tg_optim_config, key, &before, &after, config));
+fail:
     return status;
 }
 

@@ -6,10 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sized.h"
 #include "optim/state.h"
 
-tg_loss_scale_config tg_loss_scale_config_default(void) {
-    return (tg_loss_scale_config){.fixed = 1.0, .interval = 500};
+void tg_loss_scale_config_init(tg_loss_scale_config *config, size_t size) {
+    const tg_loss_scale_config defaults = {.size = sizeof defaults, .fixed = 1.0, .interval = 500};
+    tg_sized_init(config, size, &defaults, sizeof defaults);
 }
 
 static bool is_possible(double scale) {
@@ -102,6 +104,12 @@ double tg_loss_scale_of_step(const tg_loss_scale *s, bool is_ahead) {
 tg_status tg_optim_set_loss_scale(tg_optim *optim, const tg_loss_scale_config *config) {
     TG_NEED(NULL, optim);
     TG_NEED(optim->ctx, config);
+    tg_loss_scale_config full = tg_loss_scale_config_default();
+    const tg_status status = TG_SIZED_READ(optim->ctx, tg_loss_scale_config, size, config, &full);
+    if (status != TG_OK) {
+        return status;
+    }
+    config = &full;
     if ((!config->is_dynamic && !is_possible(config->fixed)) || config->interval < 1) {
         return tg_fail(optim->ctx, TG_E_CONFIG,
                        "optimizer: a loss scale of %g, to be doubled after %lld steps, is not "

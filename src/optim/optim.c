@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/minmax.h"
+#include "base/sized.h"
 
 /* ---- planning ---- */
 
@@ -61,11 +62,38 @@ static tg_status check_rule(tg_context *ctx, const tg_optim_config *config) {
     return status;
 }
 
+/* A setup of the caller as one of this library's, with its own groups, to be freed. Those of the
+ * caller are as far apart as they are large. */
+static tg_status read_setup(tg_context *ctx, const tg_optim_setup *given, tg_optim_setup *out) {
+    tg_optim_config *groups = NULL;
+    tg_status status = TG_OK;
+    *out = (tg_optim_setup){.size = sizeof *out};
+    TG_TRY(TG_SIZED_READ(ctx, tg_optim_setup, param_count, given, out));
+    if (out->group_count < 1 || !out->groups) {
+        out->groups = NULL; /* nothing to be freed */
+        return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: %d groups", out->group_count);
+    }
+    const char *group = (const char *)out->groups;
+    const size_t stride = out->groups->size;
+    out->groups = NULL;
+    TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, groups, out->group_count));
+    out->groups = groups;
+    for (int i = 0; i < out->group_count; i++) {
+        const tg_optim_config *config =
+            (const tg_optim_config *)(const void *)(group + (size_t)i * stride);
+        TG_TRY(tg_optim_config_read(ctx, config, &groups[i]));
+    }
+fail:
+    return status;
+}
+
+static void free_setup(tg_context *ctx, tg_optim_setup *setup) {
+    tg_mem_free(ctx, (void *)(uintptr_t)setup->groups);
+}
+
 static tg_status check_setup(tg_context *ctx, const tg_optim_setup *setup) {
-    if (setup->group_count < 1 || !setup->groups || setup->param_count < 0 ||
-        (setup->param_count > 0 && !setup->params)) {
-        return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: %d groups and %d parameters",
-                       setup->group_count, setup->param_count);
+    if (setup->param_count < 0 || (setup->param_count > 0 && !setup->params)) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: %d parameters", setup->param_count);
     }
     tg_status status = TG_OK;
     for (int i = 0; i < setup->group_count; i++) {
@@ -224,9 +252,7 @@ fail:
     return status;
 }
 
-tg_status tg_optim_plan_memory(tg_context *ctx, const tg_optim_setup *setup, tg_optim_memory *out) {
-    TG_NEED(ctx, ctx, setup, out);
-    *out = (tg_optim_memory){0};
+static tg_status plan_memory(tg_context *ctx, const tg_optim_setup *setup, tg_optim_memory *out) {
     tg_status status = TG_OK;
     tg_backend *be = NULL;
     tg_workspace scratch = {0};
@@ -252,6 +278,18 @@ tg_status tg_optim_plan_memory(tg_context *ctx, const tg_optim_setup *setup, tg_
     out->bytes[TG_MEM_WORKSPACE] += (setup->borrows ? 0 : scratch.bytes) + (is_host ? host : 0);
     out->bytes[TG_MEM_GRADIENTS] += setup->borrows ? 0 : out->loan.dense_bytes;
 fail:
+    return status;
+}
+
+tg_status tg_optim_plan_memory(tg_context *ctx, const tg_optim_setup *setup, tg_optim_memory *out) {
+    TG_NEED(ctx, ctx, setup, out);
+    *out = (tg_optim_memory){0};
+    tg_optim_setup full;
+    tg_status status = read_setup(ctx, setup, &full);
+    if (status == TG_OK) {
+        status = plan_memory(ctx, &full, out);
+    }
+    free_setup(ctx, &full);
     return status;
 }
 
@@ -367,10 +405,7 @@ tg_status tg_optim_lend(tg_optim *optim, const tg_loan *loan) {
     return TG_OK;
 }
 
-tg_status tg_optim_create(tg_context *ctx, const tg_optim_setup *setup, tg_optim **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, setup);
+static tg_status create(tg_context *ctx, const tg_optim_setup *setup, tg_optim **out) {
     tg_status status = TG_OK;
     tg_optim *optim = NULL;
     TG_TRY(check_setup(ctx, setup));
@@ -405,6 +440,19 @@ tg_status tg_optim_create(tg_context *ctx, const tg_optim_setup *setup, tg_optim
     return TG_OK;
 fail:
     tg_optim_destroy(&optim);
+    return status;
+}
+
+tg_status tg_optim_create(tg_context *ctx, const tg_optim_setup *setup, tg_optim **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx, setup);
+    tg_optim_setup full;
+    tg_status status = read_setup(ctx, setup, &full);
+    if (status == TG_OK) {
+        status = create(ctx, &full, out);
+    }
+    free_setup(ctx, &full);
     return status;
 }
 

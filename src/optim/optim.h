@@ -91,6 +91,10 @@ bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param);
  * written and destroyed before the next step. */
 TG_NODISCARD tg_status tg_optim_save_views(tg_optim *optim, tg_archive *archive);
 
+/* A config of the caller, of whatever size, as one of this library's. */
+TG_NODISCARD tg_status tg_optim_config_read(tg_context *ctx, const tg_optim_config *config,
+                                            tg_optim_config *out);
+
 /* Checks one group's settings; `index` is for the error. */
 TG_NODISCARD tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *config);
 

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "base/memory.h"
+#include "base/sized.h"
 #include "base/timer.h"
 #include "tgrad/tgrad.h"
 
@@ -15,8 +16,9 @@ enum { MAX_SAMPLES = 1000000000, NUMBER_TEXT = 32 };
 
 static const char *const split_names[TG_SPLITS] = {"train", "test"};
 
-tg_generator_config tg_generator_config_default(void) {
-    return (tg_generator_config){.n_train = -1, .n_test = -1};
+void tg_generator_config_init(tg_generator_config *config, size_t size) {
+    const tg_generator_config defaults = {.size = sizeof defaults, .n_train = -1, .n_test = -1};
+    tg_sized_init(config, size, &defaults, sizeof defaults);
 }
 
 /* ---- what the two ways of running share ---- */
@@ -261,6 +263,9 @@ tg_status tg_generator_create(tg_context *ctx, const tg_generator_config *config
     tg_status status = TG_OK;
     tg_generator *g = NULL;
     tg_archive *meta = NULL;
+    tg_generator_config full = tg_generator_config_default();
+    TG_TRY(TG_SIZED_READ(ctx, tg_generator_config, folder, config, &full));
+    config = &full;
     if (!config->equation || !config->folder || !*config->folder) {
         return tg_fail(ctx, TG_E_ARGUMENT, "generator: expected an equation and a folder");
     }

@@ -8,14 +8,22 @@
 
 #include <math.h>
 
+#include "base/sized.h"
 #include "linalg/scratch.h"
 
-tg_projector_config tg_projector_config_default(void) {
-    tg_projector_config config = {.scheme = TG_SCHEME_SINGLE,
-                                  .first = tg_branch_config_default(),
-                                  .second = tg_branch_config_default(),
-                                  .lambda_sparse = 1.0};
-    return config;
+void tg_projector_config_init(tg_projector_config *config, size_t size) {
+    const tg_projector_config defaults = {.size = sizeof defaults,
+                                          .scheme = TG_SCHEME_SINGLE,
+                                          .first = tg_branch_config_default(),
+                                          .second = tg_branch_config_default(),
+                                          .lambda_sparse = 1.0};
+    tg_sized_init(config, size, &defaults, sizeof defaults);
+}
+
+static tg_status read_config(tg_context *ctx, const tg_projector_config *config,
+                             tg_projector_config *out) {
+    *out = tg_projector_config_default();
+    return TG_SIZED_READ(ctx, tg_projector_config, size, config, out);
 }
 
 tg_grad_source tg_gradient_source(const tg_gradient *gradient) {
@@ -144,7 +152,12 @@ tg_status tg_projector_create(tg_context *ctx, const tg_projector_config *config
     TG_NEED(ctx, out);
     *out = NULL;
     TG_NEED(ctx, ctx, config, shape);
-    tg_status status = tg_projector_create_in(ctx, config, dtype, shape, seed, true, 0, NULL, out);
+    tg_projector_config full;
+    tg_status status = read_config(ctx, config, &full);
+    if (status != TG_OK) {
+        return status;
+    }
+    status = tg_projector_create_in(ctx, &full, dtype, shape, seed, true, 0, NULL, out);
     if (status == TG_OK) {
         status = tg_workspace_allocate(&(*out)->own);
     }
@@ -220,7 +233,11 @@ tg_status tg_projector_plan(tg_context *ctx, const tg_projector_config *config, 
                             tg_projector_bytes *bytes) {
     TG_NEED(ctx, ctx, config, shape, count, bytes);
     tg_projector p;
-    tg_status status = tg_projector_outline(ctx, config, dtype, shape, takes_factored, 0, &p);
+    tg_projector_config full;
+    tg_status status = read_config(ctx, config, &full);
+    if (status == TG_OK) {
+        status = tg_projector_outline(ctx, &full, dtype, shape, takes_factored, 0, &p);
+    }
     *count = status == TG_OK ? tg_projector_count(&p) : 0;
     *bytes = status == TG_OK ? tg_projector_get_bytes(&p) : (tg_projector_bytes){0};
     return status;

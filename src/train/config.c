@@ -108,6 +108,7 @@ tg_run_config tg_run_config_default(void) {
         .fno = tg_fno_config_default(),
         .opt = tg_optim_config_default(),
         .schedule = tg_lr_schedule_config_default(),
+        .loss_scale = tg_loss_scale_config_default(),
         .loop = {.n_epochs = 100,
                  .training_loss = "h1",
                  .accumulation_steps = 1,

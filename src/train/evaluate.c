@@ -109,7 +109,9 @@ tg_status tg_model_evaluate(tg_model *model, tg_dataset *dataset, int64_t size,
         return tg_fail(model->ctx, TG_E_ARGUMENT, "evaluation: no samples");
     }
     TG_TRY(tg_run_check_set(model->ctx, &model->config, "the data", &facts));
-    TG_TRY(tg_loader_create(model->ctx, dataset, &(tg_loader_config){.batch_size = most}, &loader));
+    TG_TRY(tg_loader_create(
+        model->ctx, dataset,
+        &(tg_loader_config){.size = sizeof(tg_loader_config), .batch_size = most}, &loader));
     TG_TRY(tg_batch_create(model, &facts, most, &batch));
     TG_TRY(open_tally(model->ctx, most, &t, out));
     tg_weights_check_grid(model, facts.grid);

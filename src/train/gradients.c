@@ -28,7 +28,8 @@ fail:
 /* The first batch of the first epoch, normalized on both sides, where the backend computes. */
 static tg_status read_batch(tg_model *model, tg_dataset *dataset, tg_batch *batch, int64_t *count) {
     const tg_run_config *config = &model->config;
-    const tg_loader_config how = {.batch_size = config->data.batch_size,
+    const tg_loader_config how = {.size = sizeof(tg_loader_config),
+                                  .batch_size = config->data.batch_size,
                                   .seed = (uint64_t)config->seed,
                                   .shuffle = config->data.shuffle};
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);

@@ -14,7 +14,8 @@ static tg_status prepare_training(tg_trainer *t) {
     const tg_run_config *config = &t->model->config;
     tg_status status = TG_OK;
     if (!t->step) {
-        const tg_step_config step = {.fno = t->model->fno,
+        const tg_step_config step = {.size = sizeof(tg_step_config),
+                                     .fno = t->model->fno,
                                      .optim = t->optim,
                                      .loss = config->loss,
                                      .accumulates = config->loop.accumulation_steps > 1,

@@ -36,7 +36,8 @@ tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config, const 
             .name = p.name, .dtype = p.dtype, .shape = p.shape, .group = p.spectral ? 0 : 1};
         forms_bf16 = forms_bf16 || p.gradient == TG_CBF16;
     }
-    out->setup = (tg_optim_setup){.groups = out->groups,
+    out->setup = (tg_optim_setup){.size = sizeof(tg_optim_setup),
+                                  .groups = out->groups,
                                   .group_count = 2,
                                   .params = out->params,
                                   .param_count = count,

@@ -9,9 +9,11 @@ enum { LEAST_SHARE = 64 };
 static const size_t thin = (size_t)96 << 20;
 
 static void set_chunks(tg_optim_config *groups, int count, size_t bytes) {
+    const size_t stride = groups->size; /* of the caller's headers */
     for (int i = 0; i < count; i++) {
-        groups[i].projector.first.chunk_bytes = bytes;
-        groups[i].projector.second.chunk_bytes = bytes;
+        tg_optim_config *group = (tg_optim_config *)(void *)((char *)groups + (size_t)i * stride);
+        group->projector.first.chunk_bytes = bytes;
+        group->projector.second.chunk_bytes = bytes;
     }
 }
 

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "base/sized.h"
 #include "train/graph_capture.h"
 
 struct tg_step {
@@ -45,9 +46,12 @@ tg_status tg_step_create(tg_context *ctx, const tg_step_config *config, tg_step 
     TG_NEED(ctx, out);
     *out = NULL;
     TG_NEED(ctx, ctx, config);
-    TG_NEED(ctx, config->fno);
     tg_status status = TG_OK;
     tg_step *s = NULL;
+    tg_step_config full = {.size = sizeof full, .loss = tg_loss_config_default()};
+    TG_TRY(TG_SIZED_READ(ctx, tg_step_config, fno, config, &full));
+    config = &full;
+    TG_NEED(ctx, config->fno);
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, s, 1));
     s->ctx = ctx;
     s->config = *config;

@@ -80,7 +80,8 @@ tg_status tg_trainer_open_stage(tg_trainer *t) {
     const tg_dataset_facts facts = tg_dataset_get_facts(t->train);
     tg_run_take_grid(&t->model->config, &facts);
     warn_of_modes(t, &facts);
-    const tg_loader_config loader = {.batch_size = data->batch_size,
+    const tg_loader_config loader = {.size = sizeof(tg_loader_config),
+                                     .batch_size = data->batch_size,
                                      .seed = (uint64_t)t->model->config.seed,
                                      .shuffle = data->shuffle};
     TG_TRY(tg_loader_create(&t->reader, t->train, &loader, &t->loader));

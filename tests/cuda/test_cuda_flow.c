@@ -19,7 +19,8 @@ static tg_backend *host, *device;
 
 static int setup(void **state) {
     (void)state;
-    const tg_context_config config = {.threads = 2};
+    const tg_context_config config = {
+        .size = sizeof(tg_context_config), .device = -1, .threads = 2};
     if (tg_context_create(&config, &ctx) != TG_OK || tg_backend_open(ctx, "cpu", &host) != TG_OK) {
         return -1;
     }

@@ -27,7 +27,8 @@ static inline void fuzz_expect(bool holds) {
 /* One context for all runs. */
 static inline tg_context *fuzz_context(void) {
     static tg_context *ctx;
-    const tg_context_config config = {.threads = 1};
+    const tg_context_config config = {
+        .size = sizeof(tg_context_config), .device = -1, .threads = 1};
     fuzz_expect(ctx || tg_context_create(&config, &ctx) == TG_OK);
     return ctx;
 }

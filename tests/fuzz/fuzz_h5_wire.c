@@ -39,7 +39,8 @@ static void read_all(tg_context *ctx, tg_h5 *file) {
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     static tg_context *ctx;
     static char path[64];
-    const tg_context_config config = {.threads = 1};
+    const tg_context_config config = {
+        .size = sizeof(tg_context_config), .device = -1, .threads = 1};
     if (!ctx) {
         const int fd = memfd_create("file.h5", 0);
         snprintf(path, sizeof path, "/proc/self/fd/%d", fd);

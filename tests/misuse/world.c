@@ -44,7 +44,7 @@ static void make_data(void) {
     world.dataset_config = tg_dataset_config_default();
     set_ok(ctx, tg_dataset_open(ctx, world.h5_path, NULL, &world.dataset_config, &world.dataset));
     set_ok(ctx, tg_normalizer_fit(ctx, world.dataset, TG_DATA_X, &world.normalizer));
-    const tg_loader_config loader = {.batch_size = BATCH};
+    const tg_loader_config loader = {.size = sizeof(tg_loader_config), .batch_size = BATCH};
     set_ok(ctx, tg_loader_create(ctx, world.dataset, &loader, &world.loader));
     set_ok(ctx, tg_h5_open(ctx, world.h5_path, &world.h5));
 
@@ -75,7 +75,8 @@ static void make_network(void) {
     set_ok(ctx, tg_fno_prepare(world.fno, BATCH, world.grid, true));
 
     world.group = tg_optim_config_default();
-    world.setup = (tg_optim_setup){.groups = &world.group,
+    world.setup = (tg_optim_setup){.size = sizeof(tg_optim_setup),
+                                   .groups = &world.group,
                                    .group_count = 1,
                                    .params = world.params,
                                    .param_count = tg_fno_param_count(world.fno),
@@ -99,8 +100,10 @@ static void make_network(void) {
         set_ok(ctx, tg_optim_bind(world.optim, i, tg_fno_get_param(world.fno, i).weight));
     }
     world.loss_config = tg_loss_config_default();
-    world.step_config =
-        (tg_step_config){.fno = world.fno, .optim = world.optim, .loss = world.loss_config};
+    world.step_config = (tg_step_config){.size = sizeof(tg_step_config),
+                                         .fno = world.fno,
+                                         .optim = world.optim,
+                                         .loss = world.loss_config};
     set_ok(ctx, tg_step_create(ctx, &world.step_config, &world.step));
     world.sink = (tg_grad_sink){.receive = drop};
     world.scale_config = tg_loss_scale_config_default();
@@ -155,7 +158,9 @@ static void make_generator(void) {
 }
 
 void world_make(void) {
-    const tg_context_config config = {.threads = 1}; /* calls are made in forked children */
+    const tg_context_config config = {.size = sizeof(tg_context_config),
+                                      .device = -1,
+                                      .threads = 1}; /* calls are made in forked children */
     assert_int_equal(tg_context_create(&config, &world.ctx), TG_OK);
     set_ok(world.ctx, tg_backend_select(world.ctx, "cpu"));
     world.buffer = calloc(1, BUFFER);

@@ -155,7 +155,7 @@ static void pinned_give(void *state, void *block) {
     free(block);
 }
 
-static const tg_mem_device pinned_memory = {pinned_take, pinned_give, NULL, TG_HOST};
+static const tg_mem_device pinned_memory = {pinned_take, pinned_give, NULL, TG_HOST, NULL};
 
 /* ---- the stream ---- */
 
@@ -245,6 +245,27 @@ static void fake_probe(tg_backend_info *info) {
     snprintf(info->device, sizeof info->device, "a device that is none");
 }
 
+static char streams[FAKE_DEVICES]; /* their addresses */
+
+void *fake_device_stream(int device) {
+    return &streams[device];
+}
+
+static tg_status fake_device_count(tg_backend *be, int *count) {
+    (void)be;
+    *count = FAKE_DEVICES;
+    return TG_OK;
+}
+
+static tg_status fake_stream_device(tg_backend *be, void *stream, int *device) {
+    for (*device = 0; *device < FAKE_DEVICES; ++*device) {
+        if (stream == &streams[*device]) {
+            return TG_OK;
+        }
+    }
+    return tg_fail(be->ctx, TG_E_BACKEND, "asking the context's stream failed: it is none");
+}
+
 static void fake_close(tg_backend *be) {
     fake_state *fake = state_of(be);
     if (!fake) {
@@ -273,7 +294,7 @@ static tg_status fake_open(tg_backend *be) {
     void *arena =
         mmap(NULL, arena_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     fake->arena = arena == MAP_FAILED ? NULL : arena;
-    fake->memory = (tg_mem_device){arena_alloc, arena_release, fake, TG_DEVICE};
+    fake->memory = (tg_mem_device){arena_alloc, arena_release, fake, TG_DEVICE, be->stream};
     const tg_status status =
         fake->arena ? tg_backend_open(be->ctx, "cpu", &fake->host) : TG_E_MEMORY;
     if (status != TG_OK) {
@@ -504,7 +525,9 @@ static void fill(tg_backend_ops *ops) {
                             .download = transfer_now,
                             .copy = fake_copy,
                             .synchronize = fake_synchronize,
-                            .memory_left = fake_memory_left};
+                            .memory_left = fake_memory_left,
+                            .device_count = fake_device_count,
+                            .stream_device = fake_stream_device};
     fake_fill_slots(ops);
 }
 

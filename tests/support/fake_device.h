@@ -36,6 +36,10 @@ void fake_device_tell_left(size_t bytes);
 /* Lets the n-th graph from now on (1-based) fail when it is ended; 0: none. */
 void fake_device_fail_graph(long n);
 
+/* There are two, and streams of each: they all wait for one another, as one queue. */
+enum { FAKE_DEVICES = 2 };
+void *fake_device_stream(int device);
+
 /* ---- shared by the two files of the device ---- */
 
 typedef tg_status (*fake_run)(tg_backend *host, void *arguments);

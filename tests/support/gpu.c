@@ -21,7 +21,8 @@ bool t_gpu_here(void) {
 
 int t_gpu_begin(void **state) {
     (void)state;
-    const tg_context_config config = {.threads = 1, .math = TG_MATH_TF32};
+    const tg_context_config config = {
+        .size = sizeof(tg_context_config), .device = -1, .threads = 1, .math = TG_MATH_TF32};
     const bool is_open = tg_context_create(&config, &contexts[0]) == TG_OK &&
                          tg_context_create(&config, &contexts[1]) == TG_OK &&
                          tg_backend_open(contexts[0], "ref", &oracle) == TG_OK &&

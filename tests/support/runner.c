@@ -73,7 +73,8 @@ static int end_case(void **state) {
 }
 
 static bool open_variant(const char *name, int threads, variant *v) {
-    const tg_context_config config = {.threads = threads, .math = TG_MATH_FP32};
+    const tg_context_config config = {
+        .size = sizeof(tg_context_config), .device = -1, .threads = threads, .math = TG_MATH_FP32};
     const bool ok = tg_context_create(&config, &v->ctx) == TG_OK &&
                     tg_context_create(&config, &v->ref_ctx) == TG_OK &&
                     tg_backend_open(v->ctx, name, &v->be) == TG_OK &&

@@ -1,8 +1,8 @@
 /* The device itself: what is there, its memory, and the way to and from the host.
  *
- * Everything runs on one stream of the backend's own. Transfers to and from the host are complete
- * when the call returns; copies within the device are only queued, in the order of the calls. The
- * first visible device is used (CUDA_VISIBLE_DEVICES chooses another one). */
+ * Everything runs on one stream, the context's or the backend's own, of one device. Transfers to
+ * and from the host are complete when the call returns; copies within the device are only queued,
+ * in the order of the calls. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -100,11 +100,27 @@ static void *cuda_alloc(tg_backend *be, tg_mem_category category, size_t bytes) 
     return tg_mem_device_alloc(be->ctx, &cuda_state_of(be)->memory, category, bytes);
 }
 
+/* cudaFree waits for the device; the allocator of a caller does not. */
 static void cuda_release(tg_backend *be, void *block) {
-    tg_mem_device_free(be->ctx, &cuda_state_of(be)->memory, block);
+    const cuda_state *cuda = cuda_state_of(be);
+    if (block && be->ctx->config.allocator.alloc) {
+        cudaStreamSynchronize(cuda->copy_stream);
+        cudaStreamSynchronize(cuda->stream);
+        cudaGetLastError(); /* the next call meets the error again */
+    }
+    tg_mem_device_free(be->ctx, &cuda->memory, block);
 }
 
 /* ---- life ---- */
+
+static tg_status cuda_device_count(tg_backend *be, int *count) {
+    return CUDA_CHECK(be, cudaGetDeviceCount(count), "counting the GPUs");
+}
+
+static tg_status cuda_stream_device(tg_backend *be, void *stream, int *device) {
+    return CUDA_CHECK(be, cudaStreamGetDevice(static_cast<cudaStream_t>(stream), device),
+                      "asking the context's stream for its GPU");
+}
 
 static void cuda_close(tg_backend *be) {
     cuda_state *cuda = cuda_state_of(be);
@@ -127,7 +143,7 @@ static void cuda_close(tg_backend *be) {
     if (cuda->copy_stream) {
         cudaStreamDestroy(cuda->copy_stream);
     }
-    if (cuda->stream) {
+    if (cuda->stream && !be->stream) {
         cudaStreamDestroy(cuda->stream);
     }
     cudaGetLastError(); /* a device that is lost has nothing left to end */
@@ -158,14 +174,18 @@ static tg_status cuda_open(tg_backend *be) {
         return TG_E_MEMORY;
     }
     be->state = cuda;
-    cuda->device = 0;
+    cuda->device = be->device;
+    cuda->stream = static_cast<cudaStream_t>(be->stream);
     cuda->memory.alloc = device_alloc;
     cuda->memory.release = device_release;
     cuda->memory.state = cuda;
     cuda->memory.place = TG_DEVICE;
     TG_TRY(CUDA_CHECK(be, cudaSetDevice(cuda->device), "choosing the GPU"));
-    TG_TRY(CUDA_CHECK(be, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking),
-                      "making a stream"));
+    if (!be->stream) {
+        TG_TRY(CUDA_CHECK(be, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking),
+                          "making a stream"));
+    }
+    cuda->memory.stream = cuda->stream;
     TG_TRY(CUDA_CHECK(be, cudaStreamCreateWithFlags(&cuda->copy_stream, cudaStreamNonBlocking),
                       "making a stream"));
     TG_TRY(CUDA_CHECK(be, cudaEventCreateWithFlags(&cuda->copy_event, cudaEventDisableTiming),
@@ -230,4 +250,6 @@ void cuda_fill_device(tg_backend_ops *ops) {
     ops->copy = cuda_copy;
     ops->synchronize = cuda_synchronize;
     ops->memory_left = cuda_memory_left;
+    ops->device_count = cuda_device_count;
+    ops->stream_device = cuda_stream_device;
 }

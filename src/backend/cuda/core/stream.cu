@@ -18,7 +18,7 @@ static void pinned_give(void *, void *block) {
     cudaGetLastError();
 }
 
-static const tg_mem_device pinned_memory = {pinned_take, pinned_give, NULL, TG_HOST};
+static const tg_mem_device pinned_memory = {pinned_take, pinned_give, NULL, TG_HOST, NULL};
 
 static void *cuda_pinned_alloc(tg_backend *be, tg_mem_category category, size_t bytes) {
     return tg_mem_device_alloc(be->ctx, &pinned_memory, category, bytes);
