@@ -1,4 +1,4 @@
-/* Dtypes, is_half, shapes, tensors, views, statistics, conversion. */
+/* Dtypes, 16-bit formats, shapes, tensors, views, statistics, conversion. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
