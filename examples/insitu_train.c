@@ -70,7 +70,7 @@ static void simulate(int interval, int first) {
 /* Every call of the library can fail; the context says why. */
 static void need(tg_context *ctx, tg_status status) {
     if (status != TG_OK) {
-        fprintf(stderr, "%s\n", ctx ? tg_context_error(ctx) : tg_status_name(status));
+        fprintf(stderr, "%s\n", tg_context_error(ctx));
         exit(EXIT_FAILURE);
     }
 }
@@ -99,7 +99,12 @@ static tg_optim *make_optimizer(tg_context *ctx, tg_fno *fno) {
         const tg_fno_param p = tg_fno_get_param(fno, i);
         params[i] = (tg_optim_param){.name = p.name, .dtype = p.dtype, .shape = p.shape};
     }
-    const tg_optim_setup setup = {sizeof setup, &config, 1, params, count, .takes_factored = true};
+    const tg_optim_setup setup = {.size = sizeof setup,
+                                  .groups = &config,
+                                  .group_count = 1,
+                                  .params = params,
+                                  .param_count = count,
+                                  .takes_factored = true};
     need(ctx, tg_optim_create(ctx, &setup, &optim));
     for (int i = 0; i < count; i++) {
         need(ctx, tg_optim_bind(optim, i, tg_fno_get_param(fno, i).weight));
@@ -112,12 +117,13 @@ static void learn(tg_context *ctx, tg_dataset *samples, tg_fno *fno, tg_normaliz
     static float x_values[BATCH * POINTS], y_values[BATCH * POINTS];
     const tg_shape shape = {4, {BATCH, 1, N, N}};
     const tg_loss_config l2 = tg_loss_config_default();
+    const tg_loader_config how = {
+        .size = sizeof how, .batch_size = BATCH, .seed = 1, .shuffle = true};
     tg_optim *optim = make_optimizer(ctx, fno);
     const tg_grad_sink sink = tg_optim_sink(optim);
     tg_loader *loader = NULL;
     tg_tensor x, y;
-    const tg_loader_config order = {sizeof order, BATCH, 1, true};
-    need(ctx, tg_loader_create(ctx, samples, &order, &loader));
+    need(ctx, tg_loader_create(ctx, samples, &how, &loader));
     need(ctx, tg_tensor_wrap(ctx, TG_F32, &shape, x_values, &x));
     need(ctx, tg_tensor_wrap(ctx, TG_F32, &shape, y_values, &y));
     for (int interval = 0; interval < INTERVALS; interval++) {

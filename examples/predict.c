@@ -11,7 +11,7 @@
 /* Every call of the library can fail; the context says why. */
 static void need(tg_context *ctx, tg_status status) {
     if (status != TG_OK) {
-        fprintf(stderr, "%s\n", ctx ? tg_context_error(ctx) : tg_status_name(status));
+        fprintf(stderr, "%s\n", tg_context_error(ctx));
         exit(EXIT_FAILURE);
     }
 }

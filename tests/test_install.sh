@@ -88,3 +88,12 @@ cmake -S "$source_dir/tests/install" -B "$work/cmake" -DCMAKE_C_COMPILER="$compi
     -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
 cmake --build "$work/cmake" >/dev/null
 runs "$work/cmake/user"
+
+if command -v gfortran >/dev/null; then # as docs/library.md says
+    read -ra sources <<<"$(pkg-config --variable=prefix tgrad)/share/tgrad/fortran/tgrad.f90"
+    (cd "$work" && gfortran "${sources[@]}" "$prefix/share/tgrad/examples/predict.f90" "${shared[@]}" -o user_fortran) ||
+        fail "the Fortran module does not build against the installed library"
+    LD_LIBRARY_PATH="$library_dir:${LD_LIBRARY_PATH:-}" "$work/user_fortran" none x y 2>"$work/err" &&
+        fail "the Fortran example succeeds without a model"
+    grep -q '^none: ' "$work/err" || fail "the Fortran example says: $(cat "$work/err")"
+fi

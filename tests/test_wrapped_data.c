@@ -116,7 +116,8 @@ static void test_normalizers_and_batches(void **state) {
     set_ok(ctx, tg_dataset_wrap(ctx, tg_archive_find(archive, "x"), tg_archive_find(archive, "y"),
                                 &config, &sets[1]));
     for (int i = 0; i < 2; i++) {
-        const tg_loader_config how = {.batch_size = 2, .seed = 7, .shuffle = true};
+        const tg_loader_config how = {
+            .size = sizeof how, .batch_size = 2, .seed = 7, .shuffle = true};
         tg_loader *loader = NULL;
         tg_normalizer *normalizer = NULL;
         int64_t count = 0;
