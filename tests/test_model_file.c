@@ -153,6 +153,32 @@ static void test_borrowed(void **state) {
     bench_end(&b);
 }
 
+/* Each side is normalized or not, whatever the other is. */
+static void test_one_normalizer(void **state) {
+    (void)state;
+    static const char *const keys[2] = {"data.encode_input", "data.encode_output"};
+    bench b = bench_make("cpu", networks[0]);
+    for (int side = 0; side < 2; side++) {
+        tg_model *model = NULL, *again = NULL;
+        net_ok(b.ctx, tg_model_wrap(b.ctx, b.fno, side == 0 ? b.normalizer[0] : NULL,
+                                    side == 1 ? b.normalizer[1] : NULL, &model));
+        net_ok(b.ctx, tg_model_save(model, test_path("one.safetensors")));
+        net_ok(b.ctx, tg_model_load(b.ctx, test_path("one.safetensors"), &again));
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(tg_model_is_normalized(again, (tg_data_side)i), i == side);
+            assert_string_equal(tg_settings_get(tg_model_settings(again), keys[i]),
+                                i == side ? "true" : "false");
+        }
+        void *first = predict(&b, model), *second = predict(&b, again);
+        assert_memory_equal(first, second, tg_tensor_bytes(&b.pred));
+        free(first);
+        free(second);
+        tg_model_destroy(&again);
+        tg_model_destroy(&model);
+    }
+    bench_end(&b);
+}
+
 /* A checkpoint without its optimizer: a model; another run begins with it and none goes on. */
 static void test_of_a_checkpoint(void **state) {
     (void)state;
@@ -328,10 +354,10 @@ static int setup(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_borrowed),
-        cmocka_unit_test(test_of_a_checkpoint), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_bad_files),       cmocka_unit_test(test_unwritable),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_borrowed),
+        cmocka_unit_test(test_one_normalizer), cmocka_unit_test(test_of_a_checkpoint),
+        cmocka_unit_test(test_refused),        cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_unwritable),     cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, setup, test_files_end);
 }
