@@ -180,7 +180,7 @@ static tg_status plan_point(tg_context *ctx, const tg_settings *settings, const 
     static tg_train_memory memory; /* large */
     tg_settings *copy = NULL;
     char text[sizeof out->value];
-    tg_status status = cli_settings_copy(ctx, settings, &copy);
+    tg_status status = tg_settings_copy(ctx, settings, &copy);
     snprintf(out->value, sizeof out->value, "%s", value);
     if (status == TG_OK && method) {
         status = tg_settings_set(copy, "opt.name", method, "--opt");

@@ -200,7 +200,7 @@ static tg_status plan(const search *s, const combination *c, cli_proposal *out) 
     static tg_train_memory memory; /* large; one command, one thread */
     tg_settings *settings = NULL;
     *out = (cli_proposal){.time = c->time};
-    tg_status status = cli_settings_copy(s->ctx, s->settings, &settings);
+    tg_status status = tg_settings_copy(s->ctx, s->settings, &settings);
     for (int i = 0; i < LADDERS && status == TG_OK; i++) {
         const rung *r = &s->ladder[i].rung[c->at[i]];
         for (int k = 0; k < 2 && r->setting[k][0] && status == TG_OK; k++) {

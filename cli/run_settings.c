@@ -10,18 +10,6 @@ const char *cli_setting_or(const tg_settings *settings, const char *key, const c
     return value && strcmp(value, "null") != 0 ? value : fallback;
 }
 
-tg_status cli_settings_copy(tg_context *ctx, const tg_settings *from, tg_settings **out) {
-    tg_status status = tg_settings_create(ctx, out);
-    for (int64_t i = 0; status == TG_OK && i < tg_settings_count(from); i++) {
-        status = tg_settings_set(*out, tg_settings_key(from, i), tg_settings_value(from, i),
-                                 tg_settings_origin(from, i));
-    }
-    if (status != TG_OK) {
-        tg_settings_destroy(out);
-    }
-    return status;
-}
-
 static tg_status open_source(tg_context *ctx, const cli_run_source *source, tg_settings **out) {
     if (!source->preset) {
         return tg_settings_read_yaml(ctx, source->config, out);

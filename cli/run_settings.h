@@ -20,10 +20,6 @@ typedef struct cli_run_source {
 int cli_run_settings_read(tg_context *ctx, const cli_run_source *source, tg_settings **out,
                           bool *has_data);
 
-/* A copy. */
-TG_NODISCARD tg_status cli_settings_copy(tg_context *ctx, const tg_settings *from,
-                                         tg_settings **out);
-
 /* A setting, or `fallback`. */
 const char *cli_setting_or(const tg_settings *settings, const char *key, const char *fallback);
 

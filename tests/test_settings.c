@@ -287,6 +287,24 @@ static void expect_equal(const tg_settings *a, const tg_settings *b) {
     }
 }
 
+/* Keys, values and places in their order; the copy is another one. */
+static void test_copy(void **state) {
+    (void)state;
+    tg_settings *s = parse("b: 1\na: {c: [2, x]}\n"), *copy = NULL;
+    assert_int_equal(tg_settings_copy(ctx, s, &copy), TG_OK);
+    assert_int_equal(tg_settings_count(copy), 2);
+    for (int64_t i = 0; i < 2; i++) {
+        assert_string_equal(tg_settings_key(copy, i), tg_settings_key(s, i));
+        assert_string_equal(tg_settings_value(copy, i), tg_settings_value(s, i));
+        assert_string_equal(tg_settings_origin(copy, i), tg_settings_origin(s, i));
+    }
+    assert_int_equal(tg_settings_set(copy, "b", "3", NULL), TG_OK);
+    expect(s, "b", "1");
+    tg_settings_destroy(&s);
+    expect(copy, "a.c", "[2, x]");
+    tg_settings_destroy(&copy);
+}
+
 static void test_text(void **state) {
     (void)state;
     tg_settings *s = NULL, *again = NULL;
@@ -482,9 +500,9 @@ int main(void) {
         cmocka_unit_test(test_forms),         cmocka_unit_test(test_aliases_and_merges),
         cmocka_unit_test(test_nothing),       cmocka_unit_test(test_errors),
         cmocka_unit_test(test_hostile_sizes), cmocka_unit_test(test_billion_laughs),
-        cmocka_unit_test(test_set),           cmocka_unit_test(test_text),
-        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_set),           cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_text),          cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_damage),        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
 }

@@ -17,6 +17,9 @@ typedef struct tg_settings tg_settings;
 
 TG_API TG_NODISCARD tg_status tg_settings_create(tg_context *ctx, tg_settings **out);
 TG_API void tg_settings_destroy(tg_settings **settings);
+/* All of `from`, with their origins. */
+TG_API TG_NODISCARD tg_status tg_settings_copy(tg_context *ctx, const tg_settings *from,
+                                               tg_settings **out);
 
 /* Reads a YAML 1.1 or 1.2 file: one document whose root is a map. Anchors, aliases and merge keys
  * are resolved. A key twice, a tab as indentation, a list of maps, and a file that is too large,

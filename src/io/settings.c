@@ -170,6 +170,9 @@ tg_status tg_settings_create(tg_context *ctx, tg_settings **out) {
 }
 
 tg_status tg_settings_copy(tg_context *ctx, const tg_settings *from, tg_settings **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx, from);
     tg_status status = tg_settings_create(ctx, out);
     for (int64_t i = 0; status == TG_OK && i < tg_settings_count(from); i++) {
         status = tg_settings_set(*out, tg_settings_key(from, i), tg_settings_value(from, i),

@@ -6,10 +6,6 @@
 
 #include <stdbool.h>
 
-/* All of them with their origins. The caller destroys it. */
-TG_NODISCARD tg_status tg_settings_copy(tg_context *ctx, const tg_settings *from,
-                                        tg_settings **out);
-
 enum {
     TG_SETTINGS_DEPTH = 16,     /* sections in a key at most */
     TG_SETTINGS_KEY = 256,      /* bytes of a key, with its end */

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/settings.h"
 #include "optim/state.h"
 
 #define FORMAT     "1"

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "data/normalizer.h"
-#include "io/settings.h"
 #include "train/checkpoint.h"
 #include "train/sets.h"
 #include "train/weights.h"

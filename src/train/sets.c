@@ -7,7 +7,6 @@
 #include "base/context.h"
 #include "data/memory.h"
 #include "data/subsampling.h"
-#include "io/settings.h"
 
 static int64_t entry(const tg_list_int *list, int index, int64_t fallback) {
     return list->count == 0 ? fallback : list->value[list->count == 1 ? 0 : index];
