@@ -1,4 +1,4 @@
-# The CUDA backend: compiled by nvcc into the same objects as the rest, linked by the C compiler.
+# The CUDA backend: objects of nvcc, linked by the C compiler.
 # TG_CUDA_ARCHS says for which GPUs. The default is machine code for sm_80 (A100) and sm_90 (H100, H200),
 # and PTX of the latter for what comes after.
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
@@ -37,9 +37,11 @@ list(APPEND CMAKE_INSTALL_RPATH ${CUDAToolkit_LIBRARY_DIR})
 
 set(cuda_folder ${CMAKE_CURRENT_SOURCE_DIR}/src/backend/cuda)
 file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${cuda_folder}/*.cu)
-target_sources(tgrad_objects PRIVATE ${cuda_sources})
+add_library(tgrad_cuda_objects OBJECT ${cuda_sources})
+target_include_directories(tgrad_cuda_objects PRIVATE src include)
+target_link_libraries(tgrad_cuda_objects PRIVATE tg_options tg_dependencies)
+set_target_properties(tgrad_cuda_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
 # What draws random numbers or encodes moments has the bits of the host: products and sums are
 # rounded one by one.
 set_source_files_properties(${cuda_folder}/optim/adam_8bit.cu ${cuda_folder}/core/random.cu
                             ${cuda_folder}/compress/top_k.cu PROPERTIES COMPILE_OPTIONS -fmad=false)
-set_target_properties(tgrad_objects PROPERTIES CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")

@@ -1,10 +1,12 @@
 # Compile flags of all our code: C17, warnings are errors, hidden symbols, no contraction to fused
-# multiply-add except where a kernel asks for it (the same bits from gcc and clang).
+# multiply-add except where a kernel asks for it (the same bits from gcc and clang). Symbols of a target
+# with the property TG_SHOWS_ALL are not hidden.
 add_library(tg_options INTERFACE)
 target_compile_features(tg_options INTERFACE c_std_17)
 set(tg_c_flags -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes
     -Wpointer-arith -Wcast-qual -Wvla -Wformat=2 -Wundef
-    -fvisibility=hidden -ffp-contract=off -fno-math-errno)
+    -fvisibility=$<IF:$<BOOL:$<TARGET_PROPERTY:TG_SHOWS_ALL>>,default,hidden>
+    -ffp-contract=off -fno-math-errno)
 foreach(flag ${tg_c_flags})
     target_compile_options(tg_options INTERFACE $<$<COMPILE_LANGUAGE:C>:${flag}>)
 endforeach()

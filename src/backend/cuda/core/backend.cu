@@ -34,7 +34,8 @@ tg_status cuda_check_solver(const tg_backend *be, cusolverStatus_t error, const 
                       (int)error);
 }
 
-extern "C" void tg_backend_fill_cuda(tg_backend_ops *ops) {
+/* All of the backend that is visible outside: to tests (cmake/tgrad.map hides it from users). */
+extern "C" __attribute__((visibility("default"))) void tg_backend_fill_cuda(tg_backend_ops *ops) {
     *ops = tg_backend_ops();
     ops->name = "cuda";
     ops->summary = "NVIDIA GPU: cuBLAS, cuSOLVER and own kernels";
