@@ -158,7 +158,7 @@ static size_t ledger_bytes(const tg_context *ctx, tg_mem_category category) {
 /* One step, to its end. */
 static tg_status take_step(bench_work *work, tg_optim *optim, int64_t step) {
     const tg_status status =
-        tg_optim_step(optim, 0, work->gradients[step % GRADIENTS].data, work->weight.data);
+        tg_optim_step(optim, 0, &work->gradients[step % GRADIENTS], &work->weight);
     return status == TG_OK ? tg_backend_synchronize(work->ctx) : status;
 }
 

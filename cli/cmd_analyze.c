@@ -319,10 +319,10 @@ static tg_status compress(tg_context *ctx, const analysis *a, loss *l, compressi
         status = tg_backend_tensor(ctx, TG_MEM_GRADIENTS, a->gradient.dtype, &shape, &small);
     }
     if (status == TG_OK) {
-        status = tg_projector_refresh(projector, c->gradient.data);
+        status = tg_projector_refresh(projector, &c->gradient);
     }
     if (status == TG_OK) {
-        status = tg_projector_residual(projector, c->gradient.data, small.data, c->rest.data);
+        status = tg_projector_residual(projector, &c->gradient, &small, &c->rest);
     }
     if (status == TG_OK) {
         status = tg_backend_copy(ctx, &c->rest, &c->host_rest);

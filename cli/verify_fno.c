@@ -105,7 +105,7 @@ static tg_status receive(void *user, const tg_gradient *gradient) {
     tg_status status =
         tg_tensor_create(c->run->ctx, TG_MEM_GRADIENTS, gradient->dtype, &gradient->shape, &dense);
     if (status == TG_OK) {
-        status = tg_gradient_read(c->run->ctx, gradient, dense.data);
+        status = tg_gradient_read(c->run->ctx, gradient, &dense);
     }
     if (status == TG_OK) {
         status = check(c->run, name, &dense);

@@ -132,7 +132,7 @@ static tg_status take_step(verify_run *run, step_work *work, int64_t step, const
         status = tg_backend_copy(run->ctx, &grad, &work->grad);
     }
     if (status == TG_OK) {
-        status = tg_optim_step(work->optim, 0, work->grad.data, work->weight.data);
+        status = tg_optim_step(work->optim, 0, &work->grad, &work->weight);
     }
     return status == TG_OK ? tg_backend_copy(run->ctx, &work->weight, &now) : status;
 }

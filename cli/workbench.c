@@ -43,7 +43,8 @@ static tg_status make_optimizer(cli_workbench *b, const cli_problem *problem, ui
     tg_status status = cli_setup_make(b->ctx, problem, b->fno, seed, &setup);
     status = status == TG_OK ? tg_optim_create(b->ctx, &setup.setup, &b->optim) : status;
     for (int i = 0; status == TG_OK && i < setup.setup.param_count; i++) {
-        status = tg_optim_bind(b->optim, i, tg_fno_get_param(b->fno, i).weight);
+        const tg_fno_param param = tg_fno_get_param(b->fno, i);
+        status = tg_optim_bind(b->optim, i, &param.weight);
     }
     cli_setup_free(&setup);
     return status;

@@ -107,7 +107,8 @@ static tg_optim *make_optimizer(tg_context *ctx, tg_fno *fno) {
                                   .takes_factored = true};
     need(ctx, tg_optim_create(ctx, &setup, &optim));
     for (int i = 0; i < count; i++) {
-        need(ctx, tg_optim_bind(optim, i, tg_fno_get_param(fno, i).weight));
+        const tg_fno_param param = tg_fno_get_param(fno, i);
+        need(ctx, tg_optim_bind(optim, i, &param.weight));
     }
     return optim;
 }

@@ -47,12 +47,15 @@ static bool train(tg_context *ctx, const char *name) {
                                   .group_count = 1,
                                   .params = &param,
                                   .param_count = 1};
-    ok = ok && tg_optim_create(ctx, &setup, &optim) == TG_OK;
+    tg_tensor w, g;
+    ok = ok && tg_optim_create(ctx, &setup, &optim) == TG_OK &&
+         tg_tensor_wrap(ctx, param.dtype, &param.shape, weight, &w) == TG_OK &&
+         tg_tensor_wrap(ctx, param.dtype, &param.shape, grad, &g) == TG_OK;
     memset(weight, 0, sizeof weight);
     const double first = evaluate();
     double loss = first;
     for (int step = 0; ok && step < STEPS; step++) {
-        ok = tg_optim_step(optim, 0, grad, weight) == TG_OK;
+        ok = tg_optim_step(optim, 0, &g, &w) == TG_OK;
         loss = evaluate();
     }
     const tg_mem_usage memory = tg_context_memory(ctx, TG_HOST);

@@ -7,6 +7,7 @@
 #include "linalg/tucker.h"
 #include "project/projector.h"
 #include "support/network.h"
+#include "support/raw.h"
 
 static const char *const backends[] = {"ref", "cpu"};
 
@@ -82,7 +83,7 @@ static void test_random_entries(void **state) {
             for (uint64_t i = 0; i < K; i++) {
                 expected[tg_rng_permute(&rng, N, i)] = true;
             }
-            net_ok(ctx, tg_projector_refresh(p, g));
+            net_ok(ctx, raw_projector_refresh(p, g));
             for (int64_t i = 0; i < N; i++) {
                 assert_int_equal(is_kept(p, i), expected[i]);
             }
@@ -119,7 +120,7 @@ static void test_random_slices(void **state) {
             }
         }
         assert_true(memcmp(kept[0], kept[1], sizeof kept[0]) != 0);
-        net_ok(ctx, tg_projector_refresh(p, g));
+        net_ok(ctx, raw_projector_refresh(p, g));
         for (int64_t i = 0; i < N; i++) {
             assert_int_equal(is_kept(p, i), kept[0][i / SIDE] && kept[1][i % SIDE]);
         }
@@ -214,7 +215,7 @@ static void check_signs(tg_context *ctx, const tg_shape *shape, tg_matrix_side s
     tg_projector *p = make(ctx, &branch, TG_C128, shape, 1);
     double g[2 * LONG * SHORT], old[2 * LONG * 3];
     fill(g, 2 * LONG * SHORT, 3);
-    net_ok(ctx, tg_projector_refresh(p, g));
+    net_ok(ctx, raw_projector_refresh(p, g));
     const int64_t dim = shape->dim[mode], rank = p->low_rank->modes.rank[mode];
     assert_int_equal(dim, LONG);
     assert_int_equal(rank, 3);
@@ -222,7 +223,7 @@ static void check_signs(tg_context *ctx, const tg_shape *shape, tg_matrix_side s
         const double *now = p->low_rank->factor[mode];
         memcpy(old, now, (size_t)(2 * dim * rank) * sizeof *old);
         fill(g, 2 * LONG * SHORT, 4 + again);
-        net_ok(ctx, tg_projector_refresh(p, g));
+        net_ok(ctx, raw_projector_refresh(p, g));
         for (int64_t j = 0; j < rank; j++) {
             double re = 0.0, im = 0.0;
             for (int64_t i = 0; i < dim; i++) {

@@ -65,7 +65,8 @@ static void make_optimizer(rig *r, const char *method, bool accumulates, bool bo
     assert_int_equal(loan.dense_bytes > 0, borrows);
     tg_fno_reserve(r->fno, &loan);
     for (int i = 0; i < count; i++) {
-        net_ok(r->ctx, tg_optim_bind(r->optim, i, tg_fno_get_param(r->fno, i).weight));
+        const tg_fno_param param = tg_fno_get_param(r->fno, i);
+        net_ok(r->ctx, tg_optim_bind(r->optim, i, &param.weight));
     }
     free(params);
 }
@@ -160,7 +161,8 @@ static void train(rig *r, const char *batches, double *losses) {
 
 static void apply_sums(rig *r) {
     for (int i = 0; i < tg_fno_param_count(r->fno); i++) {
-        net_ok(r->ctx, tg_optim_apply(r->optim, i, tg_fno_get_param(r->fno, i).weight));
+        const tg_fno_param param = tg_fno_get_param(r->fno, i);
+        net_ok(r->ctx, tg_optim_apply(r->optim, i, &param.weight));
     }
 }
 
@@ -348,7 +350,7 @@ static void take_steps(tg_context *ctx, tg_optim *optim, const tg_shape *shape, 
         }
         values[n / 2] = step == bad ? INFINITY : values[n / 2];
         net_ok(ctx, tg_backend_copy(ctx, &host, gradient));
-        net_ok(ctx, tg_optim_step(optim, 0, gradient->data, weight->data));
+        net_ok(ctx, tg_optim_step(optim, 0, gradient, weight));
     }
     free(values);
 }
@@ -424,8 +426,11 @@ static void sums_that_are_not_finite_are_skipped(void **state) {
         net_ok(ctx, tg_backend_tensor(ctx, TG_MEM_WEIGHTS, TG_F32, &shape, &gradient));
         net_ok(ctx, tg_tensor_wrap(ctx, TG_F32, &shape, values, &host));
         net_ok(ctx, tg_backend_copy(ctx, &host, &weight));
-        const tg_gradient part = {
-            .param = 0, .dtype = TG_F32, .shape = shape, .dense = gradient.data};
+        const tg_gradient part = {.param = 0,
+                                  .dtype = TG_F32,
+                                  .shape = shape,
+                                  .dense = gradient.data,
+                                  .place = gradient.place};
         for (int update = 0; update < 3; update++) {
             for (int i = 0; i < 3; i++) {
                 values[2] = update == 1 && i == 1 ? INFINITY : 3.0f;
@@ -433,7 +438,7 @@ static void sums_that_are_not_finite_are_skipped(void **state) {
                 net_ok(ctx, tg_optim_accumulate(optim, &part));
                 net_ok(ctx, settles ? tg_optim_settle(optim) : TG_OK);
             }
-            net_ok(ctx, tg_optim_apply(optim, 0, weight.data));
+            net_ok(ctx, tg_optim_apply(optim, 0, &weight));
         }
         net_ok(ctx, tg_optim_settle(optim));
         assert_int_equal(tg_optim_get_stats(optim).steps, 2);
@@ -468,7 +473,7 @@ static void a_policy_of_errors_is_obeyed_at_once(void **state) {
     net_ok(ctx, tg_backend_tensor(ctx, TG_MEM_WEIGHTS, TG_F32, &shape, &gradient));
     net_ok(ctx, tg_tensor_wrap(ctx, TG_F32, &shape, values, &host));
     net_ok(ctx, tg_backend_copy(ctx, &host, &gradient));
-    assert_int_equal(tg_optim_step(optim, 0, gradient.data, weight.data), TG_E_NUMERIC);
+    assert_int_equal(tg_optim_step(optim, 0, &gradient, &weight), TG_E_NUMERIC);
     assert_non_null(strstr(tg_context_error(ctx), "2 entries"));
     tg_optim_destroy(&optim);
     tg_tensor_destroy(&weight);

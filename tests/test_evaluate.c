@@ -227,8 +227,8 @@ static void count_nonfinite(tg_context *ctx, tg_model *model) {
         numbers += tg_shape_numel(&p.shape);
         if (tg_shape_numel(&p.shape) >= 4) {
             set_ok(ctx, tg_tensor_wrap(ctx, p.dtype, &few, (void *)(uintptr_t)bad, &values));
-            set_ok(ctx, tg_tensor_wrap(ctx, p.dtype, &few, p.weight, &weight));
-            weight.place = tg_backend_place(ctx);
+            set_ok(ctx, tg_tensor_wrap_at(ctx, tg_backend_place(ctx), p.dtype, &few, p.weight.data,
+                                          &weight));
             set_ok(ctx, tg_backend_copy(ctx, &values, &weight));
             wanted += is_complex ? 2 : 3;
         }

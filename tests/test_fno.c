@@ -149,7 +149,7 @@ static int find_param(const tg_fno *fno, const char *name) {
 static tg_tensor param_view(tg_context *ctx, const tg_fno *fno, int i) {
     const tg_fno_param param = tg_fno_get_param(fno, i);
     tg_tensor view;
-    net_ok(ctx, tg_tensor_wrap(ctx, param.dtype, &param.shape, param.weight, &view));
+    net_ok(ctx, tg_tensor_wrap(ctx, param.dtype, &param.shape, param.weight.data, &view));
     return view;
 }
 
@@ -200,7 +200,7 @@ static void outlines(void **state) {
         assert_string_equal(a.name, b.name);
         assert_true(a.dtype == b.dtype && a.spectral == b.spectral);
         assert_true(tg_shape_equal(&a.shape, &b.shape));
-        assert_null(b.weight);
+        assert_null(b.weight.data);
     }
     assert_null(tg_fno_get_param(fno, tg_fno_param_count(fno)).name);
     assert_null(tg_fno_get_param(fno, -1).name);
@@ -338,7 +338,7 @@ static tg_status keep_and_spoil(void *user, const tg_gradient *gradient) {
     const tg_grad_sink keep = net_sink(&s->gradients);
     const tg_status status = keep.receive(keep.user, gradient);
     const tg_fno_param param = tg_fno_get_param(s->fno, gradient->param);
-    memset(param.weight, 0xFF,
+    memset(param.weight.data, 0xFF,
            (size_t)tg_shape_numel(&param.shape) * tg_dtype_size(param.dtype)); /* NaN */
     return status;
 }

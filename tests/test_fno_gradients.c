@@ -140,7 +140,7 @@ static void check_param(problem *p, int number, const tg_tensor *gradient, doubl
     const int64_t reals = tg_shape_numel(&param.shape) * (tg_dtype_is_complex(param.dtype) ? 2 : 1);
     const int64_t stride = reals > 7 ? reals / 7 : 1;
     for (int64_t i = number % stride; i < reals; i += stride) {
-        const double numeric = difference(p, (double *)param.weight + i);
+        const double numeric = difference(p, (double *)param.weight.data + i);
         const double exact = ((const double *)gradient->data)[i];
         if (!(fabs(numeric - exact) <= 2e-8 * scale)) {
             fail_msg("%s [%lld]: gradient %.12g, difference %.12g", param.name, (long long)i, exact,

@@ -163,7 +163,7 @@ static void weights_are_stored(void **state) {
         for (int i = 0; i < tg_fno_param_count(fno); i++) {
             const tg_fno_param p = tg_fno_get_param(fno, i), q = tg_fno_get_param(copy, i);
             assert_int_equal(p.dtype, p.spectral ? stores[s].weight : TG_F32);
-            assert_memory_equal(p.weight, q.weight,
+            assert_memory_equal(p.weight.data, q.weight.data,
                                 (size_t)tg_shape_numel(&p.shape) * tg_dtype_size(p.dtype));
         }
         net_ok(ctx, tg_fno_prepare(fno, cases[0].batch, cases[0].grid, true));
@@ -207,7 +207,7 @@ static void range_is_checked(void **state) {
         for (int p = 0; p < tg_fno_param_count(from); p++) {
             const tg_fno_param param = tg_fno_get_param(from, p);
             if (param.spectral) {
-                ((float *)param.weight)[5] = rows[i].value;
+                ((float *)param.weight.data)[5] = rows[i].value;
             }
         }
         net_ok(ctx, tg_archive_create(ctx, &archive));

@@ -21,7 +21,7 @@ static const double tau = 6.28318530717958647693;
 static const void *weight_of(const tg_fno *fno, const char *name) {
     for (int i = 0; i < tg_fno_param_count(fno); i++) {
         if (strcmp(tg_fno_get_param(fno, i).name, name) == 0) {
-            return tg_fno_get_param(fno, i).weight;
+            return tg_fno_get_param(fno, i).weight.data;
         }
     }
     fail_msg("no parameter %s", name);

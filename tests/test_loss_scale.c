@@ -199,7 +199,8 @@ static void make_optimizer(rig *r) {
                                   .accumulates = how->accumulates};
     net_ok(r->ctx, tg_optim_create(r->ctx, &setup, &r->optim));
     for (int i = 0; i < count; i++) {
-        net_ok(r->ctx, tg_optim_bind(r->optim, i, tg_fno_get_param(r->fno, i).weight));
+        const tg_fno_param param = tg_fno_get_param(r->fno, i);
+        net_ok(r->ctx, tg_optim_bind(r->optim, i, &param.weight));
     }
     net_ok(r->ctx, tg_optim_set_loss_scale(r->optim, &how->scale));
     free(params);
@@ -257,7 +258,8 @@ static void apply_sums(rig *r) {
         net_ok(r->ctx, tg_optim_clip_accumulated(r->optim, r->how.max_grad_norm, &norm));
     }
     for (int i = 0; i < tg_fno_param_count(r->fno); i++) {
-        net_ok(r->ctx, tg_optim_apply(r->optim, i, tg_fno_get_param(r->fno, i).weight));
+        const tg_fno_param param = tg_fno_get_param(r->fno, i);
+        net_ok(r->ctx, tg_optim_apply(r->optim, i, &param.weight));
     }
     net_ok(r->ctx, tg_optim_end_update(r->optim));
 }

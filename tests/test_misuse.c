@@ -1,6 +1,7 @@
-/* Wrong calls: every public function with each pointer argument NULL in turn and each number out of
- * range, then calls in an order that makes no sense. None may crash or hang; those that return a
- * status say which argument was NULL, and leave NULL where they would have made something.
+/* Wrong calls: every public function with each pointer argument NULL in turn, each tensor in a
+ * wrong place or of a wrong dtype and shape, and each number out of range, then calls in an order
+ * that makes no sense. None may crash or hang; those that return a status say which argument was
+ * NULL, and leave NULL where they would have made something.
  *
  * The table comes from the headers (misuse/calls.awk), so that a function added there is in it.
  * Each call is made in a child of its own: a crash is reported by the name of the function. */
@@ -20,7 +21,7 @@
 
 enum { SECONDS = 20 }; /* a call that takes longer hangs */
 
-typedef enum expectation { MAY_PASS, REFUSED, REFUSED_WITH_SENTENCE } expectation;
+typedef enum expectation { MAY_PASS, FAILS, REFUSED, REFUSED_WITH_SENTENCE } expectation;
 
 typedef struct wrong_call {
     const char *function, *argument, *value;
@@ -29,9 +30,10 @@ typedef struct wrong_call {
 } wrong_call;
 
 /* How a child ends. */
-enum { GOOD, NOT_REFUSED, NO_SENTENCE, SOMETHING_MADE };
+enum { GOOD, PASSED, NOT_REFUSED, NO_SENTENCE, SOMETHING_MADE };
 
 static const char *const complaints[] = {
+    [PASSED] = "is taken, though its place, dtype or shape is wrong",
     [NOT_REFUSED] = "is not refused with TG_E_ARGUMENT",
     [NO_SENTENCE] = "leaves no sentence that names the argument",
     [SOMETHING_MADE] = "fails, but leaves something in its result",
@@ -54,6 +56,9 @@ static void read_text(const char *text) {
 static int make_call(const wrong_call *wrong) {
     world.ctx->error[0] = '\0';
     const tg_status status = wrong->call();
+    if (wrong->expected == FAILS) { /* with some error and a sentence */
+        return status == TG_OK ? PASSED : world.ctx->error[0] ? GOOD : NO_SENTENCE;
+    }
     if (wrong->expected != MAY_PASS && status != TG_E_ARGUMENT) {
         return NOT_REFUSED;
     }
@@ -175,7 +180,7 @@ static tg_status step_backward_twice(void) {
 }
 
 static tg_status apply_nothing(void) {
-    return tg_optim_apply(world.optim, 0, world.buffer);
+    return tg_optim_apply(world.optim, 0, &world.weight);
 }
 
 static tg_status update_unbound(void) {
@@ -195,15 +200,15 @@ static tg_status update_not_lent(void) {
     if (tg_optim_create(world.ctx, &setup, &optim) != TG_OK) {
         return TG_OK;
     }
-    return tg_optim_step_gradient(optim, &world.factored, world.buffer);
+    return tg_optim_step_gradient(optim, &world.factored, &world.spectral_weight);
 }
 
 static tg_status project_before_refresh(void) {
-    return tg_projector_project(world.projector, &world.gradient, 1.0, 0.0, world.buffer);
+    return tg_projector_project(world.projector, &world.gradient, 1.0, 0.0, &world.small);
 }
 
 static tg_status back_before_refresh(void) {
-    return tg_projector_back(world.projector, world.buffer, 1.0, 0.0, world.buffer);
+    return tg_projector_back(world.projector, &world.small, 1.0, 0.0, &world.whole);
 }
 
 static tg_status another_backend(void) {

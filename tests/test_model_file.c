@@ -142,7 +142,7 @@ static void test_borrowed(void **state) {
     assert_string_equal(tg_settings_get(tg_model_settings(model), "fno.hidden_channels"), "5");
     void *before = predict(&b, model);
     const int last = tg_fno_param_count(b.fno) - 1;
-    ((float *)tg_fno_get_param(b.fno, last).weight)[0] += 1.0F; /* bias of the output */
+    ((float *)tg_fno_get_param(b.fno, last).weight.data)[0] += 1.0F; /* bias of the output */
     void *after = predict(&b, model);
     assert_memory_not_equal(before, after, tg_tensor_bytes(&b.pred));
     assert_int_equal(tg_model_fit_normalizers(model), TG_E_CONFIG);
@@ -197,7 +197,7 @@ static void test_of_a_checkpoint(void **state) {
     for (int i = 0; i < tg_fno_param_count(tg_model_fno(models[0])); i++) {
         const tg_fno_param a = tg_fno_get_param(tg_model_fno(models[0]), i);
         const tg_fno_param b = tg_fno_get_param(tg_model_fno(models[1]), i);
-        assert_memory_equal(a.weight, b.weight,
+        assert_memory_equal(a.weight.data, b.weight.data,
                             (size_t)tg_shape_numel(&a.shape) * tg_dtype_size(a.dtype));
     }
     assert_string_equal(tg_settings_get(tg_model_settings(models[1]), "data.set"), "waves");

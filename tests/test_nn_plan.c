@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "nn/arena.h"
 #include "support/network.h"
+#include "support/raw.h"
 #include "support/runner.h"
 
 /* ---- placement ---- */
@@ -344,7 +345,7 @@ static void optimizers_need_their_loan(void **state) {
     assert_true(loan.dense_bytes == sizeof gradient && loan.work_bytes > 0 && !loan.work);
     assert_int_equal(planned.loan.work_bytes, loan.work_bytes);
     assert_int_equal(planned.loan.dense_bytes, loan.dense_bytes);
-    assert_int_equal(tg_optim_step(optim, 0, gradient, weight), TG_E_ARGUMENT);
+    assert_int_equal(raw_optim_step(optim, 0, gradient, weight), TG_E_ARGUMENT);
     assert_non_null(strstr(tg_context_error(ctx), "tg_optim_lend"));
     loan.work = malloc(loan.work_bytes);
     loan.dense = malloc(loan.dense_bytes);
@@ -354,7 +355,7 @@ static void optimizers_need_their_loan(void **state) {
     assert_non_null(strstr(tg_context_error(ctx), "are needed"));
     loan.work_bytes++;
     net_ok(ctx, tg_optim_lend(optim, &loan));
-    net_ok(ctx, tg_optim_step(optim, 0, gradient, weight));
+    net_ok(ctx, raw_optim_step(optim, 0, gradient, weight));
     tg_optim_destroy(&optim);
     setup.borrows = false;
     net_ok(ctx, tg_optim_create(ctx, &setup, &optim));

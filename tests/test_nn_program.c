@@ -192,7 +192,7 @@ static const void *weight_of(const tg_fno *fno, const char *name) {
     for (int i = 0; i < tg_fno_param_count(fno); i++) {
         const tg_fno_param param = tg_fno_get_param(fno, i);
         if (strcmp(param.name, name) == 0) {
-            return param.weight;
+            return param.weight.data;
         }
     }
     fail_msg("%s is missing", name);

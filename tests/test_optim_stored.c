@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "optim/optim.h"
+#include "support/raw.h"
 #include "tgrad/tgrad.h"
 
 #define T_COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
@@ -132,8 +133,8 @@ static void step(rig *r, int step_number) {
                                   .x = x,
                                   .dy = dy,
                                   .batch = BATCH};
-    ok(r->ctx, tg_optim_step_gradient(r->optim, &factored, r->weight.data));
-    ok(r->ctx, tg_optim_step(r->optim, 1, bias, r->bias));
+    ok(r->ctx, tg_optim_step_gradient(r->optim, &factored, &r->weight));
+    ok(r->ctx, raw_optim_step(r->optim, 1, bias, r->bias));
 }
 
 static void expect_same(const rig *a, const rig *b) {
@@ -280,11 +281,11 @@ static void accumulated(void **state) {
         static float x[2 * BATCH * IN * MODES], dy[2 * BATCH * OUT * MODES];
         draw(1, BATCH * IN * MODES, 0.5, TG_CBF16, x);
         draw(2, BATCH * OUT * MODES, 0.5, TG_CBF16, dy);
-        const tg_gradient g = {0, TG_CBF16, weight_shape, NULL, x, dy, BATCH};
+        const tg_gradient g = {0, TG_CBF16, weight_shape, NULL, x, dy, BATCH, TG_HOST};
         for (int s = 0; s < 2; s++) {
-            ok(once.ctx, tg_optim_step_gradient(once.optim, &g, once.weight.data));
+            ok(once.ctx, tg_optim_step_gradient(once.optim, &g, &once.weight));
             ok(twice.ctx, tg_optim_accumulate(twice.optim, &g));
-            ok(twice.ctx, tg_optim_apply(twice.optim, 0, twice.weight.data));
+            ok(twice.ctx, tg_optim_apply(twice.optim, 0, &twice.weight));
         }
         double apart, moved;
         distances(&twice, &once, &apart, &moved);
@@ -313,8 +314,8 @@ static void refused(void **state) {
     end(&r);
     begin(&r, "cpu", 0, &kinds[2]); /* formed in bf16, but the factors are wider */
     static float x[2 * BATCH * IN * MODES];
-    const tg_gradient wide = {0, TG_C64, weight_shape, NULL, x, x, BATCH};
-    assert_int_equal(tg_optim_step_gradient(r.optim, &wide, r.weight.data), TG_E_DTYPE);
+    const tg_gradient wide = {0, TG_C64, weight_shape, NULL, x, x, BATCH, TG_HOST};
+    assert_int_equal(tg_optim_step_gradient(r.optim, &wide, &r.weight), TG_E_DTYPE);
     end(&r);
 }
 

@@ -15,6 +15,7 @@
 #include "base/rng.h"
 #include "project/projector.h"
 #include "support/compare.h"
+#include "support/raw.h"
 #include "tgrad/tgrad.h"
 
 static const char *const backends[] = {"ref", "cpu"};
@@ -109,7 +110,7 @@ static void begin_in(bench *b, const char *backend, int method, tg_dtype dtype,
     assert_int_equal(tg_projector_create(b->ctx, &config, dtype, shape, 7, &b->p), TG_OK);
     b->count = tg_projector_count(b->p);
     void *g = random_array(b, b->numel);
-    assert_int_equal(tg_projector_refresh(b->p, g), TG_OK);
+    assert_int_equal(raw_projector_refresh(b->p, g), TG_OK);
     assert_int_equal(tg_projector_failure_count(b->p), 0);
     free(g);
 }
@@ -132,7 +133,7 @@ static void check(const bench *b, const char *law, double error, double toleranc
 
 static void project(bench *b, const void *g, void *small) {
     const tg_gradient gradient = {.dtype = b->dtype, .shape = b->shape, .dense = g};
-    assert_int_equal(tg_projector_project(b->p, &gradient, 1.0, 0.0, small), TG_OK);
+    assert_int_equal(raw_projector_project(b->p, &gradient, 1.0, 0.0, small), TG_OK);
 }
 
 static double tolerance_of(const bench *b) {
@@ -163,7 +164,7 @@ static void check_orthogonal(bench *b) {
     const size_t size = tg_dtype_size(b->dtype);
     void *c = random_array(b, b->count), *g = random_array(b, b->numel);
     void *full = calloc((size_t)b->numel, size), *small = calloc((size_t)b->count, size);
-    assert_int_equal(tg_projector_back(b->p, c, 1.0, 0.0, full), TG_OK);
+    assert_int_equal(raw_projector_back(b->p, c, 1.0, 0.0, full), TG_OK);
     project(b, full, small);
     check(b, "project(back(c)) = c", t_relative_error(b->dtype, b->count, small, c),
           tolerance_of(b));
@@ -172,7 +173,7 @@ static void check_orthogonal(bench *b) {
     const tg_scalar right = inner(b->dtype, b->numel, g, full);
     check(b, "adjointness", hypot(left.re - right.re, left.im - right.im),
           tolerance_of(b) * (double)b->numel);
-    assert_int_equal(tg_projector_residual(b->p, g, small, full), TG_OK);
+    assert_int_equal(raw_projector_residual(b->p, g, small, full), TG_OK);
     const double before = inner(b->dtype, b->count, small, small).re;
     project(b, full, small);
     check(b, "project(residual) = 0",
@@ -195,14 +196,14 @@ static void check_linear(bench *b) {
     }
     project(b, both, small);
     tg_gradient part = {.dtype = b->dtype, .shape = b->shape, .dense = g};
-    assert_int_equal(tg_projector_project(b->p, &part, 2.0, 0.0, sum), TG_OK);
+    assert_int_equal(raw_projector_project(b->p, &part, 2.0, 0.0, sum), TG_OK);
     part.dense = h;
-    assert_int_equal(tg_projector_project(b->p, &part, -3.0, 1.0, sum), TG_OK);
+    assert_int_equal(raw_projector_project(b->p, &part, -3.0, 1.0, sum), TG_OK);
     check(b, "linearity", t_relative_error(b->dtype, b->count, sum, small), tolerance_of(b));
     void *once = calloc((size_t)b->numel, size);
-    assert_int_equal(tg_projector_back(b->p, small, 1.0, 0.0, once), TG_OK);
+    assert_int_equal(raw_projector_back(b->p, small, 1.0, 0.0, once), TG_OK);
     memcpy(both, g, (size_t)b->numel * size);
-    assert_int_equal(tg_projector_back(b->p, small, -0.5, 2.0, both), TG_OK);
+    assert_int_equal(raw_projector_back(b->p, small, -0.5, 2.0, both), TG_OK);
     for (int64_t i = 0; i < b->numel; i++) {
         const tg_scalar x = tg_load(b->dtype, g, i), y = tg_load(b->dtype, once, i);
         tg_store(b->dtype, once, i, (tg_scalar){2 * x.re - 0.5 * y.re, 2 * x.im - 0.5 * y.im});
@@ -225,7 +226,7 @@ static void check_residual(bench *b) {
     const size_t size = tg_dtype_size(b->dtype);
     void *g = random_array(b, b->numel), *rest = calloc((size_t)b->numel, size);
     void *small = calloc((size_t)b->count, size);
-    assert_int_equal(tg_projector_residual(b->p, g, small, rest), TG_OK);
+    assert_int_equal(raw_projector_residual(b->p, g, small, rest), TG_OK);
     int64_t position = sparse == &b->p->branch[1] ? b->p->branch[0].count : 0, seen = 0;
     const bool is_second = b->p->config.scheme == TG_SCHEME_COMPOSITE && position > 0;
     for (int64_t i = 0; i < b->numel; i++) {
@@ -290,7 +291,7 @@ static void test_phases_do_not_matter(void **state) {
                 const double scale = 1.0 / (hypot(c.re, c.im) + 1e-6);
                 tg_store(b.dtype, small, i, (tg_scalar){c.re * scale, c.im * scale});
             }
-            assert_int_equal(tg_projector_back(b.p, small, 1.0, 0.0, full[pass]), TG_OK);
+            assert_int_equal(raw_projector_back(b.p, small, 1.0, 0.0, full[pass]), TG_OK);
             for (int d = 0; pass == 0 && d < b.p->modes.ndim; d++) {
                 float *u = b.p->low_rank->factor[d];
                 const int64_t rank = b.p->modes.rank[d];
@@ -332,7 +333,7 @@ static void test_column_phases(void **state) {
         assert_true(largest.re > 0);
     }
     void *g = random_array(&b, b.numel);
-    assert_int_equal(tg_projector_refresh(b.p, g), TG_OK);
+    assert_int_equal(raw_projector_refresh(b.p, g), TG_OK);
     for (int64_t j = 0; j < rank; j++) {
         tg_scalar sum = {0};
         for (int64_t i = 0; i < dim; i++) {
@@ -359,7 +360,7 @@ static void test_failed_refresh_keeps_factors(void **state) {
         void *before = malloc(bytes), *g = random_array(&b, b.numel);
         memcpy(before, low->factor[1], bytes);
         ((float *)g)[11] = NAN;
-        assert_int_equal(tg_projector_refresh(b.p, g), TG_OK);
+        assert_int_equal(raw_projector_refresh(b.p, g), TG_OK);
         assert_int_equal(tg_projector_failure_count(b.p), 1);
         assert_memory_equal(before, low->factor[1], bytes);
         free(before);
@@ -372,9 +373,9 @@ static void test_failed_refresh_keeps_factors(void **state) {
         assert_int_equal(tg_projector_create(b.ctx, &config, b.dtype, &b.shape, 0, &b.p), TG_OK);
         g = random_array(&b, b.numel);
         const tg_gradient early = {.dtype = b.dtype, .shape = b.shape, .dense = g};
-        assert_int_equal(tg_projector_project(b.p, &early, 1, 0, g), TG_E_ARGUMENT);
+        assert_int_equal(raw_projector_project(b.p, &early, 1, 0, g), TG_E_ARGUMENT);
         ((float *)g)[0] = INFINITY;
-        assert_int_equal(tg_projector_refresh(b.p, g), TG_OK);
+        assert_int_equal(raw_projector_refresh(b.p, g), TG_OK);
         assert_int_equal(tg_projector_failure_count(b.p), 1);
         check_factors(&b);
         check_orthogonal(&b);
@@ -391,8 +392,8 @@ static void test_zero_gradient(void **state) {
         begin(&b, "cpu", m, TG_C64, &shapes[0]);
         float *zero = calloc((size_t)b.numel, 8), *full = calloc((size_t)b.numel, 8);
         void *small = calloc((size_t)b.count, 8);
-        assert_int_equal(tg_projector_refresh(b.p, zero), TG_OK);
-        assert_int_equal(tg_projector_residual(b.p, zero, small, full), TG_OK);
+        assert_int_equal(raw_projector_refresh(b.p, zero), TG_OK);
+        assert_int_equal(raw_projector_residual(b.p, zero, small, full), TG_OK);
         check_factors(&b);
         for (int64_t i = 0; i < 2 * b.numel; i++) {
             assert_true(full[i] == 0.0f);
@@ -575,8 +576,8 @@ static void test_chunks_change_nothing(void **state) {
             kept[chunks] = calloc((size_t)b[chunks].numel, 2 * sizeof(double));
             const tg_gradient gradient = {
                 .dtype = b[chunks].dtype, .shape = b[chunks].shape, .dense = g};
-            assert_int_equal(tg_projector_project(b[chunks].p, &gradient, 1.0, 0.0, small), TG_OK);
-            assert_int_equal(tg_projector_back(b[chunks].p, small, 1.0, 0.0, kept[chunks]), TG_OK);
+            assert_int_equal(raw_projector_project(b[chunks].p, &gradient, 1.0, 0.0, small), TG_OK);
+            assert_int_equal(raw_projector_back(b[chunks].p, small, 1.0, 0.0, kept[chunks]), TG_OK);
             free(small);
             free(g);
         }

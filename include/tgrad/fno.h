@@ -125,9 +125,9 @@ typedef struct tg_fno_param {
     tg_dtype dtype;   /* of the weight in memory */
     tg_dtype gradient; /* of what its gradients are made of */
     tg_shape shape;
-    void *weight;  /* where the backend computes; an optimizer writes it between two steps or when
-                      it receives the gradient */
-    bool spectral; /* a spectral weight: its gradients come factored */
+    tg_tensor weight; /* a view of it where the backend computes, without data in an outline; an
+                         optimizer writes it between two steps or when it receives the gradient */
+    bool spectral;    /* a spectral weight: its gradients come factored */
 } tg_fno_param;
 
 TG_API int tg_fno_param_count(const tg_fno *fno);
@@ -205,12 +205,13 @@ TG_API tg_loan tg_fno_lent(const tg_fno *fno);
  * computes; complex data: c64 or c128. */
 TG_API TG_NODISCARD tg_status tg_fno_forward(tg_fno *fno, const tg_tensor *x, tg_tensor *y);
 
-/* Forward, and the loss of its result: a sum over batch and channels, in `loss`, one f64 where the
- * backend computes; its gradient stays with the network. Waits for nothing when x and target are
- * where the backend computes. A loss that is not finite has gradients of NaN. */
+/* Forward, and the loss of its result: a sum over batch and channels, in `loss`, a scalar f64 where
+ * the backend computes; its gradient stays with the network. Waits for nothing when x and target
+ * are where the backend computes. A loss that is not finite has gradients of NaN. */
 TG_API TG_NODISCARD tg_status tg_fno_forward_loss(tg_fno *fno, const tg_tensor *x,
                                                   const tg_tensor *target,
-                                                  const tg_loss_config *config, double *loss);
+                                                  const tg_loss_config *config,
+                                                  const tg_tensor *loss);
 
 /* Backward pass of the last forward: dy = dL/dy (shape of y), or NULL after tg_fno_forward_loss,
  * which has made it. Each parameter's gradient goes to the

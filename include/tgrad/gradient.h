@@ -24,6 +24,7 @@ typedef struct tg_gradient {
     const void *x;     /* (batch, Cin, modes..); NULL: dense */
     const void *dy;    /* (batch, Cout, modes..) */
     int64_t batch;
+    tg_place place; /* of the arrays: where the backend computes */
 } tg_gradient;
 
 typedef struct tg_grad_sink {
@@ -44,10 +45,10 @@ typedef struct tg_loan {
     void *dense, *work; /* where the backend computes; NULL: not lent yet, or nothing is needed */
 } tg_loan;
 
-/* The gradient as a dense array (shape) on the host, whichever form it has and wherever it lies, in
+/* Copies the gradient, whichever form it has, into a tensor of its shape on the host, of
  * tg_dtype_wide(gradient->dtype). */
 TG_API TG_NODISCARD tg_status tg_gradient_read(tg_context *ctx, const tg_gradient *gradient,
-                                               void *host);
+                                               const tg_tensor *out);
 
 #ifdef __cplusplus
 }

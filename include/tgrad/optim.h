@@ -171,21 +171,24 @@ TG_API TG_NODISCARD tg_status tg_optim_lend(tg_optim *optim, const tg_loan *loan
 
 /* ---- stepping ---- */
 
-/* One update of one parameter from its dense gradient (in the wide dtype of a 16-bit parameter).
+/* Weights and gradients are tensors of the parameter's shape where the backend computes (`place`);
+ * a weight has the parameter's dtype, a dense gradient that of the arithmetic, tg_dtype_wide of it.
  */
-TG_API TG_NODISCARD tg_status tg_optim_step(tg_optim *optim, int param, const void *grad,
-                                            void *weight);
+
+/* One update of one parameter from its dense gradient. */
+TG_API TG_NODISCARD tg_status tg_optim_step(tg_optim *optim, int param, const tg_tensor *gradient,
+                                            const tg_tensor *weight);
 /* The same from a handed-over gradient; gradient->param names the parameter. */
 TG_API TG_NODISCARD tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient,
-                                                     void *weight);
+                                                     const tg_tensor *weight);
 
 /* Adds a micro-batch's gradient to the parameter's compressed sum (dense on steps that refresh,
  * where the whole gradient is needed); apply then updates from the sum and clears it. */
 TG_API TG_NODISCARD tg_status tg_optim_accumulate(tg_optim *optim, const tg_gradient *gradient);
-TG_API TG_NODISCARD tg_status tg_optim_apply(tg_optim *optim, int param, void *weight);
+TG_API TG_NODISCARD tg_status tg_optim_apply(tg_optim *optim, int param, const tg_tensor *weight);
 
 /* Sinks for a backward pass. Weights must be bound before the updating one is used. */
-TG_API TG_NODISCARD tg_status tg_optim_bind(tg_optim *optim, int param, void *weight);
+TG_API TG_NODISCARD tg_status tg_optim_bind(tg_optim *optim, int param, const tg_tensor *weight);
 TG_API tg_grad_sink tg_optim_sink(tg_optim *optim);            /* updates at once */
 TG_API tg_grad_sink tg_optim_accumulate_sink(tg_optim *optim); /* adds to the compressed sums */
 

@@ -4,8 +4,9 @@
  * orthonormal factors and projects onto a core; a sparse branch keeps an index set and gathers its
  * entries. Two branches work one after the other on what the first leaves over (TensorGRaD), or
  * side by side on G ("sum"). Between refreshes projection is linear: project(a + b) = project(a) +
- * project(b). Any number of dimensions from 1, dtypes f32, f64, c64, c128. All arrays live where
- * the context's backend computes (host memory for ref and cpu). */
+ * project(b). Any number of dimensions from 1, dtypes f32, f64, c64, c128. All tensors live where
+ * the context's backend computes (host memory for ref and cpu): `gradient` and `out` have dtype and
+ * shape of the projector, `small` has its dtype and the shape (count). */
 #ifndef TGRAD_PROJECT_H
 #define TGRAD_PROJECT_H
 
@@ -127,7 +128,8 @@ TG_API tg_projector_bytes tg_projector_get_bytes(const tg_projector *projector);
 
 /* Chooses factors and index sets anew from a dense gradient. A decomposition that fails (not
  * finite, not converged) keeps the old factors, is counted and logged, and is no error. */
-TG_API TG_NODISCARD tg_status tg_projector_refresh(tg_projector *projector, const void *grad);
+TG_API TG_NODISCARD tg_status tg_projector_refresh(tg_projector *projector,
+                                                   const tg_tensor *gradient);
 TG_API int64_t tg_projector_refresh_count(const tg_projector *projector);
 TG_API int64_t tg_projector_failure_count(const tg_projector *projector);
 
@@ -135,16 +137,17 @@ TG_API int64_t tg_projector_failure_count(const tg_projector *projector);
  * never reads small. */
 TG_API TG_NODISCARD tg_status tg_projector_project(tg_projector *projector,
                                                    const tg_gradient *gradient, double scale,
-                                                   double beta, void *small);
+                                                   double beta, const tg_tensor *small);
 
 /* out = beta out + alpha back(small), in one pass over out; beta 0 never reads out. */
-TG_API TG_NODISCARD tg_status tg_projector_back(tg_projector *projector, const void *small,
-                                                double alpha, double beta, void *out);
+TG_API TG_NODISCARD tg_status tg_projector_back(tg_projector *projector, const tg_tensor *small,
+                                                double alpha, double beta, const tg_tensor *out);
 
-/* out = grad - back(project(grad)), the error of the compression (with both branches at full
- * weight, whatever lambda and scales are). small receives the compressed values. */
-TG_API TG_NODISCARD tg_status tg_projector_residual(tg_projector *projector, const void *grad,
-                                                    void *small, void *out);
+/* out = gradient - back(project(gradient)), the error of the compression (with both branches at
+ * full weight, whatever lambda and scales are). small receives the compressed values. */
+TG_API TG_NODISCARD tg_status tg_projector_residual(tg_projector *projector,
+                                                    const tg_tensor *gradient,
+                                                    const tg_tensor *small, const tg_tensor *out);
 
 /* Number of values and bytes from the shape alone, without making anything; takes_factored: with
  * the scratch for factored gradients. */

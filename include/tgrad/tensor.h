@@ -79,7 +79,12 @@ TG_API TG_NODISCARD tg_status tg_tensor_create(tg_context *ctx, tg_mem_category 
 /* Frees what the tensor owns (nothing for a view) and makes it all zero; accepts NULL. */
 TG_API void tg_tensor_destroy(tg_tensor *tensor);
 
-/* Wraps memory of the caller: no copy, no ownership. */
+/* Wraps memory of the caller, on the host or on the device that the context's backend computes on:
+ * no copy, no ownership. Calls that take tensors refuse one that says it is elsewhere. */
+TG_API TG_NODISCARD tg_status tg_tensor_wrap_at(tg_context *ctx, tg_place place, tg_dtype dtype,
+                                                const tg_shape *shape, void *data, tg_tensor *out);
+
+/* The same on the host. */
 TG_API TG_NODISCARD tg_status tg_tensor_wrap(tg_context *ctx, tg_dtype dtype, const tg_shape *shape,
                                              void *data, tg_tensor *out);
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "backend/backend.h"
+#include "backend/tensor.h"
 
 /* Forms the product of the factors, or widens 16-bit numbers, where the backend computes, then
  * brings it over. */
@@ -28,19 +28,26 @@ fail:
     return status;
 }
 
-tg_status tg_gradient_read(tg_context *ctx, const tg_gradient *gradient, void *host) {
-    TG_NEED(ctx, ctx, gradient, host);
+tg_status tg_gradient_read(tg_context *ctx, const tg_gradient *gradient, const tg_tensor *out) {
+    TG_NEED(ctx, ctx, gradient, out);
     tg_backend *be = NULL;
-    const tg_status status = tg_backend_get(ctx, &be);
-    if (status != TG_OK) {
-        return status;
-    }
-    if (!gradient->dense && (!gradient->x || !gradient->dy || gradient->shape.ndim < 3)) {
-        return tg_fail(ctx, TG_E_ARGUMENT, "gradient: neither dense nor factored");
-    }
+    tg_status status = TG_OK;
     const tg_dtype dtype = tg_dtype_wide(gradient->dtype);
-    const size_t bytes = (size_t)tg_shape_numel(&gradient->shape) * tg_dtype_size(dtype);
-    return gradient->dense && gradient->dtype == dtype
-               ? be->ops->download(be, host, gradient->dense, bytes)
-               : read_formed(be, gradient, dtype, bytes, host);
+    const tg_wanted wanted = {"gradient", NULL, dtype, gradient->shape, false};
+    TG_TRY(tg_backend_get(ctx, &be));
+    TG_TRY(tg_gradient_check(be, gradient, &wanted));
+    if (out->place != TG_HOST || out->dtype != dtype || !out->data ||
+        !tg_shape_equal(&out->shape, &gradient->shape)) {
+        char needed[128], found[128];
+        return tg_fail(ctx, TG_E_SHAPE, "gradient: read into %s %s%s; %s %s on the host is needed",
+                       tg_dtype_name(out->dtype), tg_shape_text(&out->shape, found, sizeof found),
+                       out->place == TG_HOST ? "" : " on a device", tg_dtype_name(dtype),
+                       tg_shape_text(&gradient->shape, needed, sizeof needed));
+    }
+    const size_t bytes = tg_tensor_bytes(out);
+    TG_TRY(gradient->dense && gradient->dtype == dtype
+               ? be->ops->download(be, out->data, gradient->dense, bytes)
+               : read_formed(be, gradient, dtype, bytes, out->data));
+fail:
+    return status;
 }

@@ -1,7 +1,84 @@
-/* Tensors in the memory of a context's backend, for callers who see no table. */
+/* Tensors in the memory of a context's backend, for callers who see no table; and what is wrong
+ * with those they hand in. */
+#include "backend/tensor.h"
+
+#include <stdio.h>
 #include <string.h>
 
-#include "backend/backend.h"
+/* ---- checks ---- */
+
+/* "weight of fc1" */
+enum { SUBJECT = 160 };
+static const char *subject(const tg_wanted *wanted, char text[SUBJECT]) {
+    snprintf(text, SUBJECT, "%s%s%s", wanted->what, wanted->of ? " of " : "",
+             wanted->of ? wanted->of : "");
+    return text;
+}
+
+static tg_status check_place(const tg_backend *be, tg_place place, const tg_wanted *wanted) {
+    char text[SUBJECT];
+    if (place == be->ops->place || (place == TG_HOST && wanted->or_host)) {
+        return TG_OK;
+    }
+    return place == TG_HOST
+               ? tg_fail(be->ctx, TG_E_ARGUMENT,
+                         "%s: it lies on the host, but backend %s computes on a device "
+                         "(tg_backend_tensor and tg_backend_copy bring it there)",
+                         subject(wanted, text), be->ops->name)
+               : tg_fail(be->ctx, TG_E_ARGUMENT,
+                         "%s: it lies on a device, but backend %s computes on the host",
+                         subject(wanted, text), be->ops->name);
+}
+
+static tg_status check_kind(const tg_backend *be, tg_dtype dtype, const tg_shape *shape,
+                            const tg_wanted *wanted) {
+    char text[SUBJECT], needed[128], found[128];
+    if (dtype != wanted->dtype) {
+        return tg_fail(be->ctx, TG_E_DTYPE, "%s: %s is needed, not %s", subject(wanted, text),
+                       tg_dtype_name(wanted->dtype), tg_dtype_name(dtype));
+    }
+    if (!tg_shape_equal(shape, &wanted->shape)) {
+        return tg_fail(be->ctx, TG_E_SHAPE, "%s: the shape is %s; %s is needed",
+                       subject(wanted, text), tg_shape_text(shape, found, sizeof found),
+                       tg_shape_text(&wanted->shape, needed, sizeof needed));
+    }
+    return TG_OK;
+}
+
+tg_status tg_tensor_check(const tg_backend *be, const tg_tensor *tensor, const tg_wanted *wanted) {
+    char text[SUBJECT];
+    tg_status status = check_place(be, tensor->place, wanted);
+    if (status == TG_OK) {
+        status = check_kind(be, tensor->dtype, &tensor->shape, wanted);
+    }
+    if (status == TG_OK && !tensor->data && tg_tensor_numel(tensor) > 0) {
+        status = tg_fail(be->ctx, TG_E_ARGUMENT, "%s: its data is NULL", subject(wanted, text));
+    }
+    return status;
+}
+
+tg_status tg_gradient_check(const tg_backend *be, const tg_gradient *gradient,
+                            const tg_wanted *wanted) {
+    char text[SUBJECT];
+    tg_status status = check_place(be, gradient->place, wanted);
+    if (status == TG_OK) {
+        status = check_kind(be, tg_dtype_wide(gradient->dtype), &gradient->shape, wanted);
+    }
+    const bool is_factored = gradient->x && gradient->dy && gradient->batch >= 0;
+    if (status == TG_OK && !gradient->dense && !is_factored) {
+        status = tg_fail(be->ctx, TG_E_ARGUMENT, "%s: neither dense nor factored",
+                         subject(wanted, text));
+    }
+    if (status == TG_OK && !gradient->dense && gradient->shape.ndim < 3) {
+        status = tg_fail(be->ctx, TG_E_ARGUMENT,
+                         "%s: factored, but only weights with two dims of channels and one or more "
+                         "of modes are",
+                         subject(wanted, text));
+    }
+    return status;
+}
+
+/* ---- tensors ---- */
 
 tg_status tg_backend_tensor(tg_context *ctx, tg_mem_category category, tg_dtype dtype,
                             const tg_shape *shape, tg_tensor *out) {
@@ -49,7 +126,14 @@ tg_status tg_backend_copy(tg_context *ctx, const tg_tensor *from, const tg_tenso
                        tg_shape_text(&from->shape, a, sizeof a), tg_dtype_name(to->dtype),
                        tg_shape_text(&to->shape, b, sizeof b));
     }
+    const tg_wanted wanted[2] = {{"copy from", NULL, from->dtype, from->shape, true},
+                                 {"copy to", NULL, to->dtype, to->shape, true}};
+    TG_TRY(tg_tensor_check(be, from, &wanted[0]));
+    TG_TRY(tg_tensor_check(be, to, &wanted[1]));
     const size_t bytes = tg_tensor_bytes(from);
+    if (bytes == 0) {
+        return TG_OK;
+    }
     if (from->place == TG_HOST && to->place == TG_HOST) {
         memmove(to->data, from->data, bytes);
         return TG_OK;
@@ -57,6 +141,8 @@ tg_status tg_backend_copy(tg_context *ctx, const tg_tensor *from, const tg_tenso
     return from->place == TG_HOST ? be->ops->upload(be, to->data, from->data, bytes)
            : to->place == TG_HOST ? be->ops->download(be, to->data, from->data, bytes)
                                   : be->ops->copy(be, to->data, from->data, bytes);
+fail:
+    return status;
 }
 
 tg_place tg_backend_place(const tg_context *ctx) {

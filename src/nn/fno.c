@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/tensor.h"
 #include "nn/network.h"
 
 static tg_status init_param(tg_fno *fno, int number) {
@@ -102,7 +103,8 @@ tg_fno_param tg_fno_get_param(const tg_fno *fno, int index) {
                                                       fno->model.stores.spectrum)
                                           : param->dtype,
                           .shape = param->shape,
-                          .weight = fno->weights ? nn_weight(fno, index) : NULL,
+                          .weight = tg_backend_view(fno->be, param->dtype, &param->shape,
+                                                    fno->weights ? nn_weight(fno, index) : NULL),
                           .spectral = param->spectral};
 }
 

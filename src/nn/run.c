@@ -1,28 +1,23 @@
 /* Runs a program: forward, loss and backward are ranges of its ops. */
+#include "backend/tensor.h"
 #include "nn/ops.h"
 
 /* ---- tensors of the caller ---- */
 
-/* dtype of the data and shape (batch, channels, grid..). */
+/* On the host or where the backend computes; dtype of the data and shape (batch, channels, grid..).
+ */
 static tg_status check_tensor(const tg_fno *fno, const char *what, const tg_tensor *tensor,
                               int64_t batch, int64_t channels) {
     const tg_fno_config *config = &fno->model.config;
-    const tg_dtype dtype = config->complex_data ? tg_dtype_complex(config->dtype) : config->dtype;
-    tg_shape expected = {.ndim = 2 + config->n_dim, .dim = {batch, channels}};
+    tg_wanted wanted = {.what = what,
+                        .dtype =
+                            config->complex_data ? tg_dtype_complex(config->dtype) : config->dtype,
+                        .shape = {.ndim = 2 + config->n_dim, .dim = {batch, channels}},
+                        .or_host = true};
     for (int d = 0; d < config->n_dim; d++) {
-        expected.dim[2 + d] = fno->run.program.geometry.grid[d];
+        wanted.shape.dim[2 + d] = fno->run.program.geometry.grid[d];
     }
-    if (tensor->dtype != dtype) {
-        return tg_fail(fno->ctx, TG_E_DTYPE, "%s: %s is needed, not %s", what, tg_dtype_name(dtype),
-                       tg_dtype_name(tensor->dtype));
-    }
-    if (!tg_shape_equal(&tensor->shape, &expected)) {
-        char a[96], b[96];
-        return tg_fail(fno->ctx, TG_E_SHAPE, "%s: the shape is %s; %s is needed", what,
-                       tg_shape_text(&tensor->shape, a, sizeof a),
-                       tg_shape_text(&expected, b, sizeof b));
-    }
-    return TG_OK;
+    return tg_tensor_check(fno->be, tensor, &wanted);
 }
 
 tg_status nn_bring(const tg_fno *fno, const tg_tensor *from, void *to) {
@@ -147,10 +142,12 @@ fail:
 }
 
 tg_status tg_fno_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *target,
-                              const tg_loss_config *config, double *loss) {
+                              const tg_loss_config *config, const tg_tensor *loss) {
     TG_NEED(NULL, fno);
     TG_NEED(fno->ctx, x, target, config, loss);
-    return nn_forward_loss(fno, x, target, config, 1.0, loss);
+    const tg_status status =
+        tg_tensor_check(fno->be, loss, &(tg_wanted){.what = "loss", .dtype = TG_F64});
+    return status == TG_OK ? nn_forward_loss(fno, x, target, config, 1.0, loss->data) : status;
 }
 
 tg_status tg_fno_backward(tg_fno *fno, const tg_tensor *dy, const tg_grad_sink *sink) {
@@ -179,7 +176,7 @@ tg_status tg_fno_loss_backward(tg_fno *fno, const tg_tensor *x, const tg_tensor 
     TG_NEED(fno->ctx, x, target, config, sink, loss);
     tg_status status = TG_OK;
     TG_TRY(check_sink(fno, sink));
-    TG_TRY(tg_fno_forward_loss(fno, x, target, config, fno->be->cell));
+    TG_TRY(nn_forward_loss(fno, x, target, config, 1.0, fno->be->cell));
     TG_TRY(fno->be->ops->download(fno->be, loss, fno->be->cell, sizeof *loss));
     TG_TRY(backward(fno, sink));
 fail:

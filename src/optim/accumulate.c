@@ -100,13 +100,14 @@ fail:
     return status;
 }
 
-tg_status tg_optim_apply(tg_optim *optim, int param, void *weight) {
+tg_status tg_optim_apply(tg_optim *optim, int param, const tg_tensor *weight) {
     TG_NEED(NULL, optim);
     TG_NEED(optim->ctx, weight);
     tg_status status = TG_OK;
     tg_slot *slot = NULL;
-    tg_update call = {.weight = weight};
+    tg_update call = {.weight = weight->data};
     TG_TRY(tg_slot_find(optim, param, &slot));
+    TG_TRY(tg_slot_check_weight(optim, slot, weight));
     if (!slot->is_summing) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: nothing is accumulated for %s",
                        slot->name);
@@ -115,8 +116,11 @@ tg_status tg_optim_apply(tg_optim *optim, int param, void *weight) {
     if (slot->nonfinite > 0) {
         status = tg_slot_refused(optim, slot, slot->nonfinite);
     } else if (slot->dense_sum) {
-        const tg_gradient whole = {
-            .param = param, .dtype = slot->dtype, .shape = slot->shape, .dense = slot->dense_sum};
+        const tg_gradient whole = {.param = param,
+                                   .dtype = slot->dtype,
+                                   .shape = slot->shape,
+                                   .dense = slot->dense_sum,
+                                   .place = optim->be->ops->place};
         const bool is_due = tg_slot_is_due(optim, slot);
         const bool measures = tg_auto_rank_observes(optim, slot, is_due);
         status = tg_slot_project_and_update(optim, slot, &whole, is_due, measures, &call);

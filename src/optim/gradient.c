@@ -1,4 +1,5 @@
 /* Gradients as they are handed over: checked, made dense, looked at for NaN and Inf. */
+#include "backend/tensor.h"
 #include "optim/step.h"
 
 tg_status tg_slot_find(tg_optim *optim, int param, tg_slot **out) {
@@ -10,19 +11,17 @@ tg_status tg_slot_find(tg_optim *optim, int param, tg_slot **out) {
     return TG_OK;
 }
 
+tg_status tg_slot_check_weight(tg_optim *optim, const tg_slot *slot, const tg_tensor *weight) {
+    const tg_wanted wanted = {"weight", slot->name, tg_stored(slot->dtype, slot->weight_store),
+                              slot->shape, false};
+    return tg_tensor_check(optim->be, weight, &wanted);
+}
+
 tg_status tg_slot_check(tg_optim *optim, const tg_slot *slot, const tg_gradient *gradient) {
-    char expected[128], found[128];
-    if (tg_dtype_wide(gradient->dtype) != slot->dtype ||
-        !tg_shape_equal(&gradient->shape, &slot->shape)) {
-        return tg_fail(
-            optim->ctx, TG_E_SHAPE, "gradient of %s: expected %s %s, found %s %s", slot->name,
-            tg_dtype_name(slot->dtype), tg_shape_text(&slot->shape, expected, sizeof expected),
-            tg_dtype_name(gradient->dtype), tg_shape_text(&gradient->shape, found, sizeof found));
-    }
-    const bool is_factored = gradient->x && gradient->dy && gradient->batch >= 0;
-    if (!gradient->dense && !is_factored) {
-        return tg_fail(optim->ctx, TG_E_ARGUMENT, "gradient of %s: neither dense nor factored",
-                       slot->name);
+    const tg_wanted wanted = {"gradient", slot->name, slot->dtype, slot->shape, false};
+    const tg_status status = tg_gradient_check(optim->be, gradient, &wanted);
+    if (status != TG_OK) {
+        return status;
     }
     if (optim->borrows && ((slot->projector && !optim->workspace.memory) ||
                            (!gradient->dense && !optim->dense && optim->loan.dense_bytes > 0))) {
@@ -31,10 +30,10 @@ tg_status tg_slot_check(tg_optim *optim, const tg_slot *slot, const tg_gradient 
                        "tg_optim_lend first",
                        slot->name);
     }
-    if (!gradient->dense && (!optim->dense || slot->shape.ndim < 3)) {
+    if (!gradient->dense && !optim->dense) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT,
                        "gradient of %s: factored, but the optimizer was not made for factored "
-                       "gradients of this parameter",
+                       "gradients (takes_factored)",
                        slot->name);
     }
     if (!gradient->dense && optim->forms_bf16 && tg_storage_of(gradient->dtype) != TG_STORE_BF16) {

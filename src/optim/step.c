@@ -183,7 +183,7 @@ tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_update *call) 
 tg_status tg_slot_project(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient, double beta,
                           void *small) {
     const double start = read_clock(optim, optim->times_parts);
-    tg_status status = tg_projector_project(slot->projector, gradient, 1.0, beta, small);
+    tg_status status = tg_projector_project_into(slot->projector, gradient, 1.0, beta, small);
     optim->times.project += read_clock(optim, optim->times_parts) - start;
     return status;
 }
@@ -208,12 +208,9 @@ fail:
     return status;
 }
 
-tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient, void *weight) {
-    TG_NEED(NULL, optim);
-    TG_NEED(optim->ctx, gradient, weight);
+/* The weight is checked. */
+static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient, void *weight) {
     tg_status status = TG_OK;
-    tg_slot *slot = NULL;
-    TG_TRY(tg_slot_find(optim, gradient->param, &slot));
     TG_TRY(tg_slot_check(optim, slot, gradient));
     const double start = read_clock(optim, optim->times_parts);
     tg_update call = {.weight = weight};
@@ -249,29 +246,42 @@ fail:
     return status;
 }
 
-tg_status tg_optim_step(tg_optim *optim, int param, const void *grad, void *weight) {
+tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient,
+                                 const tg_tensor *weight) {
     TG_NEED(NULL, optim);
-    TG_NEED(optim->ctx, grad, weight);
+    TG_NEED(optim->ctx, gradient, weight);
+    tg_status status = TG_OK;
     tg_slot *slot = NULL;
-    tg_status status = tg_slot_find(optim, param, &slot);
-    if (status != TG_OK) {
-        return status;
-    }
-    const tg_gradient gradient = {
-        .param = param, .dtype = slot->dtype, .shape = slot->shape, .dense = grad};
-    return tg_optim_step_gradient(optim, &gradient, weight);
+    TG_TRY(tg_slot_find(optim, gradient->param, &slot));
+    TG_TRY(tg_slot_check_weight(optim, slot, weight));
+    TG_TRY(step(optim, slot, gradient, weight->data));
+fail:
+    return status;
+}
+
+tg_status tg_optim_step(tg_optim *optim, int param, const tg_tensor *gradient,
+                        const tg_tensor *weight) {
+    TG_NEED(NULL, optim);
+    TG_NEED(optim->ctx, gradient, weight);
+    const tg_gradient dense = {.param = param,
+                               .dtype = gradient->dtype,
+                               .shape = gradient->shape,
+                               .dense = gradient->data,
+                               .place = gradient->place};
+    return tg_optim_step_gradient(optim, &dense, weight);
 }
 
 /* ---- sinks that update ---- */
 
-tg_status tg_optim_bind(tg_optim *optim, int param, void *weight) {
+tg_status tg_optim_bind(tg_optim *optim, int param, const tg_tensor *weight) {
     TG_NEED(NULL, optim);
     TG_NEED(optim->ctx, weight);
     tg_slot *slot = NULL;
-    tg_status status = tg_slot_find(optim, param, &slot);
-    if (status == TG_OK) {
-        slot->weight = weight;
-    }
+    tg_status status = TG_OK;
+    TG_TRY(tg_slot_find(optim, param, &slot));
+    TG_TRY(tg_slot_check_weight(optim, slot, weight));
+    slot->weight = weight->data;
+fail:
     return status;
 }
 
@@ -283,7 +293,7 @@ static tg_status receive_and_update(void *user, const tg_gradient *gradient) {
         status =
             tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: no weight is bound for %s", slot->name);
     }
-    return status == TG_OK ? tg_optim_step_gradient(optim, gradient, slot->weight) : status;
+    return status == TG_OK ? step(optim, slot, gradient, slot->weight) : status;
 }
 
 static tg_status receive_and_update_all(void *user, int count, const tg_gradient *gradients) {

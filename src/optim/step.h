@@ -7,6 +7,10 @@
 
 TG_NODISCARD tg_status tg_slot_find(tg_optim *optim, int param, tg_slot **out);
 
+/* Whether this is the weight of the parameter. */
+TG_NODISCARD tg_status tg_slot_check_weight(tg_optim *optim, const tg_slot *slot,
+                                            const tg_tensor *weight);
+
 /* Whether this is a gradient of the parameter that the optimizer was made for. */
 TG_NODISCARD tg_status tg_slot_check(tg_optim *optim, const tg_slot *slot,
                                      const tg_gradient *gradient);

@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "backend/tensor.h"
 #include "base/sized.h"
 #include "linalg/scratch.h"
 
@@ -344,10 +345,21 @@ tg_status tg_projector_refresh_stored(tg_projector *p, const void *grad, tg_stor
     return status;
 }
 
-tg_status tg_projector_refresh(tg_projector *p, const void *grad) {
+/* A tensor like the gradient, and one of compressed values. */
+static tg_status check_whole(const tg_projector *p, const char *what, const tg_tensor *tensor) {
+    return tg_tensor_check(p->be, tensor, &(tg_wanted){what, NULL, p->dtype, p->shape, false});
+}
+
+static tg_status check_small(const tg_projector *p, const tg_tensor *small) {
+    const tg_shape shape = {1, {tg_projector_count(p)}};
+    return tg_tensor_check(p->be, small, &(tg_wanted){"small", NULL, p->dtype, shape, false});
+}
+
+tg_status tg_projector_refresh(tg_projector *p, const tg_tensor *gradient) {
     TG_NEED(NULL, p);
-    TG_NEED(p->ctx, grad);
-    return tg_projector_refresh_stored(p, grad, TG_STORE_FULL);
+    TG_NEED(p->ctx, gradient);
+    const tg_status status = check_whole(p, "gradient", gradient);
+    return status == TG_OK ? tg_projector_refresh_stored(p, gradient->data, TG_STORE_FULL) : status;
 }
 
 /* Where a branch's values stand in the compressed array. */
@@ -391,21 +403,15 @@ bool tg_projector_takes_factored(const tg_projector *p) {
     return !p->low_rank || p->low_rank->kind != &tg_branch_matrix;
 }
 
-tg_status tg_projector_project(tg_projector *p, const tg_gradient *gradient, double scale,
-                               double beta, void *small) {
-    TG_NEED(NULL, p);
-    TG_NEED(p->ctx, gradient, small);
+tg_status tg_projector_project_into(tg_projector *p, const tg_gradient *gradient, double scale,
+                                    double beta, void *small) {
+    const tg_wanted wanted = {"gradient", NULL, p->dtype, p->shape, false};
     tg_status status = require_ready(p);
+    if (status == TG_OK) {
+        status = tg_gradient_check(p->be, gradient, &wanted);
+    }
     if (status != TG_OK) {
         return status;
-    }
-    if (tg_dtype_wide(gradient->dtype) != p->dtype ||
-        !tg_shape_equal(&gradient->shape, &p->shape)) {
-        char found[128], expected[128];
-        return tg_fail(p->ctx, TG_E_SHAPE, "gradient: expected %s %s, found %s %s",
-                       tg_dtype_name(p->dtype), tg_shape_text(&p->shape, expected, sizeof expected),
-                       tg_dtype_name(gradient->dtype),
-                       tg_shape_text(&gradient->shape, found, sizeof found));
     }
     if (!gradient->dense && !tg_projector_takes_factored(p)) {
         return tg_fail(p->ctx, TG_E_UNSUPPORTED,
@@ -424,6 +430,15 @@ tg_status tg_projector_project(tg_projector *p, const tg_gradient *gradient, dou
         return project_low_rank_first(p, &op);
     }
     return p->be->ops->compress(p->be, &op);
+}
+
+tg_status tg_projector_project(tg_projector *p, const tg_gradient *gradient, double scale,
+                               double beta, const tg_tensor *small) {
+    TG_NEED(NULL, p);
+    TG_NEED(p->ctx, gradient, small);
+    const tg_status status = check_small(p, small);
+    return status == TG_OK ? tg_projector_project_into(p, gradient, scale, beta, small->data)
+                           : status;
 }
 
 /* How much each branch counts on the way back. */
@@ -478,22 +493,33 @@ double tg_projector_rate(const tg_projector *p, double alpha) {
     return expand_alpha(weights_of(p), alpha);
 }
 
-tg_status tg_projector_back(tg_projector *p, const void *small, double alpha, double beta,
-                            void *out) {
+tg_status tg_projector_back(tg_projector *p, const tg_tensor *small, double alpha, double beta,
+                            const tg_tensor *out) {
     TG_NEED(NULL, p);
     TG_NEED(p->ctx, small, out);
-    return tg_projector_back_by(p, small, &(tg_back){.alpha = alpha, .beta = beta}, out);
+    tg_status status = TG_OK;
+    TG_TRY(check_small(p, small));
+    TG_TRY(check_whole(p, "out", out));
+    TG_TRY(
+        tg_projector_back_by(p, small->data, &(tg_back){.alpha = alpha, .beta = beta}, out->data));
+fail:
+    return status;
 }
 
-tg_status tg_projector_residual(tg_projector *p, const void *grad, void *small, void *out) {
+tg_status tg_projector_residual(tg_projector *p, const tg_tensor *gradient, const tg_tensor *small,
+                                const tg_tensor *out) {
     TG_NEED(NULL, p);
-    TG_NEED(p->ctx, grad, small, out);
-    const tg_gradient gradient = {.dtype = p->dtype, .shape = p->shape, .dense = grad};
+    TG_NEED(p->ctx, gradient, small, out);
     tg_status status = TG_OK;
-    TG_TRY(tg_projector_project(p, &gradient, 1.0, 0.0, small));
-    TG_TRY(p->be->ops->copy(p->be, out, grad, (size_t)p->numel * tg_dtype_size(p->dtype)));
-    TG_TRY(weighted_back(p, small, (back_weights){p->low_rank ? 1.0 : 0.0, 1.0},
-                         &(tg_back){.alpha = -1.0, .beta = 1.0}, out));
+    TG_TRY(check_whole(p, "gradient", gradient));
+    TG_TRY(check_small(p, small));
+    TG_TRY(check_whole(p, "out", out));
+    const tg_gradient dense = {
+        .dtype = p->dtype, .shape = p->shape, .dense = gradient->data, .place = gradient->place};
+    TG_TRY(tg_projector_project_into(p, &dense, 1.0, 0.0, small->data));
+    TG_TRY(p->be->ops->copy(p->be, out->data, gradient->data, tg_tensor_bytes(gradient)));
+    TG_TRY(weighted_back(p, small->data, (back_weights){p->low_rank ? 1.0 : 0.0, 1.0},
+                         &(tg_back){.alpha = -1.0, .beta = 1.0}, out->data));
 fail:
     return status;
 }

@@ -112,11 +112,14 @@ void tg_tensor_destroy(tg_tensor *tensor) {
     *tensor = (tg_tensor){0};
 }
 
-tg_status tg_tensor_wrap(tg_context *ctx, tg_dtype dtype, const tg_shape *shape, void *data,
-                         tg_tensor *out) {
+tg_status tg_tensor_wrap_at(tg_context *ctx, tg_place place, tg_dtype dtype, const tg_shape *shape,
+                            void *data, tg_tensor *out) {
     TG_NEED(ctx, out);
     *out = (tg_tensor){0};
     TG_NEED(ctx, shape);
+    if (place != TG_HOST && place != TG_DEVICE) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "tensor: place number %d does not exist", (int)place);
+    }
     int64_t numel = 0;
     tg_status status = checked_numel(ctx, dtype, shape, &numel);
     if (status != TG_OK) {
@@ -126,8 +129,13 @@ tg_status tg_tensor_wrap(tg_context *ctx, tg_dtype dtype, const tg_shape *shape,
         return tg_fail(ctx, TG_E_ARGUMENT, "tensor: %lld elements to wrap, but data is NULL",
                        (long long)numel);
     }
-    *out = (tg_tensor){.dtype = dtype, .shape = *shape, .data = data};
+    *out = (tg_tensor){.dtype = dtype, .shape = *shape, .data = data, .place = place};
     return TG_OK;
+}
+
+tg_status tg_tensor_wrap(tg_context *ctx, tg_dtype dtype, const tg_shape *shape, void *data,
+                         tg_tensor *out) {
+    return tg_tensor_wrap_at(ctx, TG_HOST, dtype, shape, data, out);
 }
 
 tg_status tg_tensor_slice(tg_context *ctx, const tg_tensor *tensor, int64_t first, int64_t count,

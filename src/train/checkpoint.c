@@ -136,9 +136,7 @@ static tg_status add_weights(const tg_model *model, tg_archive *archive) {
     }
     for (int i = 0; i < tg_fno_param_count(model->fno); i++) {
         const tg_fno_param p = tg_fno_get_param(model->fno, i);
-        tg_tensor view;
-        TG_TRY(tg_tensor_wrap(model->ctx, p.dtype, &p.shape, p.weight, &view));
-        TG_TRY(tg_archive_add_view(archive, p.name, &view));
+        TG_TRY(tg_archive_add_view(archive, p.name, &p.weight));
     }
 fail:
     return status;

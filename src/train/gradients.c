@@ -18,7 +18,7 @@ static tg_status keep(void *user, const tg_gradient *gradient) {
     }
     TG_TRY(tg_tensor_create(k->model->ctx, TG_MEM_DATA, tg_dtype_wide(gradient->dtype),
                             &param.shape, &dense));
-    TG_TRY(tg_gradient_read(k->model->ctx, gradient, dense.data));
+    TG_TRY(tg_gradient_read(k->model->ctx, gradient, &dense));
     TG_TRY(tg_archive_take(k->archive, param.name, &dense));
 fail:
     tg_tensor_destroy(&dense);

@@ -40,7 +40,8 @@ static tg_status apply_accumulated(tg_trainer *t) {
         TG_TRY(tg_optim_clip_accumulated(t->optim, most, &norm));
     }
     for (int i = 0; i < tg_fno_param_count(t->model->fno); i++) {
-        TG_TRY(tg_optim_apply(t->optim, i, tg_fno_get_param(t->model->fno, i).weight));
+        const tg_fno_param param = tg_fno_get_param(t->model->fno, i);
+        TG_TRY(tg_optim_apply(t->optim, i, &param.weight));
     }
     TG_TRY(tg_optim_end_update(t->optim));
 fail:

@@ -75,7 +75,7 @@ tg_status tg_model_wrap(tg_context *ctx, tg_fno *fno, const tg_normalizer *x,
     tg_settings *settings = NULL;
     tg_run_config config;
     tg_status status = TG_OK;
-    if (!tg_fno_get_param(fno, 0).weight) {
+    if (!tg_fno_get_param(fno, 0).weight.data) {
         return tg_fail(ctx, TG_E_ARGUMENT, "model: the network is an outline without weights");
     }
     if (tg_fno_get_config(fno)->dtype != TG_F32) {

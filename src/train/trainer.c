@@ -107,7 +107,8 @@ static tg_status make_optimizer(tg_trainer *t) {
     const tg_loan loan = tg_optim_needs(t->optim);
     tg_fno_reserve(t->model->fno, &loan);
     for (int i = 0; i < setup.setup.param_count; i++) {
-        TG_TRY(tg_optim_bind(t->optim, i, tg_fno_get_param(t->model->fno, i).weight));
+        const tg_fno_param param = tg_fno_get_param(t->model->fno, i);
+        TG_TRY(tg_optim_bind(t->optim, i, &param.weight));
     }
 fail:
     tg_run_setup_free(t->ctx, &setup);

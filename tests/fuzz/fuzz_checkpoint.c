@@ -67,11 +67,11 @@ static void prepare(void) {
     expect_ok(tg_optim_create(ctx, &setup.setup, &optim));
     for (int i = 0; i < PARAMS; i++) {
         const tg_fno_param p = tg_fno_get_param(model->fno, i);
-        const size_t bytes = (size_t)tg_shape_numel(&p.shape) * tg_dtype_size(p.dtype);
-        void *gradient = malloc(bytes); /* noise of both signs, finite */
-        memcpy(gradient, p.weight, bytes);
-        expect_ok(tg_optim_step(optim, i, gradient, p.weight));
-        free(gradient);
+        tg_tensor gradient = p.weight; /* noise of both signs, finite */
+        gradient.data = malloc(tg_tensor_bytes(&p.weight));
+        memcpy(gradient.data, p.weight.data, tg_tensor_bytes(&p.weight));
+        expect_ok(tg_optim_step(optim, i, &gradient, &p.weight));
+        free(gradient.data);
     }
     tg_run_setup_free(ctx, &setup);
     const tg_progress progress = {.stage = 1, .epoch = 1, .step = 1};
@@ -169,7 +169,7 @@ static void load(const tg_archive *archive) {
     if (tg_optim_load(optim, archive) == TG_OK) { /* its state can be used */
         const tg_fno_param p = tg_fno_get_param(model->fno, PROJECTED);
         expect_ok(tg_optim_set_learning_rate(optim, 0, 1e-3));
-        (void)!tg_optim_step(optim, PROJECTED, p.weight, p.weight);
+        (void)!tg_optim_step(optim, PROJECTED, &p.weight, &p.weight);
     }
 }
 

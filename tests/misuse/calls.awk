@@ -2,7 +2,8 @@
 #
 #   awk -f calls.awk values.txt include/tgrad/*.h >calls.inc
 #
-# Each pointer argument is NULL in turn, each struct all zero, each signed number and enum out of
+# Each pointer argument is NULL in turn, each struct all zero, each tensor on a device that the backend
+# does not compute on and of a dtype and shape that nothing takes, each signed number and enum out of
 # range; all others get the good value that values.txt has for them. A function with an argument that has none ends the build.
 
 function strip(text) {
@@ -58,6 +59,7 @@ function emit(f, result, bad, wrong, i, list, expected) {
     if (result == "tg_status" && wrong == "NULL" && !((f "." names[bad]) in optional)) {
         expected = bad == 1 || f == "tg_context_create" ? "REFUSED" : "REFUSED_WITH_SENTENCE"
     }
+    if (result == "tg_status" && wrong ~ /^&world\.(elsewhere|odd)$/) expected = "FAILS"
     table = table sprintf("    {\"%s\", \"%s\", \"%s\", %s, call_%d},\n", f, names[bad], wrong, expected,
         rows++)
 }
@@ -90,6 +92,10 @@ function declare(text, result, f, arguments, part, i, n) {
             plain ~ /^tg_[a-z0-9_]+ \*$/ && names[i] !~ /^(out|result)$/) {
             emit(f, result, i, "&(" substr(plain, 1, length(plain) - 2) "){0}")
         }
+        if (types[i] == "const tg_tensor *" || (types[i] == "tg_tensor *" && names[i] !~ /^(out|tensor)$/)) {
+            if (!(f in anywhere)) emit(f, result, i, "&world.elsewhere")
+            if (!(f in anykind)) emit(f, result, i, "&world.odd")
+        }
         if (is_number(types[i])) {
             emit(f, result, i, "-1")
             if (types[i] ~ /^tg_/ || names[i] ~ /^(index|param|group|branch|pde|channel)$/) {
@@ -105,6 +111,8 @@ FNR == 1 { file++; statement = "" }
 file == 1 {
     if (/^#/ || /^$/) next
     if ($1 == "optional") { optional[$2] = 1; next }
+    if ($1 == "anywhere") { anywhere[$2] = 1; next }
+    if ($1 == "anykind") { anykind[$2] = 1; next }
     at = index($0, " = ")
     value[strip(substr($0, 1, at - 1))] = strip(substr($0, at + 3))
     next

@@ -93,11 +93,13 @@ static void make_network(void) {
                                            .x = world.buffer,
                                            .dy = world.buffer,
                                            .batch = BATCH};
+            world.spectral_weight = p.weight;
         }
     }
     set_ok(ctx, tg_optim_create(ctx, &world.setup, &world.optim));
     for (int i = 0; i < world.setup.param_count; i++) {
-        set_ok(ctx, tg_optim_bind(world.optim, i, tg_fno_get_param(world.fno, i).weight));
+        const tg_fno_param param = tg_fno_get_param(world.fno, i);
+        set_ok(ctx, tg_optim_bind(world.optim, i, &param.weight));
     }
     world.loss_config = tg_loss_config_default();
     world.step_config = (tg_step_config){.size = sizeof(tg_step_config),
@@ -118,6 +120,14 @@ static void make_network(void) {
     for (int i = 0; i < 4; i++) {
         world.ranks[i] = 1;
     }
+    const tg_shape small = {1, {tg_projector_count(world.projector)}};
+    world.weight = tg_fno_get_param(world.fno, 0).weight;
+    set_ok(ctx, tg_tensor_wrap(ctx, TG_F32, &world.gradient.shape, world.buffer, &world.whole));
+    set_ok(ctx, tg_tensor_wrap(ctx, TG_F32, &small, world.buffer, &world.small));
+    set_ok(ctx, tg_tensor_wrap(ctx, TG_F64, &(tg_shape){0}, world.buffer, &world.scalar));
+    set_ok(ctx,
+           tg_tensor_wrap_at(ctx, TG_DEVICE, TG_F32, &world.shape, world.buffer, &world.elsewhere));
+    set_ok(ctx, tg_tensor_wrap(ctx, TG_I8, &(tg_shape){1, {7}}, world.buffer, &world.odd));
 }
 
 static void make_run(void) {

@@ -67,7 +67,7 @@ static tg_status keep(void *user, const tg_gradient *gradient) {
     g->received++;
     tg_status status = tg_tensor_create(g->ctx, TG_MEM_OTHER, tg_dtype_wide(gradient->dtype),
                                         &gradient->shape, mine);
-    return status == TG_OK ? tg_gradient_read(g->ctx, gradient, mine->data) : status;
+    return status == TG_OK ? tg_gradient_read(g->ctx, gradient, mine) : status;
 }
 
 tg_grad_sink net_sink(net_gradients *gradients) {

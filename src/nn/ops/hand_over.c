@@ -40,7 +40,8 @@ static tg_status run(tg_fno *fno, const nn_op *op) {
             gradients[i] = (tg_gradient){.param = number,
                                          .dtype = param->dtype,
                                          .shape = param->shape,
-                                         .dense = nn_gradient(fno, number)};
+                                         .dense = nn_gradient(fno, number),
+                                         .place = fno->be->ops->place};
         }
         if (sink->receive_all) {
             status = sink->receive_all(sink->user, now, gradients);
@@ -60,7 +61,8 @@ static tg_status run_factors(tg_fno *fno, const nn_op *op) {
                                   .shape = fno->model.params[op->param].shape,
                                   .x = nn_data(fno, op->in[NN_X]),
                                   .dy = nn_data(fno, op->in[NN_DY]),
-                                  .batch = fno->run.batch};
+                                  .batch = fno->run.batch,
+                                  .place = fno->be->ops->place};
     return sink->receive(sink->user, &gradient);
 }
 

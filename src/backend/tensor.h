@@ -1,0 +1,31 @@
+/* Tensors and gradients that callers hand in: where they lie and what they hold is checked before
+ * anything reads them. */
+#ifndef TG_BACKEND_TENSOR_H
+#define TG_BACKEND_TENSOR_H
+
+#include "backend/backend.h"
+#include "tgrad/gradient.h"
+
+/* What a call takes. */
+typedef struct tg_wanted {
+    const char *what, *of; /* for the sentence: "weight" and the parameter's name, or NULL */
+    tg_dtype dtype;
+    tg_shape shape;
+    bool or_host; /* it may lie on the host, wherever the backend computes */
+} tg_wanted;
+
+TG_NODISCARD tg_status tg_tensor_check(const tg_backend *be, const tg_tensor *tensor,
+                                       const tg_wanted *wanted);
+
+/* The same of a gradient, dense or factored; halves may stand for the dtype. */
+TG_NODISCARD tg_status tg_gradient_check(const tg_backend *be, const tg_gradient *gradient,
+                                         const tg_wanted *wanted);
+
+/* A view of an array where the backend computes. */
+static inline tg_tensor tg_backend_view(const tg_backend *be, tg_dtype dtype, const tg_shape *shape,
+                                        const void *data) {
+    return (tg_tensor){
+        .dtype = dtype, .shape = *shape, .data = (void *)(uintptr_t)data, .place = be->ops->place};
+}
+
+#endif
