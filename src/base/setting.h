@@ -66,6 +66,10 @@ typedef struct tg_setting {
     const char *help; /* one line */
 } tg_setting;
 
+/* A row for a field that is called like its key. */
+#define TG_SETTING_ROW(type_, owner, field, low, high, help)                                       \
+    { #field, TG_SETTING_##type_, offsetof(owner, field), NULL, low, high, help }
+
 /* Sets one key of `config`. `section` ("opt", "fno") is for the errors: an unknown key names the
  * nearest known one, a bad value says what was expected and found. */
 TG_NODISCARD tg_status tg_setting_set(tg_context *ctx, const char *section, const tg_setting *table,

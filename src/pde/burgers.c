@@ -203,14 +203,12 @@ static const config defaults = {
     .viscosity = 0.01, .time = 1.0, .alpha = 4.0, .tau = 5.0, .sigma = 625.0};
 
 static const tg_setting params[] = {
-    {"viscosity", TG_SETTING_DOUBLE, offsetof(config, viscosity), NULL, 1e-6, 1e6, "viscosity nu"},
-    {"time", TG_SETTING_DOUBLE, offsetof(config, time), NULL, 0.0, 1e6, "end time T"},
-    {"alpha", TG_SETTING_DOUBLE, offsetof(config, alpha), NULL, 0.0, 100.0,
-     "u(x, 0): covariance s^2 (-Lap + tau^2)^-alpha"},
-    {"tau", TG_SETTING_DOUBLE, offsetof(config, tau), NULL, 0.0, 1e6, "inverse length in it"},
-    {"sigma", TG_SETTING_DOUBLE, offsetof(config, sigma), NULL, 0.0, 1e12, "scale s of it"},
-    {"grid", TG_SETTING_INT64, offsetof(config, grid), NULL, 0.0, TG_PDE_MAX_GRID,
-     "points solved on; 0: 512 or finest used"},
+    TG_PDE_ROW(DOUBLE, viscosity, 1e-6, 1e6, "viscosity nu"),
+    TG_PDE_ROW(DOUBLE, time, 0.0, 1e6, "end time T"),
+    TG_PDE_ROW(DOUBLE, alpha, 0.0, 100.0, "u(x, 0): covariance s^2 (-Lap + tau^2)^-alpha"),
+    TG_PDE_ROW(DOUBLE, tau, 0.0, 1e6, "inverse length in it"),
+    TG_PDE_ROW(DOUBLE, sigma, 0.0, 1e12, "scale s of it"),
+    TG_PDE_GRID("512"),
 };
 
 static tg_status prepare(tg_context *ctx, void *c, int64_t finest) {
@@ -296,10 +294,7 @@ const tg_pde tg_pde_burgers = {
     .n_test = 200,
     .resolution = 128,
     .min_resolution = 1,
-    .config_bytes = sizeof(config),
-    .defaults = &defaults,
-    .params = params,
-    .param_count = sizeof params / sizeof params[0],
+    TG_PDE_CONFIG,
     .prepare = prepare,
     .open = open_solver,
     .close = close_solver,

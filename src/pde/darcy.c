@@ -25,17 +25,13 @@ static const config defaults = {
     .alpha = 2.0, .tau = 3.0, .low = 3.0, .high = 12.0, .forcing = 1.0, .tolerance = 1e-10};
 
 static const tg_setting params[] = {
-    {"alpha", TG_SETTING_DOUBLE, offsetof(config, alpha), NULL, 0.0, 100.0,
-     "field behind a, of cov. (-Lap + tau^2)^-alpha"},
-    {"tau", TG_SETTING_DOUBLE, offsetof(config, tau), NULL, 1e-6, 1e6, "inverse length in it"},
-    {"low", TG_SETTING_DOUBLE, offsetof(config, low), NULL, 1e-6, 1e6,
-     "a where the field is negative"},
-    {"high", TG_SETTING_DOUBLE, offsetof(config, high), NULL, 1e-6, 1e6, "a elsewhere"},
-    {"forcing", TG_SETTING_DOUBLE, offsetof(config, forcing), NULL, -1e6, 1e6, "right-hand side f"},
-    {"tolerance", TG_SETTING_DOUBLE, offsetof(config, tolerance), NULL, 1e-14, 0.1,
-     "relative residual at which the solver stops"},
-    {"grid", TG_SETTING_INT64, offsetof(config, grid), NULL, 0.0, TG_PDE_MAX_GRID,
-     "points solved on; 0: 421 or finest used"},
+    TG_PDE_ROW(DOUBLE, alpha, 0.0, 100.0, "field behind a, of cov. (-Lap + tau^2)^-alpha"),
+    TG_PDE_ROW(DOUBLE, tau, 1e-6, 1e6, "inverse length in it"),
+    TG_PDE_ROW(DOUBLE, low, 1e-6, 1e6, "a where the field is negative"),
+    TG_PDE_ROW(DOUBLE, high, 1e-6, 1e6, "a elsewhere"),
+    TG_PDE_ROW(DOUBLE, forcing, -1e6, 1e6, "right-hand side f"),
+    TG_PDE_ROW(DOUBLE, tolerance, 1e-14, 0.1, "relative residual at which the solver stops"),
+    TG_PDE_GRID("421"),
 };
 
 static tg_status prepare(tg_context *ctx, void *handle, int64_t finest) {
@@ -237,10 +233,7 @@ const tg_pde tg_pde_darcy = {
     .n_test = 1000,
     .resolution = 421,
     .min_resolution = 3,
-    .config_bytes = sizeof(config),
-    .defaults = &defaults,
-    .params = params,
-    .param_count = sizeof params / sizeof params[0],
+    TG_PDE_CONFIG,
     .prepare = prepare,
     .open = open_solver,
     .close = close_solver,

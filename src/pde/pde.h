@@ -16,6 +16,15 @@ enum {
     TG_PDE_MAX_GRID = 1 << 15,                      /* points per dimension */
 };
 
+/* Rows of a table of parameters, for a struct `config`; and that table in a tg_pde. */
+#define TG_PDE_ROW(type, field, low, high, help)                                                   \
+    TG_SETTING_ROW(type, config, field, low, high, help)
+#define TG_PDE_GRID(usual)                                                                         \
+    TG_PDE_ROW(INT64, grid, 0, TG_PDE_MAX_GRID, "points solved on; 0: " usual " or finest used")
+#define TG_PDE_CONFIG                                                                              \
+    .config_bytes = sizeof(config), .defaults = &defaults, .params = params,                       \
+    .param_count = sizeof params / sizeof params[0]
+
 /* One sample at one resolution N, as it will be stored. */
 typedef struct tg_pde_view {
     int64_t resolution;
