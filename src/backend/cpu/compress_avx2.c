@@ -81,22 +81,18 @@ static inline void finish(const tiling *g, bool cut, float *c, __m256 sum) {
 }
 
 /* The sums of a tile. For complex numbers: with the real and with the imaginary part of a. */
-typedef struct sums_c64 {
-    __m256 re[ROWS_C64][VECTORS], im[ROWS_C64][VECTORS];
-} sums_c64;
-
-typedef struct sums_f32 {
-    __m256 sum[ROWS_F32][VECTORS];
-} sums_f32;
+typedef struct sums {
+    __m256 re[ROWS_F32][VECTORS], im[ROWS_C64][VECTORS];
+} sums;
 
 /* In what follows the sizes are constants where a tile is called, so that the sums live in
- * registers: rows of the tile, vectors of a row, whether the last of these is cut. */
+ * registers: rows of the tile, vectors of a row, whether numbers are complex, whether the last
+ * vector is cut. */
 
 /* Adds up `depth` terms from a and b on. */
-static inline __attribute__((always_inline)) void sum_c64(const tiling *g, int64_t depth,
-                                                          const float *a, const float *b,
-                                                          const int rows, const int vectors,
-                                                          const bool cut, sums_c64 *s) {
+static inline __attribute__((always_inline)) void
+add_terms(const tiling *g, int64_t depth, const float *a, const float *b, const int rows,
+          const int vectors, const bool complex, const bool cut, sums *s) {
     const int64_t row_a = g->p.row_a, col_a = g->p.col_a, ldb = g->p.ldb;
     for (int64_t p = 0; p < depth; p++, a += col_a, b += ldb) {
         __m256 row[VECTORS];
@@ -104,95 +100,81 @@ static inline __attribute__((always_inline)) void sum_c64(const tiling *g, int64
         for (int j = 0; j < vectors; j++) {
             row[j] = load_lanes(b + j * LANES, cut && j == vectors - 1, lane_mask(g->last));
         }
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int i = 0; i < rows; i++) {
             const __m256 x = _mm256_broadcast_ss(a + i * row_a);
 #pragma GCC unroll 3
             for (int j = 0; j < vectors; j++) {
                 s->re[i][j] = _mm256_fmadd_ps(x, row[j], s->re[i][j]);
             }
-            const __m256 y = _mm256_broadcast_ss(a + i * row_a + 1);
+            if (complex) {
+                const __m256 y = _mm256_broadcast_ss(a + i * row_a + 1);
 #pragma GCC unroll 3
-            for (int j = 0; j < vectors; j++) {
-                s->im[i][j] = _mm256_fmadd_ps(y, row[j], s->im[i][j]);
-            }
-        }
-    }
-}
-
-static inline __attribute__((always_inline)) void sum_f32(const tiling *g, int64_t depth,
-                                                          const float *a, const float *b,
-                                                          const int rows, const int vectors,
-                                                          const bool cut, sums_f32 *s) {
-    const int64_t row_a = g->p.row_a, col_a = g->p.col_a, ldb = g->p.ldb;
-    for (int64_t p = 0; p < depth; p++, a += col_a, b += ldb) {
-        __m256 row[VECTORS];
-#pragma GCC unroll 3
-        for (int j = 0; j < vectors; j++) {
-            row[j] = load_lanes(b + j * LANES, cut && j == vectors - 1, lane_mask(g->last));
-        }
-#pragma GCC unroll 4
-        for (int i = 0; i < rows; i++) {
-            const __m256 x = _mm256_broadcast_ss(a + i * row_a);
-#pragma GCC unroll 3
-            for (int j = 0; j < vectors; j++) {
-                s->sum[i][j] = _mm256_fmadd_ps(x, row[j], s->sum[i][j]);
+                for (int j = 0; j < vectors; j++) {
+                    s->im[i][j] = _mm256_fmadd_ps(y, row[j], s->im[i][j]);
+                }
             }
         }
     }
 }
 
 /* Lanes beyond a cut are read while that is harmless, as masks cost time; they are not stored. */
-static inline __attribute__((always_inline)) void tile_c64(const tiling *g, const float *a,
-                                                           const float *b, float *c, const int rows,
-                                                           const int vectors, const bool cut) {
+static inline __attribute__((always_inline)) void tile(const tiling *g, const float *a,
+                                                       const float *b, float *c, const int rows,
+                                                       const int vectors, const bool complex,
+                                                       const bool cut) {
     const int64_t k = g->p.k, safe = cut ? g->safe : k;
-    sums_c64 s = {0};
-    sum_c64(g, safe, a, b, rows, vectors, false, &s);
+    sums s = {0};
+    add_terms(g, safe, a, b, rows, vectors, complex, false, &s);
     if (cut) {
-        sum_c64(g, k - safe, a + safe * g->p.col_a, b + safe * g->p.ldb, rows, vectors, true, &s);
-    }
-#pragma GCC unroll 2
-    for (int i = 0; i < rows; i++) {
-#pragma GCC unroll 3
-        for (int j = 0; j < vectors; j++) {
-            const __m256 swapped = _mm256_permute_ps(s.im[i][j], 0xb1);
-            const __m256 sum = _mm256_add_ps(_mm256_xor_ps(s.re[i][j], g->sign_re),
-                                             _mm256_xor_ps(swapped, g->sign_im));
-            finish(g, cut && j == vectors - 1, c + i * g->p.ldc + j * LANES, sum);
-        }
-    }
-}
-
-static inline __attribute__((always_inline)) void tile_f32(const tiling *g, const float *a,
-                                                           const float *b, float *c, const int rows,
-                                                           const int vectors, const bool cut) {
-    const int64_t k = g->p.k, safe = cut ? g->safe : k;
-    sums_f32 s = {0};
-    sum_f32(g, safe, a, b, rows, vectors, false, &s);
-    if (cut) {
-        sum_f32(g, k - safe, a + safe * g->p.col_a, b + safe * g->p.ldb, rows, vectors, true, &s);
+        add_terms(g, k - safe, a + safe * g->p.col_a, b + safe * g->p.ldb, rows, vectors, complex,
+                  true, &s);
     }
 #pragma GCC unroll 4
     for (int i = 0; i < rows; i++) {
 #pragma GCC unroll 3
         for (int j = 0; j < vectors; j++) {
-            finish(g, cut && j == vectors - 1, c + i * g->p.ldc + j * LANES, s.sum[i][j]);
+            __m256 sum = s.re[i][j];
+            if (complex) {
+                const __m256 swapped = _mm256_permute_ps(s.im[i][j], 0xb1);
+                sum = _mm256_add_ps(_mm256_xor_ps(sum, g->sign_re),
+                                    _mm256_xor_ps(swapped, g->sign_im));
+            }
+            finish(g, cut && j == vectors - 1, c + i * g->p.ldc + j * LANES, sum);
         }
     }
 }
 
-#define ROWS    ROWS_C64
-#define NAME(x) x##_c64
-#include "backend/cpu/compress_tile.inc"
-#undef NAME
-#undef ROWS
+/* A tile of all rows, or of one. */
+static inline __attribute__((always_inline)) void tile_rows(const tiling *g, const float *a,
+                                                            const float *b, float *c, bool one,
+                                                            const int vectors, const bool complex,
+                                                            const bool cut) {
+    if (one) {
+        tile(g, a, b, c, 1, vectors, complex, cut);
+    } else {
+        tile(g, a, b, c, complex ? ROWS_C64 : ROWS_F32, vectors, complex, cut);
+    }
+}
 
-#define ROWS    ROWS_F32
-#define NAME(x) x##_f32
-#include "backend/cpu/compress_tile.inc"
-#undef NAME
-#undef ROWS
+/* `vectors` of a row, the last of them cut; 0 = a full tile. */
+static inline __attribute__((always_inline)) void tile_vectors(const tiling *g, const float *a,
+                                                               const float *b, float *c, bool one,
+                                                               int vectors, const bool complex) {
+    switch (vectors) {
+    case 0:
+        tile_rows(g, a, b, c, one, VECTORS, complex, false);
+        break;
+    case 1:
+        tile_rows(g, a, b, c, one, 1, complex, true);
+        break;
+    case 2:
+        tile_rows(g, a, b, c, one, 2, complex, true);
+        break;
+    default:
+        tile_rows(g, a, b, c, one, VECTORS, complex, true);
+    }
+}
 
 /* The tile of C at row i and column j. */
 static inline void run_tile(const tiling *g, int64_t i, int64_t j) {
@@ -204,9 +186,9 @@ static inline void run_tile(const tiling *g, int64_t i, int64_t j) {
     const bool one = rows < g->rows;
     for (int64_t r = 0; r < (one ? rows : 1); r++, a += p->row_a, c += p->ldc) {
         if (g->complex) {
-            run_c64(g, a, p->b + j, c, one, vectors);
+            tile_vectors(g, a, p->b + j, c, one, vectors, true);
         } else {
-            run_f32(g, a, p->b + j, c, one, vectors);
+            tile_vectors(g, a, p->b + j, c, one, vectors, false);
         }
     }
 }
