@@ -73,22 +73,6 @@ tg_status cli_preset_settings(const char *name, tg_settings *out) {
     return status == TG_OK ? tg_settings_set(out, "opt.training_loss", p->loss, name) : status;
 }
 
-static tg_status use_preset(tg_context *ctx, const char *name, cli_problem *problem) {
-    const preset *p = find_preset(name);
-    problem->fno.in_channels = p->in_channels;
-    problem->fno.hidden_channels = p->hidden_channels;
-    problem->fno.n_layers = p->n_layers;
-    problem->fno.projection_channel_ratio = p->projection;
-    problem->fno.complex_data = p->is_complex;
-    problem->optim.learning_rate = p->learning_rate;
-    problem->optim.weight_decay = p->weight_decay;
-    problem->optim.update_proj_gap = p->gap;
-    problem->batch = p->batch;
-    set_grid(problem, 1, &p->points);
-    snprintf(problem->loss, sizeof problem->loss, "%s", p->loss);
-    return tg_fno_config_set(ctx, &problem->fno, "n_modes", p->modes);
-}
-
 static bool is_optim_key(const char *key) {
     bool found = strcmp(key, "name") == 0;
     for (int i = 0; i < tg_optim_config_count(); i++) {
@@ -136,6 +120,25 @@ static int apply(tg_context *ctx, const char *origin, const char *key, const cha
     return status == TG_OK ? CLI_OK : cli_fail("%s: %s", origin, tg_context_error(ctx));
 }
 
+static int apply_all(tg_context *ctx, const tg_settings *settings, cli_problem *problem) {
+    int code = CLI_OK;
+    for (int64_t i = 0; i < tg_settings_count(settings) && code == CLI_OK; i++) {
+        code = apply(ctx, tg_settings_origin(settings, i), tg_settings_key(settings, i),
+                     tg_settings_value(settings, i), false, problem);
+    }
+    return code;
+}
+
+static int use_preset(tg_context *ctx, const char *name, cli_problem *problem) {
+    tg_settings *settings = NULL;
+    tg_status status = tg_settings_create(ctx, &settings);
+    status = status == TG_OK ? cli_preset_settings(name, settings) : status;
+    const int code =
+        status == TG_OK ? apply_all(ctx, settings, problem) : cli_fail_status(ctx, status);
+    tg_settings_destroy(&settings);
+    return code;
+}
+
 static int use_file(tg_context *ctx, const char *path, cli_problem *problem) {
     tg_settings *settings = NULL, *complete = NULL;
     tg_status status = tg_settings_read_yaml(ctx, path, &settings);
@@ -147,11 +150,7 @@ static int use_file(tg_context *ctx, const char *path, cli_problem *problem) {
         tg_settings_destroy(&settings);
         settings = complete;
     }
-    int code = CLI_OK;
-    for (int64_t i = 0; i < tg_settings_count(settings) && code == CLI_OK; i++) {
-        code = apply(ctx, tg_settings_origin(settings, i), tg_settings_key(settings, i),
-                     tg_settings_value(settings, i), false, problem);
-    }
+    int code = apply_all(ctx, settings, problem);
     tg_settings_destroy(&settings);
     if (code == CLI_OK && (problem->batch == 0 || problem->grid[0] == 0)) {
         code = cli_fail("%s: %s is missing", path,
@@ -193,12 +192,9 @@ int cli_problem_read(tg_context *ctx, const cli_problem_source *source, cli_prob
     if (!source->preset == !source->config) {
         return cli_usage(source->command, "either a configuration file or --preset is needed");
     }
-    int code = CLI_OK;
-    if (source->preset) {
-        const tg_status status = use_preset(ctx, source->preset, out);
-        code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
-    } else {
-        code = use_file(ctx, source->config, out);
+    int code =
+        source->preset ? use_preset(ctx, source->preset, out) : use_file(ctx, source->config, out);
+    if (source->config) {
         out->method = source->method ? source->method : "of the file";
     }
     if (code == CLI_OK && source->method) {
@@ -260,28 +256,36 @@ static size_t data_bytes(const cli_problem *problem) {
     return (size_t)numbers * tg_dtype_size(fno->dtype) * (fno->complex_data ? 2 : 1);
 }
 
-tg_status cli_problem_plan(tg_context *ctx, const cli_problem *problem, cli_memory_plan *out) {
+tg_status cli_problem_needs(tg_context *ctx, const cli_problem *problem, bool accumulates,
+                            tg_optim_memory *optim, tg_fno_memory *step) {
     tg_fno *outline = NULL;
+    cli_setup setup = {0};
+    tg_status status = tg_fno_outline(ctx, &problem->fno, &outline);
+    status = status == TG_OK ? cli_setup_make(ctx, problem, outline, 0, &setup) : status;
+    if (status == TG_OK) {
+        setup.setup.accumulates = accumulates;
+        setup.setup.forms_bf16 = setup.setup.forms_bf16 && !accumulates;
+        status = tg_optim_plan_memory(ctx, &setup.setup, optim);
+    }
+    if (status == TG_OK) {
+        status = tg_fno_plan_lending(ctx, &problem->fno, problem->batch, problem->grid,
+                                     &optim->loan, step);
+    }
+    cli_setup_free(&setup);
+    tg_fno_destroy(&outline);
+    return status;
+}
+
+tg_status cli_problem_plan(tg_context *ctx, const cli_problem *problem, cli_memory_plan *out) {
     tg_fno_memory step = {0}, inference = {0};
     tg_optim_memory optimizer = {0};
     const tg_mem_usage host = tg_context_memory(ctx, TG_HOST);
     const tg_mem_usage device = tg_context_memory(ctx, TG_DEVICE);
     *out = (cli_memory_plan){0};
-    tg_status status = tg_fno_outline(ctx, &problem->fno, &outline);
-    if (status == TG_OK) {
-        cli_setup setup;
-        status = cli_setup_make(ctx, problem, outline, 0, &setup);
-        status = status == TG_OK ? tg_optim_plan_memory(ctx, &setup.setup, &optimizer) : status;
-        cli_setup_free(&setup);
-    }
-    if (status == TG_OK) {
-        status = tg_fno_plan_lending(ctx, &problem->fno, problem->batch, problem->grid,
-                                     &optimizer.loan, &step);
-    }
+    tg_status status = cli_problem_needs(ctx, problem, false, &optimizer, &step);
     if (status == TG_OK) {
         status = tg_fno_plan(ctx, &problem->fno, problem->batch, problem->grid, false, &inference);
     }
-    tg_fno_destroy(&outline);
     out->parameters = step.parameters;
     out->inference = inference.total;
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {

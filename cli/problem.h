@@ -51,6 +51,10 @@ TG_NODISCARD tg_status cli_setup_make(tg_context *ctx, const cli_problem *proble
                                       const tg_fno *fno, uint64_t seed, cli_setup *out);
 void cli_setup_free(cli_setup *setup);
 
+/* What optimizer and network need for themselves. */
+tg_status cli_problem_needs(tg_context *ctx, const cli_problem *problem, bool accumulates,
+                            tg_optim_memory *optim, tg_fno_memory *step);
+
 /* Bytes of a step that refreshes by category, on host and device together, everything held at once:
  * what the context holds already, network, optimizer and one batch of data. */
 typedef struct cli_memory_plan {

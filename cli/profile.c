@@ -59,27 +59,6 @@ typedef struct needs {
     bool is_projected, accumulates;
 } needs;
 
-static tg_status find_needs(tg_context *ctx, const cli_problem *problem, bool accumulates,
-                            needs *out) {
-    tg_fno *outline = NULL;
-    *out = (needs){.is_projected = problem->optim.is_projected, .accumulates = accumulates};
-    tg_status status = tg_fno_outline(ctx, &problem->fno, &outline);
-    if (status == TG_OK) {
-        cli_setup setup;
-        status = cli_setup_make(ctx, problem, outline, 0, &setup);
-        setup.setup.accumulates = accumulates;
-        setup.setup.forms_bf16 = setup.setup.forms_bf16 && !accumulates;
-        status = status == TG_OK ? tg_optim_plan_memory(ctx, &setup.setup, &out->optim) : status;
-        cli_setup_free(&setup);
-    }
-    if (status == TG_OK) {
-        status = tg_fno_plan_lending(ctx, &problem->fno, problem->batch, problem->grid,
-                                     &out->optim.loan, &out->fno);
-    }
-    tg_fno_destroy(&outline);
-    return status;
-}
-
 /* What is alive in a phase. Parameters, states and inputs always are; sums of gradients too. A
  * spectral gradient comes factored: it is formed for dense moments and for a refresh alone. */
 static void add_phase(cli_profile *p, const needs *n, const tg_fno_phase *phase, size_t base,
@@ -154,7 +133,9 @@ int cli_profile_plan(tg_context *ctx, const char *name, const tg_settings *setti
     cli_parts_of(step->bytes[run->place], out->held);
     out->held_total = step->total[run->place];
     out->refresh_total = refresh ? refresh->total[run->place] : out->held_total;
-    status = find_needs(ctx, &problem, micro && strtol(micro, NULL, 10) > 1, &n);
+    n = (needs){.is_projected = problem.optim.is_projected,
+                .accumulates = micro && strtol(micro, NULL, 10) > 1};
+    status = cli_problem_needs(ctx, &problem, n.accumulates, &n.optim, &n.fno);
     if (status == TG_OK) {
         status = add_phases(ctx, &problem, &n, out);
     }

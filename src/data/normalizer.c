@@ -215,42 +215,39 @@ static tg_status check_values(const tg_normalizer *n, const tg_tensor *values) {
                           tg_shape_text(&values->shape, text, sizeof text));
 }
 
-/* Forward: v -> (v - mean) / spread per channel; otherwise back. */
-static void transform(const tg_normalizer *n, const tg_tensor *values, bool forward) {
+/* Forward: v -> (v - mean) / std per channel; otherwise back. */
+static tg_status transform(const tg_normalizer *n, tg_tensor *values, bool forward) {
+    const tg_status status = check_values(n, values);
+    if (status != TG_OK) {
+        return status;
+    }
     const int parts = n->is_complex ? 2 : 1;
     const int64_t rows = values->shape.dim[0] * n->channels;
     const int64_t points = rows > 0 ? tg_tensor_numel(values) / rows : 0;
     float *v = values->data;
     for (int64_t row = 0; row < rows; row++) {
         const double *mean = n->mean + 2 * (row % n->channels);
-        const double spread = n->std[row % n->channels] + FLOOR;
+        const double std = n->std[row % n->channels] + FLOOR;
         for (int64_t i = 0; i < points; i++, v += parts) {
             for (int p = 0; p < parts; p++) {
                 const double value = (double)v[p];
-                v[p] = (float)(forward ? (value - mean[p]) / spread : value * spread + mean[p]);
+                v[p] = (float)(forward ? (value - mean[p]) / std : value * std + mean[p]);
             }
         }
     }
+    return TG_OK;
 }
 
 tg_status tg_normalizer_apply(const tg_normalizer *n, tg_tensor *values) {
     TG_NEED(NULL, n);
     TG_NEED(n->ctx, values);
-    tg_status status = check_values(n, values);
-    if (status == TG_OK) {
-        transform(n, values, true);
-    }
-    return status;
+    return transform(n, values, true);
 }
 
 tg_status tg_normalizer_invert(const tg_normalizer *n, tg_tensor *values) {
     TG_NEED(NULL, n);
     TG_NEED(n->ctx, values);
-    tg_status status = check_values(n, values);
-    if (status == TG_OK) {
-        transform(n, values, false);
-    }
-    return status;
+    return transform(n, values, false);
 }
 
 /* ---- archives ---- */

@@ -215,9 +215,12 @@ static void set_all(tg_bitmap *bitmap, bool value) {
     }
 }
 
-/* The k largest keys. */
-static tg_status select_largest(tg_backend *be, tg_dtype dtype, const tg_rng *rng, const void *x,
-                                int64_t k, tg_bitmap *bitmap) {
+/* The k largest keys, for the slot of that name. */
+static tg_status select_largest(tg_backend *be, const char *slot, tg_dtype dtype, const tg_rng *rng,
+                                const void *x, int64_t k, tg_bitmap *bitmap) {
+    tg_status status = TG_OK;
+    TG_TRY(tg_check_float(be->ctx, slot, dtype));
+    TG_TRY(tg_check_select(be->ctx, slot, k, bitmap));
     if (k == 0 || k == bitmap->n) {
         set_all(bitmap, k > 0);
         return cpu_bitmap_rank(be, bitmap);
@@ -231,26 +234,18 @@ static tg_status select_largest(tg_backend *be, tg_dtype dtype, const tg_rng *rn
                         .parts = cpu_parts(be, bitmap->n, 8 * CHUNK)};
     mark(&task, find_threshold(&task, k));
     return cpu_bitmap_rank(be, bitmap);
+fail:
+    return status;
 }
 
 tg_status cpu_select_topk(tg_backend *be, tg_dtype dtype, const void *x, int64_t k,
                           tg_bitmap *bitmap) {
-    tg_status status = TG_OK;
-    TG_TRY(tg_check_float(be->ctx, "select_topk", dtype));
-    TG_TRY(tg_check_select(be->ctx, "select_topk", k, bitmap));
-    TG_TRY(select_largest(be, dtype, NULL, x, k, bitmap));
-fail:
-    return status;
+    return select_largest(be, "select_topk", dtype, NULL, x, k, bitmap);
 }
 
 tg_status cpu_select_weighted(tg_backend *be, tg_dtype dtype, const tg_rng *rng, const void *x,
                               int64_t k, tg_bitmap *bitmap) {
-    tg_status status = TG_OK;
-    TG_TRY(tg_check_float(be->ctx, "select_weighted", dtype));
-    TG_TRY(tg_check_select(be->ctx, "select_weighted", k, bitmap));
-    TG_TRY(select_largest(be, dtype, rng, x, k, bitmap));
-fail:
-    return status;
+    return select_largest(be, "select_weighted", dtype, rng, x, k, bitmap);
 }
 
 /* Bits are set in any order, with the same result. */
