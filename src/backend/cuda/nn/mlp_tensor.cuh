@@ -5,7 +5,7 @@
 #ifndef TG_BACKEND_CUDA_NN_MLP_TENSOR_CUH
 #define TG_BACKEND_CUDA_NN_MLP_TENSOR_CUH
 
-#include "backend/cuda/tile/stage.cuh"
+#include "backend/cuda/tile/mlp_stage.cuh"
 
 struct mlp_task {
     pixel_tiles tiles;

@@ -1,12 +1,12 @@
-/* Shared by the neural-operator slots: activations, numbers in runs of four, dropout, and passes in
- * which blocks belong to channels.
+/* Shared by the neural-operator slots: numbers in runs of four, dropout, and passes in which blocks
+ * belong to channels.
  *
  * A storage type T stands for the arithmetic too: real_of<T> is the type of weights and sums. */
 #ifndef TG_BACKEND_CUDA_NN_NN_CUH
 #define TG_BACKEND_CUDA_NN_NN_CUH
 
 #include "backend/cuda/core/element.cuh"
-#include "backend/cuda/tile/instructions.cuh"
+#include "backend/cuda/tile/activate.cuh"
 #include "base/rng_math.h"
 
 /* Each file fills the slots it has. */
@@ -17,13 +17,13 @@ void cuda_fill_nn_norm(tg_backend_ops *ops);
 void cuda_fill_nn_spectral(tg_backend_ops *ops);
 void cuda_fill_nn_loss(tg_backend_ops *ops);
 
-/* Linear skips and channel MLPs as one kernel on tensor cores (skip_tensor.cu, mlp_tensor.cu), for
+/* Linear skips and channel MLPs as one kernel on tensor cores (skip_tile.cu, mlp_tensor.cu), for
  * shapes that fit one: whether that is so for a call, the call, and what backward needs of the
  * workspace. */
-bool mix_tensor_takes(const tg_backend *be, const tg_skip *op);
-tg_status mix_tensor_forward(tg_backend *be, const tg_skip *op);
-tg_status mix_tensor_backward(tg_backend *be, const tg_skip *op);
-size_t mix_tensor_workspace(const tg_backend *be, const tg_skip *op);
+bool skip_tile_takes(const tg_backend *be, const tg_skip *op);
+tg_status skip_tile_forward(tg_backend *be, const tg_skip *op);
+tg_status skip_tile_backward(tg_backend *be, const tg_skip *op);
+size_t skip_tile_workspace(const tg_backend *be, const tg_skip *op);
 bool mlp_tensor_forward_takes(const tg_backend *be, const tg_mlp *op);
 bool mlp_tensor_backward_takes(const tg_backend *be, const tg_mlp *op);
 tg_status mlp_tensor_forward(tg_backend *be, const tg_mlp *op);
@@ -42,72 +42,6 @@ template <class R, class F> inline tg_status with_storage_of(tg_storage store, F
     } else {
         return with_storage(store, f);
     }
-}
-
-/* ---- activations ---- */
-
-/* Phi(-|x|) and exp(-x^2 / 2): with t = 1 / (1 + p |x| / sqrt 2), Phi(-|x|) = P(t) exp(-x^2 / 2)
- * within 8e-8 (Abramowitz and Stegun 7.1.26, halved). The exponential is that of the slope too. */
-__device__ inline float normal_tail(float x, float *bell) {
-    const float t = reciprocal_fast(fmaf(0.23164190f, fabsf(x), 1.0f));
-    *bell = exp2_fast(-0.72134752f * x * x);
-    float p = 0.5307027145f;
-    p = fmaf(p, t, -0.7265760135f);
-    p = fmaf(p, t, 0.7107068705f);
-    p = fmaf(p, t, -0.142248368f);
-    p = fmaf(p, t, 0.1274147960f);
-    return p * t * *bell;
-}
-
-__device__ inline float gelu(float x) {
-    float bell;
-    return fmaf(-fabsf(x), normal_tail(x, &bell), fmaxf(x, 0.0f));
-}
-__device__ inline double gelu(double x) {
-    return 0.5 * x * erfc(-x * 0.70710678118654752440);
-}
-
-/* The derivative at x; *value = gelu(x). */
-__device__ inline float gelu_slope(float x, float *value) {
-    float bell;
-    const float tail = normal_tail(x, &bell), cdf = x >= 0.0f ? 1.0f - tail : tail;
-    *value = x * cdf;
-    return fmaf(0.39894228f * x, bell, cdf);
-}
-__device__ inline double gelu_slope(double x, double *value) {
-    const double cdf = 0.5 * erfc(-x * 0.70710678118654752440);
-    *value = x * cdf;
-    return cdf + 0.39894228040143267794 * x * exp(-0.5 * x * x);
-}
-
-template <class R> __device__ inline R activate(tg_act act, R x) {
-    switch (act) {
-    case TG_ACT_GELU:
-        return gelu(x);
-    case TG_ACT_TANH:
-        return tanh(x);
-    default:
-        return x;
-    }
-}
-
-/* The derivative at x; *value = act(x). */
-template <class R> __device__ inline R act_both(tg_act act, R x, R *value) {
-    switch (act) {
-    case TG_ACT_GELU:
-        return gelu_slope(x, value);
-    case TG_ACT_TANH:
-        *value = tanh(x);
-        return R(1) - *value * *value;
-    default:
-        *value = x;
-        return R(1);
-    }
-}
-
-template <class R> __device__ inline R act_slope(tg_act act, R x) {
-    R value;
-    return act_both(act, x, &value);
 }
 
 /* ---- dropout ---- */

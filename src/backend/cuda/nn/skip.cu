@@ -1,6 +1,6 @@
 /* Skip connections. What keeps to its channel (gates, identity, a bias alone) is one pass over the
  * activations; linear ones are matrix products on tiles of columns, or one kernel on tensor cores
- * (skip_tensor.cu) where products may be rounded to TF32. */
+ * (skip_tile.cu) where products may be rounded to TF32. */
 #include "backend/cuda/nn/gemm_columns.cuh"
 
 /* ---- within a channel ---- */
@@ -357,7 +357,7 @@ static size_t cuda_skip_workspace(tg_backend *be, const tg_skip *op, bool backwa
         return 0;
     }
     const size_t columns = columns_workspace(op);
-    const size_t tensor = backward ? mix_tensor_workspace(be, op) : 0;
+    const size_t tensor = backward ? skip_tile_workspace(be, op) : 0;
     return columns > tensor ? columns : tensor;
 }
 
@@ -370,8 +370,8 @@ static tg_status cuda_skip_forward(tg_backend *be, const tg_skip *op) {
     if (status != TG_OK || is_empty(op)) {
         return status;
     }
-    if (op->kind == TG_SKIP_MAP_LINEAR && mix_tensor_takes(be, op)) {
-        return mix_tensor_forward(be, op);
+    if (op->kind == TG_SKIP_MAP_LINEAR && skip_tile_takes(be, op)) {
+        return skip_tile_forward(be, op);
     }
     return with_stored(op->dtype, op->store, [&](auto tag) {
         using T = typename decltype(tag)::type;
@@ -385,8 +385,8 @@ static tg_status cuda_skip_backward(tg_backend *be, const tg_skip *op) {
     if (status != TG_OK || is_empty(op) || (!op->dweight && !op->dbias && !op->dx)) {
         return status;
     }
-    if (op->kind == TG_SKIP_MAP_LINEAR && mix_tensor_takes(be, op)) {
-        return mix_tensor_backward(be, op);
+    if (op->kind == TG_SKIP_MAP_LINEAR && skip_tile_takes(be, op)) {
+        return skip_tile_backward(be, op);
     }
     return with_stored(op->dtype, op->store, [&](auto tag) {
         using T = typename decltype(tag)::type;

@@ -12,7 +12,7 @@
 #ifndef TG_BACKEND_CUDA_TILE_HALF_PRODUCTS_CUH
 #define TG_BACKEND_CUDA_TILE_HALF_PRODUCTS_CUH
 
-#include "backend/cuda/tile/stage.cuh"
+#include "backend/cuda/tile/mlp_stage.cuh"
 
 enum {
     HALF_LD = TILE + 8, /* of a tile, in halves */
