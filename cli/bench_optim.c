@@ -12,7 +12,7 @@
 #include "bench.h"
 #include "quantiles.h"
 #include "random_gradient.h"
-#include "source.h"
+#include "tensor_file.h"
 #include "text.h"
 
 enum { MAX_METHODS = 16, SIZES = 3, GRADIENTS = 2 };

@@ -12,8 +12,8 @@
 #include "boxplot.h"
 #include "output.h"
 #include "quantiles.h"
-#include "source.h"
 #include "suggest.h"
+#include "tensor_file.h"
 #include "text.h"
 
 static struct {

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "output.h"
-#include "source.h"
+#include "tensor_file.h"
 #include "text.h"
 
 enum { GZIP_UNSET = -1 };

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "model.h"
+#include "model_file.h"
 #include "output.h"
 #include "run_settings.h"
 #include "text.h"

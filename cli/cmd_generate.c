@@ -9,7 +9,7 @@
 
 #include "output.h"
 #include "progress.h"
-#include "source.h"
+#include "tensor_file.h"
 #include "text.h"
 
 static struct {

@@ -2,7 +2,7 @@
  * or the man page. */
 #include <string.h>
 
-#include "keys.h"
+#include "help_keys.h"
 #include "man_page.h"
 #include "output.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "output.h"
-#include "source.h"
+#include "tensor_file.h"
 #include "text.h"
 
 enum { SHOWN_META = 60 }; /* characters of a metadata value on the terminal */

@@ -2,7 +2,7 @@
  * to change so that it does. */
 #include <string.h>
 
-#include "fit.h"
+#include "plan_fit.h"
 #include "problem.h"
 #include "text.h"
 

@@ -4,10 +4,10 @@
  * missing dimensions of size 1 put in, and those are taken off the output again. */
 #include <string.h>
 
-#include "model.h"
+#include "model_file.h"
 #include "output.h"
 #include "run_settings.h"
-#include "source.h"
+#include "tensor_file.h"
 
 static struct {
     const char *input, *output;

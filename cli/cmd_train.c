@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "keys.h"
+#include "help_keys.h"
 #include "output.h"
 #include "screen_line.h"
 #include "text.h"

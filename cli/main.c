@@ -3,8 +3,8 @@
 #include <signal.h>
 
 #include "commands.h"
+#include "openmp_waiting.h"
 #include "output.h"
-#include "waiting.h"
 
 int main(int argc, char **argv) {
     cli_guard_streams();

@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "openmp_waiting.h"
 #include "screen_line.h"
 #include "text.h"
-#include "waiting.h"
 
 void cli_guard_streams(void) {
     for (int fd = 0; fd <= 2; fd++) {

@@ -1,5 +1,5 @@
 /* One line at the bottom of the terminal that is redrawn in place, on stderr. It never wraps: what
- * does not fit between the margins is left out, as they are at that moment. */
+ * does not fit between the margins is left out, as they are then. */
 #ifndef CLI_SCREEN_LINE_H
 #define CLI_SCREEN_LINE_H
 

@@ -1,3 +1,4 @@
+/* A network, its optimizer and random data, ready for steps to be measured. */
 #include "workbench.h"
 
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 
 #include "base/memory.h"
 #include "io/file.h"
-#include "io/names.h"
+#include "io/name_index.h"
 #include "support/context.h"
 #include "support/files.h"
 #include "tgrad/io.h"

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "tgrad/backend.h"
-#include "train/needs.h"
+#include "train/run_setup.h"
 
 /* Steps in all that the optimizer is told. */
 static int64_t total_steps(tg_context *ctx, const char *more, int64_t updates_per_epoch) {

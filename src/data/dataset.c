@@ -12,7 +12,7 @@
 
 #include "base/memory.h"
 #include "base/sized.h"
-#include "data/memory.h"
+#include "data/dataset_memory.h"
 #include "data/subsampling.h"
 #include "io/array.h"
 #include "tgrad/data.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "data/memory.h"
+#include "data/dataset_memory.h"
 #include "data/normalizer.h"
 #include "tgrad/data.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "io/names.h"
+#include "io/name_index.h"
 #include "tgrad/io.h"
 
 struct tg_archive {

@@ -8,7 +8,7 @@
 #include "base/context.h"
 #include "io/file.h"
 #include "io/formats.h"
-#include "io/names.h"
+#include "io/name_index.h"
 
 tg_status tg_check_bools(tg_context *ctx, const char *label, const char *what,
                          const tg_tensor *tensor) {

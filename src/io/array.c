@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "io/file.h"
 #include "io/formats.h"
-#include "io/names.h"
+#include "io/name_index.h"
 
 enum { PIECE = 1 << 16 }; /* bytes, a multiple of every element's size */
 

@@ -20,7 +20,7 @@
 
 #include "base/memory.h"
 #include "io/file.h"
-#include "io/names.h"
+#include "io/name_index.h"
 
 enum {
     BUFFER = 1 << 16,  /* bytes of records kept back */

@@ -13,7 +13,7 @@
 #include "io/file.h"
 #include "io/formats.h"
 #include "io/hdf5_child.h"
-#include "io/names.h"
+#include "io/name_index.h"
 
 enum {
     /* Data may be larger than its file when it is compressed or was never written. More than the

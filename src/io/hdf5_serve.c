@@ -22,7 +22,7 @@
 #include "io/file.h"
 #include "io/hdf5_types.h"
 #include "io/hdf5_wire.h"
-#include "io/names.h"
+#include "io/name_index.h"
 
 enum {
     TIME_LIMIT = 10,         /* seconds of computing for one step */

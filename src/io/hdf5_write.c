@@ -12,7 +12,7 @@
 #include "io/hdf5_driver.h"
 #include "io/hdf5_space.h"
 #include "io/hdf5_types.h"
-#include "io/names.h"
+#include "io/name_index.h"
 
 enum {
     CHUNK_BYTES = 1 << 20,   /* compressed as one piece */

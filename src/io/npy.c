@@ -13,7 +13,7 @@
 #include "base/memory.h"
 #include "io/file.h"
 #include "io/formats.h"
-#include "io/names.h"
+#include "io/name_index.h"
 
 static const unsigned char magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 

@@ -15,7 +15,7 @@
 #include "base/memory.h"
 #include "io/file.h"
 #include "io/formats.h"
-#include "io/names.h"
+#include "io/name_index.h"
 #include "io/safetensors.h"
 
 enum { STORED_NDIM = TG_MAX_NDIM + 1 }; /* pairs have one dimension more than complex numbers */

@@ -11,7 +11,7 @@
 
 #include "base/memory.h"
 #include "io/file.h"
-#include "io/names.h"
+#include "io/name_index.h"
 
 typedef struct setting {
     char *value;

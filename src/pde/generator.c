@@ -216,7 +216,7 @@ static tg_status open_file(tg_generator *g, tg_gen_file *file, bool overwrite, t
         .shape = {shape_of(g, file, g->pde->x_channels), shape_of(g, file, g->pde->y_channels)},
         .overwrite = overwrite};
     TG_TRY(tg_archive_set_meta(meta, "split", split_names[file->split]));
-    if (g->pde->stream) { /* the test frames come after the training frames */
+    if (g->pde->trajectory) { /* the test frames come after the training frames */
         snprintf(text, sizeof text, "%" PRId64, g->samples[TG_SPLIT_TRAIN]);
         TG_TRY(tg_archive_set_meta(meta, "n_train", text));
     }
@@ -302,7 +302,8 @@ tg_status tg_generator_run(tg_generator *g, tg_generator_fn progress, void *user
     tg_gen_run run = {.report = progress, .user = user, .begin = tg_seconds()};
     bool stopped = false;
     *complete = false;
-    TG_TRY(g->pde->stream ? tg_gen_stream(g, &run, &stopped) : tg_gen_samples(g, &run, &stopped));
+    TG_TRY(g->pde->trajectory ? tg_gen_trajectory(g, &run, &stopped)
+                              : tg_gen_samples(g, &run, &stopped));
     for (int i = 0; i < g->file_count && !stopped; i++) {
         TG_TRY(tg_sample_file_finish(g->files[i].store));
     }

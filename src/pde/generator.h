@@ -44,7 +44,7 @@ bool tg_gen_has(const tg_generator *g, tg_split split, int64_t sample);
 /* Makes what is missing; *stopped tells that the user ended it before. Independent samples on all
  * threads, and a flow in time. */
 TG_NODISCARD tg_status tg_gen_samples(tg_generator *g, tg_gen_run *run, bool *stopped);
-TG_NODISCARD tg_status tg_gen_stream(tg_generator *g, tg_gen_run *run, bool *stopped);
+TG_NODISCARD tg_status tg_gen_trajectory(tg_generator *g, tg_gen_run *run, bool *stopped);
 
 /* Name of the device that makes the samples: the backend that was chosen, if it is one and the
  * equation can be made there; NULL: they are made on the host. */

@@ -105,7 +105,7 @@ static void *state(void *handle, size_t *bytes) {
     return tg_vorticity_state(s->flow);
 }
 
-static const tg_pde_stream stream = {
+static const tg_pde_trajectory trajectory = {
     .pace = pace, .start = start, .advance = advance, .render = render, .state = state};
 
 const tg_pde tg_pde_kolmogorov = {
@@ -127,5 +127,5 @@ const tg_pde tg_pde_kolmogorov = {
     .open = open_solver,
     .close = tg_flow_solver_close,
     .on_device = true,
-    .stream = &stream,
+    .trajectory = &trajectory,
 };

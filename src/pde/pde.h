@@ -47,7 +47,7 @@ typedef struct tg_pde_setup {
 /* A flow that runs on in time instead of independent samples. The state at frame f (of the frames
  * that are stored; those of the spin-up before them are not) is an input, and `lag` frames later
  * an output. */
-typedef struct tg_pde_stream {
+typedef struct tg_pde_trajectory {
     void (*pace)(const void *config, int64_t *spin_up, int64_t *lag); /* in frames */
     void (*start)(void *solver, const tg_field_key *key);
     /* On to the next frame. */
@@ -55,7 +55,7 @@ typedef struct tg_pde_stream {
     tg_status (*render)(void *solver, int view, float *out);
     /* The bytes that are the whole state. */
     void *(*state)(void *solver, size_t *bytes);
-} tg_pde_stream;
+} tg_pde_trajectory;
 
 typedef struct tg_pde {
     const char *name;
@@ -86,7 +86,7 @@ typedef struct tg_pde {
      * one of them cannot be made, *failed is its number here. */
     tg_status (*samples)(void *solver, int64_t count, const tg_field_key *keys,
                          const tg_pde_view *views, int64_t *failed);
-    const tg_pde_stream *stream;
+    const tg_pde_trajectory *trajectory;
     bool on_device;                       /* a device can make it */
     int64_t (*batch)(const void *config); /* how many samples at once there; goes with `samples` */
 } tg_pde;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "train/published.h"
+#include "train/published_keys.h"
 
 #define LOOP(type, field, low, high, help)                                                         \
     TG_SETTING_ROW(type, tg_loop_config, field, low, high, help)

@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "base/memory.h"
-#include "train/sets.h"
+#include "train/run_datasets.h"
 #include "train/weights.h"
 
 /* Sums under way; the lists are those of the result. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/timer.h"
-#include "train/needs.h"
+#include "train/run_setup.h"
 #include "train/trainer.h"
 #include "train/weights.h"
 

@@ -6,7 +6,7 @@
 
 #include "data/normalizer.h"
 #include "train/checkpoint.h"
-#include "train/sets.h"
+#include "train/run_datasets.h"
 #include "train/weights.h"
 
 /* All but the network. */

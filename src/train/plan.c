@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "data/memory.h"
+#include "data/dataset_memory.h"
 #include "train/config.h"
 #include "train/model.h"
-#include "train/needs.h"
-#include "train/sets.h"
+#include "train/run_datasets.h"
+#include "train/run_setup.h"
 
 typedef struct amounts {
     size_t at[TG_PLACES][TG_MEM_CATEGORIES];

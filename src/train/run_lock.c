@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "io/file.h"
-#include "io/names.h"
+#include "io/name_index.h"
 #include "train/run_folder.h"
 
 enum { HOST = 64 };

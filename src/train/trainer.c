@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "train/needs.h"
-#include "train/sets.h"
+#include "train/run_datasets.h"
+#include "train/run_setup.h"
 
 /* ---- data of a stage ---- */
 

@@ -60,10 +60,11 @@ TG_NODISCARD tg_status tg_trainer_enter(tg_trainer *t);
 TG_NODISCARD tg_status tg_trainer_save(tg_trainer *t);
 TG_NODISCARD tg_status tg_trainer_save_best(tg_trainer *t, const tg_train_epoch *epoch);
 
-/* A line of projections.jsonl if a projection was refreshed since the last one (projections.c). */
+/* A line of projections.jsonl if a projection was refreshed since the last one (projection_log.c).
+ */
 TG_NODISCARD tg_status tg_trainer_log_projections(tg_trainer *t);
 
-/* x, y and predictions of a few test samples at every resolution (samples.c). */
+/* x, y and predictions of a few test samples at every resolution (sample_predictions.c). */
 TG_NODISCARD tg_status tg_trainer_write_samples(tg_trainer *t);
 /* Whether those of this step are in the folder. */
 bool tg_trainer_has_samples(const tg_trainer *t);

@@ -21,7 +21,7 @@ typedef struct cpu_partial {
 } cpu_partial;
 
 /* Kernels of one real type; `pairs` take n complex numbers, the others n reals (a complex array
- * with a real factor is 2n reals). Sums are added to a partial. See reals.inc. */
+ * with a real factor is 2n reals). Sums are added to a partial. See elementwise_kernels.inc. */
 typedef struct cpu_reals_f32 {
     void (*axpy)(int64_t n, float alpha, const float *x, float *y);
     void (*axpy_pairs)(int64_t n, const float alpha[2], const float *x, float *y);

@@ -2,7 +2,7 @@
  *
  * The hash (FNV-1a with a mixing step at the end) starts from the address of the table's memory,
  * which an author of files does not know, so that a file cannot aim its names at one slot. */
-#include "io/names.h"
+#include "io/name_index.h"
 
 #include <stdio.h>
 #include <string.h>

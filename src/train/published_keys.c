@@ -1,7 +1,7 @@
 /* Settings of the published programs that have no field here. A configuration of theirs is read as
  * it is, as long as it asks for what is done here anyway; whatever would make another network or
  * another training is refused, so that nobody trains something else than was written down. */
-#include "train/published.h"
+#include "train/published_keys.h"
 
 #include <stdio.h>
 #include <string.h>

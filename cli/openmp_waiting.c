@@ -1,7 +1,7 @@
 /* Samples how many threads of the whole machine are running, and restarts the program if they are
  * as many as half its cores or more. */
 #define _DEFAULT_SOURCE
-#include "waiting.h"
+#include "openmp_waiting.h"
 
 #include <stdio.h>
 #include <stdlib.h>

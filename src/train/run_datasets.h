@@ -1,6 +1,6 @@
 /* The data of a run, by its settings: a trainer opens them, a plan only looks at them. */
-#ifndef TG_TRAIN_SETS_H
-#define TG_TRAIN_SETS_H
+#ifndef TG_TRAIN_RUN_DATASETS_H
+#define TG_TRAIN_RUN_DATASETS_H
 
 #include "train/config.h"
 

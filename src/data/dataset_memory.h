@@ -1,6 +1,6 @@
 /* What data take of the host's memory (category data), told before it is taken. */
-#ifndef TG_DATA_MEMORY_H
-#define TG_DATA_MEMORY_H
+#ifndef TG_DATA_DATASET_MEMORY_H
+#define TG_DATA_DATASET_MEMORY_H
 
 #include "tgrad/data.h"
 

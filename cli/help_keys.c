@@ -1,5 +1,5 @@
 /* tgrad help keys: what a configuration can say. */
-#include "keys.h"
+#include "help_keys.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* What a run is made of and what it needs: the optimizer's parameters, and the plan of its memory.
  */
-#ifndef TG_TRAIN_NEEDS_H
-#define TG_TRAIN_NEEDS_H
+#ifndef TG_TRAIN_RUN_SETUP_H
+#define TG_TRAIN_RUN_SETUP_H
 
 #include "train/config.h"
 

@@ -1,6 +1,6 @@
 /* How the program's threads wait for each other. */
-#ifndef CLI_WAITING_H
-#define CLI_WAITING_H
+#ifndef CLI_OPENMP_WAITING_H
+#define CLI_OPENMP_WAITING_H
 
 /* Tells the words of the program's call, once, before anything else. */
 void cli_remember_call(char **argv);

@@ -1,7 +1,7 @@
 /* The search: every way to need less is a ladder of steps, each with what it costs in time. All
  * combinations are ordered by their cost and planned until enough of them fit; a search for the
  * smallest one, ladder by ladder, tells first whether there is any. */
-#include "fit.h"
+#include "plan_fit.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Finding and loading checkpoints and weights. */
-#include "model.h"
+#include "model_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>

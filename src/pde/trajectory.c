@@ -42,7 +42,7 @@ static tg_status save_state(const flow *w) {
     tg_status status = TG_OK;
     tg_atomic_file file = {.fd = -1};
     size_t bytes = 0;
-    const void *state = w->g->pde->stream->state(w->solver, &bytes);
+    const void *state = w->g->pde->trajectory->state(w->solver, &bytes);
     header h = {.fingerprint = w->g->fingerprint,
                 .frame = w->frame,
                 .bytes = bytes,
@@ -64,7 +64,7 @@ static bool load_state(flow *w, int64_t latest) {
     tg_source source = {.fd = -1};
     header h;
     size_t bytes = 0;
-    void *state = w->g->pde->stream->state(w->solver, &bytes);
+    void *state = w->g->pde->trajectory->state(w->solver, &bytes);
     const bool loaded =
         access(w->path, R_OK) == 0 && tg_source_open(w->g->ctx, w->path, &source) == TG_OK &&
         source.size == sizeof h + bytes && tg_source_read(&source, 0, &h, sizeof h) == TG_OK &&
@@ -109,7 +109,7 @@ static tg_status store_frame(flow *w) {
         if (!is_input && !is_output) {
             continue;
         }
-        TG_TRY(w->g->pde->stream->render(w->solver, w->view_of[i], w->field));
+        TG_TRY(w->g->pde->trajectory->render(w->solver, w->view_of[i], w->field));
         if (is_input) {
             TG_TRY(tg_sample_file_put(w->g->ctx, file->store, TG_SAMPLE_X, input, w->field));
         }
@@ -136,7 +136,7 @@ static tg_status run_frames(flow *w, bool *stopped) {
         if (*stopped || w->frame + 1 == w->end) {
             return TG_OK;
         }
-        TG_TRY(w->g->pde->stream->advance(w->solver));
+        TG_TRY(w->g->pde->trajectory->advance(w->solver));
         w->frame++;
     }
 fail:
@@ -182,10 +182,10 @@ fail:
     return status;
 }
 
-tg_status tg_gen_stream(tg_generator *g, tg_gen_run *run, bool *stopped) {
+tg_status tg_gen_trajectory(tg_generator *g, tg_gen_run *run, bool *stopped) {
     tg_status status = TG_OK;
     flow w = {.g = g, .run = run};
-    g->pde->stream->pace(g->config, &w.spin_up, &w.lag);
+    g->pde->trajectory->pace(g->config, &w.spin_up, &w.lag);
     for (int s = 0; s < TG_SPLITS; s++) {
         w.first[s] = w.end;
         w.end += g->samples[s] > 0 ? g->samples[s] + w.lag : 0;
@@ -203,7 +203,7 @@ tg_status tg_gen_stream(tg_generator *g, tg_gen_run *run, bool *stopped) {
         run->progress.found = w.frame + w.spin_up + 1;
     } else {
         const tg_field_key key = tg_field_key_of(g->seed, g->pde->id, TG_SPLIT_TRAIN, 0);
-        g->pde->stream->start(w.solver, &key);
+        g->pde->trajectory->start(w.solver, &key);
     }
     TG_TRY(run_frames(&w, stopped));
     if (!*stopped) {

@@ -1,5 +1,5 @@
 /* One view of three formats. An npy or safetensors file is an archive; an HDF5 file stays open. */
-#include "source.h"
+#include "tensor_file.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* The optimizer's parameters, and words about memory. */
-#include "train/needs.h"
+#include "train/run_setup.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "base/minmax.h"
 #include "tgrad/backend.h"
 #include "tgrad/step.h"
-#include "train/sets.h"
+#include "train/run_datasets.h"
 
 /* Updates of all epochs. Nobody sees the end of a run of more than the setting takes. */
 static int64_t count_updates(int64_t epochs, int64_t updates_per_epoch) {

@@ -1,6 +1,6 @@
 /* tgrad plan --fit: settings with which a run fits into a given memory. */
-#ifndef CLI_FIT_H
-#define CLI_FIT_H
+#ifndef CLI_PLAN_FIT_H
+#define CLI_PLAN_FIT_H
 
 #include "run_settings.h"
 

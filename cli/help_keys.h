@@ -1,6 +1,6 @@
 /* Pages about the settings of a run, made from the library's tables. */
-#ifndef CLI_KEYS_H
-#define CLI_KEYS_H
+#ifndef CLI_HELP_KEYS_H
+#define CLI_HELP_KEYS_H
 
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /* Keys of the published programs (neuraloperator, TensorGRaD) that are no keys here. */
-#ifndef TG_TRAIN_PUBLISHED_H
-#define TG_TRAIN_PUBLISHED_H
+#ifndef TG_TRAIN_PUBLISHED_KEYS_H
+#define TG_TRAIN_PUBLISHED_KEYS_H
 
 #include "tgrad/settings.h"
 

@@ -1,7 +1,7 @@
 /* A file of tensors, whatever its format, as the commands see it: npy and safetensors are read at
  * once, HDF5 is read dataset by dataset, so that a file larger than the memory can be inspected. */
-#ifndef CLI_SOURCE_H
-#define CLI_SOURCE_H
+#ifndef CLI_TENSOR_FILE_H
+#define CLI_TENSOR_FILE_H
 
 #include <jansson.h>
 

@@ -1,11 +1,11 @@
 /* From settings to files. */
-#include "train/sets.h"
+#include "train/run_datasets.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/context.h"
-#include "data/memory.h"
+#include "data/dataset_memory.h"
 #include "data/subsampling.h"
 
 static int64_t entry(const tg_list_int *list, int index, int64_t fallback) {

@@ -1,7 +1,7 @@
 /* A trained model from what a user names: a checkpoint file, the folder of a run, or a file of
  * weights beside a configuration. */
-#ifndef CLI_MODEL_H
-#define CLI_MODEL_H
+#ifndef CLI_MODEL_FILE_H
+#define CLI_MODEL_FILE_H
 
 #include "options.h"
 #include "tgrad/tgrad.h"

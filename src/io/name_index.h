@@ -1,7 +1,7 @@
 /* An ordered set of names with look-up by hash, and the checks every name and text of a file needs.
  * Serves the archive (tensor names, metadata keys) and the list of datasets of an HDF5 file. */
-#ifndef TG_IO_NAMES_H
-#define TG_IO_NAMES_H
+#ifndef TG_IO_NAME_INDEX_H
+#define TG_IO_NAME_INDEX_H
 
 #include "base/context.h"
 
