@@ -234,7 +234,7 @@ tg_status cli_setup_make(tg_context *ctx, const cli_problem *problem, const tg_f
                                   .seed = seed,
                                   .takes_factored = true,
                                   .forms_bf16 = forms_bf16,
-                                  .borrows = true};
+                                  .shares_workspace = true};
     return tg_step_choose_refresh_chunks(ctx, &problem->fno, problem->batch, problem->grid,
                                          &out->setup, out->groups);
 }

@@ -53,11 +53,8 @@ static tg_status make_optimizer(cli_workbench *b, const cli_problem *problem, ui
 
 /* Buffers of a step; the optimizer works in them, too. */
 static tg_status prepare(cli_workbench *b, const cli_problem *problem) {
-    const tg_loan needed = tg_optim_needs(b->optim);
-    tg_fno_reserve(b->fno, &needed);
-    tg_status status = tg_fno_prepare(b->fno, problem->batch, problem->grid, true);
-    const tg_loan lent = tg_fno_lent(b->fno);
-    return status == TG_OK ? tg_optim_lend(b->optim, &lent) : status;
+    const tg_status status = tg_step_share_workspace(b->fno, b->optim);
+    return status == TG_OK ? tg_fno_prepare(b->fno, problem->batch, problem->grid, true) : status;
 }
 
 tg_status cli_workbench_open(tg_context *ctx, const cli_problem *problem, uint64_t seed,

@@ -169,7 +169,7 @@ static void check_gradients(problem *p) {
     tg_fno_set_step(p->fno, 5);
     net_ok(p->ctx, tg_fno_loss_backward(p->fno, &p->x, &p->target, &p->loss, &sink, &loss));
     assert_true(fabs(loss - expected) <= 1e-13 * expected);
-    assert_int_equal(tg_fno_get_step(p->fno), 6);
+    assert_int_equal(tg_fno_step(p->fno), 6);
     assert_int_equal(gradients.received, gradients.count);
     const double scale = 1.0 + largest(&gradients);
     for (int n = 0; n < gradients.count; n++) {

@@ -310,7 +310,7 @@ static void assert_same(rig *a, rig *b, bool with_scale) {
     }
     if (with_scale) {
         assert_int_equal(tg_archive_count(x), tg_archive_count(y));
-        assert_true(tg_optim_get_loss_scale(a->optim) == tg_optim_get_loss_scale(b->optim));
+        assert_true(tg_optim_loss_scale(a->optim) == tg_optim_loss_scale(b->optim));
     }
     tg_archive_destroy(&x);
     tg_archive_destroy(&y);
@@ -359,7 +359,7 @@ static void f32_is_the_same_bit_for_bit(void **state) {
             rig *right = begin(backends[b], &scaled);
             assert_true(train(right, 9) == loss && isfinite(loss));
             assert_same(left, right, false);
-            assert_true(tg_optim_get_loss_scale(right->optim) > 0x1p16);
+            assert_true(tg_optim_loss_scale(right->optim) > 0x1p16);
             assert_int_equal(tg_optim_get_stats(right->optim).overflows, 0);
             end(&left);
             end(&right);
@@ -408,12 +408,12 @@ static void large_gradients_train(void **state) {
         const double first = train(r, 1), reached = train(r, 60);
         const tg_optim_stats stats = tg_optim_get_stats(r->optim);
         assert_true(reached < 0.9 * first);
-        assert_true(tg_optim_get_loss_scale(r->optim) < 0x1p10);
+        assert_true(tg_optim_loss_scale(r->optim) < 0x1p10);
         assert_true(stats.overflows >= 2 && stats.overflows <= 40);
         assert_int_equal(stats.skipped, 0);
         assert_int_equal(r->warnings, 0);
         /* a line for every time that it was halved */
-        assert_int_equal(r->notes, 16 - ilogb(tg_optim_get_loss_scale(r->optim)));
+        assert_int_equal(r->notes, 16 - ilogb(tg_optim_loss_scale(r->optim)));
         end(&r);
     }
 }
@@ -424,7 +424,7 @@ static void the_least_scale_is_told(void **state) {
     recipe how = {.network = HALF, .loss = "1e12*l2", .settings = {"name", "adam"}, .scale = slow};
     rig *r = begin("cpu", &how);
     (void)train(r, 60);
-    assert_true(tg_optim_get_loss_scale(r->optim) == 0x1p-10);
+    assert_true(tg_optim_loss_scale(r->optim) == 0x1p-10);
     assert_int_equal(r->notes, 26 + 1);
     const tg_optim_stats stats = tg_optim_get_stats(r->optim);
     assert_true(stats.skipped > 0 && stats.overflows > 52);
@@ -433,7 +433,7 @@ static void the_least_scale_is_told(void **state) {
     how.nonfinite = TG_NONFINITE_ERROR;
     r = begin("cpu", &how);
     (void)train(r, 52);
-    assert_true(tg_optim_get_loss_scale(r->optim) == 0x1p-10);
+    assert_true(tg_optim_loss_scale(r->optim) == 0x1p-10);
     net_ok(r->ctx, tg_step_forward(r->step, &r->x, &r->y));
     assert_int_equal(tg_step_backward(r->step), TG_E_NUMERIC);
     end(&r);
@@ -505,7 +505,7 @@ static void other_states_are_met(void **state) {
     rig *r = begin("cpu", &how);
     (void)train(r, 8);
     net_ok(r->ctx, tg_optim_load(r->optim, archive));
-    assert_true(tg_optim_get_loss_scale(r->optim) == 0x1p16);
+    assert_true(tg_optim_loss_scale(r->optim) == 0x1p16);
     tg_archive_destroy(&archive);
     archive = save(r);
     ((int64_t *)tg_archive_find(archive, "optim.loss_scale")->data)[1] = 60;

@@ -196,7 +196,7 @@ static tg_status update_unbound(void) {
 static tg_status update_not_lent(void) {
     tg_optim *optim = NULL;
     tg_optim_setup setup = world.setup;
-    setup.borrows = true;
+    setup.shares_workspace = true;
     if (tg_optim_create(world.ctx, &setup, &optim) != TG_OK) {
         return TG_OK;
     }

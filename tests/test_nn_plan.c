@@ -5,6 +5,8 @@
 
 #include "base/rng.h"
 #include "nn/arena.h"
+#include "nn/network.h"
+#include "optim/optim.h"
 #include "support/network.h"
 #include "support/raw.h"
 #include "support/runner.h"
@@ -262,7 +264,7 @@ static void backward_of(tg_context *ctx, tg_fno *fno, int index, borrower *out) 
     const tg_loss_config loss_config = tg_loss_config_default();
     const tg_grad_sink sink = {.receive = keep_and_spoil, .user = out};
     double loss;
-    *out = (borrower){.gradients = net_gradients_make(ctx, fno), .loan = tg_fno_lent(fno)};
+    *out = (borrower){.gradients = net_gradients_make(ctx, fno), .loan = fno->run.program.loan};
     net_ok(ctx, tg_fno_loss_backward(fno, &x, &y, &loss_config, &sink, &loss));
     assert_int_equal(out->factored, config->n_layers);
     tg_tensor_destroy(&x);
@@ -290,10 +292,10 @@ static void loans_are_free_memory(void **state) {
         net_ok(ctx, tg_fno_prepare(fno, batch, grid, true));
         backward_of(ctx, fno, i, &expected);
         for (int l = 0; l < T_COUNT(loans); l++) {
-            tg_fno_reserve(fno, &loans[l]);
+            const tg_loan *shared = nn_share(fno, &loans[l]);
             net_ok(ctx, tg_fno_plan_lending(ctx, &config, batch, grid, &loans[l], &lending));
             net_ok(ctx, tg_fno_prepare(fno, batch, grid, false));
-            assert_null(tg_fno_lent(fno).work);
+            assert_null(shared->work);
             net_ok(ctx, tg_fno_prepare(fno, batch, grid, true));
             const tg_mem_usage now = tg_context_memory(ctx, TG_HOST);
             for (int c = 0; c < TG_MEM_OTHER; c++) {
@@ -321,8 +323,8 @@ static void loans_are_free_memory(void **state) {
     tg_context_destroy(&ctx);
 }
 
-/* An optimizer that borrows says what is missing. */
-static void optimizers_need_their_loan(void **state) {
+/* An optimizer that shares a workspace says what is missing. */
+static void optimizers_need_their_workspace(void **state) {
     (void)state;
     tg_context *ctx = net_context("cpu", 1);
     tg_optim_config config = tg_optim_config_default();
@@ -337,33 +339,84 @@ static void optimizers_need_their_loan(void **state) {
                             .params = &param,
                             .param_count = 1,
                             .takes_factored = true,
-                            .borrows = true};
+                            .shares_workspace = true};
     tg_optim_memory planned;
     net_ok(ctx, tg_optim_plan_memory(ctx, &setup, &planned));
     net_ok(ctx, tg_optim_create(ctx, &setup, &optim));
-    tg_loan loan = tg_optim_needs(optim);
+    tg_loan loan = planned.loan;
     assert_true(loan.dense_bytes == sizeof gradient && loan.work_bytes > 0 && !loan.work);
-    assert_int_equal(planned.loan.work_bytes, loan.work_bytes);
-    assert_int_equal(planned.loan.dense_bytes, loan.dense_bytes);
     assert_int_equal(raw_optim_step(optim, 0, gradient, weight), TG_E_ARGUMENT);
-    assert_non_null(strstr(tg_context_error(ctx), "tg_optim_lend"));
+    assert_non_null(strstr(tg_context_error(ctx), "none yet: tg_step_share_workspace"));
     loan.work = malloc(loan.work_bytes);
     loan.dense = malloc(loan.dense_bytes);
     assert_true(loan.work && loan.dense);
     loan.work_bytes--;
-    assert_int_equal(tg_optim_lend(optim, &loan), TG_E_ARGUMENT);
-    assert_non_null(strstr(tg_context_error(ctx), "are needed"));
-    loan.work_bytes++;
-    net_ok(ctx, tg_optim_lend(optim, &loan));
+    net_ok(ctx, tg_optim_share(optim, &loan));
+    assert_int_equal(raw_optim_step(optim, 0, gradient, weight), TG_E_ARGUMENT);
+    assert_non_null(strstr(tg_context_error(ctx), "the network is not prepared with them"));
+    loan.work_bytes++; /* what is shared may change at any time */
     net_ok(ctx, raw_optim_step(optim, 0, gradient, weight));
     tg_optim_destroy(&optim);
-    setup.borrows = false;
+    setup.shares_workspace = false;
     net_ok(ctx, tg_optim_create(ctx, &setup, &optim));
-    assert_int_equal(tg_optim_needs(optim).work_bytes, 0);
-    assert_int_equal(tg_optim_lend(optim, &loan), TG_E_ARGUMENT);
+    assert_int_equal(tg_optim_share(optim, &loan), TG_E_ARGUMENT);
+    assert_non_null(strstr(tg_context_error(ctx), "workspace of its own"));
     tg_optim_destroy(&optim);
     free(loan.work);
     free(loan.dense);
+    tg_context_destroy(&ctx);
+}
+
+/* One call, and the optimizer follows the network through its preparations. */
+static void a_workspace_is_shared(void **state) {
+    (void)state;
+    const int64_t grid[] = {16, 16}, finer[] = {24, 24};
+    tg_context *ctx = net_context("cpu", 1), *other = net_context("cpu", 1);
+    const tg_fno_config config =
+        net_config(ctx, "{\"n_modes\": [8, 8], \"hidden_channels\": 8, \"n_layers\": 2}");
+    const tg_loss_config loss_config = tg_loss_config_default();
+    tg_optim_config group = tg_optim_config_default();
+    tg_optim_param params[64];
+    tg_fno *fno = NULL, *apart = NULL;
+    tg_optim *optim = NULL;
+    double loss = 0.0;
+    net_ok(ctx, tg_optim_config_set(ctx, &group, "name", "tensorgrad"));
+    net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
+    net_ok(other, tg_fno_create(other, &config, 1, &apart));
+    const int count = tg_fno_param_count(fno);
+    for (int i = 0; i < count; i++) {
+        const tg_fno_param p = tg_fno_get_param(fno, i);
+        params[i] = (tg_optim_param){.name = p.name, .dtype = p.dtype, .shape = p.shape};
+    }
+    const tg_optim_setup setup = {.size = sizeof setup,
+                                  .groups = &group,
+                                  .group_count = 1,
+                                  .params = params,
+                                  .param_count = count,
+                                  .takes_factored = true,
+                                  .shares_workspace = true};
+    net_ok(ctx, tg_optim_create(ctx, &setup, &optim));
+    for (int i = 0; i < count; i++) {
+        const tg_fno_param p = tg_fno_get_param(fno, i);
+        net_ok(ctx, tg_optim_bind(optim, i, &p.weight));
+    }
+    assert_int_equal(tg_step_share_workspace(apart, optim), TG_E_ARGUMENT);
+    assert_non_null(strstr(tg_context_error(other), "two contexts"));
+    net_ok(ctx, tg_step_share_workspace(fno, optim));
+    const tg_grad_sink sink = tg_optim_sink(optim);
+    for (int i = 0; i < 3; i++) { /* the memory moves with every grid */
+        const int64_t *points = i == 1 ? finer : grid;
+        tg_tensor x = net_random(ctx, &config, 2, 1, points, 1);
+        tg_tensor y = net_random(ctx, &config, 2, 1, points, 2);
+        net_ok(ctx, tg_fno_prepare(fno, 2, points, true));
+        net_ok(ctx, tg_fno_loss_backward(fno, &x, &y, &loss_config, &sink, &loss));
+        tg_tensor_destroy(&x);
+        tg_tensor_destroy(&y);
+    }
+    tg_optim_destroy(&optim);
+    tg_fno_destroy(&fno);
+    tg_fno_destroy(&apart);
+    tg_context_destroy(&other);
     tg_context_destroy(&ctx);
 }
 
@@ -384,7 +437,7 @@ static void chunks_where_they_save(void **state) {
                                   .params = &param,
                                   .param_count = 1,
                                   .takes_factored = true,
-                                  .borrows = true};
+                                  .shares_workspace = true};
     for (int c = TG_CHECKPOINT_OFF; c <= TG_CHECKPOINT_MINIMAL; c++) {
         tg_optim_memory chosen, whole;
         config.activation_checkpoint = (tg_checkpoint)c;
@@ -426,7 +479,8 @@ int main(void) {
         cmocka_unit_test(plan_is_ledger),
         cmocka_unit_test(phases_fit_the_arenas),
         cmocka_unit_test(loans_are_free_memory),
-        cmocka_unit_test(optimizers_need_their_loan),
+        cmocka_unit_test(optimizers_need_their_workspace),
+        cmocka_unit_test(a_workspace_is_shared),
         cmocka_unit_test(chunks_where_they_save),
         cmocka_unit_test(navier_stokes_fits),
     };

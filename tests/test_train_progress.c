@@ -75,7 +75,7 @@ static void test_every_number_is_saved(void **state) {
     set_ok(ctx, tg_trainer_resume(trainer, path, &resumed));
     assert_true(resumed);
     expect_progress(&trainer->progress);
-    assert_int_equal(tg_fno_get_step(trainer->model->fno), full.fno_step);
+    assert_int_equal(tg_fno_step(trainer->model->fno), full.fno_step);
     tg_trainer_destroy(&trainer);
     tg_settings_destroy(&settings);
 }

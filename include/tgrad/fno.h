@@ -161,8 +161,8 @@ TG_API TG_NODISCARD tg_status tg_fno_plan(tg_context *ctx, const tg_fno_config *
                                           int64_t batch, const int64_t *grid, bool training,
                                           tg_fno_memory *out);
 
-/* The same for training that lends memory (tg_fno_reserve): only what does not fit where the
- * activations were is added, to the workspace. */
+/* The same for training that shares its workspace (tg_step_share_workspace): only what does not fit
+ * where the activations were is added, to the workspace. */
 TG_API TG_NODISCARD tg_status tg_fno_plan_lending(tg_context *ctx, const tg_fno_config *config,
                                                   int64_t batch, const int64_t *grid,
                                                   const tg_loan *loan, tg_fno_memory *out);
@@ -191,12 +191,6 @@ TG_API TG_NODISCARD tg_status tg_fno_phases(tg_context *ctx, const tg_fno_config
  * far less memory. */
 TG_API TG_NODISCARD tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid,
                                              bool training);
-
-/* Bytes that preparations for training are to keep ready for the receiver of gradients from now on,
- * and the memory that the last one did: to be used when gradients of spectral weights are received,
- * at the end of a backward pass, and until the next forward. */
-TG_API void tg_fno_reserve(tg_fno *fno, const tg_loan *loan);
-TG_API tg_loan tg_fno_lent(const tg_fno *fno);
 
 /* ---- Running ---- */
 
@@ -228,7 +222,7 @@ TG_API TG_NODISCARD tg_status tg_fno_loss_backward(tg_fno *fno, const tg_tensor 
 
 /* Number of the training step: the seed of dropout's masks, counted by tg_fno_backward. To resume a
  * run, set what was read. */
-TG_API uint64_t tg_fno_get_step(const tg_fno *fno);
+TG_API uint64_t tg_fno_step(const tg_fno *fno);
 TG_API void tg_fno_set_step(tg_fno *fno, uint64_t step);
 
 #ifdef __cplusplus

@@ -36,13 +36,13 @@ typedef struct tg_grad_sink {
     tg_status (*receive_all)(void *user, int count, const tg_gradient *gradients);
 } tg_grad_sink;
 
-/* Memory that a receiver of gradients works in and a network can lend it: at the end of a backward
- * pass, when the gradients of spectral weights are handed over, and from then on until the next
- * forward the memory of the activations is free. */
+/* The workspace that an optimizer shares with a network (tg_step_share_workspace): at the end of a
+ * backward pass, when the gradients of spectral weights are handed over, and from then on until the
+ * next forward the memory of the activations is free. */
 typedef struct tg_loan {
     size_t dense_bytes; /* for a gradient that is formed of its factors */
     size_t work_bytes;  /* for everything else */
-    void *dense, *work; /* where the backend computes; NULL: not lent yet, or nothing is needed */
+    void *dense, *work; /* where the backend computes; NULL in plans, and where nothing is needed */
 } tg_loan;
 
 /* Copies the gradient, whichever form it has, into a tensor of its shape on the host, of

@@ -134,8 +134,8 @@ typedef struct tg_optim_setup {
     bool accumulates;    /* micro-batches will be accumulated (reserves their compressed sums) */
     bool forms_bf16;     /* factors come in bf16, and what is formed of them is kept in it too; not
                             with accumulates */
-    bool borrows;        /* the scratch of updates and the dense gradient of refreshes are lent:
-                            tg_optim_lend before the first use */
+    bool shares_workspace; /* the scratch of updates and the dense gradient of refreshes are a
+                              network's: tg_step_share_workspace before the first use */
 } tg_optim_setup;
 
 typedef struct tg_optim tg_optim;
@@ -156,18 +156,13 @@ typedef struct tg_optim_memory {
     size_t bytes[TG_MEM_CATEGORIES];   /* where the backend computes */
     size_t refresh[TG_MEM_CATEGORIES]; /* there, for the time of a refresh */
     size_t host, host_refresh;         /* workspace on the host, if that is another place */
-    tg_loan loan; /* bytes of scratch and dense gradient: in `bytes`, unless they are borrowed */
+    tg_loan loan;     /* bytes of scratch and dense gradient: in `bytes`, unless they are shared */
     size_t step_work; /* of loan.work_bytes, what a step works in that does not refresh */
     size_t ranked; /* rank auto: of `bytes`, moments, factors and index sets of those parameters */
 } tg_optim_memory;
 
 TG_API TG_NODISCARD tg_status tg_optim_plan_memory(tg_context *ctx, const tg_optim_setup *setup,
                                                    tg_optim_memory *out);
-
-/* What an optimizer that borrows has to be lent (the bytes), and lending it. What was lent before
- * is not touched any more; updates fail while there is nothing or too little. */
-TG_API tg_loan tg_optim_needs(const tg_optim *optim);
-TG_API TG_NODISCARD tg_status tg_optim_lend(tg_optim *optim, const tg_loan *loan);
 
 /* ---- stepping ---- */
 
@@ -186,6 +181,24 @@ TG_API TG_NODISCARD tg_status tg_optim_step_gradient(tg_optim *optim, const tg_g
  * where the whole gradient is needed); apply then updates from the sum and clears it. */
 TG_API TG_NODISCARD tg_status tg_optim_accumulate(tg_optim *optim, const tg_gradient *gradient);
 TG_API TG_NODISCARD tg_status tg_optim_apply(tg_optim *optim, int param, const tg_tensor *weight);
+
+/* The sums of a parameter between accumulate and apply, to be read, averaged over processes and
+ * written: views where the backend computes, valid until apply. On most steps a projected parameter
+ * has one for each of its branches, compressed, in their order; a dense parameter, and any on a
+ * step that refreshes, has the dense one. Between refreshes, projection is linear: where several
+ * processes hold the same factors and index sets, the sum (or mean) of theirs is that of the whole
+ * batch, to rounding. Once they were asked for, apply uses what stands in them, and looks there for
+ * NaN and Inf instead of in the gradients that were added up. Of a tg_step, they have the loss
+ * scale in them. */
+typedef struct tg_optim_sum {
+    const char *name; /* "dense", "core" (low rank) or "values" (kept entries, in index order) */
+    tg_tensor tensor; /* dtype of the arithmetic; shape of the parameter, (ranks..) or (kept) */
+} tg_optim_sum;
+
+/* How many there are; 0: nothing is accumulated. */
+TG_API int tg_optim_sum_count(const tg_optim *optim, int param);
+TG_API TG_NODISCARD tg_status tg_optim_get_sum(tg_optim *optim, int param, int index,
+                                               tg_optim_sum *out);
 
 /* Sinks for a backward pass. Weights must be bound before the updating one is used. */
 TG_API TG_NODISCARD tg_status tg_optim_bind(tg_optim *optim, int param, const tg_tensor *weight);
@@ -237,7 +250,7 @@ TG_API TG_NODISCARD tg_status tg_loss_scale_config_parse(tg_context *ctx, const 
 TG_API TG_NODISCARD tg_status tg_optim_set_loss_scale(tg_optim *optim,
                                                       const tg_loss_scale_config *config);
 /* Of the next step. */
-TG_API double tg_optim_get_loss_scale(const tg_optim *optim);
+TG_API double tg_optim_loss_scale(const tg_optim *optim);
 /* After the last tg_optim_apply of accumulated gradients of a tg_step, which does the same for all
  * others: the update is complete, the scale may change. Waits for it if the scale is dynamic. */
 TG_API TG_NODISCARD tg_status tg_optim_end_update(tg_optim *optim);

@@ -37,9 +37,15 @@ typedef enum tg_graphs {
     TG_GRAPHS_OFF
 } tg_graphs;
 
-/* How the refreshes of an optimizer that borrows work beside this network: in whole products, or in
- * chunks where these save memory of a step. Sets chunk_bytes in `groups`, which are those of
- * `setup`; to be called alike before a plan and before the optimizer is made. */
+/* From now on the optimizer, made with shares_workspace, works in the memory of the network's
+ * activations whenever they are not needed: preparations for training keep room for it, the next
+ * tg_fno_prepare the first of them. A step then holds the larger of the two instead of their sum.
+ * The network must live as long as the optimizer is used. */
+TG_API TG_NODISCARD tg_status tg_step_share_workspace(tg_fno *fno, tg_optim *optim);
+
+/* How the refreshes of an optimizer that shares its workspace work beside this network: in whole
+ * products, or in chunks where these save memory of a step. Sets chunk_bytes in `groups`, which are
+ * those of `setup`; to be called alike before a plan and before the optimizer is made. */
 TG_API TG_NODISCARD tg_status tg_step_choose_refresh_chunks(tg_context *ctx,
                                                             const tg_fno_config *network,
                                                             int64_t batch, const int64_t *grid,
@@ -49,8 +55,8 @@ TG_API TG_NODISCARD tg_status tg_step_choose_refresh_chunks(tg_context *ctx,
 typedef struct tg_step_config {
     size_t size; /* of the struct, see status.h */
     tg_fno *fno; /* prepared for training by the caller; it and the optimizer outlive the step */
-    tg_optim *optim; /* with its weights bound; NULL: gradients are dropped. One that borrows is
-                        lent what the network was prepared with (tg_fno_reserve) */
+    tg_optim *optim; /* with its weights bound; NULL: gradients are dropped. One with
+                        shares_workspace shares that of the network */
     tg_loss_config loss;
     bool accumulates;     /* gradients are added up, to be applied by the caller */
     double max_grad_norm; /* clip the global norm to this; 0: off; not while accumulating */

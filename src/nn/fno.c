@@ -126,7 +126,7 @@ fail:
     return status;
 }
 
-uint64_t tg_fno_get_step(const tg_fno *fno) {
+uint64_t tg_fno_step(const tg_fno *fno) {
     return fno ? fno->step : 0;
 }
 

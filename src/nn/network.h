@@ -52,6 +52,12 @@ TG_NODISCARD tg_status nn_check_weights(const tg_fno *fno);
 /* Frees what tg_fno_prepare made. */
 void nn_run_free(tg_fno *fno);
 
+/* Bytes that preparations for training are to keep ready for the receiver of gradients from now on.
+ * Returns where the memory that the last one kept is told, for as long as the network lives: to be
+ * used when gradients of spectral weights are received, at the end of a backward pass, and until
+ * the next forward. */
+const tg_loan *nn_share(tg_fno *fno, const tg_loan *loan);
+
 /* ---- gradients of parameters (ops/hand_over.c) ---- */
 
 /* Bytes of those of `count` parameters from `first` on. */

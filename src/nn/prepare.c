@@ -143,15 +143,9 @@ static bool fits(const tg_fno *fno, int64_t batch, const int64_t *grid, bool tra
                                   program->loan.work_bytes >= fno->loan.work_bytes));
 }
 
-void tg_fno_reserve(tg_fno *fno, const tg_loan *loan) {
-    if (fno && loan) {
-        fno->loan = (tg_loan){.dense_bytes = loan->dense_bytes, .work_bytes = loan->work_bytes};
-    }
-}
-
-tg_loan tg_fno_lent(const tg_fno *fno) {
-    const bool lends = fno && fno->run.ready && fno->run.program.training;
-    return lends ? fno->run.program.loan : (tg_loan){0};
+const tg_loan *nn_share(tg_fno *fno, const tg_loan *loan) {
+    fno->loan = (tg_loan){.dense_bytes = loan->dense_bytes, .work_bytes = loan->work_bytes};
+    return &fno->run.program.loan;
 }
 
 tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid, bool training) {

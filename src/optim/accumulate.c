@@ -2,6 +2,7 @@
  * allocated for the time of it; and norms of gradients, to clip by. */
 #include <math.h>
 
+#include "backend/tensor.h"
 #include "optim/step.h"
 
 /* sum = gradient, or sum += gradient. */
@@ -77,15 +78,78 @@ fail:
 static void end_sum(tg_optim *optim, tg_slot *slot) {
     optim->be->ops->release(optim->be, slot->dense_sum);
     slot->dense_sum = NULL;
-    slot->is_summing = false;
+    slot->is_summing = slot->is_handed_out = false;
     slot->nonfinite = 0;
 }
+
+/* ---- sums as tensors ---- */
+
+int tg_optim_sum_count(const tg_optim *optim, int param) {
+    if (!optim || param < 0 || param >= optim->slot_count || !optim->slots[param].is_summing) {
+        return 0;
+    }
+    const tg_slot *slot = &optim->slots[param];
+    return slot->projector && !slot->dense_sum ? slot->projector->branches : 1;
+}
+
+tg_status tg_optim_get_sum(tg_optim *optim, int param, int index, tg_optim_sum *out) {
+    TG_NEED(NULL, optim);
+    TG_NEED(optim->ctx, out);
+    *out = (tg_optim_sum){0};
+    tg_slot *slot = NULL;
+    tg_status status = tg_slot_find(optim, param, &slot);
+    if (status != TG_OK) {
+        return status;
+    }
+    if (index < 0 || index >= tg_optim_sum_count(optim, param)) {
+        return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: sum %d of %d of %s%s", index,
+                       tg_optim_sum_count(optim, param), slot->name,
+                       slot->is_summing ? "" : ": nothing is accumulated");
+    }
+    slot->is_handed_out = true;
+    if (!slot->projector || slot->dense_sum) {
+        *out =
+            (tg_optim_sum){"dense", tg_backend_view(optim->be, slot->dtype, &slot->shape,
+                                                    slot->dense_sum ? slot->dense_sum : slot->sum)};
+        return TG_OK;
+    }
+    const tg_projector *p = slot->projector;
+    const tg_branch *branch = &p->branch[index];
+    const size_t before = index == 1 ? (size_t)p->branch[0].count : 0;
+    const tg_shape kept = {1, {branch->count}};
+    const tg_shape shape =
+        branch->kind->is_sparse ? kept : tg_shape_of(branch->modes.ndim, branch->modes.rank);
+    *out = (tg_optim_sum){branch->kind->is_sparse ? "values" : "core",
+                          tg_backend_view(optim->be, slot->dtype, &shape,
+                                          (char *)slot->sum + before * tg_dtype_size(slot->dtype))};
+    return TG_OK;
+}
+
+/* What stands in a sum that the caller may have written decides, not what was added up. */
+static tg_status count_anew(tg_optim *optim, tg_slot *slot, uint32_t *guard) {
+    tg_status status = TG_OK;
+    slot->nonfinite = 0;
+    TG_TRY(optim->be->ops->fill(optim->be, TG_F32, 1, (tg_scalar){0}, guard));
+    TG_TRY(optim->be->ops->count_nonfinite(optim->be, slot->dtype,
+                                           slot->dense_sum ? slot->numel : slot->count,
+                                           slot->dense_sum ? slot->dense_sum : slot->sum, guard));
+    if (!optim->be->ops->stream) {
+        TG_TRY(tg_pending_look(optim, slot, &slot->nonfinite));
+    }
+fail:
+    return status;
+}
+
+/* ---- the end of a sum ---- */
 
 /* Whether the sum may be used: what is known on the host decides, or the guard when the update is
  * made. A step that refreshes needs to know. */
 static tg_status look_at_sum(tg_optim *optim, tg_slot *slot, tg_update *call) {
     tg_status status = TG_OK;
     TG_TRY(tg_pending_begin(optim, slot, &call->guard));
+    if (slot->is_handed_out) {
+        TG_TRY(count_anew(optim, slot, call->guard));
+    }
     if (optim->be->ops->stream &&
         (slot->dense_sum || slot->nonfinite > 0 || tg_pending_looks(optim, slot))) {
         int64_t nonfinite = 0;

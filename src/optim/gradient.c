@@ -19,16 +19,15 @@ tg_status tg_slot_check_weight(tg_optim *optim, const tg_slot *slot, const tg_te
 
 tg_status tg_slot_check(tg_optim *optim, const tg_slot *slot, const tg_gradient *gradient) {
     const tg_wanted wanted = {"gradient", slot->name, slot->dtype, slot->shape, false};
-    const tg_status status = tg_gradient_check(optim->be, gradient, &wanted);
+    tg_status status = tg_gradient_check(optim->be, gradient, &wanted);
     if (status != TG_OK) {
         return status;
     }
-    if (optim->borrows && ((slot->projector && !optim->workspace.memory) ||
-                           (!gradient->dense && !optim->dense && optim->loan.dense_bytes > 0))) {
-        return tg_fail(optim->ctx, TG_E_ARGUMENT,
-                       "gradient of %s: the optimizer borrows its memory and was lent none: "
-                       "tg_optim_lend first",
-                       slot->name);
+    if (optim->shares_workspace && (slot->projector || !gradient->dense)) {
+        status = tg_optim_use_shared(optim);
+        if (status != TG_OK) {
+            return status;
+        }
     }
     if (!gradient->dense && !optim->dense) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT,

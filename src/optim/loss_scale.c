@@ -120,7 +120,7 @@ tg_status tg_optim_set_loss_scale(tg_optim *optim, const tg_loss_scale_config *c
     return TG_OK;
 }
 
-double tg_optim_get_loss_scale(const tg_optim *optim) {
+double tg_optim_loss_scale(const tg_optim *optim) {
     return optim ? tg_loss_scale_of_step(&optim->loss_scale, false) : 1.0;
 }
 

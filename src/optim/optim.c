@@ -275,8 +275,9 @@ static tg_status plan_memory(tg_context *ctx, const tg_optim_setup *setup, tg_op
     out->host = is_host ? 0 : host;
     out->loan =
         (tg_loan){.work_bytes = scratch.bytes, .dense_bytes = setup->takes_factored ? dense : 0};
-    out->bytes[TG_MEM_WORKSPACE] += (setup->borrows ? 0 : scratch.bytes) + (is_host ? host : 0);
-    out->bytes[TG_MEM_GRADIENTS] += setup->borrows ? 0 : out->loan.dense_bytes;
+    out->bytes[TG_MEM_WORKSPACE] +=
+        (setup->shares_workspace ? 0 : scratch.bytes) + (is_host ? host : 0);
+    out->bytes[TG_MEM_GRADIENTS] += setup->shares_workspace ? 0 : out->loan.dense_bytes;
 fail:
     return status;
 }
@@ -363,7 +364,7 @@ static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup) {
     add_small(&optim->workspace, small);
     optim->loan = (tg_loan){.work_bytes = optim->workspace.bytes,
                             .dense_bytes = setup->takes_factored ? dense : 0};
-    if (setup->borrows) {
+    if (setup->shares_workspace) {
         return small > 0 ? tg_workspace_allocate_host(&optim->workspace) : TG_OK;
     }
     if (small > 0) {
@@ -378,27 +379,31 @@ fail:
     return status;
 }
 
-tg_loan tg_optim_needs(const tg_optim *optim) {
-    return optim && optim->borrows ? optim->loan : (tg_loan){0};
+tg_status tg_optim_share(tg_optim *optim, const tg_loan *loan) {
+    if (!optim->shares_workspace) {
+        return tg_fail(optim->ctx, TG_E_ARGUMENT,
+                       "optimizer: it has a workspace of its own; shares_workspace of its setup "
+                       "makes one without");
+    }
+    optim->shared = loan;
+    return TG_OK;
 }
 
-tg_status tg_optim_lend(tg_optim *optim, const tg_loan *loan) {
-    TG_NEED(NULL, optim);
-    TG_NEED(optim->ctx, loan);
-    const tg_loan *needed = &optim->loan;
-    if (!optim->borrows) {
-        return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: it has its own memory");
+tg_status tg_optim_use_shared(tg_optim *optim) {
+    static const tg_loan nothing = {0};
+    const tg_loan *has = optim->shared ? optim->shared : &nothing, *needed = &optim->loan;
+    if ((needed->dense_bytes > 0 && (!has->dense || has->dense_bytes < needed->dense_bytes)) ||
+        (needed->work_bytes > 0 && (!has->work || has->work_bytes < needed->work_bytes))) {
+        return tg_fail(
+            optim->ctx, TG_E_ARGUMENT,
+            "optimizer: it shares the workspace of a network, of which %zu and %zu bytes "
+            "are needed for dense gradient and scratch, but %s: tg_step_share_workspace, "
+            "then tg_fno_prepare for training",
+            needed->dense_bytes, needed->work_bytes,
+            optim->shared ? "the network is not prepared with them" : "has none yet");
     }
-    if ((needed->dense_bytes > 0 && (!loan->dense || loan->dense_bytes < needed->dense_bytes)) ||
-        (needed->work_bytes > 0 && (!loan->work || loan->work_bytes < needed->work_bytes))) {
-        return tg_fail(optim->ctx, TG_E_ARGUMENT,
-                       "optimizer: %zu and %zu bytes are lent for the dense gradient and scratch, "
-                       "%zu and %zu are needed",
-                       loan->dense ? loan->dense_bytes : 0, loan->work ? loan->work_bytes : 0,
-                       needed->dense_bytes, needed->work_bytes);
-    }
-    optim->dense = needed->dense_bytes > 0 ? loan->dense : NULL;
-    optim->workspace.memory = needed->work_bytes > 0 ? loan->work : NULL;
+    optim->dense = needed->dense_bytes > 0 ? has->dense : NULL;
+    optim->workspace.memory = needed->work_bytes > 0 ? has->work : NULL;
     optim->small = optim->workspace.memory
                        ? (char *)optim->workspace.memory + small_offset(&optim->workspace)
                        : NULL;
@@ -415,7 +420,7 @@ static tg_status create(tg_context *ctx, const tg_optim_setup *setup, tg_optim *
     optim->seed = setup->seed;
     optim->accumulates = setup->accumulates;
     optim->forms_bf16 = setup->forms_bf16;
-    optim->borrows = setup->borrows;
+    optim->shares_workspace = setup->shares_workspace;
     optim->grad_scale = 1.0;
     optim->loss_scale = tg_loss_scale_begin();
     TG_TRY(tg_backend_get(ctx, &optim->be));
@@ -471,7 +476,7 @@ void tg_optim_destroy(tg_optim **optim) {
         tg_moments_release(o->be, &slot->moments);
         tg_mem_free(o->ctx, slot->name);
     }
-    if (o->borrows) {
+    if (o->shares_workspace) {
         o->dense = o->workspace.memory = NULL;
     }
     if (o->be) {

@@ -32,13 +32,14 @@ typedef struct tg_slot {
 
     tg_moments moments; /* of the values; automatic ranks: in the pool, like the sum */
 
-    void *sum;         /* (count) accumulated values; NULL unless the optimizer accumulates */
-    void *dense_sum;   /* (numel) the same for a projected parameter on a step that refreshes */
-    bool is_summing;   /* a sum is under way */
-    int64_t nonfinite; /* NaN and Inf met in it, as far as they are known on the host */
-    bool is_guarded;   /* its guard is in use in this round */
-    bool is_pending;   /* its update is queued and not settled */
-    void *weight;      /* bound for the sink, or NULL */
+    void *sum;          /* (count) accumulated values; NULL unless the optimizer accumulates */
+    void *dense_sum;    /* (numel) the same for a projected parameter on a step that refreshes */
+    bool is_summing;    /* a sum is under way */
+    bool is_handed_out; /* the caller may have written it */
+    int64_t nonfinite;  /* NaN and Inf met in it, as far as they are known on the host */
+    bool is_guarded;    /* its guard is in use in this round */
+    bool is_pending;    /* its update is queued and not settled */
+    void *weight;       /* bound for the sink, or NULL */
 } tg_slot;
 
 typedef struct tg_update_batch tg_update_batch;
@@ -58,8 +59,9 @@ struct tg_optim {
     void *small;            /* in it: compressed values of the parameter being updated */
     void *dense;            /* one dense gradient, when factored ones may need to be formed */
     bool forms_bf16;        /* it has room for halves only */
-    bool borrows;           /* memory of the workspace and the dense gradient are lent .. */
-    tg_loan loan;           /* .. and this much is needed */
+    const tg_loan *shared;  /* workspace and dense gradient of a network; NULL: none yet, .. */
+    bool shares_workspace;  /* .. and it has none of its own */
+    tg_loan loan;           /* bytes that are needed of both */
 
     tg_update_batch *batch; /* of gradients that came together; NULL: each is used at once */
     tg_pending pending;
@@ -90,6 +92,12 @@ bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param);
 /* As tg_optim_save, without copies where the backend computes on the host: the archive is to be
  * written and destroyed before the next step. */
 TG_NODISCARD tg_status tg_optim_save_views(tg_optim *optim, tg_archive *archive);
+
+/* Scratch and dense gradient are where `loan` says, and as large, whenever a gradient is received.
+ */
+TG_NODISCARD tg_status tg_optim_share(tg_optim *optim, const tg_loan *loan);
+/* Takes them from there, where they may have moved. */
+TG_NODISCARD tg_status tg_optim_use_shared(tg_optim *optim);
 
 /* A config of the caller, of whatever size, as one of this library's. */
 TG_NODISCARD tg_status tg_optim_config_read(tg_context *ctx, const tg_optim_config *config,

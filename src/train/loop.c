@@ -84,7 +84,7 @@ static tg_status settle(tg_trainer *t) {
     } else {
         TG_TRY(refuse_loss(t, result.loss));
     }
-    p->fno_step = (int64_t)tg_fno_get_step(t->model->fno);
+    p->fno_step = (int64_t)tg_fno_step(t->model->fno);
     if (t->summed > 0 && (done % micro == 0 || done == tg_loader_batches(t->loader))) {
         TG_TRY(micro > 1 ? apply_accumulated(t) : TG_OK);
         t->summed = 0;
@@ -200,7 +200,7 @@ static tg_status end_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t e
     epoch.skipped = p->skipped + stats.skipped;
     epoch.overflows = stats.overflows;
     epoch.ranks = tg_optim_get_ranks(t->optim);
-    epoch.loss_scale = tg_optim_get_loss_scale(t->optim);
+    epoch.loss_scale = tg_optim_loss_scale(t->optim);
     epoch.memory = tg_context_memory(t->ctx, t->model->be->ops->place);
     epoch.seconds = tg_seconds() - t->epoch_start;
     tg_lr_schedule_epoch(&p->schedule, epoch.train_loss);

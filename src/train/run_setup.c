@@ -43,7 +43,7 @@ tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config, const 
                                   .param_count = count,
                                   .seed = (uint64_t)config->seed,
                                   .takes_factored = true,
-                                  .borrows = true,
+                                  .shares_workspace = true,
                                   .accumulates = accumulates,
                                   .forms_bf16 = forms_bf16 && !accumulates};
     int64_t grid[TG_DATA_MAX_DIMS];

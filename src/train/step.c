@@ -23,6 +23,16 @@ struct tg_step {
     tg_step_result result; /* of the last backward */
 };
 
+tg_status tg_step_share_workspace(tg_fno *fno, tg_optim *optim) {
+    TG_NEED(NULL, fno);
+    TG_NEED(fno->ctx, optim);
+    if (optim->ctx != fno->ctx) {
+        return tg_fail(fno->ctx, TG_E_ARGUMENT,
+                       "workspace: network and optimizer are of two contexts, it takes one");
+    }
+    return tg_optim_share(optim, nn_share(fno, &optim->loan));
+}
+
 /* ---- life ---- */
 
 void tg_step_destroy(tg_step **step) {
@@ -55,6 +65,9 @@ tg_status tg_step_create(tg_context *ctx, const tg_step_config *config, tg_step 
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, s, 1));
     s->ctx = ctx;
     s->config = *config;
+    if (config->optim && config->optim->shares_workspace && !config->optim->shared) {
+        TG_TRY(tg_step_share_workspace(config->fno, config->optim));
+    }
     TG_TRY(tg_backend_get(ctx, &s->be));
     s->loss = s->be->ops->alloc(s->be, TG_MEM_OTHER, sizeof *s->loss);
     TG_TRY(s->loss ? TG_OK : TG_E_MEMORY);
@@ -107,7 +120,7 @@ static tg_status run_backward(void *user) {
 static tg_status clip(tg_step *s) {
     tg_status status = TG_OK;
     const tg_grad_sink norms = tg_optim_norm_sink(s->config.optim);
-    const uint64_t step = tg_fno_get_step(s->config.fno);
+    const uint64_t step = tg_fno_step(s->config.fno);
     double norm = 0.0;
     tg_optim_clip_begin(s->config.optim);
     TG_TRY(tg_fno_backward(s->config.fno, NULL, &norms));
@@ -171,13 +184,6 @@ fail:
     return status;
 }
 
-/* The optimizer works where the activations were. */
-static tg_status borrow(tg_step *s) {
-    const tg_loan needed = tg_optim_needs(s->config.optim), lent = tg_fno_lent(s->config.fno);
-    return needed.dense_bytes + needed.work_bytes > 0 ? tg_optim_lend(s->config.optim, &lent)
-                                                      : TG_OK;
-}
-
 tg_status tg_step_backward(tg_step *s) {
     TG_NEED(NULL, s);
     tg_status status = TG_OK;
@@ -192,7 +198,6 @@ tg_status tg_step_backward(tg_step *s) {
     s->result.samples = 0;
     if (optim) {
         TG_TRY(tg_optim_settle(optim));
-        TG_TRY(borrow(s));
         optim->loss_scale.used = s->scale;
     }
     const bool late = s->may_be_late && (!optim || tg_optim_is_ordinary(optim));
@@ -217,7 +222,7 @@ static tg_status settle_late(tg_step *s) {
     if (isfinite(s->result.loss)) {
         TG_TRY(s->config.optim ? tg_optim_settle(s->config.optim) : TG_OK);
     } else {
-        tg_fno_set_step(fno, tg_fno_get_step(fno) - 1); /* it was none */
+        tg_fno_set_step(fno, tg_fno_step(fno) - 1); /* it was none */
         TG_TRY(s->config.optim ? tg_optim_forget_round(s->config.optim) : TG_OK);
     }
     if (s->config.optim) {

@@ -104,8 +104,7 @@ static tg_status make_optimizer(tg_trainer *t) {
                                          (batches + micro - 1) / micro, &setup);
     TG_TRY(status);
     TG_TRY(tg_optim_create(t->ctx, &setup.setup, &t->optim));
-    const tg_loan loan = tg_optim_needs(t->optim);
-    tg_fno_reserve(t->model->fno, &loan);
+    TG_TRY(tg_step_share_workspace(t->model->fno, t->optim));
     for (int i = 0; i < setup.setup.param_count; i++) {
         const tg_fno_param param = tg_fno_get_param(t->model->fno, i);
         TG_TRY(tg_optim_bind(t->optim, i, &param.weight));

@@ -62,7 +62,7 @@ static void prepare(void) {
     expect_ok(tg_run_config_read(ctx, settings, 1, false, &config));
     expect_ok(tg_model_create(ctx, settings, &config, &model));
     expect_ok(tg_run_setup_make(ctx, &config, model->fno, 1, &setup));
-    setup.setup.borrows = false;
+    setup.setup.shares_workspace = false;
     setup.setup.param_count = PARAMS;
     expect_ok(tg_optim_create(ctx, &setup.setup, &optim));
     for (int i = 0; i < PARAMS; i++) {
