@@ -55,7 +55,7 @@ static void work_waits_until_somebody_waits(void **state) {
     tg_context_destroy(&ctx);
 }
 
-static void the_lane_spoils_until_it_is_joined(void **state) {
+static void the_copy_stream_spoils_until_it_is_joined(void **state) {
     (void)state;
     tg_context *ctx = net_context("fake", 1);
     tg_backend *be = NULL;
@@ -192,7 +192,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_of_host_arrays_are_refused),
         cmocka_unit_test(work_waits_until_somebody_waits),
-        cmocka_unit_test(the_lane_spoils_until_it_is_joined),
+        cmocka_unit_test(the_copy_stream_spoils_until_it_is_joined),
         cmocka_unit_test(graphs_run_again_and_refuse_to_wait),
         cmocka_unit_test(networks_give_the_same_bits),
     };

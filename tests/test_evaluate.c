@@ -322,14 +322,9 @@ static void test_squares_are_checked(void **state) {
     tg_context_destroy(&ctx);
 }
 
-static int setup(void **state) {
-    (void)state;
-    fake_device_add("fake");
-    return 0;
-}
-
 int main(void) {
+    fake_device_add("fake");
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_errors_by_hand),
                                        cmocka_unit_test(test_squares_are_checked)};
-    return cmocka_run_group_tests(tests, setup, test_files_end);
+    return cmocka_run_group_tests(tests, NULL, test_files_end);
 }

@@ -346,18 +346,13 @@ static void test_no_memory(void **state) {
     bench_end(&b);
 }
 
-static int setup(void **state) {
-    (void)state;
-    fake_device_add("fake");
-    return 0;
-}
-
 int main(void) {
+    fake_device_add("fake");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_borrowed),
         cmocka_unit_test(test_one_normalizer), cmocka_unit_test(test_of_a_checkpoint),
         cmocka_unit_test(test_refused),        cmocka_unit_test(test_bad_files),
         cmocka_unit_test(test_unwritable),     cmocka_unit_test(test_no_memory),
     };
-    return cmocka_run_group_tests(tests, setup, test_files_end);
+    return cmocka_run_group_tests(tests, NULL, test_files_end);
 }

@@ -12,23 +12,10 @@
 #include "base/memory.h"
 #include "pde/elliptic.h"
 #include "pde/pde.h"
+#include "support/context.h"
 #include "support/files.h"
 
 #define PI 3.14159265358979323846
-
-static tg_context *ctx;
-
-static int setup(void **state) {
-    (void)state;
-    return tg_context_create(NULL, &ctx) == TG_OK ? 0 : -1;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    assert_int_equal(tg_context_memory(ctx, TG_HOST).blocks, 1);
-    tg_context_destroy(&ctx);
-    return 0;
-}
 
 /* A problem on n x n points: arrays of one allocation. */
 typedef struct problem {
@@ -288,8 +275,6 @@ static void test_sample_on_grids(void **state) {
     memcpy(config, darcy->defaults, darcy->config_bytes);
     assert_int_equal(tg_pde_set(ctx, darcy, config, "grid", "61"), TG_OK);
     assert_int_equal(darcy->prepare(ctx, config, 61), TG_OK);
-    tg_backend *be = NULL;
-    assert_int_equal(tg_backend_open(ctx, "cpu", &be), TG_OK);
     const int64_t resolution[] = {61, 21, 32};
     const tg_pde_setup made = {
         .ctx = ctx, .be = be, .batch = 1, .config = config, .views = 3, .resolution = resolution};
@@ -323,7 +308,6 @@ static void test_sample_on_grids(void **state) {
     }
     assert_true(same > 32 * 32 * 8 / 10);
     darcy->close(&solver);
-    tg_backend_close(&be);
 }
 
 int main(void) {
@@ -333,5 +317,5 @@ int main(void) {
         cmocka_unit_test(test_jump_converges),  cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_sample_on_grids),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, test_backend_begin, test_context_end);
 }

@@ -148,17 +148,11 @@ static void a_file_that_ends_early_is_named(void **state) {
     }
 }
 
-static int remove_files(void **state) {
-    (void)state;
-    test_folder_remove();
-    return 0;
-}
-
 int main(void) {
     fake_device_add("fake");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_are_the_same),
         cmocka_unit_test(a_file_that_ends_early_is_named),
     };
-    return cmocka_run_group_tests(tests, NULL, remove_files);
+    return cmocka_run_group_tests(tests, NULL, test_files_end);
 }

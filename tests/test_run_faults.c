@@ -441,12 +441,6 @@ static void a_run_without_one_update_fails(void **state) {
     tg_context_destroy(&ctx);
 }
 
-static int remove_files(void **state) {
-    (void)state;
-    test_folder_remove();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(lines_are_added_whole_or_not_at_all, reset),
@@ -460,5 +454,5 @@ int main(void) {
         cmocka_unit_test_teardown(forged_counters_are_refused, reset),
         cmocka_unit_test_teardown(a_run_without_one_update_fails, reset),
     };
-    return cmocka_run_group_tests(tests, NULL, remove_files);
+    return cmocka_run_group_tests(tests, NULL, test_files_end);
 }

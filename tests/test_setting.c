@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/setting.h"
+#include "support/context.h"
 
 typedef struct sample {
     int layers;
@@ -40,7 +41,6 @@ static const tg_setting table[] = {
     {"files", TG_SETTING_LIST_TEXT, offsetof(sample, files), NULL, 0, 0, "help"},
 };
 
-static tg_context *ctx;
 static sample config;
 
 static tg_status set(const char *key, const char *value) {
@@ -235,22 +235,11 @@ static void test_errors(void **state) {
     expect_error(long_text, "1", "unknown key");
 }
 
-static int setup(void **state) {
-    (void)state;
-    return tg_context_create(NULL, &ctx) == TG_OK ? 0 : -1;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    tg_context_destroy(&ctx);
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values),          cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_bytes),           cmocka_unit_test(test_lists),
         cmocka_unit_test(test_text_round_trip), cmocka_unit_test(test_errors),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
 }

@@ -9,23 +9,10 @@
 
 #include <cmocka.h>
 
+#include "support/context.h"
 #include "tensor/element.h"
 #include "tensor/half.h"
 #include "tgrad/tensor.h"
-
-static tg_context *ctx;
-
-static int setup(void **state) {
-    (void)state;
-    return tg_context_create(NULL, &ctx) == TG_OK ? 0 : -1;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    int left = tg_context_memory(ctx, TG_HOST).blocks == 1 ? 0 : -1; /* nothing leaked */
-    tg_context_destroy(&ctx);
-    return left;
-}
 
 static void test_dtypes(void **state) {
     (void)state;
@@ -206,5 +193,5 @@ int main(void) {
         cmocka_unit_test(test_shapes), cmocka_unit_test(test_views),
         cmocka_unit_test(test_stats),  cmocka_unit_test(test_convert),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
 }

@@ -198,16 +198,10 @@ static void training_fits_the_terminal(void **state) {
     close(t.fd);
 }
 
-static int remove_files(void **state) {
-    (void)state;
-    test_folder_remove();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_line_fits_any_width),
         cmocka_unit_test(training_fits_the_terminal),
     };
-    return cmocka_run_group_tests(tests, NULL, remove_files);
+    return cmocka_run_group_tests(tests, NULL, test_files_end);
 }

@@ -305,16 +305,11 @@ static void test_missing_data(void **state) {
     tg_context_destroy(&ctx);
 }
 
-static int setup(void **state) {
-    (void)state;
-    fake_device_add("fake");
-    return 0;
-}
-
 int main(void) {
+    fake_device_add("fake");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plan_is_what_is_counted),
         cmocka_unit_test(test_missing_data),
     };
-    return cmocka_run_group_tests(tests, setup, test_files_end);
+    return cmocka_run_group_tests(tests, NULL, test_files_end);
 }
