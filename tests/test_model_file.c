@@ -153,6 +153,68 @@ static void test_borrowed(void **state) {
     bench_end(&b);
 }
 
+/* Some steps with TensorGRaD; a device may still be at work on the last one. */
+static void learn(bench *b) {
+    tg_optim_config config = tg_optim_config_default();
+    tg_optim_param params[32];
+    const tg_optim_setup setup = {.size = sizeof setup,
+                                  .groups = &config,
+                                  .group_count = 1,
+                                  .params = params,
+                                  .param_count = tg_fno_param_count(b->fno),
+                                  .takes_factored = true};
+    const tg_loss_config loss_config = tg_loss_config_default();
+    tg_optim *optim = NULL;
+    double loss = 0.0;
+    assert_in_range(setup.param_count, 1, 32);
+    net_ok(b->ctx, tg_optim_config_set(b->ctx, &config, "name", "tensorgrad"));
+    net_ok(b->ctx, tg_optim_config_set(b->ctx, &config, "min_entries", "50"));
+    for (int i = 0; i < setup.param_count; i++) {
+        const tg_fno_param p = tg_fno_get_param(b->fno, i);
+        params[i] = (tg_optim_param){.name = p.name, .dtype = p.dtype, .shape = p.shape};
+    }
+    net_ok(b->ctx, tg_optim_create(b->ctx, &setup, &optim));
+    for (int i = 0; i < setup.param_count; i++) {
+        const tg_fno_param p = tg_fno_get_param(b->fno, i);
+        net_ok(b->ctx, tg_optim_bind(optim, i, &p.weight));
+    }
+    const tg_grad_sink sink = tg_optim_sink(optim);
+    net_ok(b->ctx, tg_fno_prepare(b->fno, SAMPLES, b->grid, true));
+    for (int step = 0; step < 4; step++) {
+        net_ok(b->ctx, tg_fno_loss_backward(b->fno, &b->x, &b->y, &loss_config, &sink, &loss));
+    }
+    tg_optim_destroy(&optim);
+}
+
+/* Trained in a loop of the program's own on a device: what was queued is in the file, which is that
+ * of the host. Between two saves the training goes on. */
+static void test_trained_on_a_device(void **state) {
+    (void)state;
+    static const char *const backends[2] = {"cpu", "fake"};
+    static const char *const names[2][2] = {{"c0", "c1"}, {"d0", "d1"}};
+    for (int i = 0; i < 2; i++) {
+        bench b = bench_make(backends[i], networks[0]);
+        tg_model *model = NULL;
+        net_ok(b.ctx, tg_model_wrap(b.ctx, b.fno, b.normalizer[0], b.normalizer[1], &model));
+        for (int round = 0; round < 2; round++) {
+            learn(&b);
+            net_ok(b.ctx, tg_model_save(model, test_path(names[i][round])));
+            free(predict(&b, model));
+        }
+        tg_model_destroy(&model);
+        bench_end(&b);
+    }
+    expect_same_files(test_path("c0"), test_path("d0"));
+    expect_same_files(test_path("c1"), test_path("d1"));
+    size_t sizes[2];
+    unsigned char *bytes[2] = {test_read_bytes(test_path("c0"), &sizes[0]),
+                               test_read_bytes(test_path("c1"), &sizes[1])};
+    assert_int_equal(sizes[0], sizes[1]);
+    assert_memory_not_equal(bytes[0], bytes[1], sizes[0]);
+    free(bytes[0]);
+    free(bytes[1]);
+}
+
 /* Each side is normalized or not, whatever the other is. */
 static void test_one_normalizer(void **state) {
     (void)state;
@@ -349,10 +411,11 @@ static void test_no_memory(void **state) {
 int main(void) {
     fake_device_add("fake");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_borrowed),
-        cmocka_unit_test(test_one_normalizer), cmocka_unit_test(test_of_a_checkpoint),
-        cmocka_unit_test(test_refused),        cmocka_unit_test(test_bad_files),
-        cmocka_unit_test(test_unwritable),     cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_round_trip),          cmocka_unit_test(test_borrowed),
+        cmocka_unit_test(test_trained_on_a_device), cmocka_unit_test(test_one_normalizer),
+        cmocka_unit_test(test_of_a_checkpoint),     cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_bad_files),           cmocka_unit_test(test_unwritable),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, test_files_end);
 }
