@@ -1,5 +1,6 @@
-! The library from Fortran: contexts, tensors, npy files, and models that were trained with tgrad or
-! in a program of its own. Compile this file with yours and link with the C library:
+! The library from Fortran: contexts, tensors, npy files, models that were trained with tgrad or in a
+! program of its own, and optimizers of arrays. Compile this file with yours and link with the C
+! library:
 !
 !     gfortran tgrad.f90 solver.f90 $(pkg-config --libs tgrad)
 !
@@ -49,12 +50,40 @@ module tgrad
         type(c_ptr) :: owner = c_null_ptr ! set: destroy frees the data
     end type tg_tensor
 
+    ! Settings of an optimizer: begun by tg_optim_config_default, changed by tg_optim_config_set. A
+    ! library that has more of them gives the others their defaults.
+    type, bind(c), public :: tg_optim_config
+        integer(c_size_t) :: size = 0
+        integer(c_int64_t) :: fields(53) = 0
+    end type tg_optim_config
+
+    ! As far as one array needs them; public for the test of their layouts.
+    type, bind(c), public :: tg_optim_param
+        type(c_ptr) :: name = c_null_ptr
+        integer(c_int) :: dtype = TG_F32
+        type(tg_shape) :: shape
+        integer(c_int) :: group = 0
+    end type tg_optim_param
+
+    type, bind(c), public :: tg_optim_setup
+        integer(c_size_t) :: size = 0
+        type(c_ptr) :: groups = c_null_ptr
+        integer(c_int) :: group_count = 1
+        type(c_ptr) :: params = c_null_ptr
+        integer(c_int) :: param_count = 1
+        integer(c_int64_t) :: seed = 0
+        logical(c_bool) :: takes_factored = .false., accumulates = .false.
+        logical(c_bool) :: forms_bf16 = .false., borrows = .false.
+    end type tg_optim_setup
+
     public :: tg_context_create, tg_context_destroy, tg_context_error, tg_status_name
     public :: tg_backend_select, tg_backend_name
     public :: tg_tensor_create, tg_tensor_wrap, tg_tensor_destroy, tg_tensor_sizes
     public :: tg_npy_read, tg_npy_write
     public :: tg_model_load, tg_model_save, tg_model_predict, tg_model_destroy
     public :: tg_model_setting, tg_model_in_channels, tg_model_out_channels
+    public :: tg_optim_config_default, tg_optim_config_set
+    public :: tg_optim_create, tg_optim_step, tg_optim_set_learning_rate, tg_optim_destroy
 
     ! Sizes are those of shape(array), or longer integers.
     interface tg_tensor_create
@@ -64,7 +93,11 @@ module tgrad
         module procedure wrap_default, wrap_long
     end interface tg_tensor_wrap
 
-    ! ---- the C interface; `config` and texts are pointers that may be NULL ----
+    interface tg_optim_create
+        module procedure optim_default, optim_long
+    end interface tg_optim_create
+
+    ! ---- the C interface ----
 
     interface
         subroutine tg_context_destroy(ctx) bind(c)
@@ -89,6 +122,48 @@ module tgrad
             import :: c_ptr
             type(c_ptr), intent(inout) :: model
         end subroutine tg_model_destroy
+
+        subroutine tg_optim_destroy(optim) bind(c)
+            import :: c_ptr
+            type(c_ptr), intent(inout) :: optim
+        end subroutine tg_optim_destroy
+
+        subroutine c_optim_config_init(config, size) bind(c, name="tg_optim_config_init")
+            import :: c_size_t, tg_optim_config
+            type(tg_optim_config), intent(out) :: config
+            integer(c_size_t), value :: size
+        end subroutine c_optim_config_init
+
+        integer(c_int) function c_optim_config_set(ctx, config, key, value) &
+            bind(c, name="tg_optim_config_set")
+            import :: c_char, c_int, c_ptr, tg_optim_config
+            type(c_ptr), value :: ctx
+            type(tg_optim_config), intent(inout) :: config
+            character(c_char), intent(in) :: key(*), value(*)
+        end function c_optim_config_set
+
+        integer(c_int) function c_optim_create(ctx, setup, optim) bind(c, name="tg_optim_create")
+            import :: c_int, c_ptr, tg_optim_setup
+            type(c_ptr), value :: ctx
+            type(tg_optim_setup), intent(in) :: setup
+            type(c_ptr), intent(out) :: optim
+        end function c_optim_create
+
+        integer(c_int) function c_optim_step(optim, param, gradient, weight) &
+            bind(c, name="tg_optim_step")
+            import :: c_int, c_ptr, tg_tensor
+            type(c_ptr), value :: optim
+            integer(c_int), value :: param
+            type(tg_tensor), intent(in) :: gradient, weight
+        end function c_optim_step
+
+        integer(c_int) function c_optim_set_learning_rate(optim, group, rate) &
+            bind(c, name="tg_optim_set_learning_rate")
+            import :: c_double, c_int, c_ptr
+            type(c_ptr), value :: optim
+            integer(c_int), value :: group
+            real(c_double), value :: rate
+        end function c_optim_set_learning_rate
 
         integer(c_int) function c_context_create(config, ctx) bind(c, name="tg_context_create")
             import :: c_int, c_ptr
@@ -310,6 +385,62 @@ contains
         type(c_ptr), intent(in) :: model
         channels = number_of(tg_model_setting(model, "fno.out_channels"))
     end function tg_model_out_channels
+
+    ! ---- optimizers: each of one array, which stays with the caller ----
+
+    type(tg_optim_config) function tg_optim_config_default() result(config)
+        call c_optim_config_init(config, c_sizeof(config))
+    end function tg_optim_config_default
+
+    ! The keys are those of section opt: "name" for a whole method, "learning_rate", "rank", ..
+    integer(c_int) function tg_optim_config_set(ctx, config, key, value) result(status)
+        type(c_ptr), intent(in) :: ctx
+        type(tg_optim_config), intent(inout) :: config
+        character(*), intent(in) :: key, value
+        status = c_optim_config_set(ctx, config, trim(key)//c_null_char, trim(value)//c_null_char)
+    end function tg_optim_config_set
+
+    ! For an array of that dtype and those sizes, all moments zero.
+    integer(c_int) function optim_long(ctx, config, dtype, sizes, optim) result(status)
+        type(c_ptr), intent(in) :: ctx
+        type(tg_optim_config), intent(in), target :: config
+        integer(c_int), intent(in) :: dtype
+        integer(c_int64_t), intent(in) :: sizes(:)
+        type(c_ptr), intent(out) :: optim
+        character(c_char), target :: name(6) = ["a", "r", "r", "a", "y", c_null_char]
+        type(tg_optim_param), target :: param
+        type(tg_optim_setup) :: setup
+        param%name = c_loc(name)
+        param%dtype = dtype
+        param%shape = shape_of(sizes)
+        setup%size = c_sizeof(setup)
+        setup%groups = c_loc(config)
+        setup%params = c_loc(param)
+        status = c_optim_create(ctx, setup, optim)
+    end function optim_long
+
+    integer(c_int) function optim_default(ctx, config, dtype, sizes, optim) result(status)
+        type(c_ptr), intent(in) :: ctx
+        type(tg_optim_config), intent(in) :: config
+        integer(c_int), intent(in) :: dtype
+        integer, intent(in) :: sizes(:)
+        type(c_ptr), intent(out) :: optim
+        status = optim_long(ctx, config, dtype, int(sizes, c_int64_t), optim)
+    end function optim_default
+
+    ! One update of the weight, a tensor of the array where the backend computes, from its gradient
+    ! dL/dRe + i dL/dIm.
+    integer(c_int) function tg_optim_step(optim, gradient, weight) result(status)
+        type(c_ptr), intent(in) :: optim
+        type(tg_tensor), intent(in) :: gradient, weight
+        status = c_optim_step(optim, 0_c_int, gradient, weight)
+    end function tg_optim_step
+
+    integer(c_int) function tg_optim_set_learning_rate(optim, rate) result(status)
+        type(c_ptr), intent(in) :: optim
+        real(c_double), intent(in) :: rate
+        status = c_optim_set_learning_rate(optim, 0_c_int, rate)
+    end function tg_optim_set_learning_rate
 
     ! ---- between the languages ----
 

@@ -4,7 +4,7 @@
 
 #include <tgrad/tgrad.h>
 
-enum { FACTS = 26 };
+enum { FACTS = 38 };
 
 int tg_test_facts(long long *out);
 
@@ -36,6 +36,18 @@ int tg_test_facts(long long *out) {
         TG_C128,
         TG_HOST,
         TG_DEVICE,
+        sizeof(tg_optim_param),
+        offsetof(tg_optim_param, dtype),
+        offsetof(tg_optim_param, shape),
+        offsetof(tg_optim_param, group),
+        offsetof(tg_optim_setup, groups),
+        offsetof(tg_optim_setup, group_count),
+        offsetof(tg_optim_setup, params),
+        offsetof(tg_optim_setup, param_count),
+        offsetof(tg_optim_setup, seed),
+        offsetof(tg_optim_setup, takes_factored),
+        offsetof(tg_optim_setup, borrows),
+        offsetof(tg_optim_config, size),
     };
     for (int i = 0; i < FACTS; i++) {
         out[i] = facts[i];

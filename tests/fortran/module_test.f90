@@ -1,5 +1,5 @@
 ! The Fortran module: layouts and numbers against the C compiler's, arrays of Fortran as tensors,
-! texts of any length, and failures.
+! texts of any length, models, an optimizer, and failures.
 program module_test
     use, intrinsic :: iso_c_binding
     use, intrinsic :: iso_fortran_env, only: error_unit
@@ -22,6 +22,7 @@ program module_test
     call test_tensors()
     call test_texts()
     call test_models()
+    call test_optimizer()
     if (failures > 0) error stop 1
     print "(a)", "0 failures"
 
@@ -44,7 +45,10 @@ contains
     subroutine test_layouts()
         type(tg_tensor), target :: t
         type(tg_shape), target :: s
-        integer(c_long_long) :: wanted(64), found(26)
+        type(tg_optim_param), target :: p
+        type(tg_optim_setup), target :: o
+        type(tg_optim_config), target :: config
+        integer(c_long_long) :: wanted(64), found(38)
         type(c_ptr) :: begin
         character(8) :: number
         integer :: i
@@ -57,6 +61,15 @@ contains
         found(10:20) = [TG_OK, TG_E_ARGUMENT, TG_E_SHAPE, TG_E_DTYPE, TG_E_MEMORY, TG_E_IO, &
             TG_E_FORMAT, TG_E_CONFIG, TG_E_NUMERIC, TG_E_UNSUPPORTED, TG_E_BACKEND]
         found(21:26) = [TG_F32, TG_F64, TG_C64, TG_C128, TG_HOST, TG_DEVICE]
+        begin = c_loc(p)
+        found(27:30) = [int(c_sizeof(p), c_long_long), apart(begin, c_loc(p%dtype)), &
+            apart(begin, c_loc(p%shape)), apart(begin, c_loc(p%group))]
+        begin = c_loc(o)
+        found(31:37) = [apart(begin, c_loc(o%groups)), apart(begin, c_loc(o%group_count)), &
+            apart(begin, c_loc(o%params)), apart(begin, c_loc(o%param_count)), &
+            apart(begin, c_loc(o%seed)), apart(begin, c_loc(o%takes_factored)), &
+            apart(begin, c_loc(o%borrows))]
+        found(38) = apart(c_loc(config), c_loc(config%size))
         call check(tg_test_facts(wanted) == size(found), "the number of facts")
         do i = 1, size(found)
             write (number, "(i0)") i
@@ -137,4 +150,45 @@ contains
         call tg_model_destroy(model)
         call tg_context_destroy(ctx)
     end subroutine test_models
+
+    ! |w - goal|^2 of a complex array of low rank falls under TensorGRaD.
+    subroutine test_optimizer()
+        type(c_ptr) :: ctx, optim
+        type(tg_optim_config) :: config
+        type(tg_tensor) :: weight, gradient
+        complex(c_float_complex), target, save :: w(7, 12, 10, 12), g(7, 12, 10, 12)
+        complex(c_float_complex), save :: goal(7, 12, 10, 12)
+        real :: first
+        integer :: i, j, k, l
+        do concurrent (i=1:7, j=1:12, k=1:10, l=1:12)
+            goal(i, j, k, l) = cmplx(cos(0.3 * l + 0.2 * k) * sin(0.5 * j), sin(0.4 * k) * cos(0.7 * i))
+        end do
+        w = 0
+        first = sum(abs(goal)**2)
+        call check(tg_context_create(ctx) == TG_OK, "a context")
+        call check(tg_backend_select(ctx, "cpu") == TG_OK, "the backend cpu")
+        config = tg_optim_config_default()
+        call check(config%size == c_sizeof(config), "the size of the settings")
+        call check(tg_optim_config_set(ctx, config, "name", "tensorgrad") == TG_OK, "a method")
+        call check(tg_optim_config_set(ctx, config, "update_proj_gap", "20") == TG_OK, "a gap")
+        call check(tg_optim_config_set(ctx, config, "learning_rat", "1") == TG_E_CONFIG, "a key")
+        call check(index(tg_context_error(ctx), "learning_rate") > 0, tg_context_error(ctx))
+        call check(tg_optim_create(ctx, config, TG_C64, shape(w), optim) == TG_OK, &
+            "an optimizer: "//tg_context_error(ctx))
+        call check(tg_optim_set_learning_rate(optim, 0.3_c_double) == TG_OK, "its rate")
+        call check(tg_tensor_wrap(ctx, TG_C64, shape(w), c_loc(w), weight) == TG_OK, "w")
+        call check(tg_tensor_wrap(ctx, TG_C64, shape(g), c_loc(g), gradient) == TG_OK, "g")
+        do i = 1, 150
+            g = 2 * (w - goal)
+            call check(tg_optim_step(optim, gradient, weight) == TG_OK, "a step")
+        end do
+        call check(sum(abs(w - goal)**2) < 0.1 * first, "the loss falls")
+        gradient%shape%dim(4) = 6
+        call check(tg_optim_step(optim, gradient, weight) == TG_E_SHAPE, "a gradient of another shape")
+        call tg_optim_destroy(optim)
+        config%size = 0
+        call check(tg_optim_create(ctx, config, TG_C64, shape(w), optim) == TG_E_ARGUMENT, "no size")
+        call check(.not. c_associated(optim), "no handle")
+        call tg_context_destroy(ctx)
+    end subroutine test_optimizer
 end program module_test
