@@ -82,11 +82,11 @@ static tg_fno *make_network(tg_context *ctx) {
     need(ctx, tg_fno_config_set(ctx, &config, "hidden_channels", "12"));
     need(ctx, tg_fno_config_set(ctx, &config, "n_layers", "2"));
     need(ctx, tg_fno_create(ctx, &config, 1, &fno));
-    need(ctx, tg_fno_prepare(fno, BATCH, (const int64_t[]){N, N}, true));
     return fno;
 }
 
-/* TensorGRaD for the spectral weights; weights are updated during the backward pass. */
+/* TensorGRaD for the spectral weights. Weights are updated during the backward pass, in memory that
+ * the network does not need then. */
 static tg_optim *make_optimizer(tg_context *ctx, tg_fno *fno) {
     tg_optim_config config = tg_optim_config_default();
     tg_optim_param params[64];
@@ -104,7 +104,8 @@ static tg_optim *make_optimizer(tg_context *ctx, tg_fno *fno) {
                                   .group_count = 1,
                                   .params = params,
                                   .param_count = count,
-                                  .takes_factored = true};
+                                  .takes_factored = true,
+                                  .shares_workspace = true};
     need(ctx, tg_optim_create(ctx, &setup, &optim));
     for (int i = 0; i < count; i++) {
         const tg_fno_param param = tg_fno_get_param(fno, i);
@@ -122,8 +123,11 @@ static void learn(tg_context *ctx, tg_dataset *samples, tg_fno *fno, tg_normaliz
         .size = sizeof how, .batch_size = BATCH, .seed = 1, .shuffle = true};
     tg_optim *optim = make_optimizer(ctx, fno);
     const tg_grad_sink sink = tg_optim_sink(optim);
+    const int64_t grid[] = {N, N};
     tg_loader *loader = NULL;
     tg_tensor x, y;
+    need(ctx, tg_step_share_workspace(fno, optim));
+    need(ctx, tg_fno_prepare(fno, BATCH, grid, true)); /* every buffer of a step */
     need(ctx, tg_loader_create(ctx, samples, &how, &loader));
     need(ctx, tg_tensor_wrap(ctx, TG_F32, &shape, x_values, &x));
     need(ctx, tg_tensor_wrap(ctx, TG_F32, &shape, y_values, &y));

@@ -1,12 +1,12 @@
-! The library from Fortran: contexts, tensors, npy files, models that were trained with tgrad or in a
-! program of its own, and optimizers of arrays. Compile this file with yours and link with the C
+! The library from Fortran: contexts, tensors, npy files, models that were trained with tgrad or in
+! a program of its own, and optimizers of arrays. Compile this file with yours and link with the C
 ! library:
 !
 !     gfortran tgrad.f90 solver.f90 $(pkg-config --libs tgrad)
 !
-! Names and meaning are those of include/tgrad/*.h. A call that can fail returns a status, TG_OK if it
-! did not; tg_context_error tells why it did. Handles are type(c_ptr): c_null_ptr at the start, and
-! again after destroy. Texts are Fortran's, without trailing blanks.
+! Names and meaning are those of include/tgrad/*.h. A call that can fail returns a status, TG_OK if
+! it did not; tg_context_error tells why it did. Handles are type(c_ptr): c_null_ptr at the start,
+! and again after destroy. Texts are Fortran's, without trailing blanks.
 !
 ! Order of dimensions: an array (nx, ny, channels, samples) of Fortran has the memory of an array
 ! (samples, channels, ny, nx) of C. Sizes are in Fortran's order here, sizes(1) running fastest, as
@@ -73,7 +73,7 @@ module tgrad
         integer(c_int) :: param_count = 1
         integer(c_int64_t) :: seed = 0
         logical(c_bool) :: takes_factored = .false., accumulates = .false.
-        logical(c_bool) :: forms_bf16 = .false., borrows = .false.
+        logical(c_bool) :: forms_bf16 = .false., shares_workspace = .false.
     end type tg_optim_setup
 
     public :: tg_context_create, tg_context_destroy, tg_context_error, tg_status_name

@@ -46,7 +46,7 @@ int tg_test_facts(long long *out) {
         offsetof(tg_optim_setup, param_count),
         offsetof(tg_optim_setup, seed),
         offsetof(tg_optim_setup, takes_factored),
-        offsetof(tg_optim_setup, borrows),
+        offsetof(tg_optim_setup, shares_workspace),
         offsetof(tg_optim_config, size),
     };
     for (int i = 0; i < FACTS; i++) {

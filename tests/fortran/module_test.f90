@@ -68,7 +68,7 @@ contains
         found(31:37) = [apart(begin, c_loc(o%groups)), apart(begin, c_loc(o%group_count)), &
             apart(begin, c_loc(o%params)), apart(begin, c_loc(o%param_count)), &
             apart(begin, c_loc(o%seed)), apart(begin, c_loc(o%takes_factored)), &
-            apart(begin, c_loc(o%borrows))]
+            apart(begin, c_loc(o%shares_workspace))]
         found(38) = apart(c_loc(config), c_loc(config%size))
         call check(tg_test_facts(wanted) == size(found), "the number of facts")
         do i = 1, size(found)
@@ -161,7 +161,8 @@ contains
         real :: first
         integer :: i, j, k, l
         do concurrent (i=1:7, j=1:12, k=1:10, l=1:12)
-            goal(i, j, k, l) = cmplx(cos(0.3 * l + 0.2 * k) * sin(0.5 * j), sin(0.4 * k) * cos(0.7 * i))
+            goal(i, j, k, l) = &
+                cmplx(cos(0.3 * l + 0.2 * k) * sin(0.5 * j), sin(0.4 * k) * cos(0.7 * i))
         end do
         w = 0
         first = sum(abs(goal)**2)
@@ -184,10 +185,11 @@ contains
         end do
         call check(sum(abs(w - goal)**2) < 0.1 * first, "the loss falls")
         gradient%shape%dim(4) = 6
-        call check(tg_optim_step(optim, gradient, weight) == TG_E_SHAPE, "a gradient of another shape")
+        call check(tg_optim_step(optim, gradient, weight) == TG_E_SHAPE, "another shape")
         call tg_optim_destroy(optim)
         config%size = 0
-        call check(tg_optim_create(ctx, config, TG_C64, shape(w), optim) == TG_E_ARGUMENT, "no size")
+        call check(tg_optim_create(ctx, config, TG_C64, shape(w), optim) == TG_E_ARGUMENT, &
+            "no size")
         call check(.not. c_associated(optim), "no handle")
         call tg_context_destroy(ctx)
     end subroutine test_optimizer
