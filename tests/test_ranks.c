@@ -669,6 +669,21 @@ static void check_moments(const tg_slot *slot, const box *old, const reals *befo
     }
 }
 
+/* A state whose ranks are good but whose counts are not: the ranks in use stay. */
+static void refuse_damaged(rig *r, tg_optim *copy) {
+    const int64_t before[2] = {copy->slots[0].count, copy->slots[1].count};
+    const void *factor = copy->slots[1].projector->low_rank->factor[0];
+    tg_archive *archive = NULL;
+    assert_int_equal(tg_archive_create(r->ctx, &archive), TG_OK);
+    assert_int_equal(tg_optim_save(r->optim, archive), TG_OK);
+    ((int64_t *)tg_archive_find(archive, "optim.second.counters")->data)[0] = -1;
+    assert_int_equal(tg_optim_load(copy, archive), TG_E_FORMAT);
+    assert_int_equal(copy->slots[0].count, before[0]);
+    assert_int_equal(copy->slots[1].count, before[1]);
+    assert_ptr_equal(copy->slots[1].projector->low_rank->factor[0], factor);
+    tg_archive_destroy(&archive);
+}
+
 /* The state may be saved between a choice and its refreshes: loaded, the next step is the same. */
 static void resume_between(rig *r) {
     static float weight[2][2 * NUMEL];
@@ -676,6 +691,7 @@ static void resume_between(rig *r) {
     tg_optim *copy = NULL;
     assert_int_equal(tg_optim_save_file(r->optim, path), TG_OK);
     assert_int_equal(tg_optim_create(r->ctx, &r->setup, &copy), TG_OK);
+    refuse_damaged(r, copy);
     assert_int_equal(tg_optim_load_file(copy, path), TG_OK);
     memcpy(weight, r->weight, sizeof weight);
     for (int i = 1; i >= 0; i--) {
