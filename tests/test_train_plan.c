@@ -92,6 +92,8 @@ static const variant variants[] = {
       "opt.accumulation_steps", "2"}},
     {"clipping", {"opt.name", "lowrank", "opt.max_grad_norm", "0.5"}},
     {"streamed", {"opt.name", "tensorgrad", "data.cache", "0"}},
+    {"one epoch, streamed: no step follows the evaluation",
+     {"opt.n_epochs", "1", "data.cache", "0"}},
     {"large batches to test with", {"data.test_batch_sizes", "[3, 5]", "data.n_tests", "[5, 4]"}},
     {"no tests", {"data.test_resolutions", "12", "data.n_tests", "1", "opt.eval_interval", "5"}},
     {"stages",

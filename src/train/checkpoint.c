@@ -187,6 +187,16 @@ fail:
 
 /* Settings are resolved, so that a run has the same checkpoints whichever file of its settings it
  * was given. */
+/* On another place than the host everything is copied first. */
+tg_amounts tg_checkpoint_bytes(const tg_backend *be, const size_t held[TG_MEM_CATEGORIES]) {
+    tg_amounts out = {{{0}}};
+    if (be->ops->place != TG_HOST) {
+        out.at[TG_HOST][TG_MEM_DATA] = held[TG_MEM_WEIGHTS] + held[TG_MEM_OPTIMIZER] +
+                                       held[TG_MEM_FACTORS] + held[TG_MEM_INDICES];
+    }
+    return out;
+}
+
 tg_status tg_checkpoint_write(tg_model *model, tg_optim *optim, const tg_progress *progress,
                               const char *path) {
     tg_status status = TG_OK;

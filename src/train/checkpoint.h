@@ -31,6 +31,9 @@ typedef struct tg_progress {
 TG_NODISCARD tg_status tg_checkpoint_write(tg_model *model, tg_optim *optim,
                                            const tg_progress *progress, const char *path);
 
+/* What writing takes for its time, of a run that holds so much where the backend computes. */
+tg_amounts tg_checkpoint_bytes(const tg_backend *be, const size_t held[TG_MEM_CATEGORIES]);
+
 /* Sets the checksum of an archive that is complete otherwise. */
 TG_NODISCARD tg_status tg_checkpoint_seal(tg_archive *archive);
 

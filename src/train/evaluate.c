@@ -25,8 +25,20 @@ void tg_test_errors_destroy(tg_test_errors *errors) {
     }
 }
 
+/* Two squared norms of every sample and channel. */
+static tg_shape squares_shape(int64_t batch, int64_t channels) {
+    return (tg_shape){.ndim = 3, .dim = {batch, channels, 2}};
+}
+
+void tg_evaluation_add_bytes(const tg_backend *be, const tg_dataset_facts *facts, int64_t size,
+                             tg_amounts *out) {
+    const tg_shape squares = squares_shape(size, facts->out_channels);
+    tg_batch_add_bytes(be, facts, size, out);
+    out->at[be->ops->place][TG_MEM_DATA] += (size_t)tg_shape_numel(&squares) * sizeof(double);
+}
+
 static tg_status open_tally(tg_context *ctx, int64_t batch, tally *t, tg_test_errors *out) {
-    const tg_shape squares = {.ndim = 3, .dim = {batch, t->channels, 2}};
+    const tg_shape squares = squares_shape(batch, t->channels);
     const tg_shape values = {.ndim = 2, .dim = {2, out->channels + out->samples}};
     tg_status status = TG_OK;
     TG_TRY(tg_tensor_create(ctx, TG_MEM_OTHER, TG_F64, &values, &out->values));

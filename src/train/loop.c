@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/timer.h"
+#include "train/phases.h"
 #include "train/run_setup.h"
 #include "train/trainer.h"
 #include "train/weights.h"
@@ -163,46 +164,51 @@ static void report_step(tg_trainer *t, const tg_train_watch *watch, int64_t epoc
     watch->on_step(watch->user, &progress);
 }
 
-/* Names the test sets and, if they are due, measures the errors. */
-static tg_status evaluate(tg_trainer *t, bool is_due, tg_train_epoch *epoch) {
+static tg_status evaluate(tg_trainer *t) {
     tg_status status = TG_OK;
-    epoch->tests = t->test_count;
-    epoch->test_count = is_due ? t->test_count : 0;
     for (int i = 0; status == TG_OK && i < t->test_count; i++) {
-        if (is_due) {
-            tg_test_errors_destroy(&t->errors[i]);
-            status =
-                tg_model_evaluate(t->model, t->tests[i].dataset, t->tests[i].batch, &t->errors[i]);
-            epoch->test[i] = t->errors[i];
-            epoch->test[i].values = (tg_tensor){0}; /* the trainer's */
-        }
-        memcpy(epoch->test[i].grid, t->tests[i].name, sizeof t->tests[i].name);
+        tg_test_errors_destroy(&t->errors[i]);
+        status = tg_model_evaluate(t->model, t->tests[i].dataset, t->tests[i].batch, &t->errors[i]);
     }
+    t->is_evaluated = status == TG_OK;
     return status;
 }
 
-/* Evaluation, metrics, schedule, checkpoint. */
-static tg_status end_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t epochs) {
-    tg_progress *p = &t->progress;
-    const tg_loop_config *loop = &t->model->config.loop;
-    tg_status status = TG_OK;
-    const bool is_last_of_stage = p->stage_epoch + 1 == loop->n_epochs;
-    const bool is_tested = (p->stage_epoch + 1) % loop->eval_interval == 0 || is_last_of_stage;
+/* The epoch as it is told: of the test sets always the names. */
+static tg_train_epoch describe_epoch(const tg_trainer *t, int64_t epochs) {
+    const tg_progress *p = &t->progress;
+    const tg_optim_stats stats = tg_optim_get_stats(t->optim);
     tg_train_epoch epoch = {
         .epoch = p->epoch + 1,
         .epochs = epochs,
         .step = p->step,
         .learning_rate = tg_lr_schedule_rate(&p->schedule, p->step > 0 ? p->step - 1 : 0),
         .train_loss = p->samples ? p->loss_sum / (double)p->samples : (double)NAN,
-        .step_ms = t->timed_steps ? 1e3 * t->step_seconds / (double)t->timed_steps : (double)NAN};
-    TG_TRY(evaluate(t, is_tested, &epoch));
-    const tg_optim_stats stats = tg_optim_get_stats(t->optim);
-    epoch.skipped = p->skipped + stats.skipped;
-    epoch.overflows = stats.overflows;
-    epoch.ranks = tg_optim_get_ranks(t->optim);
-    epoch.loss_scale = tg_optim_loss_scale(t->optim);
-    epoch.memory = tg_context_memory(t->ctx, t->model->be->ops->place);
-    epoch.seconds = tg_seconds() - t->epoch_start;
+        .step_ms = t->timed_steps ? 1e3 * t->step_seconds / (double)t->timed_steps : (double)NAN,
+        .tests = t->test_count,
+        .test_count = t->is_evaluated ? t->test_count : 0,
+        .skipped = p->skipped + stats.skipped,
+        .overflows = stats.overflows,
+        .ranks = tg_optim_get_ranks(t->optim),
+        .loss_scale = tg_optim_loss_scale(t->optim),
+        .memory = tg_context_memory(t->ctx, t->model->be->ops->place),
+        .seconds = tg_seconds() - t->epoch_start};
+    for (int i = 0; i < t->test_count; i++) {
+        if (t->is_evaluated) {
+            epoch.test[i] = t->errors[i];
+            epoch.test[i].values = (tg_tensor){0}; /* the trainer's */
+        }
+        memcpy(epoch.test[i].grid, t->tests[i].name, sizeof t->tests[i].name);
+    }
+    return epoch;
+}
+
+/* Metrics, schedule, checkpoints. */
+static tg_status record_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t epochs) {
+    tg_progress *p = &t->progress;
+    tg_status status = TG_OK;
+    const tg_train_epoch epoch = describe_epoch(t, epochs);
+    t->is_evaluated = false;
     tg_lr_schedule_epoch(&p->schedule, epoch.train_loss);
     p->epoch++;
     p->stage_epoch++;
@@ -211,7 +217,7 @@ static tg_status end_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t e
     p->loss_sum = 0.0;
     TG_TRY(tg_run_folder_log(&t->folder, &epoch));
     TG_TRY(tg_trainer_save_best(t, &epoch));
-    if (p->stage_epoch % loop->save_every == 0 || is_last_of_stage) {
+    if (tg_phase_saves(&t->model->config.loop, p->stage_epoch)) {
         TG_TRY(tg_trainer_save(t));
     }
     if (watch && watch->on_epoch) {
@@ -257,9 +263,15 @@ fail:
     return status;
 }
 
+static tg_run_position position_of(const tg_trainer *t) {
+    return (tg_run_position){.loop = &t->model->config.loop,
+                             .epoch = t->progress.stage_epoch,
+                             .is_last_stage = t->progress.stage == t->stages};
+}
+
 static bool is_at_end(const tg_trainer *t) {
-    return t && t->progress.stage == t->stages &&
-           t->progress.stage_epoch >= t->model->config.loop.n_epochs;
+    const tg_run_position at = t ? position_of(t) : (tg_run_position){0};
+    return t && tg_phase_first(&at) == TG_PHASE_SAMPLES;
 }
 
 bool tg_trainer_is_finished(const tg_trainer *t) {
@@ -289,6 +301,17 @@ static tg_status check_updates(tg_trainer *t) {
                    (long long)t->progress.skipped, (long long)(stats.skipped + stats.overflows));
 }
 
+static tg_status open_next_stage(tg_trainer *t) {
+    t->progress.stage++;
+    t->progress.stage_epoch = 0;
+    return tg_trainer_open_stage(t);
+}
+
+static tg_status write_samples(tg_trainer *t) {
+    const tg_status status = check_updates(t);
+    return status == TG_OK ? tg_trainer_write_samples(t) : status;
+}
+
 tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_end *end) {
     TG_NEED(NULL, t);
     TG_NEED(t->ctx, end);
@@ -297,27 +320,29 @@ tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_en
     *end = (tg_train_end){0};
     TG_TRY(tg_trainer_enter(t));
     const int64_t epochs = epochs_of_all_stages(t);
-    while (!stopped) {
-        if (t->progress.stage_epoch >= t->model->config.loop.n_epochs) {
-            if (t->progress.stage == t->stages) {
-                break;
-            }
-            t->progress.stage++;
-            t->progress.stage_epoch = 0;
-            TG_TRY(tg_trainer_open_stage(t));
+    tg_run_position at = position_of(t);
+    for (tg_phase phase = tg_phase_first(&at); phase != TG_PHASE_END && !stopped;
+         phase = tg_phase_after(phase, &at)) {
+        switch (phase) {
+        case TG_PHASE_OPEN:
+            TG_TRY(open_next_stage(t));
+            break;
+        case TG_PHASE_TRAIN:
+            TG_TRY(train_epoch(t, watch, epochs, &stopped));
+            break;
+        case TG_PHASE_EVALUATE:
+            TG_TRY(evaluate(t));
+            break;
+        case TG_PHASE_RECORD:
+            TG_TRY(record_epoch(t, watch, epochs));
+            break;
+        default:
+            TG_TRY(write_samples(t));
         }
-        TG_TRY(train_epoch(t, watch, epochs, &stopped));
-        if (!stopped) {
-            TG_TRY(end_epoch(t, watch, epochs));
-        }
+        at = position_of(t);
     }
-    if (stopped) {
-        TG_TRY(tg_trainer_save(t));
-    } else {
-        TG_TRY(check_updates(t));
-        TG_TRY(tg_trainer_write_samples(t));
-    }
+    TG_TRY(stopped ? tg_trainer_save(t) : TG_OK);
     *end = tg_trainer_get_end(t);
 fail:
-    return tg_run_explain(t->ctx, &t->model->config, status);
+    return tg_run_explain(t->ctx, &t->model->config, t->planned, status);
 }

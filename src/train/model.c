@@ -258,6 +258,13 @@ fail:
     return status;
 }
 
+void tg_batch_add_bytes(const tg_backend *be, const tg_dataset_facts *facts, int64_t size,
+                        tg_amounts *out) {
+    const size_t bytes = (size_t)size * (facts->x_bytes + 2 * facts->y_bytes);
+    out->at[be->ops->place][TG_MEM_DATA] += bytes;
+    out->at[TG_HOST][TG_MEM_DATA] += be->ops->place == TG_HOST ? 0 : bytes;
+}
+
 void tg_batch_destroy(tg_batch *batch) {
     tg_tensor *const tensors[] = {&batch->host_x, &batch->host_y, &batch->host_pred,
                                   &batch->x,      &batch->y,      &batch->pred};

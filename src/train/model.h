@@ -3,7 +3,7 @@
 #define TG_TRAIN_MODEL_H
 
 #include "backend/backend.h"
-#include "train/config.h"
+#include "train/phases.h"
 
 struct tg_model {
     tg_context *ctx;
@@ -51,6 +51,12 @@ tg_shape tg_batch_shape(const tg_dataset_facts *facts, int64_t size, int64_t cha
 TG_NODISCARD tg_status tg_batch_create(tg_model *model, const tg_dataset_facts *facts, int64_t size,
                                        tg_batch *out);
 void tg_batch_destroy(tg_batch *batch);
+/* Adds what those take, and what an evaluation in batches of that size takes, besides the network's
+ * own buffers (evaluate.c). */
+void tg_batch_add_bytes(const tg_backend *be, const tg_dataset_facts *facts, int64_t size,
+                        tg_amounts *out);
+void tg_evaluation_add_bytes(const tg_backend *be, const tg_dataset_facts *facts, int64_t size,
+                             tg_amounts *out);
 
 /* Views of the first `count` samples. */
 tg_tensor tg_batch_view(const tg_tensor *tensor, int64_t count);

@@ -1,6 +1,6 @@
-/* The memory of a run before there is one: the trainer's life acted out on paper.
+/* The memory of a run before there is one: its phases (phases.h), gone through without doing them.
  *
- * Everything the trainer takes and frees is added and subtracted in its order, from the shapes of
+ * What a phase takes and frees is added and subtracted as its own file tells it, from the shapes of
  * network, data files and optimizer; whatever is held at a time that could be the highest is noted.
  * Categories are told exactly but for "other": names, handles, file headers. */
 #include <stdio.h>
@@ -8,14 +8,9 @@
 
 #include "base/memory.h"
 #include "data/dataset_memory.h"
-#include "train/config.h"
-#include "train/model.h"
 #include "train/run_datasets.h"
 #include "train/run_setup.h"
-
-typedef struct amounts {
-    size_t at[TG_PLACES][TG_MEM_CATEGORIES];
-} amounts;
+#include "train/trainer.h"
 
 /* A set of data and what it holds. */
 typedef struct planned_set {
@@ -29,8 +24,14 @@ typedef struct planner {
     tg_context *ctx;
     tg_backend *be;
     tg_place place;
-    tg_run_config config; /* of the stage */
-    amounts held;         /* now, without the network's buffers */
+    tg_settings *settings;
+    int stage, stages;
+    int tests_count;      /* sets of the stage */
+    int64_t epoch;        /* finished in the stage */
+    int evaluations;      /* of it */
+    tg_run_config config; /* of it */
+    tg_amounts held;      /* now, without the network's buffers */
+    tg_amounts prefetch;  /* of them, those of the batches */
     tg_fno_memory run;    /* those */
     bool is_ready, is_training;
     int64_t max_batch, grid[TG_FNO_MAX_DIMS]; /* that they are for */
@@ -70,7 +71,7 @@ static size_t of_buffers(const planner *p, tg_place place, int category) {
 }
 
 /* What is held now with `extra` (NULL: nothing); of phases of one name the highest stays. */
-static void note(planner *p, const char *name, const amounts *extra) {
+static void note(planner *p, const char *name, const tg_amounts *extra) {
     tg_train_phase *phase = phase_named(p->out, name);
     for (int place = 0; place < TG_PLACES; place++) {
         size_t now[TG_MEM_CATEGORIES];
@@ -161,7 +162,7 @@ static tg_status look_at(planner *p, const tg_run_set *set, planned_set *out) {
 static tg_status open_set(planner *p, const tg_run_set *set, planned_set *out) {
     char name[TG_GRID_TEXT + 32], grid[TG_GRID_TEXT];
     const tg_status status = look_at(p, set, out);
-    amounts opening = {{{0}}};
+    tg_amounts opening = {{{0}}};
     opening.at[TG_HOST][TG_MEM_DATA] = out->bytes.opening;
     snprintf(name, sizeof name, "opening data, %s %s", set->part,
              tg_grid_text(out->facts.n_dim, out->facts.grid, grid));
@@ -190,7 +191,7 @@ static void fit_encoders(planner *p) {
     const bool wanted[2] = {p->config.data.encode_input, p->config.data.encode_output};
     for (int side = 0; side < 2; side++) {
         if (wanted[side] && p->train.facts.samples > 0) {
-            amounts fitting = {{{0}}};
+            tg_amounts fitting = {{{0}}};
             read_set(p, &p->train, tg_normalizer_block(&p->train.facts, (tg_data_side)side));
             fitting.at[TG_HOST][TG_MEM_DATA] =
                 tg_normalizer_fit_bytes(&p->train.facts, (tg_data_side)side);
@@ -199,31 +200,19 @@ static void fit_encoders(planner *p) {
     }
 }
 
-/* x and y of the training batches: beside a stream, twice more on the host. */
-static void add_prefetch(planner *p, amounts *out) {
-    const size_t batch = (size_t)p->train.batch * (p->train.facts.x_bytes + p->train.facts.y_bytes);
-    out->at[p->place][TG_MEM_DATA] += batch;
-    out->at[TG_HOST][TG_MEM_DATA] += p->be->ops->stream ? 2 * batch : 0;
-}
+/* ---- the phases ---- */
 
-/* x, y and prediction of a batch without training; on another place than the host, there too. */
-static void add_batch(const planner *p, const tg_dataset_facts *facts, int64_t size, amounts *out) {
-    const size_t batch = (size_t)size * (facts->x_bytes + 2 * facts->y_bytes);
-    out->at[p->place][TG_MEM_DATA] += batch;
-    out->at[TG_HOST][TG_MEM_DATA] += p->place == TG_HOST ? 0 : batch;
-}
-
-/* ---- the acts ---- */
-
-static tg_status open_stage(planner *p, int tests) {
+/* The weights; and what a forward pass takes on a training batch. */
+static tg_status add_network(planner *p) {
     tg_status status = TG_OK;
-    const tg_run_set train = tg_run_train_set(&p->config);
-    TG_TRY(open_set(p, &train, &p->train));
-    tg_run_take_grid(&p->config, &p->train.facts);
-    for (int i = 0; i < tests; i++) {
-        const tg_run_set test = tg_run_test_set(&p->config, i);
-        TG_TRY(open_set(p, &test, &p->tests[i]));
-    }
+    tg_fno_memory network;
+    const tg_run_set set = tg_run_train_set(&p->config);
+    TG_TRY(look_at(p, &set, &p->train));
+    TG_TRY(tg_fno_plan(p->ctx, &p->config.fno, p->config.data.batch_size, p->train.facts.grid,
+                       false, &network));
+    p->out->parameters = network.parameters;
+    p->out->inference = network.total;
+    p->held.at[p->place][TG_MEM_WEIGHTS] += network.bytes[TG_MEM_WEIGHTS];
 fail:
     return status;
 }
@@ -253,7 +242,7 @@ static tg_status train(planner *p) {
     }
     read_set(p, &p->train, p->train.batch);
     note(p, "training step", NULL);
-    amounts refresh = {{{0}}};
+    tg_amounts refresh = {{{0}}};
     memcpy(refresh.at[p->place], p->optim.refresh, sizeof p->optim.refresh);
     refresh.at[TG_HOST][TG_MEM_WORKSPACE] += p->optim.host_refresh;
     if (sum_of(p->optim.refresh) + p->optim.host_refresh > 0) {
@@ -267,10 +256,8 @@ static tg_status evaluate(planner *p, int index) {
     const int64_t samples = set->facts.samples > 0 ? set->facts.samples : set->batch;
     const int64_t most = set->batch < samples ? set->batch : samples;
     char name[TG_GRID_TEXT + 32], grid[TG_GRID_TEXT];
-    amounts batch = {{{0}}};
-    add_batch(p, &set->facts, most, &batch);
-    batch.at[p->place][TG_MEM_DATA] += /* two squared norms of every sample and channel */
-        (size_t)(2 * most * set->facts.out_channels) * sizeof(double);
+    tg_amounts batch = {{{0}}};
+    tg_evaluation_add_bytes(p->be, &set->facts, most, &batch);
     snprintf(name, sizeof name, "evaluation at %s",
              tg_grid_text(set->facts.n_dim, set->facts.grid, grid));
     note(p, name, &batch); /* made before the network's buffers change */
@@ -280,30 +267,36 @@ static tg_status evaluate(planner *p, int index) {
     return status;
 }
 
-/* On another place than the host everything is copied first. */
-static void save(planner *p) {
-    amounts copies = {{{0}}};
-    if (p->place != TG_HOST) {
-        const size_t *device = p->held.at[p->place];
-        copies.at[TG_HOST][TG_MEM_DATA] = device[TG_MEM_WEIGHTS] + device[TG_MEM_OPTIMIZER] +
-                                          device[TG_MEM_FACTORS] + device[TG_MEM_INDICES];
+static tg_status evaluate_all(planner *p) {
+    tg_status status = TG_OK;
+    for (int i = 0; i < p->tests_count && status == TG_OK; i++) {
+        status = evaluate(p, i);
     }
-    note(p, "saving", &copies);
+    p->evaluations++;
+    return status;
+}
+
+/* From the third evaluation on an epoch holds what the one before held. */
+static void record(planner *p, bool is_evaluated) {
+    const tg_amounts copies = tg_checkpoint_bytes(p->be, p->held.at[p->place]);
+    p->epoch = p->evaluations == 2 ? p->config.loop.n_epochs : p->epoch + 1;
+    if (is_evaluated || tg_phase_saves(&p->config.loop, p->epoch)) {
+        note(p, "saving", &copies);
+    }
 }
 
 /* Predictions on a few samples of each test set, collected on the host. */
-static tg_status write_samples(planner *p, int tests) {
-    enum { SHOWN = 4 };
+static tg_status predict_samples(planner *p) {
     tg_status status = TG_OK;
-    amounts now = {{{0}}};
-    for (int i = 0; i < tests; i++) {
+    tg_amounts now = {{{0}}};
+    for (int i = 0; i < p->tests_count; i++) {
         planned_set *set = &p->tests[i];
-        const int64_t samples = set->facts.samples > 0 ? set->facts.samples : SHOWN;
-        const int64_t count = samples < SHOWN ? samples : SHOWN;
+        const int64_t samples = set->facts.samples > 0 ? set->facts.samples : TG_SAMPLES_SHOWN;
+        const int64_t count = samples < TG_SAMPLES_SHOWN ? samples : TG_SAMPLES_SHOWN;
         now.at[TG_HOST][TG_MEM_DATA] +=
             (size_t)count * (set->facts.x_bytes + 2 * set->facts.y_bytes);
-        amounts batch = now;
-        add_batch(p, &set->facts, count, &batch);
+        tg_amounts batch = now;
+        tg_batch_add_bytes(p->be, &set->facts, count, &batch);
         read_set(p, set, count);
         note(p, "predicting samples", &batch);
         TG_TRY(prepare(p, count, set->facts.grid, false));
@@ -313,37 +306,68 @@ fail:
     return status;
 }
 
-static tg_status run_stage(planner *p, int stage, int stages) {
-    const int tests = tg_run_tests(&p->config.data);
-    tg_status status = TG_OK;
-    TG_TRY(open_stage(p, tests));
-    if (stage == 1) {
-        fit_encoders(p);
-    }
-    amounts prefetch = {{{0}}};
-    add_prefetch(p, &prefetch);
+static void close_stage(planner *p) {
     for (int place = 0; place < TG_PLACES; place++) {
-        p->held.at[place][TG_MEM_DATA] += prefetch.at[place][TG_MEM_DATA];
-    }
-    if (stage == 1) {
-        TG_TRY(add_optimizer(p));
-    }
-    for (int epoch = 0; epoch < 2; epoch++) { /* the second begins with what the first left */
-        TG_TRY(train(p));
-        for (int i = 0; i < tests; i++) {
-            TG_TRY(evaluate(p, i));
-        }
-        save(p);
-    }
-    if (stage == stages) {
-        TG_TRY(write_samples(p, tests));
-    }
-    for (int place = 0; place < TG_PLACES; place++) {
-        p->held.at[place][TG_MEM_DATA] -= prefetch.at[place][TG_MEM_DATA];
+        p->held.at[place][TG_MEM_DATA] -= p->prefetch.at[place][TG_MEM_DATA];
     }
     close_set(p, &p->train);
-    for (int i = 0; i < tests; i++) {
+    for (int i = 0; i < p->tests_count; i++) {
         close_set(p, &p->tests[i]);
+    }
+}
+
+static tg_status open_stage(planner *p) {
+    tg_status status = TG_OK;
+    close_stage(p);
+    p->stage++;
+    p->epoch = p->evaluations = 0;
+    TG_TRY(tg_run_config_read(p->ctx, p->settings, p->stage, false, &p->config));
+    TG_TRY(p->stage == 1 ? add_network(p) : TG_OK);
+    const tg_run_set train_set = tg_run_train_set(&p->config);
+    TG_TRY(open_set(p, &train_set, &p->train));
+    tg_run_take_grid(&p->config, &p->train.facts);
+    p->tests_count = tg_run_tests(&p->config.data);
+    for (int i = 0; i < p->tests_count; i++) {
+        const tg_run_set test = tg_run_test_set(&p->config, i);
+        TG_TRY(open_set(p, &test, &p->tests[i]));
+    }
+    if (p->stage == 1) {
+        fit_encoders(p);
+    }
+    p->prefetch = tg_prefetch_bytes(p->be, &p->train.facts, p->train.batch);
+    for (int place = 0; place < TG_PLACES; place++) {
+        p->held.at[place][TG_MEM_DATA] += p->prefetch.at[place][TG_MEM_DATA];
+    }
+    TG_TRY(p->stage == 1 ? add_optimizer(p) : TG_OK);
+fail:
+    return status;
+}
+
+static tg_status plan_run(planner *p) {
+    tg_status status = TG_OK;
+    tg_run_position at = {0};
+    bool is_evaluated = false;
+    for (tg_phase phase = TG_PHASE_OPEN; phase != TG_PHASE_END;
+         phase = tg_phase_after(phase, &at)) {
+        switch (phase) {
+        case TG_PHASE_OPEN:
+            TG_TRY(open_stage(p));
+            break;
+        case TG_PHASE_TRAIN:
+            TG_TRY(train(p));
+            break;
+        case TG_PHASE_EVALUATE:
+            TG_TRY(evaluate_all(p));
+            break;
+        case TG_PHASE_RECORD:
+            record(p, is_evaluated);
+            break;
+        default:
+            TG_TRY(predict_samples(p));
+        }
+        is_evaluated = phase == TG_PHASE_EVALUATE;
+        at = (tg_run_position){
+            .loop = &p->config.loop, .epoch = p->epoch, .is_last_stage = p->stage == p->stages};
     }
 fail:
     return status;
@@ -351,7 +375,6 @@ fail:
 
 tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings, tg_train_memory *out) {
     TG_NEED(ctx, ctx, settings, out);
-    const int stages = tg_run_stages(settings);
     planner *p = NULL;
     tg_settings *whole = NULL;
     tg_status status = TG_OK;
@@ -360,26 +383,15 @@ tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings, tg_train_m
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, p, 1));
     p->ctx = ctx;
     p->out = out;
+    p->settings = whole;
+    p->stages = tg_run_stages(settings);
     TG_TRY(tg_backend_get(ctx, &p->be));
     out->place = p->place = p->be->ops->place;
     for (int place = 0; place < TG_PLACES; place++) {
         const tg_mem_usage usage = tg_context_memory(ctx, (tg_place)place);
         memcpy(p->held.at[place], usage.current, sizeof usage.current);
     }
-    for (int stage = 1; stage <= stages; stage++) {
-        TG_TRY(tg_run_config_read(ctx, whole, stage, false, &p->config));
-        if (stage == 1) {
-            tg_fno_memory network;
-            const tg_run_set set = tg_run_train_set(&p->config);
-            TG_TRY(look_at(p, &set, &p->train));
-            TG_TRY(tg_fno_plan(ctx, &p->config.fno, p->config.data.batch_size, p->train.facts.grid,
-                               false, &network));
-            out->parameters = network.parameters;
-            out->inference = network.total;
-            p->held.at[p->place][TG_MEM_WEIGHTS] += network.bytes[TG_MEM_WEIGHTS];
-        }
-        TG_TRY(run_stage(p, stage, stages));
-    }
+    TG_TRY(plan_run(p));
 fail:
     tg_settings_destroy(&whole);
     tg_mem_free(ctx, p);

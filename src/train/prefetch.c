@@ -136,6 +136,15 @@ fail:
     return status;
 }
 
+tg_amounts tg_prefetch_bytes(const tg_backend *be, const tg_dataset_facts *facts,
+                             int64_t batch_size) {
+    const size_t batch = (size_t)batch_size * (facts->x_bytes + facts->y_bytes);
+    tg_amounts out = {{{0}}};
+    out.at[be->ops->place][TG_MEM_DATA] = batch;
+    out.at[TG_HOST][TG_MEM_DATA] += be->ops->stream ? SLOTS * batch : 0;
+    return out;
+}
+
 static void end_thread(tg_prefetch *f) {
     if (f->has_thread) {
         pthread_mutex_lock(&f->lock);

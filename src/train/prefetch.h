@@ -17,6 +17,9 @@ TG_NODISCARD tg_status tg_prefetch_create(tg_model *model, tg_context *reader, t
                                           const tg_dataset_facts *facts, int64_t batch_size,
                                           tg_prefetch **out);
 void tg_prefetch_destroy(tg_prefetch **prefetch);
+/* What it takes. */
+tg_amounts tg_prefetch_bytes(const tg_backend *be, const tg_dataset_facts *facts,
+                             int64_t batch_size);
 
 /* Begins with that batch of an epoch; reading ahead ends with the epoch. */
 TG_NODISCARD tg_status tg_prefetch_start(tg_prefetch *prefetch, int64_t epoch, int64_t batch);

@@ -58,38 +58,6 @@ void tg_run_setup_free(tg_context *ctx, tg_run_setup *setup) {
     TG_FREE(ctx, setup->params);
 }
 
-/* Bytes of a training step by category, where the backend computes or beside it. */
-static tg_status plan(tg_context *ctx, const tg_run_config *config,
-                      size_t bytes[TG_MEM_CATEGORIES]) {
-    tg_status status = TG_OK;
-    tg_fno *outline = NULL;
-    tg_run_setup setup = {0};
-    tg_fno_memory network;
-    tg_optim_memory optimizer;
-    int64_t grid[TG_DATA_MAX_DIMS];
-    int64_t numbers = config->data.batch_size *
-                      (config->fno.in_channels + config->fno.out_channels) *
-                      (config->fno.complex_data ? 2 : 1);
-    tg_run_grid(&config->data.train_resolution, config->fno.n_dim, grid);
-    for (int d = 0; d < config->fno.n_dim; d++) {
-        numbers *= grid[d];
-    }
-    TG_TRY(tg_fno_outline(ctx, &config->fno, &outline));
-    TG_TRY(tg_run_setup_make(ctx, config, outline, 1, &setup));
-    TG_TRY(tg_optim_plan_memory(ctx, &setup.setup, &optimizer));
-    TG_TRY(tg_fno_plan_lending(ctx, &config->fno, config->data.batch_size, grid, &optimizer.loan,
-                               &network));
-    for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
-        bytes[c] = optimizer.bytes[c] + optimizer.refresh[c] + network.bytes[c];
-    }
-    bytes[TG_MEM_WORKSPACE] += optimizer.host + optimizer.host_refresh;
-    bytes[TG_MEM_DATA] += (size_t)numbers * tg_dtype_size(config->fno.dtype);
-fail:
-    tg_run_setup_free(ctx, &setup);
-    tg_fno_destroy(&outline);
-    return status;
-}
-
 /* Settings that would need less, as a list. */
 static void advise(const tg_run_config *config, char *text, size_t capacity) {
     const struct {
@@ -114,22 +82,22 @@ static void advise(const tg_run_config *config, char *text, size_t capacity) {
     }
 }
 
-tg_status tg_run_explain(tg_context *ctx, const tg_run_config *config, tg_status status) {
-    char sentence[sizeof ctx->error / 2], device[96] = "", planned[TG_MEM_TEXT], advice[256];
-    size_t bytes[TG_MEM_CATEGORIES], used = 0, total = 0;
+tg_status tg_run_explain(tg_context *ctx, const tg_run_config *config, const size_t *planned,
+                         tg_status status) {
+    char sentence[sizeof ctx->error / 2], device[96] = "", text[TG_MEM_TEXT], advice[256];
+    size_t used = 0, total = 0;
     if (status != TG_E_MEMORY) {
         return status;
     }
     snprintf(sentence, sizeof sentence, "%s", tg_context_error(ctx));
-    const bool is_planned = plan(ctx, config, bytes) == TG_OK;
     if (tg_backend_memory(ctx, &used, &total) == TG_OK && total > 0) {
         snprintf(device, sizeof device, "; the device has %.1f GiB, of which %.1f GiB are free",
                  (double)total / 0x1p30, (double)(total - used) / 0x1p30);
     }
     advise(config, advice, sizeof advice);
-    return tg_fail(ctx, status, "%s%s. %s%s%sLess is needed with %s (see tgrad plan)", sentence,
-                   device, is_planned ? "By its plan the run holds " : "",
-                   is_planned ? tg_mem_text(bytes, planned) : "", is_planned ? ". " : "", advice);
+    return tg_fail(ctx, status,
+                   "%s%s. By its plan the run holds %s. Less is needed with %s (see tgrad plan)",
+                   sentence, device, tg_mem_text(planned, text), advice);
 }
 
 /* ---- before the run ---- */
@@ -176,11 +144,13 @@ static tg_status check_place(tg_context *ctx, const tg_run_config *config,
 }
 
 tg_status tg_run_check_memory(tg_context *ctx, const tg_settings *settings,
-                              const tg_run_config *config) {
+                              const tg_run_config *config, size_t planned[TG_MEM_CATEGORIES]) {
     tg_train_memory *memory = NULL;
     tg_status status = TG_OK;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, memory, 1));
     TG_TRY(tg_train_plan(ctx, settings, memory));
+    memcpy(planned, memory->phase[memory->peak_phase[memory->place]].bytes[memory->place],
+           TG_MEM_CATEGORIES * sizeof *planned);
     for (int place = 0; place < TG_PLACES; place++) {
         TG_TRY(check_place(ctx, config, memory, (tg_place)place));
     }

@@ -22,11 +22,13 @@ void tg_run_setup_free(tg_context *ctx, tg_run_setup *setup);
 /* To the sentence about a lack of memory adds what the run holds by its plan, what the device has,
  * and which settings need less. Other failures stay as they are; hands `status` on. */
 TG_NODISCARD tg_status tg_run_explain(tg_context *ctx, const tg_run_config *config,
-                                      tg_status status);
+                                      const size_t *planned, tg_status status);
 
 /* Refuses a run that by its plan needs more memory than the host or the device has left, with what
- * it needs, when, and which settings need less; warns of one that needs nearly all. */
+ * it needs, when, and which settings need less; warns of one that needs nearly all. `planned` gets
+ * the bytes by category of its highest phase, where the backend computes. */
 TG_NODISCARD tg_status tg_run_check_memory(tg_context *ctx, const tg_settings *settings,
-                                           const tg_run_config *config);
+                                           const tg_run_config *config,
+                                           size_t planned[TG_MEM_CATEGORIES]);
 
 #endif

@@ -13,11 +13,10 @@ static tg_status keep_samples(const char *name, const char *grid, tg_tensor *fro
 
 /* x, y and the prediction of the first samples of a test set. */
 static tg_status add_samples(tg_trainer *t, int index, tg_archive *archive) {
-    enum { SHOWN = 4 };
     const tg_dataset_facts facts = tg_dataset_get_facts(t->tests[index].dataset);
-    const int64_t count = facts.samples < SHOWN ? facts.samples : SHOWN;
+    const int64_t count = facts.samples < TG_SAMPLES_SHOWN ? facts.samples : TG_SAMPLES_SHOWN;
     const char *grid = t->tests[index].name;
-    static const int64_t indices[SHOWN] = {0, 1, 2, 3};
+    static const int64_t indices[TG_SAMPLES_SHOWN] = {0, 1, 2, 3};
     tg_shape shapes[2] = {{.ndim = facts.n_dim + 2, .dim = {count, facts.in_channels}},
                           {.ndim = facts.n_dim + 2, .dim = {count, facts.out_channels}}};
     tg_tensor x = {0}, y = {0}, pred = {0};

@@ -125,7 +125,8 @@ tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings, const 
     tg_trainer *t = NULL;
     tg_run_config config;
     tg_settings *whole = NULL; /* with what the training file tells */
-    bool is_read = false;
+    bool is_planned = false;
+    size_t planned[TG_MEM_CATEGORIES];
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, t, 1));
     t->ctx = ctx;
     TG_TRY(tg_run_folder_open(ctx, run_folder, &t->folder));
@@ -135,19 +136,20 @@ tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings, const 
     for (int stage = t->stages; stage >= 1; stage--) { /* a bad key of a late stage shows now */
         TG_TRY(tg_run_config_read(ctx, whole, stage, false, &config));
     }
-    TG_TRY(tg_run_check_memory(ctx, whole, &config));
-    is_read = true;
+    TG_TRY(tg_run_check_memory(ctx, whole, &config, planned));
+    is_planned = true;
     TG_TRY(tg_model_create(ctx, whole, &config, &t->model));
     t->progress = (tg_progress){.stage = 1, .best = HUGE_VAL, .threads = tg_context_threads(ctx)};
     TG_TRY(tg_trainer_open_stage(t));
     TG_TRY(make_optimizer(t));
+    memcpy(t->planned, planned, sizeof planned);
     tg_settings_destroy(&whole);
     *out = t;
     return TG_OK;
 fail:
     tg_settings_destroy(&whole);
     tg_trainer_destroy(&t);
-    return is_read ? tg_run_explain(ctx, &config, status) : status;
+    return is_planned ? tg_run_explain(ctx, &config, planned, status) : status;
 }
 
 void tg_trainer_destroy(tg_trainer **trainer) {

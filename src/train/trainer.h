@@ -21,6 +21,7 @@ struct tg_trainer {
     tg_context reader; /* a branch, of the training data */
     tg_model *model;
     tg_optim *optim;
+    size_t planned[TG_MEM_CATEGORIES]; /* bytes that it holds at its highest, by its plan */
     tg_run_folder folder;
     tg_entry entry;
     bool has_entered; /* the folder is this run's */
@@ -35,6 +36,7 @@ struct tg_trainer {
     test_set tests[TG_MAX_TESTS];
     int test_count;
     tg_test_errors errors[TG_MAX_TESTS]; /* of the last evaluation */
+    bool is_evaluated;                   /* the epoch under way */
 
     tg_step *step;
     int64_t under_way; /* batch whose outcome is not in the books yet */
@@ -64,7 +66,8 @@ TG_NODISCARD tg_status tg_trainer_save_best(tg_trainer *t, const tg_train_epoch 
  */
 TG_NODISCARD tg_status tg_trainer_log_projections(tg_trainer *t);
 
-/* x, y and predictions of a few test samples at every resolution (sample_predictions.c). */
+/* x, y and predictions of up to so many test samples at every resolution (sample_predictions.c). */
+enum { TG_SAMPLES_SHOWN = 4 };
 TG_NODISCARD tg_status tg_trainer_write_samples(tg_trainer *t);
 /* Whether those of this step are in the folder. */
 bool tg_trainer_has_samples(const tg_trainer *t);
