@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "support/network.h"
+#include "tgrad/step.h"
 
 /* One call that takes a config. */
 typedef struct reader {
@@ -68,13 +69,11 @@ static tg_status read_loss(tg_context *c, void *config) {
     return tg_loss_eval(c, config, &x, &x, &loss, NULL);
 }
 
-#define REACH(type, field) (offsetof(type, field) + sizeof(((type *)0)->field))
-
 static const reader readers[] = {
     {"tg_context_config", sizeof(tg_context_config), sizeof(size_t), read_context},
-    {"tg_fno_config", sizeof(tg_fno_config), REACH(tg_fno_config, n_modes), read_network},
+    {"tg_fno_config", sizeof(tg_fno_config), offsetof(tg_fno_config, in_channels), read_network},
     {"tg_optim_config", sizeof(tg_optim_config), sizeof(size_t), read_group},
-    {"tg_optim_setup", sizeof(tg_optim_setup), REACH(tg_optim_setup, param_count), read_setup},
+    {"tg_optim_setup", sizeof(tg_optim_setup), offsetof(tg_optim_setup, seed), read_setup},
     {"tg_projector_config", sizeof(tg_projector_config), sizeof(size_t), read_projector},
     {"tg_lr_schedule_config", sizeof(tg_lr_schedule_config), sizeof(size_t), read_schedule},
     {"tg_loss_config", sizeof(tg_loss_config), sizeof(size_t), read_loss},
@@ -176,6 +175,29 @@ static void test_groups_of_another_size(void **state) {
                            "opt.learning_rate: expected a finite number >= 0, found -1"));
 }
 
+/* What is written into the groups of a caller stays inside them. */
+static void test_groups_that_are_written(void **state) {
+    (void)state;
+    const int64_t grid[] = {8, 8};
+    tg_fno_config network = tg_fno_config_default();
+    tg_optim_config groups[2] = {tg_optim_config_default(), tg_optim_config_default()};
+    const tg_optim_setup setup = {.size = sizeof setup,
+                                  .groups = groups,
+                                  .group_count = 2,
+                                  .params = &param,
+                                  .param_count = 1};
+    net_ok(ctx, tg_fno_config_set(ctx, &network, "n_modes", "[4, 4]"));
+    net_ok(ctx, tg_step_choose_refresh_chunks(ctx, &network, 1, grid, &setup, groups));
+    groups[0].size = offsetof(tg_optim_config, projector);
+    groups[1] = groups[0];
+    const tg_status status = tg_step_choose_refresh_chunks(ctx, &network, 1, grid, &setup, groups);
+    assert_int_equal(status, TG_E_ARGUMENT);
+    groups[0].size = SIZE_MAX;
+    assert_int_equal(tg_step_choose_refresh_chunks(ctx, &network, 1, grid, &setup, groups),
+                     TG_E_ARGUMENT);
+    assert_non_null(strstr(tg_context_error(ctx), "newer headers"));
+}
+
 /* Setting by name, into structs of the caller's size. */
 static void test_set_by_name(void **state) {
     (void)state;
@@ -228,6 +250,7 @@ int main(void) {
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_missing_fields_have_defaults),
         cmocka_unit_test(test_groups_of_another_size),
+        cmocka_unit_test(test_groups_that_are_written),
         cmocka_unit_test(test_set_by_name),
         cmocka_unit_test(test_init_of_any_size),
     };

@@ -9,11 +9,10 @@
  * for that. */
 void tg_sized_init(void *config, size_t size, const void *defaults, size_t known);
 
-/* *out, which holds the defaults, gets what `config` has of a `type`. Fields up to `last` have no
- * default and must be there; `size` is a field too. */
-#define TG_SIZED_READ(ctx, type, last, config, out)                                                \
-    tg_sized_read((ctx), #type, (config), offsetof(type, last) + sizeof((out)->last),              \
-                  sizeof(type), (out))
+/* *out, which holds the defaults, gets what `config` has of a `type`. The fields in front of
+ * `first` have no default, and must be there. */
+#define TG_SIZED_READ(ctx, type, first, config, out)                                               \
+    tg_sized_read((ctx), #type, (config), offsetof(type, first), sizeof(type), (out))
 TG_NODISCARD tg_status tg_sized_read(tg_context *ctx, const char *type, const void *config,
                                      size_t least, size_t known, void *out);
 

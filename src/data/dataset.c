@@ -528,7 +528,7 @@ static tg_status make(tg_context *ctx, const origin *from, const tg_dataset_conf
 static tg_status read_config(tg_context *ctx, const tg_dataset_config *config,
                              tg_dataset_config *out) {
     *out = tg_dataset_config_default();
-    return config ? TG_SIZED_READ(ctx, tg_dataset_config, size, config, out) : TG_OK;
+    return config ? TG_SIZED_READ(ctx, tg_dataset_config, n_dim, config, out) : TG_OK;
 }
 
 tg_status tg_dataset_open(tg_context *ctx, const char *path, const char *y_path,

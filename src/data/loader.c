@@ -20,7 +20,7 @@ tg_status tg_loader_create(tg_context *ctx, tg_dataset *dataset, const tg_loader
     tg_status status = TG_OK;
     tg_loader *loader = NULL;
     tg_loader_config full = {.size = sizeof full};
-    TG_TRY(TG_SIZED_READ(ctx, tg_loader_config, batch_size, config, &full));
+    TG_TRY(TG_SIZED_READ(ctx, tg_loader_config, seed, config, &full));
     config = &full;
     if (config->batch_size < 1) {
         return tg_fail(ctx, TG_E_CONFIG, "data.batch_size: %lld is not positive",

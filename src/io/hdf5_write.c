@@ -214,7 +214,7 @@ tg_status tg_h5_write(tg_context *ctx, const char *path, const tg_archive *archi
     TG_NEED(ctx, ctx, path, archive);
     tg_h5_write_config full = {.size = sizeof full};
     const tg_status status =
-        config ? TG_SIZED_READ(ctx, tg_h5_write_config, size, config, &full) : TG_OK;
+        config ? TG_SIZED_READ(ctx, tg_h5_write_config, gzip, config, &full) : TG_OK;
     if (status != TG_OK) {
         return status;
     }

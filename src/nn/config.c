@@ -131,7 +131,7 @@ void tg_fno_config_init(tg_fno_config *config, size_t size) {
 
 tg_status nn_config_read(tg_context *ctx, const tg_fno_config *config, tg_fno_config *out) {
     *out = tg_fno_config_default();
-    return TG_SIZED_READ(ctx, tg_fno_config, n_modes, config, out);
+    return TG_SIZED_READ(ctx, tg_fno_config, in_channels, config, out);
 }
 
 const tg_setting *nn_config_rows(void) {

@@ -16,7 +16,7 @@ void tg_loss_config_init(tg_loss_config *config, size_t size) {
 
 tg_status nn_loss_config_read(tg_context *ctx, const tg_loss_config *config, tg_loss_config *out) {
     *out = tg_loss_config_default();
-    return TG_SIZED_READ(ctx, tg_loss_config, size, config, out);
+    return TG_SIZED_READ(ctx, tg_loss_config, terms, config, out);
 }
 
 static const char *skip_space(const char *text) {

@@ -26,7 +26,7 @@ void tg_optim_config_init(tg_optim_config *config, size_t size) {
 tg_status tg_optim_config_read(tg_context *ctx, const tg_optim_config *config,
                                tg_optim_config *out) {
     *out = tg_optim_config_default();
-    return TG_SIZED_READ(ctx, tg_optim_config, size, config, out);
+    return TG_SIZED_READ(ctx, tg_optim_config, learning_rate, config, out);
 }
 
 static const tg_choice complex_adam_choices[] = {

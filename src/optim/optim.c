@@ -68,7 +68,7 @@ static tg_status read_setup(tg_context *ctx, const tg_optim_setup *given, tg_opt
     tg_optim_config *groups = NULL;
     tg_status status = TG_OK;
     *out = (tg_optim_setup){.size = sizeof *out};
-    TG_TRY(TG_SIZED_READ(ctx, tg_optim_setup, param_count, given, out));
+    TG_TRY(TG_SIZED_READ(ctx, tg_optim_setup, seed, given, out));
     if (out->group_count < 1 || !out->groups) {
         out->groups = NULL; /* nothing to be freed */
         return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: %d groups", out->group_count);

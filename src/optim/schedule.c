@@ -35,7 +35,7 @@ enum { ROWS = sizeof table / sizeof table[0] };
 static tg_status read_config(tg_context *ctx, const tg_lr_schedule_config *config,
                              tg_lr_schedule_config *out) {
     *out = tg_lr_schedule_config_default();
-    return TG_SIZED_READ(ctx, tg_lr_schedule_config, size, config, out);
+    return TG_SIZED_READ(ctx, tg_lr_schedule_config, scheduler, config, out);
 }
 
 tg_status tg_lr_schedule_config_set(tg_context *ctx, tg_lr_schedule_config *config, const char *key,

@@ -264,7 +264,7 @@ tg_status tg_generator_create(tg_context *ctx, const tg_generator_config *config
     tg_generator *g = NULL;
     tg_archive *meta = NULL;
     tg_generator_config full = tg_generator_config_default();
-    TG_TRY(TG_SIZED_READ(ctx, tg_generator_config, folder, config, &full));
+    TG_TRY(TG_SIZED_READ(ctx, tg_generator_config, n_train, config, &full));
     config = &full;
     if (!config->equation || !config->folder || !*config->folder) {
         return tg_fail(ctx, TG_E_ARGUMENT, "generator: expected an equation and a folder");

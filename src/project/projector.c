@@ -24,7 +24,7 @@ void tg_projector_config_init(tg_projector_config *config, size_t size) {
 static tg_status read_config(tg_context *ctx, const tg_projector_config *config,
                              tg_projector_config *out) {
     *out = tg_projector_config_default();
-    return TG_SIZED_READ(ctx, tg_projector_config, size, config, out);
+    return TG_SIZED_READ(ctx, tg_projector_config, scheme, config, out);
 }
 
 tg_grad_source tg_gradient_source(const tg_gradient *gradient) {

@@ -17,6 +17,22 @@ static void set_chunks(tg_optim_config *groups, int count, size_t bytes) {
     }
 }
 
+/* Whether the structs that are written are those of the setup, and have the field. */
+static tg_status check_groups(tg_context *ctx, const tg_optim_setup *setup,
+                              const tg_optim_config *groups) {
+    tg_optim_memory memory;
+    const tg_status status = tg_optim_plan_memory(ctx, setup, &memory);
+    if (status != TG_OK) {
+        return status;
+    }
+    const size_t least = offsetof(tg_optim_config, projector) + sizeof groups->projector;
+    return setup->groups == groups && groups->size >= least
+               ? TG_OK
+               : tg_fail(ctx, TG_E_ARGUMENT,
+                         "refresh in chunks: the groups to be set are not those of the setup, or "
+                         "have no projector");
+}
+
 /* What network and optimizer hold together. */
 static tg_status held(tg_context *ctx, const tg_fno_config *network, int64_t batch,
                       const int64_t *grid, const tg_optim_setup *setup, size_t *out) {
@@ -40,7 +56,10 @@ tg_status tg_step_choose_refresh_chunks(tg_context *ctx, const tg_fno_config *ne
                                         const tg_optim_setup *setup, tg_optim_config *groups) {
     TG_NEED(ctx, ctx, network, grid, setup, groups);
     size_t whole = 0, chunks = 0;
-    tg_status status = TG_OK;
+    tg_status status = check_groups(ctx, setup, groups);
+    if (status != TG_OK) {
+        return status;
+    }
     set_chunks(groups, setup->group_count, 0);
     status = held(ctx, network, batch, grid, setup, &whole);
     if (status == TG_OK) {

@@ -59,7 +59,7 @@ tg_status tg_step_create(tg_context *ctx, const tg_step_config *config, tg_step 
     tg_status status = TG_OK;
     tg_step *s = NULL;
     tg_step_config full = {.size = sizeof full, .loss = tg_loss_config_default()};
-    TG_TRY(TG_SIZED_READ(ctx, tg_step_config, fno, config, &full));
+    TG_TRY(TG_SIZED_READ(ctx, tg_step_config, optim, config, &full));
     config = &full;
     TG_NEED(ctx, config->fno);
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, s, 1));

@@ -1,6 +1,6 @@
 /* The device slots of the CUDA backend: what the probe says, memory in the ledger, and data to the
- * GPU and back. The backend cannot be selected yet (its arithmetic is missing), so the table is
- * filled and opened by hand. Tests that need a GPU are skipped where there is none. */
+ * GPU and back, by a table that is filled and opened by hand; then contexts with a device, a stream
+ * and memory of their caller. Tests that need a GPU are skipped where there is none. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -123,6 +123,97 @@ static void test_bad_pointer(void **state) {
     assert_non_null(strstr(tg_context_error(ctx), "copying from the GPU"));
 }
 
+/* ---- what a context takes from its caller ---- */
+
+static tg_context *context_with(const tg_context_config *config) {
+    tg_context *made = NULL;
+    assert_int_equal(tg_context_create(config, &made), TG_OK);
+    return made;
+}
+
+/* x = 3 x on the GPU, there and back. */
+static void compute(tg_context *on) {
+    enum { N = 1000 };
+    float values[N];
+    tg_tensor host, x;
+    tg_backend *made = NULL;
+    const tg_shape shape = {1, {N}};
+    for (int i = 0; i < N; i++) {
+        values[i] = (float)i;
+    }
+    assert_int_equal(tg_backend_get(on, &made), TG_OK);
+    assert_int_equal(tg_tensor_wrap(on, TG_F32, &shape, values, &host), TG_OK);
+    assert_int_equal(tg_backend_tensor(on, TG_MEM_DATA, TG_F32, &shape, &x), TG_OK);
+    assert_int_equal(tg_backend_copy(on, &host, &x), TG_OK);
+    assert_int_equal(made->ops->scale(made, TG_F32, N, (tg_scalar){3.0, 0.0}, x.data), TG_OK);
+    memset(values, 0, sizeof values);
+    assert_int_equal(tg_backend_copy(on, &x, &host), TG_OK);
+    for (int i = 0; i < N; i++) {
+        assert_true(values[i] == 3.0f * (float)i);
+    }
+    tg_tensor_destroy(&x);
+}
+
+/* The default streams of CUDA have fixed handles: cudaStreamLegacy and cudaStreamPerThread. */
+static void test_stream_of_the_caller(void **state) {
+    (void)state;
+    need_gpu();
+    for (uintptr_t handle = 0; handle <= 2; handle++) {
+        tg_context_config config = tg_context_config_default();
+        config.device = handle == 2 ? 0 : -1;
+        config.stream = (void *)handle;
+        tg_context *on = context_with(&config);
+        assert_int_equal(tg_backend_select(on, "cuda"), TG_OK);
+        compute(on);
+        tg_context_destroy(&on);
+    }
+}
+
+static void test_device_that_is_not_there(void **state) {
+    (void)state;
+    need_gpu();
+    tg_context_config config = tg_context_config_default();
+    config.device = 1000;
+    tg_context *on = context_with(&config);
+    assert_int_equal(tg_backend_select(on, "cuda"), TG_E_ARGUMENT);
+    assert_non_null(strstr(tg_context_error(on), "device 1000 is asked for, backend cuda has "));
+    tg_context_destroy(&on);
+}
+
+/* An allocator whose memory is that of the table above. */
+static void *give(void *user, size_t bytes, tg_place place, void *stream) {
+    (void)stream;
+    assert_int_equal(place, TG_DEVICE);
+    ++*(int *)user;
+    return ops.alloc(&be, TG_MEM_OTHER, bytes);
+}
+
+static void take_back(void *user, void *block, size_t bytes, tg_place place, void *stream) {
+    (void)bytes;
+    (void)place;
+    (void)stream;
+    --*(int *)user;
+    ops.release(&be, block);
+}
+
+static void test_memory_of_the_caller(void **state) {
+    (void)state;
+    need_gpu();
+    int alive = 0;
+    const size_t before = tg_context_memory(ctx, TG_DEVICE).current_total;
+    tg_context_config config = tg_context_config_default();
+    config.allocator = (tg_allocator){.alloc = give, .release = take_back, .user = &alive};
+    tg_context *on = context_with(&config);
+    assert_int_equal(tg_backend_select(on, "cuda"), TG_OK);
+    compute(on);
+    const tg_mem_usage usage = tg_context_memory(on, TG_DEVICE);
+    assert_int_equal(alive, usage.blocks);
+    assert_int_equal(tg_context_memory(ctx, TG_DEVICE).current_total, before + usage.current_total);
+    tg_context_destroy(&on);
+    assert_int_equal(alive, 0);
+    assert_int_equal(tg_context_memory(ctx, TG_DEVICE).current_total, before);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_choice, open_backend, close_backend),
@@ -130,6 +221,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_empty_block, open_backend, close_backend),
         cmocka_unit_test_setup_teardown(test_out_of_memory, open_backend, close_backend),
         cmocka_unit_test_setup_teardown(test_bad_pointer, open_backend, close_backend),
+        cmocka_unit_test_setup_teardown(test_stream_of_the_caller, open_backend, close_backend),
+        cmocka_unit_test_setup_teardown(test_device_that_is_not_there, open_backend, close_backend),
+        cmocka_unit_test_setup_teardown(test_memory_of_the_caller, open_backend, close_backend),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
