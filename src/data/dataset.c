@@ -12,38 +12,11 @@
 
 #include "base/memory.h"
 #include "base/sized.h"
+#include "data/dataset.h"
 #include "data/dataset_memory.h"
 #include "data/subsampling.h"
-#include "io/array.h"
-#include "tgrad/data.h"
 
 enum { BUFFER = 4 << 20 }; /* bytes of stored samples read at once, at least one sample */
-
-/* x or y. Stored sample: ([times,] [channels,] grid..). */
-typedef struct side {
-    tg_array *array;                   /* NULL: there is none, or all of it is in `cache` */
-    int64_t channels;                  /* handed out */
-    int64_t skip;                      /* stored channels before the first one handed out */
-    int64_t grid[TG_DATA_MAX_DIMS];    /* stored, with leading 1s */
-    int64_t points[TG_DATA_MAX_DIMS];  /* handed out, likewise */
-    int64_t strides[TG_DATA_MAX_DIMS]; /* every so many-th point is handed out */
-    size_t stored_bytes, bytes;        /* of one sample, of the dtype handed out */
-    char *cache;                       /* (samples * bytes), or NULL */
-} side;
-
-/* Number `place` of the samples asked for is sample `index`. */
-typedef struct request {
-    int64_t index, place;
-} request;
-
-struct tg_dataset {
-    tg_context *ctx;
-    tg_dataset_facts facts;
-    side sides[2];     /* by tg_data_side */
-    char *buffer;      /* (buffer_bytes) stored samples; NULL when cached */
-    request *requests; /* (capacity) */
-    int64_t capacity;
-};
 
 void tg_dataset_config_init(tg_dataset_config *config, size_t size) {
     const tg_dataset_config defaults = {.size = sizeof defaults,
@@ -74,143 +47,6 @@ void tg_dataset_close(tg_dataset **dataset) {
     *dataset = NULL;
 }
 
-/* ---- what the shapes mean ---- */
-
-/* Step between points of a stored grid of n that leaves r of them; 0 if there is none. A grid of
- * which r is no divisor but that is odd is taken to hold both ends of its interval, which are kept:
- * 421 points become 211 or 85. */
-static int64_t step_of(int64_t n, int64_t r) {
-    if (r == 0 || r == n) {
-        return 1;
-    }
-    if (n % r == 0) {
-        return n / r;
-    }
-    return r > 1 && n % 2 == 1 && (n - 1) % (r - 1) == 0 ? (n - 1) / (r - 1) : 0;
-}
-
-/* Grid and sub-sampling from the last n_dim sizes of the stored shape. */
-static tg_status set_grid(tg_dataset *d, side *s, const tg_dataset_config *config) {
-    const tg_shape *shape = tg_array_shape(s->array);
-    const int n_dim = config->n_dim, pad = TG_DATA_MAX_DIMS - n_dim;
-    char text[128], asked[TG_GRID_TEXT];
-    for (int i = 0; i < TG_DATA_MAX_DIMS; i++) {
-        const int64_t n = i < pad ? 1 : shape->dim[shape->ndim - TG_DATA_MAX_DIMS + i];
-        const int64_t wanted = i < pad ? 1 : config->grid[i - pad];
-        const int64_t step = i < pad ? 1 : step_of(n, wanted);
-        if (step == 0 || n < 1) {
-            const tg_shape grid = tg_shape_of(n_dim, shape->dim + shape->ndim - n_dim);
-            return tg_fail(d->ctx, TG_E_SHAPE,
-                           "%s: a grid of %s cannot be sub-sampled to %s: %" PRId64
-                           " is no divisor of %" PRId64 " (nor, for an odd grid with both ends, is "
-                           "%" PRId64 " one of the size less one)",
-                           tg_array_label(s->array), tg_shape_text(&grid, text, sizeof text),
-                           tg_grid_text(n_dim, config->grid, asked), wanted, n, wanted - 1);
-        }
-        s->grid[i] = n;
-        s->strides[i] = step;
-        s->points[i] = (n + step - 1) / step;
-    }
-    return TG_OK;
-}
-
-/* `extra` dimensions stand between samples and grid: channels last, time (if has_time) before. */
-static tg_status set_channels(tg_dataset *d, side *s, bool has_time, int extra, int64_t y_time) {
-    const tg_shape *shape = tg_array_shape(s->array);
-    const int64_t times = has_time ? shape->dim[1] : 1;
-    const int64_t channels = extra > (has_time ? 1 : 0) ? shape->dim[extra] : 1;
-    const int64_t time = y_time == TG_TIME_LAST ? times - 1 : y_time;
-    if (times < 1 || channels < 1) {
-        return tg_fail(d->ctx, TG_E_SHAPE, "%s: has no %s", tg_array_label(s->array),
-                       times < 1 ? "times" : "channels");
-    }
-    if (y_time >= 0 && (!has_time || y_time >= times)) {
-        return tg_fail(d->ctx, TG_E_CONFIG,
-                       "%s: time %" PRId64 " was asked for, but the array has %" PRId64 " (%s)",
-                       tg_array_label(s->array), y_time, times,
-                       has_time ? "counted from 0" : "no dimension of time");
-    }
-    s->channels = y_time == TG_TIME_ALL ? times * channels : channels;
-    s->skip = y_time == TG_TIME_ALL ? 0 : time * channels;
-    return TG_OK;
-}
-
-static tg_status bad_shape(tg_dataset *d, const side *s, int n_dim, const char *expected) {
-    char text[128];
-    return tg_fail(d->ctx, TG_E_SHAPE,
-                   "%s: expected %s with %d dimension%s of the grid (as many as fno.n_modes has), "
-                   "found %s",
-                   tg_array_label(s->array), expected, n_dim, n_dim == 1 ? "" : "s",
-                   tg_shape_text(tg_array_shape(s->array), text, sizeof text));
-}
-
-/* The meaning of every dimension of x and y. */
-static tg_status set_layout(tg_dataset *d, const tg_dataset_config *config) {
-    tg_status status = TG_OK;
-    side *x = &d->sides[TG_DATA_X], *y = &d->sides[TG_DATA_Y];
-    const int x_extra = tg_array_shape(x->array)->ndim - 1 - config->n_dim;
-    if (x_extra < 0 || x_extra > 1) {
-        return bad_shape(d, x, config->n_dim, "(samples, grid..) or (samples, channels, grid..)");
-    }
-    TG_TRY(set_channels(d, x, false, x_extra, TG_TIME_LAST));
-    TG_TRY(set_grid(d, x, config));
-    if (!y->array) {
-        return TG_OK;
-    }
-    const int y_extra = tg_array_shape(y->array)->ndim - 1 - config->n_dim;
-    if (y_extra < 0 || y_extra > 2) {
-        return bad_shape(d, y, config->n_dim, "(samples, [times,] [channels,] grid..)");
-    }
-    const bool has_time = y_extra == 2 || y_extra > x_extra;
-    TG_TRY(set_channels(d, y, has_time, y_extra, config->y_time));
-    TG_TRY(set_grid(d, y, config));
-    const int64_t nx = tg_array_shape(x->array)->dim[0], ny = tg_array_shape(y->array)->dim[0];
-    if (nx != ny || memcmp(x->grid, y->grid, sizeof x->grid) != 0) {
-        char text[128];
-        return tg_fail(
-            d->ctx, TG_E_SHAPE, "%s: expected the samples and the grid of x (%s), found %s",
-            tg_array_label(y->array), nx != ny ? "their numbers differ" : "their grids differ",
-            tg_shape_text(tg_array_shape(y->array), text, sizeof text));
-    }
-fail:
-    return status;
-}
-
-static tg_status set_facts(tg_dataset *d, const tg_dataset_config *config) {
-    const side *x = &d->sides[TG_DATA_X];
-    const int pad = TG_DATA_MAX_DIMS - config->n_dim;
-    const int64_t stored = tg_array_shape(x->array)->dim[0];
-    bool is_complex = config->complex_data;
-    for (int i = 0; i < 2 && d->sides[i].array; i++) {
-        is_complex = is_complex || tg_dtype_is_complex(tg_array_dtype(d->sides[i].array));
-    }
-    if (stored < 1 || config->n_samples > stored) {
-        return tg_fail(
-            d->ctx, TG_E_CONFIG, "%s: %" PRId64 " samples were asked for, there are %" PRId64,
-            tg_array_label(x->array), config->n_samples > 1 ? config->n_samples : 1, stored);
-    }
-    d->facts = (tg_dataset_facts){.samples = config->n_samples ? config->n_samples : stored,
-                                  .in_channels = x->channels,
-                                  .out_channels = d->sides[TG_DATA_Y].channels,
-                                  .n_dim = config->n_dim,
-                                  .dtype = is_complex ? TG_C64 : TG_F32};
-    memcpy(d->facts.grid, x->points + pad, (size_t)config->n_dim * sizeof d->facts.grid[0]);
-    memcpy(d->facts.file_grid, x->grid + pad, (size_t)config->n_dim * sizeof d->facts.grid[0]);
-    for (int i = 0; i < 2 && d->sides[i].array; i++) {
-        side *s = &d->sides[i];
-        const size_t element = tg_dtype_size(d->facts.dtype);
-        const int64_t numel = tg_shape_numel(tg_array_shape(s->array));
-        if (numel < 0 || numel > INT64_MAX / (int64_t)element) {
-            return tg_fail(d->ctx, TG_E_SHAPE, "%s: too large", tg_array_label(s->array));
-        }
-        s->stored_bytes = (size_t)(numel / stored) * element;
-        s->bytes = (size_t)(s->channels * s->points[0] * s->points[1] * s->points[2]) * element;
-    }
-    d->facts.x_bytes = d->sides[TG_DATA_X].bytes;
-    d->facts.y_bytes = d->sides[TG_DATA_Y].bytes;
-    return TG_OK;
-}
-
 /* ---- from stored samples to those handed out ---- */
 
 /* Every `step`-th of a row's elements. */
@@ -224,7 +60,7 @@ static void copy_row(char *dst, const char *src, int64_t count, int64_t step, si
     }
 }
 
-static void copy_sample(const side *s, size_t element, const char *stored, char *out) {
+static void copy_sample(const tg_dataset_side *s, size_t element, const char *stored, char *out) {
     const int64_t *n = s->grid, *p = s->points, *step = s->strides;
     const size_t row = (size_t)p[2] * element;
     stored += (size_t)(s->skip * n[0] * n[1] * n[2]) * element;
@@ -239,13 +75,14 @@ static void copy_sample(const side *s, size_t element, const char *stored, char 
 }
 
 /* Stored samples that the buffer holds: never less than one. */
-static int64_t buffer_samples(const side *s) {
+static int64_t buffer_samples(const tg_dataset_side *s) {
     const int64_t fit = (int64_t)(BUFFER / (s->stored_bytes ? s->stored_bytes : 1));
     return fit > 1 ? fit : 1;
 }
 
 /* The requests, sorted by index: neighbours in the file are read together. */
-static tg_status stream(tg_dataset *d, side *s, const request *requests, int64_t count, char *out) {
+static tg_status stream(tg_dataset *d, tg_dataset_side *s, const tg_dataset_request *requests,
+                        int64_t count, char *out) {
     const size_t element = tg_dtype_size(d->facts.dtype);
     const int64_t most = buffer_samples(s);
     for (int64_t begin = 0, end = 0; begin < count; begin = end) {
@@ -280,14 +117,14 @@ static tg_status reserve(tg_dataset *d, int64_t count) {
 }
 
 static int by_index(const void *a, const void *b) {
-    const request *x = a, *y = b;
+    const tg_dataset_request *x = a, *y = b;
     if (x->index != y->index) {
         return x->index < y->index ? -1 : 1;
     }
     return x->place < y->place ? -1 : x->place > y->place;
 }
 
-static tg_status read_side(tg_dataset *d, side *s, const int64_t *indices, int64_t count,
+static tg_status read_side(tg_dataset *d, tg_dataset_side *s, const int64_t *indices, int64_t count,
                            char *out) {
     if (!s->cache) {
         return stream(d, s, d->requests, count, out);
@@ -315,7 +152,7 @@ tg_status tg_dataset_read(tg_dataset *dataset, const int64_t *indices, int64_t c
                            d->facts.samples);
         }
         if (!d->facts.cached) {
-            d->requests[i] = (request){.index = indices[i], .place = i};
+            d->requests[i] = (tg_dataset_request){.index = indices[i], .place = i};
         }
     }
     if (!d->facts.cached && count > 0) {
@@ -330,7 +167,7 @@ fail:
 /* ---- opening ---- */
 
 /* Reads all samples through the buffer and lets the file go. */
-static tg_status fill_cache(tg_dataset *d, side *s) {
+static tg_status fill_cache(tg_dataset *d, tg_dataset_side *s) {
     tg_status status = TG_OK;
     const int64_t most = buffer_samples(s);
     TG_TRY(TG_ALLOC(d->ctx, TG_MEM_DATA, s->cache, (size_t)d->facts.samples * s->bytes));
@@ -339,7 +176,7 @@ static tg_status fill_cache(tg_dataset *d, side *s) {
         const int64_t left = d->facts.samples - first;
         const int64_t count = left < most ? left : most;
         for (int64_t i = 0; i < count; i++) {
-            d->requests[i] = (request){.index = first + i, .place = first + i};
+            d->requests[i] = (tg_dataset_request){.index = first + i, .place = first + i};
         }
         TG_TRY(stream(d, s, d->requests, count, s->cache));
     }
@@ -483,8 +320,7 @@ static tg_status look_at(tg_context *ctx, const origin *from, const tg_dataset_c
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, d, 1));
     d->ctx = ctx;
     TG_TRY(open_arrays(d, from, config));
-    TG_TRY(set_layout(d, config));
-    TG_TRY(set_facts(d, config));
+    TG_TRY(tg_dataset_set_layout(d, config));
     *out = d;
     return TG_OK;
 fail:
@@ -493,7 +329,7 @@ fail:
 }
 
 void tg_dataset_warn(tg_context *ctx, const tg_dataset *dataset, const char *path) {
-    const side *x = &dataset->sides[TG_DATA_X];
+    const tg_dataset_side *x = &dataset->sides[TG_DATA_X];
     const tg_dataset_facts *facts = &dataset->facts;
     const int n_dim = facts->n_dim, pad = TG_DATA_MAX_DIMS - n_dim;
     char from[128], to[128], every[128];
@@ -563,13 +399,13 @@ static tg_dataset_bytes plan_bytes(tg_dataset *d, size_t cache_bytes, const size
     const size_t buffer = measure(d, cache_bytes);
     tg_dataset_bytes bytes = {.opening = files[0] + files[1] + buffer};
     bytes.held = bytes.opening;
-    bytes.request = sizeof(request);
+    bytes.request = sizeof(tg_dataset_request);
     if (!d->facts.cached) {
         return bytes;
     }
     size_t open = files[0] + files[1], cache = 0, requests = 0;
     for (int i = 0; i < 2 && d->sides[i].array; i++) {
-        const size_t most = (size_t)buffer_samples(&d->sides[i]) * sizeof(request);
+        const size_t most = (size_t)buffer_samples(&d->sides[i]) * sizeof(tg_dataset_request);
         cache += (size_t)d->facts.samples * d->sides[i].bytes;
         requests = most > requests ? most : requests;
         const size_t now = open + buffer + cache + requests;
