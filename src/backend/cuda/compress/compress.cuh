@@ -91,7 +91,7 @@ struct cuda_plan {
     int64_t size;                   /* of the workspace */
 };
 
-/* TG_E_DTYPE unless the dtype is f32, f64, c64 or c128 and halves stand for f32 or c64. */
+/* TG_E_DTYPE unless the dtype is f32, f64, c64 or c128 and 16-bit formats stand for f32 or c64. */
 tg_status cuda_check_modes(const tg_backend *be, const char *slot, tg_dtype dtype,
                            tg_storage store);
 

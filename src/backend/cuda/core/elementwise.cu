@@ -109,7 +109,7 @@ static tg_status cuda_scale(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar
 
 /* ---- convert ---- */
 
-/* A double reaches the halves through the nearest float, as on every backend. */
+/* A double reaches a 16-bit format through the nearest float, as on every backend. */
 template <class D, class R> __device__ inline D convert_real(R x) {
     return narrow<D>((real_of<D>)x);
 }

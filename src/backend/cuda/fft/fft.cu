@@ -6,7 +6,7 @@
  *
  *   lines   one kernel with fast transforms (lines.cu), in f32 or f64 whatever the context's
  *           math. For lengths with small prime factors that fit in shared memory.
- *           Real rows stored as halves of which few frequencies are kept are multiplied on tensor
+ *           Real rows stored in 16 bits of which few frequencies are kept are multiplied on tensor
  *           cores, if the context's math is TF32 (half_rows.cu).
  *   matrix  a product with the matrix of roots of unity, for all other lengths; f32 in the
  *           context's math (TF32 or not). Real rows go straight to their half spectrum and back.

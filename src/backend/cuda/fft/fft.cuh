@@ -65,7 +65,7 @@ struct fft_lines {
     size_t shared_bytes;
     int threads;
     const void *roots;       /* (n) complex, of the device: e^{-2 pi i j / n} */
-    fft_row_tiles row_tiles; /* where rows of halves are multiplied; else 0 */
+    fft_row_tiles row_tiles; /* where 16-bit rows are multiplied; else 0 */
     const void *waves; /* (8 tiles, n / 4) complex, of even k's and of odd ones: e^{2 pi i k (j +
                           1/2) / n} */
 };
@@ -79,7 +79,7 @@ bool cuda_fft_lines_layout(bool wide, bool real, int64_t n, int64_t kept, int64_
 tg_status cuda_fft_lines_prepare(tg_backend *be, bool wide);
 tg_status cuda_fft_lines_run(tg_backend *be, const fft_lines *lines, const fft_pass *pass);
 
-/* Real rows stored as halves may be multiplied instead (half_rows.cu), between them and the plan's
+/* Real rows stored in 16 bits may be multiplied instead (half_rows.cu), between them and the plan's
  * own numbers: tiles for that, or none if the sizes, the device or its math are not for it. Rows
  * that are not aligned go by fast transforms after all. */
 fft_row_tiles cuda_fft_rows_tiles(const tg_backend *be, int64_t n, int64_t kept);

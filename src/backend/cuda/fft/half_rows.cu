@@ -1,5 +1,5 @@
-/* Real rows stored as halves, by products on tensor cores: where few frequencies of a row are kept,
- * that is less work than a fast transform, and TF32 rounds less than the halves do.
+/* Real rows stored in 16 bits, by products on tensor cores: where few frequencies of a row are
+ * kept, that is less work than a fast transform, and TF32 rounds less than their format does.
  *
  * With p = 2 pi k (i + 1/2) / n and z_k = e^{pi i k / n}, the points i and n - 1 - i, mirror
  * images, have the same cos p and opposite sin p; so have i and j = n/2 - 1 - i for even k, and the
@@ -34,7 +34,7 @@ struct rows_call {
     float edge, interior;
 };
 
-/* ---- halves, eight in a row ---- */
+/* ---- 16-bit numbers, eight in a row ---- */
 
 struct eight {
     uint32_t word[4];

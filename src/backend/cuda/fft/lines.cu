@@ -10,8 +10,9 @@
  * m, then transforms of m points. It runs with real and imaginary parts exchanged, which turns a
  * forward transform into an inverse one. Two real rows make one complex line.
  *
- * Data are read from and written to global memory once; a window of frequencies that wraps, halves
- * in memory, weights and the split into two real rows are part of that reading and writing. */
+ * Data are read from and written to global memory once; a window of frequencies that wraps, 16-bit
+ * formats in memory, weights and the split into two real rows are part of that reading and writing.
+ */
 #include "backend/cuda/fft/line_tile.cuh"
 
 /* ---- stages ---- */

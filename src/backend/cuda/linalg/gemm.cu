@@ -2,8 +2,8 @@
  *
  * cuBLAS is column-major and sees every matrix transposed; it computes C^T = op(B)^T op(A)^T, so
  * the operands change places and keep their op. What it does not have (conjugation without
- * transposition, arrays aligned to less than an element) or we do not ask of it (halves) goes by a
- * plain tiled kernel. */
+ * transposition, arrays aligned to less than an element) or we do not ask of it (16-bit formats)
+ * goes by a plain tiled kernel. */
 #include "backend/cuda/core/element.cuh"
 #include "backend/cuda/linalg/blas.cuh"
 

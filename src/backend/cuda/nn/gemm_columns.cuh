@@ -1,4 +1,4 @@
-/* Perceptrons and linear skips as matrix products: tiles of columns.
+/* MLPs and linear skips as matrix products: tiles of columns.
  *
  * A column is a pixel of a sample. Activations of a tile are matrices (channels, count) of the
  * arithmetic's type in the workspace, about as large as a second-level cache: enough work for a

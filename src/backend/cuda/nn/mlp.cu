@@ -1,6 +1,6 @@
-/* Perceptrons as matrix products on tiles of columns: the hidden layer exists for one tile at a
+/* MLPs as matrix products on tiles of columns: the hidden layer exists for one tile at a
  * time, forward and backward. One output goes another way (mlp_single.cu), and shapes that fit
- * go by one kernel on tensor cores (mlp_tensor.cu) where products may be rounded to TF32. */
+ * go by one kernel on tensor cores (mlp_tile_forward.cu) where products may be rounded to TF32. */
 #include "backend/cuda/nn/mlp_columns.cuh"
 
 /* ---- the workspace ---- */
@@ -161,7 +161,7 @@ static tg_status output_of(tg_backend *be, const tg_mlp *op, const column_tile &
     o.y = static_cast<Y *>(op->y);
     o.activated = static_cast<Y *>(op->activated);
     output_layer<<<column_grid(op->out, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(t, o, f);
-    return CUDA_LAUNCHED(be, "the output of a perceptron");
+    return CUDA_LAUNCHED(be, "the output of an MLP");
 }
 
 /* ---- all tiles; T: double or float, by which the storage types are chosen ---- */
@@ -242,8 +242,8 @@ fail:
 
 static size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
     const size_t ways[] = {columns_workspace(op, backward), mlp_single_workspace(op, backward),
-                           mlp_single_halves_workspace(be, op, backward),
-                           backward ? mlp_tensor_workspace(be, op) : 0};
+                           mlp_single_half_workspace(be, op, backward),
+                           backward ? mlp_tile_workspace(be, op) : 0};
     size_t most = 0;
     for (size_t bytes : ways) {
         most = bytes > most ? bytes : most;
@@ -263,8 +263,8 @@ static tg_status cuda_mlp_forward(tg_backend *be, const tg_mlp *op) {
     if (mlp_single_takes(op)) {
         return mlp_single_forward(be, op);
     }
-    if (mlp_tensor_forward_takes(be, op)) {
-        return mlp_tensor_forward(be, op);
+    if (mlp_tile_forward_takes(be, op)) {
+        return mlp_tile_forward(be, op);
     }
     return op->dtype == TG_F64 ? forward_columns<double>(be, op) : forward_columns<float>(be, op);
 }
@@ -277,8 +277,8 @@ static tg_status cuda_mlp_backward(tg_backend *be, const tg_mlp *op) {
     if (mlp_single_takes(op)) {
         return mlp_single_backward(be, op);
     }
-    if (mlp_tensor_backward_takes(be, op)) {
-        return mlp_tensor_backward(be, op);
+    if (mlp_tile_backward_takes(be, op)) {
+        return mlp_tile_backward(be, op);
     }
     return op->dtype == TG_F64 ? backward_columns<double>(be, op) : backward_columns<float>(be, op);
 }

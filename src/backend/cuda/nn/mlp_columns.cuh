@@ -1,5 +1,5 @@
-/* Perceptrons on tiles of columns: what goes into the hidden layer, and the gradient that comes out
- * of it; and perceptrons with one output (mlp_single.cu). */
+/* MLPs on tiles of columns: what goes into the hidden layer, and the gradient that comes out
+ * of it; and MLPs with one output (mlp_single.cu). */
 #ifndef TG_BACKEND_CUDA_NN_MLP_COLUMNS_CUH
 #define TG_BACKEND_CUDA_NN_MLP_COLUMNS_CUH
 
@@ -12,12 +12,12 @@ size_t mlp_single_workspace(const tg_mlp *op, bool backward);
 tg_status mlp_single_forward(tg_backend *be, const tg_mlp *op);
 tg_status mlp_single_backward(tg_backend *be, const tg_mlp *op);
 
-/* Of these, calls whose input is stored as halves and goes by tensor cores as it is
+/* Of these, calls whose input is stored as 16-bit numbers and goes by tensor cores as it is
  * (mlp_single_half.cu). */
-bool mlp_single_halves_takes(const tg_backend *be, const tg_mlp *op, bool backward);
-size_t mlp_single_halves_workspace(const tg_backend *be, const tg_mlp *op, bool backward);
-tg_status mlp_single_halves_forward(tg_backend *be, const tg_mlp *op);
-tg_status mlp_single_halves_backward(tg_backend *be, const tg_mlp *op);
+bool mlp_single_half_takes(const tg_backend *be, const tg_mlp *op, bool backward);
+size_t mlp_single_half_workspace(const tg_backend *be, const tg_mlp *op, bool backward);
+tg_status mlp_single_half_forward(tg_backend *be, const tg_mlp *op);
+tg_status mlp_single_half_backward(tg_backend *be, const tg_mlp *op);
 
 /* u = act(x): x itself where that is the same matrix. */
 template <class X>
@@ -53,7 +53,7 @@ static tg_status input_gradient(tg_backend *be, const tg_mlp *op, const column_t
     if (status == TG_OK) {
         scatter_gradient<<<column_grid(op->in, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
             t, op->in, act, R(1), R(op->beta), room, static_cast<const X *>(op->x), dx);
-        status = CUDA_LAUNCHED(be, "a perceptron backwards");
+        status = CUDA_LAUNCHED(be, "an MLP backwards");
     }
     return status;
 }

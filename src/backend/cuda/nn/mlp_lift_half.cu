@@ -1,20 +1,22 @@
-/* Perceptrons from few full channels to many that are stored as halves, as liftings are. The first
- * product, over few channels, is one step of TF32; the second is one of halves
- * (tile/half_products.cuh), the hidden layer rounded as if it were stored. Backward makes no dx.
+/* MLPs from few full channels to many 16-bit ones, as liftings are. The first product, over few
+ * channels, is one step of TF32; the second is in the 16-bit format, the hidden layer rounded as if
+ * it were stored. Backward makes no dx.
  *
- * Forward a block holds all weights. Backward it has half of the hidden channels. */
-#include "backend/cuda/nn/mlp_half.cuh"
+ * A kernel of its own and not mlp_tile_forward.cu, for which 4 channels are 16 and whose weights
+ * would not fit: forward a block holds all weights, backward those of half of the hidden channels.
+ */
+#include "backend/cuda/nn/mlp_tile.cuh"
 
 enum {
-    FEW = 8,   /* channels in as a step of TF32 has them */
-    IN = 4,    /* channels in at most */
-    OUT = 128, /* channels out at most */
-    HIDDEN = 256 /* at most */,
-    LIFT_WARPS = 16,
-    LIFT_THREADS = 32 * LIFT_WARPS, /* one for each number of the input of a tile */
-    FEW_LD = TILE + 8               /* of the input in shared memory: no bank conflicts */
+    FEW = 8,      /* channels in as a step of TF32 has them */
+    IN = 4,       /* channels in at most */
+    OUT = 128,    /* channels out at most */
+    HIDDEN = 256, /* at most */
+    WARPS = 16,
+    THREADS = 32 * WARPS, /* one for each number of the input of a tile */
+    FEW_LD = TILE + 8     /* of the input in shared memory: no bank conflicts */
 };
-static_assert(LIFT_THREADS == FEW * TILE, "a thread for each number");
+static_assert(THREADS == FEW * TILE, "a thread for each number");
 
 /* ---- the input ---- */
 
@@ -63,53 +65,56 @@ struct first_layer {
 
 /* ---- forward ---- */
 
+template <class F> using result_tile = warp_tile<F, OUT, TILE, WARPS>;
+template <class F> using second_layer = held_weights<result_tile<F>, HIDDEN>;
+
 /* Two tiles of the input and of the hidden layer take turns. */
-template <int STORE> constexpr size_t forward_shared() {
-    return sizeof(float) * (size_t)(2 * FEW * FEW_LD) +
-           sizeof(uint16_t) * (size_t)(2 * HIDDEN * HALF_LD) +
-           sizeof(uint32_t) * (size_t)(LIFT_WARPS * held_weights<STORE, HIDDEN>::SHARED);
+template <class F> constexpr size_t forward_shared() {
+    return sizeof(float) * (size_t)(2 * FEW * FEW_LD) + 2 * tile_bytes<F>(HIDDEN) +
+           second_layer<F>::template bytes<WARPS>;
 }
 
 /* One barrier per tile: behind it, what a warp writes of the next tile is in the other half of the
  * room, so that some warps make hidden layers while others multiply them. */
-template <int STORE>
-static __global__ void __launch_bounds__(LIFT_THREADS, 1) lift_forward(mlp_task t) {
-    using Y = frame<OUT, TILE, LIFT_WARPS, OUT / 16>;
-    float *x = dynamic_shared();
-    uint16_t *h = reinterpret_cast<uint16_t *>(x + 2 * FEW * FEW_LD);
+template <class F> static __global__ void __launch_bounds__(THREADS, 1) lift_forward(mlp_task t) {
+    using Y = result_tile<F>;
+    settle_all<TG_STORE_FULL, F::STORE>(t);
+    shared_room room = dynamic_shared();
+    float *x = room.take<float>(2 * FEW * FEW_LD);
+    uint16_t *h = room.take<uint16_t>(2 * HIDDEN * F::LD);
     first_layer w1;
-    held_weights<STORE, HIDDEN> w2;
+    second_layer<F> w2;
+    row_terms<Y> terms;
     const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, step = gridDim.x;
-    const row_terms terms = row_terms_of<Y>(t);
+    terms.load(t);
     w1.load(t, row);
-    w2.template load<Y>(t.alpha, t.w2, t.out, t.hidden, t.hidden,
-                        reinterpret_cast<uint32_t *>(h + 2 * HIDDEN * HALF_LD));
+    w2.template load<WARPS>(room, {t.alpha, t.w2, t.out, t.hidden, t.hidden});
     put_input(t, fetch_input(t, blockIdx.x), x);
     float next = (int)blockIdx.x + step < t.tiles.count ? fetch_input(t, blockIdx.x + step) : 0.0f;
     __syncthreads();
     for (int tile = blockIdx.x, turn = 0; tile < t.tiles.count; tile += step, turn ^= 1) {
         const tile_place place = place_of(t.tiles, tile);
         const float *input = x + turn * FEW * FEW_LD;
-        uint16_t *hidden = h + turn * HIDDEN * HALF_LD;
-        eight_of<Y> start;
+        uint16_t *hidden = h + turn * HIDDEN * F::LD;
+        prefetched<Y> start;
         Y y;
-        fetch_start(t, start, place);
+        fetch_start(t, start, y, place);
 #pragma unroll 4
         for (int n = 0; n < TILE / 8; n++) {
             float c[4];
             w1.multiply(c, input, 8 * n);
-            uint32_t *to = reinterpret_cast<uint32_t *>(hidden) + 4 * n + threadIdx.x % 4;
-            to[row * HALF_TILE_WORDS] = to_word<STORE>(gelu(c[0]), gelu(c[1]));
-            to[(row + 8) * HALF_TILE_WORDS] = to_word<STORE>(gelu(c[2]), gelu(c[3]));
+            uint16_t *to = hidden + row * F::LD + 8 * n + threadIdx.x % 4 * 2;
+            put_piece<F>(to, {gelu(c[0]), gelu(c[1])});
+            put_piece<F>(to + 8 * F::LD, {gelu(c[2]), gelu(c[3])});
         }
         put_input(t, next, x + (turn ^ 1) * FEW * FEW_LD);
         __syncthreads();
         if (tile + 2 * step < t.tiles.count) {
             next = fetch_input(t, tile + 2 * step);
         }
-        start_y<STORE>(t, terms, start, y, place);
-        w2.multiply(y, hidden);
-        write_result<STORE>(t, y, place);
+        start_y(t, terms, start, y, place);
+        add_product(y, w2, hidden);
+        write_result(t, y, place);
     }
 }
 
@@ -117,21 +122,19 @@ static __global__ void __launch_bounds__(LIFT_THREADS, 1) lift_forward(mlp_task 
 
 enum { PART = HIDDEN / 2 }; /* hidden channels of a block */
 
-template <int STORE> constexpr int back_weights = terms_of<STORE> *OUT *half_ld(PART);
+template <class F> using part_weights = shared_weights<F, OUT, PART>;
+template <class F> using part_tile = warp_tile<F, PART, TILE, WARPS>;
 
 /* The weights, two tiles of dy and of the input which take turns, and the hidden layer. */
-template <int STORE> constexpr size_t backward_shared() {
-    return sizeof(uint16_t) * (size_t)(back_weights<STORE> + 2 * OUT * HALF_LD + PART * HALF_LD) +
+template <class F> constexpr size_t backward_shared() {
+    return part_weights<F>::template bytes<WARPS> + tile_bytes<F>(2 * OUT + PART) +
            sizeof(float) * (size_t)(2 * FEW * FEW_LD);
 }
 
-using lift_frame = frame<PART, TILE, LIFT_WARPS, PART / 16>;
-
 /* p = gelu'(w1 x + b1), h = gelu of the same. */
-template <int STORE>
-static __device__ inline void make_hidden(const first_layer &w1, const float *x, lift_frame &p,
+template <class P>
+static __device__ inline void make_hidden(const first_layer &w1, const float *x, P &p,
                                           uint16_t *h) {
-    using P = lift_frame;
 #pragma unroll
     for (int n = 0; n < P::NT; n++) {
         float value[4];
@@ -141,25 +144,24 @@ static __device__ inline void make_hidden(const first_layer &w1, const float *x,
             p.acc[0][n][i] = gelu_slope(p.acc[0][n][i], &value[i]);
         }
         for (int k = 0; k < 2; k++) {
-            reinterpret_cast<uint32_t *>(h)[P::row(0, k) * HALF_TILE_WORDS + P::word(n)] =
-                to_word<STORE>(value[2 * k], value[2 * k + 1]);
+            put_piece<typename P::F>(h + P::row(0, k) * P::F::LD + P::column(n),
+                                     {value[2 * k], value[2 * k + 1]});
         }
     }
 }
 
 /* The thread's part of the sums over pixels of dp, and of dp x^T. */
 struct input_sums {
-    double db1[2];
+    double db1[1][2];
     float dw1[2][IN];
 
     __device__ void clear() {
         for (int i = 0; i < 2 * IN; i++) {
-            db1[i % 2] = 0.0;
+            db1[0][i % 2] = 0.0;
             dw1[i % 2][i / 2] = 0.0f;
         }
     }
-    __device__ void add(const lift_frame &dp, const float *x, int channels) {
-        using P = lift_frame;
+    template <class P> __device__ void add(const P &dp, const float *x, int channels) {
 #pragma unroll
         for (int k = 0; k < 2; k++) {
             float sum = 0.0f;
@@ -167,7 +169,7 @@ struct input_sums {
             for (int n = 0; n < P::NT; n++) {
                 sum += dp.acc[0][n][2 * k] + dp.acc[0][n][2 * k + 1];
             }
-            db1[k] += (double)sum;
+            db1[0][k] += (double)sum;
         }
 #pragma unroll
         for (int c = 0; c < IN; c++) {
@@ -188,41 +190,42 @@ struct input_sums {
 };
 
 /* Blocks are (part, half of the hidden channels), the halves next to each other. */
-template <int STORE>
-static __global__ void __launch_bounds__(LIFT_THREADS, 1) lift_backward(mlp_task t) {
-    using P = lift_frame;
+template <class F> static __global__ void __launch_bounds__(THREADS, 1) lift_backward(mlp_task t) {
+    using P = part_tile<F>;
+    settle<F::STORE>(t.dy);
     const int half = blockIdx.x % 2, part = blockIdx.x / 2, parts = gridDim.x / 2;
     const int first = half * PART;
-    uint16_t *w2 = dynamic_halves(), *d = w2 + back_weights<STORE>, *h = d + 2 * OUT * HALF_LD;
-    float *x = reinterpret_cast<float *>(h + PART * HALF_LD);
-    half_share<OUT, LIFT_THREADS> dy;
-    half_sums<OUT, LIFT_THREADS> db2;
-    frame<OUT, PART, LIFT_WARPS, 4> dw2;
+    shared_room room = dynamic_shared();
+    part_weights<F> w2;
+    w2.template load<WARPS>(room, {1.0f, t.w2 + first, t.out, t.hidden - first, t.hidden});
+    uint16_t *d = room.take<uint16_t>(2 * OUT * F::LD), *h = room.take<uint16_t>(PART * F::LD);
+    float *x = room.take<float>(2 * FEW * FEW_LD);
+    tile_share<F, OUT, THREADS> dy;
+    row_sums<F, OUT, THREADS> db2;
+    warp_tile<F, OUT, PART, WARPS> dw2;
     first_layer w1;
     input_sums sums;
     w1.load(t, first + P::row(0, 0));
-    put_weights<STORE, OUT, PART, LIFT_THREADS>(w2, 1.0f, t.w2 + first, t.out, t.hidden - first,
-                                                t.hidden);
     dw2.clear();
     db2.clear();
     sums.clear();
     dy.fetch(t.dy, t.tiles, place_of(t.tiles, part));
     float next = fetch_input(t, part);
     for (int tile = part, turn = 0; tile < t.tiles.count; tile += parts, turn ^= 1) {
-        uint16_t *of_dy = d + turn * OUT * HALF_LD;
+        uint16_t *of_dy = d + turn * OUT * F::LD;
         float *input = x + turn * FEW * FEW_LD;
         P slope, dp;
-        dy.template put<STORE>(TG_ACT_NONE, of_dy);
-        db2.template add<STORE>(dy);
+        dy.put(t.dy.store, TG_ACT_NONE, of_dy);
+        db2.add(dy, t.dy.store);
         put_input(t, next, input);
         __syncthreads();
         if (tile + parts < t.tiles.count) {
             dy.fetch(t.dy, t.tiles, place_of(t.tiles, tile + parts));
             next = fetch_input(t, tile + parts);
         }
-        make_hidden<STORE>(w1, input, slope, h);
+        make_hidden(w1, input, slope, h);
         dp.clear();
-        add_half_adjoint<STORE, OUT, PART>(dp, w2, OUT * half_ld(PART), of_dy);
+        add_adjoint_product(dp, w2, of_dy);
         for (int n = 0; n < P::NT; n++) {
             for (int i = 0; i < 4; i++) {
                 dp.acc[0][n][i] *= slope.acc[0][n][i];
@@ -230,16 +233,16 @@ static __global__ void __launch_bounds__(LIFT_THREADS, 1) lift_backward(mlp_task
         }
         sums.add(dp, input, t.in);
         __syncthreads();
-        add_half_correlation<STORE>(dw2, of_dy, h);
+        add_correlation(dw2, of_dy, h);
     }
-    double *room = reinterpret_cast<double *>(d);
+    double *reduced = reinterpret_cast<double *>(d);
     const int64_t channel = (int64_t)part * HIDDEN + first;
-    store_half_partial(dw2, t.dw2 + (int64_t)part * OUT * HIDDEN + first, HIDDEN);
-    store_row_sums<PART, P>(sums.db1, room, t.db1 + channel);
+    store_partial(dw2, t.dw2 + (int64_t)part * OUT * HIDDEN + first, HIDDEN);
+    store_row_sums<P>(sums.db1, reduced, t.db1 + channel);
 #pragma unroll
     for (int c = 0; c < IN; c++) {
-        const double of_channel[2] = {(double)sums.dw1[0][c], (double)sums.dw1[1][c]};
-        store_row_sums<PART, P>(of_channel, room, t.wide_dw1 + channel * IN + c, IN);
+        const double of_channel[1][2] = {{(double)sums.dw1[0][c], (double)sums.dw1[1][c]}};
+        store_row_sums<P>(of_channel, reduced, t.wide_dw1 + channel * IN + c, IN);
     }
     if (half == 0) {
         db2.store(t.db2 + (int64_t)part * OUT);
@@ -248,16 +251,17 @@ static __global__ void __launch_bounds__(LIFT_THREADS, 1) lift_backward(mlp_task
 
 /* ---- host ---- */
 
+static const mlp_sizes sizes = {IN, HIDDEN, OUT, true, false};
+
 static bool has_shape(const tg_backend *be, const tg_mlp *op) {
     return op->dtype == TG_F32 && be->math == TG_MATH_TF32 && op->x_store == TG_STORE_FULL &&
            op->y_store != TG_STORE_FULL && op->in >= 1 && op->in <= IN && op->out > OUT / 2 &&
            op->out <= OUT && op->hidden > PART && op->hidden <= HIDDEN && op->pixels % 8 == 0 &&
-           tiles_countable(op->batch, op->pixels) &&
-           tensor_fits(be, forward_shared<TG_STORE_BF16>()) &&
-           tensor_fits(be, backward_shared<TG_STORE_BF16>());
+           tiles_countable(op->batch, op->pixels) && tensor_fits(be, forward_shared<bf16>()) &&
+           tensor_fits(be, backward_shared<bf16>());
 }
 
-bool mlp_lift_halves_takes(const tg_backend *be, const tg_mlp *op, bool backward) {
+bool mlp_lift_half_takes(const tg_backend *be, const tg_mlp *op, bool backward) {
     const uintptr_t forward = (uintptr_t)op->y | (uintptr_t)op->add | (uintptr_t)op->activated;
     return has_shape(be, op) && op->dropout == 0.0 && op->alpha != 0.0 &&
            (backward ? !op->dx && (uintptr_t)op->dy % 16 == 0 : forward % 16 == 0);
@@ -269,57 +273,33 @@ static int most_parts(const tg_backend *be, const tg_mlp *op) {
     return parts < 1 ? 1 : parts < tiles ? parts : tiles;
 }
 
-size_t mlp_lift_halves_workspace(const tg_backend *be, const tg_mlp *op) {
-    return has_shape(be, op)
-               ? (size_t)most_parts(be, op) *
-                     ((HIDDEN + OUT + HIDDEN * IN) * sizeof(double) + OUT * HIDDEN * sizeof(float))
-               : 0;
+size_t mlp_lift_half_workspace(const tg_backend *be, const tg_mlp *op) {
+    return has_shape(be, op) ? (size_t)most_parts(be, op) * mlp_part_bytes(sizes) : 0;
 }
 
-tg_status mlp_lift_halves_forward(tg_backend *be, const tg_mlp *op) {
+tg_status mlp_lift_half_forward(tg_backend *be, const tg_mlp *op) {
     const mlp_task t = mlp_task_of(op, HIDDEN);
-    const bool brain = op->y_store == TG_STORE_BF16;
-    const auto kernel = brain ? lift_forward<TG_STORE_BF16> : lift_forward<TG_STORE_F16>;
-    const size_t shared = brain ? forward_shared<TG_STORE_BF16>() : forward_shared<TG_STORE_F16>();
-    int blocks = 0;
-    tg_status status = tensor_blocks(be, (const void *)kernel, shared, &blocks, LIFT_THREADS);
-    if (status == TG_OK) {
-        blocks = blocks < t.tiles.count ? blocks : t.tiles.count;
-        kernel<<<blocks, LIFT_THREADS, shared, cuda_stream(be)>>>(t);
-        status = CUDA_LAUNCHED(be, "a perceptron");
-    }
-    return status;
+    return with_half_format(op->y_store, [&](auto format) {
+        using F = decltype(format);
+        return launch_tiles(be, lift_forward<F>, forward_shared<F>(), THREADS, t.tiles.count,
+                            "an MLP", t);
+    });
 }
 
-tg_status mlp_lift_halves_backward(tg_backend *be, const tg_mlp *op) {
-    const bool brain = op->y_store == TG_STORE_BF16;
-    const auto kernel = brain ? lift_backward<TG_STORE_BF16> : lift_backward<TG_STORE_F16>;
-    const size_t shared =
-        brain ? backward_shared<TG_STORE_BF16>() : backward_shared<TG_STORE_F16>();
-    const int64_t parts = most_parts(be, op);
-    mlp_task t = mlp_task_of(op, HIDDEN);
-    fold_jobs jobs = {};
-    int blocks = 0;
-    tg_status status = TG_OK;
-    t.db1 = static_cast<double *>(op->workspace);
-    t.db2 = t.db1 + parts * HIDDEN;
-    t.wide_dw1 = t.db2 + parts * OUT;
-    t.dw2 = reinterpret_cast<float *>(t.wide_dw1 + parts * HIDDEN * IN);
-    TG_TRY(tensor_blocks(be, (const void *)kernel, shared, &blocks, LIFT_THREADS));
-    kernel<<<(unsigned)(2 * parts), LIFT_THREADS, shared, cuda_stream(be)>>>(t);
-    TG_TRY(CUDA_LAUNCHED(be, "a perceptron backwards"));
-    jobs.job[0] = {
-        t.wide_dw1, HIDDEN * IN, t.hidden, t.in, IN, true, static_cast<float *>(op->dw1)};
-    jobs.job[1] = {
-        t.dw2, OUT * HIDDEN, t.out, t.hidden, HIDDEN, false, static_cast<float *>(op->dw2)};
-    jobs.job[2] = {t.db1, HIDDEN, 1, t.hidden, HIDDEN, true, static_cast<float *>(op->db1)};
-    jobs.job[3] = {t.db2, OUT, 1, t.out, OUT, true, static_cast<float *>(op->db2)};
-    jobs.jobs = 4;
-    jobs.parts = (int)parts;
-    for (int i = 0; i < 4; i++) {
-        jobs.scale[i] = op->alpha;
-    }
-    TG_TRY(fold_partials(be, jobs));
-fail:
-    return status;
+tg_status mlp_lift_half_backward(tg_backend *be, const tg_mlp *op) {
+    return with_half_format(op->y_store, [&](auto format) {
+        using F = decltype(format);
+        const int parts = most_parts(be, op);
+        const size_t shared = backward_shared<F>();
+        mlp_task t = mlp_task_of(op, HIDDEN);
+        int blocks = 0;
+        tg_status status = TG_OK;
+        mlp_lay_out(op->workspace, parts, sizes, &t);
+        TG_TRY(tensor_blocks(be, (const void *)lift_backward<F>, shared, &blocks, THREADS));
+        lift_backward<F><<<2 * parts, THREADS, shared, cuda_stream(be)>>>(t);
+        TG_TRY(CUDA_LAUNCHED(be, "an MLP backwards"));
+        TG_TRY(mlp_fold(be, op, t, parts, sizes));
+    fail:
+        return status;
+    });
 }

@@ -1,4 +1,4 @@
-/* Perceptrons with one output, w2 (1, hidden), as most projections are: of the products only
+/* MLPs with one output, w2 (1, hidden), as most projections are: of the products only
  * P = w1 act(x), its transpose and the gradient of w1 are products of matrices. The hidden layer of
  * a tile is made once and passes through memory as little as possible:
  *   forward   y = beta y + alpha (sum_c w2[c] gelu(P[c] + b1[c]) + b2) + gate add
@@ -218,7 +218,7 @@ static tg_status output_of(tg_backend *be, const tg_mlp *op, const column_tile &
     o.activated = static_cast<Y *>(op->activated);
     reduce_hidden<<<(unsigned)((t.count + 31) / 32), dim3(32, SLICES), 0, cuda_stream(be)>>>(t, o,
                                                                                              p);
-    return CUDA_LAUNCHED(be, "the output of a perceptron");
+    return CUDA_LAUNCHED(be, "the output of an MLP");
 }
 
 template <class R> static tg_status forward_tiles(tg_backend *be, const tg_mlp *op) {
@@ -303,15 +303,15 @@ fail:
 }
 
 tg_status mlp_single_forward(tg_backend *be, const tg_mlp *op) {
-    if (mlp_single_halves_takes(be, op, false)) {
-        return mlp_single_halves_forward(be, op);
+    if (mlp_single_half_takes(be, op, false)) {
+        return mlp_single_half_forward(be, op);
     }
     return op->dtype == TG_F64 ? forward_tiles<double>(be, op) : forward_tiles<float>(be, op);
 }
 
 tg_status mlp_single_backward(tg_backend *be, const tg_mlp *op) {
-    if (mlp_single_halves_takes(be, op, true)) {
-        return mlp_single_halves_backward(be, op);
+    if (mlp_single_half_takes(be, op, true)) {
+        return mlp_single_half_backward(be, op);
     }
     return op->dtype == TG_F64 ? backward_tiles<double>(be, op) : backward_tiles<float>(be, op);
 }

@@ -1,15 +1,16 @@
-/* Perceptrons from halves to one output, forward: a block goes through its tiles once for each
+/* MLPs from 16-bit numbers to one output, forward: a block goes through its tiles once for each
  * chunk of hidden channels, whose weights it holds, and adds to what the tiles have summed up
  * before. */
 #include "backend/cuda/nn/mlp_single_half.cuh"
 
-enum { FORWARD_WARPS = 8, FORWARD_THREADS = 32 * FORWARD_WARPS };
+enum { WARPS = 8 };
 
-using hidden_frame = frame<CHUNK, TILE, FORWARD_WARPS, 8>;
+template <class F> using hidden_tile = warp_tile<F, CHUNK, TILE, WARPS>;
+template <class F> using chunk_weights = held_weights<hidden_tile<F>, CHUNK>;
 
-template <int STORE> constexpr size_t forward_shared() {
-    return CHUNK * HALF_LD * sizeof(uint16_t) +
-           FORWARD_WARPS * (held_weights<STORE, CHUNK>::SHARED + TILE) * sizeof(float);
+template <class F> constexpr size_t forward_shared() {
+    return tile_bytes<F>(CHUNK) + WARPS * TILE * sizeof(float) +
+           chunk_weights<F>::template bytes<WARPS>;
 }
 
 /* Half of the numbers of two lanes each, summed up: N of them instead of 2 N. */
@@ -23,14 +24,15 @@ template <int N> static __device__ inline void halve(float *v, int distance) {
 }
 
 /* to (TILE): the warp's sums over its rows of weight gelu(p + bias), in the order of pixels. */
-static __device__ inline void sum_hidden(const hidden_frame &p, const float (&bias)[2],
-                                         const float (&weight)[2], float *to) {
-    constexpr int N = 2 * hidden_frame::NT;
+template <class P>
+static __device__ inline void sum_hidden(const P &p, const hidden_rows<P> &rows, float *to) {
+    constexpr int N = 2 * P::NT;
     float v[N];
 #pragma unroll
     for (int i = 0; i < N; i++) {
         const float *c = p.acc[0][i / 2];
-        v[i] = weight[0] * gelu(c[i % 2] + bias[0]) + weight[1] * gelu(c[2 + i % 2] + bias[1]);
+        v[i] = rows.weight[0] * gelu(c[i % 2] + rows.bias[0]) +
+               rows.weight[1] * gelu(c[2 + i % 2] + rows.bias[1]);
     }
     halve<N / 2>(v, 16);
     halve<N / 4>(v, 8);
@@ -52,42 +54,42 @@ static __device__ inline void finish_one(const mlp_task &t, int64_t at, float su
 }
 
 /* scratch (batch, pixels): sums of the chunks before. */
-template <int STORE>
-static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
+template <class F>
+static __global__ void __launch_bounds__(TENSOR_THREADS, 2)
     single_forward(mlp_task t, float *scratch) {
-    using P = hidden_frame;
-    uint16_t *u = dynamic_halves();
-    float *of_warp = reinterpret_cast<float *>(u + CHUNK * HALF_LD);
-    uint32_t *rest = reinterpret_cast<uint32_t *>(of_warp + FORWARD_WARPS * TILE);
-    half_share<CHUNK, FORWARD_THREADS> x;
-    held_weights<STORE, CHUNK> w;
+    using P = hidden_tile<F>;
+    settle<F::STORE>(t.x);
+    shared_room room = dynamic_shared();
+    uint16_t *u = room.take<uint16_t>(CHUNK * F::LD);
+    float *of_warp = room.take<float>(WARPS * TILE);
+    const shared_room rest = room;
+    tile_share<F, CHUNK, TENSOR_THREADS> x;
+    chunk_weights<F> w;
+    hidden_rows<P> rows;
     for (int chunk = 0; chunk < t.chunks; chunk++) {
-        const int first = chunk * CHUNK, left = t.hidden - first;
-        float bias[2], weight[2];
-        w.template load<P>(1.0f, t.w1 + (int64_t)first * t.in, left, t.in, t.in, rest);
-        for (int h = 0; h < 2; h++) {
-            const int row = P::row(0, h);
-            bias[h] = row < left ? t.b1[first + row] : 0.0f;
-            weight[h] = row < left ? t.w2[first + row] : 0.0f;
-        }
+        const int first = chunk * CHUNK;
+        room = rest;
+        w.template load<WARPS>(room,
+                               {1.0f, t.w1 + (int64_t)first * t.in, t.hidden - first, t.in, t.in});
+        rows.load(t, first);
         x.fetch(t.x, t.tiles, place_of(t.tiles, blockIdx.x));
         for (int tile = blockIdx.x; tile < t.tiles.count; tile += gridDim.x) {
             const tile_place place = place_of(t.tiles, tile);
             P p;
-            x.template put<STORE>(t.act, u);
+            x.put(t.x.store, t.act, u);
             __syncthreads();
             if (tile + (int)gridDim.x < t.tiles.count) {
                 x.fetch(t.x, t.tiles, place_of(t.tiles, tile + gridDim.x));
             }
             p.clear();
-            w.multiply(p, u);
-            sum_hidden(p, bias, weight, of_warp + threadIdx.x / 32 * TILE);
+            add_product(p, w, u);
+            sum_hidden(p, rows, of_warp + threadIdx.x / 32 * TILE);
             __syncthreads();
             const int64_t pixel = place.pixel + threadIdx.x;
             if (threadIdx.x < TILE && pixel < t.tiles.pixels) {
                 const int64_t at = place.sample * t.tiles.pixels + pixel;
                 float sum = chunk > 0 ? scratch[at] : 0.0f;
-                for (int i = 0; i < FORWARD_WARPS; i++) {
+                for (int i = 0; i < WARPS; i++) {
                     sum += of_warp[i * TILE + threadIdx.x];
                 }
                 if (chunk + 1 < t.chunks) {
@@ -102,34 +104,26 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
 
 /* ---- host ---- */
 
-bool mlp_single_halves_takes(const tg_backend *be, const tg_mlp *op, bool backward) {
+bool mlp_single_half_takes(const tg_backend *be, const tg_mlp *op, bool backward) {
     const bool aligned =
         (uintptr_t)op->x % 16 == 0 && (!backward || !op->dx || (uintptr_t)op->dx % 16 == 0);
-    return mlp_single_halves_fits(be, op) && op->dropout == 0.0 && op->alpha != 0.0 && aligned;
+    return mlp_single_half_fits(be, op) && op->dropout == 0.0 && op->alpha != 0.0 && aligned;
 }
 
 /* Forward: the sums of all pixels. */
-size_t mlp_single_halves_workspace(const tg_backend *be, const tg_mlp *op, bool backward) {
-    if (!mlp_single_halves_fits(be, op)) {
+size_t mlp_single_half_workspace(const tg_backend *be, const tg_mlp *op, bool backward) {
+    if (!mlp_single_half_fits(be, op)) {
         return 0;
     }
-    return backward ? mlp_single_halves_back_workspace(be, op)
+    return backward ? mlp_single_half_backward_workspace(be, op)
                     : (size_t)(op->batch * op->pixels) * sizeof(float);
 }
 
-tg_status mlp_single_halves_forward(tg_backend *be, const tg_mlp *op) {
-    return with_half(op->x_store, [&](auto store) {
-        const auto kernel = single_forward<decltype(store)::value>;
-        const size_t shared = forward_shared<decltype(store)::value>();
-        const mlp_task t = mlp_task_of(op, CHUNK);
-        int blocks = 0;
-        tg_status status = tensor_blocks(be, (const void *)kernel, shared, &blocks);
-        if (status == TG_OK) {
-            blocks = blocks < t.tiles.count ? blocks : t.tiles.count;
-            kernel<<<blocks, FORWARD_THREADS, shared, cuda_stream(be)>>>(
-                t, static_cast<float *>(op->workspace));
-            status = CUDA_LAUNCHED(be, "the output of a perceptron");
-        }
-        return status;
+tg_status mlp_single_half_forward(tg_backend *be, const tg_mlp *op) {
+    return with_half_format(op->x_store, [&](auto format) {
+        using F = decltype(format);
+        return launch_tiles(be, single_forward<F>, forward_shared<F>(), TENSOR_THREADS,
+                            pixel_tiles_of(op->batch, op->pixels).count, "the output of an MLP",
+                            mlp_task_of(op, CHUNK), static_cast<float *>(op->workspace));
     });
 }

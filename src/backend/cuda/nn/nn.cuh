@@ -17,18 +17,18 @@ void cuda_fill_nn_norm(tg_backend_ops *ops);
 void cuda_fill_nn_spectral(tg_backend_ops *ops);
 void cuda_fill_nn_loss(tg_backend_ops *ops);
 
-/* Linear skips and channel MLPs as one kernel on tensor cores (skip_tile.cu, mlp_tensor.cu), for
- * shapes that fit one: whether that is so for a call, the call, and what backward needs of the
+/* Linear skips and MLPs as one kernel on tensor cores (skip_tile.cu, mlp_tile_forward.cu),
+ * for shapes that fit one: whether that is so for a call, the call, and what backward needs of the
  * workspace. */
 bool skip_tile_takes(const tg_backend *be, const tg_skip *op);
 tg_status skip_tile_forward(tg_backend *be, const tg_skip *op);
 tg_status skip_tile_backward(tg_backend *be, const tg_skip *op);
 size_t skip_tile_workspace(const tg_backend *be, const tg_skip *op);
-bool mlp_tensor_forward_takes(const tg_backend *be, const tg_mlp *op);
-bool mlp_tensor_backward_takes(const tg_backend *be, const tg_mlp *op);
-tg_status mlp_tensor_forward(tg_backend *be, const tg_mlp *op);
-tg_status mlp_tensor_backward(tg_backend *be, const tg_mlp *op);
-size_t mlp_tensor_workspace(const tg_backend *be, const tg_mlp *op);
+bool mlp_tile_forward_takes(const tg_backend *be, const tg_mlp *op);
+bool mlp_tile_backward_takes(const tg_backend *be, const tg_mlp *op);
+tg_status mlp_tile_forward(tg_backend *be, const tg_mlp *op);
+tg_status mlp_tile_backward(tg_backend *be, const tg_mlp *op);
+size_t mlp_tile_workspace(const tg_backend *be, const tg_mlp *op);
 
 /* f(type_tag<T>()) with the storage type of an array of dtype f32 or f64 (c64, c128). */
 template <class F> inline tg_status with_stored(tg_dtype dtype, tg_storage store, F f) {
@@ -141,7 +141,7 @@ __device__ inline void walk_channel(const channel_pass &pass, F f) {
 }
 
 /* All that a thread takes of a chunk, in accesses of 16 bytes where they are aligned and complete:
- * eight halves in a row, or two runs. To be walked with the width of its accesses. */
+ * eight 16-bit numbers in a row, or two runs. To be walked with the width of its accesses. */
 template <class R> struct span { R v[8]; };
 
 template <class T> constexpr int span_width = sizeof(T) == 2 ? 8 : 4;

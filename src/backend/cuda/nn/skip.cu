@@ -69,7 +69,7 @@ template <class R> static __device__ inline span<R> slopes_of(tg_act act, span<R
     }
 }
 
-/* In f64 from the first number on; but few halves in a row lose nothing in f32. */
+/* In f64 from the first number on; but few 16-bit numbers in a row lose nothing in f32. */
 template <class T> static __device__ inline double sum_of(const span<real_of<T>> &s) {
     if constexpr (sizeof(T) == 2) {
         return (double)(((s.v[0] + s.v[1]) + (s.v[2] + s.v[3])) +

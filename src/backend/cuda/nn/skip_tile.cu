@@ -59,7 +59,7 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, 2) skip_forward(skip_ta
         const tile_place place = place_of(t.tiles, tile);
         prefetched<P> y;
         P p;
-        y.fetch(t.y, t.tiles, place, t.beta != 0.0f);
+        y.fetch(p, t.y, t.tiles, place, t.beta != 0.0f);
         if (TURNS<F> == 1) {
             __syncthreads(); /* the tile before is done with u */
         }
@@ -70,8 +70,8 @@ static __global__ void __launch_bounds__(TENSOR_THREADS, 2) skip_forward(skip_ta
         }
         y.start(p, t.y.store, [&](int, int, float v) { return t.beta * v; });
         add_product(p, w, u);
-        write_tile<P>(t.y, t.tiles, place,
-                      [&](int m, int h, int r, int e) { return p.at(m, h, r, e) + bias[m][h]; });
+        write_tile(p, NULL, t.y, t.tiles, place,
+                   [&](int m, int h, float v, float) { return v + bias[m][h]; });
         number *used = u;
         u = other;
         other = used;
@@ -114,8 +114,9 @@ static __global__ void __launch_bounds__(32 * back_warps<F, C>, C > 64 ? 1 : 2)
         const tile_place place = place_of(t.tiles, tile);
         number *u = TURNS<F> == 2 ? tiles + turn * 2 * SIZE : tiles, *d = u + SIZE;
         prefetched<P> old;
+        P p;
         if (F::HALF) { /* has the registers for it */
-            old.fetch(t.dx, t.tiles, place, t.dx.data && ratio != 0.0f);
+            old.fetch(p, t.dx, t.tiles, place, t.dx.data && ratio != 0.0f);
         }
         if (TURNS<F> == 1) {
             __syncthreads(); /* the tile before is done with u and d */
@@ -134,13 +135,12 @@ static __global__ void __launch_bounds__(32 * back_warps<F, C>, C > 64 ? 1 : 2)
             }
         }
         if (!F::HALF) {
-            old.fetch(t.dx, t.tiles, place, t.dx.data && ratio != 0.0f);
+            old.fetch(p, t.dx, t.tiles, place, t.dx.data && ratio != 0.0f);
         }
         if (t.dweight) {
             add_correlation(dweight, d, u);
         }
         if (t.dx.data) {
-            P p;
             old.start(p, t.dx.store, [&](int, int, float v) { return ratio * v; });
             add_adjoint_product(p, w, d);
             write_input_gradient(p, t.through ? t.act : TG_ACT_NONE, t.alpha, t.x, t.dx, t.tiles,
@@ -199,8 +199,9 @@ static tg_status with_kernel(const tg_backend *be, const tg_skip *op, const skip
                                      : f(format, std::integral_constant<int, 128>(), how);
     };
     if (is_half_call(be, op, t, backward)) {
-        return op->store == TG_STORE_BF16 ? with_channels(bf16(), known<TG_STORE_BF16>())
-                                          : with_channels(f16(), known<TG_STORE_F16>());
+        return with_half_format(op->store, [&](auto format) {
+            return with_channels(format, known<decltype(format)::STORE>());
+        });
     }
     const bool whole = is_whole(t.x) && (backward ? is_whole(t.dy) && is_whole(t.dx) //
                                                   : is_whole(t.y));
@@ -221,7 +222,7 @@ tg_status skip_tile_forward(tg_backend *be, const tg_skip *op) {
         using F = decltype(format);
         constexpr int C = decltype(size)::value;
         return launch_tiles(be, skip_forward<F, C, decltype(how)::value>, forward_shared<F, C>(),
-                            TENSOR_THREADS, t.tiles.count, t, "adding a skip");
+                            TENSOR_THREADS, t.tiles.count, "adding a skip", t);
     });
 }
 

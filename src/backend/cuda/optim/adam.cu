@@ -40,7 +40,8 @@ static tg_status run_form(tg_backend *be, const tg_adam *op, const adam_step &s)
     return by_modulus ? run<2, T, M, G, W>(be, op, s) : run<1, T, M, G, W>(be, op, s);
 }
 
-/* The types: halves stand for f32 in the moments, the gradient and the weight, each on its own. */
+/* The types: 16-bit formats stand for f32 in the moments, the gradient and the weight, each on its
+ * own. */
 static tg_status run_types(tg_backend *be, const tg_adam *op, const adam_step &s) {
     return with_real(op->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;

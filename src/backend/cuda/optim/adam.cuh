@@ -14,7 +14,7 @@ struct adam_step {
     int64_t n, packs; /* elements, and how many packs of them can be moved as vectors */
     double scale, beta1, c1, beta2, c2, eps, alpha, beta;
     const tg_rates *rates;
-    tg_rng rng; /* of the rounding to halves and bytes */
+    tg_rng rng; /* of the rounding to 16 and 8 bits */
     bool is_rounded;
     uint32_t *guard;
     int64_t counted; /* entries of the gradient to be counted into the guard, by a single block */
@@ -160,8 +160,8 @@ __device__ inline void use(const adam_rates<R> &r, const adam_arrays<T, M, G, W>
     }
 }
 
-/* A moment for memory. Where halves stand for T they are rounded like a weight, by numbers of the
- * stream from 2^62 (of m) or 2^63 (of v) on. */
+/* A moment for memory. Where 16-bit formats stand for T they are rounded like a weight, by numbers
+ * of the stream from 2^62 (of m) or 2^63 (of v) on. */
 template <class T, class M, int C, class R>
 __device__ inline pack<M, C> round_moment(const adam_rates<R> &r, int power, int64_t first,
                                           const R (&x)[C]) {

@@ -37,7 +37,7 @@ __device__ inline void mma_tf32(float (&c)[4], float4 a, float b0, float b1) {
           "r"(__float_as_uint(a.w)), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
 }
 
-/* C (16 x 8) += A (16 x 16) B (16 x 8), factors halves, sums in f32. Lane 4 g + t holds pairs of
+/* C (16 x 8) += A (16 x 16) B (16 x 8), 16-bit factors, sums in f32. Lane 4 g + t holds pairs of
  * neighbouring k's, the lower one in the low half of a word: k = 2 t and 2 t + 8 being the first of
  * two,
  *   a = {A[g][2t], A[g + 8][2t], A[g][2t + 8], A[g + 8][2t + 8]},  b0 = B[2t][g],  b1 = B[2t +
@@ -55,8 +55,8 @@ __device__ inline void mma_f16(float (&c)[4], const uint32_t (&a)[4], uint32_t b
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* Four matrices (8, 8) of halves from shared memory, lane 8 i + j giving the address of row j of
- * matrix i, 16 bytes and aligned. Lane 4 g + t gets columns 2 t and 2 t + 1 of row g of each;
+/* Four matrices (8, 8) of 16-bit numbers from shared memory, lane 8 i + j giving the address of row
+ * j of matrix i, 16 bytes and aligned. Lane 4 g + t gets columns 2 t and 2 t + 1 of row g of each;
  * turned: rows 2 t and 2 t + 1 of column g. */
 __device__ inline void load_matrices(uint32_t (&m)[4], const void *row) {
     const uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
@@ -110,22 +110,6 @@ __device__ inline void copies_commit() {
 }
 template <int N> __device__ inline void copies_wait_but() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
-}
-
-/* 16 bytes from global to shared memory, aligned, without waiting: what a thread has copied between
- * two ends of a group is a group. */
-__device__ inline void copy_async(void *to, const void *from) {
-    const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at),
-                 "l"(__cvta_generic_to_global(from))
-                 : "memory");
-}
-__device__ inline void end_async_group() {
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-/* All groups of this thread. */
-__device__ inline void wait_async_groups() {
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
 }
 
 /* A warp has [begin, end) brought into the L2, but for a part of 16 bytes at either end. Nothing

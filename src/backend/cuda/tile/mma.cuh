@@ -42,6 +42,11 @@ template <int STORE_> struct half_format {
 using bf16 = half_format<TG_STORE_BF16>;
 using f16 = half_format<TG_STORE_F16>;
 
+/* f(format) of 16-bit activations. */
+template <class G> tg_status with_half_format(tg_storage store, G f) {
+    return store == TG_STORE_BF16 ? f(bf16()) : f(f16());
+}
+
 /* ---- two 16-bit numbers in a word, the first one low ---- */
 
 __device__ inline float2 halves_of(tg_storage store, uint32_t word) {
@@ -113,10 +118,16 @@ template <class F_, int M_, int N_, int WARPS = 8> struct warp_tile {
     static constexpr int WEAVE = F::HALF ? 4 : NT > 1 ? 2 : 1, RUN = 2 * WEAVE, RUNS = NT / WEAVE;
     float acc[MT][NT][4];
 
-    __device__ void clear() {
+    /* number = f(m, h, number) */
+    template <class G> __device__ void each(G f) {
+#pragma unroll
         for (int i = 0; i < MT * NT * 4; i++) {
-            acc[i / (NT * 4)][i / 4 % NT][i % 4] = 0.0f;
+            const int m = i / (NT * 4), n = i / 4 % NT;
+            acc[m][n][i % 4] = f(m, i % 4 / 2, acc[m][n][i % 4]);
         }
+    }
+    __device__ void clear() {
+        each([](int, int, float) { return 0.0f; });
     }
     static __device__ int first_row() {
         return (int)threadIdx.x / 32 / ACROSS * (MT * 16);

@@ -114,12 +114,13 @@ template <class F, int ROWS, int THREADS> struct tile_share {
 
 /* ---- what a result is made of beside products ---- */
 
-/* What lies in memory at the places of a warp's part of a product (M, TILE). */
+/* What a warp's part of a product (M, TILE) starts from, on its way from memory: 16-bit numbers
+ * wait as they are stored, others in the registers of the product. */
 template <class P> struct prefetched {
     raw_run run[P::MT][2][P::RUNS];
 
     /* Only asks for it; 0 where nothing is, or is not wanted. */
-    __device__ void fetch(const activation &x, const pixel_tiles &tiles, tile_place place,
+    __device__ void fetch(P &p, const activation &x, const pixel_tiles &tiles, tile_place place,
                           bool wanted) {
         const int channels = wanted ? x.channels : 0;
 #pragma unroll
@@ -133,9 +134,20 @@ template <class P> struct prefetched {
                 run[m][h][r] = load_pixels<P::RUN>(x, at, left);
             });
         }
+        if (!P::F::HALF) {
+            widen(p, x.store);
+        }
     }
     /* p = f(m, h, number) of it. */
     template <class G> __device__ void start(P &p, tg_storage store, G f) const {
+        if (P::F::HALF) {
+            widen(p, store);
+        }
+        p.each(f);
+    }
+
+  private:
+    __device__ void widen(P &p, tg_storage store) const {
 #pragma unroll
         for (int i = 0; i < 2 * P::MT * P::RUNS; i++) {
             const int m = i / (2 * P::RUNS), h = i / P::RUNS % 2, r = i % P::RUNS;
@@ -143,7 +155,7 @@ template <class P> struct prefetched {
             numbers_of(store, run[m][h][r], v);
 #pragma unroll
             for (int e = 0; e < P::RUN; e++) {
-                p.at(m, h, r, e) = f(m, h, v[e]);
+                p.at(m, h, r, e) = v[e];
             }
         }
     }
@@ -151,18 +163,42 @@ template <class P> struct prefetched {
 
 /* ---- results to memory ---- */
 
-/* to = f(m, h, r, e) of a product's numbers p.at(m, h, r, e). */
+/* Run r of row (m, h) of a tile in shared memory; NULL: ones. */
+template <class P>
+__device__ inline void read_run(const typename P::F::number *tile, int m, int h, int r,
+                                float (&v)[P::RUN]) {
+    const auto *row = tile + P::row(m, h) * P::F::LD;
+#pragma unroll
+    for (int e = 0; e < P::RUN; e += 2) {
+        float2 pair = {1.0f, 1.0f};
+        if constexpr (P::F::HALF) {
+            if (tile) {
+                const auto *word = row + P::column(P::WEAVE * r + e / 2);
+                pair = of_word<typename P::F>(*reinterpret_cast<const uint32_t *>(word));
+            }
+        } else if (tile) {
+            pair = *reinterpret_cast<const float2 *>(row + P::pixel(r) + e);
+        }
+        v[e] = pair.x;
+        v[e + 1] = pair.y;
+    }
+}
+
+/* to = f(m, h, number of p, x) of every number of a product; x: what a tile in shared memory has
+ * there, 1 if that is NULL. */
 template <class P, class G>
-__device__ inline void write_tile(const activation &to, const pixel_tiles &tiles, tile_place place,
+__device__ inline void write_tile(const P &p, const typename P::F::number *tile,
+                                  const activation &to, const pixel_tiles &tiles, tile_place place,
                                   G f) {
 #pragma unroll
     for (int i = 0; i < 2 * P::MT; i++) {
         const int m = i / 2, h = i % 2;
         each_run<P>(m, h, to.channels, tiles, place, [&](int r, int64_t at, int64_t left) {
             float v[P::RUN];
+            read_run<P>(tile, m, h, r, v);
 #pragma unroll
             for (int e = 0; e < P::RUN; e++) {
-                v[e] = f(m, h, r, e);
+                v[e] = f(m, h, p.at(m, h, r, e), v[e]);
             }
             store_pixels(to, at, left, v);
         });
@@ -203,19 +239,6 @@ __device__ inline void write_input_gradient(const P &p, tg_act act, float alpha,
                 store_pixels(dx, at, left, v);
             });
         }
-    }
-}
-
-/* Number e of run r of row (m, h) of a tile in shared memory. */
-template <class P>
-__device__ inline float tile_number(const typename P::F::number *tile, int m, int h, int r, int e) {
-    const auto *row = tile + P::row(m, h) * P::F::LD;
-    if constexpr (P::F::HALF) {
-        const float2 v = of_word<typename P::F>(
-            *reinterpret_cast<const uint32_t *>(row + P::column(P::WEAVE * r + e / 2)));
-        return e % 2 ? v.y : v.x;
-    } else {
-        return row[P::pixel(r) + e];
     }
 }
 
@@ -338,15 +361,15 @@ tg_status tensor_blocks(const tg_backend *be, const void *kernel, size_t shared,
 /* Whether the device has tensor cores for TF32 and `shared` bytes for a block. */
 bool tensor_fits(const tg_backend *be, size_t shared);
 
-/* A kernel that takes a task by value, as many blocks as run at once but at most `most`. */
-template <class TASK>
-tg_status launch_tiles(tg_backend *be, void (*kernel)(TASK), size_t shared, int threads, int most,
-                       const TASK &task, const char *what) {
+/* A kernel with its arguments, in as many blocks as run at once but at most `most`. */
+template <class... ARGS>
+tg_status launch_tiles(tg_backend *be, void (*kernel)(ARGS...), size_t shared, int threads,
+                       int most, const char *what, ARGS... args) {
     int blocks = 0;
     tg_status status = tensor_blocks(be, (const void *)kernel, shared, &blocks, threads);
     if (status == TG_OK) {
         blocks = blocks < most ? blocks : most;
-        kernel<<<blocks, threads, shared, cuda_stream(be)>>>(task);
+        kernel<<<blocks, threads, shared, cuda_stream(be)>>>(args...);
         status = CUDA_LAUNCHED(be, what);
     }
     return status;
