@@ -229,4 +229,47 @@ static inline tg_status multiply(tg_backend *be, tg_dtype dtype, int64_t m, int6
     return cuda_gemm(be, &g);
 }
 
+/* ---- what goes into a layer, a tg_skip or tg_mlp with x stored as X, and the gradient of it ----
+ */
+
+/* u = act(x) of a tile: x itself where that is the same matrix. */
+template <class X, class OP>
+static tg_status input_of(tg_backend *be, const OP *op, const column_tile &t, real_of<X> *room,
+                          const void **u, int64_t *ld) {
+    const X *x = static_cast<const X *>(op->x);
+    *ld = t.pixels;
+    *u = x + t.sample * op->in * t.pixels + t.pixel;
+    if (op->act == TG_ACT_NONE && std::is_same_v<X, real_of<X>> && !t.crosses) {
+        return TG_OK;
+    }
+    *ld = t.count;
+    *u = room;
+    gather_columns<<<column_grid(op->in, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
+        t, op->in, op->act, x, room);
+    return CUDA_LAUNCHED(be, "reading a tile");
+}
+
+/* dx from d (rows, count), the gradient at what w (rows, in) gives: alpha w^T d, and so on. `room`
+ * is for (in, count). */
+template <class X, class OP>
+static tg_status input_gradient(tg_backend *be, const OP *op, const column_tile &t, int64_t rows,
+                                double alpha, const void *w, const void *d, int64_t ld,
+                                real_of<X> *room) {
+    using R = real_of<X>;
+    const tg_act act = op->through ? op->act : TG_ACT_NONE;
+    X *dx = static_cast<X *>(op->dx);
+    if (act == TG_ACT_NONE && std::is_same_v<X, R> && !t.crosses) {
+        return multiply(be, op->dtype, op->in, t.count, rows, alpha, TG_OP_T, w, op->in, TG_OP_N, d,
+                        ld, op->beta, dx + t.sample * op->in * t.pixels + t.pixel, t.pixels);
+    }
+    tg_status status = multiply(be, op->dtype, op->in, t.count, rows, alpha, TG_OP_T, w, op->in,
+                                TG_OP_N, d, ld, 0.0, room, t.count);
+    if (status == TG_OK) {
+        scatter_gradient<<<column_grid(op->in, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
+            t, op->in, act, R(1), R(op->beta), room, static_cast<const X *>(op->x), dx);
+        status = CUDA_LAUNCHED(be, "the gradient of an input");
+    }
+    return status;
+}
+
 #endif

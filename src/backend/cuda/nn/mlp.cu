@@ -228,7 +228,8 @@ template <class R> static tg_status backward_columns(tg_backend *be, const tg_ml
                         TG_OP_T, u, ld, 1.0, op->dw1, op->in));
         if (op->dx) {
             TG_TRY(with_storage_of<R>(op->x_store, [&](auto tag) {
-                return input_gradient<typename decltype(tag)::type>(be, op, t, m.dh, m.u);
+                return input_gradient<typename decltype(tag)::type>(be, op, t, op->hidden, 1.0,
+                                                                    op->w1, m.dh, t.count, m.u);
             }));
         }
     }

@@ -276,7 +276,8 @@ static tg_status input_gradients(tg_backend *be, const tg_mlp *op, const column_
                                 static_cast<R *>(op->dx) + t.sample * sample, t.pixels, sample));
     } else if (op->dx) {
         TG_TRY(with_storage_of<R>(op->x_store, [&](auto tag) {
-            return input_gradient<typename decltype(tag)::type>(be, op, t, m.p, m.u);
+            return input_gradient<typename decltype(tag)::type>(be, op, t, op->hidden, 1.0, op->w1,
+                                                                m.p, t.count, m.u);
         }));
     }
 fail:

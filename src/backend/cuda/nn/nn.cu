@@ -3,7 +3,7 @@
 
 void cuda_fill_nn(tg_backend_ops *ops) {
     cuda_fill_nn_pointwise(ops);
-    cuda_fill_nn_mix(ops);
+    cuda_fill_nn_skip(ops);
     cuda_fill_nn_mlp(ops);
     cuda_fill_nn_norm(ops);
     cuda_fill_nn_spectral(ops);

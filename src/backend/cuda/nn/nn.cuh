@@ -11,7 +11,7 @@
 
 /* Each file fills the slots it has. */
 void cuda_fill_nn_pointwise(tg_backend_ops *ops);
-void cuda_fill_nn_mix(tg_backend_ops *ops);
+void cuda_fill_nn_skip(tg_backend_ops *ops);
 void cuda_fill_nn_mlp(tg_backend_ops *ops);
 void cuda_fill_nn_norm(tg_backend_ops *ops);
 void cuda_fill_nn_spectral(tg_backend_ops *ops);

@@ -8,8 +8,8 @@
 /* y = beta y + factor[c] act(x) + bias[c]; x NULL: no such term. */
 template <class T>
 static __global__ void __launch_bounds__(PASS_THREADS)
-    mix_pass(channel_pass pass, tg_act act, real_of<T> alpha, real_of<T> beta,
-             const real_of<T> *gate, const real_of<T> *bias, const T *x, T *y) {
+    skip_pass(channel_pass pass, tg_act act, real_of<T> alpha, real_of<T> beta,
+              const real_of<T> *gate, const real_of<T> *bias, const T *x, T *y) {
     using R = real_of<T>;
     const int64_t c = blockIdx.x / pass.parts;
     const R factor = gate ? alpha * gate[c] : alpha, shift = bias ? bias[c] : R(0);
@@ -32,11 +32,11 @@ static __global__ void __launch_bounds__(PASS_THREADS)
 
 enum { SUM_WARPS = 4 };
 
-struct mix_sums {
+struct skip_sums {
     double weight, bias;
 };
 
-template <class T> struct mix_back {
+template <class T> struct skip_back {
     channel_pass pass;
     tg_act act;
     bool weighs;  /* sum dy act(x) */
@@ -45,7 +45,7 @@ template <class T> struct mix_back {
     const real_of<T> *gate; /* NULL: ones */
     const T *x, *dy;        /* x is read if weighs or through */
     T *dx;                  /* NULL: not wanted; may be dy */
-    mix_sums *sums;         /* (channels, parts); NULL: not wanted */
+    skip_sums *sums;        /* (channels, parts); NULL: not wanted */
 };
 
 /* u = act(u); returns its slopes. Nothing branches between the numbers. */
@@ -85,11 +85,11 @@ template <class T> static __device__ inline double sum_of(const span<real_of<T>>
 
 /* dx = (beta dx + alpha gate[c] dy) act'(x), and the sums of a block's part of its channel. */
 template <class T>
-static __global__ void __launch_bounds__(PASS_THREADS) mix_back_pass(mix_back<T> m) {
+static __global__ void __launch_bounds__(PASS_THREADS) skip_back_pass(skip_back<T> m) {
     using R = real_of<T>;
     const R factor = m.gate ? m.alpha * m.gate[blockIdx.x / m.pass.parts] : m.alpha;
     const bool curved = m.weighs || m.through;
-    mix_sums sums = {0.0, 0.0};
+    skip_sums sums = {0.0, 0.0};
     walk_channel<span_width<T>>(m.pass, [&](int64_t at, int64_t left) {
         span<R> x = {}, dy = load_span(m.dy + at, left), dx = {};
         if (curved) {
@@ -127,13 +127,13 @@ static __global__ void __launch_bounds__(PASS_THREADS) mix_back_pass(mix_back<T>
  */
 template <class R>
 static __global__ void __launch_bounds__(32 * SUM_WARPS)
-    add_mix_sums(int64_t channels, int parts, double alpha, const mix_sums *sums, R *dweight,
-                 R *dbias) {
+    add_skip_sums(int64_t channels, int parts, double alpha, const skip_sums *sums, R *dweight,
+                  R *dbias) {
     const int64_t c = (int64_t)blockIdx.x * SUM_WARPS + threadIdx.x / 32;
     if (c >= channels) {
         return;
     }
-    mix_sums sum = {0.0, 0.0};
+    skip_sums sum = {0.0, 0.0};
     for (int part = threadIdx.x % 32; part < parts; part += 32) {
         sum.weight += sums[c * parts + part].weight;
         sum.bias += sums[c * parts + part].bias;
@@ -150,7 +150,7 @@ static __global__ void __launch_bounds__(32 * SUM_WARPS)
 template <class T> static tg_status forward_within(tg_backend *be, const tg_skip *op) {
     using R = real_of<T>;
     const channel_pass pass = channel_pass_of(be, op->batch, op->out, op->pixels, INT32_MAX);
-    mix_pass<<<channel_pass_blocks(pass), PASS_THREADS, 0, cuda_stream(be)>>>(
+    skip_pass<<<channel_pass_blocks(pass), PASS_THREADS, 0, cuda_stream(be)>>>(
         pass, op->act, R(op->alpha), R(op->beta),
         op->kind == TG_SKIP_MAP_GATE ? static_cast<const R *>(op->weight) : NULL,
         static_cast<const R *>(op->bias),
@@ -161,14 +161,14 @@ template <class T> static tg_status forward_within(tg_backend *be, const tg_skip
 
 template <class T> static tg_status backward_within(tg_backend *be, const tg_skip *op) {
     using R = real_of<T>;
-    const int64_t room = CUDA_SCRATCH_BYTES / (int64_t)sizeof(mix_sums);
+    const int64_t room = CUDA_SCRATCH_BYTES / (int64_t)sizeof(skip_sums);
     const bool gates = op->kind == TG_SKIP_MAP_GATE, carries = op->kind != TG_SKIP_MAP_NONE;
     R *dweight = gates ? static_cast<R *>(op->dweight) : NULL, *dbias = static_cast<R *>(op->dbias);
     if (op->out > room) {
         return tg_fail(be->ctx, TG_E_SHAPE, "skip_backward: %lld channels are too many",
                        (long long)op->out);
     }
-    mix_back<T> m = {};
+    skip_back<T> m = {};
     m.pass = channel_pass_of(be, op->batch, op->out, op->pixels, room);
     m.act = op->act;
     m.weighs = dweight != NULL;
@@ -179,13 +179,13 @@ template <class T> static tg_status backward_within(tg_backend *be, const tg_ski
     m.x = static_cast<const T *>(op->x);
     m.dy = static_cast<const T *>(op->dy);
     m.dx = static_cast<T *>(op->dx);
-    m.sums = dweight || dbias ? static_cast<mix_sums *>(cuda_state_of(be)->scratch) : NULL;
+    m.sums = dweight || dbias ? static_cast<skip_sums *>(cuda_state_of(be)->scratch) : NULL;
     tg_status status = TG_OK;
-    mix_back_pass<<<channel_pass_blocks(m.pass), PASS_THREADS, 0, cuda_stream(be)>>>(m);
+    skip_back_pass<<<channel_pass_blocks(m.pass), PASS_THREADS, 0, cuda_stream(be)>>>(m);
     TG_TRY(CUDA_LAUNCHED(be, "a skip backwards"));
     if (m.sums) {
         const unsigned blocks = (unsigned)((op->out + SUM_WARPS - 1) / SUM_WARPS);
-        add_mix_sums<<<blocks, 32 * SUM_WARPS, 0, cuda_stream(be)>>>(
+        add_skip_sums<<<blocks, 32 * SUM_WARPS, 0, cuda_stream(be)>>>(
             op->out, m.pass.parts, op->alpha, m.sums, dweight, dbias);
         TG_TRY(CUDA_LAUNCHED(be, "a skip backwards"));
     }
@@ -204,7 +204,7 @@ static column_tiles tiles_of(const tg_skip *op) {
 }
 
 /* The matrices of a tile in the workspace: (in, width) and (out, width), and behind them sums. */
-template <class R> struct mix_matrices {
+template <class R> struct skip_matrices {
     R *u, *d;
     double *sums;
 };
@@ -214,36 +214,19 @@ static size_t columns_workspace(const tg_skip *op) {
     return (size_t)((matrices + 7) / 8 * 8) + (size_t)(op->out * SUM_PARTS) * sizeof(double);
 }
 
-template <class R> static mix_matrices<R> matrices_of(const tg_skip *op) {
-    mix_matrices<R> m;
+template <class R> static skip_matrices<R> matrices_of(const tg_skip *op) {
+    skip_matrices<R> m;
     m.sums = static_cast<double *>(op->workspace);
     m.u = reinterpret_cast<R *>(m.sums + op->out * SUM_PARTS);
     m.d = m.u + op->in * tiles_of(op).width;
     return m;
 }
 
-/* act(x) of a tile: x itself where that is the same matrix. */
-template <class T>
-static tg_status input_of(tg_backend *be, const tg_skip *op, const column_tile &t, real_of<T> *room,
-                          const void **u, int64_t *ld) {
-    const T *x = static_cast<const T *>(op->x);
-    *ld = t.pixels;
-    *u = x + t.sample * op->in * t.pixels + t.pixel;
-    if (op->act == TG_ACT_NONE && op->store == TG_STORE_FULL && !t.crosses) {
-        return TG_OK;
-    }
-    *ld = t.count;
-    *u = room;
-    gather_columns<<<column_grid(op->in, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
-        t, op->in, op->act, x, room);
-    return CUDA_LAUNCHED(be, "reading a tile");
-}
-
 /* y = beta y + f + bias[c] of a tile. */
 template <class T>
 static __global__ void __launch_bounds__(COLUMN_THREADS)
-    scatter_mix(column_tile t, int64_t channels, real_of<T> beta, const real_of<T> *bias,
-                const real_of<T> *f, T *y) {
+    scatter_skip(column_tile t, int64_t channels, real_of<T> beta, const real_of<T> *bias,
+                 const real_of<T> *f, T *y) {
     using R = real_of<T>;
     struct entry {
         R f;
@@ -268,7 +251,7 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
 template <class T> static tg_status forward_columns(tg_backend *be, const tg_skip *op) {
     using R = real_of<T>;
     const column_tiles tiles = tiles_of(op);
-    const mix_matrices<R> m = matrices_of<R>(op);
+    const skip_matrices<R> m = matrices_of<R>(op);
     tg_status status = TG_OK;
     for (column_tile t = {}; next_tile(tiles, &t);) {
         const void *u = NULL;
@@ -276,7 +259,7 @@ template <class T> static tg_status forward_columns(tg_backend *be, const tg_ski
         TG_TRY(input_of<T>(be, op, t, m.u, &u, &ld));
         TG_TRY(multiply(be, op->dtype, op->out, t.count, op->in, op->alpha, TG_OP_N, op->weight,
                         op->in, TG_OP_N, u, ld, 0.0, m.d, t.count));
-        scatter_mix<<<column_grid(op->out, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
+        scatter_skip<<<column_grid(op->out, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
             t, op->out, R(op->beta), static_cast<const R *>(op->bias), m.d,
             static_cast<T *>(op->y));
         TG_TRY(CUDA_LAUNCHED(be, "adding a skip"));
@@ -288,7 +271,7 @@ fail:
 /* dy of a tile: itself where nothing is summed and it is a matrix already. */
 template <class T>
 static tg_status gradient_of(tg_backend *be, const tg_skip *op, const column_tile &t, bool first,
-                             const mix_matrices<real_of<T>> &m, const void **d, int64_t *ld) {
+                             const skip_matrices<real_of<T>> &m, const void **d, int64_t *ld) {
     const T *dy = static_cast<const T *>(op->dy);
     *ld = t.pixels;
     *d = dy + t.sample * op->out * t.pixels + t.pixel;
@@ -302,32 +285,10 @@ static tg_status gradient_of(tg_backend *be, const tg_skip *op, const column_til
     return CUDA_LAUNCHED(be, "reading a tile");
 }
 
-/* dx of a tile; `room` is for (in, count). */
-template <class T>
-static tg_status input_gradient(tg_backend *be, const tg_skip *op, const column_tile &t,
-                                const void *d, int64_t ld, real_of<T> *room) {
-    using R = real_of<T>;
-    const tg_act act = op->through ? op->act : TG_ACT_NONE;
-    T *dx = static_cast<T *>(op->dx);
-    if (act == TG_ACT_NONE && op->store == TG_STORE_FULL && !t.crosses) {
-        return multiply(be, op->dtype, op->in, t.count, op->out, op->alpha, TG_OP_T, op->weight,
-                        op->in, TG_OP_N, d, ld, op->beta,
-                        dx + t.sample * op->in * t.pixels + t.pixel, t.pixels);
-    }
-    tg_status status = multiply(be, op->dtype, op->in, t.count, op->out, op->alpha, TG_OP_T,
-                                op->weight, op->in, TG_OP_N, d, ld, 0.0, room, t.count);
-    if (status == TG_OK) {
-        scatter_gradient<<<column_grid(op->in, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
-            t, op->in, act, R(1), R(op->beta), room, static_cast<const T *>(op->x), dx);
-        status = CUDA_LAUNCHED(be, "a skip backwards");
-    }
-    return status;
-}
-
 template <class T> static tg_status backward_columns(tg_backend *be, const tg_skip *op) {
     using R = real_of<T>;
     const column_tiles tiles = tiles_of(op);
-    const mix_matrices<R> m = matrices_of<R>(op);
+    const skip_matrices<R> m = matrices_of<R>(op);
     bool first = true;
     tg_status status = TG_OK;
     for (column_tile t = {}; next_tile(tiles, &t); first = false) {
@@ -340,7 +301,7 @@ template <class T> static tg_status backward_columns(tg_backend *be, const tg_sk
                             TG_OP_T, u, u_ld, 1.0, op->dweight, op->in));
         }
         if (op->dx) {
-            TG_TRY(input_gradient<T>(be, op, t, d, d_ld, m.u));
+            TG_TRY(input_gradient<T>(be, op, t, op->out, op->alpha, op->weight, d, d_ld, m.u));
         }
     }
     if (op->dbias) {
@@ -395,7 +356,7 @@ static tg_status cuda_skip_backward(tg_backend *be, const tg_skip *op) {
     });
 }
 
-void cuda_fill_nn_mix(tg_backend_ops *ops) {
+void cuda_fill_nn_skip(tg_backend_ops *ops) {
     ops->skip_workspace = cuda_skip_workspace;
     ops->skip_forward = cuda_skip_forward;
     ops->skip_backward = cuda_skip_backward;

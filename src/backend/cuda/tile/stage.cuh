@@ -2,8 +2,17 @@
  *
  * The warps of a block take tiles of TILE pixels of a sample. While they multiply a tile in shared
  * memory, the next one is on the way from memory into registers (tile_share), and so is what a
- * result is added to (prefetched). Sums over all tiles of a block stay in registers; blocks leave
- * partial sums, which fold_partials adds up in order. */
+ * result is added to (prefetched). A kernel holds its weights, asks for its first tile, and then
+ * for each tile
+ *
+ *     old.fetch(p, y, ..);                what the result is added to
+ *     x.put(act, u);  barrier;            act(x) in shared memory, in the kernel's format
+ *     x.fetch(the next tile);
+ *     old.start(p, ..);  add_product(p, w, u);
+ *     write_tile(p, .., y, f);            or put_tile(p, h, f): the input of the next product
+ *
+ * (nn/skip_tile.cu is the shortest one). Sums over all tiles of a block stay in registers; blocks
+ * leave partial sums, which fold_partials adds up in order. */
 #ifndef TG_BACKEND_CUDA_TILE_STAGE_CUH
 #define TG_BACKEND_CUDA_TILE_STAGE_CUH
 
