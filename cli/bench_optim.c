@@ -119,7 +119,7 @@ static int set_methods(bench_work *work) {
         bench_run *run = &work->runs[i];
         run->measured[run->count++].method = "adam";
         for (int m = 0; m < (asked->count > 0 ? asked->count : all); m++) {
-            const char *name = asked->count > 0 ? asked->item[m] : tg_optim_method_get(m)->name;
+            const char *name = asked->count > 0 ? asked->item[m] : tg_optim_get_method(m)->name;
             if (strcmp(name, "adam") != 0) {
                 run->measured[run->count++].method = name;
             }

@@ -77,7 +77,7 @@ static tg_status list_methods(tg_context *ctx) {
     list_method("sparse-lowrank", &tensorgrad.projector);
     list_method("lowrank-sparse", &other);
     for (int i = 0; status == TG_OK && i < tg_optim_method_count(); i++) {
-        const tg_optim_method *m = tg_optim_method_get(i);
+        const tg_optim_method *m = tg_optim_get_method(i);
         tg_optim_config config = tg_optim_config_default();
         status = tg_optim_config_set(ctx, &config, "name", m->name);
         if (m->is_projected && m->scheme == TG_SCHEME_SINGLE) {

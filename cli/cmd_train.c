@@ -272,7 +272,7 @@ static tg_status train(const tg_context *ctx, tg_trainer *trainer, bool json) {
 
 /* A run that was resumed at its end stays as it is. */
 static tg_status tell_finished(const tg_context *ctx, tg_trainer *trainer, bool json) {
-    const tg_train_end end = tg_trainer_get_end(trainer);
+    const tg_train_end end = tg_trainer_end(trainer);
     if (json) {
         const tg_train_epoch none = {.train_loss = (double)NAN};
         print_json(ctx, &end, &none);

@@ -83,12 +83,12 @@ static void add_batches(const tg_settings *settings, ladder *l) {
 
 static const tg_optim_method *find_method(const char *name) {
     for (int i = 0; i < tg_optim_method_count(); i++) {
-        const tg_optim_method *method = tg_optim_method_get(i);
+        const tg_optim_method *method = tg_optim_get_method(i);
         if (strcmp(method->name, name) == 0) {
             return method;
         }
     }
-    return tg_optim_method_get(0); /* of a key that no name set */
+    return tg_optim_get_method(0); /* of a key that no name set */
 }
 
 /* Compressed moments, and then fewer of them. */

@@ -181,21 +181,26 @@ static void test_groups_that_are_written(void **state) {
     const int64_t grid[] = {8, 8};
     tg_fno_config network = tg_fno_config_default();
     tg_optim_config groups[2] = {tg_optim_config_default(), tg_optim_config_default()};
-    const tg_optim_setup setup = {.size = sizeof setup,
-                                  .groups = groups,
-                                  .group_count = 2,
-                                  .params = &param,
-                                  .param_count = 1};
+    tg_optim_setup setup = {.size = sizeof setup,
+                            .groups = groups,
+                            .group_count = 2,
+                            .params = &param,
+                            .param_count = 1};
     net_ok(ctx, tg_fno_config_set(ctx, &network, "n_modes", "[4, 4]"));
     net_ok(ctx, tg_step_choose_refresh_chunks(ctx, &network, 1, grid, &setup, groups));
-    groups[0].size = offsetof(tg_optim_config, projector);
-    groups[1] = groups[0];
-    const tg_status status = tg_step_choose_refresh_chunks(ctx, &network, 1, grid, &setup, groups);
-    assert_int_equal(status, TG_E_ARGUMENT);
     groups[0].size = SIZE_MAX;
     assert_int_equal(tg_step_choose_refresh_chunks(ctx, &network, 1, grid, &setup, groups),
                      TG_E_ARGUMENT);
     assert_non_null(strstr(tg_context_error(ctx), "newer headers"));
+    groups[0].size = offsetof(tg_optim_config, projector);
+    setup.group_count = 1;
+    assert_int_equal(tg_step_choose_refresh_chunks(ctx, &network, 1, grid, &setup, groups),
+                     TG_E_ARGUMENT);
+    assert_non_null(strstr(tg_context_error(ctx), "have no projector"));
+    groups[0].size = sizeof groups[0];
+    assert_int_equal(tg_step_choose_refresh_chunks(ctx, &network, 1, grid, &setup, groups + 1),
+                     TG_E_ARGUMENT);
+    assert_non_null(strstr(tg_context_error(ctx), "not those of the setup"));
 }
 
 /* Setting by name, into structs of the caller's size. */

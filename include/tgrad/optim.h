@@ -113,7 +113,7 @@ typedef struct tg_optim_method {
 } tg_optim_method;
 
 TG_API int tg_optim_method_count(void);
-TG_API const tg_optim_method *tg_optim_method_get(int index); /* NULL beyond the last */
+TG_API const tg_optim_method *tg_optim_get_method(int index); /* NULL beyond the last */
 
 typedef struct tg_optim_param {
     const char *name; /* unique; copied */

@@ -9,6 +9,9 @@
  * so does a call that needs its context for the sentence alone (settings, descriptions, views).
  * Calls in an order that makes no sense, such as backward before forward, are TG_E_ARGUMENT too.
  *
+ * What an object tells is tg_<object>_<field>, or tg_<object>_get_<field> where a struct has that
+ * name already.
+ *
  * Structs that are handed to a call as settings (tg_context_config, tg_fno_config, ..) begin with
  * their `size`, so that the library can grow without breaking programs. Start from the struct's
  * _default() or, where there is none, from {.size = sizeof(the struct)}; wrappers in other

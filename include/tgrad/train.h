@@ -193,7 +193,7 @@ TG_API TG_NODISCARD tg_status tg_trainer_resume(tg_trainer *trainer, const char 
  */
 TG_API bool tg_trainer_is_finished(const tg_trainer *trainer);
 /* Where the run stands. */
-TG_API tg_train_end tg_trainer_get_end(const tg_trainer *trainer);
+TG_API tg_train_end tg_trainer_end(const tg_trainer *trainer);
 
 /* Every setting with its value, defaults included. The caller destroys it. */
 TG_API TG_NODISCARD tg_status tg_trainer_settings(const tg_trainer *trainer, tg_settings **out);

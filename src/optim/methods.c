@@ -32,7 +32,7 @@ int tg_optim_method_count(void) {
     return METHODS;
 }
 
-const tg_optim_method *tg_optim_method_get(int index) {
+const tg_optim_method *tg_optim_get_method(int index) {
     return index >= 0 && index < METHODS ? &methods[index] : NULL;
 }
 

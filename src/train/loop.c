@@ -278,7 +278,7 @@ bool tg_trainer_is_finished(const tg_trainer *t) {
     return is_at_end(t) && tg_trainer_has_samples(t);
 }
 
-tg_train_end tg_trainer_get_end(const tg_trainer *t) {
+tg_train_end tg_trainer_end(const tg_trainer *t) {
     if (!t) {
         return (tg_train_end){0};
     }
@@ -342,7 +342,7 @@ tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_en
         at = position_of(t);
     }
     TG_TRY(stopped ? tg_trainer_save(t) : TG_OK);
-    *end = tg_trainer_get_end(t);
+    *end = tg_trainer_end(t);
 fail:
     return tg_run_explain(t->ctx, &t->model->config, t->planned, status);
 }
