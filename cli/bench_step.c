@@ -75,7 +75,7 @@ static tg_status time_step(step_work *work, tg_step *step, double *loss, double 
     const double start = bench_seconds();
     status = status == TG_OK ? tg_step_forward(step, &work->bench.x, &work->bench.y) : status;
     status = status == TG_OK ? tg_step_backward(step) : status;
-    status = status == TG_OK ? tg_step_settle(step, &result) : status;
+    status = status == TG_OK ? tg_step_synchronize(step, &result) : status;
     status = status == TG_OK ? tg_backend_synchronize(work->ctx) : status;
     *seconds = bench_seconds() - start;
     *loss = result.loss;

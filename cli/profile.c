@@ -165,7 +165,7 @@ static tg_status run_steps(const cli_workbench *bench, int64_t steps, double *se
         const double start = bench_seconds();
         status = tg_step_forward(step, &bench->x, &bench->y);
         status = status == TG_OK ? tg_step_backward(step) : status;
-        status = status == TG_OK ? tg_step_settle(step, &result) : status;
+        status = status == TG_OK ? tg_step_synchronize(step, &result) : status;
         status = status == TG_OK ? tg_backend_synchronize(bench->ctx) : status;
         seconds[i] = bench_seconds() - start;
     }

@@ -139,23 +139,23 @@ static void train(rig *r, const char *batches, double *losses) {
     for (const char *b = batches; *b; b++) {
         tg_step_result result;
         forward(r, *b);
-        net_ok(r->ctx, tg_step_settle(r->step, &result));
+        net_ok(r->ctx, tg_step_synchronize(r->step, &result));
         if (result.samples > 0) {
             losses[settled++] = result.loss;
         }
         net_ok(r->ctx, tg_optim_set_learning_rate(r->optim, 0, 0.01 / (1 + settled)));
         net_ok(r->ctx, tg_step_backward(r->step));
         if (!tg_step_is_late(r->step)) {
-            net_ok(r->ctx, tg_step_settle(r->step, &result));
+            net_ok(r->ctx, tg_step_synchronize(r->step, &result));
             losses[settled++] = result.loss;
         }
     }
     tg_step_result result;
-    net_ok(r->ctx, tg_step_settle(r->step, &result));
+    net_ok(r->ctx, tg_step_synchronize(r->step, &result));
     if (result.samples > 0) {
         losses[settled++] = result.loss;
     }
-    net_ok(r->ctx, tg_optim_settle(r->optim));
+    net_ok(r->ctx, tg_optim_synchronize(r->optim));
     assert_int_equal(settled, strlen(batches));
 }
 
@@ -246,7 +246,7 @@ static void sums_end_the_same(void **state) {
             apply_sums(&a);
             apply_sums(&b);
         }
-        net_ok(b.ctx, tg_optim_settle(b.optim));
+        net_ok(b.ctx, tg_optim_synchronize(b.optim));
         assert_same_end(&a, &b);
         end(&a);
         end(&b);
@@ -268,14 +268,14 @@ static void ordinary_steps_do_not_starve_the_device(void **state) {
         const fake_counts first = fake_device_counts();
         train(&r, "0123", losses);
         forward(&r, '0');
-        net_ok(r.ctx, tg_step_settle(r.step, &result));
+        net_ok(r.ctx, tg_step_synchronize(r.step, &result));
         net_ok(r.ctx, tg_step_backward(r.step));
         const fake_counts before = fake_device_counts();
         assert_int_equal(before.recorded - first.recorded, graphs ? 2 : 0);
         for (int i = 0; i < 5; i++) {
             assert_true(tg_step_is_late(r.step));
             forward(&r, '1');
-            net_ok(r.ctx, tg_step_settle(r.step, &result));
+            net_ok(r.ctx, tg_step_synchronize(r.step, &result));
             assert_true(result.samples == 2 && isfinite(result.loss));
             net_ok(r.ctx, tg_step_backward(r.step));
         }
@@ -387,7 +387,7 @@ static void gradients_that_are_not_finite_are_skipped(void **state) {
                 memset(weights[side].data, 0, tg_tensor_bytes(&weights[side]));
                 net_ok(ctx[side], tg_backend_copy(ctx[side], &weights[side], &weight));
                 take_steps(ctx[side], optim, &shape, bad, &weight, &gradient);
-                net_ok(ctx[side], tg_optim_settle(optim));
+                net_ok(ctx[side], tg_optim_synchronize(optim));
                 assert_int_equal(tg_optim_get_stats(optim).skipped, 1);
                 assert_int_equal(tg_optim_get_stats(optim).steps, 7);
                 net_ok(ctx[side], tg_backend_copy(ctx[side], &weight, &weights[side]));
@@ -436,11 +436,11 @@ static void sums_that_are_not_finite_are_skipped(void **state) {
                 values[2] = update == 1 && i == 1 ? INFINITY : 3.0f;
                 net_ok(ctx, tg_backend_copy(ctx, &host, &gradient));
                 net_ok(ctx, tg_optim_accumulate(optim, &part));
-                net_ok(ctx, settles ? tg_optim_settle(optim) : TG_OK);
+                net_ok(ctx, settles ? tg_optim_synchronize(optim) : TG_OK);
             }
             net_ok(ctx, tg_optim_apply(optim, 0, &weight));
         }
-        net_ok(ctx, tg_optim_settle(optim));
+        net_ok(ctx, tg_optim_synchronize(optim));
         assert_int_equal(tg_optim_get_stats(optim).steps, 2);
         assert_int_equal(tg_optim_get_stats(optim).skipped, 1);
         net_ok(ctx, tg_backend_copy(ctx, &weight, &host));

@@ -271,17 +271,17 @@ static double train(rig *r, int updates) {
     double loss = (double)NAN;
     for (int i = 0; i < updates * micro; i++) {
         net_ok(r->ctx, tg_step_forward(r->step, &r->x, &r->y));
-        net_ok(r->ctx, tg_step_settle(r->step, &result));
+        net_ok(r->ctx, tg_step_synchronize(r->step, &result));
         net_ok(r->ctx, tg_step_backward(r->step));
         if (!tg_step_is_late(r->step)) {
-            net_ok(r->ctx, tg_step_settle(r->step, &result));
+            net_ok(r->ctx, tg_step_synchronize(r->step, &result));
             loss = result.loss;
         }
         if (micro > 1 && i % micro == micro - 1) {
             apply_sums(r);
         }
     }
-    net_ok(r->ctx, tg_step_settle(r->step, &result));
+    net_ok(r->ctx, tg_step_synchronize(r->step, &result));
     return result.samples > 0 ? result.loss : loss;
 }
 

@@ -220,7 +220,7 @@ static void nan_counts_where_it_is_written(const char *backend) {
         host.data = (void *)(uintptr_t)(turn ? nothing : spoilt);
         net_ok(p.ctx, tg_backend_copy(p.ctx, &host, &sum.tensor));
         net_ok(p.ctx, tg_optim_apply(p.optim, 1, &p.weight[1]));
-        net_ok(p.ctx, tg_optim_settle(p.optim));
+        net_ok(p.ctx, tg_optim_synchronize(p.optim));
         assert_int_equal(tg_optim_get_stats(p.optim).skipped, 1);
         assert_int_equal(tg_optim_get_stats(p.optim).steps, turn);
     }

@@ -258,9 +258,9 @@ TG_API TG_NODISCARD tg_status tg_optim_end_update(tg_optim *optim);
 /* A GPU works while the host goes on: there, updates are only queued, and whether each was made or
  * skipped is known when it is done. This waits for all of them and accounts for them. Saving does
  * it, and so does the next update of a parameter for the one before. */
-TG_API TG_NODISCARD tg_status tg_optim_settle(tg_optim *optim);
+TG_API TG_NODISCARD tg_status tg_optim_synchronize(tg_optim *optim);
 
-/* ---- looking ---- */
+/* ---- what it knows ---- */
 
 typedef struct tg_optim_stats {
     int64_t steps;     /* updates made, all parameters together */
@@ -270,7 +270,7 @@ typedef struct tg_optim_stats {
     int64_t overflows; /* steps in which a dynamic loss scale was too large */
 } tg_optim_stats;
 
-/* Of the updates that are settled. */
+/* Of the updates that are not in flight. */
 TG_API tg_optim_stats tg_optim_get_stats(const tg_optim *optim);
 
 /* What the projection of a parameter keeps. */

@@ -4,10 +4,10 @@
  *     tg_step_create(ctx, &config, &step);
  *     for every batch:
  *         tg_step_forward(step, &x, &y);
- *         tg_step_settle(step, &result);      the batch before, if there is one
+ *         tg_step_synchronize(step, &result);      the batch before, if there is one
  *         ..                                  learning rates of this batch
  *         tg_step_backward(step);
- *     tg_step_settle(step, &result);          the last batch
+ *     tg_step_synchronize(step, &result);          the last batch
  *
  * On the host every call does its work before it returns. A GPU works while the host goes on: there
  * the calls only enqueue, and what became of a step is asked for when the forward pass of the next
@@ -77,14 +77,14 @@ TG_API void tg_step_destroy(tg_step **step);
 TG_API TG_NODISCARD tg_status tg_step_forward(tg_step *step, const tg_tensor *x,
                                               const tg_tensor *target);
 
-/* Backward and updates of the last forward. The step before must be settled. */
+/* Backward and updates of the last forward. The step before must not be in flight. */
 TG_API TG_NODISCARD tg_status tg_step_backward(tg_step *step);
 
 /* Whether the result of the last backward has to be waited for. */
 TG_API bool tg_step_is_late(const tg_step *step);
 
 /* What became of the step whose backward was asked for last; waits for it. */
-TG_API TG_NODISCARD tg_status tg_step_settle(tg_step *step, tg_step_result *out);
+TG_API TG_NODISCARD tg_status tg_step_synchronize(tg_step *step, tg_step_result *out);
 
 #ifdef __cplusplus
 }

@@ -237,8 +237,8 @@ tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
                        MOST_AGAIN, (long long)config->n_layers);
     }
     const nn_stores stores = nn_stores_of(config);
-    const bool halves = stores.activation || stores.spectrum || stores.weight;
-    return config->dtype == TG_F64 && halves
+    const bool is_16bit = stores.activation || stores.spectrum || stores.weight;
+    return config->dtype == TG_F64 && is_16bit
                ? tg_fail(ctx, TG_E_CONFIG,
                          "fno.dtype: f64 is kept as it is; for half or mixed precision take f32")
                : TG_OK;
@@ -254,7 +254,7 @@ nn_stores nn_stores_of(const tg_fno_config *config) {
     nn_stores stores = {.activation = storage_of(config->activation_precision),
                         .weight = storage_of(config->fno_block_weights_precision)};
     if (config->fno_block_precision !=
-        TG_PRECISION_FULL) { /* which halves: those named elsewhere */
+        TG_PRECISION_FULL) { /* which 16-bit format: that named elsewhere */
         stores.spectrum = stores.activation ? stores.activation
                           : stores.weight   ? stores.weight
                                             : TG_STORE_F16;

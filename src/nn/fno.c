@@ -146,7 +146,7 @@ static tg_status full_name(tg_context *ctx, const char *prefix, const char *name
                : tg_fail(ctx, TG_E_ARGUMENT, "the prefix '%.40s..' is too long", prefix);
 }
 
-/* Whatever was finite in the file is finite in the halves of the network. */
+/* Whatever was finite in the file is finite in the 16-bit weights of the network. */
 static tg_status check_range(tg_fno *fno, const char *name, const tg_tensor *source,
                              const tg_tensor *copy) {
     tg_status status = TG_OK;

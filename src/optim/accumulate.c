@@ -43,11 +43,11 @@ tg_status tg_optim_accumulate(tg_optim *optim, const tg_gradient *gradient) {
                        "optimizer: it was not made to accumulate gradients");
     }
     uint32_t *guard = NULL;
-    TG_TRY(tg_pending_begin(optim, slot, &guard));
+    TG_TRY(tg_update_begin(optim, slot, &guard));
     TG_TRY(tg_slot_count(optim, slot, gradient, guard));
     if (!optim->be->ops->stream) {
         int64_t nonfinite = 0;
-        TG_TRY(tg_pending_look(optim, slot, &nonfinite));
+        TG_TRY(tg_guard_read(optim, slot, &nonfinite));
         slot->nonfinite += nonfinite;
     }
     const bool is_first = !slot->is_summing;
@@ -134,7 +134,7 @@ static tg_status count_anew(tg_optim *optim, tg_slot *slot, uint32_t *guard) {
                                            slot->dense_sum ? slot->numel : slot->count,
                                            slot->dense_sum ? slot->dense_sum : slot->sum, guard));
     if (!optim->be->ops->stream) {
-        TG_TRY(tg_pending_look(optim, slot, &slot->nonfinite));
+        TG_TRY(tg_guard_read(optim, slot, &slot->nonfinite));
     }
 fail:
     return status;
@@ -146,14 +146,14 @@ fail:
  * made. A step that refreshes needs to know. */
 static tg_status look_at_sum(tg_optim *optim, tg_slot *slot, tg_update *call) {
     tg_status status = TG_OK;
-    TG_TRY(tg_pending_begin(optim, slot, &call->guard));
+    TG_TRY(tg_update_begin(optim, slot, &call->guard));
     if (slot->is_handed_out) {
         TG_TRY(count_anew(optim, slot, call->guard));
     }
     if (optim->be->ops->stream &&
-        (slot->dense_sum || slot->nonfinite > 0 || tg_pending_looks(optim, slot))) {
+        (slot->dense_sum || slot->nonfinite > 0 || tg_guard_is_read_first(optim, slot))) {
         int64_t nonfinite = 0;
-        TG_TRY(tg_pending_look(optim, slot, &nonfinite));
+        TG_TRY(tg_guard_read(optim, slot, &nonfinite));
         slot->nonfinite += nonfinite;
         call->guard = NULL;
     }

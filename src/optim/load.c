@@ -158,7 +158,7 @@ tg_status tg_optim_load(tg_optim *optim, const tg_archive *archive) {
                        (unsigned long long)values[2], (unsigned long long)optim->seed);
     }
     TG_TRY(load_loss_scale(optim, archive, &loss_scale));
-    TG_TRY(tg_optim_settle(optim));
+    TG_TRY(tg_optim_synchronize(optim));
     for (int pass = 0; pass < 2; pass++) {
         TG_TRY(load_all(optim, archive, pass == 1));
     }

@@ -439,7 +439,7 @@ static tg_status create(tg_context *ctx, const tg_optim_setup *setup, tg_optim *
         TG_TRY(make_slot(optim, setup, i));
     }
     TG_TRY(make_shared(optim, setup));
-    TG_TRY(tg_pending_create(optim));
+    TG_TRY(tg_in_flight_create(optim));
     TG_TRY(tg_auto_rank_create(optim));
     *out = optim;
     return TG_OK;
@@ -466,7 +466,7 @@ void tg_optim_destroy(tg_optim **optim) {
         return;
     }
     tg_optim *o = *optim;
-    tg_pending_destroy(o);
+    tg_in_flight_destroy(o);
     tg_auto_rank_destroy(o);
     for (int i = 0; i < o->slot_count; i++) {
         tg_slot *slot = &o->slots[i];
@@ -489,7 +489,7 @@ void tg_optim_destroy(tg_optim **optim) {
     *optim = NULL;
 }
 
-/* ---- looking ---- */
+/* ---- what it knows ---- */
 
 tg_status tg_optim_set_learning_rate(tg_optim *optim, int group, double rate) {
     TG_NEED(NULL, optim);

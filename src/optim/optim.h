@@ -3,16 +3,16 @@
 #define TG_OPTIM_OPTIM_H
 
 #include "optim/auto_rank/auto_rank.h"
+#include "optim/in_flight.h"
 #include "optim/loss_scale.h"
 #include "optim/moments.h"
-#include "optim/pending.h"
 #include "project/projector.h"
 #include "tgrad/optim.h"
 
 /* One parameter and what its next update depends on. */
 typedef struct tg_slot {
     char *name;
-    tg_dtype dtype;          /* of the arithmetic: gradients come in it, or in halves of it */
+    tg_dtype dtype;          /* of the arithmetic: gradients come in it, or in 16-bit formats */
     tg_storage weight_store; /* of the weight */
     tg_rng rounding;         /* of what is kept in bf16; its step is that of the update */
     tg_shape shape;
@@ -38,7 +38,7 @@ typedef struct tg_slot {
     bool is_handed_out; /* the caller may have written it */
     int64_t nonfinite;  /* NaN and Inf met in it, as far as they are known on the host */
     bool is_guarded;    /* its guard is in use in this round */
-    bool is_pending;    /* its update is queued and not settled */
+    bool is_in_flight;  /* its update is queued, and its outcome not known */
     void *weight;       /* bound for the sink, or NULL */
 } tg_slot;
 
@@ -58,13 +58,13 @@ struct tg_optim {
     tg_workspace workspace; /* of all projectors */
     void *small;            /* in it: compressed values of the parameter being updated */
     void *dense;            /* one dense gradient, when factored ones may need to be formed */
-    bool forms_bf16;        /* it has room for halves only */
+    bool forms_bf16;        /* it has room for 16-bit numbers only */
     const tg_loan *shared;  /* workspace and dense gradient of a network; NULL: none yet, .. */
     bool shares_workspace;  /* .. and it has none of its own */
     tg_loan loan;           /* bytes that are needed of both */
 
     tg_update_batch *batch; /* of gradients that came together; NULL: each is used at once */
-    tg_pending pending;
+    tg_in_flight in_flight;
     int64_t moves;       /* how often states changed place or size: automatic ranks */
     double grad_scale;   /* of clipping */
     double norm_squares; /* of gradients with the loss scale in them */

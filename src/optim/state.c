@@ -187,7 +187,7 @@ fail:
 }
 
 static tg_status save_all(tg_optim *optim, tg_archive *archive, saving how) {
-    tg_status status = tg_optim_settle(optim);
+    tg_status status = tg_optim_synchronize(optim);
     if (status != TG_OK) {
         return status;
     }

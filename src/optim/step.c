@@ -95,7 +95,7 @@ static tg_status run_batch(tg_optim *optim) {
     const tg_status status = batch->rule->step(optim->be, batch->count, batch->adam);
     optim->times.adam += read_clock(optim, optim->times_parts) - start;
     for (int i = 0; i < batch->count && status == TG_OK; i++) {
-        tg_pending_end(optim, batch->slot[i]);
+        tg_update_end(optim, batch->slot[i]);
     }
     batch->count = 0;
     return status;
@@ -124,7 +124,7 @@ tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_update *call) 
     const tg_optim_config *config = &optim->groups[slot->group];
     const tg_rates rates = plain_rates(optim, slot);
     const tg_rates *late =
-        optim->pending.is_planned ? optim->pending.rates + (slot - optim->slots) : NULL;
+        optim->in_flight.is_planned ? optim->in_flight.rates + (slot - optim->slots) : NULL;
     tg_rng rounding = slot->rounding;
     rounding.step = rates.step;
     tg_adam adam = {.dtype = slot->dtype,
@@ -175,7 +175,7 @@ tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_update *call) 
         optim->times.update += read_clock(optim, optim->times_parts) - middle;
     }
     if (status == TG_OK) {
-        tg_pending_end(optim, slot);
+        tg_update_end(optim, slot);
     }
     return status;
 }
@@ -214,18 +214,18 @@ static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradien
     TG_TRY(tg_slot_check(optim, slot, gradient));
     const double start = read_clock(optim, optim->times_parts);
     tg_update call = {.weight = weight};
-    TG_TRY(tg_pending_begin(optim, slot, &call.guard));
+    TG_TRY(tg_update_begin(optim, slot, &call.guard));
     TG_TRY(tg_auto_rank_allocate(optim, slot));
     const bool is_due = slot->projector && tg_slot_is_due(optim, slot);
     const bool measures = tg_auto_rank_observes(optim, slot, is_due);
-    const bool looks = is_due || measures || tg_pending_looks(optim, slot);
-    call.rule_counts = !looks && !slot->projector && gradient->dense;
+    const bool reads_guard = is_due || measures || tg_guard_is_read_first(optim, slot);
+    call.rule_counts = !reads_guard && !slot->projector && gradient->dense;
     if (!call.rule_counts) {
         TG_TRY(tg_slot_count(optim, slot, gradient, call.guard));
     }
-    if (looks) {
+    if (reads_guard) {
         int64_t nonfinite = 0;
-        TG_TRY(tg_pending_look(optim, slot, &nonfinite));
+        TG_TRY(tg_guard_read(optim, slot, &nonfinite));
         if (nonfinite > 0) {
             return tg_slot_refused(optim, slot, nonfinite);
         }

@@ -66,14 +66,14 @@ static tg_status refuse_loss(tg_trainer *t, double loss) {
     return TG_OK;
 }
 
-/* Takes the batch under way into the books, and ends the update it completes. */
-static tg_status settle(tg_trainer *t) {
+/* Waits for the batch under way, counts it, and ends the update it completes. */
+static tg_status finish_batch(tg_trainer *t) {
     tg_progress *p = &t->progress;
     const int64_t micro = t->model->config.loop.accumulation_steps;
     const int64_t done = t->under_way + 1;
     tg_step_result result;
     tg_status status = TG_OK;
-    TG_TRY(tg_step_settle(t->step, &result));
+    TG_TRY(tg_step_synchronize(t->step, &result));
     if (result.samples == 0) {
         return TG_OK;
     }
@@ -118,13 +118,13 @@ static tg_status train_batch(tg_trainer *t) {
     TG_TRY(tg_prefetch_next(t->prefetch, &x, &y));
     TG_TRY(tg_step_forward(t->step, &x, &y));
     TG_TRY(is_read_once(t) ? tg_prefetch_ahead(t->prefetch) : TG_OK);
-    TG_TRY(settle(t)); /* the batch before */
+    TG_TRY(finish_batch(t)); /* the batch before */
     TG_TRY(set_rates(t));
     t->under_way = p->batch++;
     TG_TRY(tg_step_backward(t->step));
     TG_TRY(tg_prefetch_recycle(t->prefetch));
     if (!tg_step_is_late(t->step)) {
-        TG_TRY(settle(t));
+        TG_TRY(finish_batch(t));
     }
 fail:
     return status;
@@ -234,7 +234,7 @@ static void count_time(tg_trainer *t, double seconds, int64_t steps) {
     t->run_steps += steps;
 }
 
-/* One epoch from where it stands; *stopped if the watcher asked for an end. All books are closed
+/* One epoch from where it stands; *stopped if the watcher asked for an end. Nothing is in flight
  * when it returns. */
 static tg_status train_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t epochs,
                              bool *stopped) {
@@ -256,7 +256,7 @@ static tg_status train_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t
         *stopped = is_whole && watch && watch->should_stop && watch->should_stop(watch->user);
     }
     const double start = tg_seconds();
-    TG_TRY(settle(t));
+    TG_TRY(finish_batch(t));
     TG_TRY(tg_prefetch_stop(t->prefetch));
     count_time(t, tg_seconds() - start, 0);
 fail:

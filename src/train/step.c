@@ -1,4 +1,4 @@
-/* One training step, settled at once or late. */
+/* One training step, waited for at once or late. */
 #include "tgrad/step.h"
 
 #include <math.h>
@@ -189,7 +189,8 @@ tg_status tg_step_backward(tg_step *s) {
     tg_status status = TG_OK;
     tg_optim *optim = s->config.optim;
     if (s->is_late) {
-        return tg_fail(s->ctx, TG_E_ARGUMENT, "step: the one before is not settled");
+        return tg_fail(s->ctx, TG_E_ARGUMENT,
+                       "step: the one before is in flight: tg_step_synchronize first");
     }
     if (!s->has_forward) {
         return tg_fail(s->ctx, TG_E_ARGUMENT, "step: backward needs a tg_step_forward before it");
@@ -197,7 +198,7 @@ tg_status tg_step_backward(tg_step *s) {
     s->has_forward = false;
     s->result.samples = 0;
     if (optim) {
-        TG_TRY(tg_optim_settle(optim));
+        TG_TRY(tg_optim_synchronize(optim));
         optim->loss_scale.used = s->scale;
     }
     const bool late = s->may_be_late && (!optim || tg_optim_is_ordinary(optim));
@@ -213,14 +214,14 @@ bool tg_step_is_late(const tg_step *s) {
     return s && s->is_late;
 }
 
-static tg_status settle_late(tg_step *s) {
+static tg_status synchronize_late(tg_step *s) {
     tg_status status = TG_OK;
     tg_fno *fno = s->config.fno;
     TG_TRY(s->be->ops->stream->event_wait(s->be, s->event));
     s->is_late = false;
     s->result.loss = *s->pinned_loss;
     if (isfinite(s->result.loss)) {
-        TG_TRY(s->config.optim ? tg_optim_settle(s->config.optim) : TG_OK);
+        TG_TRY(s->config.optim ? tg_optim_synchronize(s->config.optim) : TG_OK);
     } else {
         tg_fno_set_step(fno, tg_fno_step(fno) - 1); /* it was none */
         TG_TRY(s->config.optim ? tg_optim_forget_round(s->config.optim) : TG_OK);
@@ -232,10 +233,10 @@ fail:
     return status;
 }
 
-tg_status tg_step_settle(tg_step *s, tg_step_result *out) {
+tg_status tg_step_synchronize(tg_step *s, tg_step_result *out) {
     TG_NEED(NULL, s);
     TG_NEED(s->ctx, out);
-    const tg_status status = s->is_late ? settle_late(s) : TG_OK;
+    const tg_status status = s->is_late ? synchronize_late(s) : TG_OK;
     *out = status == TG_OK ? s->result : (tg_step_result){0};
     s->result = (tg_step_result){0};
     return status;

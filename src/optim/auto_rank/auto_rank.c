@@ -191,7 +191,7 @@ tg_status tg_auto_rank_allocate(tg_optim *optim, const tg_slot *arriving) {
     return changes ? apply(optim, group, c.ranks) : TG_OK;
 }
 
-/* ---- looking ---- */
+/* ---- what it knows ---- */
 
 tg_optim_ranks tg_optim_get_ranks(const tg_optim *optim) {
     tg_optim_ranks out = {0};

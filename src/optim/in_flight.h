@@ -1,22 +1,22 @@
-/* Updates that are asked for but not accounted for yet.
+/* Updates in flight: asked for, with an outcome that the host does not know yet.
  *
  * Whether a gradient is finite is counted where the backend computes, in a counter per parameter:
- * its guard, which stops Adam and the way back into the weight. On the host the guard is read
- * before the update is made. Where work is queued the update is queued behind its guard, and the
- * books (step numbers, skipped updates) are settled later: at the latest before the same parameter
- * is updated again, so that every update is made as if the one before had been waited for.
+ * its guard, which stops the rule and the way back into the weight. On the host the guard is read
+ * before the update is made. Where work is queued the update is queued behind its guard, and step
+ * numbers and skipped updates are counted later: at the latest before the same parameter is updated
+ * again, so that every update is made as if the one before had been waited for.
  *
- * A round is what lies between two settlements. Its guards are cleared together when it begins and
- * come to the host together when it is sent. */
-#ifndef TG_OPTIM_PENDING_H
-#define TG_OPTIM_PENDING_H
+ * A round is what lies between two synchronizations. Its guards are cleared together when it begins
+ * and come to the host together when it is sent. */
+#ifndef TG_OPTIM_IN_FLIGHT_H
+#define TG_OPTIM_IN_FLIGHT_H
 
 #include "backend/backend.h"
 
 struct tg_slot;
 struct tg_optim;
 
-typedef struct tg_pending {
+typedef struct tg_in_flight {
     uint32_t *guards; /* (slots) of the backend's memory */
     uint32_t *seen;   /* (slots) on the host, pinned: the guards of the round that was sent */
     tg_rates *rates;  /* (slots) of the backend's memory, read by the updates of a planned round */
@@ -29,34 +29,34 @@ typedef struct tg_pending {
     bool is_open;    /* a round is under way: its guards were cleared */
     bool is_planned; /* its updates read `rates` */
     bool is_sent;    /* guards and event are queued */
-} tg_pending;
+} tg_in_flight;
 
-TG_NODISCARD tg_status tg_pending_create(struct tg_optim *optim);
-void tg_pending_destroy(struct tg_optim *optim);
+TG_NODISCARD tg_status tg_in_flight_create(struct tg_optim *optim);
+void tg_in_flight_destroy(struct tg_optim *optim);
 
 /* Whether an update of this parameter is made only after its guard was read. */
-bool tg_pending_looks(const struct tg_optim *optim, const struct tg_slot *slot);
+bool tg_guard_is_read_first(const struct tg_optim *optim, const struct tg_slot *slot);
 
 /* The guard of a parameter whose update (or part of an accumulated one) begins: 0, except for what
  * the parts before it counted. */
-TG_NODISCARD tg_status tg_pending_begin(struct tg_optim *optim, struct tg_slot *slot,
-                                        uint32_t **guard);
+TG_NODISCARD tg_status tg_update_begin(struct tg_optim *optim, struct tg_slot *slot,
+                                       uint32_t **guard);
 
 /* Reads the guard now, which waits for the stream. */
-TG_NODISCARD tg_status tg_pending_look(struct tg_optim *optim, const struct tg_slot *slot,
-                                       int64_t *nonfinite);
+TG_NODISCARD tg_status tg_guard_read(struct tg_optim *optim, const struct tg_slot *slot,
+                                     int64_t *nonfinite);
 
-/* The update is made or queued: the books follow, at once or when the round is settled. */
-void tg_pending_end(struct tg_optim *optim, struct tg_slot *slot);
+/* The update is made or queued: its outcome is counted, at once or with its round. */
+void tg_update_end(struct tg_optim *optim, struct tg_slot *slot);
 
-/* The books of an update that is not made: an error if the group says so. */
+/* Counts an update that is not made: an error if the group says so. */
 TG_NODISCARD tg_status tg_slot_refused(struct tg_optim *optim, const struct tg_slot *slot,
                                        int64_t nonfinite);
 
 /* ---- planned rounds, which can be recorded and run again ---- */
 
 /* Whether the next update of every parameter is an ordinary one: no refresh, no sum under way,
- * nothing that is waited for. To be asked when all is settled. */
+ * nothing that is waited for. To be asked when nothing is in flight. */
 bool tg_optim_is_ordinary(const struct tg_optim *optim);
 
 /* Begins a round that updates every parameter with the rates of now; what follows until the round
@@ -72,8 +72,8 @@ void tg_optim_restart_round(struct tg_optim *optim);
 /* Ends the round: its guards are on their way to the host. Nothing waits. */
 TG_NODISCARD tg_status tg_optim_send_round(struct tg_optim *optim);
 
-/* As tg_optim_settle, for a step whose loss was not finite: its gradients were not either, and
- * that they changed nothing is no news. */
+/* As tg_optim_synchronize, for a step whose loss was not finite: its gradients were not either,
+ * which is not told once more. */
 TG_NODISCARD tg_status tg_optim_forget_round(struct tg_optim *optim);
 
 #endif

@@ -1,5 +1,5 @@
-/* Guards, rounds and the books behind them. */
-#include "optim/pending.h"
+/* Guards, rounds, and the counts of updates made and skipped. */
+#include "optim/in_flight.h"
 
 #include <string.h>
 
@@ -11,10 +11,10 @@ static int index_of(const tg_optim *optim, const tg_slot *slot) {
 
 /* ---- life ---- */
 
-tg_status tg_pending_create(tg_optim *optim) {
+tg_status tg_in_flight_create(tg_optim *optim) {
     tg_status status = TG_OK;
     tg_backend *be = optim->be;
-    tg_pending *p = &optim->pending;
+    tg_in_flight *p = &optim->in_flight;
     const size_t slots = (size_t)optim->slot_count;
     p->guards = be->ops->alloc(be, TG_MEM_OTHER, slots * sizeof *p->guards);
     TG_TRY(p->guards ? TG_OK : TG_E_MEMORY);
@@ -33,9 +33,9 @@ fail:
     return status;
 }
 
-void tg_pending_destroy(tg_optim *optim) {
+void tg_in_flight_destroy(tg_optim *optim) {
     tg_backend *be = optim->be;
-    tg_pending *p = &optim->pending;
+    tg_in_flight *p = &optim->in_flight;
     if (!be) {
         return;
     }
@@ -52,7 +52,7 @@ void tg_pending_destroy(tg_optim *optim) {
     TG_FREE(optim->ctx, p->planned);
 }
 
-/* ---- the books ---- */
+/* ---- outcomes ---- */
 
 static void note_update(tg_optim *optim, tg_slot *slot) {
     slot->step++;
@@ -77,11 +77,12 @@ tg_status tg_slot_refused(tg_optim *optim, const tg_slot *slot, int64_t nonfinit
     return TG_OK;
 }
 
-/* Waits for the round and takes its guards into the books; silently for a step that is forgotten.
+/* Waits for the round and counts what its guards let through; silently for a step that is
+ * forgotten.
  */
-static tg_status settle(tg_optim *optim, bool forgets) {
+static tg_status finish_round(tg_optim *optim, bool forgets) {
     tg_status status = TG_OK;
-    tg_pending *p = &optim->pending;
+    tg_in_flight *p = &optim->in_flight;
     if (!p->is_open) {
         return TG_OK;
     }
@@ -97,7 +98,7 @@ static tg_status settle(tg_optim *optim, bool forgets) {
     for (int i = 0; i < count; i++) {
         tg_slot *slot = &optim->slots[p->order[i]];
         const uint32_t nonfinite = p->seen[p->order[i]];
-        slot->is_pending = false;
+        slot->is_in_flight = false;
         if (nonfinite == 0) {
             note_update(optim, slot);
         } else if (!forgets) {
@@ -108,19 +109,19 @@ fail:
     return status;
 }
 
-tg_status tg_optim_settle(tg_optim *optim) {
+tg_status tg_optim_synchronize(tg_optim *optim) {
     TG_NEED(NULL, optim);
-    return settle(optim, false);
+    return finish_round(optim, false);
 }
 
 tg_status tg_optim_forget_round(tg_optim *optim) {
-    return settle(optim, true);
+    return finish_round(optim, true);
 }
 
 /* ---- rounds ---- */
 
 static tg_status open_round(tg_optim *optim) {
-    tg_pending *p = &optim->pending;
+    tg_in_flight *p = &optim->in_flight;
     if (p->is_open) {
         return TG_OK;
     }
@@ -132,7 +133,7 @@ static tg_status open_round(tg_optim *optim) {
 tg_status tg_optim_send_round(tg_optim *optim) {
     tg_status status = TG_OK;
     tg_backend *be = optim->be;
-    tg_pending *p = &optim->pending;
+    tg_in_flight *p = &optim->in_flight;
     if (!p->is_open || p->is_sent) {
         return TG_OK;
     }
@@ -149,21 +150,21 @@ fail:
     return status;
 }
 
-bool tg_pending_looks(const tg_optim *optim, const tg_slot *slot) {
+bool tg_guard_is_read_first(const tg_optim *optim, const tg_slot *slot) {
     return !optim->be->ops->stream || optim->groups[slot->group].nonfinite == TG_NONFINITE_ERROR;
 }
 
-tg_status tg_pending_begin(tg_optim *optim, tg_slot *slot, uint32_t **guard) {
+tg_status tg_update_begin(tg_optim *optim, tg_slot *slot, uint32_t **guard) {
     tg_status status = TG_OK;
-    tg_pending *p = &optim->pending;
+    tg_in_flight *p = &optim->in_flight;
     *guard = p->guards + index_of(optim, slot);
     if (!optim->be->ops->stream) {
         **guard = 0;
         return TG_OK;
     }
-    const bool is_used = slot->is_pending || (slot->is_guarded && !slot->is_summing);
+    const bool is_used = slot->is_in_flight || (slot->is_guarded && !slot->is_summing);
     if (is_used || p->is_sent) {
-        TG_TRY(tg_optim_settle(optim));
+        TG_TRY(tg_optim_synchronize(optim));
     }
     TG_TRY(open_round(optim));
     slot->is_guarded = true;
@@ -171,21 +172,21 @@ fail:
     return status;
 }
 
-tg_status tg_pending_look(tg_optim *optim, const tg_slot *slot, int64_t *nonfinite) {
+tg_status tg_guard_read(tg_optim *optim, const tg_slot *slot, int64_t *nonfinite) {
     uint32_t count = 0;
-    const uint32_t *guard = optim->pending.guards + index_of(optim, slot);
+    const uint32_t *guard = optim->in_flight.guards + index_of(optim, slot);
     const tg_status status = optim->be->ops->download(optim->be, &count, guard, sizeof count);
     *nonfinite = count;
     return status;
 }
 
-void tg_pending_end(tg_optim *optim, tg_slot *slot) {
-    tg_pending *p = &optim->pending;
+void tg_update_end(tg_optim *optim, tg_slot *slot) {
+    tg_in_flight *p = &optim->in_flight;
     if (!optim->be->ops->stream) {
         note_update(optim, slot);
         return;
     }
-    slot->is_pending = true;
+    slot->is_in_flight = true;
     p->order[p->count++] = index_of(optim, slot);
 }
 
@@ -194,7 +195,7 @@ void tg_pending_end(tg_optim *optim, tg_slot *slot) {
 bool tg_optim_is_ordinary(const tg_optim *optim) {
     for (int i = 0; i < optim->slot_count; i++) {
         const tg_slot *slot = &optim->slots[i];
-        if (slot->is_summing || tg_pending_looks(optim, slot) ||
+        if (slot->is_summing || tg_guard_is_read_first(optim, slot) ||
             (slot->projector && tg_slot_is_due(optim, slot)) ||
             tg_auto_rank_is_active(optim, slot)) {
             return false;
@@ -206,8 +207,8 @@ bool tg_optim_is_ordinary(const tg_optim *optim) {
 tg_status tg_optim_plan_round(tg_optim *optim) {
     tg_status status = TG_OK;
     tg_backend *be = optim->be;
-    tg_pending *p = &optim->pending;
-    TG_TRY(tg_optim_settle(optim));
+    tg_in_flight *p = &optim->in_flight;
+    TG_TRY(tg_optim_synchronize(optim));
     for (int i = 0; i < optim->slot_count; i++) {
         p->chosen[i] = tg_slot_rates(optim, &optim->slots[i]);
     }
@@ -220,18 +221,18 @@ fail:
 }
 
 void tg_optim_restart_round(tg_optim *optim) {
-    optim->pending.count = 0;
+    optim->in_flight.count = 0;
     for (int i = 0; i < optim->slot_count; i++) {
-        optim->slots[i].is_pending = optim->slots[i].is_guarded = false;
+        optim->slots[i].is_in_flight = optim->slots[i].is_guarded = false;
     }
 }
 
 void tg_optim_repeat_round(tg_optim *optim) {
-    tg_pending *p = &optim->pending;
+    tg_in_flight *p = &optim->in_flight;
     memcpy(p->order, p->planned, (size_t)p->planned_count * sizeof *p->order);
     p->count = p->planned_count;
     for (int i = 0; i < p->count; i++) {
-        optim->slots[p->order[i]].is_pending = true;
+        optim->slots[p->order[i]].is_in_flight = true;
         optim->slots[p->order[i]].is_guarded = true;
     }
 }
