@@ -222,7 +222,7 @@ static void skip_backward(t_side *s, const void *what) {
     }
 }
 
-static void skips(void **state) {
+static void linear_skips(void **state) {
     (void)state;
     for (int i = 0; i < (int)(sizeof skips / sizeof skips[0]); i++) {
         for (int m = 0; m < (int)(sizeof modes / sizeof modes[0]); m++) {
@@ -298,7 +298,8 @@ static void rows_of_halves(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(channel_mlps), cmocka_unit_test(skips),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(channel_mlps),
+                                       cmocka_unit_test(linear_skips),
                                        cmocka_unit_test(rows_of_halves)};
     return t_gpu_here() ? cmocka_run_group_tests(tests, t_gpu_begin, t_gpu_end) : EXIT_SUCCESS;
 }
