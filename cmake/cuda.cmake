@@ -37,10 +37,21 @@ list(APPEND CMAKE_INSTALL_RPATH ${CUDAToolkit_LIBRARY_DIR})
 
 set(cuda_folder ${CMAKE_CURRENT_SOURCE_DIR}/src/backend/cuda)
 file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${cuda_folder}/*.cu)
+# Kernels of sm90/ use instructions that only machine code for sm_90a has; without them other ways are
+# taken, and the files compile to nothing that is called.
+file(GLOB sm90_sources CONFIGURE_DEPENDS ${cuda_folder}/sm90/*.cu)
+list(REMOVE_ITEM cuda_sources ${sm90_sources})
 add_library(tgrad_cuda_objects OBJECT ${cuda_sources})
-target_include_directories(tgrad_cuda_objects PRIVATE src include)
-target_link_libraries(tgrad_cuda_objects PRIVATE tg_options tg_dependencies)
-set_target_properties(tgrad_cuda_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
+add_library(tgrad_cuda_sm90a OBJECT ${sm90_sources})
+foreach(target tgrad_cuda_objects tgrad_cuda_sm90a)
+    target_include_directories(${target} PRIVATE src include)
+    target_link_libraries(${target} PRIVATE tg_options tg_dependencies)
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+endforeach()
+if(";${CMAKE_CUDA_ARCHITECTURES}" MATCHES ";90")
+    set_target_properties(tgrad_cuda_sm90a PROPERTIES CUDA_ARCHITECTURES 90a-real)
+    set_source_files_properties(${cuda_folder}/core/device.cu PROPERTIES COMPILE_DEFINITIONS TG_CUDA_SM90A)
+endif()
 # What draws random numbers or encodes moments has the bits of the host: products and sums are
 # rounded one by one.
 set_source_files_properties(${cuda_folder}/optim/adam_8bit.cu ${cuda_folder}/core/random.cu

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "nn/models/models.h"
+#include "support/fake_device.h"
 #include "support/network.h"
 #include "support/runner.h"
 
@@ -33,11 +34,11 @@ static void expect_no_harm(const nn_program *p) {
     assert_non_null(is_made);
     for (int t = 0; t < p->op_count; t++) {
         const nn_op *op = &p->ops[t];
-        const int written[] = {op->out[0], op->out[1], op->scratch[0], op->scratch[1]};
+        const int written[] = {op->out[0], op->out[1], op->out[2], op->scratch[0], op->scratch[1]};
         for (int k = 0; k < T_COUNT(written); k++) {
             for (int v = 0; v < p->value_count && written[k] >= 0; v++) {
-                if (is_made[v] && v != op->out[0] && v != op->out[1] && overlap(p, written[k], v) &&
-                    is_read_from(p, v, t + 1)) {
+                if (is_made[v] && v != op->out[0] && v != op->out[1] && v != op->out[2] &&
+                    overlap(p, written[k], v) && is_read_from(p, v, t + 1)) {
                     fail_msg("op %d (%s) writes over value %d, which is read later", t,
                              nn_kind_of(op->kind)->name, v);
                 }
@@ -65,10 +66,11 @@ static void placement_harms_nothing(void **state) {
     };
     static const char *const kinds[] = {"off", "block", "minimal"};
     const int64_t grid[] = {9, 12};
-    tg_context *ctx = net_context("cpu", 1);
-    for (int i = 0; i < 6 * T_COUNT(configs); i++) {
+    static const char *const backends[] = {"cpu", "fake"}; /* without and with blocks in one call */
+    for (int i = 0; i < 12 * T_COUNT(configs); i++) {
+        tg_context *ctx = net_context(backends[i / 6 % 2], 1);
         char json[512];
-        snprintf(json, sizeof json, "{%s, \"activation_checkpoint\": \"%s\"}", configs[i / 6],
+        snprintf(json, sizeof json, "{%s, \"activation_checkpoint\": \"%s\"}", configs[i / 12],
                  kinds[i % 3]);
         const tg_fno_config config = net_config(ctx, json);
         tg_fno *fno = NULL;
@@ -76,7 +78,34 @@ static void placement_harms_nothing(void **state) {
         net_ok(ctx, tg_fno_prepare(fno, 2, grid, i / 3 % 2 == 0));
         expect_no_harm(&fno->run.program);
         tg_fno_destroy(&fno);
+        tg_context_destroy(&ctx);
     }
+}
+
+/* Where the backend has blocks in one call, no inverse transform is left in forward. */
+static void blocks_in_one_call(void **state) {
+    (void)state;
+    const int64_t grid[] = {9, 12};
+    tg_context *ctx = net_context("fake", 1);
+    const tg_fno_config config =
+        net_config(ctx, "{\"n_modes\": [6, 6], \"hidden_channels\": 6, \"n_layers\": 3}");
+    tg_fno *fno = NULL;
+    net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
+    for (int training = 0; training < 2; training++) {
+        net_ok(ctx, tg_fno_prepare(fno, 2, grid, training));
+        const nn_program *p = &fno->run.program;
+        int blocks = 0;
+        for (int i = 0; i < p->forward_end; i++) {
+            assert_int_not_equal(p->ops[i].kind, NN_INVERSE);
+            if (p->ops[i].kind == NN_BLOCK) {
+                assert_non_null(p->ops[i].mlp);
+                assert_int_equal(p->ops[i].out[0] >= 0, training); /* kept for backward alone */
+                blocks++;
+            }
+        }
+        assert_int_equal(blocks, 3);
+    }
+    tg_fno_destroy(&fno);
     tg_context_destroy(&ctx);
 }
 
@@ -295,9 +324,11 @@ static void without_mlp_is_the_formula(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(placement_harms_nothing),
+        cmocka_unit_test(blocks_in_one_call),
         cmocka_unit_test(work_of_phases),
         cmocka_unit_test(refusals),
         cmocka_unit_test(without_mlp_is_the_formula),
     };
+    fake_device_add("fake");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

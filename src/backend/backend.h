@@ -413,6 +413,10 @@ struct tg_backend_ops {
     size_t (*mlp_workspace)(tg_backend *be, const tg_mlp *op, bool backward);
     tg_status (*mlp_forward)(tg_backend *be, const tg_mlp *op);
     tg_status (*mlp_backward)(tg_backend *be, const tg_mlp *op);
+    /* Whether the backend has a way of its own for a block of these sizes, and the bytes of its
+     * workspace; NULL: never. Only then block_forward may be called. */
+    bool (*block_workspace)(tg_backend *be, const tg_block *op, size_t *bytes);
+    tg_status (*block_forward)(tg_backend *be, const tg_block *op);
     tg_status (*norm_forward)(tg_backend *be, const tg_norm *op);
     tg_status (*norm_backward)(tg_backend *be, const tg_norm *op);
     tg_status (*spectral_contract)(tg_backend *be, const tg_spectral *op);

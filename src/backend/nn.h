@@ -114,6 +114,31 @@ typedef struct tg_mlp {
     tg_storage x_store, y_store; /* of x and dx; of y, add, activated and dy */
 } tg_mlp;
 
+/* A block of a Fourier neural operator in one call, u = act(x):
+ *   z1 = scale F^-1(spectrum) + skip u + bias
+ *   z2 = w2 gelu(w1 act1(z1) + b1) + b2 + gate u;  activated = gelu(z2)
+ * Real data, the inverse transform as of fft_inverse with weights TG_FFT_PLAIN. All arrays begin
+ * where the backend's memory does or at a multiple of 16 bytes from there. */
+typedef struct tg_block {
+    tg_dtype dtype;
+    int64_t batch, channels, hidden; /* hidden 0: no MLP, only z1 is made */
+    const struct tg_fft_desc *desc;  /* of the transform */
+    struct tg_fft_plan *fft;         /* its plan; not for block_workspace */
+    double scale;
+    const void *spectrum; /* (batch, channels, modes) */
+    const void *x;        /* (batch, channels, pixels) */
+    tg_act act;
+    const void *skip;              /* (channels, channels) */
+    const void *bias;              /* (channels); NULL: none */
+    tg_act act1;                   /* NONE or GELU */
+    const void *w1, *b1, *w2, *b2; /* as of tg_mlp */
+    bool adds;                     /* gate u */
+    const void *gate;              /* (channels); NULL: ones */
+    void *z1, *z2, *activated;     /* like x, and may be x; NULL: not wanted */
+    void *workspace;               /* block_workspace() bytes */
+    tg_storage store;              /* of x, z1, z2 and activated */
+} tg_block;
+
 /* y = (x - mean) / sqrt(variance + eps) * weight[c] + bias[c], mean and (biased) variance over the
  * pixels of a channel of a sample (per_channel: instance norm) or over the whole sample (one
  * group). Backward reads x, stats and dy. */

@@ -80,6 +80,11 @@ int nn_add_skip(nn_program *program, const nn_skip *skip, int x, int sum); /* su
 int nn_add_norm(nn_program *program, const nn_norm *norm, int x);
 int nn_add_gelu(nn_program *program, int x);
 
+/* The call of a block's slot, without pointers; the plan of its transform is told by `desc`. */
+tg_block nn_block_call(const nn_program *program, const nn_op *op, const tg_fft_desc *desc);
+/* Operations of a transform of one image of a value on the grid. */
+double nn_transform_flops(const nn_value *image);
+
 /* Behind forward: target and loss, which make dL/dy. */
 void nn_add_loss(nn_program *program);
 /* sum + dy, by the pass that differentiates. */

@@ -86,7 +86,7 @@ void nn_phase_begin(nn_program *program, const char *forward, const char *backwa
 nn_op nn_op_make(nn_kind kind) {
     return (nn_op){.kind = kind,
                    .in = {-1, -1, -1, -1},
-                   .out = {-1, -1},
+                   .out = {-1, -1, -1},
                    .scratch = {-1, -1},
                    .param = -1,
                    .weight = -1,
@@ -115,8 +115,28 @@ int nn_op_add(nn_program *program, nn_op op) {
     return op.out[0];
 }
 
-bool nn_makes_gelu(const nn_program *program, const nn_op *op) {
-    return op->out[1] >= 0 && program->values[op->out[1]].before_gelu == op->out[0];
+int nn_gelu_output(const nn_program *program, const nn_op *op) {
+    for (int k = 1; k < NN_OUTPUTS; k++) {
+        if (op->out[k] >= 0 && op->out[k - 1] >= 0 &&
+            program->values[op->out[k]].before_gelu == op->out[k - 1]) {
+            return k;
+        }
+    }
+    return -1;
+}
+
+void nn_leave_out_gone(nn_program *p) {
+    const int ends[2] = {p->forward_end, p->backward_begin};
+    int count = 0;
+    for (int i = 0; i < p->op_count; i++) {
+        if (p->ops[i].kind == NN_GONE) {
+            p->forward_end -= i < ends[0];
+            p->backward_begin -= i < ends[1];
+        } else {
+            p->ops[count++] = p->ops[i];
+        }
+    }
+    p->op_count = count;
 }
 
 /* ---- links ---- */
@@ -195,6 +215,7 @@ tg_status nn_program_create(const nn_model *model, tg_backend *be, int64_t batch
     TG_TRY(nn_pass_hand_over(p));
     TG_TRY(check_slots(p, be));
     nn_pass_choose_formats(p);
+    TG_TRY(nn_pass_fuse_blocks(p, be));
     TG_TRY(nn_pass_place(p, be));
     return TG_OK;
 fail:

@@ -65,13 +65,13 @@ typedef enum nn_kind {
 } nn_kind;
 
 /* Inputs by their meaning. SUM is added to, in place: the first output takes its memory. */
-enum { NN_X, NN_DY, NN_SUM, NN_STATS, NN_INPUTS, NN_ADD = NN_DY };
-enum { NN_OUTPUTS = 2 };
+enum { NN_X, NN_DY, NN_SUM, NN_STATS, NN_INPUTS, NN_ADD = NN_DY, NN_MODES = NN_STATS };
+enum { NN_OUTPUTS = 3, NN_SCRATCHES = 2 };
 
 typedef struct nn_op {
     nn_kind kind;
     int in[NN_INPUTS], out[NN_OUTPUTS]; /* values; -1: none */
-    int scratch[2];                     /* values likewise */
+    int scratch[NN_SCRATCHES];          /* values likewise */
     int param, params;                  /* backward: parameters whose gradients it makes */
     int phase, back; /* where in the network: its phase, and that of its backward ops */
     int block;       /* 0: before the blocks */
@@ -85,6 +85,8 @@ typedef struct nn_op {
     double scale;       /* of a transform */
     tg_act act;         /* its X is act(what is read) .. */
     bool through;       /* .. and the gradient is that at what is read */
+    tg_act inner_act;   /* of a block: before its MLP .. */
+    bool adds_input;    /* .. and whether gate x is added to what that makes */
     bool is_adjoint;    /* of a transform or contraction: the transposed one */
     bool is_stabilized; /* tanh before the transform */
 } nn_op;
@@ -155,10 +157,12 @@ void nn_scope(nn_program *program, int block, const char *scope);
 void nn_phase_begin(nn_program *program, const char *forward, const char *backward);
 int nn_phase_named(nn_program *program, const char *name, bool is_backward);
 
-/* Whether the second output is the GELU of the first: by fusion, and left out where nobody reads
- * it.
- */
-bool nn_makes_gelu(const nn_program *program, const nn_op *op);
+/* The output that is the GELU of the one before it: by fusion, and left out where nobody reads it;
+ * -1: none. */
+int nn_gelu_output(const nn_program *program, const nn_op *op);
+
+/* Ops that were taken into others leave the list. */
+void nn_leave_out_gone(nn_program *program);
 
 /* The op that makes each value and how many read it: (value_count) ints each, to be freed. */
 typedef struct nn_links {

@@ -1,6 +1,7 @@
 /* The slots of the fake device: each copies its arguments into the stream, or answers the host
  * after the stream has run empty. Host structures behind pointers (bitmaps, random streams) are
  * copied too: a caller may change them as soon as the call has returned. */
+#include "support/block.h"
 #include "support/fake_device.h"
 
 /* ---- elementwise ---- */
@@ -242,6 +243,29 @@ static size_t fake_skip_workspace(tg_backend *be, const tg_skip *op, bool backwa
 
 static size_t fake_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
     return fake_host(be)->ops->mlp_workspace(fake_host(be), op, backward);
+}
+
+/* ---- blocks in one call ---- */
+
+typedef struct block_args {
+    tg_block op;
+    tg_fft_desc desc;
+} block_args;
+
+static bool fake_block_workspace(tg_backend *be, const tg_block *op, size_t *bytes) {
+    *bytes = t_block_bytes(fake_host(be), op);
+    return op->store == TG_STORE_FULL;
+}
+
+static tg_status run_block_forward(tg_backend *host, void *arguments) {
+    block_args *a = arguments;
+    a->op.desc = &a->desc;
+    return t_block_by_parts(host, &a->op);
+}
+
+static tg_status fake_block_forward(tg_backend *be, const tg_block *op) {
+    const block_args a = {*op, *op->desc};
+    return fake_submit(be, run_block_forward, &a, sizeof a);
 }
 
 /* ---- compressed gradients ---- */
@@ -674,6 +698,8 @@ void fake_fill_slots(tg_backend_ops *ops) {
     ops->mlp_workspace = fake_mlp_workspace;
     ops->mlp_forward = fake_mlp_forward;
     ops->mlp_backward = fake_mlp_backward;
+    ops->block_workspace = fake_block_workspace;
+    ops->block_forward = fake_block_forward;
     ops->norm_forward = fake_norm_forward;
     ops->norm_backward = fake_norm_backward;
     ops->spectral_contract = fake_spectral_contract;

@@ -147,10 +147,14 @@ static void scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t
 }
 
 /* 5 N log2 N for N complex points, half of that for real ones. */
+double nn_transform_flops(const nn_value *image) {
+    const double points = (double)image->points;
+    return 2.5 * image->planes * (double)image->channels * points * log2(points);
+}
+
 static double transform_flops(const nn_program *p, const nn_op *op) {
     const nn_value *v = &p->values[op->kind == NN_INVERSE ? op->out[0] : op->in[NN_X]];
-    const double points = (double)v->points;
-    return 2.5 * v->planes * (double)p->batch * (double)v->channels * points * log2(points);
+    return (double)p->batch * nn_transform_flops(v);
 }
 
 /* ---- builders and rules ---- */

@@ -68,9 +68,10 @@ static void make(state *s, int value, const nn_op *reader) {
             find_input(s, &op, k, reader);
         }
     }
-    const bool makes_gelu = nn_makes_gelu(s->p, &op) && op.out[1] == value;
-    if (nn_makes_gelu(s->p, &op) && !makes_gelu) {
-        op.out[1] = -1;
+    const int gelu = nn_gelu_output(s->p, &op);
+    const bool makes_gelu = gelu > 0 && op.out[gelu] == value;
+    if (gelu > 0 && !makes_gelu) {
+        op.out[gelu] = -1;
     }
     for (int k = 0; k < NN_OUTPUTS; k++) {
         const int first = op.out[k];
@@ -80,7 +81,7 @@ static void make(state *s, int value, const nn_op *reader) {
         }
     }
     if (makes_gelu) {
-        s->p->values[op.out[1]].before_gelu = op.out[0];
+        s->p->values[op.out[gelu]].before_gelu = op.out[gelu - 1];
     }
     nn_op_append(s->p, &op);
 }

@@ -151,20 +151,6 @@ static void take_into_mlp(const fusion *f, nn_op *mlp) {
 
 /* ---- all of them ---- */
 
-static void leave_out_gone(nn_program *p) {
-    const int ends[2] = {p->forward_end, p->backward_begin};
-    int count = 0;
-    for (int i = 0; i < p->op_count; i++) {
-        if (p->ops[i].kind == NN_GONE) {
-            p->forward_end -= i < ends[0];
-            p->backward_begin -= i < ends[1];
-        } else {
-            p->ops[count++] = p->ops[i];
-        }
-    }
-    p->op_count = count;
-}
-
 tg_status nn_pass_fuse(nn_program *p) {
     tg_status status = TG_OK;
     fusion f = {.p = p};
@@ -178,7 +164,7 @@ tg_status nn_pass_fuse(nn_program *p) {
         take_gelu_back(&f, &p->ops[i]);
         take_into_mlp(&f, &p->ops[i]);
     }
-    leave_out_gone(p);
+    nn_leave_out_gone(p);
 fail:
     nn_links_free(p, &f.links);
     return status;

@@ -19,6 +19,9 @@ TG_NODISCARD tg_status nn_pass_hand_over(nn_program *program);
 /* The storage format of every value, from its role. */
 void nn_pass_choose_formats(nn_program *program);
 
+/* Blocks that the backend computes in one call become one op. */
+TG_NODISCARD tg_status nn_pass_fuse_blocks(nn_program *program, tg_backend *be);
+
 /* Buffer lifetimes, writing in place, and offsets in the arenas. */
 TG_NODISCARD tg_status nn_pass_place(nn_program *program, tg_backend *be);
 

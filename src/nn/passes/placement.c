@@ -47,7 +47,7 @@ static tg_status share(const lifetimes *l, int time) {
     nn_program *p = l->p;
     const nn_op *op = &p->ops[time];
     const nn_kind_row *row = nn_kind_of(op->kind);
-    const int y = op->out[0], also = op->out[1];
+    const int y = op->out[0], gelu = nn_gelu_output(p, op);
     if (y >= 0 && op->in[NN_SUM] >= 0) {
         if (!is_free(l, op, time, NN_SUM)) {
             return tg_fail(p->ctx, TG_E_UNSUPPORTED,
@@ -64,13 +64,13 @@ static tg_status share(const lifetimes *l, int time) {
             move_in(l, y, home_of(p, x));
         }
     }
-    if (!nn_makes_gelu(p, op)) {
+    if (gelu < 0) {
         return TG_OK;
     }
-    /* the GELU of y: where y is, if nothing else needs that, or where what was added was */
-    const int added = op->in[NN_ADD];
-    if (l->dies[y] <= time && l->dies[home_of(p, y)] <= time) {
-        move_in(l, also, home_of(p, y));
+    /* the GELU of z: where z is, if nothing else needs that, or where what was added was */
+    const int added = op->in[NN_ADD], z = op->out[gelu - 1], also = op->out[gelu];
+    if (l->dies[z] <= time && l->dies[home_of(p, z)] <= time) {
+        move_in(l, also, home_of(p, z));
     } else if (added >= 0 && is_alike(p, added, also) && is_free(l, op, time, NN_ADD)) {
         move_in(l, also, home_of(p, added));
     }
@@ -102,6 +102,8 @@ static tg_status find_lifetimes(const lifetimes *l) {
         }
         for (int k = 0; k < NN_OUTPUTS; k++) {
             see(l, op->out[k], t);
+        }
+        for (int k = 0; k < NN_SCRATCHES; k++) {
             see(l, op->scratch[k], t);
         }
     }
@@ -121,11 +123,11 @@ static tg_status add_scratch(nn_program *p, tg_backend *be) {
     for (int t = 0; t < p->op_count && p->status == TG_OK; t++) {
         nn_op *op = &p->ops[t];
         const nn_kind_row *row = nn_kind_of(op->kind);
-        size_t bytes[2] = {0};
+        size_t bytes[NN_SCRATCHES] = {0};
         if (row->scratch) {
             row->scratch(p, be, op, bytes);
         }
-        for (int k = 0; k < 2; k++) {
+        for (int k = 0; k < NN_SCRATCHES; k++) {
             if (bytes[k] > 0) {
                 op->scratch[k] = nn_value_add(p, (nn_value){.role = NN_SCRATCH,
                                                             .points = (int64_t)bytes[k],

@@ -25,6 +25,7 @@ enum {
 struct cuda_state {
     int device;
     int processors; /* multiprocessors of the device */
+    bool is_hopper; /* kernels of sm90/ run: compute capability 9.0, and compiled for it */
     cudaStream_t stream;
     cudaStream_t copy_stream; /* copies beside the stream */
     cudaEvent_t copy_event;

@@ -166,6 +166,25 @@ fail:
     return status;
 }
 
+static tg_status find_hopper(tg_backend *be) {
+    tg_status status = TG_OK;
+#ifdef TG_CUDA_SM90A
+    cuda_state *cuda = cuda_state_of(be);
+    int major = 0, minor = 0;
+    TG_TRY(CUDA_CHECK(
+        be, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->device),
+        "asking the GPU"));
+    TG_TRY(CUDA_CHECK(
+        be, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, cuda->device),
+        "asking the GPU"));
+    cuda->is_hopper = major == 9 && minor == 0;
+fail:
+#else
+    (void)be;
+#endif
+    return status;
+}
+
 static tg_status cuda_open(tg_backend *be) {
     tg_status status = TG_OK;
     cuda_state *cuda =
@@ -193,6 +212,7 @@ static tg_status cuda_open(tg_backend *be) {
     TG_TRY(CUDA_CHECK(
         be, cudaDeviceGetAttribute(&cuda->processors, cudaDevAttrMultiProcessorCount, cuda->device),
         "asking the GPU"));
+    TG_TRY(find_hopper(be));
     cuda->scratch = cuda_alloc(be, TG_MEM_WORKSPACE, CUDA_SCRATCH_BYTES);
     TG_TRY(cuda->scratch ? TG_OK : TG_E_MEMORY);
     TG_TRY(

@@ -17,6 +17,7 @@
 
 #include "backend/cuda/fft/butterfly.cuh"
 #include "backend/cuda/linalg/blas.cuh"
+#include "backend/cuda/sm90/block.cuh"
 
 extern "C" {
 #include "backend/roots.h"
@@ -49,6 +50,7 @@ struct tg_fft_plan {
     int64_t points, modes; /* of one image */
     int64_t chunk;         /* images at once */
     char *workspace;
+    void *attached;                /* cuda_fft_attach */
     size_t between[3];             /* byte offset of the array before dimension d; 0 is not used */
     size_t grid_stage, kept_stage; /* of what a matrix needs as full numbers */
 };
@@ -151,9 +153,14 @@ static void cuda_fft_destroy(tg_backend *be, tg_fft_plan **plan) {
     for (int d = 0; d < 3; d++) {
         be->ops->release(be, (*plan)->axes[d].table);
     }
+    be->ops->release(be, (*plan)->attached);
     be->ops->release(be, (*plan)->workspace);
     tg_mem_free(be->ctx, *plan);
     *plan = NULL;
+}
+
+static int64_t padded_row(int64_t kept) {
+    return (kept + ROW_UNIT - 1) / ROW_UNIT * ROW_UNIT;
 }
 
 static void set_axes(const tg_backend *be, tg_fft_plan *plan) {
@@ -175,7 +182,7 @@ static void set_axes(const tg_backend *be, tg_fft_plan *plan) {
         plan->modes *= axis->kept;
         axis->row = plan->modes;
         if (d == last && d > 0) {
-            axis->row = (axis->kept + ROW_UNIT - 1) / ROW_UNIT * ROW_UNIT;
+            axis->row = padded_row(axis->kept);
         }
         axis->multiplied =
             !cuda_fft_lines_layout(desc->dtype == TG_F64, axis->real, axis->n, axis->kept,
@@ -260,6 +267,7 @@ static tg_status cuda_fft_create(tg_backend *be, const tg_fft_desc *desc, tg_fft
     bytes = choose_chunk(plan);
     plan->workspace = static_cast<char *>(be->ops->alloc(be, TG_MEM_WORKSPACE, bytes));
     TG_TRY(plan->workspace ? TG_OK : TG_E_MEMORY);
+    TG_TRY(cuda_block_prepare(be, desc, plan));
     *out = plan;
     return TG_OK;
 fail:
@@ -401,20 +409,22 @@ static fft_side kept_side(const tg_fft_plan *plan, int d, void *spectrum) {
             d == 0 ? plan->desc.kept_store : TG_STORE_FULL, axis->row, axis->inner};
 }
 
-/* The array behind dimension d, or the grid behind the last, as its grid side. */
-static fft_side grid_side(const tg_fft_plan *plan, int d, void *x) {
+/* The array behind dimension d, or the grid behind the last, as its grid side; to_rows: x is what
+ * lies before the last dimension. */
+static fft_side grid_side(const tg_fft_plan *plan, int d, void *x, bool to_rows) {
     const fft_axis *axis = &plan->axes[d];
     if (d == plan->desc.ndim - 1) {
         return {x, plan->desc.grid_store, axis->n, 1};
     }
     const int64_t row = plan->axes[d + 1].row;
-    return {plan->workspace + plan->between[d + 1], TG_STORE_FULL, axis->n * row, row};
+    void *between = plan->workspace + plan->between[d + 1];
+    return {to_rows && d + 2 == plan->desc.ndim ? x : between, TG_STORE_FULL, axis->n * row, row};
 }
 
 /* One dimension of one chunk. The last one takes scale and weights. */
 static tg_status transform(tg_backend *be, const tg_fft_plan *plan, int d, bool inverse,
                            tg_fft_weight weight, double scale, int64_t images, void *x,
-                           void *spectrum) {
+                           void *spectrum, bool to_rows) {
     const fft_axis *axis = &plan->axes[d];
     const bool last = d == plan->desc.ndim - 1;
     const double factor = last ? scale : 1.0;
@@ -423,7 +433,7 @@ static tg_status transform(tg_backend *be, const tg_fft_plan *plan, int d, bool 
     const fft_pass pass = {inverse,
                            images * axis->outer,
                            axis->inner,
-                           grid_side(plan, d, x),
+                           grid_side(plan, d, x, to_rows),
                            kept_side(plan, d, spectrum),
                            factor,
                            interior};
@@ -447,10 +457,62 @@ static tg_status run(tg_backend *be, const tg_fft_plan *plan, int64_t count, boo
         for (int i = 0; i < desc->ndim && status == TG_OK; i++) {
             const int d = inverse ? i : desc->ndim - 1 - i;
             status = transform(be, plan, d, inverse, weight, scale, images, x + h * image,
-                               spectrum + h * modes);
+                               spectrum + h * modes, false);
         }
     }
     return status;
+}
+
+/* ---- without the last dimension ---- */
+
+bool cuda_fft_rows_of(const tg_fft_desc *desc, fft_rows *out) {
+    const int last = desc->ndim - 1;
+    if (last < 1 || desc->complex || desc->dtype != TG_F32) {
+        return false;
+    }
+    *out = {desc->grid[last], desc->kept[last], padded_row(desc->kept[last]), 1};
+    for (int d = 0; d < last; d++) {
+        out->rows *= desc->grid[d];
+    }
+    return true;
+}
+
+tg_status cuda_fft_inverse_to_rows(tg_backend *be, const tg_fft_plan *plan, int64_t count,
+                                   const void *spectrum, void *rows) {
+    const tg_fft_desc *desc = &plan->desc;
+    const int last = desc->ndim - 1;
+    const int64_t row_bytes =
+        plan->axes[last].outer * plan->axes[last].row * (int64_t)number_size(desc);
+    const int64_t modes =
+        plan->modes * (int64_t)tg_dtype_size(tg_stored(kept_dtype(desc), desc->kept_store));
+    tg_status status = TG_OK;
+    for (int64_t h = 0; h < count && status == TG_OK; h += plan->chunk) {
+        const int64_t images = count - h < plan->chunk ? count - h : plan->chunk;
+        for (int d = 0; d < last && status == TG_OK; d++) {
+            status = transform(be, plan, d, true, TG_FFT_PLAIN, 1.0, images,
+                               static_cast<char *>(rows) + h * row_bytes,
+                               static_cast<char *>(const_cast<void *>(spectrum)) + h * modes, true);
+        }
+    }
+    return status;
+}
+
+tg_status cuda_fft_attach(tg_backend *be, tg_fft_plan *plan, size_t bytes,
+                          void (*fill)(const tg_fft_desc *desc, void *out)) {
+    tg_status status = TG_OK;
+    void *host = tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, bytes, 1);
+    TG_TRY(host ? TG_OK : TG_E_MEMORY);
+    fill(&plan->desc, host);
+    plan->attached = be->ops->alloc(be, TG_MEM_WORKSPACE, bytes);
+    TG_TRY(plan->attached ? TG_OK : TG_E_MEMORY);
+    TG_TRY(be->ops->upload(be, plan->attached, host, bytes));
+fail:
+    tg_mem_free(be->ctx, host);
+    return status;
+}
+
+const void *cuda_fft_attached(const tg_fft_plan *plan) {
+    return plan->attached;
 }
 
 static tg_status cuda_fft_forward(tg_backend *be, tg_fft_plan *plan, int64_t count,

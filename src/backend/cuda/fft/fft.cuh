@@ -85,4 +85,23 @@ tg_status cuda_fft_lines_run(tg_backend *be, const fft_lines *lines, const fft_p
 fft_row_tiles cuda_fft_rows_tiles(const tg_backend *be, int64_t n, int64_t kept);
 tg_status cuda_fft_rows_run(tg_backend *be, const fft_lines *lines, const fft_pass *pass);
 
+/* ---- transforms whose last dimension somebody else takes ---- */
+
+/* What lies between the last dimension and those before it: rows of `kept` complex numbers in f32,
+ * `pitch` apart, `rows` of them for an image; a row becomes n real numbers. */
+struct fft_rows {
+    int64_t n, kept, pitch, rows;
+};
+
+/* False if a plan of this kind has no such rows: one dimension, complex or f64. */
+bool cuda_fft_rows_of(const tg_fft_desc *desc, fft_rows *out);
+/* The inverse along all dimensions but the last, to (count, rows, pitch). */
+tg_status cuda_fft_inverse_to_rows(tg_backend *be, const tg_fft_plan *plan, int64_t count,
+                                   const void *spectrum, void *rows);
+/* Factors of whoever needs them with the last dimension, made once for a plan and freed with it:
+ * (bytes) on the device, filled by `fill` on the host. */
+tg_status cuda_fft_attach(tg_backend *be, tg_fft_plan *plan, size_t bytes,
+                          void (*fill)(const tg_fft_desc *desc, void *out));
+const void *cuda_fft_attached(const tg_fft_plan *plan);
+
 #endif

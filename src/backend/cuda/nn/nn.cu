@@ -1,5 +1,6 @@
 /* The neural-operator slots, gathered from their files. */
 #include "backend/cuda/nn/nn.cuh"
+#include "backend/cuda/sm90/block.cuh"
 
 void cuda_fill_nn(tg_backend_ops *ops) {
     cuda_fill_nn_pointwise(ops);
@@ -8,4 +9,6 @@ void cuda_fill_nn(tg_backend_ops *ops) {
     cuda_fill_nn_norm(ops);
     cuda_fill_nn_spectral(ops);
     cuda_fill_nn_loss(ops);
+    ops->block_workspace = cuda_block_workspace;
+    ops->block_forward = cuda_block_forward;
 }

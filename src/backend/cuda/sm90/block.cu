@@ -1,0 +1,158 @@
+/* Blocks in one kernel: for which calls, and how they are started. The inverse transform runs along
+ * all dimensions but the last here and along the last one in the kernel (block_kernel.cuh). */
+#include "backend/cuda/sm90/block.cuh"
+
+#include "backend/cuda/fft/fft.cuh"
+#include "backend/cuda/sm90/block_kernel.cuh"
+
+extern "C" {
+#include "backend/roots.h"
+}
+
+/* ---- sizes that have a kernel ---- */
+
+/* f(channels, hidden, steps) as constants; otherwise if there is no such kernel. */
+template <class R, class F> static R with_sizes(int64_t channels, int steps, R otherwise, F f) {
+    using std::integral_constant;
+    const auto with_steps = [&](auto c, auto h) {
+        return steps <= 9    ? f(c, h, integral_constant<int, 9>())
+               : steps <= 17 ? f(c, h, integral_constant<int, 17>())
+                             : otherwise;
+    };
+    return channels == 64 ? with_steps(integral_constant<int, 64>(), integral_constant<int, 32>())
+           : channels == 128
+               ? with_steps(integral_constant<int, 128>(), integral_constant<int, 64>())
+               : otherwise;
+}
+
+/* Steps of eight real numbers that a row's kept frequencies take. */
+static int steps_of(int64_t kept) {
+    return kept > 17 * 4 ? 18 : (int)(kept + 3) / 4;
+}
+
+/* As many as the kernel has that is taken. */
+static int whole_steps(int steps) {
+    return steps <= 9 ? 9 : 17;
+}
+
+static bool is_for_rows(const tg_backend *be, const tg_fft_desc *desc, fft_rows *rows) {
+    return cuda_state_of(be)->is_hopper && be->math == TG_MATH_TF32 &&
+           desc->grid_store == TG_STORE_FULL && cuda_fft_rows_of(desc, rows) &&
+           rows->n % WG_PIXELS == 0 && steps_of(rows->kept) <= 17;
+}
+
+static size_t rows_bytes(const tg_block *op, const fft_rows &rows) {
+    return (size_t)(op->batch * op->channels * rows.rows * rows.pitch) * sizeof(float2);
+}
+
+bool cuda_block_workspace(tg_backend *be, const tg_block *op, size_t *bytes) {
+    fft_rows rows;
+    if (op->dtype != TG_F32 || op->store != TG_STORE_FULL || op->act == TG_ACT_TANH ||
+        !is_for_rows(be, op->desc, &rows)) {
+        return false;
+    }
+    *bytes = rows_bytes(op, rows);
+    return with_sizes(op->channels, steps_of(rows.kept), false, [&](auto, auto h, auto) {
+        return op->hidden == 0 || op->hidden == decltype(h)::value;
+    });
+}
+
+/* ---- waves ---- */
+
+/* What a real number of a row's spectrum, re or im of a frequency, counts at a pixel. */
+static double wave(int64_t number, int64_t pixel, const fft_rows &rows) {
+    const int64_t k = number / 2;
+    if (k >= rows.kept) {
+        return 0.0;
+    }
+    const tg_scalar w = tg_root_of_unity(k * pixel % rows.n, rows.n); /* e^{-2 pi i k pixel / n} */
+    const bool is_edge = k == 0 || 2 * k == rows.n;
+    return number % 2 == 0 ? w.re : is_edge ? 0.0 : w.im;
+}
+
+static void fill_waves(const tg_fft_desc *desc, void *out) {
+    fft_rows rows = {};
+    cuda_fft_rows_of(desc, &rows);
+    const int64_t steps = whole_steps(steps_of(rows.kept));
+    float *to = static_cast<float *>(out);
+    for (int64_t i = 0; i < rows.n / WG_PIXELS * steps * WG_THREADS; i++) {
+        const int64_t lane = i % 32, warp = i / 32 % 4, step = i / WG_THREADS % steps;
+        const int64_t tile = i / WG_THREADS / steps;
+        const int64_t pixel = tile * WG_PIXELS + warp * 16 + lane / 4 * 2;
+        for (int64_t e = 0; e < 4; e++) {
+            const double value = wave(8 * step + lane % 4 + e / 2 * 4, pixel + e % 2, rows);
+            to[4 * i + e] = (float)(value * (1.0 + 0x1p-11 * 2.0 / 3.0)); /* as to_tf32 */
+        }
+    }
+}
+
+tg_status cuda_block_prepare(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan *plan) {
+    fft_rows rows;
+    if (!is_for_rows(be, desc, &rows)) {
+        return TG_OK;
+    }
+    const int64_t numbers =
+        4 * (rows.n / WG_PIXELS) * whole_steps(steps_of(rows.kept)) * WG_THREADS;
+    return cuda_fft_attach(be, plan, (size_t)numbers * sizeof(float), fill_waves);
+}
+
+/* ---- the call ---- */
+
+static block_task task_of(const tg_block *op, const fft_rows &rows) {
+    block_task t = {};
+    t.batch = (int)op->batch;
+    t.rows = (int)rows.rows;
+    t.width = (int)rows.n;
+    t.kept = (int)rows.kept;
+    t.pitch = (int)rows.pitch;
+    t.edge = (float)op->scale;
+    t.inside = 2.0f * (float)op->scale; /* a half spectrum stands for both its halves */
+    t.s = static_cast<const float *>(op->workspace);
+    t.waves = static_cast<const float4 *>(cuda_fft_attached(op->fft));
+    t.x = static_cast<const float *>(op->x);
+    t.skip = static_cast<const float *>(op->skip);
+    t.bias = static_cast<const float *>(op->bias);
+    if (op->hidden > 0) {
+        t.w1 = static_cast<const float *>(op->w1);
+        t.b1 = static_cast<const float *>(op->b1);
+        t.w2 = static_cast<const float *>(op->w2);
+        t.b2 = static_cast<const float *>(op->b2);
+        t.gate = static_cast<const float *>(op->gate);
+        t.adds = op->adds;
+        t.activates = op->act1 == TG_ACT_GELU;
+        t.z2 = static_cast<float *>(op->z2);
+        t.activated = static_cast<float *>(op->activated);
+    }
+    t.z1 = static_cast<float *>(op->z1);
+    return t;
+}
+
+tg_status cuda_block_forward(tg_backend *be, const tg_block *op) {
+    tg_status status = TG_OK;
+    fft_rows rows = {};
+    cuda_fft_rows_of(op->desc, &rows);
+    TG_TRY(cuda_fft_inverse_to_rows(be, op->fft, op->batch * op->channels, op->spectrum,
+                                    op->workspace));
+    status = with_sizes(
+        op->channels, steps_of(rows.kept), TG_E_UNSUPPORTED, [&](auto c, auto h, auto steps) {
+            constexpr int C = decltype(c)::value, H = decltype(h)::value;
+            constexpr int STEPS = decltype(steps)::value;
+            constexpr int bytes = block_layout<C, H, STEPS>::BYTES;
+            const auto kernel = op->act == TG_ACT_GELU ? block_forward<C, H, STEPS, true>
+                                                       : block_forward<C, H, STEPS, false>;
+            const int64_t units = op->batch * rows.rows, most = cuda_state_of(be)->processors;
+            tg_status launched =
+                CUDA_CHECK(be,
+                           cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel),
+                                                cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+                           "preparing a block");
+            if (launched == TG_OK && units > 0) {
+                kernel<<<(unsigned)(units < most ? units : most), BLOCK_THREADS, bytes,
+                         cuda_stream(be)>>>(task_of(op, rows));
+                launched = CUDA_LAUNCHED(be, "a block");
+            }
+            return launched;
+        });
+fail:
+    return status;
+}

@@ -1,0 +1,13 @@
+/* Blocks of a Fourier neural operator in one kernel, on GPUs of compute capability 9.0. */
+#ifndef TG_BACKEND_CUDA_SM90_BLOCK_CUH
+#define TG_BACKEND_CUDA_SM90_BLOCK_CUH
+
+#include "backend/cuda/core/cuda.cuh"
+
+/* What the kernel needs with a transform of this kind: attached to the plan, if it may be used. */
+tg_status cuda_block_prepare(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan *plan);
+
+bool cuda_block_workspace(tg_backend *be, const tg_block *op, size_t *bytes);
+tg_status cuda_block_forward(tg_backend *be, const tg_block *op);
+
+#endif

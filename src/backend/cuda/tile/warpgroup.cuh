@@ -1,0 +1,166 @@
+/* Products of a warpgroup, four warps, by Hopper's own instructions (sm_90a): factors in TF32, sums
+ * in f32.
+ *
+ *     D (64, N) += A (64, 8) B (8, N)
+ *
+ * Rows are pixels, columns channels, so that the result of one layer is the first factor of the
+ * next without leaving its registers. With lane = 4 g + t of warp w, a thread has of D
+ *
+ *     d[4 j + 0, 1] = D[16 w + g][8 j + 2 t, 8 j + 2 t + 1],  d[4 j + 2, 3] = the same of row + 8,
+ *
+ * and of A, for channels k .. k + 7, what it has of D's columns k + 2 t and k + 2 t + 1. The
+ * instruction wants columns k + t and k + t + 4 there; so B's rows are permuted instead
+ * (channel_of). Which pixels the rows are is the caller's choice: with rows g and g + 8 next to
+ * each other in memory (pixel_of) accesses are of 8 bytes and sectors are complete.
+ *
+ * B lies in shared memory with its columns as rows of 32 numbers, chunk after chunk: element (k, n)
+ * at wg_at<N>(n, k). Written by threads, it needs wg_publish and a barrier before it is multiplied.
+ *
+ * Products run asynchronously: wg_begin, products, wg_end, and wg_wait before registers of D or A
+ * are touched. Compiled for other GPUs, where nothing calls them, they are empty. */
+#ifndef TG_BACKEND_CUDA_TILE_WARPGROUP_CUH
+#define TG_BACKEND_CUDA_TILE_WARPGROUP_CUH
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define WG_ASM asm volatile
+#else
+#define WG_ASM(...) (void)0
+#endif
+
+enum { WG_THREADS = 128, WG_PIXELS = 64 };
+
+__device__ inline void wg_begin() {
+    WG_ASM("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ inline void wg_end() {
+    WG_ASM("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/* Until at most LEFT of the last groups of products are under way. */
+template <int LEFT> __device__ inline void wg_wait() {
+    WG_ASM("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+}
+__device__ inline void wg_publish() {
+    WG_ASM("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* A barrier of the warpgroup alone. */
+__device__ inline void wg_sync() {
+    asm volatile("bar.sync %0, 128;" ::"r"(1 + (int)threadIdx.x / WG_THREADS) : "memory");
+}
+
+/* The compiler moves nothing that touches d across this: it does not know of products under way. */
+template <int N> __device__ inline void wg_settle(float (&d)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        asm volatile("" : "+f"(d[i])::"memory");
+    }
+}
+template <int N> __device__ inline void wg_clear(float (&d)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        d[i] = 0.0f;
+    }
+}
+
+/* Row k of B holds this channel. */
+__device__ inline int channel_of(int k) {
+    const int s = k & 7;
+    return (k & ~7) + (s < 4 ? 2 * s : 2 * s - 7);
+}
+
+/* First of the two pixels of a thread, of the 64 of its warpgroup. */
+__device__ inline int pixel_of(int thread) {
+    return thread / 32 % 4 * 16 + thread % 32 / 4 * 2;
+}
+__device__ inline int pixel_of() {
+    return pixel_of((int)threadIdx.x);
+}
+
+/* Byte offset of element (k, n) of B with N columns; B starts at a multiple of 1024 bytes. */
+template <int N> __device__ inline int wg_at(int n, int k) {
+    return k / 32 * (N * 128) + n * 128 + ((k % 32 / 4 ^ (n & 7)) << 4) + k % 4 * 4;
+}
+
+/* The descriptor of B, and of its rows 8 k .. 8 k + 7. */
+__device__ inline uint64_t wg_matrix(const void *b) {
+    const uint64_t at = (uint32_t)__cvta_generic_to_shared(b) >> 4;
+    return at | 1ull << 16 | 64ull << 32 | 1ull << 62; /* groups of 8 rows are 1024 bytes apart */
+}
+template <int N> __device__ inline uint64_t wg_rows(uint64_t matrix, int k) {
+    return matrix + (uint64_t)((k / 4 * (N * 128) + k % 4 * 32) >> 4);
+}
+
+/* What a thread has of columns 8 k .. 8 k + 7, as the first factor of a product. */
+__device__ inline float4 wg_factor(const float *d, int k) {
+    return {d[4 * k], d[4 * k + 2], d[4 * k + 1], d[4 * k + 3]};
+}
+
+/* d = a b, or d += a b if it adds: one instruction for each number of columns. */
+/* clang-format off */
+#define WG_8(i)                                                                                  \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),  \
+        "+f"(d[i + 6]), "+f"(d[i + 7])
+__device__ inline void wg_product(float (&d)[16], float4 a, uint64_t b, bool adds) {
+    WG_ASM(
+        "{ .reg .pred adds; setp.ne.b32 adds, %21, 0;"
+        "wgmma.mma_async.sync.aligned.m64n32k8.f32.tf32.tf32 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+        "}, {%16, %17, %18, %19}, %20, adds, 1, 1; }"
+        : WG_8(0), WG_8(8)
+        : "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)), "r"(__float_as_uint(a.z)),
+          "r"(__float_as_uint(a.w)), "l"(b), "r"((int)adds));
+}
+__device__ inline void wg_product(float (&d)[32], float4 a, uint64_t b, bool adds) {
+    WG_ASM(
+        "{ .reg .pred adds; setp.ne.b32 adds, %37, 0;"
+        "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+        "}, {%32, %33, %34, %35}, %36, adds, 1, 1; }"
+        : WG_8(0), WG_8(8), WG_8(16), WG_8(24)
+        : "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)), "r"(__float_as_uint(a.z)),
+          "r"(__float_as_uint(a.w)), "l"(b), "r"((int)adds));
+}
+__device__ inline void wg_product(float (&d)[64], float4 a, uint64_t b, bool adds) {
+    WG_ASM(
+        "{ .reg .pred adds; setp.ne.b32 adds, %69, 0;"
+        "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+        "}, {%64, %65, %66, %67}, %68, adds, 1, 1; }"
+        : WG_8(0), WG_8(8), WG_8(16), WG_8(24), WG_8(32), WG_8(40), WG_8(48), WG_8(56)
+        : "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)), "r"(__float_as_uint(a.z)),
+          "r"(__float_as_uint(a.w)), "l"(b), "r"((int)adds));
+}
+/* The same with A in shared memory, its rows as those of B: element (m, k) at wg_at<64>(m, k). */
+__device__ inline void wg_product(float (&d)[32], uint64_t a, uint64_t b, bool adds) {
+    WG_ASM(
+        "{ .reg .pred adds; setp.ne.b32 adds, %34, 0;"
+        "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+        "}, %32, %33, adds, 1, 1; }"
+        : WG_8(0), WG_8(8), WG_8(16), WG_8(24)
+        : "l"(a), "l"(b), "r"((int)adds));
+}
+__device__ inline void wg_product(float (&d)[64], uint64_t a, uint64_t b, bool adds) {
+    WG_ASM(
+        "{ .reg .pred adds; setp.ne.b32 adds, %66, 0;"
+        "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+        "}, %64, %65, adds, 1, 1; }"
+        : WG_8(0), WG_8(8), WG_8(16), WG_8(24), WG_8(32), WG_8(40), WG_8(48), WG_8(56)
+        : "l"(a), "l"(b), "r"((int)adds));
+}
+#undef WG_8
+/* clang-format on */
+
+#endif

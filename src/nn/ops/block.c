@@ -1,0 +1,65 @@
+/* A block of a Fourier neural operator in one call, where the backend has one (tg_block): what the
+ * ops INVERSE, SKIP and, if it is there, MLP make one after the other. Put together by a pass,
+ * after everything else is decided; it has no backward of its own.
+ *
+ *   BLOCK  z1 = F^-1(modes) + skip(act(x)) + bias,  z2 = mlp(z1) + gate x,  activated = gelu(z2) */
+#include "nn/ops.h"
+
+tg_block nn_block_call(const nn_program *p, const nn_op *op, const tg_fft_desc *desc) {
+    return (tg_block){.dtype = p->model->config.dtype,
+                      .batch = p->batch,
+                      .channels = p->values[op->in[NN_X]].channels,
+                      .hidden = op->mlp ? op->mlp->hidden : 0,
+                      .desc = desc,
+                      .scale = op->scale,
+                      .act = op->act,
+                      .act1 = op->inner_act,
+                      .adds = op->adds_input,
+                      .store = nn_store(p, op->in[NN_X])};
+}
+
+static tg_status run(tg_fno *fno, const nn_op *op) {
+    const nn_program *p = &fno->run.program;
+    const tg_fft_desc desc = nn_geometry_fft(p->model, &p->geometry, p->images);
+    tg_block call = nn_block_call(p, op, &desc);
+    call.batch = fno->run.batch;
+    call.fft = fno->run.fft;
+    call.spectrum = nn_data(fno, op->in[NN_MODES]);
+    call.x = nn_data(fno, op->in[NN_X]);
+    call.skip = nn_weight(fno, op->skip->param[0]);
+    call.bias = nn_weight(fno, op->bias);
+    if (op->mlp) {
+        const int *param = op->mlp->param[0];
+        call.w1 = nn_weight(fno, param[0]);
+        call.b1 = nn_weight(fno, param[1]);
+        call.w2 = nn_weight(fno, param[2]);
+        call.b2 = nn_weight(fno, param[3]);
+        call.gate = nn_weight(fno, op->gate);
+    }
+    call.z1 = nn_data(fno, op->out[0]);
+    call.z2 = nn_data(fno, op->out[1]);
+    call.activated = nn_data(fno, op->out[2]);
+    call.workspace = nn_data(fno, op->scratch[0]);
+    return fno->be->ops->block_forward(fno->be, &call);
+}
+
+static void scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
+    const tg_fft_desc desc = nn_geometry_fft(p->model, &p->geometry, p->images);
+    const tg_block call = nn_block_call(p, op, &desc);
+    be->ops->block_workspace(be, &call, &bytes[0]);
+}
+
+static double flops(const nn_program *p, const nn_op *op) {
+    const nn_value *x = &p->values[op->in[NN_X]];
+    const double channels = (double)x->channels, points = (double)x->points;
+    const double hidden = op->mlp ? (double)op->mlp->hidden : 0.0;
+    return (double)p->batch * (nn_transform_flops(x) + 2.0 * points * channels * channels +
+                               4.0 * points * channels * hidden);
+}
+
+const nn_kind_row nn_kind_block = {.name = "block",
+                                   .slot = NN_SLOT(block_forward),
+                                   .run = run,
+                                   .scratch = scratch,
+                                   .flops = flops,
+                                   .overwrites = NN_OVER(NN_X)};

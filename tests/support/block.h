@@ -1,0 +1,11 @@
+/* A block of a Fourier neural operator by the slots that it stands for: the oracle of those that do
+ * it in one call, and what the fake device calls its own. */
+#ifndef TG_TESTS_SUPPORT_BLOCK_H
+#define TG_TESTS_SUPPORT_BLOCK_H
+
+#include "backend/backend.h"
+
+size_t t_block_bytes(tg_backend *be, const tg_block *op); /* of workspace */
+tg_status t_block_by_parts(tg_backend *be, const tg_block *op);
+
+#endif
