@@ -7,106 +7,106 @@ enum { WARM_UP = 1 }; /* steps before the first capture */
  * compute it. */
 static const int64_t launch_bound = (int64_t)64 << 20;
 
-static bool is_wanted(const tg_capture *r) {
-    const nn_program *program = &r->fno->run.program;
-    const int64_t elements = r->fno->model.planes * program->batch *
-                             r->fno->model.config.hidden_channels * program->geometry.padded_pixels;
-    return !r->has_failed &&
-           (r->graphs == TG_GRAPHS_ON || (r->graphs == TG_GRAPHS_AUTO && elements < launch_bound));
+static bool is_wanted(const tg_capture *c) {
+    const nn_program *program = &c->fno->run.program;
+    const int64_t elements = c->fno->model.planes * program->batch *
+                             c->fno->model.config.hidden_channels * program->geometry.padded_pixels;
+    return !c->has_failed &&
+           (c->graphs == TG_GRAPHS_ON || (c->graphs == TG_GRAPHS_AUTO && elements < launch_bound));
 }
 
-static void forget(tg_capture *r) {
-    if (r->be && r->be->ops->stream) {
-        r->be->ops->stream->graph_destroy(r->be, &r->forward);
-        r->be->ops->stream->graph_destroy(r->be, &r->backward);
+static void forget(tg_capture *c) {
+    if (c->be && c->be->ops->stream) {
+        c->be->ops->stream->graph_destroy(c->be, &c->forward);
+        c->be->ops->stream->graph_destroy(c->be, &c->backward);
     }
-    r->seen = 0;
+    c->seen = 0;
 }
 
-void tg_capture_destroy(tg_capture *r) {
-    forget(r);
+void tg_capture_destroy(tg_capture *c) {
+    forget(c);
 }
 
 /* Captures a pass; *out stays NULL, and a note is left, if the backend cannot. */
-static tg_status capture(tg_capture *r, const tg_captured_pass *pass, tg_graph **out) {
-    const tg_stream_ops *stream = r->be->ops->stream;
-    tg_status status = stream->graph_begin(r->be);
+static tg_status capture(tg_capture *c, const tg_captured_pass *pass, tg_graph **out) {
+    const tg_stream_ops *stream = c->be->ops->stream;
+    tg_status status = stream->graph_begin(c->be);
     if (status == TG_OK) {
         const tg_status ran = pass->run(pass->user);
-        status = stream->graph_end(r->be, out);
+        status = stream->graph_end(c->be, out);
         status = ran != TG_OK ? ran : status;
     }
     if (status == TG_OK || status == TG_E_MEMORY) {
         return status;
     }
-    stream->graph_destroy(r->be, out);
-    r->has_failed = true;
-    tg_log(r->be->ctx, TG_LOG_WARN,
+    stream->graph_destroy(c->be, out);
+    c->has_failed = true;
+    tg_log(c->be->ctx, TG_LOG_WARN,
            "a step cannot be captured as a graph and is run part by part: %s",
-           tg_context_error(r->be->ctx));
+           tg_context_error(c->be->ctx));
     return TG_OK;
 }
 
-tg_status tg_capture_forward(tg_capture *r, const tg_tensor *x, const tg_tensor *target,
+tg_status tg_capture_forward(tg_capture *c, const tg_tensor *x, const tg_tensor *target,
                              double scale, const tg_captured_pass *pass, bool *fits) {
     tg_status status = TG_OK;
     const int64_t batch = x->shape.dim[0];
-    *fits = is_wanted(r) && batch == r->fno->run.program.batch && x->place == r->be->ops->place &&
-            target->place == r->be->ops->place;
+    *fits = is_wanted(c) && batch == c->fno->run.program.batch && x->place == c->be->ops->place &&
+            target->place == c->be->ops->place;
     if (!*fits) {
         return pass->run(pass->user);
     }
-    const int64_t moves = r->optim ? r->optim->moves : 0;
-    if (r->x != x->data || r->target != target->data || r->preparation != r->fno->preparations ||
-        r->moves != moves) {
-        forget(r);
-        r->x = x->data;
-        r->target = target->data;
-        r->preparation = r->fno->preparations;
-        r->moves = moves;
+    const int64_t moves = c->optim ? c->optim->moves : 0;
+    if (c->x != x->data || c->target != target->data || c->preparation != c->fno->preparations ||
+        c->moves != moves) {
+        forget(c);
+        c->x = x->data;
+        c->target = target->data;
+        c->preparation = c->fno->preparations;
+        c->moves = moves;
     }
-    if (r->scale != scale) { /* it is in the loss alone: the backward graph stays */
-        r->be->ops->stream->graph_destroy(r->be, &r->forward);
-        r->scale = scale;
+    if (c->scale != scale) { /* it is in the loss alone: the backward graph stays */
+        c->be->ops->stream->graph_destroy(c->be, &c->forward);
+        c->scale = scale;
     }
-    if (!r->forward && r->seen >= WARM_UP) {
-        TG_TRY(capture(r, pass, &r->forward));
+    if (!c->forward && c->seen >= WARM_UP) {
+        TG_TRY(capture(c, pass, &c->forward));
     }
-    if (!r->forward) {
+    if (!c->forward) {
         return pass->run(pass->user);
     }
-    TG_TRY(r->be->ops->stream->graph_launch(r->be, r->forward));
-    nn_forward_replayed(r->fno, batch);
+    TG_TRY(c->be->ops->stream->graph_launch(c->be, c->forward));
+    nn_forward_replayed(c->fno, batch);
 fail:
     return status;
 }
 
-static tg_status capture_backward(tg_capture *r, const tg_captured_pass *pass) {
-    const uint64_t step = r->fno->step;
-    const tg_status status = capture(r, pass, &r->backward);
+static tg_status capture_backward(tg_capture *c, const tg_captured_pass *pass) {
+    const uint64_t step = c->fno->step;
+    const tg_status status = capture(c, pass, &c->backward);
     if (status == TG_OK) { /* captured or not, nothing has been run */
-        nn_backward_undone(r->fno, step);
-        if (r->optim && !r->backward) {
-            tg_optim_restart_round(r->optim);
+        nn_backward_undone(c->fno, step);
+        if (c->optim && !c->backward) {
+            tg_optim_restart_round(c->optim);
         }
     }
     return status;
 }
 
-tg_status tg_capture_backward(tg_capture *r, const tg_captured_pass *pass, bool fits) {
+tg_status tg_capture_backward(tg_capture *c, const tg_captured_pass *pass, bool fits) {
     tg_status status = TG_OK;
-    const bool is_known = r->backward != NULL;
-    if (fits && !r->backward && r->seen >= WARM_UP) {
-        TG_TRY(capture_backward(r, pass));
+    const bool is_known = c->backward != NULL;
+    if (fits && !c->backward && c->seen >= WARM_UP) {
+        TG_TRY(capture_backward(c, pass));
     }
-    if (!fits || !r->backward) {
-        r->seen += fits ? 1 : 0;
+    if (!fits || !c->backward) {
+        c->seen += fits ? 1 : 0;
         return pass->run(pass->user);
     }
-    TG_TRY(r->be->ops->stream->graph_launch(r->be, r->backward));
-    nn_backward_replayed(r->fno);
-    if (r->optim && is_known) {
-        tg_optim_repeat_round(r->optim);
+    TG_TRY(c->be->ops->stream->graph_launch(c->be, c->backward));
+    nn_backward_replayed(c->fno);
+    if (c->optim && is_known) {
+        tg_optim_repeat_round(c->optim);
     }
 fail:
     return status;
