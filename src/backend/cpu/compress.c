@@ -1,12 +1,12 @@
 /* Compression: one pass over a gradient that gathers an index set and projects onto a core,
  * core = beta core + scale (G' x_n U_n^H).
  *
- * The tensor is never unfolded. Every thread takes slabs of the first mode and contracts each of
+ * The tensor is never unfolded. Every thread takes slices of the first mode and contracts each of
  * them depth first: rows of the last mode, a panel at a time, while they lie in cache (gathering,
  * masking and, for a factored gradient, forming them there), then mode by mode towards the first,
  * as soon as a mode's block is complete. What is left is (dim 0, product of the other ranks) in the
  * workspace; when all threads are done, the first mode is contracted, split over columns. Without a
- * factor on the first mode the slabs go straight to the core. */
+ * factor on the first mode the slices go straight to the core. */
 #include <omp.h>
 
 #include "backend/cpu/compress.h"
@@ -143,14 +143,14 @@ static void pass(const worker *w, tg_range range, target to) {
 }
 
 /* A thread's share of the modes after the first, into `to` (dim 0, block). */
-static void project_slabs(const worker *w, tg_range slabs, target to) {
+static void project_slices(const worker *w, tg_range slices, target to) {
     const cpu_mode *first = &w->plan->mode[0];
-    to = target_at(to, slabs.begin * first->block, w->plan->width);
+    to = target_at(to, slices.begin * first->block, w->plan->width);
     if (w->plan->ndim == 2) {
-        project_rows(w, slabs.begin * first->step, slabs.end - slabs.begin, to);
+        project_rows(w, slices.begin * first->step, slices.end - slices.begin, to);
         return;
     }
-    for (int64_t i = slabs.begin; i < slabs.end; i++) {
+    for (int64_t i = slices.begin; i < slices.end; i++) {
         project_block(w, 1, i * first->step, to);
         to = target_at(to, first->block, w->plan->width);
     }
@@ -175,13 +175,13 @@ static void compress_part(tg_backend *be, const cpu_plan *plan, const tg_compres
         project_columns(&w, 0, columns, core);
         return;
     }
-    const tg_range slabs = tg_partition(first->dim, 1, parts, part);
+    const tg_range slices = tg_partition(first->dim, 1, parts, part);
     if (!cpu_plan_has_middle(plan)) {
-        project_slabs(&w, slabs, core);
+        project_slices(&w, slices, core);
         return;
     }
     float *middle = workspace + plan->middle;
-    project_slabs(&w, slabs, (target){middle, 1.0f, 0.0f});
+    project_slices(&w, slices, (target){middle, 1.0f, 0.0f});
 #pragma omp barrier
     const cpu_view view = {middle + columns.begin * plan->width, first->block};
     contract(plan, first, 0, first->dim, view, columns.end - columns.begin,

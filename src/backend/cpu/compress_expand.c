@@ -2,7 +2,7 @@
  * same read off at an index set only.
  *
  * The mirror image of compress.c: the first mode is expanded into the workspace, split over
- * columns; then every thread takes slabs and expands mode by mode, depth first. The last product
+ * columns; then every thread takes slices and expands mode by mode, depth first. The last product
  * writes panels straight into `out` with alpha and beta, and the sparse values are added to a panel
  * while it lies in cache: one pass over `out`, no update tensor. Sampling ends in a panel of
  * scratch instead, which is read off and dropped; so does the way back to 16 bits, which is rounded
@@ -262,15 +262,15 @@ static void pass(const worker *w, tg_range range) {
     }
 }
 
-static void expand_slabs(const worker *w, tg_range slabs, const float *in) {
+static void expand_slices(const worker *w, tg_range slices, const float *in) {
     const cpu_plan *plan = w->task->plan;
     const cpu_mode *first = &plan->mode[0];
-    in += slabs.begin * first->block * plan->width;
+    in += slices.begin * first->block * plan->width;
     if (plan->ndim == 2) {
-        expand_rows(w, in, slabs.begin * first->step, slabs.end - slabs.begin);
+        expand_rows(w, in, slices.begin * first->step, slices.end - slices.begin);
         return;
     }
-    for (int64_t i = slabs.begin; i < slabs.end; i++) {
+    for (int64_t i = slices.begin; i < slices.end; i++) {
         expand_block(w, 1, in, i * first->step);
         in += first->block * plan->width;
     }
@@ -310,17 +310,17 @@ static void expand_part(const task *t, int part, int parts) {
     if (last->factor) {
         transpose_factor(t, tg_partition(last->rank, 1, parts, part));
     }
-    const float *slabs = t->core; /* (dim 0, block) */
+    const float *slices = t->core; /* (dim 0, block) */
     if (cpu_plan_has_middle(plan)) {
         cpu_product product = expansion(plan, first, 0, t->core + columns.begin * plan->width);
         product.m = first->dim;
         product.n = columns.end - columns.begin;
         product.c = t->workspace + plan->middle + columns.begin * plan->width;
         cpu_plan_product(plan, &product);
-        slabs = t->workspace + plan->middle;
+        slices = t->workspace + plan->middle;
     }
 #pragma omp barrier
-    expand_slabs(&w, tg_partition(first->dim, 1, parts, part), slabs);
+    expand_slices(&w, tg_partition(first->dim, 1, parts, part), slices);
 }
 
 tg_status cpu_expand(tg_backend *be, const tg_expand *call) {
