@@ -121,8 +121,8 @@ static void print_text(const cli_profile *p) {
            cli_bytes_text(peak->is_refresh ? p->refresh_total : p->held_total, held),
            peak->phase.name);
     printf(" a step that refreshes holds up to %s\n", cli_bytes_text(p->refresh_total, text));
-    if (p->lends) {
-        printf("%s\n", cli_profile_lending);
+    if (p->shares) {
+        printf("%s\n", cli_profile_sharing);
     }
     if (p->steps > 0) {
         printf("%lld steps: %.2f ms each; the ledger counts %s at its highest, %s\n",

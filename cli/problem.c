@@ -268,8 +268,8 @@ tg_status cli_problem_needs(tg_context *ctx, const cli_problem *problem, bool ac
         status = tg_optim_plan_memory(ctx, &setup.setup, optim);
     }
     if (status == TG_OK) {
-        status = tg_fno_plan_lending(ctx, &problem->fno, problem->batch, problem->grid,
-                                     &optim->loan, step);
+        status = tg_fno_plan_shared(ctx, &problem->fno, problem->batch, problem->grid,
+                                    &optim->shared, step);
     }
     cli_setup_free(&setup);
     tg_fno_destroy(&outline);

@@ -16,7 +16,7 @@ const char *const cli_part_keys[CLI_PARTS] = {"parameters",  "optimizer_states",
 const char *const cli_part_styles[CLI_PARTS] = {"m-weights",     "m-optimizer", "m-data",
                                                 "m-activations", "m-gradients", "m-workspace"};
 
-const char cli_profile_lending[] =
+const char cli_profile_sharing[] =
     "At the end of a step the optimizer works where the activations were: its gradients and "
     "workspace lie in what is held for them, if they fit.";
 
@@ -74,12 +74,13 @@ static void add_phase(cli_profile *p, const needs *n, const tg_fno_phase *phase,
         at->alive[CLI_GRADIENTS] += n->fno.bytes[TG_MEM_GRADIENTS];
     }
     if (is_refresh) {
-        at->alive[CLI_GRADIENTS] += n->optim.loan.dense_bytes + n->optim.refresh[TG_MEM_GRADIENTS];
-        at->alive[CLI_WORKSPACE] += n->optim.loan.work_bytes + n->optim.refresh[TG_MEM_WORKSPACE];
+        at->alive[CLI_GRADIENTS] +=
+            n->optim.shared.dense_bytes + n->optim.refresh[TG_MEM_GRADIENTS];
+        at->alive[CLI_WORKSPACE] += n->optim.shared.work_bytes + n->optim.refresh[TG_MEM_WORKSPACE];
     } else if (phase->sends_factors && n->is_projected) {
         at->alive[CLI_WORKSPACE] += n->optim.step_work;
     } else if (phase->sends_factors) {
-        at->alive[CLI_GRADIENTS] += n->optim.loan.dense_bytes;
+        at->alive[CLI_GRADIENTS] += n->optim.shared.dense_bytes;
     }
     at->total = sum_of(at->alive);
     if (at->total > p->phase[p->peak].total) {
@@ -107,7 +108,7 @@ static tg_status add_phases(tg_context *ctx, const cli_problem *problem, const n
         snprintf(last.name, sizeof last.name, "%.32s, refreshed", phases[count - 1].name);
         add_phase(p, n, &last, base, true);
     }
-    p->lends = n->optim.loan.dense_bytes + n->optim.loan.work_bytes > 0;
+    p->shares = n->optim.shared.dense_bytes + n->optim.shared.work_bytes > 0;
     free(phases);
     return status;
 }

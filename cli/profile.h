@@ -43,7 +43,7 @@ typedef struct cli_profile {
                                  takes the place of the one before in a step that refreshes */
     int count, peak;          /* the phase with most alive */
     size_t refresh_total;     /* a step that refreshes holds this at its highest */
-    bool lends;               /* the optimizer works in memory of the network */
+    bool shares;              /* the optimizer works in memory of the network */
 
     int64_t steps; /* that were run; 0: none */
     double step_ms;
@@ -53,7 +53,7 @@ typedef struct cli_profile {
 } cli_profile;
 
 /* Why gradients and workspace of the last phases may exceed what is held for them: a sentence. */
-extern const char cli_profile_lending[];
+extern const char cli_profile_sharing[];
 
 /* From the settings alone; to be freed. CLI_OK, or another code after a message. */
 int cli_profile_plan(tg_context *ctx, const char *name, const tg_settings *settings,

@@ -86,7 +86,7 @@ void cli_profile_page(cli_html *page, const cli_profile *p) {
                  "<p class=\"note\">Buffers lie in arenas that are taken whole before the first "
                  "step: what is held does not change within one. The columns show how much of it "
                  "holds something that is still needed. %s</p>\n",
-                 p->lends ? cli_profile_lending : "");
+                 p->shares ? cli_profile_sharing : "");
     if (p->phase[p->count - 1].is_refresh) {
         cli_html_add(page,
                      "<p class=\"note\">The last column takes the place of the one before in a "

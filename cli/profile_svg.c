@@ -67,7 +67,7 @@ void cli_profile_svg(cli_html *file, const cli_profile *p) {
               &(caption){.name = p->name,
                          .about = about,
                          .given = p->given,
-                         .foot = p->lends ? cli_profile_lending : NULL});
+                         .foot = p->shares ? cli_profile_sharing : NULL});
     cli_drawing_free(&drawing);
 }
 

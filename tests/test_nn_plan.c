@@ -230,33 +230,33 @@ static void phases_fit_the_arenas(void **state) {
     tg_context_destroy(&ctx);
 }
 
-/* ---- lending ---- */
+/* ---- shared workspace ---- */
 
-/* Receives gradients like the one it is made of, and spoils what is lent when that is allowed. */
-typedef struct borrower {
+/* Receives gradients like the one it is made of, and spoils what is shared when that is allowed. */
+typedef struct receiver {
     net_gradients gradients;
-    tg_loan loan;
+    tg_shared_workspace shared;
     int factored;
-} borrower;
+} receiver;
 
 static tg_status keep_and_spoil(void *user, const tg_gradient *gradient) {
-    borrower *b = user;
+    receiver *b = user;
     const tg_grad_sink keep = net_sink(&b->gradients);
     assert_true(gradient->x || b->factored == 0); /* factored ones come last */
     if (gradient->x) {
         b->factored++;
-        const size_t bytes[2] = {b->loan.dense_bytes, b->loan.work_bytes};
-        void *const lent[2] = {b->loan.dense, b->loan.work};
+        const size_t bytes[2] = {b->shared.dense_bytes, b->shared.work_bytes};
+        void *const memory[2] = {b->shared.dense, b->shared.work};
         for (int i = 0; i < 2; i++) {
             if (bytes[i] > 0) {
-                memset(lent[i], 0xFF, bytes[i]);
+                memset(memory[i], 0xFF, bytes[i]);
             }
         }
     }
     return keep.receive(keep.user, gradient);
 }
 
-static void backward_of(tg_context *ctx, tg_fno *fno, int index, borrower *out) {
+static void backward_of(tg_context *ctx, tg_fno *fno, int index, receiver *out) {
     const tg_fno_config *config = tg_fno_get_config(fno);
     const int64_t batch = cases[index].batch, *grid = cases[index].grid;
     tg_tensor x = net_random(ctx, config, batch, config->in_channels, grid, 1);
@@ -264,7 +264,7 @@ static void backward_of(tg_context *ctx, tg_fno *fno, int index, borrower *out) 
     const tg_loss_config loss_config = tg_loss_config_default();
     const tg_grad_sink sink = {.receive = keep_and_spoil, .user = out};
     double loss;
-    *out = (borrower){.gradients = net_gradients_make(ctx, fno), .loan = fno->run.program.loan};
+    *out = (receiver){.gradients = net_gradients_make(ctx, fno), .shared = fno->run.program.shared};
     net_ok(ctx, tg_fno_loss_backward(fno, &x, &y, &loss_config, &sink, &loss));
     assert_int_equal(out->factored, config->n_layers);
     tg_tensor_destroy(&x);
@@ -272,44 +272,44 @@ static void backward_of(tg_context *ctx, tg_fno *fno, int index, borrower *out) 
 }
 
 /* Whatever is done to it, no gradient changes; the ledger counts what the plan says, which is less
- * than a network and the loan beside it. */
-static void loans_are_free_memory(void **state) {
+ * than a network and the workspace beside it. */
+static void shared_workspace_is_free_memory(void **state) {
     (void)state;
-    const tg_loan loans[] = {{1000, 5000, NULL, NULL},
-                             {20000, 300, NULL, NULL},
-                             {500000, 400000, NULL, NULL},
-                             {0, 7, NULL, NULL}};
+    const tg_shared_workspace sizes_shared[] = {{1000, 5000, NULL, NULL},
+                                                {20000, 300, NULL, NULL},
+                                                {500000, 400000, NULL, NULL},
+                                                {0, 7, NULL, NULL}};
     tg_context *ctx = net_context("cpu", 2);
     for (int i = 0; i < T_COUNT(cases); i++) {
         const tg_fno_config config = net_config(ctx, cases[i].config);
         const int64_t batch = cases[i].batch, *grid = cases[i].grid;
-        tg_fno_memory alone, lending;
+        tg_fno_memory alone, sharing;
         tg_fno *fno = NULL;
-        borrower expected, found;
+        receiver expected, found;
         const tg_mem_usage before = tg_context_memory(ctx, TG_HOST);
         net_ok(ctx, tg_fno_plan(ctx, &config, batch, grid, true, &alone));
         net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
         net_ok(ctx, tg_fno_prepare(fno, batch, grid, true));
         backward_of(ctx, fno, i, &expected);
-        for (int l = 0; l < T_COUNT(loans); l++) {
-            const tg_loan *shared = nn_share(fno, &loans[l]);
-            net_ok(ctx, tg_fno_plan_lending(ctx, &config, batch, grid, &loans[l], &lending));
+        for (int l = 0; l < T_COUNT(sizes_shared); l++) {
+            const tg_shared_workspace *shared = nn_share(fno, &sizes_shared[l]);
+            net_ok(ctx, tg_fno_plan_shared(ctx, &config, batch, grid, &sizes_shared[l], &sharing));
             net_ok(ctx, tg_fno_prepare(fno, batch, grid, false));
             assert_null(shared->work);
             net_ok(ctx, tg_fno_prepare(fno, batch, grid, true));
             const tg_mem_usage now = tg_context_memory(ctx, TG_HOST);
             for (int c = 0; c < TG_MEM_OTHER; c++) {
-                assert_int_equal(now.current[c] - before.current[c], lending.bytes[c]);
+                assert_int_equal(now.current[c] - before.current[c], sharing.bytes[c]);
             }
-            const size_t loan = loans[l].dense_bytes + loans[l].work_bytes;
-            assert_true(lending.total >= alone.total);
-            assert_true(lending.total < alone.total + loan + 256);
-            if (loan < alone.bytes[TG_MEM_ACTIVATIONS] / 4) {
-                assert_true(lending.total < alone.total + loan);
+            const size_t bytes = sizes_shared[l].dense_bytes + sizes_shared[l].work_bytes;
+            assert_true(sharing.total >= alone.total);
+            assert_true(sharing.total < alone.total + bytes + 256);
+            if (bytes < alone.bytes[TG_MEM_ACTIVATIONS] / 4) {
+                assert_true(sharing.total < alone.total + bytes);
             }
             backward_of(ctx, fno, i, &found);
-            assert_int_equal(found.loan.dense_bytes, loans[l].dense_bytes);
-            assert_true((found.loan.dense != NULL) == (loans[l].dense_bytes > 0));
+            assert_int_equal(found.shared.dense_bytes, sizes_shared[l].dense_bytes);
+            assert_true((found.shared.dense != NULL) == (sizes_shared[l].dense_bytes > 0));
             for (int p = 0; p < expected.gradients.count; p++) {
                 const tg_tensor *a = &expected.gradients.gradient[p];
                 const tg_tensor *b = &found.gradients.gradient[p];
@@ -343,27 +343,27 @@ static void optimizers_need_their_workspace(void **state) {
     tg_optim_memory planned;
     net_ok(ctx, tg_optim_plan_memory(ctx, &setup, &planned));
     net_ok(ctx, tg_optim_create(ctx, &setup, &optim));
-    tg_loan loan = planned.loan;
-    assert_true(loan.dense_bytes == sizeof gradient && loan.work_bytes > 0 && !loan.work);
+    tg_shared_workspace shared = planned.shared;
+    assert_true(shared.dense_bytes == sizeof gradient && shared.work_bytes > 0 && !shared.work);
     assert_int_equal(raw_optim_step(optim, 0, gradient, weight), TG_E_ARGUMENT);
     assert_non_null(strstr(tg_context_error(ctx), "none yet: tg_step_share_workspace"));
-    loan.work = malloc(loan.work_bytes);
-    loan.dense = malloc(loan.dense_bytes);
-    assert_true(loan.work && loan.dense);
-    loan.work_bytes--;
-    net_ok(ctx, tg_optim_share(optim, &loan));
+    shared.work = malloc(shared.work_bytes);
+    shared.dense = malloc(shared.dense_bytes);
+    assert_true(shared.work && shared.dense);
+    shared.work_bytes--;
+    net_ok(ctx, tg_optim_share(optim, &shared));
     assert_int_equal(raw_optim_step(optim, 0, gradient, weight), TG_E_ARGUMENT);
     assert_non_null(strstr(tg_context_error(ctx), "the network is not prepared with them"));
-    loan.work_bytes++; /* what is shared may change at any time */
+    shared.work_bytes++; /* what is shared may change at any time */
     net_ok(ctx, raw_optim_step(optim, 0, gradient, weight));
     tg_optim_destroy(&optim);
     setup.shares_workspace = false;
     net_ok(ctx, tg_optim_create(ctx, &setup, &optim));
-    assert_int_equal(tg_optim_share(optim, &loan), TG_E_ARGUMENT);
+    assert_int_equal(tg_optim_share(optim, &shared), TG_E_ARGUMENT);
     assert_non_null(strstr(tg_context_error(ctx), "workspace of its own"));
     tg_optim_destroy(&optim);
-    free(loan.work);
-    free(loan.dense);
+    free(shared.work);
+    free(shared.dense);
     tg_context_destroy(&ctx);
 }
 
@@ -448,8 +448,8 @@ static void chunks_where_they_save(void **state) {
         assert_int_equal(chunks, group.projector.second.chunk_bytes > 0);
         group.projector.first.chunk_bytes = group.projector.second.chunk_bytes = 0;
         net_ok(ctx, tg_optim_plan_memory(ctx, &setup, &whole));
-        assert_true(chunks ? chosen.loan.work_bytes < whole.loan.work_bytes
-                           : chosen.loan.work_bytes == whole.loan.work_bytes);
+        assert_true(chunks ? chosen.shared.work_bytes < whole.shared.work_bytes
+                           : chosen.shared.work_bytes == whole.shared.work_bytes);
     }
     tg_context_destroy(&ctx);
 }
@@ -478,7 +478,7 @@ int main(void) {
         cmocka_unit_test(placement),
         cmocka_unit_test(plan_is_ledger),
         cmocka_unit_test(phases_fit_the_arenas),
-        cmocka_unit_test(loans_are_free_memory),
+        cmocka_unit_test(shared_workspace_is_free_memory),
         cmocka_unit_test(optimizers_need_their_workspace),
         cmocka_unit_test(a_workspace_is_shared),
         cmocka_unit_test(chunks_where_they_save),

@@ -175,8 +175,9 @@ static void expect_refused(tg_context *ctx, const nn_model *model, tg_backend *b
                            const char *sentence) {
     const size_t blocks = tg_context_memory(ctx, TG_HOST).blocks;
     nn_program program;
-    assert_int_equal(nn_program_create(model, be, 2, (int64_t[]){9}, true, &(tg_loan){0}, &program),
-                     TG_E_UNSUPPORTED);
+    assert_int_equal(
+        nn_program_create(model, be, 2, (int64_t[]){9}, true, &(tg_shared_workspace){0}, &program),
+        TG_E_UNSUPPORTED);
     if (!strstr(tg_context_error(ctx), sentence)) {
         fail_msg("no '%s' in '%s'", sentence, tg_context_error(ctx));
     }

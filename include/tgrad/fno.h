@@ -163,9 +163,10 @@ TG_API TG_NODISCARD tg_status tg_fno_plan(tg_context *ctx, const tg_fno_config *
 
 /* The same for training that shares its workspace (tg_step_share_workspace): only what does not fit
  * where the activations were is added, to the workspace. */
-TG_API TG_NODISCARD tg_status tg_fno_plan_lending(tg_context *ctx, const tg_fno_config *config,
-                                                  int64_t batch, const int64_t *grid,
-                                                  const tg_loan *loan, tg_fno_memory *out);
+TG_API TG_NODISCARD tg_status tg_fno_plan_shared(tg_context *ctx, const tg_fno_config *config,
+                                                 int64_t batch, const int64_t *grid,
+                                                 const tg_shared_workspace *shared,
+                                                 tg_fno_memory *out);
 
 /* One phase of a training step, and what is alive in it. The two arenas of buffers are held whole
  * from tg_fno_prepare on; here are the bytes of them that hold something which is still needed. */

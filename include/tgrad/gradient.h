@@ -39,11 +39,11 @@ typedef struct tg_grad_sink {
 /* The workspace that an optimizer shares with a network (tg_step_share_workspace): at the end of a
  * backward pass, when the gradients of spectral weights are handed over, and from then on until the
  * next forward the memory of the activations is free. */
-typedef struct tg_loan {
+typedef struct tg_shared_workspace {
     size_t dense_bytes; /* for a gradient that is formed of its factors */
     size_t work_bytes;  /* for everything else */
     void *dense, *work; /* where the backend computes; NULL in plans, and where nothing is needed */
-} tg_loan;
+} tg_shared_workspace;
 
 /* Copies the gradient, whichever form it has, into a tensor of its shape on the host, of
  * tg_dtype_wide(gradient->dtype). */

@@ -156,8 +156,9 @@ typedef struct tg_optim_memory {
     size_t bytes[TG_MEM_CATEGORIES];   /* where the backend computes */
     size_t refresh[TG_MEM_CATEGORIES]; /* there, for the time of a refresh */
     size_t host, host_refresh;         /* workspace on the host, if that is another place */
-    tg_loan loan;     /* bytes of scratch and dense gradient: in `bytes`, unless they are shared */
-    size_t step_work; /* of loan.work_bytes, what a step works in that does not refresh */
+    /* Bytes of scratch and dense gradient: in `bytes`, unless they are shared. */
+    tg_shared_workspace shared;
+    size_t step_work; /* of shared.work_bytes, what a step works in that does not refresh */
     size_t ranked; /* rank auto: of `bytes`, moments, factors and index sets of those parameters */
 } tg_optim_memory;
 

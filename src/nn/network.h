@@ -32,7 +32,7 @@ struct tg_fno {
     uint64_t seed, step;
     char *weights; /* (model.weight_bytes) where the backend computes */
     nn_run run;
-    tg_loan loan;         /* bytes to be lent from the next preparation for training on */
+    tg_shared_workspace shared; /* bytes to be shared from the next preparation for training on */
     int64_t preparations; /* times the buffers of `run` were made: graphs captured before are of no
                              use */
 };
@@ -56,7 +56,7 @@ void nn_run_free(tg_fno *fno);
  * Returns where the memory that the last one kept is told, for as long as the network lives: to be
  * used when gradients of spectral weights are received, at the end of a backward pass, and until
  * the next forward. */
-const tg_loan *nn_share(tg_fno *fno, const tg_loan *loan);
+const tg_shared_workspace *nn_share(tg_fno *fno, const tg_shared_workspace *shared);
 
 /* ---- gradients of parameters (ops/hand_over.c) ---- */
 

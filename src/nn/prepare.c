@@ -10,7 +10,8 @@ static size_t workspace_held(const tg_context *ctx, tg_place place) {
 }
 
 static tg_status plan(tg_context *ctx, const tg_fno_config *config, int64_t batch,
-                      const int64_t *grid, const tg_loan *loan, bool training, tg_fno_memory *out) {
+                      const int64_t *grid, const tg_shared_workspace *shared, bool training,
+                      tg_fno_memory *out) {
     tg_status status = TG_OK;
     tg_backend *be = NULL;
     nn_model model = {0};
@@ -19,7 +20,7 @@ static tg_status plan(tg_context *ctx, const tg_fno_config *config, int64_t batc
     *out = (tg_fno_memory){0};
     TG_TRY(tg_backend_get(ctx, &be));
     TG_TRY(nn_model_create(ctx, config, &model));
-    TG_TRY(nn_program_create(&model, be, batch, grid, training, loan, &program));
+    TG_TRY(nn_program_create(&model, be, batch, grid, training, shared, &program));
     /* what a transform takes for itself is known when there is one */
     const tg_place place = be->ops->place;
     const size_t before = workspace_held(ctx, place), host = workspace_held(ctx, TG_HOST);
@@ -47,13 +48,14 @@ fail:
 tg_status tg_fno_plan(tg_context *ctx, const tg_fno_config *config, int64_t batch,
                       const int64_t *grid, bool training, tg_fno_memory *out) {
     TG_NEED(ctx, ctx, config, grid, out);
-    return plan(ctx, config, batch, grid, &(tg_loan){0}, training, out);
+    return plan(ctx, config, batch, grid, &(tg_shared_workspace){0}, training, out);
 }
 
-tg_status tg_fno_plan_lending(tg_context *ctx, const tg_fno_config *config, int64_t batch,
-                              const int64_t *grid, const tg_loan *loan, tg_fno_memory *out) {
-    TG_NEED(ctx, ctx, config, grid, loan, out);
-    return plan(ctx, config, batch, grid, loan, true, out);
+tg_status tg_fno_plan_shared(tg_context *ctx, const tg_fno_config *config, int64_t batch,
+                             const int64_t *grid, const tg_shared_workspace *shared,
+                             tg_fno_memory *out) {
+    TG_NEED(ctx, ctx, config, grid, shared, out);
+    return plan(ctx, config, batch, grid, shared, true, out);
 }
 
 /* ---- phases ---- */
@@ -95,7 +97,7 @@ tg_status tg_fno_phases(tg_context *ctx, const tg_fno_config *config, int64_t ba
     *count = 0;
     TG_TRY(tg_backend_get(ctx, &be));
     TG_TRY(nn_model_create(ctx, config, &model));
-    TG_TRY(nn_program_create(&model, be, batch, grid, true, &(tg_loan){0}, &program));
+    TG_TRY(nn_program_create(&model, be, batch, grid, true, &(tg_shared_workspace){0}, &program));
     for (int time = 0; time < program.op_count; time++) {
         const nn_phase *phase = &program.phases[program.ops[time].phase];
         const bool is_new = time == 0 || program.ops[time].phase != program.ops[time - 1].phase;
@@ -139,13 +141,14 @@ static bool fits(const tg_fno *fno, int64_t batch, const int64_t *grid, bool tra
     for (int d = 0; d < fno->model.config.n_dim; d++) {
         same = same && program->geometry.grid[d] == grid[d];
     }
-    return same && (!training || (program->loan.dense_bytes >= fno->loan.dense_bytes &&
-                                  program->loan.work_bytes >= fno->loan.work_bytes));
+    return same && (!training || (program->shared.dense_bytes >= fno->shared.dense_bytes &&
+                                  program->shared.work_bytes >= fno->shared.work_bytes));
 }
 
-const tg_loan *nn_share(tg_fno *fno, const tg_loan *loan) {
-    fno->loan = (tg_loan){.dense_bytes = loan->dense_bytes, .work_bytes = loan->work_bytes};
-    return &fno->run.program.loan;
+const tg_shared_workspace *nn_share(tg_fno *fno, const tg_shared_workspace *shared) {
+    fno->shared =
+        (tg_shared_workspace){.dense_bytes = shared->dense_bytes, .work_bytes = shared->work_bytes};
+    return &fno->run.program.shared;
 }
 
 tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid, bool training) {
@@ -164,7 +167,7 @@ tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid, bool t
     }
     nn_run_free(fno);
     fno->preparations++;
-    TG_TRY(nn_program_create(&fno->model, fno->be, batch, grid, training, &fno->loan, program));
+    TG_TRY(nn_program_create(&fno->model, fno->be, batch, grid, training, &fno->shared, program));
     const tg_fft_desc desc = nn_geometry_fft(&fno->model, &geometry, program->images);
     TG_TRY(fno->be->ops->fft_create(fno->be, &desc, &run->fft));
     TG_TRY(take(fno->be, TG_MEM_ACTIVATIONS, program->activations.bytes, &run->activations));

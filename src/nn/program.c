@@ -187,19 +187,20 @@ static tg_status check_slots(const nn_program *program, const tg_backend *be) {
 }
 
 tg_status nn_program_create(const nn_model *model, tg_backend *be, int64_t batch,
-                            const int64_t *grid, bool training, const tg_loan *loan,
+                            const int64_t *grid, bool training, const tg_shared_workspace *shared,
                             nn_program *p) {
     tg_status status = TG_OK;
-    *p = (nn_program){.ctx = model->ctx,
-                      .model = model,
-                      .training = training,
-                      .batch = batch,
-                      .images = be->ops->stream ? batch : 1,
-                      .target = -1,
-                      .dout = -1,
-                      .activations = {.ctx = model->ctx},
-                      .workspace = {.ctx = model->ctx},
-                      .loan = {.dense_bytes = loan->dense_bytes, .work_bytes = loan->work_bytes}};
+    *p = (nn_program){
+        .ctx = model->ctx,
+        .model = model,
+        .training = training,
+        .batch = batch,
+        .images = be->ops->stream ? batch : 1,
+        .target = -1,
+        .dout = -1,
+        .activations = {.ctx = model->ctx},
+        .workspace = {.ctx = model->ctx},
+        .shared = {.dense_bytes = shared->dense_bytes, .work_bytes = shared->work_bytes}};
     TG_TRY(nn_geometry_make(model, batch, grid, &p->geometry));
     TG_TRY(NN_GROW(p, values, value));
     model->architecture->build(model, p);

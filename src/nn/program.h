@@ -114,19 +114,19 @@ typedef struct nn_program {
     int phase_count, phase_capacity;
     int input, output, target, dout; /* values */
     nn_arena activations, workspace;
-    size_t gradient_bytes; /* of the largest group of gradients that leave together */
-    tg_loan loan;          /* asked for, and where it lies at the end of a step */
+    size_t gradient_bytes;      /* of the largest group of gradients that leave together */
+    tg_shared_workspace shared; /* asked for, and where it lies at the end of a step */
     /* while it is built: the first failure, and where new ops belong */
     tg_status status;
     const char *scope;
     int phase, back, block;
 } nn_program;
 
-/* Builds, differentiates (training), and places; `loan` is what the sink of the gradients works
+/* Builds, differentiates (training), and places; `shared` is what the sink of the gradients works
  * in. No memory but the lists' own is taken. The program points to `model` and into itself. */
 TG_NODISCARD tg_status nn_program_create(const nn_model *model, tg_backend *be, int64_t batch,
-                                         const int64_t *grid, bool training, const tg_loan *loan,
-                                         nn_program *out);
+                                         const int64_t *grid, bool training,
+                                         const tg_shared_workspace *shared, nn_program *out);
 /* Points every value into the arenas' memory. */
 void nn_program_bind(nn_program *program, void *activations, void *workspace);
 void nn_program_free(nn_program *program);

@@ -273,11 +273,11 @@ static tg_status plan_memory(tg_context *ctx, const tg_optim_setup *setup, tg_op
     TG_TRY(plan_params(ctx, setup, out, &scratch, &dense));
     host += scratch.host_bytes;
     out->host = is_host ? 0 : host;
-    out->loan =
-        (tg_loan){.work_bytes = scratch.bytes, .dense_bytes = setup->takes_factored ? dense : 0};
+    out->shared = (tg_shared_workspace){.work_bytes = scratch.bytes,
+                                        .dense_bytes = setup->takes_factored ? dense : 0};
     out->bytes[TG_MEM_WORKSPACE] +=
         (setup->shares_workspace ? 0 : scratch.bytes) + (is_host ? host : 0);
-    out->bytes[TG_MEM_GRADIENTS] += setup->shares_workspace ? 0 : out->loan.dense_bytes;
+    out->bytes[TG_MEM_GRADIENTS] += setup->shares_workspace ? 0 : out->shared.dense_bytes;
 fail:
     return status;
 }
@@ -362,8 +362,8 @@ static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup) {
         dense = can_be_factored(&slot->shape) && whole > dense ? whole : dense;
     }
     add_small(&optim->workspace, small);
-    optim->loan = (tg_loan){.work_bytes = optim->workspace.bytes,
-                            .dense_bytes = setup->takes_factored ? dense : 0};
+    optim->needs = (tg_shared_workspace){.work_bytes = optim->workspace.bytes,
+                                         .dense_bytes = setup->takes_factored ? dense : 0};
     if (setup->shares_workspace) {
         return small > 0 ? tg_workspace_allocate_host(&optim->workspace) : TG_OK;
     }
@@ -371,7 +371,7 @@ static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup) {
         TG_TRY(tg_workspace_allocate(&optim->workspace));
         optim->small = (char *)optim->workspace.memory + small_offset(&optim->workspace);
     }
-    if (optim->loan.dense_bytes > 0) {
+    if (optim->needs.dense_bytes > 0) {
         optim->dense = optim->be->ops->alloc(optim->be, TG_MEM_GRADIENTS, dense);
         TG_TRY(optim->dense ? TG_OK : TG_E_MEMORY);
     }
@@ -379,19 +379,20 @@ fail:
     return status;
 }
 
-tg_status tg_optim_share(tg_optim *optim, const tg_loan *loan) {
+tg_status tg_optim_share(tg_optim *optim, const tg_shared_workspace *workspace) {
     if (!optim->shares_workspace) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT,
                        "optimizer: it has a workspace of its own; shares_workspace of its setup "
                        "makes one without");
     }
-    optim->shared = loan;
+    optim->shared = workspace;
     return TG_OK;
 }
 
 tg_status tg_optim_use_shared(tg_optim *optim) {
-    static const tg_loan nothing = {0};
-    const tg_loan *has = optim->shared ? optim->shared : &nothing, *needed = &optim->loan;
+    static const tg_shared_workspace nothing = {0};
+    const tg_shared_workspace *has = optim->shared ? optim->shared : &nothing,
+                              *needed = &optim->needs;
     if ((needed->dense_bytes > 0 && (!has->dense || has->dense_bytes < needed->dense_bytes)) ||
         (needed->work_bytes > 0 && (!has->work || has->work_bytes < needed->work_bytes))) {
         return tg_fail(

@@ -59,9 +59,9 @@ struct tg_optim {
     void *small;            /* in it: compressed values of the parameter being updated */
     void *dense;            /* one dense gradient, when factored ones may need to be formed */
     bool forms_bf16;        /* it has room for 16-bit numbers only */
-    const tg_loan *shared;  /* workspace and dense gradient of a network; NULL: none yet, .. */
-    bool shares_workspace;  /* .. and it has none of its own */
-    tg_loan loan;           /* bytes that are needed of both */
+    const tg_shared_workspace *shared; /* of a network; NULL: none yet, .. */
+    bool shares_workspace;             /* .. and it has none of its own */
+    tg_shared_workspace needs;         /* bytes that are needed of both */
 
     tg_update_batch *batch; /* of gradients that came together; NULL: each is used at once */
     tg_in_flight in_flight;
@@ -93,9 +93,10 @@ bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param);
  * written and destroyed before the next step. */
 TG_NODISCARD tg_status tg_optim_save_views(tg_optim *optim, tg_archive *archive);
 
-/* Scratch and dense gradient are where `loan` says, and as large, whenever a gradient is received.
+/* Scratch and dense gradient are where `workspace` says, and as large, whenever a gradient is
+ * received.
  */
-TG_NODISCARD tg_status tg_optim_share(tg_optim *optim, const tg_loan *loan);
+TG_NODISCARD tg_status tg_optim_share(tg_optim *optim, const tg_shared_workspace *workspace);
 /* Takes them from there, where they may have moved. */
 TG_NODISCARD tg_status tg_optim_use_shared(tg_optim *optim);
 

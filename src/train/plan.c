@@ -110,7 +110,7 @@ static tg_status prepare(planner *p, int64_t batch, const int64_t *grid, bool tr
     p->max_batch = batch;
     memcpy(p->grid, grid, (size_t)p->config.fno.n_dim * sizeof grid[0]);
     return training
-               ? tg_fno_plan_lending(p->ctx, &p->config.fno, batch, grid, &p->optim.loan, &p->run)
+               ? tg_fno_plan_shared(p->ctx, &p->config.fno, batch, grid, &p->optim.shared, &p->run)
                : tg_fno_plan(p->ctx, &p->config.fno, batch, grid, false, &p->run);
 }
 

@@ -39,7 +39,7 @@ typedef struct misuse_world {
     tg_gradient gradient;     /* dense, for the projector */
     tg_gradient factored;     /* of a parameter of the network */
     tg_grad_sink sink;
-    tg_loan loan;
+    tg_shared_workspace shared;
     tg_tensor weight, spectral_weight; /* of parameter 0, and of that of `factored` */
     tg_tensor whole, small, scalar;    /* of the projector, and an f64 */
     tg_tensor elsewhere, odd; /* on a device; of a dtype and shape that nothing computes with */

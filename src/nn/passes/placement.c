@@ -5,8 +5,8 @@
  * Values of activations lie in one arena, transient spectra and scratch in the other.
  *
  * At the end nothing is needed but the factors of the spectral gradients, which are small. Whoever
- * receives them works in the memory that the activations have left (tg_loan), so that a step holds
- * the larger of the two, not their sum. */
+ * receives them works in the memory that the activations have left (tg_shared_workspace), so that a
+ * step holds the larger of the two, not their sum. */
 #include "nn/ops.h"
 #include "nn/passes/passes.h"
 
@@ -145,7 +145,7 @@ static tg_status add_scratch(nn_program *p, tg_backend *be) {
 /* ---- offsets ---- */
 
 /* Where the activations were, if they left room for it, and otherwise in the workspace. */
-static tg_status lend(nn_program *p, int from, void **pointer, size_t bytes) {
+static tg_status place_part(nn_program *p, int from, void **pointer, size_t bytes) {
     if (bytes == 0) {
         return TG_OK;
     }
@@ -154,20 +154,20 @@ static tg_status lend(nn_program *p, int from, void **pointer, size_t bytes) {
                           p->op_count);
 }
 
-static tg_status lend_all(nn_program *p, int from) {
-    tg_loan *loan = &p->loan;
-    const bool work_first = loan->work_bytes > loan->dense_bytes; /* the larger one */
+static tg_status place_shared(nn_program *p, int from) {
+    tg_shared_workspace *shared = &p->shared;
+    const bool work_first = shared->work_bytes > shared->dense_bytes; /* the larger one */
     tg_status status = TG_OK;
-    loan->dense = loan->work = NULL;
-    TG_TRY(work_first ? lend(p, from, &loan->work, loan->work_bytes) : TG_OK);
-    TG_TRY(lend(p, from, &loan->dense, loan->dense_bytes));
-    TG_TRY(work_first ? TG_OK : lend(p, from, &loan->work, loan->work_bytes));
+    shared->dense = shared->work = NULL;
+    TG_TRY(work_first ? place_part(p, from, &shared->work, shared->work_bytes) : TG_OK);
+    TG_TRY(place_part(p, from, &shared->dense, shared->dense_bytes));
+    TG_TRY(work_first ? TG_OK : place_part(p, from, &shared->work, shared->work_bytes));
 fail:
     return status;
 }
 
 /* The first hand-over of factors: from then on the memory of the activations can be lent. */
-static int lending_begins(const nn_program *p) {
+static int sharing_begins(const nn_program *p) {
     int time = p->op_count;
     while (time > 0 && p->ops[time - 1].kind == NN_HAND_OVER_FACTORS) {
         time--;
@@ -188,7 +188,7 @@ enum { WAYS = sizeof ways / sizeof ways[0] };
 static tg_status lay_out(const lifetimes *l, way how) {
     nn_program *p = l->p;
     tg_status status = TG_OK;
-    const int end = lending_begins(p);
+    const int end = sharing_begins(p);
     p->activations.buffer_count = p->workspace.buffer_count = 0;
     p->activations.end = p->training && how.side_by_side ? end : 0;
     p->activations.is_late = how.is_late;
@@ -205,7 +205,7 @@ static tg_status lay_out(const lifetimes *l, way how) {
     }
     nn_arena_solve(&p->activations);
     nn_arena_solve(&p->workspace);
-    TG_TRY(p->training ? lend_all(p, end) : TG_OK);
+    TG_TRY(p->training ? place_shared(p, end) : TG_OK);
 fail:
     return status;
 }
