@@ -48,28 +48,44 @@ static bool is_worth_it(const mode *m, int64_t in, int64_t pixels) {
 
 /* Few and many channels at either end, one chunk of hidden ones or several; whole tiles or not, and
  * many for each block. */
-static const struct {
+typedef struct mlp_size {
     int64_t batch, in, hidden, out, pixels;
-} mlps[] = {{2, 64, 32, 64, 128},  {3, 40, 20, 33, 131},   {1, 64, 64, 64, 192},
-            {2, 50, 100, 60, 68},  {1, 128, 64, 128, 256}, {2, 100, 50, 70, 65},
-            {1, 70, 90, 70, 132},  {2, 3, 256, 64, 64},    {2, 3, 70, 100, 72},
-            {1, 128, 256, 1, 320}, {2, 64, 130, 2, 67},    {1, 5, 7, 3, 1},
-            {3, 6, 10, 1, 4100},   {2, 100, 60, 70, 72},   {1, 20, 12, 18, 20488},
-            {1, 5, 130, 1, 20488}, {1, 3, 130, 66, 8712},  {2, 4, 256, 128, 72}};
+} mlp_size;
+
+static const mlp_size mlps[] = {
+    {2, 64, 32, 64, 128},   {3, 40, 20, 33, 131},  {1, 64, 64, 64, 192},   {2, 50, 100, 60, 68},
+    {1, 128, 64, 128, 256}, {2, 100, 50, 70, 65},  {1, 70, 90, 70, 132},   {2, 3, 256, 64, 64},
+    {2, 3, 70, 100, 72},    {1, 128, 256, 1, 320}, {2, 64, 130, 2, 67},    {1, 5, 7, 3, 1},
+    {3, 6, 10, 1, 4100},    {2, 100, 60, 70, 72},  {1, 20, 12, 18, 20488}, {1, 5, 130, 1, 20488},
+    {1, 3, 130, 66, 8712},  {2, 4, 256, 128, 72}};
+
+/* One output or few inputs, and modes in which GPUs of compute capability 9.0 have kernels for
+ * them: weights that come several times round their ring, few tiles and several for each block; and
+ * pixels that are no whole tiles. */
+static const mlp_size narrow_mlps[] = {
+    {1, 128, 1024, 1, 64}, {3, 128, 384, 1, 448}, {26, 64, 128, 1, 1024}, {2, 64, 256, 1, 96},
+    {1, 3, 1024, 128, 64}, {3, 2, 384, 128, 448}, {26, 1, 128, 64, 1024}, {2, 3, 256, 64, 96}};
+
+static const mode narrow_modes[] = {
+    {TG_ACT_NONE, false, true, true, false, TG_STORE_FULL, TG_STORE_FULL},
+    {TG_ACT_NONE, true, false, true, true, TG_STORE_FULL, TG_STORE_FULL},
+    {TG_ACT_NONE, false, false, false, false, TG_STORE_FULL, TG_STORE_FULL},
+};
 
 typedef struct mlp_case {
-    int size, number; /* of the shape and of the mode */
+    const mlp_size *size;
+    int number; /* of the mode */
     mode mode;
     bool wants_dx;
 } mlp_case;
 
 static tg_mlp mlp_of(t_side *s, const mlp_case *c, bool backward) {
     tg_mlp op = {.dtype = TG_F32,
-                 .batch = mlps[c->size].batch,
-                 .in = mlps[c->size].in,
-                 .hidden = mlps[c->size].hidden,
-                 .out = mlps[c->size].out,
-                 .pixels = mlps[c->size].pixels,
+                 .batch = c->size->batch,
+                 .in = c->size->in,
+                 .hidden = c->size->hidden,
+                 .out = c->size->out,
+                 .pixels = c->size->pixels,
                  .act = c->mode.act,
                  .through = c->mode.through,
                  .alpha = c->mode.sums ? -0.75 : 1.0,
@@ -77,7 +93,8 @@ static tg_mlp mlp_of(t_side *s, const mlp_case *c, bool backward) {
                  .x_store = c->mode.x_store,
                  .y_store = c->mode.y_store};
     s->aligned = c->mode.aligned;
-    t_note(s, "size %d%s, mode %d", c->size, c->wants_dx ? "" : " without dx", c->number);
+    t_note(s, "%d x %d -> %d -> %d x %d%s, mode %d", (int)op.batch, (int)op.in, (int)op.hidden,
+           (int)op.out, (int)op.pixels, c->wants_dx ? "" : " without dx", c->number);
     op.w1 = t_random(s, TG_F32, op.hidden * op.in);
     op.b1 = t_random(s, TG_F32, op.hidden);
     op.w2 = t_random(s, TG_F32, op.out * op.hidden);
@@ -143,18 +160,30 @@ static void mlp_backward(t_side *s, const void *what) {
     }
 }
 
+static void compare_mlp(const mlp_size *size, int number, const mode *m) {
+    mlp_case c = {.size = size, .number = number, .mode = *m, .wants_dx = true};
+    t_gpu_compare(TG_F32, mlp_forward, &c);
+    t_gpu_compare(TG_F32, mlp_backward, &c);
+    c.wants_dx = false;
+    t_gpu_compare(TG_F32, mlp_backward, &c);
+}
+
 static void channel_mlps(void **state) {
     (void)state;
     for (int i = 0; i < (int)(sizeof mlps / sizeof mlps[0]); i++) {
         for (int m = 0; m < (int)(sizeof modes / sizeof modes[0]); m++) {
-            mlp_case c = {.size = i, .number = m, .mode = modes[m], .wants_dx = true};
-            if (!is_worth_it(&modes[m], mlps[i].in, mlps[i].pixels)) {
-                continue;
+            if (is_worth_it(&modes[m], mlps[i].in, mlps[i].pixels)) {
+                compare_mlp(&mlps[i], m, &modes[m]);
             }
-            t_gpu_compare(TG_F32, mlp_forward, &c);
-            t_gpu_compare(TG_F32, mlp_backward, &c);
-            c.wants_dx = false;
-            t_gpu_compare(TG_F32, mlp_backward, &c);
+        }
+    }
+}
+
+static void mlps_with_a_narrow_end(void **state) {
+    (void)state;
+    for (int i = 0; i < (int)(sizeof narrow_mlps / sizeof narrow_mlps[0]); i++) {
+        for (int m = 0; m < (int)(sizeof narrow_modes / sizeof narrow_modes[0]); m++) {
+            compare_mlp(&narrow_mlps[i], m, &narrow_modes[m]);
         }
     }
 }
@@ -298,8 +327,8 @@ static void rows_of_halves(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(channel_mlps),
-                                       cmocka_unit_test(linear_skips),
-                                       cmocka_unit_test(rows_of_halves)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(channel_mlps), cmocka_unit_test(mlps_with_a_narrow_end),
+        cmocka_unit_test(linear_skips), cmocka_unit_test(rows_of_halves)};
     return t_gpu_here() ? cmocka_run_group_tests(tests, t_gpu_begin, t_gpu_end) : EXIT_SUCCESS;
 }

@@ -243,6 +243,7 @@ fail:
 
 static size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
     const size_t ways[] = {columns_workspace(op, backward), mlp_single_workspace(op, backward),
+                           mlp_narrow_workspace(be, op, backward),
                            mlp_single_half_workspace(be, op, backward),
                            backward ? mlp_tile_workspace(be, op) : 0};
     size_t most = 0;
@@ -261,6 +262,9 @@ static tg_status cuda_mlp_forward(tg_backend *be, const tg_mlp *op) {
     if (status != TG_OK || is_empty(op)) {
         return status;
     }
+    if (mlp_narrow_takes(be, op, false)) {
+        return mlp_narrow_forward(be, op);
+    }
     if (mlp_single_takes(op)) {
         return mlp_single_forward(be, op);
     }
@@ -274,6 +278,9 @@ static tg_status cuda_mlp_backward(tg_backend *be, const tg_mlp *op) {
     tg_status status = tg_check_mlp(be->ctx, "mlp_backward", op);
     if (status != TG_OK || is_empty(op)) {
         return status;
+    }
+    if (mlp_narrow_takes(be, op, true)) {
+        return mlp_narrow_backward(be, op);
     }
     if (mlp_single_takes(op)) {
         return mlp_single_backward(be, op);

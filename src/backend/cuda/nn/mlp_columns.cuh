@@ -18,4 +18,11 @@ size_t mlp_single_half_workspace(const tg_backend *be, const tg_mlp *op, bool ba
 tg_status mlp_single_half_forward(tg_backend *be, const tg_mlp *op);
 tg_status mlp_single_half_backward(tg_backend *be, const tg_mlp *op);
 
+/* Calls of one output or few inputs that have kernels of their own on GPUs of compute
+ * capability 9.0 (sm90/narrow_mlp.cu), for f32 in TF32. */
+bool mlp_narrow_takes(const tg_backend *be, const tg_mlp *op, bool backward);
+size_t mlp_narrow_workspace(const tg_backend *be, const tg_mlp *op, bool backward);
+tg_status mlp_narrow_forward(tg_backend *be, const tg_mlp *op);
+tg_status mlp_narrow_backward(tg_backend *be, const tg_mlp *op);
+
 #endif

@@ -73,7 +73,10 @@ __device__ inline void load_turned_matrices(uint32_t (&m)[4], const void *row) {
                  : "memory");
 }
 
-/* Four numbers to global memory, aligned, in one access: compilers split some such stores. */
+/* Numbers to global memory, aligned, in one access: compilers split some such stores. */
+__device__ inline void store_two(float *to, float a, float b) {
+    asm volatile("st.global.v2.f32 [%0], {%1, %2};" : : "l"(to), "f"(a), "f"(b) : "memory");
+}
 __device__ inline void store_four(float *to, float a, float b, float c, float d) {
     asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};"
                  :

@@ -1,0 +1,190 @@
+/* Perceptrons that are narrow at one end (narrow_mlp.cuh): which calls there are kernels for, what
+ * these need of the workspace, and the calls. */
+#include "backend/cuda/nn/mlp_columns.cuh"
+#include "backend/cuda/sm90/narrow_mlp.cuh"
+#include "backend/cuda/tile/stage.cuh"
+
+/* ---- pieces of M ---- */
+
+/* M (hidden, C): element (h, c) is w[h * by_hidden + c * by_channel]. */
+struct wide_matrix {
+    const float *w;
+    int hidden, by_hidden, by_channel;
+};
+
+/* The pieces for products that lead to the hidden layer, columns being hidden channels, and for
+ * those that lead from it; NULL: not wanted. */
+template <int C>
+static __global__ void __launch_bounds__(256)
+    make_pieces(wide_matrix m, float *to_hidden, float *to_wide) {
+    for (int i = blockIdx.x * 256 + threadIdx.x; i < m.hidden * C; i += gridDim.x * 256) {
+        const int first = i / (CHUNK * C) * CHUNK, e = i % (CHUNK * C);
+        const auto put = [&](float *pieces, int byte, int h, int c) {
+            const float v = m.w[(int64_t)(first + h) * m.by_hidden + (int64_t)c * m.by_channel];
+            pieces[first * C + byte / (int)sizeof(float)] = to_tf32(v);
+        };
+        if (to_hidden) {
+            put(to_hidden, wg_at<CHUNK>(e / C, e % C), e / C, channel_of(e % C));
+        }
+        if (to_wide) {
+            put(to_wide, wg_at<C>(e / CHUNK, e % CHUNK), channel_of(e % CHUNK), e / CHUNK);
+        }
+    }
+}
+
+/* ---- the workspace ---- */
+
+static bool is_lifting(const tg_mlp *op) {
+    return op->out != 1;
+}
+
+static int64_t channels_of(const tg_mlp *op) {
+    return is_lifting(op) ? op->out : op->in;
+}
+
+static int64_t groups_of(const tg_mlp *op) {
+    return op->hidden / (2 * CHUNK);
+}
+
+static int parts_of(const tg_backend *be, const tg_mlp *op) {
+    const int64_t parts = cuda_state_of(be)->processors / groups_of(op);
+    const int64_t tiles = op->batch * op->pixels / WG_PIXELS;
+    return (int)(parts < 1 ? 1 : parts < tiles ? parts : tiles);
+}
+
+/* Whether there is a way for these sizes on this device. */
+static bool fits(const tg_backend *be, const tg_mlp *op) {
+    const int64_t c = channels_of(op), narrow = is_lifting(op) ? op->in : op->out;
+    return op->dtype == TG_F32 && be->math == TG_MATH_TF32 && (c == 64 || c == 128) &&
+           narrow <= FEW && op->hidden > 0 && op->hidden <= NARROW_HIDDEN &&
+           op->hidden % (2 * CHUNK) == 0 && op->pixels % WG_PIXELS == 0 &&
+           op->batch * op->pixels <= INT32_MAX && op->x_store == TG_STORE_FULL &&
+           op->y_store == TG_STORE_FULL && cuda_state_of(be)->is_hopper;
+}
+
+bool mlp_narrow_takes(const tg_backend *be, const tg_mlp *op, bool backward) {
+    const void *const arrays[] = {op->x, backward ? op->dy : op->y, backward ? op->dx : NULL};
+    bool takes = fits(be, op) && op->act == TG_ACT_NONE && op->dropout == 0.0;
+    for (const void *array : arrays) {
+        takes = takes && (uintptr_t)array % 16 == 0;
+    }
+    if (is_lifting(op)) {
+        takes = takes && (backward ? !op->dx : op->beta == 0.0 && !op->add && !op->activated);
+    }
+    return takes;
+}
+
+/* Lays the workspace out; its bytes. Forward and a lifting backward have one kind of pieces. */
+static size_t lay_out(const tg_backend *be, const tg_mlp *op, bool backward, narrow_task *t) {
+    const int64_t c = channels_of(op), parts = backward ? parts_of(be, op) : 0;
+    float *const room = static_cast<float *>(op->workspace); /* NULL: only its size is wanted */
+    int64_t used = 0;
+    const auto take = [&](int64_t numbers) {
+        float *const at = room ? room + used : NULL;
+        used += numbers;
+        return at;
+    };
+    t->to_hidden = backward || !is_lifting(op) ? take(op->hidden * c) : NULL;
+    t->to_wide = backward != is_lifting(op) ? take(op->hidden * c) : NULL;
+    t->dm = take(parts * op->hidden * c);
+    t->db1 = take(parts * op->hidden);
+    t->dnarrow = take(parts * op->hidden * (is_lifting(op) ? op->in : 1));
+    t->db2 = take(parts * (is_lifting(op) ? groups_of(op) * c : 1));
+    return (size_t)used * sizeof(float);
+}
+
+/* Whatever the call: dropout and activations may differ between calls. */
+size_t mlp_narrow_workspace(const tg_backend *be, const tg_mlp *op, bool backward) {
+    narrow_task t = {};
+    return fits(be, op) ? lay_out(be, op, backward, &t) : 0;
+}
+
+/* ---- calls ---- */
+
+template <class F> static tg_status with_channels(const tg_mlp *op, F f) {
+    return channels_of(op) == 64 ? f(std::integral_constant<int, 64>())
+                                 : f(std::integral_constant<int, 128>());
+}
+
+/* The task, with its pieces made. */
+template <int C>
+static tg_status begin(tg_backend *be, const tg_mlp *op, bool backward, narrow_task *t) {
+    *t = {};
+    t->batch = (int)op->batch;
+    t->hidden = (int)op->hidden;
+    t->few = (int)op->in;
+    t->pixels = op->pixels;
+    t->w1 = static_cast<const float *>(op->w1);
+    t->b1 = static_cast<const float *>(op->b1);
+    t->w2 = static_cast<const float *>(op->w2);
+    t->b2 = static_cast<const float *>(op->b2);
+    t->gate = static_cast<const float *>(op->gate);
+    t->alpha = (float)op->alpha;
+    t->beta = (float)op->beta;
+    t->x = static_cast<const float *>(op->x);
+    t->add = static_cast<const float *>(op->add);
+    t->dy = static_cast<const float *>(op->dy);
+    t->y = static_cast<float *>(op->y);
+    t->activated = static_cast<float *>(op->activated);
+    t->dx = static_cast<float *>(op->dx);
+    lay_out(be, op, backward, t);
+    const wide_matrix m = is_lifting(op) ? wide_matrix{t->w2, t->hidden, 1, t->hidden}
+                                         : wide_matrix{t->w1, t->hidden, C, 1};
+    make_pieces<C><<<cuda_blocks(be, op->hidden * C, 256), 256, 0, cuda_stream(be)>>>(
+        m, const_cast<float *>(t->to_hidden), const_cast<float *>(t->to_wide));
+    return CUDA_LAUNCHED(be, "weights of a narrow perceptron");
+}
+
+tg_status mlp_narrow_forward(tg_backend *be, const tg_mlp *op) {
+    return with_channels(op, [&](auto channels) {
+        constexpr int C = decltype(channels)::value;
+        narrow_task t;
+        const tg_status status = begin<C>(be, op, false, &t);
+        const narrow_pass pass = is_lifting(op) ? NARROW_LIFT : NARROW_FORWARD;
+        return status == TG_OK ? narrow_stream<C>(be, pass, t) : status;
+    });
+}
+
+/* The gradients += what the blocks have left. */
+static tg_status fold(tg_backend *be, const tg_mlp *op, const narrow_task &t, int parts) {
+    const bool lifts = is_lifting(op);
+    const int hidden = t.hidden, in = (int)op->in, out = (int)op->out;
+    float *dw1 = static_cast<float *>(op->dw1), *dw2 = static_cast<float *>(op->dw2);
+    const auto job = [](const float *partial, int rows, int columns, void *to) {
+        return fold_job{partial, (int64_t)rows * columns, rows, columns, columns,
+                        false,   static_cast<float *>(to)};
+    };
+    fold_jobs jobs = {}, last = {};
+    jobs.job[0] = job(lifts ? t.dnarrow : t.dm, hidden, in, dw1);
+    jobs.job[1] = job(lifts ? t.dm : t.dnarrow, out, hidden, dw2);
+    jobs.job[2] = job(t.db1, 1, hidden, op->db1);
+    jobs.jobs = 3;
+    jobs.parts = parts;
+    last.job[0] = job(t.db2, 1, out, op->db2);
+    last.jobs = 1;
+    last.parts = lifts ? parts * (int)groups_of(op) : parts;
+    for (double &scale : jobs.scale) {
+        scale = op->alpha;
+    }
+    last.scale[0] = op->alpha;
+    const tg_status status = fold_partials(be, jobs);
+    return status == TG_OK ? fold_partials(be, last) : status;
+}
+
+/* The weights first: dx may be x. */
+tg_status mlp_narrow_backward(tg_backend *be, const tg_mlp *op) {
+    return with_channels(op, [&](auto channels) {
+        constexpr int C = decltype(channels)::value;
+        const int parts = parts_of(be, op);
+        narrow_task t;
+        tg_status status = TG_OK;
+        TG_TRY(begin<C>(be, op, true, &t));
+        TG_TRY(narrow_weights<C>(be, is_lifting(op), parts, t));
+        TG_TRY(fold(be, op, t, parts));
+        if (op->dx) {
+            TG_TRY(narrow_stream<C>(be, NARROW_DX, t));
+        }
+    fail:
+        return status;
+    });
+}

@@ -1,0 +1,419 @@
+/* Perceptrons that are narrow at one end, the gradients of their weights (narrow_mlp.cuh).
+ *
+ * A thread block has two chunks of hidden channels, one for each of its warpgroups, and takes every
+ * parts-th tile of pixels. What is wide, x of a projection or dy of a lifting, comes into shared
+ * memory two tiles ahead, (C, pixels) as it lies in memory, and is a factor twice: of the product
+ * that leads to the hidden layer, from registers, and of the sum over pixels. The other factor of
+ * that sum, the "turned" hidden layer (CHUNK, pixels), goes through shared memory.
+ *
+ * While the hidden layer of a tile is evaluated, products for the next one and the sum of the one
+ * before are under way: both are taken in QUARTERS.
+ *
+ * Tensor cores cut what they read there as it is. That loses, on average, the factor to_tf32 would
+ * have put in before; CUT puts it in behind the sum. */
+#include "backend/cuda/sm90/narrow_mlp.cuh"
+
+enum {
+    WEIGHT_THREADS = 2 * WG_THREADS,
+    GROUP = 2 * CHUNK, /* hidden channels of a block */
+    TILES_AHEAD = 2,   /* of the one whose hidden layer is evaluated */
+    TILE_ROOMS = 4,    /* the one before is still multiplied when a copy begins */
+    QUARTERS = 4
+};
+
+static constexpr float CUT = 1.0f + 0x1p-11f * 2.0f / 3.0f;
+
+/* Sums over pixels that a thread has for each of its hidden channels: for b1, and w2 or w1. */
+template <bool LIFTS> constexpr int SUMS = LIFTS ? 1 + FEW : 2;
+
+template <int C> struct weights_layout {
+    static constexpr int TILE_BYTES = C * WG_PIXELS * (int)sizeof(float);
+    static constexpr int TURNED_BYTES = CHUNK * WG_PIXELS * (int)sizeof(float);
+    static constexpr int TILES = 2 * PIECE_BYTES<C>, TURNED = TILES + TILE_ROOMS * TILE_BYTES;
+    static constexpr int SMALL = TURNED + 2 * TURNED_BYTES;
+    static constexpr int BYTES = SMALL + GROUP * (int)sizeof(float4);
+
+    /* Room of the block's n-th tile. */
+    static __device__ char *tile(char *room, int n) {
+        return room + TILES + n % TILE_ROOMS * TILE_BYTES;
+    }
+};
+
+/* Blocks are (part, group), groups next to each other. */
+struct block_share {
+    int groups, group, parts, part;
+};
+
+static __device__ inline block_share share_of(const narrow_task &t) {
+    const int groups = t.hidden / GROUP;
+    return {groups, (int)blockIdx.x % groups, (int)gridDim.x / groups, (int)blockIdx.x / groups};
+}
+
+/* What a thread sums up over all tiles. */
+template <int C, bool LIFTS> struct weight_sums {
+    float dm[C / 2]; /* rows are hidden channels, columns the wide ones */
+    float hidden[SUMS<LIFTS>][CHUNK / 4];
+    float db2; /* of dy: of the thread's pixels, or of its part of a channel */
+};
+
+/* x, of which the compiler knows nothing: what follows from it is not kept in registers from tile
+ * to tile, where there are none left. */
+static __device__ inline int fresh(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
+static __device__ inline void copy_16(void *to, const void *from) {
+    copy_async<16>(to, from);
+}
+
+/* Starts to copy a tile; every call is a group of copies, also behind the last tile. */
+template <int C>
+static __device__ inline void fetch_tile(const narrow_task &t, const float *wide, int tile,
+                                         char *to) {
+    if (tile < tiles_of(t)) {
+        constexpr int RUNS = WG_PIXELS / 4, STEP = WEIGHT_THREADS / RUNS; /* channels at a time */
+        const int thread = fresh(threadIdx.x), c = thread / RUNS, pixel = thread % RUNS * 4;
+        const float *from = wide + pixels_at(t, tile, C) - pixel_of() + c * t.pixels + pixel;
+        const int64_t step = (int64_t)fresh((int)t.pixels) * STEP;
+#pragma unroll
+        for (int i = 0; i < C / STEP; i++) {
+            copy_16(to + wg_at<C>(c + i * STEP, pixel), from);
+            from += step;
+        }
+    }
+    copies_commit();
+}
+
+/* A tile is brought into the second-level cache. */
+template <int C>
+static __device__ inline void prefetch_tile(const narrow_task &t, const float *wide, int tile) {
+    const int c = threadIdx.x / 2;
+    if (c < C && tile < tiles_of(t)) {
+        const float *from = wide + pixels_at(t, tile, C) - pixel_of() + c * t.pixels;
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(from + threadIdx.x % 2 * (WG_PIXELS / 2)));
+    }
+}
+
+template <int N>
+static __device__ inline void copy_numbers(const float (&from)[N], float (&to)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        to[i] = from[i];
+    }
+}
+
+/* A quarter of p = M u, u being a tile in shared memory; runs on, with a for what it reads. */
+template <int C>
+static __device__ inline void begin_quarter(const char *tile, uint64_t piece, int quarter,
+                                            float (&a)[C / 8], float (&p)[CHUNK / 2]) {
+    constexpr int STEPS = C / 8 / QUARTERS;
+    const int thread = fresh(threadIdx.x), lane = thread % 4;
+    const int pixel = pixel_of(thread), unit = pixel % 32 / 4;
+    const char *from = tile + pixel / 32 * (C * 128) + pixel % 4 * 4;
+#pragma unroll
+    for (int i = 0; i < 2 * STEPS; i++) {
+        const int c = 2 * lane + i % 2; /* of eight */
+        const char *at = from + (8 * (quarter * STEPS + i / 2) + c) * 128 + ((unit ^ c) << 4);
+        const float2 v = *reinterpret_cast<const float2 *>(at);
+        a[i / 2 * 4 + i % 2] = v.x;
+        a[i / 2 * 4 + 2 + i % 2] = v.y;
+    }
+    wg_settle(a);
+    wg_settle(p);
+    wg_begin();
+#pragma unroll
+    for (int i = 0; i < STEPS; i++) {
+        const int k = quarter * STEPS + i;
+        wg_product(p, wg_factor(a, i), wg_rows<CHUNK>(piece, k), k > 0);
+    }
+    wg_end();
+}
+
+/* ---- what p becomes ---- */
+
+/* Of a thread's two pixels, the narrow end: dy of a projection, x of a lifting. */
+template <bool LIFTS> struct narrow_pixels {
+    float2 v[LIFTS ? FEW : 1];
+
+    __device__ void load(const narrow_task &t, int tile) {
+        if constexpr (LIFTS) {
+            load_few(t, tile, v);
+        } else {
+            v[0] = load_two(t.dy + pixels_at(t, tile, 1));
+        }
+    }
+};
+
+/* Of a projection, a quarter: its gradient without CUT, dy being that of the two pixels. */
+static __device__ inline void turn(const float4 *pairs, const float2 (&dy)[1], int quarter,
+                                   float (&p)[CHUNK / 2], float (&sum)[2][CHUNK / 4]) {
+    const float2 f = dy[0];
+    constexpr int SHARE = CHUNK / 4 / QUARTERS;
+#pragma unroll
+    for (int i = quarter * SHARE; i < (quarter + 1) * SHARE; i++) {
+        const int j = i / 2, e = i % 2;
+        const float4 m = pairs[4 * j];
+        const float bias = e ? m.y : m.x, weight = e ? m.w : m.z;
+        float value[2];
+        const float a = f.x * gelu_slope(fmaf(p[4 * j + e], CUT, bias), &value[0]);
+        const float b = f.y * gelu_slope(fmaf(p[4 * j + 2 + e], CUT, bias), &value[1]);
+        sum[0][i] += a + b; /* times w2, in the end */
+        sum[1][i] = fmaf(f.x, value[0], fmaf(f.y, value[1], sum[1][i]));
+        p[4 * j + e] = weight * a;
+        p[4 * j + 2 + e] = weight * b;
+    }
+}
+
+/* Of a lifting, a quarter: the hidden layer itself, p having been its gradient without CUT. */
+static __device__ inline void turn(const float4 *rows, const float2 (&x)[FEW], int quarter,
+                                   float (&p)[CHUNK / 2], float (&sum)[1 + FEW][CHUNK / 4]) {
+    constexpr int SHARE = CHUNK / 4 / QUARTERS;
+#pragma unroll
+    for (int i = quarter * SHARE; i < (quarter + 1) * SHARE; i++) {
+        const int j = i / 2, e = i % 2;
+        const float4 row = rows[8 * j + e];
+#pragma unroll
+        for (int side = 0; side < 2; side++) {
+            const float x0 = side ? x[0].y : x[0].x, x1 = side ? x[1].y : x[1].x;
+            const float x2 = side ? x[2].y : x[2].x;
+            float &v = p[4 * j + 2 * side + e], value;
+            const float d = v * gelu_slope(lifted(row, x0, x1, x2), &value); /* CUT in the end */
+            sum[0][i] += d;
+            sum[1][i] = fmaf(d, x0, sum[1][i]);
+            sum[2][i] = fmaf(d, x1, sum[2][i]);
+            sum[3][i] = fmaf(d, x2, sum[3][i]);
+            v = value;
+        }
+    }
+}
+
+/* Of each channel of dy of a lifting WEIGHT_THREADS / C threads sum up parts. */
+template <int C> static __device__ inline float sum_part(const char *tile) {
+    constexpr int SHARES = WEIGHT_THREADS / C, RUNS = WG_PIXELS / 4 / SHARES;
+    const int c = (int)threadIdx.x / SHARES, first = (int)threadIdx.x % SHARES * RUNS;
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < RUNS; i++) {
+        const float4 v = *reinterpret_cast<const float4 *>(tile + wg_at<C>(c, 4 * (first + i)));
+        sum += (v.x + v.y) + (v.z + v.w);
+    }
+    return sum;
+}
+
+/* A quarter of the turned hidden layer to shared memory. */
+static __device__ inline void put_quarter(const float (&p)[CHUNK / 2], int quarter, char *to) {
+    constexpr int SHARE = CHUNK / 4 / QUARTERS;
+    const int thread = fresh(threadIdx.x), lane = thread % 4, pixel = pixel_of(thread);
+#pragma unroll
+    for (int i = quarter * SHARE; i < (quarter + 1) * SHARE; i++) {
+        const int j = i / 2, e = i % 2;
+        *reinterpret_cast<float2 *>(to + wg_at<CHUNK>(8 * j + 2 * lane + e, pixel)) = {
+            p[4 * j + e], p[4 * j + 2 + e]};
+    }
+}
+
+/* ---- what a block leaves ---- */
+
+template <int C, bool LIFTS>
+static __device__ inline void store_dm(const narrow_task &t, const float (&dm)[C / 2], int part,
+                                       int h) {
+    const int lane = threadIdx.x % 4;
+#pragma unroll
+    for (int j = 0; j < C / 8; j++) {
+        const int c = 8 * j + 2 * lane;
+        const float *v = dm + 4 * j;
+        if (LIFTS) {
+            float *to = t.dm + ((int64_t)part * C + c) * t.hidden + h;
+            to[0] = CUT * CUT * v[0];
+            to[t.hidden] = CUT * CUT * v[1];
+            to[8] = CUT * CUT * v[2];
+            to[t.hidden + 8] = CUT * CUT * v[3];
+        } else {
+            float *to = t.dm + ((int64_t)part * t.hidden + h) * C + c;
+            store_two(to, CUT * CUT * v[0], CUT * CUT * v[1]);
+            store_two(to + 8 * C, CUT * CUT * v[2], CUT * CUT * v[3]);
+        }
+    }
+}
+
+/* Over the threads of a hidden channel, in a fixed order; room: (SUMS, 4 warps, GROUP). */
+template <bool LIFTS>
+static __device__ inline void store_hidden(const narrow_task &t,
+                                           const float (&sum)[SUMS<LIFTS>][CHUNK / 4], int part,
+                                           int group, float *room) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    const int chunk = threadIdx.x / WG_THREADS;
+#pragma unroll
+    for (int s = 0; s < SUMS<LIFTS>; s++) {
+#pragma unroll
+        for (int i = 0; i < CHUNK / 4; i++) {
+            float v = sum[s][i];
+            v += __shfl_xor_sync(~0u, v, 4);
+            v += __shfl_xor_sync(~0u, v, 8);
+            v += __shfl_xor_sync(~0u, v, 16);
+            if (lane < 4) {
+                room[(s * 4 + warp) * GROUP + chunk * CHUNK + i / 2 * 8 + 2 * lane + i % 2] = v;
+            }
+        }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < SUMS<LIFTS> * GROUP; i += WEIGHT_THREADS) {
+        const int s = i / GROUP, h = group * GROUP + i % GROUP;
+        const float *of_warp = room + s * 4 * GROUP + i % GROUP;
+        float v = (of_warp[0] + of_warp[GROUP]) + (of_warp[2 * GROUP] + of_warp[3 * GROUP]);
+        v *= LIFTS ? CUT : s == 0 ? t.w2[h] : 1.0f;
+        if (s == 0) {
+            t.db1[(int64_t)part * t.hidden + h] = v;
+        } else if (!LIFTS) {
+            t.dnarrow[(int64_t)part * t.hidden + h] = v;
+        } else if (s <= t.few) {
+            t.dnarrow[((int64_t)part * t.hidden + h) * t.few + s - 1] = v;
+        }
+    }
+}
+
+/* Both warpgroups have the same sums of a projection's dy; room: (WEIGHT_THREADS). */
+template <int C, bool LIFTS>
+static __device__ inline void store_db2(const narrow_task &t, float db2, int part, int group,
+                                        float *room) {
+    constexpr int SHARES = LIFTS ? WEIGHT_THREADS / C : WG_THREADS;
+    room[threadIdx.x] = db2;
+    __syncthreads();
+    if (LIFTS ? threadIdx.x < C : threadIdx.x == 0 && group == 0) {
+        double sum = 0.0;
+        for (int i = 0; i < SHARES; i++) {
+            sum += (double)room[threadIdx.x * SHARES + i];
+        }
+        t.db2[LIFTS ? (int64_t)blockIdx.x * C + threadIdx.x : part] = (float)sum;
+    }
+}
+
+/* room: as both of these need it, one behind the other. */
+template <int C, bool LIFTS>
+static __device__ inline void store_sums(const narrow_task &t, const block_share &share,
+                                         const weight_sums<C, LIFTS> &sums, float *room) {
+    const int chunk = threadIdx.x / WG_THREADS, warp = threadIdx.x / 32 % 4;
+    const int row = chunk * CHUNK + warp * 16 + (int)threadIdx.x % 32 / 4;
+    store_dm<C, LIFTS>(t, sums.dm, share.part, share.group * GROUP + row);
+    __syncthreads();
+    store_hidden<LIFTS>(t, sums.hidden, share.part, share.group, room);
+    store_db2<C, LIFTS>(t, sums.db2, share.part, share.group, room + SUMS<LIFTS> * 4 * GROUP);
+}
+
+/* ---- the kernel ---- */
+
+/* Starts to copy the block's pieces and its first tiles, and waits for all but the second one. */
+template <int C, bool LIFTS>
+static __device__ inline void begin_block(const narrow_task &t, const block_share &share,
+                                          const float *wide, char *room) {
+    using L = weights_layout<C>;
+    const char *pieces = reinterpret_cast<const char *>(t.to_hidden);
+    float4 *small = reinterpret_cast<float4 *>(room + L::SMALL);
+    for (int i = threadIdx.x * 16; i < 2 * PIECE_BYTES<C>; i += WEIGHT_THREADS * 16) {
+        copy_16(room + i, pieces + (int64_t)share.group * 2 * PIECE_BYTES<C> + i);
+    }
+    for (int i = 0; i < TILES_AHEAD; i++) {
+        fetch_tile<C>(t, wide, share.part + i * share.parts, L::tile(room, i));
+    }
+    if (threadIdx.x < GROUP) {
+        const int h = share.group * GROUP + (int)threadIdx.x;
+        LIFTS ? put_row(t, h, threadIdx.x, small) : put_pair(t, h, threadIdx.x, small);
+    }
+    copies_wait_but<TILES_AHEAD - 1>();
+    wg_publish();
+    __syncthreads();
+}
+
+template <int C, bool LIFTS>
+static __global__ void __launch_bounds__(WEIGHT_THREADS, 1) sum_weights(narrow_task t) {
+    using L = weights_layout<C>;
+    extern __shared__ __align__(1024) char room[];
+    const int chunk = __shfl_sync(~0u, threadIdx.x / WG_THREADS, 0), lane = threadIdx.x % 4;
+    const block_share share = share_of(t);
+    const float *wide = LIFTS ? t.dy : t.x;
+    const float4 *small = reinterpret_cast<const float4 *>(room + L::SMALL) +
+                          (LIFTS ? chunk * CHUNK + 2 * lane : chunk * (CHUNK / 2) + lane);
+    const uint64_t piece = wg_matrix(room + chunk * PIECE_BYTES<C>);
+    char *turned = room + L::TURNED + chunk * L::TURNED_BYTES;
+    weight_sums<C, LIFTS> sums = {};
+    float a[C / 8], p[CHUNK / 2], next[CHUNK / 2]; /* hidden layers of this tile and the next */
+    begin_block<C, LIFTS>(t, share, wide, room);
+    wg_clear(next);
+#pragma unroll
+    for (int quarter = 0; quarter < QUARTERS; quarter++) {
+        begin_quarter<C>(L::tile(room, 0), piece, quarter, a, next);
+        wg_wait<0>();
+    }
+    wg_settle(next);
+    copy_numbers(next, p);
+    wg_settle(sums.dm);
+    const int tiles = tiles_of(t);
+    for (int tile = share.part, n = 0; tile < tiles; tile += share.parts, n++) {
+        const char *now = L::tile(room, n);
+        narrow_pixels<LIFTS> pixels;
+        pixels.load(t, tile);
+        copies_wait_but<0>();
+        wg_publish();
+        __syncthreads();
+        fetch_tile<C>(t, wide, tile + TILES_AHEAD * share.parts, L::tile(room, n + TILES_AHEAD));
+        prefetch_tile<C>(t, wide, tile + 2 * TILES_AHEAD * share.parts);
+#pragma unroll
+        for (int quarter = 0; quarter < QUARTERS; quarter++) { /* behind the last tile: of any */
+            begin_quarter<C>(L::tile(room, n + 1), piece, quarter, a, next);
+            turn(small, pixels.v, quarter, p, sums.hidden);
+            wg_wait<0>();
+            if (quarter == 0) { /* that was the sum before, too: all are done with what it read */
+                wg_settle(sums.dm);
+                wg_sync();
+            }
+            put_quarter(p, quarter, turned);
+        }
+        wg_settle(next);
+        if constexpr (LIFTS) {
+            sums.db2 += n % share.groups == share.group ? sum_part<C>(now) : 0.0f;
+        } else {
+            sums.db2 += lane == 0 ? pixels.v[0].x + pixels.v[0].y : 0.0f;
+        }
+        wg_publish();
+        wg_sync();
+        wg_begin();
+#pragma unroll
+        for (int k = 0; k < WG_PIXELS / 8; k++) {
+            wg_product(sums.dm, wg_rows<CHUNK>(wg_matrix(turned), k), wg_rows<C>(wg_matrix(now), k),
+                       true);
+        }
+        wg_end();
+        copy_numbers(next, p);
+    }
+    wg_wait<0>();
+    wg_settle(sums.dm);
+    copies_wait_but<0>();
+    store_sums<C, LIFTS>(t, share, sums, reinterpret_cast<float *>(room + L::TILES));
+}
+
+/* ---- host ---- */
+
+template <int C, bool LIFTS>
+static tg_status launch(tg_backend *be, int parts, const narrow_task &t) {
+    const auto kernel = sum_weights<C, LIFTS>;
+    const int shared = weights_layout<C>::BYTES;
+    tg_status status =
+        CUDA_CHECK(be,
+                   cudaFuncSetAttribute((const void *)kernel,
+                                        cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+                   "asking for shared memory");
+    if (status == TG_OK) {
+        kernel<<<parts *(t.hidden / GROUP), WEIGHT_THREADS, shared, cuda_stream(be)>>>(t);
+        status = CUDA_LAUNCHED(be, "a narrow perceptron backwards");
+    }
+    return status;
+}
+
+template <int C>
+tg_status narrow_weights(tg_backend *be, bool lifts, int parts, const narrow_task &t) {
+    return lifts ? launch<C, true>(be, parts, t) : launch<C, false>(be, parts, t);
+}
+
+template tg_status narrow_weights<64>(tg_backend *be, bool lifts, int parts, const narrow_task &t);
+template tg_status narrow_weights<128>(tg_backend *be, bool lifts, int parts, const narrow_task &t);

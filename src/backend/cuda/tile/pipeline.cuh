@@ -1,0 +1,86 @@
+/* Copies that run beside the arithmetic on Hopper GPUs, and what they are waited for with: barriers
+ * in shared memory, whose phases end when all have arrived and all bytes are there, and clusters,
+ * thread blocks that reach into each other's shared memory. Compiled for other GPUs they are empty,
+ * as products are. */
+#ifndef TG_BACKEND_CUDA_TILE_PIPELINE_CUH
+#define TG_BACKEND_CUDA_TILE_PIPELINE_CUH
+
+#include "backend/cuda/tile/warpgroup.cuh"
+
+__device__ inline uint32_t shared_at(const void *p) {
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* ---- barriers in shared memory ---- */
+
+__device__ inline void barrier_init(uint64_t *barrier, int arrivals) {
+    WG_ASM("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_at(barrier)), "r"(arrivals)
+           : "memory");
+}
+/* By whoever has made barriers, before the barrier behind which others see them. */
+__device__ inline void barriers_made() {
+    WG_ASM("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+/* Arrives, and lets the phase wait for so many bytes besides. */
+__device__ inline void barrier_expect(uint64_t *barrier, int bytes) {
+    WG_ASM("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_at(barrier)),
+           "r"(bytes)
+           : "memory");
+}
+/* Arrives at the same barrier of a block of the cluster. */
+__device__ inline void barrier_arrive(uint64_t *barrier, int block) {
+    WG_ASM("{ .reg .b32 at; mapa.shared::cluster.u32 at, %0, %1;"
+           "mbarrier.arrive.shared::cluster.b64 _, [at]; }" ::"r"(shared_at(barrier)),
+           "r"(block)
+           : "memory");
+}
+/* Until a phase of this parity has ended; phases count from 0. The loop is hidden from the
+ * compiler, which lets products run on across it. */
+__device__ inline void barrier_wait(uint64_t *barrier, int parity) {
+    WG_ASM("{ .reg .pred done;"
+           "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;"
+           "@!done bra again; }" ::"r"(shared_at(barrier)),
+           "r"(parity)
+           : "memory");
+}
+
+/* ---- clusters ---- */
+
+/* Of a kernel whose blocks come in clusters of N. */
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define IN_CLUSTERS_OF(N) __cluster_dims__(N, 1, 1)
+#else
+#define IN_CLUSTERS_OF(N)
+#endif
+
+__device__ inline int cluster_rank() {
+    uint32_t rank = 0;
+    WG_ASM("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return (int)rank;
+}
+/* All threads of all blocks. */
+__device__ inline void cluster_sync() {
+    WG_ASM("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
+}
+
+/* From global memory to the same place in all CLUSTER blocks, where it counts at the same barrier;
+ * 16 bytes or a multiple, aligned. */
+template <int CLUSTER>
+__device__ inline void copy_to_cluster(void *to, const void *from, int bytes, uint64_t *barrier) {
+    WG_ASM("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+           ".multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(shared_at(to)),
+           "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_at(barrier)),
+           "h"((uint16_t)((1 << CLUSTER) - 1))
+           : "memory");
+}
+
+/* ---- registers: a warpgroup takes up to N for each thread, or gives back all but N ---- */
+
+template <int N> __device__ inline void registers_take() {
+    WG_ASM("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+template <int N> __device__ inline void registers_give() {
+    WG_ASM("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+
+#endif
