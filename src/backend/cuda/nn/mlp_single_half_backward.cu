@@ -126,7 +126,7 @@ template <class F>
 static __device__ inline void start_copy(uint16_t *to, const uint16_t *prepared, int chunk) {
     const uint16_t *from = prepared + (int64_t)chunk * streamed_chunk<F>::SIZE;
     for (int e = threadIdx.x * 8; e < streamed_chunk<F>::SIZE; e += THREADS * 8) {
-        copy_async<16>(to + e, from + e);
+        copy_async<16, false>(to + e, from + e); /* lies in the L2 */
     }
     copies_commit();
 }
@@ -149,10 +149,12 @@ static __device__ inline void write_dx(const mlp_task &t, const P &p, tile_place
             numbers_of(t.x.store, of_x, u);
             numbers_of(t.dx.store, of_dx, old);
 #pragma unroll
-            for (int e = 0; e < 8; e++) {
+            for (int e = 0; e < 8; e += 2) {
                 v[e] = t.beta * old[e] + t.alpha * p.at(0, h, r, e);
+                v[e + 1] = t.beta * old[e + 1] + t.alpha * p.at(0, h, r, e + 1);
                 if (act != TG_ACT_NONE) {
                     v[e] *= act_slope(act, u[e]);
+                    v[e + 1] *= act_slope(act, u[e + 1]);
                 }
             }
             store_pixels(t.dx, at, left, v);

@@ -86,14 +86,18 @@ __device__ inline void store_four(float *to, float a, float b, float c, float d)
 
 /* BYTES (4, 8 or 16) from global to shared memory, both aligned to them, past the registers; zeros
  * where they do not count. They are there for the thread after copies_wait(), for others after a
- * barrier behind it. */
-template <int BYTES>
+ * barrier behind it. 16 bytes do not go through the L1; NEIGHBOURS: what is beside them comes along
+ * from memory to the L2. */
+template <int BYTES, bool NEIGHBOURS = true>
 __device__ inline void copy_async(void *to, const void *from, bool counts = true) {
     const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
     const size_t source = __cvta_generic_to_global(from);
     const int bytes = counts ? BYTES : 0;
-    if constexpr (BYTES ==
-                  16) { /* not through the L1; neighbours come along from memory to the L2 */
+    if constexpr (BYTES == 16 && !NEIGHBOURS) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(source),
+                     "r"(bytes)
+                     : "memory");
+    } else if constexpr (BYTES == 16) {
         asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(at),
                      "l"(source), "r"(bytes)
                      : "memory");

@@ -239,10 +239,12 @@ __device__ inline void write_input_gradient(const P &p, tg_act act, float alpha,
                     numbers_of(x.store, from[i][r], u);
                 }
 #pragma unroll
-                for (int e = 0; e < P::RUN; e++) {
+                for (int e = 0; e < P::RUN; e += 2) {
                     v[e] = alpha * p.at(m, h, r, e);
+                    v[e + 1] = alpha * p.at(m, h, r, e + 1);
                     if (act != TG_ACT_NONE) {
                         v[e] *= act_slope(act, u[e]);
+                        v[e + 1] *= act_slope(act, u[e + 1]);
                     }
                 }
                 store_pixels(dx, at, left, v);
