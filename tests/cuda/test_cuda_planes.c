@@ -8,8 +8,9 @@
 #include "support/gpu.h"
 
 /* A rank of 0: no factor. One or several planes to a block, few or many columns, a last block that
- * is not full, planes filled up to whole tiles; what is too large or small for the pass; and more
- * than a device takes at once. */
+ * is not full, planes filled up to whole tiles; what is too large or small for the pass; more than
+ * a device takes at once; many rows of the modes before; and two samples, whose planes are formed
+ * where they are contracted. */
 static const struct {
     int ndim;
     int64_t dim[4], rank[4], batch;
@@ -20,7 +21,8 @@ static const struct {
     {4, {2, 7, 16, 37}, {2, 5, 11, 24}, 2},   {4, {2, 2, 129, 16}, {1, 2, 3, 16}, 0},
     {4, {2, 2, 20, 69}, {2, 2, 7, 30}, 0},    {4, {2, 3, 16, 9}, {2, 2, 5, 7}, 2},
     {4, {2, 2, 20, 8}, {2, 2, 7, 1}, 0},      {3, {2, 20, 60}, {2, 7, 50}, 0},
-    {4, {6, 99, 33, 40}, {4, 67, 22, 40}, 2},
+    {4, {6, 99, 33, 40}, {4, 67, 22, 40}, 2}, {4, {5, 112, 34, 22}, {3, 97, 33, 21}, 2},
+    {4, {3, 4, 40, 34}, {2, 3, 36, 30}, 2},
 };
 
 typedef struct plane_case {

@@ -15,6 +15,9 @@ static bool lies_ready(const tg_compress *op, const cuda_plan *plan) {
 
 static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     const bool ready = lies_ready(op, plan), gathers = op->values && op->bitmap;
+    const bool forms = cuda_planes_form_fits(be, op, plan);
+    const int64_t slab =
+        forms ? cuda_planes_slab(plan, cuda_planes_form_at_once(be, plan)) : plan->slab;
     const int64_t entry_size = (int64_t)tg_dtype_size(op->modes.dtype);
     tg_status status = TG_OK;
     TG_TRY(cuda_plan_factors(be, plan, true, op->workspace));
@@ -22,20 +25,23 @@ static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan 
     if (ready && gathers) {
         TG_TRY(cuda_form_slab(be, op, plan, 0, plan->dim0, true, NULL));
     }
-    for (int64_t begin = 0; begin < plan->dim0; begin += plan->slab) {
-        const int64_t count = shorter(plan->slab, plan->dim0 - begin);
+    for (int64_t begin = 0; begin < plan->dim0; begin += slab) {
+        const int64_t count = shorter(slab, plan->dim0 - begin);
         char *now = cuda_plan_state(plan, op->workspace, 0, begin);
         if (ready) {
             now = static_cast<char *>(const_cast<void *>(op->source.dense)) +
                   begin * plan->unit * entry_size;
-        } else {
+        } else if (!forms) {
             TG_TRY(cuda_form_slab(be, op, plan, begin, count, gathers, now));
         }
         int q = 0;
         if (plan->planes.tiles > 0) {
             q = 2;
-            char *next = cuda_plan_state(plan, op->workspace, q, begin);
-            TG_TRY(cuda_planes_contract(be, plan, op->workspace, count, now, next));
+            char *next = plan->steps > q && slab > plan->slab
+                             ? cuda_plan_at(plan, op->workspace, plan->buffer[0])
+                             : cuda_plan_state(plan, op->workspace, q, begin);
+            TG_TRY(forms ? cuda_planes_form_contract(be, op, plan, begin, count, next)
+                         : cuda_planes_contract(be, plan, op->workspace, count, now, next));
             now = next;
         }
         for (; q < plan->steps; q++) {

@@ -49,7 +49,7 @@ struct cuda_factor {
     int64_t dim, rank;
     int64_t rows, ld;
     int64_t at;     /* in the workspace, in reals */
-    bool fragments; /* of mode 0: there are fragments instead (first_mode.cu) */
+    bool fragments; /* there are fragments instead (mode_columns.cu) */
 };
 
 enum cuda_step_kind {
@@ -125,10 +125,21 @@ tg_status cuda_plan_multiply(tg_backend *be, const cuda_plan *plan, void *worksp
                              const cuda_factor *factor, bool forward, int64_t batch, int64_t n,
                              const void *in, int64_t ld_in, void *out, int64_t ld_out);
 
-/* ---- mode 0 in TF32 (first_mode.cu) ---- */
+/* ---- modes before the last in TF32 (mode_columns.cu) ---- */
 
-/* Whether its factor may be used so, before `columns` reals. */
+/* Tiles of 16 rows that so many numbers come out in: as many as there are kernels for. */
+static __host__ __device__ inline int cuda_mode_tiles(int made) {
+    const int tiles = (made + 15) / 16;
+    return tiles == 5 ? 6 : tiles == 7 ? 8 : tiles;
+}
+
+/* Whether the factor of one may be used so, before `columns` reals. */
 bool cuda_mode_fits(const tg_backend *be, const cuda_factor *factor, int64_t columns);
+
+/* (dim, part, n) -> (part, rank, n) for matrices that follow each other, or back. */
+tg_status cuda_mode_multiply(tg_backend *be, const cuda_plan *plan, void *workspace,
+                             const cuda_factor *factor, bool forward, int64_t matrices, int64_t n,
+                             const void *in, void *out);
 
 /* Mode 0 between `middle` and the core: core = beta core + scale of the product, or middle. */
 tg_status cuda_mode_core(tg_backend *be, const cuda_plan *plan, void *workspace, bool forward,
@@ -381,9 +392,28 @@ tg_status cuda_planes_factors(tg_backend *be, const cuda_plan *plan, bool forwar
 const float2 *cuda_planes_last(const cuda_plan *plan, void *workspace);
 const float4 *cuda_planes_before(const cuda_plan *plan, void *workspace);
 
+/* Indices of mode 0 at a time where planes begin or end the way without a slab in memory: the room
+ * of both buffers is left for what lies on their other side. `at_once`: how many planes a device
+ * takes, 0: slabs as they are. */
+int64_t cuda_planes_slab(const cuda_plan *plan, int64_t at_once);
+
 /* Steps 0 and 1 on `count` indices of mode 0. */
 tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *workspace,
                                int64_t count, const void *in, void *out);
+
+/* last_two_modes_contract.cu: the same with factors that stay in shared memory, in fragments of
+ * their own, where they fit. */
+bool cuda_planes_contract_fits(const tg_backend *be, const cuda_planes *s);
+tg_status cuda_planes_contract_factors(tg_backend *be, const cuda_plan *plan, void *workspace);
+tg_status cuda_planes_contract_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
+                                        int64_t count, const void *in, void *out);
+
+/* The same from the factors of a gradient, of which kept entries go to op->values, where that can
+ * be: its slabs need not be formed. How many planes a device takes at once, and the pass. */
+bool cuda_planes_form_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan);
+int64_t cuda_planes_form_at_once(const tg_backend *be, const cuda_plan *plan);
+tg_status cuda_planes_form_contract(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
+                                    int64_t begin, int64_t count, void *out);
 
 /* The same steps back, from `in`, and what finish_call says, its slab and view aside. */
 tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *workspace, const void *in,
@@ -391,9 +421,11 @@ tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *worksp
 
 /* last_two_modes_resident.cu: the same with factors that stay in shared memory, and out stored as
  * anything, also rounded at random (`rounds`). How many planes a device takes at once, 0 where it
- * cannot; and the pass, of which cuda_planes_expand makes use, for f32, bf16 and f16. */
-int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, bool kept,
-                             tg_storage store, bool rounds);
+ * cannot; the fragments that it wants, where planes of f32 are taken so; and the pass, of which
+ * cuda_planes_expand makes use, for f32, bf16 and f16. */
+int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, tg_storage store,
+                             bool rounds);
+tg_status cuda_planes_expand_factors(tg_backend *be, const cuda_plan *plan, void *workspace);
 template <class O>
 tg_status cuda_planes_expand_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
                                       int64_t at_once, bool rounds, const void *in,

@@ -201,30 +201,6 @@ static tg_status read_slab_off(tg_backend *be, const tg_sample *op, const cuda_p
 
 /* ---- both ---- */
 
-/* Indices of mode 0 at a time where planes end the way: no slab is written there, so that what they
- * begin from may have the room of both buffers, as far as it stays in the L2. Of all counts the one
- * for which the fewest planes follow each other on a multiprocessor. */
-static int64_t planes_slab(const cuda_plan *plan, int64_t at_once) {
-    if (at_once == 0 || !plan->gathers || plan->steps > 3) {
-        return plan->slab;
-    }
-    if (plan->steps == 2) { /* from `middle` itself */
-        return plan->dim0;
-    }
-    const int64_t room = shorter(plan->middle - plan->buffer[0], CUDA_SLAB_BYTES / 4);
-    const int64_t most = shorter(plan->dim0, longer(room / plan->state[2], 1));
-    const auto rounds = [&](int64_t count) {
-        return (count * plan->step[1].left + at_once - 1) / at_once;
-    };
-    int64_t best = 1, least = INT64_MAX;
-    for (int64_t count = 1; count <= most; count++) {
-        const int64_t all = plan->dim0 / count * rounds(count) + rounds(plan->dim0 % count);
-        best = all <= least ? count : best;
-        least = shorter(all, least);
-    }
-    return best;
-}
-
 /* Calls use(slab, first, count) with every slab of core x_n U_n, `most` indices of mode 0 at a
  * time; where the plan has planes, with what their steps begin from. */
 template <class F>
@@ -302,11 +278,10 @@ tg_status cuda_expand(tg_backend *be, const tg_expand *op) {
         return finish_slab_of(be, op, &plan, NULL, 0, plan.dim0);
     }
     const bool rounds = op->rounding && op->out_store == TG_STORE_BF16;
-    const int64_t at_once =
-        cuda_planes_resident(be, &plan.planes, op->bitmap && op->values, op->out_store, rounds);
+    const int64_t at_once = cuda_planes_resident(be, &plan.planes, op->out_store, rounds);
     const bool fused = plan.planes.tiles > 0 && (op->out_store == TG_STORE_FULL || at_once > 0);
     return expand_core(
-        be, &plan, op->workspace, op->core, planes_slab(&plan, at_once),
+        be, &plan, op->workspace, op->core, cuda_planes_slab(&plan, at_once),
         [&](const void *slab, int64_t first, int64_t count) {
             if (fused) {
                 return finish_planes_of(be, op, &plan, at_once, rounds, slab, first, count);

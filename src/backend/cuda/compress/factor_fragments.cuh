@@ -2,6 +2,7 @@
 #ifndef TG_BACKEND_CUDA_COMPRESS_FACTOR_FRAGMENTS_CUH
 #define TG_BACKEND_CUDA_COMPRESS_FACTOR_FRAGMENTS_CUH
 
+#include "backend/cuda/compress/compress.cuh"
 #include "backend/cuda/tile/instructions.cuh"
 
 /* U[i][j], or 0 outside. */
@@ -9,6 +10,10 @@ struct factor_reader {
     const float *u; /* (dim, rank) pairs, aligned to their parts */
     int dim, rank;
 };
+
+static inline factor_reader reader_of(const cuda_factor *factor) {
+    return {static_cast<const float *>(factor->u), (int)factor->dim, (int)factor->rank};
+}
 
 __device__ inline float2 factor_at(const factor_reader &f, int i, int j) {
     if (i >= f.dim || j >= f.rank) {

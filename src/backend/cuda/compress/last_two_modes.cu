@@ -367,6 +367,9 @@ static tg_status allow(const tg_backend *be, const void *kernel, const plane_gri
 
 tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *workspace,
                                int64_t count, const void *in, void *out) {
+    if (cuda_planes_contract_fits(be, &plan->planes)) {
+        return cuda_planes_contract_resident(be, plan, workspace, count, in, out);
+    }
     const plane_grid grid = grid_of(plan, count);
     const auto kernel = plan->planes.tiles == 3 ? contract_planes<3> : contract_planes<6>;
     const tg_status status = allow(be, reinterpret_cast<const void *>(kernel), grid);
@@ -383,8 +386,7 @@ tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *work
 tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *workspace, const void *in,
                              const finish_call<float, 2> *call) {
     plane_grid grid = grid_of(plan, (call->end - call->begin) / plan->unit);
-    const int64_t at_once =
-        cuda_planes_resident(be, &plan->planes, call->values != NULL, TG_STORE_FULL, false);
+    const int64_t at_once = cuda_planes_resident(be, &plan->planes, TG_STORE_FULL, false);
     if (at_once > 0) {
         return cuda_planes_expand_resident(be, plan, workspace, at_once, false, in, call);
     }

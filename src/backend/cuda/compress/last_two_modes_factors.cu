@@ -86,15 +86,17 @@ const float4 *cuda_planes_before(const cuda_plan *plan, void *workspace) {
     return reinterpret_cast<const float4 *>(cuda_plan_at(plan, workspace, at));
 }
 
-static factor_reader reader_of(const cuda_factor *factor) {
-    return {static_cast<const float *>(factor->u), (int)factor->dim, (int)factor->rank};
-}
-
 tg_status cuda_planes_factors(tg_backend *be, const cuda_plan *plan, bool forward,
                               void *workspace) {
     const cuda_planes &s = plan->planes;
     if (s.tiles == 0) {
         return TG_OK;
+    }
+    if (forward && cuda_planes_contract_fits(be, &s)) {
+        return cuda_planes_contract_factors(be, plan, workspace);
+    }
+    if (!forward && cuda_planes_resident(be, &s, TG_STORE_FULL, false) > 0) {
+        return cuda_planes_expand_factors(be, plan, workspace);
     }
     const int lasts = (int)(last_size(&s) / 2);
     const int befores =

@@ -6,15 +6,15 @@
  * updates the weight; a warp takes 16 rows of a plane. What the first product leaves in the
  * registers of a lane is what the second one wants there as its left factor, if its k's 2t and
  * 2t + 1 are those of lane t. So C has been used up after the first product, and the next plane's
- * comes in during the second one, which updates the weight four tiles of columns at a time: these
- * are turned within the warp, so that sixteen lanes hold neighbours. */
+ * comes in during the second one, which updates the weight sixteen columns at a time: these are
+ * turned within the warp, so that sixteen lanes hold neighbours. */
 #include "backend/cuda/compress/compress.cuh"
-#include "backend/cuda/tile/instructions.cuh"
+#include "backend/cuda/compress/factor_fragments.cuh"
 
 enum {
     TEAMS = 2,   /* of a block */
     SHARE = 16,  /* rows of a warp */
-    TOGETHER = 4 /* tiles of columns */
+    TOGETHER = 2 /* tiles of 8 columns */
 };
 
 /* Rows of a plane at most, and blocks that should share a multiprocessor. */
@@ -64,6 +64,10 @@ static __device__ inline void let_second_go(const plane_team &team) {
     }
 }
 
+static __host__ __device__ inline int column_tiles(const cuda_planes &s) {
+    return (s.d3 + 7) / 8;
+}
+
 /* Where everything begins in shared memory, in bytes: the fragments of both factors; and from
  * `teams` on, for each of them, C of its plane, (part, rows, stride), and the rank blocks that hold
  * the plane's entries: their runs, and what these are made from. Rows that fill up a plane have
@@ -79,7 +83,7 @@ static __host__ __device__ inline resident_layout layout_of(const cuda_planes &s
     const int beyond = kept ? ((s.rows - s.d2) * s.d3 + 64) / 32 : 0;
     resident_layout at;
     at.steps = (s.r2 + 3) / 4;
-    at.before = 2 * s.tiles * (s.wide / 8) * 32 * (int)sizeof(float2);
+    at.before = s.tiles * column_tiles(s) * 32 * (int)sizeof(float4);
     at.teams = at.before + s.rows / 16 * at.steps * 32 * (int)sizeof(float4);
     at.found = 2 * 4 * at.steps * core_stride(s.tiles) * (int)sizeof(float);
     at.words = at.found + (16 * blocks + beyond) * (int)sizeof(kept_run);
@@ -91,6 +95,44 @@ static __host__ __device__ inline resident_layout layout_of(const cuda_planes &s
 static int shared_bytes(const cuda_planes &s, bool kept) {
     const resident_layout at = layout_of(s, kept);
     return at.teams + TEAMS * at.end;
+}
+
+/* ---- fragments ---- */
+
+/* U3 as right factor, per 8 k's and tile of 8 columns: {real parts of a lane's k's, imaginary parts
+ * of them}. Number 2t + e of tile n of two is column 8n + 4e + t of the sixteen: see turn(). */
+static __device__ inline float4 last_fragment(const factor_reader &f, int tiles, int e) {
+    const int lane = e % 32, g = lane / 4, t = lane % 4;
+    const int i = e / 32 % tiles * 8 + g % 2 * 4 + g / 2, j = e / 32 / tiles * 8 + 2 * t;
+    const float2 u0 = factor_at(f, i, j), u1 = factor_at(f, i, j + 1);
+    return make_float4(u0.x, u1.x, u0.y, u1.y);
+}
+
+static __global__ void write_fragments(cuda_planes s, factor_reader last, factor_reader before,
+                                       int lasts, int befores, float4 *to_last, float4 *to_before) {
+    const int e = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (e < lasts) {
+        to_last[e] = last_fragment(last, column_tiles(s), e);
+    }
+    if (e < befores) {
+        to_before[e] = left_fragment<false>(before, (s.r2 + 3) / 4, e);
+    }
+}
+
+static float4 *last_of(const cuda_plan *plan, void *workspace) {
+    return reinterpret_cast<float4 *>(const_cast<float2 *>(cuda_planes_last(plan, workspace)));
+}
+
+tg_status cuda_planes_expand_factors(tg_backend *be, const cuda_plan *plan, void *workspace) {
+    const resident_layout at = layout_of(plan->planes, false);
+    const int lasts = at.before / (int)sizeof(float4);
+    const int befores = (at.teams - at.before) / (int)sizeof(float4);
+    const unsigned blocks = (unsigned)((longer(lasts, befores) + 255) / 256);
+    write_fragments<<<blocks, 256, 0, cuda_stream(be)>>>(
+        plan->planes, reader_of(&plan->step[0].factor), reader_of(&plan->step[1].factor), lasts,
+        befores, last_of(plan, workspace),
+        const_cast<float4 *>(cuda_planes_before(plan, workspace)));
+    return CUDA_LAUNCHED(be, "laying out factors");
 }
 
 /* ---- what comes in ---- */
@@ -193,19 +235,23 @@ static __device__ inline rows_of_t<TILES> multiply_core(const float *core, int s
     return rows;
 }
 
-/* N tiles of columns of G; `right`: their fragments of the first 8 k's, `next` behind each other.
- */
+/* Both parts of N tiles of columns of G; `right`: their fragments of the first 8 k's, `next` behind
+ * each other. */
 template <int N, int TILES>
-static __device__ inline void multiply_rows(float (&sum)[N][4], const rows_of_t<TILES> &rows,
-                                            const float2 *right, int next, int lane) {
+static __device__ inline void multiply_rows(float (&sum)[N][2][4], const rows_of_t<TILES> &rows,
+                                            const float4 *right, int next) {
 #pragma unroll
-    for (int k = 0; k < 2 * TILES; k++) {
-        const float *c = rows.sum[k / TILES][k % TILES];
-        const float4 a = make_float4(c[0], c[2], c[1], c[3]);
+    for (int k = 0; k < TILES; k++) {
+        const float *x = rows.sum[0][k], *y = rows.sum[1][k];
+        const float4 re = make_float4(x[0], x[2], x[1], x[3]);
+        const float4 im = make_float4(y[0], y[2], y[1], y[3]);
 #pragma unroll
         for (int n = 0; n < N; n++) {
-            const float2 b = right[k * next + n * 32 + lane];
-            mma_tf32(sum[n], a, b.x, b.y);
+            const float4 u = right[k * next + n * 32];
+            mma_tf32(sum[n][0], re, u.x, u.y);
+            mma_tf32(sum[n][1], re, u.z, u.w);
+            mma_tf32(sum[n][0], im, -u.z, -u.w);
+            mma_tf32(sum[n][1], im, u.x, u.y);
         }
     }
 }
@@ -244,11 +290,6 @@ template <class O> struct resident_share {
     const tg_rng *rounding;
 };
 
-/* The entries of a lane in N tiles lie in one column: of these rows behind its first one. */
-template <int N> static constexpr __device__ int row_of(int i) {
-    return N == 1 ? 8 * i : i / 4 * 8 + i % 4;
-}
-
 /* The value of an entry, 0 if none is kept there; without a branch, so that several are on their
  * way at a time. */
 template <bool WHOLE, class O>
@@ -267,41 +308,52 @@ static __device__ inline float2 value_of(const resident_share<O> &to, int entry,
     return x;
 }
 
-/* Columns [4 first, 4 first + 4 N) of a share, as far as there are. */
+/* Entry i of a lane in N tiles: rows and columns behind its first one. */
+template <int N> static constexpr __device__ int row_of(int i) {
+    return N == 1 ? i / 2 * 8 : i / 4 * 8 + i % 4;
+}
+template <int N> static constexpr __device__ int col_of(int i) {
+    return N == 1 ? i % 2 * 4 : 0;
+}
+
+/* Columns [8 first, 8 first + 8 N) of a share, as far as there are. */
 template <int N, bool KEPT, bool WHOLE, bool ROUNDED, class O, int TILES>
 static __device__ inline void update_tiles(const resident_share<O> &to,
                                            const rows_of_t<TILES> &rows, int first,
-                                           const float2 *last, int next, int lane) {
-    constexpr int ENTRIES = 2 * N;
+                                           const float4 *last, int next, int lane) {
+    constexpr int ENTRIES = 4 * N;
     const int row = N == 1 ? lane / 4 : lane / 16 * 4;
-    const int col = 4 * first + (N == 1 ? lane % 4 : lane % 16), at = row * to.cols + col;
+    const int col = 8 * first + (N == 1 ? lane % 4 : lane % 16), at = row * to.cols + col;
     const int live = col < to.cols ? to.rows - row : 0; /* rows from `row` on */
+    const int live4 = col + 4 < to.cols ? live : 0;
+    const auto lives = [&](int i) { return row_of<N>(i) < (col_of<N>(i) == 0 ? live : live4); };
     number<O, 2> *out = to.out + at, old[ENTRIES] = {};
     if (to.beta != 0.0f) {
 #pragma unroll
         for (int i = 0; i < ENTRIES; i++) {
-            if (row_of<N>(i) < live) {
-                old[i] = load_once(out + (unsigned)(row_of<N>(i) * to.cols), WHOLE);
+            if (lives(i)) {
+                old[i] = load_once(out + (unsigned)(row_of<N>(i) * to.cols + col_of<N>(i)), WHOLE);
             }
         }
     }
     float2 value[ENTRIES] = {};
 #pragma unroll
     for (int i = 0; KEPT && i < ENTRIES; i++) {
-        const int r = row_of<N>(i);
-        value[i] = value_of<WHOLE>(to, to.at + at + r * to.cols, r < live);
+        const int behind = row_of<N>(i) * to.cols + col_of<N>(i);
+        value[i] = value_of<WHOLE>(to, to.at + at + behind, lives(i));
     }
-    float sum[N][4] = {};
-    multiply_rows(sum, rows, last + first * 32, next, lane);
+    float sum[N][2][4] = {};
+    multiply_rows(sum, rows, last + first * 32 + lane, next);
     float2 x[ENTRIES];
 #pragma unroll
     for (int h = 0; h < 2; h++) { /* 8 rows each */
 #pragma unroll
-        for (int n = 0; n < N; n++) {
-            x[h * N + n] = make_float2(sum[n][2 * h], sum[n][2 * h + 1]);
+        for (int i = 0; i < 2 * N; i++) {
+            const int e = 2 * h + i % 2;
+            x[h * 2 * N + i] = make_float2(sum[i / 2][0][e], sum[i / 2][1][e]);
         }
         if (N == TOGETHER) {
-            turn(x + h * N, lane);
+            turn(x + h * 2 * N, lane);
         }
     }
 #pragma unroll
@@ -310,8 +362,8 @@ static __device__ inline void update_tiles(const resident_share<O> &to,
         number<float, 2> y;
         y.part[0] = to.beta * before.part[0] + to.alpha * (x[i].x + to.lambda * value[i].x);
         y.part[1] = to.beta * before.part[1] + to.alpha * (x[i].y + to.lambda * value[i].y);
-        const int behind = row_of<N>(i) * to.cols;
-        if (row_of<N>(i) < live) {
+        const int behind = row_of<N>(i) * to.cols + col_of<N>(i);
+        if (lives(i)) {
             store_once(out + (unsigned)behind,
                        rounded<ROUNDED, O, 2>(*to.rounding, to.entry + at + behind, y), WHOLE);
         }
@@ -320,15 +372,15 @@ static __device__ inline void update_tiles(const resident_share<O> &to,
 
 template <bool KEPT, bool WHOLE, bool ROUNDED, class O, int TILES>
 static __device__ inline void update_share(const resident_share<O> &to,
-                                           const rows_of_t<TILES> &rows, const float2 *last,
-                                           int next, int lane) {
-    const int tiles = (to.cols + 3) / 4;
+                                           const rows_of_t<TILES> &rows, const float4 *right,
+                                           int tiles, int lane) {
     int first = 0;
-    for (; first + 1 < tiles; first += TOGETHER) { /* tiles beyond the last one: made, not kept */
-        update_tiles<TOGETHER, KEPT, WHOLE, ROUNDED>(to, rows, first, last, next, lane);
+#pragma unroll 1
+    for (; first + 1 < tiles; first += TOGETHER) {
+        update_tiles<TOGETHER, KEPT, WHOLE, ROUNDED>(to, rows, first, right, tiles * 32, lane);
     }
     if (first < tiles) {
-        update_tiles<1, KEPT, WHOLE, ROUNDED>(to, rows, first, last, next, lane);
+        update_tiles<1, KEPT, WHOLE, ROUNDED>(to, rows, first, right, tiles * 32, lane);
     }
 }
 
@@ -337,7 +389,7 @@ static __device__ inline void update_share(const resident_share<O> &to,
 template <int TILES, bool KEPT, class O, bool ROUNDED>
 static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
                                          blocks_at_once(TILES))
-    expand_resident(cuda_planes s, int64_t count, const float *in, const float2 *last,
+    expand_resident(cuda_planes s, int64_t count, const float *in, const float4 *last,
                     const float4 *before, finish_call<O, 2> call) {
     extern __shared__ float4 shared[];
     if (call.guard && *call.guard != 0) {
@@ -420,11 +472,11 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
                                       beta,
                                       (float)call.lambda,
                                       &rounding};
-        const float2 *right = reinterpret_cast<const float2 *>(base);
+        const float4 *right = reinterpret_cast<const float4 *>(base);
         if (call.whole) {
-            update_share<KEPT, true, ROUNDED>(to, rows, right, s.wide / 8 * 32, lane);
+            update_share<KEPT, true, ROUNDED>(to, rows, right, column_tiles(s), lane);
         } else {
-            update_share<KEPT, false, ROUNDED>(to, rows, right, s.wide / 8 * 32, lane);
+            update_share<KEPT, false, ROUNDED>(to, rows, right, column_tiles(s), lane);
         }
     }
 }
@@ -432,7 +484,7 @@ static __global__ void __launch_bounds__(TEAMS *most_rows(TILES) / SHARE * 32,
 /* ---- launches ---- */
 
 template <class O>
-using resident_kernel = void (*)(cuda_planes, int64_t, const float *, const float2 *,
+using resident_kernel = void (*)(cuda_planes, int64_t, const float *, const float4 *,
                                  const float4 *, finish_call<O, 2>);
 
 template <class O, bool ROUNDED> static resident_kernel<O> kernel_of(int tiles, bool kept) {
@@ -470,8 +522,9 @@ static int64_t count_blocks(const tg_backend *be, const cuda_planes &s, bool kep
     return fits ? (int64_t)blocks * cuda_state_of(be)->processors : 0;
 }
 
-int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, bool kept,
-                             tg_storage store, bool rounds) {
+int64_t cuda_planes_resident(const tg_backend *be, const cuda_planes *s, tg_storage store,
+                             bool rounds) {
+    const bool kept = true; /* the factors' fragments should not depend on it */
     if (s->tiles == 0 || s->rows > most_rows(s->tiles) || s->right % 4 != 0) {
         return 0;
     }
@@ -490,7 +543,7 @@ tg_status cuda_planes_expand_resident(tg_backend *be, const cuda_plan *plan, voi
     const int64_t wanted = (planes + TEAMS - 1) / TEAMS;
     kernel_of<O>(s, kept, rounds)<<<(unsigned)shorter(wanted, at_once / TEAMS), threads_of(s),
                                     (size_t)shared_bytes(s, kept), cuda_stream(be)>>>(
-        s, planes, static_cast<const float *>(in), cuda_planes_last(plan, workspace),
+        s, planes, static_cast<const float *>(in), last_of(plan, workspace),
         cuda_planes_before(plan, workspace), *call);
     return CUDA_LAUNCHED(be, "expanding two modes");
 }

@@ -116,6 +116,16 @@ static void plan_planes(cuda_plan *plan) {
     plan->size += (cuda_planes_size(&plan->planes) + 63) / 64 * 64;
 }
 
+/* Which modes are multiplied by own kernels; the others by cuBLAS. */
+static void plan_fragments(const tg_backend *be, cuda_plan *plan) {
+    plan->first.fragments = plan->gathers && cuda_mode_fits(be, &plan->first, plan->columns);
+    for (int q = plan->planes.tiles > 0 ? 2 : 0; q < plan->steps; q++) {
+        cuda_step *step = &plan->step[q];
+        step->factor.fragments =
+            step->kind == CUDA_STEP_LEFT && cuda_mode_fits(be, &step->factor, step->right);
+    }
+}
+
 /* The buffer in which a slab lies before step q. */
 static int buffer_of(const cuda_plan *plan, int q) {
     return (plan->planes.tiles > 0 && q > 1 ? q - 1 : q) % 2;
@@ -139,8 +149,8 @@ cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes) {
         plan.first = factor_of(&list[0], plan.parts, false, &plan.size);
     }
     if (be->math == TG_MATH_TF32 && plan.real == TG_F32 && plan.parts == 2) {
-        plan.first.fragments = plan.gathers && cuda_mode_fits(be, &plan.first, plan.columns);
         plan_planes(&plan);
+        plan_fragments(be, &plan);
     }
     if (plan.unit == 0 || plan.dim0 == 0) {
         return plan;
@@ -179,6 +189,29 @@ char *cuda_plan_state(const cuda_plan *plan, void *workspace, int q, int64_t fir
                                  : plan->buffer[buffer_of(plan, q)]);
 }
 
+/* Of all counts that stay in the L2 the one for which the fewest planes follow each other on a
+ * multiprocessor. */
+int64_t cuda_planes_slab(const cuda_plan *plan, int64_t at_once) {
+    if (at_once == 0 || !plan->gathers || plan->steps > 3) {
+        return plan->slab;
+    }
+    if (plan->steps == 2) { /* from `middle` itself */
+        return plan->dim0;
+    }
+    const int64_t room = shorter(plan->middle - plan->buffer[0], CUDA_SLAB_BYTES / 4);
+    const int64_t most = shorter(plan->dim0, longer(room / plan->state[2], 1));
+    const auto rounds = [&](int64_t count) {
+        return (count * plan->step[1].left + at_once - 1) / at_once;
+    };
+    int64_t best = 1, least = INT64_MAX;
+    for (int64_t count = 1; count <= most; count++) {
+        const int64_t all = plan->dim0 / count * rounds(count) + rounds(plan->dim0 % count);
+        best = all <= least ? count : best;
+        least = shorter(all, least);
+    }
+    return best;
+}
+
 /* ---- factors ---- */
 
 struct factor_list {
@@ -186,12 +219,12 @@ struct factor_list {
     cuda_factor factor[TG_MAX_NDIM];
 };
 
-/* A factor as fragments; see first_mode.cu. */
+/* A factor as fragments; see mode_columns.cu. */
 template <bool FORWARD>
 static __device__ inline void write_fragments(const cuda_factor &f, float4 *out) {
     const factor_reader from = {static_cast<const float *>(f.u), (int)f.dim, (int)f.rank};
     const int made = FORWARD ? from.rank : from.dim, summed = FORWARD ? from.dim : from.rank;
-    const int steps = (summed + 3) / 4, size = (made + 15) / 16 * steps * 32;
+    const int steps = (summed + 3) / 4, size = cuda_mode_tiles(made) * steps * 32;
     for (int e = (int)(blockIdx.x * blockDim.x + threadIdx.x); e < size;
          e += (int)(gridDim.x * blockDim.x)) {
         out[e] = left_fragment<FORWARD>(from, steps, e);
@@ -331,6 +364,10 @@ tg_status cuda_plan_step(tg_backend *be, const cuda_plan *plan, void *workspace,
     case CUDA_STEP_RIGHT:
         return multiply_right(be, plan, workspace, step, forward, count, in, out);
     case CUDA_STEP_LEFT:
+        if (step->factor.fragments) {
+            return cuda_mode_multiply(be, plan, workspace, &step->factor, forward,
+                                      count * step->left, step->right, in, out);
+        }
         return cuda_plan_multiply(be, plan, workspace, &step->factor, forward, count * step->left,
                                   step->right, in, step->right, out, step->right);
     case CUDA_STEP_TURN:
