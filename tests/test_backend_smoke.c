@@ -23,6 +23,13 @@ static int close_context(void **state) {
     return 0;
 }
 
+/* Slots that a backend may be without: callers look, and go another way. */
+static bool is_optional(size_t offset) {
+    return offset == offsetof(tg_backend_ops, block_workspace) ||
+           offset == offsetof(tg_backend_ops, block_forward) ||
+           offset == offsetof(tg_backend_ops, rule_step);
+}
+
 /* From `probe` on the table holds only pointers: a slot that nobody filled is a NULL among them. */
 static void every_slot_is_filled(void **state) {
     for (int b = 0; b < tg_backend_count(); b++) {
@@ -43,7 +50,7 @@ static void every_slot_is_filled(void **state) {
         _Static_assert(sizeof slots == sizeof(tg_backend_ops) - FIRST, "pointers only");
         memcpy(slots, (const char *)be->ops + FIRST, sizeof slots);
         for (int i = 0; i < SLOTS; i++) {
-            assert_non_null(slots[i]);
+            assert_true(slots[i] || is_optional(FIRST + (size_t)i * sizeof(void *)));
         }
         tg_backend_close(&be);
         assert_null(be);

@@ -2,6 +2,9 @@
  * if it follows, the MLP of what comes out become one op BLOCK, where the last of them stood. The
  * last pass before values are placed, because backends are asked with the formats that they will
  * meet, and because checkpointing lists parts of a block again. */
+#include <stdio.h>
+#include <string.h>
+
 #include "nn/ops.h"
 #include "nn/passes/passes.h"
 
@@ -47,6 +50,18 @@ static nn_op block_of(const nn_links *links, const nn_op *inverse, const nn_op *
     return block;
 }
 
+/* The phase of both, if they are of two: "block 2: inverse transform, mixing". */
+static int phase_of(nn_program *p, const nn_op *skip, const nn_op *mlp) {
+    if (skip->phase == mlp->phase) {
+        return skip->phase;
+    }
+    const nn_phase *first = &p->phases[skip->phase], *second = &p->phases[mlp->phase];
+    const char *scope = strchr(second->name, ':');
+    char name[2 * sizeof first->name];
+    snprintf(name, sizeof name, "%s,%s", first->name, scope ? scope + 1 : second->name);
+    return nn_phase_named(p, name, first->is_backward);
+}
+
 static void take(nn_program *p, tg_backend *be, const nn_links *links, int i) {
     nn_op *inverse = &p->ops[i];
     nn_op *skip = inverse->kind == NN_INVERSE && !inverse->is_adjoint
@@ -63,10 +78,11 @@ static void take(nn_program *p, tg_backend *be, const nn_links *links, int i) {
         if (!last || (with_mlp && !is_of_block(mlp, skip))) {
             continue;
         }
-        const nn_op block = block_of(links, inverse, skip, with_mlp ? mlp : NULL);
+        nn_op block = block_of(links, inverse, skip, with_mlp ? mlp : NULL);
         const tg_block call = nn_block_call(p, &block, &desc);
         size_t bytes = 0;
         if (be->ops->block_workspace(be, &call, &bytes)) {
+            block.phase = phase_of(p, skip, last);
             inverse->kind = skip->kind = NN_GONE;
             *last = block;
             return;
