@@ -176,7 +176,7 @@ static int sharing_begins(const nn_program *p) {
 }
 
 /* First fit can be unlucky: a few orders are tried, and the best is taken. What lives at the end
- * lies where it fits best or side by side, which leaves room to lend. */
+ * lies where it fits best or side by side, which leaves room to share. */
 typedef struct way {
     bool side_by_side, is_late;
 } way;

@@ -1,11 +1,11 @@
-/* Compressing a gradient: one pass that forms it slab by slab, gathers its kept entries and
- * projects the rest; see compress.cuh for the products and form_gradient.cu for the slabs. */
+/* Compressing a gradient: one pass that forms it chunk by chunk, gathers its kept entries and
+ * projects the rest; see compress.cuh for the products and form_gradient.cu for the chunks. */
 #include "backend/cuda/compress/compress.cuh"
 #include "backend/cuda/linalg/blas.cuh"
 
-/* ---- slab by slab ---- */
+/* ---- chunk by chunk ---- */
 
-/* Whether G itself lies in memory as a slab of all of it would, aligned for 16-byte loads. */
+/* Whether G itself lies in memory as a chunk of all of it would, aligned for 16-byte loads. */
 static bool lies_ready(const tg_compress *op, const cuda_plan *plan) {
     const cuda_view &view = plan->view;
     return op->source.dense && op->source.store == TG_STORE_FULL && !(op->masked && op->bitmap) &&
@@ -16,28 +16,28 @@ static bool lies_ready(const tg_compress *op, const cuda_plan *plan) {
 static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     const bool ready = lies_ready(op, plan), gathers = op->values && op->bitmap;
     const bool forms = cuda_planes_form_fits(be, op, plan);
-    const int64_t slab =
-        forms ? cuda_planes_slab(plan, cuda_planes_form_at_once(be, plan)) : plan->slab;
+    const int64_t chunk =
+        forms ? cuda_planes_chunk(plan, cuda_planes_form_at_once(be, plan)) : plan->chunk;
     const int64_t entry_size = (int64_t)tg_dtype_size(op->modes.dtype);
     tg_status status = TG_OK;
     TG_TRY(cuda_plan_factors(be, plan, true, op->workspace));
     TG_TRY(cuda_planes_factors(be, plan, true, op->workspace));
     if (ready && gathers) {
-        TG_TRY(cuda_form_slab(be, op, plan, 0, plan->dim0, true, NULL));
+        TG_TRY(cuda_form_chunk(be, op, plan, 0, plan->dim0, true, NULL));
     }
-    for (int64_t begin = 0; begin < plan->dim0; begin += slab) {
-        const int64_t count = shorter(slab, plan->dim0 - begin);
+    for (int64_t begin = 0; begin < plan->dim0; begin += chunk) {
+        const int64_t count = shorter(chunk, plan->dim0 - begin);
         char *now = cuda_plan_state(plan, op->workspace, 0, begin);
         if (ready) {
             now = static_cast<char *>(const_cast<void *>(op->source.dense)) +
                   begin * plan->unit * entry_size;
         } else if (!forms) {
-            TG_TRY(cuda_form_slab(be, op, plan, begin, count, gathers, now));
+            TG_TRY(cuda_form_chunk(be, op, plan, begin, count, gathers, now));
         }
         int q = 0;
         if (plan->planes.tiles > 0) {
             q = 2;
-            char *next = plan->steps > q && slab > plan->slab
+            char *next = plan->steps > q && chunk > plan->chunk
                              ? cuda_plan_at(plan, op->workspace, plan->buffer[0])
                              : cuda_plan_state(plan, op->workspace, q, begin);
             TG_TRY(forms ? cuda_planes_form_contract(be, op, plan, begin, count, next)
@@ -50,8 +50,8 @@ static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan 
             now = next;
         }
         if (!plan->gathers) {
-            TG_TRY(
-                cuda_plan_slab_to_core(be, plan, now, begin, count, op->scale, op->beta, op->core));
+            TG_TRY(cuda_plan_chunk_to_core(be, plan, now, begin, count, op->scale, op->beta,
+                                           op->core));
         }
     }
     if (plan->gathers) {
@@ -130,7 +130,7 @@ static tg_status project_small(tg_backend *be, const tg_compress *op, const cuda
     const cuda_plan small_plan = cuda_plan_of(be, &small->modes);
     tg_status status = TG_OK;
     if (op->values && op->bitmap) {
-        TG_TRY(cuda_form_slab(be, op, plan, 0, plan->dim0, true, NULL));
+        TG_TRY(cuda_form_chunk(be, op, plan, 0, plan->dim0, true, NULL));
     }
     TG_TRY(contract_channels(be, op, 0, TG_OP_T, frequencies, op->source.x, small->source.x));
     TG_TRY(contract_channels(be, op, 1, TG_OP_H, frequencies, op->source.dy, small->source.dy));
@@ -152,7 +152,7 @@ static tg_status cuda_compress(tg_backend *be, const tg_compress *op) {
     }
     if (!op->core) {
         const bool gathers = op->values && op->bitmap;
-        return gathers ? cuda_form_slab(be, op, &plan, 0, plan.dim0, true, NULL) : TG_OK;
+        return gathers ? cuda_form_chunk(be, op, &plan, 0, plan.dim0, true, NULL) : TG_OK;
     }
     tg_compress small;
     return shrinks(be, op, &plan, &small) ? project_small(be, op, &plan, &small)

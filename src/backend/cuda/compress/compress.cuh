@@ -14,11 +14,11 @@
  *
  * Order of modes. A contraction of d to r first costs r times the tensor and shrinks it by r / d;
  * the cheapest order is by increasing r d / (d - r), which puts the short last mode first. The
- * tensor is never whole: slabs of it along mode 0 are formed, contracted and dropped, so mode 0
- * comes last, and then all slabs at once. The others have equal d and r in spectral weights. For
- * (128,128,128,65) -> (86,86,86,44): 48 + 63 + 43 + 29 = 183 GF, and 6 GB moved, in L2 where a slab
- * fits it: bound by bytes, which is why the last mode, whose products are the largest and
- * shallowest, is a single product over all rows of a slab, the modes between run as batches that
+ * tensor is never whole: chunks of it along mode 0 are formed, contracted and dropped, so mode 0
+ * comes last, and then all chunks at once. The others have equal d and r in spectral weights. For
+ * (128,128,128,65) -> (86,86,86,44): 48 + 63 + 43 + 29 = 183 GF, and 6 GB moved, in L2 where a
+ * chunk fits it: bound by bytes, which is why the last mode, whose products are the largest and
+ * shallowest, is a single product over all rows of a chunk, the modes between run as batches that
  * read their input once, and nothing is ever transposed.
  *
  * Where products are rounded to TF32, the last two modes of a usual spectral weight go in one pass
@@ -40,8 +40,8 @@ extern "C" {
 
 /* ---- the plan (mode_products.cu): made anew in every call, from the shapes alone ---- */
 
-/* Of a slab: it stays in the L2 of an H200 until it is contracted. */
-enum { CUDA_SLAB_BYTES = 36 << 20 };
+/* Of a chunk: it stays in the L2 of an H200 until it is contracted. */
+enum { CUDA_CHUNK_BYTES = 36 << 20 };
 
 /* S of one factor: (parts * rows, ld), rows >= rank and ld >= parts * dim filled up with 0. */
 struct cuda_factor {
@@ -64,7 +64,7 @@ struct cuda_step {
     cuda_factor factor;
 };
 
-/* Where the entries of a slab lie: `cols` in a row; rows, parts and entries are `ld`, `part` and
+/* Where the entries of a chunk lie: `cols` in a row; rows, parts and entries are `ld`, `part` and
  * `step` reals apart. A row is interleaved (part 1) where the last mode has a factor, otherwise its
  * parts lie behind each other. */
 struct cuda_view {
@@ -80,12 +80,12 @@ struct cuda_plan {
     cuda_step step[TG_MAX_NDIM];
     int64_t state[TG_MAX_NDIM + 1]; /* reals per index of mode 0 before step q */
     cuda_planes planes;             /* steps 0 and 1 in one pass, without what lies between */
-    bool gathers;                   /* mode 0 has a factor: slabs end in `middle` */
+    bool gathers;                   /* mode 0 has a factor: chunks end in `middle` */
     cuda_factor first;              /* of mode 0 */
     int64_t lead;                   /* without it: rows of the core per index of mode 0 */
     int64_t columns;                /* of the core behind the parts: blocks of `padded` reals.. */
     int64_t block, padded;          /* ..of which `block` count */
-    int64_t slab;                   /* indices of mode 0 at a time */
+    int64_t chunk;                  /* indices of mode 0 at a time */
     int64_t width;                  /* columns of mode 0's product at a time */
     int64_t buffer[2], middle;      /* in the workspace, in reals */
     int64_t size;                   /* of the workspace */
@@ -109,7 +109,7 @@ static inline char *cuda_plan_at(const cuda_plan *plan, void *workspace, int64_t
     return static_cast<char *>(workspace) + reals * (int64_t)tg_dtype_size(plan->real);
 }
 
-/* Where the slab from `first` on lies before step q (behind the last one for q == steps). */
+/* Where the chunk from `first` on lies before step q (behind the last one for q == steps). */
 char *cuda_plan_state(const cuda_plan *plan, void *workspace, int q, int64_t first);
 
 /* Writes S of every factor that is used one by one, or its fragments for one direction. */
@@ -147,17 +147,17 @@ tg_status cuda_mode_core(tg_backend *be, const cuda_plan *plan, void *workspace,
 
 /* ---- between the core and the parts (interleave.cu) ---- */
 
-/* core = beta core + scale of what a slab has become, or of the product of `middle` with mode 0's
+/* core = beta core + scale of what a chunk has become, or of the product of `middle` with mode 0's
  * factor where that has one. */
-tg_status cuda_plan_slab_to_core(tg_backend *be, const cuda_plan *plan, const void *slab,
-                                 int64_t first, int64_t count, double scale, double beta,
-                                 void *core);
+tg_status cuda_plan_chunk_to_core(tg_backend *be, const cuda_plan *plan, const void *chunk,
+                                  int64_t first, int64_t count, double scale, double beta,
+                                  void *core);
 tg_status cuda_plan_middle_to_core(tg_backend *be, const cuda_plan *plan, void *workspace,
                                    const void *middle, double scale, double beta, void *core);
 
-/* The way back: the part of the core that belongs to a slab, and `middle` from the core. */
-tg_status cuda_plan_slab_of_core(tg_backend *be, const cuda_plan *plan, const void *core,
-                                 int64_t first, int64_t count, void *slab);
+/* The way back: the part of the core that belongs to a chunk, and `middle` from the core. */
+tg_status cuda_plan_chunk_of_core(tg_backend *be, const cuda_plan *plan, const void *core,
+                                  int64_t first, int64_t count, void *chunk);
 tg_status cuda_plan_middle_of_core(tg_backend *be, const cuda_plan *plan, void *workspace,
                                    const void *core);
 
@@ -184,7 +184,7 @@ static __device__ inline number<T, P> narrow_number(const number<real_of<T>, P> 
     return y;
 }
 
-/* What is read or written once and should not push slabs out of the L2. An array may be aligned to
+/* What is read or written once and should not push chunks out of the L2. An array may be aligned to
  * the parts of its elements only; `whole`: it is aligned to the elements. */
 template <size_t BYTES> struct word_of;
 template <> struct word_of<2> { using type = unsigned short; };
@@ -307,27 +307,28 @@ static __device__ inline int64_t position_of(const kept_run &run, int lane) {
     return (int64_t)run.before + __popc(run.mask & ((1u << lane) - 1));
 }
 
-/* ---- a warp's walk over the entries of a slab ---- */
+/* ---- a warp's walk over the entries of a chunk ---- */
 
 enum { WALK_THREADS = 256, WALK_RUNS = 512 / 32 };
 
-/* Row and column of an entry, counted from the beginning of the slab (before it: negative rows). */
-struct slab_place {
+/* Row and column of an entry, counted from the beginning of the chunk (before it: negative rows).
+ */
+struct chunk_place {
     int64_t row, col;
 };
 
-static __device__ inline slab_place slab_place_of(int64_t entry, int64_t cols) {
+static __device__ inline chunk_place chunk_place_of(int64_t entry, int64_t cols) {
     const int64_t row = (entry < 0 ? entry - cols + 1 : entry) / cols;
     return {row, entry - row * cols};
 }
 
 /* What a step of `entries` adds to a place, and taking it. */
-static __device__ inline slab_place stride_of(int entries, int64_t cols) {
+static __device__ inline chunk_place stride_of(int entries, int64_t cols) {
     const int rows = entries / (int)min(cols, (int64_t)entries + 1);
     return {rows, entries - rows * cols};
 }
 
-static __device__ inline void walk_on(slab_place *at, const slab_place &stride, int64_t cols) {
+static __device__ inline void walk_on(chunk_place *at, const chunk_place &stride, int64_t cols) {
     at->row += stride.row;
     at->col += stride.col;
     if (at->col >= cols) {
@@ -353,8 +354,8 @@ static inline unsigned walk_blocks(int64_t begin, int64_t end) {
 /* O: the dtype of out in memory. */
 template <class O, int P> struct finish_call {
     using R = real_of<O>;
-    int64_t begin, end; /* entries of this slab */
-    const R *slab;      /* NULL: no core */
+    int64_t begin, end; /* entries of this chunk */
+    const R *chunk;     /* NULL: no core */
     cuda_view view;
     kept_set kept;
     const number<R, P> *values; /* NULL: none */
@@ -392,10 +393,10 @@ tg_status cuda_planes_factors(tg_backend *be, const cuda_plan *plan, bool forwar
 const float2 *cuda_planes_last(const cuda_plan *plan, void *workspace);
 const float4 *cuda_planes_before(const cuda_plan *plan, void *workspace);
 
-/* Indices of mode 0 at a time where planes begin or end the way without a slab in memory: the room
+/* Indices of mode 0 at a time where planes begin or end the way without a chunk in memory: the room
  * of both buffers is left for what lies on their other side. `at_once`: how many planes a device
- * takes, 0: slabs as they are. */
-int64_t cuda_planes_slab(const cuda_plan *plan, int64_t at_once);
+ * takes, 0: chunks as they are. */
+int64_t cuda_planes_chunk(const cuda_plan *plan, int64_t at_once);
 
 /* Steps 0 and 1 on `count` indices of mode 0. */
 tg_status cuda_planes_contract(tg_backend *be, const cuda_plan *plan, void *workspace,
@@ -409,13 +410,13 @@ tg_status cuda_planes_contract_resident(tg_backend *be, const cuda_plan *plan, v
                                         int64_t count, const void *in, void *out);
 
 /* The same from the factors of a gradient, of which kept entries go to op->values, where that can
- * be: its slabs need not be formed. How many planes a device takes at once, and the pass. */
+ * be: its chunks need not be formed. How many planes a device takes at once, and the pass. */
 bool cuda_planes_form_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan);
 int64_t cuda_planes_form_at_once(const tg_backend *be, const cuda_plan *plan);
 tg_status cuda_planes_form_contract(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
                                     int64_t begin, int64_t count, void *out);
 
-/* The same steps back, from `in`, and what finish_call says, its slab and view aside. */
+/* The same steps back, from `in`, and what finish_call says, its chunk and view aside. */
 tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *workspace, const void *in,
                              const finish_call<float, 2> *call);
 
@@ -432,9 +433,9 @@ tg_status cuda_planes_expand_resident(tg_backend *be, const cuda_plan *plan, voi
                                       const finish_call<O, 2> *call);
 
 /* The indices [begin, begin + count) of mode 0 of G: its kept entries to op->values (`gathers`),
- * and the rest, or all of it, as a slab of the plan (NULL: values only). */
-tg_status cuda_form_slab(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
-                         int64_t begin, int64_t count, bool gathers, void *slab);
+ * and the rest, or all of it, as a chunk of the plan (NULL: values only). */
+tg_status cuda_form_chunk(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
+                          int64_t begin, int64_t count, bool gathers, void *chunk);
 
 tg_status cuda_grad_dense(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                           double scale, void *out);

@@ -1,16 +1,16 @@
-/* The way back from a compressed gradient: the core is expanded slab by slab (see compress.cuh),
- * and one pass writes out = beta out + alpha (slab + lambda scatter(values)), or reads a slab off
+/* The way back from a compressed gradient: the core is expanded chunk by chunk (see compress.cuh),
+ * and one pass writes out = beta out + alpha (chunk + lambda scatter(values)), or reads a chunk off
  * at the kept entries.
  *
  * A warp takes the 512 entries of a rank block of the index set, lane p looking up the bits of its
  * run p; without an index set they are merely 512 entries. */
 #include "backend/cuda/compress/compress.cuh"
 
-/* Entry (row, col) of a slab. */
+/* Entry (row, col) of a chunk. */
 template <bool INTERLEAVED, class R, int P>
-static __device__ inline number<R, P> slab_entry(const R *slab, const cuda_view &view,
-                                                 const slab_place &at) {
-    const R *re = slab + at.row * view.ld + at.col * view.step;
+static __device__ inline number<R, P> chunk_entry(const R *chunk, const cuda_view &view,
+                                                  const chunk_place &at) {
+    const R *re = chunk + at.row * view.ld + at.col * view.step;
     number<R, P> y;
     if (INTERLEAVED || view.part == 1) {
         y = load_once(reinterpret_cast<const number<R, P> *>(re), true);
@@ -30,7 +30,7 @@ template <class R> struct finish_factors {
     tg_rng rounding;
 };
 
-/* A rank block. FAST: it lies within the slab, there is one, whose rows are interleaved, out is
+/* A rank block. FAST: it lies within the chunk, there is one, whose rows are interleaved, out is
  * read, and all is aligned to elements; then nothing stands between the loads. */
 template <bool FAST, bool KEPT, bool ROUNDED, class O, int P>
 static __device__ inline void finish_block(const finish_call<O, P> &call,
@@ -40,9 +40,9 @@ static __device__ inline void finish_block(const finish_call<O, P> &call,
     enum { AHEAD = 4 };
     const bool whole = FAST || call.whole;
     const kept_run runs = KEPT ? kept_runs_of_block(call.kept, block, lane) : kept_run();
-    const slab_place stride = stride_of(32, call.view.cols);
+    const chunk_place stride = stride_of(32, call.view.cols);
     int64_t entry = block * 512 + lane;
-    slab_place at = slab_place_of(entry - call.begin, call.view.cols);
+    chunk_place at = chunk_place_of(entry - call.begin, call.view.cols);
     for (int r = 0; r < WALK_RUNS; r += AHEAD, entry += 32 * AHEAD) {
         number<R, P> sum[AHEAD], old[AHEAD];
         bool inside[AHEAD];
@@ -51,8 +51,8 @@ static __device__ inline void finish_block(const finish_call<O, P> &call,
             const int64_t e = entry + 32 * u;
             inside[u] = FAST || (e >= call.begin && e < call.end);
             sum[u] = old[u] = number<R, P>();
-            if (FAST || (inside[u] && call.slab)) {
-                sum[u] = slab_entry<FAST, R, P>(call.slab, call.view, at);
+            if (FAST || (inside[u] && call.chunk)) {
+                sum[u] = chunk_entry<FAST, R, P>(call.chunk, call.view, at);
             }
             if (FAST || (inside[u] && by.beta != R(0))) {
                 old[u] = widen(load_once(call.out + e, whole));
@@ -99,23 +99,23 @@ static __global__ void __launch_bounds__(WALK_THREADS) finish(finish_call<O, P> 
         by.rounding.step = call.rates->step;
     }
     const bool within = block * 512 >= call.begin && block * 512 + 512 <= call.end;
-    if (within && call.slab && call.view.part == 1 && by.beta != R(0) && call.whole) {
+    if (within && call.chunk && call.view.part == 1 && by.beta != R(0) && call.whole) {
         finish_block<true, KEPT, ROUNDED>(call, by, block, threadIdx.x % 32);
     } else {
         finish_block<false, KEPT, ROUNDED>(call, by, block, threadIdx.x % 32);
     }
 }
 
-/* What is done with a slab that covers the indices [first, first + count) of mode 0; NULL: zeros.
+/* What is done with a chunk that covers the indices [first, first + count) of mode 0; NULL: zeros.
  */
 template <class O, int P>
 static finish_call<O, P> finish_call_of(const tg_expand *op, const cuda_plan *plan,
-                                        const void *slab, int64_t first, int64_t count) {
+                                        const void *chunk, int64_t first, int64_t count) {
     using R = real_of<O>;
     finish_call<O, P> call = finish_call<O, P>();
     call.begin = first * plan->unit;
     call.end = call.begin + count * plan->unit;
-    call.slab = static_cast<const R *>(slab);
+    call.chunk = static_cast<const R *>(chunk);
     call.view = plan->view;
     call.kept = kept_set_of(op->bitmap);
     call.values = op->bitmap ? static_cast<const number<R, P> *>(op->values) : NULL;
@@ -131,10 +131,10 @@ static finish_call<O, P> finish_call_of(const tg_expand *op, const cuda_plan *pl
 }
 
 template <class O, int P>
-static tg_status finish_slab(tg_backend *be, const tg_expand *op, const cuda_plan *plan,
-                             const void *slab, int64_t first, int64_t count) {
+static tg_status finish_chunk(tg_backend *be, const tg_expand *op, const cuda_plan *plan,
+                              const void *chunk, int64_t first, int64_t count) {
     constexpr bool can_round = std::is_same<O, __nv_bfloat16>::value;
-    const finish_call<O, P> call = finish_call_of<O, P>(op, plan, slab, first, count);
+    const finish_call<O, P> call = finish_call_of<O, P>(op, plan, chunk, first, count);
     const bool kept = call.values != NULL;
     auto kernel = kept ? finish<O, P, true, false> : finish<O, P, false, false>;
     if (can_round && op->rounding) {
@@ -144,25 +144,25 @@ static tg_status finish_slab(tg_backend *be, const tg_expand *op, const cuda_pla
     return CUDA_LAUNCHED(be, "writing an update");
 }
 
-static tg_status finish_slab_of(tg_backend *be, const tg_expand *op, const cuda_plan *plan,
-                                const void *slab, int64_t first, int64_t count) {
+static tg_status finish_chunk_of(tg_backend *be, const tg_expand *op, const cuda_plan *plan,
+                                 const void *chunk, int64_t first, int64_t count) {
     return with_parts(plan->parts, [&](auto parts) {
         constexpr int P = decltype(parts)::value;
         if (plan->real == TG_F64) {
-            return finish_slab<double, P>(be, op, plan, slab, first, count);
+            return finish_chunk<double, P>(be, op, plan, chunk, first, count);
         }
         return with_storage(op->out_store, [&](auto tag) {
-            return finish_slab<typename decltype(tag)::type, P>(be, op, plan, slab, first, count);
+            return finish_chunk<typename decltype(tag)::type, P>(be, op, plan, chunk, first, count);
         });
     });
 }
 
 /* ---- sample ---- */
 
-/* values[kept] += alpha slab[kept], for entries [begin, end). */
+/* values[kept] += alpha chunk[kept], for entries [begin, end). */
 template <class R, int P>
 static __global__ void __launch_bounds__(WALK_THREADS)
-    read_off(int64_t begin, int64_t end, const R *slab, cuda_view view, kept_set kept, R alpha,
+    read_off(int64_t begin, int64_t end, const R *chunk, cuda_view view, kept_set kept, R alpha,
              number<R, P> *values, bool whole) {
     const int lane = threadIdx.x % 32;
     const int64_t block = walk_block(begin);
@@ -170,21 +170,21 @@ static __global__ void __launch_bounds__(WALK_THREADS)
         return;
     }
     const kept_run runs = kept_runs_of_block(kept, block, lane);
-    const slab_place stride = stride_of(32, view.cols);
+    const chunk_place stride = stride_of(32, view.cols);
     int64_t entry = block * 512 + lane;
-    slab_place at = slab_place_of(entry - begin, view.cols);
+    chunk_place at = chunk_place_of(entry - begin, view.cols);
     for (int r = 0; r < WALK_RUNS; r++, entry += 32) {
         const kept_run run = kept_run_of_lane(runs, r);
         if (entry >= begin && entry < end && is_kept(run, lane)) {
             blend(&values[position_of(run, lane)], whole, R(1), alpha,
-                  slab_entry<false, R, P>(slab, view, at));
+                  chunk_entry<false, R, P>(chunk, view, at));
         }
         walk_on(&at, stride, view.cols);
     }
 }
 
-static tg_status read_slab_off(tg_backend *be, const tg_sample *op, const cuda_plan *plan,
-                               const void *slab, int64_t first, int64_t count) {
+static tg_status read_chunk_off(tg_backend *be, const tg_sample *op, const cuda_plan *plan,
+                                const void *chunk, int64_t first, int64_t count) {
     const int64_t begin = first * plan->unit, end = begin + count * plan->unit;
     return with_wide(plan->real, [&](auto tag) {
         using R = typename decltype(tag)::type;
@@ -192,7 +192,7 @@ static tg_status read_slab_off(tg_backend *be, const tg_sample *op, const cuda_p
             constexpr int P = decltype(parts)::value;
             number<R, P> *values = static_cast<number<R, P> *>(op->values);
             read_off<R, P><<<walk_blocks(begin, end), WALK_THREADS, 0, cuda_stream(be)>>>(
-                begin, end, static_cast<const R *>(slab), plan->view, kept_set_of(op->bitmap),
+                begin, end, static_cast<const R *>(chunk), plan->view, kept_set_of(op->bitmap),
                 (R)op->alpha, values, is_whole(values));
             return CUDA_LAUNCHED(be, "sampling a core");
         });
@@ -201,7 +201,7 @@ static tg_status read_slab_off(tg_backend *be, const tg_sample *op, const cuda_p
 
 /* ---- both ---- */
 
-/* Calls use(slab, first, count) with every slab of core x_n U_n, `most` indices of mode 0 at a
+/* Calls use(chunk, first, count) with every chunk of core x_n U_n, `most` indices of mode 0 at a
  * time; where the plan has planes, with what their steps begin from. */
 template <class F>
 static tg_status expand_core(tg_backend *be, const cuda_plan *plan, void *workspace,
@@ -217,11 +217,11 @@ static tg_status expand_core(tg_backend *be, const cuda_plan *plan, void *worksp
         const int64_t count = shorter(most, plan->dim0 - first);
         char *now = cuda_plan_state(plan, workspace, plan->steps, first);
         if (!plan->gathers) {
-            TG_TRY(cuda_plan_slab_of_core(be, plan, core, first, count, now));
+            TG_TRY(cuda_plan_chunk_of_core(be, plan, core, first, count, now));
         }
         for (int q = plan->steps - 1; q >= stop; q--) {
-            char *next = most > plan->slab ? cuda_plan_at(plan, workspace, plan->buffer[0])
-                                           : cuda_plan_state(plan, workspace, q, first);
+            char *next = most > plan->chunk ? cuda_plan_at(plan, workspace, plan->buffer[0])
+                                            : cuda_plan_state(plan, workspace, q, first);
             TG_TRY(cuda_plan_step(be, plan, workspace, q, false, count, now, next));
             now = next;
         }
@@ -231,9 +231,9 @@ fail:
     return status;
 }
 
-/* The last two modes of a slab without more: `slab` and `view` become what they give. */
+/* The last two modes of a chunk without more: `chunk` and `view` become what they give. */
 static tg_status expand_planes_plainly(tg_backend *be, cuda_plan *plan, void *workspace,
-                                       int64_t first, int64_t count, const void **slab) {
+                                       int64_t first, int64_t count, const void **chunk) {
     if (plan->planes.tiles == 0) {
         return TG_OK;
     }
@@ -243,23 +243,23 @@ static tg_status expand_planes_plainly(tg_backend *be, cuda_plan *plan, void *wo
     call.alpha = 1.0;
     call.out = reinterpret_cast<number<float, 2> *>(plain);
     call.whole = true;
-    const void *in = *slab;
-    *slab = plain;
+    const void *in = *chunk;
+    *chunk = plain;
     plan->view = {plan->view.cols, 2 * plan->view.cols, 1, 2};
     return cuda_planes_expand(be, plan, workspace, in, &call);
 }
 
-/* The last two modes of a slab and the update in one pass. */
+/* The last two modes of a chunk and the update in one pass. */
 static tg_status finish_planes_of(tg_backend *be, const tg_expand *op, const cuda_plan *plan,
-                                  int64_t at_once, bool rounds, const void *slab, int64_t first,
+                                  int64_t at_once, bool rounds, const void *chunk, int64_t first,
                                   int64_t count) {
     return with_storage(op->out_store, [&](auto tag) {
         using O = typename decltype(tag)::type;
         const auto call = finish_call_of<O, 2>(op, plan, NULL, first, count);
         if constexpr (std::is_same_v<O, float>) {
-            return cuda_planes_expand(be, plan, op->workspace, slab, &call);
+            return cuda_planes_expand(be, plan, op->workspace, chunk, &call);
         } else {
-            return cuda_planes_expand_resident(be, plan, op->workspace, at_once, rounds, slab,
+            return cuda_planes_expand_resident(be, plan, op->workspace, at_once, rounds, chunk,
                                                &call);
         }
     });
@@ -275,20 +275,20 @@ tg_status cuda_expand(tg_backend *be, const tg_expand *op) {
         return TG_OK;
     }
     if (!op->core) {
-        return finish_slab_of(be, op, &plan, NULL, 0, plan.dim0);
+        return finish_chunk_of(be, op, &plan, NULL, 0, plan.dim0);
     }
     const bool rounds = op->rounding && op->out_store == TG_STORE_BF16;
     const int64_t at_once = cuda_planes_resident(be, &plan.planes, op->out_store, rounds);
     const bool fused = plan.planes.tiles > 0 && (op->out_store == TG_STORE_FULL || at_once > 0);
     return expand_core(
-        be, &plan, op->workspace, op->core, cuda_planes_slab(&plan, at_once),
-        [&](const void *slab, int64_t first, int64_t count) {
+        be, &plan, op->workspace, op->core, cuda_planes_chunk(&plan, at_once),
+        [&](const void *chunk, int64_t first, int64_t count) {
             if (fused) {
-                return finish_planes_of(be, op, &plan, at_once, rounds, slab, first, count);
+                return finish_planes_of(be, op, &plan, at_once, rounds, chunk, first, count);
             }
             const tg_status made =
-                expand_planes_plainly(be, &plan, op->workspace, first, count, &slab);
-            return made == TG_OK ? finish_slab_of(be, op, &plan, slab, first, count) : made;
+                expand_planes_plainly(be, &plan, op->workspace, first, count, &chunk);
+            return made == TG_OK ? finish_chunk_of(be, op, &plan, chunk, first, count) : made;
         });
 }
 
@@ -301,11 +301,11 @@ tg_status cuda_sample(tg_backend *be, const tg_sample *op) {
     if (plan.dim0 * plan.unit == 0) {
         return TG_OK;
     }
-    return expand_core(be, &plan, op->workspace, op->core, plan.slab,
-                       [&](const void *slab, int64_t first, int64_t count) {
-                           const tg_status made =
-                               expand_planes_plainly(be, &plan, op->workspace, first, count, &slab);
-                           return made == TG_OK ? read_slab_off(be, op, &plan, slab, first, count)
+    return expand_core(be, &plan, op->workspace, op->core, plan.chunk,
+                       [&](const void *chunk, int64_t first, int64_t count) {
+                           const tg_status made = expand_planes_plainly(be, &plan, op->workspace,
+                                                                        first, count, &chunk);
+                           return made == TG_OK ? read_chunk_off(be, op, &plan, chunk, first, count)
                                                 : made;
                        });
 }

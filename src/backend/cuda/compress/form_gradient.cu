@@ -1,37 +1,37 @@
-/* Forming a gradient, slab by slab or whole, and gathering its kept entries on the way.
+/* Forming a gradient, chunk by chunk or whole, and gathering its kept entries on the way.
  *
  * A factored gradient is G[i,o,k] = sum_b conj(x[b,i,k]) dy[b,o,k]. A warp takes 32 frequencies k
  * of a tile of 4 x 4 channels, so that 8 loads serve 16 sums, and the next ones after these; a
- * block takes 8 x 16 channels of the same frequencies (4 x 32 of a thin slab), whose loads meet in
- * the L1. A dense gradient is copied into the layout of the slab. Kept entries are found by warp:
+ * block takes 8 x 16 channels of the same frequencies (4 x 32 of a thin chunk), whose loads meet in
+ * the L1. A dense gradient is copied into the layout of the chunk. Kept entries are found by warp:
  * lane p comes to know the 32 bits of run p of the tile and how many come before it, and the others
  * ask that lane; from one 32 frequencies to the next it only adds up what it had. */
 #include "backend/cuda/compress/compress.cuh"
 
 /* ---- what becomes of an entry ---- */
 
-/* O: the dtype of the slab in memory; values are always as wide as the arithmetic. */
+/* O: the dtype of the chunk in memory; values are always as wide as the arithmetic. */
 template <class O, int P> struct form_target {
     using R = real_of<O>;
     kept_set kept;
-    bool masked;          /* kept entries are 0 in the slab */
+    bool masked;          /* kept entries are 0 in the chunk */
     number<R, P> *values; /* beta values + scale G[kept]; NULL: none */
     bool whole;           /* how they are aligned */
     R scale, beta;
-    O *slab; /* gain G; NULL: none */
+    O *chunk; /* gain G; NULL: none */
     R gain;
     cuda_view view;
 };
 
-/* Whether there is a slab of G itself with interleaved rows, behind which one entry is filled up at
- * most, and values, where entries are kept, are written whole. */
+/* Whether there is a chunk of G itself with interleaved rows, behind which one entry is filled up
+ * at most, and values, where entries are kept, are written whole. */
 template <class O, int P> static bool is_plain(const form_target<O, P> &to, bool kept) {
     const int64_t behind = to.view.ld - P * to.view.cols;
-    return to.slab && to.gain == 1 && to.view.part == 1 && to.view.step == P &&
+    return to.chunk && to.gain == 1 && to.view.part == 1 && to.view.step == P &&
            (behind == 0 || behind == P) && (!kept || (to.values && to.whole && to.beta == 0));
 }
 
-/* Into the row of the slab that begins at `row`; the last entry of a row fills up what comes
+/* Into the row of the chunk that begins at `row`; the last entry of a row fills up what comes
  * behind it, as the product over an interleaved row runs on there. */
 template <class R, class O, int P>
 static __device__ inline void store_entry(const form_target<O, P> &to, O *row, int64_t col,
@@ -65,7 +65,7 @@ static __device__ inline void emit(const form_target<O, P> &to, const kept_run &
         }
         g = to.masked ? number<R, P>() : g;
     }
-    if (to.slab) {
+    if (to.chunk) {
         store_entry(to, row, col, g);
     }
 }
@@ -99,10 +99,10 @@ static __device__ inline void store_if(bool wanted, number<T, P> *to, const numb
 /* The same in a plain call, where nothing is asked for every entry; `fills`: it ends its row. */
 template <bool KEPT, class R, class O, int P>
 static __device__ inline void emit_plainly(const form_target<O, P> &to, const kept_run &run,
-                                           int lane, bool lives, number<O, P> *entry, bool fills,
+                                           int lane, bool exists, number<O, P> *entry, bool fills,
                                            number<R, P> g) {
     if (KEPT) {
-        const bool kept = lives && is_kept(run, lane);
+        const bool kept = exists && is_kept(run, lane);
         number<R, P> value;
         for (int p = 0; p < P; p++) {
             value.part[p] = to.scale * g.part[p];
@@ -110,8 +110,8 @@ static __device__ inline void emit_plainly(const form_target<O, P> &to, const ke
         }
         store_if<true>(kept, &to.values[position_of(run, lane)], value);
     }
-    store_if<false>(lives, entry, narrow_number<O, P>(g));
-    store_if<false>(lives && fills, entry + 1, narrow_number<O, P>(number<R, P>()));
+    store_if<false>(exists, entry, narrow_number<O, P>(g));
+    store_if<false>(exists && fills, entry + 1, narrow_number<O, P>(number<R, P>()));
 }
 
 /* ---- a dense source ---- */
@@ -119,10 +119,10 @@ static __device__ inline void emit_plainly(const form_target<O, P> &to, const ke
 template <class S, int P> struct dense_source {
     const number<S, P> *entries;
     bool whole;         /* how they are aligned */
-    int64_t begin, end; /* of the slab */
+    int64_t begin, end; /* of the chunk */
 };
 
-/* A rank block. Without a slab only kept entries are read. FAST: there is one, the block lies
+/* A rank block. Without a chunk only kept entries are read. FAST: there is one, the block lies
  * within, and the source is aligned to elements; then nothing stands between the loads. */
 template <bool FAST, bool KEPT, class S, class O, int P>
 static __device__ inline void form_block(const dense_source<S, P> &src, const form_target<O, P> &to,
@@ -130,9 +130,9 @@ static __device__ inline void form_block(const dense_source<S, P> &src, const fo
     using R = real_of<S>;
     enum { AHEAD = 4 };
     const kept_run runs = KEPT ? kept_runs_of_block(to.kept, block, lane) : kept_run();
-    const slab_place stride = stride_of(32, to.view.cols);
+    const chunk_place stride = stride_of(32, to.view.cols);
     int64_t entry = block * 512 + lane;
-    slab_place at = slab_place_of(entry - src.begin, to.view.cols);
+    chunk_place at = chunk_place_of(entry - src.begin, to.view.cols);
     for (int r = 0; r < WALK_RUNS; r += AHEAD, entry += 32 * AHEAD) {
         kept_run run[AHEAD];
         bool inside[AHEAD];
@@ -143,14 +143,14 @@ static __device__ inline void form_block(const dense_source<S, P> &src, const fo
             run[u] = KEPT ? kept_run_of_lane(runs, r + u) : kept_run();
             inside[u] = FAST || (e >= src.begin && e < src.end);
             g[u] = number<R, P>();
-            if (FAST || (inside[u] && (to.slab || is_kept(run[u], lane)))) {
+            if (FAST || (inside[u] && (to.chunk || is_kept(run[u], lane)))) {
                 g[u] = widen(load_once(src.entries + e, FAST || src.whole));
             }
         }
 #pragma unroll
         for (int u = 0; u < AHEAD; u++) {
             if (inside[u]) {
-                emit<KEPT>(to, run[u], lane, to.slab + at.row * to.view.ld, at.col, g[u]);
+                emit<KEPT>(to, run[u], lane, to.chunk + at.row * to.view.ld, at.col, g[u]);
             }
             walk_on(&at, stride, to.view.cols);
         }
@@ -165,7 +165,7 @@ static __global__ void __launch_bounds__(WALK_THREADS)
         return;
     }
     const bool within = block * 512 >= src.begin && block * 512 + 512 <= src.end;
-    if (within && to.slab && src.whole) {
+    if (within && to.chunk && src.whole) {
         form_block<true, KEPT>(src, to, block, threadIdx.x % 32);
     } else {
         form_block<false, KEPT>(src, to, block, threadIdx.x % 32);
@@ -185,7 +185,7 @@ template <class S, int P> struct factored {
     int steps;                   /* of 32 frequencies, one after the other, in a warp */
     unsigned blocks_k, blocks_o; /* of the grid, which runs over i, o and k */
     int tiles_o;                 /* of the TILES of a block, how many lie side by side */
-    /* Entry (i, o, k) of the slab begins at i step_i + o step_o + k / view.cols view.ld, in column
+    /* Entry (i, o, k) of the chunk begins at i step_i + o step_o + k / view.cols view.ld, in column
      * o columns + k % view.cols. */
     int64_t step_i, step_o, columns;
 };
@@ -220,7 +220,7 @@ static __device__ inline number<real_of<S>, P> load_shared(const number<S, P> *f
 /* sum[u][v] = sum over the batch of conj(x[u]) dy[v]; 0 where the frequency does not live. The
  * pointers come back 32 frequencies further. */
 template <bool WHOLE, class S, class R, int P>
-static __device__ inline void add_batch(const factored<S, P> &src, bool lives,
+static __device__ inline void add_batch(const factored<S, P> &src, bool exists,
                                         const number<S, P> **x, const number<S, P> **dy,
                                         number<R, P> (*sum)[TILE]) {
     const int64_t next_x = src.dim0 * src.frequencies, next_dy = src.dim1 * src.frequencies;
@@ -229,7 +229,7 @@ static __device__ inline void add_batch(const factored<S, P> &src, bool lives,
         number<R, P> xs[TILE] = {}, ys[TILE] = {};
 #pragma unroll
         for (int t = 0; t < TILE; t++) {
-            if (lives) {
+            if (exists) {
                 xs[t] = load_shared<WHOLE>(x[t]);
                 ys[t] = load_shared<WHOLE>(dy[t]);
             }
@@ -297,14 +297,14 @@ static __device__ inline uint32_t kept_mask(uint64_t word, int64_t entry) {
 /* The 32 frequencies of a tile to where they go. */
 template <bool KEPT, bool PLAIN, class S, class O, int P>
 static __device__ inline void emit_tile(const factored<S, P> &src, const form_target<O, P> &to,
-                                        int64_t i0, int64_t o0, const slab_place &at, bool lives,
+                                        int64_t i0, int64_t o0, const chunk_place &at, bool exists,
                                         const kept_run &runs, int lane,
                                         const number<real_of<S>, P> (*sum)[TILE]) {
     const int rows = (int)min(src.count - i0, (int64_t)TILE);
     const int cols = (int)min(src.dim1 - o0, (int64_t)TILE);
     const bool fills = to.view.ld > P * to.view.cols && at.col == to.view.cols - 1;
     const int64_t down = src.step_i * (int64_t)sizeof(O), across = src.step_o * (int64_t)sizeof(O);
-    char *line = reinterpret_cast<char *>(to.slab + at.row * to.view.ld + i0 * src.step_i +
+    char *line = reinterpret_cast<char *>(to.chunk + at.row * to.view.ld + i0 * src.step_i +
                                           o0 * src.step_o + (PLAIN ? at.col * P : 0));
 #pragma unroll
     for (int u = 0; u < TILE; u++, line += down) {
@@ -312,11 +312,11 @@ static __device__ inline void emit_tile(const factored<S, P> &src, const form_ta
 #pragma unroll
         for (int v = 0; v < TILE; v++, entry += across) {
             const kept_run run = KEPT ? kept_run_of_lane(runs, u * TILE + v) : kept_run();
-            const bool exists = lives && u < rows && v < cols;
+            const bool has_entry = exists && u < rows && v < cols;
             if (PLAIN) {
-                emit_plainly<KEPT>(to, run, lane, exists, reinterpret_cast<number<O, P> *>(entry),
-                                   fills, sum[u][v]);
-            } else if (exists) {
+                emit_plainly<KEPT>(to, run, lane, has_entry,
+                                   reinterpret_cast<number<O, P> *>(entry), fills, sum[u][v]);
+            } else if (has_entry) {
                 emit<KEPT>(to, run, lane, reinterpret_cast<O *>(entry),
                            at.col + (o0 + v) * src.columns, sum[u][v]);
             }
@@ -352,23 +352,23 @@ static __global__ void __launch_bounds__(FORM_THREADS, sizeof(S) == 8 ? 1 : 2)
         dy[t] = src.dy + o * src.frequencies + k;
     }
     const int64_t cols = src.columns > 0 ? src.frequencies : to.view.cols;
-    const slab_place stride = stride_of(32, cols);
-    slab_place at = slab_place_of(k, cols);
+    const chunk_place stride = stride_of(32, cols);
+    chunk_place at = chunk_place_of(k, cols);
     kept_run runs = {0, KEPT ? kept_before(to.kept, lane, entry_of) : 0};
 #pragma unroll 1
     for (int step = 0; step < src.steps && k - lane < src.frequencies; step++) {
-        const bool lives = k < src.frequencies;
+        const bool exists = k < src.frequencies;
         const uint64_t word = KEPT ? kept_word(to.kept, entry, lane) : 0;
         number<R, P> sum[TILE][TILE] = {};
         if (src.whole) {
-            add_batch<true>(src, lives, x, dy, sum);
+            add_batch<true>(src, exists, x, dy, sum);
         } else {
-            add_batch<false>(src, lives, x, dy, sum);
+            add_batch<false>(src, exists, x, dy, sum);
         }
         if (KEPT) {
             runs.mask = kept_mask(word, entry);
         }
-        emit_tile<KEPT, PLAIN>(src, to, i0, o0, at, lives, runs, lane, sum);
+        emit_tile<KEPT, PLAIN>(src, to, i0, o0, at, exists, runs, lane, sum);
         runs.before += (uint32_t)__popc(runs.mask);
         walk_on(&at, stride, cols);
         k += 32;
@@ -431,7 +431,7 @@ static tg_status form_from_factors(tg_backend *be, const form_call *call,
     src.begin = call->begin;
     src.count = call->count;
     const cuda_view &view = to.view;
-    const bool inside = view.cols <= src.frequencies; /* rows of the slab: within one channel? */
+    const bool inside = view.cols <= src.frequencies; /* rows of the chunk: within one channel? */
     src.columns = inside ? 0 : src.frequencies;
     src.step_o = inside ? src.frequencies / view.cols * view.ld : 0;
     src.step_i = call->unit / view.cols * view.ld;
@@ -457,12 +457,12 @@ static tg_status form(tg_backend *be, const form_call *call, const form_target<O
                                : form_from_factors<S>(be, call, to);
 }
 
-/* ---- slabs ---- */
+/* ---- chunks ---- */
 
 template <class R, int P>
-static tg_status form_slab(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
-                           int64_t begin, int64_t count, bool gathers, void *slab) {
-    const bool masks = op->masked && op->bitmap && slab;
+static tg_status form_chunk(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
+                            int64_t begin, int64_t count, bool gathers, void *chunk) {
+    const bool masks = op->masked && op->bitmap && chunk;
     const form_call call = {&op->modes, &op->source, begin, count, plan->unit, gathers || masks};
     form_target<R, P> to = form_target<R, P>();
     to.kept = kept_set_of(op->bitmap);
@@ -471,7 +471,7 @@ static tg_status form_slab(tg_backend *be, const tg_compress *op, const cuda_pla
     to.whole = is_whole(to.values);
     to.scale = (R)op->scale;
     to.beta = (R)op->beta;
-    to.slab = static_cast<R *>(slab);
+    to.chunk = static_cast<R *>(chunk);
     to.gain = R(1);
     to.view = plan->view;
     if constexpr (std::is_same<R, float>::value) {
@@ -483,12 +483,13 @@ static tg_status form_slab(tg_backend *be, const tg_compress *op, const cuda_pla
     }
 }
 
-tg_status cuda_form_slab(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
-                         int64_t begin, int64_t count, bool gathers, void *slab) {
+tg_status cuda_form_chunk(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
+                          int64_t begin, int64_t count, bool gathers, void *chunk) {
     return with_wide(plan->real, [&](auto tag) {
         using R = typename decltype(tag)::type;
         return with_parts(plan->parts, [&](auto parts) {
-            return form_slab<R, decltype(parts)::value>(be, op, plan, begin, count, gathers, slab);
+            return form_chunk<R, decltype(parts)::value>(be, op, plan, begin, count, gathers,
+                                                         chunk);
         });
     });
 }
@@ -499,7 +500,7 @@ template <class S, class O, int P>
 static tg_status grad_dense(tg_backend *be, const form_call *call, double scale, void *out) {
     const int64_t cols = call->modes->ndim > 1 ? call->unit / call->modes->dim[1] : 1;
     form_target<O, P> to = form_target<O, P>();
-    to.slab = static_cast<O *>(out);
+    to.chunk = static_cast<O *>(out);
     to.gain = (real_of<O>)scale;
     to.view = {cols, P * cols, 1, P};
     return form<S>(be, call, to);

@@ -1,7 +1,7 @@
 /* Between the core and tensors whose parts lie apart; see compress.cuh.
  *
  * Where mode 0 has a factor its product with `middle` (dim0, part, columns) comes out in pieces of
- * columns, small enough for the L2, which lie over the buffers of the slabs until they are woven
+ * columns, small enough for the L2, which lie over the buffers of the chunks until they are woven
  * into the core; on the way back a piece of the core is taken apart and multiplied into `middle`.
  */
 #include "backend/cuda/compress/compress.cuh"
@@ -22,10 +22,10 @@ template <class R, int P, bool FORWARD>
 static __global__ void __launch_bounds__(WEAVE_THREADS)
     weave(weave_shape s, R *planes, number<R, P> *core, bool whole, R scale, R beta) {
     const int64_t begin = (int64_t)blockIdx.x * (WEAVE_THREADS * WEAVE_COLUMNS) + threadIdx.x;
-    const slab_place stride = stride_of(WEAVE_THREADS, s.padded);
-    const slab_place start = slab_place_of(s.first + begin, s.padded);
+    const chunk_place stride = stride_of(WEAVE_THREADS, s.padded);
+    const chunk_place start = chunk_place_of(s.first + begin, s.padded);
     for (int64_t o = blockIdx.y; o < s.outer; o += gridDim.y) {
-        slab_place at = start;
+        chunk_place at = start;
         for (int u = 0; u < WEAVE_COLUMNS; u++) {
             const int64_t t = begin + u * WEAVE_THREADS;
             if (t >= s.width) {
@@ -75,7 +75,7 @@ static int64_t core_row(const cuda_plan *plan) {
     return plan->columns / plan->padded * plan->block;
 }
 
-static weave_shape slab_shape(const cuda_plan *plan, int64_t count) {
+static weave_shape chunk_shape(const cuda_plan *plan, int64_t count) {
     return {count * plan->lead,
             plan->columns,
             plan->parts * plan->columns,
@@ -92,18 +92,18 @@ static char *core_at(const cuda_plan *plan, const void *core, int64_t first) {
            entry * plan->parts * (int64_t)tg_dtype_size(plan->real);
 }
 
-tg_status cuda_plan_slab_to_core(tg_backend *be, const cuda_plan *plan, const void *slab,
-                                 int64_t first, int64_t count, double scale, double beta,
-                                 void *core) {
-    const weave_shape shape = slab_shape(plan, count);
-    return run_weave(be, plan, &shape, true, const_cast<void *>(slab), core_at(plan, core, first),
+tg_status cuda_plan_chunk_to_core(tg_backend *be, const cuda_plan *plan, const void *chunk,
+                                  int64_t first, int64_t count, double scale, double beta,
+                                  void *core) {
+    const weave_shape shape = chunk_shape(plan, count);
+    return run_weave(be, plan, &shape, true, const_cast<void *>(chunk), core_at(plan, core, first),
                      scale, beta);
 }
 
-tg_status cuda_plan_slab_of_core(tg_backend *be, const cuda_plan *plan, const void *core,
-                                 int64_t first, int64_t count, void *slab) {
-    const weave_shape shape = slab_shape(plan, count);
-    return run_weave(be, plan, &shape, false, slab, core_at(plan, core, first), 1.0, 0.0);
+tg_status cuda_plan_chunk_of_core(tg_backend *be, const cuda_plan *plan, const void *core,
+                                  int64_t first, int64_t count, void *chunk) {
+    const weave_shape shape = chunk_shape(plan, count);
+    return run_weave(be, plan, &shape, false, chunk, core_at(plan, core, first), 1.0, 0.0);
 }
 
 /* A piece of the product with mode 0's factor: columns `first` on. */

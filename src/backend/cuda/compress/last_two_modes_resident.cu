@@ -326,12 +326,12 @@ static __device__ inline void update_tiles(const resident_share<O> &to,
     const int col = 8 * first + (N == 1 ? lane % 4 : lane % 16), at = row * to.cols + col;
     const int live = col < to.cols ? to.rows - row : 0; /* rows from `row` on */
     const int live4 = col + 4 < to.cols ? live : 0;
-    const auto lives = [&](int i) { return row_of<N>(i) < (col_of<N>(i) == 0 ? live : live4); };
+    const auto exists = [&](int i) { return row_of<N>(i) < (col_of<N>(i) == 0 ? live : live4); };
     number<O, 2> *out = to.out + at, old[ENTRIES] = {};
     if (to.beta != 0.0f) {
 #pragma unroll
         for (int i = 0; i < ENTRIES; i++) {
-            if (lives(i)) {
+            if (exists(i)) {
                 old[i] = load_once(out + (unsigned)(row_of<N>(i) * to.cols + col_of<N>(i)), WHOLE);
             }
         }
@@ -340,7 +340,7 @@ static __device__ inline void update_tiles(const resident_share<O> &to,
 #pragma unroll
     for (int i = 0; KEPT && i < ENTRIES; i++) {
         const int behind = row_of<N>(i) * to.cols + col_of<N>(i);
-        value[i] = value_of<WHOLE>(to, to.at + at + behind, lives(i));
+        value[i] = value_of<WHOLE>(to, to.at + at + behind, exists(i));
     }
     float sum[N][2][4] = {};
     multiply_rows(sum, rows, last + first * 32 + lane, next);
@@ -363,7 +363,7 @@ static __device__ inline void update_tiles(const resident_share<O> &to,
         y.part[0] = to.beta * before.part[0] + to.alpha * (x[i].x + to.lambda * value[i].x);
         y.part[1] = to.beta * before.part[1] + to.alpha * (x[i].y + to.lambda * value[i].y);
         const int behind = row_of<N>(i) * to.cols + col_of<N>(i);
-        if (lives(i)) {
+        if (exists(i)) {
             store_once(out + (unsigned)behind,
                        rounded<ROUNDED, O, 2>(*to.rounding, to.entry + at + behind, y), WHOLE);
         }

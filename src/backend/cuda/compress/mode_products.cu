@@ -1,7 +1,7 @@
 /* The plan of a multilinear map and the products it is made of; see compress.cuh.
  *
- * Workspace, in this order: S of every factor; two buffers between which a slab goes to and fro;
- * and where mode 0 has a factor, `middle`: (dim0, part, columns), all slabs with only mode 0 left.
+ * Workspace, in this order: S of every factor; two buffers between which a chunk goes to and fro;
+ * and where mode 0 has a factor, `middle`: (dim0, part, columns), all chunks with only mode 0 left.
  * The product of `middle` with that factor comes out in pieces of `width` columns, small enough for
  * the L2, which lie over the two buffers until they are woven into the core. */
 #include "backend/cuda/compress/compress.cuh"
@@ -126,7 +126,7 @@ static void plan_fragments(const tg_backend *be, cuda_plan *plan) {
     }
 }
 
-/* The buffer in which a slab lies before step q. */
+/* The buffer in which a chunk lies before step q. */
 static int buffer_of(const cuda_plan *plan, int q) {
     return (plan->planes.tiles > 0 && q > 1 ? q - 1 : q) % 2;
 }
@@ -156,14 +156,14 @@ cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes) {
         return plan;
     }
     const int64_t real_size = (int64_t)tg_dtype_size(plan.real);
-    const int64_t most = longer(CUDA_SLAB_BYTES / (plan.state[0] * real_size), 1);
-    const int64_t slabs = (plan.dim0 + most - 1) / most;
-    plan.slab = (plan.dim0 + slabs - 1) / slabs;
+    const int64_t most = longer(CUDA_CHUNK_BYTES / (plan.state[0] * real_size), 1);
+    const int64_t chunks = (plan.dim0 + most - 1) / most;
+    plan.chunk = (plan.dim0 + chunks - 1) / chunks;
     int64_t need[2] = {0, 0};
     for (int q = 0; q < plan.steps + !plan.gathers; q++) {
         if (q != 1 || plan.planes.tiles == 0) {
             int64_t *most_yet = &need[buffer_of(&plan, q)];
-            *most_yet = longer(*most_yet, (plan.slab * plan.state[q] + 63) / 64 * 64);
+            *most_yet = longer(*most_yet, (plan.chunk * plan.state[q] + 63) / 64 * 64);
         }
     }
     plan.buffer[0] = plan.size;
@@ -191,14 +191,14 @@ char *cuda_plan_state(const cuda_plan *plan, void *workspace, int q, int64_t fir
 
 /* Of all counts that stay in the L2 the one for which the fewest planes follow each other on a
  * multiprocessor. */
-int64_t cuda_planes_slab(const cuda_plan *plan, int64_t at_once) {
+int64_t cuda_planes_chunk(const cuda_plan *plan, int64_t at_once) {
     if (at_once == 0 || !plan->gathers || plan->steps > 3) {
-        return plan->slab;
+        return plan->chunk;
     }
     if (plan->steps == 2) { /* from `middle` itself */
         return plan->dim0;
     }
-    const int64_t room = shorter(plan->middle - plan->buffer[0], CUDA_SLAB_BYTES / 4);
+    const int64_t room = shorter(plan->middle - plan->buffer[0], CUDA_CHUNK_BYTES / 4);
     const int64_t most = shorter(plan->dim0, longer(room / plan->state[2], 1));
     const auto rounds = [&](int64_t count) {
         return (count * plan->step[1].left + at_once - 1) / at_once;

@@ -78,7 +78,7 @@ template <class F> constexpr size_t forward_shared() {
  * room, so that some warps make hidden layers while others multiply them. */
 template <class F> static __global__ void __launch_bounds__(THREADS, 1) lift_forward(mlp_task t) {
     using Y = result_tile<F>;
-    settle_all<TG_STORE_FULL, F::STORE>(t);
+    assume_all<TG_STORE_FULL, F::STORE>(t);
     shared_room room = dynamic_shared();
     float *x = room.take<float>(2 * FEW * FEW_LD);
     uint16_t *h = room.take<uint16_t>(2 * HIDDEN * F::LD);
@@ -192,7 +192,7 @@ struct input_sums {
 /* Blocks are (part, half of the hidden channels), the halves next to each other. */
 template <class F> static __global__ void __launch_bounds__(THREADS, 1) lift_backward(mlp_task t) {
     using P = part_tile<F>;
-    settle<F::STORE>(t.dy);
+    assume<F::STORE>(t.dy);
     const int half = blockIdx.x % 2, part = blockIdx.x / 2, parts = gridDim.x / 2;
     const int first = half * PART;
     shared_room room = dynamic_shared();

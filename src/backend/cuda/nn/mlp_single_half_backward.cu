@@ -54,7 +54,7 @@ template <class F> constexpr size_t weights_shared() {
 /* Blocks are (part, chunk), chunks next to each other. */
 template <class F> static __global__ void __launch_bounds__(THREADS, 1) single_weights(mlp_task t) {
     using P = hidden_tile<F>;
-    settle<F::STORE>(t.x);
+    assume<F::STORE>(t.x);
     const int chunk = blockIdx.x % t.chunks, part = blockIdx.x / t.chunks;
     const int parts = gridDim.x / t.chunks, first = chunk * CHUNK;
     shared_room room = dynamic_shared();
@@ -169,8 +169,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
     single_dx(mlp_task t, const uint16_t *prepared) {
     using P = hidden_tile<F>;
     constexpr int SIZE = CHUNK * F::LD, WEIGHTS = streamed_chunk<F>::SIZE;
-    settle<F::STORE>(t.x);
-    settle<F::STORE>(t.dx);
+    assume<F::STORE>(t.x);
+    assume<F::STORE>(t.dx);
     shared_room room = dynamic_shared();
     uint16_t *weights = room.take<uint16_t>(2 * WEIGHTS), *u = room.take<uint16_t>(2 * SIZE);
     uint16_t *dh = room.take<uint16_t>(2 * SIZE);

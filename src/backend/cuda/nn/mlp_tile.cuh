@@ -139,13 +139,13 @@ template <class G> auto with_mlp_shape(const tg_backend *be, const tg_mlp *op, b
 }
 
 /* X: what is known of x and dx, Y: of the others. */
-template <int X, int Y> __device__ inline void settle_all(mlp_task &t) {
-    settle<X>(t.x);
-    settle<X>(t.dx);
-    settle<Y>(t.y);
-    settle<Y>(t.add);
-    settle<Y>(t.activated);
-    settle<Y>(t.dy);
+template <int X, int Y> __device__ inline void assume_all(mlp_task &t) {
+    assume<X>(t.x);
+    assume<X>(t.dx);
+    assume<Y>(t.y);
+    assume<Y>(t.add);
+    assume<Y>(t.activated);
+    assume<Y>(t.dy);
 }
 
 /* f(X, Y) of a call of shape S. Storages differ where an MLP leads into the network or out of it:

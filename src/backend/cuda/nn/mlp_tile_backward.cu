@@ -70,7 +70,7 @@ static __global__ void __launch_bounds__(32 * S::BACK_WARPS, S::IN + S::OUT > 19
     using H = warp_tile<F, CHUNK, TILE, WARPS>;
     using D = warp_tile<F, DX ? IN : OUT, TILE, WARPS>;
     constexpr bool KEEPS = keeps_slopes<S, DX, DW>;
-    settle_all<X, Y>(t);
+    assume_all<X, Y>(t);
     const int chunk = DW ? blockIdx.x % t.chunks : 0, held = DW ? 1 : t.chunks;
     const int part = DW ? blockIdx.x / t.chunks : blockIdx.x;
     const int parts = DW ? gridDim.x / t.chunks : gridDim.x;

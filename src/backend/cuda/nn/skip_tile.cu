@@ -42,8 +42,8 @@ template <class F, int C, int KNOWN>
 static __global__ void __launch_bounds__(TENSOR_THREADS, 2) skip_forward(skip_task t) {
     using P = result_tile<F, C>;
     using number = typename F::number;
-    settle<KNOWN>(t.x);
-    settle<KNOWN>(t.y);
+    assume<KNOWN>(t.x);
+    assume<KNOWN>(t.y);
     shared_room room = dynamic_shared();
     typename forward_weights<F, C>::type w;
     w.template load<FORWARD_WARPS>(room, {t.alpha, t.weight, t.out, t.in, t.in});
@@ -93,9 +93,9 @@ static __global__ void __launch_bounds__(32 * back_warps<F, C>, C > 64 ? 1 : 2)
     constexpr int WARPS = back_warps<F, C>, THREADS = 32 * WARPS, SIZE = C * F::LD;
     using P = warp_tile<F, C, TILE, WARPS>;
     using number = typename F::number;
-    settle<KNOWN>(t.x);
-    settle<KNOWN>(t.dy);
-    settle<KNOWN>(t.dx);
+    assume<KNOWN>(t.x);
+    assume<KNOWN>(t.dy);
+    assume<KNOWN>(t.dx);
     shared_room room = dynamic_shared();
     shared_weights<F, C, C> w;
     w.template load<WARPS>(room, {1.0f, t.weight, t.out, t.in, t.in});

@@ -124,7 +124,7 @@ static __device__ inline void multiply(float (&d)[N / 2], const float (&a)[K / 2
     }
     wg_end();
     wg_wait<0>();
-    wg_settle(d);
+    wg_fence(d);
 }
 
 /* d = the pixels of a tile, from a row's spectrum: four steps at a time, while the waves of the
@@ -149,7 +149,7 @@ static __device__ inline void inverse_row(float (&d)[C / 2], const float4 *waves
         }
         wg_end();
         wg_wait<0>();
-        wg_settle(d);
+        wg_fence(d);
     }
 }
 

@@ -1,4 +1,4 @@
-/* Perceptrons that are narrow at one end (narrow_mlp.cuh): which calls there are kernels for, what
+/* MLPs that are narrow at one end (narrow_mlp.cuh): which calls there are kernels for, what
  * these need of the workspace, and the calls. */
 #include "backend/cuda/nn/mlp_columns.cuh"
 #include "backend/cuda/sm90/narrow_mlp.cuh"
@@ -132,7 +132,7 @@ static tg_status begin(tg_backend *be, const tg_mlp *op, bool backward, narrow_t
                                          : wide_matrix{t->w1, t->hidden, C, 1};
     make_pieces<C><<<cuda_blocks(be, op->hidden * C, 256), 256, 0, cuda_stream(be)>>>(
         m, const_cast<float *>(t->to_hidden), const_cast<float *>(t->to_wide));
-    return CUDA_LAUNCHED(be, "weights of a narrow perceptron");
+    return CUDA_LAUNCHED(be, "weights of a narrow MLP");
 }
 
 tg_status mlp_narrow_forward(tg_backend *be, const tg_mlp *op) {

@@ -1,4 +1,4 @@
-/* Perceptrons that are narrow at one end, on Hopper GPUs in TF32: from C channels to one, as
+/* MLPs that are narrow at one end, on Hopper GPUs in TF32: from C channels to one, as
  * projections are, or from FEW channels to C, as liftings are; C is 64 or 128. The hidden layer
  * never leaves the chip. Between it and the C channels lies the one large matrix, M (hidden, C): w1
  * of a projection, the transpose of w2 of a lifting.

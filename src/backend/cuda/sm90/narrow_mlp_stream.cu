@@ -1,4 +1,4 @@
-/* Perceptrons that are narrow at one end, by tiles of pixels: forward, and the gradient of the
+/* MLPs that are narrow at one end, by tiles of pixels: forward, and the gradient of the
  * input of a projection (narrow_mlp.cuh).
  *
  * One warpgroup of a block only starts copies: pieces of M go through a ring in shared memory, and
@@ -98,7 +98,7 @@ template <int C>
 static __device__ inline void begin_hidden(const tile_work<C> &w, const float (&u)[C / 2], int i,
                                            float (&p)[CHUNK / 2]) {
     const uint64_t b = w.ring.await(w.lap, i);
-    wg_settle(p);
+    wg_fence(p);
     wg_begin();
 #pragma unroll
     for (int k = 0; k < C / 8; k++) {
@@ -111,7 +111,7 @@ static __device__ inline void begin_hidden(const tile_work<C> &w, const float (&
 template <int C>
 static __device__ inline void begin_wide(uint64_t piece, float (&p)[CHUNK / 2],
                                          float (&wide)[C / 2]) {
-    wg_settle(p);
+    wg_fence(p);
     wg_begin();
 #pragma unroll
     for (int k = 0; k < CHUNK / 8; k++) {
@@ -192,7 +192,7 @@ static __device__ inline void project(const narrow_task &t, const tile_work<C> &
     begin_hidden<C>(w, u, 0, p[0]);
     each_chunk(t.hidden / CHUNK, p, [&](auto &now, auto &other, int c, auto more) {
         wg_wait<0>();
-        wg_settle(now);
+        wg_fence(now);
         w.ring.release(w.lap, c);
         if constexpr (decltype(more)::value) {
             begin_hidden<C>(w, u, c + 1, other);
@@ -250,13 +250,13 @@ static __device__ inline void project_back(const narrow_task &t, const tile_work
     float2 f = load_two(t.dy + pixels_at(t, w.tile, 1));
     f = {to_tf32(t.alpha * f.x), to_tf32(t.alpha * f.y)};
     wg_clear(du);
-    wg_settle(du);
+    wg_fence(du);
     begin_hidden<C>(w, u, 0, p[0]);
     each_chunk(t.hidden / CHUNK, p, [&](auto &now, auto &other, int c, auto more) {
         wg_wait<0>(); /* p of this chunk, and du of the one before, which is in `other` */
-        wg_settle(now);
-        wg_settle(other);
-        wg_settle(du);
+        wg_fence(now);
+        wg_fence(other);
+        wg_fence(du);
         w.ring.release(w.lap, 2 * c);
         w.ring.release(w.lap, 2 * c - 1, c > 0);
         if constexpr (decltype(more)::value) {
@@ -266,7 +266,7 @@ static __device__ inline void project_back(const narrow_task &t, const tile_work
         begin_wide<C>(w.ring.await(w.lap, 2 * c + 1), now, du);
     });
     wg_wait<0>();
-    wg_settle(du);
+    wg_fence(du);
     w.ring.release(w.lap, w.ring.per_tile - 1);
     if (w.counts) {
         write_dx<C>(t, w.tile, du);
@@ -308,7 +308,7 @@ static __device__ inline void lift(const narrow_task &t, const tile_work<C> &w,
         step(p[1], c + 1);
     }
     wg_wait<0>();
-    wg_settle(y);
+    wg_fence(y);
     w.ring.release(w.lap, chunks - 1);
     float *to = t.y + pixels_at(t, w.tile, C) + channel * t.pixels;
 #pragma unroll
@@ -393,7 +393,7 @@ template <int C, int PASS> static tg_status launch(tg_backend *be, const narrow_
         const int64_t most = cuda_state_of(be)->processors / CLUSTER;
         const int64_t clusters = wanted < most ? wanted : most;
         kernel<<<(unsigned)(clusters * CLUSTER), crew<PASS>::THREADS, shared, cuda_stream(be)>>>(t);
-        status = CUDA_LAUNCHED(be, "a narrow perceptron");
+        status = CUDA_LAUNCHED(be, "a narrow MLP");
     }
     return status;
 }

@@ -1,4 +1,4 @@
-/* Perceptrons that are narrow at one end, the gradients of their weights (narrow_mlp.cuh).
+/* MLPs that are narrow at one end, the gradients of their weights (narrow_mlp.cuh).
  *
  * A thread block has two chunks of hidden channels, one for each of its warpgroups, and takes every
  * parts-th tile of pixels. What is wide, x of a projection or dy of a lifting, comes into shared
@@ -119,8 +119,8 @@ static __device__ inline void begin_quarter(const char *tile, uint64_t piece, in
         a[i / 2 * 4 + i % 2] = v.x;
         a[i / 2 * 4 + 2 + i % 2] = v.y;
     }
-    wg_settle(a);
-    wg_settle(p);
+    wg_fence(a);
+    wg_fence(p);
     wg_begin();
 #pragma unroll
     for (int i = 0; i < STEPS; i++) {
@@ -345,9 +345,9 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS, 1) sum_weights(narrow_t
         begin_quarter<C>(L::tile(room, 0), piece, quarter, a, next);
         wg_wait<0>();
     }
-    wg_settle(next);
+    wg_fence(next);
     copy_numbers(next, p);
-    wg_settle(sums.dm);
+    wg_fence(sums.dm);
     const int tiles = tiles_of(t);
     for (int tile = share.part, n = 0; tile < tiles; tile += share.parts, n++) {
         const char *now = L::tile(room, n);
@@ -364,12 +364,12 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS, 1) sum_weights(narrow_t
             turn(small, pixels.v, quarter, p, sums.hidden);
             wg_wait<0>();
             if (quarter == 0) { /* that was the sum before, too: all are done with what it read */
-                wg_settle(sums.dm);
+                wg_fence(sums.dm);
                 wg_sync();
             }
             put_quarter(p, quarter, turned);
         }
-        wg_settle(next);
+        wg_fence(next);
         if constexpr (LIFTS) {
             sums.db2 += n % share.groups == share.group ? sum_part<C>(now) : 0.0f;
         } else {
@@ -387,7 +387,7 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS, 1) sum_weights(narrow_t
         copy_numbers(next, p);
     }
     wg_wait<0>();
-    wg_settle(sums.dm);
+    wg_fence(sums.dm);
     copies_wait_but<0>();
     store_sums<C, LIFTS>(t, share, sums, reinterpret_cast<float *>(room + L::TILES));
 }
@@ -405,7 +405,7 @@ static tg_status launch(tg_backend *be, int parts, const narrow_task &t) {
                    "asking for shared memory");
     if (status == TG_OK) {
         kernel<<<parts *(t.hidden / GROUP), WEIGHT_THREADS, shared, cuda_stream(be)>>>(t);
-        status = CUDA_LAUNCHED(be, "a narrow perceptron backwards");
+        status = CUDA_LAUNCHED(be, "a narrow MLP backwards");
     }
     return status;
 }

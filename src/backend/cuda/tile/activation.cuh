@@ -34,7 +34,7 @@ static inline bool has_octets(const activation &x, int64_t pixels) {
  * activation says how it lies. */
 enum { LOOSE = -1 };
 
-template <int KNOWN> __device__ inline void settle(activation &x) {
+template <int KNOWN> __device__ inline void assume(activation &x) {
     if (KNOWN != LOOSE) { /* known to the compiler from here on */
         x.store = (tg_storage)KNOWN;
         x.whole = true;
@@ -174,7 +174,7 @@ __device__ inline void each_run(int m, int h, int channels, const pixel_tiles &t
     const int64_t at = (place.sample * channels + row) * tiles.pixels + pixel;
 #pragma unroll
     for (int r = 0; r < P::RUNS; r++) {
-        const int step = 8 * P::WEAVE * r;
+        const int step = 8 * P::INTERLEAVE * r;
         if (row < channels && left > step) {
             f(r, at + step, left - step);
         }

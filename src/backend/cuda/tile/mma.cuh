@@ -104,10 +104,10 @@ template <class F, int M, int N> constexpr int warps_down() {
 /* What a warp sums up of a product (M, N) of a block of WARPS. Lane 4 g + t has rows g and g + 8
  * (h = 0, 1) of each fragment (16, 8) and columns 2 t and 2 t + 1.
  *
- * Where N are pixels, lanes have RUN of them in a row, from WEAVE fragments next to each other.
- * tf32: column j of fragments 2 r and 2 r + 1 are pixels 16 r + 2 j and 16 r + 2 j + 1, while a
- * tile in shared memory has its pixels in order. 16-bit: a tile has them permuted within groups of
- * 32; word t of fragment j is pair 4 t + j. */
+ * Where N are pixels, lanes have RUN of them in a row, from INTERLEAVE fragments next to each
+ * other. tf32: column j of fragments 2 r and 2 r + 1 are pixels 16 r + 2 j and 16 r + 2 j + 1,
+ * while a tile in shared memory has its pixels in order. 16-bit: a tile has them permuted within
+ * groups of 32; word t of fragment j is pair 4 t + j. */
 template <class F_, int M_, int N_, int WARPS = 8> struct warp_tile {
     using F = F_;
     static constexpr int M = M_, N = N_;
@@ -115,7 +115,10 @@ template <class F_, int M_, int N_, int WARPS = 8> struct warp_tile {
     static constexpr int MT = M / 16 / DOWN, NT = N / 8 / ACROSS; /* fragments */
     static_assert(MT * DOWN * 16 == M && NT * ACROSS * 8 == N, "whole fragments only");
     static_assert(!F::HALF || NT % 2 == 0, "16-bit fragments are read in pairs");
-    static constexpr int WEAVE = F::HALF ? 4 : NT > 1 ? 2 : 1, RUN = 2 * WEAVE, RUNS = NT / WEAVE;
+    static constexpr int INTERLEAVE = F::HALF  ? 4
+                                      : NT > 1 ? 2
+                                               : 1,
+                         RUN = 2 * INTERLEAVE, RUNS = NT / INTERLEAVE;
     float acc[MT][NT][4];
 
     /* number = f(m, h, number) */
@@ -145,11 +148,11 @@ template <class F_, int M_, int N_, int WARPS = 8> struct warp_tile {
     }
     /* The first pixel of run r, and what is at pixel e of it. */
     static __device__ int pixel(int r) {
-        return first_column() + 8 * WEAVE * r + (int)threadIdx.x % 4 * RUN;
+        return first_column() + 8 * INTERLEAVE * r + (int)threadIdx.x % 4 * RUN;
     }
     __device__ float &at(int m, int h, int r, int e) {
-        return F::HALF ? acc[m][r * WEAVE + e / 2][2 * h + e % 2]
-                       : acc[m][r * WEAVE + e % WEAVE][2 * h + e / WEAVE];
+        return F::HALF ? acc[m][r * INTERLEAVE + e / 2][2 * h + e % 2]
+                       : acc[m][r * INTERLEAVE + e % INTERLEAVE][2 * h + e / INTERLEAVE];
     }
     __device__ float at(int m, int h, int r, int e) const {
         return const_cast<warp_tile *>(this)->at(m, h, r, e);

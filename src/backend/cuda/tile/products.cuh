@@ -214,7 +214,7 @@ template <class P> struct tile_columns {
             from = x + (at.low + at.row) * P::F::LD + P::first_column() + at.high;
         } else {
             const int lane = threadIdx.x % 32;
-            from = x + lane % 4 * 2 * P::F::LD + P::first_column() + P::WEAVE * (lane / 4);
+            from = x + lane % 4 * 2 * P::F::LD + P::first_column() + P::INTERLEAVE * (lane / 4);
         }
     }
     __device__ void read(uint32_t (&b)[P::NT][2], int k) const {
@@ -230,7 +230,7 @@ template <class P> struct tile_columns {
 #pragma unroll
             for (int i = 0; i < 2 * P::RUNS; i++) {
                 const int r = i / 2, row = i % 2;
-                if constexpr (P::WEAVE == 2) {
+                if constexpr (P::INTERLEAVE == 2) {
                     const float2 v =
                         *reinterpret_cast<const float2 *>(at + row * P::F::LD + 16 * r);
                     b[2 * r][row] = __float_as_uint(v.x);

@@ -182,7 +182,7 @@ __device__ inline void read_run(const typename P::F::number *tile, int m, int h,
         float2 pair = {1.0f, 1.0f};
         if constexpr (P::F::HALF) {
             if (tile) {
-                const auto *word = row + P::column(P::WEAVE * r + e / 2);
+                const auto *word = row + P::column(P::INTERLEAVE * r + e / 2);
                 pair = of_word<typename P::F>(*reinterpret_cast<const uint32_t *>(word));
             }
         } else if (tile) {

@@ -52,7 +52,7 @@ __device__ inline void wg_sync() {
 }
 
 /* The compiler moves nothing that touches d across this: it does not know of products under way. */
-template <int N> __device__ inline void wg_settle(float (&d)[N]) {
+template <int N> __device__ inline void wg_fence(float (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; i++) {
         asm volatile("" : "+f"(d[i])::"memory");
