@@ -82,7 +82,8 @@ for tool in memcheck racecheck; do
         continue
     fi
     tests=(test_backend_elementwise test_backend_random test_backend_index test_adam test_nn_loss
-        test_nn_pointwise test_backend_gemm test_nn_layers test_backend_fft test_backend_compress)
+        test_nn_pointwise test_backend_gemm test_nn_layers test_backend_fft test_backend_compress
+        test_cuda_block test_cuda_planes)
     start=$SECONDS
     # shellcheck disable=SC2016 # the arguments are for the inner shell
     printf '%s\n' "${tests[@]}" | xargs -P 5 -I{} bash -c 'sanitize "$0" "$1"' $tool {} >"$out/$tool.txt"
