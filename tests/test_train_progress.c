@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "support/files.h"
@@ -235,6 +236,27 @@ static void test_the_best_model_stays(void **state) {
                      best + 1);
 }
 
+/* What is both the newest and the best is written once; a better one leaves it alone. */
+static void test_the_best_model_is_written_once(void **state) {
+    (void)state;
+    const char *path = run_file("once", "checkpoints/best.safetensors");
+    char first[1100];
+    struct stat best, newest;
+    run_record record = {0};
+    set_ok(ctx, run_train(ctx, "good", "once", MORE("opt.n_epochs", "1", "opt.training_loss", "l2"),
+                          false, &record));
+    assert_int_equal(stat(path, &best), 0);
+    assert_int_equal(stat(record.end.checkpoint, &newest), 0);
+    assert_true(best.st_ino == newest.st_ino);
+    snprintf(first, sizeof first, "%s", record.end.checkpoint);
+    set_ok(ctx, run_train(ctx, "good", "once",
+                          MORE("opt.n_epochs", "4", "opt.training_loss", "l2",
+                               "opt.keep_checkpoints", "9"),
+                          true, &record));
+    assert_true(read_progress(path).epoch > 1);
+    assert_int_equal(read_progress(first).epoch, 1);
+}
+
 /* ---- when ---- */
 
 static bool has_checkpoint(const char *run, int64_t step) {
@@ -415,6 +437,7 @@ int main(void) {
         cmocka_unit_test(test_stops_with_projections),
         cmocka_unit_test(test_another_seed_is_refused),
         cmocka_unit_test(test_the_best_model_stays),
+        cmocka_unit_test(test_the_best_model_is_written_once),
         cmocka_unit_test(test_when_it_evaluates_and_saves),
         cmocka_unit_test(test_refused_batches_do_not_count),
         cmocka_unit_test(test_rows_of_refused_batches),

@@ -216,9 +216,10 @@ static tg_status record_epoch(tg_trainer *t, const tg_train_watch *watch, int64_
     p->samples = 0;
     p->loss_sum = 0.0;
     TG_TRY(tg_run_folder_log(&t->folder, &epoch));
-    TG_TRY(tg_trainer_save_best(t, &epoch));
+    bool is_best = false;
+    TG_TRY(tg_trainer_save_best(t, &epoch, &is_best));
     if (tg_phase_saves(&t->model->config.loop, p->stage_epoch)) {
-        TG_TRY(tg_trainer_save(t));
+        TG_TRY(tg_trainer_save(t, is_best));
     }
     if (watch && watch->on_epoch) {
         watch->on_epoch(watch->user, &epoch);
@@ -341,7 +342,7 @@ tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_en
         }
         at = position_of(t);
     }
-    TG_TRY(stopped ? tg_trainer_save(t) : TG_OK);
+    TG_TRY(stopped ? tg_trainer_save(t, false) : TG_OK);
     *end = tg_trainer_end(t);
 fail:
     return tg_run_explain(t->ctx, &t->model->config, t->planned, status);

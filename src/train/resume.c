@@ -7,25 +7,32 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "io/file.h"
 #include "train/trainer.h"
 #include "train/weights.h"
 
 static const char BEST[] = "checkpoints/best.safetensors";
 
-tg_status tg_trainer_save(tg_trainer *t) {
+tg_status tg_trainer_save(tg_trainer *t, bool is_best) {
     tg_status status = TG_OK;
+    char best[TG_PATH];
     TG_TRY(tg_run_folder_checkpoint(&t->folder, t->progress.step, t->last_checkpoint));
     TG_TRY(tg_run_folder_sync(&t->folder));
-    TG_TRY(tg_checkpoint_write(t->model, t->optim, &t->progress, t->last_checkpoint));
+    TG_TRY(tg_run_folder_file(&t->folder, BEST, best));
+    /* the file system may have no links, or the name be taken */
+    const bool is_linked = is_best && link(best, t->last_checkpoint) == 0;
+    TG_TRY(is_linked ? tg_file_sync_folder(t->ctx, t->last_checkpoint)
+                     : tg_checkpoint_write(t->model, t->optim, &t->progress, t->last_checkpoint));
     TG_TRY(
         tg_run_folder_keep(&t->folder, t->progress.step, t->model->config.loop.keep_checkpoints));
 fail:
     return status;
 }
 
-tg_status tg_trainer_save_best(tg_trainer *t, const tg_train_epoch *epoch) {
+tg_status tg_trainer_save_best(tg_trainer *t, const tg_train_epoch *epoch, bool *is_best) {
     char path[TG_PATH];
-    if (epoch->test_count == 0 || !(epoch->test[0].l2 < t->progress.best)) {
+    *is_best = epoch->test_count > 0 && epoch->test[0].l2 < t->progress.best;
+    if (!*is_best) {
         return TG_OK;
     }
     t->progress.best = epoch->test[0].l2;

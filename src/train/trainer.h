@@ -58,9 +58,11 @@ TG_NODISCARD tg_status tg_trainer_open_stage(tg_trainer *t);
  * (resume.c). */
 TG_NODISCARD tg_status tg_trainer_enter(tg_trainer *t);
 
-/* A checkpoint of now, and one of the best test error so far (resume.c). */
-TG_NODISCARD tg_status tg_trainer_save(tg_trainer *t);
-TG_NODISCARD tg_status tg_trainer_save_best(tg_trainer *t, const tg_train_epoch *epoch);
+/* A checkpoint of now: a second name of the best one, if that was just written (resume.c). */
+TG_NODISCARD tg_status tg_trainer_save(tg_trainer *t, bool is_best);
+/* The best one, if the epoch has the lowest test error so far. */
+TG_NODISCARD tg_status tg_trainer_save_best(tg_trainer *t, const tg_train_epoch *epoch,
+                                            bool *is_best);
 
 /* A line of projections.jsonl if a projection was refreshed since the last one (projection_log.c).
  */
