@@ -8,6 +8,11 @@ if [ "$(sed -n 's/^TG_SANITIZE:BOOL=//p' "$3/CMakeCache.txt")" = ON ]; then
     exit 77
 fi
 
+if [ "$(sed -n 's/^TG_CUDA:BOOL=//p' "$3/CMakeCache.txt")" = ON ]; then
+    echo "skipped: the libraries of CUDA need gigabytes of address space"
+    exit 77
+fi
+
 mkdir data
 "$tgrad" generate darcy --n-train 4 --n-test 2 --resolution 8 -o data >/dev/null 2>err || complain generate
 expect 0 convert data/darcy_train_8.h5 gzip.h5 --gzip 4
