@@ -11,6 +11,7 @@ expect 0 inspect h5py.h5
 cp out expected
 mkdir alone
 cp "$tgrad" alone/tgrad
+ln -s "$(realpath "$3")/lib" lib # what a program linked with the shared library looks for
 for file in h5py.h5 variable_text.h5; do
     "$tgrad" inspect $file --stats >expected 2>&1
     alone/tgrad inspect $file --stats >out 2>&1
