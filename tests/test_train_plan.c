@@ -277,7 +277,9 @@ static void test_plan_is_what_is_counted(void **state) {
         const bool is_ref = strcmp(backends[b], "ref") == 0; /* the oracle is slow */
         const bool is_cuda = strcmp(backends[b], "cuda") == 0;
         for (int i = is_ref ? 5 : 0; runs && i < COUNT(variants); i += is_ref ? 6 : 1) {
-            check(&variants[i], NULL, backends[b], root);
+            if (!is_ref || strcmp(variants[i].name, "wide decompositions") != 0) {
+                check(&variants[i], NULL, backends[b], root);
+            }
         }
         for (int i = 0; runs && !is_ref && i < COUNT(long_variants); i++) {
             check(&long_variants[i], "[1200]", backends[b], root);
