@@ -75,7 +75,7 @@ static void draw(tg_dtype dtype, uint32_t stream, void *out) {
 
 static double complex number(tg_dtype dtype, const void *x, int64_t i) {
     const tg_scalar value = tg_load(dtype, x, i);
-    return CMPLX(value.re, value.im);
+    return value.re + value.im * (double complex)I;
 }
 
 static double sign(double x) {
@@ -86,7 +86,9 @@ static double sign(double x) {
 static double complex lion(double complex g, bool split, double complex *m) {
     const double complex c = BETA1 * *m + (1.0 - BETA1) * g;
     *m = BETA2 * *m + (1.0 - BETA2) * g;
-    return split ? CMPLX(sign(creal(c)), sign(cimag(c))) : cabs(c) > 0.0 ? c / cabs(c) : 0.0;
+    return split           ? sign(creal(c)) + sign(cimag(c)) * (double complex)I
+           : cabs(c) > 0.0 ? c / cabs(c)
+                           : 0.0;
 }
 
 static void expect_near(const char *what, double complex found, double complex expected,
