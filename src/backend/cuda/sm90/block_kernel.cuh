@@ -9,10 +9,10 @@
  * spectrum of a row for as long as the row lasts. The inverse transform is a product with cosines
  * and sines, the waves, which come from the second-level cache in the order in which threads need
  * them. At ns1024 a block reads x and writes z1 and z2, 3.4 GB with the spectrum: .8 ms at the
- * card's bandwidth, 1.6 measured; as three kernels it took 3.9.
+ * card's bandwidth, 1.66 measured; as three kernels about 3.9.
  *
- * Long groups of products and loops without branches matter more than overlap by hand: shorter
- * groups, prefetches of the next tile and guarded accesses were each measured slower.
+ * Other forms of it (shorter groups of products, guarded accesses, prefetches of the next tile and
+ * stores of 8 bytes by hand, alone and together) took 1.7 to 2.4 ms there.
  *
  * Each pixel is read and written by one thread: z1, z2 and activated may lie where x does. */
 #ifndef TG_BACKEND_CUDA_SM90_BLOCK_KERNEL_CUH
