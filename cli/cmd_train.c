@@ -47,6 +47,7 @@ static void on_signal(int number) {
 typedef struct screen {
     bool has_bar;
     tg_train_epoch last;
+    tg_train_time time; /* of all epochs */
 } screen;
 
 static void show_step(void *user, const tg_train_progress *p) {
@@ -101,11 +102,20 @@ static const char *number_text(double value, char text[CLI_UNIT_TEXT]) {
     return text;
 }
 
+static void add_time(tg_train_time *sum, const tg_train_time *epoch) {
+    sum->prepare += epoch->prepare;
+    sum->steps += epoch->steps;
+    sum->data += epoch->data;
+    sum->evaluation += epoch->evaluation;
+    sum->checkpoint += epoch->checkpoint;
+}
+
 static void show_epoch(void *user, const tg_train_epoch *e) {
     enum { LONGEST = 100 };
     screen *s = user;
     char first[CLI_UNIT_TEXT], second[CLI_UNIT_TEXT];
     s->last = *e;
+    add_time(&s->time, &e->time);
     if (is_quiet) {
         return;
     }
@@ -203,6 +213,12 @@ static void print_memory(const tg_train_epoch *last) {
     printf("\n");
 }
 
+static void print_time(const tg_train_time *t) {
+    printf("time: steps %.1f s (waiting for data %.1f s), evaluation %.1f s, checkpoints %.1f s, "
+           "preparation %.1f s\n",
+           t->steps, t->data, t->evaluation, t->checkpoint, t->prepare);
+}
+
 static void print_ranks(const tg_optim_ranks *r) {
     char bytes[CLI_UNIT_TEXT], budget[CLI_UNIT_TEXT];
     if (r->params > 0) {
@@ -263,6 +279,7 @@ static tg_status train(const tg_context *ctx, tg_trainer *trainer, bool json) {
         cli_say("go on with --resume auto");
     } else {
         print_memory(&s.last);
+        print_time(&s.time);
         print_ranks(&s.last.ranks);
         cli_say("finished: %lld epochs, %lld steps; %s", (long long)end.epoch, (long long)end.step,
                 end.checkpoint);

@@ -52,9 +52,13 @@ grep -q "wandb.log, wandb.project" log || fail "foreign keys must be named once"
 [ "$(wc -l <whole/metrics.csv)" -eq 9 ] || fail "metrics.csv has a header and a line per epoch"
 for key in '"epoch":8,"step":40,"lr":' '"train":{"loss":' '"test":{"12":{"l2":' '"24":{"l2":' \
     '"step_ms":' '"memory":{"peak":' '"optimizer":' '"factors":' '"indices":' '"activations":' \
-    '"workspace":' '"data":' '"weights":' '"gradients":'; do
+    '"workspace":' '"data":' '"weights":' '"gradients":' '"time":{"prepare":' '"steps":' \
+    '"evaluation":' '"checkpoint":'; do
     tail -1 whole/metrics.jsonl | grep -qF "$key" || fail "metrics.jsonl lacks $key"
 done
+sed -E 's/.*"checkpoint":([^}]*)\}\}/\1/' whole/metrics.jsonl | awk 'NR == 1 ? $1 != 0 : $1 <= 0 { bad = 1 } END { exit bad }' ||
+    fail "each line tells the time of the checkpoint before it"
+grep -q '^time: steps .* evaluation .* checkpoints .* preparation ' log || fail "the summary must tell of time"
 for file in config.yaml metrics.csv samples.safetensors $final checkpoints/best.safetensors \
     checkpoints/recent.safetensors; do
     [ -s whole/$file ] || fail "no $file in the run folder"

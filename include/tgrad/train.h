@@ -134,6 +134,15 @@ typedef struct tg_train_progress { /* after each step */
     size_t memory;       /* bytes held now where the backend computes */
 } tg_train_progress;
 
+/* Seconds that a run spent on its parts since the line of the epoch before. */
+typedef struct tg_train_time {
+    double prepare;    /* memory and plans for the steps */
+    double steps;      /* of them .. */
+    double data;       /* .. waiting for batches to be read */
+    double evaluation; /* on the test sets */
+    double checkpoint; /* saving, and waiting for what was saved before */
+} tg_train_time;
+
 typedef struct tg_train_epoch { /* after each epoch: what a line of metrics.jsonl holds */
     int64_t epoch, epochs, step;
     double learning_rate;
@@ -148,6 +157,7 @@ typedef struct tg_train_epoch { /* after each epoch: what a line of metrics.json
     double loss_scale;    /* of the next step; 1: none */
     int64_t overflows;    /* steps in which a dynamic loss scale was too large, of the run */
     tg_optim_ranks ranks; /* opt.rank auto */
+    tg_train_time time;   /* what the epoch was made of */
 } tg_train_epoch;
 
 typedef struct tg_train_watch {

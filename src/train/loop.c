@@ -165,12 +165,14 @@ static void report_step(tg_trainer *t, const tg_train_watch *watch, int64_t epoc
 }
 
 static tg_status evaluate(tg_trainer *t) {
+    const double start = tg_seconds();
     tg_status status = TG_OK;
     for (int i = 0; status == TG_OK && i < t->test_count; i++) {
         tg_test_errors_destroy(&t->errors[i]);
         status = tg_model_evaluate(t->model, t->tests[i].dataset, t->tests[i].batch, &t->errors[i]);
     }
     t->is_evaluated = status == TG_OK;
+    t->time.evaluation += tg_seconds() - start;
     return status;
 }
 
@@ -192,7 +194,10 @@ static tg_train_epoch describe_epoch(const tg_trainer *t, int64_t epochs) {
         .ranks = tg_optim_get_ranks(t->optim),
         .loss_scale = tg_optim_loss_scale(t->optim),
         .memory = tg_context_memory(t->ctx, t->model->be->ops->place),
-        .seconds = tg_seconds() - t->epoch_start};
+        .seconds = tg_seconds() - t->epoch_start,
+        .time = t->time};
+    epoch.time.steps = t->step_seconds;
+    epoch.time.data = tg_prefetch_waited(t->prefetch);
     for (int i = 0; i < t->test_count; i++) {
         if (t->is_evaluated) {
             epoch.test[i] = t->errors[i];
@@ -209,6 +214,7 @@ static tg_status record_epoch(tg_trainer *t, const tg_train_watch *watch, int64_
     tg_status status = TG_OK;
     const tg_train_epoch epoch = describe_epoch(t, epochs);
     t->is_evaluated = false;
+    t->time = (tg_train_time){0};
     tg_lr_schedule_epoch(&p->schedule, epoch.train_loss);
     p->epoch++;
     p->stage_epoch++;
@@ -217,10 +223,12 @@ static tg_status record_epoch(tg_trainer *t, const tg_train_watch *watch, int64_
     p->loss_sum = 0.0;
     TG_TRY(tg_run_folder_log(&t->folder, &epoch));
     bool is_best = false;
+    const double start = tg_seconds();
     TG_TRY(tg_trainer_save_best(t, &epoch, &is_best));
     if (tg_phase_saves(&t->model->config.loop, p->stage_epoch)) {
         TG_TRY(tg_trainer_save(t, is_best));
     }
+    t->time.checkpoint += tg_seconds() - start;
     if (watch && watch->on_epoch) {
         watch->on_epoch(watch->user, &epoch);
     }
@@ -247,6 +255,7 @@ static tg_status train_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t
     t->timed_steps = 0;
     TG_TRY(prepare_training(t));
     TG_TRY(tg_prefetch_start(t->prefetch, t->progress.epoch, t->progress.batch));
+    t->time.prepare += tg_seconds() - t->epoch_start;
     while (t->progress.batch < batches && !*stopped) {
         const double start = tg_seconds();
         TG_TRY(train_batch(t));

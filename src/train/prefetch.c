@@ -4,6 +4,8 @@
 
 #include <pthread.h>
 
+#include "base/timer.h"
+
 enum { SLOTS = 2 };
 
 typedef struct slot {
@@ -22,6 +24,7 @@ struct tg_prefetch {
     int64_t epoch;
     int64_t taken; /* the batch that is handed out next */
     int64_t sent;  /* the one that is copied next */
+    double waited; /* seconds, for batches to be read */
 
     /* where work is queued */
     slot slots[SLOTS];
@@ -204,6 +207,7 @@ tg_status tg_prefetch_start(tg_prefetch *f, int64_t epoch, int64_t batch) {
     tg_status status = tg_prefetch_stop(f);
     f->epoch = epoch;
     f->taken = f->sent = batch;
+    f->waited = 0.0;
     if (status != TG_OK || !stream_of(f)) {
         return status;
     }
@@ -226,11 +230,13 @@ static tg_status send(tg_prefetch *f) {
     tg_status status = TG_OK;
     tg_backend *be = f->model->be;
     const slot *s = &f->slots[f->sent % SLOTS];
+    const double start = tg_seconds();
     pthread_mutex_lock(&f->lock);
     while (!s->is_filled) {
         pthread_cond_wait(&f->change, &f->lock);
     }
     pthread_mutex_unlock(&f->lock);
+    f->waited += tg_seconds() - start;
     TG_TRY(tg_context_adopt(f->model->ctx, f->reader, s->status));
     const tg_tensor x = tg_batch_view(&f->x, s->count), y = tg_batch_view(&f->y, s->count);
     TG_TRY(stream_of(f)->copy_stream_upload(be, true, x.data, s->x, tg_tensor_bytes(&x)));
@@ -259,7 +265,9 @@ tg_status tg_prefetch_next(tg_prefetch *f, tg_tensor *x, tg_tensor *y) {
     if (stream_of(f)) {
         TG_TRY(take_sent(f, &count));
     } else {
+        const double start = tg_seconds();
         status = read_batch(f, f->epoch, f->taken, f->x.data, f->y.data, &count);
+        f->waited += tg_seconds() - start;
         TG_TRY(tg_context_adopt(f->model->ctx, f->reader, status));
     }
     *x = tg_batch_view(&f->x, count);
@@ -285,4 +293,8 @@ tg_status tg_prefetch_recycle(tg_prefetch *f) {
     pthread_cond_broadcast(&f->change);
     pthread_mutex_unlock(&f->lock);
     return status;
+}
+
+double tg_prefetch_waited(const tg_prefetch *f) {
+    return f->waited;
 }

@@ -33,4 +33,7 @@ TG_NODISCARD tg_status tg_prefetch_ahead(tg_prefetch *prefetch);
 /* The step is queued: its pinned buffer may be filled anew. */
 TG_NODISCARD tg_status tg_prefetch_recycle(tg_prefetch *prefetch);
 
+/* Seconds that were spent on waiting for batches to be read since the start. */
+double tg_prefetch_waited(const tg_prefetch *prefetch);
+
 #endif

@@ -326,6 +326,22 @@ static void add_ranks(tg_line *l, const tg_optim_ranks *r) {
     tg_line_add(l, "}");
 }
 
+static void add_time(tg_line *l, const tg_train_time *time) {
+    const struct {
+        const char *name;
+        double seconds;
+    } parts[] = {{"prepare", time->prepare},
+                 {"steps", time->steps},
+                 {"data", time->data},
+                 {"evaluation", time->evaluation},
+                 {"checkpoint", time->checkpoint}};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        tg_line_add(l, "%s\"%s\":", i ? "," : ",\"time\":{", parts[i].name);
+        tg_line_real(l, parts[i].seconds);
+    }
+    tg_line_add(l, "}");
+}
+
 /* The backend is named in every line: a run may be resumed on another one. */
 static void json_line(const tg_context *ctx, const tg_train_epoch *e, tg_line *l) {
     tg_line_add(l, "{\"epoch\":%" PRId64 ",\"step\":%" PRId64 ",\"lr\":", e->epoch, e->step);
@@ -362,6 +378,7 @@ static void json_line(const tg_context *ctx, const tg_train_epoch *e, tg_line *l
     if (*tg_backend_math(ctx)) {
         tg_line_add(l, ",\"math\":\"%s\"", tg_backend_math(ctx));
     }
+    add_time(l, &e->time);
     tg_line_add(l, "}\n");
 }
 

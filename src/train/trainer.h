@@ -45,6 +45,7 @@ struct tg_trainer {
 
     double epoch_start; /* on the clock */
     double step_seconds;
+    tg_train_time time;  /* since the last line of an epoch, but for the steps */
     int64_t timed_steps; /* of this epoch in this process */
     double run_seconds;  /* of all steps timed in this process */
     int64_t run_steps;
