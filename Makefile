@@ -26,6 +26,7 @@ demo: ## install what is missing, build, and show the program at work
 check: ## install what is missing, build, run every test and a short fuzz run
 	@scripts/setup
 	@scripts/setup --fortran || echo "going on without the test of the Fortran module"
+	@scripts/setup --python || echo "going on without the tests of the Python package"
 	@$(MAKE) build
 	@ctest --preset release -j $(JOBS)
 	@scripts/fuzz

@@ -1,0 +1,33 @@
+"""Compressed-gradient training: a PyTorch optimizer, and the trainer of Fourier neural operators.
+
+    opt = libtgrad.TensorGRaD(libtgrad.param_groups(model), lr=3e-4)
+
+NumPy is enough for everything but the optimizer, which imports torch when it is first named.
+"""
+import importlib
+
+from ._library import Error, lib, text
+
+__version__ = text(lib.tg_build().version)
+
+# Name -> module that has it; imported when it is first used.
+_LAZY = {}
+
+__all__ = ["Error", "__version__", *_LAZY]
+
+
+def __getattr__(name):
+    if name not in _LAZY:
+        raise AttributeError(f"module 'libtgrad' has no attribute '{name}'")
+    try:
+        value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ImportError(f"libtgrad.{name} needs PyTorch: pip install torch") from error
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted(__all__)

@@ -1,0 +1,69 @@
+"""Finding and loading the library, and its errors as exceptions."""
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import libtgrad
+from libtgrad import _library
+from libtgrad._library import Context, Error, c, lib
+
+PACKAGE = str(pathlib.Path(libtgrad.__file__).parent.parent)
+
+
+def run(code, **environment):
+    return subprocess.run([sys.executable, "-X", "faulthandler", "-c", code], text=True, capture_output=True,
+                          env={**os.environ, "PYTHONPATH": PACKAGE, **environment})
+
+
+def test_version_is_the_librarys():
+    assert libtgrad.__version__ == f"{c.TG_VERSION_MAJOR}.{c.TG_VERSION_MINOR}.{c.TG_VERSION_PATCH}"
+
+
+def test_import_takes_no_torch():
+    done = run("import sys, libtgrad; sys.exit('torch' in sys.modules)")
+    assert done.returncode == 0, done.stderr
+
+
+def test_unknown_names_are_attribute_errors():
+    with pytest.raises(AttributeError, match="no attribute 'TensorGrad'"):
+        libtgrad.TensorGrad
+
+
+def test_a_library_that_cannot_be_loaded_is_named(tmp_path):
+    (tmp_path / "libtgrad.so").write_bytes(bytes(1000))
+    folder = tmp_path / "python" / "libtgrad"
+    folder.mkdir(parents=True)
+    for name in ("__init__.py", "_library.py", "_interface.py"):
+        (folder / name).write_bytes((pathlib.Path(libtgrad.__file__).parent / name).read_bytes())
+    done = run("import libtgrad", PYTHONPATH=str(tmp_path / "python"),
+               LIBTGRAD_LIBRARY=str(tmp_path / "libtgrad.so"))
+    assert "ImportError: libtgrad: no shared library could be loaded" in done.stderr
+    assert f"{tmp_path}/libtgrad.so: invalid ELF header" in done.stderr
+
+
+def test_errors_carry_the_sentence_and_the_status():
+    context = Context()
+    with pytest.raises(Error, match="backend 'abacus' is not in this build; it has ref, cpu") as caught:
+        context.check(lib.tg_backend_select(context, b"abacus"))
+    assert caught.value.status != c.TG_OK and isinstance(caught.value, RuntimeError)
+
+
+def test_a_context_that_cannot_be_made_says_why():
+    with pytest.raises(Error, match="threads"):
+        Context(threads=-1)
+
+
+def test_objects_end_before_their_context():
+    class Owner:
+        pass
+
+    archive, owner = _library.ctypes.c_void_p(), Owner()
+    lines = []
+    context = Context(log=lambda level, line: lines.append(line))
+    context.check(lib.tg_archive_create(context, archive))
+    context.own(owner, lib.tg_archive_destroy, archive)
+    del context, owner
+    assert archive.value is None and lines == []
