@@ -27,6 +27,7 @@ check: ## install what is missing, build, run every test and a short fuzz run
 	@scripts/setup
 	@scripts/setup --fortran || echo "going on without the test of the Fortran module"
 	@scripts/setup --python || echo "going on without the tests of the Python package"
+	@scripts/setup --mpi || echo "going on without the tests of several processes"
 	@$(MAKE) build
 	@ctest --preset release -j $(JOBS)
 	@scripts/fuzz

@@ -27,7 +27,7 @@ tg_use(fftw3)
 tg_use(hdf5-serial hdf5)
 tg_use(jansson)
 tg_use(libfyaml)
-target_link_libraries(tg_dependencies INTERFACE OpenMP::OpenMP_C Threads::Threads m)
+target_link_libraries(tg_dependencies INTERFACE OpenMP::OpenMP_C Threads::Threads ${CMAKE_DL_LIBS} m)
 
 # What only the program needs: pictures.
 pkg_check_modules(TG_PNG REQUIRED IMPORTED_TARGET libpng)

@@ -3,6 +3,7 @@
 #define TGRAD_TGRAD_H
 
 #include "tgrad/backend.h"
+#include "tgrad/comm.h"
 #include "tgrad/context.h"
 #include "tgrad/data.h"
 #include "tgrad/events.h"

@@ -167,6 +167,32 @@ static void make_generator(void) {
     set_ok(world.ctx, tg_generator_create(world.ctx, &world.generator_config, &world.generator));
 }
 
+static int reduce_nothing(void *user, tg_comm_op op, tg_dtype dtype, int64_t count, void *values) {
+    (void)user;
+    (void)values;
+    return op == TG_COMM_SUM && dtype == TG_F32 && count > 0 ? 0 : 1;
+}
+
+static int send_nothing(void *user, int root, int64_t bytes, void *data) {
+    (void)user;
+    (void)data;
+    return root == 0 && bytes > 0 ? 0 : 1;
+}
+
+static int meet_nobody(void *user) {
+    (void)user;
+    return 0;
+}
+
+static void make_communicator(void) {
+    world.callbacks = (tg_comm_callbacks){.size = sizeof(tg_comm_callbacks),
+                                          .ranks = 1,
+                                          .all_reduce = reduce_nothing,
+                                          .broadcast = send_nothing,
+                                          .barrier = meet_nobody};
+    set_ok(world.ctx, tg_comm_create_self(world.ctx, &world.comm));
+}
+
 void world_make(void) {
     const tg_context_config config = {.size = sizeof(tg_context_config),
                                       .device = -1,
@@ -181,9 +207,11 @@ void world_make(void) {
     make_network();
     make_run();
     make_generator();
+    make_communicator();
 }
 
 void world_end(void) {
+    tg_comm_destroy(&world.comm);
     tg_generator_destroy(&world.generator);
     assert_int_equal(tg_events_close(&world.events), TG_OK);
     tg_model_destroy(&world.model);

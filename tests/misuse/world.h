@@ -21,6 +21,7 @@ typedef struct misuse_world {
     tg_model *model;
     tg_events *events;
     tg_generator *generator; /* not run */
+    tg_comm *comm;           /* of one rank */
 
     tg_fno_config network;
     tg_dataset_config dataset_config;
@@ -33,6 +34,7 @@ typedef struct misuse_world {
     tg_lr_schedule schedule;
     tg_generator_config generator_config;
     tg_step_config step_config;
+    tg_comm_callbacks callbacks; /* which do nothing */
 
     tg_tensor x, made_tensor; /* x, and what an array of the network looks like */
     tg_shape shape;           /* of x */

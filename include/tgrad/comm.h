@@ -1,0 +1,154 @@
+/* Communicators: ranks that work on one training, each a process (MPI), a thread or whatever the
+ * caller's own functions reach.
+ *
+ * Every rank makes the same calls in the same order; a call returns when this rank's part of it is
+ * done. Results of reductions are the same bits on every rank, and the same again in the next run
+ * on the same number of ranks and the same machines: what the ranks hold is combined in an order
+ * that depends on their number and the size alone (of MPI, as far as the library underneath keeps
+ * to the advice of its standard, which Open MPI and MPICH do). Other numbers of ranks agree up to
+ * rounding.
+ *
+ * A rank that does not come, because it died or is late, is an error on all others after `timeout`
+ * seconds (of tg_comm_create_callbacks: as its functions say), with a sentence that names rank and
+ * operation. After an error, further calls fail at once, and tg_comm_destroy waits for nobody. */
+#ifndef TGRAD_COMM_H
+#define TGRAD_COMM_H
+
+#include "tgrad/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tg_comm tg_comm;
+
+typedef enum tg_comm_op { TG_COMM_SUM, TG_COMM_MAX } tg_comm_op;
+
+typedef struct tg_comm_config {
+    size_t size;    /* of the struct, see status.h */
+    double timeout; /* 600: seconds that a rank waits for the others in one call */
+} tg_comm_config;
+
+TG_API void tg_comm_config_init(tg_comm_config *config, size_t size);
+static inline tg_comm_config tg_comm_config_default(void) {
+    tg_comm_config config;
+    tg_comm_config_init(&config, sizeof config);
+    return config;
+}
+
+/* ---- life ---- */
+
+/* How this process was started, by the environment that launchers leave to it; nothing is opened.
+ */
+typedef struct tg_comm_launch {
+    const char *launcher; /* "mpirun", "mpiexec", "srun", "torchrun", or "none" */
+    int rank, ranks;      /* 0 and 1 without a launcher */
+    int local_rank;       /* among those of this machine; -1: the launcher does not tell */
+} tg_comm_launch;
+
+TG_API tg_comm_launch tg_comm_get_launch(void);
+
+/* One rank: this one. Nothing is ever sent. */
+TG_API TG_NODISCARD tg_status tg_comm_create_self(tg_context *ctx, tg_comm **out);
+
+/* All processes that the launcher started: over MPI, which is opened at run time (the library that
+ * the process has already, that of the environment variable TGRAD_MPI, or the system's Open MPI or
+ * MPICH) and initialised if it is not yet; tg_comm_destroy then finalizes it. Without a launcher,
+ * or with one process, the same as tg_comm_create_self. `config` NULL: the default. */
+TG_API TG_NODISCARD tg_status tg_comm_create_world(tg_context *ctx, const tg_comm_config *config,
+                                                   tg_comm **out);
+
+/* The ranks of the caller's MPI communicator: `mpi_comm` is the address of the MPI_Comm, which is
+ * duplicated. MPI is initialised, and finalized after tg_comm_destroy. */
+TG_API TG_NODISCARD tg_status tg_comm_create_mpi(tg_context *ctx, const void *mpi_comm,
+                                                 const tg_comm_config *config, tg_comm **out);
+
+/* Functions of the caller on memory of the host; everything is made of these three. They return 0,
+ * or anything else for a failure. */
+typedef struct tg_comm_callbacks {
+    size_t size; /* of the struct, see status.h */
+    int rank, ranks;
+    /* values[i] = sum or maximum over the ranks; dtype is TG_F32 or TG_F64 */
+    int (*all_reduce)(void *user, tg_comm_op op, tg_dtype dtype, int64_t count, void *values);
+    int (*broadcast)(void *user, int root, int64_t bytes, void *data);
+    int (*barrier)(void *user);
+    void *user; /* handed to each of them */
+} tg_comm_callbacks;
+
+TG_API TG_NODISCARD tg_status tg_comm_create_callbacks(tg_context *ctx,
+                                                       const tg_comm_callbacks *callbacks,
+                                                       tg_comm **out);
+
+/* Every rank calls it; accepts NULL. */
+TG_API void tg_comm_destroy(tg_comm **comm);
+
+/* Ends all ranks without their consent, this process included, where the transport can (MPI_Abort
+ * with exit status 1); otherwise the others learn it at their next call, or by their timeout. For
+ * programs that cannot go on; the library itself never calls it. */
+TG_API void tg_comm_abort(tg_comm *comm);
+
+/* ---- what it knows ---- */
+
+TG_API int tg_comm_rank(const tg_comm *comm);
+TG_API int tg_comm_ranks(const tg_comm *comm);
+/* Among the ranks on this machine, and how many those are. */
+TG_API int tg_comm_local_rank(const tg_comm *comm);
+TG_API int tg_comm_local_ranks(const tg_comm *comm);
+/* "self", "threads", "callbacks", or MPI with its version: "Open MPI v4.1.4". */
+TG_API const char *tg_comm_transport(const tg_comm *comm);
+
+/* Since the communicator was made. Bytes are those of the values, once: what a link carries of an
+ * all-reduce of n bytes over P ranks is about 2 n (P - 1) / P in each direction. */
+typedef struct tg_comm_stats {
+    int64_t calls;
+    int64_t reduced; /* bytes of all_reduce, reduce and reduce_scatter */
+    int64_t copied;  /* bytes of all_gather and broadcast */
+    double seconds;  /* in calls, waiting for others included */
+} tg_comm_stats;
+
+TG_API tg_comm_stats tg_comm_get_stats(const tg_comm *comm);
+
+/* ---- operations ----
+ *
+ * Tensors lie on the host, or on the device that the context computes on; what the transport cannot
+ * take there is staged through the host. They are read and written in place, and have the same
+ * dtype and size on every rank. Reductions take f32, f64, c64 and c128 (of TG_COMM_MAX, the real
+ * ones), copies any dtype. */
+
+/* On every rank, the sum or maximum of what all have. */
+TG_API TG_NODISCARD tg_status tg_comm_all_reduce(tg_comm *comm, tg_comm_op op,
+                                                 const tg_tensor *values);
+/* The same on rank `owner` alone; what the others have is as it was or undefined. */
+TG_API TG_NODISCARD tg_status tg_comm_reduce(tg_comm *comm, tg_comm_op op, int owner,
+                                             const tg_tensor *values);
+
+/* Values first .. first + count - 1. */
+typedef struct tg_comm_part {
+    int64_t first, count;
+} tg_comm_part;
+
+/* The part of `count` values that is rank `rank`'s in the two calls below. */
+TG_API tg_comm_part tg_comm_get_part(const tg_comm *comm, int64_t count, int rank);
+/* Each rank gets the sum or maximum of its part; its other values are as they were or undefined. */
+TG_API TG_NODISCARD tg_status tg_comm_reduce_scatter(tg_comm *comm, tg_comm_op op,
+                                                     const tg_tensor *values);
+/* Each rank gives its part, and gets those of the others. */
+TG_API TG_NODISCARD tg_status tg_comm_all_gather(tg_comm *comm, const tg_tensor *values);
+
+/* What rank `root` has, on every rank. */
+TG_API TG_NODISCARD tg_status tg_comm_broadcast(tg_comm *comm, int root, const tg_tensor *values);
+/* Returns when every rank has called it. */
+TG_API TG_NODISCARD tg_status tg_comm_barrier(tg_comm *comm);
+
+/* The statuses of a step that each rank made for itself: TG_OK if all are; otherwise every rank
+ * gets that of the lowest rank that failed, with its sentence and "rank N:" in front. */
+TG_API TG_NODISCARD tg_status tg_comm_agree(tg_comm *comm, tg_status status);
+/* Fails on every rank unless all have the same `bytes` at `data`; `what` is for the sentence: "the
+ * settings". */
+TG_API TG_NODISCARD tg_status tg_comm_check_same(tg_comm *comm, const char *what, const void *data,
+                                                 size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

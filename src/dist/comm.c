@@ -1,0 +1,418 @@
+/* Communicators, whatever their transport: checks, the way of device memory through the host, and
+ * the operations that are made of others. */
+#include "dist/comm.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/sized.h"
+#include "base/threads.h"
+#include "base/timer.h"
+
+/* What lies on a device travels in pieces of this size, through one buffer. */
+enum { STAGE_BYTES = 4 << 20 };
+
+void tg_comm_config_init(tg_comm_config *config, size_t size) {
+    const tg_comm_config defaults = {.size = sizeof defaults, .timeout = 600.0};
+    tg_sized_init(config, size, &defaults, sizeof defaults);
+}
+
+/* ---- life ---- */
+
+tg_status tg_comm_begin(tg_context *ctx, const tg_comm_config *config, tg_comm **out) {
+    tg_status status = TG_OK;
+    tg_comm *comm = NULL;
+    tg_comm_config full = tg_comm_config_default();
+    if (config) {
+        TG_TRY(TG_SIZED_READ(ctx, tg_comm_config, timeout, config, &full));
+    }
+    if (!(full.timeout > 0.0)) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "communicator: a timeout of %g s, not > 0",
+                       full.timeout);
+    }
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, comm, 1));
+    comm->ctx = ctx;
+    comm->ranks = comm->local_ranks = 1;
+    comm->timeout = full.timeout;
+fail:
+    *out = comm;
+    return status;
+}
+
+void tg_comm_destroy(tg_comm **comm) {
+    if (!comm || !*comm) {
+        return;
+    }
+    if ((*comm)->ops && (*comm)->ops->close) {
+        (*comm)->ops->close(*comm);
+    }
+    tg_mem_free((*comm)->ctx, (*comm)->stage);
+    TG_FREE((*comm)->ctx, *comm);
+}
+
+/* 64-bit FNV-1a. */
+static uint64_t hash(const void *data, size_t bytes) {
+    const unsigned char *byte = data;
+    uint64_t value = 0xcbf29ce484222325U;
+    for (size_t i = 0; i < bytes; i++) {
+        value = (value ^ byte[i]) * 0x100000001b3U;
+    }
+    return value;
+}
+
+/* Who is on the same machine, by its name. */
+static tg_status find_neighbours(tg_comm *comm) {
+    tg_status status = TG_OK;
+    uint64_t *machines = NULL;
+    char name[256] = "";
+    TG_TRY(TG_NEW(comm->ctx, TG_MEM_OTHER, machines, comm->ranks));
+    (void)gethostname(name, sizeof name - 1);
+    machines[comm->rank] = hash(name, strlen(name));
+    const tg_tensor all = {.dtype = TG_U64, .shape = {1, {comm->ranks}}, .data = machines};
+    TG_TRY(tg_comm_all_gather(comm, &all));
+    comm->local_rank = comm->local_ranks = 0;
+    for (int i = 0; i < comm->ranks; i++) {
+        const int same = machines[i] == machines[comm->rank];
+        comm->local_ranks += same;
+        comm->local_rank += same && i < comm->rank;
+    }
+fail:
+    tg_mem_free(comm->ctx, machines);
+    return status;
+}
+
+tg_status tg_comm_finish(tg_comm **comm, tg_comm **out) {
+    const tg_status status = find_neighbours(*comm);
+    if (status != TG_OK) {
+        tg_comm_destroy(comm);
+        return status;
+    }
+    (*comm)->stats = (tg_comm_stats){0};
+    *out = *comm;
+    return TG_OK;
+}
+
+static const tg_comm_ops self_ops = {0}; /* one rank: nothing reaches a transport */
+
+tg_status tg_comm_create_self(tg_context *ctx, tg_comm **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx);
+    const tg_status status = tg_comm_begin(ctx, NULL, out);
+    if (status == TG_OK) {
+        (*out)->ops = &self_ops;
+        snprintf((*out)->transport, sizeof(*out)->transport, "self");
+    }
+    return status;
+}
+
+void tg_comm_abort(tg_comm *comm) {
+    if (comm) {
+        comm->is_broken = true;
+        if (comm->ops->end_all) {
+            comm->ops->end_all(comm);
+        }
+    }
+}
+
+/* ---- what it knows ---- */
+
+int tg_comm_rank(const tg_comm *comm) {
+    return comm ? comm->rank : 0;
+}
+
+int tg_comm_ranks(const tg_comm *comm) {
+    return comm ? comm->ranks : 0;
+}
+
+int tg_comm_local_rank(const tg_comm *comm) {
+    return comm ? comm->local_rank : 0;
+}
+
+int tg_comm_local_ranks(const tg_comm *comm) {
+    return comm ? comm->local_ranks : 0;
+}
+
+const char *tg_comm_transport(const tg_comm *comm) {
+    return comm ? comm->transport : "";
+}
+
+tg_comm_stats tg_comm_get_stats(const tg_comm *comm) {
+    return comm ? comm->stats : (tg_comm_stats){0};
+}
+
+tg_comm_part tg_comm_get_part(const tg_comm *comm, int64_t count, int rank) {
+    if (!comm || count < 1 || rank < 0 || rank >= comm->ranks) {
+        return (tg_comm_part){0};
+    }
+    const tg_range range = tg_partition(count, 1, comm->ranks, rank);
+    return (tg_comm_part){range.begin, range.end - range.begin};
+}
+
+tg_status tg_comm_timed_out(const tg_comm *comm, const char *operation, const char *why) {
+    return tg_fail(comm->ctx, TG_E_BACKEND,
+                   "rank %d of %d: %s was not finished within %g s (distributed.timeout): %s",
+                   comm->rank, comm->ranks, operation, comm->timeout, why);
+}
+
+/* ---- one call of the transport ---- */
+
+typedef enum call_kind { ALL_REDUCE, REDUCE, BROADCAST } call_kind;
+
+typedef struct call {
+    const char *name;
+    call_kind kind;
+    tg_comm_op op;
+    int root;
+    tg_dtype dtype; /* of reductions the real one; of copies u8 */
+    tg_place place;
+} call;
+
+static bool gives(const tg_comm *comm, const call *c) {
+    return c->kind != BROADCAST || comm->rank == c->root;
+}
+
+static bool gets(const tg_comm *comm, const call *c) {
+    return c->kind == ALL_REDUCE || (comm->rank == c->root) == (c->kind == REDUCE);
+}
+
+static tg_status run(tg_comm *comm, const call *c, int64_t n, void *x) {
+    const tg_comm_ops *ops = comm->ops;
+    if (c->kind == BROADCAST) {
+        return ops->broadcast(comm, c->root, n, x);
+    }
+    return c->kind == REDUCE && ops->reduce ? ops->reduce(comm, c->op, c->root, c->dtype, n, x)
+                                            : ops->all_reduce(comm, c->op, c->dtype, n, x);
+}
+
+static tg_status run_staged(tg_comm *comm, const call *c, int64_t n, void *x) {
+    tg_backend *be = NULL;
+    tg_status status = TG_OK;
+    const int64_t size = (int64_t)tg_dtype_size(c->dtype), most = STAGE_BYTES / size;
+    TG_TRY(tg_backend_get(comm->ctx, &be));
+    if (!comm->stage) {
+        comm->stage = tg_mem_alloc(comm->ctx, TG_MEM_COMMUNICATION, STAGE_BYTES, 1);
+        TG_TRY(comm->stage ? TG_OK : TG_E_MEMORY);
+    }
+    for (int64_t i = 0; i < n; i += most) {
+        const int64_t count = n - i < most ? n - i : most;
+        char *piece = (char *)x + i * size;
+        if (gives(comm, c)) {
+            TG_TRY(be->ops->download(be, comm->stage, piece, (size_t)(count * size)));
+        }
+        TG_TRY(run(comm, c, count, comm->stage));
+        if (gets(comm, c)) {
+            TG_TRY(be->ops->upload(be, piece, comm->stage, (size_t)(count * size)));
+        }
+    }
+fail:
+    return status;
+}
+
+static tg_status run_anywhere(tg_comm *comm, const call *c, int64_t n, void *x) {
+    if (n == 0 || comm->ranks == 1) {
+        return TG_OK;
+    }
+    const bool is_staged = c->place != TG_HOST && !comm->ops->takes_device;
+    const tg_status status = is_staged ? run_staged(comm, c, n, x) : run(comm, c, n, x);
+    comm->is_broken |= status != TG_OK;
+    return status;
+}
+
+/* ---- operations ---- */
+
+static tg_status check(tg_comm *comm, const char *name, int root, const tg_tensor *values) {
+    const int64_t n = tg_shape_numel(&values->shape);
+    tg_status status = TG_OK;
+    if (comm->is_broken) {
+        return tg_fail(comm->ctx, TG_E_BACKEND,
+                       "rank %d of %d: %s: an operation of this communicator failed before",
+                       comm->rank, comm->ranks, name);
+    }
+    if (root < 0 || root >= comm->ranks) {
+        return tg_fail(comm->ctx, TG_E_ARGUMENT, "%s: rank %d of %d", name, root, comm->ranks);
+    }
+    if (n < 0 || (n > 0 && !values->data) || (unsigned)values->dtype >= TG_DTYPES) {
+        return tg_fail(comm->ctx, TG_E_ARGUMENT, "%s: not a tensor with values", name);
+    }
+    if (values->place != TG_HOST) {
+        tg_backend *be = NULL;
+        TG_TRY(tg_backend_get(comm->ctx, &be));
+        if (values->place != be->ops->place) {
+            return tg_fail(comm->ctx, TG_E_ARGUMENT,
+                           "%s: values on a device, but the backend computes on the host", name);
+        }
+    }
+fail:
+    return status;
+}
+
+/* The call of a reduction, and how many real values of an element it sees. */
+static tg_status check_reduction(tg_comm *comm, call *c, const tg_tensor *values,
+                                 int *per_element) {
+    const tg_status status = check(comm, c->name, c->root, values);
+    if (status != TG_OK) {
+        return status;
+    }
+    c->dtype = tg_dtype_real(values->dtype);
+    c->place = values->place;
+    *per_element = c->dtype == values->dtype ? 1 : 2;
+    const bool is_known = c->dtype == TG_F32 || c->dtype == TG_F64;
+    if (!is_known || (c->op != TG_COMM_SUM && (c->op != TG_COMM_MAX || *per_element > 1))) {
+        return tg_fail(comm->ctx, TG_E_DTYPE, "%s: %s of %s, it takes %s", c->name,
+                       c->op == TG_COMM_SUM ? "the sum" : "the maximum",
+                       tg_dtype_name(values->dtype),
+                       c->op == TG_COMM_SUM ? "f32, f64, c64 and c128" : "f32 and f64");
+    }
+    return TG_OK;
+}
+
+static void count(tg_comm *comm, double start, const tg_tensor *values, int64_t *bytes) {
+    comm->stats.calls++;
+    comm->stats.seconds += tg_seconds() - start;
+    if (bytes) {
+        *bytes += (int64_t)tg_tensor_bytes(values);
+    }
+}
+
+/* All of the values to one place, or each rank's part to it. */
+static tg_status reduce_by(tg_comm *comm, call c, bool by_parts, const tg_tensor *values) {
+    const double start = tg_seconds();
+    int per_element = 1;
+    tg_status status = TG_OK;
+    TG_TRY(check_reduction(comm, &c, values, &per_element));
+    const int64_t n = tg_shape_numel(&values->shape);
+    const size_t size = tg_dtype_size(values->dtype);
+    for (int rank = 0; by_parts && rank < comm->ranks; rank++) {
+        const tg_comm_part part = tg_comm_get_part(comm, n, rank);
+        c.root = rank;
+        TG_TRY(run_anywhere(comm, &c, part.count * per_element,
+                            (char *)values->data + (size_t)part.first * size));
+    }
+    TG_TRY(by_parts ? TG_OK : run_anywhere(comm, &c, n * per_element, values->data));
+    count(comm, start, values, &comm->stats.reduced);
+fail:
+    return status;
+}
+
+tg_status tg_comm_all_reduce(tg_comm *comm, tg_comm_op op, const tg_tensor *values) {
+    TG_NEED(NULL, comm);
+    TG_NEED(comm->ctx, values);
+    return reduce_by(comm, (call){.name = "all-reduce", .kind = ALL_REDUCE, .op = op}, false,
+                     values);
+}
+
+tg_status tg_comm_reduce(tg_comm *comm, tg_comm_op op, int owner, const tg_tensor *values) {
+    TG_NEED(NULL, comm);
+    TG_NEED(comm->ctx, values);
+    return reduce_by(comm, (call){.name = "reduce", .kind = REDUCE, .op = op, .root = owner}, false,
+                     values);
+}
+
+tg_status tg_comm_reduce_scatter(tg_comm *comm, tg_comm_op op, const tg_tensor *values) {
+    TG_NEED(NULL, comm);
+    TG_NEED(comm->ctx, values);
+    return reduce_by(comm, (call){.name = "reduce-scatter", .kind = REDUCE, .op = op}, true,
+                     values);
+}
+
+tg_status tg_comm_all_gather(tg_comm *comm, const tg_tensor *values) {
+    TG_NEED(NULL, comm);
+    TG_NEED(comm->ctx, values);
+    const double start = tg_seconds();
+    tg_status status = TG_OK;
+    TG_TRY(check(comm, "all-gather", 0, values));
+    const int64_t size = (int64_t)tg_dtype_size(values->dtype);
+    for (int rank = 0; rank < comm->ranks; rank++) {
+        const tg_comm_part part = tg_comm_get_part(comm, tg_shape_numel(&values->shape), rank);
+        const call c = {.name = "all-gather",
+                        .kind = BROADCAST,
+                        .root = rank,
+                        .dtype = TG_U8,
+                        .place = values->place};
+        TG_TRY(run_anywhere(comm, &c, part.count * size, (char *)values->data + part.first * size));
+    }
+    count(comm, start, values, &comm->stats.copied);
+fail:
+    return status;
+}
+
+tg_status tg_comm_broadcast(tg_comm *comm, int root, const tg_tensor *values) {
+    TG_NEED(NULL, comm);
+    TG_NEED(comm->ctx, values);
+    const double start = tg_seconds();
+    const call c = {.name = "broadcast",
+                    .kind = BROADCAST,
+                    .root = root,
+                    .dtype = TG_U8,
+                    .place = values->place};
+    tg_status status = TG_OK;
+    TG_TRY(check(comm, c.name, root, values));
+    TG_TRY(run_anywhere(comm, &c, (int64_t)tg_tensor_bytes(values), values->data));
+    count(comm, start, values, &comm->stats.copied);
+fail:
+    return status;
+}
+
+tg_status tg_comm_barrier(tg_comm *comm) {
+    TG_NEED(NULL, comm);
+    const double start = tg_seconds();
+    const tg_tensor nothing = {.shape = {1, {0}}};
+    tg_status status = TG_OK;
+    TG_TRY(check(comm, "barrier", 0, &nothing));
+    if (comm->ranks > 1) {
+        status = comm->ops->barrier(comm);
+        comm->is_broken |= status != TG_OK;
+    }
+    count(comm, start, &nothing, NULL);
+fail:
+    return status;
+}
+
+/* ---- agreement ---- */
+
+typedef struct outcome {
+    int32_t status;
+    char sentence[1024];
+} outcome;
+
+tg_status tg_comm_agree(tg_comm *comm, tg_status own) {
+    TG_NEED(NULL, comm);
+    if (comm->ranks == 1 || (own != TG_OK && comm->is_broken)) {
+        return own;
+    }
+    tg_status status = TG_OK;
+    outcome said = {.status = (int32_t)own};
+    snprintf(said.sentence, sizeof said.sentence, "%s", tg_context_error(comm->ctx));
+    /* the lowest rank that failed, counted from the last one; whether any did not */
+    double votes[2] = {own == TG_OK ? 0 : comm->ranks - comm->rank, own == TG_OK};
+    TG_TRY(tg_comm_all_reduce(comm, TG_COMM_MAX,
+                              &(tg_tensor){.dtype = TG_F64, .shape = {1, {2}}, .data = votes}));
+    if (votes[0] == 0.0) {
+        return TG_OK;
+    }
+    const int rank = comm->ranks - (int)votes[0];
+    TG_TRY(tg_comm_broadcast(
+        comm, rank,
+        &(tg_tensor){.dtype = TG_U8, .shape = {1, {(int64_t)sizeof said}}, .data = &said}));
+    return votes[1] == 0.0
+               ? tg_fail(comm->ctx, (tg_status)said.status, "%s", said.sentence)
+               : tg_fail(comm->ctx, (tg_status)said.status, "rank %d: %s", rank, said.sentence);
+fail:
+    return own == TG_OK ? status : own;
+}
+
+tg_status tg_comm_check_same(tg_comm *comm, const char *what, const void *data, size_t bytes) {
+    TG_NEED(NULL, comm);
+    TG_NEED(comm->ctx, what, data);
+    const uint64_t own[2] = {hash(data, bytes), bytes};
+    uint64_t first[2];
+    memcpy(first, own, sizeof first);
+    tg_status status =
+        tg_comm_broadcast(comm, 0, &(tg_tensor){.dtype = TG_U64, .shape = {1, {2}}, .data = first});
+    if (status == TG_OK && memcmp(first, own, sizeof first) != 0) {
+        status = tg_fail(comm->ctx, TG_E_CONFIG, "%s: not as on rank 0", what);
+    }
+    return tg_comm_agree(comm, status);
+}

@@ -1,0 +1,43 @@
+/* Inside of a communicator, and what a transport gives it. */
+#ifndef TG_DIST_COMM_H
+#define TG_DIST_COMM_H
+
+#include "backend/backend.h"
+#include "tgrad/comm.h"
+
+/* A transport. Values are f32 or f64 (pairs count twice), on the host unless takes_device; 1 <= n.
+ * What fails has a sentence in comm->ctx. */
+typedef struct tg_comm_ops {
+    bool takes_device;
+    tg_status (*all_reduce)(tg_comm *comm, tg_comm_op op, tg_dtype dtype, int64_t n, void *x);
+    tg_status (*reduce)(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype, int64_t n,
+                        void *x); /* NULL: all_reduce */
+    tg_status (*broadcast)(tg_comm *comm, int root, int64_t bytes, void *x);
+    tg_status (*barrier)(tg_comm *comm);
+    void (*end_all)(tg_comm *comm); /* NULL: nothing to be done */
+    void (*close)(tg_comm *comm);   /* of comm->state; NULL likewise */
+} tg_comm_ops;
+
+struct tg_comm {
+    tg_context *ctx;
+    const tg_comm_ops *ops;
+    void *state; /* the transport's own */
+    int rank, ranks;
+    int local_rank, local_ranks;
+    double timeout;
+    bool is_broken; /* an operation failed: the ranks may be at different places */
+    void *stage;    /* what is on its way between device and transport; NULL: nothing ever was */
+    tg_comm_stats stats;
+    char transport[80];
+};
+
+/* A communicator without a transport yet; `config` may be NULL. */
+TG_NODISCARD tg_status tg_comm_begin(tg_context *ctx, const tg_comm_config *config, tg_comm **out);
+/* With one: learns who is on the same machine. On failure, *comm is destroyed. */
+TG_NODISCARD tg_status tg_comm_finish(tg_comm **comm, tg_comm **out);
+
+/* The sentence of an operation that was not finished in time. */
+TG_NODISCARD tg_status tg_comm_timed_out(const tg_comm *comm, const char *operation,
+                                         const char *why);
+
+#endif

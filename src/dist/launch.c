@@ -1,0 +1,54 @@
+/* How this process was started: what launchers leave in the environment. */
+#include "dist/launch.h"
+
+#include <stdlib.h>
+
+/* Rows are in the order in which they are looked for: mpirun and mpiexec start their own daemons
+ * with srun, whose variables the ranks inherit. SLURM_STEP_NUM_TASKS, unlike SLURM_NTASKS, is that
+ * of a step and not set for a batch script, which runs once. */
+static const struct {
+    const char *launcher, *rank, *ranks, *local_rank;
+} launchers[] = {
+    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+    {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
+    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"},
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"},
+};
+
+/* A count from the environment, or -1. */
+static int read_count(const char *name) {
+    const char *text = getenv(name);
+    char *end = NULL;
+    const long value = text ? strtol(text, &end, 10) : -1;
+    return text && end != text && *end == '\0' && value >= 0 && value < 1 << 24 ? (int)value : -1;
+}
+
+tg_comm_launch tg_comm_get_launch(void) {
+    for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++) {
+        const int rank = read_count(launchers[i].rank), ranks = read_count(launchers[i].ranks);
+        if (rank >= 0 && rank < ranks) {
+            return (tg_comm_launch){.launcher = launchers[i].launcher,
+                                    .rank = rank,
+                                    .ranks = ranks,
+                                    .local_rank = read_count(launchers[i].local_rank)};
+        }
+    }
+    return (tg_comm_launch){.launcher = "none", .ranks = 1, .local_rank = 0};
+}
+
+tg_status tg_comm_create_world(tg_context *ctx, const tg_comm_config *config, tg_comm **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx);
+    const tg_comm_launch launch = tg_comm_get_launch();
+    if (launch.ranks == 1) {
+        return tg_comm_create_self(ctx, out);
+    }
+    if (launch.launcher[0] == 't') {
+        return tg_fail(ctx, TG_E_UNSUPPORTED,
+                       "%d processes by torchrun: ranks talk to each other over MPI here; start "
+                       "them with mpirun, mpiexec or srun",
+                       launch.ranks);
+    }
+    return tg_comm_create_mpi_world(ctx, config, &launch, out);
+}

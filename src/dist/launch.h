@@ -1,0 +1,12 @@
+/* Transports of processes that a launcher started. */
+#ifndef TG_DIST_LAUNCH_H
+#define TG_DIST_LAUNCH_H
+
+#include "base/context.h"
+#include "tgrad/comm.h"
+
+/* Over MPI, initialised here if it is not yet (mpi.c). */
+TG_NODISCARD tg_status tg_comm_create_mpi_world(tg_context *ctx, const tg_comm_config *config,
+                                                const tg_comm_launch *launch, tg_comm **out);
+
+#endif

@@ -1,0 +1,228 @@
+/* Transport over MPI. Every operation is a collective of MPI's that does not block, asked for its
+ * end until the timeout: a rank that died does not hang the others. */
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/timer.h"
+#include "dist/comm.h"
+#include "dist/launch.h"
+#include "dist/mpi_library.h"
+
+/* MPI counts with int, so that long arrays go in pieces. */
+#define MOST_VALUES ((int64_t)1 << 28)
+
+typedef struct mpi_state {
+    const tg_mpi *mpi;
+    tg_mpi_handle comm;
+    bool finalizes; /* MPI was initialised here */
+} mpi_state;
+
+static tg_status checked(const tg_comm *comm, const tg_mpi *mpi, const char *name, int code) {
+    if (code == 0) {
+        return TG_OK;
+    }
+    char text[TG_MPI_TEXT] = "";
+    int length = 0;
+    (void)mpi->error_string(code, text, &length);
+    return tg_fail(comm->ctx, TG_E_BACKEND, "rank %d of %d: %s: %.200s", comm->rank, comm->ranks,
+                   name, text);
+}
+
+/* Ranks may share a core: after a short while the others get it. */
+static void be_patient(int64_t times) {
+    if (times > 10000) {
+        (void)nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    } else if (times > 50) {
+        (void)sched_yield();
+    }
+}
+
+static tg_status await(tg_comm *comm, const char *name, int code, tg_mpi_handle *request) {
+    const mpi_state *state = comm->state;
+    const double start = tg_seconds();
+    int is_done = 0;
+    for (int64_t times = 0; code == 0; times++) {
+        code = state->mpi->test(request, &is_done, state->mpi->status_ignore);
+        if (is_done || code != 0) {
+            break;
+        }
+        if (tg_seconds() - start > comm->timeout) {
+            return tg_comm_timed_out(comm, name, "another rank is late or has died");
+        }
+        be_patient(times);
+    }
+    return checked(comm, state->mpi, name, code);
+}
+
+static tg_mpi_handle op_of(const tg_mpi *mpi, tg_comm_op op) {
+    return op == TG_COMM_SUM ? mpi->sum : mpi->max;
+}
+
+static int piece_of(int64_t n, int64_t first) {
+    return (int)(n - first < MOST_VALUES ? n - first : MOST_VALUES);
+}
+
+static tg_status all_reduce(tg_comm *comm, tg_comm_op op, tg_dtype dtype, int64_t n, void *x) {
+    const mpi_state *s = comm->state;
+    const tg_mpi_handle type = dtype == TG_F64 ? s->mpi->f64 : s->mpi->f32;
+    tg_status status = TG_OK;
+    for (int64_t i = 0; status == TG_OK && i < n; i += MOST_VALUES) {
+        tg_mpi_handle request = 0;
+        const int code =
+            s->mpi->iallreduce(s->mpi->in_place, (char *)x + (size_t)i * tg_dtype_size(dtype),
+                               piece_of(n, i), type, op_of(s->mpi, op), s->comm, &request);
+        status = await(comm, "all-reduce", code, &request);
+    }
+    return status;
+}
+
+static tg_status reduce(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype, int64_t n,
+                        void *x) {
+    const mpi_state *s = comm->state;
+    const tg_mpi_handle type = dtype == TG_F64 ? s->mpi->f64 : s->mpi->f32;
+    tg_status status = TG_OK;
+    for (int64_t i = 0; status == TG_OK && i < n; i += MOST_VALUES) {
+        tg_mpi_handle request = 0;
+        char *at = (char *)x + (size_t)i * tg_dtype_size(dtype);
+        const int code =
+            s->mpi->ireduce(comm->rank == owner ? s->mpi->in_place : at, at, piece_of(n, i), type,
+                            op_of(s->mpi, op), owner, s->comm, &request);
+        status = await(comm, "reduce", code, &request);
+    }
+    return status;
+}
+
+static tg_status broadcast(tg_comm *comm, int root, int64_t bytes, void *x) {
+    const mpi_state *s = comm->state;
+    tg_status status = TG_OK;
+    for (int64_t i = 0; status == TG_OK && i < bytes; i += MOST_VALUES) {
+        tg_mpi_handle request = 0;
+        const int code = s->mpi->ibcast((char *)x + i, piece_of(bytes, i), s->mpi->byte, root,
+                                        s->comm, &request);
+        status = await(comm, "broadcast", code, &request);
+    }
+    return status;
+}
+
+static tg_status barrier(tg_comm *comm) {
+    const mpi_state *s = comm->state;
+    tg_mpi_handle request = 0;
+    const int code = s->mpi->ibarrier(s->comm, &request);
+    return await(comm, "barrier", code, &request);
+}
+
+static void end_all(tg_comm *comm) {
+    const mpi_state *s = comm->state;
+    (void)s->mpi->end_all(s->comm, 1);
+}
+
+/* Freeing and finalizing wait for the other ranks: not where one of them may be gone. */
+static void close_mpi(tg_comm *comm) {
+    mpi_state *s = comm->state;
+    int is_over = 0;
+    (void)s->mpi->finalized(&is_over);
+    if (!comm->is_broken && !is_over) {
+        (void)s->mpi->comm_free(&s->comm);
+        if (s->finalizes) {
+            (void)s->mpi->finalize();
+        }
+    }
+    TG_FREE(comm->ctx, comm->state);
+}
+
+static const tg_comm_ops mpi_ops = {.all_reduce = all_reduce,
+                                    .reduce = reduce,
+                                    .broadcast = broadcast,
+                                    .barrier = barrier,
+                                    .end_all = end_all,
+                                    .close = close_mpi};
+
+/* ---- life ---- */
+
+/* A duplicate of the communicator, so that its messages and the caller's do not meet; of the
+ * caller's error handling nothing is changed. */
+static tg_status open_comm(tg_comm *comm, tg_mpi_handle from) {
+    mpi_state *s = comm->state;
+    const tg_mpi *mpi = s->mpi;
+    tg_status status = TG_OK;
+    TG_TRY(checked(comm, mpi, "MPI_Comm_dup", mpi->comm_dup(from, &s->comm)));
+    TG_TRY(checked(comm, mpi, "MPI_Comm_set_errhandler",
+                   mpi->comm_set_errhandler(s->comm, mpi->errors_return)));
+    TG_TRY(checked(comm, mpi, "MPI_Comm_rank", mpi->comm_rank(s->comm, &comm->rank)));
+    TG_TRY(checked(comm, mpi, "MPI_Comm_size", mpi->comm_size(s->comm, &comm->ranks)));
+    comm->ops = &mpi_ops;
+    snprintf(comm->transport, sizeof comm->transport, "%s", mpi->version);
+fail:
+    return status;
+}
+
+static tg_status create(tg_context *ctx, const tg_comm_config *config, const tg_mpi *mpi,
+                        tg_mpi_handle from, bool finalizes, tg_comm **out) {
+    tg_status status = TG_OK;
+    tg_comm *comm = NULL;
+    mpi_state *state = NULL;
+    TG_TRY(tg_comm_begin(ctx, config, &comm));
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, state, 1));
+    *state = (mpi_state){.mpi = mpi, .finalizes = finalizes};
+    comm->state = state;
+    TG_TRY(open_comm(comm, from));
+    return tg_comm_finish(&comm, out);
+fail:
+    tg_mem_free(ctx, state);
+    tg_comm_destroy(&comm);
+    return status;
+}
+
+static bool is_running(const tg_mpi *mpi) {
+    int is_begun = 0, is_over = 0;
+    (void)mpi->initialized(&is_begun);
+    (void)mpi->finalized(&is_over);
+    return is_begun && !is_over;
+}
+
+tg_status tg_comm_create_mpi(tg_context *ctx, const void *mpi_comm, const tg_comm_config *config,
+                             tg_comm **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx, mpi_comm);
+    const tg_mpi *mpi = NULL;
+    tg_mpi_handle from = 0;
+    tg_status status = TG_OK;
+    TG_TRY(tg_mpi_open(ctx, "", &mpi));
+    if (!is_running(mpi)) {
+        return tg_fail(ctx, TG_E_ARGUMENT,
+                       "communicator: MPI is not initialised: call MPI_Init before");
+    }
+    memcpy(&from, mpi_comm, mpi->handle_size);
+    TG_TRY(create(ctx, config, mpi, from, false, out));
+fail:
+    return status;
+}
+
+tg_status tg_comm_create_mpi_world(tg_context *ctx, const tg_comm_config *config,
+                                   const tg_comm_launch *launch, tg_comm **out) {
+    enum { FUNNELED = 1 }; /* the thread that initialises MPI is the one that calls it */
+    const tg_mpi *mpi = NULL;
+    tg_status status = TG_OK;
+    int is_over = 0, is_given = 0;
+    TG_TRY(tg_mpi_open(ctx, launch->launcher, &mpi));
+    (void)mpi->finalized(&is_over);
+    const bool initialises = !is_running(mpi);
+    if (is_over || (initialises && mpi->init_thread(NULL, NULL, FUNNELED, &is_given) != 0)) {
+        return tg_fail(ctx, TG_E_BACKEND, "MPI: %s could not be %s", mpi->version,
+                       is_over ? "started a second time" : "initialised");
+    }
+    TG_TRY(create(ctx, config, mpi, mpi->world, initialises, out));
+    const int ranks = (*out)->ranks;
+    if (ranks != launch->ranks) {
+        tg_comm_destroy(out);
+        return tg_fail(ctx, TG_E_BACKEND,
+                       "%s started %d processes, but %s sees %d: %s does not come with this MPI "
+                       "library (srun: --mpi=pmix or pmi2; otherwise TGRAD_MPI names the library)",
+                       launch->launcher, launch->ranks, mpi->version, ranks, launch->launcher);
+    }
+fail:
+    return status;
+}

@@ -1,0 +1,135 @@
+/* Finding MPI, and telling the two binary interfaces apart. */
+#define _GNU_SOURCE
+#include "dist/mpi_library.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    size_t offset;
+} functions[] = {
+    {"MPI_Initialized", offsetof(tg_mpi, initialized)},
+    {"MPI_Finalized", offsetof(tg_mpi, finalized)},
+    {"MPI_Init_thread", offsetof(tg_mpi, init_thread)},
+    {"MPI_Finalize", offsetof(tg_mpi, finalize)},
+    {"MPI_Abort", offsetof(tg_mpi, end_all)},
+    {"MPI_Comm_rank", offsetof(tg_mpi, comm_rank)},
+    {"MPI_Comm_size", offsetof(tg_mpi, comm_size)},
+    {"MPI_Comm_dup", offsetof(tg_mpi, comm_dup)},
+    {"MPI_Comm_free", offsetof(tg_mpi, comm_free)},
+    {"MPI_Comm_set_errhandler", offsetof(tg_mpi, comm_set_errhandler)},
+    {"MPI_Error_string", offsetof(tg_mpi, error_string)},
+    {"MPI_Get_library_version", offsetof(tg_mpi, get_library_version)},
+    {"MPI_Test", offsetof(tg_mpi, test)},
+    {"MPI_Iallreduce", offsetof(tg_mpi, iallreduce)},
+    {"MPI_Ireduce", offsetof(tg_mpi, ireduce)},
+    {"MPI_Ibcast", offsetof(tg_mpi, ibcast)},
+    {"MPI_Ibarrier", offsetof(tg_mpi, ibarrier)},
+};
+
+/* Handles of Open MPI are addresses of these objects; those of MPICH are numbers. */
+static const struct {
+    const char *open_mpi;
+    uint32_t mpich;
+    size_t offset;
+} handles[] = {
+    {"ompi_mpi_comm_world", 0x44000000, offsetof(tg_mpi, world)},
+    {"ompi_mpi_float", 0x4c00040a, offsetof(tg_mpi, f32)},
+    {"ompi_mpi_double", 0x4c00080b, offsetof(tg_mpi, f64)},
+    {"ompi_mpi_byte", 0x4c00010d, offsetof(tg_mpi, byte)},
+    {"ompi_mpi_op_max", 0x58000001, offsetof(tg_mpi, max)},
+    {"ompi_mpi_op_sum", 0x58000003, offsetof(tg_mpi, sum)},
+    {"ompi_mpi_errors_return", 0x54000001, offsetof(tg_mpi, errors_return)},
+};
+
+/* Names of Open MPI 4 and 5, MPICH of Debian, and MPICH and its relatives by their ABI. */
+static const char *const names[] = {"libmpi.so.40", "libmpich.so.12", "libmpi.so.12", "libmpi.so"};
+enum { NAMES = sizeof names / sizeof names[0] };
+
+static bool is_little_endian(void) {
+    const uint16_t one = 1;
+    unsigned char low = 0;
+    memcpy(&low, &one, 1);
+    return low == 1;
+}
+
+/* A library of the process, or one that is opened for it. Open MPI loads parts of itself, which
+ * look for its symbols among those of the whole process. */
+static void *find_library(const char *launcher, const char **wanted) {
+    void *library = dlsym(RTLD_DEFAULT, "MPI_Init_thread") ? dlopen(NULL, RTLD_NOW) : NULL;
+    *wanted = getenv("TGRAD_MPI");
+    if (!library && *wanted) {
+        return dlopen(*wanted, RTLD_NOW | RTLD_GLOBAL);
+    }
+    const int first = strcmp(launcher, "mpiexec") == 0 ? 1 : 0;
+    for (int i = 0; i < NAMES && !library; i++) {
+        library = dlopen(names[(i + first) % NAMES], RTLD_NOW | RTLD_GLOBAL);
+    }
+    return library;
+}
+
+static tg_status read_library(tg_context *ctx, void *library, tg_mpi *mpi) {
+    const bool is_open_mpi = dlsym(library, handles[0].open_mpi) != NULL;
+    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
+        void *at = dlsym(library, functions[i].name);
+        if (!at) {
+            return tg_fail(ctx, TG_E_UNSUPPORTED, "MPI: the library has no %s; MPI 3 is needed",
+                           functions[i].name);
+        }
+        memcpy((char *)mpi + functions[i].offset, &at, sizeof at);
+    }
+    for (size_t i = 0; i < sizeof handles / sizeof handles[0]; i++) {
+        void *at = is_open_mpi ? dlsym(library, handles[i].open_mpi) : NULL;
+        if (is_open_mpi && !at) {
+            return tg_fail(ctx, TG_E_UNSUPPORTED, "MPI: this Open MPI has no %s",
+                           handles[i].open_mpi);
+        }
+        const tg_mpi_handle handle = is_open_mpi ? (tg_mpi_handle)at : handles[i].mpich;
+        memcpy((char *)mpi + handles[i].offset, &handle, sizeof handle);
+    }
+    char text[TG_MPI_TEXT] = "";
+    int length = 0;
+    (void)mpi->get_library_version(text, &length);
+    if (!is_open_mpi && !strstr(text, "MPICH") && !strstr(text, "Intel") &&
+        !strstr(text, "MVAPICH")) {
+        return tg_fail(ctx, TG_E_UNSUPPORTED, "MPI: %.40s is neither Open MPI nor of MPICH's kind",
+                       text);
+    }
+    text[strcspn(text, ",\n")] = '\0';
+    for (char *tab = strchr(text, '\t'); tab; tab = strchr(tab, '\t')) {
+        *tab = ' '; /* MPICH's */
+    }
+    snprintf(mpi->version, sizeof mpi->version, "%.63s", text);
+    mpi->handle_size = is_open_mpi ? sizeof(void *) : sizeof(int);
+    mpi->in_place = is_open_mpi ? (void *)1 : (void *)-1;
+    mpi->status_ignore = is_open_mpi ? NULL : (void *)1;
+    return TG_OK;
+}
+
+tg_status tg_mpi_open(tg_context *ctx, const char *launcher, const tg_mpi **out) {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static tg_mpi mpi;
+    static bool is_open;
+    tg_status status = TG_OK;
+    pthread_mutex_lock(&mutex);
+    if (!is_open) {
+        const char *wanted = NULL;
+        void *library = is_little_endian() ? find_library(launcher, &wanted) : NULL;
+        const char *why = library ? NULL : dlerror();
+        status = library  ? read_library(ctx, library, &mpi)
+                 : wanted ? tg_fail(ctx, TG_E_UNSUPPORTED, "MPI: TGRAD_MPI: %s: %s", wanted,
+                                    why ? why : "cannot be opened")
+                          : tg_fail(ctx, TG_E_UNSUPPORTED,
+                                    "MPI: no library was found: install Open MPI or MPICH, or set "
+                                    "TGRAD_MPI to the path of its libmpi.so");
+        is_open = status == TG_OK;
+    }
+    pthread_mutex_unlock(&mutex);
+    *out = &mpi;
+    return status;
+}

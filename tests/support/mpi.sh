@@ -1,0 +1,13 @@
+# Sourced by tests of several processes: with_ranks <ranks> <command ..>. Ends the test as skipped
+# where there is no mpirun. Ranks have one thread, and may share cores.
+command -v mpirun >/dev/null || { echo "skipped: there is no mpirun (openmpi-bin)"; exit 77; }
+export OMP_NUM_THREADS=1
+mpi_options=()
+if mpirun --version 2>&1 | grep -q 'Open MPI'; then
+    # Memory of the node is enough to talk; other networks are not looked for.
+    mpi_options=(--oversubscribe --bind-to none --mca btl 'self,vader' --mca pml ob1)
+    [ "$(id -u)" -ne 0 ] || mpi_options+=(--allow-run-as-root)
+fi
+with_ranks() {
+    mpirun "${mpi_options[@]}" -n "$@"
+}

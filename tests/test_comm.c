@@ -1,0 +1,565 @@
+/* Communicators: every operation on every transport, against sums that are exact; what becomes of
+ * ranks that are late, leave, or do something else.
+ *
+ * With the argument --world it checks the operations on the ranks of the launcher instead, which
+ * test_mpi_comm.sh does with mpirun. */
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/timer.h"
+#include "dist/threads.h"
+#include "support/fake_device.h"
+#include "tgrad/tgrad.h"
+
+enum { MOST_RANKS = 4, MOST = 1025 };
+
+static const int64_t sizes[] = {1, 3, 5, 33, MOST};
+enum { SIZES = sizeof sizes / sizeof sizes[0] };
+
+static tg_tensor wrap(tg_dtype dtype, int64_t n, void *data) {
+    return (tg_tensor){.dtype = dtype, .shape = {1, {n}}, .data = data};
+}
+
+/* ---- the operations; what they return is counted, since threads cannot end a test ---- */
+
+/* Small integers, so that any order of summation gives the same. */
+static double value_of(int rank, int64_t i) {
+    return (double)((rank + 1) * (i % 97) - 11 * rank);
+}
+
+static double expected(int ranks, tg_comm_op op, int64_t i) {
+    double result = value_of(0, i);
+    for (int r = 1; r < ranks; r++) {
+        result = op == TG_COMM_SUM ? result + value_of(r, i) : fmax(result, value_of(r, i));
+    }
+    return result;
+}
+
+static double read(tg_dtype dtype, const void *x, int64_t i) {
+    const double *wide = x;
+    const float *narrow = x;
+    return dtype == TG_F64 ? wide[i] : (double)narrow[i];
+}
+
+static void fill(tg_dtype dtype, int rank, int64_t n, void *x) {
+    double *wide = x;
+    float *narrow = x;
+    for (int64_t i = 0; i < n; i++) {
+        if (dtype == TG_F64) {
+            wide[i] = value_of(rank, i);
+        } else {
+            narrow[i] = (float)value_of(rank, i);
+        }
+    }
+}
+
+static int check_reductions(tg_comm *comm, tg_comm_op op, tg_dtype dtype, int64_t n) {
+    const int rank = tg_comm_rank(comm), ranks = tg_comm_ranks(comm), owner = ranks / 2;
+    double x[MOST];
+    int errors = 0;
+    const tg_tensor values = wrap(dtype, n, x);
+    fill(dtype, rank, n, x);
+    errors += tg_comm_all_reduce(comm, op, &values) != TG_OK;
+    for (int64_t i = 0; i < n; i++) {
+        errors += read(dtype, x, i) != expected(ranks, op, i);
+    }
+    fill(dtype, rank, n, x);
+    errors += tg_comm_reduce(comm, op, owner, &values) != TG_OK;
+    for (int64_t i = 0; rank == owner && i < n; i++) {
+        errors += read(dtype, x, i) != expected(ranks, op, i);
+    }
+    fill(dtype, rank, n, x);
+    errors += tg_comm_reduce_scatter(comm, op, &values) != TG_OK;
+    const tg_comm_part part = tg_comm_get_part(comm, n, rank);
+    for (int64_t i = part.first; i < part.first + part.count; i++) {
+        errors += read(dtype, x, i) != expected(ranks, op, i);
+    }
+    return errors;
+}
+
+static int check_complex(tg_comm *comm) {
+    float x[2 * 7];
+    int errors = 0;
+    const tg_tensor values = wrap(TG_C64, 7, x);
+    fill(TG_F32, tg_comm_rank(comm), 14, x);
+    errors += tg_comm_all_reduce(comm, TG_COMM_SUM, &values) != TG_OK;
+    for (int64_t i = 0; i < 14; i++) {
+        errors += (double)x[i] != expected(tg_comm_ranks(comm), TG_COMM_SUM, i);
+    }
+    errors += tg_comm_all_reduce(comm, TG_COMM_MAX, &values) != TG_E_DTYPE;
+    return errors;
+}
+
+static int check_copies(tg_comm *comm, int64_t n) {
+    const int rank = tg_comm_rank(comm), ranks = tg_comm_ranks(comm);
+    int16_t x[MOST];
+    int errors = 0;
+    const tg_tensor values = wrap(TG_I16, n, x);
+    for (int root = 0; root < ranks; root++) {
+        for (int64_t i = 0; i < n; i++) {
+            x[i] = (int16_t)(rank == root ? i + root : -1);
+        }
+        errors += tg_comm_broadcast(comm, root, &values) != TG_OK;
+        for (int64_t i = 0; i < n; i++) {
+            errors += x[i] != (int16_t)(i + root);
+        }
+    }
+    int64_t whole = 0;
+    const tg_comm_part part = tg_comm_get_part(comm, n, rank);
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = (int16_t)(i >= part.first && i < part.first + part.count ? 3 * i : -1);
+    }
+    errors += tg_comm_all_gather(comm, &values) != TG_OK;
+    for (int64_t i = 0; i < n; i++) {
+        errors += x[i] != (int16_t)(3 * i);
+    }
+    for (int r = 0; r < ranks; r++) {
+        errors += tg_comm_get_part(comm, n, r).first != whole;
+        whole += tg_comm_get_part(comm, n, r).count;
+    }
+    return errors + (whole != n);
+}
+
+/* Sums of values of all magnitudes, twice: the same bits, on every rank. */
+static int check_bits(tg_comm *comm) {
+    enum { N = 513 };
+    double x[2][N];
+    int errors = 0;
+    for (int run = 0; run < 2; run++) {
+        const tg_tensor values = wrap(TG_F64, N, x[run]);
+        for (int64_t i = 0; i < N; i++) {
+            x[run][i] = sin((double)(i + 1) * (tg_comm_rank(comm) + 1)) * pow(10.0, i % 17 - 8.0);
+        }
+        errors += tg_comm_all_reduce(comm, TG_COMM_SUM, &values) != TG_OK;
+    }
+    errors += memcmp(x[0], x[1], sizeof x[0]) != 0;
+    return errors + (tg_comm_check_same(comm, "sums", x[0], sizeof x[0]) != TG_OK);
+}
+
+static int check_agreement(tg_context *ctx, tg_comm *comm) {
+    const int rank = tg_comm_rank(comm), ranks = tg_comm_ranks(comm);
+    int errors = tg_comm_agree(comm, TG_OK) != TG_OK;
+    if (ranks > 1) { /* the last two fail, or the last one of two */
+        const int first = ranks > 2 ? ranks - 2 : 1;
+        tg_status own = rank >= first ? tg_fail(ctx, TG_E_IO, "rank's own %d", rank) : TG_OK;
+        char text[64];
+        snprintf(text, sizeof text, "rank %d: rank's own %d", first, first);
+        errors += tg_comm_agree(comm, own) != TG_E_IO || strcmp(tg_context_error(ctx), text) != 0;
+        own = tg_fail(ctx, TG_E_CONFIG, "all of them");
+        errors += tg_comm_agree(comm, own) != TG_E_CONFIG ||
+                  strcmp(tg_context_error(ctx), "all of them") != 0;
+        errors += tg_comm_check_same(comm, "the seed", &rank, sizeof rank) != TG_E_CONFIG ||
+                  !strstr(tg_context_error(ctx), "rank 1: the seed: not as on rank 0");
+    }
+    errors += tg_comm_check_same(comm, "the size", &ranks, sizeof ranks) != TG_OK;
+    return errors;
+}
+
+static int check_operations(tg_context *ctx, tg_comm *comm) {
+    int errors = 0;
+    for (int i = 0; i < SIZES; i++) {
+        for (int op = TG_COMM_SUM; op <= TG_COMM_MAX; op++) {
+            errors += check_reductions(comm, (tg_comm_op)op, TG_F32, sizes[i]);
+            errors += check_reductions(comm, (tg_comm_op)op, TG_F64, sizes[i]);
+        }
+        errors += check_copies(comm, sizes[i]);
+    }
+    errors += check_complex(comm) + check_bits(comm) + check_agreement(ctx, comm);
+    errors += tg_comm_barrier(comm) != TG_OK;
+    const tg_comm_stats stats = tg_comm_get_stats(comm);
+    errors += stats.calls < 60 || stats.reduced < 1000 || stats.copied < 1000;
+    errors += tg_comm_local_ranks(comm) != tg_comm_ranks(comm); /* all on one machine */
+    errors += tg_comm_local_rank(comm) != tg_comm_rank(comm);
+    return errors;
+}
+
+/* ---- ranks that are threads ---- */
+
+typedef struct crew crew;
+
+typedef struct member {
+    const crew *crew;
+    int rank;
+    int errors;
+} member;
+
+struct crew {
+    tg_comm_group *group;
+    double timeout;
+    int (*work)(tg_context *ctx, tg_comm *comm);
+};
+
+static void *be_rank(void *user) {
+    member *m = user;
+    tg_context *ctx = NULL;
+    tg_comm *comm = NULL;
+    const tg_comm_config config = {.size = sizeof config, .timeout = m->crew->timeout};
+    m->errors = 1;
+    if (tg_context_create(NULL, &ctx) == TG_OK &&
+        tg_comm_create_threads(ctx, m->crew->group, m->rank, &config, &comm) == TG_OK) {
+        m->errors = m->crew->work(ctx, comm);
+    }
+    tg_comm_destroy(&comm);
+    tg_context_destroy(&ctx);
+    return NULL;
+}
+
+static void run_ranks(int ranks, double timeout, int (*work)(tg_context *ctx, tg_comm *comm)) {
+    tg_context *ctx = NULL;
+    crew c = {.timeout = timeout, .work = work};
+    member members[MOST_RANKS];
+    pthread_t threads[MOST_RANKS];
+    assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
+    assert_int_equal(tg_comm_group_create(ctx, ranks, &c.group), TG_OK);
+    for (int i = 0; i < ranks; i++) {
+        members[i] = (member){.crew = &c, .rank = i};
+        assert_int_equal(pthread_create(&threads[i], NULL, be_rank, &members[i]), 0);
+    }
+    for (int i = 0; i < ranks; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    }
+    for (int i = 0; i < ranks; i++) {
+        assert_int_equal(members[i].errors, 0);
+    }
+    tg_comm_group_destroy(&c.group);
+    assert_int_equal(tg_context_memory(ctx, TG_HOST).blocks, 1);
+    tg_context_destroy(&ctx);
+}
+
+static void threads_do_every_operation(void **state) {
+    (void)state;
+    for (int ranks = 1; ranks <= MOST_RANKS; ranks++) {
+        run_ranks(ranks, 60.0, check_operations);
+    }
+}
+
+/* ---- callbacks, which call a communicator of threads ---- */
+
+static int call_all_reduce(void *user, tg_comm_op op, tg_dtype dtype, int64_t count, void *values) {
+    const tg_tensor x = wrap(dtype, count, values);
+    return (int)tg_comm_all_reduce(user, op, &x);
+}
+
+static int call_broadcast(void *user, int root, int64_t bytes, void *data) {
+    const tg_tensor x = wrap(TG_U8, bytes, data);
+    return (int)tg_comm_broadcast(user, root, &x);
+}
+
+static int call_barrier(void *user) {
+    return (int)tg_comm_barrier(user);
+}
+
+static tg_comm_callbacks callbacks_of(tg_comm *comm) {
+    return (tg_comm_callbacks){.size = sizeof(tg_comm_callbacks),
+                               .rank = tg_comm_rank(comm),
+                               .ranks = tg_comm_ranks(comm),
+                               .all_reduce = call_all_reduce,
+                               .broadcast = call_broadcast,
+                               .barrier = call_barrier,
+                               .user = comm};
+}
+
+static int work_through_callbacks(tg_context *ctx, tg_comm *inner) {
+    const tg_comm_callbacks callbacks = callbacks_of(inner);
+    tg_comm *comm = NULL;
+    int errors = tg_comm_create_callbacks(ctx, &callbacks, &comm) != TG_OK;
+    errors += check_operations(ctx, comm);
+    tg_comm_destroy(&comm);
+    return errors;
+}
+
+static void callbacks_do_every_operation(void **state) {
+    (void)state;
+    run_ranks(3, 60.0, work_through_callbacks);
+}
+
+static int refuse(void *user) {
+    (void)user;
+    return 7;
+}
+
+static void callbacks_are_checked(void **state) {
+    (void)state;
+    tg_context *ctx = NULL;
+    tg_comm *self = NULL, *comm = NULL;
+    assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
+    assert_int_equal(tg_comm_create_self(ctx, &self), TG_OK);
+    tg_comm_callbacks callbacks = callbacks_of(self);
+    callbacks.broadcast = NULL;
+    assert_int_equal(tg_comm_create_callbacks(ctx, &callbacks, &comm), TG_E_ARGUMENT);
+    assert_non_null(strstr(tg_context_error(ctx), "broadcast and barrier are needed"));
+    callbacks = callbacks_of(self);
+    callbacks.rank = 1;
+    assert_int_equal(tg_comm_create_callbacks(ctx, &callbacks, &comm), TG_E_ARGUMENT);
+    assert_non_null(strstr(tg_context_error(ctx), "rank 1 of 1"));
+    tg_comm_destroy(&self);
+    tg_context_destroy(&ctx);
+}
+
+/* ---- faults ---- */
+
+static int one_is_late(tg_context *ctx, tg_comm *comm) {
+    double x = 1.0;
+    const tg_tensor values = wrap(TG_F64, 1, &x);
+    if (tg_comm_rank(comm) == 1) {
+        return 0; /* it leaves, so that the others need not wait .. */
+    }
+    int errors = tg_comm_all_reduce(comm, TG_COMM_SUM, &values) != TG_E_BACKEND;
+    errors += !strstr(tg_context_error(ctx), "all-reduce: rank 1 has left");
+    errors += tg_comm_barrier(comm) != TG_E_BACKEND;
+    errors += !strstr(tg_context_error(ctx), "failed before");
+    return errors;
+}
+
+static void a_rank_that_leaves_ends_the_others_at_once(void **state) {
+    (void)state;
+    const double start = tg_seconds();
+    run_ranks(3, 600.0, one_is_late);
+    assert_true(tg_seconds() - start < 300.0);
+}
+
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t opened = PTHREAD_COND_INITIALIZER;
+static int failed;
+
+static int two_wait_in_vain(tg_context *ctx, tg_comm *comm) {
+    int errors = 0;
+    pthread_mutex_lock(&gate);
+    if (tg_comm_rank(comm) == 2) { /* .. until they have */
+        while (failed < 2) {
+            pthread_cond_wait(&opened, &gate);
+        }
+    }
+    pthread_mutex_unlock(&gate);
+    errors += tg_comm_barrier(comm) != TG_E_BACKEND;
+    errors += !strstr(tg_context_error(ctx), "barrier");
+    errors += !strstr(tg_context_error(ctx), "rank 2 has not come");
+    pthread_mutex_lock(&gate);
+    failed++;
+    pthread_cond_broadcast(&opened);
+    pthread_mutex_unlock(&gate);
+    return errors;
+}
+
+static void a_late_rank_is_an_error_on_all(void **state) {
+    (void)state;
+    run_ranks(3, 0.05, two_wait_in_vain);
+}
+
+static int different_calls(tg_context *ctx, tg_comm *comm) {
+    double x[2] = {1.0, 2.0};
+    const tg_tensor values = wrap(TG_F64, 1 + tg_comm_rank(comm), x);
+    const int errors = tg_comm_all_reduce(comm, TG_COMM_SUM, &values) != TG_E_ARGUMENT;
+    return errors + !strstr(tg_context_error(ctx), "is in all-reduce of");
+}
+
+static void ranks_that_do_different_things_learn_it(void **state) {
+    (void)state;
+    run_ranks(2, 60.0, different_calls);
+}
+
+/* ---- wrong calls ---- */
+
+static void wrong_values_are_refused(void **state) {
+    (void)state;
+    tg_context *ctx = NULL;
+    tg_comm *comm = NULL;
+    double x[4] = {0};
+    assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
+    const tg_comm_config config = {.size = sizeof config, .timeout = -1.0};
+    tg_comm_group *group = NULL;
+    assert_int_equal(tg_comm_group_create(ctx, 1, &group), TG_OK);
+    assert_int_equal(tg_comm_create_threads(ctx, group, 0, &config, &comm), TG_E_ARGUMENT);
+    assert_non_null(strstr(tg_context_error(ctx), "timeout of -1 s"));
+    tg_comm_group_destroy(&group);
+    assert_int_equal(tg_comm_create_self(ctx, &comm), TG_OK);
+    const tg_tensor bytes = wrap(TG_U8, 4, x), values = wrap(TG_F64, 4, x);
+    assert_int_equal(tg_comm_all_reduce(comm, TG_COMM_SUM, &bytes), TG_E_DTYPE);
+    assert_non_null(strstr(tg_context_error(ctx), "sum of u8"));
+    assert_int_equal(tg_comm_broadcast(comm, 1, &values), TG_E_ARGUMENT);
+    assert_int_equal(tg_comm_reduce(comm, TG_COMM_SUM, -1, &values), TG_E_ARGUMENT);
+    assert_int_equal(tg_comm_create_mpi(ctx, x, NULL, &(tg_comm *){NULL}) != TG_OK, true);
+    tg_comm_destroy(&comm);
+    tg_context_destroy(&ctx);
+}
+
+/* ---- device memory, staged through the host ---- */
+
+static int doubles(void *user, tg_comm_op op, tg_dtype dtype, int64_t count, void *values) {
+    double *x = values;
+    (void)user;
+    for (int64_t i = 0; i < count; i++) {
+        x[i] *= 2.0;
+    }
+    return op != TG_COMM_SUM || dtype != TG_F64;
+}
+
+static int counts_bytes(void *user, int root, int64_t bytes, void *data) {
+    (void)root;
+    (void)data;
+    *(int64_t *)user += bytes;
+    return 0;
+}
+
+static void values_on_a_device_are_staged(void **state) {
+    (void)state;
+    enum { N = 700001 }; /* more than one piece */
+    tg_context *ctx = NULL;
+    tg_comm *comm = NULL;
+    tg_tensor host = {0}, device = {0};
+    int64_t bytes = 0;
+    const tg_shape shape = {1, {N}};
+    assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
+    assert_int_equal(tg_backend_select(ctx, "fake"), TG_OK);
+    const tg_comm_callbacks callbacks = {.size = sizeof callbacks,
+                                         .ranks = 2,
+                                         .all_reduce = doubles,
+                                         .broadcast = counts_bytes,
+                                         .barrier = refuse,
+                                         .user = &bytes};
+    assert_int_equal(tg_comm_create_callbacks(ctx, &callbacks, &comm), TG_OK);
+    assert_int_equal(tg_tensor_create(ctx, TG_MEM_DATA, TG_F64, &shape, &host), TG_OK);
+    assert_int_equal(tg_backend_tensor(ctx, TG_MEM_DATA, TG_F64, &shape, &device), TG_OK);
+    double *x = host.data;
+    for (int64_t i = 0; i < N; i++) {
+        x[i] = (double)i;
+    }
+    assert_int_equal(tg_backend_copy(ctx, &host, &device), TG_OK);
+    assert_int_equal(tg_comm_all_reduce(comm, TG_COMM_SUM, &device), TG_OK);
+    memset(x, 0, tg_tensor_bytes(&host));
+    assert_int_equal(tg_backend_copy(ctx, &device, &host), TG_OK);
+    for (int64_t i = 0; i < N; i++) {
+        assert_true(x[i] == 2.0 * (double)i);
+    }
+    bytes = 0;
+    assert_int_equal(tg_comm_all_gather(comm, &device), TG_OK);
+    assert_int_equal(bytes, N * (int64_t)sizeof(double));
+    assert_int_equal(tg_comm_barrier(comm), TG_E_BACKEND);
+    assert_non_null(strstr(tg_context_error(ctx), "the caller's barrier returned 7"));
+    tg_tensor_destroy(&host);
+    tg_tensor_destroy(&device);
+    tg_comm_destroy(&comm);
+    tg_context_destroy(&ctx);
+}
+
+/* ---- launchers ---- */
+
+static const char *const variables[] = {"OMPI_COMM_WORLD_RANK",
+                                        "OMPI_COMM_WORLD_SIZE",
+                                        "OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "PMI_RANK",
+                                        "PMI_SIZE",
+                                        "MPI_LOCALRANKID",
+                                        "SLURM_PROCID",
+                                        "SLURM_STEP_NUM_TASKS",
+                                        "SLURM_LOCALID",
+                                        "SLURM_NTASKS",
+                                        "RANK",
+                                        "WORLD_SIZE",
+                                        "LOCAL_RANK"};
+
+static void forget_launchers(void) {
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+        unsetenv(variables[i]);
+    }
+}
+
+static void expect_launch(const char *launcher, int rank, int ranks, int local_rank) {
+    const tg_comm_launch launch = tg_comm_get_launch();
+    assert_string_equal(launch.launcher, launcher);
+    assert_int_equal(launch.rank, rank);
+    assert_int_equal(launch.ranks, ranks);
+    assert_int_equal(launch.local_rank, local_rank);
+}
+
+static void launchers_are_known_by_their_variables(void **state) {
+    (void)state;
+    forget_launchers();
+    expect_launch("none", 0, 1, 0);
+    setenv("SLURM_NTASKS", "8", 1); /* of a batch script, which runs once */
+    setenv("SLURM_PROCID", "0", 1);
+    expect_launch("none", 0, 1, 0);
+    setenv("RANK", "3", 1);
+    setenv("WORLD_SIZE", "4", 1);
+    expect_launch("torchrun", 3, 4, -1);
+    setenv("SLURM_STEP_NUM_TASKS", "2", 1);
+    setenv("SLURM_LOCALID", "0", 1);
+    expect_launch("srun", 0, 2, 0);
+    setenv("PMI_RANK", "5", 1);
+    setenv("PMI_SIZE", "5", 1); /* none such */
+    expect_launch("srun", 0, 2, 0);
+    setenv("PMI_SIZE", "6", 1);
+    expect_launch("mpiexec", 5, 6, -1);
+    setenv("OMPI_COMM_WORLD_RANK", "1x", 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+    expect_launch("mpiexec", 5, 6, -1);
+    setenv("OMPI_COMM_WORLD_RANK", "1", 1);
+    setenv("OMPI_COMM_WORLD_LOCAL_RANK", "1", 1);
+    expect_launch("mpirun", 1, 2, 1);
+    forget_launchers();
+}
+
+static void a_launcher_without_transport_is_refused(void **state) {
+    (void)state;
+    tg_context *ctx = NULL;
+    tg_comm *comm = NULL;
+    assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
+    forget_launchers();
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "4", 1);
+    assert_int_equal(tg_comm_create_world(ctx, NULL, &comm), TG_E_UNSUPPORTED);
+    assert_non_null(strstr(tg_context_error(ctx), "4 processes by torchrun"));
+    setenv("WORLD_SIZE", "1", 1);
+    assert_int_equal(tg_comm_create_world(ctx, NULL, &comm), TG_OK);
+    assert_string_equal(tg_comm_transport(comm), "self");
+    assert_int_equal(tg_comm_ranks(comm), 1);
+    tg_comm_destroy(&comm);
+    forget_launchers();
+    tg_context_destroy(&ctx);
+}
+
+/* ---- the ranks of a launcher ---- */
+
+static int check_world(void) {
+    tg_context *ctx = NULL;
+    tg_comm *comm = NULL;
+    int errors = 1;
+    if (tg_context_create(NULL, &ctx) == TG_OK && tg_comm_create_world(ctx, NULL, &comm) == TG_OK) {
+        errors = check_operations(ctx, comm);
+        printf("rank %d of %d over %s: %d errors\n", tg_comm_rank(comm), tg_comm_ranks(comm),
+               tg_comm_transport(comm), errors);
+    }
+    if (errors) {
+        fprintf(stderr, "%s\n", tg_context_error(ctx));
+    }
+    tg_comm_destroy(&comm);
+    tg_context_destroy(&ctx);
+    return errors != 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "--world") == 0) {
+        return check_world();
+    }
+    fake_device_add("fake");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_do_every_operation),
+        cmocka_unit_test(callbacks_do_every_operation),
+        cmocka_unit_test(callbacks_are_checked),
+        cmocka_unit_test(a_rank_that_leaves_ends_the_others_at_once),
+        cmocka_unit_test(a_late_rank_is_an_error_on_all),
+        cmocka_unit_test(ranks_that_do_different_things_learn_it),
+        cmocka_unit_test(wrong_values_are_refused),
+        cmocka_unit_test(values_on_a_device_are_staged),
+        cmocka_unit_test(launchers_are_known_by_their_variables),
+        cmocka_unit_test(a_launcher_without_transport_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
