@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "backend/cpu/fft_lines.h"
 #include "support/runner.h"
 
 /* ---- grids and windows ---- */
@@ -526,6 +527,36 @@ static void no_allocation(t_side *s) {
     s->ops->fft_destroy(s->be, &plan);
 }
 
+/* ---- the cpu backend's own transforms, also where FFTW is ---- */
+
+/* Lengths of every kind: single passes, all radices, primes up to and beyond the largest radix. */
+static void own_lengths(t_side *s) {
+    static const int64_t lengths[] = {4, 9, 25, 31, 37, 60, 74, 101, 210, 421, 1024};
+    for (int i = 0; i < T_COUNT(lengths); i++) {
+        check_windows(s, 1, &lengths[i], one, check_twin);
+    }
+}
+
+static void own_transforms(t_side *s) {
+    static void (*const scripts[])(t_side *) = {unit_points,   unit_modes,    own_lengths,
+                                                ignored_parts, out_of_memory, no_allocation};
+    const bool is_cpu = strcmp(s->ops->name, "cpu") == 0;
+    const cpu_lines_engine *before = is_cpu ? cpu_state_of(s->be)->lines : NULL;
+    for (int i = 0; i < T_COUNT(scripts); i++) {
+        if (scripts[i] == ignored_parts && tg_dtype_is_complex(s->dtype)) {
+            continue;
+        }
+        if (is_cpu) {
+            cpu_state_of(s->be)->lines = &cpu_lines_own;
+        }
+        scripts[i](s);
+        t_release(s);
+    }
+    if (is_cpu) {
+        cpu_state_of(s->be)->lines = before;
+    }
+}
+
 static const t_row rows[] = {
     {"unit points", unit_points, T_WIDE},
     {"unit modes", unit_modes, T_WIDE},
@@ -540,6 +571,7 @@ static const t_row rows[] = {
     {"refusals", refusals, T_WIDE},
     {"out of memory", out_of_memory, T_WIDE},
     {"no allocation", no_allocation, T_WIDE},
+    {"own transforms", own_transforms, T_WIDE},
 };
 
 int main(void) {

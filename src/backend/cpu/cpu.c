@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/cpu/fft_lines.h"
+
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
 #define TG_CPU_X86 1
@@ -122,10 +124,10 @@ static void cpu_probe(tg_backend_info *info) {
     cpu_model(model, sizeof model);
     snprintf(info->device, sizeof info->device, "%s, %d cores, %s kernels", model, tg_cpu_count(),
              has_avx2() ? cpu_kernels_avx2.name : cpu_kernels_plain.name);
-    char blas[128], fftw[64];
+    char blas[128], fft[64];
     cpu_blas_version(blas, sizeof blas);
-    cpu_fftw_version(fftw, sizeof fftw);
-    snprintf(info->libraries, sizeof info->libraries, "%s, LAPACKE, %s", blas, fftw);
+    cpu_lines_version(fft, sizeof fft);
+    snprintf(info->libraries, sizeof info->libraries, "%s, LAPACKE, %s", blas, fft);
     snprintf(info->overrides, sizeof info->overrides, "%s", overrides);
 }
 
@@ -134,6 +136,7 @@ static tg_status cpu_open(tg_backend *be) {
     cpu_state *state = NULL;
     TG_TRY(TG_NEW(be->ctx, TG_MEM_OTHER, state, 1));
     state->kernels = has_avx2() ? &cpu_kernels_avx2 : &cpu_kernels_plain;
+    state->lines = cpu_lines_fftw() ? cpu_lines_fftw() : &cpu_lines_own;
     state->scratch_bytes = CPU_SCRATCH * (size_t)be->threads;
     TG_TRY(TG_NEW(be->ctx, TG_MEM_OTHER, state->partials, be->threads));
     TG_TRY(TG_ALLOC(be->ctx, TG_MEM_WORKSPACE, state->scratch, state->scratch_bytes));
@@ -170,7 +173,7 @@ tg_status cpu_workspace(tg_backend *be, size_t bytes, void **out, void **taken) 
 void tg_backend_fill_cpu(tg_backend_ops *ops) {
     const tg_backend_ops before = *ops;
     ops->name = "cpu";
-    ops->summary = "OpenBLAS, LAPACK, FFTW, OpenMP, AVX2 kernels";
+    ops->summary = "OpenBLAS, LAPACK, Fourier transforms, OpenMP, AVX2 kernels";
     ops->probe = cpu_probe;
     ops->open = cpu_open;
     ops->close = cpu_close;

@@ -44,6 +44,23 @@ typedef struct cpu_reals_f64 {
     void (*norms_pairs)(int64_t n, const double *x, cpu_partial *sum);
 } cpu_reals_f64;
 
+/* Lines that are transformed at once: FFTW is fastest for four. */
+enum { CPU_FFT_LINES = 4 };
+
+/* The largest radix of a pass of our own transforms. */
+enum { CPU_FFT_RADIX = 31 };
+
+/* A transform of CPU_FFT_LINES lines of our own; see fft_lines.c. */
+typedef struct cpu_own_lines {
+    int64_t points, pitch;
+    int64_t n; /* of the passes: the points, or those of the convolution */
+    int count; /* of passes */
+    int radix[32];
+    const void *roots;     /* (n) pairs e^{-2 pi i k / n} */
+    const void *chirp;     /* (points) pairs; NULL: passes alone */
+    const void *convolved; /* (n) pairs */
+} cpu_own_lines;
+
 /* Around transforms: real rows in pairs, columns as lines; see fft_rows.inc. */
 typedef struct cpu_rows_f32 {
     void (*pack)(int64_t n, const float *a, const float *b, float *z);
@@ -54,6 +71,7 @@ typedef struct cpu_rows_f32 {
                    int64_t pitch, float *lines, int64_t line_pitch);
     void (*scatter)(int64_t rows, int64_t count, const float *factors, const float *lines,
                     int64_t line_pitch, float *columns, int64_t pitch);
+    float *(*own)(const cpu_own_lines *lines, bool inverse, float *from, float *to);
 } cpu_rows_f32;
 
 typedef struct cpu_rows_f64 {
@@ -65,10 +83,8 @@ typedef struct cpu_rows_f64 {
                    int64_t pitch, double *lines, int64_t line_pitch);
     void (*scatter)(int64_t rows, int64_t count, const double *factors, const double *lines,
                     int64_t line_pitch, double *columns, int64_t pitch);
+    double *(*own)(const cpu_own_lines *lines, bool inverse, double *from, double *to);
 } cpu_rows_f64;
-
-/* Lines that are transformed at once: FFTW is fastest for four. */
-enum { CPU_FFT_LINES = 4 };
 
 /* Which random numbers, see rng.h. */
 typedef enum cpu_law { CPU_UNIFORM, CPU_NORMAL, CPU_EXPONENTIAL } cpu_law;
@@ -135,8 +151,9 @@ extern const cpu_kernels cpu_kernels_avx2; /* name NULL where the build has no A
 
 typedef struct cpu_state {
     const cpu_kernels *kernels;
-    cpu_partial *partials; /* (threads) */
-    char *scratch;         /* (threads, CPU_SCRATCH) */
+    const struct cpu_lines_engine *lines; /* who transforms, see fft_lines.h */
+    cpu_partial *partials;                /* (threads) */
+    char *scratch;                        /* (threads, CPU_SCRATCH) */
     size_t scratch_bytes;
 } cpu_state;
 
@@ -186,9 +203,8 @@ void cpu_sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t
                const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
                int64_t ldc);
 
-/* "OpenBLAS 0.3.21 Zen", "FFTW 3.3.10" into text; the number of characters. */
+/* "OpenBLAS 0.3.21 Zen" into text; the number of characters. */
 int cpu_blas_version(char *text, size_t capacity);
-int cpu_fftw_version(char *text, size_t capacity);
 
 /* ---- The slots, by family ---- */
 

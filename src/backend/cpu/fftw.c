@@ -1,423 +1,148 @@
-/* Fourier transforms by FFTW, pruned to the kept modes; the only file that sees FFTW.
+/* Transforms of lines by FFTW; the only file that knows it.
  *
- * All transforms are complex, contiguous and out of place, CPU_FFT_LINES at once: what FFTW does
- * best. Rows (last dimension) of real data are taken two at a time as one complex row; only their
- * kept columns are stored, in a slab (rows, columns). Columns of the slab are gathered into lines,
- * transformed, and only kept frequencies leave them. So no full spectrum exists anywhere, and what
- * is in work fits in cache:
- *
- *   1-D  x -> [rows] -> slab -> X
- *   2-D  x -> [rows] -> slab -> [columns] -> X
- *   3-D  x -> [rows] -> slab -> [columns] -> volume (planes, kept rows, columns) -> [columns] -> X
- *
- * and the inverse backwards. Stage A is all up to the slab (3-D: up to the volume), stage B the
- * rest. With enough transforms each thread does both stages for its own share; with fewer, all
- * threads share stage A and then stage B of one transform. 1-D transforms run in blocks of rows.
- * Plans are FFTW_ESTIMATE: the same plan every time, hence the same bits. A dimension of awkward
- * length is multiplied with a matrix instead (dft.c). 16-bit numbers are converted where they are
- * read or written: the grid a block of rows at a time, the spectrum a group of columns. */
-#include "backend/cpu/cpu.h"
-
-#include <fftw3.h>
+ * FFTW is under the GPL, so that not every build may link it. With TG_FFTW the library is linked to
+ * it; without, FFTW is looked for when the first backend opens, and used where the system has it.
+ * Its interface is declared here, as far as it is used, so that both need no header. Plans are
+ * FFTW_ESTIMATE: the same plan every time, hence the same bits. */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/check.h"
-#include "backend/cpu/dft.h"
-#include "base/minmax.h"
+#include "backend/cpu/fft_lines.h"
 
-/* One dimension of a transform; n = 1 where there is none. */
-typedef struct fft_axis {
-    int64_t n;
-    int64_t kept;
-    int64_t first;    /* index of the first kept frequency, 0 .. n-1 */
-    int64_t head;     /* kept ones from `first` to the end; the others begin at 0 */
-    bool transformed; /* false: nothing to do */
-    bool paired;      /* real data: two rows as one */
-    bool multiplied;  /* by a matrix instead of FFTW */
-    void *plan[2][2]; /* fftw_plan or fftwf_plan: [inverse][a last group of fewer lines] */
-    cpu_dft dft[2];   /* [inverse]: the matrix, if multiplied */
-} fft_axis;
+typedef void *plan_many_fn(int rank, const int *n, int howmany, void *in, const int *inembed,
+                           int istride, int idist, void *out, const int *onembed, int ostride,
+                           int odist, int sign, unsigned flags);
+typedef void execute_fn(const void *plan, void *in, void *out);
+typedef void destroy_fn(void *plan);
 
-/* Sizes and pitches are in complex numbers of the plan's precision. */
-struct tg_fft_plan {
-    tg_fft_desc desc;
-    const cpu_kernels *kernels;
-    int parts;    /* threads at work */
-    bool shared;  /* they share each transform */
-    int64_t many; /* transforms (1-D: blocks of rows) */
+enum { FORWARD = -1, BACKWARD = 1, ESTIMATE = 1 << 6 };
 
-    fft_axis along[3];  /* planes, rows, length of a row; 1-D: rows of a block */
-    int64_t columns;    /* kept ones of a row */
-    int64_t groups;     /* of CPU_FFT_LINES columns */
-    int64_t block_rows; /* rows of the grid that are transformed at once */
-    int64_t line_pitch; /* distance of lines */
-    int64_t slab_pitch; /* distance of rows of a slab or volume */
+/* FFTW in one precision. */
+typedef struct fftw_calls {
+    plan_many_fn *plan_many;
+    execute_fn *execute;
+    destroy_fn *destroy;
+} fftw_calls;
 
-    void *scratch;       /* all of the below, zero at first */
-    size_t line_bytes;   /* of CPU_FFT_LINES lines, two of them per part: before and after */
-    size_t slab_bytes;   /* of a slab: one per part, one in all if 2-D and shared */
-    size_t volume_bytes; /* of a volume: one per part, one in all if shared; 0 if not 3-D */
-    size_t grid_bytes;   /* 16-bit: a block of rows of the grid in f32, one per part */
-    size_t kept_bytes;   /* 16-bit: kept entries of a group of columns in f32, one per part */
-    size_t slab_at, volume_at, grid_at, kept_at;
-    float *matrices; /* of all dimensions with one */
-};
+static fftw_calls single, twice; /* all NULL: not there */
+static const char *version = "";
 
-/* One call of forward or inverse. */
-typedef struct fft_job {
-    const tg_fft_plan *plan;
-    int64_t count; /* transforms */
-    bool inverse;
-    double edge, interior; /* factors of spectrum entries by their place in the last dimension */
-    const void *in;        /* grid (forward) or spectrum */
-    void *out;             /* the other one */
-} fft_job;
+#if TG_FFTW
+extern plan_many_fn fftwf_plan_many_dft, fftw_plan_many_dft;
+extern execute_fn fftwf_execute_dft, fftw_execute_dft;
+extern destroy_fn fftwf_destroy_plan, fftw_destroy_plan;
+extern const char fftwf_version[];
 
-/* Scratch of one part. */
-typedef struct fft_scratch {
-    void *lines, *turned; /* (CPU_FFT_LINES, line_pitch) before and after a transform */
-    void *slab, *volume;
-    float *grid, *kept; /* 16-bit numbers in f32 */
-} fft_scratch;
-
-static fft_scratch scratch_of(const tg_fft_plan *plan, int part) {
-    char *base = plan->scratch;
-    const size_t number = (size_t)part;
-    const bool one_slab = plan->shared && plan->desc.ndim < 3;
-    return (fft_scratch){base + 2 * number * plan->line_bytes,
-                         base + (2 * number + 1) * plan->line_bytes,
-                         base + plan->slab_at + (one_slab ? 0 : number * plan->slab_bytes),
-                         base + plan->volume_at + (plan->shared ? 0 : number * plan->volume_bytes),
-                         (float *)(void *)(base + plan->grid_at + number * plan->grid_bytes),
-                         (float *)(void *)(base + plan->kept_at + number * plan->kept_bytes)};
+static void find_fftw(void) {
+    single = (fftw_calls){fftwf_plan_many_dft, fftwf_execute_dft, fftwf_destroy_plan};
+    twice = (fftw_calls){fftw_plan_many_dft, fftw_execute_dft, fftw_destroy_plan};
+    version = fftwf_version;
 }
-
-/* Rows of transform number h: all, except for the last block of rows in 1-D. */
-static int64_t rows_of(const fft_job *job, int64_t h) {
-    const int64_t rows = job->plan->along[1].n;
-    return job->plan->desc.ndim > 1 ? rows : tg_min(rows, job->count - h * rows);
-}
-
-/* ---- 16-bit storage: only where the arithmetic is f32 ---- */
-
-/* The real number `at` of an array. */
-static void *real_at(const tg_fft_plan *plan, tg_storage store, const void *x, int64_t at) {
-    const size_t size = tg_dtype_size(tg_stored(plan->desc.dtype, store));
-    return (char *)(uintptr_t)x + (size_t)at * size;
-}
-
-/* `reals` reals of the grid from `at` on: in place, or converted. */
-static const void *read_grid(const fft_job *job, int64_t at, int64_t reals, const fft_scratch *s) {
-    const tg_storage store = job->plan->desc.grid_store;
-    const void *x = real_at(job->plan, store, job->in, at);
-    if (store == TG_STORE_FULL) {
-        return x;
+#else
+/* The calls of a shared library, whose names begin with `prefix`; false if one is missing. */
+static bool open_calls(const char *file, const char *prefix, fftw_calls *calls) {
+    static const char *const names[3] = {"plan_many_dft", "execute_dft", "destroy_plan"};
+    void *found[3] = {NULL};
+    void *library =
+        dlopen(file, RTLD_NOW | RTLD_LOCAL); /* stays open: plans may outlive backends */
+    for (int i = 0; library && i < 3; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "%s_%s", prefix, names[i]);
+        found[i] = dlsym(library, name);
     }
-    job->plan->kernels->load_f32(tg_stored(TG_F32, store), reals, x, s->grid);
-    return s->grid;
+    memcpy(&calls->plan_many, &found[0], sizeof found[0]); /* POSIX: an address of either kind */
+    memcpy(&calls->execute, &found[1], sizeof found[1]);
+    memcpy(&calls->destroy, &found[2], sizeof found[2]);
+    const char *text = library ? dlsym(library, "fftwf_version") : NULL;
+    version = text ? text : version;
+    return found[0] && found[1] && found[2];
 }
 
-/* Where they are made, and how they get from there to the grid. */
-static void *grid_room(const fft_job *job, int64_t at, const fft_scratch *s) {
-    const tg_storage store = job->plan->desc.grid_store;
-    return store == TG_STORE_FULL ? real_at(job->plan, store, job->out, at) : s->grid;
-}
-
-static void write_grid(const fft_job *job, int64_t at, int64_t reals, const fft_scratch *s) {
-    const tg_storage store = job->plan->desc.grid_store;
-    if (store != TG_STORE_FULL) {
-        job->plan->kernels->store_f32(tg_stored(TG_F32, store), reals, s->grid,
-                                      real_at(job->plan, store, job->out, at));
+static void find_fftw(void) {
+    if (!open_calls("libfftw3f.so.3", "fftwf", &single) ||
+        !open_calls("libfftw3.so.3", "fftw", &twice)) {
+        single = twice = (fftw_calls){NULL, NULL, NULL};
     }
 }
+#endif
 
-/* The same for `rows` rows of `count` <= CPU_FFT_LINES pairs of the spectrum, *pitch pairs apart:
- * in place, or CPU_FFT_LINES apart in f32. */
-static const void *read_kept(const fft_job *job, int64_t at, int64_t rows, int64_t count,
-                             int64_t *pitch, const fft_scratch *s) {
-    const tg_storage store = job->plan->desc.kept_store;
-    if (store == TG_STORE_FULL) {
-        return real_at(job->plan, store, job->in, at);
-    }
-    for (int64_t r = 0; r < rows; r++) {
-        job->plan->kernels->load_f32(tg_stored(TG_F32, store), 2 * count,
-                                     real_at(job->plan, store, job->in, at + 2 * r * *pitch),
-                                     s->kept + 2 * r * CPU_FFT_LINES);
-    }
-    *pitch = CPU_FFT_LINES;
-    return s->kept;
-}
-
-static void *kept_room(const fft_job *job, int64_t at, int64_t *pitch, const fft_scratch *s) {
-    const tg_storage store = job->plan->desc.kept_store;
-    if (store == TG_STORE_FULL) {
-        return real_at(job->plan, store, job->out, at);
-    }
-    *pitch = CPU_FFT_LINES;
-    return s->kept;
-}
-
-static void write_kept(const fft_job *job, int64_t at, int64_t rows, int64_t count, int64_t pitch,
-                       const fft_scratch *s) {
-    const tg_storage store = job->plan->desc.kept_store;
-    for (int64_t r = 0; store != TG_STORE_FULL && r < rows; r++) {
-        job->plan->kernels->store_f32(tg_stored(TG_F32, store), 2 * count,
-                                      s->kept + 2 * r * CPU_FFT_LINES,
-                                      real_at(job->plan, store, job->out, at + 2 * r * pitch));
-    }
-}
-
-#define REAL    float
-#define NAME(x) x##_f32
-#define FFTW(x) fftwf_##x
-#define KERNELS rows_f32
-#include "backend/cpu/fftw.inc"
-#undef KERNELS
-#undef FFTW
-#undef NAME
-#undef REAL
-
-#define REAL    double
-#define NAME(x) x##_f64
-#define FFTW(x) fftw_##x
-#define KERNELS rows_f64
-#include "backend/cpu/fftw.inc"
-#undef KERNELS
-#undef FFTW
-#undef NAME
-#undef REAL
-
-/* ---- plans ---- */
-
+static pthread_once_t found = PTHREAD_ONCE_INIT;
 static pthread_mutex_t planner = PTHREAD_MUTEX_INITIALIZER; /* FFTW's planner is not thread-safe */
 
-void cpu_fft_destroy(tg_backend *be, tg_fft_plan **plan) {
-    if (!plan || !*plan) {
+typedef struct fftw_lines {
+    const fftw_calls *calls;
+    void *plan[2][2]; /* [inverse][a last group of fewer lines] */
+} fftw_lines;
+
+static int64_t fftw_room(int64_t n) {
+    return n;
+}
+
+static void fftw_destroy(tg_backend *be, void *plan) {
+    fftw_lines *lines = plan;
+    if (!lines) {
         return;
     }
     pthread_mutex_lock(&planner);
-    if ((*plan)->desc.dtype == TG_F32) {
-        destroy_plans_f32(*plan);
-    } else {
-        destroy_plans_f64(*plan);
-    }
-    pthread_mutex_unlock(&planner);
-    tg_mem_free(be->ctx, (*plan)->scratch);
-    tg_mem_free(be->ctx, (*plan)->matrices);
-    TG_FREE(be->ctx, *plan);
-}
-
-/* Pitch of rows of n numbers: whole cache lines, an odd number of them, so that neighbours along a
- * column do not compete for the same places in the cache. */
-static int64_t pitch_for(int64_t n, size_t number) {
-    const int64_t per_line = TG_ALIGNMENT / (int64_t)number;
-    const int64_t lines = (n + per_line - 1) / per_line;
-    return (lines | 1) * per_line;
-}
-
-static size_t whole_lines(size_t bytes) {
-    return (bytes + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT;
-}
-
-/* Dimensions as planes, rows and length of a row. */
-static void set_axes(const tg_fft_desc *desc, tg_fft_plan *plan) {
-    for (int d = 0; d < 3; d++) {
-        plan->along[d] = (fft_axis){.n = 1, .kept = 1, .head = 1};
-    }
-    for (int d = 0; d < desc->ndim; d++) {
-        fft_axis *axis = &plan->along[d + 3 - desc->ndim];
-        axis->n = desc->grid[d];
-        axis->kept = desc->kept[d];
-        axis->first = (desc->first[d] + desc->grid[d]) % desc->grid[d];
-        axis->head = tg_min(axis->kept, axis->n - axis->first);
-        axis->transformed = axis->n > 1;
-    }
-    plan->along[2].paired = !desc->complex;
-    plan->columns = plan->along[2].kept;
-    plan->groups = (plan->columns + CPU_FFT_LINES - 1) / CPU_FFT_LINES;
-    plan->block_rows = desc->complex ? CPU_FFT_LINES : 2 * CPU_FFT_LINES;
-    plan->many = desc->howmany;
-    if (desc->ndim == 1) {
-        fft_axis *rows = &plan->along[1];
-        rows->n = rows->kept = rows->head = plan->block_rows;
-        plan->many = (desc->howmany + rows->n - 1) / rows->n;
-    }
-}
-
-/* Everything but scratch and FFTW's plans. */
-static void lay_out(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan *plan) {
-    const size_t number = desc->dtype == TG_F32 ? 2 * sizeof(float) : 2 * sizeof(double);
-    plan->desc = *desc;
-    plan->kernels = cpu_state_of(be)->kernels;
-    set_axes(desc, plan);
-    plan->shared = desc->ndim > 1 && plan->many < be->threads;
-    plan->parts = plan->shared ? be->threads : cpu_parts(be, plan->many, 1);
-
-    int64_t longest = 1;
-    for (int d = 0; d < 3; d++) {
-        longest = plan->along[d].n > longest ? plan->along[d].n : longest;
-    }
-    plan->line_pitch = pitch_for(longest + 1, number);
-    plan->slab_pitch = pitch_for(plan->columns, number);
-
-    const bool solid = desc->ndim == 3;
-    const size_t parts = (size_t)plan->parts, one = plan->shared ? 1 : parts;
-    const int64_t rows = plan->along[1].n + plan->along[1].n % 2; /* real rows go in pairs */
-    const int64_t kept = plan->along[0].n * plan->along[1].kept;
-    plan->line_bytes = (size_t)(CPU_FFT_LINES * plan->line_pitch) * number;
-    plan->slab_bytes = (size_t)(rows * plan->slab_pitch) * number;
-    plan->volume_bytes = solid ? (size_t)(kept * plan->slab_pitch) * number : 0;
-    plan->slab_at = 2 * parts * plan->line_bytes;
-    plan->volume_at = plan->slab_at + (solid ? parts : one) * plan->slab_bytes;
-    const int64_t columns = CPU_FFT_LINES * plan->along[solid ? 0 : 1].kept;
-    if (desc->grid_store != TG_STORE_FULL) { /* as many reals as rows of pairs have */
-        plan->grid_bytes = whole_lines((size_t)(CPU_FFT_LINES * plan->along[2].n) * number);
-    }
-    if (desc->kept_store != TG_STORE_FULL) {
-        plan->kept_bytes = whole_lines((size_t)columns * number);
-    }
-    plan->grid_at = plan->volume_at + one * plan->volume_bytes;
-    plan->kept_at = plan->grid_at + parts * plan->grid_bytes;
-}
-
-static size_t scratch_bytes(const tg_fft_plan *plan) {
-    return plan->kept_at + (size_t)plan->parts * plan->kept_bytes;
-}
-
-/* Matrices for the dimensions where they pay. */
-static tg_status make_matrices(tg_backend *be, tg_fft_plan *plan) {
-    size_t bytes = 0;
-    for (int i = 0; i < 6 && plan->desc.dtype == TG_F32; i++) {
-        fft_axis *axis = &plan->along[i / 2];
-        const cpu_dft_kind kind = axis->paired ? CPU_DFT_REAL : CPU_DFT_COMPLEX;
-        axis->multiplied = axis->transformed && cpu_dft_pays(plan->kernels, axis->n, axis->kept);
-        axis->dft[i % 2] = cpu_dft_layout(kind, i % 2, axis->n, axis->kept);
-        bytes += axis->multiplied ? cpu_dft_bytes(&axis->dft[i % 2]) : 0;
-    }
-    if (bytes == 0) {
-        return TG_OK;
-    }
-    plan->matrices = tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, bytes, 1);
-    if (!plan->matrices) {
-        return TG_E_MEMORY;
-    }
-    float *next = plan->matrices;
-    for (int i = 0; i < 6; i++) {
-        fft_axis *axis = &plan->along[i / 2];
-        if (axis->multiplied) {
-            cpu_dft *dft = &axis->dft[i % 2];
-            cpu_dft_fill(dft, axis->paired ? CPU_DFT_REAL : CPU_DFT_COMPLEX, i % 2, axis->n,
-                         axis->first, next);
-            dft->packed = next;
-            next += cpu_dft_bytes(dft) / sizeof *next;
+    for (int i = 0; i < 4; i++) {
+        if (lines->plan[i / 2][i % 2]) {
+            lines->calls->destroy(lines->plan[i / 2][i % 2]);
         }
     }
-    return TG_OK;
+    pthread_mutex_unlock(&planner);
+    tg_mem_free(be->ctx, lines);
 }
 
-tg_status cpu_fft_create(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan **out) {
+static tg_status fftw_create(tg_backend *be, const cpu_lines_desc *desc, void **out) {
     tg_status status = TG_OK;
-    tg_fft_plan *plan = NULL;
-    *out = NULL;
-    TG_TRY(tg_check_fft(be->ctx, desc));
-    for (int d = 0; d < desc->ndim; d++) {
-        if (desc->grid[d] > INT32_MAX / 16) {
-            return tg_fail(be->ctx, TG_E_UNSUPPORTED,
-                           "fft: %lld points along dimension %d; FFTW "
-                           "takes up to %d here",
-                           (long long)desc->grid[d], d, INT32_MAX / 16);
+    fftw_lines *lines = NULL;
+    const int n = (int)desc->n, pitch = (int)desc->pitch;
+    bool ok = true;
+    TG_TRY(TG_NEW(be->ctx, TG_MEM_WORKSPACE, lines, 1));
+    lines->calls = desc->real == TG_F32 ? &single : &twice;
+    pthread_mutex_lock(&planner);
+    for (int i = 0; i < 4 && ok; i++) {
+        const int count = i % 2 ? (int)desc->rest : CPU_FFT_LINES;
+        if (count) {
+            void *plan =
+                lines->calls->plan_many(1, &n, count, desc->from, NULL, 1, pitch, desc->to, NULL, 1,
+                                        pitch, i / 2 ? BACKWARD : FORWARD, ESTIMATE);
+            lines->plan[i / 2][i % 2] = plan;
+            ok = plan != NULL;
         }
     }
-    TG_TRY(TG_NEW(be->ctx, TG_MEM_WORKSPACE, plan, 1));
-    lay_out(be, desc, plan);
-    plan->scratch = tg_mem_calloc(be->ctx, TG_MEM_WORKSPACE, scratch_bytes(plan), 1);
-    if (!plan->scratch) {
-        TG_TRY(TG_E_MEMORY);
-    }
-    TG_TRY(make_matrices(be, plan));
-    pthread_mutex_lock(&planner);
-    const bool planned = desc->dtype == TG_F32 ? make_plans_f32(plan) : make_plans_f64(plan);
     pthread_mutex_unlock(&planner);
-    if (!planned) {
-        TG_TRY(tg_fail(be->ctx, TG_E_BACKEND, "fft: FFTW makes no plan for this grid"));
+    if (!ok) {
+        TG_TRY(tg_fail(be->ctx, TG_E_BACKEND, "fft: FFTW makes no plan for %d points", n));
     }
-    *out = plan;
+    *out = lines;
     return TG_OK;
 fail:
-    cpu_fft_destroy(be, &plan);
+    fftw_destroy(be, lines);
     return status;
 }
 
-int cpu_fftw_version(char *text, size_t capacity) {
+static void *fftw_run(const void *plan, bool inverse, int64_t count, void *from, void *to) {
+    const fftw_lines *lines = plan;
+    void *const *plans = lines->plan[inverse];
+    lines->calls->execute(count == CPU_FFT_LINES || !plans[1] ? plans[0] : plans[1], from, to);
+    return to;
+}
+
+const cpu_lines_engine *cpu_lines_fftw(void) {
+    static const cpu_lines_engine engine = {fftw_room, fftw_create, fftw_destroy, fftw_run};
+    pthread_once(&found, find_fftw);
+    return single.execute ? &engine : NULL;
+}
+
+int cpu_lines_version(char *text, size_t capacity) {
+    if (!cpu_lines_fftw()) {
+        return snprintf(text, capacity, "own transforms");
+    }
     /* "fftw-3.3.10-sse2-avx": the number between the dashes. */
-    const char *version = fftwf_version;
-    version += strcspn(version, "-");
-    version += *version ? 1 : 0;
-    return snprintf(text, capacity, "FFTW %.*s", (int)strcspn(version, "-"), version);
-}
-
-/* ---- execution ---- */
-
-typedef void (*stage_fn)(const fft_job *job, int64_t h, const fft_scratch *s, tg_range units);
-
-/* One stage of one transform, shared by all threads. */
-static void share(const fft_job *job, stage_fn stage, int64_t h, int64_t units) {
-    const int parts = job->plan->parts;
-#pragma omp parallel for num_threads(parts) schedule(static)
-    for (int p = 0; p < parts; p++) {
-        const fft_scratch s = scratch_of(job->plan, p);
-        stage(job, h, &s, tg_partition(units, 1, parts, p));
-    }
-}
-
-/* Both stages of every transform, A before B if forward. Stage A counts blocks of rows (3-D:
- * planes), stage B groups of columns (3-D: of every kept row). */
-static void run(const fft_job *job) {
-    const tg_fft_plan *plan = job->plan;
-    const bool f32 = plan->desc.dtype == TG_F32, solid = plan->desc.ndim == 3;
-    const stage_fn a = f32 ? stage_a_f32 : stage_a_f64, b = f32 ? stage_b_f32 : stage_b_f64;
-    const int64_t blocks = (plan->along[1].n + plan->block_rows - 1) / plan->block_rows;
-    const int64_t units_a = solid ? plan->along[0].n : blocks;
-    const int64_t units_b = plan->groups * (solid ? plan->along[1].kept : 1);
-    const stage_fn first = job->inverse ? b : a, second = job->inverse ? a : b;
-    const int64_t units[2] = {job->inverse ? units_b : units_a, job->inverse ? units_a : units_b};
-    const int64_t rows = plan->along[1].n;
-    const int64_t many = plan->desc.ndim > 1 ? job->count : (job->count + rows - 1) / rows;
-    if (plan->shared) {
-        for (int64_t h = 0; h < many; h++) {
-            share(job, first, h, units[0]);
-            share(job, second, h, units[1]);
-        }
-        return;
-    }
-    const int parts = plan->parts;
-#pragma omp parallel for num_threads(parts) schedule(static)
-    for (int p = 0; p < parts; p++) {
-        const fft_scratch s = scratch_of(plan, p);
-        const tg_range mine = tg_partition(many, 1, parts, p);
-        for (int64_t h = mine.begin; h < mine.end; h++) {
-            first(job, h, &s, (tg_range){0, units[0]});
-            second(job, h, &s, (tg_range){0, units[1]});
-        }
-    }
-}
-
-tg_status cpu_fft_forward(tg_backend *be, tg_fft_plan *plan, int64_t count, tg_fft_weight weight,
-                          double scale, const void *x, void *spectrum) {
-    (void)be;
-    const bool real = !plan->desc.complex;
-    const double edge = real ? 0.5 * scale : scale; /* rows leave the split doubled */
-    const double interior = real && weight == TG_FFT_ADJOINT ? 2.0 * edge : edge;
-    run(&(fft_job){plan, count, false, edge, interior, x, spectrum});
-    return TG_OK;
-}
-
-tg_status cpu_fft_inverse(tg_backend *be, tg_fft_plan *plan, int64_t count, tg_fft_weight weight,
-                          double scale, const void *spectrum, void *x) {
-    (void)be;
-    const bool halved = !plan->desc.complex && weight == TG_FFT_ADJOINT;
-    run(&(fft_job){plan, count, true, scale, halved ? 0.5 * scale : scale, spectrum, x});
-    return TG_OK;
+    const char *number = version + strcspn(version, "-");
+    number += *number ? 1 : 0;
+    return snprintf(text, capacity, "FFTW %.*s", (int)strcspn(number, "-"), number);
 }
