@@ -104,6 +104,15 @@ static const struct {
      3,
      {16, 20}},
     {"{\"n_modes\": [8, 8], \"hidden_channels\": 7, \"use_channel_mlp\": false}", 3, {16, 20}},
+    {"{\"n_modes\": [8, 8], \"hidden_channels\": 7, \"precision\": \"mixed\"}", 3, {16, 21}},
+    {"{\"n_modes\": [8, 8], \"hidden_channels\": 7, \"saved_precision\": \"8bit\","
+     "\"activation_checkpoint\": \"block\", \"norm\": \"group_norm\"}",
+     3,
+     {15, 20}},
+    {"{\"n_modes\": [8], \"hidden_channels\": 5, \"saved_precision\": \"bf16\","
+     "\"activation_checkpoint\": \"minimal\", \"complex_data\": true}",
+     2,
+     {33}},
     {"{\"n_modes\": [4], \"hidden_channels\": 4, \"activation_checkpoint\": \"minimal\","
      "\"norm\": \"group_norm\", \"complex_data\": true, \"use_channel_mlp\": false}",
      2,

@@ -63,6 +63,9 @@ static void placement_harms_nothing(void **state) {
          "\"norm\": \"instance_norm\", \"stabilizer\": \"tanh\""),
         "\"n_modes\": [6, 6], \"hidden_channels\": 5, \"use_channel_mlp\": false",
         "\"n_modes\": [6, 6], \"hidden_channels\": 5, \"channel_mlp_skip\": \"linear\"",
+        "\"n_modes\": [6, 6], \"hidden_channels\": 6, \"saved_precision\": \"8bit\"",
+        "\"n_modes\": [6, 6], \"hidden_channels\": 5, \"norm\": \"group_norm\", \"precision\": "
+        "\"mixed\"",
     };
     static const char *const kinds[] = {"off", "block", "minimal"};
     const int64_t grid[] = {9, 12};

@@ -136,6 +136,18 @@ cmp -s plain/checkpoints/step-0000000010.safetensors plain_parts/checkpoints/ste
 train plain_parts --resume auto >log 2>&1 && fail "another architecture must be refused"
 grep -q "fno.use_channel_mlp (false there, true here)" log || fail "the differing architecture must be named: $(cat log)"
 
+# ---- small storage: resumed after every epoch ----
+mixed=(--fno.precision mixed --opt.state_precision half --fno.activation_checkpoint block)
+train mixed "${mixed[@]}" --opt.n_epochs 2 >log 2>&1 || fail "mixed precision: $(tail -1 log)"
+for epochs in 1 2; do
+    train mixed_parts "${mixed[@]}" --opt.n_epochs $epochs --resume auto >log 2>&1 ||
+        fail "mixed precision, epoch $epochs: $(tail -1 log)"
+done
+cmp -s mixed/checkpoints/step-0000000010.safetensors mixed_parts/checkpoints/step-0000000010.safetensors ||
+    fail "mixed precision: a resumed run ends with other weights"
+cmp -s <(numbers mixed/metrics.jsonl) <(numbers mixed_parts/metrics.jsonl) ||
+    fail "mixed precision: a resumed run has other numbers"
+
 # ---- f16 with a dynamic loss scale, which halves and doubles on the way: resumed after every epoch ----
 f16=(--fno.activation_precision half --fno.fno_block_precision half --opt.training_loss '100*h1'
     --opt.loss_scale_interval 3)

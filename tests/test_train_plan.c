@@ -103,6 +103,7 @@ static const variant variants[] = {
     {"16-bit formats",
      {"opt.name", "tensorgrad", "fno.fno_block_precision", "mixed", "fno.activation_precision",
       "bf16"}},
+    {"mixed precision", {"opt.name", "tensorgrad", "fno.precision", "mixed"}},
     {"wide decompositions",
      {"opt.name", "lowrank", "fno.hidden_channels", "200", "fno.n_modes", "[2, 2]", "fno.n_layers",
       "1"}},

@@ -32,9 +32,10 @@ typedef enum tg_fno_modes { TG_MODES_CENTERED, TG_MODES_NONNEGATIVE } tg_fno_mod
 /* How arrays are kept in memory; the arithmetic on them is f32 in any case. */
 typedef enum tg_precision {
     TG_PRECISION_FULL,  /* as the network's dtype */
-    TG_PRECISION_MIXED, /* of blocks: spectra in f16 */
+    TG_PRECISION_MIXED, /* of blocks: spectra in f16; of all: see precision below */
     TG_PRECISION_HALF,  /* f16; of blocks: spectra and activations in f16 */
-    TG_PRECISION_BF16
+    TG_PRECISION_BF16,
+    TG_PRECISION_8BIT /* one byte, and a scale for each 128 */
 } tg_precision;
 
 /* What training keeps of the forward pass; the rest is computed again in backward. */
@@ -72,6 +73,8 @@ typedef struct tg_fno_config {
     tg_precision activation_precision;        /* full, half or bf16: activations inside */
     tg_checkpoint activation_checkpoint;      /* off, block or minimal */
     tg_dtype dtype;                           /* of the arithmetic: f32 or f64 */
+    tg_precision precision;       /* full; mixed: spectral weights in bf16, saved in 8bit */
+    tg_precision saved_precision; /* full, bf16 or 8bit: what waits for backward */
 } tg_fno_config;
 
 /* Everything set but n_modes: 1 -> 1 channel, C 64, 4 layers, and the published defaults. */

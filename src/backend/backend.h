@@ -304,6 +304,10 @@ struct tg_backend_ops {
     tg_status (*axpy)(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, const void *x,
                       void *y); /* y += alpha x */
     tg_status (*scale)(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, void *x);
+    /* n values of f32 to tg_quantized_bytes(n) bytes and back (quantize.h), which begin where
+     * memory does or at a multiple of 16 bytes from there. The same bits on every backend. */
+    tg_status (*quantize)(tg_backend *be, int64_t n, const float *x, void *bytes);
+    tg_status (*dequantize)(tg_backend *be, int64_t n, const void *bytes, float *x);
 
     /* -- reductions to the host, accumulated in f64 in a fixed order -- */
     tg_status (*dot)(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, const void *y,

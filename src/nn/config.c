@@ -36,6 +36,12 @@ static const tg_choice precisions[] = {{"full", TG_PRECISION_FULL},
                                        {"half", TG_PRECISION_HALF},
                                        {"bf16", TG_PRECISION_BF16},
                                        {NULL, 0}};
+static const tg_choice all_precisions[] = {
+    {"full", TG_PRECISION_FULL}, {"mixed", TG_PRECISION_MIXED}, {NULL, 0}};
+static const tg_choice saved_precisions[] = {{"full", TG_PRECISION_FULL},
+                                             {"bf16", TG_PRECISION_BF16},
+                                             {"8bit", TG_PRECISION_8BIT},
+                                             {NULL, 0}};
 static const tg_choice checkpoints[] = {
     {"off", TG_CHECKPOINT_OFF},         {"block", TG_CHECKPOINT_BLOCK},
     {"minimal", TG_CHECKPOINT_MINIMAL}, {"false", TG_CHECKPOINT_OFF}, /* as published: a switch */
@@ -96,6 +102,10 @@ static const tg_setting rows[] = {
      .help = "how spectral weights and their gradients are stored"},
     {FIELD(activation_precision), .type = TG_SETTING_ENUM, .choices = precisions,
      .help = "how activations are stored"},
+    {FIELD(precision), .type = TG_SETTING_ENUM, .choices = all_precisions,
+     .help = "mixed: spectral weights in bf16, and saved_precision 8bit"},
+    {FIELD(saved_precision), .type = TG_SETTING_ENUM, .choices = saved_precisions,
+     .help = "how activations wait for backward; forward stays in f32"},
     {FIELD(activation_checkpoint), .type = TG_SETTING_ENUM, .choices = checkpoints,
      .help = "what backward finds kept: all, inputs of blocks, or kept modes"},
     {FIELD(dtype), .type = TG_SETTING_ENUM, .choices = dtypes, .help = "of the arithmetic"},
@@ -237,7 +247,16 @@ tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
                        MOST_AGAIN, (long long)config->n_layers);
     }
     const nn_stores stores = nn_stores_of(config);
-    const bool is_16bit = stores.activation || stores.spectrum || stores.weight;
+    if (stores.saved && stores.activation) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "fno.%s: it keeps activations in f32 on their way forward, and stores small "
+                       "what waits for backward; with fno.%s they are in 16 bits already: take one "
+                       "of the two",
+                       config->saved_precision ? "saved_precision" : "precision",
+                       config->activation_precision ? "activation_precision"
+                                                    : "fno_block_precision");
+    }
+    const bool is_16bit = stores.activation || stores.spectrum || stores.weight || stores.saved;
     return config->dtype == TG_F64 && is_16bit
                ? tg_fail(ctx, TG_E_CONFIG,
                          "fno.dtype: f64 is kept as it is; for half or mixed precision take f32")
@@ -252,7 +271,12 @@ static tg_storage storage_of(tg_precision precision) {
 
 nn_stores nn_stores_of(const tg_fno_config *config) {
     nn_stores stores = {.activation = storage_of(config->activation_precision),
-                        .weight = storage_of(config->fno_block_weights_precision)};
+                        .weight = storage_of(config->fno_block_weights_precision),
+                        .saved = config->saved_precision};
+    if (config->precision == TG_PRECISION_MIXED) { /* unless a key of its own says otherwise */
+        stores.weight = stores.weight ? stores.weight : TG_STORE_BF16;
+        stores.saved = stores.saved ? stores.saved : TG_PRECISION_8BIT;
+    }
     if (config->fno_block_precision !=
         TG_PRECISION_FULL) { /* which 16-bit format: that named elsewhere */
         stores.spectrum = stores.activation ? stores.activation

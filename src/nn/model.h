@@ -19,6 +19,7 @@ typedef struct nn_stores {
     tg_storage activation; /* inside: from the lifting to the projection's input */
     tg_storage spectrum;   /* the kept modes, and gradients of spectral weights as their factors */
     tg_storage weight;     /* spectral weights */
+    tg_precision saved;    /* what waits for backward: full, bf16 or 8bit */
 } nn_stores;
 
 nn_stores nn_stores_of(const tg_fno_config *config);

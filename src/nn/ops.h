@@ -59,6 +59,9 @@ static inline void *nn_data(const tg_fno *fno, int value) {
 /* Its plane q, of the batch that runs; NULL for -1. */
 void *nn_plane(const tg_fno *fno, int value, int q);
 
+/* Elements of a value, of the batch that runs. */
+int64_t nn_numbers(const tg_fno *fno, int value);
+
 static inline tg_storage nn_store(const nn_program *program, int value) {
     return tg_storage_of(program->values[value].dtype);
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/quantize.h"
 #include "nn/list.h"
 #include "nn/ops.h"
 #include "nn/passes/passes.h"
@@ -46,6 +47,7 @@ static int64_t elements(const nn_program *program, const nn_value *value) {
 size_t nn_value_bytes(const nn_program *program, int value) {
     const nn_value *v = &program->values[value];
     return v->role == NN_SCRATCH ? (size_t)v->points
+           : v->dtype == TG_U8   ? tg_quantized_bytes(elements(program, v))
                                  : (size_t)elements(program, v) * tg_dtype_size(v->dtype);
 }
 
@@ -214,9 +216,10 @@ tg_status nn_program_create(const nn_model *model, tg_backend *be, int64_t batch
     TG_TRY(nn_pass_fuse(p));
     TG_TRY(nn_pass_checkpoint(p));
     TG_TRY(nn_pass_hand_over(p));
-    TG_TRY(check_slots(p, be));
     nn_pass_choose_formats(p);
     TG_TRY(nn_pass_fuse_blocks(p, be));
+    TG_TRY(nn_pass_save_small(p));
+    TG_TRY(check_slots(p, be));
     TG_TRY(nn_pass_place(p, be));
     return TG_OK;
 fail:

@@ -39,6 +39,7 @@ typedef enum nn_role {
     NN_ACTIVATION, /* inside, and gradients there: stored as fno.activation_precision says */
     NN_SPECTRUM,   /* kept modes, complex: as fno.fno_block_precision says */
     NN_STATISTIC,  /* of a norm, f64 */
+    NN_SAVED,      /* an activation or spectrum that waits for backward in less memory */
     NN_SCRATCH     /* bytes that one op works in */
 } nn_role;
 
@@ -46,7 +47,7 @@ typedef struct nn_value {
     nn_role role;
     int planes;
     int64_t channels, points;
-    tg_dtype dtype;    /* in memory; set by the pass of formats */
+    tg_dtype dtype;    /* in memory; set by the pass of formats. u8: a byte each, with scales */
     bool is_boundary;  /* between two blocks: kept by checkpointing `block` */
     bool is_transient; /* never kept for backward: lies in the workspace */
     int before_gelu;   /* the value that this one is the GELU of; -1: none */

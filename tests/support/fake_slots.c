@@ -69,6 +69,26 @@ static tg_status fake_count_nonfinite(tg_backend *be, tg_dtype dtype, int64_t n,
     return fake_submit(be, run_count_nonfinite, &a, sizeof a);
 }
 
+static tg_status run_quantize(tg_backend *host, void *arguments) {
+    const array_args *a = arguments;
+    return host->ops->quantize(host, a->n, a->x, a->out);
+}
+
+static tg_status fake_quantize(tg_backend *be, int64_t n, const float *x, void *bytes) {
+    const array_args a = {.n = n, .x = x, .out = bytes};
+    return fake_submit(be, run_quantize, &a, sizeof a);
+}
+
+static tg_status run_dequantize(tg_backend *host, void *arguments) {
+    const array_args *a = arguments;
+    return host->ops->dequantize(host, a->n, a->x, a->out);
+}
+
+static tg_status fake_dequantize(tg_backend *be, int64_t n, const void *bytes, float *x) {
+    const array_args a = {.n = n, .x = bytes, .out = x};
+    return fake_submit(be, run_dequantize, &a, sizeof a);
+}
+
 static tg_status run_planes_join(tg_backend *host, void *arguments) {
     const array_args *a = arguments;
     return host->ops->planes_join(host, a->dtype, a->n, a->x, a->y, a->out);
@@ -692,6 +712,8 @@ void fake_fill_slots(tg_backend_ops *ops) {
     ops->planes_split = fake_planes_split;
     ops->act_forward = fake_act_forward;
     ops->act_backward = fake_act_backward;
+    ops->quantize = fake_quantize;
+    ops->dequantize = fake_dequantize;
     ops->skip_workspace = fake_skip_workspace;
     ops->skip_forward = fake_skip_forward;
     ops->skip_backward = fake_skip_backward;

@@ -28,6 +28,8 @@ static const slot_row slots[] = {
     SLOT(convert),
     SLOT(axpy),
     SLOT(scale),
+    SLOT(quantize),
+    SLOT(dequantize),
     SLOT(dot),
     SLOT(norms),
     SLOT(gemm),
@@ -182,6 +184,8 @@ void tg_backend_fill_cpu(tg_backend_ops *ops) {
     ops->convert = cpu_convert;
     ops->axpy = cpu_axpy;
     ops->scale = cpu_scale;
+    ops->quantize = cpu_quantize;
+    ops->dequantize = cpu_dequantize;
     ops->dot = cpu_dot;
     ops->norms = cpu_norms;
     ops->gemm = cpu_gemm;

@@ -131,6 +131,9 @@ typedef struct cpu_kernels {
      * numbers first .. of the stream; rng NULL: to nearest. */
     float (*encode_bytes)(bool second, const tg_rng *rng, uint64_t first, int64_t n, float *from,
                           uint8_t *bytes);
+    /* One block to bytes, and its scale; and back. See quantize.h. */
+    float (*quantize_block)(const float *x, uint8_t *bytes);
+    void (*dequantize_block)(float scale, const uint8_t *bytes, float *x);
     /* C (m, n) = op(A) B + beta C with B packed; NULL where there is nothing better than BLAS. */
     void (*gemm_f32)(const cpu_gemm_rows *g, int64_t m, const float *a, int64_t n,
                      const float *packed, float *c);
@@ -215,6 +218,8 @@ tg_status cpu_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, const void 
 tg_status cpu_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, const void *x,
                    void *y);
 tg_status cpu_scale(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, void *x);
+tg_status cpu_quantize(tg_backend *be, int64_t n, const float *x, void *bytes);
+tg_status cpu_dequantize(tg_backend *be, int64_t n, const void *bytes, float *x);
 tg_status cpu_dot(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, const void *y,
                   tg_scalar *out);
 tg_status cpu_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg_norms *out);

@@ -55,6 +55,7 @@ void tg_backend_fill_ref(tg_backend_ops *ops) {
     ops->copy = ref_copy;
     ops->synchronize = ref_synchronize;
     ref_fill_elementwise(ops);
+    ref_fill_quantize(ops);
     ref_fill_dense(ops);
     ref_fill_decompose(ops);
     ref_fill_fft(ops);

@@ -7,6 +7,7 @@
 
 /* Each family puts its slots into the table. */
 void ref_fill_elementwise(tg_backend_ops *ops);
+void ref_fill_quantize(tg_backend_ops *ops);
 void ref_fill_dense(tg_backend_ops *ops);
 void ref_fill_decompose(tg_backend_ops *ops);
 void ref_fill_fft(tg_backend_ops *ops);

@@ -2,22 +2,17 @@
  * load, and what makes the sum before it writes its GELU along. */
 #include "nn/ops.h"
 
-static int64_t numbers(const tg_fno *fno, int value) {
-    const nn_value *v = &fno->run.program.values[value];
-    return v->planes * fno->run.batch * v->channels * v->points;
-}
-
 static tg_status run(tg_fno *fno, const nn_op *op) {
     const int x = op->in[NN_X];
     return fno->be->ops->act_forward(fno->be, fno->run.program.values[x].dtype, TG_ACT_GELU,
-                                     numbers(fno, x), nn_data(fno, x), nn_data(fno, op->out[0]));
+                                     nn_numbers(fno, x), nn_data(fno, x), nn_data(fno, op->out[0]));
 }
 
 static tg_status run_back(tg_fno *fno, const nn_op *op) {
     const int x = op->in[NN_X];
     return fno->be->ops->act_backward(fno->be, fno->run.program.values[x].dtype, TG_ACT_GELU,
-                                      numbers(fno, x), nn_data(fno, x), nn_data(fno, op->in[NN_DY]),
-                                      nn_data(fno, op->out[0]));
+                                      nn_numbers(fno, x), nn_data(fno, x),
+                                      nn_data(fno, op->in[NN_DY]), nn_data(fno, op->out[0]));
 }
 
 static int back(nn_program *p, const nn_op *op, nn_request ask) {

@@ -16,6 +16,11 @@ int nn_op_params(const nn_program *program, const nn_op *op, int *first) {
     return row->params ? row->params(program, op, first ? first : &ignored) : 0;
 }
 
+int64_t nn_numbers(const tg_fno *fno, int value) {
+    const nn_value *v = &fno->run.program.values[value];
+    return v->planes * fno->run.batch * v->channels * v->points;
+}
+
 void *nn_plane(const tg_fno *fno, int value, int q) {
     if (value < 0) {
         return NULL;

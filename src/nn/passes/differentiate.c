@@ -4,8 +4,9 @@
  * the outputs of all its readers exist, so its own is gathered from them at once:
  *
  *   in the order of the readers, those that overwrite first and the others adding to them; or,
- *   when checkpointing trades time for memory and the last reader allows it, in the reverse order:
- *   the last one leaves its part where the gradient at its output was, and the others add to that.
+ *   when checkpointing or small storage trades time for memory and the last reader allows it, in
+ * the reverse order: the last one leaves its part where the gradient at its output was, and the
+ * others add to that.
  *
  * Gradients of spectral weights are handed over at the end, as factors. */
 #include "nn/ops.h"
@@ -61,8 +62,11 @@ static void gather(state *s, int value) {
     const bool wanted = s->needs[value];
     const nn_op *last = count > 0 ? &s->p->ops[s->readers[count - 1].op] : NULL;
     const nn_kind_row *row = last ? nn_kind_of(last->kind) : NULL;
-    const bool in_place = s->p->model->config.activation_checkpoint != TG_CHECKPOINT_OFF &&
-                          count > 1 && row->back_in_place && row->back_in_place(s->p, last);
+    const nn_model *model = s->p->model;
+    const bool saves_memory = model->config.activation_checkpoint != TG_CHECKPOINT_OFF ||
+                              model->stores.saved != TG_PRECISION_FULL;
+    const bool in_place =
+        saves_memory && count > 1 && row->back_in_place && row->back_in_place(s->p, last);
     int sum = s->gradient[value];
     for (int late = 0; late < 2; late++) { /* those that overwrite, and then those that add */
         for (int i = 0; i < count; i++) {

@@ -9,6 +9,7 @@ void nn_pass_choose_formats(nn_program *program) {
         [NN_ACTIVATION] = tg_stored(dtype, model->stores.activation),
         [NN_SPECTRUM] = tg_stored(tg_dtype_complex(dtype), model->stores.spectrum),
         [NN_STATISTIC] = TG_F64,
+        [NN_SAVED] = dtype, /* there are none yet: the pass that makes them knows better */
         [NN_SCRATCH] = dtype,
     };
     for (int i = 0; i < program->value_count; i++) {

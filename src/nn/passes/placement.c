@@ -197,10 +197,10 @@ static tg_status lay_out(const lifetimes *l, way how) {
         if (value->home != v || l->born[v] < 0) {
             continue;
         }
-        const bool counted = value->role != NN_SCRATCH;
+        const bool counted = value->role != NN_SCRATCH && value->dtype != TG_U8;
         TG_TRY(nn_arena_add(value->is_transient ? &p->workspace : &p->activations, &value->data,
                             counted ? value->planes * p->batch * value->channels * value->points
-                                    : value->points,
+                                    : (int64_t)nn_value_bytes(p, v),
                             counted ? tg_dtype_size(value->dtype) : 1, l->born[v], l->dies[v]));
     }
     nn_arena_solve(&p->activations);

@@ -73,6 +73,7 @@ static inline unsigned cuda_blocks(const tg_backend *be, int64_t n, int threads)
 void cuda_fill_device(tg_backend_ops *ops);      /* device.cu: life, memory, transfers */
 void cuda_fill_stream(tg_backend_ops *ops);      /* stream.cu: events, copy stream, graphs */
 void cuda_fill_elementwise(tg_backend_ops *ops); /* elementwise.cu */
+void cuda_fill_quantize(tg_backend_ops *ops);    /* quantize.cu */
 void cuda_fill_reduce(tg_backend_ops *ops);      /* reduce.cu: dot, norms, slice_norms, counts */
 void cuda_fill_random(tg_backend_ops *ops);      /* random.cu */
 void cuda_fill_index(tg_backend_ops *ops);       /* compress/index_set.cu, top_k.cu */

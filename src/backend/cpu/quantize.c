@@ -1,0 +1,61 @@
+/* Values in one byte each (quantize.h): blocks in contiguous parts, one per thread. */
+#include "backend/quantize.h"
+
+#include <string.h>
+
+#include "backend/cpu/cpu.h"
+
+enum { GRAIN = 64 }; /* fewer blocks are not worth a thread */
+
+/* Values of a block: all but in the last one. */
+static size_t values_in(int64_t n, int64_t block) {
+    const int64_t left = n - block * TG_QUANTIZED_BLOCK;
+    return (size_t)(left < TG_QUANTIZED_BLOCK ? left : TG_QUANTIZED_BLOCK);
+}
+
+tg_status cpu_quantize(tg_backend *be, int64_t n, const float *x, void *bytes) {
+    const cpu_kernels *k = cpu_state_of(be)->kernels;
+    const int64_t blocks = tg_quantized_blocks(n);
+    uint8_t *byte = bytes;
+    float *scale = (float *)(void *)(byte + tg_quantized_scales(n));
+    const int parts = cpu_parts(be, blocks, GRAIN);
+#pragma omp parallel for num_threads(parts) schedule(static)
+    for (int p = 0; p < parts; p++) {
+        const tg_range r = tg_partition(blocks, 1, parts, p);
+        for (int64_t b = r.begin; b < r.end; b++) {
+            const int64_t at = b * TG_QUANTIZED_BLOCK;
+            const size_t count = values_in(n, b);
+            float last[TG_QUANTIZED_BLOCK] = {0};
+            const bool is_whole = count == TG_QUANTIZED_BLOCK;
+            if (!is_whole) {
+                memcpy(last, x + at, count * sizeof *x);
+            }
+            scale[b] = k->quantize_block(is_whole ? x + at : last, byte + at);
+        }
+    }
+    return TG_OK;
+}
+
+tg_status cpu_dequantize(tg_backend *be, int64_t n, const void *bytes, float *x) {
+    const cpu_kernels *k = cpu_state_of(be)->kernels;
+    const int64_t blocks = tg_quantized_blocks(n);
+    const uint8_t *byte = bytes;
+    const float *scale = (const float *)(const void *)(byte + tg_quantized_scales(n));
+    const int parts = cpu_parts(be, blocks, GRAIN);
+#pragma omp parallel for num_threads(parts) schedule(static)
+    for (int p = 0; p < parts; p++) {
+        const tg_range r = tg_partition(blocks, 1, parts, p);
+        for (int64_t b = r.begin; b < r.end; b++) {
+            const int64_t at = b * TG_QUANTIZED_BLOCK;
+            const size_t count = values_in(n, b);
+            if (count == TG_QUANTIZED_BLOCK) {
+                k->dequantize_block(scale[b], byte + at, x + at);
+                continue;
+            }
+            float last[TG_QUANTIZED_BLOCK];
+            k->dequantize_block(scale[b], byte + at, last);
+            memcpy(x + at, last, count * sizeof *x);
+        }
+    }
+    return TG_OK;
+}

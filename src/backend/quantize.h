@@ -1,0 +1,76 @@
+/* Reals in one byte each, as activations wait for backward, shared word for word by the C and CUDA
+ * backends. A block of TG_QUANTIZED_BLOCK consecutive values has one scale s; a byte q in -127 ..
+ * 127 stands for s q, and the value of largest modulus in a block for 127 s:
+ *
+ *   s = max |x| / 127,   q = nearest whole number to x (127 / max |x|), ties to even
+ *
+ * so that no value moves by more than max |x| / 254 (and a rounding of f32). A block of values
+ * below TG_QUANTIZED_LEAST is all 0; one that holds a NaN or Inf is all NaN. In memory all bytes
+ * come first, up to whole blocks and 0 beyond the last value, then all scales.
+ *
+ * Only *, /, + and bits in a fixed order: the same bytes everywhere (files that include this are
+ * compiled without contraction). */
+#ifndef TG_BACKEND_QUANTIZE_H
+#define TG_BACKEND_QUANTIZE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define TG_QUANTIZE_FN static __host__ __device__ inline
+#else
+#define TG_QUANTIZE_FN static inline
+#endif
+
+enum { TG_QUANTIZED_BLOCK = 128 };
+
+#define TG_QUANTIZED_LEAST 0x1p-100f
+
+TG_QUANTIZE_FN int64_t tg_quantized_blocks(int64_t n) {
+    return (n + TG_QUANTIZED_BLOCK - 1) / TG_QUANTIZED_BLOCK;
+}
+
+/* Bytes of n values, and where their scales begin in them. */
+TG_QUANTIZE_FN size_t tg_quantized_bytes(int64_t n) {
+    return (size_t)tg_quantized_blocks(n) * (TG_QUANTIZED_BLOCK + sizeof(float));
+}
+
+TG_QUANTIZE_FN size_t tg_quantized_scales(int64_t n) {
+    return (size_t)tg_quantized_blocks(n) * TG_QUANTIZED_BLOCK;
+}
+
+/* Both of a block, from the largest of its |x| as bits (those of NaN are above those of Inf). */
+typedef struct tg_quantizer {
+    float scale, inverse;
+} tg_quantizer;
+
+TG_QUANTIZE_FN tg_quantizer tg_quantizer_of(uint32_t most_bits) {
+    union {
+        uint32_t bits;
+        float value;
+    } most = {most_bits}, nan = {0x7FC00000u};
+    tg_quantizer q = {0.0f, 0.0f};
+    if (most_bits >= 0x7F800000u) {
+        q.scale = nan.value;
+    } else if (most.value >= TG_QUANTIZED_LEAST) {
+        q.scale = most.value / 127.0f;
+        q.inverse = 127.0f / most.value;
+    }
+    return q;
+}
+
+/* The byte of x. Adding 1.5 2^23 leaves the rounded number in the last bits, as two's complement.
+ * What is 0 times Inf or NaN goes with a scale of NaN, whatever the byte. */
+TG_QUANTIZE_FN uint8_t tg_quantize(float x, float inverse) {
+    union {
+        float value;
+        uint32_t bits;
+    } moved = {x * inverse + 0x1.8p23f};
+    return (uint8_t)moved.bits;
+}
+
+TG_QUANTIZE_FN float tg_dequantize(uint8_t byte, float scale) {
+    return (float)(int8_t)byte * scale;
+}
+
+#endif

@@ -1,0 +1,145 @@
+/* What waits for backward is stored small (fno.saved_precision), while forward stays as it is.
+ *
+ * A value that forward makes and backward reads is copied into its small format as soon as it
+ * exists, and the value itself ends with its last reader in forward. In backward it is restored
+ * before the first op of a block that reads it, and ends with the last one there: few values are in
+ * f32 at a time, however many layers there are. Two kinds of values stay as they are: those outside
+ * the blocks, and those that the first ops of backward read, since they would be back at once.
+ *
+ * Activations take the format asked for. The kept modes of spectra have 2 bytes a number at least:
+ * neighbours differ by orders of magnitude, which one scale for all of them would not do justice.
+ *
+ * Comes after the fusion of blocks, whose ops read and write several values at once. */
+#include "nn/ops.h"
+#include "nn/passes/passes.h"
+
+typedef struct state {
+    nn_program *p;
+    nn_program old;
+    nn_links links;
+    int values;    /* of the program before the pass */
+    int *saved;    /* (values): where a value waits; -1: it stays as it is */
+    int *restored; /* (values): the value that stands for one in this block; -1: none yet */
+} state;
+
+/* ---- which values ---- */
+
+/* In the small format of a value; in its own if there is none. */
+static tg_dtype format_of(const nn_program *p, const nn_value *value) {
+    const bool is_byte = p->model->stores.saved == TG_PRECISION_8BIT;
+    if (value->role == NN_ACTIVATION) {
+        return is_byte ? TG_U8 : tg_stored(value->dtype, TG_STORE_BF16);
+    }
+    return value->role == NN_SPECTRUM && value->dtype == TG_C64 ? TG_CBF16 : value->dtype;
+}
+
+static bool waits(const state *s, int value) {
+    const nn_value *v = &s->p->values[value];
+    return s->links.readers[value] > 0 && s->links.maker[value] < s->old.forward_end &&
+           !v->is_transient && format_of(s->p, v) != v->dtype;
+}
+
+static void choose(state *s) {
+    const nn_program *old = &s->old;
+    int first = old->backward_begin;
+    const int nearest = old->ops[first].block;
+    while (first < old->op_count && old->ops[first].block == nearest) {
+        first++;
+    }
+    for (int v = 0; v < s->values; v++) {
+        s->saved[v] = -1;
+    }
+    for (int i = first; i < old->op_count; i++) {
+        for (int k = 0; k < NN_INPUTS; k++) {
+            const int v = old->ops[i].in[k];
+            if (v >= 0 && s->saved[v] < 0 && waits(s, v)) {
+                s->saved[v] = nn_value_like(s->p, v);
+                s->p->values[s->saved[v]].role = NN_SAVED;
+                s->p->values[s->saved[v]].dtype = format_of(s->p, &s->p->values[v]);
+            }
+        }
+    }
+}
+
+/* ---- the list of ops once more ---- */
+
+static void copy(const state *s, nn_kind kind, int from, int to, const nn_op *beside) {
+    nn_op op = nn_op_make(kind);
+    op.in[NN_X] = from;
+    op.out[0] = to;
+    op.phase = beside->phase;
+    op.block = beside->block;
+    nn_op_append(s->p, &op);
+}
+
+static void forward(const state *s) {
+    for (int i = 0; i < s->old.forward_end; i++) {
+        const nn_op *op = &s->old.ops[i];
+        nn_op_append(s->p, op);
+        for (int k = 0; k < NN_OUTPUTS; k++) {
+            const int v = op->out[k];
+            if (v >= 0 && s->saved[v] >= 0) {
+                copy(s, NN_SAVE, v, s->saved[v], op);
+            }
+        }
+    }
+}
+
+/* The inputs of op number i at hand. */
+static void restore(const state *s, int i) {
+    const nn_op *op = &s->old.ops[i];
+    for (int k = 0; k < NN_INPUTS; k++) {
+        const int v = op->in[k];
+        if (v >= 0 && s->saved[v] >= 0 && s->restored[v] < 0) {
+            s->restored[v] = nn_value_like(s->p, v);
+            copy(s, NN_RESTORE, s->saved[v], s->restored[v], op);
+        }
+    }
+}
+
+static void backward(const state *s) {
+    for (int i = s->old.backward_begin, block = -1; i < s->old.op_count; i++) {
+        nn_op op = s->old.ops[i];
+        const bool is_first_factor =
+            op.kind == NN_HAND_OVER_FACTORS && s->old.ops[i - 1].kind != NN_HAND_OVER_FACTORS;
+        for (int v = 0; v < s->values && (op.block != block || is_first_factor); v++) {
+            s->restored[v] = -1;
+        }
+        block = op.block;
+        restore(s, i);
+        for (int k = i + 1; k < s->old.op_count && is_first_factor; k++) {
+            restore(s, k); /* from here on memory is shared: all of them before it */
+        }
+        for (int k = 0; k < NN_INPUTS; k++) {
+            op.in[k] = op.in[k] >= 0 && s->saved[op.in[k]] >= 0 ? s->restored[op.in[k]] : op.in[k];
+        }
+        nn_op_append(s->p, &op);
+    }
+}
+
+tg_status nn_pass_save_small(nn_program *p) {
+    tg_status status = TG_OK;
+    if (!p->training || p->model->stores.saved == TG_PRECISION_FULL) {
+        return TG_OK;
+    }
+    state s = {.p = p, .old = *p, .values = p->value_count};
+    TG_TRY(nn_links_make(p, &s.links));
+    TG_TRY(TG_NEW(p->ctx, TG_MEM_OTHER, s.saved, s.values));
+    TG_TRY(TG_NEW(p->ctx, TG_MEM_OTHER, s.restored, s.values));
+    choose(&s);
+    p->ops = NULL;
+    p->op_count = p->op_capacity = 0;
+    forward(&s);
+    p->forward_end = p->op_count;
+    for (int i = s.old.forward_end; i < s.old.backward_begin; i++) {
+        nn_op_append(p, &s.old.ops[i]);
+    }
+    p->backward_begin = p->op_count;
+    backward(&s);
+    tg_mem_free(p->ctx, s.old.ops);
+fail:
+    nn_links_free(p, &s.links);
+    tg_mem_free(p->ctx, s.saved);
+    tg_mem_free(p->ctx, s.restored);
+    return status == TG_OK ? p->status : status;
+}
