@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# The n-th allocation, write, sync, rename or opening of a file fails, for train, generate, convert
-# and report: each ends with exit code 1 and a sentence (or gets by), at once, and leaves no part of
-# a file under a final name; the same command afterwards ends with the bytes of an undisturbed run.
-# Then: every file that takes its name by a rename was synced before it, and its folder after it.
+# The n-th allocation, write, sync, rename or opening of a file fails, for train (also on a device,
+# where a thread writes the checkpoints), generate, convert and report: each ends with exit code 1
+# and a sentence (or gets by), at once, and leaves no part of a file under a final name; the same
+# command afterwards ends with the bytes of an undisturbed run. Then: every file that takes its name
+# by a rename was synced before it, and its folder after it.
 #
 # Walks a few n of each kind, or with TG_LONG=1 (make check-long) all of them.
 source "$2/tests/support/checks.sh"
-faults=$3/lib/libfailing_calls.so
+build=$(realpath "$3")
+faults=$build/lib/libfailing_calls.so
 [ -e "$faults" ] || exit 77 # sanitizers want to be loaded first
 long=${TG_LONG:-}
 runs=0
@@ -23,9 +25,17 @@ Y
 "$tgrad" train given/config.yaml --run given/run --threads 1 --quiet >log 2>&1 ||
     { cat log; exit 1; }
 
+# The device that is none is the best backend of the program that has it.
+program_of() {
+    case $1 in
+    device) echo "$build/bin/tgrad_fake" ;;
+    *) echo "$tgrad" ;;
+    esac
+}
+
 command_of() {
     case $1 in
-    train) echo "train given/config.yaml --run made --threads 1 --quiet" ;;
+    train | device) echo "train given/config.yaml --run made --threads 1 --quiet" ;;
     resume) echo "train given/config.yaml --run made --threads 1 --quiet --resume auto" ;;
     generate) echo "generate burgers --n-train 2 --n-test 1 --resolution 16 --threads 1 -o made" ;;
     convert) echo "convert given/darcy_train_8.h5 made.safetensors" ;;
@@ -37,7 +47,7 @@ command_of() {
 # result <command>: one line that tells what it made, without times; nothing if that is not whole.
 result() {
     case $1 in
-    train) # two epochs, whole lines, the last checkpoint
+    train | device) # two epochs, whole lines, the last checkpoint
         [ "$(wc -l <made/metrics.jsonl)" -eq 2 ] && [ "$(wc -l <made/metrics.csv)" -eq 3 ] &&
             cat made/checkpoints/step-0000000004.safetensors made/samples.safetensors | md5sum ;;
     generate) cat made/burgers_train_16.h5 made/burgers_test_16.h5 | md5sum ;;
@@ -56,8 +66,8 @@ half() {
     done
 }
 
-preloaded() { # <kind> <n> <words ..>
-    timeout 60 env FAULT="$1" AT="$2" COUNT="$work/count" LD_PRELOAD="$faults" "$tgrad" "${@:3}" \
+preloaded() { # <kind> <n> <program> <words ..>
+    timeout 60 env FAULT="$1" AT="$2" COUNT="$work/count" LD_PRELOAD="$faults" "${@:3}" \
         >out 2>err </dev/null
 }
 
@@ -66,7 +76,7 @@ fault() {
     local name=$1 kind=$2 n=$3 wanted=$4 code again=$1
     rm -rf made made.*
     # shellcheck disable=SC2046 # the words are split on purpose
-    preloaded "$kind" "$n" $(command_of "$name")
+    preloaded "$kind" "$n" "$(program_of "$name")" $(command_of "$name")
     code=$?
     runs=$((runs + 1))
     last="$name, $kind $n"
@@ -78,10 +88,10 @@ fault() {
         complain "$last: succeeded with another result"
     fi
     [ -z "$(half)" ] || complain "$last: left behind $(half)"
-    [ "$name" != train ] || again=resume
+    case $name in train | device) again=resume ;; esac
     # shellcheck disable=SC2046
     if [ $code -ne 0 ]; then
-        "$tgrad" $(command_of $again) >out 2>err </dev/null || complain "$last: not taken up again"
+        "$(program_of "$name")" $(command_of $again) >out 2>err </dev/null || complain "$last: not taken up again"
         [ "$(result "$name")" = "$wanted" ] || complain "$last: taken up again with another result"
     fi
 }
@@ -91,7 +101,7 @@ walk() {
     local name=$1 kind=$2 steps=$3 count n i previous=0 wanted
     rm -rf made made.*
     # shellcheck disable=SC2046
-    preloaded "$kind" 0 $(command_of "$name") || complain "$name: fails undisturbed"
+    preloaded "$kind" 0 "$(program_of "$name")" $(command_of "$name") || complain "$name: fails undisturbed"
     wanted=$(result "$name")
     [ -n "$wanted" ] || complain "$name: no result"
     count=$(cat count) || exit 1
@@ -104,7 +114,7 @@ walk() {
     [ -z "$long" ] || echo "$name: $kind, $count"
 }
 
-for name in train generate convert pack report; do
+for name in train device generate convert pack report; do
     for kind in malloc write fsync rename open; do
         walk $name $kind 3
     done
@@ -112,10 +122,10 @@ done
 
 # ---- in which order ----
 
-for name in train generate convert pack report; do
+for name in train device generate convert pack report; do
     rm -rf made made.* trace
     # shellcheck disable=SC2046
-    TRACE=$work/trace LD_PRELOAD=$faults "$tgrad" $(command_of $name) >out 2>err </dev/null
+    TRACE=$work/trace LD_PRELOAD=$faults "$(program_of $name)" $(command_of $name) >out 2>err </dev/null
     last="$name"
     awk -v here="$PWD" '
         function whole(path) { return path ~ /^\// ? path : here "/" path }

@@ -358,9 +358,13 @@ static void another_number_of_threads_is_told(void **state) {
 /* A checkpoint that says what no run can have counted, with a good checksum. */
 static void expect_refusal(const tg_trainer *t, const tg_progress *progress, const char *what) {
     char path[1024], sentence[1024], folder[1024];
+    tg_archive *archive = NULL;
     snprintf(path, sizeof path, "%s", test_path("forged.safetensors"));
     snprintf(folder, sizeof folder, "%s", test_path("forged"));
-    set_ok(t->ctx, tg_checkpoint_write(t->model, t->optim, progress, path));
+    set_ok(t->ctx, tg_archive_create(t->ctx, &archive));
+    set_ok(t->ctx, tg_checkpoint_collect(t->model, t->optim, progress, NULL, archive));
+    set_ok(t->ctx, tg_checkpoint_write(t->ctx, path, archive));
+    tg_archive_destroy(&archive);
     assert_int_equal(train(folder, 1, path, sentence), TG_E_FORMAT);
     if (!strstr(sentence, what)) {
         fail_msg("expected '%s', found '%s'", what, sentence);

@@ -67,10 +67,14 @@ static void test_every_number_is_saved(void **state) {
     (void)state;
     const char *path = test_path("full.safetensors");
     tg_settings *settings = run_settings(ctx, "good", MORE("opt.n_epochs", "8"));
+    tg_archive *archive = NULL;
     tg_trainer *trainer = NULL;
     bool resumed = false;
     set_ok(ctx, tg_trainer_create(ctx, settings, run_file("full", ""), &trainer));
-    set_ok(ctx, tg_checkpoint_write(trainer->model, trainer->optim, &full, path));
+    set_ok(ctx, tg_archive_create(ctx, &archive));
+    set_ok(ctx, tg_checkpoint_collect(trainer->model, trainer->optim, &full, NULL, archive));
+    set_ok(ctx, tg_checkpoint_write(ctx, path, archive));
+    tg_archive_destroy(&archive);
     const tg_progress saved = read_progress(path);
     expect_progress(&saved);
     set_ok(ctx, tg_trainer_resume(trainer, path, &resumed));

@@ -163,7 +163,8 @@ typedef struct tg_train_epoch { /* after each epoch: what a line of metrics.json
 typedef struct tg_train_watch {
     void *user;
     void (*on_step)(void *user, const tg_train_progress *progress); /* may be NULL */
-    void (*on_epoch)(void *user, const tg_train_epoch *epoch);      /* may be NULL */
+    /* The checkpoint of the epoch may still be on its way to the disk; may be NULL. */
+    void (*on_epoch)(void *user, const tg_train_epoch *epoch);
     bool (*should_stop)(void *user); /* asked after each step: save and end; may be NULL */
 } tg_train_watch;
 

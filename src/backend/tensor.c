@@ -145,6 +145,27 @@ fail:
     return status;
 }
 
+tg_status tg_backend_download(tg_backend *be, const tg_tensor *from, tg_staging *staging,
+                              tg_tensor *out) {
+    const size_t bytes = tg_tensor_bytes(from);
+    if (staging && bytes <= staging->bytes - staging->used) {
+        *out = *from;
+        out->owner = NULL;
+        out->place = TG_HOST;
+        out->data = staging->memory + staging->used;
+        staging->used += bytes;
+        return be->ops->stream->download_async(be, out->data, from->data, bytes);
+    }
+    tg_status status = tg_tensor_create(be->ctx, TG_MEM_DATA, from->dtype, &from->shape, out);
+    if (status == TG_OK) {
+        status = be->ops->download(be, out->data, from->data, bytes);
+    }
+    if (status != TG_OK) {
+        tg_tensor_destroy(out);
+    }
+    return status;
+}
+
 tg_place tg_backend_place(const tg_context *ctx) {
     return ctx && ctx->backend ? ctx->backend->ops->place : TG_HOST;
 }

@@ -28,4 +28,16 @@ static inline tg_tensor tg_backend_view(const tg_backend *be, tg_dtype dtype, co
         .dtype = dtype, .shape = *shape, .data = (void *)(uintptr_t)data, .place = be->ops->place};
 }
 
+/* Pinned memory of the host that arrays are copied into one behind the other, aligned or not. */
+typedef struct tg_staging {
+    char *memory;
+    size_t bytes, used;
+} tg_staging;
+
+/* A copy on the host of an array where the backend computes: a view of the staging buffer while
+ * that has room, otherwise (or with NULL) a tensor of its own. Copies into the buffer are only
+ * queued. */
+TG_NODISCARD tg_status tg_backend_download(tg_backend *be, const tg_tensor *from,
+                                           tg_staging *staging, tg_tensor *out);
+
 #endif

@@ -206,29 +206,24 @@ fail:
     return status;
 }
 
-static tg_status save_param(const tg_fno *fno, const nn_param *param, const char *name,
-                            tg_archive *archive) {
-    tg_status status = TG_OK;
-    tg_tensor copy = {0};
-    TG_TRY(tg_tensor_create(fno->ctx, TG_MEM_DATA, param->dtype, &param->shape, &copy));
-    TG_TRY(fno->be->ops->download(fno->be, copy.data, fno->weights + param->offset,
-                                  tg_tensor_bytes(&copy)));
-    TG_TRY(tg_archive_take(archive, name, &copy));
+tg_status nn_save(const tg_fno *fno, const char *prefix, tg_staging *staging, tg_archive *archive) {
+    tg_status status = nn_check_weights(fno);
+    for (int i = 0; status == TG_OK && i < fno->model.param_count; i++) {
+        const nn_param *param = &fno->model.params[i];
+        char name[256];
+        TG_TRY(full_name(fno->ctx, prefix, param->name, name, sizeof name));
+        tg_tensor copy;
+        const tg_tensor weight =
+            tg_backend_view(fno->be, param->dtype, &param->shape, fno->weights + param->offset);
+        TG_TRY(tg_backend_download(fno->be, &weight, staging, &copy));
+        TG_TRY(tg_archive_take(archive, name, &copy));
+    }
 fail:
-    tg_tensor_destroy(&copy);
     return status;
 }
 
 tg_status tg_fno_save(const tg_fno *fno, tg_archive *archive, const char *prefix) {
     TG_NEED(NULL, fno);
     TG_NEED(fno->ctx, archive, prefix);
-    tg_status status = nn_check_weights(fno);
-    for (int i = 0; status == TG_OK && i < fno->model.param_count; i++) {
-        const nn_param *param = &fno->model.params[i];
-        char name[256];
-        TG_TRY(full_name(fno->ctx, prefix, param->name, name, sizeof name));
-        TG_TRY(save_param(fno, param, name, archive));
-    }
-fail:
-    return status;
+    return nn_save(fno, prefix, NULL, archive);
 }

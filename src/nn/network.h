@@ -2,6 +2,7 @@
 #ifndef TG_NN_NETWORK_H
 #define TG_NN_NETWORK_H
 
+#include "backend/tensor.h"
 #include "nn/program.h"
 
 /* What a call of forward or backward works on. */
@@ -66,6 +67,12 @@ size_t nn_gradient_span(const nn_model *model, int first, int count);
 TG_NODISCARD tg_status nn_gradient_begin(tg_fno *fno, int first, int count);
 /* .. and each is found by its number (NULL for -1). */
 void *nn_gradient(const tg_fno *fno, int param);
+
+/* ---- weights (fno.c) ---- */
+
+/* As tg_fno_save, with copies in a staging buffer, if there is one. */
+TG_NODISCARD tg_status nn_save(const tg_fno *fno, const char *prefix, tg_staging *staging,
+                               tg_archive *archive);
 
 /* ---- passes over the program (run.c) ---- */
 

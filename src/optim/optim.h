@@ -2,6 +2,7 @@
 #ifndef TG_OPTIM_OPTIM_H
 #define TG_OPTIM_OPTIM_H
 
+#include "backend/tensor.h"
 #include "optim/auto_rank/auto_rank.h"
 #include "optim/in_flight.h"
 #include "optim/loss_scale.h"
@@ -89,9 +90,11 @@ tg_moments tg_slot_plan_moments(const tg_optim *optim, const tg_slot *slot);
 /* Whether a parameter is projected. */
 bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param);
 
-/* As tg_optim_save, without copies where the backend computes on the host: the archive is to be
- * written and destroyed before the next step. */
-TG_NODISCARD tg_status tg_optim_save_views(tg_optim *optim, tg_archive *archive);
+/* As tg_optim_save, without copies where the backend computes on the host (the archive is to be
+ * written and destroyed before the next step), and elsewhere with copies in a staging buffer, if
+ * there is one. */
+TG_NODISCARD tg_status tg_optim_save_views(tg_optim *optim, tg_staging *staging,
+                                           tg_archive *archive);
 
 /* Scratch and dense gradient are where `workspace` says, and as large, whenever a gradient is
  * received.

@@ -134,7 +134,10 @@ fail:
 /* ---- saving ---- */
 
 /* How large arrays get into the archive. */
-typedef enum saving { COPIED, VIEWED } saving;
+typedef struct saving {
+    bool is_viewed;      /* where they are, if that is the host */
+    tg_staging *staging; /* NULL: copies have memory of their own */
+} saving;
 
 tg_status tg_state_save_numbers(tg_optim *optim, tg_archive *archive, const char *name,
                                 const tg_shape *shape, const int64_t *numbers) {
@@ -150,18 +153,13 @@ tg_status tg_state_save_numbers(tg_optim *optim, tg_archive *archive, const char
 /* An array of the backend's memory; on the host it can be seen where it is. */
 static tg_status save_part(tg_optim *optim, tg_archive *archive, const tg_state_part *p,
                            saving how) {
-    tg_tensor copy = {0};
-    tg_status status = TG_OK;
-    if (how == VIEWED && optim->be->ops->place == TG_HOST) {
-        TG_TRY(tg_tensor_wrap(optim->ctx, p->dtype, &p->shape, p->memory, &copy));
-        return tg_archive_add_view(archive, p->name, &copy);
+    const tg_tensor array = tg_backend_view(optim->be, p->dtype, &p->shape, p->memory);
+    tg_tensor copy;
+    if (how.is_viewed && array.place == TG_HOST) {
+        return tg_archive_add_view(archive, p->name, &array);
     }
-    TG_TRY(tg_tensor_create(optim->ctx, TG_MEM_DATA, p->dtype, &p->shape, &copy));
-    TG_TRY(optim->be->ops->download(optim->be, copy.data, p->memory, tg_tensor_bytes(&copy)));
-    TG_TRY(tg_archive_take(archive, p->name, &copy));
-fail:
-    tg_tensor_destroy(&copy);
-    return status;
+    const tg_status status = tg_backend_download(optim->be, &array, how.staging, &copy);
+    return status == TG_OK ? tg_archive_take(archive, p->name, &copy) : status;
 }
 
 static tg_status save_slot(tg_optim *optim, tg_slot *slot, tg_archive *archive, saving how) {
@@ -218,11 +216,11 @@ fail:
 tg_status tg_optim_save(tg_optim *optim, tg_archive *archive) {
     TG_NEED(NULL, optim);
     TG_NEED(optim->ctx, archive);
-    return save_all(optim, archive, COPIED);
+    return save_all(optim, archive, (saving){0});
 }
 
-tg_status tg_optim_save_views(tg_optim *optim, tg_archive *archive) {
-    return save_all(optim, archive, VIEWED);
+tg_status tg_optim_save_views(tg_optim *optim, tg_staging *staging, tg_archive *archive) {
+    return save_all(optim, archive, (saving){.is_viewed = true, .staging = staging});
 }
 
 tg_status tg_optim_save_file(tg_optim *optim, const char *path) {
@@ -231,7 +229,7 @@ tg_status tg_optim_save_file(tg_optim *optim, const char *path) {
     tg_archive *archive = NULL;
     tg_status status = TG_OK;
     TG_TRY(tg_archive_create(optim->ctx, &archive));
-    TG_TRY(tg_optim_save_views(optim, archive));
+    TG_TRY(tg_optim_save_views(optim, NULL, archive));
     TG_TRY(tg_safetensors_write(optim->ctx, path, archive));
 fail:
     tg_archive_destroy(&archive);

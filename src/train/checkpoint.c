@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/network.h"
 #include "optim/state.h"
 
 #define FORMAT     "1"
@@ -120,19 +121,26 @@ static void progress_in(tg_progress *p, const int64_t *i, const double *r) {
 
 /* ---- writing ---- */
 
-static tg_status add_array(tg_context *ctx, tg_archive *archive, const char *name, tg_dtype dtype,
-                           int64_t count, void *values) {
-    tg_tensor view;
-    const tg_shape shape = tg_shape_of(1, &count);
-    tg_status status = tg_tensor_wrap(ctx, dtype, &shape, values, &view);
-    return status == TG_OK ? tg_archive_add_view(archive, name, &view) : status;
+static tg_status add_progress(tg_context *ctx, const tg_progress *progress, tg_archive *archive) {
+    const tg_shape shapes[2] = {{.ndim = 1, .dim = {INTEGERS}}, {.ndim = 1, .dim = {REALS}}};
+    tg_tensor integers = {0}, reals = {0};
+    tg_status status = TG_OK;
+    TG_TRY(tg_tensor_create(ctx, TG_MEM_OTHER, TG_I64, &shapes[0], &integers));
+    TG_TRY(tg_tensor_create(ctx, TG_MEM_OTHER, TG_F64, &shapes[1], &reals));
+    progress_out(progress, integers.data, reals.data);
+    TG_TRY(tg_archive_take(archive, "train.integers", &integers));
+    TG_TRY(tg_archive_take(archive, "train.reals", &reals));
+fail:
+    tg_tensor_destroy(&integers);
+    tg_tensor_destroy(&reals);
+    return status;
 }
 
 /* Weights where they lie, if that is the host; otherwise copies. */
-static tg_status add_weights(const tg_model *model, tg_archive *archive) {
+static tg_status add_weights(const tg_model *model, tg_staging *staging, tg_archive *archive) {
     tg_status status = TG_OK;
     if (model->be->ops->place != TG_HOST) {
-        return tg_fno_save(model->fno, archive, "");
+        return nn_save(model->fno, "", staging, archive);
     }
     for (int i = 0; i < tg_fno_param_count(model->fno); i++) {
         const tg_fno_param p = tg_fno_get_param(model->fno, i);
@@ -171,53 +179,41 @@ tg_status tg_checkpoint_seal(tg_archive *archive) {
     return tg_archive_set_meta(archive, "tgrad.checksum", sum);
 }
 
-/* The end of a checkpoint or model file: settings, where the weights came from, checksum. */
-static tg_status finish(const tg_model *model, const tg_settings *settings, const char *path,
-                        tg_archive *archive) {
-    tg_status status = TG_OK;
-    TG_TRY(add_settings(model->ctx, settings, archive));
-    if (model->is_imported) {
-        TG_TRY(tg_archive_set_meta(archive, IMPORTED, "true"));
-    }
-    TG_TRY(tg_checkpoint_seal(archive));
-    TG_TRY(tg_safetensors_write(model->ctx, path, archive));
-fail:
-    return status;
+/* Settings, and where the weights came from. */
+static tg_status add_origin(const tg_model *model, const tg_settings *settings,
+                            tg_archive *archive) {
+    const tg_status status = add_settings(model->ctx, settings, archive);
+    return status == TG_OK && model->is_imported ? tg_archive_set_meta(archive, IMPORTED, "true")
+                                                 : status;
+}
+
+tg_status tg_checkpoint_write(tg_context *ctx, const char *path, tg_archive *archive) {
+    const tg_status status = tg_checkpoint_seal(archive);
+    return status == TG_OK ? tg_safetensors_write(ctx, path, archive) : status;
+}
+
+size_t tg_checkpoint_copies(const tg_backend *be, const size_t held[TG_MEM_CATEGORIES]) {
+    return be->ops->place == TG_HOST ? 0
+                                     : held[TG_MEM_WEIGHTS] + held[TG_MEM_OPTIMIZER] +
+                                           held[TG_MEM_FACTORS] + held[TG_MEM_INDICES];
 }
 
 /* Settings are resolved, so that a run has the same checkpoints whichever file of its settings it
  * was given. */
-/* On another place than the host everything is copied first. */
-tg_amounts tg_checkpoint_bytes(const tg_backend *be, const size_t held[TG_MEM_CATEGORIES]) {
-    tg_amounts out = {{{0}}};
-    if (be->ops->place != TG_HOST) {
-        out.at[TG_HOST][TG_MEM_DATA] = held[TG_MEM_WEIGHTS] + held[TG_MEM_OPTIMIZER] +
-                                       held[TG_MEM_FACTORS] + held[TG_MEM_INDICES];
-    }
-    return out;
-}
-
-tg_status tg_checkpoint_write(tg_model *model, tg_optim *optim, const tg_progress *progress,
-                              const char *path) {
+tg_status tg_checkpoint_collect(const tg_model *model, tg_optim *optim, const tg_progress *progress,
+                                tg_staging *staging, tg_archive *archive) {
     tg_status status = TG_OK;
-    tg_context *ctx = model->ctx;
-    tg_archive *archive = NULL;
     tg_settings *resolved = NULL;
-    int64_t integers[INTEGERS];
-    double reals[REALS];
-    TG_TRY(tg_archive_create(ctx, &archive));
-    TG_TRY(add_weights(model, archive));
-    TG_TRY(tg_optim_save_views(optim, archive));
+    TG_TRY(add_weights(model, staging, archive));
+    TG_TRY(tg_optim_save_views(optim, staging, archive));
     TG_TRY(add_normalizers(model, archive));
-    progress_out(progress, integers, reals);
-    TG_TRY(add_array(ctx, archive, "train.integers", TG_I64, INTEGERS, integers));
-    TG_TRY(add_array(ctx, archive, "train.reals", TG_F64, REALS, reals));
+    TG_TRY(add_progress(model->ctx, progress, archive));
     TG_TRY(tg_archive_set_meta(archive, CHECKPOINT, FORMAT));
-    TG_TRY(tg_run_config_resolve(ctx, model->settings, &resolved));
-    TG_TRY(finish(model, resolved, path, archive));
+    TG_TRY(tg_run_config_resolve(model->ctx, model->settings, &resolved));
+    TG_TRY(add_origin(model, resolved, archive));
+    TG_TRY(staging ? model->be->ops->synchronize(model->be) : TG_OK);
 fail:
     tg_settings_destroy(&resolved);
-    tg_archive_destroy(&archive);
     return status;
 }
 
@@ -232,10 +228,11 @@ tg_status tg_model_save(const tg_model *model, const char *path) {
     TG_TRY(tg_settings_copy(model->ctx, model->settings, &settings));
     TG_TRY(tg_model_describe(model, settings));
     TG_TRY(tg_archive_create(model->ctx, &archive));
-    TG_TRY(add_weights(model, archive));
+    TG_TRY(add_weights(model, NULL, archive));
     TG_TRY(add_normalizers(model, archive));
     TG_TRY(tg_archive_set_meta(archive, MODEL, FORMAT));
-    TG_TRY(finish(model, settings, path, archive));
+    TG_TRY(add_origin(model, settings, archive));
+    TG_TRY(tg_checkpoint_write(model->ctx, path, archive));
 fail:
     tg_settings_destroy(&settings);
     tg_archive_destroy(&archive);

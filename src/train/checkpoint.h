@@ -9,6 +9,7 @@
 #ifndef TG_TRAIN_CHECKPOINT_H
 #define TG_TRAIN_CHECKPOINT_H
 
+#include "backend/tensor.h"
 #include "train/model.h"
 
 /* Progress of a run: plain numbers, saved as they are. */
@@ -28,11 +29,17 @@ typedef struct tg_progress {
     tg_lr_schedule schedule;
 } tg_progress;
 
-TG_NODISCARD tg_status tg_checkpoint_write(tg_model *model, tg_optim *optim,
-                                           const tg_progress *progress, const char *path);
+/* Everything that a checkpoint holds but its checksum. On the host weights and state are seen where
+ * they lie; elsewhere they are copied, into the staging buffer if there is one. */
+TG_NODISCARD tg_status tg_checkpoint_collect(const tg_model *model, tg_optim *optim,
+                                             const tg_progress *progress, tg_staging *staging,
+                                             tg_archive *archive);
 
-/* What writing takes for its time, of a run that holds so much where the backend computes. */
-tg_amounts tg_checkpoint_bytes(const tg_backend *be, const size_t held[TG_MEM_CATEGORIES]);
+/* The file, with its checksum. */
+TG_NODISCARD tg_status tg_checkpoint_write(tg_context *ctx, const char *path, tg_archive *archive);
+
+/* Bytes of those copies, of a run that holds so much where the backend computes. */
+size_t tg_checkpoint_copies(const tg_backend *be, const size_t held[TG_MEM_CATEGORIES]);
 
 /* Sets the checksum of an archive that is complete otherwise. */
 TG_NODISCARD tg_status tg_checkpoint_seal(tg_archive *archive);

@@ -222,11 +222,13 @@ static tg_status record_epoch(tg_trainer *t, const tg_train_watch *watch, int64_
     p->samples = 0;
     p->loss_sum = 0.0;
     TG_TRY(tg_run_folder_log(&t->folder, &epoch));
-    bool is_best = false;
     const double start = tg_seconds();
-    TG_TRY(tg_trainer_save_best(t, &epoch, &is_best));
-    if (tg_phase_saves(&t->model->config.loop, p->stage_epoch)) {
-        TG_TRY(tg_trainer_save(t, is_best));
+    TG_TRY(tg_trainer_check_saved(t));
+    const bool is_best = epoch.test_count > 0 && epoch.test[0].l2 < p->best;
+    const bool is_newest = tg_phase_saves(&t->model->config.loop, p->stage_epoch);
+    p->best = is_best ? epoch.test[0].l2 : p->best;
+    if (is_best || is_newest) {
+        TG_TRY(tg_trainer_save(t, is_best, is_newest));
     }
     t->time.checkpoint += tg_seconds() - start;
     if (watch && watch->on_epoch) {
@@ -351,8 +353,10 @@ tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_en
         }
         at = position_of(t);
     }
-    TG_TRY(stopped ? tg_trainer_save(t, false) : TG_OK);
+    TG_TRY(stopped ? tg_trainer_save(t, false, true) : TG_OK);
+    TG_TRY(tg_trainer_finish_save(t));
     *end = tg_trainer_end(t);
 fail:
+    tg_trainer_end_saving(t);
     return tg_run_explain(t->ctx, &t->model->config, t->planned, status);
 }

@@ -31,7 +31,8 @@ typedef struct planner {
     int evaluations;      /* of it */
     tg_run_config config; /* of it */
     tg_amounts held;      /* now, without the network's buffers */
-    tg_amounts prefetch;  /* of them, those of the batches */
+    tg_amounts prefetch;  /* of them, those of the batches .. */
+    size_t snapshot;      /* .. and the copies of checkpoints, once there was one */
     tg_fno_memory run;    /* those */
     bool is_ready, is_training;
     int64_t max_batch, grid[TG_FNO_MAX_DIMS]; /* that they are for */
@@ -278,10 +279,12 @@ static tg_status evaluate_all(planner *p) {
 
 /* From the third evaluation on an epoch holds what the one before held. */
 static void record(planner *p, bool is_evaluated) {
-    const tg_amounts copies = tg_checkpoint_bytes(p->be, p->held.at[p->place]);
     p->epoch = p->evaluations == 2 ? p->config.loop.n_epochs : p->epoch + 1;
     if (is_evaluated || tg_phase_saves(&p->config.loop, p->epoch)) {
-        note(p, "saving", &copies);
+        const size_t copies = tg_checkpoint_copies(p->be, p->held.at[p->place]);
+        p->held.at[TG_HOST][TG_MEM_DATA] += copies - p->snapshot;
+        p->snapshot = copies;
+        note(p, "saving", NULL);
     }
 }
 

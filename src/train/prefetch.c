@@ -295,6 +295,6 @@ tg_status tg_prefetch_recycle(tg_prefetch *f) {
     return status;
 }
 
-double tg_prefetch_waited(const tg_prefetch *f) {
-    return f->waited;
+double tg_prefetch_waited(const tg_prefetch *prefetch) {
+    return prefetch->waited;
 }

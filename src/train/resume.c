@@ -1,4 +1,4 @@
-/* Checkpoints of a run: when they are written, and how a run is taken up again from one.
+/* How a run is taken up again from a checkpoint.
  *
  * Everything a step depends on is in the model, the optimizer and tg_progress, which a checkpoint
  * holds; batches follow from (seed, epoch, batch). So a resumed run repeats the same arithmetic. */
@@ -10,35 +10,6 @@
 #include "io/file.h"
 #include "train/trainer.h"
 #include "train/weights.h"
-
-static const char BEST[] = "checkpoints/best.safetensors";
-
-tg_status tg_trainer_save(tg_trainer *t, bool is_best) {
-    tg_status status = TG_OK;
-    char best[TG_PATH];
-    TG_TRY(tg_run_folder_checkpoint(&t->folder, t->progress.step, t->last_checkpoint));
-    TG_TRY(tg_run_folder_sync(&t->folder));
-    TG_TRY(tg_run_folder_file(&t->folder, BEST, best));
-    /* the file system may have no links, or the name be taken */
-    const bool is_linked = is_best && link(best, t->last_checkpoint) == 0;
-    TG_TRY(is_linked ? tg_file_sync_folder(t->ctx, t->last_checkpoint)
-                     : tg_checkpoint_write(t->model, t->optim, &t->progress, t->last_checkpoint));
-    TG_TRY(
-        tg_run_folder_keep(&t->folder, t->progress.step, t->model->config.loop.keep_checkpoints));
-fail:
-    return status;
-}
-
-tg_status tg_trainer_save_best(tg_trainer *t, const tg_train_epoch *epoch, bool *is_best) {
-    char path[TG_PATH];
-    *is_best = epoch->test_count > 0 && epoch->test[0].l2 < t->progress.best;
-    if (!*is_best) {
-        return TG_OK;
-    }
-    t->progress.best = epoch->test[0].l2;
-    tg_status status = tg_run_folder_file(&t->folder, BEST, path);
-    return status == TG_OK ? tg_checkpoint_write(t->model, t->optim, &t->progress, path) : status;
-}
 
 /* Keys of sections that shape model and data, where the two lists differ. */
 static tg_status compare_settings(tg_trainer *t, const char *path, const tg_settings *then) {
@@ -132,7 +103,7 @@ fail:
 
 /* The path of the best checkpoint; *is_there if there is one. */
 static tg_status find_best(const tg_trainer *t, char *path, bool *is_there) {
-    const tg_status status = tg_run_folder_file(&t->folder, BEST, path);
+    const tg_status status = tg_run_folder_file(&t->folder, TG_BEST, path);
     *is_there = status == TG_OK && access(path, F_OK) == 0;
     return status;
 }

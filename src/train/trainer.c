@@ -157,6 +157,7 @@ void tg_trainer_destroy(tg_trainer **trainer) {
         return;
     }
     tg_trainer *t = *trainer;
+    tg_trainer_close_saving(t);
     close_stage(t);
     for (int i = 0; i < TG_MAX_TESTS; i++) {
         tg_test_errors_destroy(&t->errors[i]);

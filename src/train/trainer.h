@@ -1,7 +1,10 @@
 /* Inside of a trainer, shared by the files that make it up: trainer.c (life, stages), loop.c
- * (batches, epochs), resume.c (checkpoints). */
+ * (batches, epochs), saving.c and resume.c (checkpoints). */
 #ifndef TG_TRAIN_TRAINER_H
 #define TG_TRAIN_TRAINER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include "train/checkpoint.h"
 #include "train/prefetch.h"
@@ -12,6 +15,21 @@ typedef struct test_set {
     int64_t batch;
     char name[TG_GRID_TEXT]; /* as in tg_test_errors */
 } test_set;
+
+/* A checkpoint on its way to the disk (saving.c). */
+typedef struct tg_saving {
+    tg_staging staging; /* pinned, from the first one on */
+    tg_context ctx;     /* a branch, of who writes */
+    tg_run_folder folder;
+    tg_archive *archive; /* what is written; NULL: nothing is */
+    int64_t step, keep;
+    bool is_best, is_newest; /* names that it gets */
+    bool has_thread;
+    pthread_t thread;
+    atomic_bool is_written;
+    tg_status status;
+    char warning[512]; /* "": none */
+} tg_saving;
 
 /* How a run begins in its folder. */
 typedef enum tg_entry { TG_ENTRY_NONE, TG_ENTRY_START, TG_ENTRY_REPLACE, TG_ENTRY_RESUME } tg_entry;
@@ -49,7 +67,8 @@ struct tg_trainer {
     int64_t timed_steps; /* of this epoch in this process */
     double run_seconds;  /* of all steps timed in this process */
     int64_t run_steps;
-    char last_checkpoint[TG_PATH];
+    tg_saving saving;
+    char last_checkpoint[TG_PATH]; /* that was written, or resumed from */
 };
 
 /* Settings, data and buffers of progress.stage (trainer.c). */
@@ -59,11 +78,19 @@ TG_NODISCARD tg_status tg_trainer_open_stage(tg_trainer *t);
  * (resume.c). */
 TG_NODISCARD tg_status tg_trainer_enter(tg_trainer *t);
 
-/* A checkpoint of now: a second name of the best one, if that was just written (resume.c). */
-TG_NODISCARD tg_status tg_trainer_save(tg_trainer *t, bool is_best);
-/* The best one, if the epoch has the lowest test error so far. */
-TG_NODISCARD tg_status tg_trainer_save_best(tg_trainer *t, const tg_train_epoch *epoch,
-                                            bool *is_best);
+#define TG_BEST "checkpoints/best.safetensors"
+
+/* A checkpoint of now, as the best one, the newest one or both. It may be written while the run
+ * goes on, and fail later: then the next of these calls fails (saving.c). */
+TG_NODISCARD tg_status tg_trainer_save(tg_trainer *t, bool is_best, bool is_newest);
+/* Whether the last one is good, if that is known by now. */
+TG_NODISCARD tg_status tg_trainer_check_saved(tg_trainer *t);
+/* Waits for the last one. */
+TG_NODISCARD tg_status tg_trainer_finish_save(tg_trainer *t);
+/* Waits for it in a run that has failed otherwise: its own error is a warning. */
+void tg_trainer_end_saving(tg_trainer *t);
+/* The same, and gives the memory back. */
+void tg_trainer_close_saving(tg_trainer *t);
 
 /* A line of projections.jsonl if a projection was refreshed since the last one (projection_log.c).
  */

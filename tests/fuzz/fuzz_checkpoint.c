@@ -76,7 +76,10 @@ static void prepare(void) {
     tg_run_setup_free(ctx, &setup);
     const tg_progress progress = {.stage = 1, .epoch = 1, .step = 1};
     snprintf(path, sizeof path, "%s/good.safetensors", fuzz_folder());
-    expect_ok(tg_checkpoint_write(model, optim, &progress, path));
+    expect_ok(tg_archive_create(ctx, &good));
+    expect_ok(tg_checkpoint_collect(model, optim, &progress, NULL, good));
+    expect_ok(tg_checkpoint_write(ctx, path, good));
+    tg_archive_destroy(&good);
     expect_ok(tg_checkpoint_read(ctx, path, true, &good));
     /* The settings in fewer words than a run writes. */
     expect_ok(tg_archive_set_meta(good, "tgrad.config", settings_text));

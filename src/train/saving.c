@@ -1,0 +1,150 @@
+/* Checkpoints of a run on their way to the disk.
+ *
+ * Where work is queued a checkpoint is a snapshot: weights and state are copied to pinned memory,
+ * which stays for the next one, and a thread makes the files while the run goes on. One is written
+ * at a time; the next waits for it and hears what became of it. On the host, where a copy would
+ * take as much memory as the run holds, the files are made at once from what is there. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "io/file.h"
+#include "train/trainer.h"
+
+/* ---- files: may run in the thread ---- */
+
+/* One file for both names, if the file system has links and the second name is not taken. */
+static tg_status make_files(tg_saving *s) {
+    tg_status status = TG_OK;
+    char best[TG_PATH], newest[TG_PATH];
+    TG_TRY(tg_run_folder_file(&s->folder, TG_BEST, best));
+    TG_TRY(tg_run_folder_checkpoint(&s->folder, s->step, newest));
+    TG_TRY(tg_run_folder_sync(&s->folder));
+    TG_TRY(s->is_best ? tg_checkpoint_write(&s->ctx, best, s->archive) : TG_OK);
+    if (s->is_newest) {
+        const bool is_linked = s->is_best && link(best, newest) == 0;
+        TG_TRY(is_linked ? tg_file_sync_folder(&s->ctx, newest)
+                         : tg_checkpoint_write(&s->ctx, newest, s->archive));
+        TG_TRY(tg_run_folder_keep(&s->folder, s->step, s->keep));
+    }
+fail:
+    return status;
+}
+
+static void *write_aside(void *user) {
+    tg_saving *s = user;
+    s->status = make_files(s);
+    atomic_store(&s->is_written, true);
+    return NULL;
+}
+
+/* The log is the owner's thread's. */
+static void keep_warning(void *user, tg_log_level level, const char *message) {
+    tg_saving *s = user;
+    if (level == TG_LOG_WARN) {
+        snprintf(s->warning, sizeof s->warning, "%s", message);
+    }
+}
+
+/* ---- waiting ---- */
+
+/* What became of the files; the error stands in the branch. */
+static tg_status join(tg_trainer *t) {
+    tg_saving *s = &t->saving;
+    if (!s->archive) {
+        return TG_OK;
+    }
+    if (s->has_thread) {
+        pthread_join(s->thread, NULL);
+        s->has_thread = false;
+    }
+    tg_archive_destroy(&s->archive);
+    if (s->warning[0]) {
+        tg_log(t->ctx, TG_LOG_WARN, "%s", s->warning);
+    }
+    return s->status == TG_OK && s->is_newest
+               ? tg_run_folder_checkpoint(&t->folder, s->step, t->last_checkpoint)
+               : s->status;
+}
+
+tg_status tg_trainer_finish_save(tg_trainer *t) {
+    return tg_context_adopt(t->ctx, &t->saving.ctx, join(t));
+}
+
+tg_status tg_trainer_check_saved(tg_trainer *t) {
+    return atomic_load(&t->saving.is_written) ? tg_trainer_finish_save(t) : TG_OK;
+}
+
+void tg_trainer_end_saving(tg_trainer *t) {
+    if (join(t) != TG_OK) {
+        tg_log(t->ctx, TG_LOG_WARN, "%s", tg_context_error(&t->saving.ctx));
+    }
+}
+
+void tg_trainer_close_saving(tg_trainer *t) {
+    tg_staging *staging = &t->saving.staging;
+    tg_trainer_end_saving(t);
+    if (staging->memory) {
+        tg_backend *be = t->model->be;
+        (void)be->ops->synchronize(be); /* copies to what is freed now */
+        be->ops->stream->pinned_release(be, staging->memory);
+        *staging = (tg_staging){0};
+    }
+}
+
+/* ---- snapshots ---- */
+
+/* Makes the staging buffer as large as the copies; without it they have memory of their own. */
+static void take_staging(tg_trainer *t) {
+    tg_staging *staging = &t->saving.staging;
+    tg_backend *be = t->model->be;
+    const tg_mem_usage held = tg_context_memory(t->ctx, be->ops->place);
+    const size_t bytes = tg_checkpoint_copies(be, held.current);
+    staging->used = 0;
+    if (bytes <= staging->bytes) {
+        return;
+    }
+    be->ops->stream->pinned_release(be, staging->memory);
+    *staging = (tg_staging){.memory = be->ops->stream->pinned_alloc(be, TG_MEM_DATA, bytes)};
+    staging->bytes = staging->memory ? bytes : 0;
+    if (!staging->memory) {
+        tg_log(t->ctx, TG_LOG_WARN,
+               "%s: checkpoints are copied without pinned memory, which takes longer",
+               tg_context_error(t->ctx));
+    }
+}
+
+static void write_files(tg_saving *s, bool is_snapshot) {
+    atomic_store(&s->is_written, false);
+    s->has_thread = is_snapshot && pthread_create(&s->thread, NULL, write_aside, s) == 0;
+    if (!s->has_thread) {
+        write_aside(s);
+    }
+}
+
+tg_status tg_trainer_save(tg_trainer *t, bool is_best, bool is_newest) {
+    tg_saving *s = &t->saving;
+    const bool is_snapshot = t->model->be->ops->stream != NULL;
+    tg_status status = TG_OK;
+    TG_TRY(tg_trainer_finish_save(t));
+    s->ctx = tg_context_branch(t->ctx);
+    s->ctx.config.log = keep_warning;
+    s->ctx.config.log_user = s;
+    s->folder = t->folder;
+    s->folder.ctx = &s->ctx;
+    s->step = t->progress.step;
+    s->keep = t->model->config.loop.keep_checkpoints;
+    s->is_best = is_best;
+    s->is_newest = is_newest;
+    s->warning[0] = '\0';
+    if (is_snapshot) {
+        take_staging(t);
+    }
+    TG_TRY(tg_archive_create(&s->ctx, &s->archive));
+    TG_TRY(tg_checkpoint_collect(t->model, t->optim, &t->progress, is_snapshot ? &s->staging : NULL,
+                                 s->archive));
+    write_files(s, is_snapshot);
+    return is_snapshot ? TG_OK : tg_trainer_finish_save(t);
+fail:
+    tg_archive_destroy(&s->archive);
+    return tg_context_adopt(t->ctx, &s->ctx, status);
+}
