@@ -68,6 +68,18 @@ run 1 numbers.npy -o zero.svg
 says err '0 everywhere'
 [ ! -e zero.svg ] || complain "a picture of nothing was written"
 
+# Modes of any length: the Gram matrix of 20000 would have 3.2 GB and take minutes.
+for shape in '20000, 3, 4' '4, 20000, 3' '3, 4, 20000' '240000,'; do
+    {
+        printf '\x93NUMPY\x01\x00\x76\x00%-117s\n' \
+            "{'descr': '|u1', 'fortran_order': False, 'shape': ($shape), }"
+        seq 1000000 | tr -d '\n' | head -c 240000
+    } >bytes.npy
+    expect 0 convert bytes.npy long.npy --dtype f32
+    run 0 long.npy --tensor data --methods all
+    says out 'stable rank by mode: ' '240000 entries'
+done
+
 # ---- which tensor, which step, which format ----
 
 golden=$fixtures/optim_tg_us_lr.safetensors

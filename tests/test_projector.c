@@ -420,7 +420,9 @@ static void test_rank_rules(void **state) {
         {{3, {8, 1, 8}}, {1, {0.25}}, {5, 1, 5}}, /* the dim of size 1 does not share */
         {{3, {8, 3, 9}}, {1, {5}}, {5, 3, 5}},
         {{3, {8, 3, 9}}, {3, {0.5, 0.1, 4}}, {4, 1, 4}},
-        {{1, {10}}, {1, {0.25}}, {3}},
+        {{1, {10}}, {1, {0.25}}, {1}}, /* no mode has more directions than the others together */
+        {{3, {3, 500, 4}}, {1, {0.5}}, {3, 12, 4}},
+        {{3, {500, 3, 4}}, {3, {0.5, 2, 3}}, {12, 2, 3}},
     };
     tg_context *ctx = NULL;
     assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);

@@ -4,7 +4,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "linalg/scratch.h"
+#include "linalg/unfolding.h"
 
 enum { MAX_DEPTH = 4, OVERSAMPLING = 8 }; /* 2^3 modes at most: three levels of products */
 
@@ -21,9 +23,10 @@ typedef struct decomposition {
     tg_dtype wide;         /* f64 or c128 */
     void *working[TG_MAX_NDIM];
     void *sketch[TG_MAX_NDIM]; /* random factors of a sketched start */
-    void *gram;                /* (d, d) wide, or (rows, rank) wide for tall matrices */
+    void *gram;                /* (d, d) wide, or (rows, rank) wide for tall unfoldings */
     double *eigenvalues;
-    void *tall;                 /* (rows, rank) product of a tall matrix */
+    void *tall;                 /* products of a tall unfolding, see leading_vectors_tall */
+    void *gathered;             /* a tall unfolding as a matrix */
     void *level[MAX_DEPTH];     /* products at each depth of the tree */
     void *workspace[MAX_DEPTH]; /* of the compress slot that makes them, over the deeper levels */
     const void *whole;          /* the tensor itself, the one that may be 16-bit */
@@ -37,10 +40,14 @@ static int64_t product(const int64_t *size, int begin, int end) {
     return numel;
 }
 
-/* A mode whose Gram matrix would be larger than the matrix itself goes by the other side. */
+/* A mode whose Gram matrix would be larger than the tensor goes by the other side. */
 static bool is_tall(const tg_tucker_plan *plan, int mode) {
-    return plan->ndim == 2 && plan->dim[mode] > plan->dim[1 - mode] &&
-           plan->rank[mode] <= plan->dim[1 - mode];
+    return tg_unfolding_is_tall(tg_unfolding_of(plan->ndim, plan->dim, mode));
+}
+
+/* Vectors of a tall mode that are made orthonormal, the first `rank` of which are kept. */
+static int64_t most_vectors(const tg_tucker_plan *plan, int mode) {
+    return tg_max(plan->rank[mode], plan->most[mode]);
 }
 
 /* Sketch width of mode j for finding mode k: together the widths exceed the rank wanted. */
@@ -72,9 +79,22 @@ static tg_multimode sketching(const decomposition *dc, int k) {
     return modes;
 }
 
+/* The product of a gathered tall unfolding and the leading `found` vectors of its short side. */
+static tg_multimode tall_product(const decomposition *dc, tg_unfolding u, int64_t found,
+                                 const void *short_factor) {
+    const int side = u.left == 1; /* the mode of the columns */
+    tg_multimode modes = {.dtype = dc->plan->dtype, .ndim = 2};
+    modes.dim[1 - side] = modes.rank[1 - side] = u.dim;
+    modes.dim[side] = tg_unfolding_columns(u);
+    modes.rank[side] = found;
+    modes.factor[side] = short_factor;
+    return modes;
+}
+
 /* ---- sizes ---- */
 
 typedef struct extent {
+    size_t gram, eigenvalues, tall, gathered;
     size_t level[MAX_DEPTH], workspace[MAX_DEPTH];
 } extent;
 
@@ -100,20 +120,49 @@ static int64_t chunk_of(const decomposition *dc, const tg_multimode *modes) {
     return chunk.dim[0] < whole ? chunk.dim[0] : whole;
 }
 
-/* Room for one product at a depth, and for the slot that makes it. */
-static void measure_product(const decomposition *dc, const tg_multimode *modes, int depth,
-                            extent *ext) {
-    grow(&ext->level[depth],
-         (size_t)product(modes->rank, 0, modes->ndim) * tg_dtype_size(modes->dtype));
+/* Room for the slot that makes a product at a depth. */
+static void measure_slot(const decomposition *dc, const tg_multimode *modes, int depth,
+                         extent *ext) {
     tg_multimode chunk = *modes;
     chunk.dim[0] = chunk_of(dc, modes);
     chunk.rank[0] = modes->factor[0] ? modes->rank[0] : chunk.dim[0];
     grow(&ext->workspace[depth], dc->be->ops->compress_workspace(dc->be, &chunk, false));
 }
 
+/* The same and for the product itself. */
+static void measure_product(const decomposition *dc, const tg_multimode *modes, int depth,
+                            extent *ext) {
+    grow(&ext->level[depth],
+         (size_t)product(modes->rank, 0, modes->ndim) * tg_dtype_size(modes->dtype));
+    measure_slot(dc, modes, depth, ext);
+}
+
+/* Room for the vectors of mode k, out of a tensor of the given size at a depth. */
+static void measure_vectors(const decomposition *dc, const int64_t *size, int k, int depth,
+                            extent *ext) {
+    const tg_tucker_plan *plan = dc->plan;
+    const size_t number = tg_dtype_size(plan->dtype), wide = tg_dtype_size(dc->wide);
+    tg_unfolding u = tg_unfolding_of(plan->ndim, size, k);
+    const int64_t side = is_tall(plan, k) ? tg_unfolding_columns(u) : u.dim;
+    grow(&ext->gram, (size_t)(side * side) * wide);
+    grow(&ext->eigenvalues, (size_t)side * sizeof(double));
+    if (is_tall(plan, k)) {
+        const int64_t most = most_vectors(plan, k);
+        grow(&ext->gram, (size_t)(u.dim * most) * wide);
+        grow(&ext->tall, (size_t)((2 * u.dim + side) * most) * number);
+        grow(&ext->gathered, tg_unfolding_scratch(plan->dtype, u));
+        u = tg_unfolding_gathered(u);
+        const tg_multimode modes = tall_product(dc, u, tg_min(most, side), dc->working[k]);
+        measure_slot(dc, &modes, depth, ext);
+    }
+}
+
 static void measure_tree(const decomposition *dc, const int64_t *size, int first, int last,
                          int depth, extent *ext) {
     if (last - first == 1) {
+        if (dc->plan->is_active[first]) {
+            measure_vectors(dc, size, first, depth, ext);
+        }
         return;
     }
     const int middle = (first + last) / 2;
@@ -140,32 +189,12 @@ static void lay_out_levels(decomposition *dc, const extent *ext, tg_scratch *scr
 /* Cuts the scratch into the pieces of a decomposition; with a NULL block it only adds up. */
 static void lay_out(decomposition *dc, tg_scratch *scratch) {
     const tg_tucker_plan *plan = dc->plan;
-    const size_t size = tg_dtype_size(plan->dtype), wide = tg_dtype_size(dc->wide);
-    size_t gram = 0, eigenvalues = 0, tall = 0;
+    const size_t size = tg_dtype_size(plan->dtype);
     extent ext = {0};
     for (int d = 0; d < plan->ndim; d++) {
-        if (!plan->is_active[d]) {
-            continue;
-        }
-        dc->working[d] = tg_scratch_take(scratch, (size_t)(plan->dim[d] * plan->rank[d]) * size);
-        const int64_t side = is_tall(plan, d) ? plan->dim[1 - d] : plan->dim[d];
-        grow(&gram, (size_t)(side * side) * wide);
-        grow(&eigenvalues, (size_t)side * sizeof(double));
-        if (plan->sweeps > 0 || plan->svd_type == TG_SVD_RANDOMIZED) {
-            /* what a sweep or a sketch leaves of the short side may have fewer vectors than are
-             * wanted: they take the Gram matrix of a long side as well */
-            grow(&gram, (size_t)(plan->dim[d] * plan->dim[d]) * wide);
-            grow(&eigenvalues, (size_t)plan->dim[d] * sizeof(double));
-        }
-        if (is_tall(plan, d)) {
-            const size_t entries = (size_t)(plan->dim[d] * plan->rank[d]);
-            grow(&gram, entries * wide);
-            grow(&tall, 2 * entries * size + (size_t)(plan->rank[d] * side) * size);
-            tg_multimode modes = contraction(dc, plan->dim, 0, 0);
-            modes.rank[1 - d] = plan->rank[d];
-            modes.factor[1 - d] = dc->working[d];
-            measure_product(dc, &modes, 0, &ext);
-            ext.level[0] = 0;
+        if (plan->is_active[d]) {
+            dc->working[d] =
+                tg_scratch_take(scratch, (size_t)(plan->dim[d] * plan->rank[d]) * size);
         }
     }
     const bool sketches = plan->svd_type == TG_SVD_RANDOMIZED && plan->ndim > 1;
@@ -176,8 +205,16 @@ static void lay_out(decomposition *dc, tg_scratch *scratch) {
             width = w > width ? w : width;
         }
         dc->sketch[k] = tg_scratch_take(scratch, (size_t)(plan->dim[k] * width) * size);
+    }
+    for (int k = 0; sketches && k < plan->ndim; k++) { /* with the sketches of all modes */
         const tg_multimode modes = sketching(dc, k);
         measure_product(dc, &modes, 0, &ext);
+        measure_vectors(dc, modes.rank, k, 0, &ext);
+    }
+    for (int k = 0; !sketches && k < plan->ndim; k++) {
+        if (plan->is_active[k]) {
+            measure_vectors(dc, plan->dim, k, 0, &ext);
+        }
     }
     for (int k = 1; plan->init == TG_INIT_ST_HOSVD && k < plan->ndim; k++) {
         const tg_multimode modes = contraction(dc, plan->dim, 0, k);
@@ -186,9 +223,10 @@ static void lay_out(decomposition *dc, tg_scratch *scratch) {
     if (plan->sweeps > 0) {
         measure_tree(dc, plan->dim, 0, plan->ndim, 0, &ext);
     }
-    dc->gram = tg_scratch_take(scratch, gram);
-    dc->eigenvalues = tg_scratch_take(scratch, eigenvalues);
-    dc->tall = tg_scratch_take(scratch, tall);
+    dc->gram = tg_scratch_take(scratch, ext.gram);
+    dc->eigenvalues = tg_scratch_take(scratch, ext.eigenvalues);
+    dc->tall = tg_scratch_take(scratch, ext.tall);
+    dc->gathered = tg_scratch_take(scratch, ext.gathered);
     lay_out_levels(dc, &ext, scratch);
 }
 
@@ -209,15 +247,18 @@ tg_scratch_need tg_tucker_scratch_need(tg_backend *be, const tg_tucker_plan *pla
         if (!plan->is_active[d]) {
             continue;
         }
-        const bool tall = is_tall(plan, d) && !sketches;
-        if (!tall || plan->sweeps > 0) {
-            tg_scratch_raise(&most, ops->scratch_need(be, TG_SCRATCH_EIGH, wide, 0, plan->dim[d]));
+        const int64_t rows = plan->dim[d];
+        int64_t side = rows;
+        if (is_tall(plan, d)) {
+            side = 1;
+            for (int j = 0; j < plan->ndim; j++) {
+                const bool is_sketched = sketches && plan->most[d] == 0;
+                side *= j == d ? 1 : is_sketched ? sketch_width(plan, d, j) : plan->dim[j];
+            }
+            tg_scratch_raise(
+                &most, ops->scratch_need(be, TG_SCRATCH_QR, wide, rows, most_vectors(plan, d)));
         }
-        if (tall) {
-            const int64_t rows = plan->dim[d], side = plan->dim[1 - d], rank = plan->rank[d];
-            tg_scratch_raise(&most, ops->scratch_need(be, TG_SCRATCH_EIGH, wide, 0, side));
-            tg_scratch_raise(&most, ops->scratch_need(be, TG_SCRATCH_QR, wide, rows, rank));
-        }
+        tg_scratch_raise(&most, ops->scratch_need(be, TG_SCRATCH_EIGH, wide, 0, side));
     }
     return most;
 }
@@ -263,75 +304,77 @@ static tg_status multiply(const decomposition *dc, int depth, const tg_multimode
     return status;
 }
 
-/* working[k] = leading vectors of the k-th unfolding of x (size..). */
-static tg_status leading_vectors(const decomposition *dc, const void *x, const tg_bitmap *mask,
-                                 const int64_t *size, int k) {
-    const tg_backend_ops *ops = dc->be->ops;
-    const tg_tucker_plan *plan = dc->plan;
-    const int64_t dim = size[k];
-    tg_status status =
-        ops->gram(dc->be, tg_stored(plan->dtype, storage_of(dc, x)), product(size, 0, k), dim,
-                  product(size, k + 1, plan->ndim), x, mask, dc->gram);
-    if (status == TG_OK) {
-        status = ops->eigh(dc->be, dc->wide, dim, dc->gram, dc->eigenvalues);
-    }
-    if (status == TG_OK) {
-        status = ops->leading_columns(dc->be, plan->dtype, dim, dim, plan->rank[k], dc->gram,
-                                      dc->is_aligned ? dc->working[k] : NULL, dc->working[k]);
-    }
-    return status;
+/* working[k] = the first columns of dc->gram (rows, columns). */
+static tg_status keep_leading(const decomposition *dc, int64_t rows, int64_t columns, int k) {
+    return dc->be->ops->leading_columns(dc->be, dc->plan->dtype, rows, columns, dc->plan->rank[k],
+                                        dc->gram, dc->is_aligned ? dc->working[k] : NULL,
+                                        dc->working[k]);
 }
 
-/* The same for a matrix whose mode k is the long one: with W the leading vectors of the short side,
- * the product of x and W has the wanted vectors, times singular values, in its columns (k = 0) or
- * rows (k = 1); a QR in f64 makes them orthonormal to the last bit. */
+/* Vectors of a tall unfolding: with W the leading ones of its short side, its product with W has
+ * the wanted ones, times singular values, in its columns (or rows, where the mode is the last); a
+ * QR in f64 makes them orthonormal to the last bit, and finds some for ranks beyond the short
+ * side. */
 static tg_status leading_vectors_tall(const decomposition *dc, const void *x, const tg_bitmap *mask,
-                                      int k) {
+                                      tg_unfolding u, int k, int depth) {
     const tg_backend_ops *ops = dc->be->ops;
     const tg_tucker_plan *plan = dc->plan;
-    const int64_t rows = plan->dim[k], side = plan->dim[1 - k], rank = plan->rank[k];
+    const int64_t rows = u.dim, side = tg_unfolding_columns(u);
+    const int64_t most = most_vectors(plan, k), found = tg_min(most, side);
     const size_t size = tg_dtype_size(plan->dtype);
-    char *product_out = dc->tall;
-    char *upright = product_out + (size_t)(rows * rank) * size;  /* (rows, rank) */
-    char *short_factor = upright + (size_t)(rows * rank) * size; /* (side, rank) */
+    char *product_out = dc->tall;                                /* (rows, found) or turned */
+    char *upright = product_out + (size_t)(rows * most) * size;  /* (rows, most) */
+    char *short_factor = upright + (size_t)(rows * most) * size; /* (side, found) */
+    tg_storage store = storage_of(dc, x);
     tg_status status = TG_OK;
-    TG_TRY(ops->gram(dc->be, tg_stored(plan->dtype, storage_of(dc, x)), k == 0 ? rows : 1, side,
-                     k == 0 ? 1 : rows, x, mask, dc->gram));
+    TG_TRY(tg_unfolding_gather(dc->be, plan->dtype, &u, &x, &store, &mask, dc->gathered));
+    TG_TRY(tg_unfolding_gram(dc->be, tg_stored(plan->dtype, store), u, x, mask, dc->gram));
     TG_TRY(ops->eigh(dc->be, dc->wide, side, dc->gram, dc->eigenvalues));
     TG_TRY(
-        ops->leading_columns(dc->be, plan->dtype, side, side, rank, dc->gram, NULL, short_factor));
-    tg_multimode modes = contraction(dc, plan->dim, 0, 0);
-    modes.rank[1 - k] = rank;
-    modes.factor[1 - k] = short_factor;
-    TG_TRY(multiply(dc, 0, &modes, x, mask, product_out));
-    if (k == 1) { /* (rank, rows) to (rows, rank): a product with the identity */
-        TG_TRY(ops->fill(dc->be, plan->dtype, rank * rank, (tg_scalar){0}, short_factor));
-        for (int64_t i = 0; i < rank; i++) {
-            TG_TRY(ops->fill(dc->be, plan->dtype, 1, (tg_scalar){1.0, 0.0},
-                             short_factor + (size_t)(i * rank + i) * size));
-        }
+        ops->leading_columns(dc->be, plan->dtype, side, side, found, dc->gram, NULL, short_factor));
+    const tg_multimode modes = tall_product(dc, u, found, short_factor);
+    TG_TRY(multiply(dc, depth, &modes, x, mask, product_out));
+    if (u.left > 1 || found < most) { /* upright, with zeros in further columns: by the identity */
+        const bool lies = u.left > 1;
+        TG_TRY(tg_fill_identity(dc->be, plan->dtype, found, most, short_factor));
         const tg_gemm turn = {.dtype = plan->dtype,
-                              .op_a = TG_OP_T,
+                              .op_a = lies ? TG_OP_T : TG_OP_N,
                               .m = rows,
-                              .n = rank,
-                              .k = rank,
+                              .n = most,
+                              .k = found,
                               .alpha = {1.0, 0.0},
                               .a = product_out,
-                              .lda = rows,
+                              .lda = lies ? rows : found,
                               .b = short_factor,
-                              .ldb = rank,
+                              .ldb = most,
                               .c = upright,
-                              .ldc = rank,
+                              .ldc = most,
                               .batch = 1};
         TG_TRY(ops->gemm(dc->be, &turn));
         product_out = upright;
     }
-    TG_TRY(ops->convert(dc->be, rows * rank, plan->dtype, product_out, dc->wide, dc->gram));
-    TG_TRY(ops->qr(dc->be, dc->wide, rows, rank, dc->gram, NULL));
-    TG_TRY(ops->leading_columns(dc->be, plan->dtype, rows, rank, rank, dc->gram,
-                                dc->is_aligned ? dc->working[k] : NULL, dc->working[k]));
+    TG_TRY(ops->convert(dc->be, rows * most, plan->dtype, product_out, dc->wide, dc->gram));
+    TG_TRY(ops->qr(dc->be, dc->wide, rows, most, dc->gram, NULL));
+    TG_TRY(keep_leading(dc, rows, most, k));
 fail:
     return status;
+}
+
+/* working[k] = leading vectors of the k-th unfolding of x (size..) at a depth of the tree. */
+static tg_status leading_vectors(const decomposition *dc, const void *x, const tg_bitmap *mask,
+                                 const int64_t *size, int k, int depth) {
+    const tg_tucker_plan *plan = dc->plan;
+    const tg_unfolding u = tg_unfolding_of(plan->ndim, size, k);
+    if (is_tall(plan, k)) {
+        return leading_vectors_tall(dc, x, mask, u, k, depth);
+    }
+    /* The whole Gram matrix, also where a sweep has left fewer columns than rows. */
+    tg_status status = dc->be->ops->gram(dc->be, tg_stored(plan->dtype, storage_of(dc, x)), u.left,
+                                         u.dim, u.right, x, mask, dc->gram);
+    if (status == TG_OK) {
+        status = dc->be->ops->eigh(dc->be, dc->wide, u.dim, dc->gram, dc->eigenvalues);
+    }
+    return status == TG_OK ? keep_leading(dc, u.dim, u.dim, k) : status;
 }
 
 /* ---- start and sweeps ---- */
@@ -350,7 +393,7 @@ static tg_status start_by_sketches(const decomposition *dc, const void *x, const
             }
         }
         TG_TRY(multiply(dc, 0, &modes, x, dc->mask, dc->level[0]));
-        TG_TRY(leading_vectors(dc, dc->level[0], NULL, modes.rank, k));
+        TG_TRY(leading_vectors(dc, dc->level[0], NULL, modes.rank, k, 0));
     }
 fail:
     return status;
@@ -366,14 +409,12 @@ static tg_status start_cold(const decomposition *dc, const void *x, const tg_rng
         if (!plan->is_active[k]) {
             continue;
         }
-        if (is_tall(plan, k)) {
-            TG_TRY(leading_vectors_tall(dc, x, dc->mask, k));
-        } else if (plan->init == TG_INIT_ST_HOSVD && k > 0) {
+        if (plan->init == TG_INIT_ST_HOSVD && k > 0 && !is_tall(plan, k)) {
             const tg_multimode modes = contraction(dc, plan->dim, 0, k);
             TG_TRY(multiply(dc, 0, &modes, x, dc->mask, dc->level[0]));
-            TG_TRY(leading_vectors(dc, dc->level[0], NULL, modes.rank, k));
+            TG_TRY(leading_vectors(dc, dc->level[0], NULL, modes.rank, k, 0));
         } else {
-            TG_TRY(leading_vectors(dc, x, dc->mask, plan->dim, k));
+            TG_TRY(leading_vectors(dc, x, dc->mask, plan->dim, k, 0));
         }
     }
 fail:
@@ -385,7 +426,8 @@ static tg_status sweep_tree(const decomposition *dc, const void *x, const int64_
                             int last, int depth) {
     const tg_bitmap *mask = depth == 0 ? dc->mask : NULL;
     if (last - first == 1) {
-        return dc->plan->is_active[first] ? leading_vectors(dc, x, mask, size, first) : TG_OK;
+        return dc->plan->is_active[first] ? leading_vectors(dc, x, mask, size, first, depth)
+                                          : TG_OK;
     }
     const int middle = (first + last) / 2;
     tg_multimode modes = contraction(dc, size, middle, last);
@@ -440,51 +482,48 @@ fail:
 
 /* ---- eigenvalues alone ---- */
 
-/* A mode has as many eigenvalues other than 0 as the smaller side of its unfolding. */
-static bool goes_by_other_side(const tg_tucker_plan *plan, int k) {
-    return plan->ndim == 2 && plan->dim[k] > plan->dim[1 - k];
-}
+typedef struct spectrum_pieces {
+    void *gram;
+    double *eigenvalues;
+    void *gathered;
+} spectrum_pieces;
 
-static int64_t widest_side(const tg_tucker_plan *plan) {
-    int64_t widest = 1;
+static spectrum_pieces lay_out_spectrum(const tg_tucker_plan *plan, tg_scratch *scratch) {
+    const size_t wide = tg_dtype_size(tg_dtype_is_complex(plan->dtype) ? TG_C128 : TG_F64);
+    size_t side = 1, gathered = 0;
     for (int k = 0; k < plan->ndim; k++) {
-        const int64_t side = goes_by_other_side(plan, k) ? plan->dim[1 - k] : plan->dim[k];
-        widest = side > widest ? side : widest;
+        const tg_unfolding u = tg_unfolding_of(plan->ndim, plan->dim, k);
+        grow(&side, (size_t)tg_unfolding_short_side(u));
+        grow(&gathered, tg_unfolding_scratch(plan->dtype, u));
     }
-    return widest;
-}
-
-static void lay_out_spectrum(const tg_tucker_plan *plan, tg_scratch *scratch, void **gram,
-                             double **eigenvalues) {
-    const size_t side = (size_t)widest_side(plan);
-    *gram = tg_scratch_take(
-        scratch,
-        side * side * (tg_dtype_is_complex(plan->dtype) ? 2 * sizeof(double) : sizeof(double)));
-    *eigenvalues = tg_scratch_take(scratch, side * sizeof(double));
+    spectrum_pieces p;
+    p.gram = tg_scratch_take(scratch, side * side * wide);
+    p.eigenvalues = tg_scratch_take(scratch, side * sizeof(double));
+    p.gathered = tg_scratch_take(scratch, gathered);
+    return p;
 }
 
 size_t tg_tucker_spectrum_scratch(const tg_tucker_plan *plan) {
     tg_scratch scratch = {0};
-    void *gram;
-    double *eigenvalues;
-    lay_out_spectrum(plan, &scratch, &gram, &eigenvalues);
+    lay_out_spectrum(plan, &scratch);
     return scratch.used;
 }
 
 tg_status tg_tucker_spectrum(tg_backend *be, const tg_tucker_plan *plan, const void *x,
                              const tg_bitmap *mask, double *values, void *scratch) {
     const tg_dtype wide = tg_dtype_is_complex(plan->dtype) ? TG_C128 : TG_F64;
+    const spectrum_pieces p = lay_out_spectrum(plan, &(tg_scratch){.block = scratch});
     tg_status status = TG_OK;
-    void *gram;
-    double *eigenvalues;
-    lay_out_spectrum(plan, &(tg_scratch){.block = scratch}, &gram, &eigenvalues);
     for (int k = 0; k < plan->ndim; k++) {
-        const int mode = goes_by_other_side(plan, k) ? 1 - k : k;
-        const int64_t side = plan->dim[mode];
-        TG_TRY(be->ops->gram(be, tg_stored(plan->dtype, plan->store), product(plan->dim, 0, mode),
-                             side, product(plan->dim, mode + 1, plan->ndim), x, mask, gram));
-        TG_TRY(be->ops->eigh(be, wide, side, gram, eigenvalues));
-        TG_TRY(be->ops->download(be, values, eigenvalues, (size_t)side * sizeof(double)));
+        tg_unfolding u = tg_unfolding_of(plan->ndim, plan->dim, k);
+        const int64_t side = tg_unfolding_short_side(u);
+        const void *now = x;
+        const tg_bitmap *now_mask = mask;
+        tg_storage store = plan->store;
+        TG_TRY(tg_unfolding_gather(be, plan->dtype, &u, &now, &store, &now_mask, p.gathered));
+        TG_TRY(tg_unfolding_gram(be, tg_stored(plan->dtype, store), u, now, now_mask, p.gram));
+        TG_TRY(be->ops->eigh(be, wide, side, p.gram, p.eigenvalues));
+        TG_TRY(be->ops->download(be, values, p.eigenvalues, (size_t)side * sizeof(double)));
         memset(values + side, 0, (size_t)(plan->dim[k] - side) * sizeof(double));
         values += plan->dim[k];
     }

@@ -1,7 +1,8 @@
 /* Tucker factors: G ~ core x_1 U_1 .. x_n U_n with orthonormal U_k.
  *
  * Start: leading left singular vectors of every unfolding, by Gram matrices in f64 and a hermitian
- * eigensolver (or by random sketches, or the previous factors). Then HOOI sweeps: for each mode k
+ * eigensolver (or by random sketches, or the previous factors); those of a mode longer than all
+ * others together by the Gram matrix of its short side. Then HOOI sweeps: for each mode k
  * in order, U_k = leading vectors of unfold_k(G x_{j != k} U_j^H) with the newest U_j. The products
  * are shared over a binary tree of modes, so a sweep costs two passes over G, not n. */
 #ifndef TG_LINALG_TUCKER_H
@@ -15,7 +16,8 @@ typedef struct tg_tucker_plan {
     tg_storage store; /* of the tensor itself */
     int ndim;
     int64_t dim[TG_MAX_NDIM];
-    int64_t rank[TG_MAX_NDIM];   /* of a mode without a factor: its dim */
+    int64_t rank[TG_MAX_NDIM]; /* of a mode without a factor: its dim */
+    int64_t most[TG_MAX_NDIM]; /* where ranks change: the largest, which sizes are made for; or 0 */
     bool is_active[TG_MAX_NDIM]; /* this mode gets a factor */
     int sweeps;
     tg_svd_type svd_type;

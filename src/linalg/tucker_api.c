@@ -155,36 +155,34 @@ tg_status tg_stable_rank(tg_context *ctx, const tg_tensor *x, double *per_mode,
     TG_NEED(ctx, ctx, x, per_mode, multilinear);
     tg_status status = TG_OK;
     resident r = {0};
-    void *gram = NULL;
-    void *eigenvalues = NULL;
+    void *scratch = NULL;
+    double *values = NULL; /* of the first mode, then of the next */
     *multilinear = 0.0;
     TG_TRY(make_resident(ctx, x, &r));
     const tg_backend_ops *ops = r.be->ops;
-    const tg_dtype wide = tg_dtype_is_complex(x->dtype) ? TG_C128 : TG_F64;
+    tg_tucker_plan plan = {.dtype = x->dtype, .ndim = x->shape.ndim};
+    int64_t count = 0;
+    for (int d = 0; d < plan.ndim; d++) {
+        plan.dim[d] = x->shape.dim[d];
+        count += plan.dim[d];
+    }
     tg_norms norms;
     TG_TRY(ops->norms(r.be, x->dtype, r.numel, r.x, &norms));
-    int64_t left = 1, largest = 1;
-    for (int d = 0; d < x->shape.ndim; d++) {
-        largest = x->shape.dim[d] > largest ? x->shape.dim[d] : largest;
-    }
-    gram = ops->alloc(r.be, TG_MEM_WORKSPACE, (size_t)(largest * largest) * tg_dtype_size(wide));
-    eigenvalues = ops->alloc(r.be, TG_MEM_WORKSPACE, (size_t)largest * sizeof(double));
-    TG_TRY(gram && eigenvalues ? TG_OK : TG_E_MEMORY);
-    for (int d = 0; d < x->shape.ndim; d++) {
-        const int64_t dim = x->shape.dim[d];
-        TG_TRY(ops->gram(r.be, x->dtype, left, dim, r.numel / left / dim, r.x, NULL, gram));
-        TG_TRY(ops->eigh(r.be, wide, dim, gram, eigenvalues));
-        double first = 0.0;
-        TG_TRY(ops->download(r.be, &first, eigenvalues, sizeof first));
-        per_mode[d] = first > 0.0 ? norms.sum_squares / first : 0.0;
+    TG_TRY(TG_ALLOC(ctx, TG_MEM_WORKSPACE, values, count));
+    scratch = ops->alloc(r.be, TG_MEM_WORKSPACE, tg_tucker_spectrum_scratch(&plan));
+    TG_TRY(scratch ? TG_OK : TG_E_MEMORY);
+    TG_TRY(tg_tucker_spectrum(r.be, &plan, r.x, NULL, values, scratch));
+    const double *first = values;
+    for (int d = 0; d < plan.ndim; d++) {
+        per_mode[d] = *first > 0.0 ? norms.sum_squares / *first : 0.0;
         *multilinear = per_mode[d] > *multilinear ? per_mode[d] : *multilinear;
-        left *= dim;
+        first += plan.dim[d];
     }
 fail:
     if (r.be) {
-        r.be->ops->release(r.be, gram);
-        r.be->ops->release(r.be, eigenvalues);
+        r.be->ops->release(r.be, scratch);
     }
+    TG_FREE(ctx, values);
     end_resident(&r);
     return status;
 }

@@ -125,6 +125,8 @@ tg_status tg_rank_resolve(tg_context *ctx, const char *key, const tg_rank *rank,
     if (rank->count != 1 && rank->count != shape->ndim) {
         return bad_rank(ctx, key, rank, 0, shape);
     }
+    int64_t most[TG_MAX_NDIM];
+    tg_rank_limits(shape, 0, most);
     int wide_dims = 0;
     for (int d = 0; d < shape->ndim; d++) {
         wide_dims += shape->dim[d] != 1;
@@ -145,7 +147,7 @@ tg_status tg_rank_resolve(tg_context *ctx, const char *key, const tg_rank *rank,
             r = (int64_t)(value * (double)dim);
         }
         r = r < 1 ? 1 : r;
-        out[d] = r < dim ? r : dim;
+        out[d] = r < most[d] ? r : most[d];
     }
     return TG_OK;
 }

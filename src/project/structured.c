@@ -50,19 +50,31 @@ static slices lay_out(const tg_branch *branch, tg_scratch *scratch) {
     return s;
 }
 
-/* Marks the `kept` slices of largest key (ties: lowest index), one after the other. */
-static void keep_largest(const double *key, int64_t dim, int64_t kept, unsigned char *is_kept) {
+static uint64_t bits_of(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static int64_t count_from(const double *key, int64_t dim, uint64_t bits) {
+    int64_t count = 0;
     for (int64_t i = 0; i < dim; i++) {
-        is_kept[i] = 0;
+        count += bits_of(key[i]) >= bits;
     }
-    for (int64_t k = 0; k < kept; k++) {
-        int64_t best = -1;
-        for (int64_t i = 0; i < dim; i++) {
-            if (!is_kept[i] && (best < 0 || key[i] > key[best])) {
-                best = i;
-            }
-        }
-        is_kept[best] = 1;
+    return count;
+}
+
+/* Marks the `kept` slices of largest key (ties: lowest index). Keys are not negative, so their bits
+ * are in their order: those of the smallest key kept are found one by one. */
+static void keep_largest(const double *key, int64_t dim, int64_t kept, unsigned char *is_kept) {
+    uint64_t least = 0;
+    for (uint64_t bit = 1ull << 62; bit > 0; bit >>= 1) {
+        least |= count_from(key, dim, least | bit) >= kept ? bit : 0;
+    }
+    int64_t equal = kept - count_from(key, dim, least + 1);
+    for (int64_t i = 0; i < dim; i++) {
+        const uint64_t bits = bits_of(key[i]);
+        is_kept[i] = bits > least || (bits == least && equal-- > 0);
     }
 }
 

@@ -12,6 +12,7 @@ static tg_tucker_plan plan_of(const tg_branch *branch) {
     for (int d = 0; d < plan.ndim; d++) {
         plan.dim[d] = branch->modes.dim[d];
         plan.rank[d] = branch->modes.rank[d];
+        plan.most[d] = branch->is_auto ? branch->max_rank[d] : 0;
         plan.is_active[d] = true;
     }
     return plan;

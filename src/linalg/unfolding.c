@@ -1,0 +1,97 @@
+#include "linalg/unfolding.h"
+
+#include "linalg/scratch.h"
+
+tg_unfolding tg_unfolding_of(int ndim, const int64_t *size, int mode) {
+    tg_unfolding u = {1, size[mode], 1};
+    for (int d = 0; d < ndim; d++) {
+        *(d < mode ? &u.left : &u.right) *= d == mode ? 1 : size[d];
+    }
+    return u;
+}
+
+/* What gathering works on. */
+typedef struct pieces {
+    void *matrix;   /* (dim, left, right) */
+    void *dense;    /* (left, dim, right) in full precision, masked */
+    void *identity; /* (right, right) */
+} pieces;
+
+static bool is_gathered(tg_unfolding u) {
+    return tg_unfolding_gathered(u).left == u.left;
+}
+
+static pieces lay_out(tg_dtype dtype, tg_unfolding u, tg_scratch *scratch) {
+    const size_t size = tg_dtype_size(dtype);
+    const size_t whole = (size_t)(u.dim * tg_unfolding_columns(u)) * size;
+    pieces p = {0};
+    if (!is_gathered(u)) {
+        p.matrix = tg_scratch_take(scratch, whole);
+        p.dense = tg_scratch_take(scratch, whole);
+        p.identity = tg_scratch_take(scratch, (size_t)(u.right * u.right) * size);
+    }
+    return p;
+}
+
+size_t tg_unfolding_scratch(tg_dtype dtype, tg_unfolding u) {
+    tg_scratch scratch = {0};
+    lay_out(dtype, u, &scratch);
+    return scratch.used;
+}
+
+tg_status tg_fill_identity(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                           void *out) {
+    tg_status status = be->ops->fill(be, dtype, rows * columns, (tg_scalar){0}, out);
+    for (int64_t i = 0; i < rows && i < columns && status == TG_OK; i++) {
+        char *one = (char *)out + (size_t)(i * columns + i) * tg_dtype_size(dtype);
+        status = be->ops->fill(be, dtype, 1, (tg_scalar){1.0, 0.0}, one);
+    }
+    return status;
+}
+
+tg_status tg_unfolding_gather(tg_backend *be, tg_dtype dtype, tg_unfolding *u, const void **x,
+                              tg_storage *store, const tg_bitmap **mask, void *scratch) {
+    const tg_backend_ops *ops = be->ops;
+    const int64_t columns = tg_unfolding_columns(*u), numel = u->dim * columns;
+    tg_status status = TG_OK;
+    if (is_gathered(*u)) {
+        return TG_OK;
+    }
+    const pieces p = lay_out(dtype, *u, &(tg_scratch){.block = scratch});
+    if (*store != TG_STORE_FULL || *mask) {
+        TG_TRY(ops->convert(be, numel, tg_stored(dtype, *store), *x, dtype, p.dense));
+        TG_TRY(*mask ? ops->bitmap_clear(be, dtype, *mask, p.dense, p.dense) : TG_OK);
+        *x = p.dense;
+    }
+    TG_TRY(tg_fill_identity(be, dtype, u->right, u->right, p.identity));
+    const tg_gemm gather = {.dtype = dtype,
+                            .m = u->dim,
+                            .n = u->right,
+                            .k = u->right,
+                            .alpha = {1.0, 0.0},
+                            .a = *x,
+                            .lda = u->right,
+                            .stride_a = u->dim * u->right,
+                            .b = p.identity,
+                            .ldb = u->right,
+                            .c = p.matrix,
+                            .ldc = columns,
+                            .stride_c = u->right,
+                            .batch = u->left};
+    TG_TRY(ops->gemm(be, &gather));
+    *u = tg_unfolding_gathered(*u);
+    *x = p.matrix;
+    *store = TG_STORE_FULL;
+    *mask = NULL;
+fail:
+    return status;
+}
+
+tg_status tg_unfolding_gram(tg_backend *be, tg_dtype dtype, tg_unfolding u, const void *x,
+                            const tg_bitmap *mask, void *gram) {
+    if (!tg_unfolding_is_tall(u)) {
+        return be->ops->gram(be, dtype, u.left, u.dim, u.right, x, mask, gram);
+    }
+    return u.left == 1 ? be->ops->gram(be, dtype, u.dim, u.right, 1, x, mask, gram)
+                       : be->ops->gram(be, dtype, 1, u.left, u.dim, x, mask, gram);
+}
