@@ -114,22 +114,24 @@ bool mlp_is_half_call(const tg_backend *be, const tg_mlp *op, bool backward);
 
 /* Calls f(mlp_shape) with the smallest shape there is for these channels; `dx`: backward needs the
  * gradient of the input, for which no shape with few inputs is made. */
-template <class G> auto with_tf32_shape(const tg_mlp *op, bool dx, G f) {
+template <class F, class G> auto with_shape_of(const tg_mlp *op, bool dx, G f) {
     const int64_t in = op->in, out = op->out;
     if (in > 64 || out > 64) {
-        return out <= 16         ? f(mlp_shape<tf32, 128, 64, 16>())
-               : in <= 16 && !dx ? f(mlp_shape<tf32, 16, 64, 128>())
-                                 : f(mlp_shape<tf32, 128, 64, 128>());
+        return out <= 16         ? f(mlp_shape<F, 128, 64, 16>())
+               : in <= 16 && !dx ? f(mlp_shape<F, 16, 64, 128>())
+                                 : f(mlp_shape<F, 128, 64, 128>());
     }
-    return out <= 16          ? f(mlp_shape<tf32, 64, 64, 16>())
-           : in <= 16 && !dx  ? f(mlp_shape<tf32, 16, 64, 64>())
-           : op->hidden <= 32 ? f(mlp_shape<tf32, 64, 32, 64>())
-                              : f(mlp_shape<tf32, 64, 64, 64>());
+    return out <= 16          ? f(mlp_shape<F, 64, 64, 16>())
+           : in <= 16 && !dx  ? f(mlp_shape<F, 16, 64, 64>())
+           : op->hidden <= 32 ? f(mlp_shape<F, 64, 32, 64>())
+                              : f(mlp_shape<F, 64, 64, 64>());
 }
 
 template <class G> auto with_mlp_shape(const tg_backend *be, const tg_mlp *op, bool backward, G f) {
     if (!mlp_is_half_call(be, op, backward)) {
-        return with_tf32_shape(op, backward && op->dx, f);
+        const bool dx = backward && op->dx;
+        return be->math == TG_MATH_TF32 ? with_shape_of<tf32>(op, dx, f)
+                                        : with_shape_of<split_f32>(op, dx, f);
     }
     const bool small = op->in <= 64 && op->out <= 64;
     if (op->x_store == TG_STORE_BF16) {
@@ -157,18 +159,23 @@ template <class S, class G> tg_status with_known(const mlp_task &t, G f) {
         const bool whole = is_whole(t.x) && is_whole(t.dx) && is_whole(t.y) && is_whole(t.add) &&
                            is_whole(t.activated) && is_whole(t.dy);
         const tg_storage x = t.x.store, y = t.y.store;
-        if (x == y) {
-            return with_known(x, whole, [&](auto both) { return f(both, both); });
-        }
-        if constexpr (S::IN == 16) {
-            if (x == TG_STORE_FULL) {
-                return with_known(y, whole, [&](auto of_y) {
-                    using Y = decltype(of_y);
-                    return f(known<(Y::value == LOOSE ? LOOSE : (int)TG_STORE_FULL)>(), of_y);
-                });
+        if constexpr (S::F::SPLIT) { /* full storage alone is taken */
+            return whole ? f(known<TG_STORE_FULL>(), known<TG_STORE_FULL>())
+                         : f(known<LOOSE>(), known<LOOSE>());
+        } else {
+            if (x == y) {
+                return with_known(x, whole, [&](auto both) { return f(both, both); });
             }
+            if constexpr (S::IN == 16) {
+                if (x == TG_STORE_FULL) {
+                    return with_known(y, whole, [&](auto of_y) {
+                        using Y = decltype(of_y);
+                        return f(known<(Y::value == LOOSE ? LOOSE : (int)TG_STORE_FULL)>(), of_y);
+                    });
+                }
+            }
+            return f(known<LOOSE>(), known<LOOSE>());
         }
-        return f(known<LOOSE>(), known<LOOSE>());
     }
 }
 

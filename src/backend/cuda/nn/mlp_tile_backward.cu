@@ -245,7 +245,7 @@ size_t mlp_tile_workspace(const tg_backend *be, const tg_mlp *op) {
     const int blocks = cuda_state_of(be)->processors * TENSOR_BLOCKS;
     size_t most = mlp_lift_half_workspace(be, op);
     for (int dx = 0; dx < 2; dx++) {
-        const size_t bytes = with_tf32_shape(op, dx == 1, [&](auto shape) {
+        const size_t bytes = with_shape_of<tf32>(op, dx == 1, [&](auto shape) {
             using S = decltype(shape);
             const int chunks = mlp_chunks(op, S::CHUNK);
             return (size_t)parts_of(tiles, blocks, chunks) * mlp_part_bytes(sizes_of<S>(chunks));

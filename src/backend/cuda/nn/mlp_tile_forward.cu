@@ -93,7 +93,8 @@ mlp_task mlp_task_of(const tg_mlp *op, int chunk) {
 }
 
 bool mlp_tile_takes(const tg_backend *be, const tg_mlp *op) {
-    return op->dtype == TG_F32 && be->math == TG_MATH_TF32 && op->dropout == 0.0 &&
+    const bool is_full = op->x_store == TG_STORE_FULL && op->y_store == TG_STORE_FULL;
+    return op->dtype == TG_F32 && (be->math == TG_MATH_TF32 || is_full) && op->dropout == 0.0 &&
            op->alpha != 0.0 && op->in <= 128 && op->out <= 128 && op->hidden >= 1 &&
            op->hidden <= 1024 && tiles_countable(op->batch, op->pixels);
 }

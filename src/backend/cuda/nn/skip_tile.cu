@@ -186,8 +186,8 @@ static bool is_half_call(const tg_backend *be, const tg_skip *op, const skip_tas
                                                 : backward_shared<bf16, 128>();
     const bool aligned = backward ? has_octets(t.dy, op->pixels) && has_octets(t.dx, op->pixels)
                                   : has_octets(t.y, op->pixels);
-    return op->store != TG_STORE_FULL && aligned && has_octets(t.x, op->pixels) &&
-           tensor_fits(be, shared);
+    return be->math == TG_MATH_TF32 && op->store != TG_STORE_FULL && aligned &&
+           has_octets(t.x, op->pixels) && tensor_fits(be, shared);
 }
 
 /* f(format, C, KNOWN) of a call. */
@@ -205,12 +205,16 @@ static tg_status with_kernel(const tg_backend *be, const tg_skip *op, const skip
     }
     const bool whole = is_whole(t.x) && (backward ? is_whole(t.dy) && is_whole(t.dx) //
                                                   : is_whole(t.y));
+    if (be->math != TG_MATH_TF32) { /* full storage alone is taken */
+        return whole ? with_channels(split_f32(), known<TG_STORE_FULL>())
+                     : with_channels(split_f32(), known<LOOSE>());
+    }
     return with_known(op->store, whole, [&](auto how) { return with_channels(tf32(), how); });
 }
 
 bool skip_tile_takes(const tg_backend *be, const tg_skip *op) {
-    return op->dtype == TG_F32 && be->math == TG_MATH_TF32 && op->kind == TG_SKIP_MAP_LINEAR &&
-           op->alpha != 0.0 && op->in <= 128 && op->out <= 128 &&
+    return op->dtype == TG_F32 && (be->math == TG_MATH_TF32 || op->store == TG_STORE_FULL) &&
+           op->kind == TG_SKIP_MAP_LINEAR && op->alpha != 0.0 && op->in <= 128 && op->out <= 128 &&
            tiles_countable(op->batch, op->pixels) &&
            tensor_fits(be, channels_of(op) == 64 ? backward_shared<tf32, 64>()
                                                  : backward_shared<tf32, 128>());

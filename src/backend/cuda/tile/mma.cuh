@@ -1,9 +1,11 @@
 /* Number formats of the tile layer, and how the warps of a block share a product.
  *
- * Activations of a tile (channels, TILE pixels) and weights lie in shared memory in one of three
+ * Activations of a tile (channels, TILE pixels) and weights lie in shared memory in one of four
  * formats and are multiplied by tensor cores, with sums in f32:
  *
  *   tf32       f32 numbers, rounded to TF32 as they are written, whatever they are stored as.
+ *   split_f32  f32 numbers. Each is the sum of two in TF32 when it is multiplied, and of the four
+ *              products the three largest are taken: 21 bits of a product are right.
  *   bf16, f16  16-bit numbers as they are stored; what a function makes of them is rounded as if it
  *              were stored. A weight is the sum of terms: one of f16, which keeps as many bits as
  *              TF32, two of bfloat16.
@@ -22,16 +24,20 @@ enum { TILE = 64 }; /* pixels of a tile */
 
 struct tf32 {
     using number = float; /* in shared memory */
-    static constexpr bool HALF = false;
+    static constexpr bool HALF = false, SPLIT = false;
     static constexpr int STEP = 8; /* k's of an instruction */
     static constexpr int TERMS = 1;
     static constexpr int RUN = 4;       /* pixels that move at once between memory and registers */
     static constexpr int LD = TILE + 4; /* numbers from row to row of a tile */
 };
 
+struct split_f32 : tf32 {
+    static constexpr bool SPLIT = true;
+};
+
 template <int STORE_> struct half_format {
     using number = uint16_t;
-    static constexpr bool HALF = true;
+    static constexpr bool HALF = true, SPLIT = false;
     static constexpr int STORE = STORE_;
     static constexpr int STEP = 16;
     static constexpr int TERMS = STORE == TG_STORE_BF16 ? 2 : 1;
@@ -76,10 +82,27 @@ template <class F> __device__ inline float2 of_word(uint32_t word) {
 
 /* ---- fragments ---- */
 
+/* A number as the sum of two in TF32, the first one the nearest. */
+struct tf32_terms {
+    float first, second;
+};
+
+__device__ inline tf32_terms terms_of(uint32_t number) {
+    const float first = __uint_as_float((number + 0x1000u) & 0xFFFFE000u);
+    return {first, __uint_as_float(number) - first};
+}
+
 /* c (16 x 8) += a (16 x STEP) b (STEP x 8); who holds what: instructions.cuh. */
 template <class F>
 __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-    if constexpr (!F::HALF) {
+    if constexpr (F::SPLIT) { /* small terms before large ones */
+        const tf32_terms a0 = terms_of(a[0]), a1 = terms_of(a[1]), a2 = terms_of(a[2]),
+                         a3 = terms_of(a[3]), b0 = terms_of(b[0]), b1 = terms_of(b[1]);
+        const float4 first = {a0.first, a1.first, a2.first, a3.first};
+        mma_tf32(c, {a0.second, a1.second, a2.second, a3.second}, b0.first, b1.first);
+        mma_tf32(c, first, b0.second, b1.second);
+        mma_tf32(c, first, b0.first, b1.first);
+    } else if constexpr (!F::HALF) {
         mma_tf32(c,
                  {__uint_as_float(a[0]), __uint_as_float(a[1]), __uint_as_float(a[2]),
                   __uint_as_float(a[3])},
@@ -193,16 +216,22 @@ template <class F> constexpr size_t tile_bytes(int channels) {
     return (size_t)channels * F::LD * sizeof(typename F::number);
 }
 
+/* A number as a format has it in shared memory, 16-bit ones apart. */
+template <class F> __device__ inline float rounded(float v) {
+    return F::SPLIT ? v : to_tf32(v);
+}
+
 /* Numbers next to each other, rounded to the format. */
 template <class F> __device__ inline void put_piece(typename F::number *to, const float (&v)[2]) {
     if constexpr (F::HALF) {
         *reinterpret_cast<uint32_t *>(to) = to_word<F>(v[0], v[1]);
     } else {
-        *reinterpret_cast<float2 *>(to) = {to_tf32(v[0]), to_tf32(v[1])};
+        *reinterpret_cast<float2 *>(to) = {rounded<F>(v[0]), rounded<F>(v[1])};
     }
 }
 template <class F> __device__ inline void put_piece(float *to, const float (&v)[4]) {
-    *reinterpret_cast<float4 *>(to) = {to_tf32(v[0]), to_tf32(v[1]), to_tf32(v[2]), to_tf32(v[3])};
+    *reinterpret_cast<float4 *>(to) = {rounded<F>(v[0]), rounded<F>(v[1]), rounded<F>(v[2]),
+                                       rounded<F>(v[3])};
 }
 
 /* tile = f(m, h, number) of every number of a product (M, TILE); rows of h with the warp's own. */

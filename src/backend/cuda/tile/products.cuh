@@ -322,13 +322,38 @@ __device__ inline void add_adjoint_product(P &p, const shared_weights<F, K, M> &
     add_over_channels<K>(p, weight_columns<P, shared_weights<F, K, M>>(w), x);
 }
 
-/* p += x y^T, x (M, TILE), y (N, TILE): the sum over the pixels of a tile. */
+/* p += x y^T, x (M, TILE), y (N, TILE): the sum over the pixels of a tile. Tensor cores cut off
+ * what they add up, which tells after thousands of pixels: sums of split numbers are of one tile,
+ * and rounded when they are added to p. */
 template <class P>
 __device__ inline void add_correlation(P &p, const typename P::F::number *x,
                                        const typename P::F::number *y) {
     using F = typename P::F;
-    add_fragments<TILE / F::STEP, F::HALF ? TILE / F::STEP : 2, 1>(p, tile_rows<P>(x),
-                                                                   turned_tile<P>(y));
+    constexpr int STEPS = TILE / F::STEP;
+    const tile_rows<P> left(x);
+    const turned_tile<P> right(y);
+    if constexpr (!F::SPLIT) {
+        add_fragments<STEPS, F::HALF ? STEPS : 2, 1>(p, left, right);
+    } else {
+#pragma unroll
+        for (int m = 0; m < P::MT; m++) {
+            float sum[P::NT][4] = {};
+#pragma unroll 2
+            for (int k = 0; k < STEPS; k++) {
+                uint32_t a[4], b[P::NT][2];
+                left.read(a, m, k, 0);
+                right.read(b, k);
+#pragma unroll
+                for (int n = 0; n < P::NT; n++) {
+                    mma<F>(sum[n], a, b[n]);
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < P::NT * 4; i++) {
+                p.acc[m][i / 4][i % 4] += sum[i / 4][i % 4];
+            }
+        }
+    }
 }
 
 #endif
