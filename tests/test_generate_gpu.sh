@@ -33,7 +33,7 @@ fi
 
 # ---- independent samples: more than go along at once ----
 
-ns=(ns --n-train 300 --n-test 3 -r 10 --test-resolution '10,7' --grid 24 --time 0.2 --seed 3)
+ns=(ns --n-train 300 --n-test 3 -r 10 --test-resolution '10,7' --grid 24 --time 0.05 --seed 3)
 run 0 "${ns[@]}" --backend cuda -o gpu
 run 0 "${ns[@]}" -o cpu
 for file in ns_train_10.h5 ns_test_10.h5 ns_test_7.h5; do
