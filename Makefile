@@ -8,7 +8,7 @@ FORMATTED = git ls-files 'include/*.h' 'src/*.[ch]' 'src/*.inc' 'src/*.cu' 'src/
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
-.PHONY: build build-cuda demo check check-long fuzz bench format format-check lint install clean help
+.PHONY: build build-cuda demo check check-long fuzz bench format format-check lint install wheel clean help
 
 build: ## build/bin/tgrad and both libraries, optimised
 	@cmake --preset release >/dev/null
@@ -56,6 +56,9 @@ lint: format-check ## format, include directions and clang-tidy
 
 install: build ## install to PREFIX (default /usr/local); DESTDIR is respected
 	@cmake --install build --prefix $(PREFIX)
+
+wheel: ## dist/libtgrad-*.whl, the Python package for pip; TG_CUDA=ON: with the CUDA backend
+	@scripts/wheel
 
 clean: ## remove every build folder
 	@rm -rf build build-*

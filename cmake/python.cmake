@@ -8,3 +8,27 @@ if(Python3_FOUND)
                        DEPENDS ${generator} ${headers} VERBATIM)
     add_custom_target(tgrad_python ALL DEPENDS ${interface})
 endif()
+
+# What the wheel holds beside the package's modules (pyproject.toml), with the licences of the libraries
+# that became a part of it, as Debian tells them. Libraries of CUDA are those that
+# PyTorch's wheels bring; they stand beside this package.
+if(TG_STANDALONE)
+    install(FILES ${interface} DESTINATION . COMPONENT python)
+    foreach(target tgrad tgrad_h5 tgrad_cli)
+        install(PROGRAMS $<TARGET_FILE:${target}> DESTINATION . COMPONENT python)
+    endforeach()
+    foreach(package libopenblas-dev liblapacke-dev libhdf5-dev libaec-dev zlib1g-dev libjansson-dev libfyaml-dev
+            libpng-dev libgfortran5 libgomp1)
+        if(EXISTS /usr/share/doc/${package}/copyright)
+            install(FILES /usr/share/doc/${package}/copyright DESTINATION licences
+                    RENAME ${package}.txt COMPONENT python)
+        endif()
+    endforeach()
+    if(TG_CUDA)
+        set(folders "$ORIGIN")
+        foreach(folder cu13 cuda_runtime cublas cusolver cusparse nvjitlink)
+            list(APPEND folders "$ORIGIN/../nvidia/${folder}/lib")
+        endforeach()
+        set_target_properties(tgrad tgrad_cli PROPERTIES INSTALL_RPATH "${folders}")
+    endif()
+endif()
