@@ -5,10 +5,15 @@
 NumPy is enough for everything but the optimizer, which imports torch when it is first named.
 """
 import importlib
+import sys
 
-from ._library import Error, lib, text
+try:
+    from ._library import Error, lib, text
 
-__version__ = text(lib.tg_build().version)
+    __version__ = text(lib.tg_build().version)
+except ImportError:
+    if sys.argv[:1] != ["-m"]:  # so it is while `python -m libtgrad` imports this: it diagnoses
+        raise
 
 # Name -> module that has it; imported when it is first used.
 _LAZY = {}

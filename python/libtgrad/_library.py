@@ -31,6 +31,20 @@ def _candidates():
         yield tree / folder / "lib" / "libtgrad.so"
 
 
+def _open(path):
+    """OpenBLAS makes threads when it is loaded, which the library does not use."""
+    name = "OPENBLAS_NUM_THREADS"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        return ctypes.CDLL(str(path))
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
 def _load():
     tried = []
     for path in _candidates():
@@ -38,7 +52,7 @@ def _load():
             tried.append(f"{path}: not there")
             continue
         try:
-            return path, ctypes.CDLL(str(path))
+            return path, _open(path)
         except OSError as error:  # such as CUDA libraries that are missing
             tried.append(f"{path}: {error}")
     raise ImportError("libtgrad: no shared library could be loaded (set LIBTGRAD_LIBRARY to the file "
