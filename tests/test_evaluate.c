@@ -239,6 +239,15 @@ static void count_nonfinite(tg_context *ctx, tg_model *model) {
     assert_true(wanted > 10);
 }
 
+/* How often an evaluation leaves the device that is none without work. */
+static long count_starved(tg_context *ctx, tg_model *model, tg_dataset *set, int batch) {
+    const long before = fake_device_counts().starved;
+    tg_test_errors errors;
+    set_ok(ctx, tg_model_evaluate(model, set, batch, &errors));
+    tg_test_errors_destroy(&errors);
+    return fake_device_counts().starved - before;
+}
+
 static void check(tg_context *ctx, const problem *p, const char *root) {
     char path[1200];
     tg_train_end end;
@@ -269,6 +278,8 @@ static void check(tg_context *ctx, const problem *p, const char *root) {
         tg_test_errors_destroy(&errors);
         tg_test_errors_destroy(&errors);
     }
+    /* seven batches as one: nothing waits for a batch */
+    assert_int_equal(count_starved(ctx, model, set, 1), count_starved(ctx, model, set, SAMPLES));
     count_nonfinite(ctx, model);
     tg_dataset_close(&set);
     tg_tensor_destroy(&pred);

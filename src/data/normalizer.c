@@ -250,6 +250,25 @@ tg_status tg_normalizer_invert(const tg_normalizer *n, tg_tensor *values) {
     return transform(n, values, false);
 }
 
+/* Channels lie one behind the other; with a single one that is the whole tensor. */
+tg_status tg_normalizer_decode(const tg_normalizer *n, tg_backend *be, const tg_tensor *values,
+                               const tg_tensor *out) {
+    const int64_t rows = n->channels == 1 ? 1 : values->shape.dim[0] * n->channels;
+    const int64_t points = tg_tensor_numel(values) / rows;
+    const size_t bytes = (size_t)points * tg_dtype_size(values->dtype);
+    tg_status status = TG_OK;
+    for (int64_t row = 0; row < rows; row++) {
+        const char *from = (const char *)values->data + (size_t)row * bytes;
+        char *to = (char *)out->data + (size_t)row * bytes;
+        const double *mean = n->mean + 2 * (row % n->channels);
+        const tg_scalar std = {.re = n->std[row % n->channels] + FLOOR};
+        TG_TRY(be->ops->fill(be, out->dtype, points, (tg_scalar){mean[0], mean[1]}, to));
+        TG_TRY(be->ops->axpy(be, out->dtype, points, std, from, to));
+    }
+fail:
+    return status;
+}
+
 /* ---- archives ---- */
 
 enum { NAME = 256 };

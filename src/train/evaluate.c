@@ -3,20 +3,33 @@
  *     e_b = |prediction_b - truth_b| / |truth_b|,   |.|^2 = sum over the channels c of |.|_c^2
  *
  * is the error of sample b in L2 or H1; what is reported is its mean over the samples, and the same
- * of each channel by itself. The backend gives the |.|_c^2, the rest is done here. */
+ * of each channel by itself. The backend gives the |.|_c^2 of all samples, the rest is done here.
+ * Where work is queued, a batch is read while the one before is computed with, and nothing waits
+ * for a result before the last one. */
 #include <math.h>
 
 #include "base/memory.h"
+#include "data/normalizer.h"
 #include "train/run_datasets.h"
 #include "train/weights.h"
 
-/* Sums under way; the lists are those of the result. */
-typedef struct tally {
-    int64_t channels;
-    tg_tensor squares;                    /* (batch, channels, 2) where the backend computes */
-    double *host;                         /* the same on the host */
-    double *of_channel[2], *of_sample[2]; /* by norm: L2, H1 */
-} tally;
+enum { SLOTS = 2, NORMS = 2 }; /* L2, H1 */
+
+/* A batch on the host, pinned. */
+typedef struct slot {
+    void *x, *y;
+    tg_stream_event *sent; /* behind its upload */
+} slot;
+
+typedef struct evaluation {
+    tg_model *model;
+    tg_loader *loader;
+    slot slots[SLOTS]; /* batches take turns; empty on the host, where they are read into .. */
+    tg_tensor x, y;    /* .. these, where the backend computes */
+    tg_tensor pred;    /* as the network has it, .. */
+    tg_tensor decoded; /* .. and in the units of the data; none if that is the same */
+    tg_tensor squares[NORMS]; /* (samples, channels, 2): of errors and truths */
+} evaluation;
 
 void tg_test_errors_destroy(tg_test_errors *errors) {
     if (errors) {
@@ -25,83 +38,177 @@ void tg_test_errors_destroy(tg_test_errors *errors) {
     }
 }
 
-/* Two squared norms of every sample and channel. */
-static tg_shape squares_shape(int64_t batch, int64_t channels) {
-    return (tg_shape){.ndim = 3, .dim = {batch, channels, 2}};
+/* ---- memory ---- */
+
+static const tg_stream_ops *stream_of(const evaluation *e) {
+    return e->model->be->ops->stream;
 }
 
-void tg_evaluation_add_bytes(const tg_backend *be, const tg_dataset_facts *facts, int64_t size,
-                             tg_amounts *out) {
-    const tg_shape squares = squares_shape(size, facts->out_channels);
-    tg_batch_add_bytes(be, facts, size, out);
-    out->at[be->ops->place][TG_MEM_DATA] += (size_t)tg_shape_numel(&squares) * sizeof(double);
-}
-
-static tg_status open_tally(tg_context *ctx, int64_t batch, tally *t, tg_test_errors *out) {
-    const tg_shape squares = squares_shape(batch, t->channels);
-    const tg_shape values = {.ndim = 2, .dim = {2, out->channels + out->samples}};
-    tg_status status = TG_OK;
-    TG_TRY(tg_tensor_create(ctx, TG_MEM_OTHER, TG_F64, &values, &out->values));
-    TG_TRY(tg_backend_tensor(ctx, TG_MEM_DATA, TG_F64, &squares, &t->squares));
-    TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, t->host, batch * t->channels * 2));
-    double *list = out->values.data;
-    for (int norm = 0; norm < 2; norm++) {
-        t->of_channel[norm] = list;
-        t->of_sample[norm] = list + out->channels;
-        list += out->channels + out->samples;
-        for (int64_t c = 0; c < t->channels; c++) {
-            t->of_channel[norm][c] = 0.0;
-        }
+static void close_evaluation(evaluation *e) {
+    tg_backend *be = e->model->be;
+    tg_tensor *const tensors[] = {&e->x,       &e->y,          &e->pred,
+                                  &e->decoded, &e->squares[0], &e->squares[1]};
+    if (stream_of(e)) {
+        (void)be->ops->synchronize(be); /* uploads from what is freed now */
     }
-    out->l2_channels = t->of_channel[0];
-    out->h1_channels = t->of_channel[1];
-    out->l2_samples = t->of_sample[0];
-    out->h1_samples = t->of_sample[1];
+    for (int i = 0; stream_of(e) && i < SLOTS; i++) {
+        stream_of(e)->event_destroy(be, &e->slots[i].sent);
+        stream_of(e)->pinned_release(be, e->slots[i].x);
+        stream_of(e)->pinned_release(be, e->slots[i].y);
+    }
+    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
+        tg_tensor_destroy(tensors[i]);
+    }
+    tg_loader_destroy(&e->loader);
+}
+
+static tg_status make_slots(evaluation *e) {
+    tg_backend *be = e->model->be;
+    tg_status status = TG_OK;
+    for (int i = 0; i < SLOTS; i++) {
+        slot *s = &e->slots[i];
+        s->x = stream_of(e)->pinned_alloc(be, TG_MEM_DATA, tg_tensor_bytes(&e->x));
+        s->y = stream_of(e)->pinned_alloc(be, TG_MEM_DATA, tg_tensor_bytes(&e->y));
+        TG_TRY(s->x && s->y ? TG_OK : TG_E_MEMORY);
+        TG_TRY(stream_of(e)->event_create(be, &s->sent));
+    }
 fail:
     return status;
 }
+
+/* For batches of so many samples; close_evaluation is due whatever comes of it. */
+static tg_status open_evaluation(tg_dataset *dataset, const tg_dataset_facts *facts, int64_t size,
+                                 evaluation *e) {
+    tg_context *ctx = e->model->ctx;
+    const tg_loader_config config = {.size = sizeof(tg_loader_config), .batch_size = size};
+    const tg_shape x = tg_batch_shape(facts, size, facts->in_channels);
+    const tg_shape y = tg_batch_shape(facts, size, facts->out_channels);
+    const tg_shape squares = {.ndim = 3, .dim = {facts->samples, facts->out_channels, 2}};
+    tg_status status = TG_OK;
+    TG_TRY(tg_loader_create(ctx, dataset, &config, &e->loader));
+    TG_TRY(tg_backend_tensor(ctx, TG_MEM_DATA, facts->dtype, &x, &e->x));
+    TG_TRY(tg_backend_tensor(ctx, TG_MEM_DATA, facts->dtype, &y, &e->y));
+    TG_TRY(tg_backend_tensor(ctx, TG_MEM_DATA, facts->dtype, &y, &e->pred));
+    if (e->model->encoder[TG_DATA_Y]) {
+        TG_TRY(tg_backend_tensor(ctx, TG_MEM_DATA, facts->dtype, &y, &e->decoded));
+    }
+    for (int norm = 0; norm < NORMS; norm++) {
+        TG_TRY(tg_backend_tensor(ctx, TG_MEM_DATA, TG_F64, &squares, &e->squares[norm]));
+    }
+    TG_TRY(stream_of(e) ? make_slots(e) : TG_OK);
+fail:
+    return status;
+}
+
+void tg_evaluation_add_bytes(const tg_backend *be, const tg_dataset_facts *facts, int64_t samples,
+                             int64_t size, bool decodes, tg_amounts *out) {
+    const size_t x = (size_t)size * facts->x_bytes, y = (size_t)size * facts->y_bytes;
+    out->at[be->ops->place][TG_MEM_DATA] += x + (decodes ? 3 : 2) * y;
+    out->at[be->ops->place][TG_MEM_DATA] +=
+        (size_t)(NORMS * samples * facts->out_channels * 2) * sizeof(double);
+    out->at[TG_HOST][TG_MEM_DATA] += be->ops->stream ? SLOTS * (x + y) : 0;
+}
+
+/* ---- batches ---- */
+
+/* Reads a batch and brings it to where the backend computes. */
+static tg_status take_batch(evaluation *e, int64_t batch, int64_t *count) {
+    slot *s = &e->slots[batch % SLOTS];
+    tg_backend *be = e->model->be;
+    void *const to[2] = {s->x ? s->x : e->x.data, s->y ? s->y : e->y.data};
+    tg_status status = TG_OK;
+    if (s->sent && batch >= SLOTS) {
+        TG_TRY(stream_of(e)->event_wait(be, s->sent));
+    }
+    TG_TRY(tg_loader_batch(e->loader, 0, batch, to[0], to[1], count));
+    tg_tensor x = tg_batch_view(&e->x, *count);
+    const tg_tensor y = tg_batch_view(&e->y, *count);
+    if (e->model->encoder[TG_DATA_X]) {
+        x.data = to[0];
+        x.place = TG_HOST;
+        TG_TRY(tg_normalizer_apply(e->model->encoder[TG_DATA_X], &x));
+    }
+    if (s->sent) {
+        TG_TRY(stream_of(e)->upload_async(be, e->x.data, to[0], tg_tensor_bytes(&x)));
+        TG_TRY(stream_of(e)->upload_async(be, e->y.data, to[1], tg_tensor_bytes(&y)));
+        TG_TRY(stream_of(e)->event_record(be, s->sent));
+    }
+fail:
+    return status;
+}
+
+/* Queues the squares of `count` samples, the first of which is number `first` of the set. */
+static tg_status measure_batch(evaluation *e, int64_t first, int64_t count) {
+    static const tg_loss_kind kinds[NORMS] = {TG_LOSS_LP, TG_LOSS_H1};
+    tg_context *ctx = e->model->ctx;
+    const tg_normalizer *encoder = e->model->encoder[TG_DATA_Y];
+    const tg_tensor x = tg_batch_view(&e->x, count), y = tg_batch_view(&e->y, count);
+    const tg_tensor decoded = tg_batch_view(encoder ? &e->decoded : &e->pred, count);
+    tg_tensor pred = tg_batch_view(&e->pred, count);
+    tg_status status = TG_OK;
+    TG_TRY(tg_fno_forward(e->model->fno, &x, &pred));
+    TG_TRY(encoder ? tg_normalizer_decode(encoder, e->model->be, &pred, &decoded) : TG_OK);
+    for (int norm = 0; norm < NORMS; norm++) {
+        tg_tensor squares;
+        TG_TRY(tg_tensor_slice(ctx, &e->squares[norm], first, count, &squares));
+        TG_TRY(tg_loss_squares(ctx, kinds[norm], &decoded, &y, &squares));
+    }
+fail:
+    return status;
+}
+
+/* ---- errors ---- */
 
 static double relative(double error, double truth) {
     return sqrt(error) / (truth == 0.0 ? 1.0 : sqrt(truth));
 }
 
-/* Adds the errors of `count` samples, the first of which is number `first` of the set. */
-static tg_status add_batch(tg_batch *batch, int64_t first, int64_t count, tally *t) {
-    static const tg_loss_kind kinds[2] = {TG_LOSS_LP, TG_LOSS_H1};
-    tg_backend *be = batch->model->be;
-    const tg_tensor pred = tg_batch_view(&batch->pred, count), y = tg_batch_view(&batch->y, count);
-    tg_tensor squares = tg_batch_view(&t->squares, count);
-    tg_status status = TG_OK;
-    for (int norm = 0; norm < 2; norm++) {
-        TG_TRY(tg_loss_squares(batch->model->ctx, kinds[norm], &pred, &y, &squares));
-        TG_TRY(be->ops->download(be, t->host, squares.data, tg_tensor_bytes(&squares)));
-        for (int64_t b = 0; b < count; b++) {
-            double error = 0.0, truth = 0.0;
-            for (int64_t c = 0; c < t->channels; c++) {
-                const double *square = t->host + 2 * (b * t->channels + c);
-                error += square[0];
-                truth += square[1];
-                t->of_channel[norm][c] += relative(square[0], square[1]);
-            }
-            t->of_sample[norm][first + b] = relative(error, truth);
-        }
+/* Errors of samples and channels, and the mean of the former, from the squares of one norm. */
+static double add_up(const double *squares, int64_t samples, int64_t channels, double *of_channel,
+                     double *of_sample) {
+    double sum = 0.0;
+    for (int64_t c = 0; c < channels; c++) {
+        of_channel[c] = 0.0;
     }
-fail:
-    return status;
+    for (int64_t b = 0; b < samples; b++) {
+        double error = 0.0, truth = 0.0;
+        for (int64_t c = 0; c < channels; c++, squares += 2) {
+            error += squares[0];
+            truth += squares[1];
+            of_channel[c] += relative(squares[0], squares[1]);
+        }
+        of_sample[b] = relative(error, truth);
+        sum += of_sample[b];
+    }
+    for (int64_t c = 0; c < channels; c++) {
+        of_channel[c] /= (double)samples;
+    }
+    return sum / (double)samples;
 }
 
-/* Makes means of the sums. */
-static void close_tally(tally *t, int64_t samples, double mean[2]) {
-    for (int norm = 0; norm < 2; norm++) {
-        double sum = 0.0;
-        for (int64_t b = 0; b < samples; b++) {
-            sum += t->of_sample[norm][b];
-        }
-        mean[norm] = sum / (double)samples;
-        for (int64_t c = 0; c < t->channels; c++) {
-            t->of_channel[norm][c] /= (double)samples;
-        }
+/* Waits for the squares and makes errors of them. */
+static tg_status report(evaluation *e, tg_test_errors *out) {
+    tg_backend *be = e->model->be;
+    const tg_shape values = {.ndim = 2, .dim = {NORMS, out->channels + out->samples}};
+    const size_t bytes = tg_tensor_bytes(&e->squares[0]);
+    double *squares = NULL, mean[NORMS];
+    tg_status status = TG_OK;
+    TG_TRY(tg_tensor_create(e->model->ctx, TG_MEM_OTHER, TG_F64, &values, &out->values));
+    TG_TRY(TG_ALLOC(e->model->ctx, TG_MEM_OTHER, squares, 2 * out->samples * out->channels));
+    double *list = out->values.data;
+    out->l2_channels = list;
+    out->l2_samples = list + out->channels;
+    out->h1_channels = list + values.dim[1];
+    out->h1_samples = out->h1_channels + out->channels;
+    for (int norm = 0; norm < NORMS; norm++, list += values.dim[1]) {
+        TG_TRY(be->ops->download(be, squares, e->squares[norm].data, bytes));
+        mean[norm] = add_up(squares, out->samples, out->channels, list, list + out->channels);
     }
+    out->l2 = mean[0];
+    out->h1 = mean[1];
+fail:
+    TG_FREE(e->model->ctx, squares);
+    return status;
 }
 
 tg_status tg_model_evaluate(tg_model *model, tg_dataset *dataset, int64_t size,
@@ -111,38 +218,24 @@ tg_status tg_model_evaluate(tg_model *model, tg_dataset *dataset, int64_t size,
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
     const int64_t most = size < facts.samples ? size : facts.samples;
     tg_status status = TG_OK;
-    tg_batch batch = {0};
-    tg_loader *loader = NULL;
-    tally t = {.channels = facts.out_channels};
-    double mean[2];
+    evaluation e = {.model = model};
     *out = (tg_test_errors){.samples = facts.samples, .channels = facts.out_channels};
     tg_grid_text(facts.n_dim, facts.grid, out->grid);
     if (most < 1) {
         return tg_fail(model->ctx, TG_E_ARGUMENT, "evaluation: no samples");
     }
     TG_TRY(tg_run_check_set(model->ctx, &model->config, "the data", &facts));
-    TG_TRY(tg_loader_create(
-        model->ctx, dataset,
-        &(tg_loader_config){.size = sizeof(tg_loader_config), .batch_size = most}, &loader));
-    TG_TRY(tg_batch_create(model, &facts, most, &batch));
-    TG_TRY(open_tally(model->ctx, most, &t, out));
+    TG_TRY(open_evaluation(dataset, &facts, most, &e));
     tg_weights_check_grid(model, facts.grid);
     TG_TRY(tg_fno_prepare(model->fno, most, facts.grid, false));
-    for (int64_t b = 0; b < tg_loader_batches(loader); b++) {
+    for (int64_t b = 0; b < tg_loader_batches(e.loader); b++) {
         int64_t count = 0;
-        TG_TRY(tg_loader_batch(loader, 0, b, batch.host_x.data, batch.host_y.data, &count));
-        TG_TRY(tg_batch_send(&batch, count));
-        TG_TRY(tg_batch_predict(&batch, count));
-        TG_TRY(add_batch(&batch, b * most, count, &t));
+        TG_TRY(take_batch(&e, b, &count));
+        TG_TRY(measure_batch(&e, b * most, count));
     }
-    close_tally(&t, facts.samples, mean);
-    out->l2 = mean[0];
-    out->h1 = mean[1];
+    TG_TRY(report(&e, out));
 fail:
-    tg_tensor_destroy(&t.squares);
-    TG_FREE(model->ctx, t.host);
-    tg_batch_destroy(&batch);
-    tg_loader_destroy(&loader);
+    close_evaluation(&e);
     if (status != TG_OK) {
         tg_test_errors_destroy(out);
     }

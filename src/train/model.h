@@ -51,12 +51,13 @@ tg_shape tg_batch_shape(const tg_dataset_facts *facts, int64_t size, int64_t cha
 TG_NODISCARD tg_status tg_batch_create(tg_model *model, const tg_dataset_facts *facts, int64_t size,
                                        tg_batch *out);
 void tg_batch_destroy(tg_batch *batch);
-/* Adds what those take, and what an evaluation in batches of that size takes, besides the network's
- * own buffers (evaluate.c). */
+/* Adds what those take, besides the network's own buffers. */
 void tg_batch_add_bytes(const tg_backend *be, const tg_dataset_facts *facts, int64_t size,
                         tg_amounts *out);
-void tg_evaluation_add_bytes(const tg_backend *be, const tg_dataset_facts *facts, int64_t size,
-                             tg_amounts *out);
+/* The same of an evaluation of `samples` in batches of that size, of a model that normalizes its
+ * output or not (evaluate.c). */
+void tg_evaluation_add_bytes(const tg_backend *be, const tg_dataset_facts *facts, int64_t samples,
+                             int64_t size, bool decodes, tg_amounts *out);
 
 /* Views of the first `count` samples. */
 tg_tensor tg_batch_view(const tg_tensor *tensor, int64_t count);

@@ -258,7 +258,8 @@ static tg_status evaluate(planner *p, int index) {
     const int64_t most = set->batch < samples ? set->batch : samples;
     char name[TG_GRID_TEXT + 32], grid[TG_GRID_TEXT];
     tg_amounts batch = {{{0}}};
-    tg_evaluation_add_bytes(p->be, &set->facts, most, &batch);
+    tg_evaluation_add_bytes(p->be, &set->facts, samples, most, p->config.data.encode_output,
+                            &batch);
     snprintf(name, sizeof name, "evaluation at %s",
              tg_grid_text(set->facts.n_dim, set->facts.grid, grid));
     note(p, name, &batch); /* made before the network's buffers change */
