@@ -1,6 +1,6 @@
 /* The run folder when the system fails it: writes that are cut short or refused, interrupted calls,
  * file systems without locks, files that a crash or a forger left. The system's calls are put in
- * front of the C library's by this program, which the static library is linked into. */
+ * front of the C library's by this program. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <inttypes.h>
@@ -21,7 +21,9 @@
 #include "tgrad/tgrad.h"
 #include "train/trainer.h"
 
-/* ---- the system, as the test wants it ---- */
+/* ---- the system, as the test wants it: seen by a shared library, too ---- */
+
+#pragma GCC visibility push(default)
 
 static int interruptions;         /* calls from now on that a signal interrupts */
 static bool writes_bytes;         /* one byte at a time */
@@ -63,6 +65,8 @@ int flock(int fd, int operation) {
     }
     return is_interrupted() ? -1 : (int)syscall(SYS_flock, fd, operation);
 }
+
+#pragma GCC visibility pop
 
 static int reset(void **state) {
     (void)state;

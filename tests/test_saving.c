@@ -1,7 +1,7 @@
 /* Checkpoints that are written while a run goes on, as it is on a device: steps do not wait for
  * them, each holds the state of its own step, and when one cannot be written the run says so, in
  * the words of the one who waits. The system's calls are put in front of the C library's by this
- * program, which the static library is linked into. */
+ * program. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <math.h>
@@ -20,7 +20,9 @@
 #include "support/training.h"
 #include "train/trainer.h"
 
-/* ---- the system, as the test wants it ---- */
+/* ---- the system, as the test wants it: seen by a shared library, too ---- */
+
+#pragma GCC visibility push(default)
 
 static pthread_t owner;
 static atomic_int steps;       /* told to the watcher */
@@ -56,6 +58,8 @@ int fsync(int fd) {
     (void)fd;
     return 0;
 }
+
+#pragma GCC visibility pop
 
 /* ---- runs ---- */
 

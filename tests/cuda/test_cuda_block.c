@@ -1,6 +1,6 @@
 /* Blocks of a Fourier neural operator in one call, on GPUs that have it: every size there is a
  * kernel for, with and without an MLP, results in place of the input or apart, against the parts on
- * ref. */
+ * the CPU. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* Channel MLPs, linear skips and Fourier transforms of 16-bit formats with products rounded to
  * TF32, where the GPU has kernels of its own for them: every shape these are made for, odd sizes,
- * 16-bit formats, arrays aligned or not, against ref; and twice the same bits. */
+ * 16-bit formats, arrays aligned or not, against the CPU; and twice the same bits. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,8 +37,8 @@ static const mode modes[] = {
     {TG_ACT_NONE, true, false, true, true, TG_STORE_F16, TG_STORE_FULL},
 };
 
-/* Ref takes long for many pixels: these are only for 16-bit kernels, as many tiles of them as a
- * block takes more than one of. */
+/* Many pixels are only for 16-bit kernels: as many tiles of them as a block takes more than one
+ * of. */
 static bool is_worth_it(const mode *m, int64_t in, int64_t pixels) {
     return pixels < 8000 || (in > 4 ? m->x_store != TG_STORE_FULL
                                     : m->x_store == TG_STORE_FULL && m->y_store != TG_STORE_FULL);

@@ -25,7 +25,7 @@ int t_gpu_begin(void **state) {
         .size = sizeof(tg_context_config), .device = -1, .threads = 1, .math = TG_MATH_TF32};
     const bool is_open = tg_context_create(&config, &contexts[0]) == TG_OK &&
                          tg_context_create(&config, &contexts[1]) == TG_OK &&
-                         tg_backend_open(contexts[0], "ref", &oracle) == TG_OK &&
+                         tg_backend_open(contexts[0], "cpu", &oracle) == TG_OK &&
                          tg_backend_open(contexts[1], "cuda", &device) == TG_OK;
     return is_open ? 0 : -1;
 }

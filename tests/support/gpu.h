@@ -1,4 +1,5 @@
-/* Scripts (side.h) on ref and on the GPU, products rounded to TF32 on both. */
+/* Scripts (side.h) on the GPU with products rounded to TF32, against the cpu backend: that one is
+ * proved by ref in tests of its own, and takes seconds where ref takes minutes. */
 #ifndef TEST_SUPPORT_GPU_H
 #define TEST_SUPPORT_GPU_H
 
@@ -11,7 +12,7 @@ bool t_gpu_here(void);
 int t_gpu_begin(void **state);
 int t_gpu_end(void **state);
 
-/* Runs a script on ref and twice on the GPU: near the first, and twice the same bits. */
+/* Runs a script on the CPU and twice on the GPU: near the first, and twice the same bits. */
 void t_gpu_compare(tg_dtype dtype, void (*script)(t_side *s, const void *what), const void *what);
 
 #endif
