@@ -10,10 +10,9 @@
 #include "text.h"
 
 /* One step of a ladder: settings, and the time of a training step with them as a multiple of the
- * time without. Those of activations in bf16 on a GPU and of checkpoints are measured (ns1024,
- * H200, docs/memory.md), the others are estimates: for the order, not for promises. What changes
- * the training itself (another batch size, lower ranks, numbers in 16 bits) comes later than its
- * time says. */
+ * time without. Those of checkpoints are measured (ns1024, H200, docs/memory.md), the others are
+ * estimates: for the order, not for promises. What changes the training itself (lower ranks,
+ * numbers in less) comes later than its time says. */
 typedef struct rung {
     double time;
     double cost;               /* by which rungs are ordered */
@@ -25,7 +24,7 @@ enum { RUNGS = 16, LADDERS = 7, MOST_PLANS = 600 };
 typedef struct ladder {
     int count; /* rungs, the first of which changes nothing */
     rung rung[RUNGS];
-    char text[RUNGS][2][32]; /* values that are made here */
+    char text[RUNGS][32]; /* values that are made here */
 } ladder;
 
 typedef struct combination {
@@ -61,23 +60,15 @@ static void add_values(const tg_settings *settings, ladder *l, const char *key, 
     }
 }
 
-/* Smaller batches of which as many more are added up, so that an update sees the same samples; and
- * then smaller batches alone, since sums take memory themselves. */
-static void add_batches(const tg_settings *settings, ladder *l) {
+/* Fewer samples in flight, which changes sums by a rounding alone. */
+static void add_micro_batches(const tg_settings *settings, ladder *l) {
     const long batch = strtol(cli_setting_or(settings, "data.batch_size", "16"), NULL, 10);
-    const long micro = strtol(cli_setting_or(settings, "opt.accumulation_steps", "1"), NULL, 10);
+    const long set = strtol(cli_setting_or(settings, "fno.micro_batch", "0"), NULL, 10);
     double time = 1.0;
-    for (long part = 2; l->count + 1 < RUNGS && part <= batch; part *= 2) {
-        if (batch % part == 0) {
-            time *= 1.06;
-            char(*text)[32] = l->text[l->count];
-            snprintf(text[0], sizeof text[0], "%ld", batch / part);
-            snprintf(text[1], sizeof text[1], "%ld", micro * part);
-            const rung sums = {
-                time, time, {{"data.batch_size", text[0]}, {"opt.accumulation_steps", text[1]}}};
-            l->rung[l->count++] = sums;
-            add_rung(l, time, 1.4 * time, "data.batch_size", text[0]);
-        }
+    for (long now = (set > 0 ? set : batch) / 2; l->count < RUNGS && now >= 1; now /= 2) {
+        time *= 1.04;
+        snprintf(l->text[l->count], sizeof l->text[0], "%ld", now);
+        add_rung(l, time, time, "fno.micro_batch", l->text[l->count]);
     }
 }
 
@@ -123,8 +114,8 @@ static void add_methods(const tg_settings *settings, ladder *l) {
 static void make_ladders(search *s) {
     static const char *const states[] = {"full", "half", "8bit"};
     static const double state_times[] = {1.0, 1.01, 1.03};
-    static const char *const stores[] = {"full", "bf16"};
-    const double activation_times[] = {1.0, tg_backend_place(s->ctx) == TG_HOST ? 1.02 : 0.75};
+    static const char *const stores[] = {"full", "bf16"}, *const saved[] = {"full", "8bit"};
+    static const double saved_times[] = {1.0, 1.1};
     static const double weight_times[] = {1.0, 1.02};
     static const char *const keeps[] = {"off", "block", "minimal"};
     static const double keep_times[] = {1.0, 1.15, 1.38};
@@ -132,13 +123,12 @@ static void make_ladders(search *s) {
         s->ladder[i] = (ladder){.count = 1, .rung = {{.time = 1.0, .cost = 1.0}}};
     }
     add_values(s->settings, &s->ladder[0], "opt.state_precision", "full", states, state_times, 3);
-    add_values(s->settings, &s->ladder[1], "fno.activation_precision", "full", stores,
-               activation_times, 2);
+    add_values(s->settings, &s->ladder[1], "fno.saved_precision", "full", saved, saved_times, 2);
     add_values(s->settings, &s->ladder[2], "fno.fno_block_weights_precision", "full", stores,
                weight_times, 2);
     add_values(s->settings, &s->ladder[3], "fno.activation_checkpoint", "off", keeps, keep_times,
                3);
-    add_batches(s->settings, &s->ladder[4]);
+    add_micro_batches(s->settings, &s->ladder[4]);
     add_methods(s->settings, &s->ladder[5]);
     const double cache = strtod(cli_setting_or(s->settings, "data.cache", "2e9"), NULL);
     if (tg_backend_place(s->ctx) == TG_HOST && cache > 0.0) { /* data lie where the network does */

@@ -44,13 +44,15 @@ typedef struct step {
     double loss;
 } step;
 
-static step run(const char *backend, int threads, int c, const char *saved, const char *again) {
+static step run_parts(const char *backend, int threads, int c, const char *saved, const char *again,
+                      int micro) {
     char json[640];
     step out = {0};
     tg_context *ctx = net_context(backend, threads);
     snprintf(json, sizeof json,
-             "{%s, \"saved_precision\": \"%s\", \"activation_checkpoint\": \"%s\"}",
-             cases[c].config, saved, again);
+             "{%s, \"saved_precision\": \"%s\", \"activation_checkpoint\": \"%s\","
+             "\"micro_batch\": %d}",
+             cases[c].config, saved, again, micro);
     const tg_fno_config config = net_config(ctx, json);
     tg_fno *fno = NULL;
     net_ok(ctx, tg_fno_create(ctx, &config, 3, &fno));
@@ -66,6 +68,10 @@ static step run(const char *backend, int threads, int c, const char *saved, cons
     tg_tensor_destroy(&target);
     tg_fno_destroy(&fno);
     return out;
+}
+
+static step run(const char *backend, int threads, int c, const char *saved, const char *again) {
+    return run_parts(backend, threads, c, saved, again, 0);
 }
 
 static void step_free(step *s) {
@@ -115,6 +121,64 @@ static void near_full(void **state) {
     }
 }
 
+/* ---- micro-batches ---- */
+
+/* Loss and gradients are sums over samples: the same but for the order of summation, however many
+ * are in flight; with fewer in flight than are left, too. */
+static void micro_batches(void **state) {
+    (void)state;
+    static const char *const backends[] = {"ref", "cpu", "fake"};
+    for (int i = 0; i < 3 * 3 * T_COUNT(cases); i++) {
+        const int c = i / 9, micro = i % 2 + 1;
+        const char *backend = backends[i / 3 % 3], *again = kinds[i % 3];
+        step whole = run_parts(backend, 1, c, "full", again, 0);
+        step parts = run_parts(backend, 1, c, "full", again, micro);
+        step small = run_parts(backend, 1, c, "8bit", again, micro);
+        const double tolerance = cases[c].sensitivity * stores[1].tolerance;
+        assert_true(fabs(parts.loss - whole.loss) <= 1e-6 * whole.loss);
+        assert_true(small.loss == parts.loss);
+        if (!(apart(&parts, &whole) <= 2e-6 * cases[c].sensitivity) ||
+            !(apart(&small, &whole) <= tolerance)) {
+            fail_msg("case %d, %s, %s, %d in flight: %g off, saved small %g", c, backend, again,
+                     micro, apart(&parts, &whole), apart(&small, &whole));
+        }
+        step_free(&whole);
+        step_free(&parts);
+        step_free(&small);
+    }
+}
+
+/* A network in micro-batches makes its loss itself; batches that fit at once may do without. */
+static void micro_batches_need_the_loss(void **state) {
+    (void)state;
+    const int64_t grid[] = {12, 10};
+    tg_context *ctx = net_context("cpu", 1);
+    const tg_fno_config config = net_config(
+        ctx, "{\"n_modes\": [4, 4], \"hidden_channels\": 3, \"n_layers\": 1, \"micro_batch\": 2}");
+    tg_fno *fno = NULL;
+    net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
+    net_ok(ctx, tg_fno_prepare(fno, 3, grid, true));
+    for (int64_t batch = 2; batch <= 3; batch++) {
+        tg_tensor x = net_random(ctx, &config, batch, 1, grid, 1);
+        tg_tensor y = net_random(ctx, &config, batch, 1, grid, 2);
+        const tg_status status = tg_fno_forward(fno, &x, &y);
+        assert_int_equal(status, batch == 2 ? TG_OK : TG_E_ARGUMENT);
+        if (status != TG_OK) {
+            assert_non_null(strstr(tg_context_error(ctx), "micro-batches of 2 samples"));
+        }
+        tg_tensor_destroy(&x);
+        tg_tensor_destroy(&y);
+    }
+    net_ok(ctx, tg_fno_prepare(fno, 3, grid, false)); /* not in training */
+    tg_tensor x = net_random(ctx, &config, 3, 1, grid, 1),
+              y = net_random(ctx, &config, 3, 1, grid, 2);
+    net_ok(ctx, tg_fno_forward(fno, &x, &y));
+    tg_tensor_destroy(&x);
+    tg_tensor_destroy(&y);
+    tg_fno_destroy(&fno);
+    tg_context_destroy(&ctx);
+}
+
 /* ---- the program ---- */
 
 static int count(const nn_program *p, nn_kind kind) {
@@ -146,10 +210,12 @@ static void memory(void **state) {
         const size_t full = activations(ctx, "");
         const size_t bf16 = activations(ctx, ", \"saved_precision\": \"bf16\"");
         const size_t byte = activations(ctx, ", \"saved_precision\": \"8bit\"");
+        const size_t half = activations(ctx, ", \"saved_precision\": \"8bit\", \"micro_batch\": 1");
         const size_t mixed = activations(ctx, ", \"precision\": \"mixed\"");
         assert_true(full > 16 * one);
         assert_true(bf16 < 16 * one / 2 + 4 * one);
         assert_true(byte < 16 * one / 4 + 4 * one);
+        assert_true(half < byte / 2 + one / 4); /* the kept modes are those of all samples */
         assert_int_equal(mixed, byte);
         tg_context_destroy(&ctx);
     }
@@ -237,6 +303,8 @@ int main(void) {
     fake_device_add("fake");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(near_full),
+        cmocka_unit_test(micro_batches),
+        cmocka_unit_test(micro_batches_need_the_loss),
         cmocka_unit_test(memory),
         cmocka_unit_test(refused),
         cmocka_unit_test(mixed),

@@ -64,6 +64,8 @@ static void placement_harms_nothing(void **state) {
         "\"n_modes\": [6, 6], \"hidden_channels\": 5, \"use_channel_mlp\": false",
         "\"n_modes\": [6, 6], \"hidden_channels\": 5, \"channel_mlp_skip\": \"linear\"",
         "\"n_modes\": [6, 6], \"hidden_channels\": 6, \"saved_precision\": \"8bit\"",
+        "\"n_modes\": [6, 6], \"hidden_channels\": 6, \"micro_batch\": 1",
+        "\"n_modes\": [6, 6], \"hidden_channels\": 6, \"micro_batch\": 1, \"precision\": \"mixed\"",
         "\"n_modes\": [6, 6], \"hidden_channels\": 5, \"norm\": \"group_norm\", \"precision\": "
         "\"mixed\"",
     };

@@ -137,7 +137,7 @@ train plain_parts --resume auto >log 2>&1 && fail "another architecture must be 
 grep -q "fno.use_channel_mlp (false there, true here)" log || fail "the differing architecture must be named: $(cat log)"
 
 # ---- small storage: resumed after every epoch ----
-mixed=(--fno.precision mixed --opt.state_precision half --fno.activation_checkpoint block)
+mixed=(--fno.precision mixed --fno.micro_batch 3 --opt.state_precision half --fno.activation_checkpoint block)
 train mixed "${mixed[@]}" --opt.n_epochs 2 >log 2>&1 || fail "mixed precision: $(tail -1 log)"
 for epochs in 1 2; do
     train mixed_parts "${mixed[@]}" --opt.n_epochs $epochs --resume auto >log 2>&1 ||

@@ -75,6 +75,7 @@ typedef struct tg_fno_config {
     tg_dtype dtype;                           /* of the arithmetic: f32 or f64 */
     tg_precision precision;       /* full; mixed: spectral weights in bf16, saved in 8bit */
     tg_precision saved_precision; /* full, bf16 or 8bit: what waits for backward */
+    int64_t micro_batch;          /* samples that training has in flight; 0: the whole batch */
 } tg_fno_config;
 
 /* Everything set but n_modes: 1 -> 1 channel, C 64, 4 layers, and the published defaults. */

@@ -106,6 +106,8 @@ static const tg_setting rows[] = {
      .help = "mixed: spectral weights in bf16, and saved_precision 8bit"},
     {FIELD(saved_precision), .type = TG_SETTING_ENUM, .choices = saved_precisions,
      .help = "how activations wait for backward; forward stays in f32"},
+    {FIELD(micro_batch), .type = TG_SETTING_INT64, .low = 0, .high = LARGEST,
+     .help = "samples of a batch in flight at a time in training; 0: all"},
     {FIELD(activation_checkpoint), .type = TG_SETTING_ENUM, .choices = checkpoints,
      .help = "what backward finds kept: all, inputs of blocks, or kept modes"},
     {FIELD(dtype), .type = TG_SETTING_ENUM, .choices = dtypes, .help = "of the arithmetic"},

@@ -104,7 +104,7 @@ tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
     op.grad_scale = grad_scale;
     op.dpred = dpred;
     op.value = value;
-    tg_status status = be->ops->fill(be, TG_F64, 1, (tg_scalar){0}, value);
+    tg_status status = TG_OK;
     for (int i = 0; status == TG_OK && i < config->terms; i++) {
         const tg_loss_term *term = &config->term[i];
         op.norm = term->kind == TG_LOSS_H1 ? TG_LOSS_NORM_H1 : TG_LOSS_NORM_LP;
@@ -153,6 +153,7 @@ tg_status tg_loss_eval(tg_context *ctx, const tg_loss_config *config, const tg_t
     TG_TRY(nn_loss_config_read(ctx, config, &full));
     TG_TRY(tg_backend_get(ctx, &be));
     TG_TRY(check_fields(be, pred, target, dpred));
+    TG_TRY(be->ops->fill(be, TG_F64, 1, (tg_scalar){0}, be->cell));
     TG_TRY(nn_loss(be, &full, pred->dtype, &pred->shape, pred->data, target->data, be->cell, 1.0,
                    dpred ? dpred->data : NULL));
     TG_TRY(be->ops->download(be, loss, be->cell, sizeof *loss));

@@ -39,8 +39,10 @@ static int add_param(nn_model *model, nn_param param, const char *format, ...) {
     vsnprintf(param.name, sizeof param.name, format, args);
     va_end(args);
     param.offset = model->weight_bytes;
-    const size_t bytes = (size_t)numel * size;
-    model->weight_bytes += (bytes + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT;
+    param.dense_offset = model->dense_bytes;
+    const size_t bytes = ((size_t)numel * size + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT;
+    model->weight_bytes += bytes;
+    model->dense_bytes += param.spectral ? 0 : bytes;
     model->parameters += tg_dtype_is_complex(param.dtype) ? 2 * numel : numel;
     model->params[model->param_count] = param;
     return model->param_count++;

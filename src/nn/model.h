@@ -33,7 +33,8 @@ typedef struct nn_param {
     tg_dtype dtype; /* in memory */
     tg_shape shape;
     bool spectral;
-    size_t offset; /* in the block of weights */
+    size_t offset;       /* in the block of weights */
+    size_t dense_offset; /* of its gradient among those that are not factored */
     nn_init init;
     double scale; /* deviation, bound or value */
     int stream;   /* number of the random stream: that of fr for fi, which starts equal */
@@ -86,6 +87,7 @@ typedef struct nn_model {
     nn_param *params; /* (param_count) */
     int param_count, param_capacity;
     size_t weight_bytes;
+    size_t dense_bytes; /* of the gradients that are not factored */
     int64_t parameters; /* real numbers */
     tg_status status;   /* of the declarations: the first failure */
 } nn_model;

@@ -16,9 +16,10 @@ typedef struct nn_call {
 
 typedef struct nn_run {
     bool ready;
-    bool saved;    /* the activations of a forward wait for their backward */
-    bool has_dout; /* and so does dL/dy */
-    int64_t batch;
+    bool saved;           /* the activations of a forward wait for their backward */
+    bool has_dout;        /* and so does dL/dy */
+    int64_t whole;        /* samples of the step */
+    int64_t first, batch; /* those of them that are in flight */
     nn_program program;
     tg_fft_plan *fft;                          /* of program.images images: C transforms each */
     void *activations, *workspace, *gradients; /* the arenas, and where gradients leave from */
@@ -76,7 +77,7 @@ TG_NODISCARD tg_status nn_save(const tg_fno *fno, const char *prefix, tg_staging
 
 /* ---- passes over the program (run.c) ---- */
 
-/* A tensor of host or device to where the backend computes. */
+/* The samples in flight of a tensor of host or device, to where the backend computes. */
 TG_NODISCARD tg_status nn_bring(const tg_fno *fno, const tg_tensor *from, void *to);
 
 /* tg_fno_forward_loss, with all gradients of the backward pass behind it grad_scale times as large.
@@ -95,8 +96,8 @@ void nn_backward_undone(tg_fno *fno, uint64_t step);
 TG_NODISCARD tg_status nn_loss_config_read(tg_context *ctx, const tg_loss_config *config,
                                            tg_loss_config *out);
 
-/* Loss of what lies where the backend computes, `shape` = (batch, channels, grid..), and grad_scale
- * times its gradient. */
+/* Adds to the loss that of what lies where the backend computes, `shape` = (batch, channels,
+ * grid..), and makes grad_scale times its gradient. */
 TG_NODISCARD tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
                                const tg_shape *shape, const void *pred, const void *target,
                                double *loss, double grad_scale, void *dpred);

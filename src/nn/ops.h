@@ -51,9 +51,14 @@ int nn_op_params(const nn_program *program, const nn_op *op, int *first);
 
 /* ---- when ops run ---- */
 
-/* Where a value lies; NULL for -1. */
+/* Where a value lies, of one of the whole batch the samples in flight; NULL for -1. */
 static inline void *nn_data(const tg_fno *fno, int value) {
-    return value < 0 ? NULL : fno->run.program.values[value].data;
+    if (value < 0) {
+        return NULL;
+    }
+    const nn_value *v = &fno->run.program.values[value];
+    const int64_t first = v->is_whole ? fno->run.first : 0; /* spectra, which have one plane */
+    return nn_element(v->dtype, v->data, first * v->channels * v->points);
 }
 
 /* Its plane q, of the batch that runs; NULL for -1. */

@@ -137,7 +137,7 @@ static tg_status take(tg_backend *be, tg_mem_category category, size_t bytes, vo
 
 static bool fits(const tg_fno *fno, int64_t batch, const int64_t *grid, bool training) {
     const nn_program *program = &fno->run.program;
-    bool same = fno->run.ready && program->training == training && program->batch >= batch;
+    bool same = fno->run.ready && program->training == training && program->whole >= batch;
     for (int d = 0; d < fno->model.config.n_dim; d++) {
         same = same && program->geometry.grid[d] == grid[d];
     }

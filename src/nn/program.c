@@ -30,7 +30,7 @@ int nn_value_add(nn_program *program, nn_value value) {
 
 int nn_value_like(nn_program *program, int value) {
     nn_value copy = program->values[value];
-    copy.is_boundary = copy.is_transient = false;
+    copy.is_boundary = copy.is_transient = copy.is_whole = false;
     copy.before_gelu = -1;
     return nn_value_add(program, copy);
 }
@@ -41,7 +41,8 @@ int nn_boundary(nn_program *program, int value) {
 }
 
 static int64_t elements(const nn_program *program, const nn_value *value) {
-    return value->planes * program->batch * value->channels * value->points;
+    const int64_t batch = value->is_whole ? program->whole : program->batch;
+    return value->planes * batch * value->channels * value->points;
 }
 
 size_t nn_value_bytes(const nn_program *program, int value) {
@@ -128,12 +129,13 @@ int nn_gelu_output(const nn_program *program, const nn_op *op) {
 }
 
 void nn_leave_out_gone(nn_program *p) {
-    const int ends[2] = {p->forward_end, p->backward_begin};
+    const int ends[] = {p->forward_end, p->backward_begin, p->backward_end};
     int count = 0;
     for (int i = 0; i < p->op_count; i++) {
         if (p->ops[i].kind == NN_GONE) {
             p->forward_end -= i < ends[0];
             p->backward_begin -= i < ends[1];
+            p->backward_end -= i < ends[2];
         } else {
             p->ops[count++] = p->ops[i];
         }
@@ -192,12 +194,15 @@ tg_status nn_program_create(const nn_model *model, tg_backend *be, int64_t batch
                             const int64_t *grid, bool training, const tg_shared_workspace *shared,
                             nn_program *p) {
     tg_status status = TG_OK;
+    const int64_t micro = training ? model->config.micro_batch : 0;
+    const int64_t in_flight = micro > 0 && micro < batch ? micro : batch;
     *p = (nn_program){
         .ctx = model->ctx,
         .model = model,
         .training = training,
-        .batch = batch,
-        .images = be->ops->stream ? batch : 1,
+        .whole = batch,
+        .batch = in_flight,
+        .images = be->ops->stream ? in_flight : 1,
         .target = -1,
         .dout = -1,
         .activations = {.ctx = model->ctx},

@@ -50,6 +50,7 @@ typedef struct nn_value {
     tg_dtype dtype;    /* in memory; set by the pass of formats. u8: a byte each, with scales */
     bool is_boundary;  /* between two blocks: kept by checkpointing `block` */
     bool is_transient; /* never kept for backward: lies in the workspace */
+    bool is_whole;     /* of the whole batch, of which ops see the samples in flight */
     int before_gelu;   /* the value that this one is the GELU of; -1: none */
     int home;          /* the first value in its memory: itself, or one that was written over */
     void *data;        /* once there is memory */
@@ -104,18 +105,21 @@ typedef struct nn_program {
     const nn_model *model;
     nn_geometry geometry;
     bool training;
-    int64_t batch;  /* most samples */
-    int64_t images; /* that are transformed in one call: 1 on the host, else the whole batch */
+    int64_t whole;  /* most samples of a step .. */
+    int64_t batch;  /* .. and of those that are in flight together (fno.micro_batch) */
+    int64_t images; /* that are transformed in one call: 1 on the host, else all in flight */
     nn_value *values;
     int value_count, value_capacity;
     nn_op *ops;
     int op_count, op_capacity;
     int forward_end, backward_begin; /* between them: the loss */
+    int backward_end; /* behind it: what runs once for the whole batch, the hand-overs at the end */
     nn_phase *phases;
     int phase_count, phase_capacity;
     int input, output, target, dout; /* values */
     nn_arena activations, workspace;
-    size_t gradient_bytes;      /* of the largest group of gradients that leave together */
+    size_t gradient_bytes;      /* of the largest group of gradients that leave together; of all
+                                   dense ones where micro-batches add to them */
     tg_shared_workspace shared; /* asked for, and where it lies at the end of a step */
     /* while it is built: the first failure, and where new ops belong */
     tg_status status;
@@ -133,6 +137,11 @@ void nn_program_bind(nn_program *program, void *activations, void *workspace);
 void nn_program_free(nn_program *program);
 
 size_t nn_value_bytes(const nn_program *program, int value);
+
+/* Whether a step runs in micro-batches. */
+static inline bool nn_in_parts(const nn_program *program) {
+    return program->batch < program->whole;
+}
 
 /* ---- for builders, rules and passes; a failure stays in program->status ---- */
 

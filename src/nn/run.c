@@ -22,9 +22,11 @@ static tg_status check_tensor(const tg_fno *fno, const char *what, const tg_tens
 
 tg_status nn_bring(const tg_fno *fno, const tg_tensor *from, void *to) {
     const tg_backend_ops *ops = fno->be->ops;
-    const size_t bytes = tg_tensor_bytes(from);
-    return from->place == TG_HOST ? ops->upload(fno->be, to, from->data, bytes)
-                                  : ops->copy(fno->be, to, from->data, bytes);
+    const size_t sample = tg_tensor_bytes(from) / (size_t)from->shape.dim[0];
+    const size_t bytes = (size_t)fno->run.batch * sample;
+    const char *first = (const char *)from->data + (size_t)fno->run.first * sample;
+    return from->place == TG_HOST ? ops->upload(fno->be, to, first, bytes)
+                                  : ops->copy(fno->be, to, first, bytes);
 }
 
 static tg_status check_sink(const tg_fno *fno, const tg_grad_sink *sink) {
@@ -46,7 +48,8 @@ static tg_status run_ops(tg_fno *fno, int first, int end) {
     tg_status status = TG_OK;
     for (int i = first; i < end; i++) {
         const nn_op *op = &fno->run.program.ops[i];
-        if (op->params > 0 && nn_kind_of(op->kind)->makes_gradients) {
+        if (op->params > 0 && nn_kind_of(op->kind)->makes_gradients &&
+            !nn_in_parts(&fno->run.program)) {
             TG_TRY(nn_gradient_begin(fno, op->param, op->params));
         }
         TG_TRY(nn_kind_of(op->kind)->run(fno, op));
@@ -55,7 +58,15 @@ fail:
     return status;
 }
 
-static tg_status forward(tg_fno *fno, const tg_tensor *x) {
+/* Samples from `first` on are in flight, as many as there is memory for. */
+static void take_part(nn_run *run, int64_t first) {
+    const int64_t left = run->whole - first;
+    run->first = first;
+    run->batch = left < run->program.batch ? left : run->program.batch;
+}
+
+/* The step begins with the first samples of x. */
+static tg_status begin(tg_fno *fno, const tg_tensor *x) {
     tg_status status = TG_OK;
     nn_run *run = &fno->run;
     if (!run->ready) {
@@ -63,27 +74,56 @@ static tg_status forward(tg_fno *fno, const tg_tensor *x) {
                        "the network is not prepared: tg_fno_prepare first");
     }
     const int64_t batch = x->shape.ndim > 0 ? x->shape.dim[0] : 0;
-    if (batch < 1 || batch > run->program.batch) {
+    if (batch < 1 || batch > run->program.whole) {
         return tg_fail(fno->ctx, TG_E_SHAPE,
                        "x: %lld samples; the network is prepared for 1 .. %lld", (long long)batch,
-                       (long long)run->program.batch);
+                       (long long)run->program.whole);
     }
     TG_TRY(check_tensor(fno, "x", x, batch, fno->model.config.in_channels));
-    run->batch = batch;
+    run->whole = batch;
     run->saved = run->has_dout = false;
-    run->call = (nn_call){.x = x};
-    TG_TRY(run_ops(fno, 0, run->program.forward_end));
-    run->saved = run->program.training;
+    take_part(run, 0);
+    if (nn_in_parts(&run->program)) { /* all micro-batches add to these */
+        TG_TRY(nn_gradient_begin(fno, 0, fno->model.param_count));
+    }
+fail:
+    return status;
+}
+
+static tg_status check_in_one(const tg_fno *fno, const char *what) {
+    return fno->run.whole <= fno->run.program.batch
+               ? TG_OK
+               : tg_fail(fno->ctx, TG_E_ARGUMENT,
+                         "%s: the network is prepared for micro-batches of %lld samples "
+                         "(fno.micro_batch), which need the loss: tg_fno_forward_loss or "
+                         "tg_fno_loss_backward, or micro_batch 0",
+                         what, (long long)fno->run.program.batch);
+}
+
+static tg_status forward(tg_fno *fno, const tg_tensor *x) {
+    tg_status status = TG_OK;
+    TG_TRY(begin(fno, x));
+    TG_TRY(check_in_one(fno, "forward"));
+    fno->run.call = (nn_call){.x = x};
+    TG_TRY(run_ops(fno, 0, fno->run.program.forward_end));
+    fno->run.saved = fno->run.program.training;
 fail:
     return status;
 }
 
 static tg_status backward(tg_fno *fno, const tg_grad_sink *sink) {
-    const nn_program *program = &fno->run.program;
-    fno->run.saved = fno->run.has_dout = false; /* what was kept is now worked on in place */
-    fno->run.call = (nn_call){.sink = sink};
-    const tg_status status = run_ops(fno, program->backward_begin, program->op_count);
-    fno->step += status == TG_OK ? 1 : 0;
+    tg_status status = TG_OK;
+    nn_run *run = &fno->run;
+    const nn_program *program = &run->program;
+    run->saved = run->has_dout = false; /* what was kept is now worked on in place */
+    run->call = (nn_call){.sink = sink};
+    take_part(run, (run->whole - 1) / program->batch * program->batch); /* the last one */
+    TG_TRY(run_ops(fno, program->backward_begin, program->backward_end));
+    run->first = 0;
+    run->batch = run->whole;
+    TG_TRY(run_ops(fno, program->backward_end, program->op_count));
+    fno->step++;
+fail:
     return status;
 }
 
@@ -91,16 +131,24 @@ tg_status nn_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *targ
                           const tg_loss_config *config, double grad_scale, double *loss) {
     tg_status status = TG_OK;
     nn_run *run = &fno->run;
+    const nn_program *program = &run->program;
     tg_loss_config full;
     TG_TRY(nn_loss_config_read(fno->ctx, config, &full));
-    TG_TRY(forward(fno, x));
+    TG_TRY(begin(fno, x));
+    run->saved = program->training;
     TG_TRY(check_saved(fno));
-    TG_TRY(check_tensor(fno, "target", target, run->batch, fno->model.config.out_channels));
-    run->call =
-        (nn_call){.target = target, .loss_config = &full, .grad_scale = grad_scale, .loss = loss};
-    TG_TRY(run_ops(fno, run->program.forward_end, run->program.backward_begin));
+    TG_TRY(check_tensor(fno, "target", target, run->whole, fno->model.config.out_channels));
+    run->call = (nn_call){
+        .x = x, .target = target, .loss_config = &full, .grad_scale = grad_scale, .loss = loss};
+    for (int64_t first = 0; first < run->whole; first += program->batch) {
+        take_part(run, first);
+        TG_TRY(run_ops(fno, 0, program->backward_begin));
+        const bool is_last = first + program->batch >= run->whole;
+        TG_TRY(is_last ? TG_OK : run_ops(fno, program->backward_begin, program->backward_end));
+    }
     run->has_dout = true;
 fail:
+    run->saved = run->has_dout;
     run->call = (nn_call){0};
     return status;
 }
@@ -108,7 +156,7 @@ fail:
 /* ---- from a captured graph ---- */
 
 void nn_forward_replayed(tg_fno *fno, int64_t batch) {
-    fno->run.batch = batch;
+    fno->run.whole = batch;
     fno->run.saved = fno->run.has_dout = true;
 }
 
@@ -133,7 +181,7 @@ tg_status tg_fno_forward(tg_fno *fno, const tg_tensor *x, tg_tensor *y) {
     }
     const tg_backend_ops *ops = fno->be->ops;
     const void *out = nn_data(fno, fno->run.program.output);
-    TG_TRY(check_tensor(fno, "y", y, fno->run.batch, fno->model.config.out_channels));
+    TG_TRY(check_tensor(fno, "y", y, fno->run.whole, fno->model.config.out_channels));
     const size_t bytes = tg_tensor_bytes(y);
     TG_TRY(y->place == TG_HOST ? ops->download(fno->be, y->data, out, bytes)
                                : ops->copy(fno->be, y->data, out, bytes));
@@ -157,7 +205,8 @@ tg_status tg_fno_backward(tg_fno *fno, const tg_tensor *dy, const tg_grad_sink *
     TG_TRY(check_saved(fno));
     TG_TRY(check_sink(fno, sink));
     if (dy) {
-        TG_TRY(check_tensor(fno, "dy", dy, fno->run.batch, fno->model.config.out_channels));
+        TG_TRY(check_in_one(fno, "dy"));
+        TG_TRY(check_tensor(fno, "dy", dy, fno->run.whole, fno->model.config.out_channels));
         TG_TRY(nn_bring(fno, dy, nn_data(fno, fno->run.program.dout)));
     } else if (!fno->run.has_dout) {
         TG_TRY(tg_fail(fno->ctx, TG_E_ARGUMENT,

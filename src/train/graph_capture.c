@@ -51,7 +51,7 @@ tg_status tg_capture_forward(tg_capture *c, const tg_tensor *x, const tg_tensor 
                              double scale, const tg_captured_pass *pass, bool *fits) {
     tg_status status = TG_OK;
     const int64_t batch = x->shape.dim[0];
-    *fits = is_wanted(c) && batch == c->fno->run.program.batch && x->place == c->be->ops->place &&
+    *fits = is_wanted(c) && batch == c->fno->run.program.whole && x->place == c->be->ops->place &&
             target->place == c->be->ops->place;
     if (!*fits) {
         return pass->run(pass->user);

@@ -67,9 +67,10 @@ static void advise(const tg_run_config *config, char *text, size_t capacity) {
         {config->data.batch_size > 1, "a smaller data.batch_size"},
         {config->fno.activation_checkpoint != TG_CHECKPOINT_MINIMAL,
          "fno.activation_checkpoint minimal"},
-        {config->fno.activation_precision == TG_PRECISION_FULL, "fno.activation_precision bf16"},
-        {config->fno.fno_block_weights_precision == TG_PRECISION_FULL,
-         "fno.fno_block_weights_precision bf16"},
+        {config->fno.precision == TG_PRECISION_FULL &&
+             config->fno.activation_precision == TG_PRECISION_FULL,
+         "fno.precision mixed"},
+        {config->data.batch_size > 1 && config->fno.micro_batch == 0, "fno.micro_batch 1"},
         {!config->opt.is_projected, "opt.name tensorgrad"},
         {config->opt.state_precision == TG_STATES_FULL, "opt.state_precision half"},
     };

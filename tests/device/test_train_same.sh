@@ -80,6 +80,7 @@ same auto_halves --opt.rank auto --opt.memory_budget 0.3 --opt.state_precision h
 same auto_bytes --opt.rank auto --opt.memory_budget 0.3 --opt.state_precision 8bit --fno.hidden_channels 24
 same 16bit --fno.fno_block_weights_precision bf16 --fno.fno_block_precision mixed --opt.state_precision half
 same mixed --fno.precision mixed
+same in_parts --fno.precision mixed --fno.micro_batch 3
 same bytes --fno.activation_precision bf16 --opt.state_precision 8bit --opt.name adam --fno.hidden_channels 16
 f16=(--fno.activation_precision half --fno.fno_block_precision half --fno.fno_block_weights_precision half
     --opt.training_loss '100*h1' --opt.loss_scale_interval 3)

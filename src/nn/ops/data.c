@@ -115,9 +115,17 @@ static tg_status run_target(tg_fno *fno, const nn_op *op) {
 
 static tg_status run_loss(tg_fno *fno, const nn_op *op) {
     const nn_call *call = &fno->run.call;
-    return nn_loss(fno->be, call->loss_config, call->target->dtype, &call->target->shape,
+    tg_shape shape = call->target->shape;
+    tg_status status = TG_OK;
+    shape.dim[0] = fno->run.batch;
+    if (fno->run.first == 0) {
+        TG_TRY(fno->be->ops->fill(fno->be, TG_F64, 1, (tg_scalar){0}, call->loss));
+    }
+    TG_TRY(nn_loss(fno->be, call->loss_config, call->target->dtype, &shape,
                    nn_data(fno, op->in[NN_X]), nn_data(fno, op->in[NN_DY]), call->loss,
-                   call->grad_scale, nn_data(fno, op->out[0]));
+                   call->grad_scale, nn_data(fno, op->out[0])));
+fail:
+    return status;
 }
 
 const nn_kind_row nn_kind_target = {.name = "target", .run = run_target};

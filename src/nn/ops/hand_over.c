@@ -8,8 +8,9 @@ size_t nn_gradient_span(const nn_model *model, int first, int count) {
         return 0;
     }
     const int next = first + count;
-    const size_t end = next < model->param_count ? model->params[next].offset : model->weight_bytes;
-    return end - model->params[first].offset;
+    const size_t end =
+        next < model->param_count ? model->params[next].dense_offset : model->dense_bytes;
+    return end - model->params[first].dense_offset;
 }
 
 tg_status nn_gradient_begin(tg_fno *fno, int first, int count) {
@@ -23,8 +24,8 @@ tg_status nn_gradient_begin(tg_fno *fno, int first, int count) {
 void *nn_gradient(const tg_fno *fno, int param) {
     const nn_param *params = fno->model.params;
     return param < 0 ? NULL
-                     : (char *)fno->run.gradients + params[param].offset -
-                           params[fno->run.gradient_first].offset;
+                     : (char *)fno->run.gradients + params[param].dense_offset -
+                           params[fno->run.gradient_first].dense_offset;
 }
 
 static tg_status run(tg_fno *fno, const nn_op *op) {

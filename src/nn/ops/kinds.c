@@ -26,5 +26,5 @@ void *nn_plane(const tg_fno *fno, int value, int q) {
         return NULL;
     }
     const nn_value *v = &fno->run.program.values[value];
-    return nn_element(v->dtype, v->data, q * fno->run.batch * v->channels * v->points);
+    return nn_element(v->dtype, nn_data(fno, value), q * fno->run.batch * v->channels * v->points);
 }

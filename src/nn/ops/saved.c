@@ -15,8 +15,10 @@ static tg_status run_save(tg_fno *fno, const nn_op *op) {
     const nn_value *x = &fno->run.program.values[op->in[NN_X]];
     const nn_value *y = &fno->run.program.values[op->out[0]];
     const int64_t n = nn_numbers(fno, op->in[NN_X]);
-    return y->dtype == TG_U8 ? ops->quantize(fno->be, n, x->data, y->data)
-                             : ops->convert(fno->be, n, x->dtype, x->data, y->dtype, y->data);
+    return y->dtype == TG_U8
+               ? ops->quantize(fno->be, n, nn_data(fno, op->in[NN_X]), nn_data(fno, op->out[0]))
+               : ops->convert(fno->be, n, x->dtype, nn_data(fno, op->in[NN_X]), y->dtype,
+                              nn_data(fno, op->out[0]));
 }
 
 static tg_status run_restore(tg_fno *fno, const nn_op *op) {
@@ -24,8 +26,10 @@ static tg_status run_restore(tg_fno *fno, const nn_op *op) {
     const nn_value *x = &fno->run.program.values[op->in[NN_X]];
     const nn_value *y = &fno->run.program.values[op->out[0]];
     const int64_t n = nn_numbers(fno, op->out[0]);
-    return x->dtype == TG_U8 ? ops->dequantize(fno->be, n, x->data, y->data)
-                             : ops->convert(fno->be, n, x->dtype, x->data, y->dtype, y->data);
+    return x->dtype == TG_U8
+               ? ops->dequantize(fno->be, n, nn_data(fno, op->in[NN_X]), nn_data(fno, op->out[0]))
+               : ops->convert(fno->be, n, x->dtype, nn_data(fno, op->in[NN_X]), y->dtype,
+                              nn_data(fno, op->out[0]));
 }
 
 const nn_kind_row nn_kind_save = {.name = "save", .slot = NN_SLOT(quantize), .run = run_save};

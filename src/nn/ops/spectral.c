@@ -239,7 +239,7 @@ static tg_status run_contract(tg_fno *fno, const nn_op *op) {
                               .out = x->channels,
                               .modes = x->points,
                               .weight = nn_weight(fno, op->weight),
-                              .src = x->data,
+                              .src = nn_data(fno, op->in[NN_X]),
                               .dst = nn_data(fno, op->out[0]),
                               .weight_store = fno->model.stores.weight,
                               .store = nn_store(&fno->run.program, op->in[NN_X])};

@@ -1,5 +1,6 @@
 /* Gradients of parameters leave as soon as they exist: the buffer that they stand in is the next
- * op's. A sink may change the parameter at once, so nothing behind may read it. */
+ * op's. A sink may change the parameter at once, so nothing behind may read it. Where micro-batches
+ * add to them they leave when the last one is through, before those that come as factors. */
 #include "nn/ops.h"
 #include "nn/passes/passes.h"
 
@@ -22,24 +23,40 @@ static tg_status check(const nn_program *p, int from, const nn_op *sent) {
     return TG_OK;
 }
 
+/* Behind op number i of the list, if it makes gradients. */
+static tg_status send(nn_program *p, const nn_program *old, int i) {
+    const nn_op *op = &old->ops[i];
+    if (i < old->backward_begin || op->params < 1) {
+        return TG_OK;
+    }
+    nn_op leave = nn_op_make(NN_HAND_OVER);
+    leave.param = op->param;
+    leave.params = op->params;
+    leave.phase = nn_in_parts(p) ? nn_phase_named(p, "small parameters", true) : op->phase;
+    leave.block = op->block;
+    nn_op_append(p, &leave);
+    return nn_in_parts(p) ? TG_OK : check(old, i + 1, &leave);
+}
+
 tg_status nn_pass_hand_over(nn_program *p) {
     tg_status status = TG_OK;
     nn_program old = *p;
+    int factors = 0;
+    while (factors < old.op_count && old.ops[factors].kind != NN_HAND_OVER_FACTORS) {
+        factors++;
+    }
     p->ops = NULL;
     p->op_count = p->op_capacity = 0;
-    for (int i = 0; i < old.op_count && status == TG_OK; i++) {
-        const nn_op *op = &old.ops[i];
-        nn_op_append(p, op);
-        if (i < old.backward_begin || op->params < 1 || op->kind == NN_HAND_OVER_FACTORS) {
-            continue;
-        }
-        nn_op send = nn_op_make(NN_HAND_OVER);
-        send.param = op->param;
-        send.params = op->params;
-        send.phase = op->phase;
-        send.block = op->block;
-        nn_op_append(p, &send);
-        status = check(&old, i + 1, &send);
+    for (int i = 0; i < factors && status == TG_OK; i++) {
+        nn_op_append(p, &old.ops[i]);
+        status = nn_in_parts(p) ? TG_OK : send(p, &old, i);
+    }
+    p->backward_end = p->op_count;
+    for (int i = 0; i < factors && nn_in_parts(p) && status == TG_OK; i++) {
+        status = send(p, &old, i);
+    }
+    for (int i = factors; i < old.op_count; i++) {
+        nn_op_append(p, &old.ops[i]);
     }
     tg_mem_free(p->ctx, old.ops);
     return status == TG_OK ? p->status : status;

@@ -89,6 +89,16 @@ static void see(const lifetimes *l, int value, int time) {
     l->dies[value] = time;
 }
 
+/* What is read when all micro-batches are through is kept from the first of them on. */
+static void keep_whole(const lifetimes *l) {
+    nn_program *p = l->p;
+    for (int v = 0; v < p->value_count; v++) {
+        if (p->values[v].is_whole && l->born[v] < p->backward_end) {
+            l->born[v] = 0;
+        }
+    }
+}
+
 static tg_status find_lifetimes(const lifetimes *l) {
     nn_program *p = l->p;
     for (int v = 0; v < p->value_count; v++) {
@@ -110,11 +120,26 @@ static tg_status find_lifetimes(const lifetimes *l) {
     if (!p->training) {
         see(l, p->output, p->op_count); /* whoever called reads it */
     }
+    keep_whole(l);
     tg_status status = TG_OK;
     for (int t = 0; t < p->op_count && status == TG_OK; t++) {
         status = share(l, t);
     }
     return status;
+}
+
+/* ---- the whole batch ---- */
+
+static void mark_whole(nn_program *p) {
+    for (int t = p->backward_end; t < p->op_count && nn_in_parts(p); t++) {
+        for (int k = 0; k < NN_INPUTS + NN_OUTPUTS; k++) {
+            const nn_op *op = &p->ops[t];
+            const int value = k < NN_INPUTS ? op->in[k] : op->out[k - NN_INPUTS];
+            if (value >= 0) {
+                p->values[value].is_whole = true;
+            }
+        }
+    }
 }
 
 /* ---- scratch and gradients ---- */
@@ -136,7 +161,9 @@ static tg_status add_scratch(nn_program *p, tg_backend *be) {
             }
         }
         const bool sends = op->kind == NN_HAND_OVER;
-        const size_t span = sends ? nn_gradient_span(p->model, op->param, op->params) : 0;
+        const size_t span = !sends           ? 0
+                            : nn_in_parts(p) ? p->model->dense_bytes
+                                             : nn_gradient_span(p->model, op->param, op->params);
         p->gradient_bytes = span > p->gradient_bytes ? span : p->gradient_bytes;
     }
     return p->status;
@@ -197,11 +224,8 @@ static tg_status lay_out(const lifetimes *l, way how) {
         if (value->home != v || l->born[v] < 0) {
             continue;
         }
-        const bool counted = value->role != NN_SCRATCH && value->dtype != TG_U8;
         TG_TRY(nn_arena_add(value->is_transient ? &p->workspace : &p->activations, &value->data,
-                            counted ? value->planes * p->batch * value->channels * value->points
-                                    : (int64_t)nn_value_bytes(p, v),
-                            counted ? tg_dtype_size(value->dtype) : 1, l->born[v], l->dies[v]));
+                            (int64_t)nn_value_bytes(p, v), 1, l->born[v], l->dies[v]));
     }
     nn_arena_solve(&p->activations);
     nn_arena_solve(&p->workspace);
@@ -216,6 +240,7 @@ tg_status nn_pass_place(nn_program *p, tg_backend *be) {
     tg_status status = TG_OK;
     lifetimes l = {.p = p};
     TG_TRY(add_scratch(p, be));
+    mark_whole(p);
     TG_TRY(TG_NEW(p->ctx, TG_MEM_OTHER, l.born, p->value_count));
     TG_TRY(TG_NEW(p->ctx, TG_MEM_OTHER, l.dies, p->value_count));
     TG_TRY(find_lifetimes(&l));

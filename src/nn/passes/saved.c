@@ -102,6 +102,7 @@ static void backward(const state *s) {
         nn_op op = s->old.ops[i];
         const bool is_first_factor =
             op.kind == NN_HAND_OVER_FACTORS && s->old.ops[i - 1].kind != NN_HAND_OVER_FACTORS;
+        s->p->backward_end = i == s->old.backward_end ? s->p->op_count : s->p->backward_end;
         for (int v = 0; v < s->values && (op.block != block || is_first_factor); v++) {
             s->restored[v] = -1;
         }
