@@ -16,7 +16,13 @@ except ImportError:
         raise
 
 # Name -> module that has it; imported when it is first used.
-_LAZY = {}
+_LAZY = {
+    "Model": "models", "TestErrors": "models",
+    "Run": "training", "train": "training",
+    "Samples": "generators", "equations": "generators", "generate": "generators",
+    "Plan": "overview", "Report": "overview", "analyze": "overview", "plan": "overview",
+    "report": "overview",
+}
 
 __all__ = ["Error", "__version__", *_LAZY]
 

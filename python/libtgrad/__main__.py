@@ -4,9 +4,10 @@
 """
 import importlib.metadata
 import os
-import pathlib
 import platform
 import sys
+
+from ._program import find_program
 
 # Packages that the library works with: what they are for, and how to get them.
 PARTNERS = {
@@ -66,17 +67,6 @@ def diagnose():
     _line("tgrad", program or "the program is not there: plan, analyze and report of runs need it")
     _partners()
     return 0
-
-
-def find_program():
-    """The program `tgrad` of this package or source tree; None where there is none."""
-    package = pathlib.Path(__file__).resolve().parent
-    named = os.environ.get("LIBTGRAD_LIBRARY")
-    places = [package / "tgrad"]
-    if named:
-        places.append(pathlib.Path(named).resolve().parent.parent / "bin" / "tgrad")
-    places += [package.parent.parent / folder / "bin" / "tgrad" for folder in ("build-cuda", "build")]
-    return next((str(place) for place in places if os.access(place, os.X_OK)), None)
 
 
 def program():

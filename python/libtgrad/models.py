@@ -1,0 +1,171 @@
+"""Trained models: loaded, asked, evaluated and saved."""
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import logging
+import os
+import pathlib
+from typing import Any
+
+import numpy
+
+from . import _arrays, _config
+from ._library import Context, Error, c, lib
+
+_log = logging.getLogger("libtgrad")
+_LEVELS = {c.TG_LOG_DEBUG: logging.DEBUG, c.TG_LOG_INFO: logging.INFO, c.TG_LOG_WARN: logging.WARNING,
+           c.TG_LOG_ERROR: logging.ERROR}
+
+
+def open_context(backend: str | None = None, threads: int = 0) -> Context:
+    """A context whose messages go to the logger "libtgrad"."""
+    return Context(backend=backend, threads=threads,
+                   log=lambda level, line: _log.log(_LEVELS[level], "%s", line))
+
+
+def find_checkpoint(path) -> pathlib.Path:
+    """A file, or of a run folder its best checkpoint, else the newest."""
+    path = pathlib.Path(path)
+    if not path.is_dir():
+        return path
+    for name in ("best", "recent"):
+        file = path / "checkpoints" / f"{name}.safetensors"
+        if file.exists():
+            return file
+    raise Error(f"{path} is a folder without checkpoints/best.safetensors or "
+                "checkpoints/recent.safetensors", c.TG_E_IO)
+
+
+@dataclasses.dataclass(frozen=True)
+class TestErrors:
+    """Relative errors of a model over a test set."""
+
+    l2: float  # means over the samples
+    h1: float
+    l2_samples: numpy.ndarray
+    h1_samples: numpy.ndarray
+    l2_channels: numpy.ndarray  # of each channel by itself
+    h1_channels: numpy.ndarray
+
+    def __str__(self):
+        return f"l2 {self.l2:.4g}, h1 {self.h1:.4g}, {len(self.l2_samples)} samples"
+
+
+class Model:
+    """A network, its normalizers and its settings. Values are in the units of the data.
+
+        model = libtgrad.Model.load("runs/darcy")
+        u = model.predict(a)                  # NumPy, PyTorch, JAX or CuPy; any grid
+        print(model.evaluate(a, u_true))
+        model.save("darcy.safetensors")
+
+    One model belongs to one thread at a time.
+    """
+
+    def __init__(self, context: Context, handle: ctypes.c_void_p):
+        self._context, self._handle = context, handle
+        context.own(self, lib.tg_model_destroy, handle)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike, *, config: Any = None, backend: str | None = None,
+             threads: int = 0) -> Model:
+        """A run folder (its best checkpoint), a checkpoint or a model file; with `config`, a YAML file
+        or a mapping with section "fno", a file of weights by neuraloperator's names."""
+        context, handle = open_context(backend, threads), ctypes.c_void_p()
+        file = os.fspath(find_checkpoint(path)).encode()
+        if config is None:
+            context.check(lib.tg_model_load(context, file, handle))
+        else:
+            settings = _config.Settings(context, config)
+            context.check(lib.tg_model_import(context, file, settings, handle))
+        return cls(context, handle)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes a model file, which `load`, `tgrad predict`, `eval` and `train --init` take."""
+        self._context.check(lib.tg_model_save(self._handle, os.fspath(path).encode()))
+
+    @property
+    def settings(self) -> dict:
+        """What the model was made with, by section."""
+        return _config.as_dict(lib.tg_model_settings(self._handle))
+
+    @property
+    def _network(self):
+        return lib.tg_fno_get_config(lib.tg_model_fno(self._handle)).contents
+
+    def weights(self) -> dict[str, numpy.ndarray]:
+        """Copies of the weights, by neuraloperator's names."""
+        archive = ctypes.c_void_p()
+        self._context.check(lib.tg_archive_create(self._context, archive))
+        try:
+            self._context.check(lib.tg_fno_save(lib.tg_model_fno(self._handle), archive, b""))
+            return {lib.tg_archive_name(archive, i).decode():
+                    _arrays.array_of(lib.tg_archive_tensor(archive, i).contents, self._context)
+                    for i in range(lib.tg_archive_count(archive))}
+        finally:
+            lib.tg_archive_destroy(archive)
+
+    def _fields(self, value, channels, what):
+        """(samples, channels, grid..) in the network's dtype, and how many dimensions were added."""
+        dims = self._network.n_dim + 2
+        array = _arrays.to_numpy(value, what)
+        added = dims - array.ndim
+        if added not in (0, 1, 2) or (added and channels != 1):
+            raise Error(f"{what}: the model takes (samples, {channels} channel{'s'[:channels != 1]}, grid of "
+                        f"{dims - 2} dimension{'s'[:dims != 3]}), and this is {array.shape}", c.TG_E_SHAPE)
+        if added == 2:
+            array = array[None, None]
+        elif added == 1:
+            array = array[:, None]
+        dtype = numpy.complex64 if self._network.complex_data else numpy.float32
+        if numpy.iscomplexobj(array) and not self._network.complex_data:
+            raise Error(f"{what}: the model takes real values, and these are {array.dtype}", c.TG_E_DTYPE)
+        return numpy.ascontiguousarray(array, dtype), added
+
+    def predict(self, x: Any) -> Any:
+        """The output for x, (samples, channels, grid..); with one channel also (samples, grid..) or one
+        grid. It is of the same kind as x, on the same device, and has the same form."""
+        network = self._network
+        array, added = self._fields(x, network.in_channels, "x")
+        y = numpy.empty((array.shape[0], network.out_channels, *array.shape[2:]), array.dtype)
+        self._context.check(lib.tg_model_predict(self._handle, _arrays.tensor_of(array, self._context),
+                                                 _arrays.tensor_of(y, self._context)))
+        if added and y.shape[1] == 1:
+            y = y[:, 0] if added == 1 else y[0, 0]
+        return _arrays.like(y, x)
+
+    __call__ = predict
+
+    def evaluate(self, x: Any, y: Any = None, *, batch: int = 16) -> TestErrors:
+        """Errors over a test set: arrays x and y, or the path of a data file."""
+        context, dataset = self._context, ctypes.c_void_p()
+        config = c.tg_dataset_config()
+        lib.tg_dataset_config_init(config, ctypes.sizeof(config))
+        config.n_dim = self._network.n_dim
+        config.complex_data = self._network.complex_data
+        if y is None:
+            context.check(lib.tg_dataset_open(context, os.fspath(x).encode(), None, config, dataset))
+            arrays = ()
+        else:
+            arrays = (self._fields(x, self._network.in_channels, "x")[0],
+                      self._fields(y, self._network.out_channels, "y")[0])
+            tensors = [_arrays.tensor_of(array, context) for array in arrays]
+            context.check(lib.tg_dataset_wrap(context, *tensors, config, dataset))
+        errors = c.tg_test_errors()
+        try:
+            context.check(lib.tg_model_evaluate(self._handle, dataset, batch, errors))
+            lists = {name: numpy.array(getattr(errors, name)[:count])
+                     for name, count in (("l2_samples", errors.samples), ("h1_samples", errors.samples),
+                                         ("l2_channels", errors.channels), ("h1_channels", errors.channels))}
+            return TestErrors(errors.l2, errors.h1, **lists)
+        finally:
+            lib.tg_test_errors_destroy(errors)
+            lib.tg_dataset_close(dataset)
+            del arrays
+
+    def __repr__(self):
+        network = self._network
+        modes = list(network.n_modes[:network.n_dim])
+        return (f"<libtgrad.Model: {network.in_channels} -> {network.out_channels} channels, modes {modes}, "
+                f"{network.hidden_channels} hidden channels, {network.n_layers} layers>")

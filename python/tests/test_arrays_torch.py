@@ -1,0 +1,26 @@
+"""Models asked with arrays of other packages, where those are installed."""
+import numpy
+import pytest
+
+X = numpy.random.default_rng(0).random((2, 1, 16, 16), numpy.float32)
+
+
+def test_torch(run):
+    torch = pytest.importorskip("torch")
+    model = run.model()
+    y = model.predict(torch.from_numpy(X))
+    assert isinstance(y, torch.Tensor) and numpy.array_equal(y.numpy(), model.predict(X))
+    strange = torch.from_numpy(X).permute(0, 1, 3, 2).double().requires_grad_()
+    assert torch.equal(model.predict(strange), torch.from_numpy(model.predict(X.transpose(0, 1, 3, 2))))
+
+
+def test_jax(run):
+    jax = pytest.importorskip("jax")
+    y = run.model().predict(jax.numpy.asarray(X))
+    assert isinstance(y, jax.Array) and numpy.array_equal(numpy.asarray(y), run.model().predict(X))
+
+
+def test_cupy(run):
+    cupy = pytest.importorskip("cupy")
+    y = run.model().predict(cupy.asarray(X))
+    assert isinstance(y, cupy.ndarray) and numpy.allclose(y.get(), run.model().predict(X))

@@ -1,0 +1,255 @@
+"""Data, training, models, plans and reports, with NumPy alone."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import types
+
+import numpy
+import pytest
+
+import libtgrad
+from libtgrad import _library
+
+EPOCHS = 2  # of the fixture `run`
+
+
+# ---- data ----
+
+@pytest.mark.parametrize("equation, resolution, parameters, x_shape, y_shape, kind", [
+    ("burgers", 32, {"viscosity": 0.1, "grid": 64}, (3, 1, 32), (3, 1, 32), numpy.float32),
+    ("darcy", 8, {"grid": 15}, (3, 1, 8, 8), (3, 1, 8, 8), numpy.float32),
+    ("em", 32, {"grid": 64, "energy": [5, 10], "poling_length": [0.1, 0.2]}, (3, 4, 32), None,
+     numpy.complex64),
+])
+def test_generated_arrays(equation, resolution, parameters, x_shape, y_shape, kind):
+    x, y = samples = libtgrad.generate(equation, 3, resolution, seed=1, **parameters)
+    assert samples.x is x and x.shape == x_shape and x.dtype == kind == y.dtype
+    assert y.ndim == x.ndim and y.shape[0] == 3 and (y_shape is None or y.shape == y_shape)
+    assert numpy.isfinite(y).all() and numpy.ptp(numpy.abs(y)) > 0
+    again, _ = libtgrad.generate(equation, 2, resolution, seed=1, **parameters)
+    assert numpy.array_equal(again, x[:2])
+    other, _ = libtgrad.generate(equation, 2, resolution, seed=1, test=True, **parameters)
+    assert not numpy.array_equal(other, x[:2])
+
+
+def test_equations_and_bad_requests():
+    assert "Darcy" in libtgrad.equations()["darcy"]
+    with pytest.raises(libtgrad.Error, match="darcey"):
+        libtgrad.generate("darcey", 1)
+    with pytest.raises(libtgrad.Error, match="colour"):
+        libtgrad.generate("burgers", 1, 32, colour="red")
+    with pytest.raises(libtgrad.Error, match="grid: a object is no setting"):
+        libtgrad.generate("burgers", 1, 32, grid=object())
+
+
+# ---- training ----
+
+def test_a_run_has_its_files_and_metrics(run):
+    assert [line["epoch"] for line in run.metrics] == list(range(1, EPOCHS + 1))
+    assert run.metrics[-1]["test"]["16"]["l2"] < 1.0
+    assert run.settings["opt"]["n_epochs"] == EPOCHS and run.settings["fno"]["n_modes"] == [8, 8]
+    assert "<td>2</td>" in run._repr_html_() and "2 epochs" in repr(run)
+
+
+def test_a_folder_with_a_run_is_refused_resumed_or_replaced(config, run, tmp_path):
+    with pytest.raises(libtgrad.Error, match="holds"):
+        libtgrad.train(config, run, progress=False)
+    folder = tmp_path / "short"
+    libtgrad.train(config, folder, overrides={"opt.n_epochs": 1}, progress=False)
+    libtgrad.train(None, folder, overrides={"opt": {"n_epochs": EPOCHS}}, resume=True, progress=False)
+    losses = [line["train"]["loss"] for line in libtgrad.Run(folder).metrics]
+    assert losses == [line["train"]["loss"] for line in run.metrics]
+    again = libtgrad.train(config, folder, force=True, overrides={"opt.n_epochs": 1}, progress=False)
+    assert len(again.metrics) == 1
+
+
+def test_weights_to_begin_with(config, run, tmp_path):
+    model = run.model()
+    model.save(tmp_path / "model.safetensors")
+    quiet = {"opt.n_epochs": 1, "opt.learning_rate": 0.0, "opt.weight_decay": 0.0}
+    tuned = libtgrad.train(config, tmp_path / "tuned", init=tmp_path / "model.safetensors", overrides=quiet,
+                           progress=False)
+    for name, weight in tuned.model().weights().items():
+        assert numpy.array_equal(weight, model.weights()[name])
+
+
+def test_callbacks_see_every_epoch_and_may_fail(config, tmp_path):
+    seen = []
+    libtgrad.train(config, tmp_path / "seen", on_epoch=seen.append, progress=False)
+    assert [record["epoch"] for record in seen] == [1, 2] and "16" in seen[0]["test"]
+    with pytest.raises(ZeroDivisionError):
+        libtgrad.train(config, tmp_path / "failed", on_epoch=lambda record: 1 / 0, progress=False)
+
+
+@pytest.mark.parametrize("wrong, sentence", [
+    ({"opt": {"n_epoch": 3}}, "n_epochs"),
+    ({"data": {"batch_size": 0}}, "batch_size"),
+    ({"fno": {"n_modes": "many"}}, "n_modes"),
+])
+def test_wrong_settings_are_named(config, tmp_path, wrong, sentence):
+    with pytest.raises(libtgrad.Error, match=sentence):
+        libtgrad.train(config, tmp_path / "wrong", overrides=wrong, progress=False)
+    with pytest.raises(libtgrad.Error, match="no-such.yaml"):
+        libtgrad.train("no-such.yaml", tmp_path / "wrong", progress=False)
+    assert not (tmp_path / "wrong").exists()
+
+
+def test_ctrl_c_saves_and_ends(config, tmp_path):
+    code = ("import json, sys, libtgrad\n"
+            "libtgrad.train(json.loads(sys.argv[1]), sys.argv[2], progress=True,\n"
+            "               on_epoch=lambda record: print(record['epoch'], flush=True))")
+    long = {**config, "opt": {**config["opt"], "n_epochs": 100000}}
+    folder = tmp_path / "stopped"
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(libtgrad.__file__)),
+                   "LIBTGRAD_LIBRARY": str(_library.path)}
+    child = subprocess.Popen([sys.executable, "-X", "faulthandler", "-c", code, json.dumps(long), folder],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    assert child.stdout.readline().strip() == "1"
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=60)
+    assert "KeyboardInterrupt: stopped in epoch" in errors and "resume=True goes on" in errors
+    assert list((folder / "checkpoints").glob("*.safetensors"))
+    before = libtgrad.Run(folder).metrics[-1]["epoch"]
+    assert "epoch 1  train" in errors
+    more = libtgrad.train(None, folder, resume=True, overrides={"opt.n_epochs": before + 2}, progress=False)
+    assert more.metrics[-1]["epoch"] == before + 2
+
+
+# ---- who looks ----
+
+class Shown:
+    """What a notebook has on its page."""
+
+    def __init__(self):
+        self.pages = []
+
+    def HTML(self, page):
+        return page
+
+    def display(self, page, display_id):
+        assert display_id is True
+        return self
+
+    def update(self, page):
+        self.pages.append(page)
+
+
+def test_a_notebook_shows_a_bar_and_epochs(config, tmp_path, monkeypatch):
+    shown = Shown()
+    kernel = type("ZMQInteractiveShell", (), {})()
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: kernel))
+    monkeypatch.setitem(sys.modules, "IPython.display", shown)
+    libtgrad.train(config, tmp_path / "shown")
+    assert '<progress value="' in shown.pages[0] and "epoch 1/2" in shown.pages[0]
+    assert "<progress" not in shown.pages[-1] and "<td>2</td>" in shown.pages[-1] and "16: l2" in shown.pages[-1]
+
+
+def test_lines_for_those_who_ask(config, tmp_path, capfd):
+    libtgrad.train(config, tmp_path / "silent")
+    assert capfd.readouterr() == ("", "")
+    libtgrad.train(config, tmp_path / "lines", progress=True)
+    assert len(capfd.readouterr().err.splitlines()) == EPOCHS
+
+
+# ---- models ----
+
+def test_predictions_of_every_form(run, data):
+    model = run.model(threads=1)
+    x, y = libtgrad.generate("darcy", 8, 16, grid=31, folder=data, test=True)
+    u = model.predict(x)
+    assert u.shape == y.shape and u.dtype == numpy.float32 and "8 hidden channels" in repr(model)
+    assert numpy.array_equal(model(x[:, 0]), u[:, 0])
+    assert numpy.allclose(model.predict(x[2, 0]), u[2, 0], atol=1e-6)
+    assert numpy.allclose(model.predict(x.astype(float)[:, :, ::-1][:, :, ::-1]), u, atol=1e-6)
+    assert model.predict(numpy.zeros((1, 1, 24, 20))).shape == (1, 1, 24, 20)
+
+
+def test_errors_are_those_of_the_run(run, data):
+    x, y = libtgrad.generate("darcy", 8, 16, grid=31, folder=data, test=True)
+    model = run.model()
+    errors = model.evaluate(x, y)
+    best = min(run.metrics, key=lambda line: line["test"]["16"]["l2"])["test"]["16"]
+    assert errors.l2 == pytest.approx(best["l2"], rel=1e-5) and errors.h1 == pytest.approx(best["h1"], rel=1e-5)
+    relative = [numpy.linalg.norm(model.predict(a[None]) - b) / numpy.linalg.norm(b) for a, b in zip(x, y)]
+    assert errors.l2_samples == pytest.approx(relative, rel=1e-4) and errors.l2_channels.shape == (1,)
+    assert model.evaluate(data / "darcy_test_16.h5").l2 == errors.l2 and "8 samples" in str(errors)
+
+
+def test_models_go_to_files_and_back(run, tmp_path, data):
+    model, x = run.model(), libtgrad.generate("darcy", 8, 16, grid=31, folder=data, test=True).x
+    model.save(tmp_path / "model.safetensors")
+    again = libtgrad.Model.load(tmp_path / "model.safetensors")
+    assert numpy.array_equal(again.predict(x), model.predict(x))
+    assert again.settings["fno"]["hidden_channels"] == 8
+    weights = model.weights()
+    assert weights["fno_blocks.convs.0.weight.tensor"].dtype == numpy.complex64
+
+
+@pytest.mark.parametrize("x, sentence", [
+    (numpy.zeros((1, 2, 16, 16)), "channel"),
+    (numpy.zeros(16), r"the model takes \(samples, 1 channel, grid of 2 dimensions\), and this is \(16,\)"),
+    (numpy.zeros((1, 1, 16, 16), complex), "the model takes real values"),
+    ("text", "no array|could not convert|dimensions"),
+])
+def test_fields_that_do_not_fit(run, x, sentence):
+    with pytest.raises((libtgrad.Error, ValueError), match=sentence):
+        run.model().predict(x)
+
+
+def test_places_without_a_model(tmp_path):
+    with pytest.raises(libtgrad.Error, match="without checkpoints/best.safetensors"):
+        libtgrad.Model.load(tmp_path)
+    with pytest.raises(libtgrad.Error, match="nothing.safetensors"):
+        libtgrad.Model.load(tmp_path / "nothing.safetensors")
+    with pytest.raises(libtgrad.Error, match="holds no run"):
+        libtgrad.Run(tmp_path)
+
+
+class Exporter:
+    """An array that speaks DLPack and nothing else."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __dlpack__(self, **arguments):
+        return self._array.__dlpack__(**arguments)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+def test_arrays_by_dlpack(run):
+    x = numpy.random.default_rng(0).random((2, 1, 16, 16), numpy.float32)
+    model = run.model()
+    assert numpy.array_equal(model.predict(Exporter(x)), model.predict(x))
+
+
+# ---- plans, analyses, reports ----
+
+def test_a_plan_is_what_the_run_holds(config, run):
+    plan = libtgrad.plan(config)
+    held = run.metrics[-1]["memory"]
+    assert plan.categories == {name: held[name] for name in plan.categories}  # all but "other"
+    assert {"weights", "optimizer", "activations"} <= plan.categories.keys() and plan.peak < held["peak"]
+    assert plan.missing == "" and "peak" in str(plan) and "training step" in plan._repr_html_()
+    assert libtgrad.plan(config, overrides={"fno.hidden_channels": 16}).parameters > plan.parameters
+
+
+def test_an_analysis_of_an_array_and_of_a_run(run):
+    gradient = numpy.random.default_rng(0).standard_normal((6, 7, 8)).astype(numpy.float32)
+    found = libtgrad.analyze(gradient, methods=["lowrank", "unstructured"], threads=1)
+    errors = {method["name"]: method["relative_error"] for method in found["methods"]}
+    assert set(errors) == {"lowrank", "unstructured"} and 0 < errors["unstructured"] < 1
+    assert libtgrad.analyze(run)["methods"]
+    with pytest.raises(libtgrad.Error, match="no-such"):
+        libtgrad.analyze("no-such.npy")
+
+
+def test_a_report_is_a_page(run, tmp_path):
+    page = run.report(title="Darcy & others")
+    assert page.html.startswith("<!") and "Darcy &amp; others" in page.html
+    assert page._repr_html_().startswith("<iframe srcdoc=") and "<script" not in page.html
+    page.save(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text() == page.html
