@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Everything about a GPU in one command, in less than eight minutes: builds with CUDA, runs all tests
-# on the device, verifies the golden files in f32, looks for wrong and racing accesses of kernels
-# with compute-sanitizer, times training steps and trains a little. Prints a table; the exit code is
+# on the device, verifies the golden files in f32, looks for wrong, racing and uninitialized accesses of
+# kernels with compute-sanitizer, times training steps and trains a little. Prints a table; the exit code is
 # 1 if anything failed. Without a GPU it says so and ends.
 #
 #   bench/gpu.sh [OUT]            logs and JSON go to OUT, otherwise to <build>/gpu
 #   TGRAD_BUILD=dir bench/gpu.sh  takes that build folder as it is instead of making build-cuda
-#   TGRAD_ONLY="golden bench" bench/gpu.sh   only these parts (tests golden memcheck racecheck bench train)
+#   TGRAD_ONLY="golden bench" bench/gpu.sh   only these parts (tests golden memcheck racecheck initcheck bench train)
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 if ! nvidia-smi -L >/dev/null 2>&1; then
@@ -67,30 +67,38 @@ if wants golden; then
     note "golden files, fp32" "$([ $bad -eq 0 ] && echo ok || echo FAILED)" "$good verified, $bad not"
 fi
 
-# ---- compute-sanitizer: the backend's tests with the GPU alone, some at a time ----
-sanitize() { # sanitize TOOL TEST: one line, "TEST ok", "TEST FAILED" or "TEST stopped"
-    TEST_BACKEND=cuda timeout 80 compute-sanitizer --tool "$1" --error-exitcode 9 \
-        "$build/bin/$2" >"$out/$1-$2.txt" 2>&1
-    case $? in 0) echo "$2 ok" ;; 124) echo "$2 stopped" ;; *) echo "$2 FAILED" ;; esac
+# ---- compute-sanitizer: every test that drives kernels, each script once and on the GPU alone, and a
+# small training run; some at a time ----
+sanitize() { # sanitize TOOL NAME COMMAND..: one line, "NAME ok SECONDS", or FAILED or stopped instead of ok
+    local tool=$1 name=$2 start=$SECONDS
+    shift 2
+    TEST_ONCE=1 TEST_BACKEND=cuda timeout 60 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+        "$@" >"$out/$tool-$name.txt" 2>&1
+    case $? in 0) echo "$name ok" ;; 124) echo "$name stopped" ;; *) echo "$name FAILED" ;; esac |
+        sed "s/\$/ $((SECONDS - start))/"
 }
 export -f sanitize
 export build out
-for tool in memcheck racecheck; do
+for tool in memcheck racecheck initcheck; do
     wants $tool || continue
     if ! command -v compute-sanitizer >/dev/null; then
         note "$tool" skipped "no compute-sanitizer"
         continue
     fi
-    tests=(test_backend_elementwise test_backend_random test_backend_index test_adam test_nn_loss
-        test_nn_pointwise test_backend_gemm test_nn_layers test_backend_fft test_backend_compress
-        test_cuda_block test_cuda_planes)
+    rm -rf "$out/small" "$out/small-run"
+    "$tgrad" generate darcy --n-train 8 --n-test 4 --resolution 16 -o "$out/small" >"$out/small.txt" 2>&1
     start=$SECONDS
-    # shellcheck disable=SC2016 # the arguments are for the inner shell
-    printf '%s\n' "${tests[@]}" | xargs -P 5 -I{} bash -c 'sanitize "$0" "$1"' $tool {} >"$out/$tool.txt"
-    bad=$(grep -c FAILED "$out/$tool.txt")
+    {
+        grep -lE 't_(run_rows|gpu_compare)\(' tests/test_*.c tests/cuda/test_*.c |
+            sed -E "s|.*/(.*)\.c\$|\1 $build/bin/\1|"
+        echo "train $tgrad train configs/darcy16.yaml --run $out/small-run --data.root $out/small" \
+            "--data.test_resolutions 16 --data.batch_size 2 --opt.n_epochs 2 --opt.update_proj_gap 3 --backend cuda -q"
+    } | xargs -P "$jobs" -I{} bash -c "sanitize $tool {}" >"$out/$tool.txt"
+    bad=$(grep -cv ' ok ' "$out/$tool.txt")
     note "$tool" "$([ "$bad" -eq 0 ] && echo ok || echo FAILED)" \
-        "$(grep -c ' ok' "$out/$tool.txt") clean, $bad not, $(grep -c stopped "$out/$tool.txt") stopped after 80 s, $((SECONDS - start)) s"
-    grep FAILED "$out/$tool.txt" | sed 's/^/    /'
+        "$(grep -c ' ok ' "$out/$tool.txt") clean, $(grep -c FAILED "$out/$tool.txt") not, $(
+            grep -c stopped "$out/$tool.txt") stopped after 60 s, $((SECONDS - start)) s"
+    grep -v ' ok ' "$out/$tool.txt" | sed 's/^/    /'
 done
 
 # ---- training steps ----

@@ -12,7 +12,8 @@ bool t_gpu_here(void);
 int t_gpu_begin(void **state);
 int t_gpu_end(void **state);
 
-/* Runs a script on the CPU and twice on the GPU: near the first, and twice the same bits. */
+/* Runs a script on the CPU and twice on the GPU: near the first, and twice the same bits. With
+ * TEST_ONCE once on the GPU. */
 void t_gpu_compare(tg_dtype dtype, void (*script)(t_side *s, const void *what), const void *what);
 
 #endif

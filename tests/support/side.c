@@ -49,6 +49,10 @@ static void copy_bytes(void *dst, const void *src, size_t bytes) {
 
 /* ---- life ---- */
 
+bool t_runs_once(void) {
+    return getenv("TEST_ONCE") != NULL;
+}
+
 void t_side_begin(t_side *s, tg_backend *be, tg_dtype dtype) {
     *s = (t_side){.be = be, .ops = be->ops, .dtype = dtype};
     s->last_record = &s->records;

@@ -36,6 +36,10 @@ typedef struct t_side {
     t_record **last_record;
 } t_side;
 
+/* Whether scripts are run once, on the backend under test alone: TEST_ONCE in the environment, for
+ * tools that watch what kernels do and make them slow. */
+bool t_runs_once(void);
+
 void t_side_begin(t_side *s, tg_backend *be, tg_dtype dtype);
 void t_side_end(t_side *s); /* releases everything without checks; also after a failure */
 
