@@ -1,6 +1,7 @@
 /* tgrad train CONFIG.yaml --run DIR: trains, with a line per epoch and, on a terminal, a progress
  * bar. SIGINT and SIGTERM finish the step under way, save and end with success, as batch queues
- * want it; a second signal ends at once. */
+ * want it; a second signal ends at once. Of the processes of mpirun or srun, which train together,
+ * the first one prints, and one that was told to stop stops all. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <signal.h>
@@ -260,7 +261,8 @@ static void print_json(const tg_context *ctx, const tg_train_end *end, const tg_
 }
 
 static tg_status train(const tg_context *ctx, tg_trainer *trainer, bool json) {
-    screen s = {.has_bar = !is_quiet && isatty(STDERR_FILENO), .last.train_loss = (double)NAN};
+    screen s = {.has_bar = cli_is_first() && !is_quiet && isatty(STDERR_FILENO),
+                .last.train_loss = (double)NAN};
     const tg_train_watch watch = {
         .user = &s, .on_step = show_step, .on_epoch = show_epoch, .should_stop = should_stop};
     tg_train_end end;
@@ -274,8 +276,12 @@ static tg_status train(const tg_context *ctx, tg_trainer *trainer, bool json) {
     } else if (is_quiet) {
         return TG_OK;
     } else if (!end.is_finished) {
-        cli_say("stopped by signal %d after step %lld of epoch %lld; saved %s", (int)stop_signal,
-                (long long)end.step, (long long)end.epoch + 1, end.checkpoint);
+        char by[32] = "another rank";
+        if (stop_signal) {
+            snprintf(by, sizeof by, "signal %d", (int)stop_signal);
+        }
+        cli_say("stopped by %s after step %lld of epoch %lld; saved %s", by, (long long)end.step,
+                (long long)end.epoch + 1, end.checkpoint);
         cli_say("go on with --resume auto");
     } else {
         print_memory(&s.last);
@@ -334,6 +340,20 @@ static tg_status run_trainer(const tg_context *ctx, tg_trainer *trainer, bool js
     return status;
 }
 
+/* The failure of all ranks is told once; of one that the others do not know of, they are told by
+ * their end. */
+static int fail_all(const tg_context *ctx, tg_comm *comm, tg_status status) {
+    const bool is_shared = !comm || tg_comm_ranks(comm) == 1 || tg_comm_has_agreed(comm);
+    if (cli_is_first() || !is_shared) {
+        cli_fail_status(ctx, status);
+    }
+    if (!is_shared) {
+        fflush(NULL);
+        tg_comm_abort(comm);
+    }
+    return CLI_FAILED;
+}
+
 static int run(const cli_call *call) {
     if (!run_folder) {
         return cli_usage("train", "--run DIR is needed");
@@ -351,19 +371,26 @@ static int run(const cli_call *call) {
     tg_context *ctx = NULL;
     tg_settings *settings = NULL;
     tg_trainer *trainer = NULL;
-    const bool json = call->common->json;
-    is_quiet = is_quiet || json;
+    const bool json = call->common->json && cli_is_first();
+    is_quiet = is_quiet || json || !cli_is_first();
     char *path = settings_file(call);
     if (!path || cli_open_context(call->common, true, &ctx) != CLI_OK) {
         free(path);
         return CLI_FAILED;
     }
-    tg_status status = read_settings(ctx, call, path, &settings);
-    status = status == TG_OK ? tg_trainer_create(ctx, settings, run_folder, &trainer) : status;
+    tg_comm *comm = NULL;
+    tg_status status = tg_comm_create_world(ctx, NULL, &comm);
+    if (status == TG_OK) {
+        status = tg_comm_agree(comm, read_settings(ctx, call, path, &settings));
+    }
+    if (status == TG_OK) {
+        status = tg_trainer_create_comm(ctx, comm, settings, run_folder, &trainer);
+    }
     status = status == TG_OK ? run_trainer(ctx, trainer, json) : status;
-    const int code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+    const int code = status == TG_OK ? CLI_OK : fail_all(ctx, comm, status);
     tg_trainer_destroy(&trainer);
     tg_settings_destroy(&settings);
+    tg_comm_destroy(&comm);
     tg_context_destroy(&ctx);
     free(path);
     return code;

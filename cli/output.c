@@ -1,9 +1,11 @@
 /* Streams, messages, the context of a command and JSON. */
+#define _GNU_SOURCE
 #include "output.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,15 +109,32 @@ static void log_to_stderr(void *user, tg_log_level level, const char *message) {
     free(clean);
 }
 
+bool cli_is_first(void) {
+    return tg_comm_get_launch().rank == 0;
+}
+
+/* Ranks that may run on every core of the machine share them; 0: all that this one may use, as
+ * where the launcher has given each its own. */
+static int share_of_threads(void) {
+    const tg_comm_launch launch = tg_comm_get_launch();
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t set;
+    if (launch.local_ranks < 2 || sched_getaffinity(0, sizeof set, &set) != 0 ||
+        CPU_COUNT(&set) < online) {
+        return 0;
+    }
+    return online > launch.local_ranks ? (int)(online / launch.local_ranks) : 1;
+}
+
 int cli_open_context(const cli_common *common, bool choose, tg_context **out) {
     *out = NULL;
     if (choose && common->threads != 1) {
         cli_choose_waiting();
     }
     tg_context_config config = tg_context_config_default();
-    config.threads = (int)common->threads;
+    config.threads = common->threads > 0 ? (int)common->threads : share_of_threads();
     config.math = strcmp(common->math, "fp32") == 0 ? TG_MATH_FP32 : TG_MATH_TF32;
-    config.log = log_to_stderr;
+    config.log = cli_is_first() ? log_to_stderr : NULL;
     tg_context *ctx = NULL;
     tg_status status = tg_context_create(&config, &ctx);
     if (status == TG_OK && (choose || common->backend)) {

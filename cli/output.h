@@ -26,6 +26,9 @@ void cli_warn(const char *format, ...) TG_PRINTF(1, 2);
 /* "tgrad [command]: <sentence>" and where to read on; `command` may be NULL; returns CLI_USAGE. */
 int cli_usage(const char *command, const char *format, ...) TG_PRINTF(2, 3);
 
+/* Whether this process tells what several have to say: it is the only one or rank 0. */
+bool cli_is_first(void);
+
 /* A context for `common`: threads, backend (only if the command names one or `choose` is set) and a
  * log to stderr. On failure the reason was printed, *out is NULL and CLI_FAILED comes back. */
 int cli_open_context(const cli_common *common, bool choose, tg_context **out);

@@ -151,7 +151,9 @@ static int check_agreement(tg_context *ctx, tg_comm *comm) {
         tg_status own = rank >= first ? tg_fail(ctx, TG_E_IO, "rank's own %d", rank) : TG_OK;
         char text[64];
         snprintf(text, sizeof text, "rank %d: rank's own %d", first, first);
+        errors += tg_comm_has_agreed(comm);
         errors += tg_comm_agree(comm, own) != TG_E_IO || strcmp(tg_context_error(ctx), text) != 0;
+        errors += !tg_comm_has_agreed(comm);
         own = tg_fail(ctx, TG_E_CONFIG, "all of them");
         errors += tg_comm_agree(comm, own) != TG_E_CONFIG ||
                   strcmp(tg_context_error(ctx), "all of them") != 0;
@@ -463,7 +465,11 @@ static const char *const variables[] = {"OMPI_COMM_WORLD_RANK",
                                         "SLURM_NTASKS",
                                         "RANK",
                                         "WORLD_SIZE",
-                                        "LOCAL_RANK"};
+                                        "LOCAL_RANK",
+                                        "LOCAL_WORLD_SIZE",
+                                        "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                        "MPI_LOCALNRANKS",
+                                        "SLURM_STEP_TASKS_PER_NODE"};
 
 static void forget_launchers(void) {
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
@@ -492,6 +498,8 @@ static void launchers_are_known_by_their_variables(void **state) {
     setenv("SLURM_STEP_NUM_TASKS", "2", 1);
     setenv("SLURM_LOCALID", "0", 1);
     expect_launch("srun", 0, 2, 0);
+    setenv("SLURM_STEP_TASKS_PER_NODE", "2(x3)", 1);
+    assert_int_equal(tg_comm_get_launch().local_ranks, 2);
     setenv("PMI_RANK", "5", 1);
     setenv("PMI_SIZE", "5", 1); /* none such */
     expect_launch("srun", 0, 2, 0);

@@ -35,7 +35,7 @@ documented() { # FILE, "section heading pattern", prefix
     documented "$tree/docs/config.md" '^## opt' opt
     documented "$tree/docs/config.md" '^## data' data
     documented "$tree/docs/optimizers.md" '^## Settings|^### Learning-rate' opt
-    echo distributed.seed
+    documented "$tree/docs/config.md" '^## distributed' distributed
     echo opt.name
 } | sort -u >documented
 diff known documented >differences || complain "tables and documentation differ (<: not documented)

@@ -92,7 +92,7 @@ static void test_defaults_are_read(void **state) {
         fail_msg("%s", tg_context_error(ctx));
     }
     assert_non_null(strstr(notes, "settings that change nothing here: n_params_baseline, verbose"));
-    assert_int_equal(config.seed, 666);
+    assert_int_equal(config.distributed.seed, 666);
     assert_true(config.opt.projector.first.sparse_ratio == 0.5);
     assert_true(config.opt.projector.first.rank.value[0] > 1000.0); /* 1.0: everything */
 }

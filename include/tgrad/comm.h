@@ -44,6 +44,7 @@ typedef struct tg_comm_launch {
     const char *launcher; /* "mpirun", "mpiexec", "srun", "torchrun", or "none" */
     int rank, ranks;      /* 0 and 1 without a launcher */
     int local_rank;       /* among those of this machine; -1: the launcher does not tell */
+    int local_ranks;      /* how many those are; -1 likewise */
 } tg_comm_launch;
 
 TG_API tg_comm_launch tg_comm_get_launch(void);
@@ -143,6 +144,9 @@ TG_API TG_NODISCARD tg_status tg_comm_barrier(tg_comm *comm);
 /* The statuses of a step that each rank made for itself: TG_OK if all are; otherwise every rank
  * gets that of the lowest rank that failed, with its sentence and "rank N:" in front. */
 TG_API TG_NODISCARD tg_status tg_comm_agree(tg_comm *comm, tg_status status);
+/* Whether the last failure of tg_comm_agree, or of a call that ends with it, is known to all ranks:
+ * one of them may tell it for all, and they may end in good order. */
+TG_API bool tg_comm_has_agreed(const tg_comm *comm);
 /* Fails on every rank unless all have the same `bytes` at `data`; `what` is for the sentence: "the
  * settings". */
 TG_API TG_NODISCARD tg_status tg_comm_check_same(tg_comm *comm, const char *what, const void *data,

@@ -158,7 +158,9 @@ typedef struct tg_loader_config {
     size_t size;        /* of the struct, see status.h */
     int64_t batch_size; /* >= 1; the last batch of an epoch is shorter if it does not divide */
     uint64_t seed;
-    bool shuffle; /* otherwise in the order of the file */
+    bool shuffle;    /* otherwise in the order of the file */
+    int rank, ranks; /* of `ranks` processes that share every batch, the part of this one, which may
+                        be empty in a short batch; 0 of 0: all of it */
 } tg_loader_config;
 
 /* The dataset is borrowed: it must outlive the loader. */

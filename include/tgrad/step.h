@@ -15,11 +15,12 @@
  * and steps with dropout, wait for their loss. Either way the weights are the same: a step whose
  * loss is not finite changes nothing. All other steps of the batch size the network was prepared
  * for are captured as graphs when two like them were seen, and then replayed. The loss is
- * scaled as the optimizer says (tg_optim_set_loss_scale), which needs the caller's
- * tg_optim_end_update where gradients are accumulated. */
+ * scaled as the optimizer says (tg_optim_set_loss_scale). Gradients of several batches are
+ * accumulated, if asked for, until tg_step_apply. */
 #ifndef TGRAD_STEP_H
 #define TGRAD_STEP_H
 
+#include "tgrad/comm.h"
 #include "tgrad/fno.h"
 #include "tgrad/optim.h"
 
@@ -58,13 +59,17 @@ typedef struct tg_step_config {
     tg_optim *optim; /* with its weights bound; NULL: gradients are dropped. One with
                         shares_workspace shares that of the network */
     tg_loss_config loss;
-    bool accumulates;     /* gradients are added up, to be applied by the caller */
-    double max_grad_norm; /* clip the global norm to this; 0: off; not while accumulating */
+    bool accumulates;     /* gradients are added up, to be applied by tg_step_apply */
+    double max_grad_norm; /* clip the global norm to this; 0: off */
     tg_graphs graphs;
+    tg_comm *comm; /* ranks that each have a part of every batch, which may be empty: gradients are
+                      added up over all of them, so that every rank makes the same update. They have
+                      the same weights and optimizer, made to accumulate; norms to clip to are those
+                      of accumulated values. NULL: no others */
 } tg_step_config;
 
 typedef struct tg_step_result {
-    int64_t samples; /* of the batch; 0: no step was under way */
+    int64_t samples; /* of the batch, all ranks together; 0: no step was under way */
     double loss;     /* sum over the batch; if it is not finite, nothing was updated */
 } tg_step_result;
 
@@ -79,6 +84,9 @@ TG_API TG_NODISCARD tg_status tg_step_forward(tg_step *step, const tg_tensor *x,
 
 /* Backward and updates of the last forward. The step before must not be in flight. */
 TG_API TG_NODISCARD tg_status tg_step_backward(tg_step *step);
+
+/* The update of what was accumulated since the last one: the sums of all ranks, clipped. */
+TG_API TG_NODISCARD tg_status tg_step_apply(tg_step *step);
 
 /* Whether the result of the last backward has to be waited for. */
 TG_API bool tg_step_is_late(const tg_step *step);

@@ -117,7 +117,10 @@ typedef struct tg_train_memory {
 } tg_train_memory;
 
 /* What a run with these settings will hold: the ledger counts the same, but for category other. The
- * data files are looked at, not read. */
+ * data files are looked at, not read. Of several ranks: the first one. */
+TG_API TG_NODISCARD tg_status tg_train_plan_ranks(tg_context *ctx, const tg_settings *settings,
+                                                  int ranks, tg_train_memory *out);
+/* The same of one. */
 TG_API TG_NODISCARD tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings,
                                             tg_train_memory *out);
 
@@ -183,6 +186,15 @@ typedef struct tg_trainer tg_trainer;
  * time; the lock ends with the trainer or its process. */
 TG_API TG_NODISCARD tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings,
                                                 const char *run_folder, tg_trainer **out);
+/* The same of one of several ranks that train together, each on its part of every batch. All of
+ * them make the same calls with the same settings, of which distributed.timeout is the
+ * communicator's from now on; what differs between them, or fails on one of them, is an error on
+ * all. The run folder is one that all of them see; rank 0 alone writes. The result is that of one
+ * rank up to rounding, and repeats to the bit on the same number of ranks; checkpoints can be
+ * resumed on any number. */
+TG_API TG_NODISCARD tg_status tg_trainer_create_comm(tg_context *ctx, tg_comm *comm,
+                                                     const tg_settings *settings,
+                                                     const char *run_folder, tg_trainer **out);
 TG_API void tg_trainer_destroy(tg_trainer **trainer);
 
 /* Begins anew: an error if the run folder already holds checkpoints; metrics of a run that never

@@ -2,6 +2,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "base/sized.h"
+#include "base/threads.h"
 #include "tgrad/data.h"
 
 struct tg_loader {
@@ -25,6 +26,10 @@ tg_status tg_loader_create(tg_context *ctx, tg_dataset *dataset, const tg_loader
     if (config->batch_size < 1) {
         return tg_fail(ctx, TG_E_CONFIG, "data.batch_size: %lld is not positive",
                        (long long)config->batch_size);
+    }
+    if (config->ranks < 0 || config->rank < 0 ||
+        config->rank >= (config->ranks > 0 ? config->ranks : 1)) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "loader: rank %d of %d", config->rank, config->ranks);
     }
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, loader, 1));
     loader->ctx = ctx;
@@ -68,10 +73,13 @@ tg_status tg_loader_indices(tg_loader *loader, int64_t epoch, int64_t batch, int
                        "loader: there is no batch %lld in epoch %lld (there are %lld)",
                        (long long)batch, (long long)epoch, (long long)tg_loader_batches(loader));
     }
-    const int64_t first = batch * size, left = loader->samples - first;
+    const int64_t left = loader->samples - batch * size;
+    const int ranks = loader->config.ranks > 0 ? loader->config.ranks : 1;
+    const tg_range part = tg_partition(left < size ? left : size, 1, ranks, loader->config.rank);
+    const int64_t first = batch * size + part.begin;
     const tg_rng rng = {
         .seed = loader->config.seed, .purpose = TG_RNG_SHUFFLE, .step = (uint32_t)epoch};
-    *count = left < size ? left : size;
+    *count = part.end - part.begin;
     for (int64_t i = 0; i < *count; i++) {
         indices[i] =
             loader->config.shuffle
@@ -86,6 +94,7 @@ tg_status tg_loader_batch(tg_loader *loader, int64_t epoch, int64_t batch, void 
     TG_NEED(NULL, loader);
     TG_NEED(loader->ctx, count);
     tg_status status = tg_loader_indices(loader, epoch, batch, loader->indices, count);
-    return status == TG_OK ? tg_dataset_read(loader->dataset, loader->indices, *count, x, y)
-                           : status;
+    return status == TG_OK && *count > 0
+               ? tg_dataset_read(loader->dataset, loader->indices, *count, x, y)
+               : status;
 }

@@ -393,6 +393,7 @@ tg_status tg_comm_agree(tg_comm *comm, tg_status own) {
         return TG_OK;
     }
     const int rank = comm->ranks - (int)votes[0];
+    comm->has_agreed = true;
     TG_TRY(tg_comm_broadcast(
         comm, rank,
         &(tg_tensor){.dtype = TG_U8, .shape = {1, {(int64_t)sizeof said}}, .data = &said}));
@@ -401,6 +402,10 @@ tg_status tg_comm_agree(tg_comm *comm, tg_status own) {
                : tg_fail(comm->ctx, (tg_status)said.status, "rank %d: %s", rank, said.sentence);
 fail:
     return own == TG_OK ? status : own;
+}
+
+bool tg_comm_has_agreed(const tg_comm *comm) {
+    return comm && comm->has_agreed && !comm->is_broken;
 }
 
 tg_status tg_comm_check_same(tg_comm *comm, const char *what, const void *data, size_t bytes) {

@@ -25,8 +25,9 @@ struct tg_comm {
     int rank, ranks;
     int local_rank, local_ranks;
     double timeout;
-    bool is_broken; /* an operation failed: the ranks may be at different places */
-    void *stage;    /* what is on its way between device and transport; NULL: nothing ever was */
+    bool is_broken;  /* an operation failed: the ranks may be at different places */
+    bool has_agreed; /* .. or all know of a failure */
+    void *stage;     /* what is on its way between device and transport; NULL: nothing ever was */
     tg_comm_stats stats;
     char transport[80];
 };

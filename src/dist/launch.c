@@ -7,20 +7,23 @@
  * with srun, whose variables the ranks inherit. SLURM_STEP_NUM_TASKS, unlike SLURM_NTASKS, is that
  * of a step and not set for a batch script, which runs once. */
 static const struct {
-    const char *launcher, *rank, *ranks, *local_rank;
+    const char *launcher, *rank, *ranks, *local_rank, *local_ranks;
 } launchers[] = {
-    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
-    {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
-    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"},
-    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"},
+    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
 };
 
-/* A count from the environment, or -1. */
+/* A count from the environment, or -1; Slurm writes 4(x2) for two machines with 4 each. */
 static int read_count(const char *name) {
     const char *text = getenv(name);
     char *end = NULL;
     const long value = text ? strtol(text, &end, 10) : -1;
-    return text && end != text && *end == '\0' && value >= 0 && value < 1 << 24 ? (int)value : -1;
+    return text && end != text && (*end == '\0' || *end == '(') && value >= 0 && value < 1 << 24
+               ? (int)value
+               : -1;
 }
 
 tg_comm_launch tg_comm_get_launch(void) {
@@ -30,10 +33,11 @@ tg_comm_launch tg_comm_get_launch(void) {
             return (tg_comm_launch){.launcher = launchers[i].launcher,
                                     .rank = rank,
                                     .ranks = ranks,
-                                    .local_rank = read_count(launchers[i].local_rank)};
+                                    .local_rank = read_count(launchers[i].local_rank),
+                                    .local_ranks = read_count(launchers[i].local_ranks)};
         }
     }
-    return (tg_comm_launch){.launcher = "none", .ranks = 1, .local_rank = 0};
+    return (tg_comm_launch){.launcher = "none", .ranks = 1, .local_ranks = 1};
 }
 
 tg_status tg_comm_create_world(tg_context *ctx, const tg_comm_config *config, tg_comm **out) {

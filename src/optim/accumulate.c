@@ -31,6 +31,18 @@ static bool needs_dense_sum(const tg_optim *optim, const tg_slot *slot) {
     return is_due || tg_auto_rank_observes(optim, slot, is_due);
 }
 
+tg_status tg_sum_begin(tg_optim *optim, tg_slot *slot) {
+    tg_status status = TG_OK;
+    TG_TRY(tg_auto_rank_allocate(optim, slot));
+    if (slot->projector && needs_dense_sum(optim, slot)) {
+        slot->dense_sum = optim->be->ops->alloc(optim->be, TG_MEM_GRADIENTS,
+                                                (size_t)slot->numel * tg_dtype_size(slot->dtype));
+        TG_TRY(slot->dense_sum ? TG_OK : TG_E_MEMORY);
+    }
+fail:
+    return status;
+}
+
 tg_status tg_optim_accumulate(tg_optim *optim, const tg_gradient *gradient) {
     TG_NEED(NULL, optim);
     TG_NEED(optim->ctx, gradient);
@@ -51,14 +63,7 @@ tg_status tg_optim_accumulate(tg_optim *optim, const tg_gradient *gradient) {
         slot->nonfinite += nonfinite;
     }
     const bool is_first = !slot->is_summing;
-    if (is_first) {
-        TG_TRY(tg_auto_rank_allocate(optim, slot));
-    }
-    if (is_first && slot->projector && needs_dense_sum(optim, slot)) {
-        slot->dense_sum = optim->be->ops->alloc(optim->be, TG_MEM_GRADIENTS,
-                                                (size_t)slot->numel * tg_dtype_size(slot->dtype));
-        TG_TRY(slot->dense_sum ? TG_OK : TG_E_MEMORY);
-    }
+    TG_TRY(is_first ? tg_sum_begin(optim, slot) : TG_OK);
     if (slot->dense_sum) {
         TG_TRY(add_dense(optim, slot, is_first, gradient, slot->dense_sum));
     } else if (!slot->projector) {
@@ -126,7 +131,7 @@ tg_status tg_optim_get_sum(tg_optim *optim, int param, int index, tg_optim_sum *
 }
 
 /* What stands in a sum that the caller may have written decides, not what was added up. */
-static tg_status count_anew(tg_optim *optim, tg_slot *slot, uint32_t *guard) {
+tg_status tg_sum_count(tg_optim *optim, tg_slot *slot, uint32_t *guard) {
     tg_status status = TG_OK;
     slot->nonfinite = 0;
     TG_TRY(optim->be->ops->fill(optim->be, TG_F32, 1, (tg_scalar){0}, guard));
@@ -148,7 +153,7 @@ static tg_status look_at_sum(tg_optim *optim, tg_slot *slot, tg_update *call) {
     tg_status status = TG_OK;
     TG_TRY(tg_update_begin(optim, slot, &call->guard));
     if (slot->is_handed_out) {
-        TG_TRY(count_anew(optim, slot, call->guard));
+        TG_TRY(tg_sum_count(optim, slot, call->guard));
     }
     if (optim->be->ops->stream &&
         (slot->dense_sum || slot->nonfinite > 0 || tg_guard_is_read_first(optim, slot))) {

@@ -21,18 +21,23 @@ bool tg_slot_is_due(const tg_optim *optim, const tg_slot *slot) {
                tg_refresh_gap(&optim->groups[slot->group], slot->step);
 }
 
+tg_status tg_slot_is_refreshed(tg_optim *optim, tg_slot *slot) {
+    const bool had_moments = slot->last_refresh >= 0;
+    slot->last_refresh = slot->step;
+    slot->must_refresh = false;
+    if (had_moments && optim->groups[slot->group].moments_on_refresh == TG_MOMENTS_RESET) {
+        slot->moment_step = 0;
+        return tg_moments_clear(optim->be, &slot->moments);
+    }
+    return TG_OK;
+}
+
 static tg_status refresh(tg_optim *optim, tg_slot *slot, const tg_gradient *dense) {
     const double start = read_clock(optim, true);
-    const bool had_moments = slot->last_refresh >= 0;
     tg_status status =
         tg_projector_refresh_stored(slot->projector, dense->dense, tg_storage_of(dense->dtype));
     if (status == TG_OK) {
-        slot->last_refresh = slot->step;
-        slot->must_refresh = false;
-        if (had_moments && optim->groups[slot->group].moments_on_refresh == TG_MOMENTS_RESET) {
-            slot->moment_step = 0;
-            status = tg_moments_clear(optim->be, &slot->moments);
-        }
+        status = tg_slot_is_refreshed(optim, slot);
     }
     optim->times.refresh += read_clock(optim, true) - start;
     return status;
@@ -188,9 +193,8 @@ tg_status tg_slot_project(tg_optim *optim, tg_slot *slot, const tg_gradient *gra
     return status;
 }
 
-/* A projected parameter; the gradient is dense where a refresh or a spectrum needs it. */
-tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
-                                     bool refreshes, bool measures, tg_update *call) {
+tg_status tg_slot_refresh_and_project(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
+                                      bool refreshes, bool measures, void *small) {
     tg_status status = TG_OK;
     if (refreshes) {
         TG_TRY(refresh(optim, slot, gradient));
@@ -198,10 +202,18 @@ tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot, const tg_gr
     if (measures) { /* before there are values: it works in their memory, too */
         TG_TRY(tg_auto_rank_observe(optim, slot, gradient));
     }
-    TG_TRY(tg_slot_project(optim, slot, gradient, 0.0, optim->small));
+    TG_TRY(tg_slot_project(optim, slot, gradient, 0.0, small));
     if (refreshes) {
-        TG_TRY(note_error(optim, slot, gradient, optim->small));
+        TG_TRY(note_error(optim, slot, gradient, small));
     }
+fail:
+    return status;
+}
+
+tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
+                                     bool refreshes, bool measures, tg_update *call) {
+    tg_status status = TG_OK;
+    TG_TRY(tg_slot_refresh_and_project(optim, slot, gradient, refreshes, measures, optim->small));
     call->values = optim->small;
     TG_TRY(tg_slot_update(optim, slot, call));
 fail:

@@ -40,9 +40,22 @@ TG_NODISCARD tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_u
 TG_NODISCARD tg_status tg_slot_project(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
                                        double beta, void *small);
 
-/* A projected parameter; the gradient is dense where a refresh or a spectrum needs it. */
+/* small = project(gradient), with new factors and index sets if it refreshes; the gradient is dense
+ * where a refresh or a spectrum needs it. */
+TG_NODISCARD tg_status tg_slot_refresh_and_project(tg_optim *optim, tg_slot *slot,
+                                                   const tg_gradient *gradient, bool refreshes,
+                                                   bool measures, void *small);
+/* What changes beside the projection when it has been refreshed. */
+TG_NODISCARD tg_status tg_slot_is_refreshed(tg_optim *optim, tg_slot *slot);
+
+/* The same and the update of a projected parameter. */
 TG_NODISCARD tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot,
                                                   const tg_gradient *gradient, bool refreshes,
                                                   bool measures, tg_update *call);
+
+/* Begins a sum, if none is under way: memory for a dense one where that is needed. */
+TG_NODISCARD tg_status tg_sum_begin(tg_optim *optim, tg_slot *slot);
+/* NaN and Inf in the sum as it stands, into the guard and, on the host, slot->nonfinite. */
+TG_NODISCARD tg_status tg_sum_count(tg_optim *optim, tg_slot *slot, uint32_t *guard);
 
 #endif

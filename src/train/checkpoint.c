@@ -91,14 +91,15 @@ static const struct {
     {"lowest test error", 0.0, HUGE_VAL},
     {"factor of the schedule", 0.0, 1.0},
     {"best loss of the schedule", -DBL_MAX, HUGE_VAL},
-    {"(not used)", 0.0, 0.0},
+    {"ranks", 0.0, 0x1p24},
 };
 
 static void progress_out(const tg_progress *p, int64_t *integers, double *reals) {
     const int64_t i[INTEGERS] = {p->stage,    p->stage_epoch,    p->epoch,           p->batch,
                                  p->step,     p->samples,        p->skipped,         p->skipped_row,
                                  p->fno_step, p->schedule.epoch, p->schedule.waited, p->threads};
-    const double r[REALS] = {p->loss_sum, p->best, p->schedule.factor, p->schedule.best, 0.0};
+    const double r[REALS] = {p->loss_sum, p->best, p->schedule.factor, p->schedule.best,
+                             (double)p->ranks};
     memcpy(integers, i, sizeof i);
     memcpy(reals, r, sizeof r);
 }
@@ -114,6 +115,7 @@ static void progress_in(tg_progress *p, const int64_t *i, const double *r) {
                        .skipped_row = i[7],
                        .fno_step = i[8],
                        .threads = i[11],
+                       .ranks = (int64_t)r[4],
                        .loss_sum = r[0],
                        .best = r[1],
                        .schedule = {.epoch = i[9], .waited = i[10], .factor = r[2], .best = r[3]}};

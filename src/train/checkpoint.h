@@ -24,6 +24,7 @@ typedef struct tg_progress {
     int64_t skipped_row; /* of them, in a row until now */
     int64_t fno_step;    /* seed of dropout */
     int64_t threads;     /* that compute; 0: a file that does not tell */
+    int64_t ranks;       /* that trained; 0: one, or a file that does not tell */
     double loss_sum;     /* of the epoch under way */
     double best;         /* lowest test error so far */
     tg_lr_schedule schedule;

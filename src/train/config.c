@@ -58,8 +58,10 @@ static const tg_setting data_table[] = {
     DATA(TEXT, y_time, 0, 16, "time of y to learn, if there are several: last, all or an index"),
 };
 
-static const tg_setting seed_table[] = {
-    {"seed", TG_SETTING_INT64, 0, NULL, 0, 0x1p53, "start of all random numbers"},
+static const tg_setting distributed_table[] = {
+    TG_SETTING_ROW(INT64, tg_distributed_config, seed, 0, 0x1p53, "start of all random numbers"),
+    TG_SETTING_ROW(DOUBLE, tg_distributed_config, timeout, 0.001, 1e9,
+                   "seconds after which a rank that does not come ends the run"),
 };
 
 #undef LOOP
@@ -67,7 +69,8 @@ static const tg_setting seed_table[] = {
 
 enum {
     LOOP_ROWS = sizeof loop_table / sizeof loop_table[0],
-    DATA_ROWS = sizeof data_table / sizeof data_table[0]
+    DATA_ROWS = sizeof data_table / sizeof data_table[0],
+    DISTRIBUTED_ROWS = sizeof distributed_table / sizeof distributed_table[0]
 };
 
 const tg_setting *tg_loop_config_rows(int *count) {
@@ -80,9 +83,14 @@ const tg_setting *tg_source_config_rows(int *count) {
     return data_table;
 }
 
-const tg_setting *tg_seed_rows(int *count) {
-    *count = 1;
-    return seed_table;
+const tg_setting *tg_distributed_rows(int *count) {
+    *count = DISTRIBUTED_ROWS;
+    return distributed_table;
+}
+
+int64_t tg_run_local_batch(const tg_run_config *config) {
+    const int64_t ranks = config->ranks > 1 ? config->ranks : 1;
+    return (config->data.batch_size + ranks - 1) / ranks;
 }
 
 tg_run_config tg_run_config_default(void) {
@@ -91,6 +99,8 @@ tg_run_config tg_run_config_default(void) {
         .opt = tg_optim_config_default(),
         .schedule = tg_lr_schedule_config_default(),
         .loss_scale = tg_loss_scale_config_default(),
+        .distributed = {.timeout = 600.0},
+        .ranks = 1,
         .loop = {.n_epochs = 100,
                  .training_loss = "h1",
                  .accumulation_steps = 1,
@@ -192,7 +202,8 @@ static tg_status set_key(tg_context *ctx, tg_run_config *config, const char *key
         return tg_setting_set(ctx, "data", data_table, DATA_ROWS, &config->data, dot + 1, value);
     }
     if (dot && strncmp(key, "distributed.", 12) == 0) {
-        return tg_setting_set(ctx, "distributed", seed_table, 1, &config->seed, dot + 1, value);
+        return tg_setting_set(ctx, "distributed", distributed_table, DISTRIBUTED_ROWS,
+                              &config->distributed, dot + 1, value);
     }
     char section[64];
     snprintf(section, sizeof section, "%.*s", (int)(length < 60 ? length : 60), key);
@@ -396,8 +407,10 @@ tg_status tg_run_config_write(tg_context *ctx, const tg_run_config *config, tg_s
             TG_TRY(put(*out, "data", data_table[i].key, value));
         }
     }
-    TG_TRY(put(*out, "distributed", "seed",
-               tg_setting_get(&seed_table[0], &config->seed, text, sizeof text)));
+    for (int i = 0; i < DISTRIBUTED_ROWS; i++) {
+        TG_TRY(put(*out, "distributed", distributed_table[i].key,
+                   tg_setting_get(&distributed_table[i], &config->distributed, text, sizeof text)));
+    }
     return TG_OK;
 fail:
     tg_settings_destroy(out);

@@ -43,15 +43,22 @@ typedef struct tg_source_config {
     char y_time[16]; /* last, all or an index */
 } tg_source_config;
 
+/* Section distributed. */
+typedef struct tg_distributed_config {
+    int64_t seed;
+    double timeout; /* seconds that a rank waits for the others */
+} tg_distributed_config;
+
 typedef struct tg_run_config {
     tg_fno_config fno;
     tg_optim_config opt;
     tg_lr_schedule_config schedule;
     tg_loop_config loop;
     tg_source_config data;
-    int64_t seed; /* distributed.seed */
+    tg_distributed_config distributed;
     tg_loss_config loss;
     tg_loss_scale_config loss_scale;
+    int ranks; /* that share every batch: no setting, but set after reading them */
 } tg_run_config;
 
 /* Nothing set by anyone: most keys have a default, the network's modes have none. */
@@ -60,7 +67,10 @@ tg_run_config tg_run_config_default(void);
 /* The tables of sections opt (its part about the loop), data and distributed. */
 const tg_setting *tg_loop_config_rows(int *count);
 const tg_setting *tg_source_config_rows(int *count);
-const tg_setting *tg_seed_rows(int *count);
+const tg_setting *tg_distributed_rows(int *count);
+
+/* Samples of a batch that are one rank's, at most. */
+int64_t tg_run_local_batch(const tg_run_config *config);
 
 /* Sets to test on: test_files, each at its own resolution or at that of test_resolutions. */
 int tg_run_tests(const tg_source_config *data);

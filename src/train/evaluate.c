@@ -111,13 +111,13 @@ void tg_evaluation_add_bytes(const tg_backend *be, const tg_dataset_facts *facts
 
 /* ---- batches ---- */
 
-/* Reads a batch and brings it to where the backend computes. */
-static tg_status take_batch(evaluation *e, int64_t batch, int64_t *count) {
-    slot *s = &e->slots[batch % SLOTS];
+/* Reads a batch, the `number`-th here, and brings it to where the backend computes. */
+static tg_status take_batch(evaluation *e, int64_t number, int64_t batch, int64_t *count) {
+    slot *s = &e->slots[number % SLOTS];
     tg_backend *be = e->model->be;
     void *const to[2] = {s->x ? s->x : e->x.data, s->y ? s->y : e->y.data};
     tg_status status = TG_OK;
-    if (s->sent && batch >= SLOTS) {
+    if (s->sent && number >= SLOTS) {
         TG_TRY(stream_of(e)->event_wait(be, s->sent));
     }
     TG_TRY(tg_loader_batch(e->loader, 0, batch, to[0], to[1], count));
@@ -211,12 +211,43 @@ fail:
     return status;
 }
 
-tg_status tg_model_evaluate(tg_model *model, tg_dataset *dataset, int64_t size,
-                            tg_test_errors *out) {
-    TG_NEED(NULL, model);
-    TG_NEED(model->ctx, dataset, out);
+/* The squares of every ranks-th batch, beginning with number `rank`; of all others they are 0. */
+static tg_status measure(evaluation *e, tg_dataset *dataset, int64_t size, int rank, int ranks) {
+    tg_model *model = e->model;
+    tg_backend *be = model->be;
+    const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
+    tg_status status = TG_OK;
+    TG_TRY(tg_run_check_set(model->ctx, &model->config, "the data", &facts));
+    TG_TRY(open_evaluation(dataset, &facts, size, e));
+    for (int norm = 0; ranks > 1 && norm < NORMS; norm++) {
+        TG_TRY(be->ops->fill(be, TG_F64, tg_shape_numel(&e->squares[norm].shape), (tg_scalar){0},
+                             e->squares[norm].data));
+    }
+    tg_weights_check_grid(model, facts.grid);
+    TG_TRY(tg_fno_prepare(model->fno, size, facts.grid, false));
+    for (int64_t i = 0, b = rank; b < tg_loader_batches(e->loader); i++, b += ranks) {
+        int64_t count = 0;
+        TG_TRY(take_batch(e, i, b, &count));
+        TG_TRY(measure_batch(e, b * size, count));
+    }
+fail:
+    return status;
+}
+
+/* Sums of what one rank has and the others have not. */
+static tg_status share_squares(const evaluation *e, tg_comm *comm, tg_status status) {
+    status = tg_comm_agree(comm, status);
+    for (int norm = 0; norm < NORMS && status == TG_OK; norm++) {
+        status = tg_comm_all_reduce(comm, TG_COMM_SUM, &e->squares[norm]);
+    }
+    return status;
+}
+
+tg_status tg_model_evaluate_shared(tg_model *model, tg_comm *comm, tg_dataset *dataset,
+                                   int64_t size, tg_test_errors *out) {
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
     const int64_t most = size < facts.samples ? size : facts.samples;
+    const int ranks = comm ? tg_comm_ranks(comm) : 1;
     tg_status status = TG_OK;
     evaluation e = {.model = model};
     *out = (tg_test_errors){.samples = facts.samples, .channels = facts.out_channels};
@@ -224,15 +255,8 @@ tg_status tg_model_evaluate(tg_model *model, tg_dataset *dataset, int64_t size,
     if (most < 1) {
         return tg_fail(model->ctx, TG_E_ARGUMENT, "evaluation: no samples");
     }
-    TG_TRY(tg_run_check_set(model->ctx, &model->config, "the data", &facts));
-    TG_TRY(open_evaluation(dataset, &facts, most, &e));
-    tg_weights_check_grid(model, facts.grid);
-    TG_TRY(tg_fno_prepare(model->fno, most, facts.grid, false));
-    for (int64_t b = 0; b < tg_loader_batches(e.loader); b++) {
-        int64_t count = 0;
-        TG_TRY(take_batch(&e, b, &count));
-        TG_TRY(measure_batch(&e, b * most, count));
-    }
+    status = measure(&e, dataset, most, tg_comm_rank(comm), ranks);
+    TG_TRY(comm ? share_squares(&e, comm, status) : status);
     TG_TRY(report(&e, out));
 fail:
     close_evaluation(&e);
@@ -240,4 +264,11 @@ fail:
         tg_test_errors_destroy(out);
     }
     return status;
+}
+
+tg_status tg_model_evaluate(tg_model *model, tg_dataset *dataset, int64_t size,
+                            tg_test_errors *out) {
+    TG_NEED(NULL, model);
+    TG_NEED(model->ctx, dataset, out);
+    return tg_model_evaluate_shared(model, NULL, dataset, size, out);
 }

@@ -30,7 +30,7 @@ static tg_status read_batch(tg_model *model, tg_dataset *dataset, tg_batch *batc
     const tg_run_config *config = &model->config;
     const tg_loader_config how = {.size = sizeof(tg_loader_config),
                                   .batch_size = config->data.batch_size,
-                                  .seed = (uint64_t)config->seed,
+                                  .seed = (uint64_t)config->distributed.seed,
                                   .shuffle = config->data.shuffle};
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
     tg_loader *loader = NULL;

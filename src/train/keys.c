@@ -27,7 +27,7 @@ static void list_tables(table out[TABLES]) {
     out[5].section = "data";
     out[5].rows = tg_source_config_rows(&out[5].count);
     out[6].section = "distributed";
-    out[6].rows = tg_seed_rows(&out[6].count);
+    out[6].rows = tg_distributed_rows(&out[6].count);
 }
 
 int tg_key_count(void) {
@@ -80,7 +80,7 @@ static void default_text(int number, int row, const tg_setting *setting, char *t
         tg_setting_get(setting, &run.data, text, capacity);
         break;
     default:
-        tg_setting_get(setting, &run.seed, text, capacity);
+        tg_setting_get(setting, &run.distributed, text, capacity);
     }
 }
 

@@ -21,33 +21,18 @@ static tg_status prepare_training(tg_trainer *t) {
                                      .loss = config->loss,
                                      .accumulates = config->loop.accumulation_steps > 1,
                                      .max_grad_norm = config->loop.max_grad_norm,
-                                     .graphs = config->loop.graphs};
+                                     .graphs = config->loop.graphs,
+                                     .comm = t->comm};
         TG_TRY(tg_optim_set_loss_scale(t->optim, &config->loss_scale));
         TG_TRY(tg_step_create(t->ctx, &step, &t->step));
     }
     tg_weights_check_grid(t->model, facts.grid);
-    TG_TRY(tg_fno_prepare(t->model->fno, config->data.batch_size, facts.grid, true));
+    TG_TRY(tg_fno_prepare(t->model->fno, tg_run_local_batch(config), facts.grid, true));
 fail:
     return status;
 }
 
 /* ---- one update ---- */
-
-static tg_status apply_accumulated(tg_trainer *t) {
-    const double most = t->model->config.loop.max_grad_norm;
-    tg_status status = TG_OK;
-    if (most > 0.0) {
-        double norm = 0.0;
-        TG_TRY(tg_optim_clip_accumulated(t->optim, most, &norm));
-    }
-    for (int i = 0; i < tg_fno_param_count(t->model->fno); i++) {
-        const tg_fno_param param = tg_fno_get_param(t->model->fno, i);
-        TG_TRY(tg_optim_apply(t->optim, i, &param.weight));
-    }
-    TG_TRY(tg_optim_end_update(t->optim));
-fail:
-    return status;
-}
 
 static tg_status refuse_loss(tg_trainer *t, double loss) {
     tg_progress *p = &t->progress;
@@ -87,7 +72,7 @@ static tg_status finish_batch(tg_trainer *t) {
     }
     p->fno_step = (int64_t)tg_fno_step(t->model->fno);
     if (t->summed > 0 && (done % micro == 0 || done == tg_loader_batches(t->loader))) {
-        TG_TRY(micro > 1 ? apply_accumulated(t) : TG_OK);
+        TG_TRY(micro > 1 ? tg_step_apply(t->step) : TG_OK);
         t->summed = 0;
         p->step++;
         TG_TRY(tg_trainer_log_projections(t));
@@ -110,14 +95,22 @@ static bool is_read_once(const tg_trainer *t) {
     return !(t->model->config.loop.max_grad_norm > 0.0);
 }
 
-/* One batch: an update, or with accumulation a part of one. */
-static tg_status train_batch(tg_trainer *t) {
-    tg_progress *p = &t->progress;
+/* What this rank does of a batch before it meets the others. */
+static tg_status begin_batch(tg_trainer *t) {
     tg_status status = TG_OK;
     tg_tensor x, y;
     TG_TRY(tg_prefetch_next(t->prefetch, &x, &y));
     TG_TRY(tg_step_forward(t->step, &x, &y));
     TG_TRY(is_read_once(t) ? tg_prefetch_ahead(t->prefetch) : TG_OK);
+fail:
+    return status;
+}
+
+/* One batch: an update, or with accumulation a part of one. */
+static tg_status train_batch(tg_trainer *t) {
+    tg_progress *p = &t->progress;
+    tg_status status = TG_OK;
+    TG_TRY(tg_trainer_agree(t, begin_batch(t)));
     TG_TRY(finish_batch(t)); /* the batch before */
     TG_TRY(set_rates(t));
     t->under_way = p->batch++;
@@ -169,7 +162,8 @@ static tg_status evaluate(tg_trainer *t) {
     tg_status status = TG_OK;
     for (int i = 0; status == TG_OK && i < t->test_count; i++) {
         tg_test_errors_destroy(&t->errors[i]);
-        status = tg_model_evaluate(t->model, t->tests[i].dataset, t->tests[i].batch, &t->errors[i]);
+        status = tg_model_evaluate_shared(t->model, t->comm, t->tests[i].dataset, t->tests[i].batch,
+                                          &t->errors[i]);
     }
     t->is_evaluated = status == TG_OK;
     t->time.evaluation += tg_seconds() - start;
@@ -221,7 +215,7 @@ static tg_status record_epoch(tg_trainer *t, const tg_train_watch *watch, int64_
     p->batch = 0;
     p->samples = 0;
     p->loss_sum = 0.0;
-    TG_TRY(tg_run_folder_log(&t->folder, &epoch));
+    TG_TRY(tg_trainer_writes(t) ? tg_run_folder_log(&t->folder, &epoch) : TG_OK);
     const double start = tg_seconds();
     TG_TRY(tg_trainer_check_saved(t));
     const bool is_best = epoch.test_count > 0 && epoch.test[0].l2 < p->best;
@@ -245,6 +239,15 @@ static void count_time(tg_trainer *t, double seconds, int64_t steps) {
     t->run_steps += steps;
 }
 
+/* All ranks stop if one is asked to. */
+static tg_status ask_to_stop(const tg_trainer *t, const tg_train_watch *watch, bool *stopped) {
+    double wanted = watch && watch->should_stop && watch->should_stop(watch->user);
+    const tg_tensor votes = {.dtype = TG_F64, .shape = {1, {1}}, .data = &wanted};
+    const tg_status status = t->comm ? tg_comm_all_reduce(t->comm, TG_COMM_MAX, &votes) : TG_OK;
+    *stopped = wanted > 0.0;
+    return status;
+}
+
 /* One epoch from where it stands; *stopped if the watcher asked for an end. Nothing is in flight
  * when it returns. */
 static tg_status train_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t epochs,
@@ -255,7 +258,7 @@ static tg_status train_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t
     t->epoch_start = tg_seconds();
     t->step_seconds = 0.0;
     t->timed_steps = 0;
-    TG_TRY(prepare_training(t));
+    TG_TRY(tg_trainer_agree(t, prepare_training(t)));
     TG_TRY(tg_prefetch_start(t->prefetch, t->progress.epoch, t->progress.batch));
     t->time.prepare += tg_seconds() - t->epoch_start;
     while (t->progress.batch < batches && !*stopped) {
@@ -264,8 +267,9 @@ static tg_status train_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t
         count_time(t, tg_seconds() - start, 1);
         report_step(t, watch, epochs);
         /* Sums under way are not saved: stop between updates. */
-        const bool is_whole = t->progress.batch % micro == 0 || t->progress.batch == batches;
-        *stopped = is_whole && watch && watch->should_stop && watch->should_stop(watch->user);
+        if (t->progress.batch % micro == 0 || t->progress.batch == batches) {
+            TG_TRY(ask_to_stop(t, watch, stopped));
+        }
     }
     const double start = tg_seconds();
     TG_TRY(finish_batch(t));
@@ -321,7 +325,7 @@ static tg_status open_next_stage(tg_trainer *t) {
 
 static tg_status write_samples(tg_trainer *t) {
     const tg_status status = check_updates(t);
-    return status == TG_OK ? tg_trainer_write_samples(t) : status;
+    return status == TG_OK && tg_trainer_writes(t) ? tg_trainer_write_samples(t) : status;
 }
 
 tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_end *end) {
@@ -330,14 +334,14 @@ tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_en
     tg_status status = TG_OK;
     bool stopped = false;
     *end = (tg_train_end){0};
-    TG_TRY(tg_trainer_enter(t));
+    TG_TRY(tg_trainer_agree(t, tg_trainer_enter(t)));
     const int64_t epochs = epochs_of_all_stages(t);
     tg_run_position at = position_of(t);
     for (tg_phase phase = tg_phase_first(&at); phase != TG_PHASE_END && !stopped;
          phase = tg_phase_after(phase, &at)) {
         switch (phase) {
         case TG_PHASE_OPEN:
-            TG_TRY(open_next_stage(t));
+            TG_TRY(tg_trainer_agree(t, open_next_stage(t)));
             break;
         case TG_PHASE_TRAIN:
             TG_TRY(train_epoch(t, watch, epochs, &stopped));
@@ -346,15 +350,15 @@ tg_status tg_trainer_run(tg_trainer *t, const tg_train_watch *watch, tg_train_en
             TG_TRY(evaluate(t));
             break;
         case TG_PHASE_RECORD:
-            TG_TRY(record_epoch(t, watch, epochs));
+            TG_TRY(tg_trainer_agree(t, record_epoch(t, watch, epochs)));
             break;
         default:
-            TG_TRY(write_samples(t));
+            TG_TRY(tg_trainer_agree(t, write_samples(t)));
         }
         at = position_of(t);
     }
-    TG_TRY(stopped ? tg_trainer_save(t, false, true) : TG_OK);
-    TG_TRY(tg_trainer_finish_save(t));
+    TG_TRY(stopped ? tg_trainer_agree(t, tg_trainer_save(t, false, true)) : TG_OK);
+    TG_TRY(tg_trainer_agree(t, tg_trainer_finish_save(t)));
     *end = tg_trainer_end(t);
 fail:
     tg_trainer_end_saving(t);

@@ -31,7 +31,7 @@ tg_status tg_model_create(tg_context *ctx, const tg_settings *settings, const tg
                           tg_model **out) {
     tg_status status = make(ctx, settings, config, out);
     if (status == TG_OK) {
-        status = tg_fno_create(ctx, &config->fno, (uint64_t)config->seed, &(*out)->fno);
+        status = tg_fno_create(ctx, &config->fno, (uint64_t)config->distributed.seed, &(*out)->fno);
     }
     if (status != TG_OK) {
         tg_model_destroy(out);

@@ -59,6 +59,10 @@ void tg_batch_add_bytes(const tg_backend *be, const tg_dataset_facts *facts, int
 void tg_evaluation_add_bytes(const tg_backend *be, const tg_dataset_facts *facts, int64_t samples,
                              int64_t size, bool decodes, tg_amounts *out);
 
+/* As tg_model_evaluate, each rank of a communicator (NULL: none) a part of the batches. */
+TG_NODISCARD tg_status tg_model_evaluate_shared(tg_model *model, tg_comm *comm, tg_dataset *dataset,
+                                                int64_t size, tg_test_errors *out);
+
 /* Views of the first `count` samples. */
 tg_tensor tg_batch_view(const tg_tensor *tensor, int64_t count);
 

@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "data/dataset_memory.h"
+#include "train/exchange.h"
 #include "train/run_datasets.h"
 #include "train/run_setup.h"
 #include "train/trainer.h"
@@ -26,6 +27,7 @@ typedef struct planner {
     tg_place place;
     tg_settings *settings;
     int stage, stages;
+    int ranks;
     int tests_count;      /* sets of the stage */
     int64_t epoch;        /* finished in the stage */
     int evaluations;      /* of it */
@@ -38,6 +40,7 @@ typedef struct planner {
     int64_t max_batch, grid[TG_FNO_MAX_DIMS]; /* that they are for */
     planned_set train, tests[TG_MAX_TESTS];
     tg_optim_memory optim;
+    size_t exchanged; /* with other ranks at once: a buffer of the training steps */
     tg_train_memory *out;
 } planner;
 
@@ -209,7 +212,7 @@ static tg_status add_network(planner *p) {
     tg_fno_memory network;
     const tg_run_set set = tg_run_train_set(&p->config);
     TG_TRY(look_at(p, &set, &p->train));
-    TG_TRY(tg_fno_plan(p->ctx, &p->config.fno, p->config.data.batch_size, p->train.facts.grid,
+    TG_TRY(tg_fno_plan(p->ctx, &p->config.fno, tg_run_local_batch(&p->config), p->train.facts.grid,
                        false, &network));
     p->out->parameters = network.parameters;
     p->out->inference = network.total;
@@ -229,6 +232,7 @@ static tg_status add_optimizer(planner *p) {
         p->held.at[p->place][c] += p->optim.bytes[c];
     }
     p->held.at[TG_HOST][TG_MEM_WORKSPACE] += p->optim.host;
+    p->exchanged = p->ranks > 1 ? tg_exchange_bytes(&made.setup) : 0;
     p->out->ranked = p->optim.ranked;
 fail:
     tg_run_setup_free(p->ctx, &made);
@@ -237,7 +241,9 @@ fail:
 }
 
 static tg_status train(planner *p) {
-    const tg_status status = prepare(p, p->config.data.batch_size, p->train.facts.grid, true);
+    p->held.at[p->place][TG_MEM_COMMUNICATION] += p->exchanged; /* from the first step on */
+    p->exchanged = 0;
+    const tg_status status = prepare(p, tg_run_local_batch(&p->config), p->train.facts.grid, true);
     if (status != TG_OK) {
         return status;
     }
@@ -326,6 +332,7 @@ static tg_status open_stage(planner *p) {
     p->stage++;
     p->epoch = p->evaluations = 0;
     TG_TRY(tg_run_config_read(p->ctx, p->settings, p->stage, false, &p->config));
+    p->config.ranks = p->ranks;
     TG_TRY(p->stage == 1 ? add_network(p) : TG_OK);
     const tg_run_set train_set = tg_run_train_set(&p->config);
     TG_TRY(open_set(p, &train_set, &p->train));
@@ -378,7 +385,15 @@ fail:
 }
 
 tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings, tg_train_memory *out) {
+    return tg_train_plan_ranks(ctx, settings, 1, out);
+}
+
+tg_status tg_train_plan_ranks(tg_context *ctx, const tg_settings *settings, int ranks,
+                              tg_train_memory *out) {
     TG_NEED(ctx, ctx, settings, out);
+    if (ranks < 1) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "plan: %d ranks", ranks);
+    }
     planner *p = NULL;
     tg_settings *whole = NULL;
     tg_status status = TG_OK;
@@ -389,6 +404,7 @@ tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings, tg_train_m
     p->out = out;
     p->settings = whole;
     p->stages = tg_run_stages(settings);
+    p->ranks = ranks;
     TG_TRY(tg_backend_get(ctx, &p->be));
     out->place = p->place = p->be->ops->place;
     for (int place = 0; place < TG_PLACES; place++) {

@@ -34,6 +34,9 @@ tg_status tg_trainer_log_projections(tg_trainer *t) {
         return TG_OK;
     }
     t->refreshes = refreshes;
+    if (!tg_trainer_writes(t)) {
+        return TG_OK;
+    }
     const int count = tg_fno_param_count(t->model->fno);
     double squares = 0.0;
     int projected = 0;

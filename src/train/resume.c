@@ -52,6 +52,18 @@ static void tell_threads(const tg_trainer *t, const char *path, int64_t before) 
     }
 }
 
+/* So do sums over ranks. */
+static void tell_ranks(const tg_trainer *t, const char *path, int64_t before) {
+    const int64_t now = t->progress.ranks;
+    if (before != now) {
+        const int64_t shown = before > 0 ? before : 1;
+        tg_log(t->ctx, TG_LOG_WARN,
+               "%s: written by %lld rank%s, this run has %lld: results may differ in their last "
+               "bits from those of a run that was not interrupted",
+               path, (long long)shown, shown == 1 ? "" : "s", (long long)(now > 0 ? now : 1));
+    }
+}
+
 /* Takes up the run where a checkpoint left it. *is_damaged: the file itself is no good; nothing has
  * changed then. */
 static tg_status load(tg_trainer *t, const char *path, bool *is_damaged) {
@@ -79,6 +91,8 @@ static tg_status load(tg_trainer *t, const char *path, bool *is_damaged) {
     }
     tell_threads(t, path, progress.threads);
     progress.threads = t->progress.threads;
+    tell_ranks(t, path, progress.ranks);
+    progress.ranks = t->progress.ranks;
     progress.schedule.config = t->model->config.schedule;
     const int64_t batches = tg_loader_batches(t->loader); /* the data may have changed */
     progress.batch = progress.batch < batches ? progress.batch : batches;
@@ -135,8 +149,8 @@ fail:
     return status;
 }
 
-tg_status tg_trainer_start(tg_trainer *t) {
-    TG_NEED(NULL, t);
+/* Whether there is no run yet. */
+static tg_status look_for_run(tg_trainer *t) {
     char best[TG_PATH];
     bool is_there = false;
     tg_status status = TG_OK;
@@ -148,7 +162,15 @@ tg_status tg_trainer_start(tg_trainer *t) {
                        "that run, ask for it (--force)",
                        t->folder.path);
     }
-    TG_TRY(load_first_weights(t));
+fail:
+    return status;
+}
+
+tg_status tg_trainer_start(tg_trainer *t) {
+    TG_NEED(NULL, t);
+    tg_status status = TG_OK;
+    TG_TRY(tg_trainer_agree(t, tg_trainer_writes(t) ? look_for_run(t) : TG_OK));
+    TG_TRY(tg_trainer_agree(t, load_first_weights(t)));
     t->entry = TG_ENTRY_START;
 fail:
     return status;
@@ -157,16 +179,15 @@ fail:
 tg_status tg_trainer_replace(tg_trainer *t) {
     TG_NEED(NULL, t);
     tg_status status = TG_OK;
-    TG_TRY(look(t));
-    TG_TRY(load_first_weights(t));
+    TG_TRY(tg_trainer_agree(t, tg_trainer_writes(t) ? look(t) : TG_OK));
+    TG_TRY(tg_trainer_agree(t, load_first_weights(t)));
     t->entry = TG_ENTRY_REPLACE;
 fail:
     return status;
 }
 
-tg_status tg_trainer_resume(tg_trainer *t, const char *path, bool *resumed) {
-    TG_NEED(NULL, t);
-    TG_NEED(t->ctx, resumed);
+/* From `path`, or the newest checkpoint that is whole; *resumed: there is one. */
+static tg_status resume(tg_trainer *t, const char *path, bool *resumed) {
     int64_t *steps = NULL, count = 0;
     bool is_damaged = false;
     tg_status status = TG_OK;
@@ -196,10 +217,38 @@ tg_status tg_trainer_resume(tg_trainer *t, const char *path, bool *resumed) {
         TG_TRY(find_best(t, best, resumed));
         TG_TRY(*resumed ? load(t, best, &is_damaged) : TG_OK);
     }
-    TG_TRY(*resumed ? TG_OK : load_first_weights(t));
-    t->entry = *resumed ? TG_ENTRY_RESUME : TG_ENTRY_START;
 fail:
     tg_mem_free(t->ctx, steps);
+    return status;
+}
+
+/* The other ranks take up the run from the checkpoint that the first one has found good. */
+static tg_status resume_others(tg_trainer *t, bool *resumed) {
+    char path[TG_PATH] = "";
+    bool is_damaged = false;
+    const tg_tensor bytes = {.dtype = TG_U8, .shape = {1, {TG_PATH}}, .data = path};
+    tg_status status = TG_OK;
+    snprintf(path, sizeof path, "%s", *resumed ? t->last_checkpoint : "");
+    TG_TRY(tg_comm_broadcast(t->comm, 0, &bytes));
+    if (!tg_trainer_writes(t)) {
+        *resumed = path[0] != '\0';
+        status = *resumed ? load(t, path, &is_damaged) : TG_OK;
+    }
+    TG_TRY(tg_trainer_agree(t, status));
+fail:
+    return status;
+}
+
+tg_status tg_trainer_resume(tg_trainer *t, const char *path, bool *resumed) {
+    TG_NEED(NULL, t);
+    TG_NEED(t->ctx, resumed);
+    tg_status status = TG_OK;
+    *resumed = false;
+    TG_TRY(tg_trainer_agree(t, tg_trainer_writes(t) ? resume(t, path, resumed) : TG_OK));
+    TG_TRY(t->comm ? resume_others(t, resumed) : TG_OK);
+    TG_TRY(tg_trainer_agree(t, *resumed ? TG_OK : load_first_weights(t)));
+    t->entry = *resumed ? TG_ENTRY_RESUME : TG_ENTRY_START;
+fail:
     return status;
 }
 
@@ -230,7 +279,7 @@ tg_status tg_trainer_enter(tg_trainer *t) {
     if (t->entry == TG_ENTRY_NONE) {
         return tg_fail(t->ctx, TG_E_ARGUMENT, "a trainer is started or resumed before it runs");
     }
-    if (t->has_entered) {
+    if (t->has_entered || !tg_trainer_writes(t)) {
         return TG_OK;
     }
     TG_TRY(tg_run_folder_make(&t->folder));

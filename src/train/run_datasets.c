@@ -22,7 +22,7 @@ tg_run_set tg_run_train_set(const tg_run_config *config) {
                         .grid = data->train_resolution,
                         .n_samples = data->n_train,
                         .file = data->train_file,
-                        .batch = data->batch_size};
+                        .batch = tg_run_local_batch(config)};
 }
 
 tg_run_set tg_run_test_set(const tg_run_config *config, int index) {

@@ -22,7 +22,7 @@ static int64_t count_updates(int64_t epochs, int64_t updates_per_epoch) {
 tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config, const tg_fno *fno,
                             int64_t updates_per_epoch, tg_run_setup *out) {
     const int count = tg_fno_param_count(fno);
-    const bool accumulates = config->loop.accumulation_steps > 1;
+    const bool accumulates = config->loop.accumulation_steps > 1 || config->ranks > 1;
     bool forms_bf16 = false;
     *out = (tg_run_setup){.groups = {config->opt, config->opt}};
     out->groups[1].is_projected = false;
@@ -41,7 +41,7 @@ tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config, const 
                                   .group_count = 2,
                                   .params = out->params,
                                   .param_count = count,
-                                  .seed = (uint64_t)config->seed,
+                                  .seed = (uint64_t)config->distributed.seed,
                                   .takes_factored = true,
                                   .shares_workspace = true,
                                   .accumulates = accumulates,
@@ -50,7 +50,7 @@ tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config, const 
     tg_run_grid(&config->data.train_resolution, config->fno.n_dim, grid);
     return status != TG_OK
                ? status
-               : tg_step_choose_refresh_chunks(ctx, &config->fno, config->data.batch_size, grid,
+               : tg_step_choose_refresh_chunks(ctx, &config->fno, tg_run_local_batch(config), grid,
                                                &out->setup, out->groups);
 }
 
@@ -149,7 +149,7 @@ tg_status tg_run_check_memory(tg_context *ctx, const tg_settings *settings,
     tg_train_memory *memory = NULL;
     tg_status status = TG_OK;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, memory, 1));
-    TG_TRY(tg_train_plan(ctx, settings, memory));
+    TG_TRY(tg_train_plan_ranks(ctx, settings, config->ranks, memory));
     memcpy(planned, memory->phase[memory->peak_phase[memory->place]].bytes[memory->place],
            TG_MEM_CATEGORIES * sizeof *planned);
     for (int place = 0; place < TG_PLACES; place++) {

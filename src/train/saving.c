@@ -125,6 +125,9 @@ tg_status tg_trainer_save(tg_trainer *t, bool is_best, bool is_newest) {
     tg_saving *s = &t->saving;
     const bool is_snapshot = t->model->be->ops->stream != NULL;
     tg_status status = TG_OK;
+    if (!tg_trainer_writes(t)) {
+        return TG_OK;
+    }
     TG_TRY(tg_trainer_finish_save(t));
     s->ctx = tg_context_branch(t->ctx);
     s->ctx.config.log = keep_warning;

@@ -4,6 +4,8 @@
 #include <math.h>
 
 #include "base/sized.h"
+#include "optim/shared_refresh.h"
+#include "train/exchange.h"
 #include "train/graph_capture.h"
 
 struct tg_step {
@@ -17,11 +19,17 @@ struct tg_step {
     double *pinned_loss;    /* on the host, where work is queued */
     tg_stream_event *event; /* behind the step that was queued */
     tg_capture capture;
+    tg_exchange *exchange; /* with other ranks; NULL: there are none */
     bool has_forward;      /* it awaits its backward */
     bool fits_capture;     /* the forward under way */
     bool is_late;          /* the result is on its way */
     tg_step_result result; /* of the last backward */
 };
+
+/* Whether the backward pass only adds up gradients. */
+static bool sums(const tg_step *s) {
+    return s->config.accumulates || s->exchange;
+}
 
 tg_status tg_step_share_workspace(tg_fno *fno, tg_optim *optim) {
     TG_NEED(NULL, fno);
@@ -41,6 +49,7 @@ void tg_step_destroy(tg_step **step) {
     }
     tg_step *s = *step;
     tg_capture_destroy(&s->capture);
+    tg_exchange_destroy(&s->exchange);
     if (s->be && s->be->ops->stream) {
         (void)s->be->ops->synchronize(s->be); /* a loss on its way to what is freed now */
         s->be->ops->stream->event_destroy(s->be, &s->event);
@@ -50,6 +59,18 @@ void tg_step_destroy(tg_step **step) {
         s->be->ops->release(s->be, s->loss);
     }
     TG_FREE(s->ctx, *step);
+}
+
+static tg_status open_exchange(tg_step *s) {
+    const tg_step_config *config = &s->config;
+    if (tg_comm_ranks(config->comm) < 2) {
+        return TG_OK;
+    }
+    if (!config->optim || !config->optim->accumulates) {
+        return tg_fail(s->ctx, TG_E_ARGUMENT,
+                       "step: of several ranks it needs an optimizer that accumulates");
+    }
+    return tg_exchange_create(s->ctx, config->comm, config->optim, &s->exchange);
 }
 
 tg_status tg_step_create(tg_context *ctx, const tg_step_config *config, tg_step **out) {
@@ -68,6 +89,7 @@ tg_status tg_step_create(tg_context *ctx, const tg_step_config *config, tg_step 
     if (config->optim && config->optim->shares_workspace && !config->optim->shared) {
         TG_TRY(tg_step_share_workspace(config->fno, config->optim));
     }
+    TG_TRY(open_exchange(s));
     TG_TRY(tg_backend_get(ctx, &s->be));
     s->loss = s->be->ops->alloc(s->be, TG_MEM_OTHER, sizeof *s->loss);
     TG_TRY(s->loss ? TG_OK : TG_E_MEMORY);
@@ -76,7 +98,7 @@ tg_status tg_step_create(tg_context *ctx, const tg_step_config *config, tg_step 
         TG_TRY(s->pinned_loss ? TG_OK : TG_E_MEMORY);
         TG_TRY(s->be->ops->stream->event_create(s->be, &s->event));
         /* the masks of dropout depend on the number of steps that were made */
-        s->may_be_late = !config->accumulates && !(config->max_grad_norm > 0.0) &&
+        s->may_be_late = !sums(s) && !(config->max_grad_norm > 0.0) &&
                          tg_fno_get_config(config->fno)->channel_mlp_dropout == 0.0;
     }
     s->capture = (tg_capture){.be = s->be,
@@ -100,9 +122,9 @@ static tg_status drop(void *user, const tg_gradient *gradient) {
 
 static tg_grad_sink sink_of(const tg_step *s) {
     tg_optim *optim = s->config.optim;
-    return !optim                  ? (tg_grad_sink){.receive = drop}
-           : s->config.accumulates ? tg_optim_accumulate_sink(optim)
-                                   : tg_optim_sink(optim);
+    return !optim    ? (tg_grad_sink){.receive = drop}
+           : sums(s) ? tg_optim_accumulate_sink(optim)
+                     : tg_optim_sink(optim);
 }
 
 static tg_status run_forward(void *user) {
@@ -114,6 +136,15 @@ static tg_status run_backward(void *user) {
     const tg_step *s = user;
     const tg_grad_sink sink = sink_of(s);
     return tg_fno_backward(s->config.fno, NULL, &sink);
+}
+
+/* Of a batch of other ranks alone. */
+static tg_status add_nothing(const tg_step *s) {
+    tg_status status = TG_OK;
+    for (int i = 0; i < s->config.optim->slot_count && status == TG_OK; i++) {
+        status = tg_sum_add_nothing(s->config.optim, i);
+    }
+    return status;
 }
 
 /* Backward for the norm alone, and the forward pass once more. */
@@ -139,29 +170,70 @@ tg_status tg_step_forward(tg_step *s, const tg_tensor *x, const tg_tensor *targe
     s->target = *target;
     s->scale =
         s->config.optim ? tg_loss_scale_of_step(&s->config.optim->loss_scale, s->is_late) : 1.0;
+    if (s->exchange && x->shape.dim[0] == 0) { /* the others' */
+        tg_fno_set_step(s->config.fno, tg_fno_step(s->config.fno) + 1);
+        s->has_forward = true;
+        return TG_OK;
+    }
     const tg_status status =
         tg_capture_forward(&s->capture, x, target, s->scale, &pass, &s->fits_capture);
     s->has_forward = status == TG_OK;
     return status;
 }
 
+/* Loss and samples of the batch, of all ranks together. */
+static tg_status learn_loss(tg_step *s, bool is_empty) {
+    double numbers[2] = {0.0, (double)s->x.shape.dim[0]};
+    const tg_tensor values = {.dtype = TG_F64, .shape = {1, {2}}, .data = numbers};
+    tg_status status = TG_OK;
+    if (!is_empty) {
+        TG_TRY(s->be->ops->download(s->be, numbers, s->loss, sizeof *s->loss));
+    }
+    if (s->exchange) {
+        TG_TRY(tg_comm_all_reduce(s->config.comm, TG_COMM_SUM, &values));
+    }
+    s->result = (tg_step_result){.samples = (int64_t)numbers[1], .loss = numbers[0]};
+fail:
+    return status;
+}
+
 /* The loss is looked at first. */
 static tg_status backward_now(tg_step *s) {
+    const bool is_empty = s->exchange && s->x.shape.dim[0] == 0;
     tg_status status = TG_OK;
-    TG_TRY(s->be->ops->download(s->be, &s->result.loss, s->loss, sizeof *s->loss));
+    TG_TRY(learn_loss(s, is_empty));
     if (!isfinite(s->result.loss)) {
         if (s->config.optim && !s->config.accumulates) {
             tg_optim_step_ended(s->config.optim, true);
         }
         return TG_OK;
     }
-    if (s->config.optim && s->config.max_grad_norm > 0.0 && !s->config.accumulates) {
+    if (s->config.optim && s->config.max_grad_norm > 0.0 && !sums(s)) {
         TG_TRY(clip(s));
     }
-    TG_TRY(run_backward(s));
+    TG_TRY(is_empty ? add_nothing(s) : run_backward(s));
     if (s->config.optim && !s->config.accumulates) {
-        TG_TRY(tg_optim_end_update(s->config.optim));
+        TG_TRY(s->exchange ? tg_step_apply(s) : tg_optim_end_update(s->config.optim));
     }
+fail:
+    return status;
+}
+
+tg_status tg_step_apply(tg_step *s) {
+    TG_NEED(NULL, s);
+    TG_NEED(s->ctx, s->config.optim);
+    tg_optim *optim = s->config.optim;
+    tg_status status = TG_OK;
+    TG_TRY(s->exchange ? tg_exchange_sums(s->exchange) : TG_OK);
+    if (s->config.max_grad_norm > 0.0) {
+        double norm = 0.0;
+        TG_TRY(tg_optim_clip_accumulated(optim, s->config.max_grad_norm, &norm));
+    }
+    for (int i = 0; i < tg_fno_param_count(s->config.fno); i++) {
+        const tg_fno_param param = tg_fno_get_param(s->config.fno, i);
+        TG_TRY(tg_optim_apply(optim, i, &param.weight));
+    }
+    TG_TRY(tg_optim_end_update(optim));
 fail:
     return status;
 }
@@ -202,8 +274,12 @@ tg_status tg_step_backward(tg_step *s) {
         optim->loss_scale.used = s->scale;
     }
     const bool late = s->may_be_late && (!optim || tg_optim_is_ordinary(optim));
-    TG_TRY(late ? backward_later(s) : backward_now(s));
-    s->result.samples = s->x.shape.dim[0];
+    if (late) {
+        TG_TRY(backward_later(s));
+        s->result.samples = s->x.shape.dim[0];
+    } else {
+        TG_TRY(backward_now(s));
+    }
 fail:
     return status;
 }

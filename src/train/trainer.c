@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "dist/comm.h"
+#include "tgrad/tgrad.h"
 #include "train/run_datasets.h"
 #include "train/run_setup.h"
 
@@ -69,11 +71,33 @@ static void warn_of_modes(const tg_trainer *t, const tg_dataset_facts *facts) {
     }
 }
 
+bool tg_trainer_writes(const tg_trainer *t) {
+    return tg_comm_rank(t->comm) == 0;
+}
+
+tg_status tg_trainer_agree(const tg_trainer *t, tg_status status) {
+    return t->comm ? tg_comm_agree(t->comm, status) : status;
+}
+
+/* Settings of a stage, as this rank uses them. */
+static tg_status read_stage(const tg_trainer *t, const tg_settings *settings, int stage, bool notes,
+                            tg_run_config *out) {
+    const tg_status status = tg_run_config_read(t->ctx, settings, stage, notes, out);
+    const int ranks = t->comm ? tg_comm_ranks(t->comm) : 1;
+    if (status == TG_OK && out->data.batch_size < ranks) {
+        return tg_fail(t->ctx, TG_E_CONFIG,
+                       "data.batch_size: %lld samples cannot be shared by %d ranks",
+                       (long long)out->data.batch_size, ranks);
+    }
+    out->ranks = ranks;
+    return status;
+}
+
 tg_status tg_trainer_open_stage(tg_trainer *t) {
     tg_status status = TG_OK;
     close_stage(t);
-    TG_TRY(tg_run_config_read(t->ctx, t->model->settings, (int)t->progress.stage,
-                              t->progress.stage == 1, &t->model->config));
+    TG_TRY(read_stage(t, t->model->settings, (int)t->progress.stage, t->progress.stage == 1,
+                      &t->model->config));
     const tg_source_config *data = &t->model->config.data;
     const tg_run_set set = tg_run_train_set(&t->model->config);
     TG_TRY(tg_run_open_set(t->ctx, &t->reader, &t->model->config, &set, &t->train));
@@ -82,13 +106,14 @@ tg_status tg_trainer_open_stage(tg_trainer *t) {
     warn_of_modes(t, &facts);
     const tg_loader_config loader = {.size = sizeof(tg_loader_config),
                                      .batch_size = data->batch_size,
-                                     .seed = (uint64_t)t->model->config.seed,
-                                     .shuffle = data->shuffle};
+                                     .seed = (uint64_t)t->model->config.distributed.seed,
+                                     .shuffle = data->shuffle,
+                                     .rank = tg_comm_rank(t->comm),
+                                     .ranks = t->model->config.ranks};
     TG_TRY(tg_loader_create(&t->reader, t->train, &loader, &t->loader));
     TG_TRY(open_tests(t));
     TG_TRY(tg_context_adopt(t->ctx, &t->reader, tg_model_fit(t->model, t->train)));
-    TG_TRY(tg_prefetch_create(t->model, &t->reader, t->loader, &facts, data->batch_size,
-                              &t->prefetch));
+    TG_TRY(tg_prefetch_create(t->model, &t->reader, t->loader, &facts, set.batch, &t->prefetch));
     TG_TRY(tg_lr_schedule_start(t->ctx, &t->model->config.schedule, &t->progress.schedule));
 fail:
     return status;
@@ -116,11 +141,8 @@ fail:
 
 /* ---- life ---- */
 
-tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings, const char *run_folder,
-                            tg_trainer **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, settings, run_folder);
+static tg_status create(tg_context *ctx, tg_comm *comm, const tg_settings *settings,
+                        const char *run_folder, tg_trainer **out) {
     tg_status status = TG_OK;
     tg_trainer *t = NULL;
     tg_run_config config;
@@ -129,17 +151,21 @@ tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings, const 
     size_t planned[TG_MEM_CATEGORIES];
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, t, 1));
     t->ctx = ctx;
+    t->comm = comm;
     TG_TRY(tg_run_folder_open(ctx, run_folder, &t->folder));
     t->reader = tg_context_branch(ctx);
     t->stages = tg_run_stages(settings);
     TG_TRY(tg_train_complete(ctx, settings, &whole));
     for (int stage = t->stages; stage >= 1; stage--) { /* a bad key of a late stage shows now */
-        TG_TRY(tg_run_config_read(ctx, whole, stage, false, &config));
+        TG_TRY(read_stage(t, whole, stage, false, &config));
     }
     TG_TRY(tg_run_check_memory(ctx, whole, &config, planned));
     is_planned = true;
     TG_TRY(tg_model_create(ctx, whole, &config, &t->model));
-    t->progress = (tg_progress){.stage = 1, .best = HUGE_VAL, .threads = tg_context_threads(ctx)};
+    t->progress = (tg_progress){.stage = 1,
+                                .best = HUGE_VAL,
+                                .threads = tg_context_threads(ctx),
+                                .ranks = comm ? tg_comm_ranks(comm) : 0};
     TG_TRY(tg_trainer_open_stage(t));
     TG_TRY(make_optimizer(t));
     memcpy(t->planned, planned, sizeof planned);
@@ -150,6 +176,60 @@ fail:
     tg_settings_destroy(&whole);
     tg_trainer_destroy(&t);
     return is_planned ? tg_run_explain(ctx, &config, planned, status) : status;
+}
+
+tg_status tg_trainer_create(tg_context *ctx, const tg_settings *settings, const char *run_folder,
+                            tg_trainer **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx, settings, run_folder);
+    return create(ctx, NULL, settings, run_folder, out);
+}
+
+/* Ranks that would not train the same thing. */
+static tg_status compare_ranks(const tg_trainer *t) {
+    const tg_build_info build = tg_build();
+    tg_settings *resolved = NULL;
+    char *text = NULL;
+    char made_by[256];
+    size_t length = 0;
+    tg_status status = TG_OK;
+    TG_TRY(tg_run_config_resolve(t->ctx, t->model->settings, &resolved));
+    length = tg_settings_text(resolved, NULL, 0);
+    TG_TRY(TG_ALLOC(t->ctx, TG_MEM_OTHER, text, length + 1));
+    tg_settings_text(resolved, text, length + 1);
+    snprintf(made_by, sizeof made_by, "%s %s %s %s %s", build.version, build.compiler,
+             build.build_type, build.features, tg_backend_name(t->ctx));
+fail:
+    status = tg_trainer_agree(t, status);
+    if (status == TG_OK) {
+        status = tg_comm_check_same(t->comm, "the build of tgrad, or its backend", made_by,
+                                    strlen(made_by));
+    }
+    if (status == TG_OK) {
+        status = tg_comm_check_same(t->comm, "the settings", text, length);
+    }
+    tg_mem_free(t->ctx, text);
+    tg_settings_destroy(&resolved);
+    return status;
+}
+
+tg_status tg_trainer_create_comm(tg_context *ctx, tg_comm *comm, const tg_settings *settings,
+                                 const char *run_folder, tg_trainer **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx, comm, settings, run_folder);
+    if (tg_comm_ranks(comm) == 1) {
+        return create(ctx, NULL, settings, run_folder, out);
+    }
+    tg_status status = create(ctx, comm, settings, run_folder, out);
+    TG_TRY(tg_comm_agree(comm, status));
+    comm->timeout = (*out)->model->config.distributed.timeout;
+    TG_TRY(compare_ranks(*out));
+    return TG_OK;
+fail:
+    tg_trainer_destroy(out);
+    return status;
 }
 
 void tg_trainer_destroy(tg_trainer **trainer) {

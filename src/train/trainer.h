@@ -37,6 +37,7 @@ typedef enum tg_entry { TG_ENTRY_NONE, TG_ENTRY_START, TG_ENTRY_REPLACE, TG_ENTR
 struct tg_trainer {
     tg_context *ctx;
     tg_context reader; /* a branch, of the training data */
+    tg_comm *comm;     /* of ranks that train together; NULL: no others */
     tg_model *model;
     tg_optim *optim;
     size_t planned[TG_MEM_CATEGORIES]; /* bytes that it holds at its highest, by its plan */
@@ -70,6 +71,11 @@ struct tg_trainer {
     tg_saving saving;
     char last_checkpoint[TG_PATH]; /* that was written, or resumed from */
 };
+
+/* Whether this rank writes files: the first one. */
+bool tg_trainer_writes(const tg_trainer *t);
+/* What every rank did for itself: a failure of one is one of all. */
+TG_NODISCARD tg_status tg_trainer_agree(const tg_trainer *t, tg_status status);
 
 /* Settings, data and buffers of progress.stage (trainer.c). */
 TG_NODISCARD tg_status tg_trainer_open_stage(tg_trainer *t);

@@ -1,0 +1,123 @@
+/* One process refreshes, the others take over factors, index set and projected sum. Their states
+ * are equal to the bit, however the machines underneath decompose. */
+#include "optim/shared_refresh.h"
+
+#include <math.h>
+
+#include "backend/tensor.h"
+#include "optim/step.h"
+
+bool tg_sum_is_to_refresh(const tg_optim *optim, int param) {
+    const tg_slot *slot = &optim->slots[param];
+    return slot->is_summing && slot->dense_sum && !slot->ranked;
+}
+
+/* The sum is the compressed one from now on. */
+static void drop_dense(tg_optim *optim, tg_slot *slot) {
+    optim->be->ops->release(optim->be, slot->dense_sum);
+    slot->dense_sum = NULL;
+    slot->nonfinite = 0;
+    slot->is_handed_out = true; /* what stands in it decides, not what was added up here */
+}
+
+static tg_status count_sum(tg_optim *optim, tg_slot *slot, int64_t *nonfinite) {
+    uint32_t *guard = NULL;
+    tg_status status = TG_OK;
+    TG_TRY(tg_update_begin(optim, slot, &guard));
+    TG_TRY(tg_sum_count(optim, slot, guard));
+    TG_TRY(tg_guard_read(optim, slot, nonfinite));
+fail:
+    return status;
+}
+
+tg_status tg_sum_refresh(tg_optim *optim, int param, tg_refresh_news *news) {
+    tg_slot *slot = &optim->slots[param];
+    tg_projector *p = slot->projector;
+    tg_status status = TG_OK;
+    *news = (tg_refresh_news){0};
+    TG_TRY(count_sum(optim, slot, &news->nonfinite));
+    slot->is_handed_out = true;
+    if (news->nonfinite > 0) {
+        return TG_OK;
+    }
+    const tg_gradient whole = {.param = param,
+                               .dtype = slot->dtype,
+                               .shape = slot->shape,
+                               .dense = slot->dense_sum,
+                               .place = optim->be->ops->place};
+    TG_TRY(tg_slot_refresh_and_project(optim, slot, &whole, true, false, slot->sum));
+    *news = (tg_refresh_news){.refreshes = p->refreshes,
+                              .failures = p->failures,
+                              .is_ready = {p->branch[0].is_ready, p->branch[1].is_ready},
+                              .error = slot->error};
+    drop_dense(optim, slot);
+fail:
+    return status;
+}
+
+tg_status tg_sum_begin_refreshed(tg_optim *optim, int param, const tg_refresh_news *news) {
+    tg_slot *slot = &optim->slots[param];
+    tg_projector *p = slot->projector;
+    const tg_backend_ops *ops = optim->be->ops;
+    tg_status status = TG_OK;
+    if (news->nonfinite > 0) {
+        const int64_t count = news->nonfinite < slot->numel ? news->nonfinite : slot->numel;
+        const tg_scalar nan = {(double)NAN, (double)NAN};
+        slot->is_handed_out = true;
+        TG_TRY(ops->fill(optim->be, slot->dtype, slot->numel, (tg_scalar){0}, slot->dense_sum));
+        return ops->fill(optim->be, slot->dtype, count, nan, slot->dense_sum);
+    }
+    drop_dense(optim, slot);
+    p->refreshes = news->refreshes;
+    p->failures = news->failures;
+    p->branch[0].is_ready = news->is_ready[0] != 0;
+    p->branch[1].is_ready = news->is_ready[1] != 0;
+    slot->error = news->error;
+    TG_TRY(tg_slot_is_refreshed(optim, slot));
+fail:
+    return status;
+}
+
+int tg_sum_list_refreshed(const tg_optim *optim, int param, tg_tensor parts[TG_REFRESHED_PARTS]) {
+    const tg_slot *slot = &optim->slots[param];
+    int count = 0;
+    for (int b = 0; b < slot->projector->branches; b++) {
+        const tg_branch *branch = &slot->projector->branch[b];
+        for (int d = 0; d < TG_MAX_NDIM; d++) {
+            const tg_shape shape = {2, {branch->modes.dim[d], branch->modes.rank[d]}};
+            if (branch->factor[d]) {
+                parts[count++] = tg_backend_view(optim->be, slot->dtype, &shape, branch->factor[d]);
+            }
+        }
+        if (branch->kind->is_sparse) {
+            const tg_shape words = {1, {tg_bitmap_words(branch->bitmap.n)}};
+            parts[count++] = tg_backend_view(optim->be, TG_U64, &words, branch->bitmap.words);
+        }
+    }
+    const tg_shape values = {1, {slot->count}};
+    parts[count++] = tg_backend_view(optim->be, slot->dtype, &values, slot->sum);
+    return count;
+}
+
+tg_status tg_sum_end_refreshed(tg_optim *optim, int param) {
+    const tg_projector *p = optim->slots[param].projector;
+    return p->sparse ? optim->be->ops->bitmap_rank(optim->be, &p->sparse->bitmap) : TG_OK;
+}
+
+tg_status tg_sum_add_nothing(tg_optim *optim, int param) {
+    tg_slot *slot = &optim->slots[param];
+    const tg_backend_ops *ops = optim->be->ops;
+    uint32_t *guard = NULL;
+    tg_status status = TG_OK;
+    if (slot->is_summing) {
+        return TG_OK;
+    }
+    TG_TRY(tg_update_begin(optim, slot, &guard));
+    TG_TRY(tg_sum_begin(optim, slot));
+    TG_TRY(slot->dense_sum
+               ? ops->fill(optim->be, slot->dtype, slot->numel, (tg_scalar){0}, slot->dense_sum)
+               : ops->fill(optim->be, slot->dtype, slot->count, (tg_scalar){0}, slot->sum));
+    slot->is_summing = true;
+fail:
+    return status;
+}

@@ -1,0 +1,191 @@
+/* The exchange of sums. */
+#include "train/exchange.h"
+
+#include "optim/shared_refresh.h"
+
+struct tg_exchange {
+    tg_context *ctx;
+    tg_comm *comm;
+    tg_optim *optim;
+    tg_tensor bucket;      /* real numbers; empty: there are no small parameters */
+    tg_refresh_news *news; /* (parameters) */
+    int *due;              /* (parameters) those that are refreshed in this update */
+};
+
+/* ---- the bucket ---- */
+
+/* Larger sums are sent where they are: copying them would cost more than a message of their own. */
+static const size_t SMALL = (size_t)1 << 20;
+
+/* Whether a dense parameter is small, and its numbers those of the bucket. */
+static bool is_small(tg_dtype dtype, int64_t numel, tg_dtype real) {
+    return tg_dtype_real(dtype) == real && (size_t)numel * tg_dtype_size(dtype) <= SMALL;
+}
+
+size_t tg_exchange_bytes(const tg_optim_setup *setup) {
+    size_t bytes = 0;
+    for (int i = 0; i < setup->param_count; i++) {
+        const tg_optim_param *p = &setup->params[i];
+        const tg_dtype dtype = tg_dtype_wide(p->dtype);
+        const tg_dtype real = tg_dtype_real(tg_dtype_wide(setup->params[0].dtype));
+        const int64_t numel = tg_shape_numel(&p->shape);
+        if (!tg_is_projected(setup, p) && is_small(dtype, numel, real)) {
+            bytes += (size_t)numel * tg_dtype_size(dtype);
+        }
+    }
+    return bytes;
+}
+
+static bool is_in_bucket(const tg_exchange *x, const tg_slot *slot) {
+    return !slot->projector &&
+           is_small(slot->dtype, slot->numel, tg_dtype_real(x->optim->slots[0].dtype));
+}
+
+/* Between the sums and the bucket, either way. */
+static tg_status copy_bucket(const tg_exchange *x, bool is_filled) {
+    tg_backend *be = x->optim->be;
+    char *at = x->bucket.data;
+    tg_status status = TG_OK;
+    for (int i = 0; i < x->optim->slot_count; i++) {
+        tg_slot *slot = &x->optim->slots[i];
+        if (is_in_bucket(x, slot)) {
+            const size_t bytes = (size_t)slot->numel * tg_dtype_size(slot->dtype);
+            TG_TRY(is_filled ? be->ops->copy(be, at, slot->sum, bytes)
+                             : be->ops->copy(be, slot->sum, at, bytes));
+            slot->is_handed_out = true;
+            at += bytes;
+        }
+    }
+fail:
+    return status;
+}
+
+static tg_status exchange_bucket(const tg_exchange *x) {
+    tg_status status = TG_OK;
+    if (tg_shape_numel(&x->bucket.shape) == 0) {
+        return TG_OK;
+    }
+    TG_TRY(copy_bucket(x, true));
+    TG_TRY(tg_comm_all_reduce(x->comm, TG_COMM_SUM, &x->bucket));
+    TG_TRY(copy_bucket(x, false));
+fail:
+    return status;
+}
+
+/* ---- life ---- */
+
+void tg_exchange_destroy(tg_exchange **exchange) {
+    if (exchange && *exchange) {
+        tg_tensor_destroy(&(*exchange)->bucket);
+        tg_mem_free((*exchange)->ctx, (*exchange)->news);
+        tg_mem_free((*exchange)->ctx, (*exchange)->due);
+        TG_FREE((*exchange)->ctx, *exchange);
+    }
+}
+
+tg_status tg_exchange_create(tg_context *ctx, tg_comm *comm, tg_optim *optim, tg_exchange **out) {
+    tg_status status = TG_OK;
+    tg_exchange *x = NULL;
+    size_t bytes = 0;
+    *out = NULL;
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x, 1));
+    *x = (tg_exchange){.ctx = ctx, .comm = comm, .optim = optim};
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x->news, optim->slot_count));
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x->due, optim->slot_count));
+    for (int i = 0; i < optim->slot_count; i++) {
+        const tg_slot *slot = &optim->slots[i];
+        bytes += is_in_bucket(x, slot) ? (size_t)slot->numel * tg_dtype_size(slot->dtype) : 0;
+    }
+    const tg_dtype real = tg_dtype_real(optim->slots[0].dtype);
+    const tg_shape shape = {1, {(int64_t)(bytes / tg_dtype_size(real))}};
+    TG_TRY(tg_backend_tensor(ctx, TG_MEM_COMMUNICATION, real, &shape, &x->bucket));
+    *out = x;
+    return TG_OK;
+fail:
+    tg_exchange_destroy(&x);
+    return status;
+}
+
+/* ---- refreshes ---- */
+
+/* The owner of the `number`-th projection that is refreshed in this update. */
+static int owner_of(const tg_exchange *x, int number) {
+    return number % tg_comm_ranks(x->comm);
+}
+
+/* Of every projection that is due: its dense sum to the owner, who refreshes it. */
+static tg_status refresh_own(const tg_exchange *x, int count) {
+    tg_status status = TG_OK;
+    for (int i = 0; i < count; i++) {
+        tg_optim_sum sum;
+        TG_TRY(tg_optim_get_sum(x->optim, x->due[i], 0, &sum));
+        TG_TRY(tg_comm_reduce(x->comm, TG_COMM_SUM, owner_of(x, i), &sum.tensor));
+    }
+    for (int i = 0; i < count && status == TG_OK; i++) {
+        if (owner_of(x, i) == tg_comm_rank(x->comm)) {
+            status = tg_sum_refresh(x->optim, x->due[i], &x->news[x->due[i]]);
+        }
+    }
+    return tg_comm_agree(x->comm, status);
+fail:
+    return status;
+}
+
+static tg_status share_refresh(const tg_exchange *x, int param, int owner) {
+    tg_refresh_news *news = &x->news[param];
+    const tg_tensor bytes = {
+        .dtype = TG_U8, .shape = {1, {(int64_t)sizeof *news}}, .data = news, .place = TG_HOST};
+    const bool is_owner = owner == tg_comm_rank(x->comm);
+    tg_tensor parts[TG_REFRESHED_PARTS];
+    tg_status status = TG_OK;
+    TG_TRY(tg_comm_broadcast(x->comm, owner, &bytes));
+    TG_TRY(is_owner ? TG_OK : tg_sum_begin_refreshed(x->optim, param, news));
+    if (news->nonfinite > 0) {
+        return TG_OK;
+    }
+    const int count = tg_sum_list_refreshed(x->optim, param, parts);
+    for (int i = 0; i < count; i++) {
+        TG_TRY(tg_comm_broadcast(x->comm, owner, &parts[i]));
+    }
+    TG_TRY(is_owner ? TG_OK : tg_sum_end_refreshed(x->optim, param));
+fail:
+    return status;
+}
+
+static tg_status exchange_refreshes(const tg_exchange *x, int count) {
+    tg_status status = count > 0 ? refresh_own(x, count) : TG_OK;
+    for (int i = 0; i < count && status == TG_OK; i++) {
+        status = share_refresh(x, x->due[i], owner_of(x, i));
+    }
+    return status;
+}
+
+/* ---- the sums ---- */
+
+static tg_status exchange_sum(const tg_exchange *x, int param) {
+    tg_status status = TG_OK;
+    for (int i = 0; i < tg_optim_sum_count(x->optim, param); i++) {
+        tg_optim_sum sum;
+        TG_TRY(tg_optim_get_sum(x->optim, param, i, &sum));
+        TG_TRY(tg_comm_all_reduce(x->comm, TG_COMM_SUM, &sum.tensor));
+    }
+fail:
+    return status;
+}
+
+tg_status tg_exchange_sums(tg_exchange *x) {
+    tg_optim *optim = x->optim;
+    tg_status status = TG_OK;
+    int count = 0;
+    for (int i = 0; i < optim->slot_count; i++) {
+        if (tg_sum_is_to_refresh(optim, i)) {
+            x->due[count++] = i;
+        } else if (!is_in_bucket(x, &optim->slots[i])) {
+            TG_TRY(exchange_sum(x, i));
+        }
+    }
+    TG_TRY(exchange_bucket(x));
+    TG_TRY(exchange_refreshes(x, count));
+fail:
+    return status;
+}

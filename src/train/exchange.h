@@ -1,0 +1,27 @@
+/* What ranks send each other in an update: the sums of their gradients.
+ *
+ * Between refreshes that is the core and the kept values of a projected parameter, which are sums
+ * over the whole batch as exactly as dense ones would be. Small dense parameters travel together,
+ * in one bucket. On a step that refreshes, the dense sum of a layer goes to one rank, its owner,
+ * which decomposes it and sends factors, index set and projected sum to all: the layers are spread
+ * over the ranks, so that as many are decomposed at once. */
+#ifndef TG_TRAIN_EXCHANGE_H
+#define TG_TRAIN_EXCHANGE_H
+
+#include "dist/comm.h"
+#include "optim/optim.h"
+
+typedef struct tg_exchange tg_exchange;
+
+/* Both outlive it. The optimizer accumulates. */
+TG_NODISCARD tg_status tg_exchange_create(tg_context *ctx, tg_comm *comm, tg_optim *optim,
+                                          tg_exchange **out);
+void tg_exchange_destroy(tg_exchange **exchange);
+
+/* Bytes of the bucket, where the backend computes. */
+size_t tg_exchange_bytes(const tg_optim_setup *setup);
+
+/* Every parameter has a sum under way; they become those of all ranks. */
+TG_NODISCARD tg_status tg_exchange_sums(tg_exchange *exchange);
+
+#endif

@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# Training in several processes: the result of one, the same bits again, resumed on any number of
+# ranks, after any death; what is refused, and how often that is said.
+#
+#   tests/test_mpi_train.sh build/bin/tgrad <source tree> <build tree>
+#
+# TG_LONG=1: 50 deaths at random moments instead of 2.
+set -uo pipefail
+tgrad=$(realpath "$1")
+. "$2/tests/support/mpi.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+complain() {
+    failures=$((failures + 1))
+    echo "FAILED: $*" >&2
+}
+
+"$tgrad" generate burgers --n-train 22 --n-test 6 -r 32 -o data --seed 1 >/dev/null 2>&1 ||
+    { complain "no data"; exit 1; }
+cat >config.yaml <<Y
+fno: {n_modes: [16], hidden_channels: 8, n_layers: 2}
+opt: {name: tensorgrad, n_epochs: 4, learning_rate: 0.005, update_proj_gap: 5, min_entries: 100}
+data: {root: data, set: burgers, train_resolution: 32, test_resolutions: [32], batch_size: 8,
+       test_batch_sizes: [2]}
+Y
+
+# train <ranks> <run> [options ..]
+train() {
+    local ranks=$1 run=$2
+    shift 2
+    if [ "$ranks" -eq 1 ]; then
+        "$tgrad" train config.yaml --run "$run" --threads 1 "$@" >"$run.out" 2>&1
+    else
+        with_ranks "$ranks" "$tgrad" train config.yaml --run "$run" --threads 1 "$@" >"$run.out" 2>&1
+    fi
+}
+newest() {
+    find "$1/checkpoints" -name 'step-*' | sort | tail -1
+}
+# Losses and errors of two runs agree to a relative 1e-6.
+same_curves() {
+    jq -s -e 'def numbers: [.train.loss, .test["32"].l2, .test["32"].h1];
+        length == 2 * (length / 2 | floor) and
+        (.[0:length / 2] | map(numbers)) as $a | (.[length / 2:] | map(numbers)) as $b |
+        [$a, $b] | map(flatten) | transpose | all((.[0] - .[1] | fabs) <= 1e-6 * .[0])' \
+        "$1/metrics.jsonl" "$2/metrics.jsonl" >/dev/null || complain "$1 and $2 differ: $(cut -c1-150 "$1"/metrics.jsonl "$2"/metrics.jsonl)"
+}
+
+# 22 samples in batches of 8: the last batch of 6 is 2, 2, 1 and 1 samples, with accumulation too.
+for ranks in 1 2 4; do
+    train $ranks "run$ranks" || complain "$ranks ranks: $(tail -5 "run$ranks.out")"
+    train $ranks "adam$ranks" --opt.name adam --opt.accumulation_steps 2 --opt.n_epochs 2 ||
+        complain "adam, $ranks ranks: $(tail -5 "adam$ranks.out")"
+done
+for ranks in 2 4; do
+    same_curves run1 run$ranks
+    same_curves adam1 adam$ranks
+    [ "$(grep -c '^finished' run$ranks.out)" -eq 1 ] || complain "not one rank prints: $(cat run$ranks.out)"
+done
+train 2 again
+cmp -s "$(newest run2)" "$(newest again)" || complain "the same number of ranks, other bits"
+
+# A checkpoint of 4 ranks goes on with 1 and with 3.
+for ranks in 1 3; do
+    cp -r run4 more$ranks
+    train $ranks more$ranks --resume auto --opt.n_epochs 6 || complain "resumed on $ranks: $(tail -3 more$ranks.out)"
+    grep -q "written by 4 ranks, this run has $ranks" more$ranks.out || complain "not told: $(head -3 more$ranks.out)"
+    [ "$(wc -l <more$ranks/metrics.jsonl)" -eq 6 ] || complain "resumed on $ranks: $(wc -l more$ranks/metrics.jsonl)"
+done
+same_curves more1 more3
+
+# Deaths: a rank is killed or told to stop at some moment; the run goes on as if nothing was.
+long=(--opt.n_epochs 25 --opt.eval_interval 5)
+train 2 whole "${long[@]}" || complain "the long run: $(tail -3 whole.out)"
+deaths=2
+[ -z "${TG_LONG:-}" ] || deaths=50
+for ((death = 0; death < deaths; death++)); do
+    rm -rf torn
+    signal=TERM
+    [ $((death % 2)) -eq 0 ] || signal=KILL
+    with_ranks 2 bash -c 'echo $$ >pid.$OMPI_COMM_WORLD_RANK; exec "$@"' rank "$tgrad" train config.yaml \
+        --run torn --threads 1 "${long[@]}" >torn.out 2>&1 &
+    job=$!
+    victim=$((death / 2 % 2))
+    for ((i = 0; i < 600; i++)); do # until it is past a few epochs, and then some
+        [ -s torn/metrics.jsonl ] && [ "$(wc -l <torn/metrics.jsonl)" -ge $((1 + death % 7)) ] && break
+        sleep 0.02
+    done
+    sleep 0.0$((RANDOM % 10))
+    kill -$signal "$(cat pid.$victim)" 2>/dev/null
+    wait $job
+    code=$?
+    if [ $signal = TERM ]; then
+        [ $code -eq 0 ] || complain "SIGTERM, exit code $code: $(tail -5 torn.out)"
+        grep -qE 'stopped by (signal 15|another rank) after|^finished' torn.out || complain "SIGTERM: $(tail -5 torn.out)"
+    elif ! grep -q '^finished' torn.out; then
+        [ $code -ne 0 ] || complain "SIGKILL, exit code 0"
+        grep -qi 'signal 9\|Killed\|died' torn.out || complain "SIGKILL without a sentence: $(tail -5 torn.out)"
+    fi
+    train 2 torn --resume auto "${long[@]}" || complain "resumed: $(tail -3 torn.out)"
+    cmp -s "$(newest whole)" "$(newest torn)" || complain "death $death ($signal): other bits after resuming"
+done
+
+# A rank that is late ends all of them, with a sentence.
+with_ranks 2 bash -c 'echo $$ >pid.$OMPI_COMM_WORLD_RANK; exec "$@"' rank "$tgrad" train config.yaml \
+    --run late --threads 1 --opt.n_epochs 100000 --distributed.timeout 1 >late.out 2>&1 &
+job=$!
+for ((i = 0; i < 600; i++)); do
+    [ -s late/metrics.jsonl ] && break
+    sleep 0.02
+done
+kill -STOP "$(cat pid.1)"
+( sleep 8; kill -CONT "$(cat pid.1)" ) 2>/dev/null &
+wait $job
+[ $? -ne 0 ] || complain "a rank that does not come: exit code 0"
+grep -q 'rank 0 of 2: .* was not finished within 1 s (distributed.timeout)' late.out ||
+    complain "a late rank is not told: $(tail -5 late.out)"
+
+# refused <sentence> <mpirun arguments ..>: told once, exit code 1, and no folder is made.
+refused() {
+    local sentence=$1
+    shift
+    rm -rf refused
+    with_ranks "$@" >refused.out 2>&1
+    [ $? -eq 1 ] || complain "'$sentence': not exit code 1: $(cat refused.out)"
+    [ "$(grep -c "^tgrad: $sentence" refused.out)" -eq 1 ] || complain "not once '$sentence': $(cat refused.out)"
+    [ ! -e refused ] || complain "'$sentence': the folder was made"
+}
+command=("$tgrad" train config.yaml --run refused --threads 1)
+refused 'data.batch_size: 2 samples cannot be shared by 3 ranks' 3 "${command[@]}" --data.batch_size 2
+refused 'rank 1: the settings: not as on rank 0' 1 "${command[@]}" --seed 1 : -n 1 "${command[@]}" --seed 2
+refused 'rank 1: .*nowhere' 1 "${command[@]}" : -n 1 "${command[@]}" --data.root nowhere
+refused 'command line: opt.nme: unknown key' 2 "${command[@]}" --opt.nme adam
+
+[ $failures -eq 0 ]

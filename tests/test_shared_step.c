@@ -1,0 +1,316 @@
+/* Training steps of several ranks, which share every batch: the losses and weights of one rank that
+ * has all of it, in f64 and up to the order of summation; and the same bits on every rank. */
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/threads.h"
+#include "dist/threads.h"
+#include "tgrad/tgrad.h"
+
+enum { MOST_RANKS = 4, STEPS = 9, POINTS = 8, BATCH = 6, MOST_WEIGHTS = 4096 };
+
+/* How a training is done; ranks and what came of it. */
+typedef struct training {
+    const char *method;
+    int64_t gap; /* steps between refreshes */
+    const char *moments;
+    double clip;
+    int micro;    /* batches per update */
+    int64_t last; /* samples of the last batch */
+    int bad_step; /* in which the first sample is NaN; -1: none */
+    int ranks;
+    tg_comm_group *group;
+    double loss[STEPS];
+    double weights[MOST_RANKS][MOST_WEIGHTS]; /* of each rank */
+    int64_t weight_count, refreshes, skipped;
+    int64_t reduced; /* bytes */
+} training;
+
+typedef struct member {
+    training *t;
+    int rank;
+    int errors;
+} member;
+
+/* ---- one rank ---- */
+
+typedef struct rank_state {
+    tg_context *ctx;
+    tg_comm *comm; /* NULL: alone */
+    tg_fno *fno;
+    tg_optim *optim;
+    tg_step *step;
+    tg_tensor x, y;
+} rank_state;
+
+static int make_optimizer(const training *t, rank_state *r) {
+    tg_optim_config groups[2] = {tg_optim_config_default(), tg_optim_config_default()};
+    tg_optim_param params[64];
+    int errors = tg_optim_config_set(r->ctx, &groups[0], "name", t->method) != TG_OK;
+    errors += tg_optim_config_set(r->ctx, &groups[0], "moments_on_refresh", t->moments) != TG_OK;
+    groups[0].update_proj_gap = t->gap;
+    groups[0].min_entries = 10;
+    for (int i = 0; i < 2; i++) {
+        groups[i].learning_rate = 0.01;
+    }
+    for (int i = 0; i < tg_fno_param_count(r->fno); i++) {
+        const tg_fno_param p = tg_fno_get_param(r->fno, i);
+        params[i] = (tg_optim_param){p.name, p.dtype, p.shape, p.spectral ? 0 : 1};
+    }
+    const tg_optim_setup setup = {.size = sizeof setup,
+                                  .groups = groups,
+                                  .group_count = 2,
+                                  .params = params,
+                                  .param_count = tg_fno_param_count(r->fno),
+                                  .seed = 5,
+                                  .takes_factored = true,
+                                  .accumulates = r->comm || t->micro > 1};
+    errors += tg_optim_create(r->ctx, &setup, &r->optim) != TG_OK;
+    for (int i = 0; errors == 0 && i < setup.param_count; i++) {
+        const tg_fno_param p = tg_fno_get_param(r->fno, i);
+        errors += tg_optim_bind(r->optim, i, &p.weight) != TG_OK;
+    }
+    return errors;
+}
+
+static int make_rank(const training *t, int rank, rank_state *r) {
+    const tg_context_config one = {.size = sizeof one, .threads = 1, .device = -1};
+    const int64_t grid[2] = {POINTS, POINTS};
+    const tg_shape shape = {4, {BATCH, 1, POINTS, POINTS}};
+    tg_fno_config network = tg_fno_config_default();
+    int errors = tg_context_create(&one, &r->ctx) != TG_OK;
+    errors += tg_backend_select(r->ctx, "cpu") != TG_OK;
+    if (t->group) {
+        errors += tg_comm_create_threads(r->ctx, t->group, rank, NULL, &r->comm) != TG_OK;
+    }
+    static const char *const keys[][2] = {
+        {"n_modes", "[4, 4]"}, {"hidden_channels", "4"}, {"n_layers", "2"}, {"dtype", "f64"}};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        errors += tg_fno_config_set(r->ctx, &network, keys[i][0], keys[i][1]) != TG_OK;
+    }
+    errors += tg_fno_create(r->ctx, &network, 3, &r->fno) != TG_OK;
+    errors += tg_fno_prepare(r->fno, BATCH, grid, true) != TG_OK;
+    errors += make_optimizer(t, r);
+    const tg_step_config config = {.size = sizeof config,
+                                   .fno = r->fno,
+                                   .optim = r->optim,
+                                   .loss = tg_loss_config_default(),
+                                   .accumulates = t->micro > 1,
+                                   .max_grad_norm = t->clip,
+                                   .comm = r->comm};
+    errors += tg_step_create(r->ctx, &config, &r->step) != TG_OK;
+    errors += tg_tensor_create(r->ctx, TG_MEM_DATA, TG_F64, &shape, &r->x) != TG_OK;
+    errors += tg_tensor_create(r->ctx, TG_MEM_DATA, TG_F64, &shape, &r->y) != TG_OK;
+    return errors;
+}
+
+static void end_rank(rank_state *r) {
+    tg_tensor_destroy(&r->x);
+    tg_tensor_destroy(&r->y);
+    tg_step_destroy(&r->step);
+    tg_optim_destroy(&r->optim);
+    tg_fno_destroy(&r->fno);
+    tg_comm_destroy(&r->comm);
+    tg_context_destroy(&r->ctx);
+}
+
+/* The samples of a step that are this rank's. */
+static int64_t fill_batch(const training *t, int step, int rank, rank_state *r) {
+    const int64_t samples = step == STEPS - 1 ? t->last : BATCH;
+    const tg_range part = tg_partition(samples, 1, t->ranks, rank);
+    double *x = r->x.data, *y = r->y.data;
+    for (int64_t s = part.begin; s < part.end; s++) {
+        for (int64_t i = 0; i < POINTS * POINTS; i++) {
+            /* without structure, so that gradients have full rank and no zeros */
+            const double number = (double)((step * BATCH + s) * POINTS * POINTS + i + 1);
+            const bool is_bad = step == t->bad_step && s == 0 && i == 3;
+            *x++ = is_bad ? (double)NAN : sin(12.9898 * number * number);
+            *y++ = cos(78.233 * number * number);
+        }
+    }
+    return part.end - part.begin;
+}
+
+static int train(training *t, int rank, rank_state *r) {
+    int errors = 0;
+    for (int step = 0; step < STEPS && errors == 0; step++) {
+        tg_step_result result = {0};
+        r->x.shape.dim[0] = r->y.shape.dim[0] = fill_batch(t, step, rank, r);
+        errors += tg_step_forward(r->step, &r->x, &r->y) != TG_OK;
+        errors += tg_step_backward(r->step) != TG_OK;
+        errors += tg_step_synchronize(r->step, &result) != TG_OK;
+        errors += result.samples != (step == STEPS - 1 ? t->last : BATCH);
+        if (t->micro > 1 && (step + 1) % t->micro == 0) {
+            errors += tg_step_apply(r->step) != TG_OK;
+        }
+        if (rank == 0) {
+            t->loss[step] = result.loss;
+        }
+    }
+    double *at = t->weights[rank];
+    int64_t count = 0;
+    for (int i = 0; i < tg_fno_param_count(r->fno); i++) {
+        const tg_fno_param p = tg_fno_get_param(r->fno, i);
+        memcpy(at + count, p.weight.data, tg_tensor_bytes(&p.weight));
+        count += (int64_t)(tg_tensor_bytes(&p.weight) / sizeof(double));
+    }
+    if (rank == 0) {
+        const tg_optim_stats stats = tg_optim_get_stats(r->optim);
+        t->weight_count = count;
+        t->refreshes = stats.refreshes;
+        t->skipped = stats.skipped;
+        t->reduced = tg_comm_get_stats(r->comm).reduced;
+    }
+    return errors + (count > MOST_WEIGHTS);
+}
+
+static void *be_rank(void *user) {
+    member *m = user;
+    rank_state r = {0};
+    m->errors = make_rank(m->t, m->rank, &r);
+    m->errors += m->errors == 0 ? train(m->t, m->rank, &r) : 0;
+    if (m->errors) {
+        print_message("rank %d: %s\n", m->rank, tg_context_error(r.ctx));
+    }
+    end_rank(&r);
+    return NULL;
+}
+
+/* ---- all of them ---- */
+
+static void run(training *t) {
+    tg_context *ctx = NULL;
+    member members[MOST_RANKS];
+    pthread_t threads[MOST_RANKS];
+    assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
+    if (t->ranks > 1) {
+        assert_int_equal(tg_comm_group_create(ctx, t->ranks, &t->group), TG_OK);
+    }
+    for (int i = 0; i < t->ranks; i++) {
+        members[i] = (member){.t = t, .rank = i};
+        assert_int_equal(pthread_create(&threads[i], NULL, be_rank, &members[i]), 0);
+    }
+    for (int i = 0; i < t->ranks; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    }
+    for (int i = 0; i < t->ranks; i++) {
+        assert_int_equal(members[i].errors, 0);
+        assert_memory_equal(t->weights[i], t->weights[0], (size_t)t->weight_count * sizeof(double));
+    }
+    tg_comm_group_destroy(&t->group);
+    tg_context_destroy(&ctx);
+}
+
+static void expect_near(double found, double expected, double tolerance) {
+    if (!(fabs(found - expected) <= tolerance * (1.0 + fabs(expected)))) {
+        fail_msg("%.17g, expected %.17g", found, expected);
+    }
+}
+
+/* On 2, 3 and 4 ranks the same as on one. */
+static void compare_ranks(training how, double tolerance) {
+    static training alone, together;
+    how.moments = how.moments ? how.moments : "keep";
+    how.micro = how.micro ? how.micro : 1;
+    how.last = how.last ? how.last : BATCH;
+    alone = how;
+    alone.ranks = 1;
+    run(&alone);
+    for (int ranks = 2; ranks <= MOST_RANKS; ranks++) {
+        together = how;
+        together.ranks = ranks;
+        run(&together);
+        for (int i = 0; i < STEPS; i++) {
+            if (isfinite(alone.loss[i])) {
+                expect_near(together.loss[i], alone.loss[i], tolerance);
+            } else {
+                assert_false(isfinite(together.loss[i]));
+            }
+        }
+        for (int64_t i = 0; i < alone.weight_count; i++) {
+            expect_near(together.weights[0][i], alone.weights[0][i], 1e3 * tolerance);
+        }
+        assert_int_equal(together.refreshes, alone.refreshes);
+        assert_int_equal(together.skipped, alone.skipped);
+    }
+}
+
+/* Of a network this small, a Tucker core alone has directions that only rounding chooses. */
+static const char *const methods[] = {"adam", "tensorgrad", "galore", "structured", "unstructured"};
+enum { METHODS = sizeof methods / sizeof methods[0] };
+
+static void losses_with_fixed_factors_agree(void **state) {
+    (void)state;
+    for (int i = 0; i < METHODS; i++) {
+        compare_ranks((training){.method = methods[i], .gap = 1000, .bad_step = -1}, 1e-10);
+    }
+}
+
+static void losses_with_refreshes_agree(void **state) {
+    (void)state;
+    for (int i = 0; i < METHODS; i++) {
+        compare_ranks((training){.method = methods[i], .gap = 3, .bad_step = -1}, 1e-8);
+    }
+    compare_ranks((training){.method = "tensorgrad", .gap = 3, .moments = "reset", .bad_step = -1},
+                  1e-8);
+}
+
+static void a_rank_may_have_no_samples(void **state) {
+    (void)state;
+    for (int64_t last = 1; last <= 3; last++) {
+        compare_ranks(
+            (training){.method = "tensorgrad", .gap = STEPS - 1, .last = last, .bad_step = -1},
+            1e-8);
+    }
+}
+
+static void batches_of_an_update_are_shared(void **state) {
+    (void)state;
+    compare_ranks((training){.method = "tensorgrad", .gap = 2, .micro = 3, .bad_step = -1}, 1e-8);
+    compare_ranks(
+        (training){.method = "tensorgrad", .gap = 2, .micro = 3, .clip = 1e-3, .bad_step = -1},
+        1e-8);
+}
+
+/* Of dense parameters the norm is the same in one pass and in two. */
+static void the_norm_to_clip_to_is_that_of_all(void **state) {
+    (void)state;
+    compare_ranks((training){.method = "adam", .gap = 1000, .clip = 1e-3, .bad_step = -1}, 1e-10);
+}
+
+static void a_nan_of_one_rank_skips_the_step_of_all(void **state) {
+    (void)state;
+    for (int bad = 0; bad <= 4; bad += 2) {
+        compare_ranks((training){.method = "tensorgrad", .gap = 4, .bad_step = bad}, 1e-8);
+    }
+}
+
+static void compressed_sums_are_what_is_sent(void **state) {
+    (void)state;
+    static training dense, small;
+    dense = small = (training){
+        .gap = 1000, .moments = "keep", .micro = 1, .last = BATCH, .bad_step = -1, .ranks = 2};
+    dense.method = "adam";
+    small.method = "tensorgrad";
+    run(&dense);
+    run(&small);
+    assert_true(small.reduced < dense.reduced);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(losses_with_fixed_factors_agree),
+        cmocka_unit_test(losses_with_refreshes_agree),
+        cmocka_unit_test(a_rank_may_have_no_samples),
+        cmocka_unit_test(batches_of_an_update_are_shared),
+        cmocka_unit_test(the_norm_to_clip_to_is_that_of_all),
+        cmocka_unit_test(a_nan_of_one_rank_skips_the_step_of_all),
+        cmocka_unit_test(compressed_sums_are_what_is_sent),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
