@@ -245,13 +245,15 @@ static void guarded_calls(t_side *s) {
 }
 
 /* With beta1 = beta2 = eps = 0 a gradient of 1 has direction 1, and w + 2^-12 is exact in f32: so
- * the bits of a bf16 weight are those of the definition, and on average it gains 2^-12. */
+ * the bits of a 16-bit weight are those of the definition, and on average it gains 2^-12. */
 static void rounding_to_the_bit(t_side *s) {
     const int64_t n = 4099;
     const bool complex = tg_dtype_is_complex(s->dtype);
-    const tg_dtype half = tg_stored(s->dtype, TG_STORE_BF16), real = tg_dtype_real(s->dtype);
+    const tg_dtype real = tg_dtype_real(s->dtype);
     const int64_t reals = complex ? 2 * n : n;
-    for (int choice = 0; choice < 4; choice++) {
+    for (int choice = 0; choice < 8; choice++) {
+        const tg_storage store = choice & 4 ? TG_STORE_F16 : TG_STORE_BF16;
+        const tg_dtype half = tg_stored(s->dtype, store), part = tg_dtype_real(half);
         const bool split = choice & 1;
         s->aligned = choice & 2;
         t_note(s, "choice %d", choice);
@@ -275,7 +277,7 @@ static void rounding_to_the_bit(t_side *s) {
                             .weight = t_inout(s, half, n, w),
                             .alpha = 0x1p-12,
                             .beta = 1.0,
-                            .weight_store = TG_STORE_BF16,
+                            .weight_store = store,
                             .rounding = split ? &other : &rounding,
                             .rates = split ? t_input(s, TG_F64, sizeof rates / 8, &rates) : NULL};
         t_ok(s, s->ops->adam(s->be, &op));
@@ -284,16 +286,18 @@ static void rounding_to_the_bit(t_side *s) {
         double gain = 0.0;
         int64_t moved = 0;
         for (int64_t j = 0; j < reals; j++) {
-            const double before = tg_load(TG_BF16, w, j).re;
+            const double before = tg_load(part, w, j).re;
             const double added = complex && !split && j % 2 ? 0.0 : 0x1p-12;
             const uint32_t word = tg_rounding_bits(&rounding, (uint64_t)j);
             if (isnan(before)) { /* which of the NaNs is the backend's choice */
-                t_true(s, isnan(tg_load(TG_BF16, found, j).re));
+                t_true(s, isnan(tg_load(part, found, j).re));
                 continue;
             }
-            t_true(s, found[j] == tg_round_to_bf16((float)(before + added), word));
+            const float sum = (float)(before + added);
+            t_true(s, found[j] ==
+                          (choice & 4 ? tg_round_to_f16(sum, word) : tg_round_to_bf16(sum, word)));
             if (isfinite(before) && added > 0.0) {
-                gain += tg_load(TG_BF16, found, j).re - before;
+                gain += tg_load(part, found, j).re - before;
                 moved++;
             }
         }

@@ -225,20 +225,22 @@ static void expand_stored(t_side *s, const trial *t, tg_storage store, bool is_r
 }
 
 static void run_stored(t_side *s, const trial *t) {
-    static const tg_storage stores[] = {TG_STORE_BF16, TG_STORE_BF16, TG_STORE_F16, TG_STORE_FULL};
+    static const tg_storage stores[] = {TG_STORE_BF16, TG_STORE_BF16, TG_STORE_F16, TG_STORE_FULL,
+                                        TG_STORE_F16};
     const bool has_halves = s->dtype == TG_F32 || s->dtype == TG_C64;
     note(s, "stored", t);
-    const int number = has_halves ? (int)(s->draws % 4) : 3;
-    expand_stored(s, t, stores[number], number == 1);
+    const int number = has_halves ? (int)(s->draws % 5) : 3;
+    expand_stored(s, t, stores[number], number == 1 || number == 4);
 }
 
-/* Values of 2^-12 added to bf16 numbers are exact in f32, so the rounded bits are those of the
+/* Values of 2^-12 added to 16-bit numbers are exact in f32, so the rounded bits are those of the
  * definition on every backend. */
 static void rounding_to_the_bit(t_side *s) {
     const bool complex = tg_dtype_is_complex(s->dtype);
-    const tg_dtype half = tg_stored(s->dtype, TG_STORE_BF16);
-    for (int i = 0; i < T_COUNT(shapes); i++) {
-        const trial t = trial_of(s, &shapes[i], 0);
+    for (int i = 0; i < 2 * T_COUNT(shapes); i++) {
+        const trial t = trial_of(s, &shapes[i / 2], 0);
+        const tg_storage store = i % 2 ? TG_STORE_F16 : TG_STORE_BF16;
+        const tg_dtype half = tg_stored(s->dtype, store);
         note(s, "rounding", &t);
         const tg_bitmap set = random_set(s, t.numel);
         void *const small = t_host_alloc(s, s->dtype, set.count);
@@ -256,9 +258,10 @@ static void rounding_to_the_bit(t_side *s) {
                               .beta = 1.0,
                               .out = t_inout(s, half, t.numel, old),
                               .workspace = workspace(s, &t.modes),
-                              .out_store = TG_STORE_BF16,
-                              .rounding = i % 2 ? &other : &rounding,
-                              .rates = i % 2 ? t_input(s, TG_F64, sizeof rates / 8, &rates) : NULL};
+                              .out_store = store,
+                              .rounding = i % 4 > 1 ? &other : &rounding,
+                              .rates =
+                                  i % 4 > 1 ? t_input(s, TG_F64, sizeof rates / 8, &rates) : NULL};
         t_ok(s, s->ops->expand(s->be, &op));
         t_keep_same(s, op.out);
         const uint64_t *words = t_download(s, set.words);
@@ -266,9 +269,10 @@ static void rounding_to_the_bit(t_side *s) {
         for (int64_t j = 0; j < (complex ? 2 : 1) * t.numel; j++) {
             const double step = complex && j % 2 ? -0x1p-13 : 0x1p-12;
             const double added = t_bit(words, complex ? j / 2 : j) ? step : 0.0;
-            const float sum = (float)(tg_load(TG_BF16, old, j).re + added);
+            const float sum = (float)(tg_load(tg_dtype_real(half), old, j).re + added);
             const uint32_t word = tg_rounding_bits(&rounding, (uint64_t)j);
-            t_true(s, found[j] == tg_round_to_bf16(sum, word));
+            t_true(s, found[j] == (store == TG_STORE_F16 ? tg_round_to_f16(sum, word)
+                                                         : tg_round_to_bf16(sum, word)));
         }
         t_release(s);
     }

@@ -157,6 +157,37 @@ static void test_stochastic_rounding(void **state) {
         assert_int_equal(tg_round_to_bf16(rows[i].x, rows[i].word), rows[i].expected);
     }
     assert_true((tg_round_to_bf16(NAN, 0xFFFF) & 0x7FFF) > 0x7F80);
+    /* f16: 2^-10 apart above 1, 2^-24 below 2^-14; from 65536 on there is Inf alone */
+    static const struct {
+        float x;
+        uint32_t word;
+        uint16_t expected;
+    } f16[] = {
+        {1.0f, 0xFFFFFFFF, 0x3C00},
+        {1.0f + 0x1p-11f, 0xABCDEFFF, 0x3C00},
+        {1.0f + 0x1p-11f, 0xABCDF000, 0x3C01},
+        {-1.0f - 0x1p-11f, 0x1000, 0xBC01},
+        {65504.0f, 0xFFFFFFFF, 0x7BFF},
+        {65520.0f, 0xFFF, 0x7BFF},
+        {65520.0f, 0x1000, 0x7C00},
+        {65536.0f, 0, 0x7C00},
+        {-INFINITY, 0, 0xFC00},
+        {0x1p-14f, 0xFFFFFFFF, 0x0400},
+        {0x1p-15f, 0xFFFFFFFF, 0x0200},
+        {-0x1p-24f, 0xFFFFFFFF, 0x8001},
+        {0x1.8p-24f, 0x3FFFFF, 0x0001},
+        {0x1.8p-24f, 0x400000, 0x0002},
+        {0x1p-25f, 0x7FFFFF, 0x0000},
+        {0x1p-25f, 0x800000, 0x0001},
+        {0x1p-32f, 0x7F7FFFFF, 0x0000},
+        {0x1p-32f, 0x7F800000, 0x0001},
+        {0x1p-40f, 0xFFFFFFFF, 0x0000},
+        {-0.0f, 0xFFFFFFFF, 0x8000},
+    };
+    for (size_t i = 0; i < sizeof f16 / sizeof f16[0]; i++) {
+        assert_int_equal(tg_round_to_f16(f16[i].x, f16[i].word), f16[i].expected);
+    }
+    assert_true((tg_round_to_f16(NAN, 0) & 0x7FFF) > 0x7C00);
     const tg_rng rng = {.seed = 3, .purpose = TG_RNG_ROUNDING, .step = 8};
     for (uint64_t j = 0; j < 9; j++) {
         uint32_t bits[4];

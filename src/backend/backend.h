@@ -153,7 +153,7 @@ typedef struct tg_expand {
     void *out; /* (dim..) */
     void *workspace;
     tg_storage out_store;
-    const tg_rng *rounding; /* bf16 out: stochastic, as tg_store_rounded; NULL: to nearest */
+    const tg_rng *rounding; /* 16-bit out: stochastic, as tg_store_rounded; NULL: to nearest */
     const tg_rates *rates;  /* instead of alpha, beta and the rounding's step; NULL: those */
     const uint32_t *guard;  /* nothing happens where it is not 0; NULL: none */
 } tg_expand;
@@ -199,7 +199,7 @@ typedef struct tg_adam {
     void *weight;    /* (n), NULL: none */
     double alpha, beta;
     tg_storage grad_store, weight_store;
-    const tg_rng *rounding; /* bf16 weight: stochastic, as tg_store_rounded, and moments in less;
+    const tg_rng *rounding; /* 16-bit weight: stochastic, as tg_store_rounded, and moments in less;
                                NULL: to nearest */
     const tg_rates *rates;  /* instead of scale, alpha, beta and the rounding's step; NULL: those */
     uint32_t *guard;        /* nothing happens where it is not 0; NULL: none */

@@ -107,6 +107,26 @@ TG_RNG_FN uint16_t tg_round_to_bf16(float x, uint32_t word) {
     return (uint16_t)((bits + (word & 0xFFFFu)) >> 16);
 }
 
+/* To f16 likewise, by as many bits of `word` as f16 has no room for: 13, and more below 2^-14,
+ * where the distance of neighbours stays 2^-24. */
+TG_RNG_FN uint16_t tg_round_to_f16(float x, uint32_t word) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
+    if (magnitude >= 0x47800000u) { /* 65536 and more */
+        return (uint16_t)(sign | (magnitude > 0x7F800000u ? 0x7E00u : 0x7C00u));
+    }
+    if (magnitude >= 0x38800000u) {
+        return (uint16_t)(sign | ((magnitude - 0x38000000u + (word & 0x1FFFu)) >> 13));
+    }
+    const uint32_t exponent = magnitude >> 23; /* 113 is that of 2^-14 */
+    if (exponent < 95) {                       /* below 2^-32: 0, but for odds of 2^-8 at most */
+        return (uint16_t)sign;
+    }
+    const uint32_t cut = 126u - exponent, fraction = (magnitude & 0x7FFFFFu) | 0x800000u;
+    return (uint16_t)(sign | ((fraction + (word & ((1u << cut) - 1u))) >> cut));
+}
+
 /* 53 random bits to [0, 1). */
 TG_RNG_FN double tg_unit_interval(uint32_t high, uint32_t low) {
     uint64_t bits = ((uint64_t)high << 21) ^ (low >> 11);

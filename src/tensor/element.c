@@ -111,17 +111,19 @@ void tg_store(tg_dtype dtype, void *x, int64_t i, tg_scalar value) {
     store_real(real, x, 2 * i + 1, value.im);
 }
 
-static void round_real(uint16_t *x, int64_t i, double v, const tg_rng *rng) {
-    x[i] = tg_round_to_bf16((float)v, tg_rounding_bits(rng, (uint64_t)i));
+static void round_real(tg_dtype real, uint16_t *x, int64_t i, double v, const tg_rng *rng) {
+    const uint32_t word = tg_rounding_bits(rng, (uint64_t)i);
+    x[i] = real == TG_BF16 ? tg_round_to_bf16((float)v, word) : tg_round_to_f16((float)v, word);
 }
 
 void tg_store_rounded(tg_dtype dtype, void *x, int64_t i, tg_scalar value, const tg_rng *rng) {
-    if (!rng || tg_dtype_real(dtype) != TG_BF16) {
+    const tg_dtype real = tg_dtype_real(dtype);
+    if (!rng || (real != TG_BF16 && real != TG_F16)) {
         tg_store(dtype, x, i, value);
     } else if (tg_dtype_is_complex(dtype)) {
-        round_real(x, 2 * i, value.re, rng);
-        round_real(x, 2 * i + 1, value.im, rng);
+        round_real(real, x, 2 * i, value.re, rng);
+        round_real(real, x, 2 * i + 1, value.im, rng);
     } else {
-        round_real(x, i, value.re, rng);
+        round_real(real, x, i, value.re, rng);
     }
 }

@@ -124,9 +124,11 @@ typedef struct cpu_kernels {
     int64_t (*popcount)(int64_t words, const uint64_t *x);
     /* Numbers of indices first .. first + n - 1. */
     void (*random_numbers)(cpu_law law, const tg_rng *rng, uint64_t first, int64_t n, double *out);
-    /* n floats to bf16 stochastically, by numbers first .. of the stream (rng_math.h). */
+    /* n floats to 16 bits stochastically, by numbers first .. of the stream (rng_math.h). */
     void (*round_bf16)(const tg_rng *rng, uint64_t first, int64_t n, const float *src,
                        uint16_t *dst);
+    void (*round_f16)(const tg_rng *rng, uint64_t first, int64_t n, const float *src,
+                      uint16_t *dst);
     /* n <= TG_STATE_BLOCK reals of m (second: of v, which become roots) to bytes; the scale. By
      * numbers first .. of the stream; rng NULL: to nearest. */
     float (*encode_bytes)(bool second, const tg_rng *rng, uint64_t first, int64_t n, float *from,

@@ -35,12 +35,13 @@ static inline void cpu_write(const cpu_kernels *k, tg_storage store, int64_t n, 
     }
 }
 
-/* The same, bf16 stochastically by the stream `rounding` (NULL: to nearest). */
+/* The same, 16-bit formats stochastically by the stream `rounding` (NULL: to nearest). */
 static inline void cpu_write_rounded(const cpu_kernels *k, tg_storage store, int64_t n,
                                      const float *room, void *x, int64_t at,
                                      const tg_rng *rounding) {
-    if (store == TG_STORE_BF16 && rounding) {
-        k->round_bf16(rounding, (uint64_t)at, n, room, cpu_stored_at(store, x, at));
+    if (store != TG_STORE_FULL && rounding) {
+        (store == TG_STORE_BF16 ? k->round_bf16 : k->round_f16)(rounding, (uint64_t)at, n, room,
+                                                                cpu_stored_at(store, x, at));
     } else {
         cpu_write(k, store, n, room, x, at);
     }

@@ -33,10 +33,9 @@
 
 #include "backend/cuda/compress/last_two_modes.cuh"
 #include "backend/cuda/core/element.cuh"
+#include "backend/cuda/core/rounding.cuh"
 
-extern "C" {
-#include "base/rng_math.h"
-}
+extern "C" {}
 
 /* ---- the plan (mode_products.cu): made anew in every call, from the shapes alone ---- */
 
@@ -377,8 +376,7 @@ static __device__ inline number<O, P> rounded(const tg_rng &rng, int64_t entry,
         tg_stream_bits(&rng, first / 4, words);
         number<O, P> y;
         for (int p = 0; p < P; p++) {
-            y.part[p] = __ushort_as_bfloat16(
-                tg_round_to_bf16(x.part[p], tg_rounding_word(words, first + (uint64_t)p)));
+            y.part[p] = round_by<O>(x.part[p], tg_rounding_word(words, first + (uint64_t)p));
         }
         return y;
     } else {

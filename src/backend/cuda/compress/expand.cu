@@ -133,7 +133,7 @@ static finish_call<O, P> finish_call_of(const tg_expand *op, const cuda_plan *pl
 template <class O, int P>
 static tg_status finish_chunk(tg_backend *be, const tg_expand *op, const cuda_plan *plan,
                               const void *chunk, int64_t first, int64_t count) {
-    constexpr bool can_round = std::is_same<O, __nv_bfloat16>::value;
+    constexpr bool can_round = is_16bit<O>;
     const finish_call<O, P> call = finish_call_of<O, P>(op, plan, chunk, first, count);
     const bool kept = call.values != NULL;
     auto kernel = kept ? finish<O, P, true, false> : finish<O, P, false, false>;
@@ -277,7 +277,7 @@ tg_status cuda_expand(tg_backend *be, const tg_expand *op) {
     if (!op->core) {
         return finish_chunk_of(be, op, &plan, NULL, 0, plan.dim0);
     }
-    const bool rounds = op->rounding && op->out_store == TG_STORE_BF16;
+    const bool rounds = op->rounding && op->out_store != TG_STORE_FULL;
     const int64_t at_once = cuda_planes_resident(be, &plan.planes, op->out_store, rounds);
     const bool fused = plan.planes.tiles > 0 && (op->out_store == TG_STORE_FULL || at_once > 0);
     return expand_core(

@@ -498,7 +498,7 @@ template <class O, bool ROUNDED> static resident_kernel<O> kernel_of(int tiles, 
 
 template <class O>
 static resident_kernel<O> kernel_of(const cuda_planes &s, bool kept, bool rounds) {
-    constexpr bool can_round = std::is_same_v<O, __nv_bfloat16>;
+    constexpr bool can_round = is_16bit<O>;
     return rounds ? kernel_of<O, can_round>(s.tiles, kept) : kernel_of<O, false>(s.tiles, kept);
 }
 

@@ -7,7 +7,7 @@
 
 #include "backend/cuda/core/pack.cuh"
 #include "backend/cuda/core/reduce.cuh"
-#include "base/rng_math.h"
+#include "backend/cuda/core/rounding.cuh"
 
 /* What a call does, beside its arrays; c = 1 - beta. */
 struct adam_step {
@@ -80,22 +80,22 @@ template <class G> __device__ inline bool stands_still(const adam_step &s, const
     return s.guard && *s.guard > 0;
 }
 
-/* Reals for memory, to nearest or `at_random` (to bf16 only), as those from number `first` of the
- * stream on. There are 1, 2 or 4 of them and `first` is a multiple of that: they share the random
- * bits of one index. */
+/* Reals for memory, to nearest or `at_random` (to 16 bits only), as those from number `first` of
+ * the stream on. There are 1, 2 or 4 of them and `first` is a multiple of that: they share the
+ * random bits of one index. */
 template <class W, int C, class R>
 __device__ inline pack<W, C> round_reals(const tg_rng &rng, bool at_random, uint64_t first,
                                          const R (&x)[C]) {
     static_assert(4 % C == 0, "numbers of one index");
     pack<W, C> out;
-    if constexpr (std::is_same_v<W, __nv_bfloat16>) {
+    if constexpr (is_16bit<W>) {
         if (at_random) {
             uint32_t words[4];
             tg_stream_bits(&rng, first / 4, words);
 #pragma unroll
             for (int c = 0; c < C; c++) {
                 const uint32_t word = tg_rounding_word(words, first + c);
-                out.at[c] = __ushort_as_bfloat16(tg_round_to_bf16(x[c], word));
+                out.at[c] = round_by<W>(x[c], word);
             }
             return out;
         }
