@@ -136,6 +136,8 @@ typedef struct tg_optim_setup {
                             with accumulates */
     bool shares_workspace; /* the scratch of updates and the dense gradient of refreshes are a
                               network's: tg_step_share_workspace before the first use */
+    const int *numbers;    /* of each parameter in a longer list of the caller, for its random
+                              numbers to stay the same in parts of it; NULL: its place in params */
 } tg_optim_setup;
 
 typedef struct tg_optim tg_optim;
@@ -219,6 +221,12 @@ TG_API TG_NODISCARD tg_status tg_optim_clip_accumulated(tg_optim *optim, double 
 
 TG_API TG_NODISCARD tg_status tg_optim_set_learning_rate(tg_optim *optim, int group, double rate);
 
+/* Settings of a group from the next update on. learning_rate, beta1, beta2, eps, weight_decay,
+ * update_proj_gap and its schedule, total_steps, moments_on_refresh and nonfinite may be others
+ * than before; another one that differs is TG_E_CONFIG. */
+TG_API TG_NODISCARD tg_status tg_optim_set_group(tg_optim *optim, int group,
+                                                 const tg_optim_config *config);
+
 /* ---- loss scaling ----
  *
  * Gradients that pass through f16 lose what is small, so a tg_step multiplies the gradient of the
@@ -252,8 +260,10 @@ TG_API TG_NODISCARD tg_status tg_optim_set_loss_scale(tg_optim *optim,
                                                       const tg_loss_scale_config *config);
 /* Of the next step. */
 TG_API double tg_optim_loss_scale(const tg_optim *optim);
-/* After the last tg_optim_apply of accumulated gradients of a tg_step, which does the same for all
- * others: the update is complete, the scale may change. Waits for it if the scale is dynamic. */
+/* The update of all parameters is complete: call it after the last of a step that is not a tg_step,
+ * and after the last tg_optim_apply of accumulated gradients of one. The scale may change; waits
+ * for the update if it is dynamic. On a GPU it marks the end, so that the next update waits for no
+ * work that the caller queues in between. */
 TG_API TG_NODISCARD tg_status tg_optim_end_update(tg_optim *optim);
 
 /* A GPU works while the host goes on: there, updates are only queued, and whether each was made or

@@ -22,6 +22,9 @@ _LAZY = {
     "Samples": "generators", "equations": "generators", "generate": "generators",
     "Plan": "overview", "Report": "overview", "analyze": "overview", "plan": "overview",
     "report": "overview",
+    "TensorGRaD": "torch_optim",
+    "param_groups": "torch_groups",
+    "fno_tensorgrad_param_groups": "torch_groups",
 }
 
 __all__ = ["Error", "__version__", *_LAZY]

@@ -27,6 +27,11 @@ def test_import_takes_no_torch():
     assert done.returncode == 0, done.stderr
 
 
+def test_without_torch_the_optimizer_says_so():
+    done = run("import sys; sys.modules['torch'] = None\nimport libtgrad; libtgrad.TensorGRaD")
+    assert "libtgrad.TensorGRaD needs PyTorch" in done.stderr and done.returncode == 1
+
+
 def test_unknown_names_are_attribute_errors():
     with pytest.raises(AttributeError, match="no attribute 'TensorGrad'"):
         libtgrad.TensorGrad

@@ -304,3 +304,69 @@ tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *c) {
 fail:
     return status;
 }
+
+/* ---- settings of an optimizer at work ---- */
+
+/* Whether what is kept, and how, follows from the setting of this key. */
+static bool shapes_state(const char *key) {
+    static const char *const free_keys[] = {"learning_rate",
+                                            "beta1",
+                                            "beta2",
+                                            "eps",
+                                            "weight_decay",
+                                            "nonfinite",
+                                            "update_proj_gap",
+                                            "update_proj_gap_end",
+                                            "update_proj_gap_mode",
+                                            "total_steps",
+                                            "moments_on_refresh"};
+    for (size_t i = 0; i < sizeof free_keys / sizeof *free_keys; i++) {
+        if (strcmp(key, free_keys[i]) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static tg_status check_group(tg_optim *optim, int group) {
+    return group >= 0 && group < optim->group_count
+               ? TG_OK
+               : tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: group %d of %d", group,
+                         optim->group_count);
+}
+
+tg_status tg_optim_set_group(tg_optim *optim, int group, const tg_optim_config *config) {
+    TG_NEED(NULL, optim);
+    TG_NEED(optim->ctx, config);
+    tg_optim_config full;
+    tg_status status = TG_OK;
+    TG_TRY(check_group(optim, group));
+    TG_TRY(tg_optim_config_read(optim->ctx, config, &full));
+    TG_TRY(tg_optim_config_check(optim->ctx, &full));
+    for (int i = 0; i < tg_optim_config_count(); i++) {
+        const char *key = tg_optim_config_key(i);
+        char wanted[256], had[256];
+        tg_optim_config_get(&full, i, wanted, sizeof wanted);
+        tg_optim_config_get(&optim->groups[group], i, had, sizeof had);
+        if (shapes_state(key) && strcmp(wanted, had) != 0) {
+            return tg_fail(optim->ctx, TG_E_CONFIG,
+                           "opt.%s: it cannot change from %s to %s after the state was made", key,
+                           had, wanted);
+        }
+    }
+    optim->groups[group] = full;
+fail:
+    return status;
+}
+
+tg_status tg_optim_set_learning_rate(tg_optim *optim, int group, double rate) {
+    TG_NEED(NULL, optim);
+    tg_status status = TG_OK;
+    TG_TRY(check_group(optim, group));
+    tg_optim_config config = optim->groups[group];
+    config.learning_rate = rate;
+    TG_TRY(tg_optim_config_check(optim->ctx, &config));
+    optim->groups[group] = config;
+fail:
+    return status;
+}

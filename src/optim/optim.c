@@ -318,7 +318,8 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
     tg_slot *slot = &optim->slots[index];
     slot_plan plan;
     tg_status status = TG_OK;
-    const uint64_t seed = setup->seed + 0xD1B54A32D192ED03ull * (uint64_t)(index + 1);
+    const int number = setup->numbers ? setup->numbers[index] : index;
+    const uint64_t seed = setup->seed + 0xD1B54A32D192ED03ull * (uint64_t)(number + 1);
     slot->dtype = tg_dtype_wide(param->dtype);
     slot->weight_store = tg_storage_of(param->dtype);
     slot->rounding = (tg_rng){.seed = seed, .purpose = TG_RNG_ROUNDING};
@@ -491,21 +492,6 @@ void tg_optim_destroy(tg_optim **optim) {
 }
 
 /* ---- what it knows ---- */
-
-tg_status tg_optim_set_learning_rate(tg_optim *optim, int group, double rate) {
-    TG_NEED(NULL, optim);
-    if (group < 0 || group >= optim->group_count) {
-        return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: group %d of %d", group,
-                       optim->group_count);
-    }
-    tg_optim_config config = optim->groups[group];
-    config.learning_rate = rate;
-    tg_status status = tg_optim_config_check(optim->ctx, &config);
-    if (status == TG_OK) {
-        optim->groups[group] = config;
-    }
-    return status;
-}
 
 tg_optim_stats tg_optim_get_stats(const tg_optim *optim) {
     if (!optim) {

@@ -1,0 +1,437 @@
+"""The library's optimizer of those parameters that lie on one device."""
+import ctypes
+import logging
+
+import numpy
+import torch
+
+from . import _settings
+from ._library import Context, Error, c, lib, shape_of, text
+
+DTYPES = {torch.float32: c.TG_F32, torch.float64: c.TG_F64, torch.bfloat16: c.TG_BF16,
+          torch.float16: c.TG_F16, torch.complex64: c.TG_C64, torch.complex128: c.TG_C128,
+          torch.complex32: c.TG_CF16}
+_WIDE = {torch.bfloat16: torch.float32, torch.float16: torch.float32,
+         torch.complex32: torch.complex64}
+# Of arrays in an archive. Complex bf16, which torch has not, has pairs as its last dimension.
+_STATE = {c.TG_F32: torch.float32, c.TG_F64: torch.float64, c.TG_BF16: torch.bfloat16,
+          c.TG_F16: torch.float16, c.TG_C64: torch.complex64, c.TG_C128: torch.complex128,
+          c.TG_CBF16: torch.bfloat16, c.TG_U8: torch.uint8, c.TG_I64: torch.int64,
+          c.TG_U64: torch.int64}
+_NUMPY = {c.TG_F32: "<f4", c.TG_F64: "<f8", c.TG_C64: "<c8", c.TG_C128: "<c16"}
+_STREAM_LEGACY = 1  # cudaStreamLegacy, which torch calls 0
+
+_log = logging.getLogger("libtgrad")
+_LEVELS = {c.TG_LOG_DEBUG: logging.DEBUG, c.TG_LOG_INFO: logging.INFO,
+           c.TG_LOG_WARN: logging.WARNING, c.TG_LOG_ERROR: logging.ERROR}
+
+
+class Moved(Exception):
+    """A parameter is on another device than it was."""
+
+
+class Row:
+    """One parameter: what was seen of it, and the template of its gradient."""
+
+    def __init__(self, param, number, name, group):
+        self.param, self.number, self.name, self.group = param, number, name, group
+        self.shape, self.dtype = param.shape, param.dtype
+
+
+def _torch_memory(device):
+    """The caching allocator of torch, as the library asks for memory."""
+    types = dict(c.tg_allocator._fields_)
+
+    def alloc(_, size, place, stream):
+        try:
+            return torch.cuda.caching_allocator_alloc(
+                size, device, 0 if stream == _STREAM_LEGACY else stream or 0)
+        except Exception:  # the library says that there is no memory
+            return None
+
+    def release(_, block, size, place, stream):
+        torch.cuda.caching_allocator_delete(block)
+
+    return c.tg_allocator(types["alloc"](alloc), types["release"](release))
+
+
+def _make_context(device, stream):
+    def log(level, line):
+        _log.log(_LEVELS[level], line)
+
+    if device.type == "cpu":
+        return Context("cpu", threads=torch.get_num_threads(), log=log)
+    with torch.cuda.device(device):
+        return Context("cuda", log=log, device=device.index, stream=stream or _STREAM_LEGACY,
+                       allocator=_torch_memory(device))
+
+
+def describe(tensor):
+    return f"{'x'.join(map(str, tensor.shape)) or 'scalar'} {str(tensor.dtype)[6:]}"
+
+
+def check_param(param, name):
+    """Refuses what no optimizer state can be made for."""
+    kind = type(param).__name__
+    if kind in ("DTensor", "FlatParameter") or hasattr(param, "device_mesh"):
+        raise Error(f"weight of {name}: it is a part of a {kind} that several processes share (FSDP); "
+                    "TensorGRaD takes whole tensors: opt.distributed averages what it compresses")
+    if param.layout is not torch.strided:
+        raise Error(f"weight of {name}: it is {param.layout}; dense tensors are needed")
+    if param.device.type not in ("cpu", "cuda"):
+        raise Error(f"weight of {name}: it is on device {param.device}; cpu and cuda are possible")
+    if param.dtype not in DTYPES:
+        raise Error(f"weight of {name}: it is {param.dtype}; float32, float64, bfloat16, float16, "
+                    "complex64, complex128 and complex32 are possible", c.TG_E_DTYPE)
+    check_memory(param, "weight", name)
+
+
+def check_memory(tensor, what, name):
+    if tensor.is_conj() or tensor.is_neg():
+        raise Error(f"{what} of {name}: it is a conjugate or negative view; resolve_conj() or "
+                    "resolve_neg() makes a tensor of it")
+    if not tensor.is_contiguous():
+        raise Error(f"{what} of {name}: it is not contiguous (strides {tuple(tensor.stride())} of "
+                    f"{describe(tensor)}); contiguous() makes a tensor of it")
+    least = 16 if tensor.is_cuda else tensor.element_size()
+    if tensor.data_ptr() % least:
+        raise Error(f"{what} of {name}: it lies at an address that is no multiple of {least} bytes; "
+                    "clone() makes a tensor that does")
+
+
+class Engine:
+    def __init__(self, rows, groups, seed, accumulates):
+        self.device = rows[0].param.device
+        self.rows, self.groups, self.seed = rows, groups, seed
+        self.is_cuda = self.device.type == "cuda"
+        self.stream = torch.cuda.current_stream(self.device).cuda_stream if self.is_cuda else None
+        self.context = _make_context(self.device, self.stream)
+        self.place = lib.tg_backend_place(self.context)
+        self._list_groups()
+        self.optim = ctypes.c_void_p()
+        with self.on_device():
+            self._create(accumulates)
+        self.index = {id(row.param): i for i, row in enumerate(rows)}
+        sink = lib.tg_optim_sink(self.optim)
+        self._user, self._receive_all, self._receive = sink.user, sink.receive_all, sink.receive
+        self._active = None
+        self._grad_dtype = [None] * len(rows)
+        self._weights = [0] * len(rows)
+        self._template = (c.tg_gradient * len(rows))()
+        for i, row in enumerate(rows):
+            self._template[i].param = i
+            self._template[i].shape = shape_of(row.shape)
+            self._template[i].place = self.place
+            self._bind(i)
+            self._set_gradient_dtype(i, row.dtype)
+
+    def on_device(self):
+        return torch.cuda.device(self.device) if self.is_cuda else _NOTHING
+
+    # ---- making ----
+
+    def _list_groups(self):
+        """Groups of the library: one of ours, or one for each shape where ranks depend on it."""
+        self._group_keys, self._group_of = [], []
+        for row in self.rows:
+            by_shape = _settings.counts_factors(self.groups[row.group])
+            key = (row.group, tuple(row.shape) if by_shape else None)
+            if key not in self._group_keys:
+                self._group_keys.append(key)
+            self._group_of.append(self._group_keys.index(key))
+        self._seen = [_settings.fingerprint(self.groups[g]) for g, _ in self._group_keys]
+
+    def _create(self, accumulates):
+        count = len(self.rows)
+        configs = (c.tg_optim_config * len(self._group_keys))(
+            *[_settings.config_of(self.groups[g], shape) for g, shape in self._group_keys])
+        params = (c.tg_optim_param * count)()
+        for i, row in enumerate(self.rows):
+            params[i] = c.tg_optim_param(row.name.encode(), DTYPES[row.dtype], shape_of(row.shape),
+                                         self._group_of[i])
+        numbers = (ctypes.c_int * count)(*[row.number for row in self.rows])
+        setup = c.tg_optim_setup(size=ctypes.sizeof(c.tg_optim_setup), groups=configs,
+                                 group_count=len(configs), params=params, param_count=count,
+                                 seed=self.seed, accumulates=accumulates, numbers=numbers)
+        self.context.check(lib.tg_optim_create(self.context, setup, self.optim))
+        self.context.own(self, lib.tg_optim_destroy, self.optim)
+
+    def _bind(self, i):
+        """The weight as it is now; it may have moved within its device, but not changed."""
+        row = self.rows[i]
+        param = row.param
+        if param.device != self.device:
+            raise Moved
+        if param.shape != row.shape or param.dtype != row.dtype:
+            raise Error(f"weight of {row.name}: it is {describe(param)} now; its state was made for "
+                        f"{'x'.join(map(str, row.shape))} {str(row.dtype)[6:]}", c.TG_E_SHAPE)
+        check_memory(param, "weight", row.name)
+        weight = c.tg_tensor(DTYPES[row.dtype], shape_of(row.shape), param.data_ptr(), self.place)
+        self.context.check(lib.tg_optim_bind(self.optim, i, weight))
+        self._weights[i] = param.data_ptr()
+
+    def _set_gradient_dtype(self, i, dtype):
+        row = self.rows[i]
+        if dtype not in (row.dtype, _WIDE.get(row.dtype)):
+            raise Error(f"gradient of {row.name}: it is {dtype}, its weight is {row.dtype}",
+                        c.TG_E_DTYPE)
+        self._template[i].dtype = DTYPES[dtype]
+        self._grad_dtype[i] = dtype
+        self._active = None
+
+    def follow_settings(self):
+        """Learning rates and what else may change between steps."""
+        for i, (group, shape) in enumerate(self._group_keys):
+            now = _settings.fingerprint(self.groups[group])
+            if now != self._seen[i]:
+                config = _settings.config_of(self.groups[group], shape)
+                self.context.check(lib.tg_optim_set_group(self.optim, i, config))
+                self._seen[i] = now
+
+    # ---- gradients ----
+
+    def _look(self, i, gradient):
+        """Everything that may be wrong with a gradient and its weight, or has changed."""
+        row = self.rows[i]
+        if gradient.layout is not torch.strided:
+            raise Error(f"gradient of {row.name}: it is {gradient.layout}; a dense one is needed "
+                        "(sparse=False of an embedding)")
+        if gradient.dtype is not self._grad_dtype[i]:
+            self._set_gradient_dtype(i, gradient.dtype)
+        check_memory(gradient, "gradient", row.name)
+        self._bind(i)
+
+    def collect(self):
+        """Addresses of all gradients that are there, and whose they are."""
+        active, addresses = [], []
+        weights, dtypes = self._weights, self._grad_dtype
+        for i, row in enumerate(self.rows):
+            param = row.param
+            gradient = param.grad
+            if gradient is None:
+                continue
+            if (gradient.dtype is not dtypes[i] or gradient.is_sparse
+                    or not gradient.is_contiguous() or gradient.is_conj() or gradient.is_neg()
+                    or param.shape != row.shape or param.data_ptr() != weights[i]):
+                self._look(i, gradient)
+            address = gradient.data_ptr()
+            if address & 15:
+                check_memory(gradient, "gradient", row.name)
+            active.append(i)
+            addresses.append(address)
+        return active, addresses
+
+    def step(self, active, addresses):
+        """One update of the parameters `active`, in one call."""
+        if active != self._active:
+            self._gradients = (c.tg_gradient * len(active))()
+            for position, i in enumerate(active):
+                self._gradients[position] = self._template[i]
+            words = numpy.frombuffer(self._gradients, numpy.uint64)
+            stride = ctypes.sizeof(c.tg_gradient) // 8
+            self._addresses = words[c.tg_gradient.dense.offset // 8::stride]
+            self._active = active
+        self._addresses[:] = addresses
+        with self.on_stream():
+            self.context.check(self._receive_all(self._user, len(active), self._gradients))
+            self.context.check(lib.tg_optim_end_update(self.optim))
+
+    def _one(self, i, gradient):
+        if gradient.dtype is not self._grad_dtype[i] or gradient.is_sparse:
+            self._look(i, gradient)
+        check_memory(gradient, "gradient", self.rows[i].name)
+        row = self.rows[i]
+        if row.param.data_ptr() != self._weights[i] or row.param.shape != row.shape:
+            self._bind(i)
+        self._template[i].dense = gradient.data_ptr()
+        return self._template[i]
+
+    def receive(self, i, gradient):
+        """Updates one parameter."""
+        with self.on_stream():
+            self.context.check(self._receive(self._user, self._one(i, gradient)))
+
+    def accumulate(self, i, gradient):
+        """Adds a gradient to the compressed sum of its parameter."""
+        gradient = gradient.to(_WIDE.get(gradient.dtype, gradient.dtype))  # sums are as wide
+        with self.on_stream():
+            self.context.check(lib.tg_optim_accumulate(self.optim, self._one(i, gradient)))
+
+    def end_step(self):
+        with self.on_device():
+            self.context.check(lib.tg_optim_end_update(self.optim))
+
+    def on_stream(self):
+        """The context's stream is torch's of the first step; with another one, each waits for the
+        other."""
+        if not self.is_cuda:
+            return _NOTHING
+        now = torch.cuda.current_stream(self.device)
+        return torch.cuda.device(self.device) if now.cuda_stream == self.stream else _Streams(self, now)
+
+    # ---- sums ----
+
+    def sums(self):
+        """What is accumulated, as tensors that share the library's memory."""
+        found = []
+        for i in range(len(self.rows)):
+            for j in range(lib.tg_optim_sum_count(self.optim, i)):
+                part = c.tg_optim_sum()
+                self.context.check(lib.tg_optim_get_sum(self.optim, i, j, part))
+                found.append(_view(part.tensor, self.device))
+        return found
+
+    def is_summing(self, i):
+        return lib.tg_optim_sum_count(self.optim, i) > 0
+
+    def apply(self):
+        """Updates every parameter that has a sum."""
+        with self.on_stream():
+            for i, row in enumerate(self.rows):
+                if self.is_summing(i):
+                    weight = c.tg_tensor(DTYPES[row.dtype], shape_of(row.shape), self._weights[i],
+                                         self.place)
+                    self.context.check(lib.tg_optim_apply(self.optim, i, weight))
+            self.context.check(lib.tg_optim_end_update(self.optim))
+
+    # ---- state ----
+
+    def _archive(self):
+        archive = ctypes.c_void_p()
+        self.context.check(lib.tg_archive_create(self.context, archive))
+        return archive
+
+    def save(self):
+        """{number of the parameter: {part: tensor}}, copies on the host."""
+        archive = self._archive()
+        try:
+            with self.on_device():
+                self.context.check(lib.tg_optim_save(self.optim, archive))
+            return {row.number: self._parts(archive, row.name) for row in self.rows}
+        finally:
+            lib.tg_archive_destroy(archive)
+
+    def _parts(self, archive, name):
+        prefix, parts = f"optim.{name}.", {}
+        for i in range(lib.tg_archive_count(archive)):
+            entry = text(lib.tg_archive_name(archive, i))
+            if entry.startswith(prefix):
+                parts[entry[len(prefix):]] = _copy(lib.tg_archive_tensor(archive, i).contents)
+        method = lib.tg_archive_meta(archive, (prefix + "method").encode())
+        parts["method"] = torch.tensor(list(method), dtype=torch.uint8)
+        return parts
+
+    def load(self, states):
+        """States of `save`, by number; a parameter without one begins anew."""
+        fresh, archive, alive = self.save(), self._archive(), []
+        try:
+            steps = 0
+            for row in self.rows:
+                parts = states.get(row.number) or fresh[row.number]
+                kinds = fresh[row.number]
+                for part, tensor in parts.items():
+                    self._add(archive, row, part, tensor, kinds, alive)
+                counters = parts.get("counters")
+                steps += int(counters[0]) if torch.is_tensor(counters) and len(counters) else 0
+            self.context.check(lib.tg_archive_set_meta(archive, b"optim.format", b"1"))
+            totals = torch.tensor([steps, 0, numpy.uint64(self.seed).astype(numpy.int64)])
+            self._add_tensor(archive, "optim.totals", c.TG_I64, totals, alive)
+            with self.on_device():
+                self.context.check(lib.tg_optim_load(self.optim, archive))
+        finally:
+            lib.tg_archive_destroy(archive)
+
+    def _add(self, archive, row, part, tensor, kinds, alive):
+        name = f"optim.{row.name}.{part}"
+        if not torch.is_tensor(tensor):
+            raise Error(f"optimizer state: {name} is no tensor", c.TG_E_FORMAT)
+        tensor = tensor.detach().cpu().contiguous()
+        if part == "method":
+            self.context.check(lib.tg_archive_set_meta(archive, name.encode(), bytes(tensor.tolist())))
+            return
+        if tensor.dtype not in DTYPES and tensor.dtype not in (torch.uint8, torch.int64):
+            raise Error(f"optimizer state: {name} is {tensor.dtype}", c.TG_E_FORMAT)
+        kind = {torch.uint8: c.TG_U8, torch.int64: c.TG_I64}.get(tensor.dtype)
+        kind = DTYPES[tensor.dtype] if kind is None else kind
+        if part.endswith("bitmap") and kind == c.TG_I64:
+            kind = c.TG_U64
+        if kind == c.TG_BF16 and tensor.dim() == 2:
+            kind = c.TG_CBF16
+        self._add_tensor(archive, name, kind, tensor, alive)
+
+    def _add_tensor(self, archive, name, kind, tensor, alive):
+        alive.append(tensor)
+        shape = tensor.shape[:-1] if kind == c.TG_CBF16 else tensor.shape
+        view = c.tg_tensor(kind, shape_of(shape), tensor.data_ptr() or None, c.TG_HOST)
+        self.context.check(lib.tg_archive_add_view(archive, name.encode(), view))
+
+    # ---- what it knows ----
+
+    def memory(self):
+        return self.context.memory(self.place)
+
+    def projections(self):
+        return {row.name: lib.tg_optim_get_projection(self.optim, i)
+                for i, row in enumerate(self.rows)}
+
+    def stats(self):
+        with self.on_device():
+            self.context.check(lib.tg_optim_synchronize(self.optim))
+        found = lib.tg_optim_get_stats(self.optim)
+        return {name: getattr(found, name) for name, _ in found._fields_}
+
+
+class _Nothing:
+    def __enter__(self):
+        pass
+
+    def __exit__(self, *_):
+        pass
+
+
+_NOTHING = _Nothing()
+
+
+class _Streams:
+    """Work between two streams of torch, in order."""
+
+    def __init__(self, engine, now):
+        self.device, self.now = engine.device, now
+        self.own = torch.cuda.ExternalStream(engine.stream, device=engine.device)
+
+    def __enter__(self):
+        self.guard = torch.cuda.device(self.device)
+        self.guard.__enter__()
+        self.own.wait_stream(self.now)
+
+    def __exit__(self, *error):
+        self.now.wait_stream(self.own)
+        self.guard.__exit__(*error)
+
+
+class _Array:
+    def __init__(self, tensor):
+        shape = tuple(tensor.shape.dim[:tensor.shape.ndim])
+        self.__cuda_array_interface__ = {"shape": shape, "typestr": _NUMPY[tensor.dtype],
+                                         "data": (tensor.data, False), "version": 2}
+
+
+def _view(tensor, device):
+    """A tensor of torch in memory of the library, valid as long as the library says."""
+    if device.type == "cuda":
+        return torch.as_tensor(_Array(tensor), device=device)
+    size = lib.tg_tensor_bytes(tensor)
+    memory = (ctypes.c_char * size).from_address(tensor.data)
+    return torch.frombuffer(memory, dtype=_STATE[tensor.dtype]).view(
+        tensor.shape.dim[:tensor.shape.ndim])
+
+
+def _copy(tensor):
+    """A tensor of an archive as one of torch."""
+    kind = _STATE[tensor.dtype]
+    shape = tensor.shape.dim[:tensor.shape.ndim] + ([2] if tensor.dtype == c.TG_CBF16 else [])
+    size = lib.tg_tensor_bytes(tensor)
+    if size == 0:
+        return torch.empty(shape, dtype=kind)
+    memory = (ctypes.c_char * size).from_address(tensor.data)
+    return torch.frombuffer(memory, dtype=kind).view(shape).clone()

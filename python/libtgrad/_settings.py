@@ -1,0 +1,97 @@
+"""Settings of a parameter group as the library's, by their published names."""
+import ctypes
+
+from ._library import Context, Error, c, lib, text
+
+# What a group has besides the library's keys: torch's own, and what schedulers and people add.
+_OTHERS = {"params", "param_names", "lr", "betas", "eps", "weight_decay", "method", "seed",
+           "rank_counts_factors", "name", "initial_lr", "max_lr", "min_lr", "base_momentum",
+           "max_momentum", "swa_lr"}
+_REFUSED = {"foreach", "fused", "capturable", "differentiable", "maximize", "amsgrad"}
+
+PRESETS = {
+    # TensorGRaD as published: the 5 % largest entries, then a Tucker core of 20 % of the rest.
+    "paper": {"method": "tensorgrad", "update_proj_gap": 1000, "n_iter_max_tucker": 1},
+    # As the package neuraloperator does it: low rank first, random entries of what that leaves.
+    "neuralop": {"method": "lowrank", "optimizer_type": "tensorgrad", "proj_type": "low_rank",
+                 "rank": 0.20, "second_proj_type": "unstructured_sparse",
+                 "second_sparse_ratio": 0.05, "second_sparse_type": "randk",
+                 "update_proj_gap": 50, "n_iter_max_tucker": 10, "rank_counts_factors": True},
+}
+
+_voice = Context()  # of the sentences about settings
+KEYS = frozenset(text(lib.tg_optim_config_key(i)) for i in range(lib.tg_optim_config_count()))
+_KNOWN = KEYS | {"lambda_sparse"}
+
+
+def preset(name):
+    if name not in PRESETS:
+        raise Error(f"preset: '{name}' is none of {', '.join(PRESETS)}", c.TG_E_CONFIG)
+    return dict(PRESETS[name])
+
+
+def check_keys(group):
+    """Refuses keys that nobody knows, by the library's own sentence."""
+    for key in group:
+        if key in _REFUSED:
+            raise Error(f"{key}: TensorGRaD has no such option; its step is one call of the library "
+                        "for all parameters", c.TG_E_CONFIG)
+        if key not in _KNOWN and key not in _OTHERS:
+            config = c.tg_optim_config()
+            lib.tg_optim_config_init(config, ctypes.sizeof(config))
+            _set(config, key, "")
+
+
+def fingerprint(group):
+    """Changes when a setting does; cheap enough for every step."""
+    return (float(group["lr"]), *group["betas"], group["eps"], group["weight_decay"],
+            *[group[key] for key in group if key in _KNOWN])
+
+
+def tucker_ranks(shape, share):
+    """Ranks in one proportion of every mode, such that core and factors together have that share
+    of the entries."""
+    entries, squares = 1, sum(size * size for size in shape)
+    for size in shape:
+        entries *= size
+    low, high = 0.0, max(share, 1.0)
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        if entries * middle ** len(shape) + squares * middle < share * entries:
+            low = middle
+        else:
+            high = middle
+    return [max(1, round(size * high)) for size in shape]
+
+
+def config_of(group, shape=None):
+    """The tg_optim_config of a group; for tensors of `shape` where ranks depend on it."""
+    config = c.tg_optim_config()
+    lib.tg_optim_config_init(config, ctypes.sizeof(config))
+    _set(config, "name", group["method"])
+    beta1, beta2 = group["betas"]
+    numbers = {"learning_rate": float(group["lr"]), "beta1": beta1, "beta2": beta2,
+               "eps": group["eps"], "weight_decay": group["weight_decay"]}
+    for key, value in {**numbers, **{k: v for k, v in group.items() if k in _KNOWN}}.items():
+        if key == "rank" and counts_factors(group):
+            value = tucker_ranks(shape, value) if shape else 1
+        if value is not None:
+            _set(config, key, _text(value))
+    return config
+
+
+def counts_factors(group):
+    """Whether ranks are counted with factors, and so for every shape anew."""
+    return bool(group.get("rank_counts_factors")) and isinstance(group.get("rank"), float)
+
+
+def _set(config, key, value):
+    _voice.check(lib.tg_optim_config_set(_voice, config, key.encode(), value.encode()))
+
+
+def _text(value):
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_text(item) for item in value) + "]"
+    return value if isinstance(value, str) else repr(value)

@@ -1,0 +1,354 @@
+"""TensorGRaD as an optimizer of PyTorch."""
+import itertools
+import math
+import weakref
+from collections import OrderedDict
+
+import torch
+
+from . import _settings
+from ._engine import Engine, Moved, Row, check_param
+from ._library import Error, c
+
+__all__ = ["TensorGRaD"]
+
+
+class TensorGRaD(torch.optim.Optimizer):
+    """Adam on compressed gradients: a quarter of AdamW's state, or less.
+
+        opt = libtgrad.TensorGRaD(libtgrad.param_groups(model), lr=3e-4)
+
+    `method` is one of adam, lowrank, galore, structured, unstructured and tensorgrad; every other
+    key of docs/optimizers.md (rank, sparse_ratio, update_proj_gap, state_precision, rule, ..) can be
+    given here or in a parameter group. Parameters of up to `min_entries` (1000) entries stay dense.
+    `preset` is "paper" or "neuralop".
+
+    With `in_backward=True` parameters are updated during the backward pass, and one gradient is
+    alive at a time. With `accumulate=True` the backward passes between two calls of step() are added
+    up in compressed form instead, and step() applies them; `max_grad_norm`, distributed() and a
+    GradScaler need that, the first two choose it by themselves.
+    """
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0, *,
+                 method="tensorgrad", preset=None, seed=0, in_backward=False, accumulate=False,
+                 max_grad_norm=None, **keys):
+        chosen = {"method": method, **(_settings.preset(preset) if preset else {}), **keys}
+        defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay,
+                    "seed": int(seed), **chosen}
+        _settings.check_keys(defaults)
+        if max_grad_norm is not None and not max_grad_norm > 0:
+            raise Error(f"max_grad_norm: {max_grad_norm}; a number > 0 is needed", c.TG_E_CONFIG)
+        if (accumulate or max_grad_norm is not None) and not in_backward:
+            raise Error("accumulate and max_grad_norm are for in_backward=True; otherwise gradients "
+                        "add up in .grad, and torch.nn.utils.clip_grad_norm_ clips them",
+                        c.TG_E_CONFIG)
+        self._options = {"in_backward": bool(in_backward), "max_grad_norm": max_grad_norm,
+                         "accumulate": bool(accumulate) or max_grad_norm is not None}
+        self._begin()
+        super().__init__(params, defaults)
+
+    def _begin(self):
+        self._engines = []
+        self._pending = {}  # id of a parameter: its state, until its engine is made
+        self._process_group = None
+        self._where = {}  # id of a parameter: its engine and its place there
+        self._hooks = []
+        self._loading = None
+
+    def add_param_group(self, param_group):
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        try:
+            _settings.check_keys(group)
+            _settings.config_of(group)
+        except Error:
+            self.param_groups.pop()
+            raise
+        self._hook(group["params"])
+
+    # ---- engines ----
+
+    def _named(self):
+        """(number, name, parameter, group) of all parameters."""
+        number = 0
+        for g, group in enumerate(self.param_groups):
+            names = group.get("param_names")
+            for i, param in enumerate(group["params"]):
+                yield number, names[i] if names else f"parameter {number}", param, g
+                number += 1
+
+    def _prepare(self):
+        """Makes the state of every trainable parameter that has none yet."""
+        by_device = {}
+        for number, name, param, group in self._named():
+            if id(param) in self._where or not param.requires_grad:
+                continue
+            check_param(param, name)
+            if param.numel():
+                by_device.setdefault(param.device, []).append(Row(param, number, name, group))
+        for rows in by_device.values():
+            engine = Engine(rows, self.param_groups, self.param_groups[0]["seed"],
+                            self._options["accumulate"])
+            states = {row.number: self._pending[id(row.param)] for row in rows
+                      if id(row.param) in self._pending}
+            if states:
+                engine.load(states)
+            self._engines.append(engine)
+            for i, row in enumerate(rows):
+                self._where[id(row.param)] = engine, i
+                self._pending.pop(id(row.param), None)
+
+    def _needs_preparation(self):
+        return sum(len(e.rows) for e in self._engines) < sum(
+            p.requires_grad and p.numel() > 0 for g in self.param_groups for p in g["params"])
+
+    def _export(self):
+        """{parameter: state} of everything there is."""
+        params = {number: param for number, _, param, _ in self._named()}
+        state = {}
+        for engine in self._engines:
+            for number, parts in engine.save().items():
+                state[params[number]] = parts
+        for param in params.values():
+            if id(param) in self._pending:
+                state[param] = self._pending[id(param)]
+        return state
+
+    def _rebuild(self):
+        """Parameters went to another device: so do their states."""
+        self._pending = {id(param): parts for param, parts in self._export().items()}
+        self._engines, self._where = [], {}
+        self._prepare()
+
+    # ---- steps ----
+
+    @torch._disable_dynamo
+    @torch.no_grad()
+    def step(self, closure=None, *, grad_scaler=None):
+        """One update of every parameter that has a gradient.
+
+        With in_backward the updates were made during the backward pass already, unless gradients
+        are accumulated, which are applied here.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if self._needs_preparation():
+            self._prepare()
+        for engine in self._engines:
+            engine.follow_settings()
+        if self._options["accumulate"]:
+            if not self._options["in_backward"]:
+                self._accumulate_all()
+            self._apply(grad_scaler)
+        elif self._options["in_backward"]:
+            if grad_scaler is not None:
+                raise Error("in_backward with a GradScaler: an overflow is known when the backward "
+                            "pass has ended; accumulate=True makes updates wait for it")
+            for engine in self._engines:
+                engine.end_step()
+        else:
+            self._step_all()
+        return loss
+
+    def _step_all(self):
+        try:
+            work = [(engine, *engine.collect()) for engine in self._engines]
+        except Moved:
+            self._rebuild()
+            work = [(engine, *engine.collect()) for engine in self._engines]
+        for engine, active, addresses in work:
+            if active:
+                engine.step(active, addresses)
+
+    # ---- updates during the backward pass ----
+
+    def _hook(self, params):
+        if not self._options["in_backward"]:
+            return
+        reference = weakref.ref(self)
+
+        def receive(param):
+            optimizer = reference()
+            if optimizer is not None:
+                optimizer._receive(param)
+
+        self._hooks += [param.register_post_accumulate_grad_hook(receive)
+                        for param in params if param.requires_grad]
+
+    @torch.no_grad()
+    def _receive(self, param):
+        if param.numel() == 0:
+            param.grad = None
+            return
+        if id(param) not in self._where:
+            self._prepare()
+        if param.device != self._where[id(param)][0].device:
+            self._rebuild()
+        engine, i = self._where[id(param)]
+        gradient, param.grad = param.grad, None
+        if self._options["accumulate"]:
+            engine.accumulate(i, gradient)
+        else:
+            engine.follow_settings()
+            engine.receive(i, gradient)
+
+    def _accumulate_all(self):
+        for engine in self._engines:
+            for i, row in enumerate(engine.rows):
+                if row.param.grad is not None:
+                    engine.accumulate(i, row.param.grad)
+
+    def _apply(self, scaler):
+        if self._process_group is not None:
+            self._average()
+        if scaler is not None or self._options["max_grad_norm"] is not None:
+            self._scale(scaler)
+        for engine in self._engines:
+            engine.apply()
+
+    def _average(self):
+        """The mean of all processes' sums. Each takes part with every parameter, also with one that
+        had no gradient here."""
+        import torch.distributed as dist
+        world, works, small = dist.get_world_size(self._process_group), [], {}
+        for engine in self._engines:
+            for i, row in enumerate(engine.rows):
+                if not engine.is_summing(i):
+                    engine.accumulate(i, torch.zeros_like(row.param))
+            for total in engine.sums():
+                flat = (torch.view_as_real(total) if total.is_complex() else total).view(-1)
+                flat.div_(world)
+                if flat.numel() < 1 << 16:  # these travel together
+                    small.setdefault((flat.dtype, flat.device), []).append(flat)
+                else:
+                    works.append(dist.all_reduce(flat, group=self._process_group, async_op=True))
+        for parts in small.values():
+            joined = torch.cat(parts)
+            dist.all_reduce(joined, group=self._process_group)
+            for part, value in zip(parts, joined.split([part.numel() for part in parts])):
+                part.copy_(value)
+        for work in works:
+            work.wait()
+
+    def _scale(self, scaler):
+        """Takes the scale of a GradScaler out of the sums and clips them by their norm. Where that
+        is not finite they all become NaN, and every update is skipped."""
+        sums = [total for engine in self._engines for total in engine.sums()]
+        if not sums:
+            return
+        device = sums[0].device
+        norm = torch.stack([torch.linalg.vector_norm(total).to(device, torch.float64)
+                            for total in sums]).norm()
+        factor = torch.ones((), dtype=torch.float64, device=device)
+        if scaler is not None:
+            factor = scaler._get_scale_async().to(device, torch.float64).reciprocal()
+            overflow = (~torch.isfinite(norm)).to(torch.float32)
+            scaler._per_optimizer_states[id(self)]["found_inf_per_device"] = {device: overflow}
+        self.grad_norm = norm * factor
+        if self._options["max_grad_norm"] is not None:
+            factor = factor * (self._options["max_grad_norm"] / self.grad_norm).clamp(max=1.0)
+        factor = torch.where(torch.isfinite(norm), factor, math.nan)
+        for total in sums:
+            total.mul_(factor.to(total.device, total.real.dtype))
+
+    @property
+    def _step_supports_amp_scaling(self):
+        """A GradScaler finds no gradients after updates in the backward pass: it hands itself to
+        step, which takes the scale out of the sums."""
+        return self._options["in_backward"]
+
+    def distributed(self, process_group=None):
+        """Averages compressed sums over the processes of a group (default: all) before each update.
+
+        Every process must have been given the same parameters and settings; their weights become
+        those of the group's first. Not together with DistributedDataParallel.
+        """
+        import torch.distributed as dist
+        if self._engines:
+            raise Error("distributed: call it before the first step, sums need memory of their own")
+        self._process_group = process_group if process_group is not None else dist.group.WORLD
+        self._options["accumulate"] = True
+        first = dist.get_global_rank(self._process_group, 0)
+        for _, _, param, _ in self._named():
+            data = param.detach()
+            dist.broadcast(torch.view_as_real(data) if data.is_complex() else data, first,
+                           group=self._process_group)
+        return self
+
+    # ---- state ----
+
+    def state_dict(self):
+        """State of all parameters as tensors on the host; nothing of it is shared."""
+        self.state.update(self._export())
+        try:
+            return super().state_dict()
+        finally:
+            self.state.clear()
+
+    def load_state_dict(self, state_dict):
+        state_dict = state_dict.copy()
+        for hook in self._optimizer_load_state_dict_pre_hooks.values():
+            changed = hook(self, state_dict)
+            state_dict = state_dict if changed is None else changed
+        before = (self._engines, self._where, self._pending, self.param_groups)
+        hooks = self._optimizer_load_state_dict_pre_hooks
+        self._optimizer_load_state_dict_pre_hooks = OrderedDict()  # they were called
+        self._loading = state_dict
+        try:
+            # torch would cast moments and bitmaps to the dtype of their weight: it gets none
+            super().load_state_dict({**state_dict, "state": {}})
+        except BaseException:
+            self._engines, self._where, self._pending, self.param_groups = before
+            raise
+        finally:
+            self._optimizer_load_state_dict_pre_hooks, self._loading = hooks, None
+
+    def __getstate__(self):
+        return {**super().__getstate__(), "state": self._export(), "_options": dict(self._options)}
+
+    def __setstate__(self, state):
+        loading = self.__dict__.get("_loading")
+        if loading is None:  # a copy, or unpickled
+            self._begin()
+            super().__setstate__(state)
+            self._pending = {id(param): parts for param, parts in self.state.items()}
+            self.state.clear()
+            for group in self.param_groups:
+                self._hook(group["params"])
+            return
+        super().__setstate__(state)
+        saved = itertools.chain.from_iterable(g["params"] for g in loading["param_groups"])
+        params = {old: param for old, (_, _, param, _) in zip(saved, self._named())}
+        self._engines, self._where = [], {}
+        self._pending = {id(params[old]): parts for old, parts in loading["state"].items()
+                         if old in params and parts}
+        if self._pending:
+            self._prepare()
+
+    # ---- what it knows ----
+
+    def memory(self):
+        """Bytes by category, their total, and what AdamW of torch would keep ("adamw")."""
+        if self._needs_preparation():
+            self._prepare()
+        found = {}
+        for engine in self._engines:
+            for category, size in engine.memory().items():
+                found[category] = found.get(category, 0) + size
+        state = sum(found.get(part, 0) for part in ("optimizer", "factors", "indices"))
+        dense = sum(2 * row.param.numel() * row.param.element_size()
+                    for engine in self._engines for row in engine.rows)
+        return {**found, "state": state, "total": sum(found.values()), "adamw": dense}
+
+    def projection_errors(self):
+        """{name: |G - P(G)| / |G|} of projected parameters at their last refresh."""
+        return {name: projection.error for engine in self._engines
+                for name, projection in engine.projections().items() if projection.is_projected}
+
+    def stats(self):
+        """Updates made and skipped for NaN or Inf, refreshes and failed decompositions."""
+        found = [engine.stats() for engine in self._engines]
+        return {key: sum(stats[key] for stats in found)
+                for key in ("steps", "skipped", "refreshes", "failures")}

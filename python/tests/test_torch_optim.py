@@ -1,0 +1,346 @@
+"""TensorGRaD as a torch.optim.Optimizer."""
+import copy
+import io
+import pickle
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import libtgrad
+from torch_cases import METHODS, make_gradients, make_params, run, same, tensorgrad
+
+STATES = ["full", "half", "8bit"]
+
+
+def large_params():
+    """8-bit moments are for parameters with 4096 values and more."""
+    torch.manual_seed(3)
+    return [torch.nn.Parameter(torch.randn(20, 20, 8, 6, dtype=torch.complex64)),
+            torch.nn.Parameter(torch.randn(140, 130)), torch.nn.Parameter(torch.randn(9))]
+
+
+def through_file(state):
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+# ---- updates ----
+
+def test_dense_adam_is_that_of_the_formula():
+    params = make_params()
+    weights = [p.detach().clone() for p in params]
+    m = [torch.zeros_like(w) for w in weights]
+    v = [torch.zeros_like(w.abs()) for w in weights]
+    opt = tensorgrad(params, method="adam")
+    for step in range(4):
+        for i, g in enumerate(make_gradients(params, step)):
+            m[i] = 0.9 * m[i] + 0.1 * g
+            v[i] = 0.999 * v[i] + 0.001 * g.abs() ** 2
+            rate = 1e-2 * (1 - 0.999 ** (step + 1)) ** 0.5 / (1 - 0.9 ** (step + 1))
+            weights[i] = (weights[i] - rate * m[i] / (v[i].sqrt() + 1e-6)) * (1 - 1e-4)
+        moved = run(opt, params, 1, step)
+    for w, expected in zip(moved, weights):
+        assert torch.allclose(w, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dims", range(1, 7))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128])
+def test_tensors_of_one_to_six_dims(dims, dtype):
+    torch.manual_seed(dims)
+    p = torch.nn.Parameter(torch.randn([300, 40, 11, 7, 5, 4][dims - 1:dims] * dims, dtype=dtype))
+    opt = tensorgrad([p], rank=0.3)
+    target = torch.randn_like(p)
+    first = (p - target).abs().square().sum().item()
+    for _ in range(20):
+        opt.zero_grad()
+        loss = (p - target).abs().square().sum()
+        loss.backward()
+        opt.step()
+    assert loss.item() < first and opt.projection_errors()["parameter 0"] < 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("precision", STATES)
+def test_two_runs_have_the_same_bits(method, precision):
+    results = []
+    for _ in range(2):
+        params = large_params()
+        results.append(run(tensorgrad(params, method=method, state_precision=precision), params, 5))
+    assert same(*results)
+    assert not torch.equal(results[0][0], large_params()[0])
+
+
+def test_lion_moves_by_the_rate():
+    params = make_params()
+    before = [p.detach().clone() for p in params]
+    moved = run(tensorgrad(params, method="adam", rule="lion", weight_decay=0.0), params, 1)
+    assert torch.allclose((moved[2] - before[2]).abs(), torch.tensor(1e-2), rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("method", ["adam", "tensorgrad"])
+def test_weights_in_16_bits_follow_those_in_32(dtype, method):
+    torch.manual_seed(0)
+    wide = torch.nn.Parameter(torch.randn(40, 50).to(dtype).float())
+    narrow = torch.nn.Parameter(wide.detach().to(dtype))
+    opts = [tensorgrad([p], method=method) for p in (wide, narrow)]
+    for step in range(5):
+        g = torch.randn(40, 50).to(dtype)
+        wide.grad, narrow.grad = g.float(), g
+        for opt in opts:
+            opt.step()
+    moved = (wide - narrow.float()).norm() / wide.norm()
+    assert narrow.dtype is dtype and moved < 0.02
+
+
+def test_state_is_a_quarter_and_with_bytes_a_sixteenth():
+    for precision, share in ("full", 0.25), ("8bit", 0.065):
+        p = torch.nn.Parameter(torch.zeros(48, 48, 32, 17, dtype=torch.complex64))
+        memory = tensorgrad([p], state_precision=precision).memory()
+        assert memory["state"] <= share * memory["adamw"], (precision, memory)
+
+
+# ---- torch's ways ----
+
+def test_schedulers_closures_and_added_groups():
+    params = make_params()
+    opt = tensorgrad(params[:2])
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(opt, max_lr=0.1, total_steps=10)  # also betas
+    opt.add_param_group({"params": params[2:], "lr": 0.5, "betas": (0.8, 0.9), "method": "adam"})
+    run(opt, params[:2], 2)
+    scheduler.base_lrs.append(0.5)
+
+    def closure():
+        opt.zero_grad()
+        loss = sum(p.abs().square().sum() for p in params)
+        loss.backward()
+        return loss
+
+    losses = [opt.step(closure).item() for _ in range(5)]
+    assert losses[-1] < losses[0] and opt.stats()["steps"] == 2 * 2 + 5 * 4
+
+
+def test_a_changed_rate_is_followed():
+    for rate in 0.25, torch.tensor(0.25):
+        params, other = make_params(), make_params()
+        opt = tensorgrad(params, lr=1.0)
+        opt.param_groups[0]["lr"] = rate
+        assert same(run(opt, params, 3), run(tensorgrad(other, lr=0.25), other, 3))
+        opt.param_groups[0]["lr"] = 0.0
+        opt.param_groups[0]["weight_decay"] = 0.0
+        still = [p.detach().clone() for p in params]
+        assert same(run(opt, params, 1), still)
+
+
+def test_what_shapes_the_state_cannot_change():
+    params = make_params()
+    opt = tensorgrad(params)
+    run(opt, params, 1)
+    opt.param_groups[0]["second_rank"] = 0.5
+    with pytest.raises(libtgrad.Error, match="opt.second_rank: it cannot change from 0.2 to 0.5"):
+        opt.step()
+
+
+def test_hooks_and_zero_grad():
+    params, seen = make_params(), []
+    opt = tensorgrad(params)
+    opt.register_step_pre_hook(lambda *a: seen.append("before"))
+    opt.register_step_post_hook(lambda *a: seen.append("after"))
+    run(opt, params, 1)
+    opt.zero_grad()
+    assert seen == ["before", "after"] and all(p.grad is None for p in params)
+    before = [p.detach().clone() for p in params]
+    opt.step()  # no gradients: nothing moves
+    assert same(before, params)
+
+
+def test_parameters_without_gradient_and_frozen_ones_stay():
+    params = make_params()
+    params[1].requires_grad_(False)
+    before = params[1].detach().clone()
+    opt = tensorgrad(params)
+    params[0].grad = torch.ones_like(params[0])
+    opt.step()
+    assert torch.equal(params[1], before) and opt.stats()["steps"] == 1
+    params[1].requires_grad_(True)  # thawed later
+    params[1].grad = torch.ones_like(params[1])
+    opt.step()
+    assert not torch.equal(params[1], before) and opt.stats()["steps"] == 3
+
+
+def test_grad_scaler_skips_on_inf():
+    params = make_params()[1:]
+    opt = tensorgrad(params)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    before = [p.detach().clone() for p in params]
+    for p in params:
+        p.grad = torch.full_like(p, 8.0)
+    params[1].grad[0, 0] = torch.inf
+    scaler.scale(torch.ones(()))
+    scaler.step(opt)
+    scaler.update()
+    assert same(before, params) and scaler.get_scale() == 2.0
+    for p in params:
+        p.grad = torch.full_like(p, 8.0)
+    scaler.step(opt)
+    assert not same(before, params)
+
+
+def test_model_is_compiled_step_is_not():
+    model = torch.nn.Linear(40, 40)
+    opt = tensorgrad(libtgrad.param_groups(model, min_entries=100))
+
+    @torch.compile(backend="eager")
+    def train(x):
+        opt.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        opt.step()
+        return loss
+
+    x = torch.randn(16, 40)
+    losses = [train(x).item() for _ in range(4)]
+    assert losses[-1] < losses[0] and opt.stats()["steps"] == 8
+
+
+@pytest.mark.parametrize("option", ["foreach", "fused", "capturable", "differentiable"])
+def test_options_of_other_optimizers_are_refused(option):
+    with pytest.raises(libtgrad.Error, match=f"{option}: TensorGRaD has no such option"):
+        tensorgrad(make_params(), **{option: True})
+
+
+# ---- state ----
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("precision", STATES)
+def test_resume_has_the_same_bits(method, precision):
+    keys = {"method": method, "state_precision": precision, "seed": 7}
+    params, other = large_params(), large_params()
+    whole = run(tensorgrad(params, **keys), params, 7)
+    opt = tensorgrad(other, **keys)
+    run(opt, other, 4)
+    state = through_file(opt.state_dict())
+    for parts in state["state"].values():
+        assert all(torch.is_tensor(part) for part in parts.values())
+    resumed = [torch.nn.Parameter(p.detach().clone()) for p in other]
+    again = tensorgrad(resumed, method="adam", lr=5.0)  # settings come from the state
+    again.load_state_dict(state)
+    assert again.param_groups[0]["lr"] == 1e-2
+    assert same(run(again, resumed, 3, 4), whole)
+
+
+def test_automatic_ranks_resume():
+    keys = {"method": "lowrank", "rank": "auto", "memory_budget": 0.3}
+    params, other = [[torch.nn.Parameter(p) for p in large_params()[:1]] for _ in range(2)]
+    whole = run(tensorgrad(params, **keys), params, 6)
+    opt = tensorgrad(other, **keys)
+    run(opt, other, 3)
+    again = tensorgrad(other, **keys)
+    again.load_state_dict(through_file(opt.state_dict()))
+    assert same(run(again, other, 3, 3), whole)
+
+
+def test_random_sets_are_the_same_in_a_group_added_later():
+    keys = {"method": "unstructured", "sparse_type": "randk"}
+    params, other = make_params(), make_params()
+    opt = tensorgrad(params[:2], **keys)
+    run(opt, params[:2], 1)
+    opt.add_param_group({"params": params[2:]})
+    later = run(opt, params, 3, 1)
+    opt = tensorgrad(other[:2], **keys)
+    run(opt, other[:2], 1)
+    opt.add_param_group({"params": other[2:]})
+    run(opt, other, 1, 1)
+    state = through_file(opt.state_dict())
+    again = tensorgrad(other[:2], **keys)
+    again.add_param_group({"params": other[2:]})
+    again.load_state_dict(state)  # one list for both groups from here on
+    assert same(run(again, other, 2, 2), later)
+
+
+def test_moments_of_16_bit_weights_stay_wide():
+    p = torch.nn.Parameter(torch.randn(50, 50).bfloat16())
+    opt = tensorgrad([p])
+    run(opt, [p], 2)
+    state = opt.state_dict()
+    opt.load_state_dict(state)
+    loaded = opt.state_dict()["state"][0]
+    assert loaded["m"].dtype is torch.float32 and loaded["0.bitmap"].dtype is torch.int64
+    assert all(torch.equal(loaded[k], v) for k, v in state["state"][0].items())
+
+
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))])
+def test_copies_go_on_alike(way):
+    params = make_params()
+    opt = tensorgrad(params)
+    run(opt, params, 2)
+    twin = way(opt)
+    others = twin.param_groups[0]["params"]
+    assert others[0] is not params[0]
+    assert same(run(opt, params, 3, 2), run(twin, others, 3, 2))
+
+
+def test_load_hooks_see_the_whole_state():
+    params, seen = make_params(), []
+    opt = tensorgrad(params)
+    run(opt, params, 1)
+    state = opt.state_dict()
+    opt.register_load_state_dict_pre_hook(lambda o, s: seen.append(len(s["state"])))
+    opt.register_load_state_dict_post_hook(lambda o: seen.append(o.stats()["steps"]))
+    opt.load_state_dict(state)
+    assert seen == [4, 4] and len(opt.state) == 0
+
+
+def test_a_state_that_does_not_fit_changes_nothing():
+    params = make_params()
+    opt = tensorgrad(params)
+    run(opt, params, 2)
+    good = opt.state_dict()
+    cases = {"expected c64": lambda s: s.update(m=s["m"].real.clone()),
+             "is missing": lambda s: s.pop("v"),
+             "impossible counts": lambda s: s["counters"].fill_(-5),
+             "bits set": lambda s: s["0.bitmap"].fill_(-1),
+             "is no tensor": lambda s: s.update(m=3.0),
+             "expected 'composite": lambda s: s.update(method=torch.tensor(list(b"adam"),
+                                                                          dtype=torch.uint8))}
+    for sentence, spoil in cases.items():
+        bad = copy.deepcopy(good)
+        spoil(bad["state"][0])
+        bad["param_groups"][0]["lr"] = 17.0
+        with pytest.raises(libtgrad.Error, match=sentence):
+            opt.load_state_dict(bad)
+        assert opt.param_groups[0]["lr"] == 1e-2
+    other = make_params()
+    assert same(run(opt, params, 1, 2), run(tensorgrad(other), other, 3))
+
+
+# ---- groups and presets ----
+
+def test_param_groups_pick_large_tensors():
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 32, 5), torch.nn.Linear(8, 8), torch.nn.Linear(90, 90))
+    dense, compressed = libtgrad.param_groups(model, min_entries=2000, second_rank=0.1)
+    assert [n for n, _ in compressed["params"]] == ["0.weight", "2.weight"]
+    opt = libtgrad.TensorGRaD([dense, compressed], lr=1e-3)
+    assert list(opt.param_groups[1]["param_names"]) == ["0.weight", "2.weight"]
+    opt.step()
+    assert set(opt.projection_errors()) == {"0.weight", "2.weight"}
+
+
+def test_presets():
+    params = make_params()
+    paper = libtgrad.TensorGRaD(params, preset="paper")
+    assert paper.param_groups[0]["update_proj_gap"] == 1000
+    opt = libtgrad.TensorGRaD(params, preset="neuralop", min_entries=100)
+    run(opt, params, 1)
+    engine = opt._engines[0]
+    ranks = engine.projections()["parameter 0"].ranks
+    kept = 1
+    for size, rank in zip((8, 8, 6, 5), ranks.dim):
+        kept *= rank
+    factors = sum(size * rank for size, rank in zip((8, 8, 6, 5), ranks.dim))
+    assert abs(kept + factors - 0.2 * 1920) < 0.1 * 1920  # counted with their factors
+    with pytest.raises(libtgrad.Error, match="preset: 'papers' is none of paper, neuralop"):
+        libtgrad.TensorGRaD(params, preset="papers")
