@@ -193,13 +193,13 @@ class Engine:
     def _look(self, i, gradient):
         """Everything that may be wrong with a gradient and its weight, or has changed."""
         row = self.rows[i]
+        self._bind(i)
         if gradient.layout is not torch.strided:
             raise Error(f"gradient of {row.name}: it is {gradient.layout}; a dense one is needed "
                         "(sparse=False of an embedding)")
         if gradient.dtype is not self._grad_dtype[i]:
             self._set_gradient_dtype(i, gradient.dtype)
         check_memory(gradient, "gradient", row.name)
-        self._bind(i)
 
     def collect(self):
         """Addresses of all gradients that are there, and whose they are."""

@@ -1,0 +1,217 @@
+"""Updates during the backward pass, alone and with accumulation, clipping, scaling and processes."""
+import copy
+import gc
+import os
+import pathlib
+import subprocess
+import sys
+import weakref
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import libtgrad
+from torch_cases import make_params, same, tensorgrad
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.spectral = torch.nn.Parameter(torch.randn(12, 12, 9, dtype=torch.complex64) / 12)
+        self.linear = torch.nn.Linear(12, 30)
+        self.last = torch.nn.Linear(30, 12)
+
+    def forward(self, x):  # (batch, 12, 16)
+        y = torch.fft.irfft(torch.einsum("bik,iok->bok", torch.fft.rfft(x), self.spectral), n=16)
+        return self.last(torch.tanh(self.linear(y.transpose(1, 2)))).transpose(1, 2)
+
+
+def batches(count, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [(torch.randn(4, 12, 16, generator=generator), torch.randn(4, 12, 16, generator=generator))
+            for _ in range(count)]
+
+
+def loss_of(net, batch):
+    return (net(batch[0]) - batch[1]).square().mean()
+
+
+def optimizer(net, **keys):
+    return tensorgrad(libtgrad.param_groups(net, min_entries=100), **keys)
+
+
+def weights(net):
+    return [p.detach().clone() for p in net.parameters()]
+
+
+def near(a, b, bound=1e-4):
+    return all((x - y).norm() <= bound * y.norm() for x, y in zip(a, b))
+
+
+def test_same_bits_as_updates_after_the_pass():
+    nets, ends = [Net(), Net()], []
+    for net, in_backward in zip(nets, (False, True)):
+        opt = optimizer(net, in_backward=in_backward)
+        for batch in batches(7):
+            opt.zero_grad()
+            loss_of(net, batch).backward()
+            if in_backward:
+                assert all(p.grad is None for p in net.parameters())
+            opt.step()
+        ends.append(weights(net))
+        assert opt.stats()["steps"] == 7 * 5
+    assert same(*ends)
+
+
+def test_one_gradient_is_alive_at_a_time():
+    alive, counts = set(), []
+
+    def count(param):
+        alive.add(weakref.ref(param.grad, alive.discard))
+        counts.append(len(alive))
+
+    layers = torch.nn.Sequential(*[torch.nn.Linear(40, 40) for _ in range(6)])
+    for layer in layers:  # before the hook of the optimizer
+        layer.weight.register_post_accumulate_grad_hook(count)
+    opt = tensorgrad(layers.parameters(), in_backward=True)
+    layers(torch.randn(3, 40)).square().sum().backward()
+    opt.step()
+    assert counts == [1] * 6
+
+
+def test_accumulation_is_that_of_one_large_batch():
+    whole, parts = Net(), Net()
+    opt_whole, opt_parts = optimizer(whole), optimizer(parts, in_backward=True, accumulate=True)
+    data = batches(12)
+    for step in range(4):
+        micro = data[3 * step:3 * step + 3]
+        opt_whole.zero_grad()
+        for batch in micro:
+            (loss_of(whole, batch) / 3).backward()
+        opt_whole.step()
+        for batch in micro:
+            (loss_of(parts, batch) / 3).backward()
+        opt_parts.step()
+    assert near(weights(parts), weights(whole))
+    assert opt_parts.stats() == opt_whole.stats()
+
+
+def test_clipping_by_the_norm_of_the_sums():
+    clipped, whole = Net(), Net()
+    opt = optimizer(clipped, method="adam", in_backward=True, max_grad_norm=1e-3)
+    opt_whole = optimizer(whole, method="adam")
+    for batch in batches(4):
+        loss_of(clipped, batch).backward()
+        opt.step()
+        opt_whole.zero_grad()
+        loss_of(whole, batch).backward()
+        norm = torch.nn.utils.clip_grad_norm_(whole.parameters(), 1e-3)
+        assert abs(opt.grad_norm.item() - norm.item()) < 1e-4 * norm
+        opt_whole.step()
+    assert near(weights(clipped), weights(whole))
+
+
+def test_grad_scaler_and_a_global_skip():
+    scaled, plain = Net(), Net()
+    opt = optimizer(scaled, in_backward=True, accumulate=True)
+    opt_plain = optimizer(plain)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000)
+    for step, batch in enumerate(batches(5)):
+        loss = scaler.scale(loss_of(scaled, batch))
+        before = weights(scaled)
+        if step == 2:  # one parameter overflows, none is updated
+            handle = scaled.last.bias.register_hook(lambda g: g * torch.inf)
+        loss.backward()
+        scaler.step(opt)
+        scaler.update()
+        if step == 2:
+            handle.remove()
+            assert same(before, weights(scaled)) and scaler.get_scale() == 512.0
+            continue
+        opt_plain.zero_grad()
+        loss_of(plain, batch).backward()
+        opt_plain.step()
+    assert near(weights(scaled), weights(plain))
+
+
+def test_grad_scaler_needs_accumulation():
+    net = Net()
+    opt = optimizer(net, in_backward=True)
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(loss_of(net, batches(1)[0]))
+    with pytest.raises(libtgrad.Error, match="accumulate=True makes updates wait for it"):
+        scaler.step(opt)
+
+
+def test_rates_change_between_passes():
+    nets = [Net(), Net()]
+    ends = []
+    for net, in_backward in zip(nets, (False, True)):
+        opt = optimizer(net, in_backward=in_backward)
+        scheduler = torch.optim.lr_scheduler.StepLR(opt, 2, 0.1)
+        for batch in batches(5):
+            loss_of(net, batch).backward()
+            opt.step()
+            opt.zero_grad()
+            scheduler.step()
+        ends.append(weights(net))
+    assert same(*ends)
+
+
+def test_a_shared_weight_is_updated_once():
+    layer = torch.nn.Linear(40, 40)
+    opt = tensorgrad(layer.parameters(), in_backward=True)
+    layer(layer(torch.randn(3, 40))).square().sum().backward()
+    opt.step()
+    assert opt.stats()["steps"] == 2
+
+
+def test_states_of_sums_are_saved_after_they_are_applied():
+    net = Net()
+    opt = optimizer(net, in_backward=True, accumulate=True)
+    loss_of(net, batches(1)[0]).backward()
+    with pytest.raises(libtgrad.Error, match="has accumulated gradients; save after they are applied"):
+        opt.state_dict()
+    opt.step()
+    twin = copy.deepcopy(opt)
+    assert twin._options == opt._options and twin.state_dict()["state"]
+
+
+def test_optimizers_that_are_gone_let_go():
+    net = Net()
+    opt = optimizer(net, in_backward=True)
+    reference = weakref.ref(opt)
+    loss_of(net, batches(1)[0]).backward()
+    del opt
+    gc.collect()
+    assert reference() is None
+    loss_of(net, batches(1)[0]).backward()  # its hooks do nothing now
+    assert net.last.bias.grad is not None
+
+
+def test_wrong_combinations():
+    for keys in {"accumulate": True}, {"max_grad_norm": 1.0}:
+        with pytest.raises(libtgrad.Error, match="are for in_backward=True"):
+            tensorgrad(make_params(), **keys)
+    with pytest.raises(libtgrad.Error, match="max_grad_norm: -1; a number > 0 is needed"):
+        tensorgrad(make_params(), in_backward=True, max_grad_norm=-1)
+
+
+def test_processes_with_accumulation_and_clipping(tmp_path):
+    """Two processes with halves of every batch have the same bits, and the weights of one."""
+    from distributed_worker import train
+    processes = [subprocess.Popen([sys.executable, HERE / "distributed_worker.py", str(rank), tmp_path],
+                                  env={**os.environ, "OMP_NUM_THREADS": "1"},
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                 for rank in range(2)]
+    for process in processes:
+        output, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, output
+    ends = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
+    for in_backward in False, True:
+        assert same(ends[0][in_backward], ends[1][in_backward])
+        assert near(ends[0][in_backward], train(None, in_backward), 2e-3)
