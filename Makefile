@@ -8,7 +8,7 @@ FORMATTED = git ls-files 'include/*.h' 'src/*.[ch]' 'src/*.inc' 'src/*.cu' 'src/
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
-.PHONY: build build-cuda demo check check-long fuzz bench format format-check lint install wheel clean help
+.PHONY: build build-cuda demo check check-python check-long fuzz bench format format-check lint install wheel clean help
 
 build: ## build/bin/tgrad and both libraries, optimised
 	@cmake --preset release >/dev/null
@@ -31,6 +31,9 @@ check: ## install what is missing, build, run every test and a short fuzz run
 	@$(MAKE) build
 	@ctest --preset release -j $(JOBS)
 	@scripts/fuzz
+
+check-python: build ## the tests of the Python package with torch and neuraloperator, which it gets into .cache/
+	@scripts/check_python
 
 check-long: build ## hours: 20,000 damaged HDF5 files in every command that reads them, every fault
 	@TG_LONG=1 bash tests/test_fault_walk.sh build/bin/tgrad $(CURDIR) $(CURDIR)/build

@@ -1,7 +1,9 @@
 """TensorGRaD as a torch.optim.Optimizer."""
 import copy
 import io
+import pathlib
 import pickle
+import re
 
 import pytest
 
@@ -344,3 +346,31 @@ def test_presets():
     assert abs(kept + factors - 0.2 * 1920) < 0.1 * 1920  # counted with their factors
     with pytest.raises(libtgrad.Error, match="preset: 'papers' is none of paper, neuralop"):
         libtgrad.TensorGRaD(params, preset="papers")
+
+
+def test_groups_of_neuraloperator():
+    FNO = pytest.importorskip("neuralop.models").FNO
+    torch.manual_seed(0)
+    fno = FNO(n_modes=(12, 12), hidden_channels=16, in_channels=1, out_channels=1, n_layers=2)
+    groups = libtgrad.fno_tensorgrad_param_groups(fno, rank=0.2, sparse_ratio=0.05)
+    assert all(p.is_complex() for _, p in groups[1]["params"]) and len(groups[1]["params"]) == 2
+    opt = libtgrad.TensorGRaD(groups, lr=1e-2)
+    x = torch.randn(4, 1, 16, 16)
+    losses = []
+    for _ in range(8):
+        opt.zero_grad()
+        losses.append((fno(x) - x).square().mean())
+        losses[-1].backward()
+        opt.step()
+    assert losses[-1] < losses[0] and len(opt.projection_errors()) == 2
+    assert opt.memory()["state"] < 0.4 * opt.memory()["adamw"]
+
+
+def test_the_page_runs():
+    page = (pathlib.Path(__file__).resolve().parent.parent.parent / "docs/python.md").read_text()
+    names = {}
+    blocks = re.findall(r"```python\n(.*?)```", page[page.index("## The optimizer"):], re.S)
+    assert len(blocks) >= 3
+    for block in blocks:
+        exec(compile(block, "docs/python.md", "exec"), names)
+    assert names["opt"].stats()["steps"] == 4
