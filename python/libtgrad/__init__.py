@@ -25,6 +25,7 @@ _LAZY = {
     "TensorGRaD": "torch_optim",
     "param_groups": "torch_groups",
     "fno_tensorgrad_param_groups": "torch_groups",
+    "Normalized": "neuralop", "from_neuralop": "neuralop", "to_neuralop": "neuralop",
 }
 
 __all__ = ["Error", "__version__", *_LAZY]

@@ -1,0 +1,165 @@
+"""Networks of neuraloperator as models of libtgrad, and back."""
+from __future__ import annotations
+
+import inspect
+import pathlib
+import tempfile
+
+import torch
+from torch.nn import functional
+
+from . import _arrays
+from ._library import Error, c
+from .models import Model, open_context
+
+try:
+    from neuralop.layers.embeddings import GridEmbeddingND
+    from neuralop.layers.spectral_convolution import SpectralConv
+    from neuralop.models import FNO
+except ModuleNotFoundError as error:
+    if error.name != "neuralop":
+        raise
+    raise ImportError("networks of neuraloperator need that package: pip install neuraloperator") from error
+
+# Arguments of neuraloperator's FNO that are settings of ours under the same names.
+_SHARED = ("in_channels", "out_channels", "hidden_channels", "n_layers", "lifting_channel_ratio",
+           "projection_channel_ratio", "norm", "complex_data", "use_channel_mlp", "channel_mlp_dropout",
+           "channel_mlp_expansion", "channel_mlp_skip", "fno_skip", "stabilizer")
+# What they must be, since the library knows nothing else.
+_FIXED = {"non_linearity": functional.gelu, "resolution_scaling_factor": None, "factorization": None,
+          "separable": False, "preactivation": False, "conv_module": SpectralConv}
+_EPSILON = 1e-7  # of normalizers: (value - mean) / (std + epsilon)
+
+
+def _arguments(network):
+    """What the network was constructed with, defaults included."""
+    known = {name: value for name, value in network._init_kwargs.items()
+             if name not in ("args", "_version", "_name")}
+    names = [name for name in inspect.signature(type(network)).parameters]
+    return {**known, **dict(zip(names, network._init_kwargs["args"]))}
+
+
+def _check_common(settings, dims):
+    """Refuses networks of which neuraloperator 2.0 makes something else than the library."""
+    if not settings["use_channel_mlp"]:
+        raise Error("use_channel_mlp: without it neuraloperator 2.0 applies GELU twice in a block, and the "
+                    "library once", c.TG_E_UNSUPPORTED)
+    if settings["complex_data"] and dims > 1:
+        raise Error(f"complex_data: of complex data in {dims} dimensions neuraloperator 2.0 keeps "
+                    "frequencies that depend on the grid, and the library the lowest ones",
+                    c.TG_E_UNSUPPORTED)
+
+
+def _embedding(value, dims):
+    if value is None or value == "grid":
+        return value
+    if isinstance(value, GridEmbeddingND) and all(list(map(float, b)) == [0.0, 1.0]
+                                                  for b in value.grid_boundaries[:dims]):
+        return "grid"
+    raise Error("positional_embedding: coordinates from 0 to 1, 'grid', or None are supported",
+                c.TG_E_UNSUPPORTED)
+
+
+def _settings_of(network):
+    """Section fno for a network, or an Error that names what has no counterpart here."""
+    given = _arguments(network)
+    for name, value in _FIXED.items():
+        found = given.get(name, value)
+        same = found is value or found == value or (name == "factorization" and str(found).lower() == "dense")
+        if not same:
+            raise Error(f"{name}: networks with {found} have no counterpart here; it must be {value}",
+                        c.TG_E_UNSUPPORTED)
+    modes = list(network.n_modes)
+    _check_common(given, len(modes))
+    if given.get("max_n_modes") not in (None, modes, tuple(modes)):
+        raise Error(f"max_n_modes: {given['max_n_modes']} differs from n_modes {modes}, which has no "
+                    "counterpart here", c.TG_E_UNSUPPORTED)
+    padding = given.get("domain_padding") or 0
+    if isinstance(padding, (list, tuple)):
+        if len(set(padding)) > 1:
+            raise Error(f"domain_padding: {padding} differs between dimensions, which has no counterpart here",
+                        c.TG_E_UNSUPPORTED)
+        padding = padding[0]
+    settings = {name: given[name] for name in _SHARED}
+    settings.update(n_modes=modes, domain_padding=float(padding), domain_padding_mode="symmetric",
+                    positional_embedding=_embedding(given["positional_embedding"], len(modes)))
+    if given["complex_data"] and len(modes) == 1:
+        settings["complex_modes"] = "nonnegative"
+    return {"fno": settings}
+
+
+def from_neuralop(network: FNO, *, backend: str | None = None, threads: int = 0) -> Model:
+    """A model with the weights of a neuraloperator FNO, for predictions without PyTorch and for
+    `save`, whose file `tgrad predict`, `tgrad eval` and `tgrad train --init` take.
+
+    It has no normalizers: what the network took, it takes. On grids of odd sizes neuraloperator 2.0
+    shifts frequencies by one mode, and outputs differ (docs/exchange.md).
+    """
+    if not isinstance(network, FNO):
+        raise Error(f"from_neuralop: a {type(network).__name__} is no FNO of neuraloperator", c.TG_E_ARGUMENT)
+    settings = _settings_of(network)
+    weights = {name: _arrays.to_numpy(value) for name, value in network.state_dict().items()
+               if isinstance(value, torch.Tensor)}
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "weights.safetensors"
+        _arrays.write_archive(path, weights, open_context())
+        return Model.load(path, config=settings, backend=backend, threads=threads)
+
+
+class Normalized(torch.nn.Module):
+    """A network between the normalizers it was trained with: takes and gives values in the units of
+    the data. `network` is the FNO itself."""
+
+    def __init__(self, network, x=None, y=None):
+        super().__init__()
+        self.network = network
+        for side, values in (("x", x), ("y", y)):
+            mean, std = values if values else (None, None)
+            self.register_buffer(f"{side}_mean", mean)
+            self.register_buffer(f"{side}_std", std)
+
+    def forward(self, value, **arguments):
+        def shaped(numbers):
+            return numbers.view(1, -1, *[1] * (value.ndim - 2))
+
+        if self.x_mean is not None:
+            value = (value - shaped(self.x_mean)) / (shaped(self.x_std) + _EPSILON)
+        value = self.network(value, **arguments)
+        if self.y_mean is not None:
+            value = value * (shaped(self.y_std) + _EPSILON) + shaped(self.y_mean)
+        return value
+
+
+def to_neuralop(model: Model) -> torch.nn.Module:
+    """A model as a network of neuraloperator, to train on in PyTorch or to differentiate: an FNO, or
+    with normalizers an FNO between them (`Normalized`), so that outputs are those of `predict`."""
+    settings = model.settings["fno"]
+    if settings["domain_padding"] and settings["domain_padding_mode"] != "symmetric":
+        raise Error("fno.domain_padding_mode: neuraloperator pads on both sides only (symmetric)",
+                    c.TG_E_UNSUPPORTED)
+    modes = settings["n_modes"] if isinstance(settings["n_modes"], list) else [settings["n_modes"]]
+    _check_common(settings, len(modes))
+    if settings["complex_data"] and len(modes) == 1 and settings["complex_modes"] != "nonnegative":
+        raise Error("fno.complex_modes: neuraloperator keeps the frequencies 0 .. K - 1 of one-dimensional "
+                    "complex data (nonnegative)", c.TG_E_UNSUPPORTED)
+    network = FNO(n_modes=tuple(modes), positional_embedding=settings["positional_embedding"],
+                  domain_padding=settings["domain_padding"] or None,
+                  **{name: settings[name] for name in _SHARED})
+    weights = {name: torch.from_numpy(value) for name, value in model.weights().items()}
+    network.load_state_dict(weights, assign=True)
+    normalizers = _normalizers(model)
+    return Normalized(network, **normalizers).eval() if normalizers else network.eval()
+
+
+def _normalizers(model):
+    """{"y": (mean, std)}, as tensors of the network's precision."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "model.safetensors"
+        model.save(path)
+        arrays, _ = _arrays.read_archive(path, open_context())
+    found = {}
+    for side in ("x", "y"):
+        if f"encoder.{side}.mean" in arrays:
+            mean, std = (torch.from_numpy(arrays[f"encoder.{side}.{part}"]) for part in ("mean", "std"))
+            found[side] = (mean.to(torch.complex64 if mean.is_complex() else torch.float32), std.float())
+    return found
