@@ -13,7 +13,33 @@ static bool lies_ready(const tg_compress *op, const cuda_plan *plan) {
            (uintptr_t)op->source.dense % 16 == 0;
 }
 
+/* Large chunks, which are formed and contracted by one kernel. */
+static tg_status project_large(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    cuda_plan chain = *plan;
+    tg_status status = TG_OK;
+    TG_TRY(cuda_plan_factors(be, plan, true, op->workspace));
+    for (int64_t begin = 0; begin < plan->dim0; begin += plan->large_chunk) {
+        const int64_t count = shorter(plan->large_chunk, plan->dim0 - begin);
+        char *now = cuda_plan_large_state(plan, op->workspace, 1, begin);
+        TG_TRY(cuda_sm90_form(be, op, &chain, begin, count, now));
+        chain.chained = true;
+        for (int q = 1; q < plan->steps; q++) {
+            char *next = cuda_plan_large_state(plan, op->workspace, q + 1, begin);
+            TG_TRY(cuda_plan_step(be, &chain, op->workspace, q, true, count, now, next));
+            now = next;
+        }
+    }
+    TG_TRY(cuda_plan_middle_to_core(be, &chain, op->workspace,
+                                    cuda_plan_at(plan, op->workspace, plan->middle), op->scale,
+                                    op->beta, op->core));
+fail:
+    return status;
+}
+
 static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    if (cuda_sm90_form_fits(be, op, plan)) {
+        return project_large(be, op, plan);
+    }
     const bool ready = lies_ready(op, plan), gathers = op->values && op->bitmap;
     const bool forms = cuda_planes_form_fits(be, op, plan);
     const int64_t chunk =

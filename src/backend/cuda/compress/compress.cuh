@@ -39,16 +39,21 @@ extern "C" {}
 
 /* ---- the plan (mode_products.cu): made anew in every call, from the shapes alone ---- */
 
-/* Of a chunk: it stays in the L2 of an H200 until it is contracted. */
-enum { CUDA_CHUNK_BYTES = 36 << 20 };
+/* Of a chunk: it stays in the L2 of an H200 until it is contracted. And of what becomes of a large
+ * one, which need not stay there: fewer launches are worth more. */
+enum { CUDA_CHUNK_BYTES = 36 << 20, CUDA_LARGE_CHUNK_BYTES = 80 << 20 };
+
+/* By which kernel of ours a mode is multiplied, if any (mode_columns.cu): one that reads fragments
+ * of its factor from the workspace, or the factor itself. */
+enum cuda_own_kernel { CUDA_OWN_NONE, CUDA_OWN_FRAGMENTS, CUDA_OWN_DIRECT };
 
 /* S of one factor: (parts * rows, ld), rows >= rank and ld >= parts * dim filled up with 0. */
 struct cuda_factor {
     const void *u; /* (dim, rank) */
     int64_t dim, rank;
     int64_t rows, ld;
-    int64_t at;     /* in the workspace, in reals */
-    bool fragments; /* there are fragments instead (mode_columns.cu) */
+    int64_t at; /* in the workspace, in reals */
+    cuda_own_kernel own;
 };
 
 enum cuda_step_kind {
@@ -88,6 +93,9 @@ struct cuda_plan {
     int64_t width;                  /* columns of mode 0's product at a time */
     int64_t buffer[2], middle;      /* in the workspace, in reals */
     int64_t size;                   /* of the workspace */
+    int64_t large_chunk; /* indices of mode 0 at a time where states 1 and 2 alone are in memory; 0:
+                            never */
+    bool chained; /* the kernel before a call belongs to the same chain: see launch_chained */
 };
 
 /* TG_E_DTYPE unless the dtype is f32, f64, c64 or c128 and 16-bit formats stand for f32 or c64. */
@@ -111,6 +119,9 @@ static inline char *cuda_plan_at(const cuda_plan *plan, void *workspace, int64_t
 /* Where the chunk from `first` on lies before step q (behind the last one for q == steps). */
 char *cuda_plan_state(const cuda_plan *plan, void *workspace, int q, int64_t first);
 
+/* The same for large chunks, before step 1, 2 or behind the last one. */
+char *cuda_plan_large_state(const cuda_plan *plan, void *workspace, int q, int64_t first);
+
 /* Writes S of every factor that is used one by one, or its fragments for one direction. */
 tg_status cuda_plan_factors(tg_backend *be, const cuda_plan *plan, bool forward, void *workspace);
 
@@ -132,8 +143,8 @@ static __host__ __device__ inline int cuda_mode_tiles(int made) {
     return tiles == 5 ? 6 : tiles == 7 ? 8 : tiles;
 }
 
-/* Whether the factor of one may be used so, before `columns` reals. */
-bool cuda_mode_fits(const tg_backend *be, const cuda_factor *factor, int64_t columns);
+/* Which kernel takes the factor of one, before `columns` reals. */
+cuda_own_kernel cuda_mode_kernel(const tg_backend *be, const cuda_factor *factor, int64_t columns);
 
 /* (dim, part, n) -> (part, rank, n) for matrices that follow each other, or back. */
 tg_status cuda_mode_multiply(tg_backend *be, const cuda_plan *plan, void *workspace,
@@ -437,6 +448,25 @@ tg_status cuda_form_chunk(tg_backend *be, const tg_compress *op, const cuda_plan
 
 tg_status cuda_grad_dense(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                           double scale, void *out);
+
+/* ---- large chunks on Hopper GPUs (sm90/) ---- */
+
+/* Large chunks have a multiple of so many indices of mode 0. */
+enum { CUDA_FORM_INDICES = 4 };
+
+/* form_last_mode.cu: whether a gradient whose kept entries are gathered and masked is formed and
+ * contracted with the factor of its last mode by a kernel without a chunk of it in memory; and its
+ * indices [begin, begin + count) of mode 0, as they lie before step 1. */
+bool cuda_sm90_form_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan);
+tg_status cuda_sm90_form(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
+                         int64_t begin, int64_t count, void *out);
+
+/* expand_last_mode.cu: whether the factor of the last mode is multiplied on the way back where a
+ * weight of f32 is updated; and what finish_call says, its chunk and view aside, of a large chunk
+ * that lies before step 1. */
+bool cuda_sm90_expand_fits(const tg_backend *be, const tg_expand *op, const cuda_plan *plan);
+tg_status cuda_sm90_expand(tg_backend *be, const cuda_plan *plan, const void *in,
+                           const finish_call<float, 2> *call);
 
 tg_status cuda_expand(tg_backend *be, const tg_expand *op);
 tg_status cuda_sample(tg_backend *be, const tg_sample *op);

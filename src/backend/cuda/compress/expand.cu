@@ -265,6 +265,28 @@ static tg_status finish_planes_of(tg_backend *be, const tg_expand *op, const cud
     });
 }
 
+/* Large chunks, whose last mode and update are one kernel. */
+static tg_status expand_large(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
+    cuda_plan chain = *plan;
+    tg_status status = TG_OK;
+    TG_TRY(cuda_plan_factors(be, plan, false, op->workspace));
+    TG_TRY(cuda_plan_middle_of_core(be, plan, op->workspace, op->core));
+    chain.chained = true;
+    for (int64_t first = 0; first < plan->dim0; first += plan->large_chunk) {
+        const int64_t count = shorter(plan->large_chunk, plan->dim0 - first);
+        char *now = cuda_plan_large_state(plan, op->workspace, plan->steps, first);
+        for (int q = plan->steps - 1; q >= 1; q--) {
+            char *next = cuda_plan_large_state(plan, op->workspace, q, first);
+            TG_TRY(cuda_plan_step(be, &chain, op->workspace, q, false, count, now, next));
+            now = next;
+        }
+        const auto call = finish_call_of<float, 2>(op, plan, NULL, first, count);
+        TG_TRY(cuda_sm90_expand(be, &chain, now, &call));
+    }
+fail:
+    return status;
+}
+
 tg_status cuda_expand(tg_backend *be, const tg_expand *op) {
     const tg_status status = cuda_check_modes(be, "expand", op->modes.dtype, op->out_store);
     if (status != TG_OK) {
@@ -276,6 +298,9 @@ tg_status cuda_expand(tg_backend *be, const tg_expand *op) {
     }
     if (!op->core) {
         return finish_chunk_of(be, op, &plan, NULL, 0, plan.dim0);
+    }
+    if (cuda_sm90_expand_fits(be, op, &plan)) {
+        return expand_large(be, op, &plan);
     }
     const bool rounds = op->rounding && op->out_store != TG_STORE_FULL;
     const int64_t at_once = cuda_planes_resident(be, &plan.planes, op->out_store, rounds);

@@ -23,6 +23,28 @@ __device__ inline float2 factor_at(const factor_reader &f, int i, int j) {
     return make_float2(to_tf32(entry[0]), to_tf32(entry[1]));
 }
 
+/* Calls put(i, j, U[i][j]) for every entry of U, by all threads of a block; several are on their
+ * way at a time. */
+template <class F> __device__ inline void for_each_entry(const factor_reader &f, F put) {
+    constexpr int AT_ONCE = 8;
+    const int size = f.dim * f.rank, threads = (int)blockDim.x;
+    for (int first = (int)threadIdx.x; first < size; first += AT_ONCE * threads) {
+        float2 u[AT_ONCE];
+#pragma unroll
+        for (int q = 0; q < AT_ONCE; q++) {
+            const int e = min(first + q * threads, size - 1);
+            u[q] = make_float2(__ldg(f.u + 2 * e), __ldg(f.u + 2 * e + 1));
+        }
+#pragma unroll
+        for (int q = 0; q < AT_ONCE; q++) {
+            const int e = first + q * threads, i = e / f.rank;
+            if (e < size) {
+                put(i, e - i * f.rank, make_float2(to_tf32(u[q].x), to_tf32(u[q].y)));
+            }
+        }
+    }
+}
+
 /* What goes from the parts of a number to part `to` of its product with conj(u), or with u. */
 __device__ inline float2 towards(float2 u, int to) {
     return to == 0 ? u : make_float2(-u.y, u.x);

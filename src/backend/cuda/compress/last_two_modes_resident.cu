@@ -541,10 +541,17 @@ tg_status cuda_planes_expand_resident(tg_backend *be, const cuda_plan *plan, voi
     const bool kept = call->values != NULL;
     const int64_t planes = (call->end - call->begin) / plan->unit * plan->step[1].left;
     const int64_t wanted = (planes + TEAMS - 1) / TEAMS;
-    kernel_of<O>(s, kept, rounds)<<<(unsigned)shorter(wanted, at_once / TEAMS), threads_of(s),
-                                    (size_t)shared_bytes(s, kept), cuda_stream(be)>>>(
-        s, planes, static_cast<const float *>(in), last_of(plan, workspace),
-        cuda_planes_before(plan, workspace), *call);
+    const int shared = shared_bytes(s, kept);
+    const resident_kernel<O> kernel = kernel_of<O>(s, kept, rounds);
+    const tg_status status = CUDA_CHECK(
+        be, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+        "setting up a kernel");
+    if (status != TG_OK) {
+        return status;
+    }
+    kernel<<<(unsigned)shorter(wanted, at_once / TEAMS), threads_of(s), (size_t)shared,
+             cuda_stream(be)>>>(s, planes, static_cast<const float *>(in), last_of(plan, workspace),
+                                cuda_planes_before(plan, workspace), *call);
     return CUDA_LAUNCHED(be, "expanding two modes");
 }
 

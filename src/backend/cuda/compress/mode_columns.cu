@@ -11,8 +11,7 @@
  * nobody waits for anybody else, the next columns while these are multiplied and written. A lane's
  * columns are neighbours: of the N tiles of 8 columns of a warp, tile n has columns n, N + n,
  * 2 N + n and so on. */
-#include "backend/cuda/compress/compress.cuh"
-#include "backend/cuda/tile/instructions.cuh"
+#include "backend/cuda/compress/mode_columns.cuh"
 
 enum { MOST_TILES = 8 }; /* of 16 rows that come out */
 
@@ -26,29 +25,6 @@ static constexpr int threads_of(int m) {
     return m == 4 ? 512 : 384;
 }
 
-struct mode_call {
-    int summed, made;   /* numbers: dim and rank, or rank and dim */
-    int steps;          /* of 4 that are summed, rounded up */
-    const float4 *left; /* fragments */
-    int64_t n;          /* columns of a matrix */
-    int64_t per, tiles; /* tiles of all N: of a matrix, and of all of them */
-    const float *in;    /* rows of matrices, numbers and parts are so many reals apart */
-    float *out;
-    int64_t in_matrix, in_number, in_part;
-    int64_t out_matrix, out_number, out_part;
-    number<float, 2> *core; /* instead of one of them, rows of.. */
-    int64_t row;            /* ..this many entries */
-    int block, padded;      /* of `padded` columns `block` belong to the core */
-    bool whole, wide;       /* how it is aligned: to its entries, to two of them */
-    float scale, beta;      /* core = beta core + scale of what comes out */
-};
-
-/* Where column c lies in a row of the core; negative: nowhere. */
-static __device__ inline int in_core(const mode_call &s, int c) {
-    const int block = c / s.padded, behind = c - block * s.padded;
-    return c < s.n && behind < s.block ? block * s.block + behind : -1;
-}
-
 /* ---- what comes in ---- */
 
 /* The N columns of a lane, of the numbers t, t + 4, ..; a step of them has 64 N reals in the ring
@@ -60,7 +36,8 @@ template <int N> struct column_reader<N, false> {
     bool exists;
 
     __device__ void begin(const mode_call &s, int64_t tile, int g, int t) {
-        const int64_t matrix = tile / s.per, c = (tile - matrix * s.per) * (8 * N) + N * g;
+        const int64_t matrix = tile / s.tiles.per,
+                      c = (tile - matrix * s.tiles.per) * (8 * N) + N * g;
         exists = c < s.n;
         next = exists ? s.in + matrix * s.in_matrix + t * s.in_number + c : s.in;
     }
@@ -140,7 +117,8 @@ static __device__ inline float4 four_of(const sums<M, N> &x, int m, int part, in
 template <int M, int N>
 static __device__ inline void store_rows(const mode_call &s, int64_t tile, const sums<M, N> &x,
                                          int g, int t) {
-    const int64_t matrix = tile / s.per, c = (tile - matrix * s.per) * (8 * N) + 2 * N * t;
+    const int64_t matrix = tile / s.tiles.per,
+                  c = (tile - matrix * s.tiles.per) * (8 * N) + 2 * N * t;
     float *row = s.out + matrix * s.out_matrix + g * s.out_number + c;
 #pragma unroll
     for (int i = 0; i < 2 * M; i++, row += 8 * s.out_number) {
@@ -154,24 +132,6 @@ static __device__ inline void store_rows(const mode_call &s, int64_t tile, const
                 }
             }
         }
-    }
-}
-
-/* Two neighbours of a row of the core. */
-static __device__ inline void blend_core(const mode_call &s, number<float, 2> *row, const int *at,
-                                         float2 re, float2 im) {
-    if (s.wide && s.beta == 0.0f) {
-        if (at[0] >= 0) {
-            __stcs(reinterpret_cast<float4 *>(row + at[0]),
-                   make_float4(s.scale * re.x, s.scale * im.x, s.scale * re.y, s.scale * im.y));
-        }
-        return;
-    }
-    if (at[0] >= 0) {
-        blend(row + at[0], s.whole, s.beta, s.scale, number<float, 2>{{re.x, im.x}});
-    }
-    if (at[1] >= 0) {
-        blend(row + at[1], s.whole, s.beta, s.scale, number<float, 2>{{re.y, im.y}});
     }
 }
 
@@ -216,8 +176,6 @@ static __device__ inline void add_step(sums<M, N> *x, const float4 *left, int st
     }
 }
 
-enum core_side { CORE_NOWHERE, CORE_IN, CORE_OUT };
-
 template <int M, core_side CORE>
 static __global__ void __launch_bounds__(threads_of(M), 1) multiply_columns(mode_call s) {
     extern __shared__ float4 shared[];
@@ -225,10 +183,10 @@ static __global__ void __launch_bounds__(threads_of(M), 1) multiply_columns(mode
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const int64_t stride = (int64_t)gridDim.x * (blockDim.x / 32);
     int64_t tile = blockIdx.x + (int64_t)gridDim.x * (threadIdx.x / 32);
-    float *ring =
-        reinterpret_cast<float *>(shared + M * s.steps * 32) + threadIdx.x / 32 * (RING * 64 * N);
-    for (int e = (int)threadIdx.x; e < M * s.steps * 32; e += (int)blockDim.x) {
-        copy_async<16>(shared + e, s.left + e);
+    float *ring = reinterpret_cast<float *>(shared + M * s.tiles.steps * 32) +
+                  threadIdx.x / 32 * (RING * 64 * N);
+    for (int e = (int)threadIdx.x; e < M * s.tiles.steps * 32; e += (int)blockDim.x) {
+        copy_async<16>(shared + e, s.tiles.left + e);
     }
     copies_commit();
 
@@ -236,12 +194,12 @@ static __global__ void __launch_bounds__(threads_of(M), 1) multiply_columns(mode
     int64_t fetched = tile; /* whose steps are fetched, and the next one of them */
     int step = 0, slot = 0;
     const auto fetch = [&](int into) {
-        if (fetched < s.tiles) {
+        if (fetched < s.tiles.all) {
             if (step == 0) {
                 reader.begin(s, fetched, g, t);
             }
             reader.fetch(s, 4 * step + t, ring + into * (64 * N), lane);
-            step = step + 1 == s.steps ? 0 : step + 1;
+            step = step + 1 == s.tiles.steps ? 0 : step + 1;
             fetched += step == 0 ? stride : 0;
         }
         copies_commit();
@@ -251,10 +209,10 @@ static __global__ void __launch_bounds__(threads_of(M), 1) multiply_columns(mode
     }
     copies_wait_but<RING - 1>();
     __syncthreads();
-    for (; tile < s.tiles; tile += stride) {
+    for (; tile < s.tiles.all; tile += stride) {
         sums<M, N> x = {};
 #pragma unroll 2
-        for (int k = 0; k < s.steps; k++) {
+        for (int k = 0; k < s.tiles.steps; k++) {
             float b[2][N];
             copies_wait_but<RING - 2>();
             reader.take(b, ring + slot * (64 * N), lane);
@@ -264,7 +222,7 @@ static __global__ void __launch_bounds__(threads_of(M), 1) multiply_columns(mode
             for (int e = 0; e < 2 * N; e++) {
                 b[e / N][e % N] = to_tf32(b[e / N][e % N]);
             }
-            add_step(&x, shared + k * 32 + lane, s.steps, b);
+            add_step(&x, shared + k * 32 + lane, s.tiles.steps, b);
         }
         if (CORE == CORE_OUT) {
             store_core(s, tile, x, g, t);
@@ -278,14 +236,16 @@ static __global__ void __launch_bounds__(threads_of(M), 1) multiply_columns(mode
 
 static mode_call sizes_of(const cuda_factor *factor, bool forward) {
     mode_call s = mode_call();
+    s.u = reader_of(factor);
+    s.forward = forward;
     s.summed = (int)(forward ? factor->dim : factor->rank);
     s.made = (int)(forward ? factor->rank : factor->dim);
-    s.steps = (s.summed + 3) / 4;
+    s.tiles.steps = (s.summed + 3) / 4;
     return s;
 }
 
 static size_t fragment_bytes(const mode_call &s) {
-    return (size_t)cuda_mode_tiles(s.made) * (size_t)s.steps * 32 * sizeof(float4);
+    return (size_t)cuda_mode_tiles(s.made) * (size_t)s.tiles.steps * 32 * sizeof(float4);
 }
 
 static size_t shared_bytes(const mode_call &s) {
@@ -294,27 +254,32 @@ static size_t shared_bytes(const mode_call &s) {
     return fragment_bytes(s) + (size_t)ring * sizeof(float);
 }
 
-bool cuda_mode_fits(const tg_backend *be, const cuda_factor *factor, int64_t columns) {
+cuda_own_kernel cuda_mode_kernel(const tg_backend *be, const cuda_factor *factor, int64_t columns) {
     int most = 0;
     if (longer(factor->dim, factor->rank) > 16 * MOST_TILES || columns % 4 != 0 ||
-        columns > INT32_MAX / 2 ||
-        cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+        columns > INT32_MAX / 2) {
+        return CUDA_OWN_NONE;
+    }
+    if (cuda_sm90_mode_fits(be)) {
+        return CUDA_OWN_DIRECT;
+    }
+    if (cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                cuda_state_of(be)->device) != cudaSuccess) {
-        return false;
+        return CUDA_OWN_NONE;
     }
     const size_t room = (size_t)(2 * factor->rows * factor->ld) * sizeof(float);
     const mode_call to = sizes_of(factor, true), from = sizes_of(factor, false);
-    return fragment_bytes(to) <= room && fragment_bytes(from) <= room &&
-           shared_bytes(to) <= (size_t)most && shared_bytes(from) <= (size_t)most;
+    const bool fits = fragment_bytes(to) <= room && fragment_bytes(from) <= room &&
+                      shared_bytes(to) <= (size_t)most && shared_bytes(from) <= (size_t)most;
+    return fits ? CUDA_OWN_FRAGMENTS : CUDA_OWN_NONE;
 }
 
-template <int M, core_side CORE>
-static tg_status run_tiles(tg_backend *be, mode_call s, int64_t matrices) {
+template <int M, core_side CORE> static tg_status run_tiles(tg_backend *be, mode_call s) {
     const auto kernel = multiply_columns<M, CORE>;
     const int shared = (int)shared_bytes(s);
-    s.per = (s.n + 8 * tiles_across(M) - 1) / (8 * tiles_across(M));
-    s.tiles = s.per * matrices;
-    if (s.tiles == 0) {
+    s.tiles.per = (s.n + 8 * tiles_across(M) - 1) / (8 * tiles_across(M));
+    s.tiles.all = s.tiles.per * s.matrices;
+    if (s.tiles.all == 0) {
         return TG_OK;
     }
     const tg_status status = CUDA_CHECK(
@@ -323,26 +288,29 @@ static tg_status run_tiles(tg_backend *be, mode_call s, int64_t matrices) {
     if (status != TG_OK) {
         return status;
     }
-    kernel<<<(unsigned)shorter(s.tiles, cuda_state_of(be)->processors), threads_of(M),
+    kernel<<<(unsigned)shorter(s.tiles.all, cuda_state_of(be)->processors), threads_of(M),
              (size_t)shared, cuda_stream(be)>>>(s);
     return CUDA_LAUNCHED(be, "multiplying a mode");
 }
 
 template <core_side CORE>
-static tg_status run_mode(tg_backend *be, const mode_call &s, int64_t matrices) {
+static tg_status run_mode(tg_backend *be, const cuda_factor *factor, const mode_call &s) {
+    if (factor->own == CUDA_OWN_DIRECT) {
+        return cuda_sm90_mode(be, &s, CORE);
+    }
     switch (cuda_mode_tiles(s.made)) {
     case 1:
-        return run_tiles<1, CORE>(be, s, matrices);
+        return run_tiles<1, CORE>(be, s);
     case 2:
-        return run_tiles<2, CORE>(be, s, matrices);
+        return run_tiles<2, CORE>(be, s);
     case 3:
-        return run_tiles<3, CORE>(be, s, matrices);
+        return run_tiles<3, CORE>(be, s);
     case 4:
-        return run_tiles<4, CORE>(be, s, matrices);
+        return run_tiles<4, CORE>(be, s);
     case 6:
-        return run_tiles<6, CORE>(be, s, matrices);
+        return run_tiles<6, CORE>(be, s);
     default:
-        return run_tiles<8, CORE>(be, s, matrices);
+        return run_tiles<8, CORE>(be, s);
     }
 }
 
@@ -355,7 +323,9 @@ tg_status cuda_mode_multiply(tg_backend *be, const cuda_plan *plan, void *worksp
                              const cuda_factor *factor, bool forward, int64_t matrices, int64_t n,
                              const void *in, void *out) {
     mode_call s = sizes_of(factor, forward);
-    s.left = left_of(plan, workspace, factor);
+    s.chained = plan->chained;
+    s.tiles.left = left_of(plan, workspace, factor);
+    s.matrices = matrices;
     s.n = n;
     s.in = static_cast<const float *>(in);
     s.out = static_cast<float *>(out);
@@ -365,13 +335,15 @@ tg_status cuda_mode_multiply(tg_backend *be, const cuda_plan *plan, void *worksp
     s.out_matrix = 2 * s.made * n;
     s.out_number = forward ? n : 2 * n;
     s.out_part = forward ? s.made * n : n;
-    return run_mode<CORE_NOWHERE>(be, s, matrices);
+    return run_mode<CORE_NOWHERE>(be, factor, s);
 }
 
 tg_status cuda_mode_core(tg_backend *be, const cuda_plan *plan, void *workspace, bool forward,
                          const void *middle, double scale, double beta, const void *core) {
     mode_call s = sizes_of(&plan->first, forward);
-    s.left = left_of(plan, workspace, &plan->first);
+    s.chained = plan->chained;
+    s.tiles.left = left_of(plan, workspace, &plan->first);
+    s.matrices = 1;
     s.n = plan->columns;
     s.in = static_cast<const float *>(middle);
     s.out = static_cast<float *>(const_cast<void *>(middle));
@@ -385,5 +357,6 @@ tg_status cuda_mode_core(tg_backend *be, const cuda_plan *plan, void *workspace,
     s.wide = (uintptr_t)core % 16 == 0 && plan->block == plan->padded;
     s.scale = (float)scale;
     s.beta = (float)beta;
-    return forward ? run_mode<CORE_OUT>(be, s, 1) : run_mode<CORE_IN>(be, s, 1);
+    return forward ? run_mode<CORE_OUT>(be, &plan->first, s)
+                   : run_mode<CORE_IN>(be, &plan->first, s);
 }

@@ -56,7 +56,8 @@ static int collect_modes(const tg_multimode *modes, mode *list) {
 
 static cuda_factor factor_of(const mode *m, int parts, bool padded, int64_t *used) {
     const int64_t rows = padded ? pad(m->rank) : m->rank;
-    cuda_factor factor = {m->factor, m->dim, m->rank, rows, pad(parts * m->dim), *used, false};
+    cuda_factor factor = {m->factor,           m->dim, m->rank,      rows,
+                          pad(parts * m->dim), *used,  CUDA_OWN_NONE};
     *used += parts * factor.rows * factor.ld;
     *used = (*used + 63) / 64 * 64;
     return factor;
@@ -117,13 +118,33 @@ static void plan_planes(cuda_plan *plan) {
 }
 
 /* Which modes are multiplied by own kernels; the others by cuBLAS. */
-static void plan_fragments(const tg_backend *be, cuda_plan *plan) {
-    plan->first.fragments = plan->gathers && cuda_mode_fits(be, &plan->first, plan->columns);
-    for (int q = plan->planes.tiles > 0 ? 2 : 0; q < plan->steps; q++) {
-        cuda_step *step = &plan->step[q];
-        step->factor.fragments =
-            step->kind == CUDA_STEP_LEFT && cuda_mode_fits(be, &step->factor, step->right);
+static void plan_own_kernels(const tg_backend *be, cuda_plan *plan) {
+    if (plan->gathers) {
+        plan->first.own = cuda_mode_kernel(be, &plan->first, plan->columns);
     }
+    for (int q = 0; q < plan->steps; q++) {
+        cuda_step *step = &plan->step[q];
+        if (step->kind == CUDA_STEP_LEFT) {
+            step->factor.own = cuda_mode_kernel(be, &step->factor, step->right);
+        }
+    }
+}
+
+/* Reals per index of mode 0 that lie in the buffers of a large chunk. */
+static int64_t in_large_chunk(const cuda_plan *plan) {
+    return plan->state[1] + (plan->steps > 2 ? plan->state[2] : 0);
+}
+
+/* Large chunks, where kernels for Hopper GPUs form the tensor or write it out without a chunk. */
+static void plan_large_chunk(cuda_plan *plan) {
+    if (plan->planes.tiles == 0 || !plan->gathers || plan->steps > 3 ||
+        plan->step[1].factor.own != CUDA_OWN_DIRECT || plan->dim0 % CUDA_FORM_INDICES != 0) {
+        return;
+    }
+    const int64_t bytes = in_large_chunk(plan) * (int64_t)sizeof(float) * CUDA_FORM_INDICES;
+    const int64_t most = longer(CUDA_LARGE_CHUNK_BYTES / bytes, 1) * CUDA_FORM_INDICES;
+    const int64_t chunks = (plan->dim0 + most - 1) / most, parts = plan->dim0 / CUDA_FORM_INDICES;
+    plan->large_chunk = (parts + chunks - 1) / chunks * CUDA_FORM_INDICES;
 }
 
 /* The buffer in which a chunk lies before step q. */
@@ -150,11 +171,12 @@ cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes) {
     }
     if (be->math == TG_MATH_TF32 && plan.real == TG_F32 && plan.parts == 2) {
         plan_planes(&plan);
-        plan_fragments(be, &plan);
+        plan_own_kernels(be, &plan);
     }
     if (plan.unit == 0 || plan.dim0 == 0) {
         return plan;
     }
+    plan_large_chunk(&plan);
     const int64_t real_size = (int64_t)tg_dtype_size(plan.real);
     const int64_t most = longer(CUDA_CHUNK_BYTES / (plan.state[0] * real_size), 1);
     const int64_t chunks = (plan.dim0 + most - 1) / most;
@@ -177,7 +199,8 @@ cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes) {
     const int64_t most_reals = longer(PIECE_BYTES / real_size, rows * PIECE_COLUMNS);
     plan.width = shorter(plan.columns, longer(most_reals / rows / 4 * 4, PIECE_COLUMNS));
     const int64_t piece = (shorter(rows * plan.columns, most_reals) + 63) / 64 * 64;
-    plan.middle = plan.size + longer(need[0] + need[1], piece);
+    const int64_t large = (plan.large_chunk * in_large_chunk(&plan) + 127) / 64 * 64;
+    plan.middle = plan.size + longer(longer(need[0] + need[1], large), piece);
     plan.size = plan.middle + plan.dim0 * plan.parts * plan.columns;
     return plan;
 }
@@ -187,6 +210,13 @@ char *cuda_plan_state(const cuda_plan *plan, void *workspace, int q, int64_t fir
     return cuda_plan_at(plan, workspace,
                         gathered ? plan->middle + first * plan->state[q]
                                  : plan->buffer[buffer_of(plan, q)]);
+}
+
+char *cuda_plan_large_state(const cuda_plan *plan, void *workspace, int q, int64_t first) {
+    const int64_t behind = (plan->large_chunk * plan->state[1] + 63) / 64 * 64;
+    return q == plan->steps
+               ? cuda_plan_state(plan, workspace, q, first)
+               : cuda_plan_at(plan, workspace, plan->buffer[0] + (q == 2 ? behind : 0));
 }
 
 /* Of all counts that stay in the L2 the one for which the fewest planes follow each other on a
@@ -237,11 +267,11 @@ static __global__ void write_factors(factor_list list, bool forward, R *workspac
     const cuda_factor &f = list.factor[blockIdx.y];
     const R *u = static_cast<const R *>(f.u); /* parts, as any array may be aligned to them only */
     R *out = workspace + f.at;
-    if (f.fragments && forward) {
+    if (f.own == CUDA_OWN_FRAGMENTS && forward) {
         write_fragments<true>(f, reinterpret_cast<float4 *>(out));
         return;
     }
-    if (f.fragments) {
+    if (f.own == CUDA_OWN_FRAGMENTS) {
         write_fragments<false>(f, reinterpret_cast<float4 *>(out));
         return;
     }
@@ -264,7 +294,7 @@ tg_status cuda_plan_factors(tg_backend *be, const cuda_plan *plan, bool forward,
     int64_t largest = 0;
     for (int q = plan->planes.tiles > 0 ? 2 : 0; q <= plan->steps; q++) {
         const cuda_factor *factor = q < plan->steps ? &plan->step[q].factor : &plan->first;
-        if (factor->u) {
+        if (factor->u && factor->own != CUDA_OWN_DIRECT) {
             list.factor[list.count++] = *factor;
             largest = longer(largest, plan->parts * factor->rows * factor->ld);
         }
@@ -364,7 +394,7 @@ tg_status cuda_plan_step(tg_backend *be, const cuda_plan *plan, void *workspace,
     case CUDA_STEP_RIGHT:
         return multiply_right(be, plan, workspace, step, forward, count, in, out);
     case CUDA_STEP_LEFT:
-        if (step->factor.fragments) {
+        if (step->factor.own != CUDA_OWN_NONE) {
             return cuda_mode_multiply(be, plan, workspace, &step->factor, forward,
                                       count * step->left, step->right, in, out);
         }

@@ -27,6 +27,10 @@ __device__ inline void barrier_expect(uint64_t *barrier, int bytes) {
            "r"(bytes)
            : "memory");
 }
+/* Arrives. */
+__device__ inline void barrier_arrive(uint64_t *barrier) {
+    WG_ASM("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_at(barrier)) : "memory");
+}
 /* Arrives at the same barrier of a block of the cluster. */
 __device__ inline void barrier_arrive(uint64_t *barrier, int block) {
     WG_ASM("{ .reg .b32 at; mapa.shared::cluster.u32 at, %0, %1;"
@@ -72,6 +76,60 @@ __device__ inline void copy_to_cluster(void *to, const void *from, int bytes, ui
            "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_at(barrier)),
            "h"((uint16_t)((1 << CLUSTER) - 1))
            : "memory");
+}
+
+/* The same within a block. */
+__device__ inline void copy_bulk(void *to, const void *from, int bytes, uint64_t *barrier) {
+    WG_ASM(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(shared_at(to)),
+        "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_at(barrier))
+        : "memory");
+}
+
+/* Back to global memory; what threads have written is seen behind wg_publish and a barrier. And
+ * until everything that this thread has sent so has been read, so that it may be written over. */
+__device__ inline void send_bulk(void *to, const void *from, int bytes) {
+    WG_ASM("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
+           "cp.async.bulk.commit_group;" ::"l"(__cvta_generic_to_global(to)),
+           "r"(shared_at(from)), "r"(bytes)
+           : "memory");
+}
+__device__ inline void sent_bulk() {
+    WG_ASM("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+/* ---- a kernel that begins while the one before it ends ---- */
+
+/* Until the kernel before has ended and what it has written is seen; nothing to wait for where it
+ * was not started so. And from now on the next one may begin. */
+__device__ inline void kernel_before_wait() {
+    WG_ASM("griddepcontrol.wait;" ::: "memory");
+}
+__device__ inline void kernel_behind_go() {
+    WG_ASM("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+/* Starts kernel(task), while the one before it ends if it is `chained`. */
+template <class T>
+static inline cudaError_t launch_chained(void (*kernel)(T), int64_t blocks, int threads, int shared,
+                                         cudaStream_t stream, bool chained, const T &task) {
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)blocks);
+    config.blockDim = dim3((unsigned)threads);
+    config.dynamicSmemBytes = (size_t)shared;
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = chained ? 1 : 0;
+    cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+    if (error == cudaSuccess) {
+        error = cudaLaunchKernelEx(&config, kernel, task);
+    }
+    return error;
 }
 
 /* ---- registers: a warpgroup takes up to N for each thread, or gives back all but N ---- */

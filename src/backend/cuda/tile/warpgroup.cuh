@@ -58,6 +58,9 @@ template <int N> __device__ inline void wg_fence(float (&d)[N]) {
         asm volatile("" : "+f"(d[i])::"memory");
     }
 }
+__device__ inline void wg_hold(float4 &a) {
+    asm volatile("" : "+f"(a.x), "+f"(a.y), "+f"(a.z), "+f"(a.w)::"memory");
+}
 template <int N> __device__ inline void wg_clear(float (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; i++) {
@@ -71,6 +74,12 @@ __device__ inline int channel_of(int k) {
     return (k & ~7) + (s < 4 ? 2 * s : 2 * s - 7);
 }
 
+/* And the row that holds a channel. */
+__device__ inline int row_of_channel(int channel) {
+    const int s = channel & 7;
+    return (channel & ~7) + (s % 2 == 0 ? s / 2 : (s + 7) / 2);
+}
+
 /* First of the two pixels of a thread, of the 64 of its warpgroup. */
 __device__ inline int pixel_of(int thread) {
     return thread / 32 % 4 * 16 + thread % 32 / 4 * 2;
@@ -82,6 +91,13 @@ __device__ inline int pixel_of() {
 /* Byte offset of element (k, n) of B with N columns; B starts at a multiple of 1024 bytes. */
 template <int N> __device__ inline int wg_at(int n, int k) {
     return k / 32 * (N * 128) + n * 128 + ((k % 32 / 4 ^ (n & 7)) << 4) + k % 4 * 4;
+}
+
+/* B with so many rows, a multiple of 32, set to 0 by all threads of a block. */
+template <int N> __device__ inline void wg_zero(char *b, int rows) {
+    for (int e = (int)threadIdx.x; e < rows / 32 * N * 8; e += (int)blockDim.x) {
+        reinterpret_cast<float4 *>(b)[e] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    }
 }
 
 /* The descriptor of B, and of its rows 8 k .. 8 k + 7. */
@@ -103,6 +119,7 @@ __device__ inline float4 wg_factor(const float *d, int k) {
 #define WG_8(i)                                                                                  \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),  \
         "+f"(d[i + 6]), "+f"(d[i + 7])
+#define WG_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 __device__ inline void wg_product(float (&d)[16], float4 a, uint64_t b, bool adds) {
     WG_ASM(
         "{ .reg .pred adds; setp.ne.b32 adds, %21, 0;"
@@ -110,6 +127,17 @@ __device__ inline void wg_product(float (&d)[16], float4 a, uint64_t b, bool add
         "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
         "}, {%16, %17, %18, %19}, %20, adds, 1, 1; }"
         : WG_8(0), WG_8(8)
+        : "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)), "r"(__float_as_uint(a.z)),
+          "r"(__float_as_uint(a.w)), "l"(b), "r"((int)adds));
+}
+__device__ inline void wg_product(float (&d)[24], float4 a, uint64_t b, bool adds) {
+    WG_ASM(
+        "{ .reg .pred adds; setp.ne.b32 adds, %29, 0;"
+        "wgmma.mma_async.sync.aligned.m64n48k8.f32.tf32.tf32 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23"
+        "}, {%24, %25, %26, %27}, %28, adds, 1, 1; }"
+        : WG_8(0), WG_8(8), WG_8(16)
         : "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)), "r"(__float_as_uint(a.z)),
           "r"(__float_as_uint(a.w)), "l"(b), "r"((int)adds));
 }
@@ -124,6 +152,42 @@ __device__ inline void wg_product(float (&d)[32], float4 a, uint64_t b, bool add
         : "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)), "r"(__float_as_uint(a.z)),
           "r"(__float_as_uint(a.w)), "l"(b), "r"((int)adds));
 }
+__device__ inline void wg_product(float (&d)[36], float4 a, uint64_t b, bool adds) {
+    WG_ASM(
+        "{ .reg .pred adds; setp.ne.b32 adds, %41, 0;"
+        "wgmma.mma_async.sync.aligned.m64n72k8.f32.tf32.tf32 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35"
+        "}, {%36, %37, %38, %39}, %40, adds, 1, 1; }"
+        : WG_8(0), WG_8(8), WG_8(16), WG_8(24), WG_4(32)
+        : "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)), "r"(__float_as_uint(a.z)),
+          "r"(__float_as_uint(a.w)), "l"(b), "r"((int)adds));
+}
+__device__ inline void wg_product(float (&d)[44], float4 a, uint64_t b, bool adds) {
+    WG_ASM(
+        "{ .reg .pred adds; setp.ne.b32 adds, %49, 0;"
+        "wgmma.mma_async.sync.aligned.m64n88k8.f32.tf32.tf32 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43"
+        "}, {%44, %45, %46, %47}, %48, adds, 1, 1; }"
+        : WG_8(0), WG_8(8), WG_8(16), WG_8(24), WG_8(32), WG_4(40)
+        : "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)), "r"(__float_as_uint(a.z)),
+          "r"(__float_as_uint(a.w)), "l"(b), "r"((int)adds));
+}
+__device__ inline void wg_product(float (&d)[48], float4 a, uint64_t b, bool adds) {
+    WG_ASM(
+        "{ .reg .pred adds; setp.ne.b32 adds, %53, 0;"
+        "wgmma.mma_async.sync.aligned.m64n96k8.f32.tf32.tf32 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+        "}, {%48, %49, %50, %51}, %52, adds, 1, 1; }"
+        : WG_8(0), WG_8(8), WG_8(16), WG_8(24), WG_8(32), WG_8(40)
+        : "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)), "r"(__float_as_uint(a.z)),
+          "r"(__float_as_uint(a.w)), "l"(b), "r"((int)adds));
+}
 __device__ inline void wg_product(float (&d)[64], float4 a, uint64_t b, bool adds) {
     WG_ASM(
         "{ .reg .pred adds; setp.ne.b32 adds, %69, 0;"
@@ -134,6 +198,20 @@ __device__ inline void wg_product(float (&d)[64], float4 a, uint64_t b, bool add
         "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
         "}, {%64, %65, %66, %67}, %68, adds, 1, 1; }"
         : WG_8(0), WG_8(8), WG_8(16), WG_8(24), WG_8(32), WG_8(40), WG_8(48), WG_8(56)
+        : "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)), "r"(__float_as_uint(a.z)),
+          "r"(__float_as_uint(a.w)), "l"(b), "r"((int)adds));
+}
+__device__ inline void wg_product(float (&d)[68], float4 a, uint64_t b, bool adds) {
+    WG_ASM(
+        "{ .reg .pred adds; setp.ne.b32 adds, %73, 0;"
+        "wgmma.mma_async.sync.aligned.m64n136k8.f32.tf32.tf32 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+        "%64, %65, %66, %67"
+        "}, {%68, %69, %70, %71}, %72, adds, 1, 1; }"
+        : WG_8(0), WG_8(8), WG_8(16), WG_8(24), WG_8(32), WG_8(40), WG_8(48), WG_8(56), WG_4(64)
         : "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)), "r"(__float_as_uint(a.z)),
           "r"(__float_as_uint(a.w)), "l"(b), "r"((int)adds));
 }
@@ -161,6 +239,7 @@ __device__ inline void wg_product(float (&d)[64], uint64_t a, uint64_t b, bool a
         : "l"(a), "l"(b), "r"((int)adds));
 }
 #undef WG_8
+#undef WG_4
 /* clang-format on */
 
 #endif

@@ -1,0 +1,63 @@
+/* A mode in front of others where products are rounded to TF32: what its two kernels are told
+ * (mode_columns.cu, and sm90/mode_columns.cu for Hopper GPUs). */
+#ifndef TG_BACKEND_CUDA_COMPRESS_MODE_COLUMNS_CUH
+#define TG_BACKEND_CUDA_COMPRESS_MODE_COLUMNS_CUH
+
+#include "backend/cuda/compress/factor_fragments.cuh"
+
+/* Whether the core, whose parts lie together, is what comes in or what goes out. */
+enum core_side { CORE_NOWHERE, CORE_IN, CORE_OUT };
+
+struct mode_call {
+    factor_reader u;
+    bool forward;     /* conj(U)^T, else U */
+    bool chained;     /* as in cuda_plan */
+    int summed, made; /* numbers: dim and rank, or rank and dim */
+    int64_t matrices;
+    int64_t n;              /* columns of a matrix */
+    struct {                /* what the kernel for Hopper does without */
+        const float4 *left; /* fragments of U */
+        int steps;          /* of 4 numbers that are summed, rounded up */
+        int64_t per, all;   /* tiles: of a matrix, and of all of them */
+    } tiles;
+    const float *in; /* rows of matrices, numbers and parts are so many reals apart */
+    float *out;
+    int64_t in_matrix, in_number, in_part;
+    int64_t out_matrix, out_number, out_part;
+    number<float, 2> *core; /* instead of one of them, rows of.. */
+    int64_t row;            /* ..this many entries */
+    int block, padded;      /* of `padded` columns `block` belong to the core */
+    bool whole, wide;       /* how it is aligned: to its entries, to two of them */
+    float scale, beta;      /* core = beta core + scale of what comes out */
+};
+
+/* Where column c lies in a row of the core; negative: nowhere. */
+static __device__ inline int in_core(const mode_call &s, int c) {
+    const int block = c / s.padded, behind = c - block * s.padded;
+    return c < s.n && behind < s.block ? block * s.block + behind : -1;
+}
+
+/* Two neighbours of a row of the core. */
+static __device__ inline void blend_core(const mode_call &s, number<float, 2> *row, const int *at,
+                                         float2 re, float2 im) {
+    if (s.wide && s.beta == 0.0f) {
+        if (at[0] >= 0) {
+            __stcs(reinterpret_cast<float4 *>(row + at[0]),
+                   make_float4(s.scale * re.x, s.scale * im.x, s.scale * re.y, s.scale * im.y));
+        }
+        return;
+    }
+    if (at[0] >= 0) {
+        blend(row + at[0], s.whole, s.beta, s.scale, number<float, 2>{{re.x, im.x}});
+    }
+    if (at[1] >= 0) {
+        blend(row + at[1], s.whole, s.beta, s.scale, number<float, 2>{{re.y, im.y}});
+    }
+}
+
+/* sm90/mode_columns.cu: whether this GPU has the kernel, which is for at most 128 numbers; and the
+ * call. */
+bool cuda_sm90_mode_fits(const tg_backend *be);
+tg_status cuda_sm90_mode(tg_backend *be, const mode_call *call, core_side side);
+
+#endif

@@ -1,0 +1,281 @@
+/* A mode in front of others by the products of warpgroups; compress/mode_columns.cuh has the call.
+ *
+ *     out_re = in_re Re + in_im Im,   out_im = in_im Re - in_re Im,
+ *
+ * where rows of products are columns of matrices, 64 for a warpgroup, which makes all numbers of
+ * them; Re and Im are the parts of U, or of its conjugate, and stay in shared memory. What comes in
+ * is copied ahead into a ring of the warp that multiplies it. Rows g and g + 8 of a warp are
+ * neighbours in memory. */
+#include "backend/cuda/compress/mode_columns.cuh"
+#include "backend/cuda/tile/pipeline.cuh"
+
+enum {
+    RING = 8,             /* steps of 8 numbers, all but one of which are on their way */
+    STEP_BYTES = 16 * 80, /* of a warp: 8 numbers, 2 parts, 16 columns; rows in other banks */
+    PAIR_BYTES = 160,     /* of a number of the core: 16 columns, parts together */
+    WARP_BYTES = RING * STEP_BYTES
+};
+
+/* Warpgroups that leave each other the registers for N numbers. */
+static constexpr __host__ __device__ int groups_of(int n) {
+    return n <= 64 ? 4 : n <= 96 ? 3 : 2;
+}
+
+/* Bytes of a part of U. */
+template <int N> static __host__ __device__ inline int part_bytes(int summed) {
+    return (summed + 31) / 32 * (N * 128);
+}
+
+template <int N> static int shared_bytes(int summed) {
+    return 1024 + 2 * part_bytes<N>(summed) + groups_of(N) * 4 * WARP_BYTES;
+}
+
+/* U as second factor; what fills it up is 0. */
+template <int N> static __device__ inline void lay_out(const mode_call &s, char *re, char *im) {
+    const int rows = (s.summed + 31) / 32 * 32;
+    wg_zero<N>(re, rows);
+    wg_zero<N>(im, rows);
+    __syncthreads();
+    for_each_entry(s.u, [&](int i, int j, float2 u) {
+        const int at = s.forward ? wg_at<N>(j, i) : wg_at<N>(i, j);
+        *reinterpret_cast<float *>(re + at) = u.x;
+        *reinterpret_cast<float *>(im + at) = s.forward ? u.y : -u.y;
+    });
+}
+
+/* ---- what comes in ---- */
+
+/* The columns of a warp: where a lane copies from. */
+template <bool CORE> struct step_reader;
+
+template <> struct step_reader<false> {
+    const float *next;
+    bool exists;
+
+    __device__ void begin(const mode_call &s, int64_t first, int lane) {
+        const int64_t c = first + 4 * (lane % 4), matrix = c / s.n;
+        exists = matrix < s.matrices;
+        next = s.in + lane / 4 % 2 * s.in_part;
+        next += exists ? matrix * s.in_matrix + (c - matrix * s.n) + lane / 8 * s.in_number : 0;
+    }
+    __device__ void fetch(const mode_call &s, int step, char *to, int lane) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const bool counts = exists && 8 * step + lane / 8 + 4 * h < s.summed;
+            copy_async<16>(to + (lane / 4 + 8 * h) * 80 + lane % 4 * 16,
+                           counts ? next + 4 * h * s.in_number : s.in, counts);
+        }
+        next += 8 * s.in_number;
+    }
+    /* Of numbers t and t + 4: the parts of both rows. */
+    static __device__ void take(const char *from, int lane, float4 *re, float4 *im) {
+        const char *at = from + lane % 4 * 160 + lane / 4 * 8;
+        const float2 r0 = *reinterpret_cast<const float2 *>(at);
+        const float2 i0 = *reinterpret_cast<const float2 *>(at + 80);
+        const float2 r1 = *reinterpret_cast<const float2 *>(at + 640);
+        const float2 i1 = *reinterpret_cast<const float2 *>(at + 720);
+        *re = make_float4(r0.x, r0.y, r1.x, r1.y);
+        *im = make_float4(i0.x, i0.y, i1.x, i1.y);
+    }
+};
+
+template <> struct step_reader<true> {
+    const number<float, 2> *next;
+    int at[2]; /* of both its columns in a row of the core */
+
+    __device__ void begin(const mode_call &s, int64_t first, int lane) {
+        next = s.core + lane / 8 * s.row;
+        at[0] = in_core(s, (int)first + lane % 8 * 2);
+        at[1] = in_core(s, (int)first + lane % 8 * 2 + 1);
+    }
+    __device__ void fetch(const mode_call &s, int step, char *to, int lane) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const bool row = 8 * step + lane / 8 + 4 * h < s.summed;
+            char *pair = to + (lane / 8 + 4 * h) * PAIR_BYTES + lane % 8 * 16;
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                const bool counts = row && at[c] >= 0;
+                const float *from =
+                    reinterpret_cast<const float *>(counts ? next + 4 * h * s.row + at[c] : s.core);
+                if (s.wide) {
+                    if (c == 0) {
+                        copy_async<16>(pair, from, counts);
+                    }
+                } else if (s.whole) {
+                    copy_async<8>(pair + 8 * c, from, counts);
+                } else {
+                    copy_async<4>(pair + 8 * c, from, counts);
+                    copy_async<4>(pair + 8 * c + 4, from + 1, counts);
+                }
+            }
+        }
+        next += 8 * s.row;
+    }
+    static __device__ void take(const char *from, int lane, float4 *re, float4 *im) {
+        const char *at = from + lane % 4 * PAIR_BYTES + lane / 4 * 16;
+        const float4 a = *reinterpret_cast<const float4 *>(at);
+        const float4 b = *reinterpret_cast<const float4 *>(at + 4 * PAIR_BYTES);
+        *re = make_float4(a.x, a.z, b.x, b.z);
+        *im = make_float4(a.y, a.w, b.y, b.w);
+    }
+};
+
+/* ---- what goes out ---- */
+
+template <int N>
+static __device__ inline void store_columns(const mode_call &s, int64_t first, int lane,
+                                            const float (&re)[N / 2], const float (&im)[N / 2]) {
+    const int64_t c = first + lane / 4 * 2, matrix = c / s.n;
+    if (matrix >= s.matrices) {
+        return;
+    }
+    float *to = s.out + matrix * s.out_matrix + (c - matrix * s.n) + lane % 4 * 2 * s.out_number;
+#pragma unroll
+    for (int j = 0; j < N / 8; j++, to += 8 * s.out_number) {
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            if (8 * j + lane % 4 * 2 + e < s.made) {
+                float *row = to + e * s.out_number;
+                store_two(row, re[4 * j + e], re[4 * j + 2 + e]);
+                store_two(row + s.out_part, im[4 * j + e], im[4 * j + 2 + e]);
+            }
+        }
+    }
+}
+
+template <int N>
+static __device__ inline void store_core(const mode_call &s, int64_t first, int lane,
+                                         const float (&re)[N / 2], const float (&im)[N / 2]) {
+    const int c = (int)first + lane / 4 * 2, at[2] = {in_core(s, c), in_core(s, c + 1)};
+    number<float, 2> *row = s.core + lane % 4 * 2 * s.row;
+#pragma unroll
+    for (int j = 0; j < N / 8; j++, row += 8 * s.row) {
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            if (8 * j + lane % 4 * 2 + e < s.made) {
+                blend_core(s, row + e * s.row, at, make_float2(re[4 * j + e], re[4 * j + 2 + e]),
+                           make_float2(im[4 * j + e], im[4 * j + 2 + e]));
+            }
+        }
+    }
+}
+
+/* ---- the product ---- */
+
+/* A lane's factors of a step; rounded when nothing is multiplied, as products own registers. */
+static __device__ inline float4 factor_of(float4 x, float sign) {
+    wg_hold(x);
+    const float by = sign * to_tf32(1.0f);
+    return make_float4(x.x * by, x.y * by, x.z * by, x.w * by);
+}
+
+template <int N, core_side CORE>
+static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
+    multiply_columns(mode_call s) {
+    extern __shared__ char shared[];
+    char *re_of_u = shared + (1024 - (uint32_t)__cvta_generic_to_shared(shared) % 1024) % 1024;
+    char *im_of_u = re_of_u + part_bytes<N>(s.summed);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, steps = (s.summed + 7) / 8;
+    char *ring = im_of_u + part_bytes<N>(s.summed) + warp * WARP_BYTES;
+    const int64_t tiles = (s.matrices * s.n + 63) / 64, stride = (int64_t)gridDim.x * groups_of(N);
+    int64_t tile = blockIdx.x + (int64_t)gridDim.x * (warp / 4);
+
+    step_reader<CORE == CORE_IN> reader;
+    int64_t fetched = tile; /* whose steps are fetched, and the next one of them */
+    int step = 0, slot = 0;
+    const auto fetch = [&](int into) {
+        if (fetched < tiles) {
+            if (step == 0) {
+                reader.begin(s, fetched * 64 + warp % 4 * 16, lane);
+            }
+            reader.fetch(s, step, ring + into * STEP_BYTES, lane);
+            step = step + 1 == steps ? 0 : step + 1;
+            fetched += step == 0 ? stride : 0;
+        }
+        copies_commit();
+    };
+    lay_out<N>(s, re_of_u, im_of_u);
+    wg_publish();
+    kernel_before_wait();
+    kernel_behind_go();
+    for (int ahead = 0; ahead < RING - 1; ahead++) {
+        fetch(ahead);
+    }
+    __syncthreads();
+    const uint64_t re_matrix = wg_matrix(re_of_u), im_matrix = wg_matrix(im_of_u);
+
+    float re[N / 2], im[N / 2];
+    float4 next_re, next_im;
+    const auto take = [&] {
+        copies_wait_but<RING - 2>();
+        __syncwarp();
+        reader.take(ring + slot * STEP_BYTES, lane, &next_re, &next_im);
+        fetch((slot + RING - 1) % RING); /* what the step before was made from */
+        slot = (slot + 1) % RING;
+    };
+    if (tile < tiles) {
+        take();
+    }
+    for (; tile < tiles; tile += stride) {
+        for (int k = 0; k < steps; k++) {
+            const float4 x = factor_of(next_re, 1.0f), y = factor_of(next_im, 1.0f);
+            const float4 minus = factor_of(next_re, -1.0f);
+            wg_begin();
+            wg_product(re, x, wg_rows<N>(re_matrix, k), k > 0);
+            wg_product(im, y, wg_rows<N>(re_matrix, k), k > 0);
+            wg_product(re, y, wg_rows<N>(im_matrix, k), true);
+            wg_product(im, minus, wg_rows<N>(im_matrix, k), true);
+            wg_end();
+            take(); /* beyond the last tile there is nothing, which does no harm */
+            wg_wait<0>();
+        }
+        wg_fence(re);
+        wg_fence(im);
+        const int64_t first = tile * 64 + warp % 4 * 16;
+        if (CORE == CORE_OUT) {
+            store_core<N>(s, first, lane, re, im);
+        } else {
+            store_columns<N>(s, first, lane, re, im);
+        }
+    }
+}
+
+/* ---- launches ---- */
+
+/* f(N) as a constant: as many numbers as there is a kernel for. */
+template <class R, class F> static R with_numbers(int64_t made, F f) {
+    using std::integral_constant;
+    return made <= 32   ? f(integral_constant<int, 32>())
+           : made <= 48 ? f(integral_constant<int, 48>())
+           : made <= 64 ? f(integral_constant<int, 64>())
+           : made <= 88 ? f(integral_constant<int, 88>())
+           : made <= 96 ? f(integral_constant<int, 96>())
+                        : f(integral_constant<int, 128>());
+}
+
+bool cuda_sm90_mode_fits(const tg_backend *be) {
+    return cuda_state_of(be)->is_hopper;
+}
+
+template <int N, core_side CORE>
+static tg_status run_numbers(tg_backend *be, const mode_call *call) {
+    const int64_t tiles = (call->matrices * call->n + 63) / 64;
+    return tiles == 0
+               ? TG_OK
+               : CUDA_CHECK(be,
+                            launch_chained(multiply_columns<N, CORE>,
+                                           shorter(tiles, cuda_state_of(be)->processors),
+                                           groups_of(N) * WG_THREADS, shared_bytes<N>(call->summed),
+                                           cuda_stream(be), call->chained, *call),
+                            "multiplying a mode");
+}
+
+tg_status cuda_sm90_mode(tg_backend *be, const mode_call *call, core_side side) {
+    return with_numbers<tg_status>(call->made, [&](auto made) {
+        constexpr int N = decltype(made)::value;
+        return side == CORE_NOWHERE ? run_numbers<N, CORE_NOWHERE>(be, call)
+               : side == CORE_IN    ? run_numbers<N, CORE_IN>(be, call)
+                                    : run_numbers<N, CORE_OUT>(be, call);
+    });
+}
