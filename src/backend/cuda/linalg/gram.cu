@@ -112,10 +112,17 @@ static __device__ void load_panels(const gram_job &job, const row_groups &groups
     uint32_t *words = reinterpret_cast<uint32_t *>(raw + share::turns * 32 * job.size);
     fetch_panel<LYING, ROWS>(job, groups, place, raw, words);
     for (int chunk = 0; chunk < chunks; chunk++) {
-        widen_panel<PARTS, LYING, ROWS>(job, groups, place, raw, words,
-                                        planes + chunk % 2 * PARTS * share::plane);
+        double *to = planes + chunk % 2 * PARTS * share::plane;
+        /* the first two of the other kind have set to 0 what there is no row for */
+        if (PARTS == 2 && chunk > 1 && is_plain<LYING, ROWS>(job, place)) {
+            widen_plain<LYING, ROWS>(job, raw, to);
+        } else {
+            widen_panel<PARTS, LYING, ROWS>(job, groups, place, raw, words, to);
+        }
         place.advance(job);
-        if (chunk + 1 < chunks) {
+        if (chunk + 1 < chunks && PARTS == 2 && is_plain<LYING, ROWS>(job, place)) {
+            fetch_plain<LYING, ROWS>(job, place, raw);
+        } else if (chunk + 1 < chunks) {
             fetch_panel<LYING, ROWS>(job, groups, place, raw, words);
         }
         meet();

@@ -212,4 +212,57 @@ static __device__ void widen_panel(const gram_job &job, const row_groups &groups
     }
 }
 
+/* ---- panels of complex f32 without a mask, all of whose rows a block sees ---- */
+
+/* Most Gram matrices are of such, and warps that load should not hold up those that multiply. Only
+ * rows that there are come and go here; chunks are full. */
+template <bool LYING, int ROWS>
+static __device__ inline bool is_plain(const gram_job &job, const cursor<LYING> &place) {
+    return job.real == TG_F32 && job.size == 8 && job.copy == 8 && !job.mask && job.dim <= ROWS &&
+           place.left >= COLUMNS;
+}
+
+/* Calls f(turn, offset) for the turns of a warp whose row there is: where its entry lies behind the
+ * first one of the lane's column, or of the chunk. */
+template <bool LYING, int ROWS, class F>
+static __device__ inline void for_each_turn(const gram_job &job, F f) {
+    using share = panel<LYING, ROWS>;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int64_t step = share::loaders * 2 * job.right;
+    int64_t offset = (warp * 2 + lane / COLUMNS) * job.right;
+#pragma unroll 8
+    for (int turn = warp; turn < share::turns; turn += share::loaders, offset += step) {
+        const int row = share::row(turn, lane);
+        if (row < job.dim) {
+            f(turn, LYING ? (int64_t)(share::column(turn, lane) * job.dim + row) : offset);
+        }
+    }
+}
+
+template <bool LYING, int ROWS>
+static __device__ void fetch_plain(const gram_job &job, const cursor<LYING> &place, char *raw) {
+    const float2 *from = reinterpret_cast<const float2 *>(job.x) + place.at;
+    float2 *to = reinterpret_cast<float2 *>(raw) + threadIdx.x % 32;
+    for_each_turn<LYING, ROWS>(job, [&](int turn, int64_t offset) {
+        __pipeline_memcpy_async(to + turn * 32, from + offset, sizeof(float2));
+    });
+    __pipeline_commit();
+}
+
+/* What there is no row for is 0 already. */
+template <bool LYING, int ROWS>
+static __device__ void widen_plain(const gram_job &job, const char *raw, double *planes) {
+    using share = panel<LYING, ROWS>;
+    const int lane = threadIdx.x % 32;
+    const float2 *from = reinterpret_cast<const float2 *>(raw) + lane;
+    __pipeline_wait_prior(0);
+    for_each_turn<LYING, ROWS>(job, [&](int turn, int64_t) {
+        double *to = planes + share::row(turn, lane) * share::row_step +
+                     share::column(turn, lane) * share::column_step;
+        const float2 x = from[turn * 32];
+        to[0] = x.x;
+        to[share::plane] = x.y;
+    });
+}
+
 #endif
