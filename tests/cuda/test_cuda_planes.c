@@ -23,8 +23,8 @@ static const struct {
     {4, {2, 2, 20, 8}, {2, 2, 7, 1}, 0},      {3, {2, 20, 60}, {2, 7, 50}, 0},
     {4, {6, 99, 33, 40}, {4, 67, 22, 40}, 2}, {4, {5, 112, 34, 22}, {3, 97, 33, 21}, 2},
     {4, {3, 4, 40, 34}, {2, 3, 36, 30}, 2},   {4, {8, 16, 24, 33}, {5, 9, 17, 23}, 3},
-    {4, {12, 8, 40, 65}, {9, 5, 33, 44}, 2},  {4, {4, 8, 64, 19}, {0, 0, 64, 17}, 1},
-    {4, {8, 8, 16, 65}, {8, 7, 9, 48}, 4},
+    {4, {4, 8, 64, 19}, {0, 0, 64, 17}, 1},   {4, {12, 8, 40, 65}, {9, 5, 33, 44}, 2},
+    {4, {8, 8, 16, 65}, {8, 7, 9, 48}, 4},    {4, {4, 8, 8, 33}, {3, 5, 7, 23}, 8},
 };
 
 typedef struct plane_case {
@@ -151,8 +151,8 @@ static void expand_otherwise(t_side *s, const void *what) {
 
 /* In every way for every shape. */
 static void compare(void (*script)(t_side *s, const void *what)) {
-    for (int i = 0; i < (int)(sizeof shapes / sizeof shapes[0]) * 8; i++) {
-        const plane_case c = {i / 8, i % 2 == 1, i / 2 % 2 == 1, i / 4 % 2 == 1};
+    for (int i = 0; i < (int)(sizeof shapes / sizeof shapes[0]) * 4; i++) {
+        const plane_case c = {i / 4, i % 2 == 1, i / 2 % 2 == 1, (i / 4 + i) % 2 == 0};
         t_gpu_compare(TG_C64, script, &c);
     }
 }
