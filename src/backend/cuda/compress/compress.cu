@@ -41,9 +41,7 @@ static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan 
         return project_large(be, op, plan);
     }
     const bool ready = lies_ready(op, plan), gathers = op->values && op->bitmap;
-    const bool forms = cuda_planes_form_fits(be, op, plan);
-    const int64_t chunk =
-        forms ? cuda_planes_chunk(plan, cuda_planes_form_at_once(be, plan)) : plan->chunk;
+    const int64_t chunk = plan->chunk;
     const int64_t entry_size = (int64_t)tg_dtype_size(op->modes.dtype);
     tg_status status = TG_OK;
     TG_TRY(cuda_plan_factors(be, plan, true, op->workspace));
@@ -57,17 +55,14 @@ static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan 
         if (ready) {
             now = static_cast<char *>(const_cast<void *>(op->source.dense)) +
                   begin * plan->unit * entry_size;
-        } else if (!forms) {
+        } else {
             TG_TRY(cuda_form_chunk(be, op, plan, begin, count, gathers, now));
         }
         int q = 0;
         if (plan->planes.tiles > 0) {
             q = 2;
-            char *next = plan->steps > q && chunk > plan->chunk
-                             ? cuda_plan_at(plan, op->workspace, plan->buffer[0])
-                             : cuda_plan_state(plan, op->workspace, q, begin);
-            TG_TRY(forms ? cuda_planes_form_contract(be, op, plan, begin, count, next)
-                         : cuda_planes_contract(be, plan, op->workspace, count, now, next));
+            char *next = cuda_plan_state(plan, op->workspace, q, begin);
+            TG_TRY(cuda_planes_contract(be, plan, op->workspace, count, now, next));
             now = next;
         }
         for (; q < plan->steps; q++) {

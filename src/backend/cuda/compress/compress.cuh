@@ -418,13 +418,6 @@ tg_status cuda_planes_contract_factors(tg_backend *be, const cuda_plan *plan, vo
 tg_status cuda_planes_contract_resident(tg_backend *be, const cuda_plan *plan, void *workspace,
                                         int64_t count, const void *in, void *out);
 
-/* The same from the factors of a gradient, of which kept entries go to op->values, where that can
- * be: its chunks need not be formed. How many planes a device takes at once, and the pass. */
-bool cuda_planes_form_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan);
-int64_t cuda_planes_form_at_once(const tg_backend *be, const cuda_plan *plan);
-tg_status cuda_planes_form_contract(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
-                                    int64_t begin, int64_t count, void *out);
-
 /* The same steps back, from `in`, and what finish_call says, its chunk and view aside. */
 tg_status cuda_planes_expand(tg_backend *be, const cuda_plan *plan, void *workspace, const void *in,
                              const finish_call<float, 2> *call);
