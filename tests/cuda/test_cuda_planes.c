@@ -1,6 +1,6 @@
 /* Compressed gradients with products rounded to TF32, where the GPU takes the last two modes of a
  * spectral weight in one pass: the shapes this is made for, odd ones and those beside them, against
- * ref; and twice the same bits. */
+ * ref; and twice the same bits. And the Gram matrices of a refresh. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +25,7 @@ static const struct {
     {4, {3, 4, 40, 34}, {2, 3, 36, 30}, 2},   {4, {8, 16, 24, 33}, {5, 9, 17, 23}, 3},
     {4, {4, 8, 64, 19}, {0, 0, 64, 17}, 1},   {4, {12, 8, 40, 65}, {9, 5, 33, 44}, 2},
     {4, {8, 8, 16, 65}, {8, 7, 9, 48}, 4},    {4, {4, 8, 8, 33}, {3, 5, 7, 23}, 8},
+    {4, {4, 16, 8, 37}, {3, 0, 7, 21}, 1},    {4, {8, 8, 8, 65}, {3, 5, 7, 23}, 5},
 };
 
 typedef struct plane_case {
@@ -149,6 +150,25 @@ static void expand_otherwise(t_side *s, const void *what) {
     t_keep_close(s, sample.values, z.growth);
 }
 
+/* Of a mode with so many columns that a block takes several chunks of them. */
+static void gram(t_side *s, const void *what) {
+    const int64_t *shape = what, left = shape[0], dim = shape[1], right = shape[2];
+    s->aligned = true;
+    t_note(s, "shape %lldx%lldx%lld", (long long)left, (long long)dim, (long long)right);
+    const void *x = t_random(s, s->dtype, left * dim * right);
+    void *out = t_output(s, TG_C128, dim * dim);
+    t_ok(s, s->ops->gram(s->be, s->dtype, left, dim, right, x, NULL, out));
+    t_keep_close(s, out, sqrt((double)(left * right)));
+}
+
+static void gram_of_many_columns(void **state) {
+    static const int64_t of[][3] = {{2, 33, 10007}, {20011, 19, 1}, {1, 70, 9001}, {9001, 70, 1}};
+    (void)state;
+    for (int i = 0; i < (int)(sizeof of / sizeof of[0]); i++) {
+        t_gpu_compare(TG_C64, gram, of[i]);
+    }
+}
+
 /* In every way for every shape. */
 static void compare(void (*script)(t_side *s, const void *what)) {
     for (int i = 0; i < (int)(sizeof shapes / sizeof shapes[0]) * 4; i++) {
@@ -169,6 +189,7 @@ static void and_back(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(to_the_core), cmocka_unit_test(and_back)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(to_the_core), cmocka_unit_test(and_back),
+                                       cmocka_unit_test(gram_of_many_columns)};
     return t_gpu_here() ? cmocka_run_group_tests(tests, t_gpu_begin, t_gpu_end) : EXIT_SUCCESS;
 }

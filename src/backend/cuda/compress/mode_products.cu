@@ -135,10 +135,13 @@ static int64_t in_large_chunk(const cuda_plan *plan) {
     return plan->state[1] + (plan->steps > 2 ? plan->state[2] : 0);
 }
 
-/* Large chunks, where kernels for Hopper GPUs form the tensor or write it out without a chunk. */
+/* Large chunks, where kernels for Hopper GPUs form the tensor or write it out without a chunk: for
+ * long rows, as both last modes in one pass are faster for short ones. */
 static void plan_large_chunk(cuda_plan *plan) {
-    if (plan->planes.tiles == 0 || !plan->gathers || plan->steps > 3 ||
-        plan->step[1].factor.own != CUDA_OWN_DIRECT || plan->dim0 % CUDA_FORM_INDICES != 0) {
+    enum { SHORT_ROW = 36 };
+    if (plan->planes.tiles == 0 || plan->planes.d3 <= SHORT_ROW || !plan->gathers ||
+        plan->steps > 3 || plan->step[1].factor.own != CUDA_OWN_DIRECT ||
+        plan->dim0 % CUDA_FORM_INDICES != 0) {
         return;
     }
     const int64_t bytes = in_large_chunk(plan) * (int64_t)sizeof(float) * CUDA_FORM_INDICES;
