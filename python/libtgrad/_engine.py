@@ -397,7 +397,8 @@ class _Streams:
 
     def __init__(self, engine, now):
         self.device, self.now = engine.device, now
-        self.own = torch.cuda.ExternalStream(engine.stream, device=engine.device)
+        self.own = (torch.cuda.ExternalStream(engine.stream, device=engine.device) if engine.stream
+                    else torch.cuda.default_stream(engine.device))
 
     def __enter__(self):
         self.guard = torch.cuda.device(self.device)
