@@ -53,6 +53,14 @@ static machine probe_machine(void) {
     return m;
 }
 
+/* What one of several processes uses; plain bytes, to be sent. */
+typedef struct rank_facts {
+    char host[64];
+    char backend[32];
+    char device[96]; /* with its number, of a GPU */
+    int32_t threads;
+} rank_facts;
+
 /* What both printers show: everything is gathered before the first byte of output. */
 typedef struct facts {
     tg_build_info build;
@@ -63,6 +71,9 @@ typedef struct facts {
     tg_backend_info *backends; /* (count) */
     int count;
     char libraries[128]; /* of io; a backend names its own */
+    tg_comm_launch launch;
+    tg_comm *comm;
+    rank_facts *ranks; /* of each process */
 } facts;
 
 static tg_status gather(tg_context *ctx, facts *f) {
@@ -81,6 +92,34 @@ static tg_status gather(tg_context *ctx, facts *f) {
     return status;
 }
 
+/* Everybody's facts, on every rank. */
+static tg_status gather_ranks(tg_context *ctx, const cli_common *common, facts *f) {
+    tg_status status = tg_comm_create_world(ctx, NULL, &f->comm);
+    if (status != TG_OK) {
+        return status;
+    }
+    const int count = tg_comm_ranks(f->comm), device = cli_device(common);
+    f->launch = tg_comm_get_launch();
+    f->ranks = cli_need(calloc((size_t)count, sizeof *f->ranks));
+    rank_facts *own = &f->ranks[tg_comm_rank(f->comm)];
+    (void)gethostname(own->host, sizeof own->host - 1);
+    snprintf(own->backend, sizeof own->backend, "%s", f->backend);
+    for (int i = 0; i < f->count; i++) {
+        if (strcmp(f->backends[i].name, f->backend) == 0) {
+            char number[16] = "";
+            if (device >= 0) {
+                snprintf(number, sizeof number, "%d: ", device);
+            }
+            snprintf(own->device, sizeof own->device, "%s%.76s", number, f->backends[i].device);
+        }
+    }
+    own->threads = f->threads;
+    const tg_tensor all = {.dtype = TG_U8,
+                           .shape = {1, {(int64_t)((size_t)count * sizeof *f->ranks)}},
+                           .data = f->ranks};
+    return tg_comm_all_gather(f->comm, &all);
+}
+
 static const tg_backend_info *find_gpu(const facts *f) {
     for (int i = 0; i < f->count; i++) {
         if (strcmp(f->backends[i].name, "cuda") == 0) {
@@ -88,6 +127,36 @@ static const tg_backend_info *find_gpu(const facts *f) {
         }
     }
     return NULL;
+}
+
+static void print_rank_text(const facts *f) {
+    const int count = tg_comm_ranks(f->comm);
+    if (count > 1) {
+        printf("ranks      %d by %s, over %s\n", count, f->launch.launcher,
+               tg_comm_transport(f->comm));
+    }
+    for (int i = 0; count > 1 && i < count; i++) {
+        const rank_facts *r = &f->ranks[i];
+        printf("  %-8d %s, backend %s, %s, threads %d\n", i, r->host, r->backend, r->device,
+               (int)r->threads);
+    }
+}
+
+static json_t *json_of_ranks(const facts *f) {
+    json_t *object = cli_json_object(), *list = cli_json_array();
+    for (int i = 0; i < tg_comm_ranks(f->comm); i++) {
+        const rank_facts *r = &f->ranks[i];
+        json_t *rank = cli_json_object();
+        cli_json_set(rank, "host", cli_json_text(r->host));
+        cli_json_set(rank, "backend", cli_json_text(r->backend));
+        cli_json_set(rank, "device", cli_json_text(r->device));
+        cli_json_set(rank, "threads", cli_json_integer(r->threads));
+        cli_json_append(list, rank);
+    }
+    cli_json_set(object, "launcher", cli_json_text(f->launch.launcher));
+    cli_json_set(object, "transport", cli_json_text(tg_comm_transport(f->comm)));
+    cli_json_set(object, "rank", list);
+    return object;
 }
 
 static void print_text(const facts *f) {
@@ -107,6 +176,7 @@ static void print_text(const facts *f) {
     if (*f->math) {
         printf("math       %s\n", f->math);
     }
+    print_rank_text(f);
     for (int i = 0; i < f->count; i++) {
         const tg_backend_info *info = &f->backends[i];
         printf("\nbackend %s: %s\n", info->name, info->summary);
@@ -162,6 +232,7 @@ static void print_json(const facts *f) {
     if (*f->math) {
         cli_json_set(object, "math", cli_json_text(f->math));
     }
+    cli_json_set(object, "ranks", json_of_ranks(f));
     cli_json_set(object, "backends", backends);
     cli_json_print(object);
 }
@@ -174,14 +245,19 @@ static int run(const cli_call *call) {
     facts f;
     int code = CLI_OK;
     tg_status status = gather(ctx, &f);
+    status = status == TG_OK ? gather_ranks(ctx, call->common, &f) : status;
     if (status != TG_OK) {
         code = cli_fail_status(ctx, status);
+    } else if (!cli_is_first()) {
+        code = CLI_OK; /* rank 0 tells */
     } else if (call->common->json) {
         print_json(&f);
     } else {
         print_text(&f);
     }
     free(f.backends);
+    free(f.ranks);
+    tg_comm_destroy(&f.comm);
     tg_context_destroy(&ctx);
     return code;
 }
@@ -194,10 +270,12 @@ const cli_command cli_cmd_info = {
         "'backend', 'threads' and, on a GPU, 'math' are what a run with the same options\n"
         "would use.\n"
         "'overrides' are the operations that a backend does itself; it does all others\n"
-        "as ref does. Asking for a backend that cannot run here is an error.\n",
+        "as ref does. Asking for a backend that cannot run here is an error.\n"
+        "Started by mpirun, mpiexec or srun it tells of every process what it would use.\n",
     .examples = "  tgrad info\n"
                 "  tgrad info --backend cuda\n"
-                "  tgrad info --json | jq -r .backend\n",
+                "  tgrad info --json | jq -r .backend\n"
+                "  mpirun -n 4 tgrad info\n",
     .takes = CLI_TAKES_DEVICE | CLI_TAKES_JSON,
     .run = run,
 };

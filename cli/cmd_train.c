@@ -260,11 +260,22 @@ static void print_json(const tg_context *ctx, const tg_train_end *end, const tg_
     cli_json_print(object);
 }
 
-static tg_status train(const tg_context *ctx, tg_trainer *trainer, bool json) {
+static void print_communication(const tg_comm *comm, int64_t steps) {
+    const tg_comm_stats stats = tg_comm_get_stats(comm);
+    char bytes[CLI_UNIT_TEXT];
+    if (tg_comm_ranks(comm) > 1) {
+        cli_bytes_text((uint64_t)((stats.reduced + stats.copied) / (steps > 0 ? steps : 1)), bytes);
+        cli_say("%d ranks over %s: %s per step, %.1f s with waiting for each other",
+                tg_comm_ranks(comm), tg_comm_transport(comm), bytes, stats.seconds);
+    }
+}
+
+static tg_status train(const tg_context *ctx, const tg_comm *comm, tg_trainer *trainer, bool json) {
     screen s = {.has_bar = cli_is_first() && !is_quiet && isatty(STDERR_FILENO),
                 .last.train_loss = (double)NAN};
     const tg_train_watch watch = {
         .user = &s, .on_step = show_step, .on_epoch = show_epoch, .should_stop = should_stop};
+    const int64_t before = tg_trainer_end(trainer).step;
     tg_train_end end;
     tg_status status = tg_trainer_run(trainer, &watch, &end);
     cli_wipe_line();
@@ -287,6 +298,7 @@ static tg_status train(const tg_context *ctx, tg_trainer *trainer, bool json) {
         print_memory(&s.last);
         print_time(&s.time);
         print_ranks(&s.last.ranks);
+        print_communication(comm, end.step - before);
         cli_say("finished: %lld epochs, %lld steps; %s", (long long)end.epoch, (long long)end.step,
                 end.checkpoint);
     }
@@ -316,7 +328,8 @@ static tg_status begin(tg_trainer *trainer, bool *resumed) {
     return is_forced ? tg_trainer_replace(trainer) : tg_trainer_start(trainer);
 }
 
-static tg_status run_trainer(const tg_context *ctx, tg_trainer *trainer, bool json) {
+static tg_status run_trainer(const tg_context *ctx, const tg_comm *comm, tg_trainer *trainer,
+                             bool json) {
     bool resumed = false;
     tg_status status = begin(trainer, &resumed);
     if (status == TG_OK && resumed && tg_trainer_is_finished(trainer)) {
@@ -333,7 +346,7 @@ static tg_status run_trainer(const tg_context *ctx, tg_trainer *trainer, bool js
         const struct sigaction action = {.sa_handler = on_signal};
         sigaction(SIGINT, &action, NULL);
         sigaction(SIGTERM, &action, NULL);
-        status = train(ctx, trainer, json);
+        status = train(ctx, comm, trainer, json);
         signal(SIGINT, SIG_DFL); /* nothing listens any more */
         signal(SIGTERM, SIG_DFL);
     }
@@ -386,7 +399,7 @@ static int run(const cli_call *call) {
     if (status == TG_OK) {
         status = tg_trainer_create_comm(ctx, comm, settings, run_folder, &trainer);
     }
-    status = status == TG_OK ? run_trainer(ctx, trainer, json) : status;
+    status = status == TG_OK ? run_trainer(ctx, comm, trainer, json) : status;
     const int code = status == TG_OK ? CLI_OK : fail_all(ctx, comm, status);
     tg_trainer_destroy(&trainer);
     tg_settings_destroy(&settings);
@@ -409,12 +422,14 @@ const cli_command cli_cmd_train = {
         "step, saves and exits 0; --resume auto continues bit for bit, with the settings of\n"
         "DIR/config.yaml unless CONFIG.yaml is named. A DIR that holds a run is refused "
         "otherwise,\n"
-        "and so is one in which a process trains; a run that is refused changes no file.\n",
+        "and so is one in which a process trains; a run that is refused changes no file.\n"
+        "Processes of mpirun, mpiexec or srun share every batch; rank 0 prints and writes.\n",
     .examples = "  tgrad train configs/darcy16.yaml --run runs/darcy --data.root data\n"
                 "  tgrad train configs/darcy16.yaml --run runs/adam --opt.name adam --seed 3\n"
                 "  tgrad train configs/darcy16.yaml --run runs/tuned --init weights.safetensors\n"
                 "  tgrad train configs/darcy16.yaml --run runs/darcy --resume auto\n"
-                "  tgrad train --run runs/darcy --resume auto --opt.n_epochs 200\n",
+                "  tgrad train --run runs/darcy --resume auto --opt.n_epochs 200\n"
+                "  mpirun -n 4 tgrad train configs/darcy16.yaml --run runs/darcy4\n",
     .options = options,
     .describe = cli_keys_describe,
     .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE | CLI_TAKES_OVERRIDES,

@@ -126,6 +126,28 @@ static int share_of_threads(void) {
     return online > launch.local_ranks ? (int)(online / launch.local_ranks) : 1;
 }
 
+/* Whether the backend that is named, or would be chosen, computes on a GPU. */
+static bool wants_gpu(const cli_common *common) {
+    bool wants = false;
+    for (int i = 0; i < tg_backend_count(); i++) {
+        tg_backend_info info;
+        wants = wants || (tg_backend_describe(NULL, i, &info) == TG_OK && info.available &&
+                          strcmp(info.name, "cuda") == 0);
+    }
+    return common->backend ? strcmp(common->backend, "cuda") == 0 : wants;
+}
+
+int cli_device(const cli_common *common) {
+    const tg_comm_launch launch = tg_comm_get_launch();
+    const char *wish = getenv("TGRAD_DEVICE");
+    if ((!wish && launch.ranks == 1) || !wants_gpu(common)) {
+        return -1;
+    }
+    return wish                     ? (int)strtol(wish, NULL, 10)
+           : launch.local_rank >= 0 ? launch.local_rank
+                                    : launch.rank;
+}
+
 int cli_open_context(const cli_common *common, bool choose, tg_context **out) {
     *out = NULL;
     if (choose && common->threads != 1) {
@@ -135,6 +157,7 @@ int cli_open_context(const cli_common *common, bool choose, tg_context **out) {
     config.threads = common->threads > 0 ? (int)common->threads : share_of_threads();
     config.math = strcmp(common->math, "fp32") == 0 ? TG_MATH_FP32 : TG_MATH_TF32;
     config.log = cli_is_first() ? log_to_stderr : NULL;
+    config.device = choose || common->backend ? cli_device(common) : -1;
     tg_context *ctx = NULL;
     tg_status status = tg_context_create(&config, &ctx);
     if (status == TG_OK && (choose || common->backend)) {
@@ -142,6 +165,10 @@ int cli_open_context(const cli_common *common, bool choose, tg_context **out) {
     }
     if (status != TG_OK) {
         cli_fail_status(ctx, status);
+        if (config.device > 0 && !getenv("TGRAD_DEVICE")) {
+            cli_fail("ranks of a machine use its GPUs in turn: start no more than it has, or let "
+                     "them share one with TGRAD_DEVICE=0");
+        }
         tg_context_destroy(&ctx);
         return CLI_FAILED;
     }

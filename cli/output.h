@@ -29,6 +29,10 @@ int cli_usage(const char *command, const char *format, ...) TG_PRINTF(2, 3);
 /* Whether this process tells what several have to say: it is the only one or rank 0. */
 bool cli_is_first(void);
 
+/* The GPU to compute on: that of the environment variable TGRAD_DEVICE or, of several ranks, the
+ * one with the rank's number on its machine. -1: the first one, or none. */
+int cli_device(const cli_common *common);
+
 /* A context for `common`: threads, backend (only if the command names one or `choose` is set) and a
  * log to stderr. On failure the reason was printed, *out is NULL and CLI_FAILED comes back. */
 int cli_open_context(const cli_common *common, bool choose, tg_context **out);

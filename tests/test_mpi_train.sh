@@ -7,6 +7,7 @@
 # TG_LONG=1: 50 deaths at random moments instead of 2.
 set -uo pipefail
 tgrad=$(realpath "$1")
+fake=$(realpath "$3")/bin/tgrad_fake
 . "$2/tests/support/mpi.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -57,6 +58,7 @@ done
 for ranks in 2 4; do
     same_curves run1 run$ranks
     same_curves adam1 adam$ranks
+    grep -q "^$ranks ranks over .* per step" run$ranks.out || complain "what was sent: $(tail -3 run$ranks.out)"
     [ "$(grep -c '^finished' run$ranks.out)" -eq 1 ] || complain "not one rank prints: $(cat run$ranks.out)"
 done
 train 2 again
@@ -70,6 +72,19 @@ for ranks in 1 3; do
     [ "$(wc -l <more$ranks/metrics.jsonl)" -eq 6 ] || complain "resumed on $ranks: $(wc -l more$ranks/metrics.jsonl)"
 done
 same_curves more1 more3
+
+# On a device that is none, values go through the host: the same bits.
+if [ -x "$fake" ]; then
+    with_ranks 2 "$fake" train config.yaml --run device --threads 1 --backend cuda >device.out 2>&1 ||
+        complain "device: $(tail -5 device.out)"
+    cmp -s "$(newest run2)" "$(newest device)" || complain "device: other bits"
+    with_ranks 2 "$fake" info --backend cuda -t1 >info.out 2>&1
+    [ "$(grep -cE '^  [01] .*backend cuda, [01]: ' info.out)" -eq 2 ] || complain "info: $(cat info.out)"
+    with_ranks 3 "$fake" info --backend cuda >info.out 2>&1 && complain "more ranks than devices, and exit code 0"
+    grep -q 'start no more than it has' info.out || complain "more ranks than devices: $(cat info.out)"
+    with_ranks 2 "$tgrad" info --json -t1 2>&1 | jq -e '.ranks.launcher == "mpirun" and (.ranks.rank | length == 2)' >/dev/null ||
+        complain "info --json of two ranks"
+fi
 
 # Deaths: a rank is killed or told to stop at some moment; the run goes on as if nothing was.
 long=(--opt.n_epochs 25 --opt.eval_interval 5)
