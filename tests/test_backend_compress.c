@@ -165,7 +165,7 @@ static void for_all_setups(t_side *s, void (*check)(t_side *s, const setup *u, i
         for (int v = 0; v < T_COUNT(shares) * T_COUNT(batches); v++) {
             const int64_t batch = batches[v % T_COUNT(batches)];
             const double share = shares[v / T_COUNT(batches)];
-            if (batch > 0 && shapes[i].ndim < 2) {
+            if ((batch > 0 && shapes[i].ndim < 2) || t_leaves_out(s)) {
                 continue;
             }
             t_note(s, "shape %d, share %g, batch %lld", i, share, (long long)batch);
@@ -448,6 +448,9 @@ static void check_adam(t_side *s, int64_t n, int kind) {
 static void adam(t_side *s) {
     for (int l = 0; l < t_length_count; l++) {
         for (int kind = t_lengths[l] < 1000 ? 0 : 12; kind < 16; kind++) {
+            if (t_leaves_out(s)) {
+                continue;
+            }
             t_note(s, "n %lld, kind %d", (long long)t_lengths[l], kind);
             check_adam(s, t_lengths[l], kind);
         }

@@ -101,6 +101,9 @@ static void select_topk(t_side *s) {
     for (int l = 0; l < T_COUNT(lengths); l++) {
         const int64_t n = lengths[l];
         for (int v = 0; v < value_count(n) * cut_count(n); v++) {
+            if (t_leaves_out(s)) {
+                continue;
+            }
             const int64_t k = cut(n, v / value_count(n));
             t_note(s, "%lld of %lld, values %d", (long long)k, (long long)n, v % value_count(n));
             const void *host = make_values(s, (values)(v % value_count(n)), n);
@@ -127,6 +130,9 @@ static void select_random(t_side *s) {
     for (int l = 0; l < T_COUNT(lengths); l++) {
         const int64_t n = lengths[l];
         for (int c = 0; c < cut_count(n); c++) {
+            if (t_leaves_out(s)) {
+                continue;
+            }
             const int64_t k = cut(n, c);
             t_note(s, "%lld of %lld", (long long)k, (long long)n);
             tg_bitmap bitmap = t_bitmap_output(s, n);
@@ -146,6 +152,9 @@ static void select_random(t_side *s) {
 static void random_is_uniform(t_side *s) {
     enum { N = 17, K = 5, DRAWS = 2000 };
     int times[N] = {0};
+    if (t_runs_once()) {
+        return;
+    }
     for (uint32_t step = 0; step < DRAWS; step++) {
         tg_bitmap bitmap = t_bitmap_output(s, N);
         const tg_rng stream = {.seed = 5, .purpose = TG_RNG_SELECT, .step = step};
@@ -169,6 +178,9 @@ static void select_weighted(t_side *s) {
     for (int l = 0; l < T_COUNT(lengths); l++) {
         const int64_t n = lengths[l];
         for (int v = 0; v < value_count(n) * cut_count(n); v++) {
+            if (t_leaves_out(s)) {
+                continue;
+            }
             const int64_t k = cut(n, v / value_count(n));
             t_note(s, "%lld of %lld, values %d", (long long)k, (long long)n, v % value_count(n));
             const void *host = make_values(s, (values)(v % value_count(n)), n);
@@ -194,6 +206,9 @@ static void select_weighted(t_side *s) {
 /* One of three entries, weights 1, 2 and 5: chosen with those odds. */
 static void weights_are_odds(t_side *s) {
     enum { DRAWS = 4000 };
+    if (t_runs_once()) {
+        return;
+    }
     static const double weights[3] = {1.0, 2.0, 5.0};
     void *host = t_host_alloc(s, s->dtype, 3);
     for (int i = 0; i < 3; i++) {
@@ -239,6 +254,9 @@ static int share_count(int64_t n) {
 static void bitmap_rank(t_side *s) {
     for (int l = 0; l < T_COUNT(lengths); l++) {
         for (int p = 0; p < share_count(lengths[l]); p++) {
+            if (t_leaves_out(s)) {
+                continue;
+            }
             const int64_t n = lengths[l];
             t_note(s, "n %lld, share %g", (long long)n, shares[p]);
             tg_bitmap bitmap = t_bitmap_output(s, n);
@@ -286,6 +304,9 @@ static void check_use(t_side *s, int64_t n, double share) {
 static void use(t_side *s) {
     for (int l = 0; l < T_COUNT(lengths); l++) {
         for (int p = 0; p < share_count(lengths[l]); p++) {
+            if (t_leaves_out(s)) {
+                continue;
+            }
             t_note(s, "n %lld, share %g", (long long)lengths[l], shares[p]);
             check_use(s, lengths[l], shares[p]);
         }

@@ -53,6 +53,10 @@ bool t_runs_once(void) {
     return getenv("TEST_ONCE") != NULL;
 }
 
+bool t_leaves_out(t_side *s) {
+    return t_runs_once() && (s->asked++ + (int)s->dtype) % 5 != 0;
+}
+
 void t_side_begin(t_side *s, tg_backend *be, tg_dtype dtype) {
     *s = (t_side){.be = be, .ops = be->ops, .dtype = dtype};
     s->last_record = &s->records;

@@ -29,6 +29,7 @@ typedef struct t_side {
     tg_dtype dtype; /* of the row that is run */
     char note[160]; /* where the script is, for messages */
     uint32_t draws; /* random arrays made so far */
+    int asked;      /* combinations that t_leaves_out was asked about */
     bool aligned;   /* arrays begin where the allocator aligns, for paths that need it */
     t_block *blocks;
     t_host *hosts;
@@ -37,8 +38,11 @@ typedef struct t_side {
 } t_side;
 
 /* Whether scripts are run once, on the backend under test alone: TEST_ONCE in the environment, for
- * tools that watch what kernels do and make them slow. */
+ * tools that watch what kernels do and make them slow. Statistics are left out then .. */
 bool t_runs_once(void);
+/* .. and so is this one of many combinations of sizes and options, but for every fifth; which those
+ * are differs from dtype to dtype. */
+bool t_leaves_out(t_side *s);
 
 void t_side_begin(t_side *s, tg_backend *be, tg_dtype dtype);
 void t_side_end(t_side *s); /* releases everything without checks; also after a failure */
