@@ -27,6 +27,8 @@ static int close_context(void **state) {
 static bool is_optional(size_t offset) {
     return offset == offsetof(tg_backend_ops, block_workspace) ||
            offset == offsetof(tg_backend_ops, block_forward) ||
+           offset == offsetof(tg_backend_ops, block_back_workspace) ||
+           offset == offsetof(tg_backend_ops, block_backward) ||
            offset == offsetof(tg_backend_ops, rule_step);
 }
 

@@ -87,13 +87,17 @@ static void placement_harms_nothing(void **state) {
     }
 }
 
-/* Where the backend has blocks in one call, no inverse transform is left in forward. */
-static void blocks_in_one_call(void **state) {
-    (void)state;
+/* Where the backend has blocks in one call, no inverse transform is left, and in backward each sum
+ * of three gradients is one op, with or without checkpointing. */
+static void expect_blocks(const char *checkpointing, bool keeps) {
     const int64_t grid[] = {9, 12};
+    char json[256];
+    snprintf(json, sizeof json,
+             "{\"n_modes\": [6, 6], \"hidden_channels\": 6, \"n_layers\": 3,"
+             "\"activation_checkpoint\": \"%s\"}",
+             checkpointing);
     tg_context *ctx = net_context("fake", 1);
-    const tg_fno_config config =
-        net_config(ctx, "{\"n_modes\": [6, 6], \"hidden_channels\": 6, \"n_layers\": 3}");
+    const tg_fno_config config = net_config(ctx, json);
     tg_fno *fno = NULL;
     net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
     for (int training = 0; training < 2; training++) {
@@ -104,14 +108,35 @@ static void blocks_in_one_call(void **state) {
             assert_int_not_equal(p->ops[i].kind, NN_INVERSE);
             if (p->ops[i].kind == NN_BLOCK) {
                 assert_non_null(p->ops[i].mlp);
-                assert_int_equal(p->ops[i].out[0] >= 0, training); /* kept for backward alone */
+                /* kept for backward alone */
+                assert_int_equal(p->ops[i].out[0] >= 0, training && keeps);
                 blocks++;
             }
         }
         assert_int_equal(blocks, 3);
+        int backs = 0;
+        for (int i = p->backward_begin; i < p->op_count; i++) {
+            const nn_op *op = &p->ops[i];
+            assert_false(op->kind == NN_SKIP_BACK || op->kind == NN_ACCUMULATE);
+            if (op->kind == NN_BLOCK_BACK) {
+                backs++;
+                for (int k = 1; k <= 2; k++) { /* gradients of both skips leave behind it */
+                    assert_int_equal(op[k].kind, NN_HAND_OVER);
+                    assert_in_range(op[k].param, op->param, op->param + op->params - 1);
+                }
+            }
+        }
+        assert_int_equal(backs, training ? 3 : 0);
     }
     tg_fno_destroy(&fno);
     tg_context_destroy(&ctx);
+}
+
+static void blocks_in_one_call(void **state) {
+    (void)state;
+    expect_blocks("off", true);
+    expect_blocks("block", false);
+    expect_blocks("minimal", false);
 }
 
 /* ---- work ---- */

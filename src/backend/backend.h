@@ -418,9 +418,11 @@ struct tg_backend_ops {
     tg_status (*mlp_forward)(tg_backend *be, const tg_mlp *op);
     tg_status (*mlp_backward)(tg_backend *be, const tg_mlp *op);
     /* Whether the backend has a way of its own for a block of these sizes, and the bytes of its
-     * workspace; NULL: never. Only then block_forward may be called. */
+     * workspace; NULL: never. Only then block_forward may be called. Likewise backwards. */
     bool (*block_workspace)(tg_backend *be, const tg_block *op, size_t *bytes);
     tg_status (*block_forward)(tg_backend *be, const tg_block *op);
+    bool (*block_back_workspace)(tg_backend *be, const tg_block_back *op, size_t *bytes);
+    tg_status (*block_backward)(tg_backend *be, const tg_block_back *op);
     tg_status (*norm_forward)(tg_backend *be, const tg_norm *op);
     tg_status (*norm_backward)(tg_backend *be, const tg_norm *op);
     tg_status (*spectral_contract)(tg_backend *be, const tg_spectral *op);

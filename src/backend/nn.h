@@ -139,6 +139,31 @@ typedef struct tg_block {
     tg_storage store;              /* of x, z1, z2 and activated */
 } tg_block;
 
+/* The way back through what such a block adds up, u = act(x), from dz1 at z1 and dz2 at z2:
+ *   dx = (scale F^-1(spectrum) + skip^T dz1 + gate dz2) [act'(x) if through], with respect to u
+ *        otherwise; may be x, dz1 or dz2;
+ *   dskip += sum dz1 u^T;  dbias += sum dz1;  dgate += the diagonal of sum dz2 u^T.
+ * The inverse transform as of fft_inverse with weights TG_FFT_ADJOINT; arrays lie as of tg_block.
+ */
+typedef struct tg_block_back {
+    tg_dtype dtype;
+    int64_t batch, channels;
+    const struct tg_fft_desc *desc; /* of the transform */
+    struct tg_fft_plan *fft;        /* its plan; not for block_back_workspace */
+    double scale;
+    const void *spectrum; /* (batch, channels, modes) */
+    const void *x;        /* (batch, channels, pixels) */
+    tg_act act;
+    bool through;
+    const void *skip;            /* (channels, channels) */
+    const void *gate;            /* (channels); NULL: ones */
+    const void *dz1, *dz2;       /* like x */
+    void *dskip, *dbias, *dgate; /* like skip and gate; the latter two NULL: not wanted */
+    void *dx;                    /* like x */
+    void *workspace;             /* block_back_workspace() bytes */
+    tg_storage store;            /* of x, dz1, dz2 and dx */
+} tg_block_back;
+
 /* y = (x - mean) / sqrt(variance + eps) * weight[c] + bias[c], mean and (biased) variance over the
  * pixels of a channel of a sample (per_channel: instance norm) or over the whole sample (one
  * group). Backward reads x, stats and dy. */

@@ -90,6 +90,8 @@ int nn_add_gelu(nn_program *program, int x);
 
 /* The call of a block's slot, without pointers; the plan of its transform is told by `desc`. */
 tg_block nn_block_call(const nn_program *program, const nn_op *op, const tg_fft_desc *desc);
+tg_block_back nn_block_back_call(const nn_program *program, const nn_op *op,
+                                 const tg_fft_desc *desc);
 /* Operations of a transform of one image of a value on the grid. */
 double nn_transform_flops(const nn_value *image);
 

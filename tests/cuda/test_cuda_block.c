@@ -1,6 +1,6 @@
-/* Blocks of a Fourier neural operator in one call, on GPUs that have it: every size there is a
- * kernel for, with and without an MLP, results in place of the input or apart, against the parts on
- * the CPU. */
+/* Blocks of a Fourier neural operator in one call and the way back through them, on GPUs that have
+ * it: every size there is a kernel for, with and without an MLP, results in place of the input or
+ * apart, against the parts on the CPU. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -17,15 +17,32 @@ static const struct {
     {1, 64, {2, 3, 64}, {2, 2, 20}, 3},
 };
 
+enum { SIZES = sizeof sizes / sizeof sizes[0] };
+
 typedef struct block_case {
     int size;
     bool mlp, adds, gated, biased, in_place, activates, keeps_z1;
     tg_act act;
 } block_case;
 
+/* Of a size; its pixels and modes. */
+static tg_fft_desc desc_of(int size, int64_t *pixels, int64_t *modes) {
+    tg_fft_desc desc = {.dtype = TG_F32,
+                        .ndim = sizes[size].ndim,
+                        .howmany = sizes[size].batch * sizes[size].channels};
+    *pixels = *modes = 1;
+    for (int d = 0; d < desc.ndim; d++) {
+        *pixels *= desc.grid[d] = sizes[size].grid[d];
+        *modes *= desc.kept[d] = sizes[size].kept[d];
+        desc.first[d] = d + 1 < desc.ndim ? -(desc.kept[d] / 2) : 0;
+    }
+    return desc;
+}
+
 static void block(t_side *s, const void *what) {
     const block_case *c = what;
-    tg_fft_desc desc = {.dtype = TG_F32, .ndim = sizes[c->size].ndim};
+    int64_t pixels, modes;
+    const tg_fft_desc desc = desc_of(c->size, &pixels, &modes);
     tg_block op = {.dtype = TG_F32,
                    .batch = sizes[c->size].batch,
                    .channels = sizes[c->size].channels,
@@ -35,13 +52,6 @@ static void block(t_side *s, const void *what) {
                    .act1 = c->activates ? TG_ACT_GELU : TG_ACT_NONE,
                    .adds = c->mlp && c->adds};
     const int64_t channels = op.channels, hidden = channels / 2;
-    int64_t pixels = 1, modes = 1;
-    desc.howmany = op.batch * channels;
-    for (int d = 0; d < desc.ndim; d++) {
-        pixels *= desc.grid[d] = sizes[c->size].grid[d];
-        modes *= desc.kept[d] = sizes[c->size].kept[d];
-        desc.first[d] = d + 1 < desc.ndim ? -(desc.kept[d] / 2) : 0;
-    }
     s->aligned = true;
     t_note(s, "size %d%s%s%s", c->size, c->mlp ? ", mlp" : "", c->adds ? ", adds" : "",
            c->in_place ? ", in place" : "");
@@ -81,8 +91,9 @@ static void block(t_side *s, const void *what) {
 
 static void blocks(void **state) {
     (void)state;
-    for (int i = 0; i < (int)(sizeof sizes / sizeof sizes[0]); i++) {
-        for (int v = 0; v < 6; v++) {
+    for (int i = 0; i < SIZES; i++) {
+        for (int k = 0; k < 2; k++) { /* each of the six somewhere */
+            const int v = (i + 3 * k) % 6;
             const block_case c = {.size = i,
                                   .mlp = v != 2,
                                   .adds = v != 3,
@@ -97,7 +108,133 @@ static void blocks(void **state) {
     }
 }
 
+/* ---- backward ---- */
+
+/* Of products of factors with ten bits of fraction: errors of 2 in 1000 at most. */
+static const double TF32_GROWTH = 2000.0;
+
+typedef struct back_case {
+    int size, over; /* over: where dx is, 0 apart, 1 x, 2 dz1, 3 dz2 */
+    bool gated, biased, through;
+    tg_act act;
+} back_case;
+
+static void block_back(t_side *s, const void *what) {
+    const back_case *c = what;
+    int64_t pixels, modes;
+    const tg_fft_desc desc = desc_of(c->size, &pixels, &modes);
+    tg_block_back op = {.dtype = TG_F32,
+                        .batch = sizes[c->size].batch,
+                        .channels = sizes[c->size].channels,
+                        .desc = &desc,
+                        .scale = 0.25,
+                        .act = c->act,
+                        .through = c->through};
+    const int64_t channels = op.channels, all = op.batch * channels * pixels;
+    s->aligned = true;
+    t_note(s, "size %d, dx over %d%s%s%s", c->size, c->over, c->gated ? ", gated" : "",
+           c->biased ? ", biased" : "", c->through ? ", through" : "");
+    t_ok(s, s->ops->fft_create(s->be, &desc, &op.fft));
+    op.spectrum = t_random(s, TG_C64, op.batch * channels * modes);
+    op.skip = t_random(s, TG_F32, channels * channels);
+    op.gate = c->gated ? t_random(s, TG_F32, channels) : NULL;
+    void *arrays[4] = {t_output(s, TG_F32, all)};
+    for (int i = 1; i < 4; i++) {
+        arrays[i] = t_inout(s, TG_F32, all, t_host_random(s, TG_F32, all));
+    }
+    op.dx = arrays[c->over];
+    op.x = arrays[1];
+    op.dz1 = arrays[2];
+    op.dz2 = arrays[3];
+    op.dskip =
+        t_inout(s, TG_F32, channels * channels, t_host_random(s, TG_F32, channels * channels));
+    op.dbias = c->biased ? t_inout(s, TG_F32, channels, t_host_random(s, TG_F32, channels)) : NULL;
+    op.dgate = c->gated ? t_inout(s, TG_F32, channels, t_host_random(s, TG_F32, channels)) : NULL;
+    size_t bytes = 0;
+    const bool is_one =
+        s->ops->block_back_workspace && s->ops->block_back_workspace(s->be, &op, &bytes);
+    op.workspace = t_workspace(s, is_one ? bytes : t_block_back_bytes(s->be, &op));
+    t_ok(s, is_one ? s->ops->block_backward(s->be, &op) : t_block_back_by_parts(s->be, &op));
+    void *const results[] = {op.dx, op.dskip, op.dbias, op.dgate};
+    for (int i = 0; i < 4; i++) {
+        if (results[i]) {
+            t_keep_close(s, results[i], TF32_GROWTH);
+        }
+    }
+    s->ops->fft_destroy(s->be, &op.fft);
+}
+
+static void blocks_backwards(void **state) {
+    (void)state;
+    for (int i = 0; i < SIZES; i++) {
+        const back_case c = {.size = i,
+                             .over = i % 4,
+                             .gated = i != 2,
+                             .biased = i != 4,
+                             .through = i % 3 != 0,
+                             .act = i % 2 == 1 || i == 2 ? TG_ACT_GELU : TG_ACT_NONE};
+        t_gpu_compare(TG_F32, block_back, &c);
+    }
+}
+
+/* ---- channel MLPs backward: more tiles than multiprocessors, and fewer ---- */
+
+typedef struct mlp_case {
+    int64_t batch, channels, pixels;
+    tg_act act;
+    bool over_x;
+} mlp_case;
+
+static void channel_mlp(t_side *s, const void *what) {
+    const mlp_case *c = what;
+    const int64_t hidden = c->channels / 2, all = c->batch * c->channels * c->pixels;
+    tg_mlp op = {.dtype = TG_F32,
+                 .batch = c->batch,
+                 .in = c->channels,
+                 .hidden = hidden,
+                 .out = c->channels,
+                 .pixels = c->pixels,
+                 .act = c->act,
+                 .through = c->act != TG_ACT_NONE,
+                 .alpha = 1.0};
+    s->aligned = true;
+    t_note(s, "channel MLP, %d channels, %d pixels", (int)c->channels, (int)c->pixels);
+    op.w1 = t_random(s, TG_F32, hidden * c->channels);
+    op.b1 = t_random(s, TG_F32, hidden);
+    op.w2 = t_random(s, TG_F32, c->channels * hidden);
+    op.b2 = t_random(s, TG_F32, c->channels);
+    void *x = t_inout(s, TG_F32, all, t_host_random(s, TG_F32, all));
+    op.x = x;
+    op.dy = t_random(s, TG_F32, all);
+    op.dx = c->over_x ? x : t_output(s, TG_F32, all);
+    void **gradients[] = {&op.dw1, &op.dw2, &op.db1, &op.db2};
+    const int64_t counts[] = {hidden * c->channels, hidden * c->channels, hidden, c->channels};
+    for (int i = 0; i < 4; i++) {
+        *gradients[i] = t_inout(s, TG_F32, counts[i], t_host_random(s, TG_F32, counts[i]));
+    }
+    op.workspace = t_workspace(s, s->ops->mlp_workspace(s->be, &op, true));
+    t_ok(s, s->ops->mlp_backward(s->be, &op));
+    t_keep_close(s, op.dx, TF32_GROWTH);
+    for (int i = 0; i < 4; i++) {
+        t_keep_close(s, *gradients[i], TF32_GROWTH);
+    }
+}
+
+static void channel_mlps(void **state) {
+    (void)state;
+    static const mlp_case cases[] = {
+        {2, 64, 384, TG_ACT_GELU, false},
+        {1, 64, 128 * 300, TG_ACT_NONE, true},
+        {2, 128, 320, TG_ACT_NONE, false},
+        {1, 128, 64 * 300, TG_ACT_GELU, true},
+    };
+    for (int i = 0; i < (int)(sizeof cases / sizeof cases[0]); i++) {
+        t_gpu_compare(TG_F32, channel_mlp, &cases[i]);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(blocks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(blocks), cmocka_unit_test(blocks_backwards),
+                                       cmocka_unit_test(channel_mlps)};
     return t_gpu_here() ? cmocka_run_group_tests(tests, t_gpu_begin, t_gpu_end) : EXIT_SUCCESS;
 }

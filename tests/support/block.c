@@ -1,17 +1,21 @@
 #include "support/block.h"
 
-static int64_t pixels_of(const tg_block *op) {
+static int64_t pixels_of(const tg_fft_desc *desc) {
     int64_t pixels = 1;
-    for (int d = 0; d < op->desc->ndim; d++) {
-        pixels *= op->desc->grid[d];
+    for (int d = 0; d < desc->ndim; d++) {
+        pixels *= desc->grid[d];
     }
     return pixels;
 }
 
-static size_t image_bytes(const tg_block *op) {
-    const size_t bytes = (size_t)(op->batch * op->channels * pixels_of(op)) *
-                         tg_dtype_size(tg_stored(op->dtype, op->store));
+/* Up to where the next array may begin. */
+static size_t whole(size_t bytes) {
     return (bytes + 255) / 256 * 256;
+}
+
+static size_t image_bytes(const tg_block *op) {
+    return whole((size_t)(op->batch * op->channels * pixels_of(op->desc)) *
+                 tg_dtype_size(tg_stored(op->dtype, op->store)));
 }
 
 static tg_skip skip_of(const tg_block *op) {
@@ -20,7 +24,7 @@ static tg_skip skip_of(const tg_block *op) {
                      .batch = op->batch,
                      .in = op->channels,
                      .out = op->channels,
-                     .pixels = pixels_of(op),
+                     .pixels = pixels_of(op->desc),
                      .act = op->act,
                      .weight = op->skip,
                      .bias = op->bias,
@@ -36,7 +40,7 @@ static tg_mlp mlp_of(const tg_block *op) {
                     .in = op->channels,
                     .hidden = op->hidden,
                     .out = op->channels,
-                    .pixels = pixels_of(op),
+                    .pixels = pixels_of(op->desc),
                     .act = op->act1,
                     .w1 = op->w1,
                     .b1 = op->b1,
@@ -64,7 +68,7 @@ size_t t_block_bytes(tg_backend *be, const tg_block *op) {
 tg_status t_block_by_parts(tg_backend *be, const tg_block *op) {
     tg_status status = TG_OK;
     char *z1 = op->workspace, *z2 = z1 + image_bytes(op), *activated = z2 + image_bytes(op);
-    const size_t bytes = (size_t)(op->batch * op->channels * pixels_of(op)) *
+    const size_t bytes = (size_t)(op->batch * op->channels * pixels_of(op->desc)) *
                          tg_dtype_size(tg_stored(op->dtype, op->store));
     tg_skip skip = skip_of(op);
     tg_mlp mlp = mlp_of(op);
@@ -81,6 +85,58 @@ tg_status t_block_by_parts(tg_backend *be, const tg_block *op) {
     TG_TRY(op->z1 ? be->ops->copy(be, op->z1, z1, bytes) : TG_OK);
     TG_TRY(op->z2 ? be->ops->copy(be, op->z2, z2, bytes) : TG_OK);
     TG_TRY(op->activated ? be->ops->copy(be, op->activated, activated, bytes) : TG_OK);
+fail:
+    return status;
+}
+
+/* ---- backward ---- */
+
+static tg_skip back_of(const tg_block_back *op, tg_skip_map kind) {
+    return (tg_skip){.dtype = op->dtype,
+                     .kind = kind,
+                     .batch = op->batch,
+                     .in = op->channels,
+                     .out = op->channels,
+                     .pixels = pixels_of(op->desc),
+                     .act = op->act,
+                     .alpha = 1.0,
+                     .beta = 1.0,
+                     .x = op->x,
+                     .store = op->store};
+}
+
+static size_t gradient_bytes(const tg_block_back *op) {
+    return (size_t)(op->batch * op->channels * pixels_of(op->desc)) *
+           tg_dtype_size(tg_stored(op->dtype, op->store));
+}
+
+size_t t_block_back_bytes(tg_backend *be, const tg_block_back *op) {
+    const tg_skip linear = back_of(op, TG_SKIP_MAP_LINEAR), gate = back_of(op, TG_SKIP_MAP_GATE);
+    return whole(gradient_bytes(op)) + larger(be->ops->skip_workspace(be, &linear, true),
+                                              be->ops->skip_workspace(be, &gate, true));
+}
+
+tg_status t_block_back_by_parts(tg_backend *be, const tg_block_back *op) {
+    tg_status status = TG_OK;
+    char *dx = op->workspace;
+    tg_skip linear = back_of(op, TG_SKIP_MAP_LINEAR);
+    tg_skip gate = back_of(op, op->gate ? TG_SKIP_MAP_GATE : TG_SKIP_MAP_IDENTITY);
+    linear.weight = op->skip;
+    linear.dweight = op->dskip;
+    linear.dbias = op->dbias;
+    linear.dy = op->dz1;
+    gate.weight = op->gate;
+    gate.dweight = op->dgate;
+    gate.dy = op->dz2;
+    gate.through = op->through;
+    linear.dx = gate.dx = dx;
+    linear.workspace = gate.workspace = dx + whole(gradient_bytes(op));
+    TG_TRY(be->ops->fft_inverse(be, op->fft, op->batch * op->channels, TG_FFT_ADJOINT, op->scale,
+                                op->spectrum, dx));
+    TG_TRY(be->ops->skip_backward(be, &linear));
+    TG_TRY(be->ops->skip_backward(be, &gate));
+    /* last: it may lie where an input does */
+    TG_TRY(be->ops->copy(be, op->dx, dx, gradient_bytes(op)));
 fail:
     return status;
 }

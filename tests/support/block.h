@@ -8,4 +8,7 @@
 size_t t_block_bytes(tg_backend *be, const tg_block *op); /* of workspace */
 tg_status t_block_by_parts(tg_backend *be, const tg_block *op);
 
+size_t t_block_back_bytes(tg_backend *be, const tg_block_back *op); /* of workspace */
+tg_status t_block_back_by_parts(tg_backend *be, const tg_block_back *op);
+
 #endif

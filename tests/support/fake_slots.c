@@ -288,6 +288,27 @@ static tg_status fake_block_forward(tg_backend *be, const tg_block *op) {
     return fake_submit(be, run_block_forward, &a, sizeof a);
 }
 
+typedef struct block_back_args {
+    tg_block_back op;
+    tg_fft_desc desc;
+} block_back_args;
+
+static bool fake_block_back_workspace(tg_backend *be, const tg_block_back *op, size_t *bytes) {
+    *bytes = t_block_back_bytes(fake_host(be), op);
+    return op->store == TG_STORE_FULL;
+}
+
+static tg_status run_block_backward(tg_backend *host, void *arguments) {
+    block_back_args *a = arguments;
+    a->op.desc = &a->desc;
+    return t_block_back_by_parts(host, &a->op);
+}
+
+static tg_status fake_block_backward(tg_backend *be, const tg_block_back *op) {
+    const block_back_args a = {*op, *op->desc};
+    return fake_submit(be, run_block_backward, &a, sizeof a);
+}
+
 /* ---- compressed gradients ---- */
 
 static size_t fake_compress_workspace(tg_backend *be, const tg_multimode *modes, bool factored) {
@@ -722,6 +743,8 @@ void fake_fill_slots(tg_backend_ops *ops) {
     ops->mlp_backward = fake_mlp_backward;
     ops->block_workspace = fake_block_workspace;
     ops->block_forward = fake_block_forward;
+    ops->block_back_workspace = fake_block_back_workspace;
+    ops->block_backward = fake_block_backward;
     ops->norm_forward = fake_norm_forward;
     ops->norm_backward = fake_norm_backward;
     ops->spectral_contract = fake_spectral_contract;

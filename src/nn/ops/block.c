@@ -1,8 +1,12 @@
 /* A block of a Fourier neural operator in one call, where the backend has one (tg_block): what the
- * ops INVERSE, SKIP and, if it is there, MLP make one after the other. Put together by a pass,
- * after everything else is decided; it has no backward of its own.
+ * ops INVERSE, SKIP and, if it is there, MLP make one after the other; and what lies behind its MLP
+ * in backward (tg_block_back): INVERSE and the backward ops of both skips. Put together by a pass,
+ * after everything else is decided.
  *
- *   BLOCK  z1 = F^-1(modes) + skip(act(x)) + bias,  z2 = mlp(z1) + gate x,  activated = gelu(z2) */
+ *   BLOCK       z1 = F^-1(modes) + skip(act(x)) + bias,  z2 = mlp(z1) + gate x,
+ *               activated = gelu(z2)
+ *   BLOCK_BACK  gradients of skip, bias and gate,  dx = F^-1(modes) + skip^T dz1 + gate dz2,
+ * through act; dz1 is DY, dz2 SUM */
 #include "nn/ops.h"
 
 tg_block nn_block_call(const nn_program *p, const nn_op *op, const tg_fft_desc *desc) {
@@ -63,3 +67,55 @@ const nn_kind_row nn_kind_block = {.name = "block",
                                    .scratch = scratch,
                                    .flops = flops,
                                    .overwrites = NN_OVER(NN_X)};
+
+/* ---- backward ---- */
+
+tg_block_back nn_block_back_call(const nn_program *p, const nn_op *op, const tg_fft_desc *desc) {
+    return (tg_block_back){.dtype = p->model->config.dtype,
+                           .batch = p->batch,
+                           .channels = p->values[op->in[NN_X]].channels,
+                           .desc = desc,
+                           .scale = op->scale,
+                           .act = op->act,
+                           .through = op->through,
+                           .store = nn_store(p, op->in[NN_X])};
+}
+
+static tg_status run_back(tg_fno *fno, const nn_op *op) {
+    const nn_program *p = &fno->run.program;
+    const tg_fft_desc desc = nn_geometry_fft(p->model, &p->geometry, p->images);
+    tg_block_back call = nn_block_back_call(p, op, &desc);
+    call.batch = fno->run.batch;
+    call.fft = fno->run.fft;
+    call.spectrum = nn_data(fno, op->in[NN_MODES]);
+    call.x = nn_data(fno, op->in[NN_X]);
+    call.skip = nn_weight(fno, op->skip->param[0]);
+    call.gate = nn_weight(fno, op->gate);
+    call.dz1 = nn_data(fno, op->in[NN_DY]);
+    call.dz2 = nn_data(fno, op->in[NN_SUM]);
+    call.dskip = nn_gradient(fno, op->skip->param[0]);
+    call.dbias = nn_gradient(fno, op->bias);
+    call.dgate = nn_gradient(fno, op->gate);
+    call.dx = nn_data(fno, op->out[0]);
+    call.workspace = nn_data(fno, op->scratch[0]);
+    return fno->be->ops->block_backward(fno->be, &call);
+}
+
+static void back_scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
+    const tg_fft_desc desc = nn_geometry_fft(p->model, &p->geometry, p->images);
+    const tg_block_back call = nn_block_back_call(p, op, &desc);
+    be->ops->block_back_workspace(be, &call, &bytes[0]);
+}
+
+static double back_flops(const nn_program *p, const nn_op *op) {
+    const nn_value *x = &p->values[op->in[NN_X]];
+    const double channels = (double)x->channels, points = (double)x->points;
+    return (double)p->batch * (nn_transform_flops(x) + 4.0 * points * channels * channels);
+}
+
+const nn_kind_row nn_kind_block_back = {.name = "backward of a block",
+                                        .slot = NN_SLOT(block_backward),
+                                        .makes_gradients = true,
+                                        .run = run_back,
+                                        .scratch = back_scratch,
+                                        .flops = back_flops};

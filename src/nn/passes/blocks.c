@@ -1,7 +1,8 @@
 /* Blocks that the backend computes in one call (tg_block): INVERSE, then SKIP on top of it, then,
- * if it follows, the MLP of what comes out become one op BLOCK, where the last of them stood. The
- * last pass before values are placed, because backends are asked with the formats that they will
- * meet, and because checkpointing lists parts of a block again. */
+ * if it follows, the MLP of what comes out become one op BLOCK, where the last of them stood. In
+ * backward (tg_block_back) INVERSE and the backward ops of both skips, whatever their order, become
+ * BLOCK_BACK. The last pass before values are placed, because backends are asked with the formats
+ * that they will meet, and because checkpointing lists parts of a block again. */
 #include <stdio.h>
 #include <string.h>
 
@@ -90,6 +91,96 @@ static void take(nn_program *p, tg_backend *be, const nn_links *links, int i) {
     }
 }
 
+/* ---- backward ---- */
+
+/* The ops whose sum a gradient is. */
+typedef struct sum_ops {
+    nn_op *inverse, *linear, *gate, *last; /* last: of the sum, one of the others or ACCUMULATE */
+} sum_ops;
+
+/* The op that makes a value which nobody else reads; NULL: none. */
+static nn_op *only_maker(const nn_program *p, const nn_links *links, int value) {
+    return value >= 0 && links->readers[value] == 1 ? &p->ops[links->maker[value]] : NULL;
+}
+
+static bool is_back_of(const nn_op *op, bool linear) {
+    return op && op->kind == NN_SKIP_BACK && (op->skip->kind == TG_SKIP_MAP_LINEAR) == linear;
+}
+
+/* In the order of the readers the skip by channel is the last, else, with checkpointing, the first
+ * one (differentiate.c). */
+static bool find_sum(const nn_program *p, const nn_links *links, nn_op *last, sum_ops *out) {
+    const bool accumulates = last->kind == NN_ACCUMULATE;
+    if (!accumulates && !is_back_of(last, false)) {
+        return false;
+    }
+    nn_op *linear = only_maker(p, links, last->in[NN_SUM]);
+    if (!is_back_of(linear, true)) {
+        return false;
+    }
+    nn_op *before = only_maker(p, links, linear->in[NN_SUM]);
+    nn_op *gate = accumulates ? before : last;
+    nn_op *inverse = accumulates ? only_maker(p, links, last->in[NN_DY]) : before;
+    *out = (sum_ops){inverse, linear, gate, last};
+    return is_back_of(gate, false) && inverse && inverse->kind == NN_INVERSE &&
+           inverse->is_adjoint && gate->in[NN_X] == linear->in[NN_X] && gate->act == linear->act &&
+           gate->bias < 0 && (!accumulates || gate->in[NN_SUM] < 0) &&
+           (!last->through || last->in[NN_X] == linear->in[NN_X]) &&
+           (gate->params == 0 || gate->param > linear->param);
+}
+
+static bool is_read_behind(const nn_program *p, const nn_op *op, int value) {
+    for (op++; op < p->ops + p->op_count; op++) {
+        for (int k = 0; k < NN_INPUTS; k++) {
+            if (op->in[k] == value) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Gradients leave when all of them are made: what sends those of op number `maker` moves behind
+ * number `last`, which steps forward. */
+static void send_behind(nn_program *p, int maker, int last) {
+    nn_op *from = &p->ops[maker + 1];
+    const nn_op send = *from;
+    if (maker < last && send.kind == NN_HAND_OVER) {
+        memmove(from, from + 1, (size_t)(last - maker - 1) * sizeof send);
+        p->ops[last] = send;
+    }
+}
+
+/* Whether op number i was the last of such a sum. */
+static bool take_back(nn_program *p, tg_backend *be, const nn_links *links, int i) {
+    sum_ops sum;
+    size_t bytes = 0;
+    if (!find_sum(p, links, &p->ops[i], &sum) || is_read_behind(p, sum.last, sum.gate->in[NN_DY])) {
+        return false;
+    }
+    nn_op back = *sum.linear;
+    back.kind = NN_BLOCK_BACK;
+    back.in[NN_SUM] = sum.gate->in[NN_DY];
+    back.in[NN_MODES] = sum.inverse->in[NN_X];
+    back.out[0] = sum.last->out[0];
+    back.scale = sum.inverse->scale;
+    back.through = sum.last->through;
+    back.gate = sum.gate->skip->param[0];
+    back.params =
+        sum.gate->params > 0 ? sum.gate->param + sum.gate->params - back.param : back.params;
+    const tg_fft_desc desc = nn_geometry_fft(p->model, &p->geometry, p->images);
+    const tg_block_back call = nn_block_back_call(p, &back, &desc);
+    if (!be->ops->block_back_workspace(be, &call, &bytes)) {
+        return false;
+    }
+    const int linear = (int)(sum.linear - p->ops), gate = (int)(sum.gate - p->ops);
+    sum.inverse->kind = sum.linear->kind = sum.gate->kind = NN_GONE;
+    *sum.last = back;
+    send_behind(p, linear, i); /* the later one first: it moves nothing before it */
+    send_behind(p, gate, i);
+    return true;
+}
+
 tg_status nn_pass_fuse_blocks(nn_program *p, tg_backend *be) {
     tg_status status = TG_OK;
     nn_links links = {0};
@@ -99,6 +190,10 @@ tg_status nn_pass_fuse_blocks(nn_program *p, tg_backend *be) {
     TG_TRY(nn_links_make(p, &links));
     for (int i = 0; i < p->op_count; i++) {
         take(p, be, &links, i);
+        if (take_back(p, be, &links, i)) { /* ops have moved */
+            nn_links_free(p, &links);
+            TG_TRY(nn_links_make(p, &links));
+        }
     }
     nn_leave_out_gone(p);
 fail:

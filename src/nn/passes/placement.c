@@ -160,8 +160,8 @@ static tg_status add_scratch(nn_program *p, tg_backend *be) {
                                                             .is_transient = true});
             }
         }
-        const bool sends = op->kind == NN_HAND_OVER;
-        const size_t span = !sends           ? 0
+        const bool makes = row->makes_gradients && op->params > 0;
+        const size_t span = !makes           ? 0
                             : nn_in_parts(p) ? p->model->dense_bytes
                                              : nn_gradient_span(p->model, op->param, op->params);
         p->gradient_bytes = span > p->gradient_bytes ? span : p->gradient_bytes;

@@ -242,9 +242,11 @@ fail:
 /* ---- the slots ---- */
 
 static size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
-    const size_t ways[] = {columns_workspace(op, backward), mlp_single_workspace(op, backward),
+    const size_t ways[] = {columns_workspace(op, backward),
+                           mlp_single_workspace(op, backward),
                            mlp_narrow_workspace(be, op, backward),
                            mlp_single_half_workspace(be, op, backward),
+                           backward ? mlp_channel_workspace(be, op) : 0,
                            backward ? mlp_tile_workspace(be, op) : 0};
     size_t most = 0;
     for (size_t bytes : ways) {
@@ -281,6 +283,9 @@ static tg_status cuda_mlp_backward(tg_backend *be, const tg_mlp *op) {
     }
     if (mlp_narrow_takes(be, op, true)) {
         return mlp_narrow_backward(be, op);
+    }
+    if (mlp_channel_takes(be, op)) {
+        return mlp_channel_backward(be, op);
     }
     if (mlp_single_takes(op)) {
         return mlp_single_backward(be, op);

@@ -1,4 +1,5 @@
-/* MLPs with one output (mlp_single.cu), as the slots for MLPs see them. */
+/* The ways of MLPs that have kernels of their own, as the slots for MLPs see them: with one output
+ * (mlp_single.cu), and on Hopper GPUs. */
 #ifndef TG_BACKEND_CUDA_NN_MLP_COLUMNS_CUH
 #define TG_BACKEND_CUDA_NN_MLP_COLUMNS_CUH
 
@@ -24,5 +25,10 @@ bool mlp_narrow_takes(const tg_backend *be, const tg_mlp *op, bool backward);
 size_t mlp_narrow_workspace(const tg_backend *be, const tg_mlp *op, bool backward);
 tg_status mlp_narrow_forward(tg_backend *be, const tg_mlp *op);
 tg_status mlp_narrow_backward(tg_backend *be, const tg_mlp *op);
+
+/* Channel MLPs of a block backwards, likewise (sm90/channel_mlp.cu). */
+bool mlp_channel_takes(const tg_backend *be, const tg_mlp *op);
+size_t mlp_channel_workspace(const tg_backend *be, const tg_mlp *op);
+tg_status mlp_channel_backward(tg_backend *be, const tg_mlp *op);
 
 #endif

@@ -11,4 +11,6 @@ void cuda_fill_nn(tg_backend_ops *ops) {
     cuda_fill_nn_loss(ops);
     ops->block_workspace = cuda_block_workspace;
     ops->block_forward = cuda_block_forward;
+    ops->block_back_workspace = cuda_block_back_workspace;
+    ops->block_backward = cuda_block_backward;
 }

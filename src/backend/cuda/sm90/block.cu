@@ -1,9 +1,12 @@
-/* Blocks in one kernel: for which calls, and how they are started. The inverse transform runs along
- * all dimensions but the last here and along the last one in the kernel (block_kernel.cuh). */
+/* Blocks in one kernel, and the way back through what they add up: for which calls, and how they
+ * are started. The inverse transform runs along all dimensions but the last here and along the last
+ * one in the kernel (block_kernel.cuh, block_skips_kernel.cuh). */
 #include "backend/cuda/sm90/block.cuh"
 
 #include "backend/cuda/fft/fft.cuh"
 #include "backend/cuda/sm90/block_kernel.cuh"
+#include "backend/cuda/sm90/block_skips_kernel.cuh"
+#include "backend/cuda/tile/stage.cuh"
 
 extern "C" {
 #include "backend/roots.h"
@@ -35,13 +38,21 @@ static int whole_steps(int steps) {
     return steps <= 9 ? 9 : 17;
 }
 
+/* Backward takes frequency 0 apart, and so fewer steps: of rows that keep this many. */
+static bool has_back(const fft_rows &rows) {
+    return rows.kept <= 1 + 16 * 4;
+}
+static int back_steps(const fft_rows &rows) {
+    return rows.kept <= 1 + 8 * 4 ? 8 : 16;
+}
+
 static bool is_for_rows(const tg_backend *be, const tg_fft_desc *desc, fft_rows *rows) {
     return cuda_state_of(be)->is_hopper && be->math == TG_MATH_TF32 &&
            desc->grid_store == TG_STORE_FULL && cuda_fft_rows_of(desc, rows) &&
            rows->n % WG_PIXELS == 0 && steps_of(rows->kept) <= 17;
 }
 
-static size_t rows_bytes(const tg_block *op, const fft_rows &rows) {
+template <class OP> static size_t rows_bytes(const OP *op, const fft_rows &rows) {
     return (size_t)(op->batch * op->channels * rows.rows * rows.pitch) * sizeof(float2);
 }
 
@@ -70,19 +81,37 @@ static double wave(int64_t number, int64_t pixel, const fft_rows &rows) {
     return number % 2 == 0 ? w.re : is_edge ? 0.0 : w.im;
 }
 
-static void fill_waves(const tg_fft_desc *desc, void *out) {
-    fft_rows rows = {};
-    cuda_fft_rows_of(desc, &rows);
-    const int64_t steps = whole_steps(steps_of(rows.kept));
-    float *to = static_cast<float *>(out);
-    for (int64_t i = 0; i < rows.n / WG_PIXELS * steps * WG_THREADS; i++) {
+/* Numbers from `first` on, in the order in which the threads of a kernel of so many steps need
+ * them; returns the end. */
+static float *fill_steps(const fft_rows &rows, int64_t first, int64_t steps, float *to) {
+    const int64_t all = rows.n / WG_PIXELS * steps * WG_THREADS;
+    for (int64_t i = 0; i < all; i++) {
         const int64_t lane = i % 32, warp = i / 32 % 4, step = i / WG_THREADS % steps;
         const int64_t tile = i / WG_THREADS / steps;
         const int64_t pixel = tile * WG_PIXELS + warp * 16 + lane / 4 * 2;
         for (int64_t e = 0; e < 4; e++) {
-            const double value = wave(8 * step + lane % 4 + e / 2 * 4, pixel + e % 2, rows);
+            const int64_t number = first + 8 * step + lane % 4 + e / 2 * 4;
+            const double value = wave(number, pixel + e % 2, rows);
             to[4 * i + e] = (float)(value * (1.0 + 0x1p-11 * 2.0 / 3.0)); /* as to_tf32 */
         }
+    }
+    return to + 4 * all;
+}
+
+/* float4s of the waves of forward; those of backward, which begin with frequency 1, follow. */
+static int64_t forward_waves(const fft_rows &rows) {
+    return rows.n / WG_PIXELS * whole_steps(steps_of(rows.kept)) * WG_THREADS;
+}
+static int64_t backward_waves(const fft_rows &rows) {
+    return has_back(rows) ? rows.n / WG_PIXELS * back_steps(rows) * WG_THREADS : 0;
+}
+
+static void fill_waves(const tg_fft_desc *desc, void *out) {
+    fft_rows rows = {};
+    cuda_fft_rows_of(desc, &rows);
+    float *back = fill_steps(rows, 0, whole_steps(steps_of(rows.kept)), static_cast<float *>(out));
+    if (has_back(rows)) {
+        fill_steps(rows, 2, back_steps(rows), back);
     }
 }
 
@@ -91,9 +120,8 @@ tg_status cuda_block_prepare(tg_backend *be, const tg_fft_desc *desc, tg_fft_pla
     if (!is_for_rows(be, desc, &rows)) {
         return TG_OK;
     }
-    const int64_t numbers =
-        4 * (rows.n / WG_PIXELS) * whole_steps(steps_of(rows.kept)) * WG_THREADS;
-    return cuda_fft_attach(be, plan, (size_t)numbers * sizeof(float), fill_waves);
+    const int64_t waves = forward_waves(rows) + backward_waves(rows);
+    return cuda_fft_attach(be, plan, (size_t)waves * sizeof(float4), fill_waves);
 }
 
 /* ---- the call ---- */
@@ -153,6 +181,94 @@ tg_status cuda_block_forward(tg_backend *be, const tg_block *op) {
             }
             return launched;
         });
+fail:
+    return status;
+}
+
+/* ---- backward ---- */
+
+static int blocks_of(const tg_backend *be, const tg_block_back *op, const fft_rows &rows) {
+    const int64_t all = op->batch * rows.rows, most = cuda_state_of(be)->processors;
+    return (int)(all < most ? all : most);
+}
+
+bool cuda_block_back_workspace(tg_backend *be, const tg_block_back *op, size_t *bytes) {
+    fft_rows rows;
+    const size_t c = (size_t)op->channels;
+    if (op->dtype != TG_F32 || op->store != TG_STORE_FULL || op->act == TG_ACT_TANH ||
+        (op->channels != 64 && op->channels != 128) || !is_for_rows(be, op->desc, &rows) ||
+        !has_back(rows) || rows.n % (128 / op->channels * WG_PIXELS) != 0 ||
+        rows.rows * rows.n > INT32_MAX) {
+        return false;
+    }
+    *bytes = rows_bytes(op, rows) +
+             (size_t)blocks_of(be, op, rows) * (c * c * sizeof(float) + 2 * c * sizeof(double));
+    return true;
+}
+
+static skips_task task_of(const tg_block_back *op, const fft_rows &rows, int blocks) {
+    skips_task t = {};
+    t.batch = (int)op->batch;
+    t.rows = (int)rows.rows;
+    t.width = (int)rows.n;
+    t.kept = (int)rows.kept;
+    t.pitch = (int)rows.pitch;
+    t.scale = (float)op->scale;
+    t.through = op->through && op->act != TG_ACT_NONE;
+    t.s = static_cast<const float *>(op->workspace);
+    t.waves = static_cast<const float4 *>(cuda_fft_attached(op->fft)) + forward_waves(rows);
+    t.x = static_cast<const float *>(op->x);
+    t.dz1 = static_cast<const float *>(op->dz1);
+    t.dz2 = static_cast<const float *>(op->dz2);
+    t.skip = static_cast<const float *>(op->skip);
+    t.gate = static_cast<const float *>(op->gate);
+    t.dx = static_cast<float *>(op->dx);
+    t.dbias = reinterpret_cast<double *>(static_cast<char *>(op->workspace) + rows_bytes(op, rows));
+    t.dgate = t.dbias + blocks * op->channels;
+    t.dskip = reinterpret_cast<float *>(t.dgate + blocks * op->channels);
+    return t;
+}
+
+static tg_status fold(tg_backend *be, const tg_block_back *op, const skips_task &t, int blocks) {
+    const int c = (int)op->channels;
+    const fold_jobs jobs = {{{t.dskip, c * c, c, c, c, false, static_cast<float *>(op->dskip)},
+                             {t.dbias, c, 1, c, c, true, static_cast<float *>(op->dbias)},
+                             {t.dgate, c, 1, c, c, true, static_cast<float *>(op->dgate)}},
+                            3,
+                            blocks,
+                            {1.0, 1.0, 1.0}};
+    return fold_partials(be, jobs);
+}
+
+template <int C>
+static tg_status launch_back(tg_backend *be, int steps, bool activates, int blocks,
+                             const skips_task &t) {
+    const auto with_steps = [&](auto of) {
+        constexpr int STEPS = decltype(of)::value;
+        const auto kernel = activates ? block_skips_backward<C, STEPS, true>
+                                      : block_skips_backward<C, STEPS, false>;
+        return launch_tiles(be, kernel, skips_layout<C, STEPS>::BYTES, TILE_THREADS, blocks,
+                            "a block backwards", t);
+    };
+    return steps == 8 ? with_steps(std::integral_constant<int, 8>())
+                      : with_steps(std::integral_constant<int, 16>());
+}
+
+tg_status cuda_block_backward(tg_backend *be, const tg_block_back *op) {
+    tg_status status = TG_OK;
+    fft_rows rows = {};
+    cuda_fft_rows_of(op->desc, &rows);
+    const int blocks = blocks_of(be, op, rows);
+    if (blocks == 0) {
+        return TG_OK;
+    }
+    const skips_task t = task_of(op, rows, blocks);
+    TG_TRY(cuda_fft_inverse_to_rows(be, op->fft, op->batch * op->channels, op->spectrum,
+                                    op->workspace));
+    TG_TRY(op->channels == 64
+               ? launch_back<64>(be, back_steps(rows), op->act == TG_ACT_GELU, blocks, t)
+               : launch_back<128>(be, back_steps(rows), op->act == TG_ACT_GELU, blocks, t));
+    TG_TRY(fold(be, op, t, blocks));
 fail:
     return status;
 }

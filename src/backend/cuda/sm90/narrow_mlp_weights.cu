@@ -10,7 +10,7 @@
  * before are under way: both are taken in QUARTERS.
  *
  * Tensor cores cut what they read there as it is. That loses, on average, the factor to_tf32 would
- * have put in before; CUT puts it in behind the sum. */
+ * have put in before; TF32_CUT puts it in behind the sum. */
 #include "backend/cuda/sm90/narrow_mlp.cuh"
 
 enum {
@@ -20,8 +20,6 @@ enum {
     TILE_ROOMS = 4,    /* the one before is still multiplied when a copy begins */
     QUARTERS = 4
 };
-
-static constexpr float CUT = 1.0f + 0x1p-11f * 2.0f / 3.0f;
 
 /* Sums over pixels that a thread has for each of its hidden channels: for b1, and w2 or w1. */
 template <bool LIFTS> constexpr int SUMS = LIFTS ? 1 + FEW : 2;
@@ -56,13 +54,6 @@ template <int C, bool LIFTS> struct weight_sums {
     float db2; /* of dy: of the thread's pixels, or of its part of a channel */
 };
 
-/* x, of which the compiler knows nothing: what follows from it is not kept in registers from tile
- * to tile, where there are none left. */
-static __device__ inline int fresh(int x) {
-    asm volatile("" : "+r"(x));
-    return x;
-}
-
 static __device__ inline void copy_16(void *to, const void *from) {
     copy_async<16>(to, from);
 }
@@ -73,7 +64,7 @@ static __device__ inline void fetch_tile(const narrow_task &t, const float *wide
                                          char *to) {
     if (tile < tiles_of(t)) {
         constexpr int RUNS = WG_PIXELS / 4, STEP = WEIGHT_THREADS / RUNS; /* channels at a time */
-        const int thread = fresh(threadIdx.x), c = thread / RUNS, pixel = thread % RUNS * 4;
+        const int thread = fresh_thread(), c = thread / RUNS, pixel = thread % RUNS * 4;
         const float *from = wide + pixels_at(t, tile, C) - pixel_of() + c * t.pixels + pixel;
         const int64_t step = (int64_t)fresh((int)t.pixels) * STEP;
 #pragma unroll
@@ -108,7 +99,7 @@ template <int C>
 static __device__ inline void begin_quarter(const char *tile, uint64_t piece, int quarter,
                                             float (&a)[C / 8], float (&p)[CHUNK / 2]) {
     constexpr int STEPS = C / 8 / QUARTERS;
-    const int thread = fresh(threadIdx.x), lane = thread % 4;
+    const int thread = fresh_thread(), lane = thread % 4;
     const int pixel = pixel_of(thread), unit = pixel % 32 / 4;
     const char *from = tile + pixel / 32 * (C * 128) + pixel % 4 * 4;
 #pragma unroll
@@ -145,7 +136,7 @@ template <bool LIFTS> struct narrow_pixels {
     }
 };
 
-/* Of a projection, a quarter: its gradient without CUT, dy being that of the two pixels. */
+/* Of a projection, a quarter: its gradient without TF32_CUT, dy being that of the two pixels. */
 static __device__ inline void turn(const float4 *pairs, const float2 (&dy)[1], int quarter,
                                    float (&p)[CHUNK / 2], float (&sum)[2][CHUNK / 4]) {
     const float2 f = dy[0];
@@ -156,8 +147,8 @@ static __device__ inline void turn(const float4 *pairs, const float2 (&dy)[1], i
         const float4 m = pairs[4 * j];
         const float bias = e ? m.y : m.x, weight = e ? m.w : m.z;
         float value[2];
-        const float a = f.x * gelu_slope(fmaf(p[4 * j + e], CUT, bias), &value[0]);
-        const float b = f.y * gelu_slope(fmaf(p[4 * j + 2 + e], CUT, bias), &value[1]);
+        const float a = f.x * gelu_slope(fmaf(p[4 * j + e], TF32_CUT, bias), &value[0]);
+        const float b = f.y * gelu_slope(fmaf(p[4 * j + 2 + e], TF32_CUT, bias), &value[1]);
         sum[0][i] += a + b; /* times w2, in the end */
         sum[1][i] = fmaf(f.x, value[0], fmaf(f.y, value[1], sum[1][i]));
         p[4 * j + e] = weight * a;
@@ -165,7 +156,7 @@ static __device__ inline void turn(const float4 *pairs, const float2 (&dy)[1], i
     }
 }
 
-/* Of a lifting, a quarter: the hidden layer itself, p having been its gradient without CUT. */
+/* Of a lifting, a quarter: the hidden layer itself, p having been its gradient without TF32_CUT. */
 static __device__ inline void turn(const float4 *rows, const float2 (&x)[FEW], int quarter,
                                    float (&p)[CHUNK / 2], float (&sum)[1 + FEW][CHUNK / 4]) {
     constexpr int SHARE = CHUNK / 4 / QUARTERS;
@@ -178,7 +169,8 @@ static __device__ inline void turn(const float4 *rows, const float2 (&x)[FEW], i
             const float x0 = side ? x[0].y : x[0].x, x1 = side ? x[1].y : x[1].x;
             const float x2 = side ? x[2].y : x[2].x;
             float &v = p[4 * j + 2 * side + e], value;
-            const float d = v * gelu_slope(lifted(row, x0, x1, x2), &value); /* CUT in the end */
+            const float d =
+                v * gelu_slope(lifted(row, x0, x1, x2), &value); /* TF32_CUT in the end */
             sum[0][i] += d;
             sum[1][i] = fmaf(d, x0, sum[1][i]);
             sum[2][i] = fmaf(d, x1, sum[2][i]);
@@ -204,7 +196,7 @@ template <int C> static __device__ inline float sum_part(const char *tile) {
 /* A quarter of the turned hidden layer to shared memory. */
 static __device__ inline void put_quarter(const float (&p)[CHUNK / 2], int quarter, char *to) {
     constexpr int SHARE = CHUNK / 4 / QUARTERS;
-    const int thread = fresh(threadIdx.x), lane = thread % 4, pixel = pixel_of(thread);
+    const int thread = fresh_thread(), lane = thread % 4, pixel = pixel_of(thread);
 #pragma unroll
     for (int i = quarter * SHARE; i < (quarter + 1) * SHARE; i++) {
         const int j = i / 2, e = i % 2;
@@ -225,14 +217,14 @@ static __device__ inline void store_dm(const narrow_task &t, const float (&dm)[C
         const float *v = dm + 4 * j;
         if (LIFTS) {
             float *to = t.dm + ((int64_t)part * C + c) * t.hidden + h;
-            to[0] = CUT * CUT * v[0];
-            to[t.hidden] = CUT * CUT * v[1];
-            to[8] = CUT * CUT * v[2];
-            to[t.hidden + 8] = CUT * CUT * v[3];
+            to[0] = TF32_CUT * TF32_CUT * v[0];
+            to[t.hidden] = TF32_CUT * TF32_CUT * v[1];
+            to[8] = TF32_CUT * TF32_CUT * v[2];
+            to[t.hidden + 8] = TF32_CUT * TF32_CUT * v[3];
         } else {
             float *to = t.dm + ((int64_t)part * t.hidden + h) * C + c;
-            store_two(to, CUT * CUT * v[0], CUT * CUT * v[1]);
-            store_two(to + 8 * C, CUT * CUT * v[2], CUT * CUT * v[3]);
+            store_two(to, TF32_CUT * TF32_CUT * v[0], TF32_CUT * TF32_CUT * v[1]);
+            store_two(to + 8 * C, TF32_CUT * TF32_CUT * v[2], TF32_CUT * TF32_CUT * v[3]);
         }
     }
 }
@@ -262,7 +254,7 @@ static __device__ inline void store_hidden(const narrow_task &t,
         const int s = i / GROUP, h = group * GROUP + i % GROUP;
         const float *of_warp = room + s * 4 * GROUP + i % GROUP;
         float v = (of_warp[0] + of_warp[GROUP]) + (of_warp[2 * GROUP] + of_warp[3 * GROUP]);
-        v *= LIFTS ? CUT : s == 0 ? t.w2[h] : 1.0f;
+        v *= LIFTS ? TF32_CUT : s == 0 ? t.w2[h] : 1.0f;
         if (s == 0) {
             t.db1[(int64_t)part * t.hidden + h] = v;
         } else if (!LIFTS) {

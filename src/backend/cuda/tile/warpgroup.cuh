@@ -216,6 +216,15 @@ __device__ inline void wg_product(float (&d)[68], float4 a, uint64_t b, bool add
           "r"(__float_as_uint(a.w)), "l"(b), "r"((int)adds));
 }
 /* The same with A in shared memory, its rows as those of B: element (m, k) at wg_at<64>(m, k). */
+__device__ inline void wg_product(float (&d)[16], uint64_t a, uint64_t b, bool adds) {
+    WG_ASM(
+        "{ .reg .pred adds; setp.ne.b32 adds, %18, 0;"
+        "wgmma.mma_async.sync.aligned.m64n32k8.f32.tf32.tf32 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+        "}, %16, %17, adds, 1, 1; }"
+        : WG_8(0), WG_8(8)
+        : "l"(a), "l"(b), "r"((int)adds));
+}
 __device__ inline void wg_product(float (&d)[32], uint64_t a, uint64_t b, bool adds) {
     WG_ASM(
         "{ .reg .pred adds; setp.ne.b32 adds, %34, 0;"

@@ -1,0 +1,160 @@
+/* Channel MLPs of a block backwards in one pass over the activations, TF32: C -> H = C / 2 -> C,
+ * with u = act(x), p = w1 u + b1 and h = gelu(p),
+ *
+ *     dp = (w2^T dy) gelu'(p),  dx = (w1^T dp) [act'(x)],
+ *     dw2 = dy h^T,  db2 = dy 1,  dw1 = dp u^T,  db1 = dp 1, summed over pixels.
+ *
+ * A warpgroup makes 32 channels of the hidden layer and 64 of dx (channel_tile.cuh), and sums up
+ * both gradients of weights for its 64 channels. dy is copied to shared memory while the tile
+ * before is at work; u, h and dp are put there by who evaluates them. The sums' products run while
+ * dx is stored and slopes of the next tile are evaluated.
+ *
+ * Each pixel is read and written by one thread block, its dx last: dx may lie where x or dy do. */
+#ifndef TG_BACKEND_CUDA_SM90_CHANNEL_MLP_KERNEL_CUH
+#define TG_BACKEND_CUDA_SM90_CHANNEL_MLP_KERNEL_CUH
+
+#include "backend/cuda/nn/nn.cuh"
+#include "backend/cuda/sm90/channel_tile.cuh"
+
+struct channel_mlp_task {
+    int batch, pixels;         /* pixels: a multiple of 64, or 128 with 64 channels */
+    bool through;              /* dx is the gradient at x, not at u */
+    const float *w1, *b1, *w2; /* (H, C), (H), (C, H) */
+    const float *x, *dy;       /* (batch, C, pixels) */
+    float *dx;                 /* like x */
+    float *dw1, *dw2;          /* (blocks, H, C), (blocks, C, H) */
+    double *db1, *db2;         /* (blocks, H), (blocks, C) */
+};
+
+template <int C> struct channel_mlp_layout {
+    static constexpr int H = C / 2, MATRIX = C * H * 4;
+    static constexpr int W1 = 0, W2 = W1 + MATRIX, BACK = W2 + MATRIX; /* w1 and w2, w1 for dx */
+    static constexpr int ROOMS = BACK + MATRIX; /* of u, dy, the next dy, h and dp */
+    static constexpr int ROOM_BYTES = 3 * TILE_BYTES<C> + 2 * TILE_BYTES<H>;
+    static constexpr int B1 = ROOMS + TILES_AT_ONCE<C> * ROOM_BYTES, BYTES = B1 + H * 4;
+};
+
+template <int C>
+static __device__ inline void load_weights(const channel_mlp_task &t, char *shared) {
+    using L = channel_mlp_layout<C>;
+    constexpr int H = L::H;
+    const auto put = [&](int at, float v) { *reinterpret_cast<float *>(shared + at) = v; };
+    for (int i = threadIdx.x; i < C * H; i += TILE_THREADS) {
+        const int h = i / C, c = i % C; /* B's rows are channels, columns hidden ones */
+        put(L::W1 + wg_at<H>(h, c), to_tf32(t.w1[h * C + channel_of(c)]));
+        put(L::W2 + wg_at<H>(h, c), to_tf32(t.w2[channel_of(c) * H + h]));
+        put(L::BACK + wg_at<C>(c, h), to_tf32(t.w1[channel_of(h) * C + c]));
+    }
+    for (int i = threadIdx.x; i < H; i += TILE_THREADS) {
+        put(L::B1 + i * 4, t.b1[i]);
+    }
+}
+
+/* The first pixel, of channel 0, of the tile that a warpgroup takes in its thread block's n-th
+ * step. */
+template <int C> static __device__ inline int64_t tile_at(const channel_mlp_task &t, int n) {
+    const int tile = ((int)blockIdx.x + n * (int)gridDim.x) * TILES_AT_ONCE<C> + own_tile<C>();
+    const int per_sample = t.pixels / WG_PIXELS, b = tile / per_sample;
+    return (int64_t)b * C * t.pixels + (int64_t)(tile - b * per_sample) * WG_PIXELS;
+}
+
+template <int C, bool ACT>
+static __global__ void __launch_bounds__(TILE_THREADS, 1)
+    channel_mlp_backward(const __grid_constant__ channel_mlp_task t) {
+    using L = channel_mlp_layout<C>;
+    constexpr int H = L::H;
+    extern __shared__ __align__(1024) char shared[];
+    const int mine = own_channels<C>(), hidden = mine / 2; /* first of 64 and of 32 channels */
+    const int all = t.batch * (t.pixels / (TILES_AT_ONCE<C> * WG_PIXELS));
+    const int steps = (all - 1 - (int)blockIdx.x) / (int)gridDim.x + 1;
+    char *u = shared + L::ROOMS + own_tile<C>() * L::ROOM_BYTES, *h = u + 3 * TILE_BYTES<C>;
+    char *dp = h + TILE_BYTES<H>, *now = u + TILE_BYTES<C>, *later = now + TILE_BYTES<C>; /* dy */
+    float dw1[H / 2], dw2[H / 2], x[32], db1[8];
+    double db2 = 0.0;
+    wg_clear(dw1);
+    wg_clear(dw2);
+    wg_clear(db1);
+    load_weights<C>(t, shared);
+    fetch_tile<C>(t.dy + tile_at<C>(t, 0), t.pixels, now);
+    copies_commit();
+    load_own<C>(t.x + tile_at<C>(t, 0), t.pixels, x);
+    wg_fence(dw1);
+    wg_fence(dw2);
+    wg_publish();
+    __syncthreads(); /* weights are there */
+    const uint64_t of_hidden = (uint64_t)(hidden * 128 >> 4), of_dx = (uint64_t)(mine * 128 >> 4);
+    for (int n = 0; n < steps; n++) {
+        const int next = n + 1 < steps ? n + 1 : n; /* behind the last: it again, for nobody */
+        float slope[32], p[16], d[16];
+        copies_wait_but<0>();
+        wg_publish();
+        tile_sync<C>(); /* dy is there */
+        multiply_tile<H, C>(
+            d, wg_matrix(shared + L::W2) + of_hidden, false, now,
+            [&](int which) { /* u = act(x) */
+#pragma unroll
+                             for (int i = which * (1024 / C); i < (which + 1) * (1024 / C); i++) {
+                                 slope[i] = ACT ? gelu_slope(x[i], &x[i]) : 1.0f;
+                                 x[i] = to_tf32(x[i]);
+                                 asm volatile(""
+                                              : "+f"(slope[i]), "+f"(x[i])); /* here, not later */
+                             }
+            });
+        wg_fence(dw1); /* the sums of the tile before are made, too */
+        wg_fence(dw2);
+        db2 += (double)sum_half_row<C>(now);
+        tile_sync<C>(); /* all rooms but that of dy are free */
+        put_columns<C, 64>(x, mine, u);
+        wg_publish();
+        fetch_tile<C>(t.dy + tile_at<C>(t, fresh(next)), t.pixels, later);
+        copies_commit();
+        prefetch_tile<C>(t.x + tile_at<C>(t, fresh(next)), t.pixels);
+        tile_sync<C>(); /* u is there */
+        multiply_tile<H, C>(p, wg_matrix(shared + L::W1) + of_hidden, false, u);
+        each_channel<32>(fresh_thread(), [&](int i, int c) {
+            const float bias = reinterpret_cast<const float *>(shared + L::B1)[hidden + c];
+#pragma unroll
+            for (int e = i; e < i + 4; e += 2) { /* p becomes h, d dp; dy was cut */
+                d[e] *= TF32_CUT * gelu_slope(p[e] + bias, &p[e]);
+                db1[i / 4 * 2 + i % 2] += d[e];
+                p[e] = to_tf32(p[e]);
+                d[e] = to_tf32(d[e]);
+            }
+        });
+        put_columns<H, 32>(p, hidden, h);
+        put_columns<H, 32>(d, hidden, dp);
+        wg_publish();
+        load_own<C>(t.x + tile_at<C>(t, fresh(next)), t.pixels, x);
+        tile_sync<C>(); /* h and dp are there */
+        float dx[32];
+        multiply_tile<C, H>(dx, wg_matrix(shared + L::BACK) + of_dx, false, dp);
+        wg_fence(dw1);
+        wg_fence(dw2);
+        wg_begin();
+        add_over_pixels<C, H>(dw1, u, mine, dp);
+        add_over_pixels<C, H>(dw2, now, mine, h);
+        wg_end();
+        store_own<C>(t.dx + tile_at<C>(t, fresh(n)), t.pixels,
+                     [&](int i) { return dx[i] * (t.through ? slope[i] : 1.0f); });
+        char *used = now;
+        now = later;
+        later = used;
+    }
+    wg_wait<0>();
+    wg_fence(dw1);
+    wg_fence(dw2);
+    copies_wait_but<0>();
+    double *room = reinterpret_cast<double *>(shared + L::ROOMS);
+    gather_sums<C>(dw1, reinterpret_cast<float *>(room));
+    gather_sums<C>(dw2, reinterpret_cast<float *>(room));
+    if (has_sums<C>()) {
+        const int64_t part = (int64_t)blockIdx.x * H * C;
+        each_sum<H>(dw1, [&](int c, int i, float v) { t.dw1[part + i * C + mine + c] = v; });
+        each_sum<H>(
+            dw2, [&](int c, int i, float v) { t.dw2[part + (mine + c) * H + i] = TF32_CUT * v; });
+    }
+    fold_columns<32, H>(db1, hidden, t.db1 + (int64_t)blockIdx.x * H, room);
+    fold_half_rows<C>(db2, t.db2 + (int64_t)blockIdx.x * C, room);
+}
+
+#endif

@@ -1,0 +1,277 @@
+/* Tiles of 64 pixels in kernels that go backwards through a block, C = 64 or 128 channels
+ * (warpgroup.cuh).
+ *
+ * A thread block has two warpgroups, and each has 64 channels of a tile in its registers: with 128
+ * channels both share a tile, with 64 each has one of its own. What is a factor of a sum over
+ * pixels lies in shared memory, (channels, pixels); from there it is the first factor of products
+ * with weights, too. */
+#ifndef TG_BACKEND_CUDA_SM90_CHANNEL_TILE_CUH
+#define TG_BACKEND_CUDA_SM90_CHANNEL_TILE_CUH
+
+#include "backend/cuda/tile/instructions.cuh"
+#include "backend/cuda/tile/warpgroup.cuh"
+
+enum { TILE_THREADS = 2 * WG_THREADS };
+
+template <int C> constexpr int TILES_AT_ONCE = 128 / C;
+template <int C> constexpr int TILE_BYTES = C *WG_PIXELS *(int)sizeof(float);
+
+/* The warpgroup's tile of those at once, and the first of its channels. */
+template <int C> static __device__ inline int own_tile() {
+    return C == 64 ? (int)threadIdx.x / WG_THREADS : 0;
+}
+template <int C> static __device__ inline int own_channels() {
+    return C == 64 ? 0 : (int)threadIdx.x / WG_THREADS * 64;
+}
+
+/* A barrier of those who share a tile. */
+template <int C> static __device__ inline void tile_sync() {
+    if constexpr (C == 64) {
+        wg_sync();
+    } else {
+        __syncthreads();
+    }
+}
+
+/* f(index, channel) for the thread's numbers of N columns, two pixels each: numbers index and index
+ * + 2 are of the channel. */
+template <int N, class F> static __device__ inline void each_channel(int thread, F f) {
+#pragma unroll
+    for (int i = 0; i < N / 4; i++) {
+        f(i / 2 * 4 + i % 2, i / 2 * 8 + thread % 4 * 2 + i % 2);
+    }
+}
+
+/* ---- between memory and registers; `first` is the tile's first pixel of channel 0 ---- */
+
+/* f(index, offset) as each_channel has it, `offset` being from the tile's first pixel. */
+template <int C, class F> static __device__ inline void each_own(int image, F f) {
+    const int64_t step = fresh(image);
+    const int thread = fresh_thread(), c = own_channels<C>() + thread % 4 * 2;
+    int64_t at = c * step + pixel_of(thread);
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        f(4 * j, at);
+        f(4 * j + 1, at + step);
+        at += 8 * step;
+    }
+}
+
+template <int C>
+static __device__ inline void load_own(const float *first, int image, float (&d)[32]) {
+    each_own<C>(image, [&](int i, int64_t at) {
+        const float2 v = *reinterpret_cast<const float2 *>(first + at);
+        d[i] = v.x;
+        d[i + 2] = v.y;
+    });
+}
+
+template <int C, class F>
+static __device__ inline void store_own(float *first, int image, F value) {
+    each_own<C>(image, [&](int i, int64_t at) { store_two(first + at, value(i), value(i + 2)); });
+}
+
+/* A tile is brought into the second-level cache. */
+template <int C> static __device__ inline void prefetch_tile(const float *first, int image) {
+    const int thread = fresh_thread() % (2 * C);
+    const float *from = first + (int64_t)image * (thread / 2) + thread % 2 * (WG_PIXELS / 2);
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+}
+
+/* ---- tiles in shared memory ---- */
+
+/* Starts to copy all channels of a tile. */
+template <int C> static __device__ inline void fetch_tile(const float *first, int image, char *to) {
+    constexpr int THREADS = TILE_THREADS / TILES_AT_ONCE<C>, STEP = THREADS / 16;
+    const int thread = fresh_thread() % THREADS, c = thread / 16, pixel = thread % 16 * 4;
+    const int64_t step = fresh(image);
+    const float *from = first + c * step + pixel;
+#pragma unroll
+    for (int i = 0; i < C / STEP; i++) {
+        copy_async<16>(to + wg_at<C>(c + i * STEP, pixel), from);
+        from += STEP * step;
+    }
+}
+
+/* The thread's two pixels of channels 0 and 1 of its four pairs; those of channel 8 k further are
+ * 1024 k bytes further. */
+template <int C, class BYTE> struct own_pairs {
+    BYTE *even, *odd;
+    __device__ explicit own_pairs(BYTE *tile) {
+        const int thread = fresh_thread(), c = thread % 4 * 2, pixel = pixel_of(thread);
+        even = tile + wg_at<C>(c, pixel);
+        odd = tile + wg_at<C>(c + 1, pixel);
+    }
+};
+
+/* The thread's part of N columns, from number `column` of a tile of C on. */
+template <int C, int N>
+static __device__ inline void put_columns(const float (&d)[N / 2], int column, char *tile) {
+    const own_pairs<C, char> to(tile + column * 128);
+#pragma unroll
+    for (int k = 0; k < N / 8; k++) {
+        *reinterpret_cast<float2 *>(to.even + 1024 * k) = {d[4 * k], d[4 * k + 2]};
+        *reinterpret_cast<float2 *>(to.odd + 1024 * k) = {d[4 * k + 1], d[4 * k + 3]};
+    }
+}
+
+/* The thread's part of channels 8 k .. 8 k + 7, as a first factor. */
+template <int C>
+static __device__ inline float4 tile_factor(const own_pairs<C, const char> &from, int k) {
+    const float2 v = *reinterpret_cast<const float2 *>(from.even + 1024 * k);
+    const float2 w = *reinterpret_cast<const float2 *>(from.odd + 1024 * k);
+    return {v.x, v.y, w.x, w.y};
+}
+
+/* Over half of the pixels of a channel: thread by thread of those that share the tile. */
+template <int C> static __device__ inline float sum_half_row(const char *tile) {
+    const int thread = fresh_thread() % (2 * C), c = thread / 2, first = thread % 2 * 32;
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const int run = (i + c) % 8; /* against bank conflicts */
+        const float4 v = *reinterpret_cast<const float4 *>(tile + wg_at<C>(c, first + 4 * run));
+        sum += (v.x + v.y) + (v.z + v.w);
+    }
+    return sum;
+}
+
+/* ---- products ---- */
+
+/* d (+)= A B of 8 STEPS numbers, where B is the columns of d of a matrix of COLUMNS: four steps at
+ * a time. While they are multiplied, a(step) loads the thread's part of A for the next four, and
+ * beside(which four) does something else. */
+template <int COLUMNS, int STEPS, int N, class F, class G>
+static __device__ inline void multiply(float (&d)[N], uint64_t b, bool adds, F a, G beside) {
+    float4 part[2][4];
+    b = fresh(b);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        part[0][i] = a(i);
+    }
+#pragma unroll
+    for (int k = 0; k < STEPS; k += 4) {
+        wg_begin();
+#pragma unroll
+        for (int i = k; i < k + 4; i++) {
+            wg_product(d, part[i / 4 % 2][i % 4], wg_rows<COLUMNS>(b, i), adds || i > 0);
+        }
+        wg_end();
+#pragma unroll
+        for (int i = k + 4; i < k + 8 && i < STEPS; i++) {
+            part[i / 4 % 2][i % 4] = a(i);
+        }
+        beside(k / 4);
+        wg_wait<0>();
+        wg_fence(d);
+    }
+}
+
+/* The same with A a tile of channels in shared memory. */
+template <int COLUMNS, int K, int N, class G>
+static __device__ inline void multiply_tile(float (&d)[N], uint64_t b, bool adds, const char *tile,
+                                            G beside) {
+    const own_pairs<K, const char> from(tile);
+    multiply<COLUMNS, K / 8>(
+        d, b, adds, [&](int i) { return tile_factor<K>(from, i); }, beside);
+}
+template <int COLUMNS, int K, int N>
+static __device__ inline void multiply_tile(float (&d)[N], uint64_t b, bool adds,
+                                            const char *tile) {
+    multiply_tile<COLUMNS, K>(d, b, adds, tile, [](int) {});
+}
+
+/* Begins sums += A B over the pixels of a tile: rows of A from number `row` on. */
+template <int A_ROWS, int B_ROWS, int N>
+static __device__ inline void add_over_pixels(float (&sums)[N], const char *a, int row,
+                                              const char *b) {
+    const uint64_t from = fresh(wg_matrix(a) + (uint64_t)(row * 128 >> 4));
+    const uint64_t to = fresh(wg_matrix(b));
+#pragma unroll
+    for (int k = 0; k < WG_PIXELS / 8; k++) {
+        wg_product(sums, wg_rows<A_ROWS>(from, k), wg_rows<B_ROWS>(to, k), true);
+    }
+}
+
+/* ---- what a block leaves, in a fixed order ---- */
+
+/* With a tile for each warpgroup both have sums of all: to the first one's. */
+template <int C, int N> static __device__ inline void gather_sums(float (&sums)[N], float *room) {
+    if constexpr (TILES_AT_ONCE<C> == 2) {
+        float *other = room + threadIdx.x % WG_THREADS;
+        __syncthreads();
+        if (threadIdx.x >= WG_THREADS) {
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                other[i * WG_THREADS] = sums[i];
+            }
+        }
+        __syncthreads();
+        if (threadIdx.x < WG_THREADS) {
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                sums[i] += other[i * WG_THREADS];
+            }
+        }
+    }
+}
+template <int C> static __device__ inline bool has_sums() {
+    return TILES_AT_ONCE<C> == 1 || threadIdx.x < WG_THREADS;
+}
+
+/* f(row, column, value) for all sums of the warpgroup, (64, N). */
+template <int N, class F> static __device__ inline void each_sum(const float (&sums)[N / 2], F f) {
+    const int lane = threadIdx.x % 32, row = (int)threadIdx.x / 32 % 4 * 16 + lane / 4;
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+        f(row + i % 4 / 2 * 8, i / 4 * 8 + lane % 4 * 2 + i % 2, sums[i]);
+    }
+}
+
+/* to (N all warpgroups): what threads have summed up of their columns, from number `column` on;
+ * room: (rows, 8) doubles. */
+template <int N, int ROWS>
+static __device__ inline void fold_columns(const float (&sums)[N / 4], int column, double *to,
+                                           double *room) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    __syncthreads();
+    for (int i = threadIdx.x; i < ROWS * 8; i += TILE_THREADS) {
+        room[i] = 0.0;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < N / 4; i++) {
+        float v = sums[i];
+        v += __shfl_xor_sync(~0u, v, 4);
+        v += __shfl_xor_sync(~0u, v, 8);
+        v += __shfl_xor_sync(~0u, v, 16);
+        if (lane < 4) {
+            room[(column + i / 2 * 8 + 2 * lane + i % 2) * 8 + warp] = (double)v;
+        }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < ROWS; i += TILE_THREADS) {
+        double sum = 0.0;
+        for (int k = 0; k < 8; k++) {
+            sum += room[i * 8 + k];
+        }
+        to[i] = sum;
+    }
+}
+
+/* to (C): of sums of half rows; room: TILE_THREADS doubles. */
+template <int C>
+static __device__ inline void fold_half_rows(double sum, double *to, double *room) {
+    __syncthreads();
+    room[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x < C) {
+        double all = 0.0;
+        for (int i = 0; i < TILES_AT_ONCE<C>; i++) {
+            all += room[i * 2 * C + 2 * threadIdx.x] + room[i * 2 * C + 2 * threadIdx.x + 1];
+        }
+        to[threadIdx.x] = all;
+    }
+}
+
+#endif
