@@ -127,7 +127,9 @@ static bool read_line(cli_run *run, const json_t *object, size_t *capacity) {
                       .lr = real_of(object, "lr"),
                       .loss = real_of(json_object_get(object, "train"), "loss"),
                       .step_ms = real_of(object, "step_ms"),
-                      .seconds = real_of(object, "seconds")};
+                      .seconds = real_of(object, "seconds"),
+                      .saving = real_of(json_object_get(object, "time"), "checkpoint")};
+    line.saving = line.saving > 0.0 ? line.saving : 0.0;
     for (int t = 0; t < CLI_RUN_TESTS; t++) {
         line.error[CLI_NORM_L2][t] = line.error[CLI_NORM_H1][t] = (double)NAN;
     }
@@ -362,7 +364,7 @@ double cli_run_step_ms(const cli_run *run) {
 double cli_run_seconds(const cli_run *run) {
     double sum = 0.0;
     for (int e = 0; e < run->count; e++) {
-        sum += run->epoch[e].seconds;
+        sum += run->epoch[e].seconds + run->epoch[e].saving;
     }
     return sum;
 }

@@ -18,6 +18,7 @@ typedef struct cli_epoch {
     double lr, loss, loss_scale;
     double error[CLI_NORMS][CLI_RUN_TESTS]; /* relative, by the run's list of grids */
     double step_ms, seconds;
+    double saving; /* seconds of the checkpoint before the line, which are in no `seconds`; or 0 */
 } cli_epoch;
 
 typedef struct cli_run {

@@ -181,11 +181,12 @@ awk 'BEGIN { split("10 80 20 40", ms); for (e = 1; e <= 4; e++) { test = "";
     for (n = 8; n <= 32; n *= 2) test = test sprintf("%s\"%d\":{\"l2\":%g,\"h1\":%g,\"l2_channels\":[%g,%g]," \
         "\"h1_channels\":[%g,%g]}", n > 8 ? "," : "", n, n / e, 100 * n / e, n + e, n - e / 2, 200 + n + e, 200 + n - e)
     printf "{\"epoch\":%d,\"step\":%d,\"lr\":0.25,\"train\":{\"loss\":%g},\"test\":{%s},\"step_ms\":%g,", e, 5 * e, e, test, ms[e]
-    printf "\"seconds\":%g,\"memory\":{\"peak\":3145728,\"optimizer\":512,\"factors\":1024,\"indices\":512}}\n", 1.5 * e } }' \
+    printf "\"seconds\":%g,\"memory\":{\"peak\":3145728,\"optimizer\":512,\"factors\":1024,\"indices\":512}," \
+        "\"time\":{\"checkpoint\":0.5}}\n", 1.5 * e } }' \
     >hand/metrics.jsonl
 expect 0 report hand -o hand.html
 cells hand.html hand | paste -sd ' ' >found
-[ "$(cat found)" = '4 2.000 200.0 4.000 400.0 8.000 800.0 2.0 KiB 3.0 MiB 30 ms 15 s' ] ||
+[ "$(cat found)" = '4 2.000 200.0 4.000 400.0 8.000 800.0 2.0 KiB 3.0 MiB 30 ms 17 s' ] ||
     complain "the row of the run by hand is $(cat found)"
 
 grep -F '<tr data-run="hand" data-channel="1">' hand.html |
