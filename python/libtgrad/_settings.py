@@ -1,7 +1,7 @@
 """Settings of a parameter group as the library's, by their published names."""
 import ctypes
 
-from ._library import Context, Error, c, lib, text
+from ._library import Context, Error, c, lib, shape_of, text
 
 # What a group has besides the library's keys: torch's own, and what schedulers and people add.
 _OTHERS = {"params", "param_names", "lr", "betas", "eps", "weight_decay", "method", "seed",
@@ -83,6 +83,18 @@ def config_of(group, shape=None):
 def counts_factors(group):
     """Whether ranks are counted with factors, and so for every shape anew."""
     return bool(group.get("rank_counts_factors")) and isinstance(group.get("rank"), float)
+
+
+def planned_state(group, dtype, shape):
+    """Bytes of moments, factors and index sets that a tensor of this TG_ dtype would have."""
+    context = Context("cpu")
+    config = config_of(group, tuple(shape))
+    param = c.tg_optim_param(b"it", dtype, shape_of(shape), 0)
+    setup = c.tg_optim_setup(size=ctypes.sizeof(c.tg_optim_setup), groups=ctypes.pointer(config),
+                             group_count=1, params=ctypes.pointer(param), param_count=1)
+    sizes = (ctypes.c_size_t * c.TG_MEM_CATEGORIES)()
+    context.check(lib.tg_optim_plan(context, setup, sizes))
+    return sizes[c.TG_MEM_OPTIMIZER] + sizes[c.TG_MEM_FACTORS] + sizes[c.TG_MEM_INDICES]
 
 
 def _set(config, key, value):

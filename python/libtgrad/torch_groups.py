@@ -1,6 +1,10 @@
 """Parameter groups of a model: which tensors are worth compressing."""
+from typing import Any
+
 import torch
 
+from . import _settings
+from ._engine import DTYPES
 from ._library import Error
 
 __all__ = ["fno_tensorgrad_param_groups", "param_groups"]
@@ -12,36 +16,73 @@ def _takes_names():
     return (int(major), int(minor)) >= (2, 6)
 
 
-def _split(model, wanted, compressed, dense):
-    """Two groups of the trainable parameters of a model; one that would be empty is left out."""
-    big, rest = [], []
+def _sorted(model, group_of, groups):
+    """The groups with the trainable parameters of a model, each in the one whose number `group_of`
+    gives; those that would be empty are left out."""
+    params = [[] for _ in groups]
     for name, param in model.named_parameters():
         if param.requires_grad:
-            (big if wanted(name, param) else rest).append((name, param))
-    if not big and not rest:
+            params[group_of(param)].append((name, param))
+    if not any(params):
         raise Error("param_groups: the model has no trainable parameter")
-    groups = [{"params": rest, **dense}, {"params": big, **compressed}]
-    for group in groups:
-        if not _takes_names():
-            group["params"] = [param for _, param in group["params"]]
-    return [group for group in groups if group["params"]]
+    if not _takes_names():
+        params = [[param for _, param in members] for members in params]
+    return [{"params": members, **group} for members, group in zip(params, groups) if members]
 
 
-def param_groups(model, min_entries=1000, **keys):
-    """Groups for TensorGRaD: tensors of more than `min_entries` entries are compressed, those of
-    fewer, vectors and scalars are left to Adam. `keys` are settings of the compressed ones.
+def _share(param, keys):
+    """State of a tensor with these settings, of that with Adam."""
+    plain = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-6, "weight_decay": 0.0}
+    sizes = [_settings.planned_state({**plain, **group}, DTYPES[param.dtype], param.shape)
+             for group in ({"method": "tensorgrad", **keys, "state_precision": "full"},
+                           {"method": "adam"})]
+    return sizes[0] / sizes[1]
+
+
+_MATRIX = {"method": "galore", "galore_2d_proj_type": "std"}
+
+
+def param_groups(model: torch.nn.Module, min_entries: int = 1000, **keys: Any) -> list[dict]:
+    """Groups for TensorGRaD: tensors of two and more dimensions and more than `min_entries` entries
+    are compressed, the others are left to Adam. `keys` are settings of the compressed ones.
 
         opt = libtgrad.TensorGRaD(libtgrad.param_groups(model), lr=3e-4)
+
+    Factors of a matrix or of a narrow tensor can be as large as what they save. Where more than 40 %
+    of Adam's state would be left, a tensor is taken as a matrix with one factor for its short side
+    (galore), if that is less; where more than 60 % would, it is left to Adam, too.
     """
-    def wanted(name, param):
-        return param.dim() >= 2 and param.numel() > min_entries
+    compressed = {"min_entries": min_entries, **keys}
+    matrix = {"min_entries": min_entries, **_MATRIX,
+              **{key: value for key, value in keys.items() if key not in _SHAPING}}
+    shares = {}
 
-    return _split(model, wanted, {"min_entries": min_entries, **keys}, {"method": "adam"})
+    def group_of(param):
+        if param.dim() < 2 or param.numel() <= min_entries or param.dtype not in DTYPES:
+            return 0
+        kind = param.dtype, tuple(param.shape)
+        if kind not in shares:
+            share, number = _share(param, compressed), 1
+            if share > 0.4 and "method" not in keys:
+                share, number = min((share, number), (_share(param, matrix), 2))
+            shares[kind] = number if share <= 0.6 else 0
+        return shares[kind]
+
+    return _sorted(model, group_of, [{"method": "adam"}, compressed, matrix])
 
 
-def fno_tensorgrad_param_groups(model, rank=0.25, sparse_ratio=None, min_params=1000,
-                                update_proj_gap=50, scale=1.0, sparse_scale=1.0,
-                                sparse_type="randk", lambda_sparse=1.0, warm_restart=True):
+# Settings of projections, which a matrix of its own kind does not share.
+_SHAPING = {"optimizer_type", "proj_type", "rank", "sparse_ratio", "sparse_type", "scale",
+            "scale_by_mask_ratio", "second_proj_type", "second_rank", "second_sparse_ratio",
+            "second_sparse_type", "second_scale", "second_scale_by_mask_ratio", "lambda_sparse",
+            "tensorgrad_sum_lambda_sparse", "rank_tolerance", "memory_budget"}
+
+
+def fno_tensorgrad_param_groups(model: torch.nn.Module, rank: float | list[int] = 0.25,
+                                sparse_ratio: float | None = None, min_params: int = 1000,
+                                update_proj_gap: int = 50, scale: float = 1.0,
+                                sparse_scale: float = 1.0, sparse_type: str = "randk",
+                                lambda_sparse: float = 1.0, warm_restart: bool = True) -> list[dict]:
     """The groups of the package neuraloperator, with its arguments: spectral weights of an FNO
     (`model.fno_blocks.convs`) of at least `min_params` entries by low rank and, if `sparse_ratio` is
     given, by entries of what that leaves; everything else by Adam. Ranks are counted with their
@@ -57,5 +98,5 @@ def fno_tensorgrad_param_groups(model, rank=0.25, sparse_ratio=None, min_params=
         keys.update(optimizer_type="tensorgrad", second_proj_type="unstructured_sparse",
                     second_sparse_ratio=sparse_ratio, second_sparse_type=sparse_type,
                     second_scale=sparse_scale, lambda_sparse=lambda_sparse)
-    return _split(model, lambda _, p: id(p) in spectral and p.numel() >= min_params, keys,
-                  {"method": "adam"})
+    return _sorted(model, lambda p: id(p) in spectral and p.numel() >= min_params,
+                   [{"method": "adam"}, keys])

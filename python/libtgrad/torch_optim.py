@@ -2,7 +2,9 @@
 import itertools
 import math
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 
@@ -29,9 +31,11 @@ class TensorGRaD(torch.optim.Optimizer):
     GradScaler need that, the first two choose it by themselves.
     """
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0, *,
-                 method="tensorgrad", preset=None, seed=0, in_backward=False, accumulate=False,
-                 max_grad_norm=None, **keys):
+    def __init__(self, params: Iterable, lr: float | torch.Tensor = 1e-3,
+                 betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6,
+                 weight_decay: float = 0.0, *, method: str = "tensorgrad",
+                 preset: str | None = None, seed: int = 0, in_backward: bool = False,
+                 accumulate: bool = False, max_grad_norm: float | None = None, **keys: Any):
         chosen = {"method": method, **(_settings.preset(preset) if preset else {}), **keys}
         defaults = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay,
                     "seed": int(seed), **chosen}
@@ -55,7 +59,7 @@ class TensorGRaD(torch.optim.Optimizer):
         self._hooks = []
         self._loading = None
 
-    def add_param_group(self, param_group):
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:
@@ -97,6 +101,7 @@ class TensorGRaD(torch.optim.Optimizer):
             for i, row in enumerate(rows):
                 self._where[id(row.param)] = engine, i
                 self._pending.pop(id(row.param), None)
+                self.state[row.param] = {}  # it is there, though the library has it
 
     def _needs_preparation(self):
         return sum(len(e.rows) for e in self._engines) < sum(
@@ -124,7 +129,7 @@ class TensorGRaD(torch.optim.Optimizer):
 
     @torch._disable_dynamo
     @torch.no_grad()
-    def step(self, closure=None, *, grad_scaler=None):
+    def step(self, closure: Callable | None = None, *, grad_scaler=None):
         """One update of every parameter that has a gradient.
 
         With in_backward the updates were made during the backward pass already, unless gradients
@@ -259,7 +264,7 @@ class TensorGRaD(torch.optim.Optimizer):
         step, which takes the scale out of the sums."""
         return self._options["in_backward"]
 
-    def distributed(self, process_group=None):
+    def distributed(self, process_group=None) -> "TensorGRaD":
         """Averages compressed sums over the processes of a group (default: all) before each update.
 
         Every process must have been given the same parameters and settings; their weights become
@@ -279,15 +284,16 @@ class TensorGRaD(torch.optim.Optimizer):
 
     # ---- state ----
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         """State of all parameters as tensors on the host; nothing of it is shared."""
-        self.state.update(self._export())
+        held = self.state
+        self.state = defaultdict(dict, self._export())
         try:
             return super().state_dict()
         finally:
-            self.state.clear()
+            self.state = held
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         state_dict = state_dict.copy()
         for hook in self._optimizer_load_state_dict_pre_hooks.values():
             changed = hook(self, state_dict)
@@ -329,7 +335,7 @@ class TensorGRaD(torch.optim.Optimizer):
 
     # ---- what it knows ----
 
-    def memory(self):
+    def memory(self) -> dict[str, int]:
         """Bytes by category, their total, and what AdamW of torch would keep ("adamw")."""
         if self._needs_preparation():
             self._prepare()
@@ -342,12 +348,12 @@ class TensorGRaD(torch.optim.Optimizer):
                     for engine in self._engines for row in engine.rows)
         return {**found, "state": state, "total": sum(found.values()), "adamw": dense}
 
-    def projection_errors(self):
+    def projection_errors(self) -> dict[str, float]:
         """{name: |G - P(G)| / |G|} of projected parameters at their last refresh."""
         return {name: projection.error for engine in self._engines
                 for name, projection in engine.projections().items() if projection.is_projected}
 
-    def stats(self):
+    def stats(self) -> dict[str, int]:
         """Updates made and skipped for NaN or Inf, refreshes and failed decompositions."""
         found = [engine.stats() for engine in self._engines]
         return {key: sum(stats[key] for stats in found)
