@@ -54,7 +54,7 @@ fi
 if wants golden; then
     : >"$out/golden.txt"
     good=0 bad=0
-    for file in tests/fixtures/{fno,optim,tucker}_*.safetensors; do
+    for file in tests/fixtures/{fno,tfno,optim,tucker}_*.safetensors; do
         kind=$(basename "$file" | cut -d_ -f1)
         if timeout 60 "$tgrad" verify "$kind" "$file" --backend cuda --math fp32 >"$out/verify.txt" 2>&1; then
             good=$((good + 1))

@@ -20,6 +20,7 @@ static const struct {
     int (*verify)(verify_run *run);
 } kinds[] = {
     {"fno", verify_fno},
+    {"tfno", verify_fno},
     {"optim", verify_optim},
     {"tucker", verify_tucker},
 };

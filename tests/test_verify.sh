@@ -13,7 +13,7 @@ fail() {
 }
 
 backends=$("$tgrad" info | awk '/^backend [a-z]+:/ { name = $2 } /^  available  yes/ { print substr(name, 1, length(name) - 1) }')
-for file in "$source"/tests/fixtures/{fno,optim,tucker}_*.safetensors; do
+for file in "$source"/tests/fixtures/{fno,tfno,optim,tucker}_*.safetensors; do
     kind=$(basename "$file" | cut -d_ -f1)
     for backend in $backends; do
         "$tgrad" verify "$kind" "$file" --backend $backend --math fp32 -o "$work/out.safetensors" >"$work/log" 2>&1 ||
@@ -21,7 +21,7 @@ for file in "$source"/tests/fixtures/{fno,optim,tucker}_*.safetensors; do
     done
     "$tgrad" inspect "$work/out.safetensors" >"$work/log" 2>&1 || fail "inspect what was written"
     case $kind in
-    fno) grep -q '^out ' "$work/log" && grep -q '^grad.l2.lifting' "$work/log" ||
+    fno | tfno) grep -q '^out ' "$work/log" && grep -q '^grad.l2.lifting' "$work/log" ||
         fail "$file: no output or gradients written" ;;
     optim) grep -q '^weights ' "$work/log" || fail "$file: no weights written" ;;
     tucker) grep -q '^factor0_it1 ' "$work/log" || fail "$file: no factors written" ;;

@@ -20,7 +20,8 @@
 extern "C" {
 #endif
 
-#define TG_FNO_MAX_DIMS 3
+#define TG_FNO_MAX_DIMS  3
+#define TG_FNO_MAX_RANKS 6 /* in a list: of TT, one more than the weight has modes */
 
 typedef enum tg_fno_skip { TG_SKIP_LINEAR, TG_SKIP_IDENTITY, TG_SKIP_SOFT_GATING } tg_fno_skip;
 typedef enum tg_fno_norm { TG_NORM_NONE, TG_NORM_GROUP, TG_NORM_INSTANCE } tg_fno_norm;
@@ -37,6 +38,20 @@ typedef enum tg_precision {
     TG_PRECISION_BF16,
     TG_PRECISION_8BIT /* one byte, and a scale for each 128 */
 } tg_precision;
+
+/* What stands for a spectral weight (Cin, Cout, M1 .. Md). */
+typedef enum tg_factorization {
+    TG_FACTORIZATION_DENSE,  /* itself */
+    TG_FACTORIZATION_TUCKER, /* a core and a factor for each mode */
+    TG_FACTORIZATION_CP,     /* a sum of outer products */
+    TG_FACTORIZATION_TT      /* a chain of factors, each with the mode of one dimension */
+} tg_factorization;
+
+/* How neuraloperator multiplies with one. The numbers are the same; here the factors are used. */
+typedef enum tg_implementation {
+    TG_IMPLEMENTATION_FACTORIZED,
+    TG_IMPLEMENTATION_RECONSTRUCTED
+} tg_implementation;
 
 /* What training keeps of the forward pass; the rest is computed again in backward. */
 typedef enum tg_checkpoint {
@@ -76,6 +91,14 @@ typedef struct tg_fno_config {
     tg_precision precision;       /* full; mixed: spectral weights in bf16, saved in 8bit */
     tg_precision saved_precision; /* full, bf16 or 8bit: what waits for backward */
     int64_t micro_batch;          /* samples that training has in flight; 0: the whole batch */
+    tg_factorization factorization;
+    tg_implementation implementation;
+    int n_rank;                    /* how many of them are set */
+    double rank[TG_FNO_MAX_RANKS]; /* one: a share of the dense weight's numbers, or, as a whole
+                                      number from 2 on, the rank of every mode; or one for each */
+    int n_fixed_rank_modes;
+    int64_t fixed_rank_modes[TG_FNO_MAX_RANKS]; /* of Tucker: whose rank is their size */
+    bool separable; /* y[c, k] = x[c, k] W[c, k]: no sum over channels */
 } tg_fno_config;
 
 /* Everything set but n_modes: 1 -> 1 channel, C 64, 4 layers, and the published defaults. */
@@ -131,7 +154,8 @@ typedef struct tg_fno_param {
     tg_shape shape;
     tg_tensor weight; /* a view of it where the backend computes, without data in an outline; an
                          optimizer writes it between two steps or when it receives the gradient */
-    bool spectral;    /* a spectral weight: its gradients come factored */
+    bool spectral;    /* a dense spectral weight, whose gradients come factored, or the core of a
+                         factorized one: what optimizers compress */
 } tg_fno_param;
 
 TG_API int tg_fno_param_count(const tg_fno *fno);

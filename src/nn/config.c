@@ -47,12 +47,22 @@ static const tg_choice checkpoints[] = {
     {"minimal", TG_CHECKPOINT_MINIMAL}, {"false", TG_CHECKPOINT_OFF}, /* as published: a switch */
     {"False", TG_CHECKPOINT_OFF},       {"true", TG_CHECKPOINT_BLOCK},
     {"True", TG_CHECKPOINT_BLOCK},      {NULL, 0}};
+static const tg_choice factorizations[] = {
+    {"tucker", TG_FACTORIZATION_TUCKER}, {"cp", TG_FACTORIZATION_CP},
+    {"tt", TG_FACTORIZATION_TT},         {"dense", TG_FACTORIZATION_DENSE},
+    NULL_NAMES(TG_FACTORIZATION_DENSE),  {"Tucker", TG_FACTORIZATION_TUCKER},
+    {"CP", TG_FACTORIZATION_CP},         {"TT", TG_FACTORIZATION_TT},
+    {"Dense", TG_FACTORIZATION_DENSE},   {NULL, 0}};
+static const tg_choice implementations[] = {{"factorized", TG_IMPLEMENTATION_FACTORIZED},
+                                            {"reconstructed", TG_IMPLEMENTATION_RECONSTRUCTED},
+                                            {NULL, 0}};
 static const tg_choice dtypes[] = {{"f32", TG_F32}, {"f64", TG_F64}, {NULL, 0}};
 
 /* The config with its list as the settings know lists. */
 typedef struct readable {
     tg_fno_config config;
-    tg_list_int n_modes;
+    tg_list_int n_modes, fixed_rank_modes;
+    tg_list_double rank;
 } readable;
 
 enum { LARGEST = 1 << 20 };
@@ -111,6 +121,16 @@ static const tg_setting rows[] = {
     {FIELD(activation_checkpoint), .type = TG_SETTING_ENUM, .choices = checkpoints,
      .help = "what backward finds kept: all, inputs of blocks, or kept modes"},
     {FIELD(dtype), .type = TG_SETTING_ENUM, .choices = dtypes, .help = "of the arithmetic"},
+    {FIELD(factorization), .type = TG_SETTING_ENUM, .choices = factorizations,
+     .help = "of spectral weights"},
+    {FIELD(implementation), .type = TG_SETTING_ENUM, .choices = implementations,
+     .help = "as published; the numbers are the same, here the factors are used"},
+    {"rank", TG_SETTING_LIST_DOUBLE, offsetof(readable, rank), NULL, 1e-9, LARGEST,
+     "of a factorization: a share of the numbers of a dense weight, or ranks"},
+    {"fixed_rank_modes", TG_SETTING_LIST_SIZE, offsetof(readable, fixed_rank_modes), NULL, 0, 4,
+     "of tucker: modes whose rank is their size"},
+    {FIELD(separable), .type = TG_SETTING_BOOL,
+     .help = "spectral weights multiply each channel for itself"},
 };
 
 enum { ROWS = sizeof rows / sizeof rows[0] };
@@ -137,6 +157,8 @@ void tg_fno_config_init(tg_fno_config *config, size_t size) {
         .domain_padding_mode = TG_PADDING_ONE_SIDED,
         .complex_modes = TG_MODES_CENTERED,
         .dtype = TG_F32,
+        .n_rank = 1,
+        .rank = {1.0},
     };
     tg_sized_init(config, size, &defaults, sizeof defaults);
 }
@@ -160,6 +182,47 @@ const char *tg_fno_config_key(int index) {
 
 /* ---- from text ---- */
 
+/* Lists, unless a program has put nonsense into their lengths. */
+static readable readable_of(const tg_fno_config *config) {
+    readable r = {.config = *config};
+    if (config->n_dim > 0 && config->n_dim <= TG_FNO_MAX_DIMS) {
+        r.n_modes.count = config->n_dim;
+        memcpy(r.n_modes.value, config->n_modes, sizeof config->n_modes);
+    }
+    if (config->n_rank > 0 && config->n_rank <= TG_FNO_MAX_RANKS) {
+        r.rank.count = config->n_rank;
+        memcpy(r.rank.value, config->rank, sizeof config->rank);
+    }
+    if (config->n_fixed_rank_modes > 0 && config->n_fixed_rank_modes <= TG_FNO_MAX_RANKS) {
+        r.fixed_rank_modes.count = config->n_fixed_rank_modes;
+        memcpy(r.fixed_rank_modes.value, config->fixed_rank_modes, sizeof config->fixed_rank_modes);
+    }
+    return r;
+}
+
+static tg_status take_lists(tg_context *ctx, readable *r) {
+    const struct {
+        const char *key;
+        int count, most;
+    } lists[] = {{"n_modes", r->n_modes.count, TG_FNO_MAX_DIMS},
+                 {"rank", r->rank.count, TG_FNO_MAX_RANKS},
+                 {"fixed_rank_modes", r->fixed_rank_modes.count, TG_FNO_MAX_RANKS}};
+    for (int i = 0; i < 3; i++) {
+        if (lists[i].count > lists[i].most) {
+            return tg_fail(ctx, TG_E_CONFIG, "fno.%s: %d %s; 1 to %d are possible", lists[i].key,
+                           lists[i].count, i == 0 ? "dimensions" : "entries", lists[i].most);
+        }
+    }
+    r->config.n_dim = r->n_modes.count;
+    memcpy(r->config.n_modes, r->n_modes.value, sizeof r->config.n_modes);
+    r->config.n_rank = r->rank.count;
+    memcpy(r->config.rank, r->rank.value, sizeof r->config.rank);
+    r->config.n_fixed_rank_modes = r->fixed_rank_modes.count;
+    memcpy(r->config.fixed_rank_modes, r->fixed_rank_modes.value,
+           sizeof r->config.fixed_rank_modes);
+    return TG_OK;
+}
+
 tg_status tg_fno_config_set(tg_context *ctx, tg_fno_config *config, const char *key,
                             const char *text) {
     TG_NEED(ctx, config, key, text);
@@ -168,24 +231,23 @@ tg_status tg_fno_config_set(tg_context *ctx, tg_fno_config *config, const char *
     if (status != TG_OK) {
         return status;
     }
-    readable r = {.config = before};
+    readable r = readable_of(&before);
     if (strcmp(key, "domain_padding") == 0 && tg_setting_means(text, "null")) {
         text = "0"; /* published configs write null for none */
+    }
+    if (strcmp(key, "fixed_rank_modes") == 0 &&
+        (tg_setting_means(text, "null") || tg_setting_means(text, "false"))) {
+        text = "[]"; /* and here either */
     }
     if (strcmp(key, "checkpointing") == 0) { /* the name of early checkpoints */
         key = "activation_checkpoint";
     }
     status = tg_setting_set(ctx, "fno", rows, ROWS, &r, key, text);
-    if (status == TG_OK && r.n_modes.count > TG_FNO_MAX_DIMS) {
-        status = tg_fail(ctx, TG_E_CONFIG, "fno.n_modes: %d dimensions; 1 to %d are possible",
-                         r.n_modes.count, TG_FNO_MAX_DIMS);
+    if (status == TG_OK) {
+        status = take_lists(ctx, &r);
     }
     if (status != TG_OK) {
         return status;
-    }
-    if (r.n_modes.count > 0) {
-        r.config.n_dim = r.n_modes.count;
-        memcpy(r.config.n_modes, r.n_modes.value, sizeof r.config.n_modes);
     }
     return TG_SIZED_WRITE(ctx, tg_fno_config, key, &before, &r.config, config);
 }
@@ -198,9 +260,7 @@ const char *tg_fno_config_get(const tg_fno_config *config, int index, char *text
         nn_config_read(NULL, config, &full) != TG_OK) {
         return NULL;
     }
-    const bool is_known = full.n_dim >= 0 && full.n_dim <= TG_FNO_MAX_DIMS;
-    readable r = {.config = full, .n_modes = {.count = is_known ? full.n_dim : 0}};
-    memcpy(r.n_modes.value, full.n_modes, sizeof full.n_modes);
+    const readable r = readable_of(&full);
     return tg_setting_get(&rows[index], &r, text, capacity);
 }
 

@@ -98,7 +98,7 @@ tg_fno_param tg_fno_get_param(const tg_fno *fno, int index) {
     const nn_param *param = &fno->model.params[index];
     return (tg_fno_param){.name = param->name,
                           .dtype = param->dtype,
-                          .gradient = param->spectral
+                          .gradient = param->factored
                                           ? tg_stored(tg_dtype_complex(fno->model.config.dtype),
                                                       fno->model.stores.spectrum)
                                           : param->dtype,

@@ -42,7 +42,7 @@ static int add_param(nn_model *model, nn_param param, const char *format, ...) {
     param.dense_offset = model->dense_bytes;
     const size_t bytes = ((size_t)numel * size + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT;
     model->weight_bytes += bytes;
-    model->dense_bytes += param.spectral ? 0 : bytes;
+    model->dense_bytes += param.factored ? 0 : bytes;
     model->parameters += tg_dtype_is_complex(param.dtype) ? 2 * numel : numel;
     model->params[model->param_count] = param;
     return model->param_count++;
@@ -114,17 +114,45 @@ void nn_declare_norm(nn_model *model, const char *module, nn_norm *norm) {
     norm->bias = add_param(model, param, "%s.bias", module);
 }
 
-void nn_declare_convolution(nn_model *model, const char *module, int *weight, int *bias) {
+/* The parameters of a factorized weight; returns the first one's number. */
+static int declare_factors(nn_model *model, const char *module) {
+    const nn_factors *factors = &model->factors;
+    const tg_factorization form = model->config.factorization;
+    const int first = model->param_count;
+    for (int i = 0; i < factors->params; i++) {
+        const bool is_one = factors->deviation[i] == 0.0;
+        const nn_param param = {.dtype = tg_dtype_complex(model->config.dtype),
+                                .shape = factors->shape[i],
+                                .spectral = nn_factors_compresses(form, factors, i),
+                                .init = is_one ? NN_INIT_CONST : NN_INIT_SPECTRAL,
+                                .scale = is_one ? 1.0 : factors->deviation[i],
+                                .stream = model->param_count};
+        char name[40];
+        nn_factors_name(form, i, name, sizeof name);
+        (void)add_param(model, param, "%s.%s", module, name);
+    }
+    return first;
+}
+
+static int declare_dense(nn_model *model, const char *module) {
     const tg_fno_config *config = &model->config;
     const int64_t channels = config->hidden_channels;
     nn_param spectral = {.dtype = tg_stored(tg_dtype_complex(config->dtype), model->stores.weight),
                          .shape = {2 + config->n_dim, {channels, channels}},
                          .spectral = true,
+                         .factored = true,
                          .init = NN_INIT_SPECTRAL,
                          .scale = sqrt(0.5 / (double)channels),
                          .stream = model->param_count};
     memcpy(spectral.shape.dim + 2, model->modes, sizeof model->modes);
-    *weight = add_param(model, spectral, "%s.weight.tensor", module);
+    return add_param(model, spectral, "%s.weight.tensor", module);
+}
+
+void nn_declare_convolution(nn_model *model, const char *module, int *weight, int *bias) {
+    const tg_fno_config *config = &model->config;
+    const int64_t channels = config->hidden_channels;
+    *weight =
+        model->factors.params > 0 ? declare_factors(model, module) : declare_dense(model, module);
     const nn_param real = {.dtype = config->dtype,
                            .shape = {1 + config->n_dim, {channels, 1, 1, 1}},
                            .init = NN_INIT_NORMAL,
@@ -152,6 +180,7 @@ tg_status nn_model_create(tg_context *ctx, const tg_fno_config *config, nn_model
         model.modes[d] = halved ? config->n_modes[d] / 2 + 1 : config->n_modes[d];
         model.mode_count *= model.modes[d]; /* at most 2^60: checked above */
     }
+    TG_TRY(nn_factors_make(ctx, config, model.modes, &model.factors));
     model.embedded_channels = config->in_channels;
     if (config->positional_embedding == TG_EMBEDDING_GRID) {
         model.embedded_channels += config->n_dim;

@@ -7,6 +7,7 @@
 #define TG_NN_MODEL_H
 
 #include "backend/backend.h"
+#include "nn/factors.h"
 #include "tgrad/fno.h"
 
 /* Channels of the hidden layers. */
@@ -32,7 +33,8 @@ typedef struct nn_param {
     char name[64];
     tg_dtype dtype; /* in memory */
     tg_shape shape;
-    bool spectral;
+    bool spectral;       /* an optimizer may compress its gradients .. */
+    bool factored;       /* .. which leave as factors */
     size_t offset;       /* in the block of weights */
     size_t dense_offset; /* of its gradient among those that are not factored */
     nn_init init;
@@ -56,7 +58,7 @@ typedef struct nn_norm {
 } nn_norm;
 
 typedef struct nn_block {
-    int weight, bias; /* of the spectral convolution */
+    int weight, bias; /* of the spectral convolution; of factors, the first */
     nn_skip fno_skip, mlp_skip;
     nn_mlp mlp;
     nn_norm norm[2];
@@ -81,6 +83,7 @@ typedef struct nn_model {
     int planes;                     /* 1; 2 for complex data */
     int64_t modes[TG_FNO_MAX_DIMS]; /* of a spectral weight: the last one is halved for real data */
     int64_t mode_count;
+    nn_factors factors;        /* of every spectral weight */
     int64_t embedded_channels; /* in_channels and coordinates */
     nn_mlp lifting, projection;
     nn_block *blocks; /* (n_layers) */

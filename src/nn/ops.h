@@ -19,7 +19,8 @@ typedef struct nn_kind_row {
     bool loads;  /* its X may be the GELU of what it reads */
     bool adds;   /* its backward op can add to a sum of gradients; otherwise it overwrites */
     bool makes_gradients; /* of the parameters op.param .. + op.params - 1, from zero */
-    bool is_factored; /* the gradient of its parameter leaves at the end, as the factors X and dy */
+    nn_kind at_end; /* the kind of op that makes the gradients of its parameters from X and dy and
+                       hands them over at the end of backward; 0: they leave before */
     tg_status (*run)(tg_fno *fno, const nn_op *op);
     /* Its parameters side by side in the list: how many, and the first. NULL: none. */
     int (*params)(const nn_program *program, const nn_op *op, int *first);
@@ -82,6 +83,7 @@ int nn_add_pad(nn_program *program, int x);
 int nn_add_crop(nn_program *program, int x);
 int nn_add_transform(nn_program *program, int x);
 int nn_add_contract(nn_program *program, int weight, int spectrum);
+int nn_add_factorized(nn_program *program, int weight, int spectrum);
 int nn_add_inverse(nn_program *program, int spectrum);
 int nn_add_bias(nn_program *program, int bias, int x);
 int nn_add_skip(nn_program *program, const nn_skip *skip, int x, int sum); /* sum + S(x) */

@@ -128,6 +128,15 @@ int nn_gelu_output(const nn_program *program, const nn_op *op) {
     return -1;
 }
 
+int nn_sharing_begins(const nn_program *program) {
+    int time = program->op_count;
+    while (time > program->backward_begin &&
+           program->ops[time - 1].phase == program->spectral_phase) {
+        time--;
+    }
+    return time;
+}
+
 void nn_leave_out_gone(nn_program *p) {
     const int ends[] = {p->forward_end, p->backward_begin, p->backward_end};
     int count = 0;
@@ -205,6 +214,7 @@ tg_status nn_program_create(const nn_model *model, tg_backend *be, int64_t batch
         .images = be->ops->stream ? in_flight : 1,
         .target = -1,
         .dout = -1,
+        .spectral_phase = -1,
         .activations = {.ctx = model->ctx},
         .workspace = {.ctx = model->ctx},
         .shared = {.dense_bytes = shared->dense_bytes, .work_bytes = shared->work_bytes}};

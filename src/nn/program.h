@@ -125,6 +125,7 @@ typedef struct nn_program {
     tg_status status;
     const char *scope;
     int phase, back, block;
+    int spectral_phase; /* in which the gradients of spectral weights leave */
 } nn_program;
 
 /* Builds, differentiates (training), and places; `shared` is what the sink of the gradients works
@@ -170,6 +171,10 @@ int nn_phase_named(nn_program *program, const char *name, bool is_backward);
 /* The output that is the GELU of the one before it: by fusion, and left out where nobody reads it;
  * -1: none. */
 int nn_gelu_output(const nn_program *program, const nn_op *op);
+
+/* The first of the ops that hand over the gradients of spectral weights, last of all: from then on
+ * the memory of the activations can be lent. */
+int nn_sharing_begins(const nn_program *program);
 
 /* Ops that were taken into others leave the list. */
 void nn_leave_out_gone(nn_program *program);

@@ -58,12 +58,9 @@ static const struct {
     {"data.pin_memory", ANY, NULL},
     {"data.positional_encoding", "true", "take fno.positional_embedding: null"},
     {"fno.dropout", "0", "take fno.channel_mlp_dropout"},
-    {"fno.factorization", "null|dense", DENSE},
     {"fno.fft_norm", "forward", "transforms are scaled forward here"},
-    {"fno.fixed_rank_modes", ANY, NULL}, /* of a factorization */
     {"fno.half_prec_fourier", "false", PRECISION},
     {"fno.half_prec_inverse", "false", PRECISION},
-    {"fno.implementation", "factorized|reconstructed", DENSE},
     {"fno.joint_factorization", "false", DENSE},
     {"fno.lifting_channels", NONE, RATIO("lifting")},
     {"fno.max_n_modes", "null", GROWING},
@@ -76,9 +73,7 @@ static const struct {
     {"fno.non_linearity", "gelu", "the activation function is GELU"},
     {"fno.preactivation", "false", "activations follow the convolution here"},
     {"fno.projection_channels", NONE, RATIO("projection")},
-    {"fno.rank", ANY, NULL}, /* of a factorization */
     {"fno.resolution_scaling_factor", "null|1", "output and input have the same grid"},
-    {"fno.separable", "false", DENSE},
     {"fno.tensor_lasso_penalty", "0", DENSE},
     {"opt.activation_checkpoint", "false", "it is called fno.activation_checkpoint here"},
     {"opt.adamw_support_complex", "true", "take opt.complex_adam: split"},

@@ -68,7 +68,7 @@ int nn_fno_convolve(const nn_model *model, nn_program *p, int l, int x) {
     nn_phase_begin(p, "transform", "skips");
     int z = nn_add_transform(p, x);
     nn_phase_begin(p, "product with the weight", "transforms");
-    z = nn_add_contract(p, block->weight, z);
+    z = (model->factors.params > 0 ? nn_add_factorized : nn_add_contract)(p, block->weight, z);
     nn_phase_begin(p, "inverse transform", "transforms");
     z = nn_add_inverse(p, z);
     z = nn_add_bias(p, block->bias, z);

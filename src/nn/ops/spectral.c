@@ -275,7 +275,7 @@ static int back_contract(nn_program *p, const nn_op *op, nn_request ask) {
 
 const nn_kind_row nn_kind_contract = {.name = "contraction",
                                       .slot = NN_SLOT(spectral_contract),
-                                      .is_factored = true,
+                                      .at_end = NN_HAND_OVER_FACTORS,
                                       .run = run_contract,
                                       .params = contract_params,
                                       .back = back_contract,

@@ -8,7 +8,7 @@
  * the reverse order: the last one leaves its part where the gradient at its output was, and the
  * others add to that.
  *
- * Gradients of spectral weights are handed over at the end, as factors. */
+ * Gradients of spectral weights are handed over at the end, as factors if they are dense. */
 #include "nn/ops.h"
 #include "nn/passes/passes.h"
 
@@ -93,11 +93,12 @@ static void mark_needs(state *s) {
 static void hand_over_factors(const state *s) {
     nn_program *p = s->p;
     nn_scope(p, 0, NULL);
-    p->phase = nn_phase_named(p, "spectral weights", true);
+    p->phase = p->spectral_phase = nn_phase_named(p, "spectral weights", true);
     for (int i = p->forward_end - 1; i >= 0; i--) {
         const nn_op op = p->ops[i];
-        if (nn_kind_of(op.kind)->is_factored) {
-            nn_op send = nn_op_make(NN_HAND_OVER_FACTORS);
+        if (nn_kind_of(op.kind)->at_end) {
+            nn_op send = nn_op_make(nn_kind_of(op.kind)->at_end);
+            send.weight = op.weight;
             send.params = nn_op_params(p, &op, &send.param);
             send.in[NN_X] = op.in[NN_X];
             send.in[NN_DY] = s->gradient[op.out[0]];

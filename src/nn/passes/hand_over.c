@@ -26,13 +26,14 @@ static tg_status check(const nn_program *p, int from, const nn_op *sent) {
 /* Behind op number i of the list, if it makes gradients. */
 static tg_status send(nn_program *p, const nn_program *old, int i) {
     const nn_op *op = &old->ops[i];
-    if (i < old->backward_begin || op->params < 1) {
+    if (i < old->backward_begin || op->params < 1 || op->kind == NN_HAND_OVER_FACTORS) {
         return TG_OK;
     }
     nn_op leave = nn_op_make(NN_HAND_OVER);
     leave.param = op->param;
     leave.params = op->params;
-    leave.phase = nn_in_parts(p) ? nn_phase_named(p, "small parameters", true) : op->phase;
+    const bool waits = nn_in_parts(p) && op->phase != old->spectral_phase;
+    leave.phase = waits ? nn_phase_named(p, "small parameters", true) : op->phase;
     leave.block = op->block;
     nn_op_append(p, &leave);
     return nn_in_parts(p) ? TG_OK : check(old, i + 1, &leave);
@@ -41,10 +42,7 @@ static tg_status send(nn_program *p, const nn_program *old, int i) {
 tg_status nn_pass_hand_over(nn_program *p) {
     tg_status status = TG_OK;
     nn_program old = *p;
-    int factors = 0;
-    while (factors < old.op_count && old.ops[factors].kind != NN_HAND_OVER_FACTORS) {
-        factors++;
-    }
+    const int factors = nn_sharing_begins(&old);
     p->ops = NULL;
     p->op_count = p->op_capacity = 0;
     for (int i = 0; i < factors && status == TG_OK; i++) {
@@ -55,8 +53,9 @@ tg_status nn_pass_hand_over(nn_program *p) {
     for (int i = 0; i < factors && nn_in_parts(p) && status == TG_OK; i++) {
         status = send(p, &old, i);
     }
-    for (int i = factors; i < old.op_count; i++) {
+    for (int i = factors; i < old.op_count && status == TG_OK; i++) {
         nn_op_append(p, &old.ops[i]);
+        status = send(p, &old, i);
     }
     tg_mem_free(p->ctx, old.ops);
     return status == TG_OK ? p->status : status;

@@ -193,15 +193,6 @@ fail:
     return status;
 }
 
-/* The first hand-over of factors: from then on the memory of the activations can be lent. */
-static int sharing_begins(const nn_program *p) {
-    int time = p->op_count;
-    while (time > 0 && p->ops[time - 1].kind == NN_HAND_OVER_FACTORS) {
-        time--;
-    }
-    return time;
-}
-
 /* First fit can be unlucky: a few orders are tried, and the best is taken. What lives at the end
  * lies where it fits best or side by side, which leaves room to share. */
 typedef struct way {
@@ -215,7 +206,7 @@ enum { WAYS = sizeof ways / sizeof ways[0] };
 static tg_status lay_out(const lifetimes *l, way how) {
     nn_program *p = l->p;
     tg_status status = TG_OK;
-    const int end = sharing_begins(p);
+    const int end = nn_sharing_begins(p);
     p->activations.buffer_count = p->workspace.buffer_count = 0;
     p->activations.end = p->training && how.side_by_side ? end : 0;
     p->activations.is_late = how.is_late;

@@ -98,10 +98,10 @@ static void restore(const state *s, int i) {
 }
 
 static void backward(const state *s) {
+    const int sharing = nn_sharing_begins(&s->old);
     for (int i = s->old.backward_begin, block = -1; i < s->old.op_count; i++) {
         nn_op op = s->old.ops[i];
-        const bool is_first_factor =
-            op.kind == NN_HAND_OVER_FACTORS && s->old.ops[i - 1].kind != NN_HAND_OVER_FACTORS;
+        const bool is_first_factor = i == sharing;
         s->p->backward_end = i == s->old.backward_end ? s->p->op_count : s->p->backward_end;
         for (int v = 0; v < s->values && (op.block != block || is_first_factor); v++) {
             s->restored[v] = -1;
