@@ -163,7 +163,8 @@ static int run(const cli_call *call) {
         verify = strcmp(kinds[i].name, kind) == 0 ? kinds[i].verify : verify;
     }
     if (!verify) {
-        return cli_usage("verify", "'%s' is not a kind of golden file (fno, optim, tucker)", kind);
+        return cli_usage("verify", "'%s' is not a kind of golden file (fno, tfno, optim, tucker)",
+                         kind);
     }
     verify_run work = {.path = call->args.item[1]};
     tg_archive *golden = NULL;
@@ -188,7 +189,7 @@ static int run(const cli_call *call) {
 
 const cli_command cli_cmd_verify = {
     .name = "verify",
-    .arguments = "fno|optim|tucker FILE",
+    .arguments = "fno|tfno|optim|tucker FILE",
     .min_args = 2,
     .max_args = 2,
     .summary = "Recompute a file of reference numbers and compare",

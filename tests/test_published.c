@@ -101,9 +101,6 @@ static void test_defaults_are_read(void **state) {
 static void test_others_are_refused(void **state) {
     (void)state;
     static const char *const rows[][3] = {
-        {"fno.factorization", "Tucker", "only null is done here, found 'Tucker'"},
-        {"fno.separable", "true", "opt.name: tensorgrad"},
-        {"fno.implementation", "fast", "only factorized is done here"},
         {"fno.fft_norm", "backward", "only forward"},
         {"fno.no_skips", "yes", "fno.fno_skip"},
         {"fno.projection_channels", "256", "fno.projection_channel_ratio"},

@@ -167,6 +167,7 @@ static void step_of(tg_context *ctx, tg_fno *fno, const int64_t *grid, net_gradi
     const tg_grad_sink sink = net_sink(gradients);
     net_ok(ctx, tg_fno_loss_backward(fno, &x, &target, &loss, &sink, &value));
     assert_int_equal(gradients->received, tg_fno_param_count(fno));
+    net_ok(ctx, tg_fno_prepare(fno, 2, grid, false));
     net_ok(ctx, tg_fno_forward(fno, &x, y));
     tg_tensor_destroy(&x);
     tg_tensor_destroy(&target);
@@ -298,6 +299,7 @@ static void other_ways(void **state) {
         {"", 0.0},
         {"\"activation_checkpoint\": \"block\"", 1e-5},
         {"\"activation_checkpoint\": \"minimal\"", 1e-5},
+        {"\"micro_batch\": 1", 1e-5},
         {"\"saved_precision\": \"8bit\"", 0.2},
         {"\"fno_block_precision\": \"mixed\", \"fno_block_weights_precision\": \"bf16\"", 0.2},
         {"\"fno_block_precision\": \"half\", \"activation_precision\": \"bf16\"", 0.3}};

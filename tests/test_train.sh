@@ -148,6 +148,20 @@ cmp -s mixed/checkpoints/step-0000000010.safetensors mixed_parts/checkpoints/ste
 cmp -s <(numbers mixed/metrics.jsonl) <(numbers mixed_parts/metrics.jsonl) ||
     fail "mixed precision: a resumed run has other numbers"
 
+# ---- factorized weights, the core's gradients compressed: resumed after every epoch ----
+tfno=(--fno.factorization tucker --fno.rank 0.5 --opt.min_entries 50)
+train tfno "${tfno[@]}" --opt.n_epochs 2 >log 2>&1 || fail "Tucker weights: $(tail -1 log)"
+for epochs in 1 2; do
+    train tfno_parts "${tfno[@]}" --opt.n_epochs $epochs --resume auto >log 2>&1 ||
+        fail "Tucker weights, epoch $epochs: $(tail -1 log)"
+done
+cmp -s tfno/checkpoints/step-0000000010.safetensors tfno_parts/checkpoints/step-0000000010.safetensors ||
+    fail "Tucker weights: a resumed run ends with other weights"
+"$tgrad" inspect tfno/checkpoints/step-0000000010.safetensors >log 2>&1
+grep -q 'fno_blocks.convs.0.weight.core' log || fail "Tucker weights: the core must be in the checkpoint"
+train tfno_parts --resume auto >log 2>&1 && fail "dense weights must not go on from factors"
+grep -q "fno.factorization (tucker there, dense here)" log || fail "the factorization must be named: $(cat log)"
+
 # ---- f16 with a dynamic loss scale, which halves and doubles on the way: resumed after every epoch ----
 f16=(--fno.activation_precision half --fno.fno_block_precision half --opt.training_loss '100*h1'
     --opt.loss_scale_interval 3)

@@ -68,6 +68,8 @@ static const variant variants[] = {
     {"structured", {"opt.name", "structured"}},
     {"unstructured", {"opt.name", "unstructured", "opt.sparse_type", "probability"}},
     {"tensorgrad", {"opt.name", "tensorgrad"}},
+    {"Tucker weights",
+     {"opt.name", "tensorgrad", "fno.factorization", "tucker", "fno.rank", "0.5"}},
     {"low rank first",
      {"opt.name", "tensorgrad", "opt.proj_type", "low_rank", "opt.second_proj_type",
       "unstructured_sparse", "opt.second_sparse_ratio", "0.05"}},
