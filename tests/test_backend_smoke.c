@@ -29,6 +29,7 @@ static bool is_optional(size_t offset) {
            offset == offsetof(tg_backend_ops, block_forward) ||
            offset == offsetof(tg_backend_ops, block_back_workspace) ||
            offset == offsetof(tg_backend_ops, block_backward) ||
+           offset == offsetof(tg_backend_ops, mlp_reads_bytes) ||
            offset == offsetof(tg_backend_ops, rule_step);
 }
 

@@ -417,6 +417,10 @@ struct tg_backend_ops {
     size_t (*mlp_workspace)(tg_backend *be, const tg_mlp *op, bool backward);
     tg_status (*mlp_forward)(tg_backend *be, const tg_mlp *op);
     tg_status (*mlp_backward)(tg_backend *be, const tg_mlp *op);
+    /* Whether mlp_backward of these sizes can read an x in bytes, with beta 0 and a dx; NULL:
+     * never.
+     */
+    bool (*mlp_reads_bytes)(tg_backend *be, const tg_mlp *op);
     /* Whether the backend has a way of its own for a block of these sizes, and the bytes of its
      * workspace; NULL: never. Only then block_forward may be called. Likewise backwards. */
     bool (*block_workspace)(tg_backend *be, const tg_block *op, size_t *bytes);

@@ -112,6 +112,8 @@ typedef struct tg_mlp {
     void *dx;                    /* (batch, in, pixels), may be x if beta is 0; NULL: not wanted */
     void *workspace;             /* mlp_workspace() bytes */
     tg_storage x_store, y_store; /* of x and dx; of y, add, activated and dy */
+    bool x_quantized; /* backward: x is in bytes (quantize.h), and dx lies elsewhere; only where
+                         mlp_reads_bytes says so */
 } tg_mlp;
 
 /* A block of a Fourier neural operator in one call, u = act(x):
@@ -162,6 +164,7 @@ typedef struct tg_block_back {
     void *dx;                    /* like x */
     void *workspace;             /* block_back_workspace() bytes */
     tg_storage store;            /* of x, dz1, dz2 and dx */
+    bool x_quantized;            /* x is in bytes (quantize.h), and dx lies elsewhere */
 } tg_block_back;
 
 /* y = (x - mean) / sqrt(variance + eps) * weight[c] + bias[c], mean and (biased) variance over the

@@ -94,6 +94,8 @@ int nn_add_gelu(nn_program *program, int x);
 tg_block nn_block_call(const nn_program *program, const nn_op *op, const tg_fft_desc *desc);
 tg_block_back nn_block_back_call(const nn_program *program, const nn_op *op,
                                  const tg_fft_desc *desc);
+/* Whether the backend takes the X of a backward op of an MLP in bytes, which it is. */
+bool nn_mlp_back_reads_bytes(const nn_program *program, tg_backend *be, const nn_op *op);
 /* Operations of a transform of one image of a value on the grid. */
 double nn_transform_flops(const nn_value *image);
 

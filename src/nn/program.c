@@ -233,7 +233,7 @@ tg_status nn_program_create(const nn_model *model, tg_backend *be, int64_t batch
     TG_TRY(nn_pass_hand_over(p));
     nn_pass_choose_formats(p);
     TG_TRY(nn_pass_fuse_blocks(p, be));
-    TG_TRY(nn_pass_save_small(p));
+    TG_TRY(nn_pass_save_small(p, be));
     TG_TRY(check_slots(p, be));
     TG_TRY(nn_pass_place(p, be));
     return TG_OK;

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "backend/quantize.h"
 #include "support/block.h"
 #include "support/gpu.h"
 
@@ -115,9 +116,17 @@ static const double TF32_GROWTH = 2000.0;
 
 typedef struct back_case {
     int size, over; /* over: where dx is, 0 apart, 1 x, 2 dz1, 3 dz2 */
+    bool bytes;     /* x in bytes */
     bool gated, biased, through;
     tg_act act;
 } back_case;
+
+/* A copy of n values in bytes. */
+static void *in_bytes(t_side *s, int64_t n, const void *x) {
+    void *bytes = t_output(s, TG_U8, (int64_t)tg_quantized_bytes(n));
+    t_ok(s, s->ops->quantize(s->be, n, x, bytes));
+    return bytes;
+}
 
 static void block_back(t_side *s, const void *what) {
     const back_case *c = what;
@@ -143,7 +152,8 @@ static void block_back(t_side *s, const void *what) {
         arrays[i] = t_inout(s, TG_F32, all, t_host_random(s, TG_F32, all));
     }
     op.dx = arrays[c->over];
-    op.x = arrays[1];
+    op.x = c->bytes ? in_bytes(s, all, arrays[1]) : arrays[1];
+    op.x_quantized = c->bytes;
     op.dz1 = arrays[2];
     op.dz2 = arrays[3];
     op.dskip =
@@ -174,6 +184,10 @@ static void blocks_backwards(void **state) {
                              .through = i % 3 != 0,
                              .act = i % 2 == 1 || i == 2 ? TG_ACT_GELU : TG_ACT_NONE};
         t_gpu_compare(TG_F32, block_back, &c);
+        back_case small = c;
+        small.bytes = true;
+        small.over = i % 2 ? 3 : 0;
+        t_gpu_compare(TG_F32, block_back, &small);
     }
 }
 
@@ -182,7 +196,7 @@ static void blocks_backwards(void **state) {
 typedef struct mlp_case {
     int64_t batch, channels, pixels;
     tg_act act;
-    bool over_x;
+    bool over_x, bytes; /* bytes: x in them */
 } mlp_case;
 
 static void channel_mlp(t_side *s, const void *what) {
@@ -204,7 +218,8 @@ static void channel_mlp(t_side *s, const void *what) {
     op.w2 = t_random(s, TG_F32, c->channels * hidden);
     op.b2 = t_random(s, TG_F32, c->channels);
     void *x = t_inout(s, TG_F32, all, t_host_random(s, TG_F32, all));
-    op.x = x;
+    op.x = c->bytes ? in_bytes(s, all, x) : x;
+    op.x_quantized = c->bytes;
     op.dy = t_random(s, TG_F32, all);
     op.dx = c->over_x ? x : t_output(s, TG_F32, all);
     void **gradients[] = {&op.dw1, &op.dw2, &op.db1, &op.db2};
@@ -212,8 +227,9 @@ static void channel_mlp(t_side *s, const void *what) {
     for (int i = 0; i < 4; i++) {
         *gradients[i] = t_inout(s, TG_F32, counts[i], t_host_random(s, TG_F32, counts[i]));
     }
-    op.workspace = t_workspace(s, s->ops->mlp_workspace(s->be, &op, true));
-    t_ok(s, s->ops->mlp_backward(s->be, &op));
+    const bool is_one = s->ops->mlp_reads_bytes && s->ops->mlp_reads_bytes(s->be, &op);
+    op.workspace = t_workspace(s, t_mlp_back_bytes(s->be, &op));
+    t_ok(s, is_one ? s->ops->mlp_backward(s->be, &op) : t_mlp_back_by_parts(s->be, &op));
     t_keep_close(s, op.dx, TF32_GROWTH);
     for (int i = 0; i < 4; i++) {
         t_keep_close(s, *gradients[i], TF32_GROWTH);
@@ -223,10 +239,10 @@ static void channel_mlp(t_side *s, const void *what) {
 static void channel_mlps(void **state) {
     (void)state;
     static const mlp_case cases[] = {
-        {2, 64, 384, TG_ACT_GELU, false},
-        {1, 64, 128 * 300, TG_ACT_NONE, true},
-        {2, 128, 320, TG_ACT_NONE, false},
-        {1, 128, 64 * 300, TG_ACT_GELU, true},
+        {2, 64, 384, TG_ACT_GELU, false, false},  {1, 64, 128 * 300, TG_ACT_NONE, true, false},
+        {2, 128, 320, TG_ACT_NONE, false, false}, {1, 128, 64 * 300, TG_ACT_GELU, true, false},
+        {2, 64, 384, TG_ACT_NONE, false, true},   {1, 64, 128 * 300, TG_ACT_GELU, false, true},
+        {2, 128, 320, TG_ACT_GELU, false, true},  {1, 128, 64 * 300, TG_ACT_NONE, false, true},
     };
     for (int i = 0; i < (int)(sizeof cases / sizeof cases[0]); i++) {
         t_gpu_compare(TG_F32, channel_mlp, &cases[i]);

@@ -110,10 +110,35 @@ static size_t gradient_bytes(const tg_block_back *op) {
            tg_dtype_size(tg_stored(op->dtype, op->store));
 }
 
+/* What an x in bytes takes when it is restored. */
+static size_t restored_bytes(bool quantized, size_t values) {
+    return quantized ? whole(values * sizeof(float)) : 0;
+}
+
+size_t t_mlp_back_bytes(tg_backend *be, const tg_mlp *op) {
+    return be->ops->mlp_workspace(be, op, true) +
+           restored_bytes(op->x_quantized, (size_t)(op->batch * op->in * op->pixels));
+}
+
+tg_status t_mlp_back_by_parts(tg_backend *be, const tg_mlp *op) {
+    tg_mlp call = *op;
+    tg_status status = TG_OK;
+    if (op->x_quantized) {
+        const int64_t n = op->batch * op->in * op->pixels;
+        call.x = op->workspace;
+        call.workspace = (char *)op->workspace + whole((size_t)n * sizeof(float));
+        call.x_quantized = false;
+        status = be->ops->dequantize(be, n, op->x, op->workspace);
+    }
+    return status == TG_OK ? be->ops->mlp_backward(be, &call) : status;
+}
+
 size_t t_block_back_bytes(tg_backend *be, const tg_block_back *op) {
     const tg_skip linear = back_of(op, TG_SKIP_MAP_LINEAR), gate = back_of(op, TG_SKIP_MAP_GATE);
-    return whole(gradient_bytes(op)) + larger(be->ops->skip_workspace(be, &linear, true),
-                                              be->ops->skip_workspace(be, &gate, true));
+    return whole(gradient_bytes(op)) +
+           restored_bytes(op->x_quantized, gradient_bytes(op) / sizeof(float)) +
+           larger(be->ops->skip_workspace(be, &linear, true),
+                  be->ops->skip_workspace(be, &gate, true));
 }
 
 tg_status t_block_back_by_parts(tg_backend *be, const tg_block_back *op) {
@@ -131,6 +156,13 @@ tg_status t_block_back_by_parts(tg_backend *be, const tg_block_back *op) {
     gate.through = op->through;
     linear.dx = gate.dx = dx;
     linear.workspace = gate.workspace = dx + whole(gradient_bytes(op));
+    if (op->x_quantized) {
+        float *x = (float *)(void *)(dx + whole(gradient_bytes(op)));
+        const int64_t n = op->batch * op->channels * pixels_of(op->desc);
+        linear.x = gate.x = x;
+        linear.workspace = gate.workspace = (char *)x + whole(gradient_bytes(op));
+        TG_TRY(be->ops->dequantize(be, n, op->x, x));
+    }
     TG_TRY(be->ops->fft_inverse(be, op->fft, op->batch * op->channels, TG_FFT_ADJOINT, op->scale,
                                 op->spectrum, dx));
     TG_TRY(be->ops->skip_backward(be, &linear));

@@ -11,4 +11,8 @@ tg_status t_block_by_parts(tg_backend *be, const tg_block *op);
 size_t t_block_back_bytes(tg_backend *be, const tg_block_back *op); /* of workspace */
 tg_status t_block_back_by_parts(tg_backend *be, const tg_block_back *op);
 
+/* An MLP backwards, with an x in bytes, too. */
+size_t t_mlp_back_bytes(tg_backend *be, const tg_mlp *op); /* of workspace */
+tg_status t_mlp_back_by_parts(tg_backend *be, const tg_mlp *op);
+
 #endif

@@ -218,7 +218,7 @@ static tg_status fake_mlp_forward(tg_backend *be, const tg_mlp *op) {
 }
 
 static tg_status run_mlp_backward(tg_backend *host, void *op) {
-    return host->ops->mlp_backward(host, op);
+    return t_mlp_back_by_parts(host, op);
 }
 
 static tg_status fake_mlp_backward(tg_backend *be, const tg_mlp *op) {
@@ -262,7 +262,13 @@ static size_t fake_skip_workspace(tg_backend *be, const tg_skip *op, bool backwa
 }
 
 static size_t fake_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward) {
-    return fake_host(be)->ops->mlp_workspace(fake_host(be), op, backward);
+    return backward ? t_mlp_back_bytes(fake_host(be), op)
+                    : fake_host(be)->ops->mlp_workspace(fake_host(be), op, false);
+}
+
+static bool fake_mlp_reads_bytes(tg_backend *be, const tg_mlp *op) {
+    (void)be;
+    return op->x_store == TG_STORE_FULL;
 }
 
 /* ---- blocks in one call ---- */
@@ -741,6 +747,7 @@ void fake_fill_slots(tg_backend_ops *ops) {
     ops->mlp_workspace = fake_mlp_workspace;
     ops->mlp_forward = fake_mlp_forward;
     ops->mlp_backward = fake_mlp_backward;
+    ops->mlp_reads_bytes = fake_mlp_reads_bytes;
     ops->block_workspace = fake_block_workspace;
     ops->block_forward = fake_block_forward;
     ops->block_back_workspace = fake_block_back_workspace;

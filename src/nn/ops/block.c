@@ -78,7 +78,8 @@ tg_block_back nn_block_back_call(const nn_program *p, const nn_op *op, const tg_
                            .scale = op->scale,
                            .act = op->act,
                            .through = op->through,
-                           .store = nn_store(p, op->in[NN_X])};
+                           .store = nn_store(p, op->in[NN_X]),
+                           .x_quantized = p->values[op->in[NN_X]].dtype == TG_U8};
 }
 
 static tg_status run_back(tg_fno *fno, const nn_op *op) {

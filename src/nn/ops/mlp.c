@@ -19,7 +19,16 @@ static tg_mlp slot_op(const nn_program *p, const nn_op *op, int y) {
                     .pixels = p->values[x].points,
                     .alpha = 1.0,
                     .x_store = nn_store(p, x),
-                    .y_store = nn_store(p, y)};
+                    .y_store = nn_store(p, y),
+                    .x_quantized = p->values[x].dtype == TG_U8};
+}
+
+bool nn_mlp_back_reads_bytes(const nn_program *p, tg_backend *be, const nn_op *op) {
+    tg_mlp call = slot_op(p, op, op->in[NN_DY]);
+    call.act = op->act;
+    call.dropout = op->dropout;
+    return be->ops->mlp_reads_bytes && p->model->planes == 1 && op->in[NN_SUM] < 0 &&
+           op->out[0] >= 0 && be->ops->mlp_reads_bytes(be, &call);
 }
 
 static tg_mlp part_op(const tg_fno *fno, const nn_op *op, int y, int part, int out) {

@@ -23,7 +23,7 @@ void nn_pass_choose_formats(nn_program *program);
 TG_NODISCARD tg_status nn_pass_fuse_blocks(nn_program *program, tg_backend *be);
 
 /* fno.saved_precision: what waits for backward is stored in less, and restored there. */
-TG_NODISCARD tg_status nn_pass_save_small(nn_program *program);
+TG_NODISCARD tg_status nn_pass_save_small(nn_program *program, tg_backend *be);
 
 /* Buffer lifetimes, writing in place, and offsets in the arenas. */
 TG_NODISCARD tg_status nn_pass_place(nn_program *program, tg_backend *be);

@@ -3,7 +3,8 @@
  * A value that forward makes and backward reads is copied into its small format as soon as it
  * exists, and the value itself ends with its last reader in forward. In backward it is restored
  * before the first op of a block that reads it, and ends with the last one there: few values are in
- * f32 at a time, however many layers there are. Two kinds of values stay as they are: those outside
+ * f32 at a time, however many layers there are. Ops for which the backend reads bytes take them as
+ * they wait. Two kinds of values stay as they are: those outside
  * the blocks, and those that the first ops of backward read, since they would be back at once.
  *
  * Activations take the format asked for. The kept modes of spectra have 2 bytes a number at least:
@@ -15,6 +16,7 @@
 
 typedef struct state {
     nn_program *p;
+    tg_backend *be;
     nn_program old;
     nn_links links;
     int values;    /* of the program before the pass */
@@ -85,12 +87,31 @@ static void forward(const state *s) {
     }
 }
 
+/* Whether the op reads its X, which waits in bytes, as it is. */
+static bool reads_bytes(const state *s, const nn_op *op) {
+    const int v = op->in[NN_X];
+    const nn_program *p = s->p;
+    nn_op other = *op;
+    if (v < 0 || s->saved[v] < 0 || p->values[s->saved[v]].dtype != TG_U8) {
+        return false;
+    }
+    other.in[NN_X] = s->saved[v];
+    if (op->kind == NN_MLP_BACK) {
+        return nn_mlp_back_reads_bytes(p, s->be, &other);
+    }
+    const tg_fft_desc desc = nn_geometry_fft(p->model, &p->geometry, p->images);
+    const tg_block_back call = nn_block_back_call(p, &other, &desc);
+    size_t bytes = 0;
+    return op->kind == NN_BLOCK_BACK && s->be->ops->block_back_workspace(s->be, &call, &bytes);
+}
+
 /* The inputs of op number i at hand. */
 static void restore(const state *s, int i) {
     const nn_op *op = &s->old.ops[i];
     for (int k = 0; k < NN_INPUTS; k++) {
         const int v = op->in[k];
-        if (v >= 0 && s->saved[v] >= 0 && s->restored[v] < 0) {
+        const bool as_it_is = k == NN_X && reads_bytes(s, op);
+        if (v >= 0 && s->saved[v] >= 0 && s->restored[v] < 0 && !as_it_is) {
             s->restored[v] = nn_value_like(s->p, v);
             copy(s, NN_RESTORE, s->saved[v], s->restored[v], op);
         }
@@ -111,19 +132,21 @@ static void backward(const state *s) {
         for (int k = i + 1; k < s->old.op_count && is_first_factor; k++) {
             restore(s, k); /* from here on memory is shared: all of them before it */
         }
+        const int bytes = reads_bytes(s, &op) ? s->saved[op.in[NN_X]] : -1;
         for (int k = 0; k < NN_INPUTS; k++) {
             op.in[k] = op.in[k] >= 0 && s->saved[op.in[k]] >= 0 ? s->restored[op.in[k]] : op.in[k];
         }
+        op.in[NN_X] = bytes >= 0 ? bytes : op.in[NN_X];
         nn_op_append(s->p, &op);
     }
 }
 
-tg_status nn_pass_save_small(nn_program *p) {
+tg_status nn_pass_save_small(nn_program *p, tg_backend *be) {
     tg_status status = TG_OK;
     if (!p->training || p->model->stores.saved == TG_PRECISION_FULL) {
         return TG_OK;
     }
-    state s = {.p = p, .old = *p, .values = p->value_count};
+    state s = {.p = p, .be = be, .old = *p, .values = p->value_count};
     TG_TRY(nn_links_make(p, &s.links));
     TG_TRY(TG_NEW(p->ctx, TG_MEM_OTHER, s.saved, s.values));
     TG_TRY(TG_NEW(p->ctx, TG_MEM_OTHER, s.restored, s.values));

@@ -281,6 +281,9 @@ static tg_status cuda_mlp_backward(tg_backend *be, const tg_mlp *op) {
     if (status != TG_OK || is_empty(op)) {
         return status;
     }
+    if (op->x_quantized) { /* only where mlp_reads_bytes has said so */
+        return mlp_channel_backward(be, op);
+    }
     if (mlp_narrow_takes(be, op, true)) {
         return mlp_narrow_backward(be, op);
     }
@@ -296,7 +299,12 @@ static tg_status cuda_mlp_backward(tg_backend *be, const tg_mlp *op) {
     return op->dtype == TG_F64 ? backward_columns<double>(be, op) : backward_columns<float>(be, op);
 }
 
+static bool cuda_mlp_reads_bytes(tg_backend *be, const tg_mlp *op) {
+    return mlp_channel_reads_bytes(be, op);
+}
+
 void cuda_fill_nn_mlp(tg_backend_ops *ops) {
+    ops->mlp_reads_bytes = cuda_mlp_reads_bytes;
     ops->mlp_workspace = cuda_mlp_workspace;
     ops->mlp_forward = cuda_mlp_forward;
     ops->mlp_backward = cuda_mlp_backward;

@@ -28,6 +28,7 @@ tg_status mlp_narrow_backward(tg_backend *be, const tg_mlp *op);
 
 /* Channel MLPs of a block backwards, likewise (sm90/channel_mlp.cu). */
 bool mlp_channel_takes(const tg_backend *be, const tg_mlp *op);
+bool mlp_channel_reads_bytes(const tg_backend *be, const tg_mlp *op);
 size_t mlp_channel_workspace(const tg_backend *be, const tg_mlp *op);
 tg_status mlp_channel_backward(tg_backend *be, const tg_mlp *op);
 

@@ -217,7 +217,9 @@ static skips_task task_of(const tg_block_back *op, const fft_rows &rows, int blo
     t.through = op->through && op->act != TG_ACT_NONE;
     t.s = static_cast<const float *>(op->workspace);
     t.waves = static_cast<const float4 *>(cuda_fft_attached(op->fft)) + forward_waves(rows);
-    t.x = static_cast<const float *>(op->x);
+    t.x = op->x;
+    t.scales =
+        op->x_quantized ? scales_of(op->x, op->batch * op->channels * rows.rows * rows.n) : NULL;
     t.dz1 = static_cast<const float *>(op->dz1);
     t.dz2 = static_cast<const float *>(op->dz2);
     t.skip = static_cast<const float *>(op->skip);
@@ -245,8 +247,10 @@ static tg_status launch_back(tg_backend *be, int steps, bool activates, int bloc
                              const skips_task &t) {
     const auto with_steps = [&](auto of) {
         constexpr int STEPS = decltype(of)::value;
-        const auto kernel = activates ? block_skips_backward<C, STEPS, true>
-                                      : block_skips_backward<C, STEPS, false>;
+        const auto kernel = t.scales    ? activates ? block_skips_backward<C, STEPS, true, true>
+                                                    : block_skips_backward<C, STEPS, false, true>
+                               : activates ? block_skips_backward<C, STEPS, true, false>
+                                        : block_skips_backward<C, STEPS, false, false>;
         return launch_tiles(be, kernel, skips_layout<C, STEPS>::BYTES, TILE_THREADS, blocks,
                             "a block backwards", t);
     };

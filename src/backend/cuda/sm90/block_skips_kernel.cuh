@@ -9,8 +9,8 @@
  * before is at work, u is put there by who evaluates it. The sums stay in registers for the whole
  * kernel, and their products run while dx is stored and slopes of the next tile are evaluated.
  *
- * Each pixel is read and written by one thread block, its dx last: dx may lie where x, dz1 or dz2
- * do. */
+ * Each pixel is read and written by one thread block, its dx last: dx may lie where x (unless that
+ * is in bytes), dz1 or dz2 do. */
 #ifndef TG_BACKEND_CUDA_SM90_BLOCK_SKIPS_KERNEL_CUH
 #define TG_BACKEND_CUDA_SM90_BLOCK_SKIPS_KERNEL_CUH
 
@@ -18,18 +18,20 @@
 #include "backend/cuda/sm90/channel_tile.cuh"
 
 struct skips_task {
-    int batch, rows, width;     /* images are (rows, width) */
-    int kept, pitch;            /* complex numbers of a row of s, and from row to row: even */
-    float scale;                /* of the inverse transform */
-    bool through;               /* dx is the gradient at x, not at u */
-    const float *s;             /* (batch, C, rows, pitch) complex */
-    const float4 *waves;        /* see block_task */
-    const float *x, *dz1, *dz2; /* (batch, C, rows, width) */
-    const float *skip;          /* (C, C) */
-    const float *gate;          /* (C); NULL: ones */
-    float *dx;                  /* like x */
-    float *dskip;               /* (blocks, C, C) */
-    double *dbias, *dgate;      /* (blocks, C) */
+    int batch, rows, width; /* images are (rows, width) */
+    int kept, pitch;        /* complex numbers of a row of s, and from row to row: even */
+    float scale;            /* of the inverse transform */
+    bool through;           /* dx is the gradient at x, not at u */
+    const float *s;         /* (batch, C, rows, pitch) complex */
+    const float4 *waves;    /* see block_task */
+    const void *x;          /* (batch, C, rows, width), as values or in bytes .. */
+    const float *scales;    /* .. with these scales */
+    const float *dz1, *dz2; /* like x, values */
+    const float *skip;      /* (C, C) */
+    const float *gate;      /* (C); NULL: ones */
+    float *dx;              /* like x */
+    float *dskip;           /* (blocks, C, C) */
+    double *dbias, *dgate;  /* (blocks, C) */
 };
 
 template <int C, int STEPS> struct skips_layout {
@@ -109,7 +111,7 @@ static __device__ inline void add_waves(const skips_task &t, int tile, uint64_t 
     wg_fence(d);
 }
 
-template <int C, int STEPS, bool ACT>
+template <int C, int STEPS, bool ACT, bool BYTES>
 static __global__ void __launch_bounds__(TILE_THREADS, 1)
     block_skips_backward(const __grid_constant__ skips_task t) {
     using L = skips_layout<C, STEPS>;
@@ -120,6 +122,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
     char *u = shared + L::ROOMS + own_tile<C>() * 3 * TILE_BYTES<C>;
     char *now = u + TILE_BYTES<C>, *later = now + TILE_BYTES<C>; /* dz1 */
     float sums[C / 2], x[32], dz2[32], gate_sums[16];
+    own_bytes bytes;
     double bias_sum = 0.0;
     wg_clear(sums);
     wg_clear(gate_sums);
@@ -128,7 +131,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
     {
         const int64_t first = skips_place<C>(t, 0).at(t);
         fetch_tile<C>(t.dz1 + first, image, now);
-        load_own<C>(t.x + first, image, x);
+        begin_own<C, BYTES>(t.x, t.scales, first, image, x, bytes);
         load_own<C>(t.dz2 + first, image, dz2);
     }
     copies_commit();
@@ -137,6 +140,9 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
     for (int n = 0; n < steps; n++) {
         const int next = n + 1 < steps ? n + 1 : n; /* behind the last: it again, for nobody */
         float slope[32], d[32];
+        if constexpr (BYTES) {
+            bytes.values(x);
+        }
 #pragma unroll
         for (int i = 0; i < 32; i++) { /* x becomes u */
             slope[i] = ACT ? gelu_slope(x[i], &x[i]) : 1.0f;
@@ -167,10 +173,10 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
                                 const int64_t at = skips_place<C>(t, fresh(next)).at(t);
                                 fetch_tile<C>(t.dz1 + at, image, later);
                                 copies_commit();
-                                prefetch_tile<C>(t.x + at, image);
+                                prefetch_own<C, BYTES>(t.x, at, image);
                                 prefetch_tile<C>(t.dz2 + at, image);
                             });
-        load_own<C>(t.x + skips_place<C>(t, fresh(next)).at(t), image, x);
+        begin_own<C, BYTES>(t.x, t.scales, skips_place<C>(t, fresh(next)).at(t), image, x, bytes);
         multiply_tile<C, C>(d, wg_matrix(shared + L::SKIP) + columns, true, now);
         load_own<C>(t.dz2 + skips_place<C>(t, fresh(next)).at(t), image, dz2);
         bias_sum += (double)sum_half_row<C>(now);

@@ -33,6 +33,10 @@ static int blocks_of(const tg_backend *be, const tg_mlp *op) {
     return (int)(steps < most ? steps : most);
 }
 
+bool mlp_channel_reads_bytes(const tg_backend *be, const tg_mlp *op) {
+    return fits(be, op) && op->act != TG_ACT_TANH && op->dropout == 0.0;
+}
+
 /* Whatever the call: dropout and activations may differ between calls. */
 size_t mlp_channel_workspace(const tg_backend *be, const tg_mlp *op) {
     const size_t c = (size_t)op->in, h = (size_t)op->hidden;
@@ -62,7 +66,8 @@ tg_status mlp_channel_backward(tg_backend *be, const tg_mlp *op) {
     t.w1 = static_cast<const float *>(op->w1);
     t.b1 = static_cast<const float *>(op->b1);
     t.w2 = static_cast<const float *>(op->w2);
-    t.x = static_cast<const float *>(op->x);
+    t.x = op->x;
+    t.scales = op->x_quantized ? scales_of(op->x, op->batch * op->in * op->pixels) : NULL;
     t.dy = static_cast<const float *>(op->dy);
     t.dx = static_cast<float *>(op->dx);
     t.db1 = static_cast<double *>(op->workspace);
@@ -71,8 +76,11 @@ tg_status mlp_channel_backward(tg_backend *be, const tg_mlp *op) {
     t.dw2 = t.dw1 + blocks * op->hidden * op->in;
     const tg_status status = with_channels<tg_status>(op, [&](auto channels) {
         constexpr int C = decltype(channels)::value;
-        const auto kernel =
-            op->act == TG_ACT_GELU ? channel_mlp_backward<C, true> : channel_mlp_backward<C, false>;
+        const bool acts = op->act == TG_ACT_GELU;
+        const auto kernel = op->x_quantized ? acts ? channel_mlp_backward<C, true, true>
+                                                   : channel_mlp_backward<C, false, true>
+                            : acts ? channel_mlp_backward<C, true, false>
+                                            : channel_mlp_backward<C, false, false>;
         return launch_tiles(be, kernel, channel_mlp_layout<C>::BYTES, TILE_THREADS, blocks,
                             "a channel MLP backwards", t);
     });

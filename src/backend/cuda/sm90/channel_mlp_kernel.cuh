@@ -9,7 +9,8 @@
  * before is at work; u, h and dp are put there by who evaluates them. The sums' products run while
  * dx is stored and slopes of the next tile are evaluated.
  *
- * Each pixel is read and written by one thread block, its dx last: dx may lie where x or dy do. */
+ * Each pixel is read and written by one thread block, its dx last: dx may lie where x (unless that
+ * is in bytes) or dy do. */
 #ifndef TG_BACKEND_CUDA_SM90_CHANNEL_MLP_KERNEL_CUH
 #define TG_BACKEND_CUDA_SM90_CHANNEL_MLP_KERNEL_CUH
 
@@ -20,7 +21,9 @@ struct channel_mlp_task {
     int batch, pixels;         /* pixels: a multiple of 64, or 128 with 64 channels */
     bool through;              /* dx is the gradient at x, not at u */
     const float *w1, *b1, *w2; /* (H, C), (H), (C, H) */
-    const float *x, *dy;       /* (batch, C, pixels) */
+    const void *x;             /* (batch, C, pixels), as values or in bytes .. */
+    const float *scales;       /* .. with these scales */
+    const float *dy;           /* like x, values */
     float *dx;                 /* like x */
     float *dw1, *dw2;          /* (blocks, H, C), (blocks, C, H) */
     double *db1, *db2;         /* (blocks, H), (blocks, C) */
@@ -58,7 +61,7 @@ template <int C> static __device__ inline int64_t tile_at(const channel_mlp_task
     return (int64_t)b * C * t.pixels + (int64_t)(tile - b * per_sample) * WG_PIXELS;
 }
 
-template <int C, bool ACT>
+template <int C, bool ACT, bool BYTES>
 static __global__ void __launch_bounds__(TILE_THREADS, 1)
     channel_mlp_backward(const __grid_constant__ channel_mlp_task t) {
     using L = channel_mlp_layout<C>;
@@ -70,6 +73,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
     char *u = shared + L::ROOMS + own_tile<C>() * L::ROOM_BYTES, *h = u + 3 * TILE_BYTES<C>;
     char *dp = h + TILE_BYTES<H>, *now = u + TILE_BYTES<C>, *later = now + TILE_BYTES<C>; /* dy */
     float dw1[H / 2], dw2[H / 2], x[32], db1[8];
+    own_bytes bytes;
     double db2 = 0.0;
     wg_clear(dw1);
     wg_clear(dw2);
@@ -77,7 +81,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
     load_weights<C>(t, shared);
     fetch_tile<C>(t.dy + tile_at<C>(t, 0), t.pixels, now);
     copies_commit();
-    load_own<C>(t.x + tile_at<C>(t, 0), t.pixels, x);
+    begin_own<C, BYTES>(t.x, t.scales, tile_at<C>(t, 0), t.pixels, x, bytes);
     wg_fence(dw1);
     wg_fence(dw2);
     wg_publish();
@@ -86,6 +90,9 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
     for (int n = 0; n < steps; n++) {
         const int next = n + 1 < steps ? n + 1 : n; /* behind the last: it again, for nobody */
         float slope[32], p[16], d[16];
+        if constexpr (BYTES) {
+            bytes.values(x);
+        }
         copies_wait_but<0>();
         wg_publish();
         tile_sync<C>(); /* dy is there */
@@ -108,7 +115,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
         wg_publish();
         fetch_tile<C>(t.dy + tile_at<C>(t, fresh(next)), t.pixels, later);
         copies_commit();
-        prefetch_tile<C>(t.x + tile_at<C>(t, fresh(next)), t.pixels);
+        prefetch_own<C, BYTES>(t.x, tile_at<C>(t, fresh(next)), t.pixels);
         tile_sync<C>(); /* u is there */
         multiply_tile<H, C>(p, wg_matrix(shared + L::W1) + of_hidden, false, u);
         each_channel<32>(fresh_thread(), [&](int i, int c) {
@@ -124,7 +131,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
         put_columns<H, 32>(p, hidden, h);
         put_columns<H, 32>(d, hidden, dp);
         wg_publish();
-        load_own<C>(t.x + tile_at<C>(t, fresh(next)), t.pixels, x);
+        begin_own<C, BYTES>(t.x, t.scales, tile_at<C>(t, fresh(next)), t.pixels, x, bytes);
         tile_sync<C>(); /* h and dp are there */
         float dx[32];
         multiply_tile<C, H>(dx, wg_matrix(shared + L::BACK) + of_dx, false, dp);

@@ -10,6 +10,7 @@
 
 #include "backend/cuda/tile/instructions.cuh"
 #include "backend/cuda/tile/warpgroup.cuh"
+#include "backend/quantize.h"
 
 enum { TILE_THREADS = 2 * WG_THREADS };
 
@@ -66,6 +67,48 @@ static __device__ inline void load_own(const float *first, int image, float (&d)
     });
 }
 
+/* Values that lie in bytes (quantize.h), on their way: with their scales they take as many
+ * registers as the values will. */
+struct own_bytes {
+    uint32_t pair[16];
+    float scale[16];
+
+    /* `first`: the number of the tile's first pixel of channel 0, of all values. */
+    template <int C>
+    __device__ void load(const void *x, const float *scales, int64_t first, int image) {
+        const uint8_t *from = static_cast<const uint8_t *>(x) + first;
+        each_own<C>(image, [&](int i, int64_t at) {
+            pair[i / 4 * 2 + i % 2] = *reinterpret_cast<const uint16_t *>(from + at);
+            scale[i / 4 * 2 + i % 2] = scales[(uint64_t)(first + at) / TG_QUANTIZED_BLOCK];
+        });
+    }
+    __device__ void values(float (&d)[32]) const {
+#pragma unroll
+        for (int k = 0; k < 16; k++) {
+            const int i = k / 2 * 4 + k % 2;
+            d[i] = tg_dequantize((uint8_t)pair[k], scale[k]);
+            d[i + 2] = tg_dequantize((uint8_t)(pair[k] >> 8), scale[k]);
+        }
+    }
+};
+
+/* Where the scales of so many values in bytes lie. */
+static inline const float *scales_of(const void *bytes, int64_t values) {
+    return reinterpret_cast<const float *>(static_cast<const char *>(bytes) +
+                                           tg_quantized_scales(values));
+}
+
+/* Values as they are, or bytes, which become values when they are there. */
+template <int C, bool BYTES>
+static __device__ inline void begin_own(const void *x, const float *scales, int64_t first,
+                                        int image, float (&d)[32], own_bytes &bytes) {
+    if constexpr (BYTES) {
+        bytes.load<C>(x, scales, first, image);
+    } else {
+        load_own<C>(static_cast<const float *>(x) + first, image, d);
+    }
+}
+
 template <int C, class F>
 static __device__ inline void store_own(float *first, int image, F value) {
     each_own<C>(image, [&](int i, int64_t at) { store_two(first + at, value(i), value(i + 2)); });
@@ -76,6 +119,19 @@ template <int C> static __device__ inline void prefetch_tile(const float *first,
     const int thread = fresh_thread() % (2 * C);
     const float *from = first + (int64_t)image * (thread / 2) + thread % 2 * (WG_PIXELS / 2);
     asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+}
+
+/* The same for values that may lie in bytes. */
+template <int C, bool BYTES>
+static __device__ inline void prefetch_own(const void *x, int64_t first, int image) {
+    if constexpr (BYTES) {
+        const int thread = fresh_thread() % (2 * C);
+        const uint8_t *from =
+            static_cast<const uint8_t *>(x) + first + (int64_t)image * (thread / 2);
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+    } else {
+        prefetch_tile<C>(static_cast<const float *>(x) + first, image);
+    }
 }
 
 /* ---- tiles in shared memory ---- */
