@@ -79,12 +79,13 @@ same auto_sum --opt.rank auto --opt.memory_budget 0.3 --opt.optimizer_type tenso
 same auto_halves --opt.rank auto --opt.memory_budget 0.3 --opt.state_precision half
 same auto_bytes --opt.rank auto --opt.memory_budget 0.3 --opt.state_precision 8bit --fno.hidden_channels 24
 same 16bit --fno.fno_block_weights_precision bf16 --fno.fno_block_precision mixed --opt.state_precision half
-same mixed --fno.precision mixed
 same tucker --fno.factorization tucker --fno.rank 0.5 --opt.min_entries 50
 same tt_parts --fno.factorization tt --fno.rank 0.5 --fno.micro_batch 3 --opt.min_entries 50
-same cp --fno.factorization cp --fno.rank 0.5 --fno.saved_precision 8bit
 same separable --fno.separable true
-same in_parts --fno.precision mixed --fno.micro_batch 3
+# with small storage sums of a gradient are made in the same order where no skip is by channel
+same cp --fno.factorization cp --fno.rank 0.5 --fno.saved_precision 8bit --fno.channel_mlp_skip linear
+same mixed --fno.precision mixed --fno.channel_mlp_skip linear
+same in_parts --fno.precision mixed --fno.micro_batch 3 --fno.channel_mlp_skip linear
 same bytes --fno.activation_precision bf16 --opt.state_precision 8bit --opt.name adam --fno.hidden_channels 16
 f16=(--fno.activation_precision half --fno.fno_block_precision half --fno.fno_block_weights_precision half
     --opt.training_loss '100*h1' --opt.loss_scale_interval 3)
