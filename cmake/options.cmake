@@ -16,8 +16,10 @@ target_compile_definitions(tg_options INTERFACE _POSIX_C_SOURCE=200809L)
 set(CMAKE_C_EXTENSIONS OFF)
 
 set(TG_AVX2_FLAGS "")
+set(TG_AVX512_FLAGS "")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     set(TG_AVX2_FLAGS -mavx2 -mfma -mf16c)
+    set(TG_AVX512_FLAGS -mavx512f ${TG_AVX2_FLAGS})
 endif()
 
 # Hardening, as far as the compiler knows it: canaries, checked string functions (they need an optimizer),

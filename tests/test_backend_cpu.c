@@ -22,11 +22,11 @@ static tg_backend *open_cpu(int threads, tg_context **ctx) {
     return be;
 }
 
-/* A = D + u u^T with n = 211 needs more LAPACK work than the scratch of one thread holds: what the
+/* A = D + u u^T with n = 307 needs more LAPACK work than the scratch of one thread holds: what the
  * backend said it would borrow is borrowed and given back. A V = V L and the trace are checked. */
 static void decompositions_larger_than_scratch(void **state) {
     (void)state;
-    enum { N = 211 };
+    enum { N = 307 };
     tg_context *ctx = NULL;
     tg_backend *be = open_cpu(1, &ctx);
     double *a = calloc((size_t)N * N * 2, sizeof *a), *v = calloc((size_t)N * N * 2, sizeof *v);

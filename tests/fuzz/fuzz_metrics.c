@@ -60,7 +60,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     fuzz_expect(kept <= size);
     fuzz_expect(tg_lines_keep(text, kept, tg_line_keeps_epoch, LAST, &damaged) == kept);
     const int after = read_run(text, kept, INT64_MAX);
-    fuzz_expect(after <= before || before < 0);
+    /* a last line without its end is read by the report, and taken away by a resume */
+    const bool ends = size == 0 || bytes[size - 1] == '\n';
+    fuzz_expect(after <= before || before < 0 || !ends);
     free(text);
     return 0;
 }

@@ -5,6 +5,7 @@
 
 #include "backend/check.h"
 #include "backend/cpu/compress.h"
+#include "backend/cpu/spectral_product.h"
 #include "backend/cpu/stored.h"
 
 int64_t cpu_bits_rank(const tg_bitmap *bitmap, int64_t entry) {
@@ -133,6 +134,34 @@ static void form_range(tg_backend *be, const cpu_plan *plan, const tg_multimode 
     }
 }
 
+/* All of a complex one as a product at every frequency; false if that does not fit. */
+static bool form_whole(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
+                       double scale, tg_storage store, void *out) {
+    int64_t row = 2; /* reals */
+    for (int d = 2; d < modes->ndim; d++) {
+        row *= modes->dim[d];
+    }
+    const int64_t in = modes->dim[0], channels = modes->dim[1];
+    const cpu_spectral_product product = {
+        .form = CPU_TILE_CONJ_A,
+        .frequencies = row / 2,
+        .depth = source->batch,
+        .rows = in,
+        .columns = channels,
+        .a = {.x = source->x, .store = source->store, .depth = in * row, .across = row},
+        .b = {.x = source->dy, .store = source->store, .depth = channels * row, .across = row},
+        .c = out,
+        .c_store = store,
+        .c_row = channels * row,
+        .c_column = row,
+        .scale = (float)scale};
+    if (modes->dtype != TG_C64 || !cpu_spectral_fits(be, &product)) {
+        return false;
+    }
+    cpu_spectral_multiply(be, &product);
+    return true;
+}
+
 tg_status cpu_grad_dense(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                          double scale, void *out) {
     const tg_dtype real = tg_dtype_real(modes->dtype);
@@ -146,6 +175,9 @@ tg_status cpu_grad_dense(tg_backend *be, const tg_multimode *modes, const tg_gra
     wide.dtype = tg_dtype_is_complex(modes->dtype) ? TG_C64 : TG_F32;
     tg_grad_source factors = *source;
     factors.store = store == TG_STORE_FULL ? source->store : store;
+    if (form_whole(be, &wide, &factors, scale, store, out)) {
+        return TG_OK;
+    }
     const cpu_plan plan = cpu_compress_plan(be, &wide);
 #pragma omp parallel for num_threads(plan.threads) schedule(static)
     for (int part = 0; part < plan.threads; part++) {

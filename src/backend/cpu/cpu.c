@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/cpu/fft_lines.h"
+#include "backend/cpu/spectral_tile.h"
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
@@ -95,6 +96,14 @@ static bool has_avx2(void) {
 #endif
 }
 
+static bool has_avx512(void) {
+#if TG_CPU_X86
+    return cpu_tile_avx512.frequencies > 0 && has_avx2() && __builtin_cpu_supports("avx512f");
+#else
+    return false;
+#endif
+}
+
 /* The 48 characters that an x86 CPU says about itself, without the blanks around them. */
 static void cpu_model(char *text, size_t capacity) {
 #if TG_CPU_X86
@@ -124,8 +133,9 @@ static void cpu_probe(tg_backend_info *info) {
     char model[64];
     info->available = true;
     cpu_model(model, sizeof model);
-    snprintf(info->device, sizeof info->device, "%s, %d cores, %s kernels", model, tg_cpu_count(),
-             has_avx2() ? cpu_kernels_avx2.name : cpu_kernels_plain.name);
+    snprintf(info->device, sizeof info->device, "%s, %d cores, %s%s kernels", model, tg_cpu_count(),
+             has_avx2() ? cpu_kernels_avx2.name : cpu_kernels_plain.name,
+             has_avx512() ? " and AVX-512" : "");
     char blas[128], fft[64];
     cpu_blas_version(blas, sizeof blas);
     cpu_lines_version(fft, sizeof fft);
@@ -138,6 +148,7 @@ static tg_status cpu_open(tg_backend *be) {
     cpu_state *state = NULL;
     TG_TRY(TG_NEW(be->ctx, TG_MEM_OTHER, state, 1));
     state->kernels = has_avx2() ? &cpu_kernels_avx2 : &cpu_kernels_plain;
+    state->tiles = has_avx512() ? &cpu_tile_avx512 : has_avx2() ? &cpu_tile_avx2 : &cpu_tile_plain;
     state->lines = cpu_lines_fftw() ? cpu_lines_fftw() : &cpu_lines_own;
     state->scratch_bytes = CPU_SCRATCH * (size_t)be->threads;
     TG_TRY(TG_NEW(be->ctx, TG_MEM_OTHER, state->partials, be->threads));

@@ -151,11 +151,13 @@ extern const cpu_kernels cpu_kernels_plain;
 extern const cpu_kernels cpu_kernels_avx2; /* name NULL where the build has no AVX2 */
 
 /* Scratch of one thread, from open to close. Sized for: a histogram of 2^16 bins and the candidates
- * of a selection; a panel in f64 and one partial Gram matrix. */
-#define CPU_SCRATCH ((size_t)1 << 20)
+ * of a selection; a panel in f64 and one partial Gram matrix; packed spectra and weights of wide
+ * one-dimensional networks at all their frequencies. */
+#define CPU_SCRATCH ((size_t)1 << 21)
 
 typedef struct cpu_state {
     const cpu_kernels *kernels;
+    const struct cpu_tile_kernels *tiles; /* see spectral_tile.h */
     const struct cpu_lines_engine *lines; /* who transforms, see fft_lines.h */
     cpu_partial *partials;                /* (threads) */
     char *scratch;                        /* (threads, CPU_SCRATCH) */

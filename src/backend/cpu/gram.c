@@ -11,7 +11,9 @@
 
 #include "backend/check.h"
 
-#define PANEL_BYTES (CPU_SCRATCH / 2) /* a panel in f64; the other half: a partial matrix */
+#define PANEL_BYTES ((size_t)1 << 19) /* of a panel in f64, and of a partial matrix */
+
+_Static_assert(2 * PANEL_BYTES <= CPU_SCRATCH, "both are in the scratch of a thread");
 
 typedef struct gram_task {
     const cpu_kernels *kernels;
@@ -209,7 +211,7 @@ tg_status cpu_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, in
         memset(out, 0, bytes);
         return TG_OK;
     }
-    const bool small = bytes <= CPU_SCRATCH - PANEL_BYTES;
+    const bool small = bytes <= PANEL_BYTES;
     if (small) {
         gram_small(be, &t);
     } else {

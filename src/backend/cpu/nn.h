@@ -5,19 +5,6 @@
 
 #include "backend/cpu/cpu.h"
 
-/* A block of modes of a spectral contraction: for each of `batch` samples b and n modes k
- * dst[b, k] = sum over `from` channels f of src[b, f, k] w[f, k] (conjugated: conj(w)). */
-typedef struct cpu_contraction {
-    int64_t batch, from, n;
-    bool conjugated;
-    const float *src;
-    int64_t src_sample, src_channel; /* distances in reals */
-    const float *w;
-    int64_t w_channel;
-    float *dst;
-    int64_t dst_sample;
-} cpu_contraction;
-
 typedef struct cpu_nn_kernels {
     const char *name;
     /* y = gelu(x + bias); y may be x. |error| <= 1e-6 like all of GELU here. */
@@ -33,7 +20,6 @@ typedef struct cpu_nn_kernels {
     void (*multiply)(int64_t n, const float *x, float *y); /* y *= x */
     double (*sum)(int64_t n, const float *x);
     double (*dot)(int64_t n, const float *x, const float *y);
-    void (*contract)(const cpu_contraction *c);
 } cpu_nn_kernels;
 
 extern const cpu_nn_kernels cpu_nn_kernels_plain;

@@ -1,0 +1,42 @@
+/* Products of spectra at a run of frequencies, the inner part of spectral contractions and of their
+ * gradients: serial kernels on packed tiles, for any CPU, AVX2 and AVX-512. The results of AVX2 and
+ * AVX-512 are the same to the bit. */
+#ifndef TG_BACKEND_CPU_SPECTRAL_TILE_H
+#define TG_BACKEND_CPU_SPECTRAL_TILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    CPU_TILE = 4,            /* rows and columns of a whole tile */
+    CPU_MOST_FREQUENCIES = 8 /* of a vector, see cpu_tile_kernels */
+};
+
+typedef enum cpu_tile_form {
+    CPU_TILE_PRODUCT, /* a b */
+    CPU_TILE_CONJ_B,  /* a conj(b) */
+    CPU_TILE_CONJ_A   /* conj(a) b */
+} cpu_tile_form;
+
+/* c[i, j] = scale sum over `depth` d of a[d, i] b[d, j] in one of the forms; each entry is a vector
+ * of complex numbers, one per frequency. */
+typedef struct cpu_tile_product {
+    cpu_tile_form form;
+    int64_t depth;
+    int rows;                  /* 1, 2 or 4 */
+    const float *a;            /* (depth, rows) vectors */
+    const float *b;            /* (depth, CPU_TILE) vectors, which lie.. */
+    int64_t b_depth, b_column; /* .. so many reals apart */
+    float *c;                  /* (rows, CPU_TILE) vectors, likewise */
+    int64_t c_row, c_column;
+    float scale;
+} cpu_tile_product;
+
+typedef struct cpu_tile_kernels {
+    int frequencies; /* of a vector; 0 where the build does not have these */
+    void (*multiply)(const cpu_tile_product *p);
+} cpu_tile_kernels;
+
+extern const cpu_tile_kernels cpu_tile_plain, cpu_tile_avx2, cpu_tile_avx512;
+
+#endif
