@@ -271,12 +271,6 @@ static void backward_tile(tg_backend *be, const tg_mlp *op, const cpu_tiles *til
     }
 }
 
-static void add_floats(int64_t n, const float *x, float *y) {
-    for (int64_t i = 0; i < n; i++) {
-        y[i] += x[i];
-    }
-}
-
 static void add_doubles(int64_t n, const double *x, float *y) {
     for (int64_t i = 0; i < n; i++) {
         y[i] = (float)((double)y[i] + x[i]);
@@ -304,11 +298,12 @@ static tg_status cpu_mlp_backward(tg_backend *be, const tg_mlp *op) {
     }
     for (int p = 0; p < parts; p++) {
         const scratch s = scratch_of(op, &l, p);
-        add_floats(op->hidden * op->in, s.w1, op->dw1);
         add_doubles(op->hidden, s.b1, op->db1);
-        add_floats(op->out * op->hidden, s.w2, op->dw2);
         add_doubles(op->out, s.b2, op->db2);
     }
+    const scratch s = scratch_of(op, &l, 0);
+    cpu_add_parts(be, parts, op->hidden * op->in, s.w1, l.size, op->dw1);
+    cpu_add_parts(be, parts, op->out * op->hidden, s.w2, l.size, op->dw2);
     return TG_OK;
 }
 

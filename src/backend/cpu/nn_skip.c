@@ -193,6 +193,7 @@ static void input_tile_gradient(tg_backend *be, const tg_skip *op, const cpu_til
     cpu_tile_close(convert, op->store, dx.data, tiles, tile, op->in, op->dx);
 }
 
+/* Those of channels; the weights of linear ones come after. */
 static void add_sums(const tg_skip *op, const sums *s) {
     float *dbias = op->dbias, *dweight = op->dweight;
     for (int64_t o = 0; dbias && o < op->out; o++) {
@@ -200,9 +201,6 @@ static void add_sums(const tg_skip *op, const sums *s) {
     }
     for (int64_t o = 0; dweight && op->kind == TG_SKIP_MAP_GATE && o < op->out; o++) {
         dweight[o] = (float)((double)dweight[o] + s->gates[o]);
-    }
-    for (int64_t i = 0; dweight && op->kind == TG_SKIP_MAP_LINEAR && i < op->out * op->in; i++) {
-        dweight[i] += s->weights[i];
     }
 }
 
@@ -232,6 +230,9 @@ static tg_status cpu_skip_backward(tg_backend *be, const tg_skip *op) {
     for (int p = 0; p < parts; p++) {
         const sums s = sums_of(op, &l, p);
         add_sums(op, &s);
+    }
+    if (op->dweight && op->kind == TG_SKIP_MAP_LINEAR) {
+        cpu_add_parts(be, parts, op->out * op->in, sums_of(op, &l, 0).weights, l.size, op->dweight);
     }
     return TG_OK;
 }

@@ -80,6 +80,22 @@ static inline bool cpu_tiles_take(tg_dtype dtype, int64_t pixels) {
     return dtype == TG_F32 && pixels <= INT_MAX;
 }
 
+/* y (n) += the sums of all parts, `distance` floats apart, in their order. */
+static inline void cpu_add_parts(tg_backend *be, int parts, int64_t n, const float *sums,
+                                 int64_t distance, float *y) {
+    const int threads = cpu_parts(be, n * parts, 1 << 16);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int t = 0; t < threads; t++) {
+        const tg_range r = tg_partition(n, 16, threads, t);
+        for (int p = 0; p < parts; p++) {
+            const float *x = sums + p * distance;
+            for (int64_t i = r.begin; i < r.end; i++) {
+                y[i] += x[i];
+            }
+        }
+    }
+}
+
 /* Threads worth using: `work` multiplications in all. */
 static inline int cpu_tile_parts(const tg_backend *be, const cpu_tiles *tiles, int64_t weights) {
     const int parts = cpu_parts(be, tiles->count * tiles->width * weights, 1 << 19);
