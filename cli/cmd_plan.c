@@ -1,5 +1,6 @@
 /* tgrad plan: will it fit? Parameters and bytes of a run, without running it; and with --fit, what
  * to change so that it does. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "plan_fit.h"
@@ -10,6 +11,9 @@ static const char *preset;
 static const char *method;
 static const char *fit;
 static int64_t batch;
+static int64_t ranks = 1;
+static const char *link_speed;
+static const char *step_ms;
 
 static const cli_option options[] = {
     CLI_OPTION_TEXT("preset", 0, &preset, cli_presets, "NAME",
@@ -17,6 +21,11 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("opt", 0, &method, NULL, "NAME", "adam, lowrank, tensorgrad, ..",
                     "the file's, or adam"),
     CLI_OPTION_INT("batch", 0, &batch, 1, 1 << 30, "N", "samples of a step", "as set"),
+    CLI_OPTION_INT("ranks", 0, &ranks, 1, 1 << 20, "P", "processes that share every batch", "1"),
+    CLI_OPTION_TEXT("link", 0, &link_speed, NULL, "BYTES",
+                    "with --ranks: what a link carries per second, 25GB", NULL),
+    CLI_OPTION_TEXT("step-ms", 0, &step_ms, NULL, "T",
+                    "with --link: milliseconds that a rank computes in a step", NULL),
     CLI_OPTION_TEXT("fit", 0, &fit, NULL, "BYTES",
                     "propose settings with which the run fits: 8GB, 7.5GiB", NULL),
     {0},
@@ -36,6 +45,73 @@ static const tg_train_phase *peak_of(const tg_train_memory *m, tg_place place) {
 
 static const char *method_of(const subject *s) {
     return cli_setting_or(s->settings, "opt.name", "adam");
+}
+
+/* ---- several ranks ---- */
+
+/* Speeds that were asked about; 0: none. */
+typedef struct speeds {
+    double link;    /* bytes per second */
+    double compute; /* seconds of a step */
+} speeds;
+
+static int read_speeds(speeds *out) {
+    char *end = NULL;
+    *out = (speeds){0};
+    if ((link_speed && ranks == 1) || (step_ms && !link_speed)) {
+        return cli_usage("plan", "--link goes with --ranks, and --step-ms with --link");
+    }
+    if (link_speed && (!tg_bytes_parse(link_speed, &out->link) || !(out->link >= 1.0))) {
+        return cli_usage("plan", "--link needs bytes per second (25GB, 400MB), not '%.64s'",
+                         link_speed);
+    }
+    out->compute = step_ms ? 1e-3 * strtod(step_ms, &end) : 0.0;
+    if (step_ms && (end == step_ms || *end != '\0' || !(out->compute > 0.0))) {
+        return cli_usage("plan", "--step-ms needs a number of milliseconds, not '%.64s'", step_ms);
+    }
+    return CLI_OK;
+}
+
+/* Seconds of an update on a ring of links: every rank sends and receives 2 (P - 1) / P of what is
+ * added up. */
+static double exchange_time(const tg_train_memory *m, const speeds *at) {
+    return 2.0 * (double)(ranks - 1) / (double)ranks * (double)m->sent / at->link;
+}
+
+/* Nothing is sent while something is computed. */
+static double efficiency(const tg_train_memory *m, const speeds *at) {
+    return at->compute / (at->compute + exchange_time(m, at));
+}
+
+static void print_exchange(const tg_train_memory *m, const speeds *at) {
+    char sent[CLI_UNIT_TEXT], dense[CLI_UNIT_TEXT], refresh[CLI_UNIT_TEXT];
+    printf("\n%lld ranks: each sends %s in a step (%s without compression), %s when it refreshes\n",
+           (long long)ranks, cli_bytes_text(m->sent, sent), cli_bytes_text(m->sent_dense, dense),
+           cli_bytes_text(m->sent_refresh, refresh));
+    if (at->link > 0.0) {
+        printf("on links of %.4g GB/s: %.3g ms per step", 1e-9 * at->link,
+               1e3 * exchange_time(m, at));
+        if (at->compute > 0.0) {
+            printf(", efficiency %.1f %% with %.4g ms of computing", 100.0 * efficiency(m, at),
+                   1e3 * at->compute);
+        }
+        printf("\n");
+    }
+}
+
+static json_t *json_of_exchange(const tg_train_memory *m, const speeds *at) {
+    json_t *object = cli_json_object();
+    cli_json_set(object, "count", cli_json_integer(ranks));
+    cli_json_set(object, "sent", cli_json_integer((int64_t)m->sent));
+    cli_json_set(object, "sent_dense", cli_json_integer((int64_t)m->sent_dense));
+    cli_json_set(object, "sent_refresh", cli_json_integer((int64_t)m->sent_refresh));
+    if (at->link > 0.0) {
+        cli_json_set(object, "communication_ms", cli_json_real(1e3 * exchange_time(m, at)));
+    }
+    if (at->compute > 0.0) {
+        cli_json_set(object, "efficiency", cli_json_real(efficiency(m, at)));
+    }
+    return object;
 }
 
 /* ---- text ---- */
@@ -76,7 +152,7 @@ static void print_phases(const tg_train_memory *m) {
     cli_table_free(&table);
 }
 
-static void print_text(const subject *s) {
+static void print_text(const subject *s, const speeds *at) {
     char text[CLI_UNIT_TEXT];
     const tg_train_memory *m = &s->memory;
     cli_say("%s: %lld parameters; modes %s, batch %s at resolution %s, optimizer %s", s->name,
@@ -94,6 +170,9 @@ static void print_text(const subject *s) {
     }
     if (s->has_data && m->missing[0]) {
         cli_say("data are not counted: %s", m->missing);
+    }
+    if (ranks > 1) {
+        print_exchange(m, at);
     }
 }
 
@@ -125,7 +204,7 @@ static json_t *json_of_grid(const subject *s) {
     return grid;
 }
 
-static void print_json(const subject *s) {
+static void print_json(const subject *s, const speeds *at) {
     const tg_train_memory *m = &s->memory;
     json_t *object = cli_json_object(), *phases = cli_json_array();
     cli_json_set(object, "name", cli_json_text(s->name));
@@ -147,6 +226,9 @@ static void print_json(const subject *s) {
     cli_json_set(object, "inference", cli_json_integer((int64_t)m->inference));
     if (m->ranked > 0) {
         cli_json_set(object, "automatic_ranks", cli_json_integer((int64_t)m->ranked));
+    }
+    if (ranks > 1) {
+        cli_json_set(object, "ranks", json_of_exchange(m, at));
     }
     cli_json_set(object, "missing",
                  s->has_data && m->missing[0] ? cli_json_text(m->missing) : json_null());
@@ -231,7 +313,12 @@ static int run(const cli_call *call) {
                                    .method = method,
                                    .batch = batch,
                                    .args = &call->args};
-    int code = cli_open_context(call->common, true, &ctx);
+    speeds at;
+    int code = read_speeds(&at);
+    if (code == CLI_OK && fit && ranks > 1) {
+        code = cli_usage("plan", "--fit is for one process: leave out --ranks");
+    }
+    code = code == CLI_OK ? cli_open_context(call->common, true, &ctx) : code;
     s.name = preset ? preset : source.config;
     if (code == CLI_OK) {
         code = cli_run_settings_read(ctx, &source, &s.settings, &s.has_data);
@@ -239,12 +326,12 @@ static int run(const cli_call *call) {
     if (code == CLI_OK && fit) {
         code = run_fit(ctx, &s, call->common->json);
     } else if (code == CLI_OK) {
-        const tg_status status = tg_train_plan(ctx, s.settings, &s.memory);
+        const tg_status status = tg_train_plan_ranks(ctx, s.settings, (int)ranks, &s.memory);
         code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
         if (code == CLI_OK && call->common->json) {
-            print_json(&s);
+            print_json(&s, &at);
         } else if (code == CLI_OK) {
-            print_text(&s);
+            print_text(&s, &at);
         }
     }
     tg_settings_destroy(&s.settings);
@@ -266,10 +353,13 @@ const cli_command cli_cmd_plan = {
         "--fit proposes settings with which the run fits into BYTES where the backend computes,\n"
         "those that cost least first: precision, activation checkpointing, smaller batches of\n"
         "which more are added up, compressed moments. Its times are rough. If nothing fits it\n"
-        "fails and names the least that can be reached.\n",
+        "fails and names the least that can be reached.\n\n"
+        "--ranks tells the memory of one of P processes, and the bytes that each sends; with\n"
+        "--link the time of that on a ring of such links, and with --step-ms the efficiency.\n",
     .examples = "  tgrad plan --preset ns128 --opt tensorgrad\n"
                 "  tgrad plan darcy.yaml --batch 4 --fno.hidden_channels 64\n"
-                "  tgrad plan --preset ns1024 --opt adam --fit 24GB\n",
+                "  tgrad plan --preset ns1024 --opt adam --fit 24GB\n"
+                "  tgrad plan --preset ns1024 --opt tensorgrad --batch 16 --ranks 8 --link 25GB\n",
     .options = options,
     .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE | CLI_TAKES_OVERRIDES,
     .run = run,

@@ -232,7 +232,19 @@ static void print_ranks(const tg_optim_ranks *r) {
     }
 }
 
-static void print_json(const tg_context *ctx, const tg_train_end *end, const tg_train_epoch *last) {
+static json_t *json_of_processes(const tg_comm *comm) {
+    const tg_comm_stats stats = tg_comm_get_stats(comm);
+    json_t *object = cli_json_object();
+    cli_json_set(object, "count", cli_json_integer(tg_comm_ranks(comm)));
+    cli_json_set(object, "transport", cli_json_text(tg_comm_transport(comm)));
+    cli_json_set(object, "reduced", cli_json_integer(stats.reduced));
+    cli_json_set(object, "copied", cli_json_integer(stats.copied));
+    cli_json_set(object, "seconds", cli_json_real(stats.seconds));
+    return object;
+}
+
+static void print_json(const tg_context *ctx, const tg_comm *comm, const tg_train_end *end,
+                       const tg_train_epoch *last) {
     json_t *object = cli_json_object(), *test = cli_json_object();
     for (int i = 0; i < last->test_count; i++) {
         json_t *errors = cli_json_object();
@@ -255,6 +267,9 @@ static void print_json(const tg_context *ctx, const tg_train_end *end, const tg_
         cli_json_set(ranks, "error", cli_json_real(last->ranks.error));
         cli_json_set(ranks, "bound", cli_json_real(last->ranks.bound));
         cli_json_set(object, "ranks", ranks);
+    }
+    if (tg_comm_ranks(comm) > 1) {
+        cli_json_set(object, "processes", json_of_processes(comm));
     }
     cli_json_set(object, "checkpoint", cli_json_text(end->checkpoint));
     cli_json_print(object);
@@ -283,7 +298,7 @@ static tg_status train(const tg_context *ctx, const tg_comm *comm, tg_trainer *t
         return status;
     }
     if (json) {
-        print_json(ctx, &end, &s.last);
+        print_json(ctx, comm, &end, &s.last);
     } else if (is_quiet) {
         return TG_OK;
     } else if (!end.is_finished) {
@@ -306,11 +321,12 @@ static tg_status train(const tg_context *ctx, const tg_comm *comm, tg_trainer *t
 }
 
 /* A run that was resumed at its end stays as it is. */
-static tg_status tell_finished(const tg_context *ctx, tg_trainer *trainer, bool json) {
+static tg_status tell_finished(const tg_context *ctx, const tg_comm *comm, tg_trainer *trainer,
+                               bool json) {
     const tg_train_end end = tg_trainer_end(trainer);
     if (json) {
         const tg_train_epoch none = {.train_loss = (double)NAN};
-        print_json(ctx, &end, &none);
+        print_json(ctx, comm, &end, &none);
     } else if (!is_quiet) {
         cli_say("nothing to do: %s is finished (%lld epochs, %lld steps); a larger opt.n_epochs "
                 "goes on from there",
@@ -333,7 +349,7 @@ static tg_status run_trainer(const tg_context *ctx, const tg_comm *comm, tg_trai
     bool resumed = false;
     tg_status status = begin(trainer, &resumed);
     if (status == TG_OK && resumed && tg_trainer_is_finished(trainer)) {
-        return tell_finished(ctx, trainer, json);
+        return tell_finished(ctx, comm, trainer, json);
     }
     if (status == TG_OK && !is_quiet) {
         status = print_settings(ctx, trainer);

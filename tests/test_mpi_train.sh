@@ -73,6 +73,23 @@ for ranks in 1 3; do
 done
 same_curves more1 more3
 
+# The plan of a rank is what its ledger counts, and what it sends.
+"$tgrad" plan config.yaml --ranks 2 --threads 1 --json >plan.json 2>plan.err || complain "plan: $(cat plan.err)"
+tail -1 run2/metrics.jsonl | jq -e --slurpfile plan plan.json '.memory as $counted | $plan[0].moments as $phases |
+    ["weights", "gradients", "optimizer", "factors", "indices", "activations", "workspace", "data",
+     "communication"] |
+    all(. as $name | ($phases | map(.[$name]) | max) == $counted[$name])' >/dev/null ||
+    complain "planned $(jq -c '[.moments[]]' plan.json), counted $(tail -1 run2/metrics.jsonl)"
+for epochs in 1 2; do # 3 steps each, and no refresh in the second; beside them a few votes
+    with_ranks 2 "$tgrad" train config.yaml --run sent$epochs --threads 1 --opt.n_epochs $epochs \
+        --opt.update_proj_gap 100 --data.test_resolutions '[]' --json >sent$epochs.json 2>sent.err ||
+        complain "train --json: $(cat sent.err)"
+done
+jq -n -e --slurpfile one sent1.json --slurpfile two sent2.json --slurpfile plan plan.json '
+    ($two[0].processes.reduced - $one[0].processes.reduced - 3 * $plan[0].ranks.sent) as $more |
+    $more >= 0 and $more <= 100 and $plan[0].ranks.sent < $plan[0].ranks.sent_dense' >/dev/null ||
+    complain "sent $(jq -c .processes sent1.json sent2.json), planned $(jq -c .ranks plan.json)"
+
 # On a device that is none, values go through the host: the same bits.
 if [ -x "$fake" ]; then
     with_ranks 2 "$fake" train config.yaml --run device --threads 1 --backend cuda >device.out 2>&1 ||

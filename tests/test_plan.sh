@@ -26,6 +26,19 @@ for preset in ns1024 darcy421 burgers em; do
     says out "peak"
 done
 
+# Several ranks: less memory for each, a quarter of the bytes; times by the speed of links.
+expect 0 plan --preset ns128 --opt tensorgrad --ranks 4 --link 25GB --step-ms 20 --json --threads 2
+jq -e '.ranks | .count == 4 and .sent > 0.2 * .sent_dense and .sent < 0.3 * .sent_dense and
+    (.communication_ms - 1500 * .sent / 25e9 | fabs) < 1e-9 and
+    (.efficiency - 20 / (20 + .communication_ms) | fabs) < 1e-12' out >/dev/null || complain "$last: $(jq -c .ranks out)"
+[ "$(number activations)" -lt $((peak / 2)) ] || complain "$last: the activations of a whole batch"
+expect 2 plan --preset ns128 --link 25GB
+expect 2 plan --preset ns128 --ranks 2 --link fast
+expect 2 plan --preset ns128 --ranks 2 --link 1GB --step-ms none
+expect 2 plan --preset ns128 --ranks 2 --fit 8GB
+expect 1 plan --preset ns128 --batch 3 --ranks 4
+says err "3 samples cannot be shared by 4 ranks"
+
 # A file, and overrides.
 cat >small.yaml <<'YAML'
 fno:

@@ -300,6 +300,8 @@ static void compressed_sums_are_what_is_sent(void **state) {
     run(&dense);
     run(&small);
     assert_true(small.reduced < dense.reduced);
+    /* sums of all weights, loss and number of samples */
+    assert_int_equal(dense.reduced, STEPS * (dense.weight_count + 2) * (int64_t)sizeof(double));
 }
 
 int main(void) {

@@ -114,6 +114,12 @@ typedef struct tg_train_memory {
     size_t inference;  /* a forward pass alone on a training batch, weights included */
     size_t ranked;     /* opt.rank auto: moments, factors and index sets that it chooses within */
     char missing[512]; /* a data file that is not there, whose samples are not counted; "": none */
+    /* Of several ranks, what each hands to the communicator in an update (tg_comm_stats.reduced;
+     * automatic ranks: at most). */
+    size_t sent;         /* compressed values, dense parameters, and a few numbers */
+    size_t sent_dense;   /* the same without compression */
+    size_t sent_refresh; /* of an update that refreshes every projection, where factors, index sets
+                            and values are copied beside it */
 } tg_train_memory;
 
 /* What a run with these settings will hold: the ledger counts the same, but for category other. The

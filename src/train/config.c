@@ -88,6 +88,15 @@ const tg_setting *tg_distributed_rows(int *count) {
     return distributed_table;
 }
 
+tg_status tg_run_share_batch(tg_context *ctx, int ranks, tg_run_config *config) {
+    config->ranks = ranks;
+    return config->data.batch_size >= ranks
+               ? TG_OK
+               : tg_fail(ctx, TG_E_CONFIG,
+                         "data.batch_size: %lld samples cannot be shared by %d ranks",
+                         (long long)config->data.batch_size, ranks);
+}
+
 int64_t tg_run_local_batch(const tg_run_config *config) {
     const int64_t ranks = config->ranks > 1 ? config->ranks : 1;
     return (config->data.batch_size + ranks - 1) / ranks;

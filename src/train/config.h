@@ -69,6 +69,8 @@ const tg_setting *tg_loop_config_rows(int *count);
 const tg_setting *tg_source_config_rows(int *count);
 const tg_setting *tg_distributed_rows(int *count);
 
+/* Sets the ranks that share a batch; fails if there are more of them than samples. */
+TG_NODISCARD tg_status tg_run_share_batch(tg_context *ctx, int ranks, tg_run_config *config);
 /* Samples of a batch that are one rank's, at most. */
 int64_t tg_run_local_batch(const tg_run_config *config);
 

@@ -221,6 +221,24 @@ fail:
     return status;
 }
 
+/* What an update sends of its sums. */
+static void add_sums(const planner *p, const tg_optim_setup *setup) {
+    /* per batch: the loss and its samples, two votes, and whether to stop; two votes more after
+     * decompositions */
+    const size_t control = 5 * sizeof(double) * (size_t)p->config.loop.accumulation_steps;
+    size_t dense = 0, projected = 0;
+    for (int i = 0; i < setup->param_count; i++) {
+        const tg_optim_param *param = &setup->params[i];
+        const size_t bytes =
+            (size_t)tg_shape_numel(&param->shape) * tg_dtype_size(tg_dtype_wide(param->dtype));
+        dense += bytes;
+        projected += tg_is_projected(setup, param) ? bytes : 0;
+    }
+    p->out->sent = p->optim.bytes[TG_MEM_GRADIENTS] + control;
+    p->out->sent_dense = dense + control;
+    p->out->sent_refresh = dense + control + (projected > 0 ? 2 * sizeof(double) : 0);
+}
+
 static tg_status add_optimizer(planner *p) {
     tg_status status = TG_OK;
     tg_fno *outline = NULL;
@@ -233,6 +251,9 @@ static tg_status add_optimizer(planner *p) {
     }
     p->held.at[TG_HOST][TG_MEM_WORKSPACE] += p->optim.host;
     p->exchanged = p->ranks > 1 ? tg_exchange_bytes(&made.setup) : 0;
+    if (p->ranks > 1) {
+        add_sums(p, &made.setup);
+    }
     p->out->ranked = p->optim.ranked;
 fail:
     tg_run_setup_free(p->ctx, &made);
@@ -332,7 +353,7 @@ static tg_status open_stage(planner *p) {
     p->stage++;
     p->epoch = p->evaluations = 0;
     TG_TRY(tg_run_config_read(p->ctx, p->settings, p->stage, false, &p->config));
-    p->config.ranks = p->ranks;
+    TG_TRY(tg_run_share_batch(p->ctx, p->ranks, &p->config));
     TG_TRY(p->stage == 1 ? add_network(p) : TG_OK);
     const tg_run_set train_set = tg_run_train_set(&p->config);
     TG_TRY(open_set(p, &train_set, &p->train));

@@ -84,13 +84,7 @@ static tg_status read_stage(const tg_trainer *t, const tg_settings *settings, in
                             tg_run_config *out) {
     const tg_status status = tg_run_config_read(t->ctx, settings, stage, notes, out);
     const int ranks = t->comm ? tg_comm_ranks(t->comm) : 1;
-    if (status == TG_OK && out->data.batch_size < ranks) {
-        return tg_fail(t->ctx, TG_E_CONFIG,
-                       "data.batch_size: %lld samples cannot be shared by %d ranks",
-                       (long long)out->data.batch_size, ranks);
-    }
-    out->ranks = ranks;
-    return status;
+    return status == TG_OK ? tg_run_share_batch(t->ctx, ranks, out) : status;
 }
 
 tg_status tg_trainer_open_stage(tg_trainer *t) {
