@@ -103,10 +103,28 @@ static void test_a_group_follows_its_settings(void **state) {
     tg_context_destroy(&ctx);
 }
 
+static void test_a_group_that_is_not_there(void **state) {
+    (void)state;
+    tg_context *ctx = begin();
+    const tg_optim_config config = tg_optim_config_default();
+    const tg_optim_param param = {"a", TG_F64, shape,
+                                  7}; /* what it may keep depends on the group */
+    const tg_optim_setup setup = {.size = sizeof setup,
+                                  .groups = &config,
+                                  .group_count = 1,
+                                  .params = &param,
+                                  .param_count = 1};
+    tg_optim *optim = NULL;
+    assert_int_equal(tg_optim_create(ctx, &setup, &optim), TG_E_ARGUMENT);
+    assert_string_equal(tg_context_error(ctx), "optimizer: a is in group 7, there are 1");
+    tg_context_destroy(&ctx);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_numbers_choose_the_random_entries),
         cmocka_unit_test(test_a_group_follows_its_settings),
+        cmocka_unit_test(test_a_group_that_is_not_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,6 +23,10 @@ static tg_status check_param(tg_context *ctx, const tg_optim_setup *setup, int i
     if (!param->name || param->name[0] == '\0') {
         return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: parameter %d has no name", index);
     }
+    if (param->group < 0 || param->group >= setup->group_count) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: %s is in group %d, there are %d",
+                       param->name, param->group, setup->group_count);
+    }
     if (d != TG_F32 && d != TG_F64 && d != TG_C64 && d != TG_C128) {
         return tg_fail(ctx, TG_E_DTYPE, "optimizer: %s is %s, expected f32, f64, c64 or c128",
                        param->name, tg_dtype_name(d));
@@ -37,10 +41,6 @@ static tg_status check_param(tg_context *ctx, const tg_optim_setup *setup, int i
     if (tg_shape_numel(&param->shape) < 1) {
         return tg_fail(ctx, TG_E_SHAPE, "optimizer: %s has the shape %s, which has no entry",
                        param->name, tg_shape_text(&param->shape, text, sizeof text));
-    }
-    if (param->group < 0 || param->group >= setup->group_count) {
-        return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: %s is in group %d, there are %d",
-                       param->name, param->group, setup->group_count);
     }
     for (int other = 0; other < index; other++) {
         if (strcmp(setup->params[other].name, param->name) == 0) {
