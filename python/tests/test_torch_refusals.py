@@ -49,15 +49,18 @@ def test_meta_and_integer_and_sparse_weights():
     refused(tensorgrad([p]), "weight of parameter 0: it is torch.sparse_coo")
 
 
-def test_parts_of_several_processes():
-    from torch.distributed.tensor import DTensor
-
-    class Shard(torch.Tensor):
-        device_mesh = "2 processes"
-
-    assert hasattr(DTensor, "device_mesh")
-    refused(tensorgrad([torch.nn.Parameter(torch.randn(8, 8).as_subclass(Shard))]),
-            "several processes share .FSDP.; TensorGRaD takes whole tensors")
+def test_parts_of_several_processes(tmp_path):
+    import torch.distributed as dist
+    from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        p = torch.nn.Parameter(distribute_tensor(torch.randn(30, 40), mesh, [Shard(0)]))
+        p.sum().backward()
+        refused(tensorgrad([p]), "a part of a DTensor that several processes share .FSDP.; TensorGRaD "
+                                 "takes whole tensors")
+    finally:
+        dist.destroy_process_group()
 
 
 def test_more_dims_than_the_library_has():
