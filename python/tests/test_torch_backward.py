@@ -40,8 +40,9 @@ def loss_of(net, batch):
     return (net(batch[0]) - batch[1]).square().mean()
 
 
-def optimizer(net, **keys):
-    return tensorgrad(libtgrad.param_groups(net, min_entries=100), **keys)
+def optimizer(net, method=None, **keys):
+    chosen = {"method": method} if method else {}
+    return tensorgrad(libtgrad.param_groups(net, min_entries=100, **chosen), **keys)
 
 
 def weights(net):
