@@ -536,7 +536,8 @@ static void no_allocation(t_side *s) {
 static void own_lengths(t_side *s) {
     static const int64_t lengths[] = {4, 9, 25, 31, 37, 60, 74, 101, 210, 421, 1024};
     for (int i = 0; i < T_COUNT(lengths); i++) {
-        check_windows(s, 1, &lengths[i], one, check_twin);
+        const int64_t size[3] = {lengths[i], 0, 0};
+        check_windows(s, 1, size, one, check_twin);
     }
 }
 
