@@ -137,17 +137,16 @@ done
 
 # A rank that is late ends all of them, with a sentence.
 with_ranks 2 bash -c 'echo $$ >pid.$OMPI_COMM_WORLD_RANK; exec "$@"' rank "$tgrad" train config.yaml \
-    --run late --threads 1 --opt.n_epochs 100000 --distributed.timeout 1 >late.out 2>&1 &
+    --run late --threads 1 --opt.n_epochs 100000 --distributed.timeout 3 >late.out 2>&1 &
 job=$!
 for ((i = 0; i < 600; i++)); do
     [ -s late/metrics.jsonl ] && break
     sleep 0.02
 done
 kill -STOP "$(cat pid.1)"
-( sleep 8; kill -CONT "$(cat pid.1)" ) 2>/dev/null &
 wait $job
 [ $? -ne 0 ] || complain "a rank that does not come: exit code 0"
-grep -q 'rank 0 of 2: .* was not finished within 1 s (distributed.timeout)' late.out ||
+grep -q 'rank [01] of 2: .* was not finished within 3 s (distributed.timeout)' late.out ||
     complain "a late rank is not told: $(tail -5 late.out)"
 
 # refused <sentence> <mpirun arguments ..>: told once, exit code 1, and no folder is made.
