@@ -112,7 +112,7 @@ bool tg_key_describe(int index, tg_key_info *out) {
     out->high = out->has_range ? setting->high : 0.0;
     tg_setting_values(setting, out->values, sizeof out->values);
     default_text(number, row, setting, out->fallback, sizeof out->fallback);
-    if (number == 0 && strcmp(out->fallback, "[]") == 0) { /* fno.n_modes */
+    if (strcmp(setting->key, "n_modes") == 0) { /* must be set */
         out->fallback[0] = '\0';
     }
     return true;
