@@ -26,16 +26,14 @@ json_t *cli_json_object(void) {
     return object;
 }
 
-/* Number of epochs up to `last`; -1: the report refuses the file. */
-static int read_run(const char *text, size_t size, int64_t last) {
+/* As the report reads it, if it does not refuse it: epochs ascend, and what is asked of them is
+ * there. */
+static void read_run(const char *text, size_t size) {
     cli_run run = {.path = "fuzz"};
-    int count = -1;
     if (cli_run_parse(&run, "fuzz", text, size) == CLI_OK) {
         fuzz_expect(run.tests <= CLI_RUN_TESTS);
-        count = 0;
         for (int i = 0; i < run.count; i++) {
             fuzz_expect(i == 0 || run.epoch[i].epoch > run.epoch[i - 1].epoch);
-            count += run.epoch[i].epoch <= last;
         }
         for (int t = 0; t < run.tests; t++) {
             fuzz_expect(cli_run_last(&run, CLI_NORM_L2, t) < run.count);
@@ -47,7 +45,6 @@ static int read_run(const char *text, size_t size, int64_t last) {
         }
     }
     cli_run_close(&run);
-    return count;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
@@ -55,14 +52,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     char *text = malloc(size ? size : 1); /* no byte more: a read behind it is found */
     fuzz_expect(text != NULL);
     memcpy(text, bytes, size);
-    const int before = read_run(text, size, LAST);
+    read_run(text, size);
     const size_t kept = tg_lines_keep(text, size, tg_line_keeps_epoch, LAST, &damaged);
     fuzz_expect(kept <= size);
     fuzz_expect(tg_lines_keep(text, kept, tg_line_keeps_epoch, LAST, &damaged) == kept);
-    const int after = read_run(text, kept, INT64_MAX);
-    /* a last line without its end is read by the report, and taken away by a resume */
-    const bool ends = size == 0 || bytes[size - 1] == '\n';
-    fuzz_expect(after <= before || before < 0 || !ends);
+    read_run(text, kept);
     free(text);
     return 0;
 }
