@@ -27,14 +27,14 @@
 static pthread_t owner;
 static atomic_int steps;       /* told to the watcher */
 static atomic_int held_until;  /* checkpoints are not written on before so many; 0: they are */
-static atomic_int held;        /* pieces that had to wait for that, .. */
+static atomic_int held;        /* pieces of another thread that were held so, .. */
 static atomic_int late;        /* .. and those that waited in vain */
 static atomic_int pieces_left; /* until the disk is full; negative: it never is */
 
 static void wait_for_steps(int wanted) {
     const struct timespec moment = {.tv_nsec = 1000000};
     int patience = 20000;
-    atomic_fetch_add(&held, atomic_load(&steps) < wanted);
+    atomic_fetch_add(&held, wanted > 0);
     while (atomic_load(&steps) < wanted && patience-- > 0) {
         nanosleep(&moment, NULL);
     }

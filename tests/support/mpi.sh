@@ -2,6 +2,8 @@
 # where there is no mpirun. Ranks have one thread, and may share cores.
 command -v mpirun >/dev/null || { echo "skipped: there is no mpirun (openmpi-bin)"; exit 77; }
 export OMP_NUM_THREADS=1
+# What MPI itself does not free is no finding of a sanitized build.
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 mpi_options=()
 if mpirun --version 2>&1 | grep -q 'Open MPI'; then
     # Memory of the node is enough to talk; other networks are not looked for.
