@@ -29,7 +29,7 @@ def images(count, seed):
 
 
 # %%
-def train(make_optimizer, epochs=6):
+def train(make_optimizer, epochs=12):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
                           nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
