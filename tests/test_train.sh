@@ -124,58 +124,43 @@ cmp -s auto/projections.jsonl parts/projections.jsonl || fail "automatic ranks: 
 grep -q '^{"step":16,.*"ranks":\[[0-9,]*\],"kept":[0-9]*,.*"error":[0-9.e-]*,"bound":' auto/projections.jsonl ||
     fail "projections.jsonl lacks ranks or errors"
 
+# resumes <name> <epochs> <what> <options ..>: a run in one go and one resumed after every epoch end with the same bytes
+# and numbers.
+resumes() {
+    local name=$1 epochs=$2 what=$3 last epoch
+    last=checkpoints/step-$(printf %010d $((5 * epochs))).safetensors
+    train "$name" "${@:4}" --opt.n_epochs "$epochs" >log 2>&1 || fail "$what: $(tail -1 log)"
+    cp log "$name.log"
+    for epoch in $(seq "$epochs"); do
+        train "${name}_parts" "${@:4}" --opt.n_epochs "$epoch" --resume auto >log 2>&1 ||
+            fail "$what, epoch $epoch: $(tail -1 log)"
+    done
+    cmp -s "$name/$last" "${name}_parts/$last" || fail "$what: a resumed run ends with other weights"
+    cmp -s <(numbers "$name/metrics.jsonl") <(numbers "${name}_parts/metrics.jsonl") ||
+        fail "$what: a resumed run has other numbers"
+}
+
 # ---- a network without channel MLPs: resumed after every epoch ----
-plain=(--fno.use_channel_mlp false --fno.activation_checkpoint minimal --fno.norm group_norm)
-train plain "${plain[@]}" --opt.n_epochs 2 >log 2>&1 || fail "no channel MLPs: $(tail -1 log)"
-for epochs in 1 2; do
-    train plain_parts "${plain[@]}" --opt.n_epochs $epochs --resume auto >log 2>&1 ||
-        fail "no channel MLPs, epoch $epochs: $(tail -1 log)"
-done
-cmp -s plain/checkpoints/step-0000000010.safetensors plain_parts/checkpoints/step-0000000010.safetensors ||
-    fail "no channel MLPs: a resumed run ends with other weights"
+resumes plain 2 "no channel MLPs" --fno.use_channel_mlp false --fno.activation_checkpoint minimal --fno.norm group_norm
 train plain_parts --resume auto >log 2>&1 && fail "another architecture must be refused"
 grep -q "fno.use_channel_mlp (false there, true here)" log || fail "the differing architecture must be named: $(cat log)"
 
 # ---- small storage: resumed after every epoch ----
-mixed=(--fno.precision mixed --fno.micro_batch 3 --opt.state_precision half --fno.activation_checkpoint block)
-train mixed "${mixed[@]}" --opt.n_epochs 2 >log 2>&1 || fail "mixed precision: $(tail -1 log)"
-for epochs in 1 2; do
-    train mixed_parts "${mixed[@]}" --opt.n_epochs $epochs --resume auto >log 2>&1 ||
-        fail "mixed precision, epoch $epochs: $(tail -1 log)"
-done
-cmp -s mixed/checkpoints/step-0000000010.safetensors mixed_parts/checkpoints/step-0000000010.safetensors ||
-    fail "mixed precision: a resumed run ends with other weights"
-cmp -s <(numbers mixed/metrics.jsonl) <(numbers mixed_parts/metrics.jsonl) ||
-    fail "mixed precision: a resumed run has other numbers"
+resumes mixed 2 "mixed precision" --fno.precision mixed --fno.micro_batch 3 --opt.state_precision half \
+    --fno.activation_checkpoint block
 
 # ---- factorized weights, the core's gradients compressed: resumed after every epoch ----
-tfno=(--fno.factorization tucker --fno.rank 0.5 --opt.min_entries 50)
-train tfno "${tfno[@]}" --opt.n_epochs 2 >log 2>&1 || fail "Tucker weights: $(tail -1 log)"
-for epochs in 1 2; do
-    train tfno_parts "${tfno[@]}" --opt.n_epochs $epochs --resume auto >log 2>&1 ||
-        fail "Tucker weights, epoch $epochs: $(tail -1 log)"
-done
-cmp -s tfno/checkpoints/step-0000000010.safetensors tfno_parts/checkpoints/step-0000000010.safetensors ||
-    fail "Tucker weights: a resumed run ends with other weights"
+resumes tfno 2 "Tucker weights" --fno.factorization tucker --fno.rank 0.5 --opt.min_entries 50
 "$tgrad" inspect tfno/checkpoints/step-0000000010.safetensors >log 2>&1
 grep -q 'fno_blocks.convs.0.weight.core' log || fail "Tucker weights: the core must be in the checkpoint"
 train tfno_parts --resume auto >log 2>&1 && fail "dense weights must not go on from factors"
 grep -q "fno.factorization (tucker there, dense here)" log || fail "the factorization must be named: $(cat log)"
 
 # ---- f16 with a dynamic loss scale, which halves and doubles on the way: resumed after every epoch ----
-f16=(--fno.activation_precision half --fno.fno_block_precision half --opt.training_loss '100*h1'
-    --opt.loss_scale_interval 3)
-train f16 "${f16[@]}" --opt.n_epochs 4 >log 2>&1 || fail "f16: $(tail -1 log)"
-grep -q "gradients of [0-9]* of [0-9]* parameters overflowed.*: loss scale 65536 -> 32768" log ||
+resumes f16 4 f16 --fno.activation_precision half --fno.fno_block_precision half --opt.training_loss '100*h1' \
+    --opt.loss_scale_interval 3
+grep -q "gradients of [0-9]* of [0-9]* parameters overflowed.*: loss scale 65536 -> 32768" f16.log ||
     fail "f16: the overflow must be logged"
-for epochs in 1 2 3 4; do
-    train f16_parts "${f16[@]}" --opt.n_epochs $epochs --resume auto >log 2>&1 ||
-        fail "f16, epoch $epochs: $(tail -1 log)"
-done
-cmp -s f16/checkpoints/step-0000000020.safetensors f16_parts/checkpoints/step-0000000020.safetensors ||
-    fail "f16: a resumed run ends with other weights"
-cmp -s <(numbers f16/metrics.jsonl) <(numbers f16_parts/metrics.jsonl) ||
-    fail "f16: a resumed run has other numbers"
 tail -1 f16/metrics.jsonl | grep -q '"loss_scale":[0-9]*,"overflows":[1-9]' ||
     fail "metrics.jsonl lacks the loss scale: $(tail -1 f16/metrics.jsonl)"
 tail -1 whole/metrics.jsonl | grep -q '"loss_scale":1,"overflows":0' || fail "f32 has no loss scale"

@@ -43,12 +43,14 @@ def train(make_optimizer):
 adam_error, _ = train(lambda model: torch.optim.AdamW(model.parameters(), lr=4e-3))
 error, optimizer = train(lambda model: libtgrad.TensorGRaD(libtgrad.param_groups(model), lr=4e-3))
 error_8bit, optimizer_8bit = train(
-    lambda model: libtgrad.TensorGRaD(libtgrad.param_groups(model, state_precision="8bit"), lr=4e-3))
+    lambda model: libtgrad.TensorGRaD(libtgrad.param_groups(model, state_precision="8bit"), lr=4e-3,
+                                      in_backward=True))  # updates inside of backward: one gradient at a time
 
 # %%
 memory, memory_8bit = optimizer.memory(), optimizer_8bit.memory()
 print(f"AdamW              test error {adam_error:.3f}   state {memory['adamw']} bytes")
 print(f"TensorGRaD         test error {error:.3f}   state {memory['state']} bytes")
+print("projection errors:", {name: round(error, 2) for name, error in optimizer.projection_errors().items()})
 print(f"TensorGRaD, 8 bit  test error {error_8bit:.3f}   state {memory_8bit['state']} bytes")
 
 # %%

@@ -1,12 +1,9 @@
 """TensorGRaD as a torch.optim.Optimizer."""
 import copy
 import io
-import os
 import pathlib
 import pickle
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -409,22 +406,3 @@ def test_the_page_runs():
     for block in blocks:
         exec(compile(block, "docs/python.md", "exec"), names)
     assert names["opt"].stats()["steps"] == 4
-
-
-def run_example(name, *arguments):
-    root = pathlib.Path(__file__).resolve().parent.parent.parent
-    done = subprocess.run([sys.executable, root / "examples" / name, *arguments], text=True,
-                          capture_output=True, env={**os.environ, "PYTHONPATH": str(root / "python")})
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_example_of_a_convolutional_network():
-    output = run_example("torch_convnet.py", "30")
-    ours, adamw = [int(line.split("state ")[1].split()[0]) for line in output.splitlines()]
-    assert ours < 0.35 * adamw
-
-
-def test_example_of_neuraloperators_fno():
-    pytest.importorskip("neuralop")
-    assert "epoch 1: error" in run_example("torch_fno.py", "1")
