@@ -114,139 +114,63 @@ __device__ inline float4 wg_factor(const float *d, int k) {
     return {d[4 * k], d[4 * k + 2], d[4 * k + 1], d[4 * k + 3]};
 }
 
-/* d = a b, or d += a b if it adds: one instruction for each number of columns. */
+/* d = a b, or d += a b if it adds: one instruction for each number of columns, with the numbers of
+ * its operands behind those of d. */
 /* clang-format off */
 #define WG_8(i)                                                                                  \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),  \
         "+f"(d[i + 6]), "+f"(d[i + 7])
 #define WG_4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-__device__ inline void wg_product(float (&d)[16], float4 a, uint64_t b, bool adds) {
-    WG_ASM(
-        "{ .reg .pred adds; setp.ne.b32 adds, %21, 0;"
-        "wgmma.mma_async.sync.aligned.m64n32k8.f32.tf32.tf32 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-        "}, {%16, %17, %18, %19}, %20, adds, 1, 1; }"
-        : WG_8(0), WG_8(8)
-        : "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)), "r"(__float_as_uint(a.z)),
-          "r"(__float_as_uint(a.w)), "l"(b), "r"((int)adds));
-}
-__device__ inline void wg_product(float (&d)[24], float4 a, uint64_t b, bool adds) {
-    WG_ASM(
-        "{ .reg .pred adds; setp.ne.b32 adds, %29, 0;"
-        "wgmma.mma_async.sync.aligned.m64n48k8.f32.tf32.tf32 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23"
-        "}, {%24, %25, %26, %27}, %28, adds, 1, 1; }"
-        : WG_8(0), WG_8(8), WG_8(16)
-        : "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)), "r"(__float_as_uint(a.z)),
-          "r"(__float_as_uint(a.w)), "l"(b), "r"((int)adds));
-}
-__device__ inline void wg_product(float (&d)[32], float4 a, uint64_t b, bool adds) {
-    WG_ASM(
-        "{ .reg .pred adds; setp.ne.b32 adds, %37, 0;"
-        "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-        "}, {%32, %33, %34, %35}, %36, adds, 1, 1; }"
-        : WG_8(0), WG_8(8), WG_8(16), WG_8(24)
-        : "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)), "r"(__float_as_uint(a.z)),
-          "r"(__float_as_uint(a.w)), "l"(b), "r"((int)adds));
-}
-__device__ inline void wg_product(float (&d)[36], float4 a, uint64_t b, bool adds) {
-    WG_ASM(
-        "{ .reg .pred adds; setp.ne.b32 adds, %41, 0;"
-        "wgmma.mma_async.sync.aligned.m64n72k8.f32.tf32.tf32 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35"
-        "}, {%36, %37, %38, %39}, %40, adds, 1, 1; }"
-        : WG_8(0), WG_8(8), WG_8(16), WG_8(24), WG_4(32)
-        : "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)), "r"(__float_as_uint(a.z)),
-          "r"(__float_as_uint(a.w)), "l"(b), "r"((int)adds));
-}
-__device__ inline void wg_product(float (&d)[44], float4 a, uint64_t b, bool adds) {
-    WG_ASM(
-        "{ .reg .pred adds; setp.ne.b32 adds, %49, 0;"
-        "wgmma.mma_async.sync.aligned.m64n88k8.f32.tf32.tf32 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43"
-        "}, {%44, %45, %46, %47}, %48, adds, 1, 1; }"
-        : WG_8(0), WG_8(8), WG_8(16), WG_8(24), WG_8(32), WG_4(40)
-        : "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)), "r"(__float_as_uint(a.z)),
-          "r"(__float_as_uint(a.w)), "l"(b), "r"((int)adds));
-}
-__device__ inline void wg_product(float (&d)[48], float4 a, uint64_t b, bool adds) {
-    WG_ASM(
-        "{ .reg .pred adds; setp.ne.b32 adds, %53, 0;"
-        "wgmma.mma_async.sync.aligned.m64n96k8.f32.tf32.tf32 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
-        "}, {%48, %49, %50, %51}, %52, adds, 1, 1; }"
-        : WG_8(0), WG_8(8), WG_8(16), WG_8(24), WG_8(32), WG_8(40)
-        : "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)), "r"(__float_as_uint(a.z)),
-          "r"(__float_as_uint(a.w)), "l"(b), "r"((int)adds));
-}
-__device__ inline void wg_product(float (&d)[64], float4 a, uint64_t b, bool adds) {
-    WG_ASM(
-        "{ .reg .pred adds; setp.ne.b32 adds, %69, 0;"
-        "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-        "}, {%64, %65, %66, %67}, %68, adds, 1, 1; }"
-        : WG_8(0), WG_8(8), WG_8(16), WG_8(24), WG_8(32), WG_8(40), WG_8(48), WG_8(56)
-        : "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)), "r"(__float_as_uint(a.z)),
-          "r"(__float_as_uint(a.w)), "l"(b), "r"((int)adds));
-}
-__device__ inline void wg_product(float (&d)[68], float4 a, uint64_t b, bool adds) {
-    WG_ASM(
-        "{ .reg .pred adds; setp.ne.b32 adds, %73, 0;"
-        "wgmma.mma_async.sync.aligned.m64n136k8.f32.tf32.tf32 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-        "%64, %65, %66, %67"
-        "}, {%68, %69, %70, %71}, %72, adds, 1, 1; }"
-        : WG_8(0), WG_8(8), WG_8(16), WG_8(24), WG_8(32), WG_8(40), WG_8(48), WG_8(56), WG_4(64)
-        : "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)), "r"(__float_as_uint(a.z)),
-          "r"(__float_as_uint(a.w)), "l"(b), "r"((int)adds));
-}
+#define WG_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define WG_SUMS_16 WG_8(0), WG_8(8)
+#define WG_NAMES_24 WG_NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define WG_SUMS_24 WG_SUMS_16, WG_8(16)
+#define WG_NAMES_32 WG_NAMES_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define WG_SUMS_32 WG_SUMS_24, WG_8(24)
+#define WG_NAMES_36 WG_NAMES_32 ", %32, %33, %34, %35"
+#define WG_SUMS_36 WG_SUMS_32, WG_4(32)
+#define WG_NAMES_40 WG_NAMES_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define WG_SUMS_40 WG_SUMS_32, WG_8(32)
+#define WG_NAMES_44 WG_NAMES_40 ", %40, %41, %42, %43"
+#define WG_SUMS_44 WG_SUMS_40, WG_4(40)
+#define WG_NAMES_48 WG_NAMES_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define WG_SUMS_48 WG_SUMS_40, WG_8(40)
+#define WG_NAMES_64 WG_NAMES_48 \
+    ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define WG_SUMS_64 WG_SUMS_48, WG_8(48), WG_8(56)
+#define WG_NAMES_68 WG_NAMES_64 ", %64, %65, %66, %67"
+#define WG_SUMS_68 WG_SUMS_64, WG_4(64)
+#define WG_MULTIPLY(count, columns, first, matrix, does_add, ...)                                  \
+    WG_ASM("{ .reg .pred adds; setp.ne.b32 adds, %" #does_add ", 0;"                               \
+           "wgmma.mma_async.sync.aligned.m64n" #columns "k8.f32.tf32.tf32 {" WG_NAMES_##count      \
+           "}, " first ", %" #matrix ", adds, 1, 1; }"                                             \
+           : WG_SUMS_##count                                                                       \
+           : __VA_ARGS__)
+#define WG_PRODUCT(count, columns, a0, a1, a2, a3, matrix, does_add)                               \
+    __device__ inline void wg_product(float (&d)[count], float4 a, uint64_t b, bool adds) {        \
+        WG_MULTIPLY(count, columns, "{%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}", matrix, does_add,  \
+                    "r"(__float_as_uint(a.x)), "r"(__float_as_uint(a.y)),                          \
+                    "r"(__float_as_uint(a.z)), "r"(__float_as_uint(a.w)), "l"(b), "r"((int)adds)); \
+    }
+WG_PRODUCT(16, 32, 16, 17, 18, 19, 20, 21)
+WG_PRODUCT(24, 48, 24, 25, 26, 27, 28, 29)
+WG_PRODUCT(32, 64, 32, 33, 34, 35, 36, 37)
+WG_PRODUCT(36, 72, 36, 37, 38, 39, 40, 41)
+WG_PRODUCT(44, 88, 44, 45, 46, 47, 48, 49)
+WG_PRODUCT(48, 96, 48, 49, 50, 51, 52, 53)
+WG_PRODUCT(64, 128, 64, 65, 66, 67, 68, 69)
+WG_PRODUCT(68, 136, 68, 69, 70, 71, 72, 73)
 /* The same with A in shared memory, its rows as those of B: element (m, k) at wg_at<64>(m, k). */
-__device__ inline void wg_product(float (&d)[16], uint64_t a, uint64_t b, bool adds) {
-    WG_ASM(
-        "{ .reg .pred adds; setp.ne.b32 adds, %18, 0;"
-        "wgmma.mma_async.sync.aligned.m64n32k8.f32.tf32.tf32 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-        "}, %16, %17, adds, 1, 1; }"
-        : WG_8(0), WG_8(8)
-        : "l"(a), "l"(b), "r"((int)adds));
-}
-__device__ inline void wg_product(float (&d)[32], uint64_t a, uint64_t b, bool adds) {
-    WG_ASM(
-        "{ .reg .pred adds; setp.ne.b32 adds, %34, 0;"
-        "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-        "}, %32, %33, adds, 1, 1; }"
-        : WG_8(0), WG_8(8), WG_8(16), WG_8(24)
-        : "l"(a), "l"(b), "r"((int)adds));
-}
-__device__ inline void wg_product(float (&d)[64], uint64_t a, uint64_t b, bool adds) {
-    WG_ASM(
-        "{ .reg .pred adds; setp.ne.b32 adds, %66, 0;"
-        "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-        "}, %64, %65, adds, 1, 1; }"
-        : WG_8(0), WG_8(8), WG_8(16), WG_8(24), WG_8(32), WG_8(40), WG_8(48), WG_8(56)
-        : "l"(a), "l"(b), "r"((int)adds));
-}
+#define WG_SHARED_PRODUCT(count, columns, first, matrix, does_add)                                 \
+    __device__ inline void wg_product(float (&d)[count], uint64_t a, uint64_t b, bool adds) {      \
+        WG_MULTIPLY(count, columns, "%" #first, matrix, does_add, "l"(a), "l"(b), "r"((int)adds)); \
+    }
+WG_SHARED_PRODUCT(16, 32, 16, 17, 18)
+WG_SHARED_PRODUCT(32, 64, 32, 33, 34)
+WG_SHARED_PRODUCT(64, 128, 64, 65, 66)
+#undef WG_SHARED_PRODUCT
+#undef WG_PRODUCT
+#undef WG_MULTIPLY
 #undef WG_8
 #undef WG_4
 /* clang-format on */
