@@ -14,8 +14,8 @@
 #include <cmocka.h>
 
 #include "base/timer.h"
-#include "dist/threads.h"
 #include "support/fake_device.h"
+#include "support/rank_threads.h"
 #include "tgrad/tgrad.h"
 
 enum { MOST_RANKS = 4, MOST = 1025 };

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/threads.h"
-#include "dist/threads.h"
+#include "support/rank_threads.h"
 #include "tgrad/tgrad.h"
 
 enum { MOST_RANKS = 4, STEPS = 9, POINTS = 8, BATCH = 6, MOST_WEIGHTS = 4096 };

@@ -1,6 +1,6 @@
 /* Ranks that are threads of one process, for tests and fault injection. */
-#ifndef TG_DIST_THREADS_H
-#define TG_DIST_THREADS_H
+#ifndef TEST_SUPPORT_RANK_THREADS_H
+#define TEST_SUPPORT_RANK_THREADS_H
 
 #include "tgrad/comm.h"
 

@@ -1,6 +1,6 @@
 /* Transport between threads of one process. A collective is: everybody shows where its values are,
  * waits, works on its own part of the values of all, in the order of the ranks, and waits again. */
-#include "dist/threads.h"
+#include "support/rank_threads.h"
 
 #include <pthread.h>
 #include <stdio.h>
