@@ -7,12 +7,13 @@ METHODS = ["adam", "lowrank", "galore", "structured", "unstructured", "tensorgra
 
 
 def make_params(seed=0):
-    """A spectral weight, a convolution, a matrix and a vector."""
-    torch.manual_seed(seed)
-    return [torch.nn.Parameter(torch.randn(8, 8, 6, 5, dtype=torch.complex64)),
-            torch.nn.Parameter(torch.randn(12, 10, 3, 3)),
-            torch.nn.Parameter(torch.randn(48, 40)),
-            torch.nn.Parameter(torch.randn(9))]
+    """A spectral weight, a convolution, a matrix and a vector; the same ones in every thread."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape, dtype=torch.float32):
+        return torch.nn.Parameter(torch.randn(*shape, dtype=dtype, generator=generator))
+
+    return [draw(8, 8, 6, 5, dtype=torch.complex64), draw(12, 10, 3, 3), draw(48, 40), draw(9)]
 
 
 def make_gradients(params, step, seed=100):
