@@ -11,8 +11,11 @@ static struct {
     cli_list methods;
     int64_t batch, steps;
     const char *sweep;
+    const char *figure;
     const char *output;
 } opt = {.steps = 5};
+
+static const char *const figures[] = {"datasets", NULL};
 
 static const cli_option options[] = {
     CLI_OPTION_TEXT("preset", 0, &opt.preset, cli_presets, "NAME",
@@ -24,6 +27,8 @@ static const cli_option options[] = {
                    "steps to run on random data; 0: none, only the plan", "5"),
     CLI_OPTION_TEXT("sweep", 0, &opt.sweep, NULL, "KEY=V,V,..",
                     "plan a step for each value of a setting instead", NULL),
+    CLI_OPTION_TEXT("figure", 0, &opt.figure, figures, "NAME",
+                    "datasets: plan a step of every preset, each with adam and tensorgrad", NULL),
     CLI_OPTION_TEXT("output", 'o', &opt.output, NULL, "FILE",
                     "write a page (FILE.html) or the chart alone (FILE.svg)", NULL),
     {0},
@@ -175,20 +180,12 @@ static tg_status set_value(tg_context *ctx, tg_settings *settings, const char *k
     return tg_settings_set(settings, key, text, "--sweep");
 }
 
-static tg_status plan_point(tg_context *ctx, const tg_settings *settings, const char *key,
-                            const char *value, const char *method, cli_sweep_point *out) {
+/* Parts of a training step with these settings and an optimizer; NULL: the one that is set. */
+static tg_status plan_step(tg_context *ctx, tg_settings *settings, const char *method,
+                           cli_sweep_point *out) {
     static tg_train_memory memory; /* large */
-    tg_settings *copy = NULL;
-    char text[sizeof out->value];
-    tg_status status = tg_settings_copy(ctx, settings, &copy);
-    snprintf(out->value, sizeof out->value, "%s", value);
-    if (status == TG_OK && method) {
-        status = tg_settings_set(copy, "opt.name", method, "--opt");
-    }
-    if (status == TG_OK) {
-        status = set_value(ctx, copy, key, value, text, sizeof text);
-    }
-    status = status == TG_OK ? tg_train_plan(ctx, copy, &memory) : status;
+    tg_status status = method ? tg_settings_set(settings, "opt.name", method, "--opt") : TG_OK;
+    status = status == TG_OK ? tg_train_plan(ctx, settings, &memory) : status;
     for (int i = 0; status == TG_OK && i < memory.count; i++) {
         if (strcmp(memory.phase[i].name, "training step") == 0) {
             cli_parts_of(memory.phase[i].bytes[memory.place], out->parts);
@@ -197,6 +194,19 @@ static tg_status plan_point(tg_context *ctx, const tg_settings *settings, const 
     }
     out->method = method ? method : "as set";
     out->parameters = memory.parameters;
+    return status;
+}
+
+static tg_status plan_point(tg_context *ctx, const tg_settings *settings, const char *key,
+                            const char *value, const char *method, cli_sweep_point *out) {
+    tg_settings *copy = NULL;
+    char text[sizeof out->value];
+    tg_status status = tg_settings_copy(ctx, settings, &copy);
+    snprintf(out->value, sizeof out->value, "%s", value);
+    if (status == TG_OK) {
+        status = set_value(ctx, copy, key, value, text, sizeof text);
+    }
+    status = status == TG_OK ? plan_step(ctx, copy, method, out) : status;
     tg_settings_destroy(&copy);
     return status;
 }
@@ -209,9 +219,13 @@ static void print_sweep(const cli_sweep *s, bool json) {
             cli_json_set(point, "value", cli_json_text(s->point[i].value));
             cli_json_set(point, "optimizer", cli_json_text(s->point[i].method));
             cli_json_set(point, "parameter_count", cli_json_integer(s->point[i].parameters));
+            if (s->is_relative) {
+                const double saved = cli_states_saved(s, i / s->methods, i % s->methods);
+                cli_json_set(point, "states_saved_percent", json_real(saved));
+            }
             cli_json_append(list, point);
         }
-        cli_json_set(object, "sweep", cli_json_text(s->key));
+        cli_json_set(object, s->is_relative ? "figure" : "sweep", cli_json_text(s->key));
         cli_json_set(object, "points", list);
         cli_json_print(object);
         return;
@@ -227,6 +241,21 @@ static void print_sweep(const cli_sweep *s, bool json) {
     }
     cli_table_print(&table, "", stdout);
     cli_table_free(&table);
+}
+
+/* Writes the page or chart, if one is wanted, and prints the numbers. */
+static int show_sweep(const cli_sweep *s, bool json) {
+    cli_html page = {0};
+    int code = CLI_OK;
+    if (opt.output) {
+        (cli_ends_with(opt.output, ".svg") ? cli_sweep_svg : cli_sweep_page)(&page, s);
+        code = cli_write_file(opt.output, page.text, page.used);
+    }
+    if (code == CLI_OK) {
+        print_sweep(s, json);
+    }
+    cli_html_free(&page);
+    return code;
 }
 
 /* KEY=V,V,..: the values in a list that is to be freed; 0 if it is none. Commas within brackets
@@ -254,7 +283,6 @@ static int split_values(char *text, char ***values) {
 static int profile_sweep(tg_context *ctx, const char *name, const char *given,
                          const tg_settings *settings, const cli_common *common) {
     char *text = cli_need(strdup(opt.sweep)), **values = NULL, *equals = strchr(text, '=');
-    cli_html page = {0};
     cli_sweep s = {.name = name,
                    .key = text,
                    .given = given,
@@ -275,17 +303,76 @@ static int profile_sweep(tg_context *ctx, const char *name, const char *given,
             plan_point(ctx, settings, s.key, values[i / s.methods], method, &s.point[i]);
         code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
     }
-    if (code == CLI_OK && opt.output) {
-        (cli_ends_with(opt.output, ".svg") ? cli_sweep_svg : cli_sweep_page)(&page, &s);
-        code = cli_write_file(opt.output, page.text, page.used);
-    }
-    if (code == CLI_OK) {
-        print_sweep(&s, common->json);
-    }
-    cli_html_free(&page);
+    code = code == CLI_OK ? show_sweep(&s, common->json) : code;
     free(s.point);
     free(values);
     free(text);
+    return code;
+}
+
+/* ---- the figure of datasets ---- */
+
+/* "128x128"; returns text. */
+static const char *sizes_text(int n_dim, const int64_t *sizes, char text[TG_GRID_TEXT]) {
+    size_t used = 0;
+    for (int d = 0; d < n_dim && used < TG_GRID_TEXT; d++) {
+        used += (size_t)snprintf(text + used, TG_GRID_TEXT - used, "%s%lld", d ? "x" : "",
+                                 (long long)sizes[d]);
+    }
+    return text;
+}
+
+/* What stands below a preset. */
+static void describe(const cli_problem *problem, cli_sweep_point *out) {
+    const tg_fno_config *fno = &problem->fno;
+    char(*line)[CLI_ABOUT_TEXT] = out->about, text[TG_GRID_TEXT];
+    snprintf(line[0], CLI_ABOUT_TEXT, "%s, batch %lld", sizes_text(fno->n_dim, problem->grid, text),
+             (long long)problem->batch);
+    snprintf(line[1], CLI_ABOUT_TEXT, "%s modes", sizes_text(fno->n_dim, fno->n_modes, text));
+    snprintf(line[2], CLI_ABOUT_TEXT, "%lld channels, %lld layers", (long long)fno->hidden_channels,
+             (long long)fno->n_layers);
+    snprintf(line[3], CLI_ABOUT_TEXT, "%.1f million parameters", 1e-6 * (double)out->parameters);
+}
+
+/* One preset with every method. */
+static int plan_preset(tg_context *ctx, const cli_args *args, const char *preset,
+                       cli_sweep_point *points, int methods) {
+    static const char *const usual[] = {"adam", "tensorgrad"};
+    const cli_run_source source = {
+        .command = "profile", .preset = preset, .batch = opt.batch, .args = args};
+    tg_settings *settings = NULL;
+    cli_problem problem;
+    bool has_data = false;
+    int code = cli_run_settings_read(ctx, &source, &settings, &has_data);
+    for (int m = 0; m < methods && code == CLI_OK; m++) {
+        const char *method = opt.methods.count > 0 ? opt.methods.item[m] : usual[m];
+        const tg_status status = plan_step(ctx, settings, method, &points[m]);
+        code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+        snprintf(points[m].value, sizeof points[m].value, "%s", preset);
+    }
+    code = code == CLI_OK ? cli_problem_from(ctx, preset, settings, &problem) : code;
+    for (int m = 0; m < methods && code == CLI_OK; m++) {
+        describe(&problem, &points[m]);
+    }
+    tg_settings_destroy(&settings);
+    return code;
+}
+
+static int profile_datasets(tg_context *ctx, const cli_args *args, const char *given, bool json) {
+    static const char *const presets[] = {"burgers", "darcy421", "ns128", "ns1024", "em"};
+    cli_sweep s = {.name = "FNO",
+                   .key = "datasets",
+                   .given = given,
+                   .is_relative = true,
+                   .values = sizeof presets / sizeof presets[0],
+                   .methods = opt.methods.count > 0 ? opt.methods.count : 2};
+    int code = CLI_OK;
+    s.point = cli_need(calloc((size_t)(s.values * s.methods), sizeof *s.point));
+    for (int v = 0; v < s.values && code == CLI_OK; v++) {
+        code = plan_preset(ctx, args, presets[v], &s.point[v * s.methods], s.methods);
+    }
+    code = code == CLI_OK ? show_sweep(&s, json) : code;
+    free(s.point);
     return code;
 }
 
@@ -302,22 +389,27 @@ static int run(const cli_call *call) {
         .batch = opt.batch,
         .args = &call->args,
     };
-    if (opt.methods.count > 1 && !opt.sweep) {
+    if (opt.methods.count > 1 && !opt.sweep && !opt.figure) {
         return cli_usage("profile", "--opt takes one optimizer, or several with --sweep");
+    }
+    if (opt.figure && (opt.sweep || opt.preset || config)) {
+        return cli_usage("profile", "--figure stands alone: no file, --preset or --sweep");
     }
     if (opt.output && !cli_ends_with(opt.output, ".html") && !cli_ends_with(opt.output, ".svg")) {
         return cli_usage("profile", "-o writes a FILE.html or a FILE.svg, not '%.64s'", opt.output);
     }
+    char *given = given_settings(&call->args);
     int code = cli_open_context(call->common, true, &ctx);
-    if (code == CLI_OK) {
+    if (code == CLI_OK && opt.figure) {
+        code = profile_datasets(ctx, &call->args, given, call->common->json);
+    } else if (code == CLI_OK) {
         code = cli_run_settings_read(ctx, &source, &settings, &has_data);
     }
-    if (code == CLI_OK) {
+    if (settings) {
         const char *name = opt.preset ? opt.preset : config;
-        char *given = given_settings(&call->args);
         code = (opt.sweep ? profile_sweep : profile_step)(ctx, name, given, settings, call->common);
-        free(given);
     }
+    free(given);
     tg_settings_destroy(&settings);
     tg_context_destroy(&ctx);
     cli_list_free(&opt.methods);
@@ -339,11 +431,13 @@ const cli_command cli_cmd_profile = {
         "Then some steps are run on random data, and the memory ledger is compared with the "
         "plan.\n\n"
         "--sweep plans a step for each value of a setting instead, for one optimizer or several;\n"
-        "for fno.n_modes a number stands for every dimension.\n",
+        "for fno.n_modes a number stands for every dimension. --figure datasets does so for every\n"
+        "preset, each in % of its first optimizer (--opt adam,tensorgrad unless told otherwise).\n",
     .examples =
         "  tgrad profile configs/darcy16.yaml -o profile.html\n"
         "  tgrad profile --preset ns1024 --opt tensorgrad --steps 0\n"
-        "  tgrad profile --preset ns128 --opt adam,tensorgrad --sweep fno.n_modes=16,32,64,128\n",
+        "  tgrad profile --preset ns128 --opt adam,tensorgrad --sweep fno.n_modes=16,32,64,128\n"
+        "  tgrad profile --figure datasets -o datasets.svg\n",
     .options = options,
     .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE | CLI_TAKES_SEED | CLI_TAKES_OVERRIDES,
     .run = run,

@@ -20,6 +20,9 @@ const char cli_profile_sharing[] =
     "At the end of a step the optimizer works where the activations were: its gradients and "
     "workspace lie in what is held for them, if they fit.";
 
+const char cli_sweep_saving[] =
+    "Columns are in % of the first optimizer; coloured: what the optimizer states take less.";
+
 void cli_parts_of(const size_t bytes[TG_MEM_CATEGORIES], size_t parts[CLI_PARTS]) {
     static const cli_part part[TG_MEM_CATEGORIES] = {
         [TG_MEM_WEIGHTS] = CLI_PARAMETERS,      [TG_MEM_GRADIENTS] = CLI_GRADIENTS,
@@ -39,6 +42,12 @@ static size_t sum_of(const size_t parts[CLI_PARTS]) {
         sum += parts[p];
     }
     return sum;
+}
+
+double cli_states_saved(const cli_sweep *sweep, int value, int method) {
+    const cli_sweep_point *first = &sweep->point[value * sweep->methods];
+    const double dense = (double)first->parts[CLI_STATES];
+    return dense > 0.0 ? 100.0 * (1.0 - (double)first[method].parts[CLI_STATES] / dense) : 0.0;
 }
 
 /* ---- on paper ---- */

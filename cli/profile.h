@@ -66,19 +66,30 @@ int cli_profile_run(tg_context *ctx, const tg_settings *settings, int64_t steps,
 
 /* ---- sweeps ---- */
 
+enum { CLI_ABOUT_LINES = 4, CLI_ABOUT_TEXT = 96 };
+
 typedef struct cli_sweep_point {
     char value[64];
+    char about[CLI_ABOUT_LINES][CLI_ABOUT_TEXT]; /* sizes that stand below the value; "": none */
     const char *method;
     int64_t parameters;
     size_t parts[CLI_PARTS], total; /* of a training step */
 } cli_sweep_point;
 
+/* One setting with several values or, in the figure of datasets, one preset after the other. */
 typedef struct cli_sweep {
     const char *name, *key;
+    bool is_relative;  /* each value in % of its first method, with what the others save */
     const char *given; /* as above */
     int values, methods;
     cli_sweep_point *point; /* (values, methods) */
 } cli_sweep;
+
+/* What the numbers above the columns of a relative sweep are: a sentence. */
+extern const char cli_sweep_saving[];
+
+/* What the states of a method save of those of the first one, in %. */
+double cli_states_saved(const cli_sweep *sweep, int value, int method);
 
 /* ---- pages, and charts as SVG files ---- */
 

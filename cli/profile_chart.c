@@ -9,7 +9,15 @@
 #include "text.h"
 
 /* In units of the drawing, which is scaled as a whole. */
-enum { LEFT = 70, RIGHT = CLI_CHART_WIDTH - 18, TOP = 30, BOTTOM = 350, LABEL = 12, SMALL = 11 };
+enum {
+    LEFT = 70,
+    RIGHT = CLI_CHART_WIDTH - 18,
+    TOP = 30,
+    BOTTOM = 350,
+    LABEL = 12,
+    SMALL = 11,
+    ABOUT_LINE = 15
+};
 
 typedef struct scale {
     double most; /* bytes at TOP */
@@ -240,8 +248,9 @@ static bars plan_bars(const cli_sweep *s) {
     return b;
 }
 
-static void draw_point(cli_html *out, const cli_sweep_point *at, const scale *s, const bars *b,
-                       double x, bool named) {
+static void draw_point(cli_html *out, const cli_sweep *sweep, int value, int method, const scale *s,
+                       const bars *b, double x) {
+    const cli_sweep_point *at = &sweep->point[value * sweep->methods + method];
     char text[CLI_UNIT_TEXT];
     cli_html_add(out,
                  "<g class=\"now\" data-value=\"%s\" data-method=\"%s\" data-total=\"%zu\">"
@@ -249,41 +258,71 @@ static void draw_point(cli_html *out, const cli_sweep_point *at, const scale *s,
                  at->value, at->method, at->total, at->value, at->method,
                  cli_bytes_text(at->total, text));
     draw_column(out, s, at->parts, x + 0.03 * b->bar, 0.94 * b->bar);
-    snprintf(text, sizeof text, "%.1f", (double)at->total / s->unit);
-    if (text_width(text, LABEL) <= b->bar) {
-        cli_html_add(out, "<text class=\"middle total\" x=\"%.1f\" y=\"%.1f\">%s</text>",
-                     x + 0.5 * b->bar, to_y(s, (double)at->total) - 6.0, text);
+    const double middle = x + 0.5 * b->bar, top = to_y(s, (double)at->total);
+    if (sweep->is_relative) {
+        cli_bytes_text(at->total, text);
+    } else {
+        snprintf(text, sizeof text, "%.1f", (double)at->total / s->unit);
     }
-    if (named) {
+    if (text_width(text, LABEL) <= b->bar) {
+        cli_html_add(out, "<text class=\"middle total\" x=\"%.1f\" y=\"%.1f\">%s</text>", middle,
+                     top - 6.0, text);
+    }
+    if (sweep->is_relative && method > 0) {
+        cli_html_add(out, "<text class=\"middle peak-name\" x=\"%.1f\" y=\"%.1f\">%.0f %%</text>",
+                     middle, top - 22.0, -cli_states_saved(sweep, value, method));
+    }
+    if (sweep->methods > 1) {
         draw_label(out, at->method, x + 0.5 * b->bar, BOTTOM + 8, b->methods_on_side);
     }
     cli_html_add(out, "</g>\n");
 }
 
+/* One scale for the columns of `count` values from `value` on; a relative one is in % of the first
+ * method. */
+static scale scale_of_values(const cli_sweep *sweep, int value, int count) {
+    const cli_sweep_point *point = &sweep->point[value * sweep->methods];
+    double most = 0.0;
+    for (int i = 0; i < count * sweep->methods; i++) {
+        most = fmax(most, (double)point[i].total);
+    }
+    scale s = scale_for(most, sweep->is_relative ? 1.08 : 1.0);
+    if (sweep->is_relative) {
+        s.unit = (double)point->total / 100.0;
+        s.unit_name = "%";
+    }
+    return s;
+}
+
 void cli_draw_sweep(const cli_sweep *sweep, cli_drawing *out) {
     const bars b = plan_bars(sweep);
     cli_html *body = &out->body;
-    double most = 0.0;
     *out = (cli_drawing){.height = b.values_end + 32};
-    snprintf(out->title, sizeof out->title, "Memory of a training step against %.80s", sweep->key);
+    snprintf(out->title, sizeof out->title, "Memory of a training step %s %.80s",
+             sweep->is_relative ? "for several" : "against", sweep->key);
     snprintf(out->summary, sizeof out->summary, "Memory of a training step for %d values of %.80s",
              sweep->values, sweep->key);
-    for (int i = 0; i < sweep->values * sweep->methods; i++) {
-        most = fmax(most, (double)sweep->point[i].total);
-    }
-    const scale s = scale_for(most, 1.0);
+    scale s = scale_of_values(sweep, 0, sweep->is_relative ? 1 : sweep->values);
     draw_axis(body, &s, "a training step");
     for (int v = 0; v < sweep->values; v++) {
         const double middle = LEFT + (v + 0.5) * b.group;
+        const cli_sweep_point *first = &sweep->point[v * sweep->methods];
+        s = sweep->is_relative ? scale_of_values(sweep, v, 1) : s;
         for (int m = 0; m < sweep->methods; m++) {
-            draw_point(body, &sweep->point[v * sweep->methods + m], &s, &b,
-                       middle + (m - 0.5 * sweep->methods) * b.bar, sweep->methods > 1);
+            draw_point(body, sweep, v, m, &s, &b, middle + (m - 0.5 * sweep->methods) * b.bar);
         }
-        draw_label(body, sweep->point[v * sweep->methods].value, middle, b.methods_end,
-                   b.values_on_side);
+        draw_label(body, first->value, middle, b.methods_end, b.values_on_side);
+        for (int i = 0; i < CLI_ABOUT_LINES && first->about[i][0]; i++) {
+            const int y = b.values_end + 10 + ABOUT_LINE * i;
+            cli_html_add(body, "<text class=\"middle small soft\" x=\"%.1f\" y=\"%d\">%s</text>",
+                         middle, y, first->about[i]);
+            out->height = y + 26 > out->height ? y + 26 : out->height;
+        }
     }
-    cli_html_add(body, "<text class=\"middle soft\" x=\"%d\" y=\"%d\">%s</text>\n",
-                 (LEFT + RIGHT) / 2, b.values_end + 20, sweep->key);
+    if (!sweep->is_relative) {
+        cli_html_add(body, "<text class=\"middle soft\" x=\"%d\" y=\"%d\">%s</text>\n",
+                     (LEFT + RIGHT) / 2, b.values_end + 20, sweep->key);
+    }
 }
 
 void cli_drawing_free(cli_drawing *drawing) {

@@ -187,6 +187,9 @@ void cli_sweep_page(cli_html *page, const cli_sweep *s) {
     cli_draw_sweep(s, &drawing);
     add_figure(page, &drawing);
     cli_drawing_free(&drawing);
+    if (s->is_relative) {
+        cli_html_add(page, "<p class=\"note\">%s</p>\n", cli_sweep_saving);
+    }
     add_curves(page, s);
     open_table(page, "Table of the sweep", s->key);
     for (int i = 0; i < s->values * s->methods; i++) {

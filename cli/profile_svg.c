@@ -78,6 +78,10 @@ void cli_sweep_svg(cli_html *file, const cli_sweep *s) {
         snprintf(about, sizeof about, ", optimizer %.60s", s->point[0].method);
     }
     cli_draw_sweep(s, &drawing);
-    write_svg(file, &drawing, &(caption){.name = s->name, .about = about, .given = s->given});
+    write_svg(file, &drawing,
+              &(caption){.name = s->name,
+                         .about = about,
+                         .given = s->given,
+                         .foot = s->is_relative ? cli_sweep_saving : NULL});
     cli_drawing_free(&drawing);
 }

@@ -37,7 +37,7 @@ for row, g in zip(rows, columns):
     assert all(drawn.get(k, 0) == row[k] for k in parts), (row, drawn)
 words = [t.text or "" for t in root.iter(svg + "text")]
 assert all(k.replace("_", " ") in words for k in parts), "legend"
-assert any("iB)" in w for w in words), "no unit"
+assert any("iB)" in w or "(%)" in w for w in words), "no unit"
 P
 }
 
@@ -126,6 +126,31 @@ expect 0 profile --preset burgers --sweep data.batch_size=1,2,4
 says out "as set"
 expect 0 profile --preset ns128 --sweep "fno.n_modes=[8, 16],[16, 8]"
 says out "[16, 8]"
+
+# ---- the figure of datasets ----
+
+expect 0 profile --figure datasets --backend cpu --json -o datasets.svg
+says out '"figure": "datasets"'
+says datasets.svg "for several datasets" "128x128 modes" "1024, batch 32" "million parameters"
+drawn datasets.svg
+if command -v python3 >/dev/null; then
+    python3 - <<'P' || complain "$last: a preset is missing, or what its states save is wrong"
+import json
+points = json.load(open("out"))["points"]
+assert [p["value"] for p in points[::2]] == ["burgers", "darcy421", "ns128", "ns1024", "em"]
+for adam, small in zip(points[::2], points[1::2]):
+    assert (adam["optimizer"], small["optimizer"]) == ("adam", "tensorgrad")
+    assert adam["states_saved_percent"] == 0 and adam["parameter_count"] == small["parameter_count"]
+    saved = 100 * (1 - small["optimizer_states"] / adam["optimizer_states"])
+    assert abs(small["states_saved_percent"] - saved) < 1e-9 and saved > 60, (small, saved)
+P
+fi
+expect 0 profile --figure datasets --opt adam,galore,lowrank --batch 1 -o datasets.html
+says out galore lowrank
+says datasets.html "what the optimizer states take less" 'data-method="lowrank"'
+expect 2 profile --figure datasets --preset ns128
+expect 2 profile --figure modes
+says err datasets
 
 # ---- the charts of docs/memory.md, by the commands that stand there ----
 
