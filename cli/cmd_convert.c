@@ -1,6 +1,9 @@
-/* tgrad convert IN OUT: the tensors of one file in another format, or in another dtype. */
+/* tgrad convert IN OUT: the tensors of one file in another format, or in another dtype; of a model
+ * also in another form (convert_model.c). */
 #include <string.h>
 
+#include "convert_model.h"
+#include "model_file.h"
 #include "output.h"
 #include "tensor_file.h"
 #include "text.h"
@@ -11,6 +14,7 @@ static struct {
     const char *dataset; /* NULL: all */
     const char *dtype;   /* NULL: as they are */
     int64_t gzip;
+    cli_form form; /* of a model */
 } opt = {.gzip = GZIP_UNSET};
 
 /* The names of tg_dtype_name(), for help and completion. */
@@ -18,12 +22,20 @@ static const char *const dtypes[] = {"f32",   "f64",  "bf16", "f16", "c64", "c12
                                      "cbf16", "cf16", "bool", "u8",  "i8",  "u16",
                                      "i16",   "u32",  "i32",  "u64", "i64", NULL};
 
+static const char *const forms[] = {"tucker", "tt", NULL};
+
 static const cli_option options[] = {
     CLI_OPTION_TEXT("dataset", 0, &opt.dataset, NULL, "NAME", "convert this tensor only", "all"),
     CLI_OPTION_TEXT("dtype", 0, &opt.dtype, dtypes, "TYPE",
                     "convert the numbers to f32, bf16, c64, i32, ..", NULL),
     CLI_OPTION_INT("gzip", 0, &opt.gzip, 0, 9, "N", "compress HDF5 output, 1 (fast) to 9 (small)",
                    "0, none"),
+    CLI_OPTION_TEXT("factorize", 0, &opt.form.factorize, forms, "FORM",
+                    "of a model: decompose spectral weights, tucker or tt", NULL),
+    CLI_OPTION_TEXT("rank", 0, &opt.form.rank, NULL, "RANK",
+                    "of --factorize: a share of the numbers, a rank, or a list", NULL),
+    CLI_OPTION_FLAG("densify", 0, &opt.form.densify,
+                    "of a model: multiply the factors of spectral weights"),
     {0},
 };
 
@@ -143,6 +155,15 @@ static int convert(tg_context *ctx, const cli_source *source, const char *path,
 }
 
 static int run(const cli_call *call) {
+    const bool has_form = opt.form.factorize || opt.form.rank || opt.form.densify;
+    if (has_form && (opt.dataset || opt.dtype || opt.gzip != GZIP_UNSET)) {
+        return cli_usage("convert",
+                         "--dataset, --dtype and --gzip are for tensors, --factorize and "
+                         "--densify for models");
+    }
+    if (has_form) {
+        return cli_convert_model(call, &opt.form);
+    }
     const char *input = call->args.item[0], *output = call->args.item[1];
     tg_context *ctx = NULL;
     if (cli_open_context(call->common, false, &ctx) != CLI_OK) {
@@ -166,6 +187,10 @@ static int run(const cli_call *call) {
     return code;
 }
 
+static const cli_option *more_options(void) {
+    return cli_model_options;
+}
+
 const cli_command cli_cmd_convert = {
     .name = "convert",
     .arguments = "IN OUT",
@@ -176,11 +201,20 @@ const cli_command cli_cmd_convert = {
         "The content of IN decides what it is, the ending of OUT (.npy, .safetensors, .h5, .hdf5)\n"
         "what it becomes. An npy file holds one tensor without a name or metadata: from a file of\n"
         "several, choose one with --dataset; read back, it is called 'data'. The other formats\n"
-        "keep all names and metadata. OUT appears complete or not at all.\n",
+        "keep all names and metadata. OUT appears complete or not at all.\n\n"
+        "With --factorize or --densify IN is a model: a checkpoint, a run folder, a model file, "
+        "or\n"
+        "with --config a file of weights by neuraloperator's names. OUT is a model file that "
+        "eval,\n"
+        "predict and train --init take. The relative error |W - W'| / |W| of each spectral weight\n"
+        "is told. Tucker: HOSVD and two sweeps of HOOI; tt: an SVD for each mode.\n",
     .examples = "  tgrad convert darcy.h5 --dataset y y.npy\n"
                 "  tgrad convert model.safetensors model.h5 --gzip 6\n"
-                "  tgrad convert weights.h5 weights.safetensors --dtype bf16\n",
+                "  tgrad convert weights.h5 weights.safetensors --dtype bf16\n"
+                "  tgrad convert runs/darcy small.safetensors --factorize tucker --rank 0.1\n"
+                "  tgrad convert small.safetensors dense.safetensors --densify\n",
     .options = options,
+    .more_options = more_options,
     .takes = CLI_TAKES_JSON,
     .run = run,
 };

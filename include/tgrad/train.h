@@ -58,6 +58,15 @@ TG_API bool tg_model_is_normalized(const tg_model *model, tg_data_side side);
 TG_API const tg_settings *tg_model_settings(const tg_model *model);
 TG_API tg_fno *tg_model_fno(tg_model *model);
 
+/* The same model with its spectral weights in another form: that of `network`, of which
+ * factorization, implementation, rank and fixed_rank_modes count. Factorized weights are multiplied
+ * out; dense ones are decomposed, tucker by HOSVD and two sweeps of HOOI, tt by an SVD for each
+ * mode. errors: (n_layers) |W - W'| / |W| of each weight in its new form, or NULL. For backends
+ * that compute on the host; the caller destroys *out. */
+TG_API TG_NODISCARD tg_status tg_model_factorize(const tg_model *model,
+                                                 const tg_fno_config *network, double *errors,
+                                                 tg_model **out);
+
 /* y = network(x) in the units of the data: x is normalized, the output de-normalized. Host tensors,
  * (batch, channels, grid..), f32 or c64; any batch size and grid. */
 TG_API TG_NODISCARD tg_status tg_model_predict(tg_model *model, const tg_tensor *x, tg_tensor *y);

@@ -1,0 +1,161 @@
+/* Spectral weights of a model in another form. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "data/normalizer.h"
+#include "nn/config.h"
+#include "nn/decompose.h"
+#include "nn/network.h"
+#include "train/model.h"
+
+/* One weight on its way from one form to another. */
+typedef struct passage {
+    const nn_model *from, *to;
+    tg_backend *be;
+    tg_dtype dtype;
+    tg_tensor before[NN_MOST_FACTORS + 1], after[NN_MOST_FACTORS + 1]; /* factors */
+    tg_tensor dense, again;
+} passage;
+
+static void passage_end(passage *p) {
+    for (int i = 0; i <= NN_MOST_FACTORS; i++) {
+        tg_tensor_destroy(&p->before[i]);
+        tg_tensor_destroy(&p->after[i]);
+    }
+    tg_tensor_destroy(&p->dense);
+    tg_tensor_destroy(&p->again);
+}
+
+static int params_of(const nn_model *model) {
+    return model->factors.params > 0 ? model->factors.params : 1;
+}
+
+/* A parameter of the weight of layer l, in the arithmetic's dtype. */
+static tg_status read_factor(const passage *p, const nn_model *model, const tg_archive *archive,
+                             int number, tg_tensor *out) {
+    const tg_tensor *stored = tg_archive_find(archive, model->params[number].name);
+    tg_status status =
+        tg_tensor_create(model->ctx, TG_MEM_WORKSPACE, p->dtype, &model->params[number].shape, out);
+    return status == TG_OK ? tg_tensor_convert(model->ctx, stored, out) : status;
+}
+
+/* |W - W'| / |W|; 0 of W = 0. W' becomes the difference. */
+static tg_status compare(const passage *p, double *error) {
+    const int64_t n = tg_tensor_numel(&p->dense);
+    const tg_backend_ops *ops = p->be->ops;
+    tg_norms whole, rest;
+    tg_status status = TG_OK;
+    TG_TRY(ops->axpy(p->be, p->dtype, n, (tg_scalar){-1.0, 0.0}, p->dense.data, p->again.data));
+    TG_TRY(ops->norms(p->be, p->dtype, n, p->dense.data, &whole));
+    TG_TRY(ops->norms(p->be, p->dtype, n, p->again.data, &rest));
+    *error = whole.sum_squares > 0.0 ? sqrt(rest.sum_squares / whole.sum_squares) : 0.0;
+fail:
+    return status;
+}
+
+/* Puts the weight of layer l into the archive of the new network. */
+static tg_status pass_weight(passage *p, int l, const tg_archive *from, tg_archive *to,
+                             double *error) {
+    const int first = p->to->blocks[l].weight;
+    tg_status status = TG_OK;
+    for (int i = 0; i < params_of(p->from); i++) {
+        TG_TRY(read_factor(p, p->from, from, p->from->blocks[l].weight + i, &p->before[i]));
+    }
+    TG_TRY(nn_compose(p->from, p->be, p->before, &p->dense));
+    TG_TRY(nn_decompose(p->to, p->be, &p->dense, p->after));
+    for (int i = 0; i < params_of(p->to); i++) {
+        TG_TRY(tg_archive_add(to, p->to->params[first + i].name, &p->after[i]));
+    }
+    if (error) {
+        TG_TRY(nn_compose(p->to, p->be, p->after, &p->again));
+        TG_TRY(compare(p, error));
+    }
+fail:
+    passage_end(p);
+    return status;
+}
+
+/* All other parameters are as they were. */
+static tg_status pass_others(const nn_model *from, const tg_archive *archive, tg_archive *to) {
+    tg_status status = TG_OK;
+    for (int i = 0; i < from->param_count && status == TG_OK; i++) {
+        const char *name = from->params[i].name;
+        status = strstr(name, ".weight.")
+                     ? TG_OK
+                     : tg_archive_add(to, name, tg_archive_find(archive, name));
+    }
+    return status;
+}
+
+static tg_status pass_all(const tg_model *model, tg_fno *to, double *errors) {
+    tg_archive *before = NULL, *after = NULL;
+    tg_status status = TG_OK;
+    TG_TRY(tg_archive_create(model->ctx, &before));
+    TG_TRY(tg_archive_create(model->ctx, &after));
+    TG_TRY(tg_fno_save(model->fno, before, ""));
+    TG_TRY(pass_others(&model->fno->model, before, after));
+    for (int l = 0; l < (int)to->model.config.n_layers; l++) {
+        passage p = {.from = &model->fno->model,
+                     .to = &to->model,
+                     .be = model->be,
+                     .dtype = tg_dtype_complex(to->model.config.dtype)};
+        TG_TRY(pass_weight(&p, l, before, after, errors ? &errors[l] : NULL));
+    }
+    TG_TRY(tg_fno_load(to, after, ""));
+fail:
+    tg_archive_destroy(&before);
+    tg_archive_destroy(&after);
+    return status;
+}
+
+/* The settings of the new network: of the other one's those that say how its weights are made. */
+static tg_status new_config(const tg_model *model, const tg_fno_config *network,
+                            tg_run_config *out) {
+    tg_fno_config wish;
+    *out = model->config;
+    out->fno = *tg_fno_get_config(model->fno);
+    const tg_status status = nn_config_read(model->ctx, network, &wish);
+    if (status == TG_OK) {
+        out->fno.factorization = wish.factorization;
+        out->fno.implementation = wish.implementation;
+        out->fno.n_rank = wish.n_rank;
+        memcpy(out->fno.rank, wish.rank, sizeof wish.rank);
+        out->fno.n_fixed_rank_modes = wish.n_fixed_rank_modes;
+        memcpy(out->fno.fixed_rank_modes, wish.fixed_rank_modes, sizeof wish.fixed_rank_modes);
+    }
+    return status;
+}
+
+tg_status tg_model_factorize(const tg_model *model, const tg_fno_config *network, double *errors,
+                             tg_model **out) {
+    TG_NEED(model ? model->ctx : NULL, out);
+    *out = NULL;
+    TG_NEED(NULL, model);
+    TG_NEED(model->ctx, network);
+    tg_run_config config;
+    tg_status status = TG_OK;
+    if (model->be->ops->place != TG_HOST) {
+        return tg_fail(model->ctx, TG_E_ARGUMENT,
+                       "spectral weights are decomposed on the host: take backend cpu or ref");
+    }
+    if (tg_fno_get_config(model->fno)->separable) {
+        return tg_fail(
+            model->ctx, TG_E_CONFIG,
+            "fno.separable: such weights have no other form; they are small as they are");
+    }
+    TG_TRY(new_config(model, network, &config));
+    TG_TRY(tg_model_create(model->ctx, model->settings, &config, out));
+    TG_TRY(pass_all(model, (*out)->fno, errors));
+    (*out)->is_imported = model->is_imported;
+    for (int side = 0; side < 2; side++) {
+        if (model->encoder[side]) {
+            TG_TRY(tg_normalizer_copy(model->ctx, model->encoder[side], &(*out)->encoder[side]));
+        }
+    }
+    TG_TRY(tg_model_describe(*out, (*out)->settings));
+    return TG_OK;
+fail:
+    tg_model_destroy(out);
+    return status;
+}
