@@ -8,7 +8,7 @@
 
 #include "backend/cpu/cpu.h"
 
-/* ---- Kernels (compress_avx2.c, compress_plain.c) ---- */
+/* ---- Kernels (compress_kernels.inc, compress_plain.c) ---- */
 
 /* C = alpha A B + beta C for the products of a tensor with a small factor: no operand is packed, so
  * a product of a few thousand elements runs at the speed of a large one. beta = 0 never reads C. */
@@ -45,8 +45,9 @@ typedef struct cpu_compress_kernels {
     void (*dot_c64)(int64_t n, const float *a, const float *b, float alpha, float *value);
 } cpu_compress_kernels;
 
-extern const cpu_compress_kernels cpu_compress_plain;
-extern const cpu_compress_kernels cpu_compress_avx2; /* empty where the build has no AVX2 */
+/* The latter two are empty where the build has no such instructions. Products and stretches of both
+ * are the same to the bit. */
+extern const cpu_compress_kernels cpu_compress_plain, cpu_compress_avx2, cpu_compress_avx512;
 
 /* Terms of a sum before C is touched again, so that a tile of B stays in the first cache. */
 enum { CPU_PRODUCT_DEPTH = 256 };

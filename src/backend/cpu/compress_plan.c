@@ -66,8 +66,7 @@ static void lay_out(cpu_plan *plan) {
 }
 
 cpu_plan cpu_compress_plan(tg_backend *be, const tg_multimode *modes) {
-    const bool avx2 = cpu_state_of(be)->kernels == &cpu_kernels_avx2;
-    cpu_plan plan = {.kernels = avx2 ? &cpu_compress_avx2 : &cpu_compress_plain,
+    cpu_plan plan = {.kernels = cpu_state_of(be)->compress,
                      .width = tg_dtype_is_complex(modes->dtype) ? 2 : 1,
                      .numel = 1};
     collect_modes(modes, &plan);

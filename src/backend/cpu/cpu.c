@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/cpu/compress.h"
 #include "backend/cpu/fft_lines.h"
 #include "backend/cpu/spectral_tile.h"
 
@@ -149,6 +150,9 @@ static tg_status cpu_open(tg_backend *be) {
     TG_TRY(TG_NEW(be->ctx, TG_MEM_OTHER, state, 1));
     state->kernels = has_avx2() ? &cpu_kernels_avx2 : &cpu_kernels_plain;
     state->tiles = has_avx512() ? &cpu_tile_avx512 : has_avx2() ? &cpu_tile_avx2 : &cpu_tile_plain;
+    state->compress = has_avx512() ? &cpu_compress_avx512
+                      : has_avx2() ? &cpu_compress_avx2
+                                   : &cpu_compress_plain;
     state->lines = cpu_lines_fftw() ? cpu_lines_fftw() : &cpu_lines_own;
     state->scratch_bytes = CPU_SCRATCH * (size_t)be->threads;
     TG_TRY(TG_NEW(be->ctx, TG_MEM_OTHER, state->partials, be->threads));

@@ -157,10 +157,11 @@ extern const cpu_kernels cpu_kernels_avx2; /* name NULL where the build has no A
 
 typedef struct cpu_state {
     const cpu_kernels *kernels;
-    const struct cpu_tile_kernels *tiles; /* see spectral_tile.h */
-    const struct cpu_lines_engine *lines; /* who transforms, see fft_lines.h */
-    cpu_partial *partials;                /* (threads) */
-    char *scratch;                        /* (threads, CPU_SCRATCH) */
+    const struct cpu_tile_kernels *tiles;        /* see spectral_tile.h */
+    const struct cpu_compress_kernels *compress; /* see compress.h */
+    const struct cpu_lines_engine *lines;        /* who transforms, see fft_lines.h */
+    cpu_partial *partials;                       /* (threads) */
+    char *scratch;                               /* (threads, CPU_SCRATCH) */
     size_t scratch_bytes;
 } cpu_state;
 

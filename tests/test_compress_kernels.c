@@ -1,0 +1,248 @@
+/* Kernels of compressed gradients of each instruction set this CPU has, against their definition in
+ * double: products with every remainder of rows and columns, deeper than one slice, conjugated or
+ * not; stretches of factored gradients in all formats; the same bits with AVX2 and AVX-512. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cpu/compress.h"
+#include "support/files.h"
+#include "support/network.h"
+#include "tensor/half.h"
+
+#include <complex.h> /* makes a macro of `complex` */
+
+enum {
+    TABLES = 3,
+    MOST_ROWS = 11,
+    MOST_COLUMNS = 53,
+    DEEP = CPU_PRODUCT_DEPTH + 3,
+    GAP = 3 /* elements between rows of C, which must stay as they are */
+};
+
+static const cpu_compress_kernels *const tables[TABLES] = {&cpu_compress_plain, &cpu_compress_avx2,
+                                                           &cpu_compress_avx512};
+
+static bool has(const cpu_compress_kernels *kernels) {
+#if defined(__x86_64__) || defined(__i386__)
+    return kernels->product_c64 &&
+           (kernels != &cpu_compress_avx2 || __builtin_cpu_supports("avx2")) &&
+           (kernels != &cpu_compress_avx512 || __builtin_cpu_supports("avx512f"));
+#else
+    return kernels == &cpu_compress_plain;
+#endif
+}
+
+/* Numbers of [-1, 1) that bf16 and f16 hold. */
+static float *numbers(int64_t n, uint64_t seed) {
+    float *x = malloc((size_t)n * sizeof *x);
+    assert_non_null(x);
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = (float)((int)(test_random(&seed) >> 57) - 64) / 64.0f;
+    }
+    return x;
+}
+
+static double complex number(double re, double im) {
+    const double parts[2] = {re, im};
+    double complex z;
+    memcpy(&z, parts, sizeof z);
+    return z;
+}
+
+static double complex element(const float *x, int width, int64_t i, bool conjugate) {
+    const double re = (double)x[i * width], im = width == 2 ? (double)x[2 * i + 1] : 0.0;
+    return number(re, conjugate ? -im : im);
+}
+
+static void expect(const float *found, int width, double complex sum, double size) {
+    const double complex error = element(found, width, 0, false) - sum;
+    assert_true(cabs(error) <= 1e-6 * size);
+}
+
+static void check_product(const cpu_product *p, int width, const float *before) {
+    for (int64_t at = 0; at < p->m * p->ldc; at++) {
+        const int64_t i = at / p->ldc, j = at % p->ldc;
+        double complex sum = 0.0;
+        if (j >= p->n) {
+            assert_memory_equal(p->c + at * width, before + at * width, 4 * (size_t)width);
+            continue;
+        }
+        for (int64_t q = 0; q < p->k; q++) {
+            sum += element(p->a, width, i * p->row_a + q * p->col_a, p->conj_a) *
+                   element(p->b, width, q * p->ldb + j, p->conj_b);
+        }
+        sum *= (double)p->alpha;
+        if (p->beta != 0.0f) {
+            sum += (double)p->beta * element(before, width, at, false);
+        }
+        expect(p->c + at * width, width, sum, (double)(p->k + 1));
+    }
+}
+
+/* One product by every table, with B exactly as long as it is. */
+static void run_products(cpu_product p, int width) {
+    const size_t bytes = (size_t)(p.m * p.ldc * width) * sizeof(float);
+    float *a = numbers(p.m * p.k * width, 1), *b = numbers(p.k * p.n * width, 2);
+    float *before = numbers(p.m * p.ldc * width, 3), *c[TABLES] = {0};
+    for (int t = 0; t < TABLES; t++) {
+        c[t] = malloc(bytes);
+        assert_non_null(c[t]);
+        memcpy(c[t], before, bytes);
+        for (int64_t at = 0; p.beta == 0.0f && at < p.m * p.ldc * width; at++) {
+            const bool is_gap = at / width % p.ldc >= p.n;
+            c[t][at] = is_gap ? c[t][at] : NAN; /* not to be read */
+        }
+        p.a = a;
+        p.b = b;
+        p.c = c[t];
+        if (has(tables[t])) {
+            (width == 2 ? tables[t]->product_c64 : tables[t]->product_f32)(&p);
+            check_product(&p, width, before);
+        }
+    }
+    if (has(&cpu_compress_avx512)) {
+        assert_memory_equal(c[1], c[2], bytes);
+    }
+    for (int t = 0; t < TABLES; t++) {
+        free(c[t]);
+    }
+    free(a);
+    free(b);
+    free(before);
+}
+
+static void test_products(void **state) {
+    (void)state;
+    for (int64_t n = 1; n <= MOST_COLUMNS; n++) {
+        for (int form = 0; form < 4; form++) {
+            const int64_t m = 1 + (n + 3 * form) % MOST_ROWS, k = n % 9 == form ? DEEP : 1 + n % 7;
+            const bool by_columns = n % 2 == 1;
+            const cpu_product p = {.m = m,
+                                   .n = n,
+                                   .k = k,
+                                   .row_a = by_columns ? 1 : k,
+                                   .col_a = by_columns ? m : 1,
+                                   .ldb = n,
+                                   .ldc = n + GAP,
+                                   .alpha = 0.5f,
+                                   .beta = form == 3 ? 0.75f : 0.0f,
+                                   .conj_a = form == 1,
+                                   .conj_b = form == 2};
+            run_products(p, 2);
+            if (form == 0 || form == 3) {
+                run_products(p, 1);
+            }
+        }
+    }
+}
+
+/* `n` numbers as they are stored. */
+static void *stored(const float *x, int64_t n, tg_storage store) {
+    void *copy = malloc((size_t)n * (store == TG_STORE_FULL ? 4 : 2));
+    assert_non_null(copy);
+    for (int64_t i = 0; i < n; i++) {
+        if (store == TG_STORE_FULL) {
+            ((float *)copy)[i] = x[i];
+        } else {
+            ((uint16_t *)copy)[i] =
+                store == TG_STORE_BF16 ? tg_f32_to_bf16(x[i]) : tg_f32_to_f16(x[i]);
+        }
+    }
+    return copy;
+}
+
+static void run_stretches(int64_t n, int64_t batch, tg_storage store, int width) {
+    const int64_t count = batch * n * width;
+    float *x = numbers(count, 4), *dy = numbers(count, 5), *out[TABLES] = {0};
+    void *stored_x = stored(x, count, store), *stored_dy = stored(dy, count, store);
+    cpu_stretch s = {.n = n,
+                     .batch = batch,
+                     .store = store,
+                     .x = stored_x,
+                     .dy = stored_dy,
+                     .step_x = n,
+                     .step_dy = n,
+                     .scale = 0.5f};
+    for (int t = 0; t < TABLES; t++) {
+        s.out = out[t] = numbers((n + GAP) * width, 6);
+        if (!has(tables[t])) {
+            continue;
+        }
+        (width == 2 ? tables[t]->stretch_c64 : tables[t]->stretch_f32)(&s);
+        for (int64_t j = 0; j < n; j++) {
+            double complex sum = 0.0;
+            for (int64_t b = 0; b < batch; b++) {
+                sum += element(x, width, b * n + j, true) * element(dy, width, b * n + j, false);
+            }
+            expect(s.out + j * width, width, 0.5 * sum, (double)batch);
+        }
+        float *gap = numbers((n + GAP) * width, 6);
+        assert_memory_equal(s.out + n * width, gap + n * width, GAP * 4 * (size_t)width);
+        free(gap);
+    }
+    if (has(&cpu_compress_avx512)) {
+        assert_memory_equal(out[1], out[2], (size_t)(n * width) * sizeof *x);
+    }
+    for (int t = 0; t < TABLES; t++) {
+        free(out[t]);
+    }
+    free(stored_x);
+    free(stored_dy);
+    free(x);
+    free(dy);
+}
+
+static void test_stretches(void **state) {
+    (void)state;
+    static const tg_storage stores[] = {TG_STORE_FULL, TG_STORE_BF16, TG_STORE_F16};
+    for (int64_t n = 1; n <= 70; n++) {
+        for (int width = 1; width <= 2; width++) {
+            run_stretches(n, 1 + n % 4, stores[n % 3], width);
+        }
+    }
+}
+
+static void test_dots(void **state) {
+    (void)state;
+    for (int64_t n = 1; n <= 40; n++) {
+        float *a = numbers(2 * n, 7), *b = numbers(2 * n, 8);
+        double complex sum[2] = {0.0, 0.0};
+        for (int width = 1; width <= 2; width++) {
+            for (int64_t j = 0; j < n; j++) {
+                sum[width - 1] += element(a, width, j, false) * element(b, width, j, false);
+            }
+        }
+        for (int t = 0; t < TABLES; t++) {
+            float real = 1.0f, both[2] = {1.0f, 2.0f};
+            if (has(tables[t])) {
+                tables[t]->dot_f32(n, a, b, 0.5f, &real);
+                tables[t]->dot_c64(n, a, b, 0.5f, both);
+                expect(&real, 1, 1.0 + 0.5 * sum[0], (double)n);
+                expect(both, 2, number(1.0, 2.0) + 0.5 * sum[1], (double)n);
+            }
+        }
+        free(a);
+        free(b);
+    }
+}
+
+static void test_choice(void **state) {
+    (void)state;
+    tg_context *ctx = net_context("cpu", 1);
+    tg_backend *be = NULL;
+    net_ok(ctx, tg_backend_get(ctx, &be));
+    const cpu_compress_kernels *best = &cpu_compress_plain;
+    for (int t = 0; t < TABLES; t++) {
+        best = has(tables[t]) ? tables[t] : best;
+    }
+    assert_ptr_equal(cpu_state_of(be)->compress, best);
+    tg_context_destroy(&ctx);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_products),
+                                       cmocka_unit_test(test_stretches),
+                                       cmocka_unit_test(test_dots), cmocka_unit_test(test_choice)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
