@@ -367,7 +367,7 @@ static int profile_datasets(tg_context *ctx, const cli_args *args, const char *g
                    .values = sizeof presets / sizeof presets[0],
                    .methods = opt.methods.count > 0 ? opt.methods.count : 2};
     int code = CLI_OK;
-    s.point = cli_need(calloc((size_t)(s.values * s.methods), sizeof *s.point));
+    s.point = cli_need(calloc((size_t)s.values * (size_t)s.methods, sizeof *s.point));
     for (int v = 0; v < s.values && code == CLI_OK; v++) {
         code = plan_preset(ctx, args, presets[v], &s.point[v * s.methods], s.methods);
     }

@@ -47,7 +47,8 @@ static void test_bad_arguments(void **state) {
     bad.equation = "burger";
     expect_refused(bad, TG_E_CONFIG, "did you mean burgers?");
     bad.equation = "xyzzy";
-    expect_refused(bad, TG_E_CONFIG, "'xyzzy' is not one of burgers, darcy, ns, kolmogorov, em");
+    expect_refused(bad, TG_E_CONFIG,
+                   "'xyzzy' is not one of burgers, darcy, ns, kolmogorov, em, potential");
     bad.equation = NULL;
     expect_refused(bad, TG_E_ARGUMENT, "an equation and a folder");
     bad = good;

@@ -1,6 +1,6 @@
 /* Data sets against formulas: flows whose forcing is a single wave are laminar, so that with almost
- * nothing to start from the vorticity is f (1 - e^(-nu k^2 t)) / (nu k^2); training and test
- * samples are others. */
+ * nothing to start from the vorticity is f (1 - e^(-nu k^2 t)) / (nu k^2); on a sphere of radius a
+ * the pressure is 1 - 9/4 (1 - (x / a)^2); training and test samples are others. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -91,6 +91,40 @@ static void test_kolmogorov_forcing(void **state) {
     tg_archive_destroy(&set);
 }
 
+/* ---- bodies ---- */
+
+static void test_sphere(void **state) {
+    (void)state;
+    enum { N = 29 };
+    static const tg_pde_value values[] = {{"axes", "[0.3, 0.3]"}, {"bumps", "0"}, {"order", "4"}};
+    generate("potential", N, 3, values);
+    tg_archive *set = read_part("potential", "train", N);
+    const float *points = tg_archive_find(set, "points")->data;
+    const float *pressure = tg_archive_find(set, "values")->data;
+    for (int64_t i = 0; i < 3 * N; i++) {
+        double from[3], radius2 = 0.0;
+        for (int d = 0; d < 3; d++) {
+            from[d] = ((double)points[3 * i + d] - 0.5) / 0.3;
+            radius2 += from[d] * from[d];
+        }
+        const double expected = 1.0 - 2.25 * (1.0 - from[0] * from[0]);
+        if (!(fabs(radius2 - 1.0) <= 1e-5 && fabs((double)pressure[i] - expected) <= 1e-5)) {
+            fail_msg("potential: point %d: radius^2 %g, pressure %g, expected %g", (int)i, radius2,
+                     (double)pressure[i], expected);
+        }
+    }
+    tg_archive_destroy(&set);
+    /* bodies that would reach out of the box */
+    tg_generator *generator = NULL;
+    tg_generator_config config = tg_generator_config_default();
+    config.equation = "potential";
+    config.folder = "none";
+    config.values = &(tg_pde_value){"axes", "[0.1, 0.45]"};
+    config.value_count = 1;
+    assert_int_equal(tg_generator_create(ctx, &config, &generator), TG_E_CONFIG);
+    assert_non_null(strstr(tg_context_error(ctx), "potential.axes: bodies reach 0.54"));
+}
+
 /* ---- training and test ---- */
 
 static void test_splits_have_other_samples(void **state) {
@@ -104,12 +138,14 @@ static void test_splits_have_other_samples(void **state) {
         {"burgers", 16, 2, {{"grid", "32"}, {"time", "0.1"}}},
         {"darcy", 9, 1, {{"grid", "9"}}},
         {"em", 16, 2, {{"grid", "32"}, {"step", "0.5"}}},
+        {"potential", 16, 1, {{"order", "2"}}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         generate(rows[i].name, rows[i].resolution, rows[i].count, rows[i].values);
         tg_archive *train = read_part(rows[i].name, "train", rows[i].resolution);
         tg_archive *test = read_part(rows[i].name, "test", rows[i].resolution);
-        const tg_tensor *x = tg_archive_find(train, "x"), *z = tg_archive_find(test, "x");
+        const char *name = tg_archive_find(train, "x") ? "x" : "points";
+        const tg_tensor *x = tg_archive_find(train, name), *z = tg_archive_find(test, name);
         for (int64_t a = 0; a < 3; a++) {
             for (int64_t b = 0; b < 2; b++) {
                 tg_tensor one, other;
@@ -140,6 +176,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ns_forcing),
         cmocka_unit_test(test_kolmogorov_forcing),
+        cmocka_unit_test(test_sphere),
         cmocka_unit_test(test_splits_have_other_samples),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -1,10 +1,11 @@
-/* Training data from equations: Burgers, Darcy flow, Navier-Stokes, Kolmogorov flow and pulses in a
- * nonlinear waveguide (docs/data.md has the equations, schemes and grids).
+/* Training data from equations: Burgers, Darcy flow, Navier-Stokes, Kolmogorov flow, pulses in a
+ * nonlinear waveguide and potential flow past bodies (docs/data.md has the equations, schemes and
+ * grids).
  *
  * Solved in double precision, stored as <set>_train_<resolution>.h5 and <set>_test_<resolution>.h5
- * with datasets x and y (f32, or c64 for complex fields; samples first) and every parameter as a
- * text attribute. A sample depends on the parameters, the seed, the part (train or test) and its
- * number only: not on the number of samples or threads. */
+ * with datasets x and y (f32, or c64 for complex fields; samples first), on bodies points and
+ * values, and every parameter as a text attribute. A sample depends on the parameters, the seed,
+ * the part (train or test) and its number only: not on the number of samples or threads. */
 #ifndef TGRAD_PDE_H
 #define TGRAD_PDE_H
 

@@ -16,7 +16,8 @@ from .progress import Interrupt, display_of
 
 
 class Samples(NamedTuple):
-    """Inputs and outputs, (samples, channels, grid..) each; f32, or c64 for complex fields."""
+    """Inputs and outputs, (samples, channels, grid..) each; f32, or c64 for complex fields. On bodies x has
+    the points, (samples, points, 3), and y the values there, (samples, channels, points)."""
 
     x: numpy.ndarray
     y: numpy.ndarray
@@ -34,7 +35,7 @@ def equations() -> dict[str, str]:
 def generate(equation: str, n: int = 100, resolution: int | None = None, *, seed: int = 0,
              test: bool = False, folder: str | os.PathLike | None = None, backend: str | None = None,
              threads: int = 0, progress: bool | None = None, **parameters: Any) -> Samples:
-    """n samples of an equation: "burgers", "darcy", "ns", "kolmogorov", "em".
+    """n samples of an equation: "burgers", "darcy", "ns", "kolmogorov", "em", "potential".
 
         x, y = libtgrad.generate("ns", n=100, resolution=64, reynolds=500)
 
@@ -56,6 +57,8 @@ def generate(equation: str, n: int = 100, resolution: int | None = None, *, seed
         config.value_count, config.values = len(pairs), values
         path = _run(context, config, display_of(progress))
         arrays, _ = _arrays.read_archive(path, context)
+    if "points" in arrays:  # coordinates (samples, points, 3), and values there
+        return Samples(arrays["points"][:n], arrays["values"][:n, None])
     points = int(pathlib.Path(path).stem.rpartition("_")[2])
     return Samples(*_with_channels(arrays["x"][:n], arrays["y"][:n], points))
 

@@ -22,6 +22,7 @@ EPOCHS = 2  # of the fixture `run`
     ("darcy", 8, {"grid": 15}, (3, 1, 8, 8), (3, 1, 8, 8), numpy.float32),
     ("em", 32, {"grid": 64, "energy": [5, 10], "poling_length": [0.1, 0.2]}, (3, 4, 32), None,
      numpy.complex64),
+    ("potential", 20, {"order": 4}, (3, 20, 3), (3, 1, 20), numpy.float32),
 ])
 def test_generated_arrays(equation, resolution, parameters, x_shape, y_shape, kind):
     x, y = samples = libtgrad.generate(equation, 3, resolution, seed=1, **parameters)

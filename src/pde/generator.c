@@ -172,8 +172,8 @@ static tg_status describe(const tg_generator *g, tg_archive *meta) {
     TG_TRY(tg_archive_set_meta(meta, "version", TG_VERSION));
     const char *device = tg_gen_device(g); /* bits are those of who computes */
     TG_TRY(tg_archive_set_meta(meta, "backend", device ? device : tg_gen_host(g)));
-    TG_TRY(tg_archive_set_meta(meta, "x", g->pde->x_field));
-    TG_TRY(tg_archive_set_meta(meta, "y", g->pde->y_field));
+    TG_TRY(tg_archive_set_meta(meta, g->pde->on_points ? "points" : "x", g->pde->x_field));
+    TG_TRY(tg_archive_set_meta(meta, g->pde->on_points ? "values" : "y", g->pde->y_field));
     snprintf(text, sizeof text, "%" PRIu64, g->seed);
     TG_TRY(tg_archive_set_meta(meta, "seed", text));
     for (int i = 0; i < g->pde->param_count; i++) {
@@ -195,8 +195,13 @@ static uint64_t fingerprint_of(const tg_archive *meta) {
     return sum;
 }
 
-static tg_shape shape_of(const tg_generator *g, const tg_gen_file *file, int channels) {
+/* (samples, channels, grid..), or (samples, points, coordinates). */
+static tg_shape shape_of(const tg_generator *g, const tg_gen_file *file, tg_sample_part part) {
+    const int channels = part == TG_SAMPLE_X ? g->pde->x_channels : g->pde->y_channels;
     tg_shape shape = {.ndim = 1, .dim = {g->samples[file->split]}};
+    if (g->pde->on_points && part == TG_SAMPLE_X) {
+        return (tg_shape){.ndim = 3, .dim = {shape.dim[0], file->resolution, channels}};
+    }
     if (channels > 1) {
         shape.dim[shape.ndim++] = channels;
     }
@@ -213,7 +218,8 @@ static tg_status open_file(tg_generator *g, tg_gen_file *file, bool overwrite, t
         .path = file->path,
         .meta = meta,
         .dtype = g->pde->dtype,
-        .shape = {shape_of(g, file, g->pde->x_channels), shape_of(g, file, g->pde->y_channels)},
+        .name = {g->pde->on_points ? "points" : "x", g->pde->on_points ? "values" : "y"},
+        .shape = {shape_of(g, file, TG_SAMPLE_X), shape_of(g, file, TG_SAMPLE_Y)},
         .overwrite = overwrite};
     TG_TRY(tg_archive_set_meta(meta, "split", split_names[file->split]));
     if (g->pde->trajectory) { /* the test frames come after the training frames */

@@ -28,7 +28,7 @@ enum {
 /* One sample at one resolution N, as it will be stored. */
 typedef struct tg_pde_view {
     int64_t resolution;
-    float *x; /* (x_channels, N..), complex: pairs */
+    float *x; /* (x_channels, N..), complex: pairs; coordinates of points (N, x_channels) */
     float *y; /* (y_channels, N..) */
 } tg_pde_view;
 
@@ -65,6 +65,8 @@ typedef struct tg_pde {
     tg_dtype dtype; /* of x and y: f32 or c64 */
     int ndim;       /* of space */
     int x_channels, y_channels;
+    bool on_points; /* x: coordinates of N points, stored as points (N, x_channels); y: values there
+                     */
     const char *x_field, *y_field;       /* what they are, for the metadata */
     int64_t n_train, n_test, resolution; /* defaults */
     int64_t min_resolution;

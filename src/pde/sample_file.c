@@ -26,8 +26,6 @@ struct tg_sample_file {
     uint64_t *sums; /* (samples, parts) */
 };
 
-static const char *const part_names[TG_SAMPLE_PARTS] = {"x", "y"};
-
 uint64_t tg_checksum(const void *data, size_t bytes) {
     const unsigned char *at = data;
     uint64_t sum = 0x9E3779B97F4A7C15u ^ bytes;
@@ -142,9 +140,9 @@ static tg_status compare(tg_context *ctx, const tg_sample_file_desc *desc, const
     int64_t counts[TG_SAMPLE_PARTS] = {0};
     const int64_t wanted = desc->shape[TG_SAMPLE_X].dim[0];
     for (int p = 0; *same && p < TG_SAMPLE_PARTS; p++) {
-        counts[p] = count_samples(file, part_names[p], desc->dtype, &desc->shape[p]);
+        counts[p] = count_samples(file, desc->name[p], desc->dtype, &desc->shape[p]);
         *same = counts[p] >= 0;
-        snprintf(difference, 256, "dataset %s is another one", part_names[p]);
+        snprintf(difference, 256, "dataset %s is another one", desc->name[p]);
     }
     if (*same && (counts[TG_SAMPLE_X] != wanted || counts[TG_SAMPLE_Y] != wanted)) {
         *same = false;
@@ -248,7 +246,7 @@ static tg_status start(tg_sample_file *s, const tg_sample_file_desc *desc) {
     tg_source part;
     const size_t sums = (size_t)s->samples * TG_SAMPLE_PARTS * sizeof *s->sums;
     for (int p = 0; p < TG_SAMPLE_PARTS; p++) {
-        spaces[p] = (tg_h5_space){part_names[p], desc->dtype, desc->shape[p], 0};
+        spaces[p] = (tg_h5_space){desc->name[p], desc->dtype, desc->shape[p], 0};
     }
     if (ftruncate(s->journal_fd, 0) != 0) {
         return system_failed(s->ctx, s->journal, "empty");
@@ -313,7 +311,7 @@ static tg_status take_over(tg_sample_file *s, const tg_sample_file_desc *desc, i
         const tg_sample_part part = (tg_sample_part)(i % TG_SAMPLE_PARTS);
         const int64_t sample = i / TG_SAMPLE_PARTS;
         if (s->sums[i] == 0) {
-            TG_TRY(tg_h5_read_range(file, part_names[part], sample, 1, desc->dtype, row));
+            TG_TRY(tg_h5_read_range(file, desc->name[part], sample, 1, desc->dtype, row));
             TG_TRY(tg_sample_file_put(s->ctx, s, part, sample, row));
         }
     }

@@ -16,8 +16,9 @@ typedef struct tg_sample_file_desc {
     const char *path;
     const tg_archive *meta; /* its metadata; whoever continues the file must have the same */
     tg_dtype dtype;
-    tg_shape shape[TG_SAMPLE_PARTS]; /* of x and y, samples first */
-    bool overwrite;                  /* what was made with other metadata is replaced */
+    const char *name[TG_SAMPLE_PARTS]; /* of x and y in the file; live longer than it is open */
+    tg_shape shape[TG_SAMPLE_PARTS];   /* samples first */
+    bool overwrite;                    /* what was made with other metadata is replaced */
 } tg_sample_file_desc;
 
 typedef struct tg_sample_file tg_sample_file;

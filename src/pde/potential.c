@@ -1,0 +1,157 @@
+/* Potential flow past bodies: points of a smooth surface -> pressure on it.
+ *
+ *     Laplace Phi = 0 outside,  dPhi/dn = 0 on the surface,  grad Phi -> (1, 0, 0) far away,
+ *     values = 1 - |grad Phi|^2, the pressure coefficient.
+ *
+ * Bodies have random half-axes and bumps (body.h) and lie in the middle of the unit cube. The
+ * equation is solved once for a sample, whatever the points: those of n are the images of a
+ * Fibonacci lattice of n directions. */
+#include <math.h>
+#include <stddef.h>
+
+#include "pde/body.h"
+#include "pde/pde.h"
+
+#define PI 3.14159265358979323846
+
+typedef struct config {
+    tg_list_double axes;
+    double bumps;
+    int64_t degree, order;
+} config;
+
+static const config defaults = {.axes = {2, {0.15, 0.35}}, .bumps = 0.2, .degree = 4, .order = 10};
+
+static const tg_setting params[] = {
+    TG_PDE_ROW(LIST_DOUBLE, axes, 0.01, 0.49, "range of the half-axes; the box is 1 wide"),
+    TG_PDE_ROW(DOUBLE, bumps, 0.0, 0.5, "highest bump, in parts of the radius"),
+    TG_PDE_ROW(INT64, degree, 2, TG_BODY_MAX_DEGREE, "degree of the harmonics of the bumps"),
+    TG_PDE_ROW(INT64, order, 2, TG_BODY_MAX_ORDER, "degree of the harmonics of the potential"),
+};
+
+static tg_status prepare(tg_context *ctx, void *handle, int64_t finest) {
+    const config *c = handle;
+    const double reach = c->axes.value[1] * (1.0 + c->bumps);
+    (void)finest; /* points are evaluated, not solved on */
+    return reach < 0.5 ? TG_OK
+                       : tg_fail(ctx, TG_E_CONFIG,
+                                 "potential.axes: bodies reach %g from the middle of a box that is "
+                                 "1 wide; expected less than 0.5 with bumps of %g",
+                                 reach, c->bumps);
+}
+
+typedef struct solver {
+    tg_context *ctx;
+    config config;
+    int views;
+    tg_body_flow *flow;
+} solver;
+
+static void close_solver(void **handle) {
+    solver *s = *handle;
+    if (s) {
+        tg_body_flow_destroy(&s->flow);
+        tg_mem_free(s->ctx, s);
+        *handle = NULL;
+    }
+}
+
+static tg_status open_solver(const tg_pde_setup *setup, void **out) {
+    tg_status status = TG_OK;
+    solver *s = NULL;
+    *out = NULL;
+    TG_TRY(TG_NEW(setup->ctx, TG_MEM_WORKSPACE, s, 1));
+    *out = s;
+    s->ctx = setup->ctx;
+    s->config = *(const config *)setup->config;
+    s->views = setup->views;
+    TG_TRY(tg_body_flow_create(s->ctx, (int)s->config.order, &s->flow));
+    return TG_OK;
+fail:
+    close_solver(out);
+    return status;
+}
+
+/* Direction i of n that cover the sphere evenly; none is a pole. */
+static void direction(int64_t i, int64_t n, double w[3]) {
+    const double turn = PI * (3.0 - sqrt(5.0)), phi = fmod(turn * (double)i, 2.0 * PI);
+    w[2] = 1.0 - (2.0 * (double)i + 1.0) / (double)n;
+    w[0] = sqrt(1.0 - w[2] * w[2]) * cos(phi);
+    w[1] = sqrt(1.0 - w[2] * w[2]) * sin(phi);
+}
+
+/* Half-axes, then coefficients that fall with the square of the degree, then the height they are
+ * scaled to. Degree 0 is a matter of the axes and degree 1 moves the body: both stay 0. */
+static tg_body draw(const solver *s, const tg_field_key *key) {
+    enum { AXES = 0, HEIGHT = 3, BUMPS = 16, LOOKS = 400 };
+    const config *c = &s->config;
+    const tg_harmonics *h = tg_body_flow_harmonics(s->flow);
+    tg_body body = {.degree = (int)c->degree};
+    double value[(TG_BODY_MAX_DEGREE + 1) * (TG_BODY_MAX_DEGREE + 1)], most = 0.0;
+    const int count = (body.degree + 1) * (body.degree + 1);
+    for (unsigned i = 0; i < 3; i++) {
+        body.axes[i] = tg_field_uniform(key, AXES + i, c->axes.value[0], c->axes.value[1]);
+    }
+    for (int l = 2, k = 4; l <= body.degree; l++) {
+        for (; k < (l + 1) * (l + 1); k++) {
+            body.bumps[k] = tg_field_uniform(key, BUMPS + (unsigned)k, -1.0, 1.0) / (l * l);
+        }
+    }
+    for (int i = 0; i < LOOKS; i++) {
+        double w[3], sum = 0.0;
+        direction(i, LOOKS, w);
+        tg_harmonics_at(h, body.degree, w, value, NULL);
+        for (int k = 0; k < count; k++) {
+            sum += body.bumps[k] * value[k];
+        }
+        most = fmax(most, fabs(sum));
+    }
+    const double height = tg_field_uniform(key, HEIGHT, 0.0, c->bumps);
+    for (int k = 0; k < count; k++) {
+        body.bumps[k] *= most > 0.0 ? height / most : 0.0;
+    }
+    return body;
+}
+
+static tg_status make_sample(void *handle, const tg_field_key *key, const tg_pde_view *views) {
+    solver *s = handle;
+    static const double far[3] = {1.0, 0.0, 0.0};
+    const tg_body body = draw(s, key);
+    const tg_status status = tg_body_flow_solve(s->flow, &body, far);
+    for (int v = 0; v < s->views && status == TG_OK; v++) {
+        const int64_t n = views[v].resolution;
+        for (int64_t i = 0; i < n; i++) {
+            double w[3], point[3], area[3], potential, speed2;
+            direction(i, n, w);
+            tg_body_point(tg_body_flow_harmonics(s->flow), &body, w, point, area);
+            tg_body_flow_at(s->flow, w, &potential, &speed2);
+            for (int d = 0; d < 3; d++) {
+                views[v].x[3 * i + d] = (float)(0.5 + point[d]);
+            }
+            views[v].y[i] = (float)(1.0 - speed2);
+        }
+    }
+    return status;
+}
+
+const tg_pde tg_pde_potential = {
+    .name = "potential",
+    .summary = "potential flow past a body: points of its surface -> pressure there",
+    .id = 6,
+    .dtype = TG_F32,
+    .ndim = 1,
+    .x_channels = 3,
+    .y_channels = 1,
+    .on_points = true,
+    .x_field = "coordinates in [0, 1]^3",
+    .y_field = "pressure coefficient",
+    .n_train = 200,
+    .n_test = 40,
+    .resolution = 1000,
+    .min_resolution = 1,
+    TG_PDE_CONFIG,
+    .prepare = prepare,
+    .open = open_solver,
+    .close = close_solver,
+    .sample = make_sample,
+};
