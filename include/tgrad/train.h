@@ -139,6 +139,10 @@ TG_API TG_NODISCARD tg_status tg_train_plan_ranks(tg_context *ctx, const tg_sett
 TG_API TG_NODISCARD tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings,
                                             tg_train_memory *out);
 
+/* Bytes that a run could still take there: of the host what the system says is available, within
+ * the limits of control groups; of a device what its driver says. False where it is not told. */
+TG_API bool tg_train_memory_left(tg_context *ctx, tg_place place, size_t *left);
+
 /* ---- A run ---- */
 
 typedef struct tg_train_progress { /* after each step */

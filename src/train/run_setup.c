@@ -103,9 +103,12 @@ tg_status tg_run_explain(tg_context *ctx, const tg_run_config *config, const siz
 
 /* ---- before the run ---- */
 
-/* Bytes that can be had in a place; false: not known. */
-static bool find_left(tg_context *ctx, tg_place place, size_t *left) {
+bool tg_train_memory_left(tg_context *ctx, tg_place place, size_t *left) {
     size_t used = 0, total = 0;
+    if (!ctx || !left) {
+        return false;
+    }
+    *left = 0;
     if (place == TG_HOST) {
         return tg_host_memory_left("", left);
     }
@@ -125,7 +128,7 @@ static tg_status check_place(tg_context *ctx, const tg_run_config *config,
     const size_t needed = peak > held ? peak - held : 0;
     char advice[256], planned[TG_MEM_TEXT];
     size_t left = 0;
-    if (needed == 0 || !find_left(ctx, place, &left)) {
+    if (needed == 0 || !tg_train_memory_left(ctx, place, &left)) {
         return TG_OK;
     }
     if (needed > left) {

@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# tgrad sweep: the list of runs, mistakes told at once before the first run, resume to the bit, a run
+# that fails beside others that do not, signals, parts of a job array.
+support=$(realpath "$(dirname "$0")")/support
+# shellcheck source=support/checks.sh
+. "$support/checks.sh"
+# shellcheck source=support/json.sh
+. "$support/json.sh"
+
+cat >base.yaml <<'Y'
+fno: {n_modes: [4, 4], hidden_channels: 8, n_layers: 1}
+opt: {n_epochs: 2, learning_rate: 0.005, min_entries: 100}
+data: {set: darcy, train_resolution: 8, test_resolutions: [8], batch_size: 8}
+Y
+cat >small.yaml <<'Y'
+title: Two methods
+base: base.yaml
+generate: {equation: darcy, n_train: 16, n_test: 4, resolution: 8, grid: 31}
+variants:
+  Adam: {opt.name: adam, published: 0.7}
+  TensorGRaD 5 + 20 %: {opt.name: tensorgrad}
+axes: {opt.weight_decay: 0}
+seeds: [0, 1]
+baseline: Adam
+scales:
+  smoke: {seeds: 0, axes.opt.weight_decay: null, settings.data.n_train: 8}
+  grid: {axes.opt.weight_decay: [0, 1e-4]}
+  listed: {seeds: 0, axes.opt.weight_decay: null, list.opt.learning_rate: [1e-3, 2e-3], list.opt.eps: [1e-6, 1e-7]}
+Y
+
+# ---- mistakes: all of them, and nothing is made ----
+cat >bad.yaml <<'Y'
+base: base.yaml
+titel: wrong
+settings: {data.root: nowhere}
+axes: {opt.rnak: [0.1, 0.2], opt.weight_decay: []}
+variants:
+  a b: {fno.hiden_channels: 4}
+  a-b: {opt.name: adamm}
+baseline: none
+seeds: [0, x]
+Y
+expect 1 sweep bad.yaml --out bad --dry-run
+says err "mistakes, nothing was run" "titel" "did you mean title" "axes.opt.weight_decay is empty" \
+    "no variant or run called 'none'"
+sed -i 's/, opt.weight_decay: \[\]//' bad.yaml
+expect 1 sweep bad.yaml --out bad
+says err "opt.rnak" "opt.rank" "fno.hiden_channels" "fno.hidden_channels" "adamm" \
+    "two runs would be called a-b_rnak=0.1_s0" "'x' is not a whole number"
+[ ! -e bad ] || complain "a refused sweep made its folder"
+expect 1 sweep small.yaml --out bad --scale tiny
+says err "smoke, grid, listed and paper"
+expect 1 sweep small.yaml --out bad --data.batch_size 900000 --fno.hidden_channels 9000
+says err "Adam_weight_decay=0: does not fit"
+expect 2 sweep small.yaml
+expect 2 sweep small.yaml --out bad --rank 2/2
+expect 2 sweep small.yaml --out bad --max-time soon
+[ ! -e bad ] || complain "a refused sweep made its folder"
+
+# ---- dry run ----
+expect 0 sweep small.yaml --out d --dry-run --json --scale grid
+flat out >plan
+[ "$(grep -c '\.runs\.[0-9]*\.name' plan)" -eq 8 ] || complain "$last: not 8 runs"
+awk '$1 ~ /memory$|seconds$/ && !($2 > 0) { exit 1 }' plan || complain "$last: no memory or time"
+expect 0 sweep small.yaml --out d --dry-run --scale listed
+[ "$(grep -c '_s0' out)" -eq 4 ] || complain "$last: entries of a list do not go together"
+[ ! -e d ] || complain "a dry run made its folder"
+
+# ---- a sweep, and the same again ----
+expect 0 sweep small.yaml --out d --jobs 2
+[ "$(wc -l <d/results.jsonl)" -eq 4 ] || complain "$last: not 4 results"
+grep -c '"status":"finished"' d/results.jsonl | grep -qx 4 || complain "$last: not all finished"
+find d/runs d/results -type f -exec md5sum {} + | sort >before
+expect 0 sweep small.yaml --out d --json
+flat out >end
+[ "$(at end .kept)" = 4 ] || complain "$last: finished runs were repeated"
+find d/runs d/results -type f -exec md5sum {} + | sort | cmp -s - before || complain "$last: files changed"
+expect 1 sweep small.yaml --out d --opt.n_epochs 3
+says err "holds this run with opt.n_epochs 2, now it is 3"
+
+# ---- a run that was begun goes on, to the same bits ----
+run=Adam_weight_decay=0_s1
+mkdir -p half/runs
+cp -r d/results half/
+rm half/results/$run.json
+expect 0 train d/configs/$run.yaml --run half/runs/$run --opt.n_epochs 1 --threads 1 -q
+expect 0 sweep small.yaml --out half --data.root "$work/d/data" --jobs 2
+[ "$(find half/runs -mindepth 1 -maxdepth 1)" = half/runs/$run ] || complain "$last: repeated finished runs"
+[ ! -e half/data ] || complain "$last: generated data that nobody reads"
+cmp -s {d,half}/runs/$run/checkpoints/step-0000000004.safetensors ||
+    complain "a resumed run differs"
+
+# ---- a job array ----
+expect 0 sweep small.yaml --out parts --rank 1/2 --scale smoke --json
+flat out >end
+[ "$(at end .finished)" = 1 ] || complain "$last: one of two runs is this rank's"
+expect 0 sweep small.yaml --out parts --rank 0/2 --scale smoke
+[ "$(wc -l <parts/results.jsonl)" -eq 2 ] || complain "$last: not the results of both ranks"
+
+# ---- one fails, the others do not ----
+expect_failure() { # what fails may have said something before
+    exits 1 "$@"
+    says out "failed, in"
+}
+cat >failing.yaml <<'Y'
+base: base.yaml
+settings: {data.root: d/data}
+variants:
+  wild: {opt.name: adam, opt.init: nowhere.safetensors}
+  tame: {opt.name: adam}
+Y
+expect_failure sweep failing.yaml --out failing
+says err "wild_s0: nowhere.safetensors" "logs/wild_s0.log"
+grep -q '"name":"tame_s0".*"status":"finished"' failing/results.jsonl || complain "$last: tame did not finish"
+
+# ---- signals and --max-time: runs save, the sweep says how to go on ----
+sed 's/n_epochs: 2/n_epochs: 1000000, save_every: 1000000, eval_interval: 1000000/' base.yaml >endless.yaml
+printf 'base: endless.yaml\nsettings: {data.root: d/data}\nseeds: [0, 1]\n' >long.yaml
+"$tgrad" sweep long.yaml --out long --jobs 2 >out 2>err &
+pid=$!
+for _ in $(seq 600); do
+    [ "$(cat long/runs/run_s[01]/metrics.jsonl 2>/dev/null | wc -l)" -ge 4 ] &&
+        [ -s long/runs/run_s0/metrics.jsonl ] && [ -s long/runs/run_s1/metrics.jsonl ] && break
+    sleep 0.1
+done
+kill -TERM $pid
+wait $pid || complain "a sweep that is stopped fails"
+says out "stopped by signal 15" "the same command goes on"
+for s in 0 1; do
+    compgen -G "long/runs/run_s$s/checkpoints/step-*.safetensors" >/dev/null || complain "run_s$s did not save"
+done
+expect 0 sweep long.yaml --out long --max-time 0.3s
+says out "stopped by --max-time"
+
+[ $failures -eq 0 ]
