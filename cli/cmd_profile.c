@@ -28,7 +28,7 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("sweep", 0, &opt.sweep, NULL, "KEY=V,V,..",
                     "plan a step for each value of a setting instead", NULL),
     CLI_OPTION_TEXT("figure", 0, &opt.figure, figures, "NAME",
-                    "datasets: plan a step of every preset, each with adam and tensorgrad", NULL),
+                    "datasets: a step of every preset, with adam and tensorgrad", NULL),
     CLI_OPTION_TEXT("output", 'o', &opt.output, NULL, "FILE",
                     "write a page (FILE.html) or the chart alone (FILE.svg)", NULL),
     {0},

@@ -25,8 +25,7 @@ static struct {
 static const cli_option options[] = {
     CLI_OPTION_TEXT("out", 'o', &opt.out, NULL, "DIR", "folder of the sweep (needed)", NULL),
     CLI_OPTION_TEXT("scale", 0, &opt.scale, NULL, "NAME",
-                    "a scale of the file, as smoke or small; paper: the file as it stands",
-                    "paper"),
+                    "smoke, small, .. of the file; paper: as it stands", "paper"),
     CLI_OPTION_INT("jobs", 'j', &opt.jobs, 1, 4096, "N", "runs at a time",
                    "one per core, or per GPU"),
     CLI_OPTION_LIST("gpus", 0, &opt.gpus, "I,..", "GPUs that the runs are dealt out to", "0"),

@@ -379,7 +379,7 @@ run 0 completion zsh
 says out '#compdef tgrad' "'*--fno.norm=[normalization inside a block]:VALUE:(group_norm instance_norm null)'" \
     "'train:Train an operator'" '_arguments -S'
 run 0 completion fish
-says out "-n '__fish_seen_subcommand_from train plan" "-l fno.norm -x -a 'group_norm instance_norm null'" \
+says out "-n '__fish_seen_subcommand_from train sweep plan" "-l fno.norm -x -a 'group_norm instance_norm null'" \
     '-f -a train -d' "-l backend -x -a 'ref cpu cuda'"
 for script in zsh fish; do
     "$tgrad" completion $script >script
