@@ -32,7 +32,7 @@ static bool has(const cpu_tile_kernels *kernels) {
 #if defined(__x86_64__) || defined(__i386__)
     return kernels->frequencies > 0 &&
            (kernels != &cpu_tile_avx2 || __builtin_cpu_supports("avx2")) &&
-           (kernels != &cpu_tile_avx512 || __builtin_cpu_supports("avx512f"));
+           (kernels != &cpu_tile_avx512 || __builtin_cpu_supports("avx512vl"));
 #else
     return kernels == &cpu_tile_plain;
 #endif

@@ -45,8 +45,7 @@ typedef struct cpu_compress_kernels {
     void (*dot_c64)(int64_t n, const float *a, const float *b, float alpha, float *value);
 } cpu_compress_kernels;
 
-/* The latter two are empty where the build has no such instructions. Products and stretches of both
- * are the same to the bit. */
+/* The latter two are empty where the build has no such instructions. */
 extern const cpu_compress_kernels cpu_compress_plain, cpu_compress_avx2, cpu_compress_avx512;
 
 /* Terms of a sum before C is touched again, so that a tile of B stays in the first cache. */

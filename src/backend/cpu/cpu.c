@@ -99,7 +99,8 @@ static bool has_avx2(void) {
 
 static bool has_avx512(void) {
 #if TG_CPU_X86
-    return cpu_tile_avx512.frequencies > 0 && has_avx2() && __builtin_cpu_supports("avx512f");
+    return cpu_tile_avx512.frequencies > 0 && has_avx2() && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512vl");
 #else
     return false;
 #endif
