@@ -33,6 +33,7 @@ static const char *const methods[][8] = {
     {"name", "tensorgrad", "proj_type", "low_rank", "second_proj_type", "unstructured_sparse",
      "second_sparse_ratio", "0.05"},
     {"rule", "lion", "beta2", "0.99", "name", "tensorgrad"},
+    {"rule", "apollo", "rank", "6"},
     {"name", "tensorgrad", "rank", "auto", "memory_budget", "0.3"},
 };
 

@@ -1,6 +1,6 @@
-/* Update rules other than Adam: Lion against scalar code of its formula, on dense and on compressed
- * values; bytes of its state; words; a backend without it. What holds for every rule (exact resume,
- * accumulation, plan) is in test_optim.c, and its state in less in test_optim_stored.c. */
+/* Update rules other than Adam, each against plain code of its formula in double; bytes of their
+ * states; words; a backend without them. What holds for every rule (exact resume, accumulation,
+ * plan) is in test_optim.c, and its state in less in test_optim_stored.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -169,6 +169,290 @@ static void compressed_values_follow_the_formula(void **state) {
     }
 }
 
+/* ---- APOLLO ---- */
+
+enum { ROWS = 5, COLUMNS = NUMEL / ROWS };
+
+static const double EPS = 1e-6;
+
+/* The random matrix of the first updates, as the formula says: entries of variance 1 / rank. */
+static void draw_projection(const rig *r, tg_dtype dtype, int rank, double complex *p) {
+    const bool is_complex = tg_dtype_is_complex(dtype);
+    const tg_rng rng = {.seed = r->optim->slots[0].rounding.seed, .purpose = TG_RNG_RANGE};
+    const double deviation = sqrt(1.0 / (is_complex ? 2 * rank : rank));
+    for (uint64_t i = 0; i < (uint64_t)(ROWS * rank); i++) {
+        const double im = is_complex ? tg_rng_normal(&rng, 2 * i + 1) : 0.0;
+        p[i] = deviation * (tg_rng_normal(&rng, 2 * i) + im * (double complex)I);
+    }
+}
+
+typedef struct apollo_state {
+    double complex p[ROWS * ROWS], m[ROWS * COLUMNS];
+    double v[ROWS * COLUMNS], norm;
+} apollo_state;
+
+/* g becomes the direction of update t. */
+static void apollo(int rank, int t, apollo_state *s, double complex *g) {
+    double old[COLUMNS] = {0}, new[COLUMNS] = {0}, olds = 0.0, news = 0.0, squares = 0.0;
+    for (int k = 0; k < rank * COLUMNS; k++) {
+        const int j = k % COLUMNS;
+        double complex r = 0.0;
+        for (int i = 0; i < ROWS; i++) {
+            r += conj(s->p[i * rank + k / COLUMNS]) * g[i * COLUMNS + j];
+        }
+        s->m[k] = BETA1 * s->m[k] + (1.0 - BETA1) * r;
+        s->v[k] = BETA2 * s->v[k] + (1.0 - BETA2) * creal(r * conj(r));
+        old[j] += creal(r * conj(r));
+        new[j] += pow(cabs(s->m[k]) / (sqrt(s->v[k]) + EPS), 2.0);
+    }
+    for (int j = 0; j < COLUMNS; j++) {
+        olds += old[j];
+        news += new[j];
+    }
+    const double factor =
+        sqrt((double)ROWS / rank) * sqrt(1.0 - pow(BETA2, t)) / (1.0 - pow(BETA1, t));
+    for (int k = 0; k < NUMEL; k++) {
+        const int j = k % COLUMNS;
+        g[k] *= factor * (rank == 1 ? sqrt(news / olds) : sqrt(new[j] / old[j]));
+        squares += creal(g[k] * conj(g[k]));
+    }
+    const double limit = s->norm > 0.0 ? fmin(sqrt(squares), 1.01 * s->norm) : sqrt(squares);
+    for (int k = 0; k < NUMEL; k++) {
+        g[k] *= limit / sqrt(squares);
+    }
+    s->norm = limit;
+}
+
+static void apollo_follows_the_formula(void **state) {
+    (void)state;
+    static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_C64, TG_C128};
+    for (int test = 0; test < 16; test++) {
+        const tg_dtype dtype = dtypes[test % 4];
+        const int rank = test / 4 % 2 == 0 ? 3 : 1;
+        const char *const settings[] = {"rule", "apollo", "rank", rank == 3 ? "0.7" : "1", NULL};
+        const double tolerance = tg_dtype_real(dtype) == TG_F64 ? 1e-12 : 1e-5;
+        double complex w[NUMEL], g[NUMEL];
+        double weight[2 * NUMEL], grad[2 * NUMEL];
+        apollo_state oracle = {0};
+        rig r;
+        begin(&r, test < 8 ? "ref" : "cpu", dtype, settings);
+        create(&r);
+        draw_projection(&r, dtype, rank, oracle.p);
+        draw(dtype, 50, weight);
+        for (int64_t i = 0; i < NUMEL; i++) {
+            w[i] = number(dtype, weight, i);
+        }
+        for (uint32_t step = 0; step < STEPS; step++) {
+            draw(dtype, step, grad);
+            for (int64_t i = 0; i < NUMEL; i++) { /* growing: the limit is met */
+                g[i] = (step + 1.0) * number(dtype, grad, i);
+                tg_store(dtype, grad, i, (tg_scalar){creal(g[i]), cimag(g[i])});
+                g[i] = number(dtype, grad, i);
+            }
+            assert_int_equal(raw_optim_step(r.optim, 0, grad, weight), TG_OK);
+            apollo(rank, (int)step + 1, &oracle, g);
+            for (int64_t i = 0; i < NUMEL; i++) {
+                w[i] = (1.0 - LR * DECAY) * (w[i] - LR * g[i]);
+                expect_near("weight", number(dtype, weight, i), w[i], tolerance);
+            }
+        }
+        end(&r);
+    }
+}
+
+/* Another projection after every gap, and the same one from the same seed. */
+static void apollo_draws_again(void **state) {
+    (void)state;
+    static const char *const gaps[][6] = {{"rule", "apollo", "rank", "2", "update_proj_gap", "1"},
+                                          {"rule", "apollo", "rank", "2", "update_proj_gap", "2"},
+                                          {"rule", "apollo", "rank", "2", "update_proj_gap", "2"}};
+    float weight[3][2 * NUMEL], grad[2 * NUMEL];
+    for (int i = 0; i < 3; i++) {
+        const char *const settings[] = {gaps[i][0], gaps[i][1], gaps[i][2], gaps[i][3],
+                                        gaps[i][4], gaps[i][5], NULL};
+        rig r;
+        begin(&r, "cpu", TG_C64, settings);
+        create(&r);
+        draw(TG_C64, 50, weight[i]);
+        for (uint32_t step = 0; step < 2; step++) {
+            draw(TG_C64, step, grad);
+            assert_int_equal(raw_optim_step(r.optim, 0, grad, weight[i]), TG_OK);
+        }
+        end(&r);
+    }
+    assert_memory_equal(weight[1], weight[2], sizeof weight[1]);
+    assert_memory_not_equal(weight[0], weight[1], sizeof weight[1]);
+}
+
+/* ---- Muon ---- */
+
+enum { MODES = 12 };
+
+/* x (rows, columns) after five Newton-Schulz steps from x / |x|, by X X^H whatever the sizes. */
+static void newton_schulz(int rows, int columns, double complex *x) {
+    double squares = 0.0;
+    for (int i = 0; i < rows * columns; i++) {
+        squares += creal(x[i] * conj(x[i]));
+    }
+    for (int i = 0; i < rows * columns; i++) {
+        x[i] /= sqrt(squares);
+    }
+    for (int pass = 0; pass < 5; pass++) {
+        double complex gram[7 * 7], poly[7 * 7], next[35];
+        for (int i = 0; i < rows * rows; i++) {
+            gram[i] = 0.0;
+            for (int k = 0; k < columns; k++) {
+                gram[i] += x[i / rows * columns + k] * conj(x[i % rows * columns + k]);
+            }
+        }
+        for (int i = 0; i < rows * rows; i++) {
+            poly[i] = -4.7750 * gram[i];
+            for (int k = 0; k < rows; k++) {
+                poly[i] += 2.0315 * gram[i / rows * rows + k] * gram[k * rows + i % rows];
+            }
+        }
+        for (int i = 0; i < rows * columns; i++) {
+            next[i] = 3.4445 * x[i];
+            for (int k = 0; k < rows; k++) {
+                next[i] += poly[i / columns * rows + k] * x[k * columns + i % columns];
+            }
+        }
+        memcpy(x, next, (size_t)(rows * columns) * sizeof *x);
+    }
+}
+
+static void muon_follows_the_formula(void **state) {
+    (void)state;
+    static const tg_dtype dtypes[] = {TG_F32, TG_F64, TG_C64, TG_C128};
+    static const char *const settings[] = {"rule", "muon", NULL};
+    for (int test = 0; test < 16; test++) {
+        const tg_dtype dtype = dtypes[test % 4];
+        const int rows = test / 4 % 2 == 0 ? 5 : 7, columns = 12 - rows; /* wide and tall */
+        const double tolerance = tg_dtype_real(dtype) == TG_F64 ? 1e-11 : 2e-5;
+        double complex m[NUMEL] = {0}, w[NUMEL];
+        double weight[2 * NUMEL], grad[2 * NUMEL];
+        rig r;
+        begin(&r, test < 8 ? "ref" : "cpu", dtype, settings);
+        r.param.shape.dim[0] = rows;
+        r.param.shape.dim[1] = columns;
+        create(&r);
+        draw(dtype, 50, weight);
+        for (int64_t i = 0; i < NUMEL; i++) {
+            w[i] = number(dtype, weight, i);
+        }
+        for (uint32_t step = 0; step < STEPS; step++) {
+            draw(dtype, step, grad);
+            for (int k = 0; k < MODES; k++) {
+                double complex x[35];
+                for (int i = 0; i < 35; i++) {
+                    const double complex g = number(dtype, grad, i * MODES + k);
+                    double complex *moment = &m[i * MODES + k];
+                    *moment = BETA1 * *moment + (1.0 - BETA1) * g;
+                    x[i] = BETA1 * *moment + (1.0 - BETA1) * g;
+                }
+                newton_schulz(rows, columns, x);
+                for (int i = 0; i < 35; i++) {
+                    double complex *at = &w[i * MODES + k];
+                    *at = (1.0 - LR * DECAY) * (*at - LR * 0.2 * sqrt(7.0) * x[i]);
+                }
+            }
+            assert_int_equal(raw_optim_step(r.optim, 0, grad, weight), TG_OK);
+            for (int64_t i = 0; i < NUMEL; i++) {
+                expect_near("weight", number(dtype, weight, i), w[i], tolerance);
+            }
+        }
+        end(&r);
+    }
+}
+
+/* u / (.2 sqrt(max)) of every mode has singular values near 1: its Gram matrix is between .45 and
+ * 1.5 times the identity along random directions. More modes than are worked on together. */
+static void muon_is_nearly_unitary(void **state) {
+    (void)state;
+    enum { SIDE = 3, MANY = 70, ALL = SIDE * SIDE * MANY };
+    static const char *const settings[] = {"rule", "muon", "weight_decay", "0", NULL};
+    float weight[2 * ALL] = {0}, grad[2 * ALL];
+    const tg_rng rng = {.seed = 4, .purpose = TG_RNG_TEST};
+    rig r;
+    begin(&r, "cpu", TG_C64, settings);
+    r.param.shape = (tg_shape){3, {SIDE, SIDE, MANY}};
+    create(&r);
+    for (uint64_t i = 0; i < 2 * (uint64_t)ALL; i++) {
+        grad[i] = (float)tg_rng_normal(&rng, i);
+    }
+    assert_int_equal(raw_optim_step(r.optim, 0, grad, weight), TG_OK);
+    for (int k = 0; k < MANY; k++) {
+        double before = 0.0, after = 0.0;
+        double complex d[SIDE];
+        for (uint64_t i = 0; i < SIDE; i++) {
+            const uint64_t at = 10000 + 2 * (uint64_t)(SIDE * k) + 2 * i;
+            d[i] = tg_rng_normal(&rng, at) + tg_rng_normal(&rng, at + 1) * (double complex)I;
+            before += creal(d[i] * conj(d[i]));
+        }
+        for (int i = 0; i < SIDE; i++) {
+            double complex sum = 0.0;
+            for (int j = 0; j < SIDE; j++) {
+                sum += number(TG_C64, weight, (i * SIDE + j) * MANY + k) * d[j];
+            }
+            after += creal(sum * conj(sum));
+        }
+        const double stretch = after / before / pow(LR * 0.2 * sqrt((double)SIDE), 2.0);
+        if (!(stretch > 0.1 && stretch < 1.5)) {
+            fail_msg("mode %d stretches by %g", k, sqrt(stretch));
+        }
+    }
+    end(&r);
+}
+
+/* ---- what a projection leaves ---- */
+
+/* Twins with and without: they differ by the signs of G - back(project(G)). */
+static void residuals_move_by_their_signs(void **state) {
+    (void)state;
+    static const char *const methods[][8] = {
+        {"name", "tensorgrad", "rule", "adam"},
+        {"name", "tensorgrad", "rule", "adam", "complex_adam", "split"},
+        {"name", "lowrank", "rule", "adam"},
+        {"name", "unstructured", "rule", "lion"},
+    };
+    for (int test = 0; test < 8; test++) {
+        const char *const *method = methods[test % 4];
+        const bool splits = test % 4 == 1;
+        const double keep = 1.0 - LR * DECAY;
+        float plain[2 * NUMEL], both[2 * NUMEL], grad[2 * NUMEL], small[2 * NUMEL];
+        rig without, with;
+        begin(&without, test < 4 ? "ref" : "cpu", TG_C64, method);
+        begin(&with, test < 4 ? "ref" : "cpu", TG_C64, method);
+        assert_int_equal(tg_optim_config_set(with.ctx, &with.group, "residual_scale", "0.25"),
+                         TG_OK);
+        create(&without);
+        create(&with);
+        draw(TG_C64, 50, plain);
+        for (uint32_t step = 0; step < STEPS; step++) {
+            memcpy(both, plain, sizeof both);
+            draw(TG_C64, step, grad);
+            assert_int_equal(raw_optim_step(without.optim, 0, grad, plain), TG_OK);
+            assert_int_equal(raw_optim_step(with.optim, 0, grad, both), TG_OK);
+            tg_projector *p = without.optim->slots[0].projector;
+            const tg_gradient g = {.dtype = TG_C64, .shape = shape, .dense = grad};
+            assert_int_equal(raw_projector_project(p, &g, 1.0, 0.0, small), TG_OK);
+            assert_int_equal(raw_projector_back(p, small, -1.0, 1.0, grad), TG_OK);
+            for (int64_t i = 0; i < NUMEL; i++) {
+                const double complex left = number(TG_C64, grad, i);
+                const bool is_kept = cabs(left) < 1e-5; /* entries of the sparse set */
+                const double complex sign_of =
+                    is_kept  ? 0.0
+                    : splits ? sign(creal(left)) + sign(cimag(left)) * (double complex)I
+                             : left / cabs(left);
+                expect_near(method[1], number(TG_C64, both, i),
+                            number(TG_C64, plain, i) - keep * LR * 0.25 * sign_of, 2e-4);
+            }
+        }
+        end(&without);
+        end(&with);
+    }
+}
+
 static size_t optimizer_bytes(const char *const *settings) {
     rig r;
     size_t bytes[TG_MEM_CATEGORIES];
@@ -187,6 +471,49 @@ static void state_is_one_moment(void **state) {
     static const char *const lion_only[] = {NULL}, *const adam[] = {"rule", "adam", NULL};
     assert_int_equal(optimizer_bytes(lion_only), 8 * NUMEL);
     assert_int_equal(optimizer_bytes(adam), 12 * NUMEL);
+}
+
+/* Of APOLLO: Adam's of `rank` rows and a number, of Muon one moment, of signs none. */
+static void states_of_the_others(void **state) {
+    (void)state;
+    static const char *const apollo_rank[] = {"rule", "apollo", "rank", "2", NULL},
+                             *const mini[] = {"rule", "apollo", "rank", "1", NULL},
+                             *const muon[] = {"rule", "muon", NULL},
+                             *const plain[] = {"rule", "adam", "name", "tensorgrad", NULL},
+                             *const signs[] = {"rule",           "adam", "name", "tensorgrad",
+                                               "residual_scale", "1",    NULL};
+    assert_int_equal(optimizer_bytes(apollo_rank), 12 * 2 * COLUMNS + 4);
+    assert_int_equal(optimizer_bytes(mini), 12 * COLUMNS + 4);
+    assert_int_equal(optimizer_bytes(muon), 8 * NUMEL);
+    assert_int_equal(optimizer_bytes(signs), optimizer_bytes(plain));
+}
+
+/* Settings that have no meaning together. */
+static void combinations_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *settings[8], *words;
+    } cases[] = {
+        {{"rule", "muon", "name", "tensorgrad"}, "opt.rule: muon sees whole weights"},
+        {{"rule", "apollo", "name", "lowrank"}, "opt.rule: apollo sees whole weights"},
+        {{"rule", "apollo", "rank", "[2, 2, 2, 2]"}, "opt.rank: apollo has one"},
+        {{"name", "tensorgrad", "residual_scale", "1", "optimizer_type", "tensorgrad_sum"},
+         "opt.residual_scale: branches side by side"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        rig r;
+        begin(&r, "cpu", TG_C64, cases[i].settings);
+        assert_int_equal(tg_optim_create(r.ctx, &r.setup, &r.optim), TG_E_CONFIG);
+        assert_non_null(strstr(tg_context_error(r.ctx), cases[i].words));
+        end(&r);
+    }
+    static const char *const signs[] = {"name", "tensorgrad", "residual_scale", "1", NULL};
+    rig r;
+    begin(&r, "cpu", TG_C64, signs);
+    r.setup.accumulates = true;
+    assert_int_equal(tg_optim_create(r.ctx, &r.setup, &r.optim), TG_E_CONFIG);
+    assert_non_null(strstr(tg_context_error(r.ctx), "opt.residual_scale: sums of several batches"));
+    end(&r);
 }
 
 /* A state of Adam is none of Lion, and the reverse. */
@@ -225,15 +552,25 @@ static void unknown_rules_are_refused(void **state) {
 /* A device without a kernel says so when the optimizer is planned or made. */
 static void backends_without_it_refuse(void **state) {
     (void)state;
-    static const char *const none[] = {NULL};
-    size_t bytes[TG_MEM_CATEGORIES];
-    rig r;
-    begin(&r, "fake", TG_C64, none);
-    assert_int_equal(tg_optim_plan(r.ctx, &r.setup, bytes), TG_E_UNSUPPORTED);
-    assert_int_equal(tg_optim_create(r.ctx, &r.setup, &r.optim), TG_E_UNSUPPORTED);
-    assert_non_null(strstr(tg_context_error(r.ctx), "backend fake has no way to run lion"));
-    assert_null(r.optim);
-    end(&r);
+    static const struct {
+        const char *settings[8], *words;
+    } cases[] = {
+        {{NULL}, "backend fake has no way to run lion"},
+        {{"rule", "apollo"}, "backend fake has no way to run apollo"},
+        {{"rule", "muon"}, "backend fake has no way to run muon"},
+        {{"rule", "adam", "name", "tensorgrad", "residual_scale", "1"},
+         "opt.residual_scale: backend fake has no"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        size_t bytes[TG_MEM_CATEGORIES];
+        rig r;
+        begin(&r, "fake", TG_C64, cases[i].settings);
+        assert_int_equal(tg_optim_plan(r.ctx, &r.setup, bytes), TG_E_UNSUPPORTED);
+        assert_int_equal(tg_optim_create(r.ctx, &r.setup, &r.optim), TG_E_UNSUPPORTED);
+        assert_non_null(strstr(tg_context_error(r.ctx), cases[i].words));
+        assert_null(r.optim);
+        end(&r);
+    }
 }
 
 int main(void) {
@@ -241,7 +578,14 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dense_values_follow_the_formula),
         cmocka_unit_test(compressed_values_follow_the_formula),
+        cmocka_unit_test(apollo_follows_the_formula),
+        cmocka_unit_test(apollo_draws_again),
+        cmocka_unit_test(muon_follows_the_formula),
+        cmocka_unit_test(muon_is_nearly_unitary),
+        cmocka_unit_test(residuals_move_by_their_signs),
         cmocka_unit_test(state_is_one_moment),
+        cmocka_unit_test(states_of_the_others),
+        cmocka_unit_test(combinations_are_refused),
         cmocka_unit_test(other_states_are_refused),
         cmocka_unit_test(unknown_rules_are_refused),
         cmocka_unit_test(backends_without_it_refuse),

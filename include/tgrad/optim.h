@@ -25,8 +25,10 @@ typedef enum tg_complex_adam {
 
 /* What becomes of the values of a gradient, dense or compressed (docs/optimizers.md). */
 typedef enum tg_update_rule {
-    TG_RULE_ADAM, /* two moments */
-    TG_RULE_LION  /* one moment; the sign of an interpolation of it and the gradient. Host only */
+    TG_RULE_ADAM,   /* two moments */
+    TG_RULE_LION,   /* one moment; the sign of an interpolation of it and the gradient. Host only */
+    TG_RULE_APOLLO, /* the gradient, its columns scaled by Adam on a random projection. Host only */
+    TG_RULE_MUON    /* one moment, made unitary mode by mode. Host only */
 } tg_update_rule;
 
 typedef enum tg_gap_mode {
@@ -79,7 +81,9 @@ typedef struct tg_optim_config {
     int64_t total_steps;              /* total_steps: of the run, for gap schedules */
     tg_refresh_moments moments_on_refresh; /* moments_on_refresh: keep | reset */
     tg_nonfinite_policy nonfinite;         /* nonfinite: skip | error */
-    tg_update_rule rule;                   /* rule: adam | lion */
+    tg_update_rule rule;                   /* rule: adam | lion | apollo | muon */
+    double residual_scale; /* residual_scale: 0; > 0: what a projection leaves of a gradient moves
+                              the weight too, by its signs times this times the rate. Host only */
 } tg_optim_config;
 
 TG_API void tg_optim_config_init(tg_optim_config *config, size_t size);

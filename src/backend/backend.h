@@ -207,7 +207,8 @@ typedef struct tg_adam {
 } tg_adam;
 
 /* Some values of an array whose update is another rule's than Adam's, in double: n reals of g, m
- * and u; of v as many, or half if two share a second moment (is_paired), or none. */
+ * and u; of v as many, or half if two share a second moment (is_paired); no m or v if the call has
+ * none. */
 typedef struct tg_rule_arrays {
     int64_t n;
     bool is_paired; /* complex values, not by parts */
@@ -394,7 +395,7 @@ struct tg_backend_ops {
     /* The same one after the other, to the bit; no two write the same memory or have one guard. */
     tg_status (*adam_many)(tg_backend *be, int count, const tg_adam *ops);
     /* As adam with the moments and direction of a kernel, which runs on the host: a backend that
-     * computes elsewhere has no such slot. v may be NULL. */
+     * computes elsewhere has no such slot. m and v may be NULL. */
     tg_status (*rule_step)(tg_backend *be, const tg_adam *op, tg_rule_kernel kernel);
 
     /* -- neural operators, dtypes f32 and f64 (box_copy: every float dtype; planes_* and act_*: the

@@ -80,18 +80,24 @@ void tg_rule_block(const tg_adam *op, tg_rule_kernel kernel, int64_t first, int6
     const bool is_paired = width == 2 && !op->split;
     const int64_t v_width = is_paired ? 1 : width;
     load_gradient(op, first, n, width, g);
-    load_moment(op, false, width * first, width * n, m);
+    if (op->m) {
+        load_moment(op, false, width * first, width * n, m);
+    }
     if (op->v) {
         load_moment(op, true, v_width * first, v_width * n, v);
     }
-    kernel(
-        op,
-        &(tg_rule_arrays){
-            .n = width * n, .is_paired = is_paired, .g = g, .m = m, .v = op->v ? v : NULL, .u = u});
+    kernel(op, &(tg_rule_arrays){.n = width * n,
+                                 .is_paired = is_paired,
+                                 .g = g,
+                                 .m = op->m ? m : NULL,
+                                 .v = op->v ? v : NULL,
+                                 .u = u});
     for (int64_t k = 0; k < n; k++) {
         use(op, first + k, (tg_scalar){u[width * k], width == 2 ? u[2 * k + 1] : 0.0});
     }
-    store_moment(op, false, width * first, width * n, m);
+    if (op->m) {
+        store_moment(op, false, width * first, width * n, m);
+    }
     if (op->v) {
         store_moment(op, true, v_width * first, v_width * n, v);
     }

@@ -4,32 +4,50 @@
 _Static_assert((int)TG_STATES_HALF == TG_STATE_BF16 && (int)TG_STATES_8BIT == TG_STATE_8BIT,
                "tg_state_precision has the order of state_formats.def");
 
-tg_moments tg_moments_plan_part(const tg_optim_config *config, tg_dtype dtype, int64_t entries,
-                                int64_t count) {
+static tg_moments plan(const tg_optim_config *config, const tg_rule *rule, tg_dtype dtype,
+                       int64_t entries, int64_t count) {
     const tg_state_form asked = (tg_state_form)config->state_precision;
-    tg_moments moments = {.rule = tg_rules[config->rule],
+    tg_moments moments = {.rule = rule,
                           .form = entries >= tg_state_codecs[asked]->least ? asked : TG_STATE_FULL,
                           .real = tg_dtype_real(dtype)};
     for (int i = 0; i < moments.rule->states; i++) {
-        const bool shares =
-            moments.rule->state[i].is_square && config->complex_adam == TG_ADAM_MODULUS;
-        moments.at[i].reals = tg_dtype_is_complex(dtype) && !shares ? 2 * count : count;
+        const bool shares = rule->state[i].is_square && config->complex_adam == TG_ADAM_MODULUS;
+        moments.at[i].reals = rule->state[i].is_single                ? 1
+                              : tg_dtype_is_complex(dtype) && !shares ? 2 * count
+                                                                      : count;
     }
     return moments;
+}
+
+tg_moments tg_moments_plan_part(const tg_optim_config *config, tg_dtype dtype, int64_t entries,
+                                int64_t count) {
+    return plan(config, tg_rules[config->rule], dtype, entries, count);
 }
 
 tg_moments tg_moments_plan(const tg_optim_config *config, tg_dtype dtype, int64_t count) {
     return tg_moments_plan_part(config, dtype, count, count);
 }
 
+tg_moments tg_moments_plan_dense(const tg_optim_config *config, tg_dtype dtype,
+                                 const tg_shape *shape) {
+    const int64_t count = tg_rule_values(config, shape);
+    return plan(config, tg_rule_of(config, shape), dtype, count, count);
+}
+
+const tg_state_codec *tg_moment_codec(const tg_moments *moments, int i) {
+    return moments->rule->state[i].is_single ? tg_state_codecs[TG_STATE_FULL]
+                                             : tg_moments_codec(moments);
+}
+
 /* Whole floats, so that zeros are zeros of f32. */
 size_t tg_moment_bytes(const tg_moments *moments, int i) {
-    const tg_state_codec *codec = tg_moments_codec(moments);
+    const tg_state_codec *codec = tg_moment_codec(moments, i);
     return (tg_state_bytes(codec, moments->real, moments->at[i].reals) + 3) / 4 * 4;
 }
 
 size_t tg_moment_scale_bytes(const tg_moments *moments, int i) {
-    return (size_t)tg_state_scales(tg_moments_codec(moments), moments->at[i].reals) * sizeof(float);
+    return (size_t)tg_state_scales(tg_moment_codec(moments, i), moments->at[i].reals) *
+           sizeof(float);
 }
 
 size_t tg_moments_bytes(const tg_moments *moments) {

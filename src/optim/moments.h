@@ -28,6 +28,10 @@ size_t tg_moments_bytes(const tg_moments *moments);
 tg_moments tg_moments_plan_part(const tg_optim_config *config, tg_dtype dtype, int64_t entries,
                                 int64_t count);
 
+/* The same of a dense parameter, whose rule may depend on its shape. */
+tg_moments tg_moments_plan_dense(const tg_optim_config *config, tg_dtype dtype,
+                                 const tg_shape *shape);
+
 /* Bytes of tensor i of planned moments, and of its scales (0: the codec has none). */
 size_t tg_moment_bytes(const tg_moments *moments, int i);
 size_t tg_moment_scale_bytes(const tg_moments *moments, int i);
@@ -39,6 +43,9 @@ double tg_moments_per_value(const tg_optim_config *config, tg_dtype dtype, int64
 TG_NODISCARD tg_status tg_moments_create(tg_backend *be, tg_moments *moments);
 TG_NODISCARD tg_status tg_moments_clear(tg_backend *be, const tg_moments *moments);
 void tg_moments_release(tg_backend *be, tg_moments *moments);
+
+/* Of tensor i: that of all, unless it is one real alone. */
+const tg_state_codec *tg_moment_codec(const tg_moments *moments, int i);
 
 static inline const tg_state_codec *tg_moments_codec(const tg_moments *moments) {
     return tg_state_codecs[moments->form];

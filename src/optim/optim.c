@@ -51,13 +51,25 @@ static tg_status check_param(tg_context *ctx, const tg_optim_setup *setup, int i
     return TG_OK;
 }
 
-static tg_status check_rule(tg_context *ctx, const tg_optim_config *config) {
+static tg_status check_rule(tg_context *ctx, const tg_optim_config *config, bool accumulates) {
     tg_backend *be = NULL;
     tg_status status = tg_backend_get(ctx, &be);
     if (status == TG_OK && !tg_rules[config->rule]->runs_on(be->ops)) {
         status = tg_fail(ctx, TG_E_UNSUPPORTED,
                          "opt.rule: backend %s has no way to run %s; take adam, or another backend",
                          be->ops->name, tg_rule_name(tg_rules[config->rule]));
+    }
+    if (status == TG_OK && config->residual_scale > 0.0 && accumulates && config->is_projected) {
+        status = tg_fail(ctx, TG_E_CONFIG,
+                         "opt.residual_scale: sums of several batches or processes are kept "
+                         "compressed, without what a projection leaves; take 0, or one batch per "
+                         "update on one process");
+    }
+    if (status == TG_OK && config->residual_scale > 0.0 && !be->ops->rule_step) {
+        status = tg_fail(ctx, TG_E_UNSUPPORTED,
+                         "opt.residual_scale: backend %s has no sign update of a residual; take 0, "
+                         "or another backend",
+                         be->ops->name);
     }
     return status;
 }
@@ -98,7 +110,7 @@ static tg_status check_setup(tg_context *ctx, const tg_optim_setup *setup) {
     tg_status status = TG_OK;
     for (int i = 0; i < setup->group_count; i++) {
         TG_TRY(tg_optim_config_check(ctx, &setup->groups[i]));
-        TG_TRY(check_rule(ctx, &setup->groups[i]));
+        TG_TRY(check_rule(ctx, &setup->groups[i], setup->accumulates));
     }
     for (int i = 0; i < setup->param_count; i++) {
         TG_TRY(check_param(ctx, setup, i));
@@ -155,7 +167,8 @@ static tg_status check_bytes(tg_context *ctx, const tg_optim_setup *setup) {
         TG_TRY(tg_auto_rank_plan(ctx, setup, param->group, &pool));
         TG_TRY(plan_slot(ctx, setup, &pool, i, &plan));
         asked = (int)config->state_precision;
-        const int64_t judged = plan.is_auto ? tg_shape_numel(&param->shape) : plan.count;
+        const int64_t judged =
+            plan.is_auto || !plan.is_projected ? tg_rule_values(config, &param->shape) : plan.count;
         used = used || judged >= least;
     }
     if (asked != TG_STATE_FULL && !used) {
@@ -175,8 +188,22 @@ static bool can_be_factored(const tg_shape *shape) {
 }
 
 tg_moments tg_slot_plan_moments(const tg_optim *optim, const tg_slot *slot) {
-    return tg_moments_plan_part(&optim->groups[slot->group], slot->dtype,
-                                slot->ranked ? slot->numel : slot->count, slot->count);
+    const tg_optim_config *config = &optim->groups[slot->group];
+    return slot->projector
+               ? tg_moments_plan_part(config, slot->dtype, slot->ranked ? slot->numel : slot->count,
+                                      slot->count)
+               : tg_moments_plan_dense(config, slot->dtype, &slot->shape);
+}
+
+/* Scratch of the rule of a dense parameter. */
+static void reserve_for_rule(tg_workspace *workspace, const tg_optim_config *config, tg_dtype dtype,
+                             const tg_shape *shape) {
+    const tg_rule *rule = tg_rule_of(config, shape);
+    if (rule->work) {
+        const size_t bytes =
+            rule->work(&(tg_whole){.config = config, .dtype = dtype, .shape = *shape});
+        tg_workspace_reserve(workspace, bytes, bytes, 0);
+    }
 }
 
 /* Bytes of one entry of the dense gradient that is formed from factors. */
@@ -185,10 +212,15 @@ static size_t formed_size(const tg_optim_setup *setup, tg_dtype dtype) {
     return tg_dtype_size(tg_stored(dtype, store));
 }
 
-/* Moments of so many values, and their sums where gradients are accumulated. */
-static void add_state(size_t *bytes, const tg_optim_setup *setup, int group, tg_dtype dtype,
-                      int64_t count) {
-    const tg_moments moments = tg_moments_plan(&setup->groups[group], dtype, count);
+/* Moments of its values, and their sums where gradients are accumulated. */
+static void add_state(size_t *bytes, const tg_optim_setup *setup, const tg_optim_param *param,
+                      const slot_plan *plan) {
+    const tg_optim_config *config = &setup->groups[param->group];
+    const tg_dtype dtype = tg_dtype_wide(param->dtype);
+    const int64_t count = plan->is_auto ? 0 : plan->count;
+    const tg_moments moments = plan->is_projected
+                                   ? tg_moments_plan(config, dtype, count)
+                                   : tg_moments_plan_dense(config, dtype, &param->shape);
     bytes[TG_MEM_OPTIMIZER] += tg_moments_bytes(&moments);
     bytes[TG_MEM_GRADIENTS] += setup->accumulates ? (size_t)count * tg_dtype_size(dtype) : 0;
 }
@@ -199,10 +231,19 @@ static size_t small_offset(const tg_workspace *workspace) {
     return (workspace->step_bytes + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT;
 }
 
-static void add_small(tg_workspace *workspace, size_t small) {
+static void add_small(tg_workspace *workspace, size_t small, size_t residual) {
     if (small > 0) {
-        tg_workspace_reserve(workspace, small_offset(workspace) + small, 0, 0);
+        tg_workspace_reserve(workspace, small_offset(workspace) + small + residual, 0, 0);
     }
+}
+
+/* Bytes of a projected parameter's compressed values, and of what they leave if that is used. */
+static void raise_small(const tg_optim_config *config, tg_dtype dtype, int64_t count, int64_t numel,
+                        size_t *small, size_t *residual) {
+    const size_t values = (size_t)count * tg_dtype_size(dtype);
+    const size_t whole = config->residual_scale > 0.0 ? (size_t)numel * tg_dtype_size(dtype) : 0;
+    *small = tg_max_size(*small, (values + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT);
+    *residual = tg_max_size(*residual, whole);
 }
 
 /* An update that refreshes: what decompositions take while they run, beside the dense sums that are
@@ -223,7 +264,7 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_op
                              tg_workspace *scratch, size_t *dense) {
     tg_status status = TG_OK;
     tg_rank_pool pool = {0};
-    size_t sums = 0, small = 0;
+    size_t sums = 0, small = 0, residual = 0;
     for (int i = setup->param_count - 1; i >= 0; i--) { /* sums are used up from the first on */
         const tg_optim_param *param = &setup->params[i];
         const tg_dtype dtype = tg_dtype_wide(param->dtype);
@@ -231,23 +272,26 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_op
         slot_plan plan;
         TG_TRY(tg_auto_rank_plan(ctx, setup, param->group, &pool));
         TG_TRY(plan_slot(ctx, setup, &pool, i, &plan));
-        add_state(out->bytes, setup, param->group, dtype, plan.is_auto ? 0 : plan.count);
+        add_state(out->bytes, setup, param, &plan);
         out->bytes[TG_MEM_FACTORS] += plan.is_auto ? 0 : plan.projector.factors;
         out->bytes[TG_MEM_INDICES] += plan.projector.indices;
         out->ranked += plan.is_auto ? plan.projector.indices : 0;
         if (plan.is_projected) {
-            small = tg_max_size(small, (size_t)plan.count * tg_dtype_size(dtype));
+            raise_small(&setup->groups[param->group], dtype, plan.count, (int64_t)entries, &small,
+                        &residual);
             tg_workspace_reserve(scratch, plan.projector.workspace, plan.projector.step_workspace,
                                  plan.projector.host_workspace);
             sums += entries * tg_dtype_size(dtype);
             add_refresh(out, setup, sums, &plan.projector);
+        } else {
+            reserve_for_rule(scratch, &setup->groups[param->group], dtype, &param->shape);
         }
         if (can_be_factored(&param->shape)) {
             *dense = tg_max_size(*dense, entries * formed_size(setup, dtype));
         }
     }
-    out->step_work = small > 0 ? small_offset(scratch) + small : 0;
-    add_small(scratch, small);
+    out->step_work = small_offset(scratch) + small + residual;
+    add_small(scratch, small, residual);
 fail:
     return status;
 }
@@ -341,7 +385,10 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
     if (plan.is_auto) { /* its state lies in the pool */
         return TG_OK;
     }
-    slot->moments = tg_moments_plan(config, slot->dtype, slot->count);
+    slot->moments = tg_slot_plan_moments(optim, slot);
+    if (!slot->projector) {
+        reserve_for_rule(&optim->workspace, config, slot->dtype, &slot->shape);
+    }
     TG_TRY(tg_moments_create(optim->be, &slot->moments));
     if (setup->accumulates) {
         const size_t values = (size_t)slot->count * tg_dtype_size(slot->dtype);
@@ -354,21 +401,24 @@ fail:
 /* What the parameters share: scratch, the compressed values being updated, one dense gradient. */
 static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup) {
     tg_status status = TG_OK;
-    size_t small = 0, dense = 0;
+    size_t small = 0, residual = 0, dense = 0;
     for (int i = 0; i < optim->slot_count; i++) {
         const tg_slot *slot = &optim->slots[i];
-        const size_t values = (size_t)slot->max_count * tg_dtype_size(slot->dtype);
         const size_t whole = (size_t)slot->numel * formed_size(setup, slot->dtype);
-        small = slot->projector && values > small ? values : small;
+        if (slot->projector) {
+            raise_small(&optim->groups[slot->group], slot->dtype, slot->max_count, slot->numel,
+                        &small, &residual);
+        }
         dense = can_be_factored(&slot->shape) && whole > dense ? whole : dense;
     }
-    add_small(&optim->workspace, small);
+    add_small(&optim->workspace, small, residual);
+    optim->residual_offset = small;
     optim->needs = (tg_shared_workspace){.work_bytes = optim->workspace.bytes,
                                          .dense_bytes = setup->takes_factored ? dense : 0};
     if (setup->shares_workspace) {
-        return small > 0 ? tg_workspace_allocate_host(&optim->workspace) : TG_OK;
+        return optim->workspace.bytes > 0 ? tg_workspace_allocate_host(&optim->workspace) : TG_OK;
     }
-    if (small > 0) {
+    if (optim->workspace.bytes > 0) {
         TG_TRY(tg_workspace_allocate(&optim->workspace));
         optim->small = (char *)optim->workspace.memory + small_offset(&optim->workspace);
     }

@@ -69,17 +69,21 @@ void tg_state_set_counters(tg_slot *slot, const int64_t counters[TG_STATE_COUNTE
 /* The moments: values, then scales. */
 static tg_status list_moments(const tg_optim *optim, const tg_slot *slot, tg_state_part **at) {
     const tg_moments plan = tg_slot_plan_moments(optim, slot); /* new ranks: not placed yet */
-    const tg_state_codec *codec = tg_moments_codec(&plan);
-    const bool packed = codec->stored == TG_U8;
-    const tg_dtype real = codec->bits > 0 ? codec->stored : plan.real;
     const int states = plan.rule->states;
     tg_status status = TG_OK;
-    for (int i = 0; i < (codec->block > 0 ? 2 * states : states); i++) {
+    for (int i = 0; i < 2 * states; i++) {
         const tg_rule_state *state = &plan.rule->state[i % states];
+        const tg_state_codec *codec = tg_moment_codec(&plan, i % states);
+        const bool packed = codec->stored == TG_U8;
+        const tg_dtype real = codec->bits > 0 ? codec->stored : plan.real;
         const tg_moment *moment = &slot->moments.at[i % states];
         const int64_t reals = plan.at[i % states].reals;
         const bool scales = i >= states;
-        const bool pairs = !state->is_square && !packed && tg_dtype_is_complex(slot->dtype);
+        const bool pairs =
+            !state->is_square && !state->is_single && !packed && tg_dtype_is_complex(slot->dtype);
+        if (scales && codec->block == 0) {
+            continue;
+        }
         const int64_t count = scales   ? tg_state_scales(codec, reals)
                               : packed ? (int64_t)tg_state_bytes(codec, plan.real, reals)
                               : pairs  ? reals / 2

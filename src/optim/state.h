@@ -8,7 +8,11 @@
 /* No counter of a file may be larger: sums of them, and steps beyond them, do not overflow. */
 #define TG_STATE_MOST (INT64_C(1) << 48)
 
-enum { TG_STATE_NAME = 512, TG_STATE_COUNTERS = 7, TG_STATE_PARTS = 4 + 2 * TG_MAX_NDIM };
+enum {
+    TG_STATE_NAME = 512,
+    TG_STATE_COUNTERS = 7,
+    TG_STATE_PARTS = 2 * TG_RULE_STATES + 2 * TG_MAX_NDIM
+};
 
 /* One array of the state, where it lives and what it must look like in a file. */
 typedef struct tg_state_part {

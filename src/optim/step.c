@@ -158,7 +158,8 @@ tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_update *call) 
     } else {
         adam.weight = call->weight;
     }
-    if (optim->batch && call->rule_counts) { /* nobody waits for it */
+    const tg_rule *rule = slot->moments.rule;
+    if (optim->batch && call->rule_counts && !rule->step_whole) { /* nobody waits for it */
         return add_to_batch(optim, slot, &adam);
     }
     tg_status status = run_batch(optim);
@@ -166,7 +167,18 @@ tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_update *call) 
         return status;
     }
     const double start = read_clock(optim, optim->times_parts);
-    status = slot->moments.rule->step(optim->be, 1, &adam);
+    if (rule->step_whole) {
+        const tg_whole whole = {.config = config,
+                                .dtype = slot->dtype,
+                                .shape = slot->shape,
+                                .step = slot->step,
+                                .t = slot->moment_step + 1,
+                                .single = slot->moments.at[2].memory,
+                                .work = optim->workspace.memory};
+        status = rule->step_whole(optim->be, &whole, &adam);
+    } else {
+        status = rule->step(optim->be, 1, &adam);
+    }
     const double middle = read_clock(optim, optim->times_parts);
     optim->times.adam += middle - start;
     if (status == TG_OK && slot->projector) {
@@ -210,12 +222,59 @@ fail:
     return status;
 }
 
+/* ---- what the projection leaves, by its signs ---- */
+
+static bool uses_residual(const tg_optim *optim, const tg_slot *slot) {
+    return slot->projector && optim->groups[slot->group].residual_scale > 0.0;
+}
+
+/* residual = G - back(project(G)), the latter in optim->small. */
+static tg_status form_residual(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
+                               void *residual) {
+    const tg_backend_ops *ops = optim->be->ops;
+    tg_status status = TG_OK;
+    TG_TRY(ops->convert(optim->be, slot->numel, gradient->dtype, gradient->dense, slot->dtype,
+                        residual));
+    TG_TRY(tg_projector_subtract(slot->projector, optim->small, residual));
+fail:
+    return status;
+}
+
+/* w <- w - (1 - lr wd) lr residual_scale sign(residual), behind the update that has decayed it. */
+static tg_status follow_residual(tg_optim *optim, const tg_slot *slot, const tg_rates *rates,
+                                 const void *residual, void *weight) {
+    const tg_optim_config *config = &optim->groups[slot->group];
+    tg_rng rounding = slot->rounding;
+    rounding.seed = ~rounding.seed; /* other random bits than those of the update */
+    rounding.step = rates->step;
+    const tg_adam signs = {.dtype = slot->dtype,
+                           .n = slot->numel,
+                           .split = config->complex_adam == TG_ADAM_SPLIT,
+                           .grad = residual,
+                           .scale = 1.0,
+                           .weight = weight,
+                           .alpha = -rates->beta * config->learning_rate * config->residual_scale,
+                           .beta = 1.0,
+                           .weight_store = slot->weight_store,
+                           .rounding = &rounding};
+    return tg_rule_step_by_signs(optim->be, &signs);
+}
+
 tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
                                      bool refreshes, bool measures, tg_update *call) {
     tg_status status = TG_OK;
     TG_TRY(tg_slot_refresh_and_project(optim, slot, gradient, refreshes, measures, optim->small));
+    void *residual = NULL;
+    if (uses_residual(optim, slot)) {
+        residual = (char *)optim->small + optim->residual_offset;
+        TG_TRY(form_residual(optim, slot, gradient, residual));
+    }
     call->values = optim->small;
+    const tg_rates rates = plain_rates(optim, slot); /* before the step is counted */
     TG_TRY(tg_slot_update(optim, slot, call));
+    if (residual) {
+        TG_TRY(follow_residual(optim, slot, &rates, residual, call->weight));
+    }
 fail:
     return status;
 }
@@ -245,7 +304,8 @@ static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradien
     }
     optim->times.check += read_clock(optim, optim->times_parts) - start;
     tg_gradient ready = *gradient;
-    if (!slot->projector || is_due || measures || !tg_projector_takes_factored(slot->projector)) {
+    if (!slot->projector || is_due || measures || uses_residual(optim, slot) ||
+        !tg_projector_takes_factored(slot->projector)) {
         TG_TRY(tg_slot_form(optim, slot, gradient, &ready));
     }
     if (!slot->projector) {

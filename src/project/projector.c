@@ -489,6 +489,11 @@ tg_status tg_projector_back_by(tg_projector *p, const void *small, const tg_back
     return status == TG_OK ? weighted_back(p, small, weights_of(p), back, out) : status;
 }
 
+tg_status tg_projector_subtract(tg_projector *p, const void *small, void *out) {
+    return weighted_back(p, small, (back_weights){p->low_rank ? 1.0 : 0.0, 1.0},
+                         &(tg_back){.alpha = -1.0, .beta = 1.0}, out);
+}
+
 double tg_projector_rate(const tg_projector *p, double alpha) {
     return expand_alpha(weights_of(p), alpha);
 }
@@ -518,8 +523,7 @@ tg_status tg_projector_residual(tg_projector *p, const tg_tensor *gradient, cons
         .dtype = p->dtype, .shape = p->shape, .dense = gradient->data, .place = gradient->place};
     TG_TRY(tg_projector_project_into(p, &dense, 1.0, 0.0, small->data));
     TG_TRY(p->be->ops->copy(p->be, out->data, gradient->data, tg_tensor_bytes(gradient)));
-    TG_TRY(weighted_back(p, small->data, (back_weights){p->low_rank ? 1.0 : 0.0, 1.0},
-                         &(tg_back){.alpha = -1.0, .beta = 1.0}, out->data));
+    TG_TRY(tg_projector_subtract(p, small->data, out->data));
 fail:
     return status;
 }

@@ -55,6 +55,9 @@ typedef struct tg_back {
 TG_NODISCARD tg_status tg_projector_back_by(tg_projector *p, const void *small, const tg_back *back,
                                             void *out);
 
+/* out (numel) <- out - back(small), every branch with weight 1. */
+TG_NODISCARD tg_status tg_projector_subtract(tg_projector *p, const void *small, void *out);
+
 /* What stands in the rates for alpha. */
 double tg_projector_rate(const tg_projector *p, double alpha);
 

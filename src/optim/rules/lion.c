@@ -2,8 +2,6 @@
  *     c = b1 m + (1 - b1) g,  u = sign(c),  m <- b2 m + (1 - b2) g
  * The sign of a complex c is its phase c / |c|, or with complex_adam: split that of each part; the
  * sign of 0 is 0. */
-#include <math.h>
-
 #include "optim/rules/rules.h"
 
 static double correction(const tg_optim_config *config, int64_t t) {
@@ -16,19 +14,12 @@ static bool runs_on(const tg_backend_ops *ops) {
     return ops->rule_step != NULL;
 }
 
-/* An entry is `parts` reals that share their modulus. */
 static void move(const tg_adam *op, const tg_rule_arrays *a) {
-    const int parts = a->is_paired ? 2 : 1;
-    for (int64_t i = 0; i < a->n; i += parts) {
-        for (int64_t j = i; j < i + parts; j++) {
-            a->u[j] = op->beta1 * a->m[j] + (1.0 - op->beta1) * a->g[j];
-            a->m[j] = op->beta2 * a->m[j] + (1.0 - op->beta2) * a->g[j];
-        }
-        const double modulus = parts == 2 ? hypot(a->u[i], a->u[i + 1]) : fabs(a->u[i]);
-        for (int64_t j = i; j < i + parts; j++) {
-            a->u[j] = modulus > 0.0 ? a->u[j] / modulus : 0.0;
-        }
+    for (int64_t i = 0; i < a->n; i++) {
+        a->u[i] = op->beta1 * a->m[i] + (1.0 - op->beta1) * a->g[i];
+        a->m[i] = op->beta2 * a->m[i] + (1.0 - op->beta2) * a->g[i];
     }
+    tg_rule_take_signs(a);
 }
 
 static tg_status step(tg_backend *be, int count, const tg_adam *ops) {

@@ -12,7 +12,7 @@
 #include "base/setting.h"
 #include "tgrad/optim.h"
 
-enum { TG_RULE_STATES = 2 }; /* at most: a tg_adam has room for as many */
+enum { TG_RULE_STATES = 3 }; /* at most */
 
 /* A tensor that a rule keeps, a number for every value. All start at 0, and so they do after a
  * refresh with moments_on_refresh: reset. */
@@ -21,7 +21,19 @@ typedef struct tg_rule_state {
     /* Of squares: never negative, one real for a complex value (two with complex_adam: split), and
      * coordinates that automatic ranks add start as large as their neighbours, not at 0. */
     bool is_square;
+    bool is_single; /* one real for the whole parameter, kept as it is */
 } tg_rule_state;
+
+/* A parameter whose rule needs more of it than one value after the other. */
+typedef struct tg_whole {
+    const tg_optim_config *config;
+    tg_dtype dtype;
+    tg_shape shape;
+    int64_t step; /* updates before this one */
+    int64_t t;    /* updates in the states, with this one */
+    void *single; /* the state that is one real, or NULL */
+    void *work;   /* scratch of `work` bytes */
+} tg_whole;
 
 typedef struct tg_rule {
     int states;
@@ -32,11 +44,33 @@ typedef struct tg_rule {
     bool (*runs_on)(const tg_backend_ops *ops);
     /* Some updates, each of its own arrays. */
     tg_status (*step)(tg_backend *be, int count, const tg_adam *ops);
+
+    /* Rules of whole weights have these instead of step: how many values have states, bytes of
+     * scratch, and the update, with m and v of those values and grad and weight of all. They take
+     * weights that have rows and columns; other parameters of the group go by Adam. */
+    int64_t (*values)(const tg_optim_config *config, const tg_shape *shape);
+    size_t (*work)(const tg_whole *whole);
+    tg_status (*step_whole)(tg_backend *be, const tg_whole *whole, const tg_adam *op);
 } tg_rule;
+
+/* The rule of a dense parameter. */
+const tg_rule *tg_rule_of(const tg_optim_config *config, const tg_shape *shape);
+/* The values that have states: of a rule of whole weights its own number, otherwise all. */
+int64_t tg_rule_values(const tg_optim_config *config, const tg_shape *shape);
 
 #define TG_RULE(id, word, rule) extern const tg_rule rule;
 #include "optim/rules.def"
 #undef TG_RULE
+
+/* The gradient in the precision of the arithmetic and scaled, and what becomes of a direction: the
+ * ends of a rule of whole weights. */
+TG_NODISCARD tg_status tg_rule_read_gradient(tg_backend *be, const tg_adam *op, void *out);
+TG_NODISCARD tg_status tg_rule_use_direction(tg_backend *be, const tg_adam *op, void *direction);
+
+/* u <- its sign: of a complex value u / |u|, by parts of each of the two; that of 0 is 0. */
+void tg_rule_take_signs(const tg_rule_arrays *a);
+/* An update without a state, by the signs of the gradient. */
+TG_NODISCARD tg_status tg_rule_step_by_signs(tg_backend *be, const tg_adam *op);
 
 /* By tg_update_rule, and the words of opt.rule. */
 extern const tg_rule *const tg_rules[];
