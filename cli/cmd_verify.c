@@ -19,10 +19,8 @@ static const struct {
     const char *name;
     int (*verify)(verify_run *run);
 } kinds[] = {
-    {"fno", verify_fno},
-    {"tfno", verify_fno},
-    {"optim", verify_optim},
-    {"tucker", verify_tucker},
+    {"fno", verify_fno},     {"tfno", verify_fno},      {"gno", verify_gno},
+    {"optim", verify_optim}, {"tucker", verify_tucker},
 };
 
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
@@ -163,8 +161,8 @@ static int run(const cli_call *call) {
         verify = strcmp(kinds[i].name, kind) == 0 ? kinds[i].verify : verify;
     }
     if (!verify) {
-        return cli_usage("verify", "'%s' is not a kind of golden file (fno, tfno, optim, tucker)",
-                         kind);
+        return cli_usage("verify",
+                         "'%s' is not a kind of golden file (fno, tfno, gno, optim, tucker)", kind);
     }
     verify_run work = {.path = call->args.item[1]};
     tg_archive *golden = NULL;

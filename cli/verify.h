@@ -42,8 +42,18 @@ json_t *verify_metadata(const verify_run *run, const char *key);
 /* A JSON scalar or list as the text that the settings take; to be freed by the caller. */
 char *verify_value_text(const json_t *value);
 
+/* Files of points have channels last. The golden tensor of that name as (samples, channels,
+ * points), to be destroyed; and such a tensor compared with one, and given to what was computed.
+ * Failures without a sentence of the context come after a message. */
+TG_NODISCARD tg_status verify_channels_first(verify_run *run, const char *name, tg_tensor *out);
+TG_NODISCARD tg_status verify_channels_last(verify_run *run, const char *name,
+                                            const tg_tensor *tensor);
+/* The code of a status, after the sentence of the context if it has one. */
+int verify_code(const verify_run *run, tg_status status);
+
 /* The kinds: recompute, add tensors and checks; CLI_OK unless something could not be done. */
 int verify_fno(verify_run *run);
+int verify_gno(verify_run *run);
 int verify_optim(verify_run *run);
 int verify_tucker(verify_run *run);
 

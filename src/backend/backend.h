@@ -13,6 +13,7 @@
 #include <stdbool.h>
 
 #include "backend/flow.h"
+#include "backend/gno.h"
 #include "backend/nn.h"
 #include "base/context.h"
 #include "base/memory.h"
@@ -432,6 +433,11 @@ struct tg_backend_ops {
     tg_status (*norm_backward)(tg_backend *be, const tg_norm *op);
     tg_status (*spectral_contract)(tg_backend *be, const tg_spectral *op);
     tg_status (*loss)(tg_backend *be, const tg_loss_op *op);
+    /* Graph kernels, see backend/gno.h; a backend without them has none of the three. Bytes from
+     * the sizes alone. */
+    size_t (*gno_workspace)(tg_backend *be, const tg_gno *op, bool backward);
+    tg_status (*gno_forward)(tg_backend *be, const tg_gno *op);
+    tg_status (*gno_backward)(tg_backend *be, const tg_gno *op);
 
     /* -- flow in two dimensions, f64; see backend/flow.h. No array may be another one's -- */
     /* velocity (flows, 2, 2K + 1, K + 1) complex: i q2 w / q^2 and -i q1 w / q^2, 0 at q = 0. */

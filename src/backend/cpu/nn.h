@@ -43,5 +43,6 @@ void cpu_fill_nn_mlp(tg_backend_ops *ops);
 void cpu_fill_nn_norm(tg_backend_ops *ops);
 void cpu_fill_nn_spectral(tg_backend_ops *ops);
 void cpu_fill_nn_loss(tg_backend_ops *ops);
+void cpu_fill_nn_gno(tg_backend_ops *ops);
 
 #endif

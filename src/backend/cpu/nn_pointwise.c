@@ -261,4 +261,5 @@ void cpu_fill_nn(tg_backend_ops *ops) {
     cpu_fill_nn_norm(ops);
     cpu_fill_nn_spectral(ops);
     cpu_fill_nn_loss(ops);
+    cpu_fill_nn_gno(ops);
 }

@@ -136,4 +136,5 @@ void ref_fill_nn(tg_backend_ops *ops) {
     ref_fill_nn_layers(ops);
     ref_fill_nn_spectral(ops);
     ref_fill_nn_loss(ops);
+    ref_fill_nn_gno(ops);
 }

@@ -22,5 +22,6 @@ double ref_act_slope(tg_act act, double x); /* its derivative */
 void ref_fill_nn_layers(tg_backend_ops *ops);
 void ref_fill_nn_spectral(tg_backend_ops *ops);
 void ref_fill_nn_loss(tg_backend_ops *ops);
+void ref_fill_nn_gno(tg_backend_ops *ops);
 
 #endif

@@ -1,0 +1,233 @@
+/* Graph kernels: settings, sizes and the formulas that all backends share. */
+#include "backend/gno.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/setting.h"
+#include "base/sized.h"
+
+#define PI 3.14159265358979323846
+
+/* ---- settings ---- */
+
+static const tg_choice transforms[] = {{"linear", TG_GNO_LINEAR},
+                                       {"linear_kernelonly", TG_GNO_LINEAR_KERNELONLY},
+                                       {"nonlinear", TG_GNO_NONLINEAR},
+                                       {"nonlinear_kernelonly", TG_GNO_NONLINEAR_KERNELONLY},
+                                       {NULL, 0}};
+static const tg_choice reductions[] = {{"mean", TG_GNO_MEAN}, {"sum", TG_GNO_SUM}, {NULL, 0}};
+static const tg_choice weightings[] = {{"null", TG_GNO_WEIGHT_NONE},
+                                       {"none", TG_GNO_WEIGHT_NONE},
+                                       {"~", TG_GNO_WEIGHT_NONE},
+                                       {"", TG_GNO_WEIGHT_NONE},
+                                       {"half_cos", TG_GNO_WEIGHT_HALF_COS},
+                                       {"bump", TG_GNO_WEIGHT_BUMP},
+                                       {"quadr", TG_GNO_WEIGHT_QUADR},
+                                       {"quartic", TG_GNO_WEIGHT_QUARTIC},
+                                       {"octic", TG_GNO_WEIGHT_OCTIC},
+                                       {NULL, 0}};
+static const tg_choice embeddings[] = {{"null", TG_GNO_EMBED_NONE},
+                                       {"none", TG_GNO_EMBED_NONE},
+                                       {"~", TG_GNO_EMBED_NONE},
+                                       {"", TG_GNO_EMBED_NONE},
+                                       {"transformer", TG_GNO_EMBED_TRANSFORMER},
+                                       {"nerf", TG_GNO_EMBED_NERF},
+                                       {NULL, 0}};
+
+const tg_choice *tg_gno_transforms(void) {
+    return transforms;
+}
+
+const tg_choice *tg_gno_weightings(void) {
+    return weightings;
+}
+
+const tg_choice *tg_gno_embeddings(void) {
+    return embeddings;
+}
+
+/* The config with its list as the settings know lists. */
+typedef struct readable {
+    tg_gno_config config;
+    tg_list_int layers;
+} readable;
+
+enum { LARGEST = 1 << 20 };
+
+#define FIELD(name) #name, .offset = offsetof(readable, config.name)
+
+static const tg_setting rows[] = {
+    {FIELD(coord_dim), .type = TG_SETTING_INT, .low = 1, .high = 3, .help = "of the coordinates"},
+    {FIELD(in_channels), .type = TG_SETTING_INT64, .low = 0, .high = LARGEST,
+     .help = "channels of the values"},
+    {FIELD(out_channels), .type = TG_SETTING_INT64, .low = 1, .high = LARGEST,
+     .help = "channels of the output"},
+    {FIELD(radius), .type = TG_SETTING_DOUBLE, .low = 0, .high = 1e30, .help = "of the balls"},
+    {FIELD(transform_type), .type = TG_SETTING_ENUM, .choices = transforms,
+     .help = "what the kernel reads and is multiplied by"},
+    {FIELD(reduction), .type = TG_SETTING_ENUM, .choices = reductions, .help = "over neighbours"},
+    {FIELD(weighting_function), .type = TG_SETTING_ENUM, .choices = weightings,
+     .help = "of neighbours, by their distance"},
+    {FIELD(weight_function_scale), .type = TG_SETTING_DOUBLE, .low = -1e30, .high = 1e30,
+     .help = "of the weighting function"},
+    {FIELD(pos_embedding_type), .type = TG_SETTING_ENUM, .choices = embeddings,
+     .help = "of coordinates"},
+    {FIELD(pos_embedding_channels), .type = TG_SETTING_INT64, .low = 1, .high = 512,
+     .help = "frequencies of the embedding"},
+    {FIELD(pos_embedding_max_positions), .type = TG_SETTING_DOUBLE, .low = 1, .high = 1e30,
+     .help = "longest period of a transformer embedding, over 2 pi"},
+    {"channel_mlp_layers", TG_SETTING_LIST_INT, offsetof(readable, layers), NULL, 1, LARGEST,
+     "hidden layers of the kernel"},
+};
+
+enum { ROWS = sizeof rows / sizeof rows[0] };
+
+void tg_gno_config_init(tg_gno_config *config, size_t size) {
+    const tg_gno_config defaults = {.size = sizeof defaults,
+                                    .coord_dim = 2,
+                                    .in_channels = 1,
+                                    .out_channels = 1,
+                                    .radius = 0.033,
+                                    .weight_function_scale = 1.0,
+                                    .pos_embedding_type = TG_GNO_EMBED_TRANSFORMER,
+                                    .pos_embedding_channels = 32,
+                                    .pos_embedding_max_positions = 10000.0,
+                                    .n_channel_mlp_layers = 1,
+                                    .channel_mlp_layers = {64}};
+    tg_sized_init(config, size, &defaults, sizeof defaults);
+}
+
+tg_status tg_gno_config_read(tg_context *ctx, const tg_gno_config *config, tg_gno_config *out) {
+    *out = tg_gno_config_default();
+    return TG_SIZED_READ(ctx, tg_gno_config, coord_dim, config, out);
+}
+
+static readable readable_of(const tg_gno_config *config) {
+    readable r = {.config = *config};
+    if (config->n_channel_mlp_layers > 0 && config->n_channel_mlp_layers <= TG_GNO_MAX_HIDDEN) {
+        r.layers.count = config->n_channel_mlp_layers;
+        memcpy(r.layers.value, config->channel_mlp_layers, sizeof config->channel_mlp_layers);
+    }
+    return r;
+}
+
+tg_status tg_gno_config_set(tg_context *ctx, tg_gno_config *config, const char *key,
+                            const char *text) {
+    TG_NEED(ctx, config, key, text);
+    tg_gno_config before;
+    tg_status status = TG_OK;
+    TG_TRY(tg_gno_config_read(ctx, config, &before));
+    readable r = readable_of(&before);
+    TG_TRY(tg_setting_set(ctx, "gno", rows, ROWS, &r, key, text));
+    if (r.layers.count > TG_GNO_MAX_HIDDEN) {
+        return tg_fail(ctx, TG_E_CONFIG, "gno.channel_mlp_layers: %d layers; 1 to %d are possible",
+                       r.layers.count, TG_GNO_MAX_HIDDEN);
+    }
+    r.config.n_channel_mlp_layers = r.layers.count;
+    memcpy(r.config.channel_mlp_layers, r.layers.value, sizeof r.config.channel_mlp_layers);
+    TG_TRY(TG_SIZED_WRITE(ctx, tg_gno_config, key, &before, &r.config, config));
+fail:
+    return status;
+}
+
+static bool multiplies(const tg_gno_config *config) {
+    return config->transform_type == TG_GNO_LINEAR || config->transform_type == TG_GNO_NONLINEAR;
+}
+
+tg_status tg_gno_config_check(tg_context *ctx, const tg_gno_config *config) {
+    TG_NEED(ctx, config);
+    tg_gno_config full;
+    tg_status status = TG_OK;
+    TG_TRY(tg_gno_config_read(ctx, config, &full));
+    for (int i = 0; i < ROWS; i++) { /* a program may have put anything into a field */
+        char text[160];
+        tg_gno_config copy = full;
+        const readable r = readable_of(&full);
+        TG_TRY(tg_gno_config_set(ctx, &copy, rows[i].key,
+                                 tg_setting_get(&rows[i], &r, text, sizeof text)));
+    }
+    if (multiplies(&full) && full.in_channels > 0 && full.in_channels != full.out_channels) {
+        status = tg_fail(ctx, TG_E_CONFIG,
+                         "gno.transform_type: this one multiplies the kernel with the values, "
+                         "channel by channel; in_channels is %lld, out_channels %lld: take %s_"
+                         "kernelonly, or as many",
+                         (long long)full.in_channels, (long long)full.out_channels,
+                         full.transform_type == TG_GNO_LINEAR ? "linear" : "nonlinear");
+    }
+fail:
+    return status;
+}
+
+/* ---- sizes ---- */
+
+tg_gno_sizes tg_gno_sizes_of(const tg_gno_config *config, bool has_values) {
+    const bool is_nonlinear = config->transform_type == TG_GNO_NONLINEAR ||
+                              config->transform_type == TG_GNO_NONLINEAR_KERNELONLY;
+    const bool embeds = config->pos_embedding_type != TG_GNO_EMBED_NONE;
+    tg_gno_sizes s = {.layers = config->n_channel_mlp_layers + 1,
+                      .embedded =
+                          config->coord_dim * (embeds ? 2 * config->pos_embedding_channels : 1),
+                      .reads_values = has_values && is_nonlinear,
+                      .times_values = has_values && multiplies(config)};
+    s.width[0] = 2 * s.embedded + (s.reads_values ? config->in_channels : 0);
+    memcpy(s.width + 1, config->channel_mlp_layers, sizeof config->channel_mlp_layers);
+    s.width[s.layers] = config->out_channels;
+    return s;
+}
+
+int64_t tg_gno_weight_count(const tg_gno_sizes *sizes) {
+    int64_t count = 0;
+    for (int l = 0; l < sizes->layers; l++) {
+        count += (sizes->width[l] + 1) * sizes->width[l + 1];
+    }
+    return count;
+}
+
+/* ---- formulas ---- */
+
+void tg_gno_embed(const tg_gno_config *config, const double *p, double *out) {
+    const int64_t frequencies = config->pos_embedding_channels;
+    if (config->pos_embedding_type == TG_GNO_EMBED_NONE) {
+        memcpy(out, p, (size_t)config->coord_dim * sizeof *p);
+        return;
+    }
+    for (int64_t k = 0; k < frequencies; k++) {
+        const double w =
+            config->pos_embedding_type == TG_GNO_EMBED_NERF
+                ? ldexp(PI, (int)k)
+                : pow(config->pos_embedding_max_positions, -2.0 * (double)k / (double)frequencies);
+        for (int d = 0; d < config->coord_dim; d++) {
+            out[2 * (d * frequencies + k)] = sin(w * p[d]);
+            out[2 * (d * frequencies + k) + 1] = cos(w * p[d]);
+        }
+    }
+}
+
+double tg_gno_weight(const tg_gno_config *config, double distance2) {
+    const double r2 = config->radius * config->radius;
+    const double t = r2 > 0.0 ? distance2 / r2 : 0.0, s = config->weight_function_scale;
+    const double t2 = t * t, t4 = t2 * t2;
+    switch (config->weighting_function) {
+    case TG_GNO_WEIGHT_HALF_COS:
+        return s * 0.5 * (cos(PI * t) + 1.0);
+    case TG_GNO_WEIGHT_BUMP:
+        return s * exp(1.0 - 1.0 / (1.0 - t2 + 1e-7));
+    case TG_GNO_WEIGHT_QUADR:
+        return t < 0.5 ? s * (1.0 - 2.0 * t2) : s * 2.0 * (1.0 - t) * (1.0 - t);
+    case TG_GNO_WEIGHT_QUARTIC:
+        return s * (t4 - 2.0 * t2 + 1.0);
+    case TG_GNO_WEIGHT_OCTIC:
+        return s * (1.0 - 6.0 * t4 + 8.0 * t4 * t2 - 3.0 * t4 * t4);
+    case TG_GNO_WEIGHT_NONE:
+        break;
+    }
+    return 1.0;
+}
+
+double tg_gno_scale(const tg_gno *op, int64_t query) {
+    const int64_t *first = op->neighbours->first + query;
+    const bool is_mean = op->config->reduction == TG_GNO_MEAN &&
+                         op->config->weighting_function == TG_GNO_WEIGHT_NONE;
+    return is_mean && first[1] > first[0] ? 1.0 / (double)(first[1] - first[0]) : 1.0;
+}

@@ -1,0 +1,242 @@
+/* Graph kernels and neighbours as calls of their own, on tensors of the host. */
+#include "backend/backend.h"
+#include "backend/tensor.h"
+#include "base/threads.h"
+
+/* ---- arguments ---- */
+
+/* A list of places (count, dim), f32 or f64. */
+static tg_status check_places(const tg_backend *be, const char *what, const tg_tensor *t,
+                              tg_dtype dtype, int dim) {
+    const int64_t count = t->shape.ndim == 2 ? t->shape.dim[0] : -1;
+    if (count > TG_NEIGHBOURS_MOST) {
+        return tg_fail(be->ctx, TG_E_SHAPE, "%s: %lld places; at most %d are possible", what,
+                       (long long)count, TG_NEIGHBOURS_MOST);
+    }
+    return tg_tensor_check(be, t,
+                           &(tg_wanted){.what = what,
+                                        .dtype = dtype,
+                                        .shape = {2, {count < 0 ? 1 : count, dim}},
+                                        .or_host = true});
+}
+
+/* The dtype of the places and how many coordinates they have. */
+static tg_status check_kind(const tg_backend *be, const tg_tensor *y) {
+    if (y->dtype != TG_F32 && y->dtype != TG_F64) {
+        return tg_fail(be->ctx, TG_E_DTYPE, "y: points are f32 or f64, not %s",
+                       tg_dtype_name(y->dtype));
+    }
+    return y->place == TG_HOST
+               ? TG_OK
+               : tg_fail(be->ctx, TG_E_ARGUMENT, "y: neighbours are searched on the host");
+}
+
+static tg_status search(tg_backend *be, const tg_tensor *y, const tg_tensor *x, double radius,
+                        void **memory, tg_neighbours *out) {
+    tg_status status = TG_OK;
+    const int64_t points = y->shape.dim[0], queries = x->shape.dim[0];
+    const size_t bytes = tg_neighbours_bytes(points, queries);
+    *memory = tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, bytes, 1);
+    TG_TRY(*memory ? TG_OK : TG_E_MEMORY);
+    tg_neighbours_place((int)y->shape.dim[1], points, queries, *memory, out);
+    TG_TRY(tg_neighbours_build(be->ctx, be->threads, out, radius, y->dtype, y->data, x->data));
+fail:
+    return status;
+}
+
+/* ---- neighbours ---- */
+
+/* Everything that is found, in pieces that fit a stack. */
+static void list_all(const tg_neighbours *s, int threads, int64_t *index) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int part = 0; part < threads; part++) {
+        enum { PIECE = 512 };
+        int32_t query[PIECE], point[PIECE];
+        double distance2[PIECE];
+        const tg_range own = tg_partition(s->first[s->queries], 1, threads, part);
+        for (int64_t k = own.begin; k < own.end; k += PIECE) {
+            const int64_t count = own.end - k < PIECE ? own.end - k : PIECE;
+            tg_neighbours_list(s, k, count, query, point, distance2);
+            for (int64_t e = 0; e < count; e++) {
+                index[k + e] = point[e];
+            }
+        }
+    }
+}
+
+tg_status tg_neighbours_find(tg_context *ctx, double radius, const tg_tensor *y, const tg_tensor *x,
+                             tg_tensor *row_splits, tg_tensor *index) {
+    TG_NEED(ctx, ctx, y, x, row_splits, index);
+    tg_status status = TG_OK;
+    tg_backend *be = NULL;
+    tg_neighbours near;
+    void *memory = NULL;
+    tg_tensor splits = {0}, found = {0};
+    if (!(radius >= 0.0 && radius <= 1e30)) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "radius: %g is not a number from 0 on", radius);
+    }
+    TG_TRY(tg_backend_get(ctx, &be));
+    TG_TRY(check_kind(be, y));
+    const int64_t dim = y->shape.ndim == 2 ? y->shape.dim[1] : 0;
+    if (dim < 1 || dim > 3) {
+        char text[96];
+        TG_TRY(tg_fail(ctx, TG_E_SHAPE, "y: points are (n, 1 .. 3), not %s",
+                       tg_shape_text(&y->shape, text, sizeof text)));
+    }
+    TG_TRY(check_places(be, "y", y, y->dtype, (int)dim));
+    TG_TRY(check_places(be, "x", x, y->dtype, (int)dim));
+    TG_TRY(search(be, y, x, radius, &memory, &near));
+    const tg_shape rows = {1, {near.queries + 1}}, all = {1, {near.first[near.queries]}};
+    TG_TRY(tg_tensor_create(ctx, TG_MEM_DATA, TG_I64, &rows, &splits));
+    TG_TRY(tg_tensor_create(ctx, TG_MEM_DATA, TG_I64, &all, &found));
+    for (int64_t i = 0; i <= near.queries; i++) {
+        ((int64_t *)splits.data)[i] = near.first[i];
+    }
+    list_all(&near, be->threads, found.data);
+    *row_splits = splits;
+    *index = found;
+    splits = found = (tg_tensor){0};
+fail:
+    tg_tensor_destroy(&splits);
+    tg_tensor_destroy(&found);
+    tg_mem_free(ctx, memory);
+    return status;
+}
+
+/* ---- graph kernels ---- */
+
+/* A call, without its outputs: the parameters of the kernel lie one behind the other. */
+static tg_status begin(tg_backend *be, const tg_gno_config *config, const tg_tensor *weights,
+                       const tg_tensor *y, const tg_tensor *x, const tg_tensor *f, tg_gno *op) {
+    tg_status status = TG_OK;
+    const tg_gno_sizes sizes = tg_gno_sizes_of(config, f);
+    TG_TRY(check_kind(be, y));
+    TG_TRY(check_places(be, "y", y, y->dtype, config->coord_dim));
+    TG_TRY(check_places(be, "x", x, y->dtype, config->coord_dim));
+    *op = (tg_gno){.dtype = y->dtype,
+                   .config = config,
+                   .batch = f && f->shape.ndim > 0 ? f->shape.dim[0] : 1,
+                   .points = y->shape.dim[0],
+                   .queries = x->shape.dim[0],
+                   .has_values = f,
+                   .f = f ? f->data : NULL};
+    TG_TRY(tg_tensor_check(be, weights,
+                           &(tg_wanted){.what = "weights",
+                                        .dtype = y->dtype,
+                                        .shape = {1, {tg_gno_weight_count(&sizes)}}}));
+    if (f) {
+        TG_TRY(tg_tensor_check(
+            be, f,
+            &(tg_wanted){.what = "f",
+                         .dtype = y->dtype,
+                         .shape = {3, {op->batch, config->in_channels, op->points}}}));
+    }
+    const char *next = weights->data;
+    for (int l = 0; l < sizes.layers; l++) {
+        op->weight[l] = next;
+        op->bias[l] =
+            next + (size_t)(sizes.width[l] * sizes.width[l + 1]) * tg_dtype_size(y->dtype);
+        next += (size_t)((sizes.width[l] + 1) * sizes.width[l + 1]) * tg_dtype_size(y->dtype);
+    }
+fail:
+    return status;
+}
+
+static tg_status check_like(const tg_backend *be, const char *what, const tg_gno *op,
+                            int64_t channels, int64_t places, const tg_tensor *t) {
+    return tg_tensor_check(be, t,
+                           &(tg_wanted){.what = what,
+                                        .dtype = op->dtype,
+                                        .shape = {3, {op->batch, channels, places}}});
+}
+
+static tg_status find_backend(tg_context *ctx, const tg_gno_config *config, tg_gno_config *full,
+                              tg_backend **be) {
+    tg_status status = TG_OK;
+    TG_TRY(tg_gno_config_read(ctx, config, full));
+    TG_TRY(tg_gno_config_check(ctx, full));
+    TG_TRY(tg_backend_get(ctx, be));
+    if (!(*be)->ops->gno_forward) {
+        status = tg_fail(ctx, TG_E_UNSUPPORTED,
+                         "graph kernels are computed by the backends ref and cpu, not by %s; take "
+                         "another one (tg_context_config.backend)",
+                         (*be)->ops->name);
+    }
+fail:
+    return status;
+}
+
+tg_status tg_gno_forward(tg_context *ctx, const tg_gno_config *config, const tg_tensor *weights,
+                         const tg_tensor *y, const tg_tensor *x, const tg_tensor *f,
+                         tg_tensor *out) {
+    TG_NEED(ctx, ctx, config, weights, y, x, out);
+    tg_status status = TG_OK;
+    tg_backend *be = NULL;
+    tg_gno_config full;
+    tg_gno op = {0};
+    tg_neighbours near;
+    void *memory = NULL;
+    TG_TRY(find_backend(ctx, config, &full, &be));
+    TG_TRY(begin(be, &full, weights, y, x, f, &op));
+    TG_TRY(check_like(be, "out", &op, full.out_channels, op.queries, out));
+    TG_TRY(search(be, y, x, full.radius, &memory, &near));
+    op.neighbours = &near;
+    op.y = out->data;
+    op.workspace = tg_mem_alloc(ctx, TG_MEM_WORKSPACE, be->ops->gno_workspace(be, &op, false), 1);
+    TG_TRY(op.workspace ? TG_OK : TG_E_MEMORY);
+    TG_TRY(be->ops->gno_forward(be, &op));
+fail:
+    tg_mem_free(ctx, op.workspace);
+    tg_mem_free(ctx, memory);
+    return status;
+}
+
+tg_status tg_gno_backward(tg_context *ctx, const tg_gno_config *config, const tg_tensor *weights,
+                          const tg_tensor *y, const tg_tensor *x, const tg_tensor *f,
+                          const tg_tensor *dout, tg_tensor *dweights, tg_tensor *df) {
+    TG_NEED(ctx, ctx, config, weights, y, x, dout, dweights);
+    tg_status status = TG_OK;
+    tg_backend *be = NULL;
+    tg_gno_config full;
+    tg_gno op = {0};
+    tg_neighbours near;
+    void *memory = NULL;
+    TG_TRY(find_backend(ctx, config, &full, &be));
+    TG_TRY(begin(be, &full, weights, y, x, f, &op));
+    TG_TRY(check_like(be, "dout", &op, full.out_channels, op.queries, dout));
+    TG_TRY(tg_tensor_check(
+        be, dweights,
+        &(tg_wanted){.what = "dweights", .dtype = op.dtype, .shape = weights->shape}));
+    if (df) {
+        TG_TRY(f ? check_like(be, "df", &op, full.in_channels, op.points, df)
+                 : tg_fail(ctx, TG_E_ARGUMENT, "df: there is no f"));
+    }
+    TG_TRY(search(be, y, x, full.radius, &memory, &near));
+    op.neighbours = &near;
+    op.dy = dout->data;
+    op.df = df ? df->data : NULL;
+    const char *from = weights->data;
+    char *to = dweights->data;
+    for (int l = 0; l <= full.n_channel_mlp_layers; l++) {
+        op.dweight[l] = to + ((const char *)op.weight[l] - from);
+        op.dbias[l] = to + ((const char *)op.bias[l] - from);
+    }
+    TG_TRY(be->ops->fill(be, op.dtype, tg_tensor_numel(dweights), (tg_scalar){0}, dweights->data));
+    op.workspace = tg_mem_alloc(ctx, TG_MEM_WORKSPACE, be->ops->gno_workspace(be, &op, true), 1);
+    TG_TRY(op.workspace ? TG_OK : TG_E_MEMORY);
+    TG_TRY(be->ops->gno_backward(be, &op));
+fail:
+    tg_mem_free(ctx, op.workspace);
+    tg_mem_free(ctx, memory);
+    return status;
+}
+
+int64_t tg_gno_parameters(const tg_gno_config *config, bool has_values) {
+    tg_gno_config full;
+    if (!config || tg_gno_config_read(NULL, config, &full) != TG_OK ||
+        full.n_channel_mlp_layers < 1 || full.n_channel_mlp_layers > TG_GNO_MAX_HIDDEN) {
+        return -1;
+    }
+    const tg_gno_sizes sizes = tg_gno_sizes_of(&full, has_values);
+    return tg_gno_weight_count(&sizes);
+}

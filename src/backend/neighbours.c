@@ -1,0 +1,260 @@
+/* Cell lists: see neighbours.h. */
+#include "backend/neighbours.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/minmax.h"
+#include "base/threads.h"
+
+/* ---- memory ---- */
+
+static size_t round_up(size_t bytes) {
+    return (bytes + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT;
+}
+
+size_t tg_neighbours_bytes(int64_t points, int64_t queries) {
+    return 3 * round_up((size_t)points * sizeof(double)) +
+           3 * round_up((size_t)queries * sizeof(double)) +
+           round_up((size_t)(queries + 1) * sizeof(int64_t)) +
+           round_up((size_t)(points + 2) * sizeof(int32_t)) +
+           round_up((size_t)points * sizeof(int32_t));
+}
+
+static void *take(char **memory, size_t bytes) {
+    void *taken = *memory;
+    *memory += round_up(bytes);
+    return taken;
+}
+
+void tg_neighbours_place(int dim, int64_t points, int64_t queries, void *memory,
+                         tg_neighbours *out) {
+    char *rest = memory;
+    *out = (tg_neighbours){.dim = dim, .points = points, .queries = queries};
+    for (int d = 0; d < 3; d++) {
+        out->at[d] = take(&rest, (size_t)points * sizeof(double));
+        out->query[d] = take(&rest, (size_t)queries * sizeof(double));
+    }
+    out->first = take(&rest, (size_t)(queries + 1) * sizeof(int64_t));
+    out->begin = take(&rest, (size_t)(points + 2) * sizeof(int32_t));
+    out->number = take(&rest, (size_t)points * sizeof(int32_t));
+}
+
+/* ---- the points, sorted by cell ---- */
+
+static double coordinate(tg_dtype dtype, const void *x, int64_t i) {
+    return dtype == TG_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
+}
+
+static tg_status check_finite(tg_context *ctx, const char *what, tg_dtype dtype, int dim,
+                              int64_t count, const void *x) {
+    for (int64_t i = 0; i < count * dim; i++) {
+        if (!isfinite(coordinate(dtype, x, i))) {
+            return tg_fail(ctx, TG_E_NUMERIC, "%s: coordinate %d of number %lld is not finite",
+                           what, (int)(i % dim), (long long)(i / dim));
+        }
+    }
+    return TG_OK;
+}
+
+/* As many cells as are no narrower than the radius, and no more than there are points. */
+static void cut_box(tg_neighbours *s, tg_dtype dtype, const void *points) {
+    enum { MOST = 1 << 20 }; /* along an axis */
+    double high[3] = {0.0}, count = 1.0;
+    for (int d = 0; d < 3; d++) {
+        s->cells[d] = 1;
+        s->low[d] = s->per_length[d] = 0.0;
+    }
+    for (int d = 0; d < s->dim && s->points > 0; d++) {
+        s->low[d] = high[d] = coordinate(dtype, points, d);
+        for (int64_t i = 1; i < s->points; i++) {
+            const double p = coordinate(dtype, points, i * s->dim + d);
+            s->low[d] = fmin(s->low[d], p);
+            high[d] = fmax(high[d], p);
+        }
+        const double fit = floor((high[d] - s->low[d]) / s->radius); /* NaN: a point, radius 0 */
+        s->cells[d] = fit >= MOST ? MOST : fit >= 1.0 ? (int64_t)fit : 1;
+        count *= (double)s->cells[d];
+    }
+    while (count > (double)s->points && count > 1.0) {
+        const double share = pow((double)s->points / count, 1.0 / s->dim);
+        count = 1.0;
+        for (int d = 0; d < s->dim; d++) {
+            const double fewer = floor(share * (double)s->cells[d]);
+            s->cells[d] = tg_max((int64_t)fewer, 1);
+            count *= (double)s->cells[d];
+        }
+    }
+    for (int d = 0; d < s->dim; d++) {
+        const double width = high[d] - s->low[d];
+        s->per_length[d] = width > 0.0 ? (double)s->cells[d] / width : 0.0;
+    }
+}
+
+/* The cell along an axis, for places outside the box that of its border. Monotone in p. */
+static int64_t cell_along(const tg_neighbours *s, int d, double p) {
+    const double cell = floor((p - s->low[d]) * s->per_length[d]);
+    return cell < 0.0 ? 0 : cell >= (double)s->cells[d] ? s->cells[d] - 1 : (int64_t)cell;
+}
+
+static int64_t cell_of(const tg_neighbours *s, tg_dtype dtype, const void *points, int64_t i) {
+    int64_t cell = 0;
+    for (int d = 0; d < 3; d++) {
+        const double p = d < s->dim ? coordinate(dtype, points, i * s->dim + d) : 0.0;
+        cell = cell * s->cells[d] + cell_along(s, d, p);
+    }
+    return cell;
+}
+
+/* A counting sort: points of a cell stay in the order of their numbers. */
+static void sort_points(tg_neighbours *s, tg_dtype dtype, const void *points) {
+    const int64_t cells = s->cells[0] * s->cells[1] * s->cells[2];
+    memset(s->begin, 0, (size_t)(cells + 1) * sizeof *s->begin);
+    for (int64_t i = 0; i < s->points; i++) {
+        s->begin[cell_of(s, dtype, points, i) + 1]++;
+    }
+    for (int64_t c = 0; c < cells; c++) {
+        s->begin[c + 1] += s->begin[c];
+    }
+    for (int64_t i = 0; i < s->points; i++) {
+        const int64_t place = s->begin[cell_of(s, dtype, points, i)]++;
+        s->number[place] = (int32_t)i;
+        for (int d = 0; d < 3; d++) {
+            s->at[d][place] = d < s->dim ? coordinate(dtype, points, i * s->dim + d) : 0.0;
+        }
+    }
+    memmove(s->begin + 1, s->begin, (size_t)cells * sizeof *s->begin); /* ends became begins */
+    s->begin[0] = 0;
+}
+
+/* ---- one query ---- */
+
+typedef struct reach {
+    double q[3];
+    int64_t from[3], to[3]; /* cells, both included; from > to: none */
+} reach;
+
+static reach reach_of(const tg_neighbours *s, int64_t i) {
+    reach r = {.from = {0}};
+    for (int d = 0; d < 3; d++) {
+        r.q[d] = s->query[d][i];
+        const double width = s->per_length[d] > 0.0 ? (double)s->cells[d] / s->per_length[d] : 0.0;
+        /* a little more than the ball, so that rounding loses none on its surface */
+        const double wide =
+            s->radius + 1e-12 * (s->radius + fabs(r.q[d]) + fabs(s->low[d]) + width);
+        const bool misses = r.q[d] + wide < s->low[d] || r.q[d] - wide > s->low[d] + width;
+        r.from[d] = cell_along(s, d, r.q[d] - wide);
+        r.to[d] = misses ? -1 : cell_along(s, d, r.q[d] + wide);
+    }
+    return r;
+}
+
+/* Squared distance to the point in a place. */
+static inline double distance2_to(const tg_neighbours *s, const reach *r, int64_t place) {
+    const double x = s->at[0][place] - r->q[0], y = s->at[1][place] - r->q[1],
+                 z = s->at[2][place] - r->q[2];
+    return x * x + y * y + z * z;
+}
+
+/* Points in reach along the last axis, whose cells lie side by side. */
+static tg_range run_of(const tg_neighbours *s, const reach *r, int64_t c0, int64_t c1) {
+    const int64_t row = (c0 * s->cells[1] + c1) * s->cells[2];
+    return r->from[2] <= r->to[2]
+               ? (tg_range){s->begin[row + r->from[2]], s->begin[row + r->to[2] + 1]}
+               : (tg_range){0, 0};
+}
+
+static int64_t count_of(const tg_neighbours *s, int64_t i) {
+    const reach r = reach_of(s, i);
+    const double limit = s->radius * s->radius;
+    int64_t count = 0;
+    for (int64_t c0 = r.from[0]; c0 <= r.to[0]; c0++) {
+        for (int64_t c1 = r.from[1]; c1 <= r.to[1]; c1++) {
+            const tg_range run = run_of(s, &r, c0, c1);
+            for (int64_t p = run.begin; p < run.end; p++) {
+                count += distance2_to(s, &r, p) <= limit;
+            }
+        }
+    }
+    return count;
+}
+
+/* ---- all queries ---- */
+
+tg_status tg_neighbours_build(tg_context *ctx, int threads, tg_neighbours *s, double radius,
+                              tg_dtype dtype, const void *points, const void *queries) {
+    tg_status status = check_finite(ctx, "points", dtype, s->dim, s->points, points);
+    if (status == TG_OK) {
+        status = check_finite(ctx, "queries", dtype, s->dim, s->queries, queries);
+    }
+    if (status != TG_OK) {
+        return status;
+    }
+    s->radius = radius;
+    cut_box(s, dtype, points);
+    sort_points(s, dtype, points);
+    s->first[0] = 0;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int part = 0; part < threads; part++) {
+        const tg_range own = tg_partition(s->queries, 1, threads, part);
+        for (int64_t i = own.begin; i < own.end; i++) {
+            for (int d = 0; d < 3; d++) {
+                s->query[d][i] = d < s->dim ? coordinate(dtype, queries, i * s->dim + d) : 0.0;
+            }
+            s->first[i + 1] = count_of(s, i);
+        }
+    }
+    for (int64_t i = 0; i < s->queries; i++) {
+        s->first[i + 1] += s->first[i];
+    }
+    return TG_OK;
+}
+
+/* The query that neighbour number `edge` belongs to: the last one that begins at it or before. */
+static int64_t query_of(const tg_neighbours *s, int64_t edge) {
+    int64_t low = 0, high = s->queries;
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        *(s->first[middle] <= edge ? &low : &high) = middle;
+    }
+    return low;
+}
+
+/* Appends the neighbours of query i but for the first `skip`, `room` at most; how many. */
+static int64_t list_one(const tg_neighbours *s, int64_t i, int64_t skip, int64_t room,
+                        int32_t *query, int32_t *point, double *distance2) {
+    const reach r = reach_of(s, i);
+    const double limit = s->radius * s->radius;
+    int64_t found = -skip;
+    for (int64_t c0 = r.from[0]; c0 <= r.to[0]; c0++) {
+        for (int64_t c1 = r.from[1]; c1 <= r.to[1]; c1++) {
+            const tg_range run = run_of(s, &r, c0, c1);
+            for (int64_t p = run.begin; p < run.end; p++) {
+                const double near = distance2_to(s, &r, p);
+                if (!(near <= limit)) {
+                    continue;
+                }
+                if (found == room) {
+                    return room;
+                }
+                if (found >= 0) {
+                    query[found] = (int32_t)i;
+                    point[found] = s->number[p];
+                    distance2[found] = near;
+                }
+                found++;
+            }
+        }
+    }
+    return found;
+}
+
+void tg_neighbours_list(const tg_neighbours *s, int64_t first, int64_t count, int32_t *query,
+                        int32_t *point, double *distance2) {
+    int64_t done = 0;
+    for (int64_t i = count > 0 ? query_of(s, first) : 0; done < count; i++) {
+        const int64_t skip = tg_max(first - s->first[i], 0);
+        done += list_one(s, i, skip, count - done, query + done, point + done, distance2 + done);
+    }
+}

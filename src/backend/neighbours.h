@@ -1,0 +1,45 @@
+/* Neighbours within a radius, by cell lists: O(points + queries + neighbours), no matrix.
+ *
+ * The box around the points is cut into cells no narrower than the radius, and no more of them than
+ * there are points; points are sorted by cell. What lies near a query is in the few cells that its
+ * ball reaches. Only counts are kept, lists are made again wherever they are needed: the memory
+ * follows from the numbers of points and queries alone. */
+#ifndef TG_BACKEND_NEIGHBOURS_H
+#define TG_BACKEND_NEIGHBOURS_H
+
+#include "base/context.h"
+#include "tgrad/tensor.h"
+
+typedef struct tg_neighbours {
+    int dim; /* 1 .. 3 */
+    int64_t points, queries;
+    double radius;
+    double low[3], per_length[3]; /* corner of the first cell; cells per unit of length */
+    int64_t cells[3];
+    double *at[3];    /* [axis] (points), cell by cell; beyond dim 0 */
+    double *query[3]; /* [axis] (queries) */
+    int64_t *first;   /* (queries + 1): the first neighbour of each, counted through all */
+    int32_t *begin;   /* (cells + 1), points + 1 at most */
+    int32_t *number;  /* (points): of the caller's */
+} tg_neighbours;
+
+enum { TG_NEIGHBOURS_MOST = INT32_MAX - 1 }; /* points or queries */
+
+/* Bytes of the arrays, and those arrays laid out in memory of as many. */
+size_t tg_neighbours_bytes(int64_t points, int64_t queries);
+void tg_neighbours_place(int dim, int64_t points, int64_t queries, void *memory,
+                         tg_neighbours *out);
+
+/* Sorts the points (points, dim) and counts the neighbours of each query (queries, dim), in f32 or
+ * f64; in those, a coordinate that is not finite is an error. The ball is closed, distances are
+ * taken in double. */
+TG_NODISCARD tg_status tg_neighbours_build(tg_context *ctx, int threads, tg_neighbours *s,
+                                           double radius, tg_dtype dtype, const void *points,
+                                           const void *queries);
+
+/* Neighbours first .. first + count - 1 of all, query by query: the query, the number of the point
+ * and the squared distance of each. */
+void tg_neighbours_list(const tg_neighbours *s, int64_t first, int64_t count, int32_t *query,
+                        int32_t *point, double *distance2);
+
+#endif
