@@ -4,7 +4,7 @@ JOBS   ?= $(shell nproc)
 HOURS  ?= 1
 
 FORMATTED = git ls-files 'include/*.h' 'src/*.[ch]' 'src/*.inc' 'src/*.cu' 'src/*.cuh' \
-            'cli/*.[ch]' 'libexec/*.c' 'tests/*.[ch]' 'bench/*.[ch]' 'examples/*.[ch]'
+            'cli/*.[ch]' 'predict/*.[ch]' 'libexec/*.c' 'tests/*.[ch]' 'bench/*.[ch]' 'examples/*.[ch]'
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build

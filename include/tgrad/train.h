@@ -54,6 +54,8 @@ TG_API TG_NODISCARD tg_status tg_model_import(tg_context *ctx, const char *path,
  * the training data they name, and drops the others. */
 TG_API TG_NODISCARD tg_status tg_model_fit_normalizers(tg_model *model);
 TG_API bool tg_model_is_normalized(const tg_model *model, tg_data_side side);
+/* What one side of the data goes through: the model's own, NULL if it is raw. */
+TG_API const tg_normalizer *tg_model_normalizer(const tg_model *model, tg_data_side side);
 
 TG_API const tg_settings *tg_model_settings(const tg_model *model);
 TG_API tg_fno *tg_model_fno(tg_model *model);

@@ -151,8 +151,12 @@ fail:
 
 /* ---- normalizers ---- */
 
+const tg_normalizer *tg_model_normalizer(const tg_model *model, tg_data_side side) {
+    return model && (side == TG_DATA_X || side == TG_DATA_Y) ? model->encoder[side] : NULL;
+}
+
 bool tg_model_is_normalized(const tg_model *model, tg_data_side side) {
-    return model && (side == TG_DATA_X || side == TG_DATA_Y) && model->encoder[side] != NULL;
+    return tg_model_normalizer(model, side) != NULL;
 }
 
 tg_status tg_model_check_normalizers(const tg_model *model, const char *label) {
