@@ -23,7 +23,7 @@ typedef struct config {
 static const config defaults = {.axes = {2, {0.15, 0.35}}, .bumps = 0.2, .degree = 4, .order = 10};
 
 static const tg_setting params[] = {
-    TG_PDE_ROW(LIST_DOUBLE, axes, 0.01, 0.49, "range of the half-axes; the box is 1 wide"),
+    TG_PDE_ROW(LIST_DOUBLE, axes, 0.01, 0.49, "range of half-axes, box of 1"),
     TG_PDE_ROW(DOUBLE, bumps, 0.0, 0.5, "highest bump, in parts of the radius"),
     TG_PDE_ROW(INT64, degree, 2, TG_BODY_MAX_DEGREE, "degree of the harmonics of the bumps"),
     TG_PDE_ROW(INT64, order, 2, TG_BODY_MAX_ORDER, "degree of the harmonics of the potential"),
