@@ -73,7 +73,7 @@ static int read_speeds(speeds *out) {
 }
 
 /* Seconds of an update on a ring of links: every rank sends and receives 2 (P - 1) / P of what is
- * added up. */
+ * added up. With sharded state half of that are the updates that come back. */
 static double exchange_time(const tg_train_memory *m, const speeds *at) {
     return 2.0 * (double)(ranks - 1) / (double)ranks * (double)m->sent / at->link;
 }
@@ -88,6 +88,11 @@ static void print_exchange(const tg_train_memory *m, const speeds *at) {
     printf("\n%lld ranks: each sends %s in a step (%s without compression), %s when it refreshes\n",
            (long long)ranks, cli_bytes_text(m->sent, sent), cli_bytes_text(m->sent_dense, dense),
            cli_bytes_text(m->sent_refresh, refresh));
+    if (m->sent_updates > 0) {
+        printf("moments live on one rank each, rank 0 has most of them; updates of %s are sent "
+               "back\n",
+               cli_bytes_text(m->sent_updates, sent));
+    }
     if (at->link > 0.0) {
         printf("on links of %.4g GB/s: %.3g ms per step", 1e-9 * at->link,
                1e3 * exchange_time(m, at));
@@ -105,6 +110,7 @@ static json_t *json_of_exchange(const tg_train_memory *m, const speeds *at) {
     cli_json_set(object, "sent", cli_json_integer((int64_t)m->sent));
     cli_json_set(object, "sent_dense", cli_json_integer((int64_t)m->sent_dense));
     cli_json_set(object, "sent_refresh", cli_json_integer((int64_t)m->sent_refresh));
+    cli_json_set(object, "sent_updates", cli_json_integer((int64_t)m->sent_updates));
     if (at->link > 0.0) {
         cli_json_set(object, "communication_ms", cli_json_real(1e3 * exchange_time(m, at)));
     }

@@ -40,6 +40,13 @@ train() {
 newest() {
     find "$1/checkpoints" -name 'step-*' | sort | tail -1
 }
+# The arrays of a checkpoint, without its metadata.
+arrays_of() {
+    tail -c +$((9 + $(od -An -tu8 -N8 "$1"))) "$1"
+}
+same_arrays() {
+    cmp -s <(arrays_of "$(newest "$1")") <(arrays_of "$(newest "$2")") || complain "$1 and $2: other bits"
+}
 # Losses and errors of two runs agree to a relative 1e-6.
 same_curves() {
     jq -s -e 'def numbers: [.train.loss, .test["32"].l2, .test["32"].h1];
@@ -50,8 +57,11 @@ same_curves() {
 }
 
 # 22 samples in batches of 8: the last batch of 6 is 2, 2, 1 and 1 samples, with accumulation too.
+shards=(--distributed.shard_state true)
 for ranks in 1 2 4; do
-    train $ranks "run$ranks" || complain "$ranks ranks: $(tail -5 "run$ranks.out")"
+    on_four=()
+    [ $ranks -lt 4 ] || on_four=("${shards[@]}")
+    train $ranks "run$ranks" "${on_four[@]}" || complain "$ranks ranks: $(tail -5 "run$ranks.out")"
     train $ranks "adam$ranks" --opt.name adam --opt.accumulation_steps 2 --opt.n_epochs 2 ||
         complain "adam, $ranks ranks: $(tail -5 "adam$ranks.out")"
 done
@@ -64,22 +74,45 @@ done
 train 2 again
 cmp -s "$(newest run2)" "$(newest again)" || complain "the same number of ranks, other bits"
 
+# Moments that live on one rank each, of projected and of large dense parameters: the same bits on
+# two ranks, whose sums have one order; less memory, as planned; and what is sent back.
+train 2 sharded "${shards[@]}" || complain "sharded: $(tail -3 sharded.out)"
+same_arrays run2 sharded
+large=(--opt.name adam --fno.hidden_channels 128 --opt.n_epochs 1 --data.test_resolutions '[]' --json)
+train 2 dense "${large[@]}"
+train 2 dense_sharded "${large[@]}" "${shards[@]}" || complain "dense, sharded: $(tail -3 dense_sharded.out)"
+same_arrays dense dense_sharded
+"$tgrad" plan config.yaml "${large[@]}" "${shards[@]}" --ranks 2 --threads 1 >plan.json 2>plan.err ||
+    complain "plan, sharded: $(cat plan.err)"
+jq -n -e --slurpfile run dense_sharded.out --slurpfile plan plan.json '$plan[0].ranks.sent_updates as $updates |
+    ($run[0].processes.copied - 3 * $updates - 0.75 * $updates) as $more | # once saved: m, and v half as large
+    $updates > 2e6 and $more >= 0 and $more <= 100' >/dev/null ||
+    complain "updates: planned $(jq -c .ranks plan.json), counted $(jq -c .processes dense_sharded.out)"
+
 # A checkpoint of 4 ranks goes on with 1 and with 3.
 for ranks in 1 3; do
     cp -r run4 more$ranks
-    train $ranks more$ranks --resume auto --opt.n_epochs 6 || complain "resumed on $ranks: $(tail -3 more$ranks.out)"
+    train $ranks more$ranks "${shards[@]}" --resume auto --opt.n_epochs 6 || complain "resumed on $ranks: $(tail -3 more$ranks.out)"
     grep -q "written by 4 ranks, this run has $ranks" more$ranks.out || complain "not told: $(head -3 more$ranks.out)"
     [ "$(wc -l <more$ranks/metrics.jsonl)" -eq 6 ] || complain "resumed on $ranks: $(wc -l more$ranks/metrics.jsonl)"
 done
 same_curves more1 more3
 
 # The plan of a rank is what its ledger counts, and what it sends.
-"$tgrad" plan config.yaml --ranks 2 --threads 1 --json >plan.json 2>plan.err || complain "plan: $(cat plan.err)"
-tail -1 run2/metrics.jsonl | jq -e --slurpfile plan plan.json '.memory as $counted | $plan[0].moments as $phases |
-    ["weights", "gradients", "optimizer", "factors", "indices", "activations", "workspace", "data",
-     "communication"] |
-    all(. as $name | ($phases | map(.[$name]) | max) == $counted[$name])' >/dev/null ||
-    complain "planned $(jq -c '[.moments[]]' plan.json), counted $(tail -1 run2/metrics.jsonl)"
+planned_as_counted() {
+    local run=$1
+    shift
+    "$tgrad" plan config.yaml --ranks 2 --threads 1 --json "$@" >plan.json 2>plan.err || complain "plan: $(cat plan.err)"
+    tail -1 "$run/metrics.jsonl" | jq -e --slurpfile plan plan.json '.memory as $counted | $plan[0].moments as $phases |
+        ["weights", "gradients", "optimizer", "factors", "indices", "activations", "workspace", "data",
+         "communication"] |
+        all(. as $name | ($phases | map(.[$name]) | max) == $counted[$name])' >/dev/null ||
+        complain "planned $(jq -c '[.moments[]]' plan.json), counted $(tail -1 "$run/metrics.jsonl")"
+}
+planned_as_counted sharded "${shards[@]}"
+sharded=$(jq '[.moments[].optimizer] | max' plan.json)
+planned_as_counted run2
+[ "$sharded" -lt "$(jq '[.moments[].optimizer] | max' plan.json)" ] || complain "sharded moments take as much: $sharded"
 for epochs in 1 2; do # 3 steps each, and no refresh in the second; beside them a few votes
     with_ranks 2 "$tgrad" train config.yaml --run sent$epochs --threads 1 --opt.n_epochs $epochs \
         --opt.update_proj_gap 100 --data.test_resolutions '[]' --json >sent$epochs.json 2>sent.err ||
@@ -95,6 +128,9 @@ if [ -x "$fake" ]; then
     with_ranks 2 "$fake" train config.yaml --run device --threads 1 --backend cuda >device.out 2>&1 ||
         complain "device: $(tail -5 device.out)"
     cmp -s "$(newest run2)" "$(newest device)" || complain "device: other bits"
+    with_ranks 2 "$fake" train config.yaml --run device_sharded --threads 1 --backend cuda "${shards[@]}" >device.out 2>&1 ||
+        complain "device, sharded: $(tail -5 device.out)"
+    cmp -s "$(newest sharded)" "$(newest device_sharded)" || complain "device, sharded: other bits"
     with_ranks 2 "$fake" info --backend cuda -t1 >info.out 2>&1
     [ "$(grep -cE '^  [01] .*backend cuda, [01]: ' info.out)" -eq 2 ] || complain "info: $(cat info.out)"
     with_ranks 3 "$fake" info --backend cuda >info.out 2>&1 && complain "more ranks than devices, and exit code 0"
@@ -162,6 +198,7 @@ refused() {
 command=("$tgrad" train config.yaml --run refused --threads 1)
 refused 'data.batch_size: 2 samples cannot be shared by 3 ranks' 3 "${command[@]}" --data.batch_size 2
 refused 'rank 1: the settings: not as on rank 0' 1 "${command[@]}" --seed 1 : -n 1 "${command[@]}" --seed 2
+refused 'distributed.shard_state: with opt.rank auto' 2 "${command[@]}" --opt.rank auto --opt.rank_tolerance 0.1 "${shards[@]}"
 refused 'rank 1: .*nowhere' 1 "${command[@]}" : -n 1 "${command[@]}" --data.root nowhere
 refused 'command line: opt.nme: unknown key' 2 "${command[@]}" --opt.nme adam
 

@@ -23,12 +23,14 @@ typedef struct training {
     int micro;    /* batches per update */
     int64_t last; /* samples of the last batch */
     int bad_step; /* in which the first sample is NaN; -1: none */
+    bool shards;  /* moments live on one rank each */
     int ranks;
     tg_comm_group *group;
     double loss[STEPS];
     double weights[MOST_RANKS][MOST_WEIGHTS]; /* of each rank */
     int64_t weight_count, refreshes, skipped;
-    int64_t reduced; /* bytes */
+    int64_t reduced, copied; /* bytes */
+    size_t state;            /* bytes of moments on rank 0 */
 } training;
 
 typedef struct member {
@@ -44,11 +46,12 @@ typedef struct rank_state {
     tg_comm *comm; /* NULL: alone */
     tg_fno *fno;
     tg_optim *optim;
+    tg_optim_memory planned;
     tg_step *step;
     tg_tensor x, y;
 } rank_state;
 
-static int make_optimizer(const training *t, rank_state *r) {
+static int make_optimizer(const training *t, int rank, rank_state *r) {
     tg_optim_config groups[2] = {tg_optim_config_default(), tg_optim_config_default()};
     tg_optim_param params[64];
     int errors = tg_optim_config_set(r->ctx, &groups[0], "name", t->method) != TG_OK;
@@ -69,7 +72,10 @@ static int make_optimizer(const training *t, rank_state *r) {
                                   .param_count = tg_fno_param_count(r->fno),
                                   .seed = 5,
                                   .takes_factored = true,
-                                  .accumulates = r->comm || t->micro > 1};
+                                  .accumulates = r->comm || t->micro > 1,
+                                  .shard_rank = rank,
+                                  .shard_ranks = t->shards ? t->ranks : 0};
+    errors += tg_optim_plan_memory(r->ctx, &setup, &r->planned) != TG_OK;
     errors += tg_optim_create(r->ctx, &setup, &r->optim) != TG_OK;
     for (int i = 0; errors == 0 && i < setup.param_count; i++) {
         const tg_fno_param p = tg_fno_get_param(r->fno, i);
@@ -95,7 +101,7 @@ static int make_rank(const training *t, int rank, rank_state *r) {
     }
     errors += tg_fno_create(r->ctx, &network, 3, &r->fno) != TG_OK;
     errors += tg_fno_prepare(r->fno, BATCH, grid, true) != TG_OK;
-    errors += make_optimizer(t, r);
+    errors += make_optimizer(t, rank, r);
     const tg_step_config config = {.size = sizeof config,
                                    .fno = r->fno,
                                    .optim = r->optim,
@@ -165,6 +171,9 @@ static int train(training *t, int rank, rank_state *r) {
         t->refreshes = stats.refreshes;
         t->skipped = stats.skipped;
         t->reduced = tg_comm_get_stats(r->comm).reduced;
+        t->copied = tg_comm_get_stats(r->comm).copied;
+        t->state = tg_context_memory(r->ctx, TG_HOST).current[TG_MEM_OPTIMIZER];
+        errors += t->state != r->planned.bytes[TG_MEM_OPTIMIZER];
     }
     return errors + (count > MOST_WEIGHTS);
 }
@@ -304,6 +313,44 @@ static void compressed_sums_are_what_is_sent(void **state) {
     assert_int_equal(dense.reduced, STEPS * (dense.weight_count + 2) * (int64_t)sizeof(double));
 }
 
+/* The same bits, whoever has the moments; of each rank less memory, and the bytes that are planned.
+ */
+static void compare_shards(training how) {
+    static training whole, sharded;
+    how.moments = how.moments ? how.moments : "keep";
+    how.micro = how.micro ? how.micro : 1;
+    how.last = BATCH;
+    for (how.ranks = 2; how.ranks <= 3; how.ranks++) {
+        whole = sharded = how;
+        sharded.shards = true;
+        run(&whole);
+        run(&sharded);
+        assert_memory_equal(sharded.loss, whole.loss, sizeof whole.loss);
+        assert_int_equal(sharded.weight_count, whole.weight_count);
+        assert_memory_equal(sharded.weights[0], whole.weights[0],
+                            (size_t)whole.weight_count * sizeof(double));
+        assert_int_equal(sharded.refreshes, whole.refreshes);
+        assert_int_equal(sharded.skipped, whole.skipped);
+        assert_true(sharded.state < whole.state);
+    }
+}
+
+static void moments_may_live_on_one_rank_each(void **state) {
+    (void)state;
+    for (int i = 1; i < METHODS; i++) {
+        compare_shards((training){.method = methods[i], .gap = 3, .bad_step = -1});
+    }
+    compare_shards((training){.method = "tensorgrad",
+                              .gap = 3,
+                              .moments = "reset",
+                              .micro = 3,
+                              .clip = 1e-3,
+                              .bad_step = -1});
+    for (int bad = 0; bad <= 4; bad += 2) {
+        compare_shards((training){.method = "tensorgrad", .gap = 4, .bad_step = bad});
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_with_fixed_factors_agree),
@@ -313,6 +360,7 @@ int main(void) {
         cmocka_unit_test(the_norm_to_clip_to_is_that_of_all),
         cmocka_unit_test(a_nan_of_one_rank_skips_the_step_of_all),
         cmocka_unit_test(compressed_sums_are_what_is_sent),
+        cmocka_unit_test(moments_may_live_on_one_rank_each),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

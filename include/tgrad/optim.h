@@ -138,10 +138,13 @@ typedef struct tg_optim_setup {
     bool accumulates;    /* micro-batches will be accumulated (reserves their compressed sums) */
     bool forms_bf16;     /* factors come in bf16, and what is formed of them is kept in it too; not
                             with accumulates */
-    bool shares_workspace; /* the scratch of updates and the dense gradient of refreshes are a
-                              network's: tg_step_share_workspace before the first use */
-    const int *numbers;    /* of each parameter in a longer list of the caller, for its random
-                              numbers to stay the same in parts of it; NULL: its place in params */
+    bool shares_workspace;       /* the scratch of updates and the dense gradient of refreshes are a
+                                    network's: tg_step_share_workspace before the first use */
+    const int *numbers;          /* of each parameter in a longer list of the caller, for its random
+                                    numbers to stay the same in parts of it; NULL: its place in params */
+    int shard_rank, shard_ranks; /* of several ranks that accumulate, 2 or more: the moments of a
+                                    projected or large parameter live on one of them, and this is
+                                    rank shard_rank; updates are made by a tg_step with a comm */
 } tg_optim_setup;
 
 typedef struct tg_optim tg_optim;
@@ -166,6 +169,10 @@ typedef struct tg_optim_memory {
     tg_shared_workspace shared;
     size_t step_work; /* of shared.work_bytes, what a step works in that does not refresh */
     size_t ranked; /* rank auto: of `bytes`, moments, factors and index sets of those parameters */
+    /* With shard_ranks: parameters whose moments live on one rank, moments that are not on this
+     * one, and bytes of an update that their owners send. */
+    int sharded;
+    size_t elsewhere, updates;
 } tg_optim_memory;
 
 TG_API TG_NODISCARD tg_status tg_optim_plan_memory(tg_context *ctx, const tg_optim_setup *setup,

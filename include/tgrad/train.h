@@ -131,6 +131,8 @@ typedef struct tg_train_memory {
     size_t sent_dense;   /* the same without compression */
     size_t sent_refresh; /* of an update that refreshes every projection, where factors, index sets
                             and values are copied beside it */
+    size_t sent_updates; /* distributed.shard_state: directions and weights that the owners of
+                            moments copy to all beside it (tg_comm_stats.copied) */
 } tg_train_memory;
 
 /* What a run with these settings will hold: the ledger counts the same, but for category other. The

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "backend/tensor.h"
+#include "optim/shard.h"
 #include "optim/step.h"
 
 /* sum = gradient, or sum += gradient. */
@@ -80,7 +81,7 @@ fail:
     return status;
 }
 
-static void end_sum(tg_optim *optim, tg_slot *slot) {
+void tg_sum_end(tg_optim *optim, tg_slot *slot) {
     optim->be->ops->release(optim->be, slot->dense_sum);
     slot->dense_sum = NULL;
     slot->is_summing = slot->is_handed_out = false;
@@ -145,6 +146,22 @@ fail:
     return status;
 }
 
+tg_status tg_sum_read_count(tg_optim *optim, tg_slot *slot, int64_t *nonfinite) {
+    uint32_t *guard = NULL;
+    tg_status status = TG_OK;
+    TG_TRY(tg_update_begin(optim, slot, &guard));
+    TG_TRY(tg_sum_count(optim, slot, guard));
+    TG_TRY(tg_guard_read(optim, slot, nonfinite));
+fail:
+    return status;
+}
+
+tg_status tg_sum_norms(tg_optim *optim, const tg_slot *slot, tg_norms *out) {
+    return optim->be->ops->norms(optim->be, slot->dtype,
+                                 slot->dense_sum ? slot->numel : slot->count,
+                                 slot->dense_sum ? slot->dense_sum : slot->sum, out);
+}
+
 /* ---- the end of a sum ---- */
 
 /* Whether the sum may be used: what is known on the host decides, or the guard when the update is
@@ -181,6 +198,7 @@ tg_status tg_optim_apply(tg_optim *optim, int param, const tg_tensor *weight) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: nothing is accumulated for %s",
                        slot->name);
     }
+    TG_TRY(tg_slot_check_whole(optim, slot));
     TG_TRY(look_at_sum(optim, slot, &call));
     if (slot->nonfinite > 0) {
         status = tg_slot_refused(optim, slot, slot->nonfinite);
@@ -197,7 +215,7 @@ tg_status tg_optim_apply(tg_optim *optim, int param, const tg_tensor *weight) {
         call.values = slot->sum;
         status = tg_slot_update(optim, slot, &call);
     }
-    end_sum(optim, slot);
+    tg_sum_end(optim, slot);
 fail:
     return status;
 }
@@ -261,10 +279,8 @@ tg_status tg_optim_clip_accumulated(tg_optim *optim, double max_norm, double *no
         if (!slot->is_summing) {
             continue;
         }
-        tg_norms norms;
-        TG_TRY(optim->be->ops->norms(optim->be, slot->dtype,
-                                     slot->dense_sum ? slot->numel : slot->count,
-                                     slot->dense_sum ? slot->dense_sum : slot->sum, &norms));
+        tg_norms norms = {.sum_squares = slot->squares};
+        TG_TRY(tg_slot_is_sharded(slot) ? TG_OK : tg_sum_norms(optim, slot, &norms));
         optim->norm_squares += norms.sum_squares;
     }
     TG_TRY(tg_optim_clip(optim, max_norm, norm));

@@ -43,6 +43,15 @@ tg_status tg_slot_check(tg_optim *optim, const tg_slot *slot, const tg_gradient 
     return TG_OK;
 }
 
+tg_status tg_slot_check_whole(tg_optim *optim, const tg_slot *slot) {
+    return slot->owner == TG_ON_ALL
+               ? TG_OK
+               : tg_fail(optim->ctx, TG_E_ARGUMENT,
+                         "optimizer: the moments of %s live on rank %d (shard_ranks): updates are "
+                         "made by a tg_step with a communicator",
+                         slot->name, slot->owner);
+}
+
 /* Shape of a gradient in the backend's terms. */
 static tg_multimode plain_modes(const tg_slot *slot) {
     tg_multimode modes = {.dtype = slot->dtype, .ndim = slot->shape.ndim};

@@ -87,7 +87,7 @@ static tg_status load_slot(tg_optim *optim, tg_slot *slot, const tg_archive *arc
         if (parts[i].dtype == TG_U64) {
             TG_TRY(check_bitmap(ctx, parts[i].name, slot->projector->sparse, tensor));
         }
-        if (copies) {
+        if (copies && parts[i].memory) { /* moments of another rank are not */
             TG_TRY(optim->be->ops->upload(optim->be, parts[i].memory, tensor->data,
                                           tg_tensor_bytes(tensor)));
         }

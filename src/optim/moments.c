@@ -58,6 +58,15 @@ size_t tg_moments_bytes(const tg_moments *moments) {
     return bytes;
 }
 
+size_t tg_moments_saved_bytes(const tg_moments *moments) {
+    size_t bytes = 0;
+    for (int i = 0; i < moments->rule->states; i++) {
+        bytes += tg_state_bytes(tg_moment_codec(moments, i), moments->real, moments->at[i].reals) +
+                 tg_moment_scale_bytes(moments, i);
+    }
+    return bytes;
+}
+
 double tg_moments_per_value(const tg_optim_config *config, tg_dtype dtype, int64_t entries) {
     const tg_moments one = tg_moments_plan_part(config, dtype, entries, 1);
     const tg_state_codec *codec = tg_moments_codec(&one);

@@ -22,6 +22,8 @@ typedef struct tg_moments {
 /* Form and sizes for `count` values of a dtype; no memory is touched. */
 tg_moments tg_moments_plan(const tg_optim_config *config, tg_dtype dtype, int64_t count);
 size_t tg_moments_bytes(const tg_moments *moments);
+/* In a file, where nothing is rounded up. */
+size_t tg_moments_saved_bytes(const tg_moments *moments);
 
 /* The same where the number of values changes with automatic ranks: the form is that of all
  * `entries` of the parameter and stays, and a value more is always some bytes more. */

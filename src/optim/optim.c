@@ -6,6 +6,7 @@
 
 #include "base/minmax.h"
 #include "base/sized.h"
+#include "optim/shard.h"
 
 /* ---- planning ---- */
 
@@ -118,6 +119,12 @@ static tg_status check_setup(tg_context *ctx, const tg_optim_setup *setup) {
     if (setup->accumulates && setup->forms_bf16) {
         return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: gradients formed in bf16 have no sums");
     }
+    if (setup->shard_ranks > 1 &&
+        (!setup->accumulates || setup->shard_rank < 0 || setup->shard_rank >= setup->shard_ranks)) {
+        return tg_fail(
+            ctx, TG_E_ARGUMENT, "optimizer: rank %d of %d, whose state is spread over them%s",
+            setup->shard_rank, setup->shard_ranks, setup->accumulates ? "" : ", must accumulate");
+    }
 fail:
     return status;
 }
@@ -150,6 +157,19 @@ fail:
     return status;
 }
 
+tg_status tg_slot_plan_values(tg_context *ctx, const tg_optim_setup *setup, int index,
+                              bool *is_auto, int64_t *count) {
+    tg_rank_pool pool;
+    slot_plan plan = {0};
+    tg_status status = TG_OK;
+    TG_TRY(tg_auto_rank_plan(ctx, setup, setup->params[index].group, &pool));
+    TG_TRY(plan_slot(ctx, setup, &pool, index, &plan));
+fail:
+    *is_auto = plan.is_auto;
+    *count = plan.count;
+    return status;
+}
+
 /* A format is refused where no parameter would be kept in it. */
 static tg_status check_bytes(tg_context *ctx, const tg_optim_setup *setup) {
     int asked = TG_STATE_FULL;
@@ -158,17 +178,17 @@ static tg_status check_bytes(tg_context *ctx, const tg_optim_setup *setup) {
     for (int i = 0; i < setup->param_count; i++) {
         const tg_optim_param *param = &setup->params[i];
         const tg_optim_config *config = &setup->groups[param->group];
-        slot_plan plan;
+        bool is_auto = false;
+        int64_t count = 0;
         const int64_t least = tg_state_codecs[config->state_precision]->least;
         if (least == 0) {
             continue;
         }
-        tg_rank_pool pool;
-        TG_TRY(tg_auto_rank_plan(ctx, setup, param->group, &pool));
-        TG_TRY(plan_slot(ctx, setup, &pool, i, &plan));
+        TG_TRY(tg_slot_plan_values(ctx, setup, i, &is_auto, &count));
         asked = (int)config->state_precision;
-        const int64_t judged =
-            plan.is_auto || !plan.is_projected ? tg_rule_values(config, &param->shape) : plan.count;
+        const int64_t judged = is_auto || !tg_is_projected(setup, param)
+                                   ? tg_rule_values(config, &param->shape)
+                                   : count;
         used = used || judged >= least;
     }
     if (asked != TG_STATE_FULL && !used) {
@@ -195,6 +215,14 @@ tg_moments tg_slot_plan_moments(const tg_optim *optim, const tg_slot *slot) {
                : tg_moments_plan_dense(config, slot->dtype, &slot->shape);
 }
 
+tg_moments tg_moments_plan_param(const tg_optim_setup *setup, const tg_optim_param *param,
+                                 int64_t count) {
+    const tg_optim_config *config = &setup->groups[param->group];
+    const tg_dtype dtype = tg_dtype_wide(param->dtype);
+    return tg_is_projected(setup, param) ? tg_moments_plan(config, dtype, count)
+                                         : tg_moments_plan_dense(config, dtype, &param->shape);
+}
+
 /* Scratch of the rule of a dense parameter. */
 static void reserve_for_rule(tg_workspace *workspace, const tg_optim_config *config, tg_dtype dtype,
                              const tg_shape *shape) {
@@ -212,17 +240,23 @@ static size_t formed_size(const tg_optim_setup *setup, tg_dtype dtype) {
     return tg_dtype_size(tg_stored(dtype, store));
 }
 
-/* Moments of its values, and their sums where gradients are accumulated. */
-static void add_state(size_t *bytes, const tg_optim_setup *setup, const tg_optim_param *param,
-                      const slot_plan *plan) {
-    const tg_optim_config *config = &setup->groups[param->group];
+/* Moments of its values, if they are here, and their sums where gradients are accumulated. */
+static void add_state(tg_optim_memory *out, const tg_optim_setup *setup,
+                      const tg_optim_param *param, int owner, const slot_plan *plan) {
     const tg_dtype dtype = tg_dtype_wide(param->dtype);
     const int64_t count = plan->is_auto ? 0 : plan->count;
-    const tg_moments moments = plan->is_projected
-                                   ? tg_moments_plan(config, dtype, count)
-                                   : tg_moments_plan_dense(config, dtype, &param->shape);
-    bytes[TG_MEM_OPTIMIZER] += tg_moments_bytes(&moments);
-    bytes[TG_MEM_GRADIENTS] += setup->accumulates ? (size_t)count * tg_dtype_size(dtype) : 0;
+    const tg_moments moments = tg_moments_plan_param(setup, param, count);
+    const size_t values = (size_t)count * tg_dtype_size(dtype);
+    if (owner == TG_ON_ALL || owner == setup->shard_rank) {
+        out->bytes[TG_MEM_OPTIMIZER] += tg_moments_bytes(&moments);
+    } else {
+        out->elsewhere += tg_moments_saved_bytes(&moments);
+    }
+    out->bytes[TG_MEM_GRADIENTS] += setup->accumulates ? values : 0;
+    if (owner != TG_ON_ALL) {
+        out->sharded++;
+        out->updates += plan->is_projected ? values : (size_t)count * tg_dtype_size(param->dtype);
+    }
 }
 
 /* The compressed values being updated lie behind the scratch of a step: a refresh ends before they
@@ -265,6 +299,9 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_op
     tg_status status = TG_OK;
     tg_rank_pool pool = {0};
     size_t sums = 0, small = 0, residual = 0;
+    int *owner = NULL;
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, owner, setup->param_count));
+    TG_TRY(tg_shard_assign(ctx, setup, owner));
     for (int i = setup->param_count - 1; i >= 0; i--) { /* sums are used up from the first on */
         const tg_optim_param *param = &setup->params[i];
         const tg_dtype dtype = tg_dtype_wide(param->dtype);
@@ -272,7 +309,7 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_op
         slot_plan plan;
         TG_TRY(tg_auto_rank_plan(ctx, setup, param->group, &pool));
         TG_TRY(plan_slot(ctx, setup, &pool, i, &plan));
-        add_state(out->bytes, setup, param, &plan);
+        add_state(out, setup, param, owner[i], &plan);
         out->bytes[TG_MEM_FACTORS] += plan.is_auto ? 0 : plan.projector.factors;
         out->bytes[TG_MEM_INDICES] += plan.projector.indices;
         out->ranked += plan.is_auto ? plan.projector.indices : 0;
@@ -293,6 +330,7 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_op
     out->step_work = small_offset(scratch) + small + residual;
     add_small(scratch, small, residual);
 fail:
+    tg_mem_free(ctx, owner);
     return status;
 }
 
@@ -356,7 +394,7 @@ static tg_status zeroed(tg_backend *be, tg_mem_category category, size_t bytes, 
                 : TG_E_MEMORY;
 }
 
-static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int index) {
+static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int index, int owner) {
     const tg_optim_param *param = &setup->params[index];
     const tg_optim_config *config = &optim->groups[param->group];
     tg_slot *slot = &optim->slots[index];
@@ -370,6 +408,7 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
     slot->shape = param->shape;
     slot->numel = tg_shape_numel(&param->shape);
     slot->group = param->group;
+    slot->owner = owner;
     slot->last_refresh = -1;
     slot->name = tg_mem_strdup(optim->ctx, param->name);
     TG_TRY(slot->name ? TG_OK : TG_E_MEMORY);
@@ -389,7 +428,9 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
     if (!slot->projector) {
         reserve_for_rule(&optim->workspace, config, slot->dtype, &slot->shape);
     }
-    TG_TRY(tg_moments_create(optim->be, &slot->moments));
+    if (slot->owner == TG_ON_ALL || slot->owner == setup->shard_rank) {
+        TG_TRY(tg_moments_create(optim->be, &slot->moments));
+    }
     if (setup->accumulates) {
         const size_t values = (size_t)slot->count * tg_dtype_size(slot->dtype);
         TG_TRY(zeroed(optim->be, TG_MEM_GRADIENTS, values, &slot->sum));
@@ -465,12 +506,15 @@ tg_status tg_optim_use_shared(tg_optim *optim) {
 static tg_status create(tg_context *ctx, const tg_optim_setup *setup, tg_optim **out) {
     tg_status status = TG_OK;
     tg_optim *optim = NULL;
+    int *owner = NULL;
     TG_TRY(check_setup(ctx, setup));
     TG_TRY(check_bytes(ctx, setup));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, optim, 1));
     optim->ctx = ctx;
     optim->seed = setup->seed;
     optim->accumulates = setup->accumulates;
+    optim->shard_rank = setup->shard_rank;
+    optim->shard_ranks = setup->shard_ranks;
     optim->forms_bf16 = setup->forms_bf16;
     optim->shares_workspace = setup->shares_workspace;
     optim->grad_scale = 1.0;
@@ -487,15 +531,19 @@ static tg_status create(tg_context *ctx, const tg_optim_setup *setup, tg_optim *
     }
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, optim->slots, setup->param_count));
     optim->slot_count = setup->param_count;
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, owner, setup->param_count));
+    TG_TRY(tg_shard_assign(ctx, setup, owner));
     for (int i = 0; i < setup->param_count; i++) {
-        TG_TRY(make_slot(optim, setup, i));
+        TG_TRY(make_slot(optim, setup, i, owner[i]));
     }
     TG_TRY(make_shared(optim, setup));
     TG_TRY(tg_in_flight_create(optim));
     TG_TRY(tg_auto_rank_create(optim));
+    tg_mem_free(ctx, owner);
     *out = optim;
     return TG_OK;
 fail:
+    tg_mem_free(ctx, owner);
     tg_optim_destroy(&optim);
     return status;
 }
@@ -539,61 +587,4 @@ void tg_optim_destroy(tg_optim **optim) {
     tg_mem_free(o->ctx, o->groups);
     tg_mem_free(o->ctx, o);
     *optim = NULL;
-}
-
-/* ---- what it knows ---- */
-
-tg_optim_stats tg_optim_get_stats(const tg_optim *optim) {
-    if (!optim) {
-        return (tg_optim_stats){0};
-    }
-    tg_optim_stats stats = optim->stats;
-    stats.overflows = optim->loss_scale.overflows;
-    for (int i = 0; i < optim->slot_count; i++) {
-        if (optim->slots[i].projector) {
-            stats.refreshes += tg_projector_refresh_count(optim->slots[i].projector);
-            stats.failures += tg_projector_failure_count(optim->slots[i].projector);
-        }
-    }
-    return stats;
-}
-
-tg_optim_projection tg_optim_get_projection(const tg_optim *optim, int param) {
-    const bool is_known = optim && param >= 0 && param < optim->slot_count;
-    const tg_slot *slot = is_known ? &optim->slots[param] : NULL;
-    const tg_projector *p = slot ? slot->projector : NULL;
-    if (!p) {
-        return (tg_optim_projection){.is_projected = false};
-    }
-    tg_optim_projection out = {.is_projected = true,
-                               .kept = p->sparse ? p->sparse->count : 0,
-                               .values = slot->count,
-                               .entries = slot->numel,
-                               .refreshed = slot->last_refresh,
-                               .error = slot->error,
-                               .bound = sqrt(slot->bound)};
-    if (p->low_rank) {
-        out.ranks = tg_shape_of(p->low_rank->modes.ndim, p->low_rank->modes.rank);
-    }
-    for (int b = 0; b < p->branches; b++) {
-        out.bytes += tg_branch_factor_bytes(&p->branch[b]) + tg_branch_index_bytes(&p->branch[b]);
-    }
-    out.bytes += tg_moments_bytes(&slot->moments);
-    return out;
-}
-
-tg_optim_times tg_optim_get_times(const tg_optim *optim) {
-    return optim ? optim->times : (tg_optim_times){0};
-}
-
-void tg_optim_time_parts(tg_optim *optim, bool wanted) {
-    if (optim) {
-        optim->times_parts = wanted;
-    }
-}
-
-void tg_optim_reset_times(tg_optim *optim) {
-    if (optim) {
-        optim->times = (tg_optim_times){0};
-    }
 }

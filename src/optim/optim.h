@@ -10,6 +10,8 @@
 #include "project/projector.h"
 #include "tgrad/optim.h"
 
+enum { TG_ON_ALL = -1 }; /* owner of moments that every rank has */
+
 /* One parameter and what its next update depends on. */
 typedef struct tg_slot {
     char *name;
@@ -32,12 +34,14 @@ typedef struct tg_slot {
     int64_t last_refresh; /* step of the last refresh; -1: none yet */
 
     tg_moments moments; /* of the values; automatic ranks: in the pool, like the sum */
+    int owner;          /* the rank that has the moments, or TG_ON_ALL; on others no memory */
 
     void *sum;          /* (count) accumulated values; NULL unless the optimizer accumulates */
     void *dense_sum;    /* (numel) the same for a projected parameter on a step that refreshes */
     bool is_summing;    /* a sum is under way */
     bool is_handed_out; /* the caller may have written it */
     int64_t nonfinite;  /* NaN and Inf met in it, as far as they are known on the host */
+    double squares;     /* of a sum that its owner has alone */
     bool is_guarded;    /* its guard is in use in this round */
     bool is_in_flight;  /* its update is queued, and its outcome not known */
     void *weight;       /* bound for the sink, or NULL */
@@ -55,6 +59,8 @@ struct tg_optim {
     int slot_count;
     uint64_t seed;
     bool accumulates;
+    int shard_rank, shard_ranks; /* 0 or 1: every moment is here */
+    const tg_archive *gathered;  /* those that are not, for the time of saving; NULL: none */
 
     tg_workspace workspace; /* of all projectors */
     void *small;            /* in it: compressed values of the parameter being updated */
@@ -87,6 +93,14 @@ int64_t tg_refresh_gap(const tg_optim_config *config, int64_t step);
 
 /* Form and sizes of the moments of its values, which automatic ranks change; no memory. */
 tg_moments tg_slot_plan_moments(const tg_optim *optim, const tg_slot *slot);
+
+/* Values that the rule sees of a parameter; of automatic ranks at most. */
+TG_NODISCARD tg_status tg_slot_plan_values(tg_context *ctx, const tg_optim_setup *setup, int index,
+                                           bool *is_auto, int64_t *count);
+
+/* Form and sizes of the moments of a parameter with so many values that the rule sees. */
+tg_moments tg_moments_plan_param(const tg_optim_setup *setup, const tg_optim_param *param,
+                                 int64_t count);
 
 /* Whether a parameter is projected. */
 bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param);

@@ -20,22 +20,12 @@ static void drop_dense(tg_optim *optim, tg_slot *slot) {
     slot->is_handed_out = true; /* what stands in it decides, not what was added up here */
 }
 
-static tg_status count_sum(tg_optim *optim, tg_slot *slot, int64_t *nonfinite) {
-    uint32_t *guard = NULL;
-    tg_status status = TG_OK;
-    TG_TRY(tg_update_begin(optim, slot, &guard));
-    TG_TRY(tg_sum_count(optim, slot, guard));
-    TG_TRY(tg_guard_read(optim, slot, nonfinite));
-fail:
-    return status;
-}
-
 tg_status tg_sum_refresh(tg_optim *optim, int param, tg_refresh_news *news) {
     tg_slot *slot = &optim->slots[param];
     tg_projector *p = slot->projector;
     tg_status status = TG_OK;
     *news = (tg_refresh_news){0};
-    TG_TRY(count_sum(optim, slot, &news->nonfinite));
+    TG_TRY(tg_sum_read_count(optim, slot, &news->nonfinite));
     slot->is_handed_out = true;
     if (news->nonfinite > 0) {
         return TG_OK;

@@ -66,12 +66,15 @@ void tg_state_set_counters(tg_slot *slot, const int64_t counters[TG_STATE_COUNTE
     }
 }
 
-/* The moments: values, then scales. */
-static tg_status list_moments(const tg_optim *optim, const tg_slot *slot, tg_state_part **at) {
+/* Values, then scales. */
+tg_status tg_state_list_moments(const tg_optim *optim, const tg_slot *slot, tg_state_part *parts,
+                                int *count) {
     const tg_moments plan = tg_slot_plan_moments(optim, slot); /* new ranks: not placed yet */
     const int states = plan.rule->states;
     tg_status status = TG_OK;
+    *count = 0;
     for (int i = 0; i < 2 * states; i++) {
+        tg_state_part *at = &parts[*count];
         const tg_rule_state *state = &plan.rule->state[i % states];
         const tg_state_codec *codec = tg_moment_codec(&plan, i % states);
         const bool packed = codec->stored == TG_U8;
@@ -84,16 +87,15 @@ static tg_status list_moments(const tg_optim *optim, const tg_slot *slot, tg_sta
         if (scales && codec->block == 0) {
             continue;
         }
-        const int64_t count = scales   ? tg_state_scales(codec, reals)
-                              : packed ? (int64_t)tg_state_bytes(codec, plan.real, reals)
-                              : pairs  ? reals / 2
-                                       : reals;
-        TG_TRY(
-            tg_state_name(optim->ctx, slot, (*at)->name, scales ? "%s_scale" : "%s", state->name));
-        (*at)->memory = scales ? (void *)moment->scale : moment->memory;
-        (*at)->dtype = scales ? TG_F32 : pairs ? tg_dtype_complex(real) : real;
-        (*at)->shape = tg_shape_of(1, &count);
-        (*at)++;
+        const int64_t length = scales   ? tg_state_scales(codec, reals)
+                               : packed ? (int64_t)tg_state_bytes(codec, plan.real, reals)
+                               : pairs  ? reals / 2
+                                        : reals;
+        TG_TRY(tg_state_name(optim->ctx, slot, at->name, scales ? "%s_scale" : "%s", state->name));
+        at->memory = scales ? (void *)moment->scale : moment->memory;
+        at->dtype = scales ? TG_F32 : pairs ? tg_dtype_complex(real) : real;
+        at->shape = tg_shape_of(1, &length);
+        (*count)++;
     }
 fail:
     return status;
@@ -104,8 +106,8 @@ tg_status tg_state_list(const tg_optim *optim, const tg_slot *slot, tg_state_par
                         int *count) {
     tg_status status = TG_OK;
     tg_context *ctx = optim->ctx;
-    tg_state_part *at = parts;
-    TG_TRY(list_moments(optim, slot, &at));
+    TG_TRY(tg_state_list_moments(optim, slot, parts, count));
+    tg_state_part *at = parts + *count;
     for (int b = 0; slot->projector && b < slot->projector->branches; b++) {
         const tg_branch *branch = &slot->projector->branch[b];
         if (!branch->is_ready) {
@@ -159,6 +161,14 @@ static tg_status save_part(tg_optim *optim, tg_archive *archive, const tg_state_
                            saving how) {
     const tg_tensor array = tg_backend_view(optim->be, p->dtype, &p->shape, p->memory);
     tg_tensor copy;
+    if (!p->memory) { /* of another rank */
+        const tg_tensor *gathered = tg_archive_find(optim->gathered, p->name);
+        return gathered ? tg_archive_add_view(archive, p->name, gathered)
+                        : tg_fail(optim->ctx, TG_E_ARGUMENT,
+                                  "optimizer: %s lives on another rank (shard_ranks); a trainer "
+                                  "saves it",
+                                  p->name);
+    }
     if (how.is_viewed && array.place == TG_HOST) {
         return tg_archive_add_view(archive, p->name, &array);
     }

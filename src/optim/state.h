@@ -27,6 +27,10 @@ typedef struct tg_state_part {
 TG_NODISCARD tg_status tg_state_list(const tg_optim *optim, const tg_slot *slot,
                                      tg_state_part *parts, int *count);
 
+/* Those of its moments alone, which are the first. */
+TG_NODISCARD tg_status tg_state_list_moments(const tg_optim *optim, const tg_slot *slot,
+                                             tg_state_part *parts, int *count);
+
 /* Name of an entry of this parameter. */
 TG_NODISCARD tg_status tg_state_name(tg_context *ctx, const tg_slot *slot, char *name,
                                      const char *format, ...) TG_PRINTF(4, 5);

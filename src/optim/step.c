@@ -27,6 +27,9 @@ tg_status tg_slot_is_refreshed(tg_optim *optim, tg_slot *slot) {
     slot->must_refresh = false;
     if (had_moments && optim->groups[slot->group].moments_on_refresh == TG_MOMENTS_RESET) {
         slot->moment_step = 0;
+        if (slot->owner != TG_ON_ALL && slot->owner != optim->shard_rank) {
+            return TG_OK; /* its owner's */
+        }
         return tg_moments_clear(optim->be, &slot->moments);
     }
     return TG_OK;
@@ -124,14 +127,21 @@ static tg_status add_to_batch(tg_optim *optim, tg_slot *slot, const tg_adam *ada
 
 /* ---- one update ---- */
 
-/* The rule on the values, then the weight. */
-tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_update *call) {
+/* Where a planned round finds its rates. */
+static const tg_rates *late_rates(const tg_optim *optim, const tg_slot *slot) {
+    return optim->in_flight.is_planned ? optim->in_flight.rates + (slot - optim->slots) : NULL;
+}
+
+static tg_rng rounding_of(const tg_slot *slot, const tg_rates *rates) {
+    tg_rng rounding = slot->rounding;
+    rounding.step = rates->step;
+    return rounding;
+}
+
+tg_status tg_slot_run_rule(tg_optim *optim, tg_slot *slot, const tg_update *call) {
     const tg_optim_config *config = &optim->groups[slot->group];
     const tg_rates rates = plain_rates(optim, slot);
-    const tg_rates *late =
-        optim->in_flight.is_planned ? optim->in_flight.rates + (slot - optim->slots) : NULL;
-    tg_rng rounding = slot->rounding;
-    rounding.step = rates.step;
+    const tg_rng rounding = rounding_of(slot, &rates);
     tg_adam adam = {.dtype = slot->dtype,
                     .n = slot->count,
                     .split = config->complex_adam == TG_ADAM_SPLIT,
@@ -150,7 +160,7 @@ tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_update *call) 
                     .grad_store = call->grad_store,
                     .weight_store = slot->weight_store,
                     .rounding = &rounding,
-                    .rates = late,
+                    .rates = late_rates(optim, slot),
                     .guard = call->guard,
                     .counts = call->rule_counts};
     if (slot->projector) {
@@ -179,21 +189,35 @@ tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_update *call) 
     } else {
         status = rule->step(optim->be, 1, &adam);
     }
-    const double middle = read_clock(optim, optim->times_parts);
-    optim->times.adam += middle - start;
-    if (status == TG_OK && slot->projector) {
-        const tg_back back = {.alpha = rates.alpha,
-                              .beta = rates.beta,
-                              .store = slot->weight_store,
-                              .rounding = &rounding,
-                              .rates = late,
-                              .guard = call->guard};
-        status = tg_projector_back_by(slot->projector, optim->small, &back, call->weight);
-        optim->times.update += read_clock(optim, optim->times_parts) - middle;
+    optim->times.adam += read_clock(optim, optim->times_parts) - start;
+    return status;
+}
+
+tg_status tg_slot_go_back(tg_optim *optim, tg_slot *slot, const tg_update *call) {
+    const double start = read_clock(optim, optim->times_parts);
+    const tg_rates rates = plain_rates(optim, slot);
+    const tg_rng rounding = rounding_of(slot, &rates);
+    const tg_back back = {.alpha = rates.alpha,
+                          .beta = rates.beta,
+                          .store = slot->weight_store,
+                          .rounding = &rounding,
+                          .rates = late_rates(optim, slot),
+                          .guard = call->guard};
+    const tg_status status =
+        tg_projector_back_by(slot->projector, optim->small, &back, call->weight);
+    optim->times.update += read_clock(optim, optim->times_parts) - start;
+    return status;
+}
+
+tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_update *call) {
+    tg_status status = TG_OK;
+    TG_TRY(tg_slot_run_rule(optim, slot, call));
+    if (optim->batch && call->rule_counts && !slot->moments.rule->step_whole) { /* it waits there */
+        return TG_OK;
     }
-    if (status == TG_OK) {
-        tg_update_end(optim, slot);
-    }
+    TG_TRY(slot->projector ? tg_slot_go_back(optim, slot, call) : TG_OK);
+    tg_update_end(optim, slot);
+fail:
     return status;
 }
 
@@ -282,6 +306,7 @@ fail:
 /* The weight is checked. */
 static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient, void *weight) {
     tg_status status = TG_OK;
+    TG_TRY(tg_slot_check_whole(optim, slot));
     TG_TRY(tg_slot_check(optim, slot, gradient));
     const double start = read_clock(optim, optim->times_parts);
     tg_update call = {.weight = weight};

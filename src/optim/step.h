@@ -20,6 +20,9 @@ TG_NODISCARD tg_status tg_slot_check(tg_optim *optim, const tg_slot *slot,
 TG_NODISCARD tg_status tg_slot_form(tg_optim *optim, const tg_slot *slot,
                                     const tg_gradient *gradient, tg_gradient *out);
 
+/* Whether its moments are on every rank, so that this one can update it alone. */
+TG_NODISCARD tg_status tg_slot_check_whole(tg_optim *optim, const tg_slot *slot);
+
 /* Adds the NaN and Inf of what was handed over, the entries or the factors, to a guard. */
 TG_NODISCARD tg_status tg_slot_count(tg_optim *optim, const tg_slot *slot,
                                      const tg_gradient *gradient, uint32_t *guard);
@@ -33,7 +36,11 @@ typedef struct tg_update {
     bool rule_counts; /* nothing has counted into the guard yet */
 } tg_update;
 
-/* The rule on the values, then the weight. */
+/* The rule on the values: to the weight of a dense parameter, or to a direction .. */
+TG_NODISCARD tg_status tg_slot_run_rule(tg_optim *optim, tg_slot *slot, const tg_update *call);
+/* .. which goes from compressed space back into the weight. */
+TG_NODISCARD tg_status tg_slot_go_back(tg_optim *optim, tg_slot *slot, const tg_update *call);
+/* Both, and the update is counted. */
 TG_NODISCARD tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_update *call);
 
 /* small = project(gradient) + beta small. */
@@ -57,5 +64,10 @@ TG_NODISCARD tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot
 TG_NODISCARD tg_status tg_sum_begin(tg_optim *optim, tg_slot *slot);
 /* NaN and Inf in the sum as it stands, into the guard and, on the host, slot->nonfinite. */
 TG_NODISCARD tg_status tg_sum_count(tg_optim *optim, tg_slot *slot, uint32_t *guard);
+/* The same, which waits for the stream. */
+TG_NODISCARD tg_status tg_sum_read_count(tg_optim *optim, tg_slot *slot, int64_t *nonfinite);
+TG_NODISCARD tg_status tg_sum_norms(tg_optim *optim, const tg_slot *slot, tg_norms *out);
+/* The sum has been used or refused. */
+void tg_sum_end(tg_optim *optim, tg_slot *slot);
 
 #endif

@@ -62,6 +62,8 @@ static const tg_setting distributed_table[] = {
     TG_SETTING_ROW(INT64, tg_distributed_config, seed, 0, 0x1p53, "start of all random numbers"),
     TG_SETTING_ROW(DOUBLE, tg_distributed_config, timeout, 0.001, 1e9,
                    "seconds after which a rank that does not come ends the run"),
+    TG_SETTING_ROW(BOOL, tg_distributed_config, shard_state, 0, 0,
+                   "moments of a layer live on one rank instead of on all"),
 };
 
 #undef LOOP

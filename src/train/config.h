@@ -47,6 +47,7 @@ typedef struct tg_source_config {
 typedef struct tg_distributed_config {
     int64_t seed;
     double timeout; /* seconds that a rank waits for the others */
+    bool shard_state;
 } tg_distributed_config;
 
 typedef struct tg_run_config {

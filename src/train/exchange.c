@@ -1,7 +1,9 @@
 /* The exchange of sums. */
 #include "train/exchange.h"
 
+#include "optim/shard.h"
 #include "optim/shared_refresh.h"
+#include "optim/state.h"
 
 struct tg_exchange {
     tg_context *ctx;
@@ -10,16 +12,15 @@ struct tg_exchange {
     tg_tensor bucket;      /* real numbers; empty: there are no small parameters */
     tg_refresh_news *news; /* (parameters) */
     int *due;              /* (parameters) those that are refreshed in this update */
+    tg_sum_facts *facts;   /* (parameters) of sums that one rank has, one behind the other */
 };
 
 /* ---- the bucket ---- */
 
-/* Larger sums are sent where they are: copying them would cost more than a message of their own. */
-static const size_t SMALL = (size_t)1 << 20;
-
-/* Whether a dense parameter is small, and its numbers those of the bucket. */
+/* Whether a dense parameter is small, and its numbers those of the bucket. Larger sums are sent
+ * where they are: copying them would cost more than a message of their own. */
 static bool is_small(tg_dtype dtype, int64_t numel, tg_dtype real) {
-    return tg_dtype_real(dtype) == real && (size_t)numel * tg_dtype_size(dtype) <= SMALL;
+    return tg_dtype_real(dtype) == real && (size_t)numel * tg_dtype_size(dtype) <= TG_SMALL_PARAM;
 }
 
 size_t tg_exchange_bytes(const tg_optim_setup *setup) {
@@ -79,6 +80,7 @@ void tg_exchange_destroy(tg_exchange **exchange) {
         tg_tensor_destroy(&(*exchange)->bucket);
         tg_mem_free((*exchange)->ctx, (*exchange)->news);
         tg_mem_free((*exchange)->ctx, (*exchange)->due);
+        tg_mem_free((*exchange)->ctx, (*exchange)->facts);
         TG_FREE((*exchange)->ctx, *exchange);
     }
 }
@@ -92,6 +94,7 @@ tg_status tg_exchange_create(tg_context *ctx, tg_comm *comm, tg_optim *optim, tg
     *x = (tg_exchange){.ctx = ctx, .comm = comm, .optim = optim};
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x->news, optim->slot_count));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x->due, optim->slot_count));
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x->facts, optim->slot_count));
     for (int i = 0; i < optim->slot_count; i++) {
         const tg_slot *slot = &optim->slots[i];
         bytes += is_in_bucket(x, slot) ? (size_t)slot->numel * tg_dtype_size(slot->dtype) : 0;
@@ -110,7 +113,8 @@ fail:
 
 /* The owner of the `number`-th projection that is refreshed in this update. */
 static int owner_of(const tg_exchange *x, int number) {
-    return number % tg_comm_ranks(x->comm);
+    const tg_slot *slot = &x->optim->slots[x->due[number]];
+    return tg_slot_is_sharded(slot) ? slot->owner : number % tg_comm_ranks(x->comm);
 }
 
 /* Of every projection that is due: its dense sum to the owner, who refreshes it. */
@@ -144,7 +148,9 @@ static tg_status share_refresh(const tg_exchange *x, int param, int owner) {
         return TG_OK;
     }
     const int count = tg_sum_list_refreshed(x->optim, param, parts);
-    for (int i = 0; i < count; i++) {
+    const int kept =
+        tg_slot_is_sharded(&x->optim->slots[param]) ? 1 : 0; /* the sum, which is last */
+    for (int i = 0; i < count - kept; i++) {
         TG_TRY(tg_comm_broadcast(x->comm, owner, &parts[i]));
     }
     TG_TRY(is_owner ? TG_OK : tg_sum_end_refreshed(x->optim, param));
@@ -163,17 +169,44 @@ static tg_status exchange_refreshes(const tg_exchange *x, int count) {
 /* ---- the sums ---- */
 
 static tg_status exchange_sum(const tg_exchange *x, int param) {
+    const int owner = x->optim->slots[param].owner;
     tg_status status = TG_OK;
     for (int i = 0; i < tg_optim_sum_count(x->optim, param); i++) {
         tg_optim_sum sum;
         TG_TRY(tg_optim_get_sum(x->optim, param, i, &sum));
-        TG_TRY(tg_comm_all_reduce(x->comm, TG_COMM_SUM, &sum.tensor));
+        TG_TRY(owner == TG_ON_ALL ? tg_comm_all_reduce(x->comm, TG_COMM_SUM, &sum.tensor)
+                                  : tg_comm_reduce(x->comm, TG_COMM_SUM, owner, &sum.tensor));
     }
 fail:
     return status;
 }
 
-tg_status tg_exchange_sums(tg_exchange *x) {
+/* Of sums that one rank has, what decides about their updates. Only the owner adds to a fact. */
+static tg_status exchange_facts(const tg_exchange *x, bool clips) {
+    tg_optim *optim = x->optim;
+    tg_status status = TG_OK;
+    int count = 0;
+    for (int i = 0; i < optim->slot_count; i++) {
+        if (tg_slot_is_sharded(&optim->slots[i])) {
+            tg_sum_facts *facts = &x->facts[count++];
+            *facts = (tg_sum_facts){0};
+            TG_TRY(optim->slots[i].owner == optim->shard_rank
+                       ? tg_sum_measure(optim, i, clips, facts)
+                       : TG_OK);
+        }
+    }
+    const tg_tensor all = {.dtype = TG_F64, .shape = {1, {2 * count}}, .data = x->facts};
+    TG_TRY(count > 0 ? tg_comm_all_reduce(x->comm, TG_COMM_SUM, &all) : TG_OK);
+    for (int i = 0, at = 0; i < optim->slot_count; i++) {
+        if (tg_slot_is_sharded(&optim->slots[i])) {
+            TG_TRY(tg_sum_learn(optim, i, &x->facts[at++]));
+        }
+    }
+fail:
+    return status;
+}
+
+tg_status tg_exchange_sums(tg_exchange *x, bool clips) {
     tg_optim *optim = x->optim;
     tg_status status = TG_OK;
     int count = 0;
@@ -186,6 +219,71 @@ tg_status tg_exchange_sums(tg_exchange *x) {
     }
     TG_TRY(exchange_bucket(x));
     TG_TRY(exchange_refreshes(x, count));
+    TG_TRY(exchange_facts(x, clips));
 fail:
+    return status;
+}
+
+/* ---- state that is spread over ranks ---- */
+
+tg_status tg_exchange_apply(tg_exchange *x, int param, const tg_tensor *weight) {
+    const int owner = x->optim->slots[param].owner;
+    bool is_made = false;
+    tg_tensor update;
+    tg_status status = TG_OK;
+    if (owner == TG_ON_ALL) {
+        return tg_optim_apply(x->optim, param, weight);
+    }
+    TG_TRY(tg_sum_begin_update(x->optim, param, weight, &is_made, &update));
+    if (is_made) {
+        TG_TRY(tg_comm_broadcast(x->comm, owner, &update));
+        TG_TRY(tg_sum_end_update(x->optim, param, weight));
+    }
+fail:
+    return status;
+}
+
+/* An array of the owner's as a copy on the host of every rank; rank 0 keeps it. */
+static tg_status gather_part(tg_comm *comm, tg_optim *optim, int owner, const tg_state_part *part,
+                             tg_archive *out) {
+    const tg_tensor array = tg_backend_view(optim->be, part->dtype, &part->shape, part->memory);
+    const int rank = tg_comm_rank(comm);
+    tg_tensor copy = {0};
+    tg_status status =
+        rank == owner ? tg_backend_download(optim->be, &array, NULL, &copy)
+                      : tg_tensor_create(optim->ctx, TG_MEM_DATA, part->dtype, &part->shape, &copy);
+    TG_TRY(tg_comm_agree(comm, status));
+    TG_TRY(tg_comm_broadcast(comm, owner, &copy));
+    TG_TRY(tg_comm_agree(comm, rank == 0 ? tg_archive_take(out, part->name, &copy) : TG_OK));
+fail:
+    tg_tensor_destroy(&copy);
+    return status;
+}
+
+static tg_status gather_slot(tg_comm *comm, tg_optim *optim, const tg_slot *slot, tg_archive *out) {
+    tg_state_part parts[TG_STATE_PARTS];
+    int count = 0;
+    tg_status status = tg_state_list_moments(optim, slot, parts, &count);
+    for (int i = 0; i < count && status == TG_OK; i++) {
+        status = gather_part(comm, optim, slot->owner, &parts[i], out);
+    }
+    return status;
+}
+
+tg_status tg_exchange_gather_state(tg_comm *comm, tg_optim *optim, tg_status status,
+                                   tg_archive **out) {
+    *out = NULL;
+    if (optim->shard_ranks < 2) {
+        return status;
+    }
+    status = status == TG_OK ? tg_archive_create(optim->ctx, out) : status;
+    TG_TRY(tg_comm_agree(comm, status));
+    for (int i = 0; i < optim->slot_count; i++) {
+        const tg_slot *slot = &optim->slots[i];
+        TG_TRY(slot->owner > 0 ? gather_slot(comm, optim, slot, *out) : TG_OK);
+    }
+    return TG_OK;
+fail:
+    tg_archive_destroy(out);
     return status;
 }

@@ -4,7 +4,10 @@
  * over the whole batch as exactly as dense ones would be. Small dense parameters travel together,
  * in one bucket. On a step that refreshes, the dense sum of a layer goes to one rank, its owner,
  * which decomposes it and sends factors, index set and projected sum to all: the layers are spread
- * over the ranks, so that as many are decomposed at once. */
+ * over the ranks, so that as many are decomposed at once.
+ *
+ * With state spread over ranks (optim/shard.h) sums go to the owners of the moments, which send
+ * updates back: as many bytes. */
 #ifndef TG_TRAIN_EXCHANGE_H
 #define TG_TRAIN_EXCHANGE_H
 
@@ -21,7 +24,16 @@ void tg_exchange_destroy(tg_exchange **exchange);
 /* Bytes of the bucket, where the backend computes. */
 size_t tg_exchange_bytes(const tg_optim_setup *setup);
 
-/* Every parameter has a sum under way; they become those of all ranks. */
-TG_NODISCARD tg_status tg_exchange_sums(tg_exchange *exchange);
+/* Every parameter has a sum under way; they become those of all ranks. `clips`: their norm will be
+ * asked for. */
+TG_NODISCARD tg_status tg_exchange_sums(tg_exchange *exchange, bool clips);
+/* Then the update of a parameter. */
+TG_NODISCARD tg_status tg_exchange_apply(tg_exchange *exchange, int param, const tg_tensor *weight);
+
+/* Moments that live on other ranks, by their names in a checkpoint: on rank 0 copies on the host;
+ * on the others, which call it too, nothing. `status` is that of what this rank did before. *out is
+ * NULL where every rank has all, and to be destroyed. */
+TG_NODISCARD tg_status tg_exchange_gather_state(tg_comm *comm, tg_optim *optim, tg_status status,
+                                                tg_archive **out);
 
 #endif

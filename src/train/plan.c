@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "data/dataset_memory.h"
+#include "optim/shard.h"
 #include "train/exchange.h"
 #include "train/run_datasets.h"
 #include "train/run_setup.h"
@@ -234,9 +235,11 @@ static void add_sums(const planner *p, const tg_optim_setup *setup) {
         dense += bytes;
         projected += tg_is_projected(setup, param) ? bytes : 0;
     }
-    p->out->sent = p->optim.bytes[TG_MEM_GRADIENTS] + control;
+    const size_t facts = (size_t)p->optim.sharded * sizeof(tg_sum_facts);
+    p->out->sent = p->optim.bytes[TG_MEM_GRADIENTS] + control + facts;
     p->out->sent_dense = dense + control;
-    p->out->sent_refresh = dense + control + (projected > 0 ? 2 * sizeof(double) : 0);
+    p->out->sent_refresh = dense + control + facts + (projected > 0 ? 2 * sizeof(double) : 0);
+    p->out->sent_updates = p->optim.updates;
 }
 
 static tg_status add_optimizer(planner *p) {
@@ -309,10 +312,12 @@ static tg_status evaluate_all(planner *p) {
 static void record(planner *p, bool is_evaluated) {
     p->epoch = p->evaluations == 2 ? p->config.loop.n_epochs : p->epoch + 1;
     if (is_evaluated || tg_phase_saves(&p->config.loop, p->epoch)) {
+        tg_amounts gathered = {{{0}}}; /* moments of other ranks */
+        gathered.at[TG_HOST][TG_MEM_DATA] = p->optim.elsewhere;
         const size_t copies = tg_checkpoint_copies(p->be, p->held.at[p->place]);
         p->held.at[TG_HOST][TG_MEM_DATA] += copies - p->snapshot;
         p->snapshot = copies;
-        note(p, "saving", NULL);
+        note(p, "saving", &gathered);
     }
 }
 

@@ -36,16 +36,18 @@ tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config, const 
             .name = p.name, .dtype = p.dtype, .shape = p.shape, .group = p.spectral ? 0 : 1};
         forms_bf16 = forms_bf16 || p.gradient == TG_CBF16;
     }
-    out->setup = (tg_optim_setup){.size = sizeof(tg_optim_setup),
-                                  .groups = out->groups,
-                                  .group_count = 2,
-                                  .params = out->params,
-                                  .param_count = count,
-                                  .seed = (uint64_t)config->distributed.seed,
-                                  .takes_factored = true,
-                                  .shares_workspace = true,
-                                  .accumulates = accumulates,
-                                  .forms_bf16 = forms_bf16 && !accumulates};
+    out->setup =
+        (tg_optim_setup){.size = sizeof(tg_optim_setup),
+                         .groups = out->groups,
+                         .group_count = 2,
+                         .params = out->params,
+                         .param_count = count,
+                         .seed = (uint64_t)config->distributed.seed,
+                         .takes_factored = true,
+                         .shares_workspace = true,
+                         .accumulates = accumulates,
+                         .shard_ranks = config->distributed.shard_state ? config->ranks : 1,
+                         .forms_bf16 = forms_bf16 && !accumulates};
     int64_t grid[TG_DATA_MAX_DIMS];
     tg_run_grid(&config->data.train_resolution, config->fno.n_dim, grid);
     return status != TG_OK

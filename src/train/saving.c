@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "io/file.h"
+#include "train/exchange.h"
 #include "train/trainer.h"
 
 /* ---- files: may run in the thread ---- */
@@ -124,11 +125,15 @@ static void write_files(tg_saving *s, bool is_snapshot) {
 tg_status tg_trainer_save(tg_trainer *t, bool is_best, bool is_newest) {
     tg_saving *s = &t->saving;
     const bool is_snapshot = t->model->be->ops->stream != NULL;
+    tg_archive *gathered = NULL; /* what is written is looked at there: until it is */
     tg_status status = TG_OK;
-    if (!tg_trainer_writes(t)) {
-        return TG_OK;
+    status = tg_trainer_finish_save(t);
+    status = t->comm ? tg_exchange_gather_state(t->comm, t->optim, status, &gathered) : status;
+    if (status != TG_OK || !tg_trainer_writes(t)) {
+        tg_archive_destroy(&gathered);
+        return status;
     }
-    TG_TRY(tg_trainer_finish_save(t));
+    t->optim->gathered = gathered;
     s->ctx = tg_context_branch(t->ctx);
     s->ctx.config.log = keep_warning;
     s->ctx.config.log_user = s;
@@ -146,8 +151,13 @@ tg_status tg_trainer_save(tg_trainer *t, bool is_best, bool is_newest) {
     TG_TRY(tg_checkpoint_collect(t->model, t->optim, &t->progress, is_snapshot ? &s->staging : NULL,
                                  s->archive));
     write_files(s, is_snapshot);
-    return is_snapshot ? TG_OK : tg_trainer_finish_save(t);
+    status = is_snapshot && !gathered ? TG_OK : tg_trainer_finish_save(t);
+    t->optim->gathered = NULL;
+    tg_archive_destroy(&gathered);
+    return status;
 fail:
+    t->optim->gathered = NULL;
+    tg_archive_destroy(&gathered);
     tg_archive_destroy(&s->archive);
     return tg_context_adopt(t->ctx, &s->ctx, status);
 }

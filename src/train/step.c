@@ -63,6 +63,16 @@ void tg_step_destroy(tg_step **step) {
 
 static tg_status open_exchange(tg_step *s) {
     const tg_step_config *config = &s->config;
+    const tg_optim *optim = config->optim;
+    if (optim && optim->shard_ranks > 1 &&
+        (optim->shard_ranks != tg_comm_ranks(config->comm) ||
+         optim->shard_rank != tg_comm_rank(config->comm))) {
+        return tg_fail(s->ctx, TG_E_ARGUMENT,
+                       "step: the optimizer's state is that of rank %d of %d, the communicator is "
+                       "rank %d of %d",
+                       optim->shard_rank, optim->shard_ranks, tg_comm_rank(config->comm),
+                       tg_comm_ranks(config->comm));
+    }
     if (tg_comm_ranks(config->comm) < 2) {
         return TG_OK;
     }
@@ -224,14 +234,15 @@ tg_status tg_step_apply(tg_step *s) {
     TG_NEED(s->ctx, s->config.optim);
     tg_optim *optim = s->config.optim;
     tg_status status = TG_OK;
-    TG_TRY(s->exchange ? tg_exchange_sums(s->exchange) : TG_OK);
+    TG_TRY(s->exchange ? tg_exchange_sums(s->exchange, s->config.max_grad_norm > 0.0) : TG_OK);
     if (s->config.max_grad_norm > 0.0) {
         double norm = 0.0;
         TG_TRY(tg_optim_clip_accumulated(optim, s->config.max_grad_norm, &norm));
     }
     for (int i = 0; i < tg_fno_param_count(s->config.fno); i++) {
         const tg_fno_param param = tg_fno_get_param(s->config.fno, i);
-        TG_TRY(tg_optim_apply(optim, i, &param.weight));
+        TG_TRY(s->exchange ? tg_exchange_apply(s->exchange, i, &param.weight)
+                           : tg_optim_apply(optim, i, &param.weight));
     }
     TG_TRY(tg_optim_end_update(optim));
 fail:

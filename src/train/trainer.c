@@ -122,6 +122,7 @@ static tg_status make_optimizer(tg_trainer *t) {
     tg_status status = tg_run_setup_make(t->ctx, &t->model->config, t->model->fno,
                                          (batches + micro - 1) / micro, &setup);
     TG_TRY(status);
+    setup.setup.shard_rank = tg_comm_rank(t->comm);
     TG_TRY(tg_optim_create(t->ctx, &setup.setup, &t->optim));
     TG_TRY(tg_step_share_workspace(t->model->fno, t->optim));
     for (int i = 0; i < setup.setup.param_count; i++) {
