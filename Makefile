@@ -8,7 +8,7 @@ FORMATTED = git ls-files 'include/*.h' 'src/*.[ch]' 'src/*.inc' 'src/*.cu' 'src/
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := build
-.PHONY: build build-cuda demo check check-python check-long fuzz bench format format-check lint install wheel clean help
+.PHONY: build build-cuda demo check check-python check-long fuzz bench format format-check lint install wheel docs clean help
 
 build: ## build/bin/tgrad and both libraries, optimised
 	@cmake --preset release >/dev/null
@@ -63,6 +63,10 @@ install: build ## install to PREFIX (default /usr/local); DESTDIR is respected
 
 wheel: ## dist/libtgrad-*.whl, the Python package for pip; TG_CUDA=ON: with the CUDA backend
 	@scripts/wheel
+
+docs: ## build/site: these pages and the C interface as a site (mkdocs, Doxygen)
+	@scripts/setup --docs
+	@scripts/docs
 
 clean: ## remove every build folder
 	@rm -rf build build-*
