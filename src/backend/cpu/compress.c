@@ -3,7 +3,8 @@
  *
  * The tensor is never unfolded. Every thread takes slices of the first mode and contracts each of
  * them depth first: rows of the last mode, a panel at a time, while they lie in cache (gathering,
- * masking and, for a factored gradient, forming them there), then mode by mode towards the first,
+ * masking and, for a factored gradient, forming them there for some slices at once), then mode by
+ * mode towards the first,
  * as soon as a mode's block is complete. What is left is (dim 0, product of the other ranks) in the
  * workspace; when all threads are done, the first mode is contracted, split over columns. Without a
  * factor on the first mode the slices go straight to the core. */
@@ -15,6 +16,7 @@
 typedef struct worker {
     const cpu_plan *plan;
     const cpu_source *source;
+    int slices;     /* of the first mode at a time */
     float *panel;   /* CPU_PANEL floats */
     float *scratch; /* the thread's, where the buffers of the modes are */
 } worker;
@@ -22,6 +24,7 @@ typedef struct worker {
 /* Where a result goes: out = beta out + alpha result. */
 typedef struct target {
     float *out;
+    int64_t slice; /* elements to where that of the next slice goes */
     float alpha, beta;
 } target;
 
@@ -34,29 +37,32 @@ static target target_at(target to, int64_t elements, int width) {
 static void project_rows(const worker *w, int64_t first, int64_t rows, target to) {
     const cpu_plan *plan = w->plan;
     const cpu_mode *last = &plan->mode[plan->ndim - 1];
-    for (int64_t r = 0; r < rows; r += plan->panel_rows) {
-        const int64_t some = rows - r < plan->panel_rows ? rows - r : plan->panel_rows;
+    const int64_t most = plan->panel_rows / w->slices;
+    for (int64_t r = 0; r < rows; r += most) {
+        const int64_t some = rows - r < most ? rows - r : most;
         for (int64_t c = 0; c < last->dim; c += CPU_PRODUCT_DEPTH) {
             const int64_t depth =
                 last->dim - c < CPU_PRODUCT_DEPTH ? last->dim - c : CPU_PRODUCT_DEPTH;
             const cpu_view g = cpu_source_block(w->source, first + r * last->dim + c, some,
-                                                last->dim, depth, w->panel);
-            const cpu_product product = {
-                .m = some,
-                .n = last->rank,
-                .k = depth,
-                .a = g.data,
-                .row_a = g.ld,
-                .col_a = 1,
-                .b = last->factor + c * last->rank * plan->width,
-                .ldb = last->rank,
-                .conj_b = true,
-                .c = to.out + r * last->rank * plan->width,
-                .ldc = last->rank,
-                .alpha = to.alpha,
-                .beta = c == 0 ? to.beta : 1.0f,
-            };
-            cpu_plan_product(plan, &product);
+                                                last->dim, depth, w->slices, w->panel);
+            for (int i = 0; i < w->slices; i++) {
+                const cpu_product product = {
+                    .m = some,
+                    .n = last->rank,
+                    .k = depth,
+                    .a = g.data + i * some * depth * plan->width,
+                    .row_a = g.ld,
+                    .col_a = 1,
+                    .b = last->factor + c * last->rank * plan->width,
+                    .ldb = last->rank,
+                    .conj_b = true,
+                    .c = to.out + (i * to.slice + r * last->rank) * plan->width,
+                    .ldc = last->rank,
+                    .alpha = to.alpha,
+                    .beta = c == 0 ? to.beta : 1.0f,
+                };
+                cpu_plan_product(plan, &product);
+            }
         }
     }
 }
@@ -82,27 +88,40 @@ static void contract(const cpu_plan *plan, const cpu_mode *mode, int64_t i, int6
     cpu_plan_product(plan, &product);
 }
 
+/* The same of all slices together, whose b lie `between` elements apart. */
+static void contract_slices(const worker *w, const cpu_mode *mode, int64_t i, int64_t depth,
+                            cpu_view b, int64_t between, int64_t columns, target to) {
+    const int width = w->plan->width;
+    for (int s = 0; s < w->slices; s++) {
+        contract(w->plan, mode, i, depth, b, columns, to);
+        b.data += between * width;
+        to = target_at(to, to.slice, width);
+    }
+}
+
 /* Contracts the mode before the last where the last has no factor: columns of the block (dim,
  * length of the last mode) of G that begins at `first`. */
 static void project_columns(const worker *w, int64_t first, tg_range columns, target to) {
     const cpu_plan *plan = w->plan;
     const cpu_mode *mode = &plan->mode[plan->ndim - 2];
-    for (int64_t c = columns.begin; c < columns.end; c += plan->panel_columns) {
+    const int64_t most = plan->panel_columns / w->slices;
+    for (int64_t c = columns.begin; c < columns.end; c += most) {
         const int64_t left = columns.end - c;
-        const int64_t some = left < plan->panel_columns ? left : plan->panel_columns;
+        const int64_t some = left < most ? left : most;
         for (int64_t i = 0; i < mode->dim; i += CPU_PRODUCT_DEPTH) {
             const int64_t depth =
                 mode->dim - i < CPU_PRODUCT_DEPTH ? mode->dim - i : CPU_PRODUCT_DEPTH;
             const cpu_view g = cpu_source_block(w->source, first + i * mode->step + c, depth,
-                                                mode->step, some, w->panel);
+                                                mode->step, some, w->slices, w->panel);
             target part = target_at(to, c, plan->width);
             part.beta = i == 0 ? to.beta : 1.0f;
-            contract(plan, mode, i, depth, g, some, part);
+            contract_slices(w, mode, i, depth, g, depth * some, some, part);
         }
     }
 }
 
-/* Contracts modes d, d + 1, .. of the block of G that begins at `first`; d >= 1. */
+/* Contracts modes d, d + 1, .. of the block of G that begins at `first`, and of those of the slices
+ * after it; d >= 1. */
 static void project_block(const worker *w, int d, int64_t first, target to) {
     const cpu_plan *plan = w->plan;
     const cpu_mode *mode = &plan->mode[d];
@@ -112,8 +131,9 @@ static void project_block(const worker *w, int d, int64_t first, target to) {
         return;
     }
     const target whole = to;
+    const int64_t size = mode->dim * mode->block;
     if (mode->factor) {
-        to = (target){w->scratch + mode->buffer, 1.0f, 0.0f};
+        to = (target){w->scratch + mode->buffer, size, 1.0f, 0.0f};
     }
     if (before_last) {
         project_rows(w, first, mode->dim, to);
@@ -124,7 +144,8 @@ static void project_block(const worker *w, int d, int64_t first, target to) {
         }
     }
     if (mode->factor) {
-        contract(plan, mode, 0, mode->dim, (cpu_view){to.out, mode->block}, mode->block, whole);
+        const cpu_view buffer = {to.out, mode->block};
+        contract_slices(w, mode, 0, mode->dim, buffer, size, mode->block, whole);
     }
 }
 
@@ -134,7 +155,7 @@ static void pass(const worker *w, tg_range range, target to) {
     const int64_t most = CPU_PANEL / width;
     for (int64_t i = range.begin; i < range.end; i += most) {
         const int64_t some = range.end - i < most ? range.end - i : most;
-        const float *g = cpu_source_block(w->source, i, 1, some, some, w->panel).data;
+        const float *g = cpu_source_block(w->source, i, 1, some, some, 1, w->panel).data;
         float *out = to.out + i * width;
         for (int64_t e = 0; to.out && e < some * width; e++) {
             out[e] = to.alpha * g[e] + (to.beta == 0.0f ? 0.0f : to.beta * out[e]);
@@ -143,16 +164,18 @@ static void pass(const worker *w, tg_range range, target to) {
 }
 
 /* A thread's share of the modes after the first, into `to` (dim 0, block). */
-static void project_slices(const worker *w, tg_range slices, target to) {
-    const cpu_mode *first = &w->plan->mode[0];
-    to = target_at(to, slices.begin * first->block, w->plan->width);
-    if (w->plan->ndim == 2) {
-        project_rows(w, slices.begin * first->step, slices.end - slices.begin, to);
+static void project_slices(worker w, tg_range slices, target to) {
+    const cpu_mode *first = &w.plan->mode[0];
+    to = target_at(to, slices.begin * first->block, w.plan->width);
+    if (w.plan->ndim == 2) {
+        project_rows(&w, slices.begin * first->step, slices.end - slices.begin, to);
         return;
     }
-    for (int64_t i = slices.begin; i < slices.end; i++) {
-        project_block(w, 1, i * first->step, to);
-        to = target_at(to, first->block, w->plan->width);
+    to.slice = first->block;
+    for (int64_t i = slices.begin; i < slices.end; i += w.slices) {
+        w.slices = slices.end - i < w.plan->slices ? (int)(slices.end - i) : w.plan->slices;
+        project_block(&w, 1, i * first->step, to);
+        to = target_at(to, w.slices * first->block, w.plan->width);
     }
 }
 
@@ -162,9 +185,10 @@ static void compress_part(tg_backend *be, const cpu_plan *plan, const tg_compres
     const cpu_source source = {.plan = plan, .convert = cpu_state_of(be)->kernels, .op = op};
     float *workspace = op->workspace;
     float *scratch = workspace + plan->scratch + part * plan->scratch_size;
-    const worker w = {.plan = plan, .source = &source, .panel = scratch, .scratch = scratch};
+    const worker w = {
+        .plan = plan, .source = &source, .slices = 1, .panel = scratch, .scratch = scratch};
     const cpu_mode *first = &plan->mode[0];
-    const target core = {op->core, (float)op->scale, (float)op->beta};
+    const target core = {op->core, 0, (float)op->scale, (float)op->beta};
     const int64_t grain = TG_ALIGNMENT / (int64_t)sizeof(float);
     if (plan->ndim == 1 || !op->core) {
         pass(&w, tg_partition(plan->numel, grain, parts, part), core);
@@ -177,11 +201,11 @@ static void compress_part(tg_backend *be, const cpu_plan *plan, const tg_compres
     }
     const tg_range slices = tg_partition(first->dim, 1, parts, part);
     if (!cpu_plan_has_middle(plan)) {
-        project_slices(&w, slices, core);
+        project_slices(w, slices, core);
         return;
     }
     float *middle = workspace + plan->middle;
-    project_slices(&w, slices, (target){middle, 1.0f, 0.0f});
+    project_slices(w, slices, (target){middle, 0, 1.0f, 0.0f});
 #pragma omp barrier
     const cpu_view view = {middle + columns.begin * plan->width, first->block};
     contract(plan, first, 0, first->dim, view, columns.end - columns.begin,
@@ -192,14 +216,14 @@ static size_t cpu_compress_workspace(tg_backend *be, const tg_multimode *modes, 
     if (!cpu_compress_tuned(modes->dtype)) {
         return be->ref->compress_workspace(be, modes, factored);
     }
-    return (size_t)cpu_compress_plan(be, modes).size * sizeof(float);
+    return (size_t)cpu_compress_plan(be, modes, factored).size * sizeof(float);
 }
 
 static tg_status cpu_compress(tg_backend *be, const tg_compress *op) {
     if (!cpu_compress_tuned(op->modes.dtype)) {
         return be->ref->compress(be, op);
     }
-    const cpu_plan plan = cpu_compress_plan(be, &op->modes);
+    const cpu_plan plan = cpu_compress_plan(be, &op->modes, !op->source.dense);
 #pragma omp parallel num_threads(plan.threads)
     compress_part(be, &plan, op, omp_get_thread_num(), omp_get_num_threads());
     return TG_OK;

@@ -24,15 +24,17 @@ typedef struct cpu_product {
     bool conj_a, conj_b; /* c64; at most one of them */
 } cpu_product;
 
-/* out[j] = scale sum_b conj(x[b * step_x + j]) dy[b * step_dy + j], j = 0..n-1: a stretch of a
- * factored gradient along the frequencies. */
+/* out[i, j] = scale sum_b conj(x[b * step_x + i * row_x + j]) dy[b * step_dy + j], j = 0..n-1: a
+ * stretch of a factored gradient along the frequencies, for some channels i of x at once. */
 typedef struct cpu_stretch {
     int64_t n, batch;
+    int rows; /* of out, row_out apart */
     tg_storage store;
     const void *x, *dy;
-    int64_t step_x, step_dy;
+    int64_t step_x, step_dy, row_x;
     float scale;
     float *out;
+    int64_t row_out;
 } cpu_stretch;
 
 typedef struct cpu_compress_kernels {
@@ -55,6 +57,10 @@ enum { CPU_PRODUCT_DEPTH = 256 };
  */
 enum { CPU_PANEL = 1 << 15 };
 
+/* Slices of the first mode that a thread contracts together where they are formed from factors, so
+ * that dy is read once for both of them. */
+enum { CPU_SLICES = 2 };
+
 /* ---- The plan of a call (compress_plan.c) ---- */
 
 /* One mode after modes of size 1 are dropped and neighbours without a factor are merged. */
@@ -63,13 +69,14 @@ typedef struct cpu_mode {
     const float *factor; /* (dim, rank); NULL: identity */
     int64_t step;        /* product of the later dims */
     int64_t block;       /* product of the later ranks */
-    int64_t buffer;      /* of a thread: where (dim, block) begins in its scratch, in floats */
+    int64_t buffer; /* of a thread: where (slices, dim, block) begins in its scratch, in floats */
 } cpu_mode;
 
 typedef struct cpu_plan {
     const cpu_compress_kernels *kernels;
     int width; /* floats per element */
     int threads;
+    int slices; /* that are contracted together: 1 or CPU_SLICES */
     int64_t numel;
     int ndim; /* 1: no factor at all; a vector with a factor is (n, 1) */
     cpu_mode mode[TG_MAX_NDIM + 1];
@@ -84,7 +91,7 @@ typedef struct cpu_plan {
 } cpu_plan;
 
 bool cpu_compress_tuned(tg_dtype dtype);
-cpu_plan cpu_compress_plan(tg_backend *be, const tg_multimode *modes);
+cpu_plan cpu_compress_plan(tg_backend *be, const tg_multimode *modes, bool factored);
 
 /* Whether the sums over all modes but the first come to lie in `middle`. */
 static inline bool cpu_plan_has_middle(const cpu_plan *plan) {
@@ -150,10 +157,11 @@ typedef struct cpu_view {
 } cpu_view;
 
 /* The block (rows, columns) of G whose first entry is `first` and whose rows are `step` apart, in
- * place or in `panel` (rows * columns). Its kept entries go to op->values, and are 0 in the view if
- * op->masked. */
+ * place or in `panel` (slices, rows * columns), and those of the slices of the first mode after it;
+ * more than one slice of a factored gradient only. Their kept entries go to op->values, and are 0
+ * in the view if op->masked. */
 cpu_view cpu_source_block(const cpu_source *source, int64_t first, int64_t rows, int64_t step,
-                          int64_t columns, float *panel);
+                          int64_t columns, int slices, float *panel);
 
 /* ---- The slots ---- */
 

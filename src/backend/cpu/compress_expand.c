@@ -334,7 +334,7 @@ tg_status cpu_expand(tg_backend *be, const tg_expand *call) {
         return TG_OK;
     }
     const bool is_half = op->out_store != TG_STORE_FULL;
-    const cpu_plan plan = cpu_compress_plan(be, &op->modes);
+    const cpu_plan plan = cpu_compress_plan(be, &op->modes, false);
     const task t = {.plan = &plan,
                     .core = op->core,
                     .workspace = op->workspace,
@@ -357,7 +357,7 @@ tg_status cpu_sample(tg_backend *be, const tg_sample *op) {
     if (!cpu_compress_tuned(op->modes.dtype)) {
         return be->ref->sample(be, op);
     }
-    const cpu_plan plan = cpu_compress_plan(be, &op->modes);
+    const cpu_plan plan = cpu_compress_plan(be, &op->modes, false);
     const task t = {.plan = &plan,
                     .core = op->core,
                     .workspace = op->workspace,

@@ -56,21 +56,24 @@ static float load_stored(tg_storage store, const void *x, int64_t i) {
 }
 
 static void stretch_f32(const cpu_stretch *s) {
-    for (int64_t j = 0; j < s->n; j++) {
+    for (int64_t at = 0; at < s->rows * s->n; at++) {
+        const int64_t i = at / s->n, j = at % s->n;
         float sum = 0.0f;
         for (int64_t b = 0; b < s->batch; b++) {
-            sum += load_stored(s->store, s->x, b * s->step_x + j) *
+            sum += load_stored(s->store, s->x, b * s->step_x + i * s->row_x + j) *
                    load_stored(s->store, s->dy, b * s->step_dy + j);
         }
-        s->out[j] = s->scale * sum;
+        s->out[i * s->row_out + j] = s->scale * sum;
     }
 }
 
 static void stretch_c64(const cpu_stretch *s) {
-    for (int64_t j = 0; j < s->n; j++) {
+    for (int64_t at = 0; at < s->rows * s->n; at++) {
+        const int64_t i = at / s->n, j = at % s->n;
         float re = 0.0f, im = 0.0f;
         for (int64_t b = 0; b < s->batch; b++) {
-            const int64_t at_x = 2 * (b * s->step_x + j), at_dy = 2 * (b * s->step_dy + j);
+            const int64_t at_x = 2 * (b * s->step_x + i * s->row_x + j);
+            const int64_t at_dy = 2 * (b * s->step_dy + j);
             const float xr = load_stored(s->store, s->x, at_x);
             const float xi = load_stored(s->store, s->x, at_x + 1);
             const float yr = load_stored(s->store, s->dy, at_dy);
@@ -78,8 +81,9 @@ static void stretch_c64(const cpu_stretch *s) {
             re += xr * yr + xi * yi;
             im += xr * yi - xi * yr;
         }
-        s->out[2 * j] = s->scale * re;
-        s->out[2 * j + 1] = s->scale * im;
+        float *out = s->out + 2 * (i * s->row_out + j);
+        out[0] = s->scale * re;
+        out[1] = s->scale * im;
     }
 }
 

@@ -46,6 +46,23 @@ static int64_t take(const cpu_plan *plan, int64_t elements, int64_t *size) {
     return begin;
 }
 
+/* Whether (dim, block) of a mode is needed while a slice is contracted. */
+static bool has_buffer(const cpu_plan *plan, int d) {
+    const int last = plan->ndim - 1;
+    return plan->mode[d].factor && (d < last - 1 || plan->mode[last].factor);
+}
+
+/* How many slices are contracted together: more than one only if their buffers take no more than a
+ * part of the tensor. */
+static int slices_together(const cpu_plan *plan) {
+    enum { PART = 8 };
+    int64_t buffers = 0;
+    for (int d = 1; d < plan->ndim - 1; d++) {
+        buffers += has_buffer(plan, d) ? plan->mode[d].dim * plan->mode[d].block : 0;
+    }
+    return (CPU_SLICES - 1) * plan->threads * buffers <= plan->numel / PART ? CPU_SLICES : 1;
+}
+
 static void lay_out(cpu_plan *plan) {
     const int last = plan->ndim - 1;
     const cpu_mode *mode = plan->mode;
@@ -58,16 +75,18 @@ static void lay_out(cpu_plan *plan) {
     plan->scratch = plan->size;
     plan->scratch_size = CPU_PANEL;
     for (int d = 1; d < last; d++) {
-        if (mode[d].factor && (d < last - 1 || mode[last].factor)) {
-            plan->mode[d].buffer = take(plan, mode[d].dim * mode[d].block, &plan->scratch_size);
+        if (has_buffer(plan, d)) {
+            plan->mode[d].buffer =
+                take(plan, plan->slices * mode[d].dim * mode[d].block, &plan->scratch_size);
         }
     }
     plan->size += plan->threads * plan->scratch_size;
 }
 
-cpu_plan cpu_compress_plan(tg_backend *be, const tg_multimode *modes) {
+cpu_plan cpu_compress_plan(tg_backend *be, const tg_multimode *modes, bool factored) {
     cpu_plan plan = {.kernels = cpu_state_of(be)->compress,
                      .width = tg_dtype_is_complex(modes->dtype) ? 2 : 1,
+                     .slices = 1,
                      .numel = 1};
     collect_modes(modes, &plan);
     plan.threads = cpu_parts(be, plan.numel, THREAD_GRAIN);
@@ -76,6 +95,9 @@ cpu_plan cpu_compress_plan(tg_backend *be, const tg_multimode *modes) {
     plan.panel_rows = panel / tg_min(last->dim, CPU_PRODUCT_DEPTH);
     if (plan.ndim > 1) {
         plan.panel_columns = panel / tg_min(last[-1].dim, CPU_PRODUCT_DEPTH);
+    }
+    if (factored && plan.ndim > 2 && plan.mode[0].dim == modes->dim[0]) {
+        plan.slices = slices_together(&plan); /* each is one channel of x */
     }
     lay_out(&plan);
     return plan;

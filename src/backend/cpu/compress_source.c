@@ -17,9 +17,11 @@ int64_t cpu_bits_rank(const tg_bitmap *bitmap, int64_t entry) {
     return rank + __builtin_popcountll(before);
 }
 
-/* Entries [first, first + count) of a factored gradient, stretch by stretch of equal (i, o). */
+/* Entries [first, first + count) of a factored gradient, stretch by stretch of equal (i, o), and
+ * the same of some channels i after it, to rows of `out`. */
 static void form(const cpu_plan *plan, const tg_multimode *modes, const tg_grad_source *source,
-                 float scale, int64_t first, int64_t count, float *out) {
+                 float scale, int64_t first, int64_t count, int slices, float *out,
+                 int64_t row_out) {
     const int64_t channels = modes->dim[1];
     int64_t frequencies = 1;
     for (int d = 2; d < modes->ndim; d++) {
@@ -30,17 +32,20 @@ static void form(const cpu_plan *plan, const tg_multimode *modes, const tg_grad_
         const int64_t k = first % frequencies, pair = first / frequencies;
         const int64_t i = pair / channels, o = pair % channels;
         const int64_t n = count < frequencies - k ? count : frequencies - k;
-        cpu_stretch stretch = {
+        const cpu_stretch stretch = {
             .n = n,
             .batch = source->batch,
+            .rows = slices,
             .store = source->store,
             .x = cpu_stored_at(source->store, source->x, (i * frequencies + k) * width),
             .dy = cpu_stored_at(source->store, source->dy, (o * frequencies + k) * width),
             .step_x = modes->dim[0] * frequencies,
             .step_dy = channels * frequencies,
+            .row_x = frequencies,
             .scale = scale,
+            .out = out,
+            .row_out = row_out,
         };
-        stretch.out = out;
         if (width == 2) {
             plan->kernels->stretch_c64(&stretch);
         } else {
@@ -81,8 +86,10 @@ static inline void take_kept(const tg_compress *op, int width, int64_t first, in
     }
 }
 
-/* Entries [first, first + count) of G after gathering and masking, in place or in `panel`. */
-static const float *load_run(const cpu_source *source, int64_t first, int64_t count, float *panel) {
+/* Entries [first, first + count) of G after gathering and masking, in place or in `panel`, and
+ * those of more slices in rows of the panel. */
+static const float *load_run(const cpu_source *source, int64_t first, int64_t count, int slices,
+                             float *panel, int64_t row_panel) {
     const tg_compress *op = source->op;
     const int width = source->plan->width;
     const bool masked = op->bitmap && op->masked && op->core;
@@ -94,27 +101,29 @@ static const float *load_run(const cpu_source *source, int64_t first, int64_t co
             memcpy(panel, g, (size_t)(count * width) * sizeof *panel);
         }
     } else {
-        form(source->plan, &op->modes, &op->source, 1.0f, first, count, panel);
+        form(source->plan, &op->modes, &op->source, 1.0f, first, count, slices, panel, row_panel);
     }
-    if (op->bitmap && (op->values || masked)) {
+    for (int i = 0; op->bitmap && (op->values || masked) && i < slices; i++) {
+        const int64_t at = i * row_panel * width, entry = first + i * source->plan->mode[0].step;
         if (width == 2) {
-            take_kept(op, 2, first, count, g, masked ? panel : NULL);
+            take_kept(op, 2, entry, count, g + at, masked ? panel + at : NULL);
         } else {
-            take_kept(op, 1, first, count, g, masked ? panel : NULL);
+            take_kept(op, 1, entry, count, g + at, masked ? panel + at : NULL);
         }
     }
     return masked ? panel : g;
 }
 
 cpu_view cpu_source_block(const cpu_source *source, int64_t first, int64_t rows, int64_t step,
-                          int64_t columns, float *panel) {
+                          int64_t columns, int slices, float *panel) {
+    const int64_t count = rows * columns;
     if (columns == step) {
-        return (cpu_view){load_run(source, first, rows * columns, panel), columns};
+        return (cpu_view){load_run(source, first, count, slices, panel, count), columns};
     }
     const int width = source->plan->width;
-    const float *data = load_run(source, first, columns, panel);
+    const float *data = load_run(source, first, columns, slices, panel, count);
     for (int64_t r = 1; r < rows; r++) {
-        load_run(source, first + r * step, columns, panel + r * columns * width);
+        load_run(source, first + r * step, columns, slices, panel + r * columns * width, count);
     }
     return (cpu_view){data, data == panel ? columns : step};
 }
@@ -129,7 +138,7 @@ static void form_range(tg_backend *be, const cpu_plan *plan, const tg_multimode 
         some = r.end - i;
         some = store == TG_STORE_FULL || some < CHUNK / plan->width ? some : CHUNK / plan->width;
         float *to = cpu_result(store, out, i * plan->width, room);
-        form(plan, modes, source, (float)scale, i, some, to);
+        form(plan, modes, source, (float)scale, i, some, 1, to, some);
         cpu_write(cpu_state_of(be)->kernels, store, some * plan->width, to, out, i * plan->width);
     }
 }
@@ -178,7 +187,7 @@ tg_status cpu_grad_dense(tg_backend *be, const tg_multimode *modes, const tg_gra
     if (form_whole(be, &wide, &factors, scale, store, out)) {
         return TG_OK;
     }
-    const cpu_plan plan = cpu_compress_plan(be, &wide);
+    const cpu_plan plan = cpu_compress_plan(be, &wide, false);
 #pragma omp parallel for num_threads(plan.threads) schedule(static)
     for (int part = 0; part < plan.threads; part++) {
         const tg_range r = tg_partition(plan.numel, TG_ALIGNMENT, plan.threads, part);
