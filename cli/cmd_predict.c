@@ -13,6 +13,7 @@ static struct {
     const char *input, *output;
     const char *dataset; /* NULL: the name the model was trained with, or the only one */
     const char *y_name;  /* of the output; NULL: as trained */
+    int64_t steps;       /* in time */
 } opt;
 
 static const cli_option options[] = {
@@ -25,8 +26,14 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("x-name", 0, &opt.dataset, NULL, "NAME", "the same, as eval calls it", NULL),
     CLI_OPTION_TEXT("y-name", 0, &opt.y_name, NULL, "NAME", "name of the output in the file",
                     "as trained"),
+    CLI_OPTION_INT("steps", 0, &opt.steps, 1, 1000000, "N",
+                   "so many steps in time, each from the one before", "1"),
     {0},
 };
+
+static int64_t steps(void) {
+    return opt.steps > 0 ? opt.steps : 1;
+}
 
 /* The name of an array as in training, unless it was given. */
 static const char *name_of(const cli_model *model, const char *given, const char *key,
@@ -59,6 +66,11 @@ static int fit_shape(const cli_model *model, const tg_shape *found, tg_shape *sh
         }
         fits = shape->dim[1] == fno->in_channels;
     }
+    if (fits && steps() > 1 && fno->in_channels % fno->out_channels != 0) {
+        return cli_fail("--steps: the model makes %lld channels of %lld; it can go on from its own "
+                        "output only if it takes one or several frames of it",
+                        (long long)fno->out_channels, (long long)fno->in_channels);
+    }
     if (fits) {
         return CLI_OK;
     }
@@ -76,7 +88,7 @@ static tg_status prepare(const cli_source *source, int64_t index, const cli_mode
     const tg_dtype dtype = cli_model_dtype(model);
     tg_shape to = *shape;
     tg_tensor raw = {0};
-    to.dim[1] = cli_model_config(model)->out_channels;
+    to.dim[1] = steps() * cli_model_config(model)->out_channels;
     tg_status status = cli_source_read(source, index, &raw);
     if (status == TG_OK) {
         status = tg_tensor_create(source->ctx, TG_MEM_DATA, dtype, shape, x);
@@ -91,14 +103,44 @@ static tg_status prepare(const cli_source *source, int64_t index, const cli_mode
     return status;
 }
 
-/* Takes off the dimensions that the input did not have, as far as they are 1. */
+/* All steps into y (samples, steps, channels, grid..): the frames of x, oldest first, move up by
+ * one with every prediction. */
+static tg_status roll_out(tg_context *ctx, const cli_model *model, tg_tensor *x, tg_tensor *y) {
+    tg_tensor frame = {0};
+    tg_shape shape = x->shape;
+    shape.dim[1] = cli_model_config(model)->out_channels;
+    tg_status status = tg_tensor_create(ctx, TG_MEM_DATA, y->dtype, &shape, &frame);
+    const size_t samples = (size_t)shape.dim[0], whole = tg_tensor_bytes(x) / samples;
+    const size_t step = status == TG_OK ? tg_tensor_bytes(&frame) / samples : 0;
+    for (int64_t n = 0; n < steps() && status == TG_OK; n++) {
+        status = tg_model_predict(model->model, x, &frame);
+        for (size_t s = 0; s < samples && status == TG_OK; s++) {
+            const char *made = (const char *)frame.data + s * step;
+            char *kept = (char *)x->data + s * whole;
+            memcpy((char *)y->data + (s * (size_t)steps() + (size_t)n) * step, made, step);
+            memmove(kept, kept + step, whole - step);
+            memcpy(kept + whole - step, made, step);
+        }
+    }
+    memmove(y->shape.dim + 2, shape.dim + 1, (size_t)(shape.ndim - 1) * sizeof shape.dim[0]);
+    y->shape.dim[1] = steps();
+    y->shape.ndim = shape.ndim + 1;
+    tg_tensor_destroy(&frame);
+    return status;
+}
+
+/* Takes off the dimensions that the input did not have, as far as they are 1; steps in time stay.
+ */
 static void drop_added(tg_tensor *y, int added) {
     tg_shape *shape = &y->shape;
-    if (added == 0 || shape->dim[1] != 1) {
+    const int channels = steps() > 1 ? 2 : 1;
+    if (added == 0 || shape->dim[channels] != 1) {
         return;
     }
-    memmove(shape->dim + (added == 2 ? 0 : 1), shape->dim + 2,
-            (size_t)(shape->ndim - 2) * sizeof shape->dim[0]);
+    memmove(shape->dim + channels, shape->dim + channels + 1,
+            (size_t)(shape->ndim - channels - 1) * sizeof shape->dim[0]);
+    memmove(shape->dim, shape->dim + added - 1, /* of one grid also the samples */
+            (size_t)(shape->ndim - added) * sizeof shape->dim[0]);
     shape->ndim -= added;
 }
 
@@ -181,7 +223,8 @@ static int predict(tg_context *ctx, const cli_model *model, const cli_source *so
         status = prepare(source, index, model, &shape, &x, &y);
     }
     if (status == TG_OK) {
-        status = tg_model_predict(model->model, &x, &y);
+        status =
+            steps() > 1 ? roll_out(ctx, model, &x, &y) : tg_model_predict(model->model, &x, &y);
     }
     if (status == TG_OK) {
         status = warn_of_nonfinite(ctx, model, &x, &y, &nonfinite);
@@ -245,9 +288,12 @@ const cli_command cli_cmd_predict = {
         "(docs/exchange.md). The input is (samples, channels, grid..) on any grid; with one\n"
         "channel also (samples, grid..) or a single grid, and the output has the same form. It is\n"
         "called y, or as in training, where the format has names. Values are in the units of the\n"
-        "data on both sides. A warning counts weights and values that are NaN or infinite.\n",
+        "data on both sides. A warning counts weights and values that are NaN or infinite.\n"
+        "With --steps N the output is fed back as input: (samples, N, channels, grid..). A model\n"
+        "of several frames (in_channels a multiple of out_channels) takes them oldest first.\n",
     .examples = "  tgrad predict runs/darcy --input a.npy --output u.npy\n"
-                "  tgrad predict model.safetensors -i darcy_test_32.h5 --dataset x -o pred.h5\n",
+                "  tgrad predict model.safetensors -i darcy_test_32.h5 --dataset x -o pred.h5\n"
+                "  tgrad predict runs/ns -i w0.npy -o rollout.npy --steps 10\n",
     .options = options,
     .more_options = more_options,
     .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE,

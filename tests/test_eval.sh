@@ -132,6 +132,23 @@ says out '1 sample, f32 8x8'
 [ -s out.npy ] && cmp -s <(tail -c +129 out.npy) <(tail -c +129 flat.npy | head -c 256) ||
     complain "$last: one sample alone differs"
 
+# Several steps: each is the prediction of the one before.
+run 0 predict run -i flat.npy -o second.npy
+run 0 predict run -i second.npy -o third.npy
+run 0 predict run -i data/toy_test_8_x.npy -o rollout.npy --steps 3
+says out 'wrote rollout.npy: 5 samples, f32 5x3x8x8'
+for sample in 0 1 2 3 4; do
+    for file in flat second third; do
+        tail -c +129 $file.npy | tail -c +$((sample * 256 + 1)) | head -c 256
+    done
+done >chained
+cmp -s <(tail -c +129 rollout.npy) chained || complain "$last: not the predictions in a row"
+run 0 predict run -i one.npy -o out.npy --steps 3
+says out '1 sample, f32 3x8x8'
+run 0 predict run -i channel.npy -o out.npy --steps 2
+says out '5x2x1x8x8'
+run 2 predict run -i one.npy -o no.npy --steps 0
+
 # refused <text ..>: the last call failed, with these words, and left nothing.
 refused() {
     says err "$@"

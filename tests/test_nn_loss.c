@@ -300,6 +300,55 @@ static void public_call(void **state) {
     tg_context_destroy(&ctx);
 }
 
+/* Weighted channels: the sum of the channels' losses, each times its weight, and so the gradients.
+ */
+static void weighted_channels(void **state) {
+    (void)state;
+    static const char *const backends[] = {"ref", "cpu"};
+    static const double weights[] = {2.0, 0.0, 0.5};
+    for (int test = 0; test < 4; test++) {
+        tg_context *ctx = net_context(backends[test % 2], 1);
+        const int64_t grid[] = {4, 5};
+        const tg_fno_config data = {.n_dim = 2, .dtype = test < 2 ? TG_F64 : TG_F32};
+        tg_tensor pred = net_random(ctx, &data, 2, 3, grid, 1);
+        tg_tensor target = net_random(ctx, &data, 2, 3, grid, 2);
+        tg_tensor all = net_random(ctx, &data, 2, 3, grid, 3);
+        tg_tensor weighted = net_random(ctx, &data, 2, 3, grid, 4);
+        tg_loss_config config;
+        double loss = 0.0, sum = 0.0;
+        net_ok(ctx, tg_loss_config_parse(ctx, "loss", "h1 + 0.5*l1", &config));
+        net_ok(ctx, tg_loss_eval(ctx, &config, &pred, &target, &loss, &all));
+        for (int c = 0; c < 3; c++) { /* each alone */
+            config.channels = 3;
+            memset(config.channel_weight, 0, sizeof config.channel_weight);
+            config.channel_weight[c] = 1.0;
+            net_ok(ctx, tg_loss_eval(ctx, &config, &pred, &target, &loss, NULL));
+            sum += weights[c] * loss;
+        }
+        memcpy(config.channel_weight, weights, sizeof weights);
+        net_ok(ctx, tg_loss_eval(ctx, &config, &pred, &target, &loss, &weighted));
+        assert_true(fabs(loss - sum) <= 1e-12 * loss);
+        for (int64_t i = 0; i < tg_tensor_numel(&pred); i++) {
+            const double a = tg_load(pred.dtype, all.data, i).re * weights[i / 20 % 3];
+            const double b = tg_load(pred.dtype, weighted.data, i).re;
+            assert_true(fabs(a - b) <= (test < 2 ? 1e-13 : 1e-5) * (1.0 + fabs(a)));
+        }
+        config.channels = 2;
+        assert_int_equal(tg_loss_eval(ctx, &config, &pred, &target, &loss, NULL), TG_E_CONFIG);
+        assert_non_null(strstr(tg_context_error(ctx), "opt.loss_weights: 2 weights, but the"));
+        config.channels = 3;
+        config.channel_weight[1] = -1.0;
+        assert_int_equal(tg_loss_eval(ctx, &config, &pred, &target, &loss, NULL), TG_E_CONFIG);
+        memset(config.channel_weight, 0, sizeof config.channel_weight);
+        assert_int_equal(tg_loss_eval(ctx, &config, &pred, &target, &loss, NULL), TG_E_CONFIG);
+        tg_tensor_destroy(&pred);
+        tg_tensor_destroy(&target);
+        tg_tensor_destroy(&all);
+        tg_tensor_destroy(&weighted);
+        tg_context_destroy(&ctx);
+    }
+}
+
 int main(void) {
     static const t_row rows[] = {
         {"twin", twin, REALS},     {"differences", differences, T_ONCE},
@@ -307,7 +356,8 @@ int main(void) {
         {"scaled", scaled, REALS}, {"settings", settings, T_ONCE},
         {"powers", powers, REALS},
     };
-    const struct CMUnitTest tests[] = {cmocka_unit_test(public_call)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(public_call),
+                                       cmocka_unit_test(weighted_channels)};
     const int slots = t_run_rows("losses", rows, T_COUNT(rows));
     const int public = cmocka_run_group_tests(tests, NULL, NULL);
     return slots || public;

@@ -23,8 +23,9 @@ typedef struct rig {
     tg_dataset_facts facts;
 } rig;
 
-static void begin(rig *r, const char *backend, const char *path, size_t cache_bytes) {
+static void begin(rig *r, const char *backend, const char *path, size_t cache_bytes, double noise) {
     *r = (rig){0};
+    r->model.config.loop.input_noise = noise;
     assert_int_equal(tg_context_create(NULL, &r->ctx), TG_OK);
     set_ok(r->ctx, tg_backend_select(r->ctx, backend));
     r->reader = tg_context_branch(r->ctx);
@@ -118,8 +119,8 @@ static void batches_are_the_same(void **state) {
     const char *path = write_set("set.h5");
     for (int cached = 0; cached < 2; cached++) {
         rig a, b;
-        begin(&a, "cpu", path, cached ? 1 << 20 : 0);
-        begin(&b, "fake", path, cached ? 1 << 20 : 0);
+        begin(&a, "cpu", path, cached ? 1 << 20 : 0, 0.0);
+        begin(&b, "fake", path, cached ? 1 << 20 : 0, 0.0);
         assert_int_equal(a.facts.cached, cached);
         same_batches(&a, &b, 0, 0, BATCHES);
         same_batches(&a, &b, 1, 0, 1); /* stopped with the next batch under way */
@@ -131,6 +132,47 @@ static void batches_are_the_same(void **state) {
     }
 }
 
+/* Noise is that of the sample and the epoch, on inputs alone, as large as was asked for. */
+static void noise_is_of_the_sample(void **state) {
+    (void)state;
+    enum { NUMBERS = 2 * 6 * 5 };
+    const char *path = write_set("noise.h5");
+    rig plain, a, b;
+    double squares = 0.0;
+    begin(&plain, "cpu", path, 1 << 20, 0.0);
+    begin(&a, "cpu", path, 1 << 20, 0.5);
+    begin(&b, "fake", path, 1 << 20, 0.5);
+    same_batches(&a, &b, 0, 0, BATCHES);
+    same_batches(&a, &b, 1, 1, 2);
+    float first[NUMBERS] = {0};
+    for (int64_t epoch = 0; epoch < 2; epoch++) {
+        set_ok(plain.ctx, tg_prefetch_start(plain.prefetch, epoch, 0));
+        set_ok(a.ctx, tg_prefetch_start(a.prefetch, epoch, 0));
+        for (int n = 0; n < BATCHES; n++) {
+            tg_tensor x[2], y[2];
+            int64_t samples[SIZE], count = 0;
+            set_ok(plain.ctx, tg_loader_indices(plain.loader, epoch, n, samples, &count));
+            set_ok(plain.ctx, tg_prefetch_next(plain.prefetch, &x[0], &y[0]));
+            set_ok(a.ctx, tg_prefetch_next(a.prefetch, &x[1], &y[1]));
+            const float *without = x[0].data, *with = x[1].data;
+            assert_memory_equal(y[0].data, y[1].data, tg_tensor_bytes(&y[0]));
+            for (int64_t i = 0; i < count * NUMBERS; i++) {
+                const float noise = with[i] - without[i];
+                squares += (double)(noise * noise);
+                if (samples[i / NUMBERS] == 0) { /* other noise in the other epoch */
+                    assert_true(epoch == 0 || noise != first[i % NUMBERS]);
+                    first[i % NUMBERS] = noise;
+                }
+            }
+        }
+    }
+    const double deviation = sqrt(squares / (2 * SAMPLES * NUMBERS));
+    assert_true(deviation > 0.46 && deviation < 0.54);
+    end(&plain);
+    end(&a);
+    end(&b);
+}
+
 static void a_file_that_ends_early_is_named(void **state) {
     (void)state;
     static const char *const backends[] = {"cpu", "fake"};
@@ -138,7 +180,7 @@ static void a_file_that_ends_early_is_named(void **state) {
         rig r;
         tg_tensor x, y;
         const char *path = write_set("cut_x.npy");
-        begin(&r, backends[i], path, 0);
+        begin(&r, backends[i], path, 0, 0.0);
         assert_int_equal(truncate(path, 200), 0);
         tg_status status = tg_prefetch_start(r.prefetch, 0, 0);
         status = status == TG_OK ? tg_prefetch_next(r.prefetch, &x, &y) : status;
@@ -152,6 +194,7 @@ int main(void) {
     fake_device_add("fake");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_are_the_same),
+        cmocka_unit_test(noise_is_of_the_sample),
         cmocka_unit_test(a_file_that_ends_early_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, test_files_end);

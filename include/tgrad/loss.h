@@ -1,8 +1,9 @@
 /* Losses between fields: relative or absolute Lp and H1, or a sum of several.
  *
  * Norms are taken per sample and channel and summed over both: with a = pred[b, c] and
- * t = target[b, c] the relative one is sum_b sum_c |a - t| / |t|. That is what training minimizes;
- * test errors (tgrad/train.h) take all channels of a sample together and the mean over samples.
+ * t = target[b, c] the relative one is sum_b sum_c w_c |a - t| / |t|. That is what training
+ * minimizes; test errors (tgrad/train.h) take all channels of a sample together and the mean over
+ * samples.
  * |.| of complex data is the modulus.
  * H1 uses central differences on the unit periodic grid. An absolute norm is that of the function,
  * not of the vector: (1 / points)^(1/p) in front, so that it does not grow with the grid. */
@@ -15,7 +16,8 @@
 extern "C" {
 #endif
 
-#define TG_LOSS_MAX_TERMS 4
+#define TG_LOSS_MAX_TERMS    4
+#define TG_LOSS_MAX_CHANNELS 8
 
 typedef enum tg_loss_kind {
     TG_LOSS_LP, /* (sum |e|^p)^(1/p) */
@@ -33,6 +35,9 @@ typedef struct tg_loss_config {
     size_t size; /* of the struct, see status.h */
     int terms;   /* 1 .. TG_LOSS_MAX_TERMS */
     tg_loss_term term[TG_LOSS_MAX_TERMS];
+    /* Factors of the channels in every term; none: all alike. On the host only. */
+    int channels;                                /* 0, or as many as pred has */
+    double channel_weight[TG_LOSS_MAX_CHANNELS]; /* >= 0 */
 } tg_loss_config;
 
 /* relative L2 */

@@ -204,8 +204,8 @@ typedef enum tg_loss_norm {
     TG_LOSS_NORM_H1  /* sqrt(sum |e|^2 + sum_j |D_j e|^2), D_j e = (e[i+1] - e[i-1]) N_j / 2 */
 } tg_loss_norm;
 
-/* value += weight * sum over images of |pred - target| / |target| (relative; a target of norm 0
- * divides by 1) or of (1 / points)^(1/p) |pred - target| (absolute, p = 2 for H1), and its
+/* value += sum over images of its weight times |pred - target| / |target| (relative; a target of
+ * norm 0 divides by 1) or (1 / points)^(1/p) |pred - target| (absolute, p = 2 for H1), and its
  * gradient times grad_scale, dpred = beta dpred + .. (0 where pred equals target; NaN for an image
  * whose loss is not finite). Sums are made in f64 in a fixed order. */
 typedef struct tg_loss_op {
@@ -218,12 +218,19 @@ typedef struct tg_loss_op {
     double p; /* >= 1 */
     bool relative;
     double weight, beta;
-    double grad_scale; /* of the gradient alone */
+    int channels;                 /* image i is of channel i % channels, .. */
+    const double *channel_weight; /* .. whose factor beside weight stands here; NULL: 1 */
+    double grad_scale;            /* of the gradient alone */
     const void *pred, *target;
     void *dpred;    /* NULL: not wanted */
     double *value;  /* (1), of the backend's memory; NULL: not wanted */
     double *powers; /* (images, 2), there: sum |e|^p or |e|_H1^2, and the same of the target if
                        relative, else 0; NULL: not wanted */
 } tg_loss_op;
+
+/* Factor of image i. */
+static inline double tg_loss_weight(const tg_loss_op *op, int64_t i) {
+    return op->channel_weight ? op->weight * op->channel_weight[i % op->channels] : op->weight;
+}
 
 #endif

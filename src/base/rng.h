@@ -18,7 +18,8 @@ typedef enum tg_rng_purpose {
     TG_RNG_DROPOUT = 5,
     TG_RNG_ROUNDING = 6, /* stochastic rounding */
     TG_RNG_FIELD = 7,    /* Gaussian random fields of the generators */
-    TG_RNG_BENCH = 8
+    TG_RNG_BENCH = 8,
+    TG_RNG_NOISE = 9 /* on the inputs of training */
 } tg_rng_purpose;
 
 typedef struct tg_rng {

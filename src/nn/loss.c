@@ -93,18 +93,52 @@ static tg_loss_op describe(tg_dtype dtype, const tg_shape *shape, const void *pr
     return op;
 }
 
-tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
-                  const tg_shape *shape, const void *pred, const void *target, double *value,
-                  double grad_scale, void *dpred) {
+tg_status nn_loss_check(tg_backend *be, const tg_loss_config *config, int64_t channels) {
     if (config->terms < 1 || config->terms > TG_LOSS_MAX_TERMS) {
         return tg_fail(be->ctx, TG_E_CONFIG, "a loss of %d terms; 1 .. %d are possible",
                        config->terms, TG_LOSS_MAX_TERMS);
     }
+    if (config->channels == 0) {
+        return TG_OK;
+    }
+    if (config->channels != channels || config->channels > TG_LOSS_MAX_CHANNELS) {
+        return tg_fail(be->ctx, TG_E_CONFIG,
+                       "opt.loss_weights: %d weights, but the network has %lld output channel%s; "
+                       "one weight for each is needed, for up to %d channels",
+                       config->channels, (long long)channels, channels == 1 ? "" : "s",
+                       TG_LOSS_MAX_CHANNELS);
+    }
+    bool has_weight = false;
+    for (int i = 0; i < config->channels; i++) {
+        const double weight = config->channel_weight[i];
+        if (!(weight >= 0.0 && weight <= 1e12)) {
+            return tg_fail(be->ctx, TG_E_CONFIG,
+                           "opt.loss_weights: expected numbers in 0 .. 1e12, found %g", weight);
+        }
+        has_weight = has_weight || weight > 0.0;
+    }
+    if (!has_weight) {
+        return tg_fail(be->ctx, TG_E_CONFIG,
+                       "opt.loss_weights: all of them are 0, which leaves nothing to learn");
+    }
+    return be->ops->place == TG_HOST
+               ? TG_OK
+               : tg_fail(be->ctx, TG_E_UNSUPPORTED,
+                         "opt.loss_weights: backend %s weighs all channels alike; leave it at 1, "
+                         "or take --backend cpu",
+                         be->ops->name);
+}
+
+tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
+                  const tg_shape *shape, const void *pred, const void *target, double *value,
+                  double grad_scale, void *dpred) {
+    tg_status status = nn_loss_check(be, config, shape->dim[1]);
     tg_loss_op op = describe(dtype, shape, pred, target);
+    op.channels = config->channels;
+    op.channel_weight = config->channels > 0 ? config->channel_weight : NULL;
     op.grad_scale = grad_scale;
     op.dpred = dpred;
     op.value = value;
-    tg_status status = TG_OK;
     for (int i = 0; status == TG_OK && i < config->terms; i++) {
         const tg_loss_term *term = &config->term[i];
         op.norm = term->kind == TG_LOSS_H1 ? TG_LOSS_NORM_H1 : TG_LOSS_NORM_LP;

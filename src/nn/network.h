@@ -98,6 +98,9 @@ TG_NODISCARD tg_status nn_loss_config_read(tg_context *ctx, const tg_loss_config
 
 /* Adds to the loss that of what lies where the backend computes, `shape` = (batch, channels,
  * grid..), and makes grad_scale times its gradient. */
+/* Whether this is a loss of so many channels that the backend has. */
+TG_NODISCARD tg_status nn_loss_check(tg_backend *be, const tg_loss_config *config,
+                                     int64_t channels);
 TG_NODISCARD tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
                                const tg_shape *shape, const void *pred, const void *target,
                                double *loss, double grad_scale, void *dpred);

@@ -18,6 +18,10 @@ static const tg_choice graphs_choices[] = {{"auto", TG_GRAPHS_AUTO}, {"on", TG_G
 static const tg_setting loop_table[] = {
     LOOP(INT64, n_epochs, 1, 1e9, "epochs to train"),
     LOOP(TEXT, training_loss, 0, 64, "l2, h1, l1.5, abs_l2, abs_h1, or a sum: l2 + 0.1*h1"),
+    LOOP(LIST_DOUBLE, loss_weights, 0, 1e12,
+         "factors of the output channels in the loss: a list, or 1"),
+    LOOP(DOUBLE, input_noise, 0, 1e6,
+         "deviation of noise on the normalized inputs of training; 0: none"),
     LOOP(INT64, accumulation_steps, 1, 1e6, "batches per update"),
     LOOP(DOUBLE, max_grad_norm, 0, 1e30, "clip the global norm of the gradient to this; 0: off"),
     LOOP(INT64, eval_interval, 1, 1e9,
@@ -114,6 +118,7 @@ tg_run_config tg_run_config_default(void) {
         .ranks = 1,
         .loop = {.n_epochs = 100,
                  .training_loss = "h1",
+                 .loss_weights = {1, {1.0}},
                  .accumulation_steps = 1,
                  .eval_interval = 1,
                  .save_every = 1,
@@ -330,6 +335,18 @@ tg_status tg_source_config_check(tg_context *ctx, const tg_source_config *data) 
     return TG_OK;
 }
 
+/* A single 1 is what a loss has anyway. */
+static void set_channel_weights(tg_run_config *config) {
+    const tg_list_double *weights = &config->loop.loss_weights;
+    if (weights->count == 1 && weights->value[0] == 1.0) {
+        return;
+    }
+    config->loss.channels = weights->count;
+    for (int i = 0; i < weights->count; i++) {
+        config->loss.channel_weight[i] = weights->value[i];
+    }
+}
+
 /* What no single key can tell; `has_data`: the settings name the data. */
 static tg_status check(tg_context *ctx, bool has_data, tg_run_config *config) {
     tg_status status = TG_OK;
@@ -338,6 +355,7 @@ static tg_status check(tg_context *ctx, bool has_data, tg_run_config *config) {
     }
     TG_TRY(
         tg_loss_config_parse(ctx, "opt.training_loss", config->loop.training_loss, &config->loss));
+    set_channel_weights(config);
     TG_TRY(has_data ? tg_source_config_check(ctx, &config->data) : TG_OK);
     TG_TRY(tg_fno_config_check(ctx, &config->fno));
     TG_TRY(tg_loss_scale_config_parse(ctx, "opt.loss_scale", config->loop.loss_scale,

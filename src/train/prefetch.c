@@ -20,7 +20,8 @@ struct tg_prefetch {
     tg_model *model;
     tg_context *reader;
     tg_loader *loader;
-    tg_tensor x, y; /* where the backend computes, for a whole batch */
+    tg_tensor x, y;   /* where the backend computes, for a whole batch */
+    int64_t *indices; /* (batch) samples of the batch being read; NULL: they get no noise */
     int64_t epoch;
     int64_t taken; /* the batch that is handed out next */
     int64_t sent;  /* the one that is copied next */
@@ -42,6 +43,24 @@ static const tg_stream_ops *stream_of(const tg_prefetch *f) {
 
 /* ---- reading ---- */
 
+/* Noise on normalized inputs: of a sample in an epoch always the same, whoever reads it and when.
+ */
+static void add_noise(const tg_prefetch *f, int64_t epoch, tg_tensor *x) {
+    const tg_run_config *config = &f->model->config;
+    const tg_rng rng = {.seed = (uint64_t)config->distributed.seed,
+                        .purpose = TG_RNG_NOISE,
+                        .step = (uint32_t)epoch};
+    const int64_t count = x->shape.dim[0], numel = count > 0 ? tg_tensor_numel(x) / count : 0;
+    const bool is_complex = tg_dtype_is_complex(x->dtype);
+    for (int64_t i = 0; i < count * numel; i++) {
+        const uint64_t at = 2 * (uint64_t)(f->indices[i / numel] * numel + i % numel);
+        tg_scalar value = tg_load(x->dtype, x->data, i);
+        value.re += config->loop.input_noise * tg_rng_normal(&rng, at);
+        value.im += is_complex ? config->loop.input_noise * tg_rng_normal(&rng, at + 1) : 0.0;
+        tg_store(x->dtype, x->data, i, value);
+    }
+}
+
 /* Reads and normalizes a batch on the host. */
 static tg_status read_batch(const tg_prefetch *f, int64_t epoch, int64_t batch, void *x, void *y,
                             int64_t *count) {
@@ -54,6 +73,10 @@ static tg_status read_batch(const tg_prefetch *f, int64_t epoch, int64_t batch, 
         if (f->model->encoder[side]) {
             status = tg_normalizer_apply(f->model->encoder[side], &sides[side]);
         }
+    }
+    if (status == TG_OK && f->indices) {
+        status = tg_loader_indices(f->loader, epoch, batch, f->indices, count);
+        add_noise(f, epoch, &sides[0]);
     }
     return status;
 }
@@ -128,6 +151,9 @@ tg_status tg_prefetch_create(tg_model *model, tg_context *reader, tg_loader *loa
     f->loader = loader;
     TG_TRY(tg_backend_tensor(ctx, TG_MEM_DATA, facts->dtype, &shapes[0], &f->x));
     TG_TRY(tg_backend_tensor(ctx, TG_MEM_DATA, facts->dtype, &shapes[1], &f->y));
+    if (model->config.loop.input_noise > 0.0) {
+        TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, f->indices, batch_size));
+    }
     if (stream_of(f)) {
         TG_TRY(make_slots(f));
         TG_TRY(start_thread(f));
@@ -180,6 +206,7 @@ void tg_prefetch_destroy(tg_prefetch **prefetch) {
     }
     tg_tensor_destroy(&f->x);
     tg_tensor_destroy(&f->y);
+    tg_mem_free(f->model->ctx, f->indices);
     TG_FREE(f->model->ctx, *prefetch);
 }
 

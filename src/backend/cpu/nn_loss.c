@@ -9,6 +9,7 @@
 typedef struct image {
     const tg_loss_op *op;
     int64_t points;
+    double weight;
     const float *pred, *target;
     float *dpred;   /* NULL: not wanted */
     double *powers; /* (2) NULL: not wanted */
@@ -167,8 +168,8 @@ static double image_loss(const image *im) {
     if (im->powers) {
         memcpy(im->powers, power, sizeof power);
     }
-    const double loss = op->weight * norm / unit;
-    const double factor = op->grad_scale * op->weight / unit;
+    const double loss = im->weight * norm / unit;
+    const double factor = op->grad_scale * im->weight / unit;
     if (im->dpred && (norm == 0.0 || !isfinite(loss))) {
         flat_gradient(im, norm == 0.0 ? 0.0 : (double)NAN);
     } else if (im->dpred && lp) {
@@ -197,6 +198,7 @@ static tg_status cpu_loss(tg_backend *be, const tg_loss_op *op) {
         for (int64_t n = r.begin; n < r.end; n++) {
             const image im = {.op = op,
                               .points = points,
+                              .weight = tg_loss_weight(op, n),
                               .pred = (const float *)op->pred + n * size,
                               .target = (const float *)op->target + n * size,
                               .dpred = op->dpred ? (float *)op->dpred + n * size : NULL,

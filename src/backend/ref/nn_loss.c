@@ -118,7 +118,7 @@ static tg_status ref_loss(tg_backend *be, const tg_loss_op *op) {
         if (op->relative) {
             unit = power[1] == 0.0 ? 1.0 : pow(power[1], 1.0 / p);
         }
-        const double loss = op->weight * norm / unit;
+        const double weight = tg_loss_weight(op, n), loss = weight * norm / unit;
         if (op->value) {
             *op->value += loss;
         }
@@ -126,7 +126,7 @@ static tg_status ref_loss(tg_backend *be, const tg_loss_op *op) {
             memcpy(op->powers + 2 * n, power, sizeof power);
         }
         if (op->dpred) {
-            const double factor = op->grad_scale * op->weight / unit;
+            const double factor = op->grad_scale * weight / unit;
             store_gradient(&im, norm, isfinite(loss) ? factor : (double)NAN);
         }
     }
