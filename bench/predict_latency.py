@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Time of one prediction: neuraloperator's FNO in PyTorch, libtgrad, and the C sources of `tgrad export`.
+
+    pip install torch neuraloperator numpy
+    bench/predict_latency.py [--tgrad build/bin/tgrad] [--threads 1,2] [--size 128] [--compile] [--json]
+
+All three have the same weights and predict the same sample on the CPU; the table says how far the
+outputs are from PyTorch's. Times are the best of several calls after a warm-up.
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+NETWORK = dict(n_modes=(64, 64), in_channels=1, out_channels=1, hidden_channels=64, n_layers=4,
+               projection_channel_ratio=4)  # ns128
+
+
+def best_ms(call, repeats=10):
+    call()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return 1e3 * min(times)
+
+
+def measure(threads, size, compiles, tgrad, folder):
+    """The times with so many threads; to be called in a process of its own."""
+    import numpy
+    import torch
+    from neuralop.models import FNO
+    sys.path.insert(0, str(ROOT / "python"))
+    import libtgrad
+
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    theirs = FNO(**NETWORK).eval()
+    x = torch.randn(1, 1, size, size)
+    rows = {}
+    with torch.inference_mode():
+        wanted = theirs(x).numpy()
+        rows["pytorch"] = {"ms": best_ms(lambda: theirs(x))}
+        if compiles:
+            compiled = torch.compile(theirs)
+            rows["torch.compile"] = {"ms": best_ms(lambda: compiled(x))}
+
+    def distance(y):
+        return float(numpy.linalg.norm(y - wanted) / numpy.linalg.norm(wanted))
+
+    ours = libtgrad.from_neuralop(theirs, backend="cpu", threads=threads)
+    rows["libtgrad"] = {"ms": best_ms(lambda: ours.predict(x.numpy())),
+                        "difference": distance(ours.predict(x.numpy()))}
+    model, out = f"{folder}/model.safetensors", pathlib.Path(folder) / "c"
+    ours.save(model)
+    subprocess.run([tgrad, "export", model, "--c", "-o", out, "--grid", str(size)], check=True,
+                   stdout=subprocess.DEVNULL)
+    subprocess.run("cc -O3 -fno-math-errno -fno-trapping-math -fopenmp *.c -lm -o example", shell=True,
+                   cwd=out, check=True)
+    said = subprocess.run(["./example"], cwd=out, check=True, capture_output=True, text=True).stdout
+    rows["C sources"] = {"ms": float(said.split()[0]), "difference": float(said.split()[-1])}
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tgrad", default=str(ROOT / "build/bin/tgrad"))
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--size", type=int, default=128)
+    parser.add_argument("--compile", action="store_true", help="also torch.compile")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    tgrad = str(pathlib.Path(args.tgrad).resolve())
+    if args.one:
+        with tempfile.TemporaryDirectory() as folder:
+            print(json.dumps(measure(args.one, args.size, args.compile, tgrad, folder)))
+        return
+    results = {}
+    for threads in map(int, args.threads.split(",")):
+        words = [sys.executable, __file__, "--one", str(threads), "--tgrad", tgrad, "--size", str(args.size)]
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+        done = subprocess.run(words + ["--compile"] * args.compile, env=environment, check=True,
+                              capture_output=True, text=True)
+        results[str(threads)] = json.loads(done.stdout.splitlines()[-1])
+    if args.json:
+        print(json.dumps(results))
+        return
+    for threads, rows in results.items():
+        for name, row in rows.items():
+            ratio = rows["pytorch"]["ms"] / row["ms"]
+            print(f"{threads:>2} threads  {name:14} {row['ms']:8.1f} ms  {ratio:5.2f} x  "
+                  f"{row.get('difference', 0):.1e}")
+
+
+if __name__ == "__main__":
+    main()
