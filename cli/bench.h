@@ -21,6 +21,7 @@ typedef struct bench_options {
 /* Runs and prints; returns the exit code. */
 int bench_optim(const cli_call *call, const bench_options *options);
 int bench_step(const cli_call *call, const bench_options *options);
+int bench_comm(const cli_call *call, const bench_options *options);
 
 /* ---- Times. ---- */
 

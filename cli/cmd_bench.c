@@ -33,6 +33,7 @@ static const struct {
 } kinds[] = {
     {"optim", bench_optim},
     {"step", bench_step},
+    {"comm", bench_comm},
 };
 
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
@@ -52,7 +53,7 @@ static int run(const cli_call *call) {
         code = strcmp(kinds[i].name, kind) == 0 ? kinds[i].run(call, &opt) : code;
     }
     if (code < 0) {
-        code = cli_usage("bench", "'%.64s' is not optim or step%s%s%s", kind,
+        code = cli_usage("bench", "'%.64s' is not optim, step or comm%s%s%s", kind,
                          suggestion.best ? "; did you mean " : "",
                          suggestion.best ? suggestion.best : "", suggestion.best ? "?" : "");
     }
@@ -63,10 +64,10 @@ static int run(const cli_call *call) {
 
 const cli_command cli_cmd_bench = {
     .name = "bench",
-    .arguments = "optim|step",
+    .arguments = "optim|step|comm",
     .min_args = 1,
     .max_args = 1,
-    .summary = "Measure the time and memory of optimizers and training steps on this machine",
+    .summary = "Measure optimizers, training steps and the exchange of ranks on this machine",
     .description =
         "optim: one weight, random gradients, one optimizer after the other, dense Adam always\n"
         "among them. Medians of the parts of a step, of a step without a refresh, of a refresh\n"
@@ -75,12 +76,15 @@ const cli_command cli_cmd_bench = {
         "every 4 steps unless --opt.update_proj_gap says otherwise.\n"
         "step: whole training steps of a network on random data. Medians of forward and backward\n"
         "together, of the optimizer, and of its refreshes, which come every 4 steps likewise;\n"
-        "bytes by category, as counted and as planned.\n",
+        "bytes by category, as counted and as planned.\n"
+        "comm: the ranks that a launcher started exchange messages of 4 bytes to 16 MiB. Medians\n"
+        "of each operation; the latency, and the speed of a link that tgrad plan --link takes.\n",
     .examples = "  tgrad bench optim --shape 64,64,64,33 --opt tensorgrad\n"
                 "  tgrad bench optim --shape 64,64,90 --opt lowrank,galore --opt.rank 0.1\n"
                 "  tgrad bench optim --sizes --json\n"
                 "  tgrad bench step --preset ns128 --opt adam,tensorgrad\n"
-                "  tgrad bench step --preset em --batch 8 --fno.hidden_channels 64 --json\n",
+                "  tgrad bench step --preset em --batch 8 --fno.hidden_channels 64 --json\n"
+                "  mpirun -n 2 tgrad bench comm --steps 20\n",
     .options = options,
     .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE | CLI_TAKES_SEED | CLI_TAKES_OVERRIDES,
     .run = run,

@@ -3,6 +3,8 @@
 set -uo pipefail
 source_tree=$2 build=$3
 . "$source_tree/tests/support/mpi.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 failures=0
 for ranks in 2 3 4; do
     out=$(with_ranks $ranks "$build/bin/test_comm" --world 2>&1)
@@ -13,6 +15,14 @@ for ranks in 2 3 4; do
         failures=1
     fi
 done
+# tgrad bench comm: a row for every operation and size, and a link that plan takes; not of one process.
+with_ranks 2 "$build/bin/tgrad" bench comm --steps 2 --threads 1 --json >"$work/comm.json" 2>"$work/comm.err" &&
+    jq -e '.ranks == 2 and .steps == 2 and .latency_us > 0 and .link > 0 and (.operations | length) == 25 and
+        (.operations | all(.us > 0))' "$work/comm.json" >/dev/null &&
+    grep -q 'one process has nobody to talk to' <<<"$("$build/bin/tgrad" bench comm --threads 1 2>&1)" || {
+    echo "FAILED: bench comm: $(cat "$work/comm.json" "$work/comm.err")" >&2
+    failures=1
+}
 # A library that is none.
 out=$(TGRAD_MPI=/nowhere/libmpi.so OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 \
     "$build/bin/test_comm" --world 2>&1)

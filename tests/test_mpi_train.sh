@@ -4,7 +4,7 @@
 #
 #   tests/test_mpi_train.sh build/bin/tgrad <source tree> <build tree>
 #
-# TG_LONG=1: 50 deaths at random moments instead of 2.
+# TG_LONG=1: 50 deaths at random moments instead of 3.
 set -uo pipefail
 tgrad=$(realpath "$1")
 fake=$(realpath "$3")/bin/tgrad_fake
@@ -74,6 +74,12 @@ done
 train 2 again
 cmp -s "$(newest run2)" "$(newest again)" || complain "the same number of ranks, other bits"
 
+# Automatic ranks: every rank decomposes the sum of all, and they choose alike.
+auto=(--opt.rank auto --opt.rank_tolerance 0.3 --opt.update_proj_gap 3)
+train 1 auto1 "${auto[@]}" || complain "rank auto: $(tail -3 auto1.out)"
+train 2 auto2 "${auto[@]}" || complain "rank auto, 2 ranks: $(tail -3 auto2.out)"
+same_curves auto1 auto2
+
 # Moments that live on one rank each, of projected and of large dense parameters: the same bits on
 # two ranks, whose sums have one order; less memory, as planned; and what is sent back.
 train 2 sharded "${shards[@]}" || complain "sharded: $(tail -3 sharded.out)"
@@ -142,22 +148,23 @@ fi
 # Deaths: a rank is killed or told to stop at some moment; the run goes on as if nothing was.
 long=(--opt.n_epochs 25 --opt.eval_interval 5)
 train 2 whole "${long[@]}" || complain "the long run: $(tail -3 whole.out)"
-deaths=2
+deaths=3
 [ -z "${TG_LONG:-}" ] || deaths=50
 for ((death = 0; death < deaths; death++)); do
     rm -rf torn
-    signal=TERM
-    [ $((death % 2)) -eq 0 ] || signal=KILL
+    signal=TERM # to one rank, or the end of one, or of all at once
+    [ $((death % 3)) -eq 0 ] || signal=KILL
     with_ranks 2 bash -c 'echo $$ >pid.$OMPI_COMM_WORLD_RANK; exec "$@"' rank "$tgrad" train config.yaml \
         --run torn --threads 1 "${long[@]}" >torn.out 2>&1 &
     job=$!
-    victim=$((death / 2 % 2))
+    victims=(pid.$((death / 3 % 2)))
+    [ $((death % 3)) -lt 2 ] || victims=(pid.0 pid.1)
     for ((i = 0; i < 600; i++)); do # until it is past a few epochs, and then some
         [ -s torn/metrics.jsonl ] && [ "$(wc -l <torn/metrics.jsonl)" -ge $((1 + death % 7)) ] && break
         sleep 0.02
     done
     sleep 0.0$((RANDOM % 10))
-    kill -$signal "$(cat pid.$victim)" 2>/dev/null
+    kill -$signal $(cat "${victims[@]}") 2>/dev/null # each a word of its own
     wait $job
     code=$?
     if [ $signal = TERM ]; then
