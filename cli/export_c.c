@@ -180,7 +180,11 @@ static const char *unknown_in(const tg_fno_config *fno) {
     if (fno->factorization != TG_FACTORIZATION_DENSE) {
         return "factorized weights (make them dense first: tgrad convert --densify)";
     }
-    return fno->separable ? "separable weights (fno.separable)" : NULL;
+    return fno->separable                             ? "separable weights (fno.separable)"
+           : fno->non_linearity != TG_ACTIVATION_GELU ? "another activation (fno.non_linearity)"
+           : fno->preactivation                       ? "other blocks (fno.preactivation)"
+           : fno->n_padding_of > 0 ? "padding of each dimension (fno.domain_padding)"
+                                   : NULL;
 }
 
 int cli_export_c(tg_context *ctx, tg_model *model, const char *path, cli_bytes *out) {

@@ -51,7 +51,8 @@ static void settings_read_back(void **state) {
              "\"channel_mlp_expansion\": 0.7, \"channel_mlp_dropout\": 0.1,"
              "\"fno_skip\": \"identity\", \"channel_mlp_skip\": \"linear\","
              "\"norm\": \"instance_norm\", \"stabilizer\": \"tanh\", \"domain_padding\": 0.25,"
-             "\"domain_padding_mode\": \"symmetric\", \"complex_data\": true, \"dtype\": \"f64\"}");
+             "\"domain_padding_mode\": \"symmetric\", \"complex_data\": true, \"dtype\": \"f64\","
+             "\"preactivation\": true}");
     tg_fno_config b = tg_fno_config_default();
     for (int i = 0; i < tg_fno_config_count(); i++) {
         char first[96], second[96];
@@ -66,6 +67,16 @@ static void settings_read_back(void **state) {
     assert_int_equal(b.n_modes[2], 8);
     net_ok(ctx, tg_fno_config_set(ctx, &b, "domain_padding", "null"));
     assert_true(b.domain_padding == 0.0);
+    net_ok(ctx, tg_fno_config_set(ctx, &b, "domain_padding", "[0.25, 0, 0.5]"));
+    assert_int_equal(b.n_padding_of, 3);
+    assert_true(b.padding_of[0] == 0.25 && b.padding_of[1] == 0.0 && b.padding_of[2] == 0.5);
+    net_ok(ctx, tg_fno_config_check(ctx, &b));
+    net_ok(ctx, tg_fno_config_set(ctx, &b, "domain_padding", "[0.25, 0]"));
+    expect_error(ctx, TG_E_CONFIG, tg_fno_config_check(ctx, &b), "n_modes has 3 dimensions");
+    net_ok(ctx, tg_fno_config_set(ctx, &b, "domain_padding", "0.5"));
+    assert_true(b.n_padding_of == 0 && b.domain_padding == 0.5);
+    net_ok(ctx, tg_fno_config_set(ctx, &b, "non_linearity", "silu"));
+    expect_error(ctx, TG_E_CONFIG, tg_fno_config_check(ctx, &b), "complex data have gelu");
 }
 
 static void bad_settings_are_named(void **state) {
@@ -80,6 +91,9 @@ static void bad_settings_are_named(void **state) {
                                          {"n_layers", "100000"},
                                          {"in_channels", ""},
                                          {"norm", "batch_norm"},
+                                         {"norm", "ada_in"},
+                                         {"non_linearity", "elu"},
+                                         {"domain_padding", "[0.1, 0.1, 0.1, 0.1]"},
                                          {"fno_skip", "null"},
                                          {"complex_data", "maybe"},
                                          {"dtype", "bf16"},

@@ -81,6 +81,25 @@ static const net_case cases[] = {
      2,
      {5, 4},
      "l2"},
+    {"{\"n_modes\": [4, 4], \"hidden_channels\": 3, \"n_layers\": 3, \"preactivation\": true,"
+     "\"non_linearity\": \"silu\", \"norm\": \"group_norm\", \"domain_padding\": [0.4, 0]}",
+     2,
+     {5, 4},
+     "l2"},
+    {"{\"n_modes\": [4], \"hidden_channels\": 3, \"n_layers\": 3, \"preactivation\": true,"
+     "\"non_linearity\": \"tanh\", \"use_channel_mlp\": false, \"norm\": \"instance_norm\"}",
+     2,
+     {9},
+     "h1"},
+    {"{\"n_modes\": [4], \"hidden_channels\": 3, \"n_layers\": 2, \"non_linearity\": \"relu\"}",
+     2,
+     {9},
+     "l2"},
+    {"{\"n_modes\": [5], \"hidden_channels\": 3, \"n_layers\": 2, \"preactivation\": true,"
+     "\"complex_data\": true}",
+     2,
+     {8},
+     "l2"},
     {"{\"n_modes\": [5], \"hidden_channels\": 3, \"n_layers\": 2, \"use_channel_mlp\": false,"
      "\"complex_data\": true, \"fno_skip\": \"identity\"}",
      2,
@@ -197,12 +216,12 @@ static void build_web(const nn_model *model, nn_program *p) {
     nn_phase_begin(p, "lifting", "lifting");
     const int x = nn_add_mlp(p, &model->lifting, NN_ACTIVATION, nn_add_embed(p, nn_add_input(p)));
     nn_scope(p, 1, "block 1");
-    const int h = nn_add_gelu(p, nn_boundary(p, nn_fno_convolve(model, p, 0, x)));
+    const int h = nn_add_activation(p, nn_boundary(p, nn_fno_convolve(model, p, 0, x)));
     const int mixed = nn_add_channel_mlp(p, &b[0].mlp, 0, h);
     nn_scope(p, 2, "block 2");
     int z = nn_add_inverse(p, nn_add_contract(p, b[1].weight, nn_add_transform(p, x)));
     z = nn_add_skip(p, &b[1].fno_skip, h, nn_add_bias(p, b[1].bias, z));
-    z = nn_add_channel_mlp(p, &b[1].mlp, 1, nn_add_gelu(p, nn_boundary(p, z)));
+    z = nn_add_channel_mlp(p, &b[1].mlp, 1, nn_add_activation(p, nn_boundary(p, z)));
     z = nn_add_skip(p, &b[0].mlp_skip, mixed, z);
     z = nn_add_skip(p, &b[1].mlp_skip, x, z);
     nn_scope(p, 3, NULL);

@@ -104,6 +104,10 @@ static const struct {
      3,
      {16, 20}},
     {"{\"n_modes\": [8, 8], \"hidden_channels\": 7, \"use_channel_mlp\": false}", 3, {16, 20}},
+    {"{\"n_modes\": [8, 8], \"hidden_channels\": 7, \"preactivation\": true,"
+     "\"norm\": \"group_norm\", \"domain_padding\": [0, 0.25]}",
+     3,
+     {16, 20}},
     {"{\"n_modes\": [8, 8], \"hidden_channels\": 7, \"precision\": \"mixed\"}", 3, {16, 21}},
     {"{\"n_modes\": [8, 8], \"hidden_channels\": 7, \"micro_batch\": 2}", 3, {16, 21}},
     {"{\"n_modes\": [8, 8], \"hidden_channels\": 7, \"precision\": \"mixed\", \"micro_batch\": 1,"

@@ -28,6 +28,12 @@ typedef enum tg_fno_norm { TG_NORM_NONE, TG_NORM_GROUP, TG_NORM_INSTANCE } tg_fn
 typedef enum tg_fno_embedding { TG_EMBEDDING_GRID, TG_EMBEDDING_NONE } tg_fno_embedding;
 typedef enum tg_fno_stabilizer { TG_STABILIZER_NONE, TG_STABILIZER_TANH } tg_fno_stabilizer;
 typedef enum tg_fno_padding { TG_PADDING_ONE_SIDED, TG_PADDING_SYMMETRIC } tg_fno_padding;
+typedef enum tg_fno_activation {
+    TG_ACTIVATION_GELU,
+    TG_ACTIVATION_RELU,
+    TG_ACTIVATION_SILU,
+    TG_ACTIVATION_TANH
+} tg_fno_activation;
 typedef enum tg_fno_modes { TG_MODES_CENTERED, TG_MODES_NONNEGATIVE } tg_fno_modes;
 
 /* How arrays are kept in memory; the arithmetic on them is f32 in any case. */
@@ -79,7 +85,8 @@ typedef struct tg_fno_config {
     tg_fno_skip channel_mlp_skip; /* around the channel MLP */
     tg_fno_norm norm;             /* two per block, after the convolution and at the end */
     tg_fno_stabilizer stabilizer; /* tanh before the transform */
-    double domain_padding;        /* zeros appended, as a fraction of each grid size; 0: off */
+    double domain_padding;        /* zeros appended, as a fraction of each grid size; 0: off, see
+                                     padding_of */
     tg_fno_padding domain_padding_mode; /* at the end, or on both sides */
     bool complex_data;                  /* data are complex; channel MLPs and skips come in pairs */
     tg_fno_modes complex_modes;         /* complex data: frequencies around 0, or (1-D) from 0 on */
@@ -98,7 +105,12 @@ typedef struct tg_fno_config {
                                       number from 2 on, the rank of every mode; or one for each */
     int n_fixed_rank_modes;
     int64_t fixed_rank_modes[TG_FNO_MAX_RANKS]; /* of Tucker: whose rank is their size */
-    bool separable; /* y[c, k] = x[c, k] W[c, k]: no sum over channels */
+    bool separable;                  /* y[c, k] = x[c, k] W[c, k]: no sum over channels */
+    tg_fno_activation non_linearity; /* between layers, and in lifting and projection; not inside
+                                        channel MLPs, which have GELU */
+    bool preactivation; /* blocks begin with activation and norm instead of ending with them */
+    int n_padding_of;   /* 0: domain_padding is that of every dimension; else n_dim */
+    double padding_of[TG_FNO_MAX_DIMS]; /* domain_padding of each dimension */
 } tg_fno_config;
 
 /* Everything set but n_modes: 1 -> 1 channel, C 64, 4 layers, and the published defaults. */

@@ -24,10 +24,11 @@ except ModuleNotFoundError as error:
 # Arguments of neuraloperator's FNO that are settings of ours under the same names.
 _SHARED = ("in_channels", "out_channels", "hidden_channels", "n_layers", "lifting_channel_ratio",
            "projection_channel_ratio", "norm", "complex_data", "use_channel_mlp", "channel_mlp_dropout",
-           "channel_mlp_expansion", "channel_mlp_skip", "fno_skip", "stabilizer")
+           "channel_mlp_expansion", "channel_mlp_skip", "fno_skip", "stabilizer", "preactivation",
+           "factorization", "rank", "implementation", "separable")
 # What they must be, since the library knows nothing else.
-_FIXED = {"non_linearity": functional.gelu, "resolution_scaling_factor": None, "factorization": None,
-          "separable": False, "preactivation": False, "conv_module": SpectralConv}
+_FIXED = {"resolution_scaling_factor": None, "conv_module": SpectralConv}
+_ACTIVATIONS = {"gelu": functional.gelu, "relu": functional.relu, "silu": functional.silu, "tanh": torch.tanh}
 _EPSILON = 1e-7  # of normalizers: (value - mean) / (std + epsilon)
 
 
@@ -60,13 +61,20 @@ def _embedding(value, dims):
                 c.TG_E_UNSUPPORTED)
 
 
+def _activation(given):
+    for name, function in _ACTIVATIONS.items():
+        if given["non_linearity"] in (function, getattr(functional, name)):
+            return name
+    raise Error(f"non_linearity: {given['non_linearity']} has no counterpart here; it is one of "
+                f"{', '.join(_ACTIVATIONS)}", c.TG_E_UNSUPPORTED)
+
+
 def _settings_of(network):
     """Section fno for a network, or an Error that names what has no counterpart here."""
     given = _arguments(network)
     for name, value in _FIXED.items():
         found = given.get(name, value)
-        same = found is value or found == value or (name == "factorization" and str(found).lower() == "dense")
-        if not same:
+        if found is not value and found != value:
             raise Error(f"{name}: networks with {found} have no counterpart here; it must be {value}",
                         c.TG_E_UNSUPPORTED)
     modes = list(network.n_modes)
@@ -75,13 +83,10 @@ def _settings_of(network):
         raise Error(f"max_n_modes: {given['max_n_modes']} differs from n_modes {modes}, which has no "
                     "counterpart here", c.TG_E_UNSUPPORTED)
     padding = given.get("domain_padding") or 0
-    if isinstance(padding, (list, tuple)):
-        if len(set(padding)) > 1:
-            raise Error(f"domain_padding: {padding} differs between dimensions, which has no counterpart here",
-                        c.TG_E_UNSUPPORTED)
-        padding = padding[0]
+    padding = list(map(float, padding)) if isinstance(padding, (list, tuple)) else float(padding)
     settings = {name: given[name] for name in _SHARED}
-    settings.update(n_modes=modes, domain_padding=float(padding), domain_padding_mode="symmetric",
+    settings.update(n_modes=modes, domain_padding=padding, domain_padding_mode="symmetric",
+                    non_linearity=_activation(given), fixed_rank_modes=given["fixed_rank_modes"] or [],
                     positional_embedding=_embedding(given["positional_embedding"], len(modes)))
     if given["complex_data"] and len(modes) == 1:
         settings["complex_modes"] = "nonnegative"
@@ -144,6 +149,8 @@ def to_neuralop(model: Model) -> torch.nn.Module:
                     "complex data (nonnegative)", c.TG_E_UNSUPPORTED)
     network = FNO(n_modes=tuple(modes), positional_embedding=settings["positional_embedding"],
                   domain_padding=settings["domain_padding"] or None,
+                  non_linearity=_ACTIVATIONS[settings["non_linearity"]],
+                  fixed_rank_modes=settings["fixed_rank_modes"] or False,
                   **{name: settings[name] for name in _SHARED})
     weights = {name: torch.from_numpy(value) for name, value in model.weights().items()}
     network.load_state_dict(weights, assign=True)

@@ -22,6 +22,11 @@ NETWORKS = [
     ((8, 8), {"stabilizer": "tanh", "positional_embedding": None, "channel_mlp_expansion": 1.0}, (16, 16)),
     ((8, 8), {"lifting_channel_ratio": 3, "projection_channel_ratio": 4, "factorization": "dense"}, (16, 16)),
     ((12,), {"complex_data": True}, (32,)),
+    ((8, 8), {"preactivation": True, "norm": "group_norm", "domain_padding": [0.25, 0.5]}, (16, 16)),
+    ((8, 8), {"non_linearity": torch.nn.functional.silu}, (16, 16)),
+    ((8, 8), {"factorization": "tucker", "rank": 0.4, "fixed_rank_modes": [0]}, (16, 16)),
+    ((8, 8), {"factorization": "tt", "rank": 0.4, "implementation": "reconstructed"}, (16, 16)),
+    ((8, 8), {"separable": True, "non_linearity": torch.tanh}, (16, 16)),
 ]
 
 
@@ -78,12 +83,10 @@ def test_a_network_for_the_program(tmp_path, config):
 
 
 @pytest.mark.parametrize("arguments, sentence", [
-    ({"non_linearity": torch.nn.functional.relu}, "non_linearity"),
-    ({"factorization": "tucker", "rank": 0.5}, "factorization: networks with tucker"),
-    ({"preactivation": True}, "preactivation"),
+    ({"non_linearity": torch.nn.functional.elu}, "non_linearity"),
+    ({"norm": "batch_norm"}, "fno.norm: batch_norm"),
     ({"use_channel_mlp": False}, "GELU twice"),
     ({"complex_data": True}, "frequencies that depend on the grid"),
-    ({"domain_padding": [0.25, 0.5]}, "domain_padding"),
     ({"resolution_scaling_factor": 2}, "resolution_scaling_factor"),
 ])
 def test_networks_without_a_counterpart(arguments, sentence):

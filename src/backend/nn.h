@@ -21,8 +21,9 @@ tg_dtype tg_stored(tg_dtype dtype, tg_storage store);
 /* How an array of `dtype` is kept, seen as one of tg_dtype_wide(dtype). */
 tg_storage tg_storage_of(tg_dtype dtype);
 
-/* f(x), elementwise. GELU is the exact one, x Phi(x); a tuned backend is within 1e-6 of it. */
-typedef enum tg_act { TG_ACT_NONE, TG_ACT_GELU, TG_ACT_TANH } tg_act;
+/* f(x), elementwise. GELU is the exact one, x Phi(x), SiLU x / (1 + e^-x); a tuned backend is
+ * within 1e-6 of them. The latter two are on the host alone. */
+typedef enum tg_act { TG_ACT_NONE, TG_ACT_GELU, TG_ACT_TANH, TG_ACT_RELU, TG_ACT_SILU } tg_act;
 
 /* Copies a box of each of `howmany` arrays: dst[h, dst_at + i] = src[h, src_at + i] for
  * 0 <= i < size. Float dtypes, real or complex. */
@@ -82,7 +83,7 @@ typedef struct tg_skip {
 } tg_skip;
 
 /* An MLP with one hidden layer at every pixel, u = act(x):
- *   f(u) = D2 (w2 D1 gelu(w1 u + b1) + b2)
+ *   f(u) = D2 (w2 D1 hidden_act(w1 u + b1) + b2)
  *   forward   y = beta y + alpha f(u) + gate add;  activated = gelu(y)
  *   backward  dw1, db1, dw2, db2 += those of alpha f for dy at y;
  *             dx = (beta dx + alpha f'^T dy) [act'(x) if through], with respect to u otherwise.
@@ -93,6 +94,7 @@ typedef struct tg_mlp {
     tg_dtype dtype;
     int64_t batch, in, hidden, out, pixels;
     tg_act act;
+    tg_act hidden_act; /* NONE: GELU; others on the host alone */
     bool through;
     const void *w1; /* (hidden, in) */
     const void *b1; /* (hidden) */

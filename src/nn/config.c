@@ -26,6 +26,11 @@ static const tg_choice stabilizers[] = {
     {"tanh", TG_STABILIZER_TANH}, NULL_NAMES(TG_STABILIZER_NONE), {NULL, 0}};
 static const tg_choice paddings[] = {
     {"one-sided", TG_PADDING_ONE_SIDED}, {"symmetric", TG_PADDING_SYMMETRIC}, {NULL, 0}};
+static const tg_choice activations[] = {{"gelu", TG_ACTIVATION_GELU},
+                                        {"relu", TG_ACTIVATION_RELU},
+                                        {"silu", TG_ACTIVATION_SILU},
+                                        {"tanh", TG_ACTIVATION_TANH},
+                                        {NULL, 0}};
 static const tg_choice complex_modes[] = {
     {"centered", TG_MODES_CENTERED}, {"nonnegative", TG_MODES_NONNEGATIVE}, {NULL, 0}};
 static const tg_choice block_precisions[] = {{"full", TG_PRECISION_FULL},
@@ -62,7 +67,7 @@ static const tg_choice dtypes[] = {{"f32", TG_F32}, {"f64", TG_F64}, {NULL, 0}};
 typedef struct readable {
     tg_fno_config config;
     tg_list_int n_modes, fixed_rank_modes;
-    tg_list_double rank;
+    tg_list_double rank, domain_padding;
 } readable;
 
 enum { LARGEST = 1 << 20 };
@@ -99,8 +104,8 @@ static const tg_setting rows[] = {
      .help = "normalization inside a block"},
     {FIELD(stabilizer), .type = TG_SETTING_ENUM, .choices = stabilizers,
      .help = "applied before the Fourier transform"},
-    {FIELD(domain_padding), .type = TG_SETTING_DOUBLE, .low = 0, .high = 4,
-     .help = "zeros appended to each dimension, as a fraction of its size"},
+    {"domain_padding", TG_SETTING_LIST_DOUBLE, offsetof(readable, domain_padding), NULL, 0, 4,
+     "zeros appended to each dimension, as a fraction of its size; or a list"},
     {FIELD(domain_padding_mode), .type = TG_SETTING_ENUM, .choices = paddings,
      .help = "where they are appended"},
     {FIELD(complex_data), .type = TG_SETTING_BOOL, .help = "complex fields instead of real ones"},
@@ -131,6 +136,10 @@ static const tg_setting rows[] = {
      "of tucker: modes whose rank is their size"},
     {FIELD(separable), .type = TG_SETTING_BOOL,
      .help = "spectral weights multiply each channel for itself"},
+    {FIELD(non_linearity), .type = TG_SETTING_ENUM, .choices = activations,
+     .help = "between layers; channel MLPs have gelu inside"},
+    {FIELD(preactivation), .type = TG_SETTING_BOOL,
+     .help = "blocks begin with activation and norm, and end without"},
 };
 
 enum { ROWS = sizeof rows / sizeof rows[0] };
@@ -189,6 +198,12 @@ static readable readable_of(const tg_fno_config *config) {
         r.n_modes.count = config->n_dim;
         memcpy(r.n_modes.value, config->n_modes, sizeof config->n_modes);
     }
+    const bool has_list = config->n_padding_of > 0 && config->n_padding_of <= TG_FNO_MAX_DIMS;
+    r.domain_padding.count = has_list ? config->n_padding_of : 1;
+    r.domain_padding.value[0] = config->domain_padding;
+    if (has_list) {
+        memcpy(r.domain_padding.value, config->padding_of, sizeof config->padding_of);
+    }
     if (config->n_rank > 0 && config->n_rank <= TG_FNO_MAX_RANKS) {
         r.rank.count = config->n_rank;
         memcpy(r.rank.value, config->rank, sizeof config->rank);
@@ -205,16 +220,20 @@ static tg_status take_lists(tg_context *ctx, readable *r) {
         const char *key;
         int count, most;
     } lists[] = {{"n_modes", r->n_modes.count, TG_FNO_MAX_DIMS},
+                 {"domain_padding", r->domain_padding.count, TG_FNO_MAX_DIMS},
                  {"rank", r->rank.count, TG_FNO_MAX_RANKS},
                  {"fixed_rank_modes", r->fixed_rank_modes.count, TG_FNO_MAX_RANKS}};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         if (lists[i].count > lists[i].most) {
             return tg_fail(ctx, TG_E_CONFIG, "fno.%s: %d %s; 1 to %d are possible", lists[i].key,
-                           lists[i].count, i == 0 ? "dimensions" : "entries", lists[i].most);
+                           lists[i].count, i < 2 ? "dimensions" : "entries", lists[i].most);
         }
     }
     r->config.n_dim = r->n_modes.count;
     memcpy(r->config.n_modes, r->n_modes.value, sizeof r->config.n_modes);
+    r->config.domain_padding = r->domain_padding.value[0];
+    r->config.n_padding_of = r->domain_padding.count > 1 ? r->domain_padding.count : 0;
+    memcpy(r->config.padding_of, r->domain_padding.value, sizeof r->config.padding_of);
     r->config.n_rank = r->rank.count;
     memcpy(r->config.rank, r->rank.value, sizeof r->config.rank);
     r->config.n_fixed_rank_modes = r->fixed_rank_modes.count;
@@ -241,6 +260,15 @@ tg_status tg_fno_config_set(tg_context *ctx, tg_fno_config *config, const char *
     }
     if (strcmp(key, "checkpointing") == 0) { /* the name of early checkpoints */
         key = "activation_checkpoint";
+    }
+    if (strcmp(key, "norm") == 0 &&
+        (tg_setting_means(text, "batch_norm") || tg_setting_means(text, "ada_in"))) {
+        return tg_fail(
+            ctx, TG_E_CONFIG, "fno.norm: %s; take group_norm or instance_norm",
+            tg_setting_means(text, "ada_in")
+                ? "ada_in needs an embedding beside the data, which data sets do not have"
+                : "batch_norm ties the samples of a batch together, so that outputs "
+                  "depend on the batch and on running means");
     }
     status = tg_setting_set(ctx, "fno", rows, ROWS, &r, key, text);
     if (status == TG_OK) {
@@ -301,6 +329,15 @@ tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
                        "fno.complex_modes: nonnegative needs one dimension, n_modes has %d",
                        config->n_dim);
     }
+    if (config->n_padding_of != 0 && config->n_padding_of != config->n_dim) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "fno.domain_padding: a list of %d; n_modes has %d dimensions",
+                       config->n_padding_of, config->n_dim);
+    }
+    if (config->non_linearity != TG_ACTIVATION_GELU && config->complex_data) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "fno.non_linearity: complex data have gelu, on both parts of a number");
+    }
     enum { MOST_AGAIN = 64 }; /* layers: their ops grow with the square */
     if (config->activation_checkpoint == TG_CHECKPOINT_MINIMAL && config->n_layers > MOST_AGAIN) {
         return tg_fail(ctx, TG_E_CONFIG,
@@ -323,6 +360,14 @@ tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
                ? tg_fail(ctx, TG_E_CONFIG,
                          "fno.dtype: f64 is kept as it is; for half or mixed precision take f32")
                : TG_OK;
+}
+
+tg_act nn_act_of(const tg_fno_config *config) {
+    static const tg_act acts[] = {[TG_ACTIVATION_GELU] = TG_ACT_GELU,
+                                  [TG_ACTIVATION_RELU] = TG_ACT_RELU,
+                                  [TG_ACTIVATION_SILU] = TG_ACT_SILU,
+                                  [TG_ACTIVATION_TANH] = TG_ACT_TANH};
+    return acts[config->non_linearity];
 }
 
 static tg_storage storage_of(tg_precision precision) {

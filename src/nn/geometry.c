@@ -6,14 +6,15 @@
 #include "nn/config.h"
 #include "nn/program.h"
 
-/* Zeros appended to a dimension, on each side if `symmetric`. */
-static int64_t zeros_of(const tg_fno_config *config, int64_t grid) {
-    return (int64_t)nearbyint(config->domain_padding * (double)grid);
+/* Zeros appended to dimension d, on each side if `symmetric`. */
+static int64_t zeros_of(const tg_fno_config *config, int d, int64_t grid) {
+    const double share = config->n_padding_of > 0 ? config->padding_of[d] : config->domain_padding;
+    return (int64_t)nearbyint(share * (double)grid);
 }
 
-static int64_t padded_size(const tg_fno_config *config, int64_t grid) {
+static int64_t padded_size(const tg_fno_config *config, int d, int64_t grid) {
     const bool both = config->domain_padding_mode == TG_PADDING_SYMMETRIC;
-    return grid + (both ? 2 : 1) * zeros_of(config, grid);
+    return grid + (both ? 2 : 1) * zeros_of(config, d, grid);
 }
 
 void tg_fno_fitting_modes(const tg_fno_config *config, const int64_t *grid,
@@ -24,7 +25,7 @@ void tg_fno_fitting_modes(const tg_fno_config *config, const int64_t *grid,
     }
     config = &full;
     for (int d = 0; d < config->n_dim; d++) {
-        const int64_t size = padded_size(config, grid[d]), wanted = config->n_modes[d];
+        const int64_t size = padded_size(config, d, grid[d]), wanted = config->n_modes[d];
         const bool is_halved = !config->complex_data && d == config->n_dim - 1;
         const bool fits = is_halved ? wanted / 2 <= size / 2 : wanted <= size;
         modes[d] = fits ? wanted : size;
@@ -59,9 +60,9 @@ tg_status nn_geometry_make(const nn_model *model, int64_t batch, const int64_t *
                            "grid: size %lld of dimension %d is not in 1 .. %d", (long long)grid[d],
                            d, 1 << 30);
         }
-        const int64_t zeros = zeros_of(config, grid[d]);
+        const int64_t zeros = zeros_of(config, d, grid[d]);
         g.grid[d] = grid[d];
-        g.padded[d] = padded_size(config, grid[d]);
+        g.padded[d] = padded_size(config, d, grid[d]);
         g.pad_before[d] = config->domain_padding_mode == TG_PADDING_SYMMETRIC ? zeros : 0;
         g.pads = g.pads || zeros > 0;
         widest.dim[2 + d] = g.padded[d];

@@ -58,7 +58,7 @@ static const char *part_name(const nn_model *model, int part) {
 void nn_declare_mlp(nn_model *model, const char *module, int64_t in, int64_t hidden, int64_t out,
                     nn_mlp *mlp) {
     const int64_t size[3] = {in, hidden, out};
-    *mlp = (nn_mlp){.in = in, .hidden = hidden, .out = out};
+    *mlp = (nn_mlp){.in = in, .hidden = hidden, .out = out, .act = TG_ACT_GELU};
     for (int part = 0; part < model->planes; part++) {
         for (int i = 0; i < 4; i++) {
             const int layer = i / 2;
@@ -170,6 +170,7 @@ tg_status nn_model_create(tg_context *ctx, const tg_fno_config *config, nn_model
     TG_TRY(nn_config_read(ctx, config, &model.config));
     config = &model.config;
     TG_TRY(tg_fno_config_check(ctx, config));
+    model.act = nn_act_of(config);
     model.planes = config->complex_data ? 2 : 1;
     const int last = config->n_dim - 1;
     model.architecture = nn_architecture_of(config);

@@ -15,6 +15,9 @@ int64_t nn_lifting_hidden(const tg_fno_config *config);
 int64_t nn_projection_hidden(const tg_fno_config *config);
 int64_t nn_mlp_hidden(const tg_fno_config *config);
 
+/* The function between layers. */
+tg_act nn_act_of(const tg_fno_config *config);
+
 /* How the network's arrays are kept. */
 typedef struct nn_stores {
     tg_storage activation; /* inside: from the lifting to the projection's input */
@@ -45,6 +48,7 @@ typedef struct nn_param {
 /* Layers by the numbers of their parameters in the list; those of one layer stand side by side. */
 typedef struct nn_mlp {
     int64_t in, hidden, out;
+    tg_act act;      /* of the hidden layer */
     int param[2][4]; /* [part]: w1 (hidden, in), b1, w2 (out, hidden), b2 */
 } nn_mlp;
 
@@ -80,6 +84,7 @@ typedef struct nn_model {
     tg_fno_config config;
     const nn_architecture *architecture;
     nn_stores stores;
+    tg_act act;                     /* between layers: fno.non_linearity */
     int planes;                     /* 1; 2 for complex data */
     int64_t modes[TG_FNO_MAX_DIMS]; /* of a spectral weight: the last one is halved for real data */
     int64_t mode_count;

@@ -16,7 +16,7 @@ typedef struct nn_request {
 typedef struct nn_kind_row {
     const char *name;
     size_t slot; /* that it calls, as an offset in tg_backend_ops; 0: none */
-    bool loads;  /* its X may be the GELU of what it reads */
+    bool loads;  /* its X may be the activation of what it reads */
     bool adds;   /* its backward op can add to a sum of gradients; otherwise it overwrites */
     bool makes_gradients; /* of the parameters op.param .. + op.params - 1, from zero */
     nn_kind at_end; /* the kind of op that makes the gradients of its parameters from X and dy and
@@ -88,7 +88,7 @@ int nn_add_inverse(nn_program *program, int spectrum);
 int nn_add_bias(nn_program *program, int bias, int x);
 int nn_add_skip(nn_program *program, const nn_skip *skip, int x, int sum); /* sum + S(x) */
 int nn_add_norm(nn_program *program, const nn_norm *norm, int x);
-int nn_add_gelu(nn_program *program, int x);
+int nn_add_activation(nn_program *program, int x);
 
 /* The call of a block's slot, without pointers; the plan of its transform is told by `desc`. */
 tg_block nn_block_call(const nn_program *program, const nn_op *op, const tg_fft_desc *desc);

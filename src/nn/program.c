@@ -31,7 +31,7 @@ int nn_value_add(nn_program *program, nn_value value) {
 int nn_value_like(nn_program *program, int value) {
     nn_value copy = program->values[value];
     copy.is_boundary = copy.is_transient = copy.is_whole = false;
-    copy.before_gelu = -1;
+    copy.before_act = -1;
     return nn_value_add(program, copy);
 }
 
@@ -118,10 +118,10 @@ int nn_op_add(nn_program *program, nn_op op) {
     return op.out[0];
 }
 
-int nn_gelu_output(const nn_program *program, const nn_op *op) {
+int nn_activated_output(const nn_program *program, const nn_op *op) {
     for (int k = 1; k < NN_OUTPUTS; k++) {
         if (op->out[k] >= 0 && op->out[k - 1] >= 0 &&
-            program->values[op->out[k]].before_gelu == op->out[k - 1]) {
+            program->values[op->out[k]].before_act == op->out[k - 1]) {
             return k;
         }
     }
@@ -199,6 +199,16 @@ static tg_status check_slots(const nn_program *program, const tg_backend *be) {
     return TG_OK;
 }
 
+/* Devices have kernels for GELU alone. */
+static tg_status check_backend(const nn_model *model, const tg_backend *be) {
+    return model->act == TG_ACT_GELU || be->ops->place == TG_HOST
+               ? TG_OK
+               : tg_fail(model->ctx, TG_E_UNSUPPORTED,
+                         "fno.non_linearity: backend %s has kernels for gelu alone; take that, or "
+                         "backend cpu",
+                         be->ops->name);
+}
+
 tg_status nn_program_create(const nn_model *model, tg_backend *be, int64_t batch,
                             const int64_t *grid, bool training, const tg_shared_workspace *shared,
                             nn_program *p) {
@@ -218,6 +228,7 @@ tg_status nn_program_create(const nn_model *model, tg_backend *be, int64_t batch
         .activations = {.ctx = model->ctx},
         .workspace = {.ctx = model->ctx},
         .shared = {.dense_bytes = shared->dense_bytes, .work_bytes = shared->work_bytes}};
+    TG_TRY(check_backend(model, be));
     TG_TRY(nn_geometry_make(model, batch, grid, &p->geometry));
     TG_TRY(NN_GROW(p, values, value));
     model->architecture->build(model, p);

@@ -51,7 +51,7 @@ typedef struct nn_value {
     bool is_boundary;  /* between two blocks: kept by checkpointing `block` */
     bool is_transient; /* never kept for backward: lies in the workspace */
     bool is_whole;     /* of the whole batch, of which ops see the samples in flight */
-    int before_gelu;   /* the value that this one is the GELU of; -1: none */
+    int before_act;    /* the value that this one is the activation of; -1: none */
     int home;          /* the first value in its memory: itself, or one that was written over */
     void *data;        /* once there is memory */
 } nn_value;
@@ -168,9 +168,9 @@ void nn_scope(nn_program *program, int block, const char *scope);
 void nn_phase_begin(nn_program *program, const char *forward, const char *backward);
 int nn_phase_named(nn_program *program, const char *name, bool is_backward);
 
-/* The output that is the GELU of the one before it: by fusion, and left out where nobody reads it;
- * -1: none. */
-int nn_gelu_output(const nn_program *program, const nn_op *op);
+/* The output that is the activation of the one before it: by fusion, and left out where nobody
+ * reads it; -1: none. */
+int nn_activated_output(const nn_program *program, const nn_op *op);
 
 /* The first of the ops that hand over the gradients of spectral weights, last of all: from then on
  * the memory of the activations can be lent. */

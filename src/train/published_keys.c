@@ -70,8 +70,6 @@ static const struct {
     {"fno.n_modes_height", NONE, "it is an entry of fno.n_modes here"},
     {"fno.n_modes_width", NONE, "it is an entry of fno.n_modes here"},
     {"fno.no_skips", "false", "take fno.fno_skip and fno.channel_mlp_skip"},
-    {"fno.non_linearity", "gelu", "the activation function is GELU"},
-    {"fno.preactivation", "false", "activations follow the convolution here"},
     {"fno.projection_channels", NONE, RATIO("projection")},
     {"fno.resolution_scaling_factor", "null|1", "output and input have the same grid"},
     {"fno.tensor_lasso_penalty", "0", DENSE},

@@ -15,6 +15,10 @@ typedef struct cpu_nn_kernels {
     void (*gelu_back)(int64_t n, const float *x, const float *dy, float *dx);
     void (*tanh)(int64_t n, const float *x, float *y);
     void (*tanh_back)(int64_t n, const float *x, const float *dy, float *dx);
+    void (*relu)(int64_t n, const float *x, float *y);
+    void (*relu_back)(int64_t n, const float *x, const float *dy, float *dx);
+    void (*silu)(int64_t n, const float *x, float *y);
+    void (*silu_back)(int64_t n, const float *x, const float *dy, float *dx);
     /* y = beta y + alpha x + bias; beta 0 does not read y. */
     void (*affine)(int64_t n, float beta, float alpha, const float *x, float bias, float *y);
     void (*multiply)(int64_t n, const float *x, float *y); /* y *= x */

@@ -104,6 +104,19 @@ static cpu_tile_rows input_tile(tg_backend *be, const tg_mlp *op, const cpu_tile
     return x;
 }
 
+/* A row of h = act(h + bias), and its slope unless NULL. */
+static void hidden_row(const cpu_nn_kernels *k, tg_act act, int64_t n, float bias, float *h,
+                       float *slope) {
+    k->affine(n, 0.0f, 1.0f, h, bias, h);
+    if (slope) {
+        for (int64_t i = 0; i < n; i++) {
+            slope[i] = 1.0f;
+        }
+        cpu_nn_act_back(k, act, n, h, slope, slope);
+    }
+    cpu_nn_act(k, act, n, h, h);
+}
+
 /* h, and backward also its slope. */
 static void hidden_tile(tg_backend *be, const tg_mlp *op, cpu_pixel_tile tile, cpu_tile_rows u,
                         const scratch *s, bool backward) {
@@ -113,7 +126,10 @@ static void hidden_tile(tg_backend *be, const tg_mlp *op, cpu_pixel_tile tile, c
               s->h, tile.n);
     for (int64_t j = 0; j < op->hidden; j++) {
         float *h = s->h + j * tile.n;
-        if (backward) {
+        if (op->hidden_act != TG_ACT_NONE && op->hidden_act != TG_ACT_GELU) {
+            hidden_row(k, op->hidden_act, tile.n, b1[j], h,
+                       backward ? s->slope + j * tile.n : NULL);
+        } else if (backward) {
             k->gelu_slope(tile.n, b1[j], h, h, s->slope + j * tile.n);
         } else {
             k->gelu(tile.n, b1[j], h, h);

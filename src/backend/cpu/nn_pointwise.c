@@ -18,6 +18,12 @@ void cpu_nn_act(const cpu_nn_kernels *k, tg_act act, int64_t n, const float *x, 
     case TG_ACT_TANH:
         k->tanh(n, x, y);
         break;
+    case TG_ACT_RELU:
+        k->relu(n, x, y);
+        break;
+    case TG_ACT_SILU:
+        k->silu(n, x, y);
+        break;
     case TG_ACT_NONE:
         memmove(y, x, (size_t)n * sizeof *x);
         break;
@@ -32,6 +38,12 @@ void cpu_nn_act_back(const cpu_nn_kernels *k, tg_act act, int64_t n, const float
         break;
     case TG_ACT_TANH:
         k->tanh_back(n, x, dy, dx);
+        break;
+    case TG_ACT_RELU:
+        k->relu_back(n, x, dy, dx);
+        break;
+    case TG_ACT_SILU:
+        k->silu_back(n, x, dy, dx);
         break;
     case TG_ACT_NONE:
         memmove(dx, dy, (size_t)n * sizeof *dx);

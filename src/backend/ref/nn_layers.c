@@ -189,6 +189,10 @@ static tg_dtype y_dtype(const tg_mlp *op) {
     return tg_stored(op->dtype, op->y_store);
 }
 
+static tg_act hidden_act(const tg_mlp *op) {
+    return op->hidden_act == TG_ACT_NONE ? TG_ACT_GELU : op->hidden_act;
+}
+
 static void pixel_forward(const tg_mlp *op, int64_t b, int64_t p, pixel *px) {
     for (int64_t i = 0; i < op->in; i++) {
         px->u[i] = ref_act(op->act, ref_get(x_dtype(op), op->x, (b * op->in + i) * op->pixels + p));
@@ -198,7 +202,7 @@ static void pixel_forward(const tg_mlp *op, int64_t b, int64_t p, pixel *px) {
         for (int64_t i = 0; i < op->in; i++) {
             px->pre[j] += ref_get(op->dtype, op->w1, j * op->in + i) * px->u[i];
         }
-        px->h[j] = ref_act(TG_ACT_GELU, px->pre[j]) * survival(op, false, b, j, p);
+        px->h[j] = ref_act(hidden_act(op), px->pre[j]) * survival(op, false, b, j, p);
     }
     for (int64_t o = 0; o < op->out; o++) {
         px->y[o] = ref_get(op->dtype, op->b2, o);
@@ -254,7 +258,7 @@ static void pixel_backward(const tg_mlp *op, int64_t b, int64_t p, pixel *px) {
         for (int64_t o = 0; o < op->out; o++) {
             dh += ref_get(op->dtype, op->w2, o * op->hidden + j) * px->dy[o];
         }
-        px->dpre[j] = dh * survival(op, false, b, j, p) * ref_act_slope(TG_ACT_GELU, px->pre[j]);
+        px->dpre[j] = dh * survival(op, false, b, j, p) * ref_act_slope(hidden_act(op), px->pre[j]);
         px->b1[j] += px->dpre[j];
         for (int64_t i = 0; i < op->in; i++) {
             px->w1[j * op->in + i] += px->dpre[j] * px->u[i];

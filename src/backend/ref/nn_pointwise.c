@@ -89,6 +89,10 @@ double ref_act(tg_act act, double x) {
         return 0.5 * x * erfc(-x * REF_SQRT_HALF);
     case TG_ACT_TANH:
         return tanh(x);
+    case TG_ACT_RELU:
+        return x < 0.0 ? 0.0 : x; /* NaN stays */
+    case TG_ACT_SILU:
+        return x / (1.0 + exp(-x));
     case TG_ACT_NONE:
         break;
     }
@@ -102,6 +106,10 @@ double ref_act_slope(tg_act act, double x) {
         return 0.5 * erfc(-x * REF_SQRT_HALF) + x * exp(-0.5 * x * x) / root_2pi;
     case TG_ACT_TANH:
         return 1.0 - tanh(x) * tanh(x);
+    case TG_ACT_RELU:
+        return x > 0.0 ? 1.0 : 0.0;
+    case TG_ACT_SILU:
+        return (1.0 + x / (1.0 + exp(x))) / (1.0 + exp(-x));
     case TG_ACT_NONE:
         break;
     }

@@ -2,13 +2,19 @@
  *
  *   x -> embed -> lifting -> pad -> block 1 .. block L -> crop -> projection -> y
  *
- * One block, GELU everywhere but in the last:
+ * One block, with activations (fno.non_linearity) everywhere but in the last:
  *
- *   x -+-> transform -> product with the weight -> inverse -> bias -> norm -> + -> gelu -> z1
+ *   x -+-> transform -> product with the weight -> inverse -> bias -> norm -> + -> act -> z1
  *      +--------------------- fno_skip ---------------------------------------+
  *
- *   z1 --> channel MLP -> + -> norm -> gelu -> next x
+ *   z1 --> channel MLP -> + -> norm -> act -> next x
  *   x ---- channel_mlp_skip ---+
+ *
+ * With fno.preactivation blocks begin with what they end with otherwise, x -> act -> norm, and
+ * everything inside is of that:
+ *
+ *   u = norm(act(x)),  z1 = norm(act(convolution(u) + fno_skip(u))),
+ *   next x = channel MLP(z1) + channel_mlp_skip(u)
  */
 #include <stdio.h>
 
@@ -21,11 +27,13 @@ void nn_fno_declare(nn_model *model, void (*declare_block)(nn_model *model, int 
     const int64_t channels = config->hidden_channels;
     nn_declare_mlp(model, "lifting", model->embedded_channels, nn_lifting_hidden(config), channels,
                    &model->lifting);
+    model->lifting.act = model->act;
     for (int l = 0; l < (int)config->n_layers; l++) {
         declare_block(model, l);
     }
     nn_declare_mlp(model, "projection", channels, nn_projection_hidden(config),
                    config->out_channels, &model->projection);
+    model->projection.act = model->act;
 }
 
 void nn_fno_declare_convolution(nn_model *model, int l) {
@@ -60,7 +68,15 @@ static void declare(nn_model *model) {
 /* ---- the program ---- */
 
 int nn_fno_activate(const nn_model *model, nn_program *p, int l, int x) {
-    return l + 1 < (int)model->config.n_layers ? nn_add_gelu(p, x) : x;
+    return l + 1 < (int)model->config.n_layers ? nn_add_activation(p, x) : x;
+}
+
+int nn_fno_preactivate(const nn_model *model, nn_program *p, int l, int x) {
+    if (!model->config.preactivation) {
+        return x;
+    }
+    nn_phase_begin(p, "transform", "skips");
+    return nn_add_norm(p, &model->blocks[l].norm[0], nn_add_activation(p, x));
 }
 
 int nn_fno_convolve(const nn_model *model, nn_program *p, int l, int x) {
@@ -72,19 +88,25 @@ int nn_fno_convolve(const nn_model *model, nn_program *p, int l, int x) {
     nn_phase_begin(p, "inverse transform", "transforms");
     z = nn_add_inverse(p, z);
     z = nn_add_bias(p, block->bias, z);
-    z = nn_add_norm(p, &block->norm[0], z);
+    z = model->config.preactivation ? z : nn_add_norm(p, &block->norm[0], z);
     nn_phase_begin(p, "inverse transform", "skips");
     return nn_add_skip(p, &block->fno_skip, x, z);
 }
 
 static int build_one(const nn_model *model, nn_program *p, int l, int x) {
     const nn_block *block = &model->blocks[l];
+    const bool is_pre = model->config.preactivation;
+    x = nn_fno_preactivate(model, p, l, x);
     int z = nn_fno_convolve(model, p, l, x);
     nn_phase_begin(p, "mixing", "mixing");
     z = nn_fno_activate(model, p, l, z);
+    z = is_pre ? nn_add_norm(p, &block->norm[1], z) : z;
     z = nn_add_channel_mlp(p, &block->mlp, l, z);
     nn_phase_begin(p, "mixing", "skips");
     z = nn_boundary(p, nn_add_skip(p, &block->mlp_skip, x, z));
+    if (is_pre) {
+        return z;
+    }
     nn_phase_begin(p, "mixing", "mixing");
     z = nn_boundary(p, nn_add_norm(p, &block->norm[1], z));
     return nn_fno_activate(model, p, l, z);

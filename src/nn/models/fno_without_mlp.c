@@ -1,8 +1,10 @@
 /* The Fourier neural operator without channel MLPs (fno.use_channel_mlp: false), the original one:
  * between lifting and projection of fno.c every block is
  *
- *   x -+-> transform -> product with the weight -> inverse -> bias -> norm -> + -> gelu -> next x
+ *   x -+-> transform -> product with the weight -> inverse -> bias -> norm -> + -> act -> next x
  *      +--------------------- fno_skip ---------------------------------------+
+ *
+ * and with fno.preactivation z = convolution(u) + fno_skip(u), u = norm(act(x)).
  */
 #include <stdio.h>
 
@@ -20,8 +22,9 @@ static void declare(nn_model *model) {
 }
 
 static int build_one(const nn_model *model, nn_program *p, int l, int x) {
-    const int z = nn_boundary(p, nn_fno_convolve(model, p, l, x));
-    return nn_fno_activate(model, p, l, z);
+    const int u = nn_fno_preactivate(model, p, l, x);
+    const int z = nn_boundary(p, nn_fno_convolve(model, p, l, u));
+    return model->config.preactivation ? z : nn_fno_activate(model, p, l, z);
 }
 
 static void build(const nn_model *model, nn_program *p) {

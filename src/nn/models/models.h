@@ -21,9 +21,11 @@ void nn_fno_build(const nn_model *model, nn_program *program,
 
 /* Parameters of the convolution of block l and of the skip around it. */
 void nn_fno_declare_convolution(nn_model *model, int l);
-/* norm(convolution(x)) + skip(x) of block l. */
+/* norm(act(x)) with fno.preactivation, otherwise x. */
+int nn_fno_preactivate(const nn_model *model, nn_program *program, int l, int x);
+/* norm(convolution(x)) + skip(x) of block l; with fno.preactivation without a norm. */
 int nn_fno_convolve(const nn_model *model, nn_program *program, int l, int x);
-/* gelu(x), but in the last block x. */
+/* act(x), but in the last block x. */
 int nn_fno_activate(const nn_model *model, nn_program *program, int l, int x);
 
 #endif

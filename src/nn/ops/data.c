@@ -17,7 +17,7 @@ int nn_add_input(nn_program *p) {
                                                       .planes = p->model->planes,
                                                       .channels = p->model->config.in_channels,
                                                       .points = p->geometry.pixels,
-                                                      .before_gelu = -1});
+                                                      .before_act = -1});
     return nn_op_add(p, op);
 }
 

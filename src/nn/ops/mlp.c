@@ -17,6 +17,7 @@ static tg_mlp slot_op(const nn_program *p, const nn_op *op, int y) {
                     .hidden = op->mlp->hidden,
                     .out = op->mlp->out,
                     .pixels = p->values[x].points,
+                    .hidden_act = op->mlp->act,
                     .alpha = 1.0,
                     .x_store = nn_store(p, x),
                     .y_store = nn_store(p, y),

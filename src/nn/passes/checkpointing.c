@@ -37,19 +37,19 @@ static void make(state *s, int value, const nn_op *reader);
 
 /* An input of an op that is listed again. */
 static void find_input(state *s, nn_op *op, int input, const nn_op *reader) {
-    const int value = op->in[input], before = s->p->values[value].before_gelu;
+    const int value = op->in[input], before = s->p->values[value].before_act;
     if (!is_at_hand(s, value) && before >= 0 && is_at_hand(s, before)) {
         if (input == NN_X && op->act == TG_ACT_NONE && nn_kind_of(op->kind)->loads) {
-            op->act = TG_ACT_GELU;
+            op->act = s->p->model->act;
             op->in[input] = at_hand(s, before);
             return;
         }
-        nn_op gelu = nn_op_make(NN_GELU);
-        gelu.phase = reader->phase;
-        gelu.block = reader->block;
-        gelu.in[NN_X] = at_hand(s, before);
-        gelu.out[0] = s->again[value] = nn_value_like(s->p, value);
-        nn_op_append(s->p, &gelu);
+        nn_op activate = nn_op_make(NN_ACTIVATE);
+        activate.phase = reader->phase;
+        activate.block = reader->block;
+        activate.in[NN_X] = at_hand(s, before);
+        activate.out[0] = s->again[value] = nn_value_like(s->p, value);
+        nn_op_append(s->p, &activate);
     }
     make(s, value, reader);
     op->in[input] = at_hand(s, value);
@@ -68,10 +68,10 @@ static void make(state *s, int value, const nn_op *reader) {
             find_input(s, &op, k, reader);
         }
     }
-    const int gelu = nn_gelu_output(s->p, &op);
-    const bool makes_gelu = gelu > 0 && op.out[gelu] == value;
-    if (gelu > 0 && !makes_gelu) {
-        op.out[gelu] = -1;
+    const int activated = nn_activated_output(s->p, &op);
+    const bool makes_act = activated > 0 && op.out[activated] == value;
+    if (activated > 0 && !makes_act) {
+        op.out[activated] = -1;
     }
     for (int k = 0; k < NN_OUTPUTS; k++) {
         const int first = op.out[k];
@@ -80,8 +80,8 @@ static void make(state *s, int value, const nn_op *reader) {
             s->p->values[op.out[k]].is_transient = s->p->values[first].is_transient;
         }
     }
-    if (makes_gelu) {
-        s->p->values[op.out[gelu]].before_gelu = op.out[gelu - 1];
+    if (makes_act) {
+        s->p->values[op.out[activated]].before_act = op.out[activated - 1];
     }
     nn_op_append(s->p, &op);
 }

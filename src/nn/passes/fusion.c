@@ -1,10 +1,10 @@
 /* Patterns of ops that the coarse slots of a backend compute in one call:
  *
  *   bias, skip             the skip adds the bias, and its backward makes the gradient of both
- *   gelu, reader           the reader applies the GELU as it loads; in backward always, so that the
- *                          sum before a GELU is kept and not its result; in forward if all readers
- *                          can, and then the GELU is never stored
- *   op back, gelu back     the slope of the GELU is applied as the gradient is stored
+ *   activation, reader     the reader applies it as it loads; in backward always, so that the sum
+ *                          before it is kept and not its result; in forward if all readers can, and
+ *                          then the result is never stored
+ *   both of them back      the slope is applied as the gradient is stored
  *   mlp, skip, gelu        real data, skip by channel: added and activated as the MLP stores
  *
  * Each pattern is one function below that looks at one op and takes others into it. */
@@ -56,24 +56,24 @@ static void take_bias_back(const fusion *f, nn_op *bias) {
     }
 }
 
-/* ---- GELU on load and on store ---- */
+/* ---- activations on load and on store ---- */
 
 static bool can_load(const nn_op *op, int input) {
     return input == NN_X && op->act == TG_ACT_NONE && nn_kind_of(op->kind)->loads;
 }
 
-static void load(fusion *f, nn_op *reader, const nn_op *gelu) {
-    reader->in[NN_X] = gelu->in[NN_X];
-    reader->act = TG_ACT_GELU;
-    f->links.readers[gelu->out[0]]--;
-    f->links.readers[gelu->in[NN_X]]++;
+static void load(fusion *f, nn_op *reader, const nn_op *activate) {
+    reader->in[NN_X] = activate->in[NN_X];
+    reader->act = f->p->model->act;
+    f->links.readers[activate->out[0]]--;
+    f->links.readers[activate->in[NN_X]]++;
 }
 
-static void take_gelu(fusion *f, nn_op *gelu) {
-    if (gelu->kind != NN_GELU) {
+static void take_act(fusion *f, nn_op *activate) {
+    if (activate->kind != NN_ACTIVATE) {
         return;
     }
-    const int value = gelu->out[0];
+    const int value = activate->out[0];
     bool all = true;
     for (int i = 0; i < f->p->op_count; i++) {
         nn_op *reader = &f->p->ops[i];
@@ -84,33 +84,33 @@ static void take_gelu(fusion *f, nn_op *gelu) {
             if (i < f->p->forward_end) {
                 all = all && can_load(reader, k);
             } else if (can_load(reader, k)) {
-                load(f, reader, gelu);
+                load(f, reader, activate);
             }
         }
     }
     for (int i = 0; i < f->p->forward_end && all; i++) {
         if (f->p->ops[i].kind != NN_GONE && f->p->ops[i].in[NN_X] == value) {
-            load(f, &f->p->ops[i], gelu);
+            load(f, &f->p->ops[i], activate);
         }
     }
     if (f->links.readers[value] == 0) {
-        gelu->kind = NN_GONE;
-        f->links.readers[gelu->in[NN_X]]--;
+        activate->kind = NN_GONE;
+        f->links.readers[activate->in[NN_X]]--;
     }
 }
 
-static void take_gelu_back(const fusion *f, nn_op *slope) {
-    if (slope->kind != NN_GELU_BACK) {
+static void take_act_back(const fusion *f, nn_op *slope) {
+    if (slope->kind != NN_ACTIVATE_BACK) {
         return;
     }
     nn_op *op = maker_of(f, slope->in[NN_DY]);
-    const bool loads_it = op->in[NN_X] == slope->in[NN_X] && op->act == TG_ACT_GELU;
+    const bool loads_it = op->in[NN_X] == slope->in[NN_X] && op->act == f->p->model->act;
     const bool loads_nothing = op->kind == NN_ACCUMULATE && op->in[NN_X] < 0;
     const bool can_store =
         op->kind == NN_MLP_BACK || op->kind == NN_SKIP_BACK || op->kind == NN_ACCUMULATE;
     if (can_store && (loads_it || loads_nothing) && is_read_once(f, slope->in[NN_DY])) {
         op->in[NN_X] = slope->in[NN_X];
-        op->act = TG_ACT_GELU;
+        op->act = f->p->model->act;
         op->through = true;
         op->out[0] = slope->out[0];
         slope->kind = NN_GONE;
@@ -142,7 +142,8 @@ static void take_into_mlp(const fusion *f, nn_op *mlp) {
         f->links.maker[mlp->out[0]] = (int)(mlp - f->p->ops);
         skip->kind = NN_GONE;
     }
-    nn_op *gelu = reader_of(f, mlp->out[0], NN_GELU, NN_X);
+    nn_op *gelu = f->p->model->act == TG_ACT_GELU ? reader_of(f, mlp->out[0], NN_ACTIVATE, NN_X)
+                                                  : NULL; /* no other is written along */
     if (gelu) {
         mlp->out[1] = gelu->out[0];
         gelu->kind = NN_GONE;
@@ -158,10 +159,10 @@ tg_status nn_pass_fuse(nn_program *p) {
     for (int i = 0; i < p->op_count; i++) {
         take_bias(&f, &p->ops[i]);
         take_bias_back(&f, &p->ops[i]);
-        take_gelu(&f, &p->ops[i]);
+        take_act(&f, &p->ops[i]);
     }
     for (int i = 0; i < p->op_count; i++) {
-        take_gelu_back(&f, &p->ops[i]);
+        take_act_back(&f, &p->ops[i]);
         take_into_mlp(&f, &p->ops[i]);
     }
     nn_leave_out_gone(p);

@@ -47,7 +47,7 @@ static tg_status share(const lifetimes *l, int time) {
     nn_program *p = l->p;
     const nn_op *op = &p->ops[time];
     const nn_kind_row *row = nn_kind_of(op->kind);
-    const int y = op->out[0], gelu = nn_gelu_output(p, op);
+    const int y = op->out[0], activated = nn_activated_output(p, op);
     if (y >= 0 && op->in[NN_SUM] >= 0) {
         if (!is_free(l, op, time, NN_SUM)) {
             return tg_fail(p->ctx, TG_E_UNSUPPORTED,
@@ -64,11 +64,11 @@ static tg_status share(const lifetimes *l, int time) {
             move_in(l, y, home_of(p, x));
         }
     }
-    if (gelu < 0) {
+    if (activated < 0) {
         return TG_OK;
     }
     /* the GELU of z: where z is, if nothing else needs that, or where what was added was */
-    const int added = op->in[NN_ADD], z = op->out[gelu - 1], also = op->out[gelu];
+    const int added = op->in[NN_ADD], z = op->out[activated - 1], also = op->out[activated];
     if (l->dies[z] <= time && l->dies[home_of(p, z)] <= time) {
         move_in(l, also, home_of(p, z));
     } else if (added >= 0 && is_alike(p, added, also) && is_free(l, op, time, NN_ADD)) {
@@ -156,7 +156,7 @@ static tg_status add_scratch(nn_program *p, tg_backend *be) {
             if (bytes[k] > 0) {
                 op->scratch[k] = nn_value_add(p, (nn_value){.role = NN_SCRATCH,
                                                             .points = (int64_t)bytes[k],
-                                                            .before_gelu = -1,
+                                                            .before_act = -1,
                                                             .is_transient = true});
             }
         }

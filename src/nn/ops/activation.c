@@ -1,0 +1,40 @@
+/* The activation between layers, fno.non_linearity. Fusion leaves few of these ops: most readers
+ * apply it as they load, and what makes the sum before it writes its GELU along. */
+#include "nn/ops.h"
+
+static tg_status run(tg_fno *fno, const nn_op *op) {
+    const int x = op->in[NN_X];
+    return fno->be->ops->act_forward(fno->be, fno->run.program.values[x].dtype, fno->model.act,
+                                     nn_numbers(fno, x), nn_data(fno, x), nn_data(fno, op->out[0]));
+}
+
+static tg_status run_back(tg_fno *fno, const nn_op *op) {
+    const int x = op->in[NN_X];
+    return fno->be->ops->act_backward(fno->be, fno->run.program.values[x].dtype, fno->model.act,
+                                      nn_numbers(fno, x), nn_data(fno, x),
+                                      nn_data(fno, op->in[NN_DY]), nn_data(fno, op->out[0]));
+}
+
+static int back(nn_program *p, const nn_op *op, nn_request ask) {
+    nn_op back = nn_op_make(NN_ACTIVATE_BACK);
+    back.in[NN_X] = op->in[NN_X];
+    back.in[NN_DY] = ask.dy;
+    back.out[0] = nn_value_like(p, op->in[NN_X]);
+    return nn_op_add(p, back);
+}
+
+const nn_kind_row nn_kind_activate = {.name = "activation",
+                                      .slot = NN_SLOT(act_forward),
+                                      .run = run,
+                                      .back = back,
+                                      .overwrites = NN_OVER(NN_X) + NN_OVER(NN_DY)};
+const nn_kind_row nn_kind_activate_back = {.name = "backward of an activation",
+                                           .slot = NN_SLOT(act_backward),
+                                           .run = run_back,
+                                           .overwrites = NN_OVER(NN_X) + NN_OVER(NN_DY)};
+
+int nn_add_activation(nn_program *p, int x) {
+    nn_op op = nn_op_on(p, NN_ACTIVATE, x);
+    p->values[op.out[0]].before_act = x;
+    return nn_op_add(p, op);
+}
