@@ -74,6 +74,12 @@ done
 train 2 again
 cmp -s "$(newest run2)" "$(newest again)" || complain "the same number of ranks, other bits"
 
+# Fewer samples than ranks: one of them never has any.
+"$tgrad" generate burgers --n-train 3 --n-test 2 -r 32 -o few --seed 1 >/dev/null 2>&1
+train 1 few1 --data.root few
+train 4 few4 --data.root few || complain "a rank without samples: $(tail -5 few4.out)"
+same_curves few1 few4
+
 # Automatic ranks: every rank decomposes the sum of all, and they choose alike.
 auto=(--opt.rank auto --opt.rank_tolerance 0.3 --opt.update_proj_gap 3)
 train 1 auto1 "${auto[@]}" || complain "rank auto: $(tail -3 auto1.out)"

@@ -102,6 +102,8 @@ tg_status tg_sum_add_nothing(tg_optim *optim, int param) {
     if (slot->is_summing) {
         return TG_OK;
     }
+    /* no gradient that was checked has told where the shared workspace lies */
+    TG_TRY(optim->shares_workspace ? tg_optim_use_shared(optim) : TG_OK);
     TG_TRY(tg_update_begin(optim, slot, &guard));
     TG_TRY(tg_sum_begin(optim, slot));
     TG_TRY(slot->dense_sum
