@@ -61,6 +61,13 @@ static const char *const one_dimension[] = {"data.set",
                                             "1",
                                             NULL};
 
+/* Rules that have no kernel for devices. */
+static const variant host_variants[] = {
+    {"signs of the residual", {"opt.name", "tensorgrad", "opt.residual_scale", "0.5"}},
+    {"apollo", {"opt.rule", "apollo", "opt.rank", "2", "opt.min_entries", "10"}},
+    {"muon", {"opt.rule", "muon", "opt.min_entries", "10"}},
+};
+
 static const variant variants[] = {
     {"adam", {"opt.name", "adam"}},
     {"lowrank", {"opt.name", "lowrank"}},
@@ -280,6 +287,9 @@ static void test_plan_is_what_is_counted(void **state) {
             if (!is_ref || strcmp(variants[i].name, "wide decompositions") != 0) {
                 check(&variants[i], NULL, backends[b], root);
             }
+        }
+        for (int i = 0; runs && strcmp(backends[b], "cpu") == 0 && i < COUNT(host_variants); i++) {
+            check(&host_variants[i], NULL, backends[b], root);
         }
         for (int i = 0; runs && !is_ref && i < COUNT(long_variants); i++) {
             check(&long_variants[i], "[1200]", backends[b], root);

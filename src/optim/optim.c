@@ -223,15 +223,19 @@ tg_moments tg_moments_plan_param(const tg_optim_setup *setup, const tg_optim_par
                                          : tg_moments_plan_dense(config, dtype, &param->shape);
 }
 
-/* Scratch of the rule of a dense parameter. */
-static void reserve_for_rule(tg_workspace *workspace, const tg_optim_config *config, tg_dtype dtype,
-                             const tg_shape *shape) {
-    const tg_rule *rule = tg_rule_of(config, shape);
-    if (rule->work) {
-        const size_t bytes =
-            rule->work(&(tg_whole){.config = config, .dtype = dtype, .shape = *shape});
-        tg_workspace_reserve(workspace, bytes, bytes, 0);
+/* Scratch of rules of whole weights. It is nobody else's: a dense gradient may come while a network
+ * still works in what it shares. */
+static size_t rule_bytes(const tg_optim_setup *setup) {
+    size_t bytes = 0;
+    for (int i = 0; i < setup->param_count; i++) {
+        const tg_optim_param *param = &setup->params[i];
+        const tg_whole whole = {.config = &setup->groups[param->group],
+                                .dtype = tg_dtype_wide(param->dtype),
+                                .shape = param->shape};
+        const tg_rule *rule = tg_rule_of(whole.config, &whole.shape);
+        bytes = tg_max_size(bytes, rule->work ? rule->work(&whole) : 0);
     }
+    return bytes;
 }
 
 /* Bytes of one entry of the dense gradient that is formed from factors. */
@@ -320,8 +324,6 @@ static tg_status plan_params(tg_context *ctx, const tg_optim_setup *setup, tg_op
                                  plan.projector.host_workspace);
             sums += entries * tg_dtype_size(dtype);
             add_refresh(out, setup, sums, &plan.projector);
-        } else {
-            reserve_for_rule(scratch, &setup->groups[param->group], dtype, &param->shape);
         }
         if (can_be_factored(&param->shape)) {
             *dense = tg_max_size(*dense, entries * formed_size(setup, dtype));
@@ -358,7 +360,7 @@ static tg_status plan_memory(tg_context *ctx, const tg_optim_setup *setup, tg_op
     out->shared = (tg_shared_workspace){.work_bytes = scratch.bytes,
                                         .dense_bytes = setup->takes_factored ? dense : 0};
     out->bytes[TG_MEM_WORKSPACE] +=
-        (setup->shares_workspace ? 0 : scratch.bytes) + (is_host ? host : 0);
+        (setup->shares_workspace ? 0 : scratch.bytes) + (is_host ? host : 0) + rule_bytes(setup);
     out->bytes[TG_MEM_GRADIENTS] += setup->shares_workspace ? 0 : out->shared.dense_bytes;
 fail:
     return status;
@@ -425,9 +427,6 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
         return TG_OK;
     }
     slot->moments = tg_slot_plan_moments(optim, slot);
-    if (!slot->projector) {
-        reserve_for_rule(&optim->workspace, config, slot->dtype, &slot->shape);
-    }
     if (slot->owner == TG_ON_ALL || slot->owner == setup->shard_rank) {
         TG_TRY(tg_moments_create(optim->be, &slot->moments));
     }
@@ -456,6 +455,11 @@ static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup) {
     optim->residual_offset = small;
     optim->needs = (tg_shared_workspace){.work_bytes = optim->workspace.bytes,
                                          .dense_bytes = setup->takes_factored ? dense : 0};
+    const size_t own = rule_bytes(setup);
+    if (own > 0) {
+        optim->rule_work = optim->be->ops->alloc(optim->be, TG_MEM_WORKSPACE, own);
+        TG_TRY(optim->rule_work ? TG_OK : TG_E_MEMORY);
+    }
     if (setup->shares_workspace) {
         return optim->workspace.bytes > 0 ? tg_workspace_allocate_host(&optim->workspace) : TG_OK;
     }
@@ -581,6 +585,7 @@ void tg_optim_destroy(tg_optim **optim) {
     }
     if (o->be) {
         o->be->ops->release(o->be, o->dense);
+        o->be->ops->release(o->be, o->rule_work);
     }
     tg_workspace_release(&o->workspace);
     tg_mem_free(o->ctx, o->slots);

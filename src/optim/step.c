@@ -184,7 +184,7 @@ tg_status tg_slot_run_rule(tg_optim *optim, tg_slot *slot, const tg_update *call
                                 .step = slot->step,
                                 .t = slot->moment_step + 1,
                                 .single = slot->moments.at[2].memory,
-                                .work = optim->workspace.memory};
+                                .work = optim->rule_work};
         status = rule->step_whole(optim->be, &whole, &adam);
     } else {
         status = rule->step(optim->be, 1, &adam);
