@@ -4,6 +4,7 @@
 
 #include "output.h"
 #include "report.h"
+#include "report_sweep.h"
 
 enum { DEFAULT_SAMPLES = 2 };
 
@@ -92,11 +93,33 @@ static int open_runs(tg_context *ctx, const cli_args *args, cli_run *runs, int *
     return *count > 0 ? code : CLI_FAILED;
 }
 
+/* A folder of a sweep is a page of its own. */
+static int report_sweep(tg_context *ctx, const char *folder, bool json) {
+    size_t bytes = 0;
+    const int code = cli_sweep_report(ctx, folder, opt.title, opt.output, &bytes);
+    if (code == CLI_OK && json) {
+        json_t *object = cli_json_object();
+        cli_json_set(object, "report", cli_json_text(opt.output));
+        cli_json_set(object, "bytes", cli_json_integer((int64_t)bytes));
+        cli_json_set(object, "sweep", cli_json_text(folder));
+        cli_json_print(object);
+    } else if (code == CLI_OK) {
+        char size[CLI_UNIT_TEXT];
+        cli_say("wrote %s: %s", opt.output, cli_bytes_text(bytes, size));
+    }
+    return code;
+}
+
 static int run(const cli_call *call) {
     int count = 0;
     tg_context *ctx = NULL;
     if (cli_open_context(call->common, false, &ctx) != CLI_OK) {
         return CLI_FAILED;
+    }
+    if (call->args.count == 1 && cli_is_sweep(call->args.item[0])) {
+        const int code = report_sweep(ctx, call->args.item[0], call->common->json);
+        tg_context_destroy(&ctx);
+        return code;
     }
     cli_run *runs = cli_need(calloc((size_t)call->args.count, sizeof *runs));
     cli_html page = {0};
@@ -137,10 +160,13 @@ const cli_command cli_cmd_report = {
     .description =
         "Each DIR is a run folder of 'tgrad train', finished or still going on. The page holds\n"
         "errors, curves, memory, times, settings that differ and pictures of test samples. It is\n"
-        "one file without scripts that needs no network. What is no run is named and left out.\n",
+        "one file without scripts that needs no network. What is no run is named and left out.\n"
+        "DIR may be one folder of 'tgrad sweep': a table of means over seeds, in Markdown if the\n"
+        "FILE ends in .md, otherwise with plots.\n",
     .examples = "  tgrad report runs/darcy\n"
                 "  tgrad report runs/adam runs/tensorgrad -o comparison.html\n"
-                "  tgrad report runs/* --title 'Darcy flow, five optimizers' --samples 4\n",
+                "  tgrad report runs/* --title 'Darcy flow, five optimizers' --samples 4\n"
+                "  tgrad report runs/sweep -o table.md\n",
     .options = options,
     .takes = CLI_TAKES_JSON,
     .run = run,

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "problem.h"
+#include "report_sweep.h"
 #include "run_settings.h"
 #include "sweep_run.h"
 #include "text.h"
@@ -348,6 +349,29 @@ static int open_folder(const char *folder, const cli_sweep_job *job) {
     return file;
 }
 
+/* DIR/table.md and DIR/report.html; the former also on stdout. */
+static int write_tables(tg_context *ctx, const char *folder, bool is_quiet) {
+    static const char *const names[] = {"table.md", "report.html"};
+    int code = CLI_OK;
+    for (int i = 0; i < 2 && code == CLI_OK; i++) {
+        char *path = cli_sweep_path(folder, names[i], "", "");
+        size_t bytes = 0;
+        code = cli_sweep_report(ctx, folder, NULL, path, &bytes);
+        free(path);
+    }
+    cli_sweep_table table;
+    cli_html text = {0};
+    if (code == CLI_OK && !is_quiet && cli_sweep_table_read(folder, &table) == CLI_OK) {
+        cli_sweep_markdown(&text, &table);
+        putchar('\n');
+        fwrite(text.text, 1, text.used, stdout);
+        putchar('\n');
+        cli_sweep_table_free(&table);
+    }
+    cli_html_free(&text);
+    return code;
+}
+
 static int run_planned(const cli_experiment *e, const char *folder, cli_sweep_end *end) {
     int code = CLI_OK;
     for (int i = 0; i < e->trials && code == CLI_OK; i++) {
@@ -361,7 +385,6 @@ static int run_planned(const cli_experiment *e, const char *folder, cli_sweep_en
 
 static void tell_end(const cli_sweep_job *job, const cli_sweep_end *end, bool json) {
     const cli_experiment *e = job->experiment;
-    const int left = e->trials - end->finished - end->failed - end->others;
     char time[CLI_UNIT_TEXT];
     if (json) {
         json_t *object = cli_json_object();
@@ -382,8 +405,8 @@ static void tell_end(const cli_sweep_job *job, const cli_sweep_end *end, bool js
         cli_say("stopped by signal %d, runs are saved; the same command goes on", end->signal);
     } else if (end->is_timed_out) {
         cli_say("stopped by --max-time, runs are saved; the same command goes on");
-    } else if (left == 0 && end->finished > 0) {
-        cli_say("tgrad report %s makes the tables and plots", job->folder);
+    } else if (end->finished > 0) {
+        cli_say("table.md and report.html beside it hold the tables and plots");
     }
 }
 
@@ -418,6 +441,9 @@ static int run_sweep(tg_context *ctx, cli_experiment *e, const cli_sweep_job *jo
     }
     const int gathered = mistakes.count > 0 ? CLI_OK : cli_results_gather(job->folder, e);
     code = code == CLI_OK ? gathered : code;
+    if (code == CLI_OK && end.finished > 0) {
+        code = write_tables(ctx, job->folder, json);
+    }
     if (code == CLI_OK) {
         tell_end(job, &end, json);
         fflush(stdout);
@@ -518,7 +544,8 @@ const cli_command cli_cmd_sweep = {
         "memory allow. What is wrong with any of them is told in one list before the first one.\n"
         "The same command again goes on: finished runs stay, others are resumed bit for bit. A\n"
         "run that fails does not end the others. SIGINT and SIGTERM save all runs and stop.\n"
-        "DIR gets runs/NAME, logs/, configs/ and results.jsonl; 'tgrad report DIR' makes tables.\n",
+        "DIR gets runs/NAME, results.jsonl, table.md and report.html, which 'tgrad report DIR'\n"
+        "makes again.\n",
     .examples = "  tgrad sweep experiments/darcy16_methods.yaml --out runs/darcy16 --dry-run\n"
                 "  tgrad sweep experiments/darcy16_methods.yaml --out runs/darcy16 --scale small\n"
                 "  tgrad sweep mine.yaml --out runs/mine --jobs 4 --threads 2 --max-time 11h\n"

@@ -249,7 +249,8 @@ static void print_json(const tg_context *ctx, const tg_comm *comm, const tg_trai
     for (int i = 0; i < last->test_count; i++) {
         json_t *errors = cli_json_object();
         cli_json_set_errors(errors, &last->test[i]);
-        cli_json_set(test, last->test[i].grid, errors);
+        const bool validates = strcmp(last->test[i].grid, "validation") == 0;
+        cli_json_set(validates ? object : test, last->test[i].grid, errors);
     }
     cli_json_set_backend(object, ctx);
     cli_json_set(object, "finished", json_boolean(end->is_finished));
@@ -314,6 +315,10 @@ static tg_status train(const tg_context *ctx, const tg_comm *comm, tg_trainer *t
         print_time(&s.time);
         print_ranks(&s.last.ranks);
         print_communication(comm, end.step - before);
+        if (s.last.epoch < s.last.epochs) {
+            cli_say("early stopping: %lld of %lld epochs, the error fell no further",
+                    (long long)s.last.epoch, (long long)s.last.epochs);
+        }
         cli_say("finished: %lld epochs, %lld steps; %s", (long long)end.epoch, (long long)end.step,
                 end.checkpoint);
     }

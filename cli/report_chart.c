@@ -85,11 +85,13 @@ static bool find_scale(const cli_chart *chart, scale *out) {
     out->is_log = chart->is_log;
     for (int s = 0; s < chart->count; s++) {
         const cli_series *series = &chart->series[s];
-        for (int i = 0; i < series->count; i++) {
-            if (can_show(chart, series->y[i])) {
-                const double y = chart->is_log ? log10(series->y[i]) : series->y[i];
-                out->x0 = fmin(out->x0, series->x[i]);
-                out->x1 = fmax(out->x1, series->x[i]);
+        const double *const values[] = {series->y, series->low, series->high};
+        for (int i = 0; i < 3 * series->count; i++) {
+            const double *value = values[i % 3];
+            if (value && can_show(chart, value[i / 3])) {
+                const double y = chart->is_log ? log10(value[i / 3]) : value[i / 3];
+                out->x0 = fmin(out->x0, series->x[i / 3]);
+                out->x1 = fmax(out->x1, series->x[i / 3]);
                 out->y0 = fmin(out->y0, y);
                 out->y1 = fmax(out->y1, y);
             }
@@ -157,6 +159,27 @@ static void add_numbers(cli_html *page, const char *attribute, const double *val
         }
     }
     cli_html_add(page, "\"");
+}
+
+/* From low to high, forth and back; a single point has a bar. Where an end cannot be shown, as on a
+ * logarithmic axis below 0, it is the curve itself. */
+static void draw_band(cli_html *page, const cli_chart *chart, const scale *s,
+                      const cli_series *series) {
+    bool has_begun = false;
+    if (!series->low || !series->high) {
+        return;
+    }
+    cli_html_add(page, "<path class=\"band c%d\" d=\"", cli_run_colour(series->number));
+    for (int i = 0; i < 2 * series->count; i++) {
+        const int at = i < series->count ? i : 2 * series->count - 1 - i;
+        const double end = i < series->count ? series->low[at] : series->high[at];
+        if (can_show(chart, series->y[at])) {
+            cli_html_add(page, "%s%.1f %.1f", has_begun ? "L" : "M", to_x(s, series->x[at]),
+                         to_y(s, can_show(chart, end) ? end : series->y[at]));
+            has_begun = true;
+        }
+    }
+    cli_html_add(page, "%s\"/>", has_begun ? "z" : "");
 }
 
 static void draw_curve(cli_html *page, const cli_chart *chart, const scale *s,
@@ -362,6 +385,9 @@ void cli_chart_draw(cli_html *page, const cli_chart *chart) {
     add_label(page, chart);
     cli_html_add(page, "\">");
     draw_axes(page, chart, &s);
+    for (int i = 0; i < chart->count; i++) {
+        draw_band(page, chart, &s, &chart->series[i]);
+    }
     for (int i = 0; i < chart->count; i++) {
         draw_curve(page, chart, &s, &chart->series[i]);
     }

@@ -15,6 +15,7 @@ typedef struct cli_series {
     const double *x; /* (count) ascending */
     const double *y; /* (count) what is not finite leaves a gap */
     int count;
+    const double *low, *high; /* (count) of a band around y; NULL: none */
 } cli_series;
 
 typedef struct cli_chart {

@@ -139,6 +139,11 @@ static bool read_line(cli_run *run, const json_t *object, size_t *capacity) {
     }
     run->epoch = cli_grow(run->epoch, (size_t)run->count, capacity, sizeof *run->epoch);
     run->epoch[run->count++] = line;
+    const json_t *validation = json_object_get(object, "validation");
+    if (validation || run->count == 1) {
+        run->validation[CLI_NORM_L2] = real_of(validation, "l2");
+        run->validation[CLI_NORM_H1] = real_of(validation, "h1");
+    }
     const json_t *memory = json_object_get(object, "memory");
     run->memory_peak = real_of(memory, "peak");
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {

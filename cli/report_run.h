@@ -31,6 +31,7 @@ typedef struct cli_run {
     int tests;
     double memory[TG_MEM_CATEGORIES]; /* peak bytes, each category for itself; NaN: not said */
     double memory_peak;               /* most bytes at one time */
+    double validation[CLI_NORMS];     /* the newest; NaN: no validation data */
     struct json_t *newest; /* of each test, as in the metrics: {"16": {"l2": .., ..}}; or NULL */
     char written[32];      /* when the metrics were last written, UTC; "" if unknown */
     tg_settings *settings; /* NULL: no config.yaml */

@@ -98,6 +98,7 @@ static const char chart_rules[] =
     "font-variant-numeric:tabular-nums}"
     ".axes line{stroke:var(--line)}.axes .base{stroke:var(--soft)}.axes text{fill:var(--soft)}"
     "text.y{text-anchor:end}text.x{text-anchor:middle}"
+    ".band{fill:var(--c);stroke:var(--c);fill-opacity:.15;stroke-opacity:.3}"
     ".curve{fill:none;stroke:var(--c);stroke-width:1.75;stroke-linejoin:round;"
     "stroke-linecap:round}"
     ".curve.c0{stroke-width:3.5;opacity:.35}.dashed{stroke-dasharray:5 4}"

@@ -1,4 +1,5 @@
 /* Results, from run folders to lines of JSON. */
+#define _POSIX_C_SOURCE 200809L /* getline */
 #include "sweep_result.h"
 
 #include <math.h>
@@ -77,6 +78,28 @@ static json_t *memory_of(const cli_run *run) {
     return memory;
 }
 
+/* |G - P(G)| / |G| of a run, mean over its refreshes; NaN: nothing was projected. */
+static double projection_error(const char *folder) {
+    char *path = cli_sweep_path(folder, "projections.jsonl", "", ""), *line = NULL;
+    size_t room = 0;
+    FILE *file = fopen(path, "r");
+    double sum = 0.0;
+    int count = 0;
+    while (file && getline(&line, &room, file) > 0) {
+        json_t *refresh = json_loads(line, 0, NULL);
+        const json_t *error = json_object_get(refresh, "error");
+        sum += json_is_number(error) ? json_number_value(error) : 0.0;
+        count += json_is_number(error);
+        json_decref(refresh);
+    }
+    if (file) {
+        fclose(file);
+    }
+    free(line);
+    free(path);
+    return count > 0 ? sum / count : (double)NAN;
+}
+
 json_t *cli_result_make(tg_context *ctx, const char *folder, const cli_experiment *e,
                         const cli_trial *trial, const char *rate, const char *reason) {
     json_t *result = begin(e, trial, rate);
@@ -91,7 +114,14 @@ json_t *cli_result_make(tg_context *ctx, const char *folder, const cli_experimen
         cli_json_set(result, "steps", cli_json_integer(last->step));
         cli_json_set(result, "train_loss", cli_json_real(last->loss));
         cli_json_set(result, "test", errors_of(&run));
+        if (isfinite(run.validation[CLI_NORM_L2])) {
+            json_t *validation = cli_json_object();
+            cli_json_set(validation, "l2", cli_json_real(run.validation[CLI_NORM_L2]));
+            cli_json_set(validation, "h1", cli_json_real(run.validation[CLI_NORM_H1]));
+            cli_json_set(result, "validation", validation);
+        }
         cli_json_set(result, "memory", memory_of(&run));
+        cli_json_set(result, "projection_error", cli_json_real(projection_error(path)));
         cli_json_set(result, "step_ms", cli_json_real(cli_run_step_ms(&run)));
         cli_json_set(result, "seconds", cli_json_real(cli_run_seconds(&run)));
     }

@@ -4,7 +4,7 @@
  *     {"name": .., "cell": .., "variant": .., "settings": {axis: value}, "seed": .., "rate": ..,
  *      "search": .., "status": "finished"|"failed", "epochs": .., "steps": .., "train_loss": ..,
  *      "test": {"16": {"l2": .., "h1": ..}}, "validation": {..}, "memory": {"peak": .., ..},
- *      "step_ms": .., "seconds": .., "folder": ..} */
+ *      "projection_error": .., "step_ms": .., "seconds": .., "folder": ..} */
 #ifndef CLI_SWEEP_RESULT_H
 #define CLI_SWEEP_RESULT_H
 

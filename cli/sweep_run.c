@@ -438,7 +438,7 @@ int cli_sweep_generate(const cli_sweep_job *job, const char *data) {
     if (e->generates == 0) {
         return CLI_OK;
     }
-    const char **words = cli_need(calloc((size_t)e->generates + 4, sizeof *words));
+    const char **words = cli_need(calloc((size_t)e->generates + 5, sizeof *words));
     int count = 0, code = 0;
     words[count++] = "generate";
     for (int i = 0; i < e->generates; i++) {
@@ -446,6 +446,11 @@ int cli_sweep_generate(const cli_sweep_job *job, const char *data) {
     }
     words[count++] = "--output";
     words[count++] = data;
+    const bool has_kernels =
+        strcmp(e->generate[0], "ns") == 0 || strcmp(e->generate[0], "kolmogorov") == 0;
+    if (has_kernels && job->common->backend && strcmp(job->common->backend, "cuda") == 0) {
+        words[count++] = "--backend=cuda";
+    }
     char *out = cli_sweep_path(job->folder, "logs", "generate", ".out");
     char *log = cli_sweep_path(job->folder, "logs", "generate", ".log");
     cli_children_begin();

@@ -13,13 +13,13 @@
  * O(pen), P(redict samples). */
 static void walk(const tg_loop_config *loops, int stages, int stage, int64_t epoch, char *out) {
     static const char letters[] = "OTERP";
-    tg_run_position at = {&loops[stage], epoch, stage + 1 == stages};
+    tg_run_position at = {&loops[stage], epoch, stage + 1 == stages, false};
     for (tg_phase phase = tg_phase_first(&at); phase != TG_PHASE_END;
          phase = tg_phase_after(phase, &at)) {
         char letter = letters[phase];
         if (phase == TG_PHASE_OPEN) {
             stage++;
-            at = (tg_run_position){&loops[stage], 0, stage + 1 == stages};
+            at = (tg_run_position){&loops[stage], 0, stage + 1 == stages, false};
         } else if (phase == TG_PHASE_RECORD) {
             at.epoch++;
             letter = tg_phase_saves(at.loop, at.epoch) ? 'S' : 'R';

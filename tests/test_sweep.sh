@@ -90,6 +90,54 @@ expect 0 sweep small.yaml --out half --data.root "$work/d/data" --jobs 2
 cmp -s {d,half}/runs/$run/checkpoints/step-0000000004.safetensors ||
     complain "a resumed run differs"
 
+# ---- learning rates, chosen on samples that are not tested on ----
+cat >search.yaml <<'Y'
+title: Rates
+base: base.yaml
+settings: {data.root: d/data}
+variants: {Adam: {opt.name: adam, published: 0.7}, "Tucker | <b>": {opt.name: lowrank}}
+seeds: [0, 1]
+baseline: Adam
+metric: 8.h1
+lr: {values: [1e-3, 1e-1], n_validation: 4, epochs: 1}
+Y
+expect 0 sweep search.yaml --out search --jobs 2
+[ "$(grep -c '"search":true.*"test":{},"validation":{"l2"' search/results.jsonl)" -eq 4 ] ||
+    complain "$last: searches look at test data, or not at validation data"
+for method in Adam Tucker; do
+    best=$(grep "\"$method.*\"search\":true" search/results.jsonl |
+        sed -E 's/.*"rate":([^,]*),.*"validation":\{"l2":[^,]*,"h1":([^}]*)\}.*/\2 \1/' | sort -g | head -1)
+    grep "\"name\":\"${method}.*_s1\".*\"search\":false" search/results.jsonl | grep -qF "\"rate\":${best#* }," ||
+        complain "$method was not trained with its best rate, ${best#* }"
+done
+printf '%s\n' 'base: base.yaml' 'settings: {data.root: d/data}' 'lr: {values: [1e-3, x]}' >bad.yaml
+expect 1 sweep bad.yaml --out bad
+says err "lr.n_validation is needed" "'x' is no learning rate"
+
+# ---- tables ----
+grep -qE '^\| Adam \| 0\.[01]+ \| .* ± .* \| 0.7 \|' search/table.md || complain "no row of Adam in table.md"
+says search/table.md 'Tucker \| <b>' "Welch's t-test of H1 at 8 against Adam"
+mean=$(grep '"search":false' search/results.jsonl | grep '"variant":"Adam"' |
+    sed -E 's/.*"8":\{"l2":([^,]*),.*/\1/' | awk '{ s += $1; q += $1 * $1 } END { m = s / NR
+        printf "%.4g ± %.2g", m, sqrt((q - NR * m * m) / (NR - 1) / NR) }')
+grep '^| Adam' search/table.md | grep -qF "$mean" || complain "table.md: L2 of Adam is not $mean"
+[ "$(grep -o '\*\*' search/table.md | wc -l)" -eq 4 ] || complain "table.md: not one best of each error"
+says search/report.html 'Tucker | &lt;b&gt;' 'class="band' 'data-metric="test.8.h1"' 'data-metric="error.state"'
+expect 0 report search -o again.html
+cmp -s again.html search/report.html || complain "$last: another page than the sweep's"
+expect 0 report search -o again.md --json
+cmp -s again.md search/table.md || complain "$last: another table than the sweep's"
+echo '{}' >search/sweep.json
+expect 1 report search -o again.html
+says err "sweep.json: not what tgrad sweep writes"
+
+# ---- only plans ----
+printf '%s\n' 'base: base.yaml' 'run: plan' 'settings: {data.root: d/data}' \
+    'axes: {fno.n_modes: [[4, 4], [8, 8]]}' >plan.yaml
+expect 0 sweep plan.yaml --out plans
+[ "$(grep -c '^| n_modes=.* KiB | .* MiB |$' plans/table.md)" -eq 2 ] || complain "$last: no memory in table.md"
+[ -z "$(ls plans/runs)" ] || complain "$last: trained"
+
 # ---- a job array ----
 expect 0 sweep small.yaml --out parts --rank 1/2 --scale smoke --json
 flat out >end

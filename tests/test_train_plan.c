@@ -127,6 +127,9 @@ static const variant variants[] = {
      {"data.set", "wide", "data.train_resolution", "0", "data.test_resolutions", "9x14",
       "opt.n_epochs", "1", "stage2.data.train_file", "wide_test_18x28.h5", "stage2.opt.n_epochs",
       "1", "stage2.data.test_resolutions", "[]", "fno.hidden_channels", "12"}},
+    {"validation", {"data.n_validation", "3", "opt.early_stopping", "2"}},
+    {"validation, streamed",
+     {"data.n_validation", "3", "data.test_resolutions", "[]", "data.cache", "0"}},
     {"no channel MLP", {"opt.name", "tensorgrad", "fno.use_channel_mlp", "false"}},
 };
 

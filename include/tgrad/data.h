@@ -52,6 +52,8 @@ typedef struct tg_dataset_config {
     bool x_only;                    /* y is not needed and not looked for */
     bool complex_data;              /* hand out c64 also if the files are real */
     size_t cache_bytes;             /* sets of up to so many bytes are kept in memory */
+    int64_t n_validation;           /* the last so many samples are set apart .. */
+    bool is_validation;             /* .. and are what is handed out, instead of the others */
 } tg_dataset_config;
 
 /* n_dim 2, "x" and "y", everything as in the file, the last time, a cache of 1 GiB. */

@@ -173,7 +173,7 @@ typedef struct tg_train_epoch { /* after each epoch: what a line of metrics.json
     int64_t epoch, epochs, step;
     double learning_rate;
     double train_loss; /* mean over samples */
-    int tests;         /* sets there are, named by their grids */
+    int tests;         /* sets there are, named by their grids; the last one may be "validation" */
     int test_count;    /* of them evaluated: all, or 0 on epochs without evaluation */
     tg_test_errors test[TG_MAX_TESTS]; /* (tests) the lists stay until the next evaluation */
     double step_ms;

@@ -152,7 +152,7 @@ tg_status tg_dataset_read(tg_dataset *dataset, const int64_t *indices, int64_t c
                            d->facts.samples);
         }
         if (!d->facts.cached) {
-            d->requests[i] = (tg_dataset_request){.index = indices[i], .place = i};
+            d->requests[i] = (tg_dataset_request){.index = d->first + indices[i], .place = i};
         }
     }
     if (!d->facts.cached && count > 0) {
@@ -176,7 +176,8 @@ static tg_status fill_cache(tg_dataset *d, tg_dataset_side *s) {
         const int64_t left = d->facts.samples - first;
         const int64_t count = left < most ? left : most;
         for (int64_t i = 0; i < count; i++) {
-            d->requests[i] = (tg_dataset_request){.index = first + i, .place = first + i};
+            d->requests[i] =
+                (tg_dataset_request){.index = d->first + first + i, .place = first + i};
         }
         TG_TRY(stream(d, s, d->requests, count, s->cache));
     }
@@ -223,11 +224,12 @@ static tg_status check_config(tg_context *ctx, const tg_dataset_config *config) 
     for (int d = 1; d < config->n_dim; d++) {
         least = config->grid[d] < least ? config->grid[d] : least;
     }
-    if (least < 0 || config->n_samples < 0 || config->y_time < TG_TIME_ALL) {
+    if (least < 0 || config->n_samples < 0 ||
+        config->n_validation < (config->is_validation ? 1 : 0) || config->y_time < TG_TIME_ALL) {
         return tg_fail(ctx, TG_E_ARGUMENT,
-                       "dataset: %" PRId64 " points, n_samples %" PRId64 ", y_time %" PRId64
-                       ": expected none below 0 (y_time: or TG_TIME_*)",
-                       least, config->n_samples, config->y_time);
+                       "dataset: %" PRId64 " points, n_samples %" PRId64 ", n_validation %" PRId64
+                       ", y_time %" PRId64 ": expected none below 0 (y_time: or TG_TIME_*)",
+                       least, config->n_samples, config->n_validation, config->y_time);
     }
     return TG_OK;
 }

@@ -26,6 +26,7 @@ struct tg_dataset {
     tg_context *ctx;
     tg_dataset_facts facts;
     tg_dataset_side sides[2];     /* by tg_data_side */
+    int64_t first;                /* stored sample that is handed out as number 0 */
     char *buffer;                 /* (buffer_bytes) stored samples; NULL when cached */
     tg_dataset_request *requests; /* (capacity) */
     int64_t capacity;

@@ -121,7 +121,16 @@ static tg_status set_facts(tg_dataset *d, const tg_dataset_config *config) {
             d->ctx, TG_E_CONFIG, "%s: %" PRId64 " samples were asked for, there are %" PRId64,
             tg_array_label(x->array), config->n_samples > 1 ? config->n_samples : 1, stored);
     }
-    d->facts = (tg_dataset_facts){.samples = config->n_samples ? config->n_samples : stored,
+    const int64_t all = config->n_samples ? config->n_samples : stored;
+    if (config->n_validation >= all) {
+        return tg_fail(d->ctx, TG_E_CONFIG,
+                       "%s: %" PRId64 " samples for validation leave none of %" PRId64
+                       " to train on",
+                       tg_array_label(x->array), config->n_validation, all);
+    }
+    const int64_t trained = all - config->n_validation;
+    d->first = config->is_validation ? trained : 0;
+    d->facts = (tg_dataset_facts){.samples = config->is_validation ? config->n_validation : trained,
                                   .in_channels = x->channels,
                                   .out_channels = d->sides[TG_DATA_Y].channels,
                                   .n_dim = config->n_dim,

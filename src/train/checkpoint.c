@@ -17,6 +17,8 @@
 #define MODEL      "tgrad.model"      /* .. or of a model file */
 #define IMPORTED   "tgrad.imported"   /* the first weights were another program's */
 
+#define WAITED "train.waited"
+
 enum { INTEGERS = 12, REALS = 5 };
 
 /* ---- checksum: 64 bits over names, dtypes, shapes, bytes and metadata ---- */
@@ -125,14 +127,21 @@ static void progress_in(tg_progress *p, const int64_t *i, const double *r) {
 
 static tg_status add_progress(tg_context *ctx, const tg_progress *progress, tg_archive *archive) {
     const tg_shape shapes[2] = {{.ndim = 1, .dim = {INTEGERS}}, {.ndim = 1, .dim = {REALS}}};
-    tg_tensor integers = {0}, reals = {0};
+    const tg_shape one = {.ndim = 1, .dim = {1}};
+    tg_tensor integers = {0}, reals = {0}, waited = {0};
     tg_status status = TG_OK;
     TG_TRY(tg_tensor_create(ctx, TG_MEM_OTHER, TG_I64, &shapes[0], &integers));
     TG_TRY(tg_tensor_create(ctx, TG_MEM_OTHER, TG_F64, &shapes[1], &reals));
     progress_out(progress, integers.data, reals.data);
     TG_TRY(tg_archive_take(archive, "train.integers", &integers));
     TG_TRY(tg_archive_take(archive, "train.reals", &reals));
+    if (progress->waited > 0) {
+        TG_TRY(tg_tensor_create(ctx, TG_MEM_OTHER, TG_I64, &one, &waited));
+        *(int64_t *)waited.data = progress->waited;
+        TG_TRY(tg_archive_take(archive, WAITED, &waited));
+    }
 fail:
+    tg_tensor_destroy(&waited);
     tg_tensor_destroy(&integers);
     tg_tensor_destroy(&reals);
     return status;
@@ -357,5 +366,7 @@ tg_status tg_checkpoint_load_progress(tg_context *ctx, const char *path, const t
         }
     }
     progress_in(out, counts, reals);
+    const tg_tensor *waited = find_array(archive, WAITED, TG_I64, 1);
+    out->waited = waited ? *(const int64_t *)waited->data : 0;
     return TG_OK;
 }

@@ -27,6 +27,7 @@ typedef struct tg_progress {
     int64_t ranks;       /* that trained; 0: one, or a file that does not tell */
     double loss_sum;     /* of the epoch under way */
     double best;         /* lowest test error so far */
+    int64_t waited;      /* evaluations since then, if that can end the run */
     tg_lr_schedule schedule;
 } tg_progress;
 

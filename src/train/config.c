@@ -28,6 +28,8 @@ static const tg_setting loop_table[] = {
          "epochs between evaluations; the last one is always evaluated"),
     LOOP(INT64, save_every, 1, 1e9, "epochs between checkpoints"),
     LOOP(INT64, keep_checkpoints, 1, 1e6, "newest checkpoints kept, beside the best"),
+    LOOP(INT64, early_stopping, 0, 1e9,
+         "evaluations without a lower test or validation L2 before the end; 0: off"),
     LOOP(INT64, nonfinite_limit, 1, 1e9,
          "losses in a row that may be NaN or Inf before the run ends"),
     LOOP(TEXT, loss_scale, 0, 32, "factor of f16 gradients: auto, off or a power of two"),
@@ -54,6 +56,7 @@ static const tg_setting data_table[] = {
     DATA(LIST_SIZE, n_tests, 0, 1e15, "only the first so many test samples; 0: all"),
     DATA(INT64, batch_size, 1, 1 << 20, "samples per batch"),
     DATA(INT64, n_train, 0, 1e15, "only the first so many training samples; 0: all"),
+    DATA(INT64, n_validation, 0, 1e15, "the last so many training samples validate; 0: none"),
     DATA(BOOL, encode_input, 0, 0, "normalize the input per channel"),
     DATA(BOOL, encode_output, 0, 0, "normalize the output per channel"),
     DATA(BOOL, shuffle, 0, 0, "a new order of samples every epoch"),
@@ -306,6 +309,10 @@ int tg_run_tests(const tg_source_config *data) {
     return files > grids ? files : grids;
 }
 
+int tg_run_evaluated_sets(const tg_source_config *data) {
+    return tg_run_tests(data) + (data->n_validation > 0);
+}
+
 tg_status tg_source_config_check(tg_context *ctx, const tg_source_config *data) {
     const int tests = tg_run_tests(data), files = data->test_files.count;
     if (!data->set[0] && !data->train_file[0]) {
@@ -317,6 +324,11 @@ tg_status tg_source_config_check(tg_context *ctx, const tg_source_config *data) 
         return tg_fail(ctx, TG_E_CONFIG,
                        "data.test_files: name the files to test on, or the data set in data.set "
                        "(files <root>/<set>_test_<grid>.h5)");
+    }
+    if (tg_run_evaluated_sets(data) > TG_MAX_TESTS) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "data.n_validation: %d test sets leave no room for it (%d)", tests,
+                       TG_MAX_TESTS);
     }
     const struct {
         const char *key;
@@ -357,6 +369,12 @@ static tg_status check(tg_context *ctx, bool has_data, tg_run_config *config) {
         tg_loss_config_parse(ctx, "opt.training_loss", config->loop.training_loss, &config->loss));
     set_channel_weights(config);
     TG_TRY(has_data ? tg_source_config_check(ctx, &config->data) : TG_OK);
+    if (has_data && config->loop.early_stopping > 0 && tg_run_evaluated_sets(&config->data) == 0) {
+        return tg_fail(
+            ctx, TG_E_CONFIG,
+            "opt.early_stopping: there is no error to look at: set data.n_validation, or "
+            "name a test set");
+    }
     TG_TRY(tg_fno_config_check(ctx, &config->fno));
     TG_TRY(tg_loss_scale_config_parse(ctx, "opt.loss_scale", config->loop.loss_scale,
                                       tg_fno_passes_f16(&config->fno), &config->loss_scale));

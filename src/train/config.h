@@ -16,6 +16,7 @@ typedef struct tg_loop_config {
     int64_t eval_interval;    /* epochs between evaluations; the last epoch is always evaluated */
     int64_t save_every;       /* epochs between checkpoints */
     int64_t keep_checkpoints; /* newest ones kept, >= 1, beside the best */
+    int64_t early_stopping;   /* evaluations without a lower error that end the run; 0: off */
     int64_t nonfinite_limit;  /* non-finite losses in a row that end the run */
     char loss_scale[32];      /* text for tg_loss_scale_config_parse */
     int64_t loss_scale_interval; /* steps without overflow before it is doubled */
@@ -38,7 +39,8 @@ typedef struct tg_source_config {
     tg_list_int test_batch_sizes;
     tg_list_int n_tests;
     int64_t batch_size;
-    int64_t n_train; /* 0: all */
+    int64_t n_train;      /* 0: all */
+    int64_t n_validation; /* of them the last so many are not trained on but evaluated; 0: none */
     bool encode_input, encode_output;
     bool shuffle;
     double cache;    /* bytes of each set kept in memory */
@@ -77,8 +79,13 @@ TG_NODISCARD tg_status tg_run_share_batch(tg_context *ctx, int ranks, tg_run_con
 /* Samples of a batch that are one rank's, at most. */
 int64_t tg_run_local_batch(const tg_run_config *config);
 
+/* In the place of a grid, of the samples set apart for validation. */
+#define TG_VALIDATION "validation"
+
 /* Sets to test on: test_files, each at its own resolution or at that of test_resolutions. */
 int tg_run_tests(const tg_source_config *data);
+/* All sets that are evaluated: those, and behind them the validation set if there is one. */
+int tg_run_evaluated_sets(const tg_source_config *data);
 
 /* Number of stages: 1, or N if there are keys "stageN.section.key" (N = 2 .. 9). */
 int tg_run_stages(const tg_settings *settings);

@@ -202,6 +202,19 @@ static tg_train_epoch describe_epoch(const tg_trainer *t, int64_t epochs) {
     return epoch;
 }
 
+/* The error by which the best checkpoint is chosen and a run ends early. */
+static double criterion(const tg_trainer *t, const tg_train_epoch *epoch) {
+    const bool has_validation = t->model->config.data.n_validation > 0;
+    return epoch->test_count > 0 ? epoch->test[has_validation ? epoch->test_count - 1 : 0].l2
+                                 : (double)NAN;
+}
+
+/* Whether the stage ends before its last epoch. */
+static bool stops_early(const tg_trainer *t) {
+    const int64_t patience = t->model->config.loop.early_stopping;
+    return patience > 0 && t->progress.waited >= patience;
+}
+
 /* Metrics, schedule, checkpoints. */
 static tg_status record_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t epochs) {
     tg_progress *p = &t->progress;
@@ -218,9 +231,12 @@ static tg_status record_epoch(tg_trainer *t, const tg_train_watch *watch, int64_
     TG_TRY(tg_trainer_writes(t) ? tg_run_folder_log(&t->folder, &epoch) : TG_OK);
     const double start = tg_seconds();
     TG_TRY(tg_trainer_check_saved(t));
-    const bool is_best = epoch.test_count > 0 && epoch.test[0].l2 < p->best;
-    const bool is_newest = tg_phase_saves(&t->model->config.loop, p->stage_epoch);
-    p->best = is_best ? epoch.test[0].l2 : p->best;
+    const bool is_best = criterion(t, &epoch) < p->best;
+    p->best = is_best ? criterion(t, &epoch) : p->best;
+    if (t->model->config.loop.early_stopping > 0 && epoch.test_count > 0) {
+        p->waited = is_best ? 0 : p->waited + 1;
+    }
+    const bool is_newest = tg_phase_saves(&t->model->config.loop, p->stage_epoch) || stops_early(t);
     if (is_best || is_newest) {
         TG_TRY(tg_trainer_save(t, is_best, is_newest));
     }
@@ -282,7 +298,8 @@ fail:
 static tg_run_position position_of(const tg_trainer *t) {
     return (tg_run_position){.loop = &t->model->config.loop,
                              .epoch = t->progress.stage_epoch,
-                             .is_last_stage = t->progress.stage == t->stages};
+                             .is_last_stage = t->progress.stage == t->stages,
+                             .is_stopped = stops_early(t)};
 }
 
 static bool is_at_end(const tg_trainer *t) {
@@ -320,6 +337,7 @@ static tg_status check_updates(tg_trainer *t) {
 static tg_status open_next_stage(tg_trainer *t) {
     t->progress.stage++;
     t->progress.stage_epoch = 0;
+    t->progress.waited = 0;
     return tg_trainer_open_stage(t);
 }
 

@@ -2,9 +2,9 @@
 #include "train/phases.h"
 
 tg_phase tg_phase_first(const tg_run_position *at) {
-    return at->epoch < at->loop->n_epochs ? TG_PHASE_TRAIN
-           : at->is_last_stage            ? TG_PHASE_SAMPLES
-                                          : TG_PHASE_OPEN;
+    return at->epoch < at->loop->n_epochs && !at->is_stopped ? TG_PHASE_TRAIN
+           : at->is_last_stage                               ? TG_PHASE_SAMPLES
+                                                             : TG_PHASE_OPEN;
 }
 
 static bool is_tested(const tg_loop_config *loop, int64_t epoch) {

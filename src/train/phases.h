@@ -19,6 +19,7 @@ typedef struct tg_run_position {
     const tg_loop_config *loop; /* of the stage */
     int64_t epoch;              /* finished in it, which TG_PHASE_RECORD counts */
     bool is_last_stage;
+    bool is_stopped; /* early: the epochs that are left are not trained */
 } tg_run_position;
 
 /* What follows when `done` is done; what a run that is begun or resumed here begins with. */

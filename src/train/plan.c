@@ -325,7 +325,7 @@ static void record(planner *p, bool is_evaluated) {
 static tg_status predict_samples(planner *p) {
     tg_status status = TG_OK;
     tg_amounts now = {{{0}}};
-    for (int i = 0; i < p->tests_count; i++) {
+    for (int i = 0; i < tg_run_tests(&p->config.data); i++) {
         planned_set *set = &p->tests[i];
         const int64_t samples = set->facts.samples > 0 ? set->facts.samples : TG_SAMPLES_SHOWN;
         const int64_t count = samples < TG_SAMPLES_SHOWN ? samples : TG_SAMPLES_SHOWN;
@@ -363,7 +363,7 @@ static tg_status open_stage(planner *p) {
     const tg_run_set train_set = tg_run_train_set(&p->config);
     TG_TRY(open_set(p, &train_set, &p->train));
     tg_run_take_grid(&p->config, &p->train.facts);
-    p->tests_count = tg_run_tests(&p->config.data);
+    p->tests_count = tg_run_evaluated_sets(&p->config.data);
     for (int i = 0; i < p->tests_count; i++) {
         const tg_run_set test = tg_run_test_set(&p->config, i);
         TG_TRY(open_set(p, &test, &p->tests[i]));

@@ -21,6 +21,7 @@ tg_run_set tg_run_train_set(const tg_run_config *config) {
                         .file_grid = is_thinned ? data->file_resolution : data->train_resolution,
                         .grid = data->train_resolution,
                         .n_samples = data->n_train,
+                        .n_validation = data->n_validation,
                         .file = data->train_file,
                         .batch = tg_run_local_batch(config)};
 }
@@ -28,6 +29,12 @@ tg_run_set tg_run_train_set(const tg_run_config *config) {
 tg_run_set tg_run_test_set(const tg_run_config *config, int index) {
     const tg_source_config *data = &config->data;
     const int files = data->test_files.count, grids = data->test_resolutions.count;
+    if (index == tg_run_tests(data)) {
+        tg_run_set validation = tg_run_train_set(config);
+        validation.is_validation = true;
+        validation.batch = data->batch_size;
+        return validation;
+    }
     tg_run_set set = {.part = "test",
                       .key = "data.test_resolutions",
                       .n_samples = entry(&data->n_tests, index, 0),
@@ -92,6 +99,8 @@ tg_status tg_run_find_set(tg_context *ctx, const tg_run_config *config, const tg
     out->x_name = data->x_name[0] ? data->x_name : out->x_name;
     out->y_name = data->y_name[0] ? data->y_name : out->y_name;
     out->n_samples = set->n_samples;
+    out->n_validation = set->n_validation;
+    out->is_validation = set->is_validation;
     out->complex_data = config->fno.complex_data;
     out->cache_bytes = (size_t)data->cache;
     TG_TRY(tg_time_parse(ctx, "data.y_time", data->y_time, &out->y_time));

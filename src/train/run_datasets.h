@@ -11,11 +11,14 @@ typedef struct tg_run_set {
     tg_list_int file_grid; /* of the file; as in tg_source_config */
     tg_list_int grid;      /* as used */
     int64_t n_samples;     /* 0: all */
+    int64_t n_validation;  /* set apart at their end, .. */
+    bool is_validation;    /* .. which is this set */
     const char *file;      /* instead of the file by convention; NULL or "": none */
     int64_t batch;
 } tg_run_set;
 
 tg_run_set tg_run_train_set(const tg_run_config *config);
+/* Behind the test sets comes the validation set. */
 tg_run_set tg_run_test_set(const tg_run_config *config, int index);
 
 /* Path and settings of a set's file. */

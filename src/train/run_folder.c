@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "io/file.h"
 #include "tgrad/backend.h"
+#include "train/config.h"
 #include "train/json_line.h"
 
 /* Makes a folder and those above it that are missing. */
@@ -315,6 +316,19 @@ static void add_list(tg_line *l, const char *key, const double *value, int64_t c
     tg_line_add(l, "]");
 }
 
+/* "16":{"l2":..,"h1":..} */
+static void add_errors(tg_line *l, const tg_test_errors *errors) {
+    tg_line_add(l, "\"%s\":{\"l2\":", errors->grid);
+    tg_line_real(l, errors->l2);
+    tg_line_add(l, ",\"h1\":");
+    tg_line_real(l, errors->h1);
+    if (errors->channels > 1) {
+        add_list(l, "l2_channels", errors->l2_channels, errors->channels);
+        add_list(l, "h1_channels", errors->h1_channels, errors->channels);
+    }
+    tg_line_add(l, "}");
+}
+
 static void add_ranks(tg_line *l, const tg_optim_ranks *r) {
     tg_line_add(l,
                 ",\"ranks\":{\"values\":%" PRId64 ",\"kept\":%" PRId64 ",\"entries\":%" PRId64
@@ -348,19 +362,19 @@ static void json_line(const tg_context *ctx, const tg_train_epoch *e, tg_line *l
     tg_line_real(l, e->learning_rate);
     tg_line_add(l, ",\"train\":{\"loss\":");
     tg_line_real(l, e->train_loss);
+    const int last = e->test_count - 1;
+    const bool validates = last >= 0 && strcmp(e->test[last].grid, TG_VALIDATION) == 0;
     tg_line_add(l, "},\"test\":{");
-    for (int i = 0; i < e->test_count; i++) {
-        tg_line_add(l, "%s\"%s\":{\"l2\":", i ? "," : "", e->test[i].grid);
-        tg_line_real(l, e->test[i].l2);
-        tg_line_add(l, ",\"h1\":");
-        tg_line_real(l, e->test[i].h1);
-        if (e->test[i].channels > 1) {
-            add_list(l, "l2_channels", e->test[i].l2_channels, e->test[i].channels);
-            add_list(l, "h1_channels", e->test[i].h1_channels, e->test[i].channels);
-        }
-        tg_line_add(l, "}");
+    for (int i = 0; i < e->test_count - validates; i++) {
+        tg_line_add(l, "%s", i ? "," : "");
+        add_errors(l, &e->test[i]);
     }
-    tg_line_add(l, "},\"step_ms\":");
+    tg_line_add(l, "}");
+    if (validates) {
+        tg_line_add(l, ",");
+        add_errors(l, &e->test[last]);
+    }
+    tg_line_add(l, ",\"step_ms\":");
     tg_line_real(l, e->step_ms);
     tg_line_add(l, ",\"seconds\":");
     tg_line_real(l, e->seconds);

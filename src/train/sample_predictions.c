@@ -52,7 +52,7 @@ tg_status tg_trainer_write_samples(tg_trainer *t) {
     TG_TRY(tg_run_folder_file(&t->folder, "samples.safetensors", path));
     TG_TRY(tg_archive_create(t->ctx, &archive));
     TG_TRY(tg_archive_set_meta(archive, "tgrad.step", step_text(t, step)));
-    for (int i = 0; i < t->test_count; i++) {
+    for (int i = 0; i < tg_run_tests(&t->model->config.data); i++) {
         TG_TRY(add_samples(t, i, archive));
     }
     TG_TRY(tg_safetensors_write(t->ctx, path, archive));

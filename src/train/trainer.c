@@ -14,6 +14,10 @@
 
 /* Test set `index` by its grid; a number tells several on one grid apart. */
 static void name_test(tg_trainer *t, int index) {
+    if (index == tg_run_tests(&t->model->config.data)) {
+        snprintf(t->tests[index].name, sizeof t->tests[index].name, TG_VALIDATION);
+        return;
+    }
     const tg_dataset_facts facts = tg_dataset_get_facts(t->tests[index].dataset);
     char grid[TG_GRID_TEXT];
     int number = 1;
@@ -30,7 +34,7 @@ static void name_test(tg_trainer *t, int index) {
 static tg_status open_tests(tg_trainer *t) {
     const tg_run_config *config = &t->model->config;
     tg_status status = TG_OK;
-    for (int i = 0; i < tg_run_tests(&config->data); i++) {
+    for (int i = 0; i < tg_run_evaluated_sets(&config->data); i++) {
         const tg_run_set set = tg_run_test_set(config, i);
         TG_TRY(tg_run_open_set(t->ctx, t->ctx, config, &set, &t->tests[i].dataset));
         t->tests[i].batch = set.batch;

@@ -1,0 +1,462 @@
+/* One list of columns, written twice: as Markdown and as HTML. */
+#include "report_sweep.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "output.h"
+#include "report.h"
+#include "report_chart.h"
+#include "sweep_result.h"
+#include "text.h"
+
+/* ---- columns ---- */
+
+typedef enum column_kind {
+    COLUMN_LABEL,
+    COLUMN_AXIS,
+    COLUMN_RATE,
+    COLUMN_LOSS,
+    COLUMN_ERROR,
+    COLUMN_P,
+    COLUMN_PUBLISHED,
+    COLUMN_LOST,
+    COLUMN_STATE,
+    COLUMN_PEAK,
+    COLUMN_STEP,
+    COLUMN_RUNS
+} column_kind;
+
+enum { COLUMN_TEXT = 96, COLUMNS = 2 * CLI_RUN_TESTS + 32 };
+
+typedef struct column {
+    column_kind kind;
+    int index; /* of the axis or the test */
+    cli_norm norm;
+    char title[COLUMN_TEXT];
+} column;
+
+static void add_column(column *list, int *count, column_kind kind, int index, cli_norm norm,
+                       const char *title) {
+    column *c = &list[(*count)++];
+    *c = (column){.kind = kind, .index = index, .norm = norm};
+    snprintf(c->title, sizeof c->title, "%s", title);
+}
+
+static bool has_losses(const cli_sweep_table *t) {
+    for (int r = 0; r < t->rows; r++) {
+        if (isfinite(t->row[r].loss.mean)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int list_columns(const cli_sweep_table *t, column list[COLUMNS]) {
+    static const char *const names[CLI_NORMS] = {"L2", "H1"};
+    int count = 0;
+    char title[COLUMN_TEXT];
+    add_column(list, &count, COLUMN_LABEL, 0, CLI_NORM_L2, "method");
+    for (int a = 0; a < (int)json_array_size(t->axes); a++) {
+        const char *key = json_string_value(json_array_get(t->axes, (size_t)a));
+        add_column(list, &count, COLUMN_AXIS, a, CLI_NORM_L2, key ? key : "");
+    }
+    if (t->has_rates) {
+        add_column(list, &count, COLUMN_RATE, 0, CLI_NORM_L2, "learning rate");
+    }
+    if (has_losses(t)) {
+        add_column(list, &count, COLUMN_LOSS, 0, CLI_NORM_L2, "training loss");
+    }
+    for (int g = 0; g < t->tests; g++) {
+        for (int n = 0; n < CLI_NORMS; n++) {
+            snprintf(title, sizeof title, "%s at %s", names[n], t->grid[g]);
+            add_column(list, &count, COLUMN_ERROR, g, (cli_norm)n, title);
+        }
+    }
+    if (t->has_p) {
+        add_column(list, &count, COLUMN_P, 0, CLI_NORM_L2, "p");
+    }
+    if (t->has_published) {
+        add_column(list, &count, COLUMN_PUBLISHED, 0, CLI_NORM_L2, "published");
+    }
+    if (t->has_lost) {
+        add_column(list, &count, COLUMN_LOST, 0, CLI_NORM_L2, "projection error");
+    }
+    add_column(list, &count, COLUMN_STATE, 0, CLI_NORM_L2, "optimizer state");
+    add_column(list, &count, COLUMN_PEAK, 0, CLI_NORM_L2, "peak memory");
+    if (has_losses(t)) {
+        add_column(list, &count, COLUMN_STEP, 0, CLI_NORM_L2, "ms per step");
+        add_column(list, &count, COLUMN_RUNS, 0, CLI_NORM_L2, "runs");
+    }
+    return count;
+}
+
+static const char dash[] = "\xE2\x80\x93";
+
+/* "0.09570 ± 0.0018" */
+static void mean_text(const cli_sample *s, char text[COLUMN_TEXT]) {
+    const double error = cli_standard_error(s);
+    if (!isfinite(s->mean)) {
+        snprintf(text, COLUMN_TEXT, "%s", dash);
+    } else if (isfinite(error)) {
+        snprintf(text, COLUMN_TEXT, "%.4g \xC2\xB1 %.2g", s->mean, error);
+    } else {
+        snprintf(text, COLUMN_TEXT, "%.4g", s->mean);
+    }
+}
+
+static void cell_text(const cli_table_row *row, const column *c, char text[COLUMN_TEXT]) {
+    char unit[CLI_UNIT_TEXT];
+    const char *value = NULL;
+    snprintf(text, COLUMN_TEXT, "%s", dash);
+    switch (c->kind) {
+    case COLUMN_LABEL:
+        snprintf(text, COLUMN_TEXT, "%s", row->label);
+        break;
+    case COLUMN_AXIS:
+        value = json_string_value(json_array_get(row->values, (size_t)c->index));
+        snprintf(text, COLUMN_TEXT, "%s", value ? value : dash);
+        break;
+    case COLUMN_RATE:
+        if (isfinite(row->rate)) {
+            snprintf(text, COLUMN_TEXT, "%.3g", row->rate);
+        }
+        break;
+    case COLUMN_LOSS:
+        mean_text(&row->loss, text);
+        break;
+    case COLUMN_ERROR:
+        mean_text(&row->error[c->norm][c->index], text);
+        break;
+    case COLUMN_P:
+        if (isfinite(row->p)) {
+            snprintf(text, COLUMN_TEXT, row->p < 1e-3 ? "%.0e" : "%.3f", row->p);
+        }
+        break;
+    case COLUMN_PUBLISHED:
+        snprintf(text, COLUMN_TEXT, "%s", row->published ? row->published : dash);
+        break;
+    case COLUMN_LOST:
+        mean_text(&row->lost, text);
+        break;
+    case COLUMN_STATE:
+        snprintf(text, COLUMN_TEXT, "%s", cli_report_bytes(row->state, unit));
+        break;
+    case COLUMN_PEAK:
+        snprintf(text, COLUMN_TEXT, "%s", cli_report_bytes(row->peak, unit));
+        break;
+    case COLUMN_STEP:
+        if (isfinite(row->step_ms.mean)) {
+            snprintf(text, COLUMN_TEXT, "%.4g", row->step_ms.mean);
+        }
+        break;
+    case COLUMN_RUNS:
+        snprintf(text, COLUMN_TEXT, row->failed ? "%d, %d failed" : "%d", row->finished,
+                 row->failed);
+        break;
+    }
+}
+
+static bool is_best(const cli_sweep_table *t, int row, const column *c) {
+    return t->rows > 1 && c->kind == COLUMN_ERROR && cli_sweep_best(t, c->norm, c->index) == row;
+}
+
+/* What the numbers are; the sentence is the same in both. */
+static void notes_text(const cli_sweep_table *t, char *text, size_t capacity) {
+    const char *baseline = json_string_value(json_object_get(t->sweep, "baseline"));
+    static const char *const names[CLI_NORMS] = {"L2", "H1"};
+    size_t used = 0;
+    text[0] = '\0';
+    if (t->tests > 0) {
+        used += (size_t)snprintf(text, capacity,
+                                 "Relative test errors at the end of each run, mean \xC2\xB1 "
+                                 "standard error over its seeds; the lowest mean is bold.");
+    }
+    if (t->has_rates && used < capacity) {
+        used += (size_t)snprintf(text + used, capacity - used,
+                                 " Learning rates were chosen on validation samples taken from "
+                                 "the training data.");
+    }
+    if (t->has_p && used < capacity) {
+        snprintf(text + used, capacity - used,
+                 " p: Welch's t-test of %s at %s against %s, two-sided.", names[t->metric_norm],
+                 t->grid[t->metric_test], baseline ? baseline : "the baseline");
+    }
+}
+
+/* ---- Markdown ---- */
+
+/* As it is, but for what would end a cell. cli_html escapes what %s brings in, so bytes go in one
+ * by one where that is not wanted. */
+static void add_plain(cli_html *out, const char *text) {
+    for (; *text; text++) {
+        const char byte[2] = {*text, '\0'};
+        cli_html_literal(out, *text == '|' ? "\\|" : *text == '\n' ? " " : byte);
+    }
+}
+
+void cli_sweep_markdown(cli_html *out, const cli_sweep_table *t) {
+    column list[COLUMNS];
+    const int count = list_columns(t, list);
+    char text[COLUMN_TEXT], notes[512];
+    cli_html_literal(out, "# ");
+    add_plain(out, t->title);
+    cli_html_literal(out, "\n\n    tgrad sweep ");
+    add_plain(out, t->file);
+    cli_html_literal(out, "\n\n|");
+    for (int c = 0; c < count; c++) {
+        cli_html_literal(out, " ");
+        add_plain(out, list[c].title);
+        cli_html_literal(out, " |");
+    }
+    cli_html_literal(out, "\n|");
+    for (int c = 0; c < count; c++) {
+        cli_html_literal(out, list[c].kind <= COLUMN_AXIS ? "---|" : "---:|");
+    }
+    for (int r = 0; r < t->rows; r++) {
+        cli_html_literal(out, "\n|");
+        for (int c = 0; c < count; c++) {
+            const char *mark = is_best(t, r, &list[c]) ? "**" : "";
+            cell_text(&t->row[r], &list[c], text);
+            cli_html_literal(out, " ");
+            cli_html_literal(out, mark);
+            add_plain(out, text);
+            cli_html_literal(out, mark);
+            cli_html_literal(out, " |");
+        }
+    }
+    notes_text(t, notes, sizeof notes);
+    cli_html_literal(out, notes[0] ? "\n\n" : "");
+    add_plain(out, notes);
+    cli_html_literal(out, "\n");
+}
+
+/* ---- HTML ---- */
+
+static void add_badge(cli_html *page, int row) {
+    cli_html_add(page, "<span class=\"badge c%d\">%d</span>", cli_run_colour(row + 1), row + 1);
+}
+
+static void add_table(cli_html *page, const cli_sweep_table *t) {
+    column list[COLUMNS];
+    const int count = list_columns(t, list);
+    char text[COLUMN_TEXT], notes[512];
+    cli_html_add(page, "<section id=\"results\"><h2>Results</h2>\n");
+    cli_report_open_wide(page, "Table of results");
+    cli_html_add(page, "<table class=\"results\"><thead><tr>");
+    for (int c = 0; c < count; c++) {
+        cli_html_add(page, "<th scope=\"col\">%s</th>", list[c].title);
+    }
+    cli_html_add(page, "</tr></thead><tbody>\n");
+    for (int r = 0; r < t->rows; r++) {
+        cli_html_add(page, "<tr><th scope=\"row\">");
+        add_badge(page, r);
+        cli_html_add(page, "<span class=\"run\">%s</span></th>", t->row[r].label);
+        for (int c = 1; c < count; c++) {
+            cell_text(&t->row[r], &list[c], text);
+            if (is_best(t, r, &list[c])) {
+                cli_html_add(page, "<td class=\"best\">%s</td>", text);
+            } else {
+                cli_html_add(page, "<td>%s</td>", text);
+            }
+        }
+        cli_html_add(page, "</tr>\n");
+    }
+    notes_text(t, notes, sizeof notes);
+    cli_html_add(page, "</tbody></table></div>\n<p class=\"note\">%s</p></section>\n", notes);
+}
+
+/* The error of each row over the bytes of its optimizer state, or of all it holds. */
+static void add_scatter(cli_html *page, const cli_sweep_table *t, bool of_state) {
+    cli_series *series = cli_need(calloc((size_t)t->rows + 1, sizeof *series));
+    double *number = cli_need(calloc(4 * (size_t)t->rows + 1, sizeof *number));
+    char title[128];
+    int count = 0;
+    for (int r = 0; r < t->rows; r++) {
+        const cli_table_row *row = &t->row[r];
+        const cli_sample *error = &row->error[t->metric_norm][t->metric_test];
+        const double bytes = of_state ? row->state : row->peak;
+        const double spread = cli_standard_error(error);
+        double *at = number + (size_t)4 * (size_t)count;
+        if (isfinite(bytes) && isfinite(error->mean)) {
+            at[0] = bytes / 0x1p20;
+            at[1] = error->mean;
+            at[2] = error->mean - (isfinite(spread) ? spread : 0.0);
+            at[3] = error->mean + (isfinite(spread) ? spread : 0.0);
+            series[count++] = (cli_series){.name = row->name,
+                                           .number = r + 1,
+                                           .x = &at[0],
+                                           .y = &at[1],
+                                           .low = &at[2],
+                                           .high = &at[3],
+                                           .count = 1};
+        }
+    }
+    snprintf(title, sizeof title, "Test error at %s against %s", t->grid[t->metric_test],
+             of_state ? "optimizer state" : "peak memory");
+    const cli_chart chart = {.title = title,
+                             .metric = of_state ? "error.state" : "error.peak",
+                             .x_label = of_state ? "optimizer state, MiB" : "peak memory, MiB",
+                             .series = series,
+                             .count = count};
+    cli_chart_draw(page, &chart);
+    free(series);
+    free(number);
+}
+
+/* Curves of one row: at every epoch that all of its runs have tested, their mean and its standard
+ * error. */
+typedef struct curve {
+    double *x, *y, *low, *high; /* (count) */
+    int count;
+} curve;
+
+static void make_curve(const cli_sweep_table *t, const cli_run *run, int runs, curve *out) {
+    double *value = cli_need(calloc((size_t)runs + 1, sizeof *value));
+    const int length = runs > 0 ? run[0].count : 0;
+    double *room = cli_need(calloc(4 * (size_t)length + 1, sizeof *room));
+    *out = (curve){room, room + length, room + 2 * length, room + 3 * length, 0};
+    for (int e = 0; e < length; e++) {
+        int found = 0;
+        for (int r = 0; r < runs; r++) {
+            const int test = cli_run_test(&run[r], t->grid[t->metric_test]);
+            if (test >= 0 && e < run[r].count && run[r].epoch[e].epoch == run[0].epoch[e].epoch &&
+                isfinite(run[r].epoch[e].error[t->metric_norm][test])) {
+                value[found++] = run[r].epoch[e].error[t->metric_norm][test];
+            }
+        }
+        if (found == runs) {
+            const cli_sample s = cli_sample_of(value, found);
+            const double spread = found > 1 ? cli_standard_error(&s) : 0.0;
+            out->x[out->count] = (double)run[0].epoch[e].epoch;
+            out->y[out->count] = s.mean;
+            out->low[out->count] = s.mean - spread;
+            out->high[out->count++] = s.mean + spread;
+        }
+    }
+    free(value);
+}
+
+static int read_curve(tg_context *ctx, const char *folder, const cli_sweep_table *t,
+                      const cli_table_row *row, curve *out) {
+    const size_t most = json_array_size(t->results);
+    cli_run *run = cli_need(calloc(most + 1, sizeof *run));
+    char **path = cli_need(calloc(most + 1, sizeof *path));
+    int runs = 0, code = CLI_OK;
+    for (size_t i = 0; i < most && code == CLI_OK; i++) {
+        const json_t *result = json_array_get(t->results, i);
+        const char *cell = json_string_value(json_object_get(result, "cell"));
+        const char *name = json_string_value(json_object_get(result, "name"));
+        if (name && strcmp(cell, row->name) == 0 && cli_result_is_finished(result) &&
+            !json_is_true(json_object_get(result, "search"))) {
+            path[runs] = cli_sweep_path(folder, "runs", name, "");
+            if (access(path[runs], F_OK) == 0) { /* large folders may be gone */
+                code = cli_run_open(ctx, path[runs], &run[runs]);
+                runs++;
+            } else {
+                free(path[runs]);
+            }
+        }
+    }
+    *out = (curve){0};
+    if (code == CLI_OK) {
+        make_curve(t, run, runs, out);
+    }
+    for (int r = 0; r < runs; r++) {
+        cli_run_close(&run[r]);
+        free(path[r]);
+    }
+    free(run);
+    free(path);
+    return code;
+}
+
+static int add_curves(tg_context *ctx, const char *folder, const cli_sweep_table *t,
+                      cli_html *page) {
+    cli_series *series = cli_need(calloc((size_t)t->rows + 1, sizeof *series));
+    curve *curves = cli_need(calloc((size_t)t->rows + 1, sizeof *curves));
+    char title[128], metric[TG_GRID_TEXT + 16];
+    static const char *const shown[CLI_NORMS] = {"L²", "H¹"};
+    int code = CLI_OK;
+    for (int r = 0; r < t->rows && code == CLI_OK; r++) {
+        code = read_curve(ctx, folder, t, &t->row[r], &curves[r]);
+        series[r] = (cli_series){.name = t->row[r].name,
+                                 .number = r + 1,
+                                 .x = curves[r].x,
+                                 .y = curves[r].y,
+                                 .low = curves[r].low,
+                                 .high = curves[r].high,
+                                 .count = curves[r].count};
+    }
+    snprintf(title, sizeof title, "Test error at %s, relative %s", t->grid[t->metric_test],
+             shown[t->metric_norm]);
+    snprintf(metric, sizeof metric, "test.%.63s.%s", t->grid[t->metric_test],
+             t->metric_norm == CLI_NORM_H1 ? "h1" : "l2");
+    const cli_chart chart = {.title = title,
+                             .metric = metric,
+                             .x_label = "epoch",
+                             .is_log = true,
+                             .series = series,
+                             .count = t->rows};
+    if (code == CLI_OK) {
+        cli_chart_draw(page, &chart);
+    }
+    for (int r = 0; r < t->rows; r++) {
+        free(curves[r].x);
+    }
+    free(curves);
+    free(series);
+    return code;
+}
+
+static int add_plots(tg_context *ctx, const char *folder, const cli_sweep_table *t,
+                     cli_html *page) {
+    cli_html_add(page, "<section id=\"curves\"><h2>Plots</h2>\n<div class=\"charts\">\n");
+    add_scatter(page, t, true);
+    add_scatter(page, t, false);
+    const int code = add_curves(ctx, folder, t, page);
+    cli_html_add(page, "</div>\n<p class=\"note\">Bands and bars are one standard error on either "
+                       "side of the mean. The number at a curve or a point is that of its row in "
+                       "the table.</p></section>\n");
+    return code;
+}
+
+int cli_sweep_html(tg_context *ctx, const char *folder, const cli_sweep_table *t,
+                   const char *heading, cli_html *page) {
+    int code = CLI_OK;
+    heading = heading ? heading : t->title;
+    cli_html_begin(page);
+    cli_html_add(page, "<title>%s \xC2\xB7 tgrad report</title>\n", heading);
+    cli_report_style(page);
+    cli_html_add(page,
+                 "</head>\n<body>\n<main>\n<header><p class=\"brand\">tgrad report</p>\n"
+                 "<h1>%s</h1>\n<p class=\"lede\">%d rows, %zu runs of %s.</p></header>\n",
+                 heading, t->rows, json_array_size(t->results), t->file);
+    add_table(page, t);
+    if (t->metric_test >= 0) {
+        code = add_plots(ctx, folder, t, page);
+    }
+    cli_html_add(page, "</main>\n</body>\n</html>\n");
+    return code;
+}
+
+int cli_sweep_report(tg_context *ctx, const char *folder, const char *heading, const char *path,
+                     size_t *bytes) {
+    cli_sweep_table table;
+    cli_html page = {0};
+    int code = cli_sweep_table_read(folder, &table);
+    if (code == CLI_OK && cli_ends_with(path, ".md")) {
+        cli_sweep_markdown(&page, &table);
+    } else if (code == CLI_OK) {
+        code = cli_sweep_html(ctx, folder, &table, heading, &page);
+    }
+    if (code == CLI_OK) {
+        code = cli_write_file(path, page.text, page.used);
+        *bytes = page.used;
+    }
+    cli_html_free(&page);
+    cli_sweep_table_free(&table);
+    return code;
+}

@@ -1,0 +1,21 @@
+/* The pages about a sweep: a table in Markdown, and one in HTML with plots. */
+#ifndef CLI_REPORT_SWEEP_H
+#define CLI_REPORT_SWEEP_H
+
+#include "report_html.h"
+#include "sweep_table.h"
+
+/* The table with its title and notes; nothing is escaped beyond what Markdown needs. */
+void cli_sweep_markdown(cli_html *text, const cli_sweep_table *table);
+
+/* A self-contained page: table, error against memory, and curves over the epochs of the runs below
+ * `folder`, with bands of a standard error. `heading` NULL: the sweep's. */
+int cli_sweep_html(tg_context *ctx, const char *folder, const cli_sweep_table *table,
+                   const char *heading, cli_html *page);
+
+/* Writes `path`, in Markdown if it ends in .md; *bytes gets its size. CLI_FAILED after a message.
+ */
+int cli_sweep_report(tg_context *ctx, const char *folder, const char *heading, const char *path,
+                     size_t *bytes);
+
+#endif

@@ -1,0 +1,62 @@
+/* Means, standard errors and Welch's t-test against the incomplete beta function of mpmath and a
+ * closed form: with two degrees of freedom p = 1 - |t| / sqrt(2 + t^2). */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "statistics.h"
+
+static void near(double found, double expected, double tolerance) {
+    if (!(fabs(found - expected) <= tolerance)) {
+        fail_msg("%.15g instead of %.15g", found, expected);
+    }
+}
+
+static void means(void **state) {
+    (void)state;
+    const double value[] = {1.0, (double)NAN, 2.0, 6.0, (double)INFINITY};
+    const cli_sample s = cli_sample_of(value, 5);
+    assert_int_equal(s.count, 3);
+    near(s.mean, 3.0, 1e-15);
+    near(s.variance, 7.0, 1e-14);
+    near(cli_standard_error(&s), sqrt(7.0 / 3.0), 1e-15);
+    const cli_sample one = cli_sample_of(value, 1), none = cli_sample_of(value, 0);
+    assert_true(isnan(cli_standard_error(&one)) && isnan(none.mean));
+    assert_true(isnan(cli_welch_p(&s, &one)));
+}
+
+static void equal_variances(void **state) {
+    (void)state;
+    /* n = 2 and 2 with equal variances: two degrees of freedom */
+    const double gaps[] = {0.0, 0.3, 1.0, 5.0, 40.0};
+    for (int i = 0; i < 5; i++) {
+        const double x[] = {0.0, 1.0}, y[] = {gaps[i], gaps[i] + 1.0};
+        const cli_sample a = cli_sample_of(x, 2), b = cli_sample_of(y, 2);
+        const double t = gaps[i] / sqrt(0.5);
+        near(cli_welch_p(&a, &b), 1.0 - t / sqrt(2.0 + t * t), 1e-12);
+        near(cli_welch_p(&b, &a), cli_welch_p(&a, &b), 1e-15);
+    }
+    const double same[] = {2.0, 2.0};
+    const cli_sample constant = cli_sample_of(same, 2);
+    assert_true(isnan(cli_welch_p(&constant, &constant)));
+}
+
+static void unequal_variances(void **state) {
+    (void)state;
+    static const double x[] = {27.5, 21.0, 19.0, 23.6, 17.0, 17.9, 16.9, 20.1,
+                               21.9, 22.6, 23.1, 19.6, 19.0, 21.7, 21.4};
+    static const double y[] = {27.1, 22.0, 20.8, 23.4, 23.4, 23.5, 25.8, 22.0,
+                               24.8, 20.2, 21.9, 22.1, 22.9, 30.5, 24.4};
+    const cli_sample a = cli_sample_of(x, 15), b = cli_sample_of(y, 15);
+    near(cli_welch_p(&a, &b), 0.00807193817219492, 1e-9);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(means), cmocka_unit_test(equal_variances),
+                                       cmocka_unit_test(unequal_variances)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
