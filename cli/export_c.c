@@ -183,8 +183,9 @@ static const char *unknown_in(const tg_fno_config *fno) {
     return fno->separable                             ? "separable weights (fno.separable)"
            : fno->non_linearity != TG_ACTIVATION_GELU ? "another activation (fno.non_linearity)"
            : fno->preactivation                       ? "other blocks (fno.preactivation)"
-           : fno->n_padding_of > 0 ? "padding of each dimension (fno.domain_padding)"
-                                   : NULL;
+           : fno->n_incremental > 0 ? "a part of its modes in use (fno.incremental_n_modes)"
+           : fno->n_padding_of > 0  ? "padding of each dimension (fno.domain_padding)"
+                                    : NULL;
 }
 
 int cli_export_c(tg_context *ctx, tg_model *model, const char *path, cli_bytes *out) {

@@ -1,6 +1,7 @@
 /* Behaviour of networks: settings, initialisation, archives, batches, errors, weights that change
  * during backward, and no memory left when any allocation fails. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -531,6 +532,86 @@ static void dropout(void **state) {
     tg_fno_destroy(&fno);
 }
 
+/* ---- modes in use ---- */
+
+/* Weights (C, C, 8, 4) of the large network, of which the small one has (C, C, 4, 3): all channels,
+ * the middle of the first dimension and the beginning of the second. */
+enum { SMALL_MODES = 4 * 3, LARGE_MODES = 8 * 4 };
+
+static int64_t in_large(int64_t small) {
+    const int64_t k = small % SMALL_MODES;
+    return small / SMALL_MODES * LARGE_MODES + (k / 3 + 2) * 4 + k % 3;
+}
+
+static net_gradients one_step(tg_context *ctx, tg_fno *fno) {
+    const tg_fno_config *config = tg_fno_get_config(fno);
+    const int64_t grid[] = {10, 12};
+    const tg_loss_config loss = tg_loss_config_default();
+    tg_tensor x = net_random(ctx, config, 2, 1, grid, 1);
+    tg_tensor target = net_random(ctx, config, 2, 1, grid, 2);
+    net_gradients gradients = net_gradients_make(ctx, fno);
+    const tg_grad_sink sink = net_sink(&gradients);
+    double value;
+    net_ok(ctx, tg_fno_prepare(fno, 2, grid, true));
+    net_ok(ctx, tg_fno_loss_backward(fno, &x, &target, &loss, &sink, &value));
+    tg_tensor_destroy(&x);
+    tg_tensor_destroy(&target);
+    return gradients;
+}
+
+/* A network that uses a part of its modes is the one that has no others, and those have no
+ * gradients. */
+static void modes_in_use(void **state) {
+    tg_context *ctx = *state;
+    const char *const format = "{\"n_modes\": [%s], \"hidden_channels\": 3, \"n_layers\": 2,"
+                               "\"dtype\": \"f64\", \"incremental_n_modes\": [%s]}";
+    static const int64_t odd[] = {4, 6}, part[] = {4, 5}, all[] = {8, 7};
+    tg_fno *large = NULL, *small = NULL;
+    char json[256];
+    snprintf(json, sizeof json, format, "8, 7", "2, 3");
+    tg_fno_config config = net_config(ctx, json);
+    net_ok(ctx, tg_fno_create(ctx, &config, 1, &large));
+    expect_error(ctx, TG_E_CONFIG, tg_fno_set_modes(large, odd), "6 of the 7 modes");
+    net_ok(ctx, tg_fno_set_modes(large, part));
+    snprintf(json, sizeof json, format, "4, 5", "");
+    config = net_config(ctx, json);
+    net_ok(ctx, tg_fno_create(ctx, &config, 2, &small));
+    for (int i = 0; i < tg_fno_param_count(small); i++) {
+        const tg_fno_param from = tg_fno_get_param(large, i), to = tg_fno_get_param(small, i);
+        for (int64_t n = 0; n < tg_tensor_numel(&to.weight) && to.spectral; n++) {
+            memcpy((double *)to.weight.data + 2 * n,
+                   (const double *)from.weight.data + 2 * in_large(n), 2 * sizeof(double));
+        }
+        if (!to.spectral) {
+            memcpy(to.weight.data, from.weight.data, tg_tensor_bytes(&to.weight));
+        }
+    }
+    net_gradients a = one_step(ctx, large), b = one_step(ctx, small);
+    for (int i = 0; i < b.count; i++) {
+        double error = 0.0, whole = 0.0, inside = 0.0;
+        const double *got = a.gradient[i].data, *expected = b.gradient[i].data;
+        const int64_t parts = tg_fno_get_param(small, i).spectral ? 2 : 1;
+        for (int64_t n = 0; n < tg_tensor_numel(&b.gradient[i]) * parts; n++) {
+            const int64_t at = parts == 2 ? 2 * in_large(n / 2) + n % 2 : n;
+            error = fmax(error, fabs(got[at] - expected[n]));
+            inside += got[at] * got[at];
+        }
+        for (int64_t n = 0; n < tg_tensor_numel(&a.gradient[i]) * parts; n++) {
+            whole += got[n] * got[n];
+        }
+        assert_true(error <= 1e-12 && inside > 0.0);
+        assert_true(fabs(whole - inside) <= 1e-14 * whole);
+    }
+    net_ok(ctx, tg_fno_set_modes(large, all));
+    net_gradients c = one_step(ctx, large);
+    assert_true(net_error(&c.gradient[0], &a.gradient[0]) > 1e-6);
+    net_gradients_free(&a);
+    net_gradients_free(&b);
+    net_gradients_free(&c);
+    tg_fno_destroy(&large);
+    tg_fno_destroy(&small);
+}
+
 /* ---- memory that runs out ---- */
 
 static tg_status build(tg_context *ctx, const tg_fno_config *config) {
@@ -587,6 +668,7 @@ int main(void) {
         CASE(errors),
         CASE(checkpointing),
         CASE(dropout),
+        CASE(modes_in_use),
         CASE(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

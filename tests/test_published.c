@@ -119,7 +119,7 @@ static void test_others_are_refused(void **state) {
         {"data.positional_encoding", "false", "fno.positional_embedding: null"},
         {"patching.levels", "1", "whole grid"},
         {"distributed.use_distributed", "true", "one process"},
-        {"incremental.incremental_grad", "true", "fno.n_modes"},
+        {"fno.max_n_modes", "[8, 8]", "fno.incremental_n_modes"},
         {"arch", "gino", "Fourier neural operator"},
         {"default.fno.n_layers", "2", "one level up"},
         {"hidden", "2", "unknown key"},

@@ -156,6 +156,22 @@ grep -q 'fno_blocks.convs.0.weight.core' log || fail "Tucker weights: the core m
 train tfno_parts --resume auto >log 2>&1 && fail "dense weights must not go on from factors"
 grep -q "fno.factorization (tucker there, dense here)" log || fail "the factorization must be named: $(cat log)"
 
+# ---- modes that grow: resumed after every epoch, also where they have just grown ----
+resumes growing 4 "growing modes" --fno.n_modes 8,8 --fno.incremental_n_modes 4,4 --opt.incremental_grad true \
+    --opt.incremental_grad_max_iter 2 --opt.incremental_buffer 1 --opt.min_entries 50
+grep -q "epoch 3: 6x6 modes in use instead of 4x4, of 8x8" growing.log || fail "modes must grow: $(cat growing.log)"
+grep -q "epoch 2: \|epoch 4: " growing.log && fail "modes must grow every second epoch: $(cat growing.log)"
+resumes gap 4 "modes that grow by the loss" --fno.n_modes 6,7 --fno.incremental_n_modes 4,5 --opt.incremental_loss_gap true \
+    --opt.incremental_loss_eps 1e9 --fno.factorization tucker --fno.rank 0.5
+grep -q "epoch 3: 6x7 modes in use instead of 4x5, of 6x7" gap.log || fail "modes must grow by the loss: $(cat gap.log)"
+[ "$(grep -c 'modes in use' gap.log)" -eq 1 ] || fail "there are no more modes: $(cat gap.log)"
+train both --fno.incremental_n_modes 4,4 --opt.incremental_grad true --opt.incremental_loss_gap true >log 2>&1 &&
+    fail "two criteria must be refused"
+train odd --fno.n_modes 8,8 --fno.incremental_n_modes 4,5 >log 2>&1 && fail "an odd difference must be refused"
+grep -q "fno.incremental_n_modes: 5 of the 8 modes of dimension 1" log || fail "odd difference: $(cat log)"
+train none --opt.incremental_grad true >log 2>&1 && fail "growing without modes to begin with must be refused"
+grep -q "fno.incremental_n_modes must tell the modes to begin with" log || fail "no modes to begin with: $(cat log)"
+
 # ---- f16 with a dynamic loss scale, which halves and doubles on the way: resumed after every epoch ----
 resumes f16 4 f16 --fno.activation_precision half --fno.fno_block_precision half --opt.training_loss '100*h1' \
     --opt.loss_scale_interval 3

@@ -110,7 +110,9 @@ typedef struct tg_fno_config {
                                         channel MLPs, which have GELU */
     bool preactivation; /* blocks begin with activation and norm instead of ending with them */
     int n_padding_of;   /* 0: domain_padding is that of every dimension; else n_dim */
-    double padding_of[TG_FNO_MAX_DIMS]; /* domain_padding of each dimension */
+    double padding_of[TG_FNO_MAX_DIMS];           /* domain_padding of each dimension */
+    int n_incremental;                            /* 0: all modes are in use; else n_dim */
+    int64_t incremental_n_modes[TG_FNO_MAX_DIMS]; /* those in use, of n_modes, around frequency 0 */
 } tg_fno_config;
 
 /* Everything set but n_modes: 1 -> 1 channel, C 64, 4 layers, and the published defaults. */
@@ -184,6 +186,11 @@ TG_API TG_NODISCARD tg_status tg_fno_load(tg_fno *fno, const tg_archive *archive
                                           const char *prefix);
 TG_API TG_NODISCARD tg_status tg_fno_save(const tg_fno *fno, tg_archive *archive,
                                           const char *prefix);
+
+/* Modes of each dimension (n_dim numbers) that are in use from now on, as incremental_n_modes: up
+ * to n_modes, and less by an even number, so that every frequency keeps its weights. Drops what
+ * tg_fno_prepare made. */
+TG_API TG_NODISCARD tg_status tg_fno_set_modes(tg_fno *fno, const int64_t *modes);
 
 /* ---- Memory ---- */
 

@@ -142,6 +142,9 @@ def to_neuralop(model: Model) -> torch.nn.Module:
     if settings["domain_padding"] and settings["domain_padding_mode"] != "symmetric":
         raise Error("fno.domain_padding_mode: neuraloperator pads on both sides only (symmetric)",
                     c.TG_E_UNSUPPORTED)
+    if settings["incremental_n_modes"]:
+        raise Error("fno.incremental_n_modes: state_dict() of neuraloperator does not tell the modes in use; "
+                    "train until all are", c.TG_E_UNSUPPORTED)
     modes = settings["n_modes"] if isinstance(settings["n_modes"], list) else [settings["n_modes"]]
     _check_common(settings, len(modes))
     if settings["complex_data"] and len(modes) == 1 and settings["complex_modes"] != "nonnegative":

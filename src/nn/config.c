@@ -66,7 +66,7 @@ static const tg_choice dtypes[] = {{"f32", TG_F32}, {"f64", TG_F64}, {NULL, 0}};
 /* The config with its list as the settings know lists. */
 typedef struct readable {
     tg_fno_config config;
-    tg_list_int n_modes, fixed_rank_modes;
+    tg_list_int n_modes, fixed_rank_modes, incremental;
     tg_list_double rank, domain_padding;
 } readable;
 
@@ -140,6 +140,8 @@ static const tg_setting rows[] = {
      .help = "between layers; channel MLPs have gelu inside"},
     {FIELD(preactivation), .type = TG_SETTING_BOOL,
      .help = "blocks begin with activation and norm, and end without"},
+    {"incremental_n_modes", TG_SETTING_LIST_SIZE, offsetof(readable, incremental), NULL, 1, LARGEST,
+     "modes to begin with, of n_modes; [] means all (opt.incremental_grad, ..)"},
 };
 
 enum { ROWS = sizeof rows / sizeof rows[0] };
@@ -208,6 +210,11 @@ static readable readable_of(const tg_fno_config *config) {
         r.rank.count = config->n_rank;
         memcpy(r.rank.value, config->rank, sizeof config->rank);
     }
+    if (config->n_incremental > 0 && config->n_incremental <= TG_FNO_MAX_DIMS) {
+        r.incremental.count = config->n_incremental;
+        memcpy(r.incremental.value, config->incremental_n_modes,
+               sizeof config->incremental_n_modes);
+    }
     if (config->n_fixed_rank_modes > 0 && config->n_fixed_rank_modes <= TG_FNO_MAX_RANKS) {
         r.fixed_rank_modes.count = config->n_fixed_rank_modes;
         memcpy(r.fixed_rank_modes.value, config->fixed_rank_modes, sizeof config->fixed_rank_modes);
@@ -221,12 +228,13 @@ static tg_status take_lists(tg_context *ctx, readable *r) {
         int count, most;
     } lists[] = {{"n_modes", r->n_modes.count, TG_FNO_MAX_DIMS},
                  {"domain_padding", r->domain_padding.count, TG_FNO_MAX_DIMS},
+                 {"incremental_n_modes", r->incremental.count, TG_FNO_MAX_DIMS},
                  {"rank", r->rank.count, TG_FNO_MAX_RANKS},
                  {"fixed_rank_modes", r->fixed_rank_modes.count, TG_FNO_MAX_RANKS}};
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         if (lists[i].count > lists[i].most) {
             return tg_fail(ctx, TG_E_CONFIG, "fno.%s: %d %s; 1 to %d are possible", lists[i].key,
-                           lists[i].count, i < 2 ? "dimensions" : "entries", lists[i].most);
+                           lists[i].count, i < 3 ? "dimensions" : "entries", lists[i].most);
         }
     }
     r->config.n_dim = r->n_modes.count;
@@ -234,6 +242,9 @@ static tg_status take_lists(tg_context *ctx, readable *r) {
     r->config.domain_padding = r->domain_padding.value[0];
     r->config.n_padding_of = r->domain_padding.count > 1 ? r->domain_padding.count : 0;
     memcpy(r->config.padding_of, r->domain_padding.value, sizeof r->config.padding_of);
+    r->config.n_incremental = r->incremental.count;
+    memcpy(r->config.incremental_n_modes, r->incremental.value,
+           sizeof r->config.incremental_n_modes);
     r->config.n_rank = r->rank.count;
     memcpy(r->config.rank, r->rank.value, sizeof r->config.rank);
     r->config.n_fixed_rank_modes = r->fixed_rank_modes.count;
@@ -254,8 +265,9 @@ tg_status tg_fno_config_set(tg_context *ctx, tg_fno_config *config, const char *
     if (strcmp(key, "domain_padding") == 0 && tg_setting_means(text, "null")) {
         text = "0"; /* published configs write null for none */
     }
-    if (strcmp(key, "fixed_rank_modes") == 0 &&
-        (tg_setting_means(text, "null") || tg_setting_means(text, "false"))) {
+    const bool may_be_null =
+        strcmp(key, "fixed_rank_modes") == 0 || strcmp(key, "incremental_n_modes") == 0;
+    if (may_be_null && (tg_setting_means(text, "null") || tg_setting_means(text, "false"))) {
         text = "[]"; /* and here either */
     }
     if (strcmp(key, "checkpointing") == 0) { /* the name of early checkpoints */
@@ -312,6 +324,24 @@ static tg_status check_field(tg_context *ctx, const tg_fno_config *config, int i
                              tg_fno_config_get(config, index, text, sizeof text));
 }
 
+static tg_status check_incremental(tg_context *ctx, const tg_fno_config *config) {
+    if (config->n_incremental != 0 && config->n_incremental != config->n_dim) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "fno.incremental_n_modes: a list of %d; n_modes has %d dimensions",
+                       config->n_incremental, config->n_dim);
+    }
+    for (int d = 0; d < config->n_incremental; d++) {
+        const int64_t used = config->incremental_n_modes[d], all = config->n_modes[d];
+        if (used < 1 || used > all || (all - used) % 2 != 0) {
+            return tg_fail(ctx, TG_E_CONFIG,
+                           "fno.incremental_n_modes: %lld of the %lld modes of dimension %d; it is "
+                           "less by an even number, so that every frequency keeps its weights",
+                           (long long)used, (long long)all, d);
+        }
+    }
+    return TG_OK;
+}
+
 tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
     TG_NEED(ctx, config);
     tg_fno_config full;
@@ -328,6 +358,10 @@ tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
         return tg_fail(ctx, TG_E_CONFIG,
                        "fno.complex_modes: nonnegative needs one dimension, n_modes has %d",
                        config->n_dim);
+    }
+    status = check_incremental(ctx, config);
+    if (status != TG_OK) {
+        return status;
     }
     if (config->n_padding_of != 0 && config->n_padding_of != config->n_dim) {
         return tg_fail(ctx, TG_E_CONFIG,

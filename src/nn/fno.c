@@ -136,6 +136,20 @@ void tg_fno_set_step(tg_fno *fno, uint64_t step) {
     }
 }
 
+tg_status tg_fno_set_modes(tg_fno *fno, const int64_t *modes) {
+    TG_NEED(NULL, fno);
+    TG_NEED(fno->ctx, modes);
+    tg_fno_config config = fno->model.config;
+    config.n_incremental = config.n_dim;
+    memcpy(config.incremental_n_modes, modes, (size_t)config.n_dim * sizeof *modes);
+    const tg_status status = tg_fno_config_check(fno->ctx, &config);
+    if (status == TG_OK) {
+        fno->model.config = config;
+        nn_run_free(fno);
+    }
+    return status;
+}
+
 /* ---- archives ---- */
 
 static tg_status full_name(tg_context *ctx, const char *prefix, const char *name, char *text,

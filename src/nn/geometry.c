@@ -37,12 +37,18 @@ void tg_fno_fitting_modes(const tg_fno_config *config, const int64_t *grid,
  * 0 .. K - 1 with the middle. */
 static void keep(const nn_model *model, nn_geometry *g, int d) {
     const tg_fno_config *config = &model->config;
+    const bool is_halved = !config->complex_data && d == config->n_dim - 1;
     const int64_t grid = g->padded[d], modes = model->modes[d];
-    if (!config->complex_data && d == config->n_dim - 1) {
-        g->kept[d] = tg_min(modes, grid / 2 + 1);
+    int64_t used = modes;
+    if (config->n_incremental > 0) {
+        const int64_t wanted = config->incremental_n_modes[d];
+        used = is_halved ? wanted / 2 + 1 : wanted;
+    }
+    if (is_halved) {
+        g->kept[d] = tg_min(used, grid / 2 + 1);
         return;
     }
-    g->kept[d] = tg_min(modes, grid);
+    g->kept[d] = tg_min(used, grid);
     g->window[d] = (modes - g->kept[d]) / 2;
     if (!config->complex_data || config->complex_modes == TG_MODES_CENTERED) {
         g->first[d] = -(g->kept[d] / 2);

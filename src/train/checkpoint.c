@@ -123,6 +123,33 @@ static void progress_in(tg_progress *p, const int64_t *i, const double *r) {
                        .schedule = {.epoch = i[9], .waited = i[10], .factor = r[2], .best = r[3]}};
 }
 
+/* ---- modes in use, of a run whose modes grow: their numbers, and the losses they follow from ----
+ */
+
+#define GROWTH "train.incremental"
+enum { GROWTH_REALS = TG_FNO_MAX_DIMS + 2 };
+
+static tg_status add_growth(const tg_model *model, const tg_progress *progress,
+                            tg_archive *archive) {
+    const tg_fno_config *config = tg_fno_get_config(model->fno);
+    const tg_shape shape = {1, {GROWTH_REALS}};
+    tg_tensor values = {0};
+    tg_status status = TG_OK;
+    if (config->n_incremental == 0) {
+        return TG_OK;
+    }
+    TG_TRY(tg_tensor_create(model->ctx, TG_MEM_OTHER, TG_F64, &shape, &values));
+    double *at = values.data;
+    for (int d = 0; d < TG_FNO_MAX_DIMS; d++) {
+        at[d] = d < config->n_dim ? (double)config->incremental_n_modes[d] : 0.0;
+    }
+    memcpy(at + TG_FNO_MAX_DIMS, progress->losses, sizeof progress->losses);
+    TG_TRY(tg_archive_take(archive, GROWTH, &values));
+fail:
+    tg_tensor_destroy(&values);
+    return status;
+}
+
 /* ---- writing ---- */
 
 static tg_status add_progress(tg_context *ctx, const tg_progress *progress, tg_archive *archive) {
@@ -219,6 +246,7 @@ tg_status tg_checkpoint_collect(const tg_model *model, tg_optim *optim, const tg
     TG_TRY(tg_optim_save_views(optim, staging, archive));
     TG_TRY(add_normalizers(model, archive));
     TG_TRY(add_progress(model->ctx, progress, archive));
+    TG_TRY(add_growth(model, progress, archive));
     TG_TRY(tg_archive_set_meta(archive, CHECKPOINT, FORMAT));
     TG_TRY(tg_run_config_resolve(model->ctx, model->settings, &resolved));
     TG_TRY(add_origin(model, resolved, archive));
@@ -342,8 +370,21 @@ fail:
     return status;
 }
 
+static tg_status load_modes(tg_model *model, const tg_archive *archive) {
+    const tg_tensor *values = find_array(archive, GROWTH, TG_F64, GROWTH_REALS);
+    int64_t modes[TG_FNO_MAX_DIMS];
+    for (int d = 0; values && d < TG_FNO_MAX_DIMS; d++) {
+        const double value = ((const double *)values->data)[d];
+        modes[d] = value >= 1.0 && value <= 0x1p30 ? (int64_t)value : 0;
+    }
+    return values ? tg_fno_set_modes(model->fno, modes) : TG_OK;
+}
+
 tg_status tg_checkpoint_load_model(tg_model *model, const tg_archive *archive) {
-    const tg_status status = tg_fno_load(model->fno, archive, "");
+    tg_status status = tg_fno_load(model->fno, archive, "");
+    if (status == TG_OK) {
+        status = load_modes(model, archive);
+    }
     model->is_imported = tg_checkpoint_is_imported(archive);
     return status == TG_OK ? tg_checkpoint_load_normalizers(model, archive) : status;
 }
@@ -368,5 +409,10 @@ tg_status tg_checkpoint_load_progress(tg_context *ctx, const char *path, const t
     progress_in(out, counts, reals);
     const tg_tensor *waited = find_array(archive, WAITED, TG_I64, 1);
     out->waited = waited ? *(const int64_t *)waited->data : 0;
+    const tg_tensor *growth = find_array(archive, GROWTH, TG_F64, GROWTH_REALS);
+    out->losses[0] = out->losses[1] = (double)NAN;
+    if (growth) {
+        memcpy(out->losses, (const double *)growth->data + TG_FNO_MAX_DIMS, sizeof out->losses);
+    }
     return TG_OK;
 }

@@ -2,10 +2,11 @@
  * what predictions depend on.
  *
  * Weights under neuraloperator's names, optim.* (state of the optimizer), encoder.x.* and
- * encoder.y.* (normalizers), train.* (counters, sums and schedule); metadata: tgrad.checkpoint
- * (format version), tgrad.config (YAML), tgrad.imported (its first weights were another program's),
- * tgrad.checksum over all tensors and the metadata. A model file has no optim.* and train.*, and
- * tgrad.model instead of tgrad.checkpoint; of the settings those that its maker had. */
+ * encoder.y.* (normalizers), train.* (counters, sums, schedule, modes in use); metadata:
+ * tgrad.checkpoint (format version), tgrad.config (YAML), tgrad.imported (its first weights were
+ * another program's), tgrad.checksum over all tensors and the metadata. A model file has no optim.*
+ * and train.*, and tgrad.model instead of tgrad.checkpoint; of the settings those that its maker
+ * had. */
 #ifndef TG_TRAIN_CHECKPOINT_H
 #define TG_TRAIN_CHECKPOINT_H
 
@@ -28,6 +29,7 @@ typedef struct tg_progress {
     double loss_sum;     /* of the epoch under way */
     double best;         /* lowest test error so far */
     int64_t waited;      /* evaluations since then, if that can end the run */
+    double losses[2];    /* of the last epoch and the one before; NaN: none (incremental.c) */
     tg_lr_schedule schedule;
 } tg_progress;
 

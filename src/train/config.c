@@ -38,6 +38,12 @@ static const tg_setting loop_table[] = {
     LOOP(BOOL, naive_galore, 0, 0, "the published switch for proj_type: matrix"),
     {"graphs", TG_SETTING_ENUM, offsetof(tg_loop_config, graphs), graphs_choices, 0, 0,
      "GPU: run ordinary steps as captured graphs"},
+    LOOP(BOOL, incremental_loss_gap, 0, 0, "more modes where the loss stands still"),
+    LOOP(BOOL, incremental_grad, 0, 0, "more modes where the highest hold much of the weights"),
+    LOOP(DOUBLE, incremental_loss_eps, 0, 1e9, "loss_gap: change of the loss that is none"),
+    LOOP(DOUBLE, incremental_grad_eps, 0, 1, "grad: share of the energy that is much"),
+    LOOP(INT64, incremental_buffer, 1, 1 << 20, "grad: frequencies that are the highest"),
+    LOOP(INT64, incremental_grad_max_iter, 1, 1e9, "grad: epochs between two looks"),
 };
 
 static const tg_setting data_table[] = {
@@ -128,7 +134,11 @@ tg_run_config tg_run_config_default(void) {
                  .keep_checkpoints = 2,
                  .nonfinite_limit = 10,
                  .loss_scale = "auto",
-                 .loss_scale_interval = tg_loss_scale_config_default().interval},
+                 .loss_scale_interval = tg_loss_scale_config_default().interval,
+                 .incremental_loss_eps = 1e-3,
+                 .incremental_grad_eps = 1e-3,
+                 .incremental_buffer = 5,
+                 .incremental_grad_max_iter = 10},
         .data = {.x_name = "x",
                  .y_name = "y",
                  .batch_size = 16,
@@ -359,6 +369,26 @@ static void set_channel_weights(tg_run_config *config) {
     }
 }
 
+static tg_status check_incremental(tg_context *ctx, const tg_run_config *config) {
+    const bool by_loss = config->loop.incremental_loss_gap, by_grad = config->loop.incremental_grad;
+    if (by_loss && by_grad) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "opt.incremental_grad: take it or opt.incremental_loss_gap, not both");
+    }
+    if ((by_loss || by_grad) && config->fno.n_incremental == 0) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "opt.incremental_%s: fno.incremental_n_modes must tell the modes to begin "
+                       "with",
+                       by_loss ? "loss_gap" : "grad");
+    }
+    if (by_grad && (config->fno.factorization != TG_FACTORIZATION_DENSE || config->fno.separable)) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "opt.incremental_grad: it looks at dense weights; of factorized ones take "
+                       "opt.incremental_loss_gap");
+    }
+    return TG_OK;
+}
+
 /* What no single key can tell; `has_data`: the settings name the data. */
 static tg_status check(tg_context *ctx, bool has_data, tg_run_config *config) {
     tg_status status = TG_OK;
@@ -376,6 +406,7 @@ static tg_status check(tg_context *ctx, bool has_data, tg_run_config *config) {
             "name a test set");
     }
     TG_TRY(tg_fno_config_check(ctx, &config->fno));
+    TG_TRY(check_incremental(ctx, config));
     TG_TRY(tg_loss_scale_config_parse(ctx, "opt.loss_scale", config->loop.loss_scale,
                                       tg_fno_passes_f16(&config->fno), &config->loss_scale));
     config->loss_scale.interval = config->loop.loss_scale_interval;

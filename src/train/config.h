@@ -23,6 +23,13 @@ typedef struct tg_loop_config {
     char init[1024];             /* file of weights to begin with; "": from the seed */
     bool naive_galore;           /* published switch for the matrix projection */
     tg_graphs graphs;            /* steps as captured graphs, on a GPU */
+    /* How modes grow from fno.incremental_n_modes on (incremental.c). */
+    bool incremental_loss_gap;         /* where the loss stands still, or .. */
+    bool incremental_grad;             /* .. where the highest modes hold too much */
+    double incremental_loss_eps;       /* change of the loss from epoch to epoch */
+    double incremental_grad_eps;       /* share of the energy */
+    int64_t incremental_buffer;        /* frequencies that are the highest */
+    int64_t incremental_grad_max_iter; /* epochs between two looks at them */
 } tg_loop_config;
 
 /* Section data. */

@@ -223,6 +223,8 @@ static tg_status record_epoch(tg_trainer *t, const tg_train_watch *watch, int64_
     t->is_evaluated = false;
     t->time = (tg_train_time){0};
     tg_lr_schedule_epoch(&p->schedule, epoch.train_loss);
+    p->losses[1] = p->losses[0];
+    p->losses[0] = epoch.train_loss;
     p->epoch++;
     p->stage_epoch++;
     p->batch = 0;
@@ -274,6 +276,7 @@ static tg_status train_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t
     t->epoch_start = tg_seconds();
     t->step_seconds = 0.0;
     t->timed_steps = 0;
+    TG_TRY(tg_trainer_agree(t, tg_trainer_grow_modes(t)));
     TG_TRY(tg_trainer_agree(t, prepare_training(t)));
     TG_TRY(tg_prefetch_start(t->prefetch, t->progress.epoch, t->progress.batch));
     t->time.prepare += tg_seconds() - t->epoch_start;

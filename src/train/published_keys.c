@@ -18,6 +18,12 @@ static const struct {
     {"fno.mlp_dropout", "fno.channel_mlp_dropout"},
     {"fno.mlp_skip", "fno.channel_mlp_skip"},
     {"fno.use_mlp", "fno.use_channel_mlp"},
+    {"incremental.incremental_loss_gap", "opt.incremental_loss_gap"},
+    {"incremental.incremental_grad", "opt.incremental_grad"},
+    {"incremental.incremental_loss_eps", "opt.incremental_loss_eps"},
+    {"incremental.incremental_grad_eps", "opt.incremental_grad_eps"},
+    {"incremental.incremental_buffer", "opt.incremental_buffer"},
+    {"incremental.incremental_grad_max_iter", "opt.incremental_grad_max_iter"},
     {"data.folder", "data.root"},
     {"data.train_path", "data.root"},
 };
@@ -28,7 +34,7 @@ static const struct {
 #define DENSE     "spectral weights are dense here; opt.name: tensorgrad makes their gradients small"
 #define PRECISION "take fno.activation_precision: bf16 or fno.fno_block_precision: mixed"
 #define PATCHES   "a network sees the whole grid here"
-#define GROWING   "the modes are fixed here: fno.n_modes"
+#define GROWING   "fno.n_modes is the largest number, fno.incremental_n_modes the first one"
 #define RATIO(of) "it is set as fno." of "_channel_ratio, a multiple of fno.hidden_channels"
 
 /* theirs: a key, or with a dot at the end a section; the first row that fits counts. same: values,
@@ -44,8 +50,6 @@ static const struct {
     {"patching.levels", "0", PATCHES},
     {"patching.padding", "0", PATCHES},
     {"patching.stitching", "false", PATCHES},
-    {"incremental.incremental_grad", "false", GROWING},
-    {"incremental.incremental_loss_gap", "false", GROWING},
     {"incremental.incremental_res", "false", "a second stage trains on a finer grid: stage2.data"},
     {"incremental.", ANY, NULL}, /* how to do what the rows above do not allow */
     {"distributed.use_distributed", "false", "one process trains, on one GPU or all cores"},

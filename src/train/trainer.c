@@ -163,6 +163,7 @@ static tg_status create(tg_context *ctx, tg_comm *comm, const tg_settings *setti
     TG_TRY(tg_model_create(ctx, whole, &config, &t->model));
     t->progress = (tg_progress){.stage = 1,
                                 .best = HUGE_VAL,
+                                .losses = {(double)NAN, (double)NAN},
                                 .threads = tg_context_threads(ctx),
                                 .ranks = comm ? tg_comm_ranks(comm) : 0};
     TG_TRY(tg_trainer_open_stage(t));

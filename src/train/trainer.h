@@ -98,6 +98,10 @@ void tg_trainer_end_saving(tg_trainer *t);
 /* The same, and gives the memory back. */
 void tg_trainer_close_saving(tg_trainer *t);
 
+/* Takes more modes into use before an epoch, if the settings ask for that and the last ones call
+ * for it (incremental.c). */
+TG_NODISCARD tg_status tg_trainer_grow_modes(tg_trainer *t);
+
 /* A line of projections.jsonl if a projection was refreshed since the last one (projection_log.c).
  */
 TG_NODISCARD tg_status tg_trainer_log_projections(tg_trainer *t);
