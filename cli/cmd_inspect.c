@@ -160,10 +160,11 @@ const cli_command cli_cmd_inspect = {
     .max_args = 1,
     .summary = "Show every tensor of a file, its statistics and the file's metadata",
     .description =
-        "FILE is an npy, safetensors or HDF5 file; its content decides, not its name. Minimum,\n"
-        "maximum and mean are over the finite elements, and of the modulus for complex ones.\n"
-        "HDF5 datasets are read one by one, so a file may be larger than the memory. Long\n"
-        "metadata is shortened on the terminal and whole in JSON.\n",
+        "FILE is an npy, npz, safetensors, HDF5 or torch file; its content decides, not its name.\n"
+        "Minimum, maximum and mean are over the finite elements, and of the modulus for complex\n"
+        "ones. HDF5 datasets are read one by one, so a file may be larger than the memory. No "
+        "code\n"
+        "of a torch file is run. Long metadata is shortened on the terminal and whole in JSON.\n",
     .examples = "  tgrad inspect model.safetensors\n"
                 "  tgrad inspect darcy.h5 --tensor y\n"
                 "  tgrad inspect darcy.h5 --json | jq '.tensors[].shape'\n",

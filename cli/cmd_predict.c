@@ -18,7 +18,7 @@ static struct {
 
 static const cli_option options[] = {
     CLI_OPTION_TEXT("input", 'i', &opt.input, NULL, "FILE",
-                    "fields to start from: npy, safetensors or HDF5 (needed)", NULL),
+                    "fields to start from: npy, npz, safetensors, HDF5 or pt (needed)", NULL),
     CLI_OPTION_TEXT("output", 'o', &opt.output, NULL, "FILE",
                     "where to: its ending names the format (needed)", NULL),
     CLI_OPTION_TEXT("dataset", 0, &opt.dataset, NULL, "NAME", "tensor of the file to take",

@@ -46,6 +46,7 @@ if(TG_FFTW)
     tg_use(fftw3)
 endif()
 tg_use(hdf5-serial hdf5)
+tg_use(zlib)
 tg_use(jansson)
 tg_use(libfyaml)
 if(TG_STANDALONE) # LAPACK is Fortran

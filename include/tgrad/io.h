@@ -103,9 +103,11 @@ TG_API TG_NODISCARD tg_status tg_h5_write(tg_context *ctx, const char *path,
                                           const tg_archive *archive,
                                           const tg_h5_write_config *config);
 
-/* ---- Any of the three by the file's content (reading) or the path's ending (writing): .npy,
+/* ---- Any format by the file's content (reading) or the path's ending (writing): .npy,
  * .safetensors, .h5 / .hdf5. An npy file reads as one tensor named "data"; writing npy needs
- * exactly one tensor. ---- */
+ * exactly one tensor. Zip files of numpy.savez and torch.save are read only; of the latter numbers
+ * and texts become metadata, a dict in a dict "outer/inner", and no code of its pickle is run. ----
+ */
 
 TG_API TG_NODISCARD tg_status tg_archive_read(tg_context *ctx, const char *path, tg_archive **out);
 TG_API TG_NODISCARD tg_status tg_archive_write(tg_context *ctx, const char *path,
@@ -115,10 +117,12 @@ typedef enum tg_file_format {
     TG_FILE_NPY,
     TG_FILE_SAFETENSORS,
     TG_FILE_HDF5,
+    TG_FILE_NPZ,   /* of numpy.savez and savez_compressed; read only */
+    TG_FILE_TORCH, /* of torch.save, tensors in dicts and lists; read only */
     TG_FILE_FORMATS
 } tg_file_format;
 
-TG_API const char *tg_file_format_name(tg_file_format format); /* "npy", "safetensors", "HDF5" */
+TG_API const char *tg_file_format_name(tg_file_format format); /* "npy", .., "torch" */
 
 /* The format of an existing file by its content, and of a path by its ending: how tg_archive_read
  * and tg_archive_write choose. */

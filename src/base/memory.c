@@ -221,6 +221,24 @@ char *tg_mem_strdup(tg_context *ctx, const char *text) {
     return copy;
 }
 
+tg_status tg_mem_grow(tg_context *ctx, void *pointer, size_t element, int64_t count,
+                      int64_t *capacity) {
+    const int64_t larger = *capacity ? 2 * *capacity : 16;
+    void *grown = tg_mem_alloc(ctx, TG_MEM_OTHER, (size_t)larger, element);
+    void *block;
+    if (!grown) {
+        return TG_E_MEMORY;
+    }
+    memcpy(&block, pointer, sizeof block); /* a pointer of whatever type */
+    if (count > 0) {
+        memcpy(grown, block, (size_t)count * element);
+    }
+    tg_mem_free(ctx, block);
+    memcpy(pointer, &grown, sizeof grown);
+    *capacity = larger;
+    return TG_OK;
+}
+
 /* Pinned memory is the driver's. */
 static bool is_of_caller(const tg_context *ctx, const tg_mem_device *device) {
     return ctx->config.allocator.alloc && device->place == TG_DEVICE;

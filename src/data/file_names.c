@@ -61,7 +61,7 @@ tg_status tg_time_parse(tg_context *ctx, const char *key, const char *text, int6
     return TG_OK;
 }
 
-static const char *const endings[] = {".h5", ".hdf5", ".safetensors", "_x.npy"};
+static const char *const endings[] = {".h5", ".hdf5", ".safetensors", ".pt", ".npz", "_x.npy"};
 
 enum { ENDINGS = sizeof endings / sizeof endings[0] };
 
@@ -106,7 +106,7 @@ static tg_status only_grid(tg_context *ctx, const char *folder, const char *pref
     return count == 1 ? TG_OK
                       : tg_fail(ctx, TG_E_IO,
                                 "%s: there is no file %.80s<grid>.h5 (nor one that ends "
-                                "in .hdf5, .safetensors or _x.npy)",
+                                "in .hdf5, .safetensors, .pt, .npz or _x.npy)",
                                 folder, prefix);
 }
 
@@ -134,10 +134,11 @@ tg_status tg_data_find(tg_context *ctx, const char *root, const char *set, const
             return TG_OK;
         }
     }
-    status = tg_fail(ctx, TG_E_IO,
-                     "%s: there is no such file (nor one that ends in .hdf5, .safetensors or "
-                     "_x.npy)",
-                     path);
+    status =
+        tg_fail(ctx, TG_E_IO,
+                "%s: there is no such file (nor one that ends in .hdf5, .safetensors, .pt, .npz "
+                "or _x.npy)",
+                path);
 fail:
     return status;
 }

@@ -69,23 +69,6 @@ const tg_tensor *tg_archive_find(const tg_archive *archive, const char *name) {
                            : NULL;
 }
 
-/* A block of `capacity` elements with the first `count` copied from *block, which it replaces. */
-static tg_status grow(tg_context *ctx, void **block, size_t element, int64_t count,
-                      int64_t *capacity) {
-    const int64_t larger = *capacity ? 2 * *capacity : 16;
-    void *grown = tg_mem_alloc(ctx, TG_MEM_OTHER, (size_t)larger, element);
-    if (!grown) {
-        return TG_E_MEMORY;
-    }
-    if (count > 0) {
-        memcpy(grown, *block, (size_t)count * element);
-    }
-    tg_mem_free(ctx, *block);
-    *block = grown;
-    *capacity = larger;
-    return TG_OK;
-}
-
 static tg_status check_tensor(tg_archive *archive, const char *name, const tg_tensor *tensor) {
     char quoted[TG_QUOTE], shape[128];
     const int64_t numel = tg_shape_numel(&tensor->shape);
@@ -110,10 +93,8 @@ static tg_status check_tensor(tg_archive *archive, const char *name, const tg_te
 static tg_status insert(tg_archive *archive, const char *name, const tg_tensor *tensor) {
     tg_status status = check_tensor(archive, name, tensor);
     if (status == TG_OK && archive->names.count == archive->capacity) {
-        void *block = archive->tensors;
-        status =
-            grow(archive->ctx, &block, sizeof *tensor, archive->names.count, &archive->capacity);
-        archive->tensors = block;
+        status = tg_mem_grow(archive->ctx, &archive->tensors, sizeof *tensor, archive->names.count,
+                             &archive->capacity);
     }
     if (status == TG_OK) {
         status = tg_names_add(&archive->names, "tensor", name);
@@ -181,10 +162,8 @@ tg_status tg_archive_set_meta(tg_archive *archive, const char *key, const char *
         return TG_OK;
     }
     if (archive->keys.count == archive->value_capacity) {
-        void *block = archive->values;
-        status =
-            grow(archive->ctx, &block, sizeof copy, archive->keys.count, &archive->value_capacity);
-        archive->values = block;
+        status = tg_mem_grow(archive->ctx, &archive->values, sizeof copy, archive->keys.count,
+                             &archive->value_capacity);
     }
     if (status == TG_OK) {
         status = tg_names_add(&archive->keys, "metadata", key);

@@ -1,4 +1,4 @@
-/* Any of the three formats: chosen by content when reading and by the ending of the path when
+/* Any of the formats: chosen by content when reading and by the ending of the path when
  * writing. Also the checks that the formats share. */
 #include <jansson.h>
 #include <stdio.h>
@@ -9,6 +9,7 @@
 #include "io/file.h"
 #include "io/formats.h"
 #include "io/name_index.h"
+#include "io/zipped.h"
 
 tg_status tg_check_bools(tg_context *ctx, const char *label, const char *what,
                          const tg_tensor *tensor) {
@@ -55,7 +56,7 @@ fail:
 }
 
 const char *tg_file_format_name(tg_file_format format) {
-    static const char *const names[] = {"npy", "safetensors", "HDF5"};
+    static const char *const names[] = {"npy", "safetensors", "HDF5", "npz", "torch"};
     return (unsigned)format < TG_FILE_FORMATS ? names[format] : "unknown";
 }
 
@@ -89,17 +90,22 @@ tg_status tg_file_detect(tg_context *ctx, const char *path, tg_file_format *out)
         *out = TG_FILE_NPY;
     } else if (is_hdf5) {
         *out = TG_FILE_HDF5;
+    } else if (tg_zip_starts(start, shown)) {
+        status = tg_zipped_detect(&source, out);
     } else if (start[8] == '{') { /* 8 bytes of length, then a JSON object */
         *out = TG_FILE_SAFETENSORS;
     } else {
         const char *found = tg_content_name(start, shown);
         status =
-            found ? tg_fail(ctx, TG_E_FORMAT,
-                            "%s: expected an npy, safetensors or HDF5 file, found %s", path, found)
-                  : tg_fail(ctx, TG_E_FORMAT,
-                            "%s: expected an npy, safetensors or HDF5 file, found %llu bytes "
-                            "of something else",
-                            path, (unsigned long long)source.size);
+            found
+                ? tg_fail(ctx, TG_E_FORMAT,
+                          "%s: expected an npy, npz, safetensors, HDF5 or torch file, found %s",
+                          path, found)
+                : tg_fail(
+                      ctx, TG_E_FORMAT,
+                      "%s: expected an npy, npz, safetensors, HDF5 or torch file, found %llu bytes "
+                      "of something else",
+                      path, (unsigned long long)source.size);
     }
 fail:
     tg_source_close(&source);
@@ -141,6 +147,19 @@ fail:
     return status;
 }
 
+static tg_status read_zipped(tg_context *ctx, const char *path, tg_archive **out) {
+    tg_status status = TG_OK;
+    tg_source source = {.fd = -1};
+    tg_zipped file = {0};
+    TG_TRY(tg_source_open(ctx, path, &source));
+    TG_TRY(tg_zipped_open(&source, &file));
+    TG_TRY(tg_zipped_read_all(&file, out));
+fail:
+    tg_zipped_close(&file);
+    tg_source_close(&source);
+    return status;
+}
+
 tg_status tg_archive_read(tg_context *ctx, const char *path, tg_archive **out) {
     TG_NEED(ctx, out);
     *out = NULL;
@@ -155,6 +174,9 @@ tg_status tg_archive_read(tg_context *ctx, const char *path, tg_archive **out) {
         return read_npy(ctx, path, out);
     case TG_FILE_HDF5:
         return read_hdf5(ctx, path, out);
+    case TG_FILE_NPZ:
+    case TG_FILE_TORCH:
+        return read_zipped(ctx, path, out);
     default:
         return tg_safetensors_read(ctx, path, out);
     }

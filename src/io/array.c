@@ -1,8 +1,8 @@
 /* An array of samples in a file or in memory.
  *
- * HDF5 files are read by samples. In npy and safetensors files an array is one run of bytes; it is
- * read in pieces that are turned to the host's byte order and converted on the way; one in memory
- * is read like such a file. */
+ * HDF5 files are read by samples. In npy and safetensors files, and most npz and torch files, an
+ * array is one run of bytes; it is read in pieces that are turned to the host's byte order and
+ * converted on the way; one in memory is read like such a file. */
 #include "io/array.h"
 
 #include <stdio.h>
@@ -12,6 +12,7 @@
 #include "io/file.h"
 #include "io/formats.h"
 #include "io/name_index.h"
+#include "io/zipped.h"
 
 enum { PIECE = 1 << 16 }; /* bytes, a multiple of every element's size */
 
@@ -21,7 +22,7 @@ struct tg_array {
     tg_h5 *h5;        /* set: the file is HDF5 */
     tg_source source; /* otherwise: of the file, of `whole`, or of the caller's memory */
     tg_raw_array raw; /* dtype and shape for every format; the rest for `source` */
-    tg_tensor whole;  /* a Fortran-order array in C order */
+    tg_tensor whole;  /* an array that had to be unpacked or turned to C order */
     char *piece;      /* (PIECE) bytes of the file on their way */
 };
 
@@ -41,21 +42,52 @@ void tg_array_close(tg_array **array) {
     *array = NULL;
 }
 
-/* Replaces the file by its content in C order. */
-static tg_status take_whole(tg_array *a, size_t whole_bytes) {
-    const size_t bytes = (size_t)(a->source.size - a->raw.offset);
-    if (bytes > whole_bytes) {
-        return tg_fail(a->ctx, TG_E_UNSUPPORTED,
-                       "%s: an array in Fortran order must be read whole, but its %zu bytes are "
-                       "more than the %zu of the cache; store it in C order or enlarge the cache",
-                       a->label, bytes, whole_bytes);
+/* Replaces the file by the content of the array, which `read` has put into a->whole. */
+static void use_whole(tg_array *a) {
+    tg_source_close(&a->source);
+    a->source = tg_source_of_memory(a->ctx, a->path, a->whole.data, tg_tensor_bytes(&a->whole));
+    a->raw = (tg_raw_array){.dtype = a->whole.dtype, .shape = a->whole.shape};
+}
+
+static tg_status check_whole(const tg_array *a, const char *what, size_t whole_bytes) {
+    const int64_t numel = tg_shape_numel(&a->raw.shape);
+    const size_t element = tg_dtype_size(a->raw.dtype);
+    return numel >= 0 && (uint64_t)numel <= whole_bytes / element
+               ? TG_OK
+               : tg_fail(a->ctx, TG_E_UNSUPPORTED,
+                         "%s: %s must be read whole, but its %lld elements of %s are more than the "
+                         "%zu bytes of the cache; store it in C order, not compressed, or enlarge "
+                         "the cache",
+                         a->label, what, (long long)numel, tg_dtype_name(a->raw.dtype),
+                         whole_bytes);
+}
+
+static tg_status open_zipped(tg_array *a, size_t whole_bytes) {
+    tg_status status = TG_OK;
+    tg_zipped file = {0};
+    const tg_zipped_tensor *tensor = NULL;
+    TG_TRY(tg_zipped_open(&a->source, &file));
+    TG_TRY(tg_zipped_find(&file, a->name, &tensor));
+    a->raw = tensor->raw;
+    if (!tensor->is_in_place) {
+        TG_TRY(check_whole(a, "an array that is compressed or not in C order", whole_bytes));
+        TG_TRY(tg_zipped_read(&file, tensor, &a->whole));
+        use_whole(a);
     }
-    tg_status status = tg_npy_read(a->ctx, a->path, &a->whole);
-    if (status == TG_OK) {
-        tg_source_close(&a->source);
-        a->source = tg_source_of_memory(a->ctx, a->path, a->whole.data, bytes);
-        a->raw = (tg_raw_array){.dtype = a->whole.dtype, .shape = a->whole.shape};
+fail:
+    tg_zipped_close(&file);
+    return status;
+}
+
+static tg_status open_npy(tg_array *a, size_t whole_bytes) {
+    tg_status status = TG_OK;
+    TG_TRY(tg_npy_locate(&a->source, &a->raw));
+    if (a->raw.is_fortran && a->raw.shape.ndim > 1) {
+        TG_TRY(check_whole(a, "an array in Fortran order", whole_bytes));
+        TG_TRY(tg_npy_read(a->ctx, a->path, &a->whole));
+        use_whole(a);
     }
+fail:
     return status;
 }
 
@@ -67,13 +99,14 @@ static tg_status open_format(tg_array *a, tg_file_format format, size_t whole_by
     }
     TG_TRY(tg_source_open(a->ctx, a->path, &a->source));
     TG_TRY(TG_ALLOC(a->ctx, TG_MEM_DATA, a->piece, PIECE));
-    if (format == TG_FILE_NPY) {
-        TG_TRY(tg_npy_locate(&a->source, &a->raw));
-    } else {
-        TG_TRY(tg_safetensors_locate(&a->source, a->name, &a->raw));
-    }
-    if (a->raw.is_fortran && a->raw.shape.ndim > 1) {
-        TG_TRY(take_whole(a, whole_bytes));
+    switch (format) {
+    case TG_FILE_NPY:
+        return open_npy(a, whole_bytes);
+    case TG_FILE_NPZ:
+    case TG_FILE_TORCH:
+        return open_zipped(a, whole_bytes);
+    default:
+        return tg_safetensors_locate(&a->source, a->name, &a->raw);
     }
 fail:
     return status;

@@ -7,9 +7,9 @@
 
 typedef struct tg_array tg_array;
 
-/* Opens the array `name` of an HDF5 or safetensors file, or the array of an npy file. One in
- * Fortran order has its samples scattered over the file: it is read whole here, if it has at most
- * `whole_bytes`. */
+/* Opens the array `name` of a file, or the array of an npy file. One in Fortran order, whose
+ * samples are scattered over the file, and one that is compressed in an npz file is read whole
+ * here, if it has at most `whole_bytes`. */
 tg_status tg_array_open(tg_context *ctx, const char *path, const char *name, size_t whole_bytes,
                         tg_array **out);
 /* The same for an array of the caller, which it must keep. `label` names it in errors. */

@@ -93,14 +93,15 @@ tg_status tg_source_read(const tg_source *source, uint64_t offset, void *dst, si
     }
     if (source->bytes) {
         if (count > 0) {
-            memcpy(dst, source->bytes + offset, count);
+            memcpy(dst, source->bytes + source->base + offset, count);
         }
         return TG_OK;
     }
     size_t done = 0;
     while (done < count) {
         size_t step = count - done < LARGEST_TRANSFER ? count - done : LARGEST_TRANSFER;
-        ssize_t got = pread(source->fd, (char *)dst + done, step, (off_t)(offset + done));
+        ssize_t got =
+            pread(source->fd, (char *)dst + done, step, (off_t)(source->base + offset + done));
         if (got < 0 && errno == EINTR) {
             continue;
         }

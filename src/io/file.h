@@ -18,7 +18,8 @@ typedef struct tg_source {
     const char *label;          /* the path, or what stands for it in errors; of the caller */
     const unsigned char *bytes; /* set: the content is in memory */
     int fd;                     /* otherwise */
-    uint64_t size;              /* bytes */
+    uint64_t base;              /* byte of the file that is byte 0 here: a member of a zip file */
+    uint64_t size;              /* bytes, from there on */
 } tg_source;
 
 tg_status tg_source_open(tg_context *ctx, const char *path, tg_source *out);

@@ -23,6 +23,12 @@ typedef struct tg_raw_array {
 tg_status tg_npy_locate(const tg_source *source, tg_raw_array *out);
 tg_status tg_safetensors_locate(const tg_source *source, const char *name, tg_raw_array *out);
 
+/* The same for an npy file of `size` bytes of which `start` has the first ones. */
+tg_status tg_npy_locate_in(const tg_source *start, uint64_t size, tg_raw_array *out);
+
+/* The array of an npy file, in C order and the host's byte order. */
+tg_status tg_npy_read_source(const tg_source *source, tg_tensor *out);
+
 /* Elements [first, first + count) of an array, converted to `dtype`; on the way they go through
  * `piece` (piece_bytes, a multiple of every element's size) unless they are read as they are. */
 tg_status tg_raw_read(const tg_source *source, const tg_raw_array *raw, int64_t first,

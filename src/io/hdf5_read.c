@@ -59,24 +59,6 @@ static bool is_sound(const tg_h5 *file, const tg_h5_entry *entry) {
            (entry->offset <= file->source.size && bytes <= file->source.size - entry->offset);
 }
 
-static tg_status grow(tg_h5 *file) {
-    dataset *grown = NULL;
-    if (file->names.count < file->capacity) {
-        return TG_OK;
-    }
-    const int64_t capacity = file->capacity ? 2 * file->capacity : 16;
-    if (TG_NEW(file->ctx, TG_MEM_OTHER, grown, capacity) != TG_OK) {
-        return TG_E_MEMORY;
-    }
-    if (file->datasets) {
-        memcpy(grown, file->datasets, (size_t)file->names.count * sizeof *grown);
-    }
-    tg_mem_free(file->ctx, file->datasets);
-    file->datasets = grown;
-    file->capacity = capacity;
-    return TG_OK;
-}
-
 /* A frame of kind DATASET: the entry, its name, why it is refused. */
 static tg_status add_dataset(tg_h5 *file, const tg_h5_frame *frame) {
     tg_status status = TG_OK;
@@ -98,7 +80,10 @@ static tg_status add_dataset(tg_h5 *file, const tg_h5_frame *frame) {
         why = tg_mem_strdup(file->ctx, name + strlen(name) + 1);
         TG_TRY(why ? TG_OK : TG_E_MEMORY);
     }
-    TG_TRY(grow(file));
+    if (file->names.count == file->capacity) {
+        TG_TRY(tg_mem_grow(file->ctx, &file->datasets, sizeof *file->datasets, file->names.count,
+                           &file->capacity));
+    }
     TG_TRY(tg_names_add(&file->names, "dataset", name));
     dataset *d = &file->datasets[file->names.count - 1];
     *d = (dataset){.raw = {.dtype = (tg_dtype)entry.dtype, .offset = entry.offset},

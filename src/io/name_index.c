@@ -194,10 +194,10 @@ const char *tg_content_name(const void *bytes, size_t size) {
         return "an HDF5 file";
     }
     if (size >= 2 && at[0] == 'P' && at[1] == 'K') {
-        return "a zip archive, perhaps of torch.save (use safetensors.torch.save_file)";
+        return "a zip archive";
     }
     if (size >= 2 && at[0] == 0x80 && at[1] <= 5) {
-        return "a pickle (use safetensors.torch.save_file)";
+        return "a pickle, perhaps of torch.save before version 1.6 (save it again)";
     }
     for (size_t i = 0; i < size && i < 8; i++) {
         if ((at[i] < ' ' && !strchr("\t\r\n", at[i])) || at[i] > '~' || at[i] == '\0') {

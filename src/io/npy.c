@@ -302,11 +302,11 @@ fail:
     return status;
 }
 
-static tg_status check_size(const tg_source *source, const tg_raw_array *array) {
+static tg_status check_size(const tg_source *source, uint64_t size, const tg_raw_array *array) {
     char text[128];
     const int64_t numel = tg_shape_numel(&array->shape);
     const int64_t element = (int64_t)tg_dtype_size(array->dtype);
-    const uint64_t found = source->size - array->offset;
+    const uint64_t found = size - array->offset;
     tg_shape_text(&array->shape, text, sizeof text);
     if (numel < 0 || numel > INT64_MAX / element) {
         return tg_fail(source->ctx, TG_E_FORMAT, "%s: npy header: shape: %s of %s overflows",
@@ -321,9 +321,13 @@ static tg_status check_size(const tg_source *source, const tg_raw_array *array) 
     return TG_OK;
 }
 
+tg_status tg_npy_locate_in(const tg_source *start, uint64_t size, tg_raw_array *out) {
+    tg_status status = read_header(start, out);
+    return status == TG_OK ? check_size(start, size, out) : status;
+}
+
 tg_status tg_npy_locate(const tg_source *source, tg_raw_array *out) {
-    tg_status status = read_header(source, out);
-    return status == TG_OK ? check_size(source, out) : status;
+    return tg_npy_locate_in(source, source->size, out);
 }
 
 void tg_swap_bytes(tg_dtype dtype, void *data, int64_t count) {
@@ -361,7 +365,7 @@ static void fortran_to_c(const tg_tensor *out, const char *in) {
     }
 }
 
-static tg_status read_npy(const tg_source *source, tg_tensor *out) {
+tg_status tg_npy_read_source(const tg_source *source, tg_tensor *out) {
     tg_status status = TG_OK;
     tg_context *ctx = source->ctx;
     tg_raw_array array = {0};
@@ -398,7 +402,7 @@ tg_status tg_npy_read(tg_context *ctx, const char *path, tg_tensor *out) {
     tg_source source = {.fd = -1};
     tg_status status = tg_source_open(ctx, path, &source);
     if (status == TG_OK) {
-        status = read_npy(&source, out);
+        status = tg_npy_read_source(&source, out);
         tg_source_close(&source);
     }
     return status;
@@ -410,7 +414,7 @@ tg_status tg_npy_parse(tg_context *ctx, const char *label, const void *bytes, si
     *out = (tg_tensor){0};
     TG_NEED(ctx, ctx, bytes);
     tg_source source = tg_source_of_memory(ctx, label, bytes, size);
-    return read_npy(&source, out);
+    return tg_npy_read_source(&source, out);
 }
 
 /* ---- writing ---- */

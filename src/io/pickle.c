@@ -1,0 +1,585 @@
+/* A reader of pickles that runs no code.
+ *
+ * A pickle is a program for a stack machine: opcodes push numbers and texts, gather what lies above
+ * a mark into tuples, lists and dicts, remember values by number, and call what they name. This
+ * machine knows the opcodes that torch.save writes for tensors in dicts and lists (protocols 2 to
+ * 5). It calls nothing: of names it knows those in the table below, and builds what their calls
+ * would make. Any other name or opcode ends it with an error.
+ *
+ * Every opcode makes at most a few values and cells, so memory is bounded by the pickle's length.
+ * Values refer to each other by number and may form cycles: who walks them must count. */
+#include "io/pickle.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "io/name_index.h"
+
+enum { LARGEST_STACK = 1 << 20 }; /* values, also marks */
+
+typedef enum known_name {
+    REBUILD_TENSOR,
+    REBUILD_PARAMETER,
+    ORDERED_DICT,
+    STORAGE, /* from here on */
+} known_name;
+
+static const struct {
+    const char *module, *name;
+    known_name what;
+    tg_dtype dtype; /* of a storage */
+} known[] = {
+    {"torch._utils", "_rebuild_tensor_v2", REBUILD_TENSOR, TG_F32},
+    {"torch._utils", "_rebuild_parameter", REBUILD_PARAMETER, TG_F32},
+    {"collections", "OrderedDict", ORDERED_DICT, TG_F32},
+    {"torch", "FloatStorage", STORAGE, TG_F32},
+    {"torch", "DoubleStorage", STORAGE, TG_F64},
+    {"torch", "HalfStorage", STORAGE, TG_F16},
+    {"torch", "BFloat16Storage", STORAGE, TG_BF16},
+    {"torch", "ComplexFloatStorage", STORAGE, TG_C64},
+    {"torch", "ComplexDoubleStorage", STORAGE, TG_C128},
+    {"torch", "BoolStorage", STORAGE, TG_BOOL},
+    {"torch", "CharStorage", STORAGE, TG_I8},
+    {"torch", "ByteStorage", STORAGE, TG_U8},
+    {"torch", "ShortStorage", STORAGE, TG_I16},
+    {"torch", "IntStorage", STORAGE, TG_I32},
+    {"torch", "LongStorage", STORAGE, TG_I64},
+};
+
+enum { KNOWN = sizeof known / sizeof known[0] };
+
+typedef struct machine {
+    tg_pickle *p;
+    const char *label;
+    const unsigned char *at, *end;
+    int64_t *stack;
+    int64_t depth, stack_capacity;
+    int64_t *memo; /* value by number, -1: none */
+    int64_t memo_count, memo_capacity;
+} machine;
+
+/* ---- values ---- */
+
+static tg_status refuse(const machine *m, const char *what) {
+    return tg_fail(m->p->ctx, TG_E_FORMAT, "%s: damaged pickle: %s", m->label, what);
+}
+
+static tg_status grow_if_full(const machine *m, void *pointer, size_t element, int64_t count,
+                              int64_t *capacity) {
+    return count < *capacity ? TG_OK : tg_mem_grow(m->p->ctx, pointer, element, count, capacity);
+}
+
+static tg_status push_number(machine *m, int64_t value) {
+    tg_status status = m->depth < LARGEST_STACK ? grow_if_full(m, &m->stack, sizeof *m->stack,
+                                                               m->depth, &m->stack_capacity)
+                                                : refuse(m, "it stacks more than a million values");
+    if (status == TG_OK) {
+        m->stack[m->depth++] = value;
+    }
+    return status;
+}
+
+/* A new value on the stack. */
+static tg_status push(machine *m, const tg_pickle_value *value) {
+    tg_pickle *p = m->p;
+    tg_status status =
+        grow_if_full(m, &p->values, sizeof *p->values, p->value_count, &p->value_capacity);
+    if (status != TG_OK) {
+        return status;
+    }
+    p->values[p->value_count] = *value;
+    p->values[p->value_count].first = p->values[p->value_count].last = -1;
+    return push_number(m, p->value_count++);
+}
+
+static tg_status push_kind(machine *m, tg_pickle_kind kind, int64_t integer) {
+    return push(m, &(tg_pickle_value){.kind = kind, .integer = integer});
+}
+
+static tg_pickle_value *top(const machine *m, int64_t below) {
+    return &m->p->values[m->stack[m->depth - 1 - below]];
+}
+
+/* Value number `index` of a tuple. */
+static const tg_pickle_value *item(const tg_pickle *p, const tg_pickle_value *tuple,
+                                   int64_t index) {
+    int64_t cell = tuple->first;
+    for (int64_t i = 0; i < index; i++) {
+        cell = p->cells[cell].next;
+    }
+    return &p->values[p->cells[cell].value];
+}
+
+static tg_status append(machine *m, int64_t container, int64_t value) {
+    tg_pickle *p = m->p;
+    tg_status status =
+        grow_if_full(m, &p->cells, sizeof *p->cells, p->cell_count, &p->cell_capacity);
+    if (status != TG_OK) {
+        return status;
+    }
+    tg_pickle_value *c = &p->values[container];
+    p->cells[p->cell_count] = (tg_pickle_cell){.value = value, .next = -1};
+    if (c->last >= 0) {
+        p->cells[c->last].next = p->cell_count;
+    } else {
+        c->first = p->cell_count;
+    }
+    c->last = p->cell_count++;
+    c->count++;
+    return TG_OK;
+}
+
+/* The topmost `count` values become items of `container`. */
+static tg_status gather(machine *m, int64_t container, int64_t count) {
+    const int64_t base = m->depth - count;
+    tg_status status = TG_OK;
+    for (int64_t i = 0; i < count && status == TG_OK; i++) {
+        status = append(m, container, m->stack[base + i]);
+    }
+    m->depth = base;
+    return status;
+}
+
+/* Whether the topmost `count` are values, no marks. */
+static bool has(const machine *m, int64_t count) {
+    bool all = m->depth >= count;
+    for (int64_t i = 0; i < count && all; i++) {
+        all = top(m, i)->kind != TG_PICKLE_MARK;
+    }
+    return all;
+}
+
+/* How many values lie above the last mark; -1 without one. */
+static int64_t above_mark(const machine *m) {
+    int64_t count = 0;
+    while (count < m->depth && top(m, count)->kind != TG_PICKLE_MARK) {
+        count++;
+    }
+    return count < m->depth ? count : -1;
+}
+
+/* ---- bytes ---- */
+
+static tg_status take(machine *m, size_t count, const unsigned char **out) {
+    if ((size_t)(m->end - m->at) < count) {
+        return refuse(m, "it ends early");
+    }
+    *out = m->at;
+    m->at += count;
+    return TG_OK;
+}
+
+static tg_status take_number(machine *m, int bytes, uint64_t *out) {
+    const unsigned char *at = NULL;
+    const tg_status status = take(m, (size_t)bytes, &at);
+    *out = 0;
+    for (int i = bytes - 1; i >= 0 && status == TG_OK; i--) {
+        *out = *out << 8 | at[i];
+    }
+    return status;
+}
+
+/* Keeps a text; its offset in `texts`. */
+static tg_status keep_text(machine *m, const void *bytes, size_t length, int64_t *out) {
+    tg_pickle *p = m->p;
+    tg_status status = TG_OK;
+    if (memchr(bytes, '\0', length)) {
+        return refuse(m, "a text with a zero byte");
+    }
+    while (p->text_capacity - p->text_bytes < (int64_t)length + 1 && status == TG_OK) {
+        status = tg_mem_grow(p->ctx, &p->texts, 1, p->text_bytes, &p->text_capacity);
+    }
+    if (status == TG_OK) {
+        *out = p->text_bytes;
+        memcpy(p->texts + p->text_bytes, bytes, length);
+        p->texts[p->text_bytes + (int64_t)length] = '\0';
+        p->text_bytes += (int64_t)length + 1;
+    }
+    return status;
+}
+
+static tg_status push_text(machine *m, int length_bytes) {
+    tg_status status = TG_OK;
+    const unsigned char *text = NULL;
+    tg_pickle_value value = {.kind = TG_PICKLE_TEXT};
+    uint64_t length;
+    TG_TRY(take_number(m, length_bytes, &length));
+    TG_TRY(length <= (uint64_t)(m->end - m->at) ? take(m, (size_t)length, &text)
+                                                : refuse(m, "it ends early"));
+    TG_TRY(keep_text(m, text, (size_t)length, &value.text));
+    TG_TRY(push(m, &value));
+fail:
+    return status;
+}
+
+static tg_status push_integer(machine *m, int bytes, bool is_signed) {
+    uint64_t bits;
+    const tg_status status = take_number(m, bytes, &bits);
+    const int unused = 64 - 8 * bytes;
+    const int64_t value = is_signed && bytes > 0 && bytes < 8
+                              ? (int64_t)(bits << unused) / ((int64_t)1 << unused)
+                              : (int64_t)bits;
+    return status == TG_OK ? push_kind(m, TG_PICKLE_INT, value) : status;
+}
+
+/* An integer with a count of its bytes in front. */
+static tg_status push_long(machine *m) {
+    uint64_t bytes;
+    const tg_status status = take_number(m, 1, &bytes);
+    if (status != TG_OK || bytes > 8) {
+        return status != TG_OK ? status : refuse(m, "an integer of more than 64 bits");
+    }
+    return push_integer(m, (int)bytes, true);
+}
+
+static tg_status push_real(machine *m) {
+    const unsigned char *at = NULL;
+    tg_pickle_value value = {.kind = TG_PICKLE_REAL};
+    const tg_status status = take(m, 8, &at);
+    uint64_t bits = 0;
+    for (int i = 0; i < 8 && status == TG_OK; i++) { /* big-endian */
+        bits = bits << 8 | at[i];
+    }
+    memcpy(&value.real, &bits, sizeof bits);
+    return status == TG_OK ? push(m, &value) : status;
+}
+
+/* ---- memory by number ---- */
+
+static tg_status remember(machine *m, uint64_t index) {
+    tg_status status = TG_OK;
+    if (!has(m, 1) || index > (uint64_t)m->memo_count) {
+        return refuse(m, "a number to remember by that is out of turn");
+    }
+    status = grow_if_full(m, &m->memo, sizeof *m->memo, m->memo_count, &m->memo_capacity);
+    if (status == TG_OK) {
+        m->memo[index] = m->stack[m->depth - 1];
+        m->memo_count += (int64_t)index == m->memo_count;
+    }
+    return status;
+}
+
+static tg_status recall(machine *m, int bytes) {
+    uint64_t index;
+    const tg_status status = take_number(m, bytes, &index);
+    if (status != TG_OK) {
+        return status;
+    }
+    return index < (uint64_t)m->memo_count ? push_number(m, m->memo[index])
+                                           : refuse(m, "a value that was never remembered");
+}
+
+/* ---- names and what their calls make ---- */
+
+static tg_status push_global(machine *m, const char *module, const char *name) {
+    char quoted[2][TG_QUOTE];
+    for (int i = 0; i < KNOWN; i++) {
+        if (strcmp(known[i].module, module) == 0 && strcmp(known[i].name, name) == 0) {
+            return push_kind(m, TG_PICKLE_GLOBAL, i);
+        }
+    }
+    return tg_fail(m->p->ctx, TG_E_UNSUPPORTED,
+                   "%s: it refers to %s.%s; only tensors, numbers, texts, lists and dicts are "
+                   "read, and no code is run (save plain tensors, or use safetensors)",
+                   m->label, tg_quote(module, quoted[0]), tg_quote(name, quoted[1]));
+}
+
+/* A line of the pickle as text. */
+static tg_status take_line(machine *m, char line[TG_QUOTE]) {
+    const unsigned char *end = memchr(m->at, '\n', (size_t)(m->end - m->at));
+    if (!end || end - m->at >= TG_QUOTE) {
+        return refuse(m, "a name without an end");
+    }
+    const size_t length = (size_t)(end - m->at);
+    memcpy(line, m->at, length);
+    line[length] = '\0';
+    m->at = end + 1;
+    return TG_OK;
+}
+
+static tg_status name_by_lines(machine *m) {
+    char module[TG_QUOTE], name[TG_QUOTE];
+    tg_status status = take_line(m, module);
+    status = status == TG_OK ? take_line(m, name) : status;
+    return status == TG_OK ? push_global(m, module, name) : status;
+}
+
+static tg_status name_by_stack(machine *m) {
+    if (!has(m, 2) || top(m, 0)->kind != TG_PICKLE_TEXT || top(m, 1)->kind != TG_PICKLE_TEXT) {
+        return refuse(m, "a name that is no text");
+    }
+    const char *module = m->p->texts + top(m, 1)->text, *name = m->p->texts + top(m, 0)->text;
+    m->depth -= 2;
+    return push_global(m, module, name);
+}
+
+static bool is_kind(const tg_pickle *p, const tg_pickle_value *tuple, int64_t index,
+                    tg_pickle_kind kind) {
+    return item(p, tuple, index)->kind == kind;
+}
+
+/* ("storage", its type, the name of its member, the device, elements) */
+static tg_status load_storage(machine *m) {
+    const tg_pickle *p = m->p;
+    if (!has(m, 1) || top(m, 0)->kind != TG_PICKLE_TUPLE || top(m, 0)->count != 5) {
+        return refuse(m, "a reference outside of it that is no storage");
+    }
+    const tg_pickle_value *id = top(m, 0), *type = item(p, id, 1);
+    if (type->kind != TG_PICKLE_GLOBAL || known[type->integer].what != STORAGE ||
+        !is_kind(p, id, 2, TG_PICKLE_TEXT) || !is_kind(p, id, 4, TG_PICKLE_INT) ||
+        item(p, id, 4)->integer < 0) {
+        return refuse(m, "a storage without type, name or size");
+    }
+    const tg_pickle_value storage = {.kind = TG_PICKLE_STORAGE,
+                                     .dtype = known[type->integer].dtype,
+                                     .text = item(p, id, 2)->text,
+                                     .integer = item(p, id, 4)->integer};
+    m->depth--;
+    return push(m, &storage);
+}
+
+/* A tuple of sizes or strides. */
+static bool read_sizes(const tg_pickle *p, const tg_pickle_value *tuple,
+                       int64_t sizes[TG_MAX_NDIM]) {
+    bool is_sound = tuple->kind == TG_PICKLE_TUPLE && tuple->count <= TG_MAX_NDIM;
+    for (int64_t i = 0; is_sound && i < tuple->count; i++) {
+        is_sound = is_kind(p, tuple, i, TG_PICKLE_INT) && item(p, tuple, i)->integer >= 0;
+        sizes[i] = item(p, tuple, i)->integer;
+    }
+    return is_sound;
+}
+
+/* Whether every element of the tensor lies in its storage, and none is there twice by a stride of
+ * 0, so that a tensor is never larger than its storage. */
+static bool lies_within(const tg_pickle_value *tensor, int64_t elements) {
+    const int64_t numel = tg_shape_numel(&tensor->shape);
+    int64_t last = tensor->offset;
+    if (numel == 0) {
+        return true;
+    }
+    bool fits = numel > 0 && numel <= elements;
+    for (int d = 0; d < tensor->shape.ndim && fits; d++) {
+        int64_t way;
+        fits = !__builtin_mul_overflow(tensor->shape.dim[d] - 1, tensor->stride[d], &way) &&
+               !__builtin_add_overflow(last, way, &last);
+    }
+    return fits && last < elements;
+}
+
+/* _rebuild_tensor_v2(storage, offset, sizes, strides, ..) */
+static tg_status build_tensor(machine *m, int64_t arguments) {
+    const tg_pickle *p = m->p;
+    const tg_pickle_value *args = &p->values[arguments];
+    tg_pickle_value tensor = {.kind = TG_PICKLE_TENSOR};
+    if (args->count < 4 || !is_kind(p, args, 0, TG_PICKLE_STORAGE) ||
+        !is_kind(p, args, 1, TG_PICKLE_INT)) {
+        return refuse(m, "a tensor without storage");
+    }
+    tensor.storage = p->cells[args->first].value;
+    tensor.dtype = p->values[tensor.storage].dtype;
+    tensor.offset = item(p, args, 1)->integer;
+    tensor.shape.ndim = (int)item(p, args, 2)->count;
+    if (!read_sizes(p, item(p, args, 2), tensor.shape.dim) ||
+        !read_sizes(p, item(p, args, 3), tensor.stride) ||
+        item(p, args, 3)->count != tensor.shape.ndim || tensor.offset < 0 ||
+        !lies_within(&tensor, p->values[tensor.storage].integer)) {
+        return refuse(m, "a tensor whose shape does not fit in its storage");
+    }
+    return push(m, &tensor);
+}
+
+static tg_status call(machine *m) {
+    if (!has(m, 2) || top(m, 0)->kind != TG_PICKLE_TUPLE || top(m, 1)->kind != TG_PICKLE_GLOBAL) {
+        return refuse(m, "a call of nothing");
+    }
+    const int64_t arguments = m->stack[m->depth - 1];
+    const tg_pickle_value *args = &m->p->values[arguments];
+    const known_name what = known[top(m, 1)->integer].what;
+    m->depth -= 2;
+    switch (what) {
+    case REBUILD_TENSOR:
+        return build_tensor(m, arguments);
+    case REBUILD_PARAMETER: /* (tensor, requires_grad, hooks) */
+        return args->count > 0 && is_kind(m->p, args, 0, TG_PICKLE_TENSOR)
+                   ? push_number(m, m->p->cells[args->first].value)
+                   : refuse(m, "a parameter without tensor");
+    case ORDERED_DICT:
+        return args->count == 0 ? push_kind(m, TG_PICKLE_DICT, 0)
+                                : refuse(m, "an OrderedDict with arguments");
+    default:
+        return refuse(m, "a call of a type");
+    }
+}
+
+/* ---- the opcodes ---- */
+
+static tg_status gather_tuple(machine *m, int64_t count) {
+    tg_status status = TG_OK;
+    if (count < 0 || !has(m, count)) {
+        return refuse(m, "a tuple without items");
+    }
+    const int64_t base = m->depth - count;
+    TG_TRY(push_kind(m, TG_PICKLE_TUPLE, 0));
+    const int64_t tuple = m->stack[--m->depth];
+    TG_TRY(gather(m, tuple, count));
+    m->depth = base;
+    TG_TRY(push_number(m, tuple));
+fail:
+    return status;
+}
+
+/* What lies above the mark becomes a tuple. */
+static tg_status gather_marked(machine *m) {
+    const int64_t count = above_mark(m);
+    tg_status status = gather_tuple(m, count);
+    if (status == TG_OK) { /* the mark lies under it */
+        m->stack[m->depth - 2] = m->stack[m->depth - 1];
+        m->depth--;
+    }
+    return status;
+}
+
+/* Puts the topmost `count` values, and the mark if they have one, into the list or dict below. */
+static tg_status fill(machine *m, tg_pickle_kind kind, int64_t count, bool has_mark) {
+    const int64_t below = count + (has_mark ? 1 : 0);
+    const bool is_dict = kind == TG_PICKLE_DICT;
+    if (count < 0 || m->depth <= below || top(m, below)->kind != kind || !has(m, count) ||
+        (is_dict && count % 2 != 0)) {
+        return refuse(m, is_dict ? "items without a dict" : "items without a list");
+    }
+    const int64_t container = m->stack[m->depth - 1 - below];
+    const tg_status status = gather(m, container, count);
+    m->depth -= has_mark ? 1 : 0;
+    return status;
+}
+
+static tg_status skip(machine *m, size_t count) {
+    const unsigned char *at;
+    return take(m, count, &at);
+}
+
+static tg_status remember_numbered(machine *m, int bytes) {
+    uint64_t index;
+    const tg_status status = take_number(m, bytes, &index);
+    return status == TG_OK ? remember(m, index) : status;
+}
+
+/* The attributes of an OrderedDict (`_metadata` of a state_dict): nothing that is read here. */
+static tg_status drop_attributes(machine *m) {
+    if (!has(m, 2) || top(m, 1)->kind != TG_PICKLE_DICT) {
+        return refuse(m, "attributes of something that has none");
+    }
+    m->depth--;
+    return TG_OK;
+}
+
+static tg_status step(machine *m, unsigned char opcode) {
+    switch (opcode) {
+    case 0x80: /* PROTO */
+        return skip(m, 1);
+    case 0x95: /* FRAME */
+        return skip(m, 8);
+    case '(':
+        return push_number(m, 0);
+    case 'N':
+        return push_kind(m, TG_PICKLE_NONE, 0);
+    case 0x88:
+    case 0x89:
+        return push_kind(m, TG_PICKLE_BOOL, opcode == 0x88);
+    case 'J':
+        return push_integer(m, 4, true);
+    case 'K':
+        return push_integer(m, 1, false);
+    case 'M':
+        return push_integer(m, 2, false);
+    case 0x8a: /* LONG1 */
+        return push_long(m);
+    case 'G':
+        return push_real(m);
+    case 0x8c:
+        return push_text(m, 1);
+    case 'X':
+        return push_text(m, 4);
+    case 0x8d:
+        return push_text(m, 8);
+    case '}':
+        return push_kind(m, TG_PICKLE_DICT, 0);
+    case ']':
+        return push_kind(m, TG_PICKLE_LIST, 0);
+    case ')':
+        return push_kind(m, TG_PICKLE_TUPLE, 0);
+    case 0x85:
+    case 0x86:
+    case 0x87:
+        return gather_tuple(m, opcode - 0x84);
+    case 't':
+        return gather_marked(m);
+    case 's':
+        return fill(m, TG_PICKLE_DICT, 2, false);
+    case 'u':
+        return fill(m, TG_PICKLE_DICT, above_mark(m), true);
+    case 'a':
+        return fill(m, TG_PICKLE_LIST, 1, false);
+    case 'e':
+        return fill(m, TG_PICKLE_LIST, above_mark(m), true);
+    case 'q':
+        return remember_numbered(m, 1);
+    case 'r':
+        return remember_numbered(m, 4);
+    case 0x94: /* MEMOIZE */
+        return remember(m, (uint64_t)m->memo_count);
+    case 'h':
+        return recall(m, 1);
+    case 'j':
+        return recall(m, 4);
+    case 'c':
+        return name_by_lines(m);
+    case 0x93:
+        return name_by_stack(m);
+    case 'Q':
+        return load_storage(m);
+    case 'R':
+        return call(m);
+    case 'b':
+        return drop_attributes(m);
+    default:
+        return tg_fail(m->p->ctx, TG_E_UNSUPPORTED,
+                       "%s: opcode 0x%02x of its pickle builds something else than tensors, "
+                       "numbers, texts, lists and dicts",
+                       m->label, opcode);
+    }
+}
+
+tg_status tg_pickle_parse(tg_context *ctx, const char *label, const void *bytes, size_t size,
+                          tg_pickle *out) {
+    tg_status status = TG_OK;
+    *out = (tg_pickle){.ctx = ctx, .root = -1};
+    const unsigned char *start = bytes;
+    machine m = {.p = out, .label = label, .at = start, .end = start + size};
+    TG_TRY(push_kind(&m, TG_PICKLE_MARK, 0)); /* value 0 is every mark */
+    m.depth = 0;
+    while (out->root < 0) {
+        const unsigned char *opcode = NULL;
+        TG_TRY(take(&m, 1, &opcode));
+        if (*opcode != '.') {
+            TG_TRY(step(&m, *opcode));
+        } else if (has(&m, 1) && m.depth == 1) {
+            out->root = m.stack[0];
+        } else {
+            TG_TRY(refuse(&m, "it ends with another number of values than one"));
+        }
+    }
+fail:
+    TG_FREE(ctx, m.stack);
+    TG_FREE(ctx, m.memo);
+    return status;
+}
+
+void tg_pickle_free(tg_pickle *pickle) {
+    if (pickle->ctx) {
+        TG_FREE(pickle->ctx, pickle->values);
+        TG_FREE(pickle->ctx, pickle->cells);
+        TG_FREE(pickle->ctx, pickle->texts);
+    }
+}

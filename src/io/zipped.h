@@ -1,0 +1,46 @@
+/* Tensors in a zip file: what numpy's savez (.npz) and torch.save (.pt) write. */
+#ifndef TG_IO_ZIPPED_H
+#define TG_IO_ZIPPED_H
+
+#include "io/formats.h"
+#include "io/zip.h"
+
+typedef struct tg_zipped_tensor {
+    tg_raw_array raw; /* its offset counts from the beginning of the file */
+    int64_t member;   /* that holds its bytes */
+    bool is_in_place; /* tg_raw_read can read it from the file; otherwise it is read whole */
+    int64_t offset;   /* torch: its first element in the member, */
+    int64_t stride[TG_MAX_NDIM]; /* and elements between neighbours */
+} tg_zipped_tensor;
+
+typedef struct tg_zipped {
+    tg_context *ctx;
+    const tg_source *source; /* of the caller */
+    tg_file_format format;   /* TG_FILE_NPZ or TG_FILE_TORCH */
+    tg_zip zip;
+    tg_names names;            /* of the tensors */
+    tg_zipped_tensor *tensors; /* (capacity), the first names.count are in use */
+    int64_t capacity;
+    tg_archive *meta; /* numbers and texts beside them, as metadata */
+} tg_zipped;
+
+/* Lists the tensors of the file; an npz file has "x" for the member "x.npy", a dict in a dict of
+ * torch "outer/inner". To be closed in any case. */
+TG_NODISCARD tg_status tg_zipped_open(const tg_source *source, tg_zipped *out);
+void tg_zipped_close(tg_zipped *file);
+
+/* The tensor of a name; an error that lists those there are. */
+TG_NODISCARD tg_status tg_zipped_find(const tg_zipped *file, const char *name,
+                                      const tg_zipped_tensor **out);
+
+/* A whole tensor in C order. */
+TG_NODISCARD tg_status tg_zipped_read(const tg_zipped *file, const tg_zipped_tensor *tensor,
+                                      tg_tensor *out);
+
+/* All of them, and the metadata; the file has none afterwards. */
+TG_NODISCARD tg_status tg_zipped_read_all(tg_zipped *file, tg_archive **out);
+
+/* npz, torch, or an error that tells what else the zip file holds. */
+TG_NODISCARD tg_status tg_zipped_detect(const tg_source *source, tg_file_format *out);
+
+#endif
