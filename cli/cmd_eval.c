@@ -1,6 +1,7 @@
 /* tgrad eval MODEL --data FILE: relative L2 and H1 errors of a trained model on sets of samples. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "model_file.h"
 #include "output.h"
@@ -38,6 +39,28 @@ typedef struct wanted_grid {
     int64_t points[TG_DATA_MAX_DIMS];
 } wanted_grid;
 
+/* How the files of a run arrange their arrays. */
+static void set_layout(const tg_settings *settings, tg_dataset_config *config) {
+    const struct {
+        const char *key;
+        int64_t *value;
+    } counts[] = {{"data.history", &config->history},
+                  {"data.horizon", &config->horizon},
+                  {"data.time_stride", &config->time_stride}};
+    const char *layout = cli_setting_or(settings, "data.layout", "auto");
+    for (int i = 0; i < 3; i++) {
+        *counts[i].value = strtoll(cli_setting_or(settings, counts[i].key, "1"), NULL, 10);
+    }
+    for (int kind = TG_LAYOUT_AUTO; kind <= TG_LAYOUT_MATLAB; kind++) {
+        config->layout = strcmp(layout, tg_layout_name((tg_layout_kind)kind)) == 0
+                             ? (tg_layout_kind)kind
+                             : config->layout;
+    }
+    config->group = cli_setting_or(settings, "data.group", "");
+    config->fields = cli_setting_or(settings, "data.fields", "");
+    config->channels_last = strcmp(cli_setting_or(settings, "data.order", "nchw"), "nhwc") == 0;
+}
+
 /* One file on one grid. */
 static tg_status evaluate(tg_context *ctx, const cli_model *model, const char *file,
                           const wanted_grid *on, tg_test_errors *out) {
@@ -50,6 +73,7 @@ static tg_status evaluate(tg_context *ctx, const cli_model *model, const char *f
     config.complex_data = fno->complex_data;
     config.x_name = opt.x_name ? opt.x_name : cli_setting_or(settings, "data.x_name", "x");
     config.y_name = opt.y_name ? opt.y_name : cli_setting_or(settings, "data.y_name", "y");
+    set_layout(settings, &config);
     for (int d = 0; d < fno->n_dim; d++) {
         config.grid[d] = on->points[on->sizes > 1 ? d : 0];
     }

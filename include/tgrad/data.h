@@ -40,6 +40,20 @@ typedef struct tg_dataset tg_dataset;
 #define TG_TIME_LAST (-1) /* the last time of each sample */
 #define TG_TIME_ALL  (-2) /* every time, as further channels: time major, (T * C, grid..) */
 
+/* How a file arranges its arrays; docs/own-data.md shows each. */
+typedef enum tg_layout_kind {
+    TG_LAYOUT_AUTO,       /* x and y, or what the names in an HDF5 file look like */
+    TG_LAYOUT_PAIRS,      /* x and y */
+    TG_LAYOUT_TRAJECTORY, /* `fields`, each (samples, times, grid..) or with channels */
+    TG_LAYOUT_WELL,       /* t0_fields, t1_fields, t2_fields of The Well */
+    TG_LAYOUT_PDEBENCH,   /* tensor, or named fields */
+    TG_LAYOUT_NUMBERED,   /* 0000/data, 0001/data, ..: a sample each, (times, grid.., channels) */
+    TG_LAYOUT_PDEARENA,   /* train/NAME, valid/NAME or test/NAME */
+    TG_LAYOUT_MATLAB,     /* version 7.3: dimensions reversed */
+} tg_layout_kind;
+
+TG_API const char *tg_layout_name(tg_layout_kind kind); /* "auto", "pairs", .. */
+
 typedef struct tg_dataset_config {
     size_t size;                    /* of the struct, see status.h */
     int n_dim;                      /* dimensions of the grid, 1 .. TG_DATA_MAX_DIMS */
@@ -54,9 +68,18 @@ typedef struct tg_dataset_config {
     size_t cache_bytes;             /* sets of up to so many bytes are kept in memory */
     int64_t n_validation;           /* the last so many samples are set apart .. */
     bool is_validation;             /* .. and are what is handed out, instead of the others */
+    tg_layout_kind layout;
+    const char *group;    /* PDEArena, fields: the group of the arrays; NULL or "": the only one */
+    const char *fields;   /* "density, Vx": these arrays of trajectories; NULL or "": all */
+    bool channels_last;   /* (samples, grid.., channels) */
+    int64_t first_sample; /* so many samples, or trajectories, are passed over; n_samples follow */
+    int64_t history;      /* trajectories: frames of x, */
+    int64_t horizon;      /* the frames of y that follow them, */
+    int64_t time_stride;  /* and stored frames from one to the next; 0 is 1 for all three */
 } tg_dataset_config;
 
-/* n_dim 2, "x" and "y", everything as in the file, the last time, a cache of 1 GiB. */
+/* n_dim 2, "x" and "y", the layout by itself, windows of one frame and the next, everything as in
+ * the file, the last time, a cache of 1 GiB. */
 TG_API void tg_dataset_config_init(tg_dataset_config *config, size_t size);
 static inline tg_dataset_config tg_dataset_config_default(void) {
     tg_dataset_config config;
@@ -75,6 +98,11 @@ TG_API TG_NODISCARD tg_status tg_time_parse(tg_context *ctx, const char *key, co
  * Arrays are (samples, grid..) with one channel or (samples, channels, grid..). When y has one
  * dimension more than x, that is time: (samples, times, [channels,] grid..); y_time chooses. So y
  * with channels beside x without needs y_time "all".
+ *
+ * A file of trajectories (tg_layout_kind) gives windows: a sample is `history` frames x and the
+ * `horizon` frames y that follow, time major, (frames * channels, grid..); it begins at any time
+ * that leaves room for it, and sample i of trajectory j is number j * windows + i. n_samples and
+ * first_sample count trajectories then, so that two sets share no frame.
  *
  * A set that fits in cache_bytes is read whole now, into memory of category data. */
 TG_API TG_NODISCARD tg_status tg_dataset_open(tg_context *ctx, const char *path, const char *y_path,
@@ -99,6 +127,11 @@ typedef struct tg_dataset_facts {
     tg_dtype dtype;                      /* as handed out, x and y alike: TG_F32 or TG_C64 */
     size_t x_bytes, y_bytes;             /* of one sample as handed out */
     bool cached;                         /* in memory; otherwise streamed */
+    tg_layout_kind layout;               /* that was found */
+    int64_t trajectories;                /* that are used; 0: pairs, and then times is 1 */
+    int64_t times;                       /* stored frames of each */
+    int64_t history, horizon;            /* frames of x and y in one sample; 1 and 1 for pairs */
+    int64_t frame_channels;              /* channels of a frame of a trajectory, or of x */
 } tg_dataset_facts;
 
 TG_API tg_dataset_facts tg_dataset_get_facts(const tg_dataset *dataset);

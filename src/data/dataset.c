@@ -1,10 +1,11 @@
-/* A dataset: two arrays of samples in files or in memory, x and y, handed out as (samples,
+/* A dataset: arrays of samples in files or in memory, handed out as pairs x and y (samples,
  * channels, grid..).
  *
- * Between the stored sample and the one handed out lie three choices: which time (y), every s-th
- * point of the grid, and the dtype. A set that fits in the cache goes through them once, when it is
- * opened; a larger one goes through them on each read, a range of neighbours at a time, so that the
- * memory in use is one buffer of some megabytes. */
+ * What is read are rows: samples of x and of y, or frames of trajectories, of which a sample takes
+ * several. Between the stored row and the one handed out lie choices: which time (y), every s-th
+ * point of the grid, channels first, and the dtype. A set that fits in the cache goes through them
+ * once, when it is opened; a larger one goes through them on each read, a range of neighbours at a
+ * time, so that the memory in use is one buffer of some megabytes. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,10 @@ void tg_dataset_config_init(tg_dataset_config *config, size_t size) {
                                         .x_name = "x",
                                         .y_name = "y",
                                         .y_time = TG_TIME_LAST,
-                                        .cache_bytes = (size_t)1 << 30};
+                                        .cache_bytes = (size_t)1 << 30,
+                                        .history = 1,
+                                        .horizon = 1,
+                                        .time_stride = 1};
     tg_sized_init(config, size, &defaults, sizeof defaults);
 }
 
@@ -38,7 +42,9 @@ void tg_dataset_close(tg_dataset **dataset) {
     }
     tg_dataset *d = *dataset;
     for (int i = 0; i < 2; i++) {
-        tg_array_close(&d->sides[i].array);
+        for (int k = 0; k < d->sides[i].parts; k++) {
+            tg_array_close(&d->sides[i].part[k].array);
+        }
         TG_FREE(d->ctx, d->sides[i].cache);
     }
     TG_FREE(d->ctx, d->buffer);
@@ -60,46 +66,68 @@ static void copy_row(char *dst, const char *src, int64_t count, int64_t step, si
     }
 }
 
-static void copy_sample(const tg_dataset_side *s, size_t element, const char *stored, char *out) {
+/* The channels of one part of a row. */
+static void copy_part(const tg_dataset_side *s, const tg_dataset_part *part, size_t element,
+                      const char *stored, char *out) {
     const int64_t *n = s->grid, *p = s->points, *step = s->strides;
     const size_t row = (size_t)p[2] * element;
-    stored += (size_t)(s->skip * n[0] * n[1] * n[2]) * element;
-    for (int64_t c = 0; c < s->channels; c++) {
+    for (int64_t c = 0; c < part->times * part->channels; c++) {
+        const int64_t channel = part->skip + c / part->channels * part->time_step +
+                                c % part->channels * part->channel_step;
         for (int64_t i = 0; i < p[0]; i++) {
             for (int64_t j = 0; j < p[1]; j++, out += row) {
-                const int64_t at = ((c * n[0] + i * step[0]) * n[1] + j * step[1]) * n[2];
-                copy_row(out, stored + (size_t)at * element, p[2], step[2], element);
+                const int64_t point = (i * step[0] * n[1] + j * step[1]) * n[2];
+                copy_row(out, stored + (size_t)(channel + point * part->point_step) * element, p[2],
+                         step[2] * part->point_step, element);
             }
         }
     }
 }
 
-/* Stored samples that the buffer holds: never less than one. */
-static int64_t buffer_samples(const tg_dataset_side *s) {
+/* Stored rows that the buffer holds: never less than one. */
+static int64_t buffer_rows(const tg_dataset_side *s) {
     const int64_t fit = (int64_t)(BUFFER / (s->stored_bytes ? s->stored_bytes : 1));
     return fit > 1 ? fit : 1;
 }
 
-/* The requests, sorted by index: neighbours in the file are read together. */
-static tg_status stream(tg_dataset *d, tg_dataset_side *s, const tg_dataset_request *requests,
-                        int64_t count, char *out) {
+/* Rows of every part through the buffer, `count` requests in rows [first, first + span). */
+static tg_status read_run(tg_dataset *d, const tg_dataset_side *s,
+                          const tg_dataset_request *requests, int64_t count, int64_t span,
+                          char *out) {
     const size_t element = tg_dtype_size(d->facts.dtype);
-    const int64_t most = buffer_samples(s);
+    const size_t points = (size_t)(s->points[0] * s->points[1] * s->points[2]) * element;
+    const int64_t first = requests[0].index;
+    for (int k = 0; k < s->parts; k++) {
+        const tg_dataset_part *part = &s->part[k];
+        tg_status status = tg_array_read(part->array, s->lead, d->first_row + first, span,
+                                         d->facts.dtype, d->buffer);
+        if (status != TG_OK) {
+            return status;
+        }
+        for (int64_t i = 0; i < count; i++) {
+            copy_part(s, part, element,
+                      d->buffer + (size_t)(requests[i].index - first) * part->stored_bytes,
+                      out + (size_t)requests[i].place * s->bytes);
+        }
+        out += (size_t)(part->times * part->channels) * points;
+    }
+    return TG_OK;
+}
+
+/* The requests, sorted by index: neighbours in the file are read together. */
+static tg_status stream(tg_dataset *d, const tg_dataset_side *s, const tg_dataset_request *requests,
+                        int64_t count, char *out) {
+    const int64_t most = buffer_rows(s);
     for (int64_t begin = 0, end = 0; begin < count; begin = end) {
         const int64_t first = requests[begin].index;
         for (end = begin + 1; end < count && requests[end].index - requests[end - 1].index <= 1 &&
                               requests[end].index - first < most;) {
             end++;
         }
-        tg_status status = tg_array_read(s->array, first, requests[end - 1].index - first + 1,
-                                         d->facts.dtype, d->buffer);
+        const int64_t span = requests[end - 1].index - first + 1;
+        const tg_status status = read_run(d, s, requests + begin, end - begin, span, out);
         if (status != TG_OK) {
             return status;
-        }
-        for (int64_t i = begin; i < end; i++) {
-            copy_sample(s, element,
-                        d->buffer + (size_t)(requests[i].index - first) * s->stored_bytes,
-                        out + (size_t)requests[i].place * s->bytes);
         }
     }
     return TG_OK;
@@ -124,15 +152,42 @@ static int by_index(const void *a, const void *b) {
     return x->place < y->place ? -1 : x->place > y->place;
 }
 
-static tg_status read_side(tg_dataset *d, tg_dataset_side *s, const int64_t *indices, int64_t count,
+/* Rows of a sample that are handed out as x or y. */
+static int64_t frames_of(const tg_dataset *d, tg_data_side which) {
+    return which == TG_DATA_X ? d->facts.history : d->facts.horizon;
+}
+
+/* Row `frame` of sample `index`, as x or y. */
+static int64_t row_of(const tg_dataset *d, tg_data_side which, int64_t index, int64_t frame) {
+    if (!d->layout.is_trajectory) {
+        return index;
+    }
+    const int64_t step = which == TG_DATA_X ? frame : d->facts.history + frame;
+    return index / d->windows * d->facts.times + index % d->windows + step * d->time_stride;
+}
+
+static tg_status read_side(tg_dataset *d, tg_data_side which, const int64_t *indices, int64_t count,
                            char *out) {
-    if (!s->cache) {
-        return stream(d, s, d->requests, count, out);
+    const tg_dataset_side *s = &d->sides[d->layout.is_trajectory ? TG_DATA_X : which];
+    const int64_t frames = frames_of(d, which);
+    for (int64_t i = 0; i < count * frames; i++) {
+        const int64_t row = row_of(d, which, indices[i / frames], i % frames);
+        if (s->cache) {
+            memcpy(out + (size_t)i * s->bytes, s->cache + (size_t)row * s->bytes, s->bytes);
+        } else {
+            d->requests[i] = (tg_dataset_request){.index = row, .place = i};
+        }
     }
-    for (int64_t i = 0; i < count; i++) {
-        memcpy(out + (size_t)i * s->bytes, s->cache + (size_t)indices[i] * s->bytes, s->bytes);
+    if (s->cache || count == 0) {
+        return TG_OK;
     }
-    return TG_OK;
+    qsort(d->requests, (size_t)(count * frames), sizeof *d->requests, by_index);
+    return stream(d, s, d->requests, count * frames, out);
+}
+
+/* Requests for every sample that is read. */
+static int64_t most_frames(const tg_dataset *d) {
+    return d->facts.horizon > d->facts.history ? d->facts.horizon : d->facts.history;
 }
 
 tg_status tg_dataset_read(tg_dataset *dataset, const int64_t *indices, int64_t count, void *x,
@@ -144,58 +199,52 @@ tg_status tg_dataset_read(tg_dataset *dataset, const int64_t *indices, int64_t c
     if (y && d->facts.out_channels == 0) {
         return tg_fail(d->ctx, TG_E_ARGUMENT, "the dataset was opened without y");
     }
-    TG_TRY(d->facts.cached ? TG_OK : reserve(d, count));
     for (int64_t i = 0; i < count; i++) {
         if (indices[i] < 0 || indices[i] >= d->facts.samples) {
             return tg_fail(d->ctx, TG_E_ARGUMENT,
                            "sample %" PRId64 " was asked for, there are %" PRId64, indices[i],
                            d->facts.samples);
         }
-        if (!d->facts.cached) {
-            d->requests[i] = (tg_dataset_request){.index = d->first + indices[i], .place = i};
-        }
     }
-    if (!d->facts.cached && count > 0) {
-        qsort(d->requests, (size_t)count, sizeof *d->requests, by_index);
-    }
-    TG_TRY(x ? read_side(d, &d->sides[TG_DATA_X], indices, count, x) : TG_OK);
-    TG_TRY(y ? read_side(d, &d->sides[TG_DATA_Y], indices, count, y) : TG_OK);
+    TG_TRY(d->facts.cached ? TG_OK : reserve(d, count * most_frames(d)));
+    TG_TRY(x ? read_side(d, TG_DATA_X, indices, count, x) : TG_OK);
+    TG_TRY(y ? read_side(d, TG_DATA_Y, indices, count, y) : TG_OK);
 fail:
     return status;
 }
 
 /* ---- opening ---- */
 
-/* Reads all samples through the buffer and lets the file go. */
+/* Reads all rows through the buffer and lets the file go. */
 static tg_status fill_cache(tg_dataset *d, tg_dataset_side *s) {
     tg_status status = TG_OK;
-    const int64_t most = buffer_samples(s);
-    TG_TRY(TG_ALLOC(d->ctx, TG_MEM_DATA, s->cache, (size_t)d->facts.samples * s->bytes));
+    const int64_t most = buffer_rows(s);
+    TG_TRY(TG_ALLOC(d->ctx, TG_MEM_DATA, s->cache, (size_t)d->rows * s->bytes));
     TG_TRY(reserve(d, most));
-    for (int64_t first = 0; first < d->facts.samples; first += most) {
-        const int64_t left = d->facts.samples - first;
+    for (int64_t first = 0; first < d->rows; first += most) {
+        const int64_t left = d->rows - first;
         const int64_t count = left < most ? left : most;
         for (int64_t i = 0; i < count; i++) {
-            d->requests[i] =
-                (tg_dataset_request){.index = d->first + first + i, .place = first + i};
+            d->requests[i] = (tg_dataset_request){.index = first + i, .place = first + i};
         }
         TG_TRY(stream(d, s, d->requests, count, s->cache));
     }
-    tg_array_close(&s->array);
+    for (int k = 0; k < s->parts; k++) {
+        tg_array_close(&s->part[k].array);
+    }
 fail:
     return status;
 }
 
 /* Whether the set fits in the cache; returns the bytes of the buffer. */
 static size_t measure(tg_dataset *d, size_t cache_bytes) {
-    size_t buffer = 0, sample = 0, total = 0;
-    for (int i = 0; i < 2 && d->sides[i].array; i++) {
-        const size_t bytes = (size_t)buffer_samples(&d->sides[i]) * d->sides[i].stored_bytes;
+    size_t buffer = 0, row = 0, total = 0;
+    for (int i = 0; i < 2 && d->sides[i].parts > 0; i++) {
+        const size_t bytes = (size_t)buffer_rows(&d->sides[i]) * d->sides[i].stored_bytes;
         buffer = bytes > buffer ? bytes : buffer;
-        sample += d->sides[i].bytes;
+        row += d->sides[i].bytes;
     }
-    d->facts.cached =
-        !__builtin_mul_overflow(sample, (size_t)d->facts.samples, &total) && total <= cache_bytes;
+    d->facts.cached = !__builtin_mul_overflow(row, (size_t)d->rows, &total) && total <= cache_bytes;
     return buffer;
 }
 
@@ -204,7 +253,7 @@ static tg_status make_buffers(tg_dataset *d, size_t cache_bytes) {
     const size_t buffer = measure(d, cache_bytes);
     TG_TRY(TG_ALLOC(d->ctx, TG_MEM_DATA, d->buffer, buffer));
     if (d->facts.cached) {
-        for (int i = 0; i < 2 && d->sides[i].array; i++) {
+        for (int i = 0; i < 2 && d->sides[i].parts > 0; i++) {
             TG_TRY(fill_cache(d, &d->sides[i]));
         }
         TG_FREE(d->ctx, d->buffer);
@@ -230,6 +279,13 @@ static tg_status check_config(tg_context *ctx, const tg_dataset_config *config) 
                        "dataset: %" PRId64 " points, n_samples %" PRId64 ", n_validation %" PRId64
                        ", y_time %" PRId64 ": expected none below 0 (y_time: or TG_TIME_*)",
                        least, config->n_samples, config->n_validation, config->y_time);
+    }
+    if (config->first_sample < 0 || config->history < 0 || config->horizon < 0 ||
+        config->time_stride < 0) {
+        return tg_fail(ctx, TG_E_ARGUMENT,
+                       "dataset: first_sample %" PRId64 ", history %" PRId64 ", horizon %" PRId64
+                       ", time_stride %" PRId64 ": expected none below 0",
+                       config->first_sample, config->history, config->horizon, config->time_stride);
     }
     return TG_OK;
 }
@@ -271,13 +327,21 @@ static tg_status partner_of(tg_context *ctx, const char *path, const char *y_pat
     return TG_OK;
 }
 
+/* The array `name` as one more part of a side. */
+static tg_status open_part(tg_dataset *d, tg_data_side which, const char *path, const char *name,
+                           const tg_dataset_config *config) {
+    tg_dataset_side *s = &d->sides[which];
+    return tg_array_open(d->ctx, path, name, &d->layout.form, config->cache_bytes,
+                         &s->part[s->parts++].array);
+}
+
 /* An error about a name that is not in the file tells which setting holds it. */
 static tg_status open_array(tg_dataset *d, tg_data_side which, const char *path,
                             const tg_dataset_config *config) {
     const char *given = which == TG_DATA_X ? config->x_name : config->y_name;
     const char *letter = which == TG_DATA_X ? "x" : "y";
-    const tg_status status = tg_array_open(d->ctx, path, given ? given : letter,
-                                           config->cache_bytes, &d->sides[which].array);
+    const char *name = d->layout.count == 2 ? d->layout.fields[which].name : given ? given : letter;
+    const tg_status status = open_part(d, which, path, name, config);
     if (status != TG_E_ARGUMENT) {
         return status;
     }
@@ -288,20 +352,20 @@ static tg_status open_array(tg_dataset *d, tg_data_side which, const char *path,
 }
 
 static tg_status wrap_arrays(tg_dataset *d, const origin *from, bool x_only) {
-    tg_status status = tg_array_wrap(d->ctx, from->x, "array x", &d->sides[TG_DATA_X].array);
+    tg_status status =
+        tg_array_wrap(d->ctx, from->x, "array x", &d->sides[TG_DATA_X].part[0].array);
+    d->sides[TG_DATA_X].parts = 1;
     if (status == TG_OK && !x_only) {
-        status = tg_array_wrap(d->ctx, from->y, "array y", &d->sides[TG_DATA_Y].array);
+        d->sides[TG_DATA_Y].parts = 1;
+        status = tg_array_wrap(d->ctx, from->y, "array y", &d->sides[TG_DATA_Y].part[0].array);
     }
     return status;
 }
 
-static tg_status open_arrays(tg_dataset *d, const origin *from, const tg_dataset_config *config) {
+static tg_status open_pairs(tg_dataset *d, const origin *from, const tg_dataset_config *config) {
     tg_status status = TG_OK;
     char *made = NULL;
     const char *y_file = NULL;
-    if (from->x) {
-        return wrap_arrays(d, from, config->x_only);
-    }
     TG_TRY(open_array(d, TG_DATA_X, from->path, config));
     if (!config->x_only) {
         TG_TRY(partner_of(d->ctx, from->path, from->y_path, &made, &y_file));
@@ -309,6 +373,68 @@ static tg_status open_arrays(tg_dataset *d, const origin *from, const tg_dataset
     }
 fail:
     TG_FREE(d->ctx, made);
+    return status;
+}
+
+static tg_status open_fields(tg_dataset *d, const char *path, const tg_dataset_config *config) {
+    tg_status status = TG_OK;
+    for (int i = 0; i < d->layout.count && status == TG_OK; i++) {
+        status = open_part(d, TG_DATA_X, path, d->layout.fields[i].name, config);
+    }
+    return status;
+}
+
+/* The arrays of a file whose layout is looked for. */
+static tg_status open_layout(tg_dataset *d, const origin *from, const tg_dataset_config *config) {
+    const tg_status status = tg_layout_find(d->ctx, from->path, config, &d->layout);
+    if (status != TG_OK) {
+        return status;
+    }
+    d->layout.channels_last = d->layout.channels_last || config->channels_last;
+    return d->layout.is_trajectory ? open_fields(d, from->path, config)
+                                   : open_pairs(d, from, config);
+}
+
+/* An HDF5 file without x and y may have another layout; one that has none of those known is a file
+ * where these are missing. */
+static tg_status open_other_layout(tg_dataset *d, const origin *from,
+                                   const tg_dataset_config *config) {
+    char sentence[900];
+    snprintf(sentence, sizeof sentence, "%s", tg_context_error(d->ctx));
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < d->sides[i].parts; k++) {
+            tg_array_close(&d->sides[i].part[k].array);
+        }
+        d->sides[i].parts = 0;
+    }
+    const tg_status status = open_layout(d, from, config);
+    return status == TG_E_CONFIG && d->layout.kind == TG_LAYOUT_AUTO
+               ? tg_fail(d->ctx, TG_E_ARGUMENT, "%s, data.layout another layout than pairs",
+                         sentence)
+               : status;
+}
+
+static tg_status open_arrays(tg_dataset *d, const origin *from, const tg_dataset_config *config) {
+    tg_status status = TG_OK;
+    tg_file_format format = TG_FILE_FORMATS;
+    bool is_other = config->layout > TG_LAYOUT_PAIRS;
+    d->layout = (tg_layout){.kind = TG_LAYOUT_PAIRS, .channels_last = config->channels_last};
+    if (from->x) {
+        return wrap_arrays(d, from, config->x_only);
+    }
+    if (config->layout == TG_LAYOUT_AUTO) {
+        TG_TRY(tg_file_detect(d->ctx, from->path, &format));
+        TG_TRY(tg_layout_is_matlab(d->ctx, from->path, &is_other));
+        is_other = is_other || (config->fields && config->fields[0] && format == TG_FILE_HDF5);
+    }
+    if (is_other) {
+        return open_layout(d, from, config);
+    }
+    status = open_pairs(d, from, config);
+    return status == TG_E_ARGUMENT && format == TG_FILE_HDF5 && !from->y_path
+               ? open_other_layout(d, from, config)
+               : status;
+fail:
     return status;
 }
 
@@ -401,14 +527,14 @@ static tg_dataset_bytes plan_bytes(tg_dataset *d, size_t cache_bytes, const size
     const size_t buffer = measure(d, cache_bytes);
     tg_dataset_bytes bytes = {.opening = files[0] + files[1] + buffer};
     bytes.held = bytes.opening;
-    bytes.request = sizeof(tg_dataset_request);
+    bytes.request = (size_t)most_frames(d) * sizeof(tg_dataset_request);
     if (!d->facts.cached) {
         return bytes;
     }
     size_t open = files[0] + files[1], cache = 0, requests = 0;
-    for (int i = 0; i < 2 && d->sides[i].array; i++) {
-        const size_t most = (size_t)buffer_samples(&d->sides[i]) * sizeof(tg_dataset_request);
-        cache += (size_t)d->facts.samples * d->sides[i].bytes;
+    for (int i = 0; i < 2 && d->sides[i].parts > 0; i++) {
+        const size_t most = (size_t)buffer_rows(&d->sides[i]) * sizeof(tg_dataset_request);
+        cache += (size_t)d->rows * d->sides[i].bytes;
         requests = most > requests ? most : requests;
         const size_t now = open + buffer + cache + requests;
         bytes.opening = now > bytes.opening ? now : bytes.opening;
@@ -427,8 +553,10 @@ tg_status tg_dataset_plan(tg_context *ctx, const char *path, const tg_dataset_co
     tg_status status = look_at(ctx, &from, config, &d);
     if (status == TG_OK) {
         size_t files[2] = {0, 0};
-        for (int i = 0; i < 2 && d->sides[i].array; i++) {
-            files[i] = tg_array_bytes(d->sides[i].array);
+        for (int i = 0; i < 2; i++) {
+            for (int k = 0; k < d->sides[i].parts; k++) {
+                files[i] += tg_array_bytes(d->sides[i].part[k].array);
+            }
         }
         *bytes = plan_bytes(d, config->cache_bytes, files);
         *facts = d->facts;

@@ -2,22 +2,33 @@
 #ifndef TG_DATA_DATASET_H
 #define TG_DATA_DATASET_H
 
-#include "io/array.h"
-#include "tgrad/data.h"
+#include "data/layouts.h"
 
-/* x or y. Stored sample: ([times,] [channels,] grid..). */
+/* One stored array of a side. Stored row: ([times,] [channels,] grid..), or channels last. */
+typedef struct tg_dataset_part {
+    tg_array *array;                  /* NULL: all of it is in the cache of its side */
+    int64_t channels;                 /* of one time */
+    int64_t times;                    /* handed out one after the other */
+    int64_t skip;                     /* stored elements before the first one handed out */
+    int64_t time_step;                /* stored elements from one time to the next, */
+    int64_t channel_step, point_step; /* from channel to channel and from point to point */
+    size_t stored_bytes;              /* of one row, of the dtype handed out */
+} tg_dataset_part;
+
+/* x or y; of trajectories the first side holds the frames of both. */
 typedef struct tg_dataset_side {
-    tg_array *array;                   /* NULL: there is none, or all of it is in `cache` */
-    int64_t channels;                  /* handed out */
-    int64_t skip;                      /* stored channels before the first one handed out */
-    int64_t grid[TG_DATA_MAX_DIMS];    /* stored, with leading 1s */
-    int64_t points[TG_DATA_MAX_DIMS];  /* handed out, likewise */
-    int64_t strides[TG_DATA_MAX_DIMS]; /* every so many-th point is handed out */
-    size_t stored_bytes, bytes;        /* of one sample, of the dtype handed out */
-    char *cache;                       /* (samples * bytes), or NULL */
+    tg_dataset_part part[TG_MAX_FIELDS]; /* whose channels follow each other */
+    int parts;                           /* 0: there is none */
+    int lead;                            /* dimensions of an array that count rows, 1 or 2 */
+    int64_t channels;                    /* of a row handed out */
+    int64_t grid[TG_DATA_MAX_DIMS];      /* stored, with leading 1s */
+    int64_t points[TG_DATA_MAX_DIMS];    /* handed out, likewise */
+    int64_t strides[TG_DATA_MAX_DIMS];   /* every so many-th point is handed out */
+    size_t stored_bytes, bytes;          /* of one row: the largest part, all handed out */
+    char *cache;                         /* (rows * bytes), or NULL */
 } tg_dataset_side;
 
-/* Number `place` of the samples asked for is sample `index`. */
+/* Number `place` of the rows asked for is row `index`. */
 typedef struct tg_dataset_request {
     int64_t index, place;
 } tg_dataset_request;
@@ -25,9 +36,11 @@ typedef struct tg_dataset_request {
 struct tg_dataset {
     tg_context *ctx;
     tg_dataset_facts facts;
+    tg_layout layout;
     tg_dataset_side sides[2];     /* by tg_data_side */
-    int64_t first;                /* stored sample that is handed out as number 0 */
-    char *buffer;                 /* (buffer_bytes) stored samples; NULL when cached */
+    int64_t first_row, rows;      /* of the arrays that are used: samples, or frames */
+    int64_t windows, time_stride; /* of each trajectory; stored frames from frame to frame */
+    char *buffer;                 /* (buffer_bytes) stored rows; NULL when cached */
     tg_dataset_request *requests; /* (capacity) */
     int64_t capacity;
 };

@@ -1,4 +1,4 @@
-/* What the shapes of x and y mean: samples, times, channels and grid, and which of them are handed
+/* What the shapes of arrays mean: samples, times, channels and grid, and which of them are handed
  * out. */
 #include <inttypes.h>
 #include <string.h>
@@ -19,22 +19,23 @@ static int64_t step_of(int64_t n, int64_t r) {
     return r > 1 && n % 2 == 1 && (n - 1) % (r - 1) == 0 ? (n - 1) / (r - 1) : 0;
 }
 
-/* Grid and sub-sampling from the last n_dim sizes of the stored shape. */
-static tg_status set_grid(tg_dataset *d, tg_dataset_side *s, const tg_dataset_config *config) {
-    const tg_shape *shape = tg_array_shape(s->array);
+/* Grid and sub-sampling; the stored grid begins at dimension `at` of the shape. */
+static tg_status set_grid(tg_dataset *d, tg_dataset_side *s, const tg_dataset_part *part, int at,
+                          const tg_dataset_config *config) {
+    const tg_shape *shape = tg_array_shape(part->array);
     const int n_dim = config->n_dim, pad = TG_DATA_MAX_DIMS - n_dim;
     char text[128], asked[TG_GRID_TEXT];
     for (int i = 0; i < TG_DATA_MAX_DIMS; i++) {
-        const int64_t n = i < pad ? 1 : shape->dim[shape->ndim - TG_DATA_MAX_DIMS + i];
+        const int64_t n = i < pad ? 1 : shape->dim[at + i - pad];
         const int64_t wanted = i < pad ? 1 : config->grid[i - pad];
         const int64_t step = i < pad ? 1 : step_of(n, wanted);
         if (step == 0 || n < 1) {
-            const tg_shape grid = tg_shape_of(n_dim, shape->dim + shape->ndim - n_dim);
+            const tg_shape grid = tg_shape_of(n_dim, shape->dim + at);
             return tg_fail(d->ctx, TG_E_SHAPE,
                            "%s: a grid of %s cannot be sub-sampled to %s: %" PRId64
                            " is no divisor of %" PRId64 " (nor, for an odd grid with both ends, is "
                            "%" PRId64 " one of the size less one)",
-                           tg_array_label(s->array), tg_shape_text(&grid, text, sizeof text),
+                           tg_array_label(part->array), tg_shape_text(&grid, text, sizeof text),
                            tg_grid_text(n_dim, config->grid, asked), wanted, n, wanted - 1);
         }
         s->grid[i] = n;
@@ -44,115 +45,239 @@ static tg_status set_grid(tg_dataset *d, tg_dataset_side *s, const tg_dataset_co
     return TG_OK;
 }
 
-/* `extra` dimensions stand between samples and grid: channels last, time (if has_time) before. */
-static tg_status set_channels(tg_dataset *d, tg_dataset_side *s, bool has_time, int extra,
-                              int64_t y_time) {
-    const tg_shape *shape = tg_array_shape(s->array);
-    const int64_t times = has_time ? shape->dim[1] : 1;
-    const int64_t channels = extra > (has_time ? 1 : 0) ? shape->dim[extra] : 1;
+/* The dimensions of a row of an array: time (if has_time), then channels and grid in either order;
+ * `components` dimensions are channels. */
+static tg_status set_part(tg_dataset *d, tg_dataset_side *s, tg_dataset_part *part, bool has_time,
+                          int components, const tg_dataset_config *config, int64_t y_time) {
+    const tg_shape *shape = tg_array_shape(part->array);
+    const bool is_last = d->layout.channels_last;
+    const int first = s->lead + (has_time ? 1 : 0);
+    const int channel_at = is_last ? shape->ndim - components : first;
+    const int64_t times = has_time ? shape->dim[s->lead] : 1;
     const int64_t time = y_time == TG_TIME_LAST ? times - 1 : y_time;
-    if (times < 1 || channels < 1) {
-        return tg_fail(d->ctx, TG_E_SHAPE, "%s: has no %s", tg_array_label(s->array),
+    part->channels = 1;
+    for (int i = 0; i < components; i++) {
+        part->channels *= shape->dim[channel_at + i];
+    }
+    if (times < 1 || part->channels < 1) {
+        return tg_fail(d->ctx, TG_E_SHAPE, "%s: has no %s", tg_array_label(part->array),
                        times < 1 ? "times" : "channels");
     }
     if (y_time >= 0 && (!has_time || y_time >= times)) {
         return tg_fail(d->ctx, TG_E_CONFIG,
                        "%s: time %" PRId64 " was asked for, but the array has %" PRId64 " (%s)",
-                       tg_array_label(s->array), y_time, times,
+                       tg_array_label(part->array), y_time, times,
                        has_time ? "counted from 0" : "no dimension of time");
     }
-    s->channels = y_time == TG_TIME_ALL ? times * channels : channels;
-    s->skip = y_time == TG_TIME_ALL ? 0 : time * channels;
-    return TG_OK;
+    const tg_status status = set_grid(d, s, part, first + (is_last ? 0 : components), config);
+    const int64_t points = s->grid[0] * s->grid[1] * s->grid[2];
+    part->times = y_time == TG_TIME_ALL ? times : 1;
+    part->time_step = part->channels * points;
+    part->skip = y_time == TG_TIME_ALL ? 0 : time * part->time_step;
+    part->channel_step = is_last ? 1 : points;
+    part->point_step = is_last ? part->channels : 1;
+    s->channels += part->times * part->channels;
+    return status;
 }
 
-static tg_status bad_shape(tg_dataset *d, const tg_dataset_side *s, int n_dim,
+static tg_status bad_shape(tg_dataset *d, const tg_dataset_part *part, int n_dim,
                            const char *expected) {
     char text[128];
     return tg_fail(d->ctx, TG_E_SHAPE,
                    "%s: expected %s with %d dimension%s of the grid (as many as fno.n_modes has), "
                    "found %s",
-                   tg_array_label(s->array), expected, n_dim, n_dim == 1 ? "" : "s",
-                   tg_shape_text(tg_array_shape(s->array), text, sizeof text));
+                   tg_array_label(part->array), expected, n_dim, n_dim == 1 ? "" : "s",
+                   tg_shape_text(tg_array_shape(part->array), text, sizeof text));
 }
 
+/* ---- pairs ---- */
+
 /* The meaning of every dimension of x and y. */
-static tg_status set_sides(tg_dataset *d, const tg_dataset_config *config) {
+static tg_status set_pairs(tg_dataset *d, const tg_dataset_config *config) {
     tg_status status = TG_OK;
     tg_dataset_side *x = &d->sides[TG_DATA_X], *y = &d->sides[TG_DATA_Y];
-    const int x_extra = tg_array_shape(x->array)->ndim - 1 - config->n_dim;
+    const bool is_last = d->layout.channels_last;
+    const int x_extra = tg_array_shape(x->part[0].array)->ndim - 1 - config->n_dim;
+    x->lead = y->lead = 1;
     if (x_extra < 0 || x_extra > 1) {
-        return bad_shape(d, x, config->n_dim, "(samples, grid..) or (samples, channels, grid..)");
+        return bad_shape(d, &x->part[0], config->n_dim,
+                         is_last ? "(samples, grid..) or (samples, grid.., channels)"
+                                 : "(samples, grid..) or (samples, channels, grid..)");
     }
-    TG_TRY(set_channels(d, x, false, x_extra, TG_TIME_LAST));
-    TG_TRY(set_grid(d, x, config));
-    if (!y->array) {
+    TG_TRY(set_part(d, x, &x->part[0], false, x_extra, config, TG_TIME_LAST));
+    if (y->parts == 0) {
         return TG_OK;
     }
-    const int y_extra = tg_array_shape(y->array)->ndim - 1 - config->n_dim;
+    const tg_array *array = y->part[0].array;
+    const int y_extra = tg_array_shape(array)->ndim - 1 - config->n_dim;
     if (y_extra < 0 || y_extra > 2) {
-        return bad_shape(d, y, config->n_dim, "(samples, [times,] [channels,] grid..)");
+        return bad_shape(d, &y->part[0], config->n_dim,
+                         is_last ? "(samples, [times,] grid.. [, channels])"
+                                 : "(samples, [times,] [channels,] grid..)");
     }
     const bool has_time = y_extra == 2 || y_extra > x_extra;
-    TG_TRY(set_channels(d, y, has_time, y_extra, config->y_time));
-    TG_TRY(set_grid(d, y, config));
-    const int64_t nx = tg_array_shape(x->array)->dim[0], ny = tg_array_shape(y->array)->dim[0];
+    TG_TRY(set_part(d, y, &y->part[0], has_time, y_extra - (has_time ? 1 : 0), config,
+                    config->y_time));
+    const int64_t nx = tg_array_shape(x->part[0].array)->dim[0], ny = tg_array_shape(array)->dim[0];
     if (nx != ny || memcmp(x->grid, y->grid, sizeof x->grid) != 0) {
         char text[128];
         return tg_fail(
             d->ctx, TG_E_SHAPE, "%s: expected the samples and the grid of x (%s), found %s",
-            tg_array_label(y->array), nx != ny ? "their numbers differ" : "their grids differ",
-            tg_shape_text(tg_array_shape(y->array), text, sizeof text));
+            tg_array_label(array), nx != ny ? "their numbers differ" : "their grids differ",
+            tg_shape_text(tg_array_shape(array), text, sizeof text));
     }
 fail:
     return status;
 }
 
-static tg_status set_facts(tg_dataset *d, const tg_dataset_config *config) {
-    const tg_dataset_side *x = &d->sides[TG_DATA_X];
-    const int pad = TG_DATA_MAX_DIMS - config->n_dim;
-    const int64_t stored = tg_array_shape(x->array)->dim[0];
-    bool is_complex = config->complex_data;
-    for (int i = 0; i < 2 && d->sides[i].array; i++) {
-        is_complex = is_complex || tg_dtype_is_complex(tg_array_dtype(d->sides[i].array));
+/* ---- trajectories ---- */
+
+/* Frames of all fields, which must agree in samples, times and grid. */
+static tg_status set_frames(tg_dataset *d, const tg_dataset_config *config) {
+    tg_status status = TG_OK;
+    tg_dataset_side *s = &d->sides[TG_DATA_X];
+    const tg_shape *first = tg_array_shape(s->part[0].array);
+    int64_t grid[TG_DATA_MAX_DIMS];
+    char text[2][128];
+    s->lead = 2;
+    for (int i = 0; i < s->parts; i++) {
+        const tg_shape *shape = tg_array_shape(s->part[i].array);
+        const int components = shape->ndim - 2 - config->n_dim;
+        if (components < 0 || components > 2) {
+            return bad_shape(d, &s->part[i], config->n_dim,
+                             d->layout.channels_last ? "(samples, times, grid.. [, components])"
+                                                     : "(samples, times, [channels,] grid..)");
+        }
+        TG_TRY(set_part(d, s, &s->part[i], false, components, config, TG_TIME_LAST));
+        if (shape->dim[0] != first->dim[0] || shape->dim[1] != first->dim[1] ||
+            (i > 0 && memcmp(grid, s->grid, sizeof grid) != 0)) {
+            return tg_fail(d->ctx, TG_E_SHAPE,
+                           "%s: expected the samples, times and grid of '%s', %s, found %s: "
+                           "data.fields says which arrays to use together",
+                           tg_array_label(s->part[i].array), d->layout.fields[0].name,
+                           tg_shape_text(first, text[0], sizeof text[0]),
+                           tg_shape_text(shape, text[1], sizeof text[1]));
+        }
+        memcpy(grid, s->grid, sizeof grid);
     }
-    if (stored < 1 || config->n_samples > stored) {
-        return tg_fail(
-            d->ctx, TG_E_CONFIG, "%s: %" PRId64 " samples were asked for, there are %" PRId64,
-            tg_array_label(x->array), config->n_samples > 1 ? config->n_samples : 1, stored);
+fail:
+    return status;
+}
+
+static int64_t or_one(int64_t value) {
+    return value > 0 ? value : 1;
+}
+
+/* How many windows a trajectory has. */
+static tg_status set_windows(tg_dataset *d, const tg_dataset_config *config) {
+    const int64_t times = tg_array_shape(d->sides[TG_DATA_X].part[0].array)->dim[1];
+    const int64_t history = or_one(config->history);
+    const int64_t horizon = config->x_only ? 0 : or_one(config->horizon);
+    d->time_stride = or_one(config->time_stride);
+    const int64_t steps = history + horizon - 1; /* from the first frame to the last */
+    if (steps > (times - 1) / d->time_stride) {
+        return tg_fail(d->ctx, TG_E_CONFIG,
+                       "%s: data.history %" PRId64 " and data.horizon %" PRId64
+                       " with data.time_stride %" PRId64 " need %" PRId64
+                       " frames, its trajectories have %" PRId64,
+                       tg_array_label(d->sides[TG_DATA_X].part[0].array), history, horizon,
+                       d->time_stride, steps * d->time_stride + 1, times);
     }
-    const int64_t all = config->n_samples ? config->n_samples : stored;
+    d->windows = times - steps * d->time_stride;
+    d->facts.times = times;
+    d->facts.history = history;
+    d->facts.horizon = horizon;
+    return TG_OK;
+}
+
+/* ---- facts ---- */
+
+static tg_status set_bytes(tg_dataset *d, tg_dataset_side *s) {
+    const size_t element = tg_dtype_size(d->facts.dtype);
+    for (int i = 0; i < s->parts; i++) {
+        const tg_shape *shape = tg_array_shape(s->part[i].array);
+        const int64_t numel = tg_shape_numel(shape);
+        const int64_t rows = s->lead == 2 ? shape->dim[0] * shape->dim[1] : shape->dim[0];
+        if (numel < 0 || numel > INT64_MAX / (int64_t)element) {
+            return tg_fail(d->ctx, TG_E_SHAPE, "%s: too large", tg_array_label(s->part[i].array));
+        }
+        s->part[i].stored_bytes = (size_t)(numel / rows) * element;
+        s->stored_bytes =
+            s->part[i].stored_bytes > s->stored_bytes ? s->part[i].stored_bytes : s->stored_bytes;
+    }
+    s->bytes = (size_t)(s->channels * s->points[0] * s->points[1] * s->points[2]) * element;
+    return TG_OK;
+}
+
+/* Which samples, or trajectories, are used. */
+static tg_status set_samples(tg_dataset *d, const tg_dataset_config *config) {
+    const tg_array *array = d->sides[TG_DATA_X].part[0].array;
+    const int64_t stored = tg_array_shape(array)->dim[0];
+    const int64_t left = stored > config->first_sample ? stored - config->first_sample : 0;
+    const int64_t all = config->n_samples ? config->n_samples : left;
+    if (left < 1 || all > left) {
+        return tg_fail(d->ctx, TG_E_CONFIG,
+                       "%s: %" PRId64 " %s were asked for, there are %" PRId64 "%s",
+                       tg_array_label(array), all > 1 ? all : 1,
+                       d->layout.is_trajectory ? "trajectories" : "samples", left,
+                       config->first_sample > 0 ? " behind those passed over" : "");
+    }
     if (config->n_validation >= all) {
         return tg_fail(d->ctx, TG_E_CONFIG,
                        "%s: %" PRId64 " samples for validation leave none of %" PRId64
                        " to train on",
-                       tg_array_label(x->array), config->n_validation, all);
+                       tg_array_label(array), config->n_validation, all);
     }
     const int64_t trained = all - config->n_validation;
-    d->first = config->is_validation ? trained : 0;
-    d->facts = (tg_dataset_facts){.samples = config->is_validation ? config->n_validation : trained,
-                                  .in_channels = x->channels,
-                                  .out_channels = d->sides[TG_DATA_Y].channels,
-                                  .n_dim = config->n_dim,
-                                  .dtype = is_complex ? TG_C64 : TG_F32};
-    memcpy(d->facts.grid, x->points + pad, (size_t)config->n_dim * sizeof d->facts.grid[0]);
-    memcpy(d->facts.file_grid, x->grid + pad, (size_t)config->n_dim * sizeof d->facts.grid[0]);
-    for (int i = 0; i < 2 && d->sides[i].array; i++) {
-        tg_dataset_side *s = &d->sides[i];
-        const size_t element = tg_dtype_size(d->facts.dtype);
-        const int64_t numel = tg_shape_numel(tg_array_shape(s->array));
-        if (numel < 0 || numel > INT64_MAX / (int64_t)element) {
-            return tg_fail(d->ctx, TG_E_SHAPE, "%s: too large", tg_array_label(s->array));
-        }
-        s->stored_bytes = (size_t)(numel / stored) * element;
-        s->bytes = (size_t)(s->channels * s->points[0] * s->points[1] * s->points[2]) * element;
-    }
-    d->facts.x_bytes = d->sides[TG_DATA_X].bytes;
-    d->facts.y_bytes = d->sides[TG_DATA_Y].bytes;
+    const int64_t used = config->is_validation ? config->n_validation : trained;
+    const int64_t times = d->layout.is_trajectory ? d->facts.times : 1;
+    d->first_row = (config->first_sample + (config->is_validation ? trained : 0)) * times;
+    d->rows = used * times;
+    d->facts.samples = d->layout.is_trajectory ? used * d->windows : used;
+    d->facts.trajectories = d->layout.is_trajectory ? used : 0;
     return TG_OK;
 }
 
+static tg_status set_facts(tg_dataset *d, const tg_dataset_config *config) {
+    tg_status status = TG_OK;
+    const tg_dataset_side *x = &d->sides[TG_DATA_X], *y = &d->sides[TG_DATA_Y];
+    const int pad = TG_DATA_MAX_DIMS - config->n_dim;
+    tg_dataset_facts *facts = &d->facts;
+    bool is_complex = config->complex_data;
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < d->sides[i].parts; k++) {
+            is_complex =
+                is_complex || tg_dtype_is_complex(tg_array_dtype(d->sides[i].part[k].array));
+        }
+    }
+    facts->n_dim = config->n_dim;
+    facts->dtype = is_complex ? TG_C64 : TG_F32;
+    facts->layout = d->layout.kind;
+    TG_TRY(set_samples(d, config));
+    memcpy(facts->grid, x->points + pad, (size_t)config->n_dim * sizeof facts->grid[0]);
+    memcpy(facts->file_grid, x->grid + pad, (size_t)config->n_dim * sizeof facts->grid[0]);
+    TG_TRY(set_bytes(d, &d->sides[TG_DATA_X]));
+    TG_TRY(set_bytes(d, &d->sides[TG_DATA_Y]));
+    facts->frame_channels = x->channels;
+    facts->in_channels = facts->history * x->channels;
+    facts->x_bytes = (size_t)facts->history * x->bytes;
+    y = d->layout.is_trajectory ? x : y;
+    facts->out_channels = facts->horizon * y->channels;
+    facts->y_bytes = (size_t)facts->horizon * y->bytes;
+fail:
+    return status;
+}
+
 tg_status tg_dataset_set_layout(tg_dataset *d, const tg_dataset_config *config) {
-    const tg_status status = set_sides(d, config);
-    return status == TG_OK ? set_facts(d, config) : status;
+    tg_status status = TG_OK;
+    d->facts.times = d->facts.history = d->facts.horizon = 1;
+    if (d->layout.is_trajectory) {
+        TG_TRY(set_frames(d, config));
+        TG_TRY(set_windows(d, config));
+    } else {
+        TG_TRY(set_pairs(d, config));
+    }
+    TG_TRY(set_facts(d, config));
+fail:
+    return status;
 }

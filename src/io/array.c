@@ -19,11 +19,12 @@ enum { PIECE = 1 << 16 }; /* bytes, a multiple of every element's size */
 struct tg_array {
     tg_context *ctx;
     char *path, *name, *label;
-    tg_h5 *h5;        /* set: the file is HDF5 */
-    tg_source source; /* otherwise: of the file, of `whole`, or of the caller's memory */
-    tg_raw_array raw; /* dtype and shape for every format; the rest for `source` */
-    tg_tensor whole;  /* an array that had to be unpacked or turned to C order */
-    char *piece;      /* (PIECE) bytes of the file on their way */
+    tg_h5 *h5;         /* set: the file is HDF5 */
+    tg_source source;  /* otherwise: of the file, of `whole`, or of the caller's memory */
+    tg_raw_array raw;  /* dtype and shape for every format; the rest for `source` */
+    tg_tensor whole;   /* an array that had to be unpacked or turned to C order */
+    tg_names numbered; /* of its arrays, where every sample is one */
+    char *piece;       /* (PIECE) bytes of the file on their way */
 };
 
 void tg_array_close(tg_array **array) {
@@ -34,6 +35,7 @@ void tg_array_close(tg_array **array) {
     tg_h5_close(&a->h5);
     tg_source_close(&a->source);
     tg_tensor_destroy(&a->whole);
+    tg_names_clear(&a->numbered);
     TG_FREE(a->ctx, a->path);
     TG_FREE(a->ctx, a->name);
     TG_FREE(a->ctx, a->label);
@@ -91,11 +93,108 @@ fail:
     return status;
 }
 
-static tg_status open_format(tg_array *a, tg_file_format format, size_t whole_bytes) {
+/* Of the dimensions (N, .., T) of MATLAB, which the file has as (T, .., N), dimension `d` of the
+ * array that is handed out. */
+static int stored_dimension(const tg_array_form *form, int ndim, int d) {
+    const int matlab = !form->is_time_last || d == 0 ? d : d == 1 ? ndim - 1 : d - 1;
+    return ndim - 1 - matlab;
+}
+
+/* The whole dataset, its dimensions turned around. */
+static tg_status take_reversed(tg_array *a, const tg_array_form *form, size_t whole_bytes) {
+    tg_status status = TG_OK;
+    tg_tensor stored = {0};
+    int64_t step[TG_MAX_NDIM], index[TG_MAX_NDIM] = {0}, at = 0;
+    const tg_shape from = a->raw.shape;
+    tg_shape to = {.ndim = from.ndim};
+    TG_TRY(check_whole(a, "an array of MATLAB", whole_bytes));
+    TG_TRY(tg_h5_read(a->h5, a->name, &stored));
+    for (int d = 0; d < to.ndim; d++) {
+        const int source = stored_dimension(form, to.ndim, d);
+        to.dim[d] = from.dim[source];
+        step[d] = 1;
+        for (int inner = source + 1; inner < from.ndim; inner++) {
+            step[d] *= from.dim[inner];
+        }
+    }
+    TG_TRY(tg_tensor_create(a->ctx, TG_MEM_DATA, stored.dtype, &to, &a->whole));
+    const size_t element = tg_dtype_size(stored.dtype);
+    for (int64_t i = 0; i < tg_tensor_numel(&stored); i++) {
+        memcpy((char *)a->whole.data + (size_t)i * element,
+               (const char *)stored.data + (size_t)at * element, element);
+        int d = to.ndim - 1;
+        for (; d >= 0 && ++index[d] == to.dim[d]; d--) {
+            at -= (to.dim[d] - 1) * step[d];
+            index[d] = 0;
+        }
+        at += d >= 0 ? step[d] : 0;
+    }
+    tg_h5_close(&a->h5);
+    use_whole(a);
+    TG_TRY(TG_ALLOC(a->ctx, TG_MEM_DATA, a->piece, PIECE));
+fail:
+    tg_tensor_destroy(&stored);
+    return status;
+}
+
+/* Finds the arrays GROUP/name of all groups, which must be alike. */
+static tg_status find_numbered(tg_array *a) {
+    tg_status status = TG_OK;
+    char text[2][128], quoted[TG_QUOTE];
+    for (int64_t i = 0; i < tg_h5_count(a->h5); i++) {
+        const char *name = tg_h5_name(a->h5, i), *slash = strchr(name, '/');
+        tg_dtype dtype;
+        tg_shape shape;
+        if (!slash || strcmp(slash + 1, a->name) != 0) {
+            continue;
+        }
+        TG_TRY(tg_h5_describe(a->h5, name, &dtype, &shape));
+        if (a->numbered.count == 0) {
+            a->raw.dtype = dtype;
+            a->raw.shape = shape;
+        }
+        if (dtype != a->raw.dtype || !tg_shape_equal(&shape, &a->raw.shape) ||
+            shape.ndim >= TG_MAX_NDIM) {
+            return tg_fail(a->ctx, TG_E_SHAPE,
+                           "%s: %s: expected %s of %s as in the groups before it, found %s of %s: "
+                           "samples on several grids need a file each",
+                           a->path, tg_quote(name, quoted), tg_dtype_name(a->raw.dtype),
+                           tg_shape_text(&a->raw.shape, text[0], sizeof text[0]),
+                           tg_dtype_name(dtype), tg_shape_text(&shape, text[1], sizeof text[1]));
+        }
+        TG_TRY(tg_names_add(&a->numbered, "dataset", name));
+    }
+    if (a->numbered.count == 0) {
+        return tg_fail(a->ctx, TG_E_ARGUMENT, "%s: there is no group with an array '%s'", a->path,
+                       tg_quote(a->name, quoted));
+    }
+    memmove(a->raw.shape.dim + 1, a->raw.shape.dim,
+            (size_t)a->raw.shape.ndim * sizeof a->raw.shape.dim[0]);
+    a->raw.shape.dim[0] = a->numbered.count;
+    a->raw.shape.ndim++;
+fail:
+    return status;
+}
+
+static tg_status open_hdf5(tg_array *a, const tg_array_form *form, size_t whole_bytes) {
+    tg_status status = TG_OK;
+    TG_TRY(tg_h5_open(a->ctx, a->path, &a->h5));
+    if (form && form->is_numbered) {
+        return find_numbered(a);
+    }
+    TG_TRY(tg_h5_describe(a->h5, a->name, &a->raw.dtype, &a->raw.shape));
+    if (form && form->is_reversed) {
+        TG_TRY(take_reversed(a, form, whole_bytes));
+    }
+fail:
+    return status;
+}
+
+static tg_status open_format(tg_array *a, tg_file_format format, const tg_array_form *form,
+                             size_t whole_bytes) {
     tg_status status = TG_OK;
     if (format == TG_FILE_HDF5) {
-        TG_TRY(tg_h5_open(a->ctx, a->path, &a->h5));
-        return tg_h5_describe(a->h5, a->name, &a->raw.dtype, &a->raw.shape);
+        return open_hdf5(a, form, whole_bytes);
     }
     TG_TRY(tg_source_open(a->ctx, a->path, &a->source));
     TG_TRY(TG_ALLOC(a->ctx, TG_MEM_DATA, a->piece, PIECE));
@@ -119,8 +218,8 @@ static tg_status check_samples(const tg_array *a) {
                          a->label);
 }
 
-tg_status tg_array_open(tg_context *ctx, const char *path, const char *name, size_t whole_bytes,
-                        tg_array **out) {
+tg_status tg_array_open(tg_context *ctx, const char *path, const char *name,
+                        const tg_array_form *form, size_t whole_bytes, tg_array **out) {
     tg_status status = TG_OK;
     tg_array *a = NULL;
     tg_file_format format = TG_FILE_FORMATS;
@@ -129,6 +228,7 @@ tg_status tg_array_open(tg_context *ctx, const char *path, const char *name, siz
     TG_TRY(tg_file_detect(ctx, path, &format));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, a, 1));
     a->ctx = ctx;
+    a->numbered.ctx = ctx;
     a->source.fd = -1;
     a->path = tg_mem_strdup(ctx, path);
     a->name = tg_mem_strdup(ctx, name);
@@ -137,7 +237,7 @@ tg_status tg_array_open(tg_context *ctx, const char *path, const char *name, siz
     TG_TRY(a->path && a->name ? TG_OK : TG_E_MEMORY);
     snprintf(a->label, capacity, "%s: %s", path,
              format == TG_FILE_NPY ? "npy data" : tg_quote(name, quoted));
-    TG_TRY(open_format(a, format, whole_bytes));
+    TG_TRY(open_format(a, format, form, whole_bytes));
     a->raw.name = a->name;
     TG_TRY(check_samples(a));
     *out = a;
@@ -161,6 +261,7 @@ tg_status tg_array_wrap(tg_context *ctx, const tg_tensor *tensor, const char *la
     }
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, a, 1));
     a->ctx = ctx;
+    a->numbered.ctx = ctx;
     a->source.fd = -1;
     a->label = tg_mem_strdup(ctx, label);
     TG_TRY(a->label ? TG_OK : TG_E_MEMORY);
@@ -201,26 +302,50 @@ static void widen(float *data, int64_t count) {
     }
 }
 
-tg_status tg_array_read(tg_array *a, int64_t first, int64_t count, tg_dtype dtype, void *data) {
-    const tg_shape *shape = &a->raw.shape;
-    if (first < 0 || count < 0 || first > shape->dim[0] || count > shape->dim[0] - first) {
-        return tg_fail(a->ctx, TG_E_ARGUMENT, "%s: %lld samples from %lld on do not fit in %lld",
-                       a->label, (long long)count, (long long)first, (long long)shape->dim[0]);
+/* Rows of an HDF5 file, those of each sample by themselves where times are counted too. */
+static tg_status read_hdf5(tg_array *a, int lead, int64_t first, int64_t count, int64_t elements,
+                           tg_dtype dtype, void *data) {
+    tg_status status = TG_OK;
+    const int64_t inner = lead == 1 ? 1 : a->raw.shape.dim[1];
+    const bool is_numbered = a->numbered.count > 0;
+    if (lead == 1 && !is_numbered) {
+        return tg_h5_read_range(a->h5, a->name, first, count, dtype, data);
     }
-    int64_t elements = 1; /* of a sample */
-    for (int d = 1; d < shape->ndim; d++) {
-        elements *= shape->dim[d];
+    for (int64_t done = 0, step = 0; done < count && status == TG_OK; done += step) {
+        const int64_t sample = (first + done) / inner, begin = (first + done) % inner;
+        char *place = (char *)data + (size_t)(done * elements) * tg_dtype_size(dtype);
+        step = inner - begin < count - done ? inner - begin : count - done;
+        if (is_numbered) {
+            status = tg_h5_read_range(a->h5, a->numbered.items[sample], begin,
+                                      lead == 1 ? a->raw.shape.dim[1] : step, dtype, place);
+        } else {
+            status = tg_h5_read_inner(a->h5, a->name, sample, begin, step, dtype, place);
+        }
+    }
+    return status;
+}
+
+tg_status tg_array_read(tg_array *a, int lead, int64_t first, int64_t count, tg_dtype dtype,
+                        void *data) {
+    const tg_shape *shape = &a->raw.shape;
+    int64_t rows = 1, elements = 1; /* elements of a row */
+    for (int d = 0; d < shape->ndim; d++) {
+        rows *= d < lead ? shape->dim[d] : 1;
+        elements *= d < lead ? 1 : shape->dim[d];
+    }
+    if (first < 0 || count < 0 || first > rows || count > rows - first) {
+        return tg_fail(a->ctx, TG_E_ARGUMENT, "%s: %lld samples from %lld on do not fit in %lld",
+                       a->label, (long long)count, (long long)first, (long long)rows);
     }
     if (!a->h5) {
         return tg_raw_read(&a->source, &a->raw, first * elements, count * elements, a->piece, PIECE,
                            dtype, data);
     }
     if (!tg_dtype_is_complex(dtype) || tg_dtype_is_complex(a->raw.dtype)) {
-        return tg_h5_read_range(a->h5, a->name, first, count, dtype, data);
+        return read_hdf5(a, lead, first, count, elements, dtype, data);
     }
     const int64_t total = count * elements;
-    tg_status status =
-        tg_h5_read_range(a->h5, a->name, first, count, TG_F32, (float *)data + total);
+    tg_status status = read_hdf5(a, lead, first, count, elements, TG_F32, (float *)data + total);
     if (status == TG_OK) {
         widen(data, total);
     }

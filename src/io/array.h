@@ -7,11 +7,18 @@
 
 typedef struct tg_array tg_array;
 
+/* How the dimensions of a stored array are to be seen; all false: as they are. */
+typedef struct tg_array_form {
+    bool is_reversed;  /* HDF5: the last dimension first, as MATLAB stores them; read whole */
+    bool is_time_last; /* and (samples, grid.., times) becomes (samples, times, grid..) */
+    bool is_numbered;  /* HDF5: one array of that name in each group, "0000/data": a sample each */
+} tg_array_form;
+
 /* Opens the array `name` of a file, or the array of an npy file. One in Fortran order, whose
  * samples are scattered over the file, and one that is compressed in an npz file is read whole
- * here, if it has at most `whole_bytes`. */
-tg_status tg_array_open(tg_context *ctx, const char *path, const char *name, size_t whole_bytes,
-                        tg_array **out);
+ * here, if it has at most `whole_bytes`. `form` NULL: as it is. */
+tg_status tg_array_open(tg_context *ctx, const char *path, const char *name,
+                        const tg_array_form *form, size_t whole_bytes, tg_array **out);
 /* The same for an array of the caller, which it must keep. `label` names it in errors. */
 tg_status tg_array_wrap(tg_context *ctx, const tg_tensor *tensor, const char *label,
                         tg_array **out);
@@ -22,8 +29,9 @@ tg_dtype tg_array_dtype(const tg_array *array); /* as stored */
 const tg_shape *tg_array_shape(const tg_array *array);
 const char *tg_array_label(const tg_array *array); /* "path: name", for errors */
 
-/* Samples [first, first + count) of the first dimension, converted to the nearest f32 or c64; real
- * samples as c64 have im = 0. */
-tg_status tg_array_read(tg_array *array, int64_t first, int64_t count, tg_dtype dtype, void *data);
+/* Rows [first, first + count), converted to the nearest f32 or c64; real ones as c64 have im = 0.
+ * The first `lead` dimensions, 1 or 2, count rows: samples, or samples and their times. */
+tg_status tg_array_read(tg_array *array, int lead, int64_t first, int64_t count, tg_dtype dtype,
+                        void *data);
 
 #endif

@@ -34,6 +34,10 @@ tg_status tg_npy_read_source(const tg_source *source, tg_tensor *out);
 tg_status tg_raw_read(const tg_source *source, const tg_raw_array *raw, int64_t first,
                       int64_t count, void *piece, size_t piece_bytes, tg_dtype dtype, void *data);
 
+/* tg_h5_read_range within one sample: [first, first + count) of its second dimension. */
+tg_status tg_h5_read_inner(tg_h5 *file, const char *name, int64_t sample, int64_t first,
+                           int64_t count, tg_dtype dtype, void *data);
+
 /* Turns the bytes of every number around; a complex element is two. */
 void tg_swap_bytes(tg_dtype dtype, void *data, int64_t count);
 

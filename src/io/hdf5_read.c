@@ -225,36 +225,52 @@ fail:
     return status;
 }
 
-/* Conversions to a float type are HDF5's, except those between floats, which have one right result.
- */
-static tg_status read_samples(tg_h5 *file, const char *name, const dataset *d, int64_t first,
-                              int64_t count, tg_dtype dtype, void *data) {
-    const int64_t samples = d->raw.shape.ndim > 0 ? d->raw.shape.dim[0] : 1;
-    const int64_t numel = tg_shape_numel(&d->raw.shape);
-    const bool same_kind = d->raw.dtype == dtype || tg_dtype_is_float(tg_dtype_real(d->raw.dtype));
-    if (numel == 0 || count == 0) {
-        return TG_OK;
-    }
-    const int64_t elements = numel / samples;
-    if (d->raw.offset != TG_H5_NOWHERE && same_kind) {
-        _Alignas(16) char piece[PIECE];
-        return tg_raw_read(&file->source, &d->raw, first * elements, count * elements, piece,
-                           sizeof piece, dtype, data);
-    }
-    const tg_h5_range range = {first, count, (int64_t)dtype};
-    return receive_samples(file, name, &range, data,
-                           (size_t)(count * elements) * tg_dtype_size(dtype));
+/* How many rows a range counts in, and of how many elements each is. */
+static int64_t rows_of(const dataset *d, const tg_h5_range *range) {
+    const tg_shape *shape = &d->raw.shape;
+    const int cut = range->sample == TG_H5_ALL_SAMPLES ? 0 : 1;
+    return shape->ndim > cut ? shape->dim[cut] : cut == 0 ? 1 : 0;
 }
 
-static tg_status check_range(const tg_h5 *file, const char *name, const dataset *d, int64_t first,
-                             int64_t count, tg_dtype dtype) {
+/* Conversions to a float type are HDF5's, except those between floats, which have one right result.
+ */
+static tg_status read_rows(tg_h5 *file, const char *name, const dataset *d,
+                           const tg_h5_range *range, void *data) {
+    const bool is_inner = range->sample != TG_H5_ALL_SAMPLES;
+    const int64_t rows = rows_of(d, range), numel = tg_shape_numel(&d->raw.shape);
+    const tg_dtype dtype = (tg_dtype)range->dtype;
+    const bool same_kind = d->raw.dtype == dtype || tg_dtype_is_float(tg_dtype_real(d->raw.dtype));
+    if (numel == 0 || range->count == 0) {
+        return TG_OK;
+    }
+    const int64_t elements = numel / rows / (is_inner ? d->raw.shape.dim[0] : 1);
+    if (d->raw.offset != TG_H5_NOWHERE && same_kind) {
+        _Alignas(16) char piece[PIECE];
+        const int64_t first = range->first + (is_inner ? range->sample * rows : 0);
+        return tg_raw_read(&file->source, &d->raw, first * elements, range->count * elements, piece,
+                           sizeof piece, dtype, data);
+    }
+    return receive_samples(file, name, range, data,
+                           (size_t)(range->count * elements) * tg_dtype_size(dtype));
+}
+
+static tg_status check_range(const tg_h5 *file, const char *name, const dataset *d,
+                             const tg_h5_range *range) {
     char quoted[TG_QUOTE];
-    const int64_t samples = d->raw.shape.ndim > 0 ? d->raw.shape.dim[0] : 1;
-    if (first < 0 || count < 0 || first > samples || count > samples - first) {
+    const tg_dtype dtype = (tg_dtype)range->dtype;
+    const int64_t rows = rows_of(d, range);
+    if (range->first < 0 || range->count < 0 || range->first > rows ||
+        range->count > rows - range->first) {
         return tg_fail(file->ctx, TG_E_ARGUMENT,
                        "%s: dataset '%s': %" PRId64 " samples from %" PRId64
                        " on do not fit in %" PRId64,
-                       file->path, tg_quote(name, quoted), count, first, samples);
+                       file->path, tg_quote(name, quoted), range->count, range->first, rows);
+    }
+    if (range->sample != TG_H5_ALL_SAMPLES &&
+        (range->sample < 0 || range->sample >= d->raw.shape.dim[0])) {
+        return tg_fail(file->ctx, TG_E_ARGUMENT,
+                       "%s: dataset '%s': sample %" PRId64 " does not exist", file->path,
+                       tg_quote(name, quoted), range->sample);
     }
     if (dtype != TG_F32 && dtype != TG_F64 && dtype != TG_C64 && dtype != TG_C128) {
         return tg_fail(file->ctx, TG_E_DTYPE,
@@ -282,6 +298,17 @@ static tg_status check_justified(const tg_h5 *file, const char *name, const data
     return TG_OK;
 }
 
+static tg_status read_range(tg_h5 *file, const char *name, const tg_h5_range *range, void *data) {
+    tg_status status = TG_OK;
+    const dataset *d = NULL;
+    TG_TRY(find_dataset(file, name, &d));
+    TG_TRY(check_range(file, name, d, range));
+    TG_TRY(check_justified(file, name, d));
+    TG_TRY(read_rows(file, name, d, range, data));
+fail:
+    return status;
+}
+
 tg_status tg_h5_read_range(tg_h5 *file, const char *name, int64_t first, int64_t count,
                            tg_dtype dtype, void *data) {
     TG_NEED(NULL, file);
@@ -289,14 +316,14 @@ tg_status tg_h5_read_range(tg_h5 *file, const char *name, int64_t first, int64_t
     if (count > 0) {
         TG_NEED(file->ctx, data);
     }
-    tg_status status = TG_OK;
-    const dataset *d = NULL;
-    TG_TRY(find_dataset(file, name, &d));
-    TG_TRY(check_range(file, name, d, first, count, dtype));
-    TG_TRY(check_justified(file, name, d));
-    TG_TRY(read_samples(file, name, d, first, count, dtype, data));
-fail:
-    return status;
+    const tg_h5_range range = {first, count, (int64_t)dtype, TG_H5_ALL_SAMPLES};
+    return read_range(file, name, &range, data);
+}
+
+tg_status tg_h5_read_inner(tg_h5 *file, const char *name, int64_t sample, int64_t first,
+                           int64_t count, tg_dtype dtype, void *data) {
+    const tg_h5_range range = {first, count, (int64_t)dtype, sample};
+    return read_range(file, name, &range, data);
 }
 
 tg_status tg_h5_read(tg_h5 *file, const char *name, tg_tensor *out) {
@@ -312,7 +339,8 @@ tg_status tg_h5_read(tg_h5 *file, const char *name, tg_tensor *out) {
     TG_TRY(check_justified(file, name, d));
     TG_TRY(tg_tensor_create(file->ctx, TG_MEM_DATA, d->raw.dtype, &d->raw.shape, &tensor));
     const int64_t samples = d->raw.shape.ndim > 0 ? d->raw.shape.dim[0] : 1;
-    TG_TRY(read_samples(file, name, d, 0, samples, d->raw.dtype, tensor.data));
+    const tg_h5_range all = {0, samples, (int64_t)d->raw.dtype, TG_H5_ALL_SAMPLES};
+    TG_TRY(read_rows(file, name, d, &all, tensor.data));
     TG_TRY(tg_check_bools(file->ctx, file->path, tg_quote(name, quoted), &tensor));
     *out = tensor;
     tensor = (tg_tensor){0};

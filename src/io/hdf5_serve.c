@@ -351,11 +351,14 @@ static tg_status send_samples(const server *s, const char *name, const dataset *
                               const tg_h5_range *range) {
     const tg_dtype dtype = (tg_dtype)range->dtype;
     const int ndim = d->shape.ndim;
+    const int cut = range->sample == TG_H5_ALL_SAMPLES ? 0 : 1; /* the dimension of the range */
     hsize_t begin[TG_MAX_NDIM] = {0}, end[TG_MAX_NDIM] = {0}, step[TG_MAX_NDIM] = {0};
     size_t room = PIECE / tg_dtype_size(dtype); /* elements that still fit */
     for (int i = ndim - 1; i >= 0; i--) {
-        begin[i] = i == 0 ? (hsize_t)range->first : 0;
-        end[i] = i == 0 ? begin[0] + (hsize_t)range->count : (hsize_t)d->shape.dim[i];
+        begin[i] = i == cut ? (hsize_t)range->first : i < cut ? (hsize_t)range->sample : 0;
+        end[i] = i == cut  ? begin[i] + (hsize_t)range->count
+                 : i < cut ? begin[i] + 1
+                           : (hsize_t)d->shape.dim[i];
         const hsize_t extent = end[i] - begin[i];
         step[i] = extent <= room ? extent : room > 0 ? (hsize_t)room : 1;
         room = step[i] == extent ? room / (size_t)extent : 0;

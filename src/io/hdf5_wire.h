@@ -11,7 +11,7 @@
 #include "base/context.h"
 #include "tgrad/io.h"
 
-enum { TG_H5_PROTOCOL = 1 }; /* changes with every change of this file */
+enum { TG_H5_PROTOCOL = 2 }; /* changes with every change of this file */
 
 typedef enum tg_h5_kind {
     TG_H5_HELLO,   /* first of all; status = TG_H5_PROTOCOL */
@@ -42,11 +42,15 @@ typedef struct tg_h5_entry {
 /* Only HDF5 can read it: chunks, filters, other types, no data at all. */
 #define TG_H5_NOWHERE UINT64_MAX
 
-/* Samples [first, first + count) as elements of a dtype. */
+/* Samples [first, first + count) as elements of a dtype; or of one sample so many of its second
+ * dimension. */
 typedef struct tg_h5_range {
     int64_t first, count;
     int64_t dtype;
+    int64_t sample; /* the one sample, or TG_H5_ALL_SAMPLES */
 } tg_h5_range;
+
+#define TG_H5_ALL_SAMPLES (-1)
 
 /* The process that reads: answers on the socket `fd` until the other end is closed. Returns its
  * exit code. */

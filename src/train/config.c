@@ -46,6 +46,17 @@ static const tg_setting loop_table[] = {
     LOOP(INT64, incremental_grad_max_iter, 1, 1e9, "grad: epochs between two looks"),
 };
 
+static const tg_choice layout_choices[] = {{"auto", TG_LAYOUT_AUTO},
+                                           {"pairs", TG_LAYOUT_PAIRS},
+                                           {"trajectory", TG_LAYOUT_TRAJECTORY},
+                                           {"well", TG_LAYOUT_WELL},
+                                           {"pdebench", TG_LAYOUT_PDEBENCH},
+                                           {"numbered", TG_LAYOUT_NUMBERED},
+                                           {"pdearena", TG_LAYOUT_PDEARENA},
+                                           {"matlab", TG_LAYOUT_MATLAB},
+                                           {NULL, 0}};
+static const tg_choice order_choices[] = {{"nchw", 0}, {"nhwc", 1}, {NULL, 0}};
+
 static const tg_setting data_table[] = {
     DATA(TEXT, root, 0, 1024, "folder of the data files"),
     DATA(TEXT, set, 0, 64, "data set: files <root>/<set>_train_<grid>.h5, .."),
@@ -69,6 +80,17 @@ static const tg_setting data_table[] = {
     DATA(DOUBLE, cache, 0, 1e18,
          "sets of up to so many bytes are kept in memory, larger ones streamed"),
     DATA(TEXT, y_time, 0, 16, "time of y to learn, if there are several: last, all or an index"),
+    {"layout", TG_SETTING_ENUM, offsetof(tg_source_config, layout), layout_choices, 0, 0,
+     "how the files arrange their arrays"},
+    {"order", TG_SETTING_ENUM, offsetof(tg_source_config, order), order_choices, 0, 0,
+     "channels before (nchw) or behind (nhwc) the grid"},
+    DATA(TEXT, group, 0, 128, "group of an HDF5 file that holds the fields"),
+    DATA(TEXT, fields, 0, 512, "names of the fields of trajectories, density,Vx; empty: all"),
+    DATA(INT64, test_skip, 0, 1e15,
+         "samples or trajectories at the start of test files that are passed over"),
+    DATA(INT64, history, 1, 1 << 20, "trajectories: frames of the input"),
+    DATA(INT64, horizon, 1, 1 << 20, "trajectories: frames of the output, which follow"),
+    DATA(INT64, time_stride, 1, 1 << 20, "trajectories: stored frames from one to the next"),
 };
 
 static const tg_setting distributed_table[] = {
@@ -145,7 +167,10 @@ tg_run_config tg_run_config_default(void) {
                  .encode_output = true,
                  .shuffle = true,
                  .cache = 2e9,
-                 .y_time = "last"},
+                 .y_time = "last",
+                 .history = 1,
+                 .horizon = 1,
+                 .time_stride = 1},
     };
 }
 

@@ -52,6 +52,11 @@ typedef struct tg_source_config {
     bool shuffle;
     double cache;    /* bytes of each set kept in memory */
     char y_time[16]; /* last, all or an index */
+    tg_layout_kind layout;
+    char group[128], fields[512]; /* as in tg_dataset_config */
+    int order;                    /* 1: channels last */
+    int64_t test_skip;            /* samples of test files that are passed over */
+    int64_t history, horizon, time_stride;
 } tg_source_config;
 
 /* Section distributed. */

@@ -38,6 +38,7 @@ tg_run_set tg_run_test_set(const tg_run_config *config, int index) {
     tg_run_set set = {.part = "test",
                       .key = "data.test_resolutions",
                       .n_samples = entry(&data->n_tests, index, 0),
+                      .first_sample = data->test_skip,
                       .batch = entry(&data->test_batch_sizes, index, data->batch_size)};
     if (files > 0) {
         set.file = data->test_files.text[files == 1 ? 0 : index];
@@ -103,6 +104,14 @@ tg_status tg_run_find_set(tg_context *ctx, const tg_run_config *config, const tg
     out->is_validation = set->is_validation;
     out->complex_data = config->fno.complex_data;
     out->cache_bytes = (size_t)data->cache;
+    out->layout = data->layout;
+    out->group = data->group;
+    out->fields = data->fields;
+    out->channels_last = data->order == 1;
+    out->first_sample = set->first_sample;
+    out->history = data->history;
+    out->horizon = data->horizon;
+    out->time_stride = data->time_stride;
     TG_TRY(tg_time_parse(ctx, "data.y_time", data->y_time, &out->y_time));
     TG_TRY(read_grid(ctx, config, set, out));
     if (file && file[0]) {

@@ -13,6 +13,7 @@ typedef struct tg_run_set {
     int64_t n_samples;     /* 0: all */
     int64_t n_validation;  /* set apart at their end, .. */
     bool is_validation;    /* .. which is this set */
+    int64_t first_sample;  /* those before it are passed over */
     const char *file;      /* instead of the file by convention; NULL or "": none */
     int64_t batch;
 } tg_run_set;
