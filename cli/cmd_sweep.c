@@ -359,16 +359,16 @@ static int write_tables(tg_context *ctx, const char *folder, bool is_quiet) {
         code = cli_sweep_report(ctx, folder, NULL, path, &bytes);
         free(path);
     }
-    cli_sweep_table table;
+    cli_sweep_table table = {0};
     cli_html text = {0};
     if (code == CLI_OK && !is_quiet && cli_sweep_table_read(folder, &table) == CLI_OK) {
         cli_sweep_markdown(&text, &table);
         putchar('\n');
         fwrite(text.text, 1, text.used, stdout);
         putchar('\n');
-        cli_sweep_table_free(&table);
     }
     cli_html_free(&text);
+    cli_sweep_table_free(&table);
     return code;
 }
 

@@ -6,7 +6,7 @@
 #include "sweep_table.h"
 
 /* The table with its title and notes; nothing is escaped beyond what Markdown needs. */
-void cli_sweep_markdown(cli_html *text, const cli_sweep_table *table);
+void cli_sweep_markdown(cli_html *out, const cli_sweep_table *table);
 
 /* A self-contained page: table, error against memory, and curves over the epochs of the runs below
  * `folder`, with bands of a standard error. `heading` NULL: the sweep's. */

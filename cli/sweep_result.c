@@ -206,10 +206,8 @@ int cli_results_gather(const char *folder, const cli_experiment *e) {
         if (result) {
             char *text = cli_need(json_dumps(result, JSON_COMPACT | JSON_PRESERVE_ORDER));
             const size_t length = strlen(text);
-            lines = cli_need(realloc(lines, used + length + 1));
-            memcpy(lines + used, text, length);
-            lines[used + length] = '\n';
-            used += length + 1;
+            lines = cli_need(realloc(lines, used + length + 2));
+            used += (size_t)snprintf(lines + used, length + 2, "%s\n", text);
             free(text);
         }
         json_decref(result);
