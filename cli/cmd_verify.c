@@ -19,8 +19,8 @@ static const struct {
     const char *name;
     int (*verify)(verify_run *run);
 } kinds[] = {
-    {"fno", verify_fno},     {"tfno", verify_fno},      {"gno", verify_gno},
-    {"optim", verify_optim}, {"tucker", verify_tucker},
+    {"fno", verify_fno},   {"tfno", verify_fno},    {"gno", verify_gno},
+    {"gino", verify_gino}, {"optim", verify_optim}, {"tucker", verify_tucker},
 };
 
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
@@ -162,7 +162,8 @@ static int run(const cli_call *call) {
     }
     if (!verify) {
         return cli_usage("verify",
-                         "'%s' is not a kind of golden file (fno, tfno, gno, optim, tucker)", kind);
+                         "'%s' is not a kind of golden file (fno, tfno, gno, gino, optim, tucker)",
+                         kind);
     }
     verify_run work = {.path = call->args.item[1]};
     tg_archive *golden = NULL;

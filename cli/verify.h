@@ -51,8 +51,20 @@ TG_NODISCARD tg_status verify_channels_last(verify_run *run, const char *name,
 /* The code of a status, after the sentence of the context if it has one. */
 int verify_code(const verify_run *run, tg_status status);
 
+/* Where gradients of a network go: compared with `grad.<loss>.<parameter>`. */
+typedef struct verify_sink {
+    verify_run *run;
+    const tg_fno *fno;
+    const char *loss;
+    bool failed; /* after a message */
+} verify_sink;
+tg_status verify_receive(void *user, const tg_gradient *gradient);
+/* Compares a loss with the tensor of that name. */
+TG_NODISCARD tg_status verify_loss(verify_run *run, const char *name, double value);
+
 /* The kinds: recompute, add tensors and checks; CLI_OK unless something could not be done. */
 int verify_fno(verify_run *run);
+int verify_gino(verify_run *run);
 int verify_gno(verify_run *run);
 int verify_optim(verify_run *run);
 int verify_tucker(verify_run *run);

@@ -88,16 +88,8 @@ static tg_status check_output(verify_run *run, tg_fno *fno, const char *in, cons
     return check(run, out, &y);
 }
 
-/* Where gradients go: to the checks. */
-typedef struct checker {
-    verify_run *run;
-    const tg_fno *fno;
-    const char *loss;
-    bool failed; /* after a message */
-} checker;
-
-static tg_status receive(void *user, const tg_gradient *gradient) {
-    checker *c = user;
+tg_status verify_receive(void *user, const tg_gradient *gradient) {
+    verify_sink *c = user;
     char name[200];
     tg_tensor dense = {0};
     snprintf(name, sizeof name, "grad.%s.%s", c->loss,
@@ -115,26 +107,33 @@ static tg_status receive(void *user, const tg_gradient *gradient) {
     return status;
 }
 
+tg_status verify_loss(verify_run *run, const char *name, double value) {
+    const tg_shape one = {1, {1}};
+    tg_tensor loss = {0};
+    const tg_status status = tg_tensor_create(run->ctx, TG_MEM_DATA, TG_F32, &one, &loss);
+    if (status != TG_OK) {
+        cli_fail_status(run->ctx, status);
+        return status;
+    }
+    *(float *)loss.data = (float)value;
+    return check(run, name, &loss);
+}
+
 /* Loss `name` and its gradients. */
 static tg_status check_loss(verify_run *run, tg_fno *fno, const char *name) {
     const tg_tensor *x = verify_tensor(run, "x"), *target = verify_tensor(run, "target");
     if (!x || !target || prepare(run, fno, x, true) != TG_OK) {
         return TG_E_FORMAT;
     }
-    checker c = {.run = run, .fno = fno, .loss = name};
-    const tg_grad_sink sink = {.receive = receive, .user = &c};
-    const tg_shape one = {1, {1}};
+    verify_sink c = {.run = run, .fno = fno, .loss = name};
+    const tg_grad_sink sink = {.receive = verify_receive, .user = &c};
     char key[80];
     tg_loss_config config;
-    tg_tensor loss = {0};
     double value = 0.0;
     snprintf(key, sizeof key, "loss.%.64s", name);
     tg_status status = tg_loss_config_parse(run->ctx, key, name, &config);
     if (status == TG_OK) {
         status = tg_fno_loss_backward(fno, x, target, &config, &sink, &value);
-    }
-    if (status == TG_OK) {
-        status = tg_tensor_create(run->ctx, TG_MEM_DATA, TG_F32, &one, &loss);
     }
     if (status != TG_OK) {
         if (!c.failed) {
@@ -142,8 +141,7 @@ static tg_status check_loss(verify_run *run, tg_fno *fno, const char *name) {
         }
         return status;
     }
-    *(float *)loss.data = (float)value;
-    return check(run, key, &loss);
+    return verify_loss(run, key, value);
 }
 
 static tg_status check_all(verify_run *run, tg_fno *fno) {

@@ -12,6 +12,7 @@
 #ifndef TGRAD_FNO_H
 #define TGRAD_FNO_H
 
+#include "tgrad/gno.h"
 #include "tgrad/gradient.h"
 #include "tgrad/io.h"
 #include "tgrad/loss.h"
@@ -58,6 +59,14 @@ typedef enum tg_implementation {
     TG_IMPLEMENTATION_FACTORIZED,
     TG_IMPLEMENTATION_RECONSTRUCTED
 } tg_implementation;
+
+typedef enum tg_architecture {
+    TG_ARCHITECTURE_FNO, /* from a grid to the same grid */
+    TG_ARCHITECTURE_GINO /* from points to a latent grid, by an FNO there, and on to queries */
+} tg_architecture;
+
+/* Of a GINO: tanh of what the blocks give, before it goes to the queries. */
+typedef enum tg_gno_tanh { TG_GNO_TANH_NONE, TG_GNO_TANH_LATENT } tg_gno_tanh;
 
 /* What training keeps of the forward pass; the rest is computed again in backward. */
 typedef enum tg_checkpoint {
@@ -113,6 +122,22 @@ typedef struct tg_fno_config {
     double padding_of[TG_FNO_MAX_DIMS];           /* domain_padding of each dimension */
     int n_incremental;                            /* 0: all modes are in use; else n_dim */
     int64_t incremental_n_modes[TG_FNO_MAX_DIMS]; /* those in use, of n_modes, around frequency 0 */
+    tg_architecture architecture;
+    /* Of a GINO; n_dim is the number of coordinates, in_channels are those at the points. */
+    int64_t fno_in_channels;         /* that the points give to the grid */
+    int64_t latent_feature_channels; /* that the caller gives on the grid */
+    double in_gno_radius, out_gno_radius;
+    tg_gno_transform in_gno_transform_type, out_gno_transform_type;
+    tg_gno_embedding in_gno_pos_embed_type, out_gno_pos_embed_type;
+    tg_gno_weighting gno_weighting_function; /* of neighbours on the way to the queries */
+    double gno_weight_function_scale;
+    int64_t gno_embed_channels; /* frequencies of a coordinate */
+    double gno_embed_max_positions;
+    tg_gno_tanh out_gno_tanh;
+    int n_in_gno_channel_mlp_hidden_layers; /* of the kernels, and their widths */
+    int64_t in_gno_channel_mlp_hidden_layers[TG_GNO_MAX_HIDDEN];
+    int n_out_gno_channel_mlp_hidden_layers;
+    int64_t out_gno_channel_mlp_hidden_layers[TG_GNO_MAX_HIDDEN];
 } tg_fno_config;
 
 /* Everything set but n_modes: 1 -> 1 channel, C 64, 4 layers, and the published defaults. */
@@ -234,15 +259,28 @@ TG_API TG_NODISCARD tg_status tg_fno_phases(tg_context *ctx, const tg_fno_config
                                             int64_t batch, const int64_t *grid, tg_fno_phase *out,
                                             int capacity, int *count);
 
-/* Makes every buffer for batches of up to `batch` samples on a grid (n_dim sizes), replacing those
- * made before; nothing is done if they fit already. Without `training` there is no backward, and
- * far less memory. */
+/* Makes every buffer for batches of up to `batch` samples on a grid (n_dim sizes; of a GINO those
+ * of the latent grid, then the numbers of points and queries), replacing those made before; nothing
+ * is done if they fit already. Without `training` there is no backward, and far less memory. */
 TG_API TG_NODISCARD tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid,
                                              bool training);
 
+/* ---- Places of a GINO ---- */
+
+/* Points (n, n_dim), queries (m, n_dim) and the latent grid (grid.., n_dim; NULL: i / (N - 1) along
+ * each axis), f32 or f64 on the host. They hold for all samples of the calls that follow, until
+ * they are set again; what is prepared anew needs them anew. Allocates nothing. */
+TG_API TG_NODISCARD tg_status tg_fno_set_points(tg_fno *fno, const tg_tensor *points,
+                                                const tg_tensor *queries, const tg_tensor *latent);
+
+/* Features (b, latent_feature_channels, latent grid..) of the samples of the next forward; their
+ * memory is read by it. */
+TG_API TG_NODISCARD tg_status tg_fno_set_features(tg_fno *fno, const tg_tensor *features);
+
 /* ---- Running ---- */
 
-/* y (b, out_channels, grid..) = network(x (b, in_channels, grid..)), b up to the prepared batch. A
+/* y (b, out_channels, grid..) = network(x (b, in_channels, grid..)), b up to the prepared batch; of
+ * a GINO y (b, out_channels, m) and x (b, in_channels, n). A
  * network prepared for training keeps what backward needs. Tensors on the host or where the backend
  * computes; complex data: c64 or c128. */
 TG_API TG_NODISCARD tg_status tg_fno_forward(tg_fno *fno, const tg_tensor *x, tg_tensor *y);

@@ -11,13 +11,13 @@
 
 /* ---- settings ---- */
 
-static const tg_choice transforms[] = {{"linear", TG_GNO_LINEAR},
+const tg_choice tg_gno_transforms[] = {{"linear", TG_GNO_LINEAR},
                                        {"linear_kernelonly", TG_GNO_LINEAR_KERNELONLY},
                                        {"nonlinear", TG_GNO_NONLINEAR},
                                        {"nonlinear_kernelonly", TG_GNO_NONLINEAR_KERNELONLY},
                                        {NULL, 0}};
 static const tg_choice reductions[] = {{"mean", TG_GNO_MEAN}, {"sum", TG_GNO_SUM}, {NULL, 0}};
-static const tg_choice weightings[] = {{"null", TG_GNO_WEIGHT_NONE},
+const tg_choice tg_gno_weightings[] = {{"null", TG_GNO_WEIGHT_NONE},
                                        {"none", TG_GNO_WEIGHT_NONE},
                                        {"~", TG_GNO_WEIGHT_NONE},
                                        {"", TG_GNO_WEIGHT_NONE},
@@ -27,25 +27,13 @@ static const tg_choice weightings[] = {{"null", TG_GNO_WEIGHT_NONE},
                                        {"quartic", TG_GNO_WEIGHT_QUARTIC},
                                        {"octic", TG_GNO_WEIGHT_OCTIC},
                                        {NULL, 0}};
-static const tg_choice embeddings[] = {{"null", TG_GNO_EMBED_NONE},
+const tg_choice tg_gno_embeddings[] = {{"null", TG_GNO_EMBED_NONE},
                                        {"none", TG_GNO_EMBED_NONE},
                                        {"~", TG_GNO_EMBED_NONE},
                                        {"", TG_GNO_EMBED_NONE},
                                        {"transformer", TG_GNO_EMBED_TRANSFORMER},
                                        {"nerf", TG_GNO_EMBED_NERF},
                                        {NULL, 0}};
-
-const tg_choice *tg_gno_transforms(void) {
-    return transforms;
-}
-
-const tg_choice *tg_gno_weightings(void) {
-    return weightings;
-}
-
-const tg_choice *tg_gno_embeddings(void) {
-    return embeddings;
-}
 
 /* The config with its list as the settings know lists. */
 typedef struct readable {
@@ -64,14 +52,14 @@ static const tg_setting rows[] = {
     {FIELD(out_channels), .type = TG_SETTING_INT64, .low = 1, .high = LARGEST,
      .help = "channels of the output"},
     {FIELD(radius), .type = TG_SETTING_DOUBLE, .low = 0, .high = 1e30, .help = "of the balls"},
-    {FIELD(transform_type), .type = TG_SETTING_ENUM, .choices = transforms,
+    {FIELD(transform_type), .type = TG_SETTING_ENUM, .choices = tg_gno_transforms,
      .help = "what the kernel reads and is multiplied by"},
     {FIELD(reduction), .type = TG_SETTING_ENUM, .choices = reductions, .help = "over neighbours"},
-    {FIELD(weighting_function), .type = TG_SETTING_ENUM, .choices = weightings,
+    {FIELD(weighting_function), .type = TG_SETTING_ENUM, .choices = tg_gno_weightings,
      .help = "of neighbours, by their distance"},
     {FIELD(weight_function_scale), .type = TG_SETTING_DOUBLE, .low = -1e30, .high = 1e30,
      .help = "of the weighting function"},
-    {FIELD(pos_embedding_type), .type = TG_SETTING_ENUM, .choices = embeddings,
+    {FIELD(pos_embedding_type), .type = TG_SETTING_ENUM, .choices = tg_gno_embeddings,
      .help = "of coordinates"},
     {FIELD(pos_embedding_channels), .type = TG_SETTING_INT64, .low = 1, .high = 512,
      .help = "frequencies of the embedding"},

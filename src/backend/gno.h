@@ -18,9 +18,9 @@ enum { TG_GNO_MAX_LAYERS = TG_GNO_MAX_HIDDEN + 1 };
 TG_NODISCARD tg_status tg_gno_config_read(tg_context *ctx, const tg_gno_config *config,
                                           tg_gno_config *out);
 /* Names of the forms, for settings of other sections. */
-const tg_choice *tg_gno_transforms(void);
-const tg_choice *tg_gno_weightings(void);
-const tg_choice *tg_gno_embeddings(void);
+extern const tg_choice tg_gno_transforms[];
+extern const tg_choice tg_gno_weightings[];
+extern const tg_choice tg_gno_embeddings[];
 
 /* The widths of a kernel. */
 typedef struct tg_gno_sizes {

@@ -39,7 +39,7 @@ static tg_status search(tg_backend *be, const tg_tensor *y, const tg_tensor *x, 
     *memory = tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, bytes, 1);
     TG_TRY(*memory ? TG_OK : TG_E_MEMORY);
     tg_neighbours_place((int)y->shape.dim[1], points, queries, *memory, out);
-    TG_TRY(tg_neighbours_build(be->ctx, be->threads, out, radius, y->dtype, y->data, x->data));
+    TG_TRY(tg_neighbours_build(be->ctx, be->threads, out, radius, y, x));
 fail:
     return status;
 }

@@ -43,14 +43,14 @@ void tg_neighbours_place(int dim, int64_t points, int64_t queries, void *memory,
 
 /* ---- the points, sorted by cell ---- */
 
-static double coordinate(tg_dtype dtype, const void *x, int64_t i) {
-    return dtype == TG_F64 ? ((const double *)x)[i] : (double)((const float *)x)[i];
+static double coordinate(const tg_tensor *x, int64_t i) {
+    return x->dtype == TG_F64 ? ((const double *)x->data)[i] : (double)((const float *)x->data)[i];
 }
 
-static tg_status check_finite(tg_context *ctx, const char *what, tg_dtype dtype, int dim,
-                              int64_t count, const void *x) {
+static tg_status check_finite(tg_context *ctx, const char *what, int dim, int64_t count,
+                              const tg_tensor *x) {
     for (int64_t i = 0; i < count * dim; i++) {
-        if (!isfinite(coordinate(dtype, x, i))) {
+        if (!isfinite(coordinate(x, i))) {
             return tg_fail(ctx, TG_E_NUMERIC, "%s: coordinate %d of number %lld is not finite",
                            what, (int)(i % dim), (long long)(i / dim));
         }
@@ -59,7 +59,7 @@ static tg_status check_finite(tg_context *ctx, const char *what, tg_dtype dtype,
 }
 
 /* As many cells as are no narrower than the radius, and no more than there are points. */
-static void cut_box(tg_neighbours *s, tg_dtype dtype, const void *points) {
+static void cut_box(tg_neighbours *s, const tg_tensor *points) {
     enum { MOST = 1 << 20 }; /* along an axis */
     double high[3] = {0.0}, count = 1.0;
     for (int d = 0; d < 3; d++) {
@@ -67,9 +67,9 @@ static void cut_box(tg_neighbours *s, tg_dtype dtype, const void *points) {
         s->low[d] = s->per_length[d] = 0.0;
     }
     for (int d = 0; d < s->dim && s->points > 0; d++) {
-        s->low[d] = high[d] = coordinate(dtype, points, d);
+        s->low[d] = high[d] = coordinate(points, d);
         for (int64_t i = 1; i < s->points; i++) {
-            const double p = coordinate(dtype, points, i * s->dim + d);
+            const double p = coordinate(points, i * s->dim + d);
             s->low[d] = fmin(s->low[d], p);
             high[d] = fmax(high[d], p);
         }
@@ -98,30 +98,30 @@ static int64_t cell_along(const tg_neighbours *s, int d, double p) {
     return cell < 0.0 ? 0 : cell >= (double)s->cells[d] ? s->cells[d] - 1 : (int64_t)cell;
 }
 
-static int64_t cell_of(const tg_neighbours *s, tg_dtype dtype, const void *points, int64_t i) {
+static int64_t cell_of(const tg_neighbours *s, const tg_tensor *points, int64_t i) {
     int64_t cell = 0;
     for (int d = 0; d < 3; d++) {
-        const double p = d < s->dim ? coordinate(dtype, points, i * s->dim + d) : 0.0;
+        const double p = d < s->dim ? coordinate(points, i * s->dim + d) : 0.0;
         cell = cell * s->cells[d] + cell_along(s, d, p);
     }
     return cell;
 }
 
 /* A counting sort: points of a cell stay in the order of their numbers. */
-static void sort_points(tg_neighbours *s, tg_dtype dtype, const void *points) {
+static void sort_points(tg_neighbours *s, const tg_tensor *points) {
     const int64_t cells = s->cells[0] * s->cells[1] * s->cells[2];
     memset(s->begin, 0, (size_t)(cells + 1) * sizeof *s->begin);
     for (int64_t i = 0; i < s->points; i++) {
-        s->begin[cell_of(s, dtype, points, i) + 1]++;
+        s->begin[cell_of(s, points, i) + 1]++;
     }
     for (int64_t c = 0; c < cells; c++) {
         s->begin[c + 1] += s->begin[c];
     }
     for (int64_t i = 0; i < s->points; i++) {
-        const int64_t place = s->begin[cell_of(s, dtype, points, i)]++;
+        const int64_t place = s->begin[cell_of(s, points, i)]++;
         s->number[place] = (int32_t)i;
         for (int d = 0; d < 3; d++) {
-            s->at[d][place] = d < s->dim ? coordinate(dtype, points, i * s->dim + d) : 0.0;
+            s->at[d][place] = d < s->dim ? coordinate(points, i * s->dim + d) : 0.0;
         }
     }
     memmove(s->begin + 1, s->begin, (size_t)cells * sizeof *s->begin); /* ends became begins */
@@ -183,24 +183,24 @@ static int64_t count_of(const tg_neighbours *s, int64_t i) {
 /* ---- all queries ---- */
 
 tg_status tg_neighbours_build(tg_context *ctx, int threads, tg_neighbours *s, double radius,
-                              tg_dtype dtype, const void *points, const void *queries) {
-    tg_status status = check_finite(ctx, "points", dtype, s->dim, s->points, points);
+                              const tg_tensor *points, const tg_tensor *queries) {
+    tg_status status = check_finite(ctx, "points", s->dim, s->points, points);
     if (status == TG_OK) {
-        status = check_finite(ctx, "queries", dtype, s->dim, s->queries, queries);
+        status = check_finite(ctx, "queries", s->dim, s->queries, queries);
     }
     if (status != TG_OK) {
         return status;
     }
     s->radius = radius;
-    cut_box(s, dtype, points);
-    sort_points(s, dtype, points);
+    cut_box(s, points);
+    sort_points(s, points);
     s->first[0] = 0;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int part = 0; part < threads; part++) {
         const tg_range own = tg_partition(s->queries, 1, threads, part);
         for (int64_t i = own.begin; i < own.end; i++) {
             for (int d = 0; d < 3; d++) {
-                s->query[d][i] = d < s->dim ? coordinate(dtype, queries, i * s->dim + d) : 0.0;
+                s->query[d][i] = d < s->dim ? coordinate(queries, i * s->dim + d) : 0.0;
             }
             s->first[i + 1] = count_of(s, i);
         }

@@ -30,12 +30,12 @@ size_t tg_neighbours_bytes(int64_t points, int64_t queries);
 void tg_neighbours_place(int dim, int64_t points, int64_t queries, void *memory,
                          tg_neighbours *out);
 
-/* Sorts the points (points, dim) and counts the neighbours of each query (queries, dim), in f32 or
- * f64; in those, a coordinate that is not finite is an error. The ball is closed, distances are
+/* Sorts the points and counts the neighbours of each query; both tensors of the host are (.., dim)
+ * in f32 or f64. A coordinate that is not finite is an error. The ball is closed, distances are
  * taken in double. */
 TG_NODISCARD tg_status tg_neighbours_build(tg_context *ctx, int threads, tg_neighbours *s,
-                                           double radius, tg_dtype dtype, const void *points,
-                                           const void *queries);
+                                           double radius, const tg_tensor *points,
+                                           const tg_tensor *queries);
 
 /* Neighbours first .. first + count - 1 of all, query by query: the query, the number of the point
  * and the squared distance of each. */

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "backend/gno.h"
 #include "base/sized.h"
 #include "nn/config.h"
 #include "nn/model.h"
@@ -61,12 +62,16 @@ static const tg_choice factorizations[] = {
 static const tg_choice implementations[] = {{"factorized", TG_IMPLEMENTATION_FACTORIZED},
                                             {"reconstructed", TG_IMPLEMENTATION_RECONSTRUCTED},
                                             {NULL, 0}};
+static const tg_choice architectures[] = {
+    {"fno", TG_ARCHITECTURE_FNO}, {"gino", TG_ARCHITECTURE_GINO}, {NULL, 0}};
+static const tg_choice tanhs[] = {
+    {"latent_embed", TG_GNO_TANH_LATENT}, NULL_NAMES(TG_GNO_TANH_NONE), {NULL, 0}};
 static const tg_choice dtypes[] = {{"f32", TG_F32}, {"f64", TG_F64}, {NULL, 0}};
 
 /* The config with its list as the settings know lists. */
 typedef struct readable {
     tg_fno_config config;
-    tg_list_int n_modes, fixed_rank_modes, incremental;
+    tg_list_int n_modes, fixed_rank_modes, incremental, in_layers, out_layers;
     tg_list_double rank, domain_padding;
 } readable;
 
@@ -142,6 +147,38 @@ static const tg_setting rows[] = {
      .help = "blocks begin with activation and norm, and end without"},
     {"incremental_n_modes", TG_SETTING_LIST_SIZE, offsetof(readable, incremental), NULL, 1, LARGEST,
      "modes to begin with, of n_modes; [] means all (opt.incremental_grad, ..)"},
+    {FIELD(architecture), .type = TG_SETTING_ENUM, .choices = architectures,
+     .help = "fno: on a grid; gino: from points to points by way of a latent grid"},
+    {FIELD(fno_in_channels), .type = TG_SETTING_INT64, .low = 1, .high = LARGEST,
+     .help = "gino: channels that the points give to the latent grid"},
+    {FIELD(latent_feature_channels), .type = TG_SETTING_INT64, .low = 0, .high = LARGEST,
+     .help = "gino: channels of features on the latent grid"},
+    {FIELD(in_gno_radius), .type = TG_SETTING_DOUBLE, .low = 0, .high = 1e30,
+     .help = "gino: points this near give to a place of the grid"},
+    {FIELD(out_gno_radius), .type = TG_SETTING_DOUBLE, .low = 0, .high = 1e30,
+     .help = "gino: places of the grid this near give to a query"},
+    {FIELD(in_gno_transform_type), .type = TG_SETTING_ENUM, .choices = tg_gno_transforms,
+     .help = "gino: what the kernel to the grid reads and is multiplied by"},
+    {FIELD(out_gno_transform_type), .type = TG_SETTING_ENUM, .choices = tg_gno_transforms,
+     .help = "gino: likewise to the queries"},
+    {FIELD(in_gno_pos_embed_type), .type = TG_SETTING_ENUM, .choices = tg_gno_embeddings,
+     .help = "gino: how the kernel to the grid sees coordinates"},
+    {FIELD(out_gno_pos_embed_type), .type = TG_SETTING_ENUM, .choices = tg_gno_embeddings,
+     .help = "gino: likewise to the queries"},
+    {FIELD(gno_weighting_function), .type = TG_SETTING_ENUM, .choices = tg_gno_weightings,
+     .help = "gino: weight of places of the grid by their distance to a query"},
+    {FIELD(gno_weight_function_scale), .type = TG_SETTING_DOUBLE, .low = -1e30, .high = 1e30,
+     .help = "gino: factor of these weights"},
+    {FIELD(gno_embed_channels), .type = TG_SETTING_INT64, .low = 1, .high = 512,
+     .help = "gino: frequencies that a coordinate is embedded with"},
+    {FIELD(gno_embed_max_positions), .type = TG_SETTING_DOUBLE, .low = 1, .high = 1e30,
+     .help = "gino: longest period of a transformer embedding, over 2 pi"},
+    {FIELD(out_gno_tanh), .type = TG_SETTING_ENUM, .choices = tanhs,
+     .help = "gino: tanh before the kernel to the queries"},
+    {"in_gno_channel_mlp_hidden_layers", TG_SETTING_LIST_INT, offsetof(readable, in_layers), NULL,
+     1, LARGEST, "gino: hidden layers of the kernel to the grid"},
+    {"out_gno_channel_mlp_hidden_layers", TG_SETTING_LIST_INT, offsetof(readable, out_layers), NULL,
+     1, LARGEST, "gino: hidden layers of the kernel to the queries"},
 };
 
 enum { ROWS = sizeof rows / sizeof rows[0] };
@@ -170,6 +207,18 @@ void tg_fno_config_init(tg_fno_config *config, size_t size) {
         .dtype = TG_F32,
         .n_rank = 1,
         .rank = {1.0},
+        .fno_in_channels = 3,
+        .in_gno_radius = 0.033,
+        .out_gno_radius = 0.033,
+        .in_gno_pos_embed_type = TG_GNO_EMBED_TRANSFORMER,
+        .out_gno_pos_embed_type = TG_GNO_EMBED_TRANSFORMER,
+        .gno_weight_function_scale = 1.0,
+        .gno_embed_channels = 32,
+        .gno_embed_max_positions = 10000.0,
+        .n_in_gno_channel_mlp_hidden_layers = 3,
+        .in_gno_channel_mlp_hidden_layers = {80, 80, 80},
+        .n_out_gno_channel_mlp_hidden_layers = 2,
+        .out_gno_channel_mlp_hidden_layers = {512, 256},
     };
     tg_sized_init(config, size, &defaults, sizeof defaults);
 }
@@ -219,6 +268,18 @@ static readable readable_of(const tg_fno_config *config) {
         r.fixed_rank_modes.count = config->n_fixed_rank_modes;
         memcpy(r.fixed_rank_modes.value, config->fixed_rank_modes, sizeof config->fixed_rank_modes);
     }
+    const int in = config->n_in_gno_channel_mlp_hidden_layers,
+              out = config->n_out_gno_channel_mlp_hidden_layers;
+    if (in > 0 && in <= TG_GNO_MAX_HIDDEN) {
+        r.in_layers.count = in;
+        memcpy(r.in_layers.value, config->in_gno_channel_mlp_hidden_layers,
+               sizeof config->in_gno_channel_mlp_hidden_layers);
+    }
+    if (out > 0 && out <= TG_GNO_MAX_HIDDEN) {
+        r.out_layers.count = out;
+        memcpy(r.out_layers.value, config->out_gno_channel_mlp_hidden_layers,
+               sizeof config->out_gno_channel_mlp_hidden_layers);
+    }
     return r;
 }
 
@@ -230,8 +291,10 @@ static tg_status take_lists(tg_context *ctx, readable *r) {
                  {"domain_padding", r->domain_padding.count, TG_FNO_MAX_DIMS},
                  {"incremental_n_modes", r->incremental.count, TG_FNO_MAX_DIMS},
                  {"rank", r->rank.count, TG_FNO_MAX_RANKS},
-                 {"fixed_rank_modes", r->fixed_rank_modes.count, TG_FNO_MAX_RANKS}};
-    for (int i = 0; i < 5; i++) {
+                 {"fixed_rank_modes", r->fixed_rank_modes.count, TG_FNO_MAX_RANKS},
+                 {"in_gno_channel_mlp_hidden_layers", r->in_layers.count, TG_GNO_MAX_HIDDEN},
+                 {"out_gno_channel_mlp_hidden_layers", r->out_layers.count, TG_GNO_MAX_HIDDEN}};
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
         if (lists[i].count > lists[i].most) {
             return tg_fail(ctx, TG_E_CONFIG, "fno.%s: %d %s; 1 to %d are possible", lists[i].key,
                            lists[i].count, i < 3 ? "dimensions" : "entries", lists[i].most);
@@ -250,6 +313,12 @@ static tg_status take_lists(tg_context *ctx, readable *r) {
     r->config.n_fixed_rank_modes = r->fixed_rank_modes.count;
     memcpy(r->config.fixed_rank_modes, r->fixed_rank_modes.value,
            sizeof r->config.fixed_rank_modes);
+    r->config.n_in_gno_channel_mlp_hidden_layers = r->in_layers.count;
+    memcpy(r->config.in_gno_channel_mlp_hidden_layers, r->in_layers.value,
+           sizeof r->config.in_gno_channel_mlp_hidden_layers);
+    r->config.n_out_gno_channel_mlp_hidden_layers = r->out_layers.count;
+    memcpy(r->config.out_gno_channel_mlp_hidden_layers, r->out_layers.value,
+           sizeof r->config.out_gno_channel_mlp_hidden_layers);
     return TG_OK;
 }
 
@@ -269,6 +338,13 @@ tg_status tg_fno_config_set(tg_context *ctx, tg_fno_config *config, const char *
         strcmp(key, "fixed_rank_modes") == 0 || strcmp(key, "incremental_n_modes") == 0;
     if (may_be_null && (tg_setting_means(text, "null") || tg_setting_means(text, "false"))) {
         text = "[]"; /* and here either */
+    }
+    if (strcmp(key, "latent_feature_channels") == 0 && tg_setting_means(text, "null")) {
+        text = "0";
+    }
+    if (strncmp(key, "fno_", 4) == 0 && !tg_setting_find(rows, ROWS, key) &&
+        tg_setting_find(rows, ROWS, key + 4)) {
+        key += 4; /* as the blocks of a published GINO are set: fno_n_modes */
     }
     if (strcmp(key, "checkpointing") == 0) { /* the name of early checkpoints */
         key = "activation_checkpoint";
@@ -342,6 +418,23 @@ static tg_status check_incremental(tg_context *ctx, const tg_fno_config *config)
     return TG_OK;
 }
 
+static tg_status check_gino(tg_context *ctx, const tg_fno_config *config) {
+    const bool multiplies = config->in_gno_transform_type == TG_GNO_LINEAR ||
+                            config->in_gno_transform_type == TG_GNO_NONLINEAR;
+    if (config->complex_data) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "fno.complex_data: a gino has real data (fno.architecture)");
+    }
+    return multiplies && config->in_channels != config->fno_in_channels
+               ? tg_fail(ctx, TG_E_CONFIG,
+                         "fno.in_gno_transform_type: this one multiplies the kernel with the "
+                         "values at the points, channel by channel; fno.in_channels is %lld, "
+                         "fno.fno_in_channels %lld: make them equal, or take "
+                         "nonlinear_kernelonly or linear_kernelonly",
+                         (long long)config->in_channels, (long long)config->fno_in_channels)
+               : TG_OK;
+}
+
 tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
     TG_NEED(ctx, config);
     tg_fno_config full;
@@ -378,6 +471,10 @@ tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
                        "fno.activation_checkpoint: minimal makes a layer again for each one behind "
                        "it, for up to %d layers; fno.n_layers is %lld: take block",
                        MOST_AGAIN, (long long)config->n_layers);
+    }
+    status = config->architecture == TG_ARCHITECTURE_GINO ? check_gino(ctx, config) : TG_OK;
+    if (status != TG_OK) {
+        return status;
     }
     const nn_stores stores = nn_stores_of(config);
     if (stores.saved && stores.activation) {

@@ -114,6 +114,26 @@ void nn_declare_norm(nn_model *model, const char *module, nn_norm *norm) {
     norm->bias = add_param(model, param, "%s.bias", module);
 }
 
+void nn_declare_gno(nn_model *model, const char *module, const tg_gno_config *config, nn_side side,
+                    nn_gno *gno) {
+    const tg_gno_sizes sizes = tg_gno_sizes_of(config, true);
+    *gno = (nn_gno){
+        .config = *config, .side = side, .layers = sizes.layers, .param = model->param_count};
+    for (int i = 0; i < 2 * sizes.layers; i++) {
+        const int64_t in = sizes.width[i / 2], out = sizes.width[i / 2 + 1];
+        nn_param param = {.dtype = model->config.dtype,
+                          .shape = {2, {out, in}},
+                          .init = NN_INIT_UNIFORM,
+                          .scale = 1.0 / sqrt((double)in),
+                          .stream = model->param_count};
+        if (i % 2 == 1) {
+            param.shape = (tg_shape){1, {out}};
+        }
+        (void)add_param(model, param, "%s.integral_transform.channel_mlp.fcs.%d.%s", module, i / 2,
+                        i % 2 == 1 ? "bias" : "weight");
+    }
+}
+
 /* The parameters of a factorized weight; returns the first one's number. */
 static int declare_factors(nn_model *model, const char *module) {
     const nn_factors *factors = &model->factors;
@@ -183,7 +203,9 @@ tg_status nn_model_create(tg_context *ctx, const tg_fno_config *config, nn_model
     }
     TG_TRY(nn_factors_make(ctx, config, model.modes, &model.factors));
     model.embedded_channels = config->in_channels;
-    if (config->positional_embedding == TG_EMBEDDING_GRID) {
+    if (config->architecture == TG_ARCHITECTURE_GINO) {
+        model.embedded_channels = config->fno_in_channels + config->latent_feature_channels;
+    } else if (config->positional_embedding == TG_EMBEDDING_GRID) {
         model.embedded_channels += config->n_dim;
     }
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, model.blocks, config->n_layers));

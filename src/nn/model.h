@@ -61,6 +61,16 @@ typedef struct nn_norm {
     int weight, bias; /* -1: not affine */
 } nn_norm;
 
+/* The two ways of a GINO: from points to the latent grid, and from there to the queries. */
+typedef enum nn_side { NN_TO_GRID, NN_TO_QUERIES, NN_SIDES } nn_side;
+
+typedef struct nn_gno {
+    tg_gno_config config;
+    nn_side side;
+    int layers; /* of its kernel; 0: there is none */
+    int param;  /* the first: weight (out, in) and bias of each layer */
+} nn_gno;
+
 typedef struct nn_block {
     int weight, bias; /* of the spectral convolution; of factors, the first */
     nn_skip fno_skip, mlp_skip;
@@ -89,8 +99,9 @@ typedef struct nn_model {
     int64_t modes[TG_FNO_MAX_DIMS]; /* of a spectral weight: the last one is halved for real data */
     int64_t mode_count;
     nn_factors factors;        /* of every spectral weight */
-    int64_t embedded_channels; /* in_channels and coordinates */
+    int64_t embedded_channels; /* in_channels and coordinates; of a GINO, what the lifting reads */
     nn_mlp lifting, projection;
+    nn_gno gno[NN_SIDES];
     nn_block *blocks; /* (n_layers) */
     nn_param *params; /* (param_count) */
     int param_count, param_capacity;
@@ -109,6 +120,8 @@ void nn_declare_mlp(nn_model *model, const char *module, int64_t in, int64_t hid
                     nn_mlp *mlp);
 void nn_declare_skip(nn_model *model, const char *module, tg_fno_skip kind, nn_skip *skip);
 void nn_declare_norm(nn_model *model, const char *module, nn_norm *norm);
+void nn_declare_gno(nn_model *model, const char *module, const tg_gno_config *config, nn_side side,
+                    nn_gno *gno);
 void nn_declare_convolution(nn_model *model, const char *module, int *weight, int *bias);
 
 #endif

@@ -23,6 +23,11 @@ typedef struct nn_run {
     nn_program program;
     tg_fft_plan *fft;                          /* of program.images images: C transforms each */
     void *activations, *workspace, *gradients; /* the arenas, and where gradients leave from */
+    void *places;                              /* of a GINO: memory of what follows */
+    tg_neighbours near[NN_SIDES];
+    double *latent;     /* (pixels, n_dim) */
+    bool has_points;    /* the places are known */
+    tg_tensor features; /* a view of the caller's */
     int gradient_first; /* parameter whose gradient stands first in `gradients` */
     nn_call call;
 } nn_run;
@@ -68,6 +73,14 @@ size_t nn_gradient_span(const nn_model *model, int first, int count);
 TG_NODISCARD tg_status nn_gradient_begin(tg_fno *fno, int first, int count);
 /* .. and each is found by its number (NULL for -1). */
 void *nn_gradient(const tg_fno *fno, int param);
+
+/* ---- places of a GINO (places.c) ---- */
+
+/* Bytes that are taken for them; 0 for others. */
+size_t nn_places_bytes(const nn_model *model, const nn_geometry *geometry);
+void nn_places_lay_out(tg_fno *fno, void *memory);
+/* Whether what a forward needs of them was set. */
+TG_NODISCARD tg_status nn_places_check(const tg_fno *fno);
 
 /* ---- weights (fno.c) ---- */
 

@@ -89,6 +89,8 @@ int nn_add_bias(nn_program *program, int bias, int x);
 int nn_add_skip(nn_program *program, const nn_skip *skip, int x, int sum); /* sum + S(x) */
 int nn_add_norm(nn_program *program, const nn_norm *norm, int x);
 int nn_add_activation(nn_program *program, int x);
+int nn_add_gno(nn_program *program, const nn_gno *gno, bool with_tanh, int x);
+int nn_add_features(nn_program *program, int x);
 
 /* The call of a block's slot, without pointers; the plan of its transform is told by `desc`. */
 tg_block nn_block_call(const nn_program *program, const nn_op *op, const tg_fft_desc *desc);

@@ -31,7 +31,8 @@ static tg_status plan(tg_context *ctx, const tg_fno_config *config, int64_t batc
     out->bytes[TG_MEM_ACTIVATIONS] = program.activations.bytes;
     out->host = place == TG_HOST ? 0 : workspace_held(ctx, TG_HOST) - host;
     out->transforms = workspace_held(ctx, place) - before + out->host;
-    out->bytes[TG_MEM_WORKSPACE] = program.workspace.bytes + out->transforms;
+    out->bytes[TG_MEM_WORKSPACE] =
+        program.workspace.bytes + out->transforms + nn_places_bytes(&model, &program.geometry);
     out->bytes[TG_MEM_GRADIENTS] = program.gradient_bytes;
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
         out->total += out->bytes[c];
@@ -126,6 +127,7 @@ void nn_run_free(tg_fno *fno) {
     ops->release(fno->be, run->activations);
     ops->release(fno->be, run->workspace);
     ops->release(fno->be, run->gradients);
+    tg_mem_free(fno->ctx, run->places);
     nn_program_free(&run->program);
     *run = (nn_run){0};
 }
@@ -135,12 +137,14 @@ static tg_status take(tg_backend *be, tg_mem_category category, size_t bytes, vo
     return *out ? TG_OK : TG_E_MEMORY;
 }
 
-static bool fits(const tg_fno *fno, int64_t batch, const int64_t *grid, bool training) {
+static bool fits(const tg_fno *fno, int64_t batch, const nn_geometry *geometry, bool training) {
     const nn_program *program = &fno->run.program;
     bool same = fno->run.ready && program->training == training && program->whole >= batch;
     for (int d = 0; d < fno->model.config.n_dim; d++) {
-        same = same && program->geometry.grid[d] == grid[d];
+        same = same && program->geometry.grid[d] == geometry->grid[d];
     }
+    same = same && program->geometry.points == geometry->points &&
+           program->geometry.queries == geometry->queries;
     return same && (!training || (program->shared.dense_bytes >= fno->shared.dense_bytes &&
                                   program->shared.work_bytes >= fno->shared.work_bytes));
 }
@@ -162,7 +166,7 @@ tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid, bool t
     if (status == TG_OK) {
         status = nn_geometry_make(&fno->model, batch, grid, &geometry);
     }
-    if (status != TG_OK || fits(fno, batch, grid, training)) {
+    if (status != TG_OK || fits(fno, batch, &geometry, training)) {
         return status;
     }
     nn_run_free(fno);
@@ -174,6 +178,12 @@ tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid, bool t
     TG_TRY(take(fno->be, TG_MEM_WORKSPACE, program->workspace.bytes, &run->workspace));
     if (training) {
         TG_TRY(take(fno->be, TG_MEM_GRADIENTS, program->gradient_bytes, &run->gradients));
+    }
+    const size_t places = nn_places_bytes(&fno->model, &geometry);
+    if (places > 0) {
+        run->places = tg_mem_alloc(fno->ctx, TG_MEM_WORKSPACE, places, 1);
+        TG_TRY(run->places ? TG_OK : TG_E_MEMORY);
+        nn_places_lay_out(fno, run->places);
     }
     nn_program_bind(program, run->activations, run->workspace);
     run->ready = true;

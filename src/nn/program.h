@@ -26,6 +26,7 @@ typedef struct nn_geometry {
     int64_t first[3];            /* lowest of them, signed */
     int64_t window[3];           /* where they start in the weight's modes */
     bool windowed;               /* the grid has fewer frequencies than the weight */
+    int64_t points, queries;     /* of a GINO, whose grid is the latent one; else the grid's */
 } nn_geometry;
 
 TG_NODISCARD tg_status nn_geometry_make(const nn_model *model, int64_t batch, const int64_t *grid,
@@ -81,6 +82,7 @@ typedef struct nn_op {
     const nn_mlp *mlp;
     const nn_skip *skip;
     const nn_norm *norm;
+    const nn_gno *gno;
     int weight, bias, gate; /* parameters; -1: none */
     int module;             /* number of a channel MLP, for dropout */
     double dropout;

@@ -4,18 +4,26 @@
 
 /* ---- tensors of the caller ---- */
 
-/* On the host or where the backend computes; dtype of the data and shape (batch, channels, grid..).
- */
+typedef enum nn_end { NN_AT_INPUT, NN_AT_OUTPUT } nn_end;
+
+/* On the host or where the backend computes; dtype of the data and shape (batch, channels, grid..),
+ * of a GINO (batch, channels, points or queries). */
 static tg_status check_tensor(const tg_fno *fno, const char *what, const tg_tensor *tensor,
-                              int64_t batch, int64_t channels) {
+                              int64_t batch, nn_end end) {
     const tg_fno_config *config = &fno->model.config;
+    const int64_t channels = end == NN_AT_INPUT ? config->in_channels : config->out_channels;
     tg_wanted wanted = {.what = what,
                         .dtype =
                             config->complex_data ? tg_dtype_complex(config->dtype) : config->dtype,
                         .shape = {.ndim = 2 + config->n_dim, .dim = {batch, channels}},
                         .or_host = true};
+    const nn_geometry *g = &fno->run.program.geometry;
     for (int d = 0; d < config->n_dim; d++) {
-        wanted.shape.dim[2 + d] = fno->run.program.geometry.grid[d];
+        wanted.shape.dim[2 + d] = g->grid[d];
+    }
+    if (config->architecture == TG_ARCHITECTURE_GINO) {
+        wanted.shape.ndim = 3;
+        wanted.shape.dim[2] = end == NN_AT_INPUT ? g->points : g->queries;
     }
     return tg_tensor_check(fno->be, tensor, &wanted);
 }
@@ -79,8 +87,9 @@ static tg_status begin(tg_fno *fno, const tg_tensor *x) {
                        "x: %lld samples; the network is prepared for 1 .. %lld", (long long)batch,
                        (long long)run->program.whole);
     }
-    TG_TRY(check_tensor(fno, "x", x, batch, fno->model.config.in_channels));
+    TG_TRY(check_tensor(fno, "x", x, batch, NN_AT_INPUT));
     run->whole = batch;
+    TG_TRY(nn_places_check(fno));
     run->saved = run->has_dout = false;
     take_part(run, 0);
     if (nn_in_parts(&run->program)) { /* all micro-batches add to these */
@@ -137,7 +146,7 @@ tg_status nn_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *targ
     TG_TRY(begin(fno, x));
     run->saved = program->training;
     TG_TRY(check_saved(fno));
-    TG_TRY(check_tensor(fno, "target", target, run->whole, fno->model.config.out_channels));
+    TG_TRY(check_tensor(fno, "target", target, run->whole, NN_AT_OUTPUT));
     run->call = (nn_call){
         .x = x, .target = target, .loss_config = &full, .grad_scale = grad_scale, .loss = loss};
     for (int64_t first = 0; first < run->whole; first += program->batch) {
@@ -181,7 +190,7 @@ tg_status tg_fno_forward(tg_fno *fno, const tg_tensor *x, tg_tensor *y) {
     }
     const tg_backend_ops *ops = fno->be->ops;
     const void *out = nn_data(fno, fno->run.program.output);
-    TG_TRY(check_tensor(fno, "y", y, fno->run.whole, fno->model.config.out_channels));
+    TG_TRY(check_tensor(fno, "y", y, fno->run.whole, NN_AT_OUTPUT));
     const size_t bytes = tg_tensor_bytes(y);
     TG_TRY(y->place == TG_HOST ? ops->download(fno->be, y->data, out, bytes)
                                : ops->copy(fno->be, y->data, out, bytes));
@@ -206,7 +215,7 @@ tg_status tg_fno_backward(tg_fno *fno, const tg_tensor *dy, const tg_grad_sink *
     TG_TRY(check_sink(fno, sink));
     if (dy) {
         TG_TRY(check_in_one(fno, "dy"));
-        TG_TRY(check_tensor(fno, "dy", dy, fno->run.whole, fno->model.config.out_channels));
+        TG_TRY(check_tensor(fno, "dy", dy, fno->run.whole, NN_AT_OUTPUT));
         TG_TRY(nn_bring(fno, dy, nn_data(fno, fno->run.program.dout)));
     } else if (!fno->run.has_dout) {
         TG_TRY(tg_fail(fno->ctx, TG_E_ARGUMENT,

@@ -13,6 +13,7 @@ static const struct {
 } names[] = {
     {"fno.data_channels", "fno.in_channels"},
     {"fno.modes", "fno.n_modes"},
+    {"model", "fno.architecture"},
     {"fno.skip", "fno.fno_skip"},
     {"fno.mlp_expansion", "fno.channel_mlp_expansion"},
     {"fno.mlp_dropout", "fno.channel_mlp_dropout"},

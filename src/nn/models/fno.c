@@ -22,7 +22,7 @@
 
 /* ---- parameters ---- */
 
-void nn_fno_declare(nn_model *model, void (*declare_block)(nn_model *model, int l)) {
+void nn_fno_declare(nn_model *model, nn_declare_block_fn *declare_block) {
     const tg_fno_config *config = &model->config;
     const int64_t channels = config->hidden_channels;
     nn_declare_mlp(model, "lifting", model->embedded_channels, nn_lifting_hidden(config), channels,
@@ -45,7 +45,7 @@ void nn_fno_declare_convolution(nn_model *model, int l) {
     nn_declare_skip(model, module, model->config.fno_skip, &block->fno_skip);
 }
 
-static void declare_one(nn_model *model, int l) {
+void nn_fno_declare_block(nn_model *model, int l) {
     const tg_fno_config *config = &model->config;
     const int64_t channels = config->hidden_channels;
     nn_block *block = &model->blocks[l];
@@ -62,7 +62,7 @@ static void declare_one(nn_model *model, int l) {
 }
 
 static void declare(nn_model *model) {
-    nn_fno_declare(model, declare_one);
+    nn_fno_declare(model, nn_fno_declare_block);
 }
 
 /* ---- the program ---- */
@@ -93,7 +93,7 @@ int nn_fno_convolve(const nn_model *model, nn_program *p, int l, int x) {
     return nn_add_skip(p, &block->fno_skip, x, z);
 }
 
-static int build_one(const nn_model *model, nn_program *p, int l, int x) {
+int nn_fno_build_block(const nn_model *model, nn_program *p, int l, int x) {
     const nn_block *block = &model->blocks[l];
     const bool is_pre = model->config.preactivation;
     x = nn_fno_preactivate(model, p, l, x);
@@ -112,11 +112,9 @@ static int build_one(const nn_model *model, nn_program *p, int l, int x) {
     return nn_fno_activate(model, p, l, z);
 }
 
-void nn_fno_build(const nn_model *model, nn_program *p,
-                  int (*build_block)(const nn_model *model, nn_program *p, int l, int x)) {
+int nn_fno_build_blocks(const nn_model *model, nn_program *p, nn_build_block_fn *build_block,
+                        int x) {
     const int layers = (int)model->config.n_layers;
-    nn_phase_begin(p, "embedding", "embedding");
-    int x = nn_add_embed(p, nn_add_input(p));
     nn_phase_begin(p, "lifting", "lifting");
     x = nn_add_mlp(p, &model->lifting, NN_ACTIVATION, x);
     if (p->geometry.pads) { /* otherwise it costs little to lift again */
@@ -130,16 +128,24 @@ void nn_fno_build(const nn_model *model, nn_program *p,
     }
     nn_scope(p, layers + 1, NULL);
     nn_phase_begin(p, "projection", "projection");
-    x = nn_add_mlp(p, &model->projection, NN_DATA, nn_add_crop(p, x));
-    p->output = nn_add_join(p, x);
+    return nn_add_crop(p, x);
+}
+
+void nn_fno_build(const nn_model *model, nn_program *p, nn_build_block_fn *build_block) {
+    nn_phase_begin(p, "embedding", "embedding");
+    const int x = nn_add_embed(p, nn_add_input(p));
+    const int y = nn_fno_build_blocks(model, p, build_block, x);
+    p->output = nn_add_join(p, nn_add_mlp(p, &model->projection, NN_DATA, y));
 }
 
 static void build(const nn_model *model, nn_program *p) {
-    nn_fno_build(model, p, build_one);
+    nn_fno_build(model, p, nn_fno_build_block);
 }
 
 const nn_architecture nn_architecture_fno = {.name = "fno", .declare = declare, .build = build};
 
 const nn_architecture *nn_architecture_of(const tg_fno_config *config) {
-    return config->use_channel_mlp ? &nn_architecture_fno : &nn_architecture_fno_without_mlp;
+    return config->architecture == TG_ARCHITECTURE_GINO ? &nn_architecture_gino
+           : config->use_channel_mlp                    ? &nn_architecture_fno
+                                                        : &nn_architecture_fno_without_mlp;
 }

@@ -10,7 +10,7 @@
 
 #include "nn/models/models.h"
 
-static void declare_one(nn_model *model, int l) {
+void nn_fno_declare_block_without_mlp(nn_model *model, int l) {
     char module[48];
     nn_fno_declare_convolution(model, l);
     snprintf(module, sizeof module, "fno_blocks.norm.%d", l);
@@ -18,17 +18,17 @@ static void declare_one(nn_model *model, int l) {
 }
 
 static void declare(nn_model *model) {
-    nn_fno_declare(model, declare_one);
+    nn_fno_declare(model, nn_fno_declare_block_without_mlp);
 }
 
-static int build_one(const nn_model *model, nn_program *p, int l, int x) {
+int nn_fno_build_block_without_mlp(const nn_model *model, nn_program *p, int l, int x) {
     const int u = nn_fno_preactivate(model, p, l, x);
     const int z = nn_boundary(p, nn_fno_convolve(model, p, l, u));
     return model->config.preactivation ? z : nn_fno_activate(model, p, l, z);
 }
 
 static void build(const nn_model *model, nn_program *p) {
-    nn_fno_build(model, p, build_one);
+    nn_fno_build(model, p, nn_fno_build_block_without_mlp);
 }
 
 const nn_architecture nn_architecture_fno_without_mlp = {

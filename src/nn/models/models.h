@@ -10,14 +10,23 @@ const nn_architecture *nn_architecture_of(const tg_fno_config *config);
 
 extern const nn_architecture nn_architecture_fno;
 extern const nn_architecture nn_architecture_fno_without_mlp;
+extern const nn_architecture nn_architecture_gino;
 
 /* ---- shared by the Fourier neural operators (fno.c) ---- */
 
+/* Parameters of block l, and the block: with a channel MLP, or without. */
+typedef void nn_declare_block_fn(nn_model *model, int l);
+typedef int nn_build_block_fn(const nn_model *model, nn_program *program, int l, int x);
+nn_declare_block_fn nn_fno_declare_block, nn_fno_declare_block_without_mlp;
+nn_build_block_fn nn_fno_build_block, nn_fno_build_block_without_mlp;
+
 /* Parameters of the lifting, of all blocks in turn, and of the projection. */
-void nn_fno_declare(nn_model *model, void (*declare_block)(nn_model *model, int l));
+void nn_fno_declare(nn_model *model, nn_declare_block_fn *declare_block);
+/* Lifting and all blocks; what follows belongs to the block behind them. */
+int nn_fno_build_blocks(const nn_model *model, nn_program *program, nn_build_block_fn *build_block,
+                        int x);
 /* Embedding, lifting, all blocks, projection. */
-void nn_fno_build(const nn_model *model, nn_program *program,
-                  int (*build_block)(const nn_model *model, nn_program *program, int l, int x));
+void nn_fno_build(const nn_model *model, nn_program *program, nn_build_block_fn *build_block);
 
 /* Parameters of the convolution of block l and of the skip around it. */
 void nn_fno_declare_convolution(nn_model *model, int l);

@@ -16,7 +16,7 @@ int nn_add_input(nn_program *p) {
     p->input = op.out[0] = nn_value_add(p, (nn_value){.role = NN_DATA,
                                                       .planes = p->model->planes,
                                                       .channels = p->model->config.in_channels,
-                                                      .points = p->geometry.pixels,
+                                                      .points = p->geometry.points,
                                                       .before_act = -1});
     return nn_op_add(p, op);
 }
@@ -118,6 +118,9 @@ static tg_status run_loss(tg_fno *fno, const nn_op *op) {
     tg_shape shape = call->target->shape;
     tg_status status = TG_OK;
     shape.dim[0] = fno->run.batch;
+    if (fno->model.config.architecture == TG_ARCHITECTURE_GINO) { /* one norm of a sample */
+        shape = (tg_shape){3, {shape.dim[0], 1, shape.dim[1] * shape.dim[2]}};
+    }
     if (fno->run.first == 0) {
         TG_TRY(fno->be->ops->fill(fno->be, TG_F64, 1, (tg_scalar){0}, call->loss));
     }

@@ -1,0 +1,152 @@
+/* Between points and the latent grid.
+ *
+ *   GNO            y at the queries from x at the points, by a graph kernel (backend/gno.h)
+ *   GNO_BACK       gradients of the kernel, and dx
+ *   FEATURES       y = x, and behind its channels those that the caller has on the grid
+ *   FEATURES_BACK  dx = the first channels of dy */
+#include "nn/ops.h"
+
+/* ---- graph kernels ---- */
+
+/* What both directions have in common, without pointers. */
+static tg_gno slot_op(const nn_program *p, const nn_op *op) {
+    const int64_t *counts[] = {&p->geometry.points, &p->geometry.pixels, &p->geometry.queries};
+    return (tg_gno){.dtype = p->model->config.dtype,
+                    .config = &op->gno->config,
+                    .batch = p->batch,
+                    .points = *counts[op->gno->side],
+                    .queries = *counts[op->gno->side + 1],
+                    .f_store = nn_store(p, op->in[NN_X]),
+                    .act = op->is_stabilized ? TG_ACT_TANH : TG_ACT_NONE,
+                    .has_values = true};
+}
+
+static tg_gno call_of(const tg_fno *fno, const nn_op *op) {
+    tg_gno call = slot_op(&fno->run.program, op);
+    call.batch = fno->run.batch;
+    call.neighbours = &fno->run.near[op->gno->side];
+    for (int l = 0; l < op->gno->layers; l++) {
+        call.weight[l] = nn_weight(fno, op->gno->param + 2 * l);
+        call.bias[l] = nn_weight(fno, op->gno->param + 2 * l + 1);
+    }
+    call.f = nn_data(fno, op->in[NN_X]);
+    call.workspace = nn_data(fno, op->scratch[0]);
+    return call;
+}
+
+static tg_status run_gno(tg_fno *fno, const nn_op *op) {
+    tg_gno call = call_of(fno, op);
+    call.y = nn_data(fno, op->out[0]);
+    return fno->be->ops->gno_forward(fno->be, &call);
+}
+
+static tg_status run_gno_back(tg_fno *fno, const nn_op *op) {
+    tg_gno call = call_of(fno, op);
+    call.dy = nn_data(fno, op->in[NN_DY]);
+    call.df = nn_data(fno, op->out[0]);
+    for (int l = 0; l < op->gno->layers; l++) {
+        call.dweight[l] = nn_gradient(fno, op->gno->param + 2 * l);
+        call.dbias[l] = nn_gradient(fno, op->gno->param + 2 * l + 1);
+    }
+    return fno->be->ops->gno_backward(fno->be, &call);
+}
+
+static int params(const nn_program *p, const nn_op *op, int *first) {
+    (void)p;
+    *first = op->gno->param;
+    return 2 * op->gno->layers;
+}
+
+static int back_gno(nn_program *p, const nn_op *op, nn_request ask) {
+    nn_op back = *op;
+    back.kind = NN_GNO_BACK;
+    back.in[NN_DY] = ask.dy;
+    back.out[0] = ask.wanted ? nn_value_like(p, op->in[NN_X]) : -1;
+    back.params = nn_op_params(p, op, &back.param);
+    return nn_op_add(p, back);
+}
+
+static void scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
+    const tg_gno call = slot_op(p, op);
+    bytes[0] = be->ops->gno_workspace(be, &call, op->kind == NN_GNO_BACK);
+}
+
+const nn_kind_row nn_kind_gno = {.name = "graph kernel",
+                                 .slot = NN_SLOT(gno_forward),
+                                 .run = run_gno,
+                                 .params = params,
+                                 .back = back_gno,
+                                 .scratch = scratch};
+const nn_kind_row nn_kind_gno_back = {.name = "backward of a graph kernel",
+                                      .slot = NN_SLOT(gno_backward),
+                                      .makes_gradients = true,
+                                      .run = run_gno_back,
+                                      .scratch = scratch};
+
+int nn_add_gno(nn_program *p, const nn_gno *gno, bool with_tanh, int x) {
+    nn_op op = nn_op_on(p, NN_GNO, x);
+    nn_value *y = &p->values[op.out[0]];
+    op.gno = gno;
+    op.is_stabilized = with_tanh;
+    y->role = NN_DATA;
+    y->channels = gno->config.out_channels;
+    y->points = gno->side == NN_TO_GRID ? p->geometry.pixels : p->geometry.queries;
+    return nn_op_add(p, op);
+}
+
+/* ---- features of the latent grid ---- */
+
+/* The channels that two values share, sample by sample, from one to the other. */
+static tg_status copy_channels(const tg_fno *fno, int from, int to) {
+    const nn_value *x = &fno->run.program.values[from], *y = &fno->run.program.values[to];
+    const int64_t shared = x->channels < y->channels ? x->channels : y->channels;
+    tg_status status = TG_OK;
+    for (int64_t b = 0; b < fno->run.batch && status == TG_OK; b++) {
+        status =
+            fno->be->ops->copy(fno->be, nn_element(y->dtype, y->data, b * y->channels * y->points),
+                               nn_element(x->dtype, x->data, b * x->channels * x->points),
+                               (size_t)(shared * x->points) * tg_dtype_size(x->dtype));
+    }
+    return status;
+}
+
+static tg_status run_features(tg_fno *fno, const nn_op *op) {
+    const nn_value *x = &fno->run.program.values[op->in[NN_X]];
+    const nn_value *y = &fno->run.program.values[op->out[0]];
+    const int64_t sample = (y->channels - x->channels) * y->points;
+    const size_t bytes = (size_t)sample * tg_dtype_size(y->dtype);
+    tg_status status = copy_channels(fno, op->in[NN_X], op->out[0]);
+    for (int64_t b = 0; b < fno->run.batch && status == TG_OK; b++) {
+        const int64_t at = (b * y->channels + x->channels) * y->points;
+        status = fno->be->ops->upload(
+            fno->be, nn_element(y->dtype, y->data, at),
+            nn_element(y->dtype, fno->run.features.data, (fno->run.first + b) * sample), bytes);
+    }
+    return status;
+}
+
+static tg_status run_features_back(tg_fno *fno, const nn_op *op) {
+    return copy_channels(fno, op->in[NN_X], op->out[0]);
+}
+
+static int back_features(nn_program *p, const nn_op *op, nn_request ask) {
+    nn_op back = nn_op_make(NN_FEATURES_BACK);
+    back.in[NN_X] = ask.dy;
+    back.out[0] = nn_value_like(p, op->in[NN_X]);
+    return nn_op_add(p, back);
+}
+
+const nn_kind_row nn_kind_features = {
+    .name = "features", .run = run_features, .back = back_features};
+const nn_kind_row nn_kind_features_back = {.name = "backward of features",
+                                           .run = run_features_back};
+
+int nn_add_features(nn_program *p, int x) {
+    const int64_t channels = p->model->config.latent_feature_channels;
+    if (channels == 0) {
+        return x;
+    }
+    nn_op op = nn_op_on(p, NN_FEATURES, x);
+    p->values[op.out[0]].channels += channels;
+    return nn_op_add(p, op);
+}

@@ -1,0 +1,135 @@
+/* The places that a GINO works between: its memory, and the calls that tell them. */
+#include <string.h>
+
+#include "nn/network.h"
+
+/* ---- memory ---- */
+
+static size_t latent_bytes(const nn_model *model, const nn_geometry *g) {
+    return (size_t)(g->pixels * model->config.n_dim) * sizeof(double);
+}
+
+size_t nn_places_bytes(const nn_model *model, const nn_geometry *g) {
+    return model->gno[NN_TO_GRID].layers == 0
+               ? 0
+               : tg_neighbours_bytes(g->points, g->pixels) +
+                     tg_neighbours_bytes(g->pixels, g->queries) + latent_bytes(model, g);
+}
+
+void nn_places_lay_out(tg_fno *fno, void *memory) {
+    const nn_geometry *g = &fno->run.program.geometry;
+    const int dim = fno->model.config.n_dim;
+    char *next = memory;
+    tg_neighbours_place(dim, g->points, g->pixels, next, &fno->run.near[NN_TO_GRID]);
+    next += tg_neighbours_bytes(g->points, g->pixels);
+    tg_neighbours_place(dim, g->pixels, g->queries, next, &fno->run.near[NN_TO_QUERIES]);
+    next += tg_neighbours_bytes(g->pixels, g->queries);
+    fno->run.latent = (double *)(void *)next;
+}
+
+/* ---- the calls ---- */
+
+static tg_status check_gino(const tg_fno *fno) {
+    if (fno->model.gno[NN_TO_GRID].layers == 0) {
+        return tg_fail(fno->ctx, TG_E_ARGUMENT,
+                       "this network works on a grid and has no points; fno.architecture: gino "
+                       "has");
+    }
+    return fno->run.ready ? TG_OK
+                          : tg_fail(fno->ctx, TG_E_ARGUMENT,
+                                    "the network is not prepared: tg_fno_prepare first");
+}
+
+static tg_status check_places(const tg_fno *fno, const char *what, const tg_tensor *t,
+                              const tg_shape *shape) {
+    const bool is_real = t->dtype == TG_F32 || t->dtype == TG_F64;
+    if (t->place != TG_HOST) {
+        return tg_fail(fno->ctx, TG_E_ARGUMENT, "%s: neighbours are searched on the host", what);
+    }
+    return tg_tensor_check(
+        fno->be, t,
+        &(tg_wanted){
+            .what = what, .dtype = is_real ? t->dtype : TG_F32, .shape = *shape, .or_host = true});
+}
+
+/* Places of the latent grid: those of the caller, or i / (N - 1) along each axis. */
+static void take_latent(tg_fno *fno, const tg_tensor *latent) {
+    const nn_geometry *g = &fno->run.program.geometry;
+    const int dim = fno->model.config.n_dim;
+    for (int64_t i = 0; i < g->pixels; i++) {
+        int64_t rest = i;
+        for (int d = dim - 1; d >= 0; rest /= g->grid[d], d--) {
+            const int64_t at = rest % g->grid[d];
+            fno->run.latent[i * dim + d] =
+                latent           ? tg_load(latent->dtype, latent->data, i * dim + d).re
+                : g->grid[d] > 1 ? (double)at / (double)(g->grid[d] - 1)
+                                 : 0.0;
+        }
+    }
+}
+
+tg_status tg_fno_set_points(tg_fno *fno, const tg_tensor *points, const tg_tensor *queries,
+                            const tg_tensor *latent) {
+    TG_NEED(NULL, fno);
+    TG_NEED(fno->ctx, points, queries);
+    tg_status status = TG_OK;
+    nn_run *run = &fno->run;
+    TG_TRY(check_gino(fno));
+    const nn_geometry *g = &run->program.geometry;
+    const int dim = fno->model.config.n_dim;
+    tg_shape grid = {.ndim = dim + 1};
+    memcpy(grid.dim, g->grid, sizeof g->grid);
+    grid.dim[dim] = dim;
+    TG_TRY(check_places(fno, "points", points, &(tg_shape){2, {g->points, dim}}));
+    TG_TRY(check_places(fno, "queries", queries, &(tg_shape){2, {g->queries, dim}}));
+    TG_TRY(latent ? check_places(fno, "latent grid", latent, &grid) : TG_OK);
+    run->has_points = false;
+    take_latent(fno, latent);
+    const tg_tensor places = {.dtype = TG_F64, .shape = grid, .data = run->latent};
+    TG_TRY(tg_neighbours_build(fno->ctx, fno->be->threads, &run->near[NN_TO_GRID],
+                               fno->model.gno[NN_TO_GRID].config.radius, points, &places));
+    TG_TRY(tg_neighbours_build(fno->ctx, fno->be->threads, &run->near[NN_TO_QUERIES],
+                               fno->model.gno[NN_TO_QUERIES].config.radius, &places, queries));
+    run->has_points = true;
+fail:
+    return status;
+}
+
+tg_status tg_fno_set_features(tg_fno *fno, const tg_tensor *features) {
+    TG_NEED(NULL, fno);
+    TG_NEED(fno->ctx, features);
+    tg_status status = TG_OK;
+    const tg_fno_config *config = &fno->model.config;
+    TG_TRY(check_gino(fno));
+    const int64_t batch = features->shape.ndim > 0 ? features->shape.dim[0] : 0;
+    tg_wanted wanted = {
+        .what = "features",
+        .dtype = config->dtype,
+        .shape = {.ndim = 2 + config->n_dim, .dim = {batch, config->latent_feature_channels}},
+        .or_host = true};
+    memcpy(wanted.shape.dim + 2, fno->run.program.geometry.grid,
+           (size_t)config->n_dim * sizeof *wanted.shape.dim);
+    TG_TRY(tg_tensor_check(fno->be, features, &wanted));
+    fno->run.features = *features;
+fail:
+    return status;
+}
+
+tg_status nn_places_check(const tg_fno *fno) {
+    const tg_fno_config *config = &fno->model.config;
+    const tg_tensor *features = &fno->run.features;
+    if (fno->model.gno[NN_TO_GRID].layers == 0) {
+        return TG_OK;
+    }
+    if (!fno->run.has_points) {
+        return tg_fail(fno->ctx, TG_E_ARGUMENT,
+                       "the network has no points yet: tg_fno_set_points first");
+    }
+    return config->latent_feature_channels == 0 ||
+                   (features->data && features->shape.dim[0] == fno->run.whole)
+               ? TG_OK
+               : tg_fail(fno->ctx, TG_E_ARGUMENT,
+                         "features of the latent grid of %lld samples are needed "
+                         "(fno.latent_feature_channels is %lld): tg_fno_set_features first",
+                         (long long)fno->run.whole, (long long)config->latent_feature_channels);
+}
