@@ -174,6 +174,9 @@ static void add_header(exporter *e) {
 
 /* What tgrad_predict does not know, NULL if it knows all. */
 static const char *unknown_in(const tg_fno_config *fno) {
+    if (fno->architecture != TG_ARCHITECTURE_FNO) {
+        return "points (fno.architecture: gino)";
+    }
     if (fno->complex_data) {
         return "complex data (fno.complex_data)";
     }

@@ -53,12 +53,14 @@ static void list_all(const tg_neighbours *s, int threads, int64_t *index) {
         enum { PIECE = 512 };
         int32_t query[PIECE], point[PIECE];
         double distance2[PIECE];
-        const tg_range own = tg_partition(s->first[s->queries], 1, threads, part);
-        for (int64_t k = own.begin; k < own.end; k += PIECE) {
-            const int64_t count = own.end - k < PIECE ? own.end - k : PIECE;
-            tg_neighbours_list(s, k, count, query, point, distance2);
-            for (int64_t e = 0; e < count; e++) {
-                index[k + e] = point[e];
+        const tg_range own = tg_partition(s->queries, 1, threads, part);
+        for (int64_t k = own.begin; k < own.end; k++) {
+            const int64_t i = s->order[k], all = s->first[i + 1] - s->first[i];
+            for (int64_t done = 0, count; done < all; done += count) {
+                count = tg_neighbours_of(s, i, done, PIECE, query, point, distance2);
+                for (int64_t e = 0; e < count; e++) {
+                    index[s->first[i] + done + e] = point[e];
+                }
             }
         }
     }

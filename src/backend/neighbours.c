@@ -15,11 +15,11 @@ static size_t round_up(size_t bytes) {
 }
 
 size_t tg_neighbours_bytes(int64_t points, int64_t queries) {
-    return 3 * round_up((size_t)points * sizeof(double)) +
-           3 * round_up((size_t)queries * sizeof(double)) +
+    return round_up((size_t)points * 3 * sizeof(double)) +
+           round_up((size_t)queries * 3 * sizeof(double)) +
            round_up((size_t)(queries + 1) * sizeof(int64_t)) +
            round_up((size_t)(points + 2) * sizeof(int32_t)) +
-           round_up((size_t)points * sizeof(int32_t));
+           round_up((size_t)points * sizeof(int32_t)) + round_up((size_t)queries * sizeof(int32_t));
 }
 
 static void *take(char **memory, size_t bytes) {
@@ -32,13 +32,12 @@ void tg_neighbours_place(int dim, int64_t points, int64_t queries, void *memory,
                          tg_neighbours *out) {
     char *rest = memory;
     *out = (tg_neighbours){.dim = dim, .points = points, .queries = queries};
-    for (int d = 0; d < 3; d++) {
-        out->at[d] = take(&rest, (size_t)points * sizeof(double));
-        out->query[d] = take(&rest, (size_t)queries * sizeof(double));
-    }
+    out->at = take(&rest, (size_t)points * sizeof *out->at);
+    out->query = take(&rest, (size_t)queries * sizeof *out->query);
     out->first = take(&rest, (size_t)(queries + 1) * sizeof(int64_t));
     out->begin = take(&rest, (size_t)(points + 2) * sizeof(int32_t));
     out->number = take(&rest, (size_t)points * sizeof(int32_t));
+    out->order = take(&rest, (size_t)queries * sizeof(int32_t));
 }
 
 /* ---- the points, sorted by cell ---- */
@@ -107,25 +106,33 @@ static int64_t cell_of(const tg_neighbours *s, const tg_tensor *points, int64_t 
     return cell;
 }
 
-/* A counting sort: points of a cell stay in the order of their numbers. */
-static void sort_points(tg_neighbours *s, const tg_tensor *points) {
+/* A counting sort of places by cell, those of a cell in their order; `begin` is left as the ends of
+ * the cells. */
+static void sort_places(tg_neighbours *s, const tg_tensor *places, int64_t count, int32_t *sorted) {
     const int64_t cells = s->cells[0] * s->cells[1] * s->cells[2];
     memset(s->begin, 0, (size_t)(cells + 1) * sizeof *s->begin);
-    for (int64_t i = 0; i < s->points; i++) {
-        s->begin[cell_of(s, points, i) + 1]++;
+    for (int64_t i = 0; i < count; i++) {
+        s->begin[cell_of(s, places, i) + 1]++;
     }
     for (int64_t c = 0; c < cells; c++) {
         s->begin[c + 1] += s->begin[c];
     }
-    for (int64_t i = 0; i < s->points; i++) {
-        const int64_t place = s->begin[cell_of(s, points, i)]++;
-        s->number[place] = (int32_t)i;
-        for (int d = 0; d < 3; d++) {
-            s->at[d][place] = d < s->dim ? coordinate(points, i * s->dim + d) : 0.0;
-        }
+    for (int64_t i = 0; i < count; i++) {
+        sorted[s->begin[cell_of(s, places, i)]++] = (int32_t)i;
     }
+}
+
+static void sort_points(tg_neighbours *s, const tg_tensor *points) {
+    const int64_t cells = s->cells[0] * s->cells[1] * s->cells[2];
+    sort_places(s, points, s->points, s->number);
     memmove(s->begin + 1, s->begin, (size_t)cells * sizeof *s->begin); /* ends became begins */
     s->begin[0] = 0;
+    for (int64_t place = 0; place < s->points; place++) {
+        for (int d = 0; d < 3; d++) {
+            s->at[place][d] =
+                d < s->dim ? coordinate(points, (int64_t)s->number[place] * s->dim + d) : 0.0;
+        }
+    }
 }
 
 /* ---- one query ---- */
@@ -138,7 +145,7 @@ typedef struct reach {
 static reach reach_of(const tg_neighbours *s, int64_t i) {
     reach r = {.from = {0}};
     for (int d = 0; d < 3; d++) {
-        r.q[d] = s->query[d][i];
+        r.q[d] = s->query[i][d];
         const double width = s->per_length[d] > 0.0 ? (double)s->cells[d] / s->per_length[d] : 0.0;
         /* a little more than the ball, so that rounding loses none on its surface */
         const double wide =
@@ -152,8 +159,8 @@ static reach reach_of(const tg_neighbours *s, int64_t i) {
 
 /* Squared distance to the point in a place. */
 static inline double distance2_to(const tg_neighbours *s, const reach *r, int64_t place) {
-    const double x = s->at[0][place] - r->q[0], y = s->at[1][place] - r->q[1],
-                 z = s->at[2][place] - r->q[2];
+    const double *p = s->at[place];
+    const double x = p[0] - r->q[0], y = p[1] - r->q[1], z = p[2] - r->q[2];
     return x * x + y * y + z * z;
 }
 
@@ -193,14 +200,16 @@ tg_status tg_neighbours_build(tg_context *ctx, int threads, tg_neighbours *s, do
     }
     s->radius = radius;
     cut_box(s, points);
+    sort_places(s, queries, s->queries, s->order);
     sort_points(s, points);
     s->first[0] = 0;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int part = 0; part < threads; part++) {
         const tg_range own = tg_partition(s->queries, 1, threads, part);
-        for (int64_t i = own.begin; i < own.end; i++) {
+        for (int64_t k = own.begin; k < own.end; k++) {
+            const int64_t i = s->order[k];
             for (int d = 0; d < 3; d++) {
-                s->query[d][i] = d < s->dim ? coordinate(queries, i * s->dim + d) : 0.0;
+                s->query[i][d] = d < s->dim ? coordinate(queries, i * s->dim + d) : 0.0;
             }
             s->first[i + 1] = count_of(s, i);
         }
@@ -221,9 +230,8 @@ static int64_t query_of(const tg_neighbours *s, int64_t edge) {
     return low;
 }
 
-/* Appends the neighbours of query i but for the first `skip`, `room` at most; how many. */
-static int64_t list_one(const tg_neighbours *s, int64_t i, int64_t skip, int64_t room,
-                        int32_t *query, int32_t *point, double *distance2) {
+int64_t tg_neighbours_of(const tg_neighbours *s, int64_t i, int64_t skip, int64_t room,
+                         int32_t *query, int32_t *point, double *distance2) {
     const reach r = reach_of(s, i);
     const double limit = s->radius * s->radius;
     int64_t found = -skip;
@@ -255,6 +263,7 @@ void tg_neighbours_list(const tg_neighbours *s, int64_t first, int64_t count, in
     int64_t done = 0;
     for (int64_t i = count > 0 ? query_of(s, first) : 0; done < count; i++) {
         const int64_t skip = tg_max(first - s->first[i], 0);
-        done += list_one(s, i, skip, count - done, query + done, point + done, distance2 + done);
+        done += tg_neighbours_of(s, i, skip, count - done, query + done, point + done,
+                                 distance2 + done);
     }
 }

@@ -16,11 +16,12 @@ typedef struct tg_neighbours {
     double radius;
     double low[3], per_length[3]; /* corner of the first cell; cells per unit of length */
     int64_t cells[3];
-    double *at[3];    /* [axis] (points), cell by cell; beyond dim 0 */
-    double *query[3]; /* [axis] (queries) */
-    int64_t *first;   /* (queries + 1): the first neighbour of each, counted through all */
-    int32_t *begin;   /* (cells + 1), points + 1 at most */
-    int32_t *number;  /* (points): of the caller's */
+    double (*at)[3];    /* (points), cell by cell; coordinates beyond dim are 0 */
+    double (*query)[3]; /* (queries) likewise */
+    int64_t *first;     /* (queries + 1): the first neighbour of each, counted through all */
+    int32_t *begin;     /* (cells + 1), points + 1 at most */
+    int32_t *number;    /* (points): of the caller's */
+    int32_t *order;     /* (queries) by cell, so that queries in a row share what they read */
 } tg_neighbours;
 
 enum { TG_NEIGHBOURS_MOST = INT32_MAX - 1 }; /* points or queries */
@@ -36,6 +37,10 @@ void tg_neighbours_place(int dim, int64_t points, int64_t queries, void *memory,
 TG_NODISCARD tg_status tg_neighbours_build(tg_context *ctx, int threads, tg_neighbours *s,
                                            double radius, const tg_tensor *points,
                                            const tg_tensor *queries);
+
+/* Lists the neighbours of one query but for the first `skip`, `room` at most; returns how many. */
+int64_t tg_neighbours_of(const tg_neighbours *s, int64_t i, int64_t skip, int64_t room,
+                         int32_t *query, int32_t *point, double *distance2);
 
 /* Neighbours first .. first + count - 1 of all, query by query: the query, the number of the point
  * and the squared distance of each. */

@@ -160,8 +160,7 @@ static void fill_rows(int64_t rows, int64_t width, const float *row, float *out)
     }
 }
 
-static void embed(const work *w, double *const at[3], int64_t i, const tile *t, float *out) {
-    const double p[3] = {at[0][i], at[1][i], at[2][i]};
+static void embed(const work *w, const double *p, const tile *t, float *out) {
     tg_gno_embed(w->op->config, p, t->place);
     for (int64_t k = 0; k < w->sizes.embedded; k++) {
         out[k] = (float)t->place[k];
@@ -191,7 +190,7 @@ static void transform_points(const work *w, const tile *t, int64_t first, int64_
     const int64_t channels = w->op->config->in_channels;
     memset(t->from_query, 0, (size_t)(count * s->width[1]) * sizeof(float));
     for (int64_t p = 0; p < count; p++) {
-        embed(w, near->at, first + p, t, t->embedded + p * s->embedded);
+        embed(w, near->at[first + p], t, t->embedded + p * s->embedded);
     }
     multiply(w, 0, 0, s->embedded, count, t->embedded, t->from_query);
     for (int64_t p = 0; p < count; p++) {
@@ -262,7 +261,7 @@ static int64_t first_layer(const work *w, const tile *t) {
     const tg_gno_sizes *s = &w->sizes;
     int64_t queries = 0;
     for (int64_t k = 0; k < t->count; k = same_query(t, k)) {
-        embed(w, w->op->neighbours->query, t->query[k], t, t->embedded + queries++ * s->embedded);
+        embed(w, w->op->neighbours->query[t->query[k]], t, t->embedded + queries++ * s->embedded);
     }
     fill_rows(queries, s->width[1], w->op->bias[0], t->from_query);
     multiply(w, 0, s->embedded, s->embedded, queries, t->embedded, t->from_query);
@@ -482,7 +481,7 @@ static void back_points(const work *w, const tile *t, int64_t first, int64_t cou
         const int64_t number = near->number[first + p];
         float *da = w->dfrom_point + number * s->width[1];
         memcpy(t->from_query + p * s->width[1], da, (size_t)s->width[1] * sizeof(float));
-        embed(w, near->at, first + p, t, t->embedded + p * s->embedded);
+        embed(w, near->at[first + p], t, t->embedded + p * s->embedded);
         if (s->reads_values) {
             const float *weight = w->op->weight[0];
             add_product(w, t, 0, 2 * s->embedded, channels, 1, da, w->values + number * channels);

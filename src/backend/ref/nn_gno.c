@@ -68,7 +68,7 @@ static bool is_near(const tg_gno *op, int64_t i, int64_t place, double *weight) 
     const tg_neighbours *near = op->neighbours;
     double distance2 = 0.0;
     for (int d = 0; d < near->dim; d++) {
-        const double x = near->query[d][i] - near->at[d][place];
+        const double x = near->query[i][d] - near->at[place][d];
         distance2 += x * x;
     }
     *weight = tg_gno_weight(op->config, distance2);
@@ -84,13 +84,8 @@ static double seen(int l, double x) {
 static void evaluate(const tg_gno *op, const room *r, int64_t b, int64_t i, int64_t place) {
     const tg_neighbours *near = op->neighbours;
     const tg_gno_sizes *s = &r->sizes;
-    double point[3], query[3];
-    for (int d = 0; d < near->dim; d++) {
-        point[d] = near->at[d][place];
-        query[d] = near->query[d][i];
-    }
-    tg_gno_embed(op->config, point, r->layer[0]);
-    tg_gno_embed(op->config, query, r->layer[0] + s->embedded);
+    tg_gno_embed(op->config, near->at[place], r->layer[0]);
+    tg_gno_embed(op->config, near->query[i], r->layer[0] + s->embedded);
     for (int64_t c = 0; s->reads_values && c < op->config->in_channels; c++) {
         r->layer[0][2 * s->embedded + c] = value(op, b, c, near->number[place]);
     }
