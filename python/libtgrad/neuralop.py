@@ -142,7 +142,7 @@ def to_neuralop(model: Model) -> torch.nn.Module:
     if settings["domain_padding"] and settings["domain_padding_mode"] != "symmetric":
         raise Error("fno.domain_padding_mode: neuraloperator pads on both sides only (symmetric)",
                     c.TG_E_UNSUPPORTED)
-    if settings["incremental_n_modes"]:
+    if settings.get("incremental_n_modes"):
         raise Error("fno.incremental_n_modes: state_dict() of neuraloperator does not tell the modes in use; "
                     "train until all are", c.TG_E_UNSUPPORTED)
     modes = settings["n_modes"] if isinstance(settings["n_modes"], list) else [settings["n_modes"]]
@@ -152,9 +152,9 @@ def to_neuralop(model: Model) -> torch.nn.Module:
                     "complex data (nonnegative)", c.TG_E_UNSUPPORTED)
     network = FNO(n_modes=tuple(modes), positional_embedding=settings["positional_embedding"],
                   domain_padding=settings["domain_padding"] or None,
-                  non_linearity=_ACTIVATIONS[settings["non_linearity"]],
-                  fixed_rank_modes=settings["fixed_rank_modes"] or False,
-                  **{name: settings[name] for name in _SHARED})
+                  non_linearity=_ACTIVATIONS[settings.get("non_linearity", "gelu")],
+                  fixed_rank_modes=settings.get("fixed_rank_modes") or False,
+                  **{name: settings[name] for name in _SHARED if name in settings})
     weights = {name: torch.from_numpy(value) for name, value in model.weights().items()}
     network.load_state_dict(weights, assign=True)
     normalizers = _normalizers(model)
