@@ -56,7 +56,7 @@ TG_API const char *tg_layout_name(tg_layout_kind kind); /* "auto", "pairs", .. *
 
 typedef struct tg_dataset_config {
     size_t size;                    /* of the struct, see status.h */
-    int n_dim;                      /* dimensions of the grid, 1 .. TG_DATA_MAX_DIMS */
+    int n_dim;                      /* dimensions of the grid, 1 to 3; 0: as the shapes look */
     const char *x_name;             /* of the array in an HDF5 or safetensors file; "x" */
     const char *y_name;             /* "y" */
     int64_t grid[TG_DATA_MAX_DIMS]; /* points per dimension after taking every s-th one; 0: as in

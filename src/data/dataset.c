@@ -264,8 +264,9 @@ fail:
     return status;
 }
 
-static tg_status check_config(tg_context *ctx, const tg_dataset_config *config) {
-    if (config->n_dim < 1 || config->n_dim > TG_DATA_MAX_DIMS) {
+/* `may_guess`: 0 dimensions are those that the shapes look like. */
+static tg_status check_config(tg_context *ctx, const tg_dataset_config *config, bool may_guess) {
+    if (config->n_dim < (may_guess ? 0 : 1) || config->n_dim > TG_DATA_MAX_DIMS) {
         return tg_fail(ctx, TG_E_ARGUMENT, "dataset: n_dim: expected 1 to %d, found %d",
                        TG_DATA_MAX_DIMS, config->n_dim);
     }
@@ -444,7 +445,7 @@ static tg_status look_at(tg_context *ctx, const origin *from, const tg_dataset_c
     tg_status status = TG_OK;
     tg_dataset *d = NULL;
     *out = NULL;
-    TG_TRY(check_config(ctx, config));
+    TG_TRY(check_config(ctx, config, !from->x));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, d, 1));
     d->ctx = ctx;
     TG_TRY(open_arrays(d, from, config));

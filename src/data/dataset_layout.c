@@ -268,8 +268,29 @@ fail:
     return status;
 }
 
-tg_status tg_dataset_set_layout(tg_dataset *d, const tg_dataset_config *config) {
+/* The dimensions of the grid of x, where nobody says how many there are. */
+static int guess_dimensions(const tg_dataset *d) {
+    const tg_shape *shape = tg_array_shape(d->sides[TG_DATA_X].part[0].array);
+    const int left = shape->ndim - 1;
+    const bool is_last = d->layout.channels_last;
+    if (d->layout.n_dim > 0 || left < 2) {
+        return d->layout.n_dim > 0 ? d->layout.n_dim : 1;
+    }
+    const int64_t channels = shape->dim[is_last ? left : 1];
+    const int64_t neighbour = shape->dim[is_last ? left - 1 : 2];
+    const bool has_channels =
+        left > TG_DATA_MAX_DIMS || (channels <= 16 && 2 * channels <= neighbour);
+    return has_channels ? left - 1 : left;
+}
+
+tg_status tg_dataset_set_layout(tg_dataset *d, const tg_dataset_config *given) {
     tg_status status = TG_OK;
+    tg_dataset_config full = *given;
+    const tg_dataset_config *config = &full;
+    full.n_dim = given->n_dim > 0 ? given->n_dim : guess_dimensions(d);
+    if (full.n_dim > TG_DATA_MAX_DIMS) {
+        return bad_shape(d, &d->sides[TG_DATA_X].part[0], TG_DATA_MAX_DIMS, "a grid");
+    }
     d->facts.times = d->facts.history = d->facts.horizon = 1;
     if (d->layout.is_trajectory) {
         TG_TRY(set_frames(d, config));
