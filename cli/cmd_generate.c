@@ -182,11 +182,11 @@ static void print_json(const tg_generator *generator, const char *equation, doub
 
 static int generate(tg_context *ctx, const tg_generator_config *config, bool json) {
     tg_generator *generator = NULL;
-    watch w = {.bar = {.title = config->equation, .quiet = json}};
+    watch w = {.bar = {.title = config->equation, .quiet = json || !cli_is_first()}};
     bool complete = false;
     int code = CLI_OK;
     tg_status status = tg_generator_create(ctx, config, &generator);
-    if (status == TG_E_CONFIG) {
+    if (status == TG_E_CONFIG && cli_is_first()) {
         return cli_usage("generate", "%s", tg_context_error(ctx));
     }
     if (status == TG_OK) {
@@ -197,8 +197,11 @@ static int generate(tg_context *ctx, const tg_generator_config *config, bool jso
         signal(SIGINT, SIG_DFL); /* nothing listens any more */
         signal(SIGTERM, SIG_DFL);
     }
+    const bool is_told = !cli_is_first() && tg_comm_has_agreed(config->comm); /* by rank 0 */
     if (status != TG_OK) {
-        code = cli_fail_status(ctx, status);
+        code = is_told ? CLI_FAILED : cli_fail_status(ctx, status);
+    } else if (!cli_is_first()) {
+        code = complete ? CLI_OK : CLI_FAILED;
     } else if (!complete) {
         code = cli_fail("stopped with %lld of %lld %s made; the same command goes on from there",
                         (long long)w.last.done, (long long)w.last.total, w.last.unit);
@@ -255,7 +258,10 @@ static int run(const cli_call *call) {
     if (code == CLI_OK) {
         tg_pde_value *values = given_values(&config.value_count);
         config.values = values;
-        code = generate(ctx, &config, call->common->json);
+        const tg_status status = tg_comm_create_world(ctx, NULL, &config.comm);
+        code = status == TG_OK ? generate(ctx, &config, call->common->json)
+                               : cli_fail_status(ctx, status);
+        tg_comm_destroy(&config.comm);
         free(values);
     }
     cli_list_free(&opt.test_resolutions);
@@ -274,13 +280,15 @@ const cli_command cli_cmd_generate = {
         "parameters as attributes. A sample depends on the seed, its number and the parameters\n"
         "only. When interrupted, the samples made so far are kept, and the same command goes on\n"
         "from there to the same files, byte for byte; with a larger number of samples it extends\n"
-        "finished ones. Computes on the CPU, in double precision;\n"
+        "finished ones. Processes of mpirun or srun share the samples. Computes on the CPU, in\n"
+        "double precision;\n"
         "--backend cuda makes ns and kolmogorov on a GPU, ns many samples at once.\n"
         "A range is given as LOW,HIGH. The equations, and what is made unless told otherwise:\n",
     .examples = "  tgrad generate darcy --n-train 1000 --n-test 100 -r 16 --test-resolution 16,31\n"
                 "  tgrad generate burgers --viscosity 0.001 --grid 2048 -o data\n"
                 "  tgrad generate em --energy 100,1000\n"
                 "  tgrad generate darcy --resolution 421 --seed 1 --threads 8\n"
+                "  mpirun -n 4 tgrad generate darcy --resolution 421\n"
                 "  tgrad generate ns --backend cuda\n",
     .describe = describe_equations,
     .options = options,

@@ -11,7 +11,7 @@
 
 #include <stdbool.h>
 
-#include "tgrad/context.h"
+#include "tgrad/comm.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -59,6 +59,8 @@ typedef struct tg_generator_config {
     int value_count;            /* parameters that differ from their defaults */
     const tg_pde_value *values; /* (value_count) */
     bool overwrite;             /* replace files made with other arguments */
+    tg_comm *comm; /* ranks that share independent samples on the host, of which rank 0 writes the
+                      files; all make the same calls. NULL: this process alone */
 } tg_generator_config;
 
 TG_API void tg_generator_config_init(tg_generator_config *config, size_t size);

@@ -261,33 +261,38 @@ static tg_status make_folder(tg_context *ctx, char *path) {
     }
 }
 
-tg_status tg_generator_create(tg_context *ctx, const tg_generator_config *config,
-                              tg_generator **out) {
-    TG_NEED(ctx, out);
-    *out = NULL;
-    TG_NEED(ctx, ctx, config);
+/* What several ranks can share. */
+static tg_status check_shared(const tg_generator *g) {
+    if (g->pde->trajectory || tg_gen_device(g)) {
+        return tg_fail(g->ctx, TG_E_UNSUPPORTED, "%s: %s; start one process", g->pde->name,
+                       g->pde->trajectory ? "the frames of a flow in time come one after the other"
+                                          : "ranks share the samples of the CPU, not of a GPU");
+    }
+    return TG_OK;
+}
+
+static tg_status create(tg_context *ctx, const tg_generator_config *config, tg_generator **out) {
     tg_status status = TG_OK;
     tg_generator *g = NULL;
     tg_archive *meta = NULL;
-    tg_generator_config full = tg_generator_config_default();
-    TG_TRY(TG_SIZED_READ(ctx, tg_generator_config, n_train, config, &full));
-    config = &full;
     if (!config->equation || !config->folder || !*config->folder) {
         return tg_fail(ctx, TG_E_ARGUMENT, "generator: expected an equation and a folder");
     }
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, g, 1));
     g->ctx = ctx;
+    g->comm = tg_comm_ranks(config->comm) > 1 ? config->comm : NULL;
     g->seed = config->seed;
     TG_TRY(tg_pde_find(ctx, config->equation, &g->pde));
     g->folder = tg_mem_strdup(ctx, config->folder);
     TG_TRY(g->folder ? TG_OK : TG_E_MEMORY);
     TG_TRY(plan_files(g, config));
     TG_TRY(prepare_config(g, config));
-    TG_TRY(make_folder(ctx, g->folder));
+    TG_TRY(g->comm ? check_shared(g) : TG_OK);
     TG_TRY(tg_archive_create(ctx, &meta));
     TG_TRY(describe(g, meta));
     g->fingerprint = fingerprint_of(meta);
-    for (int i = 0; i < g->file_count; i++) {
+    TG_TRY(tg_comm_rank(g->comm) == 0 ? make_folder(ctx, g->folder) : TG_OK);
+    for (int i = 0; i < g->file_count && tg_comm_rank(g->comm) == 0; i++) {
         TG_TRY(open_file(g, &g->files[i], config->overwrite, meta));
     }
     tg_archive_destroy(&meta);
@@ -299,7 +304,32 @@ fail:
     return status;
 }
 
+tg_status tg_generator_create(tg_context *ctx, const tg_generator_config *config,
+                              tg_generator **out) {
+    TG_NEED(ctx, out);
+    *out = NULL;
+    TG_NEED(ctx, ctx, config);
+    tg_status status = TG_OK;
+    tg_generator_config full = tg_generator_config_default();
+    TG_TRY(TG_SIZED_READ(ctx, tg_generator_config, n_train, config, &full));
+    status = create(ctx, &full, out);
+    status = full.comm ? tg_comm_agree(full.comm, status) : status;
+    if (status != TG_OK) {
+        tg_generator_destroy(out);
+    }
+fail:
+    return status;
+}
+
 /* ---- the run ---- */
+
+static tg_status finish_files(const tg_generator *g) {
+    tg_status status = TG_OK;
+    for (int i = 0; i < g->file_count && status == TG_OK && tg_comm_rank(g->comm) == 0; i++) {
+        status = tg_sample_file_finish(g->files[i].store);
+    }
+    return g->comm ? tg_comm_agree(g->comm, status) : status;
+}
 
 tg_status tg_generator_run(tg_generator *g, tg_generator_fn progress, void *user, bool *complete) {
     TG_NEED(NULL, g);
@@ -310,9 +340,7 @@ tg_status tg_generator_run(tg_generator *g, tg_generator_fn progress, void *user
     *complete = false;
     TG_TRY(g->pde->trajectory ? tg_gen_trajectory(g, &run, &stopped)
                               : tg_gen_samples(g, &run, &stopped));
-    for (int i = 0; i < g->file_count && !stopped; i++) {
-        TG_TRY(tg_sample_file_finish(g->files[i].store));
-    }
+    TG_TRY(stopped ? TG_OK : finish_files(g));
     *complete = !stopped;
     return TG_OK;
 fail:
@@ -335,6 +363,6 @@ tg_status tg_generator_get_file(const tg_generator *g, int index, tg_generator_f
     *out = (tg_generator_file){.path = file->path,
                                .samples = g->samples[file->split],
                                .found = file->found,
-                               .complete = tg_sample_file_is_complete(file->store)};
+                               .complete = file->store && tg_sample_file_is_complete(file->store)};
     return TG_OK;
 }

@@ -15,6 +15,7 @@ typedef struct tg_gen_file {
 
 struct tg_generator {
     tg_context *ctx;
+    tg_comm *comm; /* of several ranks; NULL: this one alone */
     const tg_pde *pde;
     void *config;         /* (pde->config_bytes) */
     uint64_t fingerprint; /* of everything a state in time depends on */

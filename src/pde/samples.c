@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "pde/generator.h"
 
 /* Its context has an error text of its own and shares the ledger, which is safe to use from several
@@ -85,6 +86,29 @@ fail:
     return tg_fail(j->g->ctx, status, "%s", tg_context_error(&w->ctx));
 }
 
+static tg_status open_workers(job *j) {
+    tg_status status = TG_NEW(j->g->ctx, TG_MEM_OTHER, j->worker, j->workers);
+    for (int i = 0; i < j->workers && status == TG_OK; i++) {
+        status = open_worker(j, &j->worker[i]);
+    }
+    return status;
+}
+
+static void close_workers(job *j) {
+    for (int i = 0; j->worker && i < j->workers; i++) {
+        close_worker(j, &j->worker[i]);
+    }
+    TG_FREE(j->g->ctx, j->worker);
+}
+
+/* The first failure, with whose it is. */
+static tg_status culprits_sentence(const job *j) {
+    return j->culprit ? tg_fail(j->g->ctx, j->status, "%s: %s sample %lld: %s", j->g->pde->name,
+                                j->split == TG_SPLIT_TRAIN ? "training" : "test",
+                                (long long)j->failed, tg_context_error(&j->culprit->ctx))
+                      : TG_OK;
+}
+
 /* ---- the loop ---- */
 
 /* The next samples to make, none if there are none or the work has ended. */
@@ -135,13 +159,16 @@ static void deliver(job *j, worker *w, int64_t count, tg_status status, int64_t 
     pthread_mutex_unlock(&j->mutex);
 }
 
+static tg_status solve(const tg_pde *pde, worker *w, int64_t count, int64_t *failed) {
+    return pde->samples ? pde->samples(w->solver, count, w->keys, w->views, failed)
+                        : pde->sample(w->solver, w->keys, w->views);
+}
+
 static void work(job *j, worker *w) {
     const tg_pde *pde = j->g->pde;
     for (int64_t count = take(j, w); count > 0; count = take(j, w)) {
         int64_t failed = 0;
-        const tg_status status = pde->samples
-                                     ? pde->samples(w->solver, count, w->keys, w->views, &failed)
-                                     : pde->sample(w->solver, w->keys, w->views);
+        const tg_status status = solve(pde, w, count, &failed);
         deliver(j, w, count, status, failed);
     }
 }
@@ -163,25 +190,137 @@ static tg_status run_job(job *j) {
         j->batch = most < all ? most : all;
         j->workers = 1;
     }
-    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, j->worker, j->workers));
-    for (int i = 0; i < j->workers; i++) {
-        TG_TRY(open_worker(j, &j->worker[i]));
-    }
+    TG_TRY(open_workers(j));
     const int workers = j->workers;
 #pragma omp parallel for num_threads(workers) schedule(static, 1)
     for (int i = 0; i < workers; i++) {
         work(j, &j->worker[i]);
     }
-    if (j->culprit) {
-        status = tg_fail(ctx, j->status, "%s: %s sample %lld: %s", j->g->pde->name,
-                         j->split == TG_SPLIT_TRAIN ? "training" : "test", (long long)j->failed,
-                         tg_context_error(&j->culprit->ctx));
+    status = culprits_sentence(j);
+fail:
+    close_workers(j);
+    return status;
+}
+
+/* ---- several ranks ----
+ *
+ * In rounds: of the samples that are missing each rank makes as many as it has threads, the ranks
+ * send them, one after the other, and rank 0 writes. */
+
+static tg_status share_numbers(tg_comm *comm, int64_t *numbers, int64_t count) {
+    const tg_tensor all = {.dtype = TG_I64, .shape = {1, {count}}, .data = numbers};
+    return tg_comm_broadcast(comm, 0, &all);
+}
+
+/* Numbers of the samples that rank 0 does not have, on every rank; to be freed. */
+static tg_status list_missing(const job *j, int64_t **out, int64_t *count) {
+    const tg_generator *g = j->g;
+    tg_status status = TG_NEW(g->ctx, TG_MEM_OTHER, *out, g->samples[j->split] + 1);
+    TG_TRY(tg_comm_agree(g->comm, status));
+    *count = 0;
+    for (int64_t i = 0; i < g->samples[j->split] && tg_comm_rank(g->comm) == 0; i++) {
+        if (!tg_gen_has(g, j->split, i)) {
+            (*out)[(*count)++] = i;
+        }
+    }
+    TG_TRY(share_numbers(g->comm, count, 1));
+    TG_TRY(share_numbers(g->comm, *out, *count));
+fail:
+    return status;
+}
+
+/* This rank's samples of a round, one per worker. */
+static tg_status make_own(job *j, const int64_t *missing, int64_t count) {
+    const tg_generator *g = j->g;
+    const int workers = j->workers;
+    j->status = TG_OK;
+#pragma omp parallel for num_threads(workers) schedule(static, 1)
+    for (int i = 0; i < workers; i++) {
+        worker *w = &j->worker[i];
+        if (i < count) {
+            w->sample[0] = missing[i];
+            w->keys[0] = tg_field_key_of(g->seed, g->pde->id, j->split, (uint32_t)missing[i]);
+            int64_t failed = 0;
+            deliver(j, w, 0, solve(g->pde, w, 1, &failed), failed);
+        }
+    }
+    return culprits_sentence(j);
+}
+
+/* Sample `number`, made by worker w of `rank`, to rank 0 and into its files. */
+static tg_status send_sample(job *j, int rank, int i, int64_t number, worker *inbox) {
+    tg_comm *comm = j->g->comm;
+    worker *w = rank == tg_comm_rank(comm) ? &j->worker[i] : inbox;
+    tg_status status = TG_OK;
+    for (int v = 0; v < j->views && rank != 0; v++) {
+        const tg_pde_view *view = &w->views[v];
+        const struct {
+            void *data;
+            tg_sample_part part;
+        } parts[2] = {{view->x, TG_SAMPLE_X}, {view->y, TG_SAMPLE_Y}};
+        for (int p = 0; p < 2; p++) {
+            const int64_t n = tg_gen_floats(j->g->pde, parts[p].part, view->resolution);
+            const tg_tensor floats = {.dtype = TG_F32, .shape = {1, {n}}, .data = parts[p].data};
+            TG_TRY(tg_comm_broadcast(comm, rank, &floats));
+        }
+    }
+    w->sample[0] = number;
+    if (tg_comm_rank(comm) == 0 && j->status == TG_OK) {
+        deliver(j, w, 1, TG_OK, 0);
+    } else {
+        j->run->progress.done++;
     }
 fail:
-    for (int i = 0; j->worker && i < j->workers; i++) {
-        close_worker(j, &j->worker[i]);
+    return status;
+}
+
+/* All ranks stop if one is asked to. Rank 0 was asked after each sample. */
+static tg_status vote(job *j) {
+    double wanted = j->stopped || (tg_comm_rank(j->g->comm) > 0 && !tg_gen_tick(j->run));
+    const tg_tensor votes = {.dtype = TG_F64, .shape = {1, {1}}, .data = &wanted};
+    const tg_status status = tg_comm_all_reduce(j->g->comm, TG_COMM_MAX, &votes);
+    j->stopped = wanted > 0.0;
+    return status;
+}
+
+static tg_status run_rounds(job *j, const int64_t *missing, int64_t count) {
+    tg_comm *comm = j->g->comm;
+    const int ranks = tg_comm_ranks(comm), each = j->workers - 1; /* the last one receives */
+    const int64_t per_round = (int64_t)ranks * each;
+    tg_status status = TG_OK;
+    for (int64_t base = 0; base < count && !j->stopped; base += per_round) {
+        const int64_t own = base + (int64_t)tg_comm_rank(comm) * each;
+        const int64_t left = count - own;
+        TG_TRY(tg_comm_agree(
+            comm, make_own(j, missing + tg_min(own, count), tg_min(tg_max(left, 0), each))));
+        for (int64_t n = base; n < tg_min(base + per_round, count); n++) {
+            TG_TRY(send_sample(j, (int)((n - base) / each), (int)((n - base) % each), missing[n],
+                               &j->worker[each]));
+        }
+        TG_TRY(tg_comm_agree(comm, culprits_sentence(j)));
+        TG_TRY(vote(j));
     }
-    TG_FREE(ctx, j->worker);
+fail:
+    return status;
+}
+
+static tg_status run_shared(job *j) {
+    tg_context *ctx = j->g->ctx;
+    int64_t *missing = NULL, count = 0;
+    double threads = -(double)ctx->threads; /* of each rank, the least that one has */
+    const tg_tensor least = {.dtype = TG_F64, .shape = {1, {1}}, .data = &threads};
+    tg_status status = TG_OK;
+    TG_TRY(list_missing(j, &missing, &count));
+    TG_TRY(tg_comm_all_reduce(j->g->comm, TG_COMM_MAX, &least));
+    j->batch = 1;
+    j->workers = (int)-threads + 1;
+    if (count > 0) {
+        TG_TRY(tg_comm_agree(j->g->comm, open_workers(j)));
+        TG_TRY(run_rounds(j, missing, count));
+    }
+fail:
+    close_workers(j);
+    tg_mem_free(ctx, missing);
     return status;
 }
 
@@ -189,7 +328,7 @@ tg_status tg_gen_samples(tg_generator *g, tg_gen_run *run, bool *stopped) {
     tg_status status = TG_OK;
     for (int s = 0; s < TG_SPLITS; s++) {
         run->progress.total += g->samples[s];
-        for (int64_t i = 0; i < g->samples[s]; i++) {
+        for (int64_t i = 0; i < g->samples[s] && tg_comm_rank(g->comm) == 0; i++) {
             run->progress.found += tg_gen_has(g, (tg_split)s, i);
         }
     }
@@ -204,7 +343,7 @@ tg_status tg_gen_samples(tg_generator *g, tg_gen_run *run, bool *stopped) {
                 j.resolution[j.views++] = g->files[i].resolution;
             }
         }
-        status = run_job(&j);
+        status = g->comm ? run_shared(&j) : run_job(&j);
         *stopped = j.stopped && status == TG_OK;
         pthread_mutex_destroy(&j.mutex);
         TG_TRY(status);

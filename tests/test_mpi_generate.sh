@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Generators on several processes: the files of one, byte for byte, made and extended; what they do
+# not share is refused, once.
+#
+#   tests/test_mpi_generate.sh build/bin/tgrad <source tree> <build tree>
+set -uo pipefail
+tgrad=$(realpath "$1")
+. "$2/tests/support/mpi.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+complain() {
+    failures=$((failures + 1))
+    echo "FAILED: $*" >&2
+}
+
+make=("$tgrad" generate burgers --n-test 2 -r 32 --test-resolution 32,64 --seed 1)
+"${make[@]}" --n-train 7 --threads 1 -o one >one.out 2>&1 || complain "one process: $(cat one.out)"
+with_ranks 3 "${make[@]}" --n-train 4 --threads 1 -o three >three.out 2>&1 || complain "three: $(cat three.out)"
+with_ranks 2 "${make[@]}" --n-train 7 --threads 2 -o three >more.out 2>&1 || complain "extended: $(cat more.out)"
+for file in one/*; do
+    cmp -s "$file" "three/${file#one/}" || complain "$file: other bytes from several processes"
+done
+[ "$(find one -type f | wc -l)" -eq 3 ] && [ "$(find three -type f | wc -l)" -eq 3 ] || complain "files: $(ls one three)"
+[ "$(grep -c '^wrote three/burgers_train_32.h5: 4 samples' three.out)" -eq 1 ] || complain "told: $(cat three.out)"
+
+# refused <exit code> <sentence> <arguments ..>
+refused() {
+    with_ranks 2 "$tgrad" generate "${@:3}" --threads 1 -o three >refused.out 2>&1
+    [ $? -eq "$1" ] || complain "'$2': not exit code $1: $(cat refused.out)"
+    [ "$(grep -c "$2" refused.out)" -eq 1 ] || complain "not once '$2': $(cat refused.out)"
+}
+refused 1 'kolmogorov: the frames of a flow in time come one after the other; start one process' kolmogorov
+refused 1 'burgers_train_32.h5' burgers --n-train 7 --n-test 2 -r 32 --seed 2
+
+[ $failures -eq 0 ]
