@@ -179,6 +179,9 @@ int cli_problem_from(tg_context *ctx, const char *name, const tg_settings *setti
             }
         }
     }
+    if (code == CLI_OK && out->fno.architecture != TG_ARCHITECTURE_FNO) {
+        code = cli_fail("fno.architecture: this command works on grids, which a gino does not");
+    }
     const tg_status status = code == CLI_OK ? tg_fno_config_check(ctx, &out->fno) : TG_OK;
     return status == TG_OK ? code : cli_fail_status(ctx, status);
 }
@@ -205,6 +208,9 @@ int cli_problem_read(tg_context *ctx, const cli_problem_source *source, cli_prob
         code = apply(ctx, "command line", o->key, o->value, true, out);
     }
     out->batch = source->batch > 0 ? source->batch : out->batch;
+    if (code == CLI_OK && out->fno.architecture != TG_ARCHITECTURE_FNO) {
+        code = cli_fail("fno.architecture: this command works on grids, which a gino does not");
+    }
     const tg_status status = code == CLI_OK ? tg_fno_config_check(ctx, &out->fno) : TG_OK;
     return status == TG_OK ? code : cli_fail_status(ctx, status);
 }

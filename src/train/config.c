@@ -431,6 +431,11 @@ static tg_status check(tg_context *ctx, bool has_data, tg_run_config *config) {
             "name a test set");
     }
     TG_TRY(tg_fno_config_check(ctx, &config->fno));
+    if (config->fno.architecture != TG_ARCHITECTURE_FNO) {
+        TG_TRY(tg_fail(ctx, TG_E_UNSUPPORTED,
+                       "fno.architecture: runs train on grids; a gino is for programs "
+                       "(tg_fno_set_points) and for tgrad verify gino"));
+    }
     TG_TRY(check_incremental(ctx, config));
     TG_TRY(tg_loss_scale_config_parse(ctx, "opt.loss_scale", config->loop.loss_scale,
                                       tg_fno_passes_f16(&config->fno), &config->loss_scale));
