@@ -1,9 +1,12 @@
+/* clang-format off */
 /* APOLLO (Zhu et al. 2024): SGD whose columns are scaled as Adam on a random projection would.
  * A weight is a matrix G of its first dim (rows) and all others; P (rows, r) has random entries
- * with E|p|^2 = 1 / r and is drawn anew every update_proj_gap updates, from the seed. R = P^H G,
- * (m, v) and A = Adam's direction of R,  s_j = |A_j| / |R_j| of column j u_j = scale sqrt(rows / r)
- * s_j G_j, as Adam would be: corrected for t, and not more than 1.01 times as long as the u before
+ * with E|p|^2 = 1 / r and is drawn anew every update_proj_gap updates, from the seed.
+ *     R = P^H G,  (m, v) and A = Adam's direction of R,  s_j = |A_j| / |R_j| of column j
+ *     u_j = scale sqrt(rows / r) s_j G_j, with Adam's correction for t, and |u| at most 1.01 times
+ *     that of the update before
  * With r = 1 (APOLLO-Mini) there is one s for all columns, |A| / |R|. */
+/* clang-format on */
 #include <math.h>
 
 #include "linalg/scratch.h"

@@ -1,9 +1,11 @@
+/* clang-format off */
 /* Muon (Jordan et al. 2024), mode by mode: a spectral weight (Cin, Cout, modes..) is a complex
- * matrix (Cin, Cout) for every mode, any other one a matrix alone. m <- b1 m + (1 - b1) g,  n = b1
- * m + (1 - b1) g,  u = .2 sqrt(max(Cin, Cout)) unitary(n) unitary(n) of a matrix n = U S V^H is
- * about U V^H: five Newton-Schulz steps from X = n / |n|, X <- a X + (b A + c A^2) X,  A = X X^H
- * (the smaller of the two Gram matrices) which bring singular values above .01 |n| to .7 .. 1.2. No
- * entry of u is then larger than those of Adam's direction, whose learning rates serve. */
+ * matrix (Cin, Cout) for every mode, any other one a matrix alone.
+ *     m <- b1 m + (1 - b1) g,  n = b1 m + (1 - b1) g,  u = .2 sqrt(max(Cin, Cout)) unitary(n)
+ * unitary(n) of a matrix n = U S V^H is about U V^H: five Newton-Schulz steps from X = n / |n|,
+ *     X <- a X + (b A + c A^2) X,  A = X X^H, or X^H X if that is smaller, on the other side
+ * which bring singular values above .01 |n| to .7 .. 1.2. The mean entry of u is then about .2. */
+/* clang-format on */
 #include <math.h>
 
 #include "base/minmax.h"
