@@ -356,7 +356,7 @@ offers() {
     found=$(complete_words "$@")
     [ "$found" = "$expected" ] || complain "completion of '$*': '$found', expected '$expected'"
 }
-offers 'info inspect' tgrad in
+offers 'info inspect init' tgrad in
 offers '--version' tgrad --v
 offers '--tensor' tgrad inspect --t
 offers '--json' tgrad inspect file.npy --j
@@ -369,7 +369,7 @@ offers '' tgrad convert --dataset --j
 offers 'keys' tgrad help key
 offers 'opt' tgrad help keys o
 offers '--fno.' tgrad train c.yaml --fn
-offers '--fno.n_modes --fno.n_layers --fno.norm' tgrad plan --fno.n
+offers '--fno.n_modes --fno.n_layers --fno.norm --fno.non_linearity' tgrad plan --fno.n
 offers 'low_rank' tgrad train --opt.proj_type low
 offers 'true' tgrad plan --opt.proj_gap x --data.shuffle = t
 offers '' tgrad inspect --fno.n

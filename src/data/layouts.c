@@ -279,10 +279,12 @@ static tg_layout_kind guess(const listing *l) {
         if (starts(name, "train/") || starts(name, "valid/") || starts(name, "test/")) {
             return TG_LAYOUT_PDEARENA;
         }
-        if (strcmp(name, "tensor") == 0 || strcmp(name, "velocity") == 0 ||
-            strcmp(name, "x-coordinate") == 0) {
+        if (strcmp(name, "tensor") == 0 || strcmp(name, "x-coordinate") == 0) {
             return TG_LAYOUT_PDEBENCH;
         }
+    }
+    if (has(l, "velocity") && (has(l, "particles") || has(l, "force"))) {
+        return TG_LAYOUT_PDEBENCH;
     }
     return TG_LAYOUT_AUTO;
 }

@@ -194,7 +194,7 @@ const char *tg_content_name(const void *bytes, size_t size) {
         return "an HDF5 file";
     }
     if (size >= 2 && at[0] == 'P' && at[1] == 'K') {
-        return "a zip archive";
+        return "a zip archive (of torch.save? use safetensors.torch.save_file)";
     }
     if (size >= 2 && at[0] == 0x80 && at[1] <= 5) {
         return "a pickle, perhaps of torch.save before version 1.6 (save it again)";
