@@ -1,6 +1,7 @@
 /* tgrad init FILE: settings with which `tgrad train` learns what is in a file: its layout, channels
  * and grid, modes that the grid has, a split into training and test, a batch that fits in memory.
  */
+#define _XOPEN_SOURCE 700 /* realpath */
 #include <stdlib.h>
 #include <string.h>
 
