@@ -46,7 +46,8 @@ static void make(tg_sample_file *file, int first, int end) {
 static void prepare(void) {
     char target[300], part[320], journal[320];
     const tg_shape shape = {.ndim = 2, .dim = {SAMPLES, VALUES}};
-    tg_sample_file_desc desc = {.path = target, .dtype = TG_F32, .shape = {shape, shape}};
+    tg_sample_file_desc desc = {
+        .path = target, .dtype = TG_F32, .name = {"x", "y"}, .shape = {shape, shape}};
     tg_archive *meta = NULL;
     tg_sample_file *file = NULL;
     snprintf(target, sizeof target, "%s/made.h5", fuzz_folder());
