@@ -3,17 +3,11 @@
 # not share is refused, once.
 #
 #   tests/test_mpi_generate.sh build/bin/tgrad <source tree> <build tree>
-set -uo pipefail
-tgrad=$(realpath "$1")
-. "$2/tests/support/mpi.sh"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
-complain() {
-    failures=$((failures + 1))
-    echo "FAILED: $*" >&2
-}
+source_tree=$(realpath "$2")
+# shellcheck source=support/checks.sh
+source "$source_tree/tests/support/checks.sh"
+# shellcheck source=support/mpi.sh
+source "$source_tree/tests/support/mpi.sh"
 
 make=("$tgrad" generate burgers --n-test 2 -r 32 --test-resolution 32,64 --seed 1)
 "${make[@]}" --n-train 7 --threads 1 -o one >one.out 2>&1 || complain "one process: $(cat one.out)"
