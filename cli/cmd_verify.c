@@ -84,6 +84,28 @@ char *verify_value_text(const json_t *value) {
                                           : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT));
 }
 
+int verify_read_config(const verify_run *run, verify_set set, void *config) {
+    json_t *object = verify_metadata(run, "config");
+    if (!object) {
+        return CLI_FAILED;
+    }
+    int code = json_is_object(object)
+                   ? CLI_OK
+                   : cli_fail("%s: metadata 'config' is not an object", run->path);
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value) {
+        char *text = verify_value_text(value);
+        if (code == CLI_OK) {
+            const tg_status status = set(run->ctx, config, key, text);
+            code = status == TG_OK ? CLI_OK : cli_fail_status(run->ctx, status);
+        }
+        free(text);
+    }
+    json_decref(object);
+    return code;
+}
+
 static bool passes(const verify_check *check) {
     return check->error <= check->limit;
 }

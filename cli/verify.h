@@ -42,6 +42,10 @@ json_t *verify_metadata(const verify_run *run, const char *key);
 /* A JSON scalar or list as the text that the settings take; to be freed by the caller. */
 char *verify_value_text(const json_t *value);
 
+/* Sets every key of metadata `config`; CLI_FAILED after a message. */
+typedef tg_status (*verify_set)(tg_context *ctx, void *config, const char *key, const char *text);
+int verify_read_config(const verify_run *run, verify_set set, void *config);
+
 /* Files of points have channels last. The golden tensor of that name as (samples, channels,
  * points), to be destroyed; and such a tensor compared with one, and given to what was computed.
  * Failures without a sentence of the context come after a message. */

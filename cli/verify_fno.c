@@ -10,31 +10,27 @@
 
 #define LIMIT 1e-4
 
-/* Settings of the file. neuraloperator, which the files are made with, keeps the frequencies from 0
- * on of complex data in one dimension: that is meant unless a file says otherwise. */
+/* Settings of a file, and whether it chose the frequencies of complex data. */
+typedef struct file_config {
+    tg_fno_config *fno;
+    bool has_modes;
+} file_config;
+
+static tg_status set(tg_context *ctx, void *config, const char *key, const char *text) {
+    file_config *file = config;
+    file->has_modes = file->has_modes || strcmp(key, "complex_modes") == 0;
+    return tg_fno_config_set(ctx, file->fno, key, text);
+}
+
+/* neuraloperator, which the files are made with, keeps the frequencies from 0 on of complex data in
+ * one dimension: that is meant unless a file says otherwise. */
 static int read_config(verify_run *run, tg_fno_config *config) {
-    json_t *object = verify_metadata(run, "config");
-    if (!object) {
-        return CLI_FAILED;
-    }
-    int code = json_is_object(object)
-                   ? CLI_OK
-                   : cli_fail("%s: metadata 'config' is not an object", run->path);
-    const char *key;
-    json_t *value;
+    file_config file = {.fno = config};
     *config = tg_fno_config_default();
-    json_object_foreach(object, key, value) {
-        char *text = verify_value_text(value);
-        if (code == CLI_OK) {
-            const tg_status status = tg_fno_config_set(run->ctx, config, key, text);
-            code = status == TG_OK ? CLI_OK : cli_fail_status(run->ctx, status);
-        }
-        free(text);
-    }
-    if (config->complex_data && config->n_dim == 1 && !json_object_get(object, "complex_modes")) {
+    const int code = verify_read_config(run, set, &file);
+    if (config->complex_data && config->n_dim == 1 && !file.has_modes) {
         config->complex_modes = TG_MODES_NONNEGATIVE;
     }
-    json_decref(object);
     return code;
 }
 

@@ -7,28 +7,17 @@
 
 #include "verify.h"
 
+static tg_status set(tg_context *ctx, void *config, const char *key, const char *text) {
+    const bool follows = strcmp(key, "gno_coord_dim") == 0; /* as many as modes */
+    return follows ? TG_OK : tg_fno_config_set(ctx, config, key, text);
+}
+
 /* Settings of the file; what it leaves out is as neuraloperator has it. */
 static int read_config(verify_run *run, tg_fno_config *config) {
     *config = tg_fno_config_default();
     config->architecture = TG_ARCHITECTURE_GINO;
     config->projection_channel_ratio = 4.0;
-    json_t *object = verify_metadata(run, "config");
-    if (!object) {
-        return CLI_FAILED;
-    }
-    int code = CLI_OK;
-    const char *key;
-    json_t *value;
-    json_object_foreach(object, key, value) {
-        char *text = verify_value_text(value);
-        if (code == CLI_OK && strcmp(key, "gno_coord_dim") != 0) { /* as many as modes */
-            const tg_status status = tg_fno_config_set(run->ctx, config, key, text);
-            code = status == TG_OK ? CLI_OK : cli_fail_status(run->ctx, status);
-        }
-        free(text);
-    }
-    json_decref(object);
-    return code;
+    return verify_read_config(run, set, config);
 }
 
 /* The network and its tensors, channels first. */

@@ -11,27 +11,8 @@
 #define LIMIT  1e-4
 #define MODULE "integral_transform.channel_mlp.fcs"
 
-static int read_config(verify_run *run, tg_gno_config *config) {
-    json_t *object = verify_metadata(run, "config");
-    if (!object) {
-        return CLI_FAILED;
-    }
-    int code = json_is_object(object)
-                   ? CLI_OK
-                   : cli_fail("%s: metadata 'config' is not an object", run->path);
-    const char *key;
-    json_t *value;
-    *config = tg_gno_config_default();
-    json_object_foreach(object, key, value) {
-        char *text = verify_value_text(value);
-        if (code == CLI_OK) {
-            const tg_status status = tg_gno_config_set(run->ctx, config, key, text);
-            code = status == TG_OK ? CLI_OK : cli_fail_status(run->ctx, status);
-        }
-        free(text);
-    }
-    json_decref(object);
-    return code;
+static tg_status set(tg_context *ctx, void *config, const char *key, const char *text) {
+    return tg_gno_config_set(ctx, config, key, text);
 }
 
 int verify_code(const verify_run *run, tg_status status) {
@@ -233,7 +214,8 @@ static tg_status check_all(verify_run *run, block *b) {
 
 int verify_gno(verify_run *run) {
     block b = {.y = NULL};
-    if (read_config(run, &b.config) != CLI_OK) {
+    b.config = tg_gno_config_default();
+    if (verify_read_config(run, set, &b.config) != CLI_OK) {
         return CLI_FAILED;
     }
     tg_status status = tg_gno_config_check(run->ctx, &b.config);

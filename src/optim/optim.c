@@ -55,7 +55,7 @@ static tg_status check_param(tg_context *ctx, const tg_optim_setup *setup, int i
 static tg_status check_rule(tg_context *ctx, const tg_optim_config *config, bool accumulates) {
     tg_backend *be = NULL;
     tg_status status = tg_backend_get(ctx, &be);
-    if (status == TG_OK && !tg_rules[config->rule]->runs_on(be->ops)) {
+    if (status == TG_OK && !tg_rule_runs_on(tg_rules[config->rule], be->ops)) {
         status = tg_fail(ctx, TG_E_UNSUPPORTED,
                          "opt.rule: backend %s has no way to run %s; take adam, or another backend",
                          be->ops->name, tg_rule_name(tg_rules[config->rule]));

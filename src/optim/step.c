@@ -66,7 +66,7 @@ fail:
 /* w <- beta w + alpha u; of a projected parameter, u back from the compressed values. */
 static tg_rates plain_rates(const tg_optim *optim, const tg_slot *slot) {
     const tg_optim_config *config = &optim->groups[slot->group];
-    const double correction = slot->moments.rule->correction(config, slot->moment_step + 1);
+    const double correction = tg_rule_correction(slot->moments.rule, config, slot->moment_step + 1);
     const double keep = 1.0 - config->learning_rate * config->weight_decay;
     return (tg_rates){.alpha = -keep * config->learning_rate * correction,
                       .beta = keep,

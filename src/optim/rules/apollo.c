@@ -50,17 +50,6 @@ static size_t work(const tg_whole *whole) {
     return scratch.used;
 }
 
-static bool runs_on(const tg_backend_ops *ops) {
-    return ops->rule_step != NULL;
-}
-
-/* That of Adam is part of the direction, whose length is limited. */
-static double correction(const tg_optim_config *config, int64_t t) {
-    (void)config;
-    (void)t;
-    return 1.0;
-}
-
 static void draw(const tg_whole *whole, const tg_adam *op, const arrays *a) {
     const int64_t gap = (int64_t)whole->config->update_proj_gap;
     const tg_rng rng = {
@@ -114,7 +103,7 @@ static double ratio(double squares, double of) {
 static void find_factors(const tg_whole *whole, const arrays *a) {
     const tg_optim_config *config = whole->config;
     const double factor = config->projector.first.scale * sqrt((double)a->rows / (double)a->rank) *
-                          tg_rule_adam.correction(config, whole->t);
+                          tg_rule_correction(&tg_rule_adam, config, whole->t);
     double old = 0.0, new = 0.0;
     for (int64_t j = 0; j < a->columns; j++) {
         old += a->old[j];
@@ -166,8 +155,6 @@ fail:
 const tg_rule tg_rule_apollo = {
     .states = 3,
     .state = {{.name = "m"}, {.name = "v", .is_square = true}, {.name = "norm", .is_single = true}},
-    .correction = correction,
-    .runs_on = runs_on,
     .values = values,
     .work = work,
     .step_whole = step_whole};

@@ -4,16 +4,6 @@
  * sign of 0 is 0. */
 #include "optim/rules/rules.h"
 
-static double correction(const tg_optim_config *config, int64_t t) {
-    (void)config;
-    (void)t;
-    return 1.0;
-}
-
-static bool runs_on(const tg_backend_ops *ops) {
-    return ops->rule_step != NULL;
-}
-
 static void move(const tg_adam *op, const tg_rule_arrays *a) {
     for (int64_t i = 0; i < a->n; i++) {
         a->u[i] = op->beta1 * a->m[i] + (1.0 - op->beta1) * a->g[i];
@@ -30,8 +20,4 @@ static tg_status step(tg_backend *be, int count, const tg_adam *ops) {
     return status;
 }
 
-const tg_rule tg_rule_lion = {.states = 1,
-                              .state = {{.name = "m"}},
-                              .correction = correction,
-                              .runs_on = runs_on,
-                              .step = step};
+const tg_rule tg_rule_lion = {.states = 1, .state = {{.name = "m"}}, .step = step};

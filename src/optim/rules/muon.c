@@ -50,16 +50,6 @@ static size_t work(const tg_whole *whole) {
     return scratch.used;
 }
 
-static bool runs_on(const tg_backend_ops *ops) {
-    return ops->rule_step != NULL;
-}
-
-static double correction(const tg_optim_config *config, int64_t t) {
-    (void)config;
-    (void)t;
-    return 1.0;
-}
-
 static void move(const tg_adam *op, const tg_rule_arrays *a) {
     for (int64_t i = 0; i < a->n; i++) {
         a->m[i] = op->beta1 * a->m[i] + (1.0 - op->beta1) * a->g[i];
@@ -186,8 +176,6 @@ fail:
 
 const tg_rule tg_rule_muon = {.states = 1,
                               .state = {{.name = "m"}},
-                              .correction = correction,
-                              .runs_on = runs_on,
                               .values = values,
                               .work = work,
                               .step_whole = step_whole};

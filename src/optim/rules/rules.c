@@ -16,6 +16,14 @@ const tg_choice tg_rule_choices[] = {
 #undef TG_RULE
     {NULL, 0}};
 
+double tg_rule_correction(const tg_rule *rule, const tg_optim_config *config, int64_t t) {
+    return rule->correction ? rule->correction(config, t) : 1.0;
+}
+
+bool tg_rule_runs_on(const tg_rule *rule, const tg_backend_ops *ops) {
+    return rule->runs_on ? rule->runs_on(ops) : ops->rule_step != NULL;
+}
+
 const tg_rule *tg_rule_of(const tg_optim_config *config, const tg_shape *shape) {
     const tg_rule *rule = tg_rules[config->rule];
     const bool is_matrix = shape->ndim >= 2 && shape->dim[0] > 1 && shape->dim[1] > 1;

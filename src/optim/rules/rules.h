@@ -38,9 +38,9 @@ typedef struct tg_whole {
 typedef struct tg_rule {
     int states;
     tg_rule_state state[TG_RULE_STATES];
-    /* Factor of the learning rate at update t, counted from 1 since the states were 0. */
+    /* Factor of the learning rate at update t, counted from 1 since the states were 0; NULL: 1. */
     double (*correction)(const tg_optim_config *config, int64_t t);
-    /* Whether the backend has what step needs. */
+    /* Whether the backend has what step needs; NULL: that is rule_step. */
     bool (*runs_on)(const tg_backend_ops *ops);
     /* Some updates, each of its own arrays. */
     tg_status (*step)(tg_backend *be, int count, const tg_adam *ops);
@@ -52,6 +52,9 @@ typedef struct tg_rule {
     size_t (*work)(const tg_whole *whole);
     tg_status (*step_whole)(tg_backend *be, const tg_whole *whole, const tg_adam *op);
 } tg_rule;
+
+double tg_rule_correction(const tg_rule *rule, const tg_optim_config *config, int64_t t);
+bool tg_rule_runs_on(const tg_rule *rule, const tg_backend_ops *ops);
 
 /* The rule of a dense parameter. */
 const tg_rule *tg_rule_of(const tg_optim_config *config, const tg_shape *shape);
