@@ -1,9 +1,12 @@
 /* tgrad inspect FILE: what a file of tensors holds, with statistics that show damage (NaN, Inf,
- * constant or exploding values) at a glance. A complex tensor's statistics are of the modulus. */
+ * constant or exploding values) at a glance, and how it would be trained on. A complex tensor's
+ * statistics are of the modulus. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "output.h"
+#include "propose_settings.h"
 #include "tensor_file.h"
 #include "text.h"
 
@@ -61,6 +64,114 @@ static json_t *json_of(const row *r) {
     return object;
 }
 
+/* ---- the file as data to train on ---- */
+
+typedef struct view {
+    const cli_source *source;
+    cli_proposal proposal;
+    char reason[1024]; /* why no layout fits, or empty */
+} view;
+
+/* Which arrays are listed: all that no sample is made of, or those of them that look like masks. */
+typedef enum listing { LEFT_OUT, MASKS } listing;
+
+static bool is_listed(const view *v, const char *name, listing which) {
+    const bool is_numbered =
+        v->proposal.facts.layout == TG_LAYOUT_NUMBERED && cli_ends_with(name, "/data");
+    bool is_used = is_numbered || v->source->format == TG_FILE_NPY;
+    for (size_t i = 0; i < v->proposal.array_count && !is_used; i++) {
+        is_used = strcmp(name, v->proposal.arrays[i]) == 0;
+    }
+    return !is_used && (which == LEFT_OUT || strstr(name, "mask"));
+}
+
+static void print_names(const view *v, listing which, const char *title) {
+    const char *separator = title;
+    for (int64_t i = 0; i < cli_source_count(v->source); i++) {
+        if (is_listed(v, cli_source_name(v->source, i), which)) {
+            char *name = cli_clean_text(cli_source_name(v->source, i), SHOWN_META);
+            printf("%s%s", separator, name);
+            free(name);
+            separator = ", ";
+        }
+    }
+    fputs(separator == title ? "" : "\n", stdout);
+}
+
+static void print_layout(const view *v) {
+    const tg_dataset_facts *facts = &v->proposal.facts;
+    char grid[TG_GRID_TEXT];
+    if (v->reason[0]) {
+        putchar('\n');
+        cli_say("data layout: none that is known: %s", v->reason);
+        return;
+    }
+    printf("\ndata layout: %s, %s", tg_layout_name(facts->layout),
+           facts->trajectories > 0 ? "fields in time " : "pairs ");
+    for (size_t i = 0; i < v->proposal.array_count; i++) {
+        char *name = cli_clean_text(v->proposal.arrays[i], SHOWN_META);
+        printf("%s%s", i == 0 ? "" : facts->trajectories > 0 ? ", " : " -> ", name);
+        free(name);
+    }
+    putchar('\n');
+    if (facts->trajectories > 0) {
+        cli_say("  %lld trajectories of %lld times", (long long)facts->trajectories,
+                (long long)facts->times);
+    }
+    cli_say("  %lld samples on a grid of %s, %lld -> %lld channels%s", (long long)facts->samples,
+            tg_grid_text(facts->n_dim, facts->grid, grid), (long long)facts->in_channels,
+            (long long)facts->out_channels, facts->dtype == TG_C64 ? ", complex" : "");
+    print_names(v, LEFT_OUT, "  left out: ");
+    print_names(v, MASKS, "  masks are not used: ");
+    putchar('\n');
+    cli_say("settings that train on it, as 'tgrad init %s' writes them:", v->source->path);
+    char *text = cli_proposal_text(&v->proposal);
+    printf("\n%s", text);
+    free(text);
+}
+
+static json_t *json_names(const view *v, listing which) {
+    json_t *names = cli_json_array();
+    for (int64_t i = 0; i < cli_source_count(v->source); i++) {
+        if (is_listed(v, cli_source_name(v->source, i), which)) {
+            cli_json_append(names, cli_json_text(cli_source_name(v->source, i)));
+        }
+    }
+    return names;
+}
+
+static json_t *json_of_layout(const view *v) {
+    const tg_dataset_facts *facts = &v->proposal.facts;
+    const tg_shape grid = tg_shape_of(facts->n_dim, facts->grid);
+    json_t *object = cli_json_object();
+    if (v->reason[0]) {
+        cli_json_set(object, "name", json_null());
+        cli_json_set(object, "reason", cli_json_text(v->reason));
+        return object;
+    }
+    json_t *arrays = cli_json_array();
+    for (size_t i = 0; i < v->proposal.array_count; i++) {
+        cli_json_append(arrays, cli_json_text(v->proposal.arrays[i]));
+    }
+    char *text = cli_proposal_text(&v->proposal);
+    cli_json_set(object, "name", cli_json_text(tg_layout_name(facts->layout)));
+    cli_json_set(object, "arrays", arrays);
+    cli_json_set(object, "left_out", json_names(v, LEFT_OUT));
+    cli_json_set(object, "masks", json_names(v, MASKS));
+    cli_json_set(object, "samples", cli_json_integer(facts->samples));
+    cli_json_set(object, "trajectories", cli_json_integer(facts->trajectories));
+    cli_json_set(object, "times", cli_json_integer(facts->times));
+    cli_json_set(object, "grid", cli_json_shape(&grid));
+    cli_json_set(object, "in_channels", cli_json_integer(facts->in_channels));
+    cli_json_set(object, "out_channels", cli_json_integer(facts->out_channels));
+    cli_json_set(object, "dtype", cli_json_text(tg_dtype_name(facts->dtype)));
+    cli_json_set(object, "config", cli_json_text(text));
+    free(text);
+    return object;
+}
+
+/* ---- all of it ---- */
+
 static void print_text(const cli_source *source, const cli_table *table) {
     char size[CLI_UNIT_TEXT];
     const int64_t count = cli_source_count(source);
@@ -84,7 +195,8 @@ static void print_text(const cli_source *source, const cli_table *table) {
     }
 }
 
-static void print_json(const cli_source *source, json_t *tensors) {
+static void print_json(const view *v, json_t *tensors) {
+    const cli_source *source = v->source;
     json_t *object = cli_json_object();
     json_t *meta = cli_json_object();
     for (int64_t i = 0; i < tg_archive_meta_count(source->archive); i++) {
@@ -96,11 +208,15 @@ static void print_json(const cli_source *source, json_t *tensors) {
     cli_json_set(object, "bytes", cli_json_integer((int64_t)cli_file_bytes(source->path)));
     cli_json_set(object, "metadata", meta);
     cli_json_set(object, "tensors", json_incref(tensors));
+    if (!only) {
+        cli_json_set(object, "layout", json_of_layout(v));
+    }
     cli_json_print(object);
 }
 
 /* Reads tensors [first, first + count) and prints. Nothing is printed before all could be read. */
-static int inspect(const cli_source *source, int64_t first, int64_t count, bool json) {
+static int inspect(const view *v, int64_t first, int64_t count, bool json) {
+    const cli_source *source = v->source;
     cli_table table = {.column = columns, .columns = sizeof columns / sizeof columns[0]};
     json_t *tensors = cli_json_array();
     int code = CLI_OK;
@@ -119,9 +235,12 @@ static int inspect(const cli_source *source, int64_t first, int64_t count, bool 
         }
     }
     if (code == CLI_OK && json) {
-        print_json(source, tensors);
+        print_json(v, tensors);
     } else if (code == CLI_OK) {
         print_text(source, &table);
+        if (!only) {
+            print_layout(v);
+        }
     }
     json_decref(tensors);
     cli_table_free(&table);
@@ -145,9 +264,16 @@ static int run(const cli_call *call) {
     } else if (only) {
         code = cli_source_find(&source, only, &first);
     }
-    if (code == CLI_OK) {
-        code = inspect(&source, first, only ? 1 : cli_source_count(&source), call->common->json);
+    view v = {.source = &source};
+    if (code == CLI_OK && !only) {
+        const tg_dataset_config config = tg_dataset_config_default();
+        status = cli_propose(ctx, call->args.item[0], &config, &v.proposal);
+        snprintf(v.reason, sizeof v.reason, "%s", status == TG_OK ? "" : tg_context_error(ctx));
     }
+    if (code == CLI_OK) {
+        code = inspect(&v, first, only ? 1 : cli_source_count(&source), call->common->json);
+    }
+    cli_proposal_free(&v.proposal);
     cli_source_close(&source);
     tg_context_destroy(&ctx);
     return code;
@@ -158,16 +284,21 @@ const cli_command cli_cmd_inspect = {
     .arguments = "FILE",
     .min_args = 1,
     .max_args = 1,
-    .summary = "Show every tensor of a file, its statistics and the file's metadata",
+    .summary = "Show every tensor of a file, its statistics, and settings that train on it",
     .description =
         "FILE is an npy, npz, safetensors, HDF5 or torch file; its content decides, not its name.\n"
         "Minimum, maximum and mean are over the finite elements, and of the modulus for complex\n"
         "ones. HDF5 datasets are read one by one, so a file may be larger than the memory. No "
         "code\n"
-        "of a torch file is run. Long metadata is shortened on the terminal and whole in JSON.\n",
+        "of a torch file is run. Long metadata is shortened on the terminal and whole in JSON.\n"
+        "\n"
+        "Behind that stands which layout of data the file has and the settings that train on it, "
+        "as\n"
+        "'tgrad init' writes them; or why it has none, and which key to set.\n",
     .examples = "  tgrad inspect model.safetensors\n"
                 "  tgrad inspect darcy.h5 --tensor y\n"
-                "  tgrad inspect darcy.h5 --json | jq '.tensors[].shape'\n",
+                "  tgrad inspect darcy.h5 --json | jq '.tensors[].shape'\n"
+                "  tgrad inspect turbulence.hdf5 --json | jq .layout\n",
     .options = options,
     .takes = CLI_TAKES_JSON,
     .run = run,

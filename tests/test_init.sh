@@ -21,8 +21,33 @@ says out "n_modes: [4, 4]"
 expect 1 init "$fixtures/layout_well.h5" --history 9
 says err "need 10 frames, its trajectories have 3"
 expect 1 init "$fixtures/h5py.h5"
-says err "data.layout another layout than pairs"
+says err "data.x_name says which one is x" "data.layout that it is one of trajectory, well, pdebench"
 expect 1 init missing.h5
 says err "missing.h5"
 expect 2 init
+
+# ---- inspect: the same settings, and what they are made of ----
+
+"$tgrad" init "$fixtures/layout_well.h5" >settings
+expect 0 inspect "$fixtures/layout_well.h5"
+says out "data layout: well, fields in time t0_fields/pressure, t1_fields/velocity" \
+    "4 trajectories of 3 times" "8 samples on a grid of 8, 3 -> 3 channels" "left out: dimensions/time"
+tail -n "$(wc -l <settings)" out | cmp - settings || complain "inspect: other settings than init: $(cat out)"
+expect 0 inspect "$fixtures/layout_numbered.h5" --json
+says out '"name": "numbered"' '"left_out": []'
+# fields in time of a file without groups: x (2, 3, 8), y (2, 3, 8) and a mask (8)
+header='{"x":{"dtype":"F32","shape":[2,3,8],"data_offsets":[0,192]},'
+header+='"y":{"dtype":"F32","shape":[2,3,8],"data_offsets":[192,384]},'
+header+='"wall_mask":{"dtype":"F32","shape":[8],"data_offsets":[384,416]}}'
+{ printf "\\x$(printf %02x ${#header})\\0\\0\\0\\0\\0\\0\\0$header" && head -c 416 /dev/zero; } >masked.safetensors
+expect 0 inspect masked.safetensors
+says out "pairs x -> y" "2 samples on a grid of 8, 3 -> 3 channels" "masks are not used: wall_mask"
+expect 0 inspect masked.safetensors --json
+says out '"masks": [' '"in_channels": 3' '"config": "data:'
+expect 0 init masked.safetensors --fields x
+says out "layout: trajectory" "fields: x" "n_modes: [4]" "n_train: 1"
+expect 0 inspect "$fixtures/h5py.h5"
+says out "data layout: none that is known" "data.x_name says which one is x"
+expect 0 inspect "$fixtures/h5py.h5" --json
+says out '"name": null' '"reason": "'
 [ "$failures" -eq 0 ]

@@ -196,10 +196,12 @@ static void test_named_fields(void **state) {
     add(a, "late", "ntxyc", 0, 1, 2);
     add(a, "early", "ntxyc", 0, 0, 1);
     const char *path = write_file(&a, "named.safetensors");
-    config.layout = TG_LAYOUT_TRAJECTORY;
     config.fields = "[early, late]";
     config.channels_last = true;
     config.horizon = 3;
+    expect_windows(path, &config, 3, TG_LAYOUT_TRAJECTORY);
+    config.layout = TG_LAYOUT_TRAJECTORY;
+    config.n_dim = 0; /* as the shape looks: the first field has one channel */
     expect_windows(path, &config, 3, TG_LAYOUT_TRAJECTORY);
 }
 
@@ -261,7 +263,7 @@ static void test_refused(void **state) {
     add(a, "here", "nxy", 0, 0, 1);
     expect_refused(write_file(&a, "other.h5"), &config, TG_E_ARGUMENT,
                    "there is no numeric dataset 'x'; there are here; data.x_name says which one is "
-                   "x, data.layout another layout than pairs");
+                   "x; data.fields says which are fields in time, data.layout that it is one of");
     a = begin();
     add(a, "train/u", "ntxy", 0, 0, 1);
     add(a, "valid/u", "ntxy", 0, 0, 1);

@@ -135,6 +135,9 @@ typedef struct tg_dataset_facts {
 } tg_dataset_facts;
 
 TG_API tg_dataset_facts tg_dataset_get_facts(const tg_dataset *dataset);
+/* The names of the arrays that samples come from, x and y or the fields of trajectories: number
+ * `index` from 0 on; NULL behind the last, and of arrays of the caller. */
+TG_API const char *tg_dataset_array(const tg_dataset *dataset, int index);
 
 /* Samples by number, any order, also repeated: x (count, in_channels, grid..) and y (count,
  * out_channels, grid..), raw values of the facts' dtype; either may be NULL. Cached or streamed

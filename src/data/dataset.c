@@ -36,6 +36,12 @@ tg_dataset_facts tg_dataset_get_facts(const tg_dataset *dataset) {
     return dataset ? dataset->facts : (tg_dataset_facts){0};
 }
 
+const char *tg_dataset_array(const tg_dataset *dataset, int index) {
+    return dataset && index >= 0 && index < dataset->layout.count
+               ? dataset->layout.fields[index].name
+               : NULL;
+}
+
 void tg_dataset_close(tg_dataset **dataset) {
     if (!dataset || !*dataset) {
         return;
@@ -343,6 +349,10 @@ static tg_status open_array(tg_dataset *d, tg_data_side which, const char *path,
     const char *letter = which == TG_DATA_X ? "x" : "y";
     const char *name = d->layout.count == 2 ? d->layout.fields[which].name : given ? given : letter;
     const tg_status status = open_part(d, which, path, name, config);
+    if (status == TG_OK && d->layout.count < 2) {
+        tg_field *field = &d->layout.fields[d->layout.count++];
+        snprintf(field->name, sizeof field->name, "%s", name);
+    }
     if (status != TG_E_ARGUMENT) {
         return status;
     }
@@ -396,10 +406,10 @@ static tg_status open_layout(tg_dataset *d, const origin *from, const tg_dataset
                                    : open_pairs(d, from, config);
 }
 
-/* An HDF5 file without x and y may have another layout; one that has none of those known is a file
- * where these are missing. */
+/* An HDF5 file without x and y may have another layout; one that has none of those known, or is of
+ * another format, is a file where these are missing. */
 static tg_status open_other_layout(tg_dataset *d, const origin *from,
-                                   const tg_dataset_config *config) {
+                                   const tg_dataset_config *config, tg_file_format format) {
     char sentence[900];
     snprintf(sentence, sizeof sentence, "%s", tg_context_error(d->ctx));
     for (int i = 0; i < 2; i++) {
@@ -408,10 +418,14 @@ static tg_status open_other_layout(tg_dataset *d, const origin *from,
         }
         d->sides[i].parts = 0;
     }
-    const tg_status status = open_layout(d, from, config);
-    return status == TG_E_CONFIG && d->layout.kind == TG_LAYOUT_AUTO
-               ? tg_fail(d->ctx, TG_E_ARGUMENT, "%s, data.layout another layout than pairs",
-                         sentence)
+    const bool is_h5 = format == TG_FILE_HDF5;
+    const tg_status status = is_h5 ? open_layout(d, from, config) : TG_E_CONFIG;
+    return status == TG_E_CONFIG && (!is_h5 || d->layout.kind == TG_LAYOUT_AUTO)
+               ? tg_fail(d->ctx, TG_E_ARGUMENT, "%s; data.fields says which are fields in time%s",
+                         sentence,
+                         is_h5 ? ", data.layout that it is one of trajectory, well, pdebench, "
+                                 "numbered, pdearena and matlab"
+                               : "")
                : status;
 }
 
@@ -426,14 +440,15 @@ static tg_status open_arrays(tg_dataset *d, const origin *from, const tg_dataset
     if (config->layout == TG_LAYOUT_AUTO) {
         TG_TRY(tg_file_detect(d->ctx, from->path, &format));
         TG_TRY(tg_layout_is_matlab(d->ctx, from->path, &is_other));
-        is_other = is_other || (config->fields && config->fields[0] && format == TG_FILE_HDF5);
+        is_other = is_other || (config->fields && config->fields[0]);
     }
     if (is_other) {
         return open_layout(d, from, config);
     }
     status = open_pairs(d, from, config);
-    return status == TG_E_ARGUMENT && format == TG_FILE_HDF5 && !from->y_path
-               ? open_other_layout(d, from, config)
+    return status == TG_E_ARGUMENT && config->layout == TG_LAYOUT_AUTO && !from->y_path &&
+                   format != TG_FILE_NPY
+               ? open_other_layout(d, from, config, format)
                : status;
 fail:
     return status;

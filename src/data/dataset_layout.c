@@ -268,16 +268,16 @@ fail:
     return status;
 }
 
-/* The dimensions of the grid of x, where nobody says how many there are. */
+/* The dimensions of the grid of x, or of a frame, where nobody says how many there are. */
 static int guess_dimensions(const tg_dataset *d) {
     const tg_shape *shape = tg_array_shape(d->sides[TG_DATA_X].part[0].array);
-    const int left = shape->ndim - 1;
+    const int lead = d->layout.is_trajectory ? 2 : 1, left = shape->ndim - lead;
     const bool is_last = d->layout.channels_last;
     if (d->layout.n_dim > 0 || left < 2) {
         return d->layout.n_dim > 0 ? d->layout.n_dim : 1;
     }
-    const int64_t channels = shape->dim[is_last ? left : 1];
-    const int64_t neighbour = shape->dim[is_last ? left - 1 : 2];
+    const int64_t channels = shape->dim[is_last ? shape->ndim - 1 : lead];
+    const int64_t neighbour = shape->dim[is_last ? shape->ndim - 2 : lead + 1];
     const bool has_channels =
         left > TG_DATA_MAX_DIMS || (channels <= 16 && 2 * channels <= neighbour);
     return has_channels ? left - 1 : left;

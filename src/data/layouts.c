@@ -350,6 +350,9 @@ tg_status tg_layout_find(tg_context *ctx, const char *path, const tg_dataset_con
     *out = (tg_layout){.kind = config->layout};
     TG_TRY(tg_file_detect(ctx, path, &format));
     if (format != TG_FILE_HDF5) {
+        if (out->kind == TG_LAYOUT_AUTO) {
+            out->kind = TG_LAYOUT_TRAJECTORY; /* the fields that the config names */
+        }
         if (out->kind != TG_LAYOUT_TRAJECTORY) {
             return tg_fail(ctx, TG_E_CONFIG,
                            "%s: data.layout: expected pairs or trajectory for a file of %s, found "

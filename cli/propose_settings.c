@@ -1,0 +1,153 @@
+/* Settings with which `tgrad train` learns what is in a file: its layout, channels and grid, modes
+ * that the grid has, a split into training and test, a batch that fits in memory. */
+#define _XOPEN_SOURCE 700 /* realpath */
+#include "propose_settings.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "text.h"
+
+enum { MOST_MODES = 16, LARGEST_BATCH = 16, WIDTH = 32, TEST_SHARE = 10 };
+
+static tg_status set_number(tg_settings *settings, const char *key, int64_t value) {
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    return tg_settings_set(settings, key, text, "init");
+}
+
+/* Those of the config that are not the default. */
+static tg_status set_choices(const tg_dataset_config *config, tg_settings *settings) {
+    const tg_dataset_config plain = tg_dataset_config_default();
+    const struct {
+        const char *key, *value;
+        bool is_chosen;
+    } rows[] = {{"data.x_name", config->x_name, strcmp(config->x_name, plain.x_name) != 0},
+                {"data.y_name", config->y_name, strcmp(config->y_name, plain.y_name) != 0},
+                {"data.fields", config->fields, config->fields != NULL},
+                {"data.order", "nhwc", config->channels_last}};
+    tg_status status = TG_OK;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0] && status == TG_OK; i++) {
+        status = rows[i].is_chosen ? tg_settings_set(settings, rows[i].key, rows[i].value, "init")
+                                   : TG_OK;
+    }
+    return status;
+}
+
+/* The settings for a file, all but the batch. `file` is its path from anywhere. */
+static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config *config,
+                         const char *file, tg_settings *settings) {
+    const bool is_trajectory = facts->trajectories > 0;
+    const int64_t samples = is_trajectory ? facts->trajectories : facts->samples;
+    const int64_t tests = samples < 2 ? 0 : (samples + TEST_SHARE - 1) / TEST_SHARE;
+    char modes[96] = "";
+    for (int d = 0; d < facts->n_dim; d++) {
+        const int64_t half = facts->grid[d] / 2 > 1 ? facts->grid[d] / 2 : 1;
+        const size_t used = strlen(modes);
+        snprintf(modes + used, sizeof modes - used, "%s%lld%s", d ? ", " : "[",
+                 (long long)(half < MOST_MODES ? half : MOST_MODES),
+                 d == facts->n_dim - 1 ? "]" : "");
+    }
+    const struct {
+        const char *key, *text; /* text NULL: the number */
+        int64_t number;
+        bool is_left_out;
+    } rows[] = {
+        {"data.train_file", file, 0, false},
+        {"data.layout", tg_layout_name(facts->layout), 0, false},
+        {"data.history", NULL, facts->history, !is_trajectory},
+        {"data.horizon", NULL, facts->horizon, !is_trajectory},
+        {"data.n_train", NULL, samples - tests, false},
+        {"data.test_files", file, 0, tests == 0},
+        {"data.test_skip", NULL, samples - tests, tests == 0},
+        {"data.test_resolutions", "[]", 0, tests > 0},
+        {"fno.n_modes", modes, 0, false},
+        {"fno.in_channels", NULL, facts->in_channels, false},
+        {"fno.out_channels", NULL, facts->out_channels, false},
+        {"fno.hidden_channels", NULL, WIDTH, false},
+        {"fno.complex_data", "true", 0, facts->dtype != TG_C64},
+        {"data.encode_input", "true", 0, false},
+        {"opt.name", "tensorgrad", 0, false},
+        {"opt.n_epochs", NULL, 50, false},
+    };
+    tg_status status = set_choices(config, settings);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0] && status == TG_OK; i++) {
+        if (!rows[i].is_left_out) {
+            status = rows[i].text ? tg_settings_set(settings, rows[i].key, rows[i].text, "init")
+                                  : set_number(settings, rows[i].key, rows[i].number);
+        }
+    }
+    return status;
+}
+
+/* The largest batch, a power of two, with which the run takes at most 4/5 of the memory left. */
+static tg_status choose_batch(tg_context *ctx, tg_settings *settings) {
+    tg_status status = TG_OK;
+    tg_train_memory *plan = cli_need(malloc(sizeof *plan));
+    for (int64_t batch = LARGEST_BATCH; batch >= 1 && status == TG_OK; batch /= 2) {
+        size_t left = 0;
+        status = set_number(settings, "data.batch_size", batch);
+        status = status == TG_OK ? tg_train_plan(ctx, settings, plan) : status;
+        if (status != TG_OK || !tg_train_memory_left(ctx, plan->place, &left) ||
+            plan->peak_total[plan->place] <= left / 5 * 4) {
+            break;
+        }
+    }
+    free(plan);
+    return status;
+}
+
+/* Opens the file without reading samples, unless its arrays must be read whole. */
+static tg_status open_set(tg_context *ctx, const char *path, tg_dataset_config config,
+                          tg_dataset **out) {
+    config.n_dim = 0;
+    config.cache_bytes = 0;
+    const tg_status status = tg_dataset_open(ctx, path, NULL, &config, out);
+    if (status != TG_E_UNSUPPORTED) {
+        return status;
+    }
+    config.cache_bytes = (size_t)1 << 40;
+    return tg_dataset_open(ctx, path, NULL, &config, out);
+}
+
+static void keep_names(const tg_dataset *dataset, cli_proposal *out) {
+    size_t capacity = 0;
+    for (int i = 0; tg_dataset_array(dataset, i); i++) {
+        out->arrays = cli_grow(out->arrays, out->array_count, &capacity, sizeof *out->arrays);
+        out->arrays[out->array_count++] = cli_need(strdup(tg_dataset_array(dataset, i)));
+    }
+}
+
+tg_status cli_propose(tg_context *ctx, const char *path, const tg_dataset_config *config,
+                      cli_proposal *out) {
+    *out = (cli_proposal){0};
+    char *absolute = realpath(path, NULL);
+    const char *file = absolute ? absolute : path; /* a missing one is told by its opener */
+    tg_dataset *dataset = NULL;
+    tg_status status = open_set(ctx, file, *config, &dataset);
+    out->facts = tg_dataset_get_facts(dataset);
+    keep_names(dataset, out);
+    tg_dataset_close(&dataset); /* what it holds is not held when the batch is chosen */
+    status = status == TG_OK ? tg_settings_create(ctx, &out->settings) : status;
+    status = status == TG_OK ? set_all(&out->facts, config, file, out->settings) : status;
+    status = status == TG_OK ? choose_batch(ctx, out->settings) : status;
+    free(absolute);
+    return status;
+}
+
+char *cli_proposal_text(const cli_proposal *proposal) {
+    const size_t size = tg_settings_text(proposal->settings, NULL, 0);
+    char *text = cli_need(malloc(size + 1));
+    tg_settings_text(proposal->settings, text, size + 1);
+    return text;
+}
+
+void cli_proposal_free(cli_proposal *proposal) {
+    tg_settings_destroy(&proposal->settings);
+    for (size_t i = 0; i < proposal->array_count; i++) {
+        free(proposal->arrays[i]);
+    }
+    free(proposal->arrays);
+    *proposal = (cli_proposal){0};
+}

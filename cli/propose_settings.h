@@ -1,0 +1,22 @@
+/* Settings that train on a file of fields, as `tgrad init` writes and `tgrad inspect` shows them.
+ */
+#ifndef CLI_PROPOSE_SETTINGS_H
+#define CLI_PROPOSE_SETTINGS_H
+
+#include "tgrad/tgrad.h"
+
+typedef struct cli_proposal {
+    tg_dataset_facts facts;
+    char **arrays; /* (array_count) names of those that samples come from */
+    size_t array_count;
+    tg_settings *settings;
+} cli_proposal;
+
+/* What `config` leaves open is taken from the file; an error tells what was found and which key to
+ * set. To be freed in either case. */
+tg_status cli_propose(tg_context *ctx, const char *path, const tg_dataset_config *config,
+                      cli_proposal *out);
+char *cli_proposal_text(const cli_proposal *proposal); /* YAML, to be freed */
+void cli_proposal_free(cli_proposal *proposal);
+
+#endif
