@@ -2,8 +2,8 @@
 # Accuracy of TensorGRaD when weights, activations and moments are stored in less than f32: the small
 # Darcy set (50 epochs), Navier-Stokes at 64x64 (generated, 20 epochs), three seeds each; and, if asked
 # for, Navier-Stokes at 128x128 (generated, 40 epochs), which is the one that tells formats apart.
-# Prints a table of mean ± standard error in Markdown for each set. Runs that are there already are not
-# made again, so that it can be called in parts.
+# Modes adam and adam-8bit are dense Adam, for comparison. Prints a table of mean ± standard error in
+# Markdown for each set. Runs that are there already are not made again, so that it can be called in parts.
 #
 #   bench/precision.sh DATA OUT [TGRAD [JOBS]]     DATA holds darcy_{train_16,test_16,test_32}.h5
 #   SETS=ns64 MODES="full 8bit" bench/precision.sh ..   only these
@@ -19,10 +19,12 @@ sets=${SETS:-darcy16 ns64}
 seeds=${SEEDS:-0 1 2}
 mkdir -p "$out"
 
-settings() { # settings MODE: what differs from full precision
+settings() { # settings MODE: method, and what differs from full precision
     local half="--fno.fno_block_precision mixed --fno.activation_precision"
+    case $1 in adam*) echo "--opt.name adam" ;; *) echo "--opt.name tensorgrad" ;; esac
     case $1 in
-    full) ;;
+    full | adam) ;;
+    adam-8bit) echo "--opt.state_precision 8bit" ;;
     mixed-bf16) echo "$half bf16 --fno.fno_block_weights_precision bf16" ;;
     mixed-f16) echo "$half half --fno.fno_block_weights_precision half" ;;
     half-states) echo "$half bf16 --fno.fno_block_weights_precision bf16 --opt.state_precision half" ;;
@@ -37,7 +39,7 @@ settings() { # settings MODE: what differs from full precision
 
 run() { # run SET MODE SEED
     local folder="$out/$1-$2-$3" common
-    common="--opt.name tensorgrad --distributed.seed $3 --threads 1 --resume auto -q"
+    common="--distributed.seed $3 --threads 1 --resume auto -q"
     [ -e "$folder/samples.safetensors" ] && return
     # shellcheck disable=SC2046,SC2086
     case $1 in
@@ -71,8 +73,8 @@ for set in $sets; do
     esac
 done
 for set in $sets; do
-    for mode in $modes; do
-        for seed in $seeds; do
+    for seed in $seeds; do
+        for mode in $modes; do
             echo "$set $mode $seed"
         done
     done
