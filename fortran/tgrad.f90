@@ -4,8 +4,8 @@
 !
 !     gfortran tgrad.f90 solver.f90 $(pkg-config --libs tgrad)
 !
-! Names and meaning are those of include/tgrad/*.h. A call that can fail returns a status, TG_OK if
-! it did not; tg_context_error tells why it did. Handles are type(c_ptr): c_null_ptr at the start,
+! Names and meaning are those of the headers in include/tgrad. A call that can fail returns a status,
+! TG_OK if it did not; tg_context_error tells why it did. Handles are type(c_ptr): c_null_ptr at the start,
 ! and again after destroy. Texts are Fortran's, without trailing blanks.
 !
 ! Order of dimensions: an array (nx, ny, channels, samples) of Fortran has the memory of an array
