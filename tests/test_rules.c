@@ -32,9 +32,12 @@ typedef struct rig {
     tg_optim *optim;
 } rig;
 
-static void begin(rig *r, const char *backend, tg_dtype dtype, const char *const *settings) {
+static void begin_threads(rig *r, const char *backend, int threads, tg_dtype dtype,
+                          const char *const *settings) {
+    tg_context_config config = tg_context_config_default();
+    config.threads = threads;
     *r = (rig){.group = tg_optim_config_default(), .param = {"w", dtype, shape, 0}};
-    assert_int_equal(tg_context_create(NULL, &r->ctx), TG_OK);
+    assert_int_equal(tg_context_create(&config, &r->ctx), TG_OK);
     assert_int_equal(tg_backend_select(r->ctx, backend), TG_OK);
     const char *const common[] = {"rule", "lion",  "learning_rate", "0.02",        "weight_decay",
                                   "0.1",  "beta2", "0.98",          "min_entries", "10",
@@ -51,6 +54,10 @@ static void begin(rig *r, const char *backend, tg_dtype dtype, const char *const
                                 .params = &r->param,
                                 .param_count = 1,
                                 .seed = 3};
+}
+
+static void begin(rig *r, const char *backend, tg_dtype dtype, const char *const *settings) {
+    begin_threads(r, backend, 0, dtype, settings);
 }
 
 static void create(rig *r) {
@@ -404,6 +411,41 @@ static void muon_is_nearly_unitary(void **state) {
     end(&r);
 }
 
+/* ---- threads ---- */
+
+/* Weights after some updates, to the bit; in double, so that no rounding hides an order of sums. */
+static void threads_change_no_bit(void **state) {
+    (void)state;
+    enum { LARGE = 16 * 2 * 3000 };
+    static const char *const rules[][5] = {{"rule", "muon", NULL},
+                                           {"rule", "apollo", "rank", "1", NULL},
+                                           {"rule", "apollo", "rank", "3", NULL},
+                                           {"rule", "apollo", "rank", "16", NULL},
+                                           {"rule", "lion", NULL}};
+    static double weight[3][2 * LARGE], grad[2 * LARGE];
+    const tg_rng rng = {.seed = 5, .purpose = TG_RNG_TEST};
+    for (uint64_t k = 0; k < 2 * (uint64_t)LARGE; k++) {
+        grad[k] = tg_rng_normal(&rng, k);
+    }
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        for (int run = 0; run < 3; run++) {
+            rig r;
+            begin_threads(&r, "cpu", 1 + 2 * run, TG_C128, rules[i]);
+            r.param.shape = (tg_shape){3, {16, 2, 3000}};
+            create(&r);
+            memset(weight[run], 0, sizeof weight[run]);
+            for (int step = 0; step < 2; step++) {
+                assert_int_equal(raw_optim_step(r.optim, 0, grad, weight[run]), TG_OK);
+            }
+            end(&r);
+            if (memcmp(weight[run], weight[0], sizeof weight[0]) != 0) {
+                fail_msg("%s %s: %d threads give other bits than one", rules[i][1],
+                         rules[i][2] ? rules[i][3] : "", 1 + 2 * run);
+            }
+        }
+    }
+}
+
 /* ---- what a projection leaves ---- */
 
 /* Twins with and without: they differ by the signs of G - back(project(G)). */
@@ -582,6 +624,7 @@ int main(void) {
         cmocka_unit_test(apollo_draws_again),
         cmocka_unit_test(muon_follows_the_formula),
         cmocka_unit_test(muon_is_nearly_unitary),
+        cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(residuals_move_by_their_signs),
         cmocka_unit_test(state_is_one_moment),
         cmocka_unit_test(states_of_the_others),

@@ -11,9 +11,7 @@ static void load_moment(const tg_adam *op, bool second, int64_t first, int64_t n
     const tg_dtype real = tg_dtype_real(op->dtype);
     const char *x = second ? op->v : op->m;
     if (!codec->decode) {
-        for (int64_t j = 0; j < n; j++) {
-            to[j] = tg_load(real, x, first + j).re;
-        }
+        tg_load_reals(real, x, first, n, to);
         return;
     }
     const float *scale = second ? op->v_scale : op->m_scale;
@@ -31,9 +29,7 @@ static void store_moment(const tg_adam *op, bool second, int64_t first, int64_t 
     const tg_dtype real = tg_dtype_real(op->dtype);
     char *x = second ? op->v : op->m;
     if (!codec->encode) {
-        for (int64_t j = 0; j < n; j++) {
-            tg_store(real, x, first + j, (tg_scalar){from[j], 0.0});
-        }
+        tg_store_reals(real, x, first, n, from);
         return;
     }
     const uint64_t number = (second ? UINT64_C(1) << 63 : UINT64_C(1) << 62) + (uint64_t)first;
@@ -46,31 +42,37 @@ static void store_moment(const tg_adam *op, bool second, int64_t first, int64_t 
                   scale ? scale + tg_state_scales(codec, first) : NULL);
 }
 
-static void load_gradient(const tg_adam *op, int64_t first, int64_t n, int64_t width, double *g) {
-    const tg_dtype stored = tg_stored(op->dtype, op->grad_store);
-    for (int64_t k = 0; k < n; k++) {
-        const tg_scalar value = tg_load(stored, op->grad, first + k);
-        g[width * k] = op->scale * value.re;
-        if (width == 2) {
-            g[2 * k + 1] = op->scale * value.im;
-        }
+/* Reals [first, first + n) of the gradient. */
+static void load_gradient(const tg_adam *op, int64_t first, int64_t n, double *g) {
+    tg_load_reals(tg_stored(op->dtype, op->grad_store), op->grad, first, n, g);
+    for (int64_t j = 0; j < n; j++) {
+        g[j] *= op->scale;
     }
 }
 
-/* What becomes of the direction of element i. */
-static void use(const tg_adam *op, int64_t i, tg_scalar u) {
+/* What becomes of reals [first, first + n) of the direction; u is overwritten. */
+static void use_direction(const tg_adam *op, int64_t first, int64_t n, double *u) {
     if (op->direction) {
-        tg_store(op->dtype, op->direction, i, u);
+        tg_store_reals(op->dtype, op->direction, first, n, u);
     }
-    if (op->weight) {
-        const tg_dtype stored = tg_stored(op->dtype, op->weight_store);
-        tg_scalar w = {op->alpha * u.re, op->alpha * u.im};
-        if (op->beta != 0.0) {
-            const tg_scalar old = tg_load(stored, op->weight, i);
-            w.re += op->beta * old.re;
-            w.im += op->beta * old.im;
-        }
-        tg_store_rounded(stored, op->weight, i, w, op->rounding);
+    if (!op->weight) {
+        return;
+    }
+    const tg_dtype stored = tg_stored(op->dtype, op->weight_store);
+    double old[2 * BLOCK] = {0};
+    if (op->beta != 0.0) {
+        tg_load_reals(stored, op->weight, first, n, old);
+    }
+    for (int64_t j = 0; j < n; j++) {
+        u[j] = op->alpha * u[j] + op->beta * old[j];
+    }
+    if (op->weight_store == TG_STORE_FULL) {
+        tg_store_reals(stored, op->weight, first, n, u);
+        return;
+    }
+    for (int64_t j = 0; j < n; j++) {
+        tg_store_rounded(tg_dtype_real(stored), op->weight, first + j, (tg_scalar){u[j], 0.0},
+                         op->rounding);
     }
 }
 
@@ -79,7 +81,7 @@ void tg_rule_block(const tg_adam *op, tg_rule_kernel kernel, int64_t first, int6
     const int64_t width = tg_dtype_is_complex(op->dtype) ? 2 : 1;
     const bool is_paired = width == 2 && !op->split;
     const int64_t v_width = is_paired ? 1 : width;
-    load_gradient(op, first, n, width, g);
+    load_gradient(op, width * first, width * n, g);
     if (op->m) {
         load_moment(op, false, width * first, width * n, m);
     }
@@ -92,9 +94,7 @@ void tg_rule_block(const tg_adam *op, tg_rule_kernel kernel, int64_t first, int6
                                  .m = op->m ? m : NULL,
                                  .v = op->v ? v : NULL,
                                  .u = u});
-    for (int64_t k = 0; k < n; k++) {
-        use(op, first + k, (tg_scalar){u[width * k], width == 2 ? u[2 * k + 1] : 0.0});
-    }
+    use_direction(op, width * first, width * n, u);
     if (op->m) {
         store_moment(op, false, width * first, width * n, m);
     }

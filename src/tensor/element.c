@@ -111,6 +111,26 @@ void tg_store(tg_dtype dtype, void *x, int64_t i, tg_scalar value) {
     store_real(real, x, 2 * i + 1, value.im);
 }
 
+void tg_load_reals(tg_dtype dtype, const void *x, int64_t first, int64_t n, double *to) {
+    const tg_dtype real = tg_dtype_real(dtype);
+    for (int64_t i = 0; real == TG_F32 && i < n; i++) {
+        to[i] = (double)((const float *)x)[first + i];
+    }
+    for (int64_t i = 0; real != TG_F32 && i < n; i++) {
+        to[i] = load_real(real, x, first + i);
+    }
+}
+
+void tg_store_reals(tg_dtype dtype, void *x, int64_t first, int64_t n, const double *from) {
+    const tg_dtype real = tg_dtype_real(dtype);
+    for (int64_t i = 0; real == TG_F32 && i < n; i++) {
+        ((float *)x)[first + i] = (float)from[i];
+    }
+    for (int64_t i = 0; real != TG_F32 && i < n; i++) {
+        store_real(real, x, first + i, from[i]);
+    }
+}
+
 static void round_real(tg_dtype real, uint16_t *x, int64_t i, double v, const tg_rng *rng) {
     const uint32_t word = tg_rounding_bits(rng, (uint64_t)i);
     x[i] = real == TG_BF16 ? tg_round_to_bf16((float)v, word) : tg_round_to_f16((float)v, word);

@@ -8,7 +8,9 @@
  * With r = 1 (APOLLO-Mini) there is one s for all columns, |A| / |R|. */
 /* clang-format on */
 #include <math.h>
+#include <string.h>
 
+#include "base/minmax.h"
 #include "linalg/scratch.h"
 #include "optim/rules/rules.h"
 
@@ -64,6 +66,35 @@ static void draw(const tg_whole *whole, const tg_adam *op, const arrays *a) {
     }
 }
 
+/* Columns of x (rows, columns) times their factors, where there are some, and the squares of what
+ * they are then. A column is one thread's, which adds its rows in order: the same bits for any
+ * number of threads. */
+static void scale_columns(const tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                          const double *factor, void *x, double *squares) {
+    enum { BLOCK = 256, THREAD_GRAIN = 1 << 12 };
+    const int64_t width = tg_dtype_is_complex(dtype) ? 2 : 1;
+    const int64_t blocks = (columns + BLOCK - 1) / BLOCK;
+    const int threads = (int)tg_max(tg_min(be->threads, rows * columns / THREAD_GRAIN), 1);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t b = 0; b < blocks; b++) {
+        const int64_t first = b * BLOCK, n = tg_min(columns - first, BLOCK);
+        double value[2 * BLOCK], sum[BLOCK] = {0};
+        for (int64_t i = 0; i < rows; i++) {
+            const int64_t at = width * (i * columns + first);
+            tg_load_reals(dtype, x, at, width * n, value);
+            for (int64_t j = 0; j < width * n; j++) {
+                const int64_t column = width == 2 ? j / 2 : j;
+                value[j] *= factor ? factor[first + column] : 1.0;
+                sum[column] += value[j] * value[j];
+            }
+            if (factor) {
+                tg_store_reals(dtype, x, at, width * n, value);
+            }
+        }
+        memcpy(squares + first, sum, (size_t)n * sizeof *sum);
+    }
+}
+
 /* r = P^H G, then Adam's direction of it; squares of the columns of both. */
 static tg_status project_and_move(tg_backend *be, const tg_whole *whole, const tg_adam *op,
                                   const arrays *a) {
@@ -83,14 +114,14 @@ static tg_status project_and_move(tg_backend *be, const tg_whole *whole, const t
     tg_adam adam = *op;
     tg_status status = TG_OK;
     TG_TRY(be->ops->gemm(be, &project));
-    TG_TRY(be->ops->slice_norms(be, whole->dtype, a->rank, a->columns, 1, a->r, a->old));
+    scale_columns(be, whole->dtype, a->rank, a->columns, NULL, a->r, a->old);
     adam.n = a->rank * a->columns;
     adam.grad = adam.direction = a->r;
     adam.grad_store = TG_STORE_FULL;
     adam.scale = 1.0;
     adam.weight = NULL;
     TG_TRY(be->ops->adam(be, &adam));
-    TG_TRY(be->ops->slice_norms(be, whole->dtype, a->rank, a->columns, 1, a->r, a->scale));
+    scale_columns(be, whole->dtype, a->rank, a->columns, NULL, a->r, a->scale);
 fail:
     return status;
 }
@@ -115,17 +146,13 @@ static void find_factors(const tg_whole *whole, const arrays *a) {
 }
 
 /* u_j = scale_j g_j; its norm. */
-static double scale_columns(const tg_whole *whole, const arrays *a) {
-    double squares = 0.0;
-    for (int64_t i = 0; i < a->rows; i++) {
-        for (int64_t j = 0; j < a->columns; j++) {
-            tg_scalar value = tg_load(whole->dtype, a->u, i * a->columns + j);
-            value = (tg_scalar){a->scale[j] * value.re, a->scale[j] * value.im};
-            squares += value.re * value.re + value.im * value.im;
-            tg_store(whole->dtype, a->u, i * a->columns + j, value);
-        }
+static double scale_gradient(const tg_backend *be, const tg_whole *whole, const arrays *a) {
+    double sum = 0.0;
+    scale_columns(be, whole->dtype, a->rows, a->columns, a->scale, a->u, a->old);
+    for (int64_t j = 0; j < a->columns; j++) {
+        sum += a->old[j];
     }
-    return sqrt(squares);
+    return sqrt(sum);
 }
 
 /* The factor that lets u grow by 1 % at most; remembers its norm. */
@@ -146,7 +173,7 @@ static tg_status step_whole(tg_backend *be, const tg_whole *whole, const tg_adam
     draw(whole, op, &a);
     TG_TRY(project_and_move(be, whole, op, &a));
     find_factors(whole, &a);
-    use.alpha *= limit(whole, scale_columns(whole, &a));
+    use.alpha *= limit(whole, scale_gradient(be, whole, &a));
     TG_TRY(tg_rule_use_direction(be, &use, a.u));
 fail:
     return status;

@@ -3,12 +3,14 @@
  * matrix (Cin, Cout) for every mode, any other one a matrix alone.
  *     m <- b1 m + (1 - b1) g,  n = b1 m + (1 - b1) g,  u = .2 sqrt(max(Cin, Cout)) unitary(n)
  * unitary(n) of a matrix n = U S V^H is about U V^H: five Newton-Schulz steps from X = n / |n|,
- *     X <- a X + (b A + c A^2) X,  A = X X^H, or X^H X if that is smaller, on the other side
+ *     X <- (a + b A + c A^2) X,  A = X X^H, or X^H X if that is smaller, on the other side
  * which bring singular values above .01 |n| to .7 .. 1.2. The mean entry of u is then about .2. */
 /* clang-format on */
 #include <math.h>
+#include <string.h>
 
 #include "base/minmax.h"
+#include "base/threads.h"
 #include "linalg/scratch.h"
 #include "optim/rules/rules.h"
 
@@ -57,94 +59,144 @@ static void move(const tg_adam *op, const tg_rule_arrays *a) {
     }
 }
 
-/* x (count, entries) = u (entries, modes) at modes first .., each divided by its norm. */
-static void gather(const matrices *m, tg_dtype dtype, int64_t first, int64_t count) {
+/* Threads that pay for so many modes; each has some of them to itself, so that sums, and with them
+ * all bits, are the same for any number of threads. */
+static int threads_for(const tg_backend *be, int64_t count) {
+    return (int)tg_min(count, be->threads);
+}
+
+/* x (together, entries) at mode k = u (entries, modes) at mode first + k or, backwards, u from x;
+ * one number of `size` bytes after the other. */
+static inline void transpose(const matrices *m, size_t size, int64_t first, tg_range modes,
+                             bool is_back) {
+    enum { LINE = 8 }; /* entries that share a cache line of x */
     const int64_t entries = m->rows * m->columns;
-    for (int64_t k = 0; k < count; k++) {
-        double squares = 0.0;
-        for (int64_t i = 0; i < entries; i++) {
-            const tg_scalar value = tg_load(dtype, m->u, i * m->modes + first + k);
-            squares += value.re * value.re + value.im * value.im;
-        }
-        const double scale = squares > 0.0 ? 1.0 / sqrt(squares) : 0.0;
-        for (int64_t i = 0; i < entries; i++) {
-            const tg_scalar value = tg_load(dtype, m->u, i * m->modes + first + k);
-            tg_store(dtype, m->x, k * entries + i, (tg_scalar){scale * value.re, scale * value.im});
+    for (int64_t i = 0; i < entries; i += LINE) {
+        const int64_t end = tg_min(i + LINE, entries);
+        for (int64_t k = modes.begin; k < modes.end; k++) {
+            for (int64_t j = i; j < end; j++) {
+                char *u = (char *)m->u + (size_t)(j * m->modes + first + k) * size;
+                char *x = (char *)m->x + (size_t)(k * entries + j) * size;
+                memcpy(is_back ? u : x, is_back ? x : u, size);
+            }
         }
     }
 }
 
-static void scatter(const matrices *m, tg_dtype dtype, int64_t first, int64_t count) {
-    const int64_t entries = m->rows * m->columns;
-    const double scale = 0.2 * sqrt((double)tg_max(m->rows, m->columns));
-    for (int64_t k = 0; k < count; k++) {
-        for (int64_t i = 0; i < entries; i++) {
-            const tg_scalar value = tg_load(dtype, m->x, k * entries + i);
-            tg_store(dtype, m->u, i * m->modes + first + k,
-                     (tg_scalar){scale * value.re, scale * value.im});
+/* With sizes and directions that the compiler knows. */
+static void transpose_any(const matrices *m, tg_dtype dtype, int64_t first, tg_range modes,
+                          bool is_back) {
+    const size_t size = tg_dtype_size(dtype);
+    if (size == sizeof(float)) {
+        is_back ? transpose(m, sizeof(float), first, modes, true)
+                : transpose(m, sizeof(float), first, modes, false);
+    } else if (size == sizeof(double)) { /* or two floats */
+        is_back ? transpose(m, sizeof(double), first, modes, true)
+                : transpose(m, sizeof(double), first, modes, false);
+    } else {
+        transpose(m, size, first, modes, is_back);
+    }
+}
+
+/* x[k] times a factor; 0: by one over its norm. */
+static void scale_matrix(const matrices *m, tg_dtype dtype, int64_t k, double factor) {
+    enum { BLOCK = 512 };
+    const int64_t width = tg_dtype_is_complex(dtype) ? 2 : 1;
+    const int64_t reals = m->rows * m->columns * width;
+    double value[BLOCK], squares = 0.0;
+    for (int64_t i = 0; factor == 0.0 && i < reals; i += BLOCK) {
+        const int64_t n = tg_min(reals - i, BLOCK);
+        tg_load_reals(dtype, m->x, k * reals + i, n, value);
+        for (int64_t j = 0; j < n; j++) {
+            squares += value[j] * value[j];
+        }
+    }
+    factor = squares > 0.0 ? 1.0 / sqrt(squares) : factor;
+    for (int64_t i = 0; i < reals; i += BLOCK) {
+        const int64_t n = tg_min(reals - i, BLOCK);
+        tg_load_reals(dtype, m->x, k * reals + i, n, value);
+        for (int64_t j = 0; j < n; j++) {
+            value[j] *= factor;
+        }
+        tg_store_reals(dtype, m->x, k * reals + i, n, value);
+    }
+}
+
+/* x = u at modes first .., each divided by its norm. */
+static void gather(const tg_backend *be, const matrices *m, tg_dtype dtype, int64_t first,
+                   int64_t count) {
+    const int threads = threads_for(be, count);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int t = 0; t < threads; t++) {
+        const tg_range modes = tg_partition(count, 1, threads, t);
+        transpose_any(m, dtype, first, modes, false);
+        for (int64_t k = modes.begin; k < modes.end; k++) {
+            scale_matrix(m, dtype, k, 0.0);
         }
     }
 }
 
-/* y = a x + (b A + c A^2) x; of a tall x on the other side, with A = X^H X. */
+/* u at modes first .. = x, as long as a direction is. */
+static void scatter(const tg_backend *be, const matrices *m, tg_dtype dtype, int64_t first,
+                    int64_t count) {
+    const double length = 0.2 * sqrt((double)tg_max(m->rows, m->columns));
+    const int threads = threads_for(be, count);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int t = 0; t < threads; t++) {
+        const tg_range modes = tg_partition(count, 1, threads, t);
+        for (int64_t k = modes.begin; k < modes.end; k++) {
+            scale_matrix(m, dtype, k, length);
+        }
+        transpose_any(m, dtype, first, modes, true);
+    }
+}
+
+/* A product of every matrix of a with that of b; c, lda, ldb, ldc and strides as m, n, k say. */
+static tg_gemm product(tg_dtype dtype, int64_t rows, int64_t columns, int64_t inner, int64_t count,
+                       const void *a, const void *b, void *c) {
+    return (tg_gemm){.dtype = dtype,
+                     .m = rows,
+                     .n = columns,
+                     .k = inner,
+                     .alpha = {1.0, 0.0},
+                     .a = a,
+                     .lda = inner,
+                     .stride_a = rows * inner,
+                     .b = b,
+                     .ldb = columns,
+                     .stride_b = inner * columns,
+                     .c = c,
+                     .ldc = columns,
+                     .stride_c = rows * columns,
+                     .batch = count};
+}
+
+/* y = (a + b A + c A^2) x; of a tall x on the other side, with A = X^H X. */
 static tg_status iterate(tg_backend *be, const matrices *m, tg_dtype dtype, int64_t count) {
     const bool is_tall = m->rows > m->columns;
-    const int64_t small = tg_min(m->rows, m->columns), entries = m->rows * m->columns;
+    const int64_t small = tg_min(m->rows, m->columns), large = tg_max(m->rows, m->columns);
     tg_status status = TG_OK;
-    const tg_gemm gram = {.dtype = dtype,
-                          .op_a = is_tall ? TG_OP_H : TG_OP_N,
-                          .op_b = is_tall ? TG_OP_N : TG_OP_H,
-                          .m = small,
-                          .n = small,
-                          .k = is_tall ? m->rows : m->columns,
-                          .alpha = {1.0, 0.0},
-                          .a = m->x,
-                          .lda = m->columns,
-                          .stride_a = entries,
-                          .b = m->x,
-                          .ldb = m->columns,
-                          .stride_b = entries,
-                          .c = m->gram,
-                          .ldc = small,
-                          .stride_c = small * small,
-                          .batch = count};
+    tg_gemm gram = product(dtype, small, small, large, count, m->x, m->x, m->gram);
+    gram.op_a = is_tall ? TG_OP_H : TG_OP_N;
+    gram.op_b = is_tall ? TG_OP_N : TG_OP_H;
+    gram.lda = gram.ldb = m->columns;
     TG_TRY(be->ops->gemm(be, &gram));
     TG_TRY(be->ops->copy(be, m->poly, m->gram,
                          (size_t)(small * small * count) * tg_dtype_size(dtype)));
-    const tg_gemm poly = {.dtype = dtype,
-                          .m = small,
-                          .n = small,
-                          .k = small,
-                          .alpha = {C, 0.0},
-                          .beta = {B, 0.0},
-                          .a = m->gram,
-                          .lda = small,
-                          .stride_a = small * small,
-                          .b = m->gram,
-                          .ldb = small,
-                          .stride_b = small * small,
-                          .c = m->poly,
-                          .ldc = small,
-                          .stride_c = small * small,
-                          .batch = count};
+    tg_gemm poly = product(dtype, small, small, small, count, m->gram, m->gram, m->poly);
+    poly.alpha.re = C;
+    poly.beta.re = B;
     TG_TRY(be->ops->gemm(be, &poly));
-    TG_TRY(be->ops->copy(be, m->y, m->x, (size_t)(entries * count) * tg_dtype_size(dtype)));
-    const tg_gemm next = {.dtype = dtype,
-                          .m = m->rows,
-                          .n = m->columns,
-                          .k = small,
-                          .alpha = {1.0, 0.0},
-                          .beta = {A, 0.0},
-                          .a = is_tall ? m->x : m->poly,
-                          .lda = small,
-                          .stride_a = is_tall ? entries : small * small,
-                          .b = is_tall ? m->poly : m->x,
-                          .ldb = m->columns,
-                          .stride_b = is_tall ? small * small : entries,
-                          .c = m->y,
-                          .ldc = m->columns,
-                          .stride_c = entries,
-                          .batch = count};
+    for (int64_t k = 0; k < count; k++) {
+        for (int64_t i = 0; i < small; i++) {
+            const int64_t at = (k * small + i) * small + i;
+            tg_scalar value = tg_load(dtype, m->poly, at);
+            value.re += A;
+            tg_store(dtype, m->poly, at, value);
+        }
+    }
+    const tg_gemm next = product(dtype, m->rows, m->columns, small, count, is_tall ? m->x : m->poly,
+                                 is_tall ? m->poly : m->x, m->y);
     TG_TRY(be->ops->gemm(be, &next));
 fail:
     return status;
@@ -160,14 +212,14 @@ static tg_status step_whole(tg_backend *be, const tg_whole *whole, const tg_adam
     TG_TRY(be->ops->rule_step(be, &moment, move));
     for (int64_t first = 0; first < m.modes; first += m.together) {
         const int64_t count = tg_min(m.together, m.modes - first);
-        gather(&m, whole->dtype, first, count);
+        gather(be, &m, whole->dtype, first, count);
         for (int i = 0; i < NEWTON_SCHULZ; i++) {
             TG_TRY(iterate(be, &m, whole->dtype, count));
             void *next = m.y;
             m.y = m.x;
             m.x = next;
         }
-        scatter(&m, whole->dtype, first, count);
+        scatter(be, &m, whole->dtype, first, count);
     }
     TG_TRY(tg_rule_use_direction(be, op, m.u));
 fail:
