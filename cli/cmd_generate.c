@@ -13,7 +13,7 @@
 #include "text.h"
 
 static struct {
-    int64_t n_train, n_test, resolution;
+    int64_t n_train, n_test, resolution, frames;
     cli_list test_resolutions;
     const char *folder;
     bool force;
@@ -28,6 +28,8 @@ static const cli_option options[] = {
                    "see above"),
     CLI_OPTION_LIST("test-resolution", 0, &opt.test_resolutions, "N,..",
                     "the same test samples on these grids", "--resolution"),
+    CLI_OPTION_INT("frames", 0, &opt.frames, 2, 1000000, "N",
+                   "burgers, ns: store so many frames up to --time", "a pair"),
     CLI_OPTION_TEXT("output", 'o', &opt.folder, NULL, "DIR",
                     "folder of the files, made if it is not there", "data"),
     CLI_OPTION_FLAG("force", 0, &opt.force, "replace files that were made with other arguments"),
@@ -145,12 +147,14 @@ static bool on_progress(void *user, const tg_generator_progress *progress) {
 
 static void print_text(const tg_generator *generator, double seconds) {
     char size[CLI_UNIT_TEXT], duration[CLI_UNIT_TEXT];
+    static const char *const units[][2] = {{"sample", "samples"}, {"trajectory", "trajectories"}};
+    const char *const *unit = units[opt.frames > 0];
     int64_t made = 0;
     for (int i = 0; i < tg_generator_file_count(generator); i++) {
         tg_generator_file file;
         if (tg_generator_get_file(generator, i, &file) == TG_OK) {
-            cli_say("%s %s: %lld sample%s, %s", file.found == file.samples ? "kept" : "wrote",
-                    file.path, (long long)file.samples, file.samples == 1 ? "" : "s",
+            cli_say("%s %s: %lld %s, %s", file.found == file.samples ? "kept" : "wrote", file.path,
+                    (long long)file.samples, unit[file.samples != 1],
                     cli_bytes_text(cli_file_bytes(file.path), size));
             made += file.samples - file.found;
         }
@@ -252,6 +256,7 @@ static int run(const cli_call *call) {
     config.resolution = opt.resolution;
     config.seed = (uint64_t)call->common->seed;
     config.overwrite = opt.force;
+    config.frames = opt.frames;
     int code = read_test_resolutions(&config);
     tg_context *ctx = NULL;
     code = code == CLI_OK ? open_context(call->common, config.equation, &ctx) : code;
@@ -283,9 +288,12 @@ const cli_command cli_cmd_generate = {
         "finished ones. Processes of mpirun or srun share the samples. Computes on the CPU, in\n"
         "double precision;\n"
         "--backend cuda makes ns and kolmogorov on a GPU, ns many samples at once.\n"
+        "With --frames a file has one dataset, tensor (trajectories, frames, space..), which\n"
+        "training reads as windows (data.history, data.horizon) without further settings.\n"
         "A range is given as LOW,HIGH. The equations, and what is made unless told otherwise:\n",
     .examples = "  tgrad generate darcy --n-train 1000 --n-test 100 -r 16 --test-resolution 16,31\n"
                 "  tgrad generate burgers --viscosity 0.001 --grid 2048 -o data\n"
+                "  tgrad generate ns --frames 21 --time 10 -r 64 --n-train 100 --n-test 20\n"
                 "  tgrad generate em --energy 100,1000\n"
                 "  tgrad generate darcy --resolution 421 --seed 1 --threads 8\n"
                 "  mpirun -n 4 tgrad generate darcy --resolution 421\n"

@@ -44,6 +44,17 @@ same_folder whole/deep one
 grep -qE '^x +f32 +4x8 ' out || complain "inspect: $(cat out)"
 says out 'viscosity: 0.01' 'seed: 3' 'split: test'
 
+# Trajectories are read as windows without further settings.
+run 0 ns --frames 4 --time 0.3 --n-train 3 --n-test 1 -r 8 --grid 16 -o flows
+says out 'wrote flows/ns_train_8.h5: 3 trajectories' 'ns_test_8.h5: 1 trajectory,'
+exits 0 init flows/ns_train_8.h5 -o flows.yaml
+says out 'layout pdebench, 9 samples on a grid of 8, 1 -> 1 channels'
+run 2 ns --frames 1 -o x
+run 2 em --frames 3 -o x
+says err 'em: frames are of trajectories of burgers and ns'
+run 2 ns --frames 3 --input forcing -o x
+says err 'ns.input: frames are of the vorticity'
+
 # ---- refusals ----
 
 run 1 "${burgers[@]}" -o one --viscosity 0.1

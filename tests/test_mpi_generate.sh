@@ -19,6 +19,12 @@ done
 [ "$(find one -type f | wc -l)" -eq 3 ] && [ "$(find three -type f | wc -l)" -eq 3 ] || complain "files: $(ls one three)"
 [ "$(grep -c '^wrote three/burgers_train_32.h5: 4 samples' three.out)" -eq 1 ] || complain "told: $(cat three.out)"
 
+# Trajectories too: they have no y to send.
+flows=("$tgrad" generate ns --frames 3 --time 0.2 --n-train 3 --n-test 0 -r 8 --grid 16 --threads 1)
+"${flows[@]}" -o one >one.out 2>&1 || complain "trajectories of one process: $(cat one.out)"
+with_ranks 2 "${flows[@]}" -o three >three.out 2>&1 || complain "trajectories of two: $(cat three.out)"
+cmp -s one/ns_train_8.h5 three/ns_train_8.h5 || complain "trajectories: other bytes from two processes"
+
 # refused <exit code> <sentence> <arguments ..>
 refused() {
     with_ranks 2 "$tgrad" generate "${@:3}" --threads 1 -o three >refused.out 2>&1

@@ -54,6 +54,12 @@ static void test_bad_arguments(void **state) {
     bad = good;
     bad.folder = "";
     expect_refused(bad, TG_E_ARGUMENT, "an equation and a folder");
+    bad = good;
+    bad.frames = 1;
+    expect_refused(bad, TG_E_CONFIG, "burgers: expected 2 to 1000000 frames of a trajectory");
+    bad.equation = "darcy";
+    expect_refused(bad, TG_E_CONFIG, "darcy: frames are of trajectories of burgers and ns");
+    bad = good;
     bad.folder = "/dev/null/x";
     expect_refused(bad, TG_E_IO, "cannot make this folder");
     bad = good;

@@ -499,6 +499,65 @@ static void test_other_arguments(void **state) {
     remove_set("burgers");
 }
 
+/* A trajectory begins with x of the pair of the same number and ends with its y, has the bytes of
+ * any thread count, is taken up after a stop and extended. */
+static void test_trajectories(void **state) {
+    (void)state;
+    enum { FRAMES = 4, SAMPLES = 5, POINTS = 121 };
+    static const char *const names[] = {"burgers", "ns"};
+    for (int e = 0; e < 2; e++) {
+        const int64_t points = e == 0 ? 11 : POINTS;
+        tg_generator_config config = small_set(names[e]);
+        static float x[SAMPLES * POINTS], y[SAMPLES * POINTS], frames[SAMPLES * FRAMES * POINTS];
+        tg_h5 *file = NULL;
+        tg_dtype dtype;
+        tg_shape shape;
+        remove_set(names[e]);
+        generate_all(ctx, &config);
+        assert_int_equal(tg_h5_open(ctx, file_of(names[e], 0, ""), &file), TG_OK);
+        assert_int_equal(tg_h5_read_range(file, "x", 0, SAMPLES, TG_F32, x), TG_OK);
+        assert_int_equal(tg_h5_read_range(file, "y", 0, SAMPLES, TG_F32, y), TG_OK);
+        tg_h5_close(&file);
+
+        config.frames = FRAMES;
+        remove_set(names[e]);
+        generate_all(ctx, &config);
+        assert_int_equal(tg_h5_open(ctx, file_of(names[e], 0, ""), &file), TG_OK);
+        assert_int_equal(tg_h5_describe(file, "tensor", &dtype, &shape), TG_OK);
+        assert_int_equal(tg_h5_count(file), 1);
+        assert_int_equal(shape.ndim, e == 0 ? 3 : 4);
+        assert_true(shape.dim[0] == SAMPLES && shape.dim[1] == FRAMES && shape.dim[2] == 11);
+        assert_int_equal(tg_h5_read_range(file, "tensor", 0, SAMPLES, TG_F32, frames), TG_OK);
+        tg_h5_close(&file);
+        for (int64_t i = 0; i < SAMPLES * points; i++) {
+            const float *first = frames + i / points * FRAMES * points + i % points;
+            const float last = first[(FRAMES - 1) * points];
+            assert_true(*first == x[i]);
+            assert_true(fabsf(last - y[i]) <= 1e-4f && last != x[i]);
+        }
+
+        set whole = read_set(names[e]);
+        remove_set(names[e]);
+        config.n_train = 2;
+        generate_all(ctx, &config);
+        config.n_train = SAMPLES;
+        brake b = {.after = 2};
+        bool complete = true;
+        assert_int_equal(generate(ctx, &config, &b, &complete), TG_OK);
+        assert_true(!complete && b.total == 8);
+        const tg_context_config one = {.size = sizeof one, .device = -1, .threads = 1};
+        tg_context *other = NULL;
+        assert_int_equal(tg_context_create(&one, &other), TG_OK);
+        generate_all(other, &config);
+        tg_context_destroy(&other);
+        set s = read_set(names[e]);
+        expect_same(&whole, &s);
+        free_set(&s);
+        free_set(&whole);
+        remove_set(names[e]);
+    }
+}
+
 static void test_no_memory(void **state) {
     (void)state;
     for (int e = 0; e < EQUATIONS; e++) {
@@ -533,7 +592,7 @@ int main(void) {
         cmocka_unit_test(test_damage),         cmocka_unit_test(test_other_arguments),
         cmocka_unit_test(test_forged_journal), cmocka_unit_test(test_damaged_file),
 
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_trajectories),   cmocka_unit_test(test_no_memory),
 
     };
     return cmocka_run_group_tests(tests, setup, teardown);

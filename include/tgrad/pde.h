@@ -4,7 +4,8 @@
  *
  * Solved in double precision, stored as <set>_train_<resolution>.h5 and <set>_test_<resolution>.h5
  * with datasets x and y (f32, or c64 for complex fields; samples first), on bodies points and
- * values, and every parameter as a text attribute. A sample depends on the parameters, the seed,
+ * values, of trajectories tensor (trajectories, frames, grid..), and every parameter as a text
+ * attribute. A sample depends on the parameters, the seed,
  * the part (train or test) and its number only: not on the number of samples or threads. */
 #ifndef TGRAD_PDE_H
 #define TGRAD_PDE_H
@@ -59,8 +60,10 @@ typedef struct tg_generator_config {
     int value_count;            /* parameters that differ from their defaults */
     const tg_pde_value *values; /* (value_count) */
     bool overwrite;             /* replace files made with other arguments */
-    tg_comm *comm; /* ranks that share independent samples on the host, of which rank 0 writes the
-                      files; all make the same calls. NULL: this process alone */
+    tg_comm *comm;  /* ranks that share independent samples on the host, of which rank 0 writes the
+                       files; all make the same calls. NULL: this process alone */
+    int64_t frames; /* of trajectories of burgers and ns, stored instead of pairs: equally far apart
+                       from time 0 to the parameter `time`. 0: pairs */
 } tg_generator_config;
 
 TG_API void tg_generator_config_init(tg_generator_config *config, size_t size);

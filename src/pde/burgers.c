@@ -219,7 +219,8 @@ typedef struct solver {
     tg_context *ctx;
     config config;
     tg_burgers *burgers;
-    double *u; /* (K + 1) complex */
+    double *u;      /* (K + 1) complex */
+    int64_t frames; /* of a sample */
     tg_samplers outlets;
 } solver;
 
@@ -243,6 +244,7 @@ static tg_status open_solver(const tg_pde_setup *setup, void **out) {
     *out = s;
     s->ctx = setup->ctx;
     s->config = *(const config *)setup->config;
+    s->frames = setup->frames ? setup->frames : 2;
     TG_TRY(tg_burgers_create(setup->be, s->config.grid, s->config.viscosity, &s->burgers));
     TG_TRY(TG_ALLOC(s->ctx, TG_MEM_WORKSPACE, s->u, 2 * (tg_burgers_modes(s->burgers) + 1)));
     TG_TRY(tg_samplers_open(setup->be, 1, setup->views, setup->resolution, &s->outlets));
@@ -252,30 +254,37 @@ fail:
     return status;
 }
 
+/* On by so much time. */
+static tg_status advance(solver *s, double time) {
+    tg_status status = TG_OK;
+    int64_t steps = 0;
+    TG_TRY(tg_burgers_steps(s->burgers, time, s->u, &steps));
+    TG_TRY(tg_burgers_integrate(s->burgers, time, steps, s->u));
+    for (int64_t i = 0; i < 2 * (tg_burgers_modes(s->burgers) + 1); i++) {
+        if (!isfinite(s->u[i])) {
+            return tg_fail(s->ctx, TG_E_NUMERIC,
+                           "the solution is not finite; a finer grid than %lld points may help",
+                           (long long)s->config.grid);
+        }
+    }
+fail:
+    return status;
+}
+
 static tg_status sample(void *handle, const tg_field_key *key, const tg_pde_view *views) {
     tg_status status = TG_OK;
     solver *s = handle;
     const config *c = &s->config;
     const tg_covariance covariance = {c->alpha, c->tau, c->sigma};
     const int64_t modes = tg_burgers_modes(s->burgers);
-    int64_t steps = 0;
     tg_grf_periodic_1d(key, &covariance, 1.0, modes, s->u);
-    for (int i = 0; i < s->outlets.count; i++) {
-        TG_TRY(tg_sampler_real(s->outlets.item[i], modes, s->u, views[i].x));
-    }
-    TG_TRY(tg_burgers_steps(s->burgers, c->time, s->u, &steps));
-    TG_TRY(tg_burgers_integrate(s->burgers, c->time, steps, s->u));
-    for (int64_t i = 0; i < 2 * (modes + 1); i++) {
-        if (!isfinite(s->u[i])) {
-            return tg_fail(s->ctx, TG_E_NUMERIC,
-                           "the solution is not finite; a finer grid than %lld points may help",
-                           (long long)c->grid);
+    for (int64_t frame = 0; frame < s->frames; frame++) {
+        TG_TRY(frame > 0 ? advance(s, c->time / (double)(s->frames - 1)) : TG_OK);
+        for (int i = 0; i < s->outlets.count; i++) {
+            float *out = tg_pde_frame(&views[i], frame, views[i].resolution);
+            TG_TRY(tg_sampler_real(s->outlets.item[i], modes, s->u, out));
         }
     }
-    for (int i = 0; i < s->outlets.count; i++) {
-        TG_TRY(tg_sampler_real(s->outlets.item[i], modes, s->u, views[i].y));
-    }
-    return TG_OK;
 fail:
     return status;
 }
@@ -290,6 +299,7 @@ const tg_pde tg_pde_burgers = {
     .y_channels = 1,
     .x_field = "u(x, 0)",
     .y_field = "u(x, T)",
+    .frame_field = "u(x, t)",
     .n_train = 1000,
     .n_test = 200,
     .resolution = 128,

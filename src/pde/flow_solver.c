@@ -22,6 +22,7 @@ tg_status tg_flow_solver_open(const tg_pde_setup *setup, const tg_vorticity_desc
     *out = s;
     s->ctx = setup->ctx;
     s->threads = setup->be->threads;
+    s->frames = setup->frames ? setup->frames : 2;
     s->config = setup->config;
     many.flows = setup->batch;
     TG_TRY(tg_vorticity_create(setup->device ? setup->device : setup->be, &many, &s->flow));

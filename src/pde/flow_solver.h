@@ -10,6 +10,7 @@
 typedef struct tg_flow_solver {
     tg_context *ctx;
     int threads;        /* of the host */
+    int64_t frames;     /* of a sample */
     const void *config; /* the equation's */
     tg_vorticity *flow;
     tg_samplers outlets;

@@ -12,7 +12,7 @@
 #include "base/timer.h"
 #include "tgrad/tgrad.h"
 
-enum { MAX_SAMPLES = 1000000000, NUMBER_TEXT = 32 };
+enum { MAX_SAMPLES = 1000000000, MAX_FRAMES = 1000000, NUMBER_TEXT = 32 };
 
 static const char *const split_names[TG_SPLITS] = {"train", "test"};
 
@@ -28,9 +28,11 @@ bool tg_gen_tick(tg_gen_run *run) {
     return !run->report || run->report(run->user, &run->progress);
 }
 
-int64_t tg_gen_floats(const tg_pde *pde, tg_sample_part part, int64_t resolution) {
+int64_t tg_gen_floats(const tg_generator *g, tg_sample_part part, int64_t resolution) {
+    const tg_pde *pde = g->pde;
     const int64_t points = pde->ndim == 1 ? resolution : resolution * resolution;
-    return points * (part == TG_SAMPLE_X ? pde->x_channels : pde->y_channels) *
+    return (g->frames ? g->frames : 1) * points *
+           (part == TG_SAMPLE_X ? pde->x_channels : pde->y_channels) *
            (tg_dtype_is_complex(pde->dtype) ? 2 : 1);
 }
 
@@ -142,6 +144,31 @@ fail:
     return status;
 }
 
+static tg_status check_frames(const tg_generator *g, const tg_generator_config *config) {
+    if (config->frames == 0) {
+        return TG_OK;
+    }
+    if (!g->pde->frame_field) {
+        return tg_fail(g->ctx, TG_E_CONFIG,
+                       "%s: frames are of trajectories of burgers and ns; this makes pairs",
+                       g->pde->name);
+    }
+    if (config->frames < 2 || config->frames > MAX_FRAMES) {
+        return tg_fail(g->ctx, TG_E_CONFIG,
+                       "%s: expected 2 to %d frames of a trajectory, found %" PRId64, g->pde->name,
+                       MAX_FRAMES, config->frames);
+    }
+    for (int i = 0; i < config->value_count; i++) {
+        const tg_pde_value *value = &config->values[i];
+        if (strcmp(value->name, "input") == 0 && strcmp(value->value, "forcing") == 0) {
+            return tg_fail(g->ctx, TG_E_CONFIG,
+                           "%s.input: frames are of the vorticity; x is a forcing in pairs alone",
+                           g->pde->name);
+        }
+    }
+    return TG_OK;
+}
+
 /* The parameters: defaults, what the caller sets, what follows from the resolutions. */
 static tg_status prepare_config(tg_generator *g, const tg_generator_config *config) {
     tg_status status = TG_OK;
@@ -164,6 +191,12 @@ fail:
     return status;
 }
 
+/* A part's name in the file; NULL: trajectories have one part, named as PDEBench does. */
+static const char *part_name(const tg_generator *g, int part) {
+    static const char *const names[][TG_SAMPLE_PARTS] = {{"x", "y"}, {"points", "values"}};
+    return g->frames == 0 ? names[g->pde->on_points][part] : part == TG_SAMPLE_X ? "tensor" : NULL;
+}
+
 /* What holds for every file. */
 static tg_status describe(const tg_generator *g, tg_archive *meta) {
     tg_status status = TG_OK;
@@ -172,8 +205,16 @@ static tg_status describe(const tg_generator *g, tg_archive *meta) {
     TG_TRY(tg_archive_set_meta(meta, "version", TG_VERSION));
     const char *device = tg_gen_device(g); /* bits are those of who computes */
     TG_TRY(tg_archive_set_meta(meta, "backend", device ? device : tg_gen_host(g)));
-    TG_TRY(tg_archive_set_meta(meta, g->pde->on_points ? "points" : "x", g->pde->x_field));
-    TG_TRY(tg_archive_set_meta(meta, g->pde->on_points ? "values" : "y", g->pde->y_field));
+    if (g->frames > 0) {
+        snprintf(text, sizeof text, "%" PRId64, g->frames);
+        TG_TRY(tg_archive_set_meta(meta, "frames", text));
+    }
+    for (int part = 0; part < TG_SAMPLE_PARTS && part_name(g, part); part++) {
+        const char *field = g->frames > 0         ? g->pde->frame_field
+                            : part == TG_SAMPLE_X ? g->pde->x_field
+                                                  : g->pde->y_field;
+        TG_TRY(tg_archive_set_meta(meta, part_name(g, part), field));
+    }
     snprintf(text, sizeof text, "%" PRIu64, g->seed);
     TG_TRY(tg_archive_set_meta(meta, "seed", text));
     for (int i = 0; i < g->pde->param_count; i++) {
@@ -195,12 +236,16 @@ static uint64_t fingerprint_of(const tg_archive *meta) {
     return sum;
 }
 
-/* (samples, channels, grid..), or (samples, points, coordinates). */
+/* (samples, channels, grid..), (samples, points, coordinates), or (trajectories, frames, grid..).
+ */
 static tg_shape shape_of(const tg_generator *g, const tg_gen_file *file, tg_sample_part part) {
     const int channels = part == TG_SAMPLE_X ? g->pde->x_channels : g->pde->y_channels;
     tg_shape shape = {.ndim = 1, .dim = {g->samples[file->split]}};
     if (g->pde->on_points && part == TG_SAMPLE_X) {
         return (tg_shape){.ndim = 3, .dim = {shape.dim[0], file->resolution, channels}};
+    }
+    if (g->frames > 0) {
+        shape.dim[shape.ndim++] = g->frames;
     }
     if (channels > 1) {
         shape.dim[shape.ndim++] = channels;
@@ -218,7 +263,7 @@ static tg_status open_file(tg_generator *g, tg_gen_file *file, bool overwrite, t
         .path = file->path,
         .meta = meta,
         .dtype = g->pde->dtype,
-        .name = {g->pde->on_points ? "points" : "x", g->pde->on_points ? "values" : "y"},
+        .name = {part_name(g, TG_SAMPLE_X), part_name(g, TG_SAMPLE_Y)},
         .shape = {shape_of(g, file, TG_SAMPLE_X), shape_of(g, file, TG_SAMPLE_Y)},
         .overwrite = overwrite};
     TG_TRY(tg_archive_set_meta(meta, "split", split_names[file->split]));
@@ -285,6 +330,8 @@ static tg_status create(tg_context *ctx, const tg_generator_config *config, tg_g
     TG_TRY(tg_pde_find(ctx, config->equation, &g->pde));
     g->folder = tg_mem_strdup(ctx, config->folder);
     TG_TRY(g->folder ? TG_OK : TG_E_MEMORY);
+    TG_TRY(check_frames(g, config));
+    g->frames = config->frames;
     TG_TRY(plan_files(g, config));
     TG_TRY(prepare_config(g, config));
     TG_TRY(g->comm ? check_shared(g) : TG_OK);

@@ -22,6 +22,7 @@ struct tg_generator {
     uint64_t seed;
     char *folder;
     int64_t samples[TG_SPLITS];
+    int64_t frames; /* of a trajectory; 0: pairs */
     int file_count;
     tg_gen_file files[TG_PDE_MAX_FILES];
 };
@@ -36,8 +37,8 @@ typedef struct tg_gen_run {
 
 bool tg_gen_tick(tg_gen_run *run);
 
-/* Floats of one sample of x or y at a resolution. */
-int64_t tg_gen_floats(const tg_pde *pde, tg_sample_part part, int64_t resolution);
+/* Floats of one sample of x or y at a resolution, of a trajectory all frames. */
+int64_t tg_gen_floats(const tg_generator *g, tg_sample_part part, int64_t resolution);
 
 /* Are x and y of a sample in every file of its split? */
 bool tg_gen_has(const tg_generator *g, tg_split split, int64_t sample);

@@ -14,7 +14,7 @@ typedef struct tg_journal_header {
     uint64_t structure;   /* checksum of the HDF5 file without the samples */
     uint64_t size;        /* of the HDF5 file */
     uint64_t samples;
-    uint64_t row[TG_SAMPLE_PARTS];    /* bytes of one sample */
+    uint64_t row[TG_SAMPLE_PARTS];    /* bytes of one sample; 0: it has no such part */
     uint64_t offset[TG_SAMPLE_PARTS]; /* of the first one; x before y */
 } tg_journal_header;
 

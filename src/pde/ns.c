@@ -96,12 +96,16 @@ static tg_status samples(void *handle, int64_t count, const tg_field_key *keys,
         }
         tg_grf_periodic_2d(&keys[i], &covariance, c->length, modes, x + i * reals);
     }
-    for (int64_t i = 0; i < count * outlets; i++) {
-        TG_TRY(tg_flow_solver_render(s, (int)(i % outlets), x + i / outlets * reals, views[i].x));
-    }
-    TG_TRY(tg_vorticity_advance(s->flow, count, c->time, failed));
-    for (int64_t i = 0; i < count * outlets; i++) {
-        TG_TRY(tg_flow_solver_render(s, (int)(i % outlets), w + i / outlets * reals, views[i].y));
+    for (int64_t frame = 0; frame < s->frames; frame++) {
+        const double *seen = frame == 0 ? x : w;
+        if (frame > 0) {
+            TG_TRY(tg_vorticity_advance(s->flow, count, c->time / (double)(s->frames - 1), failed));
+        }
+        for (int64_t i = 0; i < count * outlets; i++) {
+            const int64_t points = views[i].resolution * views[i].resolution;
+            TG_TRY(tg_flow_solver_render(s, (int)(i % outlets), seen + i / outlets * reals,
+                                         tg_pde_frame(&views[i], frame, points)));
+        }
     }
 fail:
     return status;
@@ -117,6 +121,7 @@ const tg_pde tg_pde_ns = {
     .y_channels = 1,
     .x_field = "vorticity w(., 0), or forcing",
     .y_field = "vorticity w(., T)",
+    .frame_field = "vorticity w(., t)",
     .n_train = 10000,
     .n_test = 2000,
     .resolution = 128,

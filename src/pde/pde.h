@@ -29,8 +29,13 @@ enum {
 typedef struct tg_pde_view {
     int64_t resolution;
     float *x; /* (x_channels, N..), complex: pairs; coordinates of points (N, x_channels) */
-    float *y; /* (y_channels, N..) */
+    float *y; /* (y_channels, N..); NULL: x is a trajectory, (frames, N..) */
 } tg_pde_view;
+
+/* Where a frame of `points` goes: of a pair the first is x and the second y. */
+static inline float *tg_pde_frame(const tg_pde_view *view, int64_t frame, int64_t points) {
+    return view->y && frame > 0 ? view->y : view->x + frame * points;
+}
 
 /* What a solver is made for. It belongs to one thread, which has a context and a backend of its
  * own, and owns all it needs, so that a sample allocates nothing. */
@@ -42,6 +47,7 @@ typedef struct tg_pde_setup {
     const void *config; /* lives longer than the solver */
     int views;
     const int64_t *resolution; /* (views), distinct, the same order as the views of a sample */
+    int64_t frames; /* of a trajectory, from time 0 to the config's `time`; 0: pairs, which are 2 */
 } tg_pde_setup;
 
 /* A flow that runs on in time instead of independent samples. The state at frame f (of the frames
@@ -67,7 +73,8 @@ typedef struct tg_pde {
     int x_channels, y_channels;
     bool on_points; /* x: coordinates of N points, stored as points (N, x_channels); y: values there
                      */
-    const char *x_field, *y_field;       /* what they are, for the metadata */
+    const char *x_field, *y_field; /* what they are, for the metadata */
+    const char *frame_field; /* the same of frames of a trajectory; NULL: only pairs are made */
     int64_t n_train, n_test, resolution; /* defaults */
     int64_t min_resolution;
 

@@ -140,7 +140,8 @@ static tg_status compare(tg_context *ctx, const tg_sample_file_desc *desc, const
     int64_t counts[TG_SAMPLE_PARTS] = {0};
     const int64_t wanted = desc->shape[TG_SAMPLE_X].dim[0];
     for (int p = 0; *same && p < TG_SAMPLE_PARTS; p++) {
-        counts[p] = count_samples(file, desc->name[p], desc->dtype, &desc->shape[p]);
+        counts[p] = desc->name[p] ? count_samples(file, desc->name[p], desc->dtype, &desc->shape[p])
+                                  : counts[TG_SAMPLE_X];
         *same = counts[p] >= 0;
         snprintf(difference, 256, "dataset %s is another one", desc->name[p]);
     }
@@ -245,20 +246,22 @@ static tg_status start(tg_sample_file *s, const tg_sample_file_desc *desc) {
     tg_h5_space spaces[TG_SAMPLE_PARTS];
     tg_source part;
     const size_t sums = (size_t)s->samples * TG_SAMPLE_PARTS * sizeof *s->sums;
-    for (int p = 0; p < TG_SAMPLE_PARTS; p++) {
+    const int parts = desc->name[TG_SAMPLE_Y] ? TG_SAMPLE_PARTS : 1;
+    for (int p = 0; p < parts; p++) {
         spaces[p] = (tg_h5_space){desc->name[p], desc->dtype, desc->shape[p], 0};
     }
     if (ftruncate(s->journal_fd, 0) != 0) {
         return system_failed(s->ctx, s->journal, "empty");
     }
-    TG_TRY(tg_h5_write_spaces(s->ctx, s->part, desc->meta, spaces, TG_SAMPLE_PARTS));
+    TG_TRY(tg_h5_write_spaces(s->ctx, s->part, desc->meta, spaces, parts));
     if (s->part_fd >= 0) {
         close(s->part_fd); /* of the file that was there before */
     }
     s->part_fd = open(s->part, O_RDWR | O_CLOEXEC);
     TG_TRY(source_of(s, s->part, s->part_fd, &part));
-    for (int p = 0; p < TG_SAMPLE_PARTS; p++) {
-        s->head.offset[p] = spaces[p].offset;
+    for (int p = 0; p < TG_SAMPLE_PARTS; p++) { /* a y that is not there begins behind x */
+        s->head.offset[p] =
+            p < parts ? spaces[p].offset : s->head.offset[0] + s->head.row[0] * s->head.samples;
     }
     tg_journal_seal(&part, &s->head);
     memset(s->sums, 0, sums);
@@ -310,7 +313,7 @@ static tg_status take_over(tg_sample_file *s, const tg_sample_file_desc *desc, i
     for (int64_t i = 0; i < samples * TG_SAMPLE_PARTS; i++) {
         const tg_sample_part part = (tg_sample_part)(i % TG_SAMPLE_PARTS);
         const int64_t sample = i / TG_SAMPLE_PARTS;
-        if (s->sums[i] == 0) {
+        if (!tg_sample_file_has(s, part, sample)) {
             TG_TRY(tg_h5_read_range(file, desc->name[part], sample, 1, desc->dtype, row));
             TG_TRY(tg_sample_file_put(s->ctx, s, part, sample, row));
         }
@@ -332,7 +335,7 @@ tg_status tg_sample_file_open(tg_context *ctx, const tg_sample_file_desc *desc,
     s->samples = desc->shape[TG_SAMPLE_X].dim[0];
     s->head.fingerprint = fingerprint_of(desc);
     s->head.samples = (uint64_t)s->samples;
-    for (int p = 0; p < TG_SAMPLE_PARTS; p++) {
+    for (int p = 0; p < TG_SAMPLE_PARTS && desc->name[p]; p++) {
         s->head.row[p] =
             (uint64_t)(tg_shape_numel(&desc->shape[p]) / s->samples) * tg_dtype_size(desc->dtype);
     }
@@ -361,15 +364,15 @@ bool tg_sample_file_is_complete(const tg_sample_file *s) {
 }
 
 bool tg_sample_file_has(const tg_sample_file *s, tg_sample_part part, int64_t sample) {
-    return s->complete || s->sums[TG_SAMPLE_PARTS * sample + part] != 0;
+    return s->complete || s->head.row[part] == 0 || s->sums[TG_SAMPLE_PARTS * sample + part] != 0;
 }
 
 tg_status tg_sample_file_put(tg_context *ctx, tg_sample_file *s, tg_sample_part part,
                              int64_t sample, const void *data) {
-    if (s->complete) {
+    const size_t bytes = s->head.row[part];
+    if (s->complete || bytes == 0) {
         return TG_OK;
     }
-    const size_t bytes = s->head.row[part];
     const int64_t number = TG_SAMPLE_PARTS * sample + part;
     errno = write_at(s->part_fd, s->head.offset[part] + (uint64_t)sample * bytes, data, bytes);
     if (errno != 0) {

@@ -16,7 +16,8 @@ typedef struct tg_sample_file_desc {
     const char *path;
     const tg_archive *meta; /* its metadata; whoever continues the file must have the same */
     tg_dtype dtype;
-    const char *name[TG_SAMPLE_PARTS]; /* of x and y in the file; live longer than it is open */
+    const char *name[TG_SAMPLE_PARTS]; /* of x and y in the file; live longer than it is open. y
+                                          NULL: a sample is x alone, y counts as there */
     tg_shape shape[TG_SAMPLE_PARTS];   /* samples first */
     bool overwrite;                    /* what was made with other metadata is replaced */
 } tg_sample_file_desc;

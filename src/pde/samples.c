@@ -70,8 +70,10 @@ static tg_status open_worker(const job *j, worker *w) {
         tg_pde_view *view = &w->views[i];
         const int64_t n = j->resolution[i % j->views];
         view->resolution = n;
-        TG_TRY(TG_ALLOC(&w->ctx, TG_MEM_DATA, view->x, tg_gen_floats(pde, TG_SAMPLE_X, n)));
-        TG_TRY(TG_ALLOC(&w->ctx, TG_MEM_DATA, view->y, tg_gen_floats(pde, TG_SAMPLE_Y, n)));
+        TG_TRY(TG_ALLOC(&w->ctx, TG_MEM_DATA, view->x, tg_gen_floats(j->g, TG_SAMPLE_X, n)));
+        if (j->g->frames == 0) {
+            TG_TRY(TG_ALLOC(&w->ctx, TG_MEM_DATA, view->y, tg_gen_floats(j->g, TG_SAMPLE_Y, n)));
+        }
     }
     const tg_pde_setup setup = {.ctx = &w->ctx,
                                 .be = w->be,
@@ -79,7 +81,8 @@ static tg_status open_worker(const job *j, worker *w) {
                                 .batch = j->batch,
                                 .config = j->g->config,
                                 .views = j->views,
-                                .resolution = j->resolution};
+                                .resolution = j->resolution,
+                                .frames = j->g->frames};
     TG_TRY(pde->open(&setup, &w->solver));
     return TG_OK;
 fail:
@@ -259,9 +262,9 @@ static tg_status send_sample(job *j, int rank, int i, int64_t number, worker *in
             tg_sample_part part;
         } parts[2] = {{view->x, TG_SAMPLE_X}, {view->y, TG_SAMPLE_Y}};
         for (int p = 0; p < 2; p++) {
-            const int64_t n = tg_gen_floats(j->g->pde, parts[p].part, view->resolution);
+            const int64_t n = tg_gen_floats(j->g, parts[p].part, view->resolution);
             const tg_tensor floats = {.dtype = TG_F32, .shape = {1, {n}}, .data = parts[p].data};
-            TG_TRY(tg_comm_broadcast(comm, rank, &floats));
+            TG_TRY(floats.data ? tg_comm_broadcast(comm, rank, &floats) : TG_OK);
         }
     }
     w->sample[0] = number;
@@ -332,7 +335,7 @@ tg_status tg_gen_samples(tg_generator *g, tg_gen_run *run, bool *stopped) {
             run->progress.found += tg_gen_has(g, (tg_split)s, i);
         }
     }
-    run->progress.unit = "samples";
+    run->progress.unit = g->frames > 0 ? "trajectories" : "samples";
     run->progress.done = run->progress.found;
     *stopped = !tg_gen_tick(run);
     for (int s = 0; s < TG_SPLITS && !*stopped; s++) {

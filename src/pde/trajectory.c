@@ -167,7 +167,7 @@ static tg_status open_flow(flow *w) {
     w->path = tg_mem_alloc(ctx, TG_MEM_OTHER, capacity, 1);
     TG_TRY(w->path ? TG_OK : TG_E_MEMORY);
     snprintf(w->path, capacity, "%s/%s.state", g->folder, g->pde->name);
-    TG_TRY(TG_ALLOC(ctx, TG_MEM_DATA, w->field, tg_gen_floats(g->pde, TG_SAMPLE_X, finest)));
+    TG_TRY(TG_ALLOC(ctx, TG_MEM_DATA, w->field, tg_gen_floats(g, TG_SAMPLE_X, finest)));
     TG_TRY(tg_gen_open_backends(g, ctx, &w->be, &w->device));
     const tg_pde_setup setup = {.ctx = ctx,
                                 .be = w->be,
