@@ -76,6 +76,7 @@ typedef struct tg_dataset_config {
     int64_t history;      /* trajectories: frames of x, */
     int64_t horizon;      /* the frames of y that follow them, */
     int64_t time_stride;  /* and stored frames from one to the next; 0 is 1 for all three */
+    int coordinates;      /* 0: data on grids; 1 .. 3: at points with so many each */
 } tg_dataset_config;
 
 /* n_dim 2, "x" and "y", the layout by itself, windows of one frame and the next, everything as in
@@ -103,6 +104,12 @@ TG_API TG_NODISCARD tg_status tg_time_parse(tg_context *ctx, const char *key, co
  * `horizon` frames y that follow, time major, (frames * channels, grid..); it begins at any time
  * that leaves room for it, and sample i of trajectory j is number j * windows + i. n_samples and
  * first_sample count trajectories then, so that two sets share no frame.
+ *
+ * With `coordinates` d the data are at points: x is (samples, points, d) and y the values there,
+ * (samples, [channels,] points), and files call them "points" and "values" unless the config has
+ * other names than "x" and "y". Every sample has points of its own, as many as the others, in [0,
+ * 1]^d: points outside, NaN and Inf are errors that name the sample, when it is read. They are
+ * handed out as channels of x, (d, points); n_dim is 1, and the grid is the number of points.
  *
  * A set that fits in cache_bytes is read whole now, into memory of category data. */
 TG_API TG_NODISCARD tg_status tg_dataset_open(tg_context *ctx, const char *path, const char *y_path,

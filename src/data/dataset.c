@@ -110,10 +110,15 @@ static tg_status read_run(tg_dataset *d, const tg_dataset_side *s,
         if (status != TG_OK) {
             return status;
         }
-        for (int64_t i = 0; i < count; i++) {
+        for (int64_t i = 0; i < count && status == TG_OK; i++) {
+            char *to = out + (size_t)requests[i].place * s->bytes;
             copy_part(s, part, element,
-                      d->buffer + (size_t)(requests[i].index - first) * part->stored_bytes,
-                      out + (size_t)requests[i].place * s->bytes);
+                      d->buffer + (size_t)(requests[i].index - first) * part->stored_bytes, to);
+            status =
+                s->is_points ? tg_dataset_check_points(d, requests[i].index, (float *)to) : TG_OK;
+        }
+        if (status != TG_OK) {
+            return status;
         }
         out += (size_t)(part->times * part->channels) * points;
     }
@@ -276,6 +281,15 @@ static tg_status check_config(tg_context *ctx, const tg_dataset_config *config, 
         return tg_fail(ctx, TG_E_ARGUMENT, "dataset: n_dim: expected 1 to %d, found %d",
                        TG_DATA_MAX_DIMS, config->n_dim);
     }
+    if (config->coordinates < 0 || config->coordinates > TG_DATA_MAX_DIMS ||
+        (config->coordinates > 0 &&
+         (config->n_dim != 1 || config->complex_data || config->layout > TG_LAYOUT_PAIRS))) {
+        return tg_fail(ctx, TG_E_ARGUMENT,
+                       "dataset: coordinates %d, n_dim %d, layout %s: expected 1 to %d coordinates "
+                       "of points, n_dim 1, real data and pairs",
+                       config->coordinates, config->n_dim, tg_layout_name(config->layout),
+                       TG_DATA_MAX_DIMS);
+    }
     int64_t least = config->grid[0];
     for (int d = 1; d < config->n_dim; d++) {
         least = config->grid[d] < least ? config->grid[d] : least;
@@ -347,6 +361,9 @@ static tg_status open_array(tg_dataset *d, tg_data_side which, const char *path,
                             const tg_dataset_config *config) {
     const char *given = which == TG_DATA_X ? config->x_name : config->y_name;
     const char *letter = which == TG_DATA_X ? "x" : "y";
+    if (config->coordinates > 0 && (!given || strcmp(given, letter) == 0)) {
+        given = which == TG_DATA_X ? "points" : "values";
+    }
     const char *name = d->layout.count == 2 ? d->layout.fields[which].name : given ? given : letter;
     const tg_status status = open_part(d, which, path, name, config);
     if (status == TG_OK && d->layout.count < 2) {
@@ -437,7 +454,7 @@ static tg_status open_arrays(tg_dataset *d, const origin *from, const tg_dataset
     if (from->x) {
         return wrap_arrays(d, from, config->x_only);
     }
-    if (config->layout == TG_LAYOUT_AUTO) {
+    if (config->layout == TG_LAYOUT_AUTO && config->coordinates == 0) {
         TG_TRY(tg_file_detect(d->ctx, from->path, &format));
         TG_TRY(tg_layout_is_matlab(d->ctx, from->path, &is_other));
         is_other = is_other || (config->fields && config->fields[0]);

@@ -20,6 +20,7 @@ typedef struct tg_dataset_side {
     tg_dataset_part part[TG_MAX_FIELDS]; /* whose channels follow each other */
     int parts;                           /* 0: there is none */
     int lead;                            /* dimensions of an array that count rows, 1 or 2 */
+    bool is_points;                      /* (points, coordinates), which become channels */
     int64_t channels;                    /* of a row handed out */
     int64_t grid[TG_DATA_MAX_DIMS];      /* stored, with leading 1s */
     int64_t points[TG_DATA_MAX_DIMS];    /* handed out, likewise */
@@ -48,5 +49,11 @@ struct tg_dataset {
 /* Sides and facts from the shapes of the open arrays: which dimension is what, which channels and
  * points are handed out (dataset_layout.c). */
 TG_NODISCARD tg_status tg_dataset_set_layout(tg_dataset *dataset, const tg_dataset_config *config);
+
+/* Data at points (dataset_points.c): x must be (samples, points, coordinates), y real; and all
+ * coordinates (channels, points) of row `index`, as they are handed out, in [0, 1]. */
+TG_NODISCARD tg_status tg_dataset_check_point_arrays(const tg_dataset *dataset, int coordinates);
+TG_NODISCARD tg_status tg_dataset_check_points(const tg_dataset *dataset, int64_t index,
+                                               const float *points);
 
 #endif

@@ -50,7 +50,7 @@ static tg_status set_grid(tg_dataset *d, tg_dataset_side *s, const tg_dataset_pa
 static tg_status set_part(tg_dataset *d, tg_dataset_side *s, tg_dataset_part *part, bool has_time,
                           int components, const tg_dataset_config *config, int64_t y_time) {
     const tg_shape *shape = tg_array_shape(part->array);
-    const bool is_last = d->layout.channels_last;
+    const bool is_last = d->layout.channels_last || s->is_points;
     const int first = s->lead + (has_time ? 1 : 0);
     const int channel_at = is_last ? shape->ndim - components : first;
     const int64_t times = has_time ? shape->dim[s->lead] : 1;
@@ -99,6 +99,8 @@ static tg_status set_pairs(tg_dataset *d, const tg_dataset_config *config) {
     const bool is_last = d->layout.channels_last;
     const int x_extra = tg_array_shape(x->part[0].array)->ndim - 1 - config->n_dim;
     x->lead = y->lead = 1;
+    x->is_points = config->coordinates > 0;
+    TG_TRY(x->is_points ? tg_dataset_check_point_arrays(d, config->coordinates) : TG_OK);
     if (x_extra < 0 || x_extra > 1) {
         return bad_shape(d, &x->part[0], config->n_dim,
                          is_last ? "(samples, grid..) or (samples, grid.., channels)"
@@ -121,10 +123,13 @@ static tg_status set_pairs(tg_dataset *d, const tg_dataset_config *config) {
     const int64_t nx = tg_array_shape(x->part[0].array)->dim[0], ny = tg_array_shape(array)->dim[0];
     if (nx != ny || memcmp(x->grid, y->grid, sizeof x->grid) != 0) {
         char text[128];
-        return tg_fail(
-            d->ctx, TG_E_SHAPE, "%s: expected the samples and the grid of x (%s), found %s",
-            tg_array_label(array), nx != ny ? "their numbers differ" : "their grids differ",
-            tg_shape_text(tg_array_shape(array), text, sizeof text));
+        return tg_fail(d->ctx, TG_E_SHAPE,
+                       "%s: expected the samples and the %s of x (%s), found %s",
+                       tg_array_label(array), x->is_points ? "points" : "grid",
+                       nx != ny       ? "their numbers differ"
+                       : x->is_points ? "one value for each point"
+                                      : "their grids differ",
+                       tg_shape_text(tg_array_shape(array), text, sizeof text));
     }
 fail:
     return status;
