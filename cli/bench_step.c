@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bench.h"
+#include "model_file.h"
 #include "quantiles.h"
 #include "text.h"
 #include "workbench.h"
@@ -295,7 +296,7 @@ static void print_text(const bench_options *options, const measurement *all, int
                        const tg_context *ctx) {
     const cli_problem *problem = &all[0].problem;
     char grid_text[64], backend[CLI_BACKEND_TEXT];
-    const tg_shape grid = tg_shape_of(problem->fno.n_dim, problem->grid);
+    const tg_shape grid = tg_shape_of(cli_data_dims(&problem->fno), problem->data);
     cli_say("%s: %lld parameters, batch %lld on %s, loss %s; backend %s, threads %d; medians of "
             "%lld steps",
             problem->name, (long long)all[0].planned.parameters, (long long)problem->batch,
@@ -342,8 +343,8 @@ static void print_json(const bench_options *options, const measurement *all, int
     for (int i = 0; i < count; i++) {
         cli_json_append(list, json_of_measurement(&all[i]));
     }
-    for (int d = 0; d < problem->fno.n_dim; d++) {
-        cli_json_append(grid, cli_json_integer(problem->grid[d]));
+    for (int d = 0; d < cli_data_dims(&problem->fno); d++) {
+        cli_json_append(grid, cli_json_integer(problem->data[d]));
     }
     cli_json_set(object, "kind", cli_json_text("step"));
     cli_json_set(object, "preset", cli_json_text(problem->name));

@@ -69,12 +69,13 @@ static tg_status evaluate(tg_context *ctx, const cli_model *model, const char *f
     const char *y_time = tg_settings_get(settings, "data.y_time");
     tg_dataset_config config = tg_dataset_config_default();
     tg_dataset *dataset = NULL;
-    config.n_dim = fno->n_dim;
+    config.n_dim = cli_data_dims(fno);
+    config.coordinates = cli_on_points(fno) ? fno->n_dim : 0;
     config.complex_data = fno->complex_data;
     config.x_name = opt.x_name ? opt.x_name : cli_setting_or(settings, "data.x_name", "x");
     config.y_name = opt.y_name ? opt.y_name : cli_setting_or(settings, "data.y_name", "y");
     set_layout(settings, &config);
-    for (int d = 0; d < fno->n_dim; d++) {
+    for (int d = 0; d < config.n_dim; d++) {
         config.grid[d] = on->points[on->sizes > 1 ? d : 0];
     }
     tg_status status = TG_OK;
@@ -106,7 +107,7 @@ static int parse_grids(wanted_grid *grids) {
 
 /* Whether every grid has the dimensions of the model. */
 static int check_grids(const cli_model *model, const wanted_grid *grids) {
-    const int n_dim = cli_model_config(model)->n_dim;
+    const int n_dim = cli_data_dims(cli_model_config(model));
     for (int i = 0; i < opt.resolution.count; i++) {
         if (grids[i].sizes > 1 && grids[i].sizes != n_dim) {
             return cli_fail("--resolution %s has %d dimensions, the model has %d",

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model_file.h"
 #include "plan_fit.h"
 #include "problem.h"
 #include "text.h"
@@ -199,11 +200,13 @@ static json_t *json_of_grid(const subject *s) {
     tg_fno_config fno = tg_fno_config_default();
     json_t *grid = cli_json_array();
     const char *modes = cli_setting_or(s->settings, "fno.n_modes", "1");
-    if (tg_fno_config_set(NULL, &fno, "n_modes", modes) == TG_OK) {
+    const char *kind = cli_setting_or(s->settings, "fno.architecture", "fno");
+    if (tg_fno_config_set(NULL, &fno, "n_modes", modes) == TG_OK &&
+        tg_fno_config_set(NULL, &fno, "architecture", kind) == TG_OK) {
         int64_t points[TG_DATA_MAX_DIMS] = {0};
         const char *text = cli_setting_or(s->settings, "data.train_resolution", "0");
         const int sizes = tg_grid_parse(text, points);
-        for (int d = 0; d < fno.n_dim; d++) {
+        for (int d = 0; d < cli_data_dims(&fno); d++) {
             cli_json_append(grid, cli_json_integer(points[sizes > 1 ? d : 0]));
         }
     }

@@ -2,12 +2,14 @@
  *
  * The model works on (samples, channels, grid..). An input (samples, grid..) or (grid..) has the
  * missing dimensions of size 1 put in, and those are taken off the output again. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "model_file.h"
 #include "output.h"
 #include "run_settings.h"
 #include "tensor_file.h"
+#include "text.h"
 
 static struct {
     const char *input, *output;
@@ -41,20 +43,62 @@ static const char *name_of(const cli_model *model, const char *given, const char
     return given ? given : cli_setting_or(tg_model_settings(model->model), key, usual);
 }
 
+static const char *input_name(const cli_model *model) {
+    const char *name = name_of(model, opt.dataset, "data.x_name", "x");
+    return cli_on_points(cli_model_config(model)) && strcmp(name, "x") == 0 ? "points" : name;
+}
+
+static const char *output_name(const cli_model *model) {
+    const char *name = name_of(model, opt.y_name, "data.y_name", "y");
+    return cli_on_points(cli_model_config(model)) && strcmp(name, "y") == 0 ? "values" : name;
+}
+
 /* The tensor to take: the one of --dataset, the only one, or the one that is called as in training.
  */
 static int choose(const cli_source *source, const cli_model *model, int64_t *index) {
     *index = 0;
     if (opt.dataset || cli_source_count(source) != 1) {
-        return cli_source_find(source, name_of(model, opt.dataset, "data.x_name", "x"), index);
+        return cli_source_find(source, input_name(model), index);
     }
     return CLI_OK;
+}
+
+/* Points (samples, points, coordinates), or those of one sample, as the model has them: coordinates
+ * are channels. */
+static int fit_points(const tg_fno_config *fno, const tg_shape *found, tg_shape *shape,
+                      int *added) {
+    char text[128];
+    const int64_t *last = &found->dim[found->ndim - 1];
+    *added = found->ndim == 2 ? 2 : 0;
+    if (steps() > 1) {
+        return cli_fail("--steps: the model makes values of points; it cannot go on from those");
+    }
+    if ((found->ndim != 2 && found->ndim != 3) || tg_shape_numel(found) < 1 ||
+        *last != fno->n_dim) {
+        return cli_fail("%s: the model takes points, (samples, points, %d) or (points, %d), and "
+                        "this is %s",
+                        opt.input, fno->n_dim, fno->n_dim, tg_shape_text(found, text, sizeof text));
+    }
+    *shape = (tg_shape){.ndim = 3, .dim = {*added ? 1 : found->dim[0], *last, last[-1]}};
+    return CLI_OK;
+}
+
+/* (points, coordinates) of every sample become (coordinates, points). */
+static void turn_points(const tg_shape *shape, const float *from, float *to) {
+    const int64_t dims = shape->dim[1], points = shape->dim[2];
+    for (int64_t i = 0; i < tg_shape_numel(shape); i++) {
+        const int64_t sample = i / (dims * points), c = i / points % dims, p = i % points;
+        to[i] = from[(sample * points + p) * dims + c];
+    }
 }
 
 /* The shape as the model wants it; `added` is the number of dimensions that were missing. */
 static int fit_shape(const cli_model *model, const tg_shape *found, tg_shape *shape, int *added) {
     const tg_fno_config *fno = cli_model_config(model);
     char text[128];
+    if (cli_on_points(fno)) {
+        return fit_points(fno, found, shape, added);
+    }
     *added = fno->n_dim + 2 - found->ndim;
     bool fits = *added >= 0 && *added <= 2 && tg_shape_numel(found) > 0;
     *shape = (tg_shape){.ndim = fno->n_dim + 2, .dim = {1, 1}};
@@ -95,6 +139,12 @@ static tg_status prepare(const cli_source *source, int64_t index, const cli_mode
     }
     if (status == TG_OK) {
         status = tg_tensor_convert(source->ctx, &raw, x);
+    }
+    if (status == TG_OK && cli_on_points(cli_model_config(model))) {
+        float *stored = cli_need(malloc(tg_tensor_bytes(x)));
+        memcpy(stored, x->data, tg_tensor_bytes(x));
+        turn_points(shape, stored, x->data);
+        free(stored);
     }
     if (status == TG_OK) {
         status = tg_tensor_create(source->ctx, TG_MEM_DATA, dtype, &to, y);
@@ -148,7 +198,7 @@ static tg_status write_output(tg_context *ctx, const cli_model *model, tg_tensor
     tg_archive *archive = NULL;
     tg_status status = tg_archive_create(ctx, &archive);
     if (status == TG_OK) {
-        status = tg_archive_add_view(archive, name_of(model, opt.y_name, "data.y_name", "y"), y);
+        status = tg_archive_add_view(archive, output_name(model), y);
     }
     if (status == TG_OK) {
         status = tg_archive_write(ctx, opt.output, archive);
@@ -287,7 +337,8 @@ const cli_command cli_cmd_predict = {
         "is meant, or with --config a file of weights by neuraloperator's names\n"
         "(docs/exchange.md). The input is (samples, channels, grid..) on any grid; with one\n"
         "channel also (samples, grid..) or a single grid, and the output has the same form. It is\n"
-        "called y, or as in training, where the format has names. Values are in the units of the\n"
+        "called y, or as in training, where the format has names. A model on points takes them as\n"
+        "(samples, points, coordinates) or (points, coordinates). Values are in the units of the\n"
         "data on both sides. A warning counts weights and values that are NaN or infinite.\n"
         "With --steps N the output is fed back as input: (samples, N, channels, grid..). A model\n"
         "of several frames (in_channels a multiple of out_channels) takes them oldest first.\n",

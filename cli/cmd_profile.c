@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model_file.h"
 #include "profile.h"
 #include "run_settings.h"
 #include "text.h"
@@ -326,8 +327,8 @@ static const char *sizes_text(int n_dim, const int64_t *sizes, char text[TG_GRID
 static void describe(const cli_problem *problem, cli_sweep_point *out) {
     const tg_fno_config *fno = &problem->fno;
     char(*line)[CLI_ABOUT_TEXT] = out->about, text[TG_GRID_TEXT];
-    snprintf(line[0], CLI_ABOUT_TEXT, "%s, batch %lld", sizes_text(fno->n_dim, problem->grid, text),
-             (long long)problem->batch);
+    snprintf(line[0], CLI_ABOUT_TEXT, "%s, batch %lld",
+             sizes_text(cli_data_dims(fno), problem->data, text), (long long)problem->batch);
     snprintf(line[1], CLI_ABOUT_TEXT, "%s modes", sizes_text(fno->n_dim, fno->n_modes, text));
     snprintf(line[2], CLI_ABOUT_TEXT, "%lld channels, %lld layers", (long long)fno->hidden_channels,
              (long long)fno->n_layers);

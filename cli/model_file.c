@@ -99,3 +99,11 @@ const tg_fno_config *cli_model_config(const cli_model *model) {
 tg_dtype cli_model_dtype(const cli_model *model) {
     return cli_model_config(model)->complex_data ? TG_C64 : TG_F32;
 }
+
+bool cli_on_points(const tg_fno_config *fno) {
+    return fno->architecture == TG_ARCHITECTURE_GINO;
+}
+
+int cli_data_dims(const tg_fno_config *fno) {
+    return cli_on_points(fno) ? 1 : fno->n_dim;
+}

@@ -26,4 +26,9 @@ void cli_model_tell(const cli_model *model);
 const tg_fno_config *cli_model_config(const cli_model *model);
 tg_dtype cli_model_dtype(const cli_model *model);
 
+/* Whether a network works on points (GINO), and how many dimensions the grids of its data have: 1
+ * there, where the grid is the number of points. */
+bool cli_on_points(const tg_fno_config *fno);
+int cli_data_dims(const tg_fno_config *fno);
+
 #endif

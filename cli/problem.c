@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model_file.h"
 #include "text.h"
 
 typedef struct preset {
@@ -33,10 +34,24 @@ const char *const cli_presets[] = {"ns128", "ns1024", "darcy421", "burgers", "em
 /* ---- reading ---- */
 
 /* One size for every dimension, or one for each. */
-static void set_grid(cli_problem *problem, int sizes, const int64_t *points) {
+static void set_grid(int sizes, const int64_t *points, int64_t grid[TG_FNO_MAX_DIMS]) {
     for (int d = 0; d < TG_FNO_MAX_DIMS; d++) {
-        problem->grid[d] = sizes == 1 ? points[0] : d < sizes ? points[d] : 0;
+        grid[d] = sizes == 1 ? points[0] : d < sizes ? points[d] : 0;
     }
+}
+
+/* What the network is prepared for, when all settings are known. */
+static tg_status finish(tg_context *ctx, cli_problem *problem) {
+    const tg_fno_config *fno = &problem->fno;
+    const bool on_points = cli_on_points(fno);
+    memset(problem->grid, 0, sizeof problem->grid);
+    for (int d = 0; d < fno->n_dim; d++) {
+        problem->grid[d] = on_points ? problem->latent[d] : problem->data[d];
+    }
+    if (on_points) {
+        problem->grid[fno->n_dim] = problem->grid[fno->n_dim + 1] = problem->data[0];
+    }
+    return tg_fno_config_check(ctx, fno);
 }
 
 static const preset *find_preset(const char *name) {
@@ -105,16 +120,16 @@ static int apply(tg_context *ctx, const char *origin, const char *key, const cha
         status = tg_optim_config_set(ctx, &problem->optim, key + 4, value);
     } else if (strcmp(key, "data.batch_size") == 0) {
         return read_size(origin, key, value, &problem->batch);
-    } else if (strcmp(key, "data.train_resolution") == 0) {
+    } else if (strcmp(key, "data.train_resolution") == 0 || strcmp(key, "data.latent_grid") == 0) {
         int64_t points[TG_DATA_MAX_DIMS];
         const int sizes = tg_grid_parse(value, points);
-        set_grid(problem, sizes, points);
+        set_grid(sizes, points, key[5] == 't' ? problem->data : problem->latent);
         return sizes > 0 ? CLI_OK
                          : cli_fail("%s: %s: '%.40s' is no grid (16, 48x80 or [48, 80])", origin,
                                     key, value);
     } else if (strict) {
-        return cli_fail("%s: %s does not matter to a step; fno.*, opt.*, data.batch_size and "
-                        "data.train_resolution do",
+        return cli_fail("%s: %s does not matter to a step; fno.*, opt.*, data.batch_size, "
+                        "data.train_resolution and data.latent_grid do",
                         origin, key);
     }
     return status == TG_OK ? CLI_OK : cli_fail("%s: %s", origin, tg_context_error(ctx));
@@ -152,7 +167,7 @@ static int use_file(tg_context *ctx, const char *path, cli_problem *problem) {
     }
     int code = apply_all(ctx, settings, problem);
     tg_settings_destroy(&settings);
-    if (code == CLI_OK && (problem->batch == 0 || problem->grid[0] == 0)) {
+    if (code == CLI_OK && (problem->batch == 0 || problem->data[0] == 0)) {
         code = cli_fail("%s: %s is missing", path,
                         problem->batch == 0 ? "data.batch_size" : "data.train_resolution");
     }
@@ -167,6 +182,7 @@ int cli_problem_from(tg_context *ctx, const char *name, const tg_settings *setti
                          .method = "adam",
                          .optim = tg_optim_config_default(),
                          .batch = 16,
+                         .latent = {16, 16, 16},
                          .loss = "h1"};
     for (int names = 1; names >= 0; names--) { /* a method's name before all that changes it */
         for (int64_t i = 0; i < tg_settings_count(settings) && code == CLI_OK; i++) {
@@ -179,10 +195,7 @@ int cli_problem_from(tg_context *ctx, const char *name, const tg_settings *setti
             }
         }
     }
-    if (code == CLI_OK && out->fno.architecture != TG_ARCHITECTURE_FNO) {
-        code = cli_fail("fno.architecture: this command works on grids, which a gino does not");
-    }
-    const tg_status status = code == CLI_OK ? tg_fno_config_check(ctx, &out->fno) : TG_OK;
+    const tg_status status = code == CLI_OK ? finish(ctx, out) : TG_OK;
     return status == TG_OK ? code : cli_fail_status(ctx, status);
 }
 
@@ -191,6 +204,7 @@ int cli_problem_read(tg_context *ctx, const cli_problem_source *source, cli_prob
                          .fno = tg_fno_config_default(),
                          .method = source->method ? source->method : "adam",
                          .optim = tg_optim_config_default(),
+                         .latent = {16, 16, 16},
                          .loss = "l2"};
     if (!source->preset == !source->config) {
         return cli_usage(source->command, "either a configuration file or --preset is needed");
@@ -208,10 +222,7 @@ int cli_problem_read(tg_context *ctx, const cli_problem_source *source, cli_prob
         code = apply(ctx, "command line", o->key, o->value, true, out);
     }
     out->batch = source->batch > 0 ? source->batch : out->batch;
-    if (code == CLI_OK && out->fno.architecture != TG_ARCHITECTURE_FNO) {
-        code = cli_fail("fno.architecture: this command works on grids, which a gino does not");
-    }
-    const tg_status status = code == CLI_OK ? tg_fno_config_check(ctx, &out->fno) : TG_OK;
+    const tg_status status = code == CLI_OK ? finish(ctx, out) : TG_OK;
     return status == TG_OK ? code : cli_fail_status(ctx, status);
 }
 
@@ -256,8 +267,8 @@ void cli_setup_free(cli_setup *setup) {
 static size_t data_bytes(const cli_problem *problem) {
     const tg_fno_config *fno = &problem->fno;
     int64_t numbers = problem->batch * (fno->in_channels + fno->out_channels);
-    for (int d = 0; d < fno->n_dim; d++) {
-        numbers *= problem->grid[d];
+    for (int d = 0; d < cli_data_dims(fno); d++) {
+        numbers *= problem->data[d];
     }
     return (size_t)numbers * tg_dtype_size(fno->dtype) * (fno->complex_data ? 2 : 1);
 }

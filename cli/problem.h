@@ -11,8 +11,10 @@ typedef struct cli_problem {
     const char *method;    /* --opt, "adam" if none was named */
     tg_optim_config optim; /* of the spectral weights; all others have dense Adam at its rates */
     int64_t batch;
-    int64_t grid[TG_FNO_MAX_DIMS];
-    char loss[64]; /* text for tg_loss_config_parse */
+    int64_t data[TG_FNO_MAX_DIMS];     /* grid of the data; on points their number */
+    int64_t latent[TG_FNO_MAX_DIMS];   /* grid of a network on points */
+    int64_t grid[TG_FNO_MAX_DIMS + 2]; /* of both, as tg_fno_prepare takes it */
+    char loss[64];                     /* text for tg_loss_config_parse */
 } cli_problem;
 
 /* Where a problem comes from; exactly one of preset and config is set. */

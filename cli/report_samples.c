@@ -12,6 +12,7 @@
 #include "report.h"
 #include "report_chart.h"
 #include "report_field.h"
+#include "report_points.h"
 
 enum { MAX_CHANNELS = 3 }; /* shown of the output */
 
@@ -142,6 +143,53 @@ static tg_status read_card(card *c, const triple *all) {
             v->error = cli_field_error(&v->prediction, &c->truth);
         }
     }
+    return status;
+}
+
+/* ---- points: pictures of the side that is seen ---- */
+
+static bool is_on_points(const card *c, const triple *all) {
+    const int run = c->view[0].run;
+    const char *kind = cli_run_setting(&c->report->run[run], "fno.architecture");
+    return kind && strcmp(kind, "gino") == 0 && all[run].y->shape.ndim == 3;
+}
+
+static tg_status read_points(const card *c, const tg_tensor *x, cli_points *out) {
+    tg_status status = TG_OK;
+    *out = (cli_points){.dims = (int)x->shape.dim[1], .count = x->shape.dim[2]};
+    out->coordinate =
+        cli_need(calloc((size_t)(out->dims * out->count) + 1, sizeof *out->coordinate));
+    for (int d = 0; d < out->dims && status == TG_OK; d++) {
+        cli_field field = {0};
+        status = cli_field_read(c->report->ctx, x, c->sample, d, &field);
+        for (int64_t i = 0; i < out->count && status == TG_OK; i++) {
+            out->coordinate[d * out->count + i] = field.value[2 * i];
+        }
+        cli_field_free(&field);
+    }
+    return status;
+}
+
+static void replace(double **values, double *by) {
+    free(*values);
+    *values = by;
+}
+
+/* Puts pictures in the place of the values at points; the input is how near a point is. */
+static tg_status take_pictures(card *c, const triple *all) {
+    cli_points points;
+    const tg_status status = read_points(c, all[c->view[0].run].x, &points);
+    if (status == TG_OK) {
+        const double *depth = points.coordinate + (points.dims > 1 ? points.count : 0);
+        replace(&c->input_shown, cli_points_picture(&points, depth));
+        replace(&c->truth_shown, cli_points_picture(&points, c->truth_shown));
+        for (int i = 0; i < c->count; i++) {
+            replace(&c->view[i].shown, cli_points_picture(&points, c->view[i].shown));
+            replace(&c->view[i].error, cli_points_picture(&points, c->view[i].error));
+        }
+        c->truth.height = c->truth.width = CLI_POINTS_PICTURE;
+    }
+    free(points.coordinate);
     return status;
 }
 
@@ -316,13 +364,17 @@ static void add_whole_errors(cli_html *page, const card *c, const triple *t) {
 
 static int draw_card(cli_html *page, card *c, const triple *all) {
     tg_status status = read_card(c, all);
+    const bool on_points = is_on_points(c, all);
     int code = CLI_OK;
+    if (status == TG_OK && on_points) {
+        status = take_pictures(c, all);
+    }
     if (status != TG_OK) {
         code = cli_fail_status(c->report->ctx, status);
     } else {
         add_heading(page, c, &all[c->view[0].run]);
         add_whole_errors(page, c, &all[c->view[0].run]);
-        if (all[c->view[0].run].y->shape.ndim == 3) {
+        if (!on_points && all[c->view[0].run].y->shape.ndim == 3) {
             draw_line_charts(page, c);
         } else {
             code = draw_tiles(page, c);

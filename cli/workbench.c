@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model_file.h"
 #include "text.h"
 
 /* Uniform in [-1, 1), from a small generator of its own. */
@@ -24,8 +25,9 @@ static tg_status random_tensor(tg_context *ctx, const cli_problem *problem, int6
                                uint64_t seed, tg_tensor *out) {
     const tg_fno_config *fno = &problem->fno;
     const tg_dtype dtype = fno->complex_data ? tg_dtype_complex(fno->dtype) : fno->dtype;
-    tg_shape shape = {.ndim = 2 + fno->n_dim, .dim = {problem->batch, channels}};
-    memcpy(shape.dim + 2, problem->grid, (size_t)fno->n_dim * sizeof shape.dim[0]);
+    const int n_dim = cli_data_dims(fno);
+    tg_shape shape = {.ndim = 2 + n_dim, .dim = {problem->batch, channels}};
+    memcpy(shape.dim + 2, problem->data, (size_t)n_dim * sizeof shape.dim[0]);
     tg_status status = tg_backend_tensor(ctx, TG_MEM_DATA, dtype, &shape, out);
     if (status != TG_OK) {
         return status;
@@ -35,6 +37,22 @@ static tg_status random_tensor(tg_context *ctx, const cli_problem *problem, int6
     fill_random(fno->dtype, tg_tensor_numel(out) * (fno->complex_data ? 2 : 1), seed, values);
     status = tg_tensor_wrap(ctx, dtype, &shape, values, &host);
     status = status == TG_OK ? tg_backend_copy(ctx, &host, out) : status;
+    free(values);
+    return status;
+}
+
+/* Points anywhere in the unit box, for a network that needs them. */
+static tg_status place_points(const cli_workbench *b, const cli_problem *problem, uint64_t seed) {
+    const tg_shape shape = {.ndim = 2, .dim = {problem->data[0], problem->fno.n_dim}};
+    const int64_t count = tg_shape_numel(&shape);
+    tg_tensor points;
+    float *values = cli_need(malloc((size_t)count * sizeof *values));
+    fill_random(TG_F32, count, seed, values);
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = 0.5f + 0.5f * values[i];
+    }
+    tg_status status = tg_tensor_wrap(b->ctx, TG_F32, &shape, values, &points);
+    status = status == TG_OK ? tg_fno_set_points(b->fno, &points, &points, NULL) : status;
     free(values);
     return status;
 }
@@ -71,7 +89,9 @@ tg_status cli_workbench_open(tg_context *ctx, const cli_problem *problem, uint64
         status = random_tensor(ctx, problem, problem->fno.out_channels, seed + 2, &out->y);
     }
     status = status == TG_OK ? make_optimizer(out, problem, seed) : status;
-    return status == TG_OK ? prepare(out, problem) : status;
+    status = status == TG_OK ? prepare(out, problem) : status;
+    return status == TG_OK && cli_on_points(&problem->fno) ? place_points(out, problem, seed + 3)
+                                                           : status;
 }
 
 void cli_workbench_close(cli_workbench *bench) {

@@ -133,6 +133,42 @@ static const variant variants[] = {
     {"no channel MLP", {"opt.name", "tensorgrad", "fno.use_channel_mlp", "false"}},
 };
 
+/* A network on points, over the common settings. */
+static const char *const at_points[] = {"model",
+                                        "gino",
+                                        "fno.n_modes",
+                                        "[4, 4, 4]",
+                                        "fno.in_channels",
+                                        "3",
+                                        "fno.in_gno_radius",
+                                        "0.3",
+                                        "fno.out_gno_radius",
+                                        "0.3",
+                                        "opt.training_loss",
+                                        "l2",
+                                        "data.set",
+                                        "potential",
+                                        "data.train_resolution",
+                                        "30",
+                                        "data.test_resolutions",
+                                        "[30, 15]",
+                                        "data.batch_size",
+                                        "1",
+                                        "data.latent_grid",
+                                        "6",
+                                        "data.encode_input",
+                                        "false",
+                                        NULL};
+
+static const variant point_variants[] = {
+    {"points, adam", {"opt.name", "adam"}},
+    {"points, tensorgrad", {"opt.name", "tensorgrad", "opt.accumulation_steps", "2"}},
+    {"every other point, streamed",
+     {"data.file_resolution", "30", "data.train_resolution", "15", "data.cache", "0"}},
+    {"points, mixed precision",
+     {"opt.name", "tensorgrad", "fno.precision", "mixed", "fno.activation_checkpoint", "block"}},
+};
+
 static const variant long_variants[] = {
     {"lowrank", {"opt.name", "lowrank"}},
     {"sketches", {"opt.name", "lowrank", "opt.svd_type", "randomized"}},
@@ -169,6 +205,9 @@ static tg_settings *make_settings(tg_context *ctx, const variant *v, const char 
     set_ok(ctx, tg_settings_create(ctx, &settings));
     set_ok(ctx, tg_settings_set(settings, "data.root", root, NULL));
     set_all(ctx, settings, common, COUNT(common));
+    for (int i = 0; i < COUNT(point_variants); i++) {
+        set_all(ctx, settings, at_points, v == &point_variants[i] ? COUNT(at_points) : 0);
+    }
     if (modes) {
         set_all(ctx, settings, one_dimension, COUNT(one_dimension));
         set_ok(ctx, tg_settings_set(settings, "fno.n_modes", modes, NULL));
@@ -198,6 +237,15 @@ static void train(const variant *v, const char *modes, const char *backend, cons
     tg_context_destroy(&ctx);
 }
 
+static bool is_phase(const tg_train_memory *plan, tg_place place, size_t total) {
+    for (int i = 0; i < plan->count; i++) {
+        if (plan->phase[i].total[place] == total) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void compare(const char *what, const tg_train_memory *plan, tg_place place,
                     const tg_mem_usage *usage) {
     const size_t *planned = plan->peak[place];
@@ -210,8 +258,11 @@ static void compare(const char *what, const tg_train_memory *plan, tg_place plac
         }
     }
     const size_t total = plan->peak_total[place];
-    /* "other" is in no plan, but may decide when a host beside a device holds the most */
-    if (counted != total && !(place != plan->place && counted <= total)) {
+    /* "other" is in no plan, but may decide when a host beside a device holds the most, and which
+     * of two phases does that differ by less */
+    const bool is_near = counted < total && usage->peak_total >= total;
+    if (counted != total && !(place != plan->place && counted <= total) &&
+        !(is_near && is_phase(plan, place, counted))) {
         fail_msg("%s: planned %zu (%s), counted %zu", what, total,
                  plan->phase[plan->peak_phase[place]].name, counted);
     }
@@ -307,6 +358,41 @@ static void test_plan_is_what_is_counted(void **state) {
     assert_int_equal(system(command), 0);
 }
 
+static void make_bodies(tg_context *ctx, const char *root) {
+    tg_generator_config config = tg_generator_config_default();
+    tg_generator *generator = NULL;
+    bool complete = false;
+    config.equation = "potential";
+    config.folder = root;
+    config.n_train = 5;
+    config.n_test = 3;
+    config.resolution = 30;
+    config.test_resolution_count = 2;
+    config.test_resolution[0] = 30;
+    config.test_resolution[1] = 15;
+    config.values = &(tg_pde_value){"order", "2"};
+    config.value_count = 1;
+    set_ok(ctx, tg_generator_create(ctx, &config, &generator));
+    set_ok(ctx, tg_generator_run(generator, NULL, NULL, &complete));
+    assert_true(complete);
+    tg_generator_destroy(&generator);
+}
+
+static void test_points(void **state) {
+    (void)state;
+    tg_context *ctx = open_context("cpu");
+    char root[1024];
+    snprintf(root, sizeof root, "%s", test_path("bodies"));
+    make_bodies(ctx, root);
+    tg_context_destroy(&ctx);
+    for (int i = 0; i < COUNT(point_variants); i++) {
+        check(&point_variants[i], NULL, "cpu", root);
+    }
+    char command[1100];
+    snprintf(command, sizeof command, "rm -rf '%s'", root);
+    assert_int_equal(system(command), 0);
+}
+
 /* Without its files a run is planned all the same, and the first of them is named. */
 static void test_missing_data(void **state) {
     (void)state;
@@ -326,6 +412,7 @@ int main(void) {
     fake_device_add("fake");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plan_is_what_is_counted),
+        cmocka_unit_test(test_points),
         cmocka_unit_test(test_missing_data),
     };
     return cmocka_run_group_tests(tests, NULL, test_files_end);

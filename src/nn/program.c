@@ -192,7 +192,7 @@ static tg_status check_slots(const nn_program *program, const tg_backend *be) {
         if (row->slot > 0 && !slot) {
             return tg_fail(program->ctx, TG_E_UNSUPPORTED,
                            "the network has a layer of kind %s, which the backend %s cannot "
-                           "compute; take another one (tg_context_config.backend)",
+                           "compute; take another one (--backend cpu, tg_context_config.backend)",
                            row->name, be->ops->name);
         }
     }

@@ -91,6 +91,8 @@ static const tg_setting data_table[] = {
     DATA(INT64, history, 1, 1 << 20, "trajectories: frames of the input"),
     DATA(INT64, horizon, 1, 1 << 20, "trajectories: frames of the output, which follow"),
     DATA(INT64, time_stride, 1, 1 << 20, "trajectories: stored frames from one to the next"),
+    DATA(GRID, latent_grid, 2, 1 << 12,
+         "data at points: grid in the unit box in between, 16 or 16x16x8"),
 };
 
 static const tg_setting distributed_table[] = {
@@ -170,7 +172,8 @@ tg_run_config tg_run_config_default(void) {
                  .y_time = "last",
                  .history = 1,
                  .horizon = 1,
-                 .time_stride = 1},
+                 .time_stride = 1,
+                 .latent_grid = {1, {16}}},
     };
 }
 
@@ -431,12 +434,8 @@ static tg_status check(tg_context *ctx, bool has_data, tg_run_config *config) {
             "name a test set");
     }
     TG_TRY(tg_fno_config_check(ctx, &config->fno));
-    if (config->fno.architecture != TG_ARCHITECTURE_FNO) {
-        TG_TRY(tg_fail(ctx, TG_E_UNSUPPORTED,
-                       "fno.architecture: runs train on grids; a gino is for programs "
-                       "(tg_fno_set_points) and for tgrad verify gino"));
-    }
     TG_TRY(check_incremental(ctx, config));
+    TG_TRY(has_data ? tg_run_check_points(ctx, config) : TG_OK);
     TG_TRY(tg_loss_scale_config_parse(ctx, "opt.loss_scale", config->loop.loss_scale,
                                       tg_fno_passes_f16(&config->fno), &config->loss_scale));
     config->loss_scale.interval = config->loop.loss_scale_interval;

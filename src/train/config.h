@@ -57,6 +57,7 @@ typedef struct tg_source_config {
     int order;                    /* 1: channels last */
     int64_t test_skip;            /* samples of test files that are passed over */
     int64_t history, horizon, time_stride;
+    tg_list_int latent_grid; /* of a network on points; one number for all dimensions */
 } tg_source_config;
 
 /* Section distributed. */
@@ -93,6 +94,25 @@ int64_t tg_run_local_batch(const tg_run_config *config);
 
 /* In the place of a grid, of the samples set apart for validation. */
 #define TG_VALIDATION "validation"
+
+/* Whether the network is one on points (GINO), and how many dimensions grids of its data have: 1
+ * there, where the grid is the number of points. */
+bool tg_run_on_points(const tg_run_config *config);
+int tg_run_data_dims(const tg_run_config *config);
+
+/* What a network is prepared for to work on data of `grid`: that grid or, on points, the latent
+ * grid, the number of points and that of queries, which are the points. */
+enum { TG_RUN_GRID = TG_FNO_MAX_DIMS + 2 };
+void tg_run_network_grid(const tg_run_config *config, const int64_t *grid,
+                         int64_t out[TG_RUN_GRID]);
+
+/* Samples of `most` that are computed at once without training: 1 on points, which differ. */
+int64_t tg_run_at_once(const tg_run_config *config, int64_t most);
+
+/* What data at points ask of the settings: a latent grid that fits, no encoder, no H1 loss. */
+TG_NODISCARD tg_status tg_run_check_points(tg_context *ctx, const tg_run_config *config);
+/* A query in the middle of a cell of the latent grid may have no neighbours. */
+void tg_run_warn_of_radius(tg_context *ctx, const tg_run_config *config);
 
 /* Sets to test on: test_files, each at its own resolution or at that of test_resolutions. */
 int tg_run_tests(const tg_source_config *data);

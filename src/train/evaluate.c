@@ -137,6 +137,11 @@ fail:
     return status;
 }
 
+/* Points have no differences: of their norms H1 is not told, NaN. */
+static int norms_of(const evaluation *e) {
+    return tg_run_on_points(&e->model->config) ? 1 : NORMS;
+}
+
 /* Queues the squares of `count` samples, the first of which is number `first` of the set. */
 static tg_status measure_batch(evaluation *e, int64_t first, int64_t count) {
     static const tg_loss_kind kinds[NORMS] = {TG_LOSS_LP, TG_LOSS_H1};
@@ -146,9 +151,10 @@ static tg_status measure_batch(evaluation *e, int64_t first, int64_t count) {
     const tg_tensor decoded = tg_batch_view(encoder ? &e->decoded : &e->pred, count);
     tg_tensor pred = tg_batch_view(&e->pred, count);
     tg_status status = TG_OK;
+    TG_TRY(tg_model_place_points(e->model, &x));
     TG_TRY(tg_fno_forward(e->model->fno, &x, &pred));
     TG_TRY(encoder ? tg_normalizer_decode(encoder, e->model->be, &pred, &decoded) : TG_OK);
-    for (int norm = 0; norm < NORMS; norm++) {
+    for (int norm = 0; norm < norms_of(e); norm++) {
         tg_tensor squares;
         TG_TRY(tg_tensor_slice(ctx, &e->squares[norm], first, count, &squares));
         TG_TRY(tg_loss_squares(ctx, kinds[norm], &decoded, &y, &squares));
@@ -200,7 +206,12 @@ static tg_status report(evaluation *e, tg_test_errors *out) {
     out->l2_samples = list + out->channels;
     out->h1_channels = list + values.dim[1];
     out->h1_samples = out->h1_channels + out->channels;
-    for (int norm = 0; norm < NORMS; norm++, list += values.dim[1]) {
+    double *h1 = list + values.dim[1];
+    for (int64_t i = 0; i < values.dim[1]; i++) {
+        h1[i] = (double)NAN;
+    }
+    mean[1] = (double)NAN;
+    for (int norm = 0; norm < norms_of(e); norm++, list += values.dim[1]) {
         TG_TRY(be->ops->download(be, squares, e->squares[norm].data, bytes));
         mean[norm] = add_up(squares, out->samples, out->channels, list, list + out->channels);
     }
@@ -223,8 +234,7 @@ static tg_status measure(evaluation *e, tg_dataset *dataset, int64_t size, int r
         TG_TRY(be->ops->fill(be, TG_F64, tg_shape_numel(&e->squares[norm].shape), (tg_scalar){0},
                              e->squares[norm].data));
     }
-    tg_weights_check_grid(model, facts.grid);
-    TG_TRY(tg_fno_prepare(model->fno, size, facts.grid, false));
+    TG_TRY(tg_model_prepare(model, size, facts.grid, false));
     for (int64_t i = 0, b = rank; b < tg_loader_batches(e->loader); i++, b += ranks) {
         int64_t count = 0;
         TG_TRY(take_batch(e, i, b, &count));
@@ -237,7 +247,7 @@ fail:
 /* Sums of what one rank has and the others have not. */
 static tg_status share_squares(const evaluation *e, tg_comm *comm, tg_status status) {
     status = tg_comm_agree(comm, status);
-    for (int norm = 0; norm < NORMS && status == TG_OK; norm++) {
+    for (int norm = 0; norm < norms_of(e) && status == TG_OK; norm++) {
         status = tg_comm_all_reduce(comm, TG_COMM_SUM, &e->squares[norm]);
     }
     return status;
@@ -246,7 +256,8 @@ static tg_status share_squares(const evaluation *e, tg_comm *comm, tg_status sta
 tg_status tg_model_evaluate_shared(tg_model *model, tg_comm *comm, tg_dataset *dataset,
                                    int64_t size, tg_test_errors *out) {
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
-    const int64_t most = size < facts.samples ? size : facts.samples;
+    const int64_t most =
+        tg_run_at_once(&model->config, size < facts.samples ? size : facts.samples);
     const int ranks = comm ? tg_comm_ranks(comm) : 1;
     tg_status status = TG_OK;
     evaluation e = {.model = model};

@@ -61,8 +61,9 @@ tg_status tg_model_gradients(tg_model *model, tg_archive *out) {
     TG_TRY(tg_model_open_training(model, &dataset));
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
     TG_TRY(read_batch(model, dataset, &batch, &count));
-    TG_TRY(tg_fno_prepare(model->fno, count, facts.grid, true));
+    TG_TRY(tg_model_prepare(model, count, facts.grid, true));
     const tg_tensor x = tg_batch_view(&batch.x, count), y = tg_batch_view(&batch.y, count);
+    TG_TRY(tg_model_place_points(model, &x));
     TG_TRY(tg_fno_loss_backward(model->fno, &x, &y, &model->config.loss, &sink, &loss));
 fail:
     tg_batch_destroy(&batch);

@@ -26,8 +26,7 @@ static tg_status prepare_training(tg_trainer *t) {
         TG_TRY(tg_optim_set_loss_scale(t->optim, &config->loss_scale));
         TG_TRY(tg_step_create(t->ctx, &step, &t->step));
     }
-    tg_weights_check_grid(t->model, facts.grid);
-    TG_TRY(tg_fno_prepare(t->model->fno, tg_run_local_batch(config), facts.grid, true));
+    TG_TRY(tg_model_prepare(t->model, tg_run_local_batch(config), facts.grid, true));
 fail:
     return status;
 }
@@ -100,6 +99,7 @@ static tg_status begin_batch(tg_trainer *t) {
     tg_status status = TG_OK;
     tg_tensor x, y;
     TG_TRY(tg_prefetch_next(t->prefetch, &x, &y));
+    TG_TRY(tg_model_place_points(t->model, &x));
     TG_TRY(tg_step_forward(t->step, &x, &y));
     TG_TRY(is_read_once(t) ? tg_prefetch_ahead(t->prefetch) : TG_OK);
 fail:

@@ -50,6 +50,7 @@ void tg_model_destroy(tg_model **model) {
     tg_normalizer_destroy(&m->encoder[TG_DATA_X]);
     tg_normalizer_destroy(&m->encoder[TG_DATA_Y]);
     tg_settings_destroy(&m->settings);
+    tg_mem_free(m->ctx, m->points);
     tg_mem_free(m->ctx, m);
     *model = NULL;
 }
@@ -305,6 +306,7 @@ tg_status tg_batch_predict(tg_batch *batch, int64_t count) {
     tg_tensor pred = tg_batch_view(&batch->pred, count);
     tg_tensor host = tg_batch_view(&batch->host_pred, count);
     const bool is_apart = pred.place != TG_HOST;
+    TG_TRY(tg_model_place_points(model, &x));
     TG_TRY(tg_fno_forward(model->fno, &x, &pred));
     if (is_apart) {
         TG_TRY(tg_backend_copy(model->ctx, &pred, &host));
@@ -322,13 +324,14 @@ fail:
 static tg_status check_input(tg_model *model, const tg_tensor *x, const tg_tensor *y) {
     const tg_fno_config *config = tg_fno_get_config(model->fno);
     const tg_dtype dtype = config->complex_data ? TG_C64 : TG_F32;
+    const int n_dim = tg_run_data_dims(&model->config);
     char found[128];
-    bool fits = x->dtype == dtype && x->place == TG_HOST && x->shape.ndim == config->n_dim + 2 &&
+    bool fits = x->dtype == dtype && x->place == TG_HOST && x->shape.ndim == n_dim + 2 &&
                 x->shape.dim[0] >= 1 && x->shape.dim[1] == config->in_channels;
     if (!fits) {
         return tg_fail(model->ctx, TG_E_SHAPE,
                        "input: expected %s of (samples, %lld channels, %d dimensions), found %s %s",
-                       tg_dtype_name(dtype), (long long)config->in_channels, config->n_dim,
+                       tg_dtype_name(dtype), (long long)config->in_channels, n_dim,
                        tg_dtype_name(x->dtype), tg_shape_text(&x->shape, found, sizeof found));
     }
     fits = y->dtype == dtype && y->place == TG_HOST && y->shape.ndim == x->shape.ndim &&
@@ -356,10 +359,10 @@ tg_status tg_model_predict(tg_model *model, const tg_tensor *x, tg_tensor *y) {
     for (int d = 0; d < facts.n_dim; d++) {
         facts.grid[d] = x->shape.dim[d + 2];
     }
-    const int64_t samples = x->shape.dim[0], most = samples < 16 ? samples : 16;
+    const int64_t samples = x->shape.dim[0];
+    const int64_t most = tg_run_at_once(&model->config, samples < 16 ? samples : 16);
     TG_TRY(tg_batch_create(model, &facts, most, &batch));
-    tg_weights_check_grid(model, facts.grid);
-    TG_TRY(tg_fno_prepare(model->fno, most, facts.grid, false));
+    TG_TRY(tg_model_prepare(model, most, facts.grid, false));
     for (int64_t first = 0; first < samples; first += most) {
         const int64_t count = samples - first < most ? samples - first : most;
         tg_tensor from, to;

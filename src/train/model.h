@@ -15,6 +15,8 @@ struct tg_model {
     tg_normalizer *encoder[2]; /* of x and y; NULL: raw */
     bool is_imported;          /* its first weights were another program's */
     bool is_warned;            /* of what that means on a grid */
+    float *points;             /* (most_points) coordinates of a batch at points */
+    int64_t most_points;
 };
 
 /* A batch on its way: the host's tensors are what the data layer fills and reads, the others the
@@ -62,6 +64,14 @@ void tg_evaluation_add_bytes(const tg_backend *be, const tg_dataset_facts *facts
 /* As tg_model_evaluate, each rank of a communicator (NULL: none) a part of the batches. */
 TG_NODISCARD tg_status tg_model_evaluate_shared(tg_model *model, tg_comm *comm, tg_dataset *dataset,
                                                 int64_t size, tg_test_errors *out);
+
+/* Memory of the network for batches of such data. */
+TG_NODISCARD tg_status tg_model_prepare(tg_model *model, int64_t batch, const int64_t *grid,
+                                        bool training);
+
+/* Tells a network on points where those of a batch are, before its forward pass: x (count,
+ * coordinates, points) on the host. An error if its samples have others. */
+TG_NODISCARD tg_status tg_model_place_points(tg_model *model, const tg_tensor *x);
 
 /* Views of the first `count` samples. */
 tg_tensor tg_batch_view(const tg_tensor *tensor, int64_t count);

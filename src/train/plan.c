@@ -38,7 +38,7 @@ typedef struct planner {
     size_t snapshot;      /* .. and the copies of checkpoints, once there was one */
     tg_fno_memory run;    /* those */
     bool is_ready, is_training;
-    int64_t max_batch, grid[TG_FNO_MAX_DIMS]; /* that they are for */
+    int64_t max_batch, grid[TG_RUN_GRID]; /* that they are for */
     planned_set train, tests[TG_MAX_TESTS];
     tg_optim_memory optim;
     size_t exchanged; /* with other ranks at once: a buffer of the training steps */
@@ -102,18 +102,17 @@ static void note(planner *p, const char *name, const tg_amounts *extra) {
 /* ---- the network's buffers ---- */
 
 /* As tg_fno_prepare. */
-static tg_status prepare(planner *p, int64_t batch, const int64_t *grid, bool training) {
-    bool fits = p->is_ready && p->is_training == training && p->max_batch >= batch;
-    for (int d = 0; d < p->config.fno.n_dim; d++) {
-        fits = fits && p->grid[d] == grid[d];
-    }
-    if (fits) {
+static tg_status prepare(planner *p, int64_t batch, const int64_t *data, bool training) {
+    int64_t grid[TG_RUN_GRID];
+    tg_run_network_grid(&p->config, data, grid);
+    if (p->is_ready && p->is_training == training && p->max_batch >= batch &&
+        memcmp(p->grid, grid, sizeof grid) == 0) {
         return TG_OK;
     }
     p->is_ready = true;
     p->is_training = training;
     p->max_batch = batch;
-    memcpy(p->grid, grid, (size_t)p->config.fno.n_dim * sizeof grid[0]);
+    memcpy(p->grid, grid, sizeof grid);
     return training
                ? tg_fno_plan_shared(p->ctx, &p->config.fno, batch, grid, &p->optim.shared, &p->run)
                : tg_fno_plan(p->ctx, &p->config.fno, batch, grid, false, &p->run);
@@ -127,11 +126,11 @@ static tg_dataset_facts assumed(const planner *p, const tg_run_set *set) {
     tg_dataset_facts facts = {.samples = set->n_samples,
                               .in_channels = fno->in_channels,
                               .out_channels = fno->out_channels,
-                              .n_dim = fno->n_dim,
+                              .n_dim = tg_run_data_dims(&p->config),
                               .dtype = fno->complex_data ? TG_C64 : TG_F32};
     size_t points = tg_dtype_size(facts.dtype);
-    tg_run_grid(&set->grid, fno->n_dim, facts.grid);
-    for (int d = 0; d < fno->n_dim; d++) {
+    tg_run_grid(&set->grid, facts.n_dim, facts.grid);
+    for (int d = 0; d < facts.n_dim; d++) {
         points *= (size_t)facts.grid[d];
     }
     facts.x_bytes = points * (size_t)facts.in_channels;
@@ -212,9 +211,11 @@ static tg_status add_network(planner *p) {
     tg_status status = TG_OK;
     tg_fno_memory network;
     const tg_run_set set = tg_run_train_set(&p->config);
+    int64_t grid[TG_RUN_GRID];
     TG_TRY(look_at(p, &set, &p->train));
-    TG_TRY(tg_fno_plan(p->ctx, &p->config.fno, tg_run_local_batch(&p->config), p->train.facts.grid,
-                       false, &network));
+    tg_run_network_grid(&p->config, p->train.facts.grid, grid);
+    TG_TRY(
+        tg_fno_plan(p->ctx, &p->config.fno, tg_run_local_batch(&p->config), grid, false, &network));
     p->out->parameters = network.parameters;
     p->out->inference = network.total;
     p->held.at[p->place][TG_MEM_WEIGHTS] += network.bytes[TG_MEM_WEIGHTS];
@@ -331,11 +332,12 @@ static tg_status predict_samples(planner *p) {
         const int64_t count = samples < TG_SAMPLES_SHOWN ? samples : TG_SAMPLES_SHOWN;
         now.at[TG_HOST][TG_MEM_DATA] +=
             (size_t)count * (set->facts.x_bytes + 2 * set->facts.y_bytes);
+        const int64_t at_once = tg_run_at_once(&p->config, count);
         tg_amounts batch = now;
-        tg_batch_add_bytes(p->be, &set->facts, count, &batch);
+        tg_batch_add_bytes(p->be, &set->facts, at_once, &batch);
         read_set(p, set, count);
         note(p, "predicting samples", &batch);
-        TG_TRY(prepare(p, count, set->facts.grid, false));
+        TG_TRY(prepare(p, at_once, set->facts.grid, false));
         note(p, "predicting samples", &batch);
     }
 fail:

@@ -15,7 +15,7 @@ static int64_t entry(const tg_list_int *list, int index, int64_t fallback) {
 tg_run_set tg_run_train_set(const tg_run_config *config) {
     const tg_source_config *data = &config->data;
     int64_t grid[TG_DATA_MAX_DIMS];
-    const bool is_thinned = tg_run_grid(&data->file_resolution, config->fno.n_dim, grid);
+    const bool is_thinned = tg_run_grid(&data->file_resolution, tg_run_data_dims(config), grid);
     return (tg_run_set){.part = "train",
                         .key = "data.train_resolution",
                         .file_grid = is_thinned ? data->file_resolution : data->train_resolution,
@@ -32,14 +32,15 @@ tg_run_set tg_run_test_set(const tg_run_config *config, int index) {
     if (index == tg_run_tests(data)) {
         tg_run_set validation = tg_run_train_set(config);
         validation.is_validation = true;
-        validation.batch = data->batch_size;
+        validation.batch = tg_run_at_once(config, data->batch_size);
         return validation;
     }
-    tg_run_set set = {.part = "test",
-                      .key = "data.test_resolutions",
-                      .n_samples = entry(&data->n_tests, index, 0),
-                      .first_sample = data->test_skip,
-                      .batch = entry(&data->test_batch_sizes, index, data->batch_size)};
+    tg_run_set set = {
+        .part = "test",
+        .key = "data.test_resolutions",
+        .n_samples = entry(&data->n_tests, index, 0),
+        .first_sample = data->test_skip,
+        .batch = tg_run_at_once(config, entry(&data->test_batch_sizes, index, data->batch_size))};
     if (files > 0) {
         set.file = data->test_files.text[files == 1 ? 0 : index];
     }
@@ -75,13 +76,14 @@ void tg_run_take_grid(tg_run_config *config, const tg_dataset_facts *facts) {
 /* The grid of a set in the settings of its file; an error if it has too few or too many sizes. */
 static tg_status read_grid(tg_context *ctx, const tg_run_config *config, const tg_run_set *set,
                            tg_dataset_config *out) {
-    const int n_dim = config->fno.n_dim, counts[] = {set->grid.count, set->file_grid.count};
+    const int n_dim = tg_run_data_dims(config), counts[] = {set->grid.count, set->file_grid.count};
     for (int i = 0; i < 2; i++) {
         if (counts[i] > 1 && counts[i] != n_dim) {
-            return tg_fail(ctx, TG_E_CONFIG, "%s: a grid of %d dimensions, but fno.n_modes has %d",
-                           i == 0 || strcmp(set->part, "test") == 0 ? set->key
-                                                                    : "data.file_resolution",
-                           counts[i], n_dim);
+            return tg_fail(
+                ctx, TG_E_CONFIG, "%s: a grid of %d dimensions, but %s %d",
+                i == 0 || strcmp(set->part, "test") == 0 ? set->key : "data.file_resolution",
+                counts[i], tg_run_on_points(config) ? "points are counted by" : "fno.n_modes has",
+                n_dim);
         }
     }
     tg_run_grid(&set->grid, n_dim, out->grid);
@@ -96,7 +98,8 @@ tg_status tg_run_find_set(tg_context *ctx, const tg_run_config *config, const tg
     int64_t grid[TG_DATA_MAX_DIMS];
     tg_status status = TG_OK;
     *out = tg_dataset_config_default();
-    out->n_dim = config->fno.n_dim;
+    out->n_dim = tg_run_data_dims(config);
+    out->coordinates = tg_run_on_points(config) ? config->fno.n_dim : 0;
     out->x_name = data->x_name[0] ? data->x_name : out->x_name;
     out->y_name = data->y_name[0] ? data->y_name : out->y_name;
     out->n_samples = set->n_samples;
@@ -119,10 +122,9 @@ tg_status tg_run_find_set(tg_context *ctx, const tg_run_config *config, const tg
                  file[0] == '/' || !data->root[0] ? "" : "/", file);
         return TG_OK;
     }
-    const bool is_named = tg_run_grid(&set->file_grid, config->fno.n_dim, grid);
-    status =
-        tg_data_find(ctx, data->root[0] ? data->root : ".", data->set, set->part,
-                     is_named ? tg_grid_text(config->fno.n_dim, grid, name) : NULL, path, capacity);
+    const bool is_named = tg_run_grid(&set->file_grid, out->n_dim, grid);
+    status = tg_data_find(ctx, data->root[0] ? data->root : ".", data->set, set->part,
+                          is_named ? tg_grid_text(out->n_dim, grid, name) : NULL, path, capacity);
     if (status == TG_E_CONFIG) { /* several could be meant */
         char sentence[512];
         snprintf(sentence, sizeof sentence, "%s", tg_context_error(ctx));
@@ -179,7 +181,7 @@ fail:
 /* Whether the settings leave the training grid to the file. */
 static bool leaves_grid(const tg_run_config *config) {
     int64_t grid[TG_DATA_MAX_DIMS];
-    return !tg_run_grid(&config->data.train_resolution, config->fno.n_dim, grid);
+    return !tg_run_grid(&config->data.train_resolution, tg_run_data_dims(config), grid);
 }
 
 /* The first stage's grid; a later stage, which would inherit it, has a file of its own. */

@@ -48,8 +48,9 @@ tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config, const 
                          .accumulates = accumulates,
                          .shard_ranks = config->distributed.shard_state ? config->ranks : 1,
                          .forms_bf16 = forms_bf16 && !accumulates};
-    int64_t grid[TG_DATA_MAX_DIMS];
-    tg_run_grid(&config->data.train_resolution, config->fno.n_dim, grid);
+    int64_t data[TG_DATA_MAX_DIMS], grid[TG_RUN_GRID];
+    tg_run_grid(&config->data.train_resolution, tg_run_data_dims(config), data);
+    tg_run_network_grid(config, data, grid);
     return status != TG_OK
                ? status
                : tg_step_choose_refresh_chunks(ctx, &config->fno, tg_run_local_batch(config), grid,

@@ -59,12 +59,13 @@ static void close_stage(tg_trainer *t) {
 /* More modes than the grid has frequencies: the network uses those that there are. */
 static void warn_of_modes(const tg_trainer *t, const tg_dataset_facts *facts) {
     const tg_fno_config *fno = &t->model->config.fno;
-    int64_t fitting[TG_FNO_MAX_DIMS];
+    int64_t fitting[TG_FNO_MAX_DIMS], whole[TG_RUN_GRID];
     char set[64], grid[64], used[64];
-    tg_fno_fitting_modes(fno, facts->grid, fitting);
+    tg_run_network_grid(&t->model->config, facts->grid, whole);
+    tg_fno_fitting_modes(fno, whole, fitting);
     if (memcmp(fitting, fno->n_modes, (size_t)fno->n_dim * sizeof fitting[0]) != 0) {
         const tg_shape shapes[] = {tg_shape_of(fno->n_dim, fno->n_modes),
-                                   tg_shape_of(fno->n_dim, facts->grid),
+                                   tg_shape_of(fno->n_dim, whole),
                                    tg_shape_of(fno->n_dim, fitting)};
         tg_log(t->ctx, TG_LOG_WARN,
                "fno.n_modes: %s, but the training grid of %s has only %s; the weights of the other "
@@ -102,6 +103,7 @@ tg_status tg_trainer_open_stage(tg_trainer *t) {
     const tg_dataset_facts facts = tg_dataset_get_facts(t->train);
     tg_run_take_grid(&t->model->config, &facts);
     warn_of_modes(t, &facts);
+    tg_run_warn_of_radius(t->ctx, &t->model->config);
     const tg_loader_config loader = {.size = sizeof(tg_loader_config),
                                      .batch_size = data->batch_size,
                                      .seed = (uint64_t)t->model->config.distributed.seed,

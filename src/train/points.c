@@ -1,0 +1,145 @@
+/* A network and the data it is for: fields on a grid, or values at points (GINO), which are on no
+ * grid: what a network is prepared for then is its latent grid and the number of points, and before
+ * every forward pass it is told where they are. Queries are the points. */
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "train/model.h"
+#include "train/weights.h"
+
+bool tg_run_on_points(const tg_run_config *config) {
+    return config->fno.architecture == TG_ARCHITECTURE_GINO;
+}
+
+int tg_run_data_dims(const tg_run_config *config) {
+    return tg_run_on_points(config) ? 1 : config->fno.n_dim;
+}
+
+int64_t tg_run_at_once(const tg_run_config *config, int64_t most) {
+    return tg_run_on_points(config) ? 1 : most;
+}
+
+void tg_run_network_grid(const tg_run_config *config, const int64_t *grid,
+                         int64_t out[TG_RUN_GRID]) {
+    const tg_list_int *latent = &config->data.latent_grid;
+    const int n_dim = config->fno.n_dim;
+    const bool on_points = tg_run_on_points(config);
+    memset(out, 0, TG_RUN_GRID * sizeof *out);
+    for (int d = 0; d < n_dim; d++) {
+        out[d] = on_points ? latent->value[latent->count == 1 ? 0 : d] : grid[d];
+    }
+    if (on_points) {
+        out[n_dim] = out[n_dim + 1] = grid[0];
+    }
+}
+
+static tg_status refuse(tg_context *ctx, const char *sentence) {
+    return tg_fail(ctx, TG_E_CONFIG, "%s", sentence);
+}
+
+tg_status tg_run_check_points(tg_context *ctx, const tg_run_config *config) {
+    const tg_fno_config *fno = &config->fno;
+    const int sizes = config->data.latent_grid.count;
+    if (!tg_run_on_points(config)) {
+        return TG_OK;
+    }
+    if (sizes != 1 && sizes != fno->n_dim) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "data.latent_grid: a grid of %d dimensions, but fno.n_modes has %d", sizes,
+                       fno->n_dim);
+    }
+    if (!(fno->in_gno_radius > 0.0 && fno->out_gno_radius > 0.0)) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "fno.%s_gno_radius: nothing lies within 0; expected more than the distance "
+                       "of neighbours",
+                       fno->in_gno_radius > 0.0 ? "out" : "in");
+    }
+    if (fno->latent_feature_channels > 0) {
+        return refuse(ctx, "fno.latent_feature_channels: runs read points and values alone; "
+                           "expected 0 (programs have tg_fno_set_features)");
+    }
+    if (config->data.layout > TG_LAYOUT_PAIRS) {
+        return refuse(ctx, "data.layout: points and their values are pairs; expected auto");
+    }
+    if (config->data.encode_input) {
+        return refuse(ctx, "data.encode_input: points are taken as they are; expected false");
+    }
+    for (int i = 0; i < config->loss.terms; i++) {
+        if (config->loss.term[i].kind == TG_LOSS_H1) {
+            return tg_fail(ctx, TG_E_CONFIG,
+                           "opt.training_loss: h1 takes differences on a grid, and these data are "
+                           "at points; expected l2, l1.5, abs_l2, .., found %s",
+                           config->loop.training_loss);
+        }
+    }
+    return TG_OK;
+}
+
+void tg_run_warn_of_radius(tg_context *ctx, const tg_run_config *config) {
+    int64_t grid[TG_RUN_GRID];
+    double diagonal = 0.0; /* of a cell of the latent grid, squared */
+    if (!tg_run_on_points(config)) {
+        return;
+    }
+    tg_run_network_grid(config, &(int64_t){1}, grid);
+    for (int d = 0; d < config->fno.n_dim; d++) {
+        diagonal += 1.0 / (double)((grid[d] - 1) * (grid[d] - 1));
+    }
+    if (config->fno.out_gno_radius < 0.5 * sqrt(diagonal)) {
+        tg_log(ctx, TG_LOG_WARN,
+               "fno.out_gno_radius: %g is less than half the diagonal of a cell of "
+               "data.latent_grid, %.3g: queries may have no neighbours there, and all of those get "
+               "the same value",
+               config->fno.out_gno_radius, 0.5 * sqrt(diagonal));
+    }
+}
+
+/* ---- models ---- */
+
+tg_status tg_model_prepare(tg_model *model, int64_t batch, const int64_t *grid, bool training) {
+    int64_t whole[TG_RUN_GRID];
+    tg_run_network_grid(&model->config, grid, whole);
+    tg_weights_check_grid(model, whole);
+    return tg_fno_prepare(model->fno, batch, whole, training);
+}
+
+/* Category other: what a plan does not count. */
+static tg_status reserve_points(tg_model *model, int64_t count) {
+    if (count <= model->most_points) {
+        return TG_OK;
+    }
+    TG_FREE(model->ctx, model->points);
+    model->most_points = 0;
+    const tg_status status = TG_ALLOC(model->ctx, TG_MEM_OTHER, model->points, count);
+    model->most_points = status == TG_OK ? count : 0;
+    return status;
+}
+
+tg_status tg_model_place_points(tg_model *model, const tg_tensor *x) {
+    if (!tg_run_on_points(&model->config)) {
+        return TG_OK;
+    }
+    tg_status status = TG_OK;
+    tg_tensor points;
+    const int64_t samples = x->shape.dim[0], dims = x->shape.dim[1], count = x->shape.dim[2];
+    const float *from = x->data;
+    for (int64_t s = 1; s < samples; s++) {
+        if (memcmp(from, from + s * dims * count, (size_t)(dims * count) * sizeof *from) != 0) {
+            return tg_fail(model->ctx, TG_E_CONFIG,
+                           "data.batch_size: samples of a batch share their points, and these have "
+                           "points of their own; expected 1 (and opt.accumulation_steps for more), "
+                           "found %lld",
+                           (long long)samples);
+        }
+    }
+    TG_TRY(reserve_points(model, dims * count));
+    for (int64_t i = 0; i < dims * count; i++) {
+        model->points[i] = from[i % dims * count + i / dims];
+    }
+    const tg_shape shape = {.ndim = 2, .dim = {count, dims}};
+    TG_TRY(tg_tensor_wrap(model->ctx, TG_F32, &shape, model->points, &points));
+    TG_TRY(tg_fno_set_points(model->fno, &points, &points, NULL));
+fail:
+    return status;
+}

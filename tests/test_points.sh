@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Training on data at points: a set of bodies is made, planned to the byte, trained, resumed to the
+# same bits, evaluated at other points, predicted and pictured; what does not fit is named.
+#
+#   tests/test_points.sh build/bin/tgrad <source tree> <build tree>
+tree=$(realpath "$2")
+# shellcheck source=support/checks.sh
+source "$tree/tests/support/checks.sh"
+
+exits 0 generate potential --n-train 6 --n-test 2 -r 60 --test-resolution 60,24 --order 3 -o data
+cat >points.yaml <<'Y'
+model: gino
+fno:
+  n_modes: [4, 4, 4]
+  hidden_channels: 6
+  n_layers: 2
+  in_channels: 3
+  in_gno_radius: 0.3
+  out_gno_radius: 0.3
+  gno_embed_channels: 4
+  in_gno_channel_mlp_hidden_layers: [8]
+  out_gno_channel_mlp_hidden_layers: [8]
+opt:
+  name: tensorgrad
+  n_epochs: 4
+  training_loss: l2
+  learning_rate: 2.0e-2
+  min_entries: 100
+  update_proj_gap: 5
+data:
+  root: data
+  set: potential
+  train_resolution: 60
+  test_resolutions: [60, 24]
+  latent_grid: 6
+  batch_size: 1
+distributed: {seed: 3}
+Y
+
+exits 0 train points.yaml --run whole --quiet --threads 2
+says whole/metrics.jsonl '"test":{"60":{"l2":' '"24":{"l2":' '"h1":null'
+[ "$(wc -l <whole/metrics.jsonl)" -eq 4 ] || complain "$last: not four epochs"
+first=$(sed -n 's/.*"train":{"loss":\([0-9.e-]*\).*/\1/p' whole/metrics.jsonl | head -1)
+final=$(sed -n 's/.*"train":{"loss":\([0-9.e-]*\).*/\1/p' whole/metrics.jsonl | tail -1)
+awk "BEGIN { exit !($final < $first) }" || complain "the loss went from $first to $final"
+
+# Stopped after two epochs and resumed: the same bits.
+exits 0 train points.yaml --run half --quiet --threads 2 --opt.n_epochs 2
+exits 0 train points.yaml --run half --quiet --threads 2 --resume auto
+newest=$(find whole/checkpoints -name '[0-9s]*.safetensors' -printf '%f\n' | sort | tail -1)
+cmp -s "whole/checkpoints/$newest" "half/checkpoints/$newest" || complain "resumed: $newest is another one"
+
+# The ledger is as planned.
+expect 0 plan points.yaml
+says out "at resolution 60" "evaluation at 24"
+expect 0 profile points.yaml --steps 2 --json --threads 2
+says out '"as_planned": true'
+
+# Other points of the same bodies, also every other one of a file.
+expect 0 eval whole --data data/potential_test_24.h5 --json
+says out '"resolution": 24' '"samples": 2' '"h1": null'
+expect 0 eval whole --data data/potential_test_60.h5 --resolution 60,20
+expect 0 predict whole --input data/potential_test_24.h5 --output pred.h5
+says out "2 samples, f32 2x1x24"
+expect 0 inspect pred.h5
+says out "values  f32    2x1x24"
+expect 0 report whole -o report.html
+says report.html "Resolution 60" "Prediction of whole"
+[ "$(grep -o 'src="data:image/png' report.html | wc -l)" -ge 8 ] || complain "$last: too few pictures"
+
+# ---- what does not fit ----
+
+exits 1 train points.yaml --run none --data.batch_size 2
+says err "data.batch_size" "share their points" "expected 1"
+expect 1 train points.yaml --run none --opt.training_loss h1
+says err "opt.training_loss: h1 takes differences on a grid"
+expect 1 train points.yaml --run none --data.encode_input true
+says err "data.encode_input: points are taken as they are"
+expect 1 train points.yaml --run none --fno.in_gno_radius 0
+says err "fno.in_gno_radius: nothing lies within 0"
+expect 1 train points.yaml --run none --fno.latent_feature_channels 1
+says err "fno.latent_feature_channels: runs read points and values alone"
+expect 1 train points.yaml --run none --data.layout well
+says err "data.layout: points and their values are pairs"
+expect 1 train points.yaml --run none --data.latent_grid 6x6
+says err "data.latent_grid: a grid of 2 dimensions, but fno.n_modes has 3"
+expect 1 train points.yaml --run none --data.train_resolution 60x60
+says err "data.train_resolution"
+expect 1 train points.yaml --run none --data.train_resolution 50
+says err "potential_train_50"
+expect 1 predict whole --input pred.h5 --output none.h5
+says err "the model takes points, (samples, points, 3)"
+expect 1 predict whole --input data/potential_test_24.h5 --output none.h5 --steps 2
+says err "--steps: the model makes values of points"
+expect 1 export whole --c -o exported
+says err "points (fno.architecture: gino)"
+
+# Queries without neighbours are no error, but are warned of.
+exits 0 train points.yaml --run apart --threads 2 --opt.n_epochs 1 --fno.out_gno_radius 0.05
+says err "fno.out_gno_radius: 0.05 is less than half the diagonal"
+
+[ $failures -eq 0 ] && echo "a network on points trains, resumes and is told as it should be"
+exit $((failures > 0))
