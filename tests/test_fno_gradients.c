@@ -94,7 +94,7 @@ static const net_case cases[] = {
     {"{\"n_modes\": [4], \"hidden_channels\": 3, \"n_layers\": 2, \"non_linearity\": \"relu\"}",
      2,
      {9},
-     "l2"},
+     "l2 + 0.5*hs0.5"},
     {"{\"n_modes\": [5], \"hidden_channels\": 3, \"n_layers\": 2, \"preactivation\": true,"
      "\"complex_data\": true}",
      2,

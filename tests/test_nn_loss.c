@@ -238,6 +238,8 @@ static void settings(t_side *s) {
                 {" h1 ", 1, TG_LOSS_H1, 2.0, 1.0, false},
                 {"abs_l1.5", 1, TG_LOSS_LP, 1.5, 1.0, true},
                 {"l2 + 0.1*h1", 2, TG_LOSS_H1, 2.0, 0.1, false},
+                {"l2 + 2*hs-0.5", 2, TG_LOSS_HS, -0.5, 2.0, false},
+                {"abs_hs1", 1, TG_LOSS_HS, 1.0, 1.0, true},
                 {"2 * abs_h1+h1+l1+0.25*l4", 4, TG_LOSS_LP, 4.0, 0.25, false}};
     for (int i = 0; i < T_COUNT(good); i++) {
         tg_loss_config config;
@@ -248,9 +250,9 @@ static void settings(t_side *s) {
         t_true(s, last->p == good[i].p && last->weight == good[i].weight);
         t_true(s, last->absolute == good[i].absolute);
     }
-    static const char *const bad[] = {"",     "l",      "l0.5", "h2",    "l2 h1",
-                                      "l2 +", "-1*l2",  "0*l2", "x",     "l2+l2+l2+l2+l2",
-                                      "abs_", "nan*l2", "2 l2", "l2+*h1"};
+    static const char *const bad[] = {
+        "",     "l",      "l0.5", "h2",     "l2 h1", "l2 +", "-1*l2", "0*l2", "x", "l2+l2+l2+l2+l2",
+        "abs_", "nan*l2", "2 l2", "l2+*h1", "hs",    "hs5",  "hsx"};
     for (int i = 0; i < T_COUNT(bad); i++) {
         tg_loss_config config;
         t_note(s, "'%s'", bad[i]);

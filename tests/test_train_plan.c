@@ -66,6 +66,10 @@ static const variant host_variants[] = {
     {"signs of the residual", {"opt.name", "tensorgrad", "opt.residual_scale", "0.5"}},
     {"apollo", {"opt.rule", "apollo", "opt.rank", "2", "opt.min_entries", "10"}},
     {"muon", {"opt.rule", "muon", "opt.min_entries", "10"}},
+    {"loss in Fourier space", {"opt.training_loss", "hs1", "data.n_tests", "[5, 4]"}},
+    {"loss in Fourier space from a stage on",
+     {"opt.n_epochs", "1", "data.test_resolutions", "[]", "stage2.opt.n_epochs", "1",
+      "stage2.opt.training_loss", "l2 + hs0.5"}},
 };
 
 static const variant variants[] = {

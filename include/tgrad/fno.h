@@ -261,7 +261,8 @@ TG_API TG_NODISCARD tg_status tg_fno_phases(tg_context *ctx, const tg_fno_config
 
 /* Makes every buffer for batches of up to `batch` samples on a grid (n_dim sizes; of a GINO those
  * of the latent grid, then the numbers of points and queries), replacing those made before; nothing
- * is done if they fit already. Without `training` there is no backward, and far less memory. */
+ * is done if they fit already. Without `training` there is no backward, and far less memory. What a
+ * loss hs<s> works in is taken with the first of them. */
 TG_API TG_NODISCARD tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid,
                                              bool training);
 

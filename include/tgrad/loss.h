@@ -1,4 +1,4 @@
-/* Losses between fields: relative or absolute Lp and H1, or a sum of several.
+/* Losses between fields: relative or absolute Lp, H1 and Hs, or a sum of several.
  *
  * Norms are taken per sample and channel and summed over both: with a = pred[b, c] and
  * t = target[b, c] the relative one is sum_b sum_c w_c |a - t| / |t|. That is what training
@@ -21,12 +21,14 @@ extern "C" {
 
 typedef enum tg_loss_kind {
     TG_LOSS_LP, /* (sum |e|^p)^(1/p) */
-    TG_LOSS_H1  /* sqrt(sum |e|^2 + sum_j |D_j e|^2) */
+    TG_LOSS_H1, /* sqrt(sum |e|^2 + sum_j |D_j e|^2) */
+    TG_LOSS_HS  /* sqrt(sum_k (1 + |2 pi k|^2)^s |e_k|^2), e_k Fourier coefficients with which that
+                   is sum |e|^2 for s = 0. On the host only, and not on points */
 } tg_loss_kind;
 
 typedef struct tg_loss_term {
     tg_loss_kind kind;
-    double p;      /* of Lp, >= 1 */
+    double p;      /* of Lp, >= 1; of Hs: s, in -4 .. 4 */
     bool absolute; /* not divided by the target's norm */
     double weight; /* factor in the sum */
 } tg_loss_term;
@@ -48,8 +50,8 @@ static inline tg_loss_config tg_loss_config_default(void) {
     return config;
 }
 
-/* Reads "l2", "h1", "l1.5", "abs_l2", "abs_h1", and sums such as "l2 + 0.1*h1". `key` names the
- * setting in errors. */
+/* Reads "l2", "h1", "l1.5", "hs0.5", "abs_l2", "abs_h1", and sums such as "l2 + 0.1*h1". `key`
+ * names the setting in errors. */
 TG_API TG_NODISCARD tg_status tg_loss_config_parse(tg_context *ctx, const char *key,
                                                    const char *text, tg_loss_config *out);
 

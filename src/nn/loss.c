@@ -7,6 +7,8 @@
 #include "base/sized.h"
 #include "nn/network.h"
 
+enum { HIGHEST_ORDER = 4 }; /* of a Sobolev norm */
+
 void tg_loss_config_init(tg_loss_config *config, size_t size) {
     const tg_loss_config defaults = {.size = sizeof defaults,
                                      .terms = 1,
@@ -23,18 +25,25 @@ static const char *skip_space(const char *text) {
     return text + strspn(text, " \t");
 }
 
-/* "[weight *] [abs_] (h1 | l<p>)" at *text, moved behind it. */
+/* A number in low .. high at *text, moved behind it. */
+static bool take_number(const char **text, double low, double high, double *out) {
+    char *end = NULL;
+    *out = strtod(*text, &end);
+    const bool is_good = end != *text && *out >= low && *out <= high;
+    *text = end;
+    return is_good;
+}
+
+/* "[weight *] [abs_] (h1 | hs<s> | l<p>)" at *text, moved behind it. */
 static bool take_term(const char **text, tg_loss_term *term) {
     const char *at = skip_space(*text);
     *term = (tg_loss_term){.p = 2.0, .weight = 1.0};
     if (*at != 'l' && *at != 'h' && *at != 'a') {
-        char *end = NULL;
-        term->weight = strtod(at, &end);
-        if (end == at || *(end = (char *)(uintptr_t)skip_space(end)) != '*' ||
-            !(term->weight > 0.0 && term->weight <= 1e12)) {
+        if (!take_number(&at, 0.0, 1e12, &term->weight) || term->weight == 0.0 ||
+            *(at = skip_space(at)) != '*') {
             return false;
         }
-        at = skip_space(end + 1);
+        at = skip_space(at + 1);
     }
     if (strncmp(at, "abs_", 4) == 0) {
         term->absolute = true;
@@ -43,14 +52,13 @@ static bool take_term(const char **text, tg_loss_term *term) {
     if (strncmp(at, "h1", 2) == 0) {
         term->kind = TG_LOSS_H1;
         at += 2;
-    } else if (*at == 'l') {
-        char *end = NULL;
-        term->p = strtod(at + 1, &end);
-        if (end == at + 1 || !(term->p >= 1.0 && term->p <= 1e3)) {
+    } else if (strncmp(at, "hs", 2) == 0) {
+        term->kind = TG_LOSS_HS;
+        at += 2;
+        if (!take_number(&at, -HIGHEST_ORDER, HIGHEST_ORDER, &term->p)) {
             return false;
         }
-        at = end;
-    } else {
+    } else if (*at++ != 'l' || !take_number(&at, 1.0, 1e3, &term->p)) {
         return false;
     }
     *text = skip_space(at);
@@ -72,9 +80,9 @@ tg_status tg_loss_config_parse(tg_context *ctx, const char *key, const char *tex
     }
     if (!good || *at) {
         return tg_fail(ctx, TG_E_CONFIG,
-                       "%s: '%.80s' is not a loss; l2, h1, l<p> with p >= 1, abs_l2, abs_h1 and "
-                       "sums of up to %d such as l2 + 0.1*h1 are",
-                       key, text, TG_LOSS_MAX_TERMS);
+                       "%s: '%.80s' is not a loss; l2, h1, l<p> with p >= 1, hs<s> with s in "
+                       "-%d .. %d, abs_l2, abs_h1 and sums of up to %d such as l2 + 0.1*h1 are",
+                       key, text, HIGHEST_ORDER, HIGHEST_ORDER, TG_LOSS_MAX_TERMS);
     }
     *out = config;
     return TG_OK;
@@ -93,10 +101,24 @@ static tg_loss_op describe(tg_dtype dtype, const tg_shape *shape, const void *pr
     return op;
 }
 
+bool nn_loss_is_spectral(const tg_loss_config *config) {
+    bool found = false;
+    for (int i = 0; i < config->terms && i < TG_LOSS_MAX_TERMS; i++) {
+        found = found || config->term[i].kind == TG_LOSS_HS;
+    }
+    return found;
+}
+
 tg_status nn_loss_check(tg_backend *be, const tg_loss_config *config, int64_t channels) {
     if (config->terms < 1 || config->terms > TG_LOSS_MAX_TERMS) {
         return tg_fail(be->ctx, TG_E_CONFIG, "a loss of %d terms; 1 .. %d are possible",
                        config->terms, TG_LOSS_MAX_TERMS);
+    }
+    if (nn_loss_is_spectral(config) && be->ops->place != TG_HOST) {
+        return tg_fail(be->ctx, TG_E_UNSUPPORTED,
+                       "opt.training_loss: backend %s has no hs<s>; take l2 or h1, or --backend "
+                       "cpu",
+                       be->ops->name);
     }
     if (config->channels == 0) {
         return TG_OK;
@@ -130,8 +152,8 @@ tg_status nn_loss_check(tg_backend *be, const tg_loss_config *config, int64_t ch
 }
 
 tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
-                  const tg_shape *shape, const void *pred, const void *target, double *value,
-                  double grad_scale, void *dpred) {
+                  const tg_shape *shape, const void *pred, const void *target, nn_spectral *work,
+                  double *value, double grad_scale, void *dpred) {
     tg_status status = nn_loss_check(be, config, shape->dim[1]);
     tg_loss_op op = describe(dtype, shape, pred, target);
     op.channels = config->channels;
@@ -146,8 +168,23 @@ tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
         op.relative = !term->absolute;
         op.weight = term->weight;
         op.beta = i == 0 ? 0.0 : 1.0;
-        status = be->ops->loss(be, &op);
+        status = term->kind == TG_LOSS_HS ? nn_spectral_add(be, work, &op) : be->ops->loss(be, &op);
     }
+    return status;
+}
+
+tg_status nn_loss_workspace(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
+                            const tg_shape *shape, size_t *bytes) {
+    tg_status status = TG_OK;
+    nn_spectral work = {0};
+    const size_t before = tg_context_memory(be->ctx, TG_HOST).current[TG_MEM_WORKSPACE];
+    *bytes = 0;
+    if (nn_loss_is_spectral(config)) {
+        const tg_loss_op op = describe(dtype, shape, NULL, NULL);
+        status = nn_spectral_prepare(be, &op, &work);
+        *bytes = tg_context_memory(be->ctx, TG_HOST).current[TG_MEM_WORKSPACE] - before;
+    }
+    nn_spectral_free(be, &work);
     return status;
 }
 
@@ -183,15 +220,17 @@ tg_status tg_loss_eval(tg_context *ctx, const tg_loss_config *config, const tg_t
     TG_NEED(ctx, ctx, config, pred, target, loss);
     tg_status status = TG_OK;
     tg_backend *be = NULL;
+    nn_spectral work = {0};
     tg_loss_config full;
     TG_TRY(nn_loss_config_read(ctx, config, &full));
     TG_TRY(tg_backend_get(ctx, &be));
     TG_TRY(check_fields(be, pred, target, dpred));
     TG_TRY(be->ops->fill(be, TG_F64, 1, (tg_scalar){0}, be->cell));
-    TG_TRY(nn_loss(be, &full, pred->dtype, &pred->shape, pred->data, target->data, be->cell, 1.0,
-                   dpred ? dpred->data : NULL));
+    TG_TRY(nn_loss(be, &full, pred->dtype, &pred->shape, pred->data, target->data, &work, be->cell,
+                   1.0, dpred ? dpred->data : NULL));
     TG_TRY(be->ops->download(be, loss, be->cell, sizeof *loss));
 fail:
+    nn_spectral_free(be, &work);
     return status;
 }
 
@@ -202,6 +241,9 @@ tg_status tg_loss_squares(tg_context *ctx, tg_loss_kind kind, const tg_tensor *p
     tg_backend *be = NULL;
     TG_TRY(tg_backend_get(ctx, &be));
     TG_TRY(check_fields(be, pred, target, NULL));
+    if (kind == TG_LOSS_HS) {
+        TG_TRY(tg_fail(ctx, TG_E_ARGUMENT, "squares of a loss: expected the norm lp or h1"));
+    }
     const tg_shape needed = {.ndim = 3, .dim = {pred->shape.dim[0], pred->shape.dim[1], 2}};
     if (squares->dtype != TG_F64 || !tg_shape_equal(&squares->shape, &needed)) {
         char a[96], b[96];

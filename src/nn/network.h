@@ -4,6 +4,7 @@
 
 #include "backend/tensor.h"
 #include "nn/program.h"
+#include "nn/spectral_loss.h"
 
 /* What a call of forward or backward works on. */
 typedef struct nn_call {
@@ -25,10 +26,11 @@ typedef struct nn_run {
     void *activations, *workspace, *gradients; /* the arenas, and where gradients leave from */
     void *places;                              /* of a GINO: memory of what follows */
     tg_neighbours near[NN_SIDES];
-    double *latent;     /* (pixels, n_dim) */
-    bool has_points;    /* the places are known */
-    tg_tensor features; /* a view of the caller's */
-    int gradient_first; /* parameter whose gradient stands first in `gradients` */
+    double *latent;        /* (pixels, n_dim) */
+    bool has_points;       /* the places are known */
+    tg_tensor features;    /* a view of the caller's */
+    nn_spectral loss_work; /* of a loss in Fourier space, from its first step on */
+    int gradient_first;    /* parameter whose gradient stands first in `gradients` */
     nn_call call;
 } nn_run;
 
@@ -109,13 +111,18 @@ void nn_backward_undone(tg_fno *fno, uint64_t step);
 TG_NODISCARD tg_status nn_loss_config_read(tg_context *ctx, const tg_loss_config *config,
                                            tg_loss_config *out);
 
-/* Adds to the loss that of what lies where the backend computes, `shape` = (batch, channels,
- * grid..), and makes grad_scale times its gradient. */
 /* Whether this is a loss of so many channels that the backend has. */
 TG_NODISCARD tg_status nn_loss_check(tg_backend *be, const tg_loss_config *config,
                                      int64_t channels);
+/* Adds to the loss that of what lies where the backend computes, `shape` = (batch, channels,
+ * grid..), and makes grad_scale times its gradient. A spectral one works in `work`, taken with the
+ * first call. */
 TG_NODISCARD tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
                                const tg_shape *shape, const void *pred, const void *target,
-                               double *loss, double grad_scale, void *dpred);
+                               nn_spectral *work, double *loss, double grad_scale, void *dpred);
+bool nn_loss_is_spectral(const tg_loss_config *config);
+/* Bytes of that workspace. */
+TG_NODISCARD tg_status nn_loss_workspace(tg_backend *be, const tg_loss_config *config,
+                                         tg_dtype dtype, const tg_shape *shape, size_t *bytes);
 
 #endif

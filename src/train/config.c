@@ -17,7 +17,7 @@ static const tg_choice graphs_choices[] = {{"auto", TG_GRAPHS_AUTO}, {"on", TG_G
 
 static const tg_setting loop_table[] = {
     LOOP(INT64, n_epochs, 1, 1e9, "epochs to train"),
-    LOOP(TEXT, training_loss, 0, 64, "l2, h1, l1.5, abs_l2, abs_h1, or a sum: l2 + 0.1*h1"),
+    LOOP(TEXT, training_loss, 0, 64, "l2, h1, l1.5, hs0.5, abs_l2, or a sum: l2 + 0.1*h1"),
     LOOP(LIST_DOUBLE, loss_weights, 0, 1e12,
          "factors of the output channels in the loss: a list, or 1"),
     LOOP(DOUBLE, input_noise, 0, 1e6,

@@ -8,6 +8,7 @@
 
 #include "base/memory.h"
 #include "data/dataset_memory.h"
+#include "nn/network.h"
 #include "optim/shard.h"
 #include "train/exchange.h"
 #include "train/run_datasets.h"
@@ -37,7 +38,7 @@ typedef struct planner {
     tg_amounts prefetch;  /* of them, those of the batches .. */
     size_t snapshot;      /* .. and the copies of checkpoints, once there was one */
     tg_fno_memory run;    /* those */
-    bool is_ready, is_training;
+    bool is_ready, is_training, has_loss_workspace;
     int64_t max_batch, grid[TG_RUN_GRID]; /* that they are for */
     planned_set train, tests[TG_MAX_TESTS];
     tg_optim_memory optim;
@@ -101,21 +102,44 @@ static void note(planner *p, const char *name, const tg_amounts *extra) {
 
 /* ---- the network's buffers ---- */
 
+/* A loss in Fourier space takes its workspace in the first step behind a preparation. */
+static tg_status add_loss_workspace(planner *p) {
+    const tg_fno_config *fno = &p->config.fno;
+    tg_shape shape = {.ndim = 2 + fno->n_dim, .dim = {1, 1}};
+    size_t bytes = 0;
+    if (!p->is_training || p->has_loss_workspace || !nn_loss_is_spectral(&p->config.loss)) {
+        return TG_OK;
+    }
+    memcpy(shape.dim + 2, p->grid, (size_t)fno->n_dim * sizeof p->grid[0]);
+    tg_status status = nn_loss_check(p->be, &p->config.loss, fno->out_channels);
+    if (status == TG_OK) {
+        status = nn_loss_workspace(p->be, &p->config.loss,
+                                   fno->complex_data ? tg_dtype_complex(fno->dtype) : fno->dtype,
+                                   &shape, &bytes);
+    }
+    p->run.bytes[TG_MEM_WORKSPACE] += bytes;
+    p->has_loss_workspace = true;
+    return status;
+}
+
 /* As tg_fno_prepare. */
 static tg_status prepare(planner *p, int64_t batch, const int64_t *data, bool training) {
     int64_t grid[TG_RUN_GRID];
     tg_run_network_grid(&p->config, data, grid);
     if (p->is_ready && p->is_training == training && p->max_batch >= batch &&
         memcmp(p->grid, grid, sizeof grid) == 0) {
-        return TG_OK;
+        return add_loss_workspace(p);
     }
     p->is_ready = true;
     p->is_training = training;
+    p->has_loss_workspace = false;
     p->max_batch = batch;
     memcpy(p->grid, grid, sizeof grid);
-    return training
-               ? tg_fno_plan_shared(p->ctx, &p->config.fno, batch, grid, &p->optim.shared, &p->run)
-               : tg_fno_plan(p->ctx, &p->config.fno, batch, grid, false, &p->run);
+    const tg_status status =
+        training
+            ? tg_fno_plan_shared(p->ctx, &p->config.fno, batch, grid, &p->optim.shared, &p->run)
+            : tg_fno_plan(p->ctx, &p->config.fno, batch, grid, false, &p->run);
+    return status == TG_OK ? add_loss_workspace(p) : status;
 }
 
 /* ---- data ---- */

@@ -119,14 +119,18 @@ static tg_status run_loss(tg_fno *fno, const nn_op *op) {
     tg_status status = TG_OK;
     shape.dim[0] = fno->run.batch;
     if (fno->model.config.architecture == TG_ARCHITECTURE_GINO) { /* one norm of a sample */
+        if (nn_loss_is_spectral(call->loss_config)) {
+            return tg_fail(fno->ctx, TG_E_UNSUPPORTED,
+                           "a loss hs<s> needs fields on a grid; the queries of a gino are points");
+        }
         shape = (tg_shape){3, {shape.dim[0], 1, shape.dim[1] * shape.dim[2]}};
     }
     if (fno->run.first == 0) {
         TG_TRY(fno->be->ops->fill(fno->be, TG_F64, 1, (tg_scalar){0}, call->loss));
     }
     TG_TRY(nn_loss(fno->be, call->loss_config, call->target->dtype, &shape,
-                   nn_data(fno, op->in[NN_X]), nn_data(fno, op->in[NN_DY]), call->loss,
-                   call->grad_scale, nn_data(fno, op->out[0])));
+                   nn_data(fno, op->in[NN_X]), nn_data(fno, op->in[NN_DY]), &fno->run.loss_work,
+                   call->loss, call->grad_scale, nn_data(fno, op->out[0])));
 fail:
     return status;
 }
