@@ -6,21 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Moduli of the elements; returns the sum of their squares. */
-static double take_moduli(const tg_tensor *tensor, int64_t n, double *out) {
+/* Moduli of the elements. */
+static void take_moduli(const tg_tensor *tensor, int64_t n, double *out) {
     const bool is_double = tg_dtype_real(tensor->dtype) == TG_F64;
     const bool is_complex = tg_dtype_is_complex(tensor->dtype);
     const float *single = tensor->data;
     const double *wide = tensor->data;
-    double squares = 0.0;
     for (int64_t i = 0; i < n; i++) {
         const int64_t at = is_complex ? 2 * i : i;
         const double re = is_double ? wide[at] : (double)single[at];
         const double im = !is_complex ? 0.0 : is_double ? wide[at + 1] : (double)single[at + 1];
         out[i] = im == 0.0 ? fabs(re) : hypot(re, im);
-        squares += out[i] * out[i];
     }
-    return squares;
 }
 
 static void swap(double *a, double *b) {
@@ -80,19 +77,28 @@ static double take_quantile(double *values, int64_t n, double q, int64_t *start)
     return below + share * (above - below);
 }
 
+cli_quantiles cli_quantiles_of_values(double *values, int64_t n) {
+    cli_quantiles q = {0};
+    int64_t start = 0;
+    for (int64_t i = 0; i < n; i++) {
+        q.norm += values[i] * values[i];
+    }
+    q.norm = sqrt(q.norm);
+    q.min = take_quantile(values, n, 0.0, &start);
+    q.p01 = take_quantile(values, n, 0.01, &start);
+    q.q1 = take_quantile(values, n, 0.25, &start);
+    q.median = take_quantile(values, n, 0.5, &start);
+    q.q3 = take_quantile(values, n, 0.75, &start);
+    q.p99 = take_quantile(values, n, 0.99, &start);
+    q.p999 = take_quantile(values, n, 0.999, &start);
+    q.max = take_quantile(values, n, 1.0, &start);
+    return q;
+}
+
 cli_quantiles cli_quantiles_of(const tg_tensor *tensor, double *room) {
     const int64_t n = tg_tensor_numel(tensor);
-    cli_quantiles q = {.norm = sqrt(take_moduli(tensor, n, room))};
-    int64_t start = 0;
-    q.min = take_quantile(room, n, 0.0, &start);
-    q.p01 = take_quantile(room, n, 0.01, &start);
-    q.q1 = take_quantile(room, n, 0.25, &start);
-    q.median = take_quantile(room, n, 0.5, &start);
-    q.q3 = take_quantile(room, n, 0.75, &start);
-    q.p99 = take_quantile(room, n, 0.99, &start);
-    q.p999 = take_quantile(room, n, 0.999, &start);
-    q.max = take_quantile(room, n, 1.0, &start);
-    return q;
+    take_moduli(tensor, n, room);
+    return cli_quantiles_of_values(room, n);
 }
 
 static int ascending(const void *a, const void *b) {

@@ -15,6 +15,9 @@ typedef struct cli_quantiles {
  * `room` has a place for every element and is overwritten. */
 cli_quantiles cli_quantiles_of(const tg_tensor *tensor, double *room);
 
+/* The same of n >= 1 values that are not negative, which are put into another order. */
+cli_quantiles cli_quantiles_of_values(double *values, int64_t n);
+
 typedef struct cli_quantile {
     const char *key; /* "min", "p01", "q1", .. */
     double value;

@@ -15,8 +15,9 @@ enum {
     RIGHT = WIDTH - 26,
     TOP = 10,
     BOTTOM = HEIGHT - 40,
-    LABEL_GAP = 13,  /* between two numbers at the ends of curves */
-    MAX_STRIPS = 120 /* read-outs of a chart */
+    LABEL_GAP = 13,   /* between two numbers at the ends of curves */
+    LABEL_WIDTH = 20, /* of such a number */
+    MAX_STRIPS = 120  /* read-outs of a chart */
 };
 
 typedef struct scale {
@@ -100,9 +101,14 @@ static bool find_scale(const cli_chart *chart, scale *out) {
     if (!(out->x0 <= out->x1)) {
         return false;
     }
-    const double x_least = out->x1 > out->x0 ? 0.0 : 0.5;
-    out->x0 -= x_least;
-    out->x1 += x_least;
+    bool has_curves = false;
+    for (int s = 0; s < chart->count; s++) {
+        has_curves = has_curves || chart->series[s].count > 1;
+    }
+    const double width = out->x1 - out->x0;
+    const double x_air = !(width > 0.0) ? 0.5 : has_curves ? 0.0 : 0.04 * width;
+    out->x0 -= x_air;
+    out->x1 += x_air;
     /* Some air above and below, and a width for what is constant. */
     const double size = fmax(fabs(out->y0), fabs(out->y1));
     const double least = chart->is_log ? 0.05 : size > 0.0 ? 1e-3 * size : 1.0;
@@ -184,9 +190,11 @@ static void draw_band(cli_html *page, const cli_chart *chart, const scale *s,
 
 static void draw_curve(cli_html *page, const cli_chart *chart, const scale *s,
                        const cli_series *series) {
+    const char *kind = series->count == 1                 ? " point"
+                       : series->number > CLI_RUN_COLOURS ? " dashed"
+                                                          : "";
     cli_html_add(page, "<path class=\"curve c%d%s\" data-run=\"%s\" data-metric=\"%s\"",
-                 cli_run_colour(series->number), series->number > CLI_RUN_COLOURS ? " dashed" : "",
-                 series->name, chart->metric);
+                 cli_run_colour(series->number), kind, series->name, chart->metric);
     add_numbers(page, "x", series->x, series->count);
     add_numbers(page, "y", series->y, series->count);
     cli_html_add(page, " d=\"");
@@ -238,12 +246,17 @@ static void draw_end_labels(cli_html *page, const cli_chart *chart, const scale 
     }
     qsort(label, (size_t)count, sizeof *label, upwards);
     for (int i = 1; i < count; i++) {
-        label[i].y = fmax(label[i].y, label[i - 1].y + LABEL_GAP);
+        for (int j = 0; j < i; j++) {
+            const bool meet = fabs(label[i].x - label[j].x) < LABEL_WIDTH;
+            label[i].y = meet ? fmax(label[i].y, label[j].y + LABEL_GAP) : label[i].y;
+        }
     }
-    double floor_y = BOTTOM;
     for (int i = count - 1; i >= 0; i--) {
-        label[i].y = fmin(label[i].y, floor_y);
-        floor_y = label[i].y - LABEL_GAP;
+        label[i].y = fmin(label[i].y, BOTTOM);
+        for (int j = i + 1; j < count; j++) {
+            const bool meet = fabs(label[i].x - label[j].x) < LABEL_WIDTH;
+            label[i].y = meet ? fmin(label[i].y, label[j].y - LABEL_GAP) : label[i].y;
+        }
     }
     for (int i = 0; count > 1 && i < count; i++) {
         cli_html_add(page, "<text class=\"end c%d\" x=\"%.1f\" y=\"%.1f\">%d</text>",

@@ -2,12 +2,15 @@
 #include "report_sweep.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "output.h"
 #include "report.h"
+#include "report_boxes.h"
 #include "report_chart.h"
 #include "sweep_result.h"
 #include "text.h"
@@ -107,7 +110,20 @@ static void mean_text(const cli_sample *s, char text[COLUMN_TEXT]) {
     }
 }
 
-static void cell_text(const cli_table_row *row, const column *c, char text[COLUMN_TEXT]) {
+/* Whether a rate is the least or the largest of the search: the best one may lie beyond it. */
+static bool is_at_end(const cli_sweep_table *t, double rate) {
+    const json_t *rates = json_object_get(t->sweep, "rates");
+    bool has_less = false, has_more = false;
+    for (size_t i = 0; i < json_array_size(rates); i++) {
+        const double other = json_number_value(json_array_get(rates, i));
+        has_less = has_less || other < rate;
+        has_more = has_more || other > rate;
+    }
+    return isfinite(rate) && has_less != has_more;
+}
+
+static void cell_text(const cli_sweep_table *t, const cli_table_row *row, const column *c,
+                      char text[COLUMN_TEXT]) {
     char unit[CLI_UNIT_TEXT];
     const char *value = NULL;
     snprintf(text, COLUMN_TEXT, "%s", dash);
@@ -121,7 +137,7 @@ static void cell_text(const cli_table_row *row, const column *c, char text[COLUM
         break;
     case COLUMN_RATE:
         if (isfinite(row->rate)) {
-            snprintf(text, COLUMN_TEXT, "%.3g", row->rate);
+            snprintf(text, COLUMN_TEXT, is_at_end(t, row->rate) ? "%.3g\u2020" : "%.3g", row->rate);
         }
         break;
     case COLUMN_LOSS:
@@ -163,27 +179,49 @@ static bool is_best(const cli_sweep_table *t, int row, const column *c) {
     return t->rows > 1 && c->kind == COLUMN_ERROR && cli_sweep_best(t, c->norm, c->index) == row;
 }
 
-/* What the numbers are; the sentence is the same in both. */
-static void notes_text(const cli_sweep_table *t, char *text, size_t capacity) {
+enum { NOTES = 1024 };
+
+static void TG_PRINTF(2, 3) add_note(char text[NOTES], const char *format, ...) {
+    const size_t used = strlen(text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + used, NOTES - used, format, args);
+    va_end(args);
+}
+
+/* What the numbers are; the sentences are the same in both. */
+static void notes_text(const cli_sweep_table *t, char text[NOTES]) {
     const char *baseline = json_string_value(json_object_get(t->sweep, "baseline"));
+    const char *scale = json_string_value(json_object_get(t->sweep, "scale"));
     static const char *const names[CLI_NORMS] = {"L2", "H1"};
-    size_t used = 0;
+    bool has_ends = false;
     text[0] = '\0';
+    for (int r = 0; r < t->rows; r++) {
+        has_ends = has_ends || is_at_end(t, t->row[r].rate);
+    }
     if (t->tests > 0) {
-        used += (size_t)snprintf(text, capacity,
-                                 "Relative test errors at the end of each run, mean \xC2\xB1 "
-                                 "standard error over its seeds; the lowest mean is bold.");
+        add_note(text, "Relative test errors at the end of each run, mean \xC2\xB1 standard error "
+                       "over its seeds; the lowest mean is bold. ");
     }
-    if (t->has_rates && used < capacity) {
-        used += (size_t)snprintf(text + used, capacity - used,
-                                 " Learning rates were chosen on validation samples taken from "
-                                 "the training data.");
+    if (t->has_rates) {
+        add_note(text,
+                 "Learning rates were chosen on validation samples taken from the training "
+                 "data%s. ",
+                 has_ends
+                     ? "; \u2020 the least or the largest that was tried, the best one may lie "
+                       "beyond it"
+                     : "");
     }
-    if (t->has_p && used < capacity) {
-        snprintf(text + used, capacity - used,
-                 " p: Welch's t-test of %s at %s against %s, two-sided.", names[t->metric_norm],
-                 t->grid[t->metric_test], baseline ? baseline : "the baseline");
+    if (t->has_p) {
+        add_note(text, "p: Welch's t-test of %s at %s against %s, two-sided. ",
+                 names[t->metric_norm], t->grid[t->metric_test],
+                 baseline ? baseline : "the baseline");
     }
+    if (t->has_published && scale) {
+        add_note(text, "Published values are of the paper's sizes, all others of scale %s. ",
+                 scale);
+    }
+    text[strlen(text) - (text[0] != '\0')] = '\0'; /* the last space */
 }
 
 /* ---- Markdown ---- */
@@ -200,7 +238,7 @@ static void add_plain(cli_html *out, const char *text) {
 void cli_sweep_markdown(cli_html *out, const cli_sweep_table *t) {
     column list[COLUMNS];
     const int count = list_columns(t, list);
-    char text[COLUMN_TEXT], notes[512];
+    char text[COLUMN_TEXT], notes[NOTES];
     cli_html_literal(out, "# ");
     add_plain(out, t->title);
     cli_html_literal(out, "\n\n    tgrad sweep ");
@@ -219,7 +257,7 @@ void cli_sweep_markdown(cli_html *out, const cli_sweep_table *t) {
         cli_html_literal(out, "\n|");
         for (int c = 0; c < count; c++) {
             const char *mark = is_best(t, r, &list[c]) ? "**" : "";
-            cell_text(&t->row[r], &list[c], text);
+            cell_text(t, &t->row[r], &list[c], text);
             cli_html_literal(out, " ");
             cli_html_literal(out, mark);
             add_plain(out, text);
@@ -227,7 +265,7 @@ void cli_sweep_markdown(cli_html *out, const cli_sweep_table *t) {
             cli_html_literal(out, " |");
         }
     }
-    notes_text(t, notes, sizeof notes);
+    notes_text(t, notes);
     cli_html_literal(out, notes[0] ? "\n\n" : "");
     add_plain(out, notes);
     cli_html_literal(out, "\n");
@@ -242,7 +280,7 @@ static void add_badge(cli_html *page, int row) {
 static void add_table(cli_html *page, const cli_sweep_table *t) {
     column list[COLUMNS];
     const int count = list_columns(t, list);
-    char text[COLUMN_TEXT], notes[512];
+    char text[COLUMN_TEXT], notes[NOTES];
     cli_html_add(page, "<section id=\"results\"><h2>Results</h2>\n");
     cli_report_open_wide(page, "Table of results");
     cli_html_add(page, "<table class=\"results\"><thead><tr>");
@@ -255,7 +293,7 @@ static void add_table(cli_html *page, const cli_sweep_table *t) {
         add_badge(page, r);
         cli_html_add(page, "<span class=\"run\">%s</span></th>", t->row[r].label);
         for (int c = 1; c < count; c++) {
-            cell_text(&t->row[r], &list[c], text);
+            cell_text(t, &t->row[r], &list[c], text);
             if (is_best(t, r, &list[c])) {
                 cli_html_add(page, "<td class=\"best\">%s</td>", text);
             } else {
@@ -264,7 +302,7 @@ static void add_table(cli_html *page, const cli_sweep_table *t) {
         }
         cli_html_add(page, "</tr>\n");
     }
-    notes_text(t, notes, sizeof notes);
+    notes_text(t, notes);
     cli_html_add(page, "</tbody></table></div>\n<p class=\"note\">%s</p></section>\n", notes);
 }
 
@@ -339,26 +377,44 @@ static void make_curve(const cli_sweep_table *t, const cli_run *run, int runs, c
     free(value);
 }
 
-static int read_curve(tg_context *ctx, const char *folder, const cli_sweep_table *t,
-                      const cli_table_row *row, curve *out) {
+/* Folders of a row's finished runs, as far as they are there (large ones may be gone); to be freed,
+ * each and all. */
+static char **run_folders(const char *folder, const cli_sweep_table *t, const cli_table_row *row,
+                          int *count) {
     const size_t most = json_array_size(t->results);
-    cli_run *run = cli_need(calloc(most + 1, sizeof *run));
     char **path = cli_need(calloc(most + 1, sizeof *path));
-    int runs = 0, code = CLI_OK;
-    for (size_t i = 0; i < most && code == CLI_OK; i++) {
+    *count = 0;
+    for (size_t i = 0; i < most; i++) {
         const json_t *result = json_array_get(t->results, i);
         const char *cell = json_string_value(json_object_get(result, "cell"));
         const char *name = json_string_value(json_object_get(result, "name"));
         if (name && strcmp(cell, row->name) == 0 && cli_result_is_finished(result) &&
             !json_is_true(json_object_get(result, "search"))) {
-            path[runs] = cli_sweep_path(folder, "runs", name, "");
-            if (access(path[runs], F_OK) == 0) { /* large folders may be gone */
-                code = cli_run_open(ctx, path[runs], &run[runs]);
-                runs++;
+            char *run = cli_sweep_path(folder, "runs", name, "");
+            if (access(run, F_OK) == 0) {
+                path[(*count)++] = run;
             } else {
-                free(path[runs]);
+                free(run);
             }
         }
+    }
+    return path;
+}
+
+static void free_folders(char **path, int count) {
+    for (int r = 0; r < count; r++) {
+        free(path[r]);
+    }
+    free(path);
+}
+
+static int read_curve(tg_context *ctx, const char *folder, const cli_sweep_table *t,
+                      const cli_table_row *row, curve *out) {
+    int runs = 0, code = CLI_OK;
+    char **path = run_folders(folder, t, row, &runs);
+    cli_run *run = cli_need(calloc((size_t)runs + 1, sizeof *run));
+    for (int r = 0; r < runs && code == CLI_OK; r++) {
+        code = cli_run_open(ctx, path[r], &run[r]);
     }
     *out = (curve){0};
     if (code == CLI_OK) {
@@ -366,11 +422,44 @@ static int read_curve(tg_context *ctx, const char *folder, const cli_sweep_table
     }
     for (int r = 0; r < runs; r++) {
         cli_run_close(&run[r]);
-        free(path[r]);
     }
     free(run);
-    free(path);
+    free_folders(path, runs);
     return code;
+}
+
+/* What projections lose, of all weights at all refreshes of a row's runs. */
+static void add_boxes(const char *folder, const cli_sweep_table *t, cli_html *page) {
+    cli_box_row *row = cli_need(calloc((size_t)t->rows + 1, sizeof *row));
+    char(*label)[COLUMN_TEXT] = cli_need(calloc((size_t)t->rows + 1, sizeof *label));
+    int count = 0;
+    for (int r = 0; r < t->rows; r++) {
+        int runs = 0, values = 0;
+        double *value = NULL;
+        char **path = run_folders(folder, t, &t->row[r], &runs);
+        for (int i = 0; i < runs; i++) {
+            cli_projection_errors(path[i], &value, &values);
+        }
+        if (values > 0) {
+            const char *first = json_string_value(json_array_get(t->row[r].values, 0));
+            snprintf(label[count], sizeof label[count], first ? "%s %s" : "%s", t->row[r].label,
+                     first);
+            row[count] = (cli_box_row){.name = t->row[r].name,
+                                       .label = label[count],
+                                       .number = r + 1,
+                                       .quantiles = cli_quantiles_of_values(value, values)};
+            count++;
+        }
+        free(value);
+        free_folders(path, runs);
+    }
+    cli_boxes_draw(page, &(cli_boxes){.title = "Error of projections at refreshes",
+                                      .metric = "projection.error",
+                                      .x_label = "|G \xE2\x88\x92 P(G)| / |G|",
+                                      .row = row,
+                                      .count = count});
+    free(row);
+    free(label);
 }
 
 static int add_curves(tg_context *ctx, const char *folder, const cli_sweep_table *t,
@@ -417,9 +506,11 @@ static int add_plots(tg_context *ctx, const char *folder, const cli_sweep_table 
     add_scatter(page, t, true);
     add_scatter(page, t, false);
     const int code = add_curves(ctx, folder, t, page);
+    add_boxes(folder, t, page);
     cli_html_add(page, "</div>\n<p class=\"note\">Bands and bars are one standard error on either "
-                       "side of the mean. The number at a curve or a point is that of its row in "
-                       "the table.</p></section>\n");
+                       "side of the mean; boxes span the quartiles, whiskers all values. The "
+                       "number at a curve, a point or a box is that of its row in the "
+                       "table.</p></section>\n");
     return code;
 }
 

@@ -462,6 +462,8 @@ static void check_baseline(const builder *b) {
 static tg_status build(builder *b) {
     cli_experiment *out = b->out;
     out->file = cli_need(strdup(b->source->path));
+    out->scale =
+        b->source->scale && strcmp(b->source->scale, "paper") != 0 ? b->source->scale : NULL;
     out->title = text_of(b, "title");
     out->title = out->title ? out->title : cli_need(strdup(b->source->path));
     out->baseline = text_of(b, "baseline");

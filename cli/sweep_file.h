@@ -34,6 +34,7 @@ typedef struct cli_trial {
 typedef struct cli_experiment {
     char *file;                 /* as it was named */
     char *title;                /* of the tables; the file's name if it has none */
+    const char *scale;          /* as it was named; NULL: the file as it stands */
     char *baseline;             /* variant, or cell, that others are compared with; NULL: none */
     char *metric;               /* "16.l2"; NULL: L2 of the first test */
     bool is_planned;            /* run: plan. Nothing is trained, the table tells memory */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "report_run.h"
+#include "statistics.h"
 #include "text.h"
 
 char *cli_sweep_path(const char *folder, const char *part, const char *name, const char *ending) {
@@ -78,18 +79,15 @@ static json_t *memory_of(const cli_run *run) {
     return memory;
 }
 
-/* |G - P(G)| / |G| of a run, mean over its refreshes; NaN: nothing was projected. */
-static double projection_error(const char *folder) {
-    char *path = cli_sweep_path(folder, "projections.jsonl", "", ""), *line = NULL;
+/* Calls `take` with every line of a run's projections.jsonl. */
+static void read_refreshes(const char *run, void (*take)(const json_t *refresh, void *to),
+                           void *to) {
+    char *path = cli_sweep_path(run, "projections.jsonl", "", ""), *line = NULL;
     size_t room = 0;
     FILE *file = fopen(path, "r");
-    double sum = 0.0;
-    int count = 0;
     while (file && getline(&line, &room, file) > 0) {
         json_t *refresh = json_loads(line, 0, NULL);
-        const json_t *error = json_object_get(refresh, "error");
-        sum += json_is_number(error) ? json_number_value(error) : 0.0;
-        count += json_is_number(error);
+        take(refresh, to);
         json_decref(refresh);
     }
     if (file) {
@@ -97,7 +95,43 @@ static double projection_error(const char *folder) {
     }
     free(line);
     free(path);
-    return count > 0 ? sum / count : (double)NAN;
+}
+
+typedef struct error_list {
+    double *value; /* (count) */
+    int count;
+} error_list;
+
+static void take_error(const json_t *of, void *to) {
+    error_list *list = to;
+    const json_t *error = json_object_get(of, "error");
+    if (json_is_number(error)) {
+        list->value = cli_need(realloc(list->value, ((size_t)list->count + 1) * sizeof(double)));
+        list->value[list->count++] = json_number_value(error);
+    }
+}
+
+static void take_each(const json_t *refresh, void *to) {
+    const json_t *parameters = json_object_get(refresh, "parameters");
+    for (size_t i = 0; i < json_array_size(parameters); i++) {
+        take_error(json_array_get(parameters, i), to);
+    }
+}
+
+void cli_projection_errors(const char *run, double **values, int *count) {
+    error_list list = {*values, *count};
+    read_refreshes(run, take_each, &list);
+    *values = list.value;
+    *count = list.count;
+}
+
+/* |G - P(G)| / |G| of a run, mean over its refreshes; NaN: nothing was projected. */
+static double projection_error(const char *run) {
+    error_list list = {0};
+    read_refreshes(run, take_error, &list);
+    const double mean = cli_sample_of(list.value, list.count).mean;
+    free(list.value);
+    return mean;
 }
 
 json_t *cli_result_make(tg_context *ctx, const char *folder, const cli_experiment *e,
@@ -172,6 +206,10 @@ const char *cli_result_best_rate(const char *folder, const cli_experiment *e, in
 /* How the tables are to be made, for `tgrad report DIR`. */
 static json_t *describe(const cli_experiment *e) {
     json_t *sweep = cli_json_object(), *axes = cli_json_array(), *cells = cli_json_array();
+    json_t *rates = cli_json_array();
+    for (int r = 0; r < e->rates; r++) {
+        cli_json_append(rates, cli_json_real(strtod(e->rate[r], NULL)));
+    }
     for (int a = 0; a < e->axes; a++) {
         cli_json_append(axes, cli_json_text(e->axis[a]));
     }
@@ -191,6 +229,8 @@ static json_t *describe(const cli_experiment *e) {
     }
     cli_json_set(sweep, "title", cli_json_text(e->title));
     cli_json_set(sweep, "file", cli_json_text(e->file));
+    cli_json_set(sweep, "scale", e->scale ? cli_json_text(e->scale) : json_null());
+    cli_json_set(sweep, "rates", rates);
     cli_json_set(sweep, "baseline", e->baseline ? cli_json_text(e->baseline) : json_null());
     cli_json_set(sweep, "metric", e->metric ? cli_json_text(e->metric) : json_null());
     cli_json_set(sweep, "axes", axes);

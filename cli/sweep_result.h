@@ -25,6 +25,10 @@ json_t *cli_result_make(tg_context *ctx, const char *folder, const cli_experimen
 json_t *cli_result_planned(const cli_experiment *experiment, const cli_trial *trial);
 int cli_result_write(const char *folder, const char *trial, const json_t *result);
 
+/* |G - P(G)| / |G| of every projected weight at every refresh of a run, behind the `count` values
+ * that are there. */
+void cli_projection_errors(const char *run, double **values, int *count);
+
 /* The rate with which a cell did best on validation data, of the trials that have ended; NULL if
  * none has come to a number. */
 const char *cli_result_best_rate(const char *folder, const cli_experiment *experiment, int cell);

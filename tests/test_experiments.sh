@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Every file of experiments/ makes a list of runs without mistakes at its smoke scale, and names the
-# other scales; two of them are run.
+# Every file of experiments/ makes a list of runs without mistakes at its smoke and its small scale;
+# two of them are run.
 support=$(realpath "$(dirname "$0")")/support
 experiments=$(realpath "$2")/experiments
 # shellcheck source=support/checks.sh
 . "$support/checks.sh"
 
 for file in "$experiments"/*.yaml; do
-    expect 0 sweep "$file" --out dry --scale smoke --dry-run --json
-    grep -q '"name"' out || complain "$last: no runs"
     for scale in smoke small; do
-        grep -q "^  $scale:" "$file" || complain "$file: no scale $scale"
+        expect 0 sweep "$file" --out dry --scale $scale --dry-run --json
+        grep -q '"name"' out || complain "$last: no runs"
     done
+    grep -q 'published: \|no published column' "$file" || complain "$file: nothing about published values"
     grep -q "^title: " "$file" || complain "$file: no title"
 done
 [ ! -e dry ] || complain "a dry run made its folder"

@@ -115,14 +115,22 @@ expect 1 sweep bad.yaml --out bad
 says err "lr.n_validation is needed" "'x' is no learning rate"
 
 # ---- tables ----
-grep -qE '^\| Adam \| 0\.[01]+ \| .* ± .* \| 0.7 \|' search/table.md || complain "no row of Adam in table.md"
-says search/table.md 'Tucker \| <b>' "Welch's t-test of H1 at 8 against Adam"
+grep -qE '^\| Adam \| 0\.[01]+† \| .* ± .* \| 0.7 \|' search/table.md || complain "no row of Adam in table.md"
+says search/table.md 'Tucker \| <b>' "Welch's t-test of H1 at 8 against Adam" "the best one may lie beyond"
+grep -q "paper's sizes" search/table.md && complain "table.md: other sizes than published, which is not so"
 mean=$(grep '"search":false' search/results.jsonl | grep '"variant":"Adam"' |
     sed -E 's/.*"8":\{"l2":([^,]*),.*/\1/' | awk '{ s += $1; q += $1 * $1 } END { m = s / NR
         printf "%.4g ± %.2g", m, sqrt((q - NR * m * m) / (NR - 1) / NR) }')
 grep '^| Adam' search/table.md | grep -qF "$mean" || complain "table.md: L2 of Adam is not $mean"
 [ "$(grep -o '\*\*' search/table.md | wc -l)" -eq 4 ] || complain "table.md: not one best of each error"
 says search/report.html 'Tucker | &lt;b&gt;' 'class="band' 'data-metric="test.8.h1"' 'data-metric="error.state"'
+lost=$(find search/runs -name projections.jsonl ! -path '*_lr=*' -exec sed -E 's/.*"error":([^,]*),.*/\1/' {} + | sort -g)
+grep 'data-metric="projection.error"' search/report.html |
+    sed -E 's/.*data-min="([^"]*)".*data-median="([^"]*)".*data-max="([^"]*)".*/\1 \2 \3/' >box
+awk -v box="$(cat box)" 'NR == 1 { low = $1 } { high = $1 } END {
+    split(box, b, " "); m = (low + high) / 2
+    exit !(NR == 2 && b[1] == low && b[3] == high && (b[2] - m) ^ 2 < 1e-12) }' <<<"$lost" ||
+    complain "report.html: box $(cat box) of projection errors $lost"
 expect 0 report search -o again.html
 cmp -s again.html search/report.html || complain "$last: another page than the sweep's"
 expect 0 report search -o again.md --json
@@ -144,6 +152,7 @@ flat out >end
 [ "$(at end .finished)" = 1 ] || complain "$last: one of two runs is this rank's"
 expect 0 sweep small.yaml --out parts --rank 0/2 --scale smoke
 [ "$(wc -l <parts/results.jsonl)" -eq 2 ] || complain "$last: not the results of both ranks"
+says parts/table.md "Published values are of the paper's sizes, all others of scale smoke"
 
 # ---- one fails, the others do not ----
 expect_failure() { # what fails may have said something before
