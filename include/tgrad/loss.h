@@ -26,6 +26,13 @@ typedef enum tg_loss_kind {
                    is sum |e|^2 for s = 0. On the host only, and not on points */
 } tg_loss_kind;
 
+/* Equations whose residual can be a further term, see docs/training.md. On the host only. */
+typedef enum tg_physics {
+    TG_PHYSICS_NONE,
+    TG_PHYSICS_DARCY,  /* -div(a grad u) = f, x = a, y = u */
+    TG_PHYSICS_BURGERS /* u_t + (u^2 / 2)_x = nu u_xx, from the last frame of x to y */
+} tg_physics;
+
 typedef struct tg_loss_term {
     tg_loss_kind kind;
     double p;      /* of Lp, >= 1; of Hs: s, in -4 .. 4 */
@@ -40,6 +47,14 @@ typedef struct tg_loss_config {
     /* Factors of the channels in every term; none: all alike. On the host only. */
     int channels;                                /* 0, or as many as pred has */
     double channel_weight[TG_LOSS_MAX_CHANNELS]; /* >= 0 */
+    /* The residual of an equation, of a network's x and y alone (tg_fno_forward_loss, tg_step). */
+    tg_physics physics;
+    double physics_weight;    /* its factor in the sum; 0.1 */
+    double physics_forcing;   /* Darcy: f; 1 */
+    double physics_viscosity; /* Burgers: nu; 0.01 */
+    double physics_time;      /* Burgers: from frame to frame, > 0 */
+    double x_mean, x_scale;   /* data are mean + scale * what the network sees; 0 and 1 */
+    double y_mean, y_scale;
 } tg_loss_config;
 
 /* relative L2 */

@@ -12,7 +12,12 @@ enum { HIGHEST_ORDER = 4 }; /* of a Sobolev norm */
 void tg_loss_config_init(tg_loss_config *config, size_t size) {
     const tg_loss_config defaults = {.size = sizeof defaults,
                                      .terms = 1,
-                                     .term = {{.kind = TG_LOSS_LP, .p = 2.0, .weight = 1.0}}};
+                                     .term = {{.kind = TG_LOSS_LP, .p = 2.0, .weight = 1.0}},
+                                     .physics_weight = 0.1,
+                                     .physics_forcing = 1.0,
+                                     .physics_viscosity = 0.01,
+                                     .x_scale = 1.0,
+                                     .y_scale = 1.0};
     tg_sized_init(config, size, &defaults, sizeof defaults);
 }
 
@@ -68,7 +73,8 @@ static bool take_term(const char **text, tg_loss_term *term) {
 tg_status tg_loss_config_parse(tg_context *ctx, const char *key, const char *text,
                                tg_loss_config *out) {
     TG_NEED(ctx, key, text, out);
-    tg_loss_config config = {.size = sizeof config};
+    tg_loss_config config = tg_loss_config_default();
+    config.terms = 0;
     const char *at = text;
     bool good = true;
     while (good) {
@@ -151,6 +157,16 @@ tg_status nn_loss_check(tg_backend *be, const tg_loss_config *config, int64_t ch
                          be->ops->name);
 }
 
+tg_status nn_loss_fits(tg_backend *be, const tg_loss_config *config, const tg_fno_config *network) {
+    if (network->architecture == TG_ARCHITECTURE_GINO && nn_loss_is_spectral(config)) {
+        return tg_fail(be->ctx, TG_E_UNSUPPORTED,
+                       "opt.training_loss: hs<s> needs fields on a grid; the queries of a gino are "
+                       "points");
+    }
+    const tg_status status = nn_loss_check(be, config, network->out_channels);
+    return status == TG_OK ? nn_physics_check(be, config, network) : status;
+}
+
 tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
                   const tg_shape *shape, const void *pred, const void *target, nn_spectral *work,
                   double *value, double grad_scale, void *dpred) {
@@ -223,6 +239,11 @@ tg_status tg_loss_eval(tg_context *ctx, const tg_loss_config *config, const tg_t
     nn_spectral work = {0};
     tg_loss_config full;
     TG_TRY(nn_loss_config_read(ctx, config, &full));
+    if (full.physics != TG_PHYSICS_NONE) {
+        TG_TRY(tg_fail(ctx, TG_E_ARGUMENT,
+                       "loss: the residual of an equation needs x: tg_fno_forward_loss or tg_step "
+                       "have it"));
+    }
     TG_TRY(tg_backend_get(ctx, &be));
     TG_TRY(check_fields(be, pred, target, dpred));
     TG_TRY(be->ops->fill(be, TG_F64, 1, (tg_scalar){0}, be->cell));

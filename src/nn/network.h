@@ -3,6 +3,7 @@
 #define TG_NN_NETWORK_H
 
 #include "backend/tensor.h"
+#include "nn/physics_loss.h"
 #include "nn/program.h"
 #include "nn/spectral_loss.h"
 
@@ -114,6 +115,9 @@ TG_NODISCARD tg_status nn_loss_config_read(tg_context *ctx, const tg_loss_config
 /* Whether this is a loss of so many channels that the backend has. */
 TG_NODISCARD tg_status nn_loss_check(tg_backend *be, const tg_loss_config *config,
                                      int64_t channels);
+/* And one of this network. */
+TG_NODISCARD tg_status nn_loss_fits(tg_backend *be, const tg_loss_config *config,
+                                    const tg_fno_config *network);
 /* Adds to the loss that of what lies where the backend computes, `shape` = (batch, channels,
  * grid..), and makes grad_scale times its gradient. A spectral one works in `work`, taken with the
  * first call. */

@@ -143,6 +143,7 @@ tg_status nn_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *targ
     const nn_program *program = &run->program;
     tg_loss_config full;
     TG_TRY(nn_loss_config_read(fno->ctx, config, &full));
+    TG_TRY(nn_loss_fits(fno->be, &full, &fno->model.config));
     TG_TRY(begin(fno, x));
     run->saved = program->training;
     TG_TRY(check_saved(fno));

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "nn/reals.h"
 
 #define PI 3.14159265358979323846
 
@@ -73,18 +74,6 @@ fail:
     return status;
 }
 
-static double get(tg_dtype dtype, const void *data, int64_t i) {
-    return dtype == TG_F32 ? (double)((const float *)data)[i] : ((const double *)data)[i];
-}
-
-static void put(tg_dtype dtype, void *data, int64_t i, double value) {
-    if (dtype == TG_F32) {
-        ((float *)data)[i] = (float)value;
-    } else {
-        ((double *)data)[i] = value;
-    }
-}
-
 static void set_weights(nn_spectral *work, double order) {
     const tg_fft_desc *desc = &work->desc;
     for (int64_t i = 0; i < work->kept; i++) {
@@ -109,12 +98,12 @@ static double norm_of(nn_spectral *work, bool multiply) {
     const tg_dtype dtype = work->desc.dtype;
     double sum = 0.0;
     for (int64_t i = 0; i < work->kept; i++) {
-        const double re = get(dtype, work->spectrum, 2 * i);
-        const double im = get(dtype, work->spectrum, 2 * i + 1);
+        const double re = nn_get_real(dtype, work->spectrum, 2 * i);
+        const double im = nn_get_real(dtype, work->spectrum, 2 * i + 1);
         sum += count_of(work, i) * work->weights[i] * (re * re + im * im);
         if (multiply) {
-            put(dtype, work->spectrum, 2 * i, work->weights[i] * re);
-            put(dtype, work->spectrum, 2 * i + 1, work->weights[i] * im);
+            nn_set_real(dtype, work->spectrum, 2 * i, work->weights[i] * re);
+            nn_set_real(dtype, work->spectrum, 2 * i + 1, work->weights[i] * im);
         }
     }
     return sqrt(sum / (double)work->points);
@@ -126,9 +115,9 @@ static void add_gradient(const nn_spectral *work, double factor, double beta, in
                          void *dpred) {
     const tg_dtype dtype = work->desc.dtype;
     for (int64_t i = 0; i < work->points * work->components; i++) {
-        const double old = beta == 0.0 ? 0.0 : beta * get(dtype, dpred, first + i);
-        const double slope = factor == 0.0 ? 0.0 : factor * get(dtype, work->error, i);
-        put(dtype, dpred, first + i, old + slope);
+        const double old = beta == 0.0 ? 0.0 : beta * nn_get_real(dtype, dpred, first + i);
+        const double slope = factor == 0.0 ? 0.0 : factor * nn_get_real(dtype, work->error, i);
+        nn_set_real(dtype, dpred, first + i, old + slope);
     }
 }
 
@@ -145,8 +134,9 @@ static tg_status add_image(tg_backend *be, nn_spectral *work, const tg_loss_op *
         unit = unit == 0.0 ? 1.0 : unit;
     }
     for (int64_t i = 0; i < size; i++) {
-        put(op->dtype, work->error, i,
-            get(op->dtype, op->pred, first + i) - get(op->dtype, op->target, first + i));
+        nn_set_real(op->dtype, work->error, i,
+                    nn_get_real(op->dtype, op->pred, first + i) -
+                        nn_get_real(op->dtype, op->target, first + i));
     }
     TG_TRY(ops->fft_forward(be, work->fft, 1, TG_FFT_PLAIN, 1.0, work->error, work->spectrum));
     const double norm = norm_of(work, op->dpred != NULL), weight = tg_loss_weight(op, n);

@@ -15,11 +15,22 @@ static const tg_choice graphs_choices[] = {{"auto", TG_GRAPHS_AUTO}, {"on", TG_G
                                            {"off", TG_GRAPHS_OFF},   {"true", TG_GRAPHS_ON},
                                            {"false", TG_GRAPHS_OFF}, {NULL, 0}};
 
+static const tg_choice physics_choices[] = {{"none", TG_PHYSICS_NONE},
+                                            {"darcy", TG_PHYSICS_DARCY},
+                                            {"burgers", TG_PHYSICS_BURGERS},
+                                            {NULL, 0}};
+
 static const tg_setting loop_table[] = {
     LOOP(INT64, n_epochs, 1, 1e9, "epochs to train"),
     LOOP(TEXT, training_loss, 0, 64, "l2, h1, l1.5, hs0.5, abs_l2, or a sum: l2 + 0.1*h1"),
     LOOP(LIST_DOUBLE, loss_weights, 0, 1e12,
          "factors of the output channels in the loss: a list, or 1"),
+    {"physics", TG_SETTING_ENUM, offsetof(tg_loop_config, physics), physics_choices, 0, 0,
+     "equation whose residual is added to the loss"},
+    LOOP(DOUBLE, physics_weight, 0, 1e12, "factor of the residual"),
+    LOOP(DOUBLE, physics_forcing, -1e12, 1e12, "darcy: right-hand side f"),
+    LOOP(DOUBLE, physics_viscosity, 0, 1e12, "burgers: nu"),
+    LOOP(DOUBLE, physics_time, 0, 1e12, "burgers: time from the last frame of x to y"),
     LOOP(DOUBLE, input_noise, 0, 1e6,
          "deviation of noise on the normalized inputs of training; 0: none"),
     LOOP(INT64, accumulation_steps, 1, 1e6, "batches per update"),
@@ -152,6 +163,9 @@ tg_run_config tg_run_config_default(void) {
         .loop = {.n_epochs = 100,
                  .training_loss = "h1",
                  .loss_weights = {1, {1.0}},
+                 .physics_weight = tg_loss_config_default().physics_weight,
+                 .physics_forcing = tg_loss_config_default().physics_forcing,
+                 .physics_viscosity = tg_loss_config_default().physics_viscosity,
                  .accumulation_steps = 1,
                  .eval_interval = 1,
                  .save_every = 1,
@@ -397,6 +411,21 @@ static void set_channel_weights(tg_run_config *config) {
     }
 }
 
+/* The residual knows x as the data have it. */
+static tg_status set_physics(tg_context *ctx, tg_run_config *config) {
+    const tg_loop_config *loop = &config->loop;
+    config->loss.physics = loop->physics;
+    config->loss.physics_weight = loop->physics_weight;
+    config->loss.physics_forcing = loop->physics_forcing;
+    config->loss.physics_viscosity = loop->physics_viscosity;
+    config->loss.physics_time = loop->physics_time;
+    return loop->physics == TG_PHYSICS_NONE || loop->input_noise == 0.0
+               ? TG_OK
+               : tg_fail(ctx, TG_E_CONFIG,
+                         "opt.physics: noise on x is no solution of the equation; leave "
+                         "opt.input_noise at 0");
+}
+
 static tg_status check_incremental(tg_context *ctx, const tg_run_config *config) {
     const bool by_loss = config->loop.incremental_loss_gap, by_grad = config->loop.incremental_grad;
     if (by_loss && by_grad) {
@@ -426,6 +455,7 @@ static tg_status check(tg_context *ctx, bool has_data, tg_run_config *config) {
     TG_TRY(
         tg_loss_config_parse(ctx, "opt.training_loss", config->loop.training_loss, &config->loss));
     set_channel_weights(config);
+    TG_TRY(set_physics(ctx, config));
     TG_TRY(has_data ? tg_source_config_check(ctx, &config->data) : TG_OK);
     if (has_data && config->loop.early_stopping > 0 && tg_run_evaluated_sets(&config->data) == 0) {
         return tg_fail(

@@ -18,7 +18,7 @@ static tg_status prepare_training(tg_trainer *t) {
         const tg_step_config step = {.size = sizeof(tg_step_config),
                                      .fno = t->model->fno,
                                      .optim = t->optim,
-                                     .loss = config->loss,
+                                     .loss = tg_model_loss(t->model),
                                      .accumulates = config->loop.accumulation_steps > 1,
                                      .max_grad_norm = config->loop.max_grad_norm,
                                      .graphs = config->loop.graphs,

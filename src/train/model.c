@@ -160,6 +160,23 @@ bool tg_model_is_normalized(const tg_model *model, tg_data_side side) {
     return tg_model_normalizer(model, side) != NULL;
 }
 
+/* A network sees (v - mean) / (std + 1e-7). */
+static void set_units(const tg_normalizer *normalizer, int64_t channel, double *mean,
+                      double *scale) {
+    if (normalizer) {
+        tg_normalizer_get(normalizer, channel, mean, NULL, scale);
+        *scale += 1e-7;
+    }
+}
+
+tg_loss_config tg_model_loss(const tg_model *model) {
+    tg_loss_config loss = model->config.loss;
+    set_units(model->encoder[TG_DATA_X], model->config.fno.in_channels - 1, &loss.x_mean,
+              &loss.x_scale);
+    set_units(model->encoder[TG_DATA_Y], 0, &loss.y_mean, &loss.y_scale);
+    return loss;
+}
+
 tg_status tg_model_check_normalizers(const tg_model *model, const char *label) {
     static const char *const names[2] = {"x", "y"}, *const keys[2] = {"in", "out"};
     const tg_fno_config *fno = tg_fno_get_config(model->fno);

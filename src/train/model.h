@@ -42,6 +42,10 @@ TG_NODISCARD tg_status tg_model_check_normalizers(const tg_model *model, const c
 /* Opens the training data that its settings name. */
 TG_NODISCARD tg_status tg_model_open_training(tg_model *model, tg_dataset **out);
 
+/* The training loss, with the units of the normalizers: those of the last channel of x, and of y.
+ */
+tg_loss_config tg_model_loss(const tg_model *model);
+
 /* Fits the normalizers that its settings ask for and that it has not. An error may stand in the
  * context of the dataset. */
 TG_NODISCARD tg_status tg_model_fit(tg_model *model, tg_dataset *dataset);

@@ -107,11 +107,14 @@ static tg_status add_loss_workspace(planner *p) {
     const tg_fno_config *fno = &p->config.fno;
     tg_shape shape = {.ndim = 2 + fno->n_dim, .dim = {1, 1}};
     size_t bytes = 0;
+    tg_status status = TG_OK;
+    if (p->is_training) {
+        status = nn_loss_fits(p->be, &p->config.loss, fno);
+    }
     if (!p->is_training || p->has_loss_workspace || !nn_loss_is_spectral(&p->config.loss)) {
-        return TG_OK;
+        return status;
     }
     memcpy(shape.dim + 2, p->grid, (size_t)fno->n_dim * sizeof p->grid[0]);
-    tg_status status = nn_loss_check(p->be, &p->config.loss, fno->out_channels);
     if (status == TG_OK) {
         status = nn_loss_workspace(p->be, &p->config.loss,
                                    fno->complex_data ? tg_dtype_complex(fno->dtype) : fno->dtype,

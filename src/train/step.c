@@ -101,7 +101,7 @@ tg_status tg_step_create(tg_context *ctx, const tg_step_config *config, tg_step 
     }
     TG_TRY(open_exchange(s));
     TG_TRY(tg_backend_get(ctx, &s->be));
-    TG_TRY(nn_loss_check(s->be, &config->loss, tg_fno_get_config(config->fno)->out_channels));
+    TG_TRY(nn_loss_fits(s->be, &config->loss, tg_fno_get_config(config->fno)));
     s->loss = s->be->ops->alloc(s->be, TG_MEM_OTHER, sizeof *s->loss);
     TG_TRY(s->loss ? TG_OK : TG_E_MEMORY);
     if (s->be->ops->stream) {

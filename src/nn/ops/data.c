@@ -113,24 +113,43 @@ static tg_status run_target(tg_fno *fno, const nn_op *op) {
     return nn_bring(fno, fno->run.call.target, nn_data(fno, op->out[0]));
 }
 
+/* The residual of the samples in flight; x is where the caller has it. */
+static void add_physics(const tg_fno *fno, const void *pred, const void *target, void *dpred) {
+    const nn_call *call = &fno->run.call;
+    const tg_dtype dtype = call->x->dtype;
+    const int64_t sample = tg_tensor_numel(call->x) / call->x->shape.dim[0];
+    nn_physics physics = {.config = call->loss_config,
+                          .dtype = dtype,
+                          .batch = fno->run.batch,
+                          .in_channels = fno->model.config.in_channels,
+                          .x = nn_element(dtype, call->x->data, fno->run.first * sample),
+                          .pred = pred,
+                          .target = target,
+                          .value = call->loss,
+                          .grad_scale = call->grad_scale,
+                          .dpred = dpred};
+    memcpy(physics.grid, fno->run.program.geometry.grid, sizeof physics.grid);
+    nn_physics_add(&physics);
+}
+
 static tg_status run_loss(tg_fno *fno, const nn_op *op) {
     const nn_call *call = &fno->run.call;
     tg_shape shape = call->target->shape;
     tg_status status = TG_OK;
     shape.dim[0] = fno->run.batch;
     if (fno->model.config.architecture == TG_ARCHITECTURE_GINO) { /* one norm of a sample */
-        if (nn_loss_is_spectral(call->loss_config)) {
-            return tg_fail(fno->ctx, TG_E_UNSUPPORTED,
-                           "a loss hs<s> needs fields on a grid; the queries of a gino are points");
-        }
         shape = (tg_shape){3, {shape.dim[0], 1, shape.dim[1] * shape.dim[2]}};
     }
     if (fno->run.first == 0) {
         TG_TRY(fno->be->ops->fill(fno->be, TG_F64, 1, (tg_scalar){0}, call->loss));
     }
-    TG_TRY(nn_loss(fno->be, call->loss_config, call->target->dtype, &shape,
-                   nn_data(fno, op->in[NN_X]), nn_data(fno, op->in[NN_DY]), &fno->run.loss_work,
-                   call->loss, call->grad_scale, nn_data(fno, op->out[0])));
+    const void *pred = nn_data(fno, op->in[NN_X]), *target = nn_data(fno, op->in[NN_DY]);
+    void *dpred = nn_data(fno, op->out[0]);
+    TG_TRY(nn_loss(fno->be, call->loss_config, call->target->dtype, &shape, pred, target,
+                   &fno->run.loss_work, call->loss, call->grad_scale, dpred));
+    if (call->loss_config->physics != TG_PHYSICS_NONE) {
+        add_physics(fno, pred, target, dpred);
+    }
 fail:
     return status;
 }

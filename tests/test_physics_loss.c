@@ -1,0 +1,245 @@
+/* Residuals of equations in the loss: exact solutions have none, gradients are those of central
+ * differences, the units of the data do not matter, and what does not fit is refused. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nn/physics_loss.h"
+#include "pde/elliptic.h"
+#include "support/network.h"
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
+
+enum { MOST = 512 };
+
+static const double PI = 3.14159265358979323846;
+
+typedef struct problem {
+    tg_loss_config config;
+    nn_physics call;
+    double x[MOST], pred[MOST], target[MOST], gradient[MOST], value;
+} problem;
+
+static problem make(tg_physics physics, int64_t n, int64_t m) {
+    problem p = {.config = tg_loss_config_default(),
+                 .call = {.dtype = TG_F64, .batch = 1, .in_channels = 1, .grid = {n, m}}};
+    p.config.physics = physics;
+    p.config.physics_weight = 1.0;
+    p.config.physics_time = 0.1;
+    return p;
+}
+
+static double loss_of(problem *p, bool with_gradient) {
+    p->value = 0.0;
+    memset(p->gradient, 0, sizeof p->gradient);
+    p->call.config = &p->config;
+    p->call.x = p->x;
+    p->call.pred = p->pred;
+    p->call.target = p->target;
+    p->call.value = &p->value;
+    p->call.grad_scale = 1.0;
+    p->call.dpred = with_gradient ? p->gradient : NULL;
+    nn_physics_add(&p->call);
+    return p->value;
+}
+
+static void fill(double *values, int count, unsigned seed) {
+    for (int i = 0; i < count; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        values[i] = 0.5 + (seed >> 8) / (double)(1u << 24);
+    }
+}
+
+static void test_differences(void **state) {
+    (void)state;
+    static const struct {
+        tg_physics physics;
+        int64_t n, m, in_channels;
+    } cases[] = {{TG_PHYSICS_DARCY, 3, 3, 1},
+                 {TG_PHYSICS_DARCY, 5, 7, 1},
+                 {TG_PHYSICS_BURGERS, 9, 1, 1},
+                 {TG_PHYSICS_BURGERS, 8, 1, 3}};
+    for (int c = 0; c < COUNT(cases); c++) {
+        problem p = make(cases[c].physics, cases[c].n, cases[c].m);
+        const int points = 2 * (int)(cases[c].n * cases[c].m);
+        p.call.batch = 2;
+        p.call.in_channels = cases[c].in_channels;
+        p.config.x_mean = 0.3;
+        p.config.x_scale = 2.0;
+        p.config.y_mean = -0.1;
+        p.config.y_scale = 0.7;
+        p.config.physics_weight = 0.5;
+        fill(p.x, MOST, 1);
+        fill(p.pred, MOST, 2);
+        fill(p.target, MOST, 3);
+        (void)loss_of(&p, true);
+        double gradient[MOST];
+        memcpy(gradient, p.gradient, sizeof gradient);
+        for (int i = 0; i < points; i++) {
+            const double kept = p.pred[i];
+            p.pred[i] = kept + 1e-6;
+            const double up = loss_of(&p, false);
+            p.pred[i] = kept - 1e-6;
+            const double down = loss_of(&p, false);
+            p.pred[i] = kept;
+            assert_true(fabs((up - down) / 2e-6 - gradient[i]) <= 1e-6 * (1.0 + fabs(gradient[i])));
+        }
+        assert_true(gradient[points] == 0.0);
+    }
+}
+
+/* a = 2, u = x (1 - x) / 4 solves -div(a grad u) = 1, also by the scheme; u = 0 leaves f. */
+static void test_darcy(void **state) {
+    (void)state;
+    enum { N = 9, M = 6 };
+    problem p = make(TG_PHYSICS_DARCY, N, M);
+    for (int i = 0; i < N * M; i++) {
+        const double x = (double)(i / M) / (N - 1);
+        p.x[i] = 2.0;
+        p.pred[i] = x * (1.0 - x) / 4.0;
+    }
+    assert_true(loss_of(&p, false) <= 1e-13);
+    memset(p.pred, 0, sizeof p.pred);
+    p.config.physics_forcing = -3.0;
+    p.config.physics_weight = 0.25;
+    assert_true(fabs(loss_of(&p, false) - 0.25) <= 1e-15);
+    p.config.physics_forcing = 0.0; /* and nothing of that has no gradient */
+    assert_true(loss_of(&p, true) == 0.0 && p.gradient[N * M / 2] == 0.0);
+    p.pred[N] = (double)NAN;
+    assert_true(isnan(loss_of(&p, true)) && isnan(p.gradient[0]));
+}
+
+/* What the solver of the generator gives for a medium with jumps fulfils the equation. */
+static void test_darcy_solver(void **state) {
+    (void)state;
+    enum { N = 13 };
+    tg_context *ctx = net_context("cpu", 1);
+    tg_elliptic *solver = NULL;
+    problem p = make(TG_PHYSICS_DARCY, N, N);
+    double f[N * N];
+    for (int i = 0; i < N * N; i++) {
+        p.x[i] = (i * 7 / 3 + i / N) % 5 < 2 ? 12.0 : 3.0;
+        f[i] = 1.0;
+    }
+    net_ok(ctx, tg_elliptic_create(ctx, N, &solver));
+    tg_elliptic_set(solver, p.x);
+    assert_true(tg_elliptic_solve(solver, f, 1e-12, 100, p.pred, NULL));
+    assert_true(loss_of(&p, false) <= 1e-10);
+    tg_elliptic_destroy(&solver);
+    tg_context_destroy(&ctx);
+}
+
+/* Cole and Hopf: u = c - 2 nu phi_x / phi, phi = 1 + d cos 2 pi (x - c t), d = e^(-4 pi^2 nu t)
+ * / 2.
+ */
+static double burgers(double x, double t, double nu) {
+    const double drift = 0.5, wave = 2.0 * PI * (x - drift * t);
+    const double decayed = 0.5 * exp(-4.0 * PI * PI * nu * t);
+    return drift + 4.0 * PI * nu * decayed * sin(wave) / (1.0 + decayed * cos(wave));
+}
+
+static double burgers_error(int n, double dt) {
+    problem p = make(TG_PHYSICS_BURGERS, n, 1);
+    p.config.physics_time = dt;
+    p.config.physics_viscosity = 0.05;
+    for (int i = 0; i < n; i++) {
+        p.x[i] = burgers((double)i / n, 0.0, 0.05);
+        p.pred[i] = p.target[i] = burgers((double)i / n, dt, 0.05);
+    }
+    return loss_of(&p, false);
+}
+
+/* The residual of the truth falls with the square of both steps. */
+static void test_burgers(void **state) {
+    (void)state;
+    const double coarse = burgers_error(64, 0.04), fine = burgers_error(128, 0.02);
+    assert_true(coarse < 0.05);
+    assert_true(coarse / fine > 3.5 && coarse / fine < 4.5);
+}
+
+/* Data that are normalized, and of f32, have the residual of the data themselves. */
+static void test_units(void **state) {
+    (void)state;
+    for (int physics = TG_PHYSICS_DARCY; physics <= TG_PHYSICS_BURGERS; physics++) {
+        problem p = make((tg_physics)physics, 7, physics == TG_PHYSICS_DARCY ? 5 : 1);
+        fill(p.x, MOST, 4);
+        fill(p.pred, MOST, 5);
+        fill(p.target, MOST, 6);
+        const double expected = loss_of(&p, false);
+        float x[MOST], pred[MOST], target[MOST];
+        p.config.x_mean = 0.25;
+        p.config.x_scale = 0.5;
+        p.config.y_mean = -1.0;
+        p.config.y_scale = 4.0;
+        for (int i = 0; i < MOST; i++) {
+            x[i] = (float)((p.x[i] - 0.25) / 0.5);
+            pred[i] = (float)((p.pred[i] + 1.0) / 4.0);
+            target[i] = (float)((p.target[i] + 1.0) / 4.0);
+        }
+        double value = 0.0;
+        nn_physics call = p.call;
+        call.config = &p.config;
+        call.dtype = TG_F32;
+        call.x = x;
+        call.pred = pred;
+        call.target = target;
+        call.value = &value;
+        call.dpred = NULL;
+        nn_physics_add(&call);
+        assert_true(fabs(value - expected) <= 1e-5 * expected);
+    }
+}
+
+/* A network with the residual in its loss: forward and backward of tg_fno_loss_backward agree. */
+static void test_network(void **state) {
+    (void)state;
+    static const char *const backends[] = {"ref", "cpu"};
+    double expected[2] = {0};
+    for (int b = 0; b < 2; b++) {
+        tg_context *ctx = net_context(backends[b], 2);
+        tg_fno_config config = net_config(
+            ctx,
+            "{\"n_modes\": [4, 4], \"hidden_channels\": 4, \"n_layers\": 1, \"micro_batch\": 1}");
+        const int64_t grid[] = {6, 5};
+        tg_fno *fno = NULL;
+        net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
+        net_ok(ctx, tg_fno_prepare(fno, 2, grid, true));
+        tg_tensor x = net_random(ctx, &config, 2, 1, grid, 1);
+        tg_tensor y = net_random(ctx, &config, 2, 1, grid, 2);
+        net_gradients kept = net_gradients_make(ctx, fno);
+        const tg_grad_sink sink = net_sink(&kept);
+        tg_loss_config loss = tg_loss_config_default();
+        double plain = 0.0, value = 0.0;
+        net_ok(ctx, tg_fno_loss_backward(fno, &x, &y, &loss, &sink, &plain));
+        net_gradients_free(&kept);
+        kept = net_gradients_make(ctx, fno);
+        loss.physics = TG_PHYSICS_DARCY;
+        loss.x_mean = 3.0;
+        net_ok(ctx, tg_fno_loss_backward(fno, &x, &y, &loss, &sink, &value));
+        assert_true(value > plain + 0.05);
+        assert_true(b == 0 || (fabs(plain - expected[0]) <= 1e-5 * plain &&
+                               fabs(value - expected[1]) <= 1e-4 * value));
+        expected[0] = plain;
+        expected[1] = value;
+        double alone = 0.0;
+        assert_int_equal(tg_loss_eval(ctx, &loss, &y, &y, &alone, NULL), TG_E_ARGUMENT);
+        assert_non_null(strstr(tg_context_error(ctx), "needs x"));
+        loss.physics = TG_PHYSICS_BURGERS;
+        assert_int_equal(tg_fno_loss_backward(fno, &x, &y, &loss, &sink, &value), TG_E_CONFIG);
+        assert_non_null(strstr(tg_context_error(ctx), "opt.physics: burgers is an equation for"));
+        net_gradients_free(&kept);
+        tg_tensor_destroy(&x);
+        tg_tensor_destroy(&y);
+        tg_fno_destroy(&fno);
+        tg_context_destroy(&ctx);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_differences),  cmocka_unit_test(test_darcy),
+        cmocka_unit_test(test_darcy_solver), cmocka_unit_test(test_burgers),
+        cmocka_unit_test(test_units),        cmocka_unit_test(test_network),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
