@@ -30,6 +30,9 @@ static const shape shapes[] = {
     {4, {3, 4, 5, 2}, {1, 1, 1, 1}},
     {5, {2, 3, 2, 3, 2}, {1, 2, 0, 2, 1}},
     {4, {9, 11, 8, 5}, {5, 7, 3, 2}},
+    /* Wide enough for products that begin with the first mode of a factored gradient. */
+    {3, {16, 15, 5}, {5, 3, 2}},
+    {4, {13, 17, 2, 3}, {3, 2, 0, 2}},
 };
 
 /* A set-up on one side: the modes with factors on the backend, and the same on the host. */
@@ -258,10 +261,10 @@ static void check_compress_with(t_side *s, const setup *u, int64_t batch, int op
     }
 }
 
-/* Small ones with all options, others with the two that are used most. */
+/* Small ones with all options, others with those that are used most. */
 static void check_compress(t_side *s, const setup *u, int64_t batch) {
     for (int options = 0; options < OPTIONS; options++) {
-        if (is_small(u) || options == (WITH_CORE | WITH_VALUES | MASKED) ||
+        if (is_small(u) || (options & ~ADDED) == (WITH_CORE | WITH_VALUES | MASKED) ||
             options == (WITH_CORE | ADDED)) {
             check_compress_with(s, u, batch, options);
         }
@@ -270,6 +273,13 @@ static void check_compress(t_side *s, const setup *u, int64_t batch) {
 
 static void compress(t_side *s) {
     for_all_setups(s, check_compress);
+}
+
+/* More frequencies and a longer first rank than a product takes at a time. */
+static void compress_in_pieces(t_side *s) {
+    const shape sizes = {3, {48, 7, 257}, {33, 2, 40}};
+    const setup u = make_setup(s, &sizes, 0.02, true);
+    check_compress_with(s, &u, 1, WITH_CORE | WITH_VALUES | MASKED | ADDED);
 }
 
 /* No index set at all: the core is that of the whole gradient. */
@@ -461,6 +471,7 @@ static const t_row rows[] = {
     {"grad_dense", grad_dense, T_WIDE},
     {"compress", compress, T_WIDE},
     {"compress, no bitmap", compress_without_bitmap, T_WIDE},
+    {"compress, in pieces", compress_in_pieces, 1 << TG_C64},
     {"expand", expand, T_WIDE},
     {"sample", sample, T_WIDE},
     {"adam", adam, T_WIDE},

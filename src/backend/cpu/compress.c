@@ -212,18 +212,47 @@ static void compress_part(tg_backend *be, const cpu_plan *plan, const tg_compres
              target_at(core, columns.begin, plan->width));
 }
 
+/* The same by way of the turned tensor, which a factored gradient is never formed for. */
+static void compress_turned(tg_backend *be, const cpu_plan *plan, const tg_compress *op, int part,
+                            int parts) {
+    float *workspace = op->workspace;
+    float *scratch = workspace + plan->scratch + part * plan->scratch_size;
+    const cpu_source source = {
+        .plan = plan, .convert = cpu_state_of(be)->kernels, .op = op, .scratch = scratch};
+    const worker w = {
+        .plan = plan, .source = &source, .slices = 1, .panel = scratch, .scratch = scratch};
+    cpu_turned_prepare(&source, part, parts);
+#pragma omp barrier
+    project_slices(w, tg_partition(plan->mode[0].dim, 1, parts, part),
+                   (target){workspace + plan->middle, 0, 1.0f, 0.0f});
+#pragma omp barrier
+    cpu_turned_finish(&source, part, parts);
+}
+
 static size_t cpu_compress_workspace(tg_backend *be, const tg_multimode *modes, bool factored) {
     if (!cpu_compress_tuned(modes->dtype)) {
         return be->ref->compress_workspace(be, modes, factored);
     }
-    return (size_t)cpu_compress_plan(be, modes, factored).size * sizeof(float);
+    cpu_plan turned;
+    int64_t size = cpu_compress_plan(be, modes, factored).size;
+    if (factored && cpu_turned_plan(be, modes, &turned) && turned.size > size) {
+        size = turned.size;
+    }
+    return (size_t)size * sizeof(float);
 }
 
 static tg_status cpu_compress(tg_backend *be, const tg_compress *op) {
     if (!cpu_compress_tuned(op->modes.dtype)) {
         return be->ref->compress(be, op);
     }
+    cpu_plan turned;
     const cpu_plan plan = cpu_compress_plan(be, &op->modes, !op->source.dense);
+    if (!op->source.dense && cpu_turned_plan(be, &op->modes, &turned) &&
+        cpu_turned_pays(op, &plan, &turned)) {
+#pragma omp parallel num_threads(turned.threads)
+        compress_turned(be, &turned, op, omp_get_thread_num(), omp_get_num_threads());
+        return TG_OK;
+    }
 #pragma omp parallel num_threads(plan.threads)
     compress_part(be, &plan, op, omp_get_thread_num(), omp_get_num_threads());
     return TG_OK;

@@ -37,6 +37,12 @@ typedef struct cpu_stretch {
     int64_t row_out;
 } cpu_stretch;
 
+/* One term of a sum of rows: a number, and the row that it goes with. */
+typedef struct cpu_term {
+    const float *row;
+    float re, im; /* f32: im is not read */
+} cpu_term;
+
 typedef struct cpu_compress_kernels {
     void (*product_f32)(const cpu_product *product);
     void (*product_c64)(const cpu_product *product);
@@ -45,6 +51,9 @@ typedef struct cpu_compress_kernels {
     /* value += alpha sum_j a[j] b[j], not conjugated; n elements */
     void (*dot_f32)(int64_t n, const float *a, const float *b, float alpha, float *value);
     void (*dot_c64)(int64_t n, const float *a, const float *b, float alpha, float *value);
+    /* out[j] = sum over the terms of their number times conj(row[j]); n elements, count >= 1 */
+    void (*combine_f32)(int64_t n, int64_t count, const cpu_term *terms, float *out);
+    void (*combine_c64)(int64_t n, int64_t count, const cpu_term *terms, float *out);
 } cpu_compress_kernels;
 
 /* The latter two are empty where the build has no such instructions. */
@@ -60,6 +69,12 @@ enum { CPU_PANEL = 1 << 15 };
 /* Slices of the first mode that a thread contracts together where they are formed from factors, so
  * that dy is read once for both of them. */
 enum { CPU_SLICES = 2 };
+
+/* Frequencies whose terms are listed at a time (compress_turned.c). */
+enum { CPU_LISTED = 64 };
+
+/* Rows of a tile of the last product there, and numbers of each row of the core that it makes. */
+enum { CPU_TILE_ROWS = 24, CPU_TILE_RUN = 8 };
 
 /* ---- The plan of a call (compress_plan.c) ---- */
 
@@ -88,10 +103,20 @@ typedef struct cpu_plan {
     int64_t scratch;      /* of the first thread: a panel, then the buffers of the modes */
     int64_t scratch_size; /* of each thread */
     int64_t size;         /* of the whole workspace */
+    /* Of a turned tensor only (compress_turned.c): */
+    int64_t samples;   /* the most that there is room for */
+    int64_t projected; /* (frequency, sample, rank 0) */
+    int64_t x;         /* (frequency, dim 0, sample), conjugated */
+    int64_t dy;        /* of a thread: (CPU_LISTED, sample) */
+    int64_t terms;     /* of a thread: (CPU_LISTED, sample + dim 0) of cpu_term */
 } cpu_plan;
 
 bool cpu_compress_tuned(tg_dtype dtype);
 cpu_plan cpu_compress_plan(tg_backend *be, const tg_multimode *modes, bool factored);
+/* The plan of the turned tensor, and whether there is one for these modes. */
+bool cpu_turned_plan(tg_backend *be, const tg_multimode *modes, cpu_plan *out);
+/* Multiplications of all products along the modes. */
+double cpu_plan_cost(const cpu_plan *plan);
 
 /* Whether the sums over all modes but the first come to lie in `middle`. */
 static inline bool cpu_plan_has_middle(const cpu_plan *plan) {
@@ -148,6 +173,7 @@ typedef struct cpu_source {
     const cpu_plan *plan;
     const cpu_kernels *convert; /* from 16 bits */
     const tg_compress *op;
+    float *scratch; /* of the thread, if the plan is of the turned tensor; else NULL */
 } cpu_source;
 
 /* Rows of elements, `ld` apart. */
@@ -162,6 +188,27 @@ typedef struct cpu_view {
  * in the view if op->masked. */
 cpu_view cpu_source_block(const cpu_source *source, int64_t first, int64_t rows, int64_t step,
                           int64_t columns, int slices, float *panel);
+
+/* value = beta value + scale g */
+static inline void cpu_blend(const tg_compress *op, int width, const float *g, float *value) {
+    const float scale = (float)op->scale, beta = (float)op->beta;
+    for (int c = 0; c < width; c++) {
+        value[c] = scale * g[c] + (beta == 0.0f ? 0.0f : beta * value[c]);
+    }
+}
+
+/* ---- Factored gradients, first mode first (compress_turned.c) ---- */
+
+/* Whether a call is cheaper along the turned tensor than along `plan`, and can be made there. */
+bool cpu_turned_pays(const tg_compress *op, const cpu_plan *plan, const cpu_plan *turned);
+/* A thread's part of what the rows are made of; all threads must be done before the next call. */
+void cpu_turned_prepare(const cpu_source *source, int part, int parts);
+/* Entries [first, first + count) of the turned tensor in `panel`, and those of the slices after it
+ * in rows of the panel. Their kept entries of G go to op->values. */
+void cpu_turned_run(const cpu_source *source, int64_t first, int64_t count, int slices,
+                    float *panel, int64_t row_panel);
+/* A thread's part of the last product, from `middle` to the core. */
+void cpu_turned_finish(const cpu_source *source, int part, int parts);
 
 /* ---- The slots ---- */
 

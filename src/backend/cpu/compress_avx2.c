@@ -10,6 +10,8 @@ const cpu_compress_kernels cpu_compress_avx2 = {
     .stretch_c64 = stretch_c64,
     .dot_f32 = dot_f32,
     .dot_c64 = dot_c64,
+    .combine_f32 = combine_f32,
+    .combine_c64 = combine_c64,
 };
 #else
 #include "backend/cpu/compress.h"

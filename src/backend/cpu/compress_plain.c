@@ -105,6 +105,26 @@ static void dot_c64(int64_t n, const float *a, const float *b, float alpha, floa
     value[1] += alpha * im;
 }
 
+static void combine_f32(int64_t n, int64_t count, const cpu_term *terms, float *out) {
+    scale_row(n, 0.0f, out);
+    for (int64_t t = 0; t < count; t++) {
+        for (int64_t j = 0; j < n; j++) {
+            out[j] += terms[t].re * terms[t].row[j];
+        }
+    }
+}
+
+static void combine_c64(int64_t n, int64_t count, const cpu_term *terms, float *out) {
+    scale_row(2 * n, 0.0f, out);
+    for (int64_t t = 0; t < count; t++) {
+        const float re = terms[t].re, im = terms[t].im, *row = terms[t].row;
+        for (int64_t j = 0; j < 2 * n; j += 2) {
+            out[j] += re * row[j] + im * row[j + 1];
+            out[j + 1] += im * row[j] - re * row[j + 1];
+        }
+    }
+}
+
 const cpu_compress_kernels cpu_compress_plain = {
     .product_f32 = product_f32,
     .product_c64 = product_c64,
@@ -112,4 +132,6 @@ const cpu_compress_kernels cpu_compress_plain = {
     .stretch_c64 = stretch_c64,
     .dot_f32 = dot_f32,
     .dot_c64 = dot_c64,
+    .combine_f32 = combine_f32,
+    .combine_c64 = combine_c64,
 };

@@ -83,7 +83,7 @@ static void lay_out(cpu_plan *plan) {
     plan->size += plan->threads * plan->scratch_size;
 }
 
-cpu_plan cpu_compress_plan(tg_backend *be, const tg_multimode *modes, bool factored) {
+static cpu_plan outline(tg_backend *be, const tg_multimode *modes) {
     cpu_plan plan = {.kernels = cpu_state_of(be)->compress,
                      .width = tg_dtype_is_complex(modes->dtype) ? 2 : 1,
                      .slices = 1,
@@ -96,9 +96,71 @@ cpu_plan cpu_compress_plan(tg_backend *be, const tg_multimode *modes, bool facto
     if (plan.ndim > 1) {
         plan.panel_columns = panel / tg_min(last[-1].dim, CPU_PRODUCT_DEPTH);
     }
+    return plan;
+}
+
+cpu_plan cpu_compress_plan(tg_backend *be, const tg_multimode *modes, bool factored) {
+    cpu_plan plan = outline(be, modes);
     if (factored && plan.ndim > 2 && plan.mode[0].dim == modes->dim[0]) {
         plan.slices = slices_together(&plan); /* each is one channel of x */
     }
     lay_out(&plan);
     return plan;
+}
+
+/* Room for so many samples that the copies of x take no more than a part of the tensor. */
+static int64_t room_for_samples(const tg_multimode *modes) {
+    enum { MOST = 16, PART = 4 };
+    const int64_t copies = modes->dim[0] + modes->rank[0];
+    return tg_min(modes->dim[0] * modes->dim[1] / (PART * copies), MOST);
+}
+
+/* What the turned tensor is made of, its terms, and room for a tile of the last product. */
+static void lay_out_turned(const tg_multimode *modes, cpu_plan *plan) {
+    const int64_t in = modes->dim[0], rank = modes->rank[0];
+    int64_t frequencies = 1;
+    for (int d = 2; d < modes->ndim; d++) {
+        frequencies *= modes->dim[d];
+    }
+    plan->projected = take(plan, frequencies * plan->samples * rank, &plan->size);
+    plan->x = take(plan, frequencies * plan->samples * in, &plan->size);
+    lay_out(plan);
+    plan->size -= plan->threads * plan->scratch_size;
+    plan->dy = take(plan, CPU_LISTED * plan->samples, &plan->scratch_size);
+    const int64_t floats = (int64_t)sizeof(cpu_term) / (int64_t)sizeof(float);
+    plan->terms = plan->scratch_size;
+    plan->scratch_size += CPU_LISTED * (plan->samples + in) * floats;
+    const int64_t tile = CPU_TILE_ROWS * CPU_TILE_RUN * rank * plan->width;
+    plan->scratch_size = tile > plan->scratch_size ? tile : plan->scratch_size;
+    plan->size += plan->threads * plan->scratch_size;
+}
+
+bool cpu_turned_plan(tg_backend *be, const tg_multimode *modes, cpu_plan *out) {
+    const int last = modes->ndim - 1;
+    if (last < 2 || !modes->factor[0] || !modes->factor[1] || !modes->factor[last] ||
+        modes->rank[0] == 1 || room_for_samples(modes) == 0) {
+        return false;
+    }
+    tg_multimode turned = {.dtype = modes->dtype, .ndim = modes->ndim};
+    for (int d = 0; d < last; d++) {
+        turned.dim[d] = modes->dim[d + 1];
+        turned.rank[d] = modes->rank[d + 1];
+        turned.factor[d] = modes->factor[d + 1];
+    }
+    turned.dim[last] = turned.rank[last] = modes->rank[0];
+    *out = outline(be, &turned);
+    out->slices = slices_together(out);
+    out->samples = room_for_samples(modes);
+    lay_out_turned(modes, out);
+    return true;
+}
+
+double cpu_plan_cost(const cpu_plan *plan) {
+    double cost = 0.0;
+    for (int d = 0; d < plan->ndim; d++) { /* the modes after d are contracted */
+        const cpu_mode *mode = &plan->mode[d];
+        const double before = (double)plan->numel / (double)(mode->dim * mode->step);
+        cost += mode->factor ? before * (double)(mode->dim * mode->rank * mode->block) : 0.0;
+    }
+    return cost;
 }

@@ -57,14 +57,6 @@ static void form(const cpu_plan *plan, const tg_multimode *modes, const tg_grad_
     }
 }
 
-/* value = beta value + scale g */
-static inline void blend(const tg_compress *op, int width, const float *g, float *value) {
-    const float scale = (float)op->scale, beta = (float)op->beta;
-    for (int c = 0; c < width; c++) {
-        value[c] = scale * g[c] + (beta == 0.0f ? 0.0f : beta * value[c]);
-    }
-}
-
 /* Gathers the kept entries of the range from `g` into values, and makes them 0 in `masked`; either
  * may be NULL. */
 static inline void take_kept(const tg_compress *op, int width, int64_t first, int64_t count,
@@ -77,7 +69,7 @@ static inline void take_kept(const tg_compress *op, int width, int64_t first, in
     for (int64_t e = cpu_bits_next(&bits); e >= 0; e = cpu_bits_next(&bits)) {
         const int64_t at = (e - first) * width;
         if (value) {
-            blend(op, width, g + at, value);
+            cpu_blend(op, width, g + at, value);
             value += width;
         }
         if (masked) {
@@ -92,6 +84,10 @@ static const float *load_run(const cpu_source *source, int64_t first, int64_t co
                              float *panel, int64_t row_panel) {
     const tg_compress *op = source->op;
     const int width = source->plan->width;
+    if (source->scratch) {
+        cpu_turned_run(source, first, count, slices, panel, row_panel);
+        return panel;
+    }
     const bool masked = op->bitmap && op->masked && op->core;
     const float *g = panel;
     if (op->source.dense) {
