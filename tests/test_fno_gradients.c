@@ -118,6 +118,7 @@ static problem make_problem(tg_context *ctx, const net_case *c, tg_dtype dtype) 
     problem p = {.ctx = ctx};
     tg_fno_config config = net_config(ctx, c->config);
     config.dtype = dtype;
+    config.input_gradient = dtype == TG_F64;
     net_ok(ctx, tg_fno_create(ctx, &config, 3, &p.fno));
     net_ok(ctx, tg_fno_prepare(p.fno, c->batch, c->grid, true));
     net_ok(ctx, tg_loss_config_parse(ctx, "loss", c->loss, &p.loss));
@@ -197,6 +198,33 @@ static void check_gradients(problem *p) {
     net_gradients_free(&gradients);
 }
 
+static tg_status drop(void *user, const tg_gradient *gradient) {
+    (void)user;
+    (void)gradient;
+    return TG_OK;
+}
+
+/* dL/dx, which a network makes if it is told to. */
+static void check_input_gradient(problem *p) {
+    const tg_grad_sink sink = {.receive = drop};
+    const int64_t reals = (int64_t)(tg_tensor_bytes(&p->x) / sizeof(double));
+    double loss = (double)NAN, *dx = calloc((size_t)reals, sizeof *dx), most = 1.0;
+    assert_non_null(dx);
+    tg_fno_set_step(p->fno, 5);
+    net_ok(p->ctx, nn_forward_loss(p->fno, &p->x, &p->target, &p->loss, 1.0, &loss));
+    net_ok(p->ctx, nn_backward(p->fno, &sink, dx));
+    for (int64_t i = 0; i < reals; i++) {
+        most = fmax(most, fabs(dx[i]));
+    }
+    for (int64_t i = 0; i < reals; i += 1 + reals / 15) {
+        const double numeric = difference(p, (double *)p->x.data + i);
+        if (!(fabs(numeric - dx[i]) <= 2e-8 * most)) {
+            fail_msg("dx[%lld]: %.12g, difference %.12g", (long long)i, dx[i], numeric);
+        }
+    }
+    free(dx);
+}
+
 static void central_differences(void **state) {
     (void)state;
     for (int i = 0; i < T_COUNT(cases); i++) {
@@ -204,6 +232,7 @@ static void central_differences(void **state) {
         tg_context *ctx = net_context("ref", 1);
         problem p = make_problem(ctx, &cases[i], TG_F64);
         check_gradients(&p);
+        check_input_gradient(&p);
         free_problem(&p);
         tg_context_destroy(&ctx);
     }

@@ -16,7 +16,7 @@
 /* Key, value, .. over the common settings. */
 typedef struct variant {
     const char *name;
-    const char *settings[18];
+    const char *settings[24];
 } variant;
 
 static const char *const common[] = {"fno.n_modes",
@@ -135,6 +135,30 @@ static const variant variants[] = {
     {"validation, streamed",
      {"data.n_validation", "3", "data.test_resolutions", "[]", "data.cache", "0"}},
     {"no channel MLP", {"opt.name", "tensorgrad", "fno.use_channel_mlp", "false"}},
+    {"rollouts through all steps",
+     {"data.train_file", "flow.h5", "data.test_files", "flow.h5", "data.test_resolutions", "12",
+      "data.layout", "trajectory", "data.fields", "x", "opt.name", "tensorgrad",
+      "opt.rollout_steps", "4", "opt.rollout_gradients", "all"}},
+    {"rollouts, the last step, streamed", {"data.train_file",
+                                           "flow.h5",
+                                           "data.test_files",
+                                           "flow.h5",
+                                           "data.test_resolutions",
+                                           "12",
+                                           "data.layout",
+                                           "trajectory",
+                                           "data.fields",
+                                           "x",
+                                           "data.history",
+                                           "2",
+                                           "opt.name",
+                                           "tensorgrad",
+                                           "opt.rollout_steps",
+                                           "3",
+                                           "opt.rollout_epochs",
+                                           "1",
+                                           "data.cache",
+                                           "0"}},
 };
 
 /* A network on points, over the common settings. */
@@ -324,6 +348,8 @@ static void test_plan_is_what_is_counted(void **state) {
     const tg_shape line = SET_SHAPE(6, 2560), box = SET_SHAPE(30, 6, 8, 10);
     const tg_shape wide[] = {SET_SHAPE(9, 2, 9, 14), SET_SHAPE(9, 3, 9, 14)};
     const tg_shape wider[] = {SET_SHAPE(4, 2, 18, 28), SET_SHAPE(4, 3, 18, 28)};
+    const tg_shape flow = SET_SHAPE(9, 6, 12, 12);
+    set_write(ctx, "flow.h5", TG_F32, &flow, &flow);
     set_write(ctx, "box.h5", TG_F64, &box, &box);
     set_write(ctx, "wide_train_9x14.h5", TG_F32, &wide[0], &wide[1]);
     set_write(ctx, "wide_test_9x14_x.npy", TG_F32, &wide[0], &wide[1]);

@@ -138,6 +138,7 @@ typedef struct tg_fno_config {
     int64_t in_gno_channel_mlp_hidden_layers[TG_GNO_MAX_HIDDEN];
     int n_out_gno_channel_mlp_hidden_layers;
     int64_t out_gno_channel_mlp_hidden_layers[TG_GNO_MAX_HIDDEN];
+    bool input_gradient; /* no key: training also makes dL/dx, which rollouts need (step.h) */
 } tg_fno_config;
 
 /* Everything set but n_modes: 1 -> 1 channel, C 64, 4 layers, and the published defaults. */

@@ -21,6 +21,7 @@
 #define TGRAD_STEP_H
 
 #include "tgrad/comm.h"
+#include "tgrad/data.h"
 #include "tgrad/fno.h"
 #include "tgrad/optim.h"
 
@@ -37,6 +38,14 @@ typedef enum tg_graphs {
     TG_GRAPHS_ON,
     TG_GRAPHS_OFF
 } tg_graphs;
+
+/* Which steps of a rollout gradients go through. */
+typedef enum tg_rollout_gradients {
+    TG_ROLLOUT_LAST, /* the last one, whose loss is the loss; its input is a constant (pushforward)
+                      */
+    TG_ROLLOUT_ALL   /* all; the loss is their mean. Activations of a step are made again, so that
+                        k steps hold those of one, and k - 1 inputs */
+} tg_rollout_gradients;
 
 /* From now on the optimizer, made with shares_workspace, works in the memory of the network's
  * activations whenever they are not needed: preparations for training keep room for it, the next
@@ -66,6 +75,13 @@ typedef struct tg_step_config {
                       added up over all of them, so that every rank makes the same update. They have
                       the same weights and optimizer, made to accumulate; norms to clip to are those
                       of accumulated values. NULL: no others */
+    int64_t rollout_steps; /* most steps that the network makes on its own predictions, which take
+                              the place of the oldest channels of x; 0 or 1: none. The target has
+                              the channels of all steps, one step behind the other */
+    tg_rollout_gradients rollout_gradients; /* all: needs input_gradient of the network's config and
+                                               an optimizer that accumulates */
+    const tg_normalizer *x_normalizer, *y_normalizer; /* of a rollout: predictions are decoded by
+                                                         y's and encoded by x's. NULL: none */
 } tg_step_config;
 
 typedef struct tg_step_result {
@@ -76,6 +92,9 @@ typedef struct tg_step_result {
 TG_API TG_NODISCARD tg_status tg_step_create(tg_context *ctx, const tg_step_config *config,
                                              tg_step **out);
 TG_API void tg_step_destroy(tg_step **step);
+
+/* Steps of rollouts from now on, at most those of the config. */
+TG_API TG_NODISCARD tg_status tg_step_set_rollout_steps(tg_step *step, int64_t steps);
 
 /* Forward and loss of a batch; x and target, where the backend computes, may change when the next
  * call on this step has returned (on a GPU: when what it queued is done). */

@@ -90,6 +90,7 @@ typedef struct pass {
     tg_dataset *dataset;
     tg_data_side side;
     int64_t samples, points;
+    int64_t steps;    /* times that a sample has the channels of the normalizer */
     size_t bytes;     /* of one sample */
     int64_t most;     /* samples in a block */
     int64_t *indices; /* (most) */
@@ -109,11 +110,11 @@ static tg_status run_pass(tg_normalizer *n, const pass *p, bool deviations) {
         if (status != TG_OK) {
             return status;
         }
-        for (int64_t i = 0; i < count; i++) {
-            const void *sample = p->block + (size_t)i * p->bytes;
+        for (int64_t i = 0; i < count * p->steps; i++) {
+            const void *sample = p->block + (size_t)i * (p->bytes / (size_t)p->steps);
             if (!add_sample(n, sample, p->points, deviations)) {
                 return tg_fail(n->ctx, TG_E_NUMERIC, "data: sample %lld of %s has a NaN or Inf",
-                               (long long)(first + i), is_x ? "x" : "y");
+                               (long long)(first + i / p->steps), is_x ? "x" : "y");
             }
         }
     }
@@ -122,7 +123,7 @@ static tg_status run_pass(tg_normalizer *n, const pass *p, bool deviations) {
 
 static tg_status fit(tg_normalizer *n, const pass *p) {
     tg_status status = TG_OK;
-    const double count = (double)p->samples * (double)p->points;
+    const double count = (double)p->samples * (double)p->steps * (double)p->points;
     TG_TRY(run_pass(n, p, false));
     for (int64_t i = 0; i < 2 * n->channels; i++) {
         n->mean[i] /= count;
@@ -152,12 +153,22 @@ tg_status tg_normalizer_fit(tg_context *ctx, tg_dataset *dataset, tg_data_side s
     TG_NEED(ctx, ctx, dataset);
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
     const int64_t channels = side == TG_DATA_X ? facts.in_channels : facts.out_channels;
+    return channels > 0
+               ? tg_normalizer_fit_channels(ctx, dataset, side, channels, out)
+               : tg_fail(ctx, TG_E_ARGUMENT, "normalizer: the dataset was opened without y");
+}
+
+tg_status tg_normalizer_fit_channels(tg_context *ctx, tg_dataset *dataset, tg_data_side side,
+                                     int64_t channels, tg_normalizer **out) {
+    const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
+    const int64_t all = side == TG_DATA_X ? facts.in_channels : facts.out_channels;
     tg_status status = TG_OK;
     tg_normalizer *n = NULL;
-    pass p = {.dataset = dataset, .side = side, .samples = facts.samples, .points = 1};
-    if (channels < 1) {
-        return tg_fail(ctx, TG_E_ARGUMENT, "normalizer: the dataset was opened without y");
-    }
+    pass p = {.dataset = dataset,
+              .side = side,
+              .samples = facts.samples,
+              .points = 1,
+              .steps = all / channels};
     for (int d = 0; d < facts.n_dim; d++) {
         p.points *= facts.grid[d];
     }
@@ -248,6 +259,23 @@ tg_status tg_normalizer_invert(const tg_normalizer *n, tg_tensor *values) {
     TG_NEED(NULL, n);
     TG_NEED(n->ctx, values);
     return transform(n, values, false);
+}
+
+/* (value * std + mean of the one - mean of the other) / its std */
+void tg_normalizer_between(const tg_normalizer *from, int64_t from_channel, const tg_normalizer *to,
+                           int64_t to_channel, double *scale, tg_scalar *shift) {
+    *scale = 1.0;
+    *shift = (tg_scalar){0.0, 0.0};
+    if (from) {
+        const double *mean = from->mean + 2 * from_channel;
+        *scale = from->std[from_channel] + FLOOR;
+        *shift = (tg_scalar){mean[0], mean[1]};
+    }
+    if (to) {
+        const double *mean = to->mean + 2 * to_channel, std = to->std[to_channel] + FLOOR;
+        *scale /= std;
+        *shift = (tg_scalar){(shift->re - mean[0]) / std, (shift->im - mean[1]) / std};
+    }
 }
 
 /* Channels lie one behind the other; with a single one that is the whole tensor. */

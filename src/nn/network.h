@@ -14,6 +14,7 @@ typedef struct nn_call {
     double grad_scale; /* of dL/dy */
     double *loss;      /* where the backend computes */
     const tg_grad_sink *sink;
+    void *dx; /* where dL/dx goes, of a network that makes it; NULL: nowhere */
 } nn_call;
 
 typedef struct nn_run {
@@ -101,6 +102,15 @@ TG_NODISCARD tg_status nn_bring(const tg_fno *fno, const tg_tensor *from, void *
 TG_NODISCARD tg_status nn_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *target,
                                        const tg_loss_config *config, double grad_scale,
                                        double *loss);
+
+/* Forward of a network that is prepared for training, whose output stays inside. */
+TG_NODISCARD tg_status nn_forward(tg_fno *fno, const tg_tensor *x);
+/* Where the last forward left its output, and dL/dy, which may be added to before backward. */
+void *nn_output(const tg_fno *fno);
+void *nn_output_gradient(const tg_fno *fno);
+/* Backward of a forward that made the loss; dL/dx, if the network makes it, goes to `dx` (NULL:
+ * nowhere), where the backend computes. */
+TG_NODISCARD tg_status nn_backward(tg_fno *fno, const tg_grad_sink *sink, void *dx);
 
 /* The host's part of a pass whose work was queued from a captured graph. */
 void nn_forward_replayed(tg_fno *fno, int64_t batch);

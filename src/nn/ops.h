@@ -103,6 +103,8 @@ double nn_transform_flops(const nn_value *image);
 
 /* Behind forward: target and loss, which make dL/dy. */
 void nn_add_loss(nn_program *program);
+/* Behind backward: dL/dx leaves. */
+void nn_add_input_gradient(nn_program *program, int dx);
 /* sum + dy, by the pass that differentiates. */
 int nn_add_accumulate(nn_program *program, int dy, int sum);
 

@@ -109,7 +109,7 @@ static tg_status check_in_one(const tg_fno *fno, const char *what) {
                          what, (long long)fno->run.program.batch);
 }
 
-static tg_status forward(tg_fno *fno, const tg_tensor *x) {
+tg_status nn_forward(tg_fno *fno, const tg_tensor *x) {
     tg_status status = TG_OK;
     TG_TRY(begin(fno, x));
     TG_TRY(check_in_one(fno, "forward"));
@@ -120,12 +120,20 @@ fail:
     return status;
 }
 
-static tg_status backward(tg_fno *fno, const tg_grad_sink *sink) {
+void *nn_output(const tg_fno *fno) {
+    return nn_data(fno, fno->run.program.output);
+}
+
+void *nn_output_gradient(const tg_fno *fno) {
+    return nn_data(fno, fno->run.program.dout);
+}
+
+tg_status nn_backward(tg_fno *fno, const tg_grad_sink *sink, void *dx) {
     tg_status status = TG_OK;
     nn_run *run = &fno->run;
     const nn_program *program = &run->program;
     run->saved = run->has_dout = false; /* what was kept is now worked on in place */
-    run->call = (nn_call){.sink = sink};
+    run->call = (nn_call){.sink = sink, .dx = dx};
     take_part(run, (run->whole - 1) / program->batch * program->batch); /* the last one */
     TG_TRY(run_ops(fno, program->backward_begin, program->backward_end));
     run->first = 0;
@@ -185,12 +193,12 @@ void nn_backward_undone(tg_fno *fno, uint64_t step) {
 tg_status tg_fno_forward(tg_fno *fno, const tg_tensor *x, tg_tensor *y) {
     TG_NEED(NULL, fno);
     TG_NEED(fno->ctx, x, y);
-    tg_status status = forward(fno, x);
+    tg_status status = nn_forward(fno, x);
     if (status != TG_OK) {
         return status;
     }
     const tg_backend_ops *ops = fno->be->ops;
-    const void *out = nn_data(fno, fno->run.program.output);
+    const void *out = nn_output(fno);
     TG_TRY(check_tensor(fno, "y", y, fno->run.whole, NN_AT_OUTPUT));
     const size_t bytes = tg_tensor_bytes(y);
     TG_TRY(y->place == TG_HOST ? ops->download(fno->be, y->data, out, bytes)
@@ -217,13 +225,13 @@ tg_status tg_fno_backward(tg_fno *fno, const tg_tensor *dy, const tg_grad_sink *
     if (dy) {
         TG_TRY(check_in_one(fno, "dy"));
         TG_TRY(check_tensor(fno, "dy", dy, fno->run.whole, NN_AT_OUTPUT));
-        TG_TRY(nn_bring(fno, dy, nn_data(fno, fno->run.program.dout)));
+        TG_TRY(nn_bring(fno, dy, nn_output_gradient(fno)));
     } else if (!fno->run.has_dout) {
         TG_TRY(tg_fail(fno->ctx, TG_E_ARGUMENT,
                        "backward needs dL/dy, or a forward that made the loss: "
                        "tg_fno_forward_loss"));
     }
-    TG_TRY(backward(fno, sink));
+    TG_TRY(nn_backward(fno, sink, NULL));
 fail:
     return status;
 }
@@ -237,7 +245,7 @@ tg_status tg_fno_loss_backward(tg_fno *fno, const tg_tensor *x, const tg_tensor 
     TG_TRY(check_sink(fno, sink));
     TG_TRY(nn_forward_loss(fno, x, target, config, 1.0, fno->be->cell));
     TG_TRY(fno->be->ops->download(fno->be, loss, fno->be->cell, sizeof *loss));
-    TG_TRY(backward(fno, sink));
+    TG_TRY(nn_backward(fno, sink, NULL));
 fail:
     return status;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "train/published_keys.h"
+#include "train/rollout.h"
 
 #define LOOP(type, field, low, high, help)                                                         \
     TG_SETTING_ROW(type, tg_loop_config, field, low, high, help)
@@ -19,6 +20,8 @@ static const tg_choice physics_choices[] = {{"none", TG_PHYSICS_NONE},
                                             {"darcy", TG_PHYSICS_DARCY},
                                             {"burgers", TG_PHYSICS_BURGERS},
                                             {NULL, 0}};
+static const tg_choice rollout_choices[] = {
+    {"last", TG_ROLLOUT_LAST}, {"all", TG_ROLLOUT_ALL}, {NULL, 0}};
 
 static const tg_setting loop_table[] = {
     LOOP(INT64, n_epochs, 1, 1e9, "epochs to train"),
@@ -33,6 +36,11 @@ static const tg_setting loop_table[] = {
     LOOP(DOUBLE, physics_time, 0, 1e12, "burgers: time from the last frame of x to y"),
     LOOP(DOUBLE, input_noise, 0, 1e6,
          "deviation of noise on the normalized inputs of training; 0: none"),
+    LOOP(INT64, rollout_steps, 1, 1000, "trajectories: predictions in a row to train over"),
+    {"rollout_gradients", TG_SETTING_ENUM, offsetof(tg_loop_config, rollout_gradients),
+     rollout_choices, 0, 0, "of a rollout: through the last step (pushforward) or through all"},
+    LOOP(INT64, rollout_epochs, 0, 1e9,
+         "epochs after which rollouts get one step longer; 0: all steps from the start"),
     LOOP(INT64, accumulation_steps, 1, 1e6, "batches per update"),
     LOOP(DOUBLE, max_grad_norm, 0, 1e30, "clip the global norm of the gradient to this; 0: off"),
     LOOP(INT64, eval_interval, 1, 1e9,
@@ -166,6 +174,7 @@ tg_run_config tg_run_config_default(void) {
                  .physics_weight = tg_loss_config_default().physics_weight,
                  .physics_forcing = tg_loss_config_default().physics_forcing,
                  .physics_viscosity = tg_loss_config_default().physics_viscosity,
+                 .rollout_steps = 1,
                  .accumulation_steps = 1,
                  .eval_interval = 1,
                  .save_every = 1,
@@ -466,6 +475,8 @@ static tg_status check(tg_context *ctx, bool has_data, tg_run_config *config) {
     TG_TRY(tg_fno_config_check(ctx, &config->fno));
     TG_TRY(check_incremental(ctx, config));
     TG_TRY(has_data ? tg_run_check_points(ctx, config) : TG_OK);
+    TG_TRY(tg_run_check_rollout(ctx, config));
+    config->fno.input_gradient = tg_run_unrolls(config);
     TG_TRY(tg_loss_scale_config_parse(ctx, "opt.loss_scale", config->loop.loss_scale,
                                       tg_fno_passes_f16(&config->fno), &config->loss_scale));
     config->loss_scale.interval = config->loop.loss_scale_interval;

@@ -14,13 +14,16 @@ typedef struct tg_loop_config {
     double physics_weight, physics_forcing, physics_viscosity, physics_time; /* .. as there */
     double input_noise;         /* standard deviation, of normalized inputs in training; 0: none */
     int64_t accumulation_steps; /* micro-batches per update */
-    double max_grad_norm;       /* clip the global norm to this; 0: off */
-    int64_t eval_interval;      /* epochs between evaluations; the last epoch is always evaluated */
-    int64_t save_every;         /* epochs between checkpoints */
-    int64_t keep_checkpoints;   /* newest ones kept, >= 1, beside the best */
-    int64_t early_stopping;     /* evaluations without a lower error that end the run; 0: off */
-    int64_t nonfinite_limit;    /* non-finite losses in a row that end the run */
-    char loss_scale[32];        /* text for tg_loss_scale_config_parse */
+    int64_t rollout_steps;      /* predictions in a row that a step trains over; 1: one */
+    tg_rollout_gradients rollout_gradients;
+    int64_t rollout_epochs;   /* after which a rollout gets a step longer; 0: all steps at once */
+    double max_grad_norm;     /* clip the global norm to this; 0: off */
+    int64_t eval_interval;    /* epochs between evaluations; the last epoch is always evaluated */
+    int64_t save_every;       /* epochs between checkpoints */
+    int64_t keep_checkpoints; /* newest ones kept, >= 1, beside the best */
+    int64_t early_stopping;   /* evaluations without a lower error that end the run; 0: off */
+    int64_t nonfinite_limit;  /* non-finite losses in a row that end the run */
+    char loss_scale[32];      /* text for tg_loss_scale_config_parse */
     int64_t loss_scale_interval; /* steps without overflow before it is doubled */
     char init[1024];             /* file of weights to begin with; "": from the seed */
     bool naive_galore;           /* published switch for the matrix projection */

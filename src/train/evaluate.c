@@ -228,7 +228,7 @@ static tg_status measure(evaluation *e, tg_dataset *dataset, int64_t size, int r
     tg_backend *be = model->be;
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
     tg_status status = TG_OK;
-    TG_TRY(tg_run_check_set(model->ctx, &model->config, "the data", &facts));
+    TG_TRY(tg_run_check_set(model->ctx, &model->config, 1, "the data", &facts));
     TG_TRY(open_evaluation(dataset, &facts, size, e));
     for (int norm = 0; ranks > 1 && norm < NORMS; norm++) {
         TG_TRY(be->ops->fill(be, TG_F64, tg_shape_numel(&e->squares[norm].shape), (tg_scalar){0},

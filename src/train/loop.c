@@ -5,6 +5,7 @@
 
 #include "base/timer.h"
 #include "train/phases.h"
+#include "train/rollout.h"
 #include "train/run_setup.h"
 #include "train/trainer.h"
 #include "train/weights.h"
@@ -22,10 +23,16 @@ static tg_status prepare_training(tg_trainer *t) {
                                      .accumulates = config->loop.accumulation_steps > 1,
                                      .max_grad_norm = config->loop.max_grad_norm,
                                      .graphs = config->loop.graphs,
-                                     .comm = t->comm};
+                                     .comm = t->comm,
+                                     .rollout_steps = config->loop.rollout_steps,
+                                     .rollout_gradients = config->loop.rollout_gradients,
+                                     .x_normalizer = t->model->encoder[TG_DATA_X],
+                                     .y_normalizer = t->model->encoder[TG_DATA_Y]};
         TG_TRY(tg_optim_set_loss_scale(t->optim, &config->loss_scale));
         TG_TRY(tg_step_create(t->ctx, &step, &t->step));
     }
+    TG_TRY(
+        tg_step_set_rollout_steps(t->step, tg_run_rollout_steps(config, t->progress.stage_epoch)));
     TG_TRY(tg_model_prepare(t->model, tg_run_local_batch(config), facts.grid, true));
 fail:
     return status;
@@ -89,9 +96,10 @@ static tg_status set_rates(tg_trainer *t) {
     return status;
 }
 
-/* Clipping runs the forward pass again. */
+/* Clipping and rollouts run the forward pass again. */
 static bool is_read_once(const tg_trainer *t) {
-    return !(t->model->config.loop.max_grad_norm > 0.0);
+    const tg_loop_config *loop = &t->model->config.loop;
+    return !(loop->max_grad_norm > 0.0) && loop->rollout_steps == 1;
 }
 
 /* What this rank does of a batch before it meets the others. */

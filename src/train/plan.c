@@ -11,6 +11,7 @@
 #include "nn/network.h"
 #include "optim/shard.h"
 #include "train/exchange.h"
+#include "train/rollout.h"
 #include "train/run_datasets.h"
 #include "train/run_setup.h"
 #include "train/trainer.h"
@@ -36,6 +37,7 @@ typedef struct planner {
     tg_run_config config; /* of it */
     tg_amounts held;      /* now, without the network's buffers */
     tg_amounts prefetch;  /* of them, those of the batches .. */
+    tg_amounts rollout;   /* .. those of the inputs of rollouts, once there was a step .. */
     size_t snapshot;      /* .. and the copies of checkpoints, once there was one */
     tg_fno_memory run;    /* those */
     bool is_ready, is_training, has_loss_workspace;
@@ -152,7 +154,7 @@ static tg_dataset_facts assumed(const planner *p, const tg_run_set *set) {
     const tg_fno_config *fno = &p->config.fno;
     tg_dataset_facts facts = {.samples = set->n_samples,
                               .in_channels = fno->in_channels,
-                              .out_channels = fno->out_channels,
+                              .out_channels = fno->out_channels * set->steps,
                               .n_dim = tg_run_data_dims(&p->config),
                               .dtype = fno->complex_data ? TG_C64 : TG_F32};
     size_t points = tg_dtype_size(facts.dtype);
@@ -172,11 +174,13 @@ static tg_status look_at(planner *p, const tg_run_set *set, planned_set *out) {
     *out = (planned_set){.batch = set->batch};
     tg_status status = tg_run_find_set(p->ctx, &p->config, set, path, sizeof path, &config);
     if (status == TG_OK) {
-        status = tg_dataset_plan(p->ctx, path, &config, &out->facts, &out->bytes);
+        status = tg_run_name_steps(
+            p->ctx, set, tg_dataset_plan(p->ctx, path, &config, &out->facts, &out->bytes));
     }
     if (status == TG_OK) { /* the network's channels may be those of a file that is missing */
-        status =
-            p->out->missing[0] ? TG_OK : tg_run_check_set(p->ctx, &p->config, path, &out->facts);
+        status = p->out->missing[0]
+                     ? TG_OK
+                     : tg_run_check_set(p->ctx, &p->config, set->steps, path, &out->facts);
     } else if (status == TG_E_IO) { /* not there: the rest can be told all the same */
         if (!p->out->missing[0]) {
             snprintf(p->out->missing, sizeof p->out->missing, "%s", tg_context_error(p->ctx));
@@ -292,6 +296,24 @@ fail:
     return status;
 }
 
+/* Adds or, with a sign of -1, gives back. */
+static void change_held(planner *p, const tg_amounts *by, int sign) {
+    for (int place = 0; place < TG_PLACES; place++) {
+        for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
+            p->held.at[place][c] += sign > 0 ? by->at[place][c] : 0;
+            p->held.at[place][c] -= sign < 0 ? by->at[place][c] : 0;
+        }
+    }
+}
+
+/* From the first step of a stage to its end. */
+static void hold_rollout(planner *p) {
+    change_held(p, &p->rollout, -1);
+    p->rollout = (tg_amounts){{{0}}};
+    tg_rollout_add_bytes(&p->config, p->place, &p->train.facts, p->train.batch, &p->rollout);
+    change_held(p, &p->rollout, 1);
+}
+
 static tg_status train(planner *p) {
     p->held.at[p->place][TG_MEM_COMMUNICATION] += p->exchanged; /* from the first step on */
     p->exchanged = 0;
@@ -300,6 +322,7 @@ static tg_status train(planner *p) {
         return status;
     }
     read_set(p, &p->train, p->train.batch);
+    hold_rollout(p);
     note(p, "training step", NULL);
     tg_amounts refresh = {{{0}}};
     memcpy(refresh.at[p->place], p->optim.refresh, sizeof p->optim.refresh);
@@ -372,9 +395,9 @@ fail:
 }
 
 static void close_stage(planner *p) {
-    for (int place = 0; place < TG_PLACES; place++) {
-        p->held.at[place][TG_MEM_DATA] -= p->prefetch.at[place][TG_MEM_DATA];
-    }
+    change_held(p, &p->prefetch, -1);
+    change_held(p, &p->rollout, -1);
+    p->rollout = (tg_amounts){{{0}}};
     close_set(p, &p->train);
     for (int i = 0; i < p->tests_count; i++) {
         close_set(p, &p->tests[i]);
@@ -401,9 +424,7 @@ static tg_status open_stage(planner *p) {
         fit_encoders(p);
     }
     p->prefetch = tg_prefetch_bytes(p->be, &p->train.facts, p->train.batch);
-    for (int place = 0; place < TG_PLACES; place++) {
-        p->held.at[place][TG_MEM_DATA] += p->prefetch.at[place][TG_MEM_DATA];
-    }
+    change_held(p, &p->prefetch, 1);
     TG_TRY(p->stage == 1 ? add_optimizer(p) : TG_OK);
 fail:
     return status;

@@ -61,6 +61,14 @@ static void add_noise(const tg_prefetch *f, int64_t epoch, tg_tensor *x) {
     }
 }
 
+/* With the channels of its normalizer, which those of y are several times in a rollout. */
+static tg_status normalize(const tg_normalizer *by, tg_tensor side) {
+    const int64_t channels = tg_normalizer_channels(by);
+    side.shape.dim[0] *= side.shape.dim[1] / channels;
+    side.shape.dim[1] = channels;
+    return tg_normalizer_apply(by, &side);
+}
+
 /* Reads and normalizes a batch on the host. */
 static tg_status read_batch(const tg_prefetch *f, int64_t epoch, int64_t batch, void *x, void *y,
                             int64_t *count) {
@@ -71,7 +79,7 @@ static tg_status read_batch(const tg_prefetch *f, int64_t epoch, int64_t batch, 
         sides[side].data = data[side];
         sides[side].place = TG_HOST;
         if (f->model->encoder[side]) {
-            status = tg_normalizer_apply(f->model->encoder[side], &sides[side]);
+            status = normalize(f->model->encoder[side], sides[side]);
         }
     }
     if (status == TG_OK && f->indices) {

@@ -23,7 +23,8 @@ tg_run_set tg_run_train_set(const tg_run_config *config) {
                         .n_samples = data->n_train,
                         .n_validation = data->n_validation,
                         .file = data->train_file,
-                        .batch = tg_run_local_batch(config)};
+                        .batch = tg_run_local_batch(config),
+                        .steps = config->loop.rollout_steps};
 }
 
 tg_run_set tg_run_test_set(const tg_run_config *config, int index) {
@@ -33,6 +34,7 @@ tg_run_set tg_run_test_set(const tg_run_config *config, int index) {
         tg_run_set validation = tg_run_train_set(config);
         validation.is_validation = true;
         validation.batch = tg_run_at_once(config, data->batch_size);
+        validation.steps = 1;
         return validation;
     }
     tg_run_set set = {
@@ -40,7 +42,8 @@ tg_run_set tg_run_test_set(const tg_run_config *config, int index) {
         .key = "data.test_resolutions",
         .n_samples = entry(&data->n_tests, index, 0),
         .first_sample = data->test_skip,
-        .batch = tg_run_at_once(config, entry(&data->test_batch_sizes, index, data->batch_size))};
+        .batch = tg_run_at_once(config, entry(&data->test_batch_sizes, index, data->batch_size)),
+        .steps = 1};
     if (files > 0) {
         set.file = data->test_files.text[files == 1 ? 0 : index];
     }
@@ -113,7 +116,7 @@ tg_status tg_run_find_set(tg_context *ctx, const tg_run_config *config, const tg
     out->channels_last = data->order == 1;
     out->first_sample = set->first_sample;
     out->history = data->history;
-    out->horizon = data->horizon;
+    out->horizon = data->horizon * set->steps;
     out->time_stride = data->time_stride;
     TG_TRY(tg_time_parse(ctx, "data.y_time", data->y_time, &out->y_time));
     TG_TRY(read_grid(ctx, config, set, out));
@@ -134,14 +137,20 @@ fail:
     return status;
 }
 
-tg_status tg_run_check_set(tg_context *ctx, const tg_run_config *config, const char *path,
-                           const tg_dataset_facts *facts) {
+tg_status tg_run_check_set(tg_context *ctx, const tg_run_config *config, int64_t steps,
+                           const char *path, const tg_dataset_facts *facts) {
+    if (steps > 1 && facts->trajectories == 0) {
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "opt.rollout_steps: %lld steps need trajectories, but %s holds pairs "
+                       "(data.layout)",
+                       (long long)steps, path);
+    }
     const tg_fno_config *fno = &config->fno;
     const struct {
         const char *side, *key;
         int64_t found, set;
     } rows[] = {{"x", "in_channels", facts->in_channels, fno->in_channels},
-                {"y", "out_channels", facts->out_channels, fno->out_channels}};
+                {"y", "out_channels", facts->out_channels / steps, fno->out_channels}};
     for (int i = 0; i < 2; i++) {
         if (rows[i].found != rows[i].set) {
             return tg_fail(ctx, TG_E_CONFIG, "fno.%s: %lld, but %s of %s has %lld channel%s",
@@ -157,6 +166,16 @@ tg_status tg_run_check_set(tg_context *ctx, const tg_run_config *config, const c
                : TG_OK;
 }
 
+tg_status tg_run_name_steps(tg_context *ctx, const tg_run_set *set, tg_status status) {
+    if (status != TG_E_CONFIG || set->steps == 1) {
+        return status;
+    }
+    char sentence[512];
+    snprintf(sentence, sizeof sentence, "%s", tg_context_error(ctx));
+    return tg_fail(ctx, status, "opt.rollout_steps: %lld times data.horizon: %s",
+                   (long long)set->steps, sentence);
+}
+
 tg_status tg_run_open_set(tg_context *ctx, tg_context *reader, const tg_run_config *config,
                           const tg_run_set *set, tg_dataset **out) {
     tg_dataset_config how;
@@ -164,12 +183,13 @@ tg_status tg_run_open_set(tg_context *ctx, tg_context *reader, const tg_run_conf
     tg_status status = TG_OK;
     *out = NULL;
     TG_TRY(tg_run_find_set(ctx, config, set, path, sizeof path, &how));
-    TG_TRY(tg_context_adopt(ctx, reader, tg_dataset_open(reader, path, NULL, &how, out)));
+    status = tg_context_adopt(ctx, reader, tg_dataset_open(reader, path, NULL, &how, out));
+    TG_TRY(tg_run_name_steps(ctx, set, status));
     if (reader != ctx) {
         tg_dataset_warn(ctx, *out, path);
     }
     const tg_dataset_facts facts = tg_dataset_get_facts(*out);
-    TG_TRY(tg_run_check_set(ctx, config, path, &facts));
+    TG_TRY(tg_run_check_set(ctx, config, set->steps, path, &facts));
     return TG_OK;
 fail:
     tg_dataset_close(out);
@@ -223,7 +243,8 @@ tg_status tg_train_complete(tg_context *ctx, const tg_settings *settings, tg_set
         return TG_OK; /* who opens the file will hear what is wrong with it */
     }
     for (int i = 0; i < 2; i++) {
-        const int64_t channels = i == 0 ? facts.in_channels : facts.out_channels;
+        const int64_t steps = i == 1 && facts.trajectories > 0 ? set.steps : 1;
+        const int64_t channels = (i == 0 ? facts.in_channels : facts.out_channels) / steps;
         snprintf(text, sizeof text, "%lld", (long long)channels);
         TG_TRY(tg_settings_get(settings, keys[i]) ? TG_OK
                                                   : tg_settings_set(*out, keys[i], text, path));

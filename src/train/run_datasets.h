@@ -16,6 +16,7 @@ typedef struct tg_run_set {
     int64_t first_sample;  /* those before it are passed over */
     const char *file;      /* instead of the file by convention; NULL or "": none */
     int64_t batch;
+    int64_t steps; /* of a rollout: y has the frames of so many predictions */
 } tg_run_set;
 
 tg_run_set tg_run_train_set(const tg_run_config *config);
@@ -27,9 +28,12 @@ TG_NODISCARD tg_status tg_run_find_set(tg_context *ctx, const tg_run_config *con
                                        const tg_run_set *set, char *path, size_t capacity,
                                        tg_dataset_config *out);
 
-/* Whether channels and numbers are those of the network. */
-TG_NODISCARD tg_status tg_run_check_set(tg_context *ctx, const tg_run_config *config,
+/* Whether channels and numbers are those of the network, with y of so many steps. */
+TG_NODISCARD tg_status tg_run_check_set(tg_context *ctx, const tg_run_config *config, int64_t steps,
                                         const char *path, const tg_dataset_facts *facts);
+
+/* Says of a failure to open a set that its windows are as long as rollouts make them. */
+TG_NODISCARD tg_status tg_run_name_steps(tg_context *ctx, const tg_run_set *set, tg_status status);
 
 /* Finds, opens and checks a set; `reader` is the context that will read it, ctx or a branch of it.
  */

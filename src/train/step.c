@@ -7,6 +7,7 @@
 #include "optim/shared_refresh.h"
 #include "train/exchange.h"
 #include "train/graph_capture.h"
+#include "train/rollout.h"
 
 struct tg_step {
     tg_context *ctx;
@@ -15,11 +16,12 @@ struct tg_step {
     bool may_be_late;       /* nothing of a step has to be known before its backward */
     tg_tensor x, target;    /* of the forward under way: clipping runs it again */
     double scale;           /* of its loss */
-    double *loss;           /* of the backend's memory */
+    double *loss;           /* (steps of a rollout) of the backend's memory */
     double *pinned_loss;    /* on the host, where work is queued */
     tg_stream_event *event; /* behind the step that was queued */
     tg_capture capture;
     tg_exchange *exchange; /* with other ranks; NULL: there are none */
+    tg_rollout *rollout;   /* NULL: one step of the network */
     bool has_forward;      /* it awaits its backward */
     bool fits_capture;     /* the forward under way */
     bool is_late;          /* the result is on its way */
@@ -28,7 +30,8 @@ struct tg_step {
 
 /* Whether the backward pass only adds up gradients. */
 static bool sums(const tg_step *s) {
-    return s->config.accumulates || s->exchange;
+    return s->config.accumulates || s->exchange ||
+           (s->rollout && s->config.rollout_gradients == TG_ROLLOUT_ALL);
 }
 
 tg_status tg_step_share_workspace(tg_fno *fno, tg_optim *optim) {
@@ -50,6 +53,7 @@ void tg_step_destroy(tg_step **step) {
     tg_step *s = *step;
     tg_capture_destroy(&s->capture);
     tg_exchange_destroy(&s->exchange);
+    tg_rollout_destroy(&s->rollout);
     if (s->be && s->be->ops->stream) {
         (void)s->be->ops->synchronize(s->be); /* a loss on its way to what is freed now */
         s->be->ops->stream->event_destroy(s->be, &s->event);
@@ -101,15 +105,18 @@ tg_status tg_step_create(tg_context *ctx, const tg_step_config *config, tg_step 
     }
     TG_TRY(open_exchange(s));
     TG_TRY(tg_backend_get(ctx, &s->be));
+    const bool rolls_out = config->rollout_steps > 1;
+    TG_TRY(rolls_out ? tg_rollout_create(ctx, config, &s->rollout) : TG_OK);
     TG_TRY(nn_loss_fits(s->be, &config->loss, tg_fno_get_config(config->fno)));
-    s->loss = s->be->ops->alloc(s->be, TG_MEM_OTHER, sizeof *s->loss);
+    s->loss = s->be->ops->alloc(s->be, TG_MEM_OTHER,
+                                (size_t)(rolls_out ? config->rollout_steps : 1) * sizeof *s->loss);
     TG_TRY(s->loss ? TG_OK : TG_E_MEMORY);
     if (s->be->ops->stream) {
         s->pinned_loss = s->be->ops->stream->pinned_alloc(s->be, TG_MEM_OTHER, sizeof *s->loss);
         TG_TRY(s->pinned_loss ? TG_OK : TG_E_MEMORY);
         TG_TRY(s->be->ops->stream->event_create(s->be, &s->event));
         /* the masks of dropout depend on the number of steps that were made */
-        s->may_be_late = !sums(s) && !(config->max_grad_norm > 0.0) &&
+        s->may_be_late = !sums(s) && !rolls_out && !(config->max_grad_norm > 0.0) &&
                          tg_fno_get_config(config->fno)->channel_mlp_dropout == 0.0;
     }
     s->capture = (tg_capture){.be = s->be,
@@ -138,14 +145,26 @@ static tg_grad_sink sink_of(const tg_step *s) {
                      : tg_optim_sink(optim);
 }
 
+static tg_rollout_loss loss_of(const tg_step *s) {
+    return (tg_rollout_loss){.config = &s->config.loss, .scale = s->scale, .loss = s->loss};
+}
+
 static tg_status run_forward(void *user) {
     const tg_step *s = user;
+    if (s->rollout) {
+        const tg_rollout_loss loss = loss_of(s);
+        return tg_rollout_forward(s->rollout, &s->x, &s->target, &loss);
+    }
     return nn_forward_loss(s->config.fno, &s->x, &s->target, &s->config.loss, s->scale, s->loss);
 }
 
 static tg_status run_backward(void *user) {
     const tg_step *s = user;
     const tg_grad_sink sink = sink_of(s);
+    if (s->rollout) {
+        const tg_rollout_loss loss = loss_of(s);
+        return tg_rollout_backward(s->rollout, &loss, &sink);
+    }
     return tg_fno_backward(s->config.fno, NULL, &sink);
 }
 
@@ -173,6 +192,15 @@ fail:
     return status;
 }
 
+tg_status tg_step_set_rollout_steps(tg_step *s, int64_t steps) {
+    TG_NEED(NULL, s);
+    if (!s->rollout) {
+        return steps == 1 ? TG_OK
+                          : tg_fail(s->ctx, TG_E_ARGUMENT, "step: it was not made for rollouts");
+    }
+    return tg_rollout_set_steps(s->rollout, steps);
+}
+
 tg_status tg_step_forward(tg_step *s, const tg_tensor *x, const tg_tensor *target) {
     TG_NEED(NULL, s);
     TG_NEED(s->ctx, x, target);
@@ -197,8 +225,11 @@ static tg_status learn_loss(tg_step *s, bool is_empty) {
     double numbers[2] = {0.0, (double)s->x.shape.dim[0]};
     const tg_tensor values = {.dtype = TG_F64, .shape = {1, {2}}, .data = numbers};
     tg_status status = TG_OK;
-    if (!is_empty) {
-        TG_TRY(s->be->ops->download(s->be, numbers, s->loss, sizeof *s->loss));
+    const int64_t losses = is_empty ? 0 : s->rollout ? tg_rollout_losses(s->rollout) : 1;
+    for (int64_t i = 0; i < losses; i++) {
+        double loss = 0.0;
+        TG_TRY(s->be->ops->download(s->be, &loss, s->loss + i, sizeof loss));
+        numbers[0] += loss / (double)losses;
     }
     if (s->exchange) {
         TG_TRY(tg_comm_all_reduce(s->config.comm, TG_COMM_SUM, &values));
@@ -224,7 +255,7 @@ static tg_status backward_now(tg_step *s) {
     }
     TG_TRY(is_empty ? add_nothing(s) : run_backward(s));
     if (s->config.optim && !s->config.accumulates) {
-        TG_TRY(s->exchange ? tg_step_apply(s) : tg_optim_end_update(s->config.optim));
+        TG_TRY(sums(s) ? tg_step_apply(s) : tg_optim_end_update(s->config.optim));
     }
 fail:
     return status;

@@ -7,6 +7,7 @@
 
 #include "dist/comm.h"
 #include "tgrad/tgrad.h"
+#include "train/rollout.h"
 #include "train/run_datasets.h"
 #include "train/run_setup.h"
 
@@ -148,7 +149,7 @@ static tg_status create(tg_context *ctx, tg_comm *comm, const tg_settings *setti
     tg_trainer *t = NULL;
     tg_run_config config;
     tg_settings *whole = NULL; /* with what the training file tells */
-    bool is_planned = false;
+    bool is_planned = false, unrolls = false;
     size_t planned[TG_MEM_CATEGORIES];
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, t, 1));
     t->ctx = ctx;
@@ -159,6 +160,13 @@ static tg_status create(tg_context *ctx, tg_comm *comm, const tg_settings *setti
     TG_TRY(tg_train_complete(ctx, settings, &whole));
     for (int stage = t->stages; stage >= 1; stage--) { /* a bad key of a late stage shows now */
         TG_TRY(read_stage(t, whole, stage, false, &config));
+        unrolls = unrolls || tg_run_unrolls(&config);
+    }
+    if (unrolls && !tg_run_unrolls(&config)) {
+        TG_TRY(tg_fail(ctx, TG_E_CONFIG,
+                       "opt.rollout_gradients: all of a later stage needs it and "
+                       "opt.rollout_steps above 1 in the first one; opt.rollout_epochs begins with "
+                       "one step"));
     }
     TG_TRY(tg_run_check_memory(ctx, whole, &config, planned));
     is_planned = true;

@@ -11,6 +11,23 @@ static tg_status run_input(tg_fno *fno, const nn_op *op) {
 
 const nn_kind_row nn_kind_input = {.name = "input", .run = run_input};
 
+/* ---- dL/dx, to whoever asks for it ---- */
+
+static tg_status run_input_gradient(tg_fno *fno, const nn_op *op) {
+    const nn_value *dx = &fno->run.program.values[op->in[NN_X]];
+    const size_t bytes = (size_t)nn_numbers(fno, op->in[NN_X]) * tg_dtype_size(dx->dtype);
+    void *out = fno->run.call.dx;
+    return out ? fno->be->ops->copy(fno->be, out, dx->data, bytes) : TG_OK;
+}
+
+const nn_kind_row nn_kind_input_gradient = {.name = "input gradient", .run = run_input_gradient};
+
+void nn_add_input_gradient(nn_program *p, int dx) {
+    nn_op op = nn_op_make(NN_INPUT_GRADIENT);
+    op.in[NN_X] = dx;
+    nn_op_add(p, op);
+}
+
 int nn_add_input(nn_program *p) {
     nn_op op = nn_op_make(NN_INPUT);
     p->input = op.out[0] = nn_value_add(p, (nn_value){.role = NN_DATA,
@@ -60,7 +77,36 @@ fail:
     return status;
 }
 
-const nn_kind_row nn_kind_embed = {.name = "embed", .slot = NN_SLOT(grid_embed), .run = run_embed};
+/* dx is dy without the coordinates: its data channels, as pairs if x has them. */
+static tg_status run_embed_back(tg_fno *fno, const nn_op *op) {
+    tg_status status = TG_OK;
+    const nn_value *dy = &fno->run.program.values[op->in[NN_X]];
+    const nn_value *dx = &fno->run.program.values[op->out[0]];
+    const int64_t data = dx->channels * dx->points, sample = dy->channels * dy->points;
+    const int planes = fno->model.planes;
+    for (int64_t b = 0; b < fno->run.batch; b++) {
+        const void *re = nn_element(dy->dtype, nn_plane(fno, op->in[NN_X], 0), b * sample);
+        void *to = nn_element(dx->dtype, dx->data, planes * b * data);
+        TG_TRY(planes == 1
+                   ? fno->be->ops->copy(fno->be, to, re, (size_t)data * tg_dtype_size(dx->dtype))
+                   : fno->be->ops->planes_join(
+                         fno->be, dx->dtype, data, re,
+                         nn_element(dy->dtype, nn_plane(fno, op->in[NN_X], 1), b * sample), to));
+    }
+fail:
+    return status;
+}
+
+static int back_embed(nn_program *p, const nn_op *op, nn_request ask) {
+    nn_op back = nn_op_make(NN_EMBED_BACK);
+    back.in[NN_X] = ask.dy;
+    back.out[0] = nn_value_like(p, op->in[NN_X]);
+    return nn_op_add(p, back);
+}
+
+const nn_kind_row nn_kind_embed = {
+    .name = "embed", .slot = NN_SLOT(grid_embed), .run = run_embed, .back = back_embed};
+const nn_kind_row nn_kind_embed_back = {.name = "backward of an embedding", .run = run_embed_back};
 
 int nn_add_embed(nn_program *p, int x) {
     if (p->model->planes == 1 && p->model->embedded_channels == p->model->config.in_channels) {

@@ -20,7 +20,7 @@ typedef struct state {
     nn_program *p;
     int values;      /* of forward */
     int *gradient;   /* (values); -1: none yet */
-    bool *needs;     /* (values): parameters lie upstream */
+    bool *needs;     /* (values): parameters lie upstream, or an x whose gradient is wanted */
     reader *readers; /* of one value at a time, in their order */
 } state;
 
@@ -82,7 +82,8 @@ static void gather(state *s, int value) {
 static void mark_needs(state *s) {
     for (int i = 0; i < s->p->forward_end; i++) {
         const nn_op *op = &s->p->ops[i];
-        bool needs = nn_op_params(s->p, op, NULL) > 0;
+        bool needs = nn_op_params(s->p, op, NULL) > 0 ||
+                     (op->kind == NN_INPUT && s->p->model->config.input_gradient);
         for (int k = 0; k < NN_INPUTS; k++) {
             needs = needs || (op->in[k] >= 0 && s->needs[op->in[k]]);
         }
@@ -120,6 +121,9 @@ tg_status nn_pass_differentiate(nn_program *p) {
     mark_needs(&s);
     for (int i = p->forward_end - 1; i >= 0; i--) {
         gather(&s, p->ops[i].out[0]);
+    }
+    if (p->model->config.input_gradient) {
+        nn_add_input_gradient(p, s.gradient[p->input]);
     }
     hand_over_factors(&s);
 fail:

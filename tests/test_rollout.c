@@ -1,0 +1,304 @@
+/* Rollouts in training: gradients through several steps against central differences in f64, with
+ * histories, horizons, normalizers, complex data and dropout; the last step alone against the same
+ * step by hand; one step against the ordinary one, bit for bit; what is refused. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nn/network.h"
+#include "support/network.h"
+#include "train/rollout.h"
+
+enum { BATCH = 2, STEPS = 3, GRID = 7 };
+
+typedef struct problem {
+    tg_context *ctx;
+    tg_fno *fno;
+    tg_tensor x, target;
+    tg_loss_config loss;
+    tg_normalizer *normalizer[2];
+    tg_rollout *rollout;
+    double losses[STEPS];
+    net_gradients sums;
+} problem;
+
+static const struct {
+    const char *config; /* JSON */
+    const char *loss;
+    bool is_normalized;
+} cases[] = {
+    {"{\"n_modes\": [5], \"hidden_channels\": 3, \"n_layers\": 2}", "l2", false},
+    {"{\"n_modes\": [5], \"hidden_channels\": 3, \"n_layers\": 2}", "h1", true},
+    {"{\"n_modes\": [5], \"hidden_channels\": 3, \"n_layers\": 1, \"in_channels\": 3}", "l2", true},
+    {"{\"n_modes\": [5], \"hidden_channels\": 3, \"n_layers\": 1, \"in_channels\": 3,"
+     "\"out_channels\": 2, \"activation_checkpoint\": \"minimal\"}",
+     "l2", true},
+    {"{\"n_modes\": [5], \"hidden_channels\": 3, \"n_layers\": 1, \"out_channels\": 2}", "l2",
+     false},
+    {"{\"n_modes\": [5], \"hidden_channels\": 2, \"n_layers\": 1, \"in_channels\": 2,"
+     "\"complex_data\": true}",
+     "l2", true},
+    {"{\"n_modes\": [5], \"hidden_channels\": 3, \"n_layers\": 1, \"channel_mlp_dropout\": 0.3}",
+     "l2", false},
+};
+
+enum { CASES = sizeof cases / sizeof cases[0] };
+
+/* Means and deviations far from 0 and 1, other ones for every channel. */
+static tg_normalizer *make_normalizer(tg_context *ctx, int side, int64_t channels,
+                                      bool is_complex) {
+    tg_archive *archive = NULL;
+    tg_normalizer *normalizer = NULL;
+    tg_tensor mean, std;
+    const tg_shape shape = {1, {channels}};
+    net_ok(ctx, tg_archive_create(ctx, &archive));
+    net_ok(ctx, tg_tensor_create(ctx, TG_MEM_OTHER, is_complex ? TG_C128 : TG_F64, &shape, &mean));
+    net_ok(ctx, tg_tensor_create(ctx, TG_MEM_OTHER, TG_F64, &shape, &std));
+    for (int64_t c = 0; c < channels; c++) {
+        for (int part = 0; part < (is_complex ? 2 : 1); part++) {
+            ((double *)mean.data)[(is_complex ? 2 : 1) * c + part] =
+                0.3 * (double)(c + 1) - 0.2 * side + 0.1 * part;
+        }
+        ((double *)std.data)[c] = 0.5 + 0.25 * (double)c + 0.3 * side;
+    }
+    net_ok(ctx, tg_archive_take(archive, "mean", &mean));
+    net_ok(ctx, tg_archive_take(archive, "std", &std));
+    net_ok(ctx, tg_normalizer_load(ctx, archive, "", &normalizer));
+    tg_archive_destroy(&archive);
+    return normalizer;
+}
+
+/* Adds up what it receives. */
+static tg_status add(void *user, const tg_gradient *gradient) {
+    problem *p = user;
+    tg_tensor *sum = &p->sums.gradient[gradient->param], now = {0};
+    net_ok(p->ctx, tg_tensor_create(p->ctx, TG_MEM_OTHER, gradient->dtype, &gradient->shape, &now));
+    net_ok(p->ctx, tg_gradient_read(p->ctx, gradient, &now));
+    if (!sum->data) {
+        *sum = now;
+        return TG_OK;
+    }
+    for (size_t i = 0; i < tg_tensor_bytes(&now) / sizeof(double); i++) {
+        ((double *)sum->data)[i] += ((const double *)now.data)[i];
+    }
+    tg_tensor_destroy(&now);
+    return TG_OK;
+}
+
+static problem make_problem(const char *backend, int number, tg_rollout_gradients gradients) {
+    tg_context *ctx = net_context(backend, 1);
+    problem p = {.ctx = ctx};
+    tg_fno_config config = net_config(ctx, cases[number].config);
+    config.dtype = TG_F64;
+    config.input_gradient = true;
+    net_ok(ctx, tg_fno_create(ctx, &config, 3, &p.fno));
+    net_ok(ctx, tg_fno_prepare(p.fno, BATCH, (int64_t[]){GRID}, true));
+    net_ok(ctx, tg_loss_config_parse(ctx, "loss", cases[number].loss, &p.loss));
+    p.x = net_random(ctx, &config, BATCH, config.in_channels, (int64_t[]){GRID}, 1);
+    p.target = net_random(ctx, &config, BATCH, STEPS * config.out_channels, (int64_t[]){GRID}, 2);
+    const int64_t channels[] = {config.in_channels, config.out_channels};
+    for (int side = 0; side < 2 && cases[number].is_normalized; side++) {
+        p.normalizer[side] = make_normalizer(ctx, side, channels[side], config.complex_data);
+    }
+    const tg_step_config step = {.size = sizeof step,
+                                 .fno = p.fno,
+                                 .rollout_steps = STEPS,
+                                 .rollout_gradients = gradients,
+                                 .x_normalizer = p.normalizer[0],
+                                 .y_normalizer = p.normalizer[1]};
+    net_ok(ctx, tg_rollout_create(ctx, &step, &p.rollout));
+    p.sums = net_gradients_make(ctx, p.fno);
+    return p;
+}
+
+static void free_problem(problem *p) {
+    net_gradients_free(&p->sums);
+    tg_rollout_destroy(&p->rollout);
+    tg_normalizer_destroy(&p->normalizer[0]);
+    tg_normalizer_destroy(&p->normalizer[1]);
+    tg_fno_destroy(&p->fno);
+    tg_tensor_destroy(&p->x);
+    tg_tensor_destroy(&p->target);
+    tg_context_destroy(&p->ctx);
+}
+
+static double forward(problem *p) {
+    const tg_rollout_loss loss = {&p->loss, 1.0, p->losses};
+    const int64_t count = tg_rollout_losses(p->rollout);
+    double sum = 0.0;
+    tg_fno_set_step(p->fno, 5); /* the same dropout each time */
+    net_ok(p->ctx, tg_rollout_forward(p->rollout, &p->x, &p->target, &loss));
+    for (int64_t i = 0; i < count; i++) {
+        sum += p->losses[i] / (double)count;
+    }
+    return sum;
+}
+
+static void backward(problem *p) {
+    const tg_rollout_loss loss = {&p->loss, 1.0, p->losses};
+    const tg_grad_sink sink = {.receive = add, .user = p};
+    net_ok(p->ctx, tg_rollout_backward(p->rollout, &loss, &sink));
+    assert_int_equal(tg_fno_step(p->fno), 6); /* one training step, however many in it */
+}
+
+static double difference(problem *p, double *weight) {
+    const double kept = *weight, step = 1e-5;
+    *weight = kept + step;
+    const double up = forward(p);
+    *weight = kept - step;
+    const double down = forward(p);
+    *weight = kept;
+    return (up - down) / (2.0 * step);
+}
+
+static void test_central_differences(void **state) {
+    (void)state;
+    for (int number = 0; number < CASES; number++) {
+        problem p = make_problem("ref", number, TG_ROLLOUT_ALL);
+        forward(&p);
+        backward(&p);
+        for (int n = 0; n < p.sums.count; n++) {
+            const tg_tensor *gradient = &p.sums.gradient[n];
+            const tg_fno_param param = tg_fno_get_param(p.fno, n);
+            const int64_t reals = (int64_t)(tg_tensor_bytes(gradient) / sizeof(double));
+            for (int64_t i = n % 3; i < reals; i += 1 + reals / 5) {
+                const double exact = ((const double *)gradient->data)[i];
+                const double numeric = difference(&p, (double *)param.weight.data + i);
+                if (!(fabs(numeric - exact) <= 1e-7 * (1.0 + fabs(exact)))) {
+                    fail_msg("case %d, %s [%lld]: gradient %.12g, difference %.12g", number,
+                             param.name, (long long)i, exact, numeric);
+                }
+            }
+        }
+        free_problem(&p);
+    }
+}
+
+/* The same numbers from the cpu backend. */
+static void test_backends(void **state) {
+    (void)state;
+    for (int number = 0; number < CASES; number++) {
+        problem ref = make_problem("ref", number, TG_ROLLOUT_ALL);
+        problem cpu = make_problem("cpu", number, TG_ROLLOUT_ALL);
+        assert_true(fabs(forward(&ref) - forward(&cpu)) <= 1e-12);
+        backward(&ref);
+        backward(&cpu);
+        for (int n = 0; n < ref.sums.count; n++) {
+            assert_true(net_error(&cpu.sums.gradient[n], &ref.sums.gradient[n]) <= 1e-10);
+        }
+        free_problem(&ref);
+        free_problem(&cpu);
+    }
+}
+
+static void expect_same_gradients(const net_gradients *a, const net_gradients *b) {
+    for (int n = 0; n < a->count; n++) {
+        assert_memory_equal(a->gradient[n].data, b->gradient[n].data,
+                            tg_tensor_bytes(&a->gradient[n]));
+    }
+}
+
+/* Target frame j of every sample. */
+static tg_tensor target_of(const problem *p, int64_t j) {
+    const tg_fno_config *config = tg_fno_get_config(p->fno);
+    tg_tensor y = net_random(p->ctx, config, BATCH, config->out_channels, (int64_t[]){GRID}, 9);
+    const size_t bytes = tg_tensor_bytes(&y) / BATCH;
+    for (int64_t b = 0; b < BATCH; b++) {
+        memcpy((char *)y.data + (size_t)b * bytes,
+               (const char *)p->target.data + (size_t)(b * STEPS + j) * bytes, bytes);
+    }
+    return y;
+}
+
+/* Gradients of one ordinary step from x to frame j. */
+static net_gradients ordinary(problem *p, const tg_tensor *x, int64_t j, double *loss) {
+    net_gradients gradients = net_gradients_make(p->ctx, p->fno);
+    const tg_grad_sink sink = net_sink(&gradients);
+    tg_tensor y = target_of(p, j);
+    tg_fno_set_step(p->fno, 5);
+    net_ok(p->ctx, tg_fno_loss_backward(p->fno, x, &y, &p->loss, &sink, loss));
+    tg_tensor_destroy(&y);
+    return gradients;
+}
+
+/* A rollout of one step is the ordinary step, whatever its gradients go through. */
+static void test_one_step(void **state) {
+    (void)state;
+    for (int number = 0; number < 2 * CASES; number++) {
+        problem p = make_problem("cpu", number / 2, number % 2 ? TG_ROLLOUT_ALL : TG_ROLLOUT_LAST);
+        double loss = (double)NAN;
+        net_ok(p.ctx, tg_rollout_set_steps(p.rollout, 1));
+        const double found = forward(&p);
+        backward(&p);
+        net_gradients expected = ordinary(&p, &p.x, 0, &loss);
+        assert_true(found == loss);
+        expect_same_gradients(&p.sums, &expected);
+        net_gradients_free(&expected);
+        free_problem(&p);
+    }
+}
+
+/* Pushforward: the ordinary step from where the network's own predictions lead. */
+static void test_last_step(void **state) {
+    (void)state;
+    problem p = make_problem("cpu", 0, TG_ROLLOUT_LAST);
+    const double found = forward(&p);
+    backward(&p);
+    tg_tensor x = net_random(p.ctx, tg_fno_get_config(p.fno), BATCH, 1, (int64_t[]){GRID}, 1);
+    for (int j = 0; j < STEPS - 1; j++) { /* history 1, nothing normalized: y is the next x */
+        tg_tensor y = target_of(&p, 0);
+        net_ok(p.ctx, tg_fno_forward(p.fno, &x, &y));
+        tg_tensor_destroy(&x);
+        x = y;
+    }
+    double loss = (double)NAN;
+    net_gradients expected = ordinary(&p, &x, STEPS - 1, &loss);
+    assert_true(found == loss);
+    expect_same_gradients(&p.sums, &expected);
+    net_gradients_free(&expected);
+    tg_tensor_destroy(&x);
+    free_problem(&p);
+}
+
+/* The public step takes as many steps as it is told, and tells what it cannot do. */
+static void test_public_step(void **state) {
+    (void)state;
+    problem p = make_problem("cpu", 0, TG_ROLLOUT_ALL);
+    tg_step_config config = {.size = sizeof config,
+                             .fno = p.fno,
+                             .loss = p.loss,
+                             .rollout_steps = STEPS,
+                             .rollout_gradients = TG_ROLLOUT_ALL};
+    tg_step *step = NULL;
+    tg_step_result result;
+    net_ok(p.ctx, tg_step_create(p.ctx, &config, &step));
+    for (int64_t steps = STEPS; steps >= 1; steps -= 2) {
+        net_ok(p.ctx, tg_rollout_set_steps(p.rollout, steps));
+        net_ok(p.ctx, tg_step_set_rollout_steps(step, steps));
+        const double expected = forward(&p);
+        net_ok(p.ctx, tg_step_forward(step, &p.x, &p.target));
+        net_ok(p.ctx, tg_step_backward(step));
+        net_ok(p.ctx, tg_step_synchronize(step, &result));
+        assert_true(result.samples == BATCH && result.loss == expected);
+    }
+    assert_int_equal(tg_step_set_rollout_steps(step, STEPS + 1), TG_E_ARGUMENT);
+    assert_int_equal(tg_step_forward(step, &p.x, &p.x), TG_E_SHAPE); /* one step's target */
+    tg_step_destroy(&step);
+    config.rollout_steps = 1;
+    net_ok(p.ctx, tg_step_create(p.ctx, &config, &step));
+    net_ok(p.ctx, tg_step_set_rollout_steps(step, 1));
+    assert_int_equal(tg_step_set_rollout_steps(step, 2), TG_E_ARGUMENT);
+    tg_step_destroy(&step);
+    free_problem(&p);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_central_differences),
+        cmocka_unit_test(test_backends),
+        cmocka_unit_test(test_one_step),
+        cmocka_unit_test(test_last_step),
+        cmocka_unit_test(test_public_step),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Training over rollouts from the outside: one step is the ordinary training, longer ones resume to
+# the same bytes with curriculum, noise and accumulation, ranks share their batches; refusals.
+#
+#   tests/test_rollouts.sh build/bin/tgrad <source tree> <build tree>
+source_tree=$(realpath "$2")
+# shellcheck source=support/checks.sh
+source "$source_tree/tests/support/checks.sh"
+
+exits 0 generate burgers --frames 7 --time 0.3 --n-train 4 --n-test 2 -r 16 --grid 32 -o data
+cat >config.yaml <<Y
+data: {root: data, set: burgers, test_resolutions: [16], batch_size: 8, encode_input: true, history: 2}
+fno: {n_modes: [8], hidden_channels: 6, n_layers: 2}
+opt: {name: tensorgrad, n_epochs: 3, learning_rate: 0.005, update_proj_gap: 4, min_entries: 50}
+Y
+train() { # train <exit code> <run> <options ..>
+    exits "$1" train config.yaml --run "$2" --threads 1 "${@:3}"
+}
+# The arrays of a run's newest checkpoint, without the settings.
+arrays_of() {
+    local file
+    file=$(find "$1/checkpoints" -name 'step-*' | sort | tail -1)
+    tail -c +$((9 + $(od -An -tu8 -N8 "$file"))) "$file"
+}
+same() {
+    cmp -s <(arrays_of "$1") <(arrays_of "$2") || complain "$1 and $2: other bits"
+}
+losses() {
+    jq -c '[.epoch, .step, .train.loss, .test]' "$1/metrics.jsonl"
+}
+
+# One step is one step, and through all steps of one is through it.
+train 0 plain
+train 0 one --opt.rollout_steps 1 --opt.rollout_gradients all
+same plain one
+[ "$(losses plain)" = "$(losses one)" ] || complain "one step has other numbers"
+# Pushforward and all steps are neither that nor the same.
+long=(--opt.rollout_steps 3 --opt.rollout_epochs 1 --opt.input_noise 0.01 --opt.accumulation_steps 2)
+for gradients in last all; do
+    train 0 $gradients "${long[@]}" --opt.rollout_gradients $gradients
+    for epochs in 1 2 3; do
+        train 0 ${gradients}_parts "${long[@]}" --opt.rollout_gradients $gradients --opt.n_epochs $epochs --resume auto
+    done
+    same $gradients ${gradients}_parts
+    [ "$(losses $gradients)" = "$(losses ${gradients}_parts)" ] || complain "$gradients: resumed to other numbers"
+done
+cmp -s <(losses last) <(losses all) && complain "last and all: the same losses"
+[ "$(losses last | head -1 | jq '.[2]')" = "$(losses all | head -1 | jq '.[2]')" ] ||
+    complain "the first epoch of the curriculum has one step: $(losses last) $(losses all)"
+# A step longer is known to the plan.
+exits 0 plan config.yaml --json --opt.rollout_steps 3 --opt.rollout_gradients all
+jq -e '.memory.peak > 0' out >/dev/null || complain "plan: $(cat out)"
+
+# ---- refusals ----
+train 1 bad --opt.rollout_steps 6
+says err 'opt.rollout_steps: 6 times data.horizon' 'need 8 frames, its trajectories have 7'
+train 1 bad --opt.rollout_steps 2 --fno.micro_batch 2
+says err 'opt.rollout_steps: 2 steps need fno.architecture fno and fno.micro_batch 0'
+train 1 bad --opt.rollout_gradients first
+says err 'rollout_gradients' 'last' 'all'
+train 1 bad --stage2.opt.rollout_steps 2 --stage2.opt.rollout_gradients all
+says err 'opt.rollout_gradients: all of a later stage needs it'
+train 1 bad --opt.rollout_steps 2 --opt.rollout_gradients all --opt.physics burgers --data.history 1
+says err 'opt.physics: its residual takes x as given'
+exits 0 generate burgers --n-train 4 --n-test 2 -r 16 --grid 32 -o pairs
+train 1 bad --data.root pairs --data.history 1 --opt.rollout_steps 2
+says err 'opt.rollout_steps: 2 steps need trajectories' 'holds pairs'
+
+# ---- several ranks ----
+if command -v mpirun >/dev/null; then
+    # shellcheck source=support/mpi.sh
+    source "$source_tree/tests/support/mpi.sh"
+    with_ranks 2 "$tgrad" train config.yaml --run two --threads 1 --opt.rollout_steps 3 --opt.rollout_gradients all >out 2>&1 ||
+        complain "two ranks: $(tail -3 out)"
+    train 0 alone --opt.rollout_steps 3 --opt.rollout_gradients all
+    paste -d' ' <(jq '.train.loss' two/metrics.jsonl) <(jq '.train.loss' alone/metrics.jsonl) |
+        awk '{ d = $1 - $2; if (!(d * d <= 1e-10 * $2 * $2)) exit 1 }' ||
+        complain "two ranks train otherwise: $(losses two) $(losses alone)"
+fi
+
+[ $failures -eq 0 ]
