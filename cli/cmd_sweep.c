@@ -497,6 +497,7 @@ static int sweep(tg_context *ctx, const cli_call *call, cli_sweep_job *job) {
     if (code == CLI_OK) {
         share_machine(ctx, &e, call->common, job);
         check_cells(ctx, &e, job, &mistakes);
+        cli_sweep_limit_jobs(job);
         check_folder(ctx, &e, folder, &mistakes);
         code = refuse(source.path, &mistakes);
     }

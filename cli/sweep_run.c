@@ -58,19 +58,42 @@ static int gpu_of(const sweep *s, int place) {
     return s->job->gpus > 0 ? s->job->gpu[place % s->job->gpus] : -1;
 }
 
+static size_t device_bytes(const cli_cell *cell) {
+    return cell->place == TG_DEVICE ? cell->peak[TG_DEVICE] + CLI_GPU_PROCESS : 0;
+}
+
 /* Whether a trial fits beside those that run; the first one always may try. */
 static bool fits(const sweep *s, const cli_cell *cell, int place) {
-    size_t device = 0;
+    size_t device = device_bytes(cell);
     for (int i = 0; i < s->e->trials; i++) {
-        if (s->book[i].state == RUNNING && s->job->gpus > 0 &&
-            gpu_of(s, s->book[i].place) == gpu_of(s, place)) {
-            device += s->e->cell[s->e->trial[i].cell].peak[TG_DEVICE];
+        if (s->book[i].state == RUNNING && gpu_of(s, s->book[i].place) == gpu_of(s, place)) {
+            device += device_bytes(&s->e->cell[s->e->trial[i].cell]);
         }
     }
     const size_t *left = s->job->left;
     return s->running == 0 ||
            ((left[TG_HOST] == 0 || s->used[TG_HOST] + cell->peak[TG_HOST] <= left[TG_HOST]) &&
-            (left[TG_DEVICE] == 0 || device + cell->peak[TG_DEVICE] <= left[TG_DEVICE]));
+            (left[TG_DEVICE] == 0 || device <= left[TG_DEVICE]));
+}
+
+void cli_sweep_limit_jobs(cli_sweep_job *job) {
+    const cli_experiment *e = job->experiment;
+    size_t least[TG_PLACES] = {SIZE_MAX, SIZE_MAX};
+    for (int c = 0; c < e->cells; c++) {
+        const size_t bytes[TG_PLACES] = {
+            [TG_HOST] = e->cell[c].peak[TG_HOST], [TG_DEVICE] = device_bytes(&e->cell[c])};
+        for (int p = 0; p < TG_PLACES; p++) {
+            least[p] = bytes[p] < least[p] ? bytes[p] : least[p];
+        }
+    }
+    for (int p = 0; p < TG_PLACES; p++) {
+        const int64_t places = p == TG_DEVICE && job->gpus > 1 ? job->gpus : 1;
+        if (job->left[p] > 0 && least[p] > 0) {
+            const int64_t most = places * (int64_t)(job->left[p] / least[p]);
+            job->jobs = job->jobs < most ? job->jobs : most;
+        }
+    }
+    job->jobs = job->jobs > 1 ? job->jobs : 1;
 }
 
 static int free_place(const sweep *s) {

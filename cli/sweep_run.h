@@ -4,6 +4,9 @@
 
 #include "sweep_result.h"
 
+/* Bytes of a GPU that a process takes beside its plan: CUDA's context and libraries. */
+#define CLI_GPU_PROCESS ((size_t)768 << 20)
+
 typedef struct cli_sweep_job {
     const cli_experiment *experiment;
     const char *folder;
@@ -32,6 +35,9 @@ int cli_sweep_run(tg_context *ctx, const cli_sweep_job *job, cli_sweep_end *end)
 
 /* Runs `tgrad generate`, with what it says; does nothing where the file generates nothing. */
 int cli_sweep_generate(const cli_sweep_job *job, const char *data);
+
+/* No more jobs than trials of the smallest plan have memory for; at least one. */
+void cli_sweep_limit_jobs(cli_sweep_job *job);
 
 /* Whether this process runs a trial. */
 bool cli_sweep_owns(const cli_sweep_job *job, int trial);
