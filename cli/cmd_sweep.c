@@ -52,12 +52,12 @@ static int read_rank(cli_sweep_job *job) {
     return CLI_OK;
 }
 
-static int read_time(double *seconds) {
+static int read_deadline(double *deadline) {
     static const struct {
         const char *unit;
         double seconds;
     } units[] = {{"", 1.0}, {"s", 1.0}, {"min", 60.0}, {"m", 60.0}, {"h", 3600.0}, {"d", 86400.0}};
-    *seconds = 0.0;
+    *deadline = 0.0;
     if (!opt.most_time) {
         return CLI_OK;
     }
@@ -66,7 +66,7 @@ static int read_time(double *seconds) {
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
         if (end != opt.most_time && strcmp(end, units[i].unit) == 0 && number > 0.0 &&
             isfinite(number)) {
-            *seconds = number * units[i].seconds;
+            *deadline = cli_sweep_clock() + number * units[i].seconds;
             return CLI_OK;
         }
     }
@@ -209,6 +209,30 @@ static void check_cells(tg_context *ctx, cli_experiment *e, const cli_sweep_job 
         tg_settings_destroy(&whole);
     }
     free(memory);
+}
+
+/* Rates that were not there when a cell's trials ran: the best one might be another now. */
+static void check_search(const cli_experiment *e, const char *folder, cli_mistakes *mistakes) {
+    for (int i = 0; i < e->trials; i++) {
+        const cli_trial *searched = &e->trial[i];
+        json_t *known = cli_result_read(folder, searched->name);
+        for (int j = 0; searched->rate && !known && j < e->trials; j++) {
+            const cli_trial *trial = &e->trial[j];
+            json_t *result = trial->cell == searched->cell && !trial->rate
+                                 ? cli_result_read(folder, trial->name)
+                                 : NULL;
+            const bool is_over = cli_result_is_finished(result);
+            json_decref(result);
+            if (is_over) {
+                cli_mistake(mistakes,
+                            "%s: %s holds this run, at the best of rates without %s; take another "
+                            "--out, or remove the folder",
+                            trial->name, folder, searched->rate);
+                break;
+            }
+        }
+        json_decref(known);
+    }
 }
 
 /* Trials that the folder holds with other settings. */
@@ -499,6 +523,7 @@ static int sweep(tg_context *ctx, const cli_call *call, cli_sweep_job *job) {
         check_cells(ctx, &e, job, &mistakes);
         cli_sweep_limit_jobs(job);
         check_folder(ctx, &e, folder, &mistakes);
+        check_search(&e, folder, &mistakes);
         code = refuse(source.path, &mistakes);
     }
     if (code == CLI_OK && opt.is_dry) {
@@ -521,7 +546,7 @@ static int run(const cli_call *call) {
         return cli_usage("sweep", "--out DIR is needed");
     }
     int code = read_rank(&job);
-    code = code == CLI_OK ? read_time(&job.most_seconds) : code;
+    code = code == CLI_OK ? read_deadline(&job.deadline) : code;
     code = code == CLI_OK ? read_gpus(&gpu, &job.gpus) : code;
     job.gpu = gpu;
     code = code == CLI_OK ? cli_open_context(call->common, true, &ctx) : code;

@@ -39,7 +39,7 @@ typedef struct sweep {
     cli_sweep_end *end;
 } sweep;
 
-static double now(void) {
+double cli_sweep_clock(void) {
     struct timespec t = {0};
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
@@ -364,7 +364,8 @@ static void show_progress(const sweep *s) {
         new += b->is_kept ? 0.0 : part;
     }
     char text[CLI_UNIT_TEXT];
-    const double left = new > 0.0 ? (now() - s->start) / new *((double)all - done) : (double)NAN;
+    const double left =
+        new > 0.0 ? (cli_sweep_clock() - s->start) / new *((double)all - done) : (double)NAN;
     snprintf(parts[COUNT].text, CLI_PART_TEXT, "%d/%d runs", ended, all);
     snprintf(parts[NOW].text, CLI_PART_TEXT, "%d running", s->running);
     snprintf(parts[BAD].text, CLI_PART_TEXT, "%d failed", failed);
@@ -399,19 +400,20 @@ static bool is_any_waiting(const sweep *s) {
 
 static int run_all(sweep *s) {
     enum { REDRAW = 1 };
-    const double limit = s->job->most_seconds;
+    const double deadline = s->job->deadline;
+    s->is_stopping = s->end->is_timed_out = deadline > 0.0 && cli_sweep_clock() >= deadline;
     int code = begin_trials(s);
     while (s->running > 0 || (code == CLI_OK && !s->is_stopping && is_any_waiting(s))) {
         double wait = s->has_line ? REDRAW : 60.0;
-        if (limit > 0.0 && !s->is_stopping) {
-            const double left = s->start + limit - now();
+        if (deadline > 0.0 && !s->is_stopping) {
+            const double left = deadline - cli_sweep_clock();
             wait = left < wait ? fmax(left, 0.0) : wait;
         }
         const int signal = s->running > 0 ? cli_children_wait(wait) : 0;
         if (signal) {
             s->end->signal = signal;
             stop_all(s, signal);
-        } else if (limit > 0.0 && !s->is_stopping && now() >= s->start + limit) {
+        } else if (deadline > 0.0 && !s->is_stopping && cli_sweep_clock() >= deadline) {
             s->end->is_timed_out = true;
             stop_all(s, SIGTERM);
         } else if (code != CLI_OK && !s->is_stopping) {
@@ -435,7 +437,7 @@ int cli_sweep_run(tg_context *ctx, const cli_sweep_job *job, cli_sweep_end *end)
                .e = e,
                .book = cli_need(calloc((size_t)e->trials + 1, sizeof(trial_book))),
                .is_taken = cli_need(calloc((size_t)job->jobs, sizeof(bool))),
-               .start = now(),
+               .start = cli_sweep_clock(),
                .has_line = !job->is_quiet && isatty(STDERR_FILENO),
                .end = end};
     *end = (cli_sweep_end){0};
@@ -450,7 +452,7 @@ int cli_sweep_run(tg_context *ctx, const cli_sweep_job *job, cli_sweep_end *end)
         /* of a search, a rate that leads nowhere is an answer */
         end->failed += s.book[i].state == FAILED && !e->trial[i].rate;
     }
-    end->seconds = now() - s.start;
+    end->seconds = cli_sweep_clock() - s.start;
     free(s.book);
     free(s.is_taken);
     return code;

@@ -110,6 +110,9 @@ for method in Adam Tucker; do
     grep "\"name\":\"${method}.*_s1\".*\"search\":false" search/results.jsonl | grep -qF "\"rate\":${best#* }," ||
         complain "$method was not trained with its best rate, ${best#* }"
 done
+sed 's/values: \[/values: [1e-2, /' search.yaml >wider.yaml
+expect 1 sweep wider.yaml --out search
+says err "Adam_s0: $work/search holds this run, at the best of rates without 1e-2"
 printf '%s\n' 'base: base.yaml' 'settings: {data.root: d/data}' 'lr: {values: [1e-3, x]}' >bad.yaml
 expect 1 sweep bad.yaml --out bad
 says err "lr.n_validation is needed" "'x' is no learning rate"
@@ -188,5 +191,8 @@ for s in 0 1; do
 done
 expect 0 sweep long.yaml --out long --max-time 0.3s
 says out "stopped by --max-time"
+expect 0 sweep small.yaml --out late --max-time 0.001s # over when the data are there
+says out "0 of 4 runs finished" "stopped by --max-time"
+[ -z "$(ls late/runs)" ] || complain "$last: began a run"
 
 [ $failures -eq 0 ]
