@@ -22,14 +22,16 @@ struct expand_task {
 
 /* Bytes of shared memory. */
 struct expand_layout {
-    int factor, rows, all;
+    int factor, rows, list, all;
 };
 
 static __host__ __device__ inline expand_layout layout_of(int n, int right, int d3) {
     expand_layout at;
     at.factor = (2 * right + 31) / 32 * (n * 128);
     at.rows = TILE * d3 * (int)sizeof(float2);
-    at.all = 1024 + at.factor + GROUPS * BUFFERS * (at.rows + (int)sizeof(uint64_t));
+    at.list = (TILE * d3 * (int)sizeof(uint16_t) + 15) / 16 * 16;
+    at.all = 1024 + at.factor + GROUPS * BUFFERS * (at.rows + (int)sizeof(uint64_t)) +
+             GROUPS * (at.list + 2 * (int)sizeof(uint32_t));
     return at;
 }
 
@@ -66,35 +68,91 @@ template <int STEPS> struct rows_of_t {
     }
 };
 
-/* The values of kept entries of a tile, added to it: half a warp takes 512 of the set's entries. */
-static __device__ inline void add_values(const expand_task &task, int64_t begin, float by,
-                                         float2 *tile) {
-    const kept_set &kept = task.call.kept;
-    const int thread = (int)threadIdx.x % WG_THREADS, run = thread % 16, entries = TILE * task.d3;
-    const float2 *values = reinterpret_cast<const float2 *>(task.call.values);
-    const int64_t first = begin / 512, blocks = (begin + entries + 511) / 512 - first;
-    for (int block = thread / 16; block / 2 * 2 < blocks; block += WG_THREADS / 16) {
-        const int64_t here = first + (block < blocks ? block : 0), word = here * 8 + run / 2;
-        const uint64_t bits = block < blocks && word < kept.count ? kept.words[word] : 0;
-        const uint32_t own = (uint32_t)(bits >> (run % 2 * 32));
-        uint32_t sum = (uint32_t)__popc(own);
+/* ---- kept entries ---- */
+
+enum {
+    HALVES = WG_THREADS / 16, /* half warps, of which each takes rank blocks of 512 entries.. */
+    TURNS = 2,                /* ..so often */
+    AHEAD = 4                 /* values of a thread that are on their way during the product */
+};
+
+/* What a thread knows of a tile's kept entries: a run of 32 in each turn, and how many are kept
+ * before the rank block it lies in. */
+struct kept_runs {
+    uint32_t mask[TURNS], rank[TURNS];
+
+    __device__ void load(const kept_set &kept, int64_t begin, int entries, int thread) {
+        const int64_t first = begin / 512, blocks = (begin + entries + 511) / 512 - first;
+#pragma unroll
+        for (int i = 0; i < TURNS; i++) {
+            const int64_t block = thread / 16 + i * HALVES,
+                          word = (first + block) * 8 + thread % 16 / 2;
+            mask[i] = rank[i] = 0;
+            if (block < blocks) {
+                rank[i] = kept.ranks[first + block];
+                if (word < kept.count) {
+                    mask[i] = (uint32_t)(kept.words[word] >> (thread % 2 * 32));
+                }
+            }
+        }
+    }
+};
+
+/* In shared memory: where the values of a tile begin and end among all, and which entries of the
+ * tile they belong to. */
+struct kept_list {
+    uint32_t *ends;
+    uint16_t *entry;
+};
+
+/* Sums up ranks, from which on they are those of the runs themselves, and finds the ends. */
+static __device__ inline void find_ends(kept_runs &runs, int64_t begin, int entries, int thread,
+                                        uint32_t *ends) {
+    const int lead = (int)(begin % 512); /* entries of the first rank block before the tile */
+#pragma unroll
+    for (int i = 0; i < TURNS; i++) {
+        const uint32_t own = (uint32_t)__popc(runs.mask[i]);
+        uint32_t sum = own;
 #pragma unroll
         for (int d = 1; d < 16; d *= 2) {
             const uint32_t left = __shfl_up_sync(~0u, sum, d, 16);
-            sum += run >= d ? left : 0;
+            sum += thread % 16 >= d ? left : 0;
         }
-        const float2 *from = values + kept.ranks[here] + sum - __popc(own);
-        const int at = (int)(here * 512 + run * 32 - begin);
-        for (uint32_t mask = own; mask; mask &= mask - 1, from++) {
-            const int e = at + __ffs((int)mask) - 1;
+        runs.rank[i] += sum - own;
+        const int from = (thread / 16 + i * HALVES) * 512 + thread % 16 * 32 - lead;
+        if (from <= 0 && from + 32 > 0) {
+            ends[0] = runs.rank[i] + (uint32_t)__popc(runs.mask[i] & ((1u << -from) - 1));
+        }
+        const int last = entries - from; /* so many of the run lie before the end of the tile */
+        if (last > 0 && last <= 32) {
+            const uint32_t inside = last == 32 ? ~0u : (1u << last) - 1;
+            ends[1] = runs.rank[i] + (uint32_t)__popc(runs.mask[i] & inside);
+        }
+    }
+}
+
+/* Writes down the entries of the tile that are kept. */
+static __device__ inline void list_entries(const kept_runs &runs, int64_t begin, int entries,
+                                           int thread, const kept_list &list) {
+    const int lead = (int)(begin % 512);
+#pragma unroll
+    for (int i = 0; i < TURNS; i++) {
+        const int from = (thread / 16 + i * HALVES) * 512 + thread % 16 * 32 - lead;
+        uint32_t position = runs.rank[i] - list.ends[0];
+        for (uint32_t mask = runs.mask[i]; mask; mask &= mask - 1, position++) {
+            const int e = from + __ffs((int)mask) - 1;
             if (e >= 0 && e < entries) {
-                const float2 value = __ldcs(from);
-                tile[e].x += by * value.x;
-                tile[e].y += by * value.y;
+                list.entry[position] = (uint16_t)e;
             }
         }
     }
 }
+
+static __device__ inline void add_value(float2 *entry, float by, float2 value) {
+    *entry = make_float2(entry->x + by * value.x, entry->y + by * value.y);
+}
+
+/* ---- all of it ---- */
 
 template <int N, int STEPS>
 static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
@@ -111,6 +169,10 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     char *buffers = factor + at.factor + group * BUFFERS * at.rows;
     uint64_t *full = reinterpret_cast<uint64_t *>(factor + at.factor + GROUPS * BUFFERS * at.rows) +
                      group * BUFFERS;
+    char *behind = factor + at.factor + GROUPS * BUFFERS * (at.rows + (int)sizeof(uint64_t));
+    kept_list list;
+    list.entry = reinterpret_cast<uint16_t *>(behind + group * at.list);
+    list.ends = reinterpret_cast<uint32_t *>(behind + GROUPS * at.list) + 2 * group;
     const int first = (int)blockIdx.x + (int)gridDim.x * group, stride = (int)gridDim.x * GROUPS;
     const float alpha = (float)(call.rates ? call.rates->alpha : call.alpha);
     const float beta = (float)(call.rates ? call.rates->beta : call.beta);
@@ -132,9 +194,16 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     __syncthreads();
     kernel_before_wait();
     kernel_behind_go();
+    const int entries = TILE * task.d3;
+    const float2 *values = reinterpret_cast<const float2 *>(call.values);
+    const float by = alpha * (float)call.lambda;
     rows_of_t<STEPS> rows;
+    kept_runs runs;
     if (first < task.tiles) {
         rows.load(task, first, m, t);
+        if (values) {
+            runs.load(call.kept, call.begin + (int64_t)first * entries, entries, thread);
+        }
         if (thread == 0) {
             fetch(first, 0);
         }
@@ -143,6 +212,21 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     for (int tile = first, round = 0; tile < task.tiles; tile += stride, round++) {
         const int buffer = round % BUFFERS;
         float2 *w = reinterpret_cast<float2 *>(buffers + buffer * at.rows);
+        const int64_t begin = (int64_t)tile * entries;
+        float2 value[AHEAD];
+        uint32_t count = 0;
+        if (values) {
+            find_ends(runs, call.begin + begin, entries, thread, list.ends);
+            wg_sync();
+            count = list.ends[1] - list.ends[0];
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) {
+                if (thread + i * WG_THREADS < count) {
+                    value[i] = __ldcs(values + list.ends[0] + thread + i * WG_THREADS);
+                }
+            }
+            list_entries(runs, call.begin + begin, entries, thread, list);
+        }
         float sum[N / 2];
         float4 a[STEPS];
 #pragma unroll
@@ -161,6 +245,10 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
         wg_fence(sum);
         if (tile + stride < task.tiles) {
             rows.load(task, tile + stride, m, t);
+            if (values) {
+                runs.load(call.kept, call.begin + begin + (int64_t)stride * entries, entries,
+                          thread);
+            }
             if (thread == 0) {
                 sent_bulk();
                 fetch(tile + stride, (buffer + 1) % BUFFERS);
@@ -179,10 +267,18 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
                 }
             }
         }
-        const int64_t begin = (int64_t)tile * TILE * task.d3;
-        if (call.values) {
+        if (values) {
             wg_sync();
-            add_values(task, call.begin + begin, alpha * (float)call.lambda, w);
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) {
+                if (thread + i * WG_THREADS < count) {
+                    add_value(w + list.entry[thread + i * WG_THREADS], by, value[i]);
+                }
+            }
+#pragma unroll 4
+            for (uint32_t q = thread + AHEAD * WG_THREADS; q < count; q += WG_THREADS) {
+                add_value(w + list.entry[q], by, __ldcs(values + list.ends[0] + q));
+            }
         }
         wg_publish();
         wg_sync();
