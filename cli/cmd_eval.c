@@ -127,9 +127,10 @@ static int64_t worst_of(const tg_test_errors *e) {
 }
 
 static void print_table(const result *results, int count) {
-    static const cli_column columns[] = {{"file", false}, {"resolution", true}, {"samples", true},
-                                         {"l2", true},    {"h1", true},         {"worst l2", true},
-                                         {"sample", true}};
+    static const cli_column columns[] = {
+        {"file", false},     {"resolution", true}, {"samples", true},
+        {"l2", true},        {"h1", true},         {"median l2", true},
+        {"3/4 below", true}, {"worst l2", true},   {"sample", true}};
     cli_table table = {.column = columns, .columns = sizeof columns / sizeof columns[0]};
     for (int i = 0; i < count; i++) {
         const tg_test_errors *e = &results[i].errors;
@@ -139,6 +140,8 @@ static void print_table(const result *results, int count) {
         cli_table_cell(&table, "%lld", (long long)e->samples);
         cli_table_cell(&table, "%.6f", e->l2);
         cli_table_cell(&table, "%.6f", e->h1);
+        cli_table_cell(&table, "%.6f", e->l2_quantiles[2]);
+        cli_table_cell(&table, "%.6f", e->l2_quantiles[3]);
         cli_table_cell(&table, "%.6f", e->l2_samples[worst]);
         cli_table_cell(&table, "%lld", (long long)worst + 1);
     }
@@ -264,7 +267,9 @@ const cli_command cli_cmd_eval = {
         "resolution: |prediction - truth| / |truth| of each sample, its channels together, and "
         "the\n"
         "mean over the samples; with several channels also of each by itself. --json has the\n"
-        "errors of every sample (per_sample). The grid may be finer than the one the model was\n"
+        "errors of every sample (per_sample) and their least, quartiles and largest "
+        "(l2_quantiles,\n"
+        "h1_quantiles). The grid may be finer than the one the model was\n"
         "trained on.\n",
     .examples =
         "  tgrad eval runs/darcy --data data/darcy_test_16.h5,data/darcy_test_32.h5\n"

@@ -322,6 +322,8 @@ void cli_json_set_backend(json_t *object, const tg_context *ctx) {
 void cli_json_set_errors(json_t *object, const tg_test_errors *errors) {
     cli_json_set(object, "l2", cli_json_real(errors->l2));
     cli_json_set(object, "h1", cli_json_real(errors->h1));
+    cli_json_set(object, "l2_quantiles", cli_json_reals(errors->l2_quantiles, TG_QUANTILES));
+    cli_json_set(object, "h1_quantiles", cli_json_reals(errors->h1_quantiles, TG_QUANTILES));
     if (errors->channels > 1) {
         cli_json_set(object, "l2_channels", cli_json_reals(errors->l2_channels, errors->channels));
         cli_json_set(object, "h1_channels", cli_json_reals(errors->h1_channels, errors->channels));

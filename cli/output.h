@@ -64,7 +64,7 @@ void cli_json_set(json_t *object, const char *key, json_t *value);
 void cli_json_append(json_t *array, json_t *value);
 /* "backend" and, where it can be chosen, "math". */
 void cli_json_set_backend(json_t *object, const tg_context *ctx);
-/* "l2" and "h1"; of several channels also "l2_channels" and "h1_channels". */
+/* "l2" and "h1" with their quantiles; of several channels also "l2_channels" and "h1_channels". */
 void cli_json_set_errors(json_t *object, const tg_test_errors *errors);
 /* Prints the object on stdout and gives it away. */
 void cli_json_print(json_t *object);

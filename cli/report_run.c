@@ -113,6 +113,18 @@ static bool read_tests(cli_run *run, json_t *tests) {
     return !tests || json_object_update(run->newest, tests) == 0;
 }
 
+/* "quantiles": {"16": [..], ..}, put beside the errors of their test. */
+static void keep_quantiles(cli_run *run, json_t *quantiles) {
+    const char *key;
+    json_t *of_test;
+    json_object_foreach(quantiles, key, of_test) {
+        json_t *errors = json_object_get(run->newest, key);
+        if (errors && json_object_set(errors, "quantiles", of_test) != 0) {
+            cli_need(NULL);
+        }
+    }
+}
+
 static bool read_line(cli_run *run, const json_t *object, size_t *capacity) {
     const json_t *number = json_object_get(object, "epoch");
     json_t *tests = json_object_get(object, "test");
@@ -149,7 +161,9 @@ static bool read_line(cli_run *run, const json_t *object, size_t *capacity) {
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
         run->memory[c] = real_of(memory, tg_mem_category_name((tg_mem_category)c));
     }
-    return read_tests(run, tests);
+    const bool is_good = read_tests(run, tests);
+    keep_quantiles(run, json_object_get(object, "quantiles"));
+    return is_good;
 }
 
 int cli_run_parse(cli_run *run, const char *path, const char *text, size_t size) {
@@ -341,6 +355,12 @@ static const json_t *channels_of(const cli_run *run, cli_norm norm, const char *
 int cli_run_channels(const cli_run *run, const char *grid) {
     const size_t count = json_array_size(channels_of(run, CLI_NORM_L2, grid));
     return count < INT_MAX ? (int)count : INT_MAX;
+}
+
+double cli_run_quantile(const cli_run *run, const char *grid, int index) {
+    const json_t *list = json_object_get(json_object_get(run->newest, grid), "quantiles");
+    const json_t *value = json_array_get(list, (size_t)index);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
 }
 
 double cli_run_channel(const cli_run *run, cli_norm norm, const char *grid, int channel) {

@@ -63,6 +63,10 @@ int cli_run_best(const cli_run *run, cli_norm norm, int test);
 int cli_run_channels(const cli_run *run, const char *grid);
 double cli_run_channel(const cli_run *run, cli_norm norm, const char *grid, int channel);
 
+/* Of the L2 errors of the samples of a test, at the end of the run: the least, quartiles, and the
+ * largest, index 0 .. TG_QUANTILES - 1. */
+double cli_run_quantile(const cli_run *run, const char *grid, int index);
+
 double cli_run_optimizer_bytes(const cli_run *run); /* moments, factors and index sets */
 double cli_run_step_ms(const cli_run *run);         /* median over the epochs */
 double cli_run_seconds(const cli_run *run);         /* of all epochs */

@@ -41,9 +41,10 @@ small em em 8 --grid 64
 
 # ---- data of one's own ----
 
-# block LANGUAGE: the first such block of the page
+# block LANGUAGE N: the n-th such block of the page
 block() {
-    awk -v fence="\`\`\`$1" '$0 == "```" { if (on) exit } on { print } $0 == fence { on = 1 }' "$source/docs/own-data.md"
+    awk -v fence="\`\`\`$1" -v n="$2" \
+        '$0 == "```" { if (on) exit } on { print } $0 == fence { on = ++seen == n }' "$source/docs/own-data.md"
 }
 
 # The arrays of the page, or without numpy some of the same shapes.
@@ -52,7 +53,7 @@ cp "$source/configs/template.yaml" "$work/own"
 (
     cd "$work/own" || exit 1
     if python3 -c 'import numpy' 2>/dev/null; then
-        block python | python3 -
+        { block python 1 && block python 3; } | python3 -
     else
         for part in train:64 test:16; do
             for side in x y; do
@@ -64,11 +65,14 @@ cp "$source/configs/template.yaml" "$work/own"
             done
         done
     fi
-    PATH=$(dirname "$(realpath "$tgrad")"):$PATH bash -euc "$(block sh)"
+    PATH=$(dirname "$(realpath "$tgrad")"):$PATH
+    bash -euc "$(block sh 1)"
+    [ ! -e plates.npz ] || bash -euc "$(block sh 2)"
 ) >"$work/log" 2>&1 || fail "docs/own-data.md: $(tail -3 "$work/log")"
 tail -n 1 "$work/own/runs/heat/metrics.jsonl" | grep -q '"24x40":{"l2":[0-9]' || fail "own data: no errors"
 grep -q 'Resolution 24x40, as trained' "$work/own/heat.html" || fail "own data: no report"
 [ -s "$work/own/pred.npy" ] || fail "own data: no prediction"
+[ ! -e "$work/own/plates.npz" ] || [ -s "$work/own/plates.html" ] || fail "own data: no report of frames"
 
 # What the template shows as a default is one: with every line in force the run is the same.
 sed -E 's/^  # ([a-z_]+:)/  \1/' "$work/own/template.yaml" >"$work/own/whole.yaml"

@@ -130,6 +130,11 @@ static void near_at(int line, double found, double wanted) {
 }
 #define near(found, wanted) near_at(__LINE__, (found), (wanted))
 
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
 static void compare(const problem *p, const tg_test_errors *e, const tg_tensor *pred,
                     const tg_tensor *truth) {
     for (int h1 = 0; h1 < 2; h1++) {
@@ -139,6 +144,14 @@ static void compare(const problem *p, const tg_test_errors *e, const tg_tensor *
         for (int b = 0; b < SAMPLES; b++) {
             near((h1 ? e->h1_samples : e->l2_samples)[b], sample[b]);
         }
+        const double *quantile = h1 ? e->h1_quantiles : e->l2_quantiles;
+        qsort(sample, SAMPLES, sizeof *sample, ascending);
+        near(quantile[0], sample[0]);
+        near(quantile[2], SAMPLES % 2 ? sample[SAMPLES / 2]
+                                      : (sample[SAMPLES / 2 - 1] + sample[SAMPLES / 2]) / 2.0);
+        near(quantile[4], sample[SAMPLES - 1]);
+        assert_true(quantile[1] >= quantile[0] && quantile[1] <= quantile[2]);
+        assert_true(quantile[3] >= quantile[2] && quantile[3] <= quantile[4]);
         for (int c = 0; c < CHANNELS; c++) {
             near((h1 ? e->h1_channels : e->l2_channels)[c], channel[c]);
         }

@@ -1,5 +1,6 @@
 /* Layouts of files: which arrays become frames, windows of trajectories, channels last, splits by
  * trajectory, and what is refused. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -273,12 +274,28 @@ static void test_refused(void **state) {
     expect_windows(both, &config, 1, TG_LAYOUT_PDEARENA);
 }
 
+/* A frame with a NaN, a mask for instance, is in several windows: the first of x is told. */
+static void test_masked_frame(void **state) {
+    (void)state;
+    tg_archive *a = begin();
+    const tg_dataset_config config = tg_dataset_config_default();
+    tg_normalizer *normalizer = NULL;
+    add(a, "tensor", "ntxy", 0, 0, 1);
+    float *values = tg_archive_find(a, "tensor")->data;
+    values[(T + 2) * X * Y + 1] = NAN; /* trajectory 1, time 2 */
+    tg_dataset *set = set_open(ctx, write_file(&a, "masked.h5"), &config);
+    assert_int_equal(tg_normalizer_fit(ctx, set, TG_DATA_X, &normalizer), TG_E_NUMERIC);
+    char sentence[64];
+    snprintf(sentence, sizeof sentence, "sample %d of x has a NaN or Inf", T - 1 + 2);
+    set_expect_sentence(ctx, sentence);
+    tg_dataset_close(&set);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_layout),
-        cmocka_unit_test(test_named_fields),
-        cmocka_unit_test(test_channels_last),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_every_layout),  cmocka_unit_test(test_named_fields),
+        cmocka_unit_test(test_channels_last), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_masked_frame),
     };
     return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
 }

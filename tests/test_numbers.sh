@@ -124,8 +124,9 @@ for index in 0 1; do
     n=$(at large .results.$index.resolution)
     awk -v file="data/toy_test_${n}_x.npy" -v n="$n" -v l2="$(printf %.6f "$(at large .results.$index.l2)")" \
         -v h1="$(printf %.6f "$(at large .results.$index.h1)")" -v worst="$(printf %.6f "$worst")" -v sample="$sample" \
-        '$1 == file && NF == 7 && $2 == n && $3 == 5 && $4 == l2 && $5 == h1 && $6 == worst && $7 == sample {
-            found = 1 } END { exit !found }' out || complain "$last: row of $n: $(cat out)"
+        -v median="$(printf %.6f "$(at large .results.$index.l2_quantiles.2)")" \
+        '$1 == file && NF == 9 && $2 == n && $3 == 5 && $4 == l2 && $5 == h1 && $6 == median && $8 == worst &&
+            $9 == sample { found = 1 } END { exit !found }' out || complain "$last: row of $n: $(cat out)"
     for c in 0 1 2; do
         awk -v file="data/toy_test_${n}_x.npy" -v n="$n" -v c=$((c + 1)) \
             -v l2="$(printf %.6f "$(at large .results.$index.l2_channels.$c)")" \

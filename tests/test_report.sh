@@ -177,7 +177,23 @@ grep -F '<tr data-run="pairs" data-channel="2">' pairs.html |
     grep -qF '<td>2</td><td>1.500</td><td>–</td><td>1.500</td><td>–</td></tr>' || complain "$last: channel 2"
 grep -F '<tr data-run="pairs" data-channel="1">' pairs.html |
     grep -qF '<td>1</td><td>0.2500</td><td>0.05000</td><td>0.2500</td><td>0.1000</td></tr>' || complain "$last: channel 1"
-lacks report.html 'data-channel'
+lacks report.html 'data-channel' 'data-test' 'data-seeds'
+# Errors of samples one by one, and three seeds of one run.
+for seed in 1 2 3; do
+    mkdir -p "seed_$seed"
+    sed -E "s/\\}\$/,\"quantiles\":{\"3\":[0.0$seed,0.125,0.25,null,0.5]}}/; s/(\"3\":\\{\"l2\":)[0-9.]+/\10.$seed/" \
+        adam/metrics.jsonl >"seed_$seed/metrics.jsonl"
+    printf 'opt: {name: adam}\ndistributed: {seed: %d}\n' $seed >"seed_$seed/config.yaml"
+done
+run 0 seed_1 seed_2 seed_3 -o seeds.html
+well_formed seeds.html
+says seeds.html 'L² errors of the test samples one by one' '<td>0.2000 ± 0.1000</td>'
+grep -F '<tr data-run="seed_2" data-test="3">' seeds.html |
+    grep -qF '<td>0.02000</td><td>0.1250</td><td>0.2500</td><td>–</td><td>0.5000</td></tr>' || complain "$last: quantiles"
+[ "$(grep -c 'data-seeds="3"' seeds.html)" -eq 1 ] || complain "$last: seeds"
+sed -i 's/adam/sgd/' seed_3/config.yaml
+run 0 seed_1 seed_2 seed_3 -o seeds.html
+says seeds.html 'data-seeds="2"'
 cp -r adam holes && floats 0 1 2 3 nan nan 1 2 nan 1 2 nan | samples holes/samples.safetensors F32 3 1,1,2,2 16
 run 0 holes -o holes.html
 well_formed holes.html

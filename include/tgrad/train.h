@@ -77,6 +77,8 @@ TG_API TG_NODISCARD tg_status tg_model_predict(tg_model *model, const tg_tensor 
  * of the training data its settings name, to an archive under the parameters' names. */
 TG_API TG_NODISCARD tg_status tg_model_gradients(tg_model *model, tg_archive *out);
 
+#define TG_QUANTILES 5
+
 /* Relative errors over a test set. The error of a sample is |prediction - truth| / |truth|, both
  * norms over all its channels and the grid (a truth of norm 0 divides by 1); means are over the
  * samples. (The training loss is a sum over channels: tgrad/loss.h.) */
@@ -87,6 +89,8 @@ typedef struct tg_test_errors {
     const double *l2_channels, *h1_channels; /* (channels) mean, of each channel by itself */
     const double *l2_samples, *h1_samples;   /* (samples) */
     tg_tensor values;                        /* owns the four lists */
+    double l2_quantiles[TG_QUANTILES];       /* over the samples: least, quartiles, largest */
+    double h1_quantiles[TG_QUANTILES];
 } tg_test_errors;
 
 TG_API void tg_test_errors_destroy(tg_test_errors *errors); /* accepts NULL and all zero */

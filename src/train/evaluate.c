@@ -7,6 +7,7 @@
  * Where work is queued, a batch is read while the one before is computed with, and nothing waits
  * for a result before the last one. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "base/memory.h"
 #include "data/normalizer.h"
@@ -192,6 +193,32 @@ static double add_up(const double *squares, int64_t samples, int64_t channels, d
     return sum / (double)samples;
 }
 
+static int compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Quantile q stands at position q (n - 1) of the sorted values, between neighbours by a straight
+ * line. Values that are no numbers have no order. */
+static void set_quantiles(const double *values, int64_t n, double *room, double *out) {
+    bool has_order = n > 0;
+    for (int64_t i = 0; i < n; i++) {
+        room[i] = values[i];
+        has_order = has_order && !isnan(values[i]);
+    }
+    if (has_order) {
+        qsort(room, (size_t)n, sizeof *room, compare);
+    }
+    for (int i = 0; i < TG_QUANTILES; i++) {
+        const double at = (double)(n - 1) * i / (TG_QUANTILES - 1);
+        const int64_t below = (int64_t)at, above = below + 1 < n ? below + 1 : below;
+        const double share = at - (double)below;
+        out[i] = !has_order     ? (double)NAN
+                 : share == 0.0 ? room[below]
+                                : room[below] + share * (room[above] - room[below]);
+    }
+}
+
 /* Waits for the squares and makes errors of them. */
 static tg_status report(evaluation *e, tg_test_errors *out) {
     tg_backend *be = e->model->be;
@@ -217,6 +244,8 @@ static tg_status report(evaluation *e, tg_test_errors *out) {
     }
     out->l2 = mean[0];
     out->h1 = mean[1];
+    set_quantiles(out->l2_samples, out->samples, squares, out->l2_quantiles);
+    set_quantiles(out->h1_samples, out->samples, squares, out->h1_quantiles);
 fail:
     TG_FREE(e->model->ctx, squares);
     return status;

@@ -302,13 +302,13 @@ fail:
 static tg_status make_line(tg_context *ctx, const tg_train_epoch *e, tg_line *out) {
     *out = (tg_line){.capacity = 4096};
     for (int i = 0; i < e->tests; i++) {
-        out->capacity += 4 * TG_GRID_TEXT + 40 * (size_t)e->test[i].channels;
+        out->capacity += 5 * TG_GRID_TEXT + 40 * (size_t)e->test[i].channels + 200;
     }
     return TG_ALLOC(ctx, TG_MEM_OTHER, out->text, out->capacity);
 }
 
 static void add_list(tg_line *l, const char *key, const double *value, int64_t count) {
-    tg_line_add(l, ",\"%s\":[", key);
+    tg_line_add(l, "\"%s\":[", key);
     for (int64_t i = 0; i < count; i++) {
         tg_line_add(l, "%s", i ? "," : "");
         tg_line_real(l, value[i]);
@@ -323,8 +323,20 @@ static void add_errors(tg_line *l, const tg_test_errors *errors) {
     tg_line_add(l, ",\"h1\":");
     tg_line_real(l, errors->h1);
     if (errors->channels > 1) {
+        tg_line_add(l, ",");
         add_list(l, "l2_channels", errors->l2_channels, errors->channels);
+        tg_line_add(l, ",");
         add_list(l, "h1_channels", errors->h1_channels, errors->channels);
+    }
+    tg_line_add(l, "}");
+}
+
+/* ,"quantiles":{"16":[..]}: least, quartiles and largest of the samples' L2 errors */
+static void add_quantiles(tg_line *l, const tg_train_epoch *e) {
+    tg_line_add(l, ",\"quantiles\":{");
+    for (int i = 0; i < e->test_count; i++) {
+        tg_line_add(l, "%s", i ? "," : "");
+        add_list(l, e->test[i].grid, e->test[i].l2_quantiles, TG_QUANTILES);
     }
     tg_line_add(l, "}");
 }
@@ -393,6 +405,9 @@ static void json_line(const tg_context *ctx, const tg_train_epoch *e, tg_line *l
         tg_line_add(l, ",\"math\":\"%s\"", tg_backend_math(ctx));
     }
     add_time(l, &e->time);
+    if (e->test_count > 0) {
+        add_quantiles(l, e);
+    }
     tg_line_add(l, "}\n");
 }
 
