@@ -8,14 +8,15 @@
 #include "output.h"
 
 typedef struct bench_options {
-    cli_list shape;     /* of the weight */
-    const char *dtype;  /* of the weight */
-    cli_list methods;   /* optimizers, by opt.name */
-    int64_t steps;      /* measured ones */
-    bool sizes;         /* three sizes */
-    const char *preset; /* network and data */
-    int64_t batch;      /* samples; 0: the preset's */
-    const char *graphs; /* auto, on or off */
+    cli_list shape;        /* of the weight */
+    const char *dtype;     /* of the weight */
+    cli_list methods;      /* optimizers, by opt.name */
+    int64_t steps;         /* measured ones */
+    bool sizes;            /* three sizes */
+    const char *preset;    /* network and data */
+    int64_t batch;         /* samples; 0: the preset's */
+    const char *graphs;    /* auto, on or off */
+    const char *transport; /* of values on a GPU: auto, mpi or nccl */
 } bench_options;
 
 /* Runs and prints; returns the exit code. */

@@ -52,13 +52,14 @@ typedef struct measurement {
     double link;                       /* bytes per second */
 } measurement;
 
-static tg_status measure(tg_comm *comm, operation_fn run, const tg_tensor *values, int steps,
-                         double *times, double *median) {
+static tg_status measure(tg_context *ctx, tg_comm *comm, operation_fn run, const tg_tensor *values,
+                         int steps, double *times, double *median) {
     tg_status status = TG_OK;
     for (int i = -1; i < steps && status == TG_OK; i++) {
         status = tg_comm_barrier(comm);
         const double start = bench_seconds();
         status = status == TG_OK ? run(comm, values) : status;
+        status = status == TG_OK ? tg_backend_synchronize(ctx) : status;
         times[i < 0 ? 0 : i] = bench_seconds() - start;
     }
     *median = cli_median(times, steps);
@@ -80,7 +81,8 @@ static tg_status measure_all(tg_context *ctx, tg_comm *comm, int steps, measurem
         tg_tensor part = values;
         part.shape.dim[0] = sizes[s];
         for (int o = 0; o < OPERATIONS && status == TG_OK; o++) {
-            status = measure(comm, operations[o].run, &part, steps, times, &out->seconds[o][s]);
+            status =
+                measure(ctx, comm, operations[o].run, &part, steps, times, &out->seconds[o][s]);
         }
     }
     const double ranks = tg_comm_ranks(comm);
@@ -94,8 +96,8 @@ static tg_status measure_all(tg_context *ctx, tg_comm *comm, int steps, measurem
 }
 
 static void print_text(const tg_comm *comm, const measurement *m) {
-    printf("%d ranks over %s: medians in microseconds\n%-16s", tg_comm_ranks(comm),
-           tg_comm_transport(comm), "");
+    printf("%d rank%s over %s: medians in microseconds\n%-16s", tg_comm_ranks(comm),
+           tg_comm_ranks(comm) > 1 ? "s" : "", tg_comm_transport(comm), "");
     for (int s = 0; s < SIZES; s++) {
         char text[CLI_UNIT_TEXT];
         printf("  %10s", cli_bytes_text((uint64_t)sizes[s] * 4, text));
@@ -106,8 +108,12 @@ static void print_text(const tg_comm *comm, const measurement *m) {
             printf("  %10.1f", 1e6 * m->seconds[o][s]);
         }
     }
-    printf("\nlatency %.1f us, link %.3g GB/s (tgrad plan --ranks %d --link %.0fMB)\n",
-           1e6 * m->latency, 1e-9 * m->link, tg_comm_ranks(comm), 1e-6 * m->link);
+    printf("\nlatency %.1f us", 1e6 * m->latency);
+    if (tg_comm_ranks(comm) > 1) {
+        printf(", link %.3g GB/s (tgrad plan --ranks %d --link %.0fMB)", 1e-9 * m->link,
+               tg_comm_ranks(comm), 1e-6 * m->link);
+    }
+    printf("\n");
 }
 
 static void print_json(const tg_comm *comm, int64_t steps, const measurement *m) {
@@ -130,6 +136,12 @@ static void print_json(const tg_comm *comm, int64_t steps, const measurement *m)
     cli_json_print(object);
 }
 
+static tg_comm_engine engine_of(const char *word) {
+    return strcmp(word, "nccl") == 0  ? TG_COMM_NCCL
+           : strcmp(word, "mpi") == 0 ? TG_COMM_MPI
+                                      : TG_COMM_AUTO;
+}
+
 int bench_comm(const cli_call *call, const bench_options *options) {
     tg_context *ctx = NULL;
     tg_comm *comm = NULL;
@@ -138,8 +150,10 @@ int bench_comm(const cli_call *call, const bench_options *options) {
     if (code != CLI_OK) {
         return code;
     }
+    const tg_comm_engine engine = engine_of(options->transport);
     tg_status status = tg_comm_create_world(ctx, NULL, &comm);
-    if (status == TG_OK && tg_comm_ranks(comm) == 1) {
+    status = status == TG_OK ? tg_comm_open_device(comm, engine) : status;
+    if (status == TG_OK && tg_comm_ranks(comm) == 1 && engine != TG_COMM_NCCL) {
         code = cli_fail("bench comm: one process has nobody to talk to; start several: mpirun -n 2 "
                         "tgrad bench comm");
     } else if (status == TG_OK) {

@@ -6,10 +6,11 @@
 #include "problem.h"
 #include "suggest.h"
 
-static bench_options opt = {.dtype = "c64", .steps = 12, .graphs = "auto"};
+static bench_options opt = {.dtype = "c64", .steps = 12, .graphs = "auto", .transport = "auto"};
 
 static const char *const dtypes[] = {"f32", "c64", NULL};
 static const char *const graphs[] = {"auto", "on", "off", NULL};
+static const char *const transports[] = {"auto", "mpi", "nccl", NULL};
 
 static const cli_option options[] = {
     CLI_OPTION_LIST("shape", 0, &opt.shape, "N,N,..", "of the weight", "64,64,64,33"),
@@ -24,6 +25,8 @@ static const cli_option options[] = {
     CLI_OPTION_INT("batch", 0, &opt.batch, 1, 1 << 30, "N", "samples of a step", "the preset's"),
     CLI_OPTION_TEXT("graphs", 0, &opt.graphs, graphs, "auto|on|off",
                     "run steps as captured graphs, on a GPU", "auto"),
+    CLI_OPTION_TEXT("transport", 0, &opt.transport, transports, "auto|mpi|nccl",
+                    "of comm: what carries values of GPUs", "auto"),
     {0},
 };
 
@@ -78,13 +81,16 @@ const cli_command cli_cmd_bench = {
         "together, of the optimizer, and of its refreshes, which come every 4 steps likewise;\n"
         "bytes by category, as counted and as planned.\n"
         "comm: the ranks that a launcher started exchange messages of 4 bytes to 16 MiB. Medians\n"
-        "of each operation; the latency, and the speed of a link that tgrad plan --link takes.\n",
+        "of each operation; the latency, and the speed of a link that tgrad plan --link takes.\n"
+        "On GPUs values of the device are sent: over NCCL, or through the host; NCCL also of one\n"
+        "process, which shows what the calls cost.\n",
     .examples = "  tgrad bench optim --shape 64,64,64,33 --opt tensorgrad\n"
                 "  tgrad bench optim --shape 64,64,90 --opt lowrank,galore --opt.rank 0.1\n"
                 "  tgrad bench optim --sizes --json\n"
                 "  tgrad bench step --preset ns128 --opt adam,tensorgrad\n"
                 "  tgrad bench step --preset em --batch 8 --fno.hidden_channels 64 --json\n"
-                "  mpirun -n 2 tgrad bench comm --steps 20\n",
+                "  mpirun -n 2 tgrad bench comm --steps 20\n"
+                "  tgrad bench comm --backend cuda --transport nccl\n",
     .options = options,
     .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE | CLI_TAKES_SEED | CLI_TAKES_OVERRIDES,
     .run = run,

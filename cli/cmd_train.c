@@ -269,7 +269,7 @@ static void print_json(const tg_context *ctx, const tg_comm *comm, const tg_trai
         cli_json_set(ranks, "bound", cli_json_real(last->ranks.bound));
         cli_json_set(object, "ranks", ranks);
     }
-    if (tg_comm_ranks(comm) > 1) {
+    if (tg_comm_get_stats(comm).calls > 0) {
         cli_json_set(object, "processes", json_of_processes(comm));
     }
     cli_json_set(object, "checkpoint", cli_json_text(end->checkpoint));
@@ -279,10 +279,11 @@ static void print_json(const tg_context *ctx, const tg_comm *comm, const tg_trai
 static void print_communication(const tg_comm *comm, int64_t steps) {
     const tg_comm_stats stats = tg_comm_get_stats(comm);
     char bytes[CLI_UNIT_TEXT];
-    if (tg_comm_ranks(comm) > 1) {
+    if (stats.calls > 0) {
         cli_bytes_text((uint64_t)((stats.reduced + stats.copied) / (steps > 0 ? steps : 1)), bytes);
-        cli_say("%d ranks over %s: %s per step, %.1f s with waiting for each other",
-                tg_comm_ranks(comm), tg_comm_transport(comm), bytes, stats.seconds);
+        cli_say("%d rank%s over %s: %s per step, %.1f s with waiting for each other",
+                tg_comm_ranks(comm), tg_comm_ranks(comm) > 1 ? "s" : "", tg_comm_transport(comm),
+                bytes, stats.seconds);
     }
 }
 

@@ -13,7 +13,7 @@ static const struct {
     {"fno", "the network"},
     {"opt", "optimizer, schedule and loop"},
     {"data", "files and batches"},
-    {"distributed", "random numbers"},
+    {"distributed", "random numbers, and ranks that train together"},
 };
 
 enum { SECTIONS = sizeof sections / sizeof sections[0] };

@@ -80,6 +80,21 @@ TG_API TG_NODISCARD tg_status tg_comm_create_callbacks(tg_context *ctx,
                                                        const tg_comm_callbacks *callbacks,
                                                        tg_comm **out);
 
+/* What carries values that lie on a GPU. */
+typedef enum tg_comm_engine {
+    TG_COMM_AUTO, /* NCCL, where it is found and every rank has a GPU of its own; otherwise MPI */
+    TG_COMM_MPI,  /* what carries those of the host, through the host */
+    TG_COMM_NCCL  /* NCCL 2.14 or later, or a failure; also of one rank, to try it */
+} tg_comm_engine;
+
+/* Opens it, for the device that the context computes on; until then values go through the host.
+ * NCCL is opened at run time: the library that the process has already, that of the environment
+ * variable TGRAD_NCCL, or the system's libnccl.so.2. Calls with values on the device then return
+ * when they are queued on its stream, and what fails later is an error of the next call. Every rank
+ * calls it with the same engine; all succeed or all fail, and after a failure, the communicator is
+ * as it was. */
+TG_API TG_NODISCARD tg_status tg_comm_open_device(tg_comm *comm, tg_comm_engine engine);
+
 /* Every rank calls it; accepts NULL. */
 TG_API void tg_comm_destroy(tg_comm **comm);
 
@@ -95,7 +110,8 @@ TG_API int tg_comm_ranks(const tg_comm *comm);
 /* Among the ranks on this machine, and how many those are. */
 TG_API int tg_comm_local_rank(const tg_comm *comm);
 TG_API int tg_comm_local_ranks(const tg_comm *comm);
-/* "self", "callbacks", or MPI with its version: "Open MPI v4.1.4". */
+/* "self", "callbacks", or MPI with its version: "Open MPI v4.1.4"; behind it NCCL where it is open:
+ * "Open MPI v4.1.4, on GPUs NCCL 2.28.3". */
 TG_API const char *tg_comm_transport(const tg_comm *comm);
 
 /* Since the communicator was made. Bytes are those of the values, once: what a link carries of an

@@ -257,6 +257,8 @@ typedef struct tg_stream_ops {
     void (*event_destroy)(tg_backend *be, tg_stream_event **event);
     tg_status (*event_record)(tg_backend *be, tg_stream_event *event);
     tg_status (*event_wait)(tg_backend *be, tg_stream_event *event);
+    /* Whether all before it is done; any thread may ask. */
+    bool (*event_is_reached)(tg_backend *be, tg_stream_event *event);
     /* Milliseconds between two events that are both reached. */
     tg_status (*event_elapsed)(tg_backend *be, tg_stream_event *begin, tg_stream_event *end,
                                double *ms);
@@ -271,6 +273,10 @@ typedef struct tg_stream_ops {
     tg_status (*graph_end)(tg_backend *be, tg_graph **out); /* NULL on failure, capture ends */
     void (*graph_destroy)(tg_backend *be, tg_graph **graph);
     tg_status (*graph_launch)(tg_backend *be, tg_graph *graph);
+    /* For libraries that queue work of their own: the stream as they know it, and what tells the
+     * devices of a machine apart, whatever their numbers in a process. */
+    void *(*handle)(tg_backend *be);
+    tg_status (*device_address)(tg_backend *be, uint64_t *address);
 } tg_stream_ops;
 
 struct tg_backend_ops {

@@ -44,6 +44,9 @@ void tg_comm_destroy(tg_comm **comm) {
     if (!comm || !*comm) {
         return;
     }
+    if ((*comm)->device) {
+        (*comm)->device->close(*comm);
+    }
     if ((*comm)->ops && (*comm)->ops->close) {
         (*comm)->ops->close(*comm);
     }
@@ -61,14 +64,18 @@ static uint64_t hash(const void *data, size_t bytes) {
     return value;
 }
 
-/* Who is on the same machine, by its name. */
+uint64_t tg_comm_machine(void) {
+    char name[256] = "";
+    (void)gethostname(name, sizeof name - 1);
+    return hash(name, strlen(name));
+}
+
+/* Who is on the same machine. */
 static tg_status find_neighbours(tg_comm *comm) {
     tg_status status = TG_OK;
     uint64_t *machines = NULL;
-    char name[256] = "";
     TG_TRY(TG_NEW(comm->ctx, TG_MEM_OTHER, machines, comm->ranks));
-    (void)gethostname(name, sizeof name - 1);
-    machines[comm->rank] = hash(name, strlen(name));
+    machines[comm->rank] = tg_comm_machine();
     const tg_tensor all = {.dtype = TG_U64, .shape = {1, {comm->ranks}}, .data = machines};
     TG_TRY(tg_comm_all_gather(comm, &all));
     comm->local_rank = comm->local_ranks = 0;
@@ -126,6 +133,10 @@ int tg_comm_ranks(const tg_comm *comm) {
     return comm ? comm->ranks : 0;
 }
 
+bool tg_comm_is_alone(const tg_comm *comm) {
+    return !comm || (comm->ranks == 1 && !comm->device);
+}
+
 int tg_comm_local_rank(const tg_comm *comm) {
     return comm ? comm->local_rank : 0;
 }
@@ -177,8 +188,7 @@ static bool gets(const tg_comm *comm, const call *c) {
     return c->kind == ALL_REDUCE || (comm->rank == c->root) == (c->kind == REDUCE);
 }
 
-static tg_status run(tg_comm *comm, const call *c, int64_t n, void *x) {
-    const tg_comm_ops *ops = comm->ops;
+static tg_status run(tg_comm *comm, const tg_comm_ops *ops, const call *c, int64_t n, void *x) {
     if (c->kind == BROADCAST) {
         return ops->broadcast(comm, c->root, n, x);
     }
@@ -201,7 +211,7 @@ static tg_status run_staged(tg_comm *comm, const call *c, int64_t n, void *x) {
         if (gives(comm, c)) {
             TG_TRY(be->ops->download(be, comm->stage, piece, (size_t)(count * size)));
         }
-        TG_TRY(run(comm, c, count, comm->stage));
+        TG_TRY(run(comm, comm->ops, c, count, comm->stage));
         if (gets(comm, c)) {
             TG_TRY(be->ops->upload(be, piece, comm->stage, (size_t)(count * size)));
         }
@@ -211,11 +221,13 @@ fail:
 }
 
 static tg_status run_anywhere(tg_comm *comm, const call *c, int64_t n, void *x) {
-    if (n == 0 || comm->ranks == 1) {
+    const bool is_direct = c->place != TG_HOST && comm->device;
+    if (n == 0 || (comm->ranks == 1 && !is_direct)) {
         return TG_OK;
     }
-    const bool is_staged = c->place != TG_HOST && !comm->ops->takes_device;
-    const tg_status status = is_staged ? run_staged(comm, c, n, x) : run(comm, c, n, x);
+    const tg_status status = is_direct             ? run(comm, comm->device, c, n, x)
+                             : c->place == TG_HOST ? run(comm, comm->ops, c, n, x)
+                                                   : run_staged(comm, c, n, x);
     comm->is_broken |= status != TG_OK;
     return status;
 }
@@ -230,6 +242,7 @@ static tg_status check(tg_comm *comm, const char *name, int root, const tg_tenso
                        "rank %d of %d: %s: an operation of this communicator failed before",
                        comm->rank, comm->ranks, name);
     }
+    TG_TRY(comm->device && comm->device->check ? comm->device->check(comm) : TG_OK);
     if (root < 0 || root >= comm->ranks) {
         return tg_fail(comm->ctx, TG_E_ARGUMENT, "%s: rank %d of %d", name, root, comm->ranks);
     }

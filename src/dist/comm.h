@@ -5,23 +5,25 @@
 #include "backend/backend.h"
 #include "tgrad/comm.h"
 
-/* A transport. Values are f32 or f64 (pairs count twice), on the host unless takes_device; 1 <= n.
- * What fails has a sentence in comm->ctx. */
+/* A transport, of values on the host or on the device. They are f32 or f64 (pairs count twice);
+ * 1 <= n. What fails has a sentence in comm->ctx. */
 typedef struct tg_comm_ops {
-    bool takes_device;
     tg_status (*all_reduce)(tg_comm *comm, tg_comm_op op, tg_dtype dtype, int64_t n, void *x);
     tg_status (*reduce)(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype, int64_t n,
                         void *x); /* NULL: all_reduce */
     tg_status (*broadcast)(tg_comm *comm, int root, int64_t bytes, void *x);
-    tg_status (*barrier)(tg_comm *comm);
-    void (*end_all)(tg_comm *comm); /* NULL: nothing to be done */
-    void (*close)(tg_comm *comm);   /* of comm->state; NULL likewise */
+    tg_status (*barrier)(tg_comm *comm); /* the host's */
+    tg_status (*check)(tg_comm *comm);   /* what failed since it was queued; NULL: nothing is */
+    void (*end_all)(tg_comm *comm);      /* NULL: nothing to be done */
+    void (*close)(tg_comm *comm);        /* of comm->state; NULL likewise */
 } tg_comm_ops;
 
 struct tg_comm {
     tg_context *ctx;
     const tg_comm_ops *ops;
-    void *state; /* the transport's own */
+    void *state;               /* the transport's own */
+    const tg_comm_ops *device; /* of values on the device; NULL: they go through the host */
+    void *device_state;
     int rank, ranks;
     int local_rank, local_ranks;
     double timeout;
@@ -36,6 +38,12 @@ struct tg_comm {
 TG_NODISCARD tg_status tg_comm_begin(tg_context *ctx, const tg_comm_config *config, tg_comm **out);
 /* With one: learns who is on the same machine. On failure, *comm is destroyed. */
 TG_NODISCARD tg_status tg_comm_finish(tg_comm **comm, tg_comm **out);
+
+/* Whether nothing is ever sent; also of NULL. */
+bool tg_comm_is_alone(const tg_comm *comm);
+
+/* A number for the machine, from its name. */
+uint64_t tg_comm_machine(void);
 
 /* The sentence of an operation that was not finished in time. */
 TG_NODISCARD tg_status tg_comm_timed_out(const tg_comm *comm, const char *operation,

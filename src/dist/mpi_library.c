@@ -9,10 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct {
-    const char *name;
-    size_t offset;
-} functions[] = {
+#include "dist/library.h"
+
+static const tg_library_row functions[] = {
     {"MPI_Initialized", offsetof(tg_mpi, initialized)},
     {"MPI_Finalized", offsetof(tg_mpi, finalized)},
     {"MPI_Init_thread", offsetof(tg_mpi, init_thread)},
@@ -75,13 +74,11 @@ static void *find_library(const char *launcher, const char **wanted) {
 
 static tg_status read_library(tg_context *ctx, void *library, tg_mpi *mpi) {
     const bool is_open_mpi = dlsym(library, handles[0].open_mpi) != NULL;
-    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
-        void *at = dlsym(library, functions[i].name);
-        if (!at) {
-            return tg_fail(ctx, TG_E_UNSUPPORTED, "MPI: the library has no %s; MPI 3 is needed",
-                           functions[i].name);
-        }
-        memcpy((char *)mpi + functions[i].offset, &at, sizeof at);
+    const char *missing =
+        tg_library_read(library, functions, sizeof functions / sizeof functions[0], mpi);
+    if (missing) {
+        return tg_fail(ctx, TG_E_UNSUPPORTED, "MPI: the library has no %s; MPI 3 is needed",
+                       missing);
     }
     for (size_t i = 0; i < sizeof handles / sizeof handles[0]; i++) {
         void *at = is_open_mpi ? dlsym(library, handles[i].open_mpi) : NULL;

@@ -114,8 +114,13 @@ static const tg_setting data_table[] = {
          "data at points: grid in the unit box in between, 16 or 16x16x8"),
 };
 
+static const tg_choice engine_choices[] = {
+    {"auto", TG_COMM_AUTO}, {"mpi", TG_COMM_MPI}, {"nccl", TG_COMM_NCCL}, {NULL, 0}};
+
 static const tg_setting distributed_table[] = {
     TG_SETTING_ROW(INT64, tg_distributed_config, seed, 0, 0x1p53, "start of all random numbers"),
+    {"backend", TG_SETTING_ENUM, offsetof(tg_distributed_config, backend), engine_choices, 0, 0,
+     "what carries values between GPUs; auto: nccl where it can, else mpi"},
     TG_SETTING_ROW(DOUBLE, tg_distributed_config, timeout, 0.001, 1e9,
                    "seconds after which a rank that does not come ends the run"),
     TG_SETTING_ROW(BOOL, tg_distributed_config, shard_state, 0, 0,
@@ -153,6 +158,10 @@ tg_status tg_run_share_batch(tg_context *ctx, int ranks, tg_run_config *config) 
                : tg_fail(ctx, TG_E_CONFIG,
                          "data.batch_size: %lld samples cannot be shared by %d ranks",
                          (long long)config->data.batch_size, ranks);
+}
+
+bool tg_run_exchanges(const tg_run_config *config) {
+    return config->ranks > 1 || config->distributed.backend == TG_COMM_NCCL;
 }
 
 int64_t tg_run_local_batch(const tg_run_config *config) {

@@ -3,6 +3,7 @@
 #define TG_TRAIN_CONFIG_H
 
 #include "base/setting.h"
+#include "tgrad/comm.h"
 #include "tgrad/train.h"
 
 /* Section opt, the part about the loop. */
@@ -68,7 +69,8 @@ typedef struct tg_source_config {
 /* Section distributed. */
 typedef struct tg_distributed_config {
     int64_t seed;
-    double timeout; /* seconds that a rank waits for the others */
+    tg_comm_engine backend; /* of values on the device */
+    double timeout;         /* seconds that a rank waits for the others */
     bool shard_state;
 } tg_distributed_config;
 
@@ -94,6 +96,8 @@ const tg_setting *tg_distributed_rows(int *count);
 
 /* Sets the ranks that share a batch; fails if there are more of them than samples. */
 TG_NODISCARD tg_status tg_run_share_batch(tg_context *ctx, int ranks, tg_run_config *config);
+/* Whether gradients are exchanged with other ranks; with NCCL also of one, to try it. */
+bool tg_run_exchanges(const tg_run_config *config);
 /* Samples of a batch that are one rank's, at most. */
 int64_t tg_run_local_batch(const tg_run_config *config);
 

@@ -285,7 +285,7 @@ static tg_status add_optimizer(planner *p) {
         p->held.at[p->place][c] += p->optim.bytes[c];
     }
     p->held.at[TG_HOST][TG_MEM_WORKSPACE] += p->optim.host;
-    p->exchanged = p->ranks > 1 ? tg_exchange_bytes(&made.setup) : 0;
+    p->exchanged = tg_run_exchanges(&p->config) ? tg_exchange_bytes(&made.setup) : 0;
     if (p->ranks > 1) {
         add_sums(p, &made.setup);
     }

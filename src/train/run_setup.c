@@ -24,7 +24,7 @@ tg_status tg_run_setup_make(tg_context *ctx, const tg_run_config *config, const 
                             int64_t updates_per_epoch, tg_run_setup *out) {
     const int count = tg_fno_param_count(fno);
     const bool accumulates =
-        config->loop.accumulation_steps > 1 || config->ranks > 1 || tg_run_unrolls(config);
+        config->loop.accumulation_steps > 1 || tg_run_exchanges(config) || tg_run_unrolls(config);
     bool forms_bf16 = false;
     *out = (tg_run_setup){.groups = {config->opt, config->opt}};
     out->groups[1].is_projected = false;

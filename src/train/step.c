@@ -77,7 +77,7 @@ static tg_status open_exchange(tg_step *s) {
                        optim->shard_rank, optim->shard_ranks, tg_comm_rank(config->comm),
                        tg_comm_ranks(config->comm));
     }
-    if (tg_comm_ranks(config->comm) < 2) {
+    if (tg_comm_is_alone(config->comm)) {
         return TG_OK;
     }
     if (!config->optim || !config->optim->accumulates) {

@@ -168,6 +168,11 @@ static tg_status create(tg_context *ctx, tg_comm *comm, const tg_settings *setti
                        "opt.rollout_steps above 1 in the first one; opt.rollout_epochs begins with "
                        "one step"));
     }
+    if (tg_run_exchanges(&config) && !comm) {
+        TG_TRY(tg_fail(ctx, TG_E_CONFIG,
+                       "distributed.backend: nccl takes a communicator (tg_trainer_create_comm)"));
+    }
+    t->comm = tg_run_exchanges(&config) ? comm : NULL;
     TG_TRY(tg_run_check_memory(ctx, whole, &config, planned));
     is_planned = true;
     TG_TRY(tg_model_create(ctx, whole, &config, &t->model));
@@ -175,7 +180,7 @@ static tg_status create(tg_context *ctx, tg_comm *comm, const tg_settings *setti
                                 .best = HUGE_VAL,
                                 .losses = {(double)NAN, (double)NAN},
                                 .threads = tg_context_threads(ctx),
-                                .ranks = comm ? tg_comm_ranks(comm) : 0};
+                                .ranks = tg_comm_ranks(t->comm)};
     TG_TRY(tg_trainer_open_stage(t));
     TG_TRY(make_optimizer(t));
     memcpy(t->planned, planned, sizeof planned);
@@ -229,13 +234,14 @@ tg_status tg_trainer_create_comm(tg_context *ctx, tg_comm *comm, const tg_settin
     TG_NEED(ctx, out);
     *out = NULL;
     TG_NEED(ctx, ctx, comm, settings, run_folder);
-    if (tg_comm_ranks(comm) == 1) {
-        return create(ctx, NULL, settings, run_folder, out);
-    }
     tg_status status = create(ctx, comm, settings, run_folder, out);
     TG_TRY(tg_comm_agree(comm, status));
-    comm->timeout = (*out)->model->config.distributed.timeout;
-    TG_TRY(compare_ranks(*out));
+    const tg_distributed_config *config = &(*out)->model->config.distributed;
+    if ((*out)->comm) {
+        comm->timeout = config->timeout;
+        TG_TRY(compare_ranks(*out));
+        TG_TRY(tg_comm_open_device(comm, config->backend));
+    }
     return TG_OK;
 fail:
     tg_trainer_destroy(out);

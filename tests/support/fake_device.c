@@ -58,6 +58,7 @@ typedef struct fake_state {
     stretch *stretches;
     tg_mem_device memory;
     item_list stream;
+    fake_stream handle;
     tg_graph *capture;
     stream_copy *copies;
     tg_status failed; /* of queued work, until somebody waits */
@@ -385,7 +386,7 @@ static void fake_event_destroy(tg_backend *be, tg_stream_event **event) {
 static tg_status run_event(tg_backend *host, void *arguments) {
     (void)host;
     tg_stream_event *event = *(tg_stream_event **)arguments;
-    event->reached++;
+    __atomic_add_fetch(&event->reached, 1, __ATOMIC_SEQ_CST);
     event->seconds = tg_seconds();
     return TG_OK;
 }
@@ -394,12 +395,18 @@ static tg_status fake_event_record(tg_backend *be, tg_stream_event *event) {
     if (state_of(be)->capture) {
         return refuse_capture(be);
     }
-    event->recorded++;
+    __atomic_add_fetch(&event->recorded, 1, __ATOMIC_SEQ_CST);
     return fake_submit(be, run_event, &event, sizeof event);
 }
 
 static tg_status fake_event_wait(tg_backend *be, tg_stream_event *event) {
     return state_of(be)->capture ? refuse_capture(be) : run_stream(be, event);
+}
+
+static bool fake_event_is_reached(tg_backend *be, tg_stream_event *event) {
+    (void)be;
+    return __atomic_load_n(&event->reached, __ATOMIC_SEQ_CST) ==
+           __atomic_load_n(&event->recorded, __ATOMIC_SEQ_CST);
 }
 
 static tg_status fake_event_elapsed(tg_backend *be, tg_stream_event *begin, tg_stream_event *end,
@@ -494,6 +501,19 @@ static tg_status fake_graph_launch(tg_backend *be, tg_graph *graph) {
     return status;
 }
 
+/* ---- for other libraries ---- */
+
+static void *fake_handle(tg_backend *be) {
+    fake_state *fake = state_of(be);
+    fake->handle = (fake_stream){be, fake_submit, fake_synchronize};
+    return &fake->handle;
+}
+
+static tg_status fake_device_address(tg_backend *be, uint64_t *address) {
+    *address = (uint64_t)be->device;
+    return TG_OK;
+}
+
 static const tg_stream_ops stream_ops = {
     .upload_async = fake_copy,
     .download_async = fake_copy,
@@ -503,6 +523,7 @@ static const tg_stream_ops stream_ops = {
     .event_destroy = fake_event_destroy,
     .event_record = fake_event_record,
     .event_wait = fake_event_wait,
+    .event_is_reached = fake_event_is_reached,
     .event_elapsed = fake_event_elapsed,
     .copy_stream_upload = fake_copy_stream_upload,
     .copy_stream_join = fake_copy_stream_join,
@@ -510,6 +531,8 @@ static const tg_stream_ops stream_ops = {
     .graph_end = fake_graph_end,
     .graph_destroy = fake_graph_destroy,
     .graph_launch = fake_graph_launch,
+    .handle = fake_handle,
+    .device_address = fake_device_address,
 };
 
 static void fill(tg_backend_ops *ops) {

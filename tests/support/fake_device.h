@@ -44,6 +44,13 @@ void *fake_device_stream(int device);
 
 typedef tg_status (*fake_run)(tg_backend *host, void *arguments);
 
+/* The stream as a library of the device knows it. */
+typedef struct fake_stream {
+    tg_backend *be;
+    tg_status (*submit)(tg_backend *be, fake_run run, const void *arguments, size_t bytes);
+    tg_status (*finish)(tg_backend *be); /* runs what is in it */
+} fake_stream;
+
 /* Puts a call with a copy of its arguments into the stream, or into the graph being captured. */
 tg_status fake_submit(tg_backend *be, fake_run run, const void *arguments, size_t bytes);
 

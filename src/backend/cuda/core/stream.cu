@@ -106,6 +106,12 @@ static tg_status cuda_event_wait(tg_backend *be, tg_stream_event *event) {
     return CUDA_CHECK(be, cudaEventSynchronize(event->event), "waiting for the GPU");
 }
 
+/* What is not done, or failed: the call that waits for it tells. */
+static bool cuda_event_is_reached(tg_backend *be, tg_stream_event *event) {
+    return cudaSetDevice(cuda_state_of(be)->device) == cudaSuccess &&
+           cudaEventQuery(event->event) == cudaSuccess;
+}
+
 static tg_status cuda_event_elapsed(tg_backend *be, tg_stream_event *begin, tg_stream_event *end,
                                     double *ms) {
     float elapsed = 0.0f;
@@ -159,11 +165,33 @@ static tg_status cuda_graph_launch(tg_backend *be, tg_graph *graph) {
     return CUDA_CHECK(be, cudaGraphLaunch(graph->work, cuda_stream(be)), "launching a graph");
 }
 
+/* ---- for other libraries ---- */
+
+static void *cuda_handle(tg_backend *be) {
+    return cuda_stream(be);
+}
+
+static tg_status cuda_device_address(tg_backend *be, uint64_t *address) {
+    static const cudaDeviceAttr parts[] = {cudaDevAttrPciDomainId, cudaDevAttrPciBusId,
+                                           cudaDevAttrPciDeviceId};
+    tg_status status = TG_OK;
+    *address = 0;
+    for (const cudaDeviceAttr part : parts) {
+        int value = 0;
+        TG_TRY(CUDA_CHECK(be, cudaDeviceGetAttribute(&value, part, cuda_state_of(be)->device),
+                          "asking the GPU"));
+        *address = *address << 16 | static_cast<uint64_t>(value);
+    }
+fail:
+    return status;
+}
+
 static const tg_stream_ops stream_ops = {
-    cuda_upload_later,  cuda_download_later,     cuda_pinned_alloc,     cuda_pinned_release,
-    cuda_event_create,  cuda_event_destroy,      cuda_event_record,     cuda_event_wait,
-    cuda_event_elapsed, cuda_copy_stream_upload, cuda_copy_stream_join, cuda_graph_begin,
-    cuda_graph_end,     cuda_graph_destroy,      cuda_graph_launch,
+    cuda_upload_later,     cuda_download_later, cuda_pinned_alloc,       cuda_pinned_release,
+    cuda_event_create,     cuda_event_destroy,  cuda_event_record,       cuda_event_wait,
+    cuda_event_is_reached, cuda_event_elapsed,  cuda_copy_stream_upload, cuda_copy_stream_join,
+    cuda_graph_begin,      cuda_graph_end,      cuda_graph_destroy,      cuda_graph_launch,
+    cuda_handle,           cuda_device_address,
 };
 
 void cuda_fill_stream(tg_backend_ops *ops) {

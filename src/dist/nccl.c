@@ -1,0 +1,408 @@
+/* Values of a device over NCCL: collectives on the backend's stream, without the host.
+ *
+ * A call only queues its work. A rank that dies would leave the others' streams waiting for ever,
+ * and their hosts behind them; a thread therefore looks whether the last operation is done. One
+ * that is not after the timeout, or an error that NCCL met in the meantime, aborts the NCCL
+ * communicator: the stream goes on with undefined values, and the next call of this communicator
+ * fails with the sentence. Nothing is written before such a call, since ranks agree first. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/timer.h"
+#include "dist/comm.h"
+#include "dist/nccl_library.h"
+
+typedef struct nccl_state {
+    const tg_nccl *nccl;
+    tg_backend *be;
+    void *stream;
+    tg_stream_event *event; /* behind the last operation */
+    pthread_t watchdog;
+    bool has_watchdog;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t change;
+    void *comm;            /* NULL: not made, or aborted */
+    const char *operation; /* the last one; NULL: there was none */
+    bool is_queued;        /* it is in front of the event; otherwise NCCL has not returned yet */
+    double since;          /* seconds, when it was begun */
+    bool is_late;          /* it was not done in time */
+    char error[256];       /* that NCCL met; "": none */
+    bool ends;
+} nccl_state;
+
+/* What NCCL says about an error. */
+static void describe(nccl_state *s, int code) {
+    const char *more = s->comm ? s->nccl->last_error(s->comm) : NULL;
+    snprintf(s->error, sizeof s->error, "%s%s%.180s", s->nccl->error_string(code),
+             more && *more ? ": " : "", more ? more : "");
+}
+
+static void abort_comm(nccl_state *s) {
+    if (s->comm) {
+        (void)s->nccl->comm_abort(s->comm);
+        s->comm = NULL;
+    }
+}
+
+/* Waits until NCCL is done with what it only began; without the lock. */
+static int await(const tg_comm *comm, nccl_state *s, int code) {
+    const double start = tg_seconds();
+    while (code == TG_NCCL_IN_PROGRESS) {
+        pthread_mutex_lock(&s->lock);
+        if (s->comm) {
+            (void)s->nccl->comm_error(s->comm, &code);
+            s->is_late = code == TG_NCCL_IN_PROGRESS && tg_seconds() - start > comm->timeout;
+        }
+        const bool ends = !s->comm || s->is_late;
+        pthread_mutex_unlock(&s->lock);
+        if (ends) {
+            break;
+        }
+        if (code == TG_NCCL_IN_PROGRESS) {
+            (void)nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+        }
+    }
+    return code;
+}
+
+/* ---- the watchdog ---- */
+
+/* Looks at the last operation; with the lock. */
+static void look(tg_comm *comm, nccl_state *s) {
+    int code = TG_NCCL_SUCCESS;
+    if (s->nccl->comm_error(s->comm, &code) == TG_NCCL_SUCCESS && code != TG_NCCL_SUCCESS &&
+        code != TG_NCCL_IN_PROGRESS) {
+        describe(s, code);
+        abort_comm(s);
+    } else if (s->operation && tg_seconds() - s->since > comm->timeout &&
+               !(s->is_queued && s->be->ops->stream->event_is_reached(s->be, s->event))) {
+        s->is_late = true;
+        abort_comm(s);
+    }
+}
+
+static void *watch(void *user) {
+    tg_comm *comm = user;
+    nccl_state *s = comm->device_state;
+    const double tick = comm->timeout < 1.0 ? 0.25 * comm->timeout : 0.25;
+    pthread_mutex_lock(&s->lock);
+    while (!s->ends && s->comm) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        const double end = (double)until.tv_nsec * 1e-9 + tick;
+        until.tv_sec += (time_t)end;
+        until.tv_nsec = (long)((end - (double)(time_t)end) * 1e9);
+        if (pthread_cond_timedwait(&s->change, &s->lock, &until) == ETIMEDOUT && s->comm) {
+            look(comm, s);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+static tg_status start_watchdog(tg_comm *comm, nccl_state *s) {
+    const int code = pthread_create(&s->watchdog, NULL, watch, comm);
+    s->has_watchdog = code == 0;
+    return code == 0 ? TG_OK
+                     : tg_fail(comm->ctx, TG_E_BACKEND, "NCCL: no thread: %s", strerror(code));
+}
+
+static void end_watchdog(nccl_state *s) {
+    if (s->has_watchdog) {
+        pthread_mutex_lock(&s->lock);
+        s->ends = true;
+        pthread_cond_signal(&s->change);
+        pthread_mutex_unlock(&s->lock);
+        pthread_join(s->watchdog, NULL);
+        s->has_watchdog = false;
+    }
+}
+
+/* ---- operations ---- */
+
+/* What became of the operations so far; with the lock. */
+static tg_status told(tg_comm *comm, const nccl_state *s) {
+    if (s->comm) {
+        return TG_OK;
+    }
+    comm->is_broken = true;
+    return s->is_late ? tg_comm_timed_out(comm, s->operation ? s->operation : "meeting over NCCL",
+                                          "another rank is late or has died")
+                      : tg_fail(comm->ctx, TG_E_BACKEND, "rank %d of %d: NCCL: %s", comm->rank,
+                                comm->ranks, s->error);
+}
+
+static tg_status check(tg_comm *comm) {
+    nccl_state *s = comm->device_state;
+    pthread_mutex_lock(&s->lock);
+    const tg_status status = told(comm, s);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+typedef struct queued {
+    const char *name;
+    int (*run)(const nccl_state *s, void *comm, const struct queued *q);
+    tg_comm_op op;
+    int root;
+    tg_dtype dtype;
+    int64_t n;
+    void *x;
+} queued;
+
+static tg_status begin(tg_comm *comm, nccl_state *s, const queued *q, void **nccl_comm) {
+    pthread_mutex_lock(&s->lock);
+    const tg_status status = told(comm, s);
+    *nccl_comm = s->comm;
+    s->operation = q->name;
+    s->is_queued = false;
+    s->since = tg_seconds();
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+/* The lock is not held while NCCL is called: the watchdog ends a call that does not return. */
+static tg_status queue(tg_comm *comm, const queued *q) {
+    nccl_state *s = comm->device_state;
+    void *nccl_comm = NULL;
+    tg_status status = begin(comm, s, q, &nccl_comm);
+    if (status != TG_OK) {
+        return status;
+    }
+    const int code = await(comm, s, q->run(s, nccl_comm, q));
+    pthread_mutex_lock(&s->lock);
+    if (code != TG_NCCL_SUCCESS && s->comm) {
+        describe(s, code);
+        abort_comm(s);
+    }
+    status = told(comm, s);
+    status = status == TG_OK ? s->be->ops->stream->event_record(s->be, s->event) : status;
+    s->is_queued = status == TG_OK;
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+static int type_of(tg_dtype dtype) {
+    return dtype == TG_F64 ? TG_NCCL_F64 : dtype == TG_F32 ? TG_NCCL_F32 : TG_NCCL_U8;
+}
+
+static int op_of(tg_comm_op op) {
+    return op == TG_COMM_SUM ? TG_NCCL_SUM : TG_NCCL_MAX;
+}
+
+static int run_all_reduce(const nccl_state *s, void *comm, const queued *q) {
+    return s->nccl->all_reduce(q->x, q->x, (size_t)q->n, type_of(q->dtype), op_of(q->op), comm,
+                               s->stream);
+}
+
+static int run_reduce(const nccl_state *s, void *comm, const queued *q) {
+    return s->nccl->reduce(q->x, q->x, (size_t)q->n, type_of(q->dtype), op_of(q->op), q->root, comm,
+                           s->stream);
+}
+
+static int run_broadcast(const nccl_state *s, void *comm, const queued *q) {
+    return s->nccl->broadcast(q->x, q->x, (size_t)q->n, type_of(q->dtype), q->root, comm,
+                              s->stream);
+}
+
+static tg_status all_reduce(tg_comm *comm, tg_comm_op op, tg_dtype dtype, int64_t n, void *x) {
+    return queue(
+        comm,
+        &(queued){
+            .name = "all-reduce", .run = run_all_reduce, .op = op, .dtype = dtype, .n = n, .x = x});
+}
+
+static tg_status reduce(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype, int64_t n,
+                        void *x) {
+    return queue(comm, &(queued){.name = "reduce",
+                                 .run = run_reduce,
+                                 .op = op,
+                                 .root = owner,
+                                 .dtype = dtype,
+                                 .n = n,
+                                 .x = x});
+}
+
+static tg_status broadcast(tg_comm *comm, int root, int64_t bytes, void *x) {
+    return queue(comm, &(queued){.name = "broadcast",
+                                 .run = run_broadcast,
+                                 .root = root,
+                                 .dtype = TG_U8,
+                                 .n = bytes,
+                                 .x = x});
+}
+
+/* ---- life ---- */
+
+/* Finalizing waits for the other ranks: not where one of them may be gone. */
+static void close_nccl(tg_comm *comm) {
+    nccl_state *s = comm->device_state;
+    end_watchdog(s);
+    if (s->comm && !comm->is_broken &&
+        await(comm, s, s->nccl->comm_finalize(s->comm)) == TG_NCCL_SUCCESS) {
+        (void)s->nccl->comm_destroy(s->comm);
+        s->comm = NULL;
+    }
+    abort_comm(s);
+    s->be->ops->stream->event_destroy(s->be, &s->event);
+    pthread_cond_destroy(&s->change);
+    pthread_mutex_destroy(&s->lock);
+    TG_FREE(comm->ctx, comm->device_state);
+}
+
+static const tg_comm_ops nccl_ops = {.all_reduce = all_reduce,
+                                     .reduce = reduce,
+                                     .broadcast = broadcast,
+                                     .check = check,
+                                     .close = close_nccl};
+
+static tg_status create(tg_comm *comm, const tg_nccl *nccl, tg_backend *be, nccl_state **out) {
+    nccl_state *s = NULL;
+    pthread_condattr_t attributes;
+    tg_status status = TG_OK;
+    TG_TRY(TG_NEW(comm->ctx, TG_MEM_OTHER, s, 1));
+    *s = (nccl_state){.nccl = nccl, .be = be, .stream = be->ops->stream->handle(be)};
+    TG_TRY(be->ops->stream->event_create(be, &s->event));
+    (void)pthread_mutex_init(&s->lock, NULL);
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&s->change, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+    *out = s;
+    return TG_OK;
+fail:
+    tg_mem_free(comm->ctx, s);
+    return status;
+}
+
+/* The ranks meet, by an id of rank 0. */
+static tg_status meet(tg_comm *comm, nccl_state *s, const tg_nccl_id *id) {
+    tg_nccl_config config = TG_NCCL_CONFIG(0);
+    const int code =
+        await(comm, s, s->nccl->comm_init(&s->comm, comm->ranks, *id, comm->rank, &config));
+    if (code != TG_NCCL_SUCCESS) {
+        describe(s, code);
+        abort_comm(s);
+        const tg_status status = told(comm, s);
+        comm->is_broken = false; /* they can still talk on the host */
+        return status;
+    }
+    return start_watchdog(comm, s);
+}
+
+/* The id that rank 0 makes, on all ranks; with what each found so far. */
+static tg_status share_id(tg_comm *comm, const tg_nccl *nccl, tg_status status, tg_nccl_id *id) {
+    int code = TG_NCCL_SUCCESS;
+    if (status == TG_OK && comm->rank == 0 && (code = nccl->get_unique_id(id)) != TG_NCCL_SUCCESS) {
+        status = tg_fail(comm->ctx, TG_E_BACKEND, "NCCL: %s", nccl->error_string(code));
+    }
+    TG_TRY(tg_comm_agree(comm, status));
+    TG_TRY(tg_comm_broadcast(
+        comm, 0,
+        &(tg_tensor){.dtype = TG_U8, .shape = {1, {(int64_t)sizeof *id}}, .data = id->bytes}));
+fail:
+    return status;
+}
+
+static tg_status open_nccl(tg_comm *comm) {
+    const tg_nccl *nccl = NULL;
+    tg_backend *be = NULL;
+    nccl_state *s = NULL;
+    tg_nccl_id id = {{0}};
+    tg_status status = tg_backend_get(comm->ctx, &be);
+    status = status == TG_OK ? tg_nccl_open(comm->ctx, &nccl) : status;
+    status = status == TG_OK ? create(comm, nccl, be, &s) : status;
+    comm->device_state = s;
+    TG_TRY(share_id(comm, nccl, status, &id));
+    TG_TRY(tg_comm_agree(comm, meet(comm, s, &id)));
+    comm->device = &nccl_ops;
+    const size_t used = comm->ranks > 1 ? strlen(comm->transport) : 0;
+    snprintf(comm->transport + used, sizeof comm->transport - used, "%sNCCL %s",
+             comm->ranks > 1 ? ", on GPUs " : "", nccl->version);
+    return TG_OK;
+fail:
+    if (s) {
+        const bool was_broken = comm->is_broken;
+        comm->is_broken = true; /* nobody is waited for */
+        close_nccl(comm);
+        comm->is_broken = was_broken;
+    }
+    return status;
+}
+
+/* ---- the choice ---- */
+
+/* Where a rank computes. */
+typedef struct rank_device {
+    uint64_t machine, address; /* of the GPU on it */
+    uint64_t has_device;
+} rank_device;
+
+/* Why the ranks cannot use NCCL: the same answer on all of them. */
+static tg_status find_obstacle(const tg_comm *comm, const rank_device *all) {
+    for (int i = 0; i < comm->ranks; i++) {
+        if (!all[i].has_device) {
+            return tg_fail(comm->ctx, TG_E_UNSUPPORTED,
+                           "NCCL: rank %d computes on the host; it takes a GPU on every rank "
+                           "(--backend cuda)",
+                           i);
+        }
+        for (int j = 0; j < i; j++) {
+            if (all[i].machine == all[j].machine && all[i].address == all[j].address) {
+                return tg_fail(comm->ctx, TG_E_UNSUPPORTED,
+                               "NCCL: ranks %d and %d share a GPU, it takes one for each rank; "
+                               "values can go through the host (distributed.backend mpi)",
+                               j, i);
+            }
+        }
+    }
+    return TG_OK;
+}
+
+static tg_status look_around(tg_comm *comm) {
+    tg_backend *be = NULL;
+    rank_device *all = NULL;
+    tg_status status = TG_OK;
+    TG_TRY(TG_NEW(comm->ctx, TG_MEM_OTHER, all, comm->ranks));
+    TG_TRY(tg_backend_get(comm->ctx, &be));
+    rank_device *own = &all[comm->rank];
+    *own = (rank_device){.machine = tg_comm_machine(), .has_device = be->ops->stream != NULL};
+    if (own->has_device) {
+        TG_TRY(be->ops->stream->device_address(be, &own->address));
+    }
+fail:
+    status = tg_comm_agree(comm, status);
+    if (status == TG_OK) {
+        const int64_t numbers = comm->ranks * (int64_t)(sizeof *all / sizeof(uint64_t));
+        status = tg_comm_all_gather(
+            comm, &(tg_tensor){.dtype = TG_U64, .shape = {1, {numbers}}, .data = all});
+    }
+    status = status == TG_OK ? find_obstacle(comm, all) : status;
+    tg_mem_free(comm->ctx, all);
+    return status;
+}
+
+tg_status tg_comm_open_device(tg_comm *comm, tg_comm_engine engine) {
+    TG_NEED(NULL, comm);
+    if ((unsigned)engine > TG_COMM_NCCL) {
+        return tg_fail(comm->ctx, TG_E_ARGUMENT, "communicator: engine %d is none", (int)engine);
+    }
+    if (comm->device || engine == TG_COMM_MPI || (engine == TG_COMM_AUTO && comm->ranks == 1)) {
+        return TG_OK;
+    }
+    tg_status status = look_around(comm);
+    if (engine == TG_COMM_AUTO && status == TG_E_UNSUPPORTED) {
+        return TG_OK;
+    }
+    status = status == TG_OK ? open_nccl(comm) : tg_comm_agree(comm, status);
+    if (engine == TG_COMM_AUTO && status != TG_OK && !comm->is_broken) {
+        comm->has_agreed = false; /* on a failure that is none */
+        tg_log(comm->ctx, TG_LOG_WARN, "%s; values of GPUs go through the host",
+               tg_context_error(comm->ctx));
+        return TG_OK;
+    }
+    return status;
+}
