@@ -78,13 +78,14 @@ same_arrays without staged
 # A rank that does not come, to the meeting or to an operation, and an error behind the caller's back.
 faulty() {
     local fault=$1 timeout=$2 sentence=$3
+    rm -rf faulty
     timeout 60 mpirun "${mpi_options[@]}" -n 1 "${command[@]}" --run faulty --distributed.backend nccl \
         --distributed.timeout "$timeout" : -n 1 -x FAKE_NCCL="$fault" "${command[@]}" --run faulty --distributed.backend nccl \
         --distributed.timeout "$timeout" >faulty.out 2>&1
     case $? in
     0 | 124) complain "$fault: $(tail -3 faulty.out)" ;;
     esac
-    grep -q "$sentence" faulty.out || complain "$fault is not told: $(tail -5 faulty.out)"
+    grep -q "$sentence" faulty.out || complain "$fault is not told: $(grep tgrad faulty.out)"
 }
 late='was not finished within 1 s (distributed.timeout): another rank is late or has died'
 faulty silent 1 "rank [01] of 2: .* $late"
