@@ -126,6 +126,15 @@ static int64_t worst_of(const tg_test_errors *e) {
     return worst;
 }
 
+/* Points have no differences and so no H1 error. */
+static void add_h1(cli_table *table, double l2, double h1) {
+    if (isnan(h1) && !isnan(l2)) {
+        cli_table_cell(table, "-");
+    } else {
+        cli_table_cell(table, "%.6f", h1);
+    }
+}
+
 static void print_table(const result *results, int count) {
     static const cli_column columns[] = {
         {"file", false},     {"resolution", true}, {"samples", true},
@@ -139,7 +148,7 @@ static void print_table(const result *results, int count) {
         cli_table_cell(&table, "%s", e->grid);
         cli_table_cell(&table, "%lld", (long long)e->samples);
         cli_table_cell(&table, "%.6f", e->l2);
-        cli_table_cell(&table, "%.6f", e->h1);
+        add_h1(&table, e->l2, e->h1);
         cli_table_cell(&table, "%.6f", e->l2_quantiles[2]);
         cli_table_cell(&table, "%.6f", e->l2_quantiles[3]);
         cli_table_cell(&table, "%.6f", e->l2_samples[worst]);
@@ -161,7 +170,7 @@ static void print_channels(const result *results, int count) {
             cli_table_cell(&table, "%s", e->grid);
             cli_table_cell(&table, "%lld", (long long)c + 1);
             cli_table_cell(&table, "%.6f", e->l2_channels[c]);
-            cli_table_cell(&table, "%.6f", e->h1_channels[c]);
+            add_h1(&table, e->l2_channels[c], e->h1_channels[c]);
         }
     }
     if (table.cells > 0) {

@@ -20,7 +20,7 @@ static const char *const figures[] = {"datasets", NULL};
 
 static const cli_option options[] = {
     CLI_OPTION_TEXT("preset", 0, &opt.preset, cli_presets, "NAME",
-                    "ns128, ns1024, darcy421, burgers or em instead of a file", NULL),
+                    "ns128, ns1024, darcy421, burgers, em or gino, no file", NULL),
     CLI_OPTION_LIST("opt", 0, &opt.methods, "LIST", "adam, tensorgrad, .. or a list",
                     "the file's, or adam"),
     CLI_OPTION_INT("batch", 0, &opt.batch, 1, 1 << 30, "N", "samples of a step", "as set"),
@@ -327,9 +327,17 @@ static const char *sizes_text(int n_dim, const int64_t *sizes, char text[TG_GRID
 static void describe(const cli_problem *problem, cli_sweep_point *out) {
     const tg_fno_config *fno = &problem->fno;
     char(*line)[CLI_ABOUT_TEXT] = out->about, text[TG_GRID_TEXT];
-    snprintf(line[0], CLI_ABOUT_TEXT, "%s, batch %lld",
-             sizes_text(cli_data_dims(fno), problem->data, text), (long long)problem->batch);
-    snprintf(line[1], CLI_ABOUT_TEXT, "%s modes", sizes_text(fno->n_dim, fno->n_modes, text));
+    const bool on_points = cli_on_points(fno);
+    int used = 0;
+    snprintf(line[0], CLI_ABOUT_TEXT, "%s%s, batch %lld",
+             sizes_text(cli_data_dims(fno), problem->data, text), on_points ? " points" : "",
+             (long long)problem->batch);
+    if (on_points) {
+        used = snprintf(line[1], CLI_ABOUT_TEXT, "%s, ",
+                        sizes_text(fno->n_dim, problem->latent, text));
+    }
+    snprintf(line[1] + used, CLI_ABOUT_TEXT - (size_t)used, "%s modes",
+             sizes_text(fno->n_dim, fno->n_modes, text));
     snprintf(line[2], CLI_ABOUT_TEXT, "%lld channels, %lld layers", (long long)fno->hidden_channels,
              (long long)fno->n_layers);
     snprintf(line[3], CLI_ABOUT_TEXT, "%.1f million parameters", 1e-6 * (double)out->parameters);
@@ -360,8 +368,8 @@ static int plan_preset(tg_context *ctx, const cli_args *args, const char *preset
 }
 
 static int profile_datasets(tg_context *ctx, const cli_args *args, const char *given, bool json) {
-    static const char *const presets[] = {"burgers", "darcy421", "ns128", "ns1024", "em"};
-    cli_sweep s = {.name = "FNO",
+    static const char *const presets[] = {"burgers", "darcy421", "ns128", "ns1024", "em", "gino"};
+    cli_sweep s = {.name = "FNO and GINO",
                    .key = "datasets",
                    .given = given,
                    .is_relative = true,

@@ -128,8 +128,9 @@ static void show_epoch(void *user, const tg_train_epoch *e) {
     add(&l, "  ", "lr %.2e", e->learning_rate);
     add(&l, "  ", "train %s", number_text(e->train_loss, first));
     for (int i = 0; i < e->test_count; i++) {
-        add(&l, "  | ", "%s: l2 %s h1 %s", e->test[i].grid, number_text(e->test[i].l2, first),
-            number_text(e->test[i].h1, second));
+        const bool has_h1 = !isnan(e->test[i].h1) || isnan(e->test[i].l2); /* not at points */
+        add(&l, "  | ", "%s: l2 %s%s%s", e->test[i].grid, number_text(e->test[i].l2, first),
+            has_h1 ? " h1 " : "", has_h1 ? number_text(e->test[i].h1, second) : "");
     }
     add(&l, "  | ", "%5.1f ms/step  peak %s", e->step_ms,
         cli_bytes_text(e->memory.peak_total, first));

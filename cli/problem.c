@@ -17,19 +17,22 @@ typedef struct preset {
     bool is_complex;
     const char *loss;
     double learning_rate, weight_decay, gap; /* steps between refreshes */
+    int64_t latent;                          /* of a GINO: the grid between its points, .. */
+    double radius;                           /* .. and how far they reach */
 } preset;
 
 static const preset presets[] = {
-    {"ns128", "[64, 64]", 128, 8, 1, 64, 4, 4.0, false, "h1", 3e-4, 1e-4, 1000},
-    {"ns1024", "[128, 128]", 1024, 2, 1, 128, 4, 4.0, false, "l2", 5e-3, 1e-4, 500},
-    {"darcy421", "[64, 64]", 421, 2, 1, 128, 4, 1.0, false, "l2", 1e-3, 1e-4, 1000},
-    {"burgers", "[90]", 128, 16, 1, 256, 4, 1.0, false, "h1", 3e-4, 2e-6, 1000},
-    {"em", "[128]", 1024, 32, 4, 128, 8, 1.0, true, "h1", 1e-4, 2e-6, 1000},
+    {"ns128", "[64, 64]", 128, 8, 1, 64, 4, 4.0, false, "h1", 3e-4, 1e-4, 1000, 0, 0.0},
+    {"ns1024", "[128, 128]", 1024, 2, 1, 128, 4, 4.0, false, "l2", 5e-3, 1e-4, 500, 0, 0.0},
+    {"darcy421", "[64, 64]", 421, 2, 1, 128, 4, 1.0, false, "l2", 1e-3, 1e-4, 1000, 0, 0.0},
+    {"burgers", "[90]", 128, 16, 1, 256, 4, 1.0, false, "h1", 3e-4, 2e-6, 1000, 0, 0.0},
+    {"em", "[128]", 1024, 32, 4, 128, 8, 1.0, true, "h1", 1e-4, 2e-6, 1000, 0, 0.0},
+    {"gino", "[16, 16, 16]", 4000, 1, 3, 64, 4, 4.0, false, "l2", 1e-3, 1e-4, 1000, 32, 0.05},
 };
 
 enum { PRESETS = sizeof presets / sizeof presets[0] };
 
-const char *const cli_presets[] = {"ns128", "ns1024", "darcy421", "burgers", "em", NULL};
+const char *const cli_presets[] = {"ns128", "ns1024", "darcy421", "burgers", "em", "gino", NULL};
 
 /* ---- reading ---- */
 
@@ -75,9 +78,16 @@ tg_status cli_preset_settings(const char *name, tg_settings *out) {
                    {"fno.projection_channel_ratio", p->projection},
                    {"opt.learning_rate", p->learning_rate},
                    {"opt.weight_decay", p->weight_decay},
-                   {"opt.update_proj_gap", p->gap}};
+                   {"opt.update_proj_gap", p->gap},
+                   {"data.latent_grid", (double)p->latent}, /* these of a GINO alone */
+                   {"fno.in_gno_radius", p->radius},
+                   {"fno.out_gno_radius", p->radius}};
+    const size_t count = sizeof numbers / sizeof numbers[0] - (p->latent > 0 ? 0 : 3);
     tg_status status = tg_settings_set(out, "fno.n_modes", p->modes, name);
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == TG_OK; i++) {
+    if (status == TG_OK && p->latent > 0) {
+        status = tg_settings_set(out, "fno.architecture", "gino", name);
+    }
+    for (size_t i = 0; i < count && status == TG_OK; i++) {
         char text[32];
         snprintf(text, sizeof text, "%.9g", numbers[i].value);
         status = tg_settings_set(out, numbers[i].key, text, name);

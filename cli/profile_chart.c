@@ -236,7 +236,7 @@ static double longer(double so_far, const char *text) {
 static bars plan_bars(const cli_sweep *s) {
     double method = 0.0, value = 0.0;
     bars b = {.group = (double)(RIGHT - LEFT) / s->values};
-    b.bar = fmin(0.8 * b.group / s->methods, 96.0);
+    b.bar = fmin(0.88 * b.group / s->methods, 96.0);
     for (int i = 0; i < s->values * s->methods; i++) {
         method = s->methods > 1 ? longer(method, s->point[i].method) : 0.0;
         value = longer(value, s->point[i].value);

@@ -1,4 +1,5 @@
 /* How the runs went: curves over the epochs, and the same numbers as tables. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -55,6 +56,21 @@ static void draw(cli_html *page, const cli_report *report, curve_kind kind, cli_
     free(room);
 }
 
+/* Whether any run has such errors of a test: data at points have no H1 errors. */
+static bool has_errors(const cli_report *report, cli_norm norm, const char *grid) {
+    for (int i = 0; i < report->count; i++) {
+        const cli_run *run = &report->run[i];
+        const int test = cli_run_test(run, grid);
+        for (int e = 0; test >= 0 && e < run->count; e++) {
+            const double *error = run->epoch[e].error[norm];
+            if (!isnan(error[test]) || isnan(run->epoch[e].error[CLI_NORM_L2][test])) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 static void draw_errors(cli_html *page, const cli_report *report) {
     static const char *const norm_name[CLI_NORMS] = {"l2", "h1"}, *const shown[] = {"L²", "H¹"};
     cli_grid grid[CLI_REPORT_TESTS];
@@ -66,7 +82,9 @@ static void draw_errors(cli_html *page, const cli_report *report) {
                      shown[n]);
             snprintf(metric, sizeof metric, "test.%.63s.%s", grid[t], norm_name[n]);
             cli_chart chart = {.title = title, .metric = metric, .is_log = true};
-            draw(page, report, CURVE_ERROR, (cli_norm)n, grid[t], &chart);
+            if (has_errors(report, (cli_norm)n, grid[t])) {
+                draw(page, report, CURVE_ERROR, (cli_norm)n, grid[t], &chart);
+            }
         }
     }
 }

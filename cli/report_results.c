@@ -33,11 +33,15 @@ static void add_error_sentence(cli_html *page, const cli_report *report, const c
         return;
     }
     if (report->count == 1) {
+        const double h1 = final_error(&report->run[0], CLI_NORM_H1, grid);
         cli_html_add(page,
                      "<li>At resolution %s the test error ends at <strong>%s</strong> in L<sup>2"
-                     "</sup> and %s in H<sup>1</sup>.</li>",
-                     grid, cli_number_text(value[0], a),
-                     cli_number_text(final_error(&report->run[0], CLI_NORM_H1, grid), b));
+                     "</sup>",
+                     grid, cli_number_text(value[0], a));
+        if (!isnan(h1)) {
+            cli_html_add(page, " and %s in H<sup>1</sup>", cli_number_text(h1, b));
+        }
+        cli_html_add(page, ".</li>");
         return;
     }
     /* Compared with the first run, or if that is the best one with the next. */

@@ -20,7 +20,7 @@ peak=$(number peak)
 [ "$peak" -lt 1200000000 ] || complain "$last: $peak bytes"
 expect 0 plan --preset ns128 --opt tensorgrad --json --threads 2
 [ "$(number peak)" -lt "$peak" ] || complain "$last: compressed moments are not smaller"
-for preset in ns1024 darcy421 burgers em; do
+for preset in ns1024 darcy421 burgers em gino; do
     expect 0 plan --preset $preset
     says out "$preset: "
     says out "peak"

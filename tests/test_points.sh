@@ -17,14 +17,16 @@ fno:
   in_channels: 3
   in_gno_radius: 0.3
   out_gno_radius: 0.3
-  gno_embed_channels: 4
+  in_gno_pos_embed_type: nerf
+  out_gno_pos_embed_type: nerf
+  gno_embed_channels: 2
   in_gno_channel_mlp_hidden_layers: [8]
   out_gno_channel_mlp_hidden_layers: [8]
 opt:
   name: tensorgrad
   n_epochs: 4
   training_loss: l2
-  learning_rate: 2.0e-2
+  learning_rate: 1.0e-2
   min_entries: 100
   update_proj_gap: 5
 data:
@@ -42,7 +44,7 @@ says whole/metrics.jsonl '"test":{"60":{"l2":' '"24":{"l2":' '"h1":null'
 [ "$(wc -l <whole/metrics.jsonl)" -eq 4 ] || complain "$last: not four epochs"
 first=$(sed -n 's/.*"train":{"loss":\([0-9.e-]*\).*/\1/p' whole/metrics.jsonl | head -1)
 final=$(sed -n 's/.*"train":{"loss":\([0-9.e-]*\).*/\1/p' whole/metrics.jsonl | tail -1)
-awk "BEGIN { exit !($final < $first) }" || complain "the loss went from $first to $final"
+awk "BEGIN { exit !($final < 0.8 * $first) }" || complain "the loss went from $first to $final"
 
 # Stopped after two epochs and resumed: the same bits.
 exits 0 train points.yaml --run half --quiet --threads 2 --opt.n_epochs 2
@@ -60,12 +62,14 @@ says out '"as_planned": true'
 expect 0 eval whole --data data/potential_test_24.h5 --json
 says out '"resolution": 24' '"samples": 2' '"h1": null'
 expect 0 eval whole --data data/potential_test_60.h5 --resolution 60,20
+says out "  -  "
 expect 0 predict whole --input data/potential_test_24.h5 --output pred.h5
 says out "2 samples, f32 2x1x24"
 expect 0 inspect pred.h5
 says out "values  f32    2x1x24"
 expect 0 report whole -o report.html
 says report.html "Resolution 60" "Prediction of whole"
+grep -q 'H<sup>1</sup>\.\|test.60.h1' report.html && complain "$last: tells H1 errors"
 [ "$(grep -o 'src="data:image/png' report.html | wc -l)" -ge 8 ] || complain "$last: too few pictures"
 
 # ---- what does not fit ----

@@ -131,13 +131,14 @@ says out "[16, 8]"
 
 expect 0 profile --figure datasets --backend cpu --json -o datasets.svg
 says out '"figure": "datasets"'
-says datasets.svg "for several datasets" "128x128 modes" "1024, batch 32" "million parameters"
+says datasets.svg "for several datasets" "128x128 modes" "1024, batch 32" "4000 points, batch 1" \
+    "32x32x32, 16x16x16 modes" "million parameters"
 drawn datasets.svg
 if command -v python3 >/dev/null; then
     python3 - <<'P' || complain "$last: a preset is missing, or what its states save is wrong"
 import json
 points = json.load(open("out"))["points"]
-assert [p["value"] for p in points[::2]] == ["burgers", "darcy421", "ns128", "ns1024", "em"]
+assert [p["value"] for p in points[::2]] == ["burgers", "darcy421", "ns128", "ns1024", "em", "gino"]
 for adam, small in zip(points[::2], points[1::2]):
     assert (adam["optimizer"], small["optimizer"]) == ("adam", "tensorgrad")
     assert adam["states_saved_percent"] == 0 and adam["parameter_count"] == small["parameter_count"]
