@@ -277,8 +277,8 @@ static void compress(t_side *s) {
 
 /* More frequencies and a longer first rank than a product takes at a time. */
 static void compress_in_pieces(t_side *s) {
-    const shape sizes = {3, {48, 7, 257}, {33, 2, 40}};
-    const setup u = make_setup(s, &sizes, 0.02, true);
+    const shape sizes = {3, {80, 8, 257}, {65, 2, 64}};
+    const setup u = make_setup(s, &sizes, 0.005, true);
     check_compress_with(s, &u, 1, WITH_CORE | WITH_VALUES | MASKED | ADDED);
 }
 

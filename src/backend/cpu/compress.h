@@ -43,6 +43,12 @@ typedef struct cpu_term {
     float re, im; /* f32: im is not read */
 } cpu_term;
 
+/* A kept entry of a factored gradient that is about to become a term. */
+typedef struct cpu_kept {
+    int64_t value; /* its place among the values */
+    int32_t channel, row;
+} cpu_kept;
+
 typedef struct cpu_compress_kernels {
     void (*product_f32)(const cpu_product *product);
     void (*product_c64)(const cpu_product *product);
@@ -70,6 +76,9 @@ enum { CPU_PANEL = 1 << 15 };
  * that dy is read once for both of them. */
 enum { CPU_SLICES = 2 };
 
+/* The same of a turned tensor, so that what it is made of is read from memory less often. */
+enum { CPU_TURNED_SLICES = 8 };
+
 /* Frequencies whose terms are listed at a time (compress_turned.c). */
 enum { CPU_LISTED = 64 };
 
@@ -91,7 +100,7 @@ typedef struct cpu_plan {
     const cpu_compress_kernels *kernels;
     int width; /* floats per element */
     int threads;
-    int slices; /* that are contracted together: 1 or CPU_SLICES */
+    int slices; /* that are contracted together */
     int64_t numel;
     int ndim; /* 1: no factor at all; a vector with a factor is (n, 1) */
     cpu_mode mode[TG_MAX_NDIM + 1];
@@ -109,6 +118,7 @@ typedef struct cpu_plan {
     int64_t x;         /* (frequency, dim 0, sample), conjugated */
     int64_t dy;        /* of a thread: (CPU_LISTED, sample) */
     int64_t terms;     /* of a thread: (CPU_LISTED, sample + dim 0) of cpu_term */
+    int64_t kept;      /* of a thread: (CPU_LISTED, dim 0) of cpu_kept */
 } cpu_plan;
 
 bool cpu_compress_tuned(tg_dtype dtype);

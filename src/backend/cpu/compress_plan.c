@@ -54,13 +54,14 @@ static bool has_buffer(const cpu_plan *plan, int d) {
 
 /* How many slices are contracted together: more than one only if their buffers take no more than a
  * part of the tensor. */
-static int slices_together(const cpu_plan *plan) {
+static int slices_together(const cpu_plan *plan, int64_t most) {
     enum { PART = 8 };
     int64_t buffers = 0;
     for (int d = 1; d < plan->ndim - 1; d++) {
         buffers += has_buffer(plan, d) ? plan->mode[d].dim * plan->mode[d].block : 0;
     }
-    return (CPU_SLICES - 1) * plan->threads * buffers <= plan->numel / PART ? CPU_SLICES : 1;
+    const int64_t more = plan->numel / PART / tg_max(plan->threads * buffers, 1);
+    return (int)tg_min(1 + more, most);
 }
 
 static void lay_out(cpu_plan *plan) {
@@ -102,7 +103,7 @@ static cpu_plan outline(tg_backend *be, const tg_multimode *modes) {
 cpu_plan cpu_compress_plan(tg_backend *be, const tg_multimode *modes, bool factored) {
     cpu_plan plan = outline(be, modes);
     if (factored && plan.ndim > 2 && plan.mode[0].dim == modes->dim[0]) {
-        plan.slices = slices_together(&plan); /* each is one channel of x */
+        plan.slices = slices_together(&plan, CPU_SLICES); /* each is one channel of x */
     }
     lay_out(&plan);
     return plan;
@@ -113,6 +114,10 @@ static int64_t room_for_samples(const tg_multimode *modes) {
     enum { MOST = 16, PART = 4 };
     const int64_t copies = modes->dim[0] + modes->rank[0];
     return tg_min(modes->dim[0] * modes->dim[1] / (PART * copies), MOST);
+}
+
+static int64_t floats_of(size_t bytes) {
+    return (int64_t)(bytes / sizeof(float));
 }
 
 /* What the turned tensor is made of, its terms, and room for a tile of the last product. */
@@ -127,9 +132,9 @@ static void lay_out_turned(const tg_multimode *modes, cpu_plan *plan) {
     lay_out(plan);
     plan->size -= plan->threads * plan->scratch_size;
     plan->dy = take(plan, CPU_LISTED * plan->samples, &plan->scratch_size);
-    const int64_t floats = (int64_t)sizeof(cpu_term) / (int64_t)sizeof(float);
     plan->terms = plan->scratch_size;
-    plan->scratch_size += CPU_LISTED * (plan->samples + in) * floats;
+    plan->kept = plan->terms + CPU_LISTED * (plan->samples + in) * floats_of(sizeof(cpu_term));
+    plan->scratch_size = plan->kept + CPU_LISTED * in * floats_of(sizeof(cpu_kept));
     const int64_t tile = CPU_TILE_ROWS * CPU_TILE_RUN * rank * plan->width;
     plan->scratch_size = tile > plan->scratch_size ? tile : plan->scratch_size;
     plan->size += plan->threads * plan->scratch_size;
@@ -149,7 +154,9 @@ bool cpu_turned_plan(tg_backend *be, const tg_multimode *modes, cpu_plan *out) {
     }
     turned.dim[last] = turned.rank[last] = modes->rank[0];
     *out = outline(be, &turned);
-    out->slices = slices_together(out);
+    /* As many as have room in a panel with whole rows. */
+    const int64_t rows = tg_max(out->panel_columns / modes->rank[0], 1);
+    out->slices = slices_together(out, tg_min(rows, CPU_TURNED_SLICES));
     out->samples = room_for_samples(modes);
     lay_out_turned(modes, out);
     return true;

@@ -8,6 +8,8 @@
  * with p[k, b, r] = sum_i x[b, i, k] U[i, r]: a sum of some rows of p and of U, in which a sample
  * or a kept entry is one term. T is contracted by the products of compress.c, slice by slice of o.
  * They leave (o, other ranks, r) in the workspace, and the last product brings r to the front. */
+#include <string.h>
+
 #include "backend/cpu/compress.h"
 #include "base/minmax.h"
 
@@ -29,13 +31,15 @@ static sizes sizes_of(const tg_compress *op) {
 }
 
 bool cpu_turned_pays(const tg_compress *op, const cpu_plan *plan, const cpu_plan *turned) {
-    const double slow = 1.5; /* sums of rows to products */
+    /* The time of a multiplication in sums of rows and with kept entries, to that in products;
+     * measured at burgers and ns128 (Zen 4). */
+    const double in_rows = 2.5, of_kept = 4.0;
     const sizes n = sizes_of(op);
     const double kept = op->bitmap ? (double)op->bitmap->count : 0.0;
     const double samples = (double)n.batch * (double)n.frequencies, rank = (double)n.rank;
-    const double formed = slow * samples * (double)(n.in * n.out);
-    const double listed = samples * rank * ((double)n.in + slow * (double)n.out) +
-                          slow * kept * (rank + 2.0 * (double)n.batch);
+    const double formed = in_rows * samples * (double)(n.in * n.out);
+    const double listed = samples * rank * ((double)n.in + in_rows * (double)n.out) +
+                          of_kept * kept * (rank + 2.0 * (double)n.batch);
     return op->core && op->source.store == TG_STORE_FULL && n.batch <= turned->samples &&
            listed + cpu_plan_cost(turned) < formed + cpu_plan_cost(plan);
 }
@@ -104,6 +108,7 @@ typedef struct listing {
     float *dy;           /* (count, batch) */
     cpu_term *terms;     /* (CPU_LISTED, samples + in) */
     int64_t terms_of[CPU_LISTED];
+    cpu_kept *kept; /* (CPU_LISTED * in) */
 } listing;
 
 static cpu_term *terms_at(const listing *l, int64_t j) {
@@ -140,45 +145,51 @@ static void list_samples(listing *l) {
     }
 }
 
-/* The kept entry of channel i at frequency k + j: to its place among the values, and as a term. */
-static void list_entry(listing *l, int64_t i, int64_t j, float *value) {
-    const sizes n = l->n;
+/* x of an entry: conjugated, a number for each sample. */
+static const float *turned_x(const listing *l, int64_t i, int64_t j) {
     const cpu_plan *plan = l->source->plan;
-    const tg_compress *op = l->source->op;
-    const int width = plan->width;
-    const float *x =
-        (const float *)op->workspace + plan->x + ((l->k + j) * n.in + i) * n.batch * width;
-    const float *dy = l->dy + j * n.batch * width;
-    float g[2] = {0};
-    if (width == 2) {
-        plan->kernels->dot_c64(n.batch, x, dy, 1.0f, g);
-    } else {
-        plan->kernels->dot_f32(n.batch, x, dy, 1.0f, g);
-    }
-    if (value && row_begin(l, j) == 0) { /* once, though a row may come in pieces */
-        cpu_blend(op, width, g, value);
-    }
-    if (op->masked) {
-        const float *u = op->modes.factor[0];
-        terms_at(l, j)[l->terms_of[j]++] =
-            (cpu_term){.row = u + (i * n.rank + row_begin(l, j)) * width, .re = -g[0], .im = -g[1]};
-    }
+    const int64_t at = ((l->k + j) * l->n.in + i) * l->n.batch;
+    return (const float *)l->source->op->workspace + plan->x + at * plan->width;
 }
 
-static void list_kept(listing *l) {
+/* Finds the kept entries, and asks for their x while it looks for the others. */
+static int64_t find_kept(const listing *l) {
     const tg_compress *op = l->source->op;
-    const int width = l->source->plan->width;
+    int64_t found = 0;
     for (int64_t i = 0; i < l->n.in; i++) {
         const int64_t first = (i * l->n.out + l->o) * l->n.frequencies + l->k;
         cpu_bits bits = cpu_bits_begin(op->bitmap, first, l->count);
         int64_t e = cpu_bits_next(&bits);
-        float *value = op->values;
-        if (e >= 0 && value) {
-            value += cpu_bits_rank(op->bitmap, first) * width;
+        int64_t value = e >= 0 && op->values ? cpu_bits_rank(op->bitmap, first) : 0;
+        for (; e >= 0; e = cpu_bits_next(&bits)) {
+            l->kept[found++] =
+                (cpu_kept){.value = value++, .channel = (int32_t)i, .row = (int32_t)(e - first)};
+            __builtin_prefetch(turned_x(l, i, e - first));
         }
-        for (; e >= 0; e = cpu_bits_next(&bits), value += value ? width : 0) {
-            list_entry(l, i, e - first, value);
-        }
+    }
+    return found;
+}
+
+/* A kept entry: to its place among the values, and as a term. */
+static void list_entry(listing *l, cpu_kept entry) {
+    const cpu_plan *plan = l->source->plan;
+    const tg_compress *op = l->source->op;
+    const int64_t batch = l->n.batch, j = entry.row, begin = row_begin(l, j);
+    const int width = plan->width;
+    const float *x = turned_x(l, entry.channel, j), *dy = l->dy + j * batch * width;
+    float g[2] = {0};
+    if (width == 2) {
+        plan->kernels->dot_c64(batch, x, dy, 1.0f, g);
+    } else {
+        plan->kernels->dot_f32(batch, x, dy, 1.0f, g);
+    }
+    if (op->values && begin == 0) { /* once, though a row may come in pieces */
+        cpu_blend(op, width, g, (float *)op->values + entry.value * width);
+    }
+    if (op->masked) {
+        const float *u = op->modes.factor[0];
+        terms_at(l, j)[l->terms_of[j]++] = (cpu_term){
+            .row = u + (entry.channel * l->n.rank + begin) * width, .re = -g[0], .im = -g[1]};
     }
 }
 
@@ -204,7 +215,8 @@ void cpu_turned_run(const cpu_source *source, int64_t first, int64_t count, int 
     listing l = {.source = source,
                  .n = n,
                  .dy = source->scratch + plan->dy,
-                 .terms = (cpu_term *)(void *)(source->scratch + plan->terms)};
+                 .terms = (cpu_term *)(void *)(source->scratch + plan->terms),
+                 .kept = (cpu_kept *)(void *)(source->scratch + plan->kept)};
     for (int64_t at = first; at < first + count;) {
         const int64_t row = at / n.rank, end = first + count;
         l.k = row % n.frequencies;
@@ -216,7 +228,10 @@ void cpu_turned_run(const cpu_source *source, int64_t first, int64_t count, int 
             l.o = row / n.frequencies + s;
             list_samples(&l);
             if (op->bitmap && (op->values || op->masked)) {
-                list_kept(&l);
+                const int64_t found = find_kept(&l);
+                for (int64_t e = 0; e < found; e++) {
+                    list_entry(&l, l.kept[e]);
+                }
             }
             add_rows(&l, panel + (s * row_panel + at - first) * plan->width);
         }
@@ -230,18 +245,24 @@ typedef struct tile {
     tg_range rows, run;
 } tile;
 
-/* core[r, row, run] = beta core + scale tile[row, run, r] */
-static void turn_back(const cpu_source *source, tile t, const float *from) {
+/* core[r, row, run] = beta core + tile[row, run, r] */
+static void turn_back(const cpu_source *source, tile t) {
     const tg_compress *op = source->op;
     const int width = source->plan->width;
+    const float beta = (float)op->beta;
     const int64_t rank = op->modes.rank[0], length = t.run.end - t.run.begin;
     const int64_t block = source->plan->mode[0].block / rank, rows = source->plan->mode[0].rank;
     for (int64_t r = 0; r < rank; r++) {
         for (int64_t row = t.rows.begin; row < t.rows.end; row++) {
             float *core = (float *)op->core + ((r * rows + row) * block + t.run.begin) * width;
-            const float *g = from + ((row - t.rows.begin) * length * rank + r) * width;
-            for (int64_t j = 0; j < length; j++) {
-                cpu_blend(op, width, g + j * rank * width, core + j * width);
+            const float *g = source->scratch + ((row - t.rows.begin) * length * rank + r) * width;
+            for (int64_t j = 0; j < length; j++, core += width, g += rank * width) {
+                if (beta == 0.0f) {
+                    width == 2 ? memcpy(core, g, 2 * sizeof *g) : memcpy(core, g, sizeof *g);
+                }
+                for (int c = 0; beta != 0.0f && c < width; c++) {
+                    core[c] = g[c] + beta * core[c];
+                }
             }
         }
     }
@@ -265,10 +286,10 @@ static void make_tile(const cpu_source *source, tile t) {
         .ldb = mode->block,
         .c = source->scratch,
         .ldc = length * rank,
-        .alpha = 1.0f,
+        .alpha = (float)op->scale,
     };
     cpu_plan_product(plan, &product);
-    turn_back(source, t, source->scratch);
+    turn_back(source, t);
 }
 
 void cpu_turned_finish(const cpu_source *source, int part, int parts) {
