@@ -3,10 +3,12 @@
 
     pip install torch neuraloperator
     bench/compare_pytorch.py [--tgrad build/bin/tgrad] [--preset ns128] [--threads 2] [--json]
+    bench/compare_pytorch.py --tgrad build-cuda/bin/tgrad --backend cuda [--tucker .1]
 
-Both train one batch of random data with dense Adam on the CPU: forward, loss, backward, update. Ours
-is `tgrad bench step`; theirs is timed here, the median of several steps after a warm-up, and its
-memory is the growth of the process's peak from before the model is made.
+Both train one batch of random data with dense Adam: forward, loss, backward, update. Ours is `tgrad
+bench step`; theirs is timed here, the median of several steps after a warm-up, and its memory is the
+growth of the process's peak from before the model is made, or of what PyTorch allocates on the GPU.
+On a GPU both multiply in TF32. With --tucker both have Tucker weights of that share of the parameters.
 """
 import argparse
 import json
@@ -27,35 +29,46 @@ def peak_bytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def theirs(preset, threads, steps):
+def theirs(args):
     import torch
     from neuralop.losses import H1Loss, LpLoss
     from neuralop.models import FNO
 
-    torch.set_num_threads(threads)
+    torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    p = PRESETS[preset]
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    on_gpu = args.backend == "cuda"
+    peak = torch.cuda.max_memory_allocated if on_gpu else peak_bytes
+
+    def now():
+        if on_gpu:
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    p = PRESETS[args.preset]
     dims = len(p["grid"])
-    x = torch.randn(p["batch"], 1, *p["grid"])
-    y = torch.randn(p["batch"], 1, *p["grid"])
-    before = peak_bytes()
+    device = "cuda" if on_gpu else "cpu"
+    x = torch.randn(p["batch"], 1, *p["grid"], device=device)
+    y = torch.randn(p["batch"], 1, *p["grid"], device=device)
+    before = peak()
+    weights = dict(factorization="tucker", rank=args.tucker, implementation="factorized") if args.tucker else {}
     model = FNO(n_modes=p["modes"], in_channels=1, out_channels=1, hidden_channels=p["hidden"],
                 n_layers=p["layers"], lifting_channel_ratio=p["lifting"],
-                projection_channel_ratio=p["projection"])
+                projection_channel_ratio=p["projection"], **weights).to(device)
     loss = (H1Loss if p["loss"] == "h1" else LpLoss)(d=dims)
     adam = torch.optim.Adam(model.parameters(), lr=1e-3)
     passes, updates = [], []
-    for step in range(steps + 2):
-        start = time.perf_counter()
+    for step in range(args.steps + 2):
+        start = now()
         adam.zero_grad(set_to_none=True)
         loss(model(x), y).backward()
-        middle = time.perf_counter()
+        middle = now()
         adam.step()
         if step >= 2:
             passes.append(middle - start)
-            updates.append(time.perf_counter() - middle)
+            updates.append(now() - middle)
     return {"torch": torch.__version__, "forward_backward_ms": 1e3 * statistics.median(passes),
-            "optimizer_ms": 1e3 * statistics.median(updates), "peak_bytes": peak_bytes() - before,
+            "optimizer_ms": 1e3 * statistics.median(updates), "peak_bytes": peak() - before,
             "parameters": sum(q.numel() * (2 if q.is_complex() else 1) for q in model.parameters())}
 
 
@@ -74,9 +87,11 @@ def find(tree, *names):
     return None
 
 
-def ours(tgrad, preset, threads, steps):
-    command = [tgrad, "bench", "step", "--preset", preset, "--opt", "adam", "--threads", str(threads),
-               "--steps", str(steps), "--backend", "cpu", "--json"]
+def ours(args):
+    command = [args.tgrad, "bench", "step", "--preset", args.preset, "--opt", "adam", "--threads",
+               str(args.threads), "--steps", str(args.steps), "--backend", args.backend, "--json"]
+    if args.tucker:
+        command += ["--fno.factorization", "Tucker", "--fno.rank", str(args.tucker)]
     report = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return {"forward_backward_ms": find(report, "forward_backward"), "optimizer_ms": find(report, "optimizer"),
             "peak_bytes": find(report, "peak"), "parameters": find(report, "parameters"), "report": report}
@@ -86,14 +101,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tgrad", default="build/bin/tgrad")
     parser.add_argument("--preset", default="ns128", choices=PRESETS)
+    parser.add_argument("--backend", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--tucker", type=float, metavar="RANK", help="Tucker weights of this share of the parameters")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(args.threads)
-    result = {"preset": args.preset, "threads": args.threads,
-              "ours": ours(args.tgrad, args.preset, args.threads, args.steps),
-              "pytorch": theirs(args.preset, args.threads, args.steps)}
+    result = {"preset": args.preset, "backend": args.backend, "tucker": args.tucker, "threads": args.threads,
+              "ours": ours(args), "pytorch": theirs(args)}
     a, b = result["ours"], result["pytorch"]
     step = [r["forward_backward_ms"] + r["optimizer_ms"] for r in (a, b)]
     result["speed_ratio"] = step[1] / step[0]
@@ -101,7 +117,8 @@ def main():
     if args.json:
         print(json.dumps(result))
         return
-    print(f"{args.preset}, dense Adam, CPU, {args.threads} threads, PyTorch {b['torch']}")
+    weights = f", Tucker weights {args.tucker}" if args.tucker else ""
+    print(f"{args.preset}{weights}, dense Adam, {args.backend}, {args.threads} threads, PyTorch {b['torch']}")
     print(f"{'':10} {'fwd+bwd ms':>12} {'Adam ms':>9} {'step ms':>9} {'peak GB':>9} {'parameters':>12}")
     for name, r, total in (("ours", a, step[0]), ("PyTorch", b, step[1])):
         print(f"{name:10} {r['forward_backward_ms']:12.1f} {r['optimizer_ms']:9.1f} {total:9.1f} "

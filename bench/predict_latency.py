@@ -3,9 +3,11 @@
 
     pip install torch neuraloperator numpy
     bench/predict_latency.py [--tgrad build/bin/tgrad] [--threads 1,2] [--size 128] [--compile] [--json]
+    LIBTGRAD_LIBRARY=build-cuda/lib/libtgrad.so bench/predict_latency.py --gpu [--size 128] [--compile]
 
 All three have the same weights and predict the same sample on the CPU; the table says how far the
-outputs are from PyTorch's. Times are the best of several calls after a warm-up.
+outputs are from PyTorch's. Times are the best of several calls after a warm-up. With --gpu: PyTorch and
+libtgrad on the GPU, in TF32, from an array in the host's memory to another one.
 """
 import argparse
 import json
@@ -68,12 +70,44 @@ def measure(threads, size, compiles, tgrad, folder):
     return rows
 
 
+def measure_gpu(size, compiles):
+    """The same on a GPU, copies of the sample there and back included."""
+    import numpy
+    import torch
+    from neuralop.models import FNO
+    sys.path.insert(0, str(ROOT / "python"))
+    import libtgrad
+
+    torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    theirs = FNO(**NETWORK).eval()
+    x = torch.randn(1, 1, size, size)
+    with torch.inference_mode():
+        wanted = theirs(x).numpy()
+    ours = libtgrad.from_neuralop(theirs, backend="cuda")
+    theirs = theirs.cuda()
+
+    def predict(model):
+        with torch.inference_mode():
+            return model(x.cuda()).cpu().numpy()
+
+    calls = {"pytorch": lambda: predict(theirs)}
+    if compiles:
+        compiled = torch.compile(theirs)
+        calls["torch.compile"] = lambda: predict(compiled)
+    calls["libtgrad"] = lambda: ours.predict(x.numpy())
+    return {name: {"ms": best_ms(call, 30), "difference": float(numpy.linalg.norm(call() - wanted) /
+                                                               numpy.linalg.norm(wanted))}
+            for name, call in calls.items()}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tgrad", default=str(ROOT / "build/bin/tgrad"))
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--compile", action="store_true", help="also torch.compile")
+    parser.add_argument("--gpu", action="store_true", help="on the GPU instead")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -83,7 +117,10 @@ def main():
             print(json.dumps(measure(args.one, args.size, args.compile, tgrad, folder)))
         return
     results = {}
-    for threads in map(int, args.threads.split(",")):
+    if args.gpu:
+        results["GPU"] = measure_gpu(args.size, args.compile)
+        args.threads = ""
+    for threads in map(int, filter(None, args.threads.split(","))):
         words = [sys.executable, __file__, "--one", str(threads), "--tgrad", tgrad, "--size", str(args.size)]
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
         done = subprocess.run(words + ["--compile"] * args.compile, env=environment, check=True,
@@ -95,7 +132,7 @@ def main():
     for threads, rows in results.items():
         for name, row in rows.items():
             ratio = rows["pytorch"]["ms"] / row["ms"]
-            print(f"{threads:>2} threads  {name:14} {row['ms']:8.1f} ms  {ratio:5.2f} x  "
+            print(f"{threads + ' threads' * (not args.gpu):>10}  {name:14} {row['ms']:8.2f} ms  {ratio:5.2f} x  "
                   f"{row.get('difference', 0):.1e}")
 
 
