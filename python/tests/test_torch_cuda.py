@@ -26,12 +26,22 @@ def on_gpu(params):
     return [torch.nn.Parameter(p.detach().cuda()) for p in params]
 
 
-def run_on_gpu(opt, params, steps, begin=0):
+def run_on_gpu(opt, params, steps, begin=0, make=make_gradients):
     for step in range(begin, begin + steps):
-        for p, g in zip(params, make_gradients([p.cpu() for p in params], step)):
+        for p, g in zip(params, make([p.cpu() for p in params], step)):
             p.grad = g.cuda()
         opt.step()
     return [p.detach().cpu() for p in params]
+
+
+def graded_gradients(params, step):
+    """Noise that falls to a fifth along every mode: which directions are large is no matter of rounding."""
+    gradients = make_gradients(params, step)
+    for i, g in enumerate(gradients):
+        for axis, n in enumerate(g.shape):
+            fall = 0.2 ** (torch.arange(n) / (n - 1))
+            gradients[i] = gradients[i] * fall.reshape([-1 if axis == d else 1 for d in range(g.dim())])
+    return gradients
 
 
 def near(a, b, bound=5e-3):
@@ -39,16 +49,17 @@ def near(a, b, bound=5e-3):
 
 
 def moved_alike(a, b):
-    """Apart by little of what both moved; factors of noise differ where products are rounded."""
-    return all((x - y).norm() <= 0.25 * (y - p).norm() for x, y, p in zip(a, b, make_params()))
+    """Apart by little of what both moved: the GPU rounds the factors of its products."""
+    return all((x - y).norm() <= 0.02 * (y - p).norm() for x, y, p in zip(a, b, make_params()))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_gpu_follows_cpu(method):
     params, others = make_params(), on_gpu(make_params())
-    keys = {"method": method, "update_proj_gap": 100}
-    assert moved_alike(run_on_gpu(tensorgrad(others, **keys), others, 5),
-                       run(tensorgrad(params, **keys), params, 5))
+    # A matrix's core is diagonal at a refresh: with a small eps Adam would step along what rounding leaves beside it.
+    keys = {"method": method, "update_proj_gap": 100, "eps": 0.1}
+    assert moved_alike(run_on_gpu(tensorgrad(others, **keys), others, 5, make=graded_gradients),
+                       run(tensorgrad(params, **keys), params, 5, make=graded_gradients))
 
 
 @pytest.mark.parametrize("precision", ["full", "half", "8bit"])
