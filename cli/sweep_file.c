@@ -71,9 +71,9 @@ static const char *within(const char *key, const char *section) {
     return strncmp(key, section, length) == 0 && key[length] == '.' ? key + length + 1 : NULL;
 }
 
-static const char *const plain_keys[] = {"title",     "base", "seeds",     "baseline",
-                                         "metric",    "run",  "lr.values", "lr.n_validation",
-                                         "lr.epochs", NULL};
+static const char *const plain_keys[] = {"title",     "base",    "seeds",     "baseline",
+                                         "metric",    "run",     "lr.values", "lr.n_validation",
+                                         "lr.epochs", "lr.norm", NULL};
 static const char *const sections[] = {"settings", "axes",   "list", "variants",
                                        "generate", "scales", NULL};
 
@@ -226,6 +226,13 @@ static void read_search(builder *b) {
     out->n_validation =
         read_integer(b, "lr.n_validation", tg_settings_get(b->file, "lr.n_validation"), 0);
     out->search_epochs = read_integer(b, "lr.epochs", tg_settings_get(b->file, "lr.epochs"), 0);
+    const char *norm = tg_settings_get(b->file, "lr.norm");
+    const bool is_h1 = norm && !is_null(norm) ? strcmp(norm, "h1") == 0
+                                              : out->metric && cli_ends_with(out->metric, ".h1");
+    out->search_norm = is_h1 ? "h1" : "l2";
+    if (norm && !is_null(norm) && !is_h1 && strcmp(norm, "l2") != 0) {
+        cli_mistake(b->mistakes, "%s: lr.norm: '%.40s' is not l2 or h1", b->source->path, norm);
+    }
     if (!values || is_null(values)) {
         return;
     }

@@ -47,6 +47,7 @@ typedef struct cli_experiment {
     char **rate; /* (rates) of the search */
     int rates;
     int64_t n_validation, search_epochs; /* of the search; 0: as in the other trials */
+    const char *search_norm;             /* "l2" or "h1": errors in it choose a rate */
     char **generate; /* (generates) words after `tgrad generate`; data.root is their folder */
     int generates;
 } cli_experiment;

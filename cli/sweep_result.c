@@ -185,14 +185,15 @@ int cli_result_write(const char *folder, const char *trial, const json_t *result
 }
 
 const char *cli_result_best_rate(const char *folder, const cli_experiment *e, int cell) {
-    const char *norm = e->metric && cli_ends_with(e->metric, ".h1") ? "h1" : "l2", *best = NULL;
+    const char *best = NULL;
     double least = HUGE_VAL;
     for (int i = 0; i < e->trials; i++) {
         if (e->trial[i].cell != cell || !e->trial[i].rate) {
             continue;
         }
         json_t *result = cli_result_read(folder, e->trial[i].name);
-        const json_t *error = json_object_get(json_object_get(result, "validation"), norm);
+        const json_t *error =
+            json_object_get(json_object_get(result, "validation"), e->search_norm);
         const double value = json_is_number(error) ? json_number_value(error) : (double)NAN;
         if (value < least) {
             least = value;

@@ -110,12 +110,21 @@ for method in Adam Tucker; do
     grep "\"name\":\"${method}.*_s1\".*\"search\":false" search/results.jsonl | grep -qF "\"rate\":${best#* }," ||
         complain "$method was not trained with its best rate, ${best#* }"
 done
+mkdir -p norm/results
+for trial in 1e-3:0.1:0.9 1e-1:0.9:0.1; do # one is better in L2, the other in H1
+    IFS=: read -r rate l2 h1 <<<"$trial"
+    sed -E "s/(\"l2\":)[^,}]*/\1$l2/; s/(\"h1\":)[^,}]*/\1$h1/" \
+        "search/results/Adam_lr=${rate}_s0.json" >"norm/results/Adam_lr=${rate}_s0.json"
+done
+sed 's/, "Tucker.*lowrank}//; s/seeds: .*/seeds: 0/; s/epochs: 1}/epochs: 1, norm: l2}/' search.yaml >norm.yaml
+expect 0 sweep norm.yaml --out norm
+grep -q '"name":"Adam_s0".*"rate":0.001' norm/results.jsonl || complain "$last: not the rate that is best in L2"
 sed 's/values: \[/values: [1e-2, /' search.yaml >wider.yaml
 expect 1 sweep wider.yaml --out search
 says err "Adam_s0: $work/search holds this run, at the best of rates without 1e-2"
-printf '%s\n' 'base: base.yaml' 'settings: {data.root: d/data}' 'lr: {values: [1e-3, x]}' >bad.yaml
+printf '%s\n' 'base: base.yaml' 'settings: {data.root: d/data}' 'lr: {values: [1e-3, x], norm: l1}' >bad.yaml
 expect 1 sweep bad.yaml --out bad
-says err "lr.n_validation is needed" "'x' is no learning rate"
+says err "lr.n_validation is needed" "'x' is no learning rate" "lr.norm: 'l1' is not l2 or h1"
 
 # ---- tables ----
 grep -qE '^\| Adam \| 0\.[01]+† \| .* ± .* \| 0.7 \|' search/table.md || complain "no row of Adam in table.md"
