@@ -2,7 +2,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "eval_rollout.h"
 #include "model_file.h"
 #include "output.h"
 #include "run_settings.h"
@@ -13,7 +15,9 @@ static struct {
     cli_list resolution; /* as text; empty: that of each file */
     const char *x_name, *y_name;
     int64_t batch;
-} opt = {.batch = 16};
+    int64_t rollout; /* steps, 0: all; -1: none */
+    bool keep;
+} opt = {.batch = 16, .rollout = -1};
 
 static const cli_option options[] = {
     CLI_OPTION_LIST("data", 'd', &opt.data, "FILE",
@@ -25,6 +29,9 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("y-name", 0, &opt.y_name, NULL, "NAME", "of the outputs in the file",
                     "as trained"),
     CLI_OPTION_INT("batch", 0, &opt.batch, 1, 1 << 20, "N", "samples at a time", "16"),
+    CLI_OPTION_INT("rollout", 0, &opt.rollout, 0, 1000000, "N",
+                   "steps to go from the start of every trajectory; 0: all", "none"),
+    CLI_OPTION_FLAG("keep", 0, &opt.keep, "of a rollout: for tgrad report, in the run's folder"),
     {0},
 };
 
@@ -61,20 +68,20 @@ static void set_layout(const tg_settings *settings, tg_dataset_config *config) {
     config->channels_last = strcmp(cli_setting_or(settings, "data.order", "nchw"), "nhwc") == 0;
 }
 
-/* One file on one grid. */
-static tg_status evaluate(tg_context *ctx, const cli_model *model, const char *file,
-                          const wanted_grid *on, tg_test_errors *out) {
+/* One file on one grid, with y of so many steps. */
+static tg_status open_data(tg_context *ctx, const cli_model *model, const char *file,
+                           const wanted_grid *on, int64_t steps, tg_dataset **out) {
     const tg_fno_config *fno = cli_model_config(model);
     const tg_settings *settings = tg_model_settings(model->model);
     const char *y_time = tg_settings_get(settings, "data.y_time");
     tg_dataset_config config = tg_dataset_config_default();
-    tg_dataset *dataset = NULL;
     config.n_dim = cli_data_dims(fno);
     config.coordinates = cli_on_points(fno) ? fno->n_dim : 0;
     config.complex_data = fno->complex_data;
     config.x_name = opt.x_name ? opt.x_name : cli_setting_or(settings, "data.x_name", "x");
     config.y_name = opt.y_name ? opt.y_name : cli_setting_or(settings, "data.y_name", "y");
     set_layout(settings, &config);
+    config.horizon *= steps;
     for (int d = 0; d < config.n_dim; d++) {
         config.grid[d] = on->points[on->sizes > 1 ? d : 0];
     }
@@ -82,11 +89,54 @@ static tg_status evaluate(tg_context *ctx, const cli_model *model, const char *f
     if (y_time) {
         status = tg_time_parse(ctx, "data.y_time", y_time, &config.y_time);
     }
-    if (status == TG_OK) {
-        status = tg_dataset_open(ctx, file, NULL, &config, &dataset);
-    }
+    return status == TG_OK ? tg_dataset_open(ctx, file, NULL, &config, out) : status;
+}
+
+static tg_status evaluate(tg_context *ctx, const cli_model *model, const char *file,
+                          const wanted_grid *on, tg_test_errors *out) {
+    tg_dataset *dataset = NULL;
+    tg_status status = open_data(ctx, model, file, on, 1, &dataset);
     if (status == TG_OK) {
         status = tg_model_evaluate(model->model, dataset, opt.batch, out);
+    }
+    tg_dataset_close(&dataset);
+    return status;
+}
+
+/* Steps of --rollout, or as many as the trajectories of a file have frames for. */
+static tg_status count_steps(tg_context *ctx, const cli_model *model, const char *file,
+                             const wanted_grid *on, int64_t *steps) {
+    tg_dataset *dataset = NULL;
+    *steps = opt.rollout;
+    if (opt.rollout > 0) {
+        return TG_OK;
+    }
+    const tg_status status = open_data(ctx, model, file, on, 1, &dataset);
+    const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
+    const int64_t stride =
+        strtoll(cli_setting_or(tg_model_settings(model->model), "data.time_stride", "1"), NULL, 10);
+    if (status == TG_OK) {
+        *steps = ((facts.times - 1) / stride + 1 - facts.history) / facts.horizon;
+        *steps = *steps > 0 ? *steps : 1; /* pairs: who rolls out will say so */
+    }
+    tg_dataset_close(&dataset);
+    return status;
+}
+
+/* `folder`: of the run, to keep the results in; NULL: they are not kept. */
+static tg_status roll_out(tg_context *ctx, const cli_model *model, const char *file,
+                          const wanted_grid *on, const char *folder, tg_rollout_errors *out) {
+    tg_dataset *dataset = NULL;
+    int64_t steps = 1;
+    tg_status status = count_steps(ctx, model, file, on, &steps);
+    if (status == TG_OK) {
+        status = open_data(ctx, model, file, on, steps, &dataset);
+    }
+    if (status == TG_OK) {
+        status = tg_model_rollout(model->model, dataset, opt.batch, out);
+    }
+    if (status == TG_OK && folder) {
+        status = cli_rollout_keep(ctx, model, dataset, out, folder);
     }
     tg_dataset_close(&dataset);
     return status;
@@ -229,7 +279,49 @@ static int evaluate_all(tg_context *ctx, const cli_model *model, const wanted_gr
     return status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
 }
 
+/* The same, of rollouts. */
+static int roll_out_all(tg_context *ctx, const cli_model *model, const wanted_grid *grids, int each,
+                        const char *folder, bool json) {
+    json_t *list = cli_json_array();
+    tg_status status = TG_OK;
+    for (int i = 0; status == TG_OK && i < opt.data.count * each; i++) {
+        const char *file = opt.data.item[i / each];
+        tg_rollout_errors errors = {0};
+        status = roll_out(ctx, model, file, &grids[i % each], folder, &errors);
+        if (status == TG_OK && json) {
+            cli_json_append(list, cli_rollout_json(file, &errors));
+        } else if (status == TG_OK) {
+            cli_rollout_print(file, &errors);
+        }
+        tg_rollout_errors_destroy(&errors);
+    }
+    json_t *object = cli_json_object();
+    cli_json_set(object, "checkpoint", cli_json_text(model->path));
+    cli_json_set(object, "rollouts", list);
+    if (status == TG_OK && json) {
+        cli_json_print(object);
+    } else {
+        json_decref(object);
+    }
+    return status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+}
+
+/* What --keep needs. */
+static int check_keep(const char *model, int sets) {
+    struct stat info;
+    if (!opt.keep) {
+        return CLI_OK;
+    }
+    if (opt.rollout < 0 || sets != 1) {
+        return cli_usage("eval", "--keep is for --rollout on one file and one resolution");
+    }
+    return stat(model, &info) == 0 && S_ISDIR(info.st_mode)
+               ? CLI_OK
+               : cli_fail("--keep: %s is not the folder of a run", model);
+}
+
 static int run(const cli_call *call) {
+    const char *folder = opt.keep ? call->args.item[0] : NULL;
     const int each = opt.resolution.count > 0 ? opt.resolution.count : 1;
     wanted_grid *grids = cli_need(calloc((size_t)each, sizeof *grids));
     tg_context *ctx = NULL;
@@ -237,6 +329,9 @@ static int run(const cli_call *call) {
     int code = opt.data.count > 0 ? CLI_OK : cli_usage("eval", "--data FILE is needed");
     if (code == CLI_OK) {
         code = parse_grids(grids);
+    }
+    if (code == CLI_OK) {
+        code = check_keep(call->args.item[0], opt.data.count * each);
     }
     if (code == CLI_OK) {
         code = cli_open_context(call->common, true, &ctx);
@@ -249,7 +344,8 @@ static int run(const cli_call *call) {
     }
     if (code == CLI_OK) {
         cli_model_tell(&model);
-        code = evaluate_all(ctx, &model, grids, each, call->common->json);
+        code = opt.rollout < 0 ? evaluate_all(ctx, &model, grids, each, call->common->json)
+                               : roll_out_all(ctx, &model, grids, each, folder, call->common->json);
     }
     cli_model_close(&model);
     tg_context_destroy(&ctx);
@@ -279,11 +375,16 @@ const cli_command cli_cmd_eval = {
         "errors of every sample (per_sample) and their least, quartiles and largest "
         "(l2_quantiles,\n"
         "h1_quantiles). The grid may be finer than the one the model was\n"
-        "trained on.\n",
+        "trained on.\n"
+        "--rollout applies the model to its own predictions, from the start of every trajectory,\n"
+        "and prints error and correlation of every step, and how long the latter stays above 0.8;\n"
+        "--json also has the energy by wave number of the first and the last step. With --keep\n"
+        "tgrad report RUN shows them, with frames of a trajectory (docs/rollouts.md).\n",
     .examples =
         "  tgrad eval runs/darcy --data data/darcy_test_16.h5,data/darcy_test_32.h5\n"
         "  tgrad eval model.safetensors --data darcy_421.h5 --resolution 85,211,421\n"
         "  tgrad eval runs/darcy --data data/darcy_test_32.h5 --json | jq '.results[0].l2'\n"
+        "  tgrad eval runs/ns --data data/ns_test_64.h5 --rollout 20 --keep\n"
         "  tgrad eval runs/darcy --data own.h5 --json | jq '.results[0].per_sample.l2 | max'\n",
     .options = options,
     .more_options = more_options,

@@ -153,29 +153,14 @@ static tg_status prepare(const cli_source *source, int64_t index, const cli_mode
     return status;
 }
 
-/* All steps into y (samples, steps, channels, grid..): the frames of x, oldest first, move up by
- * one with every prediction. */
-static tg_status roll_out(tg_context *ctx, const cli_model *model, tg_tensor *x, tg_tensor *y) {
-    tg_tensor frame = {0};
-    tg_shape shape = x->shape;
-    shape.dim[1] = cli_model_config(model)->out_channels;
-    tg_status status = tg_tensor_create(ctx, TG_MEM_DATA, y->dtype, &shape, &frame);
-    const size_t samples = (size_t)shape.dim[0], whole = tg_tensor_bytes(x) / samples;
-    const size_t step = status == TG_OK ? tg_tensor_bytes(&frame) / samples : 0;
-    for (int64_t n = 0; n < steps() && status == TG_OK; n++) {
-        status = tg_model_predict(model->model, x, &frame);
-        for (size_t s = 0; s < samples && status == TG_OK; s++) {
-            const char *made = (const char *)frame.data + s * step;
-            char *kept = (char *)x->data + s * whole;
-            memcpy((char *)y->data + (s * (size_t)steps() + (size_t)n) * step, made, step);
-            memmove(kept, kept + step, whole - step);
-            memcpy(kept + whole - step, made, step);
-        }
-    }
-    memmove(y->shape.dim + 2, shape.dim + 1, (size_t)(shape.ndim - 1) * sizeof shape.dim[0]);
-    y->shape.dim[1] = steps();
-    y->shape.ndim = shape.ndim + 1;
-    tg_tensor_destroy(&frame);
+/* All steps, as y (samples, steps, channels, grid..). */
+static tg_status roll_out(const cli_model *model, const tg_tensor *x, tg_tensor *y) {
+    const tg_status status = tg_model_predict_steps(model->model, x, steps(), y);
+    tg_shape *shape = &y->shape;
+    memmove(shape->dim + 3, shape->dim + 2, (size_t)(shape->ndim - 2) * sizeof shape->dim[0]);
+    shape->dim[2] = shape->dim[1] / steps();
+    shape->dim[1] = steps();
+    shape->ndim++;
     return status;
 }
 
@@ -273,8 +258,7 @@ static int predict(tg_context *ctx, const cli_model *model, const cli_source *so
         status = prepare(source, index, model, &shape, &x, &y);
     }
     if (status == TG_OK) {
-        status =
-            steps() > 1 ? roll_out(ctx, model, &x, &y) : tg_model_predict(model->model, &x, &y);
+        status = steps() > 1 ? roll_out(model, &x, &y) : tg_model_predict(model->model, &x, &y);
     }
     if (status == TG_OK) {
         status = warn_of_nonfinite(ctx, model, &x, &y, &nonfinite);

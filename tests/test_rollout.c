@@ -1,12 +1,15 @@
 /* Rollouts in training: gradients through several steps against central differences in f64, with
  * histories, horizons, normalizers, complex data and dropout; the last step alone against the same
- * step by hand; one step against the ordinary one, bit for bit; what is refused. */
+ * step by hand; one step against the ordinary one, bit for bit; what is refused. Rollouts of a
+ * model: errors, correlations and spectra against those made by hand. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "nn/network.h"
+#include "support/files.h"
 #include "support/network.h"
+#include "support/sets.h"
 #include "train/rollout.h"
 
 enum { BATCH = 2, STEPS = 3, GRID = 7 };
@@ -292,6 +295,115 @@ static void test_public_step(void **state) {
     free_problem(&p);
 }
 
+/* ---- errors of a model's rollouts ---- */
+
+enum { TRAJECTORIES = 3, TIMES = 7, HISTORY = 2, HEIGHT = 6, WIDTH = 5, POINTS = HEIGHT * WIDTH };
+
+/* Energy of the wave vectors nearest to |q| = k, by the definition. */
+static double energy_at(const float *field, int64_t k) {
+    const double turn = 6.283185307179586477;
+    double energy = 0.0;
+    for (int i = 0; i < POINTS; i++) {
+        const int a = i / WIDTH - HEIGHT / 2, b = i % WIDTH - WIDTH / 2;
+        double re = 0.0, im = 0.0;
+        for (int p = 0; p < POINTS; p++) {
+            const double angle =
+                turn * ((double)(a * (p / WIDTH)) / HEIGHT + (double)(b * (p % WIDTH)) / WIDTH);
+            re += (double)field[p] * cos(angle) / POINTS;
+            im -= (double)field[p] * sin(angle) / POINTS;
+        }
+        energy += lround(sqrt((double)(a * a + b * b))) == k ? re * re + im * im : 0.0;
+    }
+    return energy;
+}
+
+static double correlation_of(const float *a, const float *b) {
+    double mean[2] = {0.0, 0.0}, ab = 0.0, aa = 0.0, bb = 0.0;
+    for (int i = 0; i < POINTS; i++) {
+        mean[0] += (double)a[i] / POINTS;
+        mean[1] += (double)b[i] / POINTS;
+    }
+    for (int i = 0; i < POINTS; i++) {
+        const double u = (double)a[i] - mean[0], v = (double)b[i] - mean[1];
+        ab += u * v;
+        aa += u * u;
+        bb += v * v;
+    }
+    return ab / sqrt(aa * bb);
+}
+
+static void test_model_rollout(void **state) {
+    (void)state;
+    enum { LAST = TIMES - HISTORY }; /* steps */
+    tg_context *ctx = net_context("cpu", 1);
+    tg_fno_config config = net_config(
+        ctx, "{\"n_modes\": [4, 4], \"hidden_channels\": 3, \"n_layers\": 1, \"in_channels\": 2}");
+    const tg_shape shape = SET_SHAPE(TRAJECTORIES, TIMES, HEIGHT, WIDTH);
+    tg_dataset_config how = tg_dataset_config_default();
+    tg_fno *fno = NULL;
+    tg_model *model = NULL;
+    tg_rollout_errors errors;
+    float x[HISTORY * POINTS], y[LAST * POINTS], made[POINTS];
+    double l2[LAST] = {0.0}, correlation[LAST] = {0.0}, energy[4][4] = {{0.0}}, correlated = 0.0;
+    how.n_dim = 2;
+    how.layout = TG_LAYOUT_TRAJECTORY;
+    how.fields = "x";
+    how.history = HISTORY;
+    how.horizon = LAST;
+    tg_dataset *set = set_open(ctx, set_write(ctx, "flow.h5", TG_F32, &shape, &shape), &how);
+    net_ok(ctx, tg_fno_create(ctx, &config, 3, &fno));
+    tg_normalizer *by = make_normalizer(ctx, 1, 1, false);
+    net_ok(ctx, tg_model_wrap(ctx, fno, NULL, by, &model));
+    net_ok(ctx, tg_model_rollout(model, set, 2, &errors));
+    for (int64_t t = 0; t < TRAJECTORIES; t++) {
+        int64_t steps = LAST;
+        net_ok(ctx, tg_dataset_read(set, &t, 1, x, y));
+        for (int j = 0; j < LAST; j++) {
+            const tg_tensor in = {.dtype = TG_F32, .shape = {4, {1, 2, HEIGHT, WIDTH}}, .data = x};
+            tg_tensor out = {.dtype = TG_F32, .shape = {4, {1, 1, HEIGHT, WIDTH}}, .data = made};
+            double error = 0.0, truth = 0.0;
+            net_ok(ctx, tg_model_predict(model, &in, &out));
+            for (int p = 0; p < POINTS; p++) {
+                const double v = (double)y[j * POINTS + p], d = (double)made[p] - v;
+                error += d * d;
+                truth += v * v;
+            }
+            const double now = correlation_of(made, y + (ptrdiff_t)j * POINTS);
+            l2[j] += sqrt(error / truth) / TRAJECTORIES;
+            correlation[j] += now / TRAJECTORIES;
+            steps = steps == LAST && now < 0.8 ? j : steps;
+            for (int64_t k = 0; k < 3 && (j == 0 || j == LAST - 1); k++) {
+                energy[j > 0][k] += energy_at(y + (ptrdiff_t)j * POINTS, k) / TRAJECTORIES;
+                energy[2 + (j > 0)][k] += energy_at(made, k) / TRAJECTORIES;
+            }
+            memcpy(x, x + POINTS, sizeof made);
+            memcpy(x + POINTS, made, sizeof made);
+        }
+        correlated += (double)steps / TRAJECTORIES;
+    }
+    assert_true(errors.trajectories == TRAJECTORIES && errors.steps == LAST);
+    assert_int_equal(errors.wavenumbers, 3); /* 0, 1, 2: half of the shorter side */
+    assert_true(fabs(errors.correlated_steps - correlated) <= 1e-12);
+    for (int j = 0; j < LAST; j++) {
+        assert_true(fabs(errors.l2[j] - l2[j]) <= 1e-6 * l2[j]);
+        assert_true(fabs(errors.correlation[j] - correlation[j]) <= 1e-5);
+    }
+    const double *const found[4] = {errors.truth_first, errors.truth_last, errors.prediction_first,
+                                    errors.prediction_last};
+    for (int i = 0; i < 4; i++) {
+        for (int k = 0; k < 3; k++) {
+            assert_true(fabs(found[i][k] - energy[i][k]) <= 1e-6 * (1.0 + energy[i][k]));
+        }
+    }
+    tg_rollout_errors_destroy(&errors);
+    tg_dataset_close(&set);
+    tg_model_destroy(&model);
+    tg_normalizer_destroy(&by);
+    tg_fno_destroy(&fno);
+    tg_context_destroy(&ctx);
+    test_folder_remove();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_central_differences),
@@ -299,6 +411,7 @@ int main(void) {
         cmocka_unit_test(test_one_step),
         cmocka_unit_test(test_last_step),
         cmocka_unit_test(test_public_step),
+        cmocka_unit_test(test_model_rollout),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

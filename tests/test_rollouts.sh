@@ -66,6 +66,20 @@ exits 0 generate burgers --n-train 4 --n-test 2 -r 16 --grid 32 -o pairs
 train 1 bad --data.root pairs --data.history 1 --opt.rollout_steps 2
 says err 'opt.rollout_steps: 2 steps need trajectories' 'holds pairs'
 
+# ---- evaluation ----
+exits 0 eval all --data data/burgers_test_16.h5 --rollout 0 --keep
+says out 'data/burgers_test_16.h5 at 16: 2 trajectories, 5 steps; correlation above 0.8 for'
+[ "$(grep -cE '^ +[1-5] ' out)" -eq 5 ] || complain "rollout: $(cat out)"
+exits 0 eval all --data data/burgers_test_16.h5 --rollout 3 --json
+jq -e '.rollouts[0] | (.l2 | length) == 3 and (.correlation | length) == 3 and .correlated_steps >= 0 and
+    (.energy.truth.first | length) == 9 and (.energy.prediction.last | length) == 9' out >/dev/null ||
+    complain "rollout as JSON: $(cat out)"
+exits 1 eval all --data data/burgers_test_16.h5 --rollout 6
+says err 'need 8 frames, its trajectories have 7'
+exits 2 eval all --data data/burgers_test_16.h5 --keep
+exits 1 eval all/checkpoints/best.safetensors --data data/burgers_test_16.h5 --rollout 2 --keep
+says err 'is not the folder of a run'
+
 # ---- several ranks ----
 if command -v mpirun >/dev/null; then
     # shellcheck source=support/mpi.sh

@@ -99,6 +99,32 @@ TG_API void tg_test_errors_destroy(tg_test_errors *errors); /* accepts NULL and 
 TG_API TG_NODISCARD tg_status tg_model_evaluate(tg_model *model, tg_dataset *dataset, int64_t batch,
                                                 tg_test_errors *out);
 
+/* ---- Rollouts: predictions from predictions ---- */
+
+/* tg_model_predict so many times: the last channels of (x, prediction) are the next x. y is (batch,
+ * steps * channels, grid..), one step behind the other. */
+TG_API TG_NODISCARD tg_status tg_model_predict_steps(tg_model *model, const tg_tensor *x,
+                                                     int64_t steps, tg_tensor *y);
+
+/* How rollouts part from the truth: means over the trajectories. */
+typedef struct tg_rollout_errors {
+    char grid[TG_GRID_TEXT];
+    int64_t trajectories, steps, wavenumbers;
+    double correlated_steps;   /* before the correlation of a trajectory first falls below .8 */
+    const double *l2;          /* (steps) relative error */
+    const double *correlation; /* (steps) of prediction and truth */
+    /* (wavenumbers) energy at wave numbers 0, 1, .. of the first and the last step. */
+    const double *truth_first, *truth_last, *prediction_first, *prediction_last;
+    tg_tensor values; /* owns the lists */
+} tg_rollout_errors;
+
+TG_API void tg_rollout_errors_destroy(tg_rollout_errors *errors); /* accepts NULL and all zero */
+
+/* Rolls out from the first frames of every trajectory, `batch` of them at a time, over as many
+ * steps as y of the dataset has (horizon in tg_dataset_config). The caller destroys *out. */
+TG_API TG_NODISCARD tg_status tg_model_rollout(tg_model *model, tg_dataset *dataset, int64_t batch,
+                                               tg_rollout_errors *out);
+
 /* ---- Settings of a run ---- */
 
 /* A copy of the settings with what they leave to the training file: data.train_resolution,

@@ -1,0 +1,339 @@
+/* Rollouts of a trained model: predictions from predictions, and how they part from the truth.
+ *
+ * Of trajectory b at step j, with prediction p and truth y over channels and grid:
+ *
+ *   l2           |p - y| / |y|
+ *   correlation  <p - p_mean, y - y_mean> / (|p - p_mean| |y - y_mean|), the mean of each channel
+ *   E(k)         sum of |F_q|^2 over the wave vectors q with |q| nearest to k, and over the
+ *                channels, F the Fourier coefficients: sum over k is the mean of |y|^2, but for the
+ *                corners of a square of wave vectors, beyond half of the shortest side */
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/minmax.h"
+#include "train/model.h"
+#include "train/run_datasets.h"
+
+static const double CORRELATED = 0.8;
+
+/* ---- predictions ---- */
+
+/* The last in_channels channels of (x, made) become x. */
+static void move_up(tg_tensor *x, const tg_tensor *made) {
+    const size_t samples = (size_t)x->shape.dim[0];
+    const size_t whole = tg_tensor_bytes(x) / samples, step = tg_tensor_bytes(made) / samples;
+    const size_t taken = step < whole ? step : whole;
+    for (size_t s = 0; s < samples; s++) {
+        char *kept = (char *)x->data + s * whole;
+        memmove(kept, kept + taken, whole - taken);
+        memcpy(kept + whole - taken, (const char *)made->data + (s + 1) * step - taken, taken);
+    }
+}
+
+tg_status tg_model_predict_steps(tg_model *model, const tg_tensor *x, int64_t steps, tg_tensor *y) {
+    TG_NEED(NULL, model);
+    TG_NEED(model->ctx, x, y);
+    tg_context *ctx = model->ctx;
+    tg_tensor now = {0}, made = {0};
+    tg_shape shape = y->shape;
+    tg_status status = TG_OK;
+    if (steps < 1 || y->shape.ndim < 2 || y->shape.dim[1] % steps != 0) {
+        return tg_fail(ctx, TG_E_SHAPE, "output: %lld channels are not those of %lld steps",
+                       (long long)(y->shape.ndim < 2 ? 0 : y->shape.dim[1]), (long long)steps);
+    }
+    shape.dim[1] /= steps;
+    TG_TRY(tg_tensor_create(ctx, TG_MEM_DATA, x->dtype, &x->shape, &now));
+    TG_TRY(tg_tensor_create(ctx, TG_MEM_DATA, y->dtype, &shape, &made));
+    memcpy(now.data, x->data, tg_tensor_bytes(x));
+    const size_t samples = (size_t)shape.dim[0], bytes = tg_tensor_bytes(&made) / samples;
+    for (int64_t j = 0; j < steps; j++) {
+        TG_TRY(tg_model_predict(model, &now, &made));
+        for (size_t s = 0; s < samples; s++) {
+            memcpy((char *)y->data + (s * (size_t)steps + (size_t)j) * bytes,
+                   (const char *)made.data + s * bytes, bytes);
+        }
+        move_up(&now, &made);
+    }
+fail:
+    tg_tensor_destroy(&now);
+    tg_tensor_destroy(&made);
+    return status;
+}
+
+/* ---- one step of one trajectory: (channels, grid..) ---- */
+
+typedef struct frame {
+    int64_t channels, points;
+    int parts; /* 2 of complex numbers */
+} frame;
+
+typedef struct sums {
+    double error, pred, truth; /* of squares: p - y, and without their means p and y */
+    double whole;              /* of y itself */
+    double product;
+} sums;
+
+static void add_channel(const frame *f, const float *p, const float *y, sums *s) {
+    for (int part = 0; part < f->parts; part++) {
+        double mean[2] = {0.0, 0.0};
+        for (int64_t i = part; i < f->points * f->parts; i += f->parts) {
+            mean[0] += (double)p[i] / (double)f->points;
+            mean[1] += (double)y[i] / (double)f->points;
+        }
+        for (int64_t i = part; i < f->points * f->parts; i += f->parts) {
+            const double error = (double)p[i] - (double)y[i];
+            const double a = (double)p[i] - mean[0], b = (double)y[i] - mean[1];
+            s->error += error * error;
+            s->whole += (double)y[i] * (double)y[i];
+            s->pred += a * a;
+            s->truth += b * b;
+            s->product += a * b;
+        }
+    }
+}
+
+static void compare(const frame *f, const float *p, const float *y, double *l2,
+                    double *correlation) {
+    sums s = {0};
+    for (int64_t c = 0; c < f->channels; c++) {
+        const int64_t at = c * f->points * f->parts;
+        add_channel(f, p + at, y + at, &s);
+    }
+    const double norms = sqrt(s.pred) * sqrt(s.truth);
+    *l2 = sqrt(s.error) / (s.whole == 0.0 ? 1.0 : sqrt(s.whole));
+    *correlation = norms > 0.0 ? s.product / norms : s.pred == s.truth ? 1.0 : 0.0;
+    *correlation = isfinite(*l2) ? *correlation : 0.0;
+}
+
+/* ---- spectra ---- */
+
+typedef struct spectra {
+    tg_backend *be, *own; /* on the host; own: opened here */
+    tg_fft_desc desc;
+    tg_fft_plan *plan;
+    int64_t kept, count; /* coefficients; wave numbers 0 .. count - 1 */
+    double *values, *coefficients;
+} spectra;
+
+static void close_spectra(tg_context *ctx, spectra *s) {
+    if (s->be) {
+        s->be->ops->fft_destroy(s->be, &s->plan);
+    }
+    tg_mem_free(ctx, s->values);
+    tg_mem_free(ctx, s->coefficients);
+    tg_backend_close(&s->own);
+}
+
+static tg_status open_spectra(tg_model *model, const tg_dataset_facts *facts, spectra *s) {
+    tg_status status = TG_OK;
+    const bool is_complex = tg_dtype_is_complex(facts->dtype);
+    int64_t points = 1;
+    s->desc =
+        (tg_fft_desc){.dtype = TG_F64, .complex = is_complex, .ndim = facts->n_dim, .howmany = 1};
+    s->kept = 1;
+    s->count = facts->grid[0] / 2 + 1;
+    for (int d = 0; d < facts->n_dim; d++) {
+        const bool is_half = !is_complex && d == facts->n_dim - 1;
+        const int64_t n = facts->grid[d];
+        s->desc.grid[d] = n;
+        s->desc.kept[d] = is_half ? n / 2 + 1 : n;
+        s->desc.first[d] = is_half ? 0 : -(n / 2);
+        s->kept *= s->desc.kept[d];
+        s->count = tg_min(s->count, n / 2 + 1);
+        points *= n;
+    }
+    if (model->be->ops->place == TG_HOST) {
+        s->be = model->be;
+    } else {
+        TG_TRY(tg_backend_open(model->ctx, "cpu", &s->own));
+        s->be = s->own;
+    }
+    TG_TRY(s->be->ops->fft_create(s->be, &s->desc, &s->plan));
+    TG_TRY(TG_ALLOC(model->ctx, TG_MEM_WORKSPACE, s->values, points * (is_complex ? 2 : 1)));
+    TG_TRY(TG_ALLOC(model->ctx, TG_MEM_WORKSPACE, s->coefficients, 2 * s->kept));
+fail:
+    return status;
+}
+
+/* |q| of coefficient i, and how often it counts: of real data half of them are stored. */
+static double wave_number(const tg_fft_desc *desc, int64_t i, double *times) {
+    double square = 0.0;
+    *times = 1.0;
+    for (int d = desc->ndim - 1; d >= 0; d--) {
+        const int64_t q = desc->first[d] + i % desc->kept[d];
+        if (d == desc->ndim - 1 && !desc->complex) {
+            *times = q > 0 && 2 * q != desc->grid[d] ? 2.0 : 1.0;
+        }
+        square += (double)(q * q);
+        i /= desc->kept[d];
+    }
+    return sqrt(square);
+}
+
+/* Adds weight * E(k) of a frame. */
+static tg_status add_energy(spectra *s, const frame *f, const float *from, double weight,
+                            double *energy) {
+    tg_status status = TG_OK;
+    for (int64_t c = 0; c < f->channels; c++) {
+        for (int64_t i = 0; i < f->points * f->parts; i++) {
+            s->values[i] = (double)from[c * f->points * f->parts + i];
+        }
+        TG_TRY(s->be->ops->fft_forward(s->be, s->plan, 1, TG_FFT_PLAIN, 1.0 / (double)f->points,
+                                       s->values, s->coefficients));
+        for (int64_t i = 0; i < s->kept; i++) {
+            double times;
+            const int64_t k = (int64_t)lround(wave_number(&s->desc, i, &times));
+            const double *v = s->coefficients + 2 * i;
+            if (k < s->count) {
+                energy[k] += weight * times * (v[0] * v[0] + v[1] * v[1]);
+            }
+        }
+    }
+fail:
+    return status;
+}
+
+/* ---- the whole ---- */
+
+typedef struct rollouts {
+    tg_model *model;
+    frame frame;
+    spectra spectra;
+    tg_tensor x, y, pred; /* of a batch */
+    double *l2, *correlation, *energy[4];
+    tg_rollout_errors *out;
+} rollouts;
+
+void tg_rollout_errors_destroy(tg_rollout_errors *errors) {
+    if (errors) {
+        tg_tensor_destroy(&errors->values);
+        *errors = (tg_rollout_errors){0};
+    }
+}
+
+/* Lists for the results, all zero. */
+static tg_status make_lists(rollouts *r) {
+    tg_rollout_errors *out = r->out;
+    const int64_t waves = r->spectra.count;
+    const tg_shape shape = {1, {2 * out->steps + 4 * waves}};
+    tg_status status = tg_tensor_create(r->model->ctx, TG_MEM_OTHER, TG_F64, &shape, &out->values);
+    if (status != TG_OK) {
+        return status;
+    }
+    double *list = out->values.data;
+    memset(list, 0, tg_tensor_bytes(&out->values));
+    out->wavenumbers = waves;
+    out->l2 = r->l2 = list;
+    out->correlation = r->correlation = list + out->steps;
+    for (int i = 0; i < 4; i++) {
+        r->energy[i] = list + 2 * out->steps + i * waves;
+    }
+    out->truth_first = r->energy[0];
+    out->truth_last = r->energy[1];
+    out->prediction_first = r->energy[2];
+    out->prediction_last = r->energy[3];
+    return TG_OK;
+}
+
+/* Adds trajectory b of the batch to the means. */
+static tg_status add_trajectory(rollouts *r, int64_t b) {
+    tg_rollout_errors *out = r->out;
+    const frame *f = &r->frame;
+    const int64_t size = f->channels * f->points * f->parts, at = b * out->steps * size;
+    const float *p = (const float *)r->pred.data + at, *y = (const float *)r->y.data + at;
+    const double weight = 1.0 / (double)out->trajectories;
+    const int64_t last = (out->steps - 1) * size;
+    int64_t correlated = out->steps;
+    tg_status status = TG_OK;
+    for (int64_t j = 0; j < out->steps; j++) {
+        double l2, correlation;
+        compare(f, p + j * size, y + j * size, &l2, &correlation);
+        r->l2[j] += weight * l2;
+        r->correlation[j] += weight * correlation;
+        correlated = correlation < CORRELATED && correlated == out->steps ? j : correlated;
+    }
+    out->correlated_steps += weight * (double)correlated;
+    const float *const frames[4] = {y, y + last, p, p + last};
+    for (int i = 0; i < 4; i++) {
+        TG_TRY(add_energy(&r->spectra, f, frames[i], weight, r->energy[i]));
+    }
+fail:
+    return status;
+}
+
+/* Rolls out `count` trajectories from number `first` on: of each the first window. */
+static tg_status add_batch(rollouts *r, tg_dataset *dataset, int64_t first, int64_t count,
+                           int64_t *indices) {
+    const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
+    const tg_tensor x = tg_batch_view(&r->x, count);
+    tg_tensor pred = tg_batch_view(&r->pred, count);
+    tg_status status = TG_OK;
+    for (int64_t b = 0; b < count; b++) {
+        indices[b] = (first + b) * (facts.samples / facts.trajectories);
+    }
+    TG_TRY(tg_dataset_read(dataset, indices, count, r->x.data, r->y.data));
+    TG_TRY(tg_model_predict_steps(r->model, &x, r->out->steps, &pred));
+    for (int64_t b = 0; b < count; b++) {
+        TG_TRY(add_trajectory(r, b));
+    }
+fail:
+    return status;
+}
+
+static tg_status open_rollouts(rollouts *r, const tg_dataset_facts *facts, int64_t size) {
+    tg_context *ctx = r->model->ctx;
+    const tg_shape x = tg_batch_shape(facts, size, facts->in_channels);
+    const tg_shape y = tg_batch_shape(facts, size, facts->out_channels);
+    tg_status status = TG_OK;
+    r->frame = (frame){.channels = facts->out_channels / r->out->steps,
+                       .points = 1,
+                       .parts = tg_dtype_is_complex(facts->dtype) ? 2 : 1};
+    for (int d = 0; d < facts->n_dim; d++) {
+        r->frame.points *= facts->grid[d];
+    }
+    TG_TRY(open_spectra(r->model, facts, &r->spectra));
+    TG_TRY(make_lists(r));
+    TG_TRY(tg_tensor_create(ctx, TG_MEM_DATA, facts->dtype, &x, &r->x));
+    TG_TRY(tg_tensor_create(ctx, TG_MEM_DATA, facts->dtype, &y, &r->y));
+    TG_TRY(tg_tensor_create(ctx, TG_MEM_DATA, facts->dtype, &y, &r->pred));
+fail:
+    return status;
+}
+
+tg_status tg_model_rollout(tg_model *model, tg_dataset *dataset, int64_t size,
+                           tg_rollout_errors *out) {
+    TG_NEED(NULL, model);
+    TG_NEED(model->ctx, dataset, out);
+    const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
+    const int64_t channels = tg_fno_get_config(model->fno)->out_channels;
+    rollouts r = {.model = model, .out = out};
+    int64_t *indices = NULL;
+    tg_status status = TG_OK;
+    *out = (tg_rollout_errors){.trajectories = facts.trajectories,
+                               .steps = tg_max(facts.out_channels / channels, 1)};
+    tg_grid_text(facts.n_dim, facts.grid, out->grid);
+    if (facts.trajectories < 1 || size < 1) {
+        return tg_fail(model->ctx, TG_E_CONFIG, "rollout: %s",
+                       size < 1 ? "no samples at a time"
+                                : "trajectories are needed, the data are pairs "
+                                  "(data.layout)");
+    }
+    TG_TRY(tg_run_check_set(model->ctx, &model->config, out->steps, "the data", &facts));
+    const int64_t most = tg_min(size, facts.trajectories);
+    TG_TRY(open_rollouts(&r, &facts, most));
+    TG_TRY(TG_ALLOC(model->ctx, TG_MEM_OTHER, indices, most));
+    for (int64_t first = 0; first < facts.trajectories; first += most) {
+        TG_TRY(add_batch(&r, dataset, first, tg_min(most, facts.trajectories - first), indices));
+    }
+fail:
+    close_spectra(model->ctx, &r.spectra);
+    tg_tensor_destroy(&r.x);
+    tg_tensor_destroy(&r.y);
+    tg_tensor_destroy(&r.pred);
+    tg_mem_free(model->ctx, indices);
+    if (status != TG_OK) {
+        tg_rollout_errors_destroy(out);
+    }
+    return status;
+}
