@@ -148,9 +148,8 @@ static tg_status read_card(card *c, const triple *all) {
 
 /* ---- points: pictures of the side that is seen ---- */
 
-static bool is_on_points(const card *c, const triple *all) {
-    const int run = c->view[0].run;
-    const char *kind = cli_run_setting(&c->report->run[run], "fno.architecture");
+static bool is_on_points(const cli_report *report, int run, const triple *all) {
+    const char *kind = cli_run_setting(&report->run[run], "fno.architecture");
     return kind && strcmp(kind, "gino") == 0 && all[run].y->shape.ndim == 3;
 }
 
@@ -364,7 +363,7 @@ static void add_whole_errors(cli_html *page, const card *c, const triple *t) {
 
 static int draw_card(cli_html *page, card *c, const triple *all) {
     tg_status status = read_card(c, all);
-    const bool on_points = is_on_points(c, all);
+    const bool on_points = is_on_points(c->report, c->view[0].run, all);
     int code = CLI_OK;
     if (status == TG_OK && on_points) {
         status = take_pictures(c, all);
@@ -437,6 +436,18 @@ static void add_grid_heading(cli_html *page, const cli_report *report, const cha
                                                   : "");
 }
 
+/* Of fields on a grid: points have no wave numbers. */
+static int draw_spectra(cli_html *page, const cli_report *report, const char *grid,
+                        const triple *all) {
+    const tg_tensor *truth[CLI_REPORT_RUNS], *prediction[CLI_REPORT_RUNS];
+    for (int i = 0; i < report->count; i++) {
+        const bool on_grid = all[i].y && !is_on_points(report, i, all);
+        truth[i] = on_grid ? all[i].y : NULL;
+        prediction[i] = on_grid ? all[i].pred : NULL;
+    }
+    return cli_report_spectra(page, report, grid, truth, prediction);
+}
+
 int cli_report_samples(cli_html *page, const cli_report *report) {
     cli_grid grid[CLI_REPORT_TESTS];
     triple all[CLI_REPORT_RUNS];
@@ -462,6 +473,7 @@ int cli_report_samples(cli_html *page, const cli_report *report) {
         for (int64_t s = 0; code == CLI_OK && s < most && s < report->samples; s++) {
             code = draw_sample(page, report, grid[r], all, s);
         }
+        code = code == CLI_OK ? draw_spectra(page, report, grid[r], all) : code;
     }
     cli_html_add(page, "</section>\n");
     return code;

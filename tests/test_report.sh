@@ -137,7 +137,8 @@ well_formed line.html
 curve line.html truth sample.5.0.output '0,1,3,1,0'
 curve line.html line sample.5.0.output '0,1,2,1,0'
 curve line.html line sample.5.0.error '0,0,-1,0,0'
-says line.html 'Resolution 5, finer than trained'
+says line.html 'Resolution 5, finer than trained' 'data-run="truth" data-metric="spectrum.5" data-x="1,2"' \
+    'data-run="line" data-metric="spectrum.5" data-x="1,2"'
 cp -r adam cube && floats 0 0 0 0 1 1 1 1 0 0 0 0 2 2 2 2 0 0 0 0 3 3 3 3 |
     samples cube/samples.safetensors F32 2 1,1,2,2,2 32
 run 0 cube -o cube.html
