@@ -9,6 +9,7 @@ source "$tree/tests/support/checks.sh"
 
 exits 0 generate darcy --n-train 6 --n-test 2 -r 9 --grid 9 -o .
 exits 0 generate burgers --n-train 3 --n-test 1 -r 16 --time 0.2 --frames 5 -o .
+exits 0 generate ns --n-train 2 --n-test 1 -r 8 --grid 16 --time 0.2 --frames 3 -o .
 cat >darcy.yaml <<'EOF'
 data: {set: darcy, train_resolution: 9, test_resolutions: 9, batch_size: 4, encode_input: true}
 fno: {n_modes: [4, 4], hidden_channels: 4, n_layers: 1}
@@ -20,12 +21,18 @@ fno: {n_modes: 6, hidden_channels: 4, n_layers: 1}
 opt: {n_epochs: 2, name: adam, training_loss: l1, physics: burgers, physics_time: 0.05}
 EOF
 
+cat >ns.yaml <<'EOF'
+data: {train_file: ns_train_8.h5, test_files: ns_test_8.h5, batch_size: 3}
+fno: {n_modes: [4, 4], hidden_channels: 4, n_layers: 1}
+opt: {n_epochs: 2, name: adam, training_loss: l2, physics: ns, physics_time: 0.1, physics_viscosity: 1.0e-3}
+EOF
+
 # metric FILE KEY: a number of its last line
 metric() {
     tail -n 1 "$1" | grep -oE "\"$2\": ?[-0-9.e+]+" | head -n 1 | grep -oE '[-0-9.e+]+$'
 }
 
-for name in darcy burgers; do
+for name in darcy burgers ns; do
     exits 0 train $name.yaml --run whole_$name --threads 1 --quiet
     exits 0 train $name.yaml --run parts_$name --threads 1 --quiet --opt.n_epochs 1
     exits 0 train $name.yaml --run parts_$name --threads 1 --quiet --resume auto

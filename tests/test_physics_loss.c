@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "nn/physics_loss.h"
+#include "backend/backend.h"
+#include "nn/flow_residual.h"
 #include "pde/elliptic.h"
+#include "support/files.h"
 #include "support/network.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
@@ -29,6 +31,10 @@ static problem make(tg_physics physics, int64_t n, int64_t m) {
     return p;
 }
 
+/* On a context's backend, where the equation needs one. */
+static tg_context *ctx;
+static nn_flow flow;
+
 static double loss_of(problem *p, bool with_gradient) {
     p->value = 0.0;
     memset(p->gradient, 0, sizeof p->gradient);
@@ -39,7 +45,13 @@ static double loss_of(problem *p, bool with_gradient) {
     p->call.value = &p->value;
     p->call.grad_scale = 1.0;
     p->call.dpred = with_gradient ? p->gradient : NULL;
-    nn_physics_add(&p->call);
+    if (p->config.physics != TG_PHYSICS_NS) {
+        nn_physics_add(&p->call);
+        return p->value;
+    }
+    tg_backend *be = NULL;
+    net_ok(ctx, tg_backend_get(ctx, &be));
+    net_ok(ctx, nn_flow_add(be, &flow, &p->call));
     return p->value;
 }
 
@@ -55,10 +67,9 @@ static void test_differences(void **state) {
     static const struct {
         tg_physics physics;
         int64_t n, m, in_channels;
-    } cases[] = {{TG_PHYSICS_DARCY, 3, 3, 1},
-                 {TG_PHYSICS_DARCY, 5, 7, 1},
-                 {TG_PHYSICS_BURGERS, 9, 1, 1},
-                 {TG_PHYSICS_BURGERS, 8, 1, 3}};
+    } cases[] = {{TG_PHYSICS_DARCY, 3, 3, 1},   {TG_PHYSICS_DARCY, 5, 7, 1},
+                 {TG_PHYSICS_BURGERS, 9, 1, 1}, {TG_PHYSICS_BURGERS, 8, 1, 3},
+                 {TG_PHYSICS_NS, 6, 5, 1},      {TG_PHYSICS_NS, 7, 8, 2}};
     for (int c = 0; c < COUNT(cases); c++) {
         problem p = make(cases[c].physics, cases[c].n, cases[c].m);
         const int points = 2 * (int)(cases[c].n * cases[c].m);
@@ -69,6 +80,7 @@ static void test_differences(void **state) {
         p.config.y_mean = -0.1;
         p.config.y_scale = 0.7;
         p.config.physics_weight = 0.5;
+        p.config.physics_length = 1.5;
         fill(p.x, MOST, 1);
         fill(p.pred, MOST, 2);
         fill(p.target, MOST, 3);
@@ -113,7 +125,6 @@ static void test_darcy(void **state) {
 static void test_darcy_solver(void **state) {
     (void)state;
     enum { N = 13 };
-    tg_context *ctx = net_context("cpu", 1);
     tg_elliptic *solver = NULL;
     problem p = make(TG_PHYSICS_DARCY, N, N);
     double f[N * N];
@@ -126,7 +137,6 @@ static void test_darcy_solver(void **state) {
     assert_true(tg_elliptic_solve(solver, f, 1e-12, 100, p.pred, NULL));
     assert_true(loss_of(&p, false) <= 1e-10);
     tg_elliptic_destroy(&solver);
-    tg_context_destroy(&ctx);
 }
 
 /* Cole and Hopf: u = c - 2 nu phi_x / phi, phi = 1 + d cos 2 pi (x - c t), d = e^(-4 pi^2 nu t)
@@ -155,6 +165,119 @@ static void test_burgers(void **state) {
     const double coarse = burgers_error(64, 0.04), fine = burgers_error(128, 0.02);
     assert_true(coarse < 0.05);
     assert_true(coarse / fine > 3.5 && coarse / fine < 4.5);
+}
+
+/* w = a cos x + b cos 2y on [0, 2 pi)^2 moves itself by a b (1/2 - 2) sin x sin 2y, so that the
+ * residual of a flow at rest is known at every point. */
+static void test_flow(void **state) {
+    (void)state;
+    enum { N = 9, M = 12 };
+    const double a = 0.7, b = -1.3, nu = 0.3, f = 0.2;
+    double sum = 0.0;
+    problem p = make(TG_PHYSICS_NS, N, M);
+    p.config.physics_length = 2.0 * PI;
+    p.config.physics_viscosity = nu;
+    p.config.physics_forcing = f;
+    for (int i = 0; i < N * M; i++) {
+        const double x = 2.0 * PI * (i / M) / N, y = 2.0 * PI * (i % M) / M;
+        p.x[i] = p.pred[i] = a * cos(x) + b * cos(2.0 * y);
+        p.target[i] = p.x[i];
+        const double r = a * b * (0.5 - 2.0) * sin(x) * sin(2.0 * y) +
+                         nu * (a * cos(x) + 4.0 * b * cos(2.0 * y)) - f * (sin(x + y) + cos(x + y));
+        sum += r * r;
+    }
+    assert_true(fabs(loss_of(&p, false) - sqrt(sum)) <= 1e-12 * sqrt(sum));
+}
+
+/* Taylor and Green: w decays by e^(-q t), q = 2 nu (2 pi / L)^2, and does not move itself; what is
+ * left is the error of the trapezoidal rule. */
+static void test_decaying_flow(void **state) {
+    (void)state;
+    enum { N = 8 };
+    const double dt = 0.1, nu = 0.02, length = 3.0, q = 8.0 * PI * PI * nu / (length * length);
+    const double left = exp(-q * dt);
+    problem p = make(TG_PHYSICS_NS, N, N);
+    p.config.physics_length = length;
+    p.config.physics_viscosity = nu;
+    p.config.physics_time = dt;
+    p.config.physics_forcing = 0.0;
+    for (int i = 0; i < N * N; i++) {
+        p.x[i] = cos(2.0 * PI * (i / N) / N) * cos(2.0 * PI * (i % N) / N);
+        p.pred[i] = p.target[i] = left * p.x[i];
+    }
+    const double expected = fabs((left - 1.0) / dt + q * (left + 1.0) / 2.0) * dt / (1.0 - left);
+    assert_true(expected < 1e-3);
+    assert_true(fabs(loss_of(&p, false) - expected) <= 1e-10);
+    p.pred[5] = (double)NAN;
+    assert_true(isnan(loss_of(&p, true)) && isnan(p.gradient[0]));
+}
+
+/* The residual of the second frame that the generator makes, dt after the first. */
+static double residual_of_generated(const char *time) {
+    enum { N = 32 };
+    const tg_pde_value values[] = {
+        {"time", time}, {"grid", "64"}, {"reynolds", "1000"}, {"alpha", "7"}};
+    tg_generator_config config = tg_generator_config_default();
+    tg_dataset_config how = tg_dataset_config_default();
+    tg_generator *generator = NULL;
+    tg_generator_file file;
+    tg_dataset *set = NULL;
+    bool complete = false;
+    const int64_t first = 0;
+    static float x[N * N], y[N * N];
+    problem p = make(TG_PHYSICS_NS, N, N);
+    config.equation = "ns";
+    config.folder = test_path(time);
+    config.n_train = 1;
+    config.n_test = 0;
+    config.resolution = N;
+    config.frames = 2;
+    config.values = values;
+    config.value_count = COUNT(values);
+    net_ok(ctx, tg_generator_create(ctx, &config, &generator));
+    net_ok(ctx, tg_generator_run(generator, NULL, NULL, &complete));
+    net_ok(ctx, tg_generator_get_file(generator, 0, &file));
+    net_ok(ctx, tg_dataset_open(ctx, file.path, NULL, &how, &set));
+    net_ok(ctx, tg_dataset_read(set, &first, 1, x, y));
+    p.config.physics_time = strtod(time, NULL);
+    p.config.physics_viscosity = 0.001;
+    p.config.physics_forcing = 0.1;
+    p.call.dtype = TG_F32;
+    p.call.config = &p.config;
+    p.call.x = x;
+    p.call.pred = p.call.target = y;
+    p.call.value = &p.value;
+    tg_backend *be = NULL;
+    net_ok(ctx, tg_backend_get(ctx, &be));
+    net_ok(ctx, nn_flow_add(be, &flow, &p.call));
+    tg_dataset_close(&set);
+    tg_generator_destroy(&generator);
+    return p.value;
+}
+
+/* Flows of the generator fulfil the equation, to the second order in dt. */
+static void test_generated_flow(void **state) {
+    (void)state;
+    const double coarse = residual_of_generated("0.8"), fine = residual_of_generated("0.4");
+    assert_true(coarse < 1e-3);
+    assert_true(coarse / fine > 3.5 && coarse / fine < 4.5);
+}
+
+static const char *backend;
+
+static int begin(void **state) {
+    (void)state;
+    ctx = net_context(backend, 1);
+    return 0;
+}
+
+static int end(void **state) {
+    (void)state;
+    tg_backend *be = NULL;
+    net_ok(ctx, tg_backend_get(ctx, &be));
+    nn_flow_free(be, &flow);
+    tg_context_destroy(&ctx);
+    return test_files_end(state);
 }
 
 /* Data that are normalized, and of f32, have the residual of the data themselves. */
@@ -196,50 +319,55 @@ static void test_network(void **state) {
     static const char *const backends[] = {"ref", "cpu"};
     double expected[2] = {0};
     for (int b = 0; b < 2; b++) {
-        tg_context *ctx = net_context(backends[b], 2);
+        tg_context *own = net_context(backends[b], 2);
         tg_fno_config config = net_config(
-            ctx,
+            own,
             "{\"n_modes\": [4, 4], \"hidden_channels\": 4, \"n_layers\": 1, \"micro_batch\": 1}");
         const int64_t grid[] = {6, 5};
         tg_fno *fno = NULL;
-        net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
-        net_ok(ctx, tg_fno_prepare(fno, 2, grid, true));
-        tg_tensor x = net_random(ctx, &config, 2, 1, grid, 1);
-        tg_tensor y = net_random(ctx, &config, 2, 1, grid, 2);
-        net_gradients kept = net_gradients_make(ctx, fno);
+        net_ok(own, tg_fno_create(own, &config, 1, &fno));
+        net_ok(own, tg_fno_prepare(fno, 2, grid, true));
+        tg_tensor x = net_random(own, &config, 2, 1, grid, 1);
+        tg_tensor y = net_random(own, &config, 2, 1, grid, 2);
+        net_gradients kept = net_gradients_make(own, fno);
         const tg_grad_sink sink = net_sink(&kept);
         tg_loss_config loss = tg_loss_config_default();
         double plain = 0.0, value = 0.0;
-        net_ok(ctx, tg_fno_loss_backward(fno, &x, &y, &loss, &sink, &plain));
+        net_ok(own, tg_fno_loss_backward(fno, &x, &y, &loss, &sink, &plain));
         net_gradients_free(&kept);
-        kept = net_gradients_make(ctx, fno);
+        kept = net_gradients_make(own, fno);
         loss.physics = TG_PHYSICS_DARCY;
         loss.x_mean = 3.0;
-        net_ok(ctx, tg_fno_loss_backward(fno, &x, &y, &loss, &sink, &value));
+        net_ok(own, tg_fno_loss_backward(fno, &x, &y, &loss, &sink, &value));
         assert_true(value > plain + 0.05);
         assert_true(b == 0 || (fabs(plain - expected[0]) <= 1e-5 * plain &&
                                fabs(value - expected[1]) <= 1e-4 * value));
         expected[0] = plain;
         expected[1] = value;
         double alone = 0.0;
-        assert_int_equal(tg_loss_eval(ctx, &loss, &y, &y, &alone, NULL), TG_E_ARGUMENT);
-        assert_non_null(strstr(tg_context_error(ctx), "needs x"));
+        assert_int_equal(tg_loss_eval(own, &loss, &y, &y, &alone, NULL), TG_E_ARGUMENT);
+        assert_non_null(strstr(tg_context_error(own), "needs x"));
         loss.physics = TG_PHYSICS_BURGERS;
         assert_int_equal(tg_fno_loss_backward(fno, &x, &y, &loss, &sink, &value), TG_E_CONFIG);
-        assert_non_null(strstr(tg_context_error(ctx), "opt.physics: burgers is an equation for"));
+        assert_non_null(strstr(tg_context_error(own), "opt.physics: burgers is an equation for"));
         net_gradients_free(&kept);
         tg_tensor_destroy(&x);
         tg_tensor_destroy(&y);
         tg_fno_destroy(&fno);
-        tg_context_destroy(&ctx);
+        tg_context_destroy(&own);
     }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_differences),  cmocka_unit_test(test_darcy),
-        cmocka_unit_test(test_darcy_solver), cmocka_unit_test(test_burgers),
-        cmocka_unit_test(test_units),        cmocka_unit_test(test_network),
+        cmocka_unit_test(test_differences),    cmocka_unit_test(test_darcy),
+        cmocka_unit_test(test_darcy_solver),   cmocka_unit_test(test_flow),
+        cmocka_unit_test(test_generated_flow), cmocka_unit_test(test_decaying_flow),
+        cmocka_unit_test(test_burgers),        cmocka_unit_test(test_units),
+        cmocka_unit_test(test_network),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    backend = "ref";
+    const int failures = cmocka_run_group_tests(tests, begin, end);
+    backend = "cpu";
+    return failures + cmocka_run_group_tests(tests, begin, end);
 }

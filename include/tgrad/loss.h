@@ -29,8 +29,9 @@ typedef enum tg_loss_kind {
 /* Equations whose residual can be a further term, see docs/training.md. On the host only. */
 typedef enum tg_physics {
     TG_PHYSICS_NONE,
-    TG_PHYSICS_DARCY,  /* -div(a grad u) = f, x = a, y = u */
-    TG_PHYSICS_BURGERS /* u_t + (u^2 / 2)_x = nu u_xx, from the last frame of x to y */
+    TG_PHYSICS_DARCY,   /* -div(a grad u) = f, x = a, y = u */
+    TG_PHYSICS_BURGERS, /* u_t + (u^2 / 2)_x = nu u_xx, from the last frame of x to y */
+    TG_PHYSICS_NS       /* w_t + u w_x + v w_y = nu Laplace w + f, likewise */
 } tg_physics;
 
 typedef struct tg_loss_term {
@@ -50,9 +51,10 @@ typedef struct tg_loss_config {
     /* The residual of an equation, of a network's x and y alone (tg_fno_forward_loss, tg_step). */
     tg_physics physics;
     double physics_weight;    /* its factor in the sum; 0.1 */
-    double physics_forcing;   /* Darcy: f; 1 */
-    double physics_viscosity; /* Burgers: nu; 0.01 */
-    double physics_time;      /* Burgers: from frame to frame, > 0 */
+    double physics_forcing;   /* Darcy: f; NS: A of f = A (sin 2 pi (x + y) / L + cos ..); 1 */
+    double physics_viscosity; /* Burgers, NS: nu; 0.01 */
+    double physics_time;      /* Burgers, NS: from frame to frame, > 0 */
+    double physics_length;    /* NS: L, > 0; 1 */
     double x_mean, x_scale;   /* data are mean + scale * what the network sees; 0 and 1 */
     double y_mean, y_scale;
 } tg_loss_config;

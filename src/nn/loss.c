@@ -16,6 +16,7 @@ void tg_loss_config_init(tg_loss_config *config, size_t size) {
                                      .physics_weight = 0.1,
                                      .physics_forcing = 1.0,
                                      .physics_viscosity = 0.01,
+                                     .physics_length = 1.0,
                                      .x_scale = 1.0,
                                      .y_scale = 1.0};
     tg_sized_init(config, size, &defaults, sizeof defaults);
@@ -168,7 +169,7 @@ tg_status nn_loss_fits(tg_backend *be, const tg_loss_config *config, const tg_fn
 }
 
 tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
-                  const tg_shape *shape, const void *pred, const void *target, nn_spectral *work,
+                  const tg_shape *shape, const void *pred, const void *target, nn_loss_work *work,
                   double *value, double grad_scale, void *dpred) {
     tg_status status = nn_loss_check(be, config, shape->dim[1]);
     tg_loss_op op = describe(dtype, shape, pred, target);
@@ -184,23 +185,33 @@ tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
         op.relative = !term->absolute;
         op.weight = term->weight;
         op.beta = i == 0 ? 0.0 : 1.0;
-        status = term->kind == TG_LOSS_HS ? nn_spectral_add(be, work, &op) : be->ops->loss(be, &op);
+        status = term->kind == TG_LOSS_HS ? nn_spectral_add(be, &work->spectral, &op)
+                                          : be->ops->loss(be, &op);
     }
     return status;
 }
 
-tg_status nn_loss_workspace(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
+void nn_loss_work_free(tg_backend *be, nn_loss_work *work) {
+    nn_spectral_free(be, &work->spectral);
+    nn_flow_free(be, &work->flow);
+}
+
+tg_status nn_loss_workspace(tg_backend *be, bool spectral, bool flow, tg_dtype dtype,
                             const tg_shape *shape, size_t *bytes) {
     tg_status status = TG_OK;
-    nn_spectral work = {0};
+    nn_loss_work work = {0};
     const size_t before = tg_context_memory(be->ctx, TG_HOST).current[TG_MEM_WORKSPACE];
     *bytes = 0;
-    if (nn_loss_is_spectral(config)) {
+    if (spectral) {
         const tg_loss_op op = describe(dtype, shape, NULL, NULL);
-        status = nn_spectral_prepare(be, &op, &work);
-        *bytes = tg_context_memory(be->ctx, TG_HOST).current[TG_MEM_WORKSPACE] - before;
+        TG_TRY(nn_spectral_prepare(be, &op, &work.spectral));
     }
-    nn_spectral_free(be, &work);
+    if (flow) {
+        TG_TRY(nn_flow_prepare(be, shape->dim[2], shape->dim[3], &work.flow));
+    }
+    *bytes = tg_context_memory(be->ctx, TG_HOST).current[TG_MEM_WORKSPACE] - before;
+fail:
+    nn_loss_work_free(be, &work);
     return status;
 }
 
@@ -236,7 +247,7 @@ tg_status tg_loss_eval(tg_context *ctx, const tg_loss_config *config, const tg_t
     TG_NEED(ctx, ctx, config, pred, target, loss);
     tg_status status = TG_OK;
     tg_backend *be = NULL;
-    nn_spectral work = {0};
+    nn_loss_work work = {0};
     tg_loss_config full;
     TG_TRY(nn_loss_config_read(ctx, config, &full));
     if (full.physics != TG_PHYSICS_NONE) {
@@ -251,7 +262,7 @@ tg_status tg_loss_eval(tg_context *ctx, const tg_loss_config *config, const tg_t
                    1.0, dpred ? dpred->data : NULL));
     TG_TRY(be->ops->download(be, loss, be->cell, sizeof *loss));
 fail:
-    nn_spectral_free(be, &work);
+    nn_loss_work_free(be, &work);
     return status;
 }
 

@@ -3,9 +3,15 @@
 #define TG_NN_NETWORK_H
 
 #include "backend/tensor.h"
-#include "nn/physics_loss.h"
+#include "nn/flow_residual.h"
 #include "nn/program.h"
 #include "nn/spectral_loss.h"
+
+/* What losses in Fourier space and residuals of flows work in. */
+typedef struct nn_loss_work {
+    nn_spectral spectral;
+    nn_flow flow;
+} nn_loss_work;
 
 /* What a call of forward or backward works on. */
 typedef struct nn_call {
@@ -28,11 +34,11 @@ typedef struct nn_run {
     void *activations, *workspace, *gradients; /* the arenas, and where gradients leave from */
     void *places;                              /* of a GINO: memory of what follows */
     tg_neighbours near[NN_SIDES];
-    double *latent;        /* (pixels, n_dim) */
-    bool has_points;       /* the places are known */
-    tg_tensor features;    /* a view of the caller's */
-    nn_spectral loss_work; /* of a loss in Fourier space, from its first step on */
-    int gradient_first;    /* parameter whose gradient stands first in `gradients` */
+    double *latent;         /* (pixels, n_dim) */
+    bool has_points;        /* the places are known */
+    tg_tensor features;     /* a view of the caller's */
+    nn_loss_work loss_work; /* from the first step on whose loss needs it */
+    int gradient_first;     /* parameter whose gradient stands first in `gradients` */
     nn_call call;
 } nn_run;
 
@@ -130,13 +136,14 @@ TG_NODISCARD tg_status nn_loss_fits(tg_backend *be, const tg_loss_config *config
                                     const tg_fno_config *network);
 /* Adds to the loss that of what lies where the backend computes, `shape` = (batch, channels,
  * grid..), and makes grad_scale times its gradient. A spectral one works in `work`, taken with the
- * first call. */
+ * first call; residuals of equations are not in it. */
 TG_NODISCARD tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
                                const tg_shape *shape, const void *pred, const void *target,
-                               nn_spectral *work, double *loss, double grad_scale, void *dpred);
+                               nn_loss_work *work, double *loss, double grad_scale, void *dpred);
 bool nn_loss_is_spectral(const tg_loss_config *config);
-/* Bytes of that workspace. */
-TG_NODISCARD tg_status nn_loss_workspace(tg_backend *be, const tg_loss_config *config,
-                                         tg_dtype dtype, const tg_shape *shape, size_t *bytes);
+void nn_loss_work_free(tg_backend *be, nn_loss_work *work);
+/* Bytes of these parts of it. */
+TG_NODISCARD tg_status nn_loss_workspace(tg_backend *be, bool spectral, bool flow, tg_dtype dtype,
+                                         const tg_shape *shape, size_t *bytes);
 
 #endif

@@ -141,6 +141,7 @@ static const struct equation {
 } equations[] = {
     [TG_PHYSICS_DARCY] = {"darcy", 2, darcy_residual, darcy_slope, darcy_unit},
     [TG_PHYSICS_BURGERS] = {"burgers", 1, burgers_residual, burgers_slope, burgers_unit},
+    [TG_PHYSICS_NS] = {"ns", 2, NULL, NULL, NULL}, /* flow_residual.c */
 };
 
 enum { EQUATIONS = sizeof equations / sizeof equations[0] };
@@ -161,7 +162,7 @@ tg_status nn_physics_check(tg_backend *be, const tg_loss_config *loss,
                        be->ops->name);
     }
     const bool has_channels = network->out_channels == 1 &&
-                              (network->in_channels == 1 || loss->physics == TG_PHYSICS_BURGERS);
+                              (network->in_channels == 1 || loss->physics != TG_PHYSICS_DARCY);
     if (network->architecture != TG_ARCHITECTURE_FNO || network->complex_data ||
         network->n_dim != e->n_dim || !has_channels) {
         return tg_fail(be->ctx, TG_E_CONFIG,
@@ -176,10 +177,15 @@ tg_status nn_physics_check(tg_backend *be, const tg_loss_config *loss,
                        "opt.physics_weight: expected a number in 0 .. 1e12, found %g",
                        loss->physics_weight);
     }
-    if (loss->physics == TG_PHYSICS_BURGERS && !(loss->physics_time > 0.0)) {
+    if (loss->physics != TG_PHYSICS_DARCY && !(loss->physics_time > 0.0)) {
         return tg_fail(be->ctx, TG_E_CONFIG,
-                       "opt.physics_time: burgers needs the time from the last frame of x to y, "
-                       "above 0");
+                       "opt.physics_time: %s needs the time from the last frame of x to y, above 0",
+                       e->name);
+    }
+    if (!(loss->physics_length > 0.0)) {
+        return tg_fail(be->ctx, TG_E_CONFIG,
+                       "opt.physics_length: expected a number above 0, found %g",
+                       loss->physics_length);
     }
     return TG_OK;
 }

@@ -22,7 +22,7 @@ typedef struct nn_physics {
 TG_NODISCARD tg_status nn_physics_check(tg_backend *be, const tg_loss_config *loss,
                                         const tg_fno_config *network);
 
-/* Adds the residuals of all samples. */
+/* Adds the residuals of all samples; those of flows are in flow_residual.h. */
 void nn_physics_add(const nn_physics *call);
 
 #endif

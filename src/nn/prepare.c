@@ -124,7 +124,7 @@ void nn_run_free(tg_fno *fno) {
     nn_run *run = &fno->run;
     const tg_backend_ops *ops = fno->be->ops;
     ops->fft_destroy(fno->be, &run->fft);
-    nn_spectral_free(fno->be, &run->loss_work);
+    nn_loss_work_free(fno->be, &run->loss_work);
     ops->release(fno->be, run->activations);
     ops->release(fno->be, run->workspace);
     ops->release(fno->be, run->gradients);

@@ -19,6 +19,7 @@ static const tg_choice graphs_choices[] = {{"auto", TG_GRAPHS_AUTO}, {"on", TG_G
 static const tg_choice physics_choices[] = {{"none", TG_PHYSICS_NONE},
                                             {"darcy", TG_PHYSICS_DARCY},
                                             {"burgers", TG_PHYSICS_BURGERS},
+                                            {"ns", TG_PHYSICS_NS},
                                             {NULL, 0}};
 static const tg_choice rollout_choices[] = {
     {"last", TG_ROLLOUT_LAST}, {"all", TG_ROLLOUT_ALL}, {NULL, 0}};
@@ -31,9 +32,10 @@ static const tg_setting loop_table[] = {
     {"physics", TG_SETTING_ENUM, offsetof(tg_loop_config, physics), physics_choices, 0, 0,
      "equation whose residual is added to the loss"},
     LOOP(DOUBLE, physics_weight, 0, 1e12, "factor of the residual"),
-    LOOP(DOUBLE, physics_forcing, -1e12, 1e12, "darcy: right-hand side f"),
-    LOOP(DOUBLE, physics_viscosity, 0, 1e12, "burgers: nu"),
-    LOOP(DOUBLE, physics_time, 0, 1e12, "burgers: time from the last frame of x to y"),
+    LOOP(DOUBLE, physics_forcing, -1e12, 1e12, "darcy: f; ns: amplitude of the forcing"),
+    LOOP(DOUBLE, physics_viscosity, 0, 1e12, "burgers, ns: nu"),
+    LOOP(DOUBLE, physics_time, 0, 1e12, "burgers, ns: time from the last frame of x to y"),
+    LOOP(DOUBLE, physics_length, 0, 1e12, "ns: side of the square"),
     LOOP(DOUBLE, input_noise, 0, 1e6,
          "deviation of noise on the normalized inputs of training; 0: none"),
     LOOP(INT64, rollout_steps, 1, 1000, "trajectories: predictions in a row to train over"),
@@ -183,6 +185,7 @@ tg_run_config tg_run_config_default(void) {
                  .physics_weight = tg_loss_config_default().physics_weight,
                  .physics_forcing = tg_loss_config_default().physics_forcing,
                  .physics_viscosity = tg_loss_config_default().physics_viscosity,
+                 .physics_length = tg_loss_config_default().physics_length,
                  .rollout_steps = 1,
                  .accumulation_steps = 1,
                  .eval_interval = 1,
@@ -437,6 +440,7 @@ static tg_status set_physics(tg_context *ctx, tg_run_config *config) {
     config->loss.physics_forcing = loop->physics_forcing;
     config->loss.physics_viscosity = loop->physics_viscosity;
     config->loss.physics_time = loop->physics_time;
+    config->loss.physics_length = loop->physics_length;
     return loop->physics == TG_PHYSICS_NONE || loop->input_noise == 0.0
                ? TG_OK
                : tg_fail(ctx, TG_E_CONFIG,

@@ -12,7 +12,8 @@ typedef struct tg_loop_config {
     char training_loss[64];      /* text for tg_loss_config_parse */
     tg_list_double loss_weights; /* of the output channels; one: of all alike */
     tg_physics physics;          /* equation whose residual is a term of the loss .. */
-    double physics_weight, physics_forcing, physics_viscosity, physics_time; /* .. as there */
+    double physics_weight, physics_forcing, physics_viscosity; /* .. as in tg_loss_config */
+    double physics_time, physics_length;
     double input_noise;         /* standard deviation, of normalized inputs in training; 0: none */
     int64_t accumulation_steps; /* micro-batches per update */
     int64_t rollout_steps;      /* predictions in a row that a step trains over; 1: one */

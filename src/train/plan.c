@@ -40,7 +40,7 @@ typedef struct planner {
     tg_amounts rollout;   /* .. those of the inputs of rollouts, once there was a step .. */
     size_t snapshot;      /* .. and the copies of checkpoints, once there was one */
     tg_fno_memory run;    /* those */
-    bool is_ready, is_training, has_loss_workspace;
+    bool is_ready, is_training, has_spectral_loss, has_flow_residual;
     int64_t max_batch, grid[TG_RUN_GRID]; /* that they are for */
     planned_set train, tests[TG_MAX_TESTS];
     tg_optim_memory optim;
@@ -104,26 +104,28 @@ static void note(planner *p, const char *name, const tg_amounts *extra) {
 
 /* ---- the network's buffers ---- */
 
-/* A loss in Fourier space takes its workspace in the first step behind a preparation. */
+/* Losses in Fourier space and residuals of flows take their workspace in the first step behind a
+ * preparation. */
 static tg_status add_loss_workspace(planner *p) {
     const tg_fno_config *fno = &p->config.fno;
+    const tg_loss_config *loss = &p->config.loss;
     tg_shape shape = {.ndim = 2 + fno->n_dim, .dim = {1, 1}};
     size_t bytes = 0;
     tg_status status = TG_OK;
-    if (p->is_training) {
-        status = nn_loss_fits(p->be, &p->config.loss, fno);
-    }
-    if (!p->is_training || p->has_loss_workspace || !nn_loss_is_spectral(&p->config.loss)) {
-        return status;
+    if (!p->is_training) {
+        return TG_OK;
     }
     memcpy(shape.dim + 2, p->grid, (size_t)fno->n_dim * sizeof p->grid[0]);
-    if (status == TG_OK) {
-        status = nn_loss_workspace(p->be, &p->config.loss,
-                                   fno->complex_data ? tg_dtype_complex(fno->dtype) : fno->dtype,
-                                   &shape, &bytes);
-    }
+    TG_TRY(nn_loss_fits(p->be, loss, fno));
+    const bool adds_spectral = nn_loss_is_spectral(loss) && !p->has_spectral_loss;
+    const bool adds_flow = loss->physics == TG_PHYSICS_NS && !p->has_flow_residual;
+    TG_TRY(nn_loss_workspace(p->be, adds_spectral, adds_flow,
+                             fno->complex_data ? tg_dtype_complex(fno->dtype) : fno->dtype, &shape,
+                             &bytes));
     p->run.bytes[TG_MEM_WORKSPACE] += bytes;
-    p->has_loss_workspace = true;
+    p->has_spectral_loss = p->has_spectral_loss || adds_spectral;
+    p->has_flow_residual = p->has_flow_residual || adds_flow;
+fail:
     return status;
 }
 
@@ -137,7 +139,7 @@ static tg_status prepare(planner *p, int64_t batch, const int64_t *data, bool tr
     }
     p->is_ready = true;
     p->is_training = training;
-    p->has_loss_workspace = false;
+    p->has_spectral_loss = p->has_flow_residual = false;
     p->max_batch = batch;
     memcpy(p->grid, grid, sizeof grid);
     const tg_status status =

@@ -160,7 +160,7 @@ static tg_status run_target(tg_fno *fno, const nn_op *op) {
 }
 
 /* The residual of the samples in flight; x is where the caller has it. */
-static void add_physics(const tg_fno *fno, const void *pred, const void *target, void *dpred) {
+static tg_status add_physics(tg_fno *fno, const void *pred, const void *target, void *dpred) {
     const nn_call *call = &fno->run.call;
     const tg_dtype dtype = call->x->dtype;
     const int64_t sample = tg_tensor_numel(call->x) / call->x->shape.dim[0];
@@ -175,7 +175,11 @@ static void add_physics(const tg_fno *fno, const void *pred, const void *target,
                           .grad_scale = call->grad_scale,
                           .dpred = dpred};
     memcpy(physics.grid, fno->run.program.geometry.grid, sizeof physics.grid);
+    if (physics.config->physics == TG_PHYSICS_NS) {
+        return nn_flow_add(fno->be, &fno->run.loss_work.flow, &physics);
+    }
     nn_physics_add(&physics);
+    return TG_OK;
 }
 
 static tg_status run_loss(tg_fno *fno, const nn_op *op) {
@@ -194,7 +198,7 @@ static tg_status run_loss(tg_fno *fno, const nn_op *op) {
     TG_TRY(nn_loss(fno->be, call->loss_config, call->target->dtype, &shape, pred, target,
                    &fno->run.loss_work, call->loss, call->grad_scale, dpred));
     if (call->loss_config->physics != TG_PHYSICS_NONE) {
-        add_physics(fno, pred, target, dpred);
+        TG_TRY(add_physics(fno, pred, target, dpred));
     }
 fail:
     return status;
