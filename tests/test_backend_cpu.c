@@ -1,5 +1,6 @@
 /* What only the cpu backend has: scratch that grows, facts about itself, and threads that share one
  * transform without changing a bit. Everything else is checked with all backends. */
+#include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -108,6 +109,42 @@ static void transforms_do_not_depend_on_threads(void **state) {
     assert_memory_equal(back[0], back[1], sizeof back[0]);
 }
 
+/* The process's threads by number, in order of time; how many. */
+static int list_threads(int count, long *threads) {
+    DIR *folder = opendir("/proc/self/task");
+    int found = 0;
+    assert_non_null(folder);
+    for (const struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
+        if (entry->d_name[0] != '.') {
+            assert_true(found < count);
+            threads[found++] = strtol(entry->d_name, NULL, 10);
+        }
+    }
+    closedir(folder);
+    return found;
+}
+
+/* A loop with work for two of four threads leaves the other two waiting for the next one. */
+static void threads_stay(void **state) {
+    (void)state;
+    enum { LARGE = 1 << 20, SMALL = 1 << 14, MOST = 64 };
+    tg_context *ctx = NULL;
+    tg_backend *be = open_cpu(4, &ctx);
+    float *x = calloc(LARGE, sizeof *x);
+    long before[MOST], after[MOST];
+    assert_non_null(x);
+    assert_int_equal(be->ops->fill(be, TG_F32, LARGE, (tg_scalar){1.0, 0.0}, x), TG_OK);
+    const int count = list_threads(MOST, before);
+    for (int64_t n = SMALL; n <= LARGE; n *= 2) {
+        assert_int_equal(be->ops->fill(be, TG_F32, n, (tg_scalar){1.0, 0.0}, x), TG_OK);
+    }
+    assert_int_equal(list_threads(MOST, after), count);
+    assert_memory_equal(before, after, (size_t)count * sizeof *before);
+    free(x);
+    tg_backend_close(&be);
+    tg_context_destroy(&ctx);
+}
+
 static void it_says_what_it_is(void **state) {
     (void)state;
     tg_context *ctx = NULL;
@@ -133,6 +170,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decompositions_larger_than_scratch),
         cmocka_unit_test(transforms_do_not_depend_on_threads),
+        cmocka_unit_test(threads_stay),
         cmocka_unit_test(it_says_what_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

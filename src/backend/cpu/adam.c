@@ -166,7 +166,7 @@ static void stored_adam(tg_backend *be, const tg_adam *op, const cpu_adam_step *
     byte_values values;
     fill_byte_values(&values);
     const int parts = cpu_parts(be, op->n, THREAD_GRAIN);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int part = 0; part < parts; part++) {
         const tg_range r = tg_partition(op->n, BLOCK, parts, part);
         for (int64_t i = r.begin; i < r.end; i += BLOCK) {
@@ -205,7 +205,7 @@ tg_status cpu_adam(tg_backend *be, const tg_adam *call) {
     const int64_t width = paired ? 2 : 1; /* floats of what a kernel counts */
     const int64_t n = complex && op->split ? 2 * op->n : op->n;
     const int parts = cpu_parts(be, n, THREAD_GRAIN);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int part = 0; part < parts; part++) {
         const tg_range r = tg_partition(n, TG_ALIGNMENT, parts, part);
         const int64_t at = r.begin * width;
@@ -229,7 +229,7 @@ tg_status cpu_rule_step(tg_backend *be, const tg_adam *call, tg_rule_kernel kern
     bool goes = false;
     const tg_status status = tg_adam_resolve(be, call, &op, &rounding, &goes);
     const int parts = goes ? cpu_parts(be, op.n, THREAD_GRAIN) : 0;
-#pragma omp parallel for num_threads(parts > 0 ? parts : 1) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int part = 0; part < parts; part++) {
         const tg_range r = tg_partition(op.n, BLOCK, parts, part);
         for (int64_t i = r.begin; i < r.end; i += BLOCK) {

@@ -28,7 +28,7 @@ tg_status cpu_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
     const cpu_kernels *k = cpu_state_of(be)->kernels;
     cpu_partial *partials = cpu_state_of(be)->partials;
     const int parts = parts_for(be, bitmap);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = words_of(bitmap, parts, p);
         partials[p].count = k->popcount(r.end - r.begin, bitmap->words + r.begin);
@@ -40,7 +40,7 @@ tg_status cpu_bitmap_rank(tg_backend *be, tg_bitmap *bitmap) {
         before += here;
     }
     bitmap->count = before;
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = words_of(bitmap, parts, p);
         int64_t count = partials[p].count;
@@ -113,7 +113,7 @@ tg_status cpu_bitmap_gather(tg_backend *be, tg_dtype dtype, const tg_bitmap *bit
     }
     const gather_fn gather = gather_for(dtype);
     const int parts = parts_for(be, bitmap);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = words_of(bitmap, parts, p);
         gather(bitmap->words, r, x, (char *)values + values_at(bitmap, dtype, r));
@@ -130,7 +130,7 @@ tg_status cpu_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitm
     const size_t size = tg_dtype_size(dtype);
     const clear_fn clear = clear_for(dtype);
     const int parts = parts_for(be, bitmap);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range all = words_of(bitmap, parts, p);
         for (int64_t w = all.begin; w < all.end; w += BLOCK / 64) { /* while it is in cache */
@@ -185,7 +185,7 @@ tg_status cpu_bitmap_scatter(tg_backend *be, tg_dtype dtype, const tg_bitmap *bi
     const tg_dtype real = tg_dtype_real(dtype);
     const bool pairs = tg_dtype_is_complex(dtype);
     const int parts = parts_for(be, bitmap);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = words_of(bitmap, parts, p);
         const char *from = (const char *)values + values_at(bitmap, dtype, r);

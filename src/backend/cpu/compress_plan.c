@@ -90,7 +90,7 @@ static cpu_plan outline(tg_backend *be, const tg_multimode *modes) {
                      .slices = 1,
                      .numel = 1};
     collect_modes(modes, &plan);
-    plan.threads = cpu_parts(be, plan.numel, THREAD_GRAIN);
+    plan.threads = cpu_team(be, cpu_parts(be, plan.numel, THREAD_GRAIN));
     const int64_t panel = CPU_PANEL / plan.width;
     const cpu_mode *last = &plan.mode[plan.ndim - 1];
     plan.panel_rows = panel / tg_min(last->dim, CPU_PRODUCT_DEPTH);

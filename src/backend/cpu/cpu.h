@@ -179,6 +179,12 @@ static inline int cpu_parts(const tg_backend *be, int64_t n, int64_t grain) {
     return useful < 1 ? 1 : (useful < be->threads ? (int)useful : be->threads);
 }
 
+/* Threads of a loop over parts: one or all. libgomp ends the threads that a smaller team leaves
+ * out, and starts new ones for the next team, which takes longer than many a loop. */
+static inline int cpu_team(const tg_backend *be, int parts) {
+    return parts > 1 ? be->threads : 1;
+}
+
 /* At least `bytes` for one call: the scratch of all threads, or, if that is too small, a block of
  * its own in *taken, which the call frees. */
 TG_NODISCARD tg_status cpu_workspace(tg_backend *be, size_t bytes, void **out, void **taken);

@@ -41,7 +41,7 @@ tg_status cpu_copy(tg_backend *be, void *dst, const void *src, size_t bytes) {
         return TG_OK;
     }
     const int parts = cpu_parts(be, (int64_t)bytes, 4 * THREAD_BYTES);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition((int64_t)bytes, 4096, parts, p);
         memcpy((char *)dst + r.begin, (const char *)src + r.begin, (size_t)(r.end - r.begin));
@@ -69,7 +69,7 @@ tg_status cpu_fill(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar value, v
     char element[16];
     tg_store(dtype, element, 0, value);
     const int parts = parts_for(be, dtype, n);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(n, LINE, parts, p);
         fill_range(tg_dtype_size(dtype), element, (size_t)(r.end - r.begin) * tg_dtype_size(dtype),
@@ -116,7 +116,7 @@ tg_status cpu_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, const void 
     }
     const cpu_kernels *k = cpu_state_of(be)->kernels;
     const int parts = parts_for(be, src_dtype, n);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(n, LINE, parts, p);
         const void *from = at_const(src_dtype, src, r.begin);
@@ -179,7 +179,7 @@ static void update(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, c
     const cpu_kernels *k = cpu_state_of(be)->kernels;
     const bool pairs = tg_dtype_is_complex(dtype);
     const int parts = parts_for(be, dtype, n);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(n, LINE, parts, p);
         const int64_t count = r.end - r.begin;
@@ -265,7 +265,7 @@ static cpu_partial reduce(tg_backend *be, tg_dtype dtype, int64_t n, const void 
     const cpu_kernels *k = cpu_state_of(be)->kernels;
     cpu_partial *partials = cpu_state_of(be)->partials;
     const int parts = parts_for(be, dtype, n);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(n, LINE, parts, p);
         partials[p] = (cpu_partial){0};
@@ -308,7 +308,7 @@ static void slice_norms_long(tg_backend *be, tg_dtype dtype, int64_t left, int64
                              int64_t right, const void *x, double *out) {
     const cpu_kernels *k = cpu_state_of(be)->kernels;
     const int parts = parts_for(be, dtype, left * dim * right);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(dim, 1, parts, p);
         for (int64_t l = 0; l < left; l++) {
@@ -328,7 +328,7 @@ static void slice_norms_short(tg_backend *be, tg_dtype dtype, int64_t left, int6
                               int64_t right, const void *x, double *out) {
     const cpu_kernels *k = cpu_state_of(be)->kernels;
     const int parts = cpu_parts(be, left, 1 + THREAD_BYTES / (dim * right));
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(left, 1, parts, p);
         double *sums = cpu_scratch_of(be, p);

@@ -44,6 +44,7 @@ struct tg_fft_plan {
     const cpu_kernels *kernels;
     const cpu_lines_engine *engine;
     int parts;    /* threads at work */
+    int team;     /* threads of the loop over them */
     bool shared;  /* they share each transform */
     int64_t many; /* transforms (1-D: blocks of rows) */
 
@@ -244,6 +245,7 @@ static void lay_out(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan *plan) 
     set_axes(desc, plan);
     plan->shared = desc->ndim > 1 && plan->many < be->threads;
     plan->parts = plan->shared ? be->threads : cpu_parts(be, plan->many, 1);
+    plan->team = cpu_team(be, plan->parts);
 
     int64_t longest = 1;
     for (int d = 0; d < 3; d++) {
@@ -362,7 +364,7 @@ typedef void (*stage_fn)(const fft_job *job, int64_t h, const fft_scratch *s, tg
 /* One stage of one transform, shared by all threads. */
 static void share(const fft_job *job, stage_fn stage, int64_t h, int64_t units) {
     const int parts = job->plan->parts;
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(job->plan->team) schedule(static)
     for (int p = 0; p < parts; p++) {
         const fft_scratch s = scratch_of(job->plan, p);
         stage(job, h, &s, tg_partition(units, 1, parts, p));
@@ -390,7 +392,7 @@ static void run(const fft_job *job) {
         return;
     }
     const int parts = plan->parts;
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(plan->team) schedule(static)
     for (int p = 0; p < parts; p++) {
         const fft_scratch s = scratch_of(plan, p);
         const tg_range mine = tg_partition(many, 1, parts, p);

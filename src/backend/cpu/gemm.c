@@ -250,7 +250,7 @@ tg_status cpu_gemm(tg_backend *be, const tg_gemm *g) {
     const int64_t units = g->batch * s.units;
     const double work = (double)g->batch * (double)g->m * (double)g->n * (double)g->k;
     const int parts = work < 2.0 * TINY ? 1 : cpu_parts(be, units, 1);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         gemm_units(be, g, &s, p, tg_partition(units, 1, parts, p));
     }

@@ -113,7 +113,7 @@ static void gram_small(tg_backend *be, const gram_task *t) {
     const int64_t reals = t->dim * t->dim * (t->wide == TG_C128 ? 2 : 1);
     const panels s = panels_of(t, t->dim, PANEL_BYTES);
     const int parts = cpu_parts(be, s.along_l * s.along_r, 1);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         double *sum = cpu_scratch_of(be, p);
         double *panel = sum + PANEL_BYTES / sizeof *sum;
@@ -154,7 +154,7 @@ static void gram_large(tg_backend *be, const gram_task *t) {
     const int64_t side = (t->dim + TILE - 1) / TILE, tiles = side * (side + 1) / 2;
     const int parts = cpu_parts(be, tiles, 1);
     memset(t->out, 0, (size_t)(t->dim * t->dim) * tg_dtype_size(t->wide));
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(tiles, 1, parts, p);
         double *a = cpu_scratch_of(be, p), *b = a + PANEL_BYTES / sizeof *a;

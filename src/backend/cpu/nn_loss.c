@@ -191,7 +191,7 @@ static tg_status cpu_loss(tg_backend *be, const tg_loss_op *op) {
     const int64_t size = points * op->components;
     const int parts = cpu_parts(be, op->images, 1);
     cpu_partial *partials = cpu_state_of(be)->partials;
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(op->images, 1, parts, p);
         partials[p].re = 0.0;

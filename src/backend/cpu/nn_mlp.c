@@ -198,7 +198,7 @@ static tg_status cpu_mlp_forward(tg_backend *be, const tg_mlp *op) {
     const cpu_tiles tiles = tiles_of(op);
     const int parts = cpu_tile_parts(be, &tiles, op->hidden * (op->in + op->out));
     const layout l = layout_of(op, false);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(tiles.count, 1, parts, p);
         const scratch s = scratch_of(op, &l, p);
@@ -300,7 +300,7 @@ static tg_status cpu_mlp_backward(tg_backend *be, const tg_mlp *op) {
     const cpu_tiles tiles = tiles_of(op);
     const int parts = cpu_tile_parts(be, &tiles, op->hidden * (op->in + op->out));
     const layout l = layout_of(op, true);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(tiles.count, 1, parts, p);
         const scratch s = scratch_of(op, &l, p);

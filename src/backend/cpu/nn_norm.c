@@ -118,7 +118,7 @@ static tg_status cpu_norm_forward(tg_backend *be, const tg_norm *op) {
     }
     const int64_t groups = groups_of(op);
     const int parts = cpu_parts(be, groups, 1);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(groups, 1, parts, p);
         for (int64_t i = r.begin; i < r.end; i++) {
@@ -189,7 +189,7 @@ static tg_status cpu_norm_backward(tg_backend *be, const tg_norm *op) {
     const int64_t groups = groups_of(op);
     const int parts = cpu_parts(be, op->channels, 1);
     if (op->dweight || op->dbias) {
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
         for (int p = 0; p < parts; p++) {
             const tg_range r = tg_partition(op->channels, 1, parts, p);
             for (int64_t c = r.begin; c < r.end; c++) {
@@ -198,7 +198,7 @@ static tg_status cpu_norm_backward(tg_backend *be, const tg_norm *op) {
         }
     }
     const int group_parts = cpu_parts(be, groups, 1);
-#pragma omp parallel for num_threads(group_parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, group_parts)) schedule(static)
     for (int p = 0; p < group_parts; p++) {
         const tg_range r = tg_partition(groups, 1, group_parts, p);
         for (int64_t i = r.begin; i < r.end; i++) {

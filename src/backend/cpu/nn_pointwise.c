@@ -88,7 +88,7 @@ static tg_status cpu_act_forward(tg_backend *be, tg_dtype dtype, tg_act act, int
         return be->ref->act_forward(be, dtype, act, n, x, y);
     }
     const int parts = cpu_parts(be, n, GRAIN);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         act_range(be, storage_of(dtype), act, tg_partition(n, LINE, parts, p), x, NULL, y);
     }
@@ -101,7 +101,7 @@ static tg_status cpu_act_backward(tg_backend *be, tg_dtype dtype, tg_act act, in
         return be->ref->act_backward(be, dtype, act, n, x, dy, dx);
     }
     const int parts = cpu_parts(be, n, GRAIN);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         act_range(be, storage_of(dtype), act, tg_partition(n, LINE, parts, p), x, dy, dx);
     }
@@ -137,7 +137,7 @@ static tg_status cpu_planes_join(tg_backend *be, tg_dtype dtype, int64_t n, cons
         return be->ref->planes_join(be, dtype, n, re, im, pairs);
     }
     const int parts = cpu_parts(be, n, GRAIN);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         join_range(tg_dtype_size(dtype), tg_partition(n, LINE, parts, p), re, im, pairs);
     }
@@ -150,7 +150,7 @@ static tg_status cpu_planes_split(tg_backend *be, tg_dtype dtype, int64_t n, con
         return be->ref->planes_split(be, dtype, n, pairs, re, im);
     }
     const int parts = cpu_parts(be, n, GRAIN);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         split_range(tg_dtype_size(dtype), tg_partition(n, LINE, parts, p), pairs, re, im);
     }
@@ -195,7 +195,7 @@ static tg_status cpu_box_copy(tg_backend *be, const tg_box *op) {
     const size_t front = (size_t)op->dst_at[last] * size, kept = (size_t)op->size[last] * size;
     const int64_t rows = op->howmany * dst_rows;
     const int parts = cpu_parts(be, rows * op->dst_dim[last], GRAIN);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(rows, 1, parts, p);
         for (int64_t i = r.begin; i < r.end; i++) {
@@ -240,7 +240,7 @@ static tg_status cpu_grid_embed(tg_backend *be, const tg_embed *op) {
     }
     const int64_t points = product(op->ndim, op->grid), channels = op->channels + op->ndim;
     const int parts = cpu_parts(be, op->batch, 1);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(op->batch, 1, parts, p);
         for (int64_t b = r.begin; b < r.end; b++) {

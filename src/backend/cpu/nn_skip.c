@@ -111,7 +111,7 @@ static tg_status cpu_skip_forward(tg_backend *be, const tg_skip *op) {
     const cpu_tiles tiles = tiles_of(op);
     const layout l = layout_of(op, false);
     const int parts = cpu_tile_parts(be, &tiles, weights_of(op));
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(tiles.count, 1, parts, p);
         for (int64_t i = r.begin; i < r.end; i++) {
@@ -211,7 +211,7 @@ static tg_status cpu_skip_backward(tg_backend *be, const tg_skip *op) {
     const cpu_tiles tiles = tiles_of(op);
     const layout l = layout_of(op, true);
     const int parts = cpu_tile_parts(be, &tiles, weights_of(op));
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(tiles.count, 1, parts, p);
         float *base = (float *)op->workspace + p * l.size;

@@ -84,7 +84,7 @@ static inline bool cpu_tiles_take(tg_dtype dtype, int64_t pixels) {
 static inline void cpu_add_parts(tg_backend *be, int parts, int64_t n, const float *sums,
                                  int64_t distance, float *y) {
     const int threads = cpu_parts(be, n * parts, 1 << 16);
-#pragma omp parallel for num_threads(threads) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, threads)) schedule(static)
     for (int t = 0; t < threads; t++) {
         const tg_range r = tg_partition(n, 16, threads, t);
         for (int p = 0; p < parts; p++) {

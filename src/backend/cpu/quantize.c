@@ -19,7 +19,7 @@ tg_status cpu_quantize(tg_backend *be, int64_t n, const float *x, void *bytes) {
     uint8_t *byte = bytes;
     float *scale = (float *)(void *)(byte + tg_quantized_scales(n));
     const int parts = cpu_parts(be, blocks, GRAIN);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(blocks, 1, parts, p);
         for (int64_t b = r.begin; b < r.end; b++) {
@@ -42,7 +42,7 @@ tg_status cpu_dequantize(tg_backend *be, int64_t n, const void *bytes, float *x)
     const uint8_t *byte = bytes;
     const float *scale = (const float *)(const void *)(byte + tg_quantized_scales(n));
     const int parts = cpu_parts(be, blocks, GRAIN);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(blocks, 1, parts, p);
         for (int64_t b = r.begin; b < r.end; b++) {

@@ -37,7 +37,7 @@ static tg_status fill_random(tg_backend *be, tg_dtype dtype, cpu_law law, const 
     const tg_dtype real = tg_dtype_real(dtype);
     const int64_t pair = tg_dtype_is_complex(dtype) ? 2 : 1, reals = pair * n;
     const int parts = cpu_parts(be, reals, 4 * BLOCK);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(reals, BLOCK, parts, p);
         fill_part(k, real, law, rng, (uint64_t)pair * first + (uint64_t)r.begin, offset, factor,

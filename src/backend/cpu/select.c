@@ -141,7 +141,7 @@ static threshold find_threshold(select_task *t, int64_t k) {
     int64_t rank = k, total = 0;
     bool collect = false;
     for (int d = 0; d < DIGITS; d++) {
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(t->be, parts)) schedule(static)
         for (int p = 0; p < parts; p++) {
             count_part(t, d, collect, p);
         }
@@ -200,7 +200,7 @@ static void mark(select_task *t, threshold limit) {
         partials[p].count = here;
         left -= here;
     }
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(t->be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         mark_part(t, limit, partials[p].count, p);
     }
@@ -256,7 +256,7 @@ tg_status cpu_select_random(tg_backend *be, const tg_rng *rng, int64_t k, tg_bit
     }
     const int parts = cpu_parts(be, k, CHUNK);
     set_all(bitmap, false);
-#pragma omp parallel for num_threads(parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {
         const tg_range r = tg_partition(k, 1, parts, p);
         for (int64_t i = r.begin; i < r.end; i++) {

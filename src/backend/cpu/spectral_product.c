@@ -186,12 +186,12 @@ static void multiply_rows(tg_backend *be, const cpu_spectral_product *p) {
     for (int64_t first = 0; first < c.vectors; first += c.runs_at_once * c.run) {
         const int64_t last = tg_min(first + c.runs_at_once * c.run, c.vectors);
         const int64_t runs = (last - first + c.run - 1) / c.run;
-#pragma omp parallel for num_threads(c.parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, c.parts)) schedule(static)
         for (int part = 0; part < c.parts; part++) {
             const int64_t pairs = tile_count(p->rows) * p->depth;
             pack_rows(be, p, &c, first, last - first, tg_partition(pairs, 1, c.parts, part));
         }
-#pragma omp parallel for num_threads(c.parts) schedule(static)
+#pragma omp parallel for num_threads(cpu_team(be, c.parts)) schedule(static)
         for (int part = 0; part < c.parts; part++) {
             float *columns = (float *)cpu_scratch_of(be, 0) +
                              (int64_t)part * COLUMNS_BYTES / (int64_t)sizeof(float);
