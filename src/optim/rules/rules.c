@@ -37,11 +37,17 @@ int64_t tg_rule_values(const tg_optim_config *config, const tg_shape *shape) {
     return rule->values ? rule->values(config, shape) : tg_shape_numel(shape);
 }
 
+/* hypot costs more than the rest of a step, and is needed only where squares leave the range. */
+static double modulus_of(double re, double im) {
+    const double square = re * re + im * im;
+    return square > 1e-280 && square < 1e280 ? sqrt(square) : hypot(re, im);
+}
+
 /* An entry is `parts` reals that share their modulus. */
 void tg_rule_take_signs(const tg_rule_arrays *a) {
     const int parts = a->is_paired ? 2 : 1;
     for (int64_t i = 0; i < a->n; i += parts) {
-        const double modulus = parts == 2 ? hypot(a->u[i], a->u[i + 1]) : fabs(a->u[i]);
+        const double modulus = parts == 2 ? modulus_of(a->u[i], a->u[i + 1]) : fabs(a->u[i]);
         for (int64_t j = i; j < i + parts; j++) {
             a->u[j] = modulus > 0.0 ? a->u[j] / modulus : 0.0;
         }
