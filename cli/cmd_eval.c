@@ -30,7 +30,7 @@ static const cli_option options[] = {
                     "as trained"),
     CLI_OPTION_INT("batch", 0, &opt.batch, 1, 1 << 20, "N", "samples at a time", "16"),
     CLI_OPTION_INT("rollout", 0, &opt.rollout, 0, 1000000, "N",
-                   "steps to go from the start of every trajectory; 0: all", "none"),
+                   "steps from the start of every trajectory; 0: all", "none"),
     CLI_OPTION_FLAG("keep", 0, &opt.keep, "of a rollout: for tgrad report, in the run's folder"),
     {0},
 };

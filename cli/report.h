@@ -33,7 +33,8 @@ void cli_report_time(cli_html *page, const cli_report *report);
 /* Energy by wave number of a test, truth and predictions by run, NULL: it has none. */
 int cli_report_spectra(cli_html *page, const cli_report *report, const char *grid,
                        const tg_tensor *const *truth, const tg_tensor *const *prediction);
-int cli_report_samples(cli_html *page, const cli_report *report); /* CLI_FAILED after a message */
+int cli_report_samples(cli_html *page, const cli_report *report);  /* CLI_FAILED after a message */
+int cli_report_rollouts(cli_html *page, const cli_report *report); /* likewise */
 void cli_report_settings(cli_html *page, const cli_report *report);
 void cli_report_making(cli_html *page, const cli_report *report);
 

@@ -142,9 +142,10 @@ static void add_head(cli_html *page, const cli_report *report) {
 static void add_contents(cli_html *page, const char *body) {
     static const struct {
         const char *id, *name;
-    } sections[] = {{"results", "Results"},         {"curves", "Curves"}, {"samples", "Samples"},
-                    {"memory", "Memory"},           {"time", "Time"},     {"settings", "Settings"},
-                    {"making", "How this was made"}};
+    } sections[] = {{"results", "Results"},   {"curves", "Curves"},
+                    {"samples", "Samples"},   {"rollouts", "Rollouts"},
+                    {"memory", "Memory"},     {"time", "Time"},
+                    {"settings", "Settings"}, {"making", "How this was made"}};
     cli_html_add(page, "<nav aria-label=\"Contents\">");
     for (size_t i = 0; i < sizeof sections / sizeof sections[0]; i++) {
         char mark[64];
@@ -160,7 +161,8 @@ int cli_report_write(cli_html *page, const cli_report *report) {
     cli_html body = {0};
     cli_report_results(&body, report);
     cli_report_curves(&body, report);
-    const int code = cli_report_samples(&body, report);
+    int code = cli_report_samples(&body, report);
+    code = code == CLI_OK ? cli_report_rollouts(&body, report) : code;
     cli_report_memory(&body, report);
     cli_report_time(&body, report);
     cli_report_settings(&body, report);

@@ -230,6 +230,7 @@ int cli_run_open(tg_context *ctx, const char *path, cli_run *out) {
         return CLI_OK;
     }
     char *settings = join(path, "config.yaml"), *samples = join(path, "samples.safetensors");
+    char *rollout = join(path, "rollout.safetensors");
     tg_status status = TG_OK;
     if (exists(settings)) {
         status = tg_settings_read_yaml(ctx, settings, &out->settings);
@@ -237,8 +238,12 @@ int cli_run_open(tg_context *ctx, const char *path, cli_run *out) {
     if (status == TG_OK && exists(samples)) {
         status = tg_safetensors_read(ctx, samples, &out->samples);
     }
+    if (status == TG_OK && exists(rollout)) {
+        status = tg_safetensors_read(ctx, rollout, &out->rollout);
+    }
     free(settings);
     free(samples);
+    free(rollout);
     return status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
 }
 
@@ -248,6 +253,7 @@ void cli_run_close(cli_run *run) {
     json_decref(run->newest);
     tg_settings_destroy(&run->settings);
     tg_archive_destroy(&run->samples);
+    tg_archive_destroy(&run->rollout);
     *run = (cli_run){0};
 }
 

@@ -1,5 +1,5 @@
-/* A run folder as the report sees it: metrics.jsonl (needed), config.yaml and samples.safetensors
- * (used where they are there). The run may still be going on. */
+/* A run folder as the report sees it: metrics.jsonl (needed), config.yaml, samples.safetensors
+ * and rollout.safetensors (used where they are there). The run may still be going on. */
 #ifndef CLI_REPORT_RUN_H
 #define CLI_REPORT_RUN_H
 
@@ -36,6 +36,7 @@ typedef struct cli_run {
     char written[32];      /* when the metrics were last written, UTC; "" if unknown */
     tg_settings *settings; /* NULL: no config.yaml */
     tg_archive *samples;   /* NULL: no samples.safetensors */
+    tg_archive *rollout;   /* NULL: no rollout.safetensors */
 } cli_run;
 
 /* Reads the folder `path`. What is there but no run, or one without a complete epoch, is named on

@@ -135,6 +135,8 @@ static const char tile_rules[] =
     ".tile img{display:block;width:100%;height:auto;image-rendering:pixelated;border-radius:3px}"
     ".tile figcaption{display:flex;flex-wrap:wrap;justify-content:space-between;gap:0 .5rem;"
     "font-size:.8125rem;font-weight:400;color:var(--soft);margin-bottom:.3rem}"
+    ".film{display:grid;grid-template-columns:repeat(var(--frames),minmax(0,1fr));gap:.35rem}"
+    ".film .tile{margin:0;min-width:0}"
     ".scale{height:.5rem;margin-top:.5rem;border-radius:2px;-webkit-print-color-adjust:exact;"
     "print-color-adjust:exact}"
     ".ends{display:flex;justify-content:space-between;gap:.25rem;margin:.15rem 0 0;"
@@ -147,7 +149,8 @@ static const char narrow_rules[] =
     ".box{transform:scale(1.25)}.box text{font-size:12px}"
     ".bar-row{grid-template-columns:1fr auto;gap:.2rem .75rem}"
     ".bar-row .bar{grid-row:2;grid-column:1/3}"
-    ".tiles,.tiles.four{grid-template-columns:1fr 1fr}th,td{padding:.45rem .6rem}}\n"
+    ".tiles,.tiles.four{grid-template-columns:1fr 1fr}.film{grid-template-columns:1fr 1fr 1fr}"
+    "th,td{padding:.45rem .6rem}}\n"
     "@media print{main{padding:0}nav,.strip{display:none}section{break-inside:avoid-page}}\n";
 
 /* A colour bar out of every n-th colour of a map, from `first` on. */

@@ -80,6 +80,20 @@ exits 2 eval all --data data/burgers_test_16.h5 --keep
 exits 1 eval all/checkpoints/best.safetensors --data data/burgers_test_16.h5 --rollout 2 --keep
 says err 'is not the folder of a run'
 
+# The report shows what was kept: four charts of it, and a film strip.
+exits 0 report all last -o page.html
+for metric in rollout.l2 rollout.correlation rollout.energy.first rollout.energy.last; do
+    grep -q "data-metric=\"$metric\"" page.html || complain "the report has no $metric"
+done
+says page.html '<section id="rollouts">' 'of 5 steps' '<h5>Prediction</h5><div class="film"'
+exits 0 report plain -o page.html
+! grep -q 'id="rollouts"' page.html || complain "a report without rollouts has a section of them"
+cp all/samples.safetensors all/rollout.safetensors
+exits 0 report all -o page.html # nothing of a rollout in it
+head -c 100 all/samples.safetensors >all/rollout.safetensors
+exits 1 report all -o page.html
+says err 'all/rollout.safetensors'
+
 # ---- several ranks ----
 if command -v mpirun >/dev/null; then
     # shellcheck source=support/mpi.sh
