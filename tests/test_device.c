@@ -25,6 +25,32 @@ static void losses_of_host_arrays_are_refused(void **state) {
     tg_context_destroy(&ctx);
 }
 
+/* What only the host can compute is refused before a step is made, by the key and the way out. */
+static void losses_without_kernels_are_refused(void **state) {
+    (void)state;
+    tg_context *ctx = net_context("fake", 1);
+    const tg_fno_config config = net_config(ctx, "{\"n_modes\": [2, 2], \"hidden_channels\": 2}");
+    tg_fno *fno = NULL;
+    tg_step *step = NULL;
+    net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
+    tg_step_config how = {.size = sizeof how, .fno = fno};
+    net_ok(ctx, tg_loss_config_parse(ctx, "loss", "l2 + hs1", &how.loss));
+    assert_int_equal(tg_step_create(ctx, &how, &step), TG_E_UNSUPPORTED);
+    assert_non_null(strstr(tg_context_error(ctx), "opt.training_loss: backend fake has no hs<s>"));
+    how.loss = tg_loss_config_default();
+    how.loss.physics = TG_PHYSICS_DARCY;
+    assert_int_equal(tg_step_create(ctx, &how, &step), TG_E_UNSUPPORTED);
+    assert_non_null(strstr(tg_context_error(ctx), "opt.physics: backend fake has no residuals"));
+    how.loss = tg_loss_config_default();
+    how.loss.channels = 1;
+    how.loss.channel_weight[0] = 2.0;
+    assert_int_equal(tg_step_create(ctx, &how, &step), TG_E_UNSUPPORTED);
+    assert_non_null(strstr(tg_context_error(ctx), "opt.loss_weights: backend fake"));
+    assert_null(step);
+    tg_fno_destroy(&fno);
+    tg_context_destroy(&ctx);
+}
+
 static void work_waits_until_somebody_waits(void **state) {
     (void)state;
     tg_context *ctx = net_context("fake", 1);
@@ -191,6 +217,7 @@ int main(void) {
     fake_device_add("fake");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_of_host_arrays_are_refused),
+        cmocka_unit_test(losses_without_kernels_are_refused),
         cmocka_unit_test(work_waits_until_somebody_waits),
         cmocka_unit_test(the_copy_stream_spoils_until_it_is_joined),
         cmocka_unit_test(graphs_run_again_and_refuse_to_wait),

@@ -226,6 +226,53 @@ static void test_channels_last(void **state) {
     tg_dataset_close(&set);
 }
 
+/* Component 1 of a field from frame 1 on, three frames of each trajectory. */
+static void test_slices(void **state) {
+    (void)state;
+    for (int is_cached = 0; is_cached < 2; is_cached++) {
+        for (int is_last = 0; is_last < 2; is_last++) {
+            tg_archive *a = begin();
+            tg_dataset_config config = tg_dataset_config_default();
+            float x[X * Y], y[X * Y];
+            add(a, "v", is_last ? "ntxyc" : "ntcxy", 0, 1, 3);
+            config.fields = "v:1";
+            config.channels_last = is_last;
+            config.first_frame = 1;
+            config.n_frames = 3;
+            config.cache_bytes = is_cached ? config.cache_bytes : 0;
+            tg_dataset *set = set_open(ctx, write_file(&a, "slices.safetensors"), &config);
+            const tg_dataset_facts facts = tg_dataset_get_facts(set);
+            assert_string_equal(tg_dataset_array(set, 0), "v");
+            assert_int_equal(facts.in_channels, 1);
+            assert_int_equal(facts.samples, N * 2);
+            for (int64_t k = 0; k < facts.samples; k++) {
+                set_ok(ctx, tg_dataset_read(set, &k, 1, x, y));
+                for (int64_t e = 0; e < X * Y; e++) {
+                    const int64_t n = k / 2, t = 1 + k % 2;
+                    assert_true(x[e] == value_of(n, t, 2, e / Y, e % Y));
+                    assert_true(y[e] == value_of(n, t + 1, 2, e / Y, e % Y));
+                }
+            }
+            tg_dataset_close(&set);
+        }
+    }
+    /* pairs: two components of x, the last one of y */
+    tg_archive *a = begin();
+    tg_dataset_config config = tg_dataset_config_default();
+    const int64_t second = 1;
+    float x[2 * X * Y], y[X * Y];
+    add(a, "both", "ncxy", 0, 0, 3);
+    config.x_name = "both:1-2";
+    config.y_name = "both:2";
+    tg_dataset *set = set_open(ctx, write_file(&a, "parts.h5"), &config);
+    set_ok(ctx, tg_dataset_read(set, &second, 1, x, y));
+    for (int64_t e = 0; e < X * Y; e++) {
+        assert_true(x[e] == value_of(1, 0, 1, e / Y, e % Y));
+        assert_true(x[X * Y + e] == y[e] && y[e] == value_of(1, 0, 2, e / Y, e % Y));
+    }
+    tg_dataset_close(&set);
+}
+
 /* ---- what is refused ---- */
 
 static void expect_refused(const char *path, const tg_dataset_config *config, tg_status status,
@@ -245,6 +292,20 @@ static void test_refused(void **state) {
     expect_refused(tensor, &config, TG_E_CONFIG,
                    "data.history 3 and data.horizon 3 with data.time_stride 1 need 6 frames, its "
                    "trajectories have 5");
+    config = tg_dataset_config_default();
+    config.first_frame = 3;
+    config.n_frames = 3;
+    expect_refused(
+        tensor, &config, TG_E_CONFIG,
+        "data.first_frame 3 and data.n_frames 3 were asked for, its trajectories have 5");
+    config.n_frames = 1;
+    expect_refused(tensor, &config, TG_E_CONFIG,
+                   "need 2 frames, its trajectories have 1 between data.first_frame and data.n_f");
+    config = tg_dataset_config_default();
+    config.fields = "tensor:1";
+    config.n_dim = 2;
+    expect_refused(tensor, &config, TG_E_CONFIG,
+                   "component 1 was asked for, it has 1 (counted from 0)");
     config = tg_dataset_config_default();
     config.first_sample = 2;
     config.n_samples = 2;
@@ -294,8 +355,8 @@ static void test_masked_frame(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_layout),  cmocka_unit_test(test_named_fields),
-        cmocka_unit_test(test_channels_last), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_masked_frame),
+        cmocka_unit_test(test_channels_last), cmocka_unit_test(test_slices),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_masked_frame),
     };
     return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
 }

@@ -69,14 +69,17 @@ typedef struct tg_dataset_config {
     int64_t n_validation;           /* the last so many samples are set apart .. */
     bool is_validation;             /* .. and are what is handed out, instead of the others */
     tg_layout_kind layout;
-    const char *group;    /* PDEArena, fields: the group of the arrays; NULL or "": the only one */
-    const char *fields;   /* "density, Vx": these arrays of trajectories; NULL or "": all */
-    bool channels_last;   /* (samples, grid.., channels) */
+    const char *group;  /* PDEArena, fields: the group of the arrays; NULL or "": the only one */
+    const char *fields; /* "density, v:0-1": these arrays of trajectories, and of one of them these
+                           components; NULL or "": all. So for x_name and y_name */
+    bool channels_last; /* (samples, grid.., channels) */
     int64_t first_sample; /* so many samples, or trajectories, are passed over; n_samples follow */
     int64_t history;      /* trajectories: frames of x, */
     int64_t horizon;      /* the frames of y that follow them, */
     int64_t time_stride;  /* and stored frames from one to the next; 0 is 1 for all three */
     int coordinates;      /* 0: data on grids; 1 .. 3: at points with so many each */
+    int64_t first_frame;  /* trajectories: so many stored frames are passed over, .. */
+    int64_t n_frames;     /* .. and so many follow; 0: all */
 } tg_dataset_config;
 
 /* n_dim 2, "x" and "y", the layout by itself, windows of one frame and the next, everything as in

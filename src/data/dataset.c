@@ -174,7 +174,8 @@ static int64_t row_of(const tg_dataset *d, tg_data_side which, int64_t index, in
         return index;
     }
     const int64_t step = which == TG_DATA_X ? frame : d->facts.history + frame;
-    return index / d->windows * d->facts.times + index % d->windows + step * d->time_stride;
+    return index / d->windows * d->facts.times + d->first_frame + index % d->windows +
+           step * d->time_stride;
 }
 
 static tg_status read_side(tg_dataset *d, tg_data_side which, const int64_t *indices, int64_t count,
@@ -275,42 +276,6 @@ fail:
     return status;
 }
 
-/* `may_guess`: 0 dimensions are those that the shapes look like. */
-static tg_status check_config(tg_context *ctx, const tg_dataset_config *config, bool may_guess) {
-    if (config->n_dim < (may_guess ? 0 : 1) || config->n_dim > TG_DATA_MAX_DIMS) {
-        return tg_fail(ctx, TG_E_ARGUMENT, "dataset: n_dim: expected 1 to %d, found %d",
-                       TG_DATA_MAX_DIMS, config->n_dim);
-    }
-    if (config->coordinates < 0 || config->coordinates > TG_DATA_MAX_DIMS ||
-        (config->coordinates > 0 &&
-         (config->n_dim != 1 || config->complex_data || config->layout > TG_LAYOUT_PAIRS))) {
-        return tg_fail(ctx, TG_E_ARGUMENT,
-                       "dataset: coordinates %d, n_dim %d, layout %s: expected 1 to %d coordinates "
-                       "of points, n_dim 1, real data and pairs",
-                       config->coordinates, config->n_dim, tg_layout_name(config->layout),
-                       TG_DATA_MAX_DIMS);
-    }
-    int64_t least = config->grid[0];
-    for (int d = 1; d < config->n_dim; d++) {
-        least = config->grid[d] < least ? config->grid[d] : least;
-    }
-    if (least < 0 || config->n_samples < 0 ||
-        config->n_validation < (config->is_validation ? 1 : 0) || config->y_time < TG_TIME_ALL) {
-        return tg_fail(ctx, TG_E_ARGUMENT,
-                       "dataset: %" PRId64 " points, n_samples %" PRId64 ", n_validation %" PRId64
-                       ", y_time %" PRId64 ": expected none below 0 (y_time: or TG_TIME_*)",
-                       least, config->n_samples, config->n_validation, config->y_time);
-    }
-    if (config->first_sample < 0 || config->history < 0 || config->horizon < 0 ||
-        config->time_stride < 0) {
-        return tg_fail(ctx, TG_E_ARGUMENT,
-                       "dataset: first_sample %" PRId64 ", history %" PRId64 ", horizon %" PRId64
-                       ", time_stride %" PRId64 ": expected none below 0",
-                       config->first_sample, config->history, config->horizon, config->time_stride);
-    }
-    return TG_OK;
-}
-
 /* Where the arrays are: in files, or in memory of the caller. */
 typedef struct origin {
     const char *path, *y_path;
@@ -364,11 +329,15 @@ static tg_status open_array(tg_dataset *d, tg_data_side which, const char *path,
     if (config->coordinates > 0 && (!given || strcmp(given, letter) == 0)) {
         given = which == TG_DATA_X ? "points" : "values";
     }
-    const char *name = d->layout.count == 2 ? d->layout.fields[which].name : given ? given : letter;
-    const tg_status status = open_part(d, which, path, name, config);
+    tg_field *field = &d->layout.fields[which];
+    if (d->layout.count < 2) { /* not found by its name */
+        *field = (tg_field){0};
+        snprintf(field->name, sizeof field->name, "%s", given ? given : letter);
+        tg_field_take_range(field);
+    }
+    const tg_status status = open_part(d, which, path, field->name, config);
     if (status == TG_OK && d->layout.count < 2) {
-        tg_field *field = &d->layout.fields[d->layout.count++];
-        snprintf(field->name, sizeof field->name, "%s", name);
+        d->layout.count++;
     }
     if (status != TG_E_ARGUMENT) {
         return status;
@@ -477,7 +446,7 @@ static tg_status look_at(tg_context *ctx, const origin *from, const tg_dataset_c
     tg_status status = TG_OK;
     tg_dataset *d = NULL;
     *out = NULL;
-    TG_TRY(check_config(ctx, config, !from->x));
+    TG_TRY(tg_dataset_check_config(ctx, config, !from->x));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, d, 1));
     d->ctx = ctx;
     TG_TRY(open_arrays(d, from, config));

@@ -41,10 +41,16 @@ struct tg_dataset {
     tg_dataset_side sides[2];     /* by tg_data_side */
     int64_t first_row, rows;      /* of the arrays that are used: samples, or frames */
     int64_t windows, time_stride; /* of each trajectory; stored frames from frame to frame */
+    int64_t first_frame;          /* stored frames that are passed over */
     char *buffer;                 /* (buffer_bytes) stored rows; NULL when cached */
     tg_dataset_request *requests; /* (capacity) */
     int64_t capacity;
 };
+
+/* Whether the numbers of a config are possible; `may_guess`: 0 dimensions are those that the shapes
+ * look like (dataset_layout.c). */
+TG_NODISCARD tg_status tg_dataset_check_config(tg_context *ctx, const tg_dataset_config *config,
+                                               bool may_guess);
 
 /* Sides and facts from the shapes of the open arrays: which dimension is what, which channels and
  * points are handed out (dataset_layout.c). */

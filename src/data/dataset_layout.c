@@ -47,8 +47,9 @@ static tg_status set_grid(tg_dataset *d, tg_dataset_side *s, const tg_dataset_pa
 
 /* The dimensions of a row of an array: time (if has_time), then channels and grid in either order;
  * `components` dimensions are channels. */
-static tg_status set_part(tg_dataset *d, tg_dataset_side *s, tg_dataset_part *part, bool has_time,
-                          int components, const tg_dataset_config *config, int64_t y_time) {
+static tg_status set_part(tg_dataset *d, tg_dataset_side *s, tg_dataset_part *part,
+                          const tg_field *field, bool has_time, int components,
+                          const tg_dataset_config *config, int64_t y_time) {
     const tg_shape *shape = tg_array_shape(part->array);
     const bool is_last = d->layout.channels_last || s->is_points;
     const int first = s->lead + (has_time ? 1 : 0);
@@ -58,6 +59,16 @@ static tg_status set_part(tg_dataset *d, tg_dataset_side *s, tg_dataset_part *pa
     part->channels = 1;
     for (int i = 0; i < components; i++) {
         part->channels *= shape->dim[channel_at + i];
+    }
+    const int64_t stored = part->channels, first_channel = field->first;
+    if (field->count > 0) {
+        part->channels = field->count;
+    }
+    if (first_channel + part->channels > stored) {
+        return tg_fail(d->ctx, TG_E_CONFIG,
+                       "%s: component %" PRId64 " was asked for, it has %" PRId64
+                       " (counted from 0)",
+                       tg_array_label(part->array), first_channel + part->channels - 1, stored);
     }
     if (times < 1 || part->channels < 1) {
         return tg_fail(d->ctx, TG_E_SHAPE, "%s: has no %s", tg_array_label(part->array),
@@ -72,10 +83,11 @@ static tg_status set_part(tg_dataset *d, tg_dataset_side *s, tg_dataset_part *pa
     const tg_status status = set_grid(d, s, part, first + (is_last ? 0 : components), config);
     const int64_t points = s->grid[0] * s->grid[1] * s->grid[2];
     part->times = y_time == TG_TIME_ALL ? times : 1;
-    part->time_step = part->channels * points;
-    part->skip = y_time == TG_TIME_ALL ? 0 : time * part->time_step;
+    part->time_step = stored * points;
     part->channel_step = is_last ? 1 : points;
-    part->point_step = is_last ? part->channels : 1;
+    part->point_step = is_last ? stored : 1;
+    part->skip = y_time == TG_TIME_ALL ? 0 : time * part->time_step;
+    part->skip += first_channel * part->channel_step;
     s->channels += part->times * part->channels;
     return status;
 }
@@ -106,7 +118,8 @@ static tg_status set_pairs(tg_dataset *d, const tg_dataset_config *config) {
                          is_last ? "(samples, grid..) or (samples, grid.., channels)"
                                  : "(samples, grid..) or (samples, channels, grid..)");
     }
-    TG_TRY(set_part(d, x, &x->part[0], false, x_extra, config, TG_TIME_LAST));
+    TG_TRY(set_part(d, x, &x->part[0], &d->layout.fields[TG_DATA_X], false, x_extra, config,
+                    TG_TIME_LAST));
     if (y->parts == 0) {
         return TG_OK;
     }
@@ -118,8 +131,8 @@ static tg_status set_pairs(tg_dataset *d, const tg_dataset_config *config) {
                                  : "(samples, [times,] [channels,] grid..)");
     }
     const bool has_time = y_extra == 2 || y_extra > x_extra;
-    TG_TRY(set_part(d, y, &y->part[0], has_time, y_extra - (has_time ? 1 : 0), config,
-                    config->y_time));
+    TG_TRY(set_part(d, y, &y->part[0], &d->layout.fields[TG_DATA_Y], has_time,
+                    y_extra - (has_time ? 1 : 0), config, config->y_time));
     const int64_t nx = tg_array_shape(x->part[0].array)->dim[0], ny = tg_array_shape(array)->dim[0];
     if (nx != ny || memcmp(x->grid, y->grid, sizeof x->grid) != 0) {
         char text[128];
@@ -153,7 +166,8 @@ static tg_status set_frames(tg_dataset *d, const tg_dataset_config *config) {
                              d->layout.channels_last ? "(samples, times, grid.. [, components])"
                                                      : "(samples, times, [channels,] grid..)");
         }
-        TG_TRY(set_part(d, s, &s->part[i], false, components, config, TG_TIME_LAST));
+        TG_TRY(set_part(d, s, &s->part[i], &d->layout.fields[i], false, components, config,
+                        TG_TIME_LAST));
         if (shape->dim[0] != first->dim[0] || shape->dim[1] != first->dim[1] ||
             (i > 0 && memcmp(grid, s->grid, sizeof grid) != 0)) {
             return tg_fail(d->ctx, TG_E_SHAPE,
@@ -175,20 +189,30 @@ static int64_t or_one(int64_t value) {
 
 /* How many windows a trajectory has. */
 static tg_status set_windows(tg_dataset *d, const tg_dataset_config *config) {
+    const char *label = tg_array_label(d->sides[TG_DATA_X].part[0].array);
     const int64_t times = tg_array_shape(d->sides[TG_DATA_X].part[0].array)->dim[1];
+    const int64_t left = times > config->first_frame ? times - config->first_frame : 0;
+    const int64_t frames = config->n_frames > 0 ? config->n_frames : left;
     const int64_t history = or_one(config->history);
     const int64_t horizon = config->x_only ? 0 : or_one(config->horizon);
+    if (frames > left || left == 0) {
+        return tg_fail(d->ctx, TG_E_CONFIG,
+                       "%s: data.first_frame %" PRId64 " and data.n_frames %" PRId64
+                       " were asked for, its trajectories have %" PRId64 " frames",
+                       label, config->first_frame, config->n_frames, times);
+    }
     d->time_stride = or_one(config->time_stride);
+    d->first_frame = config->first_frame;
     const int64_t steps = history + horizon - 1; /* from the first frame to the last */
-    if (steps > (times - 1) / d->time_stride) {
+    if (steps > (frames - 1) / d->time_stride) {
         return tg_fail(d->ctx, TG_E_CONFIG,
                        "%s: data.history %" PRId64 " and data.horizon %" PRId64
                        " with data.time_stride %" PRId64 " need %" PRId64
-                       " frames, its trajectories have %" PRId64,
-                       tg_array_label(d->sides[TG_DATA_X].part[0].array), history, horizon,
-                       d->time_stride, steps * d->time_stride + 1, times);
+                       " frames, its trajectories have %" PRId64 "%s",
+                       label, history, horizon, d->time_stride, steps * d->time_stride + 1, frames,
+                       frames < times ? " between data.first_frame and data.n_frames" : "");
     }
-    d->windows = times - steps * d->time_stride;
+    d->windows = frames - steps * d->time_stride;
     d->facts.times = times;
     d->facts.history = history;
     d->facts.horizon = horizon;
@@ -286,6 +310,44 @@ static int guess_dimensions(const tg_dataset *d) {
     const bool has_channels =
         left > TG_DATA_MAX_DIMS || (channels <= 16 && 2 * channels <= neighbour);
     return has_channels ? left - 1 : left;
+}
+
+tg_status tg_dataset_check_config(tg_context *ctx, const tg_dataset_config *config,
+                                  bool may_guess) {
+    if (config->n_dim < (may_guess ? 0 : 1) || config->n_dim > TG_DATA_MAX_DIMS) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "dataset: n_dim: expected 1 to %d, found %d",
+                       TG_DATA_MAX_DIMS, config->n_dim);
+    }
+    if (config->coordinates < 0 || config->coordinates > TG_DATA_MAX_DIMS ||
+        (config->coordinates > 0 &&
+         (config->n_dim != 1 || config->complex_data || config->layout > TG_LAYOUT_PAIRS))) {
+        return tg_fail(ctx, TG_E_ARGUMENT,
+                       "dataset: coordinates %d, n_dim %d, layout %s: expected 1 to %d coordinates "
+                       "of points, n_dim 1, real data and pairs",
+                       config->coordinates, config->n_dim, tg_layout_name(config->layout),
+                       TG_DATA_MAX_DIMS);
+    }
+    int64_t least = config->grid[0];
+    for (int d = 1; d < config->n_dim; d++) {
+        least = config->grid[d] < least ? config->grid[d] : least;
+    }
+    if (least < 0 || config->n_samples < 0 ||
+        config->n_validation < (config->is_validation ? 1 : 0) || config->y_time < TG_TIME_ALL) {
+        return tg_fail(ctx, TG_E_ARGUMENT,
+                       "dataset: %" PRId64 " points, n_samples %" PRId64 ", n_validation %" PRId64
+                       ", y_time %" PRId64 ": expected none below 0 (y_time: or TG_TIME_*)",
+                       least, config->n_samples, config->n_validation, config->y_time);
+    }
+    if (config->first_sample < 0 || config->history < 0 || config->horizon < 0 ||
+        config->time_stride < 0 || config->first_frame < 0 || config->n_frames < 0) {
+        return tg_fail(ctx, TG_E_ARGUMENT,
+                       "dataset: first_sample %" PRId64 ", history %" PRId64 ", horizon %" PRId64
+                       ", time_stride %" PRId64 ", first_frame %" PRId64 ", n_frames %" PRId64
+                       ": expected none below 0",
+                       config->first_sample, config->history, config->horizon, config->time_stride,
+                       config->first_frame, config->n_frames);
+    }
+    return TG_OK;
 }
 
 tg_status tg_dataset_set_layout(tg_dataset *d, const tg_dataset_config *given) {

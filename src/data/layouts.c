@@ -11,6 +11,7 @@
  *   pairs      x and y, see dataset_layout.c */
 #include "data/layouts.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -84,6 +85,24 @@ static tg_status add_field(const listing *l, tg_layout *out, const char *name) {
     tg_field *field = &out->fields[out->count++];
     snprintf(field->name, sizeof field->name, "%s", name);
     return TG_OK;
+}
+
+void tg_field_take_range(tg_field *field) {
+    char *colon = strrchr(field->name, ':');
+    int64_t first = 0, last = 0;
+    int used = 0, more = 0;
+    if (!colon || colon[1] == '-' || sscanf(colon, ":%9" SCNd64 "%n", &first, &used) < 1) {
+        return;
+    }
+    last = first;
+    if (colon[used] == '-' && sscanf(colon + used + 1, "%9" SCNd64 "%n", &last, &more) == 1) {
+        used += 1 + more;
+    }
+    if (colon[used] == '\0' && first >= 0 && last >= first) {
+        field->first = first;
+        field->count = last - first + 1;
+        *colon = '\0';
+    }
 }
 
 /* ---- the layouts ---- */
@@ -259,6 +278,7 @@ static tg_status find_named(const listing *l, const tg_dataset_config *config, t
         }
         if (length > 0) {
             TG_TRY(add_field(l, out, name));
+            tg_field_take_range(&out->fields[out->count - 1]);
         }
     }
 fail:

@@ -10,7 +10,11 @@ enum { TG_MAX_FIELDS = 16, TG_FIELD_NAME = 256 };
 /* An array of a file. Dimensions beside samples, times and grid are components: channels. */
 typedef struct tg_field {
     char name[TG_FIELD_NAME];
+    int64_t first, count; /* of the components that are used; count 0: all */
 } tg_field;
+
+/* "velocity:1" or "velocity:0-2" becomes the name and its components. */
+void tg_field_take_range(tg_field *field);
 
 typedef struct tg_layout {
     tg_layout_kind kind;

@@ -63,7 +63,7 @@ typedef struct tg_source_config {
     char group[128], fields[512]; /* as in tg_dataset_config */
     int order;                    /* 1: channels last */
     int64_t test_skip;            /* samples of test files that are passed over */
-    int64_t history, horizon, time_stride;
+    int64_t history, horizon, time_stride, first_frame, n_frames;
     tg_list_int latent_grid; /* of a network on points; one number for all dimensions */
 } tg_source_config;
 

@@ -118,6 +118,8 @@ tg_status tg_run_find_set(tg_context *ctx, const tg_run_config *config, const tg
     out->history = data->history;
     out->horizon = data->horizon * set->steps;
     out->time_stride = data->time_stride;
+    out->first_frame = data->first_frame;
+    out->n_frames = data->n_frames;
     TG_TRY(tg_time_parse(ctx, "data.y_time", data->y_time, &out->y_time));
     TG_TRY(read_grid(ctx, config, set, out));
     if (file && file[0]) {
