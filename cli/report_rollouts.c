@@ -20,9 +20,11 @@ static const double *find_list(const cli_run *run, const char *name, int *count)
 
 /* ---- curves ---- */
 
-/* `name` of every run, numbered from `first` on; of `truth` (NULL: none) the first run's. */
+/* `name` of every run: by step, or with `truth`, the name of the first run's, by wave number, which
+ * begins with 0: the mean, which has no scale and is left out. */
 static void draw(cli_html *page, const cli_report *report, const char *name, const char *truth,
-                 int first, cli_chart *chart) {
+                 cli_chart *chart) {
+    const int skipped = truth ? 1 : 0;
     cli_series *series = cli_need(calloc((size_t)report->count + 1, sizeof *series));
     int longest = 0, drawn = 0;
     for (int i = -1; i < report->count; i++) {
@@ -30,17 +32,17 @@ static void draw(cli_html *page, const cli_report *report, const char *name, con
         int count;
         const double *y =
             i < 0 && !truth ? NULL : find_list(&report->run[run], i < 0 ? truth : name, &count);
-        if (y) {
+        if (y && count > skipped) {
             series[drawn++] = (cli_series){.name = i < 0 ? "truth" : report->run[run].name,
                                            .number = i + 1,
-                                           .y = y,
-                                           .count = count};
+                                           .y = y + skipped,
+                                           .count = count - skipped};
             longest = count > longest ? count : longest;
         }
     }
     double *x = cli_need(malloc(((size_t)longest + 1) * sizeof *x));
     for (int i = 0; i < longest; i++) {
-        x[i] = (double)(i + first);
+        x[i] = (double)(i + 1);
     }
     for (int i = 0; i < drawn; i++) {
         series[i].x = x;
@@ -65,10 +67,10 @@ static void draw_charts(cli_html *page, const cli_report *report) {
          .x_label = "wave number",
          .is_log = true}};
     cli_html_add(page, "<div class=\"charts\">\n");
-    draw(page, report, "l2", NULL, 1, &charts[0]);
-    draw(page, report, "correlation", NULL, 1, &charts[1]);
-    draw(page, report, "energy_pred_first", "energy_truth_first", 0, &charts[2]);
-    draw(page, report, "energy_pred_last", "energy_truth_last", 0, &charts[3]);
+    draw(page, report, "l2", NULL, &charts[0]);
+    draw(page, report, "correlation", NULL, &charts[1]);
+    draw(page, report, "energy_pred_first", "energy_truth_first", &charts[2]);
+    draw(page, report, "energy_pred_last", "energy_truth_last", &charts[3]);
     cli_html_add(page, "</div>\n");
 }
 
