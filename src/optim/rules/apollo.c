@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/minmax.h"
+#include "base/threads.h"
 #include "linalg/scratch.h"
 #include "optim/rules/rules.h"
 
@@ -66,32 +67,42 @@ static void draw(const tg_whole *whole, const tg_adam *op, const arrays *a) {
     }
 }
 
-/* Columns of x (rows, columns) times their factors, where there are some, and the squares of what
- * they are then. A column is one thread's, which adds its rows in order: the same bits for any
- * number of threads. */
+enum { BLOCK = 256 /* columns worked on together */ };
+
+/* Some columns of x (rows, columns) times their factors, where there are some, and the squares of
+ * what they are then. */
+static void scale_block(tg_dtype dtype, int64_t rows, int64_t columns, tg_range some,
+                        const double *factor, void *x, double *squares) {
+    const int64_t width = tg_dtype_is_complex(dtype) ? 2 : 1, n = some.end - some.begin;
+    double value[2 * BLOCK], sum[BLOCK] = {0};
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t at = width * (i * columns + some.begin);
+        tg_load_reals(dtype, x, at, width * n, value);
+        for (int64_t j = 0; j < width * n; j++) {
+            const int64_t column = width == 2 ? j / 2 : j;
+            value[j] *= factor ? factor[some.begin + column] : 1.0;
+            sum[column] += value[j] * value[j];
+        }
+        if (factor) {
+            tg_store_reals(dtype, x, at, width * n, value);
+        }
+    }
+    memcpy(squares + some.begin, sum, (size_t)n * sizeof *sum);
+}
+
+/* All columns. A column is one thread's, which adds its rows in order: the same bits for any number
+ * of threads. */
 static void scale_columns(const tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
                           const double *factor, void *x, double *squares) {
-    enum { BLOCK = 256, THREAD_GRAIN = 1 << 12 };
-    const int64_t width = tg_dtype_is_complex(dtype) ? 2 : 1;
-    const int64_t blocks = (columns + BLOCK - 1) / BLOCK;
+    enum { THREAD_GRAIN = 1 << 12 };
     const int threads = (int)tg_max(tg_min(be->threads, rows * columns / THREAD_GRAIN), 1);
 #pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t b = 0; b < blocks; b++) {
-        const int64_t first = b * BLOCK, n = tg_min(columns - first, BLOCK);
-        double value[2 * BLOCK], sum[BLOCK] = {0};
-        for (int64_t i = 0; i < rows; i++) {
-            const int64_t at = width * (i * columns + first);
-            tg_load_reals(dtype, x, at, width * n, value);
-            for (int64_t j = 0; j < width * n; j++) {
-                const int64_t column = width == 2 ? j / 2 : j;
-                value[j] *= factor ? factor[first + column] : 1.0;
-                sum[column] += value[j] * value[j];
-            }
-            if (factor) {
-                tg_store_reals(dtype, x, at, width * n, value);
-            }
+    for (int t = 0; t < threads; t++) {
+        const tg_range mine = tg_partition(columns, BLOCK, threads, t);
+        for (int64_t j = mine.begin; j < mine.end; j += BLOCK) {
+            const tg_range some = {j, tg_min(j + BLOCK, mine.end)};
+            scale_block(dtype, rows, columns, some, factor, x, squares);
         }
-        memcpy(squares + first, sum, (size_t)n * sizeof *sum);
     }
 }
 
