@@ -59,6 +59,7 @@ static int run(const cli_call *call) {
     config.y_name = opt.y_name ? opt.y_name : config.y_name;
     config.fields = opt.fields;
     config.channels_last = opt.order && strcmp(opt.order, "nhwc") == 0;
+    config.cache_bytes = (size_t)1 << 40; /* whatever must be read whole */
     config.history = opt.history;
     config.horizon = opt.horizon;
     const tg_status status = cli_propose(ctx, call->args.item[0], &config, &proposal);

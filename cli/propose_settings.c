@@ -98,16 +98,18 @@ static tg_status choose_batch(tg_context *ctx, tg_settings *settings) {
     return status;
 }
 
-/* Opens the file without reading samples, unless its arrays must be read whole. */
+/* Opens the file without reading samples, unless its arrays must be read whole and fit in the cache
+ * of the config. */
 static tg_status open_set(tg_context *ctx, const char *path, tg_dataset_config config,
                           tg_dataset **out) {
+    const size_t cache = config.cache_bytes;
     config.n_dim = 0;
     config.cache_bytes = 0;
     const tg_status status = tg_dataset_open(ctx, path, NULL, &config, out);
     if (status != TG_E_UNSUPPORTED) {
         return status;
     }
-    config.cache_bytes = (size_t)1 << 40;
+    config.cache_bytes = cache;
     return tg_dataset_open(ctx, path, NULL, &config, out);
 }
 
