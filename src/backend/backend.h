@@ -38,7 +38,8 @@ typedef enum tg_op {
 
 /* C[b] = alpha op(A[b]) op(B[b]) + beta C[b], b = 0..batch-1; row-major, leading dimension =
  * distance of rows. op(A) is (m, k), op(B) is (k, n), C is (m, n). beta = 0 never reads C. A stride
- * of 0 uses the same matrix for all of the batch (not allowed for C). */
+ * of 0 uses the same matrix for all of the batch; where C is one, it becomes alpha times the sum of
+ * all products + beta C. */
 typedef struct tg_gemm {
     tg_dtype dtype; /* f32, f64, c64, c128; ref also the 16-bit ones */
     tg_op op_a, op_b;

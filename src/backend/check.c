@@ -122,10 +122,6 @@ tg_status tg_check_gemm(tg_context *ctx, const tg_gemm *gemm) {
                            rows[i].name, (long long)rows[i].ld, (long long)rows[i].columns);
         }
     }
-    if (gemm->batch > 1 && gemm->stride_c == 0 && gemm->m > 0 && gemm->n > 0) {
-        return tg_fail(ctx, TG_E_ARGUMENT, "gemm: stride_c is 0 for a batch of %lld",
-                       (long long)gemm->batch);
-    }
     return TG_OK;
 }
 

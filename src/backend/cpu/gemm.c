@@ -28,11 +28,16 @@ static bool is_transposed(tg_op op) {
     return op == TG_OP_T || op == TG_OP_H;
 }
 
+/* Of C. */
+static int64_t matrices_of(const tg_gemm *g) {
+    return g->batch > 1 && g->stride_c == 0 ? 1 : g->batch;
+}
+
 /* C = beta C where there is nothing to add. */
 static tg_status scale_only(tg_backend *be, const tg_gemm *g) {
     const bool zero = g->beta.re == 0.0 && (g->beta.im == 0.0 || !tg_dtype_is_complex(g->dtype));
     const size_t size = tg_dtype_size(g->dtype);
-    for (int64_t b = 0; b < g->batch; b++) {
+    for (int64_t b = 0; b < matrices_of(g); b++) {
         for (int64_t i = 0; i < g->m; i++) {
             char *row = (char *)g->c + size * (size_t)(b * g->stride_c + i * g->ldc);
             if (zero) {
@@ -205,6 +210,19 @@ static split split_of(const tg_backend *be, const tg_gemm *g) {
     return s;
 }
 
+/* A tile of C, of the matrices number t->batch or, of a sum, of all of the batch. */
+static void multiply_tile(tg_backend *be, const tg_gemm *g, bool ours, int part, cpu_tile t) {
+    tg_gemm one = *g;
+    for (const int64_t end = g->stride_c == 0 ? g->batch : t.batch + 1; t.batch < end; t.batch++) {
+        if (ours) {
+            gemm_tile(cpu_state_of(be)->kernels, &one, &t, cpu_scratch_of(be, part));
+        } else {
+            cpu_blas_gemm(&one, &t);
+        }
+        one.beta = (tg_scalar){1.0, 0.0};
+    }
+}
+
 /* Units [begin, end) of all matrices in turn. */
 static void gemm_units(tg_backend *be, const tg_gemm *g, const split *s, int part, tg_range r) {
     while (r.begin < r.end) {
@@ -217,11 +235,7 @@ static void gemm_units(tg_backend *be, const tg_gemm *g, const split *s, int par
         const int64_t span = (last < s->length ? last : s->length) - first;
         const cpu_tile t = s->by_rows ? (cpu_tile){batch, first, span, 0, g->n}
                                       : (cpu_tile){batch, 0, g->m, first, span};
-        if (s->ours) {
-            gemm_tile(cpu_state_of(be)->kernels, g, &t, cpu_scratch_of(be, part));
-        } else {
-            cpu_blas_gemm(g, &t);
-        }
+        multiply_tile(be, g, s->ours, part, t);
         r.begin += count;
     }
 }
@@ -247,7 +261,7 @@ tg_status cpu_gemm(tg_backend *be, const tg_gemm *g) {
         return scale_only(be, g);
     }
     const split s = split_of(be, g);
-    const int64_t units = g->batch * s.units;
+    const int64_t units = matrices_of(g) * s.units;
     const double work = (double)g->batch * (double)g->m * (double)g->n * (double)g->k;
     const int parts = work < 2.0 * TINY ? 1 : cpu_parts(be, units, 1);
 #pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)

@@ -9,6 +9,17 @@ static tg_scalar op_load(tg_dtype dtype, tg_op op, const void *x, int64_t offset
     return op == TG_OP_H || op == TG_OP_CONJ ? ref_conj(v) : v;
 }
 
+/* Entry (i, j) of the product of matrices number b. */
+static tg_scalar entry_of(const tg_gemm *g, int64_t b, int64_t i, int64_t j) {
+    tg_scalar sum = {0};
+    for (int64_t p = 0; p < g->k; p++) {
+        sum =
+            ref_add(sum, ref_mul(op_load(g->dtype, g->op_a, g->a, b * g->stride_a, g->lda, i, p),
+                                 op_load(g->dtype, g->op_b, g->b, b * g->stride_b, g->ldb, p, j)));
+    }
+    return sum;
+}
+
 static tg_status ref_gemm(tg_backend *be, const tg_gemm *g) {
     tg_status status = tg_check_gemm(be->ctx, g);
     if (status != TG_OK) {
@@ -17,15 +28,14 @@ static tg_status ref_gemm(tg_backend *be, const tg_gemm *g) {
     const tg_scalar alpha = ref_factor(g->dtype, g->alpha);
     const tg_scalar beta = ref_factor(g->dtype, g->beta);
     const bool reads_c = beta.re != 0.0 || beta.im != 0.0;
-    for (int64_t b = 0; b < g->batch; b++) {
+    const int64_t matrices = g->batch > 1 && g->stride_c == 0 ? 1 : g->batch;
+    for (int64_t b = 0; b < matrices; b++) {
+        const int64_t end = matrices == 1 ? g->batch : b + 1;
         for (int64_t i = 0; i < g->m; i++) {
             for (int64_t j = 0; j < g->n; j++) {
                 tg_scalar sum = {0};
-                for (int64_t p = 0; p < g->k; p++) {
-                    sum = ref_add(
-                        sum,
-                        ref_mul(op_load(g->dtype, g->op_a, g->a, b * g->stride_a, g->lda, i, p),
-                                op_load(g->dtype, g->op_b, g->b, b * g->stride_b, g->ldb, p, j)));
+                for (int64_t q = b; q < end; q++) {
+                    sum = ref_add(sum, entry_of(g, q, i, j));
                 }
                 tg_scalar value = ref_mul(alpha, sum);
                 const int64_t at = b * g->stride_c + i * g->ldc + j;

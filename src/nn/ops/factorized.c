@@ -6,8 +6,6 @@
  * Nothing of this is kept between two ops: what is in between is small and soon made again. */
 #include "nn/ops.h"
 
-enum { SUM_NUMBERS = 1 << 20 }; /* of the products of a shared factor, summed at a time */
-
 /* ---- the scratch of an op: what it holds, told and found by the same lines ---- */
 
 typedef struct room {
@@ -32,13 +30,7 @@ typedef struct arrays {
     void *inner_x, *inner_y;     /* (batch, inner, modes) */
     void *gradient[2];           /* along the chain, taking turns */
     void *inner_dx;              /* FACTORS_BACK: dL/dx', or y' */
-    void *sums, *ones;           /* of a shared factor */
 } arrays;
-
-static int64_t sums_of(const nn_link *link) {
-    const int64_t at_once = SUM_NUMBERS / (link->m * link->k);
-    return at_once < 1 ? 1 : at_once < link->batch ? at_once : link->batch;
-}
 
 static arrays arrays_of(room *r, const nn_op *op, int64_t batch) {
     const nn_program *p = r->p;
@@ -57,23 +49,15 @@ static arrays arrays_of(room *r, const nn_op *op, int64_t batch) {
     a.inner_x = f->in >= 0 ? take(r, a.dtype, inner) : NULL;
     a.inner_y = f->out >= 0 ? take(r, a.dtype, inner) : NULL;
     a.inner_dx = is_back ? take(r, a.dtype, inner) : NULL;
-    int64_t largest = tg_shape_numel(&f->shape[f->core]), sums = 0, ones = 0;
+    int64_t largest = tg_shape_numel(&f->shape[f->core]);
     for (int i = 0; i < f->links; i++) {
-        const nn_link *link = &f->link[i];
-        const int64_t numbers = nn_link_numbers(link);
+        const int64_t numbers = nn_link_numbers(&f->link[i]);
         a.made[i] = take(r, a.dtype, numbers);
         largest = numbers > largest ? numbers : largest;
-        if (link->is_left) {
-            const int64_t at_once = sums_of(link);
-            sums = at_once * link->m * link->k > sums ? at_once * link->m * link->k : sums;
-            ones = at_once > ones ? at_once : ones;
-        }
     }
     for (int i = 0; i < 2 && is_back; i++) {
         a.gradient[i] = take(r, a.dtype, largest);
     }
-    a.sums = is_back ? take(r, a.dtype, sums) : NULL;
-    a.ones = is_back ? take(r, a.dtype, ones) : NULL;
     return a;
 }
 
@@ -108,9 +92,9 @@ typedef struct side {
     int64_t ld, stride;
 } side;
 
+/* C of the whole batch, `stride_c` apart; 0: their sum. */
 static tg_status multiply(const tg_fno *fno, tg_dtype dtype, int64_t batch, int64_t m, int64_t n,
-                          int64_t k, side a, side b, double beta, void *c, int64_t ldc,
-                          int64_t stride_c) {
+                          int64_t k, side a, side b, void *c, int64_t ldc, int64_t stride_c) {
     const tg_gemm gemm = {.dtype = dtype,
                           .op_a = a.op,
                           .op_b = b.op,
@@ -118,7 +102,6 @@ static tg_status multiply(const tg_fno *fno, tg_dtype dtype, int64_t batch, int6
                           .n = n,
                           .k = k,
                           .alpha = {1.0, 0.0},
-                          .beta = {beta, 0.0},
                           .a = a.at,
                           .lda = a.ld,
                           .stride_a = a.stride,
@@ -138,7 +121,7 @@ static tg_status map(const tg_fno *fno, const arrays *a, int param, tg_op how, i
                      int64_t from, int64_t to, const void *x, void *y) {
     return multiply(fno, a->dtype, a->batch, to, a->modes, from,
                     (side){how, nn_weight(fno, param), inner, 0},
-                    (side){TG_OP_N, x, a->modes, from * a->modes}, 0.0, y, a->modes, to * a->modes);
+                    (side){TG_OP_N, x, a->modes, from * a->modes}, y, a->modes, to * a->modes);
 }
 
 /* W', or what the first `links` links of the chain have made. */
@@ -156,7 +139,7 @@ static tg_status make_chain(const tg_fno *fno, const nn_op *op, const arrays *a)
         const int64_t ld = l->is_left ? l->n : l->k, rows = l->is_left ? l->k : l->m;
         const side made = {TG_OP_N, made_by(fno, op, a, i), ld, rows * ld};
         status = multiply(fno, a->dtype, l->batch, l->m, l->n, l->k, l->is_left ? factor : made,
-                          l->is_left ? made : factor, 0.0, a->made[i], l->n, l->m * l->n);
+                          l->is_left ? made : factor, a->made[i], l->n, l->m * l->n);
     }
     return status;
 }
@@ -236,42 +219,14 @@ fail:
 
 /* ---- gradients of the factors ---- */
 
-/* gradient (channels, inner) += the sum over samples of left (channels, modes) right (inner,
+/* gradient (channels, inner) = the sum over samples of left (channels, modes) right (inner,
  * modes)^T, one of them conjugated. */
 static tg_status correlate(const tg_fno *fno, const arrays *a, int param, int64_t inner, side left,
                            side right) {
-    tg_status status = TG_OK;
-    const size_t size = tg_dtype_size(a->dtype) * (size_t)a->modes;
-    for (int64_t b = 0; b < a->batch && status == TG_OK; b++) {
-        side l = left, r = right;
-        l.at = (const char *)left.at + size * (size_t)(b * a->channels);
-        r.at = (const char *)right.at + size * (size_t)(b * inner);
-        status = multiply(fno, a->dtype, 1, a->channels, inner, a->modes, l, r, 1.0,
-                          nn_gradient(fno, param), inner, 0);
-    }
-    return status;
-}
-
-/* The gradient of a factor that all of the batch share, +=: products first, then their sums. */
-static tg_status sum_shared(const tg_fno *fno, const arrays *a, const nn_link *l, const void *dnext,
-                            const void *made, void *gradient) {
-    const int64_t at_once = sums_of(l), numbers = l->m * l->k;
-    const size_t size = tg_dtype_size(a->dtype);
-    tg_status status =
-        fno->be->ops->fill(fno->be, a->dtype, at_once, (tg_scalar){1.0, 0.0}, a->ones);
-    for (int64_t first = 0; first < l->batch && status == TG_OK; first += at_once) {
-        const int64_t now = l->batch - first < at_once ? l->batch - first : at_once;
-        const side d = {TG_OP_N, (const char *)dnext + size * (size_t)(first * l->m * l->n), l->n,
-                        l->m * l->n};
-        const side before = {TG_OP_H, (const char *)made + size * (size_t)(first * l->k * l->n),
-                             l->n, l->k * l->n};
-        TG_TRY(
-            multiply(fno, a->dtype, now, l->m, l->k, l->n, d, before, 0.0, a->sums, l->k, numbers));
-        TG_TRY(multiply(fno, a->dtype, 1, 1, numbers, now, (side){TG_OP_N, a->ones, now, 0},
-                        (side){TG_OP_N, a->sums, numbers, 0}, 1.0, gradient, numbers, 0));
-    }
-fail:
-    return status;
+    left.stride = a->channels * a->modes;
+    right.stride = inner * a->modes;
+    return multiply(fno, a->dtype, a->batch, a->channels, inner, a->modes, left, right,
+                    nn_gradient(fno, param), inner, 0);
 }
 
 /* From the gradient of what a link made to that of its factor and of what it was made of. */
@@ -284,24 +239,24 @@ static tg_status link_back(const tg_fno *fno, const nn_op *op, const arrays *a, 
     const side d = {TG_OP_N, dnext, l->n, l->m * l->n};
     tg_status status = TG_OK;
     if (l->is_left) {
-        TG_TRY(sum_shared(fno, a, l, dnext, made, gradient));
+        const side before = {TG_OP_H, made, l->n, l->k * l->n};
+        TG_TRY(multiply(fno, a->dtype, l->batch, l->m, l->k, l->n, d, before, gradient, l->k, 0));
         TG_TRY(multiply(fno, a->dtype, l->batch, l->k, l->n, l->m,
-                        (side){TG_OP_H, weight, l->ld, l->stride}, d, 0.0, dmade, l->n,
-                        l->k * l->n));
+                        (side){TG_OP_H, weight, l->ld, l->stride}, d, dmade, l->n, l->k * l->n));
         return TG_OK;
     }
     const side before = {l->is_turned ? TG_OP_CONJ : TG_OP_H, made, l->k, l->m * l->k};
     if (l->is_turned) { /* (n, k) */
         const side turned = {TG_OP_T, dnext, l->n, l->m * l->n};
-        TG_TRY(multiply(fno, a->dtype, l->batch, l->n, l->k, l->m, turned, before, 0.0, gradient,
-                        l->ld, l->stride));
+        TG_TRY(multiply(fno, a->dtype, l->batch, l->n, l->k, l->m, turned, before, gradient, l->ld,
+                        l->stride));
     } else { /* (k, n) */
-        TG_TRY(multiply(fno, a->dtype, l->batch, l->k, l->n, l->m, before, d, 0.0, gradient, l->ld,
+        TG_TRY(multiply(fno, a->dtype, l->batch, l->k, l->n, l->m, before, d, gradient, l->ld,
                         l->stride));
     }
     TG_TRY(multiply(fno, a->dtype, l->batch, l->m, l->k, l->n, d,
-                    (side){l->is_turned ? TG_OP_CONJ : TG_OP_H, weight, l->ld, l->stride}, 0.0,
-                    dmade, l->k, l->m * l->k));
+                    (side){l->is_turned ? TG_OP_CONJ : TG_OP_H, weight, l->ld, l->stride}, dmade,
+                    l->k, l->m * l->k));
 fail:
     return status;
 }

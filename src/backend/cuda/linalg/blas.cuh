@@ -10,10 +10,13 @@ enum cuda_precision {
     CUDA_PRECISION_FULL    /* f32, never TF32 */
 };
 
-/* Queued, without allocation. Operand CONJ, k = 0 and arrays that are not aligned to their elements
- * run on a plain kernel instead of cuBLAS: correct, but far from its speed. */
+/* Queued, without allocation. Operand CONJ, sums, k = 0 and arrays that are not aligned to their
+ * elements run on our own kernel, in f32 instead of TF32. */
 tg_status cuda_gemm(tg_backend *be, const tg_gemm *gemm);
 tg_status cuda_gemm_at(tg_backend *be, const tg_gemm *gemm, cuda_precision precision);
+
+/* The same by our own kernel, whatever it is; m, n and batch are not 0. */
+tg_status cuda_gemm_tiles(tg_backend *be, const tg_gemm *gemm);
 
 /* The gram slot; without allocation. */
 tg_status cuda_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,

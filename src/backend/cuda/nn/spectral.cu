@@ -4,14 +4,19 @@
  *
  * It is bound by reading the weight, so the weight is read once, along its contiguous modes: a lane
  * owns one mode, TO channels of dst and up to B samples, and sums over the channels of src. The
- * warps of a block share their modes, so that src comes from the first-level cache. */
+ * warps of a block share their modes, so that src comes from the first-level cache. Where there are
+ * few of them for the device, several share the sum, too, and the first adds up what all have. */
 #include "backend/cuda/nn/nn.cuh"
 
 enum {
     LANES = 32,
     TO = 4,
-    MOST_ROWS = 8
-}; /* a block is LANES modes by up to MOST_ROWS * TO channels */
+    MOST_ROWS = 8,           /* a block is LANES modes by up to MOST_ROWS * TO channels */
+    MOST_PARTS = 4,          /* of a sum */
+    FEWEST_CHANNELS = 8,     /* of src in a part */
+    WARPS_A_PROCESSOR = 16,  /* that hide the time of loads */
+    SHARED_BYTES = 48 * 1024 /* that need not be asked for */
+};
 
 struct contract_sizes {
     int64_t batch, from, to, modes;
@@ -71,6 +76,32 @@ static __device__ inline void add_channels(const contract_sizes &s,
     }
 }
 
+/* What the parts of a sum have, added to that of the first one in their order. */
+template <class R, int B> static __device__ inline void add_parts(pair<R> (&sum)[TO][B]) {
+    extern __shared__ double shared[]; /* (parts - 1, rows, TO, B, LANES) */
+    const int part = threadIdx.z, rows = blockDim.y, parts = blockDim.z;
+    pair<R> *sums = reinterpret_cast<pair<R> *>(shared);
+    for (int from = 1; from < parts; from++) {
+        pair<R> *at =
+            sums + ((from - 1) * rows + (int)threadIdx.y) * (TO * B * LANES) + threadIdx.x;
+        if (part == from) {
+#pragma unroll
+            for (int i = 0; i < TO * B; i++) {
+                at[i * LANES] = sum[i / B][i % B];
+            }
+        }
+    }
+    __syncthreads();
+    for (int from = 1; from < parts && part == 0; from++) {
+        const pair<R> *at =
+            sums + ((from - 1) * rows + (int)threadIdx.y) * (TO * B * LANES) + threadIdx.x;
+#pragma unroll
+        for (int i = 0; i < TO * B; i++) {
+            sum[i / B][i % B] = sum[i / B][i % B] + at[i * LANES];
+        }
+    }
+}
+
 /* W, S: storage of the weight, and of src and dst. Samples blockIdx.z * B + 0 .. B - 1. */
 template <class W, class S, int B, bool WHOLE>
 static __global__ void __launch_bounds__(LANES *MOST_ROWS)
@@ -80,7 +111,8 @@ static __global__ void __launch_bounds__(LANES *MOST_ROWS)
     const int64_t k = (int64_t)blockIdx.x * LANES + threadIdx.x;
     const int64_t t0 = ((int64_t)blockIdx.y * blockDim.y + threadIdx.y) * TO;
     const int64_t b0 = (int64_t)blockIdx.z * B;
-    if (k >= s.modes || t0 >= s.to) {
+    const bool exists = k < s.modes && t0 < s.to;
+    if (!exists && blockDim.z == 1) {
         return;
     }
     const int samples = s.batch - b0 < B ? (int)(s.batch - b0) : B;
@@ -88,25 +120,37 @@ static __global__ void __launch_bounds__(LANES *MOST_ROWS)
     pair<real_of<S>> sum[TO][B] = {};
     weight += t0 * s.to_step + k;
     src += b0 * s.from * s.modes + k;
-    int64_t f = 0;
-    for (; f + N <= s.from; f += N) {
+    int64_t f = s.from * threadIdx.z / blockDim.z;
+    const int64_t end = exists ? s.from * (threadIdx.z + 1) / blockDim.z : f;
+    for (; f + N <= end; f += N) {
         add_channels<W, S, N, B, WHOLE>(s, weight + f * s.from_step, src + f * s.modes, targets,
                                         samples, sum);
     }
-    for (; f < s.from; f++) {
+    for (; f < end; f++) {
         add_channels<W, S, 1, B, WHOLE>(s, weight + f * s.from_step, src + f * s.modes, targets,
                                         samples, sum);
+    }
+    if (blockDim.z > 1) {
+        add_parts(sum);
     }
 #pragma unroll
     for (int t = 0; t < TO; t++) {
 #pragma unroll
         for (int b = 0; b < B; b++) {
-            if (t < targets && b < samples) {
+            if (exists && threadIdx.z == 0 && t < targets && b < samples) {
                 dst[((b0 + b) * s.to + t0 + t) * s.modes + k] = {narrow<S>(sum[t][b].re),
                                                                  narrow<S>(sum[t][b].im)};
             }
         }
     }
+}
+
+/* Parts of the sums of `warps` warps. */
+static int64_t parts_of(const tg_backend *be, const contract_sizes &s, int64_t warps) {
+    const int64_t wanted = (int64_t)cuda_state_of(be)->processors * WARPS_A_PROCESSOR / warps;
+    const int64_t channels = s.from / FEWEST_CHANNELS, most = MOST_PARTS;
+    const int64_t parts = wanted < channels ? wanted : channels;
+    return parts < 1 ? 1 : parts < most ? parts : most;
 }
 
 template <class W, class S, int B, bool WHOLE>
@@ -118,6 +162,14 @@ static tg_status launch(tg_backend *be, const tg_spectral *op, const contract_si
     while (rows > 1 && across * ((groups + rows - 1) / rows) * slices < enough) {
         rows /= 2;
     }
+    int64_t parts = parts_of(be, s, across * groups * slices);
+    const int64_t sums = TO * B * LANES * (int64_t)sizeof(pair<real_of<S>>);
+    while (rows > 1 && (rows * parts > MOST_ROWS || (parts - 1) * rows * sums > SHARED_BYTES)) {
+        rows /= 2;
+    }
+    while ((parts - 1) * sums > SHARED_BYTES) {
+        parts--;
+    }
     const int64_t down = (groups + rows - 1) / rows;
     if (down > most || slices > most) {
         return tg_fail(be->ctx, TG_E_SHAPE,
@@ -126,7 +178,9 @@ static tg_status launch(tg_backend *be, const tg_spectral *op, const contract_si
                        (long long)s.to, (long long)s.batch);
     }
     const dim3 grid((unsigned)across, (unsigned)down, (unsigned)slices);
-    contract<W, S, B, WHOLE><<<grid, dim3(LANES, rows), 0, cuda_stream(be)>>>(
+    const dim3 block(LANES, (unsigned)rows, (unsigned)parts);
+    const size_t shared = (size_t)((parts - 1) * rows * sums);
+    contract<W, S, B, WHOLE><<<grid, block, shared, cuda_stream(be)>>>(
         s, static_cast<const stored_pair<W, WHOLE> *>(op->weight),
         static_cast<const stored_pair<S, WHOLE> *>(op->src),
         static_cast<stored_pair<S, WHOLE> *>(op->dst));
