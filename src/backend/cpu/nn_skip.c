@@ -43,8 +43,10 @@ static size_t cpu_skip_workspace(tg_backend *be, const tg_skip *op, bool backwar
                : be->ref->skip_workspace(be, op, backward);
 }
 
+/* Multiplications of a pixel, or, without a matrix, as many as its memory takes the time of. */
 static int64_t weights_of(const tg_skip *op) {
-    return op->kind == TG_SKIP_MAP_LINEAR ? op->in * op->out : op->out;
+    enum { MEMORY = 64 };
+    return op->kind == TG_SKIP_MAP_LINEAR ? op->in * op->out : MEMORY * op->out;
 }
 
 /* act(x) of a tile: x itself where it is not changed, else made in u. */
