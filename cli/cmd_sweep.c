@@ -279,12 +279,16 @@ static int refuse(const char *file, cli_mistakes *mistakes) {
 
 /* ---- dry run ---- */
 
+/* Trials that share a GPU share its arithmetic: several at a time take as long as one by one. */
 static double total_time(const cli_experiment *e, const cli_sweep_job *job) {
-    double seconds = 0.0;
+    double seconds[TG_PLACES] = {0.0};
+    const int64_t gpus = job->gpus > 1 ? job->gpus : 1;
     for (int i = 0; i < e->trials; i++) {
-        seconds += cli_sweep_owns(job, i) ? predict_trial(e, &e->trial[i]) : 0.0;
+        const tg_place place = e->cell[e->trial[i].cell].place;
+        seconds[place] += cli_sweep_owns(job, i) ? predict_trial(e, &e->trial[i]) : 0.0;
     }
-    return seconds / (double)job->jobs;
+    return seconds[TG_HOST] / (double)job->jobs +
+           seconds[TG_DEVICE] / (double)(job->jobs < gpus ? job->jobs : gpus);
 }
 
 static json_t *json_of_trials(const cli_experiment *e) {

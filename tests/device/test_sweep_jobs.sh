@@ -23,6 +23,13 @@ grep -qE '"jobs": ?21,' out || complain "$last: $(grep -oE '"jobs": ?[0-9]+' out
 expect 0 sweep sweep.yaml --out dry --scale many --dry-run --json --backend cuda --jobs 25 --gpus 0,1
 grep -qE '"jobs": ?25,' out || complain "$last: $(grep -oE '"jobs": ?[0-9]+' out) at a time on two GPUs"
 
+for jobs in 1 8; do # which is no faster, as far as can be told
+    expect 0 sweep sweep.yaml --out dry --scale many --dry-run --json --backend cuda --jobs $jobs
+    grep -oE '"seconds": ?[0-9.e+-]+' out | head -1 >time$jobs
+done
+grep -q '[1-9]' time1 || complain "$last: no time"
+cmp -s time1 time8 || complain "one GPU is $(cat time1) for one at a time, $(cat time8) for eight"
+
 for jobs in 1 2; do
     expect 0 sweep sweep.yaml --out d$jobs --backend cuda --jobs $jobs
     sed -E 's/.*"name":"([^"]*)".*"test":(.*),"memory".*/\1 \2/' d$jobs/results.jsonl >errors$jobs
