@@ -15,6 +15,7 @@ static struct {
     const char *input, *output;
     const char *dataset; /* NULL: the name the model was trained with, or the only one */
     const char *y_name;  /* of the output; NULL: as trained */
+    const char *queries; /* file of the places to predict at; NULL: the points */
     int64_t steps;       /* in time */
 } opt;
 
@@ -28,6 +29,8 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("x-name", 0, &opt.dataset, NULL, "NAME", "the same, as eval calls it", NULL),
     CLI_OPTION_TEXT("y-name", 0, &opt.y_name, NULL, "NAME", "name of the output in the file",
                     "as trained"),
+    CLI_OPTION_TEXT("queries", 0, &opt.queries, NULL, "FILE",
+                    "points: other places to predict at, for each sample or for all", "the points"),
     CLI_OPTION_INT("steps", 0, &opt.steps, 1, 1000000, "N",
                    "so many steps in time, each from the one before", "1"),
     {0},
@@ -92,6 +95,68 @@ static void turn_points(const tg_shape *shape, const float *from, float *to) {
     }
 }
 
+/* (samples, queries, coordinates) of the file of --queries; (queries, coordinates) serve all. */
+static tg_status fill_queries(const cli_source *source, int64_t index, const tg_shape *found,
+                              tg_tensor *out) {
+    tg_tensor raw = {0}, first = *out;
+    const size_t bytes = tg_tensor_bytes(out) / (size_t)out->shape.dim[0];
+    first.shape.dim[0] = found->ndim == 2 ? 1 : out->shape.dim[0];
+    tg_status status = cli_source_read(source, index, &raw);
+    if (status == TG_OK) {
+        status = tg_tensor_convert(source->ctx, &raw, &first);
+    }
+    for (int64_t i = first.shape.dim[0]; i < out->shape.dim[0] && status == TG_OK; i++) {
+        memcpy((char *)out->data + (size_t)i * bytes, out->data, bytes);
+    }
+    tg_tensor_destroy(&raw);
+    return status;
+}
+
+static int read_queries(const cli_source *source, const cli_model *model, int64_t samples,
+                        tg_tensor *out) {
+    const int dims = cli_model_config(model)->n_dim;
+    int64_t index;
+    tg_dtype dtype;
+    tg_shape found = {0};
+    char text[128];
+    if (choose(source, model, &index) != CLI_OK) {
+        return CLI_FAILED;
+    }
+    tg_status status = cli_source_describe(source, index, &dtype, &found);
+    const int last = found.ndim - 1;
+    if (status == TG_OK && ((found.ndim != 2 && found.ndim != 3) || found.dim[last] != dims ||
+                            (found.ndim == 3 && found.dim[0] != samples))) {
+        return cli_fail("%s: expected queries (%lld samples, queries, %d) or (queries, %d), found "
+                        "%s",
+                        opt.queries, (long long)samples, dims, dims,
+                        tg_shape_text(&found, text, sizeof text));
+    }
+    if (status == TG_OK) {
+        const tg_shape shape = {.ndim = 3, .dim = {samples, found.dim[last - 1], dims}};
+        status = tg_tensor_create(source->ctx, TG_MEM_DATA, TG_F32, &shape, out);
+    }
+    if (status == TG_OK) {
+        status = fill_queries(source, index, &found, out);
+    }
+    return status == TG_OK ? CLI_OK : cli_fail_status(source->ctx, status);
+}
+
+/* The queries to predict at, if there are others than the points. */
+static int open_queries(tg_context *ctx, const cli_model *model, int64_t samples, tg_tensor *out) {
+    cli_source source = {0};
+    if (!opt.queries) {
+        return CLI_OK;
+    }
+    if (!cli_on_points(cli_model_config(model))) {
+        return cli_fail("--queries: the model works on a grid; those of points have queries");
+    }
+    const tg_status status = cli_source_open(ctx, opt.queries, &source);
+    const int code =
+        status == TG_OK ? read_queries(&source, model, samples, out) : cli_fail_status(ctx, status);
+    cli_source_close(&source);
+    return code;
+}
+
 /* The shape as the model wants it; `added` is the number of dimensions that were missing. */
 static int fit_shape(const cli_model *model, const tg_shape *found, tg_shape *shape, int *added) {
     const tg_fno_config *fno = cli_model_config(model);
@@ -128,11 +193,13 @@ static int fit_shape(const cli_model *model, const tg_shape *found, tg_shape *sh
 
 /* Reads the input in the model's dtype; `y` gets the memory for the output. */
 static tg_status prepare(const cli_source *source, int64_t index, const cli_model *model,
-                         const tg_shape *shape, tg_tensor *x, tg_tensor *y) {
+                         const tg_shape *shape, const tg_tensor *queries, tg_tensor *x,
+                         tg_tensor *y) {
     const tg_dtype dtype = cli_model_dtype(model);
     tg_shape to = *shape;
     tg_tensor raw = {0};
     to.dim[1] = steps() * cli_model_config(model)->out_channels;
+    to.dim[2] = queries->data ? queries->shape.dim[1] : to.dim[2];
     tg_status status = cli_source_read(source, index, &raw);
     if (status == TG_OK) {
         status = tg_tensor_create(source->ctx, TG_MEM_DATA, dtype, shape, x);
@@ -242,7 +309,7 @@ static void print_result(const cli_model *model, const tg_tensor *y, int64_t sam
 }
 
 static int predict(tg_context *ctx, const cli_model *model, const cli_source *source, bool json) {
-    tg_tensor x = {0}, y = {0};
+    tg_tensor x = {0}, y = {0}, queries = {0};
     tg_dtype dtype;
     tg_shape found, shape;
     int64_t index, nonfinite = 0;
@@ -254,11 +321,17 @@ static int predict(tg_context *ctx, const cli_model *model, const cli_source *so
     if (status == TG_OK && fit_shape(model, &found, &shape, &added) != CLI_OK) {
         return CLI_FAILED;
     }
-    if (status == TG_OK) {
-        status = prepare(source, index, model, &shape, &x, &y);
+    if (status == TG_OK && open_queries(ctx, model, shape.dim[0], &queries) != CLI_OK) {
+        tg_tensor_destroy(&queries);
+        return CLI_FAILED;
     }
     if (status == TG_OK) {
-        status = steps() > 1 ? roll_out(model, &x, &y) : tg_model_predict(model->model, &x, &y);
+        status = prepare(source, index, model, &shape, &queries, &x, &y);
+    }
+    if (status == TG_OK) {
+        status = queries.data  ? tg_model_predict_at(model->model, &x, &queries, &y)
+                 : steps() > 1 ? roll_out(model, &x, &y)
+                               : tg_model_predict(model->model, &x, &y);
     }
     if (status == TG_OK) {
         status = warn_of_nonfinite(ctx, model, &x, &y, &nonfinite);
@@ -272,6 +345,7 @@ static int predict(tg_context *ctx, const cli_model *model, const cli_source *so
     }
     tg_tensor_destroy(&x);
     tg_tensor_destroy(&y);
+    tg_tensor_destroy(&queries);
     return status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
 }
 
@@ -322,8 +396,9 @@ const cli_command cli_cmd_predict = {
         "(docs/exchange.md). The input is (samples, channels, grid..) on any grid; with one\n"
         "channel also (samples, grid..) or a single grid, and the output has the same form. It is\n"
         "called y, or as in training, where the format has names. A model on points takes them as\n"
-        "(samples, points, coordinates) or (points, coordinates). Values are in the units of the\n"
-        "data on both sides. A warning counts weights and values that are NaN or infinite.\n"
+        "(samples, points, coordinates) or (points, coordinates), and predicts there or at\n"
+        "--queries. Values are in the units of the data on both sides. A warning counts weights\n"
+        "and values that are NaN or infinite.\n"
         "With --steps N the output is fed back as input: (samples, N, channels, grid..). A model\n"
         "of several frames (in_channels a multiple of out_channels) takes them oldest first.\n",
     .examples = "  tgrad predict runs/darcy --input a.npy --output u.npy\n"

@@ -67,6 +67,14 @@ expect 0 predict whole --input data/potential_test_24.h5 --output pred.h5
 says out "2 samples, f32 2x1x24"
 expect 0 inspect pred.h5
 says out "values  f32    2x1x24"
+# Queries that are the points give the same bits; others, one list for all samples, are as many.
+expect 0 predict whole --input data/potential_test_24.h5 --output plain.npy
+expect 0 predict whole --input data/potential_test_24.h5 --queries data/potential_test_24.h5 --output same.npy
+cmp -s plain.npy same.npy || complain "$last: not what is predicted at the points"
+expect 0 predict whole --input data/potential_test_24.h5 --queries data/potential_test_60.h5 --output other.h5
+says out "2 samples, f32 2x1x60"
+expect 1 predict whole --input data/potential_train_60.h5 --queries data/potential_test_60.h5 --output none.h5
+says err "expected queries (6 samples, queries, 3) or (queries, 3), found 2x60x3"
 expect 0 report whole -o report.html
 says report.html "Resolution 60" "Prediction of whole"
 grep -q 'H<sup>1</sup>\.\|test.60.h1' report.html && complain "$last: tells H1 errors"
@@ -92,6 +100,15 @@ expect 1 train points.yaml --run none --data.train_resolution 60x60
 says err "data.train_resolution"
 expect 1 train points.yaml --run none --data.train_resolution 50
 says err "potential_train_50"
+expect 1 predict whole --input plain.npy --output none.h5
+says err "the model takes points, (samples, points, 3)"
+if command -v python3 >/dev/null && python3 -c 'import numpy' 2>/dev/null; then
+    python3 -c 'import numpy; numpy.save("outside.npy", numpy.full((5, 3), 1.5, "f"))'
+    expect 1 predict whole --input outside.npy --output none.h5
+    says err "point 0: coordinate 0 is 1.5; expected the unit box"
+    expect 1 predict whole --input data/potential_test_24.h5 --queries outside.npy --output none.h5
+    says err "query 0: coordinate 0 is 1.5; expected the unit box"
+fi
 expect 1 predict whole --input pred.h5 --output none.h5
 says err "the model takes points, (samples, points, 3)"
 expect 1 predict whole --input data/potential_test_24.h5 --output none.h5 --steps 2

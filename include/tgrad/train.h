@@ -73,6 +73,11 @@ TG_API TG_NODISCARD tg_status tg_model_factorize(const tg_model *model,
  * (batch, channels, grid..), f32 or c64; any batch size and grid. */
 TG_API TG_NODISCARD tg_status tg_model_predict(tg_model *model, const tg_tensor *x, tg_tensor *y);
 
+/* The same of a network on points (GINO) at other places than its points: x (batch, coordinates,
+ * points) in the unit box, queries (batch, queries, coordinates), y (batch, channels, queries). */
+TG_API TG_NODISCARD tg_status tg_model_predict_at(tg_model *model, const tg_tensor *x,
+                                                  const tg_tensor *queries, tg_tensor *y);
+
 /* Adds the gradients of the training loss with respect to the spectral weights, of the first batch
  * of the training data its settings name, to an archive under the parameters' names. */
 TG_API TG_NODISCARD tg_status tg_model_gradients(tg_model *model, tg_archive *out);

@@ -152,7 +152,7 @@ static tg_status measure_batch(evaluation *e, int64_t first, int64_t count) {
     const tg_tensor decoded = tg_batch_view(encoder ? &e->decoded : &e->pred, count);
     tg_tensor pred = tg_batch_view(&e->pred, count);
     tg_status status = TG_OK;
-    TG_TRY(tg_model_place_points(e->model, &x));
+    TG_TRY(tg_model_place_points(e->model, &x, NULL));
     TG_TRY(tg_fno_forward(e->model->fno, &x, &pred));
     TG_TRY(encoder ? tg_normalizer_decode(encoder, e->model->be, &pred, &decoded) : TG_OK);
     for (int norm = 0; norm < norms_of(e); norm++) {

@@ -64,7 +64,7 @@ tg_status tg_model_gradients(tg_model *model, tg_archive *out) {
     TG_TRY(tg_model_prepare(model, count, facts.grid, true));
     const tg_tensor x = tg_batch_view(&batch.x, count), y = tg_batch_view(&batch.y, count);
     const tg_loss_config config = tg_model_loss(model);
-    TG_TRY(tg_model_place_points(model, &x));
+    TG_TRY(tg_model_place_points(model, &x, NULL));
     TG_TRY(tg_fno_loss_backward(model->fno, &x, &y, &config, &sink, &loss));
 fail:
     tg_batch_destroy(&batch);

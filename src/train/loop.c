@@ -107,7 +107,7 @@ static tg_status begin_batch(tg_trainer *t) {
     tg_status status = TG_OK;
     tg_tensor x, y;
     TG_TRY(tg_prefetch_next(t->prefetch, &x, &y));
-    TG_TRY(tg_model_place_points(t->model, &x));
+    TG_TRY(tg_model_place_points(t->model, &x, NULL));
     TG_TRY(tg_step_forward(t->step, &x, &y));
     TG_TRY(is_read_once(t) ? tg_prefetch_ahead(t->prefetch) : TG_OK);
 fail:

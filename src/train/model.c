@@ -326,7 +326,7 @@ tg_status tg_batch_predict(tg_batch *batch, int64_t count) {
     tg_tensor pred = tg_batch_view(&batch->pred, count);
     tg_tensor host = tg_batch_view(&batch->host_pred, count);
     const bool is_apart = pred.place != TG_HOST;
-    TG_TRY(tg_model_place_points(model, &x));
+    TG_TRY(tg_model_place_points(model, &x, NULL));
     TG_TRY(tg_fno_forward(model->fno, &x, &pred));
     if (is_apart) {
         TG_TRY(tg_backend_copy(model->ctx, &pred, &host));

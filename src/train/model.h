@@ -74,8 +74,10 @@ TG_NODISCARD tg_status tg_model_prepare(tg_model *model, int64_t batch, const in
                                         bool training);
 
 /* Tells a network on points where those of a batch are, before its forward pass: x (count,
- * coordinates, points) on the host. An error if its samples have others. */
-TG_NODISCARD tg_status tg_model_place_points(tg_model *model, const tg_tensor *x);
+ * coordinates, points) on the host, and queries (count, coordinates), or NULL: the points. An error
+ * if samples of the batch have others, or points are outside of the unit box. */
+TG_NODISCARD tg_status tg_model_place_points(tg_model *model, const tg_tensor *x,
+                                             const tg_tensor *queries);
 
 /* Views of the first `count` samples. */
 tg_tensor tg_batch_view(const tg_tensor *tensor, int64_t count);

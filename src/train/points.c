@@ -1,10 +1,13 @@
 /* A network and the data it is for: fields on a grid, or values at points (GINO), which are on no
  * grid: what a network is prepared for then is its latent grid and the number of points, and before
- * every forward pass it is told where they are. Queries are the points. */
+ * every forward pass it is told where they are. Queries are the points, unless a caller has others.
+ */
 #include <math.h>
 #include <string.h>
 
+#include "backend/tensor.h"
 #include "base/memory.h"
+#include "data/normalizer.h"
 #include "train/model.h"
 #include "train/weights.h"
 
@@ -116,7 +119,20 @@ static tg_status reserve_points(tg_model *model, int64_t count) {
     return status;
 }
 
-tg_status tg_model_place_points(tg_model *model, const tg_tensor *x) {
+/* All of (count, dims) in the unit box. */
+static tg_status check_box(tg_context *ctx, const char *what, const float *place, int64_t count,
+                           int64_t dims) {
+    for (int64_t i = 0; i < count * dims; i++) {
+        if (!(place[i] >= 0.0f && place[i] <= 1.0f)) {
+            return tg_fail(ctx, TG_E_NUMERIC,
+                           "%s %lld: coordinate %lld is %g; expected the unit box, from 0 to 1",
+                           what, (long long)(i / dims), (long long)(i % dims), (double)place[i]);
+        }
+    }
+    return TG_OK;
+}
+
+tg_status tg_model_place_points(tg_model *model, const tg_tensor *x, const tg_tensor *queries) {
     if (!tg_run_on_points(&model->config)) {
         return TG_OK;
     }
@@ -137,9 +153,64 @@ tg_status tg_model_place_points(tg_model *model, const tg_tensor *x) {
     for (int64_t i = 0; i < dims * count; i++) {
         model->points[i] = from[i % dims * count + i / dims];
     }
+    TG_TRY(check_box(model->ctx, "point", model->points, count, dims));
     const tg_shape shape = {.ndim = 2, .dim = {count, dims}};
     TG_TRY(tg_tensor_wrap(model->ctx, TG_F32, &shape, model->points, &points));
-    TG_TRY(tg_fno_set_points(model->fno, &points, &points, NULL));
+    TG_TRY(tg_fno_set_points(model->fno, &points, queries ? queries : &points, NULL));
+fail:
+    return status;
+}
+
+/* ---- other queries than the points ---- */
+
+static tg_status check_host(const tg_model *model, const char *what, const tg_tensor *t,
+                            const tg_shape *shape) {
+    return tg_tensor_check(
+        model->be, t,
+        &(tg_wanted){.what = what, .dtype = TG_F32, .shape = *shape, .or_host = true});
+}
+
+static tg_status check_places(const tg_model *model, const tg_tensor *x, const tg_tensor *queries,
+                              const tg_tensor *y) {
+    const tg_fno_config *fno = &model->config.fno;
+    tg_status status = TG_OK;
+    if (!tg_run_on_points(&model->config)) {
+        return tg_fail(model->ctx, TG_E_ARGUMENT,
+                       "this model works on a grid; one with fno.architecture: gino has queries");
+    }
+    const bool fits = x->shape.ndim == 3 && queries->shape.ndim == 3 && x->shape.dim[0] > 0;
+    const int64_t samples = fits ? x->shape.dim[0] : 1, points = fits ? x->shape.dim[2] : 1;
+    const int64_t count = fits ? queries->shape.dim[1] : 1;
+    TG_TRY(check_host(model, "x", x, &(tg_shape){3, {samples, fno->in_channels, points}}));
+    TG_TRY(check_host(model, "queries", queries, &(tg_shape){3, {samples, count, fno->n_dim}}));
+    TG_TRY(check_host(model, "y", y, &(tg_shape){3, {samples, fno->out_channels, count}}));
+fail:
+    return status;
+}
+
+tg_status tg_model_predict_at(tg_model *model, const tg_tensor *x, const tg_tensor *queries,
+                              tg_tensor *y) {
+    TG_NEED(NULL, model);
+    TG_NEED(model->ctx, x, queries, y);
+    tg_status status = TG_OK;
+    int64_t grid[TG_RUN_GRID];
+    TG_TRY(check_places(model, x, queries, y));
+    const int n_dim = model->config.fno.n_dim;
+    const tg_normalizer *encoder = model->encoder[TG_DATA_Y];
+    tg_run_network_grid(&model->config, &x->shape.dim[2], grid);
+    grid[n_dim + 1] = queries->shape.dim[1];
+    TG_TRY(tg_fno_prepare(model->fno, 1, grid, false));
+    for (int64_t i = 0; i < x->shape.dim[0]; i++) {
+        tg_tensor from, at, to;
+        TG_TRY(tg_tensor_slice(model->ctx, x, i, 1, &from));
+        TG_TRY(tg_tensor_slice(model->ctx, queries, i, 1, &at));
+        TG_TRY(tg_tensor_slice(model->ctx, y, i, 1, &to));
+        TG_TRY(check_box(model->ctx, "query", at.data, grid[n_dim + 1], n_dim));
+        at.shape = (tg_shape){.ndim = 2, .dim = {grid[n_dim + 1], n_dim}};
+        TG_TRY(tg_model_place_points(model, &from, &at));
+        TG_TRY(tg_fno_forward(model->fno, &from, &to));
+        TG_TRY(encoder ? tg_normalizer_invert(encoder, &to) : TG_OK);
+    }
 fail:
     return status;
 }
