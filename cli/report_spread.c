@@ -66,13 +66,13 @@ static char *text_without_seed(const cli_report *report, const cli_run *run) {
 
 static void add_mean(cli_html *page, const double *value, int count) {
     const cli_sample sample = cli_sample_of(value, count);
-    char mean[CLI_NUMBER_TEXT], deviation[CLI_NUMBER_TEXT];
+    char mean[CLI_NUMBER_TEXT];
     if (sample.count < 2) {
         cli_html_add(page, "<td>%s</td>", cli_number_text(sample.mean, mean));
         return;
     }
-    cli_html_add(page, "<td>%s ± %s</td>", cli_number_text(sample.mean, mean),
-                 cli_number_text(sqrt(sample.variance), deviation));
+    cli_html_add(page, "<td>%s ± %.2g</td>", cli_number_text(sample.mean, mean),
+                 sqrt(sample.variance));
 }
 
 /* A row about the `count` runs whose numbers are in `member`. */

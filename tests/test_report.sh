@@ -188,7 +188,7 @@ for seed in 1 2 3; do
 done
 run 0 seed_1 seed_2 seed_3 -o seeds.html
 well_formed seeds.html
-says seeds.html 'L² errors of the test samples one by one' '<td>0.2000 ± 0.1000</td>'
+says seeds.html 'L² errors of the test samples one by one' '<td>0.2000 ± 0.1</td>'
 grep -F '<tr data-run="seed_2" data-test="3">' seeds.html |
     grep -qF '<td>0.02000</td><td>0.1250</td><td>0.2500</td><td>–</td><td>0.5000</td></tr>' || complain "$last: quantiles"
 [ "$(grep -c 'data-seeds="3"' seeds.html)" -eq 1 ] || complain "$last: seeds"
