@@ -189,10 +189,15 @@ static void TG_PRINTF(2, 3) add_note(char text[NOTES], const char *format, ...) 
     va_end(args);
 }
 
+/* NULL: the file as it stands. */
+static const char *scale_of(const cli_sweep_table *t) {
+    return json_string_value(json_object_get(t->sweep, "scale"));
+}
+
 /* What the numbers are; the sentences are the same in both. */
 static void notes_text(const cli_sweep_table *t, char text[NOTES]) {
     const char *baseline = json_string_value(json_object_get(t->sweep, "baseline"));
-    const char *scale = json_string_value(json_object_get(t->sweep, "scale"));
+    const char *scale = scale_of(t);
     static const char *const names[CLI_NORMS] = {"L2", "H1"};
     bool has_ends = false;
     text[0] = '\0';
@@ -243,6 +248,10 @@ void cli_sweep_markdown(cli_html *out, const cli_sweep_table *t) {
     add_plain(out, t->title);
     cli_html_literal(out, "\n\n    tgrad sweep ");
     add_plain(out, t->file);
+    if (scale_of(t)) {
+        cli_html_literal(out, " --scale ");
+        add_plain(out, scale_of(t));
+    }
     cli_html_literal(out, "\n\n|");
     for (int c = 0; c < count; c++) {
         cli_html_literal(out, " ");
@@ -523,8 +532,9 @@ int cli_sweep_html(tg_context *ctx, const char *folder, const cli_sweep_table *t
     cli_report_style(page);
     cli_html_add(page,
                  "</head>\n<body>\n<main>\n<header><p class=\"brand\">tgrad report</p>\n"
-                 "<h1>%s</h1>\n<p class=\"lede\">%d rows, %zu runs of %s.</p></header>\n",
-                 heading, t->rows, json_array_size(t->results), t->file);
+                 "<h1>%s</h1>\n<p class=\"lede\">%d rows, %zu runs of %s%s%s.</p></header>\n",
+                 heading, t->rows, json_array_size(t->results), t->file,
+                 scale_of(t) ? ", scale " : "", scale_of(t) ? scale_of(t) : "");
     add_table(page, t);
     if (t->metric_test >= 0) {
         code = add_plots(ctx, folder, t, page);

@@ -164,7 +164,8 @@ flat out >end
 [ "$(at end .finished)" = 1 ] || complain "$last: one of two runs is this rank's"
 expect 0 sweep small.yaml --out parts --rank 0/2 --scale smoke
 [ "$(wc -l <parts/results.jsonl)" -eq 2 ] || complain "$last: not the results of both ranks"
-says parts/table.md "Published values are of the paper's sizes, all others of scale smoke"
+says parts/table.md "Published values are of the paper's sizes, all others of scale smoke" \
+    "tgrad sweep small.yaml --scale smoke"
 
 # ---- one fails, the others do not ----
 expect_failure() { # what fails may have said something before
