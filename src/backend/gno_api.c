@@ -108,9 +108,20 @@ fail:
 /* ---- graph kernels ---- */
 
 /* A call, without its outputs: the parameters of the kernel lie one behind the other. */
-static tg_status begin(tg_backend *be, const tg_gno_config *config, const tg_tensor *weights,
-                       const tg_tensor *y, const tg_tensor *x, const tg_tensor *f, tg_gno *op) {
+static tg_status begin(tg_context *ctx, const tg_gno_config *given, const tg_tensor *weights,
+                       const tg_tensor *y, const tg_tensor *x, const tg_tensor *f,
+                       tg_backend **backend, tg_gno_config *config, tg_gno *op) {
     tg_status status = TG_OK;
+    TG_TRY(tg_gno_config_read(ctx, given, config));
+    TG_TRY(tg_gno_config_check(ctx, config));
+    TG_TRY(tg_backend_get(ctx, backend));
+    tg_backend *be = *backend;
+    if (!be->ops->gno_forward) {
+        return tg_fail(ctx, TG_E_UNSUPPORTED,
+                       "graph kernels are computed by the backends ref and cpu, not by %s; take "
+                       "another one (tg_context_config.backend)",
+                       be->ops->name);
+    }
     const tg_gno_sizes sizes = tg_gno_sizes_of(config, f);
     TG_TRY(check_kind(be, y));
     TG_TRY(check_places(be, "y", y, y->dtype, config->coord_dim));
@@ -152,19 +163,21 @@ static tg_status check_like(const tg_backend *be, const char *what, const tg_gno
                                         .shape = {3, {op->batch, channels, places}}});
 }
 
-static tg_status find_backend(tg_context *ctx, const tg_gno_config *config, tg_gno_config *full,
-                              tg_backend **be) {
+/* Finds the neighbours and computes `op`, whose outputs are set. */
+static tg_status compute(tg_backend *be, const tg_tensor *y, const tg_tensor *x, tg_gno *op,
+                         bool backward) {
     tg_status status = TG_OK;
-    TG_TRY(tg_gno_config_read(ctx, config, full));
-    TG_TRY(tg_gno_config_check(ctx, full));
-    TG_TRY(tg_backend_get(ctx, be));
-    if (!(*be)->ops->gno_forward) {
-        status = tg_fail(ctx, TG_E_UNSUPPORTED,
-                         "graph kernels are computed by the backends ref and cpu, not by %s; take "
-                         "another one (tg_context_config.backend)",
-                         (*be)->ops->name);
-    }
+    tg_neighbours near;
+    void *memory = NULL;
+    TG_TRY(search(be, y, x, op->config->radius, &memory, &near));
+    op->neighbours = &near;
+    op->workspace =
+        tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, be->ops->gno_workspace(be, op, backward), 1);
+    TG_TRY(op->workspace ? TG_OK : TG_E_MEMORY);
+    TG_TRY(backward ? be->ops->gno_backward(be, op) : be->ops->gno_forward(be, op));
 fail:
+    tg_mem_free(be->ctx, op->workspace);
+    tg_mem_free(be->ctx, memory);
     return status;
 }
 
@@ -176,20 +189,11 @@ tg_status tg_gno_forward(tg_context *ctx, const tg_gno_config *config, const tg_
     tg_backend *be = NULL;
     tg_gno_config full;
     tg_gno op = {0};
-    tg_neighbours near;
-    void *memory = NULL;
-    TG_TRY(find_backend(ctx, config, &full, &be));
-    TG_TRY(begin(be, &full, weights, y, x, f, &op));
+    TG_TRY(begin(ctx, config, weights, y, x, f, &be, &full, &op));
     TG_TRY(check_like(be, "out", &op, full.out_channels, op.queries, out));
-    TG_TRY(search(be, y, x, full.radius, &memory, &near));
-    op.neighbours = &near;
     op.y = out->data;
-    op.workspace = tg_mem_alloc(ctx, TG_MEM_WORKSPACE, be->ops->gno_workspace(be, &op, false), 1);
-    TG_TRY(op.workspace ? TG_OK : TG_E_MEMORY);
-    TG_TRY(be->ops->gno_forward(be, &op));
+    TG_TRY(compute(be, y, x, &op, false));
 fail:
-    tg_mem_free(ctx, op.workspace);
-    tg_mem_free(ctx, memory);
     return status;
 }
 
@@ -201,10 +205,7 @@ tg_status tg_gno_backward(tg_context *ctx, const tg_gno_config *config, const tg
     tg_backend *be = NULL;
     tg_gno_config full;
     tg_gno op = {0};
-    tg_neighbours near;
-    void *memory = NULL;
-    TG_TRY(find_backend(ctx, config, &full, &be));
-    TG_TRY(begin(be, &full, weights, y, x, f, &op));
+    TG_TRY(begin(ctx, config, weights, y, x, f, &be, &full, &op));
     TG_TRY(check_like(be, "dout", &op, full.out_channels, op.queries, dout));
     TG_TRY(tg_tensor_check(
         be, dweights,
@@ -213,8 +214,6 @@ tg_status tg_gno_backward(tg_context *ctx, const tg_gno_config *config, const tg
         TG_TRY(f ? check_like(be, "df", &op, full.in_channels, op.points, df)
                  : tg_fail(ctx, TG_E_ARGUMENT, "df: there is no f"));
     }
-    TG_TRY(search(be, y, x, full.radius, &memory, &near));
-    op.neighbours = &near;
     op.dy = dout->data;
     op.df = df ? df->data : NULL;
     const char *from = weights->data;
@@ -224,12 +223,8 @@ tg_status tg_gno_backward(tg_context *ctx, const tg_gno_config *config, const tg
         op.dbias[l] = to + ((const char *)op.bias[l] - from);
     }
     TG_TRY(be->ops->fill(be, op.dtype, tg_tensor_numel(dweights), (tg_scalar){0}, dweights->data));
-    op.workspace = tg_mem_alloc(ctx, TG_MEM_WORKSPACE, be->ops->gno_workspace(be, &op, true), 1);
-    TG_TRY(op.workspace ? TG_OK : TG_E_MEMORY);
-    TG_TRY(be->ops->gno_backward(be, &op));
+    TG_TRY(compute(be, y, x, &op, true));
 fail:
-    tg_mem_free(ctx, op.workspace);
-    tg_mem_free(ctx, memory);
     return status;
 }
 
