@@ -29,7 +29,7 @@ static void draw(cli_html *page, const cli_report *report, const char *name, con
     int longest = 0, drawn = 0;
     for (int i = -1; i < report->count; i++) {
         const int run = i < 0 ? 0 : i;
-        int count;
+        int count = 0;
         const double *y =
             i < 0 && !truth ? NULL : find_list(&report->run[run], i < 0 ? truth : name, &count);
         if (y && count > skipped) {
