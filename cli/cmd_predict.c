@@ -71,13 +71,13 @@ static int choose(const cli_source *source, const cli_model *model, int64_t *ind
 static int fit_points(const tg_fno_config *fno, const tg_shape *found, tg_shape *shape,
                       int *added) {
     char text[128];
-    const int64_t *last = &found->dim[found->ndim - 1];
+    const bool is_list = found->ndim == 2 || found->ndim == 3;
+    const int64_t *last = is_list ? &found->dim[found->ndim - 1] : NULL;
     *added = found->ndim == 2 ? 2 : 0;
     if (steps() > 1) {
         return cli_fail("--steps: the model makes values of points; it cannot go on from those");
     }
-    if ((found->ndim != 2 && found->ndim != 3) || tg_shape_numel(found) < 1 ||
-        *last != fno->n_dim) {
+    if (!is_list || tg_shape_numel(found) < 1 || *last != fno->n_dim) {
         return cli_fail("%s: the model takes points, (samples, points, %d) or (points, %d), and "
                         "this is %s",
                         opt.input, fno->n_dim, fno->n_dim, tg_shape_text(found, text, sizeof text));

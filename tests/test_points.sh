@@ -46,6 +46,11 @@ first=$(sed -n 's/.*"train":{"loss":\([0-9.e-]*\).*/\1/p' whole/metrics.jsonl | 
 final=$(sed -n 's/.*"train":{"loss":\([0-9.e-]*\).*/\1/p' whole/metrics.jsonl | tail -1)
 awk "BEGIN { exit !($final < 0.8 * $first) }" || complain "the loss went from $first to $final"
 
+# The config that is shipped, made small.
+exits 0 train "$tree/configs/potential.yaml" --run shipped --quiet --threads 2 --data.root data --opt.n_epochs 1 \
+    --data.train_resolution 60 --data.test_resolutions 24 --data.latent_grid 6 --fno.n_modes '[4, 4, 4]'
+says shipped/metrics.jsonl '"24":{"l2":'
+
 # Stopped after two epochs and resumed: the same bits.
 exits 0 train points.yaml --run half --quiet --threads 2 --opt.n_epochs 2
 exits 0 train points.yaml --run half --quiet --threads 2 --resume auto
