@@ -204,13 +204,27 @@ static tg_status cuda_planes_split(tg_backend *be, tg_dtype dtype, int64_t n, co
     });
 }
 
+/* The derivative at x; *value = kind(x). Here alone are those that no other kernel applies. */
+template <class R> static __device__ inline R any_act(tg_act kind, R x, R *value) {
+    if (kind == TG_ACT_RELU) {
+        *value = x < R(0) ? R(0) : x; /* NaN stays */
+        return x > R(0) ? R(1) : R(0);
+    }
+    if (kind == TG_ACT_SILU) {
+        const R logistic = R(1) / (R(1) + exp(-x));
+        *value = x * logistic;
+        return (R(1) + x / (R(1) + exp(x))) * logistic;
+    }
+    return act_both(kind, x, value);
+}
+
 /* y may be x. */
 template <class T>
 static __global__ void __launch_bounds__(THREADS) act(tg_act kind, int64_t n, const T *x, T *y) {
     each_run(n, [&](int64_t at, int64_t left) {
         run<real_of<T>> r = load_run(x + at, left);
         for (int j = 0; j < 4; j++) {
-            r.v[j] = activate(kind, r.v[j]);
+            any_act(kind, r.v[j], &r.v[j]);
         }
         store_run(y + at, left, r);
     });
@@ -224,7 +238,8 @@ static __global__ void __launch_bounds__(THREADS)
         const run<real_of<T>> r = load_run(x + at, left);
         run<real_of<T>> d = load_run(dy + at, left);
         for (int j = 0; j < 4; j++) {
-            d.v[j] *= act_slope(kind, r.v[j]);
+            real_of<T> value;
+            d.v[j] *= any_act(kind, r.v[j], &value);
         }
         store_run(dx + at, left, d);
     });
