@@ -56,7 +56,7 @@ for key in '"epoch":8,"step":40,"lr":' '"train":{"loss":' '"test":{"12":{"l2":' 
     '"evaluation":' '"checkpoint":'; do
     tail -1 whole/metrics.jsonl | grep -qF "$key" || fail "metrics.jsonl lacks $key"
 done
-sed -E 's/.*"checkpoint":([^}]*)\}\}/\1/' whole/metrics.jsonl | awk 'NR == 1 ? $1 != 0 : $1 <= 0 { bad = 1 } END { exit bad }' ||
+sed -E 's/.*"checkpoint":([^}]*)\}.*/\1/' whole/metrics.jsonl | awk 'NR == 1 ? $1 != 0 : $1 <= 0 { bad = 1 } END { exit bad }' ||
     fail "each line tells the time of the checkpoint before it"
 grep -q '^time: steps .* evaluation .* checkpoints .* preparation ' log || fail "the summary must tell of time"
 for file in config.yaml metrics.csv samples.safetensors $final checkpoints/best.safetensors \
