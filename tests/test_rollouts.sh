@@ -4,6 +4,7 @@
 #
 #   tests/test_rollouts.sh build/bin/tgrad <source tree> <build tree>
 source_tree=$(realpath "$2")
+fake=$(realpath "$3")/bin/tgrad_fake # the cpu backend as a device
 # shellcheck source=support/checks.sh
 source "$source_tree/tests/support/checks.sh"
 
@@ -50,6 +51,15 @@ cmp -s <(losses last) <(losses all) && complain "last and all: the same losses"
 # A step longer is known to the plan.
 exits 0 plan config.yaml --json --opt.rollout_steps 3 --opt.rollout_gradients all
 jq -e '.memory.peak > 0' out >/dev/null || complain "plan: $(cat out)"
+
+# On a device it is the same; of this one, to the bit.
+if [ -x "$fake" ]; then
+    for gradients in last all; do
+        "$fake" train config.yaml --run ${gradients}_device --threads 1 --backend cuda "${long[@]}" \
+            --opt.rollout_gradients $gradients >out 2>err || complain "on a device: $(tail -1 err)"
+        [ "$(losses $gradients)" = "$(losses ${gradients}_device)" ] || complain "$gradients: other numbers on a device"
+    done
+fi
 
 # ---- refusals ----
 train 1 bad --opt.rollout_steps 6
