@@ -50,7 +50,7 @@ typedef struct less {
 
 static const less kinds[] = {
     {"full", TG_CBF16, TG_C64, false, 0.2},  {"full", TG_CF16, TG_CF16, false, 0.1},
-    {"full", TG_C64, TG_CBF16, true, 0.0},   {"half", TG_C64, TG_C64, false, 0.05},
+    {"full", TG_C64, TG_CBF16, true, 1e-5},  {"half", TG_C64, TG_C64, false, 0.05},
     {"8bit", TG_C64, TG_C64, false, 0.05},   {"8bit", TG_CBF16, TG_CBF16, true, 0.2},
     {"half", TG_CBF16, TG_CBF16, false, 0.2}};
 
