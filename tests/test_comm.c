@@ -533,6 +533,25 @@ static void a_launcher_without_transport_is_refused(void **state) {
     tg_context_destroy(&ctx);
 }
 
+/* ---- values of a device ---- */
+
+static void engines_of_one_rank_on_the_host(void **state) {
+    (void)state;
+    tg_context *ctx = NULL;
+    tg_comm *comm = NULL;
+    assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
+    assert_int_equal(tg_backend_select(ctx, "cpu"), TG_OK);
+    assert_int_equal(tg_comm_create_self(ctx, &comm), TG_OK);
+    assert_int_equal(tg_comm_open_device(comm, TG_COMM_AUTO), TG_OK);
+    assert_int_equal(tg_comm_open_device(comm, TG_COMM_MPI), TG_OK);
+    assert_string_equal(tg_comm_transport(comm), "self");
+    assert_int_equal(tg_comm_open_device(comm, TG_COMM_NCCL), TG_E_UNSUPPORTED);
+    assert_non_null(strstr(tg_context_error(ctx), "rank 0 computes on the host"));
+    assert_int_equal(tg_comm_open_device(comm, (tg_comm_engine)3), TG_E_ARGUMENT);
+    tg_comm_destroy(&comm);
+    tg_context_destroy(&ctx);
+}
+
 /* ---- the ranks of a launcher ---- */
 
 static int check_world(void) {
@@ -568,6 +587,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(values_on_a_device_are_staged),
         cmocka_unit_test(launchers_are_known_by_their_variables),
         cmocka_unit_test(a_launcher_without_transport_is_refused),
+        cmocka_unit_test(engines_of_one_rank_on_the_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

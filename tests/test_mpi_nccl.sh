@@ -41,8 +41,13 @@ train 2 staged --distributed.backend mpi
 over staged '2 ranks' '[^,]*'
 same_arrays nccl staged
 shards=(--distributed.shard_state true)
+overlap=(--distributed.overlap true)
 train 2 nccl_sharded --distributed.backend nccl "${shards[@]}"
 same_arrays nccl_sharded nccl
+train 2 overlap "${overlap[@]}"
+same_arrays overlap nccl
+train 2 overlap_sharded "${overlap[@]}" "${shards[@]}"
+same_arrays overlap_sharded nccl
 
 # One process: everything goes the way of several.
 "${command[@]}" --run alone >alone.out 2>&1 || complain "one process: $(tail -3 alone.out)"
@@ -80,8 +85,8 @@ faulty() {
     local fault=$1 timeout=$2 sentence=$3
     rm -rf faulty
     timeout 60 mpirun "${mpi_options[@]}" -n 1 "${command[@]}" --run faulty --distributed.backend nccl \
-        --distributed.timeout "$timeout" : -n 1 -x FAKE_NCCL="$fault" "${command[@]}" --run faulty --distributed.backend nccl \
-        --distributed.timeout "$timeout" >faulty.out 2>&1
+        --distributed.timeout "$timeout" "${@:4}" : -n 1 -x FAKE_NCCL="$fault" "${command[@]}" --run faulty \
+        --distributed.backend nccl --distributed.timeout "$timeout" "${@:4}" >faulty.out 2>&1
     case $? in
     0 | 124) complain "$fault: $(tail -3 faulty.out)" ;;
     esac
@@ -90,6 +95,7 @@ faulty() {
 late='was not finished within 1 s (distributed.timeout): another rank is late or has died'
 faulty silent 1 "rank [01] of 2: .* $late"
 faulty hang 1 "rank [01] of 2: .* $late"
+faulty hang 1 "rank [01] of 2: .* $late" "${overlap[@]}"
 faulty error 60 'rank 1 of 2: NCCL: remote process exited: a fault of the test'
 
 [ $failures -eq 0 ]

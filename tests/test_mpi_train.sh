@@ -68,10 +68,17 @@ done
 train 2 again
 cmp -s "$(newest run2)" "$(newest again)" || complain "the same number of ranks, other bits"
 
+# Sums that travel while others are computed, also where a rank has no sample: the same bits.
+overlap=(--distributed.overlap true)
+train 2 overlap "${overlap[@]}" || complain "overlap: $(tail -3 overlap.out)"
+same_arrays run2 overlap
+
 # Fewer samples than ranks: one of them never has any.
 "$tgrad" generate burgers --n-train 3 --n-test 2 -r 32 -o few --seed 1 >/dev/null 2>&1
 train 1 few1 --data.root few
 train 4 few4 --data.root few || complain "a rank without samples: $(tail -5 few4.out)"
+train 4 few4_overlap --data.root few "${overlap[@]}" "${shards[@]}" || complain "overlap: $(tail -5 few4_overlap.out)"
+same_curves few1 few4_overlap
 same_curves few1 few4
 
 # Automatic ranks: every rank decomposes the sum of all, and they choose alike.

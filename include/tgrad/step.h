@@ -82,6 +82,8 @@ typedef struct tg_step_config {
                                                an optimizer that accumulates */
     const tg_normalizer *x_normalizer, *y_normalizer; /* of a rollout: predictions are decoded by
                                                          y's and encoded by x's. NULL: none */
+    bool overlaps; /* of several ranks: sums of a layer travel while those of the next are computed;
+                      the same numbers. Not of rollouts, nor if `accumulates` */
 } tg_step_config;
 
 typedef struct tg_step_result {

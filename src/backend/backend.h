@@ -277,6 +277,11 @@ typedef struct tg_stream_ops {
     /* For libraries that queue work of their own: the stream as they know it, and what tells the
      * devices of a machine apart, whatever their numbers in a process. */
     void *(*handle)(tg_backend *be);
+    /* A second one, beside which the stream goes on: it follows what the stream holds now, and
+     * joins lets the stream wait for it. */
+    void *(*side_handle)(tg_backend *be);
+    tg_status (*side_stream_follow)(tg_backend *be);
+    tg_status (*side_stream_join)(tg_backend *be);
     tg_status (*device_address)(tg_backend *be, uint64_t *address);
 } tg_stream_ops;
 

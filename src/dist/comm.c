@@ -178,6 +178,7 @@ typedef struct call {
     int root;
     tg_dtype dtype; /* of reductions the real one; of copies u8 */
     tg_place place;
+    bool is_begun; /* only: sums */
 } call;
 
 static bool gives(const tg_comm *comm, const call *c) {
@@ -192,6 +193,9 @@ static tg_status run(tg_comm *comm, const tg_comm_ops *ops, const call *c, int64
     if (c->kind == BROADCAST) {
         return ops->broadcast(comm, c->root, n, x);
     }
+    if (c->is_begun && ops->begin_sum) {
+        return ops->begin_sum(comm, c->kind == REDUCE ? c->root : -1, c->dtype, n, x);
+    }
     return c->kind == REDUCE && ops->reduce ? ops->reduce(comm, c->op, c->root, c->dtype, n, x)
                                             : ops->all_reduce(comm, c->op, c->dtype, n, x);
 }
@@ -200,6 +204,11 @@ static tg_status run_staged(tg_comm *comm, const call *c, int64_t n, void *x) {
     tg_backend *be = NULL;
     tg_status status = TG_OK;
     const int64_t size = (int64_t)tg_dtype_size(c->dtype), most = STAGE_BYTES / size;
+    const call whole = {.name = c->name,
+                        .kind = c->kind,
+                        .op = c->op,
+                        .root = c->root,
+                        .dtype = c->dtype}; /* the buffer is used again at once */
     TG_TRY(tg_backend_get(comm->ctx, &be));
     if (!comm->stage) {
         comm->stage = tg_mem_alloc(comm->ctx, TG_MEM_COMMUNICATION, STAGE_BYTES, 1);
@@ -211,7 +220,7 @@ static tg_status run_staged(tg_comm *comm, const call *c, int64_t n, void *x) {
         if (gives(comm, c)) {
             TG_TRY(be->ops->download(be, comm->stage, piece, (size_t)(count * size)));
         }
-        TG_TRY(run(comm, comm->ops, c, count, comm->stage));
+        TG_TRY(run(comm, comm->ops, &whole, count, comm->stage));
         if (gets(comm, c)) {
             TG_TRY(be->ops->upload(be, piece, comm->stage, (size_t)(count * size)));
         }
@@ -321,6 +330,28 @@ tg_status tg_comm_reduce(tg_comm *comm, tg_comm_op op, int owner, const tg_tenso
     TG_NEED(comm->ctx, values);
     return reduce_by(comm, (call){.name = "reduce", .kind = REDUCE, .op = op, .root = owner}, false,
                      values);
+}
+
+tg_status tg_comm_begin_sum(tg_comm *comm, int owner, const tg_tensor *values) {
+    const call c = {.name = owner < 0 ? "all-reduce" : "reduce",
+                    .kind = owner < 0 ? ALL_REDUCE : REDUCE,
+                    .op = TG_COMM_SUM,
+                    .root = owner < 0 ? 0 : owner,
+                    .is_begun = true};
+    return reduce_by(comm, c, false, values);
+}
+
+static tg_status end_sums(tg_comm *comm, const tg_comm_ops *ops) {
+    return ops && ops->end_sums && !comm->is_broken ? ops->end_sums(comm) : TG_OK;
+}
+
+tg_status tg_comm_end_sums(tg_comm *comm) {
+    const double start = tg_seconds();
+    tg_status status = end_sums(comm, comm->ops);
+    status = status == TG_OK ? end_sums(comm, comm->device) : status;
+    comm->is_broken |= status != TG_OK;
+    comm->stats.seconds += tg_seconds() - start;
+    return status;
 }
 
 tg_status tg_comm_reduce_scatter(tg_comm *comm, tg_comm_op op, const tg_tensor *values) {

@@ -12,6 +12,10 @@ typedef struct tg_comm_ops {
     tg_status (*reduce)(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype, int64_t n,
                         void *x); /* NULL: all_reduce */
     tg_status (*broadcast)(tg_comm *comm, int root, int64_t bytes, void *x);
+    /* A sum that is only begun: on rank `owner`, or on all (-1); end_sums ends all that were. NULL,
+     * both: reduce and all_reduce do it at once. */
+    tg_status (*begin_sum)(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, void *x);
+    tg_status (*end_sums)(tg_comm *comm);
     tg_status (*barrier)(tg_comm *comm); /* the host's */
     tg_status (*check)(tg_comm *comm);   /* what failed since it was queued; NULL: nothing is */
     void (*end_all)(tg_comm *comm);      /* NULL: nothing to be done */
@@ -38,6 +42,11 @@ struct tg_comm {
 TG_NODISCARD tg_status tg_comm_begin(tg_context *ctx, const tg_comm_config *config, tg_comm **out);
 /* With one: learns who is on the same machine. On failure, *comm is destroyed. */
 TG_NODISCARD tg_status tg_comm_finish(tg_comm **comm, tg_comm **out);
+
+/* As tg_comm_reduce with TG_COMM_SUM (owner -1: tg_comm_all_reduce), but it may return before the
+ * values travel; they are not touched until tg_comm_end_sums. All ranks begin them in one order. */
+TG_NODISCARD tg_status tg_comm_begin_sum(tg_comm *comm, int owner, const tg_tensor *values);
+TG_NODISCARD tg_status tg_comm_end_sums(tg_comm *comm);
 
 /* Whether nothing is ever sent; also of NULL. */
 bool tg_comm_is_alone(const tg_comm *comm);

@@ -13,9 +13,13 @@
 /* MPI counts with int, so that long arrays go in pieces. */
 #define MOST_VALUES ((int64_t)1 << 28)
 
+enum { MOST_BEGUN = 64 };
+
 typedef struct mpi_state {
     const tg_mpi *mpi;
     tg_mpi_handle comm;
+    tg_mpi_handle begun[MOST_BEGUN]; /* sums under way */
+    int begun_count;
     bool finalizes; /* MPI was initialised here */
 } mpi_state;
 
@@ -94,6 +98,41 @@ static tg_status reduce(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype,
     return status;
 }
 
+static tg_status end_sums(tg_comm *comm) {
+    mpi_state *s = comm->state;
+    tg_status status = TG_OK;
+    for (int i = 0; i < s->begun_count && status == TG_OK; i++) {
+        status = await(comm, "a sum", 0, &s->begun[i]);
+    }
+    s->begun_count = 0;
+    return status;
+}
+
+/* MPI works at what was begun while it is called: every call looks after those before. */
+static tg_status begin_sum(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, void *x) {
+    mpi_state *s = comm->state;
+    const tg_mpi_handle type = dtype == TG_F64 ? s->mpi->f64 : s->mpi->f32;
+    tg_status status = s->begun_count < MOST_BEGUN ? TG_OK : end_sums(comm);
+    if (status != TG_OK || n > MOST_VALUES) {
+        return status != TG_OK ? status
+               : owner < 0     ? all_reduce(comm, TG_COMM_SUM, dtype, n, x)
+                               : reduce(comm, TG_COMM_SUM, owner, dtype, n, x);
+    }
+    tg_mpi_handle request = 0;
+    int is_done = 0, code = 0;
+    for (int i = 0; i < s->begun_count && code == 0; i++) {
+        code = s->mpi->test(&s->begun[i], &is_done, s->mpi->status_ignore);
+    }
+    if (code == 0) {
+        code = owner < 0 ? s->mpi->iallreduce(s->mpi->in_place, x, (int)n, type, s->mpi->sum,
+                                              s->comm, &request)
+                         : s->mpi->ireduce(comm->rank == owner ? s->mpi->in_place : x, x, (int)n,
+                                           type, s->mpi->sum, owner, s->comm, &request);
+    }
+    s->begun[s->begun_count++] = request;
+    return checked(comm, s->mpi, "a sum", code);
+}
+
 static tg_status broadcast(tg_comm *comm, int root, int64_t bytes, void *x) {
     const mpi_state *s = comm->state;
     tg_status status = TG_OK;
@@ -134,6 +173,8 @@ static void close_mpi(tg_comm *comm) {
 
 static const tg_comm_ops mpi_ops = {.all_reduce = all_reduce,
                                     .reduce = reduce,
+                                    .begin_sum = begin_sum,
+                                    .end_sums = end_sums,
                                     .broadcast = broadcast,
                                     .barrier = barrier,
                                     .end_all = end_all,

@@ -6,6 +6,7 @@
  * communicator: the stream goes on with undefined values, and the next call of this communicator
  * fails with the sentence. Nothing is written before such a call, since ranks agree first. */
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +19,7 @@
 typedef struct nccl_state {
     const tg_nccl *nccl;
     tg_backend *be;
-    void *stream;
+    void *stream, *side_stream;
     tg_stream_event *event; /* behind the last operation */
     pthread_t watchdog;
     bool has_watchdog;
@@ -151,6 +152,7 @@ typedef struct queued {
     tg_dtype dtype;
     int64_t n;
     void *x;
+    bool is_begun; /* only: on the side stream */
 } queued;
 
 static tg_status begin(tg_comm *comm, nccl_state *s, const queued *q, void **nccl_comm) {
@@ -165,7 +167,7 @@ static tg_status begin(tg_comm *comm, nccl_state *s, const queued *q, void **ncc
 }
 
 /* The lock is not held while NCCL is called: the watchdog ends a call that does not return. */
-static tg_status queue(tg_comm *comm, const queued *q) {
+static tg_status call(tg_comm *comm, const queued *q) {
     nccl_state *s = comm->device_state;
     void *nccl_comm = NULL;
     tg_status status = begin(comm, s, q, &nccl_comm);
@@ -179,10 +181,24 @@ static tg_status queue(tg_comm *comm, const queued *q) {
         abort_comm(s);
     }
     status = told(comm, s);
-    status = status == TG_OK ? s->be->ops->stream->event_record(s->be, s->event) : status;
-    s->is_queued = status == TG_OK;
     pthread_mutex_unlock(&s->lock);
     return status;
+}
+
+/* From now on the watchdog looks at what the stream holds. */
+static tg_status watch_stream(nccl_state *s) {
+    pthread_mutex_lock(&s->lock);
+    const tg_status status = s->be->ops->stream->event_record(s->be, s->event);
+    s->is_queued = status == TG_OK;
+    s->since = tg_seconds();
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+/* On the stream. */
+static tg_status queue(tg_comm *comm, const queued *q) {
+    const tg_status status = call(comm, q);
+    return status == TG_OK ? watch_stream(comm->device_state) : status;
 }
 
 static int type_of(tg_dtype dtype) {
@@ -193,19 +209,23 @@ static int op_of(tg_comm_op op) {
     return op == TG_COMM_SUM ? TG_NCCL_SUM : TG_NCCL_MAX;
 }
 
+static void *stream_of(const nccl_state *s, const queued *q) {
+    return q->is_begun ? s->side_stream : s->stream;
+}
+
 static int run_all_reduce(const nccl_state *s, void *comm, const queued *q) {
     return s->nccl->all_reduce(q->x, q->x, (size_t)q->n, type_of(q->dtype), op_of(q->op), comm,
-                               s->stream);
+                               stream_of(s, q));
 }
 
 static int run_reduce(const nccl_state *s, void *comm, const queued *q) {
     return s->nccl->reduce(q->x, q->x, (size_t)q->n, type_of(q->dtype), op_of(q->op), q->root, comm,
-                           s->stream);
+                           stream_of(s, q));
 }
 
 static int run_broadcast(const nccl_state *s, void *comm, const queued *q) {
     return s->nccl->broadcast(q->x, q->x, (size_t)q->n, type_of(q->dtype), q->root, comm,
-                              s->stream);
+                              stream_of(s, q));
 }
 
 static tg_status all_reduce(tg_comm *comm, tg_comm_op op, tg_dtype dtype, int64_t n, void *x) {
@@ -224,6 +244,38 @@ static tg_status reduce(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype,
                                  .dtype = dtype,
                                  .n = n,
                                  .x = x});
+}
+
+/* On the side stream, which nobody waits for before end_sums. */
+static tg_status begin_sum(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, void *x) {
+    nccl_state *s = comm->device_state;
+    tg_status status = TG_OK;
+    TG_TRY(s->be->ops->stream->side_stream_follow(s->be));
+    TG_TRY(call(comm, &(queued){.name = "a sum",
+                                .run = owner < 0 ? run_all_reduce : run_reduce,
+                                .is_begun = true,
+                                .root = owner,
+                                .dtype = dtype,
+                                .n = n,
+                                .x = x}));
+    pthread_mutex_lock(&s->lock);
+    s->since = HUGE_VAL;
+    pthread_mutex_unlock(&s->lock);
+fail:
+    return status;
+}
+
+static tg_status end_sums(tg_comm *comm) {
+    nccl_state *s = comm->device_state;
+    tg_status status = TG_OK;
+    pthread_mutex_lock(&s->lock);
+    s->since = tg_seconds();
+    pthread_mutex_unlock(&s->lock);
+    TG_TRY(s->be->ops->stream->side_stream_join(s->be));
+    TG_TRY(check(comm));
+    TG_TRY(watch_stream(s));
+fail:
+    return status;
 }
 
 static tg_status broadcast(tg_comm *comm, int root, int64_t bytes, void *x) {
@@ -255,6 +307,8 @@ static void close_nccl(tg_comm *comm) {
 
 static const tg_comm_ops nccl_ops = {.all_reduce = all_reduce,
                                      .reduce = reduce,
+                                     .begin_sum = begin_sum,
+                                     .end_sums = end_sums,
                                      .broadcast = broadcast,
                                      .check = check,
                                      .close = close_nccl};
@@ -264,7 +318,10 @@ static tg_status create(tg_comm *comm, const tg_nccl *nccl, tg_backend *be, nccl
     pthread_condattr_t attributes;
     tg_status status = TG_OK;
     TG_TRY(TG_NEW(comm->ctx, TG_MEM_OTHER, s, 1));
-    *s = (nccl_state){.nccl = nccl, .be = be, .stream = be->ops->stream->handle(be)};
+    *s = (nccl_state){.nccl = nccl,
+                      .be = be,
+                      .stream = be->ops->stream->handle(be),
+                      .side_stream = be->ops->stream->side_handle(be)};
     TG_TRY(be->ops->stream->event_create(be, &s->event));
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_condattr_init(&attributes);

@@ -127,6 +127,8 @@ static const tg_setting distributed_table[] = {
      "what carries values between GPUs; auto: nccl where it can, else mpi"},
     TG_SETTING_ROW(DOUBLE, tg_distributed_config, timeout, 0.001, 1e9,
                    "seconds after which a rank that does not come ends the run"),
+    TG_SETTING_ROW(BOOL, tg_distributed_config, overlap, 0, 0,
+                   "sums of a layer travel while the next one is computed"),
     TG_SETTING_ROW(BOOL, tg_distributed_config, shard_state, 0, 0,
                    "moments of a layer live on one rank instead of on all"),
 };

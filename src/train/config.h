@@ -72,6 +72,7 @@ typedef struct tg_distributed_config {
     int64_t seed;
     tg_comm_engine backend; /* of values on the device */
     double timeout;         /* seconds that a rank waits for the others */
+    bool overlap;
     bool shard_state;
 } tg_distributed_config;
 

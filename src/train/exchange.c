@@ -13,6 +13,8 @@ struct tg_exchange {
     tg_refresh_news *news; /* (parameters) */
     int *due;              /* (parameters) those that are refreshed in this update */
     tg_sum_facts *facts;   /* (parameters) of sums that one rank has, one behind the other */
+    bool overlaps;         /* sums are only begun, and ended together */
+    int next;              /* the parameter whose sum is sent next; -1: none is left */
 };
 
 /* ---- the bucket ---- */
@@ -91,7 +93,7 @@ tg_status tg_exchange_create(tg_context *ctx, tg_comm *comm, tg_optim *optim, tg
     size_t bytes = 0;
     *out = NULL;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x, 1));
-    *x = (tg_exchange){.ctx = ctx, .comm = comm, .optim = optim};
+    *x = (tg_exchange){.ctx = ctx, .comm = comm, .optim = optim, .next = optim->slot_count - 1};
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x->news, optim->slot_count));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x->due, optim->slot_count));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x->facts, optim->slot_count));
@@ -168,17 +170,52 @@ static tg_status exchange_refreshes(const tg_exchange *x, int count) {
 
 /* ---- the sums ---- */
 
-static tg_status exchange_sum(const tg_exchange *x, int param) {
+static tg_status send_sum(const tg_exchange *x, int param) {
     const int owner = x->optim->slots[param].owner;
     tg_status status = TG_OK;
     for (int i = 0; i < tg_optim_sum_count(x->optim, param); i++) {
         tg_optim_sum sum;
         TG_TRY(tg_optim_get_sum(x->optim, param, i, &sum));
-        TG_TRY(owner == TG_ON_ALL ? tg_comm_all_reduce(x->comm, TG_COMM_SUM, &sum.tensor)
-                                  : tg_comm_reduce(x->comm, TG_COMM_SUM, owner, &sum.tensor));
+        TG_TRY(x->overlaps          ? tg_comm_begin_sum(x->comm, owner, &sum.tensor)
+               : owner == TG_ON_ALL ? tg_comm_all_reduce(x->comm, TG_COMM_SUM, &sum.tensor)
+                                    : tg_comm_reduce(x->comm, TG_COMM_SUM, owner, &sum.tensor));
     }
 fail:
     return status;
+}
+
+/* Sends the sums that are complete, from the last parameter to the first as backward makes them.
+ * The order is the same on every rank, also where another one makes them in another order, or has
+ * no sample and makes them all at once. Those of automatic ranks wait for the end: the memory of
+ * one may move when another begins. */
+static tg_status send_ready(tg_exchange *x) {
+    tg_status status = TG_OK;
+    for (; x->next >= 0; x->next--) {
+        const tg_slot *slot = &x->optim->slots[x->next];
+        if (is_in_bucket(x, slot) || slot->ranked) {
+            continue;
+        }
+        if (!slot->is_summing) {
+            break;
+        }
+        TG_TRY(tg_sum_is_to_refresh(x->optim, x->next) ? TG_OK : send_sum(x, x->next));
+    }
+fail:
+    return status;
+}
+
+static tg_status receive(void *user, const tg_gradient *gradient) {
+    tg_exchange *x = user;
+    tg_status status = TG_OK;
+    TG_TRY(tg_optim_accumulate(x->optim, gradient));
+    TG_TRY(send_ready(x));
+fail:
+    return status;
+}
+
+tg_grad_sink tg_exchange_sink(tg_exchange *x) {
+    x->overlaps = true;
+    return (tg_grad_sink){.receive = receive, .user = x};
 }
 
 /* Of sums that one rank has, what decides about their updates. Only the owner adds to a fact. */
@@ -210,13 +247,16 @@ tg_status tg_exchange_sums(tg_exchange *x, bool clips) {
     tg_optim *optim = x->optim;
     tg_status status = TG_OK;
     int count = 0;
+    TG_TRY(send_ready(x));
     for (int i = 0; i < optim->slot_count; i++) {
         if (tg_sum_is_to_refresh(optim, i)) {
             x->due[count++] = i;
-        } else if (!is_in_bucket(x, &optim->slots[i])) {
-            TG_TRY(exchange_sum(x, i));
+        } else if (optim->slots[i].ranked) {
+            TG_TRY(send_sum(x, i));
         }
     }
+    TG_TRY(x->overlaps ? tg_comm_end_sums(x->comm) : TG_OK);
+    x->next = optim->slot_count - 1;
     TG_TRY(exchange_bucket(x));
     TG_TRY(exchange_refreshes(x, count));
     TG_TRY(exchange_facts(x, clips));

@@ -24,6 +24,10 @@ void tg_exchange_destroy(tg_exchange **exchange);
 /* Bytes of the bucket, where the backend computes. */
 size_t tg_exchange_bytes(const tg_optim_setup *setup);
 
+/* Adds up gradients, and begins to send a sum when its gradient has come; of one backward pass per
+ * update. What travels while the rest of the pass computes is ended by tg_exchange_sums. */
+tg_grad_sink tg_exchange_sink(tg_exchange *x);
+
 /* Every parameter has a sum under way; they become those of all ranks. `clips`: their norm will be
  * asked for. */
 TG_NODISCARD tg_status tg_exchange_sums(tg_exchange *exchange, bool clips);

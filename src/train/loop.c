@@ -24,6 +24,7 @@ static tg_status prepare_training(tg_trainer *t) {
                                      .max_grad_norm = config->loop.max_grad_norm,
                                      .graphs = config->loop.graphs,
                                      .comm = t->comm,
+                                     .overlaps = config->distributed.overlap,
                                      .rollout_steps = config->loop.rollout_steps,
                                      .rollout_gradients = config->loop.rollout_gradients,
                                      .x_normalizer = t->model->encoder[TG_DATA_X],

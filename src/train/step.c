@@ -138,11 +138,17 @@ static tg_status drop(void *user, const tg_gradient *gradient) {
     return TG_OK;
 }
 
+/* Whether sums may travel before the pass ends: it is the only one of the update. */
+static bool overlaps(const tg_step *s) {
+    return s->exchange && s->config.overlaps && !s->config.accumulates && !s->rollout;
+}
+
 static tg_grad_sink sink_of(const tg_step *s) {
     tg_optim *optim = s->config.optim;
-    return !optim    ? (tg_grad_sink){.receive = drop}
-           : sums(s) ? tg_optim_accumulate_sink(optim)
-                     : tg_optim_sink(optim);
+    return !optim        ? (tg_grad_sink){.receive = drop}
+           : overlaps(s) ? tg_exchange_sink(s->exchange)
+           : sums(s)     ? tg_optim_accumulate_sink(optim)
+                         : tg_optim_sink(optim);
 }
 
 static tg_rollout_loss loss_of(const tg_step *s) {

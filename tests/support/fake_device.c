@@ -58,7 +58,8 @@ typedef struct fake_state {
     stretch *stretches;
     tg_mem_device memory;
     item_list stream;
-    fake_stream handle;
+    fake_stream handle, side_handle;
+    item_list side; /* work beside the stream, which runs as late as it may */
     tg_graph *capture;
     stream_copy *copies;
     tg_status failed; /* of queued work, until somebody waits */
@@ -509,6 +510,37 @@ static void *fake_handle(tg_backend *be) {
     return &fake->handle;
 }
 
+static tg_status submit_beside(tg_backend *be, fake_run run, const void *arguments, size_t bytes) {
+    item *i = make_item(run, arguments, bytes);
+    if (i) {
+        append(&state_of(be)->side, i);
+    }
+    return i ? TG_OK : TG_E_MEMORY;
+}
+
+static tg_status finish_nothing(tg_backend *be) {
+    (void)be;
+    return TG_OK;
+}
+
+static void *fake_side_handle(tg_backend *be) {
+    fake_state *fake = state_of(be);
+    fake->side_handle = (fake_stream){be, submit_beside, finish_nothing};
+    return &fake->side_handle;
+}
+
+static tg_status fake_side_stream_join(tg_backend *be) {
+    fake_state *fake = state_of(be);
+    while (fake->side.first) {
+        item *i = fake->side.first;
+        fake->side.first = i->next;
+        i->next = NULL;
+        append(&fake->stream, i);
+    }
+    fake->side.end = NULL;
+    return run_stream(be, NULL);
+}
+
 static tg_status fake_device_address(tg_backend *be, uint64_t *address) {
     *address = (uint64_t)be->device;
     return TG_OK;
@@ -532,6 +564,9 @@ static const tg_stream_ops stream_ops = {
     .graph_destroy = fake_graph_destroy,
     .graph_launch = fake_graph_launch,
     .handle = fake_handle,
+    .side_handle = fake_side_handle,
+    .side_stream_follow = finish_nothing,
+    .side_stream_join = fake_side_stream_join,
     .device_address = fake_device_address,
 };
 

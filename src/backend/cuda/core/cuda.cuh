@@ -28,8 +28,9 @@ struct cuda_state {
     bool is_hopper; /* kernels of sm90/ run: compute capability 9.0, and compiled for it */
     cudaStream_t stream;
     cudaStream_t copy_stream; /* copies beside the stream */
-    cudaEvent_t copy_event;
-    tg_mem_device memory; /* how the ledger asks this device for memory */
+    cudaStream_t side_stream; /* work of other libraries beside it */
+    cudaEvent_t copy_event;   /* orders two streams, for the time of a call */
+    tg_mem_device memory;     /* how the ledger asks this device for memory */
     cublasHandle_t blas;
     void *blas_workspace;      /* CUDA_BLAS_BYTES; free for others in calls that use no cuBLAS */
     cusolverDnHandle_t solver; /* NULL until it is needed */

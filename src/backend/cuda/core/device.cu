@@ -143,6 +143,9 @@ static void cuda_close(tg_backend *be) {
     if (cuda->copy_stream) {
         cudaStreamDestroy(cuda->copy_stream);
     }
+    if (cuda->side_stream) {
+        cudaStreamDestroy(cuda->side_stream);
+    }
     if (cuda->stream && !be->stream) {
         cudaStreamDestroy(cuda->stream);
     }
@@ -206,6 +209,8 @@ static tg_status cuda_open(tg_backend *be) {
     }
     cuda->memory.stream = cuda->stream;
     TG_TRY(CUDA_CHECK(be, cudaStreamCreateWithFlags(&cuda->copy_stream, cudaStreamNonBlocking),
+                      "making a stream"));
+    TG_TRY(CUDA_CHECK(be, cudaStreamCreateWithFlags(&cuda->side_stream, cudaStreamNonBlocking),
                       "making a stream"));
     TG_TRY(CUDA_CHECK(be, cudaEventCreateWithFlags(&cuda->copy_event, cudaEventDisableTiming),
                       "making an event"));

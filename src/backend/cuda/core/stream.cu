@@ -42,16 +42,22 @@ static tg_status cuda_download_later(tg_backend *be, void *pinned, const void *s
                       "copying from the GPU");
 }
 
+/* `second` waits for what `first` holds now. */
+static tg_status order_streams(tg_backend *be, cudaStream_t first, cudaStream_t second) {
+    const cuda_state *cuda = cuda_state_of(be);
+    tg_status status = TG_OK;
+    TG_TRY(CUDA_CHECK(be, cudaEventRecord(cuda->copy_event, first), "recording an event"));
+    TG_TRY(
+        CUDA_CHECK(be, cudaStreamWaitEvent(second, cuda->copy_event, 0), "ordering two streams"));
+fail:
+    return status;
+}
+
 static tg_status cuda_copy_stream_upload(tg_backend *be, bool after_stream, void *dst,
                                          const void *pinned, size_t bytes) {
     cuda_state *cuda = cuda_state_of(be);
     tg_status status = TG_OK;
-    if (after_stream) {
-        TG_TRY(
-            CUDA_CHECK(be, cudaEventRecord(cuda->copy_event, cuda->stream), "recording an event"));
-        TG_TRY(CUDA_CHECK(be, cudaStreamWaitEvent(cuda->copy_stream, cuda->copy_event, 0),
-                          "ordering two streams"));
-    }
+    TG_TRY(after_stream ? order_streams(be, cuda->stream, cuda->copy_stream) : TG_OK);
     TG_TRY(CUDA_CHECK(
         be, cudaMemcpyAsync(dst, pinned, bytes, cudaMemcpyHostToDevice, cuda->copy_stream),
         "copying to the GPU"));
@@ -60,14 +66,8 @@ fail:
 }
 
 static tg_status cuda_copy_stream_join(tg_backend *be) {
-    cuda_state *cuda = cuda_state_of(be);
-    tg_status status = TG_OK;
-    TG_TRY(
-        CUDA_CHECK(be, cudaEventRecord(cuda->copy_event, cuda->copy_stream), "recording an event"));
-    TG_TRY(CUDA_CHECK(be, cudaStreamWaitEvent(cuda->stream, cuda->copy_event, 0),
-                      "ordering two streams"));
-fail:
-    return status;
+    const cuda_state *cuda = cuda_state_of(be);
+    return order_streams(be, cuda->copy_stream, cuda->stream);
 }
 
 /* ---- events ---- */
@@ -171,6 +171,20 @@ static void *cuda_handle(tg_backend *be) {
     return cuda_stream(be);
 }
 
+static void *cuda_side_handle(tg_backend *be) {
+    return cuda_state_of(be)->side_stream;
+}
+
+static tg_status cuda_side_stream_follow(tg_backend *be) {
+    const cuda_state *cuda = cuda_state_of(be);
+    return order_streams(be, cuda->stream, cuda->side_stream);
+}
+
+static tg_status cuda_side_stream_join(tg_backend *be) {
+    const cuda_state *cuda = cuda_state_of(be);
+    return order_streams(be, cuda->side_stream, cuda->stream);
+}
+
 static tg_status cuda_device_address(tg_backend *be, uint64_t *address) {
     static const cudaDeviceAttr parts[] = {cudaDevAttrPciDomainId, cudaDevAttrPciBusId,
                                            cudaDevAttrPciDeviceId};
@@ -191,7 +205,8 @@ static const tg_stream_ops stream_ops = {
     cuda_event_create,     cuda_event_destroy,  cuda_event_record,       cuda_event_wait,
     cuda_event_is_reached, cuda_event_elapsed,  cuda_copy_stream_upload, cuda_copy_stream_join,
     cuda_graph_begin,      cuda_graph_end,      cuda_graph_destroy,      cuda_graph_launch,
-    cuda_handle,           cuda_device_address,
+    cuda_handle,           cuda_side_handle,    cuda_side_stream_follow, cuda_side_stream_join,
+    cuda_device_address,
 };
 
 void cuda_fill_stream(tg_backend_ops *ops) {
