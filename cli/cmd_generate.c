@@ -281,13 +281,13 @@ const cli_command cli_cmd_generate = {
     .max_args = 1,
     .summary = "Make training and test data from a partial differential equation",
     .description =
-        "Writes DIR/EQUATION_train_N.h5 and DIR/EQUATION_test_N.h5 with datasets x and y and all\n"
-        "parameters as attributes. A sample depends on the seed, its number and the parameters\n"
-        "only. When interrupted, the samples made so far are kept, and the same command goes on\n"
-        "from there to the same files, byte for byte; with a larger number of samples it extends\n"
-        "finished ones. Processes of mpirun or srun share the samples. Computes on the CPU, in\n"
-        "double precision;\n"
-        "--backend cuda makes ns and kolmogorov on a GPU, ns many samples at once.\n"
+        "Writes DIR/EQUATION_train_N.h5 and DIR/EQUATION_test_N.h5 with datasets x and y (of\n"
+        "potential points and values) and all parameters as attributes. A sample depends on the\n"
+        "seed, its number and the parameters only. When interrupted, the samples made so far are\n"
+        "kept, and the same command goes on from there to the same files, byte for byte; with a\n"
+        "larger number of samples it extends finished ones. Processes of mpirun or srun share the\n"
+        "samples. Computes on the CPU, in double precision; --backend cuda makes ns and\n"
+        "kolmogorov on a GPU, ns many samples at once.\n"
         "With --frames a file has one dataset, tensor (trajectories, frames, space..), which\n"
         "training reads as windows (data.history, data.horizon) without further settings.\n"
         "A range is given as LOW,HIGH. The equations, and what is made unless told otherwise:\n",

@@ -3,7 +3,7 @@
 # same bits, evaluated at other points, predicted and pictured; what does not fit is named.
 #
 #   tests/test_points.sh build/bin/tgrad <source tree> <build tree>
-tree=$(realpath "$2")
+tree=$(realpath "$2") fake=$(realpath "$3")/bin/tgrad_fake
 # shellcheck source=support/checks.sh
 source "$tree/tests/support/checks.sh"
 
@@ -120,6 +120,13 @@ expect 1 predict whole --input data/potential_test_24.h5 --output none.h5 --step
 says err "--steps: the model makes values of points"
 expect 1 export whole --c -o exported
 says err "points (fno.architecture: gino)"
+
+# A device has no graph kernels and says so.
+if [ -x "$fake" ] && "$fake" train points.yaml --run none --quiet >out 2>err; then
+    complain "a device trained on points"
+elif [ -x "$fake" ]; then
+    says err "a layer of kind graph kernel, which the backend cuda cannot compute" "--backend cpu"
+fi
 
 # Queries without neighbours are no error, but are warned of.
 exits 0 train points.yaml --run apart --threads 2 --opt.n_epochs 1 --fno.out_gno_radius 0.05
