@@ -343,9 +343,9 @@ static void describe(const cli_problem *problem, cli_sweep_point *out) {
     snprintf(line[3], CLI_ABOUT_TEXT, "%.1f million parameters", 1e-6 * (double)out->parameters);
 }
 
-/* One preset with every method. */
+/* One preset with every method. What the backend cannot compute is left out with a word. */
 static int plan_preset(tg_context *ctx, const cli_args *args, const char *preset,
-                       cli_sweep_point *points, int methods) {
+                       cli_sweep_point *points, int methods, bool *is_left_out) {
     static const char *const usual[] = {"adam", "tensorgrad"};
     const cli_run_source source = {
         .command = "profile", .preset = preset, .batch = opt.batch, .args = args};
@@ -356,11 +356,16 @@ static int plan_preset(tg_context *ctx, const cli_args *args, const char *preset
     for (int m = 0; m < methods && code == CLI_OK; m++) {
         const char *method = opt.methods.count > 0 ? opt.methods.item[m] : usual[m];
         const tg_status status = plan_step(ctx, settings, method, &points[m]);
+        *is_left_out = m == 0 && status == TG_E_UNSUPPORTED;
+        if (*is_left_out) {
+            cli_warn("%s is left out: %s", preset, tg_context_error(ctx));
+            break;
+        }
         code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
         snprintf(points[m].value, sizeof points[m].value, "%s", preset);
     }
     code = code == CLI_OK ? cli_problem_from(ctx, preset, settings, &problem) : code;
-    for (int m = 0; m < methods && code == CLI_OK; m++) {
+    for (int m = 0; m < methods && code == CLI_OK && !*is_left_out; m++) {
         describe(&problem, &points[m]);
     }
     tg_settings_destroy(&settings);
@@ -373,12 +378,15 @@ static int profile_datasets(tg_context *ctx, const cli_args *args, const char *g
                    .key = "datasets",
                    .given = given,
                    .is_relative = true,
-                   .values = sizeof presets / sizeof presets[0],
                    .methods = opt.methods.count > 0 ? opt.methods.count : 2};
+    const int count = sizeof presets / sizeof presets[0];
     int code = CLI_OK;
-    s.point = cli_need(calloc((size_t)s.values * (size_t)s.methods, sizeof *s.point));
-    for (int v = 0; v < s.values && code == CLI_OK; v++) {
-        code = plan_preset(ctx, args, presets[v], &s.point[v * s.methods], s.methods);
+    s.point = cli_need(calloc((size_t)count * (size_t)s.methods, sizeof *s.point));
+    for (int p = 0; p < count && code == CLI_OK; p++) {
+        bool is_left_out = false;
+        code = plan_preset(ctx, args, presets[p], &s.point[s.values * s.methods], s.methods,
+                           &is_left_out);
+        s.values += !is_left_out;
     }
     code = code == CLI_OK ? show_sweep(&s, json) : code;
     free(s.point);

@@ -146,9 +146,12 @@ for adam, small in zip(points[::2], points[1::2]):
     assert abs(small["states_saved_percent"] - saved) < 1e-9 and saved > 60, (small, saved)
 P
 fi
-expect 0 profile --figure datasets --opt adam,galore,lowrank --batch 1 -o datasets.html
+expect 0 profile --figure datasets --backend cpu --opt adam,galore,lowrank --batch 1 -o datasets.html
 says out galore lowrank
 says datasets.html "what the optimizer states take less" 'data-method="lowrank"'
+"$tgrad" profile --figure datasets --opt adam --json >out 2>err || complain "the figure of datasets on a GPU"
+says out '"value": "ns1024"'
+[ ! -s err ] || says err "gino is left out" # a GPU has no graph kernels
 expect 2 profile --figure datasets --preset ns128
 expect 2 profile --figure modes
 says err datasets
