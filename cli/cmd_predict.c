@@ -30,7 +30,7 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("y-name", 0, &opt.y_name, NULL, "NAME", "name of the output in the file",
                     "as trained"),
     CLI_OPTION_TEXT("queries", 0, &opt.queries, NULL, "FILE",
-                    "points: other places to predict at, each sample's or all's", "the points"),
+                    "places to predict at, each sample's or all's", "the points"),
     CLI_OPTION_INT("steps", 0, &opt.steps, 1, 1000000, "N",
                    "so many steps in time, each from the one before", "1"),
     {0},
