@@ -10,9 +10,10 @@
 
 enum { MAX_PIXELS = 384 }; /* along a side: finer than a tile of the page shows */
 
-/* `count` elements of a tensor from element `first` on, as pairs of doubles; to be freed. */
-tg_status cli_field_pairs(tg_context *ctx, const tg_tensor *tensor, int64_t first, int64_t count,
-                          double **out) {
+/* `count` elements of a tensor from element `first` on, as pairs of doubles; to be freed in either
+ * case. */
+static tg_status read_pairs(tg_context *ctx, const tg_tensor *tensor, int64_t first, int64_t count,
+                            double **out) {
     const tg_shape shape = tg_shape_of(1, &count);
     char *begin = (char *)tensor->data + (size_t)first * tg_dtype_size(tensor->dtype);
     tg_tensor from = {0}, to = {0};
@@ -34,7 +35,7 @@ tg_status cli_field_read(tg_context *ctx, const tg_tensor *tensor, int64_t sampl
     const int64_t slices = n_dim == 3 ? shape->dim[2] : 1;
     const int64_t slice = (sample * shape->dim[1] + channel) * slices + slices / 2;
     const int64_t size = out->height * out->width;
-    return cli_field_pairs(ctx, tensor, slice * size, size, &out->value);
+    return read_pairs(ctx, tensor, slice * size, size, &out->value);
 }
 
 void cli_field_free(cli_field *field) {
@@ -83,9 +84,9 @@ tg_status cli_field_distance(tg_context *ctx, const tg_tensor *prediction, const
     const int64_t count = channel < 0 ? whole : whole / truth->shape.dim[1];
     const int64_t first = sample * whole + (channel < 0 ? 0 : channel * count);
     double *p = NULL, *y = NULL, error = 0.0, norm = 0.0;
-    tg_status status = cli_field_pairs(ctx, prediction, first, count, &p);
+    tg_status status = read_pairs(ctx, prediction, first, count, &p);
     if (status == TG_OK) {
-        status = cli_field_pairs(ctx, truth, first, count, &y);
+        status = read_pairs(ctx, truth, first, count, &y);
     }
     for (int64_t i = 0; status == TG_OK && i < 2 * count; i++) {
         error += (p[i] - y[i]) * (p[i] - y[i]);

@@ -18,10 +18,6 @@ typedef struct cli_field {
 /* Takes one channel of one sample of a host tensor with 1 to 3 grid dimensions. */
 tg_status cli_field_read(tg_context *ctx, const tg_tensor *tensor, int64_t sample, int64_t channel,
                          cli_field *out);
-/* Elements [first, first + count) of a host tensor as pairs {re, im}, to be freed in either case.
- */
-tg_status cli_field_pairs(tg_context *ctx, const tg_tensor *tensor, int64_t first, int64_t count,
-                          double **out);
 void cli_field_free(cli_field *field); /* accepts all zero */
 
 /* The values to show, (height, width), to be freed: of a field, or of prediction - truth. */

@@ -2,32 +2,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "energy_spectrum.h"
 #include "output.h"
 #include "report.h"
 #include "report_chart.h"
-#include "report_field.h"
+#include "text.h"
 
 enum { MOST_NUMBERS = 1 << 22 }; /* of all fields of a test together: more take too long */
-
-/* Mean over the samples of a tensor (samples, channels, grid..), channels added up. */
-static tg_status add_up(tg_context *ctx, const tg_tensor *tensor, int64_t count, double *energy) {
-    const tg_shape *shape = &tensor->shape;
-    const int64_t images = shape->dim[0] * shape->dim[1], points = tg_tensor_numel(tensor) / images;
-    tg_status status = TG_OK;
-    for (int64_t i = 0; status == TG_OK && i < images; i++) {
-        double *field = NULL;
-        status = cli_field_pairs(ctx, tensor, i * points, points, &field);
-        if (status == TG_OK) {
-            cli_energy_add(shape->ndim - 2, shape->dim + 2, field, energy);
-        }
-        free(field);
-    }
-    for (int64_t k = 0; k < count; k++) {
-        energy[k] /= (double)shape->dim[0];
-    }
-    return status;
-}
 
 static bool is_like(const tg_tensor *a, const tg_tensor *b) {
     return a && b && tg_shape_equal(&a->shape, &b->shape);
@@ -50,7 +30,7 @@ int cli_report_spectra(cli_html *page, const cli_report *report, const char *gri
         return CLI_OK;
     }
     const tg_shape *shape = &truth[first]->shape;
-    const int64_t count = cli_energy_count(shape->ndim - 2, shape->dim + 2);
+    const int64_t count = tg_energy_wavenumbers(shape->ndim - 2, shape->dim + 2);
     if (count < 3 || tg_shape_numel(shape) * (1 + report->count) > MOST_NUMBERS) {
         return CLI_OK;
     }
@@ -60,12 +40,12 @@ int cli_report_spectra(cli_html *page, const cli_report *report, const char *gri
     for (int64_t k = 0; k < count; k++) {
         waves[k] = (double)k;
     }
-    tg_status status = add_up(report->ctx, truth[first], count, energy);
+    tg_status status = tg_energy_spectrum(report->ctx, truth[first], count, energy);
     series[0] = curve_of("truth", 0, waves, energy, count);
     for (int i = first; status == TG_OK && i < report->count; i++) {
         if (is_like(prediction[i], truth[first])) {
             energy += count;
-            status = add_up(report->ctx, prediction[i], count, energy);
+            status = tg_energy_spectrum(report->ctx, prediction[i], count, energy);
             series[curves++] = curve_of(report->run[i].name, i + 1, waves, energy, count);
         }
     }

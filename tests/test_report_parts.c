@@ -6,12 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-#include "energy_spectrum.h"
 #include "report_chart.h"
 #include "report_colour.h"
 #include "report_html.h"
@@ -190,47 +188,12 @@ static void test_colours(void **state) {
     assert_int_equal(cli_map_level(0.5), last / 2);
 }
 
-/* ---- energy spectrum ---- */
-
-/* A constant 2, a wave of amplitude 3 with |k| = 5 and one of 1 with |k| = 2 on odd and even grids:
- * a wave a cos(k.x) has the energy a^2 / 2. By Parseval nothing else has any. */
-static void test_energy(void **state) {
-    (void)state;
-    static const int64_t grids[][3] = {{16}, {15}, {12, 14}, {13, 30}, {11, 12, 13}};
-    static const int dims[] = {1, 1, 2, 2, 3};
-    for (int g = 0; g < 5; g++) {
-        const int64_t *grid = grids[g];
-        int64_t points = 1;
-        double energy[16] = {0};
-        for (int d = 0; d < dims[g]; d++) {
-            points *= grid[d];
-        }
-        double *field = calloc((size_t)points, 2 * sizeof *field);
-        for (int64_t p = 0; p < points; p++) {
-            double at[3] = {0};
-            for (int64_t d = dims[g] - 1, left = p; d >= 0; left /= grid[d], d--) {
-                at[d] = 6.283185307179586477 * (double)(left % grid[d]) / (double)grid[d];
-            }
-            const double oblique = dims[g] > 1 ? 3.0 * at[0] - 4.0 * at[1] : 5.0 * at[0];
-            field[2 * p] = 2.0 + 3.0 * cos(oblique) + sin(2.0 * at[dims[g] - 1]);
-        }
-        const int64_t count = cli_energy_count(dims[g], grid);
-        assert_true(count >= 6 && count <= 9);
-        cli_energy_add(dims[g], grid, field, energy);
-        for (int64_t k = 0; k < count; k++) {
-            const double expected = k == 0 ? 4.0 : k == 5 ? 4.5 : k == 2 ? 0.5 : 0.0;
-            assert_true(fabs(energy[k] - expected) <= 1e-12);
-        }
-        free(field);
-    }
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_energy),  cmocka_unit_test(test_escapes),
-        cmocka_unit_test(test_formats), cmocka_unit_test(test_base64),
-        cmocka_unit_test(test_numbers), cmocka_unit_test(test_ticks),
-        cmocka_unit_test(test_curves),  cmocka_unit_test(test_colours),
+        cmocka_unit_test(test_escapes), cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_base64),  cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_ticks),   cmocka_unit_test(test_curves),
+        cmocka_unit_test(test_colours),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -226,6 +226,19 @@ TG_API TG_NODISCARD tg_status tg_loader_indices(tg_loader *loader, int64_t epoch
 TG_API TG_NODISCARD tg_status tg_loader_batch(tg_loader *loader, int64_t epoch, int64_t batch,
                                               void *x, void *y, int64_t *count);
 
+/* ---- Energy spectra ---- */
+
+/* How many wave numbers 0, 1, .. every direction of a grid (n_dim sizes) has: half of the shortest
+ * side, and one; 0 if it is no grid of 1 to 3 dimensions. */
+TG_API int64_t tg_energy_wavenumbers(int n_dim, const int64_t *grid);
+
+/* energy[k], k < count, of fields (samples, channels, grid..) on the host, of any dtype: the sum
+ * of |F_q|^2 over the wave vectors q with |q| nearest to k, with the Fourier coefficients F of a
+ * channel (the transform divided by the points), summed over channels, the mean over samples.
+ * `count` is at most tg_energy_wavenumbers of the grid. */
+TG_API TG_NODISCARD tg_status tg_energy_spectrum(tg_context *ctx, const tg_tensor *fields,
+                                                 int64_t count, double *energy);
+
 #ifdef __cplusplus
 }
 #endif

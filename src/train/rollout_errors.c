@@ -4,14 +4,13 @@
  *
  *   l2           |p - y| / |y|
  *   correlation  <p - p_mean, y - y_mean> / (|p - p_mean| |y - y_mean|), the mean of each channel
- *   E(k)         sum of |F_q|^2 over the wave vectors q with |q| nearest to k, and over the
- *                channels, F the Fourier coefficients: sum over k is the mean of |y|^2, but for the
- *                corners of a square of wave vectors, beyond half of the shortest side */
+ *   E(k)         as tg_energy_spectrum has it (tgrad/data.h) */
 #include <math.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "base/minmax.h"
+#include "data/energy.h"
 #include "train/model.h"
 #include "train/run_datasets.h"
 
@@ -106,102 +105,14 @@ static void compare(const frame *f, const float *p, const float *y, double *l2,
     *correlation = isfinite(*l2) ? *correlation : 0.0;
 }
 
-/* ---- spectra ---- */
-
-typedef struct spectra {
-    tg_backend *be, *own; /* on the host; own: opened here */
-    tg_fft_desc desc;
-    tg_fft_plan *plan;
-    int64_t kept, count; /* coefficients; wave numbers 0 .. count - 1 */
-    double *values, *coefficients;
-} spectra;
-
-static void close_spectra(tg_context *ctx, spectra *s) {
-    if (s->be) {
-        s->be->ops->fft_destroy(s->be, &s->plan);
-    }
-    tg_mem_free(ctx, s->values);
-    tg_mem_free(ctx, s->coefficients);
-    tg_backend_close(&s->own);
-}
-
-static tg_status open_spectra(tg_model *model, const tg_dataset_facts *facts, spectra *s) {
-    tg_status status = TG_OK;
-    const bool is_complex = tg_dtype_is_complex(facts->dtype);
-    int64_t points = 1;
-    s->desc =
-        (tg_fft_desc){.dtype = TG_F64, .complex = is_complex, .ndim = facts->n_dim, .howmany = 1};
-    s->kept = 1;
-    s->count = facts->grid[0] / 2 + 1;
-    for (int d = 0; d < facts->n_dim; d++) {
-        const bool is_half = !is_complex && d == facts->n_dim - 1;
-        const int64_t n = facts->grid[d];
-        s->desc.grid[d] = n;
-        s->desc.kept[d] = is_half ? n / 2 + 1 : n;
-        s->desc.first[d] = is_half ? 0 : -(n / 2);
-        s->kept *= s->desc.kept[d];
-        s->count = tg_min(s->count, n / 2 + 1);
-        points *= n;
-    }
-    if (model->be->ops->place == TG_HOST) {
-        s->be = model->be;
-    } else {
-        TG_TRY(tg_backend_open(model->ctx, "cpu", &s->own));
-        s->be = s->own;
-    }
-    TG_TRY(s->be->ops->fft_create(s->be, &s->desc, &s->plan));
-    TG_TRY(TG_ALLOC(model->ctx, TG_MEM_WORKSPACE, s->values, points * (is_complex ? 2 : 1)));
-    TG_TRY(TG_ALLOC(model->ctx, TG_MEM_WORKSPACE, s->coefficients, 2 * s->kept));
-fail:
-    return status;
-}
-
-/* |q| of coefficient i, and how often it counts: of real data half of them are stored. */
-static double wave_number(const tg_fft_desc *desc, int64_t i, double *times) {
-    double square = 0.0;
-    *times = 1.0;
-    for (int d = desc->ndim - 1; d >= 0; d--) {
-        const int64_t q = desc->first[d] + i % desc->kept[d];
-        if (d == desc->ndim - 1 && !desc->complex) {
-            *times = q > 0 && 2 * q != desc->grid[d] ? 2.0 : 1.0;
-        }
-        square += (double)(q * q);
-        i /= desc->kept[d];
-    }
-    return sqrt(square);
-}
-
-/* Adds weight * E(k) of a frame. */
-static tg_status add_energy(spectra *s, const frame *f, const float *from, double weight,
-                            double *energy) {
-    tg_status status = TG_OK;
-    for (int64_t c = 0; c < f->channels; c++) {
-        for (int64_t i = 0; i < f->points * f->parts; i++) {
-            s->values[i] = (double)from[c * f->points * f->parts + i];
-        }
-        TG_TRY(s->be->ops->fft_forward(s->be, s->plan, 1, TG_FFT_PLAIN, 1.0 / (double)f->points,
-                                       s->values, s->coefficients));
-        for (int64_t i = 0; i < s->kept; i++) {
-            double times;
-            const int64_t k = (int64_t)lround(wave_number(&s->desc, i, &times));
-            const double *v = s->coefficients + 2 * i;
-            if (k < s->count) {
-                energy[k] += weight * times * (v[0] * v[0] + v[1] * v[1]);
-            }
-        }
-    }
-fail:
-    return status;
-}
-
 /* ---- the whole ---- */
 
 typedef struct rollouts {
     tg_model *model;
     frame frame;
-    spectra spectra;
+    tg_energy energy;
     tg_tensor x, y, pred; /* of a batch */
-    double *l2, *correlation, *energy[4];
+    double *l2, *correlation, *spectrum[4];
     tg_rollout_errors *out;
 } rollouts;
 
@@ -215,7 +126,7 @@ void tg_rollout_errors_destroy(tg_rollout_errors *errors) {
 /* Lists for the results, all zero. */
 static tg_status make_lists(rollouts *r) {
     tg_rollout_errors *out = r->out;
-    const int64_t waves = r->spectra.count;
+    const int64_t waves = r->energy.count;
     const tg_shape shape = {1, {2 * out->steps + 4 * waves}};
     tg_status status = tg_tensor_create(r->model->ctx, TG_MEM_OTHER, TG_F64, &shape, &out->values);
     if (status != TG_OK) {
@@ -227,12 +138,12 @@ static tg_status make_lists(rollouts *r) {
     out->l2 = r->l2 = list;
     out->correlation = r->correlation = list + out->steps;
     for (int i = 0; i < 4; i++) {
-        r->energy[i] = list + 2 * out->steps + i * waves;
+        r->spectrum[i] = list + 2 * out->steps + i * waves;
     }
-    out->truth_first = r->energy[0];
-    out->truth_last = r->energy[1];
-    out->prediction_first = r->energy[2];
-    out->prediction_last = r->energy[3];
+    out->truth_first = r->spectrum[0];
+    out->truth_last = r->spectrum[1];
+    out->prediction_first = r->spectrum[2];
+    out->prediction_last = r->spectrum[3];
     return TG_OK;
 }
 
@@ -256,7 +167,7 @@ static tg_status add_trajectory(rollouts *r, int64_t b) {
     out->correlated_steps += weight * (double)correlated;
     const float *const frames[4] = {y, y + last, p, p + last};
     for (int i = 0; i < 4; i++) {
-        TG_TRY(add_energy(&r->spectra, f, frames[i], weight, r->energy[i]));
+        TG_TRY(tg_energy_add(&r->energy, frames[i], f->channels, weight, r->spectrum[i]));
     }
 fail:
     return status;
@@ -292,7 +203,7 @@ static tg_status open_rollouts(rollouts *r, const tg_dataset_facts *facts, int64
     for (int d = 0; d < facts->n_dim; d++) {
         r->frame.points *= facts->grid[d];
     }
-    TG_TRY(open_spectra(r->model, facts, &r->spectra));
+    TG_TRY(tg_energy_open(ctx, facts->dtype, facts->n_dim, facts->grid, &r->energy));
     TG_TRY(make_lists(r));
     TG_TRY(tg_tensor_create(ctx, TG_MEM_DATA, facts->dtype, &x, &r->x));
     TG_TRY(tg_tensor_create(ctx, TG_MEM_DATA, facts->dtype, &y, &r->y));
@@ -327,7 +238,7 @@ tg_status tg_model_rollout(tg_model *model, tg_dataset *dataset, int64_t size,
         TG_TRY(add_batch(&r, dataset, first, tg_min(most, facts.trajectories - first), indices));
     }
 fail:
-    close_spectra(model->ctx, &r.spectra);
+    tg_energy_close(&r.energy);
     tg_tensor_destroy(&r.x);
     tg_tensor_destroy(&r.y);
     tg_tensor_destroy(&r.pred);
