@@ -61,7 +61,8 @@ jq -s -e '[.[0:4], .[4:8]] | map(map(.train.loss)) | transpose | all((.[0] - .[1
 "$fake" bench comm --backend cuda --transport nccl --steps 1 --json 2>bench.err |
     jq -e '.ranks == 1 and .transport == "NCCL 2.14.7" and (.operations | length) == 25' >/dev/null ||
     complain "bench comm: $(cat bench.err)"
-with_ranks 2 "$fake" info --backend cuda -t1 2>&1 | grep -q 'by mpirun, over .*, on GPUs NCCL' || complain "info does not tell"
+with_ranks 2 "$fake" info --backend cuda -t1 >info.out 2>&1
+grep -q 'by mpirun, over .*, on GPUs NCCL' info.out || complain "info does not tell: $(cat info.out)"
 
 # Ranks that share a device, no NCCL, no device: through the host unless NCCL is asked for.
 refused() {
@@ -74,7 +75,8 @@ refused() {
 TGRAD_DEVICE=0 refused 'NCCL: ranks 0 and 1 share a GPU' with_ranks 2 "${command[@]}"
 TGRAD_NCCL=/nowhere/libnccl.so.2 refused '.*NCCL: TGRAD_NCCL: /nowhere/libnccl.so.2: .*install libnccl2' "${command[@]}"
 refused 'NCCL: rank 0 computes on the host' with_ranks 2 "$tgrad" train config.yaml --threads 1 --backend cpu
-TGRAD_DEVICE=0 with_ranks 2 "$fake" info --backend cuda -t1 2>&1 | grep -q 'by mpirun, over [^,]*$' ||
+TGRAD_DEVICE=0 with_ranks 2 "$fake" info --backend cuda -t1 >info.out 2>&1
+grep -q 'by mpirun, over [^,]*$' info.out ||
     complain "a device for two: not through the host"
 TGRAD_NCCL=/nowhere/libnccl.so.2 train 2 without
 grep -q 'NCCL: .*; values of GPUs go through the host' without.out || complain "no NCCL is not told: $(cat without.out)"

@@ -5,7 +5,7 @@ export OMP_NUM_THREADS=1
 # What MPI itself does not free is no finding of a sanitized build.
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 mpi_options=()
-if mpirun --version 2>&1 | grep -q 'Open MPI'; then
+if [[ $(mpirun --version 2>&1) == *'Open MPI'* ]]; then
     # Memory of the node is enough to talk; other networks are not looked for.
     mpi_options=(--oversubscribe --bind-to none --mca btl 'self,vader' --mca pml ob1)
     [ "$(id -u)" -ne 0 ] || mpi_options+=(--allow-run-as-root)
