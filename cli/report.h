@@ -26,7 +26,8 @@ int cli_report_write(cli_html *page, const cli_report *report);
 void cli_report_style(cli_html *page); /* the style sheet */
 void cli_report_results(cli_html *page, const cli_report *report);
 /* .. of which a part: errors over samples and over seeds. */
-void cli_report_spread(cli_html *page, const cli_report *report, const cli_grid *grid, int tests);
+void cli_report_quantiles(cli_html *page, const cli_report *report, const cli_grid *grid,
+                          int tests);
 void cli_report_curves(cli_html *page, const cli_report *report);
 void cli_report_memory(cli_html *page, const cli_report *report);
 void cli_report_time(cli_html *page, const cli_report *report);

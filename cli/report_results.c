@@ -295,7 +295,7 @@ void cli_report_results(cli_html *page, const cli_report *report) {
     cli_html_add(page, "</tbody></table></div>\n");
     add_notes(page, report);
     add_channels(page, report, grid, tests);
-    cli_report_spread(page, report, grid, tests);
+    cli_report_quantiles(page, report, grid, tests);
     cli_html_add(page, "</section>\n");
     free(value);
 }

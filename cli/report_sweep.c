@@ -325,13 +325,13 @@ static void add_scatter(cli_html *page, const cli_sweep_table *t, bool of_state)
         const cli_table_row *row = &t->row[r];
         const cli_sample *error = &row->error[t->metric_norm][t->metric_test];
         const double bytes = of_state ? row->state : row->peak;
-        const double spread = cli_standard_error(error);
+        const double standard_error = cli_standard_error(error);
         double *at = number + (size_t)4 * (size_t)count;
         if (isfinite(bytes) && isfinite(error->mean)) {
             at[0] = bytes / 0x1p20;
             at[1] = error->mean;
-            at[2] = error->mean - (isfinite(spread) ? spread : 0.0);
-            at[3] = error->mean + (isfinite(spread) ? spread : 0.0);
+            at[2] = error->mean - (isfinite(standard_error) ? standard_error : 0.0);
+            at[3] = error->mean + (isfinite(standard_error) ? standard_error : 0.0);
             series[count++] = (cli_series){.name = row->name,
                                            .number = r + 1,
                                            .x = &at[0],
@@ -376,11 +376,11 @@ static void make_curve(const cli_sweep_table *t, const cli_run *run, int runs, c
         }
         if (found == runs) {
             const cli_sample s = cli_sample_of(value, found);
-            const double spread = found > 1 ? cli_standard_error(&s) : 0.0;
+            const double standard_error = found > 1 ? cli_standard_error(&s) : 0.0;
             out->x[out->count] = (double)run[0].epoch[e].epoch;
             out->y[out->count] = s.mean;
-            out->low[out->count] = s.mean - spread;
-            out->high[out->count++] = s.mean + spread;
+            out->low[out->count] = s.mean - standard_error;
+            out->high[out->count++] = s.mean + standard_error;
         }
     }
     free(value);

@@ -26,12 +26,6 @@ train() {
     shift 2
     with_ranks "$ranks" "${command[@]}" --run "$run" "$@" >"$run.out" 2>&1 || complain "$run: $(tail -3 "$run.out")"
 }
-arrays_of() {
-    local newest
-    newest=$(find "$1/checkpoints" -name 'step-*' | sort | tail -1)
-    tail -c +$((9 + $(od -An -tu8 -N8 "$newest"))) "$newest"
-}
-same_arrays() { cmp -s <(arrays_of "$1") <(arrays_of "$2") || complain "$1 and $2: other bits"; }
 over() { grep -q "^$2 over $3: " "$1.out" || complain "$1, over what: $(grep over "$1.out")"; }
 
 # Two ranks with a device each: NCCL unless told otherwise, and the same bits.

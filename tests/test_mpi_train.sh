@@ -31,16 +31,6 @@ train() {
         with_ranks "$ranks" "$tgrad" train config.yaml --run "$run" --threads 1 "$@" >"$run.out" 2>&1
     fi
 }
-newest() {
-    find "$1/checkpoints" -name 'step-*' | sort | tail -1
-}
-# The arrays of a checkpoint, without its metadata.
-arrays_of() {
-    tail -c +$((9 + $(od -An -tu8 -N8 "$1"))) "$1"
-}
-same_arrays() {
-    cmp -s <(arrays_of "$(newest "$1")") <(arrays_of "$(newest "$2")") || complain "$1 and $2: other bits"
-}
 # Losses and errors of two runs agree to a relative 1e-6.
 same_curves() {
     jq -s -e 'def numbers: [.train.loss, .test["32"].l2, .test["32"].h1];

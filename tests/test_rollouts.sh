@@ -17,15 +17,6 @@ Y
 train() { # train <exit code> <run> <options ..>
     exits "$1" train config.yaml --run "$2" --threads 1 "${@:3}"
 }
-# The arrays of a run's newest checkpoint, without the settings.
-arrays_of() {
-    local file
-    file=$(find "$1/checkpoints" -name 'step-*' | sort | tail -1)
-    tail -c +$((9 + $(od -An -tu8 -N8 "$file"))) "$file"
-}
-same() {
-    cmp -s <(arrays_of "$1") <(arrays_of "$2") || complain "$1 and $2: other bits"
-}
 losses() {
     jq -c '[.epoch, .step, .train.loss, .test]' "$1/metrics.jsonl"
 }
@@ -33,7 +24,7 @@ losses() {
 # One step is one step, and through all steps of one is through it.
 train 0 plain
 train 0 one --opt.rollout_steps 1 --opt.rollout_gradients all
-same plain one
+same_arrays plain one
 [ "$(losses plain)" = "$(losses one)" ] || complain "one step has other numbers"
 # Pushforward and all steps are neither that nor the same.
 long=(--opt.rollout_steps 3 --opt.rollout_epochs 1 --opt.input_noise 0.01 --opt.accumulation_steps 2)
@@ -42,7 +33,7 @@ for gradients in last all; do
     for epochs in 1 2 3; do
         train 0 ${gradients}_parts "${long[@]}" --opt.rollout_gradients $gradients --opt.n_epochs $epochs --resume auto
     done
-    same $gradients ${gradients}_parts
+    same_arrays $gradients ${gradients}_parts
     [ "$(losses $gradients)" = "$(losses ${gradients}_parts)" ] || complain "$gradients: resumed to other numbers"
 done
 cmp -s <(losses last) <(losses all) && complain "last and all: the same losses"

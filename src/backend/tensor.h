@@ -17,7 +17,7 @@ typedef struct tg_wanted {
 TG_NODISCARD tg_status tg_tensor_check(const tg_backend *be, const tg_tensor *tensor,
                                        const tg_wanted *wanted);
 
-/* The same of a gradient, dense or factored; halves may stand for the dtype. */
+/* The same of a gradient, dense or factored; a 16-bit format may stand for the dtype. */
 TG_NODISCARD tg_status tg_gradient_check(const tg_backend *be, const tg_gradient *gradient,
                                          const tg_wanted *wanted);
 

@@ -175,7 +175,7 @@ int nn_phase_named(nn_program *program, const char *name, bool is_backward);
 int nn_activated_output(const nn_program *program, const nn_op *op);
 
 /* The first of the ops that hand over the gradients of spectral weights, last of all: from then on
- * the memory of the activations can be lent. */
+ * the memory of the activations can be a shared workspace. */
 int nn_sharing_begins(const nn_program *program);
 
 /* Ops that were taken into others leave the list. */

@@ -61,8 +61,8 @@ static tg_multimode plain_modes(const tg_slot *slot) {
     return modes;
 }
 
-/* The gradient as a dense one, formed in the optimizer's memory, own or lent, if it came factored:
- * as wide as the arithmetic, or as its factors where only that was asked for. */
+/* The gradient as a dense one, formed in the optimizer's memory, own or shared, if it came
+ * factored: as wide as the arithmetic, or as its factors where only that was asked for. */
 tg_status tg_slot_form(tg_optim *optim, const tg_slot *slot, const tg_gradient *gradient,
                        tg_gradient *out) {
     *out = *gradient;

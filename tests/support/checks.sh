@@ -49,3 +49,15 @@ says() {
         grep -qF -- "$text" "$file" || complain "$last: no '${text:0:200}' in $file"
     done
 }
+
+# The newest checkpoint of a run, and whether those of two runs have the same arrays, whatever their
+# settings.
+newest() {
+    find "$1/checkpoints" -name 'step-*' | sort | tail -1
+}
+arrays_of() { # arrays_of <checkpoint>
+    tail -c +$((9 + $(od -An -tu8 -N8 "$1"))) "$1"
+}
+same_arrays() { # same_arrays <run> <run>
+    cmp -s <(arrays_of "$(newest "$1")") <(arrays_of "$(newest "$2")") || complain "$1 and $2: other bits"
+}

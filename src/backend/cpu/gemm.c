@@ -13,7 +13,7 @@
 
 enum {
     GRAIN = 16,              /* rows or columns that a split keeps together */
-    SLAB = 512 * 1024,       /* bytes of A and C that one OpenBLAS call streams through */
+    STREAMED = 512 * 1024,   /* bytes of A and C that one OpenBLAS call streams through */
     TINY = 1 << 14,          /* products of numbers that are not worth a thread */
     SHORT = 256,             /* the longest inner dimension of our kernels */
     PACKED = 32 * 1024,      /* bytes of B packed at a time: stay in the first cache .. */
@@ -205,7 +205,7 @@ static split split_of(const tg_backend *be, const tg_gemm *g) {
     s.units = (s.length + s.grain - 1) / s.grain;
     const int64_t other = s.by_rows ? g->n : g->m;
     const int64_t bytes = (g->k + other) * (int64_t)tg_dtype_size(g->dtype) * s.grain;
-    s.most = s.ours ? s.units : SLAB / bytes;
+    s.most = s.ours ? s.units : STREAMED / bytes;
     s.most = s.most < 64 ? 64 : s.most;
     return s;
 }

@@ -1,5 +1,5 @@
-/* How far results spread: errors over the samples of a test, and over runs that differ in their
- * seed alone. */
+/* Quantiles of the errors of test samples, and deviations over runs that differ in their seed
+ * alone. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,7 +139,8 @@ static void add_seeds(cli_html *page, const cli_report *report, const cli_grid *
     }
 }
 
-void cli_report_spread(cli_html *page, const cli_report *report, const cli_grid *grid, int tests) {
+void cli_report_quantiles(cli_html *page, const cli_report *report, const cli_grid *grid,
+                          int tests) {
     add_samples(page, report, grid, tests);
     add_seeds(page, report, grid, tests);
 }
