@@ -72,7 +72,7 @@ static int await(const tg_comm *comm, nccl_state *s, int code) {
 /* ---- the watchdog ---- */
 
 /* Looks at the last operation; with the lock. */
-static void look(tg_comm *comm, nccl_state *s) {
+static void check_progress(tg_comm *comm, nccl_state *s) {
     int code = TG_NCCL_SUCCESS;
     if (s->nccl->comm_error(s->comm, &code) == TG_NCCL_SUCCESS && code != TG_NCCL_SUCCESS &&
         code != TG_NCCL_IN_PROGRESS) {
@@ -97,7 +97,7 @@ static void *watch(void *user) {
         until.tv_sec += (time_t)end;
         until.tv_nsec = (long)((end - (double)(time_t)end) * 1e9);
         if (pthread_cond_timedwait(&s->change, &s->lock, &until) == ETIMEDOUT && s->comm) {
-            look(comm, s);
+            check_progress(comm, s);
         }
     }
     pthread_mutex_unlock(&s->lock);
@@ -144,18 +144,18 @@ static tg_status check(tg_comm *comm) {
     return status;
 }
 
-typedef struct queued {
+typedef struct collective {
     const char *name;
-    int (*run)(const nccl_state *s, void *comm, const struct queued *q);
+    int (*run)(const nccl_state *s, void *comm, const struct collective *q);
     tg_comm_op op;
     int root;
     tg_dtype dtype;
     int64_t n;
     void *x;
     bool is_begun; /* only: on the side stream */
-} queued;
+} collective;
 
-static tg_status begin(tg_comm *comm, nccl_state *s, const queued *q, void **nccl_comm) {
+static tg_status begin(tg_comm *comm, nccl_state *s, const collective *q, void **nccl_comm) {
     pthread_mutex_lock(&s->lock);
     const tg_status status = told(comm, s);
     *nccl_comm = s->comm;
@@ -167,7 +167,7 @@ static tg_status begin(tg_comm *comm, nccl_state *s, const queued *q, void **ncc
 }
 
 /* The lock is not held while NCCL is called: the watchdog ends a call that does not return. */
-static tg_status call(tg_comm *comm, const queued *q) {
+static tg_status call(tg_comm *comm, const collective *q) {
     nccl_state *s = comm->device_state;
     void *nccl_comm = NULL;
     tg_status status = begin(comm, s, q, &nccl_comm);
@@ -196,7 +196,7 @@ static tg_status watch_stream(nccl_state *s) {
 }
 
 /* On the stream. */
-static tg_status queue(tg_comm *comm, const queued *q) {
+static tg_status enqueue(tg_comm *comm, const collective *q) {
     const tg_status status = call(comm, q);
     return status == TG_OK ? watch_stream(comm->device_state) : status;
 }
@@ -209,41 +209,41 @@ static int op_of(tg_comm_op op) {
     return op == TG_COMM_SUM ? TG_NCCL_SUM : TG_NCCL_MAX;
 }
 
-static void *stream_of(const nccl_state *s, const queued *q) {
+static void *stream_of(const nccl_state *s, const collective *q) {
     return q->is_begun ? s->side_stream : s->stream;
 }
 
-static int run_all_reduce(const nccl_state *s, void *comm, const queued *q) {
+static int run_all_reduce(const nccl_state *s, void *comm, const collective *q) {
     return s->nccl->all_reduce(q->x, q->x, (size_t)q->n, type_of(q->dtype), op_of(q->op), comm,
                                stream_of(s, q));
 }
 
-static int run_reduce(const nccl_state *s, void *comm, const queued *q) {
+static int run_reduce(const nccl_state *s, void *comm, const collective *q) {
     return s->nccl->reduce(q->x, q->x, (size_t)q->n, type_of(q->dtype), op_of(q->op), q->root, comm,
                            stream_of(s, q));
 }
 
-static int run_broadcast(const nccl_state *s, void *comm, const queued *q) {
+static int run_broadcast(const nccl_state *s, void *comm, const collective *q) {
     return s->nccl->broadcast(q->x, q->x, (size_t)q->n, type_of(q->dtype), q->root, comm,
                               stream_of(s, q));
 }
 
 static tg_status all_reduce(tg_comm *comm, tg_comm_op op, tg_dtype dtype, int64_t n, void *x) {
-    return queue(
+    return enqueue(
         comm,
-        &(queued){
+        &(collective){
             .name = "all-reduce", .run = run_all_reduce, .op = op, .dtype = dtype, .n = n, .x = x});
 }
 
 static tg_status reduce(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype, int64_t n,
                         void *x) {
-    return queue(comm, &(queued){.name = "reduce",
-                                 .run = run_reduce,
-                                 .op = op,
-                                 .root = owner,
-                                 .dtype = dtype,
-                                 .n = n,
-                                 .x = x});
+    return enqueue(comm, &(collective){.name = "reduce",
+                                       .run = run_reduce,
+                                       .op = op,
+                                       .root = owner,
+                                       .dtype = dtype,
+                                       .n = n,
+                                       .x = x});
 }
 
 /* On the side stream, which nobody waits for before end_sums. */
@@ -251,13 +251,13 @@ static tg_status begin_sum(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, 
     nccl_state *s = comm->device_state;
     tg_status status = TG_OK;
     TG_TRY(s->be->ops->stream->side_stream_follow(s->be));
-    TG_TRY(call(comm, &(queued){.name = "a sum",
-                                .run = owner < 0 ? run_all_reduce : run_reduce,
-                                .is_begun = true,
-                                .root = owner,
-                                .dtype = dtype,
-                                .n = n,
-                                .x = x}));
+    TG_TRY(call(comm, &(collective){.name = "a sum",
+                                    .run = owner < 0 ? run_all_reduce : run_reduce,
+                                    .is_begun = true,
+                                    .root = owner,
+                                    .dtype = dtype,
+                                    .n = n,
+                                    .x = x}));
     pthread_mutex_lock(&s->lock);
     s->since = HUGE_VAL;
     pthread_mutex_unlock(&s->lock);
@@ -279,12 +279,12 @@ fail:
 }
 
 static tg_status broadcast(tg_comm *comm, int root, int64_t bytes, void *x) {
-    return queue(comm, &(queued){.name = "broadcast",
-                                 .run = run_broadcast,
-                                 .root = root,
-                                 .dtype = TG_U8,
-                                 .n = bytes,
-                                 .x = x});
+    return enqueue(comm, &(collective){.name = "broadcast",
+                                       .run = run_broadcast,
+                                       .root = root,
+                                       .dtype = TG_U8,
+                                       .n = bytes,
+                                       .x = x});
 }
 
 /* ---- life ---- */
