@@ -416,14 +416,18 @@ static void add_trial(builder *b, int cell, int64_t seed, const char *rate) {
         (cli_trial){.name = cli_need(strdup(name)), .cell = cell, .seed = seed, .rate = rate};
 }
 
+/* Searches, then seed by seed: a sweep that is cut short has all rows to compare. */
 static void add_trials(builder *b) {
     for (int c = 0; c < b->out->cells; c++) {
         for (int r = 0; r < b->out->rates; r++) {
             add_trial(b, c, b->seeds > 0 ? read_integer(b, "seeds", b->seed[0], 0) : 0,
                       b->out->rate[r]);
         }
-        for (int s = 0; s < b->seeds; s++) {
-            add_trial(b, c, read_integer(b, "seeds", b->seed[s], 0), NULL);
+    }
+    for (int s = 0; s < b->seeds; s++) {
+        const int64_t seed = read_integer(b, "seeds", b->seed[s], 0);
+        for (int c = 0; c < b->out->cells; c++) {
+            add_trial(b, c, seed, NULL);
         }
     }
 }

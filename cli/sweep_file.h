@@ -42,7 +42,7 @@ typedef struct cli_experiment {
     int axes;
     cli_cell *cell; /* (cells) */
     int cells;
-    cli_trial *trial; /* (trials) a cell's own are together, searches first */
+    cli_trial *trial; /* (trials) in the order in which they begin */
     int trials;
     char **rate; /* (rates) of the search */
     int rates;

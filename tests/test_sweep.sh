@@ -60,7 +60,8 @@ expect 2 sweep small.yaml --out bad --max-time soon
 # ---- dry run ----
 expect 0 sweep small.yaml --out d --dry-run --json --scale grid
 flat out >plan
-[ "$(grep -c '\.runs\.[0-9]*\.name' plan)" -eq 8 ] || complain "$last: not 8 runs"
+sed -nE 's/.*\.runs\.[0-9]*\.name.*_(s[01]).*/\1/p' plan | tr -d '\n' | grep -qx 's0s0s0s0s1s1s1s1' ||
+    complain "$last: not 8 runs, seed by seed"
 awk '$1 ~ /memory$|seconds$/ && !($2 > 0) { exit 1 }' plan || complain "$last: no memory or time"
 expect 0 sweep small.yaml --out d --dry-run --scale listed
 [ "$(grep -c '_s0' out)" -eq 4 ] || complain "$last: entries of a list do not go together"
