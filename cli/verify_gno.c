@@ -193,23 +193,63 @@ static tg_status create(verify_run *run, block *b) {
     return status == TG_OK ? each_weight(run, &b->config, &b->weights, false) : status;
 }
 
+enum { INPUTS = 3, ALL = 6 }; /* weights, f, dout; out, dweights, df */
+
+/* Copies inputs to where the backend computes, or outputs from there. */
+static tg_status copy_all(tg_context *ctx, tg_tensor *const here[ALL], tg_tensor there[ALL],
+                          bool is_input) {
+    tg_status status = TG_OK;
+    for (int i = is_input ? 0 : INPUTS; i < (is_input ? INPUTS : ALL) && status == TG_OK; i++) {
+        if (here[i]->data) {
+            status = tg_backend_copy(ctx, is_input ? here[i] : &there[i],
+                                     is_input ? &there[i] : here[i]);
+        }
+    }
+    return status;
+}
+
+/* Both passes where the backend computes, their results on the host. */
+static tg_status compute(verify_run *run, block *b) {
+    tg_tensor *const here[ALL] = {&b->weights, &b->f, &b->dout, &b->out, &b->dweights, &b->df};
+    tg_tensor there[ALL] = {{0}};
+    tg_status status = TG_OK;
+    for (int i = 0; i < ALL && status == TG_OK; i++) {
+        if (here[i]->data) {
+            status = tg_backend_tensor(run->ctx, TG_MEM_DATA, TG_F32, &here[i]->shape, &there[i]);
+        }
+    }
+    const tg_tensor *f = b->f.data ? &there[1] : NULL;
+    if (status == TG_OK) {
+        status = copy_all(run->ctx, here, there, true);
+    }
+    if (status == TG_OK) {
+        status = tg_gno_forward(run->ctx, &b->config, &there[0], b->y, b->x, f, &there[3]);
+    }
+    if (status == TG_OK) {
+        status = tg_gno_backward(run->ctx, &b->config, &there[0], b->y, b->x, f, &there[2],
+                                 &there[4], f ? &there[5] : NULL);
+    }
+    if (status == TG_OK) {
+        status = copy_all(run->ctx, here, there, false);
+    }
+    for (int i = 0; i < ALL; i++) {
+        tg_tensor_destroy(&there[i]);
+    }
+    return status;
+}
+
 static tg_status check_all(verify_run *run, block *b) {
-    const tg_tensor *f = b->f.data ? &b->f : NULL;
     tg_status status = check_neighbours(run, b->config.radius);
     if (status == TG_OK) {
-        status = tg_gno_forward(run->ctx, &b->config, &b->weights, b->y, b->x, f, &b->out);
+        status = compute(run, b);
     }
     if (status == TG_OK) {
         status = verify_channels_last(run, "out", &b->out);
     }
     if (status == TG_OK) {
-        status = tg_gno_backward(run->ctx, &b->config, &b->weights, b->y, b->x, f, &b->dout,
-                                 &b->dweights, f ? &b->df : NULL);
-    }
-    if (status == TG_OK) {
         status = each_weight(run, &b->config, &b->dweights, true);
     }
-    return status == TG_OK && f ? verify_channels_last(run, "grad.f", &b->df) : status;
+    return status == TG_OK && b->f.data ? verify_channels_last(run, "grad.f", &b->df) : status;
 }
 
 int verify_gno(verify_run *run) {

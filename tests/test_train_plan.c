@@ -405,8 +405,9 @@ static void test_points(void **state) {
     snprintf(root, sizeof root, "%s", test_path("bodies"));
     make_bodies(ctx, root);
     tg_context_destroy(&ctx);
-    for (int i = 0; i < COUNT(point_variants); i++) {
-        check(&point_variants[i], NULL, "cpu", root);
+    static const char *const backends[] = {"cpu", "fake"};
+    for (int i = 0; i < COUNT(backends) * COUNT(point_variants); i++) {
+        check(&point_variants[i / COUNT(backends)], NULL, backends[i % COUNT(backends)], root);
     }
     char command[1100];
     snprintf(command, sizeof command, "rm -rf '%s'", root);

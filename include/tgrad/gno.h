@@ -78,7 +78,8 @@ TG_API TG_NODISCARD tg_status tg_gno_config_check(tg_context *ctx, const tg_gno_
 TG_API int64_t tg_gno_parameters(const tg_gno_config *config, bool has_values);
 
 /* out (b, out_channels, m) from points y (n, coord_dim), queries x (m, coord_dim) and values f
- * (b, in_channels, n; NULL: none, b = 1). All of one dtype, f32 or f64, on the host. */
+ * (b, in_channels, n; NULL: none, b = 1). All of one dtype, f32 or f64, where the backend computes;
+ * y and x may lie on the host. */
 TG_API TG_NODISCARD tg_status tg_gno_forward(tg_context *ctx, const tg_gno_config *config,
                                              const tg_tensor *weights, const tg_tensor *y,
                                              const tg_tensor *x, const tg_tensor *f,
@@ -92,7 +93,8 @@ TG_API TG_NODISCARD tg_status tg_gno_backward(tg_context *ctx, const tg_gno_conf
                                               tg_tensor *df);
 
 /* The neighbours of every query among the points: those of query i are index[row_splits[i]] ..
- * index[row_splits[i + 1] - 1], in a fixed order. Makes both tensors, i64. */
+ * index[row_splits[i + 1] - 1], in a fixed order. Makes both tensors, i64, where y lies: on the
+ * host, or where the backend computes. */
 TG_API TG_NODISCARD tg_status tg_neighbours_find(tg_context *ctx, double radius, const tg_tensor *y,
                                                  const tg_tensor *x, tg_tensor *row_splits,
                                                  tg_tensor *index);

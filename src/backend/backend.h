@@ -445,7 +445,14 @@ struct tg_backend_ops {
     tg_status (*norm_backward)(tg_backend *be, const tg_norm *op);
     tg_status (*spectral_contract)(tg_backend *be, const tg_spectral *op);
     tg_status (*loss)(tg_backend *be, const tg_loss_op *op);
-    /* Graph kernels, see backend/gno.h; a backend without them has none of the three. Bytes from
+    /* Neighbours of queries among points, see backend/neighbours.h; the same ones in the same order
+     * on every backend. Bytes from the numbers alone: of arrays laid out by tg_neighbours_place
+     * and, behind them, of what building works in. Coordinates may lie on the host. */
+    size_t (*neighbours_bytes)(tg_backend *be, int64_t points, int64_t queries);
+    tg_status (*neighbours_build)(tg_backend *be, tg_neighbours *s, double radius,
+                                  const tg_tensor *points, const tg_tensor *queries);
+    tg_status (*neighbours_list)(tg_backend *be, const tg_neighbours *s, int64_t *index);
+    /* Graph kernels, see backend/gno.h; a backend without them has none of these six. Bytes from
      * the sizes alone. */
     size_t (*gno_workspace)(tg_backend *be, const tg_gno *op, bool backward);
     tg_status (*gno_forward)(tg_backend *be, const tg_gno *op);

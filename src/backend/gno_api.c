@@ -1,7 +1,6 @@
-/* Graph kernels and neighbours as calls of their own, on tensors of the host. */
+/* Graph kernels and neighbours as calls of their own. */
 #include "backend/backend.h"
 #include "backend/tensor.h"
-#include "base/threads.h"
 
 /* ---- arguments ---- */
 
@@ -22,48 +21,60 @@ static tg_status check_places(const tg_backend *be, const char *what, const tg_t
 
 /* The dtype of the places and how many coordinates they have. */
 static tg_status check_kind(const tg_backend *be, const tg_tensor *y) {
-    if (y->dtype != TG_F32 && y->dtype != TG_F64) {
-        return tg_fail(be->ctx, TG_E_DTYPE, "y: points are f32 or f64, not %s",
-                       tg_dtype_name(y->dtype));
-    }
-    return y->place == TG_HOST
+    return y->dtype == TG_F32 || y->dtype == TG_F64
                ? TG_OK
-               : tg_fail(be->ctx, TG_E_ARGUMENT, "y: neighbours are searched on the host");
+               : tg_fail(be->ctx, TG_E_DTYPE, "y: points are f32 or f64, not %s",
+                         tg_dtype_name(y->dtype));
+}
+
+/* A backend has all slots of graphs or none. */
+static tg_status check_slots(const tg_backend *be) {
+    return be->ops->neighbours_build
+               ? TG_OK
+               : tg_fail(
+                     be->ctx, TG_E_UNSUPPORTED,
+                     "backend %s has no graph kernels and finds no neighbours; take backend cpu",
+                     be->ops->name);
 }
 
 static tg_status search(tg_backend *be, const tg_tensor *y, const tg_tensor *x, double radius,
                         void **memory, tg_neighbours *out) {
     tg_status status = TG_OK;
     const int64_t points = y->shape.dim[0], queries = x->shape.dim[0];
-    const size_t bytes = tg_neighbours_bytes(points, queries);
-    *memory = tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, bytes, 1);
+    const size_t bytes = be->ops->neighbours_bytes(be, points, queries);
+    *memory = be->ops->alloc(be, TG_MEM_WORKSPACE, bytes);
     TG_TRY(*memory ? TG_OK : TG_E_MEMORY);
     tg_neighbours_place((int)y->shape.dim[1], points, queries, *memory, out);
-    TG_TRY(tg_neighbours_build(be->ctx, be->threads, out, radius, y, x));
+    TG_TRY(be->ops->neighbours_build(be, out, radius, y, x));
 fail:
     return status;
 }
 
 /* ---- neighbours ---- */
 
-/* Everything that is found, in pieces that fit a stack. */
-static void list_all(const tg_neighbours *s, int threads, int64_t *index) {
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int part = 0; part < threads; part++) {
-        enum { PIECE = 512 };
-        int32_t query[PIECE], point[PIECE];
-        double distance2[PIECE];
-        const tg_range own = tg_partition(s->queries, 1, threads, part);
-        for (int64_t k = own.begin; k < own.end; k++) {
-            const int64_t i = s->order[k], all = s->first[i + 1] - s->first[i];
-            for (int64_t done = 0, count; done < all; done += count) {
-                count = tg_neighbours_of(s, i, done, PIECE, query, point, distance2);
-                for (int64_t e = 0; e < count; e++) {
-                    index[s->first[i] + done + e] = point[e];
-                }
-            }
-        }
+/* What was found, where the backend computes or on the host. */
+static tg_status hand_out(tg_backend *be, const tg_neighbours *near, tg_place place,
+                          tg_tensor *splits, tg_tensor *index) {
+    tg_status status = TG_OK;
+    tg_context *ctx = be->ctx;
+    tg_tensor found = {0};
+    const tg_shape rows = {1, {near->queries + 1}}, all = {1, {near->count}};
+    const tg_tensor first = tg_backend_view(be, TG_I64, &rows, near->first);
+    TG_TRY(tg_backend_tensor(ctx, TG_MEM_DATA, TG_I64, &all, &found));
+    TG_TRY(be->ops->neighbours_list(be, near, found.data));
+    if (place == be->ops->place) {
+        TG_TRY(tg_backend_tensor(ctx, TG_MEM_DATA, TG_I64, &rows, splits));
+        *index = found;
+        found = (tg_tensor){0};
+    } else {
+        TG_TRY(tg_tensor_create(ctx, TG_MEM_DATA, TG_I64, &rows, splits));
+        TG_TRY(tg_tensor_create(ctx, TG_MEM_DATA, TG_I64, &all, index));
+        TG_TRY(tg_backend_copy(ctx, &found, index));
     }
+    TG_TRY(tg_backend_copy(ctx, &first, splits));
+fail:
+    tg_tensor_destroy(&found);
+    return status;
 }
 
 tg_status tg_neighbours_find(tg_context *ctx, double radius, const tg_tensor *y, const tg_tensor *x,
@@ -78,6 +89,7 @@ tg_status tg_neighbours_find(tg_context *ctx, double radius, const tg_tensor *y,
         return tg_fail(ctx, TG_E_ARGUMENT, "radius: %g is not a number from 0 on", radius);
     }
     TG_TRY(tg_backend_get(ctx, &be));
+    TG_TRY(check_slots(be));
     TG_TRY(check_kind(be, y));
     const int64_t dim = y->shape.ndim == 2 ? y->shape.dim[1] : 0;
     if (dim < 1 || dim > 3) {
@@ -88,20 +100,16 @@ tg_status tg_neighbours_find(tg_context *ctx, double radius, const tg_tensor *y,
     TG_TRY(check_places(be, "y", y, y->dtype, (int)dim));
     TG_TRY(check_places(be, "x", x, y->dtype, (int)dim));
     TG_TRY(search(be, y, x, radius, &memory, &near));
-    const tg_shape rows = {1, {near.queries + 1}}, all = {1, {near.first[near.queries]}};
-    TG_TRY(tg_tensor_create(ctx, TG_MEM_DATA, TG_I64, &rows, &splits));
-    TG_TRY(tg_tensor_create(ctx, TG_MEM_DATA, TG_I64, &all, &found));
-    for (int64_t i = 0; i <= near.queries; i++) {
-        ((int64_t *)splits.data)[i] = near.first[i];
-    }
-    list_all(&near, be->threads, found.data);
+    TG_TRY(hand_out(be, &near, y->place, &splits, &found));
     *row_splits = splits;
     *index = found;
     splits = found = (tg_tensor){0};
 fail:
     tg_tensor_destroy(&splits);
     tg_tensor_destroy(&found);
-    tg_mem_free(ctx, memory);
+    if (memory) {
+        be->ops->release(be, memory);
+    }
     return status;
 }
 
@@ -116,12 +124,7 @@ static tg_status begin(tg_context *ctx, const tg_gno_config *given, const tg_ten
     TG_TRY(tg_gno_config_check(ctx, config));
     TG_TRY(tg_backend_get(ctx, backend));
     tg_backend *be = *backend;
-    if (!be->ops->gno_forward) {
-        return tg_fail(ctx, TG_E_UNSUPPORTED,
-                       "graph kernels are computed by the backends ref and cpu, not by %s; take "
-                       "another one (tg_context_config.backend)",
-                       be->ops->name);
-    }
+    TG_TRY(check_slots(be));
     const tg_gno_sizes sizes = tg_gno_sizes_of(config, f);
     TG_TRY(check_kind(be, y));
     TG_TRY(check_places(be, "y", y, y->dtype, config->coord_dim));
@@ -171,13 +174,12 @@ static tg_status compute(tg_backend *be, const tg_tensor *y, const tg_tensor *x,
     void *memory = NULL;
     TG_TRY(search(be, y, x, op->config->radius, &memory, &near));
     op->neighbours = &near;
-    op->workspace =
-        tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, be->ops->gno_workspace(be, op, backward), 1);
+    op->workspace = be->ops->alloc(be, TG_MEM_WORKSPACE, be->ops->gno_workspace(be, op, backward));
     TG_TRY(op->workspace ? TG_OK : TG_E_MEMORY);
     TG_TRY(backward ? be->ops->gno_backward(be, op) : be->ops->gno_forward(be, op));
 fail:
-    tg_mem_free(be->ctx, op->workspace);
-    tg_mem_free(be->ctx, memory);
+    be->ops->release(be, op->workspace);
+    be->ops->release(be, memory);
     return status;
 }
 

@@ -58,20 +58,15 @@ static tg_status check_finite(tg_context *ctx, const char *what, int dim, int64_
 }
 
 /* As many cells as are no narrower than the radius, and no more than there are points. */
-static void cut_box(tg_neighbours *s, const tg_tensor *points) {
+void tg_neighbours_cut(tg_neighbours *s, const double low[3], const double high[3]) {
     enum { MOST = 1 << 20 }; /* along an axis */
-    double high[3] = {0.0}, count = 1.0;
+    double count = 1.0;
     for (int d = 0; d < 3; d++) {
         s->cells[d] = 1;
         s->low[d] = s->per_length[d] = 0.0;
     }
     for (int d = 0; d < s->dim && s->points > 0; d++) {
-        s->low[d] = high[d] = coordinate(points, d);
-        for (int64_t i = 1; i < s->points; i++) {
-            const double p = coordinate(points, i * s->dim + d);
-            s->low[d] = fmin(s->low[d], p);
-            high[d] = fmax(high[d], p);
-        }
+        s->low[d] = low[d];
         const double fit = floor((high[d] - s->low[d]) / s->radius); /* NaN: a point, radius 0 */
         s->cells[d] = fit >= MOST ? MOST : fit >= 1.0 ? (int64_t)fit : 1;
         count *= (double)s->cells[d];
@@ -85,10 +80,23 @@ static void cut_box(tg_neighbours *s, const tg_tensor *points) {
             count *= (double)s->cells[d];
         }
     }
-    for (int d = 0; d < s->dim; d++) {
+    for (int d = 0; d < s->dim && s->points > 0; d++) {
         const double width = high[d] - s->low[d];
         s->per_length[d] = width > 0.0 ? (double)s->cells[d] / width : 0.0;
     }
+}
+
+static void cut_box(tg_neighbours *s, const tg_tensor *points) {
+    double low[3] = {0.0}, high[3] = {0.0};
+    for (int d = 0; d < s->dim && s->points > 0; d++) {
+        low[d] = high[d] = coordinate(points, d);
+        for (int64_t i = 1; i < s->points; i++) {
+            const double p = coordinate(points, i * s->dim + d);
+            low[d] = fmin(low[d], p);
+            high[d] = fmax(high[d], p);
+        }
+    }
+    tg_neighbours_cut(s, low, high);
 }
 
 /* The cell along an axis, for places outside the box that of its border. Monotone in p. */
@@ -217,6 +225,7 @@ tg_status tg_neighbours_build(tg_context *ctx, int threads, tg_neighbours *s, do
     for (int64_t i = 0; i < s->queries; i++) {
         s->first[i + 1] += s->first[i];
     }
+    s->count = s->first[s->queries];
     return TG_OK;
 }
 
@@ -265,5 +274,25 @@ void tg_neighbours_list(const tg_neighbours *s, int64_t first, int64_t count, in
         const int64_t skip = tg_max(first - s->first[i], 0);
         done += tg_neighbours_of(s, i, skip, count - done, query + done, point + done,
                                  distance2 + done);
+    }
+}
+
+/* In pieces that fit a stack. */
+void tg_neighbours_numbers(const tg_neighbours *s, int threads, int64_t *index) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int part = 0; part < threads; part++) {
+        enum { PIECE = 512 };
+        int32_t query[PIECE], point[PIECE];
+        double distance2[PIECE];
+        const tg_range own = tg_partition(s->queries, 1, threads, part);
+        for (int64_t k = own.begin; k < own.end; k++) {
+            const int64_t i = s->order[k], all = s->first[i + 1] - s->first[i];
+            for (int64_t done = 0, count; done < all; done += count) {
+                count = tg_neighbours_of(s, i, done, PIECE, query, point, distance2);
+                for (int64_t e = 0; e < count; e++) {
+                    index[s->first[i] + done + e] = point[e];
+                }
+            }
+        }
     }
 }

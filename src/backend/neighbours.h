@@ -13,6 +13,7 @@
 typedef struct tg_neighbours {
     int dim; /* 1 .. 3 */
     int64_t points, queries;
+    int64_t count; /* neighbours of all queries */
     double radius;
     double low[3], per_length[3]; /* corner of the first cell; cells per unit of length */
     int64_t cells[3];
@@ -26,17 +27,22 @@ typedef struct tg_neighbours {
 
 enum { TG_NEIGHBOURS_MOST = INT32_MAX - 1 }; /* points or queries */
 
-/* Bytes of the arrays, and those arrays laid out in memory of as many. */
+/* Bytes of the arrays, and those arrays laid out in memory of as many, wherever that is. */
 size_t tg_neighbours_bytes(int64_t points, int64_t queries);
 void tg_neighbours_place(int dim, int64_t points, int64_t queries, void *memory,
                          tg_neighbours *out);
 
-/* Sorts the points and counts the neighbours of each query; both tensors of the host are (.., dim)
+/* What follows is for arrays on the host; slots of the backends (backend.h) do it elsewhere.
+ *
+ * Sorts the points and counts the neighbours of each query; both tensors of the host are (.., dim)
  * in f32 or f64. A coordinate that is not finite is an error. The ball is closed, distances are
  * taken in double. */
 TG_NODISCARD tg_status tg_neighbours_build(tg_context *ctx, int threads, tg_neighbours *s,
                                            double radius, const tg_tensor *points,
                                            const tg_tensor *queries);
+
+/* The corners of the box, and the same cells of it on every backend. */
+void tg_neighbours_cut(tg_neighbours *s, const double low[3], const double high[3]);
 
 /* Lists the neighbours of one query but for the first `skip`, `room` at most; returns how many. */
 int64_t tg_neighbours_of(const tg_neighbours *s, int64_t i, int64_t skip, int64_t room,
@@ -46,5 +52,8 @@ int64_t tg_neighbours_of(const tg_neighbours *s, int64_t i, int64_t skip, int64_
  * and the squared distance of each. */
 void tg_neighbours_list(const tg_neighbours *s, int64_t first, int64_t count, int32_t *query,
                         int32_t *point, double *distance2);
+
+/* The numbers of the points near all queries, (count). */
+void tg_neighbours_numbers(const tg_neighbours *s, int threads, int64_t *index);
 
 #endif

@@ -5,26 +5,27 @@
 
 /* ---- memory ---- */
 
-static size_t latent_bytes(const nn_model *model, const nn_geometry *g) {
-    return (size_t)(g->pixels * model->config.n_dim) * sizeof(double);
-}
-
-size_t nn_places_bytes(const nn_model *model, const nn_geometry *g) {
+size_t nn_latent_bytes(const nn_model *model, const nn_geometry *g) {
     return model->gno[NN_TO_GRID].layers == 0
                ? 0
-               : tg_neighbours_bytes(g->points, g->pixels) +
-                     tg_neighbours_bytes(g->pixels, g->queries) + latent_bytes(model, g);
+               : (size_t)(g->pixels * model->config.n_dim) * sizeof(double);
+}
+
+size_t nn_places_bytes(const nn_model *model, tg_backend *be, const nn_geometry *g) {
+    return model->gno[NN_TO_GRID].layers == 0
+               ? 0
+               : be->ops->neighbours_bytes(be, g->points, g->pixels) +
+                     be->ops->neighbours_bytes(be, g->pixels, g->queries);
 }
 
 void nn_places_lay_out(tg_fno *fno, void *memory) {
     const nn_geometry *g = &fno->run.program.geometry;
     const int dim = fno->model.config.n_dim;
-    char *next = memory;
-    tg_neighbours_place(dim, g->points, g->pixels, next, &fno->run.near[NN_TO_GRID]);
-    next += tg_neighbours_bytes(g->points, g->pixels);
-    tg_neighbours_place(dim, g->pixels, g->queries, next, &fno->run.near[NN_TO_QUERIES]);
-    next += tg_neighbours_bytes(g->pixels, g->queries);
-    fno->run.latent = (double *)(void *)next;
+    tg_neighbours_place(dim, g->points, g->pixels, memory, &fno->run.near[NN_TO_GRID]);
+    tg_neighbours_place(dim, g->pixels, g->queries,
+                        (char *)memory +
+                            fno->be->ops->neighbours_bytes(fno->be, g->points, g->pixels),
+                        &fno->run.near[NN_TO_QUERIES]);
 }
 
 /* ---- the calls ---- */
@@ -43,9 +44,6 @@ static tg_status check_gino(const tg_fno *fno) {
 static tg_status check_places(const tg_fno *fno, const char *what, const tg_tensor *t,
                               const tg_shape *shape) {
     const bool is_real = t->dtype == TG_F32 || t->dtype == TG_F64;
-    if (t->place != TG_HOST) {
-        return tg_fail(fno->ctx, TG_E_ARGUMENT, "%s: neighbours are searched on the host", what);
-    }
     return tg_tensor_check(
         fno->be, t,
         &(tg_wanted){
@@ -83,13 +81,20 @@ tg_status tg_fno_set_points(tg_fno *fno, const tg_tensor *points, const tg_tenso
     TG_TRY(check_places(fno, "points", points, &(tg_shape){2, {g->points, dim}}));
     TG_TRY(check_places(fno, "queries", queries, &(tg_shape){2, {g->queries, dim}}));
     TG_TRY(latent ? check_places(fno, "latent grid", latent, &grid) : TG_OK);
+    if (latent && latent->place != TG_HOST) {
+        TG_TRY(tg_fail(fno->ctx, TG_E_ARGUMENT,
+                       "latent grid: it lies on a device; expected on the "
+                       "host, where it is copied"));
+    }
     run->has_points = false;
     take_latent(fno, latent);
     const tg_tensor places = {.dtype = TG_F64, .shape = grid, .data = run->latent};
-    TG_TRY(tg_neighbours_build(fno->ctx, fno->be->threads, &run->near[NN_TO_GRID],
-                               fno->model.gno[NN_TO_GRID].config.radius, points, &places));
-    TG_TRY(tg_neighbours_build(fno->ctx, fno->be->threads, &run->near[NN_TO_QUERIES],
-                               fno->model.gno[NN_TO_QUERIES].config.radius, &places, queries));
+    TG_TRY(fno->be->ops->neighbours_build(fno->be, &run->near[NN_TO_GRID],
+                                          fno->model.gno[NN_TO_GRID].config.radius, points,
+                                          &places));
+    TG_TRY(fno->be->ops->neighbours_build(fno->be, &run->near[NN_TO_QUERIES],
+                                          fno->model.gno[NN_TO_QUERIES].config.radius, &places,
+                                          queries));
     run->has_points = true;
 fail:
     return status;

@@ -7,11 +7,13 @@ enum { WARM_UP = 1 }; /* steps before the first capture */
  * compute it. */
 static const int64_t launch_bound = (int64_t)64 << 20;
 
+/* What is captured is repeated with the same neighbours, and those of a GINO differ from sample to
+ * sample. */
 static bool is_wanted(const tg_capture *c) {
     const nn_program *program = &c->fno->run.program;
     const int64_t elements = c->fno->model.planes * program->batch *
                              c->fno->model.config.hidden_channels * program->geometry.padded_pixels;
-    return !c->has_failed &&
+    return !c->has_failed && c->fno->model.gno[NN_TO_GRID].layers == 0 &&
            (c->graphs == TG_GRAPHS_ON || (c->graphs == TG_GRAPHS_AUTO && elements < launch_bound));
 }
 

@@ -132,6 +132,20 @@ static tg_status check_box(tg_context *ctx, const char *what, const float *place
     return TG_OK;
 }
 
+/* The numbers of a tensor on the host, those of a device behind `at` in model->points. */
+static tg_status read_points(tg_model *model, const tg_tensor *x, int64_t at, const float **out) {
+    tg_status status = TG_OK;
+    const bool is_here = x->place == TG_HOST;
+    TG_TRY(reserve_points(model, at + (is_here ? 0 : tg_tensor_numel(x))));
+    *out = is_here ? x->data : model->points + at;
+    if (!is_here) {
+        TG_TRY(
+            model->be->ops->download(model->be, model->points + at, x->data, tg_tensor_bytes(x)));
+    }
+fail:
+    return status;
+}
+
 tg_status tg_model_place_points(tg_model *model, const tg_tensor *x, const tg_tensor *queries) {
     if (!tg_run_on_points(&model->config)) {
         return TG_OK;
@@ -139,7 +153,8 @@ tg_status tg_model_place_points(tg_model *model, const tg_tensor *x, const tg_te
     tg_status status = TG_OK;
     tg_tensor points;
     const int64_t samples = x->shape.dim[0], dims = x->shape.dim[1], count = x->shape.dim[2];
-    const float *from = x->data;
+    const float *from = NULL;
+    TG_TRY(read_points(model, x, dims * count, &from));
     for (int64_t s = 1; s < samples; s++) {
         if (memcmp(from, from + s * dims * count, (size_t)(dims * count) * sizeof *from) != 0) {
             return tg_fail(model->ctx, TG_E_CONFIG,
@@ -149,7 +164,6 @@ tg_status tg_model_place_points(tg_model *model, const tg_tensor *x, const tg_te
                            (long long)samples);
         }
     }
-    TG_TRY(reserve_points(model, dims * count));
     for (int64_t i = 0; i < dims * count; i++) {
         model->points[i] = from[i % dims * count + i / dims];
     }

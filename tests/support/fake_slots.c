@@ -315,6 +315,65 @@ static tg_status fake_block_backward(tg_backend *be, const tg_block_back *op) {
     return fake_submit(be, run_block_backward, &a, sizeof a);
 }
 
+/* ---- graph kernels ---- */
+
+static size_t fake_neighbours_bytes(tg_backend *be, int64_t points, int64_t queries) {
+    return fake_host(be)->ops->neighbours_bytes(fake_host(be), points, queries) + 64;
+}
+
+static tg_status fake_neighbours_build(tg_backend *be, tg_neighbours *s, double radius,
+                                       const tg_tensor *points, const tg_tensor *queries) {
+    tg_status status = TG_OK;
+    tg_backend *host = fake_enter(be, &status);
+    return host ? fake_leave(be, host->ops->neighbours_build(host, s, radius, points, queries))
+                : status;
+}
+
+typedef struct gno_args {
+    tg_gno op;
+    tg_gno_config config;
+    tg_neighbours near;
+    int64_t *index;
+} gno_args;
+
+static tg_status run_neighbours_list(tg_backend *host, void *arguments) {
+    const gno_args *a = arguments;
+    return host->ops->neighbours_list(host, &a->near, a->index);
+}
+
+static tg_status fake_neighbours_list(tg_backend *be, const tg_neighbours *s, int64_t *index) {
+    const gno_args a = {.near = *s, .index = index};
+    return fake_submit(be, run_neighbours_list, &a, sizeof a);
+}
+
+static size_t fake_gno_workspace(tg_backend *be, const tg_gno *op, bool backward) {
+    return fake_host(be)->ops->gno_workspace(fake_host(be), op, backward);
+}
+
+static gno_args *with_own_facts(gno_args *a) {
+    a->op.config = &a->config;
+    a->op.neighbours = &a->near;
+    return a;
+}
+
+static tg_status run_gno_forward(tg_backend *host, void *arguments) {
+    return host->ops->gno_forward(host, &with_own_facts(arguments)->op);
+}
+
+static tg_status fake_gno_forward(tg_backend *be, const tg_gno *op) {
+    const gno_args a = {.op = *op, .config = *op->config, .near = *op->neighbours};
+    return fake_submit(be, run_gno_forward, &a, sizeof a);
+}
+
+static tg_status run_gno_backward(tg_backend *host, void *arguments) {
+    return host->ops->gno_backward(host, &with_own_facts(arguments)->op);
+}
+
+static tg_status fake_gno_backward(tg_backend *be, const tg_gno *op) {
+    const gno_args a = {.op = *op, .config = *op->config, .near = *op->neighbours};
+    return fake_submit(be, run_gno_backward, &a, sizeof a);
+}
+
 /* ---- compressed gradients ---- */
 
 static size_t fake_compress_workspace(tg_backend *be, const tg_multimode *modes, bool factored) {
@@ -756,6 +815,12 @@ void fake_fill_slots(tg_backend_ops *ops) {
     ops->norm_backward = fake_norm_backward;
     ops->spectral_contract = fake_spectral_contract;
     ops->loss = fake_loss;
+    ops->neighbours_bytes = fake_neighbours_bytes;
+    ops->neighbours_build = fake_neighbours_build;
+    ops->neighbours_list = fake_neighbours_list;
+    ops->gno_workspace = fake_gno_workspace;
+    ops->gno_forward = fake_gno_forward;
+    ops->gno_backward = fake_gno_backward;
     ops->flow_velocity = fake_flow_velocity;
     ops->flow_products = fake_flow_products;
     ops->flow_decay = fake_flow_decay;

@@ -206,7 +206,27 @@ static tg_status ref_gno_backward(tg_backend *be, const tg_gno *op) {
     return TG_OK;
 }
 
+/* ---- neighbours, by cell lists for all others ---- */
+
+static size_t ref_neighbours_bytes(tg_backend *be, int64_t points, int64_t queries) {
+    (void)be;
+    return tg_neighbours_bytes(points, queries);
+}
+
+static tg_status ref_neighbours_build(tg_backend *be, tg_neighbours *s, double radius,
+                                      const tg_tensor *points, const tg_tensor *queries) {
+    return tg_neighbours_build(be->ctx, be->threads, s, radius, points, queries);
+}
+
+static tg_status ref_neighbours_list(tg_backend *be, const tg_neighbours *s, int64_t *index) {
+    tg_neighbours_numbers(s, be->threads, index);
+    return TG_OK;
+}
+
 void ref_fill_nn_gno(tg_backend_ops *ops) {
+    ops->neighbours_bytes = ref_neighbours_bytes;
+    ops->neighbours_build = ref_neighbours_build;
+    ops->neighbours_list = ref_neighbours_list;
     ops->gno_workspace = ref_gno_workspace;
     ops->gno_forward = ref_gno_forward;
     ops->gno_backward = ref_gno_backward;
