@@ -15,7 +15,13 @@ endif()
 set(TG_CUDA_ARCHS "${CMAKE_CUDA_ARCHITECTURES}" CACHE STRING
     "GPUs to compile for: 90 is machine code and PTX for sm_90, 90-real the code alone")
 set(CMAKE_CUDA_ARCHITECTURES "${TG_CUDA_ARCHS}")
-set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
+if(TG_STANDALONE) # runs where CUDA is not installed
+    set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+    set(tg_cudart CUDA::cudart_static)
+else()
+    set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
+    set(tg_cudart CUDA::cudart)
+endif()
 enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
 
@@ -28,10 +34,10 @@ target_compile_options(tg_options INTERFACE
     "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${tg_cuda_host_flags}>")
 target_compile_definitions(tg_options INTERFACE TG_WITH_CUDA)
 target_compile_features(tg_options INTERFACE cuda_std_17)
-target_link_libraries(tg_dependencies INTERFACE CUDA::cudart CUDA::cublas CUDA::cusolver
-                      stdc++)
-list(APPEND tg_pc_libs -L${CUDAToolkit_LIBRARY_DIR} -lcudart -lcublas -lcusolver -lstdc++)
-# The toolkit's folder is often not in the path of the system's loader.
+target_link_libraries(tg_dependencies INTERFACE ${tg_cudart} stdc++)
+list(APPEND tg_pc_libs -L${CUDAToolkit_LIBRARY_DIR} -lcudart -lstdc++)
+# The toolkit's folder is often not in the path of the system's loader; cuBLAS and cuSOLVER are opened from
+# there at run time.
 list(APPEND CMAKE_BUILD_RPATH ${CUDAToolkit_LIBRARY_DIR})
 list(APPEND CMAKE_INSTALL_RPATH ${CUDAToolkit_LIBRARY_DIR})
 

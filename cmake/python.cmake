@@ -10,8 +10,8 @@ if(Python3_FOUND)
 endif()
 
 # What the wheel holds beside the package's modules (pyproject.toml), with the licences of the libraries
-# that became a part of it, as Debian tells them. Libraries of CUDA are those that
-# PyTorch's wheels bring; they stand beside this package.
+# that became a part of it, as Debian tells them. cuBLAS and cuSOLVER are those of pip's nvidia packages,
+# which stand beside this one and which PyTorch brings, or of the system.
 if(TG_STANDALONE)
     install(FILES ${interface} DESTINATION . COMPONENT python)
     foreach(target tgrad tgrad_h5 tgrad_cli)
@@ -25,10 +25,10 @@ if(TG_STANDALONE)
         endif()
     endforeach()
     if(TG_CUDA)
-        set(folders "$ORIGIN")
-        foreach(folder cu13 cuda_runtime cublas cusolver cusparse nvjitlink)
+        set(folders)
+        foreach(folder cu${CUDAToolkit_VERSION_MAJOR} cublas cusolver)
             list(APPEND folders "$ORIGIN/../nvidia/${folder}/lib")
         endforeach()
-        set_target_properties(tgrad tgrad_cli PROPERTIES INSTALL_RPATH "${folders}")
+        set_target_properties(tgrad PROPERTIES INSTALL_RPATH "${folders}")
     endif()
 endif()

@@ -1,5 +1,6 @@
 """What is checked of a wheel, and the diagnosis of an installation."""
 import pathlib
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -26,6 +27,7 @@ def test_a_wheel_that_is_as_it_should_be(tmp_path):
 @pytest.mark.parametrize("name, names, sentence", [
     (TAGGED, CONTENT[1:], "libtgrad/libtgrad.so is missing"),
     (TAGGED, (*CONTENT, "libtgrad.libs/libfftw3f-0a1b2c.so.3"), "may not be inside"),
+    (TAGGED, (*CONTENT, "libtgrad.libs/libcublas-0a1b2c.so.13"), "may not be inside"),
     ("libtgrad-0.1.0-py3-none-linux_x86_64.whl", CONTENT, "its tag is not py3-none-manylinux_*"),
 ])
 def test_a_wheel_that_must_not_leave(tmp_path, name, names, sentence):
@@ -41,6 +43,23 @@ def test_a_library_outside_of_the_wheel_is_named(tmp_path):
     libraries = subprocess.run(["ldd", sys.executable], text=True, capture_output=True).stdout
     for library in ("libpython3", "libutil"):  # how an interpreter is linked differs
         assert (f"needs {library}" in done.stderr) == (library in libraries)
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
+@pytest.mark.parametrize("library", ["libcublas.so.13", "libcudart.so.13"])
+def test_a_library_that_cannot_be_loaded_without_cuda_is_refused(tmp_path, library):
+    source = tmp_path / "empty.c"
+    source.write_text("")
+    command = ["cc", "-shared", "-Wl,--no-as-needed", source]
+    subprocess.run([*command, "-o", tmp_path / library, f"-Wl,-soname,{library}"], check=True)
+    subprocess.run([*command, "-o", tmp_path / "libtgrad.so", tmp_path / library], check=True)
+    with zipfile.ZipFile(tmp_path / TAGGED, "w") as archive:
+        for name in CONTENT[1:]:
+            archive.writestr(name, b"")
+        archive.write(tmp_path / "libtgrad.so", CONTENT[0])
+    done = subprocess.run([sys.executable, ROOT / "scripts/check_wheel", tmp_path / TAGGED], text=True,
+                          capture_output=True)
+    assert done.returncode == 1 and f"libtgrad/libtgrad.so needs {library}" in done.stderr
 
 
 def test_diagnosis():

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dist/library.h"
+#include "base/library.h"
 
 static const tg_library_row functions[] = {
     {"MPI_Initialized", offsetof(tg_mpi, initialized)},

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "dist/library.h"
+#include "base/library.h"
 
 static const tg_library_row functions[] = {
     {"ncclGetVersion", offsetof(tg_nccl, get_version)},

@@ -2,7 +2,7 @@
  *
  * It starts empty, not from ref as the cpu backend does: ref's loops run on the host, and the
  * pointers here are those of a device. The files of this folder fill every slot. */
-#include "backend/cuda/core/cuda.cuh"
+#include "backend/cuda/core/libraries.cuh"
 
 tg_status cuda_check(const tg_backend *be, cudaError_t error, const char *file, int line,
                      const char *what) {
@@ -21,7 +21,8 @@ tg_status cuda_check_blas(const tg_backend *be, cublasStatus_t error, const char
     }
     const tg_status status = error == CUBLAS_STATUS_ALLOC_FAILED ? TG_E_MEMORY : TG_E_BACKEND;
     return tg_fail_at(be->ctx, status, file, line, "%s failed: %s (%s)", what,
-                      cublasGetStatusString(error), cublasGetStatusName(error));
+                      cuda_libraries.cublasGetStatusString(error),
+                      cuda_libraries.cublasGetStatusName(error));
 }
 
 tg_status cuda_check_solver(const tg_backend *be, cusolverStatus_t error, const char *file,

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/cuda/core/cuda.cuh"
+#include "backend/cuda/core/libraries.cuh"
 
 /* ---- probe ---- */
 
@@ -25,7 +25,7 @@ static void append(char *text, size_t capacity, const char *format, ...) {
     va_end(args);
 }
 
-static void describe_libraries(char *text, size_t capacity) {
+static void describe_runtime(char *text, size_t capacity) {
     int driver = 0, runtime = 0;
     if (cudaRuntimeGetVersion(&runtime) == cudaSuccess) {
         append(text, capacity, "CUDA %d.%d", runtime / 1000, runtime % 1000 / 10);
@@ -33,12 +33,16 @@ static void describe_libraries(char *text, size_t capacity) {
     if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0) {
         append(text, capacity, "driver for CUDA %d.%d", driver / 1000, driver % 1000 / 10);
     }
+}
+
+static void describe_libraries(char *text, size_t capacity) {
     const libraryPropertyType parts[3] = {MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL};
     int blas[3] = {0}, solver[3] = {0};
     bool known = true;
     for (int i = 0; i < 3; i++) {
-        known = known && cublasGetProperty(parts[i], &blas[i]) == CUBLAS_STATUS_SUCCESS &&
-                cusolverGetProperty(parts[i], &solver[i]) == CUSOLVER_STATUS_SUCCESS;
+        known = known &&
+                cuda_libraries.cublasGetProperty(parts[i], &blas[i]) == CUBLAS_STATUS_SUCCESS &&
+                cuda_libraries.cusolverGetProperty(parts[i], &solver[i]) == CUSOLVER_STATUS_SUCCESS;
     }
     if (known) {
         append(text, capacity, "cuBLAS %d.%d.%d", blas[0], blas[1], blas[2]);
@@ -63,7 +67,7 @@ static cudaError_t describe_devices(char *text, size_t capacity) {
 }
 
 static void cuda_probe(tg_backend_info *info) {
-    describe_libraries(info->libraries, sizeof info->libraries);
+    describe_runtime(info->libraries, sizeof info->libraries);
     cudaError_t error = describe_devices(info->device, sizeof info->device);
     info->available = error == cudaSuccess;
     int driver = 0; /* stays 0 without a driver, which describe_devices sees as one too old */
@@ -72,6 +76,10 @@ static void cuda_probe(tg_backend_info *info) {
         info->available = false;
     } else if (error != cudaSuccess) {
         snprintf(info->reason, sizeof info->reason, "no usable GPU: %s", cudaGetErrorString(error));
+    } else if (cuda_libraries_open(info->reason, sizeof info->reason)) {
+        describe_libraries(info->libraries, sizeof info->libraries);
+    } else {
+        info->available = false;
     }
     cudaGetLastError(); /* what was found out here is no failure of a later call */
 }
@@ -129,10 +137,10 @@ static void cuda_close(tg_backend *be) {
     }
     cudaSetDevice(cuda->device);
     if (cuda->solver) {
-        cusolverDnDestroy(cuda->solver);
+        cuda_libraries.cusolverDnDestroy(cuda->solver);
     }
     if (cuda->blas) {
-        cublasDestroy(cuda->blas);
+        cuda_libraries.cublasDestroy(cuda->blas);
     }
     cuda_release(be, cuda->blas_workspace);
     cuda_release(be, cuda->scratch);
@@ -159,12 +167,14 @@ static tg_status open_blas(tg_backend *be) {
     const size_t workspace = CUDA_BLAS_BYTES; /* what NVIDIA advises for compute capability 9 */
     cuda_state *cuda = cuda_state_of(be);
     tg_status status = TG_OK;
-    TG_TRY(BLAS_CHECK(be, cublasCreate(&cuda->blas), "opening cuBLAS"));
-    TG_TRY(BLAS_CHECK(be, cublasSetStream(cuda->blas, cuda->stream), "opening cuBLAS"));
+    TG_TRY(BLAS_CHECK(be, cuda_libraries.cublasCreate(&cuda->blas), "opening cuBLAS"));
+    TG_TRY(
+        BLAS_CHECK(be, cuda_libraries.cublasSetStream(cuda->blas, cuda->stream), "opening cuBLAS"));
     cuda->blas_workspace = cuda_alloc(be, TG_MEM_WORKSPACE, workspace);
     TG_TRY(cuda->blas_workspace ? TG_OK : TG_E_MEMORY);
-    TG_TRY(BLAS_CHECK(be, cublasSetWorkspace(cuda->blas, cuda->blas_workspace, workspace),
-                      "opening cuBLAS"));
+    TG_TRY(BLAS_CHECK(
+        be, cuda_libraries.cublasSetWorkspace(cuda->blas, cuda->blas_workspace, workspace),
+        "opening cuBLAS"));
 fail:
     return status;
 }
@@ -190,6 +200,10 @@ fail:
 
 static tg_status cuda_open(tg_backend *be) {
     tg_status status = TG_OK;
+    char reason[sizeof(tg_backend_info::reason)];
+    if (!cuda_libraries_open(reason, sizeof reason)) {
+        return tg_fail(be->ctx, TG_E_BACKEND, "backend cuda: %s", reason);
+    }
     cuda_state *cuda =
         static_cast<cuda_state *>(tg_mem_calloc(be->ctx, TG_MEM_OTHER, 1, sizeof *cuda));
     if (!cuda) {

@@ -47,10 +47,11 @@ tg_status cuda_solver_open(tg_backend *be, cuda_solver_work *work) {
     const char *what = "opening cuSOLVER";
     tg_status status = TG_OK;
     if (!cuda->solver) {
-        TG_TRY(SOLVER_CHECK(be, cusolverDnCreate(&cuda->solver), what));
-        TG_TRY(SOLVER_CHECK(be, cusolverDnSetStream(cuda->solver, cuda->stream), what));
+        TG_TRY(SOLVER_CHECK(be, cuda_libraries.cusolverDnCreate(&cuda->solver), what));
+        TG_TRY(
+            SOLVER_CHECK(be, cuda_libraries.cusolverDnSetStream(cuda->solver, cuda->stream), what));
     }
-    TG_TRY(SOLVER_CHECK(be, cusolverDnCreateParams(&work->params), what));
+    TG_TRY(SOLVER_CHECK(be, cuda_libraries.cusolverDnCreateParams(&work->params), what));
 fail:
     return status;
 }
@@ -65,7 +66,7 @@ tg_status cuda_solver_work_open(tg_backend *be, cuda_solver_work *work) {
 
 void cuda_solver_work_close(tg_backend *be, cuda_solver_work *work) {
     if (work->params) {
-        cusolverDnDestroyParams(work->params);
+        cuda_libraries.cusolverDnDestroyParams(work->params);
     }
     be->ops->release(be, work->is_taken ? work->device : NULL);
     tg_mem_free(be->ctx, work->host);

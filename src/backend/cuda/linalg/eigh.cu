@@ -97,12 +97,12 @@ static tg_status need_work(tg_backend *be, tg_dtype dtype, int64_t n, cuda_solve
     const char *what = "preparing eigenvectors";
     tg_status status = TG_OK;
     TG_TRY(cuda_solver_open(be, work));
-    TG_TRY(SOLVER_CHECK(
-        be,
-        cusolverDnXsyevd_bufferSize(cuda->solver, work->params, CUSOLVER_EIG_MODE_VECTOR,
-                                    CUBLAS_FILL_MODE_LOWER, n, type, cuda->scratch, n, CUDA_R_64F,
-                                    cuda->scratch, type, &work->device_bytes, &work->host_bytes),
-        what));
+    TG_TRY(SOLVER_CHECK(be,
+                        cuda_libraries.cusolverDnXsyevd_bufferSize(
+                            cuda->solver, work->params, CUSOLVER_EIG_MODE_VECTOR,
+                            CUBLAS_FILL_MODE_LOWER, n, type, cuda->scratch, n, CUDA_R_64F,
+                            cuda->scratch, type, &work->device_bytes, &work->host_bytes),
+                        what));
 fail:
     return status;
 }
@@ -115,12 +115,13 @@ static tg_status solve(tg_backend *be, tg_dtype dtype, int64_t n, eigh_memory *m
     tg_status status = TG_OK;
     TG_TRY(need_work(be, dtype, n, &m->work)); /* opens it, too */
     TG_TRY(cuda_solver_work_open(be, &m->work));
-    TG_TRY(SOLVER_CHECK(be,
-                        cusolverDnXsyevd(cuda->solver, m->work.params, CUSOLVER_EIG_MODE_VECTOR,
-                                         CUBLAS_FILL_MODE_LOWER, n, type, m->matrix, n, CUDA_R_64F,
-                                         m->ascending, type, m->work.device, m->work.device_bytes,
-                                         m->work.host, m->work.host_bytes, m->verdict->info),
-                        what));
+    TG_TRY(SOLVER_CHECK(
+        be,
+        cuda_libraries.cusolverDnXsyevd(cuda->solver, m->work.params, CUSOLVER_EIG_MODE_VECTOR,
+                                        CUBLAS_FILL_MODE_LOWER, n, type, m->matrix, n, CUDA_R_64F,
+                                        m->ascending, type, m->work.device, m->work.device_bytes,
+                                        m->work.host, m->work.host_bytes, m->verdict->info),
+        what));
 fail:
     return status;
 }

@@ -3,6 +3,7 @@
  * cuBLAS is column-major and sees every matrix transposed; it computes C^T = op(B)^T op(A)^T, so
  * the operands change places and keep their op. What it does not have goes by a kernel of our own
  * (gemm_tiles.cu). */
+#include "backend/cuda/core/libraries.cuh"
 #include "backend/cuda/linalg/blas.cuh"
 
 static bool is_transposed(tg_op op) {
@@ -70,7 +71,7 @@ static tg_status gemm_blas(tg_backend *be, const tg_gemm *g, cuda_precision prec
         const char *b = static_cast<const char *>(g->b) + first * g->stride_b * size;
         char *c = static_cast<char *>(g->c) + first * g->stride_c * size;
         status = BLAS_CHECK(be,
-                            cublasGemmStridedBatchedEx_64(
+                            cuda_libraries.cublasGemmStridedBatchedEx_64(
                                 cuda_state_of(be)->blas, blas_op(g->op_b), blas_op(g->op_a), g->n,
                                 g->m, g->k, alpha, b, types.data, g->ldb, g->stride_b, a,
                                 types.data, g->lda, g->stride_a, beta, c, types.data, g->ldc,

@@ -181,20 +181,21 @@ static tg_status need_work(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n,
     tg_status status = TG_OK;
     TG_TRY(cuda_solver_open(be, work));
     TG_TRY(SOLVER_CHECK(be,
-                        cusolverDnXgeqrf_bufferSize(cuda->solver, work->params, m, n, type,
-                                                    cuda->scratch, m, type, cuda->scratch, type,
-                                                    &work->device_bytes, &work->host_bytes),
+                        cuda_libraries.cusolverDnXgeqrf_bufferSize(
+                            cuda->solver, work->params, m, n, type, cuda->scratch, m, type,
+                            cuda->scratch, type, &work->device_bytes, &work->host_bytes),
                         what));
-    TG_TRY(SOLVER_CHECK(
-        be,
-        dtype == TG_C128
-            ? cusolverDnZungqr_bufferSize(cuda->solver, rows, columns, columns,
-                                          static_cast<cuDoubleComplex *>(cuda->scratch), rows,
-                                          static_cast<cuDoubleComplex *>(cuda->scratch), &numbers)
-            : cusolverDnDorgqr_bufferSize(cuda->solver, rows, columns, columns,
-                                          static_cast<double *>(cuda->scratch), rows,
-                                          static_cast<double *>(cuda->scratch), &numbers),
-        what));
+    TG_TRY(SOLVER_CHECK(be,
+                        dtype == TG_C128
+                            ? cuda_libraries.cusolverDnZungqr_bufferSize(
+                                  cuda->solver, rows, columns, columns,
+                                  static_cast<cuDoubleComplex *>(cuda->scratch), rows,
+                                  static_cast<cuDoubleComplex *>(cuda->scratch), &numbers)
+                            : cuda_libraries.cusolverDnDorgqr_bufferSize(
+                                  cuda->solver, rows, columns, columns,
+                                  static_cast<double *>(cuda->scratch), rows,
+                                  static_cast<double *>(cuda->scratch), &numbers),
+                        what));
     bytes = (size_t)numbers * tg_dtype_size(dtype);
     work->device_bytes = bytes > work->device_bytes ? bytes : work->device_bytes;
 fail:
@@ -205,10 +206,10 @@ fail:
 static tg_status reflect(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, qr_memory *q) {
     const cudaDataType type = dtype == TG_C128 ? CUDA_C_64F : CUDA_R_64F;
     return SOLVER_CHECK(be,
-                        cusolverDnXgeqrf(cuda_state_of(be)->solver, q->work.params, m, n, type,
-                                         q->matrix, m, type, q->tau, type, q->work.device,
-                                         q->work.device_bytes, q->work.host, q->work.host_bytes,
-                                         &q->verdict->info[0]),
+                        cuda_libraries.cusolverDnXgeqrf(
+                            cuda_state_of(be)->solver, q->work.params, m, n, type, q->matrix, m,
+                            type, q->tau, type, q->work.device, q->work.device_bytes, q->work.host,
+                            q->work.host_bytes, &q->verdict->info[0]),
                         "computing a QR decomposition");
 }
 
@@ -220,14 +221,14 @@ static tg_status form_q(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, qr
     return SOLVER_CHECK(
         be,
         dtype == TG_C128
-            ? cusolverDnZungqr(
+            ? cuda_libraries.cusolverDnZungqr(
                   handle, rows, columns, columns, static_cast<cuDoubleComplex *>(q->matrix), rows,
                   static_cast<cuDoubleComplex *>(q->tau),
                   static_cast<cuDoubleComplex *>(q->work.device), numbers, &q->verdict->info[1])
-            : cusolverDnDorgqr(handle, rows, columns, columns, static_cast<double *>(q->matrix),
-                               rows, static_cast<double *>(q->tau),
-                               static_cast<double *>(q->work.device), numbers,
-                               &q->verdict->info[1]),
+            : cuda_libraries.cusolverDnDorgqr(
+                  handle, rows, columns, columns, static_cast<double *>(q->matrix), rows,
+                  static_cast<double *>(q->tau), static_cast<double *>(q->work.device), numbers,
+                  &q->verdict->info[1]),
         "computing a QR decomposition");
 }
 

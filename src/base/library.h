@@ -1,6 +1,6 @@
 /* Functions of a library that is opened at run time, into a struct of pointers to them. */
-#ifndef TG_DIST_LIBRARY_H
-#define TG_DIST_LIBRARY_H
+#ifndef TG_BASE_LIBRARY_H
+#define TG_BASE_LIBRARY_H
 
 #include <stddef.h>
 
