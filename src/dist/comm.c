@@ -354,6 +354,25 @@ tg_status tg_comm_end_sums(tg_comm *comm) {
     return status;
 }
 
+bool tg_comm_is_on_stream(const tg_comm *comm) {
+    return comm && comm->device;
+}
+
+tg_status tg_comm_begin_queue(tg_comm *comm) {
+    const tg_status status = comm->device->begin_queue(comm);
+    comm->is_queueing = status == TG_OK;
+    return status;
+}
+
+tg_status tg_comm_end_queue(tg_comm *comm) {
+    comm->is_queueing = false;
+    return comm->device->end_queue(comm);
+}
+
+tg_status tg_comm_group_sums(tg_comm *comm, bool begins) {
+    return comm->device->group(comm, begins);
+}
+
 tg_status tg_comm_reduce_scatter(tg_comm *comm, tg_comm_op op, const tg_tensor *values) {
     TG_NEED(NULL, comm);
     TG_NEED(comm->ctx, values);

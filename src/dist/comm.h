@@ -16,6 +16,10 @@ typedef struct tg_comm_ops {
      * both: reduce and all_reduce do it at once. */
     tg_status (*begin_sum)(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, void *x);
     tg_status (*end_sums)(tg_comm *comm);
+    /* Of a device; see tg_comm_begin_queue and tg_comm_group_sums. */
+    tg_status (*begin_queue)(tg_comm *comm);
+    tg_status (*end_queue)(tg_comm *comm);
+    tg_status (*group)(tg_comm *comm, bool begins);
     tg_status (*barrier)(tg_comm *comm); /* the host's */
     tg_status (*check)(tg_comm *comm);   /* what failed since it was queued; NULL: nothing is */
     void (*end_all)(tg_comm *comm);      /* NULL: nothing to be done */
@@ -33,7 +37,8 @@ struct tg_comm {
     double timeout;
     bool is_broken;  /* an operation failed: the ranks may be at different places */
     bool has_agreed; /* .. or all know of a failure */
-    void *stage;     /* what is on its way between device and transport; NULL: nothing ever was */
+    bool is_queueing;
+    void *stage; /* what is on its way between device and transport; NULL: nothing ever was */
     tg_comm_stats stats;
     char transport[80];
 };
@@ -47,6 +52,16 @@ TG_NODISCARD tg_status tg_comm_finish(tg_comm **comm, tg_comm **out);
  * values travel; they are not touched until tg_comm_end_sums. All ranks begin them in one order. */
 TG_NODISCARD tg_status tg_comm_begin_sum(tg_comm *comm, int owner, const tg_tensor *values);
 TG_NODISCARD tg_status tg_comm_end_sums(tg_comm *comm);
+
+/* Whether values of the device travel on its stream, and no call with them waits. */
+bool tg_comm_is_on_stream(const tg_comm *comm);
+
+/* Calls in between, with values of the device, may be captured in a graph and run again by it. Of
+ * a communicator on the stream. */
+TG_NODISCARD tg_status tg_comm_begin_queue(tg_comm *comm);
+TG_NODISCARD tg_status tg_comm_end_queue(tg_comm *comm);
+/* Sums in between, with values of the device, are made together by its end. */
+TG_NODISCARD tg_status tg_comm_group_sums(tg_comm *comm, bool begins);
 
 /* Whether nothing is ever sent; also of NULL. */
 bool tg_comm_is_alone(const tg_comm *comm);

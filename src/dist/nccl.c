@@ -4,7 +4,10 @@
  * and their hosts behind them; a thread therefore looks whether the last operation is done. One
  * that is not after the timeout, or an error that NCCL met in the meantime, aborts the NCCL
  * communicator: the stream goes on with undefined values, and the next call of this communicator
- * fails with the sentence. Nothing is written before such a call, since ranks agree first. */
+ * fails with the sentence. Nothing is written before such a call, since ranks agree first.
+ *
+ * Aborting ends the work of the device at once, but returns only when no captured graph has a part
+ * of it any more: the thread does it, while its owner destroys them on the way out. */
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -25,7 +28,8 @@ typedef struct nccl_state {
     bool has_watchdog;
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t change;
-    void *comm;            /* NULL: not made, or aborted */
+    void *comm;            /* NULL: not made, or given up */
+    void *given_up;        /* to be aborted, by who does not hold the lock */
     const char *operation; /* the last one; NULL: there was none */
     bool is_queued;        /* it is in front of the event; otherwise NCCL has not returned yet */
     double since;          /* seconds, when it was begun */
@@ -41,10 +45,20 @@ static void describe(nccl_state *s, int code) {
              more && *more ? ": " : "", more ? more : "");
 }
 
-static void abort_comm(nccl_state *s) {
+/* With the lock. */
+static void give_up(nccl_state *s) {
     if (s->comm) {
-        (void)s->nccl->comm_abort(s->comm);
+        s->given_up = s->comm;
         s->comm = NULL;
+        pthread_cond_signal(&s->change);
+    }
+}
+
+/* Without it. */
+static void abort_given_up(nccl_state *s) {
+    if (s->given_up) {
+        (void)s->nccl->comm_abort(s->given_up);
+        s->given_up = NULL;
     }
 }
 
@@ -77,11 +91,11 @@ static void check_progress(tg_comm *comm, nccl_state *s) {
     if (s->nccl->comm_error(s->comm, &code) == TG_NCCL_SUCCESS && code != TG_NCCL_SUCCESS &&
         code != TG_NCCL_IN_PROGRESS) {
         describe(s, code);
-        abort_comm(s);
+        give_up(s);
     } else if (s->operation && tg_seconds() - s->since > comm->timeout &&
                !(s->is_queued && s->be->ops->stream->event_is_reached(s->be, s->event))) {
         s->is_late = true;
-        abort_comm(s);
+        give_up(s);
     }
 }
 
@@ -101,6 +115,7 @@ static void *watch(void *user) {
         }
     }
     pthread_mutex_unlock(&s->lock);
+    abort_given_up(s);
     return NULL;
 }
 
@@ -155,11 +170,11 @@ typedef struct collective {
     bool is_begun; /* only: on the side stream */
 } collective;
 
-static tg_status begin(tg_comm *comm, nccl_state *s, const collective *q, void **nccl_comm) {
+static tg_status begin(tg_comm *comm, nccl_state *s, const char *name, void **nccl_comm) {
     pthread_mutex_lock(&s->lock);
     const tg_status status = told(comm, s);
     *nccl_comm = s->comm;
-    s->operation = q->name;
+    s->operation = name;
     s->is_queued = false;
     s->since = tg_seconds();
     pthread_mutex_unlock(&s->lock);
@@ -170,7 +185,7 @@ static tg_status begin(tg_comm *comm, nccl_state *s, const collective *q, void *
 static tg_status call(tg_comm *comm, const collective *q) {
     nccl_state *s = comm->device_state;
     void *nccl_comm = NULL;
-    tg_status status = begin(comm, s, q, &nccl_comm);
+    tg_status status = begin(comm, s, q->name, &nccl_comm);
     if (status != TG_OK) {
         return status;
     }
@@ -178,7 +193,7 @@ static tg_status call(tg_comm *comm, const collective *q) {
     pthread_mutex_lock(&s->lock);
     if (code != TG_NCCL_SUCCESS && s->comm) {
         describe(s, code);
-        abort_comm(s);
+        give_up(s);
     }
     status = told(comm, s);
     pthread_mutex_unlock(&s->lock);
@@ -195,10 +210,38 @@ static tg_status watch_stream(nccl_state *s) {
     return status;
 }
 
-/* On the stream. */
+/* On the stream; what may be captured is watched when all of it is queued. */
 static tg_status enqueue(tg_comm *comm, const collective *q) {
     const tg_status status = call(comm, q);
+    return status == TG_OK && !comm->is_queueing ? watch_stream(comm->device_state) : status;
+}
+
+static tg_status begin_queue(tg_comm *comm) {
+    void *nccl_comm = NULL;
+    return begin(comm, comm->device_state, "what a step sends", &nccl_comm);
+}
+
+static tg_status end_queue(tg_comm *comm) {
+    const tg_status status = check(comm);
     return status == TG_OK ? watch_stream(comm->device_state) : status;
+}
+
+/* Groups of NCCL are the thread's; what is in one begins when it ends. */
+static int run_group_start(const nccl_state *s, void *comm, const collective *q) {
+    (void)comm;
+    (void)q;
+    return s->nccl->group_start();
+}
+
+static int run_group_end(const nccl_state *s, void *comm, const collective *q) {
+    (void)comm;
+    (void)q;
+    return s->nccl->group_end();
+}
+
+static tg_status group(tg_comm *comm, bool begins) {
+    return call(comm, &(collective){.name = "a group of sums",
+                                    .run = begins ? run_group_start : run_group_end});
 }
 
 static int type_of(tg_dtype dtype) {
@@ -259,7 +302,7 @@ static tg_status begin_sum(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, 
                                     .n = n,
                                     .x = x}));
     pthread_mutex_lock(&s->lock);
-    s->since = HUGE_VAL;
+    s->since = comm->is_queueing ? s->since : HUGE_VAL;
     pthread_mutex_unlock(&s->lock);
 fail:
     return status;
@@ -273,7 +316,7 @@ static tg_status end_sums(tg_comm *comm) {
     pthread_mutex_unlock(&s->lock);
     TG_TRY(s->be->ops->stream->side_stream_join(s->be));
     TG_TRY(check(comm));
-    TG_TRY(watch_stream(s));
+    TG_TRY(comm->is_queueing ? TG_OK : watch_stream(s));
 fail:
     return status;
 }
@@ -298,7 +341,8 @@ static void close_nccl(tg_comm *comm) {
         (void)s->nccl->comm_destroy(s->comm);
         s->comm = NULL;
     }
-    abort_comm(s);
+    give_up(s);
+    abort_given_up(s);
     s->be->ops->stream->event_destroy(s->be, &s->event);
     pthread_cond_destroy(&s->change);
     pthread_mutex_destroy(&s->lock);
@@ -310,6 +354,9 @@ static const tg_comm_ops nccl_ops = {.all_reduce = all_reduce,
                                      .begin_sum = begin_sum,
                                      .end_sums = end_sums,
                                      .broadcast = broadcast,
+                                     .begin_queue = begin_queue,
+                                     .end_queue = end_queue,
+                                     .group = group,
                                      .check = check,
                                      .close = close_nccl};
 
@@ -342,7 +389,7 @@ static tg_status meet(tg_comm *comm, nccl_state *s, const tg_nccl_id *id) {
         await(comm, s, s->nccl->comm_init(&s->comm, comm->ranks, *id, comm->rank, &config));
     if (code != TG_NCCL_SUCCESS) {
         describe(s, code);
-        abort_comm(s);
+        give_up(s);
         const tg_status status = told(comm, s);
         comm->is_broken = false; /* they can still talk on the host */
         return status;

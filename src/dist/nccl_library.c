@@ -23,6 +23,8 @@ static const tg_library_row functions[] = {
     {"ncclAllReduce", offsetof(tg_nccl, all_reduce)},
     {"ncclReduce", offsetof(tg_nccl, reduce)},
     {"ncclBroadcast", offsetof(tg_nccl, broadcast)},
+    {"ncclGroupStart", offsetof(tg_nccl, group_start)},
+    {"ncclGroupEnd", offsetof(tg_nccl, group_end)},
 };
 
 static tg_status open_library(tg_context *ctx, tg_nccl *nccl) {

@@ -51,6 +51,8 @@ typedef struct tg_nccl {
                   void *stream);
     int (*broadcast)(const void *send, void *receive, size_t n, int type, int root, void *comm,
                      void *stream);
+    int (*group_start)(void);
+    int (*group_end)(void);
     /* clang-format on */
 } tg_nccl;
 

@@ -44,25 +44,36 @@ fail:
     return status;
 }
 
-tg_status tg_optim_accumulate(tg_optim *optim, const tg_gradient *gradient) {
-    TG_NEED(NULL, optim);
-    TG_NEED(optim->ctx, gradient);
+/* The sum that a gradient belongs to, and its guard. */
+static tg_status find_sum(tg_optim *optim, const tg_gradient *gradient, tg_slot **slot,
+                          uint32_t **guard) {
     tg_status status = TG_OK;
-    tg_slot *slot = NULL;
-    TG_TRY(tg_slot_find(optim, gradient->param, &slot));
-    TG_TRY(tg_slot_check(optim, slot, gradient));
+    TG_TRY(tg_slot_find(optim, gradient->param, slot));
+    TG_TRY(tg_slot_check(optim, *slot, gradient));
     if (!optim->accumulates) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT,
                        "optimizer: it was not made to accumulate gradients");
     }
-    uint32_t *guard = NULL;
-    TG_TRY(tg_update_begin(optim, slot, &guard));
+    TG_TRY(tg_update_begin(optim, *slot, guard));
+fail:
+    return status;
+}
+
+static tg_status count_gradient(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
+                                uint32_t *guard) {
+    tg_status status = TG_OK;
     TG_TRY(tg_slot_count(optim, slot, gradient, guard));
     if (!optim->be->ops->stream) {
         int64_t nonfinite = 0;
         TG_TRY(tg_guard_read(optim, slot, &nonfinite));
         slot->nonfinite += nonfinite;
     }
+fail:
+    return status;
+}
+
+static tg_status add(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient) {
+    tg_status status = TG_OK;
     const bool is_first = !slot->is_summing;
     TG_TRY(is_first ? tg_sum_begin(optim, slot) : TG_OK);
     if (slot->dense_sum) {
@@ -77,6 +88,58 @@ tg_status tg_optim_accumulate(tg_optim *optim, const tg_gradient *gradient) {
         TG_TRY(tg_slot_project(optim, slot, &ready, is_first ? 0.0 : 1.0, slot->sum));
     }
     slot->is_summing = true;
+fail:
+    return status;
+}
+
+tg_status tg_optim_accumulate(tg_optim *optim, const tg_gradient *gradient) {
+    TG_NEED(NULL, optim);
+    TG_NEED(optim->ctx, gradient);
+    tg_status status = TG_OK;
+    tg_slot *slot = NULL;
+    uint32_t *guard = NULL;
+    TG_TRY(find_sum(optim, gradient, &slot, &guard));
+    TG_TRY(count_gradient(optim, slot, gradient, guard));
+    TG_TRY(add(optim, slot, gradient));
+fail:
+    return status;
+}
+
+/* A copy on its way. */
+typedef struct span {
+    const char *from;
+    char *to;
+    size_t bytes;
+} span;
+
+static tg_status copy_span(tg_optim *optim, span *s) {
+    const tg_status status =
+        s->bytes > 0 ? optim->be->ops->copy(optim->be, s->to, s->from, s->bytes) : TG_OK;
+    *s = (span){0};
+    return status;
+}
+
+tg_status tg_sum_add_all(tg_optim *optim, int count, const tg_gradient *gradients) {
+    span s = {0};
+    tg_status status = TG_OK;
+    for (int i = 0; i < count; i++) {
+        const tg_gradient *gradient = &gradients[i];
+        tg_slot *slot = NULL;
+        uint32_t *guard = NULL;
+        TG_TRY(find_sum(optim, gradient, &slot, &guard));
+        slot->is_handed_out = true;
+        if (!slot->is_bucketed || slot->is_summing || gradient->dtype != slot->dtype) {
+            TG_TRY(add(optim, slot, gradient));
+            continue;
+        }
+        if (s.from + s.bytes != (const char *)gradient->dense || s.to + s.bytes != slot->sum) {
+            TG_TRY(copy_span(optim, &s));
+            s = (span){gradient->dense, slot->sum, 0};
+        }
+        s.bytes += (size_t)slot->numel * tg_dtype_size(slot->dtype);
+        slot->is_summing = true;
+    }
+    TG_TRY(copy_span(optim, &s));
 fail:
     return status;
 }
@@ -129,6 +192,14 @@ tg_status tg_optim_get_sum(tg_optim *optim, int param, int index, tg_optim_sum *
                           tg_backend_view(optim->be, slot->dtype, &shape,
                                           (char *)slot->sum + before * tg_dtype_size(slot->dtype))};
     return TG_OK;
+}
+
+tg_tensor tg_sum_get(tg_optim *optim, int param) {
+    tg_slot *slot = &optim->slots[param];
+    const tg_shape shape = {1, {slot->dense_sum ? slot->numel : slot->count}};
+    slot->is_handed_out = true;
+    return tg_backend_view(optim->be, slot->dtype, &shape,
+                           slot->dense_sum ? slot->dense_sum : slot->sum);
 }
 
 /* What stands in a sum that the caller may have written decides, not what was added up. */
@@ -216,6 +287,39 @@ tg_status tg_optim_apply(tg_optim *optim, int param, const tg_tensor *weight) {
         status = tg_slot_update(optim, slot, &call);
     }
     tg_sum_end(optim, slot);
+fail:
+    return status;
+}
+
+/* ---- sums over ranks that are used at once ---- */
+
+tg_status tg_sum_update(tg_optim *optim, const tg_gradient *gradient, const tg_adder *adder) {
+    tg_slot *slot = NULL;
+    tg_gradient ready = *gradient;
+    tg_update call = {0};
+    void *values = NULL;
+    tg_status status = TG_OK;
+    TG_TRY(find_sum(optim, gradient, &slot, &call.guard));
+    TG_TRY(tg_slot_get_weight(optim, slot, &call.weight));
+    if (!slot->projector || !tg_projector_takes_factored(slot->projector)) {
+        TG_TRY(tg_slot_form(optim, slot, gradient, &ready));
+    }
+    if (slot->projector) {
+        values = optim->small;
+        TG_TRY(tg_slot_project(optim, slot, &ready, 0.0, values));
+    } else if (gradient->dense) { /* the network's */
+        values = slot->sum;
+        TG_TRY(add_dense(optim, slot, true, gradient, values));
+    } else {
+        values = optim->dense;
+    }
+    const tg_shape shape = {1, {slot->count}};
+    const tg_tensor sum = tg_backend_view(optim->be, slot->dtype, &shape, values);
+    TG_TRY(adder->add(adder->user, &sum));
+    TG_TRY(
+        optim->be->ops->count_nonfinite(optim->be, slot->dtype, slot->count, values, call.guard));
+    call.values = values;
+    TG_TRY(tg_slot_update(optim, slot, &call));
 fail:
     return status;
 }

@@ -224,6 +224,7 @@ void tg_optim_restart_round(tg_optim *optim) {
     optim->in_flight.count = 0;
     for (int i = 0; i < optim->slot_count; i++) {
         optim->slots[i].is_in_flight = optim->slots[i].is_guarded = false;
+        optim->slots[i].is_summing = false; /* of several ranks: that of this round */
     }
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/minmax.h"
 #include "base/sized.h"
+#include "optim/bucket.h"
 #include "optim/shard.h"
 
 /* ---- planning ---- */
@@ -430,7 +431,7 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
     if (slot->owner == TG_ON_ALL || slot->owner == setup->shard_rank) {
         TG_TRY(tg_moments_create(optim->be, &slot->moments));
     }
-    if (setup->accumulates) {
+    if (setup->accumulates && !tg_bucket_takes(setup, param)) {
         const size_t values = (size_t)slot->count * tg_dtype_size(slot->dtype);
         TG_TRY(zeroed(optim->be, TG_MEM_GRADIENTS, values, &slot->sum));
     }
@@ -540,6 +541,7 @@ static tg_status create(tg_context *ctx, const tg_optim_setup *setup, tg_optim *
     for (int i = 0; i < setup->param_count; i++) {
         TG_TRY(make_slot(optim, setup, i, owner[i]));
     }
+    TG_TRY(tg_bucket_create(optim, setup));
     TG_TRY(make_shared(optim, setup));
     TG_TRY(tg_in_flight_create(optim));
     TG_TRY(tg_auto_rank_create(optim));
@@ -576,7 +578,7 @@ void tg_optim_destroy(tg_optim **optim) {
         tg_slot *slot = &o->slots[i];
         tg_projector_destroy(&slot->projector);
         o->be->ops->release(o->be, slot->dense_sum);
-        o->be->ops->release(o->be, slot->sum);
+        o->be->ops->release(o->be, slot->is_bucketed ? NULL : slot->sum);
         tg_moments_release(o->be, &slot->moments);
         tg_mem_free(o->ctx, slot->name);
     }
@@ -586,6 +588,7 @@ void tg_optim_destroy(tg_optim **optim) {
     if (o->be) {
         o->be->ops->release(o->be, o->dense);
         o->be->ops->release(o->be, o->rule_work);
+        o->be->ops->release(o->be, o->bucket.data);
     }
     tg_workspace_release(&o->workspace);
     tg_mem_free(o->ctx, o->slots);

@@ -37,6 +37,7 @@ typedef struct tg_slot {
     int owner;          /* the rank that has the moments, or TG_ON_ALL; on others no memory */
 
     void *sum;          /* (count) accumulated values; NULL unless the optimizer accumulates */
+    bool is_bucketed;   /* the sum is a part of the bucket */
     void *dense_sum;    /* (numel) the same for a projected parameter on a step that refreshes */
     bool is_summing;    /* a sum is under way */
     bool is_handed_out; /* the caller may have written it */
@@ -61,6 +62,9 @@ struct tg_optim {
     bool accumulates;
     int shard_rank, shard_ranks; /* 0 or 1: every moment is here */
     const tg_archive *gathered;  /* those that are not, for the time of saving; NULL: none */
+
+    tg_tensor bucket; /* (reals) the sums of small dense parameters, one behind the other; empty:
+                         none, or it does not accumulate */
 
     tg_workspace workspace; /* of all projectors */
     void *small;            /* in it: compressed values of the parameter being updated */

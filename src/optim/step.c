@@ -382,15 +382,29 @@ fail:
     return status;
 }
 
+tg_status tg_slot_get_weight(tg_optim *optim, const tg_slot *slot, void **weight) {
+    *weight = slot->weight;
+    return *weight ? TG_OK
+                   : tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: no weight is bound for %s",
+                             slot->name);
+}
+
 static tg_status receive_and_update(void *user, const tg_gradient *gradient) {
     tg_optim *optim = user;
     tg_slot *slot = NULL;
-    tg_status status = tg_slot_find(optim, gradient->param, &slot);
-    if (status == TG_OK && !slot->weight) {
-        status =
-            tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: no weight is bound for %s", slot->name);
-    }
-    return status == TG_OK ? step(optim, slot, gradient, slot->weight) : status;
+    void *weight = NULL;
+    tg_status status = TG_OK;
+    TG_TRY(tg_slot_find(optim, gradient->param, &slot));
+    TG_TRY(tg_slot_get_weight(optim, slot, &weight));
+    TG_TRY(step(optim, slot, gradient, weight));
+fail:
+    return status;
+}
+
+static tg_status end_batch(tg_optim *optim, tg_status status) {
+    const tg_status last = run_batch(optim);
+    optim->batch = NULL;
+    return status == TG_OK ? last : status;
 }
 
 static tg_status receive_and_update_all(void *user, int count, const tg_gradient *gradients) {
@@ -401,9 +415,25 @@ static tg_status receive_and_update_all(void *user, int count, const tg_gradient
     for (int i = 0; i < count && status == TG_OK; i++) {
         status = receive_and_update(user, &gradients[i]);
     }
-    const tg_status last = run_batch(optim);
-    optim->batch = NULL;
-    return status == TG_OK ? last : status;
+    return end_batch(optim, status);
+}
+
+tg_status tg_bucket_update(tg_optim *optim) {
+    tg_update_batch batch = {0};
+    tg_status status = TG_OK;
+    optim->batch = &batch;
+    for (int i = 0; i < optim->slot_count; i++) {
+        tg_slot *slot = &optim->slots[i];
+        tg_update call = {.values = slot->sum, .rule_counts = true};
+        if (slot->is_bucketed) {
+            TG_TRY(tg_update_begin(optim, slot, &call.guard));
+            TG_TRY(tg_slot_get_weight(optim, slot, &call.weight));
+            TG_TRY(tg_slot_update(optim, slot, &call));
+            tg_sum_end(optim, slot);
+        }
+    }
+fail:
+    return end_batch(optim, status);
 }
 
 tg_grad_sink tg_optim_sink(tg_optim *optim) {

@@ -60,6 +60,29 @@ TG_NODISCARD tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot
                                                   const tg_gradient *gradient, bool refreshes,
                                                   bool measures, tg_update *call);
 
+/* The weight that was bound. */
+TG_NODISCARD tg_status tg_slot_get_weight(tg_optim *optim, const tg_slot *slot, void **weight);
+
+/* As tg_optim_accumulate of each, but what is not finite is counted in the sums alone. Small
+ * gradients that stand side by side are copied to the bucket together. */
+TG_NODISCARD tg_status tg_sum_add_all(tg_optim *optim, int count, const tg_gradient *gradients);
+
+/* A sum as one array; from now on, what stands in it decides whether it is used. */
+tg_tensor tg_sum_get(tg_optim *optim, int param);
+
+/* Adds up values over ranks, in place. */
+typedef struct tg_adder {
+    tg_status (*add)(void *user, const tg_tensor *values);
+    void *user;
+} tg_adder;
+
+/* One gradient over all ranks, and the update; of an ordinary step (tg_optim_is_ordinary) on a
+ * stream. Nothing is waited for. */
+TG_NODISCARD tg_status tg_sum_update(tg_optim *optim, const tg_gradient *gradient,
+                                     const tg_adder *adder);
+/* The same of all that is in the bucket, and has been added up. */
+TG_NODISCARD tg_status tg_bucket_update(tg_optim *optim);
+
 /* Begins a sum, if none is under way: memory for a dense one where that is needed. */
 TG_NODISCARD tg_status tg_sum_begin(tg_optim *optim, tg_slot *slot);
 /* NaN and Inf in the sum as it stands, into the guard and, on the host, slot->nonfinite. */

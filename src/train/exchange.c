@@ -4,82 +4,38 @@
 #include "optim/shard.h"
 #include "optim/shared_refresh.h"
 #include "optim/state.h"
+#include "optim/step.h"
 
 struct tg_exchange {
     tg_context *ctx;
     tg_comm *comm;
     tg_optim *optim;
-    tg_tensor bucket;      /* real numbers; empty: there are no small parameters */
     tg_refresh_news *news; /* (parameters) */
     int *due;              /* (parameters) those that are refreshed in this update */
     tg_sum_facts *facts;   /* (parameters) of sums that one rank has, one behind the other */
     bool overlaps;         /* sums are only begun, and ended together */
+    bool is_streamed;      /* in this pass, a sum is used as soon as it is made */
+    tg_comm_stats before;  /* the pass under way */
+    tg_comm_stats passed;  /* what a streamed pass adds to them */
     int next;              /* the parameter whose sum is sent next; -1: none is left */
 };
 
 /* ---- the bucket ---- */
 
-/* Whether a dense parameter is small, and its numbers those of the bucket. Larger sums are sent
- * where they are: copying them would cost more than a message of their own. */
-static bool is_small(tg_dtype dtype, int64_t numel, tg_dtype real) {
-    return tg_dtype_real(dtype) == real && (size_t)numel * tg_dtype_size(dtype) <= TG_SMALL_PARAM;
-}
-
-size_t tg_exchange_bytes(const tg_optim_setup *setup) {
-    size_t bytes = 0;
-    for (int i = 0; i < setup->param_count; i++) {
-        const tg_optim_param *p = &setup->params[i];
-        const tg_dtype dtype = tg_dtype_wide(p->dtype);
-        const tg_dtype real = tg_dtype_real(tg_dtype_wide(setup->params[0].dtype));
-        const int64_t numel = tg_shape_numel(&p->shape);
-        if (!tg_is_projected(setup, p) && is_small(dtype, numel, real)) {
-            bytes += (size_t)numel * tg_dtype_size(dtype);
-        }
-    }
-    return bytes;
-}
-
-static bool is_in_bucket(const tg_exchange *x, const tg_slot *slot) {
-    return !slot->projector &&
-           is_small(slot->dtype, slot->numel, tg_dtype_real(x->optim->slots[0].dtype));
-}
-
-/* Between the sums and the bucket, either way. */
-static tg_status copy_bucket(const tg_exchange *x, bool is_filled) {
-    tg_backend *be = x->optim->be;
-    char *at = x->bucket.data;
-    tg_status status = TG_OK;
-    for (int i = 0; i < x->optim->slot_count; i++) {
-        tg_slot *slot = &x->optim->slots[i];
-        if (is_in_bucket(x, slot)) {
-            const size_t bytes = (size_t)slot->numel * tg_dtype_size(slot->dtype);
-            TG_TRY(is_filled ? be->ops->copy(be, at, slot->sum, bytes)
-                             : be->ops->copy(be, slot->sum, at, bytes));
-            slot->is_handed_out = true;
-            at += bytes;
-        }
-    }
-fail:
-    return status;
-}
-
 static tg_status exchange_bucket(const tg_exchange *x) {
-    tg_status status = TG_OK;
-    if (tg_shape_numel(&x->bucket.shape) == 0) {
-        return TG_OK;
+    tg_optim *optim = x->optim;
+    for (int i = 0; i < optim->slot_count; i++) {
+        optim->slots[i].is_handed_out |= optim->slots[i].is_bucketed;
     }
-    TG_TRY(copy_bucket(x, true));
-    TG_TRY(tg_comm_all_reduce(x->comm, TG_COMM_SUM, &x->bucket));
-    TG_TRY(copy_bucket(x, false));
-fail:
-    return status;
+    return tg_shape_numel(&optim->bucket.shape) > 0
+               ? tg_comm_all_reduce(x->comm, TG_COMM_SUM, &optim->bucket)
+               : TG_OK;
 }
 
 /* ---- life ---- */
 
 void tg_exchange_destroy(tg_exchange **exchange) {
     if (exchange && *exchange) {
-        tg_tensor_destroy(&(*exchange)->bucket);
         tg_mem_free((*exchange)->ctx, (*exchange)->news);
         tg_mem_free((*exchange)->ctx, (*exchange)->due);
         tg_mem_free((*exchange)->ctx, (*exchange)->facts);
@@ -87,23 +43,20 @@ void tg_exchange_destroy(tg_exchange **exchange) {
     }
 }
 
-tg_status tg_exchange_create(tg_context *ctx, tg_comm *comm, tg_optim *optim, tg_exchange **out) {
+tg_status tg_exchange_create(tg_context *ctx, tg_comm *comm, tg_optim *optim, bool overlaps,
+                             tg_exchange **out) {
     tg_status status = TG_OK;
     tg_exchange *x = NULL;
-    size_t bytes = 0;
     *out = NULL;
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x, 1));
-    *x = (tg_exchange){.ctx = ctx, .comm = comm, .optim = optim, .next = optim->slot_count - 1};
+    *x = (tg_exchange){.ctx = ctx,
+                       .comm = comm,
+                       .optim = optim,
+                       .overlaps = overlaps,
+                       .next = optim->slot_count - 1};
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x->news, optim->slot_count));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x->due, optim->slot_count));
     TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, x->facts, optim->slot_count));
-    for (int i = 0; i < optim->slot_count; i++) {
-        const tg_slot *slot = &optim->slots[i];
-        bytes += is_in_bucket(x, slot) ? (size_t)slot->numel * tg_dtype_size(slot->dtype) : 0;
-    }
-    const tg_dtype real = tg_dtype_real(optim->slots[0].dtype);
-    const tg_shape shape = {1, {(int64_t)(bytes / tg_dtype_size(real))}};
-    TG_TRY(tg_backend_tensor(ctx, TG_MEM_COMMUNICATION, real, &shape, &x->bucket));
     *out = x;
     return TG_OK;
 fail:
@@ -170,18 +123,13 @@ static tg_status exchange_refreshes(const tg_exchange *x, int count) {
 
 /* ---- the sums ---- */
 
+/* Core and kept values stand side by side: one message. */
 static tg_status send_sum(const tg_exchange *x, int param) {
     const int owner = x->optim->slots[param].owner;
-    tg_status status = TG_OK;
-    for (int i = 0; i < tg_optim_sum_count(x->optim, param); i++) {
-        tg_optim_sum sum;
-        TG_TRY(tg_optim_get_sum(x->optim, param, i, &sum));
-        TG_TRY(x->overlaps          ? tg_comm_begin_sum(x->comm, owner, &sum.tensor)
-               : owner == TG_ON_ALL ? tg_comm_all_reduce(x->comm, TG_COMM_SUM, &sum.tensor)
-                                    : tg_comm_reduce(x->comm, TG_COMM_SUM, owner, &sum.tensor));
-    }
-fail:
-    return status;
+    const tg_tensor sum = tg_sum_get(x->optim, param);
+    return x->overlaps          ? tg_comm_begin_sum(x->comm, owner, &sum)
+           : owner == TG_ON_ALL ? tg_comm_all_reduce(x->comm, TG_COMM_SUM, &sum)
+                                : tg_comm_reduce(x->comm, TG_COMM_SUM, owner, &sum);
 }
 
 /* Sends the sums that are complete, from the last parameter to the first as backward makes them.
@@ -192,7 +140,7 @@ static tg_status send_ready(tg_exchange *x) {
     tg_status status = TG_OK;
     for (; x->next >= 0; x->next--) {
         const tg_slot *slot = &x->optim->slots[x->next];
-        if (is_in_bucket(x, slot) || slot->ranked) {
+        if (slot->is_bucketed || slot->ranked) {
             continue;
         }
         if (!slot->is_summing) {
@@ -204,18 +152,41 @@ fail:
     return status;
 }
 
-static tg_status receive(void *user, const tg_gradient *gradient) {
+static tg_status add_over_ranks(void *user, const tg_tensor *values) {
+    const tg_exchange *x = user;
+    return tg_comm_all_reduce(x->comm, TG_COMM_SUM, values);
+}
+
+static tg_status receive_all(void *user, int count, const tg_gradient *gradients) {
     tg_exchange *x = user;
     tg_status status = TG_OK;
-    TG_TRY(tg_optim_accumulate(x->optim, gradient));
-    TG_TRY(send_ready(x));
+    TG_TRY(tg_sum_add_all(x->optim, count, gradients));
+    TG_TRY(x->overlaps ? send_ready(x) : TG_OK);
 fail:
     return status;
 }
 
+static tg_status receive(void *user, const tg_gradient *gradient) {
+    tg_exchange *x = user;
+    const bool is_known = gradient->param >= 0 && gradient->param < x->optim->slot_count;
+    if (x->is_streamed && !x->overlaps && is_known &&
+        !x->optim->slots[gradient->param].is_bucketed) {
+        return tg_sum_update(x->optim, gradient, &(tg_adder){add_over_ranks, x});
+    }
+    return receive_all(user, 1, gradient);
+}
+
+/* A pass that could not be captured is run again. */
+static void restart(tg_exchange *x) {
+    x->comm->stats = x->before;
+    x->next = x->optim->slot_count - 1;
+}
+
 tg_grad_sink tg_exchange_sink(tg_exchange *x) {
-    x->overlaps = true;
-    return (tg_grad_sink){.receive = receive, .user = x};
+    if (x->is_streamed) {
+        restart(x);
+    }
+    return (tg_grad_sink){.receive = receive, .user = x, .receive_all = receive_all};
 }
 
 /* Of sums that one rank has, what decides about their updates. Only the owner adds to a fact. */
@@ -262,6 +233,62 @@ tg_status tg_exchange_sums(tg_exchange *x, bool clips) {
     TG_TRY(exchange_facts(x, clips));
 fail:
     return status;
+}
+
+/* ---- on the stream ---- */
+
+bool tg_exchange_can_stream(const tg_exchange *x) {
+    bool can = tg_comm_is_on_stream(x->comm) && x->optim->shard_ranks < 2;
+    for (int i = 0; i < x->optim->slot_count; i++) {
+        can = can && !x->optim->slots[i].ranked;
+    }
+    return can;
+}
+
+tg_status tg_exchange_begin_stream(tg_exchange *x) {
+    x->is_streamed = true;
+    x->before = x->comm->stats;
+    return tg_comm_begin_queue(x->comm);
+}
+
+/* Sums that are used here and not as soon as they were made. */
+static tg_status apply_sums(tg_exchange *x) {
+    tg_status status = TG_OK;
+    TG_TRY(tg_bucket_update(x->optim));
+    for (int i = 0; i < x->optim->slot_count && x->overlaps; i++) {
+        const tg_slot *slot = &x->optim->slots[i];
+        if (!slot->is_bucketed) {
+            const tg_dtype stored = tg_stored(slot->dtype, slot->weight_store);
+            const tg_tensor weight =
+                tg_backend_view(x->optim->be, stored, &slot->shape, slot->weight);
+            TG_TRY(tg_optim_apply(x->optim, i, &weight));
+        }
+    }
+fail:
+    return status;
+}
+
+tg_status tg_exchange_stream(tg_exchange *x, const tg_tensor *loss) {
+    tg_status status = TG_OK;
+    TG_TRY(x->overlaps ? send_ready(x) : TG_OK);
+    TG_TRY(x->overlaps ? tg_comm_end_sums(x->comm) : TG_OK);
+    x->next = x->optim->slot_count - 1;
+    TG_TRY(tg_comm_group_sums(x->comm, true));
+    TG_TRY(exchange_bucket(x));
+    TG_TRY(tg_comm_all_reduce(x->comm, TG_COMM_SUM, loss));
+    TG_TRY(tg_comm_group_sums(x->comm, false));
+    TG_TRY(apply_sums(x));
+    x->passed = (tg_comm_stats){.calls = x->comm->stats.calls - x->before.calls,
+                                .reduced = x->comm->stats.reduced - x->before.reduced};
+fail:
+    return status;
+}
+
+tg_status tg_exchange_end_stream(tg_exchange *x) {
+    x->is_streamed = false;
+    x->comm->stats.calls = x->before.calls + x->passed.calls; /* also where a graph ran it */
+    x->comm->stats.reduced = x->before.reduced + x->passed.reduced;
+    return tg_comm_end_queue(x->comm);
 }
 
 /* ---- state that is spread over ranks ---- */

@@ -10,7 +10,6 @@
 #include "data/dataset_memory.h"
 #include "nn/network.h"
 #include "optim/shard.h"
-#include "train/exchange.h"
 #include "train/rollout.h"
 #include "train/run_datasets.h"
 #include "train/run_setup.h"
@@ -44,7 +43,6 @@ typedef struct planner {
     int64_t max_batch, grid[TG_RUN_GRID]; /* that they are for */
     planned_set train, tests[TG_MAX_TESTS];
     tg_optim_memory optim;
-    size_t exchanged; /* with other ranks at once: a buffer of the training steps */
     tg_train_memory *out;
 } planner;
 
@@ -258,9 +256,9 @@ fail:
 
 /* What an update sends of its sums. */
 static void add_sums(const planner *p, const tg_optim_setup *setup) {
-    /* per batch: the loss and its samples, two votes, and whether to stop; two votes more after
-     * decompositions */
-    const size_t control = 5 * sizeof(double) * (size_t)p->config.loop.accumulation_steps;
+    /* per batch: its samples and who has a whole part, the loss, two votes, and whether to stop;
+     * two votes more after decompositions */
+    const size_t control = 6 * sizeof(double) * (size_t)p->config.loop.accumulation_steps;
     size_t dense = 0, projected = 0;
     for (int i = 0; i < setup->param_count; i++) {
         const tg_optim_param *param = &setup->params[i];
@@ -287,7 +285,6 @@ static tg_status add_optimizer(planner *p) {
         p->held.at[p->place][c] += p->optim.bytes[c];
     }
     p->held.at[TG_HOST][TG_MEM_WORKSPACE] += p->optim.host;
-    p->exchanged = tg_run_exchanges(&p->config) ? tg_exchange_bytes(&made.setup) : 0;
     if (p->ranks > 1) {
         add_sums(p, &made.setup);
     }
@@ -317,8 +314,6 @@ static void hold_rollout(planner *p) {
 }
 
 static tg_status train(planner *p) {
-    p->held.at[p->place][TG_MEM_COMMUNICATION] += p->exchanged; /* from the first step on */
-    p->exchanged = 0;
     const tg_status status = prepare(p, tg_run_local_batch(&p->config), p->train.facts.grid, true);
     if (status != TG_OK) {
         return status;

@@ -15,6 +15,7 @@ struct tg_step {
     tg_step_config config;
     bool may_be_late;       /* nothing of a step has to be known before its backward */
     tg_tensor x, target;    /* of the forward under way: clipping runs it again */
+    int64_t samples;        /* of all ranks in it */
     double scale;           /* of its loss */
     double *loss;           /* (steps of a rollout) of the backend's memory */
     double *pinned_loss;    /* on the host, where work is queued */
@@ -84,7 +85,9 @@ static tg_status open_exchange(tg_step *s) {
         return tg_fail(s->ctx, TG_E_ARGUMENT,
                        "step: of several ranks it needs an optimizer that accumulates");
     }
-    return tg_exchange_create(s->ctx, config->comm, config->optim, &s->exchange);
+    const bool overlaps =
+        config->overlaps && !config->accumulates && config->rollout_steps < 2; /* the only pass */
+    return tg_exchange_create(s->ctx, config->comm, config->optim, overlaps, &s->exchange);
 }
 
 tg_status tg_step_create(tg_context *ctx, const tg_step_config *config, tg_step **out) {
@@ -116,7 +119,9 @@ tg_status tg_step_create(tg_context *ctx, const tg_step_config *config, tg_step 
         TG_TRY(s->pinned_loss ? TG_OK : TG_E_MEMORY);
         TG_TRY(s->be->ops->stream->event_create(s->be, &s->event));
         /* the masks of dropout depend on the number of steps that were made */
-        s->may_be_late = !sums(s) && !rolls_out && !(config->max_grad_norm > 0.0) &&
+        const bool streams =
+            s->exchange && !config->accumulates && tg_exchange_can_stream(s->exchange);
+        s->may_be_late = (streams || !sums(s)) && !rolls_out && !(config->max_grad_norm > 0.0) &&
                          tg_fno_get_config(config->fno)->channel_mlp_dropout == 0.0;
     }
     s->capture = (tg_capture){.be = s->be,
@@ -138,15 +143,10 @@ static tg_status drop(void *user, const tg_gradient *gradient) {
     return TG_OK;
 }
 
-/* Whether sums may travel before the pass ends: it is the only one of the update. */
-static bool overlaps(const tg_step *s) {
-    return s->exchange && s->config.overlaps && !s->config.accumulates && !s->rollout;
-}
-
 static tg_grad_sink sink_of(const tg_step *s) {
     tg_optim *optim = s->config.optim;
     return !optim        ? (tg_grad_sink){.receive = drop}
-           : overlaps(s) ? tg_exchange_sink(s->exchange)
+           : s->exchange ? tg_exchange_sink(s->exchange)
            : sums(s)     ? tg_optim_accumulate_sink(optim)
                          : tg_optim_sink(optim);
 }
@@ -172,6 +172,15 @@ static tg_status run_backward(void *user) {
         return tg_rollout_backward(s->rollout, &loss, &sink);
     }
     return tg_fno_backward(s->config.fno, NULL, &sink);
+}
+
+/* With the whole update, and nothing that waits. */
+static tg_status run_whole_backward(void *user) {
+    const tg_step *s = user;
+    const tg_shape one = {1, {1}};
+    const tg_tensor loss = tg_backend_view(s->be, TG_F64, &one, s->loss);
+    const tg_status status = run_backward(user);
+    return status == TG_OK && s->exchange ? tg_exchange_stream(s->exchange, &loss) : status;
 }
 
 /* Of a batch of other ranks alone. */
@@ -226,21 +235,19 @@ tg_status tg_step_forward(tg_step *s, const tg_tensor *x, const tg_tensor *targe
     return status;
 }
 
-/* Loss and samples of the batch, of all ranks together. */
+/* Loss of the batch, of all ranks together. */
 static tg_status learn_loss(tg_step *s, bool is_empty) {
-    double numbers[2] = {0.0, (double)s->x.shape.dim[0]};
-    const tg_tensor values = {.dtype = TG_F64, .shape = {1, {2}}, .data = numbers};
+    double sum = 0.0;
+    const tg_tensor value = {.dtype = TG_F64, .shape = {1, {1}}, .data = &sum};
     tg_status status = TG_OK;
     const int64_t losses = is_empty ? 0 : s->rollout ? tg_rollout_losses(s->rollout) : 1;
     for (int64_t i = 0; i < losses; i++) {
         double loss = 0.0;
         TG_TRY(s->be->ops->download(s->be, &loss, s->loss + i, sizeof loss));
-        numbers[0] += loss / (double)losses;
+        sum += loss / (double)losses;
     }
-    if (s->exchange) {
-        TG_TRY(tg_comm_all_reduce(s->config.comm, TG_COMM_SUM, &values));
-    }
-    s->result = (tg_step_result){.samples = (int64_t)numbers[1], .loss = numbers[0]};
+    TG_TRY(s->exchange ? tg_comm_all_reduce(s->config.comm, TG_COMM_SUM, &value) : TG_OK);
+    s->result = (tg_step_result){.samples = s->samples, .loss = sum};
 fail:
     return status;
 }
@@ -294,7 +301,10 @@ static tg_status backward_later(tg_step *s) {
     if (s->config.optim) {
         TG_TRY(tg_optim_plan_round(s->config.optim));
     }
-    TG_TRY(tg_capture_backward(&s->capture, &(tg_captured_pass){run_backward, s}, s->fits_capture));
+    TG_TRY(s->exchange ? tg_exchange_begin_stream(s->exchange) : TG_OK);
+    TG_TRY(tg_capture_backward(&s->capture, &(tg_captured_pass){run_whole_backward, s},
+                               s->fits_capture));
+    TG_TRY(s->exchange ? tg_exchange_end_stream(s->exchange) : TG_OK);
     if (s->config.optim) {
         TG_TRY(tg_optim_send_round(s->config.optim));
     }
@@ -302,6 +312,21 @@ static tg_status backward_later(tg_step *s) {
     TG_TRY(stream->event_record(s->be, s->event));
     s->is_late = true;
 fail:
+    return status;
+}
+
+/* Samples of all ranks. What this rank captures, the others capture too: not a batch of which one
+ * of them has less than its part. *is_empty: one has none, and makes no pass. */
+static tg_status compare_batches(tg_step *s, bool *is_empty) {
+    const int64_t own = s->x.shape.dim[0];
+    const int ranks = tg_comm_ranks(s->config.comm);
+    const bool is_whole = own == s->config.fno->run.program.whole && !s->capture.has_failed;
+    double votes[2] = {(double)own, own == 0 ? ranks + 1 : is_whole ? 0 : 1};
+    const tg_tensor values = {.dtype = TG_F64, .shape = {1, {2}}, .data = votes};
+    const tg_status status = tg_comm_all_reduce(s->config.comm, TG_COMM_SUM, &values);
+    s->samples = (int64_t)votes[0];
+    s->fits_capture = s->fits_capture && votes[1] == 0.0;
+    *is_empty = votes[1] > ranks;
     return status;
 }
 
@@ -322,10 +347,13 @@ tg_status tg_step_backward(tg_step *s) {
         TG_TRY(tg_optim_synchronize(optim));
         optim->loss_scale.used = s->scale;
     }
-    const bool late = s->may_be_late && (!optim || tg_optim_is_ordinary(optim));
+    bool is_empty = false;
+    s->samples = s->x.shape.dim[0];
+    TG_TRY(s->exchange ? compare_batches(s, &is_empty) : TG_OK);
+    const bool late = s->may_be_late && !is_empty && (!optim || tg_optim_is_ordinary(optim));
     if (late) {
         TG_TRY(backward_later(s));
-        s->result.samples = s->x.shape.dim[0];
+        s->result.samples = s->samples;
     } else {
         TG_TRY(backward_now(s));
     }
