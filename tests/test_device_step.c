@@ -1,6 +1,7 @@
 /* Training steps on a device that is none end as they do on the cpu backend, bit for bit: losses,
  * weights, the state and the books of every optimizer, with losses and gradients that are not
- * finite on the way; and ordinary steps do not keep the device waiting. */
+ * finite on the way; and ordinary steps do not keep the device waiting. So do those that go the way
+ * of several ranks, over an NCCL that is none. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,7 @@ static const char *const methods[] = {"adam",       "lowrank",      "galore",
 
 typedef struct rig {
     tg_context *ctx;
+    tg_comm *comm; /* NULL: no others */
     tg_fno *fno;
     tg_optim *optim;
     tg_optim_config groups[2];
@@ -86,13 +88,18 @@ static void make_batch(rig *r, int b) {
     }
 }
 
-static rig begin(const char *backend, const char *network, const char *method,
-                 const tg_step_config *wanted) {
+static rig begin_over(const char *backend, const char *network, const char *method,
+                      const tg_step_config *wanted, bool over_nccl) {
     rig r = {.ctx = net_context(backend, 2)};
     const tg_fno_config config = net_config(r.ctx, network);
     tg_step_config step = *wanted;
+    if (over_nccl) {
+        net_ok(r.ctx, tg_comm_create_self(r.ctx, &r.comm));
+        net_ok(r.ctx, tg_comm_open_device(r.comm, TG_COMM_NCCL));
+    }
+    step.comm = r.comm;
     net_ok(r.ctx, tg_fno_create(r.ctx, &config, 3, &r.fno));
-    make_optimizer(&r, method, step.accumulates, strcmp(backend, "fake") == 0);
+    make_optimizer(&r, method, step.accumulates || over_nccl, strcmp(backend, "fake") == 0);
     net_ok(r.ctx, tg_fno_prepare(r.fno, 2, grid, true));
     for (int b = 0; b < BATCHES; b++) {
         make_batch(&r, b);
@@ -106,8 +113,14 @@ static rig begin(const char *backend, const char *network, const char *method,
     return r;
 }
 
+static rig begin(const char *backend, const char *network, const char *method,
+                 const tg_step_config *wanted) {
+    return begin_over(backend, network, method, wanted, false);
+}
+
 static void end(rig *r) {
     tg_step_destroy(&r->step);
+    tg_comm_destroy(&r->comm);
     tg_optim_destroy(&r->optim);
     tg_fno_destroy(&r->fno);
     for (int b = 0; b < BATCHES; b++) {
@@ -253,16 +266,62 @@ static void sums_end_the_same(void **state) {
     }
 }
 
+/* Sums over ranks, of which there is one: used as soon as they are made, or behind the pass. */
+static void sums_over_ranks_end_the_same(void **state) {
+    (void)state;
+    static const char batches[] = "0123103310B2301121021";
+    for (int m = 0; m < COUNT(methods); m++) {
+        for (int overlaps = 0; overlaps < 2; overlaps++) {
+            const tg_step_config config = {.size = sizeof(tg_step_config),
+                                           .overlaps = overlaps == 1};
+            double losses[2][sizeof batches];
+            rig a = begin("cpu", networks[0], methods[m], &config);
+            rig b = begin_over("fake", networks[0], methods[m], &config, true);
+            train(&a, batches, losses[0]);
+            train(&b, batches, losses[1]);
+            assert_same_losses(losses[0], losses[1], (int)strlen(batches));
+            assert_same_end(&a, &b);
+            end(&a);
+            end(&b);
+        }
+    }
+}
+
+/* What a graph sends counts as what the captured step sent. */
+static void replayed_steps_are_counted(void **state) {
+    (void)state;
+    for (int failing = 0; failing <= 2; failing += 2) { /* none, the backward pass */
+        rig r = begin_over("fake", networks[0], "adam",
+                           &(tg_step_config){.size = sizeof(tg_step_config)}, true);
+        double losses[4];
+        tg_comm_stats at[4];
+        train(&r, "0", losses);
+        fake_device_fail_graph(failing);
+        for (int i = 0; i < COUNT(at); i++) {
+            at[i] = tg_comm_get_stats(r.comm);
+            train(&r, "12", losses);
+        }
+        fake_device_fail_graph(0);
+        for (int i = 1; i + 1 < COUNT(at); i++) {
+            assert_true(at[i].reduced > at[i - 1].reduced && at[i].calls > at[i - 1].calls);
+            assert_int_equal(at[i + 1].reduced - at[i].reduced, at[1].reduced - at[0].reduced);
+            assert_int_equal(at[i + 1].calls - at[i].calls, at[1].calls - at[0].calls);
+        }
+        end(&r);
+    }
+}
+
 /* ---- the device is kept busy ---- */
 
 /* Steps that neither record nor refresh: one wait each for the outcome, with work left behind it.
  */
 static void ordinary_steps_do_not_starve_the_device(void **state) {
     (void)state;
-    for (int graphs = 0; graphs < 2; graphs++) {
+    for (int way = 0; way < 4; way++) {
+        const bool graphs = way % 2 == 1;
         const tg_step_config config = {.size = sizeof(tg_step_config),
                                        .graphs = graphs ? TG_GRAPHS_AUTO : TG_GRAPHS_OFF};
-        rig r = begin("fake", networks[0], "adam", &config);
+        rig r = begin_over("fake", networks[0], "adam", &config, way >= 2);
         double losses[8];
         tg_step_result result;
         const fake_counts first = fake_device_counts();
@@ -483,9 +542,12 @@ static void a_policy_of_errors_is_obeyed_at_once(void **state) {
 
 int main(void) {
     fake_device_add("fake");
+    (void)setenv("TGRAD_NCCL", FAKE_NCCL, 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_end_the_same),
         cmocka_unit_test(sums_end_the_same),
+        cmocka_unit_test(sums_over_ranks_end_the_same),
+        cmocka_unit_test(replayed_steps_are_counted),
         cmocka_unit_test(ordinary_steps_do_not_starve_the_device),
         cmocka_unit_test(captured_graphs_follow_the_buffers),
         cmocka_unit_test(steps_that_cannot_be_recorded_are_run),

@@ -128,7 +128,8 @@ tg_status tg_sum_add_all(tg_optim *optim, int count, const tg_gradient *gradient
         uint32_t *guard = NULL;
         TG_TRY(find_sum(optim, gradient, &slot, &guard));
         slot->is_handed_out = true;
-        if (!slot->is_bucketed || slot->is_summing || gradient->dtype != slot->dtype) {
+        if (!slot->is_bucketed || slot->is_summing || !gradient->dense ||
+            gradient->dtype != slot->dtype) {
             TG_TRY(add(optim, slot, gradient));
             continue;
         }
