@@ -12,7 +12,8 @@
  * On the host every call does its work before it returns. A GPU works while the host goes on: there
  * the calls only enqueue, and what became of a step is asked for when the forward pass of the next
  * one is queued already, so that the GPU never waits. Steps that refresh, accumulate or clip,
- * and steps with dropout, wait for their loss. Either way the weights are the same: a step whose
+ * steps with dropout, and steps of several ranks whose values do not travel over NCCL wait for
+ * their loss. Either way the weights are the same: a step whose
  * loss is not finite changes nothing. All other steps of the batch size the network was prepared
  * for are captured as graphs when two like them were seen, and then replayed. The loss is
  * scaled as the optimizer says (tg_optim_set_loss_scale). Gradients of several batches are
@@ -74,7 +75,7 @@ typedef struct tg_step_config {
     tg_comm *comm; /* ranks that each have a part of every batch, which may be empty: gradients are
                       added up over all of them, so that every rank makes the same update. They have
                       the same weights and optimizer, made to accumulate; norms to clip to are those
-                      of accumulated values. NULL: no others */
+                      of accumulated values. It outlives the step. NULL: no others */
     int64_t rollout_steps; /* most steps that the network makes on its own predictions, which take
                               the place of the oldest channels of x; 0 or 1: none. The target has
                               the channels of all steps, one step behind the other */
