@@ -371,8 +371,8 @@ static void compressed_sums_are_what_is_sent(void **state) {
     run(&dense);
     run(&small);
     assert_true(small.reduced < dense.reduced);
-    /* sums of all weights, loss and number of samples */
-    assert_int_equal(dense.reduced, STEPS * (dense.weight_count + 2) * (int64_t)sizeof(double));
+    /* sums of all weights; samples, who has a whole part, and the loss */
+    assert_int_equal(dense.reduced, STEPS * (dense.weight_count + 3) * (int64_t)sizeof(double));
 }
 
 /* The same bits, whoever has the moments; of each rank less memory, and the bytes that are planned.
