@@ -272,7 +272,8 @@ const cli_command cli_cmd_info = {
         "would use.\n"
         "'overrides' are the operations that a backend does itself; it does all others\n"
         "as ref does. Asking for a backend that cannot run here is an error.\n"
-        "Started by mpirun, mpiexec or srun it tells of every process what it would use.\n",
+        "Started by mpirun, mpiexec, srun or torchrun it tells of every process what it would\n"
+        "use.\n",
     .examples = "  tgrad info\n"
                 "  tgrad info --backend cuda\n"
                 "  tgrad info --json | jq -r .backend\n"

@@ -379,8 +379,9 @@ static tg_status run_trainer(const tg_context *ctx, const tg_comm *comm, tg_trai
 /* The failure of all ranks is told once; of one that the others do not know of, they are told by
  * their end. */
 static int fail_all(const tg_context *ctx, tg_comm *comm, tg_status status) {
+    const bool is_met = comm || status != TG_E_IO; /* otherwise each tells why */
     const bool is_shared = !comm || tg_comm_ranks(comm) == 1 || tg_comm_has_agreed(comm);
-    if (cli_is_first() || !is_shared) {
+    if (cli_is_first() || !is_shared || !is_met) {
         cli_fail_status(ctx, status);
     }
     if (!is_shared) {
@@ -415,10 +416,13 @@ static int run(const cli_call *call) {
         return CLI_FAILED;
     }
     tg_comm *comm = NULL;
-    tg_status status = tg_comm_create_world(ctx, NULL, &comm);
-    if (status == TG_OK) {
-        status = tg_comm_agree(comm, read_settings(ctx, call, path, &settings));
-    }
+    tg_comm_config how = tg_comm_config_default();
+    const tg_status read = read_settings(ctx, call, path, &settings);
+    const char *timeout = tg_settings_get(settings, "distributed.timeout"); /* checked later */
+    const double seconds = timeout ? strtod(timeout, NULL) : 0.0;
+    how.timeout = seconds > 0.0 ? seconds : how.timeout;
+    tg_status status = tg_comm_create_world(ctx, &how, &comm);
+    status = status == TG_OK ? tg_comm_agree(comm, read) : status;
     if (status == TG_OK) {
         status = tg_trainer_create_comm(ctx, comm, settings, run_folder, &trainer);
     }
@@ -446,7 +450,8 @@ const cli_command cli_cmd_train = {
         "DIR/config.yaml unless CONFIG.yaml is named. A DIR that holds a run is refused "
         "otherwise,\n"
         "and so is one in which a process trains; a run that is refused changes no file.\n"
-        "Processes of mpirun, mpiexec or srun share every batch; rank 0 prints and writes.\n",
+        "Processes of mpirun, mpiexec, srun or torchrun share every batch; rank 0 prints and\n"
+        "writes.\n",
     .examples = "  tgrad train configs/darcy16.yaml --run runs/darcy --data.root data\n"
                 "  tgrad train configs/darcy16.yaml --run runs/adam --opt.name adam --seed 3\n"
                 "  tgrad train configs/darcy16.yaml --run runs/tuned --init weights.safetensors\n"

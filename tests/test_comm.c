@@ -469,7 +469,8 @@ static const char *const variables[] = {"OMPI_COMM_WORLD_RANK",
                                         "LOCAL_WORLD_SIZE",
                                         "OMPI_COMM_WORLD_LOCAL_SIZE",
                                         "MPI_LOCALNRANKS",
-                                        "SLURM_STEP_TASKS_PER_NODE"};
+                                        "SLURM_STEP_TASKS_PER_NODE",
+                                        "TORCHELASTIC_RUN_ID"};
 
 static void forget_launchers(void) {
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
@@ -500,6 +501,9 @@ static void launchers_are_known_by_their_variables(void **state) {
     expect_launch("srun", 0, 2, 0);
     setenv("SLURM_STEP_TASKS_PER_NODE", "2(x3)", 1);
     assert_int_equal(tg_comm_get_launch().local_ranks, 2);
+    setenv("TORCHELASTIC_RUN_ID", "1", 1); /* srun started torchrun */
+    expect_launch("torchrun", 3, 4, -1);
+    unsetenv("TORCHELASTIC_RUN_ID");
     setenv("PMI_RANK", "5", 1);
     setenv("PMI_SIZE", "5", 1); /* none such */
     expect_launch("srun", 0, 2, 0);

@@ -38,6 +38,7 @@ struct tg_comm {
     bool is_broken;  /* an operation failed: the ranks may be at different places */
     bool has_agreed; /* .. or all know of a failure */
     bool is_queueing;
+    bool takes_votes_only; /* the transport is none for values: those of training go over NCCL */
     void *stage; /* what is on its way between device and transport; NULL: nothing ever was */
     tg_comm_stats stats;
     char transport[80];

@@ -2,18 +2,22 @@
 #include "dist/launch.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-/* Rows are in the order in which they are looked for: mpirun and mpiexec start their own daemons
- * with srun, whose variables the ranks inherit. SLURM_STEP_NUM_TASKS, unlike SLURM_NTASKS, is that
- * of a step and not set for a batch script, which runs once. */
+/* Rows are in the order in which they are looked for: torchrun, mpirun and mpiexec may themselves
+ * be started with srun, whose variables the ranks inherit. Those of torchrun are also set by hand,
+ * and then count least; `mark` is one that it alone sets. SLURM_STEP_NUM_TASKS, unlike
+ * SLURM_NTASKS, is that of a step and not set for a batch script, which runs once. */
 static const struct {
-    const char *launcher, *rank, *ranks, *local_rank, *local_ranks;
+    const char *launcher, *rank, *ranks, *local_rank, *local_ranks, *mark;
 } launchers[] = {
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"},
     {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
-    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+     "OMPI_COMM_WORLD_LOCAL_SIZE", NULL},
+    {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL},
+    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE",
+     NULL},
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", NULL},
 };
 
 /* A count from the environment, or -1; Slurm writes 4(x2) for two machines with 4 each. */
@@ -29,7 +33,8 @@ static int read_count(const char *name) {
 tg_comm_launch tg_comm_get_launch(void) {
     for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++) {
         const int rank = read_count(launchers[i].rank), ranks = read_count(launchers[i].ranks);
-        if (rank >= 0 && rank < ranks) {
+        const bool is_marked = !launchers[i].mark || getenv(launchers[i].mark);
+        if (is_marked && rank >= 0 && rank < ranks) {
             return (tg_comm_launch){.launcher = launchers[i].launcher,
                                     .rank = rank,
                                     .ranks = ranks,
@@ -40,6 +45,13 @@ tg_comm_launch tg_comm_get_launch(void) {
     return (tg_comm_launch){.launcher = "none", .ranks = 1, .local_ranks = 1};
 }
 
+/* torchrun, and srun --mpi=none where the script says where rank 0 is, as those for PyTorch do. */
+static bool is_without_mpi(const tg_comm_launch *launch) {
+    return strcmp(launch->launcher, "torchrun") == 0 ||
+           (strcmp(launch->launcher, "srun") == 0 && getenv("MASTER_ADDR") &&
+            getenv("MASTER_PORT") && !getenv("PMIX_RANK") && !getenv("PMI_FD"));
+}
+
 tg_status tg_comm_create_world(tg_context *ctx, const tg_comm_config *config, tg_comm **out) {
     TG_NEED(ctx, out);
     *out = NULL;
@@ -48,11 +60,6 @@ tg_status tg_comm_create_world(tg_context *ctx, const tg_comm_config *config, tg
     if (launch.ranks == 1) {
         return tg_comm_create_self(ctx, out);
     }
-    if (launch.launcher[0] == 't') {
-        return tg_fail(ctx, TG_E_UNSUPPORTED,
-                       "%d processes by torchrun: ranks talk to each other over MPI here; start "
-                       "them with mpirun, mpiexec or srun",
-                       launch.ranks);
-    }
-    return tg_comm_create_mpi_world(ctx, config, &launch, out);
+    return is_without_mpi(&launch) ? tg_comm_create_tcp_world(ctx, config, &launch, out)
+                                   : tg_comm_create_mpi_world(ctx, config, &launch, out);
 }

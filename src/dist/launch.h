@@ -9,4 +9,8 @@
 TG_NODISCARD tg_status tg_comm_create_mpi_world(tg_context *ctx, const tg_comm_config *config,
                                                 const tg_comm_launch *launch, tg_comm **out);
 
+/* Over TCP, where MASTER_ADDR and MASTER_PORT say (tcp.c): for votes, and what else is small. */
+TG_NODISCARD tg_status tg_comm_create_tcp_world(tg_context *ctx, const tg_comm_config *config,
+                                                const tg_comm_launch *launch, tg_comm **out);
+
 #endif

@@ -1,0 +1,420 @@
+/* Ranks whose launcher does not know MPI: what they decide together travels over TCP, in a star
+ * around rank 0. Values of GPUs go over NCCL; this carries its id, votes and sentences, and is made
+ * for little more.
+ *
+ * Rank 0 listens one port above MASTER_PORT, which a store of torchrun occupies. A rank says hello
+ * with its number and the name of the job; whoever says anything else is turned away. From then on
+ * an operation is a message to rank 0 and one back. Each begins with its number and size, so that
+ * ranks at different places of a program notice. Sums are made in the order of the ranks. */
+#define _GNU_SOURCE /* accept4 */
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/timer.h"
+#include "dist/comm.h"
+#include "dist/launch.h"
+
+enum { PIECE_BYTES = 1 << 16, SENTENCE = 512 };
+
+static const double patience = 2.0; /* seconds for a hello: ranks say it at once */
+
+typedef struct hello {
+    char protocol[16];
+    uint32_t rank, ranks;
+    char job[104];
+} hello;
+
+typedef struct header {
+    uint32_t number; /* of the operation */
+    uint32_t failed; /* the operation failed on rank 0; a sentence follows */
+    uint64_t bytes;  /* that follow */
+} header;
+
+typedef struct tcp_state {
+    int *peer; /* (ranks) sockets: of rank 0 one for each other rank, of the others one to rank 0 */
+    uint32_t operations;
+    const char *name; /* of the operation under way */
+    double deadline;  /* of it */
+    double piece[PIECE_BYTES / sizeof(double)];
+} tcp_state;
+
+/* ---- bytes ---- */
+
+typedef enum outcome { DONE, LATE, ENDED } outcome;
+
+static outcome await(int socket, short events, double deadline) {
+    struct pollfd wait = {.fd = socket, .events = events};
+    for (;;) {
+        const double left = deadline - tg_seconds();
+        const int ready =
+            poll(&wait, 1, left > 0.0 ? (int)(1e3 * (left < 1.0 ? left : 1.0)) + 1 : 0);
+        if (ready > 0 || (ready < 0 && errno != EINTR)) {
+            return ready > 0 ? DONE : ENDED;
+        }
+        if (ready == 0 && left <= 0.0) {
+            return LATE;
+        }
+    }
+}
+
+static outcome transfer(int socket, void *data, size_t bytes, bool sends, double deadline) {
+    char *at = data;
+    while (bytes > 0) {
+        const ssize_t n = sends ? send(socket, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT)
+                                : recv(socket, at, bytes, MSG_DONTWAIT);
+        if (n > 0) {
+            at += n;
+            bytes -= (size_t)n;
+        } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
+            const outcome ready = await(socket, sends ? POLLOUT : POLLIN, deadline);
+            if (ready != DONE) {
+                return ready;
+            }
+        } else {
+            return ENDED;
+        }
+    }
+    return DONE;
+}
+
+/* ---- messages ---- */
+
+static tg_status explain(const tg_comm *comm, int peer, outcome what) {
+    const tcp_state *s = comm->state;
+    char why[64];
+    if (what == DONE) {
+        return TG_OK;
+    }
+    snprintf(why, sizeof why, "rank %d is late or has died", peer);
+    return what == LATE ? tg_comm_timed_out(comm, s->name, why)
+                        : tg_fail(comm->ctx, TG_E_BACKEND, "rank %d of %d: %s: rank %d has ended",
+                                  comm->rank, comm->ranks, s->name, peer);
+}
+
+static tg_status put(const tg_comm *comm, int peer, void *data, size_t bytes) {
+    const tcp_state *s = comm->state;
+    header h = {.number = s->operations, .bytes = bytes};
+    outcome what = transfer(s->peer[peer], &h, sizeof h, true, s->deadline);
+    what = what == DONE ? transfer(s->peer[peer], data, bytes, true, s->deadline) : what;
+    return explain(comm, peer, what);
+}
+
+/* Of rank 0: why an operation failed there. */
+static tg_status hear_failure(const tg_comm *comm, int peer, uint64_t bytes) {
+    const tcp_state *s = comm->state;
+    char sentence[SENTENCE] = "";
+    const size_t size = bytes < sizeof sentence ? (size_t)bytes : sizeof sentence - 1;
+    const outcome what = transfer(s->peer[peer], sentence, size, false, s->deadline);
+    return what == DONE ? tg_fail(comm->ctx, TG_E_BACKEND, "%s", sentence)
+                        : explain(comm, peer, what);
+}
+
+static tg_status get(const tg_comm *comm, int peer, void *data, size_t bytes) {
+    const tcp_state *s = comm->state;
+    header h = {0};
+    outcome what = transfer(s->peer[peer], &h, sizeof h, false, s->deadline);
+    if (what == DONE && h.failed) {
+        return hear_failure(comm, peer, h.bytes);
+    }
+    if (what == DONE && (h.number != s->operations || h.bytes != bytes)) {
+        return tg_fail(comm->ctx, TG_E_BACKEND,
+                       "rank %d of %d: %s: rank %d is at another operation (number %lu of %llu "
+                       "bytes, not %lu of %zu)",
+                       comm->rank, comm->ranks, s->name, peer, (unsigned long)h.number,
+                       (unsigned long long)h.bytes, (unsigned long)s->operations, bytes);
+    }
+    what = what == DONE ? transfer(s->peer[peer], data, bytes, false, s->deadline) : what;
+    return explain(comm, peer, what);
+}
+
+/* ---- operations ---- */
+
+static void begin(const tg_comm *comm, const char *name) {
+    tcp_state *s = comm->state;
+    s->operations++;
+    s->name = name;
+    s->deadline = tg_seconds() + comm->timeout;
+}
+
+/* Rank 0 tells the others what failed here, so that all know whose fault it was. */
+static tg_status end(const tg_comm *comm, tg_status status) {
+    const tcp_state *s = comm->state;
+    char sentence[SENTENCE];
+    if (status == TG_OK || comm->rank > 0) {
+        return status;
+    }
+    snprintf(sentence, sizeof sentence, "%s", tg_context_error(comm->ctx));
+    for (int rank = 1; rank < comm->ranks; rank++) {
+        header h = {.number = s->operations, .failed = 1, .bytes = strlen(sentence)};
+        if (transfer(s->peer[rank], &h, sizeof h, true, 0.0) == DONE) {
+            (void)transfer(s->peer[rank], sentence, (size_t)h.bytes, true, 0.0);
+        }
+    }
+    return status;
+}
+
+static void combine(tg_comm_op op, tg_dtype dtype, int64_t n, const void *from, void *to) {
+    for (int64_t i = 0; i < n; i++) {
+        if (dtype == TG_F64) {
+            double *a = (double *)to + i;
+            const double b = ((const double *)from)[i];
+            *a = op == TG_COMM_SUM ? *a + b : b > *a ? b : *a;
+        } else {
+            float *a = (float *)to + i;
+            const float b = ((const float *)from)[i];
+            *a = op == TG_COMM_SUM ? *a + b : b > *a ? b : *a;
+        }
+    }
+}
+
+static tg_status reduce_piece(const tg_comm *comm, tg_comm_op op, tg_dtype dtype, int64_t n,
+                              void *x) {
+    tcp_state *s = comm->state;
+    const size_t bytes = (size_t)n * tg_dtype_size(dtype);
+    tg_status status = TG_OK;
+    begin(comm, "a sum or vote");
+    if (comm->rank > 0) {
+        TG_TRY(put(comm, 0, x, bytes));
+        return get(comm, 0, x, bytes);
+    }
+    for (int rank = 1; rank < comm->ranks; rank++) {
+        TG_TRY(get(comm, rank, s->piece, bytes));
+        combine(op, dtype, n, s->piece, x);
+    }
+    for (int rank = 1; rank < comm->ranks; rank++) {
+        TG_TRY(put(comm, rank, x, bytes));
+    }
+fail:
+    return end(comm, status);
+}
+
+static tg_status all_reduce(tg_comm *comm, tg_comm_op op, tg_dtype dtype, int64_t n, void *x) {
+    const int64_t size = (int64_t)tg_dtype_size(dtype), most = PIECE_BYTES / size;
+    tg_status status = TG_OK;
+    for (int64_t i = 0; i < n && status == TG_OK; i += most) {
+        status = reduce_piece(comm, op, dtype, n - i < most ? n - i : most, (char *)x + i * size);
+    }
+    return status;
+}
+
+static tg_status broadcast(tg_comm *comm, int root, int64_t bytes, void *x) {
+    tg_status status = TG_OK;
+    begin(comm, "broadcast");
+    if (comm->rank > 0) {
+        return root == comm->rank ? put(comm, 0, x, (size_t)bytes) : get(comm, 0, x, (size_t)bytes);
+    }
+    TG_TRY(root > 0 ? get(comm, root, x, (size_t)bytes) : TG_OK);
+    for (int rank = 1; rank < comm->ranks; rank++) {
+        TG_TRY(rank == root ? TG_OK : put(comm, rank, x, (size_t)bytes));
+    }
+fail:
+    return end(comm, status);
+}
+
+static tg_status barrier(tg_comm *comm) {
+    double nothing = 0.0;
+    return all_reduce(comm, TG_COMM_MAX, TG_F64, 1, &nothing);
+}
+
+static void close_tcp(tg_comm *comm) {
+    tcp_state *s = comm->state;
+    for (int rank = 0; s->peer && rank < comm->ranks; rank++) {
+        if (s->peer[rank] >= 0) {
+            (void)close(s->peer[rank]);
+        }
+    }
+    tg_mem_free(comm->ctx, s->peer);
+    TG_FREE(comm->ctx, comm->state);
+}
+
+static const tg_comm_ops tcp_ops = {
+    .all_reduce = all_reduce, .broadcast = broadcast, .barrier = barrier, .close = close_tcp};
+
+/* ---- the meeting ---- */
+
+static const char *setting(const char *name) {
+    const char *value = getenv(name);
+    return value ? value : "";
+}
+
+/* What a rank of this job says; one of another job, or of an earlier try, says something else. */
+static hello hello_of(const tg_comm *comm, int rank) {
+    hello h = {.protocol = "tgrad ranks 1", .rank = (uint32_t)rank, .ranks = (uint32_t)comm->ranks};
+    snprintf(h.job, sizeof h.job, "%.40s.%.10s.%.20s.%.10s", setting("TORCHELASTIC_RUN_ID"),
+             setting("TORCHELASTIC_RESTART_COUNT"), setting("SLURM_JOB_ID"),
+             setting("SLURM_STEP_ID"));
+    return h;
+}
+
+static void prepare(int socket) {
+    const int on = 1;
+    (void)setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    (void)setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+}
+
+/* Of this rank alone: no status that all have alike. */
+static tg_status fail_to_meet(const tg_comm *comm, const char *why) {
+    return tg_comm_timed_out(comm, "meeting over TCP", why) == TG_OK ? TG_OK : TG_E_IO;
+}
+
+/* A socket that listens: to this machine alone where the others come from it, or to all. */
+static int listen_at(const char *address, int port) {
+    const bool is_local = strcmp(address, "localhost") == 0 || strcmp(address, "127.0.0.1") == 0;
+    const struct sockaddr_in local = {
+        .sin_family = AF_INET,
+        .sin_port = htons((uint16_t)port),
+        .sin_addr = {.s_addr = htonl(is_local ? INADDR_LOOPBACK : INADDR_ANY)}};
+    const struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
+    const int on = 1, off = 0;
+    int made = is_local ? -1 : socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool is_ipv6 = made >= 0;
+    made = is_ipv6 ? made : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    (void)setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    (void)(is_ipv6 ? setsockopt(made, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) : 0);
+    const int bound = is_ipv6 ? bind(made, (const struct sockaddr *)&any, sizeof any)
+                              : bind(made, (const struct sockaddr *)&local, sizeof local);
+    if (made >= 0 && (bound != 0 || listen(made, SOMAXCONN) != 0)) {
+        const int why = errno;
+        (void)close(made);
+        errno = why;
+        return -1;
+    }
+    return made;
+}
+
+/* Takes in who comes, if it is a rank that is missing. */
+static bool take_in(const tg_comm *comm, int socket) {
+    const tcp_state *s = comm->state;
+    hello said = {.rank = 0};
+    if (transfer(socket, &said, sizeof said, false, tg_seconds() + patience) != DONE ||
+        said.rank == 0 || said.rank >= (uint32_t)comm->ranks || s->peer[said.rank] >= 0) {
+        return false;
+    }
+    hello expected = hello_of(comm, (int)said.rank);
+    if (memcmp(&said, &expected, sizeof said) != 0 ||
+        transfer(socket, &expected, sizeof expected, true, tg_seconds() + patience) != DONE) {
+        return false;
+    }
+    prepare(socket);
+    s->peer[said.rank] = socket;
+    return true;
+}
+
+static tg_status welcome_all(const tg_comm *comm, const char *address, int port) {
+    const tcp_state *s = comm->state;
+    const double deadline = tg_seconds() + comm->timeout;
+    const int door = listen_at(address, port);
+    if (door < 0) {
+        return tg_fail(comm->ctx, TG_E_BACKEND,
+                       "rank 0 of %d: port %d, one above MASTER_PORT, where ranks meet: %s; choose "
+                       "another MASTER_PORT",
+                       comm->ranks, port, strerror(errno));
+    }
+    outcome ready = DONE;
+    int missing = 1;
+    while (missing < comm->ranks && ready == DONE) {
+        ready = await(door, POLLIN, deadline);
+        const int socket = ready == DONE ? accept4(door, NULL, NULL, SOCK_CLOEXEC) : -1;
+        if (socket >= 0 && !take_in(comm, socket)) {
+            (void)close(socket);
+        }
+        while (missing < comm->ranks && s->peer[missing] >= 0) {
+            missing++;
+        }
+    }
+    (void)close(door);
+    char why[80];
+    snprintf(why, sizeof why, "rank %d has not come to port %d", missing, port);
+    return ready == DONE ? TG_OK : fail_to_meet(comm, why);
+}
+
+/* A connection to rank 0 that was taken in, or -1. */
+static int knock(const tg_comm *comm, const struct addrinfo *to, double deadline) {
+    const double soon = tg_seconds() + patience;
+    int code = 0;
+    socklen_t size = sizeof code;
+    hello said = hello_of(comm, comm->rank), heard;
+    const int made = socket(to->ai_family, to->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (made < 0) {
+        return -1;
+    }
+    const bool is_begun = connect(made, to->ai_addr, to->ai_addrlen) == 0 || errno == EINPROGRESS;
+    if (is_begun && await(made, POLLOUT, soon) == DONE &&
+        getsockopt(made, SOL_SOCKET, SO_ERROR, &code, &size) == 0 && code == 0 &&
+        transfer(made, &said, sizeof said, true, deadline) == DONE &&
+        transfer(made, &heard, sizeof heard, false, deadline) == DONE &&
+        memcmp(&said, &heard, sizeof said) == 0) {
+        prepare(made);
+        return made;
+    }
+    (void)close(made);
+    return -1;
+}
+
+static tg_status go_to_first(const tg_comm *comm, const char *address, int port) {
+    tcp_state *s = comm->state;
+    const double deadline = tg_seconds() + comm->timeout;
+    const struct addrinfo wanted = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    char service[16], why[160];
+    snprintf(service, sizeof service, "%d", port);
+    int code = 0;
+    do {
+        struct addrinfo *found = NULL;
+        code = getaddrinfo(address, service, &wanted, &found);
+        for (const struct addrinfo *to = found; to && s->peer[0] < 0; to = to->ai_next) {
+            s->peer[0] = knock(comm, to, deadline);
+        }
+        if (found) {
+            freeaddrinfo(found);
+        }
+        if (s->peer[0] < 0) {
+            (void)nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+        }
+    } while (s->peer[0] < 0 && tg_seconds() < deadline);
+    snprintf(why, sizeof why, "rank 0 did not answer at %.60s:%d, one above MASTER_PORT%s%.40s",
+             address, port, code ? ": " : "", code ? gai_strerror(code) : "");
+    return s->peer[0] >= 0 ? TG_OK : fail_to_meet(comm, why);
+}
+
+tg_status tg_comm_create_tcp_world(tg_context *ctx, const tg_comm_config *config,
+                                   const tg_comm_launch *launch, tg_comm **out) {
+    const char *address = setting("MASTER_ADDR"), *text = setting("MASTER_PORT");
+    char *rest = NULL;
+    const long port = strtol(text, &rest, 10);
+    tg_status status = TG_OK;
+    tg_comm *comm = NULL;
+    tcp_state *s = NULL;
+    if (!*address || rest == text || *rest || port < 1 || port > 65534) {
+        return tg_fail(ctx, TG_E_UNSUPPORTED,
+                       "%d processes by %s: MASTER_ADDR '%.80s' and MASTER_PORT '%.20s' do not say "
+                       "where rank 0 is",
+                       launch->ranks, launch->launcher, address, text);
+    }
+    TG_TRY(tg_comm_begin(ctx, config, &comm));
+    comm->rank = launch->rank;
+    comm->ranks = launch->ranks;
+    comm->takes_votes_only = true;
+    snprintf(comm->transport, sizeof comm->transport, "TCP");
+    TG_TRY(TG_NEW(ctx, TG_MEM_OTHER, s, 1));
+    comm->state = s;
+    comm->ops = &tcp_ops;
+    TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, s->peer, comm->ranks));
+    for (int rank = 0; rank < comm->ranks; rank++) {
+        s->peer[rank] = -1;
+    }
+    TG_TRY(comm->rank == 0 ? welcome_all(comm, address, (int)port + 1)
+                           : go_to_first(comm, address, (int)port + 1));
+    return tg_comm_finish(&comm, out);
+fail:
+    tg_comm_destroy(&comm);
+    return status;
+}
