@@ -112,8 +112,8 @@ TG_API int tg_comm_ranks(const tg_comm *comm);
 /* Among the ranks on this machine, and how many those are. */
 TG_API int tg_comm_local_rank(const tg_comm *comm);
 TG_API int tg_comm_local_ranks(const tg_comm *comm);
-/* "self", "callbacks", "TCP", or MPI with its version: "Open MPI v4.1.4"; behind it NCCL where it is open:
- * "Open MPI v4.1.4, on GPUs NCCL 2.28.3". */
+/* "self", "callbacks", "TCP", or MPI with its version: "Open MPI v4.1.4"; behind it NCCL where it
+ * is open: "Open MPI v4.1.4, on GPUs NCCL 2.28.3". */
 TG_API const char *tg_comm_transport(const tg_comm *comm);
 
 /* Since the communicator was made. Bytes are those of the values, once: what a link carries of an
