@@ -10,6 +10,7 @@ if [[ $(mpirun --version 2>&1) == *'Open MPI'* ]]; then
     mpi_options=(--oversubscribe --bind-to none --mca btl 'self,vader' --mca pml ob1)
     [ "$(id -u)" -ne 0 ] || mpi_options+=(--allow-run-as-root)
 fi
+# Open MPI's files are the test's own: runs at the same time get into each other's way in a shared folder.
 with_ranks() {
-    mpirun "${mpi_options[@]}" -n "$@"
+    OMPI_MCA_orte_tmpdir_base=$work mpirun "${mpi_options[@]}" -n "$@"
 }
