@@ -2,20 +2,21 @@
  *
  * All transforms are complex and contiguous, CPU_FFT_LINES at once (fft_lines.h): what FFTW does
  * best. Rows (last dimension) of real data are taken two at a time as one complex row; only their
- * kept columns are stored, in a slab (rows, columns). Columns of the slab are gathered into lines,
- * transformed, and only kept frequencies leave them. So no full spectrum exists anywhere, and what
- * is in work fits in cache:
+ * kept columns are stored, as a partial spectrum (rows, columns). Its columns are gathered into
+ * lines, transformed, and only kept frequencies leave them. So no full spectrum exists anywhere,
+ * and what is in work fits in cache:
  *
- *   1-D  x -> [rows] -> slab -> X
- *   2-D  x -> [rows] -> slab -> [columns] -> X
- *   3-D  x -> [rows] -> slab -> [columns] -> volume (planes, kept rows, columns) -> [columns] -> X
+ *   1-D  x -> [rows] -> partial -> X
+ *   2-D  x -> [rows] -> partial -> [columns] -> X
+ *   3-D  x -> [rows] -> partial -> [columns] -> volume (planes, kept rows, columns) -> [columns]
+ *          -> X
  *
- * and the inverse backwards. Stage A is all up to the slab (3-D: up to the volume), stage B the
- * rest. With enough transforms each thread does both stages for its own share; with fewer, all
- * threads share stage A and then stage B of one transform. 1-D transforms run in blocks of rows.
- * A dimension of awkward length is multiplied with a matrix instead (dft.c). 16-bit numbers are
- * converted where they are read or written: the grid a block of rows at a time, the spectrum a
- * group of columns. */
+ * and the inverse backwards. Stage A is all up to the partial spectrum (3-D: up to the volume),
+ * stage B the rest. With enough transforms each thread does both stages for its own share; with
+ * fewer, all threads share stage A and then stage B of one transform. 1-D transforms run in blocks
+ * of rows. A dimension of awkward length is multiplied with a matrix instead (dft.c). 16-bit
+ * numbers are converted where they are read or written: the grid a block of rows at a time, the
+ * spectrum a group of columns. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
@@ -48,20 +49,20 @@ struct tg_fft_plan {
     bool shared;  /* they share each transform */
     int64_t many; /* transforms (1-D: blocks of rows) */
 
-    fft_axis along[3];  /* planes, rows, length of a row; 1-D: rows of a block */
-    int64_t columns;    /* kept ones of a row */
-    int64_t groups;     /* of CPU_FFT_LINES columns */
-    int64_t block_rows; /* rows of the grid that are transformed at once */
-    int64_t line_pitch; /* distance of lines */
-    int64_t slab_pitch; /* distance of rows of a slab or volume */
+    fft_axis along[3];     /* planes, rows, length of a row; 1-D: rows of a block */
+    int64_t columns;       /* kept ones of a row */
+    int64_t groups;        /* of CPU_FFT_LINES columns */
+    int64_t block_rows;    /* rows of the grid that are transformed at once */
+    int64_t line_pitch;    /* distance of lines */
+    int64_t partial_pitch; /* distance of rows of a partial spectrum or volume */
 
-    void *scratch;       /* all of the below, zero at first */
-    size_t line_bytes;   /* of CPU_FFT_LINES lines, two of them per part: before and after */
-    size_t slab_bytes;   /* of a slab: one per part, one in all if 2-D and shared */
-    size_t volume_bytes; /* of a volume: one per part, one in all if shared; 0 if not 3-D */
-    size_t grid_bytes;   /* 16-bit: a block of rows of the grid in f32, one per part */
-    size_t kept_bytes;   /* 16-bit: kept entries of a group of columns in f32, one per part */
-    size_t slab_at, volume_at, grid_at, kept_at;
+    void *scratch;        /* all of the below, zero at first */
+    size_t line_bytes;    /* of CPU_FFT_LINES lines, two of them per part: before and after */
+    size_t partial_bytes; /* of a partial spectrum: one per part, one in all if 2-D and shared */
+    size_t volume_bytes;  /* of a volume: one per part, one in all if shared; 0 if not 3-D */
+    size_t grid_bytes;    /* 16-bit: a block of rows of the grid in f32, one per part */
+    size_t kept_bytes;    /* 16-bit: kept entries of a group of columns in f32, one per part */
+    size_t partial_at, volume_at, grid_at, kept_at;
     float *matrices; /* of all dimensions with one */
 };
 
@@ -78,17 +79,17 @@ typedef struct fft_job {
 /* Scratch of one part. */
 typedef struct fft_scratch {
     void *lines, *turned; /* (CPU_FFT_LINES, line_pitch) before and after a transform */
-    void *slab, *volume;
+    void *partial, *volume;
     float *grid, *kept; /* 16-bit numbers in f32 */
 } fft_scratch;
 
 static fft_scratch scratch_of(const tg_fft_plan *plan, int part) {
     char *base = plan->scratch;
     const size_t number = (size_t)part;
-    const bool one_slab = plan->shared && plan->desc.ndim < 3;
+    const bool is_single = plan->shared && plan->desc.ndim < 3;
     return (fft_scratch){base + 2 * number * plan->line_bytes,
                          base + (2 * number + 1) * plan->line_bytes,
-                         base + plan->slab_at + (one_slab ? 0 : number * plan->slab_bytes),
+                         base + plan->partial_at + (is_single ? 0 : number * plan->partial_bytes),
                          base + plan->volume_at + (plan->shared ? 0 : number * plan->volume_bytes),
                          (float *)(void *)(base + plan->grid_at + number * plan->grid_bytes),
                          (float *)(void *)(base + plan->kept_at + number * plan->kept_bytes)};
@@ -252,17 +253,17 @@ static void lay_out(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan *plan) 
         longest = tg_max(longest, plan->engine->room(plan->along[d].n));
     }
     plan->line_pitch = pitch_for(longest + 1, number);
-    plan->slab_pitch = pitch_for(plan->columns, number);
+    plan->partial_pitch = pitch_for(plan->columns, number);
 
     const bool solid = desc->ndim == 3;
     const size_t parts = (size_t)plan->parts, one = plan->shared ? 1 : parts;
     const int64_t rows = plan->along[1].n + plan->along[1].n % 2; /* real rows go in pairs */
     const int64_t kept = plan->along[0].n * plan->along[1].kept;
     plan->line_bytes = (size_t)(CPU_FFT_LINES * plan->line_pitch) * number;
-    plan->slab_bytes = (size_t)(rows * plan->slab_pitch) * number;
-    plan->volume_bytes = solid ? (size_t)(kept * plan->slab_pitch) * number : 0;
-    plan->slab_at = 2 * parts * plan->line_bytes;
-    plan->volume_at = plan->slab_at + (solid ? parts : one) * plan->slab_bytes;
+    plan->partial_bytes = (size_t)(rows * plan->partial_pitch) * number;
+    plan->volume_bytes = solid ? (size_t)(kept * plan->partial_pitch) * number : 0;
+    plan->partial_at = 2 * parts * plan->line_bytes;
+    plan->volume_at = plan->partial_at + (solid ? parts : one) * plan->partial_bytes;
     const int64_t columns = CPU_FFT_LINES * plan->along[solid ? 0 : 1].kept;
     if (desc->grid_store != TG_STORE_FULL) { /* as many reals as rows of pairs have */
         plan->grid_bytes = whole_lines((size_t)(CPU_FFT_LINES * plan->along[2].n) * number);
