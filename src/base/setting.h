@@ -66,9 +66,11 @@ typedef struct tg_setting {
     const char *help; /* one line */
 } tg_setting;
 
-/* A row for a field that is called like its key. */
+/* Rows for fields that are called like their keys. */
 #define TG_SETTING_ROW(type_, owner, field, low, high, help)                                       \
     { #field, TG_SETTING_##type_, offsetof(owner, field), NULL, low, high, help }
+#define TG_SETTING_CHOICE(owner, field, choices, help)                                             \
+    { #field, TG_SETTING_ENUM, offsetof(owner, field), choices, 0, 0, help }
 
 /* Sets one key of `config`. `section` ("opt", "fno") is for the errors: an unknown key names the
  * nearest known one, a bad value says what was expected and found. */

@@ -19,22 +19,20 @@
 #include "io/file.h"
 #include "io/name_index.h"
 
-static const struct {
-    const char *name;
-    tg_layout_kind kind;
-} kinds[] = {{"auto", TG_LAYOUT_AUTO},
-             {"pairs", TG_LAYOUT_PAIRS},
-             {"trajectory", TG_LAYOUT_TRAJECTORY},
-             {"well", TG_LAYOUT_WELL},
-             {"pdebench", TG_LAYOUT_PDEBENCH},
-             {"numbered", TG_LAYOUT_NUMBERED},
-             {"pdearena", TG_LAYOUT_PDEARENA},
-             {"matlab", TG_LAYOUT_MATLAB}};
+const tg_choice tg_layout_choices[] = {{"auto", TG_LAYOUT_AUTO},
+                                       {"pairs", TG_LAYOUT_PAIRS},
+                                       {"trajectory", TG_LAYOUT_TRAJECTORY},
+                                       {"well", TG_LAYOUT_WELL},
+                                       {"pdebench", TG_LAYOUT_PDEBENCH},
+                                       {"numbered", TG_LAYOUT_NUMBERED},
+                                       {"pdearena", TG_LAYOUT_PDEARENA},
+                                       {"matlab", TG_LAYOUT_MATLAB},
+                                       {NULL, 0}};
 
-enum { KINDS = sizeof kinds / sizeof kinds[0] };
+enum { KINDS = sizeof tg_layout_choices / sizeof tg_layout_choices[0] - 1 };
 
 const char *tg_layout_name(tg_layout_kind kind) {
-    return (unsigned)kind < KINDS ? kinds[kind].name : "unknown";
+    return (unsigned)kind < KINDS ? tg_layout_choices[kind].name : "unknown";
 }
 
 /* ---- what is in the file ---- */

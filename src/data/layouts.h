@@ -2,6 +2,7 @@
 #ifndef TG_DATA_LAYOUTS_H
 #define TG_DATA_LAYOUTS_H
 
+#include "base/setting.h"
 #include "io/array.h"
 #include "tgrad/data.h"
 
@@ -25,6 +26,9 @@ typedef struct tg_layout {
     int count;
     tg_field fields[TG_MAX_FIELDS]; /* of pairs: x and y */
 } tg_layout;
+
+/* Names of kinds. */
+extern const tg_choice tg_layout_choices[];
 
 /* The layout that the config names, or the one that the file looks like; an error names what was
  * found, what is known, and the key to set. */

@@ -61,27 +61,25 @@ static const tg_choice type_choices[] = {{"adamw", TG_SCHEME_SINGLE},
                                          {"tensorgrad_sum", TG_SCHEME_SUM},
                                          {NULL, 0}};
 
-#define FIELD(path)  offsetof(tg_optim_config, path)
-#define FIRST(path)  offsetof(tg_optim_config, projector.first.path)
-#define SECOND(path) offsetof(tg_optim_config, projector.second.path)
+#define OPT(type, field, low, high, help)                                                          \
+    TG_SETTING_ROW(type, tg_optim_config, field, low, high, help)
+#define OPT_CHOICE(field, choices, help) TG_SETTING_CHOICE(tg_optim_config, field, choices, help)
+#define FIELD(path)                      offsetof(tg_optim_config, path)
+#define FIRST(path)                      offsetof(tg_optim_config, projector.first.path)
+#define SECOND(path)                     offsetof(tg_optim_config, projector.second.path)
 
 /* The matrix-only keys and svd_type are shared by both branches and copied over in set_shared. */
 static const tg_setting table[] = {
-    {"learning_rate", TG_SETTING_DOUBLE, FIELD(learning_rate), NULL, 0, 1e6,
-     "learning rate at the start"},
-    {"rule", TG_SETTING_ENUM, FIELD(rule), tg_rule_choices, 1, 0,
-     "update: Adam or Lion of values, dense or compressed; APOLLO, Muon of weights"},
-    {"beta1", TG_SETTING_DOUBLE, FIELD(beta1), NULL, 0, 1,
-     "Adam: decay of the first moment; Lion: its share in the direction"},
-    {"beta2", TG_SETTING_DOUBLE, FIELD(beta2), NULL, 0, 1,
-     "Adam: decay of the second moment; Lion: of its only one"},
-    {"eps", TG_SETTING_DOUBLE, FIELD(eps), NULL, 0, 1, "Adam: added to the uncorrected root"},
-    {"weight_decay", TG_SETTING_DOUBLE, FIELD(weight_decay), NULL, 0, 1e6,
-     "decoupled weight decay"},
-    {"complex_adam", TG_SETTING_ENUM, FIELD(complex_adam), complex_adam_choices, 1, 0,
-     "second moment (Lion: sign) of a complex entry: one by its modulus, or two"},
-    {"state_precision", TG_SETTING_ENUM, FIELD(state_precision), tg_state_choices, 1, 0,
-     "how moments are kept: f32, bf16 or one byte"},
+    OPT(DOUBLE, learning_rate, 0, 1e6, "learning rate at the start"),
+    OPT_CHOICE(rule, tg_rule_choices,
+               "update: Adam or Lion of values, dense or compressed; APOLLO, Muon of weights"),
+    OPT(DOUBLE, beta1, 0, 1, "Adam: decay of the first moment; Lion: its share in the direction"),
+    OPT(DOUBLE, beta2, 0, 1, "Adam: decay of the second moment; Lion: of its only one"),
+    OPT(DOUBLE, eps, 0, 1, "Adam: added to the uncorrected root"),
+    OPT(DOUBLE, weight_decay, 0, 1e6, "decoupled weight decay"),
+    OPT_CHOICE(complex_adam, complex_adam_choices,
+               "second moment (Lion: sign) of a complex entry: one by its modulus, or two"),
+    OPT_CHOICE(state_precision, tg_state_choices, "how moments are kept: f32, bf16 or one byte"),
     {"tensorgrad", TG_SETTING_BOOL, FIELD(is_projected), NULL, 1, 0,
      "compress the gradients of spectral weights"},
     {"optimizer_type", TG_SETTING_ENUM, FIELD(projector.scheme), type_choices, 1, 0,
@@ -112,8 +110,8 @@ static const tg_setting table[] = {
      "as scale_by_mask_ratio, for the second branch"},
     {"tensorgrad_sum_lambda_sparse", TG_SETTING_DOUBLE, FIELD(projector.lambda_sparse), NULL, 1, 0,
      "weight of the sparse branch in the update"},
-    {"residual_scale", TG_SETTING_DOUBLE, FIELD(residual_scale), NULL, 0, 1e6,
-     "rate of a sign update of what is left out, in learning rates; 0: none"},
+    OPT(DOUBLE, residual_scale, 0, 1e6,
+        "rate of a sign update of what is left out, in learning rates; 0: none"),
     {"svd_type", TG_SETTING_ENUM, FIRST(svd_type), svd_choices, 1, 0,
      "cold start of a Tucker decomposition: Gram matrices or sketches"},
     {"tucker_init", TG_SETTING_ENUM, FIRST(tucker_init), init_choices, 1, 0,
@@ -126,24 +124,16 @@ static const tg_setting table[] = {
      "GaLore: leading modes that become the rows"},
     {"galore_2d_proj_type", TG_SETTING_ENUM, FIRST(side), side_choices, 1, 0,
      "GaLore: side of the projection"},
-    {"rank_tolerance", TG_SETTING_DOUBLE, FIELD(rank_tolerance), NULL, 0, 1,
-     "rank auto: relative error allowed; 0: none given"},
-    {"memory_budget", TG_SETTING_BYTES, FIELD(memory_budget), NULL, 0, 1e18,
-     "rank auto: bytes of optimizer state, or up to 1 a share; 0: no limit"},
-    {"min_entries", TG_SETTING_INT64, FIELD(min_entries), NULL, 0, 1e15,
-     "parameters of up to this many entries stay dense"},
-    {"update_proj_gap", TG_SETTING_DOUBLE, FIELD(update_proj_gap), NULL, 1, 1e15,
-     "steps between refreshes of the compression"},
-    {"update_proj_gap_end", TG_SETTING_DOUBLE, FIELD(update_proj_gap_end), NULL, 1, 1e15,
-     "the same at the end of a gap schedule"},
-    {"update_proj_gap_mode", TG_SETTING_ENUM, FIELD(update_proj_gap_mode), gap_choices, 1, 0,
-     "how the gap changes over the run"},
-    {"total_steps", TG_SETTING_INT64, FIELD(total_steps), NULL, 0, 1e15,
-     "length of a gap schedule; 0: of the run"},
-    {"moments_on_refresh", TG_SETTING_ENUM, FIELD(moments_on_refresh), moments_choices, 1, 0,
-     "what a refresh does to the moments"},
-    {"nonfinite", TG_SETTING_ENUM, FIELD(nonfinite), nonfinite_choices, 1, 0,
-     "what a gradient with NaN or Inf does"},
+    OPT(DOUBLE, rank_tolerance, 0, 1, "rank auto: relative error allowed; 0: none given"),
+    OPT(BYTES, memory_budget, 0, 1e18,
+        "rank auto: bytes of optimizer state, or up to 1 a share; 0: no limit"),
+    OPT(INT64, min_entries, 0, 1e15, "parameters of up to this many entries stay dense"),
+    OPT(DOUBLE, update_proj_gap, 1, 1e15, "steps between refreshes of the compression"),
+    OPT(DOUBLE, update_proj_gap_end, 1, 1e15, "the same at the end of a gap schedule"),
+    OPT_CHOICE(update_proj_gap_mode, gap_choices, "how the gap changes over the run"),
+    OPT(INT64, total_steps, 0, 1e15, "length of a gap schedule; 0: of the run"),
+    OPT_CHOICE(moments_on_refresh, moments_choices, "what a refresh does to the moments"),
+    OPT_CHOICE(nonfinite, nonfinite_choices, "what a gradient with NaN or Inf does"),
 };
 
 #undef FIELD

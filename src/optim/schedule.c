@@ -11,24 +11,20 @@ static const tg_choice scheduler_choices[] = {{"constant", TG_LR_CONSTANT},
                                               {"ReduceLROnPlateau", TG_LR_PLATEAU},
                                               {NULL, 0}};
 
-#define FIELD(name) #name, .offset = offsetof(tg_lr_schedule_config, name)
+#define LR(type, field, low, high, help)                                                           \
+    TG_SETTING_ROW(type, tg_lr_schedule_config, field, low, high, help)
+#define LR_CHOICE(field, choices, help)                                                            \
+    TG_SETTING_CHOICE(tg_lr_schedule_config, field, choices, help)
 
 static const tg_setting table[] = {
-    {FIELD(scheduler), .type = TG_SETTING_ENUM, .choices = scheduler_choices,
-     .help = "learning-rate schedule, stepped once per epoch"},
-    {FIELD(step_size), .type = TG_SETTING_INT64, .low = 1, .high = 1e15,
-     .help = "StepLR: epochs between two reductions"},
-    {FIELD(gamma), .type = TG_SETTING_DOUBLE, .low = 0, .high = 1,
-     .help = "StepLR and ReduceLROnPlateau: factor of a reduction"},
-    {FIELD(scheduler_T_max), .type = TG_SETTING_INT64, .low = 1, .high = 1e15,
-     .help = "CosineAnnealingLR: epochs down to 0"},
-    {FIELD(scheduler_patience), .type = TG_SETTING_INT64, .low = 0, .high = 1e15,
-     .help = "ReduceLROnPlateau: epochs without gain before a reduction"},
-    {FIELD(warmup_steps), .type = TG_SETTING_INT64, .low = 0, .high = 1e15,
-     .help = "steps over which the learning rate rises from 0"},
+    LR_CHOICE(scheduler, scheduler_choices, "learning-rate schedule, stepped once per epoch"),
+    LR(INT64, step_size, 1, 1e15, "StepLR: epochs between two reductions"),
+    LR(DOUBLE, gamma, 0, 1, "StepLR and ReduceLROnPlateau: factor of a reduction"),
+    LR(INT64, scheduler_T_max, 1, 1e15, "CosineAnnealingLR: epochs down to 0"),
+    LR(INT64, scheduler_patience, 0, 1e15,
+       "ReduceLROnPlateau: epochs without gain before a reduction"),
+    LR(INT64, warmup_steps, 0, 1e15, "steps over which the learning rate rises from 0"),
 };
-
-#undef FIELD
 
 enum { ROWS = sizeof table / sizeof table[0] };
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "data/layouts.h"
 #include "train/published_keys.h"
 #include "train/rollout.h"
 
@@ -11,6 +12,8 @@
     TG_SETTING_ROW(type, tg_loop_config, field, low, high, help)
 #define DATA(type, field, low, high, help)                                                         \
     TG_SETTING_ROW(type, tg_source_config, field, low, high, help)
+#define LOOP_CHOICE(field, choices, help) TG_SETTING_CHOICE(tg_loop_config, field, choices, help)
+#define DATA_CHOICE(field, choices, help) TG_SETTING_CHOICE(tg_source_config, field, choices, help)
 
 static const tg_choice graphs_choices[] = {{"auto", TG_GRAPHS_AUTO}, {"on", TG_GRAPHS_ON},
                                            {"off", TG_GRAPHS_OFF},   {"true", TG_GRAPHS_ON},
@@ -29,8 +32,7 @@ static const tg_setting loop_table[] = {
     LOOP(TEXT, training_loss, 0, 64, "l2, h1, l1.5, hs0.5, abs_l2, or a sum: l2 + 0.1*h1"),
     LOOP(LIST_DOUBLE, loss_weights, 0, 1e12,
          "factors of the output channels in the loss: a list, or 1"),
-    {"physics", TG_SETTING_ENUM, offsetof(tg_loop_config, physics), physics_choices, 0, 0,
-     "equation whose residual is added to the loss"},
+    LOOP_CHOICE(physics, physics_choices, "equation whose residual is added to the loss"),
     LOOP(DOUBLE, physics_weight, 0, 1e12, "factor of the residual"),
     LOOP(DOUBLE, physics_forcing, -1e12, 1e12, "darcy: f; ns: amplitude of the forcing"),
     LOOP(DOUBLE, physics_viscosity, 0, 1e12, "burgers, ns: nu"),
@@ -57,8 +59,7 @@ static const tg_setting loop_table[] = {
     LOOP(INT64, loss_scale_interval, 1, 1e9, "steps without overflow before the scale is doubled"),
     LOOP(TEXT, init, 0, 1024, "safetensors file of weights to begin with (train --init)"),
     LOOP(BOOL, naive_galore, 0, 0, "the published switch for proj_type: matrix"),
-    {"graphs", TG_SETTING_ENUM, offsetof(tg_loop_config, graphs), graphs_choices, 0, 0,
-     "GPU: run ordinary steps as captured graphs"},
+    LOOP_CHOICE(graphs, graphs_choices, "GPU: run ordinary steps as captured graphs"),
     LOOP(BOOL, incremental_loss_gap, 0, 0, "more modes where the loss stands still"),
     LOOP(BOOL, incremental_grad, 0, 0, "more modes where the highest hold much of the weights"),
     LOOP(DOUBLE, incremental_loss_eps, 0, 1e9, "loss_gap: change of the loss that is none"),
@@ -67,15 +68,6 @@ static const tg_setting loop_table[] = {
     LOOP(INT64, incremental_grad_max_iter, 1, 1e9, "grad: epochs between two looks"),
 };
 
-static const tg_choice layout_choices[] = {{"auto", TG_LAYOUT_AUTO},
-                                           {"pairs", TG_LAYOUT_PAIRS},
-                                           {"trajectory", TG_LAYOUT_TRAJECTORY},
-                                           {"well", TG_LAYOUT_WELL},
-                                           {"pdebench", TG_LAYOUT_PDEBENCH},
-                                           {"numbered", TG_LAYOUT_NUMBERED},
-                                           {"pdearena", TG_LAYOUT_PDEARENA},
-                                           {"matlab", TG_LAYOUT_MATLAB},
-                                           {NULL, 0}};
 static const tg_choice order_choices[] = {{"nchw", 0}, {"nhwc", 1}, {NULL, 0}};
 
 static const tg_setting data_table[] = {
@@ -101,10 +93,8 @@ static const tg_setting data_table[] = {
     DATA(DOUBLE, cache, 0, 1e18,
          "sets of up to so many bytes are kept in memory, larger ones streamed"),
     DATA(TEXT, y_time, 0, 16, "time of y to learn, if there are several: last, all or an index"),
-    {"layout", TG_SETTING_ENUM, offsetof(tg_source_config, layout), layout_choices, 0, 0,
-     "how the files arrange their arrays"},
-    {"order", TG_SETTING_ENUM, offsetof(tg_source_config, order), order_choices, 0, 0,
-     "channels before (nchw) or behind (nhwc) the grid"},
+    DATA_CHOICE(layout, tg_layout_choices, "how the files arrange their arrays"),
+    DATA_CHOICE(order, order_choices, "channels before (nchw) or behind (nhwc) the grid"),
     DATA(TEXT, group, 0, 128, "group of an HDF5 file that holds the fields"),
     DATA(TEXT, fields, 0, 512, "fields of trajectories: density,v:0-1 (components); empty: all"),
     DATA(INT64, test_skip, 0, 1e15,
