@@ -1,7 +1,7 @@
 /* Kernels of compressed gradients of each instruction set this CPU has, against their definition in
  * double: products with every remainder of rows and columns, deeper than one slice, conjugated or
- * not; stretches of factored gradients in all formats; the same bits with AVX2 and AVX-512, but for
- * complex products. */
+ * not; stretches of factored gradients in all formats; kept entries; the same bits with AVX2 and
+ * AVX-512, but for complex products. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -254,6 +254,105 @@ static void test_dots(void **state) {
     }
 }
 
+/* A product of few rows: each row has the bits that it has alone. */
+static void test_few_rows(void **state) {
+    (void)state;
+    enum { ROWS = 9, COLUMNS = 43, DEPTH = 8 };
+    float *a = numbers(2 * ROWS * DEPTH, 9), *b = numbers(2 * DEPTH * COLUMNS, 10);
+    float *before = numbers(2 * ROWS * COLUMNS, 11), *c = numbers(2 * ROWS * COLUMNS, 11);
+    for (int t = 0; t < TABLES; t++) {
+        float alone[2 * COLUMNS];
+        cpu_product p = {.m = ROWS,
+                         .n = COLUMNS,
+                         .k = DEPTH,
+                         .a = a,
+                         .row_a = DEPTH,
+                         .col_a = 1,
+                         .b = b,
+                         .ldb = COLUMNS,
+                         .conj_b = true,
+                         .c = c,
+                         .ldc = COLUMNS,
+                         .alpha = 1.0f};
+        if (!has(tables[t])) {
+            continue;
+        }
+        tables[t]->product_few_c64(&p);
+        check_product(&p, 2, before);
+        p.m = 1;
+        p.c = alone;
+        for (int row = 0; row < ROWS; row++, p.a += 2 * DEPTH) {
+            tables[t]->product_few_c64(&p);
+            assert_memory_equal(alone, c + 2 * row * COLUMNS, sizeof alone);
+        }
+    }
+    free(a);
+    free(b);
+    free(before);
+    free(c);
+}
+
+/* Kept entries of some rows by every table: what they are, and what is left of the rows. */
+static void run_kept(int64_t batch, int64_t rank, int width, bool taken) {
+    enum { ROWS = 5, CHANNELS = 7, COUNT = 11 };
+    float *x = numbers(ROWS * CHANNELS * batch * width, 12);
+    float *dy = numbers(ROWS * batch * width, 13), *u = numbers(CHANNELS * rank * width, 14);
+    for (int t = 0; t < TABLES; t++) {
+        float *out = numbers(ROWS * rank * width, 15);
+        cpu_kept entries[COUNT];
+        double complex left[ROWS * 64];
+        assert_true(rank <= 64);
+        for (int64_t i = 0; i < ROWS * rank; i++) {
+            left[i] = element(out, width, i, false);
+        }
+        for (int e = 0; e < COUNT; e++) {
+            entries[e] = (cpu_kept){
+                .value = e, .channel = 3 * e % CHANNELS, .row = 2 * e % ROWS, .g = {NAN, NAN}};
+        }
+        const cpu_kept_list list = {.count = COUNT,
+                                    .entries = entries,
+                                    .channels = CHANNELS,
+                                    .batch = batch,
+                                    .rank = rank,
+                                    .x = x,
+                                    .dy = dy,
+                                    .u = u,
+                                    .out = taken ? out : NULL};
+        if (has(tables[t])) {
+            (width == 2 ? tables[t]->kept_c64 : tables[t]->kept_f32)(&list);
+        }
+        for (int e = 0; has(tables[t]) && e < COUNT; e++) {
+            const int64_t row = entries[e].row, channel = entries[e].channel;
+            double complex g = 0.0;
+            for (int64_t b = 0; b < batch; b++) {
+                g += element(x, width, (row * CHANNELS + channel) * batch + b, false) *
+                     element(dy, width, row * batch + b, false);
+            }
+            expect(entries[e].g, width, g, (double)batch);
+            assert_int_equal(entries[e].value, e);
+            for (int64_t j = 0; taken && j < rank; j++) {
+                left[row * rank + j] -= g * element(u, width, channel * rank + j, true);
+            }
+        }
+        for (int64_t i = 0; has(tables[t]) && i < ROWS * rank; i++) {
+            expect(out + i * width, width, left[i], (double)(COUNT * batch));
+        }
+        free(out);
+    }
+    free(x);
+    free(dy);
+    free(u);
+}
+
+static void test_kept(void **state) {
+    (void)state;
+    for (int64_t n = 1; n <= 40; n++) {
+        for (int width = 1; width <= 2; width++) {
+            run_kept(1 + n % 17, n, width, n % 5 != 0);
+        }
+    }
+}
+
 static void test_choice(void **state) {
     (void)state;
     tg_context *ctx = net_context("cpu", 1);
@@ -268,9 +367,10 @@ static void test_choice(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_products),
-                                       cmocka_unit_test(test_far_product),
-                                       cmocka_unit_test(test_stretches),
-                                       cmocka_unit_test(test_dots), cmocka_unit_test(test_choice)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_products),  cmocka_unit_test(test_far_product),
+        cmocka_unit_test(test_stretches), cmocka_unit_test(test_dots),
+        cmocka_unit_test(test_few_rows),  cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_choice)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

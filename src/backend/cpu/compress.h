@@ -37,29 +37,37 @@ typedef struct cpu_stretch {
     int64_t row_out;
 } cpu_stretch;
 
-/* One term of a sum of rows: a number, and the row that it goes with. */
-typedef struct cpu_term {
-    const float *row;
-    float re, im; /* f32: im is not read */
-} cpu_term;
-
-/* A kept entry of a factored gradient that is about to become a term. */
+/* A kept entry of a factored gradient. */
 typedef struct cpu_kept {
     int64_t value; /* its place among the values */
     int32_t channel, row;
+    float g[2]; /* the entry; f32: the first of them */
 } cpu_kept;
+
+/* Entries g = sum_b x[row, channel, b] dy[row, b], and what they take away from projected rows:
+ * out[row, :] -= g conj(u[channel, :]). */
+typedef struct cpu_kept_list {
+    int64_t count;
+    cpu_kept *entries;
+    int64_t channels, batch, rank;
+    const float *x;  /* (row, channels, batch) */
+    const float *dy; /* (row, batch) */
+    const float *u;  /* (channels, rank) */
+    float *out;      /* (row, rank); NULL: nothing is taken away */
+} cpu_kept_list;
 
 typedef struct cpu_compress_kernels {
     void (*product_f32)(const cpu_product *product);
     void (*product_c64)(const cpu_product *product);
+    /* The same without what pays for many rows only; a row has the same bits beside any others. */
+    void (*product_few_c64)(const cpu_product *product);
     void (*stretch_f32)(const cpu_stretch *stretch);
     void (*stretch_c64)(const cpu_stretch *stretch);
     /* value += alpha sum_j a[j] b[j], not conjugated; n elements */
     void (*dot_f32)(int64_t n, const float *a, const float *b, float alpha, float *value);
     void (*dot_c64)(int64_t n, const float *a, const float *b, float alpha, float *value);
-    /* out[j] = sum over the terms of their number times conj(row[j]); n elements, count >= 1 */
-    void (*combine_f32)(int64_t n, int64_t count, const cpu_term *terms, float *out);
-    void (*combine_c64)(int64_t n, int64_t count, const cpu_term *terms, float *out);
+    void (*kept_f32)(const cpu_kept_list *list);
+    void (*kept_c64)(const cpu_kept_list *list);
 } cpu_compress_kernels;
 
 /* The latter two are empty where the build has no such instructions. */
@@ -76,10 +84,11 @@ enum { CPU_PANEL = 1 << 15 };
  * that dy is read once for both of them. */
 enum { CPU_SLICES = 2 };
 
-/* The same of a turned tensor, so that what it is made of is read from memory less often. */
-enum { CPU_TURNED_SLICES = 8 };
+/* The same of a turned tensor, so that what it is made of is read from memory less often, and the
+ * floats of its panel, which has whole rows. */
+enum { CPU_TURNED_SLICES = 8, CPU_TURNED_PANEL = 1 << 16 };
 
-/* Frequencies whose terms are listed at a time (compress_turned.c). */
+/* Frequencies whose kept entries are listed at a time (compress_turned.c). */
 enum { CPU_LISTED = 64 };
 
 /* Rows of a tile of the last product there, and numbers of each row of the core that it makes. */
@@ -116,8 +125,7 @@ typedef struct cpu_plan {
     int64_t samples;   /* the most that there is room for */
     int64_t projected; /* (frequency, sample, rank 0) */
     int64_t x;         /* (frequency, dim 0, sample), conjugated */
-    int64_t dy;        /* of a thread: (CPU_LISTED, sample) */
-    int64_t terms;     /* of a thread: (CPU_LISTED, sample + dim 0) of cpu_term */
+    int64_t dy;        /* of a thread: (slices, frequencies of a panel, sample) */
     int64_t kept;      /* of a thread: (CPU_LISTED, dim 0) of cpu_kept */
 } cpu_plan;
 
@@ -213,8 +221,8 @@ static inline void cpu_blend(const tg_compress *op, int width, const float *g, f
 bool cpu_turned_pays(const tg_compress *op, const cpu_plan *plan, const cpu_plan *turned);
 /* A thread's part of what the rows are made of; all threads must be done before the next call. */
 void cpu_turned_prepare(const cpu_source *source, int part, int parts);
-/* Entries [first, first + count) of the turned tensor in `panel`, and those of the slices after it
- * in rows of the panel. Their kept entries of G go to op->values. */
+/* Entries [first, first + count) of the turned tensor, whole rows, in `panel`, and those of the
+ * slices after it in rows of the panel. Their kept entries of G go to op->values. */
 void cpu_turned_run(const cpu_source *source, int64_t first, int64_t count, int slices,
                     float *panel, int64_t row_panel);
 /* A thread's part of the last product, from `middle` to the core. */

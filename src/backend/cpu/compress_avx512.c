@@ -232,12 +232,13 @@ static void product_of_three(const cpu_product *product) {
 const cpu_compress_kernels cpu_compress_avx512 = {
     .product_f32 = product_f32,
     .product_c64 = product_of_three,
+    .product_few_c64 = product_c64,
     .stretch_f32 = stretch_f32,
     .stretch_c64 = stretch_c64,
     .dot_f32 = dot_f32,
     .dot_c64 = dot_c64,
-    .combine_f32 = combine_f32,
-    .combine_c64 = combine_c64,
+    .kept_f32 = kept_f32,
+    .kept_c64 = kept_c64,
 };
 #else
 #include "backend/cpu/compress.h"

@@ -105,22 +105,32 @@ static void dot_c64(int64_t n, const float *a, const float *b, float alpha, floa
     value[1] += alpha * im;
 }
 
-static void combine_f32(int64_t n, int64_t count, const cpu_term *terms, float *out) {
-    scale_row(n, 0.0f, out);
-    for (int64_t t = 0; t < count; t++) {
-        for (int64_t j = 0; j < n; j++) {
-            out[j] += terms[t].re * terms[t].row[j];
+static void kept_f32(const cpu_kept_list *list) {
+    for (int64_t e = 0; e < list->count; e++) {
+        cpu_kept *entry = &list->entries[e];
+        const int64_t at = entry->row * list->channels + entry->channel;
+        entry->g[0] = 0.0f;
+        dot_f32(list->batch, list->x + at * list->batch, list->dy + entry->row * list->batch, 1.0f,
+                entry->g);
+        const float *u = list->u + entry->channel * list->rank;
+        for (int64_t j = 0; list->out && j < list->rank; j++) {
+            list->out[entry->row * list->rank + j] -= entry->g[0] * u[j];
         }
     }
 }
 
-static void combine_c64(int64_t n, int64_t count, const cpu_term *terms, float *out) {
-    scale_row(2 * n, 0.0f, out);
-    for (int64_t t = 0; t < count; t++) {
-        const float re = terms[t].re, im = terms[t].im, *row = terms[t].row;
-        for (int64_t j = 0; j < 2 * n; j += 2) {
-            out[j] += re * row[j] + im * row[j + 1];
-            out[j + 1] += im * row[j] - re * row[j + 1];
+static void kept_c64(const cpu_kept_list *list) {
+    const int64_t batch = 2 * list->batch, rank = 2 * list->rank;
+    for (int64_t e = 0; e < list->count; e++) {
+        cpu_kept *entry = &list->entries[e];
+        const int64_t at = entry->row * list->channels + entry->channel;
+        entry->g[0] = entry->g[1] = 0.0f;
+        dot_c64(list->batch, list->x + at * batch, list->dy + entry->row * batch, 1.0f, entry->g);
+        const float re = entry->g[0], im = entry->g[1], *u = list->u + entry->channel * rank;
+        float *out = list->out + entry->row * rank;
+        for (int64_t j = 0; list->out && j < rank; j += 2) {
+            out[j] -= re * u[j] + im * u[j + 1];
+            out[j + 1] -= im * u[j] - re * u[j + 1];
         }
     }
 }
@@ -128,10 +138,11 @@ static void combine_c64(int64_t n, int64_t count, const cpu_term *terms, float *
 const cpu_compress_kernels cpu_compress_plain = {
     .product_f32 = product_f32,
     .product_c64 = product_c64,
+    .product_few_c64 = product_c64,
     .stretch_f32 = stretch_f32,
     .stretch_c64 = stretch_c64,
     .dot_f32 = dot_f32,
     .dot_c64 = dot_c64,
-    .combine_f32 = combine_f32,
-    .combine_c64 = combine_c64,
+    .kept_f32 = kept_f32,
+    .kept_c64 = kept_c64,
 };

@@ -64,7 +64,8 @@ static int slices_together(const cpu_plan *plan, int64_t most) {
     return (int)tg_min(1 + more, most);
 }
 
-static void lay_out(cpu_plan *plan) {
+/* panel: floats of a thread's panel */
+static void lay_out(cpu_plan *plan, int64_t panel) {
     const int last = plan->ndim - 1;
     const cpu_mode *mode = plan->mode;
     if (mode[last].factor) {
@@ -74,7 +75,7 @@ static void lay_out(cpu_plan *plan) {
         plan->middle = take(plan, mode[0].dim * mode[0].block, &plan->size);
     }
     plan->scratch = plan->size;
-    plan->scratch_size = CPU_PANEL;
+    plan->scratch_size = panel;
     for (int d = 1; d < last; d++) {
         if (has_buffer(plan, d)) {
             plan->mode[d].buffer =
@@ -105,7 +106,7 @@ cpu_plan cpu_compress_plan(tg_backend *be, const tg_multimode *modes, bool facto
     if (factored && plan.ndim > 2 && plan.mode[0].dim == modes->dim[0]) {
         plan.slices = slices_together(&plan, CPU_SLICES); /* each is one channel of x */
     }
-    lay_out(&plan);
+    lay_out(&plan, CPU_PANEL);
     return plan;
 }
 
@@ -120,8 +121,8 @@ static int64_t floats_of(size_t bytes) {
     return (int64_t)(bytes / sizeof(float));
 }
 
-/* What the turned tensor is made of, its terms, and room for a tile of the last product. */
-static void lay_out_turned(const tg_multimode *modes, cpu_plan *plan) {
+/* What the turned tensor is made of, a panel of it, and room for a tile of the last product. */
+static void lay_out_turned(const tg_multimode *modes, int64_t panel_rows, cpu_plan *plan) {
     const int64_t in = modes->dim[0], rank = modes->rank[0];
     int64_t frequencies = 1;
     for (int d = 2; d < modes->ndim; d++) {
@@ -129,12 +130,11 @@ static void lay_out_turned(const tg_multimode *modes, cpu_plan *plan) {
     }
     plan->projected = take(plan, frequencies * plan->samples * rank, &plan->size);
     plan->x = take(plan, frequencies * plan->samples * in, &plan->size);
-    lay_out(plan);
+    lay_out(plan, plan->slices * panel_rows * rank * plan->width);
     plan->size -= plan->threads * plan->scratch_size;
-    plan->dy = take(plan, CPU_LISTED * plan->samples, &plan->scratch_size);
-    plan->terms = plan->scratch_size;
-    plan->kept = plan->terms + CPU_LISTED * (plan->samples + in) * floats_of(sizeof(cpu_term));
-    plan->scratch_size = plan->kept + CPU_LISTED * in * floats_of(sizeof(cpu_kept));
+    plan->dy = take(plan, plan->slices * panel_rows * plan->samples, &plan->scratch_size);
+    plan->kept = plan->scratch_size;
+    plan->scratch_size += CPU_LISTED * in * floats_of(sizeof(cpu_kept));
     const int64_t tile = CPU_TILE_ROWS * CPU_TILE_RUN * rank * plan->width;
     plan->scratch_size = tile > plan->scratch_size ? tile : plan->scratch_size;
     plan->size += plan->threads * plan->scratch_size;
@@ -154,11 +154,12 @@ bool cpu_turned_plan(tg_backend *be, const tg_multimode *modes, cpu_plan *out) {
     }
     turned.dim[last] = turned.rank[last] = modes->rank[0];
     *out = outline(be, &turned);
-    /* As many as have room in a panel with whole rows. */
-    const int64_t rows = tg_max(out->panel_columns / modes->rank[0], 1);
-    out->slices = slices_together(out, tg_min(rows, CPU_TURNED_SLICES));
+    const int64_t rows = tg_min(modes->dim[last], CPU_PRODUCT_DEPTH), rank = modes->rank[0];
+    const int64_t most = tg_max(CPU_TURNED_PANEL / (rows * rank * out->width), 1);
+    out->slices = slices_together(out, tg_min(most, CPU_TURNED_SLICES));
+    out->panel_columns = out->slices * rank;
     out->samples = room_for_samples(modes);
-    lay_out_turned(modes, out);
+    lay_out_turned(modes, rows, out);
     return true;
 }
 

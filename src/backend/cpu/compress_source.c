@@ -8,13 +8,21 @@
 #include "backend/cpu/spectral_product.h"
 #include "backend/cpu/stored.h"
 
+/* __builtin_popcountll calls a function where the instruction is not sure to be there. */
+static inline int64_t ones(uint64_t x) {
+    x -= x >> 1 & UINT64_C(0x5555555555555555);
+    x = (x & UINT64_C(0x3333333333333333)) + (x >> 2 & UINT64_C(0x3333333333333333));
+    x = (x + (x >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    return (int64_t)(x * UINT64_C(0x0101010101010101) >> 56);
+}
+
 int64_t cpu_bits_rank(const tg_bitmap *bitmap, int64_t entry) {
     int64_t rank = bitmap->ranks[entry / 512];
     for (int64_t word = entry / 512 * 8; word < entry / 64; word++) {
-        rank += __builtin_popcountll(bitmap->words[word]);
+        rank += ones(bitmap->words[word]);
     }
     const uint64_t before = bitmap->words[entry / 64] & ~(~UINT64_C(0) << entry % 64);
-    return rank + __builtin_popcountll(before);
+    return rank + ones(before);
 }
 
 /* Entries [first, first + count) of a factored gradient, stretch by stretch of equal (i, o), and

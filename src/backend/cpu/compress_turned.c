@@ -1,13 +1,16 @@
+/* clang-format off */
 /* Compression of a factored gradient that begins with the first mode, where the factors are short:
  * G is never formed. With the first mode last, and the kept entries S of G left out, it is
  *
  *     T[o, k, r] = sum_i conj(U[i, r]) G'[i, o, k]
- *                = sum_b dy[b, o, k] conj(p[k, b, r]) - sum_{i: (i, o, k) in S} G[i, o, k]
- * conj(U[i, r])
+ *                = sum_b dy[b, o, k] conj(p[k, b, r])
+ *                  - sum_{i: (i, o, k) in S} G[i, o, k] conj(U[i, r])
  *
- * with p[k, b, r] = sum_i x[b, i, k] U[i, r]: a sum of some rows of p and of U, in which a sample
- * or a kept entry is one term. T is contracted by the products of compress.c, slice by slice of o.
- * They leave (o, other ranks, r) in the workspace, and the last product brings r to the front. */
+ * with p[k, b, r] = sum_i x[b, i, k] U[i, r]: a product of a few samples at every frequency, from
+ * which the kept entries are taken away one by one. T is contracted by the products of compress.c,
+ * slice by slice of o. They leave (o, other ranks, r) in the workspace, and the last product brings
+ * r to the front. */
+/* clang-format on */
 #include <string.h>
 
 #include "backend/cpu/compress.h"
@@ -31,14 +34,14 @@ static sizes sizes_of(const tg_compress *op) {
 }
 
 bool cpu_turned_pays(const tg_compress *op, const cpu_plan *plan, const cpu_plan *turned) {
-    /* The time of a multiplication in sums of rows and with kept entries, to that in products;
-     * measured at burgers and ns128 (Zen 4). */
-    const double in_rows = 2.5, of_kept = 4.0;
+    /* The time of a multiplication of G as it is formed, of few samples and with kept entries, to
+     * that in products; measured at burgers and ns128 (Zen 4). */
+    const double in_rows = 2.5, of_few = 1.5, of_kept = 4.0;
     const sizes n = sizes_of(op);
     const double kept = op->bitmap ? (double)op->bitmap->count : 0.0;
     const double samples = (double)n.batch * (double)n.frequencies, rank = (double)n.rank;
     const double formed = in_rows * samples * (double)(n.in * n.out);
-    const double listed = samples * rank * ((double)n.in + in_rows * (double)n.out) +
+    const double listed = samples * rank * ((double)n.in + of_few * (double)n.out) +
                           of_kept * kept * (rank + 2.0 * (double)n.batch);
     return op->core && op->source.store == TG_STORE_FULL && n.batch <= turned->samples &&
            listed + cpu_plan_cost(turned) < formed + cpu_plan_cost(plan);
@@ -99,143 +102,132 @@ void cpu_turned_prepare(const cpu_source *source, int part, int parts) {
     }
 }
 
-/* Some frequencies of one channel o and, of each, the terms of its row. */
-typedef struct listing {
+/* Some frequencies of the channels o that are contracted together. */
+typedef struct stripe {
     const cpu_source *source;
     sizes n;
-    int64_t o, k, count; /* frequencies [k, k + count) */
-    int64_t first, last; /* numbers of the first row that are left out, and of the last one taken */
-    float *dy;           /* (count, batch) */
-    cpu_term *terms;     /* (CPU_LISTED, samples + in) */
-    int64_t terms_of[CPU_LISTED];
-    cpu_kept *kept; /* (CPU_LISTED * in) */
-} listing;
+    int64_t o, k; /* the first of them */
+    int64_t slices, rows;
+    float *dy;  /* (slices, rows, batch) */
+    float *out; /* (slices, rows, rank), slices row_out elements apart */
+    int64_t row_out;
+} stripe;
 
-static cpu_term *terms_at(const listing *l, int64_t j) {
-    return l->terms + j * (l->source->plan->samples + l->n.in);
-}
-
-/* The number of a row where its sum begins. */
-static int64_t row_begin(const listing *l, int64_t j) {
-    return j == 0 ? l->first : 0;
-}
-
-static void list_samples(listing *l) {
-    const sizes n = l->n;
-    const cpu_plan *plan = l->source->plan;
-    const int width = plan->width;
-    const tg_compress *op = l->source->op;
-    const float *p = (const float *)op->workspace + plan->projected;
-    for (int64_t b = 0; b < n.batch; b++) {
-        const float *dy = op->source.dy;
-        dy += ((b * n.out + l->o) * n.frequencies + l->k) * width;
-        for (int64_t j = 0; j < l->count; j++, dy += width) {
-            const int64_t row = ((l->k + j) * n.batch + b) * n.rank + row_begin(l, j);
-            cpu_term *term = &terms_at(l, j)[b];
-            float *copy = l->dy + (j * n.batch + b) * width;
-            *term = (cpu_term){.row = p + row * width, .re = dy[0]};
-            copy[0] = dy[0];
+/* Copies dy, with the samples of a frequency side by side. */
+static void turn_dy(const stripe *p) {
+    const sizes n = p->n;
+    const int width = p->source->plan->width;
+    for (int64_t at = 0; at < p->slices * n.batch; at++) {
+        const int64_t s = at / n.batch, b = at % n.batch;
+        const float *from = p->source->op->source.dy;
+        from += ((b * n.out + p->o + s) * n.frequencies + p->k) * width;
+        float *to = p->dy + (s * p->rows * n.batch + b) * width;
+        for (int64_t j = 0; j < p->rows; j++, from += width, to += n.batch * width) {
+            to[0] = from[0];
             if (width == 2) {
-                term->im = copy[1] = dy[1];
+                to[1] = from[1];
             }
         }
     }
-    for (int64_t j = 0; j < l->count; j++) {
-        l->terms_of[j] = n.batch;
+}
+
+/* out = sum_b dy conj(p), for every frequency */
+static void add_samples(const stripe *p) {
+    const cpu_plan *plan = p->source->plan;
+    const int width = plan->width;
+    const float *projected = (const float *)p->source->op->workspace + plan->projected;
+    cpu_product product = {
+        .m = p->slices,
+        .n = p->n.rank,
+        .k = p->n.batch,
+        .a = p->dy,
+        .row_a = p->rows * p->n.batch,
+        .col_a = 1,
+        .b = projected + p->k * p->n.batch * p->n.rank * width,
+        .ldb = p->n.rank,
+        .conj_b = true,
+        .c = p->out,
+        .ldc = p->row_out,
+        .alpha = 1.0f,
+    };
+    for (int64_t j = 0; j < p->rows; j++) {
+        (width == 2 ? plan->kernels->product_few_c64 : plan->kernels->product_f32)(&product);
+        product.a += p->n.batch * width;
+        product.b += p->n.batch * p->n.rank * width;
+        product.c += p->n.rank * width;
     }
 }
 
-/* x of an entry: conjugated, a number for each sample. */
-static const float *turned_x(const listing *l, int64_t i, int64_t j) {
-    const cpu_plan *plan = l->source->plan;
-    const int64_t at = ((l->k + j) * l->n.in + i) * l->n.batch;
-    return (const float *)l->source->op->workspace + plan->x + at * plan->width;
-}
-
-/* Finds the kept entries, and asks for their x while it looks for the others. */
-static int64_t find_kept(const listing *l) {
-    const tg_compress *op = l->source->op;
+/* Lists the kept entries of channel o and frequencies [k, k + rows), and asks for their x while it
+ * looks for the others. */
+static int64_t find_kept(const cpu_source *source, sizes n, int64_t o, int64_t k, int64_t rows,
+                         const float *x, cpu_kept *kept) {
+    const tg_bitmap *bitmap = source->op->bitmap;
+    enum { LINE = TG_ALIGNMENT / sizeof(float) };
+    const int64_t length = n.batch * source->plan->width, step_x = n.in * length;
     int64_t found = 0;
-    for (int64_t i = 0; i < l->n.in; i++) {
-        const int64_t first = (i * l->n.out + l->o) * l->n.frequencies + l->k;
-        cpu_bits bits = cpu_bits_begin(op->bitmap, first, l->count);
+    for (int64_t i = 0; i < n.in; i++, x += length) {
+        const int64_t first = (i * n.out + o) * n.frequencies + k;
+        cpu_bits bits = cpu_bits_begin(bitmap, first, rows);
         int64_t e = cpu_bits_next(&bits);
-        int64_t value = e >= 0 && op->values ? cpu_bits_rank(op->bitmap, first) : 0;
+        int64_t value = e >= 0 && source->op->values ? cpu_bits_rank(bitmap, first) : 0;
         for (; e >= 0; e = cpu_bits_next(&bits)) {
-            l->kept[found++] =
+            kept[found++] =
                 (cpu_kept){.value = value++, .channel = (int32_t)i, .row = (int32_t)(e - first)};
-            __builtin_prefetch(turned_x(l, i, e - first));
+            for (int64_t b = 0; b < length; b += LINE) {
+                __builtin_prefetch(x + (e - first) * step_x + b);
+            }
         }
     }
     return found;
 }
 
-/* A kept entry: to its place among the values, and as a term. */
-static void list_entry(listing *l, cpu_kept entry) {
-    const cpu_plan *plan = l->source->plan;
-    const tg_compress *op = l->source->op;
-    const int64_t batch = l->n.batch, j = entry.row, begin = row_begin(l, j);
+/* The kept entries of slice s and rows [first, first + rows): to the values, and taken away. */
+static void take_kept(const stripe *p, int64_t s, int64_t first, int64_t rows) {
+    const cpu_plan *plan = p->source->plan;
+    const tg_compress *op = p->source->op;
+    const sizes n = p->n;
+    const int64_t k = p->k + first;
     const int width = plan->width;
-    const float *x = turned_x(l, entry.channel, j), *dy = l->dy + j * batch * width;
-    float g[2] = {0};
-    if (width == 2) {
-        plan->kernels->dot_c64(batch, x, dy, 1.0f, g);
-    } else {
-        plan->kernels->dot_f32(batch, x, dy, 1.0f, g);
-    }
-    if (op->values && begin == 0) { /* once, though a row may come in pieces */
-        cpu_blend(op, width, g, (float *)op->values + entry.value * width);
-    }
-    if (op->masked) {
-        const float *u = op->modes.factor[0];
-        terms_at(l, j)[l->terms_of[j]++] = (cpu_term){
-            .row = u + (entry.channel * l->n.rank + begin) * width, .re = -g[0], .im = -g[1]};
-    }
-}
-
-/* The sums of the listed rows, one after the other. */
-static void add_rows(const listing *l, float *out) {
-    const cpu_plan *plan = l->source->plan;
-    for (int64_t j = 0; j < l->count; j++) {
-        const int64_t begin = row_begin(l, j), end = j == l->count - 1 ? l->last : l->n.rank;
-        if (plan->width == 2) {
-            plan->kernels->combine_c64(end - begin, l->terms_of[j], terms_at(l, j), out);
-        } else {
-            plan->kernels->combine_f32(end - begin, l->terms_of[j], terms_at(l, j), out);
-        }
-        out += (end - begin) * plan->width;
+    float *out = p->out + (s * p->row_out + first * n.rank) * width;
+    cpu_kept_list list = {
+        .entries = (cpu_kept *)(void *)(p->source->scratch + plan->kept),
+        .channels = n.in,
+        .batch = n.batch,
+        .rank = n.rank,
+        .x = (const float *)op->workspace + plan->x + k * n.in * n.batch * width,
+        .dy = p->dy + (s * p->rows + first) * n.batch * width,
+        .u = op->modes.factor[0],
+        .out = op->masked ? out : NULL,
+    };
+    list.count = find_kept(p->source, n, p->o + s, k, rows, list.x, list.entries);
+    (width == 2 ? plan->kernels->kept_c64 : plan->kernels->kept_f32)(&list);
+    for (int64_t e = 0; op->values && e < list.count; e++) {
+        const cpu_kept *entry = &list.entries[e];
+        cpu_blend(op, width, entry->g, (float *)op->values + entry->value * width);
     }
 }
 
 void cpu_turned_run(const cpu_source *source, int64_t first, int64_t count, int slices,
                     float *panel, int64_t row_panel) {
     const tg_compress *op = source->op;
-    const cpu_plan *plan = source->plan;
     const sizes n = sizes_of(op);
-    listing l = {.source = source,
-                 .n = n,
-                 .dy = source->scratch + plan->dy,
-                 .terms = (cpu_term *)(void *)(source->scratch + plan->terms),
-                 .kept = (cpu_kept *)(void *)(source->scratch + plan->kept)};
-    for (int64_t at = first; at < first + count;) {
-        const int64_t row = at / n.rank, end = first + count;
-        l.k = row % n.frequencies;
-        l.first = at % n.rank;
-        /* Rows of one o, as many as there is room for. */
-        l.count = tg_min((end - 1) / n.rank + 1 - row, tg_min(n.frequencies - l.k, CPU_LISTED));
-        l.last = tg_min(n.rank, end - (row + l.count - 1) * n.rank);
-        for (int s = 0; s < slices; s++) {
-            l.o = row / n.frequencies + s;
-            list_samples(&l);
-            if (op->bitmap && (op->values || op->masked)) {
-                const int64_t found = find_kept(&l);
-                for (int64_t e = 0; e < found; e++) {
-                    list_entry(&l, l.kept[e]);
-                }
-            }
-            add_rows(&l, panel + (s * row_panel + at - first) * plan->width);
+    const int64_t row = first / n.rank;
+    const stripe p = {.source = source,
+                      .n = n,
+                      .o = row / n.frequencies,
+                      .k = row % n.frequencies,
+                      .slices = slices,
+                      .rows = count / n.rank,
+                      .dy = source->scratch + source->plan->dy,
+                      .out = panel,
+                      .row_out = row_panel};
+    turn_dy(&p);
+    add_samples(&p);
+    for (int64_t s = 0; op->bitmap && (op->values || op->masked) && s < slices; s++) {
+        for (int64_t j = 0; j < p.rows; j += CPU_LISTED) {
+            take_kept(&p, s, j, tg_min(p.rows - j, CPU_LISTED));
         }
-        at = (row + l.count - 1) * n.rank + l.last;
     }
 }
 
@@ -256,6 +248,10 @@ static void turn_back(const cpu_source *source, tile t) {
         for (int64_t row = t.rows.begin; row < t.rows.end; row++) {
             float *core = (float *)op->core + ((r * rows + row) * block + t.run.begin) * width;
             const float *g = source->scratch + ((row - t.rows.begin) * length * rank + r) * width;
+            if (r + 1 < rank) { /* the row of the next r, and it is far */
+                __builtin_prefetch(core + rows * block * width, 1);
+                __builtin_prefetch(core + (rows * block + length - 1) * width, 1);
+            }
             for (int64_t j = 0; j < length; j++, core += width, g += rank * width) {
                 if (beta == 0.0f) {
                     width == 2 ? memcpy(core, g, 2 * sizeof *g) : memcpy(core, g, sizeof *g);
