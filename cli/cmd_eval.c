@@ -78,6 +78,7 @@ static tg_status open_data(tg_context *ctx, const cli_model *model, const char *
     config.n_dim = cli_data_dims(fno);
     config.coordinates = cli_on_points(fno) ? fno->n_dim : 0;
     config.complex_data = fno->complex_data;
+    config.dtype = fno->dtype;
     config.x_name = opt.x_name ? opt.x_name : cli_setting_or(settings, "data.x_name", "x");
     config.y_name = opt.y_name ? opt.y_name : cli_setting_or(settings, "data.y_name", "y");
     set_layout(settings, &config);

@@ -180,6 +180,9 @@ static const char *unknown_in(const tg_fno_config *fno) {
     if (fno->complex_data) {
         return "complex data (fno.complex_data)";
     }
+    if (fno->dtype != TG_F32) {
+        return "numbers in f64 (fno.dtype)";
+    }
     if (fno->factorization != TG_FACTORIZATION_DENSE) {
         return "factorized weights (make them dense first: tgrad convert --densify)";
     }

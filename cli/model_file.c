@@ -97,7 +97,9 @@ const tg_fno_config *cli_model_config(const cli_model *model) {
 }
 
 tg_dtype cli_model_dtype(const cli_model *model) {
-    return cli_model_config(model)->complex_data ? TG_C64 : TG_F32;
+    const tg_fno_config *fno = cli_model_config(model);
+    const bool is_double = fno->dtype == TG_F64;
+    return fno->complex_data ? (is_double ? TG_C128 : TG_C64) : fno->dtype;
 }
 
 bool cli_on_points(const tg_fno_config *fno) {

@@ -55,6 +55,17 @@ for ranks in 2 4; do
     grep -q "^$ranks ranks over .* per step" run$ranks.out || complain "what was sent: $(tail -3 run$ranks.out)"
     [ "$(grep -c '^finished' run$ranks.out)" -eq 1 ] || complain "not one rank prints: $(cat run$ranks.out)"
 done
+# In f64 they agree to its rounding: to 1e-10 with the factors of the first step, to 1e-6 with others.
+for gap in 1000 4; do
+    for ranks in 1 2 4; do
+        with_ranks $ranks "$tgrad" train config.yaml --run wide$gap.$ranks --threads 1 --fno.dtype f64 --opt.n_epochs 3 \
+            --opt.update_proj_gap $gap --json >wide.$ranks 2>wide.err || complain "f64, $ranks ranks: $(tail -3 wide.err)"
+    done
+    jq -s -e --argjson most "$([ $gap -eq 4 ] && echo 1e-6 || echo 1e-10)" \
+        'map([.train_loss, .test["32"].l2, .test["32"].h1]) | transpose | all(.[0] as $one | .[0] > 0 and
+            all((. - $one | fabs) <= $most * $one))' wide.1 wide.2 wide.4 >/dev/null ||
+        complain "f64, gap $gap: $(jq -c '[.train_loss, .test["32"].l2]' wide.?)"
+done
 train 2 again
 cmp -s "$(newest run2)" "$(newest again)" || complain "the same number of ranks, other bits"
 

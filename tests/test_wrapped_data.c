@@ -136,6 +136,51 @@ static void test_normalizers_and_batches(void **state) {
     tg_archive_destroy(&archive);
 }
 
+/* Numbers of the array as they are, and normalized without a loss; pairs where they are wanted. */
+static void test_doubles(void **state) {
+    (void)state;
+    enum { POINTS = 12 };
+    double field[3 * POINTS], found[2 * POINTS];
+    tg_tensor x;
+    for (int i = 0; i < 3 * POINTS; i++) {
+        field[i] = 1.0 + 1e-12 * i;
+    }
+    const tg_shape shape = SET_SHAPE(3, 1, 3, 4);
+    set_ok(ctx, tg_tensor_wrap(ctx, TG_F64, &shape, field, &x));
+    for (int is_complex = 0; is_complex < 2; is_complex++) {
+        tg_dataset_config config = tg_dataset_config_default();
+        tg_dataset *set = NULL;
+        tg_normalizer *normalizer = NULL;
+        config.x_only = true;
+        config.dtype = TG_F64;
+        config.complex_data = is_complex == 1;
+        set_ok(ctx, tg_dataset_wrap(ctx, &x, NULL, &config, &set));
+        const tg_dataset_facts facts = tg_dataset_get_facts(set);
+        assert_int_equal(facts.dtype, is_complex ? TG_C128 : TG_F64);
+        assert_int_equal(facts.x_bytes, (is_complex + 1) * POINTS * (int)sizeof(double));
+        set_ok(ctx, tg_dataset_read(set, (int64_t[]){2}, 1, found, NULL));
+        for (int i = 0; i < POINTS; i++) {
+            assert_true(found[i * (is_complex + 1)] == field[2 * POINTS + i]);
+        }
+        set_ok(ctx, tg_normalizer_fit(ctx, set, TG_DATA_X, &normalizer));
+        const tg_shape one = SET_SHAPE(1, 1, 3, 4);
+        tg_tensor values;
+        set_ok(ctx, tg_tensor_wrap(ctx, facts.dtype, &one, found, &values));
+        set_ok(ctx, tg_normalizer_apply(normalizer, &values));
+        assert_true(found[0] > 6e-5 && found[0] < 7e-5); /* (24 - 17.5) 1e-12 / 1e-7 */
+        set_ok(ctx, tg_normalizer_invert(normalizer, &values));
+        assert_true(found[0] - field[2 * POINTS] < 1e-15 && field[2 * POINTS] - found[0] < 1e-15);
+        tg_normalizer_destroy(&normalizer);
+        tg_dataset_close(&set);
+    }
+    tg_dataset_config config = tg_dataset_config_default();
+    tg_dataset *set = NULL;
+    config.x_only = true;
+    config.dtype = TG_BF16;
+    assert_int_equal(tg_dataset_wrap(ctx, &x, NULL, &config, &set), TG_E_DTYPE);
+    set_expect_sentence(ctx, "data: they are handed out as f32 or f64, not as bf16");
+}
+
 static void test_refused(void **state) {
     (void)state;
     float numbers[64] = {0};
@@ -193,7 +238,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_as_from_a_file), cmocka_unit_test(test_default),
         cmocka_unit_test(test_borrowed),       cmocka_unit_test(test_normalizers_and_batches),
-        cmocka_unit_test(test_refused),        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_doubles),        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, test_context_begin, test_context_end);
 }

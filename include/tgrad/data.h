@@ -80,6 +80,8 @@ typedef struct tg_dataset_config {
     int coordinates;      /* 0: data on grids; 1 .. 3: at points with so many each */
     int64_t first_frame;  /* trajectories: so many stored frames are passed over, .. */
     int64_t n_frames;     /* .. and so many follow; 0: all */
+    tg_dtype dtype; /* TG_F32 or, of data on grids, TG_F64: what numbers are handed out as, or pairs
+                       of them */
 } tg_dataset_config;
 
 /* n_dim 2, "x" and "y", the layout by itself, windows of one frame and the next, everything as in
@@ -134,14 +136,14 @@ typedef struct tg_dataset_facts {
     int n_dim;
     int64_t grid[TG_DATA_MAX_DIMS];      /* as handed out */
     int64_t file_grid[TG_DATA_MAX_DIMS]; /* as stored */
-    tg_dtype dtype;                      /* as handed out, x and y alike: TG_F32 or TG_C64 */
-    size_t x_bytes, y_bytes;             /* of one sample as handed out */
-    bool cached;                         /* in memory; otherwise streamed */
-    tg_layout_kind layout;               /* that was found */
-    int64_t trajectories;                /* that are used; 0: pairs, and then times is 1 */
-    int64_t times;                       /* stored frames of each */
-    int64_t history, horizon;            /* frames of x and y in one sample; 1 and 1 for pairs */
-    int64_t frame_channels;              /* channels of a frame of a trajectory, or of x */
+    tg_dtype dtype;           /* as handed out, x and y alike: TG_F32, TG_C64, TG_F64 or TG_C128 */
+    size_t x_bytes, y_bytes;  /* of one sample as handed out */
+    bool cached;              /* in memory; otherwise streamed */
+    tg_layout_kind layout;    /* that was found */
+    int64_t trajectories;     /* that are used; 0: pairs, and then times is 1 */
+    int64_t times;            /* stored frames of each */
+    int64_t history, horizon; /* frames of x and y in one sample; 1 and 1 for pairs */
+    int64_t frame_channels;   /* channels of a frame of a trajectory, or of x */
 } tg_dataset_facts;
 
 TG_API tg_dataset_facts tg_dataset_get_facts(const tg_dataset *dataset);

@@ -280,7 +280,12 @@ static tg_status set_facts(tg_dataset *d, const tg_dataset_config *config) {
         }
     }
     facts->n_dim = config->n_dim;
-    facts->dtype = is_complex ? TG_C64 : TG_F32;
+    if (config->dtype != TG_F32 && (config->dtype != TG_F64 || config->coordinates > 0)) {
+        return tg_fail(d->ctx, TG_E_DTYPE, "data: they are handed out as f32%s, not as %s",
+                       config->coordinates > 0 ? " at points" : " or f64",
+                       tg_dtype_name(config->dtype));
+    }
+    facts->dtype = is_complex ? tg_dtype_complex(config->dtype) : config->dtype;
     facts->layout = d->layout.kind;
     TG_TRY(set_samples(d, config));
     memcpy(facts->grid, x->points + pad, (size_t)config->n_dim * sizeof facts->grid[0]);

@@ -60,14 +60,20 @@ tg_status tg_normalizer_copy(tg_context *ctx, const tg_normalizer *from, tg_norm
 
 /* ---- fitting ---- */
 
+static double real_at(const void *values, bool is_double, int64_t i) {
+    return is_double ? ((const double *)values)[i] : (double)((const float *)values)[i];
+}
+
 /* Adds one sample to the sums of a pass: of v for the means, of |v - mean|^2 for the deviations. */
-static bool add_sample(tg_normalizer *n, const float *v, int64_t points, bool deviations) {
+static bool add_sample(tg_normalizer *n, const void *v, bool is_double, int64_t points,
+                       bool deviations) {
     const int parts = n->is_complex ? 2 : 1;
+    int64_t at = 0;
     for (int64_t c = 0; c < n->channels; c++) {
         double sum[2] = {0.0, 0.0};
-        for (int64_t i = 0; i < points; i++, v += parts) {
+        for (int64_t i = 0; i < points; i++) {
             for (int p = 0; p < parts; p++) {
-                const double value = (double)v[p];
+                const double value = real_at(v, is_double, at++);
                 const double rest = value - n->mean[2 * c + p];
                 if (!isfinite(value)) {
                     return false;
@@ -92,6 +98,7 @@ typedef struct pass {
     int64_t samples, points;
     int64_t steps;    /* times that a sample has the channels of the normalizer */
     size_t bytes;     /* of one sample */
+    bool is_double;   /* its numbers */
     int64_t most;     /* samples in a block */
     int64_t *indices; /* (most) */
     char *block;      /* (most * bytes) */
@@ -112,7 +119,7 @@ static tg_status run_pass(tg_normalizer *n, const pass *p, bool deviations) {
         }
         for (int64_t i = 0; i < count * p->steps; i++) {
             const void *sample = p->block + (size_t)i * (p->bytes / (size_t)p->steps);
-            if (!add_sample(n, sample, p->points, deviations)) {
+            if (!add_sample(n, sample, p->is_double, p->points, deviations)) {
                 return tg_fail(n->ctx, TG_E_NUMERIC, "data: sample %lld of %s has a NaN or Inf",
                                (long long)(first + i / p->steps), is_x ? "x" : "y");
             }
@@ -174,7 +181,8 @@ tg_status tg_normalizer_fit_channels(tg_context *ctx, tg_dataset *dataset, tg_da
     }
     p.bytes = side == TG_DATA_X ? facts.x_bytes : facts.y_bytes;
     p.most = tg_normalizer_block(&facts, side);
-    TG_TRY(create(ctx, channels, facts.dtype == TG_C64, &n));
+    p.is_double = tg_dtype_real(facts.dtype) == TG_F64;
+    TG_TRY(create(ctx, channels, tg_dtype_is_complex(facts.dtype), &n));
     TG_TRY(TG_ALLOC(ctx, TG_MEM_DATA, p.indices, p.most));
     TG_TRY(TG_ALLOC(ctx, TG_MEM_DATA, p.block, (size_t)p.most * p.bytes));
     TG_TRY(fit(n, &p));
@@ -215,13 +223,15 @@ void tg_normalizer_get(const tg_normalizer *n, int64_t channel, double *mean, do
 
 static tg_status check_values(const tg_normalizer *n, const tg_tensor *values) {
     char text[128];
-    const bool fits =
-        values->place == TG_HOST && values->shape.ndim >= 2 && tg_tensor_numel(values) >= 0 &&
-        values->dtype == (n->is_complex ? TG_C64 : TG_F32) && values->shape.dim[1] == n->channels;
+    const tg_dtype real = tg_dtype_real(values->dtype);
+    const bool fits = values->place == TG_HOST && values->shape.ndim >= 2 &&
+                      tg_tensor_numel(values) >= 0 && (real == TG_F32 || real == TG_F64) &&
+                      tg_dtype_is_complex(values->dtype) == n->is_complex &&
+                      values->shape.dim[1] == n->channels;
     return fits ? TG_OK
                 : tg_fail(n->ctx, TG_E_SHAPE,
                           "normalizer: expected %s on the host with %lld channels, found %s %s",
-                          n->is_complex ? "c64" : "f32", (long long)n->channels,
+                          n->is_complex ? "c64 or c128" : "f32 or f64", (long long)n->channels,
                           tg_dtype_name(values->dtype),
                           tg_shape_text(&values->shape, text, sizeof text));
 }
@@ -235,14 +245,18 @@ static tg_status transform(const tg_normalizer *n, tg_tensor *values, bool forwa
     const int parts = n->is_complex ? 2 : 1;
     const int64_t rows = values->shape.dim[0] * n->channels;
     const int64_t points = rows > 0 ? tg_tensor_numel(values) / rows : 0;
-    float *v = values->data;
+    const bool is_double = tg_dtype_real(values->dtype) == TG_F64;
+    int64_t at = 0;
     for (int64_t row = 0; row < rows; row++) {
         const double *mean = n->mean + 2 * (row % n->channels);
         const double std = n->std[row % n->channels] + FLOOR;
-        for (int64_t i = 0; i < points; i++, v += parts) {
-            for (int p = 0; p < parts; p++) {
-                const double value = (double)v[p];
-                v[p] = (float)(forward ? (value - mean[p]) / std : value * std + mean[p]);
+        for (int64_t i = 0; i < points * parts; i++, at++) {
+            const double m = mean[i % parts], value = real_at(values->data, is_double, at);
+            const double made = forward ? (value - m) / std : value * std + m;
+            if (is_double) {
+                ((double *)values->data)[at] = made;
+            } else {
+                ((float *)values->data)[at] = (float)made;
             }
         }
     }

@@ -79,10 +79,6 @@ tg_status tg_model_wrap(tg_context *ctx, tg_fno *fno, const tg_normalizer *x,
     if (!tg_fno_get_param(fno, 0).weight.data) {
         return tg_fail(ctx, TG_E_ARGUMENT, "model: the network is an outline without weights");
     }
-    if (tg_fno_get_config(fno)->dtype != TG_F32) {
-        return tg_fail(ctx, TG_E_DTYPE,
-                       "model: its data are f32 or c64, but fno.dtype of the network is f64");
-    }
     TG_TRY(tg_settings_create(ctx, &settings));
     TG_TRY(tg_run_config_put_network(tg_fno_get_config(fno), settings));
     TG_TRY(tg_run_config_read_network(ctx, settings, 1, &config));
@@ -343,7 +339,7 @@ fail:
 
 static tg_status check_input(tg_model *model, const tg_tensor *x, const tg_tensor *y) {
     const tg_fno_config *config = tg_fno_get_config(model->fno);
-    const tg_dtype dtype = config->complex_data ? TG_C64 : TG_F32;
+    const tg_dtype dtype = config->complex_data ? tg_dtype_complex(config->dtype) : config->dtype;
     const int n_dim = tg_run_data_dims(&model->config);
     char found[128];
     bool fits = x->dtype == dtype && x->place == TG_HOST && x->shape.ndim == n_dim + 2 &&

@@ -156,7 +156,8 @@ static tg_dataset_facts assumed(const planner *p, const tg_run_set *set) {
                               .in_channels = fno->in_channels,
                               .out_channels = fno->out_channels * set->steps,
                               .n_dim = tg_run_data_dims(&p->config),
-                              .dtype = fno->complex_data ? TG_C64 : TG_F32};
+                              .dtype =
+                                  fno->complex_data ? tg_dtype_complex(fno->dtype) : fno->dtype};
     size_t points = tg_dtype_size(facts.dtype);
     tg_run_grid(&set->grid, facts.n_dim, facts.grid);
     for (int d = 0; d < facts.n_dim; d++) {

@@ -230,6 +230,10 @@ tg_status tg_model_rollout(tg_model *model, tg_dataset *dataset, int64_t size,
                                 : "trajectories are needed, the data are pairs "
                                   "(data.layout)");
     }
+    if (tg_dtype_real(facts.dtype) != TG_F32) {
+        return tg_fail(model->ctx, TG_E_UNSUPPORTED,
+                       "rollout: errors of frames are those of networks in f32 (fno.dtype)");
+    }
     TG_TRY(tg_run_check_set(model->ctx, &model->config, out->steps, "the data", &facts));
     const int64_t most = tg_min(size, facts.trajectories);
     TG_TRY(open_rollouts(&r, &facts, most));

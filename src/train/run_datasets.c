@@ -109,6 +109,7 @@ tg_status tg_run_find_set(tg_context *ctx, const tg_run_config *config, const tg
     out->n_validation = set->n_validation;
     out->is_validation = set->is_validation;
     out->complex_data = config->fno.complex_data;
+    out->dtype = config->fno.dtype;
     out->cache_bytes = (size_t)data->cache;
     out->layout = data->layout;
     out->group = data->group;
@@ -160,7 +161,11 @@ tg_status tg_run_check_set(tg_context *ctx, const tg_run_config *config, int64_t
                            (long long)rows[i].found, rows[i].found == 1 ? "" : "s");
         }
     }
-    return facts->dtype == TG_C64 && !fno->complex_data
+    if (tg_dtype_real(facts->dtype) != fno->dtype) {
+        return tg_fail(ctx, TG_E_DTYPE, "fno.dtype: %s, but %s was opened to hand out %s",
+                       tg_dtype_name(fno->dtype), path, tg_dtype_name(facts->dtype));
+    }
+    return tg_dtype_is_complex(facts->dtype) && !fno->complex_data
                ? tg_fail(
                      ctx, TG_E_CONFIG,
                      "fno.complex_data: expected true, as %s holds complex numbers, found false",
