@@ -33,6 +33,12 @@ static bool is_optional(size_t offset) {
            offset == offsetof(tg_backend_ops, neighbours_bytes) ||
            offset == offsetof(tg_backend_ops, neighbours_build) ||
            offset == offsetof(tg_backend_ops, neighbours_list) ||
+           offset == offsetof(tg_backend_ops, mapped_takes) ||
+           offset == offsetof(tg_backend_ops, mapped_contract) ||
+           offset == offsetof(tg_backend_ops, mapped_gradients) ||
+           offset == offsetof(tg_backend_ops, two_modes_takes) ||
+           offset == offsetof(tg_backend_ops, two_modes_forward) ||
+           offset == offsetof(tg_backend_ops, two_modes_backward) ||
            offset == offsetof(tg_backend_ops, gno_workspace) ||
            offset == offsetof(tg_backend_ops, gno_forward) ||
            offset == offsetof(tg_backend_ops, gno_backward) ||

@@ -64,6 +64,7 @@ static void placement_harms_nothing(void **state) {
         "\"n_modes\": [6, 6], \"hidden_channels\": 5, \"use_channel_mlp\": false",
         "\"n_modes\": [6, 6], \"hidden_channels\": 5, \"channel_mlp_skip\": \"linear\"",
         "\"n_modes\": [6, 6], \"hidden_channels\": 6, \"saved_precision\": \"8bit\"",
+        "\"n_modes\": [6, 6], \"hidden_channels\": 6, \"factorization\": \"tucker\", \"rank\": 0.3",
         "\"n_modes\": [6, 6], \"hidden_channels\": 6, \"micro_batch\": 1",
         "\"n_modes\": [6, 6], \"hidden_channels\": 6, \"micro_batch\": 1, \"precision\": \"mixed\"",
         "\"n_modes\": [6, 6], \"hidden_channels\": 5, \"norm\": \"group_norm\", \"precision\": "
@@ -130,6 +131,46 @@ static void expect_blocks(const char *checkpointing, bool keeps) {
     }
     tg_fno_destroy(&fno);
     tg_context_destroy(&ctx);
+}
+
+/* Of a factorized weight, what a product has made is there for its adjoint and for the gradients of
+ * the factors, or none of it where memory is to be saved. */
+static void expect_kept(const char *key, bool keeps) {
+    const int64_t grid[] = {9, 12};
+    char json[256];
+    snprintf(json, sizeof json,
+             "{\"n_modes\": [6, 6], \"hidden_channels\": 6, \"n_layers\": 2,"
+             "\"factorization\": \"tucker\", \"rank\": 0.3%s}",
+             key);
+    tg_context *ctx = net_context("cpu", 1);
+    const tg_fno_config config = net_config(ctx, json);
+    tg_fno *fno = NULL;
+    net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
+    net_ok(ctx, tg_fno_prepare(fno, 2, grid, true));
+    const nn_program *p = &fno->run.program;
+    int found = 0;
+    for (int i = p->backward_begin; i < p->op_count; i++) {
+        const nn_op *op = &p->ops[i];
+        if (op->kind == NN_FACTORIZED && op->is_adjoint) {
+            assert_int_equal(op->in[NN_INNER] >= 0, keeps);
+            found++;
+        } else if (op->kind == NN_FACTORS_BACK) {
+            assert_int_equal(op->in[NN_MAPPED] >= 0, keeps);
+            assert_int_equal(op->in[NN_MAPPED_DY] >= 0, keeps);
+            found++;
+        }
+    }
+    assert_int_equal(found, 4);
+    tg_fno_destroy(&fno);
+    tg_context_destroy(&ctx);
+}
+
+static void factorized_products_are_kept(void **state) {
+    (void)state;
+    expect_kept("", true);
+    expect_kept(", \"activation_checkpoint\": \"block\"", false);
+    expect_kept(", \"micro_batch\": 1", false);
+    expect_kept(", \"saved_precision\": \"bf16\"", false);
 }
 
 static void blocks_in_one_call(void **state) {
@@ -356,6 +397,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(placement_harms_nothing),
         cmocka_unit_test(blocks_in_one_call),
+        cmocka_unit_test(factorized_products_are_kept),
         cmocka_unit_test(work_of_phases),
         cmocka_unit_test(refusals),
         cmocka_unit_test(without_mlp_is_the_formula),

@@ -21,6 +21,8 @@ typedef struct nn_kind_row {
     bool makes_gradients; /* of the parameters op.param .. + op.params - 1, from zero */
     nn_kind at_end; /* the kind of op that makes the gradients of its parameters from X and dy and
                        hands them over at the end of backward; 0: they leave before */
+    /* Gives that op what else there is of the forward op. NULL: nothing. */
+    void (*end)(const nn_program *program, const nn_op *op, nn_op *at_end);
     tg_status (*run)(tg_fno *fno, const nn_op *op);
     /* Its parameters side by side in the list: how many, and the first. NULL: none. */
     int (*params)(const nn_program *program, const nn_op *op, int *first);

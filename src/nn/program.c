@@ -41,7 +41,7 @@ int nn_boundary(nn_program *program, int value) {
 }
 
 static int64_t elements(const nn_program *program, const nn_value *value) {
-    const int64_t batch = value->is_whole ? program->whole : program->batch;
+    const int64_t batch = value->is_single ? 1 : value->is_whole ? program->whole : program->batch;
     return value->planes * batch * value->channels * value->points;
 }
 
@@ -88,7 +88,7 @@ void nn_phase_begin(nn_program *program, const char *forward, const char *backwa
 
 nn_op nn_op_make(nn_kind kind) {
     return (nn_op){.kind = kind,
-                   .in = {-1, -1, -1, -1},
+                   .in = {-1, -1, -1, -1, -1},
                    .out = {-1, -1, -1},
                    .scratch = {-1, -1},
                    .param = -1,

@@ -36,12 +36,13 @@ tg_fft_desc nn_geometry_fft(const nn_model *model, const nn_geometry *g, int64_t
 /* ---- values ---- */
 
 typedef enum nn_role {
-    NN_DATA,       /* outside the blocks, in the network's dtype */
-    NN_ACTIVATION, /* inside, and gradients there: stored as fno.activation_precision says */
-    NN_SPECTRUM,   /* kept modes, complex: as fno.fno_block_precision says */
-    NN_STATISTIC,  /* of a norm, f64 */
-    NN_SAVED,      /* an activation or spectrum that waits for backward in less memory */
-    NN_SCRATCH     /* bytes that one op works in */
+    NN_DATA,        /* outside the blocks, in the network's dtype */
+    NN_ACTIVATION,  /* inside, and gradients there: stored as fno.activation_precision says */
+    NN_SPECTRUM,    /* kept modes, complex: as fno.fno_block_precision says */
+    NN_INNER_ARRAY, /* of a factorized weight's product, complex in full width */
+    NN_STATISTIC,   /* of a norm, f64 */
+    NN_SAVED,       /* an activation or spectrum that waits for backward in less memory */
+    NN_SCRATCH      /* bytes that one op works in */
 } nn_role;
 
 typedef struct nn_value {
@@ -52,6 +53,7 @@ typedef struct nn_value {
     bool is_boundary;  /* between two blocks: kept by checkpointing `block` */
     bool is_transient; /* never kept for backward: lies in the workspace */
     bool is_whole;     /* of the whole batch, of which ops see the samples in flight */
+    bool is_single;    /* one for all samples */
     int before_act;    /* the value that this one is the activation of; -1: none */
     int home;          /* the first value in its memory: itself, or one that was written over */
     void *data;        /* once there is memory */
@@ -68,7 +70,18 @@ typedef enum nn_kind {
 } nn_kind;
 
 /* Inputs by their meaning. SUM is added to, in place: the first output takes its memory. */
-enum { NN_X, NN_DY, NN_SUM, NN_STATS, NN_INPUTS, NN_ADD = NN_DY, NN_MODES = NN_STATS };
+enum {
+    NN_X,
+    NN_DY,
+    NN_SUM,
+    NN_STATS,
+    NN_MAPPED_DY, /* of a factorized weight, as NN_MAPPED and NN_INNER */
+    NN_INPUTS,
+    NN_ADD = NN_DY,
+    NN_MODES = NN_STATS,
+    NN_MAPPED = NN_STATS,
+    NN_INNER = NN_STATS
+};
 enum { NN_OUTPUTS = 3, NN_SCRATCHES = 2 };
 
 typedef struct nn_op {

@@ -2,6 +2,7 @@
  * after the stream has run empty. Host structures behind pointers (bitmaps, random streams) are
  * copied too: a caller may change them as soon as the call has returned. */
 #include "support/block.h"
+#include "support/factorized.h"
 #include "support/fake_device.h"
 
 /* ---- elementwise ---- */
@@ -372,6 +373,58 @@ static tg_status run_gno_backward(tg_backend *host, void *arguments) {
 static tg_status fake_gno_backward(tg_backend *be, const tg_gno *op) {
     const gno_args a = {.op = *op, .config = *op->config, .near = *op->neighbours};
     return fake_submit(be, run_gno_backward, &a, sizeof a);
+}
+
+/* ---- factorized weights ---- */
+
+static bool fake_two_modes_takes(tg_backend *be, const tg_two_modes *op) {
+    (void)be;
+    return op->d1 <= 64 && op->d2 <= 64;
+}
+
+static tg_status run_two_modes_forward(tg_backend *host, void *arguments) {
+    (void)host;
+    t_two_modes_forward(arguments);
+    return TG_OK;
+}
+
+static tg_status fake_two_modes_forward(tg_backend *be, const tg_two_modes *op) {
+    return fake_submit(be, run_two_modes_forward, op, sizeof *op);
+}
+
+static tg_status run_two_modes_backward(tg_backend *host, void *arguments) {
+    (void)host;
+    t_two_modes_backward(arguments);
+    return TG_OK;
+}
+
+static tg_status fake_two_modes_backward(tg_backend *be, const tg_two_modes *op) {
+    return fake_submit(be, run_two_modes_backward, op, sizeof *op);
+}
+
+static bool fake_mapped_takes(tg_backend *be, const tg_mapped *op) {
+    (void)be;
+    return op->channels <= 64;
+}
+
+static tg_status run_mapped_contract(tg_backend *host, void *arguments) {
+    (void)host;
+    t_mapped_contract(arguments);
+    return TG_OK;
+}
+
+static tg_status fake_mapped_contract(tg_backend *be, const tg_mapped *op) {
+    return fake_submit(be, run_mapped_contract, op, sizeof *op);
+}
+
+static tg_status run_mapped_gradients(tg_backend *host, void *arguments) {
+    (void)host;
+    t_mapped_gradients(arguments);
+    return TG_OK;
+}
+
+static tg_status fake_mapped_gradients(tg_backend *be, const tg_map_gradients *op) {
+    return fake_submit(be, run_mapped_gradients, op, sizeof *op);
 }
 
 /* ---- compressed gradients ---- */
@@ -814,6 +867,12 @@ void fake_fill_slots(tg_backend_ops *ops) {
     ops->norm_forward = fake_norm_forward;
     ops->norm_backward = fake_norm_backward;
     ops->spectral_contract = fake_spectral_contract;
+    ops->two_modes_takes = fake_two_modes_takes;
+    ops->two_modes_forward = fake_two_modes_forward;
+    ops->two_modes_backward = fake_two_modes_backward;
+    ops->mapped_takes = fake_mapped_takes;
+    ops->mapped_contract = fake_mapped_contract;
+    ops->mapped_gradients = fake_mapped_gradients;
     ops->loss = fake_loss;
     ops->neighbours_bytes = fake_neighbours_bytes;
     ops->neighbours_build = fake_neighbours_build;

@@ -3,14 +3,21 @@
  *   FACTORIZED    y = map back (x' W'), x' = map(x), W' made by the chain; or the adjoint of it
  *   FACTORS_BACK  at the end of backward, from x and dy: gradients of maps, core and chain
  *
- * Nothing of this is kept between two ops: what is in between is small and soon made again. */
+ * W' waits for the adjoint, and what channels are mapped to, x' and y', dx' and dy', for the
+ * gradients; where memory is to be saved (checkpointing, micro-batches, small storage) each op
+ * makes them again instead. */
 #include "nn/ops.h"
 
-/* ---- the scratch of an op: what it holds, told and found by the same lines ---- */
+/* Outputs beside the product. */
+enum { MAPPED = 1, INNER = 2 };
+
+/* ---- the arrays of an op: values, or scratch, told and found by the same lines ---- */
 
 typedef struct room {
     const nn_program *p;
-    char *base; /* NULL: only counted */
+    const tg_fno *fno; /* NULL: scratch is only counted */
+    tg_backend *be;
+    char *base;
     size_t used;
 } room;
 
@@ -21,55 +28,118 @@ static void *take(room *r, tg_dtype dtype, int64_t numbers) {
     return at;
 }
 
-/* Arrays of complex numbers in full width. */
+/* A plane of a value, or scratch if there is no such value. */
+static void *take_plane(room *r, int value, int plane, tg_dtype dtype, int64_t numbers) {
+    return value < 0 ? take(r, dtype, numbers) : r->fno ? nn_plane(r->fno, value, plane) : NULL;
+}
+
+/* Arrays of complex numbers in full width; what lies in between is (batch, inner, modes). */
 typedef struct arrays {
     tg_dtype dtype;
     int64_t batch, channels, modes;
     void *x, *y;                 /* copies of 16-bit spectra */
     void *made[TG_FNO_MAX_DIMS]; /* by the links of the chain; the last is W' */
-    void *inner_x, *inner_y;     /* (batch, inner, modes) */
+    void *inner_x, *inner_y;     /* x' and y'; of an adjoint dx' and dy' */
+    void *inner_dx, *inner_dy;   /* FACTORS_BACK has all four; y' and dx' in one place.. */
+    bool is_mapped;              /* ..but where they were kept */
     void *gradient[2];           /* along the chain, taking turns */
-    void *inner_dx;              /* FACTORS_BACK: dL/dx', or y' */
+    int first;                   /* links that are made in one call; 0: none are */
+    bool in_one;                 /* both maps and the product between them are one call */
 } arrays;
+
+/* The call for the first two links, sizes only. */
+static tg_two_modes two_modes_of(const nn_factors *f, tg_dtype dtype) {
+    const nn_link *last = &f->link[0], *before = &f->link[1];
+    return (tg_two_modes){.dtype = dtype,
+                          .planes = before->batch,
+                          .d1 = before->m,
+                          .d2 = last->n,
+                          .r1 = before->k,
+                          .r2 = last->k};
+}
+
+static bool takes_two(tg_backend *be, const nn_factors *f, tg_dtype dtype) {
+    const nn_link *last = &f->link[0], *before = &f->link[1];
+    const tg_two_modes call = two_modes_of(f, dtype);
+    return f->links > 1 && last->is_turned && last->batch == 1 && before->is_left &&
+           be->ops->two_modes_takes && be->ops->two_modes_takes(be, &call);
+}
+
+/* The call for the product and both maps, sizes only. */
+static tg_mapped mapped_of(const nn_factors *f, const arrays *a) {
+    return (tg_mapped){.dtype = a->dtype,
+                       .batch = a->batch,
+                       .channels = a->channels,
+                       .in = f->inner_in,
+                       .out = f->inner_out,
+                       .modes = a->modes};
+}
+
+static bool takes_mapped(tg_backend *be, const nn_factors *f, const arrays *a) {
+    const tg_mapped call = mapped_of(f, a);
+    return f->in >= 0 && f->out >= 0 && !f->is_separable && be->ops->mapped_takes &&
+           be->ops->mapped_takes(be, &call);
+}
+
+static void take_chain(room *r, const nn_op *op, arrays *a) {
+    const nn_factors *f = &r->p->model->factors;
+    const bool is_back = op->kind == NN_FACTORS_BACK;
+    const int inner = is_back ? -1 : op->is_adjoint ? op->in[NN_INNER] : op->out[INNER];
+    int64_t largest = tg_shape_numel(&f->shape[f->core]);
+    for (int i = 0; i < f->links; i++) {
+        const int64_t numbers = nn_link_numbers(&f->link[i]);
+        const bool is_last = i + 1 == f->links;
+        const bool needed = i + 1 >= a->first && !(is_last && a->is_mapped);
+        a->made[i] = needed ? take_plane(r, is_last ? inner : -1, 0, a->dtype, numbers) : NULL;
+        largest = numbers > largest ? numbers : largest;
+    }
+    const int turns = f->links - (a->first > 0 ? a->first - 1 : 0);
+    for (int i = 0; i < 2 && i < turns && is_back; i++) {
+        a->gradient[i] = take(r, a->dtype, largest);
+    }
+}
 
 static arrays arrays_of(room *r, const nn_op *op, int64_t batch) {
     const nn_program *p = r->p;
     const nn_factors *f = &p->model->factors;
     const int x = op->in[NN_X], y = op->kind == NN_FACTORIZED ? op->out[0] : op->in[NN_DY];
     const bool is_back = op->kind == NN_FACTORS_BACK;
+    const int mapped = is_back ? op->in[NN_MAPPED] : op->out[MAPPED];
     arrays a = {.dtype = tg_dtype_complex(p->model->config.dtype),
                 .batch = batch,
                 .channels = p->values[x].channels,
-                .modes = p->model->mode_count};
+                .modes = p->model->mode_count,
+                .is_mapped = is_back && mapped >= 0};
     const int64_t most = f->inner_in > f->inner_out ? f->inner_in : f->inner_out;
     const int64_t samples = is_back ? p->whole : p->batch; /* at the end, of all parts */
     const int64_t spectrum = samples * a.channels * a.modes, inner = samples * most * a.modes;
+    a.first = takes_two(r->be, f, a.dtype) ? 2 : 0;
+    a.in_one = takes_mapped(r->be, f, &a);
     a.x = p->values[x].dtype != a.dtype ? take(r, a.dtype, spectrum) : NULL;
     a.y = p->values[y].dtype != a.dtype ? take(r, a.dtype, spectrum) : NULL;
-    a.inner_x = f->in >= 0 ? take(r, a.dtype, inner) : NULL;
-    a.inner_y = f->out >= 0 ? take(r, a.dtype, inner) : NULL;
-    a.inner_dx = is_back ? take(r, a.dtype, inner) : NULL;
-    int64_t largest = tg_shape_numel(&f->shape[f->core]);
-    for (int i = 0; i < f->links; i++) {
-        const int64_t numbers = nn_link_numbers(&f->link[i]);
-        a.made[i] = take(r, a.dtype, numbers);
-        largest = numbers > largest ? numbers : largest;
+    a.inner_x = f->in >= 0 ? take_plane(r, mapped, 0, a.dtype, inner) : NULL;
+    a.inner_y = f->out >= 0 ? take_plane(r, mapped, 1, a.dtype, inner) : NULL;
+    if (is_back) {
+        const int mapped_dy = op->in[NN_MAPPED_DY];
+        a.inner_dx = f->in < 0     ? NULL
+                     : a.is_mapped ? take_plane(r, mapped_dy, 0, a.dtype, inner)
+                     : f->out >= 0 ? a.inner_y
+                                   : take(r, a.dtype, inner);
+        a.inner_dy = f->out >= 0 ? take_plane(r, mapped_dy, 1, a.dtype, inner) : NULL;
     }
-    for (int i = 0; i < 2 && is_back; i++) {
-        a.gradient[i] = take(r, a.dtype, largest);
-    }
+    take_chain(r, op, &a);
     return a;
 }
 
 static void scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t bytes[2]) {
-    (void)be;
-    room r = {.p = p};
+    room r = {.p = p, .be = be};
     (void)arrays_of(&r, op, p->batch);
     bytes[0] = r.used;
 }
 
 static arrays arrays_at(const tg_fno *fno, const nn_op *op) {
-    room r = {.p = &fno->run.program, .base = nn_data(fno, op->scratch[0])};
+    room r = {
+        .p = &fno->run.program, .fno = fno, .be = fno->be, .base = nn_data(fno, op->scratch[0])};
     return arrays_of(&r, op, fno->run.batch);
 }
 
@@ -115,8 +185,8 @@ static tg_status multiply(const tg_fno *fno, tg_dtype dtype, int64_t batch, int6
     return fno->be->ops->gemm(fno->be, &gemm);
 }
 
-/* Channels of every sample through a map (rows, columns) that lies as (.., inner): to (to, modes)
- * from (from, modes). */
+/* Channels of every sample through a map (rows, columns) that lies as (..,
+ * inner): to (to, modes) from (from, modes). */
 static tg_status map(const tg_fno *fno, const arrays *a, int param, tg_op how, int64_t inner,
                      int64_t from, int64_t to, const void *x, void *y) {
     return multiply(fno, a->dtype, a->batch, to, a->modes, from,
@@ -129,10 +199,28 @@ static const void *made_by(const tg_fno *fno, const nn_op *op, const arrays *a, 
     return links > 0 ? a->made[links - 1] : nn_weight(fno, op->weight + fno->model.factors.core);
 }
 
-static tg_status make_chain(const tg_fno *fno, const nn_op *op, const arrays *a) {
+/* The call for the first two links, with what it reads and W', or where its
+ * gradient is. */
+static tg_two_modes two_modes_at(const tg_fno *fno, const nn_op *op, const arrays *a,
+                                 void *weight) {
+    const nn_factors *f = &fno->model.factors;
+    tg_two_modes call = two_modes_of(f, a->dtype);
+    call.core = nn_weight(fno, op->weight + f->core);
+    call.left = nn_weight(fno, op->weight + f->link[1].param);
+    call.right = nn_weight(fno, op->weight + f->link[0].param);
+    call.weight = weight;
+    return call;
+}
+
+/* The first `links` of the chain. */
+static tg_status make_chain(const tg_fno *fno, const nn_op *op, const arrays *a, int links) {
     const nn_factors *f = &fno->model.factors;
     tg_status status = TG_OK;
-    for (int i = 0; i < f->links && status == TG_OK; i++) {
+    if (a->first > 0 && links >= a->first) {
+        const tg_two_modes call = two_modes_at(fno, op, a, a->made[1]);
+        status = fno->be->ops->two_modes_forward(fno->be, &call);
+    }
+    for (int i = a->first; i < links && status == TG_OK; i++) {
         const nn_link *l = &f->link[i];
         const side factor = {l->is_turned ? TG_OP_T : TG_OP_N,
                              nn_weight(fno, op->weight + l->param), l->ld, l->stride};
@@ -177,12 +265,51 @@ static tg_status map_in(const tg_fno *fno, const nn_op *op, const arrays *a, con
 static tg_status map_out_adjoint(const tg_fno *fno, const nn_op *op, const arrays *a,
                                  const void **dy) {
     const nn_factors *f = &fno->model.factors;
+    void *to = a->inner_dy ? a->inner_dy : a->inner_y;
     tg_status status = TG_OK;
     if (f->out >= 0) {
         status = map(fno, a, op->weight + f->out, TG_OP_H, f->inner_out, a->channels, f->inner_out,
-                     *dy, a->inner_y);
-        *dy = a->inner_y;
+                     *dy, to);
+        *dy = to;
     }
+    return status;
+}
+
+static tg_status multiply_in_one(const tg_fno *fno, const nn_op *op, const arrays *a, const void *x,
+                                 void *y) {
+    const nn_factors *f = &fno->model.factors;
+    tg_mapped call = mapped_of(f, a);
+    call.adjoint = op->is_adjoint;
+    call.map_in = nn_weight(fno, op->weight + f->in);
+    call.map_out = nn_weight(fno, op->weight + f->out);
+    call.weight = made_by(fno, op, a, f->links);
+    call.src = x;
+    call.inner_in = a->inner_x;
+    call.inner_out = a->inner_y;
+    call.dst = y;
+    return fno->be->ops->mapped_contract(fno->be, &call);
+}
+
+static tg_status multiply_by_parts(const tg_fno *fno, const nn_op *op, const arrays *a,
+                                   const void *x, void *y) {
+    const nn_factors *f = &fno->model.factors;
+    tg_status status = TG_OK;
+    if (!op->is_adjoint) {
+        void *to = f->out >= 0 ? a->inner_y : y;
+        TG_TRY(map_in(fno, op, a, &x));
+        TG_TRY(contract(fno, op, a, false, x, to));
+        TG_TRY(f->out >= 0 ? map(fno, a, op->weight + f->out, TG_OP_N, f->inner_out, f->inner_out,
+                                 a->channels, to, y)
+                           : TG_OK);
+    } else {
+        void *to = f->in >= 0 ? a->inner_x : y;
+        TG_TRY(map_out_adjoint(fno, op, a, &x));
+        TG_TRY(contract(fno, op, a, true, x, to));
+        TG_TRY(f->in >= 0 ? map(fno, a, op->weight + f->in, TG_OP_CONJ, f->inner_in, f->inner_in,
+                                a->channels, to, y)
+                          : TG_OK);
+    }
+fail:
     return status;
 }
 
@@ -193,23 +320,9 @@ static tg_status run(tg_fno *fno, const nn_op *op) {
     void *full = a.y ? a.y : nn_data(fno, y);
     const void *x = NULL;
     tg_status status = TG_OK;
-    TG_TRY(make_chain(fno, op, &a));
+    TG_TRY(op->in[NN_INNER] < 0 ? make_chain(fno, op, &a, f->links) : TG_OK);
     TG_TRY(widen(fno, &a, op->in[NN_X], a.x, &x));
-    if (!op->is_adjoint) {
-        void *to = f->out >= 0 ? a.inner_y : full;
-        TG_TRY(map_in(fno, op, &a, &x));
-        TG_TRY(contract(fno, op, &a, false, x, to));
-        TG_TRY(f->out >= 0 ? map(fno, &a, op->weight + f->out, TG_OP_N, f->inner_out, f->inner_out,
-                                 a.channels, to, full)
-                           : TG_OK);
-    } else {
-        void *to = f->in >= 0 ? a.inner_x : full;
-        TG_TRY(map_out_adjoint(fno, op, &a, &x));
-        TG_TRY(contract(fno, op, &a, true, x, to));
-        TG_TRY(f->in >= 0 ? map(fno, &a, op->weight + f->in, TG_OP_CONJ, f->inner_in, f->inner_in,
-                                a.channels, to, full)
-                          : TG_OK);
-    }
+    TG_TRY((a.in_one ? multiply_in_one : multiply_by_parts)(fno, op, &a, x, full));
     TG_TRY(a.y ? fno->be->ops->convert(fno->be, a.batch * a.channels * a.modes, a.dtype, full,
                                        fno->run.program.values[y].dtype, nn_data(fno, y))
                : TG_OK);
@@ -219,8 +332,8 @@ fail:
 
 /* ---- gradients of the factors ---- */
 
-/* gradient (channels, inner) = the sum over samples of left (channels, modes) right (inner,
- * modes)^T, one of them conjugated. */
+/* gradient (channels, inner) = the sum over samples of left (channels, modes)
+ * right (inner, modes)^T, one of them conjugated. */
 static tg_status correlate(const tg_fno *fno, const arrays *a, int param, int64_t inner, side left,
                            side right) {
     left.stride = a->channels * a->modes;
@@ -229,7 +342,8 @@ static tg_status correlate(const tg_fno *fno, const arrays *a, int param, int64_
                     nn_gradient(fno, param), inner, 0);
 }
 
-/* From the gradient of what a link made to that of its factor and of what it was made of. */
+/* From the gradient of what a link made to that of its factor and of what it
+ * was made of. */
 static tg_status link_back(const tg_fno *fno, const nn_op *op, const arrays *a, int number,
                            const void *dnext, void *dmade) {
     const nn_link *l = &fno->model.factors.link[number];
@@ -261,25 +375,91 @@ fail:
     return status;
 }
 
-/* dL/dW' from x' and dy', and from there along the chain to the core. */
-static tg_status chain_back(const tg_fno *fno, const nn_op *op, const arrays *a, const void *x,
+/* Where dL/dW' is made. */
+static void *gradient_of_inner(const tg_fno *fno, const nn_op *op, const arrays *a) {
+    const nn_factors *f = &fno->model.factors;
+    return f->links > 0 ? a->gradient[0] : nn_gradient(fno, op->weight + f->core);
+}
+
+/* It is made, from x' and dy'. */
+static tg_status inner_back(const tg_fno *fno, const nn_op *op, const arrays *a, const void *x,
                             const void *dy) {
     const nn_factors *f = &fno->model.factors;
-    void *core = nn_gradient(fno, op->weight + f->core);
-    void *dnext = f->links > 0 ? a->gradient[0] : core;
     const tg_multimode modes = {.dtype = a->dtype,
                                 .ndim = 3,
                                 .dim = {f->is_separable ? 1 : f->inner_in,
                                         f->is_separable ? 1 : f->inner_out,
                                         f->is_separable ? f->inner_in * a->modes : a->modes}};
     const tg_grad_source source = {.x = x, .dy = dy, .batch = a->batch};
-    tg_status status = fno->be->ops->grad_dense(fno->be, &modes, &source, 1.0, dnext);
-    for (int i = f->links - 1; i >= 0 && status == TG_OK; i--) {
+    return fno->be->ops->grad_dense(fno->be, &modes, &source, 1.0, gradient_of_inner(fno, op, a));
+}
+
+/* From there along the chain to the core. */
+static tg_status chain_back(const tg_fno *fno, const nn_op *op, const arrays *a) {
+    const nn_factors *f = &fno->model.factors;
+    void *core = nn_gradient(fno, op->weight + f->core), *dnext = gradient_of_inner(fno, op, a);
+    tg_status status = TG_OK;
+    for (int i = f->links - 1; i >= a->first && status == TG_OK; i--) {
         void *dmade = i > 0 ? a->gradient[(f->links - i) % 2] : core;
         status = link_back(fno, op, a, i, dnext, dmade);
         dnext = dmade;
     }
+    if (a->first > 0 && status == TG_OK) {
+        tg_two_modes call = two_modes_at(fno, op, a, dnext);
+        call.dcore = core;
+        call.dleft = nn_gradient(fno, op->weight + f->link[1].param);
+        call.dright = nn_gradient(fno, op->weight + f->link[0].param);
+        status = fno->be->ops->two_modes_backward(fno->be, &call);
+    }
     return status;
+}
+
+/* y' and dx' may be in the same memory, so that the gradient of a map follows at once. */
+static tg_status maps_back_by_parts(const tg_fno *fno, const nn_op *op, const arrays *a,
+                                    const void *x, const void *dy) {
+    const nn_factors *f = &fno->model.factors;
+    const void *inner_x = x, *inner_dy = dy;
+    tg_status status = TG_OK;
+    if (!a->is_mapped) {
+        TG_TRY(map_in(fno, op, a, &inner_x));
+        TG_TRY(map_out_adjoint(fno, op, a, &inner_dy));
+    }
+    if (f->out >= 0) { /* y = U y' */
+        TG_TRY(a->is_mapped ? TG_OK : contract(fno, op, a, false, inner_x, a->inner_y));
+        TG_TRY(correlate(fno, a, op->weight + f->out, f->inner_out,
+                         (side){TG_OP_N, dy, a->modes, 0},
+                         (side){TG_OP_H, a->inner_y, a->modes, 0}));
+    }
+    if (f->in >= 0) { /* x' = U^T x */
+        TG_TRY(a->is_mapped ? TG_OK : contract(fno, op, a, true, inner_dy, a->inner_dx));
+        TG_TRY(correlate(fno, a, op->weight + f->in, f->inner_in,
+                         (side){TG_OP_CONJ, x, a->modes, 0},
+                         (side){TG_OP_T, a->inner_dx, a->modes, 0}));
+    }
+    TG_TRY(inner_back(fno, op, a, a->inner_x ? a->inner_x : x, a->inner_dy ? a->inner_dy : dy));
+fail:
+    return status;
+}
+
+static tg_status maps_back_in_one(const tg_fno *fno, const nn_op *op, const arrays *a,
+                                  const void *x, const void *dy) {
+    const nn_factors *f = &fno->model.factors;
+    const tg_map_gradients call = {.dtype = a->dtype,
+                                   .batch = a->batch,
+                                   .channels = a->channels,
+                                   .in = f->inner_in,
+                                   .out = f->inner_out,
+                                   .modes = a->modes,
+                                   .x = x,
+                                   .dy = dy,
+                                   .inner_in = a->inner_x,
+                                   .dinner_in = a->inner_dx,
+                                   .inner_out = a->inner_y,
+                                   .dinner_out = a->inner_dy,
+                                   .dmap_in = nn_gradient(fno, op->weight + f->in),
+                                   .dmap_out = nn_gradient(fno, op->weight + f->out),
+                                   .dweight = gradient_of_inner(fno, op, a)};
+    return fno->be->ops->mapped_gradients(fno->be, &call);
 }
 
 static tg_status run_back(tg_fno *fno, const nn_op *op) {
@@ -287,24 +467,11 @@ static tg_status run_back(tg_fno *fno, const nn_op *op) {
     const arrays a = arrays_at(fno, op);
     const void *x = NULL, *dy = NULL;
     tg_status status = TG_OK;
-    TG_TRY(make_chain(fno, op, &a));
+    TG_TRY(make_chain(fno, op, &a, a.is_mapped ? f->links - 1 : f->links));
     TG_TRY(widen(fno, &a, op->in[NN_X], a.x, &x));
     TG_TRY(widen(fno, &a, op->in[NN_DY], a.y, &dy));
-    const void *inner_x = x, *inner_dy = dy;
-    TG_TRY(map_in(fno, op, &a, &inner_x));
-    TG_TRY(map_out_adjoint(fno, op, &a, &inner_dy));
-    if (f->out >= 0) { /* y = U y' */
-        TG_TRY(contract(fno, op, &a, false, inner_x, a.inner_dx));
-        TG_TRY(correlate(fno, &a, op->weight + f->out, f->inner_out,
-                         (side){TG_OP_N, dy, a.modes, 0}, (side){TG_OP_H, a.inner_dx, a.modes, 0}));
-    }
-    if (f->in >= 0) { /* x' = U^T x */
-        TG_TRY(contract(fno, op, &a, true, inner_dy, a.inner_dx));
-        TG_TRY(correlate(fno, &a, op->weight + f->in, f->inner_in,
-                         (side){TG_OP_CONJ, x, a.modes, 0},
-                         (side){TG_OP_T, a.inner_dx, a.modes, 0}));
-    }
-    TG_TRY(chain_back(fno, op, &a, inner_x, inner_dy));
+    TG_TRY((a.in_one && a.is_mapped ? maps_back_in_one : maps_back_by_parts)(fno, op, &a, x, dy));
+    TG_TRY(chain_back(fno, op, &a));
 fail:
     return status;
 }
@@ -325,25 +492,76 @@ static double flops(const nn_program *p, const nn_op *op) {
     return 8.0 * (double)p->batch * (double)x->points * (maps + (f->is_separable ? in : in * out));
 }
 
-static int add(nn_program *p, int weight, bool is_adjoint, int x) {
+/* Whether what an op makes on the way is kept for others. */
+static bool keeps(const nn_program *p) {
+    const nn_model *model = p->model;
+    const nn_factors *f = &model->factors;
+    return p->training && (f->in >= 0 || f->out >= 0) && !nn_in_parts(p) &&
+           model->config.activation_checkpoint == TG_CHECKPOINT_OFF &&
+           model->stores.saved == TG_PRECISION_FULL;
+}
+
+/* Both planes of what channels are mapped to. */
+static int add_mapped(nn_program *p) {
+    const nn_factors *f = &p->model->factors;
+    return nn_value_add(
+        p, (nn_value){.role = NN_INNER_ARRAY,
+                      .planes = 2,
+                      .channels = f->inner_in > f->inner_out ? f->inner_in : f->inner_out,
+                      .points = p->model->mode_count,
+                      .before_act = -1});
+}
+
+static int add_inner(nn_program *p) {
+    const nn_factors *f = &p->model->factors;
+    return nn_value_add(p, (nn_value){.role = NN_INNER_ARRAY,
+                                      .planes = 1,
+                                      .channels = 1,
+                                      .points = nn_link_numbers(&f->link[f->links - 1]),
+                                      .before_act = -1,
+                                      .is_single = true});
+}
+
+static nn_op make(nn_program *p, int weight, bool is_adjoint, int x) {
     nn_op op = nn_op_on(p, NN_FACTORIZED, x);
     op.weight = weight;
     op.is_adjoint = is_adjoint;
+    op.out[MAPPED] = keeps(p) ? add_mapped(p) : -1;
     p->values[op.out[0]].is_transient = true;
-    return nn_op_add(p, op);
+    return op;
 }
 
 int nn_add_factorized(nn_program *p, int weight, int spectrum) {
-    return add(p, weight, false, spectrum);
+    nn_op op = make(p, weight, false, spectrum);
+    op.out[INNER] = keeps(p) && p->model->factors.links > 0 ? add_inner(p) : -1;
+    return nn_op_add(p, op);
 }
 
 static int back(nn_program *p, const nn_op *op, nn_request ask) {
-    return ask.wanted ? add(p, op->weight, true, ask.dy) : -1;
+    if (!ask.wanted) {
+        return -1;
+    }
+    nn_op adjoint = make(p, op->weight, true, ask.dy);
+    adjoint.in[NN_INNER] = op->out[INNER];
+    return nn_op_add(p, adjoint);
+}
+
+/* What the product and its adjoint have mapped, if both have kept it. */
+static void end(const nn_program *p, const nn_op *op, nn_op *at_end) {
+    for (int i = p->forward_end; i < p->op_count; i++) {
+        const nn_op *adjoint = &p->ops[i];
+        if (adjoint->kind == NN_FACTORIZED && adjoint->weight == op->weight &&
+            adjoint->out[MAPPED] >= 0) {
+            at_end->in[NN_MAPPED] = op->out[MAPPED];
+            at_end->in[NN_MAPPED_DY] = adjoint->out[MAPPED];
+        }
+    }
 }
 
 const nn_kind_row nn_kind_factorized = {.name = "product with a factorized weight",
                                         .slot = NN_SLOT(spectral_contract),
                                         .at_end = NN_FACTORS_BACK,
+                                        .end = end,
                                         .run = run,
                                         .params = params,
                                         .back = back,

@@ -103,6 +103,9 @@ static void hand_over_factors(const state *s) {
             send.params = nn_op_params(p, &op, &send.param);
             send.in[NN_X] = op.in[NN_X];
             send.in[NN_DY] = s->gradient[op.out[0]];
+            if (nn_kind_of(op.kind)->end) {
+                nn_kind_of(op.kind)->end(p, &op, &send);
+            }
             nn_op_add(p, send);
         }
     }

@@ -8,6 +8,7 @@ void nn_pass_choose_formats(nn_program *program) {
         [NN_DATA] = dtype,
         [NN_ACTIVATION] = tg_stored(dtype, model->stores.activation),
         [NN_SPECTRUM] = tg_stored(tg_dtype_complex(dtype), model->stores.spectrum),
+        [NN_INNER_ARRAY] = tg_dtype_complex(dtype),
         [NN_STATISTIC] = TG_F64,
         [NN_SAVED] = dtype, /* there are none yet: the pass that makes them knows better */
         [NN_SCRATCH] = dtype,

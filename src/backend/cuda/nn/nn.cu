@@ -8,6 +8,8 @@ void cuda_fill_nn(tg_backend_ops *ops) {
     cuda_fill_nn_mlp(ops);
     cuda_fill_nn_norm(ops);
     cuda_fill_nn_spectral(ops);
+    cuda_fill_nn_two_modes(ops);
+    cuda_fill_nn_mapped(ops);
     cuda_fill_nn_loss(ops);
     ops->block_workspace = cuda_block_workspace;
     ops->block_forward = cuda_block_forward;
