@@ -105,6 +105,7 @@ typedef enum mlp_variant {
     MLP_OVER,    /* identity add, activated over add; tanh inside */
     MLP_DROPOUT, /* with dropout */
     MLP_SAME,    /* y over x, activated over y; in == out */
+    MLP_RELU,    /* f(silu(x)) with ReLU inside */
     MLP_VARIANTS
 } mlp_variant;
 
@@ -114,7 +115,11 @@ static void mlp_forward_case(t_side *s, int size, mlp_variant variant) {
     const int64_t inputs = host.batch * host.in * host.pixels;
     tg_mlp op = mlp_placed(s, &host, false);
     const bool sums = variant == MLP_SUM || variant == MLP_DROPOUT;
-    op.act = sums ? TG_ACT_GELU : variant == MLP_OVER ? TG_ACT_TANH : TG_ACT_NONE;
+    op.act = sums                  ? TG_ACT_GELU
+             : variant == MLP_OVER ? TG_ACT_TANH
+             : variant == MLP_RELU ? TG_ACT_SILU
+                                   : TG_ACT_NONE;
+    op.hidden_act = variant == MLP_RELU ? TG_ACT_RELU : TG_ACT_NONE;
     op.alpha = sums ? host.alpha : 1.0;
     op.beta = sums ? host.beta : 0.0;
     op.dropout = variant == MLP_DROPOUT ? 0.3 : 0.0;
@@ -160,15 +165,19 @@ typedef struct mlp_back_variant {
     tg_act act;
     bool through, in_place, wants_dx;
     double alpha, beta, dropout;
+    tg_act inside;
 } mlp_back_variant;
 
 static const mlp_back_variant mlp_back_variants[] = {
-    {TG_ACT_NONE, false, false, true, 1.0, 0.0, 0.0},
-    {TG_ACT_GELU, true, true, true, 1.0, 0.0, 0.0},
-    {TG_ACT_GELU, true, false, true, -0.75, 0.5, 0.0},
-    {TG_ACT_TANH, false, false, true, 1.0, 0.5, 0.4},
-    {TG_ACT_NONE, true, true, true, -1.0, 0.0, 0.4},
-    {TG_ACT_GELU, true, false, false, 1.0, 0.0, 0.0},
+    {TG_ACT_NONE, false, false, true, 1.0, 0.0, 0.0, TG_ACT_NONE},
+    {TG_ACT_GELU, true, true, true, 1.0, 0.0, 0.0, TG_ACT_GELU},
+    {TG_ACT_GELU, true, false, true, -0.75, 0.5, 0.0, TG_ACT_NONE},
+    {TG_ACT_TANH, false, false, true, 1.0, 0.5, 0.4, TG_ACT_NONE},
+    {TG_ACT_NONE, true, true, true, -1.0, 0.0, 0.4, TG_ACT_NONE},
+    {TG_ACT_GELU, true, false, false, 1.0, 0.0, 0.0, TG_ACT_NONE},
+    {TG_ACT_SILU, true, false, true, 1.0, 0.0, 0.0, TG_ACT_TANH},
+    {TG_ACT_RELU, true, true, true, -1.0, 0.0, 0.4, TG_ACT_SILU},
+    {TG_ACT_NONE, false, false, false, 1.0, 0.0, 0.0, TG_ACT_RELU},
 };
 
 /* Runs backward of a host op on the backend; its gradients are what the op then points at. */
@@ -181,6 +190,7 @@ static tg_mlp mlp_run_backward(t_side *s, const tg_mlp *host, const mlp_back_var
     op.alpha = v->alpha;
     op.beta = v->beta;
     op.dropout = v->dropout;
+    op.hidden_act = v->inside;
     op.dy = t_input(s, s->dtype, op.batch * op.out * op.pixels, host->dy);
     op.dx = NULL;
     if (v->in_place) {
@@ -239,6 +249,7 @@ static double mlp_value(t_side *s, const void *object) {
     op.alpha = o->v->alpha;
     op.beta = 0.0;
     op.dropout = o->v->dropout;
+    op.hidden_act = o->v->inside;
     op.add = op.gate = NULL;
     op.x = t_input(&inner, s->dtype, host->batch * host->in * host->pixels, host->x);
     op.y = t_output(&inner, s->dtype, outputs);
@@ -295,10 +306,18 @@ static const struct {
     {TG_SKIP_MAP_IDENTITY, TG_ACT_GELU, true, false, 0.5, 0.0},
     {TG_SKIP_MAP_GATE, TG_ACT_GELU, true, false, 1.0, 1.0},
     {TG_SKIP_MAP_GATE, TG_ACT_TANH, false, true, -0.5, 0.25},
+    {TG_SKIP_MAP_IDENTITY, TG_ACT_RELU, true, true, 0.5, 0.0},
+    {TG_SKIP_MAP_GATE, TG_ACT_SILU, true, false, -1.0, 0.25},
+    {TG_SKIP_MAP_LINEAR, TG_ACT_RELU, true, true, -0.5, 0.25},
+    {TG_SKIP_MAP_LINEAR, TG_ACT_SILU, true, false, 1.0, 0.0},
     {TG_SKIP_MAP_LINEAR, TG_ACT_NONE, false, true, 1.0, 1.0},
     {TG_SKIP_MAP_LINEAR, TG_ACT_GELU, true, false, -0.5, 0.0},
     {TG_SKIP_MAP_LINEAR, TG_ACT_TANH, true, true, 1.0, 0.25},
 };
+
+static int first_skip_variant(int size) {
+    return size == T_COUNT(skip_sizes) - 1 ? T_COUNT(skip_variants) - 1 : 0;
+}
 
 /* An op on host arrays. */
 static tg_skip skip_inputs(t_side *s, int size, int variant) {
@@ -341,7 +360,7 @@ static tg_skip skip_placed(t_side *s, const tg_skip *host, bool backward) {
 
 static void skip_forward(t_side *s) {
     for (int i = 0; i < T_COUNT(skip_sizes); i++) {
-        for (int v = i == LARGE ? T_COUNT(skip_variants) - 1 : 0; v < T_COUNT(skip_variants); v++) {
+        for (int v = first_skip_variant(i); v < T_COUNT(skip_variants); v++) {
             t_note(s, "size %d variant %d", i, v);
             const tg_skip host = skip_inputs(s, i, v);
             const int64_t outputs = host.batch * host.out * host.pixels;
@@ -371,7 +390,7 @@ static tg_skip skip_run_backward(t_side *s, const tg_skip *host, int v, const vo
 
 static void skip_backward(t_side *s) {
     for (int i = 0; i < T_COUNT(skip_sizes); i++) {
-        for (int v = i == LARGE ? T_COUNT(skip_variants) - 1 : 0; v < T_COUNT(skip_variants); v++) {
+        for (int v = first_skip_variant(i); v < T_COUNT(skip_variants); v++) {
             t_note(s, "size %d variant %d", i, v);
             const tg_skip host = skip_inputs(s, i, v);
             const void *start = t_host_random(s, s->dtype, 2048);

@@ -22,7 +22,7 @@ tg_dtype tg_stored(tg_dtype dtype, tg_storage store);
 tg_storage tg_storage_of(tg_dtype dtype);
 
 /* f(x), elementwise. GELU is the exact one, x Phi(x), SiLU x / (1 + e^-x); a tuned backend is
- * within 1e-6 of them. The latter two are on the host alone. */
+ * within 1e-6 of them. */
 typedef enum tg_act { TG_ACT_NONE, TG_ACT_GELU, TG_ACT_TANH, TG_ACT_RELU, TG_ACT_SILU } tg_act;
 
 /* Copies a box of each of `howmany` arrays: dst[h, dst_at + i] = src[h, src_at + i] for
@@ -94,7 +94,7 @@ typedef struct tg_mlp {
     tg_dtype dtype;
     int64_t batch, in, hidden, out, pixels;
     tg_act act;
-    tg_act hidden_act; /* NONE: GELU; others on the host alone */
+    tg_act hidden_act; /* NONE: GELU */
     bool through;
     const void *w1; /* (hidden, in) */
     const void *b1; /* (hidden) */

@@ -199,16 +199,6 @@ static tg_status check_slots(const nn_program *program, const tg_backend *be) {
     return TG_OK;
 }
 
-/* Devices have kernels for GELU alone. */
-static tg_status check_backend(const nn_model *model, const tg_backend *be) {
-    return model->act == TG_ACT_GELU || be->ops->place == TG_HOST
-               ? TG_OK
-               : tg_fail(model->ctx, TG_E_UNSUPPORTED,
-                         "fno.non_linearity: backend %s has kernels for gelu alone; take that, or "
-                         "backend cpu",
-                         be->ops->name);
-}
-
 tg_status nn_program_create(const nn_model *model, tg_backend *be, int64_t batch,
                             const int64_t *grid, bool training, const tg_shared_workspace *shared,
                             nn_program *p) {
@@ -228,7 +218,6 @@ tg_status nn_program_create(const nn_model *model, tg_backend *be, int64_t batch
         .activations = {.ctx = model->ctx},
         .workspace = {.ctx = model->ctx},
         .shared = {.dense_bytes = shared->dense_bytes, .work_bytes = shared->work_bytes}};
-    TG_TRY(check_backend(model, be));
     TG_TRY(nn_geometry_make(model, batch, grid, &p->geometry));
     TG_TRY(NN_GROW(p, values, value));
     model->architecture->build(model, p);

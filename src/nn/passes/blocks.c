@@ -23,7 +23,7 @@ static nn_op *reader_of(const nn_program *p, int i, nn_kind kind, int input, int
 static bool is_of_block(const nn_op *mlp, const nn_op *skip) {
     const int added = mlp->in[NN_ADD];
     return mlp->mlp->in == mlp->mlp->out && mlp->dropout == 0.0 && mlp->in[NN_SUM] < 0 &&
-           mlp->act != TG_ACT_TANH &&
+           (mlp->act == TG_ACT_NONE || mlp->act == TG_ACT_GELU) &&
            (added < 0 || (added == skip->in[NN_X] && skip->act == TG_ACT_NONE));
 }
 

@@ -7,6 +7,7 @@
 #define TG_BACKEND_CUDA_NN_GEMM_COLUMNS_CUH
 
 #include "backend/cuda/linalg/blas.cuh"
+#include "backend/cuda/nn/activate_any.cuh"
 #include "backend/cuda/nn/nn.cuh"
 
 enum { COLUMN_THREADS = 256, COLUMNS_PER_THREAD = 4, SUM_PARTS = 16 };
@@ -96,7 +97,7 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
     gather_columns(column_tile t, int64_t channels, tg_act act, const T *x, real_of<T> *u) {
     each_entry(
         channels, t.count, [&](int64_t c, int j) { return x[column_at(t, channels, c, j)]; },
-        [&](int64_t c, int j, T v) { u[c * t.count + j] = activate(act, widen(v)); });
+        [&](int64_t c, int j, T v) { u[c * t.count + j] = activate_any(act, widen(v)); });
 }
 
 /* dx = (beta dx + alpha du) act'(x) of a tile; act NONE: no slope. dx may be x. */
@@ -123,7 +124,10 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
             return e;
         },
         [&](int64_t c, int j, const entry &e) {
-            const R slope = act == TG_ACT_NONE ? R(1) : act_slope(act, (R)widen(e.x));
+            R u, slope = R(1);
+            if (act != TG_ACT_NONE) {
+                slope = act_both_any(act, (R)widen(e.x), &u);
+            }
             const R old = beta == R(0) ? R(0) : beta * widen(e.dx);
             dx[column_at(t, channels, c, j)] = narrow<T>((old + alpha * e.du) * slope);
         });

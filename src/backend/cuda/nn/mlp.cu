@@ -1,6 +1,7 @@
 /* MLPs as matrix products on tiles of columns: the hidden layer exists for one tile at a
  * time, forward and backward. One output goes another way (mlp_single.cu), and shapes that fit
- * go by one kernel on tensor cores (mlp_tile_forward.cu) where products may be rounded to TF32. */
+ * go by one kernel on tensor cores (mlp_tile_forward.cu) where products may be rounded to TF32;
+ * they have GELU inside, and any other activation goes the way of this file. */
 #include "backend/cuda/nn/mlp_columns.cuh"
 
 /* ---- the workspace ---- */
@@ -9,7 +10,7 @@
 template <class R> struct mlp_matrices {
     double *sums1, *sums2; /* (hidden, SUM_PARTS), (out, SUM_PARTS); backward */
     R *u;                  /* (in, n): act(x), and later its gradient */
-    R *h;                  /* (hidden, n): D1 gelu(w1 u + b1) */
+    R *h;                  /* (hidden, n): D1 hidden_act(w1 u + b1) */
     R *f;                  /* (out, n): the result, or alpha D2 dy */
     R *slope;              /* (hidden, n): of h with respect to what is inside; backward */
     R *dh;                 /* (hidden, n); backward */
@@ -44,6 +45,10 @@ template <class R> static mlp_matrices<R> matrices_of(const tg_mlp *op, bool bac
     return m;
 }
 
+static tg_act hidden_act_of(const tg_mlp *op) {
+    return op->hidden_act == TG_ACT_NONE ? TG_ACT_GELU : op->hidden_act;
+}
+
 static dropout_of hidden_dropout(const tg_mlp *op) {
     return {op->dropout, op->rng, op->stream};
 }
@@ -54,15 +59,16 @@ static dropout_of output_dropout(const tg_mlp *op) {
 
 /* ---- kernels ---- */
 
-/* h = D1 gelu(h + b1) of a tile; slope, if wanted, its derivative. */
+/* h = D1 act(h + b1) of a tile; slope, if wanted, its derivative. */
 template <class R>
 static __global__ void __launch_bounds__(COLUMN_THREADS)
-    hidden_layer(column_tile t, int64_t hidden, dropout_of dropout, const R *b1, R *h, R *slope) {
+    hidden_layer(column_tile t, int64_t hidden, tg_act act, dropout_of dropout, const R *b1, R *h,
+                 R *slope) {
     each_entry(
         hidden, t.count, [&](int64_t c, int j) { return h[c * t.count + j]; },
         [&](int64_t c, int j, R pre) {
             R value;
-            const R s = gelu_slope(pre + b1[c], &value);
+            const R s = act_both_any(act, pre + b1[c], &value);
             const R kept = survival<R>(dropout, column_at(t, hidden, c, j));
             h[c * t.count + j] = kept * value;
             if (slope) {
@@ -140,7 +146,8 @@ static tg_status hidden_of(tg_backend *be, const tg_mlp *op, const column_tile &
                                 op->in, TG_OP_N, u, ld, 0.0, h, t.count);
     if (status == TG_OK) {
         hidden_layer<<<column_grid(op->hidden, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
-            t, op->hidden, hidden_dropout(op), static_cast<const R *>(op->b1), h, slope);
+            t, op->hidden, hidden_act_of(op), hidden_dropout(op), static_cast<const R *>(op->b1), h,
+            slope);
         status = CUDA_LAUNCHED(be, "a hidden layer");
     }
     return status;
@@ -255,6 +262,19 @@ static size_t cuda_mlp_workspace(tg_backend *be, const tg_mlp *op, bool backward
     return most;
 }
 
+/* Whether the activations are such that other ways than that of columns are asked. */
+static bool has_other_ways(const tg_mlp *op) {
+    return is_on_tiles(op->act) && hidden_act_of(op) == TG_ACT_GELU;
+}
+
+static tg_status forward_by_columns(tg_backend *be, const tg_mlp *op) {
+    return op->dtype == TG_F64 ? forward_columns<double>(be, op) : forward_columns<float>(be, op);
+}
+
+static tg_status backward_by_columns(tg_backend *be, const tg_mlp *op) {
+    return op->dtype == TG_F64 ? backward_columns<double>(be, op) : backward_columns<float>(be, op);
+}
+
 static bool is_empty(const tg_mlp *op) {
     return op->batch == 0 || op->pixels == 0 || op->out == 0;
 }
@@ -263,6 +283,9 @@ static tg_status cuda_mlp_forward(tg_backend *be, const tg_mlp *op) {
     tg_status status = tg_check_mlp(be->ctx, "mlp_forward", op);
     if (status != TG_OK || is_empty(op)) {
         return status;
+    }
+    if (!has_other_ways(op)) {
+        return forward_by_columns(be, op);
     }
     if (mlp_narrow_takes(be, op, false)) {
         return mlp_narrow_forward(be, op);
@@ -273,13 +296,16 @@ static tg_status cuda_mlp_forward(tg_backend *be, const tg_mlp *op) {
     if (mlp_tile_forward_takes(be, op)) {
         return mlp_tile_forward(be, op);
     }
-    return op->dtype == TG_F64 ? forward_columns<double>(be, op) : forward_columns<float>(be, op);
+    return forward_by_columns(be, op);
 }
 
 static tg_status cuda_mlp_backward(tg_backend *be, const tg_mlp *op) {
     tg_status status = tg_check_mlp(be->ctx, "mlp_backward", op);
     if (status != TG_OK || is_empty(op)) {
         return status;
+    }
+    if (!has_other_ways(op)) {
+        return backward_by_columns(be, op);
     }
     if (op->x_quantized) { /* only where mlp_reads_bytes has said so */
         return mlp_channel_backward(be, op);
@@ -296,11 +322,11 @@ static tg_status cuda_mlp_backward(tg_backend *be, const tg_mlp *op) {
     if (mlp_tile_backward_takes(be, op)) {
         return mlp_tile_backward(be, op);
     }
-    return op->dtype == TG_F64 ? backward_columns<double>(be, op) : backward_columns<float>(be, op);
+    return backward_by_columns(be, op);
 }
 
 static bool cuda_mlp_reads_bytes(tg_backend *be, const tg_mlp *op) {
-    return mlp_channel_reads_bytes(be, op);
+    return has_other_ways(op) && mlp_channel_reads_bytes(be, op);
 }
 
 void cuda_fill_nn_mlp(tg_backend_ops *ops) {

@@ -1,5 +1,6 @@
 /* Neural operators, what acts on single numbers or moves them: boxes (padding, spectra of other
  * sizes), the coordinate channels, planes and pairs, activations. All are one pass over memory. */
+#include "backend/cuda/nn/activate_any.cuh"
 #include "backend/cuda/nn/nn.cuh"
 
 enum { THREADS = 256 };
@@ -204,27 +205,13 @@ static tg_status cuda_planes_split(tg_backend *be, tg_dtype dtype, int64_t n, co
     });
 }
 
-/* The derivative at x; *value = kind(x). Here alone are those that no other kernel applies. */
-template <class R> static __device__ inline R any_act(tg_act kind, R x, R *value) {
-    if (kind == TG_ACT_RELU) {
-        *value = x < R(0) ? R(0) : x; /* NaN stays */
-        return x > R(0) ? R(1) : R(0);
-    }
-    if (kind == TG_ACT_SILU) {
-        const R logistic = R(1) / (R(1) + exp(-x));
-        *value = x * logistic;
-        return (R(1) + x / (R(1) + exp(x))) * logistic;
-    }
-    return act_both(kind, x, value);
-}
-
 /* y may be x. */
 template <class T>
 static __global__ void __launch_bounds__(THREADS) act(tg_act kind, int64_t n, const T *x, T *y) {
     each_run(n, [&](int64_t at, int64_t left) {
         run<real_of<T>> r = load_run(x + at, left);
         for (int j = 0; j < 4; j++) {
-            any_act(kind, r.v[j], &r.v[j]);
+            act_both_any(kind, r.v[j], &r.v[j]);
         }
         store_run(y + at, left, r);
     });
@@ -239,7 +226,7 @@ static __global__ void __launch_bounds__(THREADS)
         run<real_of<T>> d = load_run(dy + at, left);
         for (int j = 0; j < 4; j++) {
             real_of<T> value;
-            d.v[j] *= any_act(kind, r.v[j], &value);
+            d.v[j] *= act_both_any(kind, r.v[j], &value);
         }
         store_run(dx + at, left, d);
     });

@@ -23,7 +23,7 @@ static __global__ void __launch_bounds__(PASS_THREADS)
         }
 #pragma unroll
         for (int j = 0; j < 8; j++) {
-            const R term = x ? factor * activate(act, u.v[j]) : R(0);
+            const R term = x ? factor * activate_any(act, u.v[j]) : R(0);
             v.v[j] = beta * v.v[j] + term + shift;
         }
         store_span(y + at, left, v);
@@ -53,7 +53,7 @@ template <tg_act ACT, class R> static __device__ inline span<R> slopes_of(span<R
     span<R> slope;
 #pragma unroll
     for (int j = 0; j < 8; j++) {
-        slope.v[j] = act_both(ACT, u.v[j], &u.v[j]);
+        slope.v[j] = act_both_any(ACT, u.v[j], &u.v[j]);
     }
     return slope;
 }
@@ -64,6 +64,10 @@ template <class R> static __device__ inline span<R> slopes_of(tg_act act, span<R
         return slopes_of<TG_ACT_GELU>(u);
     case TG_ACT_TANH:
         return slopes_of<TG_ACT_TANH>(u);
+    case TG_ACT_RELU:
+        return slopes_of<TG_ACT_RELU>(u);
+    case TG_ACT_SILU:
+        return slopes_of<TG_ACT_SILU>(u);
     default:
         return slopes_of<TG_ACT_NONE>(u);
     }
@@ -326,12 +330,16 @@ static bool is_empty(const tg_skip *op) {
     return op->batch == 0 || op->out == 0 || op->pixels == 0;
 }
 
+static bool goes_by_tiles(const tg_backend *be, const tg_skip *op) {
+    return op->kind == TG_SKIP_MAP_LINEAR && is_on_tiles(op->act) && skip_tile_takes(be, op);
+}
+
 static tg_status cuda_skip_forward(tg_backend *be, const tg_skip *op) {
     tg_status status = tg_check_skip(be->ctx, "skip_forward", op);
     if (status != TG_OK || is_empty(op)) {
         return status;
     }
-    if (op->kind == TG_SKIP_MAP_LINEAR && skip_tile_takes(be, op)) {
+    if (goes_by_tiles(be, op)) {
         return skip_tile_forward(be, op);
     }
     return with_stored(op->dtype, op->store, [&](auto tag) {
@@ -346,7 +354,7 @@ static tg_status cuda_skip_backward(tg_backend *be, const tg_skip *op) {
     if (status != TG_OK || is_empty(op) || (!op->dweight && !op->dbias && !op->dx)) {
         return status;
     }
-    if (op->kind == TG_SKIP_MAP_LINEAR && skip_tile_takes(be, op)) {
+    if (goes_by_tiles(be, op)) {
         return skip_tile_backward(be, op);
     }
     return with_stored(op->dtype, op->store, [&](auto tag) {

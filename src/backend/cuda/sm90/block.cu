@@ -58,7 +58,7 @@ template <class OP> static size_t rows_bytes(const OP *op, const fft_rows &rows)
 
 bool cuda_block_workspace(tg_backend *be, const tg_block *op, size_t *bytes) {
     fft_rows rows;
-    if (op->dtype != TG_F32 || op->store != TG_STORE_FULL || op->act == TG_ACT_TANH ||
+    if (op->dtype != TG_F32 || op->store != TG_STORE_FULL || op->act > TG_ACT_GELU ||
         !is_for_rows(be, op->desc, &rows)) {
         return false;
     }
@@ -195,7 +195,7 @@ static int blocks_of(const tg_backend *be, const tg_block_back *op, const fft_ro
 bool cuda_block_back_workspace(tg_backend *be, const tg_block_back *op, size_t *bytes) {
     fft_rows rows;
     const size_t c = (size_t)op->channels;
-    if (op->dtype != TG_F32 || op->store != TG_STORE_FULL || op->act == TG_ACT_TANH ||
+    if (op->dtype != TG_F32 || op->store != TG_STORE_FULL || op->act > TG_ACT_GELU ||
         (op->channels != 64 && op->channels != 128) || !is_for_rows(be, op->desc, &rows) ||
         !has_back(rows) || rows.n % (128 / op->channels * WG_PIXELS) != 0 ||
         rows.rows * rows.n > INT32_MAX) {
