@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Forward and backward of neuraloperator's GINO beside ours on the CPU: same shapes, same run.
+"""Forward and backward of neuraloperator's GINO beside ours, on the CPU or a GPU: same shapes, same run.
 
     pip install torch neuraloperator
-    bench/compare_gino.py [--bench build/bin/bench_gino] [--threads 2] [--steps 3] [--json]
+    bench/compare_gino.py [--bench build/bin/bench_gino] [--backend cpu|cuda] [--threads 2] [--steps 3] [--json]
 
 The network is that of bench_gino.c. Theirs has its built-in search and reduction. Times are those of
 a step after a warm-up, on the wall (median) and of the processors (mean), which tell more on a machine
-that others use, too. Their memory is the growth of the process's peak from before the model is made.
+that others use, too. Their memory is the growth of the process's peak from before the model is made; on a
+GPU, the peak of PyTorch's allocator. There both multiply in TF32.
 """
 import argparse
 import json
@@ -21,12 +22,15 @@ def peak_bytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def theirs(threads, steps):
+def theirs(backend, threads, steps):
     import torch
     from neuralop.models import GINO
 
+    on_gpu = backend == "cuda"
     torch.set_num_threads(threads)
     torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    torch.set_default_device(backend)
     points = torch.rand(1, 4000, 3)
     axis = torch.linspace(0, 1, 32)
     grid = torch.stack(torch.meshgrid(axis, axis, axis, indexing="ij"), -1)[None]
@@ -41,28 +45,33 @@ def theirs(threads, steps):
         model.zero_grad(set_to_none=True)
         out = model(input_geom=points, latent_queries=grid, output_queries=points[0], x=x)
         (torch.linalg.norm(out - target) / torch.linalg.norm(target)).backward()
+        if on_gpu:
+            torch.cuda.synchronize()
         wall.append(time.perf_counter() - start)
         cpu.append(time.process_time() - start_cpu)
+    grown = torch.cuda.max_memory_allocated() if on_gpu else peak_bytes() - before
     return {"torch": torch.__version__, "forward_backward_ms": 1e3 * statistics.median(wall[1:]),
-            "forward_backward_cpu_ms": 1e3 * statistics.mean(cpu[1:]), "bytes": peak_bytes() - before}
+            "forward_backward_cpu_ms": 1e3 * statistics.mean(cpu[1:]), "bytes": grown}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bench", default="build/bin/bench_gino")
+    parser.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    ours = json.loads(subprocess.run([options.bench, str(options.threads)], check=True, capture_output=True,
+    command = [options.bench, str(options.threads), options.backend]
+    ours = json.loads(subprocess.run(command, check=True, capture_output=True,
                                      env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}).stdout)
-    result = {"ours": ours, "theirs": theirs(options.threads, options.steps)}
+    result = {"ours": ours, "theirs": theirs(options.backend, options.threads, options.steps)}
     if options.json:
         print(json.dumps(result))
         return
     for name in ("forward_backward_ms", "forward_backward_cpu_ms", "bytes"):
         a, b = result["ours"][name], result["theirs"][name]
-        print(f"{name}: ours {a:.0f}, theirs {b:.0f}, {b / a:.1f} times as much")
+        print(f"{name}: ours {a:.4g}, theirs {b:.4g}, {b / a:.1f} times as much")
     print(f"search of 1e6 points in 1e6 queries: {ours['search_s']} s, of the processors {ours['search_cpu_s']} s")
 
 

@@ -1,9 +1,12 @@
-/* GINOs: gradients against central differences in f64, plans against the ledger, storage formats,
- * and what is said when places are missing. Golden numbers: test_verify.sh. */
+/* GINOs: gradients against central differences in f64, plans against the ledger, devices against
+ * the CPU, storage formats, and what is said when places are missing. Golden numbers:
+ * test_verify.sh. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"
+#include "support/fake_device.h"
 #include "support/network.h"
 
 enum { POINTS = 40, QUERIES = 23, BATCH = 2 };
@@ -129,24 +132,90 @@ static void gradients_are_differences(void **state) {
 
 /* ---- memory ---- */
 
+static const char *const backends[] = {"cpu", "fake", "cuda"};
+
+enum { BACKENDS = sizeof backends / sizeof backends[0] };
+
+static bool is_there(const char *name) {
+    const char *only = getenv("TEST_BACKEND");
+    for (int i = 0; i < tg_backend_count() && (!only || strcmp(only, name) == 0); i++) {
+        tg_backend_info info;
+        if (tg_backend_describe(NULL, i, &info) == TG_OK && strcmp(info.name, name) == 0) {
+            return info.available;
+        }
+    }
+    return false;
+}
+
+static void check_plan(const char *backend, const char *json) {
+    tg_context *ctx = net_context(backend, 2);
+    const tg_place place = tg_backend_place(ctx);
+    const tg_fno_config config = net_config(ctx, json);
+    tg_fno_memory plan;
+    net_ok(ctx, tg_fno_plan(ctx, &config, BATCH, sizes, true, &plan));
+    const tg_mem_usage before = tg_context_memory(ctx, place);
+    tg_fno *fno = NULL;
+    net_ok(ctx, tg_fno_create(ctx, &config, 5, &fno));
+    net_ok(ctx, tg_fno_prepare(fno, BATCH, sizes, true));
+    const tg_mem_usage after = tg_context_memory(ctx, place);
+    for (int k = 0; k < TG_MEM_CATEGORIES; k++) {
+        if (plan.bytes[k] > 0) {
+            const size_t host = k == TG_MEM_WORKSPACE ? plan.host : 0;
+            assert_int_equal(after.current[k] - before.current[k], plan.bytes[k] - host);
+        }
+    }
+    tg_fno_destroy(&fno);
+    tg_context_destroy(&ctx);
+}
+
 static void a_plan_is_what_the_ledger_counts(void **state) {
     (void)state;
-    for (int c = 0; c < CASES; c++) {
-        tg_context *ctx = net_context("cpu", 2);
-        const tg_fno_config config = net_config(ctx, cases[c]);
-        tg_fno_memory plan;
-        net_ok(ctx, tg_fno_plan(ctx, &config, BATCH, sizes, true, &plan));
-        const tg_mem_usage before = tg_context_memory(ctx, TG_HOST);
-        tg_fno *fno = NULL;
-        net_ok(ctx, tg_fno_create(ctx, &config, 5, &fno));
-        net_ok(ctx, tg_fno_prepare(fno, BATCH, sizes, true));
-        const tg_mem_usage after = tg_context_memory(ctx, TG_HOST);
-        for (int k = 0; k < TG_MEM_CATEGORIES; k++) {
-            if (plan.bytes[k] > 0) {
-                assert_int_equal(after.current[k] - before.current[k], plan.bytes[k]);
-            }
+    for (int i = 0; i < BACKENDS * CASES; i++) {
+        if (is_there(backends[i / CASES])) {
+            check_plan(backends[i / CASES], cases[i % CASES]);
         }
-        tg_fno_destroy(&fno);
+    }
+}
+
+/* ---- devices ---- */
+
+static void compare_gradients(const net_gradients *got, const net_gradients *expected) {
+    assert_int_equal(got->received, expected->received);
+    for (int i = 0; i < got->count; i++) {
+        const double apart = net_distance(&got->gradient[i], &expected->gradient[i]);
+        const double size = net_distance(&expected->gradient[i], NULL);
+        if (!(apart <= 1e-4 * size + 1e-7)) {
+            fail_msg("gradient %d: %g off, of %g", i, apart, size);
+        }
+    }
+}
+
+/* The same loss and gradients, with places on the host and with those of the device. */
+static void devices_compute_as_cpu(void **state) {
+    (void)state;
+    for (int i = CASES; i < BACKENDS * CASES; i++) {
+        if (!is_there(backends[i / CASES])) {
+            continue;
+        }
+        tg_context *cpu = net_context("cpu", 2), *ctx = net_context(backends[i / CASES], 2);
+        problem a = make(cpu, cases[i % CASES], TG_F32), b = make(ctx, cases[i % CASES], TG_F32);
+        net_gradients expected = net_gradients_make(cpu, a.fno);
+        const double loss = loss_of(&a, &expected);
+        tg_tensor points;
+        net_ok(ctx, tg_backend_tensor(ctx, TG_MEM_DATA, TG_F32, &b.points.shape, &points));
+        net_ok(ctx, tg_backend_copy(ctx, &b.points, &points));
+        for (int placed = 0; placed < 2; placed++) {
+            net_gradients got = net_gradients_make(ctx, b.fno);
+            net_ok(ctx, tg_fno_set_points(b.fno, placed ? &points : &b.points, &b.queries, NULL));
+            assert_true(fabs(loss_of(&b, &got) - loss) <= 1e-5 * loss);
+            compare_gradients(&got, &expected);
+            net_gradients_free(&got);
+        }
+        tg_tensor_destroy(&points);
+        net_gradients_free(&expected);
+        drop(&a);
+        drop(&b);
+        tg_context_destroy(&cpu);
         tg_context_destroy(&ctx);
     }
 }
@@ -226,9 +295,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_differences),
         cmocka_unit_test(a_plan_is_what_the_ledger_counts),
+        cmocka_unit_test(devices_compute_as_cpu),
         cmocka_unit_test(small_formats_are_near_the_full_ones),
         cmocka_unit_test(what_is_missing_is_said),
         cmocka_unit_test(extreme_radii_are_fine),
     };
+    fake_device_add("fake");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

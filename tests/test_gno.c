@@ -1,5 +1,6 @@
-/* Graph kernels and their neighbours: cell lists against all pairs, cpu against ref, and gradients
- * against central differences in f64. Golden numbers: test_verify.sh. */
+/* Graph kernels and their neighbours: cell lists against all pairs and the same on every backend,
+ * kernels against ref's, and gradients against central differences in f64. Golden numbers:
+ * test_verify.sh. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,11 +12,28 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "support/fake_device.h"
 #include "tgrad/tgrad.h"
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+static const char *const tuned[] = {"cpu", "fake", "cuda"};
+
+static bool is_there(const char *name) {
+    const char *only = getenv("TEST_BACKEND");
+    for (int i = 0; i < tg_backend_count() && (!only || strcmp(only, name) == 0); i++) {
+        tg_backend_info info;
+        if (tg_backend_describe(NULL, i, &info) == TG_OK && strcmp(info.name, name) == 0) {
+            return info.available;
+        }
+    }
+    return false;
+}
 
 static tg_context *open_on(const char *backend, int threads) {
     tg_context *ctx = NULL;
-    const tg_context_config config = {.size = sizeof config, .threads = threads, .device = -1};
+    const tg_context_config config = {
+        .size = sizeof config, .threads = threads, .device = -1, .math = TG_MATH_FP32};
     assert_int_equal(tg_context_create(&config, &ctx), TG_OK);
     assert_int_equal(tg_backend_select(ctx, backend), TG_OK);
     return ctx;
@@ -67,11 +85,50 @@ static bool is_near(const tg_tensor *y, const tg_tensor *x, int64_t i, int64_t j
     return sum <= radius * radius;
 }
 
+/* A copy where the backend computes, and one on the host that takes its place. */
+static tg_tensor there(tg_context *ctx, const tg_tensor *here) {
+    tg_tensor t;
+    ok(ctx, tg_backend_tensor(ctx, TG_MEM_DATA, here->dtype, &here->shape, &t));
+    ok(ctx, tg_backend_copy(ctx, here, &t));
+    return t;
+}
+
+static void bring_back(tg_context *ctx, tg_tensor *t) {
+    tg_tensor here = make(ctx, t->dtype, t->shape);
+    ok(ctx, tg_backend_copy(ctx, t, &here));
+    tg_tensor_destroy(t);
+    *t = here;
+}
+
+/* The same lists to the last number, from places on the host and from those of the backend. */
+static void check_equal(tg_context *ctx, const tg_tensor *y, const tg_tensor *x, double radius,
+                        const tg_tensor *splits, const tg_tensor *index) {
+    tg_tensor places[2] = {there(ctx, y), there(ctx, x)}, found[2];
+    for (int i = 0; i < 2; i++) {
+        ok(ctx, tg_neighbours_find(ctx, radius, i ? &places[0] : y, i ? &places[1] : x, &found[0],
+                                   &found[1]));
+        assert_int_equal(found[0].place, i ? tg_backend_place(ctx) : TG_HOST);
+        assert_int_equal(tg_tensor_numel(&found[1]), tg_tensor_numel(index));
+        bring_back(ctx, &found[0]);
+        bring_back(ctx, &found[1]);
+        assert_memory_equal(found[0].data, splits->data, tg_tensor_bytes(splits));
+        assert_memory_equal(found[1].data, index->data, tg_tensor_bytes(index));
+        tg_tensor_destroy(&found[0]);
+        tg_tensor_destroy(&found[1]);
+    }
+    tg_tensor_destroy(&places[0]);
+    tg_tensor_destroy(&places[1]);
+}
+
 /* Every point that is near is listed once, and nothing else. */
-static void check_lists(tg_context *ctx, const tg_tensor *y, const tg_tensor *x, double radius) {
+static void check_lists(tg_context *ctx, const tg_tensor *y, const tg_tensor *x, double radius,
+                        tg_context *other) {
     const int64_t points = y->shape.dim[0], queries = x->shape.dim[0];
     tg_tensor splits, index;
     ok(ctx, tg_neighbours_find(ctx, radius, y, x, &splits, &index));
+    if (other) {
+        check_equal(other, y, x, radius, &splits, &index);
+    }
     const int64_t *first = splits.data, *found = index.data;
     char *seen = calloc((size_t)points, 1);
     assert_int_equal(first[0], 0);
@@ -95,8 +152,11 @@ static void check_lists(tg_context *ctx, const tg_tensor *y, const tg_tensor *x,
 static void neighbours_are_those_of_all_pairs(void **state) {
     (void)state;
     static const double radii[] = {0.0, 1e-3, 0.07, 0.25, 5.0};
-    for (int threads = 1; threads <= 3; threads += 2) {
-        tg_context *ctx = open_on("cpu", threads);
+    for (int b = 0; b < COUNT(tuned); b++) {
+        if (!is_there(tuned[b])) {
+            continue;
+        }
+        tg_context *ctx = open_on("cpu", 1), *other = open_on(tuned[b], 3);
         for (int dim = 1; dim <= 3; dim++) {
             tg_tensor y = random_in(ctx, dim == 2 ? TG_F64 : TG_F32, (tg_shape){2, {157, dim}},
                                     (uint32_t)dim, 0.0, 1.0);
@@ -108,12 +168,13 @@ static void neighbours_are_those_of_all_pairs(void **state) {
             memcpy(x.data, (char *)y.data + row, 7 * row);
             set(&x, 10 * dim, 1e20);
             for (size_t r = 0; r < sizeof radii / sizeof radii[0]; r++) {
-                check_lists(ctx, &y, &x, radii[r]);
+                check_lists(ctx, &y, &x, radii[r], other);
             }
             tg_tensor_destroy(&y);
             tg_tensor_destroy(&x);
         }
         tg_context_destroy(&ctx);
+        tg_context_destroy(&other);
     }
 }
 
@@ -128,7 +189,7 @@ static void the_ball_is_closed(void **state) {
             set(&y, 3 * i + d, 0.25 * at[d]);
         }
     }
-    check_lists(ctx, &y, &y, 0.25);
+    check_lists(ctx, &y, &y, 0.25, NULL);
     ok(ctx, tg_neighbours_find(ctx, 0.25, &y, &y, &splits, &index));
     assert_int_equal(tg_tensor_numel(&index), 64 + 2 * 3 * 48); /* itself, and along each axis */
     tg_tensor_destroy(&splits);
@@ -178,12 +239,26 @@ static void free_block(block *b) {
 }
 
 static void forward(tg_context *ctx, block *b) {
-    ok(ctx, tg_gno_forward(ctx, &b->config, &b->weights, &b->y, &b->x, &b->f, &b->out));
+    tg_tensor weights = there(ctx, &b->weights), f = there(ctx, &b->f), out = there(ctx, &b->out);
+    ok(ctx, tg_gno_forward(ctx, &b->config, &weights, &b->y, &b->x, &f, &out));
+    ok(ctx, tg_backend_copy(ctx, &out, &b->out));
+    tg_tensor_destroy(&weights);
+    tg_tensor_destroy(&f);
+    tg_tensor_destroy(&out);
 }
 
 static void backward(tg_context *ctx, block *b) {
-    ok(ctx, tg_gno_backward(ctx, &b->config, &b->weights, &b->y, &b->x, &b->f, &b->dout,
-                            &b->dweights, &b->df));
+    const tg_tensor *here[] = {&b->weights, &b->f, &b->dout, &b->dweights, &b->df};
+    tg_tensor t[5];
+    for (int i = 0; i < 5; i++) {
+        t[i] = there(ctx, here[i]);
+    }
+    ok(ctx, tg_gno_backward(ctx, &b->config, &t[0], &b->y, &b->x, &t[1], &t[2], &t[3], &t[4]));
+    ok(ctx, tg_backend_copy(ctx, &t[3], &b->dweights));
+    ok(ctx, tg_backend_copy(ctx, &t[4], &b->df));
+    for (int i = 0; i < 5; i++) {
+        tg_tensor_destroy(&t[i]);
+    }
 }
 
 static tg_gno_config config_of(int transform, int weighting) {
@@ -215,29 +290,66 @@ static void assert_close(const char *what, const tg_tensor *a, const tg_tensor *
     }
 }
 
-static void cpu_computes_as_ref(void **state) {
+/* Forward and backward of one block on two backends. */
+static void compare(tg_context *one, tg_context *oracle, tg_dtype dtype,
+                    const tg_gno_config *config, int64_t points, int64_t queries) {
+    block a = make_block(one, dtype, config, points, queries);
+    block b = make_block(oracle, dtype, config, points, queries);
+    forward(one, &a);
+    forward(oracle, &b);
+    assert_close("out", &a.out, &b.out);
+    backward(one, &a);
+    backward(oracle, &b);
+    assert_close("dweights", &a.dweights, &b.dweights);
+    if (config->transform_type == TG_GNO_LINEAR_KERNELONLY) {
+        assert_true(get(&a.df, 0) == 0.0 && get(&b.df, 0) == 0.0);
+    }
+    assert_close("df", &a.df, &b.df);
+    free_block(&a);
+    free_block(&b);
+}
+
+static void backends_compute_as_ref(void **state) {
     (void)state;
-    tg_context *ref = open_on("ref", 1), *cpu = open_on("cpu", 3);
-    for (int transform = 0; transform < 4; transform++) {
-        for (int weighting = 0; weighting < 6; weighting++) {
-            const tg_gno_config config = config_of(transform, weighting);
-            block a = make_block(cpu, TG_F32, &config, 83, 61);
-            block b = make_block(ref, TG_F32, &config, 83, 61);
-            forward(cpu, &a);
-            forward(ref, &b);
-            assert_close("out", &a.out, &b.out);
-            backward(cpu, &a);
-            backward(ref, &b);
-            assert_close("dweights", &a.dweights, &b.dweights);
-            if (config.transform_type == TG_GNO_LINEAR_KERNELONLY) {
-                assert_true(get(&a.df, 0) == 0.0 && get(&b.df, 0) == 0.0);
-            }
-            assert_close("df", &a.df, &b.df);
-            free_block(&a);
-            free_block(&b);
+    tg_context *ref = open_on("ref", 1);
+    for (int k = 0; k < COUNT(tuned); k++) {
+        if (!is_there(tuned[k]) || strcmp(tuned[k], "fake") == 0) { /* it computes as cpu */
+            continue;
         }
+        tg_context *ctx = open_on(tuned[k], 3);
+        for (int transform = 0; transform < 4; transform++) {
+            for (int weighting = 0; weighting < 6; weighting++) {
+                const tg_gno_config config = config_of(transform, weighting);
+                compare(ctx, ref, TG_F32, &config, 83, 61);
+                if (weighting == transform) {
+                    compare(ctx, ref, TG_F64, &config, 83, 61);
+                }
+            }
+        }
+        tg_context_destroy(&ctx);
     }
     tg_context_destroy(&ref);
+}
+
+/* So many edges that a GPU takes them in several chunks, which end inside of queries; ref would
+ * take a minute. */
+static void chunks_of_edges_make_one_sum(void **state) {
+    (void)state;
+    if (!is_there("cuda")) {
+        skip();
+    }
+    tg_context *cuda = open_on("cuda", 1), *cpu = open_on("cpu", 2);
+    for (int transform = 0; transform < 4; transform++) {
+        tg_gno_config config = config_of(transform, 0);
+        config.coord_dim = 3;
+        config.radius = 0.7;
+        config.pos_embedding_type = TG_GNO_EMBED_TRANSFORMER;
+        config.pos_embedding_channels = 32;
+        config.n_channel_mlp_layers = 2;
+        config.channel_mlp_layers[0] = 300;
+        compare(cuda, cpu, TG_F32, &config, 301, 257);
+    }
+    tg_context_destroy(&cuda);
     tg_context_destroy(&cpu);
 }
 
@@ -285,17 +397,47 @@ static void gradients_are_differences(void **state) {
 
 static void the_same_bits_again(void **state) {
     (void)state;
-    tg_context *ctx = open_on("cpu", 3);
-    const tg_gno_config config = config_of(TG_GNO_NONLINEAR, 1);
-    block a = make_block(ctx, TG_F32, &config, 83, 61),
-          b = make_block(ctx, TG_F32, &config, 83, 61);
-    backward(ctx, &a);
-    backward(ctx, &b);
-    assert_memory_equal(a.dweights.data, b.dweights.data, tg_tensor_bytes(&a.dweights));
-    assert_memory_equal(a.df.data, b.df.data, tg_tensor_bytes(&a.df));
-    free_block(&a);
-    free_block(&b);
-    tg_context_destroy(&ctx);
+    for (int k = 0; k < COUNT(tuned); k++) {
+        if (!is_there(tuned[k])) {
+            continue;
+        }
+        tg_context *ctx = open_on(tuned[k], 3);
+        const tg_gno_config config = config_of(TG_GNO_NONLINEAR, 1);
+        block a = make_block(ctx, TG_F32, &config, 83, 61),
+              b = make_block(ctx, TG_F32, &config, 83, 61);
+        backward(ctx, &a);
+        backward(ctx, &b);
+        assert_memory_equal(a.dweights.data, b.dweights.data, tg_tensor_bytes(&a.dweights));
+        assert_memory_equal(a.df.data, b.df.data, tg_tensor_bytes(&a.df));
+        free_block(&a);
+        free_block(&b);
+        tg_context_destroy(&ctx);
+    }
+}
+
+/* Coordinates that are not finite are named, on every backend the same. */
+static void bad_places_are_named(void **state) {
+    (void)state;
+    for (int k = 0; k < COUNT(tuned); k++) {
+        if (!is_there(tuned[k])) {
+            continue;
+        }
+        tg_context *ctx = open_on(tuned[k], 1);
+        tg_tensor y = random_in(ctx, TG_F32, (tg_shape){2, {40, 3}}, 1, 0.0, 1.0);
+        tg_tensor x = random_in(ctx, TG_F32, (tg_shape){2, {30, 3}}, 2, 0.0, 1.0), found[2];
+        set(&x, 61, NAN);
+        set(&x, 80, INFINITY);
+        assert_int_equal(tg_neighbours_find(ctx, 0.25, &y, &x, &found[0], &found[1]), TG_E_NUMERIC);
+        assert_non_null(
+            strstr(tg_context_error(ctx), "queries: coordinate 1 of number 20 is not finite"));
+        set(&y, 119, -INFINITY);
+        assert_int_equal(tg_neighbours_find(ctx, 0.25, &y, &x, &found[0], &found[1]), TG_E_NUMERIC);
+        assert_non_null(
+            strstr(tg_context_error(ctx), "points: coordinate 2 of number 39 is not finite"));
+        tg_tensor_destroy(&y);
+        tg_tensor_destroy(&x);
+        tg_context_destroy(&ctx);
+    }
 }
 
 static void bad_settings_are_named(void **state) {
@@ -319,10 +461,13 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(neighbours_are_those_of_all_pairs),
         cmocka_unit_test(the_ball_is_closed),
-        cmocka_unit_test(cpu_computes_as_ref),
+        cmocka_unit_test(backends_compute_as_ref),
+        cmocka_unit_test(chunks_of_edges_make_one_sum),
         cmocka_unit_test(gradients_are_differences),
         cmocka_unit_test(the_same_bits_again),
+        cmocka_unit_test(bad_places_are_named),
         cmocka_unit_test(bad_settings_are_named),
     };
+    fake_device_add("fake");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

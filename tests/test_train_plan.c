@@ -405,9 +405,13 @@ static void test_points(void **state) {
     snprintf(root, sizeof root, "%s", test_path("bodies"));
     make_bodies(ctx, root);
     tg_context_destroy(&ctx);
-    static const char *const backends[] = {"cpu", "fake"};
-    for (int i = 0; i < COUNT(backends) * COUNT(point_variants); i++) {
-        check(&point_variants[i / COUNT(backends)], NULL, backends[i % COUNT(backends)], root);
+    static const char *const backends[] = {"cpu", "fake", "cuda"};
+    const char *only = getenv("TEST_BACKEND");
+    for (int b = 0; b < COUNT(backends); b++) {
+        const bool runs = (!only || strcmp(only, backends[b]) == 0) && is_there(backends[b]);
+        for (int i = 0; runs && i < COUNT(point_variants); i++) {
+            check(&point_variants[i], NULL, backends[b], root);
+        }
     }
     char command[1100];
     snprintf(command, sizeof command, "rm -rf '%s'", root);

@@ -46,12 +46,16 @@ static double coordinate(const tg_tensor *x, int64_t i) {
     return x->dtype == TG_F64 ? ((const double *)x->data)[i] : (double)((const float *)x->data)[i];
 }
 
+tg_status tg_neighbours_not_finite(tg_context *ctx, const char *what, int dim, int64_t i) {
+    return tg_fail(ctx, TG_E_NUMERIC, "%s: coordinate %d of number %lld is not finite", what,
+                   (int)(i % dim), (long long)(i / dim));
+}
+
 static tg_status check_finite(tg_context *ctx, const char *what, int dim, int64_t count,
                               const tg_tensor *x) {
     for (int64_t i = 0; i < count * dim; i++) {
         if (!isfinite(coordinate(x, i))) {
-            return tg_fail(ctx, TG_E_NUMERIC, "%s: coordinate %d of number %lld is not finite",
-                           what, (int)(i % dim), (long long)(i / dim));
+            return tg_neighbours_not_finite(ctx, what, dim, i);
         }
     }
     return TG_OK;
