@@ -30,18 +30,12 @@ static bool is_optional(size_t offset) {
            offset == offsetof(tg_backend_ops, block_back_workspace) ||
            offset == offsetof(tg_backend_ops, block_backward) ||
            offset == offsetof(tg_backend_ops, mlp_reads_bytes) ||
-           offset == offsetof(tg_backend_ops, neighbours_bytes) ||
-           offset == offsetof(tg_backend_ops, neighbours_build) ||
-           offset == offsetof(tg_backend_ops, neighbours_list) ||
            offset == offsetof(tg_backend_ops, mapped_takes) ||
            offset == offsetof(tg_backend_ops, mapped_contract) ||
            offset == offsetof(tg_backend_ops, mapped_gradients) ||
            offset == offsetof(tg_backend_ops, two_modes_takes) ||
            offset == offsetof(tg_backend_ops, two_modes_forward) ||
            offset == offsetof(tg_backend_ops, two_modes_backward) ||
-           offset == offsetof(tg_backend_ops, gno_workspace) ||
-           offset == offsetof(tg_backend_ops, gno_forward) ||
-           offset == offsetof(tg_backend_ops, gno_backward) ||
            offset == offsetof(tg_backend_ops, rule_step);
 }
 

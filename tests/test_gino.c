@@ -136,17 +136,6 @@ static const char *const backends[] = {"cpu", "fake", "cuda"};
 
 enum { BACKENDS = sizeof backends / sizeof backends[0] };
 
-static bool is_there(const char *name) {
-    const char *only = getenv("TEST_BACKEND");
-    for (int i = 0; i < tg_backend_count() && (!only || strcmp(only, name) == 0); i++) {
-        tg_backend_info info;
-        if (tg_backend_describe(NULL, i, &info) == TG_OK && strcmp(info.name, name) == 0) {
-            return info.available;
-        }
-    }
-    return false;
-}
-
 static void check_plan(const char *backend, const char *json) {
     tg_context *ctx = net_context(backend, 2);
     const tg_place place = tg_backend_place(ctx);
@@ -171,7 +160,7 @@ static void check_plan(const char *backend, const char *json) {
 static void a_plan_is_what_the_ledger_counts(void **state) {
     (void)state;
     for (int i = 0; i < BACKENDS * CASES; i++) {
-        if (is_there(backends[i / CASES])) {
+        if (net_is_there(backends[i / CASES])) {
             check_plan(backends[i / CASES], cases[i % CASES]);
         }
     }
@@ -194,7 +183,7 @@ static void compare_gradients(const net_gradients *got, const net_gradients *exp
 static void devices_compute_as_cpu(void **state) {
     (void)state;
     for (int i = CASES; i < BACKENDS * CASES; i++) {
-        if (!is_there(backends[i / CASES])) {
+        if (!net_is_there(backends[i / CASES])) {
             continue;
         }
         tg_context *cpu = net_context("cpu", 2), *ctx = net_context(backends[i / CASES], 2);

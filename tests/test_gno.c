@@ -13,22 +13,12 @@
 
 #include "base/rng.h"
 #include "support/fake_device.h"
+#include "support/network.h"
 #include "tgrad/tgrad.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
 static const char *const tuned[] = {"cpu", "fake", "cuda"};
-
-static bool is_there(const char *name) {
-    const char *only = getenv("TEST_BACKEND");
-    for (int i = 0; i < tg_backend_count() && (!only || strcmp(only, name) == 0); i++) {
-        tg_backend_info info;
-        if (tg_backend_describe(NULL, i, &info) == TG_OK && strcmp(info.name, name) == 0) {
-            return info.available;
-        }
-    }
-    return false;
-}
 
 static tg_context *open_on(const char *backend, int threads) {
     tg_context *ctx = NULL;
@@ -153,7 +143,7 @@ static void neighbours_are_those_of_all_pairs(void **state) {
     (void)state;
     static const double radii[] = {0.0, 1e-3, 0.07, 0.25, 5.0};
     for (int b = 0; b < COUNT(tuned); b++) {
-        if (!is_there(tuned[b])) {
+        if (!net_is_there(tuned[b])) {
             continue;
         }
         tg_context *ctx = open_on("cpu", 1), *other = open_on(tuned[b], 3);
@@ -313,7 +303,7 @@ static void backends_compute_as_ref(void **state) {
     (void)state;
     tg_context *ref = open_on("ref", 1);
     for (int k = 0; k < COUNT(tuned); k++) {
-        if (!is_there(tuned[k]) || strcmp(tuned[k], "fake") == 0) { /* it computes as cpu */
+        if (!net_is_there(tuned[k]) || strcmp(tuned[k], "fake") == 0) { /* it computes as cpu */
             continue;
         }
         tg_context *ctx = open_on(tuned[k], 3);
@@ -335,7 +325,7 @@ static void backends_compute_as_ref(void **state) {
  * take a minute. */
 static void chunks_of_edges_make_one_sum(void **state) {
     (void)state;
-    if (!is_there("cuda")) {
+    if (!net_is_there("cuda")) {
         skip();
     }
     tg_context *cuda = open_on("cuda", 1), *cpu = open_on("cpu", 2);
@@ -398,7 +388,7 @@ static void gradients_are_differences(void **state) {
 static void the_same_bits_again(void **state) {
     (void)state;
     for (int k = 0; k < COUNT(tuned); k++) {
-        if (!is_there(tuned[k])) {
+        if (!net_is_there(tuned[k])) {
             continue;
         }
         tg_context *ctx = open_on(tuned[k], 3);
@@ -419,7 +409,7 @@ static void the_same_bits_again(void **state) {
 static void bad_places_are_named(void **state) {
     (void)state;
     for (int k = 0; k < COUNT(tuned); k++) {
-        if (!is_there(tuned[k])) {
+        if (!net_is_there(tuned[k])) {
             continue;
         }
         tg_context *ctx = open_on(tuned[k], 1);

@@ -452,7 +452,7 @@ struct tg_backend_ops {
     tg_status (*neighbours_build)(tg_backend *be, tg_neighbours *s, double radius,
                                   const tg_tensor *points, const tg_tensor *queries);
     tg_status (*neighbours_list)(tg_backend *be, const tg_neighbours *s, int64_t *index);
-    /* Graph kernels, see backend/gno.h; a backend without them has none of these six. Bytes from
+    /* Graph kernels, see backend/gno.h. The bytes of the workspace follow from
      * the sizes alone. */
     size_t (*gno_workspace)(tg_backend *be, const tg_gno *op, bool backward);
     tg_status (*gno_forward)(tg_backend *be, const tg_gno *op);

@@ -4,10 +4,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "backend/gno_math.h"
 #include "base/setting.h"
 #include "base/sized.h"
-
-#define PI 3.14159265358979323846
 
 /* ---- settings ---- */
 
@@ -181,10 +180,7 @@ void tg_gno_embed(const tg_gno_config *config, const double *p, double *out) {
         return;
     }
     for (int64_t k = 0; k < frequencies; k++) {
-        const double w =
-            config->pos_embedding_type == TG_GNO_EMBED_NERF
-                ? ldexp(PI, (int)k)
-                : pow(config->pos_embedding_max_positions, -2.0 * (double)k / (double)frequencies);
+        const double w = tg_gno_frequency(config, k);
         for (int d = 0; d < config->coord_dim; d++) {
             out[2 * (d * frequencies + k)] = sin(w * p[d]);
             out[2 * (d * frequencies + k) + 1] = cos(w * p[d]);
@@ -193,24 +189,7 @@ void tg_gno_embed(const tg_gno_config *config, const double *p, double *out) {
 }
 
 double tg_gno_weight(const tg_gno_config *config, double distance2) {
-    const double r2 = config->radius * config->radius;
-    const double t = r2 > 0.0 ? distance2 / r2 : 0.0, s = config->weight_function_scale;
-    const double t2 = t * t, t4 = t2 * t2;
-    switch (config->weighting_function) {
-    case TG_GNO_WEIGHT_HALF_COS:
-        return s * 0.5 * (cos(PI * t) + 1.0);
-    case TG_GNO_WEIGHT_BUMP:
-        return s * exp(1.0 - 1.0 / (1.0 - t2 + 1e-7));
-    case TG_GNO_WEIGHT_QUADR:
-        return t < 0.5 ? s * (1.0 - 2.0 * t2) : s * 2.0 * (1.0 - t) * (1.0 - t);
-    case TG_GNO_WEIGHT_QUARTIC:
-        return s * (t4 - 2.0 * t2 + 1.0);
-    case TG_GNO_WEIGHT_OCTIC:
-        return s * (1.0 - 6.0 * t4 + 8.0 * t4 * t2 - 3.0 * t4 * t4);
-    case TG_GNO_WEIGHT_NONE:
-        break;
-    }
-    return 1.0;
+    return tg_gno_weight_at(config, distance2);
 }
 
 double tg_gno_scale(const tg_gno *op, int64_t query) {

@@ -27,16 +27,6 @@ static tg_status check_kind(const tg_backend *be, const tg_tensor *y) {
                          tg_dtype_name(y->dtype));
 }
 
-/* A backend has all slots of graphs or none. */
-static tg_status check_slots(const tg_backend *be) {
-    return be->ops->neighbours_build
-               ? TG_OK
-               : tg_fail(
-                     be->ctx, TG_E_UNSUPPORTED,
-                     "backend %s has no graph kernels and finds no neighbours; take backend cpu",
-                     be->ops->name);
-}
-
 static tg_status search(tg_backend *be, const tg_tensor *y, const tg_tensor *x, double radius,
                         void **memory, tg_neighbours *out) {
     tg_status status = TG_OK;
@@ -89,7 +79,6 @@ tg_status tg_neighbours_find(tg_context *ctx, double radius, const tg_tensor *y,
         return tg_fail(ctx, TG_E_ARGUMENT, "radius: %g is not a number from 0 on", radius);
     }
     TG_TRY(tg_backend_get(ctx, &be));
-    TG_TRY(check_slots(be));
     TG_TRY(check_kind(be, y));
     const int64_t dim = y->shape.ndim == 2 ? y->shape.dim[1] : 0;
     if (dim < 1 || dim > 3) {
@@ -124,7 +113,6 @@ static tg_status begin(tg_context *ctx, const tg_gno_config *given, const tg_ten
     TG_TRY(tg_gno_config_check(ctx, config));
     TG_TRY(tg_backend_get(ctx, backend));
     tg_backend *be = *backend;
-    TG_TRY(check_slots(be));
     const tg_gno_sizes sizes = tg_gno_sizes_of(config, f);
     TG_TRY(check_kind(be, y));
     TG_TRY(check_places(be, "y", y, y->dtype, config->coord_dim));

@@ -34,7 +34,7 @@ typedef struct nn_run {
     void *activations, *workspace, *gradients; /* the arenas, and where gradients leave from */
     void *places;                              /* of a GINO: memory of what follows */
     tg_neighbours near[NN_SIDES];
-    double *latent;         /* (pixels, n_dim), on the host */
+    double *latent;         /* (pixels, n_dim): the grid of the unit box */
     bool has_points;        /* the places are known */
     tg_tensor features;     /* a view of the caller's */
     nn_loss_work loss_work; /* from the first step on whose loss needs it */
@@ -86,10 +86,9 @@ void *nn_gradient(const tg_fno *fno, int param);
 
 /* ---- places of a GINO (places.c) ---- */
 
-/* Bytes that are taken for them where the backend computes, and on the host; 0 for others. */
+/* Bytes that are taken for them; 0 for others. */
 size_t nn_places_bytes(const nn_model *model, tg_backend *be, const nn_geometry *geometry);
-size_t nn_latent_bytes(const nn_model *model, const nn_geometry *geometry);
-void nn_places_lay_out(tg_fno *fno, void *memory);
+TG_NODISCARD tg_status nn_places_lay_out(tg_fno *fno, void *memory);
 /* Whether what a forward needs of them was set. */
 TG_NODISCARD tg_status nn_places_check(const tg_fno *fno);
 

@@ -1,31 +1,61 @@
 /* The places that a GINO works between: its memory, and the calls that tell them. */
 #include <string.h>
 
+#include "base/minmax.h"
 #include "nn/network.h"
 
 /* ---- memory ---- */
 
-size_t nn_latent_bytes(const nn_model *model, const nn_geometry *g) {
-    return model->gno[NN_TO_GRID].layers == 0
-               ? 0
-               : (size_t)(g->pixels * model->config.n_dim) * sizeof(double);
+static int64_t latent_count(const nn_model *model, const nn_geometry *g) {
+    return g->pixels * model->config.n_dim;
 }
 
 size_t nn_places_bytes(const nn_model *model, tg_backend *be, const nn_geometry *g) {
     return model->gno[NN_TO_GRID].layers == 0
                ? 0
                : be->ops->neighbours_bytes(be, g->points, g->pixels) +
-                     be->ops->neighbours_bytes(be, g->pixels, g->queries);
+                     be->ops->neighbours_bytes(be, g->pixels, g->queries) +
+                     (size_t)latent_count(model, g) * sizeof(double);
 }
 
-void nn_places_lay_out(tg_fno *fno, void *memory) {
+/* i / (N - 1) along each axis. */
+static double coordinate(const nn_geometry *g, int dim, int64_t at) {
+    int64_t i = at / dim;
+    for (int d = dim - 1; d > at % dim; d--) {
+        i /= g->grid[d];
+    }
+    const int64_t size = g->grid[at % dim];
+    return size > 1 ? (double)(i % size) / (double)(size - 1) : 0.0;
+}
+
+static tg_status make_latent(const tg_fno *fno) {
+    enum { PIECE = 1024 };
+    double piece[PIECE];
     const nn_geometry *g = &fno->run.program.geometry;
+    const int64_t count = latent_count(&fno->model, g);
+    tg_status status = TG_OK;
+    for (int64_t first = 0; first < count && status == TG_OK; first += PIECE) {
+        const int64_t left = tg_min(count - first, PIECE);
+        for (int64_t i = 0; i < left; i++) {
+            piece[i] = coordinate(g, fno->model.config.n_dim, first + i);
+        }
+        status = fno->be->ops->upload(fno->be, fno->run.latent + first, piece,
+                                      (size_t)left * sizeof *piece);
+    }
+    return status;
+}
+
+tg_status nn_places_lay_out(tg_fno *fno, void *memory) {
+    const nn_geometry *g = &fno->run.program.geometry;
+    const tg_backend_ops *ops = fno->be->ops;
     const int dim = fno->model.config.n_dim;
-    tg_neighbours_place(dim, g->points, g->pixels, memory, &fno->run.near[NN_TO_GRID]);
-    tg_neighbours_place(dim, g->pixels, g->queries,
-                        (char *)memory +
-                            fno->be->ops->neighbours_bytes(fno->be, g->points, g->pixels),
-                        &fno->run.near[NN_TO_QUERIES]);
+    char *next = memory;
+    tg_neighbours_place(dim, g->points, g->pixels, next, &fno->run.near[NN_TO_GRID]);
+    next += ops->neighbours_bytes(fno->be, g->points, g->pixels);
+    tg_neighbours_place(dim, g->pixels, g->queries, next, &fno->run.near[NN_TO_QUERIES]);
+    next += ops->neighbours_bytes(fno->be, g->pixels, g->queries);
+    fno->run.latent = (double *)(void *)next;
+    return make_latent(fno);
 }
 
 /* ---- the calls ---- */
@@ -50,22 +80,6 @@ static tg_status check_places(const tg_fno *fno, const char *what, const tg_tens
             .what = what, .dtype = is_real ? t->dtype : TG_F32, .shape = *shape, .or_host = true});
 }
 
-/* Places of the latent grid: those of the caller, or i / (N - 1) along each axis. */
-static void take_latent(tg_fno *fno, const tg_tensor *latent) {
-    const nn_geometry *g = &fno->run.program.geometry;
-    const int dim = fno->model.config.n_dim;
-    for (int64_t i = 0; i < g->pixels; i++) {
-        int64_t rest = i;
-        for (int d = dim - 1; d >= 0; rest /= g->grid[d], d--) {
-            const int64_t at = rest % g->grid[d];
-            fno->run.latent[i * dim + d] =
-                latent           ? tg_load(latent->dtype, latent->data, i * dim + d).re
-                : g->grid[d] > 1 ? (double)at / (double)(g->grid[d] - 1)
-                                 : 0.0;
-        }
-    }
-}
-
 tg_status tg_fno_set_points(tg_fno *fno, const tg_tensor *points, const tg_tensor *queries,
                             const tg_tensor *latent) {
     TG_NEED(NULL, fno);
@@ -81,14 +95,9 @@ tg_status tg_fno_set_points(tg_fno *fno, const tg_tensor *points, const tg_tenso
     TG_TRY(check_places(fno, "points", points, &(tg_shape){2, {g->points, dim}}));
     TG_TRY(check_places(fno, "queries", queries, &(tg_shape){2, {g->queries, dim}}));
     TG_TRY(latent ? check_places(fno, "latent grid", latent, &grid) : TG_OK);
-    if (latent && latent->place != TG_HOST) {
-        TG_TRY(tg_fail(fno->ctx, TG_E_ARGUMENT,
-                       "latent grid: it lies on a device; expected on the "
-                       "host, where it is copied"));
-    }
     run->has_points = false;
-    take_latent(fno, latent);
-    const tg_tensor places = {.dtype = TG_F64, .shape = grid, .data = run->latent};
+    const tg_tensor places =
+        latent ? *latent : tg_backend_view(fno->be, TG_F64, &grid, run->latent);
     TG_TRY(fno->be->ops->neighbours_build(fno->be, &run->near[NN_TO_GRID],
                                           fno->model.gno[NN_TO_GRID].config.radius, points,
                                           &places));

@@ -29,12 +29,10 @@ static tg_status plan(tg_context *ctx, const tg_fno_config *config, int64_t batc
     out->parameters = model.parameters;
     out->bytes[TG_MEM_WEIGHTS] = model.weight_bytes;
     out->bytes[TG_MEM_ACTIVATIONS] = program.activations.bytes;
-    const size_t latent = nn_latent_bytes(&model, &program.geometry);
     out->host = place == TG_HOST ? 0 : workspace_held(ctx, TG_HOST) - host;
     out->transforms = workspace_held(ctx, place) - before + out->host;
-    out->bytes[TG_MEM_WORKSPACE] = program.workspace.bytes + out->transforms + latent +
-                                   nn_places_bytes(&model, be, &program.geometry);
-    out->host += place == TG_HOST ? 0 : latent;
+    out->bytes[TG_MEM_WORKSPACE] =
+        program.workspace.bytes + out->transforms + nn_places_bytes(&model, be, &program.geometry);
     out->bytes[TG_MEM_GRADIENTS] = program.gradient_bytes;
     for (int c = 0; c < TG_MEM_CATEGORIES; c++) {
         out->total += out->bytes[c];
@@ -131,7 +129,6 @@ void nn_run_free(tg_fno *fno) {
     ops->release(fno->be, run->workspace);
     ops->release(fno->be, run->gradients);
     ops->release(fno->be, run->places);
-    tg_mem_free(fno->ctx, run->latent);
     nn_program_free(&run->program);
     *run = (nn_run){0};
 }
@@ -185,11 +182,8 @@ tg_status tg_fno_prepare(tg_fno *fno, int64_t batch, const int64_t *grid, bool t
     }
     const size_t places = nn_places_bytes(&fno->model, fno->be, &geometry);
     if (places > 0) {
-        run->latent =
-            tg_mem_alloc(fno->ctx, TG_MEM_WORKSPACE, nn_latent_bytes(&fno->model, &geometry), 1);
-        TG_TRY(run->latent ? TG_OK : TG_E_MEMORY);
         TG_TRY(take(fno->be, TG_MEM_WORKSPACE, places, &run->places));
-        nn_places_lay_out(fno, run->places);
+        TG_TRY(nn_places_lay_out(fno, run->places));
     }
     nn_program_bind(program, run->activations, run->workspace);
     run->ready = true;

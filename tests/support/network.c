@@ -28,6 +28,17 @@ tg_context *net_context(const char *backend, int threads) {
     return ctx;
 }
 
+bool net_is_there(const char *backend) {
+    const char *only = getenv("TEST_BACKEND");
+    for (int i = 0; i < tg_backend_count() && (!only || strcmp(only, backend) == 0); i++) {
+        tg_backend_info info;
+        if (tg_backend_describe(NULL, i, &info) == TG_OK && strcmp(info.name, backend) == 0) {
+            return info.available;
+        }
+    }
+    return false;
+}
+
 tg_fno_config net_config(tg_context *ctx, const char *json) {
     tg_fno_config config = tg_fno_config_default();
     json_t *root = json_loads(json, 0, NULL);

@@ -19,6 +19,9 @@ void net_status_at(tg_context *ctx, const char *file, int line, tg_status status
 /* A context on that backend. */
 tg_context *net_context(const char *backend, int threads);
 
+/* Whether a backend is there, and wanted (TEST_BACKEND names the only one). */
+bool net_is_there(const char *backend);
+
 /* Settings from JSON, {"n_modes": [8, 8], ..}; keys not named keep their defaults. */
 tg_fno_config net_config(tg_context *ctx, const char *json);
 

@@ -208,6 +208,41 @@ static tg_status add_sums(tg_backend *be, int64_t rows, int parts, const double 
     return CUDA_LAUNCHED(be, "summing gradients");
 }
 
+/* ---- layers ---- */
+
+/* h = D act(h + b) of a tile; slope, if wanted, its derivative. */
+template <class R>
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    hidden_layer(column_tile t, int64_t hidden, tg_act act, dropout_of dropout, const R *b, R *h,
+                 R *slope) {
+    each_entry(
+        hidden, t.count, [&](int64_t c, int j) { return h[c * t.count + j]; },
+        [&](int64_t c, int j, R pre) {
+            R value;
+            const R s = act_both_any(act, pre + b[c], &value);
+            const R kept = survival<R>(dropout, column_at(t, hidden, c, j));
+            h[c * t.count + j] = kept * value;
+            if (slope) {
+                slope[c * t.count + j] = kept * s;
+            }
+        });
+}
+
+/* dh = slope dh of a tile, and its sums. */
+template <class R>
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    times_slope(column_tile t, int64_t hidden, const R *slope, R *dh, bool first, double *sums) {
+    struct entry {
+        R dh, slope;
+    };
+    sum_entries(
+        hidden, t.count, first, sums,
+        [&](int64_t c, int j) {
+            return entry{dh[c * t.count + j], slope[c * t.count + j]};
+        },
+        [&](int64_t c, int j, entry e) { return dh[c * t.count + j] = e.dh * e.slope; });
+}
+
 /* ---- products ---- */
 
 /* C (m, n) = alpha op(A) op(B) + beta C; rows lda, ldb, ldc apart. */

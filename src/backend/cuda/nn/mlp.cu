@@ -59,40 +59,6 @@ static dropout_of output_dropout(const tg_mlp *op) {
 
 /* ---- kernels ---- */
 
-/* h = D1 act(h + b1) of a tile; slope, if wanted, its derivative. */
-template <class R>
-static __global__ void __launch_bounds__(COLUMN_THREADS)
-    hidden_layer(column_tile t, int64_t hidden, tg_act act, dropout_of dropout, const R *b1, R *h,
-                 R *slope) {
-    each_entry(
-        hidden, t.count, [&](int64_t c, int j) { return h[c * t.count + j]; },
-        [&](int64_t c, int j, R pre) {
-            R value;
-            const R s = act_both_any(act, pre + b1[c], &value);
-            const R kept = survival<R>(dropout, column_at(t, hidden, c, j));
-            h[c * t.count + j] = kept * value;
-            if (slope) {
-                slope[c * t.count + j] = kept * s;
-            }
-        });
-}
-
-/* dh = slope dh of a tile, and its sums. */
-template <class R>
-static __global__ void __launch_bounds__(COLUMN_THREADS)
-    hidden_gradient(column_tile t, int64_t hidden, const R *slope, R *dh, bool first,
-                    double *sums) {
-    struct entry {
-        R dh, slope;
-    };
-    sum_entries(
-        hidden, t.count, first, sums,
-        [&](int64_t c, int j) {
-            return entry{dh[c * t.count + j], slope[c * t.count + j]};
-        },
-        [&](int64_t c, int j, entry e) { return dh[c * t.count + j] = e.dh * e.slope; });
-}
-
 template <class T> struct mlp_output {
     int64_t channels;
     real_of<T> alpha, beta;
@@ -209,8 +175,8 @@ static tg_status output_gradient(tg_backend *be, const tg_mlp *op, const column_
     }));
     TG_TRY(multiply(be, op->dtype, op->hidden, t.count, op->out, 1.0, TG_OP_T, op->w2, op->hidden,
                     TG_OP_N, m.f, t.count, 0.0, m.dh, t.count));
-    hidden_gradient<<<sum_grid(op->hidden), COLUMN_THREADS, 0, stream>>>(t, op->hidden, m.slope,
-                                                                         m.dh, first, m.sums1);
+    times_slope<<<sum_grid(op->hidden), COLUMN_THREADS, 0, stream>>>(t, op->hidden, m.slope, m.dh,
+                                                                     first, m.sums1);
     TG_TRY(CUDA_LAUNCHED(be, "a hidden layer backwards"));
 fail:
     return status;

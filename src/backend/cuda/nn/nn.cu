@@ -1,4 +1,5 @@
 /* The neural-operator slots, gathered from their files. */
+#include "backend/cuda/nn/neighbours.cuh"
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/cuda/sm90/block.cuh"
 
@@ -11,6 +12,8 @@ void cuda_fill_nn(tg_backend_ops *ops) {
     cuda_fill_nn_two_modes(ops);
     cuda_fill_nn_mapped(ops);
     cuda_fill_nn_loss(ops);
+    cuda_fill_nn_neighbours(ops);
+    cuda_fill_nn_gno(ops);
     ops->block_workspace = cuda_block_workspace;
     ops->block_forward = cuda_block_forward;
     ops->block_back_workspace = cuda_block_back_workspace;

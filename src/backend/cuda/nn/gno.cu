@@ -1,0 +1,392 @@
+/* Graph kernels (backend/gno.h) in chunks of edges, as products of matrices: an edge is a pair of a
+ * query and a point near it, in the order of the queries. What the kernel reads, its hidden layers
+ * and its output are matrices (channels, edges) of one chunk; backward makes them again.
+ *
+ * Sums over the edges of a query are made by one thread, from the first edge on, chunk by chunk. So
+ * are those of a point, backward, once the edges of a chunk are sorted by point with a stable sort:
+ * the bits do not depend on what runs when. */
+#include <cub/cub.cuh>
+
+#include "backend/cuda/nn/gno_kernels.cuh"
+
+/* ---- the workspace ---- */
+
+template <class R> struct gno_work {
+    tg_gno_sizes sizes;
+    int64_t samples; /* that one run of the kernel serves: all, or one if it reads their values */
+    int64_t most;    /* edges of a chunk */
+    edges<R> chunk;
+    R *input;                        /* (width[0], count) */
+    R *layer[TG_GNO_MAX_LAYERS];     /* [l >= 1] (width[l], count), after GELU; then gradients */
+    R *slope[TG_GNO_MAX_LAYERS];     /* likewise GELU'; backward */
+    R *kernel, *dkernel;             /* (out_channels, count); the latter backward */
+    R *dinput;                       /* (in_channels, count): of the values; backward */
+    R *dvalues;                      /* (samples, in_channels, points): of act(f); backward */
+    double *sums[TG_GNO_MAX_LAYERS]; /* (width[l + 1], SUM_PARTS): of biases; backward */
+    int32_t *number;                 /* (most) 0, 1, ..; backward, as what follows */
+    int32_t *sorted_place, *sorted;  /* (most) places in order, and the edges that have them */
+    void *temporary;                 /* of the sort */
+    size_t temporary_bytes;
+};
+
+static bool has_df(const tg_gno_sizes &s) {
+    return s.reads_values || s.times_values;
+}
+
+/* Bytes of an edge in the matrices of a chunk. */
+static int64_t edge_bytes(const tg_gno_sizes &s, const tg_gno *op, bool backward) {
+    int64_t numbers = 1 + s.width[0] + (backward ? 2 : 1) * op->config->out_channels;
+    for (int l = 1; l < s.layers; l++) {
+        numbers += (backward ? 2 : 1) * s.width[l];
+    }
+    numbers += backward && s.reads_values ? op->config->in_channels : 0;
+    return numbers * (int64_t)tg_dtype_size(op->dtype) +
+           (backward ? 5 : 2) * (int64_t)sizeof(int32_t);
+}
+
+/* As many edges as fit a budget, and as there can be. */
+static int64_t chunk_of(const tg_gno_sizes &s, const tg_gno *op, bool backward) {
+    const int64_t budget = 64 << 20, fit = budget / edge_bytes(s, op, backward) / 64 * 64;
+    const double all = (double)op->points * (double)op->queries;
+    const int64_t most = fit < 64 ? 64 : fit < 1 << 20 ? fit : 1 << 20;
+    return (double)most < all ? most : (int64_t)all < 1 ? 1 : (int64_t)all;
+}
+
+static int place_bits(const tg_gno *op) {
+    int bits = 1;
+    while (((int64_t)1 << bits) < op->points) {
+        bits++;
+    }
+    return bits;
+}
+
+static cudaError_t sort_edges(void *temporary, size_t *bytes, const int32_t *place, int32_t *sorted,
+                              const int32_t *number, int32_t *edge, int64_t count, int bits,
+                              cudaStream_t stream) {
+    return cub::DeviceRadixSort::SortPairs(temporary, *bytes, place, sorted, number, edge,
+                                           (int)count, 0, bits, stream);
+}
+
+/* Lays the workspace out; its bytes. */
+template <class R> static size_t lay_out(const tg_gno *op, bool backward, gno_work<R> *w) {
+    char *const base = static_cast<char *>(op->workspace); /* NULL: only its size is wanted */
+    size_t used = 0;
+    const auto take = [&](int64_t count, size_t size) {
+        char *const at = base ? base + used : NULL;
+        used += ((size_t)count * size + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT;
+        return static_cast<void *>(at);
+    };
+    const auto numbers = [&](int64_t count) { return static_cast<R *>(take(count, sizeof(R))); };
+    const auto indices = [&](int64_t count) {
+        return static_cast<int32_t *>(take(count, sizeof(int32_t)));
+    };
+    *w = {};
+    w->sizes = tg_gno_sizes_of(op->config, op->has_values);
+    const tg_gno_sizes &s = w->sizes;
+    w->samples = s.reads_values ? 1 : op->batch;
+    w->most = chunk_of(s, op, backward);
+    w->chunk.query = indices(w->most);
+    w->chunk.place = indices(w->most);
+    w->chunk.weight = numbers(w->most);
+    w->input = numbers(w->most * s.width[0]);
+    w->kernel = numbers(w->most * op->config->out_channels);
+    for (int l = 1; l < s.layers; l++) {
+        w->layer[l] = numbers(w->most * s.width[l]);
+        w->slope[l] = backward ? numbers(w->most * s.width[l]) : NULL;
+    }
+    if (!backward) {
+        return used;
+    }
+    for (int l = 0; l < s.layers; l++) {
+        w->sums[l] = static_cast<double *>(take(s.width[l + 1] * SUM_PARTS, sizeof(double)));
+    }
+    w->dkernel = numbers(w->most * op->config->out_channels);
+    if (has_df(s)) {
+        w->dinput = s.reads_values ? numbers(w->most * op->config->in_channels) : NULL;
+        w->dvalues = numbers(w->samples * op->config->in_channels * op->points);
+        w->number = indices(w->most);
+        w->sorted_place = indices(w->most);
+        w->sorted = indices(w->most);
+        sort_edges(NULL, &w->temporary_bytes, NULL, NULL, NULL, NULL, w->most, place_bits(op),
+                   NULL);
+        cudaGetLastError(); /* a sort that cannot be is found out by its call */
+        w->temporary = take((int64_t)w->temporary_bytes, 1);
+    }
+    return used;
+}
+
+/* ---- a chunk ---- */
+
+static gno_facts facts_of(const tg_gno *op, const tg_gno_sizes &sizes, int64_t samples) {
+    gno_facts g = {};
+    g.lists = cell_lists_of(op->neighbours);
+    g.config = *op->config;
+    g.is_mean = op->config->reduction == TG_GNO_MEAN &&
+                op->config->weighting_function == TG_GNO_WEIGHT_NONE;
+    g.times_values = sizes.times_values;
+    g.act = op->act;
+    g.samples = samples;
+    g.in = op->config->in_channels;
+    g.out = op->config->out_channels;
+    return g;
+}
+
+static dim3 row_grid(int64_t columns, int64_t rows) {
+    const int64_t blocks = (columns + EDGE_THREADS - 1) / EDGE_THREADS;
+    return dim3((unsigned)(blocks < 1024 ? blocks : 1024), (unsigned)(rows < 65535 ? rows : 65535));
+}
+
+/* f of the samples that are computed now. */
+template <class T> static const T *values_of(const tg_gno *op, int64_t sample) {
+    const T *f = static_cast<const T *>(op->f);
+    return f ? f + sample * op->config->in_channels * op->points : NULL;
+}
+
+template <class R> static const R *gradients_of(const tg_gno *op, int64_t sample) {
+    return static_cast<const R *>(op->dy) + sample * op->config->out_channels * op->queries;
+}
+
+/* The chunk's edges and what their kernels read. */
+template <class R>
+static tg_status gather_chunk(tg_backend *be, const tg_gno *op, const gno_facts &g,
+                              const gno_work<R> &w, int64_t sample) {
+    const tg_gno_sizes &s = w.sizes;
+    const cudaStream_t stream = cuda_stream(be);
+    const edges<R> &e = w.chunk;
+    const int64_t rows = s.embedded / (g.config.pos_embedding_type == TG_GNO_EMBED_NONE ? 1 : 2);
+    tg_status status = TG_OK;
+    list_edges<<<cuda_blocks(be, e.count, EDGE_WARPS), EDGE_THREADS, 0, stream>>>(g, e);
+    TG_TRY(CUDA_LAUNCHED(be, "listing edges"));
+    embed_edges<<<dim3((unsigned)((e.count + COLUMN_THREADS - 1) / COLUMN_THREADS),
+                       (unsigned)(2 * rows)),
+                  COLUMN_THREADS, 0, stream>>>(g, e, w.input);
+    TG_TRY(CUDA_LAUNCHED(be, "embedding coordinates"));
+    if (s.reads_values) {
+        TG_TRY(with_storage_of<R>(op->f_store, [&](auto tag) {
+            using T = typename decltype(tag)::type;
+            gather_values<<<column_grid(g.in, e.count), COLUMN_THREADS, 0, stream>>>(
+                g, e, values_of<T>(op, sample), w.input + 2 * s.embedded * e.count);
+            return CUDA_LAUNCHED(be, "gathering values");
+        }));
+    }
+fail:
+    return status;
+}
+
+/* The kernels of a chunk; with their slopes, backward. */
+template <class R>
+static tg_status evaluate(tg_backend *be, const tg_gno *op, const gno_facts &g,
+                          const gno_work<R> &w, int64_t sample) {
+    const tg_gno_sizes &s = w.sizes;
+    const int count = w.chunk.count;
+    column_tile tile = {};
+    tile.count = count;
+    tg_status status = TG_OK;
+    TG_TRY(gather_chunk(be, op, g, w, sample));
+    for (int l = 0; l < s.layers; l++) {
+        const bool is_last = l + 1 == s.layers;
+        R *const to = is_last ? w.kernel : w.layer[l + 1];
+        TG_TRY(multiply(be, op->dtype, s.width[l + 1], count, s.width[l], 1.0, TG_OP_N,
+                        op->weight[l], s.width[l], TG_OP_N, l == 0 ? w.input : w.layer[l], count,
+                        0.0, to, count));
+        hidden_layer<<<column_grid(s.width[l + 1], count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
+            tile, s.width[l + 1], is_last ? TG_ACT_NONE : TG_ACT_GELU, dropout_of(),
+            static_cast<const R *>(op->bias[l]), to, is_last ? NULL : w.slope[l + 1]);
+        TG_TRY(CUDA_LAUNCHED(be, "a layer of a graph kernel"));
+    }
+fail:
+    return status;
+}
+
+/* The chunk that begins where the one before has ended; false: there is none. */
+template <class R> static bool next_chunk(const tg_gno *op, gno_work<R> *w) {
+    const int64_t left = op->neighbours->count - (w->chunk.first + w->chunk.count);
+    w->chunk.first += w->chunk.count;
+    w->chunk.count = (int)(left < w->most ? left : w->most);
+    return left > 0;
+}
+
+/* ---- forward ---- */
+
+template <class R> static tg_status forward(tg_backend *be, const tg_gno *op) {
+    gno_work<R> w;
+    lay_out<R>(op, false, &w);
+    const int64_t outputs = op->config->out_channels * op->queries;
+    tg_status status = CUDA_CHECK(
+        be, cudaMemsetAsync(op->y, 0, (size_t)(op->batch * outputs) * sizeof(R), cuda_stream(be)),
+        "clearing the output of a graph kernel");
+    for (int64_t sample = 0; sample < op->batch && status == TG_OK; sample += w.samples) {
+        const gno_facts g = facts_of(op, w.sizes, w.samples);
+        w.chunk.first = 0;
+        w.chunk.count = 0;
+        while (status == TG_OK && next_chunk(op, &w)) {
+            TG_TRY(evaluate(be, op, g, w, sample));
+            TG_TRY(with_storage_of<R>(op->f_store, [&](auto tag) {
+                using T = typename decltype(tag)::type;
+                reduce_edges<<<row_grid(w.chunk.count, g.samples * g.out), EDGE_THREADS, 0,
+                               cuda_stream(be)>>>(g, w.chunk, w.kernel, values_of<T>(op, sample),
+                                                  static_cast<R *>(op->y) + sample * outputs);
+                return CUDA_LAUNCHED(be, "summing the edges of queries");
+            }));
+        }
+    }
+fail:
+    return status;
+}
+
+/* ---- backward ---- */
+
+/* The gradients of the layers, from that at the output on down. */
+template <class R>
+static tg_status back_layers(tg_backend *be, const tg_gno *op, const gno_work<R> &w,
+                             bool is_first) {
+    const tg_gno_sizes &s = w.sizes;
+    const int count = w.chunk.count;
+    const R *dy = w.dkernel;
+    column_tile tile = {};
+    tile.count = count;
+    tg_status status = TG_OK;
+    for (int l = s.layers - 1; l >= 0; l--) {
+        R *const below = l == 0 ? w.input : w.layer[l];
+        TG_TRY(multiply(be, op->dtype, s.width[l + 1], s.width[l], count, 1.0, TG_OP_N, dy, count,
+                        TG_OP_T, below, count, 1.0, op->dweight[l], s.width[l]));
+        if (l == 0) {
+            break;
+        }
+        TG_TRY(multiply(be, op->dtype, s.width[l], count, s.width[l + 1], 1.0, TG_OP_T,
+                        op->weight[l], s.width[l], TG_OP_N, dy, count, 0.0, below, count));
+        times_slope<<<sum_grid(s.width[l]), COLUMN_THREADS, 0, cuda_stream(be)>>>(
+            tile, s.width[l], w.slope[l], below, is_first, w.sums[l - 1]);
+        TG_TRY(CUDA_LAUNCHED(be, "a layer of a graph kernel backwards"));
+        dy = below;
+    }
+    if (op->df && s.reads_values) {
+        TG_TRY(multiply(be, op->dtype, op->config->in_channels, count, s.width[1], 1.0, TG_OP_T,
+                        static_cast<const R *>(op->weight[0]) + 2 * s.embedded, s.width[0], TG_OP_N,
+                        dy, count, 0.0, w.dinput, count));
+    }
+fail:
+    return status;
+}
+
+template <class R>
+static tg_status back_values(tg_backend *be, const tg_gno *op, const gno_facts &g,
+                             const gno_work<R> &w, int64_t sample) {
+    const edges<R> &e = w.chunk;
+    const cudaStream_t stream = cuda_stream(be);
+    size_t bytes = w.temporary_bytes;
+    tg_status status = TG_OK;
+    count_up<<<cuda_blocks(be, e.count, EDGE_THREADS), EDGE_THREADS, 0, stream>>>(e.count,
+                                                                                  w.number);
+    TG_TRY(CUDA_LAUNCHED(be, "numbering edges"));
+    TG_TRY(CUDA_CHECK(be,
+                      sort_edges(w.temporary, &bytes, e.place, w.sorted_place, w.number, w.sorted,
+                                 e.count, place_bits(op), stream),
+                      "sorting edges"));
+    reduce_points<<<row_grid(e.count, g.samples * g.in), EDGE_THREADS, 0, stream>>>(
+        g, e, w.sorted_place, w.sorted, w.kernel, w.dinput, gradients_of<R>(op, sample), w.dvalues);
+    TG_TRY(CUDA_LAUNCHED(be, "summing the edges of points"));
+fail:
+    return status;
+}
+
+template <class R>
+static tg_status back_chunk(tg_backend *be, const tg_gno *op, const gno_facts &g,
+                            const gno_work<R> &w, int64_t sample, bool is_first) {
+    tg_status status = TG_OK;
+    TG_TRY(evaluate(be, op, g, w, sample));
+    TG_TRY(with_storage_of<R>(op->f_store, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        kernel_gradient<<<sum_grid(g.out), COLUMN_THREADS, 0, cuda_stream(be)>>>(
+            g, w.chunk, values_of<T>(op, sample), gradients_of<R>(op, sample), w.dkernel, is_first,
+            w.sums[w.sizes.layers - 1]);
+        return CUDA_LAUNCHED(be, "a graph kernel backwards");
+    }));
+    TG_TRY(back_layers(be, op, w, is_first));
+    TG_TRY(op->df && has_df(w.sizes) ? back_values(be, op, g, w, sample) : TG_OK);
+fail:
+    return status;
+}
+
+/* df of some samples, once all of their edges were added up. */
+template <class R>
+static tg_status finish_df(tg_backend *be, const tg_gno *op, const gno_work<R> &w, int64_t sample) {
+    const int64_t count = w.samples * op->config->in_channels * op->points;
+    return with_storage_of<R>(op->f_store, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        write_df<<<cuda_blocks(be, count, EDGE_THREADS), EDGE_THREADS, 0, cuda_stream(be)>>>(
+            count, op->act, w.dvalues, values_of<T>(op, sample),
+            static_cast<T *>(op->df) + sample * op->config->in_channels * op->points);
+        return CUDA_LAUNCHED(be, "the gradient of values");
+    });
+}
+
+template <class R> static tg_status backward(tg_backend *be, const tg_gno *op) {
+    gno_work<R> w;
+    lay_out<R>(op, true, &w);
+    const cudaStream_t stream = cuda_stream(be);
+    const bool wants_df = op->df && has_df(w.sizes);
+    const int64_t values = op->has_values ? op->config->in_channels * op->points : 0;
+    bool is_first = true;
+    tg_status status = TG_OK;
+    if (op->df && !wants_df) { /* values that nothing reads */
+        TG_TRY(CUDA_CHECK(be,
+                          cudaMemsetAsync(op->df, 0,
+                                          (size_t)(op->batch * values) *
+                                              tg_dtype_size(tg_stored(op->dtype, op->f_store)),
+                                          stream),
+                          "clearing gradients"));
+    }
+    for (int64_t sample = 0; sample < op->batch; sample += w.samples) {
+        const gno_facts g = facts_of(op, w.sizes, w.samples);
+        w.chunk.first = 0;
+        w.chunk.count = 0;
+        if (wants_df) {
+            TG_TRY(CUDA_CHECK(
+                be, cudaMemsetAsync(w.dvalues, 0, (size_t)(w.samples * values) * sizeof(R), stream),
+                "clearing gradients"));
+        }
+        while (next_chunk(op, &w)) {
+            TG_TRY(back_chunk(be, op, g, w, sample, is_first));
+            is_first = false;
+        }
+        TG_TRY(wants_df ? finish_df(be, op, w, sample) : TG_OK);
+    }
+    for (int l = 0; l < w.sizes.layers && !is_first; l++) {
+        TG_TRY(add_sums<R>(be, w.sizes.width[l + 1], SUM_PARTS, w.sums[l], op->dbias[l]));
+    }
+fail:
+    return status;
+}
+
+/* ---- the slots ---- */
+
+static size_t cuda_gno_workspace(tg_backend *be, const tg_gno *op, bool backward) {
+    (void)be;
+    tg_gno sizes = *op;
+    sizes.workspace = NULL;
+    gno_work<float> narrow;
+    gno_work<double> wide;
+    return op->dtype == TG_F64 ? lay_out(&sizes, backward, &wide)
+                               : lay_out(&sizes, backward, &narrow);
+}
+
+static tg_status cuda_gno_forward(tg_backend *be, const tg_gno *op) {
+    const tg_status status = tg_check_real(be->ctx, "gno_forward", op->dtype);
+    return status != TG_OK       ? status
+           : op->dtype == TG_F64 ? forward<double>(be, op)
+                                 : forward<float>(be, op);
+}
+
+static tg_status cuda_gno_backward(tg_backend *be, const tg_gno *op) {
+    const tg_status status = tg_check_real(be->ctx, "gno_backward", op->dtype);
+    return status != TG_OK       ? status
+           : op->dtype == TG_F64 ? backward<double>(be, op)
+                                 : backward<float>(be, op);
+}
+
+void cuda_fill_nn_gno(tg_backend_ops *ops) {
+    ops->gno_workspace = cuda_gno_workspace;
+    ops->gno_forward = cuda_gno_forward;
+    ops->gno_backward = cuda_gno_backward;
+}
