@@ -523,8 +523,10 @@ static int add_plots(tg_context *ctx, const char *folder, const cli_sweep_table 
     return code;
 }
 
-int cli_sweep_html(tg_context *ctx, const char *folder, const cli_sweep_table *t,
-                   const char *heading, cli_html *page) {
+/* A self-contained page: table, error against memory, and curves over the epochs of the runs below
+ * `folder`, with bands of a standard error. `heading` NULL: the sweep's. */
+static int write_page(tg_context *ctx, const char *folder, const cli_sweep_table *t,
+                      const char *heading, cli_html *page) {
     int code = CLI_OK;
     heading = heading ? heading : t->title;
     cli_html_begin(page);
@@ -551,7 +553,7 @@ int cli_sweep_report(tg_context *ctx, const char *folder, const char *heading, c
     if (code == CLI_OK && cli_ends_with(path, ".md")) {
         cli_sweep_markdown(&page, &table);
     } else if (code == CLI_OK) {
-        code = cli_sweep_html(ctx, folder, &table, heading, &page);
+        code = write_page(ctx, folder, &table, heading, &page);
     }
     if (code == CLI_OK) {
         code = cli_write_file(path, page.text, page.used);

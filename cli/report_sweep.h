@@ -8,11 +8,6 @@
 /* The table with its title and notes; nothing is escaped beyond what Markdown needs. */
 void cli_sweep_markdown(cli_html *out, const cli_sweep_table *table);
 
-/* A self-contained page: table, error against memory, and curves over the epochs of the runs below
- * `folder`, with bands of a standard error. `heading` NULL: the sweep's. */
-int cli_sweep_html(tg_context *ctx, const char *folder, const cli_sweep_table *table,
-                   const char *heading, cli_html *page);
-
 /* Writes `path`, in Markdown if it ends in .md; *bytes gets its size. CLI_FAILED after a message.
  */
 int cli_sweep_report(tg_context *ctx, const char *folder, const char *heading, const char *path,

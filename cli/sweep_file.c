@@ -17,7 +17,8 @@ static void append(char ***list, int *count, const char *text, size_t length) {
     (*list)[(*count)++] = cli_need(strndup(text, length));
 }
 
-int cli_split_list(const char *text, char ***out) {
+/* The entries of "[a, [b, c]]", or of one value; returns their count. To be freed, each and all. */
+static int split_list(const char *text, char ***out) {
     const size_t length = strlen(text);
     int count = 0;
     *out = NULL;
@@ -167,7 +168,7 @@ static void read_axes(builder *b, const char *section) {
             return;
         }
         axis_values *axis = &b->axis[b->out->axes];
-        axis->count = cli_split_list(value, &axis->value);
+        axis->count = split_list(value, &axis->value);
         if (axis->count == 0) {
             cli_mistake(b->mistakes, "%s: %s.%s is empty", origin, section, key);
         }
@@ -236,7 +237,7 @@ static void read_search(builder *b) {
     if (!values || is_null(values)) {
         return;
     }
-    out->rates = cli_split_list(values, &out->rate);
+    out->rates = split_list(values, &out->rate);
     for (int i = 0; i < out->rates; i++) {
         char *end = NULL;
         const double rate = strtod(out->rate[i], &end);
@@ -322,7 +323,7 @@ static char *find_published(const builder *b, const char *variant, const int *at
     if (!text || is_null(text)) {
         return NULL;
     }
-    const int count = cli_split_list(text, &value);
+    const int count = split_list(text, &value);
     const int index = b->out->axes > 0 && count > 1 ? at[0] : 0;
     if (count > 1 && (b->out->axes == 0 || count != b->axis[0].count)) {
         cli_mistake(b->mistakes, "%s: %s has %d values for %d of the first axis", b->source->path,
@@ -491,7 +492,7 @@ static tg_status build(builder *b) {
     read_search(b);
     read_generate(b);
     const char *seeds = tg_settings_get(b->file, "seeds");
-    b->seeds = cli_split_list(seeds && !is_null(seeds) ? seeds : "0", &b->seed);
+    b->seeds = split_list(seeds && !is_null(seeds) ? seeds : "0", &b->seed);
     if (b->seeds == 0) {
         cli_mistake(b->mistakes, "%s: seeds is empty", b->source->path);
     }

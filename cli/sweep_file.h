@@ -69,7 +69,4 @@ TG_NODISCARD tg_status cli_trial_settings(tg_context *ctx, const cli_experiment 
                                           const cli_trial *trial, const char *rate,
                                           tg_settings **out);
 
-/* The entries of "[a, [b, c]]", or of one value; returns their count. To be freed, each and all. */
-int cli_split_list(const char *text, char ***out);
-
 #endif

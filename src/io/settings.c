@@ -45,7 +45,8 @@ static bool is_letter_or_digit(char c) {
 
 /* Letters, digits and _ . / + -, not beginning with a mark that YAML or a reader of it could take
  * for something else; "Null" and "NULL" would come back as "null". */
-bool tg_text_is_plain(const char *word, size_t length) {
+/* Whether YAML reads the word as the same text without quotes, also inside of a list. */
+static bool is_plain(const char *word, size_t length) {
     if (length == 0) {
         return false;
     }
@@ -80,7 +81,7 @@ static bool must_escape(unsigned code) {
 }
 
 void tg_text_add_word(tg_text *text, const char *word, size_t length) {
-    if (tg_text_is_plain(word, length)) {
+    if (is_plain(word, length)) {
         tg_text_add(text, word, length);
         return;
     }
@@ -123,9 +124,9 @@ static const char *copy_list(tg_text *out, const char *at, int depth) {
             at = depth < TG_SETTINGS_DEPTH ? copy_list(out, at, depth + 1) : NULL;
         } else {
             const size_t length = strcspn(at, " \t,[]");
-            const bool is_plain = tg_text_is_plain(at, length);
-            tg_text_add(out, at, is_plain ? length : 0);
-            at = is_plain ? at + length : NULL;
+            const bool is_word = is_plain(at, length);
+            tg_text_add(out, at, is_word ? length : 0);
+            at = is_word ? at + length : NULL;
         }
         if (!at) {
             return NULL;

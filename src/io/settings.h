@@ -23,9 +23,6 @@ typedef struct tg_text {
 /* The text is terminated after each call if there is any room. */
 void tg_text_add(tg_text *text, const char *bytes, size_t length);
 
-/* Whether YAML reads the word as the same text without quotes, also inside of a list. */
-bool tg_text_is_plain(const char *word, size_t length);
-
 /* Adds the word as it is if it is plain, or in double quotes with escapes. */
 void tg_text_add_word(tg_text *text, const char *word, size_t length);
 

@@ -116,7 +116,7 @@ bool nn_loss_is_spectral(const tg_loss_config *config) {
     return found;
 }
 
-tg_status nn_loss_check(tg_backend *be, const tg_loss_config *config, int64_t channels) {
+static tg_status check_loss(tg_backend *be, const tg_loss_config *config, int64_t channels) {
     if (config->terms < 1 || config->terms > TG_LOSS_MAX_TERMS) {
         return tg_fail(be->ctx, TG_E_CONFIG, "a loss of %d terms; 1 .. %d are possible",
                        config->terms, TG_LOSS_MAX_TERMS);
@@ -164,14 +164,14 @@ tg_status nn_loss_fits(tg_backend *be, const tg_loss_config *config, const tg_fn
                        "opt.training_loss: hs<s> needs fields on a grid; the queries of a gino are "
                        "points");
     }
-    const tg_status status = nn_loss_check(be, config, network->out_channels);
+    const tg_status status = check_loss(be, config, network->out_channels);
     return status == TG_OK ? nn_physics_check(be, config, network) : status;
 }
 
 tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
                   const tg_shape *shape, const void *pred, const void *target, nn_loss_work *work,
                   double *value, double grad_scale, void *dpred) {
-    tg_status status = nn_loss_check(be, config, shape->dim[1]);
+    tg_status status = check_loss(be, config, shape->dim[1]);
     tg_loss_op op = describe(dtype, shape, pred, target);
     op.channels = config->channels;
     op.channel_weight = config->channels > 0 ? config->channel_weight : NULL;

@@ -128,10 +128,7 @@ void nn_backward_undone(tg_fno *fno, uint64_t step);
 TG_NODISCARD tg_status nn_loss_config_read(tg_context *ctx, const tg_loss_config *config,
                                            tg_loss_config *out);
 
-/* Whether this is a loss of so many channels that the backend has. */
-TG_NODISCARD tg_status nn_loss_check(tg_backend *be, const tg_loss_config *config,
-                                     int64_t channels);
-/* And one of this network. */
+/* Whether this is a loss that the backend has, of this network. */
 TG_NODISCARD tg_status nn_loss_fits(tg_backend *be, const tg_loss_config *config,
                                     const tg_fno_config *network);
 /* Adds to the loss that of what lies where the backend computes, `shape` = (batch, channels,

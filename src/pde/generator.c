@@ -53,14 +53,15 @@ const char *tg_gen_device(const tg_generator *g) {
                                                                           : NULL;
 }
 
-const char *tg_gen_host(const tg_generator *g) {
+/* ref if that was chosen, else cpu. */
+static const char *host_backend(const tg_generator *g) {
     return strcmp(tg_backend_name(g->ctx), "ref") == 0 ? "ref" : "cpu";
 }
 
 tg_status tg_gen_open_backends(const tg_generator *g, tg_context *ctx, tg_backend **be,
                                tg_backend **device) {
     const char *name = tg_gen_device(g);
-    const tg_status status = tg_backend_open(ctx, tg_gen_host(g), be);
+    const tg_status status = tg_backend_open(ctx, host_backend(g), be);
     return status == TG_OK && name ? tg_backend_open(ctx, name, device) : status;
 }
 
@@ -204,7 +205,7 @@ static tg_status describe(const tg_generator *g, tg_archive *meta) {
     TG_TRY(tg_archive_set_meta(meta, "equation", g->pde->name));
     TG_TRY(tg_archive_set_meta(meta, "version", TG_VERSION));
     const char *device = tg_gen_device(g); /* bits are those of who computes */
-    TG_TRY(tg_archive_set_meta(meta, "backend", device ? device : tg_gen_host(g)));
+    TG_TRY(tg_archive_set_meta(meta, "backend", device ? device : host_backend(g)));
     if (g->frames > 0) {
         snprintf(text, sizeof text, "%" PRId64, g->frames);
         TG_TRY(tg_archive_set_meta(meta, "frames", text));

@@ -51,10 +51,8 @@ TG_NODISCARD tg_status tg_gen_trajectory(tg_generator *g, tg_gen_run *run, bool 
 /* Name of the device that makes the samples: the backend that was chosen, if it is one and the
  * equation can be made there; NULL: they are made on the host. */
 const char *tg_gen_device(const tg_generator *g);
-/* Name of the backend on the host: ref if that was chosen, else cpu. */
-const char *tg_gen_host(const tg_generator *g);
 
-/* Both for `ctx`; *device is NULL if there is none. */
+/* The backend on the host, and that of the device, NULL if there is none, for `ctx`. */
 TG_NODISCARD tg_status tg_gen_open_backends(const tg_generator *g, tg_context *ctx, tg_backend **be,
                                             tg_backend **device);
 

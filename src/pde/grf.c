@@ -32,7 +32,8 @@ double tg_covariance_sigma(double alpha, double tau, int dims) {
     return pow(tau, alpha - 0.5 * (double)dims);
 }
 
-double tg_covariance_deviation(const tg_covariance *c, double k2) {
+/* Deviation of the coefficient of a mode with squared wave number k2 (2 pi / L included). */
+static double deviation_of(const tg_covariance *c, double k2) {
     return c->sigma * pow(k2 + c->tau * c->tau, -0.5 * c->alpha);
 }
 
@@ -41,7 +42,7 @@ void tg_grf_periodic_1d(const tg_field_key *key, const tg_covariance *c, double 
     spectrum[0] = spectrum[1] = 0.0;
     for (int64_t k = 1; k <= modes; k++) {
         const double wave = 2.0 * PI * (double)k / length;
-        const double deviation = SQRT_HALF * tg_covariance_deviation(c, wave * wave);
+        const double deviation = SQRT_HALF * deviation_of(c, wave * wave);
         spectrum[2 * k] = deviation * mode_normal(key, k, 0, 0);
         spectrum[2 * k + 1] = -deviation * mode_normal(key, k, 0, 1);
     }
@@ -55,7 +56,7 @@ void tg_grf_periodic_2d(const tg_field_key *key, const tg_covariance *c, double 
         double *row = spectrum + 2 * (k1 + modes) * columns;
         for (int64_t k2 = 0; k2 <= modes; k2++) {
             const double wave2 = unit * unit * (double)(k1 * k1 + k2 * k2);
-            const double deviation = SQRT_HALF * tg_covariance_deviation(c, wave2);
+            const double deviation = SQRT_HALF * deviation_of(c, wave2);
             /* On the line k2 = 0 the half k1 < 0 is the conjugate of the other one. */
             const bool mirrored = k2 == 0 && k1 < 0;
             const int64_t k = mirrored ? -k1 : k1;
@@ -73,7 +74,7 @@ void tg_grf_neumann(const tg_field_key *key, const tg_covariance *c, int64_t mod
             const double norm = (k1 > 0 ? SQRT2 : 1.0) * (k2 > 0 ? SQRT2 : 1.0);
             const double wave2 = PI * PI * (double)(k1 * k1 + k2 * k2);
             coefficients[k1 * modes + k2] =
-                norm * tg_covariance_deviation(c, wave2) * mode_normal(key, k1, k2, 0);
+                norm * deviation_of(c, wave2) * mode_normal(key, k1, k2, 0);
         }
     }
     coefficients[0] = 0.0;

@@ -33,9 +33,6 @@ typedef struct tg_covariance {
 /* sigma = tau^(alpha - dims / 2): the variance stays of order one as tau changes. */
 double tg_covariance_sigma(double alpha, double tau, int dims);
 
-/* Deviation of the coefficient of a mode with squared wave number k2 (2 pi / L included). */
-double tg_covariance_deviation(const tg_covariance *c, double k2);
-
 /* Periodic on [0, length): Fourier coefficients c_k of w = sum_k c_k e^{2 pi i k x / length} for
  * k = 0 .. modes, (modes + 1) complex; those of negative k are their conjugates. E|c_k|^2 is
  * the squared deviation. */
