@@ -42,9 +42,11 @@ def _share(param, keys):
 _MATRIX = {"method": "galore", "galore_2d_proj_type": "std"}
 
 
-def param_groups(model: torch.nn.Module, min_entries: int = 1000, **keys: Any) -> list[dict]:
+def param_groups(model: torch.nn.Module, min_entries: int | None = None, **keys: Any) -> list[dict]:
     """Groups for TensorGRaD: tensors of two and more dimensions and more than `min_entries` entries
-    are compressed, the others are left to Adam. `keys` are settings of the compressed ones.
+    are compressed, the others are left to Adam. By default these are 1000, or a thousandth of the
+    model's: smaller ones would cost time and save nothing. `keys` are settings of the compressed
+    ones.
 
         opt = libtgrad.TensorGRaD(libtgrad.param_groups(model), lr=3e-4)
 
@@ -52,6 +54,9 @@ def param_groups(model: torch.nn.Module, min_entries: int = 1000, **keys: Any) -
     of Adam's state would be left, a tensor is taken as a matrix with one factor for its short side
     (galore), if that is less; where more than 60 % would, it is left to Adam, too.
     """
+    if min_entries is None:
+        entries = sum(param.numel() for param in model.parameters() if param.requires_grad)
+        min_entries = max(1000, entries // 1000)
     compressed = {"min_entries": min_entries, **keys}
     matrix = {"min_entries": min_entries, **_MATRIX,
               **{key: value for key, value in keys.items() if key not in _SHAPING}}

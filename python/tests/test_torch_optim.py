@@ -355,6 +355,13 @@ def test_param_groups_pick_large_tensors():
     assert memory["state"] < 0.4 * memory["adamw"]
 
 
+def test_param_groups_leave_what_saves_nothing():
+    model = torch.nn.Sequential(torch.nn.Linear(1500, 1500), torch.nn.Linear(45, 45))
+    names = [n for n, _ in libtgrad.param_groups(model)[0]["params"]]
+    assert "1.weight" in names and "0.weight" not in names
+    assert "1.weight" not in [n for n, _ in libtgrad.param_groups(model[1:], 1000)[0]["params"]]
+
+
 def test_param_groups_save_memory_of_any_matrix():
     for shape in (3000, 10), (10, 3000), (100, 100), (2, 5000), (64, 1, 64), (3, 3, 3, 400):
         model = torch.nn.ParameterList([torch.randn(shape)])
