@@ -279,7 +279,7 @@ static void test_sample_on_grids(void **state) {
     const tg_pde_setup made = {
         .ctx = ctx, .be = be, .batch = 1, .config = config, .views = 3, .resolution = resolution};
     void *solver = NULL;
-    assert_int_equal(darcy->open(&made, &solver), TG_OK);
+    assert_int_equal(tg_pde_open(darcy, &made, &solver), TG_OK);
     static float x[3][61 * 61], y[3][61 * 61];
     const tg_pde_view views[] = {{61, x[0], y[0]}, {21, x[1], y[1]}, {32, x[2], y[2]}};
     const tg_field_key key = tg_field_key_of(0, darcy->id, TG_SPLIT_TRAIN, 3);
@@ -307,7 +307,7 @@ static void test_sample_on_grids(void **state) {
         }
     }
     assert_true(same > 32 * 32 * 8 / 10);
-    darcy->close(&solver);
+    tg_pde_close(darcy, ctx, &solver);
 }
 
 int main(void) {

@@ -243,7 +243,7 @@ static void test_samples(void **state) {
     const tg_pde_setup made = {
         .ctx = ctx, .be = be, .batch = 1, .config = config, .views = 1, .resolution = &resolution};
     void *solver = NULL;
-    assert_int_equal(em->open(&made, &solver), TG_OK);
+    assert_int_equal(tg_pde_open(em, &made, &solver), TG_OK);
     for (uint32_t number = 0; number < 3; number++) {
         static float x[8 * N], y[2 * N];
         const tg_pde_view view = {N, x, y};
@@ -271,7 +271,7 @@ static void test_samples(void **state) {
         }
         assert_true(apart <= 1e-3 * size);
     }
-    em->close(&solver);
+    tg_pde_close(em, ctx, &solver);
 }
 
 int main(void) {

@@ -224,33 +224,23 @@ typedef struct solver {
     tg_samplers outlets;
 } solver;
 
-static void close_solver(void **handle) {
-    solver *s = *handle;
-    if (!s) {
-        return;
-    }
+static void close_solver(void *handle) {
+    solver *s = handle;
     tg_samplers_close(&s->outlets);
     tg_burgers_destroy(&s->burgers);
     tg_mem_free(s->ctx, s->u);
-    tg_mem_free(s->ctx, s);
-    *handle = NULL;
 }
 
-static tg_status open_solver(const tg_pde_setup *setup, void **out) {
+static tg_status open_solver(const tg_pde_setup *setup, void *handle) {
     tg_status status = TG_OK;
-    solver *s = NULL;
-    *out = NULL;
-    TG_TRY(TG_NEW(setup->ctx, TG_MEM_WORKSPACE, s, 1));
-    *out = s;
+    solver *s = handle;
     s->ctx = setup->ctx;
     s->config = *(const config *)setup->config;
     s->frames = setup->frames ? setup->frames : 2;
     TG_TRY(tg_burgers_create(setup->be, s->config.grid, s->config.viscosity, &s->burgers));
     TG_TRY(TG_ALLOC(s->ctx, TG_MEM_WORKSPACE, s->u, 2 * (tg_burgers_modes(s->burgers) + 1)));
     TG_TRY(tg_samplers_open(setup->be, 1, setup->views, setup->resolution, &s->outlets));
-    return TG_OK;
 fail:
-    close_solver(out);
     return status;
 }
 
@@ -306,6 +296,7 @@ const tg_pde tg_pde_burgers = {
     .min_resolution = 1,
     TG_PDE_CONFIG,
     .prepare = prepare,
+    .solver_bytes = sizeof(solver),
     .open = open_solver,
     .close = close_solver,
     .sample = sample,

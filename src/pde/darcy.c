@@ -58,11 +58,8 @@ typedef struct solver {
     outlet outlets[TG_PDE_MAX_FILES];
 } solver;
 
-static void close_solver(void **handle) {
-    solver *s = *handle;
-    if (!s) {
-        return;
-    }
+static void close_solver(void *handle) {
+    solver *s = handle;
     tg_context *ctx = s->be->ctx;
     tg_elliptic_destroy(&s->problem);
     for (int i = 0; i < s->views; i++) {
@@ -72,8 +69,6 @@ static void close_solver(void **handle) {
     for (int i = 0; i < 6; i++) {
         tg_mem_free(ctx, arrays[i]);
     }
-    tg_mem_free(ctx, s);
-    *handle = NULL;
 }
 
 /* cos(pi k i / (points - 1)), (points, modes); the angle is reduced in whole numbers. */
@@ -99,12 +94,9 @@ static tg_status open_outlet(solver *s, int64_t n, outlet *out) {
     return make_cosines(s->be->ctx, n, s->n, &out->cosines);
 }
 
-static tg_status open_solver(const tg_pde_setup *setup, void **out) {
+static tg_status open_solver(const tg_pde_setup *setup, void *handle) {
     tg_status status = TG_OK;
-    solver *s = NULL;
-    *out = NULL;
-    TG_TRY(TG_NEW(setup->ctx, TG_MEM_WORKSPACE, s, 1));
-    *out = s;
+    solver *s = handle;
     s->be = setup->be;
     s->config = *(const config *)setup->config;
     s->n = s->config.grid;
@@ -121,9 +113,7 @@ static tg_status open_solver(const tg_pde_setup *setup, void **out) {
     for (int i = 0; i < s->views; i++) {
         TG_TRY(open_outlet(s, setup->resolution[i], &s->outlets[i]));
     }
-    return TG_OK;
 fail:
-    close_solver(out);
     return status;
 }
 
@@ -235,6 +225,7 @@ const tg_pde tg_pde_darcy = {
     .min_resolution = 3,
     TG_PDE_CONFIG,
     .prepare = prepare,
+    .solver_bytes = sizeof(solver),
     .open = open_solver,
     .close = close_solver,
     .sample = sample,

@@ -187,25 +187,17 @@ typedef struct solver {
     tg_samplers outlets;
 } solver;
 
-static void close_solver(void **handle) {
-    solver *s = *handle;
-    if (!s) {
-        return;
-    }
+static void close_solver(void *handle) {
+    solver *s = handle;
     tg_samplers_close(&s->outlets);
     tg_pulse_destroy(&s->pulse);
     tg_mem_free(s->ctx, s->envelope);
     tg_mem_free(s->ctx, s->spectrum);
-    tg_mem_free(s->ctx, s);
-    *handle = NULL;
 }
 
-static tg_status open_solver(const tg_pde_setup *setup, void **out) {
+static tg_status open_solver(const tg_pde_setup *setup, void *handle) {
     tg_status status = TG_OK;
-    solver *s = NULL;
-    *out = NULL;
-    TG_TRY(TG_NEW(setup->ctx, TG_MEM_WORKSPACE, s, 1));
-    *out = s;
+    solver *s = handle;
     s->ctx = setup->ctx;
     s->config = *(const config *)setup->config;
     const int64_t grid = s->config.grid;
@@ -213,9 +205,7 @@ static tg_status open_solver(const tg_pde_setup *setup, void **out) {
     TG_TRY(TG_ALLOC(s->ctx, TG_MEM_WORKSPACE, s->envelope, 2 * grid));
     TG_TRY(TG_ALLOC(s->ctx, TG_MEM_WORKSPACE, s->spectrum, 2 * grid));
     TG_TRY(tg_samplers_open(setup->be, 1, setup->views, setup->resolution, &s->outlets));
-    return TG_OK;
 fail:
-    close_solver(out);
     return status;
 }
 
@@ -312,6 +302,7 @@ const tg_pde tg_pde_em = {
     .min_resolution = 1,
     TG_PDE_CONFIG,
     .prepare = prepare,
+    .solver_bytes = sizeof(solver),
     .open = open_solver,
     .close = close_solver,
     .sample = sample,

@@ -1,26 +1,16 @@
 /* Flows and their outlets, see flow_solver.h. */
 #include "pde/flow_solver.h"
 
-void tg_flow_solver_close(void **handle) {
-    tg_flow_solver *s = *handle;
-    if (!s) {
-        return;
-    }
+void tg_flow_solver_close(void *handle) {
+    tg_flow_solver *s = handle;
     tg_samplers_close(&s->outlets);
     tg_vorticity_destroy(&s->flow);
-    tg_mem_free(s->ctx, s);
-    *handle = NULL;
 }
 
 tg_status tg_flow_solver_open(const tg_pde_setup *setup, const tg_vorticity_desc *desc,
-                              tg_flow_solver **out) {
+                              tg_flow_solver *s) {
     tg_status status = TG_OK;
-    tg_flow_solver *s = NULL;
     tg_vorticity_desc many = *desc;
-    *out = NULL;
-    TG_TRY(TG_NEW(setup->ctx, TG_MEM_WORKSPACE, s, 1));
-    *out = s;
-    s->ctx = setup->ctx;
     s->threads = setup->be->threads;
     s->frames = setup->frames ? setup->frames : 2;
     s->config = setup->config;

@@ -8,7 +8,6 @@
 #include "pde/vorticity.h"
 
 typedef struct tg_flow_solver {
-    tg_context *ctx;
     int threads;        /* of the host */
     int64_t frames;     /* of a sample */
     const void *config; /* the equation's */
@@ -18,9 +17,9 @@ typedef struct tg_flow_solver {
 
 /* As many flows as the setup has samples at once. */
 TG_NODISCARD tg_status tg_flow_solver_open(const tg_pde_setup *setup, const tg_vorticity_desc *desc,
-                                           tg_flow_solver **out);
+                                           tg_flow_solver *solver);
 /* For tg_pde: the handle is a tg_flow_solver. */
-void tg_flow_solver_close(void **handle);
+void tg_flow_solver_close(void *handle);
 
 /* The field of a spectrum like the flow's. */
 TG_NODISCARD tg_status tg_flow_solver_render(tg_flow_solver *s, int view, const double *spectrum,

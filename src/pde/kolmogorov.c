@@ -54,16 +54,15 @@ static tg_status prepare(tg_context *ctx, void *handle, int64_t finest) {
     return tg_pde_choose_grid(ctx, "kolmogorov", 1024, 3 * c->wavenumber + 1, finest, &c->grid);
 }
 
-static tg_status open_solver(const tg_pde_setup *setup, void **out) {
+static tg_status open_solver(const tg_pde_setup *setup, void *handle) {
     const config *c = setup->config;
     const tg_vorticity_desc desc = {.grid = c->grid,
                                     .length = TWO_PI,
                                     .viscosity = c->viscosity,
                                     .cfl = c->cfl,
                                     .longest = c->frame * (double)c->stride};
-    tg_flow_solver *s = NULL;
-    const tg_status status = tg_flow_solver_open(setup, &desc, &s);
-    *out = s;
+    tg_flow_solver *s = handle;
+    const tg_status status = tg_flow_solver_open(setup, &desc, s);
     if (status == TG_OK) {
         const int64_t modes = tg_vorticity_modes(s->flow), n = c->wavenumber;
         tg_vorticity_forcing(s->flow)[2 * (modes * (modes + 1) + n)] =
@@ -124,6 +123,7 @@ const tg_pde tg_pde_kolmogorov = {
     .min_resolution = 1,
     TG_PDE_CONFIG,
     .prepare = prepare,
+    .solver_bytes = sizeof(tg_flow_solver),
     .open = open_solver,
     .close = tg_flow_solver_close,
     .on_device = true,

@@ -62,12 +62,9 @@ static int64_t batch(const void *handle) {
     return tg_vorticity_flows(&desc, (size_t)1 << 30);
 }
 
-static tg_status open_solver(const tg_pde_setup *setup, void **out) {
+static tg_status open_solver(const tg_pde_setup *setup, void *handle) {
     const tg_vorticity_desc desc = describe(setup->config);
-    tg_flow_solver *solver = NULL;
-    const tg_status status = tg_flow_solver_open(setup, &desc, &solver);
-    *out = solver;
-    return status;
+    return tg_flow_solver_open(setup, &desc, handle);
 }
 
 /* a (sin + cos)(2 pi (x + y) / length): coefficient a (1 - i) / 2 of k = (1, 1). */
@@ -128,6 +125,7 @@ const tg_pde tg_pde_ns = {
     .min_resolution = 1,
     TG_PDE_CONFIG,
     .prepare = prepare,
+    .solver_bytes = sizeof(tg_flow_solver),
     .open = open_solver,
     .close = tg_flow_solver_close,
     .batch = batch,

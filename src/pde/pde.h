@@ -86,8 +86,9 @@ typedef struct tg_pde {
      * resolution asked for. */
     tg_status (*prepare)(tg_context *ctx, void *config, int64_t finest);
 
-    tg_status (*open)(const tg_pde_setup *setup, void **solver);
-    void (*close)(void **solver); /* accepts NULL and what open left half-made */
+    size_t solver_bytes;
+    tg_status (*open)(const tg_pde_setup *setup, void *solver); /* which is zeros */
+    void (*close)(void *solver); /* also of what open left half-made */
     /* One of the next three: a sample at a time, several, or a flow in time. */
     /* Fills x and y of every view. */
     tg_status (*sample)(void *solver, const tg_field_key *key, const tg_pde_view *views);
@@ -109,6 +110,10 @@ TG_NODISCARD tg_status tg_pde_find(tg_context *ctx, const char *name, const tg_p
 /* Sets one parameter. */
 TG_NODISCARD tg_status tg_pde_set(tg_context *ctx, const tg_pde *pde, void *config,
                                   const char *name, const char *value);
+
+/* A solver; close it also when opening failed. */
+TG_NODISCARD tg_status tg_pde_open(const tg_pde *pde, const tg_pde_setup *setup, void **solver);
+void tg_pde_close(const tg_pde *pde, tg_context *ctx, void **solver); /* accepts NULL in it */
 
 /* Chooses the grid that is solved on, if it is 0: `usual`, or the finest resolution if that is
  * more; fewer points than `least` or the finest resolution are an error. */

@@ -41,35 +41,20 @@ static tg_status prepare(tg_context *ctx, void *handle, int64_t finest) {
 }
 
 typedef struct solver {
-    tg_context *ctx;
     config config;
     int views;
     tg_body_flow *flow;
 } solver;
 
-static void close_solver(void **handle) {
-    solver *s = *handle;
-    if (s) {
-        tg_body_flow_destroy(&s->flow);
-        tg_mem_free(s->ctx, s);
-        *handle = NULL;
-    }
+static void close_solver(void *handle) {
+    tg_body_flow_destroy(&((solver *)handle)->flow);
 }
 
-static tg_status open_solver(const tg_pde_setup *setup, void **out) {
-    tg_status status = TG_OK;
-    solver *s = NULL;
-    *out = NULL;
-    TG_TRY(TG_NEW(setup->ctx, TG_MEM_WORKSPACE, s, 1));
-    *out = s;
-    s->ctx = setup->ctx;
+static tg_status open_solver(const tg_pde_setup *setup, void *handle) {
+    solver *s = handle;
     s->config = *(const config *)setup->config;
     s->views = setup->views;
-    TG_TRY(tg_body_flow_create(s->ctx, (int)s->config.order, &s->flow));
-    return TG_OK;
-fail:
-    close_solver(out);
-    return status;
+    return tg_body_flow_create(setup->ctx, (int)s->config.order, &s->flow);
 }
 
 /* Direction i of n that cover the sphere evenly; none is a pole. */
@@ -151,6 +136,7 @@ const tg_pde tg_pde_potential = {
     .min_resolution = 1,
     TG_PDE_CONFIG,
     .prepare = prepare,
+    .solver_bytes = sizeof(solver),
     .open = open_solver,
     .close = close_solver,
     .sample = make_sample,

@@ -114,3 +114,16 @@ tg_status tg_pde_choose_grid(tg_context *ctx, const char *name, int64_t usual, i
                                     "%s.grid: expected at least %" PRId64 " points, found %" PRId64,
                                     name, least, *grid);
 }
+
+tg_status tg_pde_open(const tg_pde *pde, const tg_pde_setup *setup, void **solver) {
+    *solver = tg_mem_calloc(setup->ctx, TG_MEM_WORKSPACE, 1, pde->solver_bytes);
+    return *solver ? pde->open(setup, *solver) : TG_E_MEMORY;
+}
+
+void tg_pde_close(const tg_pde *pde, tg_context *ctx, void **solver) {
+    if (*solver) {
+        pde->close(*solver);
+        tg_mem_free(ctx, *solver);
+        *solver = NULL;
+    }
+}

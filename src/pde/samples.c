@@ -42,7 +42,7 @@ typedef struct job {
 /* ---- workers ---- */
 
 static void close_worker(const job *j, worker *w) {
-    j->g->pde->close(&w->solver);
+    tg_pde_close(j->g->pde, &w->ctx, &w->solver);
     for (int64_t i = 0; w->views && i < j->batch * j->views; i++) {
         tg_mem_free(&w->ctx, w->views[i].x);
         tg_mem_free(&w->ctx, w->views[i].y);
@@ -83,7 +83,7 @@ static tg_status open_worker(const job *j, worker *w) {
                                 .views = j->views,
                                 .resolution = j->resolution,
                                 .frames = j->g->frames};
-    TG_TRY(pde->open(&setup, &w->solver));
+    TG_TRY(tg_pde_open(pde, &setup, &w->solver));
     return TG_OK;
 fail:
     return tg_fail(j->g->ctx, status, "%s", tg_context_error(&w->ctx));

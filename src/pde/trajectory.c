@@ -176,7 +176,7 @@ static tg_status open_flow(flow *w) {
                                 .config = g->config,
                                 .views = views,
                                 .resolution = resolution};
-    TG_TRY(g->pde->open(&setup, &w->solver));
+    TG_TRY(tg_pde_open(g->pde, &setup, &w->solver));
     return TG_OK;
 fail:
     return status;
@@ -210,7 +210,7 @@ tg_status tg_gen_trajectory(tg_generator *g, tg_gen_run *run, bool *stopped) {
         unlink(w.path);
     }
 fail:
-    g->pde->close(&w.solver);
+    tg_pde_close(g->pde, g->ctx, &w.solver);
     tg_backend_close(&w.device);
     tg_backend_close(&w.be);
     tg_mem_free(g->ctx, w.field);
