@@ -15,8 +15,8 @@ struct tg_exchange {
     tg_sum_facts *facts;   /* (parameters) of sums that one rank has, one behind the other */
     bool overlaps;         /* sums are only begun, and ended together */
     bool is_streamed;      /* in this pass, a sum is used as soon as it is made */
-    tg_comm_stats before;  /* the pass under way */
-    tg_comm_stats passed;  /* what a streamed pass adds to them */
+    tg_comm_stats before;  /* those when the streamed pass began */
+    tg_comm_stats passed;  /* what such a pass adds to them */
     int next;              /* the parameter whose sum is sent next; -1: none is left */
 };
 
@@ -284,11 +284,12 @@ fail:
     return status;
 }
 
-tg_status tg_exchange_end_stream(tg_exchange *x) {
+tg_status tg_exchange_end_stream(tg_exchange *x, tg_status status) {
+    const tg_status ended = tg_comm_end_queue(x->comm);
     x->is_streamed = false;
     x->comm->stats.calls = x->before.calls + x->passed.calls; /* also where a graph ran it */
     x->comm->stats.reduced = x->before.reduced + x->passed.reduced;
-    return tg_comm_end_queue(x->comm);
+    return status == TG_OK ? ended : status;
 }
 
 /* ---- state that is spread over ranks ---- */

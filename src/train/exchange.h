@@ -21,9 +21,9 @@ TG_NODISCARD tg_status tg_exchange_create(tg_context *ctx, tg_comm *comm, tg_opt
                                           bool overlaps, tg_exchange **out);
 void tg_exchange_destroy(tg_exchange **exchange);
 
-/* Adds up gradients; if the exchange overlaps, of one backward pass per update, and begins to send
- * a sum when its gradient has come. What travels while the rest of the pass computes is ended by
- * tg_exchange_sums. */
+/* Of one pass: adds up gradients; if the exchange overlaps, of one backward pass per update, and
+ * begins to send a sum when its gradient has come. What travels while the rest of the pass computes
+ * is ended by tg_exchange_sums. */
 tg_grad_sink tg_exchange_sink(tg_exchange *x);
 
 /* Every parameter has a sum under way; they become those of all ranks. `clips`: their norm will be
@@ -39,10 +39,10 @@ bool tg_exchange_can_stream(const tg_exchange *x);
 
 /* Around a backward pass with tg_exchange_sink that makes the whole update; tg_exchange_stream is
  * its end, which also adds up the loss. The pass may be captured, and is not called where a graph
- * runs it again; on all ranks alike. */
+ * runs it again; on all ranks alike. `status` is what became of it. */
 TG_NODISCARD tg_status tg_exchange_begin_stream(tg_exchange *x);
 TG_NODISCARD tg_status tg_exchange_stream(tg_exchange *x, const tg_tensor *loss);
-TG_NODISCARD tg_status tg_exchange_end_stream(tg_exchange *x);
+TG_NODISCARD tg_status tg_exchange_end_stream(tg_exchange *x, tg_status status);
 
 /* Moments that live on other ranks, by their names in a checkpoint: on rank 0 copies on the host;
  * on the others, which call it too, nothing. `status` is that of what this rank did before. *out is

@@ -302,9 +302,9 @@ static tg_status backward_later(tg_step *s) {
         TG_TRY(tg_optim_plan_round(s->config.optim));
     }
     TG_TRY(s->exchange ? tg_exchange_begin_stream(s->exchange) : TG_OK);
-    TG_TRY(tg_capture_backward(&s->capture, &(tg_captured_pass){run_whole_backward, s},
-                               s->fits_capture));
-    TG_TRY(s->exchange ? tg_exchange_end_stream(s->exchange) : TG_OK);
+    const tg_status ran = tg_capture_backward(
+        &s->capture, &(tg_captured_pass){run_whole_backward, s}, s->fits_capture);
+    TG_TRY(s->exchange ? tg_exchange_end_stream(s->exchange, ran) : ran);
     if (s->config.optim) {
         TG_TRY(tg_optim_send_round(s->config.optim));
     }
