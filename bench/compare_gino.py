@@ -15,6 +15,7 @@ import os
 import resource
 import statistics
 import subprocess
+import sys
 import time
 
 
@@ -49,6 +50,7 @@ def theirs(backend, threads, steps):
             torch.cuda.synchronize()
         wall.append(time.perf_counter() - start)
         cpu.append(time.process_time() - start_cpu)
+        print(f"theirs, step {step}: {wall[-1]:.3f} s", file=sys.stderr, flush=True)  # it may take minutes
     grown = torch.cuda.max_memory_allocated() if on_gpu else peak_bytes() - before
     return {"torch": torch.__version__, "forward_backward_ms": 1e3 * statistics.median(wall[1:]),
             "forward_backward_cpu_ms": 1e3 * statistics.mean(cpu[1:]), "bytes": grown}
@@ -65,6 +67,7 @@ def main():
     command = [options.bench, str(options.threads), options.backend]
     ours = json.loads(subprocess.run(command, check=True, capture_output=True,
                                      env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}).stdout)
+    print(f"ours: {ours}", file=sys.stderr, flush=True)
     result = {"ours": ours, "theirs": theirs(options.backend, options.threads, options.steps)}
     if options.json:
         print(json.dumps(result))
