@@ -90,6 +90,50 @@ template <class R> __device__ inline void transform_16(pair<R> (&v)[16]) {
     }
 }
 
+/* e^{-2 pi i m / 32}; m is known to the compiler. */
+template <class R> __device__ inline pair<R> root_of_32(int m) {
+    const R cosines[9] = {(R)1,
+                          (R)0.98078528040323044913,
+                          (R)0.92387953251128675613,
+                          (R)0.83146961230254523708,
+                          (R)0.70710678118654752440,
+                          (R)0.55557023301960222474,
+                          (R)0.38268343236508977173,
+                          (R)0.19509032201612826785,
+                          (R)0};
+    const int turn = m & 31, quarter = turn / 8, low = turn % 8;
+    const R c = cosines[low], s = cosines[8 - low];
+    return quarter == 0   ? pair<R>{c, -s}
+           : quarter == 1 ? pair<R>{-s, -c}
+           : quarter == 2 ? pair<R>{-c, s}
+                          : pair<R>{s, c};
+}
+
+/* Eight by four: n = a + 4 b, k = 8 c + d. */
+template <class R> __device__ inline void transform_32(pair<R> (&v)[32]) {
+    pair<R> u[4][8];
+#pragma unroll
+    for (int a = 0; a < 4; a++) {
+#pragma unroll
+        for (int b = 0; b < 8; b++) {
+            u[a][b] = v[a + 4 * b];
+        }
+        transform_8(u[a]);
+    }
+#pragma unroll
+    for (int d = 0; d < 8; d++) {
+#pragma unroll
+        for (int a = 1; a < 4 && d > 0; a++) {
+            u[a][d] = u[a][d] * root_of_32<R>(a * d);
+        }
+        transform_4(u[0][d], u[1][d], u[2][d], u[3][d]);
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            v[8 * c + d] = u[c][d];
+        }
+    }
+}
+
 /* An odd prime, by the definition; sums and differences of opposite points halve the products.
  * root j of `prime` is roots[j * unit]. */
 template <int prime, class R>
@@ -131,6 +175,8 @@ __device__ inline void transform_short(pair<R> (&v)[radix], const slot<R> *roots
         transform_8(v);
     } else if constexpr (radix == 16) {
         transform_16(v);
+    } else if constexpr (radix == 32) {
+        transform_32(v);
     } else if constexpr (radix > 2) {
         transform_prime<radix>(v, roots, unit);
     }

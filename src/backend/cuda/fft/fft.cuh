@@ -79,6 +79,10 @@ bool cuda_fft_lines_layout(bool wide, bool real, int64_t n, int64_t kept, int64_
 tg_status cuda_fft_lines_prepare(tg_backend *be, bool wide);
 tg_status cuda_fft_lines_run(tg_backend *be, const fft_lines *lines, const fft_pass *pass);
 
+/* The same for lengths and windows of two_step.cu; false, and nothing has been run, for others. */
+bool cuda_fft_two_step_run(tg_backend *be, const fft_lines *lines, const fft_pass *pass,
+                           tg_status *status);
+
 /* Real rows stored in 16 bits may be multiplied instead (half_rows.cu), between them and the plan's
  * own numbers: tiles for that, or none if the sizes, the device or its math are not for it. Rows
  * that are not aligned go by fast transforms after all. */

@@ -61,6 +61,11 @@ __device__ inline int64_t element_at(const fft_lines &s, const fft_side &side, c
 
 /* ---- global memory, by how it is stored ---- */
 
+/* Whether a side holds numbers as its slots do. */
+template <class R> inline bool is_aligned(const fft_side &side) {
+    return side.store == TG_STORE_FULL && (uintptr_t)side.data % sizeof(slot<R>) == 0;
+}
+
 /* Pairs that are aligned as a whole move in one access; the branch is the same for all threads. */
 template <class R> __device__ inline pair<R> load_full(const void *x, int64_t i) {
     return (uintptr_t)x % sizeof(slot<R>) == 0 ? take(static_cast<const slot<R> *>(x)[i])

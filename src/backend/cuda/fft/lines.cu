@@ -1,4 +1,5 @@
-/* Fast transforms of many lines, pruned to the kept frequencies, one kernel per dimension.
+/* Fast transforms of many lines, pruned to the kept frequencies, one kernel per dimension. Lengths
+ * and windows of two_step.cu go there.
  *
  * A block holds a tile of lines in shared memory. With n = parts * m and W = e^{-2 pi i / n},
  *
@@ -310,10 +311,6 @@ static __global__ void __launch_bounds__(FFT_MAX_THREADS)
 
 typedef void (*fft_kernel)(const fft_lines, const fft_pass, int64_t);
 
-template <class R> static bool is_aligned(const fft_side &side) {
-    return side.store == TG_STORE_FULL && (uintptr_t)side.data % sizeof(slot<R>) == 0;
-}
-
 /* Real rows of storage S. */
 template <class R, class S> static fft_kernel rows_kernel(bool back) {
     return back ? inverse<R, write_rows<R, S>, true> : forward<R, read_rows<R, S>, true>;
@@ -369,6 +366,10 @@ tg_status cuda_fft_lines_prepare(tg_backend *be, bool wide) {
 }
 
 tg_status cuda_fft_lines_run(tg_backend *be, const fft_lines *lines, const fft_pass *pass) {
+    tg_status status = TG_OK;
+    if (cuda_fft_two_step_run(be, lines, pass, &status)) {
+        return status;
+    }
     const int64_t rows = lines->real ? (pass->outer + 1) / 2 : pass->outer;
     const int64_t tiles = lines->turned
                               ? pass->outer * ((pass->inner + lines->tile - 1) / lines->tile)

@@ -1,0 +1,71 @@
+/* Launches of the kernels for lines of a power of two of which few frequencies are kept
+ * (two_step_kernel.cuh): 128 = 16 x 8 points, 256 = 16 x 16, 512 = 32 x 16 and 1024 = 32 x 32. */
+#include "backend/cuda/fft/two_step_kernel.cuh"
+
+typedef void (*two_step_kernel)(const fft_lines, const fft_pass);
+
+/* How a length is split, and columns of a block. */
+struct two_step_way {
+    int n, radix, columns;
+    int rows_lines; /* of a block of rows */
+    two_step_kernel rows, forward, inverse;
+};
+
+template <int R, int L, int C> static two_step_way way() {
+    return {R * L,
+            R,
+            C,
+            TWO_STEP_WARPS * row_tile<R, L>::LINES,
+            two_step_rows<R, L>,
+            two_step_columns<R, L, C>,
+            two_step_columns_back<R, L, C>};
+}
+
+static bool way_of(int n, two_step_way *out) {
+    const two_step_way ways[] = {way<16, 8, 12>(), way<16, 16, 8>(), way<32, 16, 8>(),
+                                 way<32, 32, 4>()};
+    for (const two_step_way &each : ways) {
+        if (each.n == n) {
+            *out = each;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Lines of f32 whose kept frequencies the short sums reach: real rows forward, columns. */
+static bool fits(const fft_lines *lines, const fft_pass *pass, const two_step_way &way) {
+    const int reach = 2 * way.radix;
+    if (lines->wide || (lines->turned ? lines->real : !lines->real)) {
+        return false;
+    }
+    if (lines->real) {
+        return !pass->inverse && lines->kept <= reach + 1 && pass->grid.store == TG_STORE_FULL &&
+               is_aligned<float>(pass->kept);
+    }
+    const int first = lines->first < lines->n / 2 ? lines->first : lines->first - lines->n;
+    return first >= -reach && first + lines->kept <= reach && is_aligned<float>(pass->grid);
+}
+
+bool cuda_fft_two_step_run(tg_backend *be, const fft_lines *lines, const fft_pass *pass,
+                           tg_status *status) {
+    two_step_way way = {};
+    if (!way_of(lines->n, &way) || !fits(lines, pass, way)) {
+        return false;
+    }
+    const int64_t blocks = lines->real
+                               ? ((pass->outer + 1) / 2 + way.rows_lines - 1) / way.rows_lines
+                               : pass->outer * ((pass->inner + way.columns - 1) / way.columns);
+    if (blocks > INT32_MAX) {
+        return false;
+    }
+    const two_step_kernel kernel = lines->real     ? way.rows
+                                   : pass->inverse ? way.inverse
+                                                   : way.forward;
+    const int threads = lines->real ? 32 * TWO_STEP_WARPS : way.columns * (way.n / way.radix);
+    if (blocks > 0) {
+        kernel<<<(unsigned)blocks, threads, 0, cuda_stream(be)>>>(*lines, *pass);
+    }
+    *status = CUDA_LAUNCHED(be, "transforming lines");
+    return true;
+}
