@@ -3,7 +3,7 @@
  * Blocks sum parts of an image in f64; one kernel folds the parts, adds the loss to the value and
  * leaves what the gradients need; another one writes these. What rounding takes from one number of
  * a gradient is given to the next, since their sum (what a network's last bias sees) is N^2 times
- * smaller than they are: a warp takes a patch of 32 runs, lanes carry along their runs, and the
+ * smaller than they are: in a patch of 32 runs lanes of a warp carry along their runs, and the
  * ends of the runs carry from lane to lane, so that nothing is lost but the rest of a patch. */
 #include "backend/cuda/nn/nn.cuh"
 
@@ -193,7 +193,7 @@ template <class T> static __device__ inline void round_on(double *number, double
     *number = (double)rounded;
 }
 
-/* A warp's patch: exact gradients in, rounded ones out. Number i lies in lane i / RUN's run; all
+/* A patch: exact gradients in, rounded ones out. Number i lies in lane i / RUN's run; all
  * but the last number of each component of a run are rounded by its lane, these last ones in order.
  */
 template <class T>
@@ -215,22 +215,20 @@ static __device__ inline void round_patch(double (*patch)[RUN + 1], int lane, in
     __syncwarp();
 }
 
-/* A warp per patch of an image; patches of an image begin at its first number. */
+/* A block per patch of an image, whose first warp rounds; patches of an image begin at its first
+ * number. */
 template <class T>
 static __global__ void __launch_bounds__(32 * PATCH_WARPS)
     write_gradients(loss_sizes s, int64_t count, const image_result *result, const T *pred,
                     const T *target, T *dpred) {
-    __shared__ double patches[PATCH_WARPS][32][RUN + 1];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    double(*patch)[RUN + 1] = patches[warp];
+    __shared__ double patch[32][RUN + 1];
     const int64_t per_image = (s.numbers + PATCH - 1) / PATCH;
-    for (int64_t unit = (int64_t)blockIdx.x * PATCH_WARPS + warp; unit < count * per_image;
-         unit += (int64_t)gridDim.x * PATCH_WARPS) {
+    for (int64_t unit = blockIdx.x; unit < count * per_image; unit += gridDim.x) {
         const int64_t n = unit / per_image, first = unit % per_image * PATCH;
         const image_result r = result[n];
         const image<T> im = {pred + n * s.numbers, target + n * s.numbers, s.components};
         T *out = dpred + n * s.numbers;
-        for (int j = lane; j < PATCH; j += 32) {
+        for (int j = threadIdx.x; j < PATCH; j += 32 * PATCH_WARPS) {
             const int64_t i = first + j;
             double exact = 0.0;
             if (i < s.numbers) {
@@ -241,14 +239,17 @@ static __global__ void __launch_bounds__(32 * PATCH_WARPS)
             }
             patch[j / RUN][j % RUN] = exact;
         }
-        __syncwarp();
-        round_patch<T>(patch, lane, s.components);
-        for (int j = lane; j < PATCH; j += 32) {
+        __syncthreads();
+        if (threadIdx.x < 32) {
+            round_patch<T>(patch, threadIdx.x, s.components);
+        }
+        __syncthreads();
+        for (int j = threadIdx.x; j < PATCH; j += 32 * PATCH_WARPS) {
             if (first + j < s.numbers) {
                 out[first + j] = (T)patch[j / RUN][j % RUN];
             }
         }
-        __syncwarp();
+        __syncthreads();
     }
 }
 
@@ -295,9 +296,9 @@ static tg_status loss_of(tg_backend *be, const tg_loss_op *op, const loss_sizes 
     if (op->dpred) {
         const int64_t patches = count * ((s.numbers + PATCH - 1) / PATCH);
         const int64_t most = (int64_t)cuda_state_of(be)->processors * 64;
-        const int64_t blocks = (patches + PATCH_WARPS - 1) / PATCH_WARPS;
-        write_gradients<<<(unsigned)(blocks < most ? blocks : most), 32 * PATCH_WARPS, 0, stream>>>(
-            s, count, result, pred, target, static_cast<T *>(op->dpred) + first * s.numbers);
+        write_gradients<<<(unsigned)(patches < most ? patches : most), 32 * PATCH_WARPS, 0,
+                          stream>>>(s, count, result, pred, target,
+                                    static_cast<T *>(op->dpred) + first * s.numbers);
         TG_TRY(CUDA_LAUNCHED(be, "writing the gradient of a loss"));
     }
 fail:
