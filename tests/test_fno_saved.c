@@ -235,6 +235,28 @@ static void memory(void **state) {
     tg_context_destroy(&ctx);
 }
 
+/* A backend that computes a block in one call writes its sums in bytes there: no op saves them, and
+ * gradients are what they are elsewhere. */
+static void blocks_write_bytes(void **state) {
+    (void)state;
+    tg_context *ctx = net_context("fake", 1);
+    const int64_t grid[] = {12, 12};
+    const tg_fno_config config =
+        net_config(ctx, "{\"n_modes\": [6, 6], \"hidden_channels\": 4, \"n_layers\": 3,"
+                        "\"saved_precision\": \"8bit\"}");
+    tg_fno *fno = NULL;
+    net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
+    net_ok(ctx, tg_fno_prepare(fno, 2, grid, true));
+    assert_int_equal(count(&fno->run.program, NN_BLOCK), 3);
+    assert_int_equal(count(&fno->run.program, NN_SAVE), 1 + 3); /* the first input, kept modes */
+    tg_fno_destroy(&fno);
+    tg_context_destroy(&ctx);
+    step one = run("fake", 1, 0, "8bit", "off"), parts = run("cpu", 1, 0, "8bit", "off");
+    assert_true(apart(&one, &parts) <= 1e-5);
+    step_free(&one);
+    step_free(&parts);
+}
+
 /* ---- settings ---- */
 
 static void expect_refused(tg_context *ctx, const char *json, const char *words) {
@@ -306,6 +328,7 @@ int main(void) {
         cmocka_unit_test(micro_batches),
         cmocka_unit_test(micro_batches_need_the_loss),
         cmocka_unit_test(memory),
+        cmocka_unit_test(blocks_write_bytes),
         cmocka_unit_test(refused),
         cmocka_unit_test(mixed),
     };

@@ -132,15 +132,16 @@ typedef struct tg_block {
     const void *spectrum; /* (batch, channels, modes) */
     const void *x;        /* (batch, channels, pixels) */
     tg_act act;
-    const void *skip;              /* (channels, channels) */
-    const void *bias;              /* (channels); NULL: none */
-    tg_act act1;                   /* NONE or GELU */
-    const void *w1, *b1, *w2, *b2; /* as of tg_mlp */
-    bool adds;                     /* gate u */
-    const void *gate;              /* (channels); NULL: ones */
-    void *z1, *z2, *activated;     /* like x, and may be x; NULL: not wanted */
-    void *workspace;               /* block_workspace() bytes */
-    tg_storage store;              /* of x, z1, z2 and activated */
+    const void *skip;                /* (channels, channels) */
+    const void *bias;                /* (channels); NULL: none */
+    tg_act act1;                     /* NONE or GELU */
+    const void *w1, *b1, *w2, *b2;   /* as of tg_mlp */
+    bool adds;                       /* gate u */
+    const void *gate;                /* (channels); NULL: ones */
+    void *z1, *z2, *activated;       /* like x, and may be x; NULL: not wanted */
+    bool z1_quantized, z2_quantized; /* in bytes (quantize.h), and not where x is */
+    void *workspace;                 /* block_workspace() bytes */
+    tg_storage store;                /* of x, z1, z2 and activated */
 } tg_block;
 
 /* The way back through what such a block adds up, u = act(x), from dz1 at z1 and dz2 at z2:

@@ -65,7 +65,12 @@ TG_QUANTIZE_FN uint8_t tg_quantize(float x, float inverse) {
     union {
         float value;
         uint32_t bits;
-    } moved = {x * inverse + 0x1.8p23f};
+    } moved;
+#ifdef __CUDA_ARCH__ /* never contracted, whatever the compiler's options */
+    moved.value = __fadd_rn(__fmul_rn(x, inverse), 0x1.8p23f);
+#else
+    moved.value = x * inverse + 0x1.8p23f;
+#endif
     return (uint8_t)moved.bits;
 }
 

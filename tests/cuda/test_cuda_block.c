@@ -40,6 +40,38 @@ static tg_fft_desc desc_of(int size, int64_t *pixels, int64_t *modes) {
     return desc;
 }
 
+/* How far bytes are from their values, in halves of a step of their block. */
+static double byte_error(t_side *s, int64_t n, const void *bytes, const void *values) {
+    const uint8_t *q = t_download(s, bytes);
+    const float *scales = (const float *)(const void *)(q + tg_quantized_scales(n));
+    const float *z = t_download(s, values);
+    double worst = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        const float scale = scales[i / TG_QUANTIZED_BLOCK];
+        const double error = fabs((double)tg_dequantize(q[i], scale) - (double)z[i]);
+        worst = !(error <= worst * 0.5 * (double)scale) ? 2.0 * error / (double)scale : worst;
+    }
+    return worst;
+}
+
+/* The block once more, with z1 and z2 in bytes: those of the values found before. */
+static void block_in_bytes(t_side *s, const tg_block *full, int64_t n) {
+    tg_block op = *full;
+    size_t bytes = 0;
+    op.z1_quantized = op.z1 != NULL;
+    op.z2_quantized = op.z2 != NULL;
+    op.z1 = op.z1 ? t_output(s, TG_U8, (int64_t)tg_quantized_bytes(n)) : NULL;
+    op.z2 = op.z2 ? t_output(s, TG_U8, (int64_t)tg_quantized_bytes(n)) : NULL;
+    const bool is_one = s->ops->block_workspace && s->ops->block_workspace(s->be, &op, &bytes);
+    t_ok(s, is_one ? s->ops->block_forward(s->be, &op) : t_block_by_parts(s->be, &op));
+    if (op.z1) {
+        t_below(s, byte_error(s, n, op.z1, full->z1), 1.001);
+    }
+    if (op.z2) {
+        t_below(s, byte_error(s, n, op.z2, full->z2), 1.001);
+    }
+}
+
 static void block(t_side *s, const void *what) {
     const block_case *c = what;
     int64_t pixels, modes;
@@ -86,6 +118,9 @@ static void block(t_side *s, const void *what) {
     if (c->mlp) {
         t_keep_close(s, op.z2, growth);
         t_keep_close(s, op.activated, growth);
+    }
+    if (!c->in_place && sizes[c->size].grid[desc.ndim - 1] % TG_QUANTIZED_BLOCK == 0) {
+        block_in_bytes(s, &op, all);
     }
     s->ops->fft_destroy(s->be, &op.fft);
 }

@@ -68,8 +68,8 @@ size_t t_block_bytes(tg_backend *be, const tg_block *op) {
 tg_status t_block_by_parts(tg_backend *be, const tg_block *op) {
     tg_status status = TG_OK;
     char *z1 = op->workspace, *z2 = z1 + image_bytes(op), *activated = z2 + image_bytes(op);
-    const size_t bytes = (size_t)(op->batch * op->channels * pixels_of(op->desc)) *
-                         tg_dtype_size(tg_stored(op->dtype, op->store));
+    const int64_t n = op->batch * op->channels * pixels_of(op->desc);
+    const size_t bytes = (size_t)n * tg_dtype_size(tg_stored(op->dtype, op->store));
     tg_skip skip = skip_of(op);
     tg_mlp mlp = mlp_of(op);
     skip.y = z1;
@@ -82,8 +82,12 @@ tg_status t_block_by_parts(tg_backend *be, const tg_block *op) {
     TG_TRY(be->ops->skip_forward(be, &skip));
     TG_TRY(op->hidden > 0 ? be->ops->mlp_forward(be, &mlp) : TG_OK);
     /* results last: they may lie where x does */
-    TG_TRY(op->z1 ? be->ops->copy(be, op->z1, z1, bytes) : TG_OK);
-    TG_TRY(op->z2 ? be->ops->copy(be, op->z2, z2, bytes) : TG_OK);
+    TG_TRY(op->z1_quantized ? be->ops->quantize(be, n, (float *)(void *)z1, op->z1)
+           : op->z1         ? be->ops->copy(be, op->z1, z1, bytes)
+                            : TG_OK);
+    TG_TRY(op->z2_quantized ? be->ops->quantize(be, n, (float *)(void *)z2, op->z2)
+           : op->z2         ? be->ops->copy(be, op->z2, z2, bytes)
+                            : TG_OK);
     TG_TRY(op->activated ? be->ops->copy(be, op->activated, activated, bytes) : TG_OK);
 fail:
     return status;

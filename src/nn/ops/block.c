@@ -9,6 +9,10 @@
  * through act; dz1 is DY, dz2 SUM */
 #include "nn/ops.h"
 
+static bool is_quantized(const nn_program *p, int value) {
+    return value >= 0 && p->values[value].dtype == TG_U8;
+}
+
 tg_block nn_block_call(const nn_program *p, const nn_op *op, const tg_fft_desc *desc) {
     return (tg_block){.dtype = p->model->config.dtype,
                       .batch = p->batch,
@@ -19,7 +23,9 @@ tg_block nn_block_call(const nn_program *p, const nn_op *op, const tg_fft_desc *
                       .act = op->act,
                       .act1 = op->inner_act,
                       .adds = op->adds_input,
-                      .store = nn_store(p, op->in[NN_X])};
+                      .store = nn_store(p, op->in[NN_X]),
+                      .z1_quantized = is_quantized(p, op->out[0]),
+                      .z2_quantized = is_quantized(p, op->out[1])};
 }
 
 static tg_status run(tg_fno *fno, const nn_op *op) {
@@ -79,7 +85,7 @@ tg_block_back nn_block_back_call(const nn_program *p, const nn_op *op, const tg_
                            .act = op->act,
                            .through = op->through,
                            .store = nn_store(p, op->in[NN_X]),
-                           .x_quantized = p->values[op->in[NN_X]].dtype == TG_U8};
+                           .x_quantized = is_quantized(p, op->in[NN_X])};
 }
 
 static tg_status run_back(tg_fno *fno, const nn_op *op) {

@@ -4,8 +4,9 @@
  * exists, and the value itself ends with its last reader in forward. In backward it is restored
  * before the first op of a block that reads it, and ends with the last one there: few values are in
  * f32 at a time, however many layers there are. Ops for which the backend reads bytes take them as
- * they wait. Two kinds of values stay as they are: those outside
- * the blocks, and those that the first ops of backward read, since they would be back at once.
+ * they wait, and a block that can writes in bytes what forward does not read. Two kinds of values
+ * stay as they are: those outside the blocks, and those that the first ops of backward read, since
+ * they would be back at once.
  *
  * Activations take the format asked for. The kept modes of spectra have 2 bytes a number at least:
  * neighbours differ by orders of magnitude, which one scale for all of them would not do justice.
@@ -74,14 +75,49 @@ static void copy(const state *s, nn_kind kind, int from, int to, const nn_op *be
     nn_op_append(s->p, &op);
 }
 
+static bool is_read_before(const nn_program *p, int end, int value) {
+    for (int i = 0; i < end; i++) {
+        for (int k = 0; k < NN_INPUTS; k++) {
+            if (p->ops[i].in[k] == value) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Whether the op, a block, writes output k, one of its sums, in bytes and nowhere else. */
+static bool writes_bytes(const state *s, const nn_op *op, int k) {
+    const nn_program *p = s->p;
+    const int saved = s->saved[op->out[k]];
+    if (op->kind != NN_BLOCK || k > 1 || p->values[saved].dtype != TG_U8 ||
+        is_read_before(&s->old, s->old.backward_begin, op->out[k])) {
+        return false;
+    }
+    nn_op other = *op;
+    other.out[k] = saved;
+    const tg_fft_desc desc = nn_geometry_fft(p->model, &p->geometry, p->images);
+    const tg_block call = nn_block_call(p, &other, &desc);
+    size_t bytes = 0;
+    return s->be->ops->block_workspace(s->be, &call, &bytes);
+}
+
 static void forward(const state *s) {
     for (int i = 0; i < s->old.forward_end; i++) {
-        const nn_op *op = &s->old.ops[i];
-        nn_op_append(s->p, op);
+        nn_op op = s->old.ops[i];
+        int later[NN_OUTPUTS] = {-1, -1, -1}; /* values to be copied behind the op */
         for (int k = 0; k < NN_OUTPUTS; k++) {
-            const int v = op->out[k];
-            if (v >= 0 && s->saved[v] >= 0) {
-                copy(s, NN_SAVE, v, s->saved[v], op);
+            const int v = op.out[k];
+            if (v >= 0 && s->saved[v] >= 0 && writes_bytes(s, &op, k)) {
+                op.out[k] = s->saved[v];
+            } else if (v >= 0 && s->saved[v] >= 0) {
+                later[k] = v;
+            }
+        }
+        nn_op_append(s->p, &op);
+        for (int k = 0; k < NN_OUTPUTS; k++) {
+            if (later[k] >= 0) {
+                copy(s, NN_SAVE, later[k], s->saved[later[k]], &op);
             }
         }
     }

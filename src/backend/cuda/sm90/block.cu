@@ -62,6 +62,9 @@ bool cuda_block_workspace(tg_backend *be, const tg_block *op, size_t *bytes) {
         !is_for_rows(be, op->desc, &rows)) {
         return false;
     }
+    if ((op->z1_quantized || op->z2_quantized) && rows.n % TG_QUANTIZED_BLOCK != 0) {
+        return false;
+    }
     *bytes = rows_bytes(op, rows);
     return with_sizes(op->channels, steps_of(rows.kept), false, [&](auto, auto h, auto) {
         return op->hidden == 0 || op->hidden == decltype(h)::value;
@@ -126,7 +129,12 @@ tg_status cuda_block_prepare(tg_backend *be, const tg_fft_desc *desc, tg_fft_pla
 
 /* ---- the call ---- */
 
+static block_bytes bytes_of(void *z, int64_t values) {
+    return {static_cast<uint8_t *>(z), const_cast<float *>(scales_of(z, values))};
+}
+
 static block_task task_of(const tg_block *op, const fft_rows &rows) {
+    const int64_t values = op->batch * op->channels * rows.rows * rows.n;
     block_task t = {};
     t.batch = (int)op->batch;
     t.rows = (int)rows.rows;
@@ -148,10 +156,12 @@ static block_task task_of(const tg_block *op, const fft_rows &rows) {
         t.gate = static_cast<const float *>(op->gate);
         t.adds = op->adds;
         t.activates = op->act1 == TG_ACT_GELU;
-        t.z2 = static_cast<float *>(op->z2);
+        t.z2 = op->z2_quantized ? NULL : static_cast<float *>(op->z2);
+        t.z2_bytes = op->z2_quantized ? bytes_of(op->z2, values) : block_bytes{};
         t.activated = static_cast<float *>(op->activated);
     }
-    t.z1 = static_cast<float *>(op->z1);
+    t.z1 = op->z1_quantized ? NULL : static_cast<float *>(op->z1);
+    t.z1_bytes = op->z1_quantized ? bytes_of(op->z1, values) : block_bytes{};
     return t;
 }
 
@@ -166,20 +176,16 @@ tg_status cuda_block_forward(tg_backend *be, const tg_block *op) {
             constexpr int C = decltype(c)::value, H = decltype(h)::value;
             constexpr int STEPS = decltype(steps)::value;
             constexpr int bytes = block_layout<C, H, STEPS>::BYTES;
-            const auto kernel = op->act == TG_ACT_GELU ? block_forward<C, H, STEPS, true>
-                                                       : block_forward<C, H, STEPS, false>;
-            const int64_t units = op->batch * rows.rows, most = cuda_state_of(be)->processors;
-            tg_status launched =
-                CUDA_CHECK(be,
-                           cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel),
-                                                cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-                           "preparing a block");
-            if (launched == TG_OK && units > 0) {
-                kernel<<<(unsigned)(units < most ? units : most), BLOCK_THREADS, bytes,
-                         cuda_stream(be)>>>(task_of(op, rows));
-                launched = CUDA_LAUNCHED(be, "a block");
-            }
-            return launched;
+            const bool quantized = op->z1_quantized || op->z2_quantized;
+            const auto kernel = op->act == TG_ACT_GELU
+                                    ? quantized ? block_forward<C, H, STEPS, true, true>
+                                                : block_forward<C, H, STEPS, true, false>
+                                : quantized ? block_forward<C, H, STEPS, false, true>
+                                            : block_forward<C, H, STEPS, false, false>;
+            const int64_t units = op->batch * rows.rows;
+            return units == 0 ? TG_OK
+                              : launch_tiles(be, kernel, bytes, BLOCK_THREADS, (int)units,
+                                             "a block", task_of(op, rows));
         });
 fail:
     return status;

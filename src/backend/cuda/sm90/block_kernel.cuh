@@ -14,14 +14,23 @@
  * Other forms of it (shorter groups of products, guarded accesses, prefetches of the next tile and
  * stores of 8 bytes by hand, alone and together) took 1.7 to 2.4 ms there.
  *
- * Each pixel is read and written by one thread: z1, z2 and activated may lie where x does. */
+ * Each pixel is read and written by one thread: z1, z2 and activated may lie where x does. z1 and
+ * z2 may be wanted in bytes (quantize.h): the two warpgroups have the 128 pixels of a scale. */
 #ifndef TG_BACKEND_CUDA_SM90_BLOCK_KERNEL_CUH
 #define TG_BACKEND_CUDA_SM90_BLOCK_KERNEL_CUH
 
 #include "backend/cuda/nn/nn.cuh"
+#include "backend/cuda/tile/instructions.cuh"
 #include "backend/cuda/tile/warpgroup.cuh"
+#include "backend/quantize.h"
 
 enum { BLOCK_GROUPS = 2, BLOCK_THREADS = BLOCK_GROUPS * WG_THREADS };
+
+/* Values in bytes and their scales; NULL: not wanted. */
+struct block_bytes {
+    uint8_t *values;
+    float *scales;
+};
 
 struct block_task {
     int batch, rows, width;         /* images are (rows, width), width a multiple of 64 */
@@ -37,6 +46,7 @@ struct block_task {
     bool adds;                      /* gate u */
     bool activates;                 /* act1 is gelu, not the identity */
     float *z1, *z2, *activated;     /* like x; NULL: not wanted */
+    block_bytes z1_bytes, z2_bytes; /* of QUANTIZED kernels, instead of z1 or z2 */
 };
 
 /* ---- shared memory ---- */
@@ -45,7 +55,8 @@ template <int C, int H, int STEPS> struct block_layout {
     static constexpr int SKIP = 0, W1 = SKIP + C * C * 4, W2 = W1 + H * C * 4;
     static constexpr int SPECTRUM = W2 + C * H * 4;
     static constexpr int BIAS = SPECTRUM + (STEPS + 3) / 4 * (C * 128), B2 = BIAS + C * 4;
-    static constexpr int GATE = B2 + C * 4, B1 = GATE + C * 4, BYTES = B1 + H * 4;
+    static constexpr int GATE = B2 + C * 4, B1 = GATE + C * 4, MOST = B1 + H * 4;
+    static constexpr int INVERSE = MOST + C * 4, BYTES = INVERSE + C * 4; /* of a scale */
 };
 
 /* to (K, N) = the transpose of w (N, K). */
@@ -97,6 +108,82 @@ static __device__ inline void store_tile(const float (&d)[C / 2], float *to, int
     each_pair<C>(image, [&](int i, int64_t at) {
         *reinterpret_cast<float2 *>(to + at) = {d[i], d[i + 2]};
     });
+}
+
+/* ---- values in bytes ---- */
+
+static_assert(TG_QUANTIZED_BLOCK == BLOCK_GROUPS * WG_PIXELS, "a scale is of a tile of each");
+
+static __device__ inline uint32_t larger_modulus(float a, float b) {
+    return max(__float_as_uint(a) & 0x7FFFFFFFu, __float_as_uint(b) & 0x7FFFFFFFu);
+}
+
+/* Number of the scale of channel 0 of a tile. */
+static __device__ inline int64_t scale_of(const block_task &t, int b, int channels, int row,
+                                          int tile) {
+    const int64_t line = (int64_t)b * channels * t.rows + row;
+    return line * (t.width / TG_QUANTIZED_BLOCK) + tile / BLOCK_GROUPS;
+}
+
+/* most[channel] = the largest |d| of the channel there and of the thread's pixels: over the eight
+ * lanes that have a channel, eight channels at a time, and then over warps. */
+template <int C> static __device__ inline void find_most(const float (&d)[C / 2], uint32_t *most) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int j = 0; j < C / 8; j += 4) {
+        uint32_t m[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const int at = 4 * (j + i / 2) + i % 2;
+            m[i] = larger_modulus(d[at], d[at + 2]);
+        }
+#pragma unroll
+        for (int half = 4; half > 0; half /= 2) { /* a lane keeps half of what it has */
+            const bool upper = lane & (4 * half);
+#pragma unroll
+            for (int i = 0; i < half; i++) {
+                const uint32_t sent = upper ? m[i] : m[i + half];
+                const uint32_t kept = upper ? m[i + half] : m[i];
+                m[i] = max(kept, __shfl_xor_sync(~0u, sent, 4 * half));
+            }
+        }
+        const int i = lane / 4; /* is left */
+        atomicMax(most + 8 * (j + i / 2) + lane % 4 * 2 + i % 2, m[0]);
+    }
+}
+
+static __device__ inline void store_byte_pair(uint8_t *to, float a, float b, float inverse) {
+    const uint32_t low = tg_quantize(a, inverse), high = tg_quantize(b, inverse);
+    *reinterpret_cast<uint16_t *>(to) = (uint16_t)(high << 8 | low);
+}
+
+/* Both warpgroups' tiles of d in bytes. `first` is the number of the thread's first pixel, of all
+ * values, `block` that of the scale of channel 0; most is 0 before and after. */
+template <int C>
+static __device__ inline void store_bytes(const float (&d)[C / 2], const block_bytes &to,
+                                          int64_t first, int64_t block, int64_t image,
+                                          char *most_of, char *inverse_of) {
+    uint32_t *most = reinterpret_cast<uint32_t *>(most_of);
+    float *inverse = reinterpret_cast<float *>(inverse_of);
+    find_most<C>(d, most);
+    __syncthreads();
+    if (threadIdx.x < C) {
+        const tg_quantizer q = tg_quantizer_of(most[threadIdx.x]);
+        to.scales[block + threadIdx.x * (image / TG_QUANTIZED_BLOCK)] = q.scale;
+        inverse[threadIdx.x] = q.inverse;
+        most[threadIdx.x] = 0;
+    }
+    __syncthreads();
+    const int64_t step = (int64_t)fresh((uint64_t)image); /* no addresses are kept */
+    uint8_t *at = to.values + first;
+    const float *of = inverse + fresh_thread() % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < C / 8; j++) {
+        const float2 by = *reinterpret_cast<const float2 *>(of + 8 * j);
+        store_byte_pair(at, d[4 * j], d[4 * j + 2], by.x);
+        store_byte_pair(at + step, d[4 * j + 1], d[4 * j + 3], by.y);
+        at += 8 * step;
+    }
 }
 
 /* d[channel] = f(d[channel], of[channel], index) */
@@ -155,13 +242,16 @@ static __device__ inline void inverse_row(float (&d)[C / 2], const float4 *waves
 
 /* ---- the kernel ---- */
 
-template <int C, int H, int STEPS, bool ACT>
+template <int C, int H, int STEPS, bool ACT, bool QUANTIZED>
 static __global__ void __launch_bounds__(BLOCK_THREADS, 1)
     block_forward(const __grid_constant__ block_task t) {
     using L = block_layout<C, H, STEPS>;
     extern __shared__ __align__(1024) char shared[];
     load_matrix<C, C>(shared + L::SKIP, t.skip);
     load_vector<C>(shared + L::BIAS, t.bias, 0.0f);
+    if (QUANTIZED) {
+        load_vector<C>(shared + L::MOST, NULL, 0.0f);
+    }
     if (t.w1) {
         load_matrix<H, C>(shared + L::W1, t.w1);
         load_matrix<C, H>(shared + L::W2, t.w2);
@@ -200,6 +290,10 @@ static __global__ void __launch_bounds__(BLOCK_THREADS, 1)
             if (t.z1) {
                 store_tile<C>(d, t.z1 + first, image);
             }
+            if (QUANTIZED && t.z1_bytes.values) {
+                store_bytes<C>(d, t.z1_bytes, first, scale_of(t, b, C, r, tile), image,
+                               shared + L::MOST, shared + L::INVERSE);
+            }
             if (!t.w1) {
                 continue;
             }
@@ -217,6 +311,10 @@ static __global__ void __launch_bounds__(BLOCK_THREADS, 1)
                            [&](float v, float of, int i) { return fmaf(of, x[i], v); });
             if (t.z2) {
                 store_tile<C>(d, t.z2 + first, image);
+            }
+            if (QUANTIZED && t.z2_bytes.values) {
+                store_bytes<C>(d, t.z2_bytes, first, scale_of(t, b, C, r, tile), image,
+                               shared + L::MOST, shared + L::INVERSE);
             }
             if (t.activated) {
 #pragma unroll
