@@ -3,25 +3,30 @@
  *   adjoint   dst[b,i,k] = sum_o src[b,o,k] conj(weight[i,o,k])
  *
  * It is bound by reading the weight, so the weight is read once, along its contiguous modes: a lane
- * owns one mode, TO channels of dst and up to B samples, and sums over the channels of src. The
- * warps of a block share their modes, so that src comes from the first-level cache. Where there are
- * few of them for the device, several share the sum, too, and the first adds up what all have. */
+ * owns one mode, TO channels of dst and up to B samples, and sums over the channels of src. What it
+ * multiplies comes to shared memory STAGES - 1 steps ahead, without waiting for it: the weight for
+ * the lane alone, src for the warps of a block, which share their modes. Where there are few warps
+ * for the device, several share the sum, too, and the first adds up what all have. */
 #include "backend/cuda/nn/nn.cuh"
+#include "backend/cuda/tile/instructions.cuh"
 
 enum {
     LANES = 32,
     TO = 4,
-    MOST_ROWS = 8,           /* a block is LANES modes by up to MOST_ROWS * TO channels */
-    MOST_PARTS = 4,          /* of a sum */
-    FEWEST_CHANNELS = 8,     /* of src in a part */
-    WARPS_A_PROCESSOR = 16,  /* that hide the time of loads */
-    SHARED_BYTES = 48 * 1024 /* that need not be asked for */
+    N = 2,                    /* channels of src in a stage */
+    STAGES = 4,               /* of shared memory, one of them in use */
+    MOST_ROWS = 8,            /* a block is LANES modes by up to MOST_ROWS * TO channels */
+    MOST_PARTS = 4,           /* of a sum */
+    FEWEST_CHANNELS = 8,      /* of src in a part */
+    WARPS_A_PROCESSOR = 16,   /* that keep it busy */
+    SHARED_BYTES = 160 * 1024 /* of a block; an A100 has 163 KiB */
 };
 
 struct contract_sizes {
     int64_t batch, from, to, modes;
     int64_t from_step, to_step; /* of the weight, in elements */
     bool conjugated;
+    bool runs; /* the weight's modes come in runs of 16 bytes, aligned */
 };
 
 /* A complex number in memory, with the alignment of one access where the arrays have it. */
@@ -35,52 +40,108 @@ template <class R> static __device__ inline void add_product(pair<R> &sum, pair<
     sum.im = fma(a.re, b.im, fma(a.im, b.re, sum.im));
 }
 
-/* What a lane reads for N channels of src: all of it is asked for before any of it is used. */
-template <class W, class S, int N, int B, bool WHOLE> struct operands {
-    stored_pair<W, WHOLE> w[N][TO];
-    stored_pair<S, WHOLE> x[N][B];
+/* Of a block: as many as have registers for their sums. */
+template <class S, int B> constexpr int most_warps = sizeof(real_of<S>) * B > 32 ? 8 : 16;
+
+/* One stage of shared memory: w (warps, N, TO, LANES), x (parts, N, B, LANES). */
+template <class W, class S, int B> struct stage_layout {
+    using weights = stored_pair<W, true>;
+    using sources = stored_pair<S, true>;
+    static constexpr int warp_bytes = N * TO * LANES * (int)sizeof(weights);
+    static constexpr int part_bytes = N * B * LANES * (int)sizeof(sources);
+    static __host__ __device__ int bytes(int rows, int parts) {
+        return rows * parts * warp_bytes + parts * part_bytes;
+    }
 };
 
-/* Adds the products of N channels of src. weight and src point at the lane's mode of the first of
- * them; only `targets` and `samples` of the sums are used, so that the others may repeat them. */
-template <class W, class S, int N, int B, bool WHOLE>
-static __device__ inline void add_channels(const contract_sizes &s,
-                                           const stored_pair<W, WHOLE> *weight,
-                                           const stored_pair<S, WHOLE> *src, int targets,
-                                           int samples, pair<real_of<S>> (&sum)[TO][B]) {
-    using R = real_of<S>;
-    const R sign = s.conjugated ? R(-1) : R(1);
-    operands<W, S, N, B, WHOLE> in;
+/* A number to shared memory, or 0 if it does not count; there behind copies_wait_but and, for
+ * others, a barrier. */
+template <class T, bool WHOLE>
+static __device__ inline void bring(stored_pair<T, true> *to, const stored_pair<T, WHOLE> *from,
+                                    bool counts) {
+    if constexpr (WHOLE) {
+        copy_async<2 * (int)sizeof(T)>(to, from, counts);
+    } else {
+        const T zero = narrow<T>(0);
+        *to = {counts ? from->re : zero, counts ? from->im : zero};
+    }
+}
+
+/* The weights of a warp for N channels of src, `left` of which exist, to w (N, TO, LANES): number
+ * by number, or in runs, of which a line of LANES modes has few lanes' worth. weight and w point at
+ * the lane's mode and its first target; `modes` are left from there on. What does not exist is 0.
+ */
+template <class W, bool RUNS, bool WHOLE>
+static __device__ inline void fetch_weights(const contract_sizes &s,
+                                            const stored_pair<W, WHOLE> *weight, int left,
+                                            int targets, int64_t modes, stored_pair<W, true> *w) {
+    constexpr int RUN = 16 / (int)sizeof(stored_pair<W, true>), ACROSS = LANES / RUN;
+    if (RUNS && s.runs) {
+        const int lane = threadIdx.x, line = lane / ACROSS, move = lane % ACROSS * RUN - lane;
 #pragma unroll
-    for (int n = 0; n < N; n++) {
-#pragma unroll
-        for (int t = 0; t < TO; t++) {
-            in.w[n][t] = weight[n * s.from_step + (t < targets ? t : 0) * s.to_step];
+        for (int i = 0; i < N * TO; i += RUN) {
+            const int n = (i + line) / TO, t = (i + line) % TO;
+            const bool counts = n < left && t < targets && move < modes;
+            copy_async<16>(w + (i + line) * LANES + move,
+                           weight + n * s.from_step + t * s.to_step + move, counts);
         }
-#pragma unroll
-        for (int b = 0; b < B; b++) {
-            in.x[n][b] = src[((b < samples ? b : 0) * s.from + n) * s.modes];
-        }
+        return;
     }
 #pragma unroll
+    for (int i = 0; i < N * TO; i++) {
+        const int n = i / TO, t = i % TO;
+        const bool counts = n < left && t < targets && modes > 0;
+        bring<W, WHOLE>(w + i * LANES, weight + n * s.from_step + t * s.to_step, counts);
+    }
+}
+
+/* Every rows-th line of the same channels of src, for the part of the sum, to x (N, B, LANES). */
+template <class S, int B, bool WHOLE>
+static __device__ inline void fetch_sources(const contract_sizes &s,
+                                            const stored_pair<S, WHOLE> *src, int left, int samples,
+                                            int64_t modes, stored_pair<S, true> *x) {
+    for (int i = threadIdx.y; i < N * B; i += blockDim.y) {
+        const int n = i / B, b = i % B;
+        const bool counts = n < left && b < samples && modes > 0;
+        bring<S, WHOLE>(x + i * LANES, src + (b * s.from + n) * s.modes, counts);
+    }
+}
+
+/* Adds the products of a stage; w and x point at the lane's mode. */
+template <class W, class S, int B>
+static __device__ inline void add_stage(bool conjugated, const stored_pair<W, true> *w,
+                                        const stored_pair<S, true> *x,
+                                        pair<real_of<S>> (&sum)[TO][B]) {
+    using R = real_of<S>;
+    const R sign = conjugated ? R(-1) : R(1);
+#pragma unroll
     for (int n = 0; n < N; n++) {
+        pair<R> from[B];
+#pragma unroll
+        for (int b = 0; b < B; b++) {
+            const stored_pair<S, true> at = x[(n * B + b) * LANES];
+            from[b] = {widen(at.re), widen(at.im)};
+        }
 #pragma unroll
         for (int t = 0; t < TO; t++) {
-            const pair<R> w = {widen(in.w[n][t].re), sign * widen(in.w[n][t].im)};
+            const stored_pair<W, true> at = w[(n * TO + t) * LANES];
+            const pair<R> factor = {widen(at.re), sign * widen(at.im)};
 #pragma unroll
             for (int b = 0; b < B; b++) {
-                const pair<R> x = {widen(in.x[n][b].re), widen(in.x[n][b].im)};
-                add_product(sum[t][b], w, x);
+                add_product(sum[t][b], factor, from[b]);
             }
         }
     }
 }
 
+extern __shared__ double2 shared_memory[];
+
 /* What the parts of a sum have, added to that of the first one in their order. */
 template <class R, int B> static __device__ inline void add_parts(pair<R> (&sum)[TO][B]) {
-    extern __shared__ double shared[]; /* (parts - 1, rows, TO, B, LANES) */
     const int part = threadIdx.z, rows = blockDim.y, parts = blockDim.z;
-    pair<R> *sums = reinterpret_cast<pair<R> *>(shared);
+    pair<R> *sums =
+        reinterpret_cast<pair<R> *>(shared_memory); /* (parts - 1, rows, TO, B, LANES) */
+    __syncthreads();                                /* the last stage has been used */
     for (int from = 1; from < parts; from++) {
         pair<R> *at =
             sums + ((from - 1) * rows + (int)threadIdx.y) * (TO * B * LANES) + threadIdx.x;
@@ -104,40 +165,59 @@ template <class R, int B> static __device__ inline void add_parts(pair<R> (&sum)
 
 /* W, S: storage of the weight, and of src and dst. Samples blockIdx.z * B + 0 .. B - 1. */
 template <class W, class S, int B, bool WHOLE>
-static __global__ void __launch_bounds__(LANES *MOST_ROWS)
+static __global__ void __launch_bounds__(LANES *most_warps<S, B>)
     contract(contract_sizes s, const stored_pair<W, WHOLE> *weight,
              const stored_pair<S, WHOLE> *src, stored_pair<S, WHOLE> *dst) {
-    constexpr int N = B > 2 ? 2 : 4;
+    using layout = stage_layout<W, S, B>;
+    const int rows = blockDim.y, part = threadIdx.z, parts = blockDim.z;
     const int64_t k = (int64_t)blockIdx.x * LANES + threadIdx.x;
-    const int64_t t0 = ((int64_t)blockIdx.y * blockDim.y + threadIdx.y) * TO;
+    const int64_t t0 = ((int64_t)blockIdx.y * rows + threadIdx.y) * TO;
     const int64_t b0 = (int64_t)blockIdx.z * B;
-    const bool exists = k < s.modes && t0 < s.to;
-    if (!exists && blockDim.z == 1) {
-        return;
-    }
     const int samples = s.batch - b0 < B ? (int)(s.batch - b0) : B;
-    const int targets = s.to - t0 < TO ? (int)(s.to - t0) : TO;
+    const int targets = t0 >= s.to ? 0 : s.to - t0 < TO ? (int)(s.to - t0) : TO;
+    const int first = (int)(s.from * part / parts), end = (int)(s.from * (part + 1) / parts);
+    const int count = (int)((s.from + parts - 1) / parts + N - 1) / N; /* stages of all parts */
+    weight += t0 * s.to_step + k + first * s.from_step;
+    src += (b0 * s.from + first) * s.modes + k;
+    char *const base = reinterpret_cast<char *>(shared_memory);
+    const int pitch = layout::bytes(rows, parts);
+    const auto weights_of = [&](int stage) {
+        char *at = base + stage % STAGES * pitch + (part * rows + threadIdx.y) * layout::warp_bytes;
+        return reinterpret_cast<stored_pair<W, true> *>(at) + threadIdx.x;
+    };
+    const auto sources_of = [&](int stage) {
+        char *at = base + stage % STAGES * pitch + parts * rows * layout::warp_bytes +
+                   part * layout::part_bytes;
+        return reinterpret_cast<stored_pair<S, true> *>(at) + threadIdx.x;
+    };
+    const auto begin = [&](int stage) {
+        const int f = stage * N, left = end - first - f;
+        if (stage < count) {
+            fetch_weights<W, WHOLE && sizeof(W) == 2 && B <= 4, WHOLE>(
+                s, weight + f * s.from_step, left, targets, s.modes - k, weights_of(stage));
+            fetch_sources<S, B, WHOLE>(s, src + f * s.modes, left, samples, s.modes - k,
+                                       sources_of(stage));
+        }
+        copies_commit(); /* an empty group, too: they are counted */
+    };
     pair<real_of<S>> sum[TO][B] = {};
-    weight += t0 * s.to_step + k;
-    src += b0 * s.from * s.modes + k;
-    int64_t f = s.from * threadIdx.z / blockDim.z;
-    const int64_t end = exists ? s.from * (threadIdx.z + 1) / blockDim.z : f;
-    for (; f + N <= end; f += N) {
-        add_channels<W, S, N, B, WHOLE>(s, weight + f * s.from_step, src + f * s.modes, targets,
-                                        samples, sum);
+    for (int stage = 0; stage < STAGES - 1; stage++) {
+        begin(stage);
     }
-    for (; f < end; f++) {
-        add_channels<W, S, 1, B, WHOLE>(s, weight + f * s.from_step, src + f * s.modes, targets,
-                                        samples, sum);
+    for (int stage = 0; stage < count; stage++) {
+        copies_wait_but<STAGES - 2>();
+        __syncthreads();
+        begin(stage + STAGES - 1);
+        add_stage<W, S, B>(s.conjugated, weights_of(stage), sources_of(stage), sum);
     }
-    if (blockDim.z > 1) {
+    if (parts > 1) {
         add_parts(sum);
     }
 #pragma unroll
     for (int t = 0; t < TO; t++) {
 #pragma unroll
         for (int b = 0; b < B; b++) {
-            if (exists && threadIdx.z == 0 && t < targets && b < samples) {
+            if (part == 0 && k < s.modes && t < targets && b < samples) {
                 dst[((b0 + b) * s.to + t0 + t) * s.modes + k] = {narrow<S>(sum[t][b].re),
                                                                  narrow<S>(sum[t][b].im)};
             }
@@ -146,28 +226,36 @@ static __global__ void __launch_bounds__(LANES *MOST_ROWS)
 }
 
 /* Parts of the sums of `warps` warps. */
-static int64_t parts_of(const tg_backend *be, const contract_sizes &s, int64_t warps) {
+static int parts_of(const tg_backend *be, const contract_sizes &s, int64_t warps) {
     const int64_t wanted = (int64_t)cuda_state_of(be)->processors * WARPS_A_PROCESSOR / warps;
     const int64_t channels = s.from / FEWEST_CHANNELS, most = MOST_PARTS;
     const int64_t parts = wanted < channels ? wanted : channels;
-    return parts < 1 ? 1 : parts < most ? parts : most;
+    return (int)(parts < 1 ? 1 : parts < most ? parts : most);
+}
+
+/* Bytes of a block's shared memory: its stages, then the sums of all parts but the first. */
+template <class W, class S, int B> static int64_t shared_bytes(int rows, int parts) {
+    const int64_t stages = (int64_t)STAGES * stage_layout<W, S, B>::bytes(rows, parts);
+    const int64_t sums =
+        (int64_t)(parts - 1) * rows * TO * B * LANES * (int64_t)sizeof(pair<real_of<S>>);
+    return stages > sums ? stages : sums;
 }
 
 template <class W, class S, int B, bool WHOLE>
 static tg_status launch(tg_backend *be, const tg_spectral *op, const contract_sizes &s) {
     const int64_t across = (s.modes + LANES - 1) / LANES, most = 65535;
     const int64_t groups = (s.to + TO - 1) / TO, slices = (s.batch + B - 1) / B;
-    const int64_t enough = (int64_t)cuda_state_of(be)->processors * 2;
+    const int64_t enough = cuda_state_of(be)->processors;
     int rows = MOST_ROWS; /* fewer where there would be too few blocks */
     while (rows > 1 && across * ((groups + rows - 1) / rows) * slices < enough) {
         rows /= 2;
     }
-    int64_t parts = parts_of(be, s, across * groups * slices);
-    const int64_t sums = TO * B * LANES * (int64_t)sizeof(pair<real_of<S>>);
-    while (rows > 1 && (rows * parts > MOST_ROWS || (parts - 1) * rows * sums > SHARED_BYTES)) {
+    int parts = parts_of(be, s, across * groups * slices);
+    while (rows > 1 &&
+           (rows * parts > most_warps<S, B> || shared_bytes<W, S, B>(rows, parts) > SHARED_BYTES)) {
         rows /= 2;
     }
-    while ((parts - 1) * sums > SHARED_BYTES) {
+    while (parts > 1 && shared_bytes<W, S, B>(rows, parts) > SHARED_BYTES) {
         parts--;
     }
     const int64_t down = (groups + rows - 1) / rows;
@@ -179,8 +267,15 @@ static tg_status launch(tg_backend *be, const tg_spectral *op, const contract_si
     }
     const dim3 grid((unsigned)across, (unsigned)down, (unsigned)slices);
     const dim3 block(LANES, (unsigned)rows, (unsigned)parts);
-    const size_t shared = (size_t)((parts - 1) * rows * sums);
-    contract<W, S, B, WHOLE><<<grid, block, shared, cuda_stream(be)>>>(
+    const int shared = (int)shared_bytes<W, S, B>(rows, parts);
+    const auto kernel = contract<W, S, B, WHOLE>;
+    const tg_status status = CUDA_CHECK(
+        be, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+        "asking for shared memory");
+    if (status != TG_OK) {
+        return status;
+    }
+    kernel<<<grid, block, (size_t)shared, cuda_stream(be)>>>(
         s, static_cast<const stored_pair<W, WHOLE> *>(op->weight),
         static_cast<const stored_pair<S, WHOLE> *>(op->src),
         static_cast<stored_pair<S, WHOLE> *>(op->dst));
@@ -199,7 +294,9 @@ template <class W, class S> static tg_status choose(tg_backend *be, const tg_spe
                               op->modes,
                               op->adjoint ? op->modes : op->out * op->modes,
                               op->adjoint ? op->out * op->modes : op->modes,
-                              op->adjoint};
+                              op->adjoint,
+                              op->modes % (16 / (2 * (int64_t)sizeof(W))) == 0 &&
+                                  (uintptr_t)op->weight % 16 == 0};
     if (s.batch == 0 || s.to == 0 || s.modes == 0) {
         return TG_OK;
     }
