@@ -45,14 +45,6 @@ template <class T> struct image {
     }
 };
 
-/* The index of a point along dimension d. */
-static __device__ inline int64_t index_along(const loss_sizes &s, int64_t point, int d) {
-    if (s.points <= INT32_MAX) { /* 32 bits divide several times faster */
-        return (uint32_t)point / (uint32_t)s.stride[d] % (uint32_t)s.grid[d];
-    }
-    return point / s.stride[d] % s.grid[d];
-}
-
 /* The point `steps` along dimension d from a point whose index there is `at`, with wrap. */
 static __device__ inline int64_t neighbour(const loss_sizes &s, int64_t point, int d, int64_t at,
                                            int steps) {
@@ -86,7 +78,7 @@ static __device__ inline double2 powers_at(const loss_sizes &s, const image<T> &
         return {power_of(sum.x, s.p), s.relative ? power_of(sum.y, s.p) : 0.0};
     }
     for (int d = 0; d < s.ndim; d++) {
-        const int64_t at = index_along(s, point, d);
+        const int64_t at = index_along(point, s.points, s.stride[d], s.grid[d]);
         const int64_t up = neighbour(s, point, d, at, 1), down = neighbour(s, point, d, at, -1);
         const double half = (double)s.grid[d] / 2.0;
         for (int c = 0; c < s.components; c++) {
@@ -177,7 +169,7 @@ static __device__ inline double slope_at(const loss_sizes &s, const image<T> &im
     double sum = e;
     for (int d = 0; d < s.ndim; d++) {
         const double n = (double)s.grid[d];
-        const int64_t at = index_along(s, point, d);
+        const int64_t at = index_along(point, s.points, s.stride[d], s.grid[d]);
         sum += n * n / 4.0 *
                (2.0 * e - im.error(neighbour(s, point, d, at, 2), c) -
                 im.error(neighbour(s, point, d, at, -2), c));

@@ -98,14 +98,6 @@ struct embed_sizes {
     double unit;
 };
 
-/* The index along dimension j of point p. */
-static __device__ inline int64_t index_along(const embed_sizes &s, int64_t p, int j) {
-    if (s.points <= INT32_MAX) { /* 32 bits divide several times faster */
-        return (uint32_t)p / (uint32_t)s.inner[j] % (uint32_t)s.grid[j];
-    }
-    return p / s.inner[j] % s.grid[j];
-}
-
 /* Channels of y by blockIdx.y. x NULL: coordinates only. */
 template <class T>
 static __global__ void __launch_bounds__(THREADS) embed(embed_sizes s, const T *x, T *y) {
@@ -115,7 +107,7 @@ static __global__ void __launch_bounds__(THREADS) embed(embed_sizes s, const T *
         for (int64_t p = (int64_t)blockIdx.x * THREADS + threadIdx.x; p < s.points;
              p += (int64_t)gridDim.x * THREADS) {
             if (j >= 0) {
-                const double at = (double)index_along(s, p, j);
+                const double at = (double)index_along(p, s.points, s.inner[j], s.grid[j]);
                 y[row * s.points + p] = narrow<T>((T)(s.unit * at / (double)s.grid[j]));
             } else if (x) {
                 y[row * s.points + p] = x[(b * s.data + c) * s.points + p];
