@@ -17,17 +17,19 @@ struct weave_shape {
 
 enum { WEAVE_THREADS = 256, WEAVE_COLUMNS = 8 }; /* columns per thread */
 
-/* FORWARD: core = beta core + scale planes; else planes = core, padding 0. */
+/* FORWARD: core = beta core + scale planes; else planes = core, padding 0. A block has rows of
+ * threads below each other where those of the core are short. */
 template <class R, int P, bool FORWARD>
 static __global__ void __launch_bounds__(WEAVE_THREADS)
     weave(weave_shape s, R *planes, number<R, P> *core, bool whole, R scale, R beta) {
-    const int64_t begin = (int64_t)blockIdx.x * (WEAVE_THREADS * WEAVE_COLUMNS) + threadIdx.x;
-    const chunk_place stride = stride_of(WEAVE_THREADS, s.padded);
+    const int64_t begin = (int64_t)blockIdx.x * (blockDim.x * WEAVE_COLUMNS) + threadIdx.x;
+    const chunk_place stride = stride_of((int)blockDim.x, s.padded);
     const chunk_place start = chunk_place_of(s.first + begin, s.padded);
-    for (int64_t o = blockIdx.y; o < s.outer; o += gridDim.y) {
+    for (int64_t o = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; o < s.outer;
+         o += (int64_t)gridDim.y * blockDim.y) {
         chunk_place at = start;
         for (int u = 0; u < WEAVE_COLUMNS; u++) {
-            const int64_t t = begin + u * WEAVE_THREADS;
+            const int64_t t = begin + u * (int64_t)blockDim.x;
             if (t >= s.width) {
                 break;
             }
@@ -53,9 +55,14 @@ static __global__ void __launch_bounds__(WEAVE_THREADS)
 
 static tg_status run_weave(tg_backend *be, const cuda_plan *plan, const weave_shape *s,
                            bool forward, void *planes, void *core, double scale, double beta) {
-    const int64_t across = WEAVE_THREADS * WEAVE_COLUMNS;
+    unsigned wide = 32;
+    while (wide < WEAVE_THREADS && wide < s->width) {
+        wide *= 2;
+    }
+    const dim3 threads(wide, WEAVE_THREADS / wide);
+    const int64_t across = (int64_t)wide * WEAVE_COLUMNS, down = threads.y;
     const dim3 grid((unsigned)((s->width + across - 1) / across),
-                    (unsigned)shorter(s->outer, 65535));
+                    (unsigned)shorter((s->outer + down - 1) / down, 65535));
     return with_wide(plan->real, [&](auto tag) {
         using R = typename decltype(tag)::type;
         return with_parts(plan->parts, [&](auto parts) {
@@ -63,8 +70,8 @@ static tg_status run_weave(tg_backend *be, const cuda_plan *plan, const weave_sh
             R *reals = static_cast<R *>(planes);
             number<R, P> *entries = static_cast<number<R, P> *>(core);
             const auto kernel = forward ? weave<R, P, true> : weave<R, P, false>;
-            kernel<<<grid, WEAVE_THREADS, 0, cuda_stream(be)>>>(
-                *s, reals, entries, is_whole(entries), (R)scale, (R)beta);
+            kernel<<<grid, threads, 0, cuda_stream(be)>>>(*s, reals, entries, is_whole(entries),
+                                                          (R)scale, (R)beta);
             return CUDA_LAUNCHED(be, "moving a core");
         });
     });

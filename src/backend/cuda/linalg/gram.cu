@@ -103,28 +103,45 @@ static __device__ inline void meet() {
     asm volatile("barrier.sync 0;" ::: "memory");
 }
 
-/* The loaders' part: planes for `chunks` chunks from `place` on, one chunk ahead of the others. */
+/* The loaders' part: planes for `chunks` chunks from `place` on, one chunk ahead of the others, and
+ * further ones on their way. */
 template <int PARTS, bool LYING, int ROWS>
 static __device__ void load_panels(const gram_job &job, const row_groups &groups, int chunks,
                                    cursor<LYING> place, double *planes) {
     using share = panel<LYING, ROWS>;
-    char *raw = reinterpret_cast<char *>(planes + 2 * PARTS * share::plane);
-    uint32_t *words = reinterpret_cast<uint32_t *>(raw + share::turns * 32 * job.size);
-    fetch_panel<LYING, ROWS>(job, groups, place, raw, words);
+    const int raw_bytes = share::turns * 32 * (job.size + (job.mask ? (int)sizeof(uint32_t) : 0));
+    char *all = reinterpret_cast<char *>(planes + 2 * PARTS * share::plane);
+    cursor<LYING> next = place; /* to be fetched */
+    int fetched = 0;
+    const auto raw_of = [&](int chunk) { return all + (chunk & (job.ahead - 1)) * raw_bytes; };
+    const auto words_of = [&](int chunk) {
+        return reinterpret_cast<uint32_t *>(raw_of(chunk) + share::turns * 32 * job.size);
+    };
+    const auto fetch = [&] {
+        if (fetched >= chunks) {
+            __pipeline_commit(); /* nothing, but counted */
+        } else if (PARTS == 2 && is_plain<LYING, ROWS>(job, next)) {
+            fetch_plain<LYING, ROWS>(job, next, raw_of(fetched));
+        } else {
+            fetch_panel<LYING, ROWS>(job, groups, next, raw_of(fetched), words_of(fetched));
+        }
+        fetched++;
+        next.advance(job);
+    };
+    for (int i = 0; i < job.ahead; i++) {
+        fetch();
+    }
     for (int chunk = 0; chunk < chunks; chunk++) {
         double *to = planes + chunk % 2 * PARTS * share::plane;
+        await_panel(job);
         /* the first two of the other kind have set to 0 what there is no row for */
         if (PARTS == 2 && chunk > 1 && is_plain<LYING, ROWS>(job, place)) {
-            widen_plain<LYING, ROWS>(job, raw, to);
+            widen_plain<LYING, ROWS>(job, raw_of(chunk), to);
         } else {
-            widen_panel<PARTS, LYING, ROWS>(job, groups, place, raw, words, to);
+            widen_panel<PARTS, LYING, ROWS>(job, groups, place, raw_of(chunk), words_of(chunk), to);
         }
         place.advance(job);
-        if (chunk + 1 < chunks && PARTS == 2 && is_plain<LYING, ROWS>(job, place)) {
-            fetch_plain<LYING, ROWS>(job, place, raw);
-        } else if (chunk + 1 < chunks) {
-            fetch_panel<LYING, ROWS>(job, groups, place, raw, words);
-        }
+        fetch();
         meet();
     }
     meet(); /* while the last one is multiplied */
@@ -161,7 +178,7 @@ template <int PARTS, bool LYING, int ROWS>
 static __global__ void __launch_bounds__(ROWS == GROUP ? 128 : 384, ROWS == GROUP ? 3 : 1)
     gram_sums(gram_job job) {
     using share = panel<LYING, ROWS>;
-    extern __shared__ double planes[]; /* 2 x PARTS x plane, then raw entries, then mask words */
+    extern __shared__ double planes[]; /* 2 x PARTS x plane, then chunks: entries, mask words */
     const int warp = threadIdx.x / 32;
     const row_groups groups = groups_of(job.triangle, job.first + blockIdx.y);
     const int64_t all = (job.columns + COLUMNS - 1) / COLUMNS;
@@ -229,7 +246,7 @@ template <int PARTS> static sums_kernel kernel_of(bool lying, int rows) {
 static size_t shared_bytes(const gram_job *job, int parts, int rows) {
     const size_t plane = job->right == 1 ? COLUMNS * (rows + 4) : rows * (COLUMNS + 4);
     const size_t slot = (size_t)job->size + (job->mask ? sizeof(uint32_t) : 0);
-    return 2 * parts * plane * sizeof(double) + (size_t)COLUMNS * rows * slot;
+    return 2 * parts * plane * sizeof(double) + (size_t)(job->ahead * COLUMNS * rows) * slot;
 }
 
 /* A kernel with what it is launched with. */
@@ -240,21 +257,30 @@ struct sums_launch {
     int64_t blocks; /* that run at the same time and have room for their sums */
 };
 
-static tg_status prepare_sums(tg_backend *be, const gram_job *job, int parts, int tiles,
+static tg_status prepare_sums(tg_backend *be, gram_job *job, int parts, int tiles,
                               sums_launch *out) {
     const cuda_state *cuda = cuda_state_of(be);
     const int rows = job->dim <= GROUP ? GROUP : 2 * GROUP;
     const int64_t bytes = (int64_t)tiles * TILE * TILE * parts * (int64_t)sizeof(double);
-    int resident = 0;
+    int resident = 0, most = 0;
     out->kernel =
         parts == 2 ? kernel_of<2>(job->right == 1, rows) : kernel_of<1>(job->right == 1, rows);
     out->threads = 32 * (tiles + rows / GROUP);
+    tg_status status = CUDA_CHECK(
+        be, cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda->device),
+        "preparing a Gram matrix");
+    job->ahead = 2;
+    if (shared_bytes(job, parts, rows) > (size_t)most) {
+        job->ahead = 1;
+    }
     out->shared = shared_bytes(job, parts, rows);
-    tg_status status = CUDA_CHECK(be,
-                                  cudaFuncSetAttribute((const void *)out->kernel,
-                                                       cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                       (int)out->shared),
-                                  "preparing a Gram matrix");
+    if (status == TG_OK) {
+        status = CUDA_CHECK(be,
+                            cudaFuncSetAttribute((const void *)out->kernel,
+                                                 cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                 (int)out->shared),
+                            "preparing a Gram matrix");
+    }
     if (status == TG_OK) {
         status = CUDA_CHECK(be,
                             cudaOccupancyMaxActiveBlocksPerMultiprocessor(

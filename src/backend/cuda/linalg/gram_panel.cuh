@@ -25,6 +25,7 @@ struct gram_job {
     int copy;      /* bytes that are copied at once: 8, 4, or 2 if they are not aligned to 4 */
     bool triangle; /* the tiles of a triangle, or those of a square */
     int first;     /* triangle or square of the first row of blocks */
+    int ahead;     /* chunks that arrive while others are widened and multiplied: 1 or 2 */
     double *partials;
 };
 
@@ -190,6 +191,15 @@ static __device__ void fetch_panel(const gram_job &job, const row_groups &groups
     __pipeline_commit();
 }
 
+/* Until the oldest of the chunks on their way has arrived. */
+static __device__ inline void await_panel(const gram_job &job) {
+    if (job.ahead == 2) {
+        __pipeline_wait_prior(1);
+    } else {
+        __pipeline_wait_prior(0);
+    }
+}
+
 /* What has arrived, to planes: 0 outside x and where the mask has a bit. */
 template <int PARTS, bool LYING, int ROWS>
 static __device__ void widen_panel(const gram_job &job, const row_groups &groups,
@@ -197,7 +207,6 @@ static __device__ void widen_panel(const gram_job &job, const row_groups &groups
                                    const uint32_t *words, double *planes) {
     const int lane = threadIdx.x % 32;
     using share = panel<LYING, ROWS>;
-    __pipeline_wait_prior(0);
 #pragma unroll 4
     for (int turn = threadIdx.x / 32; turn < share::turns; turn += share::loaders) {
         const int row = share::row(turn, lane), column = share::column(turn, lane);
@@ -255,7 +264,6 @@ static __device__ void widen_plain(const gram_job &job, const char *raw, double 
     using share = panel<LYING, ROWS>;
     const int lane = threadIdx.x % 32;
     const float2 *from = reinterpret_cast<const float2 *>(raw) + lane;
-    __pipeline_wait_prior(0);
     for_each_turn<LYING, ROWS>(job, [&](int turn, int64_t) {
         double *to = planes + share::row(turn, lane) * share::row_step +
                      share::column(turn, lane) * share::column_step;
