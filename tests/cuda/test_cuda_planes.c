@@ -1,6 +1,7 @@
 /* Compressed gradients with products rounded to TF32, where the GPU takes the last two modes of a
  * spectral weight in one pass: the shapes this is made for, odd ones and those beside them, against
- * ref; and twice the same bits. And the Gram matrices of a refresh. */
+ * the CPU; and twice the same bits. The same with products of f32, which Hopper GPUs make of three
+ * in TF32: as near to the CPU as f32 is. And the Gram matrices of a refresh. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,8 @@
 /* A rank of 0: no factor. One or several planes to a block, few or many columns, a last block that
  * is not full, planes filled up to whole tiles; what is too large or small for the pass; more than
  * a device takes at once; many rows of the modes before; two samples, whose planes are formed where
- * they are contracted; and what Hopper GPUs take without a chunk of the tensor in memory. */
+ * they are contracted; what Hopper GPUs take without a chunk of the tensor in memory; and the last
+ * mode alone, or others, as refreshes contract them. */
 static const struct {
     int ndim;
     int64_t dim[4], rank[4], batch;
@@ -26,7 +28,13 @@ static const struct {
     {4, {4, 8, 64, 19}, {0, 0, 64, 17}, 1},   {4, {12, 8, 40, 65}, {9, 5, 33, 44}, 2},
     {4, {8, 8, 16, 65}, {8, 7, 9, 48}, 4},    {4, {4, 8, 8, 33}, {3, 5, 7, 23}, 8},
     {4, {4, 16, 8, 37}, {3, 0, 7, 21}, 1},    {4, {8, 8, 8, 65}, {3, 5, 7, 23}, 5},
+    {4, {3, 4, 6, 65}, {0, 0, 0, 44}, 0},     {4, {7, 5, 3, 33}, {5, 3, 0, 0}, 0},
+    {4, {3, 5, 9, 33}, {0, 0, 5, 0}, 0},      {3, {3, 5, 65}, {0, 0, 44}, 0},
+    {4, {2, 3, 5, 32}, {0, 0, 0, 17}, 0},     {4, {3, 5, 9, 12}, {0, 3, 0, 0}, 0},
+    {4, {40, 3, 4, 6}, {27, 0, 0, 0}, 0},
 };
+
+static bool is_fp32; /* products are those of f32 */
 
 typedef struct plane_case {
     int shape;
@@ -56,7 +64,7 @@ static sizes begin(t_side *s, const plane_case *c, bool factored) {
         z.count *= z.modes.rank[d];
         widths += sqrt((double)dim);
     }
-    z.growth = 512.0 * (4.0 + widths);
+    z.growth = is_fp32 ? 4.0 : 512.0 * (4.0 + widths);
     const double *coin = t_host_random(s, TG_F64, z.numel);
     uint64_t *words = t_host_alloc(s, TG_U64, tg_bitmap_words(z.numel));
     memset(words, 0, (size_t)tg_bitmap_words(z.numel) * sizeof *words);
@@ -188,8 +196,19 @@ static void and_back(void **state) {
     compare(expand_otherwise);
 }
 
+static int begin_fp32(void **state) {
+    is_fp32 = true;
+    return t_gpu_begin_fp32(state);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(to_the_core), cmocka_unit_test(and_back),
-                                       cmocka_unit_test(gram_of_many_columns)};
-    return t_gpu_here() ? cmocka_run_group_tests(tests, t_gpu_begin, t_gpu_end) : EXIT_SUCCESS;
+    const struct CMUnitTest tf32[] = {cmocka_unit_test(to_the_core), cmocka_unit_test(and_back),
+                                      cmocka_unit_test(gram_of_many_columns)};
+    const struct CMUnitTest fp32[] = {cmocka_unit_test(to_the_core), cmocka_unit_test(and_back)};
+    if (!t_gpu_here()) {
+        return EXIT_SUCCESS;
+    }
+    const int failed = cmocka_run_group_tests(tf32, t_gpu_begin, t_gpu_end) +
+                       cmocka_run_group_tests(fp32, begin_fp32, t_gpu_end);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -19,15 +19,24 @@ bool t_gpu_here(void) {
     return info.available;
 }
 
-int t_gpu_begin(void **state) {
-    (void)state;
+static int begin(tg_math math) {
     const tg_context_config config = {
-        .size = sizeof(tg_context_config), .device = -1, .threads = 1, .math = TG_MATH_TF32};
+        .size = sizeof(tg_context_config), .device = -1, .threads = 1, .math = math};
     const bool is_open = tg_context_create(&config, &contexts[0]) == TG_OK &&
                          tg_context_create(&config, &contexts[1]) == TG_OK &&
                          tg_backend_open(contexts[0], "cpu", &oracle) == TG_OK &&
                          tg_backend_open(contexts[1], "cuda", &device) == TG_OK;
     return is_open ? 0 : -1;
+}
+
+int t_gpu_begin(void **state) {
+    (void)state;
+    return begin(TG_MATH_TF32);
+}
+
+int t_gpu_begin_fp32(void **state) {
+    (void)state;
+    return begin(TG_MATH_FP32);
 }
 
 int t_gpu_end(void **state) {

@@ -1,5 +1,5 @@
-/* Scripts (side.h) on the GPU with products rounded to TF32, against the cpu backend: that one is
- * proved by ref in tests of its own, and takes seconds where ref takes minutes. */
+/* Scripts (side.h) on the GPU, against the cpu backend: that one is proved by ref in tests of its
+ * own, and takes seconds where ref takes minutes. */
 #ifndef TEST_SUPPORT_GPU_H
 #define TEST_SUPPORT_GPU_H
 
@@ -8,8 +8,9 @@
 /* Whether there is one; says why not. */
 bool t_gpu_here(void);
 
-/* Begin and end of a group of tests. */
+/* Begin and end of a group of tests; products are rounded to TF32, or are those of f32. */
 int t_gpu_begin(void **state);
+int t_gpu_begin_fp32(void **state);
 int t_gpu_end(void **state);
 
 /* Runs a script on the CPU and twice on the GPU: near the first, and twice the same bits. With

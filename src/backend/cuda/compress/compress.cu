@@ -17,7 +17,8 @@ static bool lies_ready(const tg_compress *op, const cuda_plan *plan) {
 static tg_status project_large(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
     cuda_plan chain = *plan;
     tg_status status = TG_OK;
-    TG_TRY(cuda_plan_factors(be, plan, true, op->workspace));
+    chain.step[0].factor.own = CUDA_OWN_DIRECT;
+    TG_TRY(cuda_plan_factors(be, &chain, true, op->workspace));
     for (int64_t begin = 0; begin < plan->dim0; begin += plan->large_chunk) {
         const int64_t count = shorter(plan->large_chunk, plan->dim0 - begin);
         char *now = cuda_plan_large_state(plan, op->workspace, 1, begin);
@@ -174,6 +175,9 @@ static tg_status cuda_compress(tg_backend *be, const tg_compress *op) {
     if (!op->core) {
         const bool gathers = op->values && op->bitmap;
         return gathers ? cuda_form_chunk(be, op, &plan, 0, plan.dim0, true, NULL) : TG_OK;
+    }
+    if (cuda_dense_mode_fits(be, op, &plan)) {
+        return cuda_dense_mode(be, op, &plan);
     }
     tg_compress small;
     return shrinks(be, op, &plan, &small) ? project_small(be, op, &plan, &small)

@@ -22,7 +22,9 @@
  * read their input once, and nothing is ever transposed.
  *
  * Where products are rounded to TF32, the last two modes of a usual spectral weight go in one pass
- * instead (last_two_modes.cuh), and on the way back the update is made in it.
+ * instead (last_two_modes.cuh), and on the way back the update is made in it. Where they are not,
+ * the kernels for Hopper GPUs take a number as the sum of two in TF32, and three of the four
+ * products: 21 bits of each are right, and tensor cores are seven times as fast as f32.
  *
  * Rows are padded to 4 reals, as rows of 65 pairs would cost cuBLAS its 16-byte loads; the padding
  * is 0 where a product sums over it. */
@@ -83,6 +85,7 @@ struct cuda_plan {
     int steps;
     cuda_step step[TG_MAX_NDIM];
     int64_t state[TG_MAX_NDIM + 1]; /* reals per index of mode 0 before step q */
+    bool split;                     /* own kernels multiply f32 as sums of two in TF32 */
     cuda_planes planes;             /* steps 0 and 1 in one pass, without what lies between */
     bool gathers;                   /* mode 0 has a factor: chunks end in `middle` */
     cuda_factor first;              /* of mode 0 */
@@ -143,13 +146,19 @@ static __host__ __device__ inline int cuda_mode_tiles(int made) {
     return tiles == 5 ? 6 : tiles == 7 ? 8 : tiles;
 }
 
-/* Which kernel takes the factor of one, before `columns` reals. */
-cuda_own_kernel cuda_mode_kernel(const tg_backend *be, const cuda_factor *factor, int64_t columns);
+/* Which kernel takes the factor of one, before `columns` reals; `split`: see cuda_plan. */
+cuda_own_kernel cuda_mode_kernel(const tg_backend *be, const cuda_factor *factor, int64_t columns,
+                                 bool split);
 
 /* (dim, part, n) -> (part, rank, n) for matrices that follow each other, or back. */
 tg_status cuda_mode_multiply(tg_backend *be, const cuda_plan *plan, void *workspace,
                              const cuda_factor *factor, bool forward, int64_t matrices, int64_t n,
                              const void *in, void *out);
+
+/* core = beta core + scale of a mode's product, of matrices (dim, n) that follow each other with
+ * their parts together, on Hopper GPUs. */
+tg_status cuda_mode_dense(tg_backend *be, const cuda_factor *factor, bool split, int64_t matrices,
+                          int64_t n, const void *in, double scale, double beta, void *core);
 
 /* Mode 0 between `middle` and the core: core = beta core + scale of the product, or middle. */
 tg_status cuda_mode_core(tg_backend *be, const cuda_plan *plan, void *workspace, bool forward,
@@ -434,6 +443,10 @@ tg_status cuda_planes_expand_resident(tg_backend *be, const cuda_plan *plan, voi
                                       int64_t at_once, bool rounds, const void *in,
                                       const finish_call<O, 2> *call);
 
+/* dense_mode.cu: a single mode of a dense tensor, from the tensor itself to the core. */
+bool cuda_dense_mode_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan);
+tg_status cuda_dense_mode(tg_backend *be, const tg_compress *op, const cuda_plan *plan);
+
 /* The indices [begin, begin + count) of mode 0 of G: its kept entries to op->values (`gathers`),
  * and the rest, or all of it, as a chunk of the plan (NULL: values only). */
 tg_status cuda_form_chunk(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
@@ -455,11 +468,12 @@ tg_status cuda_sm90_form(tg_backend *be, const tg_compress *op, const cuda_plan 
                          int64_t begin, int64_t count, void *out);
 
 /* expand_last_mode.cu: whether the factor of the last mode is multiplied on the way back where a
- * weight of f32 is updated; and what finish_call says, its chunk and view aside, of a large chunk
- * that lies before step 1. */
+ * weight of f32 or bf16 is updated; and what finish_call says, its chunk and view aside, of a large
+ * chunk that lies before step 1; `rounds`: at random, to bf16. */
 bool cuda_sm90_expand_fits(const tg_backend *be, const tg_expand *op, const cuda_plan *plan);
-tg_status cuda_sm90_expand(tg_backend *be, const cuda_plan *plan, const void *in,
-                           const finish_call<float, 2> *call);
+template <class O>
+tg_status cuda_sm90_expand(tg_backend *be, const cuda_plan *plan, bool rounds, const void *in,
+                           const finish_call<O, 2> *call);
 
 tg_status cuda_expand(tg_backend *be, const tg_expand *op);
 tg_status cuda_sample(tg_backend *be, const tg_sample *op);

@@ -265,11 +265,13 @@ static tg_status finish_planes_of(tg_backend *be, const tg_expand *op, const cud
     });
 }
 
-/* Large chunks, whose last mode and update are one kernel. */
+/* Large chunks, whose last mode and update are one kernel; O: f32 or bf16. */
+template <class O>
 static tg_status expand_large(tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
     cuda_plan chain = *plan;
     tg_status status = TG_OK;
-    TG_TRY(cuda_plan_factors(be, plan, false, op->workspace));
+    chain.step[0].factor.own = CUDA_OWN_DIRECT;
+    TG_TRY(cuda_plan_factors(be, &chain, false, op->workspace));
     TG_TRY(cuda_plan_middle_of_core(be, plan, op->workspace, op->core));
     chain.chained = true;
     for (int64_t first = 0; first < plan->dim0; first += plan->large_chunk) {
@@ -280,8 +282,8 @@ static tg_status expand_large(tg_backend *be, const tg_expand *op, const cuda_pl
             TG_TRY(cuda_plan_step(be, &chain, op->workspace, q, false, count, now, next));
             now = next;
         }
-        const auto call = finish_call_of<float, 2>(op, plan, NULL, first, count);
-        TG_TRY(cuda_sm90_expand(be, &chain, now, &call));
+        const auto call = finish_call_of<O, 2>(op, plan, NULL, first, count);
+        TG_TRY(cuda_sm90_expand(be, &chain, op->rounding != NULL, now, &call));
     }
 fail:
     return status;
@@ -300,7 +302,8 @@ tg_status cuda_expand(tg_backend *be, const tg_expand *op) {
         return finish_chunk_of(be, op, &plan, NULL, 0, plan.dim0);
     }
     if (cuda_sm90_expand_fits(be, op, &plan)) {
-        return expand_large(be, op, &plan);
+        return op->out_store == TG_STORE_FULL ? expand_large<float>(be, op, &plan)
+                                              : expand_large<__nv_bfloat16>(be, op, &plan);
     }
     const bool rounds = op->rounding && op->out_store != TG_STORE_FULL;
     const int64_t at_once = cuda_planes_resident(be, &plan.planes, op->out_store, rounds);

@@ -23,9 +23,9 @@ __device__ inline float2 factor_at(const factor_reader &f, int i, int j) {
     return make_float2(to_tf32(entry[0]), to_tf32(entry[1]));
 }
 
-/* Calls put(i, j, U[i][j]) for every entry of U, by all threads of a block; several are on their
- * way at a time. */
-template <class F> __device__ inline void for_each_entry(const factor_reader &f, F put) {
+/* Calls put(i, j, U[i][j], 0) for every entry of U, by all threads of a block; several are on their
+ * way at a time. SPLIT: with both terms of an entry, which are numbers 0 and 1. */
+template <bool SPLIT, class F> __device__ inline void for_each_term(const factor_reader &f, F put) {
     constexpr int AT_ONCE = 8;
     const int size = f.dim * f.rank, threads = (int)blockDim.x;
     for (int first = (int)threadIdx.x; first < size; first += AT_ONCE * threads) {
@@ -38,11 +38,24 @@ template <class F> __device__ inline void for_each_entry(const factor_reader &f,
 #pragma unroll
         for (int q = 0; q < AT_ONCE; q++) {
             const int e = first + q * threads, i = e / f.rank;
-            if (e < size) {
-                put(i, e - i * f.rank, make_float2(to_tf32(u[q].x), to_tf32(u[q].y)));
+            if (e >= size) {
+                continue;
+            }
+            if constexpr (SPLIT) {
+                const tf32_terms re = terms_of(__float_as_uint(u[q].x)),
+                                 im = terms_of(__float_as_uint(u[q].y));
+                put(i, e - i * f.rank, make_float2(re.first, im.first), 0);
+                put(i, e - i * f.rank, make_float2(to_tf32(re.second), to_tf32(im.second)), 1);
+            } else {
+                put(i, e - i * f.rank, make_float2(to_tf32(u[q].x), to_tf32(u[q].y)), 0);
             }
         }
     }
+}
+
+/* The same with put(i, j, U[i][j]). */
+template <class F> __device__ inline void for_each_entry(const factor_reader &f, F put) {
+    for_each_term<false>(f, [&](int i, int j, float2 u, int) { put(i, j, u); });
 }
 
 /* What goes from the parts of a number to part `to` of its product with conj(u), or with u. */

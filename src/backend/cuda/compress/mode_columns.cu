@@ -66,7 +66,7 @@ template <int N> struct column_reader<N, true> {
         next = s.core + t * s.row;
 #pragma unroll
         for (int n = 0; n < N; n++) {
-            at[n] = in_core(s, (int)tile * (8 * N) + N * g + n);
+            at[n] = in_core(s, (int)tile * (8 * N) + N * g + n, 0);
         }
     }
     __device__ void fetch(const mode_call &s, int i, float *step, int lane) {
@@ -141,7 +141,7 @@ static __device__ inline void store_core(const mode_call &s, int64_t tile, const
     int at[2 * N];
 #pragma unroll
     for (int e = 0; e < 2 * N; e++) {
-        at[e] = in_core(s, (int)tile * (8 * N) + 2 * N * t + e);
+        at[e] = in_core(s, (int)tile * (8 * N) + 2 * N * t + e, 0);
     }
     number<float, 2> *row = s.core + g * s.row;
 #pragma unroll
@@ -254,17 +254,18 @@ static size_t shared_bytes(const mode_call &s) {
     return fragment_bytes(s) + (size_t)ring * sizeof(float);
 }
 
-cuda_own_kernel cuda_mode_kernel(const tg_backend *be, const cuda_factor *factor, int64_t columns) {
+cuda_own_kernel cuda_mode_kernel(const tg_backend *be, const cuda_factor *factor, int64_t columns,
+                                 bool split) {
     int most = 0;
     if (longer(factor->dim, factor->rank) > 16 * MOST_TILES || columns % 4 != 0 ||
         columns > INT32_MAX / 2) {
         return CUDA_OWN_NONE;
     }
-    if (cuda_sm90_mode_fits(be)) {
+    if (cuda_sm90_mode_fits(be, factor, split)) {
         return CUDA_OWN_DIRECT;
     }
-    if (cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                               cuda_state_of(be)->device) != cudaSuccess) {
+    if (split || cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                        cuda_state_of(be)->device) != cudaSuccess) {
         return CUDA_OWN_NONE;
     }
     const size_t room = (size_t)(2 * factor->rows * factor->ld) * sizeof(float);
@@ -324,6 +325,7 @@ tg_status cuda_mode_multiply(tg_backend *be, const cuda_plan *plan, void *worksp
                              const void *in, void *out) {
     mode_call s = sizes_of(factor, forward);
     s.chained = plan->chained;
+    s.split = plan->split;
     s.tiles.left = left_of(plan, workspace, factor);
     s.matrices = matrices;
     s.n = n;
@@ -342,6 +344,7 @@ tg_status cuda_mode_core(tg_backend *be, const cuda_plan *plan, void *workspace,
                          const void *middle, double scale, double beta, const void *core) {
     mode_call s = sizes_of(&plan->first, forward);
     s.chained = plan->chained;
+    s.split = plan->split;
     s.tiles.left = left_of(plan, workspace, &plan->first);
     s.matrices = 1;
     s.n = plan->columns;
@@ -350,6 +353,7 @@ tg_status cuda_mode_core(tg_backend *be, const cuda_plan *plan, void *workspace,
     s.in_number = s.out_number = 2 * s.n;
     s.in_part = s.out_part = s.n;
     s.core = static_cast<number<float, 2> *>(const_cast<void *>(core));
+    s.source = s.core;
     s.block = (int)plan->block;
     s.padded = (int)plan->padded;
     s.row = plan->columns / plan->padded * plan->block;
@@ -359,4 +363,23 @@ tg_status cuda_mode_core(tg_backend *be, const cuda_plan *plan, void *workspace,
     s.beta = (float)beta;
     return forward ? run_mode<CORE_OUT>(be, &plan->first, s)
                    : run_mode<CORE_IN>(be, &plan->first, s);
+}
+
+tg_status cuda_mode_dense(tg_backend *be, const cuda_factor *factor, bool split, int64_t matrices,
+                          int64_t n, const void *in, double scale, double beta, void *core) {
+    mode_call s = sizes_of(factor, true);
+    s.split = split;
+    s.matrices = matrices;
+    s.n = n;
+    s.source = static_cast<const number<float, 2> *>(in);
+    s.core = static_cast<number<float, 2> *>(core);
+    s.row = n;
+    s.source_matrix = factor->dim * n;
+    s.core_matrix = factor->rank * n;
+    s.block = s.padded = (int)n;
+    s.whole = is_whole(s.source) && is_whole(s.core);
+    s.wide = ((uintptr_t)in | (uintptr_t)core) % 16 == 0 && n % 2 == 0;
+    s.scale = (float)scale;
+    s.beta = (float)beta;
+    return cuda_sm90_mode(be, &s, CORE_BOTH);
 }

@@ -5,14 +5,15 @@
 
 #include "backend/cuda/compress/factor_fragments.cuh"
 
-/* Whether the core, whose parts lie together, is what comes in or what goes out. */
-enum core_side { CORE_NOWHERE, CORE_IN, CORE_OUT };
+/* Whether the core, whose parts lie together, is what comes in or what goes out; or a tensor that
+ * lies so comes in, and the core goes out. */
+enum core_side { CORE_NOWHERE, CORE_IN, CORE_OUT, CORE_BOTH };
 
 struct mode_call {
     factor_reader u;
-    bool forward;     /* conj(U)^T, else U */
-    bool chained;     /* as in cuda_plan */
-    int summed, made; /* numbers: dim and rank, or rank and dim */
+    bool forward;        /* conj(U)^T, else U */
+    bool chained, split; /* as in cuda_plan */
+    int summed, made;    /* numbers: dim and rank, or rank and dim */
     int64_t matrices;
     int64_t n;              /* columns of a matrix */
     struct {                /* what the kernel for Hopper does without */
@@ -24,17 +25,22 @@ struct mode_call {
     float *out;
     int64_t in_matrix, in_number, in_part;
     int64_t out_matrix, out_number, out_part;
-    number<float, 2> *core; /* instead of one of them, rows of.. */
-    int64_t row;            /* ..this many entries */
-    int block, padded;      /* of `padded` columns `block` belong to the core */
-    bool whole, wide;       /* how it is aligned: to its entries, to two of them */
-    float scale, beta;      /* core = beta core + scale of what comes out */
+    number<float, 2> *core;             /* instead of one of them, rows of.. */
+    int64_t row;                        /* ..this many entries */
+    const number<float, 2> *source;     /* the core that comes in, or the tensor */
+    int64_t source_matrix, core_matrix; /* entries of a matrix, where there are several */
+    int block, padded;                  /* of `padded` columns `block` belong to the core */
+    bool whole, wide;                   /* how it is aligned: to its entries, to two of them */
+    float scale, beta;                  /* core = beta core + scale of what comes out */
 };
 
-/* Where column c lies in a row of the core; negative: nowhere. */
-static __device__ inline int in_core(const mode_call &s, int c) {
-    const int block = c / s.padded, behind = c - block * s.padded;
-    return c < s.n && behind < s.block ? block * s.block + behind : -1;
+/* Where column c of all matrices, which are `step` entries apart, lies in a row of the core;
+ * negative: nowhere. */
+static __device__ inline int in_core(const mode_call &s, int c, int64_t step) {
+    const int matrix = c / (int)s.n, within = c - matrix * (int)s.n;
+    const int block = within / s.padded, behind = within - block * s.padded;
+    return matrix < s.matrices && behind < s.block ? (int)(matrix * step) + block * s.block + behind
+                                                   : -1;
 }
 
 /* Two neighbours of a row of the core. */
@@ -55,9 +61,9 @@ static __device__ inline void blend_core(const mode_call &s, number<float, 2> *r
     }
 }
 
-/* sm90/mode_columns.cu: whether this GPU has the kernel, which is for at most 128 numbers; and the
- * call. */
-bool cuda_sm90_mode_fits(const tg_backend *be);
+/* sm90/mode_columns.cu: whether this GPU has the kernel and room for a factor of at most 128 by 128
+ * numbers; and the call. */
+bool cuda_sm90_mode_fits(const tg_backend *be, const cuda_factor *factor, bool split);
 tg_status cuda_sm90_mode(tg_backend *be, const mode_call *call, core_side side);
 
 #endif

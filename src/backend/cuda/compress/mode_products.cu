@@ -105,7 +105,8 @@ static void plan_steps(cuda_plan *plan, const mode *list, int count, int begin, 
     plan->lead = entries_of(list, 1, first < last ? first : last);
 }
 
-/* Steps 0 and 1 in one pass, where that can be. */
+/* Steps 0 and 1 in one pass, where that can be; of split numbers the sizes alone, which kernels for
+ * the last mode go by. */
 static void plan_planes(cuda_plan *plan) {
     const cuda_step *last = &plan->step[0], *before = &plan->step[1];
     if (plan->steps < 2 || last->kind != CUDA_STEP_RIGHT || before->kind != CUDA_STEP_LEFT) {
@@ -113,6 +114,10 @@ static void plan_planes(cuda_plan *plan) {
     }
     plan->planes = cuda_planes_of(before->dim, before->factor.rank, last->dim, last->factor.rank,
                                   before->right);
+    if (plan->split) {
+        plan->planes.tiles = 0;
+        return;
+    }
     plan->planes.at = plan->size;
     plan->size += (cuda_planes_size(&plan->planes) + 63) / 64 * 64;
 }
@@ -120,12 +125,12 @@ static void plan_planes(cuda_plan *plan) {
 /* Which modes are multiplied by own kernels; the others by cuBLAS. */
 static void plan_own_kernels(const tg_backend *be, cuda_plan *plan) {
     if (plan->gathers) {
-        plan->first.own = cuda_mode_kernel(be, &plan->first, plan->columns);
+        plan->first.own = cuda_mode_kernel(be, &plan->first, plan->columns, plan->split);
     }
     for (int q = 0; q < plan->steps; q++) {
         cuda_step *step = &plan->step[q];
         if (step->kind == CUDA_STEP_LEFT) {
-            step->factor.own = cuda_mode_kernel(be, &step->factor, step->right);
+            step->factor.own = cuda_mode_kernel(be, &step->factor, step->right, plan->split);
         }
     }
 }
@@ -136,12 +141,13 @@ static int64_t in_large_chunk(const cuda_plan *plan) {
 }
 
 /* Large chunks, where kernels for Hopper GPUs form the tensor or write it out without a chunk: for
- * long rows, as both last modes in one pass are faster for short ones. */
+ * long rows, as both last modes in one pass, if they are, are faster for short ones. */
 static void plan_large_chunk(cuda_plan *plan) {
     enum { SHORT_ROW = 36 };
-    if (plan->planes.tiles == 0 || plan->planes.d3 <= SHORT_ROW || !plan->gathers ||
-        plan->steps > 3 || plan->step[1].factor.own != CUDA_OWN_DIRECT ||
-        plan->dim0 % CUDA_FORM_INDICES != 0) {
+    const bool suits =
+        plan->split ? plan->planes.d3 > 0 : plan->planes.tiles > 0 && plan->planes.d3 > SHORT_ROW;
+    if (!suits || !plan->gathers || plan->steps > 3 ||
+        plan->step[1].factor.own != CUDA_OWN_DIRECT || plan->dim0 % CUDA_FORM_INDICES != 0) {
         return;
     }
     const int64_t bytes = in_large_chunk(plan) * (int64_t)sizeof(float) * CUDA_FORM_INDICES;
@@ -172,7 +178,8 @@ cuda_plan cuda_plan_of(const tg_backend *be, const tg_multimode *modes) {
     if (plan.gathers) {
         plan.first = factor_of(&list[0], plan.parts, false, &plan.size);
     }
-    if (be->math == TG_MATH_TF32 && plan.real == TG_F32 && plan.parts == 2) {
+    plan.split = be->math == TG_MATH_FP32;
+    if (plan.real == TG_F32 && plan.parts == 2) {
         plan_planes(&plan);
         plan_own_kernels(be, &plan);
     }

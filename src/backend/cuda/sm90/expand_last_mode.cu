@@ -6,46 +6,61 @@
  * warpgroup has T in registers as first factor, U in shared memory as second one; out comes into
  * shared memory by a bulk copy, is updated there, and goes back by another one, while the other
  * warpgroup multiplies. Rows g and g + 8 of warp w are 4 g + w and 32 behind it: rows of out have
- * an odd number of entries, so that what half a warp touches lies in different banks. */
+ * an odd number of entries, so that what half a warp touches lies in different banks. Where out is
+ * stored in bf16, sums are kept in f32 until values have been added, and rounded in pairs of
+ * entries, which share one draw of random bits. SPLIT: see form_last_mode.cu; there is room for one
+ * buffer then, which is filled again during the next product. */
 #include "backend/cuda/compress/factor_fragments.cuh"
 #include "backend/cuda/tile/pipeline.cuh"
 
-enum { GROUPS = 2, BUFFERS = 2, TILE = 64 };
+enum { GROUPS = 2, TILE = 64 };
 
-struct expand_task {
+static constexpr __host__ __device__ int buffers_of(bool split) {
+    return split ? 1 : 2;
+}
+
+template <class O> struct expand_task {
     const float *t; /* (tiles, TILE, part, right) */
     int right, d3;
     int tiles;
+    bool rounds; /* at random, to a 16-bit format */
     factor_reader u;
-    finish_call<float, 2> call;
+    finish_call<O, 2> call;
 };
 
-/* Bytes of shared memory. */
+/* Bytes of shared memory: a term of the factor and all of it; of a warpgroup a buffer, sums that
+ * are not in it, and the list of kept entries. */
 struct expand_layout {
-    int factor, rows, list, all;
+    int term, factor, rows, sums, list, all;
 };
 
-static __host__ __device__ inline expand_layout layout_of(int n, int right, int d3) {
+template <class O>
+static __host__ __device__ inline expand_layout layout_of(int n, bool split, int right, int d3) {
     expand_layout at;
-    at.factor = (2 * right + 31) / 32 * (n * 128);
-    at.rows = TILE * d3 * (int)sizeof(float2);
+    at.term = (2 * right + 31) / 32 * (n * 128);
+    at.factor = (split ? 2 : 1) * at.term;
+    at.rows = TILE * d3 * (int)sizeof(number<O, 2>);
+    at.sums = is_16bit<O> ? TILE * d3 * (int)sizeof(float2) : 0;
     at.list = (TILE * d3 * (int)sizeof(uint16_t) + 15) / 16 * 16;
-    at.all = 1024 + at.factor + GROUPS * BUFFERS * (at.rows + (int)sizeof(uint64_t)) +
-             GROUPS * (at.list + 2 * (int)sizeof(uint32_t));
+    at.all = 1024 + at.factor + GROUPS * buffers_of(split) * (at.rows + (int)sizeof(uint64_t)) +
+             GROUPS * (at.sums + at.list + 2 * (int)sizeof(uint32_t));
     return at;
 }
 
 /* U^T as second factor, columns being the parts of entries. */
-template <int N> static __device__ inline void lay_out(const expand_task &task, char *factor) {
-    wg_zero<N>(factor, (2 * task.right + 31) / 32 * 32);
+template <int N, bool SPLIT>
+static __device__ inline void lay_out(const factor_reader &u, int right, int term_bytes,
+                                      char *factor) {
+    wg_zero<N>(factor, (SPLIT ? 2 : 1) * ((2 * right + 31) / 32 * 32));
     __syncthreads();
-    for_each_entry(task.u, [&](int i, int j, float2 u) {
+    for_each_term<SPLIT>(u, [&](int i, int j, float2 entry, int term) {
+        char *matrix = factor + term * term_bytes;
 #pragma unroll
         for (int to = 0; to < 2; to++) {
-            const float2 parts = back_to(u, to);
-            const int re = row_of_channel(j), im = row_of_channel(task.right + j);
-            *reinterpret_cast<float *>(factor + wg_at<N>(2 * i + to, re)) = parts.x;
-            *reinterpret_cast<float *>(factor + wg_at<N>(2 * i + to, im)) = parts.y;
+            const float2 parts = back_to(entry, to);
+            const int re = row_of_channel(j), im = row_of_channel(right + j);
+            *reinterpret_cast<float *>(matrix + wg_at<N>(2 * i + to, re)) = parts.x;
+            *reinterpret_cast<float *>(matrix + wg_at<N>(2 * i + to, im)) = parts.y;
         }
     });
 }
@@ -54,15 +69,15 @@ template <int N> static __device__ inline void lay_out(const expand_task &task, 
 template <int STEPS> struct rows_of_t {
     float2 low[STEPS], high[STEPS];
 
-    __device__ void load(const expand_task &task, int tile, int m, int t) {
-        const float *row = task.t + ((int64_t)tile * TILE + m) * 2 * task.right + 2 * t;
+    __device__ void load(const float *from, int right, int tile, int m, int t) {
+        const float *row = from + ((int64_t)tile * TILE + m) * 2 * right + 2 * t;
 #pragma unroll
         for (int s = 0; s < STEPS; s++) {
-            const bool counts = 4 * s < task.right;
+            const bool counts = 4 * s < right;
             low[s] = high[s] = make_float2(0.0f, 0.0f);
             if (counts) {
                 low[s] = __ldcs(reinterpret_cast<const float2 *>(row + 8 * s));
-                high[s] = __ldcs(reinterpret_cast<const float2 *>(row + 64 * task.right + 8 * s));
+                high[s] = __ldcs(reinterpret_cast<const float2 *>(row + 64 * right + 8 * s));
             }
         }
     }
@@ -152,17 +167,64 @@ static __device__ inline void add_value(float2 *entry, float by, float2 value) {
     *entry = make_float2(entry->x + by * value.x, entry->y + by * value.y);
 }
 
+/* ---- 16-bit formats ---- */
+
+/* Two entries of a tile, of which the first has an even number; ROUNDED: at random. */
+template <bool ROUNDED, class O>
+static __device__ inline uint2 narrow_two(const tg_rng &rng, int64_t entry, float4 x) {
+    uint32_t words[4];
+    O y[4];
+    uint2 both;
+    if constexpr (ROUNDED) {
+        tg_stream_bits(&rng, (uint64_t)entry / 2, words);
+        y[0] = round_by<O>(x.x, words[0]), y[1] = round_by<O>(x.y, words[1]);
+        y[2] = round_by<O>(x.z, words[2]), y[3] = round_by<O>(x.w, words[3]);
+    } else {
+        y[0] = narrow<O>(x.x), y[1] = narrow<O>(x.y);
+        y[2] = narrow<O>(x.z), y[3] = narrow<O>(x.w);
+    }
+    memcpy(&both, y, sizeof both);
+    return both;
+}
+
+/* A tile's sums, which begin with `entry`, to where it is sent from. */
+template <bool ROUNDED, class O>
+static __device__ inline void narrow_tile(const tg_rng &rng, int64_t entry, int entries, int thread,
+                                          const float2 *sums, number<O, 2> *to) {
+    enum { AT_ONCE = 6, NEXT = 2 * WG_THREADS }; /* random bits take long, several do not */
+    for (int first = 2 * thread; first < entries; first += AT_ONCE * NEXT) {
+        float4 x[AT_ONCE];
+        uint2 y[AT_ONCE];
+#pragma unroll
+        for (int q = 0; q < AT_ONCE; q++) {
+            const int e = min(first + q * NEXT, entries - 2);
+            x[q] = *reinterpret_cast<const float4 *>(sums + e);
+        }
+#pragma unroll
+        for (int q = 0; q < AT_ONCE; q++) {
+            y[q] = narrow_two<ROUNDED, O>(rng, entry + first + q * NEXT, x[q]);
+        }
+#pragma unroll
+        for (int q = 0; q < AT_ONCE; q++) {
+            if (first + q * NEXT < entries) {
+                *reinterpret_cast<uint2 *>(to + first + q * NEXT) = y[q];
+            }
+        }
+    }
+}
+
 /* ---- all of it ---- */
 
-template <int N, int STEPS>
+template <int N, int STEPS, class O, bool SPLIT>
 static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
-    expand_and_update(expand_task task) {
+    expand_and_update(expand_task<O> task) {
+    constexpr int BUFFERS = buffers_of(SPLIT);
     extern __shared__ char shared[];
-    const finish_call<float, 2> &call = task.call;
+    const finish_call<O, 2> &call = task.call;
     if (__syncthreads_or(call.guard && *call.guard != 0)) {
         return;
     }
-    const expand_layout at = layout_of(N, task.right, task.d3);
+    const expand_layout at = layout_of<O>(N, SPLIT, task.right, task.d3);
     char *factor = shared + (1024 - shared_at(shared) % 1024) % 1024;
     const int group = (int)threadIdx.x / WG_THREADS, thread = (int)threadIdx.x % WG_THREADS;
     const int lane = thread % 32, t = lane % 4, m = lane / 4 * 4 + thread / 32;
@@ -170,13 +232,16 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     uint64_t *full = reinterpret_cast<uint64_t *>(factor + at.factor + GROUPS * BUFFERS * at.rows) +
                      group * BUFFERS;
     char *behind = factor + at.factor + GROUPS * BUFFERS * (at.rows + (int)sizeof(uint64_t));
+    char *lists = behind + GROUPS * at.sums;
     kept_list list;
-    list.entry = reinterpret_cast<uint16_t *>(behind + group * at.list);
-    list.ends = reinterpret_cast<uint32_t *>(behind + GROUPS * at.list) + 2 * group;
+    list.entry = reinterpret_cast<uint16_t *>(lists + group * at.list);
+    list.ends = reinterpret_cast<uint32_t *>(lists + GROUPS * at.list) + 2 * group;
     const int first = (int)blockIdx.x + (int)gridDim.x * group, stride = (int)gridDim.x * GROUPS;
     const float alpha = (float)(call.rates ? call.rates->alpha : call.alpha);
     const float beta = (float)(call.rates ? call.rates->beta : call.beta);
-    float2 *out = reinterpret_cast<float2 *>(call.out) + call.begin;
+    number<O, 2> *out = call.out + call.begin;
+    tg_rng rounding = call.rounding;
+    rounding.step = is_16bit<O> && call.rates ? call.rates->step : rounding.step;
 
     const auto fetch = [&](int tile, int buffer) {
         barrier_expect(full + buffer, at.rows);
@@ -189,7 +254,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
         }
         barriers_made();
     }
-    lay_out<N>(task, factor);
+    lay_out<N, SPLIT>(task.u, task.right, at.term, factor);
     wg_publish();
     __syncthreads();
     kernel_before_wait();
@@ -200,7 +265,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     rows_of_t<STEPS> rows;
     kept_runs runs;
     if (first < task.tiles) {
-        rows.load(task, first, m, t);
+        rows.load(task.t, task.right, first, m, t);
         if (values) {
             runs.load(call.kept, call.begin + (int64_t)first * entries, entries, thread);
         }
@@ -208,10 +273,12 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
             fetch(first, 0);
         }
     }
-    const uint64_t matrix = wg_matrix(factor);
+    const uint64_t matrix = wg_matrix(factor), second = wg_matrix(factor + at.term);
     for (int tile = first, round = 0; tile < task.tiles; tile += stride, round++) {
         const int buffer = round % BUFFERS;
-        float2 *w = reinterpret_cast<float2 *>(buffers + buffer * at.rows);
+        number<O, 2> *w = reinterpret_cast<number<O, 2> *>(buffers + buffer * at.rows);
+        float2 *sums = reinterpret_cast<float2 *>(is_16bit<O> ? behind + group * at.sums
+                                                              : buffers + buffer * at.rows);
         const int64_t begin = (int64_t)tile * entries;
         float2 value[AHEAD];
         uint32_t count = 0;
@@ -228,28 +295,41 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
             list_entries(runs, call.begin + begin, entries, thread, list);
         }
         float sum[N / 2];
-        float4 a[STEPS];
+        float4 a[STEPS], rest[STEPS];
 #pragma unroll
         for (int s = 0; s < STEPS; s++) {
-            a[s] = make_float4(to_tf32(rows.low[s].x), to_tf32(rows.high[s].x),
-                               to_tf32(rows.low[s].y), to_tf32(rows.high[s].y));
+            const float by = SPLIT ? 1.0f : to_tf32(1.0f);
+            a[s] = make_float4(by * rows.low[s].x, by * rows.high[s].x, by * rows.low[s].y,
+                               by * rows.high[s].y);
             wg_hold(a[s]);
+            if constexpr (SPLIT) {
+                rest[s] = cut_off(a[s]);
+                wg_hold(rest[s]);
+            }
         }
         wg_begin();
 #pragma unroll
         for (int s = 0; s < STEPS; s++) {
             wg_product(sum, a[s], wg_rows<N>(matrix, s), s > 0);
+            if constexpr (SPLIT) {
+                wg_product(sum, a[s], wg_rows<N>(second, s), true);
+                wg_product(sum, rest[s], wg_rows<N>(matrix, s), true);
+            }
         }
         wg_end();
+        if (BUFFERS == 1 && round > 0 && thread == 0) {
+            sent_bulk();
+            fetch(tile, buffer);
+        }
         wg_wait<0>();
         wg_fence(sum);
         if (tile + stride < task.tiles) {
-            rows.load(task, tile + stride, m, t);
+            rows.load(task.t, task.right, tile + stride, m, t);
             if (values) {
                 runs.load(call.kept, call.begin + begin + (int64_t)stride * entries, entries,
                           thread);
             }
-            if (thread == 0) {
+            if (BUFFERS > 1 && thread == 0) {
                 sent_bulk();
                 fetch(tile + stride, (buffer + 1) % BUFFERS);
             }
@@ -257,13 +337,15 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
         barrier_wait(full + buffer, round / BUFFERS % 2);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            float2 *row = w + (m + 32 * h) * task.d3 + t;
+            const int row = (m + 32 * h) * task.d3 + t;
 #pragma unroll
             for (int j = 0; j < N / 8; j++) {
                 if (4 * j + t < task.d3) {
-                    const float2 old = beta != 0.0f ? row[4 * j] : make_float2(0.0f, 0.0f);
-                    row[4 * j] = make_float2(beta * old.x + alpha * sum[4 * j + 2 * h],
-                                             beta * old.y + alpha * sum[4 * j + 2 * h + 1]);
+                    const number<float, 2> old =
+                        beta != 0.0f ? widen(w[row + 4 * j]) : number<float, 2>();
+                    sums[row + 4 * j] =
+                        make_float2(beta * old.part[0] + alpha * sum[4 * j + 2 * h],
+                                    beta * old.part[1] + alpha * sum[4 * j + 2 * h + 1]);
                 }
             }
         }
@@ -272,12 +354,20 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
 #pragma unroll
             for (int i = 0; i < AHEAD; i++) {
                 if (thread + i * WG_THREADS < count) {
-                    add_value(w + list.entry[thread + i * WG_THREADS], by, value[i]);
+                    add_value(sums + list.entry[thread + i * WG_THREADS], by, value[i]);
                 }
             }
 #pragma unroll 4
             for (uint32_t q = thread + AHEAD * WG_THREADS; q < count; q += WG_THREADS) {
-                add_value(w + list.entry[q], by, __ldcs(values + list.ends[0] + q));
+                add_value(sums + list.entry[q], by, __ldcs(values + list.ends[0] + q));
+            }
+        }
+        if constexpr (is_16bit<O>) {
+            wg_sync();
+            if (task.rounds) {
+                narrow_tile<true>(rounding, call.begin + begin, entries, thread, sums, w);
+            } else {
+                narrow_tile<false>(rounding, call.begin + begin, entries, thread, sums, w);
             }
         }
         wg_publish();
@@ -305,39 +395,63 @@ template <class F> static auto with_sizes(int d3, int right, F f) {
                     : with_steps(integral_constant<int, 136>());
 }
 
-static bool has_room(const tg_backend *be, const cuda_planes &s) {
+static bool has_room(const tg_backend *be, const cuda_plan *plan, tg_storage store) {
+    const cuda_planes &s = plan->planes;
+    const int n = s.d3 <= 36 ? 72 : 136;
     int most = 0;
     return cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                   cuda_state_of(be)->device) == cudaSuccess &&
-           layout_of(s.d3 <= 36 ? 72 : 136, s.right, s.d3).all <= most;
+           (store == TG_STORE_FULL ? layout_of<float>(n, plan->split, s.right, s.d3).all
+                                   : layout_of<__nv_bfloat16>(n, false, s.right, s.d3).all) <= most;
 }
 
 bool cuda_sm90_expand_fits(const tg_backend *be, const tg_expand *op, const cuda_plan *plan) {
     const cuda_planes &s = plan->planes;
-    return cuda_state_of(be)->is_hopper && plan->large_chunk > 0 &&
-           op->out_store == TG_STORE_FULL && plan->step[1].left * s.d2 % TILE == 0 &&
-           s.d3 <= PLANES_D3 && s.d3 % 2 == 1 && s.right % 4 == 0 && s.right <= 48 &&
-           (uintptr_t)op->out % 16 == 0 && (uintptr_t)op->values % 8 == 0 && has_room(be, s);
+    const bool stored =
+        op->out_store == TG_STORE_FULL || (op->out_store == TG_STORE_BF16 && !plan->split);
+    return cuda_state_of(be)->is_hopper && plan->large_chunk > 0 && stored &&
+           plan->step[1].left * s.d2 % TILE == 0 && s.d3 <= PLANES_D3 && s.d3 % 2 == 1 &&
+           s.right % 4 == 0 && s.right <= 48 && (uintptr_t)op->out % 16 == 0 &&
+           (uintptr_t)op->values % 8 == 0 && has_room(be, plan, op->out_store);
 }
 
-tg_status cuda_sm90_expand(tg_backend *be, const cuda_plan *plan, const void *in,
-                           const finish_call<float, 2> *call) {
+/* The kernel; 16-bit formats are not for split numbers, nor for short rows. */
+template <int N, int STEPS, class O> static auto kernel_of(bool split) {
+    using kernel = void (*)(expand_task<O>);
+    if constexpr (is_16bit<O>) {
+        return kernel(expand_and_update<N, STEPS, O, false>);
+    } else {
+        return kernel(split ? expand_and_update<N, STEPS, O, true>
+                            : expand_and_update<N, STEPS, O, false>);
+    }
+}
+
+template <class O>
+tg_status cuda_sm90_expand(tg_backend *be, const cuda_plan *plan, bool rounds, const void *in,
+                           const finish_call<O, 2> *call) {
     const cuda_planes &s = plan->planes;
-    expand_task task = expand_task();
+    expand_task<O> task = expand_task<O>();
     task.t = static_cast<const float *>(in);
     task.right = s.right;
     task.d3 = s.d3;
     task.tiles = (int)((call->end - call->begin) / ((int64_t)TILE * s.d3));
     task.u = reader_of(&plan->step[0].factor);
+    task.rounds = rounds;
     task.call = *call;
     return with_sizes(s.d3, s.right, [&](auto n, auto steps) {
         constexpr int N = decltype(n)::value, STEPS = decltype(steps)::value;
         return CUDA_CHECK(be,
-                          launch_chained(expand_and_update<N, STEPS>,
+                          launch_chained(kernel_of<N, STEPS, O>(plan->split),
                                          shorter((task.tiles + GROUPS - 1) / GROUPS,
                                                  cuda_state_of(be)->processors),
-                                         GROUPS * WG_THREADS, layout_of(N, s.right, s.d3).all,
+                                         GROUPS * WG_THREADS,
+                                         layout_of<O>(N, plan->split, s.right, s.d3).all,
                                          cuda_stream(be), plan->chained, task),
                           "expanding the last mode");
     });
 }
+
+template tg_status cuda_sm90_expand(tg_backend *, const cuda_plan *, bool, const void *,
+                                    const finish_call<float, 2> *);
+template tg_status cuda_sm90_expand(tg_backend *, const cuda_plan *, bool, const void *,
+                                    const finish_call<__nv_bfloat16, 2> *);

@@ -6,7 +6,8 @@
  * bulk copies, and from four more warps which entries of the rows are kept, while the warpgroups
  * multiply. Row g of warp w is row 4 (g % 2) + w of the plane g / 2 of mode 1, row g + 8 that of
  * the plane 4 behind it: rows have an odd number of entries, so that what half a warp reads lies in
- * different banks. */
+ * different banks. SPLIT: numbers are sums of two in TF32, of which three products are taken; the
+ * factor's second terms lie behind its first ones. */
 #include "backend/cuda/compress/factor_fragments.cuh"
 #include "backend/cuda/tile/pipeline.cuh"
 
@@ -49,13 +50,14 @@ static __host__ __device__ inline int factor_rows(int d3) {
 
 /* Bytes of shared memory. */
 struct form_layout {
-    int factor, x, dy, kept, stage, all;
+    int term, factor, x, dy, kept, stage, all; /* term: one of the factor */
 };
 
-static __host__ __device__ inline form_layout layout_of(int n, int d3, int batch, int samples,
-                                                        int stages) {
+static __host__ __device__ inline form_layout layout_of(int n, bool split, int d3, int batch,
+                                                        int samples, int stages) {
     form_layout at;
-    at.factor = factor_rows(d3) / 32 * (n * 128);
+    at.term = factor_rows(d3) / 32 * (n * 128);
+    at.factor = (split ? 2 : 1) * at.term;
     at.x = batch * GROUPS * ROWS * d3 * (int)sizeof(float2);
     at.dy = samples * PLANES * ROWS * d3 * (int)sizeof(float2);
     at.kept = GROUPS * 64 * (int)sizeof(kept_row);
@@ -223,16 +225,18 @@ static __device__ inline float4 to_tf32(float4 x) {
 }
 
 /* conj(U) as second factor: rows are the parts of 4 entries, real ones first. */
-template <int N> static __device__ inline void lay_out(const form_task &task, char *factor) {
-    wg_zero<N>(factor, factor_rows(task.d3));
+template <int N, bool SPLIT>
+static __device__ inline void lay_out(const form_task &task, const form_layout &at, char *factor) {
+    wg_zero<N>(factor, (SPLIT ? 2 : 1) * factor_rows(task.d3));
     __syncthreads();
-    for_each_entry(task.u, [&](int i, int j, float2 u) {
+    for_each_term<SPLIT>(task.u, [&](int i, int j, float2 u, int term) {
         const int k = i / 4 * 8 + i % 4;
+        char *matrix = factor + term * at.term;
 #pragma unroll
         for (int to = 0; to < 2; to++) {
             const float2 parts = towards(u, to);
-            *reinterpret_cast<float *>(factor + wg_at<N>(to * task.right + j, k)) = parts.x;
-            *reinterpret_cast<float *>(factor + wg_at<N>(to * task.right + j, k + 4)) = parts.y;
+            *reinterpret_cast<float *>(matrix + wg_at<N>(to * task.right + j, k)) = parts.x;
+            *reinterpret_cast<float *>(matrix + wg_at<N>(to * task.right + j, k + 4)) = parts.y;
         }
     });
 }
@@ -258,12 +262,12 @@ static __device__ inline void store_rows(const form_task &task, const form_unit 
 
 /* STEPS of 4 entries: all of them are formed before they are multiplied, stage by stage; 0: a stage
  * has all samples, and each step is multiplied while the next one is formed. */
-template <int N, int STEPS>
+template <int N, int STEPS, bool SPLIT>
 static __device__ void form(const form_task &task, const form_layout &at, const form_shared &from,
                             int first, int end) {
     const int group = (int)threadIdx.x / WG_THREADS, lane = threadIdx.x % 32, t = lane % 4;
     const int m = (int)threadIdx.x % WG_THREADS / 32 * 16 + lane / 4, steps = (task.d3 + 3) / 4;
-    const uint64_t factor = wg_matrix(from.factor);
+    const uint64_t factor = wg_matrix(from.factor), second = wg_matrix(from.factor + at.term);
     const float2 *x =
         reinterpret_cast<const float2 *>(from.x) + (group * ROWS + row_of_row(m)) * task.d3 + t;
     int x_now = -1, x_parity = 0, round = 0;
@@ -317,25 +321,51 @@ static __device__ void form(const form_task &task, const form_layout &at, const 
             }
 #pragma unroll
             for (int s = 0; s < STEPS; s++) {
-                g[s] = to_tf32(former.gather(s, g[s]));
+                g[s] = former.gather(s, g[s]);
+                g[s] = SPLIT ? g[s] : to_tf32(g[s]);
                 wg_hold(g[s]);
             }
             wg_begin();
 #pragma unroll
             for (int s = 0; s < STEPS; s++) {
                 wg_product(sum, g[s], wg_rows<N>(factor, s), s > 0);
+                if constexpr (SPLIT) {
+                    wg_product(sum, g[s], wg_rows<N>(second, s), true);
+                }
             }
             wg_end();
             wg_wait<0>();
+            if constexpr (SPLIT) { /* in the same registers: there are no others */
+                wg_fence(sum);
+#pragma unroll
+                for (int s = 0; s < STEPS; s++) {
+                    wg_hold(g[s]);
+                    g[s] = cut_off(g[s]);
+                    wg_hold(g[s]);
+                }
+                wg_begin();
+#pragma unroll
+                for (int s = 0; s < STEPS; s++) {
+                    wg_product(sum, g[s], wg_rows<N>(factor, s), true);
+                }
+                wg_end();
+                wg_wait<0>();
+            }
         } else {
             const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             begin_pass(0);
             float4 next = former.gather(0, former.form(0, none));
             for (int s = 0; s < steps; s++) {
                 wg_hold(next);
-                const float4 a = to_tf32(next);
+                /* in registers of their own, as the next ones are formed during the product */
+                const float4 a = SPLIT ? cut(next) : to_tf32(next);
+                const float4 rest = SPLIT ? cut_off(next) : a;
                 wg_begin();
                 wg_product(sum, a, wg_rows<N>(factor, s), s > 0);
+                if constexpr (SPLIT) {
+                    wg_product(sum, a, wg_rows<N>(second, s), true);
+                    wg_product(sum, rest, wg_rows<N>(factor, s), true);
+                }
                 wg_end();
                 if (s + 1 < steps) {
                     next = former.gather(s + 1, former.form(s + 1, none));
@@ -352,10 +382,10 @@ static __device__ void form(const form_task &task, const form_layout &at, const 
     }
 }
 
-template <int N, int STEPS>
+template <int N, int STEPS, bool SPLIT>
 static __global__ void __launch_bounds__(FORM_THREADS, 1) form_and_contract(form_task task) {
     extern __shared__ char shared[];
-    const form_layout at = layout_of(N, task.d3, task.batch, task.samples, task.stages);
+    const form_layout at = layout_of(N, SPLIT, task.d3, task.batch, task.samples, task.stages);
     form_shared lies;
     lies.factor = shared + (1024 - shared_at(shared) % 1024) % 1024;
     lies.x = lies.factor + at.factor;
@@ -373,7 +403,7 @@ static __global__ void __launch_bounds__(FORM_THREADS, 1) form_and_contract(form
         barrier_init(lies.x_empty, GROUPS * 4);
         barriers_made();
     }
-    lay_out<N>(task, lies.factor);
+    lay_out<N, SPLIT>(task, at, lies.factor);
     wg_publish();
     __syncthreads();
     kernel_before_wait();
@@ -381,7 +411,7 @@ static __global__ void __launch_bounds__(FORM_THREADS, 1) form_and_contract(form
     const int first = (int)((int64_t)task.units * blockIdx.x / gridDim.x);
     const int end = (int)((int64_t)task.units * (blockIdx.x + 1) / gridDim.x);
     if (threadIdx.x < GROUPS * WG_THREADS) {
-        form<N, STEPS>(task, at, lies, first, end);
+        form<N, STEPS, SPLIT>(task, at, lies, first, end);
     } else {
         help(task, at, lies, first, end);
     }
@@ -402,7 +432,8 @@ template <class F> static auto with_sizes(const cuda_planes &s, F f) {
 }
 
 /* How dy is staged: stages and samples of them, 0 where there is no room. */
-static void share_out(const tg_backend *be, const cuda_planes &s, int64_t batch, form_task *task) {
+static void share_out(const tg_backend *be, const cuda_plan *plan, int64_t batch, form_task *task) {
+    const cuda_planes &s = plan->planes;
     int most = 0;
     task->stages = task->samples = 0;
     if (cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
@@ -418,7 +449,7 @@ static void share_out(const tg_backend *be, const cuda_planes &s, int64_t batch,
                 /* a single stage keeps copies and products apart: only where nothing else helps */
                 const bool wanted = stages == 2 || STEPS == 0 || parts == batch;
                 if (can && wanted && batch % parts == 0 &&
-                    layout_of(N, s.d3, (int)batch, samples, stages).all <= most) {
+                    layout_of(N, plan->split, s.d3, (int)batch, samples, stages).all <= most) {
                     task->stages = stages;
                     task->samples = samples;
                 }
@@ -440,7 +471,7 @@ bool cuda_sm90_form_fits(const tg_backend *be, const tg_compress *op, const cuda
         (uintptr_t)op->values % 8 != 0) {
         return false;
     }
-    share_out(be, s, source->batch, &task);
+    share_out(be, plan, source->batch, &task);
     return task.stages > 0;
 }
 
@@ -465,15 +496,17 @@ tg_status cuda_sm90_form(tg_backend *be, const tg_compress *op, const cuda_plan 
     task.scale = (float)op->scale;
     task.out = static_cast<float *>(out);
     task.units = (int)(count / GROUPS) * (task.dim1 / PLANES) * (s.d2 / ROWS);
-    share_out(be, s, op->source.batch, &task);
+    share_out(be, plan, op->source.batch, &task);
     return with_sizes(s, [&](auto n, auto steps) {
         constexpr int N = decltype(n)::value, STEPS = decltype(steps)::value;
-        return CUDA_CHECK(
-            be,
-            launch_chained(form_and_contract<N, STEPS>,
-                           shorter(task.units, cuda_state_of(be)->processors), FORM_THREADS,
-                           layout_of(N, s.d3, task.batch, task.samples, task.stages).all,
-                           cuda_stream(be), plan->chained, task),
-            "forming and contracting a gradient");
+        const auto kernel =
+            plan->split ? form_and_contract<N, STEPS, true> : form_and_contract<N, STEPS, false>;
+        const int shared =
+            layout_of(N, plan->split, s.d3, task.batch, task.samples, task.stages).all;
+        return CUDA_CHECK(be,
+                          launch_chained(kernel, shorter(task.units, cuda_state_of(be)->processors),
+                                         FORM_THREADS, shared, cuda_stream(be), plan->chained,
+                                         task),
+                          "forming and contracting a gradient");
     });
 }

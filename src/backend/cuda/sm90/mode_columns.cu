@@ -5,16 +5,20 @@
  * where rows of products are columns of matrices, 64 for a warpgroup, which makes all numbers of
  * them; Re and Im are the parts of U, or of its conjugate, and stay in shared memory. What comes in
  * is copied ahead into a ring of the warp that multiplies it. Rows g and g + 8 of a warp are
- * neighbours in memory. */
+ * neighbours in memory. SPLIT: of numbers that are sums of two in TF32 three products are taken;
+ * the second terms of U lie behind the first ones. */
 #include "backend/cuda/compress/mode_columns.cuh"
 #include "backend/cuda/tile/pipeline.cuh"
 
 enum {
-    RING = 8,             /* steps of 8 numbers, all but one of which are on their way */
     STEP_BYTES = 16 * 80, /* of a warp: 8 numbers, 2 parts, 16 columns; rows in other banks */
-    PAIR_BYTES = 160,     /* of a number of the core: 16 columns, parts together */
-    WARP_BYTES = RING * STEP_BYTES
+    PAIR_BYTES = 160      /* of a number of the core: 16 columns, parts together */
 };
+
+/* Steps of 8 numbers in the ring of a warp, all but one of which are on their way. */
+static constexpr __host__ __device__ int ring_of(int n, bool split) {
+    return !split ? 8 : n <= 64 ? 4 : 3;
+}
 
 /* Warpgroups that leave each other the registers for N numbers. */
 static constexpr __host__ __device__ int groups_of(int n) {
@@ -26,20 +30,20 @@ template <int N> static __host__ __device__ inline int part_bytes(int summed) {
     return (summed + 31) / 32 * (N * 128);
 }
 
-template <int N> static int shared_bytes(int summed) {
-    return 1024 + 2 * part_bytes<N>(summed) + groups_of(N) * 4 * WARP_BYTES;
+template <int N, bool SPLIT> static int shared_bytes(int summed) {
+    return 1024 + (SPLIT ? 4 : 2) * part_bytes<N>(summed) +
+           groups_of(N) * 4 * ring_of(N, SPLIT) * STEP_BYTES;
 }
 
-/* U as second factor; what fills it up is 0. */
-template <int N> static __device__ inline void lay_out(const mode_call &s, char *re, char *im) {
-    const int rows = (s.summed + 31) / 32 * 32;
-    wg_zero<N>(re, rows);
-    wg_zero<N>(im, rows);
+/* U as second factor, real parts before imaginary ones; what fills it up is 0. */
+template <int N, bool SPLIT> static __device__ inline void lay_out(const mode_call &s, char *to) {
+    const int part = part_bytes<N>(s.summed), rows = (s.summed + 31) / 32 * 32;
+    wg_zero<N>(to, (SPLIT ? 4 : 2) * rows);
     __syncthreads();
-    for_each_entry(s.u, [&](int i, int j, float2 u) {
-        const int at = s.forward ? wg_at<N>(j, i) : wg_at<N>(i, j);
-        *reinterpret_cast<float *>(re + at) = u.x;
-        *reinterpret_cast<float *>(im + at) = s.forward ? u.y : -u.y;
+    for_each_term<SPLIT>(s.u, [&](int i, int j, float2 u, int term) {
+        char *at = to + 2 * term * part + (s.forward ? wg_at<N>(j, i) : wg_at<N>(i, j));
+        *reinterpret_cast<float *>(at) = u.x;
+        *reinterpret_cast<float *>(at + part) = s.forward ? u.y : -u.y;
     });
 }
 
@@ -84,9 +88,9 @@ template <> struct step_reader<true> {
     int at[2]; /* of both its columns in a row of the core */
 
     __device__ void begin(const mode_call &s, int64_t first, int lane) {
-        next = s.core + lane / 8 * s.row;
-        at[0] = in_core(s, (int)first + lane % 8 * 2);
-        at[1] = in_core(s, (int)first + lane % 8 * 2 + 1);
+        next = s.source + lane / 8 * s.row;
+        at[0] = in_core(s, (int)first + lane % 8 * 2, s.source_matrix);
+        at[1] = in_core(s, (int)first + lane % 8 * 2 + 1, s.source_matrix);
     }
     __device__ void fetch(const mode_call &s, int step, char *to, int lane) {
 #pragma unroll
@@ -96,8 +100,8 @@ template <> struct step_reader<true> {
 #pragma unroll
             for (int c = 0; c < 2; c++) {
                 const bool counts = row && at[c] >= 0;
-                const float *from =
-                    reinterpret_cast<const float *>(counts ? next + 4 * h * s.row + at[c] : s.core);
+                const float *from = reinterpret_cast<const float *>(
+                    counts ? next + 4 * h * s.row + at[c] : s.source);
                 if (s.wide) {
                     if (c == 0) {
                         copy_async<16>(pair, from, counts);
@@ -147,7 +151,8 @@ static __device__ inline void store_columns(const mode_call &s, int64_t first, i
 template <int N>
 static __device__ inline void store_core(const mode_call &s, int64_t first, int lane,
                                          const float (&re)[N / 2], const float (&im)[N / 2]) {
-    const int c = (int)first + lane / 4 * 2, at[2] = {in_core(s, c), in_core(s, c + 1)};
+    const int c = (int)first + lane / 4 * 2;
+    const int at[2] = {in_core(s, c, s.core_matrix), in_core(s, c + 1, s.core_matrix)};
     number<float, 2> *row = s.core + lane % 4 * 2 * s.row;
 #pragma unroll
     for (int j = 0; j < N / 8; j++, row += 8 * s.row) {
@@ -163,25 +168,47 @@ static __device__ inline void store_core(const mode_call &s, int64_t first, int 
 
 /* ---- the product ---- */
 
-/* A lane's factors of a step; rounded when nothing is multiplied, as products own registers. */
-static __device__ inline float4 factor_of(float4 x, float sign) {
-    wg_hold(x);
-    const float by = sign * to_tf32(1.0f);
-    return make_float4(x.x * by, x.y * by, x.z * by, x.w * by);
-}
+/* A lane's factors of a step, and their second terms; made when nothing is multiplied, as products
+ * own registers, and in registers of their own. */
+template <bool SPLIT> struct step_factor {
+    float4 first, second;
 
-template <int N, core_side CORE>
+    __device__ step_factor(float4 x, float sign) {
+        wg_hold(x);
+        first = make_float4(first_of(x.x, sign), first_of(x.y, sign), first_of(x.z, sign),
+                            first_of(x.w, sign));
+        if constexpr (SPLIT) {
+            second = make_float4(to_tf32(sign * x.x - first.x), to_tf32(sign * x.y - first.y),
+                                 to_tf32(sign * x.z - first.z), to_tf32(sign * x.w - first.w));
+        }
+    }
+    static __device__ float first_of(float x, float sign) {
+        return SPLIT ? sign * cut(x) : sign * to_tf32(1.0f) * x;
+    }
+    /* sum += its product with rows of U, or with both terms of them. */
+    template <int D>
+    __device__ void multiply(float (&sum)[D], uint64_t rows, uint64_t behind, bool adds) const {
+        wg_product(sum, first, rows, adds);
+        if constexpr (SPLIT) {
+            wg_product(sum, first, rows + behind, true);
+            wg_product(sum, second, rows, true);
+        }
+    }
+};
+
+template <int N, core_side CORE, bool SPLIT>
 static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
     multiply_columns(mode_call s) {
+    constexpr int RING = ring_of(N, SPLIT);
     extern __shared__ char shared[];
-    char *re_of_u = shared + (1024 - (uint32_t)__cvta_generic_to_shared(shared) % 1024) % 1024;
-    char *im_of_u = re_of_u + part_bytes<N>(s.summed);
+    char *u = shared + (1024 - (uint32_t)__cvta_generic_to_shared(shared) % 1024) % 1024;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, steps = (s.summed + 7) / 8;
-    char *ring = im_of_u + part_bytes<N>(s.summed) + warp * WARP_BYTES;
+    const int part = part_bytes<N>(s.summed);
+    char *ring = u + (SPLIT ? 4 : 2) * part + warp * (RING * STEP_BYTES);
     const int64_t tiles = (s.matrices * s.n + 63) / 64, stride = (int64_t)gridDim.x * groups_of(N);
     int64_t tile = blockIdx.x + (int64_t)gridDim.x * (warp / 4);
 
-    step_reader<CORE == CORE_IN> reader;
+    step_reader<CORE == CORE_IN || CORE == CORE_BOTH> reader;
     int64_t fetched = tile; /* whose steps are fetched, and the next one of them */
     int step = 0, slot = 0;
     const auto fetch = [&](int into) {
@@ -195,7 +222,7 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
         }
         copies_commit();
     };
-    lay_out<N>(s, re_of_u, im_of_u);
+    lay_out<N, SPLIT>(s, u);
     wg_publish();
     kernel_before_wait();
     kernel_behind_go();
@@ -203,7 +230,8 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
         fetch(ahead);
     }
     __syncthreads();
-    const uint64_t re_matrix = wg_matrix(re_of_u), im_matrix = wg_matrix(im_of_u);
+    const uint64_t re_of_u = wg_matrix(u), im_of_u = wg_matrix(u + part);
+    const uint64_t behind = (uint64_t)(2 * part) >> 4; /* second terms, in a descriptor */
 
     float re[N / 2], im[N / 2];
     float4 next_re, next_im;
@@ -219,13 +247,12 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
     }
     for (; tile < tiles; tile += stride) {
         for (int k = 0; k < steps; k++) {
-            const float4 x = factor_of(next_re, 1.0f), y = factor_of(next_im, 1.0f);
-            const float4 minus = factor_of(next_re, -1.0f);
+            const step_factor<SPLIT> x(next_re, 1.0f), y(next_im, 1.0f), minus(next_re, -1.0f);
             wg_begin();
-            wg_product(re, x, wg_rows<N>(re_matrix, k), k > 0);
-            wg_product(im, y, wg_rows<N>(re_matrix, k), k > 0);
-            wg_product(re, y, wg_rows<N>(im_matrix, k), true);
-            wg_product(im, minus, wg_rows<N>(im_matrix, k), true);
+            x.multiply(re, wg_rows<N>(re_of_u, k), behind, k > 0);
+            y.multiply(im, wg_rows<N>(re_of_u, k), behind, k > 0);
+            y.multiply(re, wg_rows<N>(im_of_u, k), behind, true);
+            minus.multiply(im, wg_rows<N>(im_of_u, k), behind, true);
             wg_end();
             take(); /* beyond the last tile there is nothing, which does no harm */
             wg_wait<0>();
@@ -233,7 +260,7 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
         wg_fence(re);
         wg_fence(im);
         const int64_t first = tile * 64 + warp % 4 * 16;
-        if (CORE == CORE_OUT) {
+        if (CORE == CORE_OUT || CORE == CORE_BOTH) {
             store_core<N>(s, first, lane, re, im);
         } else {
             store_columns<N>(s, first, lane, re, im);
@@ -254,28 +281,45 @@ template <class R, class F> static R with_numbers(int64_t made, F f) {
                         : f(integral_constant<int, 128>());
 }
 
-bool cuda_sm90_mode_fits(const tg_backend *be) {
-    return cuda_state_of(be)->is_hopper;
+bool cuda_sm90_mode_fits(const tg_backend *be, const cuda_factor *factor, bool split) {
+    const int dim = (int)factor->dim, rank = (int)factor->rank;
+    const auto bytes_of = [&](int summed, int made) {
+        return with_numbers<int>(made, [&](auto numbers) {
+            constexpr int N = decltype(numbers)::value;
+            return split ? shared_bytes<N, true>(summed) : shared_bytes<N, false>(summed);
+        });
+    };
+    int most = 0;
+    return cuda_state_of(be)->is_hopper &&
+           cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                  cuda_state_of(be)->device) == cudaSuccess &&
+           longer(bytes_of(dim, rank), bytes_of(rank, dim)) <= most;
 }
 
-template <int N, core_side CORE>
+template <int N, core_side CORE, bool SPLIT>
 static tg_status run_numbers(tg_backend *be, const mode_call *call) {
     const int64_t tiles = (call->matrices * call->n + 63) / 64;
-    return tiles == 0
-               ? TG_OK
-               : CUDA_CHECK(be,
-                            launch_chained(multiply_columns<N, CORE>,
-                                           shorter(tiles, cuda_state_of(be)->processors),
-                                           groups_of(N) * WG_THREADS, shared_bytes<N>(call->summed),
-                                           cuda_stream(be), call->chained, *call),
-                            "multiplying a mode");
+    return tiles == 0 ? TG_OK
+                      : CUDA_CHECK(be,
+                                   launch_chained(multiply_columns<N, CORE, SPLIT>,
+                                                  shorter(tiles, cuda_state_of(be)->processors),
+                                                  groups_of(N) * WG_THREADS,
+                                                  shared_bytes<N, SPLIT>(call->summed),
+                                                  cuda_stream(be), call->chained, *call),
+                                   "multiplying a mode");
+}
+
+template <bool SPLIT>
+static tg_status run_side(tg_backend *be, const mode_call *call, core_side side) {
+    return with_numbers<tg_status>(call->made, [&](auto made) {
+        constexpr int N = decltype(made)::value;
+        return side == CORE_NOWHERE ? run_numbers<N, CORE_NOWHERE, SPLIT>(be, call)
+               : side == CORE_IN    ? run_numbers<N, CORE_IN, SPLIT>(be, call)
+               : side == CORE_OUT   ? run_numbers<N, CORE_OUT, SPLIT>(be, call)
+                                    : run_numbers<N, CORE_BOTH, SPLIT>(be, call);
+    });
 }
 
 tg_status cuda_sm90_mode(tg_backend *be, const mode_call *call, core_side side) {
-    return with_numbers<tg_status>(call->made, [&](auto made) {
-        constexpr int N = decltype(made)::value;
-        return side == CORE_NOWHERE ? run_numbers<N, CORE_NOWHERE>(be, call)
-               : side == CORE_IN    ? run_numbers<N, CORE_IN>(be, call)
-                                    : run_numbers<N, CORE_OUT>(be, call);
-    });
+    return call->split ? run_side<true>(be, call, side) : run_side<false>(be, call, side);
 }

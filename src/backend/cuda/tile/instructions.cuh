@@ -27,6 +27,30 @@ __device__ inline float to_tf32(float x) {
     return x * TF32_CUT;
 }
 
+/* A number as the sum of two in TF32, the first one the nearest. */
+struct tf32_terms {
+    float first, second;
+};
+
+__device__ inline tf32_terms terms_of(uint32_t number) {
+    const float first = __uint_as_float((number + 0x1000u) & 0xFFFFE000u);
+    return {first, __uint_as_float(number) - first};
+}
+
+/* What tensor cores leave of a factor, and what they cut off it, as one. */
+__device__ inline float cut(float x) {
+    return __uint_as_float(__float_as_uint(x) & 0xFFFFE000u);
+}
+__device__ inline float4 cut(float4 x) {
+    return make_float4(cut(x.x), cut(x.y), cut(x.z), cut(x.w));
+}
+__device__ inline float cut_off(float x) {
+    return to_tf32(x - cut(x));
+}
+__device__ inline float4 cut_off(float4 x) {
+    return make_float4(cut_off(x.x), cut_off(x.y), cut_off(x.z), cut_off(x.w));
+}
+
 /* x, of which the compiler knows nothing: what follows from it is not kept in registers from tile
  * to tile, where there are none left. */
 __device__ inline int fresh(int x) {

@@ -82,16 +82,6 @@ template <class F> __device__ inline float2 of_word(uint32_t word) {
 
 /* ---- fragments ---- */
 
-/* A number as the sum of two in TF32, the first one the nearest. */
-struct tf32_terms {
-    float first, second;
-};
-
-__device__ inline tf32_terms terms_of(uint32_t number) {
-    const float first = __uint_as_float((number + 0x1000u) & 0xFFFFE000u);
-    return {first, __uint_as_float(number) - first};
-}
-
 /* c (16 x 8) += a (16 x STEP) b (STEP x 8); who holds what: instructions.cuh. */
 template <class F>
 __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {

@@ -1,0 +1,120 @@
+/* A single mode of a dense complex tensor, as refreshes contract one after the other: straight from
+ * the tensor to the core, without a chunk in between.
+ *
+ *     core (left, rank, right) = beta core + scale conj(U)^T x (left, dim, right)
+ *
+ * Modes before others are multiplied by a kernel for Hopper GPUs (sm90/mode_columns.cu). The last
+ * one (right = 1) is a product of real matrices (left, 2 dim) and (2 dim, 2 rank) by cuBLAS, which
+ * wants rows that begin at multiples of 16 bytes. Those of an odd number of entries do so every
+ * second time. So rows 0, 2, .. are one product, and those between another one, in which a row
+ * begins an entry earlier: that entry, and the one behind a row of the first product, count 0. */
+#include "backend/cuda/compress/compress.cuh"
+#include "backend/cuda/linalg/blas.cuh"
+
+enum { THREADS = 256 };
+
+struct dense_mode {
+    int64_t left, right;
+    cuda_factor factor;
+};
+
+/* The mode that has a factor, if there is one and no other. */
+static bool only_mode(const tg_multimode *modes, dense_mode *mode) {
+    int found = 0;
+    *mode = {1, 1, cuda_factor()};
+    for (int d = 0; d < modes->ndim; d++) {
+        if (modes->factor[d]) {
+            mode->factor.u = modes->factor[d];
+            mode->factor.dim = modes->dim[d];
+            mode->factor.rank = modes->rank[d];
+            found++;
+        } else {
+            *(found ? &mode->right : &mode->left) *= modes->dim[d];
+        }
+    }
+    return found == 1;
+}
+
+/* ---- the last mode ---- */
+
+/* Products, and reals of a row in them. */
+static int64_t products_of(const dense_mode *mode) {
+    return mode->factor.dim % 2 == 0 ? 1 : 2;
+}
+static int64_t width_of(const dense_mode *mode) {
+    return 2 * (mode->factor.dim + products_of(mode) - 1);
+}
+
+/* out (2 rank, width): row 2 j + to has what goes from the parts of a row's entries to part `to` of
+ * entry j of the core; `first`: where its entry 0 is. */
+static __global__ void __launch_bounds__(THREADS)
+    write_rows(cuda_factor f, int64_t width, int64_t first, float *out) {
+    for (int64_t e = (int64_t)blockIdx.x * THREADS + threadIdx.x; e < 2 * f.rank * width;
+         e += (int64_t)gridDim.x * THREADS) {
+        const int64_t row = e / width, j = row / 2, i = e % width / 2 - first;
+        const int to = (int)(row % 2), from = (int)(e % width % 2);
+        float value = 0.0f;
+        if (i >= 0 && i < f.dim) {
+            const float *entry = static_cast<const float *>(f.u) + 2 * (i * f.rank + j);
+            value = from == to ? entry[0] : to == 0 ? entry[1] : -entry[1];
+        }
+        out[e] = value;
+    }
+}
+
+static tg_status multiply_rows(tg_backend *be, const tg_compress *op, const dense_mode *mode) {
+    const int64_t dim = mode->factor.dim, rank = mode->factor.rank;
+    const int64_t products = products_of(mode), width = width_of(mode), size = 2 * rank * width;
+    tg_status status = TG_OK;
+    for (int64_t q = 0; q < products; q++) {
+        float *factor = static_cast<float *>(op->workspace) + q * size;
+        write_rows<<<cuda_blocks(be, size, THREADS), THREADS, 0, cuda_stream(be)>>>(
+            mode->factor, width, q, factor);
+        TG_TRY(CUDA_LAUNCHED(be, "laying out factors"));
+        tg_gemm gemm = tg_gemm();
+        gemm.dtype = TG_F32;
+        gemm.op_b = TG_OP_T;
+        gemm.m = mode->left / products;
+        gemm.n = 2 * rank;
+        gemm.k = width;
+        gemm.alpha.re = op->scale;
+        gemm.beta.re = op->beta;
+        gemm.a = static_cast<const float *>(op->source.dense) + q * 2 * (dim - 1);
+        gemm.lda = products * 2 * dim;
+        gemm.b = factor;
+        gemm.ldb = width;
+        gemm.c = static_cast<float *>(op->core) + q * 2 * rank;
+        gemm.ldc = products * 2 * rank;
+        gemm.batch = 1;
+        TG_TRY(cuda_gemm(be, &gemm));
+    }
+fail:
+    return status;
+}
+
+/* ---- the choice ---- */
+
+bool cuda_dense_mode_fits(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    dense_mode mode;
+    if (!op->source.dense || op->source.store != TG_STORE_FULL || op->bitmap ||
+        plan->real != TG_F32 || plan->parts != 2 || (uintptr_t)op->source.dense % 16 != 0 ||
+        !only_mode(&op->modes, &mode)) {
+        return false;
+    }
+    if (mode.right > 1) {
+        const int64_t most = longer(mode.factor.dim, mode.factor.rank);
+        return mode.left * mode.right * most <= INT32_MAX &&
+               cuda_mode_kernel(be, &mode.factor, mode.right / 4 * 4, plan->split) ==
+                   CUDA_OWN_DIRECT;
+    }
+    return mode.left % products_of(&mode) == 0 &&
+           products_of(&mode) * 2 * mode.factor.rank * width_of(&mode) <= plan->size;
+}
+
+tg_status cuda_dense_mode(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    dense_mode mode;
+    only_mode(&op->modes, &mode);
+    return mode.right > 1 ? cuda_mode_dense(be, &mode.factor, plan->split, mode.left, mode.right,
+                                            op->source.dense, op->scale, op->beta, op->core)
+                          : multiply_rows(be, op, &mode);
+}
