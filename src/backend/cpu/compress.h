@@ -91,8 +91,9 @@ enum { CPU_TURNED_SLICES = 8, CPU_TURNED_PANEL = 1 << 16 };
 /* Frequencies whose kept entries are listed at a time (compress_turned.c). */
 enum { CPU_LISTED = 64 };
 
-/* Rows of a tile of the last product there, and numbers of each row of the core that it makes. */
-enum { CPU_TILE_ROWS = 24, CPU_TILE_RUN = 8 };
+/* The most rows of a tile of the last product there, the least of a piece of it, and numbers of each
+ * row of the core that it makes. */
+enum { CPU_TILE_ROWS = 40, CPU_TILE_PIECE = 12, CPU_TILE_RUN = 8 };
 
 /* ---- The plan of a call (compress_plan.c) ---- */
 

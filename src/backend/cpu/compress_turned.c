@@ -291,12 +291,21 @@ static void make_tile(const cpu_source *source, tile t) {
 void cpu_turned_finish(const cpu_source *source, int part, int parts) {
     const cpu_mode *mode = &source->plan->mode[0];
     const int64_t block = mode->block / source->op->modes.rank[0];
-    const int64_t down = (mode->rank + CPU_TILE_ROWS - 1) / CPU_TILE_ROWS;
+    /* Pieces of the shape alone, large enough for products of many rows; a thread makes tiles of
+     * its neighbouring ones. */
+    const int64_t down = tg_max(mode->rank / CPU_TILE_PIECE, 1);
     const int64_t across = (block + CPU_TILE_RUN - 1) / CPU_TILE_RUN;
-    const tg_range tiles = tg_partition(down * across, 1, parts, part);
-    for (int64_t i = tiles.begin; i < tiles.end; i++) {
-        const tile t = {tg_partition(mode->rank, 1, (int)down, (int)(i % down)),
-                        tg_partition(block, 1, (int)across, (int)(i / down))};
+    const tg_range pieces = tg_partition(down * across, 1, parts, part);
+    for (int64_t i = pieces.begin, next; i < pieces.end; i = next) {
+        tile t = {tg_partition(mode->rank, 1, (int)down, (int)(i % down)),
+                  tg_partition(block, 1, (int)across, (int)(i / down))};
+        for (next = i + 1; next < pieces.end && next % down != 0; next++) {
+            const tg_range more = tg_partition(mode->rank, 1, (int)down, (int)(next % down));
+            if (more.end - t.rows.begin > CPU_TILE_ROWS) {
+                break;
+            }
+            t.rows.end = more.end;
+        }
         make_tile(source, t);
     }
 }
