@@ -1,5 +1,5 @@
 /* What only the cpu backend has: scratch that grows, facts about itself, and threads that share one
- * transform without changing a bit. Everything else is checked with all backends. */
+ * transform or weight without changing a bit. Everything else is checked with all backends. */
 #include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
@@ -109,6 +109,98 @@ static void transforms_do_not_depend_on_threads(void **state) {
     assert_memory_equal(back[0], back[1], sizeof back[0]);
 }
 
+/* What a weight is compressed to, and what it is after an update. */
+typedef struct compressed {
+    float core[2 * 8192], values[2 * 4096], weight[2 * 65536];
+} compressed;
+
+static float *numbers(int64_t reals, double step) {
+    float *x = malloc((size_t)reals * sizeof *x);
+    assert_non_null(x);
+    for (int64_t i = 0; i < reals; i++) {
+        x[i] = (float)sin((double)i * step);
+    }
+    return x;
+}
+
+/* Compresses and expands with so many threads; without a batch the gradient is dense. */
+static void compress_by_threads(int threads, const tg_multimode *modes, int64_t batch,
+                                compressed *out) {
+    tg_context *ctx = NULL;
+    tg_backend *be = open_cpu(threads, &ctx);
+    int64_t numel = 1;
+    for (int d = 0; d < modes->ndim; d++) {
+        numel *= modes->dim[d];
+    }
+    assert_true(numel <= 65536);
+    float *g = numbers(2 * numel, 0.7), *x = numbers(2 * numel, 0.3);
+    const tg_rng rng = {.seed = 3};
+    tg_bitmap bitmap = {
+        .n = numel,
+        .words = calloc((size_t)tg_bitmap_words(numel), sizeof(uint64_t)),
+        .ranks = calloc((size_t)tg_bitmap_ranks(numel), sizeof(uint32_t)),
+    };
+    assert_int_equal(be->ops->select_random(be, &rng, numel / 20, &bitmap), TG_OK);
+    void *workspace = malloc(be->ops->compress_workspace(be, modes, batch > 0));
+    const tg_compress op = {.modes = *modes,
+                            .source = {.dense = batch ? NULL : g,
+                                       .x = batch ? x : NULL,
+                                       .dy = batch ? g : NULL,
+                                       .batch = batch},
+                            .bitmap = &bitmap,
+                            .masked = true,
+                            .scale = 1.0,
+                            .values = out->values,
+                            .core = out->core,
+                            .workspace = workspace};
+    assert_int_equal(be->ops->compress(be, &op), TG_OK);
+    memcpy(out->weight, g, 2 * (size_t)numel * sizeof *g);
+    const tg_expand way_back = {.modes = *modes,
+                                .bitmap = &bitmap,
+                                .values = out->values,
+                                .lambda = 1.0,
+                                .core = out->core,
+                                .alpha = -0.1,
+                                .beta = 0.9,
+                                .out = out->weight,
+                                .workspace = workspace};
+    assert_int_equal(be->ops->expand(be, &way_back), TG_OK);
+    free(workspace);
+    free(bitmap.words);
+    free(bitmap.ranks);
+    free(g);
+    free(x);
+    tg_backend_close(&be);
+    tg_context_destroy(&ctx);
+}
+
+/* Compressed gradients and updates are the same bits with any number of threads: of a factored
+ * gradient, and of a matrix with few rows for each thread. */
+static void updates_do_not_depend_on_threads(void **state) {
+    (void)state;
+    static const int threads[3] = {1, 2, 5};
+    static compressed found[3];
+    tg_multimode modes[2] = {
+        {.dtype = TG_C64, .ndim = 4, .dim = {40, 50, 6, 5}, .rank = {24, 26, 4, 3}},
+        {.dtype = TG_C64, .ndim = 2, .dim = {50, 150}, .rank = {50, 7}},
+    };
+    for (int c = 0; c < 2; c++) {
+        for (int d = c; d < modes[c].ndim; d++) { /* the matrix: of the last mode only */
+            modes[c].factor[d] = numbers(2 * modes[c].dim[d] * modes[c].rank[d], 0.1 + 0.2 * d);
+        }
+        memset(found, 0, sizeof found);
+        for (int t = 0; t < 3; t++) {
+            compress_by_threads(threads[t], &modes[c], c == 0 ? 3 : 0, &found[t]);
+        }
+        for (int t = 1; t < 3; t++) {
+            assert_memory_equal(&found[0], &found[t], sizeof found[0]);
+        }
+        for (int d = c; d < modes[c].ndim; d++) {
+            free((void *)(uintptr_t)modes[c].factor[d]);
+        }
+    }
+}
+
 /* The process's threads by number, in order of time; how many. */
 static int list_threads(int count, long *threads) {
     DIR *folder = opendir("/proc/self/task");
@@ -170,6 +262,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decompositions_larger_than_scratch),
         cmocka_unit_test(transforms_do_not_depend_on_threads),
+        cmocka_unit_test(updates_do_not_depend_on_threads),
         cmocka_unit_test(threads_stay),
         cmocka_unit_test(it_says_what_it_is),
     };

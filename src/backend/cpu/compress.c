@@ -164,13 +164,19 @@ static void pass(const worker *w, tg_range range, target to) {
 }
 
 /* A thread's share of the modes after the first, into `to` (dim 0, block). */
-static void project_slices(worker w, tg_range slices, target to) {
+static void project_slices(worker w, int part, int parts, target to) {
     const cpu_mode *first = &w.plan->mode[0];
-    to = target_at(to, slices.begin * first->block, w.plan->width);
     if (w.plan->ndim == 2) {
-        project_rows(&w, slices.begin * first->step, slices.end - slices.begin, to);
+        const tg_range pieces = tg_partition(cpu_plan_pieces(w.plan), 1, parts, part);
+        for (int64_t i = pieces.begin; i < pieces.end; i++) {
+            const tg_range rows = cpu_plan_piece(w.plan, i);
+            project_rows(&w, rows.begin * first->step, rows.end - rows.begin,
+                         target_at(to, rows.begin * first->block, w.plan->width));
+        }
         return;
     }
+    const tg_range slices = tg_partition(first->dim, 1, parts, part);
+    to = target_at(to, slices.begin * first->block, w.plan->width);
     to.slice = first->block;
     for (int64_t i = slices.begin; i < slices.end; i += w.slices) {
         w.slices = slices.end - i < w.plan->slices ? (int)(slices.end - i) : w.plan->slices;
@@ -199,13 +205,12 @@ static void compress_part(tg_backend *be, const cpu_plan *plan, const tg_compres
         project_columns(&w, 0, columns, core);
         return;
     }
-    const tg_range slices = tg_partition(first->dim, 1, parts, part);
     if (!cpu_plan_has_middle(plan)) {
-        project_slices(w, slices, core);
+        project_slices(w, part, parts, core);
         return;
     }
     float *middle = workspace + plan->middle;
-    project_slices(w, slices, (target){middle, 0, 1.0f, 0.0f});
+    project_slices(w, part, parts, (target){middle, 0, 1.0f, 0.0f});
 #pragma omp barrier
     const cpu_view view = {middle + columns.begin * plan->width, first->block};
     contract(plan, first, 0, first->dim, view, columns.end - columns.begin,
@@ -223,8 +228,7 @@ static void compress_turned(tg_backend *be, const cpu_plan *plan, const tg_compr
         .plan = plan, .source = &source, .slices = 1, .panel = scratch, .scratch = scratch};
     cpu_turned_prepare(&source, part, parts);
 #pragma omp barrier
-    project_slices(w, tg_partition(plan->mode[0].dim, 1, parts, part),
-                   (target){workspace + plan->middle, 0, 1.0f, 0.0f});
+    project_slices(w, part, parts, (target){workspace + plan->middle, 0, 1.0f, 0.0f});
 #pragma omp barrier
     cpu_turned_finish(&source, part, parts);
 }

@@ -91,8 +91,8 @@ enum { CPU_TURNED_SLICES = 8, CPU_TURNED_PANEL = 1 << 16 };
 /* Frequencies whose kept entries are listed at a time (compress_turned.c). */
 enum { CPU_LISTED = 64 };
 
-/* The most rows of a tile of the last product there, the least of a piece of it, and numbers of each
- * row of the core that it makes. */
+/* The most rows of a tile of the last product there, the least of a piece of it, and numbers of
+ * each row of the core that it makes. */
 enum { CPU_TILE_ROWS = 40, CPU_TILE_PIECE = 12, CPU_TILE_RUN = 8 };
 
 /* ---- The plan of a call (compress_plan.c) ---- */
@@ -116,6 +116,7 @@ typedef struct cpu_plan {
     cpu_mode mode[TG_MAX_NDIM + 1];
     int64_t panel_rows;    /* rows of a panel (rows, up to DEPTH of the last mode) */
     int64_t panel_columns; /* columns of a panel (up to DEPTH of a mode, columns) */
+    int64_t piece; /* slices of the first mode at a time, of the shape alone: bits depend on it */
     /* Places in the workspace, in floats. */
     int64_t transposed;   /* (rank, dim) of the last factor */
     int64_t middle;       /* (dim, block) of mode 0: all modes contracted but this one */
@@ -140,6 +141,16 @@ double cpu_plan_cost(const cpu_plan *plan);
 /* Whether the sums over all modes but the first come to lie in `middle`. */
 static inline bool cpu_plan_has_middle(const cpu_plan *plan) {
     return plan->mode[0].factor && (plan->ndim > 2 || plan->mode[1].factor);
+}
+
+static inline int64_t cpu_plan_pieces(const cpu_plan *plan) {
+    return (plan->mode[0].dim + plan->piece - 1) / plan->piece;
+}
+
+/* The slices of a piece. */
+static inline tg_range cpu_plan_piece(const cpu_plan *plan, int64_t i) {
+    const int64_t end = (i + 1) * plan->piece;
+    return (tg_range){i * plan->piece, end < plan->mode[0].dim ? end : plan->mode[0].dim};
 }
 
 static inline void cpu_plan_product(const cpu_plan *plan, const cpu_product *product) {

@@ -319,14 +319,10 @@ static void expand_part(const task *t, int part, int parts) {
         cpu_plan_product(plan, &product);
         slices = t->workspace + plan->middle;
     }
-    /* In pieces of the shape alone, so that bits do not depend on who takes them. */
-    const int64_t most = plan->ndim == 2 ? plan->panel_rows : 1;
-    const int64_t pieces = (first->dim + most - 1) / most;
 #pragma omp barrier
 #pragma omp for schedule(dynamic) nowait
-    for (int64_t i = 0; i < pieces; i++) {
-        const int64_t begin = i * most, end = begin + most;
-        expand_slices(&w, (tg_range){begin, end < first->dim ? end : first->dim}, slices);
+    for (int64_t i = 0; i < cpu_plan_pieces(plan); i++) {
+        expand_slices(&w, cpu_plan_piece(plan, i), slices);
     }
 }
 

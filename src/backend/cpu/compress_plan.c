@@ -98,6 +98,12 @@ static cpu_plan outline(tg_backend *be, const tg_multimode *modes) {
     if (plan.ndim > 1) {
         plan.panel_columns = panel / tg_min(last[-1].dim, CPU_PRODUCT_DEPTH);
     }
+    /* Rows of a matrix: enough for a product of many rows, and pieces for many threads. */
+    enum { LEAST = 24, PIECES = 64 };
+    plan.piece = 1;
+    if (plan.ndim == 2) {
+        plan.piece = tg_min(tg_max(plan.mode[0].dim / PIECES, LEAST), plan.panel_rows);
+    }
     return plan;
 }
 
