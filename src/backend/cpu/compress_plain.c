@@ -127,8 +127,8 @@ static void kept_c64(const cpu_kept_list *list) {
         entry->g[0] = entry->g[1] = 0.0f;
         dot_c64(list->batch, list->x + at * batch, list->dy + entry->row * batch, 1.0f, entry->g);
         const float re = entry->g[0], im = entry->g[1], *u = list->u + entry->channel * rank;
-        float *out = list->out + entry->row * rank;
-        for (int64_t j = 0; list->out && j < rank; j += 2) {
+        float *out = list->out ? list->out + entry->row * rank : NULL;
+        for (int64_t j = 0; out && j < rank; j += 2) {
             out[j] -= re * u[j] + im * u[j + 1];
             out[j + 1] -= im * u[j] - re * u[j + 1];
         }
