@@ -2,11 +2,11 @@
  *
  *   bench_compress [--threads N] [--backend NAME] [--json]
  *
- * The weights are complex (C, C, M, M / 2 + 1), compressed to 5 % single entries and a Tucker core
- * of 20 %. Rates count the projections only, 8 flops per complex multiply-add, and stand beside
- * what cblas_cgemm reaches on 1024^3 in one thread, times the number of threads. Times are the best
- * of several; where work is queued, those of the device for the recorded operation, as a training
- * step runs it. The largest weight is for devices only. */
+ * The weights are complex (C, C, M, M / 2 + 1), and that of the burgers preset, compressed to 5 %
+ * single entries and a Tucker core of 20 %. Rates count the projections only, 8 flops per complex
+ * multiply-add, and stand beside what cblas_cgemm reaches on 1024^3 in one thread, times the number
+ * of threads. Times are the best of several; where work is queued, those of the device for the
+ * recorded operation, as a training step runs it. The largest weight is for devices only. */
 #include "backend/backend.h" /* before cblas.h, which makes a macro of `complex` */
 #include "base/timer.h"
 
@@ -20,7 +20,7 @@
 enum { REPEATS = 7, LAUNCHES = 4, NDIM = 4, CUBE = 1024, MAX_ROWS = 64 };
 
 typedef struct weight {
-    int64_t dim[NDIM], rank[NDIM];
+    int64_t dim[NDIM], rank[NDIM]; /* 1-D: the last are 0 */
     int64_t batch;
     bool is_large;
 } weight;
@@ -29,6 +29,7 @@ static const weight weights[] = {
     {{32, 32, 32, 17}, {22, 22, 22, 12}, 8, false},
     {{64, 64, 32, 17}, {43, 43, 22, 12}, 8, false},
     {{64, 64, 64, 33}, {43, 43, 43, 23}, 8, false},
+    {{256, 256, 46}, {153, 153, 27}, 16, false},
     {{128, 128, 128, 65}, {86, 86, 86, 44}, 2, true},
 };
 
@@ -88,16 +89,17 @@ static void make_bitmap(bench *b, int64_t n, tg_bitmap *bitmap) {
 }
 
 static scene make_scene(bench *b, const weight *w) {
-    scene s = {.modes = {.dtype = TG_C64, .ndim = NDIM}, .cells = 1};
+    const int ndim = w->dim[NDIM - 1] > 0 ? NDIM : NDIM - 1;
+    scene s = {.modes = {.dtype = TG_C64, .ndim = ndim}, .cells = 1};
     int64_t numel = 1;
-    for (int d = 0; d < NDIM; d++) {
+    for (int d = 0; d < ndim; d++) {
         s.modes.dim[d] = w->dim[d];
         s.modes.rank[d] = w->rank[d];
         s.modes.factor[d] = make_random(b, w->dim[d] * w->rank[d], 0.1);
         numel *= w->dim[d];
         s.cells *= w->rank[d];
     }
-    const int64_t frequencies = w->dim[2] * w->dim[3];
+    const int64_t frequencies = numel / (w->dim[0] * w->dim[1]);
     s.dense.dense = make_random(b, numel, 1.0);
     s.factored = (tg_grad_source){.x = make_random(b, w->batch * w->dim[0] * frequencies, 1.0),
                                   .dy = make_random(b, w->batch * w->dim[1] * frequencies, 1.0),
@@ -140,6 +142,16 @@ static void run_compress(bench *b, scene *s) {
                             .masked = true,
                             .scale = 1.0,
                             .values = s->values,
+                            .core = s->core,
+                            .workspace = s->workspace};
+    check(b, b->be->ops->compress(b->be, &op));
+}
+
+/* Without kept entries. */
+static void run_tucker_factored(bench *b, scene *s) {
+    const tg_compress op = {.modes = s->modes,
+                            .source = s->factored,
+                            .scale = 1.0,
                             .core = s->core,
                             .workspace = s->workspace};
     check(b, b->be->ops->compress(b->be, &op));
@@ -197,9 +209,9 @@ static void run_adam(bench *b, scene *s) {
 /* Multiply-adds of contracting the last mode first, then the one before, .. */
 static double projection_flops(const tg_multimode *modes) {
     double flops = 0.0;
-    for (int d = NDIM - 1; d >= 0; d--) {
+    for (int d = modes->ndim - 1; d >= 0; d--) {
         double terms = 1.0;
-        for (int e = 0; e < NDIM; e++) {
+        for (int e = 0; e < modes->ndim; e++) {
             terms *= (double)(e <= d ? modes->dim[e] : modes->rank[e]);
         }
         flops += 8.0 * terms * (double)modes->rank[d];
@@ -255,9 +267,11 @@ static void bench_operation(bench *b, scene *s, const char *name, void (*run)(be
                             double flops) {
     const double best = b->be->ops->stream ? time_recorded(b, s, run) : time_calls(b, s, run);
     bench_row *row = &b->rows[b->count++];
-    const int64_t *dim = s->modes.dim;
-    snprintf(row->weight, sizeof row->weight, "%lldx%lldx%lldx%lld", (long long)dim[0],
-             (long long)dim[1], (long long)dim[2], (long long)dim[3]);
+    int at = 0;
+    for (int d = 0; d < s->modes.ndim; d++) {
+        at += snprintf(row->weight + at, sizeof row->weight - (size_t)at, "%s%lld", d ? "x" : "",
+                       (long long)s->modes.dim[d]);
+    }
     row->name = name;
     row->seconds = best;
     row->gflops = flops * 1e-9 / best;
@@ -345,6 +359,7 @@ int main(int argc, char **argv) {
         const double flops = projection_flops(&s.modes);
         bench_operation(&b, &s, "compress", run_compress, flops);
         bench_operation(&b, &s, "compress, factored", run_compress_factored, flops);
+        bench_operation(&b, &s, "Tucker, factored", run_tucker_factored, flops);
         bench_operation(&b, &s, "expand", run_expand, flops);
         bench_operation(&b, &s, "sample", run_sample, flops);
         bench_operation(&b, &s, "adam", run_adam, 0.0);
