@@ -11,8 +11,9 @@
 /* A rank of 0: no factor. One or several planes to a block, few or many columns, a last block that
  * is not full, planes filled up to whole tiles; what is too large or small for the pass; more than
  * a device takes at once; many rows of the modes before; two samples, whose planes are formed where
- * they are contracted; what Hopper GPUs take without a chunk of the tensor in memory; and the last
- * mode alone, or others, as refreshes contract them. */
+ * they are contracted; what Hopper GPUs take without a chunk of the tensor in memory; the last mode
+ * alone, or others, as refreshes contract them; and planes of a gradient in memory that are
+ * contracted where they lie, an odd number of them and many. */
 static const struct {
     int ndim;
     int64_t dim[4], rank[4], batch;
@@ -31,7 +32,8 @@ static const struct {
     {4, {3, 4, 6, 65}, {0, 0, 0, 44}, 0},     {4, {7, 5, 3, 33}, {5, 3, 0, 0}, 0},
     {4, {3, 5, 9, 33}, {0, 0, 5, 0}, 0},      {3, {3, 5, 65}, {0, 0, 44}, 0},
     {4, {2, 3, 5, 32}, {0, 0, 0, 17}, 0},     {4, {3, 5, 9, 12}, {0, 3, 0, 0}, 0},
-    {4, {40, 3, 4, 6}, {27, 0, 0, 0}, 0},
+    {4, {40, 3, 4, 6}, {27, 0, 0, 0}, 0},     {4, {3, 5, 64, 33}, {2, 4, 43, 22}, 0},
+    {4, {2, 9, 40, 33}, {2, 0, 29, 19}, 0},   {4, {9, 99, 34, 21}, {5, 9, 20, 17}, 0},
 };
 
 static bool is_fp32; /* products are those of f32 */

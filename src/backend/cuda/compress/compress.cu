@@ -22,12 +22,50 @@ static tg_status project_large(tg_backend *be, const tg_compress *op, const cuda
     for (int64_t begin = 0; begin < plan->dim0; begin += plan->large_chunk) {
         const int64_t count = shorter(plan->large_chunk, plan->dim0 - begin);
         char *now = cuda_plan_large_state(plan, op->workspace, 1, begin);
+        chain.apart = begin > 0 && plan->steps > 2; /* mode 1 before it reads another state */
         TG_TRY(cuda_sm90_form(be, op, &chain, begin, count, now));
         chain.chained = true;
+        chain.apart = false;
         for (int q = 1; q < plan->steps; q++) {
             char *next = cuda_plan_large_state(plan, op->workspace, q + 1, begin);
             TG_TRY(cuda_plan_step(be, &chain, op->workspace, q, true, count, now, next));
             now = next;
+        }
+    }
+    TG_TRY(cuda_plan_middle_to_core(be, &chain, op->workspace,
+                                    cuda_plan_at(plan, op->workspace, plan->middle), op->scale,
+                                    op->beta, op->core));
+fail:
+    return status;
+}
+
+/* Whether planes are contracted where a dense gradient lies, and gathered from there. */
+static bool lies_in_planes(const tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    const bool masked = op->masked && op->bitmap, gathers = op->values && op->bitmap;
+    return op->source.dense && op->source.store == TG_STORE_FULL && plan->gathers &&
+           plan->steps <= 3 && masked == gathers && (!gathers || op->beta == 0.0) &&
+           (uintptr_t)op->source.dense % 16 == 0 && (uintptr_t)op->values % 8 == 0 &&
+           cuda_sm90_contract_fits(be, &plan->planes);
+}
+
+/* As many indices of mode 0 at a time as the room of both buffers is enough for. */
+static tg_status project_planes(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    const int64_t entry_size = (int64_t)tg_dtype_size(op->modes.dtype);
+    const int64_t room = (plan->middle - plan->buffer[0]) / plan->state[2];
+    const int64_t most = plan->steps == 2 ? plan->dim0 : shorter(room, plan->dim0);
+    cuda_plan chain = *plan;
+    tg_status status = TG_OK;
+    TG_TRY(cuda_plan_factors(be, plan, true, op->workspace));
+    for (int64_t begin = 0; begin < plan->dim0; begin += most) {
+        const int64_t count = shorter(most, plan->dim0 - begin);
+        const char *in =
+            static_cast<const char *>(op->source.dense) + begin * plan->unit * entry_size;
+        char *end = cuda_plan_state(plan, op->workspace, plan->steps, begin);
+        char *now = plan->steps == 2 ? end : cuda_plan_at(plan, op->workspace, plan->buffer[0]);
+        TG_TRY(cuda_sm90_contract(be, op, &chain, begin, count, op->values && op->bitmap, in, now));
+        chain.chained = true;
+        if (plan->steps == 3) {
+            TG_TRY(cuda_plan_step(be, &chain, op->workspace, 2, true, count, now, end));
         }
     }
     TG_TRY(cuda_plan_middle_to_core(be, &chain, op->workspace,
@@ -42,9 +80,15 @@ static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan 
         return project_large(be, op, plan);
     }
     const bool ready = lies_ready(op, plan), gathers = op->values && op->bitmap;
+    const bool tight = cuda_sm90_contract_fits(be, &plan->planes); /* rows follow each other */
     const int64_t chunk = plan->chunk;
     const int64_t entry_size = (int64_t)tg_dtype_size(op->modes.dtype);
+    cuda_plan chain = *plan;
     tg_status status = TG_OK;
+    if (tight) {
+        chain.view.ld = 2 * chain.view.cols;
+        chain.chained = true;
+    }
     TG_TRY(cuda_plan_factors(be, plan, true, op->workspace));
     TG_TRY(cuda_planes_factors(be, plan, true, op->workspace));
     if (ready && gathers) {
@@ -57,18 +101,19 @@ static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan 
             now = static_cast<char *>(const_cast<void *>(op->source.dense)) +
                   begin * plan->unit * entry_size;
         } else {
-            TG_TRY(cuda_form_chunk(be, op, plan, begin, count, gathers, now));
+            TG_TRY(cuda_form_chunk(be, op, &chain, begin, count, gathers, now));
         }
         int q = 0;
         if (plan->planes.tiles > 0) {
             q = 2;
             char *next = cuda_plan_state(plan, op->workspace, q, begin);
-            TG_TRY(cuda_planes_contract(be, plan, op->workspace, count, now, next));
+            TG_TRY(tight ? cuda_sm90_contract(be, op, &chain, begin, count, false, now, next)
+                         : cuda_planes_contract(be, plan, op->workspace, count, now, next));
             now = next;
         }
         for (; q < plan->steps; q++) {
             char *next = cuda_plan_state(plan, op->workspace, q + 1, begin);
-            TG_TRY(cuda_plan_step(be, plan, op->workspace, q, true, count, now, next));
+            TG_TRY(cuda_plan_step(be, &chain, op->workspace, q, true, count, now, next));
             now = next;
         }
         if (!plan->gathers) {
@@ -80,7 +125,7 @@ static tg_status project(tg_backend *be, const tg_compress *op, const cuda_plan 
         const void *middle = ready && plan->steps == 0
                                  ? op->source.dense
                                  : cuda_plan_at(plan, op->workspace, plan->middle);
-        TG_TRY(cuda_plan_middle_to_core(be, plan, op->workspace, middle, op->scale, op->beta,
+        TG_TRY(cuda_plan_middle_to_core(be, &chain, op->workspace, middle, op->scale, op->beta,
                                         op->core));
     }
 fail:
@@ -171,6 +216,9 @@ static tg_status cuda_compress(tg_backend *be, const tg_compress *op) {
     const cuda_plan plan = cuda_plan_of(be, &op->modes);
     if (plan.dim0 * plan.unit == 0) {
         return TG_OK;
+    }
+    if (op->core && lies_in_planes(be, op, &plan)) {
+        return project_planes(be, op, &plan);
     }
     if (!op->core) {
         const bool gathers = op->values && op->bitmap;

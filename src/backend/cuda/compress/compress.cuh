@@ -43,7 +43,7 @@ extern "C" {}
 
 /* Of a chunk: it stays in the L2 of an H200 until it is contracted. And of what becomes of a large
  * one, which need not stay there: fewer launches are worth more. */
-enum { CUDA_CHUNK_BYTES = 36 << 20, CUDA_LARGE_CHUNK_BYTES = 80 << 20 };
+enum { CUDA_CHUNK_BYTES = 36 << 20, CUDA_LARGE_CHUNK_BYTES = 160 << 20 };
 
 /* By which kernel of ours a mode is multiplied, if any (mode_columns.cu): one that reads fragments
  * of its factor from the workspace, or the factor itself. */
@@ -99,6 +99,8 @@ struct cuda_plan {
     int64_t large_chunk; /* indices of mode 0 at a time where states 1 and 2 alone are in memory; 0:
                             never */
     bool chained; /* the kernel before a call belongs to the same chain: see launch_chained */
+    bool apart;   /* it neither writes what this one reads nor touches what this one writes, so that
+                     this one waits for it at its end only */
 };
 
 /* TG_E_DTYPE unless the dtype is f32, f64, c64 or c128 and 16-bit formats stand for f32 or c64. */
@@ -454,6 +456,16 @@ tg_status cuda_form_chunk(tg_backend *be, const tg_compress *op, const cuda_plan
 
 tg_status cuda_grad_dense(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                           double scale, void *out);
+
+/* ---- planes on Hopper GPUs (sm90/) ---- */
+
+/* contract_planes.cu: whether products of warpgroups take the last two modes to the core; and of
+ * planes that follow each other, whose rows do too, those of the indices [begin, begin + count) of
+ * mode 0. `gathers`: they are of the gradient itself, whose kept entries go to op->values and are 0
+ * from then on. */
+bool cuda_sm90_contract_fits(const tg_backend *be, const cuda_planes *s);
+tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
+                             int64_t begin, int64_t count, bool gathers, const void *in, void *out);
 
 /* ---- large chunks on Hopper GPUs (sm90/) ---- */
 

@@ -279,6 +279,7 @@ static tg_status expand_large(tg_backend *be, const tg_expand *op, const cuda_pl
         char *now = cuda_plan_large_state(plan, op->workspace, plan->steps, first);
         for (int q = plan->steps - 1; q >= 1; q--) {
             char *next = cuda_plan_large_state(plan, op->workspace, q, first);
+            chain.apart = first > 0 && q == 2; /* the update before it reads another state */
             TG_TRY(cuda_plan_step(be, &chain, op->workspace, q, false, count, now, next));
             now = next;
         }

@@ -89,7 +89,7 @@ const float4 *cuda_planes_before(const cuda_plan *plan, void *workspace) {
 tg_status cuda_planes_factors(tg_backend *be, const cuda_plan *plan, bool forward,
                               void *workspace) {
     const cuda_planes &s = plan->planes;
-    if (s.tiles == 0) {
+    if (s.tiles == 0 || (forward && cuda_sm90_contract_fits(be, &s))) {
         return TG_OK;
     }
     if (forward && cuda_planes_contract_fits(be, &s)) {

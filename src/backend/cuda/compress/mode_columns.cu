@@ -326,6 +326,7 @@ tg_status cuda_mode_multiply(tg_backend *be, const cuda_plan *plan, void *worksp
     mode_call s = sizes_of(factor, forward);
     s.chained = plan->chained;
     s.split = plan->split;
+    s.apart = plan->apart;
     s.tiles.left = left_of(plan, workspace, factor);
     s.matrices = matrices;
     s.n = n;
@@ -345,6 +346,7 @@ tg_status cuda_mode_core(tg_backend *be, const cuda_plan *plan, void *workspace,
     mode_call s = sizes_of(&plan->first, forward);
     s.chained = plan->chained;
     s.split = plan->split;
+    s.apart = plan->apart;
     s.tiles.left = left_of(plan, workspace, &plan->first);
     s.matrices = 1;
     s.n = plan->columns;

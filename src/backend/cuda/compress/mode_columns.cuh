@@ -11,9 +11,9 @@ enum core_side { CORE_NOWHERE, CORE_IN, CORE_OUT, CORE_BOTH };
 
 struct mode_call {
     factor_reader u;
-    bool forward;        /* conj(U)^T, else U */
-    bool chained, split; /* as in cuda_plan */
-    int summed, made;    /* numbers: dim and rank, or rank and dim */
+    bool forward;               /* conj(U)^T, else U */
+    bool chained, apart, split; /* as in cuda_plan */
+    int summed, made;           /* numbers: dim and rank, or rank and dim */
     int64_t matrices;
     int64_t n;              /* columns of a matrix */
     struct {                /* what the kernel for Hopper does without */

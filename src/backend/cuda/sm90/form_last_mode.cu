@@ -18,7 +18,8 @@ enum {
     HELPERS = 128,              /* threads */
     FORM_THREADS = GROUPS * WG_THREADS + HELPERS,
     MOST_ENTRIES = 68, /* of a row */
-    FEW_STEPS = 9      /* of 4 entries that registers have room for */
+    FEW_STEPS = 9,     /* of 4 entries that registers have room for */
+    LONG_STEPS = 17    /* of 4 entries of the longest rows */
 };
 
 /* Which entries of a row are kept, and how many before it. */
@@ -37,6 +38,7 @@ struct form_task {
     float2 *values; /* scale G */
     float scale;
     float *out;
+    bool apart;  /* as in cuda_plan */
     int units;   /* pieces of work: those of mode 1 within rows within mode 0 */
     int stages;  /* of dy */
     int samples; /* of a stage; batch is a multiple of it */
@@ -160,10 +162,7 @@ static __device__ void help(const form_task &task, const form_layout &at, const 
             const int64_t row = plane * task.d2 + now.i2 + row_of_row(e % 64);
             rows[e] = find_row(task.kept, row * task.d3, task.d3);
         }
-        __syncwarp();
-        if (lane == 0) {
-            barrier_arrive(to.full + stage);
-        }
+        barrier_arrive(to.full + stage); /* each for what it has found */
     }
 }
 
@@ -175,17 +174,18 @@ struct row_former {
     const float2 *x, *dy[2]; /* entry t */
     int next_x, next_dy;     /* from sample to sample */
     int samples, left;       /* left: entries of a row from t on */
-    kept_row kept[2];
+    kept_row kept[2];        /* from the next word on */
+    kept_run run[2];         /* of the word at hand, from entry t on */
     int t;
     float2 *values;
     float scale;
 
-    /* g and what the samples of a stage add to it. */
-    __device__ float4 form(int s, float4 g) const {
-        if (4 * s < left) {
+    /* g and what the samples of a stage add to it; PAIRED: there are two, of long rows. */
+    template <bool PAIRED> __device__ float4 form(int s, float4 g) const {
+        if ((PAIRED && s < LONG_STEPS - 1) || 4 * s < left) {
             const float2 *u = x + 4 * s, *v = dy[0] + 4 * s, *w = dy[1] + 4 * s;
 #pragma unroll 2
-            for (int b = 0; b < samples; b++, u += next_x, v += next_dy, w += next_dy) {
+            for (int b = 0; b < (PAIRED ? 2 : samples); b++) {
                 const float2 a = *u, c = *v, d = *w;
                 g.x += a.x * c.x;
                 g.x += a.y * c.y;
@@ -195,27 +195,31 @@ struct row_former {
                 g.y += a.y * d.y;
                 g.w += a.x * d.y;
                 g.w -= a.y * d.x;
+                u += next_x;
+                v += next_dy;
+                w += next_dy;
             }
         }
         return g;
     }
     /* Kept entries go to values and are 0 from then on; for s = 0, 1, .. one after the other. */
-    __device__ void gather(int s, kept_row &row, float *re, float *im) const {
-        const uint32_t word = row.word[0], bit = 4 * s % 32 + t;
-        if (word >> bit & 1) {
-            const uint32_t at = row.before + (uint32_t)__popc(word & ((1u << bit) - 1));
+    __device__ void gather(int s, int h, float *re, float *im) {
+        if (s % 8 == 0) {
+            const uint32_t word = kept[h].word[0];
+            run[h] = {word >> t, kept[h].before + (uint32_t)__popc(word & ((1u << t) - 1))};
+            kept[h] = {{kept[h].word[1], kept[h].word[2], 0},
+                       kept[h].before + (uint32_t)__popc(word)};
+        }
+        const uint32_t bit = 1u << (4 * s % 32);
+        if (run[h].mask & bit) {
+            const uint32_t at = run[h].before + (uint32_t)__popc(run[h].mask & (bit - 1));
             __stcs(values + at, make_float2(scale * *re, scale * *im));
             *re = *im = 0.0f;
         }
-        if (s % 8 == 7) {
-            row.before += (uint32_t)__popc(word);
-            row.word[0] = row.word[1];
-            row.word[1] = row.word[2];
-        }
     }
     __device__ float4 gather(int s, float4 g) {
-        gather(s, kept[0], &g.x, &g.z);
-        gather(s, kept[1], &g.y, &g.w);
+        gather(s, 0, &g.x, &g.z);
+        gather(s, 1, &g.y, &g.w);
         return g;
     }
 };
@@ -261,8 +265,9 @@ static __device__ inline void store_rows(const form_task &task, const form_unit 
 }
 
 /* STEPS of 4 entries: all of them are formed before they are multiplied, stage by stage; 0: a stage
- * has all samples, and each step is multiplied while the next one is formed. */
-template <int N, int STEPS, bool SPLIT>
+ * has all samples, and each step is multiplied while the next one is formed. PAIRED: there are two
+ * samples, and LONG_STEPS. */
+template <int N, int STEPS, bool SPLIT, bool PAIRED>
 static __device__ void form(const form_task &task, const form_layout &at, const form_shared &from,
                             int first, int end) {
     const int group = (int)threadIdx.x / WG_THREADS, lane = threadIdx.x % 32, t = lane % 4;
@@ -315,7 +320,7 @@ static __device__ void form(const form_task &task, const form_layout &at, const 
                 begin_pass(pass);
 #pragma unroll
                 for (int s = 0; s < STEPS; s++) {
-                    g[s] = former.form(s, g[s]);
+                    g[s] = former.form<false>(s, g[s]);
                 }
                 end_pass();
             }
@@ -354,8 +359,9 @@ static __device__ void form(const form_task &task, const form_layout &at, const 
         } else {
             const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             begin_pass(0);
-            float4 next = former.gather(0, former.form(0, none));
-            for (int s = 0; s < steps; s++) {
+            float4 next = former.gather(0, former.form<PAIRED>(0, none));
+#pragma unroll(PAIRED ? (int)LONG_STEPS : 1)
+            for (int s = 0; s < (PAIRED ? (int)LONG_STEPS : steps); s++) {
                 wg_hold(next);
                 /* in registers of their own, as the next ones are formed during the product */
                 const float4 a = SPLIT ? cut(next) : to_tf32(next);
@@ -367,8 +373,8 @@ static __device__ void form(const form_task &task, const form_layout &at, const 
                     wg_product(sum, rest, wg_rows<N>(factor, s), true);
                 }
                 wg_end();
-                if (s + 1 < steps) {
-                    next = former.gather(s + 1, former.form(s + 1, none));
+                if (s + 1 < (PAIRED ? (int)LONG_STEPS : steps)) {
+                    next = former.gather(s + 1, former.form<PAIRED>(s + 1, none));
                 }
                 wg_wait<0>();
             }
@@ -382,7 +388,7 @@ static __device__ void form(const form_task &task, const form_layout &at, const 
     }
 }
 
-template <int N, int STEPS, bool SPLIT>
+template <int N, int STEPS, bool SPLIT, bool PAIRED>
 static __global__ void __launch_bounds__(FORM_THREADS, 1) form_and_contract(form_task task) {
     extern __shared__ char shared[];
     const form_layout at = layout_of(N, SPLIT, task.d3, task.batch, task.samples, task.stages);
@@ -396,7 +402,7 @@ static __global__ void __launch_bounds__(FORM_THREADS, 1) form_and_contract(form
     lies.x_empty = lies.x_full + 1;
     if (threadIdx.x == 0) {
         for (int s = 0; s < 2; s++) {
-            barrier_init(lies.full + s, 1 + HELPERS / 32);
+            barrier_init(lies.full + s, 1 + HELPERS);
             barrier_init(lies.empty + s, GROUPS * 4);
         }
         barrier_init(lies.x_full, 1);
@@ -406,29 +412,39 @@ static __global__ void __launch_bounds__(FORM_THREADS, 1) form_and_contract(form
     lay_out<N, SPLIT>(task, at, lies.factor);
     wg_publish();
     __syncthreads();
-    kernel_before_wait();
+    if (!task.apart) {
+        kernel_before_wait();
+    }
     kernel_behind_go();
     const int first = (int)((int64_t)task.units * blockIdx.x / gridDim.x);
     const int end = (int)((int64_t)task.units * (blockIdx.x + 1) / gridDim.x);
     if (threadIdx.x < GROUPS * WG_THREADS) {
-        form<N, STEPS, SPLIT>(task, at, lies, first, end);
+        form<N, STEPS, SPLIT, PAIRED>(task, at, lies, first, end);
     } else {
         help(task, at, lies, first, end);
+    }
+    if (task.apart) {
+        kernel_before_wait();
     }
 }
 
 /* ---- launches ---- */
 
-/* f(N, STEPS) as constants. */
-template <class F> static auto with_sizes(const cuda_planes &s, F f) {
+/* f(N, STEPS, PAIRED) as constants. */
+template <class F> static auto with_sizes(const cuda_planes &s, int64_t batch, F f) {
     using std::integral_constant;
     const auto none = integral_constant<int, 0>();
+    const auto with_pairs = [&](auto n) {
+        return batch == 2 && s.d3 > 4 * (LONG_STEPS - 1) ? f(n, none, std::true_type())
+                                                         : f(n, none, std::false_type());
+    };
     return s.right <= 24 && s.d3 <= 4 * FEW_STEPS
-               ? f(integral_constant<int, 48>(), integral_constant<int, FEW_STEPS>())
-           : s.right <= 24 ? f(integral_constant<int, 48>(), none)
-           : s.right <= 32 ? f(integral_constant<int, 64>(), none)
-           : s.right <= 44 ? f(integral_constant<int, 88>(), none)
-                           : f(integral_constant<int, 96>(), none);
+               ? f(integral_constant<int, 48>(), integral_constant<int, FEW_STEPS>(),
+                   std::false_type())
+           : s.right <= 24 ? f(integral_constant<int, 48>(), none, std::false_type())
+           : s.right <= 32 ? f(integral_constant<int, 64>(), none, std::false_type())
+           : s.right <= 44 ? with_pairs(integral_constant<int, 88>())
+                           : with_pairs(integral_constant<int, 96>());
 }
 
 /* How dy is staged: stages and samples of them, 0 where there is no room. */
@@ -440,7 +456,7 @@ static void share_out(const tg_backend *be, const cuda_plan *plan, int64_t batch
                                cuda_state_of(be)->device) != cudaSuccess) {
         return;
     }
-    with_sizes(s, [&](auto n, auto steps) {
+    with_sizes(s, batch, [&](auto n, auto steps, auto) {
         constexpr int N = decltype(n)::value, STEPS = decltype(steps)::value;
         for (int parts = 1; parts <= batch && task->stages == 0; parts++) {
             for (int stages = 2; stages >= 1 && task->stages == 0; stages--) {
@@ -485,6 +501,7 @@ tg_status cuda_sm90_form(tg_backend *be, const tg_compress *op, const cuda_plan 
     task.next_x = plan->dim0 * entries;
     task.next_dy = op->modes.dim[1] * entries;
     task.begin = begin;
+    task.apart = plan->apart;
     task.batch = (int)op->source.batch;
     task.dim1 = (int)op->modes.dim[1];
     task.d2 = s.d2;
@@ -497,10 +514,11 @@ tg_status cuda_sm90_form(tg_backend *be, const tg_compress *op, const cuda_plan 
     task.out = static_cast<float *>(out);
     task.units = (int)(count / GROUPS) * (task.dim1 / PLANES) * (s.d2 / ROWS);
     share_out(be, plan, op->source.batch, &task);
-    return with_sizes(s, [&](auto n, auto steps) {
+    return with_sizes(s, op->source.batch, [&](auto n, auto steps, auto paired) {
         constexpr int N = decltype(n)::value, STEPS = decltype(steps)::value;
-        const auto kernel =
-            plan->split ? form_and_contract<N, STEPS, true> : form_and_contract<N, STEPS, false>;
+        const auto kernel = plan->split
+                                ? form_and_contract<N, STEPS, true, false>
+                                : form_and_contract<N, STEPS, false, decltype(paired)::value>;
         const int shared =
             layout_of(N, plan->split, s.d3, task.batch, task.samples, task.stages).all;
         return CUDA_CHECK(be,

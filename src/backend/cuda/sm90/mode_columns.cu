@@ -224,7 +224,9 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
     };
     lay_out<N, SPLIT>(s, u);
     wg_publish();
-    kernel_before_wait();
+    if (!s.apart) {
+        kernel_before_wait();
+    }
     kernel_behind_go();
     for (int ahead = 0; ahead < RING - 1; ahead++) {
         fetch(ahead);
@@ -265,6 +267,9 @@ static __global__ void __launch_bounds__(groups_of(N) * WG_THREADS, 1)
         } else {
             store_columns<N>(s, first, lane, re, im);
         }
+    }
+    if (s.apart) {
+        kernel_before_wait();
     }
 }
 

@@ -1,0 +1,315 @@
+/* The last two modes on the way to the core by the products of warpgroups; see compress.cuh.
+ *
+ *     T = G conj(U3),   out^T = T^T conj(U2),   for planes G (d2, d3).
+ *
+ * A warpgroup takes two planes at a time, which come into shared memory by bulk copies. Rows of the
+ * first product are rows of a plane: row m = 16 w + g + 8 h of warp w is 4 g + w + 32 h of the
+ * plane, as planes have rows of an odd number of entries and what half a warp reads then lies in
+ * different banks. What it gives goes through shared memory, row m at place m, as rows of the
+ * second product are columns of both planes: g and g + 8 of a warp are neighbours. The planes of a
+ * gradient in memory may be masked: what is kept of them goes to `values` and is 0 from then on. */
+#include "backend/cuda/compress/factor_fragments.cuh"
+#include "backend/cuda/tile/pipeline.cuh"
+
+enum {
+    GROUPS = 3,   /* warpgroups */
+    TOGETHER = 2, /* planes */
+    PLACES = 64,  /* rows of a plane at most */
+    STEPS = 9,    /* of 4 entries of a row */
+    N = 48,       /* columns of either product */
+    T_STRIDE = 104
+};
+
+struct contract_task {
+    const float2 *in;
+    int planes, d2, d3;
+    int r2, right;
+    factor_reader last, before;
+    kept_set kept;
+    int64_t begin; /* the first entry */
+    float2 *values;
+    float scale;
+    float *out; /* (planes, part, r2, right) */
+};
+
+/* Bytes of shared memory. */
+struct contract_layout {
+    int last, before, t, plane, group, all;
+};
+
+static __host__ __device__ inline contract_layout layout_of(int d2, int d3) {
+    contract_layout at;
+    at.last = (8 * STEPS + 31) / 32 * (N * 128);
+    at.before = PLACES / 32 * (N * 128); /* of a part */
+    at.t = PLACES * T_STRIDE * (int)sizeof(float);
+    at.plane = d2 * d3 * (int)sizeof(float2);
+    at.group = at.t + TOGETHER * at.plane;
+    at.all =
+        1024 + at.last + 2 * at.before + GROUPS * (at.group + TOGETHER * (int)sizeof(uint64_t));
+    return at;
+}
+
+/* conj(U) of both modes as second factors. Rows of the last one's are the parts of 4 entries, real
+ * ones first; those of the other's are places. */
+static __device__ inline void lay_out(const contract_task &task, char *last, char *re, char *im) {
+    wg_zero<N>(last, (8 * STEPS + 31) / 32 * 32);
+    wg_zero<N>(re, PLACES);
+    wg_zero<N>(im, PLACES);
+    __syncthreads();
+    for_each_entry(task.last, [&](int i, int j, float2 u) {
+        const int k = i / 4 * 8 + i % 4;
+#pragma unroll
+        for (int to = 0; to < 2; to++) {
+            const float2 parts = towards(u, to);
+            *reinterpret_cast<float *>(last + wg_at<N>(to * task.right + j, k)) = parts.x;
+            *reinterpret_cast<float *>(last + wg_at<N>(to * task.right + j, k + 4)) = parts.y;
+        }
+    });
+    for_each_entry(task.before, [&](int i, int j, float2 u) {
+        const int at = wg_at<N>(j, i % 4 * 16 + i / 4 % 8 + i / 32 * 8);
+        *reinterpret_cast<float *>(re + at) = u.x;
+        *reinterpret_cast<float *>(im + at) = u.y;
+    });
+}
+
+/* ---- kept entries ---- */
+
+/* Of a plane, the run of a thread. */
+static __device__ inline kept_run run_of(const contract_task &task, int plane, int thread) {
+    const int entries = task.d2 * task.d3, from = 32 * thread, left = entries - from;
+    if (left <= 0) {
+        return {0, 0};
+    }
+    kept_run run = kept_run_at(task.kept, task.begin + (int64_t)plane * entries + from);
+    run.mask &= left < 32 ? (1u << left) - 1 : ~0u;
+    return run;
+}
+
+static __device__ inline void gather(const contract_task &task, const kept_run &run, float2 *from) {
+    float2 *to = task.values + run.before;
+    for (uint32_t mask = run.mask; mask; mask &= mask - 1, to++) {
+        float2 *entry = from + __ffs((int)mask) - 1;
+        __stcs(to, make_float2(task.scale * entry->x, task.scale * entry->y));
+        *entry = make_float2(0.0f, 0.0f);
+    }
+}
+
+/* ---- products ---- */
+
+static __device__ inline float4 to_tf32(float2 low, float2 high) {
+    return make_float4(to_tf32(low.x), to_tf32(high.x), to_tf32(low.y), to_tf32(high.y));
+}
+
+/* Rows m and m + 8 of a plane, from entry t on. */
+struct plane_rows {
+    float4 a[STEPS];
+
+    __device__ void load(const contract_task &task, const float2 *plane, int row, int t) {
+        const float2 *low = plane + min(row, task.d2 - 1) * task.d3 + t;
+        const float2 *high = plane + min(row + 32, task.d2 - 1) * task.d3 + t;
+#pragma unroll
+        for (int s = 0; s < STEPS; s++) {
+            float2 x = make_float2(0.0f, 0.0f), y = x;
+            if (4 * s + t < task.d3) {
+                x = low[4 * s];
+                y = high[4 * s];
+            }
+            a[s] = to_tf32(x, y);
+        }
+    }
+};
+
+/* What a thread has of T, to its places. */
+static __device__ inline void put_t(const float (&sum)[N / 2], float *t_of_plane, int m, int t,
+                                    int width) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float *row = t_of_plane + (m + 8 * h) * T_STRIDE + 2 * t;
+#pragma unroll
+        for (int j = 0; j < N / 8; j++) {
+            if (8 * j + 2 * t < width) {
+                *reinterpret_cast<float2 *>(row + 8 * j) =
+                    make_float2(to_tf32(sum[4 * j + 2 * h]), to_tf32(sum[4 * j + 2 * h + 1]));
+            }
+        }
+    }
+}
+
+/* Two columns of T, as first factors of a step. */
+struct columns_of_t {
+    float4 re, im;
+
+    __device__ void load(const float *t_at, int step, int right) {
+        const float *low = t_at + 8 * step * T_STRIDE, *high = low + 4 * T_STRIDE;
+        const float2 x = *reinterpret_cast<const float2 *>(low);
+        const float2 y = *reinterpret_cast<const float2 *>(high);
+        re = make_float4(x.x, x.y, y.x, y.y);
+        const float2 v = *reinterpret_cast<const float2 *>(low + right);
+        const float2 w = *reinterpret_cast<const float2 *>(high + right);
+        im = make_float4(v.x, v.y, w.x, w.y);
+    }
+};
+
+static __device__ inline void store_plane(const contract_task &task, float *out, int t,
+                                          const float (&re)[N / 2], const float (&im)[N / 2]) {
+    float *row = out + 2 * t * task.right;
+#pragma unroll
+    for (int j = 0; j < N / 8; j++, row += 8 * task.right) {
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            if (8 * j + 2 * t + e < task.r2) {
+                store_two(row + e * task.right, re[4 * j + e], re[4 * j + 2 + e]);
+                store_two(row + (task.r2 + e) * task.right, im[4 * j + e], im[4 * j + 2 + e]);
+            }
+        }
+    }
+}
+
+/* ---- all of it ---- */
+
+template <bool KEPT>
+static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
+    contract_planes(contract_task task) {
+    extern __shared__ char shared[];
+    const contract_layout at = layout_of(task.d2, task.d3);
+    char *last = shared + (1024 - shared_at(shared) % 1024) % 1024;
+    char *re_of_u = last + at.last, *im_of_u = re_of_u + at.before;
+    const int group = (int)threadIdx.x / WG_THREADS, thread = (int)threadIdx.x % WG_THREADS;
+    const int warp = thread / 32, lane = thread % 32, g = lane / 4, t = lane % 4;
+    char *own = im_of_u + at.before + group * at.group;
+    float *turned = reinterpret_cast<float *>(own);
+    uint64_t *full =
+        reinterpret_cast<uint64_t *>(im_of_u + at.before + GROUPS * at.group) + group * TOGETHER;
+    const int first = (int)blockIdx.x + (int)gridDim.x * group, stride = (int)gridDim.x * GROUPS;
+    const int pairs = (task.planes + TOGETHER - 1) / TOGETHER;
+    const auto plane_at = [&](int pair, int h) {
+        return min(pair * TOGETHER + h,
+                   task.planes - 1); /* beyond the last one it is taken again */
+    };
+    const auto fetch = [&](int pair, int h) {
+        const int64_t entries = task.d2 * task.d3;
+        barrier_expect(full + h, at.plane);
+        copy_bulk(own + at.t + h * at.plane, task.in + plane_at(pair, h) * entries, at.plane,
+                  full + h);
+    };
+    if (thread == 0) {
+        for (int h = 0; h < TOGETHER; h++) {
+            barrier_init(full + h, 1);
+        }
+        barriers_made();
+    }
+    lay_out(task, last, re_of_u, im_of_u);
+    wg_publish();
+    __syncthreads();
+    kernel_before_wait();
+    kernel_behind_go();
+    kept_run run[TOGETHER];
+    for (int h = 0; h < TOGETHER && first < pairs; h++) {
+        if (thread == 0) {
+            fetch(first, h);
+        }
+        run[h] = KEPT ? run_of(task, plane_at(first, h), thread) : kept_run();
+    }
+    const uint64_t last_matrix = wg_matrix(last);
+    const uint64_t re_matrix = wg_matrix(re_of_u), im_matrix = wg_matrix(im_of_u);
+    const int width = TOGETHER * task.right, m = 16 * warp + g;
+    const int column = 16 * warp + 2 * g < width ? 16 * warp + 2 * g : 0;
+    const int h_of = column / task.right, j3 = column - h_of * task.right;
+    for (int pair = first, round = 0; pair < pairs; pair += stride, round++) {
+        const bool more = pair + stride < pairs;
+#pragma unroll
+        for (int h = 0; h < TOGETHER; h++) {
+            float2 *plane = reinterpret_cast<float2 *>(own + at.t + h * at.plane);
+            barrier_wait(full + h, round % 2);
+            if (KEPT) {
+                gather(task, run[h], plane + 32 * thread);
+                wg_publish();
+                wg_sync();
+                run[h] = more ? run_of(task, plane_at(pair + stride, h), thread) : kept_run();
+            }
+            plane_rows rows;
+            rows.load(task, plane, 4 * g + warp, t);
+            wg_sync();
+            if (more && thread == 0) {
+                fetch(pair + stride, h);
+            }
+            float sum[N / 2];
+#pragma unroll
+            for (int s = 0; s < STEPS; s++) {
+                wg_hold(rows.a[s]);
+            }
+            wg_begin();
+#pragma unroll
+            for (int s = 0; s < STEPS; s++) {
+                wg_product(sum, rows.a[s], wg_rows<N>(last_matrix, s), s > 0);
+            }
+            wg_end();
+            wg_wait<0>();
+            wg_fence(sum);
+            put_t(sum, turned + h * 2 * task.right, m, t, 2 * task.right);
+        }
+        wg_sync();
+        const float *t_at = turned + t * T_STRIDE + h_of * 2 * task.right + j3;
+        float re[N / 2], im[N / 2];
+        columns_of_t next;
+        next.load(t_at, 0, task.right);
+        for (int k = 0; k < PLACES / 8; k++) {
+            wg_hold(next.re);
+            wg_hold(next.im);
+            const float4 x = next.re, y = next.im, minus = make_float4(-x.x, -x.y, -x.z, -x.w);
+            wg_begin();
+            wg_product(re, x, wg_rows<N>(re_matrix, k), k > 0);
+            wg_product(im, y, wg_rows<N>(re_matrix, k), k > 0);
+            wg_product(re, y, wg_rows<N>(im_matrix, k), true);
+            wg_product(im, minus, wg_rows<N>(im_matrix, k), true);
+            wg_end();
+            next.load(t_at, min(k + 1, PLACES / 8 - 1), task.right);
+            wg_wait<0>();
+        }
+        wg_fence(re);
+        wg_fence(im);
+        const int plane = pair * TOGETHER + h_of;
+        if (16 * warp + 2 * g < width && plane < task.planes) {
+            store_plane(task, task.out + (int64_t)plane * 2 * task.r2 * task.right + j3, t, re, im);
+        }
+    }
+}
+
+/* ---- launches ---- */
+
+bool cuda_sm90_contract_fits(const tg_backend *be, const cuda_planes *s) {
+    int most = 0;
+    return cuda_state_of(be)->is_hopper && s->tiles > 0 && s->d2 > PLACES / 2 && s->d2 <= PLACES &&
+           s->d2 * s->d3 % 2 == 0 && s->d3 <= 4 * STEPS && s->r2 <= N && 2 * s->right <= N &&
+           s->right % 4 == 0 &&
+           cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                  cuda_state_of(be)->device) == cudaSuccess &&
+           layout_of(s->d2, s->d3).all <= most;
+}
+
+tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_plan *plan,
+                             int64_t begin, int64_t count, bool gathers, const void *in,
+                             void *out) {
+    const cuda_planes &s = plan->planes;
+    contract_task task = contract_task();
+    task.in = static_cast<const float2 *>(in);
+    task.planes = (int)(count * plan->step[1].left);
+    task.d2 = s.d2;
+    task.d3 = s.d3;
+    task.r2 = s.r2;
+    task.right = s.right;
+    task.last = reader_of(&plan->step[0].factor);
+    task.before = reader_of(&plan->step[1].factor);
+    task.kept = kept_set_of(op->bitmap);
+    task.begin = begin * plan->unit;
+    task.values = static_cast<float2 *>(op->values);
+    task.scale = (float)op->scale;
+    task.out = static_cast<float *>(out);
+    const int64_t pairs = (task.planes + TOGETHER - 1) / TOGETHER;
+    return CUDA_CHECK(be,
+                      launch_chained(gathers ? contract_planes<true> : contract_planes<false>,
+                                     shorter(pairs, cuda_state_of(be)->processors),
+                                     GROUPS * WG_THREADS, layout_of(s.d2, s.d3).all,
+                                     cuda_stream(be), plan->chained, task),
+                      "contracting two modes");
+}
