@@ -60,5 +60,5 @@ if(";${CMAKE_CUDA_ARCHITECTURES}" MATCHES ";90")
 endif()
 # What draws random numbers or encodes moments has the bits of the host: products and sums are
 # rounded one by one.
-set_source_files_properties(${cuda_folder}/optim/adam_8bit.cu ${cuda_folder}/core/random.cu
+set_source_files_properties(${cuda_folder}/optim/adam_8bit.cu ${cuda_folder}/optim/rules.cu ${cuda_folder}/core/random.cu
                             ${cuda_folder}/compress/top_k.cu ${cuda_folder}/core/quantize.cu PROPERTIES COMPILE_OPTIONS -fmad=false)

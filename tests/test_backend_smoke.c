@@ -35,8 +35,7 @@ static bool is_optional(size_t offset) {
            offset == offsetof(tg_backend_ops, mapped_gradients) ||
            offset == offsetof(tg_backend_ops, two_modes_takes) ||
            offset == offsetof(tg_backend_ops, two_modes_forward) ||
-           offset == offsetof(tg_backend_ops, two_modes_backward) ||
-           offset == offsetof(tg_backend_ops, rule_step);
+           offset == offsetof(tg_backend_ops, two_modes_backward);
 }
 
 /* From `probe` on the table holds only pointers: a slot that nobody filled is a NULL among them. */

@@ -208,18 +208,15 @@ typedef struct tg_adam {
     bool counts;            /* first add grad's entries that are not finite to the guard */
 } tg_adam;
 
-/* Some values of an array whose update is another rule's than Adam's, in double: n reals of g, m
- * and u; of v as many, or half if two share a second moment (is_paired); no m or v if the call has
- * none. */
-typedef struct tg_rule_arrays {
-    int64_t n;
-    bool is_paired; /* complex values, not by parts */
-    const double *g;
-    double *m, *v, *u;
-} tg_rule_arrays;
-
-/* Moves m and v by g, and makes the direction u. The numbers of the rule are those of the op. */
-typedef void (*tg_rule_kernel)(const tg_adam *op, const tg_rule_arrays *arrays);
+/* How values move (rule_kernel.h), g = scale grad. The sign of a complex value is u / |u|, with
+ * `split` that of each part; the sign of 0 is 0. */
+typedef enum tg_rule_kernel {
+    TG_KERNEL_ADAM,
+    TG_KERNEL_GRADIENT, /* u = g */
+    TG_KERNEL_SIGN,     /* u = sign(g) */
+    TG_KERNEL_LION,     /* u = sign(b1 m + (1 - b1) g), m = b2 m + (1 - b2) g */
+    TG_KERNEL_NESTEROV  /* m = b1 m + (1 - b1) g, u = b1 m + (1 - b1) g */
+} tg_rule_kernel;
 
 /* Calls that may take memory from the ledger for their own time. */
 typedef enum tg_scratch_call {
@@ -343,6 +340,16 @@ struct tg_backend_ops {
     /* out[i] = sum over left, right of |x[l,i,r]|^2 in f64, on the host. */
     tg_status (*slice_norms)(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim,
                              int64_t right, const void *x, double *out);
+    /* Columns of x (rows, columns); the arrays of f64 lie where x does.
+     * squares[j] = sum of |x[i,j]|^2 over i, and x[i,j] *= factor sqrt(above[j] / below[j]), 0
+     * where below[j] is 0; above NULL: 1. */
+    tg_status (*column_squares)(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                                const void *x, double *squares);
+    tg_status (*scale_columns)(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                               double factor, const double *above, const double *below, void *x);
+    /* out[j][i] = x[i][j], i < rows, j < columns, of rows ld_x and ld_out apart. */
+    tg_status (*transpose)(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                           const void *x, int64_t ld_x, void *out, int64_t ld_out);
     /* Hermitian eigenproblem, dtype f64 or c128: a (n, n) in, eigenvectors in its columns out,
      * eigenvalues real, descending. TG_E_NUMERIC if it does not converge or a is not finite. */
     tg_status (*eigh)(tg_backend *be, tg_dtype dtype, int64_t n, void *a, double *eigenvalues);
@@ -407,8 +414,8 @@ struct tg_backend_ops {
     tg_status (*adam)(tg_backend *be, const tg_adam *op);
     /* The same one after the other, to the bit; no two write the same memory or have one guard. */
     tg_status (*adam_many)(tg_backend *be, int count, const tg_adam *ops);
-    /* As adam with the moments and direction of a kernel, which runs on the host: a backend that
-     * computes elsewhere has no such slot. m and v may be NULL. */
+    /* As adam with the moments and direction of a kernel, in double; moments that it does not have
+     * are not looked at. */
     tg_status (*rule_step)(tg_backend *be, const tg_adam *op, tg_rule_kernel kernel);
 
     /* -- neural operators, dtypes f32 and f64 (box_copy: every float dtype; planes_* and act_*: the

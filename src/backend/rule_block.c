@@ -1,6 +1,7 @@
 /* An update by a rule on the host, a block of values at a time, whatever moments, gradient and
  * weight are kept in. */
 #include "backend/check.h"
+#include "backend/rule_kernel.h"
 #include "backend/state_codec.h"
 
 enum { BLOCK = TG_STATE_BLOCK };
@@ -76,29 +77,49 @@ static void use_direction(const tg_adam *op, int64_t first, int64_t n, double *u
     }
 }
 
+/* Some reals, for kernels that the compiler knows. */
+static inline void move(tg_rule_kernel kernel, const tg_adam *op, int parts, int64_t n,
+                        const double *g, double *m, double *v, double *u) {
+    for (int64_t i = 0; i < n; i += parts) {
+        tg_rule_move(kernel, op, parts, g + i, m + i, v + i / parts, u + i);
+    }
+}
+
 void tg_rule_block(const tg_adam *op, tg_rule_kernel kernel, int64_t first, int64_t n) {
-    double g[2 * BLOCK], m[2 * BLOCK], v[2 * BLOCK], u[2 * BLOCK];
+    double g[2 * BLOCK], m[2 * BLOCK] = {0}, v[2 * BLOCK] = {0}, u[2 * BLOCK];
     const int64_t width = tg_dtype_is_complex(op->dtype) ? 2 : 1;
-    const bool is_paired = width == 2 && !op->split;
-    const int64_t v_width = is_paired ? 1 : width;
-    load_gradient(op, width * first, width * n, g);
-    if (op->m) {
-        load_moment(op, false, width * first, width * n, m);
+    const int parts = width == 2 && !op->split ? 2 : 1;
+    const int64_t at = width * first, reals = width * n;
+    const bool has_m = tg_rule_has_m(kernel), has_v = kernel == TG_KERNEL_ADAM;
+    load_gradient(op, at, reals, g);
+    if (has_m) {
+        load_moment(op, false, at, reals, m);
     }
-    if (op->v) {
-        load_moment(op, true, v_width * first, v_width * n, v);
+    if (has_v) {
+        load_moment(op, true, at / parts, reals / parts, v);
     }
-    kernel(op, &(tg_rule_arrays){.n = width * n,
-                                 .is_paired = is_paired,
-                                 .g = g,
-                                 .m = op->m ? m : NULL,
-                                 .v = op->v ? v : NULL,
-                                 .u = u});
-    use_direction(op, width * first, width * n, u);
-    if (op->m) {
-        store_moment(op, false, width * first, width * n, m);
+    switch (kernel) {
+    case TG_KERNEL_ADAM:
+        move(TG_KERNEL_ADAM, op, parts, reals, g, m, v, u);
+        break;
+    case TG_KERNEL_GRADIENT:
+        move(TG_KERNEL_GRADIENT, op, parts, reals, g, m, v, u);
+        break;
+    case TG_KERNEL_SIGN:
+        move(TG_KERNEL_SIGN, op, parts, reals, g, m, v, u);
+        break;
+    case TG_KERNEL_LION:
+        move(TG_KERNEL_LION, op, parts, reals, g, m, v, u);
+        break;
+    case TG_KERNEL_NESTEROV:
+        move(TG_KERNEL_NESTEROV, op, parts, reals, g, m, v, u);
+        break;
     }
-    if (op->v) {
-        store_moment(op, true, v_width * first, v_width * n, v);
+    use_direction(op, at, reals, u);
+    if (has_m) {
+        store_moment(op, false, at, reals, m);
+    }
+    if (has_v) {
+        store_moment(op, true, at / parts, reals / parts, v);
     }
 }

@@ -151,7 +151,8 @@ fail:
 }
 
 bool tg_guard_is_read_first(const tg_optim *optim, const tg_slot *slot) {
-    return !optim->be->ops->stream || optim->groups[slot->group].nonfinite == TG_NONFINITE_ERROR;
+    return !optim->be->ops->stream || slot->moments.rule->step_whole ||
+           optim->groups[slot->group].nonfinite == TG_NONFINITE_ERROR;
 }
 
 tg_status tg_update_begin(tg_optim *optim, tg_slot *slot, uint32_t **guard) {
@@ -197,7 +198,8 @@ bool tg_optim_is_ordinary(const tg_optim *optim) {
         const tg_slot *slot = &optim->slots[i];
         if (slot->is_summing || tg_guard_is_read_first(optim, slot) ||
             (slot->projector && tg_slot_is_due(optim, slot)) ||
-            tg_auto_rank_is_active(optim, slot)) {
+            tg_auto_rank_is_active(optim, slot) ||
+            optim->groups[slot->group].residual_scale > 0.0) {
             return false;
         }
     }

@@ -53,27 +53,13 @@ static tg_status check_param(tg_context *ctx, const tg_optim_setup *setup, int i
     return TG_OK;
 }
 
-static tg_status check_rule(tg_context *ctx, const tg_optim_config *config, bool accumulates) {
-    tg_backend *be = NULL;
-    tg_status status = tg_backend_get(ctx, &be);
-    if (status == TG_OK && !tg_rule_runs_on(tg_rules[config->rule], be->ops)) {
-        status = tg_fail(ctx, TG_E_UNSUPPORTED,
-                         "opt.rule: backend %s has no way to run %s; take adam, or another backend",
-                         be->ops->name, tg_rule_name(tg_rules[config->rule]));
-    }
-    if (status == TG_OK && config->residual_scale > 0.0 && accumulates && config->is_projected) {
-        status = tg_fail(ctx, TG_E_CONFIG,
+static tg_status check_residual(tg_context *ctx, const tg_optim_config *config, bool accumulates) {
+    return config->residual_scale > 0.0 && accumulates && config->is_projected
+               ? tg_fail(ctx, TG_E_CONFIG,
                          "opt.residual_scale: sums of several batches or processes are kept "
                          "compressed, without what a projection leaves; take 0, or one batch per "
-                         "update on one process");
-    }
-    if (status == TG_OK && config->residual_scale > 0.0 && !be->ops->rule_step) {
-        status = tg_fail(ctx, TG_E_UNSUPPORTED,
-                         "opt.residual_scale: backend %s has no sign update of a residual; take 0, "
-                         "or another backend",
-                         be->ops->name);
-    }
-    return status;
+                         "update on one process")
+               : TG_OK;
 }
 
 /* A setup of the caller as one of this library's, with its own groups, to be freed. Those of the
@@ -112,7 +98,7 @@ static tg_status check_setup(tg_context *ctx, const tg_optim_setup *setup) {
     tg_status status = TG_OK;
     for (int i = 0; i < setup->group_count; i++) {
         TG_TRY(tg_optim_config_check(ctx, &setup->groups[i]));
-        TG_TRY(check_rule(ctx, &setup->groups[i], setup->accumulates));
+        TG_TRY(check_residual(ctx, &setup->groups[i], setup->accumulates));
     }
     for (int i = 0; i < setup->param_count; i++) {
         TG_TRY(check_param(ctx, setup, i));

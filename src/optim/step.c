@@ -266,7 +266,7 @@ fail:
 
 /* w <- w - (1 - lr wd) lr residual_scale sign(residual), behind the update that has decayed it. */
 static tg_status follow_residual(tg_optim *optim, const tg_slot *slot, const tg_rates *rates,
-                                 const void *residual, void *weight) {
+                                 const void *residual, const tg_update *call) {
     const tg_optim_config *config = &optim->groups[slot->group];
     tg_rng rounding = slot->rounding;
     rounding.seed = ~rounding.seed; /* other random bits than those of the update */
@@ -276,12 +276,13 @@ static tg_status follow_residual(tg_optim *optim, const tg_slot *slot, const tg_
                            .split = config->complex_adam == TG_ADAM_SPLIT,
                            .grad = residual,
                            .scale = 1.0,
-                           .weight = weight,
+                           .weight = call->weight,
                            .alpha = -rates->beta * config->learning_rate * config->residual_scale,
                            .beta = 1.0,
                            .weight_store = slot->weight_store,
-                           .rounding = &rounding};
-    return tg_rule_step_by_signs(optim->be, &signs);
+                           .rounding = &rounding,
+                           .guard = call->guard};
+    return optim->be->ops->rule_step(optim->be, &signs, TG_KERNEL_SIGN);
 }
 
 tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
@@ -297,7 +298,7 @@ tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot, const tg_gr
     const tg_rates rates = plain_rates(optim, slot); /* before the step is counted */
     TG_TRY(tg_slot_update(optim, slot, call));
     if (residual) {
-        TG_TRY(follow_residual(optim, slot, &rates, residual, call->weight));
+        TG_TRY(follow_residual(optim, slot, &rates, residual, call));
     }
 fail:
     return status;

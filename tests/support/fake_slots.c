@@ -500,6 +500,22 @@ static tg_status fake_adam(tg_backend *be, const tg_adam *op) {
     return fake_submit(be, run_adam, &a, sizeof a);
 }
 
+typedef struct rule_args {
+    adam_args adam;
+    tg_rule_kernel kernel;
+} rule_args;
+
+static tg_status run_rule_step(tg_backend *host, void *arguments) {
+    rule_args *a = arguments;
+    a->adam.op.rounding = a->adam.op.rounding ? &a->adam.rounding : NULL;
+    return host->ops->rule_step(host, &a->adam.op, a->kernel);
+}
+
+static tg_status fake_rule_step(tg_backend *be, const tg_adam *op, tg_rule_kernel kernel) {
+    const rule_args a = {{*op, op->rounding ? *op->rounding : (tg_rng){0}}, kernel};
+    return fake_submit(be, run_rule_step, &a, sizeof a);
+}
+
 static tg_status fake_adam_many(tg_backend *be, int count, const tg_adam *ops) {
     tg_status status = TG_OK;
     for (int i = 0; i < count && status == TG_OK; i++) {
@@ -715,6 +731,66 @@ static tg_status fake_leading_columns(tg_backend *be, tg_dtype dtype, int64_t ro
     return fake_submit(be, run_leading_columns, &a, sizeof a);
 }
 
+/* ---- columns of matrices ---- */
+
+typedef struct matrix_args {
+    tg_dtype dtype;
+    int64_t rows, columns, ld_x, ld_out;
+    double factor;
+    const double *above, *below;
+    const void *x;
+    void *out;
+} matrix_args;
+
+static tg_status run_column_squares(tg_backend *host, void *arguments) {
+    const matrix_args *a = arguments;
+    return host->ops->column_squares(host, a->dtype, a->rows, a->columns, a->x, a->out);
+}
+
+static tg_status fake_column_squares(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                                     const void *x, double *squares) {
+    const matrix_args a = {
+        .dtype = dtype, .rows = rows, .columns = columns, .x = x, .out = squares};
+    return fake_submit(be, run_column_squares, &a, sizeof a);
+}
+
+static tg_status run_scale_columns(tg_backend *host, void *arguments) {
+    const matrix_args *a = arguments;
+    return host->ops->scale_columns(host, a->dtype, a->rows, a->columns, a->factor, a->above,
+                                    a->below, a->out);
+}
+
+static tg_status fake_scale_columns(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                                    double factor, const double *above, const double *below,
+                                    void *x) {
+    const matrix_args a = {.dtype = dtype,
+                           .rows = rows,
+                           .columns = columns,
+                           .factor = factor,
+                           .above = above,
+                           .below = below,
+                           .out = x};
+    return fake_submit(be, run_scale_columns, &a, sizeof a);
+}
+
+static tg_status run_transpose(tg_backend *host, void *arguments) {
+    const matrix_args *a = arguments;
+    return host->ops->transpose(host, a->dtype, a->rows, a->columns, a->x, a->ld_x, a->out,
+                                a->ld_out);
+}
+
+static tg_status fake_transpose(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                                const void *x, int64_t ld_x, void *out, int64_t ld_out) {
+    const matrix_args a = {.dtype = dtype,
+                           .rows = rows,
+                           .columns = columns,
+                           .x = x,
+                           .ld_x = ld_x,
+                           .out = out,
+                           .ld_out = ld_out};
+    return fake_submit(be, run_transpose, &a, sizeof a);
+}
+
 /* ---- calls that answer the host ---- */
 
 static tg_status fake_dot(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, const void *y,
@@ -823,6 +899,9 @@ void fake_fill_slots(tg_backend_ops *ops) {
     ops->gemm = fake_gemm;
     ops->gram = fake_gram;
     ops->slice_norms = fake_slice_norms;
+    ops->column_squares = fake_column_squares;
+    ops->scale_columns = fake_scale_columns;
+    ops->transpose = fake_transpose;
     ops->eigh = fake_eigh;
     ops->leading_columns = fake_leading_columns;
     ops->qr = fake_qr;
@@ -845,6 +924,7 @@ void fake_fill_slots(tg_backend_ops *ops) {
     ops->grad_dense = fake_grad_dense;
     ops->adam = fake_adam;
     ops->adam_many = fake_adam_many;
+    ops->rule_step = fake_rule_step;
     ops->box_copy = fake_box_copy;
     ops->grid_embed = fake_grid_embed;
     ops->planes_join = fake_planes_join;

@@ -37,6 +37,9 @@ static const slot_row slots[] = {
     SLOT(gemm),
     SLOT(gram),
     SLOT(slice_norms),
+    SLOT(column_squares),
+    SLOT(scale_columns),
+    SLOT(transpose),
     SLOT(eigh),
     SLOT(qr),
     SLOT(fft_forward),
@@ -207,6 +210,9 @@ void tg_backend_fill_cpu(tg_backend_ops *ops) {
     ops->gemm = cpu_gemm;
     ops->gram = cpu_gram;
     ops->slice_norms = cpu_slice_norms;
+    ops->column_squares = cpu_column_squares;
+    ops->scale_columns = cpu_scale_columns;
+    ops->transpose = cpu_transpose;
     ops->eigh = cpu_eigh;
     ops->qr = cpu_qr;
     ops->scratch_need = cpu_scratch_need;

@@ -240,6 +240,12 @@ tg_status cpu_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, in
                    const void *x, const tg_bitmap *mask, void *out);
 tg_status cpu_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
                           const void *x, double *out);
+tg_status cpu_column_squares(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                             const void *x, double *squares);
+tg_status cpu_scale_columns(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                            double factor, const double *above, const double *below, void *x);
+tg_status cpu_transpose(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
+                        const void *x, int64_t ld_x, void *out, int64_t ld_out);
 tg_status cpu_eigh(tg_backend *be, tg_dtype dtype, int64_t n, void *a, double *eigenvalues);
 tg_status cpu_qr(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a, void *r);
 

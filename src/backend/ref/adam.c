@@ -1,22 +1,5 @@
 /* Adam and other rules of updates, block after block in double. */
-#include <math.h>
-
 #include "backend/ref/ref.h"
-
-static void move(const tg_adam *op, const tg_rule_arrays *a) {
-    const int parts = a->is_paired ? 2 : 1;
-    for (int64_t i = 0; i < a->n; i += parts) {
-        double square = 0.0, *v = &a->v[i / parts];
-        for (int64_t j = i; j < i + parts; j++) { /* |g|^2 */
-            square += a->g[j] * a->g[j];
-        }
-        *v = op->beta2 * *v + (1.0 - op->beta2) * square;
-        for (int64_t j = i; j < i + parts; j++) {
-            a->m[j] = op->beta1 * a->m[j] + (1.0 - op->beta1) * a->g[j];
-            a->u[j] = a->m[j] / (sqrt(*v) + op->eps);
-        }
-    }
-}
 
 tg_status ref_rule_step(tg_backend *be, const tg_adam *call, tg_rule_kernel kernel) {
     tg_adam op;
@@ -30,7 +13,7 @@ tg_status ref_rule_step(tg_backend *be, const tg_adam *call, tg_rule_kernel kern
 }
 
 tg_status ref_adam(tg_backend *be, const tg_adam *call) {
-    return ref_rule_step(be, call, move);
+    return ref_rule_step(be, call, TG_KERNEL_ADAM);
 }
 
 /* For every backend that has no way of its own. */

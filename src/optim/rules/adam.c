@@ -10,10 +10,6 @@ static double correction(const tg_optim_config *config, int64_t t) {
     return sqrt(1.0 - pow(config->beta2, n)) / (1.0 - pow(config->beta1, n));
 }
 
-static bool runs_on(const tg_backend_ops *ops) {
-    return ops->adam && ops->adam_many;
-}
-
 static tg_status step(tg_backend *be, int count, const tg_adam *ops) {
     return count == 1 ? be->ops->adam(be, ops) : be->ops->adam_many(be, count, ops);
 }
@@ -21,5 +17,4 @@ static tg_status step(tg_backend *be, int count, const tg_adam *ops) {
 const tg_rule tg_rule_adam = {.states = 2,
                               .state = {{.name = "m"}, {.name = "v", .is_square = true}},
                               .correction = correction,
-                              .runs_on = runs_on,
                               .step = step};

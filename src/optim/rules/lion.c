@@ -4,18 +4,10 @@
  * sign of 0 is 0. */
 #include "optim/rules/rules.h"
 
-static void move(const tg_adam *op, const tg_rule_arrays *a) {
-    for (int64_t i = 0; i < a->n; i++) {
-        a->u[i] = op->beta1 * a->m[i] + (1.0 - op->beta1) * a->g[i];
-        a->m[i] = op->beta2 * a->m[i] + (1.0 - op->beta2) * a->g[i];
-    }
-    tg_rule_take_signs(a);
-}
-
 static tg_status step(tg_backend *be, int count, const tg_adam *ops) {
     tg_status status = TG_OK;
     for (int i = 0; i < count && status == TG_OK; i++) {
-        status = be->ops->rule_step(be, &ops[i], move);
+        status = be->ops->rule_step(be, &ops[i], TG_KERNEL_LION);
     }
     return status;
 }

@@ -40,8 +40,6 @@ typedef struct tg_rule {
     tg_rule_state state[TG_RULE_STATES];
     /* Factor of the learning rate at update t, counted from 1 since the states were 0; NULL: 1. */
     double (*correction)(const tg_optim_config *config, int64_t t);
-    /* Whether the backend has what step needs; NULL: that is rule_step. */
-    bool (*runs_on)(const tg_backend_ops *ops);
     /* Some updates, each of its own arrays. */
     tg_status (*step)(tg_backend *be, int count, const tg_adam *ops);
 
@@ -54,7 +52,6 @@ typedef struct tg_rule {
 } tg_rule;
 
 double tg_rule_correction(const tg_rule *rule, const tg_optim_config *config, int64_t t);
-bool tg_rule_runs_on(const tg_rule *rule, const tg_backend_ops *ops);
 
 /* The rule of a dense parameter. */
 const tg_rule *tg_rule_of(const tg_optim_config *config, const tg_shape *shape);
@@ -69,11 +66,6 @@ int64_t tg_rule_values(const tg_optim_config *config, const tg_shape *shape);
  * ends of a rule of whole weights. */
 TG_NODISCARD tg_status tg_rule_read_gradient(tg_backend *be, const tg_adam *op, void *out);
 TG_NODISCARD tg_status tg_rule_use_direction(tg_backend *be, const tg_adam *op, void *direction);
-
-/* u <- its sign: of a complex value u / |u|, by parts of each of the two; that of 0 is 0. */
-void tg_rule_take_signs(const tg_rule_arrays *a);
-/* An update without a state, by the signs of the gradient. */
-TG_NODISCARD tg_status tg_rule_step_by_signs(tg_backend *be, const tg_adam *op);
 
 /* By tg_update_rule, and the words of opt.rule. */
 extern const tg_rule *const tg_rules[];

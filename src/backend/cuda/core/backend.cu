@@ -46,6 +46,7 @@ extern "C" __attribute__((visibility("default"))) void tg_backend_fill_cuda(tg_b
     cuda_fill_elementwise(ops);
     cuda_fill_quantize(ops);
     cuda_fill_reduce(ops);
+    cuda_fill_columns(ops);
     cuda_fill_random(ops);
     cuda_fill_index(ops);
     cuda_fill_adam(ops);

@@ -76,6 +76,7 @@ void cuda_fill_stream(tg_backend_ops *ops);      /* stream.cu: events, copy stre
 void cuda_fill_elementwise(tg_backend_ops *ops); /* elementwise.cu */
 void cuda_fill_quantize(tg_backend_ops *ops);    /* quantize.cu */
 void cuda_fill_reduce(tg_backend_ops *ops);      /* reduce.cu: dot, norms, slice_norms, counts */
+void cuda_fill_columns(tg_backend_ops *ops);     /* columns.cu */
 void cuda_fill_random(tg_backend_ops *ops);      /* random.cu */
 void cuda_fill_index(tg_backend_ops *ops);       /* compress/index_set.cu, top_k.cu */
 void cuda_fill_adam(tg_backend_ops *ops);        /* optim/adam.cu */

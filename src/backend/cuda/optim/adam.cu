@@ -88,4 +88,5 @@ static tg_status cuda_adam(tg_backend *be, const tg_adam *op) {
 void cuda_fill_adam(tg_backend_ops *ops) {
     ops->adam = cuda_adam;
     ops->adam_many = cuda_adam_many;
+    ops->rule_step = cuda_rule_step;
 }

@@ -228,6 +228,9 @@ inline adam_step cuda_adam_step(const tg_adam *op) {
 /* Many at once. adam_batched.cu */
 tg_status cuda_adam_many(tg_backend *be, int count, const tg_adam *ops);
 
+/* Other rules. rules.cu */
+tg_status cuda_rule_step(tg_backend *be, const tg_adam *op, tg_rule_kernel kernel);
+
 /* Moments of one byte a real. adam_8bit.cu */
 tg_status cuda_adam_bytes(tg_backend *be, const tg_adam *op, const adam_step &s);
 
