@@ -427,6 +427,7 @@ static void deviation(void **state) {
 
 int main(void) {
     fake_device_add("fake");
+    fake_device_factorized(true);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_dense), cmocka_unit_test(other_ways), cmocka_unit_test(shares),
         cmocka_unit_test(refused),  cmocka_unit_test(deviation),

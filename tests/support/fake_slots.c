@@ -375,11 +375,17 @@ static tg_status fake_gno_backward(tg_backend *be, const tg_gno *op) {
     return fake_submit(be, run_gno_backward, &a, sizeof a);
 }
 
-/* ---- factorized weights ---- */
+/* ---- factorized weights, by their definition: other bits than by products one by one ---- */
+
+static bool has_factorized;
+
+void fake_device_factorized(bool has) {
+    has_factorized = has;
+}
 
 static bool fake_two_modes_takes(tg_backend *be, const tg_two_modes *op) {
     (void)be;
-    return op->d1 <= 64 && op->d2 <= 64;
+    return has_factorized && op->d1 <= 64 && op->d2 <= 64;
 }
 
 static tg_status run_two_modes_forward(tg_backend *host, void *arguments) {
@@ -404,7 +410,7 @@ static tg_status fake_two_modes_backward(tg_backend *be, const tg_two_modes *op)
 
 static bool fake_mapped_takes(tg_backend *be, const tg_mapped *op) {
     (void)be;
-    return op->channels <= 64;
+    return has_factorized && op->channels <= 64;
 }
 
 static tg_status run_mapped_contract(tg_backend *host, void *arguments) {

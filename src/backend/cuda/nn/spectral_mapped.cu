@@ -11,7 +11,7 @@
 #include "backend/cuda/tile/stage.cuh"
 
 enum {
-    MODES = 16,
+    MODES = 8,
     SAMPLES = 8,
     COLUMNS = MODES * SAMPLES,
     COLUMN_ROW = COLUMNS + 4,
@@ -21,10 +21,10 @@ enum {
     MAP_SIZE = MOST_CHANNELS * MAP_ROW,
     INNER_STEPS = 5, /* of 8 */
     INNER_ROWS = 8 * INNER_STEPS,
-    TARGETS = 2, /* inner channels of a thread */
-    MAP_WARPS = 8,
+    TARGETS = 1, /* inner channels of a thread */
+    MAP_WARPS = COLUMNS / 16,
     THREADS = MODES * MOST_INNER / TARGETS,
-    AHEAD = 4, /* channels whose weights are on their way */
+    AHEAD = 12, /* channels whose weights are on their way */
     CONTRACT_SIZE = (MOST_CHANNELS + INNER_ROWS) * COLUMN_ROW + 2 * MAP_SIZE + 16
 };
 
@@ -37,11 +37,20 @@ struct mapped_sizes {
 
 /* ---- the product ---- */
 
-static __device__ inline void load_map(float2 *to, const float2 *from, int rows, int columns) {
-    for (int e = (int)threadIdx.x; e < rows * columns; e += (int)blockDim.x) {
-        const float2 x = from[e];
-        to[e / columns * MAP_ROW + e % columns] = make_float2(to_tf32(x.x), to_tf32(x.y));
+/* Past the registers, and not rounded: see TF32_CUT. */
+static __device__ inline void fetch_map(float2 *to, const float2 *from, int rows, int columns) {
+    const int down = THREADS / columns, across = THREADS % columns;
+    int i = (int)threadIdx.x / columns, j = (int)threadIdx.x % columns;
+    for (const float2 *at = from + threadIdx.x; i < rows; at += THREADS) {
+        copy_async<8>(to + i * MAP_ROW + j, at);
+        const bool wraps = j + across >= columns;
+        i += down + wraps;
+        j += wraps ? across - columns : across;
     }
+}
+
+static __device__ inline float4 times(float factor, float4 x) {
+    return make_float4(factor * x.x, factor * x.y, factor * x.z, factor * x.w);
 }
 
 /* Columns (channel, sample, mode) of src from mode k0 and sample b0 on; 0 beyond the last. */
@@ -88,7 +97,7 @@ static __device__ inline void map_columns(const mapped_sizes &s, const float2 *m
     for (int e = 0; e < 2 * ROWS; e++) {
         each_pair(sum[e / 2][e % 2], lane, [&](int row, int column, float4 x) {
             const int i = e / 2 * 16 + row, j = n0 + e % 2 * 8 + column;
-            x = make_float4(TF32_CUT * x.x, TF32_CUT * x.y, TF32_CUT * x.z, TF32_CUT * x.w);
+            x = times(TF32_CUT * TF32_CUT, x);
             if (i < s.from) {
                 *reinterpret_cast<float4 *>(mapped + i * COLUMN_ROW + j) = x;
             }
@@ -97,29 +106,34 @@ static __device__ inline void map_columns(const mapped_sizes &s, const float2 *m
     }
 }
 
-/* dst = map columns, of the inner ones. */
+/* dst = map columns, of the inner ones; half of the rows at a time. */
 static __device__ inline void map_back(const mapped_sizes &s, const float2 *map,
                                        const float2 *columns, int64_t b0, int64_t k0, float2 *dst) {
-    constexpr int ROWS = MOST_CHANNELS / 16;
+    constexpr int ROWS = MOST_CHANNELS / 32;
     const int lane = threadIdx.x % 32, n0 = threadIdx.x / 32 * 16;
-    sum_tile sum[ROWS][2] = {};
+#pragma unroll 1
+    for (int i0 = 0; i0 < MOST_CHANNELS; i0 += 16 * ROWS) {
+        sum_tile sum[ROWS][2] = {};
 #pragma unroll
-    for (int k = 0; k < INNER_ROWS; k += 8) {
-        const right_tile b[2] = {
-            load_right(columns + k * COLUMN_ROW + n0, COLUMN_ROW, 1.0f, lane),
-            load_right(columns + k * COLUMN_ROW + n0 + 8, COLUMN_ROW, 1.0f, lane)};
+        for (int k = 0; k < INNER_ROWS; k += 8) {
+            const right_tile b[2] = {
+                load_right(columns + k * COLUMN_ROW + n0, COLUMN_ROW, 1.0f, lane),
+                load_right(columns + k * COLUMN_ROW + n0 + 8, COLUMN_ROW, 1.0f, lane)};
 #pragma unroll
-        for (int m = 0; m < ROWS; m++) {
-            const left_tile a = load_left(map + 16 * m * MAP_ROW + k, MAP_ROW, 1, s.sign, lane);
-            multiply_add(sum[m][0], a, b[0]);
-            multiply_add(sum[m][1], a, b[1]);
+            for (int m = 0; m < ROWS; m++) {
+                const left_tile a =
+                    load_left(map + (i0 + 16 * m) * MAP_ROW + k, MAP_ROW, 1, s.sign, lane);
+                multiply_add(sum[m][0], a, b[0]);
+                multiply_add(sum[m][1], a, b[1]);
+            }
         }
-    }
 #pragma unroll
-    for (int e = 0; e < 2 * ROWS; e++) {
-        each_pair(sum[e / 2][e % 2], lane, [&](int row, int column, float4 x) {
-            store_columns(s, dst, s.channels, e / 2 * 16 + row, b0, k0, n0 + e % 2 * 8 + column, x);
-        });
+        for (int e = 0; e < 2 * ROWS; e++) {
+            each_pair(sum[e / 2][e % 2], lane, [&](int row, int column, float4 x) {
+                store_columns(s, dst, s.channels, i0 + e / 2 * 16 + row, b0, k0,
+                              n0 + e % 2 * 8 + column, times(TF32_CUT, x));
+            });
+        }
     }
 }
 
@@ -186,7 +200,7 @@ static __device__ inline void multiply_modes(const mapped_sizes &s, const float2
     }
 }
 
-static __global__ void __launch_bounds__(THREADS, 1)
+static __global__ void __launch_bounds__(THREADS, 2)
     mapped_contract(mapped_sizes s, const float2 *first_map, const float2 *second_map,
                     const float2 *weight, const float2 *src, float2 *inner_from, float2 *inner_to,
                     float2 *dst) {
@@ -200,15 +214,15 @@ static __global__ void __launch_bounds__(THREADS, 1)
     __syncthreads();
     weight += min(k0 + threadIdx.x % MODES, s.modes - 1);
     fetch_columns(s, src, 0, k0, columns);
-    load_map(first, first_map, s.channels, s.from);
-    load_map(second, second_map, s.channels, s.to);
+    fetch_map(first, first_map, s.channels, s.from);
+    fetch_map(second, second_map, s.channels, s.to);
     for (int64_t b0 = 0; b0 < s.batch; b0 += SAMPLES) {
-        const weights_ahead ahead = load_weights(s, weight, 0);
         copies_wait();
         __syncthreads();
         if (threadIdx.x < 32 * MAP_WARPS) {
             map_columns(s, first, columns, b0, k0, mapped, inner_from);
         }
+        const weights_ahead ahead = load_weights(s, weight, 0);
         __syncthreads();
         multiply_modes(s, weight, ahead, mapped, b0, k0, columns, inner_to);
         __syncthreads();
@@ -331,29 +345,38 @@ static __global__ void __launch_bounds__(GRADIENT_THREADS, 2) map_gradients(map_
 
 /* ---- the gradient of the weight in between ---- */
 
+enum {
+    FORM_MODES = 16, /* of a block */
+    FORM_COLUMNS = FORM_MODES * SAMPLES,
+    FORM_ROWS = 2, /* of a thread */
+    FORM_THREADS = FORM_MODES * MOST_INNER / FORM_ROWS
+};
+
 struct weight_sizes {
     int64_t batch, modes;
     int in, out;
 };
 
-/* dweight[i,o,k] = the sum over samples of conj(a[i,k]) db[o,k]. A block takes MODES modes, and a
- * thread TARGETS rows i of one of them, whose a it has in registers. */
-static __global__ void __launch_bounds__(THREADS, 2)
+/* dweight[i,o,k] = the sum over samples of conj(a[i,k]) db[o,k]. A block takes FORM_MODES modes and
+ * a part of the o's, a thread FORM_ROWS rows i of one of them, whose a it has in registers. */
+static __global__ void __launch_bounds__(FORM_THREADS, 2)
     inner_gradient(weight_sizes s, const float2 *a, const float2 *db, float2 *dweight) {
-    __shared__ float2 columns[MOST_INNER * COLUMNS]; /* db (out, sample, mode) */
-    const int64_t k0 = (int64_t)blockIdx.x * MODES;
-    const int k = threadIdx.x % MODES, i0 = threadIdx.x / MODES * TARGETS;
+    __shared__ float2 columns[MOST_INNER * FORM_COLUMNS]; /* db (o, sample, mode) */
+    const int first = s.out * blockIdx.y / gridDim.y, end = s.out * (blockIdx.y + 1) / gridDim.y;
+    const int64_t k0 = (int64_t)blockIdx.x * FORM_MODES;
+    const int k = threadIdx.x % FORM_MODES, i0 = threadIdx.x / FORM_MODES * FORM_ROWS;
     const bool exists = k0 + k < s.modes;
     for (int64_t b0 = 0; b0 < s.batch; b0 += SAMPLES) {
         __syncthreads();
-        for (int e = (int)threadIdx.x; e < s.out * COLUMNS; e += THREADS) {
-            const int64_t b = b0 + e / MODES % SAMPLES; /* e % MODES is k */
-            columns[e] = exists && b < s.batch ? db[(b * s.out + e / COLUMNS) * s.modes + k0 + k]
-                                               : make_float2(0.0f, 0.0f);
+        for (int e = (int)threadIdx.x; e < (end - first) * FORM_COLUMNS; e += FORM_THREADS) {
+            const int64_t b = b0 + e / FORM_MODES % SAMPLES; /* e % FORM_MODES is k */
+            const bool counts = exists && b < s.batch;
+            const float2 *from = db + (b * s.out + first + e / FORM_COLUMNS) * s.modes + k0 + k;
+            copy_async<8>(columns + e, counts ? from : db, counts);
         }
-        float2 x[TARGETS][SAMPLES];
+        float2 x[FORM_ROWS][SAMPLES];
 #pragma unroll
-        for (int t = 0; t < TARGETS; t++) {
+        for (int t = 0; t < FORM_ROWS; t++) {
 #pragma unroll
             for (int b = 0; b < SAMPLES; b++) {
                 x[t][b] = exists && b0 + b < s.batch && i0 + t < s.in
@@ -361,21 +384,22 @@ static __global__ void __launch_bounds__(THREADS, 2)
                               : make_float2(0.0f, 0.0f);
             }
         }
+        copies_wait();
         __syncthreads();
-#pragma unroll 2
-        for (int o = 0; o < s.out; o++) {
-            float2 sum[TARGETS] = {};
+#pragma unroll 4
+        for (int o = first; o < end; o++) {
+            float2 sum[FORM_ROWS] = {};
 #pragma unroll
             for (int b = 0; b < SAMPLES; b++) {
-                const float2 y = columns[o * COLUMNS + b * MODES + k];
+                const float2 y = columns[(o - first) * FORM_COLUMNS + b * FORM_MODES + k];
 #pragma unroll
-                for (int t = 0; t < TARGETS; t++) {
+                for (int t = 0; t < FORM_ROWS; t++) {
                     sum[t].x = fmaf(x[t][b].x, y.x, fmaf(x[t][b].y, y.y, sum[t].x));
                     sum[t].y = fmaf(x[t][b].x, y.y, fmaf(-x[t][b].y, y.x, sum[t].y));
                 }
             }
 #pragma unroll
-            for (int t = 0; t < TARGETS; t++) {
+            for (int t = 0; t < FORM_ROWS; t++) {
                 if (exists && i0 + t < s.in) {
                     float2 *to = dweight + ((int64_t)(i0 + t) * s.out + o) * s.modes + k0 + k;
                     const float2 before = b0 > 0 ? *to : make_float2(0.0f, 0.0f);
@@ -457,10 +481,11 @@ static tg_status cuda_mapped_gradients(tg_backend *be, const tg_map_gradients *o
     TG_TRY(fold_partials(be, fold));
     {
         const weight_sizes s = {op->batch, op->modes, (int)op->in, (int)op->out};
-        inner_gradient<<<(unsigned)((op->modes + MODES - 1) / MODES), THREADS, 0,
-                         cuda_stream(be)>>>(s, static_cast<const float2 *>(op->inner_in),
-                                            static_cast<const float2 *>(op->dinner_out),
-                                            static_cast<float2 *>(op->dweight));
+        const int parts = op->out < 2 ? 1 : 2; /* of the o's */
+        inner_gradient<<<dim3((unsigned)((op->modes + FORM_MODES - 1) / FORM_MODES), parts),
+                         FORM_THREADS, 0, cuda_stream(be)>>>(
+            s, static_cast<const float2 *>(op->inner_in),
+            static_cast<const float2 *>(op->dinner_out), static_cast<float2 *>(op->dweight));
     }
     TG_TRY(CUDA_LAUNCHED(be, "forming a gradient"));
 fail:

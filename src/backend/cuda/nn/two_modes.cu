@@ -31,7 +31,7 @@ enum {
     MIDDLE_SIZE = MOST_D1 * SHORT_ROW,
     FORWARD_THREADS = 128,
     BACK_THREADS = 256,
-    FORWARD_SIZE = LEFT_SIZE + RIGHT_SIZE + 2 * CORE_SIZE,
+    FORWARD_SIZE = LEFT_SIZE + RIGHT_SIZE + CORE_SIZE + MOST_D1 * MOST_D2,
     BACK_SIZE = 3 * LEFT_SIZE + RIGHT_SIZE + 2 * CORE_SIZE + 2 * MIDDLE_SIZE
 };
 
@@ -40,13 +40,20 @@ struct plane_sizes {
     int d1, d2, r1, r2;
 };
 
-/* As factors of what follows; one factor before was cut (TF32_CUT), so this makes up for both. */
+/* Nothing that comes from memory is rounded: each product makes up for what its two factors have
+ * lost (TF32_CUT), and a sum that is a factor itself for that. */
 static __device__ inline void round_sum(sum_tile &x) {
+    constexpr float cut = TF32_CUT * TF32_CUT * TF32_CUT;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        x.re[i] = to_tf32(TF32_CUT * x.re[i]);
-        x.im[i] = to_tf32(TF32_CUT * x.im[i]);
+        x.re[i] *= cut;
+        x.im[i] *= cut;
     }
+}
+
+/* A result of which one factor came from memory. */
+static __device__ inline float2 cut_back(float2 x) {
+    return make_float2(TF32_CUT * x.x, TF32_CUT * x.y);
 }
 
 /* 16 rows of a product over `rows` numbers of `left`, all columns of the core's. */
@@ -80,15 +87,6 @@ static __device__ inline void fetch_rows(float2 *to, int row, const float2 *from
     }
 }
 
-/* A factor in TF32. */
-static __device__ inline void load_factor(float2 *to, int row, const float2 *from, int rows,
-                                          int columns) {
-    for (int e = (int)threadIdx.x; e < rows * columns; e += (int)blockDim.x) {
-        const float2 x = from[e];
-        to[e / columns * row + e % columns] = make_float2(to_tf32(x.x), to_tf32(x.y));
-    }
-}
-
 static __device__ inline void clear(float2 *x, int size) {
     for (int e = (int)threadIdx.x; e < size; e += (int)blockDim.x) {
         x[e] = make_float2(0.0f, 0.0f);
@@ -98,33 +96,44 @@ static __device__ inline void clear(float2 *x, int size) {
 
 /* ---- forward: a warp takes 16 rows ---- */
 
-static __global__ void __launch_bounds__(FORWARD_THREADS)
+/* A plane as it lies, in whole accesses where it may. */
+static __device__ inline void store_plane(float2 *out, const float2 *plane, int size) {
+    if (size % 2 == 0) {
+        for (int e = (int)threadIdx.x; e < size / 2; e += FORWARD_THREADS) {
+            reinterpret_cast<float4 *>(out)[e] = reinterpret_cast<const float4 *>(plane)[e];
+        }
+    } else {
+        for (int e = (int)threadIdx.x; e < size; e += FORWARD_THREADS) {
+            out[e] = plane[e];
+        }
+    }
+}
+
+static __global__ void __launch_bounds__(FORWARD_THREADS, 4)
     two_modes_forward(plane_sizes s, const float2 *core, const float2 *left_factor,
                       const float2 *right_factor, float2 *weight) {
     extern __shared__ float2 shared[];
-    float2 *left = shared, *cores = left + LEFT_SIZE, *right = cores + 2 * CORE_SIZE;
+    float2 *left = shared, *from = left + LEFT_SIZE, *right = from + CORE_SIZE;
+    float2 *made = right + RIGHT_SIZE;
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16;
     clear(shared, FORWARD_SIZE);
-    load_factor(left, LONG_ROW, left_factor, s.d1, s.r1);
-    load_factor(right, SHORT_ROW, right_factor, s.d2, s.r2);
-    const auto fetch = [&](int64_t plane, int to) {
+    const auto fetch = [&](int64_t plane) {
         if (plane < s.planes) {
-            fetch_rows(cores + to * CORE_SIZE, CORE_ROW, core + plane * s.r1 * s.r2, s.r1, s.r2);
+            fetch_rows(from, CORE_ROW, core + plane * s.r1 * s.r2, s.r1, s.r2);
         }
     };
-    fetch(blockIdx.x, 0);
-    int now = 0;
-    for (int64_t plane = blockIdx.x; plane < s.planes; plane += gridDim.x, now ^= 1) {
+    fetch(blockIdx.x);
+    fetch_rows(left, LONG_ROW, left_factor, s.d1, s.r1);
+    fetch_rows(right, SHORT_ROW, right_factor, s.d2, s.r2);
+    for (int64_t plane = blockIdx.x; plane < s.planes; plane += gridDim.x) {
         copies_wait();
         __syncthreads();
-        fetch(plane + gridDim.x, now ^ 1);
         sum_tile middle[SHORT_STEPS] = {};
-        multiply_rows(middle, left + row * LONG_ROW, cores + now * CORE_SIZE, CORE_ROW, 1.0f, lane);
+        multiply_rows(middle, left + row * LONG_ROW, from, CORE_ROW, 1.0f, lane);
 #pragma unroll
         for (int n = 0; n < SHORT_STEPS; n++) {
             round_sum(middle[n]);
         }
-        float2 *out = weight + plane * s.d1 * s.d2;
 #pragma unroll
         for (int n = 0; n < STEPS; n++) {
             sum_tile sum = {};
@@ -135,10 +144,13 @@ static __global__ void __launch_bounds__(FORWARD_THREADS)
             }
             each_number(sum, lane, [&](int i, int j, float2 x) {
                 if (row + i < s.d1 && 8 * n + j < s.d2) {
-                    out[(row + i) * s.d2 + 8 * n + j] = x;
+                    made[(row + i) * s.d2 + 8 * n + j] = cut_back(x);
                 }
             });
         }
+        __syncthreads();
+        fetch(plane + gridDim.x);
+        store_plane(weight + plane * s.d1 * s.d2, made, s.d1 * s.d2);
     }
 }
 
@@ -148,13 +160,29 @@ static __global__ void __launch_bounds__(FORWARD_THREADS)
  * tiles of columns. */
 struct column_job {
     bool is_core;
-    int row, first, end;
+    int row, first, tiles;
 };
 
 /* The first four warps have done more before. */
 static __device__ inline column_job job_of(int warp) {
     return warp >= 4 ? column_job{warp < 7, warp < 7 ? 16 * (warp - 4) : 0, 0, SHORT_STEPS}
-                     : column_job{false, 16 + warp / 2 * 16, warp % 2 * 2, 2 + warp % 2};
+                     : column_job{false, 16 + warp / 2 * 16, warp % 2 * 2, 2 - warp % 2};
+}
+
+/* sum += left^T right over the rows of a plane, one of them conjugated. */
+template <int TILES>
+static __device__ inline void multiply_columns(sum_tile (&sum)[SHORT_STEPS], const float2 *left,
+                                               float left_sign, const float2 *right,
+                                               float right_sign, int lane) {
+#pragma unroll 2
+    for (int k = 0; k < MOST_D1; k += 8) {
+        const left_tile a = load_left(left + k * LONG_ROW, 1, LONG_ROW, left_sign, lane);
+#pragma unroll
+        for (int n = 0; n < TILES; n++) {
+            multiply_add(sum[n], a,
+                         load_right(right + k * SHORT_ROW + 8 * n, SHORT_ROW, right_sign, lane));
+        }
+    }
 }
 
 /* Sums of a block, as they are left: dleft (d1, r1), and behind it dright (d2, r2). */
@@ -174,8 +202,8 @@ static __global__ void __launch_bounds__(BACK_THREADS, 2)
     const column_job job = job_of(warp);
     sum_tile dleft[STEPS] = {}, dright[SHORT_STEPS] = {};
     clear(shared, BACK_SIZE);
-    load_factor(left, LONG_ROW, left_factor, s.d1, s.r1);
-    load_factor(right, SHORT_ROW, right_factor, s.d2, s.r2);
+    fetch_rows(left, LONG_ROW, left_factor, s.d1, s.r1);
+    fetch_rows(right, SHORT_ROW, right_factor, s.d2, s.r2);
     const auto fetch = [&](int64_t plane, int to) {
         if (plane < s.planes) {
             fetch_rows(planes + to * LEFT_SIZE, LONG_ROW, dweight + plane * s.d1 * s.d2, s.d1,
@@ -218,42 +246,25 @@ static __global__ void __launch_bounds__(BACK_THREADS, 2)
             }
         }
         __syncthreads();
+        const float2 *m = m_rows + 8 * job.first;
         if (job.is_core) {
             sum_tile sum[SHORT_STEPS] = {};
-#pragma unroll
-            for (int k = 0; k < MOST_D1 / 8; k++) {
-                const left_tile a =
-                    load_left(left + 8 * k * LONG_ROW + job.row, 1, LONG_ROW, -1.0f, lane);
-#pragma unroll
-                for (int n = 0; n < SHORT_STEPS; n++) {
-                    multiply_add(
-                        sum[n], a,
-                        load_right(n_rows + 8 * k * SHORT_ROW + 8 * n, SHORT_ROW, 1.0f, lane));
-                }
-            }
+            multiply_columns<SHORT_STEPS>(sum, left + job.row, -1.0f, n_rows, 1.0f, lane);
             float2 *out = dcore + plane * s.r1 * s.r2;
 #pragma unroll
             for (int n = 0; n < SHORT_STEPS; n++) {
                 each_number(sum[n], lane, [&](int i, int j, float2 x) {
                     if (job.row + i < s.r1 && 8 * n + j < s.r2) {
-                        out[(job.row + i) * s.r2 + 8 * n + j] = x;
+                        out[(job.row + i) * s.r2 + 8 * n + j] = cut_back(x);
                     }
                 });
             }
+        } else if (job.tiles == SHORT_STEPS) {
+            multiply_columns<SHORT_STEPS>(dright, d + job.row, 1.0f, m, -1.0f, lane);
+        } else if (job.tiles == 2) {
+            multiply_columns<2>(dright, d + job.row, 1.0f, m, -1.0f, lane);
         } else {
-#pragma unroll
-            for (int k = 0; k < MOST_D1 / 8; k++) {
-                const left_tile a =
-                    load_left(d + 8 * k * LONG_ROW + job.row, 1, LONG_ROW, 1.0f, lane);
-#pragma unroll
-                for (int n = 0; n < SHORT_STEPS; n++) {
-                    if (n >= job.first && n < job.end) {
-                        multiply_add(
-                            dright[n], a,
-                            load_right(m_rows + 8 * k * SHORT_ROW + 8 * n, SHORT_ROW, -1.0f, lane));
-                    }
-                }
-            }
+            multiply_columns<1>(dright, d + job.row, 1.0f, m, -1.0f, lane);
         }
     }
     sums += (int64_t)blockIdx.x * sums_size(s);
@@ -269,9 +280,9 @@ static __global__ void __launch_bounds__(BACK_THREADS, 2)
 #pragma unroll
     for (int n = 0; n < SHORT_STEPS; n++) {
         each_number(dright[n], lane, [&](int i, int j, float2 x) {
-            if (!job.is_core && n >= job.first && n < job.end && job.row + i < s.d2 &&
-                8 * n + j < s.r2) {
-                sums[(job.row + i) * s.r2 + 8 * n + j] = x;
+            j += 8 * (job.first + n);
+            if (!job.is_core && n < job.tiles && job.row + i < s.d2 && j < s.r2) {
+                sums[(job.row + i) * s.r2 + j] = x;
             }
         });
     }
@@ -291,7 +302,7 @@ static bool cuda_two_modes_takes(tg_backend *be, const tg_two_modes *op) {
 
 static tg_status cuda_two_modes_forward(tg_backend *be, const tg_two_modes *op) {
     const size_t shared = FORWARD_SIZE * sizeof(float2);
-    const int at_once = 5; /* blocks of a multiprocessor */
+    const int at_once = 4; /* blocks of a multiprocessor */
     tg_status status = TG_OK;
     TG_TRY(
         CUDA_CHECK(be,
