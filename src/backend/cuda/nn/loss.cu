@@ -65,6 +65,14 @@ static __device__ inline double power_of(double square, double p) {
     return p == 2.0 ? square : pow(square, 0.5 * p);
 }
 
+/* The index along dimension d. */
+static __device__ inline int64_t index_along(const loss_sizes &s, int64_t point, int d) {
+    if (s.points <= INT32_MAX) { /* 32 bits divide several times faster */
+        return (uint32_t)point / (uint32_t)s.stride[d] % (uint32_t)s.grid[d];
+    }
+    return point / s.stride[d] % s.grid[d];
+}
+
 /* |.|^p of one point, or its part of the square of the H1 norm: {of e, of the target}. */
 template <class T>
 static __device__ inline double2 powers_at(const loss_sizes &s, const image<T> &im, int64_t point) {
@@ -78,7 +86,7 @@ static __device__ inline double2 powers_at(const loss_sizes &s, const image<T> &
         return {power_of(sum.x, s.p), s.relative ? power_of(sum.y, s.p) : 0.0};
     }
     for (int d = 0; d < s.ndim; d++) {
-        const int64_t at = index_along(point, s.points, s.stride[d], s.grid[d]);
+        const int64_t at = index_along(s, point, d);
         const int64_t up = neighbour(s, point, d, at, 1), down = neighbour(s, point, d, at, -1);
         const double half = (double)s.grid[d] / 2.0;
         for (int c = 0; c < s.components; c++) {
@@ -169,7 +177,7 @@ static __device__ inline double slope_at(const loss_sizes &s, const image<T> &im
     double sum = e;
     for (int d = 0; d < s.ndim; d++) {
         const double n = (double)s.grid[d];
-        const int64_t at = index_along(point, s.points, s.stride[d], s.grid[d]);
+        const int64_t at = index_along(s, point, d);
         sum += n * n / 4.0 *
                (2.0 * e - im.error(neighbour(s, point, d, at, 2), c) -
                 im.error(neighbour(s, point, d, at, -2), c));

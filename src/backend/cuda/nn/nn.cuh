@@ -215,12 +215,4 @@ __device__ inline double block_sum(double x) {
     return x;
 }
 
-/* The index along a dimension of `grid` points, `stride` apart, of a point of so many. */
-__device__ inline int64_t index_along(int64_t point, int64_t points, int64_t stride, int64_t grid) {
-    if (points <= INT32_MAX) { /* 32 bits divide several times faster */
-        return (uint32_t)point / (uint32_t)stride % (uint32_t)grid;
-    }
-    return point / stride % grid;
-}
-
 #endif

@@ -98,20 +98,20 @@ struct embed_sizes {
     double unit;
 };
 
-/* Channels of y by blockIdx.y. x NULL: coordinates only. */
+/* x NULL: coordinates only. */
 template <class T>
 static __global__ void __launch_bounds__(THREADS) embed(embed_sizes s, const T *x, T *y) {
-    for (int64_t row = blockIdx.y; row < s.batch * s.channels; row += gridDim.y) {
+    const int64_t all = s.batch * s.channels * s.points;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < all;
+         i += (int64_t)gridDim.x * THREADS) {
+        const int64_t row = i / s.points, p = i - row * s.points;
         const int64_t b = row / s.channels, c = row - b * s.channels;
-        const int j = (int)(c - s.data);
-        for (int64_t p = (int64_t)blockIdx.x * THREADS + threadIdx.x; p < s.points;
-             p += (int64_t)gridDim.x * THREADS) {
-            if (j >= 0) {
-                const double at = (double)index_along(p, s.points, s.inner[j], s.grid[j]);
-                y[row * s.points + p] = narrow<T>((T)(s.unit * at / (double)s.grid[j]));
-            } else if (x) {
-                y[row * s.points + p] = x[(b * s.data + c) * s.points + p];
-            }
+        if (c >= s.data) {
+            const int j = (int)(c - s.data);
+            const int64_t at = p / s.inner[j] % s.grid[j];
+            y[i] = narrow<T>((T)(s.unit * (double)at / (double)s.grid[j]));
+        } else if (x) {
+            y[i] = x[(b * s.data + c) * s.points + p];
         }
     }
 }
@@ -128,15 +128,14 @@ static tg_status cuda_grid_embed(tg_backend *be, const tg_embed *op) {
         s.inner[j] = s.points;
         s.points *= op->grid[j];
     }
-    const int64_t rows = s.batch * s.channels, most = 65535;
-    if (rows * s.points == 0) {
+    const int64_t all = s.batch * s.channels * s.points;
+    if (all == 0) {
         return TG_OK;
     }
     return with_wide(op->dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        const dim3 grid(cuda_blocks(be, s.points, THREADS), (unsigned)(rows < most ? rows : most));
-        embed<<<grid, THREADS, 0, cuda_stream(be)>>>(s, static_cast<const T *>(op->x),
-                                                     static_cast<T *>(op->y));
+        embed<<<cuda_blocks(be, all, THREADS), THREADS, 0, cuda_stream(be)>>>(
+            s, static_cast<const T *>(op->x), static_cast<T *>(op->y));
         return CUDA_LAUNCHED(be, "adding coordinates");
     });
 }
