@@ -195,9 +195,13 @@ static tg_status run_job(job *j) {
     }
     TG_TRY(open_workers(j));
     const int workers = j->workers;
+    if (workers == 1) { /* in no team: it may open teams, which within another start new threads */
+        work(j, &j->worker[0]);
+    } else {
 #pragma omp parallel for num_threads(workers) schedule(static, 1)
-    for (int i = 0; i < workers; i++) {
-        work(j, &j->worker[i]);
+        for (int i = 0; i < workers; i++) {
+            work(j, &j->worker[i]);
+        }
     }
     status = culprits_sentence(j);
 fail:
