@@ -77,14 +77,6 @@ static void use_direction(const tg_adam *op, int64_t first, int64_t n, double *u
     }
 }
 
-/* Some reals, for kernels that the compiler knows. */
-static inline void move(tg_rule_kernel kernel, const tg_adam *op, int parts, int64_t n,
-                        const double *g, double *m, double *v, double *u) {
-    for (int64_t i = 0; i < n; i += parts) {
-        tg_rule_move(kernel, op, parts, g + i, m + i, v + i / parts, u + i);
-    }
-}
-
 void tg_rule_block(const tg_adam *op, tg_rule_kernel kernel, int64_t first, int64_t n) {
     double g[2 * BLOCK], m[2 * BLOCK] = {0}, v[2 * BLOCK] = {0}, u[2 * BLOCK];
     const int64_t width = tg_dtype_is_complex(op->dtype) ? 2 : 1;
@@ -98,22 +90,8 @@ void tg_rule_block(const tg_adam *op, tg_rule_kernel kernel, int64_t first, int6
     if (has_v) {
         load_moment(op, true, at / parts, reals / parts, v);
     }
-    switch (kernel) {
-    case TG_KERNEL_ADAM:
-        move(TG_KERNEL_ADAM, op, parts, reals, g, m, v, u);
-        break;
-    case TG_KERNEL_GRADIENT:
-        move(TG_KERNEL_GRADIENT, op, parts, reals, g, m, v, u);
-        break;
-    case TG_KERNEL_SIGN:
-        move(TG_KERNEL_SIGN, op, parts, reals, g, m, v, u);
-        break;
-    case TG_KERNEL_LION:
-        move(TG_KERNEL_LION, op, parts, reals, g, m, v, u);
-        break;
-    case TG_KERNEL_NESTEROV:
-        move(TG_KERNEL_NESTEROV, op, parts, reals, g, m, v, u);
-        break;
+    for (int64_t i = 0; i < reals; i += parts) {
+        tg_rule_move(kernel, op, parts, g + i, m + i, v + i / parts, u + i);
     }
     use_direction(op, at, reals, u);
     if (has_m) {
