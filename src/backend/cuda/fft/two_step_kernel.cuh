@@ -84,6 +84,18 @@ __device__ inline void write_rows_at(const fft_lines &s, const fft_pass &p, int6
     }
 }
 
+/* The first step of a line forward, by lane l of its L, to shared memory. */
+template <int R, int L>
+__device__ inline void first_step(pair<float> (&v)[R], const slot<float> *roots, int l,
+                                  slot<float> *at) {
+    transform_short<R>(v, roots, L);
+    turn_inputs<R>(v, roots, l);
+#pragma unroll
+    for (int i = 0; i < R; i++) {
+        at[i * (L + 1) + l] = {v[i].re, v[i].im};
+    }
+}
+
 __device__ inline pair<float> from_lane(pair<float> x, int lane) {
     return {__shfl_sync(~0u, x.re, lane), __shfl_sync(~0u, x.im, lane)};
 }
@@ -104,12 +116,7 @@ static __global__ void __launch_bounds__(32 * TWO_STEP_WARPS, R == 32 ? 4 : 6)
     for (int i = 0; i < R; i++) {
         v[i] = {rows > 0 ? a[i * L] : 0.0f, rows > 1 ? a[p.grid.outer + i * L] : 0.0f};
     }
-    transform_short<R>(v, roots, L);
-    turn_inputs<R>(v, roots, l);
-#pragma unroll
-    for (int i = 0; i < R; i++) {
-        at[i * (L + 1) + l] = {v[i].re, v[i].im};
-    }
+    first_step<R, L>(v, roots, l, at);
     __syncwarp();
     pair<float> x[H][4], beyond[H], mirror[H][2]; /* X[-k1] and X[-k1 - R] */
     const int other = lane - l + (L - l) % L;
@@ -177,12 +184,7 @@ static __global__ void __launch_bounds__(C *L, column_tile<R, L, C>::BLOCKS)
     for (int i = 0; i < R; i++) {
         v[i] = t.lines ? take(from[(l + L * i) * p.grid.step]) : pair<float>{0, 0};
     }
-    transform_short<R>(v, roots, L);
-    turn_inputs<R>(v, roots, l);
-#pragma unroll
-    for (int i = 0; i < R; i++) {
-        at[i * (L + 1) + l] = {v[i].re, v[i].im};
-    }
+    first_step<R, L>(v, roots, l, at);
     __syncthreads();
 #pragma unroll
     for (int h = 0; h < R / L; h++) {
