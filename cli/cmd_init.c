@@ -9,6 +9,7 @@ static struct {
     const char *output; /* NULL: the terminal */
     const char *x_name, *y_name, *order, *fields;
     int64_t history, horizon;
+    bool points;
 } opt = {.history = 1, .horizon = 1};
 
 static const char *const orders[] = {"nchw", "nhwc", NULL};
@@ -20,6 +21,8 @@ static const cli_option options[] = {
     CLI_OPTION_TEXT("fields", 0, &opt.fields, NULL, "NAMES", "fields of trajectories", "all"),
     CLI_OPTION_TEXT("order", 0, &opt.order, orders, "ORDER", "nhwc: channels behind the grid",
                     "nchw"),
+    CLI_OPTION_FLAG("points", 0, &opt.points,
+                    "x: (samples, points, 1 to 3 coordinates), y: values there"),
     CLI_OPTION_INT("history", 0, &opt.history, 1, 1 << 20, "N", "trajectories: frames of the input",
                    "1"),
     CLI_OPTION_INT("horizon", 0, &opt.horizon, 1, 1 << 20, "N",
@@ -29,7 +32,7 @@ static const cli_option options[] = {
 
 static int finish(tg_context *ctx, const cli_proposal *proposal) {
     const tg_dataset_facts *facts = &proposal->facts;
-    char grid[TG_GRID_TEXT];
+    char place[CLI_PLACE_TEXT];
     if (!opt.output) {
         char *text = cli_proposal_text(proposal);
         fputs(text, stdout);
@@ -40,9 +43,9 @@ static int finish(tg_context *ctx, const cli_proposal *proposal) {
     if (status != TG_OK) {
         return cli_fail_status(ctx, status);
     }
-    cli_say("%s: layout %s, %lld samples on a grid of %s, %lld -> %lld channels", opt.output,
+    cli_say("%s: layout %s, %lld samples %s, %lld -> %lld channels", opt.output,
             tg_layout_name(facts->layout), (long long)facts->samples,
-            tg_grid_text(facts->n_dim, facts->grid, grid), (long long)facts->in_channels,
+            cli_proposal_place(proposal, place), (long long)facts->in_channels,
             (long long)facts->out_channels);
     cli_say("next: tgrad train %s", opt.output);
     return CLI_OK;
@@ -62,7 +65,7 @@ static int run(const cli_call *call) {
     config.cache_bytes = (size_t)1 << 40; /* whatever must be read whole */
     config.history = opt.history;
     config.horizon = opt.horizon;
-    const tg_status status = cli_propose(ctx, call->args.item[0], &config, &proposal);
+    const tg_status status = cli_propose(ctx, call->args.item[0], &config, opt.points, &proposal);
     const int code = status == TG_OK ? finish(ctx, &proposal) : cli_fail_status(ctx, status);
     cli_proposal_free(&proposal);
     tg_context_destroy(&ctx);
@@ -74,17 +77,23 @@ const cli_command cli_cmd_init = {
     .arguments = "FILE",
     .min_args = 1,
     .max_args = 1,
-    .summary = "Write settings that train on a file of fields",
+    .summary = "Write settings that train on a file of fields or points",
     .description =
         "FILE holds pairs x and y, or fields in time as The Well, PDEBench, PDEArena or MATLAB "
         "7.3\n"
         "arrange them. Layout, channels and grid come from the file; the last tenth of the "
         "samples\n"
-        "or trajectories is for tests; the batch is the largest up to 16 that memory holds.\n",
+        "or trajectories is for tests; the batch is the largest up to 16 that memory holds.\n"
+        "\n"
+        "Of points (samples, points, coordinates) and values there it makes a GINO: radii by the\n"
+        "distances of neighbours, and a latent grid as fine as the points. Arrays called points "
+        "and\n"
+        "values are found; of others --x-name, --y-name and --points tell.\n",
     .examples =
         "  tgrad init 2D_CFD.hdf5 -o config.yaml && tgrad train config.yaml --run runs/cfd\n"
         "  tgrad init heat.npz --x-name start --y-name end\n"
-        "  tgrad init turbulence.hdf5 --history 4 -o config.yaml\n",
+        "  tgrad init turbulence.hdf5 --history 4 -o config.yaml\n"
+        "  tgrad init cars.h5 --points --x-name vertices --y-name pressure -o config.yaml\n",
     .options = options,
     .run = run,
 };

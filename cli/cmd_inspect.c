@@ -100,7 +100,7 @@ static void print_names(const view *v, listing which, const char *title) {
 
 static void print_layout(const view *v) {
     const tg_dataset_facts *facts = &v->proposal.facts;
-    char grid[TG_GRID_TEXT];
+    char place[CLI_PLACE_TEXT];
     if (v->reason[0]) {
         putchar('\n');
         cli_say("data layout: none that is known: %s", v->reason);
@@ -118,8 +118,8 @@ static void print_layout(const view *v) {
         cli_say("  %lld trajectories of %lld times", (long long)facts->trajectories,
                 (long long)facts->times);
     }
-    cli_say("  %lld samples on a grid of %s, %lld -> %lld channels%s", (long long)facts->samples,
-            tg_grid_text(facts->n_dim, facts->grid, grid), (long long)facts->in_channels,
+    cli_say("  %lld samples %s, %lld -> %lld channels%s", (long long)facts->samples,
+            cli_proposal_place(&v->proposal, place), (long long)facts->in_channels,
             (long long)facts->out_channels, facts->dtype == TG_C64 ? ", complex" : "");
     print_names(v, LEFT_OUT, "  left out: ");
     print_names(v, MASKS, "  masks are not used: ");
@@ -267,7 +267,7 @@ static int run(const cli_call *call) {
     view v = {.source = &source};
     if (code == CLI_OK && !only) {
         const tg_dataset_config config = tg_dataset_config_default();
-        status = cli_propose(ctx, call->args.item[0], &config, &v.proposal);
+        status = cli_propose(ctx, call->args.item[0], &config, false, &v.proposal);
         snprintf(v.reason, sizeof v.reason, "%s", status == TG_OK ? "" : tg_context_error(ctx));
     }
     if (code == CLI_OK) {

@@ -1,5 +1,6 @@
 /* Settings with which `tgrad train` learns what is in a file: its layout, channels and grid, modes
- * that the grid has, a split into training and test, a batch that fits in memory. */
+ * that the grid has, a split into training and test, a batch that fits in memory; of points a GINO
+ * with radii and a latent grid that fit them. */
 #define _XOPEN_SOURCE 700 /* realpath */
 #include "propose_settings.h"
 
@@ -7,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "propose_points.h"
 #include "text.h"
 
 enum { MOST_MODES = 16, LARGEST_BATCH = 16, WIDTH = 32, TEST_SHARE = 10 };
@@ -35,50 +37,86 @@ static tg_status set_choices(const tg_dataset_config *config, tg_settings *setti
     return status;
 }
 
-/* The settings for a file, all but the batch. `file` is its path from anywhere. */
-static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config *config,
-                         const char *file, tg_settings *settings) {
-    const bool is_trajectory = facts->trajectories > 0;
-    const int64_t samples = is_trajectory ? facts->trajectories : facts->samples;
-    const int64_t tests = samples < 2 ? 0 : (samples + TEST_SHARE - 1) / TEST_SHARE;
-    char modes[96] = "";
-    for (int d = 0; d < facts->n_dim; d++) {
-        const int64_t half = facts->grid[d] / 2 > 1 ? facts->grid[d] / 2 : 1;
-        const size_t used = strlen(modes);
-        snprintf(modes + used, sizeof modes - used, "%s%lld%s", d ? ", " : "[",
-                 (long long)(half < MOST_MODES ? half : MOST_MODES),
-                 d == facts->n_dim - 1 ? "]" : "");
+/* "[16, 8]": half of the grid, and no more than MOST_MODES. */
+static const char *modes_of(int n_dim, const int64_t *grid, char text[96]) {
+    size_t used = 0;
+    for (int d = 0; d < n_dim; d++) {
+        const int64_t half = grid[d] / 2 > 1 ? grid[d] / 2 : 1;
+        used += (size_t)snprintf(text + used, 96 - used, "%s%lld", d ? ", " : "[",
+                                 (long long)(half < MOST_MODES ? half : MOST_MODES));
     }
-    const struct {
-        const char *key, *text; /* text NULL: the number */
-        int64_t number;
-        bool is_left_out;
-    } rows[] = {
-        {"data.train_file", file, 0, false},
-        {"data.layout", tg_layout_name(facts->layout), 0, false},
-        {"data.history", NULL, facts->history, !is_trajectory},
-        {"data.horizon", NULL, facts->horizon, !is_trajectory},
-        {"data.n_train", NULL, samples - tests, false},
-        {"data.test_files", file, 0, tests == 0},
-        {"data.test_skip", NULL, samples - tests, tests == 0},
-        {"data.test_resolutions", "[]", 0, tests > 0},
-        {"fno.n_modes", modes, 0, false},
-        {"fno.in_channels", NULL, facts->in_channels, false},
-        {"fno.out_channels", NULL, facts->out_channels, false},
-        {"fno.hidden_channels", NULL, WIDTH, false},
-        {"fno.complex_data", "true", 0, facts->dtype != TG_C64},
-        {"data.encode_input", "true", 0, false},
-        {"opt.name", "tensorgrad", 0, false},
-        {"opt.n_epochs", NULL, 50, false},
-    };
-    tg_status status = set_choices(config, settings);
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0] && status == TG_OK; i++) {
+    snprintf(text + used, 96 - used, "]");
+    return text;
+}
+
+typedef struct row {
+    const char *key, *text; /* text NULL: the number */
+    int64_t number;
+    bool is_left_out;
+} row;
+
+static tg_status set_rows(const row *rows, size_t count, tg_settings *settings) {
+    tg_status status = TG_OK;
+    for (size_t i = 0; i < count && status == TG_OK; i++) {
         if (!rows[i].is_left_out) {
             status = rows[i].text ? tg_settings_set(settings, rows[i].key, rows[i].text, "init")
                                   : set_number(settings, rows[i].key, rows[i].number);
         }
     }
     return status;
+}
+
+/* What a GINO has beside that of other networks. */
+static tg_status set_points(const cli_points_fit *fit, int coordinates, tg_settings *settings) {
+    const int64_t n = fit->latent_grid, grid[TG_DATA_MAX_DIMS] = {n, n, n};
+    char modes[96], in[32], out[32];
+    snprintf(in, sizeof in, "%.3g", fit->in_radius);
+    snprintf(out, sizeof out, "%.3g", fit->out_radius);
+    const row rows[] = {
+        {"fno.architecture", "gino", 0, false},
+        {"fno.n_modes", modes_of(coordinates, grid, modes), 0, false},
+        {"fno.fno_in_channels", NULL, coordinates, false},
+        {"fno.in_gno_radius", in, 0, false},
+        {"fno.out_gno_radius", out, 0, false},
+        {"fno.gno_embed_channels", NULL, 16, false},
+        {"fno.in_gno_channel_mlp_hidden_layers", "[64, 64]", 0, false},
+        {"fno.out_gno_channel_mlp_hidden_layers", "[64, 64]", 0, false},
+        {"data.latent_grid", NULL, n, false},
+        {"data.batch_size", NULL, 1, false}, /* every sample has points of its own */
+        {"opt.training_loss", "l2", 0, false},
+    };
+    return set_rows(rows, sizeof rows / sizeof rows[0], settings);
+}
+
+/* The settings for a file, all but the batch. `file` is its path from anywhere; `fit` NULL: fields
+ * on a grid. */
+static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config *config,
+                         const char *file, const cli_points_fit *fit, tg_settings *settings) {
+    const bool is_trajectory = facts->trajectories > 0;
+    const int64_t samples = is_trajectory ? facts->trajectories : facts->samples;
+    const int64_t tests = samples < 2 ? 0 : (samples + TEST_SHARE - 1) / TEST_SHARE;
+    char modes[96];
+    const row rows[] = {
+        {"data.train_file", file, 0, false},
+        {"data.layout", tg_layout_name(facts->layout), 0, fit != NULL},
+        {"data.history", NULL, facts->history, !is_trajectory},
+        {"data.horizon", NULL, facts->horizon, !is_trajectory},
+        {"data.n_train", NULL, samples - tests, false},
+        {"data.test_files", file, 0, tests == 0},
+        {"data.test_skip", NULL, samples - tests, tests == 0},
+        {"data.test_resolutions", "[]", 0, tests > 0},
+        {"fno.n_modes", modes_of(facts->n_dim, facts->grid, modes), 0, fit != NULL},
+        {"fno.in_channels", NULL, facts->in_channels, false},
+        {"fno.out_channels", NULL, facts->out_channels, false},
+        {"fno.hidden_channels", NULL, WIDTH, false},
+        {"fno.complex_data", "true", 0, facts->dtype != TG_C64},
+        {"data.encode_input", "true", 0, fit != NULL},
+        {"opt.name", "tensorgrad", 0, false},
+        {"opt.n_epochs", NULL, 50, false},
+    };
+    tg_status status = set_choices(config, settings);
+    status = status == TG_OK ? set_rows(rows, sizeof rows / sizeof rows[0], settings) : status;
+    return status == TG_OK && fit ? set_points(fit, config->coordinates, settings) : status;
 }
 
 /* The largest batch, a power of two, with which the run takes at most 4/5 of the memory left. */
@@ -103,7 +141,7 @@ static tg_status choose_batch(tg_context *ctx, tg_settings *settings) {
 static tg_status open_set(tg_context *ctx, const char *path, tg_dataset_config config,
                           tg_dataset **out) {
     const size_t cache = config.cache_bytes;
-    config.n_dim = 0;
+    config.n_dim = config.coordinates > 0 ? 1 : 0;
     config.cache_bytes = 0;
     const tg_status status = tg_dataset_open(ctx, path, NULL, &config, out);
     if (status != TG_E_UNSUPPORTED) {
@@ -122,20 +160,37 @@ static void keep_names(const tg_dataset *dataset, cli_proposal *out) {
 }
 
 tg_status cli_propose(tg_context *ctx, const char *path, const tg_dataset_config *config,
-                      cli_proposal *out) {
+                      bool at_points, cli_proposal *out) {
     *out = (cli_proposal){0};
     char *absolute = realpath(path, NULL);
     const char *file = absolute ? absolute : path; /* a missing one is told by its opener */
     tg_dataset *dataset = NULL;
-    tg_status status = open_set(ctx, file, *config, &dataset);
+    tg_dataset_config full = *config;
+    cli_points_fit fit;
+    tg_status status = cli_points_coordinates(ctx, file, config, at_points, &full.coordinates);
+    out->coordinates = full.coordinates;
+    const bool is_fit = full.coordinates > 0;
+    status = status == TG_OK ? open_set(ctx, file, full, &dataset) : status;
     out->facts = tg_dataset_get_facts(dataset);
     keep_names(dataset, out);
+    status = status == TG_OK && is_fit ? cli_points_measure(dataset, &fit) : status;
     tg_dataset_close(&dataset); /* what it holds is not held when the batch is chosen */
     status = status == TG_OK ? tg_settings_create(ctx, &out->settings) : status;
-    status = status == TG_OK ? set_all(&out->facts, config, file, out->settings) : status;
-    status = status == TG_OK ? choose_batch(ctx, out->settings) : status;
+    status = status == TG_OK
+                 ? set_all(&out->facts, &full, file, is_fit ? &fit : NULL, out->settings)
+                 : status;
+    status = status == TG_OK && !is_fit ? choose_batch(ctx, out->settings) : status;
     free(absolute);
     return status;
+}
+
+const char *cli_proposal_place(const cli_proposal *proposal, char text[CLI_PLACE_TEXT]) {
+    const tg_dataset_facts *facts = &proposal->facts;
+    char grid[TG_GRID_TEXT];
+    tg_grid_text(facts->n_dim, facts->grid, grid);
+    snprintf(text, CLI_PLACE_TEXT, proposal->coordinates > 0 ? "at %s points" : "on a grid of %s",
+             grid);
+    return text;
 }
 
 char *cli_proposal_text(const cli_proposal *proposal) {

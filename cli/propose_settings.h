@@ -7,15 +7,20 @@
 
 typedef struct cli_proposal {
     tg_dataset_facts facts;
-    char **arrays; /* (array_count) names of those that samples come from */
+    int coordinates; /* of points; 0: fields on a grid */
+    char **arrays;   /* (array_count) names of those that samples come from */
     size_t array_count;
     tg_settings *settings;
 } cli_proposal;
 
 /* What `config` leaves open is taken from the file; an error tells what was found and which key to
- * set. To be freed in either case. */
+ * set. Arrays called "points" and "values" are data at points, others if `at_points`. To be freed
+ * in either case. */
 tg_status cli_propose(tg_context *ctx, const char *path, const tg_dataset_config *config,
-                      cli_proposal *out);
+                      bool at_points, cli_proposal *out);
+#define CLI_PLACE_TEXT (TG_GRID_TEXT + 16)
+/* "on a grid of 24x40", "at 500 points"; returns text. */
+const char *cli_proposal_place(const cli_proposal *proposal, char text[CLI_PLACE_TEXT]);
 char *cli_proposal_text(const cli_proposal *proposal); /* YAML, to be freed */
 void cli_proposal_free(cli_proposal *proposal);
 

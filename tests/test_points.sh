@@ -51,6 +51,18 @@ exits 0 train "$tree/configs/potential.yaml" --run shipped --quiet --threads 2 -
     --data.train_resolution 60 --data.test_resolutions 24 --data.latent_grid 6 --fno.n_modes '[4, 4, 4]'
 says shipped/metrics.jsonl '"24":{"l2":'
 
+# Settings from the file: radii that hold about 20 neighbours, and a grid that fits them.
+expect 0 inspect data/potential_train_60.h5
+says out "pairs points -> values" "6 samples at 60 points, 3 -> 1 channels" "latent_grid: 8"
+"$tgrad" init data/potential_train_60.h5 >settings
+tail -n "$(wc -l <settings)" out | cmp - settings || complain "inspect: other settings than init: $(cat out)"
+expect 0 init data/potential_train_60.h5 -o init.yaml
+says out "6 samples at 60 points, 3 -> 1 channels" "next: tgrad train init.yaml"
+says init.yaml "architecture: gino" "n_modes: [4, 4, 4]" "n_train: 5" "batch_size: 1" "training_loss: l2"
+radius=$(sed -n 's/ *in_gno_radius: //p' init.yaml)
+awk "BEGIN { exit !($radius > 0.15 && $radius < 0.4) }" || complain "$last: a radius of $radius"
+exits 0 train init.yaml --run init --quiet --threads 2 --opt.n_epochs 1 --fno.hidden_channels 4 --fno.n_layers 1
+
 # Stopped after two epochs and resumed: the same bits.
 exits 0 train points.yaml --run half --quiet --threads 2 --opt.n_epochs 2
 exits 0 train points.yaml --run half --quiet --threads 2 --resume auto
@@ -113,6 +125,23 @@ if command -v python3 >/dev/null && python3 -c 'import numpy' 2>/dev/null; then
     says err "point 0: coordinate 0 is 1.5; expected the unit box"
     expect 1 predict whole --input data/potential_test_24.h5 --queries outside.npy --output none.h5
     says err "query 0: coordinate 0 is 1.5; expected the unit box"
+    python3 - <<'P'
+import numpy as np
+p = np.random.default_rng(0).random((4, 900, 2), "f")
+np.savez("plane.npz", at=p, u=np.stack([p[..., 0], p[..., 1]], 1))
+np.savez("large.npz", points=2 * p, values=p[..., 0])
+np.savez("wide.npz", points=np.zeros((4, 9, 5), "f"), values=np.zeros((4, 9), "f"))
+P
+    expect 0 init plane.npz --points --x-name at --y-name u -o plane.yaml
+    says out "4 samples at 900 points, 2 -> 2 channels"
+    says plane.yaml "x_name: at" "n_modes: [8, 8]" "fno_in_channels: 2" "latent_grid: 16" "out_gno_radius: 0.12"
+    exits 0 train plane.yaml --run plane --quiet --threads 2 --opt.n_epochs 1 --fno.hidden_channels 4 --fno.n_layers 1
+    expect 1 init plane.npz --points
+    says err "there is no tensor 'points'; there are at, u; data.x_name says which one is x"
+    expect 1 init large.npz
+    says err "points: sample 0, point " "expected all points in the unit box"
+    expect 1 init wide.npz
+    says err "expected real (samples, points, 3 coordinates), found f32 4x9x5"
 fi
 expect 1 predict whole --input pred.h5 --output none.h5
 says err "the model takes points, (samples, points, 3)"

@@ -1,0 +1,109 @@
+/* Radii and latent grid for points of a file.
+ *
+ * r is the mean distance from a point to its NEIGHBOURS-th nearest. The latent grid has cells of at
+ * least r / WIDTH: a ball of WIDTH cells holds about as many of its places (24 in three
+ * dimensions), so that points and grid resolve the same. Cells may be larger, where so fine a grid
+ * would cost too much; balls around places have at least half the diagonal of a cell, so that no
+ * point is lost. */
+#include "propose_points.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tensor_file.h"
+#include "text.h"
+
+enum { NEIGHBOURS = 20, SAMPLES = 4, QUERIES = 64 };
+static const double WIDTH = 1.8; /* radius of the kernel to the queries, in cells */
+
+static const int64_t grid_sizes[] = {8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
+static const int64_t finest[] = {256, 64, 32}; /* in one, two and three dimensions */
+
+static bool has_default_name(const char *name, const char *letter) {
+    return !name || strcmp(name, letter) == 0;
+}
+
+tg_status cli_points_coordinates(tg_context *ctx, const char *path, const tg_dataset_config *config,
+                                 bool is_told, int *out) {
+    cli_source source = {0};
+    const char *wanted = has_default_name(config->x_name, "x") ? "points" : config->x_name;
+    bool has_x = false, has_values = false;
+    *out = 0;
+    tg_status status = cli_source_open(ctx, path, &source);
+    for (int64_t i = 0; status == TG_OK && i < cli_source_count(&source); i++) {
+        const char *name = cli_source_name(&source, i);
+        tg_dtype dtype;
+        tg_shape shape;
+        has_x = has_x || strcmp(name, "x") == 0;
+        has_values = has_values || strcmp(name, "values") == 0;
+        if (source.format == TG_FILE_NPY || strcmp(name, wanted) == 0) {
+            status = cli_source_describe(&source, i, &dtype, &shape);
+            *out = status == TG_OK && shape.ndim > 0 ? (int)shape.dim[shape.ndim - 1] : 0;
+        }
+    }
+    const bool is_named = source.format != TG_FILE_NPY && strcmp(wanted, "points") == 0 &&
+                          has_values && !has_x && *out > 0;
+    *out = !is_told && !is_named                 ? 0
+           : *out < 1 || *out > TG_DATA_MAX_DIMS ? TG_DATA_MAX_DIMS
+                                                 : *out;
+    cli_source_close(&source);
+    return status;
+}
+
+/* The distance from point `query` to its k-th nearest among points (d, count). */
+static double kth_distance(const float *points, int d, int64_t count, int64_t query, int k) {
+    double nearest[NEIGHBOURS]; /* squared, the first `found` of them in order */
+    int found = 0;
+    for (int64_t i = 0; i < count; i++) {
+        double square = 0.0;
+        for (int c = 0; c < d; c++) {
+            const double apart = (double)(points[c * count + i] - points[c * count + query]);
+            square += apart * apart;
+        }
+        if (i == query || (found == k && square >= nearest[k - 1])) {
+            continue;
+        }
+        int at = found < k ? found++ : k - 1;
+        for (; at > 0 && nearest[at - 1] > square; at--) {
+            nearest[at] = nearest[at - 1];
+        }
+        nearest[at] = square;
+    }
+    return sqrt(nearest[k - 1]);
+}
+
+static double mean_distance(const float *points, int d, int64_t count) {
+    const int k = count > NEIGHBOURS ? NEIGHBOURS : (int)count - 1;
+    const int64_t queries = count < QUERIES ? count : QUERIES;
+    double sum = 0.0;
+    for (int64_t i = 0; i < queries && k > 0; i++) {
+        sum += kth_distance(points, d, count, i * count / queries, k);
+    }
+    return k > 0 ? sum / (double)queries : 1.0; /* a point alone: the box */
+}
+
+tg_status cli_points_measure(tg_dataset *dataset, cli_points_fit *out) {
+    const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
+    const int d = (int)facts.in_channels;
+    const int64_t samples = facts.samples < SAMPLES ? facts.samples : SAMPLES;
+    float *points = cli_need(malloc(facts.x_bytes));
+    tg_status status = TG_OK;
+    double radius = 0.0;
+    for (int64_t i = 0; i < samples && status == TG_OK; i++) {
+        const int64_t index = i * facts.samples / samples;
+        status = tg_dataset_read(dataset, &index, 1, points, NULL);
+        radius += status == TG_OK ? mean_distance(points, d, facts.grid[0]) / (double)samples : 0.0;
+    }
+    free(points);
+    out->latent_grid = grid_sizes[0];
+    for (size_t i = 1; i < sizeof grid_sizes / sizeof grid_sizes[0]; i++) {
+        const bool is_wanted = (double)(grid_sizes[i] - 1) * radius <= WIDTH;
+        out->latent_grid =
+            is_wanted && grid_sizes[i] <= finest[d - 1] ? grid_sizes[i] : out->latent_grid;
+    }
+    const double cell = 1.0 / (double)(out->latent_grid - 1);
+    out->in_radius = fmax(radius, 0.5 * sqrt(d) * cell);
+    out->out_radius = WIDTH * cell;
+    return status;
+}

@@ -1,0 +1,20 @@
+/* What `tgrad init` takes from a file of points: radii of graph kernels and a latent grid. */
+#ifndef CLI_PROPOSE_POINTS_H
+#define CLI_PROPOSE_POINTS_H
+
+#include "tgrad/tgrad.h"
+
+typedef struct cli_points_fit {
+    int64_t latent_grid;          /* in every dimension */
+    double in_radius, out_radius; /* of the kernels to the grid and to the queries */
+} cli_points_fit;
+
+/* How many coordinates the points of a file have; 0: it holds fields on grids. Arrays called
+ * "points" and "values" are points, and with `is_told` that of x_name is. */
+tg_status cli_points_coordinates(tg_context *ctx, const char *path, const tg_dataset_config *config,
+                                 bool is_told, int *out);
+
+/* By the distances of neighbours in a few samples. */
+tg_status cli_points_measure(tg_dataset *dataset, cli_points_fit *out);
+
+#endif
