@@ -290,7 +290,7 @@ static int measure_run(bench_work *work, bench_run *run) {
     for (int i = 0; status == TG_OK && i < GRADIENTS; i++) {
         status = make_gradient(work, &run->shape, i);
     }
-    int code = status == TG_OK ? CLI_OK : cli_fail_status(work->ctx, status);
+    int code = cli_code(work->ctx, status);
     for (int i = 0; code == CLI_OK && i < run->count; i++) {
         code = measure(work, run, &run->measured[i]);
     }
@@ -343,7 +343,6 @@ static void print_times(const bench_run *run) {
         }
     }
     cli_table_print(&table, "", stdout);
-    cli_table_free(&table);
 }
 
 static void print_memory(const bench_run *run) {
@@ -365,7 +364,6 @@ static void print_memory(const bench_run *run) {
         cli_table_cell(&table, "%s", is_as_planned(m) ? "as counted" : "DIFFERS");
     }
     cli_table_print(&table, "", stdout);
-    cli_table_free(&table);
 }
 
 /* How time grows with size. */
@@ -389,7 +387,6 @@ static void print_growth(const bench_work *work) {
     }
     putchar('\n');
     cli_table_print(&table, "", stdout);
-    cli_table_free(&table);
 }
 
 static void print_text(const bench_work *work) {

@@ -197,9 +197,7 @@ static int measure(const cli_call *call, const bench_options *options, const cha
                                        .batch = options->batch,
                                        .args = &args};
     int code = cli_open_context(call->common, true, &work.ctx);
-    if (code == CLI_OK) {
-        code = cli_problem_read(work.ctx, &source, &m->problem);
-    }
+    code = code == CLI_OK ? cli_problem_read(work.ctx, &source, &m->problem) : code;
     if (code == CLI_OK) {
         tg_status status = cli_problem_plan(work.ctx, &m->problem, &m->planned);
         status = status == TG_OK ? make_work(&work, &m->problem, options->graphs, seed) : status;
@@ -248,7 +246,6 @@ static void print_times(const measurement *all, int count) {
         }
     }
     cli_table_print(&table, "", stdout);
-    cli_table_free(&table);
 }
 
 /* Peak bytes of a category where the backend computes. */
@@ -289,7 +286,6 @@ static void print_memory(const measurement *all, int count) {
         cli_table_cell(&table, "%s", is_as_planned(&all[i]) ? "as counted" : "DIFFERS");
     }
     cli_table_print(&table, "", stdout);
-    cli_table_free(&table);
 }
 
 static void print_text(const bench_options *options, const measurement *all, int count,

@@ -311,27 +311,19 @@ static void end_compression(compression *c) {
 static tg_status compress(tg_context *ctx, const analysis *a, loss *l, compression *c) {
     tg_projector *projector = NULL;
     tg_tensor small = {0};
-    tg_status status = tg_projector_create(ctx, &l->method->config, a->gradient.dtype,
-                                           &a->gradient.shape, 0, &projector);
-    if (status == TG_OK) {
-        l->kept = tg_projector_count(projector);
-        const tg_shape shape = tg_shape_of(1, &l->kept);
-        status = tg_backend_tensor(ctx, TG_MEM_GRADIENTS, a->gradient.dtype, &shape, &small);
-    }
-    if (status == TG_OK) {
-        status = tg_projector_refresh(projector, &c->gradient);
-    }
-    if (status == TG_OK) {
-        status = tg_projector_residual(projector, &c->gradient, &small, &c->rest);
-    }
-    if (status == TG_OK) {
-        status = tg_backend_copy(ctx, &c->rest, &c->host_rest);
-    }
-    if (status == TG_OK) {
-        l->ranks = tg_projector_ranks(projector, 0);
-        l->ranks = l->ranks.ndim > 0 ? l->ranks : tg_projector_ranks(projector, 1);
-        l->rest = cli_quantiles_of(&c->host_rest, c->room);
-    }
+    tg_status status = TG_OK;
+    CLI_TRY(tg_projector_create(ctx, &l->method->config, a->gradient.dtype, &a->gradient.shape, 0,
+                                &projector));
+    l->kept = tg_projector_count(projector);
+    const tg_shape shape = tg_shape_of(1, &l->kept);
+    CLI_TRY(tg_backend_tensor(ctx, TG_MEM_GRADIENTS, a->gradient.dtype, &shape, &small));
+    CLI_TRY(tg_projector_refresh(projector, &c->gradient));
+    CLI_TRY(tg_projector_residual(projector, &c->gradient, &small, &c->rest));
+    CLI_TRY(tg_backend_copy(ctx, &c->rest, &c->host_rest));
+    l->ranks = tg_projector_ranks(projector, 0);
+    l->ranks = l->ranks.ndim > 0 ? l->ranks : tg_projector_ranks(projector, 1);
+    l->rest = cli_quantiles_of(&c->host_rest, c->room);
+fail:
     tg_tensor_destroy(&small);
     tg_projector_destroy(&projector);
     return status;
@@ -343,7 +335,7 @@ static int compare(tg_context *ctx, analysis *a) {
     a->whole = cli_quantiles_of(&a->gradient, work.room);
     tg_status status = tg_stable_rank(ctx, &a->gradient, a->stable_rank, &a->multilinear);
     status = status == TG_OK ? begin_compression(ctx, &a->gradient, &work) : status;
-    int code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+    int code = cli_code(ctx, status);
     for (int i = 0; code == CLI_OK && i < a->count; i++) {
         if (compress(ctx, a, &a->losses[i], &work) != TG_OK) {
             code = cli_fail("%s: %s", a->losses[i].method->name, tg_context_error(ctx));
@@ -427,7 +419,6 @@ static void print_text(const analysis *a) {
     }
     add_row(&table, "nothing kept", 0, 0.0, &a->whole, a->whole.norm > 0.0 ? 1.0 : 0.0);
     cli_table_print(&table, "", stdout);
-    cli_table_free(&table);
     if (opt.output) {
         putchar('\n');
         cli_say("wrote %s", opt.output);
@@ -511,13 +502,11 @@ static tg_status open_run(tg_context *ctx, const char *folder, cli_source *out) 
     tg_model *model = NULL;
     snprintf(path, room, "%s/checkpoints/recent.safetensors", folder);
     *out = (cli_source){.ctx = ctx, .path = folder, .format = TG_FILE_SAFETENSORS};
-    tg_status status = tg_model_load(ctx, path, &model);
-    if (status == TG_OK) {
-        status = tg_archive_create(ctx, &out->archive);
-    }
-    if (status == TG_OK) {
-        status = tg_model_gradients(model, out->archive);
-    }
+    tg_status status = TG_OK;
+    CLI_TRY(tg_model_load(ctx, path, &model));
+    CLI_TRY(tg_archive_create(ctx, &out->archive));
+    CLI_TRY(tg_model_gradients(model, out->archive));
+fail:
     tg_model_destroy(&model);
     free(path);
     return status;

@@ -50,9 +50,7 @@ static tg_status add_tensor(const cli_source *source, int64_t index, tg_archive 
     }
     if (status == TG_OK && dtype != tensor.dtype) {
         status = tg_tensor_create(source->ctx, TG_MEM_DATA, dtype, &tensor.shape, &converted);
-        if (status == TG_OK) {
-            status = tg_tensor_convert(source->ctx, &tensor, &converted);
-        }
+        status = status == TG_OK ? tg_tensor_convert(source->ctx, &tensor, &converted) : status;
         tg_tensor_destroy(&tensor);
         tensor = converted;
     }
@@ -135,9 +133,7 @@ static int convert(tg_context *ctx, const cli_source *source, const char *path,
                             tg_context_error(ctx));
         }
     }
-    if (status == TG_OK) {
-        status = copy_metadata(source, archive);
-    }
+    status = status == TG_OK ? copy_metadata(source, archive) : status;
     if (status == TG_OK && target == TG_FILE_HDF5) {
         const tg_h5_write_config config = {.size = sizeof(tg_h5_write_config),
                                            .gzip = opt.gzip > 0 ? (int)opt.gzip : 0};
@@ -187,10 +183,6 @@ static int run(const cli_call *call) {
     return code;
 }
 
-static const cli_option *more_options(void) {
-    return cli_model_options;
-}
-
 const cli_command cli_cmd_convert = {
     .name = "convert",
     .arguments = "IN OUT",
@@ -214,7 +206,6 @@ const cli_command cli_cmd_convert = {
                 "  tgrad convert runs/darcy small.safetensors --factorize tucker --rank 0.1\n"
                 "  tgrad convert small.safetensors dense.safetensors --densify\n",
     .options = options,
-    .more_options = more_options,
-    .takes = CLI_TAKES_JSON,
+    .takes = CLI_TAKES_MODEL | CLI_TAKES_JSON,
     .run = run,
 };

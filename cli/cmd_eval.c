@@ -97,9 +97,7 @@ static tg_status evaluate(tg_context *ctx, const cli_model *model, const char *f
                           const wanted_grid *on, tg_test_errors *out) {
     tg_dataset *dataset = NULL;
     tg_status status = open_data(ctx, model, file, on, 1, &dataset);
-    if (status == TG_OK) {
-        status = tg_model_evaluate(model->model, dataset, opt.batch, out);
-    }
+    status = status == TG_OK ? tg_model_evaluate(model->model, dataset, opt.batch, out) : status;
     tg_dataset_close(&dataset);
     return status;
 }
@@ -129,16 +127,14 @@ static tg_status roll_out(tg_context *ctx, const cli_model *model, const char *f
                           const wanted_grid *on, const char *folder, tg_rollout_errors *out) {
     tg_dataset *dataset = NULL;
     int64_t steps = 1;
-    tg_status status = count_steps(ctx, model, file, on, &steps);
-    if (status == TG_OK) {
-        status = open_data(ctx, model, file, on, steps, &dataset);
+    tg_status status = TG_OK;
+    CLI_TRY(count_steps(ctx, model, file, on, &steps));
+    CLI_TRY(open_data(ctx, model, file, on, steps, &dataset));
+    CLI_TRY(tg_model_rollout(model->model, dataset, opt.batch, out));
+    if (folder) {
+        CLI_TRY(cli_rollout_keep(ctx, model, dataset, out, folder));
     }
-    if (status == TG_OK) {
-        status = tg_model_rollout(model->model, dataset, opt.batch, out);
-    }
-    if (status == TG_OK && folder) {
-        status = cli_rollout_keep(ctx, model, dataset, out, folder);
-    }
+fail:
     tg_dataset_close(&dataset);
     return status;
 }
@@ -206,7 +202,6 @@ static void print_table(const result *results, int count) {
         cli_table_cell(&table, "%lld", (long long)worst + 1);
     }
     cli_table_print(&table, "", stdout);
-    cli_table_free(&table);
 }
 
 /* Each channel by itself; nothing if there is but one. */
@@ -228,7 +223,6 @@ static void print_channels(const result *results, int count) {
         printf("\neach channel by itself:\n");
         cli_table_print(&table, "", stdout);
     }
-    cli_table_free(&table);
 }
 
 /* A number of points, or the name of a grid that is not square. */
@@ -277,7 +271,7 @@ static int evaluate_all(tg_context *ctx, const cli_model *model, const wanted_gr
         tg_test_errors_destroy(&results[i].errors);
     }
     free(results);
-    return status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+    return cli_code(ctx, status);
 }
 
 /* The same, of rollouts. */
@@ -304,7 +298,7 @@ static int roll_out_all(tg_context *ctx, const cli_model *model, const wanted_gr
     } else {
         json_decref(object);
     }
-    return status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+    return cli_code(ctx, status);
 }
 
 /* What --keep needs. */
@@ -328,21 +322,11 @@ static int run(const cli_call *call) {
     tg_context *ctx = NULL;
     cli_model model = {0};
     int code = opt.data.count > 0 ? CLI_OK : cli_usage("eval", "--data FILE is needed");
-    if (code == CLI_OK) {
-        code = parse_grids(grids);
-    }
-    if (code == CLI_OK) {
-        code = check_keep(call->args.item[0], opt.data.count * each);
-    }
-    if (code == CLI_OK) {
-        code = cli_open_context(call->common, true, &ctx);
-    }
-    if (code == CLI_OK) {
-        code = cli_model_open(ctx, call->args.item[0], &model);
-    }
-    if (code == CLI_OK) {
-        code = check_grids(&model, grids);
-    }
+    code = code == CLI_OK ? parse_grids(grids) : code;
+    code = code == CLI_OK ? check_keep(call->args.item[0], opt.data.count * each) : code;
+    code = code == CLI_OK ? cli_open_context(call->common, true, &ctx) : code;
+    code = code == CLI_OK ? cli_model_open(ctx, call->args.item[0], &model) : code;
+    code = code == CLI_OK ? check_grids(&model, grids) : code;
     if (code == CLI_OK) {
         cli_model_tell(&model);
         code = opt.rollout < 0 ? evaluate_all(ctx, &model, grids, each, call->common->json)
@@ -354,10 +338,6 @@ static int run(const cli_call *call) {
     cli_list_free(&opt.data);
     cli_list_free(&opt.resolution);
     return code;
-}
-
-static const cli_option *more_options(void) {
-    return cli_model_options;
 }
 
 const cli_command cli_cmd_eval = {
@@ -388,7 +368,6 @@ const cli_command cli_cmd_eval = {
         "  tgrad eval runs/ns --data data/ns_test_64.h5 --rollout 20 --keep\n"
         "  tgrad eval runs/darcy --data own.h5 --json | jq '.results[0].per_sample.l2 | max'\n",
     .options = options,
-    .more_options = more_options,
-    .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE,
+    .takes = CLI_TAKES_MODEL | CLI_TAKES_JSON | CLI_TAKES_DEVICE,
     .run = run,
 };

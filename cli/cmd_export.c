@@ -73,14 +73,12 @@ static int write_sample(tg_context *ctx, const cli_model *model) {
         return CLI_FAILED;
     }
     tg_status status = make_field(ctx, fno->in_channels, fno->n_dim, grid, &x);
-    if (status == TG_OK) {
-        status = make_field(ctx, fno->out_channels, fno->n_dim, grid, &y);
-    }
+    status = status == TG_OK ? make_field(ctx, fno->out_channels, fno->n_dim, grid, &y) : status;
     if (status == TG_OK) {
         cli_random_gradient(&x, 1, 1);
         status = tg_model_predict(model->model, &x, &y);
     }
-    int code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+    int code = cli_code(ctx, status);
     if (code == CLI_OK) {
         cli_bytes_add(&bytes, x.data, tg_tensor_bytes(&x));
         cli_bytes_add(&bytes, y.data, tg_tensor_bytes(&y));
@@ -110,15 +108,11 @@ static int export_model(tg_context *ctx, const cli_model *model, bool json) {
     if (code == CLI_OK && mkdir(opt.output, 0777) != 0 && errno != EEXIST) {
         code = cli_fail("cannot make the folder %s: %s", opt.output, strerror(errno));
     }
-    if (code == CLI_OK) {
-        code = write_in("model.tgp", file.data, file.size);
-    }
+    code = code == CLI_OK ? write_in("model.tgp", file.data, file.size) : code;
     for (const cli_source_text *s = cli_predict_sources; code == CLI_OK && s->name; s++) {
         code = write_in(s->name, s->text, s->size);
     }
-    if (code == CLI_OK) {
-        code = write_sample(ctx, model);
-    }
+    code = code == CLI_OK ? write_sample(ctx, model) : code;
     if (code == CLI_OK && json) {
         json_t *object = cli_json_object();
         cli_json_set(object, "checkpoint", cli_json_text(model->path));
@@ -153,10 +147,6 @@ static int run(const cli_call *call) {
     return code;
 }
 
-static const cli_option *more_options(void) {
-    return cli_model_options;
-}
-
 const cli_command cli_cmd_export = {
     .name = "export",
     .arguments = "MODEL",
@@ -172,7 +162,6 @@ const cli_command cli_cmd_export = {
     .examples = "  tgrad export runs/darcy --c -o darcy-c\n"
                 "  cd darcy-c && cc -O3 -fopenmp *.c -lm -o example && ./example\n",
     .options = options,
-    .more_options = more_options,
-    .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE,
+    .takes = CLI_TAKES_MODEL | CLI_TAKES_JSON | CLI_TAKES_DEVICE,
     .run = run,
 };

@@ -172,7 +172,7 @@ static json_t *json_of_layout(const view *v) {
 
 /* ---- all of it ---- */
 
-static void print_text(const cli_source *source, const cli_table *table) {
+static void print_text(const cli_source *source, cli_table *table) {
     char size[CLI_UNIT_TEXT];
     const int64_t count = cli_source_count(source);
     cli_say("%s: %s, %lld tensor%s, %s", source->path, tg_file_format_name(source->format),
@@ -223,9 +223,7 @@ static int inspect(const view *v, int64_t first, int64_t count, bool json) {
     for (int64_t i = first; i < first + count && code == CLI_OK; i++) {
         row r = {.name = cli_source_name(source, i)};
         tg_status status = cli_source_describe(source, i, &r.dtype, &r.shape);
-        if (status == TG_OK) {
-            status = cli_source_stats(source, i, &r.stats);
-        }
+        status = status == TG_OK ? cli_source_stats(source, i, &r.stats) : status;
         if (status != TG_OK) {
             code = cli_fail_status(source->ctx, status);
         } else if (json) {

@@ -139,7 +139,6 @@ static void print_peak(const tg_train_memory *m) {
     cli_table_cell(&table, "%zu", m->peak_total[m->place]);
     cli_table_cell(&table, "%s", cli_bytes_text(m->peak_total[m->place], text));
     cli_table_print(&table, "", stdout);
-    cli_table_free(&table);
 }
 
 static void print_phases(const tg_train_memory *m) {
@@ -156,7 +155,6 @@ static void print_phases(const tg_train_memory *m) {
         }
     }
     cli_table_print(&table, "", stdout);
-    cli_table_free(&table);
 }
 
 static void print_text(const subject *s, const speeds *at) {
@@ -329,14 +327,12 @@ static int run(const cli_call *call) {
     }
     code = code == CLI_OK ? cli_open_context(call->common, true, &ctx) : code;
     s.name = preset ? preset : source.config;
-    if (code == CLI_OK) {
-        code = cli_run_settings_read(ctx, &source, &s.settings, &s.has_data);
-    }
+    code = code == CLI_OK ? cli_run_settings_read(ctx, &source, &s.settings, &s.has_data) : code;
     if (code == CLI_OK && fit) {
         code = run_fit(ctx, &s, call->common->json);
     } else if (code == CLI_OK) {
         const tg_status status = tg_train_plan_ranks(ctx, s.settings, (int)ranks, &s.memory);
-        code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+        code = cli_code(ctx, status);
         if (code == CLI_OK && call->common->json) {
             print_json(&s, &at);
         } else if (code == CLI_OK) {

@@ -102,9 +102,7 @@ static tg_status fill_queries(const cli_source *source, int64_t index, const tg_
     const size_t bytes = tg_tensor_bytes(out) / (size_t)out->shape.dim[0];
     first.shape.dim[0] = found->ndim == 2 ? 1 : out->shape.dim[0];
     tg_status status = cli_source_read(source, index, &raw);
-    if (status == TG_OK) {
-        status = tg_tensor_convert(source->ctx, &raw, &first);
-    }
+    status = status == TG_OK ? tg_tensor_convert(source->ctx, &raw, &first) : status;
     for (int64_t i = first.shape.dim[0]; i < out->shape.dim[0] && status == TG_OK; i++) {
         memcpy((char *)out->data + (size_t)i * bytes, out->data, bytes);
     }
@@ -135,10 +133,8 @@ static int read_queries(const cli_source *source, const cli_model *model, int64_
         const tg_shape shape = {.ndim = 3, .dim = {samples, found.dim[last - 1], dims}};
         status = tg_tensor_create(source->ctx, TG_MEM_DATA, TG_F32, &shape, out);
     }
-    if (status == TG_OK) {
-        status = fill_queries(source, index, &found, out);
-    }
-    return status == TG_OK ? CLI_OK : cli_fail_status(source->ctx, status);
+    status = status == TG_OK ? fill_queries(source, index, &found, out) : status;
+    return cli_code(source->ctx, status);
 }
 
 /* The queries to predict at, if there are others than the points. */
@@ -200,22 +196,18 @@ static tg_status prepare(const cli_source *source, int64_t index, const cli_mode
     tg_tensor raw = {0};
     to.dim[1] = steps() * cli_model_config(model)->out_channels;
     to.dim[2] = queries->data ? queries->shape.dim[1] : to.dim[2];
-    tg_status status = cli_source_read(source, index, &raw);
-    if (status == TG_OK) {
-        status = tg_tensor_create(source->ctx, TG_MEM_DATA, dtype, shape, x);
-    }
-    if (status == TG_OK) {
-        status = tg_tensor_convert(source->ctx, &raw, x);
-    }
-    if (status == TG_OK && cli_on_points(cli_model_config(model))) {
+    tg_status status = TG_OK;
+    CLI_TRY(cli_source_read(source, index, &raw));
+    CLI_TRY(tg_tensor_create(source->ctx, TG_MEM_DATA, dtype, shape, x));
+    CLI_TRY(tg_tensor_convert(source->ctx, &raw, x));
+    if (cli_on_points(cli_model_config(model))) {
         float *stored = cli_need(malloc(tg_tensor_bytes(x)));
         memcpy(stored, x->data, tg_tensor_bytes(x));
         turn_points(shape, stored, x->data);
         free(stored);
     }
-    if (status == TG_OK) {
-        status = tg_tensor_create(source->ctx, TG_MEM_DATA, dtype, &to, y);
-    }
+    CLI_TRY(tg_tensor_create(source->ctx, TG_MEM_DATA, dtype, &to, y));
+fail:
     tg_tensor_destroy(&raw);
     return status;
 }
@@ -248,13 +240,11 @@ static void drop_added(tg_tensor *y, int added) {
 
 static tg_status write_output(tg_context *ctx, const cli_model *model, tg_tensor *y) {
     tg_archive *archive = NULL;
-    tg_status status = tg_archive_create(ctx, &archive);
-    if (status == TG_OK) {
-        status = tg_archive_add_view(archive, output_name(model), y);
-    }
-    if (status == TG_OK) {
-        status = tg_archive_write(ctx, opt.output, archive);
-    }
+    tg_status status = TG_OK;
+    CLI_TRY(tg_archive_create(ctx, &archive));
+    CLI_TRY(tg_archive_add_view(archive, output_name(model), y));
+    CLI_TRY(tg_archive_write(ctx, opt.output, archive));
+fail:
     tg_archive_destroy(&archive);
     return status;
 }
@@ -265,12 +255,8 @@ static tg_status warn_of_nonfinite(tg_context *ctx, const cli_model *model, cons
     int64_t bad = 0, all = 0;
     tg_tensor_stats in, out;
     tg_status status = tg_fno_nonfinite(tg_model_fno(model->model), &bad, &all);
-    if (status == TG_OK) {
-        status = tg_tensor_get_stats(ctx, x, &in);
-    }
-    if (status == TG_OK) {
-        status = tg_tensor_get_stats(ctx, y, &out);
-    }
+    status = status == TG_OK ? tg_tensor_get_stats(ctx, x, &in) : status;
+    status = status == TG_OK ? tg_tensor_get_stats(ctx, y, &out) : status;
     if (status != TG_OK) {
         return status;
     }
@@ -317,36 +303,28 @@ static int predict(tg_context *ctx, const cli_model *model, const cli_source *so
     if (choose(source, model, &index) != CLI_OK) {
         return CLI_FAILED;
     }
-    tg_status status = cli_source_describe(source, index, &dtype, &found);
-    if (status == TG_OK && fit_shape(model, &found, &shape, &added) != CLI_OK) {
+    tg_status status = TG_OK;
+    CLI_TRY(cli_source_describe(source, index, &dtype, &found));
+    if (fit_shape(model, &found, &shape, &added) != CLI_OK) {
         return CLI_FAILED;
     }
-    if (status == TG_OK && open_queries(ctx, model, shape.dim[0], &queries) != CLI_OK) {
+    if (open_queries(ctx, model, shape.dim[0], &queries) != CLI_OK) {
         tg_tensor_destroy(&queries);
         return CLI_FAILED;
     }
-    if (status == TG_OK) {
-        status = prepare(source, index, model, &shape, &queries, &x, &y);
-    }
-    if (status == TG_OK) {
-        status = queries.data  ? tg_model_predict_at(model->model, &x, &queries, &y)
-                 : steps() > 1 ? roll_out(model, &x, &y)
-                               : tg_model_predict(model->model, &x, &y);
-    }
-    if (status == TG_OK) {
-        status = warn_of_nonfinite(ctx, model, &x, &y, &nonfinite);
-    }
-    if (status == TG_OK) {
-        drop_added(&y, added);
-        status = write_output(ctx, model, &y);
-    }
-    if (status == TG_OK) {
-        print_result(model, &y, shape.dim[0], nonfinite, json);
-    }
+    CLI_TRY(prepare(source, index, model, &shape, &queries, &x, &y));
+    CLI_TRY(queries.data  ? tg_model_predict_at(model->model, &x, &queries, &y)
+            : steps() > 1 ? roll_out(model, &x, &y)
+                          : tg_model_predict(model->model, &x, &y));
+    CLI_TRY(warn_of_nonfinite(ctx, model, &x, &y, &nonfinite));
+    drop_added(&y, added);
+    CLI_TRY(write_output(ctx, model, &y));
+    print_result(model, &y, shape.dim[0], nonfinite, json);
+fail:
     tg_tensor_destroy(&x);
     tg_tensor_destroy(&y);
     tg_tensor_destroy(&queries);
-    return status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+    return cli_code(ctx, status);
 }
 
 static int run(const cli_call *call) {
@@ -362,9 +340,7 @@ static int run(const cli_call *call) {
         return code;
     }
     tg_status status = tg_file_format_of_path(ctx, opt.output, &format);
-    if (status == TG_OK) {
-        status = cli_source_open(ctx, opt.input, &source);
-    }
+    status = status == TG_OK ? cli_source_open(ctx, opt.input, &source) : status;
     if (status != TG_OK) {
         code = cli_fail_status(ctx, status);
     } else {
@@ -378,10 +354,6 @@ static int run(const cli_call *call) {
     cli_model_close(&model);
     tg_context_destroy(&ctx);
     return code;
-}
-
-static const cli_option *more_options(void) {
-    return cli_model_options;
 }
 
 const cli_command cli_cmd_predict = {
@@ -405,7 +377,6 @@ const cli_command cli_cmd_predict = {
                 "  tgrad predict model.safetensors -i darcy_test_32.h5 --dataset x -o pred.h5\n"
                 "  tgrad predict runs/ns -i w0.npy -o rollout.npy --steps 10\n",
     .options = options,
-    .more_options = more_options,
-    .takes = CLI_TAKES_JSON | CLI_TAKES_DEVICE,
+    .takes = CLI_TAKES_MODEL | CLI_TAKES_JSON | CLI_TAKES_DEVICE,
     .run = run,
 };

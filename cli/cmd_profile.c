@@ -121,7 +121,6 @@ static void print_text(const cli_profile *p) {
     }
     add_row(&table, "held all the time", p->held, p->held_total, "");
     cli_table_print(&table, "", stdout);
-    cli_table_free(&table);
     printf("\nat most %s of the %s that are held are alive (%s);",
            cli_bytes_text(peak->total, text),
            cli_bytes_text(peak->is_refresh ? p->refresh_total : p->held_total, held),
@@ -204,9 +203,7 @@ static tg_status plan_point(tg_context *ctx, const tg_settings *settings, const 
     char text[sizeof out->value];
     tg_status status = tg_settings_copy(ctx, settings, &copy);
     snprintf(out->value, sizeof out->value, "%s", value);
-    if (status == TG_OK) {
-        status = set_value(ctx, copy, key, value, text, sizeof text);
-    }
+    status = status == TG_OK ? set_value(ctx, copy, key, value, text, sizeof text) : status;
     status = status == TG_OK ? plan_step(ctx, copy, method, out) : status;
     tg_settings_destroy(&copy);
     return status;
@@ -241,7 +238,6 @@ static void print_sweep(const cli_sweep *s, bool json) {
                 s->point[i].method);
     }
     cli_table_print(&table, "", stdout);
-    cli_table_free(&table);
 }
 
 /* Writes the page or chart, if one is wanted, and prints the numbers. */
@@ -302,7 +298,7 @@ static int profile_sweep(tg_context *ctx, const char *name, const char *given,
         const char *method = opt.methods.count > 0 ? opt.methods.item[i % s.methods] : NULL;
         const tg_status status =
             plan_point(ctx, settings, s.key, values[i / s.methods], method, &s.point[i]);
-        code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+        code = cli_code(ctx, status);
     }
     code = code == CLI_OK ? show_sweep(&s, common->json) : code;
     free(s.point);
@@ -361,7 +357,7 @@ static int plan_preset(tg_context *ctx, const cli_args *args, const char *preset
             cli_warn("%s is left out: %s", preset, tg_context_error(ctx));
             break;
         }
-        code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+        code = cli_code(ctx, status);
         snprintf(points[m].value, sizeof points[m].value, "%s", preset);
     }
     code = code == CLI_OK ? cli_problem_from(ctx, preset, settings, &problem) : code;

@@ -135,9 +135,7 @@ static int run(const cli_call *call) {
                                    .samples = opt.samples};
         code = cli_report_write(&page, &report);
     }
-    if (code == CLI_OK) {
-        code = cli_write_file(opt.output, page.text, page.used);
-    }
+    code = code == CLI_OK ? cli_write_file(opt.output, page.text, page.used) : code;
     if (code == CLI_OK) {
         print_result(runs, count, page.used, call->common->json);
     }

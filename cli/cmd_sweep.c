@@ -333,7 +333,6 @@ static void tell_plan(const cli_experiment *e, const cli_sweep_job *job, bool js
         cli_table_cell(&table, "%s", isfinite(time) ? cli_duration_text(time, text) : "?");
     }
     cli_table_print(&table, "", stdout);
-    cli_table_free(&table);
     cli_say("%d runs, %lld at a time with %lld thread%s each: about %s", e->trials,
             (long long)job->jobs, (long long)job->threads, job->threads == 1 ? "" : "s",
             isfinite(seconds) ? cli_duration_text(seconds, text) : "? (data.n_train is not set)");

@@ -98,7 +98,7 @@ int verify_read_config(const verify_run *run, verify_set set, void *config) {
         char *text = verify_value_text(value);
         if (code == CLI_OK) {
             const tg_status status = set(run->ctx, config, key, text);
-            code = status == TG_OK ? CLI_OK : cli_fail_status(run->ctx, status);
+            code = cli_code(run->ctx, status);
         }
         free(text);
     }
@@ -131,7 +131,6 @@ static void print_text(const verify_run *run, bool is_good) {
         cli_table_cell(&table, "%s", passes(check) ? "ok" : "FAILED");
     }
     cli_table_print(&table, "", stdout);
-    cli_table_free(&table);
     char backend[CLI_BACKEND_TEXT];
     cli_say("%s: %s on %s, largest relative error %.3g", run->path, is_good ? "verified" : "FAILED",
             cli_backend_text(run->ctx, backend), worst_error(run));
@@ -193,14 +192,10 @@ static int run(const cli_call *call) {
         return CLI_FAILED;
     }
     tg_status status = tg_safetensors_read(work.ctx, work.path, &golden);
-    if (status == TG_OK) {
-        status = tg_archive_create(work.ctx, &work.computed);
-    }
+    status = status == TG_OK ? tg_archive_create(work.ctx, &work.computed) : status;
     work.golden = golden;
     int code = status == TG_OK ? verify(&work) : cli_fail_status(work.ctx, status);
-    if (code == CLI_OK) {
-        code = judge(&work, kind, call->common->json);
-    }
+    code = code == CLI_OK ? judge(&work, kind, call->common->json) : code;
     free(work.checks);
     tg_archive_destroy(&work.computed);
     tg_archive_destroy(&golden);

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "model_file.h"
 #include "output.h"
 #include "suggest.h"
 #include "tgrad/tgrad.h"
@@ -52,6 +53,9 @@ void cli_command_tables(const cli_command *command, const cli_option *tables[CLI
     }
     if (command->more_options) {
         tables[count++] = command->more_options();
+    }
+    if (command->takes & CLI_TAKES_MODEL) {
+        tables[count++] = cli_model_options;
     }
     if (command->takes & CLI_TAKES_DEVICE) {
         tables[count++] = device_options;

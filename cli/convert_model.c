@@ -57,22 +57,16 @@ static int convert(tg_context *ctx, const cli_model *model, const cli_form *form
     tg_fno_config network = *cli_model_config(model);
     tg_model *converted = NULL;
     double *errors = cli_need(calloc((size_t)cli_model_config(model)->n_layers, sizeof *errors));
-    tg_status status = tg_fno_config_set(ctx, &network, "factorization", name);
-    if (status == TG_OK) {
-        status = tg_fno_config_set(ctx, &network, "rank", form->densify ? "1" : form->rank);
-    }
-    if (status == TG_OK) {
-        status = tg_model_factorize(model->model, &network, errors, &converted);
-    }
-    if (status == TG_OK) {
-        status = tg_model_save(converted, path);
-    }
-    if (status == TG_OK) {
-        report(model, converted, path, name, errors, json);
-    }
+    tg_status status = TG_OK;
+    CLI_TRY(tg_fno_config_set(ctx, &network, "factorization", name));
+    CLI_TRY(tg_fno_config_set(ctx, &network, "rank", form->densify ? "1" : form->rank));
+    CLI_TRY(tg_model_factorize(model->model, &network, errors, &converted));
+    CLI_TRY(tg_model_save(converted, path));
+    report(model, converted, path, name, errors, json);
+fail:
     tg_model_destroy(&converted);
     free(errors);
-    return status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+    return cli_code(ctx, status);
 }
 
 int cli_convert_model(const cli_call *call, const cli_form *form) {
@@ -97,9 +91,7 @@ int cli_convert_model(const cli_call *call, const cli_form *form) {
     } else {
         code = cli_model_open(ctx, call->args.item[0], &model);
     }
-    if (code == CLI_OK) {
-        code = convert(ctx, &model, form, path, call->common->json);
-    }
+    code = code == CLI_OK ? convert(ctx, &model, form, path, call->common->json) : code;
     cli_model_close(&model);
     tg_context_destroy(&ctx);
     return code;

@@ -24,7 +24,6 @@ void cli_rollout_print(const char *file, const tg_rollout_errors *e) {
         }
     }
     cli_table_print(&table, "", stdout);
-    cli_table_free(&table);
 }
 
 static json_t *first_and_last(const double *first, const double *last, int64_t count) {

@@ -215,5 +215,5 @@ int cli_export_c(tg_context *ctx, tg_model *model, const char *path, cli_bytes *
         add_normalizer(&e, tg_model_normalizer(model, TG_DATA_Y), TG_DATA_Y, e.fno->out_channels);
     }
     tg_archive_destroy(&e.weights);
-    return e.status == TG_OK ? CLI_OK : cli_fail_status(ctx, e.status);
+    return cli_code(ctx, e.status);
 }

@@ -41,13 +41,13 @@ static char *find_checkpoint(const char *path) {
 
 static tg_status import(tg_context *ctx, const char *path, tg_model **out) {
     tg_settings *settings = NULL;
-    tg_status status = tg_settings_read_yaml(ctx, config_path, &settings);
-    if (status == TG_OK) {
-        status = tg_model_import(ctx, path, settings, out);
+    tg_status status = TG_OK;
+    CLI_TRY(tg_settings_read_yaml(ctx, config_path, &settings));
+    CLI_TRY(tg_model_import(ctx, path, settings, out));
+    if (normalizes) {
+        CLI_TRY(tg_model_fit_normalizers(*out));
     }
-    if (status == TG_OK && normalizes) {
-        status = tg_model_fit_normalizers(*out);
-    }
+fail:
     tg_settings_destroy(&settings);
     return status;
 }

@@ -86,6 +86,10 @@ int cli_fail_status(const tg_context *ctx, tg_status status) {
     return cli_fail("%s", *sentence ? sentence : tg_status_name(status));
 }
 
+int cli_code(const tg_context *ctx, tg_status status) {
+    return status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+}
+
 int cli_usage(const char *command, const char *format, ...) {
     char prefix[64];
     snprintf(prefix, sizeof prefix, "tgrad%s%s", command ? " " : "", command ? command : "");

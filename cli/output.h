@@ -21,10 +21,21 @@ void cli_say(const char *format, ...) TG_PRINTF(1, 2);
 int cli_fail(const char *format, ...) TG_PRINTF(1, 2);
 /* The same for the last error of `ctx` (NULL: only the name of `status`). */
 int cli_fail_status(const tg_context *ctx, tg_status status);
+/* The exit code of `status`: CLI_OK, or that of cli_fail_status. */
+int cli_code(const tg_context *ctx, tg_status status);
 /* "tgrad: warning: <sentence>" on stderr. */
 void cli_warn(const char *format, ...) TG_PRINTF(1, 2);
 /* "tgrad [command]: <sentence>" and where to read on; `command` may be NULL; returns CLI_USAGE. */
 int cli_usage(const char *command, const char *format, ...) TG_PRINTF(2, 3);
+
+/* As in the library: what fails goes to the label `fail`, with its status in `status`. */
+#define CLI_TRY(call)                                                                              \
+    do {                                                                                           \
+        status = (call);                                                                           \
+        if (status != TG_OK) {                                                                     \
+            goto fail;                                                                             \
+        }                                                                                          \
+    } while (0)
 
 /* Whether this process tells what several have to say: it is the only one or rank 0. */
 bool cli_is_first(void);

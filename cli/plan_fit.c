@@ -200,9 +200,7 @@ static tg_status plan(const search *s, const combination *c, cli_proposal *out) 
             out->count++;
         }
     }
-    if (status == TG_OK) {
-        status = tg_train_plan(s->ctx, settings, &memory);
-    }
+    status = status == TG_OK ? tg_train_plan(s->ctx, settings, &memory) : status;
     if (status == TG_OK) {
         out->peak = memory.peak_total[memory.place];
         snprintf(out->phase, sizeof out->phase, "%s",

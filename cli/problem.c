@@ -83,19 +83,20 @@ tg_status cli_preset_settings(const char *name, tg_settings *out) {
                    {"fno.in_gno_radius", p->radius},
                    {"fno.out_gno_radius", p->radius}};
     const size_t count = sizeof numbers / sizeof numbers[0] - (p->latent > 0 ? 0 : 3);
-    tg_status status = tg_settings_set(out, "fno.n_modes", p->modes, name);
-    if (status == TG_OK && p->latent > 0) {
-        status = tg_settings_set(out, "fno.architecture", "gino", name);
+    tg_status status = TG_OK;
+    CLI_TRY(tg_settings_set(out, "fno.n_modes", p->modes, name));
+    if (p->latent > 0) {
+        CLI_TRY(tg_settings_set(out, "fno.architecture", "gino", name));
     }
-    for (size_t i = 0; i < count && status == TG_OK; i++) {
+    for (size_t i = 0; i < count; i++) {
         char text[32];
         snprintf(text, sizeof text, "%.9g", numbers[i].value);
-        status = tg_settings_set(out, numbers[i].key, text, name);
+        CLI_TRY(tg_settings_set(out, numbers[i].key, text, name));
     }
-    if (status == TG_OK) {
-        status = tg_settings_set(out, "fno.complex_data", p->is_complex ? "true" : "false", name);
-    }
-    return status == TG_OK ? tg_settings_set(out, "opt.training_loss", p->loss, name) : status;
+    CLI_TRY(tg_settings_set(out, "fno.complex_data", p->is_complex ? "true" : "false", name));
+    CLI_TRY(tg_settings_set(out, "opt.training_loss", p->loss, name));
+fail:
+    return status;
 }
 
 static bool is_optim_key(const char *key) {

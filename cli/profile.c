@@ -128,10 +128,8 @@ int cli_profile_plan(tg_context *ctx, const char *name, const tg_settings *setti
     needs n;
     *out = (cli_profile){.name = name, .run = cli_need(calloc(1, sizeof *out->run))};
     tg_status status = tg_train_plan(ctx, settings, out->run);
-    int code = status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
-    if (code == CLI_OK) {
-        code = cli_problem_from(ctx, name, settings, &problem);
-    }
+    int code = cli_code(ctx, status);
+    code = code == CLI_OK ? cli_problem_from(ctx, name, settings, &problem) : code;
     if (code != CLI_OK) {
         return code;
     }
@@ -146,10 +144,8 @@ int cli_profile_plan(tg_context *ctx, const char *name, const tg_settings *setti
     n = (needs){.is_projected = problem.optim.is_projected,
                 .accumulates = micro && strtol(micro, NULL, 10) > 1};
     status = cli_problem_needs(ctx, &problem, n.accumulates, &n.optim, &n.fno);
-    if (status == TG_OK) {
-        status = add_phases(ctx, &problem, &n, out);
-    }
-    return status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+    status = status == TG_OK ? add_phases(ctx, &problem, &n, out) : status;
+    return cli_code(ctx, status);
 }
 
 void cli_profile_free(cli_profile *profile) {
@@ -212,5 +208,5 @@ int cli_profile_run(tg_context *ctx, const tg_settings *settings, int64_t steps,
     }
     cli_workbench_close(&bench);
     free(seconds);
-    return status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+    return cli_code(ctx, status);
 }

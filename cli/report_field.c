@@ -19,9 +19,7 @@ static tg_status read_pairs(tg_context *ctx, const tg_tensor *tensor, int64_t fi
     tg_tensor from = {0}, to = {0};
     *out = cli_need(malloc((size_t)count * 2 * sizeof **out));
     tg_status status = tg_tensor_wrap(ctx, tensor->dtype, &shape, begin, &from);
-    if (status == TG_OK) {
-        status = tg_tensor_wrap(ctx, TG_C128, &shape, *out, &to);
-    }
+    status = status == TG_OK ? tg_tensor_wrap(ctx, TG_C128, &shape, *out, &to) : status;
     return status == TG_OK ? tg_tensor_convert(ctx, &from, &to) : status;
 }
 
@@ -85,9 +83,7 @@ tg_status cli_field_distance(tg_context *ctx, const tg_tensor *prediction, const
     const int64_t first = sample * whole + (channel < 0 ? 0 : channel * count);
     double *p = NULL, *y = NULL, error = 0.0, norm = 0.0;
     tg_status status = read_pairs(ctx, prediction, first, count, &p);
-    if (status == TG_OK) {
-        status = read_pairs(ctx, truth, first, count, &y);
-    }
+    status = status == TG_OK ? read_pairs(ctx, truth, first, count, &y) : status;
     for (int64_t i = 0; status == TG_OK && i < 2 * count; i++) {
         error += (p[i] - y[i]) * (p[i] - y[i]);
         norm += y[i] * y[i];

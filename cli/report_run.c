@@ -233,18 +233,19 @@ int cli_run_open(tg_context *ctx, const char *path, cli_run *out) {
     char *rollout = join(path, "rollout.safetensors");
     tg_status status = TG_OK;
     if (exists(settings)) {
-        status = tg_settings_read_yaml(ctx, settings, &out->settings);
+        CLI_TRY(tg_settings_read_yaml(ctx, settings, &out->settings));
     }
-    if (status == TG_OK && exists(samples)) {
-        status = tg_safetensors_read(ctx, samples, &out->samples);
+    if (exists(samples)) {
+        CLI_TRY(tg_safetensors_read(ctx, samples, &out->samples));
     }
-    if (status == TG_OK && exists(rollout)) {
-        status = tg_safetensors_read(ctx, rollout, &out->rollout);
+    if (exists(rollout)) {
+        CLI_TRY(tg_safetensors_read(ctx, rollout, &out->rollout));
     }
+fail:
     free(settings);
     free(samples);
     free(rollout);
-    return status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+    return cli_code(ctx, status);
 }
 
 void cli_run_close(cli_run *run) {

@@ -249,9 +249,7 @@ static int draw_run(cli_html *page, const card *c, const view *v, double low, do
     cli_report_name(page, c->report, v->run);
     cli_html_add(page, "</h5>");
     int code = draw_tile(page, c, name, &prediction);
-    if (code == CLI_OK) {
-        code = draw_tile(page, c, name, &error);
-    }
+    code = code == CLI_OK ? draw_tile(page, c, name, &error) : code;
     cli_html_add(page, "</div>\n");
     return code;
 }
@@ -269,9 +267,7 @@ static int draw_tiles(cli_html *page, const card *c) {
     cli_field_range(c->truth_shown, size, &low, &high);
     const tile truth = {"Truth", c->truth_shown, CLI_MAP_FIELD, low, high, ""};
     int code = draw_tile(page, c, "", &input);
-    if (code == CLI_OK) {
-        code = draw_tile(page, c, "", &truth);
-    }
+    code = code == CLI_OK ? draw_tile(page, c, "", &truth) : code;
     cli_html_add(page, "</div>\n");
     for (int i = 0; i < c->count; i++) {
         cli_field_range(c->view[i].error, size, &least, &most);

@@ -63,5 +63,5 @@ int cli_report_spectra(cli_html *page, const cli_report *report, const char *gri
     }
     free(series);
     free(waves);
-    return status == TG_OK ? CLI_OK : cli_fail_status(report->ctx, status);
+    return cli_code(report->ctx, status);
 }

@@ -44,9 +44,7 @@ int cli_run_settings_read(tg_context *ctx, const cli_run_source *source, tg_sett
                                               : "a configuration file or --preset is needed");
     }
     tg_status status = open_source(ctx, source, out);
-    if (status == TG_OK) {
-        status = override(source, *out);
-    }
+    status = status == TG_OK ? override(source, *out) : status;
     if (status == TG_OK) {
         *has_data =
             cli_setting_or(*out, "data.set", NULL) || cli_setting_or(*out, "data.train_file", NULL);

@@ -497,9 +497,7 @@ static tg_status build(builder *b) {
         cli_mistake(b->mistakes, "%s: seeds is empty", b->source->path);
     }
     tg_status status = read_base(b);
-    if (status == TG_OK) {
-        status = add_cells(b);
-    }
+    status = status == TG_OK ? add_cells(b) : status;
     add_trials(b);
     check_baseline(b);
     return status;
@@ -514,9 +512,7 @@ int cli_experiment_read(tg_context *ctx, const cli_sweep_source *source, cli_exp
     for (int64_t i = 0; status == TG_OK && i < tg_settings_count(file); i++) {
         check_key(file, i, mistakes);
     }
-    if (status == TG_OK) {
-        status = apply_scale(source, file, mistakes);
-    }
+    status = status == TG_OK ? apply_scale(source, file, mistakes) : status;
     b.file = file;
     status = status == TG_OK ? build(&b) : status;
     for (int a = 0; a < CLI_SWEEP_KEYS; a++) {
@@ -526,7 +522,7 @@ int cli_experiment_read(tg_context *ctx, const cli_sweep_source *source, cli_exp
     free_list(b.seed, b.seeds);
     tg_settings_destroy(&b.base);
     tg_settings_destroy(&file);
-    return status == TG_OK ? CLI_OK : cli_fail_status(ctx, status);
+    return cli_code(ctx, status);
 }
 
 void cli_experiment_free(cli_experiment *e) {
@@ -560,31 +556,25 @@ void cli_experiment_free(cli_experiment *e) {
 tg_status cli_trial_settings(tg_context *ctx, const cli_experiment *e, const cli_trial *trial,
                              const char *rate, tg_settings **out) {
     char number[32];
-    tg_status status = tg_settings_copy(ctx, e->cell[trial->cell].settings, out);
+    tg_status status = TG_OK;
+    CLI_TRY(tg_settings_copy(ctx, e->cell[trial->cell].settings, out));
     snprintf(number, sizeof number, "%lld", (long long)trial->seed);
-    if (status == TG_OK) {
-        status = tg_settings_set(*out, "distributed.seed", number, "seeds");
-    }
+    CLI_TRY(tg_settings_set(*out, "distributed.seed", number, "seeds"));
     rate = trial->rate ? trial->rate : rate;
-    if (status == TG_OK && rate) {
-        status = tg_settings_set(*out, "opt.learning_rate", rate, "lr.values");
+    if (rate) {
+        CLI_TRY(tg_settings_set(*out, "opt.learning_rate", rate, "lr.values"));
     }
-    if (status == TG_OK && trial->rate) { /* test data choose nothing */
+    if (trial->rate) { /* test data choose nothing */
         snprintf(number, sizeof number, "%lld", (long long)e->n_validation);
-        status = tg_settings_set(*out, "data.n_validation", number, "lr.n_validation");
-        if (status == TG_OK) {
-            status = tg_settings_set(*out, "data.test_resolutions", "[]", "lr");
-        }
-        if (status == TG_OK) {
-            status = tg_settings_set(*out, "data.test_files", "[]", "lr");
-        }
-        if (status == TG_OK && e->search_epochs > 0) {
+        CLI_TRY(tg_settings_set(*out, "data.n_validation", number, "lr.n_validation"));
+        CLI_TRY(tg_settings_set(*out, "data.test_resolutions", "[]", "lr"));
+        CLI_TRY(tg_settings_set(*out, "data.test_files", "[]", "lr"));
+        if (e->search_epochs > 0) {
             snprintf(number, sizeof number, "%lld", (long long)e->search_epochs);
-            status = tg_settings_set(*out, "opt.n_epochs", number, "lr.epochs");
-            if (status == TG_OK) {
-                status = tg_settings_set(*out, "opt.scheduler_T_max", number, "lr.epochs");
-            }
+            CLI_TRY(tg_settings_set(*out, "opt.n_epochs", number, "lr.epochs"));
+            CLI_TRY(tg_settings_set(*out, "opt.scheduler_T_max", number, "lr.epochs"));
         }
     }
+fail:
     return status;
 }

@@ -77,23 +77,19 @@ static tg_status chunk_stats(const cli_source *source, const char *name, tg_dtyp
     const int64_t step = row < SLAB_ELEMENTS ? SLAB_ELEMENTS / row : 1;
     tg_tensor chunk = {0};
     tg_shape shape = {.ndim = 2, .dim = {step < rows ? step : rows, row}};
-    tg_status status = tg_tensor_create(source->ctx, TG_MEM_DATA, wide, &shape, &chunk);
+    tg_status status = TG_OK;
+    CLI_TRY(tg_tensor_create(source->ctx, TG_MEM_DATA, wide, &shape, &chunk));
     int64_t finite = 0;
-    for (int64_t first = 0; status == TG_OK && first < rows; first += step) {
+    for (int64_t first = 0; first < rows; first += step) {
         tg_tensor part = {0};
         tg_tensor_stats stats;
         const int64_t count = rows - first < step ? rows - first : step;
-        status = tg_h5_read_range(source->h5, name, first, count, wide, chunk.data);
-        if (status == TG_OK) {
-            status = tg_tensor_slice(source->ctx, &chunk, 0, count, &part);
-        }
-        if (status == TG_OK) {
-            status = tg_tensor_get_stats(source->ctx, &part, &stats);
-        }
-        if (status == TG_OK) {
-            merge_stats(out, &finite, &stats, count * row - stats.nan_count - stats.inf_count);
-        }
+        CLI_TRY(tg_h5_read_range(source->h5, name, first, count, wide, chunk.data));
+        CLI_TRY(tg_tensor_slice(source->ctx, &chunk, 0, count, &part));
+        CLI_TRY(tg_tensor_get_stats(source->ctx, &part, &stats));
+        merge_stats(out, &finite, &stats, count * row - stats.nan_count - stats.inf_count);
     }
+fail:
     tg_tensor_destroy(&chunk);
     return status;
 }
@@ -117,9 +113,7 @@ tg_status cli_source_stats(const cli_source *source, int64_t index, tg_tensor_st
     }
     tg_tensor whole = {0};
     status = tg_h5_read(source->h5, name, &whole);
-    if (status == TG_OK) {
-        status = tg_tensor_get_stats(source->ctx, &whole, out);
-    }
+    status = status == TG_OK ? tg_tensor_get_stats(source->ctx, &whole, out) : status;
     tg_tensor_destroy(&whole);
     return status;
 }

@@ -155,7 +155,16 @@ static void print_cell(const char *text, int width, bool right, bool last, FILE 
     fputs(last ? "\n" : "  ", stream);
 }
 
-void cli_table_print(const cli_table *table, const char *indent, FILE *stream) {
+void cli_table_free(cli_table *table) {
+    for (size_t i = 0; i < table->cells; i++) {
+        free(table->cell[i]);
+    }
+    free(table->cell);
+    table->cell = NULL;
+    table->cells = table->capacity = 0;
+}
+
+void cli_table_print(cli_table *table, const char *indent, FILE *stream) {
     const int columns = table->columns;
     int *width = cli_need(calloc((size_t)columns, sizeof *width));
     for (int c = 0; c < columns; c++) {
@@ -176,15 +185,7 @@ void cli_table_print(const cli_table *table, const char *indent, FILE *stream) {
         print_cell(table->cell[i], width[c], table->column[c].right, c == columns - 1, stream);
     }
     free(width);
-}
-
-void cli_table_free(cli_table *table) {
-    for (size_t i = 0; i < table->cells; i++) {
-        free(table->cell[i]);
-    }
-    free(table->cell);
-    table->cell = NULL;
-    table->cells = table->capacity = 0;
+    cli_table_free(table);
 }
 
 void *cli_need(void *memory) {

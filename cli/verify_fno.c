@@ -73,9 +73,7 @@ static tg_status check_output(verify_run *run, tg_fno *fno, const char *in, cons
     tg_shape shape = x->shape;
     shape.dim[1] = tg_fno_get_config(fno)->out_channels;
     tg_status status = tg_tensor_create(run->ctx, TG_MEM_DATA, x->dtype, &shape, &y);
-    if (status == TG_OK) {
-        status = tg_fno_forward(fno, x, &y);
-    }
+    status = status == TG_OK ? tg_fno_forward(fno, x, &y) : status;
     if (status != TG_OK) {
         cli_fail_status(run->ctx, status);
         tg_tensor_destroy(&y);
@@ -92,9 +90,7 @@ tg_status verify_receive(void *user, const tg_gradient *gradient) {
              tg_fno_get_param(c->fno, gradient->param).name);
     tg_status status =
         tg_tensor_create(c->run->ctx, TG_MEM_GRADIENTS, gradient->dtype, &gradient->shape, &dense);
-    if (status == TG_OK) {
-        status = tg_gradient_read(c->run->ctx, gradient, &dense);
-    }
+    status = status == TG_OK ? tg_gradient_read(c->run->ctx, gradient, &dense) : status;
     if (status == TG_OK) {
         status = check(c->run, name, &dense);
         c->failed = status != TG_OK;
@@ -161,9 +157,7 @@ int verify_fno(verify_run *run) {
         return CLI_FAILED;
     }
     tg_status status = tg_fno_create(run->ctx, &config, 0, &fno);
-    if (status == TG_OK) {
-        status = tg_fno_load(fno, run->golden, "param.");
-    }
+    status = status == TG_OK ? tg_fno_load(fno, run->golden, "param.") : status;
     const int code = status == TG_OK ? (check_all(run, fno) == TG_OK ? CLI_OK : CLI_FAILED)
                                      : cli_fail_status(run->ctx, status);
     tg_fno_destroy(&fno);

@@ -45,9 +45,7 @@ static tg_status load(job *j) {
         return TG_E_FORMAT;
     }
     status = verify_channels_first(run, "x", &j->x);
-    if (status == TG_OK) {
-        status = verify_channels_first(run, "target", &j->target);
-    }
+    status = status == TG_OK ? verify_channels_first(run, "target", &j->target) : status;
     if (status == TG_OK && tg_fno_get_config(j->fno)->latent_feature_channels > 0) {
         status = verify_channels_first(run, "latent_features", &j->features);
         j->features.shape.ndim = dims + 2;
@@ -66,9 +64,7 @@ static tg_status prepare(job *j, bool training) {
     sizes[dims] = j->points->shape.dim[0];
     sizes[dims + 1] = j->queries->shape.dim[0];
     tg_status status = tg_fno_prepare(j->fno, j->x.shape.dim[0], sizes, training);
-    if (status == TG_OK) {
-        status = tg_fno_set_points(j->fno, j->points, j->queries, j->latent);
-    }
+    status = status == TG_OK ? tg_fno_set_points(j->fno, j->points, j->queries, j->latent) : status;
     return status == TG_OK && j->features.data ? tg_fno_set_features(j->fno, &j->features) : status;
 }
 
@@ -77,42 +73,31 @@ static tg_status check_loss(job *j) {
     const tg_grad_sink sink = {.receive = verify_receive, .user = &sink_of};
     tg_loss_config config;
     double value = 0.0;
-    tg_status status = tg_loss_config_parse(j->run->ctx, "loss.l2", "l2", &config);
-    if (status == TG_OK) {
-        status = prepare(j, true);
-    }
-    if (status == TG_OK) {
-        status = tg_fno_loss_backward(j->fno, &j->x, &j->target, &config, &sink, &value);
-    }
-    return status == TG_OK ? verify_loss(j->run, "loss.l2", value) : status;
+    tg_status status = TG_OK;
+    CLI_TRY(tg_loss_config_parse(j->run->ctx, "loss.l2", "l2", &config));
+    CLI_TRY(prepare(j, true));
+    CLI_TRY(tg_fno_loss_backward(j->fno, &j->x, &j->target, &config, &sink, &value));
+    CLI_TRY(verify_loss(j->run, "loss.l2", value));
+fail:
+    return status;
 }
 
 int verify_gino(verify_run *run) {
     tg_fno_config config;
     job j = {.run = run};
+    tg_tensor *const made[] = {&j.x, &j.target, &j.features, &j.out};
     if (read_config(run, &config) != CLI_OK) {
         return CLI_FAILED;
     }
-    tg_status status = tg_fno_create(run->ctx, &config, 0, &j.fno);
-    if (status == TG_OK) {
-        status = tg_fno_load(j.fno, run->golden, "param.");
-    }
-    if (status == TG_OK) {
-        status = load(&j);
-    }
-    if (status == TG_OK) {
-        status = prepare(&j, false);
-    }
-    if (status == TG_OK) {
-        status = tg_fno_forward(j.fno, &j.x, &j.out);
-    }
-    if (status == TG_OK) {
-        status = verify_channels_last(run, "out", &j.out);
-    }
-    if (status == TG_OK) {
-        status = check_loss(&j);
-    }
-    tg_tensor *made[] = {&j.x, &j.target, &j.features, &j.out};
+    tg_status status = TG_OK;
+    CLI_TRY(tg_fno_create(run->ctx, &config, 0, &j.fno));
+    CLI_TRY(tg_fno_load(j.fno, run->golden, "param."));
+    CLI_TRY(load(&j));
+    CLI_TRY(prepare(&j, false));
+    CLI_TRY(tg_fno_forward(j.fno, &j.x, &j.out));
+    CLI_TRY(verify_channels_last(run, "out", &j.out));
+    CLI_TRY(check_loss(&j));
+fail:
     for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
         tg_tensor_destroy(made[i]);
     }

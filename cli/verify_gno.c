@@ -174,23 +174,18 @@ static tg_status create(verify_run *run, block *b) {
     if (!b->y || !b->x || !verify_tensor(run, "out") || !verify_tensor(run, "cotangent")) {
         return TG_E_FORMAT;
     }
-    tg_status status = tg_tensor_create(run->ctx, TG_MEM_DATA, TG_F32, &flat, &b->weights);
-    if (status == TG_OK) {
-        status = tg_tensor_create(run->ctx, TG_MEM_DATA, TG_F32, &flat, &b->dweights);
+    tg_status status = TG_OK;
+    CLI_TRY(tg_tensor_create(run->ctx, TG_MEM_DATA, TG_F32, &flat, &b->weights));
+    CLI_TRY(tg_tensor_create(run->ctx, TG_MEM_DATA, TG_F32, &flat, &b->dweights));
+    if (has_values) {
+        CLI_TRY(verify_channels_first(run, "f", &b->f));
+        CLI_TRY(tg_tensor_create(run->ctx, TG_MEM_DATA, TG_F32, &b->f.shape, &b->df));
     }
-    if (status == TG_OK && has_values) {
-        status = verify_channels_first(run, "f", &b->f);
-    }
-    if (status == TG_OK && has_values) {
-        status = tg_tensor_create(run->ctx, TG_MEM_DATA, TG_F32, &b->f.shape, &b->df);
-    }
-    if (status == TG_OK) {
-        status = verify_channels_first(run, "cotangent", &b->dout);
-    }
-    if (status == TG_OK) {
-        status = tg_tensor_create(run->ctx, TG_MEM_DATA, TG_F32, &b->dout.shape, &b->out);
-    }
-    return status == TG_OK ? each_weight(run, &b->config, &b->weights, false) : status;
+    CLI_TRY(verify_channels_first(run, "cotangent", &b->dout));
+    CLI_TRY(tg_tensor_create(run->ctx, TG_MEM_DATA, TG_F32, &b->dout.shape, &b->out));
+    CLI_TRY(each_weight(run, &b->config, &b->weights, false));
+fail:
+    return status;
 }
 
 enum { INPUTS = 3, ALL = 6 }; /* weights, f, dout; out, dweights, df */
@@ -213,25 +208,18 @@ static tg_status compute(verify_run *run, block *b) {
     tg_tensor *const here[ALL] = {&b->weights, &b->f, &b->dout, &b->out, &b->dweights, &b->df};
     tg_tensor there[ALL] = {{0}};
     tg_status status = TG_OK;
-    for (int i = 0; i < ALL && status == TG_OK; i++) {
+    for (int i = 0; i < ALL; i++) {
         if (here[i]->data) {
-            status = tg_backend_tensor(run->ctx, TG_MEM_DATA, TG_F32, &here[i]->shape, &there[i]);
+            CLI_TRY(tg_backend_tensor(run->ctx, TG_MEM_DATA, TG_F32, &here[i]->shape, &there[i]));
         }
     }
     const tg_tensor *f = b->f.data ? &there[1] : NULL;
-    if (status == TG_OK) {
-        status = copy_all(run->ctx, here, there, true);
-    }
-    if (status == TG_OK) {
-        status = tg_gno_forward(run->ctx, &b->config, &there[0], b->y, b->x, f, &there[3]);
-    }
-    if (status == TG_OK) {
-        status = tg_gno_backward(run->ctx, &b->config, &there[0], b->y, b->x, f, &there[2],
-                                 &there[4], f ? &there[5] : NULL);
-    }
-    if (status == TG_OK) {
-        status = copy_all(run->ctx, here, there, false);
-    }
+    CLI_TRY(copy_all(run->ctx, here, there, true));
+    CLI_TRY(tg_gno_forward(run->ctx, &b->config, &there[0], b->y, b->x, f, &there[3]));
+    CLI_TRY(tg_gno_backward(run->ctx, &b->config, &there[0], b->y, b->x, f, &there[2], &there[4],
+                            f ? &there[5] : NULL));
+    CLI_TRY(copy_all(run->ctx, here, there, false));
+fail:
     for (int i = 0; i < ALL; i++) {
         tg_tensor_destroy(&there[i]);
     }
@@ -239,33 +227,30 @@ static tg_status compute(verify_run *run, block *b) {
 }
 
 static tg_status check_all(verify_run *run, block *b) {
-    tg_status status = check_neighbours(run, b->config.radius);
-    if (status == TG_OK) {
-        status = compute(run, b);
+    tg_status status = TG_OK;
+    CLI_TRY(check_neighbours(run, b->config.radius));
+    CLI_TRY(compute(run, b));
+    CLI_TRY(verify_channels_last(run, "out", &b->out));
+    CLI_TRY(each_weight(run, &b->config, &b->dweights, true));
+    if (b->f.data) {
+        CLI_TRY(verify_channels_last(run, "grad.f", &b->df));
     }
-    if (status == TG_OK) {
-        status = verify_channels_last(run, "out", &b->out);
-    }
-    if (status == TG_OK) {
-        status = each_weight(run, &b->config, &b->dweights, true);
-    }
-    return status == TG_OK && b->f.data ? verify_channels_last(run, "grad.f", &b->df) : status;
+fail:
+    return status;
 }
 
 int verify_gno(verify_run *run) {
     block b = {.y = NULL};
+    tg_tensor *const made[] = {&b.weights, &b.dweights, &b.f, &b.df, &b.out, &b.dout};
     b.config = tg_gno_config_default();
     if (verify_read_config(run, set, &b.config) != CLI_OK) {
         return CLI_FAILED;
     }
-    tg_status status = tg_gno_config_check(run->ctx, &b.config);
-    if (status == TG_OK) {
-        status = create(run, &b);
-    }
-    if (status == TG_OK) {
-        status = check_all(run, &b);
-    }
-    tg_tensor *made[] = {&b.weights, &b.dweights, &b.f, &b.df, &b.out, &b.dout};
+    tg_status status = TG_OK;
+    CLI_TRY(tg_gno_config_check(run->ctx, &b.config));
+    CLI_TRY(create(run, &b));
+    CLI_TRY(check_all(run, &b));
+fail:
     for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
         tg_tensor_destroy(made[i]);
     }

@@ -10,7 +10,7 @@ static int set_json(verify_run *run, tg_optim_config *config, const char *key,
     char *text = verify_value_text(value);
     tg_status status = tg_optim_config_set(run->ctx, config, key, text);
     free(text);
-    return status == TG_OK ? CLI_OK : cli_fail_status(run->ctx, status);
+    return cli_code(run->ctx, status);
 }
 
 /* A setting that stands in the metadata by itself. */
@@ -74,9 +74,7 @@ static int read_config(verify_run *run, tg_optim_config *config) {
     json_object_foreach(options, key, value) {
         code = code == CLI_OK ? set_json(run, config, key, value) : code;
     }
-    if (code == CLI_OK) {
-        code = set_kind(run, config, json_string_value(kind));
-    }
+    code = code == CLI_OK ? set_kind(run, config, json_string_value(kind)) : code;
     json_decref(kind);
     json_decref(options);
     return code;
@@ -104,14 +102,13 @@ typedef struct step_work {
 static tg_status make_work(verify_run *run, const tg_optim_setup *setup, const tg_tensor *w0,
                            step_work *work) {
     const tg_shape *shape = &w0->shape;
-    tg_status status = tg_optim_create(run->ctx, setup, &work->optim);
-    if (status == TG_OK) {
-        status = tg_backend_tensor(run->ctx, TG_MEM_WEIGHTS, w0->dtype, shape, &work->weight);
-    }
-    if (status == TG_OK) {
-        status = tg_backend_tensor(run->ctx, TG_MEM_GRADIENTS, w0->dtype, shape, &work->grad);
-    }
-    return status == TG_OK ? tg_backend_copy(run->ctx, w0, &work->weight) : status;
+    tg_status status = TG_OK;
+    CLI_TRY(tg_optim_create(run->ctx, setup, &work->optim));
+    CLI_TRY(tg_backend_tensor(run->ctx, TG_MEM_WEIGHTS, w0->dtype, shape, &work->weight));
+    CLI_TRY(tg_backend_tensor(run->ctx, TG_MEM_GRADIENTS, w0->dtype, shape, &work->grad));
+    CLI_TRY(tg_backend_copy(run->ctx, w0, &work->weight));
+fail:
+    return status;
 }
 
 static void free_work(step_work *work) {
@@ -124,17 +121,14 @@ static void free_work(step_work *work) {
 static tg_status take_step(verify_run *run, step_work *work, int64_t step, const tg_tensor *grads,
                            const tg_tensor *computed) {
     tg_tensor grad, now;
-    tg_status status = tg_tensor_slice(run->ctx, grads, step, 1, &grad);
-    if (status == TG_OK) {
-        status = tg_tensor_slice(run->ctx, computed, step, 1, &now);
-    }
-    if (status == TG_OK) {
-        status = tg_backend_copy(run->ctx, &grad, &work->grad);
-    }
-    if (status == TG_OK) {
-        status = tg_optim_step(work->optim, 0, &work->grad, &work->weight);
-    }
-    return status == TG_OK ? tg_backend_copy(run->ctx, &work->weight, &now) : status;
+    tg_status status = TG_OK;
+    CLI_TRY(tg_tensor_slice(run->ctx, grads, step, 1, &grad));
+    CLI_TRY(tg_tensor_slice(run->ctx, computed, step, 1, &now));
+    CLI_TRY(tg_backend_copy(run->ctx, &grad, &work->grad));
+    CLI_TRY(tg_optim_step(work->optim, 0, &work->grad, &work->weight));
+    CLI_TRY(tg_backend_copy(run->ctx, &work->weight, &now));
+fail:
+    return status;
 }
 
 /* Steps through the gradients; `computed` (steps, shape..) receives the weights. */
@@ -173,17 +167,13 @@ int verify_optim(verify_run *run) {
                                   .param_count = 1};
     step_work work = {0};
     tg_tensor computed = {0};
-    tg_status status = make_work(run, &setup, w0, &work);
-    if (status == TG_OK) {
-        status = tg_tensor_create(run->ctx, TG_MEM_DATA, w0->dtype, &grads->shape, &computed);
-    }
-    if (status == TG_OK) {
-        status = replay(run, &work, w0, grads, weights, &computed);
-    }
-    if (status == TG_OK) {
-        status = tg_archive_take(run->computed, "weights", &computed);
-    }
+    tg_status status = TG_OK;
+    CLI_TRY(make_work(run, &setup, w0, &work));
+    CLI_TRY(tg_tensor_create(run->ctx, TG_MEM_DATA, w0->dtype, &grads->shape, &computed));
+    CLI_TRY(replay(run, &work, w0, grads, weights, &computed));
+    CLI_TRY(tg_archive_take(run->computed, "weights", &computed));
+fail:
     tg_tensor_destroy(&computed);
     free_work(&work);
-    return status == TG_OK ? CLI_OK : cli_fail_status(run->ctx, status);
+    return cli_code(run->ctx, status);
 }

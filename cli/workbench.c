@@ -78,20 +78,18 @@ static tg_status prepare(cli_workbench *b, const cli_problem *problem) {
 tg_status cli_workbench_open(tg_context *ctx, const cli_problem *problem, uint64_t seed,
                              cli_workbench *out) {
     *out = (cli_workbench){.ctx = ctx};
-    tg_status status = tg_loss_config_parse(ctx, "opt.training_loss", problem->loss, &out->loss);
-    if (status == TG_OK) {
-        status = tg_fno_create(ctx, &problem->fno, seed, &out->fno);
+    tg_status status = TG_OK;
+    CLI_TRY(tg_loss_config_parse(ctx, "opt.training_loss", problem->loss, &out->loss));
+    CLI_TRY(tg_fno_create(ctx, &problem->fno, seed, &out->fno));
+    CLI_TRY(random_tensor(ctx, problem, problem->fno.in_channels, seed + 1, &out->x));
+    CLI_TRY(random_tensor(ctx, problem, problem->fno.out_channels, seed + 2, &out->y));
+    CLI_TRY(make_optimizer(out, problem, seed));
+    CLI_TRY(prepare(out, problem));
+    if (cli_on_points(&problem->fno)) {
+        CLI_TRY(place_points(out, problem, seed + 3));
     }
-    if (status == TG_OK) {
-        status = random_tensor(ctx, problem, problem->fno.in_channels, seed + 1, &out->x);
-    }
-    if (status == TG_OK) {
-        status = random_tensor(ctx, problem, problem->fno.out_channels, seed + 2, &out->y);
-    }
-    status = status == TG_OK ? make_optimizer(out, problem, seed) : status;
-    status = status == TG_OK ? prepare(out, problem) : status;
-    return status == TG_OK && cli_on_points(&problem->fno) ? place_points(out, problem, seed + 3)
-                                                           : status;
+fail:
+    return status;
 }
 
 void cli_workbench_close(cli_workbench *bench) {

@@ -343,7 +343,6 @@ static void test_table(void **state) {
     FILE *stream = open_memstream(&text, &size);
     cli_table_print(&table, " ", stream);
     fclose(stream);
-    cli_table_free(&table);
     assert_string_equal(text, " name     n  note\n"
                               " x        0  \n"
                               " grüße  100  \n"
