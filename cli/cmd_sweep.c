@@ -158,8 +158,8 @@ static void check_fits(const cli_cell *cell, const size_t left[TG_PLACES], cli_m
     }
 }
 
-/* A key that no table knows is tried alone over the base of its cell, so that all of them are
- * named and not only the first. */
+/* A key that no table knows is tried alone, so that all of them are named and not only the first.
+ * What else is wrong there is no mistake: `model: gino` is none, but needs other settings. */
 static void check_keys(tg_context *ctx, const cli_cell *cell, tg_train_memory *memory,
                        cli_mistakes *mistakes) {
     for (int64_t i = 0; i < tg_settings_count(cell->settings); i++) {
@@ -177,7 +177,8 @@ static void check_keys(tg_context *ctx, const cli_cell *cell, tg_train_memory *m
             tg_settings_set(alone, "data.set", "none", NULL) == TG_OK &&
             tg_settings_set(alone, key, tg_settings_value(cell->settings, i),
                             tg_settings_origin(cell->settings, i)) == TG_OK &&
-            tg_train_plan(ctx, alone, memory) == TG_E_CONFIG) {
+            tg_train_plan(ctx, alone, memory) == TG_E_CONFIG &&
+            strstr(tg_context_error(ctx), key)) {
             cli_mistake(mistakes, "%s", tg_context_error(ctx));
         }
         tg_settings_destroy(&alone);
@@ -308,17 +309,34 @@ static json_t *json_of_trials(const cli_experiment *e) {
     return list;
 }
 
+/* The words behind `tgrad generate`, as a shell takes them; to be freed. */
+static char *generate_words(const cli_experiment *e) {
+    size_t capacity = 1, used = 0;
+    for (int i = 0; i < e->generates; i++) {
+        capacity += strlen(e->generate[i]) + 3;
+    }
+    char *text = cli_need(calloc(capacity, 1));
+    for (int i = 0; i < e->generates; i++) {
+        const char *quote = strpbrk(e->generate[i], " []*'") ? "'" : "";
+        used += (size_t)snprintf(text + used, capacity - used, "%s%s%s%s", i ? " " : "", quote,
+                                 e->generate[i], quote);
+    }
+    return text;
+}
+
 static void tell_plan(const cli_experiment *e, const cli_sweep_job *job, bool json) {
     const double seconds = total_time(e, job);
-    char text[CLI_UNIT_TEXT];
+    char text[CLI_UNIT_TEXT], *words = generate_words(e);
     if (json) {
         json_t *object = cli_json_object();
         cli_json_set(object, "title", cli_json_text(e->title));
+        cli_json_set(object, "generate", e->generates > 0 ? cli_json_text(words) : json_null());
         cli_json_set(object, "jobs", cli_json_integer(job->jobs));
         cli_json_set(object, "threads", cli_json_integer(job->threads));
         cli_json_set(object, "seconds", cli_json_real(seconds));
         cli_json_set(object, "runs", json_of_trials(e));
         cli_json_print(object);
+        free(words);
         return;
     }
     static const cli_column columns[] = {
@@ -333,6 +351,10 @@ static void tell_plan(const cli_experiment *e, const cli_sweep_job *job, bool js
         cli_table_cell(&table, "%s", isfinite(time) ? cli_duration_text(time, text) : "?");
     }
     cli_table_print(&table, "", stdout);
+    if (e->generates > 0) {
+        cli_say("data: tgrad generate %s", words);
+    }
+    free(words);
     cli_say("%d runs, %lld at a time with %lld thread%s each: about %s", e->trials,
             (long long)job->jobs, (long long)job->threads, job->threads == 1 ? "" : "s",
             isfinite(seconds) ? cli_duration_text(seconds, text) : "? (data.n_train is not set)");

@@ -218,13 +218,14 @@ static int begin_trials(sweep *s) {
 
 /* ---- ending ---- */
 
-/* The last line that a child wrote to its log, without the program's name; to be freed. */
+/* The last line that a child wrote to its log, without the program's name and but for the hint that
+ * follows wrong usage; to be freed. */
 static char *last_words(const char *folder, const char *trial, int code) {
     char *path = cli_sweep_path(folder, "logs", trial, ".log"), line[1024], last[1024] = "";
     FILE *file = fopen(path, "r");
     while (file && fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = '\0';
-        if (line[0] && line[0] != ' ') {
+        if (line[0] && line[0] != ' ' && strncmp(line, "Try '", 5) != 0) {
             snprintf(last, sizeof last, "%s", strncmp(line, "tgrad: ", 7) == 0 ? line + 7 : line);
         }
     }
