@@ -10,10 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "problem.h"
 #include "report_sweep.h"
 #include "run_settings.h"
-#include "sweep_run.h"
+#include "sweep_plan.h"
 #include "text.h"
 
 static struct {
@@ -89,59 +88,6 @@ static int read_gpus(int **out, int *count) {
     return CLI_OK;
 }
 
-/* ---- what it will take ---- */
-
-/* Seconds of a step from the network's arithmetic and traffic, at rates of a common core or card:
- * good to a factor of two or so. NaN where the settings leave the grid open. */
-static double predict_step(tg_context *ctx, const cli_cell *cell, int64_t parameters,
-                           int64_t threads) {
-    cli_problem problem;
-    int count = 0;
-    const double scale = cell->place == TG_HOST ? (double)threads : 1.0;
-    const double flops = cell->place == TG_HOST ? 25e9 : 100e12;
-    const double bytes = cell->place == TG_HOST ? 4e9 : 2e12;
-    double seconds = 24.0 * (double)parameters / (bytes * scale); /* weights, moments, gradient */
-    if (cli_problem_from(ctx, cell->name, cell->settings, &problem) != CLI_OK ||
-        problem.grid[0] == 0 ||
-        tg_fno_phases(ctx, &problem.fno, problem.batch, problem.grid, NULL, 0, &count) != TG_OK) {
-        return (double)NAN;
-    }
-    tg_fno_phase *phase = cli_need(calloc((size_t)count + 1, sizeof *phase));
-    if (tg_fno_phases(ctx, &problem.fno, problem.batch, problem.grid, phase, count, &count) !=
-        TG_OK) {
-        count = 0;
-        seconds = (double)NAN;
-    }
-    for (int i = 0; i < count; i++) {
-        seconds += fmax(phase[i].flops / flops, phase[i].traffic / bytes) / scale;
-    }
-    free(phase);
-    return seconds;
-}
-
-/* Training samples, as far as settings and file tell; 0: not known. */
-static int64_t samples_of(const cli_experiment *e, const tg_settings *settings) {
-    const char *set = cli_setting_or(settings, "data.n_train", NULL);
-    int64_t count = set ? strtoll(set, NULL, 10) : 0;
-    for (int i = 0; count == 0 && i < e->generates; i++) {
-        if (strncmp(e->generate[i], "--n-train=", 10) == 0) {
-            count = strtoll(e->generate[i] + 10, NULL, 10);
-        }
-    }
-    return count;
-}
-
-/* Seconds of a trial; NaN if that cannot be told. */
-static double predict_trial(const cli_experiment *e, const cli_trial *trial) {
-    const cli_cell *cell = &e->cell[trial->cell];
-    const int64_t samples = samples_of(e, cell->settings);
-    const double batch = strtod(cli_setting_or(cell->settings, "data.batch_size", "16"), NULL);
-    double epochs = strtod(cli_setting_or(cell->settings, "opt.n_epochs", "100"), NULL);
-    epochs = trial->rate && e->search_epochs > 0 ? (double)e->search_epochs : epochs;
-    return samples > 0 && batch >= 1.0 ? epochs * ceil((double)samples / batch) * cell->step_seconds
-                                       : (double)NAN;
-}
-
 /* ---- checks ---- */
 
 static void check_fits(const cli_cell *cell, const size_t left[TG_PLACES], cli_mistakes *mistakes) {
@@ -202,7 +148,7 @@ static void check_cells(tg_context *ctx, cli_experiment *e, const cli_sweep_job 
             cell->place = memory->place;
             memcpy(cell->peak, memory->peak_total, sizeof cell->peak);
             cell->state = peak[TG_MEM_OPTIMIZER] + peak[TG_MEM_FACTORS] + peak[TG_MEM_INDICES];
-            cell->step_seconds = predict_step(ctx, cell, memory->parameters, job->threads);
+            cli_sweep_predict(ctx, e, cell, memory->parameters, job->threads);
             if (!e->is_planned) {
                 check_fits(cell, job->left, mistakes);
             }
@@ -276,88 +222,6 @@ static int refuse(const char *file, cli_mistakes *mistakes) {
         free(clean);
     }
     return CLI_FAILED;
-}
-
-/* ---- dry run ---- */
-
-/* Trials that share a GPU share its arithmetic: several at a time take as long as one by one. */
-static double total_time(const cli_experiment *e, const cli_sweep_job *job) {
-    double seconds[TG_PLACES] = {0.0};
-    const int64_t gpus = job->gpus > 1 ? job->gpus : 1;
-    for (int i = 0; i < e->trials; i++) {
-        const tg_place place = e->cell[e->trial[i].cell].place;
-        seconds[place] += cli_sweep_owns(job, i) ? predict_trial(e, &e->trial[i]) : 0.0;
-    }
-    return seconds[TG_HOST] / (double)job->jobs +
-           seconds[TG_DEVICE] / (double)(job->jobs < gpus ? job->jobs : gpus);
-}
-
-static json_t *json_of_trials(const cli_experiment *e) {
-    json_t *list = cli_json_array();
-    for (int i = 0; i < e->trials; i++) {
-        const cli_trial *trial = &e->trial[i];
-        const cli_cell *cell = &e->cell[trial->cell];
-        json_t *entry = cli_json_object();
-        cli_json_set(entry, "name", cli_json_text(trial->name));
-        cli_json_set(entry, "seed", cli_json_integer(trial->seed));
-        cli_json_set(entry, "search", json_boolean(trial->rate != NULL));
-        cli_json_set(entry, "memory", cli_json_integer((int64_t)cell->peak[cell->place]));
-        cli_json_set(entry, "state", cli_json_integer((int64_t)cell->state));
-        cli_json_set(entry, "seconds", cli_json_real(predict_trial(e, trial)));
-        cli_json_append(list, entry);
-    }
-    return list;
-}
-
-/* The words behind `tgrad generate`, as a shell takes them; to be freed. */
-static char *generate_words(const cli_experiment *e) {
-    size_t capacity = 1, used = 0;
-    for (int i = 0; i < e->generates; i++) {
-        capacity += strlen(e->generate[i]) + 3;
-    }
-    char *text = cli_need(calloc(capacity, 1));
-    for (int i = 0; i < e->generates; i++) {
-        const char *quote = strpbrk(e->generate[i], " []*'") ? "'" : "";
-        used += (size_t)snprintf(text + used, capacity - used, "%s%s%s%s", i ? " " : "", quote,
-                                 e->generate[i], quote);
-    }
-    return text;
-}
-
-static void tell_plan(const cli_experiment *e, const cli_sweep_job *job, bool json) {
-    const double seconds = total_time(e, job);
-    char text[CLI_UNIT_TEXT], *words = generate_words(e);
-    if (json) {
-        json_t *object = cli_json_object();
-        cli_json_set(object, "title", cli_json_text(e->title));
-        cli_json_set(object, "generate", e->generates > 0 ? cli_json_text(words) : json_null());
-        cli_json_set(object, "jobs", cli_json_integer(job->jobs));
-        cli_json_set(object, "threads", cli_json_integer(job->threads));
-        cli_json_set(object, "seconds", cli_json_real(seconds));
-        cli_json_set(object, "runs", json_of_trials(e));
-        cli_json_print(object);
-        free(words);
-        return;
-    }
-    static const cli_column columns[] = {
-        {"run", false}, {"memory", true}, {"optimizer state", true}, {"time, roughly", true}};
-    cli_table table = {.column = columns, .columns = 4};
-    for (int i = 0; i < e->trials; i++) {
-        const cli_cell *cell = &e->cell[e->trial[i].cell];
-        const double time = predict_trial(e, &e->trial[i]);
-        cli_table_cell(&table, "%s", e->trial[i].name);
-        cli_table_cell(&table, "%s", cli_bytes_text(cell->peak[cell->place], text));
-        cli_table_cell(&table, "%s", cli_bytes_text(cell->state, text));
-        cli_table_cell(&table, "%s", isfinite(time) ? cli_duration_text(time, text) : "?");
-    }
-    cli_table_print(&table, "", stdout);
-    if (e->generates > 0) {
-        cli_say("data: tgrad generate %s", words);
-    }
-    free(words);
-    cli_say("%d runs, %lld at a time with %lld thread%s each: about %s", e->trials,
-            (long long)job->jobs, (long long)job->threads, job->threads == 1 ? "" : "s",
-            isfinite(seconds) ? cli_duration_text(seconds, text) : "? (data.n_train is not set)");
 }
 
 /* ---- running ---- */
@@ -552,7 +416,7 @@ static int sweep(tg_context *ctx, const cli_call *call, cli_sweep_job *job) {
         code = refuse(source.path, &mistakes);
     }
     if (code == CLI_OK && opt.is_dry) {
-        tell_plan(&e, job, call->common->json);
+        cli_sweep_tell_plan(&e, job, call->common->json);
     } else if (code == CLI_OK) {
         code = run_sweep(ctx, &e, job, data, call->common->json);
     }

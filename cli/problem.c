@@ -123,7 +123,9 @@ static int read_size(const char *origin, const char *key, const char *value, int
 static int apply(tg_context *ctx, const char *origin, const char *key, const char *value,
                  bool strict, cli_problem *problem) {
     tg_status status = TG_OK;
-    if (strncmp(key, "fno.", 4) == 0) {
+    if (strcmp(key, "model") == 0) { /* as runs take it */
+        status = tg_fno_config_set(ctx, &problem->fno, "architecture", value);
+    } else if (strncmp(key, "fno.", 4) == 0) {
         status = tg_fno_config_set(ctx, &problem->fno, key + 4, value);
     } else if (strcmp(key, "opt.training_loss") == 0) {
         snprintf(problem->loss, sizeof problem->loss, "%s", value);

@@ -343,7 +343,7 @@ static tg_status add_cell(builder *b, const char *variant, const int *at) {
     cli_cell *cell = &out->cell[out->cells++];
     *cell = (cli_cell){.variant = cli_need(strdup(variant)),
                        .published = find_published(b, variant, at),
-                       .step_seconds = (double)NAN};
+                       .epoch_seconds = (double)NAN};
     append_name(name, sizeof name, variant);
     status = tg_settings_copy(b->ctx, b->base, &cell->settings);
     if (status == TG_OK && variant[0]) {

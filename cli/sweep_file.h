@@ -21,7 +21,8 @@ typedef struct cli_cell {
     size_t peak[TG_PLACES];      /* bytes by its plan */
     size_t state;                /* of them moments, factors and index sets */
     tg_place place;              /* where it computes */
-    double step_seconds;         /* predicted; NaN: not known */
+    double epoch_seconds;        /* predicted, of an epoch of the first stage; NaN: not known */
+    double later_seconds;        /* of all stages behind it */
 } cli_cell;
 
 typedef struct cli_trial {

@@ -70,10 +70,12 @@ newest=$(find whole/checkpoints -name '[0-9s]*.safetensors' -printf '%f\n' | sor
 cmp -s "whole/checkpoints/$newest" "half/checkpoints/$newest" || complain "resumed: $newest is another one"
 
 # The ledger is as planned.
+expect 0 plan points.yaml --json
+parameters=$(sed -n 's/^ *"parameters": \([0-9]*\).*/\1/p' out | head -1)
 expect 0 plan points.yaml
 says out "at resolution 60" "evaluation at 24"
 expect 0 profile points.yaml --steps 2 --json --threads 2
-says out '"as_planned": true'
+says out '"as_planned": true' "\"parameters\": $parameters"
 
 # Other points of the same bodies, also every other one of a file.
 expect 0 eval whole --data data/potential_test_24.h5 --json

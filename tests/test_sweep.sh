@@ -62,6 +62,12 @@ expect 0 sweep small.yaml --out d --dry-run --json --scale grid
 flat out >plan
 sed -nE 's/.*\.runs\.[0-9]*\.name.*_(s[01]).*/\1/p' plan | tr -d '\n' | grep -qx 's0s0s0s0s1s1s1s1' ||
     complain "$last: not 8 runs, seed by seed"
+says out "generate\": \"darcy --n-train=16"
+seconds() { awk '$1 == ".seconds" { print $2 }' "$1"; }
+first=$(seconds plan)
+expect 0 sweep small.yaml --out d --dry-run --json --scale grid --stage2.opt.n_epochs 6 --stage2.data.batch_size 2
+flat out >staged
+awk -v a="$first" -v b="$(seconds staged)" 'BEGIN { exit !(b > 2 * a) }' || complain "$last: a second stage takes no time"
 awk '$1 ~ /memory$|seconds$/ && !($2 > 0) { exit 1 }' plan || complain "$last: no memory or time"
 expect 0 sweep small.yaml --out d --dry-run --scale listed
 [ "$(grep -c '_s0' out)" -eq 4 ] || complain "$last: entries of a list do not go together"

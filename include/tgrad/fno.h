@@ -249,8 +249,8 @@ typedef struct tg_fno_phase {
     bool sends;         /* gradients of parameters leave to the sink .. */
     bool sends_factors; /* .. that of a spectral weight, factored */
     size_t activations, workspace;
-    double flops;   /* of MLPs, linear skips, transforms and spectral products: what was asked for,
-                       not   what a backend spares */
+    double flops;   /* of MLPs, linear skips, transforms, spectral products and graph kernels: what
+                       was asked for, not what a backend spares */
     double traffic; /* bytes of the arrays that its layers read and write */
 } tg_fno_phase;
 

@@ -4,6 +4,8 @@
  *   GNO_BACK       gradients of the kernel, and dx
  *   FEATURES       y = x, and behind its channels those that the caller has on the grid
  *   FEATURES_BACK  dx = the first channels of dy */
+#include <math.h>
+
 #include "nn/ops.h"
 
 /* ---- graph kernels ---- */
@@ -71,17 +73,32 @@ static void scratch(const nn_program *p, tg_backend *be, const nn_op *op, size_t
     bytes[0] = be->ops->gno_workspace(be, &call, op->kind == NN_GNO_BACK);
 }
 
+/* Where the points are is not known, but one side is a grid: edges as if both filled the box. The
+ * backward pass makes hidden layers again, and gradients of weights and inputs. */
+static double flops(const nn_program *p, const nn_op *op) {
+    static const double balls[] = {2.0, 3.141592653589793, 4.18879020478639}; /* of radius 1 */
+    const tg_gno call = slot_op(p, op);
+    const int dim = call.config->coord_dim;
+    const double within = balls[dim - 1] * pow(call.config->radius, dim);
+    const double edges = (double)call.points * (double)call.queries * fmin(1.0, within);
+    const tg_gno_sizes sizes = tg_gno_sizes_of(call.config, call.has_values);
+    return (op->kind == NN_GNO_BACK ? 6.0 : 2.0) * (double)call.batch * edges *
+           (double)tg_gno_weight_count(&sizes);
+}
+
 const nn_kind_row nn_kind_gno = {.name = "graph kernel",
                                  .slot = NN_SLOT(gno_forward),
                                  .run = run_gno,
                                  .params = params,
                                  .back = back_gno,
-                                 .scratch = scratch};
+                                 .scratch = scratch,
+                                 .flops = flops};
 const nn_kind_row nn_kind_gno_back = {.name = "backward of a graph kernel",
                                       .slot = NN_SLOT(gno_backward),
                                       .makes_gradients = true,
                                       .run = run_gno_back,
-                                      .scratch = scratch};
+                                      .scratch = scratch,
+                                      .flops = flops};
 
 int nn_add_gno(nn_program *p, const nn_gno *gno, bool with_tanh, int x) {
     nn_op op = nn_op_on(p, NN_GNO, x);
