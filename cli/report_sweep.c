@@ -57,6 +57,15 @@ static bool has_losses(const cli_sweep_table *t) {
     return false;
 }
 
+/* At points there are no H1 errors. */
+static bool has_errors(const cli_sweep_table *t, int test, cli_norm norm) {
+    bool is_there = norm == CLI_NORM_L2;
+    for (int r = 0; r < t->rows; r++) {
+        is_there = is_there || isfinite(t->row[r].error[norm][test].mean);
+    }
+    return is_there;
+}
+
 static int list_columns(const cli_sweep_table *t, column list[COLUMNS]) {
     static const char *const names[CLI_NORMS] = {"L2", "H1"};
     int count = 0;
@@ -74,8 +83,10 @@ static int list_columns(const cli_sweep_table *t, column list[COLUMNS]) {
     }
     for (int g = 0; g < t->tests; g++) {
         for (int n = 0; n < CLI_NORMS; n++) {
-            snprintf(title, sizeof title, "%s at %s", names[n], t->grid[g]);
-            add_column(list, &count, COLUMN_ERROR, g, (cli_norm)n, title);
+            if (has_errors(t, g, (cli_norm)n)) {
+                snprintf(title, sizeof title, "%s at %s", names[n], t->grid[g]);
+                add_column(list, &count, COLUMN_ERROR, g, (cli_norm)n, title);
+            }
         }
     }
     if (t->has_p) {
