@@ -7,7 +7,8 @@
 The network is that of bench_gino.c. Theirs has its built-in search and reduction. Times are those of
 a step after a warm-up, on the wall (median) and of the processors (mean), which tell more on a machine
 that others use, too. Their memory is the growth of the process's peak from before the model is made; on a
-GPU, the peak of PyTorch's allocator. There both multiply in TF32.
+GPU, the largest peak of PyTorch's allocator in a step. There both multiply in TF32. Their steps may take a minute
+each: what is known after each of them, the warm-up too, goes to stderr at once.
 """
 import argparse
 import json
@@ -23,7 +24,11 @@ def peak_bytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def theirs(backend, threads, steps):
+def said(*text):
+    print(*text, file=sys.stderr, flush=True)
+
+
+def theirs(backend, threads, steps, ours):
     import torch
     from neuralop.models import GINO
 
@@ -40,8 +45,10 @@ def theirs(backend, threads, steps):
     model = GINO(in_channels=3, out_channels=1, fno_in_channels=3, gno_coord_dim=3, in_gno_radius=0.05,
                  out_gno_radius=0.05, fno_n_modes=(16, 16, 16), fno_hidden_channels=64, fno_n_layers=4,
                  gno_use_open3d=False, gno_use_torch_scatter=False)
-    wall, cpu = [], []
+    wall, cpu, peak = [], [], []
     for step in range(steps + 1):
+        if on_gpu:
+            torch.cuda.reset_peak_memory_stats()
         start, start_cpu = time.perf_counter(), time.process_time()
         model.zero_grad(set_to_none=True)
         out = model(input_geom=points, latent_queries=grid, output_queries=points[0], x=x)
@@ -50,10 +57,12 @@ def theirs(backend, threads, steps):
             torch.cuda.synchronize()
         wall.append(time.perf_counter() - start)
         cpu.append(time.process_time() - start_cpu)
-        print(f"theirs, step {step}: {wall[-1]:.3f} s", file=sys.stderr, flush=True)  # it may take minutes
-    grown = torch.cuda.max_memory_allocated() if on_gpu else peak_bytes() - before
+        peak.append(torch.cuda.max_memory_allocated() if on_gpu else peak_bytes() - before)
+        said(f"theirs, {f'step {step}' if step else 'warm-up'}: {wall[-1]:.3f} s, "
+             f"{1e3 * wall[-1] / ours['forward_backward_ms']:.1f} times ours; {peak[-1] / 1e6:.1f} MB, "
+             f"{peak[-1] / ours['bytes']:.2f} times ours")
     return {"torch": torch.__version__, "forward_backward_ms": 1e3 * statistics.median(wall[1:]),
-            "forward_backward_cpu_ms": 1e3 * statistics.mean(cpu[1:]), "bytes": grown}
+            "forward_backward_cpu_ms": 1e3 * statistics.mean(cpu[1:]), "bytes": max(peak)}
 
 
 def main():
@@ -67,8 +76,8 @@ def main():
     command = [options.bench, str(options.threads), options.backend]
     ours = json.loads(subprocess.run(command, check=True, capture_output=True,
                                      env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}).stdout)
-    print(f"ours: {ours}", file=sys.stderr, flush=True)
-    result = {"ours": ours, "theirs": theirs(options.backend, options.threads, options.steps)}
+    said(f"ours: {ours}")
+    result = {"ours": ours, "theirs": theirs(options.backend, options.threads, options.steps, ours)}
     if options.json:
         print(json.dumps(result))
         return
