@@ -101,10 +101,7 @@ static bool is_transposed(tg_op op) {
 }
 
 tg_status tg_check_gemm(tg_context *ctx, const tg_gemm *gemm) {
-    tg_status status = tg_check_float(ctx, "gemm", gemm->dtype);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_float(ctx, "gemm", gemm->dtype));
     if (gemm->m < 0 || gemm->n < 0 || gemm->k < 0 || gemm->batch < 0) {
         return tg_fail(ctx, TG_E_SHAPE, "gemm: m %lld, n %lld, k %lld, batch %lld: one is negative",
                        (long long)gemm->m, (long long)gemm->n, (long long)gemm->k,
@@ -135,10 +132,7 @@ tg_status tg_check_fft(tg_context *ctx, const tg_fft_desc *desc) {
     }
     const tg_storage stores[2] = {desc->grid_store, desc->kept_store};
     for (int i = 0; i < 2; i++) {
-        const tg_status status = tg_check_store(ctx, "fft", desc->dtype, stores[i]);
-        if (status != TG_OK) {
-            return status;
-        }
+        TG_CALL(tg_check_store(ctx, "fft", desc->dtype, stores[i]));
     }
     tg_shape whole = {.ndim = desc->ndim + 1, .dim = {desc->howmany}};
     for (int d = 0; d < desc->ndim; d++) {

@@ -103,19 +103,16 @@ tg_status tg_gno_config_set(tg_context *ctx, tg_gno_config *config, const char *
                             const char *text) {
     TG_NEED(ctx, config, key, text);
     tg_gno_config before;
-    tg_status status = TG_OK;
-    TG_TRY(tg_gno_config_read(ctx, config, &before));
+    TG_CALL(tg_gno_config_read(ctx, config, &before));
     readable r = readable_of(&before);
-    TG_TRY(tg_setting_set(ctx, "gno", rows, ROWS, &r, key, text));
+    TG_CALL(tg_setting_set(ctx, "gno", rows, ROWS, &r, key, text));
     if (r.layers.count > TG_GNO_MAX_HIDDEN) {
         return tg_fail(ctx, TG_E_CONFIG, "gno.channel_mlp_layers: %d layers; 1 to %d are possible",
                        r.layers.count, TG_GNO_MAX_HIDDEN);
     }
     r.config.n_channel_mlp_layers = r.layers.count;
     memcpy(r.config.channel_mlp_layers, r.layers.value, sizeof r.config.channel_mlp_layers);
-    TG_TRY(TG_SIZED_WRITE(ctx, tg_gno_config, key, &before, &r.config, config));
-fail:
-    return status;
+    return TG_SIZED_WRITE(ctx, tg_gno_config, key, &before, &r.config, config);
 }
 
 static bool multiplies(const tg_gno_config *config) {

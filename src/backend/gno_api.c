@@ -29,15 +29,12 @@ static tg_status check_kind(const tg_backend *be, const tg_tensor *y) {
 
 static tg_status search(tg_backend *be, const tg_tensor *y, const tg_tensor *x, double radius,
                         void **memory, tg_neighbours *out) {
-    tg_status status = TG_OK;
     const int64_t points = y->shape.dim[0], queries = x->shape.dim[0];
     const size_t bytes = be->ops->neighbours_bytes(be, points, queries);
     *memory = be->ops->alloc(be, TG_MEM_WORKSPACE, bytes);
-    TG_TRY(*memory ? TG_OK : TG_E_MEMORY);
+    TG_CALL(*memory ? TG_OK : TG_E_MEMORY);
     tg_neighbours_place((int)y->shape.dim[1], points, queries, *memory, out);
-    TG_TRY(be->ops->neighbours_build(be, out, radius, y, x));
-fail:
-    return status;
+    return be->ops->neighbours_build(be, out, radius, y, x);
 }
 
 /* ---- neighbours ---- */
@@ -108,15 +105,14 @@ fail:
 static tg_status begin(tg_context *ctx, const tg_gno_config *given, const tg_tensor *weights,
                        const tg_tensor *y, const tg_tensor *x, const tg_tensor *f,
                        tg_backend **backend, tg_gno_config *config, tg_gno *op) {
-    tg_status status = TG_OK;
-    TG_TRY(tg_gno_config_read(ctx, given, config));
-    TG_TRY(tg_gno_config_check(ctx, config));
-    TG_TRY(tg_backend_get(ctx, backend));
+    TG_CALL(tg_gno_config_read(ctx, given, config));
+    TG_CALL(tg_gno_config_check(ctx, config));
+    TG_CALL(tg_backend_get(ctx, backend));
     tg_backend *be = *backend;
     const tg_gno_sizes sizes = tg_gno_sizes_of(config, f);
-    TG_TRY(check_kind(be, y));
-    TG_TRY(check_places(be, "y", y, y->dtype, config->coord_dim));
-    TG_TRY(check_places(be, "x", x, y->dtype, config->coord_dim));
+    TG_CALL(check_kind(be, y));
+    TG_CALL(check_places(be, "y", y, y->dtype, config->coord_dim));
+    TG_CALL(check_places(be, "x", x, y->dtype, config->coord_dim));
     *op = (tg_gno){.dtype = y->dtype,
                    .config = config,
                    .batch = f && f->shape.ndim > 0 ? f->shape.dim[0] : 1,
@@ -124,12 +120,12 @@ static tg_status begin(tg_context *ctx, const tg_gno_config *given, const tg_ten
                    .queries = x->shape.dim[0],
                    .has_values = f,
                    .f = f ? f->data : NULL};
-    TG_TRY(tg_tensor_check(be, weights,
-                           &(tg_wanted){.what = "weights",
-                                        .dtype = y->dtype,
-                                        .shape = {1, {tg_gno_weight_count(&sizes)}}}));
+    TG_CALL(tg_tensor_check(be, weights,
+                            &(tg_wanted){.what = "weights",
+                                         .dtype = y->dtype,
+                                         .shape = {1, {tg_gno_weight_count(&sizes)}}}));
     if (f) {
-        TG_TRY(tg_tensor_check(
+        TG_CALL(tg_tensor_check(
             be, f,
             &(tg_wanted){.what = "f",
                          .dtype = y->dtype,
@@ -142,8 +138,7 @@ static tg_status begin(tg_context *ctx, const tg_gno_config *given, const tg_ten
             next + (size_t)(sizes.width[l] * sizes.width[l + 1]) * tg_dtype_size(y->dtype);
         next += (size_t)((sizes.width[l] + 1) * sizes.width[l + 1]) * tg_dtype_size(y->dtype);
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status check_like(const tg_backend *be, const char *what, const tg_gno *op,
@@ -175,34 +170,30 @@ tg_status tg_gno_forward(tg_context *ctx, const tg_gno_config *config, const tg_
                          const tg_tensor *y, const tg_tensor *x, const tg_tensor *f,
                          tg_tensor *out) {
     TG_NEED(ctx, ctx, config, weights, y, x, out);
-    tg_status status = TG_OK;
     tg_backend *be = NULL;
     tg_gno_config full;
     tg_gno op = {0};
-    TG_TRY(begin(ctx, config, weights, y, x, f, &be, &full, &op));
-    TG_TRY(check_like(be, "out", &op, full.out_channels, op.queries, out));
+    TG_CALL(begin(ctx, config, weights, y, x, f, &be, &full, &op));
+    TG_CALL(check_like(be, "out", &op, full.out_channels, op.queries, out));
     op.y = out->data;
-    TG_TRY(compute(be, y, x, &op, false));
-fail:
-    return status;
+    return compute(be, y, x, &op, false);
 }
 
 tg_status tg_gno_backward(tg_context *ctx, const tg_gno_config *config, const tg_tensor *weights,
                           const tg_tensor *y, const tg_tensor *x, const tg_tensor *f,
                           const tg_tensor *dout, tg_tensor *dweights, tg_tensor *df) {
     TG_NEED(ctx, ctx, config, weights, y, x, dout, dweights);
-    tg_status status = TG_OK;
     tg_backend *be = NULL;
     tg_gno_config full;
     tg_gno op = {0};
-    TG_TRY(begin(ctx, config, weights, y, x, f, &be, &full, &op));
-    TG_TRY(check_like(be, "dout", &op, full.out_channels, op.queries, dout));
-    TG_TRY(tg_tensor_check(
+    TG_CALL(begin(ctx, config, weights, y, x, f, &be, &full, &op));
+    TG_CALL(check_like(be, "dout", &op, full.out_channels, op.queries, dout));
+    TG_CALL(tg_tensor_check(
         be, dweights,
         &(tg_wanted){.what = "dweights", .dtype = op.dtype, .shape = weights->shape}));
     if (df) {
-        TG_TRY(f ? check_like(be, "df", &op, full.in_channels, op.points, df)
-                 : tg_fail(ctx, TG_E_ARGUMENT, "df: there is no f"));
+        TG_CALL(f ? check_like(be, "df", &op, full.in_channels, op.points, df)
+                  : tg_fail(ctx, TG_E_ARGUMENT, "df: there is no f"));
     }
     op.dy = dout->data;
     op.df = df ? df->data : NULL;
@@ -212,10 +203,8 @@ tg_status tg_gno_backward(tg_context *ctx, const tg_gno_config *config, const tg
         op.dweight[l] = to + ((const char *)op.weight[l] - from);
         op.dbias[l] = to + ((const char *)op.bias[l] - from);
     }
-    TG_TRY(be->ops->fill(be, op.dtype, tg_tensor_numel(dweights), (tg_scalar){0}, dweights->data));
-    TG_TRY(compute(be, y, x, &op, true));
-fail:
-    return status;
+    TG_CALL(be->ops->fill(be, op.dtype, tg_tensor_numel(dweights), (tg_scalar){0}, dweights->data));
+    return compute(be, y, x, &op, true);
 }
 
 int64_t tg_gno_parameters(const tg_gno_config *config, bool has_values) {

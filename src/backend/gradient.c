@@ -31,11 +31,10 @@ fail:
 tg_status tg_gradient_read(tg_context *ctx, const tg_gradient *gradient, const tg_tensor *out) {
     TG_NEED(ctx, ctx, gradient, out);
     tg_backend *be = NULL;
-    tg_status status = TG_OK;
     const tg_dtype dtype = tg_dtype_wide(gradient->dtype);
     const tg_wanted wanted = {"gradient", NULL, dtype, gradient->shape, false};
-    TG_TRY(tg_backend_get(ctx, &be));
-    TG_TRY(tg_gradient_check(be, gradient, &wanted));
+    TG_CALL(tg_backend_get(ctx, &be));
+    TG_CALL(tg_gradient_check(be, gradient, &wanted));
     if (out->place != TG_HOST || out->dtype != dtype || !out->data ||
         !tg_shape_equal(&out->shape, &gradient->shape)) {
         char needed[128], found[128];
@@ -45,9 +44,7 @@ tg_status tg_gradient_read(tg_context *ctx, const tg_gradient *gradient, const t
                        tg_shape_text(&gradient->shape, needed, sizeof needed));
     }
     const size_t bytes = tg_tensor_bytes(out);
-    TG_TRY(gradient->dense && gradient->dtype == dtype
+    return gradient->dense && gradient->dtype == dtype
                ? be->ops->download(be, out->data, gradient->dense, bytes)
-               : read_formed(be, gradient, dtype, bytes, out->data));
-fail:
-    return status;
+               : read_formed(be, gradient, dtype, bytes, out->data);
 }

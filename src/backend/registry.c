@@ -72,17 +72,16 @@ static void close_backend(tg_backend *be) {
 /* The device that the context asks for, by its number or by a stream. */
 static tg_status find_device(tg_backend *be) {
     const tg_context_config *config = &be->ctx->config;
-    tg_status status = TG_OK;
     int count = 0, of_stream = 0;
     be->device = config->device < 0 ? 0 : config->device;
     be->stream = config->stream;
-    TG_TRY(be->ops->device_count(be, &count));
+    TG_CALL(be->ops->device_count(be, &count));
     if (be->device >= count) {
         return tg_fail(be->ctx, TG_E_ARGUMENT, "context: device %d is asked for, backend %s has %d",
                        be->device, be->ops->name, count);
     }
     if (config->stream) {
-        TG_TRY(be->ops->stream_device(be, config->stream, &of_stream));
+        TG_CALL(be->ops->stream_device(be, config->stream, &of_stream));
         if (config->device >= 0 && of_stream != config->device) {
             return tg_fail(be->ctx, TG_E_ARGUMENT,
                            "context: the stream belongs to device %d, but device %d is asked for",
@@ -90,8 +89,7 @@ static tg_status find_device(tg_backend *be) {
         }
         be->device = of_stream;
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status open_row(tg_context *ctx, int index, tg_backend **out) {
@@ -187,10 +185,7 @@ tg_status tg_backend_select(tg_context *ctx, const char *name) {
 tg_status tg_backend_get(tg_context *ctx, tg_backend **out) {
     *out = NULL;
     if (!ctx->backend) {
-        tg_status status = tg_backend_select(ctx, NULL);
-        if (status != TG_OK) {
-            return status;
-        }
+        TG_CALL(tg_backend_select(ctx, NULL));
     }
     *out = ctx->backend;
     return TG_OK;

@@ -86,10 +86,7 @@ tg_status tg_backend_tensor(tg_context *ctx, tg_mem_category category, tg_dtype 
     *out = (tg_tensor){0};
     TG_NEED(ctx, ctx, shape);
     tg_backend *be = NULL;
-    tg_status status = tg_backend_get(ctx, &be);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_backend_get(ctx, &be));
     if (be->ops->place == TG_HOST) {
         return tg_tensor_create(ctx, category, dtype, shape, out);
     }

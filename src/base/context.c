@@ -50,10 +50,7 @@ tg_status tg_context_create(const tg_context_config *config, tg_context **out) {
     }
     *out = NULL;
     tg_context_config chosen;
-    const tg_status status = read_config(config, &chosen);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(read_config(config, &chosen));
     struct tg_ledger *ledger = tg_ledger_create();
     if (!ledger) {
         return TG_E_MEMORY;

@@ -58,4 +58,13 @@ tg_status tg_fail_null(tg_context *ctx, const void *const *pointers, const char 
         }                                                                                          \
     } while (0)
 
+/* The same in a function that has nothing to release: what fails is returned. */
+#define TG_CALL(call)                                                                              \
+    do {                                                                                           \
+        const tg_status status_ = (call);                                                          \
+        if (status_ != TG_OK) {                                                                    \
+            return status_;                                                                        \
+        }                                                                                          \
+    } while (0)
+
 #endif

@@ -136,10 +136,7 @@ static tg_status stream(tg_dataset *d, const tg_dataset_side *s, const tg_datase
             end++;
         }
         const int64_t span = requests[end - 1].index - first + 1;
-        const tg_status status = read_run(d, s, requests + begin, end - begin, span, out);
-        if (status != TG_OK) {
-            return status;
-        }
+        TG_CALL(read_run(d, s, requests + begin, end - begin, span, out));
     }
     return TG_OK;
 }
@@ -206,7 +203,6 @@ tg_status tg_dataset_read(tg_dataset *dataset, const int64_t *indices, int64_t c
                           void *y) {
     TG_NEED(NULL, dataset);
     TG_NEED(dataset->ctx, indices);
-    tg_status status = TG_OK;
     tg_dataset *d = dataset;
     if (y && d->facts.out_channels == 0) {
         return tg_fail(d->ctx, TG_E_ARGUMENT, "the dataset was opened without y");
@@ -218,34 +214,30 @@ tg_status tg_dataset_read(tg_dataset *dataset, const int64_t *indices, int64_t c
                            d->facts.samples);
         }
     }
-    TG_TRY(d->facts.cached ? TG_OK : reserve(d, count * most_frames(d)));
-    TG_TRY(x ? read_side(d, TG_DATA_X, indices, count, x) : TG_OK);
-    TG_TRY(y ? read_side(d, TG_DATA_Y, indices, count, y) : TG_OK);
-fail:
-    return status;
+    TG_CALL(d->facts.cached ? TG_OK : reserve(d, count * most_frames(d)));
+    TG_CALL(x ? read_side(d, TG_DATA_X, indices, count, x) : TG_OK);
+    return y ? read_side(d, TG_DATA_Y, indices, count, y) : TG_OK;
 }
 
 /* ---- opening ---- */
 
 /* Reads all rows through the buffer and lets the file go. */
 static tg_status fill_cache(tg_dataset *d, tg_dataset_side *s) {
-    tg_status status = TG_OK;
     const int64_t most = buffer_rows(s);
-    TG_TRY(TG_ALLOC(d->ctx, TG_MEM_DATA, s->cache, (size_t)d->rows * s->bytes));
-    TG_TRY(reserve(d, most));
+    TG_CALL(TG_ALLOC(d->ctx, TG_MEM_DATA, s->cache, (size_t)d->rows * s->bytes));
+    TG_CALL(reserve(d, most));
     for (int64_t first = 0; first < d->rows; first += most) {
         const int64_t left = d->rows - first;
         const int64_t count = left < most ? left : most;
         for (int64_t i = 0; i < count; i++) {
             d->requests[i] = (tg_dataset_request){.index = first + i, .place = first + i};
         }
-        TG_TRY(stream(d, s, d->requests, count, s->cache));
+        TG_CALL(stream(d, s, d->requests, count, s->cache));
     }
     for (int k = 0; k < s->parts; k++) {
         tg_array_close(&s->part[k].array);
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* Whether the set fits in the cache; returns the bytes of the buffer. */
@@ -261,19 +253,17 @@ static size_t measure(tg_dataset *d, size_t cache_bytes) {
 }
 
 static tg_status make_buffers(tg_dataset *d, size_t cache_bytes) {
-    tg_status status = TG_OK;
     const size_t buffer = measure(d, cache_bytes);
-    TG_TRY(TG_ALLOC(d->ctx, TG_MEM_DATA, d->buffer, buffer));
+    TG_CALL(TG_ALLOC(d->ctx, TG_MEM_DATA, d->buffer, buffer));
     if (d->facts.cached) {
         for (int i = 0; i < 2 && d->sides[i].parts > 0; i++) {
-            TG_TRY(fill_cache(d, &d->sides[i]));
+            TG_CALL(fill_cache(d, &d->sides[i]));
         }
         TG_FREE(d->ctx, d->buffer);
         TG_FREE(d->ctx, d->requests);
         d->capacity = 0;
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* Where the arrays are: in files, or in memory of the caller. */
@@ -383,10 +373,7 @@ static tg_status open_fields(tg_dataset *d, const char *path, const tg_dataset_c
 
 /* The arrays of a file whose layout is looked for. */
 static tg_status open_layout(tg_dataset *d, const origin *from, const tg_dataset_config *config) {
-    const tg_status status = tg_layout_find(d->ctx, from->path, config, &d->layout);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_layout_find(d->ctx, from->path, config, &d->layout));
     d->layout.channels_last = d->layout.channels_last || config->channels_last;
     return d->layout.is_trajectory ? open_fields(d, from->path, config)
                                    : open_pairs(d, from, config);

@@ -106,20 +106,19 @@ static tg_status bad_shape(tg_dataset *d, const tg_dataset_part *part, int n_dim
 
 /* The meaning of every dimension of x and y. */
 static tg_status set_pairs(tg_dataset *d, const tg_dataset_config *config) {
-    tg_status status = TG_OK;
     tg_dataset_side *x = &d->sides[TG_DATA_X], *y = &d->sides[TG_DATA_Y];
     const bool is_last = d->layout.channels_last;
     const int x_extra = tg_array_shape(x->part[0].array)->ndim - 1 - config->n_dim;
     x->lead = y->lead = 1;
     x->is_points = config->coordinates > 0;
-    TG_TRY(x->is_points ? tg_dataset_check_point_arrays(d, config->coordinates) : TG_OK);
+    TG_CALL(x->is_points ? tg_dataset_check_point_arrays(d, config->coordinates) : TG_OK);
     if (x_extra < 0 || x_extra > 1) {
         return bad_shape(d, &x->part[0], config->n_dim,
                          is_last ? "(samples, grid..) or (samples, grid.., channels)"
                                  : "(samples, grid..) or (samples, channels, grid..)");
     }
-    TG_TRY(set_part(d, x, &x->part[0], &d->layout.fields[TG_DATA_X], false, x_extra, config,
-                    TG_TIME_LAST));
+    TG_CALL(set_part(d, x, &x->part[0], &d->layout.fields[TG_DATA_X], false, x_extra, config,
+                     TG_TIME_LAST));
     if (y->parts == 0) {
         return TG_OK;
     }
@@ -131,8 +130,8 @@ static tg_status set_pairs(tg_dataset *d, const tg_dataset_config *config) {
                                  : "(samples, [times,] [channels,] grid..)");
     }
     const bool has_time = y_extra == 2 || y_extra > x_extra;
-    TG_TRY(set_part(d, y, &y->part[0], &d->layout.fields[TG_DATA_Y], has_time,
-                    y_extra - (has_time ? 1 : 0), config, config->y_time));
+    TG_CALL(set_part(d, y, &y->part[0], &d->layout.fields[TG_DATA_Y], has_time,
+                     y_extra - (has_time ? 1 : 0), config, config->y_time));
     const int64_t nx = tg_array_shape(x->part[0].array)->dim[0], ny = tg_array_shape(array)->dim[0];
     if (nx != ny || memcmp(x->grid, y->grid, sizeof x->grid) != 0) {
         char text[128];
@@ -144,15 +143,13 @@ static tg_status set_pairs(tg_dataset *d, const tg_dataset_config *config) {
                                       : "their grids differ",
                        tg_shape_text(tg_array_shape(array), text, sizeof text));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- trajectories ---- */
 
 /* Frames of all fields, which must agree in samples, times and grid. */
 static tg_status set_frames(tg_dataset *d, const tg_dataset_config *config) {
-    tg_status status = TG_OK;
     tg_dataset_side *s = &d->sides[TG_DATA_X];
     const tg_shape *first = tg_array_shape(s->part[0].array);
     int64_t grid[TG_DATA_MAX_DIMS];
@@ -166,8 +163,8 @@ static tg_status set_frames(tg_dataset *d, const tg_dataset_config *config) {
                              d->layout.channels_last ? "(samples, times, grid.. [, components])"
                                                      : "(samples, times, [channels,] grid..)");
         }
-        TG_TRY(set_part(d, s, &s->part[i], &d->layout.fields[i], false, components, config,
-                        TG_TIME_LAST));
+        TG_CALL(set_part(d, s, &s->part[i], &d->layout.fields[i], false, components, config,
+                         TG_TIME_LAST));
         if (shape->dim[0] != first->dim[0] || shape->dim[1] != first->dim[1] ||
             (i > 0 && memcmp(grid, s->grid, sizeof grid) != 0)) {
             return tg_fail(d->ctx, TG_E_SHAPE,
@@ -179,8 +176,7 @@ static tg_status set_frames(tg_dataset *d, const tg_dataset_config *config) {
         }
         memcpy(grid, s->grid, sizeof grid);
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static int64_t or_one(int64_t value) {
@@ -268,7 +264,6 @@ static tg_status set_samples(tg_dataset *d, const tg_dataset_config *config) {
 }
 
 static tg_status set_facts(tg_dataset *d, const tg_dataset_config *config) {
-    tg_status status = TG_OK;
     const tg_dataset_side *x = &d->sides[TG_DATA_X], *y = &d->sides[TG_DATA_Y];
     const int pad = TG_DATA_MAX_DIMS - config->n_dim;
     tg_dataset_facts *facts = &d->facts;
@@ -287,19 +282,18 @@ static tg_status set_facts(tg_dataset *d, const tg_dataset_config *config) {
     }
     facts->dtype = is_complex ? tg_dtype_complex(config->dtype) : config->dtype;
     facts->layout = d->layout.kind;
-    TG_TRY(set_samples(d, config));
+    TG_CALL(set_samples(d, config));
     memcpy(facts->grid, x->points + pad, (size_t)config->n_dim * sizeof facts->grid[0]);
     memcpy(facts->file_grid, x->grid + pad, (size_t)config->n_dim * sizeof facts->grid[0]);
-    TG_TRY(set_bytes(d, &d->sides[TG_DATA_X]));
-    TG_TRY(set_bytes(d, &d->sides[TG_DATA_Y]));
+    TG_CALL(set_bytes(d, &d->sides[TG_DATA_X]));
+    TG_CALL(set_bytes(d, &d->sides[TG_DATA_Y]));
     facts->frame_channels = x->channels;
     facts->in_channels = facts->history * x->channels;
     facts->x_bytes = (size_t)facts->history * x->bytes;
     y = d->layout.is_trajectory ? x : y;
     facts->out_channels = facts->horizon * y->channels;
     facts->y_bytes = (size_t)facts->horizon * y->bytes;
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* The dimensions of the grid of x, or of a frame, where nobody says how many there are. */
@@ -356,7 +350,6 @@ tg_status tg_dataset_check_config(tg_context *ctx, const tg_dataset_config *conf
 }
 
 tg_status tg_dataset_set_layout(tg_dataset *d, const tg_dataset_config *given) {
-    tg_status status = TG_OK;
     tg_dataset_config full = *given;
     const tg_dataset_config *config = &full;
     full.n_dim = given->n_dim > 0 ? given->n_dim : guess_dimensions(d);
@@ -365,12 +358,10 @@ tg_status tg_dataset_set_layout(tg_dataset *d, const tg_dataset_config *given) {
     }
     d->facts.times = d->facts.history = d->facts.horizon = 1;
     if (d->layout.is_trajectory) {
-        TG_TRY(set_frames(d, config));
-        TG_TRY(set_windows(d, config));
+        TG_CALL(set_frames(d, config));
+        TG_CALL(set_windows(d, config));
     } else {
-        TG_TRY(set_pairs(d, config));
+        TG_CALL(set_pairs(d, config));
     }
-    TG_TRY(set_facts(d, config));
-fail:
-    return status;
+    return set_facts(d, config);
 }

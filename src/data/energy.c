@@ -32,7 +32,6 @@ tg_status tg_energy_open(tg_context *ctx, tg_dtype dtype, int n_dim, const int64
                          tg_energy *out) {
     const bool is_complex = tg_dtype_is_complex(dtype);
     const tg_shape shape = tg_shape_of(n_dim, grid);
-    tg_status status = TG_OK;
     *out = (tg_energy){.dtype = dtype, .kept = 1, .count = tg_energy_wavenumbers(n_dim, grid)};
     out->desc = (tg_fft_desc){.dtype = TG_F64, .complex = is_complex, .ndim = n_dim, .howmany = 1};
     for (int d = 0; d < n_dim; d++) {
@@ -42,13 +41,11 @@ tg_status tg_energy_open(tg_context *ctx, tg_dtype dtype, int n_dim, const int64
         out->desc.first[d] = is_half ? 0 : -(grid[d] / 2);
         out->kept *= out->desc.kept[d];
     }
-    TG_TRY(tg_backend_open(ctx, "cpu", &out->be));
-    TG_TRY(out->be->ops->fft_create(out->be, &out->desc, &out->plan));
-    TG_TRY(tg_tensor_create(ctx, TG_MEM_WORKSPACE, is_complex ? TG_C128 : TG_F64, &shape,
-                            &out->values));
-    TG_TRY(TG_ALLOC(ctx, TG_MEM_WORKSPACE, out->coefficients, 2 * out->kept));
-fail:
-    return status;
+    TG_CALL(tg_backend_open(ctx, "cpu", &out->be));
+    TG_CALL(out->be->ops->fft_create(out->be, &out->desc, &out->plan));
+    TG_CALL(tg_tensor_create(ctx, TG_MEM_WORKSPACE, is_complex ? TG_C128 : TG_F64, &shape,
+                             &out->values));
+    return TG_ALLOC(ctx, TG_MEM_WORKSPACE, out->coefficients, 2 * out->kept);
 }
 
 /* |q| of coefficient i, and how often it counts: of real data half of them are stored. */
@@ -69,16 +66,15 @@ static double wave_number(const tg_fft_desc *desc, int64_t i, double *times) {
 tg_status tg_energy_add(tg_energy *energy, const void *field, int64_t channels, double weight,
                         double *sums) {
     tg_backend *be = energy->be;
-    tg_status status = TG_OK;
     const int64_t points = tg_tensor_numel(&energy->values);
     const size_t bytes = (size_t)points * tg_dtype_size(energy->dtype);
     for (int64_t c = 0; c < channels; c++) {
         const tg_tensor channel = {.dtype = energy->dtype,
                                    .shape = energy->values.shape,
                                    .data = (char *)(uintptr_t)field + (size_t)c * bytes};
-        TG_TRY(tg_tensor_convert(be->ctx, &channel, &energy->values));
-        TG_TRY(be->ops->fft_forward(be, energy->plan, 1, TG_FFT_PLAIN, 1.0 / (double)points,
-                                    energy->values.data, energy->coefficients));
+        TG_CALL(tg_tensor_convert(be->ctx, &channel, &energy->values));
+        TG_CALL(be->ops->fft_forward(be, energy->plan, 1, TG_FFT_PLAIN, 1.0 / (double)points,
+                                     energy->values.data, energy->coefficients));
         for (int64_t i = 0; i < energy->kept; i++) {
             double times;
             const int64_t k = llround(wave_number(&energy->desc, i, &times));
@@ -88,8 +84,7 @@ tg_status tg_energy_add(tg_energy *energy, const void *field, int64_t channels, 
             }
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* Whether a spectrum can be made of it. */

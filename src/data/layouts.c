@@ -119,7 +119,6 @@ static int well_rank(const char *name) {
 /* Fields that vary with sample, time and all of space; others (constant in time, or the same for
  * all samples) have fewer dimensions and are left out. */
 static tg_status find_well(const listing *l, tg_layout *out) {
-    tg_status status = TG_OK;
     for (int64_t i = 0; i < count_of(l); i++) {
         const int rank = well_rank(name_of(l, i));
         const int n_dim = rank < 0 ? 0 : shape_of(l, name_of(l, i)).ndim - 2 - rank;
@@ -132,7 +131,7 @@ static tg_status find_well(const listing *l, tg_layout *out) {
                 continue;
             }
             if (shape_of(l, name).ndim - 2 - rank == out->n_dim) {
-                TG_TRY(add_field(l, out, name));
+                TG_CALL(add_field(l, out, name));
             } else {
                 tg_log(l->ctx, TG_LOG_INFO,
                        "%s: '%s' does not vary with sample, time and space "
@@ -142,13 +141,11 @@ static tg_status find_well(const listing *l, tg_layout *out) {
         }
     }
     out->channels_last = true;
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* Every array below `prefix` that has the shape of the largest one. */
 static tg_status add_alike(const listing *l, const char *prefix, tg_layout *out) {
-    tg_status status = TG_OK;
     tg_shape largest = {0};
     for (int pass = 0; pass < 2; pass++) {
         for (int64_t i = 0; i < count_of(l); i++) {
@@ -162,36 +159,33 @@ static tg_status add_alike(const listing *l, const char *prefix, tg_layout *out)
                 largest = shape;
             }
             if (pass == 1 && tg_shape_equal(&shape, &largest)) {
-                TG_TRY(add_field(l, out, name));
+                TG_CALL(add_field(l, out, name));
             }
         }
         largest.ndim = pass == 0 && largest.ndim == 0 ? -1 : largest.ndim;
     }
     out->n_dim = largest.ndim - 2;
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status find_pdebench(const listing *l, tg_layout *out) {
-    tg_status status = TG_OK;
     if (has(l, "nu") && has(l, "tensor")) { /* Darcy flow: coefficient and solution */
         out->is_trajectory = false;
-        TG_TRY(add_field(l, out, "nu"));
-        TG_TRY(add_field(l, out, "tensor"));
+        TG_CALL(add_field(l, out, "nu"));
+        TG_CALL(add_field(l, out, "tensor"));
         out->n_dim = shape_of(l, "nu").ndim - 1;
     } else if (has(l, "tensor")) {
-        TG_TRY(add_field(l, out, "tensor"));
+        TG_CALL(add_field(l, out, "tensor"));
         out->n_dim = shape_of(l, "tensor").ndim - 2;
     } else if (has(l, "velocity")) { /* incompressible flow: components behind the grid */
-        TG_TRY(add_field(l, out, "velocity"));
-        TG_TRY(has(l, "particles") ? add_field(l, out, "particles") : TG_OK);
+        TG_CALL(add_field(l, out, "velocity"));
+        TG_CALL(has(l, "particles") ? add_field(l, out, "particles") : TG_OK);
         out->n_dim = shape_of(l, "velocity").ndim - 3;
         out->channels_last = true;
     } else {
-        TG_TRY(add_alike(l, "", out));
+        TG_CALL(add_alike(l, "", out));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static bool is_numbered(const char *name) {
@@ -200,17 +194,15 @@ static bool is_numbered(const char *name) {
 }
 
 static tg_status find_numbered(const listing *l, tg_layout *out) {
-    tg_status status = TG_OK;
     for (int64_t i = 0; i < count_of(l) && out->count == 0; i++) {
         if (is_numbered(name_of(l, i))) {
-            TG_TRY(add_field(l, out, "data"));
+            TG_CALL(add_field(l, out, "data"));
             out->n_dim = shape_of(l, name_of(l, i)).ndim - 2;
         }
     }
     out->form.is_numbered = true;
     out->channels_last = true;
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* The group of a PDEArena file: that of the config, or the only one of the three. */
@@ -241,7 +233,6 @@ static tg_status find_pdearena(const listing *l, tg_layout *out) {
 /* u (N, grid.., T) alone is a trajectory; a or coeff (N, grid..) beside u or sol are pairs. */
 static tg_status find_matlab(const listing *l, const tg_dataset_config *config, tg_layout *out) {
     const char *const names[][2] = {{config->x_name, config->y_name}, {"a", "u"}, {"coeff", "sol"}};
-    tg_status status = TG_OK;
     out->form.is_reversed = true;
     for (int i = 0; i < 3 && out->count == 0; i++) {
         const char *x = names[i][0] ? names[i][0] : "x", *y = names[i][1] ? names[i][1] : "y";
@@ -252,16 +243,14 @@ static tg_status find_matlab(const listing *l, const tg_dataset_config *config, 
         out->is_trajectory = y_ndim == x_ndim + 1 || x_ndim == 0;
         out->form.is_time_last = out->is_trajectory;
         out->n_dim = y_ndim - (out->is_trajectory ? 2 : 1);
-        TG_TRY(out->is_trajectory ? TG_OK : add_field(l, out, x));
-        TG_TRY(add_field(l, out, y));
+        TG_CALL(out->is_trajectory ? TG_OK : add_field(l, out, x));
+        TG_CALL(add_field(l, out, y));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* The arrays of data.fields, "density, Vx, Vy", in their order. */
 static tg_status find_named(const listing *l, const tg_dataset_config *config, tg_layout *out) {
-    tg_status status = TG_OK;
     const char *at = config->fields ? config->fields : "";
     out->channels_last = config->channels_last;
     while (*at) {
@@ -275,12 +264,11 @@ static tg_status find_named(const listing *l, const tg_dataset_config *config, t
             name[end - 1] = '\0';
         }
         if (length > 0) {
-            TG_TRY(add_field(l, out, name));
+            TG_CALL(add_field(l, out, name));
             tg_field_take_range(&out->fields[out->count - 1]);
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- choosing ---- */

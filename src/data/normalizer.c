@@ -112,11 +112,8 @@ static tg_status run_pass(tg_normalizer *n, const pass *p, bool deviations) {
             p->indices[i] = first + i;
         }
         const bool is_x = p->side == TG_DATA_X;
-        tg_status status = tg_dataset_read(p->dataset, p->indices, count, is_x ? p->block : NULL,
-                                           is_x ? NULL : p->block);
-        if (status != TG_OK) {
-            return status;
-        }
+        TG_CALL(tg_dataset_read(p->dataset, p->indices, count, is_x ? p->block : NULL,
+                                is_x ? NULL : p->block));
         for (int64_t i = 0; i < count * p->steps; i++) {
             const void *sample = p->block + (size_t)i * (p->bytes / (size_t)p->steps);
             if (!add_sample(n, sample, p->is_double, p->points, deviations)) {
@@ -129,18 +126,16 @@ static tg_status run_pass(tg_normalizer *n, const pass *p, bool deviations) {
 }
 
 static tg_status fit(tg_normalizer *n, const pass *p) {
-    tg_status status = TG_OK;
     const double count = (double)p->samples * (double)p->steps * (double)p->points;
-    TG_TRY(run_pass(n, p, false));
+    TG_CALL(run_pass(n, p, false));
     for (int64_t i = 0; i < 2 * n->channels; i++) {
         n->mean[i] /= count;
     }
-    TG_TRY(run_pass(n, p, true));
+    TG_CALL(run_pass(n, p, true));
     for (int64_t c = 0; c < n->channels; c++) {
         n->std[c] = count > 1.0 ? sqrt(n->std[c] / (count - 1.0)) : 0.0;
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 int64_t tg_normalizer_block(const tg_dataset_facts *facts, tg_data_side side) {
@@ -238,10 +233,7 @@ static tg_status check_values(const tg_normalizer *n, const tg_tensor *values) {
 
 /* Forward: v -> (v - mean) / std per channel; otherwise back. */
 static tg_status transform(const tg_normalizer *n, tg_tensor *values, bool forward) {
-    const tg_status status = check_values(n, values);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(check_values(n, values));
     const int parts = n->is_complex ? 2 : 1;
     const int64_t rows = values->shape.dim[0] * n->channels;
     const int64_t points = rows > 0 ? tg_tensor_numel(values) / rows : 0;
@@ -298,17 +290,15 @@ tg_status tg_normalizer_decode(const tg_normalizer *n, tg_backend *be, const tg_
     const int64_t rows = n->channels == 1 ? 1 : values->shape.dim[0] * n->channels;
     const int64_t points = tg_tensor_numel(values) / rows;
     const size_t bytes = (size_t)points * tg_dtype_size(values->dtype);
-    tg_status status = TG_OK;
     for (int64_t row = 0; row < rows; row++) {
         const char *from = (const char *)values->data + (size_t)row * bytes;
         char *to = (char *)out->data + (size_t)row * bytes;
         const double *mean = n->mean + 2 * (row % n->channels);
         const tg_scalar std = {.re = n->std[row % n->channels] + FLOOR};
-        TG_TRY(be->ops->fill(be, out->dtype, points, (tg_scalar){mean[0], mean[1]}, to));
-        TG_TRY(be->ops->axpy(be, out->dtype, points, std, from, to));
+        TG_CALL(be->ops->fill(be, out->dtype, points, (tg_scalar){mean[0], mean[1]}, to));
+        TG_CALL(be->ops->axpy(be, out->dtype, points, std, from, to));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- archives ---- */

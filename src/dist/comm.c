@@ -202,31 +202,29 @@ static tg_status run(tg_comm *comm, const tg_comm_ops *ops, const call *c, int64
 
 static tg_status run_staged(tg_comm *comm, const call *c, int64_t n, void *x) {
     tg_backend *be = NULL;
-    tg_status status = TG_OK;
     const int64_t size = (int64_t)tg_dtype_size(c->dtype), most = STAGE_BYTES / size;
     const call whole = {.name = c->name,
                         .kind = c->kind,
                         .op = c->op,
                         .root = c->root,
                         .dtype = c->dtype}; /* the buffer is used again at once */
-    TG_TRY(tg_backend_get(comm->ctx, &be));
+    TG_CALL(tg_backend_get(comm->ctx, &be));
     if (!comm->stage) {
         comm->stage = tg_mem_alloc(comm->ctx, TG_MEM_COMMUNICATION, STAGE_BYTES, 1);
-        TG_TRY(comm->stage ? TG_OK : TG_E_MEMORY);
+        TG_CALL(comm->stage ? TG_OK : TG_E_MEMORY);
     }
     for (int64_t i = 0; i < n; i += most) {
         const int64_t count = n - i < most ? n - i : most;
         char *piece = (char *)x + i * size;
         if (gives(comm, c)) {
-            TG_TRY(be->ops->download(be, comm->stage, piece, (size_t)(count * size)));
+            TG_CALL(be->ops->download(be, comm->stage, piece, (size_t)(count * size)));
         }
-        TG_TRY(run(comm, comm->ops, &whole, count, comm->stage));
+        TG_CALL(run(comm, comm->ops, &whole, count, comm->stage));
         if (gets(comm, c)) {
-            TG_TRY(be->ops->upload(be, piece, comm->stage, (size_t)(count * size)));
+            TG_CALL(be->ops->upload(be, piece, comm->stage, (size_t)(count * size)));
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status run_anywhere(tg_comm *comm, const call *c, int64_t n, void *x) {
@@ -245,13 +243,12 @@ static tg_status run_anywhere(tg_comm *comm, const call *c, int64_t n, void *x) 
 
 static tg_status check(tg_comm *comm, const char *name, int root, const tg_tensor *values) {
     const int64_t n = tg_shape_numel(&values->shape);
-    tg_status status = TG_OK;
     if (comm->is_broken) {
         return tg_fail(comm->ctx, TG_E_BACKEND,
                        "rank %d of %d: %s: an operation of this communicator failed before",
                        comm->rank, comm->ranks, name);
     }
-    TG_TRY(comm->device && comm->device->check ? comm->device->check(comm) : TG_OK);
+    TG_CALL(comm->device && comm->device->check ? comm->device->check(comm) : TG_OK);
     if (root < 0 || root >= comm->ranks) {
         return tg_fail(comm->ctx, TG_E_ARGUMENT, "%s: rank %d of %d", name, root, comm->ranks);
     }
@@ -260,23 +257,19 @@ static tg_status check(tg_comm *comm, const char *name, int root, const tg_tenso
     }
     if (values->place != TG_HOST) {
         tg_backend *be = NULL;
-        TG_TRY(tg_backend_get(comm->ctx, &be));
+        TG_CALL(tg_backend_get(comm->ctx, &be));
         if (values->place != be->ops->place) {
             return tg_fail(comm->ctx, TG_E_ARGUMENT,
                            "%s: values on a device, but the backend computes on the host", name);
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* The call of a reduction, and how many real values of an element it sees. */
 static tg_status check_reduction(tg_comm *comm, call *c, const tg_tensor *values,
                                  int *per_element) {
-    const tg_status status = check(comm, c->name, c->root, values);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(check(comm, c->name, c->root, values));
     c->dtype = tg_dtype_real(values->dtype);
     c->place = values->place;
     *per_element = c->dtype == values->dtype ? 1 : 2;
@@ -302,20 +295,18 @@ static void count(tg_comm *comm, double start, const tg_tensor *values, int64_t 
 static tg_status reduce_by(tg_comm *comm, call c, bool by_parts, const tg_tensor *values) {
     const double start = tg_seconds();
     int per_element = 1;
-    tg_status status = TG_OK;
-    TG_TRY(check_reduction(comm, &c, values, &per_element));
+    TG_CALL(check_reduction(comm, &c, values, &per_element));
     const int64_t n = tg_shape_numel(&values->shape);
     const size_t size = tg_dtype_size(values->dtype);
     for (int rank = 0; by_parts && rank < comm->ranks; rank++) {
         const tg_comm_part part = tg_comm_get_part(comm, n, rank);
         c.root = rank;
-        TG_TRY(run_anywhere(comm, &c, part.count * per_element,
-                            (char *)values->data + (size_t)part.first * size));
+        TG_CALL(run_anywhere(comm, &c, part.count * per_element,
+                             (char *)values->data + (size_t)part.first * size));
     }
-    TG_TRY(by_parts ? TG_OK : run_anywhere(comm, &c, n * per_element, values->data));
+    TG_CALL(by_parts ? TG_OK : run_anywhere(comm, &c, n * per_element, values->data));
     count(comm, start, values, &comm->stats.reduced);
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_comm_all_reduce(tg_comm *comm, tg_comm_op op, const tg_tensor *values) {
@@ -384,8 +375,7 @@ tg_status tg_comm_all_gather(tg_comm *comm, const tg_tensor *values) {
     TG_NEED(NULL, comm);
     TG_NEED(comm->ctx, values);
     const double start = tg_seconds();
-    tg_status status = TG_OK;
-    TG_TRY(check(comm, "all-gather", 0, values));
+    TG_CALL(check(comm, "all-gather", 0, values));
     const int64_t size = (int64_t)tg_dtype_size(values->dtype);
     for (int rank = 0; rank < comm->ranks; rank++) {
         const tg_comm_part part = tg_comm_get_part(comm, tg_shape_numel(&values->shape), rank);
@@ -394,11 +384,11 @@ tg_status tg_comm_all_gather(tg_comm *comm, const tg_tensor *values) {
                         .root = rank,
                         .dtype = TG_U8,
                         .place = values->place};
-        TG_TRY(run_anywhere(comm, &c, part.count * size, (char *)values->data + part.first * size));
+        TG_CALL(
+            run_anywhere(comm, &c, part.count * size, (char *)values->data + part.first * size));
     }
     count(comm, start, values, &comm->stats.copied);
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_comm_broadcast(tg_comm *comm, int root, const tg_tensor *values) {
@@ -410,12 +400,10 @@ tg_status tg_comm_broadcast(tg_comm *comm, int root, const tg_tensor *values) {
                     .root = root,
                     .dtype = TG_U8,
                     .place = values->place};
-    tg_status status = TG_OK;
-    TG_TRY(check(comm, c.name, root, values));
-    TG_TRY(run_anywhere(comm, &c, (int64_t)tg_tensor_bytes(values), values->data));
+    TG_CALL(check(comm, c.name, root, values));
+    TG_CALL(run_anywhere(comm, &c, (int64_t)tg_tensor_bytes(values), values->data));
     count(comm, start, values, &comm->stats.copied);
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_comm_barrier(tg_comm *comm) {

@@ -187,16 +187,14 @@ static const tg_comm_ops mpi_ops = {.all_reduce = all_reduce,
 static tg_status open_comm(tg_comm *comm, tg_mpi_handle from) {
     mpi_state *s = comm->state;
     const tg_mpi *mpi = s->mpi;
-    tg_status status = TG_OK;
-    TG_TRY(checked(comm, mpi, "MPI_Comm_dup", mpi->comm_dup(from, &s->comm)));
-    TG_TRY(checked(comm, mpi, "MPI_Comm_set_errhandler",
-                   mpi->comm_set_errhandler(s->comm, mpi->errors_return)));
-    TG_TRY(checked(comm, mpi, "MPI_Comm_rank", mpi->comm_rank(s->comm, &comm->rank)));
-    TG_TRY(checked(comm, mpi, "MPI_Comm_size", mpi->comm_size(s->comm, &comm->ranks)));
+    TG_CALL(checked(comm, mpi, "MPI_Comm_dup", mpi->comm_dup(from, &s->comm)));
+    TG_CALL(checked(comm, mpi, "MPI_Comm_set_errhandler",
+                    mpi->comm_set_errhandler(s->comm, mpi->errors_return)));
+    TG_CALL(checked(comm, mpi, "MPI_Comm_rank", mpi->comm_rank(s->comm, &comm->rank)));
+    TG_CALL(checked(comm, mpi, "MPI_Comm_size", mpi->comm_size(s->comm, &comm->ranks)));
     comm->ops = &mpi_ops;
     snprintf(comm->transport, sizeof comm->transport, "%s", mpi->version);
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status create(tg_context *ctx, const tg_comm_config *config, const tg_mpi *mpi,
@@ -230,32 +228,28 @@ tg_status tg_comm_create_mpi(tg_context *ctx, const void *mpi_comm, const tg_com
     TG_NEED(ctx, ctx, mpi_comm);
     const tg_mpi *mpi = NULL;
     tg_mpi_handle from = 0;
-    tg_status status = TG_OK;
-    TG_TRY(tg_mpi_open(ctx, "", &mpi));
+    TG_CALL(tg_mpi_open(ctx, "", &mpi));
     if (!is_running(mpi)) {
         return tg_fail(ctx, TG_E_ARGUMENT,
                        "communicator: MPI is not initialised: call MPI_Init before");
     }
     memcpy(&from, mpi_comm, mpi->handle_size);
-    TG_TRY(create(ctx, config, mpi, from, false, out));
-fail:
-    return status;
+    return create(ctx, config, mpi, from, false, out);
 }
 
 tg_status tg_comm_create_mpi_world(tg_context *ctx, const tg_comm_config *config,
                                    const tg_comm_launch *launch, tg_comm **out) {
     enum { FUNNELED = 1 }; /* the thread that initialises MPI is the one that calls it */
     const tg_mpi *mpi = NULL;
-    tg_status status = TG_OK;
     int is_over = 0, is_given = 0;
-    TG_TRY(tg_mpi_open(ctx, launch->launcher, &mpi));
+    TG_CALL(tg_mpi_open(ctx, launch->launcher, &mpi));
     (void)mpi->finalized(&is_over);
     const bool initialises = !is_running(mpi);
     if (is_over || (initialises && mpi->init_thread(NULL, NULL, FUNNELED, &is_given) != 0)) {
         return tg_fail(ctx, TG_E_BACKEND, "MPI: %s could not be %s", mpi->version,
                        is_over ? "started a second time" : "initialised");
     }
-    TG_TRY(create(ctx, config, mpi, mpi->world, initialises, out));
+    TG_CALL(create(ctx, config, mpi, mpi->world, initialises, out));
     const int ranks = (*out)->ranks;
     if (ranks != launch->ranks) {
         tg_comm_destroy(out);
@@ -264,6 +258,5 @@ tg_status tg_comm_create_mpi_world(tg_context *ctx, const tg_comm_config *config
                        "library (srun: --mpi=pmix or pmi2; otherwise TGRAD_MPI names the library)",
                        launch->launcher, launch->ranks, mpi->version, ranks, launch->launcher);
     }
-fail:
-    return status;
+    return TG_OK;
 }

@@ -292,33 +292,28 @@ static tg_status reduce(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype,
 /* On the side stream, which nobody waits for before end_sums. */
 static tg_status begin_sum(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, void *x) {
     nccl_state *s = comm->device_state;
-    tg_status status = TG_OK;
-    TG_TRY(s->be->ops->stream->side_stream_follow(s->be));
-    TG_TRY(call(comm, &(collective){.name = "a sum",
-                                    .run = owner < 0 ? run_all_reduce : run_reduce,
-                                    .is_begun = true,
-                                    .root = owner,
-                                    .dtype = dtype,
-                                    .n = n,
-                                    .x = x}));
+    TG_CALL(s->be->ops->stream->side_stream_follow(s->be));
+    TG_CALL(call(comm, &(collective){.name = "a sum",
+                                     .run = owner < 0 ? run_all_reduce : run_reduce,
+                                     .is_begun = true,
+                                     .root = owner,
+                                     .dtype = dtype,
+                                     .n = n,
+                                     .x = x}));
     pthread_mutex_lock(&s->lock);
     s->since = comm->is_queueing ? s->since : HUGE_VAL;
     pthread_mutex_unlock(&s->lock);
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status end_sums(tg_comm *comm) {
     nccl_state *s = comm->device_state;
-    tg_status status = TG_OK;
     pthread_mutex_lock(&s->lock);
     s->since = tg_seconds();
     pthread_mutex_unlock(&s->lock);
-    TG_TRY(s->be->ops->stream->side_stream_join(s->be));
-    TG_TRY(check(comm));
-    TG_TRY(comm->is_queueing ? TG_OK : watch_stream(s));
-fail:
-    return status;
+    TG_CALL(s->be->ops->stream->side_stream_join(s->be));
+    TG_CALL(check(comm));
+    return comm->is_queueing ? TG_OK : watch_stream(s);
 }
 
 static tg_status broadcast(tg_comm *comm, int root, int64_t bytes, void *x) {

@@ -30,7 +30,6 @@ tg_status tg_check_bools(tg_context *ctx, const char *label, const char *what,
 
 tg_status tg_raw_read(const tg_source *source, const tg_raw_array *raw, int64_t first,
                       int64_t count, void *piece, size_t piece_bytes, tg_dtype dtype, void *data) {
-    tg_status status = TG_OK;
     const size_t from = tg_dtype_size(raw->dtype), to = tg_dtype_size(dtype);
     const int64_t most = (int64_t)(piece_bytes / from);
     uint64_t offset = raw->offset + (uint64_t)first * from;
@@ -41,18 +40,17 @@ tg_status tg_raw_read(const tg_source *source, const tg_raw_array *raw, int64_t 
         step = count - done < most ? count - done : most;
         const tg_shape shape = {1, {step}};
         tg_tensor src = {0}, dst = {0};
-        TG_TRY(tg_source_read(source, offset, piece, (size_t)step * from));
+        TG_CALL(tg_source_read(source, offset, piece, (size_t)step * from));
         if (raw->is_swapped) {
             tg_swap_bytes(raw->dtype, piece, step);
         }
-        TG_TRY(tg_tensor_wrap(source->ctx, raw->dtype, &shape, piece, &src));
-        TG_TRY(tg_tensor_wrap(source->ctx, dtype, &shape, (char *)data + (size_t)done * to, &dst));
-        TG_TRY(tg_check_bools(source->ctx, source->label, raw->name ? raw->name : "data", &src));
-        TG_TRY(tg_tensor_convert(source->ctx, &src, &dst));
+        TG_CALL(tg_tensor_wrap(source->ctx, raw->dtype, &shape, piece, &src));
+        TG_CALL(tg_tensor_wrap(source->ctx, dtype, &shape, (char *)data + (size_t)done * to, &dst));
+        TG_CALL(tg_check_bools(source->ctx, source->label, raw->name ? raw->name : "data", &src));
+        TG_CALL(tg_tensor_convert(source->ctx, &src, &dst));
         offset += (uint64_t)step * from;
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 const char *tg_file_format_name(tg_file_format format) {
@@ -66,10 +64,7 @@ static tg_status has_hdf5_signature(const tg_source *source, bool *found) {
     unsigned char start[8];
     *found = false;
     for (uint64_t at = 0; !*found && at + sizeof start <= source->size; at = at ? 2 * at : 512) {
-        tg_status status = tg_source_read(source, at, start, sizeof start);
-        if (status != TG_OK) {
-            return status;
-        }
+        TG_CALL(tg_source_read(source, at, start, sizeof start));
         *found = memcmp(start, signature, sizeof start) == 0;
     }
     return TG_OK;
@@ -165,10 +160,7 @@ tg_status tg_archive_read(tg_context *ctx, const char *path, tg_archive **out) {
     *out = NULL;
     TG_NEED(ctx, ctx, path);
     tg_file_format format = TG_FILE_FORMATS;
-    tg_status status = tg_file_detect(ctx, path, &format);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_file_detect(ctx, path, &format));
     switch (format) {
     case TG_FILE_NPY:
         return read_npy(ctx, path, out);
@@ -210,10 +202,7 @@ tg_status tg_file_format_of_path(tg_context *ctx, const char *path, tg_file_form
 tg_status tg_archive_write(tg_context *ctx, const char *path, const tg_archive *archive) {
     TG_NEED(ctx, ctx, path, archive);
     tg_file_format format = TG_FILE_FORMATS;
-    tg_status status = tg_file_format_of_path(ctx, path, &format);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_file_format_of_path(ctx, path, &format));
     switch (format) {
     case TG_FILE_SAFETENSORS:
         return tg_safetensors_write(ctx, path, archive);

@@ -82,15 +82,13 @@ fail:
 }
 
 static tg_status open_npy(tg_array *a, size_t whole_bytes) {
-    tg_status status = TG_OK;
-    TG_TRY(tg_npy_locate(&a->source, &a->raw));
+    TG_CALL(tg_npy_locate(&a->source, &a->raw));
     if (a->raw.is_fortran && a->raw.shape.ndim > 1) {
-        TG_TRY(check_whole(a, "an array in Fortran order", whole_bytes));
-        TG_TRY(tg_npy_read(a->ctx, a->path, &a->whole));
+        TG_CALL(check_whole(a, "an array in Fortran order", whole_bytes));
+        TG_CALL(tg_npy_read(a->ctx, a->path, &a->whole));
         use_whole(a);
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* Of the dimensions (N, .., T) of MATLAB, which the file has as (T, .., N), dimension `d` of the
@@ -139,7 +137,6 @@ fail:
 
 /* Finds the arrays GROUP/name of all groups, which must be alike. */
 static tg_status find_numbered(tg_array *a) {
-    tg_status status = TG_OK;
     char text[2][128], quoted[TG_QUOTE];
     for (int64_t i = 0; i < tg_h5_count(a->h5); i++) {
         const char *name = tg_h5_name(a->h5, i), *slash = strchr(name, '/');
@@ -148,7 +145,7 @@ static tg_status find_numbered(tg_array *a) {
         if (!slash || strcmp(slash + 1, a->name) != 0) {
             continue;
         }
-        TG_TRY(tg_h5_describe(a->h5, name, &dtype, &shape));
+        TG_CALL(tg_h5_describe(a->h5, name, &dtype, &shape));
         if (a->numbered.count == 0) {
             a->raw.dtype = dtype;
             a->raw.shape = shape;
@@ -162,7 +159,7 @@ static tg_status find_numbered(tg_array *a) {
                            tg_shape_text(&a->raw.shape, text[0], sizeof text[0]),
                            tg_dtype_name(dtype), tg_shape_text(&shape, text[1], sizeof text[1]));
         }
-        TG_TRY(tg_names_add(&a->numbered, "dataset", name));
+        TG_CALL(tg_names_add(&a->numbered, "dataset", name));
     }
     if (a->numbered.count == 0) {
         return tg_fail(a->ctx, TG_E_ARGUMENT, "%s: there is no group with an array '%s'", a->path,
@@ -172,32 +169,28 @@ static tg_status find_numbered(tg_array *a) {
             (size_t)a->raw.shape.ndim * sizeof a->raw.shape.dim[0]);
     a->raw.shape.dim[0] = a->numbered.count;
     a->raw.shape.ndim++;
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status open_hdf5(tg_array *a, const tg_array_form *form, size_t whole_bytes) {
-    tg_status status = TG_OK;
-    TG_TRY(tg_h5_open(a->ctx, a->path, &a->h5));
+    TG_CALL(tg_h5_open(a->ctx, a->path, &a->h5));
     if (form && form->is_numbered) {
         return find_numbered(a);
     }
-    TG_TRY(tg_h5_describe(a->h5, a->name, &a->raw.dtype, &a->raw.shape));
+    TG_CALL(tg_h5_describe(a->h5, a->name, &a->raw.dtype, &a->raw.shape));
     if (form && form->is_reversed) {
-        TG_TRY(take_reversed(a, form, whole_bytes));
+        TG_CALL(take_reversed(a, form, whole_bytes));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status open_format(tg_array *a, tg_file_format format, const tg_array_form *form,
                              size_t whole_bytes) {
-    tg_status status = TG_OK;
     if (format == TG_FILE_HDF5) {
         return open_hdf5(a, form, whole_bytes);
     }
-    TG_TRY(tg_source_open(a->ctx, a->path, &a->source));
-    TG_TRY(TG_ALLOC(a->ctx, TG_MEM_DATA, a->piece, PIECE));
+    TG_CALL(tg_source_open(a->ctx, a->path, &a->source));
+    TG_CALL(TG_ALLOC(a->ctx, TG_MEM_DATA, a->piece, PIECE));
     switch (format) {
     case TG_FILE_NPY:
         return open_npy(a, whole_bytes);
@@ -207,8 +200,7 @@ static tg_status open_format(tg_array *a, tg_file_format format, const tg_array_
     default:
         return tg_safetensors_locate(&a->source, a->name, &a->raw);
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status check_samples(const tg_array *a) {

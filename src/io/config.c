@@ -125,18 +125,17 @@ static const char *scalar_text(struct fy_node *node, size_t *length) {
 
 /* Adds "[a, b, [c]]". */
 static tg_status add_list(reader *r, tg_text *out, struct fy_node *list, int depth) {
-    tg_status status = TG_OK;
     void *at = NULL;
     struct fy_node *item = NULL;
     tg_text_add(out, "[", 1);
     for (bool first = true; (item = fy_node_sequence_iterate(list, &at)); first = false) {
         tg_text_add(out, ", ", first ? 0 : 2);
-        TG_TRY(visit(r, &item, depth));
+        TG_CALL(visit(r, &item, depth));
         if (fy_node_is_mapping(item)) {
             return bad_yaml(r, item, "a list may hold values and lists, not maps");
         }
         if (fy_node_is_sequence(item)) {
-            TG_TRY(add_list(r, out, item, depth + 1));
+            TG_CALL(add_list(r, out, item, depth + 1));
         } else {
             size_t length = 0;
             const char *text = scalar_text(item, &length);
@@ -147,8 +146,7 @@ static tg_status add_list(reader *r, tg_text *out, struct fy_node *list, int dep
         }
     }
     tg_text_add(out, "]", 1);
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* Sets r->key, which must be new. `near` is the key's node. */
@@ -173,14 +171,13 @@ fail:
 static tg_status walk_map(reader *r, struct fy_node *map, int depth);
 
 static tg_status walk_value(reader *r, struct fy_node *key, struct fy_node *value, int depth) {
-    tg_status status = TG_OK;
-    TG_TRY(visit(r, &value, depth));
+    TG_CALL(visit(r, &value, depth));
     if (value && fy_node_is_mapping(value)) {
         return walk_map(r, value, depth);
     }
     tg_text text = {.bytes = r->value, .capacity = TG_SETTINGS_VALUE};
     if (value && fy_node_is_sequence(value)) {
-        TG_TRY(add_list(r, &text, value, depth + 1));
+        TG_CALL(add_list(r, &text, value, depth + 1));
     } else {
         size_t length = 0;
         const char *scalar = scalar_text(value, &length);
@@ -192,9 +189,7 @@ static tg_status walk_value(reader *r, struct fy_node *key, struct fy_node *valu
     if (text.length >= text.capacity) {
         return bad_yaml(r, key, "a value of 64 KiB or more");
     }
-    TG_TRY(set(r, key, r->value));
-fail:
-    return status;
+    return set(r, key, r->value);
 }
 
 /* ---- maps ---- */
@@ -203,10 +198,7 @@ fail:
 static tg_status key_name(reader *r, struct fy_node *key, char name[TG_SETTINGS_KEY]) {
     size_t length = 0;
     struct fy_node *node = key;
-    tg_status status = visit(r, &node, 0);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(visit(r, &node, 0));
     if (node && !fy_node_is_scalar(node)) {
         return bad_yaml(r, key, "a key must be a word, not a list or a map");
     }
@@ -231,9 +223,8 @@ static tg_status walk_pairs(reader *r, struct fy_node *map, tg_names *taken, boo
 
 /* "<<": a map or a list of maps whose keys count where the map that merges them has none. */
 static tg_status merge(reader *r, struct fy_node *value, tg_names *taken, int depth) {
-    tg_status status = TG_OK;
     void *at = NULL;
-    TG_TRY(visit(r, &value, depth));
+    TG_CALL(visit(r, &value, depth));
     if (value && fy_node_is_mapping(value)) {
         return walk_pairs(r, value, taken, true, depth + 1);
     }
@@ -241,14 +232,13 @@ static tg_status merge(reader *r, struct fy_node *value, tg_names *taken, int de
         return bad_yaml(r, value, "<< expects a map or a list of maps");
     }
     for (struct fy_node *item = NULL; (item = fy_node_sequence_iterate(value, &at));) {
-        TG_TRY(visit(r, &item, depth));
+        TG_CALL(visit(r, &item, depth));
         if (!item || !fy_node_is_mapping(item)) {
             return bad_yaml(r, item, "<< expects a map or a list of maps");
         }
-        TG_TRY(walk_pairs(r, item, taken, true, depth + 1));
+        TG_CALL(walk_pairs(r, item, taken, true, depth + 1));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* One pair: its key behind a dot on r->key, then its value. */

@@ -127,10 +127,7 @@ static tg_status add_record(tg_events *events, const message *m) {
         length[i] = (unsigned char)((uint64_t)m->length >> (8 * i));
     }
     if (events->used + 16 + m->length > BUFFER) {
-        tg_status status = tg_events_flush(events);
-        if (status != TG_OK) {
-            return status;
-        }
+        TG_CALL(tg_events_flush(events));
     }
     const struct {
         const unsigned char *bytes;
@@ -191,10 +188,7 @@ static tg_status make_file(tg_events *events, const char *folder) {
     static atomic_uint serial;
     char text[128], host[64] = "";
     const size_t capacity = strlen(folder) + 192;
-    tg_status status = TG_ALLOC(events->ctx, TG_MEM_OTHER, events->path, capacity);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(TG_ALLOC(events->ctx, TG_MEM_OTHER, events->path, capacity));
     if (gethostname(host, sizeof host - 1) != 0 || !host[0] || strchr(host, '/')) {
         snprintf(host, sizeof host, "localhost");
     }

@@ -229,14 +229,11 @@ static tg_status check_alive(tg_h5_child *child) {
 
 tg_status tg_h5_child_ask(tg_h5_child *child, tg_h5_kind kind, const void *head, size_t head_size,
                           const void *tail, size_t tail_size) {
-    tg_status status = TG_OK;
     const tg_h5_frame frame = {.kind = kind, .size = head_size + tail_size};
-    TG_TRY(check_alive(child));
-    TG_TRY(send_all(child, &frame, sizeof frame));
-    TG_TRY(send_all(child, head, head_size));
-    TG_TRY(send_all(child, tail, tail_size));
-fail:
-    return status;
+    TG_CALL(check_alive(child));
+    TG_CALL(send_all(child, &frame, sizeof frame));
+    TG_CALL(send_all(child, head, head_size));
+    return send_all(child, tail, tail_size);
 }
 
 tg_status tg_h5_child_take(tg_h5_child *child, void *data, size_t size) {
@@ -294,17 +291,15 @@ tg_status tg_h5_child_result(tg_h5_child *child, const tg_h5_frame *frame) {
 }
 
 tg_status tg_h5_child_receive(tg_h5_child *child, tg_h5_frame *out) {
-    tg_status status = TG_OK;
     char *line = NULL;
     while (true) {
-        TG_TRY(tg_h5_child_take(child, out, sizeof *out));
+        TG_CALL(tg_h5_child_take(child, out, sizeof *out));
         if (out->kind != TG_H5_LOG) {
             return TG_OK;
         }
-        TG_TRY(tg_h5_child_take_text(child, out, LONGEST_TEXT, &line));
+        TG_CALL(tg_h5_child_take_text(child, out, LONGEST_TEXT, &line));
         tg_log(child->ctx, out->status == TG_LOG_WARN ? TG_LOG_WARN : TG_LOG_DEBUG, "%s", line);
         TG_FREE(child->ctx, line);
     }
-fail:
-    return status;
+    return TG_OK;
 }

@@ -99,18 +99,16 @@ fail:
 }
 
 static tg_status receive_list(tg_h5 *file) {
-    tg_status status = TG_OK;
     tg_h5_frame frame;
     while (true) {
-        TG_TRY(tg_h5_child_receive(&file->child, &frame));
+        TG_CALL(tg_h5_child_receive(&file->child, &frame));
         if (frame.kind == TG_H5_DONE) {
             return tg_h5_child_result(&file->child, &frame);
         }
-        TG_TRY(frame.kind == TG_H5_DATASET ? add_dataset(file, &frame)
-                                           : tg_h5_child_refuse(&file->child));
+        TG_CALL(frame.kind == TG_H5_DATASET ? add_dataset(file, &frame)
+                                            : tg_h5_child_refuse(&file->child));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_h5_open_from(tg_context *ctx, const char *path, const tg_h5_child *reader,
@@ -204,25 +202,23 @@ tg_status tg_h5_describe(tg_h5 *file, const char *name, tg_dtype *dtype, tg_shap
 /* Samples that are read and sent by HDF5. */
 static tg_status receive_samples(tg_h5 *file, const char *name, const tg_h5_range *range,
                                  void *data, size_t bytes) {
-    tg_status status = TG_OK;
     tg_h5_frame frame;
     size_t done = 0;
-    TG_TRY(tg_h5_child_ask(&file->child, TG_H5_ASK_DATA, range, sizeof *range, name,
-                           strlen(name) + 1));
+    TG_CALL(tg_h5_child_ask(&file->child, TG_H5_ASK_DATA, range, sizeof *range, name,
+                            strlen(name) + 1));
     while (true) {
-        TG_TRY(tg_h5_child_receive(&file->child, &frame));
+        TG_CALL(tg_h5_child_receive(&file->child, &frame));
         if (frame.kind == TG_H5_DONE) {
-            TG_TRY(tg_h5_child_result(&file->child, &frame));
+            TG_CALL(tg_h5_child_result(&file->child, &frame));
             return done == bytes ? TG_OK : tg_h5_child_refuse(&file->child);
         }
         if (frame.kind != TG_H5_DATA || frame.size > bytes - done) {
             return tg_h5_child_refuse(&file->child);
         }
-        TG_TRY(tg_h5_child_take(&file->child, (char *)data + done, (size_t)frame.size));
+        TG_CALL(tg_h5_child_take(&file->child, (char *)data + done, (size_t)frame.size));
         done += (size_t)frame.size;
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* How many rows a range counts in, and of how many elements each is. */
@@ -299,14 +295,11 @@ static tg_status check_justified(const tg_h5 *file, const char *name, const data
 }
 
 static tg_status read_range(tg_h5 *file, const char *name, const tg_h5_range *range, void *data) {
-    tg_status status = TG_OK;
     const dataset *d = NULL;
-    TG_TRY(find_dataset(file, name, &d));
-    TG_TRY(check_range(file, name, d, range));
-    TG_TRY(check_justified(file, name, d));
-    TG_TRY(read_rows(file, name, d, range, data));
-fail:
-    return status;
+    TG_CALL(find_dataset(file, name, &d));
+    TG_CALL(check_range(file, name, d, range));
+    TG_CALL(check_justified(file, name, d));
+    return read_rows(file, name, d, range, data);
 }
 
 tg_status tg_h5_read_range(tg_h5 *file, const char *name, int64_t first, int64_t count,

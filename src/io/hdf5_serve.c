@@ -369,10 +369,7 @@ static tg_status send_samples(const server *s, const char *name, const dataset *
         for (int i = 0; i < ndim; i++) {
             b.size[i] = end[i] - b.at[i] < step[i] ? end[i] - b.at[i] : step[i];
         }
-        const tg_status status = send_box(s, name, d, dtype, &b);
-        if (status != TG_OK) {
-            return status;
-        }
+        TG_CALL(send_box(s, name, d, dtype, &b));
         int i = ndim - 1;
         for (; i >= 0 && (b.at[i] += step[i]) >= end[i]; i--) {
             b.at[i] = begin[i];
@@ -384,20 +381,17 @@ static tg_status send_samples(const server *s, const char *name, const dataset *
 }
 
 static tg_status answer_data(server *s, const tg_h5_range *range, const char *name) {
-    tg_status status = TG_OK;
     if (!s->last_name || strcmp(s->last_name, name) != 0) {
         close_dataset(&s->last);
         TG_FREE(s->ctx, s->last_name);
-        TG_TRY(open_dataset(s, name, &s->last));
+        TG_CALL(open_dataset(s, name, &s->last));
         s->last_name = tg_mem_strdup(s->ctx, name);
-        TG_TRY(s->last_name ? TG_OK : TG_E_MEMORY);
+        TG_CALL(s->last_name ? TG_OK : TG_E_MEMORY);
     }
     if (!s->piece) {
-        TG_TRY(TG_ALLOC(s->ctx, TG_MEM_OTHER, s->piece, PIECE));
+        TG_CALL(TG_ALLOC(s->ctx, TG_MEM_OTHER, s->piece, PIECE));
     }
     return send_samples(s, name, &s->last, range);
-fail:
-    return status;
 }
 
 /* ---- attributes ---- */

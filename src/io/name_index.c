@@ -67,10 +67,7 @@ tg_status tg_names_add(tg_names *names, const char *what, const char *name) {
                        tg_quote(name, quoted));
     }
     if (names->count == names->capacity) {
-        tg_status status = grow(names);
-        if (status != TG_OK) {
-            return status;
-        }
+        TG_CALL(grow(names));
     }
     const size_t slot = slot_of(names, name);
     if (names->slots[slot]) {

@@ -101,10 +101,7 @@ static tg_status parse_descr(parser *p, npy_header *header) {
         return tg_fail(p->ctx, TG_E_UNSUPPORTED,
                        "%s: npy header: descr: structured dtypes are not supported", p->label);
     }
-    tg_status status = parse_string(p, "descr", word);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(parse_string(p, "descr", word));
     const bool has_order = word[0] != '\0' && strchr("<>|=", word[0]) != NULL;
     const char *code = word + (has_order ? 1 : 0);
     for (int i = 0; i < TYPES; i++) {
@@ -183,10 +180,7 @@ static tg_status parse_shape(parser *p, npy_header *header) {
                            "%s: npy header: shape: expected at most %d dimensions, found more",
                            p->label, TG_MAX_NDIM);
         }
-        tg_status status = parse_size(p, &shape->dim[shape->ndim]);
-        if (status != TG_OK) {
-            return status;
-        }
+        TG_CALL(parse_size(p, &shape->dim[shape->ndim]));
         shape->ndim++;
         has_comma = take(p, ',');
     }
@@ -200,10 +194,7 @@ static tg_status parse_shape(parser *p, npy_header *header) {
 /* One "key: value" of the dict. */
 static tg_status parse_entry(parser *p, npy_header *header) {
     char key[LARGEST_WORD], quoted[TG_QUOTE];
-    tg_status status = parse_string(p, "key", key);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(parse_string(p, "key", key));
     const struct {
         const char *key;
         bool *seen;
@@ -237,10 +228,7 @@ static tg_status parse_header(parser *p, npy_header *header) {
         if (!has_comma) {
             return unexpected(p, "dict", "',' or '}'");
         }
-        tg_status status = parse_entry(p, header);
-        if (status != TG_OK) {
-            return status;
-        }
+        TG_CALL(parse_entry(p, header));
         has_comma = take(p, ',');
     }
     skip_space(p);

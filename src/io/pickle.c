@@ -200,17 +200,14 @@ static tg_status keep_text(machine *m, const void *bytes, size_t length, int64_t
 }
 
 static tg_status push_text(machine *m, int length_bytes) {
-    tg_status status = TG_OK;
     const unsigned char *text = NULL;
     tg_pickle_value value = {.kind = TG_PICKLE_TEXT};
     uint64_t length;
-    TG_TRY(take_number(m, length_bytes, &length));
-    TG_TRY(length <= (uint64_t)(m->end - m->at) ? take(m, (size_t)length, &text)
-                                                : refuse(m, "it ends early"));
-    TG_TRY(keep_text(m, text, (size_t)length, &value.text));
-    TG_TRY(push(m, &value));
-fail:
-    return status;
+    TG_CALL(take_number(m, length_bytes, &length));
+    TG_CALL(length <= (uint64_t)(m->end - m->at) ? take(m, (size_t)length, &text)
+                                                 : refuse(m, "it ends early"));
+    TG_CALL(keep_text(m, text, (size_t)length, &value.text));
+    return push(m, &value);
 }
 
 static tg_status push_integer(machine *m, int bytes, bool is_signed) {
@@ -262,10 +259,7 @@ static tg_status remember(machine *m, uint64_t index) {
 
 static tg_status recall(machine *m, int bytes) {
     uint64_t index;
-    const tg_status status = take_number(m, bytes, &index);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(take_number(m, bytes, &index));
     return index < (uint64_t)m->memo_count ? push_number(m, m->memo[index])
                                            : refuse(m, "a value that was never remembered");
 }
@@ -415,18 +409,15 @@ static tg_status call(machine *m) {
 /* ---- the opcodes ---- */
 
 static tg_status gather_tuple(machine *m, int64_t count) {
-    tg_status status = TG_OK;
     if (count < 0 || !has(m, count)) {
         return refuse(m, "a tuple without items");
     }
     const int64_t base = m->depth - count;
-    TG_TRY(push_kind(m, TG_PICKLE_TUPLE, 0));
+    TG_CALL(push_kind(m, TG_PICKLE_TUPLE, 0));
     const int64_t tuple = m->stack[--m->depth];
-    TG_TRY(gather(m, tuple, count));
+    TG_CALL(gather(m, tuple, count));
     m->depth = base;
-    TG_TRY(push_number(m, tuple));
-fail:
-    return status;
+    return push_number(m, tuple);
 }
 
 /* What lies above the mark becomes a tuple. */

@@ -252,20 +252,16 @@ static tg_status parse_offsets(const reader *r, entry *e, const json_t *value) {
 }
 
 static tg_status parse_entry(const reader *r, entry *e, const json_t *value) {
-    tg_status status = TG_OK;
     if (!json_is_object(value) || json_object_size(value) != 3) {
         return bad_field(r, e->name, "entry", "an object of dtype, shape and data_offsets", value);
     }
-    TG_TRY(parse_dtype(r, e, json_object_get(value, "dtype")));
-    TG_TRY(parse_shape(r, e, json_object_get(value, "shape")));
-    TG_TRY(parse_offsets(r, e, json_object_get(value, "data_offsets")));
-fail:
-    return status;
+    TG_CALL(parse_dtype(r, e, json_object_get(value, "dtype")));
+    TG_CALL(parse_shape(r, e, json_object_get(value, "shape")));
+    return parse_offsets(r, e, json_object_get(value, "data_offsets"));
 }
 
 static tg_status parse_entries(reader *r) {
-    tg_status status = TG_OK;
-    TG_TRY(TG_NEW(r->source->ctx, TG_MEM_OTHER, r->entries, json_object_size(r->root)));
+    TG_CALL(TG_NEW(r->source->ctx, TG_MEM_OTHER, r->entries, json_object_size(r->root)));
     void *iter = json_object_iter(r->root);
     for (; iter; iter = json_object_iter_next(r->root, iter)) {
         if (strcmp(json_object_iter_key(iter), TG_ST_METADATA) == 0) {
@@ -276,11 +272,10 @@ static tg_status parse_entries(reader *r) {
         if (!*e->name) {
             return bad_field(r, e->name, "name", "one character or more", NULL);
         }
-        TG_TRY(parse_entry(r, e, json_object_iter_value(iter)));
+        TG_CALL(parse_entry(r, e, json_object_iter_value(iter)));
         r->count++;
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- reading: the data ---- */
@@ -342,16 +337,14 @@ fail:
 
 /* tgrad.complex is used up: the tensors it names are complex now. */
 static tg_status take_metadata(json_t *metadata, tg_archive *archive) {
-    tg_status status = TG_OK;
     void *iter = json_object_iter(metadata);
     for (; iter; iter = json_object_iter_next(metadata, iter)) {
         if (strcmp(json_object_iter_key(iter), TG_ST_COMPLEX) != 0) {
-            TG_TRY(tg_archive_set_meta(archive, json_object_iter_key(iter),
-                                       json_string_value(json_object_iter_value(iter))));
+            TG_CALL(tg_archive_set_meta(archive, json_object_iter_key(iter),
+                                        json_string_value(json_object_iter_value(iter))));
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static void close_reader(reader *r) {
@@ -362,18 +355,15 @@ static void close_reader(reader *r) {
 
 /* Everything but the data. Ends with close_reader also when it fails. */
 static tg_status open_reader(reader *r) {
-    tg_status status = TG_OK;
-    TG_TRY(read_header(r));
+    TG_CALL(read_header(r));
     json_t *metadata = json_object_get(r->root, TG_ST_METADATA);
     if (metadata) {
-        TG_TRY(check_metadata(r, metadata));
+        TG_CALL(check_metadata(r, metadata));
         const char *list = json_string_value(json_object_get(metadata, TG_ST_COMPLEX));
-        TG_TRY(list ? list_pairs(r, list) : TG_OK);
+        TG_CALL(list ? list_pairs(r, list) : TG_OK);
     }
-    TG_TRY(parse_entries(r));
-    TG_TRY(check_cover(r));
-fail:
-    return status;
+    TG_CALL(parse_entries(r));
+    return check_cover(r);
 }
 
 static tg_status read_safetensors(const tg_source *source, tg_archive **out) {

@@ -176,10 +176,7 @@ static tg_status write_data(const writer *w, tg_atomic_file *file) {
             if (tg_dtype_size(e->stored->dtype) != size) {
                 continue;
             }
-            tg_status status = tg_atomic_write(file, e->tensor->data, tg_tensor_bytes(e->tensor));
-            if (status != TG_OK) {
-                return status;
-            }
+            TG_CALL(tg_atomic_write(file, e->tensor->data, tg_tensor_bytes(e->tensor)));
         }
     }
     return TG_OK;

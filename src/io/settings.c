@@ -238,7 +238,6 @@ static tg_status check_value(tg_context *ctx, const char *key, const char *value
 
 /* Room for one more. */
 static tg_status reserve(tg_settings *settings) {
-    tg_status status = TG_OK;
     setting *items = NULL;
     if (settings->keys.count >= TG_SETTINGS_COUNT) {
         return tg_fail(settings->ctx, TG_E_CONFIG, "there are more than %d settings",
@@ -248,15 +247,14 @@ static tg_status reserve(tg_settings *settings) {
         return TG_OK;
     }
     const int64_t capacity = settings->capacity ? 2 * settings->capacity : 64;
-    TG_TRY(TG_ALLOC(settings->ctx, TG_MEM_OTHER, items, capacity));
+    TG_CALL(TG_ALLOC(settings->ctx, TG_MEM_OTHER, items, capacity));
     if (settings->keys.count > 0) {
         memcpy(items, settings->items, (size_t)settings->keys.count * sizeof *items);
     }
     TG_FREE(settings->ctx, settings->items);
     settings->items = items;
     settings->capacity = capacity;
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_settings_set(tg_settings *settings, const char *key, const char *value,

@@ -62,23 +62,21 @@ typedef struct list_place {
 /* The second end record, if the locator in front of the first one points at it. */
 static tg_status read_end64(const tg_zip *zip, uint64_t end, list_place *place) {
     unsigned char locator[LOCATOR_BYTES], record[END64_BYTES];
-    tg_status status = TG_OK;
     if (end < LOCATOR_BYTES) {
         return damaged(zip, "the end record of large files is missing");
     }
-    TG_TRY(tg_source_read(zip->source, end - LOCATOR_BYTES, locator, sizeof locator));
+    TG_CALL(tg_source_read(zip->source, end - LOCATOR_BYTES, locator, sizeof locator));
     if (memcmp(locator, "PK\6\7", 4) != 0) {
         return damaged(zip, "the end record of large files is missing");
     }
-    TG_TRY(tg_source_read(zip->source, number(locator + 8, 8), record, sizeof record));
+    TG_CALL(tg_source_read(zip->source, number(locator + 8, 8), record, sizeof record));
     if (memcmp(record, "PK\6\6", 4) != 0) {
         return damaged(zip, "the end record of large files is not where it should be");
     }
     *place = (list_place){.members = number(record + 32, 8),
                           .bytes = number(record + 40, 8),
                           .offset = number(record + 48, 8)};
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* The end record is the last thing that begins with its signature. */
@@ -142,15 +140,13 @@ static bool read_extra(const unsigned char *extra, size_t bytes, tg_zip_member *
 }
 
 static tg_status add_member(tg_zip *zip, const char *name, const tg_zip_member *member) {
-    tg_status status = TG_OK;
     if (zip->names.count == zip->capacity) {
-        TG_TRY(
+        TG_CALL(
             tg_mem_grow(zip->ctx, &zip->members, sizeof *member, zip->names.count, &zip->capacity));
     }
-    TG_TRY(tg_names_add(&zip->names, "member", name));
+    TG_CALL(tg_names_add(&zip->names, "member", name));
     zip->members[zip->names.count - 1] = *member;
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status check_member(const tg_zip *zip, const char *name, const unsigned char *entry,
@@ -180,7 +176,6 @@ static tg_status check_member(const tg_zip *zip, const char *name, const unsigne
 /* One entry of the list at *at, and on to the next; names of folders, which end in '/', are no
  * members. */
 static tg_status read_entry(tg_zip *zip, const unsigned char **at, const unsigned char *end) {
-    tg_status status = TG_OK;
     const unsigned char *entry = *at;
     char name[1024];
     if (end - entry < ENTRY_BYTES || memcmp(entry, "PK\1\2", 4) != 0) {
@@ -202,12 +197,11 @@ static tg_status read_entry(tg_zip *zip, const unsigned char **at, const unsigne
         return damaged(zip, "an entry of its list has no sizes");
     }
     if (length == 0 || name[length - 1] != '/') {
-        TG_TRY(check_member(zip, name, entry, &member));
-        TG_TRY(add_member(zip, name, &member));
+        TG_CALL(check_member(zip, name, entry, &member));
+        TG_CALL(add_member(zip, name, &member));
     }
     *at = entry + ENTRY_BYTES + rest;
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_zip_open(const tg_source *source, tg_zip *out) {
@@ -234,10 +228,7 @@ static tg_status find_content(const tg_zip *zip, int64_t index, tg_source *out) 
     const tg_zip_member *m = &zip->members[index];
     unsigned char local[LOCAL_BYTES];
     *out = *zip->source;
-    tg_status status = tg_source_read(zip->source, m->header, local, sizeof local);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_source_read(zip->source, m->header, local, sizeof local));
     const uint64_t at = m->header + LOCAL_BYTES + number(local + 26, 2) + number(local + 28, 2);
     if (memcmp(local, "PK\3\4", 4) != 0 || at > zip->source->size ||
         m->packed > zip->source->size - at) {
@@ -268,10 +259,7 @@ static tg_status inflate_start(const tg_zip *zip, const tg_source *packed, z_str
     while (made < count && result == Z_OK) {
         const uint64_t left = packed->size - taken;
         const size_t step = left < PIECE ? (size_t)left : PIECE;
-        const tg_status status = tg_source_read(packed, taken, piece, step);
-        if (status != TG_OK) {
-            return status;
-        }
+        TG_CALL(tg_source_read(packed, taken, piece, step));
         taken += step;
         stream->next_in = piece;
         stream->avail_in = (uInt)step;

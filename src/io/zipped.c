@@ -75,15 +75,13 @@ tg_status tg_zipped_detect(const tg_source *source, tg_file_format *out) {
 }
 
 static tg_status add_tensor(tg_zipped *file, const char *name, const tg_zipped_tensor *tensor) {
-    tg_status status = TG_OK;
     if (file->names.count == file->capacity) {
-        TG_TRY(tg_mem_grow(file->ctx, &file->tensors, sizeof *tensor, file->names.count,
-                           &file->capacity));
+        TG_CALL(tg_mem_grow(file->ctx, &file->tensors, sizeof *tensor, file->names.count,
+                            &file->capacity));
     }
-    TG_TRY(tg_names_add(&file->names, "tensor", name));
+    TG_CALL(tg_names_add(&file->names, "tensor", name));
     file->tensors[file->names.count - 1] = *tensor;
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- npz ---- */
@@ -112,17 +110,15 @@ fail:
 }
 
 static tg_status list_npz(tg_zipped *file) {
-    tg_status status = TG_OK;
     for (int64_t i = 0; i < file->zip.names.count; i++) {
         tg_zipped_tensor tensor;
         char name[LARGEST_NAME];
         snprintf(name, sizeof name, "%s", file->zip.names.items[i]);
         name[strlen(name) - (ends_with(name, ".npy") ? 4 : 0)] = '\0';
-        TG_TRY(locate_npy(file, i, &tensor));
-        TG_TRY(add_tensor(file, name, &tensor));
+        TG_CALL(locate_npy(file, i, &tensor));
+        TG_CALL(add_tensor(file, name, &tensor));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status read_npy(const tg_zipped *file, const tg_zipped_tensor *tensor, tg_tensor *out) {
@@ -162,7 +158,6 @@ static tg_status take_tensor(walk *w, const tg_pickle_value *value, const char *
     const size_t element = tg_dtype_size(storage->dtype);
     char member[2 * LARGEST_NAME], quoted[TG_QUOTE];
     tg_source source = {.fd = -1};
-    tg_status status = TG_OK;
     snprintf(member, sizeof member, "%s/data/%.200s", w->prefix, w->pickle->texts + storage->text);
     tg_zipped_tensor tensor = {.raw = {.dtype = storage->dtype,
                                        .shape = value->shape,
@@ -176,7 +171,7 @@ static tg_status take_tensor(walk *w, const tg_pickle_value *value, const char *
                        file->source->label, tg_quote(name, quoted), member,
                        tensor.member < 0 ? "missing" : "too short");
     }
-    TG_TRY(tg_zip_source(&file->zip, tensor.member, &source));
+    TG_CALL(tg_zip_source(&file->zip, tensor.member, &source));
     int64_t expected = 1; /* stride of C order */
     for (int d = value->shape.ndim - 1; d >= 0; d--) {
         tensor.stride[d] = value->stride[d];
@@ -191,9 +186,7 @@ static tg_status take_tensor(walk *w, const tg_pickle_value *value, const char *
                        "%s: its tensors are %d times as large as the file", file->source->label,
                        LARGEST_COPIES);
     }
-    TG_TRY(add_tensor(file, name, &tensor));
-fail:
-    return status;
+    return add_tensor(file, name, &tensor);
 }
 
 /* "outer/inner"; false if there is no room. */
@@ -210,7 +203,6 @@ static tg_status visit_items(walk *w, const tg_pickle_value *container, const ch
     const tg_pickle *p = w->pickle;
     const bool is_dict = container->kind == TG_PICKLE_DICT;
     int64_t index = 0;
-    tg_status status = TG_OK;
     for (int64_t cell = container->first; cell >= 0; cell = p->cells[cell].next, index++) {
         char key[LARGEST_NAME], inner[LARGEST_NAME];
         const tg_pickle_value *k = &p->values[p->cells[cell].value];
@@ -228,10 +220,9 @@ static tg_status visit_items(walk *w, const tg_pickle_value *container, const ch
                            w->file->source->label);
         }
         cell = is_dict ? p->cells[cell].next : cell;
-        TG_TRY(visit(w, p->cells[cell].value, inner, depth + 1));
+        TG_CALL(visit(w, p->cells[cell].value, inner, depth + 1));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status visit(walk *w, int64_t number, const char *name, int depth) {
@@ -352,14 +343,11 @@ fail:
 /* ---- either ---- */
 
 tg_status tg_zipped_open(const tg_source *source, tg_zipped *out) {
-    tg_status status = TG_OK;
     *out = (tg_zipped){.ctx = source->ctx, .source = source, .names = {.ctx = source->ctx}};
-    TG_TRY(tg_zip_open(source, &out->zip));
-    TG_TRY(format_of(&out->zip, &out->format));
-    TG_TRY(tg_archive_create(out->ctx, &out->meta));
-    TG_TRY(out->format == TG_FILE_NPZ ? list_npz(out) : list_torch(out));
-fail:
-    return status;
+    TG_CALL(tg_zip_open(source, &out->zip));
+    TG_CALL(format_of(&out->zip, &out->format));
+    TG_CALL(tg_archive_create(out->ctx, &out->meta));
+    return out->format == TG_FILE_NPZ ? list_npz(out) : list_torch(out);
 }
 
 tg_status tg_zipped_find(const tg_zipped *file, const char *name, const tg_zipped_tensor **out) {
@@ -382,14 +370,12 @@ tg_status tg_zipped_read(const tg_zipped *file, const tg_zipped_tensor *tensor, 
 }
 
 tg_status tg_zipped_read_all(tg_zipped *file, tg_archive **out) {
-    tg_status status = TG_OK;
     for (int64_t i = 0; i < file->names.count; i++) {
         tg_tensor tensor = {0};
-        TG_TRY(tg_zipped_read(file, &file->tensors[i], &tensor));
-        TG_TRY(tg_archive_take(file->meta, file->names.items[i], &tensor));
+        TG_CALL(tg_zipped_read(file, &file->tensors[i], &tensor));
+        TG_CALL(tg_archive_take(file->meta, file->names.items[i], &tensor));
     }
     *out = file->meta;
     file->meta = NULL;
-fail:
-    return status;
+    return TG_OK;
 }

@@ -326,17 +326,16 @@ static tg_status leading_vectors_tall(const decomposition *dc, const void *x, co
     char *upright = product_out + (size_t)(rows * most) * size;  /* (rows, most) */
     char *short_factor = upright + (size_t)(rows * most) * size; /* (side, found) */
     tg_storage store = storage_of(dc, x);
-    tg_status status = TG_OK;
-    TG_TRY(tg_unfolding_gather(dc->be, plan->dtype, &u, &x, &store, &mask, dc->gathered));
-    TG_TRY(tg_unfolding_gram(dc->be, tg_stored(plan->dtype, store), u, x, mask, dc->gram));
-    TG_TRY(ops->eigh(dc->be, dc->wide, side, dc->gram, dc->eigenvalues));
-    TG_TRY(
+    TG_CALL(tg_unfolding_gather(dc->be, plan->dtype, &u, &x, &store, &mask, dc->gathered));
+    TG_CALL(tg_unfolding_gram(dc->be, tg_stored(plan->dtype, store), u, x, mask, dc->gram));
+    TG_CALL(ops->eigh(dc->be, dc->wide, side, dc->gram, dc->eigenvalues));
+    TG_CALL(
         ops->leading_columns(dc->be, plan->dtype, side, side, found, dc->gram, NULL, short_factor));
     const tg_multimode modes = tall_product(dc, u, found, short_factor);
-    TG_TRY(multiply(dc, depth, &modes, x, mask, product_out));
+    TG_CALL(multiply(dc, depth, &modes, x, mask, product_out));
     if (u.left > 1 || found < most) { /* upright, with zeros in further columns: by the identity */
         const bool lies = u.left > 1;
-        TG_TRY(tg_fill_identity(dc->be, plan->dtype, found, most, short_factor));
+        TG_CALL(tg_fill_identity(dc->be, plan->dtype, found, most, short_factor));
         const tg_gemm turn = {.dtype = plan->dtype,
                               .op_a = lies ? TG_OP_T : TG_OP_N,
                               .m = rows,
@@ -350,14 +349,12 @@ static tg_status leading_vectors_tall(const decomposition *dc, const void *x, co
                               .c = upright,
                               .ldc = most,
                               .batch = 1};
-        TG_TRY(ops->gemm(dc->be, &turn));
+        TG_CALL(ops->gemm(dc->be, &turn));
         product_out = upright;
     }
-    TG_TRY(ops->convert(dc->be, rows * most, plan->dtype, product_out, dc->wide, dc->gram));
-    TG_TRY(ops->qr(dc->be, dc->wide, rows, most, dc->gram, NULL));
-    TG_TRY(keep_leading(dc, rows, most, k));
-fail:
-    return status;
+    TG_CALL(ops->convert(dc->be, rows * most, plan->dtype, product_out, dc->wide, dc->gram));
+    TG_CALL(ops->qr(dc->be, dc->wide, rows, most, dc->gram, NULL));
+    return keep_leading(dc, rows, most, k);
 }
 
 /* working[k] = leading vectors of the k-th unfolding of x (size..) at a depth of the tree. */
@@ -381,26 +378,23 @@ static tg_status leading_vectors(const decomposition *dc, const void *x, const t
 
 /* Random factors, the same for the same stream: mode k draws from index 2^32 k on. */
 static tg_status start_by_sketches(const decomposition *dc, const void *x, const tg_rng *rng) {
-    tg_status status = TG_OK;
     const tg_tucker_plan *plan = dc->plan;
     for (int k = 0; k < plan->ndim; k++) {
         const tg_multimode modes = sketching(dc, k);
         for (int j = 0; j < plan->ndim; j++) {
             if (j != k) {
                 const int64_t count = modes.dim[j] * modes.rank[j];
-                TG_TRY(dc->be->ops->random_normal(dc->be, plan->dtype, rng, (uint64_t)j << 32, 0.0,
-                                                  1.0, count, dc->sketch[j]));
+                TG_CALL(dc->be->ops->random_normal(dc->be, plan->dtype, rng, (uint64_t)j << 32, 0.0,
+                                                   1.0, count, dc->sketch[j]));
             }
         }
-        TG_TRY(multiply(dc, 0, &modes, x, dc->mask, dc->level[0]));
-        TG_TRY(leading_vectors(dc, dc->level[0], NULL, modes.rank, k, 0));
+        TG_CALL(multiply(dc, 0, &modes, x, dc->mask, dc->level[0]));
+        TG_CALL(leading_vectors(dc, dc->level[0], NULL, modes.rank, k, 0));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status start_cold(const decomposition *dc, const void *x, const tg_rng *rng) {
-    tg_status status = TG_OK;
     const tg_tucker_plan *plan = dc->plan;
     if (plan->svd_type == TG_SVD_RANDOMIZED && plan->ndim > 1) {
         return start_by_sketches(dc, x, rng);
@@ -411,14 +405,13 @@ static tg_status start_cold(const decomposition *dc, const void *x, const tg_rng
         }
         if (plan->init == TG_INIT_ST_HOSVD && k > 0 && !is_tall(plan, k)) {
             const tg_multimode modes = contraction(dc, plan->dim, 0, k);
-            TG_TRY(multiply(dc, 0, &modes, x, dc->mask, dc->level[0]));
-            TG_TRY(leading_vectors(dc, dc->level[0], NULL, modes.rank, k, 0));
+            TG_CALL(multiply(dc, 0, &modes, x, dc->mask, dc->level[0]));
+            TG_CALL(leading_vectors(dc, dc->level[0], NULL, modes.rank, k, 0));
         } else {
-            TG_TRY(leading_vectors(dc, x, dc->mask, plan->dim, k, 0));
+            TG_CALL(leading_vectors(dc, x, dc->mask, plan->dim, k, 0));
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* One sweep over modes [first, last), which are the ones x (size..) still has whole. */
@@ -448,7 +441,6 @@ static tg_status sweep_tree(const decomposition *dc, const void *x, const int64_
 tg_status tg_tucker_factors(tg_backend *be, const tg_tucker_plan *plan, const void *x,
                             const tg_bitmap *mask, const tg_rng *rng, bool warm,
                             void *const factor[], void *scratch) {
-    tg_status status = TG_OK;
     decomposition dc = {.be = be,
                         .plan = plan,
                         .mask = mask,
@@ -462,22 +454,21 @@ tg_status tg_tucker_factors(tg_backend *be, const tg_tucker_plan *plan, const vo
             bytes[d] = (size_t)(plan->dim[d] * plan->rank[d]) * tg_dtype_size(plan->dtype);
         }
         if (warm && bytes[d] > 0) {
-            TG_TRY(be->ops->copy(be, dc.working[d], factor[d], bytes[d]));
+            TG_CALL(be->ops->copy(be, dc.working[d], factor[d], bytes[d]));
         }
     }
     if (!warm || plan->sweeps == 0 || plan->restarts) {
-        TG_TRY(start_cold(&dc, x, rng));
+        TG_CALL(start_cold(&dc, x, rng));
     }
     for (int i = 0; i < plan->sweeps; i++) {
-        TG_TRY(sweep_tree(&dc, x, plan->dim, 0, plan->ndim, 0));
+        TG_CALL(sweep_tree(&dc, x, plan->dim, 0, plan->ndim, 0));
     }
     for (int d = 0; d < plan->ndim; d++) {
         if (bytes[d] > 0) {
-            TG_TRY(be->ops->copy(be, factor[d], dc.working[d], bytes[d]));
+            TG_CALL(be->ops->copy(be, factor[d], dc.working[d], bytes[d]));
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- eigenvalues alone ---- */
@@ -513,20 +504,18 @@ tg_status tg_tucker_spectrum(tg_backend *be, const tg_tucker_plan *plan, const v
                              const tg_bitmap *mask, double *values, void *scratch) {
     const tg_dtype wide = tg_dtype_is_complex(plan->dtype) ? TG_C128 : TG_F64;
     const spectrum_pieces p = lay_out_spectrum(plan, &(tg_scratch){.block = scratch});
-    tg_status status = TG_OK;
     for (int k = 0; k < plan->ndim; k++) {
         tg_unfolding u = tg_unfolding_of(plan->ndim, plan->dim, k);
         const int64_t side = tg_unfolding_short_side(u);
         const void *now = x;
         const tg_bitmap *now_mask = mask;
         tg_storage store = plan->store;
-        TG_TRY(tg_unfolding_gather(be, plan->dtype, &u, &now, &store, &now_mask, p.gathered));
-        TG_TRY(tg_unfolding_gram(be, tg_stored(plan->dtype, store), u, now, now_mask, p.gram));
-        TG_TRY(be->ops->eigh(be, wide, side, p.gram, p.eigenvalues));
-        TG_TRY(be->ops->download(be, values, p.eigenvalues, (size_t)side * sizeof(double)));
+        TG_CALL(tg_unfolding_gather(be, plan->dtype, &u, &now, &store, &now_mask, p.gathered));
+        TG_CALL(tg_unfolding_gram(be, tg_stored(plan->dtype, store), u, now, now_mask, p.gram));
+        TG_CALL(be->ops->eigh(be, wide, side, p.gram, p.eigenvalues));
+        TG_CALL(be->ops->download(be, values, p.eigenvalues, (size_t)side * sizeof(double)));
         memset(values + side, 0, (size_t)(plan->dim[k] - side) * sizeof(double));
         values += plan->dim[k];
     }
-fail:
-    return status;
+    return TG_OK;
 }

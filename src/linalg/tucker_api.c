@@ -11,7 +11,6 @@ typedef struct resident {
 } resident;
 
 static tg_status make_resident(tg_context *ctx, const tg_tensor *x, resident *out) {
-    tg_status status = TG_OK;
     *out = (resident){.numel = tg_tensor_numel(x)};
     const tg_dtype d = x->dtype;
     if (d != TG_F32 && d != TG_F64 && d != TG_C64 && d != TG_C128) {
@@ -23,14 +22,12 @@ static tg_status make_resident(tg_context *ctx, const tg_tensor *x, resident *ou
         return tg_fail(ctx, TG_E_SHAPE, "tucker: %s is not a non-empty host tensor of 1 to %d dims",
                        tg_shape_text(&x->shape, text, sizeof text), TG_MAX_NDIM);
     }
-    TG_TRY(tg_backend_get(ctx, &out->be));
+    TG_CALL(tg_backend_get(ctx, &out->be));
     out->x = out->be->ops->alloc(out->be, TG_MEM_DATA, tg_tensor_bytes(x));
     if (!out->x) {
         return TG_E_MEMORY;
     }
-    TG_TRY(out->be->ops->upload(out->be, out->x, x->data, tg_tensor_bytes(x)));
-fail:
-    return status;
+    return out->be->ops->upload(out->be, out->x, x->data, tg_tensor_bytes(x));
 }
 
 /* Also after a failed make_resident. */

@@ -53,17 +53,16 @@ tg_status tg_unfolding_gather(tg_backend *be, tg_dtype dtype, tg_unfolding *u, c
                               tg_storage *store, const tg_bitmap **mask, void *scratch) {
     const tg_backend_ops *ops = be->ops;
     const int64_t columns = tg_unfolding_columns(*u), numel = u->dim * columns;
-    tg_status status = TG_OK;
     if (is_gathered(*u)) {
         return TG_OK;
     }
     const pieces p = lay_out(dtype, *u, &(tg_scratch){.block = scratch});
     if (*store != TG_STORE_FULL || *mask) {
-        TG_TRY(ops->convert(be, numel, tg_stored(dtype, *store), *x, dtype, p.dense));
-        TG_TRY(*mask ? ops->bitmap_clear(be, dtype, *mask, p.dense, p.dense) : TG_OK);
+        TG_CALL(ops->convert(be, numel, tg_stored(dtype, *store), *x, dtype, p.dense));
+        TG_CALL(*mask ? ops->bitmap_clear(be, dtype, *mask, p.dense, p.dense) : TG_OK);
         *x = p.dense;
     }
-    TG_TRY(tg_fill_identity(be, dtype, u->right, u->right, p.identity));
+    TG_CALL(tg_fill_identity(be, dtype, u->right, u->right, p.identity));
     const tg_gemm gather = {.dtype = dtype,
                             .m = u->dim,
                             .n = u->right,
@@ -78,13 +77,12 @@ tg_status tg_unfolding_gather(tg_backend *be, tg_dtype dtype, tg_unfolding *u, c
                             .ldc = columns,
                             .stride_c = u->right,
                             .batch = u->left};
-    TG_TRY(ops->gemm(be, &gather));
+    TG_CALL(ops->gemm(be, &gather));
     *u = tg_unfolding_gathered(*u);
     *x = p.matrix;
     *store = TG_STORE_FULL;
     *mask = NULL;
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_unfolding_gram(tg_backend *be, tg_dtype dtype, tg_unfolding u, const void *x,

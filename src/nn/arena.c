@@ -16,10 +16,7 @@ tg_status nn_arena_add(nn_arena *arena, void **pointer, int64_t count, size_t si
                        "a buffer of %lld elements of %zu bytes is too large", (long long)count,
                        size);
     }
-    const tg_status status = NN_GROW(arena, buffers, buffer);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(NN_GROW(arena, buffers, buffer));
     bytes = (bytes + TG_ALIGNMENT - 1) / TG_ALIGNMENT * TG_ALIGNMENT;
     arena->buffers[arena->buffer_count] = (nn_buffer){.pointer = pointer,
                                                       .bytes = bytes,

@@ -110,7 +110,6 @@ static tg_status add_frame(tg_backend *be, nn_flow *flow, const tg_loss_config *
                            double sign) {
     double *const out[] = {flow->wx, flow->wy, flow->u, flow->v};
     const int64_t points = flow->n * flow->m;
-    tg_status status = TG_OK;
     for (int64_t p = 0; p < points; p++) {
         const double phase =
             2.0 * PI *
@@ -118,40 +117,36 @@ static tg_status add_frame(tg_backend *be, nn_flow *flow, const tg_loss_config *
         flow->r[p] += sign * flow->field[p] / config->physics_time -
                       config->physics_forcing / 2.0 * (sin(phase) + cos(phase));
     }
-    TG_TRY(forward(be, flow, flow->field));
+    TG_CALL(forward(be, flow, flow->field));
     for (int which = SLOPE_X; which <= VELOCITY_Y; which++) {
         multiply(flow, config->physics_length, (map)which, 1.0, false, flow->spectrum, flow->other);
-        TG_TRY(inverse(be, flow, out[which]));
+        TG_CALL(inverse(be, flow, out[which]));
     }
     multiply(flow, config->physics_length, LAPLACE, 1.0, false, flow->spectrum, flow->other);
-    TG_TRY(inverse(be, flow, flow->field));
+    TG_CALL(inverse(be, flow, flow->field));
     for (int64_t p = 0; p < points; p++) {
         flow->r[p] += (flow->u[p] * flow->wx[p] + flow->v[p] * flow->wy[p] -
                        config->physics_viscosity * flow->field[p]) /
                       2.0;
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* The gradient of |r|^2 / 2 but for r / dt, in `field`. */
 static tg_status find_slope(tg_backend *be, nn_flow *flow, const tg_loss_config *config) {
     const double *const factors[] = {flow->u, flow->v, flow->wx, flow->wy}; /* by map */
     const double length = config->physics_length;
-    tg_status status = TG_OK;
-    TG_TRY(forward(be, flow, flow->r));
+    TG_CALL(forward(be, flow, flow->r));
     multiply(flow, length, LAPLACE, -config->physics_viscosity / 2.0, false, flow->spectrum,
              flow->other);
     for (int which = SLOPE_X; which <= VELOCITY_Y; which++) {
         for (int64_t p = 0; p < flow->n * flow->m; p++) {
             flow->field[p] = factors[which][p] * flow->r[p];
         }
-        TG_TRY(forward(be, flow, flow->field));
+        TG_CALL(forward(be, flow, flow->field));
         multiply(flow, length, (map)which, -0.5, true, flow->spectrum, flow->other);
     }
-    TG_TRY(inverse(be, flow, flow->field));
-fail:
-    return status;
+    return inverse(be, flow, flow->field);
 }
 
 static tg_status add_sample(tg_backend *be, nn_flow *flow, const nn_physics *call, int64_t b) {
@@ -159,7 +154,6 @@ static tg_status add_sample(tg_backend *be, nn_flow *flow, const nn_physics *cal
     const int64_t points = flow->n * flow->m, y = b * points;
     const int64_t x = ((b + 1) * call->in_channels - 1) * points;
     double change = 0.0, sum = 0.0;
-    tg_status status = TG_OK;
     for (int64_t p = 0; p < points; p++) {
         flow->r[p] = 0.0;
         flow->field[p] =
@@ -168,12 +162,12 @@ static tg_status add_sample(tg_backend *be, nn_flow *flow, const nn_physics *cal
             config->y_mean + config->y_scale * nn_get_real(call->dtype, call->target, y + p);
         change += (truth - flow->field[p]) * (truth - flow->field[p]);
     }
-    TG_TRY(add_frame(be, flow, config, -1.0));
+    TG_CALL(add_frame(be, flow, config, -1.0));
     for (int64_t p = 0; p < points; p++) {
         flow->field[p] =
             config->y_mean + config->y_scale * nn_get_real(call->dtype, call->pred, y + p);
     }
-    TG_TRY(add_frame(be, flow, config, 1.0));
+    TG_CALL(add_frame(be, flow, config, 1.0));
     for (int64_t p = 0; p < points; p++) {
         sum += flow->r[p] * flow->r[p];
     }
@@ -187,15 +181,14 @@ static tg_status add_sample(tg_backend *be, nn_flow *flow, const nn_physics *cal
     }
     const double factor =
         call->grad_scale * config->physics_weight * config->y_scale / (unit * norm);
-    TG_TRY(find_slope(be, flow, config));
+    TG_CALL(find_slope(be, flow, config));
     for (int64_t p = 0; p < points; p++) {
         const double slope = flow->r[p] / config->physics_time + flow->field[p];
         nn_set_real(call->dtype, call->dpred, y + p,
                     nn_get_real(call->dtype, call->dpred, y + p) +
                         (isfinite(norm) ? factor * slope : (double)NAN));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status nn_flow_add(tg_backend *be, nn_flow *flow, const nn_physics *call) {

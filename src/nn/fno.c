@@ -111,19 +111,17 @@ tg_fno_param tg_fno_get_param(const tg_fno *fno, int index) {
 tg_status tg_fno_nonfinite(const tg_fno *fno, int64_t *count, int64_t *total) {
     TG_NEED(NULL, fno);
     TG_NEED(fno->ctx, count, total);
-    tg_status status = TG_OK;
     *count = *total = 0;
-    TG_TRY(nn_check_weights(fno));
+    TG_CALL(nn_check_weights(fno));
     for (int i = 0; i < fno->model.param_count; i++) {
         const nn_param *param = &fno->model.params[i];
         const int64_t n = tg_shape_numel(&param->shape);
         tg_norms norms;
-        TG_TRY(fno->be->ops->norms(fno->be, param->dtype, n, nn_weight(fno, i), &norms));
+        TG_CALL(fno->be->ops->norms(fno->be, param->dtype, n, nn_weight(fno, i), &norms));
         *count += norms.nonfinite;
         *total += n;
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 uint64_t tg_fno_step(const tg_fno *fno) {

@@ -269,26 +269,23 @@ fail:
 tg_status tg_loss_squares(tg_context *ctx, tg_loss_kind kind, const tg_tensor *pred,
                           const tg_tensor *target, tg_tensor *squares) {
     TG_NEED(ctx, ctx, pred, target, squares);
-    tg_status status = TG_OK;
     tg_backend *be = NULL;
-    TG_TRY(tg_backend_get(ctx, &be));
-    TG_TRY(check_fields(be, pred, target, NULL));
+    TG_CALL(tg_backend_get(ctx, &be));
+    TG_CALL(check_fields(be, pred, target, NULL));
     if (kind == TG_LOSS_HS) {
-        TG_TRY(tg_fail(ctx, TG_E_ARGUMENT, "squares of a loss: expected the norm lp or h1"));
+        TG_CALL(tg_fail(ctx, TG_E_ARGUMENT, "squares of a loss: expected the norm lp or h1"));
     }
     const tg_shape needed = {.ndim = 3, .dim = {pred->shape.dim[0], pred->shape.dim[1], 2}};
     if (squares->dtype != TG_F64 || !tg_shape_equal(&squares->shape, &needed)) {
         char a[96], b[96];
-        TG_TRY(tg_fail(ctx, TG_E_SHAPE, "squares of a loss: expected f64 %s, found %s %s",
-                       tg_shape_text(&needed, a, sizeof a), tg_dtype_name(squares->dtype),
-                       tg_shape_text(&squares->shape, b, sizeof b)));
+        TG_CALL(tg_fail(ctx, TG_E_SHAPE, "squares of a loss: expected f64 %s, found %s %s",
+                        tg_shape_text(&needed, a, sizeof a), tg_dtype_name(squares->dtype),
+                        tg_shape_text(&squares->shape, b, sizeof b)));
     }
     tg_loss_op op = describe(pred->dtype, &pred->shape, pred->data, target->data);
     op.norm = kind == TG_LOSS_H1 ? TG_LOSS_NORM_H1 : TG_LOSS_NORM_LP;
     op.p = 2.0;
     op.relative = true;
     op.powers = squares->data;
-    TG_TRY(be->ops->loss(be, &op));
-fail:
-    return status;
+    return be->ops->loss(be, &op);
 }

@@ -84,37 +84,34 @@ tg_status tg_fno_set_points(tg_fno *fno, const tg_tensor *points, const tg_tenso
                             const tg_tensor *latent) {
     TG_NEED(NULL, fno);
     TG_NEED(fno->ctx, points, queries);
-    tg_status status = TG_OK;
     nn_run *run = &fno->run;
-    TG_TRY(check_gino(fno));
+    TG_CALL(check_gino(fno));
     const nn_geometry *g = &run->program.geometry;
     const int dim = fno->model.config.n_dim;
     tg_shape grid = {.ndim = dim + 1};
     memcpy(grid.dim, g->grid, sizeof g->grid);
     grid.dim[dim] = dim;
-    TG_TRY(check_places(fno, "points", points, &(tg_shape){2, {g->points, dim}}));
-    TG_TRY(check_places(fno, "queries", queries, &(tg_shape){2, {g->queries, dim}}));
-    TG_TRY(latent ? check_places(fno, "latent grid", latent, &grid) : TG_OK);
+    TG_CALL(check_places(fno, "points", points, &(tg_shape){2, {g->points, dim}}));
+    TG_CALL(check_places(fno, "queries", queries, &(tg_shape){2, {g->queries, dim}}));
+    TG_CALL(latent ? check_places(fno, "latent grid", latent, &grid) : TG_OK);
     run->has_points = false;
     const tg_tensor places =
         latent ? *latent : tg_backend_view(fno->be, TG_F64, &grid, run->latent);
-    TG_TRY(fno->be->ops->neighbours_build(fno->be, &run->near[NN_TO_GRID],
-                                          fno->model.gno[NN_TO_GRID].config.radius, points,
-                                          &places));
-    TG_TRY(fno->be->ops->neighbours_build(fno->be, &run->near[NN_TO_QUERIES],
-                                          fno->model.gno[NN_TO_QUERIES].config.radius, &places,
-                                          queries));
+    TG_CALL(fno->be->ops->neighbours_build(fno->be, &run->near[NN_TO_GRID],
+                                           fno->model.gno[NN_TO_GRID].config.radius, points,
+                                           &places));
+    TG_CALL(fno->be->ops->neighbours_build(fno->be, &run->near[NN_TO_QUERIES],
+                                           fno->model.gno[NN_TO_QUERIES].config.radius, &places,
+                                           queries));
     run->has_points = true;
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_fno_set_features(tg_fno *fno, const tg_tensor *features) {
     TG_NEED(NULL, fno);
     TG_NEED(fno->ctx, features);
-    tg_status status = TG_OK;
     const tg_fno_config *config = &fno->model.config;
-    TG_TRY(check_gino(fno));
+    TG_CALL(check_gino(fno));
     const int64_t batch = features->shape.ndim > 0 ? features->shape.dim[0] : 0;
     tg_wanted wanted = {
         .what = "features",
@@ -123,10 +120,9 @@ tg_status tg_fno_set_features(tg_fno *fno, const tg_tensor *features) {
         .or_host = true};
     memcpy(wanted.shape.dim + 2, fno->run.program.geometry.grid,
            (size_t)config->n_dim * sizeof *wanted.shape.dim);
-    TG_TRY(tg_tensor_check(fno->be, features, &wanted));
+    TG_CALL(tg_tensor_check(fno->be, features, &wanted));
     fno->run.features = *features;
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status nn_places_check(const tg_fno *fno) {

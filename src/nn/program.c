@@ -155,10 +155,9 @@ void nn_leave_out_gone(nn_program *p) {
 /* ---- links ---- */
 
 tg_status nn_links_make(const nn_program *program, nn_links *out) {
-    tg_status status = TG_OK;
     *out = (nn_links){0};
-    TG_TRY(TG_NEW(program->ctx, TG_MEM_OTHER, out->maker, program->value_count));
-    TG_TRY(TG_NEW(program->ctx, TG_MEM_OTHER, out->readers, program->value_count));
+    TG_CALL(TG_NEW(program->ctx, TG_MEM_OTHER, out->maker, program->value_count));
+    TG_CALL(TG_NEW(program->ctx, TG_MEM_OTHER, out->readers, program->value_count));
     for (int i = program->op_count - 1; i >= 0; i--) {
         const nn_op *op = &program->ops[i];
         for (int k = 0; k < NN_OUTPUTS; k++) {
@@ -172,8 +171,7 @@ tg_status nn_links_make(const nn_program *program, nn_links *out) {
             }
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 void nn_links_free(const nn_program *program, nn_links *links) {

@@ -53,17 +53,15 @@ static tg_status check_saved(const tg_fno *fno) {
 /* ---- ranges of ops ---- */
 
 static tg_status run_ops(tg_fno *fno, int first, int end) {
-    tg_status status = TG_OK;
     for (int i = first; i < end; i++) {
         const nn_op *op = &fno->run.program.ops[i];
         if (op->params > 0 && nn_kind_of(op->kind)->makes_gradients &&
             !nn_in_parts(&fno->run.program)) {
-            TG_TRY(nn_gradient_begin(fno, op->param, op->params));
+            TG_CALL(nn_gradient_begin(fno, op->param, op->params));
         }
-        TG_TRY(nn_kind_of(op->kind)->run(fno, op));
+        TG_CALL(nn_kind_of(op->kind)->run(fno, op));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* Samples from `first` on are in flight, as many as there is memory for. */
@@ -75,7 +73,6 @@ static void take_part(nn_run *run, int64_t first) {
 
 /* The step begins with the first samples of x. */
 static tg_status begin(tg_fno *fno, const tg_tensor *x) {
-    tg_status status = TG_OK;
     nn_run *run = &fno->run;
     if (!run->ready) {
         return tg_fail(fno->ctx, TG_E_ARGUMENT,
@@ -87,16 +84,15 @@ static tg_status begin(tg_fno *fno, const tg_tensor *x) {
                        "x: %lld samples; the network is prepared for 1 .. %lld", (long long)batch,
                        (long long)run->program.whole);
     }
-    TG_TRY(check_tensor(fno, "x", x, batch, NN_AT_INPUT));
+    TG_CALL(check_tensor(fno, "x", x, batch, NN_AT_INPUT));
     run->whole = batch;
-    TG_TRY(nn_places_check(fno));
+    TG_CALL(nn_places_check(fno));
     run->saved = run->has_dout = false;
     take_part(run, 0);
     if (nn_in_parts(&run->program)) { /* all micro-batches add to these */
-        TG_TRY(nn_gradient_begin(fno, 0, fno->model.param_count));
+        TG_CALL(nn_gradient_begin(fno, 0, fno->model.param_count));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status check_in_one(const tg_fno *fno, const char *what) {
@@ -110,14 +106,12 @@ static tg_status check_in_one(const tg_fno *fno, const char *what) {
 }
 
 tg_status nn_forward(tg_fno *fno, const tg_tensor *x) {
-    tg_status status = TG_OK;
-    TG_TRY(begin(fno, x));
-    TG_TRY(check_in_one(fno, "forward"));
+    TG_CALL(begin(fno, x));
+    TG_CALL(check_in_one(fno, "forward"));
     fno->run.call = (nn_call){.x = x};
-    TG_TRY(run_ops(fno, 0, fno->run.program.forward_end));
+    TG_CALL(run_ops(fno, 0, fno->run.program.forward_end));
     fno->run.saved = fno->run.program.training;
-fail:
-    return status;
+    return TG_OK;
 }
 
 void *nn_output(const tg_fno *fno) {
@@ -129,19 +123,17 @@ void *nn_output_gradient(const tg_fno *fno) {
 }
 
 tg_status nn_backward(tg_fno *fno, const tg_grad_sink *sink, void *dx) {
-    tg_status status = TG_OK;
     nn_run *run = &fno->run;
     const nn_program *program = &run->program;
     run->saved = run->has_dout = false; /* what was kept is now worked on in place */
     run->call = (nn_call){.sink = sink, .dx = dx};
     take_part(run, (run->whole - 1) / program->batch * program->batch); /* the last one */
-    TG_TRY(run_ops(fno, program->backward_begin, program->backward_end));
+    TG_CALL(run_ops(fno, program->backward_begin, program->backward_end));
     run->first = 0;
     run->batch = run->whole;
-    TG_TRY(run_ops(fno, program->backward_end, program->op_count));
+    TG_CALL(run_ops(fno, program->backward_end, program->op_count));
     fno->step++;
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status nn_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *target,
@@ -219,21 +211,18 @@ tg_status tg_fno_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *
 tg_status tg_fno_backward(tg_fno *fno, const tg_tensor *dy, const tg_grad_sink *sink) {
     TG_NEED(NULL, fno);
     TG_NEED(fno->ctx, sink);
-    tg_status status = TG_OK;
-    TG_TRY(check_saved(fno));
-    TG_TRY(check_sink(fno, sink));
+    TG_CALL(check_saved(fno));
+    TG_CALL(check_sink(fno, sink));
     if (dy) {
-        TG_TRY(check_in_one(fno, "dy"));
-        TG_TRY(check_tensor(fno, "dy", dy, fno->run.whole, NN_AT_OUTPUT));
-        TG_TRY(nn_bring(fno, dy, nn_output_gradient(fno)));
+        TG_CALL(check_in_one(fno, "dy"));
+        TG_CALL(check_tensor(fno, "dy", dy, fno->run.whole, NN_AT_OUTPUT));
+        TG_CALL(nn_bring(fno, dy, nn_output_gradient(fno)));
     } else if (!fno->run.has_dout) {
-        TG_TRY(tg_fail(fno->ctx, TG_E_ARGUMENT,
-                       "backward needs dL/dy, or a forward that made the loss: "
-                       "tg_fno_forward_loss"));
+        TG_CALL(tg_fail(fno->ctx, TG_E_ARGUMENT,
+                        "backward needs dL/dy, or a forward that made the loss: "
+                        "tg_fno_forward_loss"));
     }
-    TG_TRY(nn_backward(fno, sink, NULL));
-fail:
-    return status;
+    return nn_backward(fno, sink, NULL);
 }
 
 tg_status tg_fno_loss_backward(tg_fno *fno, const tg_tensor *x, const tg_tensor *target,
@@ -241,11 +230,8 @@ tg_status tg_fno_loss_backward(tg_fno *fno, const tg_tensor *x, const tg_tensor 
                                double *loss) {
     TG_NEED(NULL, fno);
     TG_NEED(fno->ctx, x, target, config, sink, loss);
-    tg_status status = TG_OK;
-    TG_TRY(check_sink(fno, sink));
-    TG_TRY(nn_forward_loss(fno, x, target, config, 1.0, fno->be->cell));
-    TG_TRY(fno->be->ops->download(fno->be, loss, fno->be->cell, sizeof *loss));
-    TG_TRY(nn_backward(fno, sink, NULL));
-fail:
-    return status;
+    TG_CALL(check_sink(fno, sink));
+    TG_CALL(nn_forward_loss(fno, x, target, config, 1.0, fno->be->cell));
+    TG_CALL(fno->be->ops->download(fno->be, loss, fno->be->cell, sizeof *loss));
+    return nn_backward(fno, sink, NULL);
 }

@@ -123,13 +123,12 @@ static void add_gradient(const nn_spectral *work, double factor, double beta, in
 
 /* Image n of the call. */
 static tg_status add_image(tg_backend *be, nn_spectral *work, const tg_loss_op *op, int64_t n) {
-    tg_status status = TG_OK;
     const tg_backend_ops *ops = be->ops;
     const int64_t size = work->points * work->components, first = n * size;
     double unit = sqrt((double)work->points);
     if (op->relative) {
         const char *target = (const char *)op->target + (size_t)first * tg_dtype_size(op->dtype);
-        TG_TRY(ops->fft_forward(be, work->fft, 1, TG_FFT_PLAIN, 1.0, target, work->spectrum));
+        TG_CALL(ops->fft_forward(be, work->fft, 1, TG_FFT_PLAIN, 1.0, target, work->spectrum));
         unit = norm_of(work, false);
         unit = unit == 0.0 ? 1.0 : unit;
     }
@@ -138,21 +137,20 @@ static tg_status add_image(tg_backend *be, nn_spectral *work, const tg_loss_op *
                     nn_get_real(op->dtype, op->pred, first + i) -
                         nn_get_real(op->dtype, op->target, first + i));
     }
-    TG_TRY(ops->fft_forward(be, work->fft, 1, TG_FFT_PLAIN, 1.0, work->error, work->spectrum));
+    TG_CALL(ops->fft_forward(be, work->fft, 1, TG_FFT_PLAIN, 1.0, work->error, work->spectrum));
     const double norm = norm_of(work, op->dpred != NULL), weight = tg_loss_weight(op, n);
     const double loss = weight * norm / unit;
     *op->value += loss;
     if (op->dpred) {
         const double factor = op->grad_scale * weight / (unit * norm * (double)work->points);
-        TG_TRY(ops->fft_inverse(be, work->fft, 1, TG_FFT_PLAIN, 1.0, work->spectrum, work->error));
+        TG_CALL(ops->fft_inverse(be, work->fft, 1, TG_FFT_PLAIN, 1.0, work->spectrum, work->error));
         add_gradient(work,
                      !isfinite(loss) ? (double)NAN
                      : norm == 0.0   ? 0.0
                                      : factor,
                      op->beta, first, op->dpred);
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status nn_spectral_add(tg_backend *be, nn_spectral *work, const tg_loss_op *op) {

@@ -10,10 +10,7 @@
 static tg_status add_dense(tg_optim *optim, const tg_slot *slot, bool is_first,
                            const tg_gradient *gradient, void *sum) {
     tg_gradient ready;
-    tg_status status = tg_slot_form(optim, slot, gradient, &ready);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_slot_form(optim, slot, gradient, &ready));
     if (ready.dtype != slot->dtype) {
         return tg_fail(optim->ctx, TG_E_DTYPE, "gradient of %s: %s is needed for sums, found %s",
                        slot->name, tg_dtype_name(slot->dtype), tg_dtype_name(ready.dtype));
@@ -33,76 +30,64 @@ static bool needs_dense_sum(const tg_optim *optim, const tg_slot *slot) {
 }
 
 tg_status tg_sum_begin(tg_optim *optim, tg_slot *slot) {
-    tg_status status = TG_OK;
-    TG_TRY(tg_auto_rank_allocate(optim, slot));
+    TG_CALL(tg_auto_rank_allocate(optim, slot));
     if (slot->projector && needs_dense_sum(optim, slot)) {
         slot->dense_sum = optim->be->ops->alloc(optim->be, TG_MEM_GRADIENTS,
                                                 (size_t)slot->numel * tg_dtype_size(slot->dtype));
-        TG_TRY(slot->dense_sum ? TG_OK : TG_E_MEMORY);
+        TG_CALL(slot->dense_sum ? TG_OK : TG_E_MEMORY);
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* The sum that a gradient belongs to, and its guard. */
 static tg_status find_sum(tg_optim *optim, const tg_gradient *gradient, tg_slot **slot,
                           uint32_t **guard) {
-    tg_status status = TG_OK;
-    TG_TRY(tg_slot_find(optim, gradient->param, slot));
-    TG_TRY(tg_slot_check(optim, *slot, gradient));
+    TG_CALL(tg_slot_find(optim, gradient->param, slot));
+    TG_CALL(tg_slot_check(optim, *slot, gradient));
     if (!optim->accumulates) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT,
                        "optimizer: it was not made to accumulate gradients");
     }
-    TG_TRY(tg_update_begin(optim, *slot, guard));
-fail:
-    return status;
+    return tg_update_begin(optim, *slot, guard);
 }
 
 static tg_status count_gradient(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
                                 uint32_t *guard) {
-    tg_status status = TG_OK;
-    TG_TRY(tg_slot_count(optim, slot, gradient, guard));
+    TG_CALL(tg_slot_count(optim, slot, gradient, guard));
     if (!optim->be->ops->stream) {
         int64_t nonfinite = 0;
-        TG_TRY(tg_guard_read(optim, slot, &nonfinite));
+        TG_CALL(tg_guard_read(optim, slot, &nonfinite));
         slot->nonfinite += nonfinite;
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status add(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient) {
-    tg_status status = TG_OK;
     const bool is_first = !slot->is_summing;
-    TG_TRY(is_first ? tg_sum_begin(optim, slot) : TG_OK);
+    TG_CALL(is_first ? tg_sum_begin(optim, slot) : TG_OK);
     if (slot->dense_sum) {
-        TG_TRY(add_dense(optim, slot, is_first, gradient, slot->dense_sum));
+        TG_CALL(add_dense(optim, slot, is_first, gradient, slot->dense_sum));
     } else if (!slot->projector) {
-        TG_TRY(add_dense(optim, slot, is_first, gradient, slot->sum));
+        TG_CALL(add_dense(optim, slot, is_first, gradient, slot->sum));
     } else {
         tg_gradient ready = *gradient;
         if (!tg_projector_takes_factored(slot->projector)) {
-            TG_TRY(tg_slot_form(optim, slot, gradient, &ready));
+            TG_CALL(tg_slot_form(optim, slot, gradient, &ready));
         }
-        TG_TRY(tg_slot_project(optim, slot, &ready, is_first ? 0.0 : 1.0, slot->sum));
+        TG_CALL(tg_slot_project(optim, slot, &ready, is_first ? 0.0 : 1.0, slot->sum));
     }
     slot->is_summing = true;
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_optim_accumulate(tg_optim *optim, const tg_gradient *gradient) {
     TG_NEED(NULL, optim);
     TG_NEED(optim->ctx, gradient);
-    tg_status status = TG_OK;
     tg_slot *slot = NULL;
     uint32_t *guard = NULL;
-    TG_TRY(find_sum(optim, gradient, &slot, &guard));
-    TG_TRY(count_gradient(optim, slot, gradient, guard));
-    TG_TRY(add(optim, slot, gradient));
-fail:
-    return status;
+    TG_CALL(find_sum(optim, gradient, &slot, &guard));
+    TG_CALL(count_gradient(optim, slot, gradient, guard));
+    return add(optim, slot, gradient);
 }
 
 /* A copy on its way. */
@@ -121,28 +106,25 @@ static tg_status copy_span(tg_optim *optim, span *s) {
 
 tg_status tg_sum_add_all(tg_optim *optim, int count, const tg_gradient *gradients) {
     span s = {0};
-    tg_status status = TG_OK;
     for (int i = 0; i < count; i++) {
         const tg_gradient *gradient = &gradients[i];
         tg_slot *slot = NULL;
         uint32_t *guard = NULL;
-        TG_TRY(find_sum(optim, gradient, &slot, &guard));
+        TG_CALL(find_sum(optim, gradient, &slot, &guard));
         slot->is_handed_out = true;
         if (!slot->is_bucketed || slot->is_summing || !gradient->dense ||
             gradient->dtype != slot->dtype) {
-            TG_TRY(add(optim, slot, gradient));
+            TG_CALL(add(optim, slot, gradient));
             continue;
         }
         if (s.from + s.bytes != (const char *)gradient->dense || s.to + s.bytes != slot->sum) {
-            TG_TRY(copy_span(optim, &s));
+            TG_CALL(copy_span(optim, &s));
             s = (span){gradient->dense, slot->sum, 0};
         }
         s.bytes += (size_t)slot->numel * tg_dtype_size(slot->dtype);
         slot->is_summing = true;
     }
-    TG_TRY(copy_span(optim, &s));
-fail:
-    return status;
+    return copy_span(optim, &s);
 }
 
 void tg_sum_end(tg_optim *optim, tg_slot *slot) {
@@ -167,10 +149,7 @@ tg_status tg_optim_get_sum(tg_optim *optim, int param, int index, tg_optim_sum *
     TG_NEED(optim->ctx, out);
     *out = (tg_optim_sum){0};
     tg_slot *slot = NULL;
-    tg_status status = tg_slot_find(optim, param, &slot);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_slot_find(optim, param, &slot));
     if (index < 0 || index >= tg_optim_sum_count(optim, param)) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: sum %d of %d of %s%s", index,
                        tg_optim_sum_count(optim, param), slot->name,
@@ -205,27 +184,22 @@ tg_tensor tg_sum_get(tg_optim *optim, int param) {
 
 /* What stands in a sum that the caller may have written decides, not what was added up. */
 tg_status tg_sum_count(tg_optim *optim, tg_slot *slot, uint32_t *guard) {
-    tg_status status = TG_OK;
     slot->nonfinite = 0;
-    TG_TRY(optim->be->ops->fill(optim->be, TG_F32, 1, (tg_scalar){0}, guard));
-    TG_TRY(optim->be->ops->count_nonfinite(optim->be, slot->dtype,
-                                           slot->dense_sum ? slot->numel : slot->count,
-                                           slot->dense_sum ? slot->dense_sum : slot->sum, guard));
+    TG_CALL(optim->be->ops->fill(optim->be, TG_F32, 1, (tg_scalar){0}, guard));
+    TG_CALL(optim->be->ops->count_nonfinite(optim->be, slot->dtype,
+                                            slot->dense_sum ? slot->numel : slot->count,
+                                            slot->dense_sum ? slot->dense_sum : slot->sum, guard));
     if (!optim->be->ops->stream) {
-        TG_TRY(tg_guard_read(optim, slot, &slot->nonfinite));
+        TG_CALL(tg_guard_read(optim, slot, &slot->nonfinite));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_sum_read_count(tg_optim *optim, tg_slot *slot, int64_t *nonfinite) {
     uint32_t *guard = NULL;
-    tg_status status = TG_OK;
-    TG_TRY(tg_update_begin(optim, slot, &guard));
-    TG_TRY(tg_sum_count(optim, slot, guard));
-    TG_TRY(tg_guard_read(optim, slot, nonfinite));
-fail:
-    return status;
+    TG_CALL(tg_update_begin(optim, slot, &guard));
+    TG_CALL(tg_sum_count(optim, slot, guard));
+    return tg_guard_read(optim, slot, nonfinite);
 }
 
 tg_status tg_sum_norms(tg_optim *optim, const tg_slot *slot, tg_norms *out) {
@@ -239,23 +213,21 @@ tg_status tg_sum_norms(tg_optim *optim, const tg_slot *slot, tg_norms *out) {
 /* Whether the sum may be used: what is known on the host decides, or the guard when the update is
  * made. A step that refreshes needs to know. */
 static tg_status look_at_sum(tg_optim *optim, tg_slot *slot, tg_update *call) {
-    tg_status status = TG_OK;
-    TG_TRY(tg_update_begin(optim, slot, &call->guard));
+    TG_CALL(tg_update_begin(optim, slot, &call->guard));
     if (slot->is_handed_out) {
-        TG_TRY(tg_sum_count(optim, slot, call->guard));
+        TG_CALL(tg_sum_count(optim, slot, call->guard));
     }
     if (optim->be->ops->stream &&
         (slot->dense_sum || slot->nonfinite > 0 || tg_guard_is_read_first(optim, slot))) {
         int64_t nonfinite = 0;
-        TG_TRY(tg_guard_read(optim, slot, &nonfinite));
+        TG_CALL(tg_guard_read(optim, slot, &nonfinite));
         slot->nonfinite += nonfinite;
         call->guard = NULL;
     }
     if (!optim->be->ops->stream) {
         call->guard = NULL;
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_optim_apply(tg_optim *optim, int param, const tg_tensor *weight) {
@@ -299,30 +271,27 @@ tg_status tg_sum_update(tg_optim *optim, const tg_gradient *gradient, const tg_a
     tg_gradient ready = *gradient;
     tg_update call = {0};
     void *values = NULL;
-    tg_status status = TG_OK;
-    TG_TRY(find_sum(optim, gradient, &slot, &call.guard));
-    TG_TRY(tg_slot_get_weight(optim, slot, &call.weight));
+    TG_CALL(find_sum(optim, gradient, &slot, &call.guard));
+    TG_CALL(tg_slot_get_weight(optim, slot, &call.weight));
     if (!slot->projector || !tg_projector_takes_factored(slot->projector)) {
-        TG_TRY(tg_slot_form(optim, slot, gradient, &ready));
+        TG_CALL(tg_slot_form(optim, slot, gradient, &ready));
     }
     if (slot->projector) {
         values = optim->small;
-        TG_TRY(tg_slot_project(optim, slot, &ready, 0.0, values));
+        TG_CALL(tg_slot_project(optim, slot, &ready, 0.0, values));
     } else if (gradient->dense) { /* the network's */
         values = slot->sum;
-        TG_TRY(add_dense(optim, slot, true, gradient, values));
+        TG_CALL(add_dense(optim, slot, true, gradient, values));
     } else {
         values = optim->dense;
     }
     const tg_shape shape = {1, {slot->count}};
     const tg_tensor sum = tg_backend_view(optim->be, slot->dtype, &shape, values);
-    TG_TRY(adder->add(adder->user, &sum));
-    TG_TRY(
+    TG_CALL(adder->add(adder->user, &sum));
+    TG_CALL(
         optim->be->ops->count_nonfinite(optim->be, slot->dtype, slot->count, values, call.guard));
     call.values = values;
-    TG_TRY(tg_slot_update(optim, slot, &call));
-fail:
-    return status;
+    return tg_slot_update(optim, slot, &call);
 }
 
 /* ---- sinks and clipping ---- */
@@ -337,14 +306,12 @@ static tg_status receive_norm(void *user, const tg_gradient *gradient) {
     tg_slot *slot = NULL;
     tg_gradient ready;
     tg_norms norms;
-    tg_status status = TG_OK;
-    TG_TRY(tg_slot_find(optim, gradient->param, &slot));
-    TG_TRY(tg_slot_check(optim, slot, gradient));
-    TG_TRY(tg_slot_form(optim, slot, gradient, &ready));
-    TG_TRY(optim->be->ops->norms(optim->be, ready.dtype, slot->numel, ready.dense, &norms));
+    TG_CALL(tg_slot_find(optim, gradient->param, &slot));
+    TG_CALL(tg_slot_check(optim, slot, gradient));
+    TG_CALL(tg_slot_form(optim, slot, gradient, &ready));
+    TG_CALL(optim->be->ops->norms(optim->be, ready.dtype, slot->numel, ready.dense, &norms));
     optim->norm_squares += norms.sum_squares;
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_grad_sink tg_optim_accumulate_sink(tg_optim *optim) {
@@ -377,7 +344,6 @@ tg_status tg_optim_clip(tg_optim *optim, double max_norm, double *norm) {
 tg_status tg_optim_clip_accumulated(tg_optim *optim, double max_norm, double *norm) {
     TG_NEED(NULL, optim);
     TG_NEED(optim->ctx, norm);
-    tg_status status = TG_OK;
     tg_optim_clip_begin(optim);
     for (int i = 0; i < optim->slot_count; i++) {
         const tg_slot *slot = &optim->slots[i];
@@ -385,10 +351,8 @@ tg_status tg_optim_clip_accumulated(tg_optim *optim, double max_norm, double *no
             continue;
         }
         tg_norms norms = {.sum_squares = slot->squares};
-        TG_TRY(tg_slot_is_sharded(slot) ? TG_OK : tg_sum_norms(optim, slot, &norms));
+        TG_CALL(tg_slot_is_sharded(slot) ? TG_OK : tg_sum_norms(optim, slot, &norms));
         optim->norm_squares += norms.sum_squares;
     }
-    TG_TRY(tg_optim_clip(optim, max_norm, norm));
-fail:
-    return status;
+    return tg_optim_clip(optim, max_norm, norm);
 }

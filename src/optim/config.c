@@ -216,13 +216,10 @@ tg_status tg_optim_config_set(tg_context *ctx, tg_optim_config *config, const ch
                               const char *value) {
     TG_NEED(ctx, config, key, value);
     tg_optim_config before, after;
-    tg_status status = TG_OK;
-    TG_TRY(tg_optim_config_read(ctx, config, &before));
+    TG_CALL(tg_optim_config_read(ctx, config, &before));
     after = before;
-    TG_TRY(set_key(ctx, &after, key, value));
-    TG_TRY(TG_SIZED_WRITE(ctx, tg_optim_config, key, &before, &after, config));
-fail:
-    return status;
+    TG_CALL(set_key(ctx, &after, key, value));
+    return TG_SIZED_WRITE(ctx, tg_optim_config, key, &before, &after, config);
 }
 
 static tg_status require(tg_context *ctx, bool holds, const char *key, double value,
@@ -271,24 +268,23 @@ static tg_status check_ranks(tg_context *ctx, const tg_optim_config *c) {
 }
 
 tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *c) {
-    tg_status status = TG_OK;
-    TG_TRY(require(ctx, c->learning_rate >= 0.0 && isfinite(c->learning_rate), "learning_rate",
-                   c->learning_rate, "a finite number >= 0"));
-    TG_TRY(
+    TG_CALL(require(ctx, c->learning_rate >= 0.0 && isfinite(c->learning_rate), "learning_rate",
+                    c->learning_rate, "a finite number >= 0"));
+    TG_CALL(
         require(ctx, c->beta1 >= 0.0 && c->beta1 < 1.0, "beta1", c->beta1, "a number in [0, 1)"));
-    TG_TRY(
+    TG_CALL(
         require(ctx, c->beta2 >= 0.0 && c->beta2 < 1.0, "beta2", c->beta2, "a number in [0, 1)"));
-    TG_TRY(require(ctx, c->eps > 0.0 && isfinite(c->eps), "eps", c->eps, "a positive number"));
-    TG_TRY(require(ctx, c->weight_decay >= 0.0 && isfinite(c->weight_decay), "weight_decay",
-                   c->weight_decay, "a finite number >= 0"));
-    TG_TRY(require(ctx, c->update_proj_gap >= 1.0 && isfinite(c->update_proj_gap),
-                   "update_proj_gap", c->update_proj_gap, "a number >= 1"));
-    TG_TRY(require(ctx, c->update_proj_gap_end >= 1.0 && isfinite(c->update_proj_gap_end),
-                   "update_proj_gap_end", c->update_proj_gap_end, "a number >= 1"));
-    TG_TRY(require(ctx, (int)c->rule >= 0 && (int)c->rule < TG_RULES, "rule", (double)c->rule,
-                   "an update rule"));
-    TG_TRY(require(ctx, c->residual_scale >= 0.0 && isfinite(c->residual_scale), "residual_scale",
-                   c->residual_scale, "a finite number >= 0"));
+    TG_CALL(require(ctx, c->eps > 0.0 && isfinite(c->eps), "eps", c->eps, "a positive number"));
+    TG_CALL(require(ctx, c->weight_decay >= 0.0 && isfinite(c->weight_decay), "weight_decay",
+                    c->weight_decay, "a finite number >= 0"));
+    TG_CALL(require(ctx, c->update_proj_gap >= 1.0 && isfinite(c->update_proj_gap),
+                    "update_proj_gap", c->update_proj_gap, "a number >= 1"));
+    TG_CALL(require(ctx, c->update_proj_gap_end >= 1.0 && isfinite(c->update_proj_gap_end),
+                    "update_proj_gap_end", c->update_proj_gap_end, "a number >= 1"));
+    TG_CALL(require(ctx, (int)c->rule >= 0 && (int)c->rule < TG_RULES, "rule", (double)c->rule,
+                    "an update rule"));
+    TG_CALL(require(ctx, c->residual_scale >= 0.0 && isfinite(c->residual_scale), "residual_scale",
+                    c->residual_scale, "a finite number >= 0"));
     if (c->is_projected && c->residual_scale > 0.0 && c->projector.scheme == TG_SCHEME_SUM) {
         return tg_fail(ctx, TG_E_CONFIG,
                        "opt.residual_scale: branches side by side overlap and leave no residual; "
@@ -305,14 +301,12 @@ tg_status tg_optim_config_check(tg_context *ctx, const tg_optim_config *c) {
                        "gradients; take opt.name: adam (nothing compressed), or rule: adam",
                        tg_rule_name(tg_rules[c->rule]));
     }
-    TG_TRY(require(ctx, (int)c->state_precision >= 0 && (int)c->state_precision < TG_STATE_FORMS,
-                   "state_precision", (double)c->state_precision, "a state format"));
-    TG_TRY(check_ranks(ctx, c));
-    TG_TRY(require(ctx, c->update_proj_gap_mode == TG_GAP_FIXED || c->total_steps > 0,
+    TG_CALL(require(ctx, (int)c->state_precision >= 0 && (int)c->state_precision < TG_STATE_FORMS,
+                    "state_precision", (double)c->state_precision, "a state format"));
+    TG_CALL(check_ranks(ctx, c));
+    return require(ctx, c->update_proj_gap_mode == TG_GAP_FIXED || c->total_steps > 0,
                    "total_steps", (double)c->total_steps,
-                   "a positive number of steps for a gap schedule"));
-fail:
-    return status;
+                   "a positive number of steps for a gap schedule");
 }
 
 /* ---- settings of an optimizer at work ---- */
@@ -349,10 +343,9 @@ tg_status tg_optim_set_group(tg_optim *optim, int group, const tg_optim_config *
     TG_NEED(NULL, optim);
     TG_NEED(optim->ctx, config);
     tg_optim_config full;
-    tg_status status = TG_OK;
-    TG_TRY(check_group(optim, group));
-    TG_TRY(tg_optim_config_read(optim->ctx, config, &full));
-    TG_TRY(tg_optim_config_check(optim->ctx, &full));
+    TG_CALL(check_group(optim, group));
+    TG_CALL(tg_optim_config_read(optim->ctx, config, &full));
+    TG_CALL(tg_optim_config_check(optim->ctx, &full));
     for (int i = 0; i < tg_optim_config_count(); i++) {
         const char *key = tg_optim_config_key(i);
         char wanted[256], had[256];
@@ -365,18 +358,15 @@ tg_status tg_optim_set_group(tg_optim *optim, int group, const tg_optim_config *
         }
     }
     optim->groups[group] = full;
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_optim_set_learning_rate(tg_optim *optim, int group, double rate) {
     TG_NEED(NULL, optim);
-    tg_status status = TG_OK;
-    TG_TRY(check_group(optim, group));
+    TG_CALL(check_group(optim, group));
     tg_optim_config config = optim->groups[group];
     config.learning_rate = rate;
-    TG_TRY(tg_optim_config_check(optim->ctx, &config));
+    TG_CALL(tg_optim_config_check(optim->ctx, &config));
     optim->groups[group] = config;
-fail:
-    return status;
+    return TG_OK;
 }

@@ -19,15 +19,9 @@ tg_status tg_slot_check_weight(tg_optim *optim, const tg_slot *slot, const tg_te
 
 tg_status tg_slot_check(tg_optim *optim, const tg_slot *slot, const tg_gradient *gradient) {
     const tg_wanted wanted = {"gradient", slot->name, slot->dtype, slot->shape, false};
-    tg_status status = tg_gradient_check(optim->be, gradient, &wanted);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_gradient_check(optim->be, gradient, &wanted));
     if (optim->shares_workspace && (slot->projector || !gradient->dense)) {
-        status = tg_optim_use_shared(optim);
-        if (status != TG_OK) {
-            return status;
-        }
+        TG_CALL(tg_optim_use_shared(optim));
     }
     if (!gradient->dense && !optim->dense) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT,

@@ -12,14 +12,13 @@ static int index_of(const tg_optim *optim, const tg_slot *slot) {
 /* ---- life ---- */
 
 tg_status tg_in_flight_create(tg_optim *optim) {
-    tg_status status = TG_OK;
     tg_backend *be = optim->be;
     tg_in_flight *p = &optim->in_flight;
     const size_t slots = (size_t)optim->slot_count;
     p->guards = be->ops->alloc(be, TG_MEM_OTHER, slots * sizeof *p->guards);
-    TG_TRY(p->guards ? TG_OK : TG_E_MEMORY);
-    TG_TRY(TG_NEW(optim->ctx, TG_MEM_OTHER, p->order, slots));
-    TG_TRY(TG_NEW(optim->ctx, TG_MEM_OTHER, p->planned, slots));
+    TG_CALL(p->guards ? TG_OK : TG_E_MEMORY);
+    TG_CALL(TG_NEW(optim->ctx, TG_MEM_OTHER, p->order, slots));
+    TG_CALL(TG_NEW(optim->ctx, TG_MEM_OTHER, p->planned, slots));
     if (!be->ops->stream) {
         return TG_OK;
     }
@@ -27,10 +26,8 @@ tg_status tg_in_flight_create(tg_optim *optim) {
     p->rates = be->ops->alloc(be, TG_MEM_OTHER, slots * sizeof *p->rates);
     p->seen = stream->pinned_alloc(be, TG_MEM_OTHER, slots * sizeof *p->seen);
     p->chosen = stream->pinned_alloc(be, TG_MEM_OTHER, slots * sizeof *p->chosen);
-    TG_TRY(p->rates && p->seen && p->chosen ? TG_OK : TG_E_MEMORY);
-    TG_TRY(stream->event_create(be, &p->event));
-fail:
-    return status;
+    TG_CALL(p->rates && p->seen && p->chosen ? TG_OK : TG_E_MEMORY);
+    return stream->event_create(be, &p->event);
 }
 
 void tg_in_flight_destroy(tg_optim *optim) {
@@ -81,13 +78,12 @@ tg_status tg_slot_refused(tg_optim *optim, const tg_slot *slot, int64_t nonfinit
  * forgotten.
  */
 static tg_status finish_round(tg_optim *optim, bool forgets) {
-    tg_status status = TG_OK;
     tg_in_flight *p = &optim->in_flight;
     if (!p->is_open) {
         return TG_OK;
     }
-    TG_TRY(tg_optim_send_round(optim));
-    TG_TRY(optim->be->ops->stream->event_wait(optim->be, p->event));
+    TG_CALL(tg_optim_send_round(optim));
+    TG_CALL(optim->be->ops->stream->event_wait(optim->be, p->event));
     p->is_open = p->is_planned = p->is_sent = false;
     for (int i = 0; i < optim->slot_count; i++) {
         optim->slots[i].is_guarded = false;
@@ -102,11 +98,10 @@ static tg_status finish_round(tg_optim *optim, bool forgets) {
         if (nonfinite == 0) {
             note_update(optim, slot);
         } else if (!forgets) {
-            TG_TRY(tg_slot_refused(optim, slot, nonfinite));
+            TG_CALL(tg_slot_refused(optim, slot, nonfinite));
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_optim_synchronize(tg_optim *optim) {
@@ -131,23 +126,21 @@ static tg_status open_round(tg_optim *optim) {
 }
 
 tg_status tg_optim_send_round(tg_optim *optim) {
-    tg_status status = TG_OK;
     tg_backend *be = optim->be;
     tg_in_flight *p = &optim->in_flight;
     if (!p->is_open || p->is_sent) {
         return TG_OK;
     }
-    TG_TRY(be->ops->stream->download_async(be, p->seen, p->guards,
-                                           (size_t)optim->slot_count * sizeof *p->seen));
-    TG_TRY(be->ops->stream->event_record(be, p->event));
+    TG_CALL(be->ops->stream->download_async(be, p->seen, p->guards,
+                                            (size_t)optim->slot_count * sizeof *p->seen));
+    TG_CALL(be->ops->stream->event_record(be, p->event));
     if (p->is_planned) {
         memcpy(p->planned, p->order, (size_t)p->count * sizeof *p->order);
         p->planned_count = p->count;
     }
     p->is_planned = false;
     p->is_sent = true;
-fail:
-    return status;
+    return TG_OK;
 }
 
 bool tg_guard_is_read_first(const tg_optim *optim, const tg_slot *slot) {
@@ -156,7 +149,6 @@ bool tg_guard_is_read_first(const tg_optim *optim, const tg_slot *slot) {
 }
 
 tg_status tg_update_begin(tg_optim *optim, tg_slot *slot, uint32_t **guard) {
-    tg_status status = TG_OK;
     tg_in_flight *p = &optim->in_flight;
     *guard = p->guards + index_of(optim, slot);
     if (!optim->be->ops->stream) {
@@ -165,12 +157,11 @@ tg_status tg_update_begin(tg_optim *optim, tg_slot *slot, uint32_t **guard) {
     }
     const bool is_used = slot->is_in_flight || (slot->is_guarded && !slot->is_summing);
     if (is_used || p->is_sent) {
-        TG_TRY(tg_optim_synchronize(optim));
+        TG_CALL(tg_optim_synchronize(optim));
     }
-    TG_TRY(open_round(optim));
+    TG_CALL(open_round(optim));
     slot->is_guarded = true;
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_guard_read(tg_optim *optim, const tg_slot *slot, int64_t *nonfinite) {
@@ -207,19 +198,17 @@ bool tg_optim_is_ordinary(const tg_optim *optim) {
 }
 
 tg_status tg_optim_plan_round(tg_optim *optim) {
-    tg_status status = TG_OK;
     tg_backend *be = optim->be;
     tg_in_flight *p = &optim->in_flight;
-    TG_TRY(tg_optim_synchronize(optim));
+    TG_CALL(tg_optim_synchronize(optim));
     for (int i = 0; i < optim->slot_count; i++) {
         p->chosen[i] = tg_slot_rates(optim, &optim->slots[i]);
     }
-    TG_TRY(be->ops->stream->upload_async(be, p->rates, p->chosen,
-                                         (size_t)optim->slot_count * sizeof *p->rates));
-    TG_TRY(open_round(optim));
+    TG_CALL(be->ops->stream->upload_async(be, p->rates, p->chosen,
+                                          (size_t)optim->slot_count * sizeof *p->rates));
+    TG_CALL(open_round(optim));
     p->is_planned = true;
-fail:
-    return status;
+    return TG_OK;
 }
 
 void tg_optim_restart_round(tg_optim *optim) {

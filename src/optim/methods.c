@@ -48,10 +48,7 @@ static void set_branch(tg_branch_config *branch, tg_branch_type type, double sha
 
 tg_status tg_optim_method_set(tg_context *ctx, tg_optim_config *config, const char *name) {
     int index = 0;
-    tg_status status = tg_setting_set(ctx, "opt", &tg_optim_method_row, 1, &index, "name", name);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_setting_set(ctx, "opt", &tg_optim_method_row, 1, &index, "name", name));
     const tg_optim_method *method = &methods[index];
     const tg_branch_config usual = tg_branch_config_default();
     config->is_projected = method->is_projected;

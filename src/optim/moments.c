@@ -85,31 +85,26 @@ static tg_status clear(tg_backend *be, void *memory, size_t bytes) {
 }
 
 tg_status tg_moments_clear(tg_backend *be, const tg_moments *moments) {
-    tg_status status = TG_OK;
     for (int i = 0; i < moments->rule->states; i++) {
         const tg_moment *moment = &moments->at[i];
-        TG_TRY(clear(be, moment->memory, tg_moment_bytes(moments, i)));
-        TG_TRY(clear(be, moment->scale, tg_moment_scale_bytes(moments, i)));
+        TG_CALL(clear(be, moment->memory, tg_moment_bytes(moments, i)));
+        TG_CALL(clear(be, moment->scale, tg_moment_scale_bytes(moments, i)));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_moments_create(tg_backend *be, tg_moments *moments) {
-    tg_status status = TG_OK;
     for (int i = 0; i < moments->rule->states; i++) {
         tg_moment *moment = &moments->at[i];
         const size_t scales = tg_moment_scale_bytes(moments, i);
         moment->memory = be->ops->alloc(be, TG_MEM_OPTIMIZER, tg_moment_bytes(moments, i));
-        TG_TRY(moment->memory ? TG_OK : TG_E_MEMORY);
+        TG_CALL(moment->memory ? TG_OK : TG_E_MEMORY);
         if (scales > 0) {
             moment->scale = be->ops->alloc(be, TG_MEM_OPTIMIZER, scales);
-            TG_TRY(moment->scale ? TG_OK : TG_E_MEMORY);
+            TG_CALL(moment->scale ? TG_OK : TG_E_MEMORY);
         }
     }
-    TG_TRY(tg_moments_clear(be, moments));
-fail:
-    return status;
+    return tg_moments_clear(be, moments);
 }
 
 void tg_moments_release(tg_backend *be, tg_moments *moments) {

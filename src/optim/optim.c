@@ -66,9 +66,8 @@ static tg_status check_residual(tg_context *ctx, const tg_optim_config *config, 
  * caller are as far apart as they are large. */
 static tg_status read_setup(tg_context *ctx, const tg_optim_setup *given, tg_optim_setup *out) {
     tg_optim_config *groups = NULL;
-    tg_status status = TG_OK;
     *out = (tg_optim_setup){.size = sizeof *out};
-    TG_TRY(TG_SIZED_READ(ctx, tg_optim_setup, seed, given, out));
+    TG_CALL(TG_SIZED_READ(ctx, tg_optim_setup, seed, given, out));
     if (out->group_count < 1 || !out->groups) {
         out->groups = NULL; /* nothing to be freed */
         return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: %d groups", out->group_count);
@@ -76,15 +75,14 @@ static tg_status read_setup(tg_context *ctx, const tg_optim_setup *given, tg_opt
     const char *group = (const char *)out->groups;
     const size_t stride = out->groups->size;
     out->groups = NULL;
-    TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, groups, out->group_count));
+    TG_CALL(TG_ALLOC(ctx, TG_MEM_OTHER, groups, out->group_count));
     out->groups = groups;
     for (int i = 0; i < out->group_count; i++) {
         const tg_optim_config *config =
             (const tg_optim_config *)(const void *)(group + (size_t)i * stride);
-        TG_TRY(tg_optim_config_read(ctx, config, &groups[i]));
+        TG_CALL(tg_optim_config_read(ctx, config, &groups[i]));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static void free_setup(tg_context *ctx, tg_optim_setup *setup) {
@@ -95,13 +93,12 @@ static tg_status check_setup(tg_context *ctx, const tg_optim_setup *setup) {
     if (setup->param_count < 0 || (setup->param_count > 0 && !setup->params)) {
         return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: %d parameters", setup->param_count);
     }
-    tg_status status = TG_OK;
     for (int i = 0; i < setup->group_count; i++) {
-        TG_TRY(tg_optim_config_check(ctx, &setup->groups[i]));
-        TG_TRY(check_residual(ctx, &setup->groups[i], setup->accumulates));
+        TG_CALL(tg_optim_config_check(ctx, &setup->groups[i]));
+        TG_CALL(check_residual(ctx, &setup->groups[i], setup->accumulates));
     }
     for (int i = 0; i < setup->param_count; i++) {
-        TG_TRY(check_param(ctx, setup, i));
+        TG_CALL(check_param(ctx, setup, i));
     }
     if (setup->accumulates && setup->forms_bf16) {
         return tg_fail(ctx, TG_E_ARGUMENT, "optimizer: gradients formed in bf16 have no sums");
@@ -112,8 +109,7 @@ static tg_status check_setup(tg_context *ctx, const tg_optim_setup *setup) {
             ctx, TG_E_ARGUMENT, "optimizer: rank %d of %d, whose state is spread over them%s",
             setup->shard_rank, setup->shard_ranks, setup->accumulates ? "" : ", must accumulate");
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param) {
@@ -125,7 +121,6 @@ bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param) {
 static tg_status plan_slot(tg_context *ctx, const tg_optim_setup *setup, const tg_rank_pool *pool,
                            int index, slot_plan *plan) {
     const tg_optim_param *param = &setup->params[index];
-    tg_status status = TG_OK;
     tg_projector outline;
     int64_t most = 0;
     *plan = (slot_plan){.count = tg_shape_numel(&param->shape)};
@@ -133,15 +128,14 @@ static tg_status plan_slot(tg_context *ctx, const tg_optim_setup *setup, const t
         return TG_OK;
     }
     plan->is_projected = true;
-    TG_TRY(tg_auto_rank_most(ctx, setup, pool, param, &most));
-    TG_TRY(tg_projector_outline(ctx, &setup->groups[param->group].projector,
-                                tg_dtype_wide(param->dtype), &param->shape, setup->takes_factored,
-                                pool->most, &outline));
+    TG_CALL(tg_auto_rank_most(ctx, setup, pool, param, &most));
+    TG_CALL(tg_projector_outline(ctx, &setup->groups[param->group].projector,
+                                 tg_dtype_wide(param->dtype), &param->shape, setup->takes_factored,
+                                 pool->most, &outline));
     plan->is_auto = tg_projector_is_auto(&outline);
     plan->count = plan->is_auto ? most : tg_projector_count(&outline);
     plan->projector = tg_projector_get_bytes(&outline);
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_slot_plan_values(tg_context *ctx, const tg_optim_setup *setup, int index,
@@ -324,16 +318,15 @@ fail:
 }
 
 static tg_status plan_memory(tg_context *ctx, const tg_optim_setup *setup, tg_optim_memory *out) {
-    tg_status status = TG_OK;
     tg_backend *be = NULL;
     tg_workspace scratch = {0};
     size_t host = 0, dense = 0;
-    TG_TRY(tg_backend_get(ctx, &be));
-    TG_TRY(check_setup(ctx, setup));
-    TG_TRY(check_bytes(ctx, setup));
+    TG_CALL(tg_backend_get(ctx, &be));
+    TG_CALL(check_setup(ctx, setup));
+    TG_CALL(check_bytes(ctx, setup));
     for (int group = 0; group < setup->group_count; group++) {
         tg_rank_pool pool;
-        TG_TRY(tg_auto_rank_plan(ctx, setup, group, &pool));
+        TG_CALL(tg_auto_rank_plan(ctx, setup, group, &pool));
         out->bytes[TG_MEM_OPTIMIZER] += pool.bytes;
         out->ranked += pool.bytes;
         out->bytes[TG_MEM_GRADIENTS] +=
@@ -341,7 +334,7 @@ static tg_status plan_memory(tg_context *ctx, const tg_optim_setup *setup, tg_op
         host += pool.scratch_bytes + pool.staging_bytes;
     }
     const bool is_host = be->ops->place == TG_HOST;
-    TG_TRY(plan_params(ctx, setup, out, &scratch, &dense));
+    TG_CALL(plan_params(ctx, setup, out, &scratch, &dense));
     host += scratch.host_bytes;
     out->host = is_host ? 0 : host;
     out->shared = (tg_shared_workspace){.work_bytes = scratch.bytes,
@@ -349,8 +342,7 @@ static tg_status plan_memory(tg_context *ctx, const tg_optim_setup *setup, tg_op
     out->bytes[TG_MEM_WORKSPACE] +=
         (setup->shares_workspace ? 0 : scratch.bytes) + (is_host ? host : 0) + rule_bytes(setup);
     out->bytes[TG_MEM_GRADIENTS] += setup->shares_workspace ? 0 : out->shared.dense_bytes;
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_optim_plan_memory(tg_context *ctx, const tg_optim_setup *setup, tg_optim_memory *out) {
@@ -388,7 +380,6 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
     const tg_optim_config *config = &optim->groups[param->group];
     tg_slot *slot = &optim->slots[index];
     slot_plan plan;
-    tg_status status = TG_OK;
     const int number = setup->numbers ? setup->numbers[index] : index;
     const uint64_t seed = setup->seed + 0xD1B54A32D192ED03ull * (uint64_t)(number + 1);
     slot->dtype = tg_dtype_wide(param->dtype);
@@ -400,34 +391,32 @@ static tg_status make_slot(tg_optim *optim, const tg_optim_setup *setup, int ind
     slot->owner = owner;
     slot->last_refresh = -1;
     slot->name = tg_mem_strdup(optim->ctx, param->name);
-    TG_TRY(slot->name ? TG_OK : TG_E_MEMORY);
+    TG_CALL(slot->name ? TG_OK : TG_E_MEMORY);
     const tg_rank_pool *pool = &optim->pools[param->group];
-    TG_TRY(plan_slot(optim->ctx, setup, pool, index, &plan));
+    TG_CALL(plan_slot(optim->ctx, setup, pool, index, &plan));
     slot->count = slot->max_count = plan.count;
     slot->error = slot->bound = (double)NAN;
     if (plan.is_projected) {
-        TG_TRY(tg_projector_create_in(optim->ctx, &config->projector, slot->dtype, &slot->shape,
-                                      seed, setup->takes_factored, pool->most, &optim->workspace,
-                                      &slot->projector));
+        TG_CALL(tg_projector_create_in(optim->ctx, &config->projector, slot->dtype, &slot->shape,
+                                       seed, setup->takes_factored, pool->most, &optim->workspace,
+                                       &slot->projector));
     }
     if (plan.is_auto) { /* its state lies in the pool */
         return TG_OK;
     }
     slot->moments = tg_slot_plan_moments(optim, slot);
     if (slot->owner == TG_ON_ALL || slot->owner == setup->shard_rank) {
-        TG_TRY(tg_moments_create(optim->be, &slot->moments));
+        TG_CALL(tg_moments_create(optim->be, &slot->moments));
     }
     if (setup->accumulates && !tg_bucket_takes(setup, param)) {
         const size_t values = (size_t)slot->count * tg_dtype_size(slot->dtype);
-        TG_TRY(zeroed(optim->be, TG_MEM_GRADIENTS, values, &slot->sum));
+        TG_CALL(zeroed(optim->be, TG_MEM_GRADIENTS, values, &slot->sum));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* What the parameters share: scratch, the compressed values being updated, one dense gradient. */
 static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup) {
-    tg_status status = TG_OK;
     size_t small = 0, residual = 0, dense = 0;
     for (int i = 0; i < optim->slot_count; i++) {
         const tg_slot *slot = &optim->slots[i];
@@ -445,21 +434,20 @@ static tg_status make_shared(tg_optim *optim, const tg_optim_setup *setup) {
     const size_t own = rule_bytes(setup);
     if (own > 0) {
         optim->rule_work = optim->be->ops->alloc(optim->be, TG_MEM_WORKSPACE, own);
-        TG_TRY(optim->rule_work ? TG_OK : TG_E_MEMORY);
+        TG_CALL(optim->rule_work ? TG_OK : TG_E_MEMORY);
     }
     if (setup->shares_workspace) {
         return optim->workspace.bytes > 0 ? tg_workspace_allocate_host(&optim->workspace) : TG_OK;
     }
     if (optim->workspace.bytes > 0) {
-        TG_TRY(tg_workspace_allocate(&optim->workspace));
+        TG_CALL(tg_workspace_allocate(&optim->workspace));
         optim->small = (char *)optim->workspace.memory + small_offset(&optim->workspace);
     }
     if (optim->needs.dense_bytes > 0) {
         optim->dense = optim->be->ops->alloc(optim->be, TG_MEM_GRADIENTS, dense);
-        TG_TRY(optim->dense ? TG_OK : TG_E_MEMORY);
+        TG_CALL(optim->dense ? TG_OK : TG_E_MEMORY);
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_optim_share(tg_optim *optim, const tg_shared_workspace *workspace) {

@@ -38,13 +38,10 @@ tg_status tg_lr_schedule_config_set(tg_context *ctx, tg_lr_schedule_config *conf
                                     const char *value) {
     TG_NEED(ctx, config, key, value);
     tg_lr_schedule_config before, after;
-    tg_status status = TG_OK;
-    TG_TRY(read_config(ctx, config, &before));
+    TG_CALL(read_config(ctx, config, &before));
     after = before;
-    TG_TRY(tg_setting_set(ctx, "opt", table, ROWS, &after, key, value));
-    TG_TRY(TG_SIZED_WRITE(ctx, tg_lr_schedule_config, key, &before, &after, config));
-fail:
-    return status;
+    TG_CALL(tg_setting_set(ctx, "opt", table, ROWS, &after, key, value));
+    return TG_SIZED_WRITE(ctx, tg_lr_schedule_config, key, &before, &after, config);
 }
 
 const tg_setting *tg_lr_schedule_config_rows(void) {
@@ -82,10 +79,7 @@ tg_status tg_lr_schedule_start(tg_context *ctx, const tg_lr_schedule_config *con
                                tg_lr_schedule *out) {
     TG_NEED(ctx, config, out);
     *out = (tg_lr_schedule){.factor = 1.0, .best = HUGE_VAL};
-    const tg_status status = read_config(ctx, config, &out->config);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(read_config(ctx, config, &out->config));
     config = &out->config;
     if (!(config->learning_rate >= 0.0 && isfinite(config->learning_rate))) {
         return tg_fail(ctx, TG_E_CONFIG, "opt.learning_rate: %g is not a finite number >= 0",

@@ -14,12 +14,11 @@ static tg_status weigh(tg_context *ctx, const tg_optim_setup *setup, int index, 
     const bool is_projected = tg_is_projected(setup, param);
     bool is_auto = false;
     int64_t count = 0;
-    tg_status status = TG_OK;
     *out = 0;
     if (!is_projected && dense <= TG_SMALL_PARAM) {
         return TG_OK;
     }
-    TG_TRY(tg_slot_plan_values(ctx, setup, index, &is_auto, &count));
+    TG_CALL(tg_slot_plan_values(ctx, setup, index, &is_auto, &count));
     if (is_auto) {
         return tg_fail(ctx, TG_E_CONFIG,
                        "distributed.shard_state: with opt.rank auto the moments of all layers lie "
@@ -28,8 +27,7 @@ static tg_status weigh(tg_context *ctx, const tg_optim_setup *setup, int index, 
     }
     const tg_moments moments = tg_moments_plan_param(setup, param, count);
     *out = tg_moments_bytes(&moments);
-fail:
-    return status;
+    return TG_OK;
 }
 
 static int lightest(const size_t *load, int ranks) {
@@ -96,25 +94,21 @@ tg_status tg_sum_measure(tg_optim *optim, int param, bool clips, tg_sum_facts *o
     tg_slot *slot = &optim->slots[param];
     int64_t nonfinite = 0;
     tg_norms norms = {0};
-    tg_status status = TG_OK;
-    TG_TRY(tg_sum_read_count(optim, slot, &nonfinite));
-    TG_TRY(clips ? tg_sum_norms(optim, slot, &norms) : TG_OK);
+    TG_CALL(tg_sum_read_count(optim, slot, &nonfinite));
+    TG_CALL(clips ? tg_sum_norms(optim, slot, &norms) : TG_OK);
     *out = (tg_sum_facts){(double)nonfinite, norms.sum_squares};
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_sum_learn(tg_optim *optim, int param, const tg_sum_facts *facts) {
     tg_slot *slot = &optim->slots[param];
     uint32_t *guard = NULL;
-    tg_status status = TG_OK;
-    TG_TRY(tg_update_begin(optim, slot, &guard));
+    TG_CALL(tg_update_begin(optim, slot, &guard));
     /* what was counted here is in the facts: the guard lets the update pass */
-    TG_TRY(optim->be->ops->fill(optim->be, TG_F32, 1, (tg_scalar){0}, guard));
+    TG_CALL(optim->be->ops->fill(optim->be, TG_F32, 1, (tg_scalar){0}, guard));
     slot->nonfinite = (int64_t)facts->nonfinite;
     slot->squares = facts->squares;
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- updates ---- */
@@ -123,23 +117,21 @@ tg_status tg_sum_begin_update(tg_optim *optim, int param, const tg_tensor *weigh
                               tg_tensor *update) {
     tg_slot *slot = &optim->slots[param];
     const tg_shape values = {1, {slot->count}};
-    tg_status status = TG_OK;
     *is_made = slot->nonfinite == 0;
     if (!*is_made) {
         const int64_t nonfinite = slot->nonfinite;
         tg_sum_end(optim, slot);
         return tg_slot_refused(optim, slot, nonfinite);
     }
-    TG_TRY(tg_slot_check_weight(optim, slot, weight));
-    TG_TRY(optim->shares_workspace ? tg_optim_use_shared(optim) : TG_OK);
+    TG_CALL(tg_slot_check_weight(optim, slot, weight));
+    TG_CALL(optim->shares_workspace ? tg_optim_use_shared(optim) : TG_OK);
     if (slot->owner == optim->shard_rank) {
         const tg_update call = {.values = slot->sum, .weight = weight->data};
-        TG_TRY(tg_slot_run_rule(optim, slot, &call));
+        TG_CALL(tg_slot_run_rule(optim, slot, &call));
     }
     *update =
         slot->projector ? tg_backend_view(optim->be, slot->dtype, &values, optim->small) : *weight;
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_sum_end_update(tg_optim *optim, int param, const tg_tensor *weight) {

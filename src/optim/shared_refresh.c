@@ -23,9 +23,8 @@ static void drop_dense(tg_optim *optim, tg_slot *slot) {
 tg_status tg_sum_refresh(tg_optim *optim, int param, tg_refresh_news *news) {
     tg_slot *slot = &optim->slots[param];
     tg_projector *p = slot->projector;
-    tg_status status = TG_OK;
     *news = (tg_refresh_news){0};
-    TG_TRY(tg_sum_read_count(optim, slot, &news->nonfinite));
+    TG_CALL(tg_sum_read_count(optim, slot, &news->nonfinite));
     slot->is_handed_out = true;
     if (news->nonfinite > 0) {
         return TG_OK;
@@ -35,26 +34,24 @@ tg_status tg_sum_refresh(tg_optim *optim, int param, tg_refresh_news *news) {
                                .shape = slot->shape,
                                .dense = slot->dense_sum,
                                .place = optim->be->ops->place};
-    TG_TRY(tg_slot_refresh_and_project(optim, slot, &whole, true, false, slot->sum));
+    TG_CALL(tg_slot_refresh_and_project(optim, slot, &whole, true, false, slot->sum));
     *news = (tg_refresh_news){.refreshes = p->refreshes,
                               .failures = p->failures,
                               .is_ready = {p->branch[0].is_ready, p->branch[1].is_ready},
                               .error = slot->error};
     drop_dense(optim, slot);
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_sum_begin_refreshed(tg_optim *optim, int param, const tg_refresh_news *news) {
     tg_slot *slot = &optim->slots[param];
     tg_projector *p = slot->projector;
     const tg_backend_ops *ops = optim->be->ops;
-    tg_status status = TG_OK;
     if (news->nonfinite > 0) {
         const int64_t count = news->nonfinite < slot->numel ? news->nonfinite : slot->numel;
         const tg_scalar nan = {(double)NAN, (double)NAN};
         slot->is_handed_out = true;
-        TG_TRY(ops->fill(optim->be, slot->dtype, slot->numel, (tg_scalar){0}, slot->dense_sum));
+        TG_CALL(ops->fill(optim->be, slot->dtype, slot->numel, (tg_scalar){0}, slot->dense_sum));
         return ops->fill(optim->be, slot->dtype, count, nan, slot->dense_sum);
     }
     drop_dense(optim, slot);
@@ -63,9 +60,7 @@ tg_status tg_sum_begin_refreshed(tg_optim *optim, int param, const tg_refresh_ne
     p->branch[0].is_ready = news->is_ready[0] != 0;
     p->branch[1].is_ready = news->is_ready[1] != 0;
     slot->error = news->error;
-    TG_TRY(tg_slot_is_refreshed(optim, slot));
-fail:
-    return status;
+    return tg_slot_is_refreshed(optim, slot);
 }
 
 int tg_sum_list_refreshed(const tg_optim *optim, int param, tg_tensor parts[TG_REFRESHED_PARTS]) {
@@ -98,18 +93,16 @@ tg_status tg_sum_add_nothing(tg_optim *optim, int param) {
     tg_slot *slot = &optim->slots[param];
     const tg_backend_ops *ops = optim->be->ops;
     uint32_t *guard = NULL;
-    tg_status status = TG_OK;
     if (slot->is_summing) {
         return TG_OK;
     }
     /* no gradient that was checked has told where the shared workspace lies */
-    TG_TRY(optim->shares_workspace ? tg_optim_use_shared(optim) : TG_OK);
-    TG_TRY(tg_update_begin(optim, slot, &guard));
-    TG_TRY(tg_sum_begin(optim, slot));
-    TG_TRY(slot->dense_sum
-               ? ops->fill(optim->be, slot->dtype, slot->numel, (tg_scalar){0}, slot->dense_sum)
-               : ops->fill(optim->be, slot->dtype, slot->count, (tg_scalar){0}, slot->sum));
+    TG_CALL(optim->shares_workspace ? tg_optim_use_shared(optim) : TG_OK);
+    TG_CALL(tg_update_begin(optim, slot, &guard));
+    TG_CALL(tg_sum_begin(optim, slot));
+    TG_CALL(slot->dense_sum
+                ? ops->fill(optim->be, slot->dtype, slot->numel, (tg_scalar){0}, slot->dense_sum)
+                : ops->fill(optim->be, slot->dtype, slot->count, (tg_scalar){0}, slot->sum));
     slot->is_summing = true;
-fail:
-    return status;
+    return TG_OK;
 }

@@ -71,7 +71,6 @@ tg_status tg_state_list_moments(const tg_optim *optim, const tg_slot *slot, tg_s
                                 int *count) {
     const tg_moments plan = tg_slot_plan_moments(optim, slot); /* new ranks: not placed yet */
     const int states = plan.rule->states;
-    tg_status status = TG_OK;
     *count = 0;
     for (int i = 0; i < 2 * states; i++) {
         tg_state_part *at = &parts[*count];
@@ -91,22 +90,20 @@ tg_status tg_state_list_moments(const tg_optim *optim, const tg_slot *slot, tg_s
                                : packed ? (int64_t)tg_state_bytes(codec, plan.real, reals)
                                : pairs  ? reals / 2
                                         : reals;
-        TG_TRY(tg_state_name(optim->ctx, slot, at->name, scales ? "%s_scale" : "%s", state->name));
+        TG_CALL(tg_state_name(optim->ctx, slot, at->name, scales ? "%s_scale" : "%s", state->name));
         at->memory = scales ? (void *)moment->scale : moment->memory;
         at->dtype = scales ? TG_F32 : pairs ? tg_dtype_complex(real) : real;
         at->shape = tg_shape_of(1, &length);
         (*count)++;
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* All arrays of a parameter, in a fixed order. */
 tg_status tg_state_list(const tg_optim *optim, const tg_slot *slot, tg_state_part *parts,
                         int *count) {
-    tg_status status = TG_OK;
     tg_context *ctx = optim->ctx;
-    TG_TRY(tg_state_list_moments(optim, slot, parts, count));
+    TG_CALL(tg_state_list_moments(optim, slot, parts, count));
     tg_state_part *at = parts + *count;
     for (int b = 0; slot->projector && b < slot->projector->branches; b++) {
         const tg_branch *branch = &slot->projector->branch[b];
@@ -115,7 +112,7 @@ tg_status tg_state_list(const tg_optim *optim, const tg_slot *slot, tg_state_par
         }
         for (int d = 0; d < TG_MAX_NDIM; d++) {
             if (branch->factor[d]) {
-                TG_TRY(tg_state_name(ctx, slot, at->name, "%d.factor%d", b, d));
+                TG_CALL(tg_state_name(ctx, slot, at->name, "%d.factor%d", b, d));
                 at->memory = branch->factor[d];
                 at->dtype = slot->dtype;
                 at->shape =
@@ -124,7 +121,7 @@ tg_status tg_state_list(const tg_optim *optim, const tg_slot *slot, tg_state_par
             }
         }
         if (branch->kind->is_sparse) {
-            TG_TRY(tg_state_name(ctx, slot, at->name, "%d.bitmap", b));
+            TG_CALL(tg_state_name(ctx, slot, at->name, "%d.bitmap", b));
             const int64_t words = tg_bitmap_words(branch->bitmap.n);
             at->memory = branch->bitmap.words;
             at->dtype = TG_U64;
@@ -133,8 +130,7 @@ tg_status tg_state_list(const tg_optim *optim, const tg_slot *slot, tg_state_par
         }
     }
     *count = (int)(at - parts);
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- saving ---- */
@@ -177,25 +173,23 @@ static tg_status save_part(tg_optim *optim, tg_archive *archive, const tg_state_
 }
 
 static tg_status save_slot(tg_optim *optim, tg_slot *slot, tg_archive *archive, saving how) {
-    tg_status status = TG_OK;
     char name[TG_STATE_NAME], method[160];
     tg_state_part parts[TG_STATE_PARTS];
     int count = 0;
     int64_t counters[TG_STATE_COUNTERS];
     tg_state_method(optim, slot, method, sizeof method);
-    TG_TRY(tg_state_name(optim->ctx, slot, name, "method"));
-    TG_TRY(tg_archive_set_meta(archive, name, method));
+    TG_CALL(tg_state_name(optim->ctx, slot, name, "method"));
+    TG_CALL(tg_archive_set_meta(archive, name, method));
     tg_state_get_counters(slot, counters);
-    TG_TRY(tg_state_name(optim->ctx, slot, name, "counters"));
+    TG_CALL(tg_state_name(optim->ctx, slot, name, "counters"));
     const tg_shape shape = {.ndim = 1, .dim = {TG_STATE_COUNTERS}};
-    TG_TRY(tg_state_save_numbers(optim, archive, name, &shape, counters));
-    TG_TRY(slot->ranked ? tg_auto_rank_save(optim, slot, archive) : TG_OK);
-    TG_TRY(tg_state_list(optim, slot, parts, &count));
+    TG_CALL(tg_state_save_numbers(optim, archive, name, &shape, counters));
+    TG_CALL(slot->ranked ? tg_auto_rank_save(optim, slot, archive) : TG_OK);
+    TG_CALL(tg_state_list(optim, slot, parts, &count));
     for (int i = 0; i < count; i++) {
-        TG_TRY(save_part(optim, archive, &parts[i], how));
+        TG_CALL(save_part(optim, archive, &parts[i], how));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status save_all(tg_optim *optim, tg_archive *archive, saving how) {

@@ -51,16 +51,15 @@ static tg_status refresh(tg_optim *optim, tg_slot *slot, const tg_gradient *dens
 static tg_status note_error(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
                             const void *small) {
     tg_norms whole, kept;
-    tg_status status = TG_OK;
-    TG_TRY(optim->be->ops->norms(optim->be, gradient->dtype, slot->numel, gradient->dense, &whole));
-    TG_TRY(optim->be->ops->norms(optim->be, slot->dtype, slot->count, small, &kept));
+    TG_CALL(
+        optim->be->ops->norms(optim->be, gradient->dtype, slot->numel, gradient->dense, &whole));
+    TG_CALL(optim->be->ops->norms(optim->be, slot->dtype, slot->count, small, &kept));
     const double lost = whole.sum_squares - kept.sum_squares;
     slot->error = lost > 0.0 ? sqrt(lost / whole.sum_squares) : 0.0;
     if (slot->projector->config.scheme == TG_SCHEME_SUM) { /* what neither of them carries */
         slot->error = slot->ranked ? sqrt(slot->projector->rest) : (double)NAN;
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* w <- beta w + alpha u; of a projected parameter, u back from the compressed values. */
@@ -112,10 +111,7 @@ static tg_status run_batch(tg_optim *optim) {
 static tg_status add_to_batch(tg_optim *optim, tg_slot *slot, const tg_adam *adam) {
     tg_update_batch *batch = optim->batch;
     const bool is_other = batch->rule != slot->moments.rule;
-    const tg_status status = batch->count == BATCH || is_other ? run_batch(optim) : TG_OK;
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(batch->count == BATCH || is_other ? run_batch(optim) : TG_OK);
     batch->rule = slot->moments.rule;
     const int i = batch->count++;
     batch->rounding[i] = *adam->rounding;
@@ -210,15 +206,13 @@ tg_status tg_slot_go_back(tg_optim *optim, tg_slot *slot, const tg_update *call)
 }
 
 tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_update *call) {
-    tg_status status = TG_OK;
-    TG_TRY(tg_slot_run_rule(optim, slot, call));
+    TG_CALL(tg_slot_run_rule(optim, slot, call));
     if (optim->batch && call->rule_counts && !slot->moments.rule->step_whole) { /* it waits there */
         return TG_OK;
     }
-    TG_TRY(slot->projector ? tg_slot_go_back(optim, slot, call) : TG_OK);
+    TG_CALL(slot->projector ? tg_slot_go_back(optim, slot, call) : TG_OK);
     tg_update_end(optim, slot);
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_slot_project(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient, double beta,
@@ -231,19 +225,17 @@ tg_status tg_slot_project(tg_optim *optim, tg_slot *slot, const tg_gradient *gra
 
 tg_status tg_slot_refresh_and_project(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
                                       bool refreshes, bool measures, void *small) {
-    tg_status status = TG_OK;
     if (refreshes) {
-        TG_TRY(refresh(optim, slot, gradient));
+        TG_CALL(refresh(optim, slot, gradient));
     }
     if (measures) { /* before there are values: it works in their memory, too */
-        TG_TRY(tg_auto_rank_observe(optim, slot, gradient));
+        TG_CALL(tg_auto_rank_observe(optim, slot, gradient));
     }
-    TG_TRY(tg_slot_project(optim, slot, gradient, 0.0, small));
+    TG_CALL(tg_slot_project(optim, slot, gradient, 0.0, small));
     if (refreshes) {
-        TG_TRY(note_error(optim, slot, gradient, small));
+        TG_CALL(note_error(optim, slot, gradient, small));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- what the projection leaves, by its signs ---- */
@@ -256,12 +248,9 @@ static bool uses_residual(const tg_optim *optim, const tg_slot *slot) {
 static tg_status form_residual(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
                                void *residual) {
     const tg_backend_ops *ops = optim->be->ops;
-    tg_status status = TG_OK;
-    TG_TRY(ops->convert(optim->be, slot->numel, gradient->dtype, gradient->dense, slot->dtype,
-                        residual));
-    TG_TRY(tg_projector_subtract(slot->projector, optim->small, residual));
-fail:
-    return status;
+    TG_CALL(ops->convert(optim->be, slot->numel, gradient->dtype, gradient->dense, slot->dtype,
+                         residual));
+    return tg_projector_subtract(slot->projector, optim->small, residual);
 }
 
 /* w <- w - (1 - lr wd) lr residual_scale sign(residual), behind the update that has decayed it. */
@@ -287,42 +276,39 @@ static tg_status follow_residual(tg_optim *optim, const tg_slot *slot, const tg_
 
 tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
                                      bool refreshes, bool measures, tg_update *call) {
-    tg_status status = TG_OK;
-    TG_TRY(tg_slot_refresh_and_project(optim, slot, gradient, refreshes, measures, optim->small));
+    TG_CALL(tg_slot_refresh_and_project(optim, slot, gradient, refreshes, measures, optim->small));
     void *residual = NULL;
     if (uses_residual(optim, slot)) {
         residual = (char *)optim->small + optim->residual_offset;
-        TG_TRY(form_residual(optim, slot, gradient, residual));
+        TG_CALL(form_residual(optim, slot, gradient, residual));
     }
     call->values = optim->small;
     const tg_rates rates = plain_rates(optim, slot); /* before the step is counted */
-    TG_TRY(tg_slot_update(optim, slot, call));
+    TG_CALL(tg_slot_update(optim, slot, call));
     if (residual) {
-        TG_TRY(follow_residual(optim, slot, &rates, residual, call));
+        TG_CALL(follow_residual(optim, slot, &rates, residual, call));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* The weight is checked. */
 static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient, void *weight) {
-    tg_status status = TG_OK;
-    TG_TRY(tg_slot_check_whole(optim, slot));
-    TG_TRY(tg_slot_check(optim, slot, gradient));
+    TG_CALL(tg_slot_check_whole(optim, slot));
+    TG_CALL(tg_slot_check(optim, slot, gradient));
     const double start = read_clock(optim, optim->times_parts);
     tg_update call = {.weight = weight};
-    TG_TRY(tg_update_begin(optim, slot, &call.guard));
-    TG_TRY(tg_auto_rank_allocate(optim, slot));
+    TG_CALL(tg_update_begin(optim, slot, &call.guard));
+    TG_CALL(tg_auto_rank_allocate(optim, slot));
     const bool is_due = slot->projector && tg_slot_is_due(optim, slot);
     const bool measures = tg_auto_rank_observes(optim, slot, is_due);
     const bool reads_guard = is_due || measures || tg_guard_is_read_first(optim, slot);
     call.rule_counts = !reads_guard && !slot->projector && gradient->dense;
     if (!call.rule_counts) {
-        TG_TRY(tg_slot_count(optim, slot, gradient, call.guard));
+        TG_CALL(tg_slot_count(optim, slot, gradient, call.guard));
     }
     if (reads_guard) {
         int64_t nonfinite = 0;
-        TG_TRY(tg_guard_read(optim, slot, &nonfinite));
+        TG_CALL(tg_guard_read(optim, slot, &nonfinite));
         if (nonfinite > 0) {
             return tg_slot_refused(optim, slot, nonfinite);
         }
@@ -332,29 +318,24 @@ static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradien
     tg_gradient ready = *gradient;
     if (!slot->projector || is_due || measures || uses_residual(optim, slot) ||
         !tg_projector_takes_factored(slot->projector)) {
-        TG_TRY(tg_slot_form(optim, slot, gradient, &ready));
+        TG_CALL(tg_slot_form(optim, slot, gradient, &ready));
     }
     if (!slot->projector) {
         call.values = ready.dense;
         call.grad_store = tg_storage_of(ready.dtype);
         return tg_slot_update(optim, slot, &call);
     }
-    TG_TRY(tg_slot_project_and_update(optim, slot, &ready, is_due, measures, &call));
-fail:
-    return status;
+    return tg_slot_project_and_update(optim, slot, &ready, is_due, measures, &call);
 }
 
 tg_status tg_optim_step_gradient(tg_optim *optim, const tg_gradient *gradient,
                                  const tg_tensor *weight) {
     TG_NEED(NULL, optim);
     TG_NEED(optim->ctx, gradient, weight);
-    tg_status status = TG_OK;
     tg_slot *slot = NULL;
-    TG_TRY(tg_slot_find(optim, gradient->param, &slot));
-    TG_TRY(tg_slot_check_weight(optim, slot, weight));
-    TG_TRY(step(optim, slot, gradient, weight->data));
-fail:
-    return status;
+    TG_CALL(tg_slot_find(optim, gradient->param, &slot));
+    TG_CALL(tg_slot_check_weight(optim, slot, weight));
+    return step(optim, slot, gradient, weight->data);
 }
 
 tg_status tg_optim_step(tg_optim *optim, int param, const tg_tensor *gradient,
@@ -375,12 +356,10 @@ tg_status tg_optim_bind(tg_optim *optim, int param, const tg_tensor *weight) {
     TG_NEED(NULL, optim);
     TG_NEED(optim->ctx, weight);
     tg_slot *slot = NULL;
-    tg_status status = TG_OK;
-    TG_TRY(tg_slot_find(optim, param, &slot));
-    TG_TRY(tg_slot_check_weight(optim, slot, weight));
+    TG_CALL(tg_slot_find(optim, param, &slot));
+    TG_CALL(tg_slot_check_weight(optim, slot, weight));
     slot->weight = weight->data;
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_slot_get_weight(tg_optim *optim, const tg_slot *slot, void **weight) {
@@ -394,12 +373,9 @@ static tg_status receive_and_update(void *user, const tg_gradient *gradient) {
     tg_optim *optim = user;
     tg_slot *slot = NULL;
     void *weight = NULL;
-    tg_status status = TG_OK;
-    TG_TRY(tg_slot_find(optim, gradient->param, &slot));
-    TG_TRY(tg_slot_get_weight(optim, slot, &weight));
-    TG_TRY(step(optim, slot, gradient, weight));
-fail:
-    return status;
+    TG_CALL(tg_slot_find(optim, gradient->param, &slot));
+    TG_CALL(tg_slot_get_weight(optim, slot, &weight));
+    return step(optim, slot, gradient, weight);
 }
 
 static tg_status end_batch(tg_optim *optim, tg_status status) {

@@ -118,13 +118,12 @@ static void make_tables(tg_burgers *b, double h) {
 
 /* out = -(u^2 / 2)_x */
 static tg_status slope_of(tg_burgers *b, const double *u, double *out) {
-    tg_status status = TG_OK;
     const tg_backend_ops *ops = b->be->ops;
-    TG_TRY(ops->fft_inverse(b->be, b->plan, 1, TG_FFT_PLAIN, 1.0, u, b->values));
+    TG_CALL(ops->fft_inverse(b->be, b->plan, 1, TG_FFT_PLAIN, 1.0, u, b->values));
     for (int64_t i = 0; i < b->grid; i++) {
         b->values[i] *= 0.5 * b->values[i];
     }
-    TG_TRY(
+    TG_CALL(
         ops->fft_forward(b->be, b->plan, 1, TG_FFT_PLAIN, 1.0 / (double)b->grid, b->values, out));
     for (int64_t k = 0; k <= b->modes; k++) {
         const double wave = 2.0 * PI * (double)k, re = out[2 * k];
@@ -132,8 +131,6 @@ static tg_status slope_of(tg_burgers *b, const double *u, double *out) {
         out[2 * k + 1] = -wave * re;
     }
     return TG_OK;
-fail:
-    return status;
 }
 
 /* out_k = e_k u_k + q_k (f v_k + g w_k), w may be NULL */
@@ -146,25 +143,22 @@ static void combine(int64_t n, const double *e, const double *u, const double *q
 }
 
 static tg_status step(tg_burgers *b, double *u) {
-    tg_status status = TG_OK;
     const int64_t n = b->modes + 1;
     const double *whole = b->tables, *half = whole + n, *q = half + n, *first = q + n,
                  *middle = first + n, *end = middle + n;
-    TG_TRY(slope_of(b, u, b->slope[0]));
+    TG_CALL(slope_of(b, u, b->slope[0]));
     combine(n, half, u, q, 1.0, b->slope[0], 0.0, NULL, b->stage[0]);
-    TG_TRY(slope_of(b, b->stage[0], b->slope[1]));
+    TG_CALL(slope_of(b, b->stage[0], b->slope[1]));
     combine(n, half, u, q, 1.0, b->slope[1], 0.0, NULL, b->stage[1]);
-    TG_TRY(slope_of(b, b->stage[1], b->slope[2]));
+    TG_CALL(slope_of(b, b->stage[1], b->slope[2]));
     combine(n, half, b->stage[0], q, 2.0, b->slope[2], -1.0, b->slope[0], b->stage[2]);
-    TG_TRY(slope_of(b, b->stage[2], b->slope[3]));
+    TG_CALL(slope_of(b, b->stage[2], b->slope[3]));
     for (int64_t i = 0; i < 2 * n; i++) {
         const int64_t k = i / 2;
         u[i] = whole[k] * u[i] + first[k] * b->slope[0][i] +
                middle[k] * (b->slope[1][i] + b->slope[2][i]) + end[k] * b->slope[3][i];
     }
     return TG_OK;
-fail:
-    return status;
 }
 
 tg_status tg_burgers_integrate(tg_burgers *b, double time, int64_t steps, double *u) {
@@ -232,24 +226,20 @@ static void close_solver(void *handle) {
 }
 
 static tg_status open_solver(const tg_pde_setup *setup, void *handle) {
-    tg_status status = TG_OK;
     solver *s = handle;
     s->ctx = setup->ctx;
     s->config = *(const config *)setup->config;
     s->frames = setup->frames ? setup->frames : 2;
-    TG_TRY(tg_burgers_create(setup->be, s->config.grid, s->config.viscosity, &s->burgers));
-    TG_TRY(TG_ALLOC(s->ctx, TG_MEM_WORKSPACE, s->u, 2 * (tg_burgers_modes(s->burgers) + 1)));
-    TG_TRY(tg_samplers_open(setup->be, 1, setup->views, setup->resolution, &s->outlets));
-fail:
-    return status;
+    TG_CALL(tg_burgers_create(setup->be, s->config.grid, s->config.viscosity, &s->burgers));
+    TG_CALL(TG_ALLOC(s->ctx, TG_MEM_WORKSPACE, s->u, 2 * (tg_burgers_modes(s->burgers) + 1)));
+    return tg_samplers_open(setup->be, 1, setup->views, setup->resolution, &s->outlets);
 }
 
 /* On by so much time. */
 static tg_status advance(solver *s, double time) {
-    tg_status status = TG_OK;
     int64_t steps = 0;
-    TG_TRY(tg_burgers_steps(s->burgers, time, s->u, &steps));
-    TG_TRY(tg_burgers_integrate(s->burgers, time, steps, s->u));
+    TG_CALL(tg_burgers_steps(s->burgers, time, s->u, &steps));
+    TG_CALL(tg_burgers_integrate(s->burgers, time, steps, s->u));
     for (int64_t i = 0; i < 2 * (tg_burgers_modes(s->burgers) + 1); i++) {
         if (!isfinite(s->u[i])) {
             return tg_fail(s->ctx, TG_E_NUMERIC,
@@ -257,26 +247,23 @@ static tg_status advance(solver *s, double time) {
                            (long long)s->config.grid);
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status sample(void *handle, const tg_field_key *key, const tg_pde_view *views) {
-    tg_status status = TG_OK;
     solver *s = handle;
     const config *c = &s->config;
     const tg_covariance covariance = {c->alpha, c->tau, c->sigma};
     const int64_t modes = tg_burgers_modes(s->burgers);
     tg_grf_periodic_1d(key, &covariance, 1.0, modes, s->u);
     for (int64_t frame = 0; frame < s->frames; frame++) {
-        TG_TRY(frame > 0 ? advance(s, c->time / (double)(s->frames - 1)) : TG_OK);
+        TG_CALL(frame > 0 ? advance(s, c->time / (double)(s->frames - 1)) : TG_OK);
         for (int i = 0; i < s->outlets.count; i++) {
             float *out = tg_pde_frame(&views[i], frame, views[i].resolution);
-            TG_TRY(tg_sampler_real(s->outlets.item[i], modes, s->u, out));
+            TG_CALL(tg_sampler_real(s->outlets.item[i], modes, s->u, out));
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 const tg_pde tg_pde_burgers = {

@@ -95,7 +95,6 @@ static tg_status open_outlet(solver *s, int64_t n, outlet *out) {
 }
 
 static tg_status open_solver(const tg_pde_setup *setup, void *handle) {
-    tg_status status = TG_OK;
     solver *s = handle;
     s->be = setup->be;
     s->config = *(const config *)setup->config;
@@ -103,18 +102,17 @@ static tg_status open_solver(const tg_pde_setup *setup, void *handle) {
     s->views = setup->views;
     double **const arrays[] = {&s->coefficients, &s->product, &s->a, &s->f, &s->u};
     for (int i = 0; i < 5; i++) {
-        TG_TRY(TG_ALLOC(setup->ctx, TG_MEM_WORKSPACE, *arrays[i], s->n * s->n));
+        TG_CALL(TG_ALLOC(setup->ctx, TG_MEM_WORKSPACE, *arrays[i], s->n * s->n));
     }
     for (int64_t p = 0; p < s->n * s->n; p++) {
         s->f[p] = s->config.forcing;
     }
-    TG_TRY(make_cosines(setup->ctx, s->n, s->n, &s->cosines));
-    TG_TRY(tg_elliptic_create(setup->ctx, s->n, &s->problem));
+    TG_CALL(make_cosines(setup->ctx, s->n, s->n, &s->cosines));
+    TG_CALL(tg_elliptic_create(setup->ctx, s->n, &s->problem));
     for (int i = 0; i < s->views; i++) {
-        TG_TRY(open_outlet(s, setup->resolution[i], &s->outlets[i]));
+        TG_CALL(open_outlet(s, setup->resolution[i], &s->outlets[i]));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* a (n, n) from the coefficients and the cosines (n, modes) at its points. */
@@ -178,12 +176,11 @@ static void interpolate(const double *from, int64_t n, int64_t m, float *to) {
 }
 
 static tg_status sample(void *handle, const tg_field_key *key, const tg_pde_view *views) {
-    tg_status status = TG_OK;
     solver *s = handle;
     const config *c = &s->config;
     const tg_covariance covariance = {c->alpha, c->tau, tg_covariance_sigma(c->alpha, c->tau, 2)};
     tg_grf_neumann(key, &covariance, s->n, s->coefficients);
-    TG_TRY(permeability(s, s->n, s->cosines, s->a));
+    TG_CALL(permeability(s, s->n, s->cosines, s->a));
     tg_elliptic_set(s->problem, s->a);
     if (!tg_elliptic_solve(s->problem, s->f, c->tolerance, MAX_ITERATIONS, s->u, NULL)) {
         return tg_fail(s->be->ctx, TG_E_NUMERIC, "no relative residual of %g in %d iterations",
@@ -199,14 +196,12 @@ static tg_status sample(void *handle, const tg_field_key *key, const tg_pde_view
     for (int i = 0; i < s->views; i++) { /* these use the memory of a */
         const outlet *o = &s->outlets[i];
         if (o->stride == 0) {
-            TG_TRY(permeability(s, o->n, o->cosines, s->a));
+            TG_CALL(permeability(s, o->n, o->cosines, s->a));
             take_points(s->a, o->n, 1, o->n, views[i].x);
             interpolate(s->u, s->n, o->n, views[i].y);
         }
     }
     return TG_OK;
-fail:
-    return status;
 }
 
 const tg_pde tg_pde_darcy = {

@@ -110,7 +110,6 @@ static void interact(tg_pulse *p, const tg_waveguide *g, double z, double dz) {
 }
 
 tg_status tg_pulse_propagate(tg_pulse *p, const tg_waveguide *g, int64_t steps, double *spectrum) {
-    tg_status status = TG_OK;
     const double dz = g->length / (double)steps;
     for (int64_t k = 0; k < p->points; k++) {
         const double omega = 2.0 * PI * (double)(k + tg_pulse_first(p)) / p->window;
@@ -122,14 +121,12 @@ tg_status tg_pulse_propagate(tg_pulse *p, const tg_waveguide *g, int64_t steps, 
     }
     rotate(p->points, p->half, spectrum);
     for (int64_t i = 0; i < steps; i++) {
-        TG_TRY(tg_pulse_synthesise(p, spectrum, p->envelope));
+        TG_CALL(tg_pulse_synthesise(p, spectrum, p->envelope));
         interact(p, g, ((double)i + 0.5) * dz, dz);
-        TG_TRY(tg_pulse_analyse(p, p->envelope, spectrum));
+        TG_CALL(tg_pulse_analyse(p, p->envelope, spectrum));
         rotate(p->points, i + 1 < steps ? p->whole : p->half, spectrum);
     }
     return TG_OK;
-fail:
-    return status;
 }
 
 /* ---- the data set ---- */
@@ -196,17 +193,14 @@ static void close_solver(void *handle) {
 }
 
 static tg_status open_solver(const tg_pde_setup *setup, void *handle) {
-    tg_status status = TG_OK;
     solver *s = handle;
     s->ctx = setup->ctx;
     s->config = *(const config *)setup->config;
     const int64_t grid = s->config.grid;
-    TG_TRY(tg_pulse_create(setup->be, grid, 1e3 * s->config.window, &s->pulse));
-    TG_TRY(TG_ALLOC(s->ctx, TG_MEM_WORKSPACE, s->envelope, 2 * grid));
-    TG_TRY(TG_ALLOC(s->ctx, TG_MEM_WORKSPACE, s->spectrum, 2 * grid));
-    TG_TRY(tg_samplers_open(setup->be, 1, setup->views, setup->resolution, &s->outlets));
-fail:
-    return status;
+    TG_CALL(tg_pulse_create(setup->be, grid, 1e3 * s->config.window, &s->pulse));
+    TG_CALL(TG_ALLOC(s->ctx, TG_MEM_WORKSPACE, s->envelope, 2 * grid));
+    TG_CALL(TG_ALLOC(s->ctx, TG_MEM_WORKSPACE, s->spectrum, 2 * grid));
+    return tg_samplers_open(setup->be, 1, setup->views, setup->resolution, &s->outlets);
 }
 
 /* What is drawn for a sample. */
@@ -249,7 +243,6 @@ static void fill_constant(int64_t n, double value, float *out) {
 }
 
 static tg_status sample(void *handle, const tg_field_key *key, const tg_pde_view *views) {
-    tg_status status = TG_OK;
     solver *s = handle;
     const config *c = &s->config;
     const shot t = draw(c, key);
@@ -261,15 +254,15 @@ static tg_status sample(void *handle, const tg_field_key *key, const tg_pde_view
                                 .mismatch = 2e3 * PI * (1.0 / period - 1.0 / c->period),
                                 .length = t.length};
     set_pulse(s, &t);
-    TG_TRY(tg_pulse_analyse(s->pulse, s->envelope, s->spectrum));
+    TG_CALL(tg_pulse_analyse(s->pulse, s->envelope, s->spectrum));
     for (int i = 0; i < s->outlets.count; i++) {
         const int64_t m = views[i].resolution;
-        TG_TRY(tg_sampler_complex(s->outlets.item[i], first, n, s->spectrum, views[i].x));
+        TG_CALL(tg_sampler_complex(s->outlets.item[i], first, n, s->spectrum, views[i].x));
         fill_constant(m, t.length, views[i].x + 2 * m);
         fill_constant(m, t.mismatch, views[i].x + 4 * m);
         fill_constant(m, t.energy, views[i].x + 6 * m);
     }
-    TG_TRY(tg_pulse_propagate(s->pulse, &guide, 1 + (int64_t)(t.length / c->step), s->spectrum));
+    TG_CALL(tg_pulse_propagate(s->pulse, &guide, 1 + (int64_t)(t.length / c->step), s->spectrum));
     for (int64_t i = 0; i < 2 * n; i++) {
         if (!isfinite(s->spectrum[i])) {
             return tg_fail(
@@ -279,11 +272,9 @@ static tg_status sample(void *handle, const tg_field_key *key, const tg_pde_view
         }
     }
     for (int i = 0; i < s->outlets.count; i++) {
-        TG_TRY(tg_sampler_complex(s->outlets.item[i], first, n, s->spectrum, views[i].y));
+        TG_CALL(tg_sampler_complex(s->outlets.item[i], first, n, s->spectrum, views[i].y));
     }
     return TG_OK;
-fail:
-    return status;
 }
 
 const tg_pde tg_pde_em = {

@@ -9,16 +9,13 @@ void tg_flow_solver_close(void *handle) {
 
 tg_status tg_flow_solver_open(const tg_pde_setup *setup, const tg_vorticity_desc *desc,
                               tg_flow_solver *s) {
-    tg_status status = TG_OK;
     tg_vorticity_desc many = *desc;
     s->threads = setup->be->threads;
     s->frames = setup->frames ? setup->frames : 2;
     s->config = setup->config;
     many.flows = setup->batch;
-    TG_TRY(tg_vorticity_create(setup->device ? setup->device : setup->be, &many, &s->flow));
-    TG_TRY(tg_samplers_open(setup->be, 2, setup->views, setup->resolution, &s->outlets));
-fail:
-    return status;
+    TG_CALL(tg_vorticity_create(setup->device ? setup->device : setup->be, &many, &s->flow));
+    return tg_samplers_open(setup->be, 2, setup->views, setup->resolution, &s->outlets);
 }
 
 tg_status tg_flow_solver_render(tg_flow_solver *s, int view, const double *spectrum, float *out) {

@@ -117,7 +117,6 @@ static tg_status add_file(tg_generator *g, tg_split split, int64_t resolution) {
 
 /* Numbers of samples and the list of files. */
 static tg_status plan_files(tg_generator *g, const tg_generator_config *config) {
-    tg_status status = TG_OK;
     const int64_t asked[TG_SPLITS] = {config->n_train, config->n_test};
     const int64_t usual[TG_SPLITS] = {g->pde->n_train, g->pde->n_test};
     for (int s = 0; s < TG_SPLITS; s++) {
@@ -136,13 +135,11 @@ static tg_status plan_files(tg_generator *g, const tg_generator_config *config) 
                        TG_MAX_TEST_RESOLUTIONS, count);
     }
     const int64_t resolution = config->resolution ? config->resolution : g->pde->resolution;
-    TG_TRY(add_file(g, TG_SPLIT_TRAIN, resolution));
+    TG_CALL(add_file(g, TG_SPLIT_TRAIN, resolution));
     for (int i = 0; i < (count ? count : 1); i++) {
-        TG_TRY(add_file(g, TG_SPLIT_TEST, count ? config->test_resolution[i] : resolution));
+        TG_CALL(add_file(g, TG_SPLIT_TEST, count ? config->test_resolution[i] : resolution));
     }
     return TG_OK;
-fail:
-    return status;
 }
 
 static tg_status check_frames(const tg_generator *g, const tg_generator_config *config) {
@@ -172,7 +169,6 @@ static tg_status check_frames(const tg_generator *g, const tg_generator_config *
 
 /* The parameters: defaults, what the caller sets, what follows from the resolutions. */
 static tg_status prepare_config(tg_generator *g, const tg_generator_config *config) {
-    tg_status status = TG_OK;
     int64_t finest = 0;
     for (int i = 0; i < g->file_count; i++) {
         finest = g->files[i].resolution > finest ? g->files[i].resolution : finest;
@@ -183,13 +179,11 @@ static tg_status prepare_config(tg_generator *g, const tg_generator_config *conf
     }
     memcpy(g->config, g->pde->defaults, g->pde->config_bytes);
     for (int i = 0; i < config->value_count; i++) {
-        TG_TRY(
+        TG_CALL(
             tg_pde_set(g->ctx, g->pde, g->config, config->values[i].name, config->values[i].value));
     }
-    TG_TRY(g->pde->prepare(g->ctx, g->config, finest));
+    TG_CALL(g->pde->prepare(g->ctx, g->config, finest));
     return TG_OK;
-fail:
-    return status;
 }
 
 /* A part's name in the file; NULL: trajectories have one part, named as PDEBench does. */
@@ -200,32 +194,29 @@ static const char *part_name(const tg_generator *g, int part) {
 
 /* What holds for every file. */
 static tg_status describe(const tg_generator *g, tg_archive *meta) {
-    tg_status status = TG_OK;
     char text[64];
-    TG_TRY(tg_archive_set_meta(meta, "equation", g->pde->name));
-    TG_TRY(tg_archive_set_meta(meta, "version", TG_VERSION));
+    TG_CALL(tg_archive_set_meta(meta, "equation", g->pde->name));
+    TG_CALL(tg_archive_set_meta(meta, "version", TG_VERSION));
     const char *device = tg_gen_device(g); /* bits are those of who computes */
-    TG_TRY(tg_archive_set_meta(meta, "backend", device ? device : host_backend(g)));
+    TG_CALL(tg_archive_set_meta(meta, "backend", device ? device : host_backend(g)));
     if (g->frames > 0) {
         snprintf(text, sizeof text, "%" PRId64, g->frames);
-        TG_TRY(tg_archive_set_meta(meta, "frames", text));
+        TG_CALL(tg_archive_set_meta(meta, "frames", text));
     }
     for (int part = 0; part < TG_SAMPLE_PARTS && part_name(g, part); part++) {
         const char *field = g->frames > 0         ? g->pde->frame_field
                             : part == TG_SAMPLE_X ? g->pde->x_field
                                                   : g->pde->y_field;
-        TG_TRY(tg_archive_set_meta(meta, part_name(g, part), field));
+        TG_CALL(tg_archive_set_meta(meta, part_name(g, part), field));
     }
     snprintf(text, sizeof text, "%" PRIu64, g->seed);
-    TG_TRY(tg_archive_set_meta(meta, "seed", text));
+    TG_CALL(tg_archive_set_meta(meta, "seed", text));
     for (int i = 0; i < g->pde->param_count; i++) {
         const tg_setting *row = &g->pde->params[i];
-        TG_TRY(
+        TG_CALL(
             tg_archive_set_meta(meta, row->key, tg_setting_get(row, g->config, text, sizeof text)));
     }
     return TG_OK;
-fail:
-    return status;
 }
 
 static uint64_t fingerprint_of(const tg_archive *meta) {
@@ -258,7 +249,6 @@ static tg_shape shape_of(const tg_generator *g, const tg_gen_file *file, tg_samp
 }
 
 static tg_status open_file(tg_generator *g, tg_gen_file *file, bool overwrite, tg_archive *meta) {
-    tg_status status = TG_OK;
     char text[NUMBER_TEXT];
     const tg_sample_file_desc desc = {
         .path = file->path,
@@ -267,19 +257,17 @@ static tg_status open_file(tg_generator *g, tg_gen_file *file, bool overwrite, t
         .name = {part_name(g, TG_SAMPLE_X), part_name(g, TG_SAMPLE_Y)},
         .shape = {shape_of(g, file, TG_SAMPLE_X), shape_of(g, file, TG_SAMPLE_Y)},
         .overwrite = overwrite};
-    TG_TRY(tg_archive_set_meta(meta, "split", split_names[file->split]));
+    TG_CALL(tg_archive_set_meta(meta, "split", split_names[file->split]));
     if (g->pde->trajectory) { /* the test frames come after the training frames */
         snprintf(text, sizeof text, "%" PRId64, g->samples[TG_SPLIT_TRAIN]);
-        TG_TRY(tg_archive_set_meta(meta, "n_train", text));
+        TG_CALL(tg_archive_set_meta(meta, "n_train", text));
     }
-    TG_TRY(tg_sample_file_open(g->ctx, &desc, &file->store));
+    TG_CALL(tg_sample_file_open(g->ctx, &desc, &file->store));
     for (int64_t i = 0; i < g->samples[file->split]; i++) {
         file->found += tg_sample_file_has(file->store, TG_SAMPLE_X, i) &&
                        tg_sample_file_has(file->store, TG_SAMPLE_Y, i);
     }
     return TG_OK;
-fail:
-    return status;
 }
 
 /* Makes the folder and those above it. */
@@ -382,17 +370,14 @@ static tg_status finish_files(const tg_generator *g) {
 tg_status tg_generator_run(tg_generator *g, tg_generator_fn progress, void *user, bool *complete) {
     TG_NEED(NULL, g);
     TG_NEED(g->ctx, complete);
-    tg_status status = TG_OK;
     tg_gen_run run = {.report = progress, .user = user, .begin = tg_seconds()};
     bool stopped = false;
     *complete = false;
-    TG_TRY(g->pde->trajectory ? tg_gen_trajectory(g, &run, &stopped)
-                              : tg_gen_samples(g, &run, &stopped));
-    TG_TRY(stopped ? TG_OK : finish_files(g));
+    TG_CALL(g->pde->trajectory ? tg_gen_trajectory(g, &run, &stopped)
+                               : tg_gen_samples(g, &run, &stopped));
+    TG_CALL(stopped ? TG_OK : finish_files(g));
     *complete = !stopped;
     return TG_OK;
-fail:
-    return status;
 }
 
 int tg_generator_file_count(const tg_generator *g) {

@@ -76,7 +76,6 @@ static void set_usual_forcing(const config *c, int64_t modes, double *forcing) {
 
 static tg_status samples(void *handle, int64_t count, const tg_field_key *keys,
                          const tg_pde_view *views, int64_t *failed) {
-    tg_status status = TG_OK;
     tg_flow_solver *s = handle;
     const config *c = s->config;
     const tg_covariance covariance = {c->alpha, c->tau, c->sigma};
@@ -96,16 +95,16 @@ static tg_status samples(void *handle, int64_t count, const tg_field_key *keys,
     for (int64_t frame = 0; frame < s->frames; frame++) {
         const double *seen = frame == 0 ? x : w;
         if (frame > 0) {
-            TG_TRY(tg_vorticity_advance(s->flow, count, c->time / (double)(s->frames - 1), failed));
+            TG_CALL(
+                tg_vorticity_advance(s->flow, count, c->time / (double)(s->frames - 1), failed));
         }
         for (int64_t i = 0; i < count * outlets; i++) {
             const int64_t points = views[i].resolution * views[i].resolution;
-            TG_TRY(tg_flow_solver_render(s, (int)(i % outlets), seen + i / outlets * reals,
-                                         tg_pde_frame(&views[i], frame, points)));
+            TG_CALL(tg_flow_solver_render(s, (int)(i % outlets), seen + i / outlets * reals,
+                                          tg_pde_frame(&views[i], frame, points)));
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 const tg_pde tg_pde_ns = {

@@ -39,10 +39,7 @@ tg_status tg_pde_describe(tg_context *ctx, int pde, tg_pde_info *out) {
 tg_status tg_pde_describe_param(tg_context *ctx, int pde, int param, tg_pde_param_info *out) {
     TG_NEED(ctx, out);
     *out = (tg_pde_param_info){0};
-    tg_status status = check_row(ctx, pde);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(check_row(ctx, pde));
     const tg_pde *p = rows[pde];
     if (param < 0 || param >= p->param_count) {
         return tg_fail(ctx, TG_E_ARGUMENT, "%s has no parameter number %d; it has %d", p->name,

@@ -242,7 +242,6 @@ static bool open_unfinished(tg_sample_file *s, tg_source *journal, tg_source *pa
 
 /* A new HDF5 file with room for all samples, and a journal that promises nothing. */
 static tg_status start(tg_sample_file *s, const tg_sample_file_desc *desc) {
-    tg_status status = TG_OK;
     tg_h5_space spaces[TG_SAMPLE_PARTS];
     tg_source part;
     const size_t sums = (size_t)s->samples * TG_SAMPLE_PARTS * sizeof *s->sums;
@@ -253,12 +252,12 @@ static tg_status start(tg_sample_file *s, const tg_sample_file_desc *desc) {
     if (ftruncate(s->journal_fd, 0) != 0) {
         return system_failed(s->ctx, s->journal, "empty");
     }
-    TG_TRY(tg_h5_write_spaces(s->ctx, s->part, desc->meta, spaces, parts));
+    TG_CALL(tg_h5_write_spaces(s->ctx, s->part, desc->meta, spaces, parts));
     if (s->part_fd >= 0) {
         close(s->part_fd); /* of the file that was there before */
     }
     s->part_fd = open(s->part, O_RDWR | O_CLOEXEC);
-    TG_TRY(source_of(s, s->part, s->part_fd, &part));
+    TG_CALL(source_of(s, s->part, s->part_fd, &part));
     for (int p = 0; p < TG_SAMPLE_PARTS; p++) { /* a y that is not there begins behind x */
         s->head.offset[p] =
             p < parts ? spaces[p].offset : s->head.offset[0] + s->head.row[0] * s->head.samples;
@@ -268,8 +267,6 @@ static tg_status start(tg_sample_file *s, const tg_sample_file_desc *desc) {
     errno = write_at(s->journal_fd, 0, &s->head, sizeof s->head);
     errno = errno ? errno : write_at(s->journal_fd, sizeof s->head, s->sums, sums);
     return errno ? system_failed(s->ctx, s->journal, "write") : TG_OK;
-fail:
-    return status;
 }
 
 /* Takes up the two files of an unfinished run, or starts them. */

@@ -133,15 +133,13 @@ static int64_t take(job *j, worker *w) {
 
 /* Stores sample number i of those in work. */
 static tg_status put(job *j, worker *w, int64_t i) {
-    tg_status status = TG_OK;
     for (int v = 0; v < j->views; v++) {
         const tg_pde_view *view = &w->views[i * j->views + v];
         tg_sample_file *store = j->files[v]->store;
-        TG_TRY(tg_sample_file_put(&w->ctx, store, TG_SAMPLE_X, w->sample[i], view->x));
-        TG_TRY(tg_sample_file_put(&w->ctx, store, TG_SAMPLE_Y, w->sample[i], view->y));
+        TG_CALL(tg_sample_file_put(&w->ctx, store, TG_SAMPLE_X, w->sample[i], view->x));
+        TG_CALL(tg_sample_file_put(&w->ctx, store, TG_SAMPLE_Y, w->sample[i], view->y));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static void deliver(job *j, worker *w, int64_t count, tg_status status, int64_t failed) {
@@ -258,7 +256,6 @@ static tg_status make_own(job *j, const int64_t *missing, int64_t count) {
 static tg_status send_sample(job *j, int rank, int i, int64_t number, worker *inbox) {
     tg_comm *comm = j->g->comm;
     worker *w = rank == tg_comm_rank(comm) ? &j->worker[i] : inbox;
-    tg_status status = TG_OK;
     for (int v = 0; v < j->views && rank != 0; v++) {
         const tg_pde_view *view = &w->views[v];
         const struct {
@@ -268,7 +265,7 @@ static tg_status send_sample(job *j, int rank, int i, int64_t number, worker *in
         for (int p = 0; p < 2; p++) {
             const int64_t n = tg_gen_floats(j->g, parts[p].part, view->resolution);
             const tg_tensor floats = {.dtype = TG_F32, .shape = {1, {n}}, .data = parts[p].data};
-            TG_TRY(floats.data ? tg_comm_broadcast(comm, rank, &floats) : TG_OK);
+            TG_CALL(floats.data ? tg_comm_broadcast(comm, rank, &floats) : TG_OK);
         }
     }
     w->sample[0] = number;
@@ -277,8 +274,7 @@ static tg_status send_sample(job *j, int rank, int i, int64_t number, worker *in
     } else {
         j->run->progress.done++;
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* All ranks stop if one is asked to. Rank 0 was asked after each sample. */
@@ -294,21 +290,19 @@ static tg_status run_rounds(job *j, const int64_t *missing, int64_t count) {
     tg_comm *comm = j->g->comm;
     const int ranks = tg_comm_ranks(comm), each = j->workers - 1; /* the last one receives */
     const int64_t per_round = (int64_t)ranks * each;
-    tg_status status = TG_OK;
     for (int64_t base = 0; base < count && !j->stopped; base += per_round) {
         const int64_t own = base + (int64_t)tg_comm_rank(comm) * each;
         const int64_t left = count - own;
-        TG_TRY(tg_comm_agree(
+        TG_CALL(tg_comm_agree(
             comm, make_own(j, missing + tg_min(own, count), tg_min(tg_max(left, 0), each))));
         for (int64_t n = base; n < tg_min(base + per_round, count); n++) {
-            TG_TRY(send_sample(j, (int)((n - base) / each), (int)((n - base) % each), missing[n],
-                               &j->worker[each]));
+            TG_CALL(send_sample(j, (int)((n - base) / each), (int)((n - base) % each), missing[n],
+                                &j->worker[each]));
         }
-        TG_TRY(tg_comm_agree(comm, culprits_sentence(j)));
-        TG_TRY(vote(j));
+        TG_CALL(tg_comm_agree(comm, culprits_sentence(j)));
+        TG_CALL(vote(j));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status run_shared(job *j) {

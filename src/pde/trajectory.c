@@ -99,7 +99,6 @@ static int64_t first_missing(const flow *w) {
 
 /* Writes the present frame wherever it belongs. */
 static tg_status store_frame(flow *w) {
-    tg_status status = TG_OK;
     for (int i = 0; i < w->g->file_count; i++) {
         const tg_gen_file *file = &w->g->files[i];
         const int64_t samples = w->g->samples[file->split];
@@ -109,17 +108,15 @@ static tg_status store_frame(flow *w) {
         if (!is_input && !is_output) {
             continue;
         }
-        TG_TRY(w->g->pde->trajectory->render(w->solver, w->view_of[i], w->field));
+        TG_CALL(w->g->pde->trajectory->render(w->solver, w->view_of[i], w->field));
         if (is_input) {
-            TG_TRY(tg_sample_file_put(w->g->ctx, file->store, TG_SAMPLE_X, input, w->field));
+            TG_CALL(tg_sample_file_put(w->g->ctx, file->store, TG_SAMPLE_X, input, w->field));
         }
         if (is_output) {
-            TG_TRY(tg_sample_file_put(w->g->ctx, file->store, TG_SAMPLE_Y, output, w->field));
+            TG_CALL(tg_sample_file_put(w->g->ctx, file->store, TG_SAMPLE_Y, output, w->field));
         }
     }
     return TG_OK;
-fail:
-    return status;
 }
 
 static tg_status run_frames(flow *w, bool *stopped) {
@@ -147,7 +144,6 @@ fail:
 /* ---- life ---- */
 
 static tg_status open_flow(flow *w) {
-    tg_status status = TG_OK;
     tg_generator *g = w->g;
     tg_context *ctx = g->ctx;
     int64_t resolution[TG_PDE_MAX_FILES], finest = 0;
@@ -165,10 +161,10 @@ static tg_status open_flow(flow *w) {
     }
     const size_t capacity = strlen(g->folder) + strlen(g->pde->name) + 16;
     w->path = tg_mem_alloc(ctx, TG_MEM_OTHER, capacity, 1);
-    TG_TRY(w->path ? TG_OK : TG_E_MEMORY);
+    TG_CALL(w->path ? TG_OK : TG_E_MEMORY);
     snprintf(w->path, capacity, "%s/%s.state", g->folder, g->pde->name);
-    TG_TRY(TG_ALLOC(ctx, TG_MEM_DATA, w->field, tg_gen_floats(g, TG_SAMPLE_X, finest)));
-    TG_TRY(tg_gen_open_backends(g, ctx, &w->be, &w->device));
+    TG_CALL(TG_ALLOC(ctx, TG_MEM_DATA, w->field, tg_gen_floats(g, TG_SAMPLE_X, finest)));
+    TG_CALL(tg_gen_open_backends(g, ctx, &w->be, &w->device));
     const tg_pde_setup setup = {.ctx = ctx,
                                 .be = w->be,
                                 .device = w->device,
@@ -176,10 +172,8 @@ static tg_status open_flow(flow *w) {
                                 .config = g->config,
                                 .views = views,
                                 .resolution = resolution};
-    TG_TRY(tg_pde_open(g->pde, &setup, &w->solver));
+    TG_CALL(tg_pde_open(g->pde, &setup, &w->solver));
     return TG_OK;
-fail:
-    return status;
 }
 
 tg_status tg_gen_trajectory(tg_generator *g, tg_gen_run *run, bool *stopped) {

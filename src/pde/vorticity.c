@@ -90,21 +90,18 @@ static tg_status take(tg_backend *be, int64_t count, double **out) {
 
 /* State and forcing, 0 on the host. */
 static tg_status take_spectra(tg_vorticity *v, int64_t count) {
-    tg_status status = TG_OK;
-    TG_TRY(take(v->be, count, &v->at.state));
-    TG_TRY(take(v->be, count, &v->at.forcing));
+    TG_CALL(take(v->be, count, &v->at.state));
+    TG_CALL(take(v->be, count, &v->at.forcing));
     if (on_host(v)) {
         v->state = v->at.state;
         v->forcing = v->at.forcing;
         memset(v->state, 0, (size_t)count * sizeof *v->state);
         memset(v->forcing, 0, (size_t)count * sizeof *v->forcing);
     } else {
-        TG_TRY(TG_NEW(v->be->ctx, TG_MEM_WORKSPACE, v->state, count));
-        TG_TRY(TG_NEW(v->be->ctx, TG_MEM_WORKSPACE, v->forcing, count));
+        TG_CALL(TG_NEW(v->be->ctx, TG_MEM_WORKSPACE, v->state, count));
+        TG_CALL(TG_NEW(v->be->ctx, TG_MEM_WORKSPACE, v->forcing, count));
     }
     return TG_OK;
-fail:
-    return status;
 }
 
 tg_status tg_vorticity_create(tg_backend *be, const tg_vorticity_desc *desc, tg_vorticity **out) {
@@ -165,13 +162,11 @@ static size_t spectra_bytes(const tg_vorticity *v) {
 }
 
 static tg_status push(tg_vorticity *v) {
-    tg_status status = TG_OK;
     if (!on_host(v)) {
-        TG_TRY(v->be->ops->upload(v->be, v->at.state, v->state, spectra_bytes(v)));
-        TG_TRY(v->be->ops->upload(v->be, v->at.forcing, v->forcing, spectra_bytes(v)));
+        TG_CALL(v->be->ops->upload(v->be, v->at.state, v->state, spectra_bytes(v)));
+        TG_CALL(v->be->ops->upload(v->be, v->at.forcing, v->forcing, spectra_bytes(v)));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status pull(tg_vorticity *v) {
@@ -183,26 +178,20 @@ static tg_status pull(tg_vorticity *v) {
 
 /* values = velocity of w at the points. */
 static tg_status velocity_of(tg_vorticity *v, const double *w) {
-    tg_status status = TG_OK;
     const tg_backend_ops *ops = v->be->ops;
-    TG_TRY(ops->flow_velocity(v->be, &v->flow, w, v->at.pair));
-    TG_TRY(ops->fft_inverse(v->be, v->plan, 2 * v->flow.flows, TG_FFT_PLAIN, 1.0, v->at.pair,
-                            v->at.values));
-fail:
-    return status;
+    TG_CALL(ops->flow_velocity(v->be, &v->flow, w, v->at.pair));
+    return ops->fft_inverse(v->be, v->plan, 2 * v->flow.flows, TG_FFT_PLAIN, 1.0, v->at.pair,
+                            v->at.values);
 }
 
 /* pair = spectra of the products of w, and the largest speed on the way. */
 static tg_status products_of(tg_vorticity *v, const double *w) {
-    tg_status status = TG_OK;
     const tg_backend_ops *ops = v->be->ops;
     const double points = (double)(v->flow.grid * v->flow.grid);
-    TG_TRY(velocity_of(v, w));
-    TG_TRY(ops->flow_products(v->be, &v->flow, v->at.values, v->at.speed));
-    TG_TRY(ops->fft_forward(v->be, v->plan, 2 * v->flow.flows, TG_FFT_PLAIN, 1.0 / points,
-                            v->at.values, v->at.pair));
-fail:
-    return status;
+    TG_CALL(velocity_of(v, w));
+    TG_CALL(ops->flow_products(v->be, &v->flow, v->at.values, v->at.speed));
+    return ops->fft_forward(v->be, v->plan, 2 * v->flow.flows, TG_FFT_PLAIN, 1.0 / points,
+                            v->at.values, v->at.pair);
 }
 
 static tg_status run_stage(tg_vorticity *v, int stage) {
@@ -224,20 +213,18 @@ static void set_step(tg_vorticity *v, int64_t flow, double dt) {
 
 /* One step of each flow; the products of the state are there already. */
 static tg_status finish_step(tg_vorticity *v) {
-    tg_status status = TG_OK;
     const tg_backend_ops *ops = v->be->ops;
     if (!v->has_decay) {
-        TG_TRY(ops->upload(v->be, v->at.dt, v->dt, (size_t)v->flow.flows * sizeof *v->dt));
-        TG_TRY(ops->flow_decay(v->be, &v->flow, v->desc.viscosity, v->at.dt, v->at.decay));
+        TG_CALL(ops->upload(v->be, v->at.dt, v->dt, (size_t)v->flow.flows * sizeof *v->dt));
+        TG_CALL(ops->flow_decay(v->be, &v->flow, v->desc.viscosity, v->at.dt, v->at.decay));
         v->has_decay = true;
     }
-    TG_TRY(run_stage(v, 0));
+    TG_CALL(run_stage(v, 0));
     for (int stage = 1; stage < 4; stage++) {
-        TG_TRY(products_of(v, v->at.next));
-        TG_TRY(run_stage(v, stage));
+        TG_CALL(products_of(v, v->at.next));
+        TG_CALL(run_stage(v, stage));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- time ---- */
@@ -284,42 +271,33 @@ static bool has_arrived(const tg_vorticity *v) {
 }
 
 tg_status tg_vorticity_advance(tg_vorticity *v, int64_t count, double time, int64_t *failed) {
-    tg_status status = TG_OK;
     for (int64_t i = 0; i < v->flow.flows; i++) {
         v->rest[i] = i < count ? time : 0.0;
     }
-    TG_TRY(push(v));
+    TG_CALL(push(v));
     while (!has_arrived(v)) {
-        TG_TRY(products_of(v, v->at.state));
-        TG_TRY(choose_steps(v, failed));
-        TG_TRY(finish_step(v));
+        TG_CALL(products_of(v, v->at.state));
+        TG_CALL(choose_steps(v, failed));
+        TG_CALL(finish_step(v));
     }
-    TG_TRY(pull(v));
-fail:
-    return status;
+    return pull(v);
 }
 
 tg_status tg_vorticity_advance_steps(tg_vorticity *v, double time, int64_t steps) {
-    tg_status status = TG_OK;
     for (int64_t i = 0; i < v->flow.flows; i++) {
         set_step(v, i, time / (double)steps);
     }
-    TG_TRY(push(v));
+    TG_CALL(push(v));
     for (int64_t i = 0; i < steps; i++) {
-        TG_TRY(products_of(v, v->at.state));
-        TG_TRY(finish_step(v));
+        TG_CALL(products_of(v, v->at.state));
+        TG_CALL(finish_step(v));
     }
-    TG_TRY(pull(v));
-fail:
-    return status;
+    return pull(v);
 }
 
 tg_status tg_vorticity_velocity(tg_vorticity *v, double *velocity) {
-    tg_status status = TG_OK;
     const size_t points = (size_t)(2 * v->flow.flows * v->flow.grid * v->flow.grid);
-    TG_TRY(push(v));
-    TG_TRY(velocity_of(v, v->at.state));
-    TG_TRY(v->be->ops->download(v->be, velocity, v->at.values, points * sizeof *velocity));
-fail:
-    return status;
+    TG_CALL(push(v));
+    TG_CALL(velocity_of(v, v->at.state));
+    return v->be->ops->download(v->be, velocity, v->at.values, points * sizeof *velocity);
 }

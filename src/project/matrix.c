@@ -37,10 +37,7 @@ static tg_status matrix_plan(tg_context *ctx, tg_branch *branch) {
             shape->ndim > 1 ? shape->ndim - 1 : 1, tg_shape_text(shape, text, sizeof text));
     }
     int64_t checked[TG_MAX_NDIM];
-    tg_status status = tg_rank_resolve(ctx, branch->key, &config->rank, shape, checked);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_rank_resolve(ctx, branch->key, &config->rank, shape, checked));
     const double rank = config->rank.value[0];
     if (config->rank.count != 1 || (config->side == TG_SIDE_FULL && rank < 1.0)) {
         return tg_fail(ctx, TG_E_CONFIG,

@@ -46,7 +46,6 @@ static bool is_sparse_first(const tg_projector *p) {
 
 static tg_status plan(tg_context *ctx, tg_projector *p) {
     char text[128];
-    tg_status status = TG_OK;
     p->numel = tg_shape_numel(&p->shape);
     if (p->dtype != TG_F32 && p->dtype != TG_F64 && p->dtype != TG_C64 && p->dtype != TG_C128) {
         return tg_fail(ctx, TG_E_DTYPE, "projector: dtype %s is not f32, f64, c64 or c128",
@@ -60,11 +59,11 @@ static tg_status plan(tg_context *ctx, tg_projector *p) {
     if (p->config.first.rank.count == TG_RANK_AUTO) { /* meant for the branch that has ranks */
         p->config.second.rank.count = TG_RANK_AUTO;
     }
-    TG_TRY(tg_branch_plan(ctx, p->be, &p->config.first, "opt.", p->dtype, &p->shape, p->most,
-                          &p->branch[0]));
+    TG_CALL(tg_branch_plan(ctx, p->be, &p->config.first, "opt.", p->dtype, &p->shape, p->most,
+                           &p->branch[0]));
     if (p->branches == 2) {
-        TG_TRY(tg_branch_plan(ctx, p->be, &p->config.second, "opt.second_", p->dtype, &p->shape,
-                              p->most, &p->branch[1]));
+        TG_CALL(tg_branch_plan(ctx, p->be, &p->config.second, "opt.second_", p->dtype, &p->shape,
+                               p->most, &p->branch[1]));
     }
     for (int i = 0; i < p->branches; i++) {
         tg_branch **role = p->branch[i].kind->is_sparse ? &p->sparse : &p->low_rank;
@@ -83,8 +82,7 @@ static tg_status plan(tg_context *ctx, tg_projector *p) {
     if (p->low_rank) {
         p->modes = p->low_rank->modes;
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* Scratch: of a step, or of a refresh, whichever is larger. */
@@ -255,22 +253,20 @@ int64_t tg_projector_failure_count(const tg_projector *p) {
 /* Axis-aligned columns: what a low-rank branch uses when its very first decomposition fails. */
 static tg_status use_unit_vectors(tg_branch *branch) {
     tg_backend *be = branch->be;
-    tg_status status = TG_OK;
     const size_t size = tg_dtype_size(branch->dtype);
     for (int d = 0; d < branch->modes.ndim; d++) {
         const int64_t rank = branch->modes.rank[d];
         if (!branch->factor[d]) {
             continue;
         }
-        TG_TRY(be->ops->fill(be, branch->dtype, branch->modes.dim[d] * rank, (tg_scalar){0},
-                             branch->factor[d]));
+        TG_CALL(be->ops->fill(be, branch->dtype, branch->modes.dim[d] * rank, (tg_scalar){0},
+                              branch->factor[d]));
         for (int64_t i = 0; i < rank; i++) {
-            TG_TRY(be->ops->fill(be, branch->dtype, 1, (tg_scalar){1.0, 0.0},
-                                 (char *)branch->factor[d] + (size_t)(i * rank + i) * size));
+            TG_CALL(be->ops->fill(be, branch->dtype, 1, (tg_scalar){1.0, 0.0},
+                                  (char *)branch->factor[d] + (size_t)(i * rank + i) * size));
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* Refreshes one branch; a numerical failure is survived, everything else is passed on. */
@@ -291,14 +287,13 @@ static tg_status refresh_branch(tg_projector *p, tg_branch *branch, const void *
 tg_status tg_projector_form_residual(tg_projector *p, const void *grad, tg_storage store,
                                      void *residual, void *core, void *workspace) {
     const tg_backend_ops *ops = p->be->ops;
-    tg_status status = TG_OK;
     const tg_compress project = {.modes = p->modes,
                                  .source = {.dense = grad, .store = store},
                                  .scale = 1.0,
                                  .core = core,
                                  .workspace = workspace};
-    TG_TRY(ops->compress(p->be, &project));
-    TG_TRY(
+    TG_CALL(ops->compress(p->be, &project));
+    TG_CALL(
         store == TG_STORE_FULL
             ? ops->copy(p->be, residual, grad, (size_t)p->numel * tg_dtype_size(p->dtype))
             : ops->convert(p->be, p->numel, tg_stored(p->dtype, store), grad, p->dtype, residual));
@@ -308,9 +303,7 @@ tg_status tg_projector_form_residual(tg_projector *p, const void *grad, tg_stora
                                 .beta = 1.0,
                                 .out = residual,
                                 .workspace = workspace};
-    TG_TRY(ops->expand(p->be, &subtract));
-fail:
-    return status;
+    return ops->expand(p->be, &subtract);
 }
 
 /* The sparse branch behind a low-rank one is chosen from the dense residual, built in the scratch.
@@ -321,11 +314,8 @@ static tg_status refresh_on_residual(tg_projector *p, const void *grad, tg_stora
     void *residual = tg_scratch_take(&scratch, (size_t)p->numel * size);
     void *core = tg_scratch_take(&scratch, (size_t)p->low_rank->count * size);
     void *rest = scratch.block + scratch.used;
-    tg_status status = TG_OK;
-    TG_TRY(tg_projector_form_residual(p, grad, store, residual, core, rest));
-    TG_TRY(refresh_branch(p, p->sparse, residual, TG_STORE_FULL, NULL, rest));
-fail:
-    return status;
+    TG_CALL(tg_projector_form_residual(p, grad, store, residual, core, rest));
+    return refresh_branch(p, p->sparse, residual, TG_STORE_FULL, NULL, rest);
 }
 
 tg_status tg_projector_refresh_stored(tg_projector *p, const void *grad, tg_storage store) {
@@ -388,15 +378,12 @@ static tg_status project_low_rank_first(tg_projector *p, const tg_compress *op) 
                          .alpha = 1.0,
                          .values = op->values,
                          .workspace = op->workspace};
-    tg_status status = TG_OK;
     if (op->beta != 0.0) {
-        TG_TRY(ops->sample(p->be, &at_kept));
+        TG_CALL(ops->sample(p->be, &at_kept));
     }
-    TG_TRY(ops->compress(p->be, op));
+    TG_CALL(ops->compress(p->be, op));
     at_kept.alpha = -1.0;
-    TG_TRY(ops->sample(p->be, &at_kept));
-fail:
-    return status;
+    return ops->sample(p->be, &at_kept);
 }
 
 bool tg_projector_takes_factored(const tg_projector *p) {
@@ -502,28 +489,22 @@ tg_status tg_projector_back(tg_projector *p, const tg_tensor *small, double alph
                             const tg_tensor *out) {
     TG_NEED(NULL, p);
     TG_NEED(p->ctx, small, out);
-    tg_status status = TG_OK;
-    TG_TRY(check_small(p, small));
-    TG_TRY(check_whole(p, "out", out));
-    TG_TRY(
-        tg_projector_back_by(p, small->data, &(tg_back){.alpha = alpha, .beta = beta}, out->data));
-fail:
-    return status;
+    TG_CALL(check_small(p, small));
+    TG_CALL(check_whole(p, "out", out));
+    return tg_projector_back_by(p, small->data, &(tg_back){.alpha = alpha, .beta = beta},
+                                out->data);
 }
 
 tg_status tg_projector_residual(tg_projector *p, const tg_tensor *gradient, const tg_tensor *small,
                                 const tg_tensor *out) {
     TG_NEED(NULL, p);
     TG_NEED(p->ctx, gradient, small, out);
-    tg_status status = TG_OK;
-    TG_TRY(check_whole(p, "gradient", gradient));
-    TG_TRY(check_small(p, small));
-    TG_TRY(check_whole(p, "out", out));
+    TG_CALL(check_whole(p, "gradient", gradient));
+    TG_CALL(check_small(p, small));
+    TG_CALL(check_whole(p, "out", out));
     const tg_gradient dense = {
         .dtype = p->dtype, .shape = p->shape, .dense = gradient->data, .place = gradient->place};
-    TG_TRY(tg_projector_project_into(p, &dense, 1.0, 0.0, small->data));
-    TG_TRY(p->be->ops->copy(p->be, out->data, gradient->data, tg_tensor_bytes(gradient)));
-    TG_TRY(tg_projector_subtract(p, small->data, out->data));
-fail:
-    return status;
+    TG_CALL(tg_projector_project_into(p, &dense, 1.0, 0.0, small->data));
+    TG_CALL(p->be->ops->copy(p->be, out->data, gradient->data, tg_tensor_bytes(gradient)));
+    return tg_projector_subtract(p, small->data, out->data);
 }

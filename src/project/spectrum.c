@@ -87,31 +87,29 @@ tg_status tg_projector_measure_left(tg_projector *p, const void *grad, tg_storag
     const tg_spectrum sizes = tg_projector_spectrum_sizes(p);
     tg_scratch scratch = {.block = p->workspace->memory};
     tg_norms all, core_leaves, both_leave;
-    tg_status status = TG_OK;
     if (!is_sparse_behind(p)) {
         return TG_OK;
     }
     behind b = lay_out_behind(p, &scratch);
-    TG_TRY(ops->norms(p->be, dtype, p->numel, grad, &all));
-    TG_TRY(tg_projector_form_residual(p, grad, store, b.residual, b.core,
-                                      scratch.block + scratch.used));
-    TG_TRY(ops->norms(p->be, p->dtype, p->numel, b.residual, &core_leaves));
+    TG_CALL(ops->norms(p->be, dtype, p->numel, grad, &all));
+    TG_CALL(tg_projector_form_residual(p, grad, store, b.residual, b.core,
+                                       scratch.block + scratch.used));
+    TG_CALL(ops->norms(p->be, p->dtype, p->numel, b.residual, &core_leaves));
     const bool is_rounding = !(core_leaves.sum_squares > 1e-10 * all.sum_squares);
     if (p->config.scheme == TG_SCHEME_COMPOSITE) {
-        TG_TRY(ops->select_topk(p->be, p->dtype, b.residual, sizes.kept, &b.trial));
+        TG_CALL(ops->select_topk(p->be, p->dtype, b.residual, sizes.kept, &b.trial));
     } else {
-        TG_TRY(ops->select_topk(p->be, dtype, grad, sizes.kept, &b.trial));
+        TG_CALL(ops->select_topk(p->be, dtype, grad, sizes.kept, &b.trial));
     }
-    TG_TRY(ops->bitmap_clear(p->be, p->dtype, &b.trial, b.residual, b.residual));
-    TG_TRY(ops->norms(p->be, p->dtype, p->numel, b.residual, &both_leave));
+    TG_CALL(ops->bitmap_clear(p->be, p->dtype, &b.trial, b.residual, b.residual));
+    TG_CALL(ops->norms(p->be, p->dtype, p->numel, b.residual, &both_leave));
     p->left.part =
         is_rounding ? most_left(p, sizes.kept) : both_leave.sum_squares / core_leaves.sum_squares;
     p->rest = all.sum_squares > 0.0 ? both_leave.sum_squares / all.sum_squares : 0.0;
     for (int d = 0; d < sizes.ndim; d++) {
         p->left.rank[d] = (double)p->low_rank->modes.rank[d];
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_projector_measure(tg_projector *p, const void *grad, tg_storage store,
@@ -122,17 +120,14 @@ tg_status tg_projector_measure(tg_projector *p, const void *grad, tg_storage sto
     tg_scratch scratch = {.block = p->workspace->memory};
     tg_bitmap trial = lay_out(p, &scratch);
     tg_norms norms;
-    tg_status status = TG_OK;
-    TG_TRY(p->be->ops->norms(p->be, dtype, p->numel, grad, &norms));
+    TG_CALL(p->be->ops->norms(p->be, dtype, p->numel, grad, &norms));
     out->energy = norms.sum_squares;
     const bool masks = is_sparse_first(p);
     if (masks) {
-        TG_TRY(p->be->ops->select_topk(p->be, dtype, grad, out->kept, &trial));
+        TG_CALL(p->be->ops->select_topk(p->be, dtype, grad, out->kept, &trial));
     }
-    TG_TRY(tg_tucker_spectrum(p->be, &plan, grad, masks ? &trial : NULL, out->values,
-                              scratch.block + scratch.used));
-fail:
-    return status;
+    return tg_tucker_spectrum(p->be, &plan, grad, masks ? &trial : NULL, out->values,
+                              scratch.block + scratch.used);
 }
 
 tg_status tg_projector_set_ranks(tg_projector *p, const int64_t *rank) {

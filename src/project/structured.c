@@ -138,19 +138,16 @@ static tg_status structured_refresh(tg_branch *branch, const void *x, tg_storage
                                     const tg_bitmap *mask, void *scratch, void *host_scratch) {
     (void)scratch;
     (void)mask; /* a sparse branch that comes second follows a low-rank one: nothing is masked */
-    tg_status status = TG_OK;
     slices s = lay_out(branch, &(tg_scratch){.block = host_scratch});
     int64_t left = 1;
     for (int d = 0; d < branch->shape.ndim; d++) {
-        TG_TRY(choose_slices(branch, d, left, x, store, &s));
+        TG_CALL(choose_slices(branch, d, left, x, store, &s));
         left *= branch->shape.dim[d];
     }
     fill_words(branch, &s);
-    TG_TRY(branch->be->ops->upload(branch->be, branch->bitmap.words, s.words,
-                                   (size_t)tg_bitmap_words(branch->bitmap.n) * sizeof(uint64_t)));
-    TG_TRY(branch->be->ops->bitmap_rank(branch->be, &branch->bitmap));
-fail:
-    return status;
+    TG_CALL(branch->be->ops->upload(branch->be, branch->bitmap.words, s.words,
+                                    (size_t)tg_bitmap_words(branch->bitmap.n) * sizeof(uint64_t)));
+    return branch->be->ops->bitmap_rank(branch->be, &branch->bitmap);
 }
 
 const tg_branch_kind tg_branch_structured = {.is_sparse = true,

@@ -21,12 +21,9 @@ static tg_tucker_plan plan_of(const tg_branch *branch) {
 static tg_status tucker_plan(tg_context *ctx, tg_branch *branch) {
     branch->is_auto = branch->config.rank.count == TG_RANK_AUTO;
     tg_rank_limits(&branch->shape, branch->most, branch->max_rank);
-    tg_status status = branch->is_auto ? TG_OK
-                                       : tg_rank_resolve(ctx, branch->key, &branch->config.rank,
-                                                         &branch->shape, branch->max_rank);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(branch->is_auto ? TG_OK
+                            : tg_rank_resolve(ctx, branch->key, &branch->config.rank,
+                                              &branch->shape, branch->max_rank));
     branch->modes.dtype = branch->dtype;
     branch->modes.ndim = branch->shape.ndim;
     branch->count = 1;

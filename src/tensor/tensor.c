@@ -83,10 +83,7 @@ tg_status tg_tensor_create(tg_context *ctx, tg_mem_category category, tg_dtype d
     *out = (tg_tensor){0};
     TG_NEED(ctx, ctx, shape);
     int64_t numel = 0;
-    tg_status status = checked_numel(ctx, dtype, shape, &numel);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(checked_numel(ctx, dtype, shape, &numel));
     if (!tg_mem_category_is_known(category)) {
         return tg_fail(ctx, TG_E_ARGUMENT, "tensor: memory category number %d does not exist",
                        (int)category);
@@ -121,10 +118,7 @@ tg_status tg_tensor_wrap_at(tg_context *ctx, tg_place place, tg_dtype dtype, con
         return tg_fail(ctx, TG_E_ARGUMENT, "tensor: place number %d does not exist", (int)place);
     }
     int64_t numel = 0;
-    tg_status status = checked_numel(ctx, dtype, shape, &numel);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(checked_numel(ctx, dtype, shape, &numel));
     if (!data && numel > 0) {
         return tg_fail(ctx, TG_E_ARGUMENT, "tensor: %lld elements to wrap, but data is NULL",
                        (long long)numel);
@@ -201,10 +195,7 @@ tg_status tg_tensor_get_stats(tg_context *ctx, const tg_tensor *tensor, tg_tenso
     TG_NEED(ctx, tensor, out);
     const double none = (double)NAN;
     *out = (tg_tensor_stats){.min = none, .max = none, .mean = none};
-    tg_status status = require_host(ctx, tensor);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(require_host(ctx, tensor));
     const bool is_complex = tg_dtype_is_complex(tensor->dtype);
     const int64_t numel = tg_tensor_numel(tensor);
     int64_t finite = 0;

@@ -176,16 +176,14 @@ fail:
 
 /* Weights where they lie, if that is the host; otherwise copies. */
 static tg_status add_weights(const tg_model *model, tg_staging *staging, tg_archive *archive) {
-    tg_status status = TG_OK;
     if (model->be->ops->place != TG_HOST) {
         return nn_save(model->fno, "", staging, archive);
     }
     for (int i = 0; i < tg_fno_param_count(model->fno); i++) {
         const tg_fno_param p = tg_fno_get_param(model->fno, i);
-        TG_TRY(tg_archive_add_view(archive, p.name, &p.weight));
+        TG_CALL(tg_archive_add_view(archive, p.name, &p.weight));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status add_normalizers(const tg_model *model, tg_archive *archive) {
@@ -359,15 +357,13 @@ bool tg_checkpoint_is_imported(const tg_archive *archive) {
 tg_status tg_checkpoint_load_normalizers(tg_model *model, const tg_archive *archive) {
     static const char *const prefixes[2] = {"encoder.x.", "encoder.y."};
     static const char *const means[2] = {"encoder.x.mean", "encoder.y.mean"};
-    tg_status status = TG_OK;
     for (int side = 0; side < 2; side++) {
         tg_normalizer_destroy(&model->encoder[side]);
         if (tg_archive_find(archive, means[side])) {
-            TG_TRY(tg_normalizer_load(model->ctx, archive, prefixes[side], &model->encoder[side]));
+            TG_CALL(tg_normalizer_load(model->ctx, archive, prefixes[side], &model->encoder[side]));
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status load_modes(tg_model *model, const tg_archive *archive) {

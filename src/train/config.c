@@ -464,49 +464,45 @@ static tg_status check_incremental(tg_context *ctx, const tg_run_config *config)
 
 /* What no single key can tell; `has_data`: the settings name the data. */
 static tg_status check(tg_context *ctx, bool has_data, tg_run_config *config) {
-    tg_status status = TG_OK;
     if (config->loop.naive_galore) {
         config->opt.projector.first.type = TG_BRANCH_MATRIX;
     }
-    TG_TRY(
+    TG_CALL(
         tg_loss_config_parse(ctx, "opt.training_loss", config->loop.training_loss, &config->loss));
     set_channel_weights(config);
-    TG_TRY(set_physics(ctx, config));
-    TG_TRY(has_data ? tg_source_config_check(ctx, &config->data) : TG_OK);
+    TG_CALL(set_physics(ctx, config));
+    TG_CALL(has_data ? tg_source_config_check(ctx, &config->data) : TG_OK);
     if (has_data && config->loop.early_stopping > 0 && tg_run_evaluated_sets(&config->data) == 0) {
         return tg_fail(
             ctx, TG_E_CONFIG,
             "opt.early_stopping: there is no error to look at: set data.n_validation, or "
             "name a test set");
     }
-    TG_TRY(tg_fno_config_check(ctx, &config->fno));
-    TG_TRY(check_incremental(ctx, config));
-    TG_TRY(has_data ? tg_run_check_points(ctx, config) : TG_OK);
-    TG_TRY(tg_run_check_rollout(ctx, config));
+    TG_CALL(tg_fno_config_check(ctx, &config->fno));
+    TG_CALL(check_incremental(ctx, config));
+    TG_CALL(has_data ? tg_run_check_points(ctx, config) : TG_OK);
+    TG_CALL(tg_run_check_rollout(ctx, config));
     config->fno.input_gradient = tg_run_unrolls(config);
-    TG_TRY(tg_loss_scale_config_parse(ctx, "opt.loss_scale", config->loop.loss_scale,
-                                      tg_fno_passes_f16(&config->fno), &config->loss_scale));
+    TG_CALL(tg_loss_scale_config_parse(ctx, "opt.loss_scale", config->loop.loss_scale,
+                                       tg_fno_passes_f16(&config->fno), &config->loss_scale));
     config->loss_scale.interval = config->loop.loss_scale_interval;
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* Every key of stages 1 .. stage, each for itself. */
 static tg_status read_keys(tg_context *ctx, const tg_settings *settings, int stage, bool notes,
                            tg_run_config *out) {
     char noted[1536] = "";
-    tg_status status = TG_OK;
     *out = tg_run_config_default();
     for (int s = 1; s <= stage; s++) {
         for (int names = 1; names >= 0; names--) {
-            TG_TRY(apply(ctx, settings, s, names == 1, out, noted, sizeof noted));
+            TG_CALL(apply(ctx, settings, s, names == 1, out, noted, sizeof noted));
         }
     }
     if (notes && noted[0]) {
         tg_log(ctx, TG_LOG_INFO, "settings that change nothing here: %s", noted);
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_run_config_read(tg_context *ctx, const tg_settings *settings, int stage, bool notes,

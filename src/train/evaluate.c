@@ -65,16 +65,14 @@ static void close_evaluation(evaluation *e) {
 
 static tg_status make_slots(evaluation *e) {
     tg_backend *be = e->model->be;
-    tg_status status = TG_OK;
     for (int i = 0; i < SLOTS; i++) {
         slot *s = &e->slots[i];
         s->x = stream_of(e)->pinned_alloc(be, TG_MEM_DATA, tg_tensor_bytes(&e->x));
         s->y = stream_of(e)->pinned_alloc(be, TG_MEM_DATA, tg_tensor_bytes(&e->y));
-        TG_TRY(s->x && s->y ? TG_OK : TG_E_MEMORY);
-        TG_TRY(stream_of(e)->event_create(be, &s->sent));
+        TG_CALL(s->x && s->y ? TG_OK : TG_E_MEMORY);
+        TG_CALL(stream_of(e)->event_create(be, &s->sent));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* For batches of so many samples; close_evaluation is due whatever comes of it. */
@@ -85,20 +83,17 @@ static tg_status open_evaluation(tg_dataset *dataset, const tg_dataset_facts *fa
     const tg_shape x = tg_batch_shape(facts, size, facts->in_channels);
     const tg_shape y = tg_batch_shape(facts, size, facts->out_channels);
     const tg_shape squares = {.ndim = 3, .dim = {facts->samples, facts->out_channels, 2}};
-    tg_status status = TG_OK;
-    TG_TRY(tg_loader_create(ctx, dataset, &config, &e->loader));
-    TG_TRY(tg_backend_tensor(ctx, TG_MEM_DATA, facts->dtype, &x, &e->x));
-    TG_TRY(tg_backend_tensor(ctx, TG_MEM_DATA, facts->dtype, &y, &e->y));
-    TG_TRY(tg_backend_tensor(ctx, TG_MEM_DATA, facts->dtype, &y, &e->pred));
+    TG_CALL(tg_loader_create(ctx, dataset, &config, &e->loader));
+    TG_CALL(tg_backend_tensor(ctx, TG_MEM_DATA, facts->dtype, &x, &e->x));
+    TG_CALL(tg_backend_tensor(ctx, TG_MEM_DATA, facts->dtype, &y, &e->y));
+    TG_CALL(tg_backend_tensor(ctx, TG_MEM_DATA, facts->dtype, &y, &e->pred));
     if (e->model->encoder[TG_DATA_Y]) {
-        TG_TRY(tg_backend_tensor(ctx, TG_MEM_DATA, facts->dtype, &y, &e->decoded));
+        TG_CALL(tg_backend_tensor(ctx, TG_MEM_DATA, facts->dtype, &y, &e->decoded));
     }
     for (int norm = 0; norm < NORMS; norm++) {
-        TG_TRY(tg_backend_tensor(ctx, TG_MEM_DATA, TG_F64, &squares, &e->squares[norm]));
+        TG_CALL(tg_backend_tensor(ctx, TG_MEM_DATA, TG_F64, &squares, &e->squares[norm]));
     }
-    TG_TRY(stream_of(e) ? make_slots(e) : TG_OK);
-fail:
-    return status;
+    return stream_of(e) ? make_slots(e) : TG_OK;
 }
 
 void tg_evaluation_add_bytes(const tg_backend *be, const tg_dataset_facts *facts, int64_t samples,
@@ -117,25 +112,23 @@ static tg_status take_batch(evaluation *e, int64_t number, int64_t batch, int64_
     slot *s = &e->slots[number % SLOTS];
     tg_backend *be = e->model->be;
     void *const to[2] = {s->x ? s->x : e->x.data, s->y ? s->y : e->y.data};
-    tg_status status = TG_OK;
     if (s->sent && number >= SLOTS) {
-        TG_TRY(stream_of(e)->event_wait(be, s->sent));
+        TG_CALL(stream_of(e)->event_wait(be, s->sent));
     }
-    TG_TRY(tg_loader_batch(e->loader, 0, batch, to[0], to[1], count));
+    TG_CALL(tg_loader_batch(e->loader, 0, batch, to[0], to[1], count));
     tg_tensor x = tg_batch_view(&e->x, *count);
     const tg_tensor y = tg_batch_view(&e->y, *count);
     if (e->model->encoder[TG_DATA_X]) {
         x.data = to[0];
         x.place = TG_HOST;
-        TG_TRY(tg_normalizer_apply(e->model->encoder[TG_DATA_X], &x));
+        TG_CALL(tg_normalizer_apply(e->model->encoder[TG_DATA_X], &x));
     }
     if (s->sent) {
-        TG_TRY(stream_of(e)->upload_async(be, e->x.data, to[0], tg_tensor_bytes(&x)));
-        TG_TRY(stream_of(e)->upload_async(be, e->y.data, to[1], tg_tensor_bytes(&y)));
-        TG_TRY(stream_of(e)->event_record(be, s->sent));
+        TG_CALL(stream_of(e)->upload_async(be, e->x.data, to[0], tg_tensor_bytes(&x)));
+        TG_CALL(stream_of(e)->upload_async(be, e->y.data, to[1], tg_tensor_bytes(&y)));
+        TG_CALL(stream_of(e)->event_record(be, s->sent));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* Points have no differences: of their norms H1 is not told, NaN. */
@@ -151,17 +144,15 @@ static tg_status measure_batch(evaluation *e, int64_t first, int64_t count) {
     const tg_tensor x = tg_batch_view(&e->x, count), y = tg_batch_view(&e->y, count);
     const tg_tensor decoded = tg_batch_view(encoder ? &e->decoded : &e->pred, count);
     tg_tensor pred = tg_batch_view(&e->pred, count);
-    tg_status status = TG_OK;
-    TG_TRY(tg_model_place_points(e->model, &x, NULL));
-    TG_TRY(tg_fno_forward(e->model->fno, &x, &pred));
-    TG_TRY(encoder ? tg_normalizer_decode(encoder, e->model->be, &pred, &decoded) : TG_OK);
+    TG_CALL(tg_model_place_points(e->model, &x, NULL));
+    TG_CALL(tg_fno_forward(e->model->fno, &x, &pred));
+    TG_CALL(encoder ? tg_normalizer_decode(encoder, e->model->be, &pred, &decoded) : TG_OK);
     for (int norm = 0; norm < norms_of(e); norm++) {
         tg_tensor squares;
-        TG_TRY(tg_tensor_slice(ctx, &e->squares[norm], first, count, &squares));
-        TG_TRY(tg_loss_squares(ctx, kinds[norm], &decoded, &y, &squares));
+        TG_CALL(tg_tensor_slice(ctx, &e->squares[norm], first, count, &squares));
+        TG_CALL(tg_loss_squares(ctx, kinds[norm], &decoded, &y, &squares));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- errors ---- */
@@ -256,21 +247,19 @@ static tg_status measure(evaluation *e, tg_dataset *dataset, int64_t size, int r
     tg_model *model = e->model;
     tg_backend *be = model->be;
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
-    tg_status status = TG_OK;
-    TG_TRY(tg_run_check_set(model->ctx, &model->config, 1, "the data", &facts));
-    TG_TRY(open_evaluation(dataset, &facts, size, e));
+    TG_CALL(tg_run_check_set(model->ctx, &model->config, 1, "the data", &facts));
+    TG_CALL(open_evaluation(dataset, &facts, size, e));
     for (int norm = 0; ranks > 1 && norm < NORMS; norm++) {
-        TG_TRY(be->ops->fill(be, TG_F64, tg_shape_numel(&e->squares[norm].shape), (tg_scalar){0},
-                             e->squares[norm].data));
+        TG_CALL(be->ops->fill(be, TG_F64, tg_shape_numel(&e->squares[norm].shape), (tg_scalar){0},
+                              e->squares[norm].data));
     }
-    TG_TRY(tg_model_prepare(model, size, facts.grid, false));
+    TG_CALL(tg_model_prepare(model, size, facts.grid, false));
     for (int64_t i = 0, b = rank; b < tg_loader_batches(e->loader); i++, b += ranks) {
         int64_t count = 0;
-        TG_TRY(take_batch(e, i, b, &count));
-        TG_TRY(measure_batch(e, b * size, count));
+        TG_CALL(take_batch(e, i, b, &count));
+        TG_CALL(measure_batch(e, b * size, count));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* Sums of what one rank has and the others have not. */

@@ -96,9 +96,8 @@ static tg_status share_refresh(const tg_exchange *x, int param, int owner) {
         .dtype = TG_U8, .shape = {1, {(int64_t)sizeof *news}}, .data = news, .place = TG_HOST};
     const bool is_owner = owner == tg_comm_rank(x->comm);
     tg_tensor parts[TG_REFRESHED_PARTS];
-    tg_status status = TG_OK;
-    TG_TRY(tg_comm_broadcast(x->comm, owner, &bytes));
-    TG_TRY(is_owner ? TG_OK : tg_sum_begin_refreshed(x->optim, param, news));
+    TG_CALL(tg_comm_broadcast(x->comm, owner, &bytes));
+    TG_CALL(is_owner ? TG_OK : tg_sum_begin_refreshed(x->optim, param, news));
     if (news->nonfinite > 0) {
         return TG_OK;
     }
@@ -106,11 +105,9 @@ static tg_status share_refresh(const tg_exchange *x, int param, int owner) {
     const int kept =
         tg_slot_is_sharded(&x->optim->slots[param]) ? 1 : 0; /* the sum, which is last */
     for (int i = 0; i < count - kept; i++) {
-        TG_TRY(tg_comm_broadcast(x->comm, owner, &parts[i]));
+        TG_CALL(tg_comm_broadcast(x->comm, owner, &parts[i]));
     }
-    TG_TRY(is_owner ? TG_OK : tg_sum_end_refreshed(x->optim, param));
-fail:
-    return status;
+    return is_owner ? TG_OK : tg_sum_end_refreshed(x->optim, param);
 }
 
 static tg_status exchange_refreshes(const tg_exchange *x, int count) {
@@ -137,7 +134,6 @@ static tg_status send_sum(const tg_exchange *x, int param) {
  * no sample and makes them all at once. Those of automatic ranks wait for the end: the memory of
  * one may move when another begins. */
 static tg_status send_ready(tg_exchange *x) {
-    tg_status status = TG_OK;
     for (; x->next >= 0; x->next--) {
         const tg_slot *slot = &x->optim->slots[x->next];
         if (slot->is_bucketed || slot->ranked) {
@@ -146,10 +142,9 @@ static tg_status send_ready(tg_exchange *x) {
         if (!slot->is_summing) {
             break;
         }
-        TG_TRY(tg_sum_is_to_refresh(x->optim, x->next) ? TG_OK : send_sum(x, x->next));
+        TG_CALL(tg_sum_is_to_refresh(x->optim, x->next) ? TG_OK : send_sum(x, x->next));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status add_over_ranks(void *user, const tg_tensor *values) {
@@ -159,11 +154,8 @@ static tg_status add_over_ranks(void *user, const tg_tensor *values) {
 
 static tg_status receive_all(void *user, int count, const tg_gradient *gradients) {
     tg_exchange *x = user;
-    tg_status status = TG_OK;
-    TG_TRY(tg_sum_add_all(x->optim, count, gradients));
-    TG_TRY(x->overlaps ? send_ready(x) : TG_OK);
-fail:
-    return status;
+    TG_CALL(tg_sum_add_all(x->optim, count, gradients));
+    return x->overlaps ? send_ready(x) : TG_OK;
 }
 
 static tg_status receive(void *user, const tg_gradient *gradient) {
@@ -192,47 +184,42 @@ tg_grad_sink tg_exchange_sink(tg_exchange *x) {
 /* Of sums that one rank has, what decides about their updates. Only the owner adds to a fact. */
 static tg_status exchange_facts(const tg_exchange *x, bool clips) {
     tg_optim *optim = x->optim;
-    tg_status status = TG_OK;
     int count = 0;
     for (int i = 0; i < optim->slot_count; i++) {
         if (tg_slot_is_sharded(&optim->slots[i])) {
             tg_sum_facts *facts = &x->facts[count++];
             *facts = (tg_sum_facts){0};
-            TG_TRY(optim->slots[i].owner == optim->shard_rank
-                       ? tg_sum_measure(optim, i, clips, facts)
-                       : TG_OK);
+            TG_CALL(optim->slots[i].owner == optim->shard_rank
+                        ? tg_sum_measure(optim, i, clips, facts)
+                        : TG_OK);
         }
     }
     const tg_tensor all = {.dtype = TG_F64, .shape = {1, {2 * count}}, .data = x->facts};
-    TG_TRY(count > 0 ? tg_comm_all_reduce(x->comm, TG_COMM_SUM, &all) : TG_OK);
+    TG_CALL(count > 0 ? tg_comm_all_reduce(x->comm, TG_COMM_SUM, &all) : TG_OK);
     for (int i = 0, at = 0; i < optim->slot_count; i++) {
         if (tg_slot_is_sharded(&optim->slots[i])) {
-            TG_TRY(tg_sum_learn(optim, i, &x->facts[at++]));
+            TG_CALL(tg_sum_learn(optim, i, &x->facts[at++]));
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_exchange_sums(tg_exchange *x, bool clips) {
     tg_optim *optim = x->optim;
-    tg_status status = TG_OK;
     int count = 0;
-    TG_TRY(send_ready(x));
+    TG_CALL(send_ready(x));
     for (int i = 0; i < optim->slot_count; i++) {
         if (tg_sum_is_to_refresh(optim, i)) {
             x->due[count++] = i;
         } else if (optim->slots[i].ranked) {
-            TG_TRY(send_sum(x, i));
+            TG_CALL(send_sum(x, i));
         }
     }
-    TG_TRY(x->overlaps ? tg_comm_end_sums(x->comm) : TG_OK);
+    TG_CALL(x->overlaps ? tg_comm_end_sums(x->comm) : TG_OK);
     x->next = optim->slot_count - 1;
-    TG_TRY(exchange_bucket(x));
-    TG_TRY(exchange_refreshes(x, count));
-    TG_TRY(exchange_facts(x, clips));
-fail:
-    return status;
+    TG_CALL(exchange_bucket(x));
+    TG_CALL(exchange_refreshes(x, count));
+    return exchange_facts(x, clips);
 }
 
 /* ---- on the stream ---- */
@@ -253,35 +240,31 @@ tg_status tg_exchange_begin_stream(tg_exchange *x) {
 
 /* Sums that are used here and not as soon as they were made. */
 static tg_status apply_sums(tg_exchange *x) {
-    tg_status status = TG_OK;
-    TG_TRY(tg_bucket_update(x->optim));
+    TG_CALL(tg_bucket_update(x->optim));
     for (int i = 0; i < x->optim->slot_count && x->overlaps; i++) {
         const tg_slot *slot = &x->optim->slots[i];
         if (!slot->is_bucketed) {
             const tg_dtype stored = tg_stored(slot->dtype, slot->weight_store);
             const tg_tensor weight =
                 tg_backend_view(x->optim->be, stored, &slot->shape, slot->weight);
-            TG_TRY(tg_optim_apply(x->optim, i, &weight));
+            TG_CALL(tg_optim_apply(x->optim, i, &weight));
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_exchange_stream(tg_exchange *x, const tg_tensor *loss) {
-    tg_status status = TG_OK;
-    TG_TRY(x->overlaps ? send_ready(x) : TG_OK);
-    TG_TRY(x->overlaps ? tg_comm_end_sums(x->comm) : TG_OK);
+    TG_CALL(x->overlaps ? send_ready(x) : TG_OK);
+    TG_CALL(x->overlaps ? tg_comm_end_sums(x->comm) : TG_OK);
     x->next = x->optim->slot_count - 1;
-    TG_TRY(tg_comm_group_sums(x->comm, true));
-    TG_TRY(exchange_bucket(x));
-    TG_TRY(tg_comm_all_reduce(x->comm, TG_COMM_SUM, loss));
-    TG_TRY(tg_comm_group_sums(x->comm, false));
-    TG_TRY(apply_sums(x));
+    TG_CALL(tg_comm_group_sums(x->comm, true));
+    TG_CALL(exchange_bucket(x));
+    TG_CALL(tg_comm_all_reduce(x->comm, TG_COMM_SUM, loss));
+    TG_CALL(tg_comm_group_sums(x->comm, false));
+    TG_CALL(apply_sums(x));
     x->passed = (tg_comm_stats){.calls = x->comm->stats.calls - x->before.calls,
                                 .reduced = x->comm->stats.reduced - x->before.reduced};
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_exchange_end_stream(tg_exchange *x, tg_status status) {
@@ -298,17 +281,15 @@ tg_status tg_exchange_apply(tg_exchange *x, int param, const tg_tensor *weight) 
     const int owner = x->optim->slots[param].owner;
     bool is_made = false;
     tg_tensor update;
-    tg_status status = TG_OK;
     if (owner == TG_ON_ALL) {
         return tg_optim_apply(x->optim, param, weight);
     }
-    TG_TRY(tg_sum_begin_update(x->optim, param, weight, &is_made, &update));
+    TG_CALL(tg_sum_begin_update(x->optim, param, weight, &is_made, &update));
     if (is_made) {
-        TG_TRY(tg_comm_broadcast(x->comm, owner, &update));
-        TG_TRY(tg_sum_end_update(x->optim, param, weight));
+        TG_CALL(tg_comm_broadcast(x->comm, owner, &update));
+        TG_CALL(tg_sum_end_update(x->optim, param, weight));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* An array of the owner's as a copy on the host of every rank; rank 0 keeps it. */

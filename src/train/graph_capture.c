@@ -51,7 +51,6 @@ static tg_status capture(tg_capture *c, const tg_captured_pass *pass, tg_graph *
 
 tg_status tg_capture_forward(tg_capture *c, const tg_tensor *x, const tg_tensor *target,
                              double scale, const tg_captured_pass *pass, bool *fits) {
-    tg_status status = TG_OK;
     const int64_t batch = x->shape.dim[0];
     *fits = is_wanted(c) && batch == c->fno->run.program.whole && x->place == c->be->ops->place &&
             target->place == c->be->ops->place;
@@ -72,15 +71,14 @@ tg_status tg_capture_forward(tg_capture *c, const tg_tensor *x, const tg_tensor 
         c->scale = scale;
     }
     if (!c->forward && c->seen >= WARM_UP) {
-        TG_TRY(capture(c, pass, &c->forward));
+        TG_CALL(capture(c, pass, &c->forward));
     }
     if (!c->forward) {
         return pass->run(pass->user);
     }
-    TG_TRY(c->be->ops->stream->graph_launch(c->be, c->forward));
+    TG_CALL(c->be->ops->stream->graph_launch(c->be, c->forward));
     nn_forward_replayed(c->fno, batch);
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status capture_backward(tg_capture *c, const tg_captured_pass *pass) {
@@ -96,20 +94,18 @@ static tg_status capture_backward(tg_capture *c, const tg_captured_pass *pass) {
 }
 
 tg_status tg_capture_backward(tg_capture *c, const tg_captured_pass *pass, bool fits) {
-    tg_status status = TG_OK;
     const bool is_known = c->backward != NULL;
     if (fits && !c->backward && c->seen >= WARM_UP) {
-        TG_TRY(capture_backward(c, pass));
+        TG_CALL(capture_backward(c, pass));
     }
     if (!fits || !c->backward) {
         c->seen += fits ? 1 : 0;
         return pass->run(pass->user);
     }
-    TG_TRY(c->be->ops->stream->graph_launch(c->be, c->backward));
+    TG_CALL(c->be->ops->stream->graph_launch(c->be, c->backward));
     nn_backward_replayed(c->fno);
     if (c->optim && is_known) {
         tg_optim_repeat_round(c->optim);
     }
-fail:
-    return status;
+    return TG_OK;
 }

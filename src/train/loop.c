@@ -14,7 +14,6 @@
 static tg_status prepare_training(tg_trainer *t) {
     const tg_dataset_facts facts = tg_dataset_get_facts(t->train);
     const tg_run_config *config = &t->model->config;
-    tg_status status = TG_OK;
     if (!t->step) {
         const tg_step_config step = {.size = sizeof(tg_step_config),
                                      .fno = t->model->fno,
@@ -29,14 +28,12 @@ static tg_status prepare_training(tg_trainer *t) {
                                      .rollout_gradients = config->loop.rollout_gradients,
                                      .x_normalizer = t->model->encoder[TG_DATA_X],
                                      .y_normalizer = t->model->encoder[TG_DATA_Y]};
-        TG_TRY(tg_optim_set_loss_scale(t->optim, &config->loss_scale));
-        TG_TRY(tg_step_create(t->ctx, &step, &t->step));
+        TG_CALL(tg_optim_set_loss_scale(t->optim, &config->loss_scale));
+        TG_CALL(tg_step_create(t->ctx, &step, &t->step));
     }
-    TG_TRY(
+    TG_CALL(
         tg_step_set_rollout_steps(t->step, tg_run_rollout_steps(config, t->progress.stage_epoch)));
-    TG_TRY(tg_model_prepare(t->model, tg_run_local_batch(config), facts.grid, true));
-fail:
-    return status;
+    return tg_model_prepare(t->model, tg_run_local_batch(config), facts.grid, true);
 }
 
 /* ---- one update ---- */
@@ -64,8 +61,7 @@ static tg_status finish_batch(tg_trainer *t) {
     const int64_t micro = t->model->config.loop.accumulation_steps;
     const int64_t done = t->under_way + 1;
     tg_step_result result;
-    tg_status status = TG_OK;
-    TG_TRY(tg_step_synchronize(t->step, &result));
+    TG_CALL(tg_step_synchronize(t->step, &result));
     if (result.samples == 0) {
         return TG_OK;
     }
@@ -75,17 +71,16 @@ static tg_status finish_batch(tg_trainer *t) {
         p->samples += result.samples;
         t->summed++;
     } else {
-        TG_TRY(refuse_loss(t, result.loss));
+        TG_CALL(refuse_loss(t, result.loss));
     }
     p->fno_step = (int64_t)tg_fno_step(t->model->fno);
     if (t->summed > 0 && (done % micro == 0 || done == tg_loader_batches(t->loader))) {
-        TG_TRY(micro > 1 ? tg_step_apply(t->step) : TG_OK);
+        TG_CALL(micro > 1 ? tg_step_apply(t->step) : TG_OK);
         t->summed = 0;
         p->step++;
-        TG_TRY(tg_trainer_log_projections(t));
+        TG_CALL(tg_trainer_log_projections(t));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status set_rates(tg_trainer *t) {
@@ -105,31 +100,26 @@ static bool is_read_once(const tg_trainer *t) {
 
 /* What this rank does of a batch before it meets the others. */
 static tg_status begin_batch(tg_trainer *t) {
-    tg_status status = TG_OK;
     tg_tensor x, y;
-    TG_TRY(tg_prefetch_next(t->prefetch, &x, &y));
-    TG_TRY(tg_model_place_points(t->model, &x, NULL));
-    TG_TRY(tg_step_forward(t->step, &x, &y));
-    TG_TRY(is_read_once(t) ? tg_prefetch_ahead(t->prefetch) : TG_OK);
-fail:
-    return status;
+    TG_CALL(tg_prefetch_next(t->prefetch, &x, &y));
+    TG_CALL(tg_model_place_points(t->model, &x, NULL));
+    TG_CALL(tg_step_forward(t->step, &x, &y));
+    return is_read_once(t) ? tg_prefetch_ahead(t->prefetch) : TG_OK;
 }
 
 /* One batch: an update, or with accumulation a part of one. */
 static tg_status train_batch(tg_trainer *t) {
     tg_progress *p = &t->progress;
-    tg_status status = TG_OK;
-    TG_TRY(tg_trainer_agree(t, begin_batch(t)));
-    TG_TRY(finish_batch(t)); /* the batch before */
-    TG_TRY(set_rates(t));
+    TG_CALL(tg_trainer_agree(t, begin_batch(t)));
+    TG_CALL(finish_batch(t)); /* the batch before */
+    TG_CALL(set_rates(t));
     t->under_way = p->batch++;
-    TG_TRY(tg_step_backward(t->step));
-    TG_TRY(tg_prefetch_recycle(t->prefetch));
+    TG_CALL(tg_step_backward(t->step));
+    TG_CALL(tg_prefetch_recycle(t->prefetch));
     if (!tg_step_is_late(t->step)) {
-        TG_TRY(finish_batch(t));
+        TG_CALL(finish_batch(t));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- epochs ---- */
@@ -227,7 +217,6 @@ static bool stops_early(const tg_trainer *t) {
 /* Metrics, schedule, checkpoints. */
 static tg_status record_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t epochs) {
     tg_progress *p = &t->progress;
-    tg_status status = TG_OK;
     const tg_train_epoch epoch = describe_epoch(t, epochs);
     t->is_evaluated = false;
     t->time = (tg_train_time){0};
@@ -239,9 +228,9 @@ static tg_status record_epoch(tg_trainer *t, const tg_train_watch *watch, int64_
     p->batch = 0;
     p->samples = 0;
     p->loss_sum = 0.0;
-    TG_TRY(tg_trainer_writes(t) ? tg_run_folder_log(&t->folder, &epoch) : TG_OK);
+    TG_CALL(tg_trainer_writes(t) ? tg_run_folder_log(&t->folder, &epoch) : TG_OK);
     const double start = tg_seconds();
-    TG_TRY(tg_trainer_check_saved(t));
+    TG_CALL(tg_trainer_check_saved(t));
     const bool is_best = criterion(t, &epoch) < p->best;
     p->best = is_best ? criterion(t, &epoch) : p->best;
     if (t->model->config.loop.early_stopping > 0 && epoch.test_count > 0) {
@@ -249,14 +238,13 @@ static tg_status record_epoch(tg_trainer *t, const tg_train_watch *watch, int64_
     }
     const bool is_newest = tg_phase_saves(&t->model->config.loop, p->stage_epoch) || stops_early(t);
     if (is_best || is_newest) {
-        TG_TRY(tg_trainer_save(t, is_best, is_newest));
+        TG_CALL(tg_trainer_save(t, is_best, is_newest));
     }
     t->time.checkpoint += tg_seconds() - start;
     if (watch && watch->on_epoch) {
         watch->on_epoch(watch->user, &epoch);
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static void count_time(tg_trainer *t, double seconds, int64_t steps) {
@@ -279,32 +267,30 @@ static tg_status ask_to_stop(const tg_trainer *t, const tg_train_watch *watch, b
  * when it returns. */
 static tg_status train_epoch(tg_trainer *t, const tg_train_watch *watch, int64_t epochs,
                              bool *stopped) {
-    tg_status status = TG_OK;
     const int64_t micro = t->model->config.loop.accumulation_steps;
     const int64_t batches = tg_loader_batches(t->loader);
     t->epoch_start = tg_seconds();
     t->step_seconds = 0.0;
     t->timed_steps = 0;
-    TG_TRY(tg_trainer_agree(t, tg_trainer_grow_modes(t)));
-    TG_TRY(tg_trainer_agree(t, prepare_training(t)));
-    TG_TRY(tg_prefetch_start(t->prefetch, t->progress.epoch, t->progress.batch));
+    TG_CALL(tg_trainer_agree(t, tg_trainer_grow_modes(t)));
+    TG_CALL(tg_trainer_agree(t, prepare_training(t)));
+    TG_CALL(tg_prefetch_start(t->prefetch, t->progress.epoch, t->progress.batch));
     t->time.prepare += tg_seconds() - t->epoch_start;
     while (t->progress.batch < batches && !*stopped) {
         const double start = tg_seconds();
-        TG_TRY(train_batch(t));
+        TG_CALL(train_batch(t));
         count_time(t, tg_seconds() - start, 1);
         report_step(t, watch, epochs);
         /* Sums under way are not saved: stop between updates. */
         if (t->progress.batch % micro == 0 || t->progress.batch == batches) {
-            TG_TRY(ask_to_stop(t, watch, stopped));
+            TG_CALL(ask_to_stop(t, watch, stopped));
         }
     }
     const double start = tg_seconds();
-    TG_TRY(finish_batch(t));
-    TG_TRY(tg_prefetch_stop(t->prefetch));
+    TG_CALL(finish_batch(t));
+    TG_CALL(tg_prefetch_stop(t->prefetch));
     count_time(t, tg_seconds() - start, 0);
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_run_position position_of(const tg_trainer *t) {

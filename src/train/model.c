@@ -296,45 +296,41 @@ void tg_batch_destroy(tg_batch *batch) {
 }
 
 tg_status tg_batch_send(tg_batch *batch, int64_t count) {
-    tg_status status = TG_OK;
     tg_model *model = batch->model;
     tg_tensor x = tg_batch_view(&batch->host_x, count);
     const tg_tensor y = tg_batch_view(&batch->host_y, count);
     if (model->encoder[TG_DATA_X]) {
-        TG_TRY(tg_normalizer_apply(model->encoder[TG_DATA_X], &x));
+        TG_CALL(tg_normalizer_apply(model->encoder[TG_DATA_X], &x));
     }
     if (batch->x.place != TG_HOST) {
         const tg_tensor to_x = tg_batch_view(&batch->x, count);
         const tg_tensor to_y = tg_batch_view(&batch->y, count);
-        TG_TRY(tg_backend_copy(model->ctx, &x, &to_x));
-        TG_TRY(tg_backend_copy(model->ctx, &y, &to_y));
+        TG_CALL(tg_backend_copy(model->ctx, &x, &to_x));
+        TG_CALL(tg_backend_copy(model->ctx, &y, &to_y));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- prediction ---- */
 
 tg_status tg_batch_predict(tg_batch *batch, int64_t count) {
-    tg_status status = TG_OK;
     tg_model *model = batch->model;
     const tg_tensor x = tg_batch_view(&batch->x, count);
     tg_tensor pred = tg_batch_view(&batch->pred, count);
     tg_tensor host = tg_batch_view(&batch->host_pred, count);
     const bool is_apart = pred.place != TG_HOST;
-    TG_TRY(tg_model_place_points(model, &x, NULL));
-    TG_TRY(tg_fno_forward(model->fno, &x, &pred));
+    TG_CALL(tg_model_place_points(model, &x, NULL));
+    TG_CALL(tg_fno_forward(model->fno, &x, &pred));
     if (is_apart) {
-        TG_TRY(tg_backend_copy(model->ctx, &pred, &host));
+        TG_CALL(tg_backend_copy(model->ctx, &pred, &host));
     }
     if (model->encoder[TG_DATA_Y]) {
-        TG_TRY(tg_normalizer_invert(model->encoder[TG_DATA_Y], &host));
+        TG_CALL(tg_normalizer_invert(model->encoder[TG_DATA_Y], &host));
         if (is_apart) {
-            TG_TRY(tg_backend_copy(model->ctx, &host, &pred));
+            TG_CALL(tg_backend_copy(model->ctx, &host, &pred));
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status check_input(tg_model *model, const tg_tensor *x, const tg_tensor *y) {

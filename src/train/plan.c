@@ -109,22 +109,20 @@ static tg_status add_loss_workspace(planner *p) {
     const tg_loss_config *loss = &p->config.loss;
     tg_shape shape = {.ndim = 2 + fno->n_dim, .dim = {1, 1}};
     size_t bytes = 0;
-    tg_status status = TG_OK;
     if (!p->is_training) {
         return TG_OK;
     }
     memcpy(shape.dim + 2, p->grid, (size_t)fno->n_dim * sizeof p->grid[0]);
-    TG_TRY(nn_loss_fits(p->be, loss, fno));
+    TG_CALL(nn_loss_fits(p->be, loss, fno));
     const bool adds_spectral = nn_loss_is_spectral(loss) && !p->has_spectral_loss;
     const bool adds_flow = loss->physics == TG_PHYSICS_NS && !p->has_flow_residual;
-    TG_TRY(nn_loss_workspace(p->be, adds_spectral, adds_flow,
-                             fno->complex_data ? tg_dtype_complex(fno->dtype) : fno->dtype, &shape,
-                             &bytes));
+    TG_CALL(nn_loss_workspace(p->be, adds_spectral, adds_flow,
+                              fno->complex_data ? tg_dtype_complex(fno->dtype) : fno->dtype, &shape,
+                              &bytes));
     p->run.bytes[TG_MEM_WORKSPACE] += bytes;
     p->has_spectral_loss = p->has_spectral_loss || adds_spectral;
     p->has_flow_residual = p->has_flow_residual || adds_flow;
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* As tg_fno_prepare. */
@@ -240,19 +238,17 @@ static void fit_encoders(planner *p) {
 
 /* The weights; and what a forward pass takes on a training batch. */
 static tg_status add_network(planner *p) {
-    tg_status status = TG_OK;
     tg_fno_memory network;
     const tg_run_set set = tg_run_train_set(&p->config);
     int64_t grid[TG_RUN_GRID];
-    TG_TRY(look_at(p, &set, &p->train));
+    TG_CALL(look_at(p, &set, &p->train));
     tg_run_network_grid(&p->config, p->train.facts.grid, grid);
-    TG_TRY(
+    TG_CALL(
         tg_fno_plan(p->ctx, &p->config.fno, tg_run_local_batch(&p->config), grid, false, &network));
     p->out->parameters = network.parameters;
     p->out->inference = network.total;
     p->held.at[p->place][TG_MEM_WEIGHTS] += network.bytes[TG_MEM_WEIGHTS];
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* What an update sends of its sums. */
@@ -315,10 +311,7 @@ static void hold_rollout(planner *p) {
 }
 
 static tg_status train(planner *p) {
-    const tg_status status = prepare(p, tg_run_local_batch(&p->config), p->train.facts.grid, true);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(prepare(p, tg_run_local_batch(&p->config), p->train.facts.grid, true));
     read_set(p, &p->train, p->train.batch);
     hold_rollout(p);
     note(p, "training step", NULL);
@@ -372,7 +365,6 @@ static void record(planner *p, bool is_evaluated) {
 
 /* Predictions on a few samples of each test set, collected on the host. */
 static tg_status predict_samples(planner *p) {
-    tg_status status = TG_OK;
     tg_amounts now = {{{0}}};
     for (int i = 0; i < tg_run_tests(&p->config.data); i++) {
         planned_set *set = &p->tests[i];
@@ -385,11 +377,10 @@ static tg_status predict_samples(planner *p) {
         tg_batch_add_bytes(p->be, &set->facts, at_once, &batch);
         read_set(p, set, count);
         note(p, "predicting samples", &batch);
-        TG_TRY(prepare(p, at_once, set->facts.grid, false));
+        TG_CALL(prepare(p, at_once, set->facts.grid, false));
         note(p, "predicting samples", &batch);
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static void close_stage(planner *p) {
@@ -403,59 +394,54 @@ static void close_stage(planner *p) {
 }
 
 static tg_status open_stage(planner *p) {
-    tg_status status = TG_OK;
     close_stage(p);
     p->stage++;
     p->epoch = p->evaluations = 0;
-    TG_TRY(tg_run_config_read(p->ctx, p->settings, p->stage, false, &p->config));
-    TG_TRY(tg_run_share_batch(p->ctx, p->ranks, &p->config));
-    TG_TRY(p->stage == 1 ? add_network(p) : TG_OK);
+    TG_CALL(tg_run_config_read(p->ctx, p->settings, p->stage, false, &p->config));
+    TG_CALL(tg_run_share_batch(p->ctx, p->ranks, &p->config));
+    TG_CALL(p->stage == 1 ? add_network(p) : TG_OK);
     const tg_run_set train_set = tg_run_train_set(&p->config);
-    TG_TRY(open_set(p, &train_set, &p->train));
+    TG_CALL(open_set(p, &train_set, &p->train));
     tg_run_take_grid(&p->config, &p->train.facts);
     p->tests_count = tg_run_evaluated_sets(&p->config.data);
     for (int i = 0; i < p->tests_count; i++) {
         const tg_run_set test = tg_run_test_set(&p->config, i);
-        TG_TRY(open_set(p, &test, &p->tests[i]));
+        TG_CALL(open_set(p, &test, &p->tests[i]));
     }
     if (p->stage == 1) {
         fit_encoders(p);
     }
     p->prefetch = tg_prefetch_bytes(p->be, &p->train.facts, p->train.batch);
     change_held(p, &p->prefetch, 1);
-    TG_TRY(p->stage == 1 ? add_optimizer(p) : TG_OK);
-fail:
-    return status;
+    return p->stage == 1 ? add_optimizer(p) : TG_OK;
 }
 
 static tg_status plan_run(planner *p) {
-    tg_status status = TG_OK;
     tg_run_position at = {0};
     bool is_evaluated = false;
     for (tg_phase phase = TG_PHASE_OPEN; phase != TG_PHASE_END;
          phase = tg_phase_after(phase, &at)) {
         switch (phase) {
         case TG_PHASE_OPEN:
-            TG_TRY(open_stage(p));
+            TG_CALL(open_stage(p));
             break;
         case TG_PHASE_TRAIN:
-            TG_TRY(train(p));
+            TG_CALL(train(p));
             break;
         case TG_PHASE_EVALUATE:
-            TG_TRY(evaluate_all(p));
+            TG_CALL(evaluate_all(p));
             break;
         case TG_PHASE_RECORD:
             record(p, is_evaluated);
             break;
         default:
-            TG_TRY(predict_samples(p));
+            TG_CALL(predict_samples(p));
         }
         is_evaluated = phase == TG_PHASE_EVALUATE;
         at = (tg_run_position){
             .loop = &p->config.loop, .epoch = p->epoch, .is_last_stage = p->stage == p->stages};
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_train_plan(tg_context *ctx, const tg_settings *settings, tg_train_memory *out) {

@@ -134,27 +134,24 @@ static tg_status check_box(tg_context *ctx, const char *what, const float *place
 
 /* The numbers of a tensor on the host, those of a device behind `at` in model->points. */
 static tg_status read_points(tg_model *model, const tg_tensor *x, int64_t at, const float **out) {
-    tg_status status = TG_OK;
     const bool is_here = x->place == TG_HOST;
-    TG_TRY(reserve_points(model, at + (is_here ? 0 : tg_tensor_numel(x))));
+    TG_CALL(reserve_points(model, at + (is_here ? 0 : tg_tensor_numel(x))));
     *out = is_here ? x->data : model->points + at;
     if (!is_here) {
-        TG_TRY(
+        TG_CALL(
             model->be->ops->download(model->be, model->points + at, x->data, tg_tensor_bytes(x)));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_model_place_points(tg_model *model, const tg_tensor *x, const tg_tensor *queries) {
     if (!tg_run_on_points(&model->config)) {
         return TG_OK;
     }
-    tg_status status = TG_OK;
     tg_tensor points;
     const int64_t samples = x->shape.dim[0], dims = x->shape.dim[1], count = x->shape.dim[2];
     const float *from = NULL;
-    TG_TRY(read_points(model, x, dims * count, &from));
+    TG_CALL(read_points(model, x, dims * count, &from));
     for (int64_t s = 1; s < samples; s++) {
         if (memcmp(from, from + s * dims * count, (size_t)(dims * count) * sizeof *from) != 0) {
             return tg_fail(model->ctx, TG_E_CONFIG,
@@ -167,12 +164,10 @@ tg_status tg_model_place_points(tg_model *model, const tg_tensor *x, const tg_te
     for (int64_t i = 0; i < dims * count; i++) {
         model->points[i] = from[i % dims * count + i / dims];
     }
-    TG_TRY(check_box(model->ctx, "point", model->points, count, dims));
+    TG_CALL(check_box(model->ctx, "point", model->points, count, dims));
     const tg_shape shape = {.ndim = 2, .dim = {count, dims}};
-    TG_TRY(tg_tensor_wrap(model->ctx, TG_F32, &shape, model->points, &points));
-    TG_TRY(tg_fno_set_points(model->fno, &points, queries ? queries : &points, NULL));
-fail:
-    return status;
+    TG_CALL(tg_tensor_wrap(model->ctx, TG_F32, &shape, model->points, &points));
+    return tg_fno_set_points(model->fno, &points, queries ? queries : &points, NULL);
 }
 
 /* ---- other queries than the points ---- */
@@ -187,7 +182,6 @@ static tg_status check_host(const tg_model *model, const char *what, const tg_te
 static tg_status check_places(const tg_model *model, const tg_tensor *x, const tg_tensor *queries,
                               const tg_tensor *y) {
     const tg_fno_config *fno = &model->config.fno;
-    tg_status status = TG_OK;
     if (!tg_run_on_points(&model->config)) {
         return tg_fail(model->ctx, TG_E_ARGUMENT,
                        "this model works on a grid; one with fno.architecture: gino has queries");
@@ -195,36 +189,32 @@ static tg_status check_places(const tg_model *model, const tg_tensor *x, const t
     const bool fits = x->shape.ndim == 3 && queries->shape.ndim == 3 && x->shape.dim[0] > 0;
     const int64_t samples = fits ? x->shape.dim[0] : 1, points = fits ? x->shape.dim[2] : 1;
     const int64_t count = fits ? queries->shape.dim[1] : 1;
-    TG_TRY(check_host(model, "x", x, &(tg_shape){3, {samples, fno->in_channels, points}}));
-    TG_TRY(check_host(model, "queries", queries, &(tg_shape){3, {samples, count, fno->n_dim}}));
-    TG_TRY(check_host(model, "y", y, &(tg_shape){3, {samples, fno->out_channels, count}}));
-fail:
-    return status;
+    TG_CALL(check_host(model, "x", x, &(tg_shape){3, {samples, fno->in_channels, points}}));
+    TG_CALL(check_host(model, "queries", queries, &(tg_shape){3, {samples, count, fno->n_dim}}));
+    return check_host(model, "y", y, &(tg_shape){3, {samples, fno->out_channels, count}});
 }
 
 tg_status tg_model_predict_at(tg_model *model, const tg_tensor *x, const tg_tensor *queries,
                               tg_tensor *y) {
     TG_NEED(NULL, model);
     TG_NEED(model->ctx, x, queries, y);
-    tg_status status = TG_OK;
     int64_t grid[TG_RUN_GRID];
-    TG_TRY(check_places(model, x, queries, y));
+    TG_CALL(check_places(model, x, queries, y));
     const int n_dim = model->config.fno.n_dim;
     const tg_normalizer *encoder = model->encoder[TG_DATA_Y];
     tg_run_network_grid(&model->config, &x->shape.dim[2], grid);
     grid[n_dim + 1] = queries->shape.dim[1];
-    TG_TRY(tg_fno_prepare(model->fno, 1, grid, false));
+    TG_CALL(tg_fno_prepare(model->fno, 1, grid, false));
     for (int64_t i = 0; i < x->shape.dim[0]; i++) {
         tg_tensor from, at, to;
-        TG_TRY(tg_tensor_slice(model->ctx, x, i, 1, &from));
-        TG_TRY(tg_tensor_slice(model->ctx, queries, i, 1, &at));
-        TG_TRY(tg_tensor_slice(model->ctx, y, i, 1, &to));
-        TG_TRY(check_box(model->ctx, "query", at.data, grid[n_dim + 1], n_dim));
+        TG_CALL(tg_tensor_slice(model->ctx, x, i, 1, &from));
+        TG_CALL(tg_tensor_slice(model->ctx, queries, i, 1, &at));
+        TG_CALL(tg_tensor_slice(model->ctx, y, i, 1, &to));
+        TG_CALL(check_box(model->ctx, "query", at.data, grid[n_dim + 1], n_dim));
         at.shape = (tg_shape){.ndim = 2, .dim = {grid[n_dim + 1], n_dim}};
-        TG_TRY(tg_model_place_points(model, &from, &at));
-        TG_TRY(tg_fno_forward(model->fno, &from, &to));
-        TG_TRY(encoder ? tg_normalizer_invert(encoder, &to) : TG_OK);
+        TG_CALL(tg_model_place_points(model, &from, &at));
+        TG_CALL(tg_fno_forward(model->fno, &from, &to));
+        TG_CALL(encoder ? tg_normalizer_invert(encoder, &to) : TG_OK);
     }
-fail:
-    return status;
+    return TG_OK;
 }

@@ -132,17 +132,15 @@ static tg_status start_thread(tg_prefetch *f) {
 }
 
 static tg_status make_slots(tg_prefetch *f) {
-    tg_status status = TG_OK;
     tg_backend *be = f->model->be;
     for (int i = 0; i < SLOTS; i++) {
         slot *s = &f->slots[i];
         s->x = stream_of(f)->pinned_alloc(be, TG_MEM_DATA, tg_tensor_bytes(&f->x));
         s->y = stream_of(f)->pinned_alloc(be, TG_MEM_DATA, tg_tensor_bytes(&f->y));
-        TG_TRY(s->x && s->y ? TG_OK : TG_E_MEMORY);
-        TG_TRY(stream_of(f)->event_create(be, &s->arrived));
+        TG_CALL(s->x && s->y ? TG_OK : TG_E_MEMORY);
+        TG_CALL(stream_of(f)->event_create(be, &s->arrived));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_prefetch_create(tg_model *model, tg_context *reader, tg_loader *loader,
@@ -262,7 +260,6 @@ fail:
 
 /* Copies the next batch behind what is queued, waiting for the thread if it is not read yet. */
 static tg_status send(tg_prefetch *f) {
-    tg_status status = TG_OK;
     tg_backend *be = f->model->be;
     const slot *s = &f->slots[f->sent % SLOTS];
     const double start = tg_seconds();
@@ -272,26 +269,23 @@ static tg_status send(tg_prefetch *f) {
     }
     pthread_mutex_unlock(&f->lock);
     f->waited += tg_seconds() - start;
-    TG_TRY(tg_context_adopt(f->model->ctx, f->reader, s->status));
+    TG_CALL(tg_context_adopt(f->model->ctx, f->reader, s->status));
     const tg_tensor x = tg_batch_view(&f->x, s->count), y = tg_batch_view(&f->y, s->count);
-    TG_TRY(stream_of(f)->copy_stream_upload(be, true, x.data, s->x, tg_tensor_bytes(&x)));
-    TG_TRY(stream_of(f)->copy_stream_upload(be, true, y.data, s->y, tg_tensor_bytes(&y)));
+    TG_CALL(stream_of(f)->copy_stream_upload(be, true, x.data, s->x, tg_tensor_bytes(&x)));
+    TG_CALL(stream_of(f)->copy_stream_upload(be, true, y.data, s->y, tg_tensor_bytes(&y)));
     f->sent++;
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status take_sent(tg_prefetch *f, int64_t *count) {
-    tg_status status = TG_OK;
     slot *s = &f->slots[f->taken % SLOTS];
     if (f->sent == f->taken) {
-        TG_TRY(send(f));
+        TG_CALL(send(f));
     }
-    TG_TRY(stream_of(f)->copy_stream_join(f->model->be));
-    TG_TRY(stream_of(f)->event_record(f->model->be, s->arrived));
+    TG_CALL(stream_of(f)->copy_stream_join(f->model->be));
+    TG_CALL(stream_of(f)->event_record(f->model->be, s->arrived));
     *count = s->count;
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_prefetch_next(tg_prefetch *f, tg_tensor *x, tg_tensor *y) {

@@ -21,10 +21,7 @@ static void set_chunks(tg_optim_config *groups, int count, size_t bytes) {
 static tg_status check_groups(tg_context *ctx, const tg_optim_setup *setup,
                               const tg_optim_config *groups) {
     tg_optim_memory memory;
-    const tg_status status = tg_optim_plan_memory(ctx, setup, &memory);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_optim_plan_memory(ctx, setup, &memory));
     const size_t least = offsetof(tg_optim_config, projector) + sizeof groups->projector;
     return setup->groups == groups && groups->size >= least
                ? TG_OK

@@ -108,11 +108,8 @@ fail:
 
 /* Keeps others out, if the folder can be locked without a change, and sees what is there. */
 static tg_status look(tg_trainer *t) {
-    tg_status status = TG_OK;
-    TG_TRY(tg_run_folder_lock(&t->folder, false));
-    TG_TRY(tg_run_folder_newest(&t->folder, &t->newest));
-fail:
-    return status;
+    TG_CALL(tg_run_folder_lock(&t->folder, false));
+    return tg_run_folder_newest(&t->folder, &t->newest);
 }
 
 /* The path of the best checkpoint; *is_there if there is one. */
@@ -153,37 +150,31 @@ fail:
 static tg_status look_for_run(tg_trainer *t) {
     char best[TG_PATH];
     bool is_there = false;
-    tg_status status = TG_OK;
-    TG_TRY(look(t));
-    TG_TRY(find_best(t, best, &is_there));
+    TG_CALL(look(t));
+    TG_CALL(find_best(t, best, &is_there));
     if (t->newest >= 0 || is_there) {
         return tg_fail(t->ctx, TG_E_ARGUMENT,
                        "%s: it already holds a run; resume it, choose another folder or, to remove "
                        "that run, ask for it (--force)",
                        t->folder.path);
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_trainer_start(tg_trainer *t) {
     TG_NEED(NULL, t);
-    tg_status status = TG_OK;
-    TG_TRY(tg_trainer_agree(t, tg_trainer_writes(t) ? look_for_run(t) : TG_OK));
-    TG_TRY(tg_trainer_agree(t, load_first_weights(t)));
+    TG_CALL(tg_trainer_agree(t, tg_trainer_writes(t) ? look_for_run(t) : TG_OK));
+    TG_CALL(tg_trainer_agree(t, load_first_weights(t)));
     t->entry = TG_ENTRY_START;
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_trainer_replace(tg_trainer *t) {
     TG_NEED(NULL, t);
-    tg_status status = TG_OK;
-    TG_TRY(tg_trainer_agree(t, tg_trainer_writes(t) ? look(t) : TG_OK));
-    TG_TRY(tg_trainer_agree(t, load_first_weights(t)));
+    TG_CALL(tg_trainer_agree(t, tg_trainer_writes(t) ? look(t) : TG_OK));
+    TG_CALL(tg_trainer_agree(t, load_first_weights(t)));
     t->entry = TG_ENTRY_REPLACE;
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* From `path`, or the newest checkpoint that is whole; *resumed: there is one. */
@@ -242,14 +233,12 @@ fail:
 tg_status tg_trainer_resume(tg_trainer *t, const char *path, bool *resumed) {
     TG_NEED(NULL, t);
     TG_NEED(t->ctx, resumed);
-    tg_status status = TG_OK;
     *resumed = false;
-    TG_TRY(tg_trainer_agree(t, tg_trainer_writes(t) ? resume(t, path, resumed) : TG_OK));
-    TG_TRY(t->comm ? resume_others(t, resumed) : TG_OK);
-    TG_TRY(tg_trainer_agree(t, *resumed ? TG_OK : load_first_weights(t)));
+    TG_CALL(tg_trainer_agree(t, tg_trainer_writes(t) ? resume(t, path, resumed) : TG_OK));
+    TG_CALL(t->comm ? resume_others(t, resumed) : TG_OK);
+    TG_CALL(tg_trainer_agree(t, *resumed ? TG_OK : load_first_weights(t)));
     t->entry = *resumed ? TG_ENTRY_RESUME : TG_ENTRY_START;
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status write_settings(tg_trainer *t) {
@@ -275,23 +264,21 @@ static tg_status look_again(tg_trainer *t) {
 }
 
 tg_status tg_trainer_enter(tg_trainer *t) {
-    tg_status status = TG_OK;
     if (t->entry == TG_ENTRY_NONE) {
         return tg_fail(t->ctx, TG_E_ARGUMENT, "a trainer is started or resumed before it runs");
     }
     if (t->has_entered || !tg_trainer_writes(t)) {
         return TG_OK;
     }
-    TG_TRY(tg_run_folder_make(&t->folder));
-    TG_TRY(tg_run_folder_lock(&t->folder, true));
-    TG_TRY(look_again(t));
+    TG_CALL(tg_run_folder_make(&t->folder));
+    TG_CALL(tg_run_folder_lock(&t->folder, true));
+    TG_CALL(look_again(t));
     tg_run_folder_sign(&t->folder);
-    TG_TRY(tg_run_folder_sweep(&t->folder));
-    TG_TRY(t->entry == TG_ENTRY_REPLACE ? tg_run_folder_clear(&t->folder) : TG_OK);
-    TG_TRY(write_settings(t));
+    TG_CALL(tg_run_folder_sweep(&t->folder));
+    TG_CALL(t->entry == TG_ENTRY_REPLACE ? tg_run_folder_clear(&t->folder) : TG_OK);
+    TG_CALL(write_settings(t));
     /* What was logged beyond the checkpoint, or before there was one, will be logged again. */
-    TG_TRY(tg_run_folder_rewind(&t->folder, t->progress.epoch, t->progress.step));
+    TG_CALL(tg_run_folder_rewind(&t->folder, t->progress.epoch, t->progress.step));
     t->has_entered = true;
-fail:
-    return status;
+    return TG_OK;
 }

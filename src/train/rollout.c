@@ -152,7 +152,6 @@ static tg_status make_buffers(tg_rollout *r) {
     if (r->capacity == size) {
         return TG_OK;
     }
-    tg_status status = TG_OK;
     const size_t count = (size_t)size;
     r->be->ops->release(r->be, r->inputs);
     r->be->ops->release(r->be, r->aim.data);
@@ -160,21 +159,19 @@ static tg_status make_buffers(tg_rollout *r) {
     r->capacity = 0;
     r->inputs = r->be->ops->alloc(r->be, TG_MEM_ACTIVATIONS,
                                   (size_t)inputs_kept(r->most, r->is_all) * count * r->x_bytes);
-    TG_TRY(r->inputs ? TG_OK : TG_E_MEMORY);
+    TG_CALL(r->inputs ? TG_OK : TG_E_MEMORY);
     r->aim.data = r->be->ops->alloc(r->be, TG_MEM_DATA, count * r->y_bytes);
-    TG_TRY(r->aim.data ? TG_OK : TG_E_MEMORY);
+    TG_CALL(r->aim.data ? TG_OK : TG_E_MEMORY);
     r->capacity = size;
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status begin(tg_rollout *r, const tg_tensor *x, const tg_tensor *target) {
-    tg_status status = TG_OK;
     tg_wanted wanted = {.what = "x", .dtype = x->dtype, .shape = x->shape};
-    TG_TRY(tg_tensor_check(r->be, x, &wanted));
+    TG_CALL(tg_tensor_check(r->be, x, &wanted));
     wanted.what = "target";
     wanted.shape.dim[1] = r->most * r->out;
-    TG_TRY(tg_tensor_check(r->be, target, &wanted));
+    TG_CALL(tg_tensor_check(r->be, target, &wanted));
     r->x = *x;
     r->target = *target;
     r->aim.dtype = target->dtype;
@@ -183,9 +180,7 @@ static tg_status begin(tg_rollout *r, const tg_tensor *x, const tg_tensor *targe
     r->aim.shape.dim[1] = r->out;
     r->x_bytes = tg_tensor_bytes(x) / (size_t)x->shape.dim[0];
     r->y_bytes = tg_tensor_bytes(&r->aim) / (size_t)x->shape.dim[0];
-    TG_TRY(make_buffers(r));
-fail:
-    return status;
+    return make_buffers(r);
 }
 
 /* ---- between two steps ---- */
@@ -206,7 +201,6 @@ static tg_status advance(const tg_rollout *r, const void *x, void *next) {
     const tg_backend_ops *ops = r->be->ops;
     const int64_t points = points_of(r);
     const void *p = nn_output(r->fno);
-    tg_status status = TG_OK;
     for (int64_t b = 0; b < r->x.shape.dim[0]; b++) {
         for (int64_t c = 0; c < r->in; c++) {
             const move *m = &r->moves[c];
@@ -214,92 +208,80 @@ static tg_status advance(const tg_rollout *r, const void *x, void *next) {
                                                : row_of(r, x, r->in, b, m->channel);
             void *to = row_of(r, next, r->in, b, c);
             if (m->scale == 1.0 && m->shift.re == 0.0 && m->shift.im == 0.0) {
-                TG_TRY(ops->copy(r->be, to, from, r->x_bytes / (size_t)r->in));
+                TG_CALL(ops->copy(r->be, to, from, r->x_bytes / (size_t)r->in));
             } else {
-                TG_TRY(ops->fill(r->be, r->x.dtype, points, m->shift, to));
-                TG_TRY(ops->axpy(r->be, r->x.dtype, points, (tg_scalar){m->scale, 0.0}, from, to));
+                TG_CALL(ops->fill(r->be, r->x.dtype, points, m->shift, to));
+                TG_CALL(ops->axpy(r->be, r->x.dtype, points, (tg_scalar){m->scale, 0.0}, from, to));
             }
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* The adjoint of that: adds what `dnext` says to the gradient at p (is_predicted) or at x. */
 static tg_status retreat(const tg_rollout *r, const void *dnext, bool is_predicted, void *to) {
     const int64_t points = points_of(r);
-    tg_status status = TG_OK;
     for (int64_t i = 0; i < r->x.shape.dim[0] * r->in; i++) {
         const int64_t b = i / r->in, c = i % r->in;
         const move *m = &r->moves[c];
         if (m->is_predicted == is_predicted) {
-            TG_TRY(r->be->ops->axpy(r->be, r->x.dtype, points, (tg_scalar){m->scale, 0.0},
-                                    row_of(r, dnext, r->in, b, c),
-                                    row_of(r, to, is_predicted ? r->out : r->in, b, m->channel)));
+            TG_CALL(r->be->ops->axpy(r->be, r->x.dtype, points, (tg_scalar){m->scale, 0.0},
+                                     row_of(r, dnext, r->in, b, c),
+                                     row_of(r, to, is_predicted ? r->out : r->in, b, m->channel)));
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- the passes ---- */
 
 /* What step j is to predict, out of (batch, most, out, grid..). */
 static tg_status aim_at(const tg_rollout *r, int64_t j) {
-    tg_status status = TG_OK;
     for (int64_t b = 0; b < r->x.shape.dim[0]; b++) {
         const char *from = (const char *)r->target.data + (size_t)(b * r->most + j) * r->y_bytes;
-        TG_TRY(r->be->ops->copy(r->be, (char *)r->aim.data + (size_t)b * r->y_bytes, from,
-                                r->y_bytes));
+        TG_CALL(r->be->ops->copy(r->be, (char *)r->aim.data + (size_t)b * r->y_bytes, from,
+                                 r->y_bytes));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* Forward and loss of step j. */
 static tg_status run_step(const tg_rollout *r, int64_t j, const tg_rollout_loss *loss) {
     const int64_t losses = tg_rollout_losses(r);
     const tg_tensor x = input_of(r, j);
-    tg_status status = TG_OK;
-    TG_TRY(aim_at(r, j));
-    TG_TRY(nn_forward_loss(r->fno, &x, &r->aim, loss->config, loss->scale / (double)losses,
-                           loss->loss + j % losses));
-fail:
-    return status;
+    TG_CALL(aim_at(r, j));
+    return nn_forward_loss(r->fno, &x, &r->aim, loss->config, loss->scale / (double)losses,
+                           loss->loss + j % losses);
 }
 
 tg_status tg_rollout_forward(tg_rollout *r, const tg_tensor *x, const tg_tensor *target,
                              const tg_rollout_loss *loss) {
-    tg_status status = TG_OK;
-    TG_TRY(begin(r, x, target));
+    TG_CALL(begin(r, x, target));
     for (int64_t j = 0; j < r->steps; j++) {
         const bool is_last = j == r->steps - 1;
         const tg_tensor now = input_of(r, j);
-        TG_TRY(r->is_all || is_last ? run_step(r, j, loss) : nn_forward(r->fno, &now));
-        TG_TRY(is_last ? TG_OK : advance(r, now.data, buffer_of(r, j + 1)));
+        TG_CALL(r->is_all || is_last ? run_step(r, j, loss) : nn_forward(r->fno, &now));
+        TG_CALL(is_last ? TG_OK : advance(r, now.data, buffer_of(r, j + 1)));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_rollout_backward(tg_rollout *r, const tg_rollout_loss *loss,
                               const tg_grad_sink *sink) {
     const uint64_t number = tg_fno_step(r->fno); /* of the training step: for the same dropout */
     const int64_t last = r->steps - 1, first = r->is_all ? 0 : last;
-    tg_status status = TG_OK;
     for (int64_t j = last; j >= first; j--) {
         const void *dnext = j < last ? buffer_of(r, j + 1) : NULL;
         void *dx = j > first ? buffer_of(r, j) : NULL;
         if (dnext) {
             tg_fno_set_step(r->fno, number);
-            TG_TRY(run_step(r, j, loss));
-            TG_TRY(retreat(r, dnext, true, nn_output_gradient(r->fno)));
+            TG_CALL(run_step(r, j, loss));
+            TG_CALL(retreat(r, dnext, true, nn_output_gradient(r->fno)));
         }
-        TG_TRY(nn_backward(r->fno, sink, dx));
-        TG_TRY(dnext && dx ? retreat(r, dnext, false, dx) : TG_OK);
+        TG_CALL(nn_backward(r->fno, sink, dx));
+        TG_CALL(dnext && dx ? retreat(r, dnext, false, dx) : TG_OK);
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- of a run ---- */

@@ -128,10 +128,7 @@ static tg_status make_lists(rollouts *r) {
     tg_rollout_errors *out = r->out;
     const int64_t waves = r->energy.count;
     const tg_shape shape = {1, {2 * out->steps + 4 * waves}};
-    tg_status status = tg_tensor_create(r->model->ctx, TG_MEM_OTHER, TG_F64, &shape, &out->values);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_tensor_create(r->model->ctx, TG_MEM_OTHER, TG_F64, &shape, &out->values));
     double *list = out->values.data;
     memset(list, 0, tg_tensor_bytes(&out->values));
     out->wavenumbers = waves;
@@ -156,7 +153,6 @@ static tg_status add_trajectory(rollouts *r, int64_t b) {
     const double weight = 1.0 / (double)out->trajectories;
     const int64_t last = (out->steps - 1) * size;
     int64_t correlated = out->steps;
-    tg_status status = TG_OK;
     for (int64_t j = 0; j < out->steps; j++) {
         double l2, correlation;
         compare(f, p + j * size, y + j * size, &l2, &correlation);
@@ -167,10 +163,9 @@ static tg_status add_trajectory(rollouts *r, int64_t b) {
     out->correlated_steps += weight * (double)correlated;
     const float *const frames[4] = {y, y + last, p, p + last};
     for (int i = 0; i < 4; i++) {
-        TG_TRY(tg_energy_add(&r->energy, frames[i], f->channels, weight, r->spectrum[i]));
+        TG_CALL(tg_energy_add(&r->energy, frames[i], f->channels, weight, r->spectrum[i]));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* Rolls out `count` trajectories from number `first` on: of each the first window. */
@@ -179,37 +174,32 @@ static tg_status add_batch(rollouts *r, tg_dataset *dataset, int64_t first, int6
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
     const tg_tensor x = tg_batch_view(&r->x, count);
     tg_tensor pred = tg_batch_view(&r->pred, count);
-    tg_status status = TG_OK;
     for (int64_t b = 0; b < count; b++) {
         indices[b] = (first + b) * (facts.samples / facts.trajectories);
     }
-    TG_TRY(tg_dataset_read(dataset, indices, count, r->x.data, r->y.data));
-    TG_TRY(tg_model_predict_steps(r->model, &x, r->out->steps, &pred));
+    TG_CALL(tg_dataset_read(dataset, indices, count, r->x.data, r->y.data));
+    TG_CALL(tg_model_predict_steps(r->model, &x, r->out->steps, &pred));
     for (int64_t b = 0; b < count; b++) {
-        TG_TRY(add_trajectory(r, b));
+        TG_CALL(add_trajectory(r, b));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status open_rollouts(rollouts *r, const tg_dataset_facts *facts, int64_t size) {
     tg_context *ctx = r->model->ctx;
     const tg_shape x = tg_batch_shape(facts, size, facts->in_channels);
     const tg_shape y = tg_batch_shape(facts, size, facts->out_channels);
-    tg_status status = TG_OK;
     r->frame = (frame){.channels = facts->out_channels / r->out->steps,
                        .points = 1,
                        .parts = tg_dtype_is_complex(facts->dtype) ? 2 : 1};
     for (int d = 0; d < facts->n_dim; d++) {
         r->frame.points *= facts->grid[d];
     }
-    TG_TRY(tg_energy_open(ctx, facts->dtype, facts->n_dim, facts->grid, &r->energy));
-    TG_TRY(make_lists(r));
-    TG_TRY(tg_tensor_create(ctx, TG_MEM_DATA, facts->dtype, &x, &r->x));
-    TG_TRY(tg_tensor_create(ctx, TG_MEM_DATA, facts->dtype, &y, &r->y));
-    TG_TRY(tg_tensor_create(ctx, TG_MEM_DATA, facts->dtype, &y, &r->pred));
-fail:
-    return status;
+    TG_CALL(tg_energy_open(ctx, facts->dtype, facts->n_dim, facts->grid, &r->energy));
+    TG_CALL(make_lists(r));
+    TG_CALL(tg_tensor_create(ctx, TG_MEM_DATA, facts->dtype, &x, &r->x));
+    TG_CALL(tg_tensor_create(ctx, TG_MEM_DATA, facts->dtype, &y, &r->y));
+    return tg_tensor_create(ctx, TG_MEM_DATA, facts->dtype, &y, &r->pred);
 }
 
 tg_status tg_model_rollout(tg_model *model, tg_dataset *dataset, int64_t size,

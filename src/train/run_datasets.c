@@ -213,19 +213,17 @@ static bool leaves_grid(const tg_run_config *config) {
 
 /* The first stage's grid; a later stage, which would inherit it, has a file of its own. */
 static tg_status set_grid(tg_settings *settings, const tg_dataset_facts *facts, const char *path) {
-    tg_status status = TG_OK;
     char text[TG_GRID_TEXT];
-    TG_TRY(tg_settings_set(settings, "data.train_resolution",
-                           tg_grid_text(facts->n_dim, facts->grid, text), path));
+    TG_CALL(tg_settings_set(settings, "data.train_resolution",
+                            tg_grid_text(facts->n_dim, facts->grid, text), path));
     for (int stage = tg_run_stages(settings); stage > 1; stage--) {
         char key[48];
         snprintf(key, sizeof key, "stage%d.data.train_resolution", stage);
         if (!tg_settings_get(settings, key)) {
-            TG_TRY(tg_settings_set(settings, key, "0", path));
+            TG_CALL(tg_settings_set(settings, key, "0", path));
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_train_complete(tg_context *ctx, const tg_settings *settings, tg_settings **out) {

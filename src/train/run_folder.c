@@ -69,12 +69,9 @@ void tg_run_folder_close(tg_run_folder *folder) {
 
 tg_status tg_run_folder_make(const tg_run_folder *folder) {
     char inner[TG_PATH];
-    tg_status status = TG_OK;
-    TG_TRY(make_folder(folder->ctx, folder->path));
-    TG_TRY(tg_run_folder_file(folder, "checkpoints", inner));
-    TG_TRY(make_folder(folder->ctx, inner));
-fail:
-    return status;
+    TG_CALL(make_folder(folder->ctx, folder->path));
+    TG_CALL(tg_run_folder_file(folder, "checkpoints", inner));
+    return make_folder(folder->ctx, inner);
 }
 
 tg_status tg_run_folder_sweep(const tg_run_folder *folder) {
@@ -290,12 +287,9 @@ static bool keeps_step(const char *line, int64_t step) {
 }
 
 tg_status tg_run_folder_rewind(const tg_run_folder *folder, int64_t epoch, int64_t step) {
-    tg_status status = TG_OK;
-    TG_TRY(filter_lines(folder, "metrics.jsonl", epoch, tg_line_keeps_epoch));
-    TG_TRY(filter_lines(folder, "metrics.csv", epoch, keeps_csv));
-    TG_TRY(filter_lines(folder, "projections.jsonl", step, keeps_step));
-fail:
-    return status;
+    TG_CALL(filter_lines(folder, "metrics.jsonl", epoch, tg_line_keeps_epoch));
+    TG_CALL(filter_lines(folder, "metrics.csv", epoch, keeps_csv));
+    return filter_lines(folder, "projections.jsonl", step, keeps_step);
 }
 
 /* Room for any line about an epoch; text is to be freed. */
@@ -466,32 +460,31 @@ tg_status tg_run_folder_sync(const tg_run_folder *folder) {
 }
 
 static tg_status log_events(tg_run_folder *folder, const tg_train_epoch *e) {
-    tg_status status = TG_OK;
     char path[TG_PATH], tag[TG_GRID_TEXT + 16];
     if (!folder->events) {
-        TG_TRY(tg_run_folder_file(folder, "events", path));
-        TG_TRY(tg_events_open(folder->ctx, path, &folder->events));
+        TG_CALL(tg_run_folder_file(folder, "events", path));
+        TG_CALL(tg_events_open(folder->ctx, path, &folder->events));
     }
-    TG_TRY(tg_events_scalar(folder->events, "train/loss", e->epoch, e->train_loss));
-    TG_TRY(tg_events_scalar(folder->events, "train/learning_rate", e->epoch, e->learning_rate));
+    TG_CALL(tg_events_scalar(folder->events, "train/loss", e->epoch, e->train_loss));
+    TG_CALL(tg_events_scalar(folder->events, "train/learning_rate", e->epoch, e->learning_rate));
     if (e->loss_scale != 1.0) {
-        TG_TRY(tg_events_scalar(folder->events, "train/loss_scale", e->epoch, e->loss_scale));
+        TG_CALL(tg_events_scalar(folder->events, "train/loss_scale", e->epoch, e->loss_scale));
     }
     if (e->ranks.params > 0) {
-        TG_TRY(tg_events_scalar(folder->events, "ranks/error", e->epoch, e->ranks.error));
-        TG_TRY(tg_events_scalar(folder->events, "ranks/values", e->epoch, (double)e->ranks.values));
+        TG_CALL(tg_events_scalar(folder->events, "ranks/error", e->epoch, e->ranks.error));
+        TG_CALL(
+            tg_events_scalar(folder->events, "ranks/values", e->epoch, (double)e->ranks.values));
     }
-    TG_TRY(tg_events_scalar(folder->events, "time/step_ms", e->epoch, e->step_ms));
-    TG_TRY(tg_events_scalar(folder->events, "memory/peak", e->epoch, (double)e->memory.peak_total));
+    TG_CALL(tg_events_scalar(folder->events, "time/step_ms", e->epoch, e->step_ms));
+    TG_CALL(
+        tg_events_scalar(folder->events, "memory/peak", e->epoch, (double)e->memory.peak_total));
     for (int i = 0; i < e->test_count; i++) {
         snprintf(tag, sizeof tag, "test/l2_%s", e->test[i].grid);
-        TG_TRY(tg_events_scalar(folder->events, tag, e->epoch, e->test[i].l2));
+        TG_CALL(tg_events_scalar(folder->events, tag, e->epoch, e->test[i].l2));
         snprintf(tag, sizeof tag, "test/h1_%s", e->test[i].grid);
-        TG_TRY(tg_events_scalar(folder->events, tag, e->epoch, e->test[i].h1));
+        TG_CALL(tg_events_scalar(folder->events, tag, e->epoch, e->test[i].h1));
     }
-    TG_TRY(tg_events_flush(folder->events));
-fail:
-    return status;
+    return tg_events_flush(folder->events);
 }
 
 /* The first line of a file; "" if there is none. */

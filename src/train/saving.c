@@ -15,20 +15,18 @@
 
 /* One file for both names, if the file system has links and the second name is not taken. */
 static tg_status make_files(tg_saving *s) {
-    tg_status status = TG_OK;
     char best[TG_PATH], newest[TG_PATH];
-    TG_TRY(tg_run_folder_file(&s->folder, TG_BEST, best));
-    TG_TRY(tg_run_folder_checkpoint(&s->folder, s->step, newest));
-    TG_TRY(tg_run_folder_sync(&s->folder));
-    TG_TRY(s->is_best ? tg_checkpoint_write(&s->ctx, best, s->archive) : TG_OK);
+    TG_CALL(tg_run_folder_file(&s->folder, TG_BEST, best));
+    TG_CALL(tg_run_folder_checkpoint(&s->folder, s->step, newest));
+    TG_CALL(tg_run_folder_sync(&s->folder));
+    TG_CALL(s->is_best ? tg_checkpoint_write(&s->ctx, best, s->archive) : TG_OK);
     if (s->is_newest) {
         const bool is_linked = s->is_best && link(best, newest) == 0;
-        TG_TRY(is_linked ? tg_file_sync_folder(&s->ctx, newest)
-                         : tg_checkpoint_write(&s->ctx, newest, s->archive));
-        TG_TRY(tg_run_folder_keep(&s->folder, s->step, s->keep));
+        TG_CALL(is_linked ? tg_file_sync_folder(&s->ctx, newest)
+                          : tg_checkpoint_write(&s->ctx, newest, s->archive));
+        TG_CALL(tg_run_folder_keep(&s->folder, s->step, s->keep));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static void *write_aside(void *user) {

@@ -194,17 +194,14 @@ static tg_status add_nothing(const tg_step *s) {
 
 /* Backward for the norm alone, and the forward pass once more. */
 static tg_status clip(tg_step *s) {
-    tg_status status = TG_OK;
     const tg_grad_sink norms = tg_optim_norm_sink(s->config.optim);
     const uint64_t step = tg_fno_step(s->config.fno);
     double norm = 0.0;
     tg_optim_clip_begin(s->config.optim);
-    TG_TRY(tg_fno_backward(s->config.fno, NULL, &norms));
-    TG_TRY(tg_optim_clip(s->config.optim, s->config.max_grad_norm, &norm));
+    TG_CALL(tg_fno_backward(s->config.fno, NULL, &norms));
+    TG_CALL(tg_optim_clip(s->config.optim, s->config.max_grad_norm, &norm));
     tg_fno_set_step(s->config.fno, step); /* the same dropout masks again */
-    TG_TRY(run_forward(s));
-fail:
-    return status;
+    return run_forward(s);
 }
 
 tg_status tg_step_set_rollout_steps(tg_step *s, int64_t steps) {
@@ -239,24 +236,21 @@ tg_status tg_step_forward(tg_step *s, const tg_tensor *x, const tg_tensor *targe
 static tg_status learn_loss(tg_step *s, bool is_empty) {
     double sum = 0.0;
     const tg_tensor value = {.dtype = TG_F64, .shape = {1, {1}}, .data = &sum};
-    tg_status status = TG_OK;
     const int64_t losses = is_empty ? 0 : s->rollout ? tg_rollout_losses(s->rollout) : 1;
     for (int64_t i = 0; i < losses; i++) {
         double loss = 0.0;
-        TG_TRY(s->be->ops->download(s->be, &loss, s->loss + i, sizeof loss));
+        TG_CALL(s->be->ops->download(s->be, &loss, s->loss + i, sizeof loss));
         sum += loss / (double)losses;
     }
-    TG_TRY(s->exchange ? tg_comm_all_reduce(s->config.comm, TG_COMM_SUM, &value) : TG_OK);
+    TG_CALL(s->exchange ? tg_comm_all_reduce(s->config.comm, TG_COMM_SUM, &value) : TG_OK);
     s->result = (tg_step_result){.samples = s->samples, .loss = sum};
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* The loss is looked at first. */
 static tg_status backward_now(tg_step *s) {
     const bool is_empty = s->exchange && s->x.shape.dim[0] == 0;
-    tg_status status = TG_OK;
-    TG_TRY(learn_loss(s, is_empty));
+    TG_CALL(learn_loss(s, is_empty));
     if (!isfinite(s->result.loss)) {
         if (s->config.optim && !s->config.accumulates) {
             tg_optim_step_ended(s->config.optim, true);
@@ -264,55 +258,49 @@ static tg_status backward_now(tg_step *s) {
         return TG_OK;
     }
     if (s->config.optim && s->config.max_grad_norm > 0.0 && !sums(s)) {
-        TG_TRY(clip(s));
+        TG_CALL(clip(s));
     }
-    TG_TRY(is_empty ? add_nothing(s) : run_backward(s));
+    TG_CALL(is_empty ? add_nothing(s) : run_backward(s));
     if (s->config.optim && !s->config.accumulates) {
-        TG_TRY(sums(s) ? tg_step_apply(s) : tg_optim_end_update(s->config.optim));
+        TG_CALL(sums(s) ? tg_step_apply(s) : tg_optim_end_update(s->config.optim));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_step_apply(tg_step *s) {
     TG_NEED(NULL, s);
     TG_NEED(s->ctx, s->config.optim);
     tg_optim *optim = s->config.optim;
-    tg_status status = TG_OK;
-    TG_TRY(s->exchange ? tg_exchange_sums(s->exchange, s->config.max_grad_norm > 0.0) : TG_OK);
+    TG_CALL(s->exchange ? tg_exchange_sums(s->exchange, s->config.max_grad_norm > 0.0) : TG_OK);
     if (s->config.max_grad_norm > 0.0) {
         double norm = 0.0;
-        TG_TRY(tg_optim_clip_accumulated(optim, s->config.max_grad_norm, &norm));
+        TG_CALL(tg_optim_clip_accumulated(optim, s->config.max_grad_norm, &norm));
     }
     for (int i = 0; i < tg_fno_param_count(s->config.fno); i++) {
         const tg_fno_param param = tg_fno_get_param(s->config.fno, i);
-        TG_TRY(s->exchange ? tg_exchange_apply(s->exchange, i, &param.weight)
-                           : tg_optim_apply(optim, i, &param.weight));
+        TG_CALL(s->exchange ? tg_exchange_apply(s->exchange, i, &param.weight)
+                            : tg_optim_apply(optim, i, &param.weight));
     }
-    TG_TRY(tg_optim_end_update(optim));
-fail:
-    return status;
+    return tg_optim_end_update(optim);
 }
 
 /* Guards, which see the NaN of a loss that is not finite, decide about the updates. */
 static tg_status backward_later(tg_step *s) {
-    tg_status status = TG_OK;
     const tg_stream_ops *stream = s->be->ops->stream;
     if (s->config.optim) {
-        TG_TRY(tg_optim_plan_round(s->config.optim));
+        TG_CALL(tg_optim_plan_round(s->config.optim));
     }
-    TG_TRY(s->exchange ? tg_exchange_begin_stream(s->exchange) : TG_OK);
+    TG_CALL(s->exchange ? tg_exchange_begin_stream(s->exchange) : TG_OK);
     const tg_status ran = tg_capture_backward(
         &s->capture, &(tg_captured_pass){run_whole_backward, s}, s->fits_capture);
-    TG_TRY(s->exchange ? tg_exchange_end_stream(s->exchange, ran) : ran);
+    TG_CALL(s->exchange ? tg_exchange_end_stream(s->exchange, ran) : ran);
     if (s->config.optim) {
-        TG_TRY(tg_optim_send_round(s->config.optim));
+        TG_CALL(tg_optim_send_round(s->config.optim));
     }
-    TG_TRY(stream->download_async(s->be, s->pinned_loss, s->loss, sizeof *s->loss));
-    TG_TRY(stream->event_record(s->be, s->event));
+    TG_CALL(stream->download_async(s->be, s->pinned_loss, s->loss, sizeof *s->loss));
+    TG_CALL(stream->event_record(s->be, s->event));
     s->is_late = true;
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* Samples of all ranks. What this rank captures, the others capture too: not a batch of which one
@@ -332,7 +320,6 @@ static tg_status compare_batches(tg_step *s, bool *is_empty) {
 
 tg_status tg_step_backward(tg_step *s) {
     TG_NEED(NULL, s);
-    tg_status status = TG_OK;
     tg_optim *optim = s->config.optim;
     if (s->is_late) {
         return tg_fail(s->ctx, TG_E_ARGUMENT,
@@ -344,21 +331,20 @@ tg_status tg_step_backward(tg_step *s) {
     s->has_forward = false;
     s->result.samples = 0;
     if (optim) {
-        TG_TRY(tg_optim_synchronize(optim));
+        TG_CALL(tg_optim_synchronize(optim));
         optim->loss_scale.used = s->scale;
     }
     bool is_empty = false;
     s->samples = s->x.shape.dim[0];
-    TG_TRY(s->exchange ? compare_batches(s, &is_empty) : TG_OK);
+    TG_CALL(s->exchange ? compare_batches(s, &is_empty) : TG_OK);
     const bool late = s->may_be_late && !is_empty && (!optim || tg_optim_is_ordinary(optim));
     if (late) {
-        TG_TRY(backward_later(s));
+        TG_CALL(backward_later(s));
         s->result.samples = s->samples;
     } else {
-        TG_TRY(backward_now(s));
+        TG_CALL(backward_now(s));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- the end ---- */
@@ -368,22 +354,20 @@ bool tg_step_is_late(const tg_step *s) {
 }
 
 static tg_status synchronize_late(tg_step *s) {
-    tg_status status = TG_OK;
     tg_fno *fno = s->config.fno;
-    TG_TRY(s->be->ops->stream->event_wait(s->be, s->event));
+    TG_CALL(s->be->ops->stream->event_wait(s->be, s->event));
     s->is_late = false;
     s->result.loss = *s->pinned_loss;
     if (isfinite(s->result.loss)) {
-        TG_TRY(s->config.optim ? tg_optim_synchronize(s->config.optim) : TG_OK);
+        TG_CALL(s->config.optim ? tg_optim_synchronize(s->config.optim) : TG_OK);
     } else {
         tg_fno_set_step(fno, tg_fno_step(fno) - 1); /* it was none */
-        TG_TRY(s->config.optim ? tg_optim_forget_round(s->config.optim) : TG_OK);
+        TG_CALL(s->config.optim ? tg_optim_forget_round(s->config.optim) : TG_OK);
     }
     if (s->config.optim) {
         tg_optim_step_ended(s->config.optim, !isfinite(s->result.loss));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_step_synchronize(tg_step *s, tg_step_result *out) {

@@ -34,16 +34,14 @@ static void name_test(tg_trainer *t, int index) {
 
 static tg_status open_tests(tg_trainer *t) {
     const tg_run_config *config = &t->model->config;
-    tg_status status = TG_OK;
     for (int i = 0; i < tg_run_evaluated_sets(&config->data); i++) {
         const tg_run_set set = tg_run_test_set(config, i);
-        TG_TRY(tg_run_open_set(t->ctx, t->ctx, config, &set, &t->tests[i].dataset));
+        TG_CALL(tg_run_open_set(t->ctx, t->ctx, config, &set, &t->tests[i].dataset));
         t->tests[i].batch = set.batch;
         name_test(t, i);
         t->test_count = i + 1;
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static void close_stage(tg_trainer *t) {
@@ -94,13 +92,12 @@ static tg_status read_stage(const tg_trainer *t, const tg_settings *settings, in
 }
 
 tg_status tg_trainer_open_stage(tg_trainer *t) {
-    tg_status status = TG_OK;
     close_stage(t);
-    TG_TRY(read_stage(t, t->model->settings, (int)t->progress.stage, t->progress.stage == 1,
-                      &t->model->config));
+    TG_CALL(read_stage(t, t->model->settings, (int)t->progress.stage, t->progress.stage == 1,
+                       &t->model->config));
     const tg_source_config *data = &t->model->config.data;
     const tg_run_set set = tg_run_train_set(&t->model->config);
-    TG_TRY(tg_run_open_set(t->ctx, &t->reader, &t->model->config, &set, &t->train));
+    TG_CALL(tg_run_open_set(t->ctx, &t->reader, &t->model->config, &set, &t->train));
     const tg_dataset_facts facts = tg_dataset_get_facts(t->train);
     tg_run_take_grid(&t->model->config, &facts);
     warn_of_modes(t, &facts);
@@ -111,13 +108,11 @@ tg_status tg_trainer_open_stage(tg_trainer *t) {
                                      .shuffle = data->shuffle,
                                      .rank = tg_comm_rank(t->comm),
                                      .ranks = t->model->config.ranks};
-    TG_TRY(tg_loader_create(&t->reader, t->train, &loader, &t->loader));
-    TG_TRY(open_tests(t));
-    TG_TRY(tg_context_adopt(t->ctx, &t->reader, tg_model_fit(t->model, t->train)));
-    TG_TRY(tg_prefetch_create(t->model, &t->reader, t->loader, &facts, set.batch, &t->prefetch));
-    TG_TRY(tg_lr_schedule_start(t->ctx, &t->model->config.schedule, &t->progress.schedule));
-fail:
-    return status;
+    TG_CALL(tg_loader_create(&t->reader, t->train, &loader, &t->loader));
+    TG_CALL(open_tests(t));
+    TG_CALL(tg_context_adopt(t->ctx, &t->reader, tg_model_fit(t->model, t->train)));
+    TG_CALL(tg_prefetch_create(t->model, &t->reader, t->loader, &facts, set.batch, &t->prefetch));
+    return tg_lr_schedule_start(t->ctx, &t->model->config.schedule, &t->progress.schedule);
 }
 
 /* ---- optimizer ---- */

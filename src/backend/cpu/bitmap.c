@@ -107,10 +107,7 @@ static size_t values_at(const tg_bitmap *bitmap, tg_dtype dtype, tg_range words)
 
 tg_status cpu_bitmap_gather(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap, const void *x,
                             void *values) {
-    tg_status status = tg_check_float(be->ctx, "bitmap_gather", dtype);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_float(be->ctx, "bitmap_gather", dtype));
     const gather_fn gather = gather_for(dtype);
     const int parts = parts_for(be, bitmap);
 #pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
@@ -123,10 +120,7 @@ tg_status cpu_bitmap_gather(tg_backend *be, tg_dtype dtype, const tg_bitmap *bit
 
 tg_status cpu_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap, const void *x,
                            void *out) {
-    tg_status status = tg_check_float(be->ctx, "bitmap_clear", dtype);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_float(be->ctx, "bitmap_clear", dtype));
     const size_t size = tg_dtype_size(dtype);
     const clear_fn clear = clear_for(dtype);
     const int parts = parts_for(be, bitmap);
@@ -178,10 +172,7 @@ static void scatter_half(const uint64_t *words, tg_range r, tg_dtype dtype, tg_s
 
 tg_status cpu_bitmap_scatter(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
                              tg_scalar alpha, const void *values, void *x) {
-    tg_status status = tg_check_float(be->ctx, "bitmap_scatter", dtype);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_float(be->ctx, "bitmap_scatter", dtype));
     const tg_dtype real = tg_dtype_real(dtype);
     const bool pairs = tg_dtype_is_complex(dtype);
     const int parts = parts_for(be, bitmap);

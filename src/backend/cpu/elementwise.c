@@ -108,9 +108,8 @@ static void convert_mixed(int64_t n, tg_dtype from, const void *src, tg_dtype to
 
 tg_status cpu_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, const void *src,
                       tg_dtype dst_dtype, void *dst) {
-    tg_status status = TG_OK;
-    TG_TRY(tg_check_float(be->ctx, "convert", src_dtype));
-    TG_TRY(tg_check_float(be->ctx, "convert", dst_dtype));
+    TG_CALL(tg_check_float(be->ctx, "convert", src_dtype));
+    TG_CALL(tg_check_float(be->ctx, "convert", dst_dtype));
     if (src_dtype == dst_dtype) {
         return cpu_copy(be, dst, src, (size_t)n * tg_dtype_size(src_dtype));
     }
@@ -128,8 +127,7 @@ tg_status cpu_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, const void 
             convert_mixed(r.end - r.begin, src_dtype, from, dst_dtype, to);
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- axpy and scale ---- */

@@ -322,10 +322,7 @@ static tg_status make_lines(tg_backend *be, tg_fft_plan *plan) {
                                       .from = s.lines,
                                       .to = s.turned};
         if (axis->transformed && !axis->multiplied) {
-            const tg_status status = plan->engine->create(be, &lines, &axis->lines);
-            if (status != TG_OK) {
-                return status;
-            }
+            TG_CALL(plan->engine->create(be, &lines, &axis->lines));
         }
     }
     return TG_OK;

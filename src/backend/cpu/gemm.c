@@ -43,10 +43,7 @@ static tg_status scale_only(tg_backend *be, const tg_gemm *g) {
             if (zero) {
                 memset(row, 0, size * (size_t)g->n);
             } else {
-                tg_status status = cpu_scale(be, g->dtype, g->n, g->beta, row);
-                if (status != TG_OK) {
-                    return status;
-                }
+                TG_CALL(cpu_scale(be, g->dtype, g->n, g->beta, row));
             }
         }
     }
@@ -241,10 +238,7 @@ static void gemm_units(tg_backend *be, const tg_gemm *g, const split *s, int par
 }
 
 tg_status cpu_gemm(tg_backend *be, const tg_gemm *g) {
-    tg_status status = tg_check_gemm(be->ctx, g);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_gemm(be->ctx, g));
     if (g->m == 0 || g->n == 0 || g->batch == 0) {
         return TG_OK;
     }

@@ -183,10 +183,7 @@ static int64_t source_row(const tg_box *op, int64_t row) {
 }
 
 static tg_status cpu_box_copy(tg_backend *be, const tg_box *op) {
-    tg_status status = tg_check_float(be->ctx, "box_copy", op->dtype);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_float(be->ctx, "box_copy", op->dtype));
     const int last = op->ndim - 1;
     const size_t size = tg_dtype_size(op->dtype);
     const int64_t dst_rows = product(last, op->dst_dim), src_rows = product(last, op->src_dim);

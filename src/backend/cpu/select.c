@@ -218,9 +218,8 @@ static void set_all(tg_bitmap *bitmap, bool value) {
 /* The k largest keys, for the slot of that name. */
 static tg_status select_largest(tg_backend *be, const char *slot, tg_dtype dtype, const tg_rng *rng,
                                 const void *x, int64_t k, tg_bitmap *bitmap) {
-    tg_status status = TG_OK;
-    TG_TRY(tg_check_float(be->ctx, slot, dtype));
-    TG_TRY(tg_check_select(be->ctx, slot, k, bitmap));
+    TG_CALL(tg_check_float(be->ctx, slot, dtype));
+    TG_CALL(tg_check_select(be->ctx, slot, k, bitmap));
     if (k == 0 || k == bitmap->n) {
         set_all(bitmap, k > 0);
         return cpu_bitmap_rank(be, bitmap);
@@ -234,8 +233,6 @@ static tg_status select_largest(tg_backend *be, const char *slot, tg_dtype dtype
                         .parts = cpu_parts(be, bitmap->n, 8 * CHUNK)};
     mark(&task, find_threshold(&task, k));
     return cpu_bitmap_rank(be, bitmap);
-fail:
-    return status;
 }
 
 tg_status cpu_select_topk(tg_backend *be, tg_dtype dtype, const void *x, int64_t k,
@@ -250,10 +247,7 @@ tg_status cpu_select_weighted(tg_backend *be, tg_dtype dtype, const tg_rng *rng,
 
 /* Bits are set in any order, with the same result. */
 tg_status cpu_select_random(tg_backend *be, const tg_rng *rng, int64_t k, tg_bitmap *bitmap) {
-    tg_status status = tg_check_select(be->ctx, "select_random", k, bitmap);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_select(be->ctx, "select_random", k, bitmap));
     const int parts = cpu_parts(be, k, CHUNK);
     set_all(bitmap, false);
 #pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)

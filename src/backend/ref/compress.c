@@ -108,10 +108,7 @@ static void blend(tg_dtype dtype, void *array, int64_t i, double beta, double sc
 
 static tg_status ref_compress(tg_backend *be, const tg_compress *op) {
     const tg_multimode *modes = &op->modes;
-    const tg_status status = tg_check_source(be->ctx, "compress", modes->dtype, &op->source);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_source(be->ctx, "compress", modes->dtype, &op->source));
     const int64_t numel = product(modes->dim, 0, modes->ndim);
     tg_scalar *tensor = op->workspace;
     int64_t position = 0;
@@ -186,10 +183,7 @@ static tg_status ref_sample(tg_backend *be, const tg_sample *op) {
 
 static tg_status ref_grad_dense(tg_backend *be, const tg_multimode *modes,
                                 const tg_grad_source *source, double scale, void *out) {
-    const tg_status status = tg_check_source(be->ctx, "grad_dense", modes->dtype, source);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_source(be->ctx, "grad_dense", modes->dtype, source));
     const int64_t numel = product(modes->dim, 0, modes->ndim);
     for (int64_t i = 0; i < numel; i++) {
         blend(modes->dtype, out, i, 0.0, scale, source_load(modes, source, i));

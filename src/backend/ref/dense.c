@@ -22,10 +22,7 @@ static tg_scalar entry_of(const tg_gemm *g, int64_t b, int64_t i, int64_t j) {
 }
 
 static tg_status ref_gemm(tg_backend *be, const tg_gemm *g) {
-    tg_status status = tg_check_gemm(be->ctx, g);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_gemm(be->ctx, g));
     const tg_scalar alpha = ref_factor(g->dtype, g->alpha);
     const tg_scalar beta = ref_factor(g->dtype, g->beta);
     const bool reads_c = beta.re != 0.0 || beta.im != 0.0;
@@ -58,10 +55,7 @@ static tg_scalar masked_load(tg_dtype dtype, const void *x, const tg_bitmap *mas
 
 static tg_status ref_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim, int64_t right,
                           const void *x, const tg_bitmap *mask, void *out) {
-    tg_status status = tg_check_float(be->ctx, "gram", dtype);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_float(be->ctx, "gram", dtype));
     const tg_dtype wide = tg_dtype_is_complex(dtype) ? TG_C128 : TG_F64;
     for (int64_t i = 0; i < dim; i++) {
         for (int64_t j = 0; j <= i; j++) {
@@ -82,10 +76,7 @@ static tg_status ref_gram(tg_backend *be, tg_dtype dtype, int64_t left, int64_t 
 
 static tg_status ref_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim,
                                  int64_t right, const void *x, double *out) {
-    tg_status status = tg_check_float(be->ctx, "slice_norms", dtype);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_float(be->ctx, "slice_norms", dtype));
     for (int64_t i = 0; i < dim; i++) {
         out[i] = 0.0;
         for (int64_t l = 0; l < left; l++) {

@@ -13,14 +13,12 @@ static tg_status ref_fill(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar v
 
 static tg_status ref_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, const void *src,
                              tg_dtype dst_dtype, void *dst) {
-    tg_status status = TG_OK;
-    TG_TRY(tg_check_float(be->ctx, "convert", src_dtype));
-    TG_TRY(tg_check_float(be->ctx, "convert", dst_dtype));
+    TG_CALL(tg_check_float(be->ctx, "convert", src_dtype));
+    TG_CALL(tg_check_float(be->ctx, "convert", dst_dtype));
     for (int64_t i = 0; i < n; i++) {
         tg_store(dst_dtype, dst, i, tg_load(src_dtype, src, i));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status ref_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, const void *x,

@@ -89,10 +89,7 @@ fail:
 
 static tg_status ref_select_random(tg_backend *be, const tg_rng *rng, int64_t k,
                                    tg_bitmap *bitmap) {
-    tg_status status = tg_check_select(be->ctx, "select_random", k, bitmap);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_select(be->ctx, "select_random", k, bitmap));
     clear_words(bitmap);
     for (int64_t i = 0; i < k; i++) {
         set_bit(bitmap, (int64_t)tg_rng_permute(rng, (uint64_t)bitmap->n, (uint64_t)i));

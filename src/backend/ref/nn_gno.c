@@ -180,10 +180,7 @@ static void add_sums(tg_dtype dtype, int64_t n, const double *sums, void *gradie
 static tg_status ref_gno_backward(tg_backend *be, const tg_gno *op) {
     const room r = room_of(op);
     const tg_dtype stored = tg_stored(op->dtype, op->f_store);
-    tg_status status = tg_check_real(be->ctx, "gno_backward", op->dtype);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_real(be->ctx, "gno_backward", op->dtype));
     memset(r.weights, 0, (size_t)tg_gno_weight_count(&r.sizes) * sizeof *r.weights);
     memset(r.values, 0, (size_t)value_count(op) * sizeof *r.values);
     for (int64_t at = 0; at < op->batch * op->queries * op->points; at++) {

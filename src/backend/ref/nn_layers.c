@@ -50,10 +50,7 @@ static size_t ref_skip_workspace(tg_backend *be, const tg_skip *op, bool backwar
 }
 
 static tg_status ref_skip_forward(tg_backend *be, const tg_skip *op) {
-    tg_status status = tg_check_skip(be->ctx, "skip_forward", op);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_skip(be->ctx, "skip_forward", op));
     const tg_dtype stored = tg_stored(op->dtype, op->store);
     const int64_t pixels = op->pixels;
     for (int64_t b = 0; b < op->batch; b++) {
@@ -100,10 +97,7 @@ static void skip_weight_sums(const tg_skip *op, double *weights, double *biases)
 }
 
 static tg_status ref_skip_backward(tg_backend *be, const tg_skip *op) {
-    tg_status status = tg_check_skip(be->ctx, "skip_backward", op);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_skip(be->ctx, "skip_backward", op));
     const tg_dtype stored = tg_stored(op->dtype, op->store);
     if (op->dweight || op->dbias) {
         double *weights = op->workspace, *biases = weights + skip_weights(op);
@@ -229,10 +223,7 @@ static void pixel_store(const tg_mlp *op, int64_t b, int64_t p, const pixel *px)
 }
 
 static tg_status ref_mlp_forward(tg_backend *be, const tg_mlp *op) {
-    tg_status status = tg_check_mlp(be->ctx, "mlp_forward", op);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_mlp(be->ctx, "mlp_forward", op));
     pixel px = lay_out(op);
     for (int64_t b = 0; b < op->batch; b++) {
         for (int64_t p = 0; p < op->pixels; p++) {
@@ -280,10 +271,7 @@ static void pixel_input_gradient(const tg_mlp *op, int64_t b, int64_t p, const p
 }
 
 static tg_status ref_mlp_backward(tg_backend *be, const tg_mlp *op) {
-    tg_status status = tg_check_mlp(be->ctx, "mlp_backward", op);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_mlp(be->ctx, "mlp_backward", op));
     pixel px = lay_out(op);
     memset(px.w1, 0, (size_t)mlp_weights(op) * sizeof(double));
     for (int64_t b = 0; b < op->batch; b++) {

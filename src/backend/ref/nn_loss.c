@@ -101,10 +101,7 @@ static void store_gradient(const image *im, double norm, double factor) {
 }
 
 static tg_status ref_loss(tg_backend *be, const tg_loss_op *op) {
-    tg_status status = tg_check_real(be->ctx, "loss", op->dtype);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_real(be->ctx, "loss", op->dtype));
     image im = {.op = op, .points = 1};
     for (int d = 0; d < op->ndim; d++) {
         im.points *= op->grid[d];

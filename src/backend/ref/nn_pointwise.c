@@ -11,10 +11,7 @@ static int64_t product(int n, const int64_t *dims) {
 }
 
 static tg_status ref_box_copy(tg_backend *be, const tg_box *op) {
-    tg_status status = tg_check_float(be->ctx, "box_copy", op->dtype);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_float(be->ctx, "box_copy", op->dtype));
     const int64_t src_points = product(op->ndim, op->src_dim);
     const int64_t dst_points = product(op->ndim, op->dst_dim);
     for (int64_t i = 0; i < op->howmany * dst_points; i++) {
@@ -38,10 +35,7 @@ static tg_status ref_box_copy(tg_backend *be, const tg_box *op) {
 }
 
 static tg_status ref_grid_embed(tg_backend *be, const tg_embed *op) {
-    tg_status status = tg_check_real(be->ctx, "grid_embed", op->dtype);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_real(be->ctx, "grid_embed", op->dtype));
     const int64_t points = product(op->ndim, op->grid);
     const int64_t channels = op->channels + op->ndim;
     for (int64_t b = 0; b < op->batch; b++) {

@@ -2,10 +2,7 @@
 #include "backend/ref/ref_nn.h"
 
 static tg_status ref_spectral_contract(tg_backend *be, const tg_spectral *op) {
-    tg_status status = tg_check_spectral(be->ctx, op);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_spectral(be->ctx, op));
     const tg_dtype stored = tg_stored(op->dtype, op->store);
     const tg_dtype weights = tg_stored(op->dtype, op->weight_store);
     const int64_t from = op->adjoint ? op->out : op->in, to = op->adjoint ? op->in : op->out;
@@ -44,10 +41,7 @@ static tg_dtype stored(const tg_norm *op) {
 }
 
 static tg_status ref_norm_forward(tg_backend *be, const tg_norm *op) {
-    tg_status status = tg_check_norm(be->ctx, "norm_forward", op);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_norm(be->ctx, "norm_forward", op));
     const int64_t size = group_size(op), all = op->batch * op->channels * op->pixels;
     for (int64_t first = 0; first < all; first += size) {
         double mean = 0.0, variance = 0.0;
@@ -96,10 +90,7 @@ static void norm_weight_sums(const tg_norm *op) {
 
 /* dx = (dn - mean(dn) - n mean(dn n)) / sqrt(variance + eps), dn = dy weight. */
 static tg_status ref_norm_backward(tg_backend *be, const tg_norm *op) {
-    tg_status status = tg_check_norm(be->ctx, "norm_backward", op);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_check_norm(be->ctx, "norm_backward", op));
     norm_weight_sums(op);
     const int64_t size = group_size(op), all = op->batch * op->channels * op->pixels;
     for (int64_t first = 0; first < all; first += size) {

@@ -42,25 +42,22 @@ int nn_add_input(nn_program *p) {
 
 /* Pairs as they came to the data channels of both planes, sample by sample. */
 static tg_status split_input(tg_fno *fno, const nn_op *op) {
-    tg_status status = TG_OK;
     const nn_value *x = &fno->run.program.values[op->in[NN_X]];
     const nn_value *y = &fno->run.program.values[op->out[0]];
     const int64_t data = x->channels * x->points, sample = y->channels * y->points;
     for (int64_t b = 0; b < fno->run.batch; b++) {
-        TG_TRY(fno->be->ops->planes_split(
+        TG_CALL(fno->be->ops->planes_split(
             fno->be, x->dtype, data, nn_element(x->dtype, x->data, 2 * b * data),
             nn_element(y->dtype, nn_plane(fno, op->out[0], 0), b * sample),
             nn_element(y->dtype, nn_plane(fno, op->out[0], 1), b * sample)));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status run_embed(tg_fno *fno, const nn_op *op) {
-    tg_status status = TG_OK;
     const nn_model *model = &fno->model;
     const bool pairs = model->planes == 2;
-    TG_TRY(pairs ? split_input(fno, op) : TG_OK);
+    TG_CALL(pairs ? split_input(fno, op) : TG_OK);
     for (int q = 0; q < model->planes && model->embedded_channels > model->config.in_channels;
          q++) {
         tg_embed embed = {.dtype = model->config.dtype,
@@ -71,15 +68,13 @@ static tg_status run_embed(tg_fno *fno, const nn_op *op) {
                           .x = pairs ? NULL : nn_data(fno, op->in[NN_X]),
                           .y = nn_plane(fno, op->out[0], q)};
         memcpy(embed.grid, fno->run.program.geometry.grid, sizeof embed.grid);
-        TG_TRY(fno->be->ops->grid_embed(fno->be, &embed));
+        TG_CALL(fno->be->ops->grid_embed(fno->be, &embed));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* dx is dy without the coordinates: its data channels, as pairs if x has them. */
 static tg_status run_embed_back(tg_fno *fno, const nn_op *op) {
-    tg_status status = TG_OK;
     const nn_value *dy = &fno->run.program.values[op->in[NN_X]];
     const nn_value *dx = &fno->run.program.values[op->out[0]];
     const int64_t data = dx->channels * dx->points, sample = dy->channels * dy->points;
@@ -87,14 +82,13 @@ static tg_status run_embed_back(tg_fno *fno, const nn_op *op) {
     for (int64_t b = 0; b < fno->run.batch; b++) {
         const void *re = nn_element(dy->dtype, nn_plane(fno, op->in[NN_X], 0), b * sample);
         void *to = nn_element(dx->dtype, dx->data, planes * b * data);
-        TG_TRY(planes == 1
-                   ? fno->be->ops->copy(fno->be, to, re, (size_t)data * tg_dtype_size(dx->dtype))
-                   : fno->be->ops->planes_join(
-                         fno->be, dx->dtype, data, re,
-                         nn_element(dy->dtype, nn_plane(fno, op->in[NN_X], 1), b * sample), to));
+        TG_CALL(planes == 1
+                    ? fno->be->ops->copy(fno->be, to, re, (size_t)data * tg_dtype_size(dx->dtype))
+                    : fno->be->ops->planes_join(
+                          fno->be, dx->dtype, data, re,
+                          nn_element(dy->dtype, nn_plane(fno, op->in[NN_X], 1), b * sample), to));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static int back_embed(nn_program *p, const nn_op *op, nn_request ask) {
@@ -185,23 +179,21 @@ static tg_status add_physics(tg_fno *fno, const void *pred, const void *target, 
 static tg_status run_loss(tg_fno *fno, const nn_op *op) {
     const nn_call *call = &fno->run.call;
     tg_shape shape = call->target->shape;
-    tg_status status = TG_OK;
     shape.dim[0] = fno->run.batch;
     if (fno->model.config.architecture == TG_ARCHITECTURE_GINO) { /* one norm of a sample */
         shape = (tg_shape){3, {shape.dim[0], 1, shape.dim[1] * shape.dim[2]}};
     }
     if (fno->run.first == 0) {
-        TG_TRY(fno->be->ops->fill(fno->be, TG_F64, 1, (tg_scalar){0}, call->loss));
+        TG_CALL(fno->be->ops->fill(fno->be, TG_F64, 1, (tg_scalar){0}, call->loss));
     }
     const void *pred = nn_data(fno, op->in[NN_X]), *target = nn_data(fno, op->in[NN_DY]);
     void *dpred = nn_data(fno, op->out[0]);
-    TG_TRY(nn_loss(fno->be, call->loss_config, call->target->dtype, &shape, pred, target,
-                   &fno->run.loss_work, call->loss, call->grad_scale, dpred));
+    TG_CALL(nn_loss(fno->be, call->loss_config, call->target->dtype, &shape, pred, target,
+                    &fno->run.loss_work, call->loss, call->grad_scale, dpred));
     if (call->loss_config->physics != TG_PHYSICS_NONE) {
-        TG_TRY(add_physics(fno, pred, target, dpred));
+        TG_CALL(add_physics(fno, pred, target, dpred));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 const nn_kind_row nn_kind_target = {.name = "target", .run = run_target};

@@ -293,24 +293,22 @@ static tg_status multiply_in_one(const tg_fno *fno, const nn_op *op, const array
 static tg_status multiply_by_parts(const tg_fno *fno, const nn_op *op, const arrays *a,
                                    const void *x, void *y) {
     const nn_factors *f = &fno->model.factors;
-    tg_status status = TG_OK;
     if (!op->is_adjoint) {
         void *to = f->out >= 0 ? a->inner_y : y;
-        TG_TRY(map_in(fno, op, a, &x));
-        TG_TRY(contract(fno, op, a, false, x, to));
-        TG_TRY(f->out >= 0 ? map(fno, a, op->weight + f->out, TG_OP_N, f->inner_out, f->inner_out,
-                                 a->channels, to, y)
-                           : TG_OK);
+        TG_CALL(map_in(fno, op, a, &x));
+        TG_CALL(contract(fno, op, a, false, x, to));
+        TG_CALL(f->out >= 0 ? map(fno, a, op->weight + f->out, TG_OP_N, f->inner_out, f->inner_out,
+                                  a->channels, to, y)
+                            : TG_OK);
     } else {
         void *to = f->in >= 0 ? a->inner_x : y;
-        TG_TRY(map_out_adjoint(fno, op, a, &x));
-        TG_TRY(contract(fno, op, a, true, x, to));
-        TG_TRY(f->in >= 0 ? map(fno, a, op->weight + f->in, TG_OP_CONJ, f->inner_in, f->inner_in,
-                                a->channels, to, y)
-                          : TG_OK);
+        TG_CALL(map_out_adjoint(fno, op, a, &x));
+        TG_CALL(contract(fno, op, a, true, x, to));
+        TG_CALL(f->in >= 0 ? map(fno, a, op->weight + f->in, TG_OP_CONJ, f->inner_in, f->inner_in,
+                                 a->channels, to, y)
+                           : TG_OK);
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status run(tg_fno *fno, const nn_op *op) {
@@ -319,15 +317,12 @@ static tg_status run(tg_fno *fno, const nn_op *op) {
     const int y = op->out[0];
     void *full = a.y ? a.y : nn_data(fno, y);
     const void *x = NULL;
-    tg_status status = TG_OK;
-    TG_TRY(op->in[NN_INNER] < 0 ? make_chain(fno, op, &a, f->links) : TG_OK);
-    TG_TRY(widen(fno, &a, op->in[NN_X], a.x, &x));
-    TG_TRY((a.in_one ? multiply_in_one : multiply_by_parts)(fno, op, &a, x, full));
-    TG_TRY(a.y ? fno->be->ops->convert(fno->be, a.batch * a.channels * a.modes, a.dtype, full,
+    TG_CALL(op->in[NN_INNER] < 0 ? make_chain(fno, op, &a, f->links) : TG_OK);
+    TG_CALL(widen(fno, &a, op->in[NN_X], a.x, &x));
+    TG_CALL((a.in_one ? multiply_in_one : multiply_by_parts)(fno, op, &a, x, full));
+    return a.y ? fno->be->ops->convert(fno->be, a.batch * a.channels * a.modes, a.dtype, full,
                                        fno->run.program.values[y].dtype, nn_data(fno, y))
-               : TG_OK);
-fail:
-    return status;
+               : TG_OK;
 }
 
 /* ---- gradients of the factors ---- */
@@ -351,28 +346,25 @@ static tg_status link_back(const tg_fno *fno, const nn_op *op, const arrays *a, 
     const void *weight = nn_weight(fno, op->weight + l->param);
     void *gradient = nn_gradient(fno, op->weight + l->param);
     const side d = {TG_OP_N, dnext, l->n, l->m * l->n};
-    tg_status status = TG_OK;
     if (l->is_left) {
         const side before = {TG_OP_H, made, l->n, l->k * l->n};
-        TG_TRY(multiply(fno, a->dtype, l->batch, l->m, l->k, l->n, d, before, gradient, l->k, 0));
-        TG_TRY(multiply(fno, a->dtype, l->batch, l->k, l->n, l->m,
-                        (side){TG_OP_H, weight, l->ld, l->stride}, d, dmade, l->n, l->k * l->n));
+        TG_CALL(multiply(fno, a->dtype, l->batch, l->m, l->k, l->n, d, before, gradient, l->k, 0));
+        TG_CALL(multiply(fno, a->dtype, l->batch, l->k, l->n, l->m,
+                         (side){TG_OP_H, weight, l->ld, l->stride}, d, dmade, l->n, l->k * l->n));
         return TG_OK;
     }
     const side before = {l->is_turned ? TG_OP_CONJ : TG_OP_H, made, l->k, l->m * l->k};
     if (l->is_turned) { /* (n, k) */
         const side turned = {TG_OP_T, dnext, l->n, l->m * l->n};
-        TG_TRY(multiply(fno, a->dtype, l->batch, l->n, l->k, l->m, turned, before, gradient, l->ld,
-                        l->stride));
+        TG_CALL(multiply(fno, a->dtype, l->batch, l->n, l->k, l->m, turned, before, gradient, l->ld,
+                         l->stride));
     } else { /* (k, n) */
-        TG_TRY(multiply(fno, a->dtype, l->batch, l->k, l->n, l->m, before, d, gradient, l->ld,
-                        l->stride));
+        TG_CALL(multiply(fno, a->dtype, l->batch, l->k, l->n, l->m, before, d, gradient, l->ld,
+                         l->stride));
     }
-    TG_TRY(multiply(fno, a->dtype, l->batch, l->m, l->k, l->n, d,
+    return multiply(fno, a->dtype, l->batch, l->m, l->k, l->n, d,
                     (side){l->is_turned ? TG_OP_CONJ : TG_OP_H, weight, l->ld, l->stride}, dmade,
-                    l->k, l->m * l->k));
-fail:
-    return status;
+                    l->k, l->m * l->k);
 }
 
 /* Where dL/dW' is made. */
@@ -419,26 +411,23 @@ static tg_status maps_back_by_parts(const tg_fno *fno, const nn_op *op, const ar
                                     const void *x, const void *dy) {
     const nn_factors *f = &fno->model.factors;
     const void *inner_x = x, *inner_dy = dy;
-    tg_status status = TG_OK;
     if (!a->is_mapped) {
-        TG_TRY(map_in(fno, op, a, &inner_x));
-        TG_TRY(map_out_adjoint(fno, op, a, &inner_dy));
+        TG_CALL(map_in(fno, op, a, &inner_x));
+        TG_CALL(map_out_adjoint(fno, op, a, &inner_dy));
     }
     if (f->out >= 0) { /* y = U y' */
-        TG_TRY(a->is_mapped ? TG_OK : contract(fno, op, a, false, inner_x, a->inner_y));
-        TG_TRY(correlate(fno, a, op->weight + f->out, f->inner_out,
-                         (side){TG_OP_N, dy, a->modes, 0},
-                         (side){TG_OP_H, a->inner_y, a->modes, 0}));
+        TG_CALL(a->is_mapped ? TG_OK : contract(fno, op, a, false, inner_x, a->inner_y));
+        TG_CALL(correlate(fno, a, op->weight + f->out, f->inner_out,
+                          (side){TG_OP_N, dy, a->modes, 0},
+                          (side){TG_OP_H, a->inner_y, a->modes, 0}));
     }
     if (f->in >= 0) { /* x' = U^T x */
-        TG_TRY(a->is_mapped ? TG_OK : contract(fno, op, a, true, inner_dy, a->inner_dx));
-        TG_TRY(correlate(fno, a, op->weight + f->in, f->inner_in,
-                         (side){TG_OP_CONJ, x, a->modes, 0},
-                         (side){TG_OP_T, a->inner_dx, a->modes, 0}));
+        TG_CALL(a->is_mapped ? TG_OK : contract(fno, op, a, true, inner_dy, a->inner_dx));
+        TG_CALL(correlate(fno, a, op->weight + f->in, f->inner_in,
+                          (side){TG_OP_CONJ, x, a->modes, 0},
+                          (side){TG_OP_T, a->inner_dx, a->modes, 0}));
     }
-    TG_TRY(inner_back(fno, op, a, a->inner_x ? a->inner_x : x, a->inner_dy ? a->inner_dy : dy));
-fail:
-    return status;
+    return inner_back(fno, op, a, a->inner_x ? a->inner_x : x, a->inner_dy ? a->inner_dy : dy);
 }
 
 static tg_status maps_back_in_one(const tg_fno *fno, const nn_op *op, const arrays *a,
@@ -466,14 +455,11 @@ static tg_status run_back(tg_fno *fno, const nn_op *op) {
     const nn_factors *f = &fno->model.factors;
     const arrays a = arrays_at(fno, op);
     const void *x = NULL, *dy = NULL;
-    tg_status status = TG_OK;
-    TG_TRY(make_chain(fno, op, &a, a.is_mapped ? f->links - 1 : f->links));
-    TG_TRY(widen(fno, &a, op->in[NN_X], a.x, &x));
-    TG_TRY(widen(fno, &a, op->in[NN_DY], a.y, &dy));
-    TG_TRY((a.in_one && a.is_mapped ? maps_back_in_one : maps_back_by_parts)(fno, op, &a, x, dy));
-    TG_TRY(chain_back(fno, op, &a));
-fail:
-    return status;
+    TG_CALL(make_chain(fno, op, &a, a.is_mapped ? f->links - 1 : f->links));
+    TG_CALL(widen(fno, &a, op->in[NN_X], a.x, &x));
+    TG_CALL(widen(fno, &a, op->in[NN_DY], a.y, &dy));
+    TG_CALL((a.in_one && a.is_mapped ? maps_back_in_one : maps_back_by_parts)(fno, op, &a, x, dy));
+    return chain_back(fno, op, &a);
 }
 
 /* ---- builders and rules ---- */

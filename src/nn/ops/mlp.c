@@ -52,7 +52,6 @@ static tg_mlp part_op(const tg_fno *fno, const nn_op *op, int y, int part, int o
 }
 
 static tg_status run(tg_fno *fno, const nn_op *op) {
-    tg_status status = TG_OK;
     const int planes = fno->model.planes;
     for (int q = 0; q < planes; q++) {
         for (int part = 0; part < planes; part++) {
@@ -62,15 +61,13 @@ static tg_status run(tg_fno *fno, const nn_op *op) {
             call.add = nn_data(fno, op->in[NN_ADD]);
             call.gate = nn_weight(fno, op->gate);
             call.activated = nn_data(fno, op->out[1]);
-            TG_TRY(fno->be->ops->mlp_forward(fno->be, &call));
+            TG_CALL(fno->be->ops->mlp_forward(fno->be, &call));
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status run_back(tg_fno *fno, const nn_op *op) {
-    tg_status status = TG_OK;
     const int planes = fno->model.planes;
     for (int q = 0; q < planes; q++) {
         for (int part = 0; part < planes; part++) {
@@ -86,11 +83,10 @@ static tg_status run_back(tg_fno *fno, const nn_op *op) {
             call.db1 = nn_gradient(fno, param[1]);
             call.dw2 = nn_gradient(fno, param[2]);
             call.db2 = nn_gradient(fno, param[3]);
-            TG_TRY(fno->be->ops->mlp_backward(fno->be, &call));
+            TG_CALL(fno->be->ops->mlp_backward(fno->be, &call));
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static int params(const nn_program *p, const nn_op *op, int *first) {

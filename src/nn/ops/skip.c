@@ -33,7 +33,6 @@ static tg_skip call_op(const tg_fno *fno, const nn_op *op, tg_skip_map kind, int
 /* ---- skips ---- */
 
 static tg_status run_skip(tg_fno *fno, const nn_op *op) {
-    tg_status status = TG_OK;
     const int planes = fno->model.planes;
     for (int q = 0; q < planes; q++) {
         for (int part = 0; part < planes; part++) {
@@ -43,15 +42,13 @@ static tg_status run_skip(tg_fno *fno, const nn_op *op) {
             call.alpha = nn_part_sign(part, q);
             call.x = nn_plane(fno, op->in[NN_X], nn_part_across(part, q));
             call.y = nn_plane(fno, op->out[0], q);
-            TG_TRY(fno->be->ops->skip_forward(fno->be, &call));
+            TG_CALL(fno->be->ops->skip_forward(fno->be, &call));
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status run_skip_back(tg_fno *fno, const nn_op *op) {
-    tg_status status = TG_OK;
     const int planes = fno->model.planes;
     for (int q = 0; q < planes; q++) {
         for (int part = 0; part < planes; part++) {
@@ -66,11 +63,10 @@ static tg_status run_skip_back(tg_fno *fno, const nn_op *op) {
             call.dx = nn_plane(fno, op->out[0], q);
             call.dweight = nn_gradient(fno, op->skip->param[part]);
             call.dbias = q == 0 && part == 0 ? nn_gradient(fno, op->bias) : NULL;
-            TG_TRY(fno->be->ops->skip_backward(fno->be, &call));
+            TG_CALL(fno->be->ops->skip_backward(fno->be, &call));
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static int skip_params(const nn_program *p, const nn_op *op, int *first) {
@@ -200,17 +196,15 @@ int nn_add_bias(nn_program *p, int bias, int x) {
 /* ---- sums of gradients ---- */
 
 static tg_status run_accumulate(tg_fno *fno, const nn_op *op) {
-    tg_status status = TG_OK;
     for (int q = 0; q < fno->model.planes; q++) {
         tg_skip call = call_op(fno, op, TG_SKIP_MAP_IDENTITY, op->in[NN_DY]);
         call.through = op->through;
         call.x = nn_plane(fno, op->in[NN_X], q);
         call.dy = nn_plane(fno, op->in[NN_DY], q);
         call.dx = nn_plane(fno, op->out[0], q);
-        TG_TRY(fno->be->ops->skip_backward(fno->be, &call));
+        TG_CALL(fno->be->ops->skip_backward(fno->be, &call));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static void accumulate_scratch(const nn_program *p, tg_backend *be, const nn_op *op,

@@ -55,7 +55,6 @@ static tg_fft_weight weighting(const nn_op *op) {
 }
 
 static tg_status run_transform(tg_fno *fno, const nn_op *op) {
-    tg_status status = TG_OK;
     const tg_backend_ops *ops = fno->be->ops;
     const int x = op->in[NN_X], spectrum = op->out[0];
     const nn_value *v = &fno->run.program.values[x];
@@ -66,26 +65,24 @@ static tg_status run_transform(tg_fno *fno, const nn_op *op) {
         const int64_t size = images * v->channels * v->points;
         const void *image = image_at(fno, x, 0, b);
         if (pairs) {
-            TG_TRY(ops->planes_join(fno->be, v->dtype, size, image, image_at(fno, x, 1, b), work));
+            TG_CALL(ops->planes_join(fno->be, v->dtype, size, image, image_at(fno, x, 1, b), work));
             image = work;
         }
         if (op->is_stabilized) {
-            TG_TRY(ops->act_forward(fno->be, v->dtype, TG_ACT_TANH, pairs ? 2 * size : size, image,
-                                    work));
+            TG_CALL(ops->act_forward(fno->be, v->dtype, TG_ACT_TANH, pairs ? 2 * size : size, image,
+                                     work));
             image = work;
         }
         void *whole = image_at(fno, spectrum, 0, b);
         void *kept = windowed ? nn_data(fno, op->scratch[KEPT]) : whole;
-        TG_TRY(ops->fft_forward(fno->be, fno->run.fft, images * v->channels, weighting(op),
-                                op->scale, image, kept));
-        TG_TRY(windowed ? window(fno, spectrum, true, images, kept, whole) : TG_OK);
+        TG_CALL(ops->fft_forward(fno->be, fno->run.fft, images * v->channels, weighting(op),
+                                 op->scale, image, kept));
+        TG_CALL(windowed ? window(fno, spectrum, true, images, kept, whole) : TG_OK);
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status run_inverse(tg_fno *fno, const nn_op *op) {
-    tg_status status = TG_OK;
     const tg_backend_ops *ops = fno->be->ops;
     const int spectrum = op->in[NN_X], y = op->out[0];
     const nn_value *v = &fno->run.program.values[y];
@@ -95,23 +92,21 @@ static tg_status run_inverse(tg_fno *fno, const nn_op *op) {
         const void *kept = image_at(fno, spectrum, 0, b);
         if (fno->run.program.geometry.windowed) {
             void *narrow = nn_data(fno, op->scratch[KEPT]);
-            TG_TRY(window(fno, spectrum, false, images, kept, narrow));
+            TG_CALL(window(fno, spectrum, false, images, kept, narrow));
             kept = narrow;
         }
         void *image = pairs ? nn_data(fno, op->scratch[IMAGE]) : image_at(fno, y, 0, b);
-        TG_TRY(ops->fft_inverse(fno->be, fno->run.fft, images * v->channels, weighting(op),
-                                op->scale, kept, image));
+        TG_CALL(ops->fft_inverse(fno->be, fno->run.fft, images * v->channels, weighting(op),
+                                 op->scale, kept, image));
         if (pairs) {
-            TG_TRY(ops->planes_split(fno->be, v->dtype, images * v->channels * v->points, image,
-                                     image_at(fno, y, 0, b), image_at(fno, y, 1, b)));
+            TG_CALL(ops->planes_split(fno->be, v->dtype, images * v->channels * v->points, image,
+                                      image_at(fno, y, 0, b), image_at(fno, y, 1, b)));
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status run_stabilizer_back(tg_fno *fno, const nn_op *op) {
-    tg_status status = TG_OK;
     const tg_backend_ops *ops = fno->be->ops;
     const nn_value *x = &fno->run.program.values[op->in[NN_X]];
     void *activated = nn_data(fno, op->scratch[IMAGE]);
@@ -120,14 +115,13 @@ static tg_status run_stabilizer_back(tg_fno *fno, const nn_op *op) {
             images = images_from(fno, b);
             const int64_t size = images * x->channels * x->points;
             void *gradient = image_at(fno, op->out[0], q, b);
-            TG_TRY(ops->act_forward(fno->be, x->dtype, op->act, size,
-                                    image_at(fno, op->in[NN_X], q, b), activated));
-            TG_TRY(ops->act_backward(fno->be, x->dtype, TG_ACT_TANH, size, activated, gradient,
-                                     gradient));
+            TG_CALL(ops->act_forward(fno->be, x->dtype, op->act, size,
+                                     image_at(fno, op->in[NN_X], q, b), activated));
+            TG_CALL(ops->act_backward(fno->be, x->dtype, TG_ACT_TANH, size, activated, gradient,
+                                      gradient));
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* The value on the grid decides about the first part. */

@@ -184,13 +184,10 @@ static tg_status place_part(nn_program *p, int from, void **pointer, size_t byte
 static tg_status place_shared(nn_program *p, int from) {
     tg_shared_workspace *shared = &p->shared;
     const bool work_first = shared->work_bytes > shared->dense_bytes; /* the larger one */
-    tg_status status = TG_OK;
     shared->dense = shared->work = NULL;
-    TG_TRY(work_first ? place_part(p, from, &shared->work, shared->work_bytes) : TG_OK);
-    TG_TRY(place_part(p, from, &shared->dense, shared->dense_bytes));
-    TG_TRY(work_first ? TG_OK : place_part(p, from, &shared->work, shared->work_bytes));
-fail:
-    return status;
+    TG_CALL(work_first ? place_part(p, from, &shared->work, shared->work_bytes) : TG_OK);
+    TG_CALL(place_part(p, from, &shared->dense, shared->dense_bytes));
+    return work_first ? TG_OK : place_part(p, from, &shared->work, shared->work_bytes);
 }
 
 /* First fit can be unlucky: a few orders are tried, and the best is taken. What lives at the end
@@ -205,7 +202,6 @@ enum { WAYS = sizeof ways / sizeof ways[0] };
 
 static tg_status lay_out(const lifetimes *l, way how) {
     nn_program *p = l->p;
-    tg_status status = TG_OK;
     const int end = nn_sharing_begins(p);
     p->activations.buffer_count = p->workspace.buffer_count = 0;
     p->activations.end = p->training && how.side_by_side ? end : 0;
@@ -215,14 +211,12 @@ static tg_status lay_out(const lifetimes *l, way how) {
         if (value->home != v || l->born[v] < 0) {
             continue;
         }
-        TG_TRY(nn_arena_add(value->is_transient ? &p->workspace : &p->activations, &value->data,
-                            (int64_t)nn_value_bytes(p, v), 1, l->born[v], l->dies[v]));
+        TG_CALL(nn_arena_add(value->is_transient ? &p->workspace : &p->activations, &value->data,
+                             (int64_t)nn_value_bytes(p, v), 1, l->born[v], l->dies[v]));
     }
     nn_arena_solve(&p->activations);
     nn_arena_solve(&p->workspace);
-    TG_TRY(p->training ? place_shared(p, end) : TG_OK);
-fail:
-    return status;
+    return p->training ? place_shared(p, end) : TG_OK;
 }
 
 tg_status nn_pass_place(nn_program *p, tg_backend *be) {

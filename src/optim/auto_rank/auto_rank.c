@@ -98,7 +98,6 @@ static void log_allocation(tg_optim *optim, int group, const tg_slot *arriving,
  * on: the pool needs no second copy. */
 static tg_status apply(tg_optim *optim, int group, const tg_rank_allocation *ranks) {
     tg_rank_pool *pool = &optim->pools[group];
-    tg_status status = TG_OK;
     size_t packed = 0, end = 0;
     int member = 0;
     for (int i = 0; i < optim->slot_count; i++) {
@@ -108,7 +107,7 @@ static tg_status apply(tg_optim *optim, int group, const tg_rank_allocation *ran
         }
         const tg_layout from = tg_layout_of(slot);
         const tg_layout to = common(&from, &ranks[member], packed);
-        TG_TRY(tg_state_repack(optim, pool, &from, &to));
+        TG_CALL(tg_state_repack(optim, pool, &from, &to));
         packed += tg_layout_region(pool, &to).bytes;
         end += ranks[member++].bytes;
     }
@@ -125,7 +124,7 @@ static tg_status apply(tg_optim *optim, int group, const tg_rank_allocation *ran
         from.offset = packed;
         to.offset = end;
         memcpy(to.rank, allocation->rank, sizeof to.rank);
-        TG_TRY(tg_state_repack(optim, pool, &from, &to));
+        TG_CALL(tg_state_repack(optim, pool, &from, &to));
     }
     for (int i = 0; i < optim->slot_count; i++) {
         tg_slot *slot = &optim->slots[i];
@@ -134,15 +133,14 @@ static tg_status apply(tg_optim *optim, int group, const tg_rank_allocation *ran
         }
         const tg_rank_allocation *allocation = &ranks[member++];
         if (is_changed(slot, allocation)) {
-            TG_TRY(tg_projector_set_ranks(slot->projector, allocation->rank));
+            TG_CALL(tg_projector_set_ranks(slot->projector, allocation->rank));
             slot->count = allocation->count;
             slot->must_refresh = true;
         }
     }
     tg_pool_lay_out(optim, group); /* it fits: the allocation did */
     optim->moves++;
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_auto_rank_allocate(tg_optim *optim, const tg_slot *arriving) {

@@ -88,17 +88,16 @@ static tg_status check_ranks(tg_context *ctx, const char *name, const tg_slot *s
 
 static tg_status load_ranks(tg_optim *optim, tg_slot *slot, const tg_archive *archive,
                             bool copies) {
-    tg_status status = TG_OK;
     char name[TG_STATE_NAME];
     const tg_tensor *tensor = NULL;
     tg_shape shape = ranks_shape(slot);
-    TG_TRY(tg_state_name(optim->ctx, slot, name, "ranks"));
-    TG_TRY(tg_state_find(optim->ctx, archive, name, TG_I64, &shape, &tensor));
-    TG_TRY(check_ranks(optim->ctx, name, slot, tensor->data));
+    TG_CALL(tg_state_name(optim->ctx, slot, name, "ranks"));
+    TG_CALL(tg_state_find(optim->ctx, archive, name, TG_I64, &shape, &tensor));
+    TG_CALL(check_ranks(optim->ctx, name, slot, tensor->data));
     set_ranks(slot, tensor->data);
     shape = spectrum_shape(slot);
-    TG_TRY(tg_state_name(optim->ctx, slot, name, "spectrum"));
-    TG_TRY(tg_state_find(optim->ctx, archive, name, TG_F64, &shape, &tensor));
+    TG_CALL(tg_state_name(optim->ctx, slot, name, "spectrum"));
+    TG_CALL(tg_state_find(optim->ctx, archive, name, TG_F64, &shape, &tensor));
     if (copies) {
         const double *values = tensor->data;
         tg_spectrum *s = &slot->ranked->spectrum;
@@ -108,12 +107,10 @@ static tg_status load_ranks(tg_optim *optim, tg_slot *slot, const tg_archive *ar
         memcpy(&slot->projector->left, values + 3, sizeof slot->projector->left);
         memcpy(s->values, values + HEAD, (size_t)tg_spectrum_values(s) * sizeof *values);
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_auto_rank_load(tg_optim *optim, const tg_archive *archive, bool copies) {
-    tg_status status = TG_OK;
     for (int i = 0; i < optim->slot_count; i++) {
         if (optim->slots[i].ranked) {
             get_ranks(&optim->slots[i], optim->slots[i].ranked->before);
@@ -121,7 +118,7 @@ tg_status tg_auto_rank_load(tg_optim *optim, const tg_archive *archive, bool cop
     }
     for (int i = 0; i < optim->slot_count; i++) {
         if (optim->slots[i].ranked) {
-            TG_TRY(load_ranks(optim, &optim->slots[i], archive, copies));
+            TG_CALL(load_ranks(optim, &optim->slots[i], archive, copies));
         }
     }
     for (int group = 0; group < optim->group_count; group++) {
@@ -130,8 +127,7 @@ tg_status tg_auto_rank_load(tg_optim *optim, const tg_archive *archive, bool cop
                            "optimizer state: its ranks do not fit into opt.memory_budget");
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 void tg_auto_rank_unload(tg_optim *optim) {

@@ -51,7 +51,6 @@ static demand demand_of(const tg_state_kind *kind, const tg_projector *p) {
 /* Of all members of a group; counts them. */
 static tg_status add_demands(tg_context *ctx, const tg_optim_setup *setup, int group, int64_t most,
                              tg_rank_pool *pool, demand *sum) {
-    tg_status status = TG_OK;
     *sum = (demand){0};
     pool->members = 0;
     for (int i = 0; i < setup->param_count; i++) {
@@ -60,7 +59,7 @@ static tg_status add_demands(tg_context *ctx, const tg_optim_setup *setup, int g
         if (param->group != group || !tg_is_projected(setup, param)) {
             continue;
         }
-        TG_TRY(outline(ctx, setup, param, most, &p));
+        TG_CALL(outline(ctx, setup, param, most, &p));
         if (!tg_projector_is_auto(&p)) {
             continue;
         }
@@ -84,8 +83,7 @@ static tg_status add_demands(tg_context *ctx, const tg_optim_setup *setup, int g
         sum->largest = d.largest > sum->largest ? d.largest : sum->largest;
         sum->factor = tg_max_size(sum->factor, d.factor);
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* Scratch of a allocation: the spectra's addresses, the ranks, and what allocating itself needs. */
@@ -153,32 +151,27 @@ tg_status tg_auto_rank_most(tg_context *ctx, const tg_optim_setup *setup, const 
 static tg_status take_memory(tg_optim *optim, int group) {
     tg_rank_pool *pool = &optim->pools[group];
     const tg_backend_ops *ops = optim->be->ops;
-    tg_status status = TG_OK;
     pool->memory = ops->alloc(optim->be, TG_MEM_OPTIMIZER, pool->bytes);
-    TG_TRY(pool->memory ? TG_OK : TG_E_MEMORY);
-    TG_TRY(ops->fill(optim->be, TG_F32, (int64_t)(pool->bytes / sizeof(float)), (tg_scalar){0},
-                     pool->memory));
+    TG_CALL(pool->memory ? TG_OK : TG_E_MEMORY);
+    TG_CALL(ops->fill(optim->be, TG_F32, (int64_t)(pool->bytes / sizeof(float)), (tg_scalar){0},
+                      pool->memory));
     if (optim->accumulates) {
         pool->sum = ops->alloc(optim->be, TG_MEM_GRADIENTS,
                                (size_t)pool->values * tg_dtype_size(pool->kind.dtype));
-        TG_TRY(pool->sum ? TG_OK : TG_E_MEMORY);
+        TG_CALL(pool->sum ? TG_OK : TG_E_MEMORY);
     }
     pool->scratch = tg_mem_alloc(optim->ctx, TG_MEM_WORKSPACE, pool->scratch_bytes, 1);
     pool->staging = tg_mem_alloc(optim->ctx, TG_MEM_WORKSPACE, pool->staging_bytes, 1);
-    TG_TRY(pool->scratch && pool->staging ? TG_OK : TG_E_MEMORY);
-fail:
-    return status;
+    return pool->scratch && pool->staging ? TG_OK : TG_E_MEMORY;
 }
 
 static tg_status make_ranked(tg_optim *optim, tg_slot *slot) {
-    tg_status status = TG_OK;
-    TG_TRY(TG_NEW(optim->ctx, TG_MEM_OTHER, slot->ranked, 1));
+    TG_CALL(TG_NEW(optim->ctx, TG_MEM_OTHER, slot->ranked, 1));
     tg_spectrum *spectrum = &slot->ranked->spectrum;
     *spectrum = tg_projector_spectrum_sizes(slot->projector);
-    TG_TRY(TG_NEW(optim->ctx, TG_MEM_OTHER, spectrum->values, tg_spectrum_values(spectrum)));
+    TG_CALL(TG_NEW(optim->ctx, TG_MEM_OTHER, spectrum->values, tg_spectrum_values(spectrum)));
     slot->bound = 1.0;
-fail:
-    return status;
+    return TG_OK;
 }
 
 void tg_auto_rank_destroy(tg_optim *optim) {
@@ -269,7 +262,6 @@ static size_t least_of(const tg_rank_pool *pool, const tg_slot *slot) {
 /* What is left of the pool beside the least that each member needs is shared by size. */
 static tg_status start_group(tg_optim *optim, int group) {
     const tg_rank_pool *pool = &optim->pools[group];
-    tg_status status = TG_OK;
     int64_t entries = 0;
     size_t left = pool->bytes;
     for (int i = 0; i < optim->slot_count; i++) {
@@ -286,28 +278,25 @@ static tg_status start_group(tg_optim *optim, int group) {
         const size_t bytes = least_of(pool, slot) + (size_t)((double)left * share);
         const tg_rank_allocation allocation =
             tg_ranks_equal(&pool->kind, &slot->ranked->spectrum, bytes);
-        TG_TRY(tg_projector_set_ranks(slot->projector, allocation.rank));
+        TG_CALL(tg_projector_set_ranks(slot->projector, allocation.rank));
         slot->count = allocation.count;
     }
     tg_pool_lay_out(optim, group);
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_auto_rank_create(tg_optim *optim) {
-    tg_status status = TG_OK;
     for (int i = 0; i < optim->slot_count; i++) {
         tg_slot *slot = &optim->slots[i];
         if (slot->projector && tg_projector_is_auto(slot->projector)) {
-            TG_TRY(make_ranked(optim, slot));
+            TG_CALL(make_ranked(optim, slot));
         }
     }
     for (int group = 0; group < optim->group_count; group++) {
         if (optim->pools[group].members > 0) {
-            TG_TRY(take_memory(optim, group));
-            TG_TRY(start_group(optim, group));
+            TG_CALL(take_memory(optim, group));
+            TG_CALL(start_group(optim, group));
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }

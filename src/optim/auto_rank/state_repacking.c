@@ -137,20 +137,17 @@ static tg_status move_bytes(const move *m, bool second, const moment_array *old,
     const size_t old_bytes = tg_state_bytes(old->codec, old->real, old->reals);
     const size_t new_bytes = tg_state_bytes(new->codec, new->real, new->reals);
     const size_t width = (size_t)(old->reals / tg_layout_count(m->from));
-    tg_status status = TG_OK;
-    TG_TRY(fetch(m, old->at, old_bytes, room.bytes));
-    TG_TRY(fetch(m, old->scale_at, old->scale_bytes, room.scale));
+    TG_CALL(fetch(m, old->at, old_bytes, room.bytes));
+    TG_CALL(fetch(m, old->scale_at, old->scale_bytes, room.scale));
     if (is_same_shape(m->from, m->to)) {
-        TG_TRY(put(m, new->at, new_bytes, room.bytes));
+        TG_CALL(put(m, new->at, new_bytes, room.bytes));
         return put(m, new->scale_at, new->scale_bytes, room.scale);
     }
     old->codec->decode(second, old->reals, room.bytes, room.scale, room.values);
     reshape_parts((char *)room.values, width * sizeof(float), m->from, m->to, second);
     new->codec->encode(second, NULL, 0, new->reals, room.values, room.bytes, room.scale);
-    TG_TRY(put(m, new->at, new_bytes, room.bytes));
-    TG_TRY(put(m, new->scale_at, new->scale_bytes, room.scale));
-fail:
-    return status;
+    TG_CALL(put(m, new->at, new_bytes, room.bytes));
+    return put(m, new->scale_at, new->scale_bytes, room.scale);
 }
 
 static tg_status move_moment(const move *m, int index) {
@@ -162,12 +159,9 @@ static tg_status move_moment(const move *m, int index) {
     }
     const size_t real = tg_state_bytes(old.codec, old.real, 1);
     const size_t size = (size_t)(old.reals / tg_layout_count(m->from)) * real;
-    tg_status status = TG_OK;
-    TG_TRY(fetch(m, old.at, (size_t)old.reals * real, m->pool->staging));
+    TG_CALL(fetch(m, old.at, (size_t)old.reals * real, m->pool->staging));
     reshape_parts(m->pool->staging, size, m->from, m->to, second);
-    TG_TRY(put(m, new.at, (size_t) new.reals *real, m->pool->staging));
-fail:
-    return status;
+    return put(m, new.at, (size_t) new.reals *real, m->pool->staging);
 }
 
 /* Columns that stay; new ones are 0 until the refresh. */
@@ -175,14 +169,11 @@ static tg_status move_factor(const move *m, int mode) {
     const size_t size = tg_dtype_size(m->pool->kind.dtype);
     const int64_t old[2] = {m->from->dim[mode], m->from->rank[mode]};
     const int64_t new[2] = {m->to->dim[mode], m->to->rank[mode]};
-    tg_status status = TG_OK;
-    TG_TRY(fetch(m, tg_layout_region(m->pool, m->from).factor[mode],
-                 (size_t)(old[0] * old[1]) * size, m->pool->staging));
+    TG_CALL(fetch(m, tg_layout_region(m->pool, m->from).factor[mode],
+                  (size_t)(old[0] * old[1]) * size, m->pool->staging));
     reshape(m->pool->staging, size, 2, old, 0, new, 0, ZERO);
-    TG_TRY(put(m, tg_layout_region(m->pool, m->to).factor[mode], (size_t)(new[0] * new[1]) * size,
-               m->pool->staging));
-fail:
-    return status;
+    return put(m, tg_layout_region(m->pool, m->to).factor[mode], (size_t)(new[0] * new[1]) * size,
+               m->pool->staging);
 }
 
 /* The arrays in the order of a region: moments, factors; those in front first if they move to the

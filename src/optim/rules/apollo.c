@@ -93,63 +93,52 @@ static tg_status move(tg_backend *be, const tg_adam *op, const arrays *a) {
 /* u_j = factor |A_j| / |R_j| G_j. */
 static tg_status scale_by_column(tg_backend *be, tg_dtype dtype, const tg_adam *op, double factor,
                                  const arrays *a) {
-    tg_status status = TG_OK;
-    TG_TRY(be->ops->column_squares(be, dtype, a->rank, a->columns, a->r, a->old));
-    TG_TRY(move(be, op, a));
-    TG_TRY(be->ops->column_squares(be, dtype, a->rank, a->columns, a->r, a->new));
-    TG_TRY(be->ops->scale_columns(be, dtype, a->rows, a->columns, factor, a->new, a->old, a->u));
-fail:
-    return status;
+    TG_CALL(be->ops->column_squares(be, dtype, a->rank, a->columns, a->r, a->old));
+    TG_CALL(move(be, op, a));
+    TG_CALL(be->ops->column_squares(be, dtype, a->rank, a->columns, a->r, a->new));
+    return be->ops->scale_columns(be, dtype, a->rows, a->columns, factor, a->new, a->old, a->u);
 }
 
 /* Of squares of columns, in their order. */
 static tg_status add_up(tg_backend *be, const arrays *a, const double *squares, double *sum) {
     enum { SOME = 4096 };
     double some[SOME];
-    tg_status status = TG_OK;
     *sum = 0.0;
     for (int64_t i = 0; i < a->columns; i += SOME) {
         const int64_t count = tg_min(a->columns - i, SOME);
-        TG_TRY(be->ops->download(be, some, squares + i, (size_t)count * sizeof *some));
+        TG_CALL(be->ops->download(be, some, squares + i, (size_t)count * sizeof *some));
         for (int64_t j = 0; j < count; j++) {
             *sum += some[j];
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* u = factor |A| / |R| G. */
 static tg_status scale_at_once(tg_backend *be, tg_dtype dtype, const tg_adam *op, double factor,
                                const arrays *a) {
     double old = 0.0, new = 0.0;
-    tg_status status = TG_OK;
-    TG_TRY(be->ops->column_squares(be, dtype, 1, a->columns, a->r, a->old));
-    TG_TRY(move(be, op, a));
-    TG_TRY(be->ops->column_squares(be, dtype, 1, a->columns, a->r, a->new));
-    TG_TRY(add_up(be, a, a->old, &old));
-    TG_TRY(add_up(be, a, a->new, &new));
+    TG_CALL(be->ops->column_squares(be, dtype, 1, a->columns, a->r, a->old));
+    TG_CALL(move(be, op, a));
+    TG_CALL(be->ops->column_squares(be, dtype, 1, a->columns, a->r, a->new));
+    TG_CALL(add_up(be, a, a->old, &old));
+    TG_CALL(add_up(be, a, a->new, &new));
     factor *= old > 0.0 ? sqrt(new / old) : 0.0;
-    TG_TRY(be->ops->scale(be, dtype, a->rows * a->columns, (tg_scalar){factor, 0.0}, a->u));
-fail:
-    return status;
+    return be->ops->scale(be, dtype, a->rows * a->columns, (tg_scalar){factor, 0.0}, a->u);
 }
 
 /* Lets u grow by 1 % at most, by *factor, and remembers its norm. */
 static tg_status limit(tg_backend *be, const tg_whole *whole, const arrays *a, double *factor) {
     const tg_dtype real = tg_dtype_real(whole->dtype);
     double cell = 0.0 /* room for a real */, squares = 0.0;
-    tg_status status = TG_OK;
-    TG_TRY(be->ops->column_squares(be, whole->dtype, a->rows, a->columns, a->u, a->old));
-    TG_TRY(add_up(be, a, a->old, &squares));
-    TG_TRY(be->ops->download(be, &cell, whole->single, tg_dtype_size(real)));
+    TG_CALL(be->ops->column_squares(be, whole->dtype, a->rows, a->columns, a->u, a->old));
+    TG_CALL(add_up(be, a, a->old, &squares));
+    TG_CALL(be->ops->download(be, &cell, whole->single, tg_dtype_size(real)));
     const double norm = sqrt(squares), before = tg_load(real, &cell, 0).re;
     const double most = before > 0.0 && norm > GROWTH * before ? GROWTH * before : norm;
     *factor = norm > 0.0 ? most / norm : 1.0;
     tg_store(real, &cell, 0, (tg_scalar){most, 0.0});
-    TG_TRY(be->ops->upload(be, whole->single, &cell, tg_dtype_size(real)));
-fail:
-    return status;
+    return be->ops->upload(be, whole->single, &cell, tg_dtype_size(real));
 }
 
 static tg_status step_whole(tg_backend *be, const tg_whole *whole, const tg_adam *op) {
@@ -160,16 +149,13 @@ static tg_status step_whole(tg_backend *be, const tg_whole *whole, const tg_adam
                           tg_rule_correction(&tg_rule_adam, whole->config, whole->t);
     tg_adam use = *op;
     double growth = 1.0;
-    tg_status status = TG_OK;
-    TG_TRY(tg_rule_read_gradient(be, op, a.u));
-    TG_TRY(draw(be, whole, op, &a));
-    TG_TRY(project(be, whole->dtype, &a));
-    TG_TRY((a.rank == 1 ? scale_at_once : scale_by_column)(be, whole->dtype, op, factor, &a));
-    TG_TRY(limit(be, whole, &a, &growth));
+    TG_CALL(tg_rule_read_gradient(be, op, a.u));
+    TG_CALL(draw(be, whole, op, &a));
+    TG_CALL(project(be, whole->dtype, &a));
+    TG_CALL((a.rank == 1 ? scale_at_once : scale_by_column)(be, whole->dtype, op, factor, &a));
+    TG_CALL(limit(be, whole, &a, &growth));
     use.alpha *= growth;
-    TG_TRY(tg_rule_use_direction(be, &use, a.u));
-fail:
-    return status;
+    return tg_rule_use_direction(be, &use, a.u);
 }
 
 const tg_rule tg_rule_apollo = {

@@ -78,25 +78,22 @@ static tg_status iterate(tg_backend *be, const matrices *m, tg_dtype dtype, int6
     const bool is_tall = m->rows > m->columns;
     const int64_t small = tg_min(m->rows, m->columns), large = tg_max(m->rows, m->columns);
     const size_t size = tg_dtype_size(dtype);
-    tg_status status = TG_OK;
     tg_gemm gram = product(dtype, small, small, large, count, m->x, m->x, m->gram);
     gram.op_a = is_tall ? TG_OP_H : TG_OP_N;
     gram.op_b = is_tall ? TG_OP_N : TG_OP_H;
     gram.lda = gram.ldb = m->columns;
-    TG_TRY(be->ops->gemm(be, &gram));
-    TG_TRY(be->ops->copy(be, m->poly, m->gram, (size_t)(small * small * count) * size));
+    TG_CALL(be->ops->gemm(be, &gram));
+    TG_CALL(be->ops->copy(be, m->poly, m->gram, (size_t)(small * small * count) * size));
     tg_gemm poly = product(dtype, small, small, small, count, m->gram, m->gram, m->poly);
     poly.alpha.re = C;
     poly.beta.re = B;
-    TG_TRY(be->ops->gemm(be, &poly));
-    TG_TRY(be->ops->copy(be, m->y, m->x, (size_t)(small * large * count) * size));
+    TG_CALL(be->ops->gemm(be, &poly));
+    TG_CALL(be->ops->copy(be, m->y, m->x, (size_t)(small * large * count) * size));
     tg_gemm next = product(dtype, m->rows, m->columns, small, count, is_tall ? m->x : m->poly,
                            is_tall ? m->poly : m->x, m->y);
     next.alpha.re = length;
     next.beta.re = length * A;
-    TG_TRY(be->ops->gemm(be, &next));
-fail:
-    return status;
+    return be->ops->gemm(be, &next);
 }
 
 /* Modes first .. of u, whose matrices are as long as 1, become as long as a direction is. */
@@ -104,17 +101,14 @@ static tg_status make_unitary(tg_backend *be, matrices m, tg_dtype dtype, int64_
     const int64_t count = tg_min(m.together, m.modes - first), entries = m.rows * m.columns;
     const double length = 0.2 * sqrt((double)tg_max(m.rows, m.columns));
     void *u = (char *)m.u + (size_t)first * tg_dtype_size(dtype);
-    tg_status status = TG_OK;
-    TG_TRY(be->ops->transpose(be, dtype, entries, count, u, m.modes, m.x, entries));
+    TG_CALL(be->ops->transpose(be, dtype, entries, count, u, m.modes, m.x, entries));
     for (int i = 1; i <= NEWTON_SCHULZ; i++) {
-        TG_TRY(iterate(be, &m, dtype, count, i == NEWTON_SCHULZ ? length : 1.0));
+        TG_CALL(iterate(be, &m, dtype, count, i == NEWTON_SCHULZ ? length : 1.0));
         void *next = m.y;
         m.y = m.x;
         m.x = next;
     }
-    TG_TRY(be->ops->transpose(be, dtype, count, entries, m.x, entries, u, m.modes));
-fail:
-    return status;
+    return be->ops->transpose(be, dtype, count, entries, m.x, entries, u, m.modes);
 }
 
 static tg_status step_whole(tg_backend *be, const tg_whole *whole, const tg_adam *op) {
@@ -122,19 +116,16 @@ static tg_status step_whole(tg_backend *be, const tg_whole *whole, const tg_adam
     tg_scratch scratch = {.block = whole->work};
     const matrices m = lay_out(whole, &scratch);
     tg_adam moment = *op;
-    tg_status status = TG_OK;
     moment.weight = NULL;
     moment.direction = m.u;
-    TG_TRY(be->ops->rule_step(be, &moment, TG_KERNEL_NESTEROV));
+    TG_CALL(be->ops->rule_step(be, &moment, TG_KERNEL_NESTEROV));
     const int64_t entries = m.rows * m.columns;
-    TG_TRY(be->ops->column_squares(be, dtype, entries, m.modes, m.u, m.squares));
-    TG_TRY(be->ops->scale_columns(be, dtype, entries, m.modes, 1.0, NULL, m.squares, m.u));
+    TG_CALL(be->ops->column_squares(be, dtype, entries, m.modes, m.u, m.squares));
+    TG_CALL(be->ops->scale_columns(be, dtype, entries, m.modes, 1.0, NULL, m.squares, m.u));
     for (int64_t first = 0; first < m.modes; first += m.together) {
-        TG_TRY(make_unitary(be, m, dtype, first));
+        TG_CALL(make_unitary(be, m, dtype, first));
     }
-    TG_TRY(tg_rule_use_direction(be, op, m.u));
-fail:
-    return status;
+    return tg_rule_use_direction(be, op, m.u);
 }
 
 const tg_rule tg_rule_muon = {.states = 1,
