@@ -54,16 +54,15 @@ typedef struct measurement {
 
 static tg_status measure(tg_context *ctx, tg_comm *comm, operation_fn run, const tg_tensor *values,
                          int steps, double *times, double *median) {
-    tg_status status = TG_OK;
-    for (int i = -1; i < steps && status == TG_OK; i++) {
-        status = tg_comm_barrier(comm);
+    for (int i = -1; i < steps; i++) {
+        CLI_CALL(tg_comm_barrier(comm));
         const double start = bench_seconds();
-        status = status == TG_OK ? run(comm, values) : status;
-        status = status == TG_OK ? tg_backend_synchronize(ctx) : status;
+        CLI_CALL(run(comm, values));
+        CLI_CALL(tg_backend_synchronize(ctx));
         times[i < 0 ? 0 : i] = bench_seconds() - start;
     }
     *median = cli_median(times, steps);
-    return status;
+    return TG_OK;
 }
 
 static tg_status measure_all(tg_context *ctx, tg_comm *comm, int steps, measurement *out) {

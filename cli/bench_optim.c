@@ -157,9 +157,8 @@ static size_t ledger_bytes(const tg_context *ctx, tg_mem_category category) {
 
 /* One step, to its end. */
 static tg_status take_step(bench_work *work, tg_optim *optim, int64_t step) {
-    const tg_status status =
-        tg_optim_step(optim, 0, &work->gradients[step % GRADIENTS], &work->weight);
-    return status == TG_OK ? tg_backend_synchronize(work->ctx) : status;
+    CLI_CALL(tg_optim_step(optim, 0, &work->gradients[step % GRADIENTS], &work->weight));
+    return tg_backend_synchronize(work->ctx);
 }
 
 /* What to take from a step. Timing the parts on a device makes it slower: there, parts and whole
@@ -202,14 +201,14 @@ static tg_status time_steps(bench_work *work, tg_optim *optim, measurement *m) {
     int counts[PARTS] = {0};
     const bool on_device = tg_backend_place(work->ctx) == TG_DEVICE;
     m->seconds[COLD] = (double)NAN;
-    tg_status status = time_pass(work, optim, on_device ? ONLY_PARTS : ALL, 0, counts, m);
-    if (status == TG_OK && on_device) {
-        status = time_pass(work, optim, ONLY_WHOLE, 1, counts, m);
+    CLI_CALL(time_pass(work, optim, on_device ? ONLY_PARTS : ALL, 0, counts, m));
+    if (on_device) {
+        CLI_CALL(time_pass(work, optim, ONLY_WHOLE, 1, counts, m));
     }
-    for (int p = 0; status == TG_OK && p < PARTS; p++) {
+    for (int p = 0; p < PARTS; p++) {
         m->seconds[p] = p == COLD ? m->seconds[p] : cli_median(work->samples[p], counts[p]);
     }
-    return status;
+    return TG_OK;
 }
 
 /* Number of values and planned bytes. */
@@ -218,16 +217,16 @@ static tg_status plan(const bench_work *work, const tg_optim_setup *setup, measu
     const tg_shape *shape = &setup->params[0].shape;
     size_t bytes[TG_MEM_CATEGORIES];
     tg_projector_bytes ignored;
-    tg_status status = tg_optim_plan(work->ctx, setup, bytes);
-    for (int i = 0; status == TG_OK && i < MEMORY_PARTS; i++) {
+    CLI_CALL(tg_optim_plan(work->ctx, setup, bytes));
+    for (int i = 0; i < MEMORY_PARTS; i++) {
         m->planned[i] = bytes[memory_names[i].category];
     }
     m->values = tg_shape_numel(shape);
-    if (status == TG_OK && config->is_projected) {
-        status = tg_projector_plan(work->ctx, &config->projector, work->dtype, shape, false,
-                                   &m->values, &ignored);
+    if (config->is_projected) {
+        CLI_CALL(tg_projector_plan(work->ctx, &config->projector, work->dtype, shape, false,
+                                   &m->values, &ignored));
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status clear_weight(bench_work *work) {

@@ -72,24 +72,24 @@ static tg_status step_on_host(step_work *work, double *loss, double *whole, doub
 /* Seconds from an idle device to an idle one. */
 static tg_status time_step(step_work *work, tg_step *step, double *loss, double *seconds) {
     tg_step_result result = {0};
-    tg_status status = tg_backend_synchronize(work->ctx);
+    CLI_CALL(tg_backend_synchronize(work->ctx));
     const double start = bench_seconds();
-    status = status == TG_OK ? tg_step_forward(step, &work->bench.x, &work->bench.y) : status;
-    status = status == TG_OK ? tg_step_backward(step) : status;
-    status = status == TG_OK ? tg_step_synchronize(step, &result) : status;
-    status = status == TG_OK ? tg_backend_synchronize(work->ctx) : status;
+    CLI_CALL(tg_step_forward(step, &work->bench.x, &work->bench.y));
+    CLI_CALL(tg_step_backward(step));
+    CLI_CALL(tg_step_synchronize(step, &result));
+    CLI_CALL(tg_backend_synchronize(work->ctx));
     *seconds = bench_seconds() - start;
     *loss = result.loss;
-    return status;
+    return TG_OK;
 }
 
 /* A step on a device, and its passes alone. */
 static tg_status step_on_device(step_work *work, double *loss, double *whole, double *optimizer) {
     double passes = 0.0;
-    tg_status status = time_step(work, work->passes, loss, &passes);
-    status = status == TG_OK ? time_step(work, work->whole, loss, whole) : status;
+    CLI_CALL(time_step(work, work->passes, loss, &passes));
+    CLI_CALL(time_step(work, work->whole, loss, whole));
     *optimizer = *whole - passes;
-    return status;
+    return TG_OK;
 }
 
 static tg_status make_steps(step_work *work, const char *graphs) {
@@ -99,9 +99,9 @@ static tg_status make_steps(step_work *work, const char *graphs) {
                              .graphs = strcmp(graphs, "on") == 0    ? TG_GRAPHS_ON
                                        : strcmp(graphs, "off") == 0 ? TG_GRAPHS_OFF
                                                                     : TG_GRAPHS_AUTO};
-    tg_status status = tg_step_create(work->ctx, &config, &work->passes);
+    CLI_CALL(tg_step_create(work->ctx, &config, &work->passes));
     config.optim = work->bench.optim;
-    return status == TG_OK ? tg_step_create(work->ctx, &config, &work->whole) : status;
+    return tg_step_create(work->ctx, &config, &work->whole);
 }
 
 static tg_status make_work(step_work *work, const cli_problem *problem, const char *graphs,
@@ -131,11 +131,8 @@ static tg_status time_steps(step_work *work, int64_t steps, double *samples[PART
         const int64_t refreshes = tg_optim_get_stats(work->bench.optim).refreshes;
         tg_optim_reset_times(work->bench.optim);
         double whole = 0.0, optimizer = 0.0;
-        const tg_status status = on_device ? step_on_device(work, &m->loss, &whole, &optimizer)
-                                           : step_on_host(work, &m->loss, &whole, &optimizer);
-        if (status != TG_OK) {
-            return status;
-        }
+        CLI_CALL(on_device ? step_on_device(work, &m->loss, &whole, &optimizer)
+                           : step_on_host(work, &m->loss, &whole, &optimizer));
         const double refresh = tg_optim_get_times(work->bench.optim).refresh;
         const bool is_refresh = tg_optim_get_stats(work->bench.optim).refreshes > refreshes;
         if (step == -warm_up) {

@@ -69,24 +69,24 @@ static void list_method(const char *name, const tg_projector_config *config) {
  * side by side. */
 static tg_status list_methods(tg_context *ctx) {
     tg_optim_config tensorgrad = tg_optim_config_default();
-    tg_status status = tg_optim_config_set(ctx, &tensorgrad, "name", "tensorgrad");
+    CLI_CALL(tg_optim_config_set(ctx, &tensorgrad, "name", "tensorgrad"));
     tg_projector_config other = tensorgrad.projector;
     other.first = tensorgrad.projector.second;
     other.second = tensorgrad.projector.first;
     methods.count = 0;
     list_method("sparse-lowrank", &tensorgrad.projector);
     list_method("lowrank-sparse", &other);
-    for (int i = 0; status == TG_OK && i < tg_optim_method_count(); i++) {
+    for (int i = 0; i < tg_optim_method_count(); i++) {
         const tg_optim_method *m = tg_optim_get_method(i);
         tg_optim_config config = tg_optim_config_default();
-        status = tg_optim_config_set(ctx, &config, "name", m->name);
+        CLI_CALL(tg_optim_config_set(ctx, &config, "name", m->name));
         if (m->is_projected && m->scheme == TG_SCHEME_SINGLE) {
             list_method(m->name, &config.projector);
         }
     }
     tensorgrad.projector.scheme = TG_SCHEME_SUM;
     list_method("sum", &tensorgrad.projector);
-    return status;
+    return TG_OK;
 }
 
 /* What one method leaves over. */
@@ -199,12 +199,11 @@ static tg_dtype working_dtype(tg_dtype dtype) {
 static tg_status take_view(const cli_source *source, const tg_tensor *whole, const tg_shape *shape,
                            tg_tensor *out) {
     tg_tensor part = *whole;
-    tg_status status = TG_OK;
     part.owner = NULL;
     if (opt.index >= 0) {
-        status = tg_tensor_slice(source->ctx, whole, opt.index, 1, &part);
+        CLI_CALL(tg_tensor_slice(source->ctx, whole, opt.index, 1, &part));
     }
-    return status == TG_OK ? tg_tensor_reshape(source->ctx, &part, shape, out) : status;
+    return tg_tensor_reshape(source->ctx, &part, shape, out);
 }
 
 static tg_status read_gradient(const cli_source *source, int64_t index, tg_dtype dtype,
@@ -291,13 +290,10 @@ typedef struct compression {
 static tg_status begin_compression(tg_context *ctx, const tg_tensor *gradient, compression *c) {
     const tg_dtype dtype = gradient->dtype;
     const tg_shape *shape = &gradient->shape;
-    tg_status status = tg_backend_tensor(ctx, TG_MEM_GRADIENTS, dtype, shape, &c->gradient);
-    status = status == TG_OK ? tg_backend_copy(ctx, gradient, &c->gradient) : status;
-    if (status == TG_OK) {
-        status = tg_backend_tensor(ctx, TG_MEM_GRADIENTS, dtype, shape, &c->rest);
-    }
-    return status == TG_OK ? tg_tensor_create(ctx, TG_MEM_DATA, dtype, shape, &c->host_rest)
-                           : status;
+    CLI_CALL(tg_backend_tensor(ctx, TG_MEM_GRADIENTS, dtype, shape, &c->gradient));
+    CLI_CALL(tg_backend_copy(ctx, gradient, &c->gradient));
+    CLI_CALL(tg_backend_tensor(ctx, TG_MEM_GRADIENTS, dtype, shape, &c->rest));
+    return tg_tensor_create(ctx, TG_MEM_DATA, dtype, shape, &c->host_rest);
 }
 
 static void end_compression(compression *c) {

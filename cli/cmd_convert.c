@@ -63,12 +63,11 @@ static tg_status add_tensor(const cli_source *source, int64_t index, tg_archive 
 }
 
 static tg_status copy_metadata(const cli_source *source, tg_archive *out) {
-    tg_status status = TG_OK;
-    for (int64_t i = 0; status == TG_OK && i < tg_archive_meta_count(source->archive); i++) {
-        status = tg_archive_set_meta(out, tg_archive_meta_key(source->archive, i),
-                                     tg_archive_meta_value(source->archive, i));
+    for (int64_t i = 0; i < tg_archive_meta_count(source->archive); i++) {
+        CLI_CALL(tg_archive_set_meta(out, tg_archive_meta_key(source->archive, i),
+                                     tg_archive_meta_value(source->archive, i)));
     }
-    return status;
+    return TG_OK;
 }
 
 static void report(const char *input, const char *output, tg_file_format format,

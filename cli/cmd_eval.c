@@ -86,11 +86,10 @@ static tg_status open_data(tg_context *ctx, const cli_model *model, const char *
     for (int d = 0; d < config.n_dim; d++) {
         config.grid[d] = on->points[on->sizes > 1 ? d : 0];
     }
-    tg_status status = TG_OK;
     if (y_time) {
-        status = tg_time_parse(ctx, "data.y_time", y_time, &config.y_time);
+        CLI_CALL(tg_time_parse(ctx, "data.y_time", y_time, &config.y_time));
     }
-    return status == TG_OK ? tg_dataset_open(ctx, file, NULL, &config, out) : status;
+    return tg_dataset_open(ctx, file, NULL, &config, out);
 }
 
 static tg_status evaluate(tg_context *ctx, const cli_model *model, const char *file,

@@ -85,11 +85,10 @@ static tg_status gather(tg_context *ctx, facts *f) {
                  .count = tg_backend_count()};
     tg_io_libraries(f->libraries, sizeof f->libraries);
     f->backends = cli_need(calloc((size_t)f->count, sizeof *f->backends));
-    tg_status status = TG_OK;
-    for (int i = 0; status == TG_OK && i < f->count; i++) {
-        status = tg_backend_describe(ctx, i, &f->backends[i]);
+    for (int i = 0; i < f->count; i++) {
+        CLI_CALL(tg_backend_describe(ctx, i, &f->backends[i]));
     }
-    return status;
+    return TG_OK;
 }
 
 /* Everybody's facts, on every rank. */

@@ -184,9 +184,9 @@ static tg_status set_value(tg_context *ctx, tg_settings *settings, const char *k
 static tg_status plan_step(tg_context *ctx, tg_settings *settings, const char *method,
                            cli_sweep_point *out) {
     static tg_train_memory memory; /* large */
-    tg_status status = method ? tg_settings_set(settings, "opt.name", method, "--opt") : TG_OK;
-    status = status == TG_OK ? tg_train_plan(ctx, settings, &memory) : status;
-    for (int i = 0; status == TG_OK && i < memory.count; i++) {
+    CLI_CALL(method ? tg_settings_set(settings, "opt.name", method, "--opt") : TG_OK);
+    CLI_CALL(tg_train_plan(ctx, settings, &memory));
+    for (int i = 0; i < memory.count; i++) {
         if (strcmp(memory.phase[i].name, "training step") == 0) {
             cli_parts_of(memory.phase[i].bytes[memory.place], out->parts);
             out->total = memory.phase[i].total[memory.place];
@@ -194,7 +194,7 @@ static tg_status plan_step(tg_context *ctx, tg_settings *settings, const char *m
     }
     out->method = method ? method : "as set";
     out->parameters = memory.parameters;
-    return status;
+    return TG_OK;
 }
 
 static tg_status plan_point(tg_context *ctx, const tg_settings *settings, const char *key,

@@ -163,29 +163,26 @@ static char *settings_file(const cli_call *call) {
 /* The configuration with the overrides of the command line. */
 static tg_status read_settings(tg_context *ctx, const cli_call *call, const char *path,
                                tg_settings **out) {
-    tg_status status = tg_settings_read_yaml(ctx, path, out);
-    for (int i = 0; status == TG_OK && i < call->args.override_count; i++) {
+    CLI_CALL(tg_settings_read_yaml(ctx, path, out));
+    for (int i = 0; i < call->args.override_count; i++) {
         const cli_override *override = &call->args.override[i];
-        status = tg_settings_set(*out, override->key, override->value, "command line");
+        CLI_CALL(tg_settings_set(*out, override->key, override->value, "command line"));
     }
-    if (status == TG_OK && init) {
-        status = tg_settings_set(*out, "opt.init", init, "--init");
+    if (init) {
+        CLI_CALL(tg_settings_set(*out, "opt.init", init, "--init"));
     }
-    if (status == TG_OK && given_seed >= 0) {
+    if (given_seed >= 0) {
         char seed[32];
         snprintf(seed, sizeof seed, "%lld", (long long)given_seed);
-        status = tg_settings_set(*out, "distributed.seed", seed, "command line");
+        CLI_CALL(tg_settings_set(*out, "distributed.seed", seed, "command line"));
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status print_settings(const tg_context *ctx, const tg_trainer *trainer) {
     char backend[CLI_BACKEND_TEXT];
     tg_settings *settings = NULL;
-    tg_status status = tg_trainer_settings(trainer, &settings);
-    if (status != TG_OK) {
-        return status;
-    }
+    CLI_CALL(tg_trainer_settings(trainer, &settings));
     const size_t length = tg_settings_text(settings, NULL, 0);
     char *text = malloc(length + 1);
     if (text) {

@@ -36,6 +36,14 @@ int cli_usage(const char *command, const char *format, ...) TG_PRINTF(2, 3);
             goto fail;                                                                             \
         }                                                                                          \
     } while (0)
+/* In a function that has nothing to release: what fails is returned. */
+#define CLI_CALL(call)                                                                             \
+    do {                                                                                           \
+        const tg_status status_ = (call);                                                          \
+        if (status_ != TG_OK) {                                                                    \
+            return status_;                                                                        \
+        }                                                                                          \
+    } while (0)
 
 /* Whether this process tells what several have to say: it is the only one or rank 0. */
 bool cli_is_first(void);

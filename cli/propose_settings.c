@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "output.h"
 #include "propose_points.h"
 #include "text.h"
 
@@ -29,12 +30,11 @@ static tg_status set_choices(const tg_dataset_config *config, tg_settings *setti
                 {"data.y_name", config->y_name, strcmp(config->y_name, plain.y_name) != 0},
                 {"data.fields", config->fields, config->fields != NULL},
                 {"data.order", "nhwc", config->channels_last}};
-    tg_status status = TG_OK;
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0] && status == TG_OK; i++) {
-        status = rows[i].is_chosen ? tg_settings_set(settings, rows[i].key, rows[i].value, "init")
-                                   : TG_OK;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        CLI_CALL(rows[i].is_chosen ? tg_settings_set(settings, rows[i].key, rows[i].value, "init")
+                                   : TG_OK);
     }
-    return status;
+    return TG_OK;
 }
 
 /* "[16, 8]": half of the grid, and no more than MOST_MODES. */
@@ -56,14 +56,13 @@ typedef struct row {
 } row;
 
 static tg_status set_rows(const row *rows, size_t count, tg_settings *settings) {
-    tg_status status = TG_OK;
-    for (size_t i = 0; i < count && status == TG_OK; i++) {
+    for (size_t i = 0; i < count; i++) {
         if (!rows[i].is_left_out) {
-            status = rows[i].text ? tg_settings_set(settings, rows[i].key, rows[i].text, "init")
-                                  : set_number(settings, rows[i].key, rows[i].number);
+            CLI_CALL(rows[i].text ? tg_settings_set(settings, rows[i].key, rows[i].text, "init")
+                                  : set_number(settings, rows[i].key, rows[i].number));
         }
     }
-    return status;
+    return TG_OK;
 }
 
 /* What a GINO has beside that of other networks. */

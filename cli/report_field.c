@@ -18,9 +18,9 @@ static tg_status read_pairs(tg_context *ctx, const tg_tensor *tensor, int64_t fi
     char *begin = (char *)tensor->data + (size_t)first * tg_dtype_size(tensor->dtype);
     tg_tensor from = {0}, to = {0};
     *out = cli_need(malloc((size_t)count * 2 * sizeof **out));
-    tg_status status = tg_tensor_wrap(ctx, tensor->dtype, &shape, begin, &from);
-    status = status == TG_OK ? tg_tensor_wrap(ctx, TG_C128, &shape, *out, &to) : status;
-    return status == TG_OK ? tg_tensor_convert(ctx, &from, &to) : status;
+    CLI_CALL(tg_tensor_wrap(ctx, tensor->dtype, &shape, begin, &from));
+    CLI_CALL(tg_tensor_wrap(ctx, TG_C128, &shape, *out, &to));
+    return tg_tensor_convert(ctx, &from, &to);
 }
 
 tg_status cli_field_read(tg_context *ctx, const tg_tensor *tensor, int64_t sample, int64_t channel,

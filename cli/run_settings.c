@@ -14,25 +14,24 @@ static tg_status open_source(tg_context *ctx, const cli_run_source *source, tg_s
     if (!source->preset) {
         return tg_settings_read_yaml(ctx, source->config, out);
     }
-    const tg_status status = tg_settings_create(ctx, out);
-    return status == TG_OK ? cli_preset_settings(source->preset, *out) : status;
+    CLI_CALL(tg_settings_create(ctx, out));
+    return cli_preset_settings(source->preset, *out);
 }
 
 static tg_status override(const cli_run_source *source, tg_settings *settings) {
-    tg_status status = TG_OK;
     char batch[32];
     if (source->method) {
-        status = tg_settings_set(settings, "opt.name", source->method, "--opt");
+        CLI_CALL(tg_settings_set(settings, "opt.name", source->method, "--opt"));
     }
-    if (status == TG_OK && source->batch > 0) {
+    if (source->batch > 0) {
         snprintf(batch, sizeof batch, "%lld", (long long)source->batch);
-        status = tg_settings_set(settings, "data.batch_size", batch, "--batch");
+        CLI_CALL(tg_settings_set(settings, "data.batch_size", batch, "--batch"));
     }
-    for (int i = 0; i < source->args->override_count && status == TG_OK; i++) {
+    for (int i = 0; i < source->args->override_count; i++) {
         const cli_override *o = &source->args->override[i];
-        status = tg_settings_set(settings, o->key, o->value, "command line");
+        CLI_CALL(tg_settings_set(settings, o->key, o->value, "command line"));
     }
-    return status;
+    return TG_OK;
 }
 
 int cli_run_settings_read(tg_context *ctx, const cli_run_source *source, tg_settings **out,

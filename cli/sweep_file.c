@@ -102,10 +102,9 @@ static void check_key(const tg_settings *file, int64_t index, cli_mistakes *mist
 /* Keys of the scale over those of the file. */
 static tg_status apply_scale(const cli_sweep_source *source, tg_settings *file,
                              cli_mistakes *mistakes) {
-    tg_status status = TG_OK;
     char known[256] = "";
     bool is_there = !source->scale || strcmp(source->scale, "paper") == 0;
-    for (int64_t i = 0; i < tg_settings_count(file) && status == TG_OK; i++) {
+    for (int64_t i = 0; i < tg_settings_count(file); i++) {
         const char *rest = within(tg_settings_key(file, i), "scales");
         const char *key = rest ? strchr(rest, '.') : NULL;
         if (!key) {
@@ -115,8 +114,8 @@ static tg_status apply_scale(const cli_sweep_source *source, tg_settings *file,
         snprintf(name, sizeof name, "%.*s", (int)(key - rest), rest);
         if (source->scale && strcmp(name, source->scale) == 0) {
             is_there = true;
-            status = tg_settings_set(file, key + 1, tg_settings_value(file, i),
-                                     tg_settings_origin(file, i));
+            CLI_CALL(tg_settings_set(file, key + 1, tg_settings_value(file, i),
+                                     tg_settings_origin(file, i)));
         } else if (!strstr(known, name)) {
             const size_t used = strlen(known);
             snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", name);
@@ -126,7 +125,7 @@ static tg_status apply_scale(const cli_sweep_source *source, tg_settings *file,
         cli_mistake(mistakes, "--scale %s: the file has %s%s", source->scale,
                     known[0] ? known : "no scales", known[0] ? " and paper" : "");
     }
-    return status;
+    return TG_OK;
 }
 
 /* ---- from sections to cells ---- */
@@ -293,25 +292,23 @@ static void read_generate(builder *b) {
 /* Settings of one section over `to`, of a variant those behind its name. */
 static tg_status put_section(const builder *b, const char *section, const char *name,
                              tg_settings *to) {
-    tg_status status = TG_OK;
-    for (int64_t i = 0; i < tg_settings_count(b->file) && status == TG_OK; i++) {
+    for (int64_t i = 0; i < tg_settings_count(b->file); i++) {
         const char *key = within(tg_settings_key(b->file, i), section);
         key = key && name ? within(key, name) : key;
         if (key && !(name && strcmp(key, "published") == 0)) {
-            status = tg_settings_set(to, key, tg_settings_value(b->file, i),
-                                     tg_settings_origin(b->file, i));
+            CLI_CALL(tg_settings_set(to, key, tg_settings_value(b->file, i),
+                                     tg_settings_origin(b->file, i)));
         }
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status put_overrides(const builder *b, tg_settings *to) {
-    tg_status status = TG_OK;
-    for (int i = 0; i < b->source->args->override_count && status == TG_OK; i++) {
+    for (int i = 0; i < b->source->args->override_count; i++) {
         const cli_override *o = &b->source->args->override[i];
-        status = tg_settings_set(to, o->key, o->value, "command line");
+        CLI_CALL(tg_settings_set(to, o->key, o->value, "command line"));
     }
-    return status;
+    return TG_OK;
 }
 
 /* The file's "published" of a variant; with one value for each entry of the first axis a list. */
@@ -367,16 +364,15 @@ static tg_status add_cell(builder *b, const char *variant, const int *at) {
 
 /* Every combination: variants, axes of the grid, entries of the list. */
 static tg_status add_cells(builder *b) {
-    tg_status status = TG_OK;
     const char *none = "";
-    for (int v = 0; v < (b->variants ? b->variants : 1) && status == TG_OK; v++) {
+    for (int v = 0; v < (b->variants ? b->variants : 1); v++) {
         int at[CLI_SWEEP_KEYS] = {0};
         bool is_left = true;
         for (int a = 0; a < b->out->axes; a++) {
             is_left = is_left && b->axis[a].count > 0;
         }
-        while (is_left && status == TG_OK && b->out->cells < CLI_SWEEP_TRIALS) {
-            status = add_cell(b, b->variants ? b->variant[v] : none, at);
+        while (is_left && b->out->cells < CLI_SWEEP_TRIALS) {
+            CLI_CALL(add_cell(b, b->variants ? b->variant[v] : none, at));
             is_left = false; /* the last digit that can goes on, those behind it begin anew */
             if (b->grid < b->out->axes && at[b->grid] + 1 < b->axis[b->grid].count) {
                 is_left = true;
@@ -394,7 +390,7 @@ static tg_status add_cells(builder *b) {
             }
         }
     }
-    return status;
+    return TG_OK;
 }
 
 static void add_trial(builder *b, int cell, int64_t seed, const char *rate) {
@@ -442,20 +438,19 @@ static char *text_of(const builder *b, const char *key) {
 /* The configuration that `base` names, beside the sweep's file; settings: and data over it. */
 static tg_status read_base(builder *b) {
     const char *path = tg_settings_get(b->file, "base");
-    tg_status status = TG_OK;
     if (path && !is_null(path)) {
         const char *slash = strrchr(b->source->path, '/');
         const int folder = slash && path[0] != '/' ? (int)(slash + 1 - b->source->path) : 0;
         char whole[2048];
         snprintf(whole, sizeof whole, "%.*s%s", folder, b->source->path, path);
-        status = tg_settings_read_yaml(b->ctx, whole, &b->base);
+        CLI_CALL(tg_settings_read_yaml(b->ctx, whole, &b->base));
     } else {
-        status = tg_settings_create(b->ctx, &b->base);
+        CLI_CALL(tg_settings_create(b->ctx, &b->base));
     }
-    if (status == TG_OK && b->out->generates > 0) {
-        status = tg_settings_set(b->base, "data.root", b->source->data, "generate");
+    if (b->out->generates > 0) {
+        CLI_CALL(tg_settings_set(b->base, "data.root", b->source->data, "generate"));
     }
-    return status == TG_OK ? put_section(b, "settings", NULL, b->base) : status;
+    return put_section(b, "settings", NULL, b->base);
 }
 
 static void check_baseline(const builder *b) {
@@ -496,11 +491,11 @@ static tg_status build(builder *b) {
     if (b->seeds == 0) {
         cli_mistake(b->mistakes, "%s: seeds is empty", b->source->path);
     }
-    tg_status status = read_base(b);
-    status = status == TG_OK ? add_cells(b) : status;
+    CLI_CALL(read_base(b));
+    CLI_CALL(add_cells(b));
     add_trials(b);
     check_baseline(b);
-    return status;
+    return TG_OK;
 }
 
 int cli_experiment_read(tg_context *ctx, const cli_sweep_source *source, cli_experiment *out,
@@ -556,25 +551,23 @@ void cli_experiment_free(cli_experiment *e) {
 tg_status cli_trial_settings(tg_context *ctx, const cli_experiment *e, const cli_trial *trial,
                              const char *rate, tg_settings **out) {
     char number[32];
-    tg_status status = TG_OK;
-    CLI_TRY(tg_settings_copy(ctx, e->cell[trial->cell].settings, out));
+    CLI_CALL(tg_settings_copy(ctx, e->cell[trial->cell].settings, out));
     snprintf(number, sizeof number, "%lld", (long long)trial->seed);
-    CLI_TRY(tg_settings_set(*out, "distributed.seed", number, "seeds"));
+    CLI_CALL(tg_settings_set(*out, "distributed.seed", number, "seeds"));
     rate = trial->rate ? trial->rate : rate;
     if (rate) {
-        CLI_TRY(tg_settings_set(*out, "opt.learning_rate", rate, "lr.values"));
+        CLI_CALL(tg_settings_set(*out, "opt.learning_rate", rate, "lr.values"));
     }
     if (trial->rate) { /* test data choose nothing */
         snprintf(number, sizeof number, "%lld", (long long)e->n_validation);
-        CLI_TRY(tg_settings_set(*out, "data.n_validation", number, "lr.n_validation"));
-        CLI_TRY(tg_settings_set(*out, "data.test_resolutions", "[]", "lr"));
-        CLI_TRY(tg_settings_set(*out, "data.test_files", "[]", "lr"));
+        CLI_CALL(tg_settings_set(*out, "data.n_validation", number, "lr.n_validation"));
+        CLI_CALL(tg_settings_set(*out, "data.test_resolutions", "[]", "lr"));
+        CLI_CALL(tg_settings_set(*out, "data.test_files", "[]", "lr"));
         if (e->search_epochs > 0) {
             snprintf(number, sizeof number, "%lld", (long long)e->search_epochs);
-            CLI_TRY(tg_settings_set(*out, "opt.n_epochs", number, "lr.epochs"));
-            CLI_TRY(tg_settings_set(*out, "opt.scheduler_T_max", number, "lr.epochs"));
+            CLI_CALL(tg_settings_set(*out, "opt.n_epochs", number, "lr.epochs"));
+            CLI_CALL(tg_settings_set(*out, "opt.scheduler_T_max", number, "lr.epochs"));
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }

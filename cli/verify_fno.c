@@ -137,17 +137,17 @@ static tg_status check_loss(verify_run *run, tg_fno *fno, const char *name) {
 }
 
 static tg_status check_all(verify_run *run, tg_fno *fno) {
-    tg_status status = check_output(run, fno, "x", "out");
-    for (int64_t i = 0; i < tg_archive_count(run->golden) && status == TG_OK; i++) {
+    CLI_CALL(check_output(run, fno, "x", "out"));
+    for (int64_t i = 0; i < tg_archive_count(run->golden); i++) {
         const char *name = tg_archive_name(run->golden, i);
         if (strncmp(name, "loss.", 5) == 0) {
-            status = check_loss(run, fno, name + 5);
+            CLI_CALL(check_loss(run, fno, name + 5));
         }
     }
-    if (status == TG_OK && tg_archive_find(run->golden, "x_eval")) {
-        status = check_output(run, fno, "x_eval", "out_eval");
+    if (tg_archive_find(run->golden, "x_eval")) {
+        CLI_CALL(check_output(run, fno, "x_eval", "out_eval"));
     }
-    return status;
+    return TG_OK;
 }
 
 int verify_fno(verify_run *run) {

@@ -30,7 +30,6 @@ typedef struct job {
 
 static tg_status load(job *j) {
     verify_run *run = j->run;
-    tg_status status = TG_OK;
     j->points = verify_tensor(run, "input_geom");
     j->latent = verify_tensor(run, "latent_queries");
     j->queries = verify_tensor(run, "output_queries");
@@ -44,16 +43,14 @@ static tg_status load(job *j) {
                  dims, dims);
         return TG_E_FORMAT;
     }
-    status = verify_channels_first(run, "x", &j->x);
-    status = status == TG_OK ? verify_channels_first(run, "target", &j->target) : status;
-    if (status == TG_OK && tg_fno_get_config(j->fno)->latent_feature_channels > 0) {
-        status = verify_channels_first(run, "latent_features", &j->features);
+    CLI_CALL(verify_channels_first(run, "x", &j->x));
+    CLI_CALL(verify_channels_first(run, "target", &j->target));
+    if (tg_fno_get_config(j->fno)->latent_feature_channels > 0) {
+        CLI_CALL(verify_channels_first(run, "latent_features", &j->features));
         j->features.shape.ndim = dims + 2;
         memcpy(j->features.shape.dim + 2, j->latent->shape.dim, (size_t)dims * sizeof(int64_t));
     }
-    return status == TG_OK
-               ? tg_tensor_create(run->ctx, TG_MEM_DATA, TG_F32, &j->target.shape, &j->out)
-               : status;
+    return tg_tensor_create(run->ctx, TG_MEM_DATA, TG_F32, &j->target.shape, &j->out);
 }
 
 /* Ready for a step, with its places and features. */
@@ -73,13 +70,10 @@ static tg_status check_loss(job *j) {
     const tg_grad_sink sink = {.receive = verify_receive, .user = &sink_of};
     tg_loss_config config;
     double value = 0.0;
-    tg_status status = TG_OK;
-    CLI_TRY(tg_loss_config_parse(j->run->ctx, "loss.l2", "l2", &config));
-    CLI_TRY(prepare(j, true));
-    CLI_TRY(tg_fno_loss_backward(j->fno, &j->x, &j->target, &config, &sink, &value));
-    CLI_TRY(verify_loss(j->run, "loss.l2", value));
-fail:
-    return status;
+    CLI_CALL(tg_loss_config_parse(j->run->ctx, "loss.l2", "l2", &config));
+    CLI_CALL(prepare(j, true));
+    CLI_CALL(tg_fno_loss_backward(j->fno, &j->x, &j->target, &config, &sink, &value));
+    return verify_loss(j->run, "loss.l2", value);
 }
 
 int verify_gino(verify_run *run) {

@@ -102,13 +102,10 @@ typedef struct step_work {
 static tg_status make_work(verify_run *run, const tg_optim_setup *setup, const tg_tensor *w0,
                            step_work *work) {
     const tg_shape *shape = &w0->shape;
-    tg_status status = TG_OK;
-    CLI_TRY(tg_optim_create(run->ctx, setup, &work->optim));
-    CLI_TRY(tg_backend_tensor(run->ctx, TG_MEM_WEIGHTS, w0->dtype, shape, &work->weight));
-    CLI_TRY(tg_backend_tensor(run->ctx, TG_MEM_GRADIENTS, w0->dtype, shape, &work->grad));
-    CLI_TRY(tg_backend_copy(run->ctx, w0, &work->weight));
-fail:
-    return status;
+    CLI_CALL(tg_optim_create(run->ctx, setup, &work->optim));
+    CLI_CALL(tg_backend_tensor(run->ctx, TG_MEM_WEIGHTS, w0->dtype, shape, &work->weight));
+    CLI_CALL(tg_backend_tensor(run->ctx, TG_MEM_GRADIENTS, w0->dtype, shape, &work->grad));
+    return tg_backend_copy(run->ctx, w0, &work->weight);
 }
 
 static void free_work(step_work *work) {
@@ -121,14 +118,11 @@ static void free_work(step_work *work) {
 static tg_status take_step(verify_run *run, step_work *work, int64_t step, const tg_tensor *grads,
                            const tg_tensor *computed) {
     tg_tensor grad, now;
-    tg_status status = TG_OK;
-    CLI_TRY(tg_tensor_slice(run->ctx, grads, step, 1, &grad));
-    CLI_TRY(tg_tensor_slice(run->ctx, computed, step, 1, &now));
-    CLI_TRY(tg_backend_copy(run->ctx, &grad, &work->grad));
-    CLI_TRY(tg_optim_step(work->optim, 0, &work->grad, &work->weight));
-    CLI_TRY(tg_backend_copy(run->ctx, &work->weight, &now));
-fail:
-    return status;
+    CLI_CALL(tg_tensor_slice(run->ctx, grads, step, 1, &grad));
+    CLI_CALL(tg_tensor_slice(run->ctx, computed, step, 1, &now));
+    CLI_CALL(tg_backend_copy(run->ctx, &grad, &work->grad));
+    CLI_CALL(tg_optim_step(work->optim, 0, &work->grad, &work->weight));
+    return tg_backend_copy(run->ctx, &work->weight, &now);
 }
 
 /* Steps through the gradients; `computed` (steps, shape..) receives the weights. */

@@ -25,12 +25,12 @@ static int read_ranks(verify_run *run, int ndim, int64_t *ranks) {
 static tg_status keep(verify_run *run, int sweeps, int ndim, tg_tucker_result *result) {
     char name[64];
     snprintf(name, sizeof name, "core_it%d", sweeps);
-    tg_status status = tg_archive_take(run->computed, name, &result->core);
-    for (int d = 0; d < ndim && status == TG_OK; d++) {
+    CLI_CALL(tg_archive_take(run->computed, name, &result->core));
+    for (int d = 0; d < ndim; d++) {
         snprintf(name, sizeof name, "factor%d_it%d", d, sweeps);
-        status = tg_archive_take(run->computed, name, &result->factor[d]);
+        CLI_CALL(tg_archive_take(run->computed, name, &result->factor[d]));
     }
-    return status;
+    return TG_OK;
 }
 
 int verify_tucker(verify_run *run) {

@@ -71,25 +71,23 @@ static tg_status make_optimizer(cli_workbench *b, const cli_problem *problem, ui
 
 /* Buffers of a step; the optimizer works in them, too. */
 static tg_status prepare(cli_workbench *b, const cli_problem *problem) {
-    const tg_status status = tg_step_share_workspace(b->fno, b->optim);
-    return status == TG_OK ? tg_fno_prepare(b->fno, problem->batch, problem->grid, true) : status;
+    CLI_CALL(tg_step_share_workspace(b->fno, b->optim));
+    return tg_fno_prepare(b->fno, problem->batch, problem->grid, true);
 }
 
 tg_status cli_workbench_open(tg_context *ctx, const cli_problem *problem, uint64_t seed,
                              cli_workbench *out) {
     *out = (cli_workbench){.ctx = ctx};
-    tg_status status = TG_OK;
-    CLI_TRY(tg_loss_config_parse(ctx, "opt.training_loss", problem->loss, &out->loss));
-    CLI_TRY(tg_fno_create(ctx, &problem->fno, seed, &out->fno));
-    CLI_TRY(random_tensor(ctx, problem, problem->fno.in_channels, seed + 1, &out->x));
-    CLI_TRY(random_tensor(ctx, problem, problem->fno.out_channels, seed + 2, &out->y));
-    CLI_TRY(make_optimizer(out, problem, seed));
-    CLI_TRY(prepare(out, problem));
+    CLI_CALL(tg_loss_config_parse(ctx, "opt.training_loss", problem->loss, &out->loss));
+    CLI_CALL(tg_fno_create(ctx, &problem->fno, seed, &out->fno));
+    CLI_CALL(random_tensor(ctx, problem, problem->fno.in_channels, seed + 1, &out->x));
+    CLI_CALL(random_tensor(ctx, problem, problem->fno.out_channels, seed + 2, &out->y));
+    CLI_CALL(make_optimizer(out, problem, seed));
+    CLI_CALL(prepare(out, problem));
     if (cli_on_points(&problem->fno)) {
-        CLI_TRY(place_points(out, problem, seed + 3));
+        CLI_CALL(place_points(out, problem, seed + 3));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 void cli_workbench_close(cli_workbench *bench) {

@@ -49,8 +49,8 @@ tg_status tg_check_store(tg_context *ctx, const char *slot, tg_dtype dtype, tg_s
 }
 
 static tg_status check_layer(tg_context *ctx, const char *slot, tg_dtype dtype, tg_storage store) {
-    const tg_status status = tg_check_real(ctx, slot, dtype);
-    return status == TG_OK ? tg_check_store(ctx, slot, dtype, store) : status;
+    TG_CALL(tg_check_real(ctx, slot, dtype));
+    return tg_check_store(ctx, slot, dtype, store);
 }
 
 tg_status tg_check_skip(tg_context *ctx, const char *slot, const tg_skip *op) {
@@ -62,8 +62,8 @@ tg_status tg_check_norm(tg_context *ctx, const char *slot, const tg_norm *op) {
 }
 
 tg_status tg_check_mlp(tg_context *ctx, const char *slot, const tg_mlp *op) {
-    const tg_status status = check_layer(ctx, slot, op->dtype, op->x_store);
-    return status == TG_OK ? tg_check_store(ctx, slot, op->dtype, op->y_store) : status;
+    TG_CALL(check_layer(ctx, slot, op->dtype, op->x_store));
+    return tg_check_store(ctx, slot, op->dtype, op->y_store);
 }
 
 tg_status tg_check_spectral(tg_context *ctx, const tg_spectral *op) {
@@ -72,14 +72,14 @@ tg_status tg_check_spectral(tg_context *ctx, const tg_spectral *op) {
         return tg_fail(ctx, TG_E_DTYPE, "%s: c64 or c128 is needed, not %s", slot,
                        tg_dtype_name(op->dtype));
     }
-    const tg_status status = tg_check_store(ctx, slot, op->dtype, op->store);
-    return status == TG_OK ? tg_check_store(ctx, slot, op->dtype, op->weight_store) : status;
+    TG_CALL(tg_check_store(ctx, slot, op->dtype, op->store));
+    return tg_check_store(ctx, slot, op->dtype, op->weight_store);
 }
 
 tg_status tg_check_source(tg_context *ctx, const char *slot, tg_dtype dtype,
                           const tg_grad_source *source) {
-    const tg_status status = tg_check_float(ctx, slot, dtype);
-    return status == TG_OK ? tg_check_store(ctx, slot, dtype, source->store) : status;
+    TG_CALL(tg_check_float(ctx, slot, dtype));
+    return tg_check_store(ctx, slot, dtype, source->store);
 }
 
 tg_status tg_check_real_float(tg_context *ctx, const char *slot, tg_dtype dtype) {

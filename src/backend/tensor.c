@@ -47,35 +47,31 @@ static tg_status check_kind(const tg_backend *be, tg_dtype dtype, const tg_shape
 
 tg_status tg_tensor_check(const tg_backend *be, const tg_tensor *tensor, const tg_wanted *wanted) {
     char text[SUBJECT];
-    tg_status status = check_place(be, tensor->place, wanted);
-    if (status == TG_OK) {
-        status = check_kind(be, tensor->dtype, &tensor->shape, wanted);
+    TG_CALL(check_place(be, tensor->place, wanted));
+    TG_CALL(check_kind(be, tensor->dtype, &tensor->shape, wanted));
+    if (!tensor->data && tg_tensor_numel(tensor) > 0) {
+        return tg_fail(be->ctx, TG_E_ARGUMENT, "%s: its data is NULL", subject(wanted, text));
     }
-    if (status == TG_OK && !tensor->data && tg_tensor_numel(tensor) > 0) {
-        status = tg_fail(be->ctx, TG_E_ARGUMENT, "%s: its data is NULL", subject(wanted, text));
-    }
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_gradient_check(const tg_backend *be, const tg_gradient *gradient,
                             const tg_wanted *wanted) {
     char text[SUBJECT];
-    tg_status status = check_place(be, gradient->place, wanted);
-    if (status == TG_OK) {
-        status = check_kind(be, tg_dtype_wide(gradient->dtype), &gradient->shape, wanted);
-    }
+    TG_CALL(check_place(be, gradient->place, wanted));
+    TG_CALL(check_kind(be, tg_dtype_wide(gradient->dtype), &gradient->shape, wanted));
     const bool is_factored = gradient->x && gradient->dy && gradient->batch >= 0;
-    if (status == TG_OK && !gradient->dense && !is_factored) {
-        status = tg_fail(be->ctx, TG_E_ARGUMENT, "%s: neither dense nor factored",
-                         subject(wanted, text));
+    if (!gradient->dense && !is_factored) {
+        return tg_fail(be->ctx, TG_E_ARGUMENT, "%s: neither dense nor factored",
+                       subject(wanted, text));
     }
-    if (status == TG_OK && !gradient->dense && gradient->shape.ndim < 3) {
-        status = tg_fail(be->ctx, TG_E_ARGUMENT,
-                         "%s: factored, but only weights with two dims of channels and one or more "
-                         "of modes are",
-                         subject(wanted, text));
+    if (!gradient->dense && gradient->shape.ndim < 3) {
+        return tg_fail(be->ctx, TG_E_ARGUMENT,
+                       "%s: factored, but only weights with two dims of channels and one or more "
+                       "of modes are",
+                       subject(wanted, text));
     }
-    return status;
+    return TG_OK;
 }
 
 /* ---- tensors ---- */
@@ -170,8 +166,8 @@ tg_place tg_backend_place(const tg_context *ctx) {
 tg_status tg_backend_synchronize(tg_context *ctx) {
     TG_NEED(ctx, ctx);
     tg_backend *be = NULL;
-    const tg_status status = tg_backend_get(ctx, &be);
-    return status == TG_OK ? be->ops->synchronize(be) : status;
+    TG_CALL(tg_backend_get(ctx, &be));
+    return be->ops->synchronize(be);
 }
 
 tg_status tg_backend_memory(tg_context *ctx, size_t *used, size_t *total) {
@@ -179,10 +175,10 @@ tg_status tg_backend_memory(tg_context *ctx, size_t *used, size_t *total) {
     tg_backend *be = NULL;
     size_t left = 0;
     *used = *total = 0;
-    tg_status status = tg_backend_get(ctx, &be);
-    if (status == TG_OK && be->ops->memory_left) {
-        status = be->ops->memory_left(be, &left, total);
+    TG_CALL(tg_backend_get(ctx, &be));
+    if (be->ops->memory_left) {
+        TG_CALL(be->ops->memory_left(be, &left, total));
         *used = *total - left;
     }
-    return status;
+    return TG_OK;
 }

@@ -339,14 +339,13 @@ static tg_status open_array(tg_dataset *d, tg_data_side which, const char *path,
 }
 
 static tg_status wrap_arrays(tg_dataset *d, const origin *from, bool x_only) {
-    tg_status status =
-        tg_array_wrap(d->ctx, from->x, "array x", &d->sides[TG_DATA_X].part[0].array);
+    TG_CALL(tg_array_wrap(d->ctx, from->x, "array x", &d->sides[TG_DATA_X].part[0].array));
     d->sides[TG_DATA_X].parts = 1;
-    if (status == TG_OK && !x_only) {
+    if (!x_only) {
         d->sides[TG_DATA_Y].parts = 1;
-        status = tg_array_wrap(d->ctx, from->y, "array y", &d->sides[TG_DATA_Y].part[0].array);
+        TG_CALL(tg_array_wrap(d->ctx, from->y, "array y", &d->sides[TG_DATA_Y].part[0].array));
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status open_pairs(tg_dataset *d, const origin *from, const tg_dataset_config *config) {
@@ -364,11 +363,10 @@ fail:
 }
 
 static tg_status open_fields(tg_dataset *d, const char *path, const tg_dataset_config *config) {
-    tg_status status = TG_OK;
-    for (int i = 0; i < d->layout.count && status == TG_OK; i++) {
-        status = open_part(d, TG_DATA_X, path, d->layout.fields[i].name, config);
+    for (int i = 0; i < d->layout.count; i++) {
+        TG_CALL(open_part(d, TG_DATA_X, path, d->layout.fields[i].name, config));
     }
-    return status;
+    return TG_OK;
 }
 
 /* The arrays of a file whose layout is looked for. */
@@ -490,9 +488,9 @@ tg_status tg_dataset_open(tg_context *ctx, const char *path, const char *y_path,
     *out = NULL;
     TG_NEED(ctx, ctx, path);
     tg_dataset_config full;
-    const tg_status status = read_config(ctx, config, &full);
+    TG_CALL(read_config(ctx, config, &full));
     const origin files = {.path = path, .y_path = y_path};
-    return status == TG_OK ? make(ctx, &files, &full, full.cache_bytes, path, out) : status;
+    return make(ctx, &files, &full, full.cache_bytes, path, out);
 }
 
 /* Not cached: what stands in the arrays when they are read is handed out. */
@@ -502,13 +500,13 @@ tg_status tg_dataset_wrap(tg_context *ctx, const tg_tensor *x, const tg_tensor *
     *out = NULL;
     TG_NEED(ctx, ctx, x);
     tg_dataset_config how;
-    const tg_status status = read_config(ctx, config, &how);
+    TG_CALL(read_config(ctx, config, &how));
     if (!config) {
         how.n_dim = x->shape.ndim - 2;
     }
     how.x_only = how.x_only || !y;
     const origin memory = {.x = x, .y = y};
-    return status == TG_OK ? make(ctx, &memory, &how, 0, "array x", out) : status;
+    return make(ctx, &memory, &how, 0, "array x", out);
 }
 
 /* Side after side goes through the buffer into its cache, and its file is let go. */

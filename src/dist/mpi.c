@@ -71,31 +71,29 @@ static int piece_of(int64_t n, int64_t first) {
 static tg_status all_reduce(tg_comm *comm, tg_comm_op op, tg_dtype dtype, int64_t n, void *x) {
     const mpi_state *s = comm->state;
     const tg_mpi_handle type = dtype == TG_F64 ? s->mpi->f64 : s->mpi->f32;
-    tg_status status = TG_OK;
-    for (int64_t i = 0; status == TG_OK && i < n; i += MOST_VALUES) {
+    for (int64_t i = 0; i < n; i += MOST_VALUES) {
         tg_mpi_handle request = 0;
         const int code =
             s->mpi->iallreduce(s->mpi->in_place, (char *)x + (size_t)i * tg_dtype_size(dtype),
                                piece_of(n, i), type, op_of(s->mpi, op), s->comm, &request);
-        status = await(comm, "all-reduce", code, &request);
+        TG_CALL(await(comm, "all-reduce", code, &request));
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status reduce(tg_comm *comm, tg_comm_op op, int owner, tg_dtype dtype, int64_t n,
                         void *x) {
     const mpi_state *s = comm->state;
     const tg_mpi_handle type = dtype == TG_F64 ? s->mpi->f64 : s->mpi->f32;
-    tg_status status = TG_OK;
-    for (int64_t i = 0; status == TG_OK && i < n; i += MOST_VALUES) {
+    for (int64_t i = 0; i < n; i += MOST_VALUES) {
         tg_mpi_handle request = 0;
         char *at = (char *)x + (size_t)i * tg_dtype_size(dtype);
         const int code =
             s->mpi->ireduce(comm->rank == owner ? s->mpi->in_place : at, at, piece_of(n, i), type,
                             op_of(s->mpi, op), owner, s->comm, &request);
-        status = await(comm, "reduce", code, &request);
+        TG_CALL(await(comm, "reduce", code, &request));
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status end_sums(tg_comm *comm) {
@@ -135,14 +133,13 @@ static tg_status begin_sum(tg_comm *comm, int owner, tg_dtype dtype, int64_t n, 
 
 static tg_status broadcast(tg_comm *comm, int root, int64_t bytes, void *x) {
     const mpi_state *s = comm->state;
-    tg_status status = TG_OK;
-    for (int64_t i = 0; status == TG_OK && i < bytes; i += MOST_VALUES) {
+    for (int64_t i = 0; i < bytes; i += MOST_VALUES) {
         tg_mpi_handle request = 0;
         const int code = s->mpi->ibcast((char *)x + i, piece_of(bytes, i), s->mpi->byte, root,
                                         s->comm, &request);
-        status = await(comm, "broadcast", code, &request);
+        TG_CALL(await(comm, "broadcast", code, &request));
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status barrier(tg_comm *comm) {

@@ -222,8 +222,8 @@ static tg_status begin_queue(tg_comm *comm) {
 }
 
 static tg_status end_queue(tg_comm *comm) {
-    const tg_status status = check(comm);
-    return status == TG_OK ? watch_stream(comm->device_state) : status;
+    TG_CALL(check(comm));
+    return watch_stream(comm->device_state);
 }
 
 /* Groups of NCCL are the thread's; what is in one begins when it ends. */

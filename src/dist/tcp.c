@@ -199,11 +199,10 @@ fail:
 
 static tg_status all_reduce(tg_comm *comm, tg_comm_op op, tg_dtype dtype, int64_t n, void *x) {
     const int64_t size = (int64_t)tg_dtype_size(dtype), most = PIECE_BYTES / size;
-    tg_status status = TG_OK;
-    for (int64_t i = 0; i < n && status == TG_OK; i += most) {
-        status = reduce_piece(comm, op, dtype, n - i < most ? n - i : most, (char *)x + i * size);
+    for (int64_t i = 0; i < n; i += most) {
+        TG_CALL(reduce_piece(comm, op, dtype, n - i < most ? n - i : most, (char *)x + i * size));
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status broadcast(tg_comm *comm, int root, int64_t bytes, void *x) {

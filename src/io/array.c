@@ -297,24 +297,23 @@ static void widen(float *data, int64_t count) {
 /* Rows of an HDF5 file, those of each sample by themselves where times are counted too. */
 static tg_status read_hdf5(tg_array *a, int lead, int64_t first, int64_t count, int64_t elements,
                            tg_dtype dtype, void *data) {
-    tg_status status = TG_OK;
     const int64_t inner = lead == 1 ? 1 : a->raw.shape.dim[1];
     const bool is_numbered = a->numbered.count > 0;
     if (lead == 1 && !is_numbered) {
         return tg_h5_read_range(a->h5, a->name, first, count, dtype, data);
     }
-    for (int64_t done = 0, step = 0; done < count && status == TG_OK; done += step) {
+    for (int64_t done = 0, step = 0; done < count; done += step) {
         const int64_t sample = (first + done) / inner, begin = (first + done) % inner;
         char *place = (char *)data + (size_t)(done * elements) * tg_dtype_size(dtype);
         step = inner - begin < count - done ? inner - begin : count - done;
         if (is_numbered) {
-            status = tg_h5_read_range(a->h5, a->numbered.items[sample], begin,
-                                      lead == 1 ? a->raw.shape.dim[1] : step, dtype, place);
+            TG_CALL(tg_h5_read_range(a->h5, a->numbered.items[sample], begin,
+                                     lead == 1 ? a->raw.shape.dim[1] : step, dtype, place));
         } else {
-            status = tg_h5_read_inner(a->h5, a->name, sample, begin, step, dtype, place);
+            TG_CALL(tg_h5_read_inner(a->h5, a->name, sample, begin, step, dtype, place));
         }
     }
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_array_read(tg_array *a, int lead, int64_t first, int64_t count, tg_dtype dtype,

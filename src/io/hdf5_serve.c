@@ -212,8 +212,8 @@ static tg_status check_dataset(const server *s, const char *name, dataset *d) {
                        "%s: dataset '%s': data that lies in other files is not supported", s->path,
                        tg_quote(name, quoted));
     }
-    const tg_status status = get_shape(s, name, d);
-    return status == TG_OK ? check_filters(s, name, d) : status;
+    TG_CALL(get_shape(s, name, d));
+    return check_filters(s, name, d);
 }
 
 static tg_status open_dataset(const server *s, const char *name, dataset *d) {

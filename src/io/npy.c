@@ -310,8 +310,8 @@ static tg_status check_size(const tg_source *source, uint64_t size, const tg_raw
 }
 
 tg_status tg_npy_locate_in(const tg_source *start, uint64_t size, tg_raw_array *out) {
-    tg_status status = read_header(start, out);
-    return status == TG_OK ? check_size(start, size, out) : status;
+    TG_CALL(read_header(start, out));
+    return check_size(start, size, out);
 }
 
 tg_status tg_npy_locate(const tg_source *source, tg_raw_array *out) {

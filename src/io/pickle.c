@@ -133,12 +133,11 @@ static tg_status append(machine *m, int64_t container, int64_t value) {
 /* The topmost `count` values become items of `container`. */
 static tg_status gather(machine *m, int64_t container, int64_t count) {
     const int64_t base = m->depth - count;
-    tg_status status = TG_OK;
-    for (int64_t i = 0; i < count && status == TG_OK; i++) {
-        status = append(m, container, m->stack[base + i]);
+    for (int64_t i = 0; i < count; i++) {
+        TG_CALL(append(m, container, m->stack[base + i]));
     }
     m->depth = base;
-    return status;
+    return TG_OK;
 }
 
 /* Whether the topmost `count` are values, no marks. */
@@ -172,12 +171,12 @@ static tg_status take(machine *m, size_t count, const unsigned char **out) {
 
 static tg_status take_number(machine *m, int bytes, uint64_t *out) {
     const unsigned char *at = NULL;
-    const tg_status status = take(m, (size_t)bytes, &at);
+    TG_CALL(take(m, (size_t)bytes, &at));
     *out = 0;
-    for (int i = bytes - 1; i >= 0 && status == TG_OK; i--) {
+    for (int i = bytes - 1; i >= 0; i--) {
         *out = *out << 8 | at[i];
     }
-    return status;
+    return TG_OK;
 }
 
 /* Keeps a text; its offset in `texts`. */
@@ -212,12 +211,12 @@ static tg_status push_text(machine *m, int length_bytes) {
 
 static tg_status push_integer(machine *m, int bytes, bool is_signed) {
     uint64_t bits;
-    const tg_status status = take_number(m, bytes, &bits);
+    TG_CALL(take_number(m, bytes, &bits));
     const int unused = 64 - 8 * bytes;
     const int64_t value = is_signed && bytes > 0 && bytes < 8
                               ? (int64_t)(bits << unused) / ((int64_t)1 << unused)
                               : (int64_t)bits;
-    return status == TG_OK ? push_kind(m, TG_PICKLE_INT, value) : status;
+    return push_kind(m, TG_PICKLE_INT, value);
 }
 
 /* An integer with a count of its bytes in front. */
@@ -233,13 +232,13 @@ static tg_status push_long(machine *m) {
 static tg_status push_real(machine *m) {
     const unsigned char *at = NULL;
     tg_pickle_value value = {.kind = TG_PICKLE_REAL};
-    const tg_status status = take(m, 8, &at);
+    TG_CALL(take(m, 8, &at));
     uint64_t bits = 0;
-    for (int i = 0; i < 8 && status == TG_OK; i++) { /* big-endian */
+    for (int i = 0; i < 8; i++) { /* big-endian */
         bits = bits << 8 | at[i];
     }
     memcpy(&value.real, &bits, sizeof bits);
-    return status == TG_OK ? push(m, &value) : status;
+    return push(m, &value);
 }
 
 /* ---- memory by number ---- */
@@ -294,9 +293,9 @@ static tg_status take_line(machine *m, char line[TG_QUOTE]) {
 
 static tg_status name_by_lines(machine *m) {
     char module[TG_QUOTE], name[TG_QUOTE];
-    tg_status status = take_line(m, module);
-    status = status == TG_OK ? take_line(m, name) : status;
-    return status == TG_OK ? push_global(m, module, name) : status;
+    TG_CALL(take_line(m, module));
+    TG_CALL(take_line(m, name));
+    return push_global(m, module, name);
 }
 
 static tg_status name_by_stack(machine *m) {
@@ -452,8 +451,8 @@ static tg_status skip(machine *m, size_t count) {
 
 static tg_status remember_numbered(machine *m, int bytes) {
     uint64_t index;
-    const tg_status status = take_number(m, bytes, &index);
-    return status == TG_OK ? remember(m, index) : status;
+    TG_CALL(take_number(m, bytes, &index));
+    return remember(m, index);
 }
 
 /* The attributes of an OrderedDict (`_metadata` of a state_dict): nothing that is read here. */

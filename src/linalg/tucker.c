@@ -275,8 +275,7 @@ static tg_status multiply(const decomposition *dc, int depth, const tg_multimode
     const int64_t rows = chunk_of(dc, modes), unit = product(modes->dim, 1, modes->ndim);
     const tg_storage store = storage_of(dc, x);
     const size_t entry = tg_dtype_size(tg_stored(modes->dtype, store));
-    tg_status status = TG_OK;
-    for (int64_t row = 0; row < modes->dim[0] && status == TG_OK; row += rows) {
+    for (int64_t row = 0; row < modes->dim[0]; row += rows) {
         const int64_t left = modes->dim[0] - row, first = row * unit;
         tg_bitmap part = mask ? *mask : (tg_bitmap){0};
         tg_compress op = {
@@ -299,9 +298,9 @@ static tg_status multiply(const decomposition *dc, int depth, const tg_multimode
                                .words = mask->words + first / 64,
                                .ranks = mask->ranks + first / 512};
         }
-        status = dc->be->ops->compress(dc->be, &op);
+        TG_CALL(dc->be->ops->compress(dc->be, &op));
     }
-    return status;
+    return TG_OK;
 }
 
 /* working[k] = the first columns of dc->gram (rows, columns). */
@@ -366,12 +365,10 @@ static tg_status leading_vectors(const decomposition *dc, const void *x, const t
         return leading_vectors_tall(dc, x, mask, u, k, depth);
     }
     /* The whole Gram matrix, also where a sweep has left fewer columns than rows. */
-    tg_status status = dc->be->ops->gram(dc->be, tg_stored(plan->dtype, storage_of(dc, x)), u.left,
-                                         u.dim, u.right, x, mask, dc->gram);
-    if (status == TG_OK) {
-        status = dc->be->ops->eigh(dc->be, dc->wide, u.dim, dc->gram, dc->eigenvalues);
-    }
-    return status == TG_OK ? keep_leading(dc, u.dim, u.dim, k) : status;
+    TG_CALL(dc->be->ops->gram(dc->be, tg_stored(plan->dtype, storage_of(dc, x)), u.left, u.dim,
+                              u.right, x, mask, dc->gram));
+    TG_CALL(dc->be->ops->eigh(dc->be, dc->wide, u.dim, dc->gram, dc->eigenvalues));
+    return keep_leading(dc, u.dim, u.dim, k);
 }
 
 /* ---- start and sweeps ---- */

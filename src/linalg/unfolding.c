@@ -41,12 +41,12 @@ size_t tg_unfolding_scratch(tg_dtype dtype, tg_unfolding u) {
 
 tg_status tg_fill_identity(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
                            void *out) {
-    tg_status status = be->ops->fill(be, dtype, rows * columns, (tg_scalar){0}, out);
-    for (int64_t i = 0; i < rows && i < columns && status == TG_OK; i++) {
+    TG_CALL(be->ops->fill(be, dtype, rows * columns, (tg_scalar){0}, out));
+    for (int64_t i = 0; i < rows && i < columns; i++) {
         char *one = (char *)out + (size_t)(i * columns + i) * tg_dtype_size(dtype);
-        status = be->ops->fill(be, dtype, 1, (tg_scalar){1.0, 0.0}, one);
+        TG_CALL(be->ops->fill(be, dtype, 1, (tg_scalar){1.0, 0.0}, one));
     }
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_unfolding_gather(tg_backend *be, tg_dtype dtype, tg_unfolding *u, const void **x,

@@ -86,21 +86,18 @@ static tg_status compose_tt(const nn_model *model, tg_backend *be, const tg_tens
                             const tg_tensor *dense, chain *c) {
     const int ndim = dense->shape.ndim;
     int64_t rows = factor[0].shape.dim[1];
-    tg_status status = TG_OK;
     c->made = factor[0].data;
-    for (int k = 1; k < ndim && status == TG_OK; k++) {
+    for (int k = 1; k < ndim; k++) {
         const int64_t *dim = factor[k].shape.dim, columns = dim[1] * dim[2];
         void *to;
-        status = chain_step(model, dense->dtype, c, rows * columns,
-                            k == ndim - 1 ? dense->data : NULL, &to);
-        if (status == TG_OK) {
-            status = multiply(be, dense->dtype, TG_OP_N, TG_OP_N, rows, columns, dim[0], c->made,
-                              factor[k].data, to);
-        }
+        TG_CALL(chain_step(model, dense->dtype, c, rows * columns,
+                           k == ndim - 1 ? dense->data : NULL, &to));
+        TG_CALL(multiply(be, dense->dtype, TG_OP_N, TG_OP_N, rows, columns, dim[0], c->made,
+                         factor[k].data, to));
         c->made = to;
         rows *= dim[1];
     }
-    return status;
+    return TG_OK;
 }
 
 /* The products of the columns of two matrices (m, R) and (n, R), row by row: (m n, R). Weights (R)
@@ -109,8 +106,8 @@ static tg_status khatri_rao(const nn_model *model, const tg_tensor *a, const tg_
                             tg_tensor *out) {
     const int64_t rank = b->shape.dim[1], m = tg_tensor_numel(a) / rank, n = b->shape.dim[0];
     const tg_shape shape = {2, {m * n, rank}};
-    tg_status status = tg_tensor_create(model->ctx, TG_MEM_WORKSPACE, b->dtype, &shape, out);
-    for (int64_t row = 0; row < m * n && status == TG_OK; row++) {
+    TG_CALL(tg_tensor_create(model->ctx, TG_MEM_WORKSPACE, b->dtype, &shape, out));
+    for (int64_t row = 0; row < m * n; row++) {
         for (int64_t r = 0; r < rank; r++) {
             const tg_scalar x = tg_load(a->dtype, a->data, row / n * rank + r);
             const tg_scalar y = tg_load(b->dtype, b->data, row % n * rank + r);
@@ -118,7 +115,7 @@ static tg_status khatri_rao(const nn_model *model, const tg_tensor *a, const tg_
                      (tg_scalar){x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re});
         }
     }
-    return status;
+    return TG_OK;
 }
 
 /* W as a matrix (Cin Cout, modes): channels with their weights times modes. */

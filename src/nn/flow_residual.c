@@ -192,9 +192,9 @@ static tg_status add_sample(tg_backend *be, nn_flow *flow, const nn_physics *cal
 }
 
 tg_status nn_flow_add(tg_backend *be, nn_flow *flow, const nn_physics *call) {
-    tg_status status = nn_flow_prepare(be, call->grid[0], call->grid[1], flow);
-    for (int64_t b = 0; b < call->batch && status == TG_OK; b++) {
-        status = add_sample(be, flow, call, b);
+    TG_CALL(nn_flow_prepare(be, call->grid[0], call->grid[1], flow));
+    for (int64_t b = 0; b < call->batch; b++) {
+        TG_CALL(add_sample(be, flow, call, b));
     }
-    return status;
+    return TG_OK;
 }

@@ -164,31 +164,31 @@ tg_status nn_loss_fits(tg_backend *be, const tg_loss_config *config, const tg_fn
                        "opt.training_loss: hs<s> needs fields on a grid; the queries of a gino are "
                        "points");
     }
-    const tg_status status = check_loss(be, config, network->out_channels);
-    return status == TG_OK ? nn_physics_check(be, config, network) : status;
+    TG_CALL(check_loss(be, config, network->out_channels));
+    return nn_physics_check(be, config, network);
 }
 
 tg_status nn_loss(tg_backend *be, const tg_loss_config *config, tg_dtype dtype,
                   const tg_shape *shape, const void *pred, const void *target, nn_loss_work *work,
                   double *value, double grad_scale, void *dpred) {
-    tg_status status = check_loss(be, config, shape->dim[1]);
+    TG_CALL(check_loss(be, config, shape->dim[1]));
     tg_loss_op op = describe(dtype, shape, pred, target);
     op.channels = config->channels;
     op.channel_weight = config->channels > 0 ? config->channel_weight : NULL;
     op.grad_scale = grad_scale;
     op.dpred = dpred;
     op.value = value;
-    for (int i = 0; status == TG_OK && i < config->terms; i++) {
+    for (int i = 0; i < config->terms; i++) {
         const tg_loss_term *term = &config->term[i];
         op.norm = term->kind == TG_LOSS_H1 ? TG_LOSS_NORM_H1 : TG_LOSS_NORM_LP;
         op.p = term->p;
         op.relative = !term->absolute;
         op.weight = term->weight;
         op.beta = i == 0 ? 0.0 : 1.0;
-        status = term->kind == TG_LOSS_HS ? nn_spectral_add(be, &work->spectral, &op)
-                                          : be->ops->loss(be, &op);
+        TG_CALL(term->kind == TG_LOSS_HS ? nn_spectral_add(be, &work->spectral, &op)
+                                         : be->ops->loss(be, &op));
     }
-    return status;
+    return TG_OK;
 }
 
 void nn_loss_work_free(tg_backend *be, nn_loss_work *work) {
@@ -273,14 +273,14 @@ tg_status tg_loss_squares(tg_context *ctx, tg_loss_kind kind, const tg_tensor *p
     TG_CALL(tg_backend_get(ctx, &be));
     TG_CALL(check_fields(be, pred, target, NULL));
     if (kind == TG_LOSS_HS) {
-        TG_CALL(tg_fail(ctx, TG_E_ARGUMENT, "squares of a loss: expected the norm lp or h1"));
+        return tg_fail(ctx, TG_E_ARGUMENT, "squares of a loss: expected the norm lp or h1");
     }
     const tg_shape needed = {.ndim = 3, .dim = {pred->shape.dim[0], pred->shape.dim[1], 2}};
     if (squares->dtype != TG_F64 || !tg_shape_equal(&squares->shape, &needed)) {
         char a[96], b[96];
-        TG_CALL(tg_fail(ctx, TG_E_SHAPE, "squares of a loss: expected f64 %s, found %s %s",
-                        tg_shape_text(&needed, a, sizeof a), tg_dtype_name(squares->dtype),
-                        tg_shape_text(&squares->shape, b, sizeof b)));
+        return tg_fail(ctx, TG_E_SHAPE, "squares of a loss: expected f64 %s, found %s %s",
+                       tg_shape_text(&needed, a, sizeof a), tg_dtype_name(squares->dtype),
+                       tg_shape_text(&squares->shape, b, sizeof b));
     }
     tg_loss_op op = describe(pred->dtype, &pred->shape, pred->data, target->data);
     op.norm = kind == TG_LOSS_H1 ? TG_LOSS_NORM_H1 : TG_LOSS_NORM_LP;

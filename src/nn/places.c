@@ -33,16 +33,15 @@ static tg_status make_latent(const tg_fno *fno) {
     double piece[PIECE];
     const nn_geometry *g = &fno->run.program.geometry;
     const int64_t count = latent_count(&fno->model, g);
-    tg_status status = TG_OK;
-    for (int64_t first = 0; first < count && status == TG_OK; first += PIECE) {
+    for (int64_t first = 0; first < count; first += PIECE) {
         const int64_t left = tg_min(count - first, PIECE);
         for (int64_t i = 0; i < left; i++) {
             piece[i] = coordinate(g, fno->model.config.n_dim, first + i);
         }
-        status = fno->be->ops->upload(fno->be, fno->run.latent + first, piece,
-                                      (size_t)left * sizeof *piece);
+        TG_CALL(fno->be->ops->upload(fno->be, fno->run.latent + first, piece,
+                                     (size_t)left * sizeof *piece));
     }
-    return status;
+    return TG_OK;
 }
 
 tg_status nn_places_lay_out(tg_fno *fno, void *memory) {

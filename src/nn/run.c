@@ -203,9 +203,8 @@ tg_status tg_fno_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *
                               const tg_loss_config *config, const tg_tensor *loss) {
     TG_NEED(NULL, fno);
     TG_NEED(fno->ctx, x, target, config, loss);
-    const tg_status status =
-        tg_tensor_check(fno->be, loss, &(tg_wanted){.what = "loss", .dtype = TG_F64});
-    return status == TG_OK ? nn_forward_loss(fno, x, target, config, 1.0, loss->data) : status;
+    TG_CALL(tg_tensor_check(fno->be, loss, &(tg_wanted){.what = "loss", .dtype = TG_F64}));
+    return nn_forward_loss(fno, x, target, config, 1.0, loss->data);
 }
 
 tg_status tg_fno_backward(tg_fno *fno, const tg_tensor *dy, const tg_grad_sink *sink) {
@@ -218,9 +217,9 @@ tg_status tg_fno_backward(tg_fno *fno, const tg_tensor *dy, const tg_grad_sink *
         TG_CALL(check_tensor(fno, "dy", dy, fno->run.whole, NN_AT_OUTPUT));
         TG_CALL(nn_bring(fno, dy, nn_output_gradient(fno)));
     } else if (!fno->run.has_dout) {
-        TG_CALL(tg_fail(fno->ctx, TG_E_ARGUMENT,
-                        "backward needs dL/dy, or a forward that made the loss: "
-                        "tg_fno_forward_loss"));
+        return tg_fail(fno->ctx, TG_E_ARGUMENT,
+                       "backward needs dL/dy, or a forward that made the loss: "
+                       "tg_fno_forward_loss");
     }
     return nn_backward(fno, sink, NULL);
 }

@@ -85,10 +85,9 @@ tg_status tg_slot_count(tg_optim *optim, const tg_slot *slot, const tg_gradient 
     }
     const int64_t frequencies = slot->numel / slot->shape.dim[0] / slot->shape.dim[1];
     const void *const factors[2] = {gradient->x, gradient->dy};
-    tg_status status = TG_OK;
-    for (int i = 0; i < 2 && status == TG_OK; i++) {
+    for (int i = 0; i < 2; i++) {
         const int64_t n = gradient->batch * slot->shape.dim[i] * frequencies;
-        status = ops->count_nonfinite(optim->be, gradient->dtype, n, factors[i], guard);
+        TG_CALL(ops->count_nonfinite(optim->be, gradient->dtype, n, factors[i], guard));
     }
-    return status;
+    return TG_OK;
 }

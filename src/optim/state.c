@@ -168,8 +168,8 @@ static tg_status save_part(tg_optim *optim, tg_archive *archive, const tg_state_
     if (how.is_viewed && array.place == TG_HOST) {
         return tg_archive_add_view(archive, p->name, &array);
     }
-    const tg_status status = tg_backend_download(optim->be, &array, how.staging, &copy);
-    return status == TG_OK ? tg_archive_take(archive, p->name, &copy) : status;
+    TG_CALL(tg_backend_download(optim->be, &array, how.staging, &copy));
+    return tg_archive_take(archive, p->name, &copy);
 }
 
 static tg_status save_slot(tg_optim *optim, tg_slot *slot, tg_archive *archive, saving how) {

@@ -37,13 +37,11 @@ tg_status tg_slot_is_refreshed(tg_optim *optim, tg_slot *slot) {
 
 static tg_status refresh(tg_optim *optim, tg_slot *slot, const tg_gradient *dense) {
     const double start = read_clock(optim, true);
-    tg_status status =
-        tg_projector_refresh_stored(slot->projector, dense->dense, tg_storage_of(dense->dtype));
-    if (status == TG_OK) {
-        status = tg_slot_is_refreshed(optim, slot);
-    }
+    TG_CALL(
+        tg_projector_refresh_stored(slot->projector, dense->dense, tg_storage_of(dense->dtype)));
+    TG_CALL(tg_slot_is_refreshed(optim, slot));
     optim->times.refresh += read_clock(optim, true) - start;
-    return status;
+    return TG_OK;
 }
 
 /* What the new projection loses of the gradient it was chosen from: the branches of a projection

@@ -163,11 +163,10 @@ static tg_status step(tg_burgers *b, double *u) {
 
 tg_status tg_burgers_integrate(tg_burgers *b, double time, int64_t steps, double *u) {
     make_tables(b, time / (double)steps);
-    tg_status status = TG_OK;
-    for (int64_t i = 0; status == TG_OK && i < steps; i++) {
-        status = step(b, u);
+    for (int64_t i = 0; i < steps; i++) {
+        TG_CALL(step(b, u));
     }
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_burgers_steps(tg_burgers *b, double time, const double *u, int64_t *steps) {

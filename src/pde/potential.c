@@ -102,8 +102,8 @@ static tg_status make_sample(void *handle, const tg_field_key *key, const tg_pde
     solver *s = handle;
     static const double far[3] = {1.0, 0.0, 0.0};
     const tg_body body = draw(s, key);
-    const tg_status status = tg_body_flow_solve(s->flow, &body, far);
-    for (int v = 0; v < s->views && status == TG_OK; v++) {
+    TG_CALL(tg_body_flow_solve(s->flow, &body, far));
+    for (int v = 0; v < s->views; v++) {
         const int64_t n = views[v].resolution;
         for (int64_t i = 0; i < n; i++) {
             double w[3], point[3], area[3], potential, speed2;
@@ -116,7 +116,7 @@ static tg_status make_sample(void *handle, const tg_field_key *key, const tg_pde
             views[v].y[i] = (float)(1.0 - speed2);
         }
     }
-    return status;
+    return TG_OK;
 }
 
 const tg_pde tg_pde_potential = {

@@ -107,11 +107,10 @@ void tg_samplers_close(tg_samplers *samplers) {
 
 tg_status tg_samplers_open(tg_backend *be, int ndim, int count, const int64_t *resolution,
                            tg_samplers *out) {
-    tg_status status = TG_OK;
     *out = (tg_samplers){0};
-    for (int i = 0; i < count && status == TG_OK; i++) {
-        status = tg_sampler_create(be, ndim, resolution[i], &out->item[i]);
+    for (int i = 0; i < count; i++) {
+        TG_CALL(tg_sampler_create(be, ndim, resolution[i], &out->item[i]));
         out->count = i + 1;
     }
-    return status;
+    return TG_OK;
 }

@@ -90,11 +90,11 @@ fail:
 }
 
 static tg_status open_workers(job *j) {
-    tg_status status = TG_NEW(j->g->ctx, TG_MEM_OTHER, j->worker, j->workers);
-    for (int i = 0; i < j->workers && status == TG_OK; i++) {
-        status = open_worker(j, &j->worker[i]);
+    TG_CALL(TG_NEW(j->g->ctx, TG_MEM_OTHER, j->worker, j->workers));
+    for (int i = 0; i < j->workers; i++) {
+        TG_CALL(open_worker(j, &j->worker[i]));
     }
-    return status;
+    return TG_OK;
 }
 
 static void close_workers(job *j) {

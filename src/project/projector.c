@@ -223,8 +223,8 @@ tg_status tg_projector_outline(tg_context *ctx, const tg_projector_config *confi
                           .shape = *shape,
                           .takes_factored = factored,
                           .most = most};
-    tg_status status = tg_backend_get(ctx, &out->be);
-    return status == TG_OK ? plan(ctx, out) : status;
+    TG_CALL(tg_backend_get(ctx, &out->be));
+    return plan(ctx, out);
 }
 
 tg_status tg_projector_plan(tg_context *ctx, const tg_projector_config *config, tg_dtype dtype,
@@ -348,8 +348,8 @@ static tg_status check_small(const tg_projector *p, const tg_tensor *small) {
 tg_status tg_projector_refresh(tg_projector *p, const tg_tensor *gradient) {
     TG_NEED(NULL, p);
     TG_NEED(p->ctx, gradient);
-    const tg_status status = check_whole(p, "gradient", gradient);
-    return status == TG_OK ? tg_projector_refresh_stored(p, gradient->data, TG_STORE_FULL) : status;
+    TG_CALL(check_whole(p, "gradient", gradient));
+    return tg_projector_refresh_stored(p, gradient->data, TG_STORE_FULL);
 }
 
 /* Where a branch's values stand in the compressed array. */
@@ -423,9 +423,8 @@ tg_status tg_projector_project(tg_projector *p, const tg_gradient *gradient, dou
                                double beta, const tg_tensor *small) {
     TG_NEED(NULL, p);
     TG_NEED(p->ctx, gradient, small);
-    const tg_status status = check_small(p, small);
-    return status == TG_OK ? tg_projector_project_into(p, gradient, scale, beta, small->data)
-                           : status;
+    TG_CALL(check_small(p, small));
+    return tg_projector_project_into(p, gradient, scale, beta, small->data);
 }
 
 /* How much each branch counts on the way back. */
@@ -472,8 +471,8 @@ static tg_status weighted_back(tg_projector *p, const void *small, back_weights 
 }
 
 tg_status tg_projector_back_by(tg_projector *p, const void *small, const tg_back *back, void *out) {
-    const tg_status status = require_ready(p);
-    return status == TG_OK ? weighted_back(p, small, weights_of(p), back, out) : status;
+    TG_CALL(require_ready(p));
+    return weighted_back(p, small, weights_of(p), back, out);
 }
 
 tg_status tg_projector_subtract(tg_projector *p, const void *small, void *out) {

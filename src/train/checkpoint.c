@@ -188,13 +188,12 @@ static tg_status add_weights(const tg_model *model, tg_staging *staging, tg_arch
 
 static tg_status add_normalizers(const tg_model *model, tg_archive *archive) {
     static const char *const prefixes[2] = {"encoder.x.", "encoder.y."};
-    tg_status status = TG_OK;
-    for (int side = 0; status == TG_OK && side < 2; side++) {
+    for (int side = 0; side < 2; side++) {
         if (model->encoder[side]) {
-            status = tg_normalizer_save(model->encoder[side], archive, prefixes[side]);
+            TG_CALL(tg_normalizer_save(model->encoder[side], archive, prefixes[side]));
         }
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status add_settings(tg_context *ctx, const tg_settings *settings, tg_archive *archive) {
@@ -224,8 +223,8 @@ static tg_status add_origin(const tg_model *model, const tg_settings *settings,
 }
 
 tg_status tg_checkpoint_write(tg_context *ctx, const char *path, tg_archive *archive) {
-    const tg_status status = tg_checkpoint_seal(archive);
-    return status == TG_OK ? tg_safetensors_write(ctx, path, archive) : status;
+    TG_CALL(tg_checkpoint_seal(archive));
+    return tg_safetensors_write(ctx, path, archive);
 }
 
 size_t tg_checkpoint_copies(const tg_backend *be, const size_t held[TG_MEM_CATEGORIES]) {
@@ -377,12 +376,10 @@ static tg_status load_modes(tg_model *model, const tg_archive *archive) {
 }
 
 tg_status tg_checkpoint_load_model(tg_model *model, const tg_archive *archive) {
-    tg_status status = tg_fno_load(model->fno, archive, "");
-    if (status == TG_OK) {
-        status = load_modes(model, archive);
-    }
+    TG_CALL(tg_fno_load(model->fno, archive, ""));
+    TG_CALL(load_modes(model, archive));
     model->is_imported = tg_checkpoint_is_imported(archive);
-    return status == TG_OK ? tg_checkpoint_load_normalizers(model, archive) : status;
+    return tg_checkpoint_load_normalizers(model, archive);
 }
 
 tg_status tg_checkpoint_load_progress(tg_context *ctx, const char *path, const tg_archive *archive,

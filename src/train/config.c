@@ -507,14 +507,14 @@ static tg_status read_keys(tg_context *ctx, const tg_settings *settings, int sta
 
 tg_status tg_run_config_read(tg_context *ctx, const tg_settings *settings, int stage, bool notes,
                              tg_run_config *out) {
-    const tg_status status = read_keys(ctx, settings, stage, notes, out);
-    return status == TG_OK ? check(ctx, true, out) : status;
+    TG_CALL(read_keys(ctx, settings, stage, notes, out));
+    return check(ctx, true, out);
 }
 
 tg_status tg_run_config_read_network(tg_context *ctx, const tg_settings *settings, int stage,
                                      tg_run_config *out) {
-    const tg_status status = read_keys(ctx, settings, stage, false, out);
-    return status == TG_OK ? check(ctx, false, out) : status;
+    TG_CALL(read_keys(ctx, settings, stage, false, out));
+    return check(ctx, false, out);
 }
 
 static tg_status put(tg_settings *settings, const char *section, const char *key,
@@ -526,12 +526,11 @@ static tg_status put(tg_settings *settings, const char *section, const char *key
 
 tg_status tg_run_config_put_network(const tg_fno_config *fno, tg_settings *settings) {
     char text[256];
-    tg_status status = TG_OK;
-    for (int i = 0; status == TG_OK && i < tg_fno_config_count(); i++) {
-        status = put(settings, "fno", tg_fno_config_key(i),
-                     tg_fno_config_get(fno, i, text, sizeof text));
+    for (int i = 0; i < tg_fno_config_count(); i++) {
+        TG_CALL(put(settings, "fno", tg_fno_config_key(i),
+                    tg_fno_config_get(fno, i, text, sizeof text)));
     }
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_run_config_write(tg_context *ctx, const tg_run_config *config, tg_settings **out) {

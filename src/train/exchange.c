@@ -111,11 +111,11 @@ static tg_status share_refresh(const tg_exchange *x, int param, int owner) {
 }
 
 static tg_status exchange_refreshes(const tg_exchange *x, int count) {
-    tg_status status = count > 0 ? refresh_own(x, count) : TG_OK;
-    for (int i = 0; i < count && status == TG_OK; i++) {
-        status = share_refresh(x, x->due[i], owner_of(x, i));
+    TG_CALL(count > 0 ? refresh_own(x, count) : TG_OK);
+    for (int i = 0; i < count; i++) {
+        TG_CALL(share_refresh(x, x->due[i], owner_of(x, i)));
     }
-    return status;
+    return TG_OK;
 }
 
 /* ---- the sums ---- */
@@ -312,11 +312,11 @@ fail:
 static tg_status gather_slot(tg_comm *comm, tg_optim *optim, const tg_slot *slot, tg_archive *out) {
     tg_state_part parts[TG_STATE_PARTS];
     int count = 0;
-    tg_status status = tg_state_list_moments(optim, slot, parts, &count);
-    for (int i = 0; i < count && status == TG_OK; i++) {
-        status = gather_part(comm, optim, slot->owner, &parts[i], out);
+    TG_CALL(tg_state_list_moments(optim, slot, parts, &count));
+    for (int i = 0; i < count; i++) {
+        TG_CALL(gather_part(comm, optim, slot->owner, &parts[i], out));
     }
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_exchange_gather_state(tg_comm *comm, tg_optim *optim, tg_status status,

@@ -35,9 +35,9 @@ static int params_of(const nn_model *model) {
 static tg_status read_factor(const passage *p, const nn_model *model, const tg_archive *archive,
                              int number, tg_tensor *out) {
     const tg_tensor *stored = tg_archive_find(archive, model->params[number].name);
-    tg_status status =
-        tg_tensor_create(model->ctx, TG_MEM_WORKSPACE, p->dtype, &model->params[number].shape, out);
-    return status == TG_OK ? tg_tensor_convert(model->ctx, stored, out) : status;
+    TG_CALL(tg_tensor_create(model->ctx, TG_MEM_WORKSPACE, p->dtype, &model->params[number].shape,
+                             out));
+    return tg_tensor_convert(model->ctx, stored, out);
 }
 
 /* |W - W'| / |W|; 0 of W = 0. W' becomes the difference. */
@@ -76,14 +76,13 @@ fail:
 
 /* All other parameters are as they were. */
 static tg_status pass_others(const nn_model *from, const tg_archive *archive, tg_archive *to) {
-    tg_status status = TG_OK;
-    for (int i = 0; i < from->param_count && status == TG_OK; i++) {
+    for (int i = 0; i < from->param_count; i++) {
         const char *name = from->params[i].name;
-        status = strstr(name, ".weight.")
-                     ? TG_OK
-                     : tg_archive_add(to, name, tg_archive_find(archive, name));
+        TG_CALL(strstr(name, ".weight.")
+                    ? TG_OK
+                    : tg_archive_add(to, name, tg_archive_find(archive, name)));
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status pass_all(const tg_model *model, tg_fno *to, double *errors) {

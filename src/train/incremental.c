@@ -121,11 +121,10 @@ tg_status tg_trainer_grow_modes(tg_trainer *t) {
     if (t->progress.batch > 0 || t->progress.epoch == 0) { /* within an epoch; nothing trained */
         return TG_OK;
     }
-    tg_status status = TG_OK;
     if (loop->incremental_loss_gap) {
         look_at_losses(t, &g);
     } else if (loop->incremental_grad && is_due) {
-        status = look_at_weights(t, &g);
+        TG_CALL(look_at_weights(t, &g));
     }
-    return status == TG_OK ? grow(t, &g) : status;
+    return grow(t, &g);
 }

@@ -85,11 +85,10 @@ static tg_status finish_batch(tg_trainer *t) {
 
 static tg_status set_rates(tg_trainer *t) {
     const double rate = tg_lr_schedule_rate(&t->progress.schedule, t->progress.step);
-    tg_status status = TG_OK;
-    for (int group = 0; group < 2 && status == TG_OK; group++) {
-        status = tg_optim_set_learning_rate(t->optim, group, rate);
+    for (int group = 0; group < 2; group++) {
+        TG_CALL(tg_optim_set_learning_rate(t->optim, group, rate));
     }
-    return status;
+    return TG_OK;
 }
 
 /* Clipping and rollouts run the forward pass again. */

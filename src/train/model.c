@@ -200,24 +200,23 @@ tg_status tg_model_check_normalizers(const tg_model *model, const char *label) {
 tg_status tg_model_open_training(tg_model *model, tg_dataset **out) {
     const tg_run_config *config = &model->config;
     tg_run_set set = tg_run_train_set(config);
-    const tg_status status = tg_source_config_check(model->ctx, &config->data);
-    set.steps = 1; /* as predictions are made */
     *out = NULL;
-    return status == TG_OK ? tg_run_open_set(model->ctx, model->ctx, config, &set, out) : status;
+    TG_CALL(tg_source_config_check(model->ctx, &config->data));
+    set.steps = 1; /* as predictions are made */
+    return tg_run_open_set(model->ctx, model->ctx, config, &set, out);
 }
 
 tg_status tg_model_fit(tg_model *model, tg_dataset *dataset) {
     const bool wanted[2] = {model->config.data.encode_input, model->config.data.encode_output};
     const tg_fno_config *fno = tg_fno_get_config(model->fno);
     const int64_t channels[2] = {fno->in_channels, fno->out_channels};
-    tg_status status = TG_OK;
-    for (int side = 0; status == TG_OK && side < 2; side++) {
+    for (int side = 0; side < 2; side++) {
         if (wanted[side] && !model->encoder[side]) {
-            status = tg_normalizer_fit_channels(model->ctx, dataset, (tg_data_side)side,
-                                                channels[side], &model->encoder[side]);
+            TG_CALL(tg_normalizer_fit_channels(model->ctx, dataset, (tg_data_side)side,
+                                               channels[side], &model->encoder[side]));
         }
     }
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_model_fit_normalizers(tg_model *model) {

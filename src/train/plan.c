@@ -138,11 +138,10 @@ static tg_status prepare(planner *p, int64_t batch, const int64_t *data, bool tr
     p->has_spectral_loss = p->has_flow_residual = false;
     p->max_batch = batch;
     memcpy(p->grid, grid, sizeof grid);
-    const tg_status status =
-        training
-            ? tg_fno_plan_shared(p->ctx, &p->config.fno, batch, grid, &p->optim.shared, &p->run)
-            : tg_fno_plan(p->ctx, &p->config.fno, batch, grid, false, &p->run);
-    return status == TG_OK ? add_loss_workspace(p) : status;
+    TG_CALL(training
+                ? tg_fno_plan_shared(p->ctx, &p->config.fno, batch, grid, &p->optim.shared, &p->run)
+                : tg_fno_plan(p->ctx, &p->config.fno, batch, grid, false, &p->run));
+    return add_loss_workspace(p);
 }
 
 /* ---- data ---- */
@@ -342,12 +341,11 @@ static tg_status evaluate(planner *p, int index) {
 }
 
 static tg_status evaluate_all(planner *p) {
-    tg_status status = TG_OK;
-    for (int i = 0; i < p->tests_count && status == TG_OK; i++) {
-        status = evaluate(p, i);
+    for (int i = 0; i < p->tests_count; i++) {
+        TG_CALL(evaluate(p, i));
     }
     p->evaluations++;
-    return status;
+    return TG_OK;
 }
 
 /* From the third evaluation on an epoch holds what the one before held. */

@@ -72,21 +72,21 @@ static tg_status normalize(const tg_normalizer *by, tg_tensor side) {
 /* Reads and normalizes a batch on the host. */
 static tg_status read_batch(const tg_prefetch *f, int64_t epoch, int64_t batch, void *x, void *y,
                             int64_t *count) {
-    tg_status status = tg_loader_batch(f->loader, epoch, batch, x, y, count);
+    TG_CALL(tg_loader_batch(f->loader, epoch, batch, x, y, count));
     tg_tensor sides[2] = {tg_batch_view(&f->x, *count), tg_batch_view(&f->y, *count)};
     void *const data[2] = {x, y};
-    for (int side = 0; side < 2 && status == TG_OK; side++) {
+    for (int side = 0; side < 2; side++) {
         sides[side].data = data[side];
         sides[side].place = TG_HOST;
         if (f->model->encoder[side]) {
-            status = normalize(f->model->encoder[side], sides[side]);
+            TG_CALL(normalize(f->model->encoder[side], sides[side]));
         }
     }
-    if (status == TG_OK && f->indices) {
-        status = tg_loader_indices(f->loader, epoch, batch, f->indices, count);
+    if (f->indices) {
+        TG_CALL(tg_loader_indices(f->loader, epoch, batch, f->indices, count));
         add_noise(f, epoch, &sides[0]);
     }
-    return status;
+    return TG_OK;
 }
 
 static bool has_work(const tg_prefetch *f) {

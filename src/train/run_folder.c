@@ -194,12 +194,12 @@ fail:
 /* A file that is not there is as good as removed. */
 static tg_status remove_file(const tg_run_folder *folder, const char *name) {
     char path[TG_PATH], text[128];
-    tg_status status = tg_run_folder_file(folder, name, path);
-    if (status == TG_OK && unlink(path) != 0 && errno != ENOENT) {
-        status = tg_fail(folder->ctx, TG_E_IO, "%s: cannot remove: %s", path,
-                         tg_system_reason(errno, text));
+    TG_CALL(tg_run_folder_file(folder, name, path));
+    if (unlink(path) != 0 && errno != ENOENT) {
+        return tg_fail(folder->ctx, TG_E_IO, "%s: cannot remove: %s", path,
+                       tg_system_reason(errno, text));
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status remove_events(const tg_run_folder *folder) {
@@ -434,8 +434,8 @@ static void csv_row(const tg_train_epoch *e, const char *header, tg_line *l) {
 tg_status tg_run_folder_append(const tg_run_folder *folder, const char *name, const char *text,
                                size_t size) {
     char path[TG_PATH];
-    const tg_status status = tg_run_folder_file(folder, name, path);
-    return status == TG_OK ? tg_file_append(folder->ctx, path, text, size) : status;
+    TG_CALL(tg_run_folder_file(folder, name, path));
+    return tg_file_append(folder->ctx, path, text, size);
 }
 
 tg_status tg_run_folder_sync(const tg_run_folder *folder) {

@@ -185,11 +185,10 @@ static tg_status run_whole_backward(void *user) {
 
 /* Of a batch of other ranks alone. */
 static tg_status add_nothing(const tg_step *s) {
-    tg_status status = TG_OK;
-    for (int i = 0; i < s->config.optim->slot_count && status == TG_OK; i++) {
-        status = tg_sum_add_nothing(s->config.optim, i);
+    for (int i = 0; i < s->config.optim->slot_count; i++) {
+        TG_CALL(tg_sum_add_nothing(s->config.optim, i));
     }
-    return status;
+    return TG_OK;
 }
 
 /* Backward for the norm alone, and the forward pass once more. */

@@ -86,9 +86,9 @@ tg_status tg_trainer_agree(const tg_trainer *t, tg_status status) {
 /* Settings of a stage, as this rank uses them. */
 static tg_status read_stage(const tg_trainer *t, const tg_settings *settings, int stage, bool notes,
                             tg_run_config *out) {
-    const tg_status status = tg_run_config_read(t->ctx, settings, stage, notes, out);
+    TG_CALL(tg_run_config_read(t->ctx, settings, stage, notes, out));
     const int ranks = t->comm ? tg_comm_ranks(t->comm) : 1;
-    return status == TG_OK ? tg_run_share_batch(t->ctx, ranks, out) : status;
+    return tg_run_share_batch(t->ctx, ranks, out);
 }
 
 tg_status tg_trainer_open_stage(tg_trainer *t) {

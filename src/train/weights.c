@@ -101,11 +101,11 @@ static void find_prefix(const tg_fno *fno, const tg_archive *archive, char *pref
 /* ---- reading ---- */
 
 static tg_status open_weights(tg_context *ctx, const char *path, tg_archive **out) {
-    tg_status status = tg_safetensors_read(ctx, path, out);
-    if (status == TG_OK && tg_checkpoint_is_sealed(*out)) {
-        status = tg_checkpoint_check(ctx, path, false, *out);
+    TG_CALL(tg_safetensors_read(ctx, path, out));
+    if (tg_checkpoint_is_sealed(*out)) {
+        TG_CALL(tg_checkpoint_check(ctx, path, false, *out));
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status load(tg_model *model, const char *path, const tg_archive *archive) {

@@ -195,19 +195,19 @@ static void update(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, c
 
 tg_status cpu_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, const void *x,
                    void *y) {
-    tg_status status = tg_check_float(be->ctx, "axpy", dtype);
-    if (status == TG_OK && n > 0) {
+    TG_CALL(tg_check_float(be->ctx, "axpy", dtype));
+    if (n > 0) {
         update(be, dtype, n, alpha, x, y);
     }
-    return status;
+    return TG_OK;
 }
 
 tg_status cpu_scale(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, void *x) {
-    tg_status status = tg_check_float(be->ctx, "scale", dtype);
-    if (status == TG_OK && n > 0) {
+    TG_CALL(tg_check_float(be->ctx, "scale", dtype));
+    if (n > 0) {
         update(be, dtype, n, alpha, NULL, x);
     }
-    return status;
+    return TG_OK;
 }
 
 /* ---- reductions ---- */
@@ -283,22 +283,22 @@ static cpu_partial reduce(tg_backend *be, tg_dtype dtype, int64_t n, const void 
 tg_status cpu_dot(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, const void *y,
                   tg_scalar *out) {
     *out = (tg_scalar){0};
-    tg_status status = tg_check_float(be->ctx, "dot", dtype);
-    if (status == TG_OK && n > 0) {
+    TG_CALL(tg_check_float(be->ctx, "dot", dtype));
+    if (n > 0) {
         const cpu_partial total = reduce(be, dtype, n, x, y);
         *out = (tg_scalar){total.re, total.im};
     }
-    return status;
+    return TG_OK;
 }
 
 tg_status cpu_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, tg_norms *out) {
     *out = (tg_norms){0};
-    tg_status status = tg_check_float(be->ctx, "norms", dtype);
-    if (status == TG_OK && n > 0) {
+    TG_CALL(tg_check_float(be->ctx, "norms", dtype));
+    if (n > 0) {
         const cpu_partial total = reduce(be, dtype, n, x, NULL);
         *out = (tg_norms){total.re, total.max, total.count};
     }
-    return status;
+    return TG_OK;
 }
 
 /* Long runs: every part its slices, run by run. */

@@ -18,9 +18,8 @@ tg_status ref_adam(tg_backend *be, const tg_adam *call) {
 
 /* For every backend that has no way of its own. */
 tg_status ref_adam_many(tg_backend *be, int count, const tg_adam *calls) {
-    tg_status status = TG_OK;
-    for (int i = 0; i < count && status == TG_OK; i++) {
-        status = be->ops->adam(be, &calls[i]);
+    for (int i = 0; i < count; i++) {
+        TG_CALL(be->ops->adam(be, &calls[i]));
     }
-    return status;
+    return TG_OK;
 }

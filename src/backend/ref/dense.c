@@ -90,37 +90,37 @@ static tg_status ref_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, i
 
 static tg_status ref_column_squares(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
                                     const void *x, double *squares) {
-    const tg_status status = tg_check_float(be->ctx, "column_squares", dtype);
-    for (int64_t j = 0; status == TG_OK && j < columns; j++) {
+    TG_CALL(tg_check_float(be->ctx, "column_squares", dtype));
+    for (int64_t j = 0; j < columns; j++) {
         squares[j] = 0.0;
         for (int64_t i = 0; i < rows; i++) {
             squares[j] += ref_abs2(tg_load(dtype, x, i * columns + j));
         }
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status ref_scale_columns(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
                                    double factor, const double *above, const double *below,
                                    void *x) {
-    const tg_status status = tg_check_float(be->ctx, "scale_columns", dtype);
-    for (int64_t i = 0; status == TG_OK && i < rows * columns; i++) {
+    TG_CALL(tg_check_float(be->ctx, "scale_columns", dtype));
+    for (int64_t i = 0; i < rows * columns; i++) {
         const double by = tg_column_factor(factor, above, below, i % columns);
         const tg_scalar value = tg_load(dtype, x, i);
         tg_store(dtype, x, i, (tg_scalar){by * value.re, by * value.im});
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status ref_transpose(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
                                const void *x, int64_t ld_x, void *out, int64_t ld_out) {
-    const tg_status status = tg_check_float(be->ctx, "transpose", dtype);
-    for (int64_t i = 0; status == TG_OK && i < rows; i++) {
+    TG_CALL(tg_check_float(be->ctx, "transpose", dtype));
+    for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < columns; j++) {
             tg_store(dtype, out, j * ld_out + i, tg_load(dtype, x, i * ld_x + j));
         }
     }
-    return status;
+    return TG_OK;
 }
 
 void ref_fill_dense(tg_backend_ops *ops) {

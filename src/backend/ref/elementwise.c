@@ -4,11 +4,11 @@
 #include "backend/ref/ref.h"
 
 static tg_status ref_fill(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar value, void *x) {
-    tg_status status = tg_check_float(be->ctx, "fill", dtype);
-    for (int64_t i = 0; status == TG_OK && i < n; i++) {
+    TG_CALL(tg_check_float(be->ctx, "fill", dtype));
+    for (int64_t i = 0; i < n; i++) {
         tg_store(dtype, x, i, value);
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status ref_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, const void *src,
@@ -23,38 +23,38 @@ static tg_status ref_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, cons
 
 static tg_status ref_axpy(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, const void *x,
                           void *y) {
-    tg_status status = tg_check_float(be->ctx, "axpy", dtype);
+    TG_CALL(tg_check_float(be->ctx, "axpy", dtype));
     const tg_scalar factor = ref_factor(dtype, alpha);
-    for (int64_t i = 0; status == TG_OK && i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         tg_store(dtype, y, i, ref_add(tg_load(dtype, y, i), ref_mul(factor, tg_load(dtype, x, i))));
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status ref_scale(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, void *x) {
-    tg_status status = tg_check_float(be->ctx, "scale", dtype);
+    TG_CALL(tg_check_float(be->ctx, "scale", dtype));
     const tg_scalar factor = ref_factor(dtype, alpha);
-    for (int64_t i = 0; status == TG_OK && i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         tg_store(dtype, x, i, ref_mul(factor, tg_load(dtype, x, i)));
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status ref_dot(tg_backend *be, tg_dtype dtype, int64_t n, const void *x, const void *y,
                          tg_scalar *out) {
-    tg_status status = tg_check_float(be->ctx, "dot", dtype);
+    TG_CALL(tg_check_float(be->ctx, "dot", dtype));
     *out = (tg_scalar){0};
-    for (int64_t i = 0; status == TG_OK && i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         *out = ref_add(*out, ref_mul(ref_conj(tg_load(dtype, x, i)), tg_load(dtype, y, i)));
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status ref_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void *x,
                            tg_norms *out) {
-    tg_status status = tg_check_float(be->ctx, "norms", dtype);
+    TG_CALL(tg_check_float(be->ctx, "norms", dtype));
     *out = (tg_norms){0};
-    for (int64_t i = 0; status == TG_OK && i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         const tg_scalar v = tg_load(dtype, x, i);
         if (!isfinite(v.re) || !isfinite(v.im)) {
             out->nonfinite++;
@@ -63,7 +63,7 @@ static tg_status ref_norms(tg_backend *be, tg_dtype dtype, int64_t n, const void
         out->sum_squares += ref_abs2(v);
         out->max_abs = fmax(out->max_abs, hypot(v.re, v.im));
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status ref_count_nonfinite(tg_backend *be, tg_dtype dtype, int64_t n, const void *x,
@@ -82,8 +82,8 @@ typedef double (*number_fn)(const tg_rng *rng, uint64_t index);
 
 static tg_status fill_random(tg_backend *be, tg_dtype dtype, number_fn number, const tg_rng *rng,
                              uint64_t first, double offset, double factor, int64_t n, void *x) {
-    tg_status status = tg_check_float(be->ctx, "random", dtype);
-    for (int64_t i = 0; status == TG_OK && i < n; i++) {
+    TG_CALL(tg_check_float(be->ctx, "random", dtype));
+    for (int64_t i = 0; i < n; i++) {
         const uint64_t index = first + (uint64_t)i;
         tg_scalar v = {0};
         if (tg_dtype_is_complex(dtype)) {
@@ -94,7 +94,7 @@ static tg_status fill_random(tg_backend *be, tg_dtype dtype, number_fn number, c
         }
         tg_store(dtype, x, i, v);
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status ref_random_uniform(tg_backend *be, tg_dtype dtype, const tg_rng *rng,

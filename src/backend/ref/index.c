@@ -124,37 +124,37 @@ fail:
 
 static tg_status ref_bitmap_gather(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
                                    const void *x, void *values) {
-    tg_status status = tg_check_float(be->ctx, "bitmap_gather", dtype);
+    TG_CALL(tg_check_float(be->ctx, "bitmap_gather", dtype));
     int64_t position = 0;
-    for (int64_t i = 0; status == TG_OK && i < bitmap->n; i++) {
+    for (int64_t i = 0; i < bitmap->n; i++) {
         if (is_set(bitmap, i)) {
             tg_store(dtype, values, position++, tg_load(dtype, x, i));
         }
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status ref_bitmap_scatter(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
                                     tg_scalar alpha, const void *values, void *x) {
-    tg_status status = tg_check_float(be->ctx, "bitmap_scatter", dtype);
+    TG_CALL(tg_check_float(be->ctx, "bitmap_scatter", dtype));
     const tg_scalar factor = ref_factor(dtype, alpha);
     int64_t position = 0;
-    for (int64_t i = 0; status == TG_OK && i < bitmap->n; i++) {
+    for (int64_t i = 0; i < bitmap->n; i++) {
         if (is_set(bitmap, i)) {
             const tg_scalar v = ref_mul(factor, tg_load(dtype, values, position++));
             tg_store(dtype, x, i, ref_add(tg_load(dtype, x, i), v));
         }
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status ref_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitmap,
                                   const void *x, void *out) {
-    tg_status status = tg_check_float(be->ctx, "bitmap_clear", dtype);
-    for (int64_t i = 0; status == TG_OK && i < bitmap->n; i++) {
+    TG_CALL(tg_check_float(be->ctx, "bitmap_clear", dtype));
+    for (int64_t i = 0; i < bitmap->n; i++) {
         tg_store(dtype, out, i, is_set(bitmap, i) ? (tg_scalar){0} : tg_load(dtype, x, i));
     }
-    return status;
+    return TG_OK;
 }
 
 void ref_fill_index(tg_backend_ops *ops) {

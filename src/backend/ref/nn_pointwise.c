@@ -59,22 +59,22 @@ static tg_status ref_grid_embed(tg_backend *be, const tg_embed *op) {
 
 static tg_status ref_planes_join(tg_backend *be, tg_dtype dtype, int64_t n, const void *re,
                                  const void *im, void *pairs) {
-    tg_status status = tg_check_real_float(be->ctx, "planes_join", dtype);
-    for (int64_t i = 0; status == TG_OK && i < n; i++) {
+    TG_CALL(tg_check_real_float(be->ctx, "planes_join", dtype));
+    for (int64_t i = 0; i < n; i++) {
         ref_put(dtype, pairs, 2 * i, ref_get(dtype, re, i));
         ref_put(dtype, pairs, 2 * i + 1, ref_get(dtype, im, i));
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status ref_planes_split(tg_backend *be, tg_dtype dtype, int64_t n, const void *pairs,
                                   void *re, void *im) {
-    tg_status status = tg_check_real_float(be->ctx, "planes_split", dtype);
-    for (int64_t i = 0; status == TG_OK && i < n; i++) {
+    TG_CALL(tg_check_real_float(be->ctx, "planes_split", dtype));
+    for (int64_t i = 0; i < n; i++) {
         ref_put(dtype, re, i, ref_get(dtype, pairs, 2 * i));
         ref_put(dtype, im, i, ref_get(dtype, pairs, 2 * i + 1));
     }
-    return status;
+    return TG_OK;
 }
 
 double ref_act(tg_act act, double x) {
@@ -112,20 +112,20 @@ double ref_act_slope(tg_act act, double x) {
 
 static tg_status ref_act_forward(tg_backend *be, tg_dtype dtype, tg_act act, int64_t n,
                                  const void *x, void *y) {
-    tg_status status = tg_check_real_float(be->ctx, "act_forward", dtype);
-    for (int64_t i = 0; status == TG_OK && i < n; i++) {
+    TG_CALL(tg_check_real_float(be->ctx, "act_forward", dtype));
+    for (int64_t i = 0; i < n; i++) {
         ref_put(dtype, y, i, ref_act(act, ref_get(dtype, x, i)));
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status ref_act_backward(tg_backend *be, tg_dtype dtype, tg_act act, int64_t n,
                                   const void *x, const void *dy, void *dx) {
-    tg_status status = tg_check_real_float(be->ctx, "act_backward", dtype);
-    for (int64_t i = 0; status == TG_OK && i < n; i++) {
+    TG_CALL(tg_check_real_float(be->ctx, "act_backward", dtype));
+    for (int64_t i = 0; i < n; i++) {
         ref_put(dtype, dx, i, ref_get(dtype, dy, i) * ref_act_slope(act, ref_get(dtype, x, i)));
     }
-    return status;
+    return TG_OK;
 }
 
 void ref_fill_nn(tg_backend_ops *ops) {

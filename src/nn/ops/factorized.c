@@ -215,21 +215,20 @@ static tg_two_modes two_modes_at(const tg_fno *fno, const nn_op *op, const array
 /* The first `links` of the chain. */
 static tg_status make_chain(const tg_fno *fno, const nn_op *op, const arrays *a, int links) {
     const nn_factors *f = &fno->model.factors;
-    tg_status status = TG_OK;
     if (a->first > 0 && links >= a->first) {
         const tg_two_modes call = two_modes_at(fno, op, a, a->made[1]);
-        status = fno->be->ops->two_modes_forward(fno->be, &call);
+        TG_CALL(fno->be->ops->two_modes_forward(fno->be, &call));
     }
-    for (int i = a->first; i < links && status == TG_OK; i++) {
+    for (int i = a->first; i < links; i++) {
         const nn_link *l = &f->link[i];
         const side factor = {l->is_turned ? TG_OP_T : TG_OP_N,
                              nn_weight(fno, op->weight + l->param), l->ld, l->stride};
         const int64_t ld = l->is_left ? l->n : l->k, rows = l->is_left ? l->k : l->m;
         const side made = {TG_OP_N, made_by(fno, op, a, i), ld, rows * ld};
-        status = multiply(fno, a->dtype, l->batch, l->m, l->n, l->k, l->is_left ? factor : made,
-                          l->is_left ? made : factor, a->made[i], l->n, l->m * l->n);
+        TG_CALL(multiply(fno, a->dtype, l->batch, l->m, l->n, l->k, l->is_left ? factor : made,
+                         l->is_left ? made : factor, a->made[i], l->n, l->m * l->n));
     }
-    return status;
+    return TG_OK;
 }
 
 /* y' = x' W', or x' from y' with the adjoint. */
@@ -253,26 +252,24 @@ static tg_status contract(const tg_fno *fno, const nn_op *op, const arrays *a, b
 /* x' of x, and dy' of dy. */
 static tg_status map_in(const tg_fno *fno, const nn_op *op, const arrays *a, const void **x) {
     const nn_factors *f = &fno->model.factors;
-    tg_status status = TG_OK;
     if (f->in >= 0) {
-        status = map(fno, a, op->weight + f->in, TG_OP_T, f->inner_in, a->channels, f->inner_in, *x,
-                     a->inner_x);
+        TG_CALL(map(fno, a, op->weight + f->in, TG_OP_T, f->inner_in, a->channels, f->inner_in, *x,
+                    a->inner_x));
         *x = a->inner_x;
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status map_out_adjoint(const tg_fno *fno, const nn_op *op, const arrays *a,
                                  const void **dy) {
     const nn_factors *f = &fno->model.factors;
     void *to = a->inner_dy ? a->inner_dy : a->inner_y;
-    tg_status status = TG_OK;
     if (f->out >= 0) {
-        status = map(fno, a, op->weight + f->out, TG_OP_H, f->inner_out, a->channels, f->inner_out,
-                     *dy, to);
+        TG_CALL(map(fno, a, op->weight + f->out, TG_OP_H, f->inner_out, a->channels, f->inner_out,
+                    *dy, to));
         *dy = to;
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status multiply_in_one(const tg_fno *fno, const nn_op *op, const arrays *a, const void *x,
@@ -390,20 +387,19 @@ static tg_status inner_back(const tg_fno *fno, const nn_op *op, const arrays *a,
 static tg_status chain_back(const tg_fno *fno, const nn_op *op, const arrays *a) {
     const nn_factors *f = &fno->model.factors;
     void *core = nn_gradient(fno, op->weight + f->core), *dnext = gradient_of_inner(fno, op, a);
-    tg_status status = TG_OK;
-    for (int i = f->links - 1; i >= a->first && status == TG_OK; i--) {
+    for (int i = f->links - 1; i >= a->first; i--) {
         void *dmade = i > 0 ? a->gradient[(f->links - i) % 2] : core;
-        status = link_back(fno, op, a, i, dnext, dmade);
+        TG_CALL(link_back(fno, op, a, i, dnext, dmade));
         dnext = dmade;
     }
-    if (a->first > 0 && status == TG_OK) {
+    if (a->first > 0) {
         tg_two_modes call = two_modes_at(fno, op, a, dnext);
         call.dcore = core;
         call.dleft = nn_gradient(fno, op->weight + f->link[1].param);
         call.dright = nn_gradient(fno, op->weight + f->link[0].param);
-        status = fno->be->ops->two_modes_backward(fno->be, &call);
+        TG_CALL(fno->be->ops->two_modes_backward(fno->be, &call));
     }
-    return status;
+    return TG_OK;
 }
 
 /* y' and dx' may be in the same memory, so that the gradient of a map follows at once. */

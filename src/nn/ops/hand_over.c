@@ -32,8 +32,7 @@ static tg_status run(tg_fno *fno, const nn_op *op) {
     enum { TOGETHER = 16 }; /* more than an op has parameters */
     const tg_grad_sink *sink = fno->run.call.sink;
     tg_gradient gradients[TOGETHER];
-    tg_status status = TG_OK;
-    for (int sent = 0; sent < op->params && status == TG_OK; sent += TOGETHER) {
+    for (int sent = 0; sent < op->params; sent += TOGETHER) {
         const int now = op->params - sent < TOGETHER ? op->params - sent : TOGETHER;
         for (int i = 0; i < now; i++) {
             const int number = op->param + sent + i;
@@ -45,14 +44,14 @@ static tg_status run(tg_fno *fno, const nn_op *op) {
                                          .place = fno->be->ops->place};
         }
         if (sink->receive_all) {
-            status = sink->receive_all(sink->user, now, gradients);
+            TG_CALL(sink->receive_all(sink->user, now, gradients));
             continue;
         }
-        for (int i = 0; i < now && status == TG_OK; i++) {
-            status = sink->receive(sink->user, &gradients[i]);
+        for (int i = 0; i < now; i++) {
+            TG_CALL(sink->receive(sink->user, &gradients[i]));
         }
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status run_factors(tg_fno *fno, const nn_op *op) {

@@ -134,14 +134,14 @@ static tg_status run_features(tg_fno *fno, const nn_op *op) {
     const size_t bytes = (size_t)sample * tg_dtype_size(y->dtype);
     tg_status (*const bring)(tg_backend *, void *, const void *, size_t) =
         fno->run.features.place == TG_HOST ? fno->be->ops->upload : fno->be->ops->copy;
-    tg_status status = copy_channels(fno, op->in[NN_X], op->out[0]);
-    for (int64_t b = 0; b < fno->run.batch && status == TG_OK; b++) {
+    TG_CALL(copy_channels(fno, op->in[NN_X], op->out[0]));
+    for (int64_t b = 0; b < fno->run.batch; b++) {
         const int64_t at = (b * y->channels + x->channels) * y->points;
-        status = bring(fno->be, nn_element(y->dtype, y->data, at),
-                       nn_element(y->dtype, fno->run.features.data, (fno->run.first + b) * sample),
-                       bytes);
+        TG_CALL(bring(fno->be, nn_element(y->dtype, y->data, at),
+                      nn_element(y->dtype, fno->run.features.data, (fno->run.first + b) * sample),
+                      bytes));
     }
-    return status;
+    return TG_OK;
 }
 
 static tg_status run_features_back(tg_fno *fno, const nn_op *op) {

@@ -121,11 +121,10 @@ static tg_status find_lifetimes(const lifetimes *l) {
         see(l, p->output, p->op_count); /* whoever called reads it */
     }
     keep_whole(l);
-    tg_status status = TG_OK;
-    for (int t = 0; t < p->op_count && status == TG_OK; t++) {
-        status = share(l, t);
+    for (int t = 0; t < p->op_count; t++) {
+        TG_CALL(share(l, t));
     }
-    return status;
+    return TG_OK;
 }
 
 /* ---- the whole batch ---- */

@@ -139,11 +139,11 @@ tg_status tg_auto_rank_most(tg_context *ctx, const tg_optim_setup *setup, const 
     if (pool->members == 0) {
         return TG_OK;
     }
-    tg_status status = outline(ctx, setup, param, pool->most, &p);
-    if (status == TG_OK && tg_projector_is_auto(&p)) {
+    TG_CALL(outline(ctx, setup, param, pool->most, &p));
+    if (tg_projector_is_auto(&p)) {
         *most = tg_min(demand_of(&pool->kind, &p).largest, pool->values);
     }
-    return status;
+    return TG_OK;
 }
 
 /* ---- memory ---- */

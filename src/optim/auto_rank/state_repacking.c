@@ -184,10 +184,9 @@ tg_status tg_state_repack(tg_optim *optim, const tg_rank_pool *pool, const tg_la
     const int states = tg_rules[pool->kind.config->rule]->states, arrays = states + from->ndim;
     const bool grows = to->offset > from->offset || tg_layout_count(to) > tg_layout_count(from);
     const bool stays = to->offset == from->offset && is_same_shape(from, to);
-    tg_status status = TG_OK;
-    for (int i = 0; i < arrays && status == TG_OK && !stays; i++) {
+    for (int i = 0; i < arrays && !stays; i++) {
         const int array = grows ? arrays - 1 - i : i;
-        status = array < states ? move_moment(&m, array) : move_factor(&m, array - states);
+        TG_CALL(array < states ? move_moment(&m, array) : move_factor(&m, array - states));
     }
-    return status;
+    return TG_OK;
 }

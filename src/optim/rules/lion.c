@@ -5,11 +5,10 @@
 #include "optim/rules/rules.h"
 
 static tg_status step(tg_backend *be, int count, const tg_adam *ops) {
-    tg_status status = TG_OK;
-    for (int i = 0; i < count && status == TG_OK; i++) {
-        status = be->ops->rule_step(be, &ops[i], TG_KERNEL_LION);
+    for (int i = 0; i < count; i++) {
+        TG_CALL(be->ops->rule_step(be, &ops[i], TG_KERNEL_LION));
     }
-    return status;
+    return TG_OK;
 }
 
 const tg_rule tg_rule_lion = {.states = 1, .state = {{.name = "m"}}, .step = step};
