@@ -9,9 +9,7 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "tensor_file.h"
 #include "text.h"
 
 enum { NEIGHBOURS = 20, SAMPLES = 4, QUERIES = 64 };
@@ -19,37 +17,6 @@ static const double WIDTH = 1.8; /* radius of the kernel to the queries, in cell
 
 static const int64_t grid_sizes[] = {8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
 static const int64_t finest[] = {256, 64, 32}; /* in one, two and three dimensions */
-
-static bool has_default_name(const char *name, const char *letter) {
-    return !name || strcmp(name, letter) == 0;
-}
-
-tg_status cli_points_coordinates(tg_context *ctx, const char *path, const tg_dataset_config *config,
-                                 bool is_told, int *out) {
-    cli_source source = {0};
-    const char *wanted = has_default_name(config->x_name, "x") ? "points" : config->x_name;
-    bool has_x = false, has_values = false;
-    *out = 0;
-    tg_status status = cli_source_open(ctx, path, &source);
-    for (int64_t i = 0; status == TG_OK && i < cli_source_count(&source); i++) {
-        const char *name = cli_source_name(&source, i);
-        tg_dtype dtype;
-        tg_shape shape;
-        has_x = has_x || strcmp(name, "x") == 0;
-        has_values = has_values || strcmp(name, "values") == 0;
-        if (source.format == TG_FILE_NPY || strcmp(name, wanted) == 0) {
-            status = cli_source_describe(&source, i, &dtype, &shape);
-            *out = status == TG_OK && shape.ndim > 0 ? (int)shape.dim[shape.ndim - 1] : 0;
-        }
-    }
-    const bool is_named = source.format != TG_FILE_NPY && strcmp(wanted, "points") == 0 &&
-                          has_values && !has_x && *out > 0;
-    *out = !is_told && !is_named                 ? 0
-           : *out < 1 || *out > TG_DATA_MAX_DIMS ? TG_DATA_MAX_DIMS
-                                                 : *out;
-    cli_source_close(&source);
-    return status;
-}
 
 /* The distance from point `query` to its k-th nearest among points (d, count). */
 static double kth_distance(const float *points, int d, int64_t count, int64_t query, int k) {

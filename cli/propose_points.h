@@ -9,11 +9,6 @@ typedef struct cli_points_fit {
     double in_radius, out_radius; /* of the kernels to the grid and to the queries */
 } cli_points_fit;
 
-/* How many coordinates the points of a file have; 0: it holds fields on grids. Arrays called
- * "points" and "values" are points, and with `is_told` that of x_name is. */
-tg_status cli_points_coordinates(tg_context *ctx, const char *path, const tg_dataset_config *config,
-                                 bool is_told, int *out);
-
 /* By the distances of neighbours in a few samples. */
 tg_status cli_points_measure(tg_dataset *dataset, cli_points_fit *out);
 

@@ -20,23 +20,6 @@ static tg_status set_number(tg_settings *settings, const char *key, int64_t valu
     return tg_settings_set(settings, key, text, "init");
 }
 
-/* Those of the config that are not the default. */
-static tg_status set_choices(const tg_dataset_config *config, tg_settings *settings) {
-    const tg_dataset_config plain = tg_dataset_config_default();
-    const struct {
-        const char *key, *value;
-        bool is_chosen;
-    } rows[] = {{"data.x_name", config->x_name, strcmp(config->x_name, plain.x_name) != 0},
-                {"data.y_name", config->y_name, strcmp(config->y_name, plain.y_name) != 0},
-                {"data.fields", config->fields, config->fields != NULL},
-                {"data.order", "nhwc", config->channels_last}};
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        CLI_CALL(rows[i].is_chosen ? tg_settings_set(settings, rows[i].key, rows[i].value, "init")
-                                   : TG_OK);
-    }
-    return TG_OK;
-}
-
 /* "[16, 8]": half of the grid, and no more than MOST_MODES. */
 static const char *modes_of(int n_dim, const int64_t *grid, char text[96]) {
     size_t used = 0;
@@ -94,8 +77,13 @@ static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config 
     const bool is_trajectory = facts->trajectories > 0;
     const int64_t samples = is_trajectory ? facts->trajectories : facts->samples;
     const int64_t tests = samples < 2 ? 0 : (samples + TEST_SHARE - 1) / TEST_SHARE;
+    const tg_dataset_config plain = tg_dataset_config_default();
     char modes[96];
     const row rows[] = {
+        {"data.x_name", config->x_name, 0, strcmp(config->x_name, plain.x_name) == 0},
+        {"data.y_name", config->y_name, 0, strcmp(config->y_name, plain.y_name) == 0},
+        {"data.fields", config->fields, 0, !config->fields},
+        {"data.order", "nhwc", 0, !config->channels_last},
         {"data.train_file", file, 0, false},
         {"data.layout", tg_layout_name(facts->layout), 0, fit != NULL},
         {"data.history", NULL, facts->history, !is_trajectory},
@@ -113,9 +101,8 @@ static tg_status set_all(const tg_dataset_facts *facts, const tg_dataset_config 
         {"opt.name", "tensorgrad", 0, false},
         {"opt.n_epochs", NULL, 50, false},
     };
-    tg_status status = set_choices(config, settings);
-    status = status == TG_OK ? set_rows(rows, sizeof rows / sizeof rows[0], settings) : status;
-    return status == TG_OK && fit ? set_points(fit, config->coordinates, settings) : status;
+    CLI_CALL(set_rows(rows, sizeof rows / sizeof rows[0], settings));
+    return fit ? set_points(fit, config->coordinates, settings) : TG_OK;
 }
 
 /* The largest batch, a power of two, with which the run takes at most 4/5 of the memory left. */
@@ -150,6 +137,33 @@ static tg_status open_set(tg_context *ctx, const char *path, tg_dataset_config c
     return tg_dataset_open(ctx, path, NULL, &config, out);
 }
 
+/* How many coordinates the points of a file have; 0: it has no such array. */
+static int coordinates_of(tg_context *ctx, const char *path, tg_dataset_config config) {
+    int found = 0;
+    config.x_only = true;
+    for (int d = 1; d <= TG_DATA_MAX_DIMS && found == 0; d++) {
+        tg_dataset *dataset = NULL;
+        config.coordinates = d;
+        found = open_set(ctx, path, config, &dataset) == TG_OK ? d : 0;
+        tg_dataset_close(&dataset);
+    }
+    return found;
+}
+
+/* A file without x may be one of points; `config` learns it. */
+static tg_status open_either(tg_context *ctx, const char *path, bool at_points,
+                             tg_dataset_config *config, tg_dataset **out) {
+    const tg_status status = at_points ? TG_E_ARGUMENT : open_set(ctx, path, *config, out);
+    if (status != TG_E_ARGUMENT) {
+        return status;
+    }
+    config->coordinates = coordinates_of(ctx, path, *config);
+    if (at_points && config->coordinates == 0) {
+        config->coordinates = TG_DATA_MAX_DIMS; /* the error says what was found instead */
+    }
+    return open_set(ctx, path, *config, out);
+}
+
 static void keep_names(const tg_dataset *dataset, cli_proposal *out) {
     size_t capacity = 0;
     for (int i = 0; tg_dataset_array(dataset, i); i++) {
@@ -166,19 +180,19 @@ tg_status cli_propose(tg_context *ctx, const char *path, const tg_dataset_config
     tg_dataset *dataset = NULL;
     tg_dataset_config full = *config;
     cli_points_fit fit;
-    tg_status status = cli_points_coordinates(ctx, file, config, at_points, &full.coordinates);
-    out->coordinates = full.coordinates;
+    tg_status status = TG_OK;
+    CLI_TRY(open_either(ctx, file, at_points, &full, &dataset));
     const bool is_fit = full.coordinates > 0;
-    status = status == TG_OK ? open_set(ctx, file, full, &dataset) : status;
+    out->coordinates = full.coordinates;
     out->facts = tg_dataset_get_facts(dataset);
     keep_names(dataset, out);
-    status = status == TG_OK && is_fit ? cli_points_measure(dataset, &fit) : status;
+    CLI_TRY(is_fit ? cli_points_measure(dataset, &fit) : TG_OK);
     tg_dataset_close(&dataset); /* what it holds is not held when the batch is chosen */
-    status = status == TG_OK ? tg_settings_create(ctx, &out->settings) : status;
-    status = status == TG_OK
-                 ? set_all(&out->facts, &full, file, is_fit ? &fit : NULL, out->settings)
-                 : status;
-    status = status == TG_OK && !is_fit ? choose_batch(ctx, out->settings) : status;
+    CLI_TRY(tg_settings_create(ctx, &out->settings));
+    CLI_TRY(set_all(&out->facts, &full, file, is_fit ? &fit : NULL, out->settings));
+    CLI_TRY(is_fit ? TG_OK : choose_batch(ctx, out->settings));
+fail:
+    tg_dataset_close(&dataset);
     free(absolute);
     return status;
 }

@@ -142,7 +142,7 @@ P
     says err "there is no tensor 'points'; there are at, u; data.x_name says which one is x"
     expect 1 init large.npz
     says err "points: sample 0, point " "expected all points in the unit box"
-    expect 1 init wide.npz
+    expect 1 init wide.npz --points
     says err "expected real (samples, points, 3 coordinates), found f32 4x9x5"
 fi
 expect 1 predict whole --input pred.h5 --output none.h5
