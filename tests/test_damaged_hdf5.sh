@@ -13,7 +13,7 @@ export OMP_NUM_THREADS=1
 
 # ---- whole files, and a model ----
 mkdir -p data made
-make_data="generate darcy --n-train 4 --n-test 2 --resolution 8 --threads 1"
+make_data="generate darcy --n-train 4 --n-test 2 --resolution 8 --grid 16 --threads 1"
 # shellcheck disable=SC2086 # words
 "$tgrad" $make_data -o data >/dev/null 2>err || complain "generate"
 cp data/darcy_test_8.h5 made/

@@ -15,7 +15,7 @@ runs=0
 
 # ---- the commands, each in a folder of its own with what it needs in `given` ----
 
-"$tgrad" generate darcy --n-train 6 --n-test 2 --resolution 8 --seed 3 -o given >log 2>&1 ||
+"$tgrad" generate darcy --n-train 6 --n-test 2 --resolution 8 --grid 16 --seed 3 -o given >log 2>&1 ||
     { cat log; exit 1; }
 cat >given/config.yaml <<'Y'
 fno: {n_modes: [4, 4], hidden_channels: 4, n_layers: 1}
@@ -37,7 +37,7 @@ command_of() {
     case $1 in
     train | device) echo "train given/config.yaml --run made --threads 1 --quiet" ;;
     resume) echo "train given/config.yaml --run made --threads 1 --quiet --resume auto" ;;
-    generate) echo "generate burgers --n-train 2 --n-test 1 --resolution 16 --threads 1 -o made" ;;
+    generate) echo "generate burgers --n-train 2 --n-test 1 --resolution 16 --grid 16 --threads 1 -o made" ;;
     convert) echo "convert given/darcy_train_8.h5 made.safetensors" ;;
     pack) echo "convert given/darcy_train_8.h5 made.h5 --gzip 1" ;;
     report) echo "report given/run -o made.html" ;;

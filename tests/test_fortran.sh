@@ -14,7 +14,7 @@ fi
 [ "$(wc -l <"$tree/examples/predict.f90")" -le 40 ] || complain "examples/predict.f90 has more than 40 lines"
 [ "$(wc -l <"$tree/examples/predict.c")" -le 40 ] || complain "examples/predict.c has more than 40 lines"
 
-"$tgrad" generate darcy --n-train 4 --n-test 2 --resolution 16 -o . >out 2>err || complain "generate"
+"$tgrad" generate darcy --n-train 4 --n-test 2 --resolution 16 --grid 16 -o . >out 2>err || complain "generate"
 cat >config.yaml <<'Y'
 fno: {n_modes: [12, 12], hidden_channels: 4, n_layers: 1}
 opt: {n_epochs: 1}

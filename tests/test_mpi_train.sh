@@ -12,7 +12,7 @@ source "$source_tree/tests/support/checks.sh"
 # shellcheck source=support/mpi.sh
 source "$source_tree/tests/support/mpi.sh"
 
-"$tgrad" generate burgers --n-train 22 --n-test 6 -r 32 -o data --seed 1 >/dev/null 2>&1 ||
+"$tgrad" generate burgers --n-train 22 --n-test 6 -r 32 --grid 64 -o data --seed 1 >/dev/null 2>&1 ||
     { complain "no data"; exit 1; }
 cat >config.yaml <<Y
 fno: {n_modes: [16], hidden_channels: 8, n_layers: 2}

@@ -4,7 +4,7 @@
 # shellcheck source=support/checks.sh
 . "$(dirname "$0")/support/checks.sh"
 
-"$tgrad" generate darcy --n-train 16 --n-test 4 --resolution 8 --test-resolution 8,16 \
+"$tgrad" generate darcy --n-train 16 --n-test 4 --resolution 8 --test-resolution 8,16 --grid 16 \
     --seed 3 -o data >log 2>&1 || {
     cat log
     exit 1

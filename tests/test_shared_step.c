@@ -141,11 +141,14 @@ static float darcy[2][DARCY * DARCY_POINTS]; /* x and y */
 
 static int make_darcy(void **state) {
     (void)state;
+    const tg_pde_value grid = {"grid", "32"};
     const tg_generator_config config = {.size = sizeof config,
                                         .equation = "darcy",
                                         .folder = test_path("darcy"),
                                         .n_train = DARCY,
                                         .resolution = 2 * POINTS,
+                                        .value_count = 1,
+                                        .values = &grid,
                                         .seed = 1};
     tg_context *ctx = NULL;
     tg_generator *generator = NULL;

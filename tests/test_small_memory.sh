@@ -14,7 +14,7 @@ if [ "$(sed -n 's/^TG_CUDA:BOOL=//p' "$3/CMakeCache.txt")" = ON ]; then
 fi
 
 mkdir data
-"$tgrad" generate darcy --n-train 4 --n-test 2 --resolution 8 -o data >/dev/null 2>err || complain generate
+"$tgrad" generate darcy --n-train 4 --n-test 2 --resolution 8 --grid 16 -o data >/dev/null 2>err || complain generate
 expect 0 convert data/darcy_train_8.h5 gzip.h5 --gzip 4
 cat >config.yaml <<'Y'
 fno: {n_modes: [4, 4], hidden_channels: 4, n_layers: 1}

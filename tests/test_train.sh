@@ -13,7 +13,7 @@ fail() {
     failures=$((failures + 1))
 }
 
-"$tgrad" generate darcy --n-train 40 --n-test 6 --resolution 12 --test-resolution 12,24 --seed 3 \
+"$tgrad" generate darcy --n-train 40 --n-test 6 --resolution 12 --test-resolution 12,24 --grid 24 --seed 3 \
     -o data >log 2>&1 || { cat log; exit 1; }
 
 cat >config.yaml <<'Y'

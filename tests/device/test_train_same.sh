@@ -16,7 +16,7 @@ fail() {
     failures=$((failures + 1))
 }
 
-"$tgrad" generate darcy --n-train 37 --n-test 6 --resolution 12 --test-resolution 12 --seed 3 \
+"$tgrad" generate darcy --n-train 37 --n-test 6 --resolution 12 --test-resolution 12 --grid 24 --seed 3 \
     -o data >log 2>&1 || { cat log; exit 1; }
 for side in x y; do
     "$tgrad" convert data/darcy_train_12.h5 data/bad_train_12_$side.npy --dataset $side >/dev/null
