@@ -72,7 +72,7 @@ fi
 sanitize() { # sanitize TOOL NAME COMMAND..: one line, "NAME ok SECONDS", or FAILED or stopped instead of ok
     local tool=$1 name=$2 start=$SECONDS
     shift 2
-    TEST_ONCE=1 TEST_BACKEND=cuda timeout 60 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+    TEST_ONCE=5 TEST_BACKEND=cuda timeout 60 compute-sanitizer --tool "$tool" --error-exitcode 9 \
         "$@" >"$out/$tool-$name.txt" 2>&1
     case $? in 0) echo "$name ok" ;; 124) echo "$name stopped" ;; *) echo "$name FAILED" ;; esac |
         sed "s/\$/ $((SECONDS - start))/"

@@ -117,7 +117,7 @@ static void run_choice(t_side *s, int64_t n, int choice) {
 static void formulas(t_side *s) {
     for (int i = 0; i < t_length_count; i++) {
         for (int choice = 0; choice < CHOICES; choice++) {
-            if (t_lengths[i] < 1000 || choice % 11 == 0) {
+            if ((t_lengths[i] < 1000 || choice % 11 == 0) && !t_leaves_out(s)) {
                 run_choice(s, t_lengths[i], choice);
             }
         }
@@ -236,7 +236,7 @@ static void guarded_calls(t_side *s) {
     for (int i = 0; i < T_COUNT(lengths); i++) {
         for (int choice = i; choice < 72; choice += lengths[i] < 1000 ? 7 : 31) {
             for (int guard = 0; guard < GUARDS; guard++) {
-                if (guard == choice % GUARDS || choice == i) {
+                if ((guard == choice % GUARDS || choice == i) && !t_leaves_out(s)) {
                     run_guarded(s, lengths[i], (guarded)guard, choice);
                 }
             }

@@ -60,6 +60,9 @@ static void *compact(t_side *s, const char *x, int64_t count, int64_t rows, int6
 }
 
 static void run_product(t_side *s, const product *p) {
+    if (t_leaves_out(s)) {
+        return;
+    }
     t_note(s, "%s %s, m %lld n %lld k %lld, batch %lld, pad %d%s%s%s, beta %g", op_names[p->op_a],
            op_names[p->op_b], (long long)p->m, (long long)p->n, (long long)p->k,
            (long long)p->batch, p->pad, p->shared_a ? ", one a" : "", p->shared_b ? ", one b" : "",

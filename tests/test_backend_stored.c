@@ -124,6 +124,9 @@ static void fft_case(t_side *s, int g, bool complex, int stores, tg_fft_weight w
 static void fft(t_side *s) {
     for (int g = 0; g < T_COUNT(grids); g++) {
         for (int i = 0; i < 12; i++) {
+            if (t_leaves_out(s)) {
+                continue;
+            }
             const int stores = 1 + i % 3;
             t_note(s, "grid %d case %d", g, i);
             fft_case(s, g, i / 3 % 2, stores, i / 6 ? TG_FFT_ADJOINT : TG_FFT_PLAIN);
@@ -232,6 +235,9 @@ static void skip_case(t_side *s, int size, int v) {
 static void skip_connections(t_side *s) {
     for (int i = 0; i < T_COUNT(sizes); i++) {
         for (int v = 0; v < T_COUNT(skips); v++) {
+            if (t_leaves_out(s)) {
+                continue;
+            }
             t_note(s, "size %d variant %d", i, v);
             skip_case(s, i, v);
         }
@@ -305,7 +311,8 @@ static void mlp_forward(t_side *s) {
     for (int i = 0; i < T_COUNT(sizes); i++) {
         for (int v = 0; v < FORWARDS; v++) {
             for (int stores = v == SAME ? 3 : 1; stores < 4; stores++) {
-                if ((v == SAME && sizes[i].in != sizes[i].out) || (i == 3 && v != SUM)) {
+                if ((v == SAME && sizes[i].in != sizes[i].out) ||
+                    (i == 3 ? v != SUM : t_leaves_out(s))) {
                     continue;
                 }
                 t_note(s, "size %d variant %d stores %d", i, v, stores);
@@ -365,6 +372,9 @@ static void mlp_backward(t_side *s) {
     for (int i = 0; i < T_COUNT(sizes); i++) {
         for (int v = i == 3 ? 2 : 0; v < (i == 3 ? 3 : T_COUNT(mlp_backs)); v++) {
             for (int stores = 1; stores < 4; stores++) {
+                if (i != 3 && t_leaves_out(s)) {
+                    continue;
+                }
                 t_note(s, "size %d variant %d stores %d", i, v, stores);
                 const mlp_numbers m = mlp_draw(s, i);
                 const tg_mlp op = mlp_run_backward(s, i, v, &m, stores);
@@ -470,6 +480,9 @@ static void contract_case(t_side *s, int i, bool adjoint, int stores) {
 static void contract(t_side *s) {
     for (int i = 0; i < T_COUNT(contractions); i++) {
         for (int v = 0; v < 6; v++) {
+            if (t_leaves_out(s)) {
+                continue;
+            }
             t_note(s, "case %d variant %d", i, v);
             contract_case(s, i, v % 2, 1 + v / 2);
         }
@@ -556,6 +569,9 @@ static void source_run(t_side *s, const source_case *c, tg_dtype dtype, bool den
 static void sources(t_side *s) {
     for (int i = 0; i < T_COUNT(source_cases); i++) {
         for (int v = 0; v < 8; v++) {
+            if (t_leaves_out(s)) {
+                continue;
+            }
             t_note(s, "case %d variant %d", i, v);
             source_run(s, &source_cases[i], v % 2 ? TG_C64 : TG_F32, v / 2 % 2, v / 4);
         }

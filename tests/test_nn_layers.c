@@ -151,7 +151,7 @@ static void mlp_forward(t_side *s) {
     for (int i = 0; i < T_COUNT(mlp_sizes); i++) {
         for (int v = 0; v < MLP_VARIANTS; v++) {
             if ((v == MLP_SAME && mlp_sizes[i].in != mlp_sizes[i].out) ||
-                (i == LARGE && v != MLP_SUM)) {
+                (i == LARGE ? v != MLP_SUM : t_leaves_out(s))) {
                 continue;
             }
             t_note(s, "size %d variant %d", i, v);
@@ -214,6 +214,9 @@ static tg_mlp mlp_run_backward(t_side *s, const tg_mlp *host, const mlp_back_var
 static void mlp_backward(t_side *s) {
     for (int i = 0; i < T_COUNT(mlp_sizes); i++) {
         for (int v = i == LARGE ? 2 : 0; v < (i == LARGE ? 3 : T_COUNT(mlp_back_variants)); v++) {
+            if (i != LARGE && t_leaves_out(s)) {
+                continue;
+            }
             t_note(s, "size %d variant %d", i, v);
             const tg_mlp host = mlp_inputs(s, i);
             const void *start = t_host_random(s, s->dtype, 2048);
@@ -361,6 +364,9 @@ static tg_skip skip_placed(t_side *s, const tg_skip *host, bool backward) {
 static void skip_forward(t_side *s) {
     for (int i = 0; i < T_COUNT(skip_sizes); i++) {
         for (int v = first_skip_variant(i); v < T_COUNT(skip_variants); v++) {
+            if (t_leaves_out(s)) {
+                continue;
+            }
             t_note(s, "size %d variant %d", i, v);
             const tg_skip host = skip_inputs(s, i, v);
             const int64_t outputs = host.batch * host.out * host.pixels;
@@ -391,6 +397,9 @@ static tg_skip skip_run_backward(t_side *s, const tg_skip *host, int v, const vo
 static void skip_backward(t_side *s) {
     for (int i = 0; i < T_COUNT(skip_sizes); i++) {
         for (int v = first_skip_variant(i); v < T_COUNT(skip_variants); v++) {
+            if (t_leaves_out(s)) {
+                continue;
+            }
             t_note(s, "size %d variant %d", i, v);
             const tg_skip host = skip_inputs(s, i, v);
             const void *start = t_host_random(s, s->dtype, 2048);
@@ -495,6 +504,9 @@ static tg_norm norm_run_backward(t_side *s, const tg_norm *host, bool affine, in
 static void norms(t_side *s) {
     for (int i = 0; i < T_COUNT(norm_sizes); i++) {
         for (int v = 0; v < 12; v++) { /* per channel or not, affine or not, dx where */
+            if (t_leaves_out(s)) {
+                continue;
+            }
             t_note(s, "size %d variant %d", i, v);
             const tg_norm host = norm_inputs(s, i, v % 2 == 1);
             const bool affine = v / 2 % 2 == 1;

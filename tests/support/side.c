@@ -54,7 +54,9 @@ bool t_runs_once(void) {
 }
 
 bool t_leaves_out(t_side *s) {
-    return t_runs_once() && (s->asked++ + (int)s->dtype) % 5 != 0;
+    const char *once = getenv("TEST_ONCE");
+    const int step = once ? atoi(once) : 1;
+    return step > 1 && (s->asked++ + (int)s->dtype) % step != 0;
 }
 
 void t_side_begin(t_side *s, tg_backend *be, tg_dtype dtype) {
