@@ -35,10 +35,11 @@ check: ## install what is missing, build, run every test and a short fuzz run
 check-python: build ## the tests of the Python package with torch and neuraloperator, which it gets into .cache/
 	@scripts/check_python
 
-check-long: build ## hours: 20,000 damaged HDF5 files in every command that reads them, every fault
+check-long: build ## hours: 20,000 damaged HDF5 files in every command that reads them, every fault, every experiment
 	@TG_LONG=1 bash tests/test_fault_walk.sh build/bin/tgrad $(CURDIR) $(CURDIR)/build
 	@bash tests/test_damaged_hdf5.sh build/bin/tgrad . build 20000
 	@TG_LONG=1 bash tests/test_mpi_train.sh build/bin/tgrad . build
+	@TG_LONG=1 bash tests/test_experiments.sh build/bin/tgrad . build
 
 fuzz: ## run every fuzz target, HOURS (default 1) for all of them together
 	@scripts/setup --lint

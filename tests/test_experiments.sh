@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every file of experiments/ makes a list of runs without mistakes at its smoke and its small scale, and
-# the data of the former; three of them are run.
+# the data of the former; three of them are run, with TG_LONG=1 (make check-long) all.
 support=$(realpath "$(dirname "$0")")/support
 experiments=$(realpath "$2")/experiments
 # shellcheck source=support/checks.sh
@@ -13,6 +13,9 @@ for file in "$experiments"/*.yaml; do
     if [ -n "$words" ] && ! grep -qxF "$words" made 2>/dev/null; then
         eval '"$tgrad"' "$words" "--output $(basename "$file" .yaml) >out 2>err" || complain "$file: $words: $(cat err)"
         echo "$words" >>made
+    fi
+    if [ -n "${TG_LONG:-}" ]; then
+        exits 0 sweep "$file" --out "all/$(basename "$file" .yaml)" --scale smoke
     fi
     "$tgrad" sweep "$file" --out dry --scale small --dry-run >out 2>err # may be too large for this machine
     if grep -qv 'does not fit\|nothing was run' err; then
