@@ -148,7 +148,7 @@ static void check_cells(tg_context *ctx, cli_experiment *e, const cli_sweep_job 
             cell->place = memory->place;
             memcpy(cell->peak, memory->peak_total, sizeof cell->peak);
             cell->state = peak[TG_MEM_OPTIMIZER] + peak[TG_MEM_FACTORS] + peak[TG_MEM_INDICES];
-            cli_sweep_predict(ctx, e, cell, memory->parameters, job->threads);
+            cli_sweep_predict(ctx, e, memory, job->threads, cell);
             if (!e->is_planned) {
                 check_fits(cell, job->left, mistakes);
             }

@@ -37,11 +37,10 @@ static double predict_step(tg_context *ctx, const cli_cell *cell, const tg_setti
     return seconds;
 }
 
-/* Training samples, as far as settings and file tell; 0: not known. */
-static int64_t samples_of(const cli_experiment *e, const tg_settings *settings) {
-    const char *set = cli_setting_or(settings, "data.n_train", NULL);
-    int64_t count = set ? strtoll(set, NULL, 10) : 0;
-    for (int i = 0; count == 0 && i < e->generates; i++) {
+/* Training samples that the file of the sweep has made; 0: not known. */
+static int64_t samples_made(const cli_experiment *e) {
+    int64_t count = 0;
+    for (int i = 0; i < e->generates; i++) {
         if (strncmp(e->generate[i], "--n-train=", 10) == 0) {
             count = strtoll(e->generate[i] + 10, NULL, 10);
         }
@@ -68,9 +67,9 @@ static bool begin_stage(int number, const tg_settings *all, tg_settings *setting
     return is_there;
 }
 
-void cli_sweep_predict(tg_context *ctx, const cli_experiment *e, cli_cell *cell, int64_t parameters,
-                       int64_t threads) {
-    const int64_t samples = samples_of(e, cell->settings);
+void cli_sweep_predict(tg_context *ctx, const cli_experiment *e, const tg_train_memory *plan,
+                       int64_t threads, cli_cell *cell) {
+    const int64_t samples = plan->samples > 0 ? plan->samples : samples_made(e);
     tg_settings *stage = NULL;
     if (samples == 0 || tg_settings_copy(ctx, cell->settings, &stage) != TG_OK) {
         return; /* as it was: not known */
@@ -78,8 +77,8 @@ void cli_sweep_predict(tg_context *ctx, const cli_experiment *e, cli_cell *cell,
     cell->later_seconds = 0.0;
     for (int number = 1; number == 1 || begin_stage(number, cell->settings, stage); number++) {
         const double batch = fmax(1.0, number_of(stage, "data.batch_size", "16"));
-        const double epoch =
-            ceil((double)samples / batch) * predict_step(ctx, cell, stage, parameters, threads);
+        const double epoch = ceil((double)samples / batch) *
+                             predict_step(ctx, cell, stage, plan->parameters, threads);
         if (number == 1) {
             cell->epoch_seconds = epoch;
         } else {
@@ -175,5 +174,5 @@ void cli_sweep_tell_plan(const cli_experiment *e, const cli_sweep_job *job, bool
     free(words);
     cli_say("%d runs, %lld at a time with %lld thread%s each: about %s", e->trials,
             (long long)job->jobs, (long long)job->threads, job->threads == 1 ? "" : "s",
-            isfinite(seconds) ? cli_duration_text(seconds, text) : "? (data.n_train is not set)");
+            isfinite(seconds) ? cli_duration_text(seconds, text) : "? (the data are not there)");
 }

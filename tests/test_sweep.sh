@@ -91,6 +91,9 @@ mkdir -p half/runs
 cp -r d/results half/
 rm half/results/$run.json
 expect 0 train d/configs/$run.yaml --run half/runs/$run --opt.n_epochs 1 --threads 1 -q
+expect 0 sweep small.yaml --out half --data.root "$work/d/data" --dry-run # samples are counted in the file
+says out "about "
+grep -q '?' out && complain "$last: no time"
 expect 0 sweep small.yaml --out half --data.root "$work/d/data" --jobs 2
 [ "$(find half/runs -mindepth 1 -maxdepth 1)" = half/runs/$run ] || complain "$last: repeated finished runs"
 [ ! -e half/data ] || complain "$last: generated data that nobody reads"

@@ -168,6 +168,7 @@ typedef struct tg_train_memory {
                             and values are copied beside it */
     size_t sent_updates; /* distributed.shard_state: directions and weights that the owners of
                             moments copy to all beside it (tg_comm_stats.copied) */
+    int64_t samples;     /* of the first training set; 0: neither its file nor data.n_train tells */
 } tg_train_memory;
 
 /* What a run with these settings will hold: the ledger counts the same, but for category other. The

@@ -407,6 +407,7 @@ static tg_status open_stage(planner *p) {
         TG_CALL(open_set(p, &test, &p->tests[i]));
     }
     if (p->stage == 1) {
+        p->out->samples = p->train.facts.samples;
         fit_encoders(p);
     }
     p->prefetch = tg_prefetch_bytes(p->be, &p->train.facts, p->train.batch);
