@@ -122,25 +122,23 @@ static bool multiplies(const tg_gno_config *config) {
 tg_status tg_gno_config_check(tg_context *ctx, const tg_gno_config *config) {
     TG_NEED(ctx, config);
     tg_gno_config full;
-    tg_status status = TG_OK;
-    TG_TRY(tg_gno_config_read(ctx, config, &full));
+    TG_CALL(tg_gno_config_read(ctx, config, &full));
     for (int i = 0; i < ROWS; i++) { /* a program may have put anything into a field */
         char text[160];
         tg_gno_config copy = full;
         const readable r = readable_of(&full);
-        TG_TRY(tg_gno_config_set(ctx, &copy, rows[i].key,
-                                 tg_setting_get(&rows[i], &r, text, sizeof text)));
+        TG_CALL(tg_gno_config_set(ctx, &copy, rows[i].key,
+                                  tg_setting_get(&rows[i], &r, text, sizeof text)));
     }
     if (multiplies(&full) && full.in_channels > 0 && full.in_channels != full.out_channels) {
-        status = tg_fail(ctx, TG_E_CONFIG,
-                         "gno.transform_type: this one multiplies the kernel with the values, "
-                         "channel by channel; in_channels is %lld, out_channels %lld: take %s_"
-                         "kernelonly, or as many",
-                         (long long)full.in_channels, (long long)full.out_channels,
-                         full.transform_type == TG_GNO_LINEAR ? "linear" : "nonlinear");
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "gno.transform_type: this one multiplies the kernel with the values, "
+                       "channel by channel; in_channels is %lld, out_channels %lld: take %s_"
+                       "kernelonly, or as many",
+                       (long long)full.in_channels, (long long)full.out_channels,
+                       full.transform_type == TG_GNO_LINEAR ? "linear" : "nonlinear");
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- sizes ---- */

@@ -109,10 +109,7 @@ tg_status tg_backend_tensor(tg_context *ctx, tg_mem_category category, tg_dtype 
 tg_status tg_backend_copy(tg_context *ctx, const tg_tensor *from, const tg_tensor *to) {
     TG_NEED(ctx, ctx, from, to);
     tg_backend *be = NULL;
-    tg_status status = tg_backend_get(ctx, &be);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_backend_get(ctx, &be));
     if (from->dtype != to->dtype || tg_tensor_numel(from) != tg_tensor_numel(to)) {
         char a[128], b[128];
         return tg_fail(ctx, TG_E_SHAPE, "copy: from %s %s to %s %s", tg_dtype_name(from->dtype),
@@ -121,8 +118,8 @@ tg_status tg_backend_copy(tg_context *ctx, const tg_tensor *from, const tg_tenso
     }
     const tg_wanted wanted[2] = {{"copy from", NULL, from->dtype, from->shape, true},
                                  {"copy to", NULL, to->dtype, to->shape, true}};
-    TG_TRY(tg_tensor_check(be, from, &wanted[0]));
-    TG_TRY(tg_tensor_check(be, to, &wanted[1]));
+    TG_CALL(tg_tensor_check(be, from, &wanted[0]));
+    TG_CALL(tg_tensor_check(be, to, &wanted[1]));
     const size_t bytes = tg_tensor_bytes(from);
     if (bytes == 0) {
         return TG_OK;
@@ -134,8 +131,6 @@ tg_status tg_backend_copy(tg_context *ctx, const tg_tensor *from, const tg_tenso
     return from->place == TG_HOST ? be->ops->upload(be, to->data, from->data, bytes)
            : to->place == TG_HOST ? be->ops->download(be, to->data, from->data, bytes)
                                   : be->ops->copy(be, to->data, from->data, bytes);
-fail:
-    return status;
 }
 
 tg_status tg_backend_download(tg_backend *be, const tg_tensor *from, tg_staging *staging,

@@ -105,20 +105,14 @@ static tg_status read_run(tg_dataset *d, const tg_dataset_side *s,
     const int64_t first = requests[0].index;
     for (int k = 0; k < s->parts; k++) {
         const tg_dataset_part *part = &s->part[k];
-        tg_status status = tg_array_read(part->array, s->lead, d->first_row + first, span,
-                                         d->facts.dtype, d->buffer);
-        if (status != TG_OK) {
-            return status;
-        }
-        for (int64_t i = 0; i < count && status == TG_OK; i++) {
+        TG_CALL(tg_array_read(part->array, s->lead, d->first_row + first, span, d->facts.dtype,
+                              d->buffer));
+        for (int64_t i = 0; i < count; i++) {
             char *to = out + (size_t)requests[i].place * s->bytes;
             copy_part(s, part, element,
                       d->buffer + (size_t)(requests[i].index - first) * part->stored_bytes, to);
-            status =
-                s->is_points ? tg_dataset_check_points(d, requests[i].index, (float *)to) : TG_OK;
-        }
-        if (status != TG_OK) {
-            return status;
+            TG_CALL(s->is_points ? tg_dataset_check_points(d, requests[i].index, (float *)to)
+                                 : TG_OK);
         }
         out += (size_t)(part->times * part->channels) * points;
     }
@@ -401,7 +395,6 @@ static tg_status open_other_layout(tg_dataset *d, const origin *from,
 }
 
 static tg_status open_arrays(tg_dataset *d, const origin *from, const tg_dataset_config *config) {
-    tg_status status = TG_OK;
     tg_file_format format = TG_FILE_FORMATS;
     bool is_other = config->layout > TG_LAYOUT_PAIRS;
     d->layout = (tg_layout){.kind = TG_LAYOUT_PAIRS, .channels_last = config->channels_last};
@@ -409,20 +402,18 @@ static tg_status open_arrays(tg_dataset *d, const origin *from, const tg_dataset
         return wrap_arrays(d, from, config->x_only);
     }
     if (config->layout == TG_LAYOUT_AUTO && config->coordinates == 0) {
-        TG_TRY(tg_file_detect(d->ctx, from->path, &format));
-        TG_TRY(tg_layout_is_matlab(d->ctx, from->path, &is_other));
+        TG_CALL(tg_file_detect(d->ctx, from->path, &format));
+        TG_CALL(tg_layout_is_matlab(d->ctx, from->path, &is_other));
         is_other = is_other || (config->fields && config->fields[0]);
     }
     if (is_other) {
         return open_layout(d, from, config);
     }
-    status = open_pairs(d, from, config);
+    const tg_status status = open_pairs(d, from, config);
     return status == TG_E_ARGUMENT && config->layout == TG_LAYOUT_AUTO && !from->y_path &&
                    format != TG_FILE_NPY
                ? open_other_layout(d, from, config, format)
                : status;
-fail:
-    return status;
 }
 
 /* The arrays, and what their shapes mean; no sample is read. */

@@ -116,10 +116,9 @@ tg_status tg_data_find(tg_context *ctx, const char *root, const char *set, const
     const char *folder = root && *root ? root : ".";
     const char *slash = folder[strlen(folder) - 1] == '/' ? "" : "/";
     char prefix[192], only[TG_GRID_TEXT];
-    tg_status status = TG_OK;
     snprintf(prefix, sizeof prefix, "%.128s_%.32s_", set, part);
     if (!grid) {
-        TG_TRY(only_grid(ctx, folder, prefix, only));
+        TG_CALL(only_grid(ctx, folder, prefix, only));
         grid = only;
     }
     for (int i = 0; i <= ENDINGS; i++) { /* at last the first again: the error names it */
@@ -134,11 +133,8 @@ tg_status tg_data_find(tg_context *ctx, const char *root, const char *set, const
             return TG_OK;
         }
     }
-    status =
-        tg_fail(ctx, TG_E_IO,
-                "%s: there is no such file (nor one that ends in .hdf5, .safetensors, .pt, .npz "
-                "or _x.npy)",
-                path);
-fail:
-    return status;
+    return tg_fail(ctx, TG_E_IO,
+                   "%s: there is no such file (nor one that ends in .hdf5, .safetensors, .pt, .npz "
+                   "or _x.npy)",
+                   path);
 }

@@ -185,17 +185,14 @@ static tg_status begin(tg_comm *comm, nccl_state *s, const char *name, void **nc
 static tg_status call(tg_comm *comm, const collective *q) {
     nccl_state *s = comm->device_state;
     void *nccl_comm = NULL;
-    tg_status status = begin(comm, s, q->name, &nccl_comm);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(begin(comm, s, q->name, &nccl_comm));
     const int code = await(comm, s, q->run(s, nccl_comm, q));
     pthread_mutex_lock(&s->lock);
     if (code != TG_NCCL_SUCCESS && s->comm) {
         describe(s, code);
         give_up(s);
     }
-    status = told(comm, s);
+    const tg_status status = told(comm, s);
     pthread_mutex_unlock(&s->lock);
     return status;
 }

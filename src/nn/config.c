@@ -304,10 +304,7 @@ tg_status tg_fno_config_set(tg_context *ctx, tg_fno_config *config, const char *
                             const char *text) {
     TG_NEED(ctx, config, key, text);
     tg_fno_config before;
-    tg_status status = nn_config_read(ctx, config, &before);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(nn_config_read(ctx, config, &before));
     readable r = readable_of(&before);
     if (strcmp(key, "domain_padding") == 0 && tg_setting_means(text, "null")) {
         text = "0"; /* published configs write null for none */
@@ -336,13 +333,8 @@ tg_status tg_fno_config_set(tg_context *ctx, tg_fno_config *config, const char *
                 : "batch_norm ties the samples of a batch together, so that outputs "
                   "depend on the batch and on running means");
     }
-    status = tg_setting_set(ctx, "fno", rows, ROWS, &r, key, text);
-    if (status == TG_OK) {
-        status = take_lists(ctx, &r);
-    }
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_setting_set(ctx, "fno", rows, ROWS, &r, key, text));
+    TG_CALL(take_lists(ctx, &r));
     return TG_SIZED_WRITE(ctx, tg_fno_config, key, &before, &r.config, config);
 }
 
@@ -416,13 +408,10 @@ static tg_status check_gino(tg_context *ctx, const tg_fno_config *config) {
 tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
     TG_NEED(ctx, config);
     tg_fno_config full;
-    tg_status status = nn_config_read(ctx, config, &full);
+    TG_CALL(nn_config_read(ctx, config, &full));
     config = &full;
-    for (int i = 0; i < ROWS && status == TG_OK; i++) {
-        status = check_field(ctx, config, i);
-    }
-    if (status != TG_OK) {
-        return status;
+    for (int i = 0; i < ROWS; i++) {
+        TG_CALL(check_field(ctx, config, i));
     }
     if (config->complex_modes == TG_MODES_NONNEGATIVE && config->complex_data &&
         config->n_dim != 1) {
@@ -430,10 +419,7 @@ tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
                        "fno.complex_modes: nonnegative needs one dimension, n_modes has %d",
                        config->n_dim);
     }
-    status = check_incremental(ctx, config);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(check_incremental(ctx, config));
     if (config->n_padding_of != 0 && config->n_padding_of != config->n_dim) {
         return tg_fail(ctx, TG_E_CONFIG,
                        "fno.domain_padding: a list of %d; n_modes has %d dimensions",
@@ -450,10 +436,7 @@ tg_status tg_fno_config_check(tg_context *ctx, const tg_fno_config *config) {
                        "it, for up to %d layers; fno.n_layers is %lld: take block",
                        MOST_AGAIN, (long long)config->n_layers);
     }
-    status = config->architecture == TG_ARCHITECTURE_GINO ? check_gino(ctx, config) : TG_OK;
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(config->architecture == TG_ARCHITECTURE_GINO ? check_gino(ctx, config) : TG_OK);
     const nn_stores stores = nn_stores_of(config);
     if (stores.saved && stores.activation) {
         return tg_fail(ctx, TG_E_CONFIG,

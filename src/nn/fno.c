@@ -161,24 +161,21 @@ static tg_status full_name(tg_context *ctx, const char *prefix, const char *name
 /* Whatever was finite in the file is finite in the 16-bit weights of the network. */
 static tg_status check_range(tg_fno *fno, const char *name, const tg_tensor *source,
                              const tg_tensor *copy) {
-    tg_status status = TG_OK;
     tg_tensor_stats before, after;
     if (source->dtype == copy->dtype || copy->dtype == tg_dtype_wide(copy->dtype)) {
         return TG_OK;
     }
-    TG_TRY(tg_tensor_get_stats(fno->ctx, source, &before));
-    TG_TRY(tg_tensor_get_stats(fno->ctx, copy, &after));
+    TG_CALL(tg_tensor_get_stats(fno->ctx, source, &before));
+    TG_CALL(tg_tensor_get_stats(fno->ctx, copy, &after));
     const int64_t lost = after.inf_count + after.nan_count - before.inf_count - before.nan_count;
     if (lost > 0) {
-        status =
-            tg_fail(fno->ctx, TG_E_NUMERIC,
-                    "%s: %lld of its values, the largest %g, are beyond the range of %s, which "
-                    "the network keeps it in; take fno.fno_block_weights_precision %s",
-                    name, (long long)lost, before.max, tg_dtype_name(copy->dtype),
-                    tg_storage_of(copy->dtype) == TG_STORE_F16 ? "bf16 or full" : "full");
+        return tg_fail(fno->ctx, TG_E_NUMERIC,
+                       "%s: %lld of its values, the largest %g, are beyond the range of %s, which "
+                       "the network keeps it in; take fno.fno_block_weights_precision %s",
+                       name, (long long)lost, before.max, tg_dtype_name(copy->dtype),
+                       tg_storage_of(copy->dtype) == TG_STORE_F16 ? "bf16 or full" : "full");
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status load_param(tg_fno *fno, const nn_param *param, const char *name,
@@ -207,31 +204,29 @@ fail:
 tg_status tg_fno_load(tg_fno *fno, const tg_archive *archive, const char *prefix) {
     TG_NEED(NULL, fno);
     TG_NEED(fno->ctx, archive, prefix);
-    tg_status status = nn_check_weights(fno);
-    for (int i = 0; status == TG_OK && i < fno->model.param_count; i++) {
+    TG_CALL(nn_check_weights(fno));
+    for (int i = 0; i < fno->model.param_count; i++) {
         const nn_param *param = &fno->model.params[i];
         char name[256];
-        TG_TRY(full_name(fno->ctx, prefix, param->name, name, sizeof name));
-        TG_TRY(load_param(fno, param, name, tg_archive_find(archive, name)));
+        TG_CALL(full_name(fno->ctx, prefix, param->name, name, sizeof name));
+        TG_CALL(load_param(fno, param, name, tg_archive_find(archive, name)));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status nn_save(const tg_fno *fno, const char *prefix, tg_staging *staging, tg_archive *archive) {
-    tg_status status = nn_check_weights(fno);
-    for (int i = 0; status == TG_OK && i < fno->model.param_count; i++) {
+    TG_CALL(nn_check_weights(fno));
+    for (int i = 0; i < fno->model.param_count; i++) {
         const nn_param *param = &fno->model.params[i];
         char name[256];
-        TG_TRY(full_name(fno->ctx, prefix, param->name, name, sizeof name));
+        TG_CALL(full_name(fno->ctx, prefix, param->name, name, sizeof name));
         tg_tensor copy;
         const tg_tensor weight =
             tg_backend_view(fno->be, param->dtype, &param->shape, fno->weights + param->offset);
-        TG_TRY(tg_backend_download(fno->be, &weight, staging, &copy));
-        TG_TRY(tg_archive_take(archive, name, &copy));
+        TG_CALL(tg_backend_download(fno->be, &weight, staging, &copy));
+        TG_CALL(tg_archive_take(archive, name, &copy));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_fno_save(const tg_fno *fno, tg_archive *archive, const char *prefix) {

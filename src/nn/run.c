@@ -185,18 +185,13 @@ void nn_backward_undone(tg_fno *fno, uint64_t step) {
 tg_status tg_fno_forward(tg_fno *fno, const tg_tensor *x, tg_tensor *y) {
     TG_NEED(NULL, fno);
     TG_NEED(fno->ctx, x, y);
-    tg_status status = nn_forward(fno, x);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(nn_forward(fno, x));
     const tg_backend_ops *ops = fno->be->ops;
     const void *out = nn_output(fno);
-    TG_TRY(check_tensor(fno, "y", y, fno->run.whole, NN_AT_OUTPUT));
+    TG_CALL(check_tensor(fno, "y", y, fno->run.whole, NN_AT_OUTPUT));
     const size_t bytes = tg_tensor_bytes(y);
-    TG_TRY(y->place == TG_HOST ? ops->download(fno->be, y->data, out, bytes)
-                               : ops->copy(fno->be, y->data, out, bytes));
-fail:
-    return status;
+    return y->place == TG_HOST ? ops->download(fno->be, y->data, out, bytes)
+                               : ops->copy(fno->be, y->data, out, bytes);
 }
 
 tg_status tg_fno_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *target,

@@ -118,17 +118,15 @@ static tg_status load_loss_scale(tg_optim *optim, const tg_archive *archive, tg_
     static const char *const name = "optim.loss_scale";
     const tg_shape shape = {.ndim = 1, .dim = {TG_LOSS_SCALE_NUMBERS}};
     const tg_tensor *numbers = NULL;
-    tg_status status = TG_OK;
     *out = optim->loss_scale;
     if (tg_archive_find(archive, name)) {
-        TG_TRY(tg_state_find(optim->ctx, archive, name, TG_I64, &shape, &numbers));
+        TG_CALL(tg_state_find(optim->ctx, archive, name, TG_I64, &shape, &numbers));
     }
     if (!tg_loss_scale_load(out, numbers ? numbers->data : NULL)) {
-        status =
-            tg_fail(optim->ctx, TG_E_FORMAT, "optimizer state: %s holds impossible numbers", name);
+        return tg_fail(optim->ctx, TG_E_FORMAT, "optimizer state: %s holds impossible numbers",
+                       name);
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_optim_load(tg_optim *optim, const tg_archive *archive) {

@@ -155,7 +155,6 @@ fail:
 static tg_status check_bytes(tg_context *ctx, const tg_optim_setup *setup) {
     int asked = TG_STATE_FULL;
     bool used = false;
-    tg_status status = TG_OK;
     for (int i = 0; i < setup->param_count; i++) {
         const tg_optim_param *param = &setup->params[i];
         const tg_optim_config *config = &setup->groups[param->group];
@@ -165,7 +164,7 @@ static tg_status check_bytes(tg_context *ctx, const tg_optim_setup *setup) {
         if (least == 0) {
             continue;
         }
-        TG_TRY(tg_slot_plan_values(ctx, setup, i, &is_auto, &count));
+        TG_CALL(tg_slot_plan_values(ctx, setup, i, &is_auto, &count));
         asked = (int)config->state_precision;
         const int64_t judged = is_auto || !tg_is_projected(setup, param)
                                    ? tg_rule_values(config, &param->shape)
@@ -173,14 +172,13 @@ static tg_status check_bytes(tg_context *ctx, const tg_optim_setup *setup) {
         used = used || judged >= least;
     }
     if (asked != TG_STATE_FULL && !used) {
-        status = tg_fail(ctx, TG_E_CONFIG,
-                         "opt.state_precision: %s keeps a scale for every %d numbers, and no "
-                         "parameter has the %lld values that make it worth it; take full",
-                         tg_state_choices[asked].name, tg_state_codecs[asked]->block,
-                         (long long)tg_state_codecs[asked]->least);
+        return tg_fail(ctx, TG_E_CONFIG,
+                       "opt.state_precision: %s keeps a scale for every %d numbers, and no "
+                       "parameter has the %lld values that make it worth it; take full",
+                       tg_state_choices[asked].name, tg_state_codecs[asked]->block,
+                       (long long)tg_state_codecs[asked]->least);
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* A spectral weight has two channel dims and at least one of modes. */

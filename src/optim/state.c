@@ -193,10 +193,7 @@ static tg_status save_slot(tg_optim *optim, tg_slot *slot, tg_archive *archive, 
 }
 
 static tg_status save_all(tg_optim *optim, tg_archive *archive, saving how) {
-    tg_status status = tg_optim_synchronize(optim);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_optim_synchronize(optim));
     for (int i = 0; i < optim->slot_count; i++) {
         if (optim->slots[i].is_summing) {
             return tg_fail(optim->ctx, TG_E_ARGUMENT,
@@ -206,19 +203,18 @@ static tg_status save_all(tg_optim *optim, tg_archive *archive, saving how) {
     }
     const int64_t totals[3] = {optim->stats.steps, optim->stats.skipped, (int64_t)optim->seed};
     const tg_shape shape = {.ndim = 1, .dim = {3}};
-    TG_TRY(tg_archive_set_meta(archive, "optim.format", "1"));
-    TG_TRY(tg_state_save_numbers(optim, archive, "optim.totals", &shape, totals));
+    TG_CALL(tg_archive_set_meta(archive, "optim.format", "1"));
+    TG_CALL(tg_state_save_numbers(optim, archive, "optim.totals", &shape, totals));
     if (optim->loss_scale.config.is_dynamic) {
         int64_t numbers[TG_LOSS_SCALE_NUMBERS];
         const tg_shape length = {.ndim = 1, .dim = {TG_LOSS_SCALE_NUMBERS}};
         tg_loss_scale_save(&optim->loss_scale, numbers);
-        TG_TRY(tg_state_save_numbers(optim, archive, "optim.loss_scale", &length, numbers));
+        TG_CALL(tg_state_save_numbers(optim, archive, "optim.loss_scale", &length, numbers));
     }
     for (int i = 0; i < optim->slot_count; i++) {
-        TG_TRY(save_slot(optim, &optim->slots[i], archive, how));
+        TG_CALL(save_slot(optim, &optim->slots[i], archive, how));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_optim_save(tg_optim *optim, tg_archive *archive) {

@@ -152,11 +152,8 @@ tg_status tg_projector_create(tg_context *ctx, const tg_projector_config *config
     *out = NULL;
     TG_NEED(ctx, ctx, config, shape);
     tg_projector_config full;
-    tg_status status = read_config(ctx, config, &full);
-    if (status != TG_OK) {
-        return status;
-    }
-    status = tg_projector_create_in(ctx, &full, dtype, shape, seed, true, 0, NULL, out);
+    TG_CALL(read_config(ctx, config, &full));
+    tg_status status = tg_projector_create_in(ctx, &full, dtype, shape, seed, true, 0, NULL, out);
     if (status == TG_OK) {
         status = tg_workspace_allocate(&(*out)->own);
     }

@@ -224,11 +224,8 @@ tg_status tg_tensor_get_stats(tg_context *ctx, const tg_tensor *tensor, tg_tenso
 
 tg_status tg_tensor_convert(tg_context *ctx, const tg_tensor *src, tg_tensor *dst) {
     TG_NEED(ctx, src, dst);
-    tg_status status = require_host(ctx, src);
-    status = status == TG_OK ? require_host(ctx, dst) : status;
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(require_host(ctx, src));
+    TG_CALL(require_host(ctx, dst));
     const int64_t numel = tg_tensor_numel(src);
     if (numel != tg_tensor_numel(dst)) {
         return tg_fail(ctx, TG_E_SHAPE, "tensor: cannot convert %lld elements into %lld",

@@ -53,12 +53,9 @@ tg_status tg_step_choose_refresh_chunks(tg_context *ctx, const tg_fno_config *ne
                                         const tg_optim_setup *setup, tg_optim_config *groups) {
     TG_NEED(ctx, ctx, network, grid, setup, groups);
     size_t whole = 0, chunks = 0;
-    tg_status status = check_groups(ctx, setup, groups);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(check_groups(ctx, setup, groups));
     set_chunks(groups, setup->group_count, 0);
-    status = held(ctx, network, batch, grid, setup, &whole);
+    tg_status status = held(ctx, network, batch, grid, setup, &whole);
     if (status == TG_OK) {
         set_chunks(groups, setup->group_count, thin);
         status = held(ctx, network, batch, grid, setup, &chunks);

@@ -129,21 +129,19 @@ static tg_status load_first_weights(tg_trainer *t) {
 static tg_status check_origin(const tg_trainer *t, const char *path) {
     struct stat own, its;
     char checkpoints[TG_PATH], folder[TG_PATH];
-    tg_status status = TG_OK;
-    TG_TRY(tg_run_folder_file(&t->folder, "checkpoints", checkpoints));
+    TG_CALL(tg_run_folder_file(&t->folder, "checkpoints", checkpoints));
     const char *slash = strrchr(path, '/');
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1,
              slash ? path : ".");
     const bool is_own = stat(checkpoints, &own) == 0 && stat(folder, &its) == 0 &&
                         own.st_dev == its.st_dev && own.st_ino == its.st_ino;
     if (t->newest >= 0 && !is_own) {
-        status = tg_fail(t->ctx, TG_E_ARGUMENT,
-                         "%s: it holds a run, and %s is no checkpoint of it; go on in another "
-                         "folder",
-                         t->folder.path, path);
+        return tg_fail(t->ctx, TG_E_ARGUMENT,
+                       "%s: it holds a run, and %s is no checkpoint of it; go on in another "
+                       "folder",
+                       t->folder.path, path);
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* Whether there is no run yet. */

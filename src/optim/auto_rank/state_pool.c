@@ -103,15 +103,15 @@ tg_status tg_auto_rank_plan(tg_context *ctx, const tg_optim_setup *setup, int gr
     const tg_optim_config *config = &setup->groups[group];
     demand sum;
     *out = (tg_rank_pool){.kind = {.config = config}};
-    tg_status status = add_demands(ctx, setup, group, 0, out, &sum);
-    if (status != TG_OK || out->members == 0) {
-        return status;
+    TG_CALL(add_demands(ctx, setup, group, 0, out, &sum));
+    if (out->members == 0) {
+        return TG_OK;
     }
     const double budget = config->memory_budget <= 1.0 ? config->memory_budget * (double)sum.dense
                                                        : config->memory_budget;
     if (budget > 0.0) {
         out->most = values_in(&sum, budget);
-        TG_TRY(add_demands(ctx, setup, group, out->most, out, &sum));
+        TG_CALL(add_demands(ctx, setup, group, out->most, out, &sum));
     }
     const double left = budget - (double)sum.indices;
     if (budget > 0.0 && left < (double)sum.least) {
@@ -128,8 +128,7 @@ tg_status tg_auto_rank_plan(tg_context *ctx, const tg_optim_setup *setup, int gr
     const int64_t one = tg_min(sum.largest, out->values);
     out->staging_bytes = tg_max_size(tg_repack_bytes(&out->kind, one), sum.factor);
     out->scratch_bytes = scratch_bytes(out, sum.candidates);
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_auto_rank_most(tg_context *ctx, const tg_optim_setup *setup, const tg_rank_pool *pool,
