@@ -164,8 +164,7 @@ static int choose_methods(tg_context *ctx, analysis *a) {
 
 /* ---- which tensor ---- */
 
-/* The largest tensor of floating-point numbers with at least two dimensions, the first of equals.
- */
+/* The largest tensor of floats with at least two dimensions, the first of equals. */
 static int find_largest(const cli_source *source, int64_t *index) {
     int64_t most = 0;
     for (int64_t i = 0; i < cli_source_count(source); i++) {

@@ -56,8 +56,7 @@ static const char *output_name(const cli_model *model) {
     return cli_on_points(cli_model_config(model)) && strcmp(name, "y") == 0 ? "values" : name;
 }
 
-/* The tensor to take: the one of --dataset, the only one, or the one that is called as in training.
- */
+/* The tensor to take: that of --dataset, the only one, or the one called as in training. */
 static int choose(const cli_source *source, const cli_model *model, int64_t *index) {
     *index = 0;
     if (opt.dataset || cli_source_count(source) != 1) {
@@ -223,8 +222,7 @@ static tg_status roll_out(const cli_model *model, const tg_tensor *x, tg_tensor 
     return status;
 }
 
-/* Takes off the dimensions that the input did not have, as far as they are 1; steps in time stay.
- */
+/* Takes off the dimensions that the input did not have, if they are 1; steps in time stay. */
 static void drop_added(tg_tensor *y, int added) {
     tg_shape *shape = &y->shape;
     const int channels = steps() > 1 ? 2 : 1;

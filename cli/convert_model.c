@@ -2,7 +2,6 @@
 #include "convert_model.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "model_file.h"
 #include "output.h"

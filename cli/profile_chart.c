@@ -2,7 +2,6 @@
 #include "profile_chart.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "report_chart.h"

@@ -1,5 +1,4 @@
-/* Settings that train on a file of fields, as `tgrad init` writes and `tgrad inspect` shows them.
- */
+/* Settings that train on a file of fields, as `tgrad init` writes, `tgrad inspect` shows them. */
 #ifndef CLI_PROPOSE_SETTINGS_H
 #define CLI_PROPOSE_SETTINGS_H
 

@@ -2,7 +2,6 @@
 #include "report_chart.h"
 
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
 
 #include "text.h"

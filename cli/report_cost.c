@@ -1,7 +1,6 @@
 /* What the runs cost: memory by category and time, as bars that are as wide as the page allows. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "report.h"
 

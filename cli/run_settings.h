@@ -1,5 +1,4 @@
-/* The settings of a run that is to be planned or profiled: of a file or a preset, with overrides.
- */
+/* The settings of a run to be planned or profiled: of a file or a preset, with overrides. */
 #ifndef CLI_RUN_SETTINGS_H
 #define CLI_RUN_SETTINGS_H
 

@@ -3,7 +3,6 @@
  * `grad.<loss>.<parameter>`, and `out_eval` for `x_eval` on another grid. All by
  * |a - b| / |b| <= 1e-4. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "verify.h"

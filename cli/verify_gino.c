@@ -2,7 +2,6 @@
  * `input_geom` over `latent_queries`, with `latent_features` if there are any, to
  * `output_queries`. Compared are `out`, `loss.l2` against `target`, and each `grad.l2.<parameter>`,
  * by |a - b| / |b| <= 1e-4. Files have channels last. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "verify.h"

@@ -1,7 +1,6 @@
 /* The host's memory as Linux tells it: text files of /proc and /sys. */
 #include "base/host_memory.h"
 
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

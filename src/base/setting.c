@@ -2,7 +2,6 @@
 #include "base/setting.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>

@@ -266,8 +266,7 @@ typedef struct origin {
     const tg_tensor *x, *y; /* x set: in memory */
 } origin;
 
-/* The file of y: `y_path`, or the partner of "NAME_x.npy", or the file of x. *made is to be freed.
- */
+/* The file of y: `y_path`, the partner of "NAME_x.npy", or the file of x. *made is to be freed. */
 static tg_status partner_of(tg_context *ctx, const char *path, const char *y_path, char **made,
                             const char **out) {
     static const char ending[] = "_x.npy";

@@ -6,7 +6,6 @@
  * have them in memory are read from there without it; all others it reads and sends. Nothing that
  * it says is trusted: a process that went astray may say anything. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -228,8 +227,7 @@ static int64_t rows_of(const dataset *d, const tg_h5_range *range) {
     return shape->ndim > cut ? shape->dim[cut] : cut == 0 ? 1 : 0;
 }
 
-/* Conversions to a float type are HDF5's, except those between floats, which have one right result.
- */
+/* Conversions to a float type are HDF5's, but not those of floats, which have one right result. */
 static tg_status read_rows(tg_h5 *file, const char *name, const dataset *d,
                            const tg_h5_range *range, void *data) {
     const bool is_inner = range->sample != TG_H5_ALL_SAMPLES;

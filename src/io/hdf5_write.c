@@ -3,7 +3,6 @@
  *
  * HDF5 writes into the temporary file of an atomic write through a driver of ours; the sync and the
  * rename are ours too. No times are stored, so that the same archive gives the same bytes. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/context.h"

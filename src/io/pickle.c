@@ -10,7 +10,6 @@
  * Values refer to each other by number and may form cycles: who walks them must count. */
 #include "io/pickle.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"

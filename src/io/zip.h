@@ -32,8 +32,7 @@ void tg_zip_close(tg_zip *zip);
 /* A stored member as a source of its own, which lives as long as that of the file. */
 TG_NODISCARD tg_status tg_zip_source(const tg_zip *zip, int64_t index, tg_source *out);
 
-/* The first `count` bytes of a member's content, unpacked; of all of them the checksum is compared.
- */
+/* The first `count` bytes of a member, unpacked; of all of them the checksum is compared. */
 TG_NODISCARD tg_status tg_zip_read(const tg_zip *zip, int64_t index, void *bytes, size_t count);
 
 #endif

@@ -1,8 +1,7 @@
 /* Places buffers in one arena: two may share bytes if they are never alive together.
  *
  * Time is counted in the ops of a step. Buffers are placed largest first, each at the lowest
- * offset that is free during its whole life, so the bytes of an arena are known from shapes alone.
- */
+ * offset that is free during its whole life, so the bytes of an arena follow from shapes alone. */
 #ifndef TG_NN_ARENA_H
 #define TG_NN_ARENA_H
 

@@ -126,8 +126,7 @@ static void set_deviation(nn_factors *f, double of_whole) {
     }
 }
 
-/* Mode by mode from the last to the first: (.., s, R) becomes (.., M, R), R being what is behind.
- */
+/* Mode by mode from the last to the first: (.., s, R) becomes (.., M, R), R what is behind. */
 static void make_tucker(const weight *w, double deviation, nn_factors *f) {
     double ranks = 1.0;
     f->params = 1 + w->ndim;

@@ -1,5 +1,4 @@
-/* What a grid means for a network: padding, and the frequencies it has of those the weights know.
- */
+/* What a grid means for a network: padding, and which frequencies of the weights it has. */
 #include <math.h>
 
 #include "base/minmax.h"

@@ -114,8 +114,7 @@ typedef struct nn_model {
 TG_NODISCARD tg_status nn_model_create(tg_context *ctx, const tg_fno_config *config, nn_model *out);
 void nn_model_destroy(nn_model *model);
 
-/* What architectures declare; `module` is neuraloperator's name. A failure stays in model->status.
- */
+/* What architectures declare; `module` is neuraloperator's name. Failures stay in model->status. */
 void nn_declare_mlp(nn_model *model, const char *module, int64_t in, int64_t hidden, int64_t out,
                     nn_mlp *mlp);
 void nn_declare_skip(nn_model *model, const char *module, tg_fno_skip kind, nn_skip *skip);

@@ -103,8 +103,7 @@ TG_NODISCARD tg_status nn_save(const tg_fno *fno, const char *prefix, tg_staging
 /* The samples in flight of a tensor of host or device, to where the backend computes. */
 TG_NODISCARD tg_status nn_bring(const tg_fno *fno, const tg_tensor *from, void *to);
 
-/* tg_fno_forward_loss, with all gradients of the backward pass behind it grad_scale times as large.
- */
+/* tg_fno_forward_loss, with all gradients of the backward pass grad_scale times as large. */
 TG_NODISCARD tg_status nn_forward_loss(tg_fno *fno, const tg_tensor *x, const tg_tensor *target,
                                        const tg_loss_config *config, double grad_scale,
                                        double *loss);

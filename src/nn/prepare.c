@@ -1,7 +1,6 @@
 /* What a network takes for its steps, told before (tg_fno_plan) and taken (tg_fno_prepare): both
  * read the same program. */
 #include <stdio.h>
-#include <string.h>
 
 #include "nn/ops.h"
 

@@ -74,9 +74,7 @@ tg_status tg_slot_refused(tg_optim *optim, const tg_slot *slot, int64_t nonfinit
     return TG_OK;
 }
 
-/* Waits for the round and counts what its guards let through; silently for a step that is
- * forgotten.
- */
+/* Waits for the round and counts what its guards let through; silently for a forgotten step. */
 static tg_status finish_round(tg_optim *optim, bool forgets) {
     tg_in_flight *p = &optim->in_flight;
     if (!p->is_open) {

@@ -2,7 +2,6 @@
 #include "optim/loss_scale.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

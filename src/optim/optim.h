@@ -116,9 +116,7 @@ bool tg_is_projected(const tg_optim_setup *setup, const tg_optim_param *param);
 TG_NODISCARD tg_status tg_optim_save_views(tg_optim *optim, tg_staging *staging,
                                            tg_archive *archive);
 
-/* Scratch and dense gradient are where `workspace` says, and as large, whenever a gradient is
- * received.
- */
+/* Scratch and dense gradient are where `workspace` says, and as large, when gradients arrive. */
 TG_NODISCARD tg_status tg_optim_share(tg_optim *optim, const tg_shared_workspace *workspace);
 /* Takes them from there, where they may have moved. */
 TG_NODISCARD tg_status tg_optim_use_shared(tg_optim *optim);

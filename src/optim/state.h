@@ -1,5 +1,4 @@
-/* What the state of a parameter consists of in a file, for saving (state.c) and loading (load.c).
- */
+/* What the state of a parameter is in a file, for saving (state.c) and loading (load.c). */
 #ifndef TG_OPTIM_STATE_H
 #define TG_OPTIM_STATE_H
 

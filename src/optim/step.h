@@ -1,5 +1,4 @@
-/* What updates (step.c), sums (accumulate.c) and their gradients (gradient.c) need of each other.
- */
+/* What updates (step.c), sums (accumulate.c) and gradients (gradient.c) need of each other. */
 #ifndef TG_OPTIM_STEP_H
 #define TG_OPTIM_STEP_H
 

@@ -17,8 +17,7 @@ int64_t tg_burgers_modes(const tg_burgers *b);
 TG_NODISCARD tg_status tg_burgers_steps(tg_burgers *b, double time, const double *u,
                                         int64_t *steps);
 
-/* u (modes + 1, complex): Fourier coefficients of k = 0 .. modes, in place from time 0 to `time`.
- */
+/* u (modes + 1, complex): Fourier coefficients of k = 0 .. modes, from time 0 to `time`. */
 TG_NODISCARD tg_status tg_burgers_integrate(tg_burgers *b, double time, int64_t steps, double *u);
 
 #endif

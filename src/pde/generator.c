@@ -228,8 +228,7 @@ static uint64_t fingerprint_of(const tg_archive *meta) {
     return sum;
 }
 
-/* (samples, channels, grid..), (samples, points, coordinates), or (trajectories, frames, grid..).
- */
+/* (samples, channels, grid..), (samples, points, coordinates) or (trajectories, frames, grid..) */
 static tg_shape shape_of(const tg_generator *g, const tg_gen_file *file, tg_sample_part part) {
     const int channels = part == TG_SAMPLE_X ? g->pde->x_channels : g->pde->y_channels;
     tg_shape shape = {.ndim = 1, .dim = {g->samples[file->split]}};

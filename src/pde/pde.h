@@ -71,8 +71,7 @@ typedef struct tg_pde {
     tg_dtype dtype; /* of x and y: f32 or c64 */
     int ndim;       /* of space */
     int x_channels, y_channels;
-    bool on_points; /* x: coordinates of N points, stored as points (N, x_channels); y: values there
-                     */
+    bool on_points; /* x: coordinates of N points, stored as (N, x_channels); y: values there */
     const char *x_field, *y_field; /* what they are, for the metadata */
     const char *frame_field; /* the same of frames of a trajectory; NULL: only pairs are made */
     int64_t n_train, n_test, resolution; /* defaults */

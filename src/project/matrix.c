@@ -16,8 +16,7 @@ static tg_tucker_plan plan_of(const tg_branch *branch) {
     return plan;
 }
 
-/* Vectors kept on one side of length m where the other has n: a share of the entries, or a number.
- */
+/* Vectors kept on a side of length m where the other has n: a share of the entries, or a number. */
 static int64_t side_rank(double rank, int64_t m, int64_t n) {
     const double entries = rank * (double)m * (double)n;
     int64_t r = rank < 1.0 ? (int64_t)entries / n : (int64_t)(rank < 1e15 ? rank : 1e15);

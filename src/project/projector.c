@@ -303,8 +303,7 @@ tg_status tg_projector_form_residual(tg_projector *p, const void *grad, tg_stora
     return ops->expand(p->be, &subtract);
 }
 
-/* The sparse branch behind a low-rank one is chosen from the dense residual, built in the scratch.
- */
+/* The sparse branch behind a low-rank one is chosen from the dense residual, in the scratch. */
 static tg_status refresh_on_residual(tg_projector *p, const void *grad, tg_storage store) {
     const size_t size = tg_dtype_size(p->dtype);
     tg_scratch scratch = {.block = p->workspace->memory};

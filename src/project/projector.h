@@ -69,8 +69,7 @@ TG_NODISCARD tg_status tg_projector_refresh_stored(tg_projector *p, const void *
 TG_NODISCARD tg_status tg_projector_project_into(tg_projector *p, const tg_gradient *gradient,
                                                  double scale, double beta, void *small);
 
-/* Whether tg_projector_project takes factored gradients (the matrix form reshapes, and does not).
- */
+/* Whether tg_projector_project takes factored gradients (the matrix form does not). */
 bool tg_projector_takes_factored(const tg_projector *p);
 
 /* ---- automatic ranks (spectrum.c) ---- */
@@ -88,8 +87,7 @@ size_t tg_projector_spectrum_scratch(const tg_projector *p);
 TG_NODISCARD tg_status tg_projector_measure(tg_projector *p, const void *grad, tg_storage store,
                                             tg_spectrum *out);
 
-/* Sets p->left and p->rest from the gradient that it was just refreshed with, where they are used.
- */
+/* Sets p->left and p->rest, where they are used, from the gradient of the last refresh. */
 TG_NODISCARD tg_status tg_projector_measure_left(tg_projector *p, const void *grad,
                                                  tg_storage store);
 

@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "nn/network.h"
@@ -123,8 +122,7 @@ static void progress_in(tg_progress *p, const int64_t *i, const double *r) {
                        .schedule = {.epoch = i[9], .waited = i[10], .factor = r[2], .best = r[3]}};
 }
 
-/* ---- modes in use, of a run whose modes grow: their numbers, and the losses they follow from ----
- */
+/* ---- modes in use, of a run whose modes grow, and the losses they follow from ---- */
 
 #define GROWTH "train.incremental"
 enum { GROWTH_REALS = TG_FNO_MAX_DIMS + 2 };

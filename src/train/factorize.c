@@ -1,6 +1,5 @@
 /* Spectral weights of a model in another form. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "data/normalizer.h"

@@ -42,8 +42,7 @@ TG_NODISCARD tg_status tg_model_check_normalizers(const tg_model *model, const c
 /* Opens the training data that its settings name. */
 TG_NODISCARD tg_status tg_model_open_training(tg_model *model, tg_dataset **out);
 
-/* The training loss, with the units of the normalizers: those of the last channel of x, and of y.
- */
+/* The training loss, with the units of the normalizers: of the last channel of x, and of y. */
 tg_loss_config tg_model_loss(const tg_model *model);
 
 /* Fits the normalizers that its settings ask for and that it has not. An error may stand in the

@@ -1,7 +1,6 @@
 /* A network and the data it is for: fields on a grid, or values at points (GINO), which are on no
  * grid: what a network is prepared for then is its latent grid and the number of points, and before
- * every forward pass it is told where they are. Queries are the points, unless a caller has others.
- */
+ * every forward pass it is told where they are. Queries are the points if there are no others. */
 #include <math.h>
 #include <string.h>
 

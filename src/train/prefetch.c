@@ -43,8 +43,7 @@ static const tg_stream_ops *stream_of(const tg_prefetch *f) {
 
 /* ---- reading ---- */
 
-/* Noise on normalized inputs: of a sample in an epoch always the same, whoever reads it and when.
- */
+/* Noise on normalized inputs: of a sample in an epoch the same, whoever reads it and when. */
 static void add_noise(const tg_prefetch *f, int64_t epoch, tg_tensor *x) {
     const tg_run_config *config = &f->model->config;
     const tg_rng rng = {.seed = (uint64_t)config->distributed.seed,

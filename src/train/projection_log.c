@@ -1,7 +1,6 @@
 /* projections.jsonl: one line per refresh, with what every projection keeps and loses. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"

@@ -35,8 +35,7 @@ TG_NODISCARD tg_status tg_run_check_set(tg_context *ctx, const tg_run_config *co
 /* Says of a failure to open a set that its windows are as long as rollouts make them. */
 TG_NODISCARD tg_status tg_run_name_steps(tg_context *ctx, const tg_run_set *set, tg_status status);
 
-/* Finds, opens and checks a set; `reader` is the context that will read it, ctx or a branch of it.
- */
+/* Finds, opens and checks a set; `reader` is the context that reads it, ctx or a branch of it. */
 TG_NODISCARD tg_status tg_run_open_set(tg_context *ctx, tg_context *reader,
                                        const tg_run_config *config, const tg_run_set *set,
                                        tg_dataset **out);

@@ -1,5 +1,4 @@
-/* What a run is made of and what it needs: the optimizer's parameters, and the plan of its memory.
- */
+/* What a run is made of and needs: the optimizer's parameters, and the plan of its memory. */
 #ifndef TG_TRAIN_RUN_SETUP_H
 #define TG_TRAIN_RUN_SETUP_H
 

@@ -102,8 +102,7 @@ void tg_trainer_close_saving(tg_trainer *t);
  * for it (incremental.c). */
 TG_NODISCARD tg_status tg_trainer_grow_modes(tg_trainer *t);
 
-/* A line of projections.jsonl if a projection was refreshed since the last one (projection_log.c).
- */
+/* A line of projections.jsonl if anything was refreshed since the last one (projection_log.c). */
 TG_NODISCARD tg_status tg_trainer_log_projections(tg_trainer *t);
 
 /* x, y and predictions of up to so many test samples at every resolution (sample_predictions.c). */

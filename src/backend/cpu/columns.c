@@ -82,8 +82,7 @@ tg_status cpu_scale_columns(tg_backend *be, tg_dtype dtype, int64_t rows, int64_
     return status;
 }
 
-/* Rows [range) of x, numbers of `size` bytes; some rows at a time, which share a cache line of out.
- */
+/* Rows [range) of x, numbers of `size` bytes; some rows at a time share a cache line of out. */
 static inline void transpose_rows(size_t size, tg_range range, int64_t columns, const char *x,
                                   int64_t ld_x, char *out, int64_t ld_out) {
     enum { LINE = 8 };

@@ -1,8 +1,7 @@
 /* Inside of the compressed-gradient slots of the cpu backend.
  *
  * The tuned dtypes are f32 and c64. Both are seen here as arrays of floats whose elements are
- * `width` floats wide (1 or 2); sizes, strides and positions count elements unless they say floats.
- */
+ * `width` floats wide (1 or 2); sizes, strides and positions count elements if not said. */
 #ifndef TG_BACKEND_CPU_COMPRESS_H
 #define TG_BACKEND_CPU_COMPRESS_H
 
@@ -76,8 +75,7 @@ extern const cpu_compress_kernels cpu_compress_plain, cpu_compress_avx2, cpu_com
 /* Terms of a sum before C is touched again, so that a tile of B stays in the first cache. */
 enum { CPU_PRODUCT_DEPTH = 256 };
 
-/* Floats of a panel, the piece of a tensor that is worked on at a time: part of the second cache.
- */
+/* Floats of a panel, the piece of a tensor worked on at a time: part of the second cache. */
 enum { CPU_PANEL = 1 << 15 };
 
 /* Slices of the first mode that a thread contracts together where they are formed from factors, so

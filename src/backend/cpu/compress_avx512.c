@@ -95,8 +95,7 @@ static inline __attribute__((always_inline)) void finish_group(const gauss *g, v
     store_pairs(c, columns, pair);
 }
 
-/* The sizes are constants where this is inlined; narrow: the last group has at most NARROW columns.
- */
+/* Sizes are constants where this is inlined; narrow: the last group has up to NARROW columns. */
 static inline __attribute__((always_inline)) void gauss_tile(const gauss *g, const float *a,
                                                              float *c, const int rows,
                                                              const int groups, const bool narrow,

@@ -5,8 +5,7 @@
  * mode product reads one and writes the other. */
 #include "backend/ref/ref.h"
 
-/* Elements of the largest tensor on the way from (dim..) to (rank..), in whatever order of modes.
- */
+/* Elements of the largest tensor on the way from (dim..) to (rank..), in any order of modes. */
 static int64_t largest(const tg_multimode *modes) {
     int64_t numel = 1;
     for (int d = 0; d < modes->ndim; d++) {

@@ -36,8 +36,7 @@ static double skip_entry(const tg_skip *op, int64_t o, int64_t i) {
     return 0.0;
 }
 
-/* Weights that a skip connection has: sums of their gradients, and behind them those of the bias.
- */
+/* Weights of a skip connection: sums of their gradients, and behind them those of the bias. */
 static int64_t skip_weights(const tg_skip *op) {
     return op->kind == TG_SKIP_MAP_LINEAR ? op->out * op->in
            : op->kind == TG_SKIP_MAP_GATE ? op->out
@@ -128,8 +127,7 @@ static tg_status ref_skip_backward(tg_backend *be, const tg_skip *op) {
 
 /* ---- channel MLP ---- */
 
-/* One pixel of a channel MLP on its way through, and the sums over pixels. Arrays in the workspace.
- */
+/* One pixel on its way through a channel MLP, and sums over pixels. Arrays in the workspace. */
 typedef struct pixel {
     double *u;                 /* (in): act(x) */
     double *pre;               /* (hidden): w1 u + b1 */

@@ -4,8 +4,7 @@
  *   x -+-> transform -> product with the weight -> inverse -> bias -> norm -> + -> act -> next x
  *      +--------------------- fno_skip ---------------------------------------+
  *
- * and with fno.preactivation z = convolution(u) + fno_skip(u), u = norm(act(x)).
- */
+ * and with fno.preactivation z = convolution(u) + fno_skip(u), u = norm(act(x)). */
 #include <stdio.h>
 
 #include "nn/models/models.h"

@@ -1,5 +1,4 @@
-/* The candidates of one tensor: what some ranks and a sparse set cost in bytes and leave in error.
- */
+/* The candidates of one tensor: what ranks and a sparse set cost in bytes and leave in error. */
 #include "optim/auto_rank/rank_candidates.h"
 
 #include <stdlib.h>

@@ -2,9 +2,7 @@
  * that follows from it. Which values there are (project/), how the state tensors are kept in memory
  * (backend/state_codec.h) and what is done with the direction is no concern of a rule:
  *
- *     w <- (1 - lr wd) (w - lr correction(t) back(u)),   u and the new states from g and the old
- * ones
- */
+ *     w <- (1 - lr wd) (w - lr correction(t) back(u)),   u and new states from g and the old */
 #ifndef TG_OPTIM_RULES_RULES_H
 #define TG_OPTIM_RULES_RULES_H
 
