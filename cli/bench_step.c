@@ -188,14 +188,13 @@ static int measure(const cli_call *call, const bench_options *options, const cha
         args.override[i + 1] = call->args.override[i];
     }
     args.override_count++;
-    const cli_problem_source source = {.command = "bench",
-                                       .preset = options->preset ? options->preset : "ns128",
-                                       .method = method,
-                                       .batch = options->batch,
-                                       .args = &args};
+    const char *preset = options->preset ? options->preset : "ns128";
     int code = cli_open_context(call->common, true, &work.ctx);
-    code = code == CLI_OK ? cli_problem_read(work.ctx, &source, &m->problem) : code;
     if (code == CLI_OK) {
+        code = cli_problem_of_preset(work.ctx, preset, method, &args, &m->problem);
+    }
+    if (code == CLI_OK) {
+        m->problem.batch = options->batch > 0 ? options->batch : m->problem.batch;
         tg_status status = cli_problem_plan(work.ctx, &m->problem, &m->planned);
         status = status == TG_OK ? make_work(&work, &m->problem, options->graphs, seed) : status;
         status = status == TG_OK ? time_steps(&work, options->steps, samples, m) : status;

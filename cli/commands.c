@@ -11,7 +11,6 @@
 const cli_command *const cli_commands[] = {
 #define CLI_COMMAND(name) &cli_cmd_##name,
 #include "commands.def"
-#undef CLI_COMMAND
     NULL,
 };
 

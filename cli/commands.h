@@ -61,7 +61,6 @@ typedef struct cli_command {
 /* One object in each cmd_<name>.c. */
 #define CLI_COMMAND(name) extern const cli_command cli_cmd_##name;
 #include "commands.def"
-#undef CLI_COMMAND
 
 /* The commands, in order, ended by NULL. */
 extern const cli_command *const cli_commands[];

@@ -1,4 +1,4 @@
-/* Presets: the settings of the paper's experiments; and configuration files. */
+/* Presets, the settings of the paper's experiments; and a step from the settings of a run. */
 #include "problem.h"
 
 #include <stdlib.h>
@@ -164,36 +164,20 @@ static int use_preset(tg_context *ctx, const char *name, cli_problem *problem) {
     return code;
 }
 
-static int use_file(tg_context *ctx, const char *path, cli_problem *problem) {
-    tg_settings *settings = NULL, *complete = NULL;
-    tg_status status = tg_settings_read_yaml(ctx, path, &settings);
-    if (status != TG_OK) {
-        return cli_fail_status(ctx, status);
-    }
-    if (!tg_settings_get(settings, "data.train_resolution") &&
-        tg_train_complete(ctx, settings, &complete) == TG_OK) {
-        tg_settings_destroy(&settings);
-        settings = complete;
-    }
-    int code = apply_all(ctx, settings, problem);
-    tg_settings_destroy(&settings);
-    if (code == CLI_OK && (problem->batch == 0 || problem->data[0] == 0)) {
-        code = cli_fail("%s: %s is missing", path,
-                        problem->batch == 0 ? "data.batch_size" : "data.train_resolution");
-    }
-    return code;
-}
-
-int cli_problem_from(tg_context *ctx, const char *name, const tg_settings *settings,
-                     cli_problem *out) {
-    int code = CLI_OK;
-    *out = (cli_problem){.name = name,
+static cli_problem begin(const char *name) {
+    return (cli_problem){.name = name,
                          .fno = tg_fno_config_default(),
                          .method = "adam",
                          .optim = tg_optim_config_default(),
                          .batch = 16,
                          .latent = {16, 16, 16},
                          .loss = "h1"};
+}
+
+int cli_problem_from(tg_context *ctx, const char *name, const tg_settings *settings,
+                     cli_problem *out) {
+    int code = CLI_OK;
+    *out = begin(name);
     for (int names = 1; names >= 0; names--) { /* a method's name before all that changes it */
         for (int64_t i = 0; i < tg_settings_count(settings) && code == CLI_OK; i++) {
             const char *key = tg_settings_key(settings, i), *value = tg_settings_value(settings, i);
@@ -205,35 +189,20 @@ int cli_problem_from(tg_context *ctx, const char *name, const tg_settings *setti
             }
         }
     }
-    const tg_status status = code == CLI_OK ? finish(ctx, out) : TG_OK;
-    return status == TG_OK ? code : cli_fail_status(ctx, status);
+    return code == CLI_OK ? cli_code(ctx, finish(ctx, out)) : code;
 }
 
-int cli_problem_read(tg_context *ctx, const cli_problem_source *source, cli_problem *out) {
-    *out = (cli_problem){.name = source->preset ? source->preset : source->config,
-                         .fno = tg_fno_config_default(),
-                         .method = source->method ? source->method : "adam",
-                         .optim = tg_optim_config_default(),
-                         .latent = {16, 16, 16},
-                         .loss = "l2"};
-    if (!source->preset == !source->config) {
-        return cli_usage(source->command, "either a configuration file or --preset is needed");
-    }
-    int code =
-        source->preset ? use_preset(ctx, source->preset, out) : use_file(ctx, source->config, out);
-    if (source->config) {
-        out->method = source->method ? source->method : "of the file";
-    }
-    if (code == CLI_OK && source->method) {
-        code = apply(ctx, "--opt", "opt.name", source->method, true, out);
-    }
-    for (int i = 0; i < source->args->override_count && code == CLI_OK; i++) {
-        const cli_override *o = &source->args->override[i];
+int cli_problem_of_preset(tg_context *ctx, const char *name, const char *method,
+                          const cli_args *args, cli_problem *out) {
+    *out = begin(name);
+    out->method = method;
+    int code = use_preset(ctx, name, out);
+    code = code == CLI_OK ? apply(ctx, "--opt", "opt.name", method, true, out) : code;
+    for (int i = 0; i < args->override_count && code == CLI_OK; i++) {
+        const cli_override *o = &args->override[i];
         code = apply(ctx, "command line", o->key, o->value, true, out);
     }
-    out->batch = source->batch > 0 ? source->batch : out->batch;
-    const tg_status status = code == CLI_OK ? finish(ctx, out) : TG_OK;
-    return status == TG_OK ? code : cli_fail_status(ctx, status);
+    return code == CLI_OK ? cli_code(ctx, finish(ctx, out)) : code;
 }
 
 /* ---- the optimizer ---- */

@@ -1,5 +1,5 @@
-/* A training step to plan or to measure: network, optimizer, batch and grid, from a preset or a
- * configuration file, with overrides. */
+/* A training step to plan or to measure: network, optimizer, batch and grid, from a preset with
+ * overrides or from the settings of a run. */
 #ifndef CLI_PROBLEM_H
 #define CLI_PROBLEM_H
 
@@ -17,18 +17,10 @@ typedef struct cli_problem {
     char loss[64];                     /* text for tg_loss_config_parse */
 } cli_problem;
 
-/* Where a problem comes from; exactly one of preset and config is set. */
-typedef struct cli_problem_source {
-    const char *command;  /* for errors */
-    const char *preset;   /* name */
-    const char *config;   /* path of a YAML file */
-    const char *method;   /* optimizer by name; NULL: the file's, or dense Adam */
-    int64_t batch;        /* 0: the preset's or the file's */
-    const cli_args *args; /* its overrides: --fno.key, --opt.key, --data.batch_size, .. */
-} cli_problem_source;
-
-/* CLI_OK, or another code after a message. */
-int cli_problem_read(tg_context *ctx, const cli_problem_source *source, cli_problem *out);
+/* The step of a preset with an optimizer and the overrides of `args` (--fno.key, --opt.key,
+ * --data.batch_size, ..). CLI_OK, or another code after a message. */
+int cli_problem_of_preset(tg_context *ctx, const char *name, const char *method,
+                          const cli_args *args, cli_problem *out);
 
 /* The step of a run with these settings. */
 int cli_problem_from(tg_context *ctx, const char *name, const tg_settings *settings,

@@ -13,9 +13,7 @@ static const char *const plain = "{\"n_modes\": [4, 6], \"hidden_channels\": 6, 
 static const int64_t plain_grid[] = {8, 9};
 
 static tg_fno *make(tg_context *ctx, const char *json, uint64_t seed) {
-    const tg_fno_config config = net_config(ctx, json);
-    tg_fno *fno = NULL;
-    net_ok(ctx, tg_fno_create(ctx, &config, seed, &fno));
+    tg_fno *fno = net_fno(ctx, seed, json);
     return fno;
 }
 

@@ -221,11 +221,9 @@ static void memory(void **state) {
     }
     tg_context *ctx = net_context("cpu", 1);
     const int64_t grid[] = {12, 12};
-    const tg_fno_config config =
-        net_config(ctx, "{\"n_modes\": [6, 6], \"hidden_channels\": 4, \"n_layers\": 3,"
-                        "\"saved_precision\": \"8bit\"}");
-    tg_fno *fno = NULL;
-    net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
+    tg_fno *fno = net_fno(ctx, 1,
+                          "{\"n_modes\": [6, 6], \"hidden_channels\": 4, \"n_layers\": 3,"
+                          "\"saved_precision\": \"8bit\"}");
     net_ok(ctx, tg_fno_prepare(fno, 2, grid, true));
     assert_int_equal(count(&fno->run.program, NN_SAVE), 3 * 2 + 3);
     assert_int_equal(count(&fno->run.program, NN_RESTORE), 3 * 2 + 3);
@@ -241,11 +239,9 @@ static void blocks_write_bytes(void **state) {
     (void)state;
     tg_context *ctx = net_context("fake", 1);
     const int64_t grid[] = {12, 12};
-    const tg_fno_config config =
-        net_config(ctx, "{\"n_modes\": [6, 6], \"hidden_channels\": 4, \"n_layers\": 3,"
-                        "\"saved_precision\": \"8bit\"}");
-    tg_fno *fno = NULL;
-    net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
+    tg_fno *fno = net_fno(ctx, 1,
+                          "{\"n_modes\": [6, 6], \"hidden_channels\": 4, \"n_layers\": 3,"
+                          "\"saved_precision\": \"8bit\"}");
     net_ok(ctx, tg_fno_prepare(fno, 2, grid, true));
     assert_int_equal(count(&fno->run.program, NN_BLOCK), 3);
     assert_int_equal(count(&fno->run.program, NN_SAVE), 1 + 3); /* the first input, kept modes */
@@ -308,9 +304,7 @@ static void mixed(void **state) {
     for (int i = 0; i < T_COUNT(rows); i++) {
         char json[256];
         snprintf(json, sizeof json, "{\"n_modes\": [4], \"hidden_channels\": 4, %s}", rows[i].keys);
-        const tg_fno_config config = net_config(ctx, json);
-        tg_fno *fno = NULL;
-        net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
+        tg_fno *fno = net_fno(ctx, 1, json);
         for (int p = 0; p < tg_fno_param_count(fno); p++) {
             const tg_fno_param param = tg_fno_get_param(fno, p);
             assert_int_equal(param.dtype, param.spectral ? rows[i].weight : TG_F32);

@@ -78,9 +78,7 @@ static void placement_harms_nothing(void **state) {
         char json[512];
         snprintf(json, sizeof json, "{%s, \"activation_checkpoint\": \"%s\"}", configs[i / 12],
                  kinds[i % 3]);
-        const tg_fno_config config = net_config(ctx, json);
-        tg_fno *fno = NULL;
-        net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
+        tg_fno *fno = net_fno(ctx, 1, json);
         net_ok(ctx, tg_fno_prepare(fno, 2, grid, i / 3 % 2 == 0));
         expect_no_harm(&fno->run.program);
         tg_fno_destroy(&fno);
@@ -98,9 +96,7 @@ static void expect_blocks(const char *checkpointing, bool keeps) {
              "\"activation_checkpoint\": \"%s\"}",
              checkpointing);
     tg_context *ctx = net_context("fake", 1);
-    const tg_fno_config config = net_config(ctx, json);
-    tg_fno *fno = NULL;
-    net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
+    tg_fno *fno = net_fno(ctx, 1, json);
     for (int training = 0; training < 2; training++) {
         net_ok(ctx, tg_fno_prepare(fno, 2, grid, training));
         const nn_program *p = &fno->run.program;
@@ -143,9 +139,7 @@ static void expect_kept(const char *key, bool keeps) {
              "\"factorization\": \"tucker\", \"rank\": 0.3%s}",
              key);
     tg_context *ctx = net_context("cpu", 1);
-    const tg_fno_config config = net_config(ctx, json);
-    tg_fno *fno = NULL;
-    net_ok(ctx, tg_fno_create(ctx, &config, 1, &fno));
+    tg_fno *fno = net_fno(ctx, 1, json);
     net_ok(ctx, tg_fno_prepare(fno, 2, grid, true));
     const nn_program *p = &fno->run.program;
     int found = 0;

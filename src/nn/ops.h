@@ -45,7 +45,6 @@ typedef struct nn_kind_row {
 
 #define NN_KIND(kind, row) extern const nn_kind_row row;
 #include "nn/ops.def"
-#undef NN_KIND
 
 const nn_kind_row *nn_kind_of(nn_kind kind);
 

@@ -64,7 +64,6 @@ typedef struct nn_value {
 typedef enum nn_kind {
 #define NN_KIND(kind, row) NN_##kind,
 #include "nn/ops.def"
-#undef NN_KIND
     NN_KINDS,
     NN_GONE = NN_KINDS /* taken into another op by fusion */
 } nn_kind;

@@ -4,20 +4,17 @@
 enum {
 #define TG_METHOD(id, word, text, ...) METHOD_##id,
 #include "optim/methods.def"
-#undef TG_METHOD
     METHODS
 };
 
 static const tg_optim_method methods[METHODS] = {
 #define TG_METHOD(id, word, text, ...) {.name = (word), .summary = (text), __VA_ARGS__},
 #include "optim/methods.def"
-#undef TG_METHOD
 };
 
 static const tg_choice choices[] = {
 #define TG_METHOD(id, word, text, ...) {word, METHOD_##id},
 #include "optim/methods.def"
-#undef TG_METHOD
     {NULL, 0}};
 
 const tg_setting tg_optim_method_row = {"name",

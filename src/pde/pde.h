@@ -102,7 +102,6 @@ typedef struct tg_pde {
 
 #define TG_PDE(name) extern const tg_pde tg_pde_##name;
 #include "pde/list.def"
-#undef TG_PDE
 
 /* The equation of that name; an error names the nearest. */
 TG_NODISCARD tg_status tg_pde_find(tg_context *ctx, const char *name, const tg_pde **out);

@@ -8,7 +8,6 @@
 static const tg_pde *const rows[] = {
 #define TG_PDE(name) &tg_pde_##name,
 #include "pde/list.def"
-#undef TG_PDE
 };
 
 enum { ROWS = sizeof rows / sizeof rows[0] };

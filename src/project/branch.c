@@ -11,13 +11,11 @@ static const struct {
 } kinds[TG_BRANCH_TYPES] = {
 #define TG_BRANCH_KIND(id, word, title, table) [TG_BRANCH_##id] = {&(table), word, title},
 #include "project/kinds.def"
-#undef TG_BRANCH_KIND
 };
 
 const tg_choice tg_branch_choices[] = {
 #define TG_BRANCH_KIND(id, word, title, table) {word, TG_BRANCH_##id},
 #include "project/kinds.def"
-#undef TG_BRANCH_KIND
     {NULL, 0}};
 
 const char *tg_branch_type_title(tg_branch_type type) {

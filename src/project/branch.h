@@ -71,7 +71,6 @@ struct tg_branch {
 
 #define TG_BRANCH_KIND(id, word, title, table) extern const tg_branch_kind table;
 #include "project/kinds.def"
-#undef TG_BRANCH_KIND
 
 /* The words of opt.proj_type. */
 extern const tg_choice tg_branch_choices[];

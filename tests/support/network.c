@@ -54,6 +54,13 @@ tg_fno_config net_config(tg_context *ctx, const char *json) {
     return config;
 }
 
+tg_fno *net_fno(tg_context *ctx, uint64_t seed, const char *json) {
+    const tg_fno_config config = net_config(ctx, json);
+    tg_fno *fno = NULL;
+    net_ok(ctx, tg_fno_create(ctx, &config, seed, &fno));
+    return fno;
+}
+
 net_gradients net_gradients_make(tg_context *ctx, const tg_fno *fno) {
     const int count = tg_fno_param_count(fno);
     net_gradients g = {.ctx = ctx, .count = count};

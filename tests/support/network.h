@@ -24,6 +24,8 @@ bool net_is_there(const char *backend);
 
 /* Settings from JSON, {"n_modes": [8, 8], ..}; keys not named keep their defaults. */
 tg_fno_config net_config(tg_context *ctx, const char *json);
+/* A network of these settings, to be destroyed. */
+tg_fno *net_fno(tg_context *ctx, uint64_t seed, const char *json);
 
 /* Keeps the dense form of every gradient it receives. */
 typedef struct net_gradients {

@@ -64,26 +64,18 @@ typedef struct bytes16 {
 #define ELEMENT bytes2
 #define NAME(x) x##_2
 #include "backend/cpu/bitmap.inc"
-#undef NAME
-#undef ELEMENT
 
 #define ELEMENT bytes4
 #define NAME(x) x##_4
 #include "backend/cpu/bitmap.inc"
-#undef NAME
-#undef ELEMENT
 
 #define ELEMENT bytes8
 #define NAME(x) x##_8
 #include "backend/cpu/bitmap.inc"
-#undef NAME
-#undef ELEMENT
 
 #define ELEMENT bytes16
 #define NAME(x) x##_16
 #include "backend/cpu/bitmap.inc"
-#undef NAME
-#undef ELEMENT
 
 typedef void (*gather_fn)(const uint64_t *words, tg_range r, const void *x, void *values);
 typedef void (*clear_fn)(const uint64_t *words, tg_range r, void *x);
@@ -145,14 +137,10 @@ tg_status cpu_bitmap_clear(tg_backend *be, tg_dtype dtype, const tg_bitmap *bitm
 #define REAL    float
 #define NAME(x) x##_f32
 #include "backend/cpu/scatter.inc"
-#undef NAME
-#undef REAL
 
 #define REAL    double
 #define NAME(x) x##_f64
 #include "backend/cpu/scatter.inc"
-#undef NAME
-#undef REAL
 
 static void scatter_half(const uint64_t *words, tg_range r, tg_dtype dtype, tg_scalar alpha,
                          const char *values, void *x) {

@@ -174,17 +174,11 @@ static void write_kept(const fft_job *job, int64_t at, int64_t rows, int64_t cou
 #define NAME(x) x##_f32
 #define KERNELS rows_f32
 #include "backend/cpu/fft.inc"
-#undef KERNELS
-#undef NAME
-#undef REAL
 
 #define REAL    double
 #define NAME(x) x##_f64
 #define KERNELS rows_f64
 #include "backend/cpu/fft.inc"
-#undef KERNELS
-#undef NAME
-#undef REAL
 
 /* ---- plans ---- */
 

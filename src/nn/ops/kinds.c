@@ -5,7 +5,6 @@ const nn_kind_row *nn_kind_of(nn_kind kind) {
     static const nn_kind_row *const rows[NN_KINDS] = {
 #define NN_KIND(kind, row) [NN_##kind] = &row,
 #include "nn/ops.def"
-#undef NN_KIND
     };
     return rows[kind];
 }

@@ -4,13 +4,11 @@
 const tg_rule *const tg_rules[TG_RULES] = {
 #define TG_RULE(id, word, rule) [TG_RULE_##id] = &(rule),
 #include "optim/rules.def"
-#undef TG_RULE
 };
 
 const tg_choice tg_rule_choices[] = {
 #define TG_RULE(id, word, rule) {word, TG_RULE_##id},
 #include "optim/rules.def"
-#undef TG_RULE
     {NULL, 0}};
 
 double tg_rule_correction(const tg_rule *rule, const tg_optim_config *config, int64_t t) {

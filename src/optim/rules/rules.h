@@ -58,7 +58,6 @@ int64_t tg_rule_values(const tg_optim_config *config, const tg_shape *shape);
 
 #define TG_RULE(id, word, rule) extern const tg_rule rule;
 #include "optim/rules.def"
-#undef TG_RULE
 
 /* The gradient in the precision of the arithmetic and scaled, and what becomes of a direction: the
  * ends of a rule of whole weights. */
@@ -71,7 +70,6 @@ extern const tg_choice tg_rule_choices[];
 enum {
 #define TG_RULE(id, word, rule) TG_RULE_INDEX_##id,
 #include "optim/rules.def"
-#undef TG_RULE
     TG_RULES
 };
 
