@@ -535,12 +535,11 @@ const cli_command cli_cmd_analyze = {
     .max_args = 1,
     .summary = "Compare what ways of compressing a gradient lose of it",
     .description =
-        "For a gradient tensor G of an npy, safetensors or HDF5 file, or of a spectral weight of "
-        "the\n"
-        "run in folder RUN (newest checkpoint, one batch of its training data): how the entries of "
-        "|G - G~|\n"
-        "are spread, G~ being what a method brings back (exact quantiles), the relative Frobenius\n"
-        "error, the number of values kept, and the stable rank of every mode.\n"
+        "For a gradient tensor G of an npy, safetensors or HDF5 file, or of a spectral weight\n"
+        "of the run in folder RUN (newest checkpoint, one batch of its training data): how the\n"
+        "entries of |G - G~| are spread, G~ being what a method brings back (exact quantiles),\n"
+        "the relative Frobenius error, the number of values kept, and the stable rank of every\n"
+        "mode.\n"
         "\n"
         "  sparse-lowrank   5 % largest entries, then Tucker 20 % of the rest (TensorGRaD)\n"
         "  lowrank-sparse   Tucker 20 %, then the 5 % largest entries of what it leaves\n"

@@ -346,20 +346,19 @@ const cli_command cli_cmd_eval = {
     .max_args = 1,
     .summary = "Measure the errors of a trained model on data",
     .description =
-        "MODEL is a checkpoint, a model file (tg_model_save), a run folder whose best checkpoint\n"
-        "is meant, or with --config a file of weights by neuraloperator's names\n"
+        "MODEL is a checkpoint, a model file (tg_model_save), a run folder whose best\n"
+        "checkpoint is meant, or with --config a file of weights by neuraloperator's names\n"
         "(docs/exchange.md). Prints the relative L2 and H1 errors for every file at every\n"
-        "resolution: |prediction - truth| / |truth| of each sample, its channels together, and "
-        "the\n"
-        "mean over the samples; with several channels also of each by itself. --json has the\n"
-        "errors of every sample (per_sample) and their least, quartiles and largest "
-        "(l2_quantiles,\n"
-        "h1_quantiles). The grid may be finer than the one the model was\n"
-        "trained on.\n"
-        "--rollout applies the model to its own predictions, from the start of every trajectory,\n"
-        "and prints error and correlation of every step, and how long the latter stays above 0.8;\n"
-        "--json also has the energy by wave number of the first and the last step. With --keep\n"
-        "tgrad report RUN shows them, with frames of a trajectory (docs/rollouts.md).\n",
+        "resolution: |prediction - truth| / |truth| of each sample, its channels together, and\n"
+        "the mean over the samples; with several channels also of each by itself. --json has\n"
+        "the errors of every sample (per_sample) and their least, quartiles and largest\n"
+        "(l2_quantiles, h1_quantiles). The grid may be finer than the one the model was trained\n"
+        "on.\n"
+        "--rollout applies the model to its own predictions, from the start of every\n"
+        "trajectory, and prints error and correlation of every step, and how long the latter\n"
+        "stays above 0.8; --json also has the energy by wave number of the first and the last\n"
+        "step. With --keep tgrad report RUN shows them, with frames of a trajectory\n"
+        "(docs/rollouts.md).\n",
     .examples =
         "  tgrad eval runs/darcy --data data/darcy_test_16.h5,data/darcy_test_32.h5\n"
         "  tgrad eval model.safetensors --data darcy_421.h5 --resolution 85,211,421\n"

@@ -154,11 +154,10 @@ const cli_command cli_cmd_export = {
     .max_args = 1,
     .summary = "Write a model as C sources that build anywhere",
     .description =
-        "The folder has the weights (model.tgp), tgrad_predict.h and its sources, which need the "
-        "C\n"
-        "library alone, an example program that predicts a sample and compares the result with\n"
-        "this program's, and a README.md with the line that compiles it. MODEL is what `tgrad\n"
-        "predict` takes. Networks of complex data or factorized weights are refused.\n",
+        "The folder has the weights (model.tgp), tgrad_predict.h and its sources, which need\n"
+        "the C library alone, an example program that predicts a sample and compares the result\n"
+        "with this program's, and a README.md with the line that compiles it. MODEL is what\n"
+        "`tgrad predict` takes. Networks of complex data or factorized weights are refused.\n",
     .examples = "  tgrad export runs/darcy --c -o darcy-c\n"
                 "  cd darcy-c && cc -O3 -fopenmp *.c -lm -o example && ./example\n",
     .options = options,

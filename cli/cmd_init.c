@@ -79,16 +79,14 @@ const cli_command cli_cmd_init = {
     .max_args = 1,
     .summary = "Write settings that train on a file of fields or points",
     .description =
-        "FILE holds pairs x and y, or fields in time as The Well, PDEBench, PDEArena or MATLAB "
-        "7.3\n"
-        "arrange them. Layout, channels and grid come from the file; the last tenth of the "
-        "samples\n"
-        "or trajectories is for tests; the batch is the largest up to 16 that memory holds.\n"
+        "FILE holds pairs x and y, or fields in time as The Well, PDEBench, PDEArena or MATLAB\n"
+        "7.3 arrange them. Layout, channels and grid come from the file; the last tenth of the\n"
+        "samples or trajectories is for tests; the batch is the largest up to 16 that memory\n"
+        "holds.\n"
         "\n"
-        "Of points (samples, points, coordinates) and values there it makes a GINO: radii by the\n"
-        "distances of neighbours, and a latent grid as fine as the points. Arrays called points "
-        "and\n"
-        "values are found; of others --x-name, --y-name and --points tell.\n",
+        "Of points (samples, points, coordinates) and values there it makes a GINO: radii by\n"
+        "the distances of neighbours, and a latent grid as fine as the points. Arrays called\n"
+        "points and values are found; of others --x-name, --y-name and --points tell.\n",
     .examples =
         "  tgrad init 2D_CFD.hdf5 -o config.yaml && tgrad train config.yaml --run runs/cfd\n"
         "  tgrad init heat.npz --x-name start --y-name end\n"

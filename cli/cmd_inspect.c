@@ -284,15 +284,14 @@ const cli_command cli_cmd_inspect = {
     .max_args = 1,
     .summary = "Show every tensor of a file, its statistics, and settings that train on it",
     .description =
-        "FILE is an npy, npz, safetensors, HDF5 or torch file; its content decides, not its name.\n"
-        "Minimum, maximum and mean are over the finite elements, and of the modulus for complex\n"
-        "ones. HDF5 datasets are read one by one, so a file may be larger than the memory. No "
-        "code\n"
-        "of a torch file is run. Long metadata is shortened on the terminal and whole in JSON.\n"
+        "FILE is an npy, npz, safetensors, HDF5 or torch file; its content decides, not its\n"
+        "name. Minimum, maximum and mean are over the finite elements, and of the modulus for\n"
+        "complex ones. HDF5 datasets are read one by one, so a file may be larger than the\n"
+        "memory. No code of a torch file is run. Long metadata is shortened on the terminal and\n"
+        "whole in JSON.\n"
         "\n"
-        "Behind that stands which layout of data the file has and the settings that train on it, "
-        "as\n"
-        "'tgrad init' writes them; or why it has none, and which key to set.\n",
+        "Behind that stands which layout of data the file has and the settings that train on\n"
+        "it, as 'tgrad init' writes them; or why it has none, and which key to set.\n",
     .examples = "  tgrad inspect model.safetensors\n"
                 "  tgrad inspect darcy.h5 --tensor y\n"
                 "  tgrad inspect darcy.h5 --json | jq '.tensors[].shape'\n"

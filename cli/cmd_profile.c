@@ -436,16 +436,18 @@ const cli_command cli_cmd_profile = {
     .max_args = 1,
     .summary = "Show where the memory of a training step goes, and when",
     .description =
-        "Parameters, optimizer states, inputs, activations, gradients and workspace in every "
-        "phase\n"
-        "of a step. Buffers lie in arenas that are taken whole before the first step, so what is\n"
-        "held does not change within one; shown is what is alive in them, beside what is held.\n"
-        "--json tells the network's arithmetic (flops) and bytes read and written (traffic), too.\n"
-        "Then some steps are run on random data, and the memory ledger is compared with the "
-        "plan.\n\n"
-        "--sweep plans a step for each value of a setting instead, for one optimizer or several;\n"
-        "for fno.n_modes a number stands for every dimension. --figure datasets does so for every\n"
-        "preset, each in % of its first optimizer (--opt adam,tensorgrad unless told otherwise).\n",
+        "Parameters, optimizer states, inputs, activations, gradients and workspace in every\n"
+        "phase of a step. Buffers lie in arenas that are taken whole before the first step, so\n"
+        "what is held does not change within one; shown is what is alive in them, beside what\n"
+        "is held.\n"
+        "--json tells the network's arithmetic (flops) and bytes read and written (traffic),\n"
+        "too. Then some steps are run on random data, and the memory ledger is compared with\n"
+        "the plan.\n"
+        "\n"
+        "--sweep plans a step for each value of a setting instead, for one optimizer or\n"
+        "several; for fno.n_modes a number stands for every dimension. --figure datasets does\n"
+        "so for every preset, each in % of its first optimizer (--opt adam,tensorgrad unless\n"
+        "told otherwise).\n",
     .examples =
         "  tgrad profile configs/darcy16.yaml -o profile.html\n"
         "  tgrad profile --preset ns1024 --opt tensorgrad --steps 0\n"

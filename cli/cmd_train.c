@@ -444,11 +444,10 @@ const cli_command cli_cmd_train = {
         "config.yaml (every setting), metrics.jsonl, metrics.csv, events/ for TensorBoard,\n"
         "checkpoints/ and samples.safetensors. Interrupted by SIGINT or SIGTERM it finishes the\n"
         "step, saves and exits 0; --resume auto continues bit for bit, with the settings of\n"
-        "DIR/config.yaml unless CONFIG.yaml is named. A DIR that holds a run is refused "
-        "otherwise,\n"
-        "and so is one in which a process trains; a run that is refused changes no file.\n"
-        "Processes of mpirun, mpiexec, srun or torchrun share every batch; rank 0 prints and\n"
-        "writes.\n",
+        "DIR/config.yaml unless CONFIG.yaml is named. A DIR that holds a run is refused\n"
+        "otherwise, and so is one in which a process trains; a run that is refused changes no\n"
+        "file. Processes of mpirun, mpiexec, srun or torchrun share every batch; rank 0 prints\n"
+        "and writes.\n",
     .examples = "  tgrad train configs/darcy16.yaml --run runs/darcy --data.root data\n"
                 "  tgrad train configs/darcy16.yaml --run runs/adam --opt.name adam --seed 3\n"
                 "  tgrad train configs/darcy16.yaml --run runs/tuned --init weights.safetensors\n"

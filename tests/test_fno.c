@@ -12,11 +12,6 @@
 static const char *const plain = "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 3}";
 static const int64_t plain_grid[] = {8, 9};
 
-static tg_fno *make(tg_context *ctx, const char *json, uint64_t seed) {
-    tg_fno *fno = net_fno(ctx, seed, json);
-    return fno;
-}
-
 static int open_context(void **state) {
     *state = net_context("cpu", 2);
     return 0;
@@ -168,7 +163,7 @@ static tg_tensor param_view(tg_context *ctx, const tg_fno *fno, int i) {
 
 static void initial_weights(void **state) {
     tg_context *ctx = *state;
-    tg_fno *a = make(ctx, plain, 7), *b = make(ctx, plain, 7), *c = make(ctx, plain, 8);
+    tg_fno *a = net_fno(ctx, 7, plain), *b = net_fno(ctx, 7, plain), *c = net_fno(ctx, 8, plain);
     for (int i = 0; i < tg_fno_param_count(a); i++) {
         const tg_tensor x = param_view(ctx, a, i), y = param_view(ctx, b, i);
         assert_memory_equal(x.data, y.data, tg_tensor_bytes(&x));
@@ -203,7 +198,7 @@ static void initial_weights(void **state) {
 /* An outline lists the same parameters and takes no memory for them. */
 static void outlines(void **state) {
     tg_context *ctx = *state;
-    tg_fno *fno = make(ctx, plain, 1), *outline = NULL;
+    tg_fno *fno = net_fno(ctx, 1, plain), *outline = NULL;
     const size_t held = tg_context_memory(ctx, TG_HOST).current[TG_MEM_WEIGHTS];
     net_ok(ctx, tg_fno_outline(ctx, tg_fno_get_config(fno), &outline));
     assert_int_equal(tg_context_memory(ctx, TG_HOST).current[TG_MEM_WEIGHTS], held);
@@ -230,7 +225,7 @@ static void outlines(void **state) {
 static void pairs_start_equal(void **state) {
     tg_context *ctx = *state;
     tg_fno *fno =
-        make(ctx, "{\"n_modes\": [4], \"hidden_channels\": 4, \"complex_data\": true}", 1);
+        net_fno(ctx, 1, "{\"n_modes\": [4], \"hidden_channels\": 4, \"complex_data\": true}");
     const tg_tensor fr = param_view(ctx, fno, find_param(fno, "lifting.fr.fcs.1.weight"));
     const tg_tensor fi = param_view(ctx, fno, find_param(fno, "lifting.fi.fcs.1.weight"));
     assert_memory_equal(fr.data, fi.data, tg_tensor_bytes(&fr));
@@ -243,7 +238,7 @@ static void pairs_start_equal(void **state) {
 
 static void archives(void **state) {
     tg_context *ctx = *state;
-    tg_fno *a = make(ctx, plain, 1), *b = make(ctx, plain, 2);
+    tg_fno *a = net_fno(ctx, 1, plain), *b = net_fno(ctx, 2, plain);
     tg_archive *archive = NULL;
     net_ok(ctx, tg_archive_create(ctx, &archive));
     net_ok(ctx, tg_fno_save(a, archive, "model."));
@@ -254,7 +249,8 @@ static void archives(void **state) {
         assert_memory_equal(x.data, y.data, tg_tensor_bytes(&x));
     }
     expect_error(ctx, TG_E_FORMAT, tg_fno_load(b, archive, ""), "lifting.fcs.0.weight");
-    tg_fno *other = make(ctx, "{\"n_modes\": [4, 4], \"hidden_channels\": 6, \"n_layers\": 3}", 1);
+    tg_fno *other =
+        net_fno(ctx, 1, "{\"n_modes\": [4, 4], \"hidden_channels\": 6, \"n_layers\": 3}");
     expect_error(ctx, TG_E_SHAPE, tg_fno_load(other, archive, "model."),
                  "fno_blocks.convs.0.weight.tensor");
     char prefix[400];
@@ -273,7 +269,7 @@ static void archives(void **state) {
 /* Samples do not see each other, and fewer than were prepared for are fine. */
 static void samples_are_independent(void **state) {
     tg_context *ctx = *state;
-    tg_fno *fno = make(ctx, plain, 1);
+    tg_fno *fno = net_fno(ctx, 1, plain);
     const tg_fno_config *config = tg_fno_get_config(fno);
     tg_tensor x = net_random(ctx, config, 5, 1, plain_grid, 1);
     tg_tensor y = net_random(ctx, config, 5, 1, plain_grid, 2);
@@ -365,7 +361,7 @@ static void weights_may_change_in_the_sink(void **state) {
          "\"channel_mlp_skip\": \"linear\"}"),
         "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 2, \"complex_data\": true}"};
     for (int i = 0; i < T_COUNT(configs); i++) {
-        tg_fno *fno = make(ctx, configs[i], 1);
+        tg_fno *fno = net_fno(ctx, 1, configs[i]);
         const tg_fno_config *config = tg_fno_get_config(fno);
         tg_tensor x = net_random(ctx, config, 2, 1, plain_grid, 1);
         tg_tensor target = net_random(ctx, config, 2, 1, plain_grid, 2);
@@ -398,7 +394,7 @@ static tg_status refuse(void *user, const tg_gradient *gradient) {
 
 static void errors(void **state) {
     tg_context *ctx = *state;
-    tg_fno *fno = make(ctx, plain, 1);
+    tg_fno *fno = net_fno(ctx, 1, plain);
     const tg_fno_config *config = tg_fno_get_config(fno);
     tg_tensor x = net_random(ctx, config, 2, 1, plain_grid, 1);
     tg_tensor y = net_random(ctx, config, 2, 1, plain_grid, 1);
@@ -508,10 +504,9 @@ static void checkpointing(void **state) {
 /* Dropout: off in inference, the same masks for the same step, others for the next. */
 static void dropout(void **state) {
     tg_context *ctx = *state;
-    tg_fno *fno = make(ctx,
-                       "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 2,"
-                       "\"channel_mlp_dropout\": 0.5}",
-                       1);
+    tg_fno *fno = net_fno(ctx, 1,
+                          "{\"n_modes\": [4, 6], \"hidden_channels\": 6, \"n_layers\": 2,"
+                          "\"channel_mlp_dropout\": 0.5}");
     const tg_fno_config *config = tg_fno_get_config(fno);
     tg_tensor x = net_random(ctx, config, 2, 1, plain_grid, 1), y[4];
     for (int i = 0; i < 4; i++) {
