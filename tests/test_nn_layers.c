@@ -263,6 +263,9 @@ static double mlp_value(t_side *s, const void *object) {
 }
 
 static void mlp_differences(t_side *s) {
+    if (t_runs_once()) {
+        return;
+    }
     for (int v = 0; v < T_COUNT(mlp_back_variants); v++) {
         const mlp_back_variant *variant = &mlp_back_variants[v];
         if (variant->beta != 0.0) {
@@ -431,6 +434,9 @@ static double skip_value(t_side *s, const void *object) {
 }
 
 static void skip_differences(t_side *s) {
+    if (t_runs_once()) {
+        return;
+    }
     for (int v = 0; v < T_COUNT(skip_variants); v++) {
         t_note(s, "variant %d", v);
         tg_skip host = skip_inputs(s, 1, v);
@@ -536,6 +542,9 @@ static double norm_value(t_side *s, const void *object) {
 }
 
 static void norm_differences(t_side *s) {
+    if (t_runs_once()) {
+        return;
+    }
     for (int v = 0; v < 2; v++) {
         t_note(s, "variant %d", v);
         tg_norm host = norm_inputs(s, 1, v == 1);

@@ -17,4 +17,8 @@ int t_gpu_end(void **state);
  * TEST_ONCE once on the GPU. */
 void t_gpu_compare(tg_dtype dtype, void (*script)(t_side *s, const void *what), const void *what);
 
+/* Whether to leave out this one of many combinations: with TEST_ONCE=n, n > 1, all but every fifth.
+ */
+bool t_gpu_leaves_out(void);
+
 #endif

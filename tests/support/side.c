@@ -56,7 +56,7 @@ bool t_runs_once(void) {
 bool t_leaves_out(t_side *s) {
     const char *once = getenv("TEST_ONCE");
     const int step = once ? atoi(once) : 1;
-    return step > 1 && (s->asked++ + (int)s->dtype) % step != 0;
+    return step > 1 && s->asked++ % step != (int)s->dtype % (step < 5 ? step : 5);
 }
 
 void t_side_begin(t_side *s, tg_backend *be, tg_dtype dtype) {

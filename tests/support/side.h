@@ -38,10 +38,11 @@ typedef struct t_side {
 } t_side;
 
 /* Whether scripts are run once, on the backend under test alone: TEST_ONCE in the environment, for
- * tools that watch what code does and make it slow. Statistics are left out then .. */
+ * tools that watch what code does and make it slow. Statistics and differences are left out then ..
+ */
 bool t_runs_once(void);
-/* .. and with TEST_ONCE=n of many combinations of sizes and options this one, but for every n-th;
- * which those are differs from dtype to dtype. */
+/* .. and with TEST_ONCE=n of many combinations of sizes and options this one, but for every n-th,
+ * the first of which is one of the first five; which differs from dtype to dtype. */
 bool t_leaves_out(t_side *s);
 
 void t_side_begin(t_side *s, tg_backend *be, tg_dtype dtype);
