@@ -182,8 +182,9 @@ tg_tensor tg_sum_get(tg_optim *optim, int param) {
                            slot->dense_sum ? slot->dense_sum : slot->sum);
 }
 
-/* What stands in a sum that the caller may have written decides, not what was added up. */
-tg_status tg_sum_count(tg_optim *optim, tg_slot *slot, uint32_t *guard) {
+/* NaN and Inf in a sum that the caller may have written, into the guard and, on the host,
+ * slot->nonfinite: what stands there decides, not what was added up. */
+static tg_status count_sum(tg_optim *optim, tg_slot *slot, uint32_t *guard) {
     slot->nonfinite = 0;
     TG_CALL(optim->be->ops->fill(optim->be, TG_F32, 1, (tg_scalar){0}, guard));
     TG_CALL(optim->be->ops->count_nonfinite(optim->be, slot->dtype,
@@ -198,7 +199,7 @@ tg_status tg_sum_count(tg_optim *optim, tg_slot *slot, uint32_t *guard) {
 tg_status tg_sum_read_count(tg_optim *optim, tg_slot *slot, int64_t *nonfinite) {
     uint32_t *guard = NULL;
     TG_CALL(tg_update_begin(optim, slot, &guard));
-    TG_CALL(tg_sum_count(optim, slot, guard));
+    TG_CALL(count_sum(optim, slot, guard));
     return tg_guard_read(optim, slot, nonfinite);
 }
 
@@ -215,7 +216,7 @@ tg_status tg_sum_norms(tg_optim *optim, const tg_slot *slot, tg_norms *out) {
 static tg_status look_at_sum(tg_optim *optim, tg_slot *slot, tg_update *call) {
     TG_CALL(tg_update_begin(optim, slot, &call->guard));
     if (slot->is_handed_out) {
-        TG_CALL(tg_sum_count(optim, slot, call->guard));
+        TG_CALL(count_sum(optim, slot, call->guard));
     }
     if (optim->be->ops->stream &&
         (slot->dense_sum || slot->nonfinite > 0 || tg_guard_is_read_first(optim, slot))) {

@@ -84,9 +84,7 @@ TG_NODISCARD tg_status tg_bucket_update(tg_optim *optim);
 
 /* Begins a sum, if none is under way: memory for a dense one where that is needed. */
 TG_NODISCARD tg_status tg_sum_begin(tg_optim *optim, tg_slot *slot);
-/* NaN and Inf in the sum as it stands, into the guard and, on the host, slot->nonfinite. */
-TG_NODISCARD tg_status tg_sum_count(tg_optim *optim, tg_slot *slot, uint32_t *guard);
-/* The same, which waits for the stream. */
+/* NaN and Inf in the sum as it stands; waits for the stream. */
 TG_NODISCARD tg_status tg_sum_read_count(tg_optim *optim, tg_slot *slot, int64_t *nonfinite);
 TG_NODISCARD tg_status tg_sum_norms(tg_optim *optim, const tg_slot *slot, tg_norms *out);
 /* The sum has been used or refused. */

@@ -312,7 +312,8 @@ tg_status tg_batch_send(tg_batch *batch, int64_t count) {
 
 /* ---- prediction ---- */
 
-tg_status tg_batch_predict(tg_batch *batch, int64_t count) {
+/* The network's output for what was sent, in the units of the data: in pred and host_pred. */
+static tg_status predict(tg_batch *batch, int64_t count) {
     tg_model *model = batch->model;
     const tg_tensor x = tg_batch_view(&batch->x, count);
     tg_tensor pred = tg_batch_view(&batch->pred, count);
@@ -382,7 +383,7 @@ tg_status tg_model_predict(tg_model *model, const tg_tensor *x, tg_tensor *y) {
         memcpy(batch.host_x.data, from.data, tg_tensor_bytes(&from));
         memset(batch.host_y.data, 0, tg_tensor_bytes(&to));
         TG_TRY(tg_batch_send(&batch, count));
-        TG_TRY(tg_batch_predict(&batch, count));
+        TG_TRY(predict(&batch, count));
         memcpy(to.data, batch.host_pred.data, tg_tensor_bytes(&to));
     }
 fail:

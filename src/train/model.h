@@ -84,7 +84,4 @@ tg_tensor tg_batch_view(const tg_tensor *tensor, int64_t count);
 /* Normalizes the input that stands on the host and moves both sides to the backend. */
 TG_NODISCARD tg_status tg_batch_send(tg_batch *batch, int64_t count);
 
-/* The network's output for what was sent, in the units of the data: in pred and host_pred. */
-TG_NODISCARD tg_status tg_batch_predict(tg_batch *batch, int64_t count);
-
 #endif

@@ -41,7 +41,6 @@ void cpu_nn_act_back(const cpu_nn_kernels *k, tg_act act, int64_t n, const float
                      const float *dy, float *dx);
 
 /* The families put their slots into the table. */
-void cpu_fill_nn_pointwise(tg_backend_ops *ops);
 void cpu_fill_nn_skip(tg_backend_ops *ops);
 void cpu_fill_nn_mlp(tg_backend_ops *ops);
 void cpu_fill_nn_norm(tg_backend_ops *ops);

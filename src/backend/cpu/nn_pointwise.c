@@ -254,17 +254,13 @@ static tg_status cpu_grid_embed(tg_backend *be, const tg_embed *op) {
     return TG_OK;
 }
 
-void cpu_fill_nn_pointwise(tg_backend_ops *ops) {
+void cpu_fill_nn(tg_backend_ops *ops) {
     ops->act_forward = cpu_act_forward;
     ops->act_backward = cpu_act_backward;
     ops->planes_join = cpu_planes_join;
     ops->planes_split = cpu_planes_split;
     ops->box_copy = cpu_box_copy;
     ops->grid_embed = cpu_grid_embed;
-}
-
-void cpu_fill_nn(tg_backend_ops *ops) {
-    cpu_fill_nn_pointwise(ops);
     cpu_fill_nn_skip(ops);
     cpu_fill_nn_mlp(ops);
     cpu_fill_nn_norm(ops);

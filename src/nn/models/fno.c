@@ -142,10 +142,10 @@ static void build(const nn_model *model, nn_program *p) {
     nn_fno_build(model, p, nn_fno_build_block);
 }
 
-const nn_architecture nn_architecture_fno = {.name = "fno", .declare = declare, .build = build};
+static const nn_architecture with_mlp = {.name = "fno", .declare = declare, .build = build};
 
 const nn_architecture *nn_architecture_of(const tg_fno_config *config) {
     return config->architecture == TG_ARCHITECTURE_GINO ? &nn_architecture_gino
-           : config->use_channel_mlp                    ? &nn_architecture_fno
+           : config->use_channel_mlp                    ? &with_mlp
                                                         : &nn_architecture_fno_without_mlp;
 }

@@ -8,7 +8,6 @@
 /* The one that a configuration asks for. */
 const nn_architecture *nn_architecture_of(const tg_fno_config *config);
 
-extern const nn_architecture nn_architecture_fno;
 extern const nn_architecture nn_architecture_fno_without_mlp;
 extern const nn_architecture nn_architecture_gino;
 
