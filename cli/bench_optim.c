@@ -173,11 +173,8 @@ static tg_status time_pass(bench_work *work, tg_optim *optim, timing what, int64
         const int64_t refreshes = tg_optim_get_stats(optim).refreshes;
         tg_optim_reset_times(optim);
         const double start = bench_seconds();
-        tg_status status = take_step(work, optim, step);
+        CLI_CALL(take_step(work, optim, step));
         const double whole = bench_seconds() - start;
-        if (status != TG_OK) {
-            return status;
-        }
         const tg_optim_times times = tg_optim_get_times(optim);
         const bool is_refresh = tg_optim_get_stats(optim).refreshes > refreshes;
         if (step == 0) {

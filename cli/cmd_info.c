@@ -93,11 +93,8 @@ static tg_status gather(tg_context *ctx, facts *f) {
 
 /* Everybody's facts, on every rank. */
 static tg_status gather_ranks(tg_context *ctx, const cli_common *common, facts *f) {
-    tg_status status = tg_comm_create_world(ctx, NULL, &f->comm);
-    status = status == TG_OK ? tg_comm_open_device(f->comm, TG_COMM_AUTO) : status;
-    if (status != TG_OK) {
-        return status;
-    }
+    CLI_CALL(tg_comm_create_world(ctx, NULL, &f->comm));
+    CLI_CALL(tg_comm_open_device(f->comm, TG_COMM_AUTO));
     const int count = tg_comm_ranks(f->comm), device = cli_device(common);
     f->launch = tg_comm_get_launch();
     f->ranks = cli_need(calloc((size_t)count, sizeof *f->ranks));

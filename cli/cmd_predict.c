@@ -252,12 +252,9 @@ static tg_status warn_of_nonfinite(tg_context *ctx, const cli_model *model, cons
                                    const tg_tensor *y, int64_t *found) {
     int64_t bad = 0, all = 0;
     tg_tensor_stats in, out;
-    tg_status status = tg_fno_nonfinite(tg_model_fno(model->model), &bad, &all);
-    status = status == TG_OK ? tg_tensor_get_stats(ctx, x, &in) : status;
-    status = status == TG_OK ? tg_tensor_get_stats(ctx, y, &out) : status;
-    if (status != TG_OK) {
-        return status;
-    }
+    CLI_CALL(tg_fno_nonfinite(tg_model_fno(model->model), &bad, &all));
+    CLI_CALL(tg_tensor_get_stats(ctx, x, &in));
+    CLI_CALL(tg_tensor_get_stats(ctx, y, &out));
     const int64_t given = in.nan_count + in.inf_count;
     *found = out.nan_count + out.inf_count;
     if (bad > 0) {

@@ -131,13 +131,9 @@ static tg_status replay(verify_run *run, step_work *work, const tg_tensor *w0,
                         const tg_tensor *computed) {
     for (int64_t step = 0; step < grads->shape.dim[0]; step++) {
         tg_tensor now, reference;
-        tg_status status = take_step(run, work, step, grads, computed);
-        status = status == TG_OK ? tg_tensor_slice(run->ctx, computed, step, 1, &now) : status;
-        status =
-            status == TG_OK ? tg_tensor_slice(run->ctx, expected, step, 1, &reference) : status;
-        if (status != TG_OK) {
-            return status;
-        }
+        CLI_CALL(take_step(run, work, step, grads, computed));
+        CLI_CALL(tg_tensor_slice(run->ctx, computed, step, 1, &now));
+        CLI_CALL(tg_tensor_slice(run->ctx, expected, step, 1, &reference));
         verify_add(run, verify_relative_error(&now, &reference, w0), 1e-4,
                    "change of w after step %lld", (long long)step + 1);
     }

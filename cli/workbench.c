@@ -28,14 +28,11 @@ static tg_status random_tensor(tg_context *ctx, const cli_problem *problem, int6
     const int n_dim = cli_data_dims(fno);
     tg_shape shape = {.ndim = 2 + n_dim, .dim = {problem->batch, channels}};
     memcpy(shape.dim + 2, problem->data, (size_t)n_dim * sizeof shape.dim[0]);
-    tg_status status = tg_backend_tensor(ctx, TG_MEM_DATA, dtype, &shape, out);
-    if (status != TG_OK) {
-        return status;
-    }
+    CLI_CALL(tg_backend_tensor(ctx, TG_MEM_DATA, dtype, &shape, out));
     tg_tensor host;
     void *values = cli_need(malloc(tg_tensor_bytes(out)));
     fill_random(fno->dtype, tg_tensor_numel(out) * (fno->complex_data ? 2 : 1), seed, values);
-    status = tg_tensor_wrap(ctx, dtype, &shape, values, &host);
+    tg_status status = tg_tensor_wrap(ctx, dtype, &shape, values, &host);
     status = status == TG_OK ? tg_backend_copy(ctx, &host, out) : status;
     free(values);
     return status;

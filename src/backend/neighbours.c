@@ -203,13 +203,8 @@ static int64_t count_of(const tg_neighbours *s, int64_t i) {
 
 tg_status tg_neighbours_build(tg_context *ctx, int threads, tg_neighbours *s, double radius,
                               const tg_tensor *points, const tg_tensor *queries) {
-    tg_status status = check_finite(ctx, "points", s->dim, s->points, points);
-    if (status == TG_OK) {
-        status = check_finite(ctx, "queries", s->dim, s->queries, queries);
-    }
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(check_finite(ctx, "points", s->dim, s->points, points));
+    TG_CALL(check_finite(ctx, "queries", s->dim, s->queries, queries));
     s->radius = radius;
     cut_box(s, points);
     sort_places(s, queries, s->queries, s->order);

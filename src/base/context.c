@@ -25,11 +25,7 @@ void tg_context_config_init(tg_context_config *config, size_t size) {
 
 static tg_status read_config(const tg_context_config *config, tg_context_config *out) {
     *out = tg_context_config_default();
-    const tg_status status =
-        config ? TG_SIZED_READ(NULL, tg_context_config, threads, config, out) : TG_OK;
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(config ? TG_SIZED_READ(NULL, tg_context_config, threads, config, out) : TG_OK);
     if (out->threads < 0) {
         return tg_fail(NULL, TG_E_ARGUMENT, "context: %d threads; 0 means all cores", out->threads);
     }

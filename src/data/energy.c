@@ -112,10 +112,8 @@ tg_status tg_energy_spectrum(tg_context *ctx, const tg_tensor *fields, int64_t c
                              double *energy) {
     TG_NEED(ctx, ctx, fields, energy);
     tg_energy of = {0};
-    tg_status status = check_fields(ctx, fields, count);
-    if (status != TG_OK) {
-        return status;
-    }
+    tg_status status = TG_OK;
+    TG_CALL(check_fields(ctx, fields, count));
     const int64_t *dim = fields->shape.dim;
     const size_t bytes = tg_tensor_bytes(fields) / (size_t)dim[0];
     memset(energy, 0, (size_t)count * sizeof *energy);

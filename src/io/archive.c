@@ -23,9 +23,7 @@ tg_status tg_archive_create(tg_context *ctx, tg_archive **out) {
     *out = NULL;
     TG_NEED(ctx, ctx);
     tg_archive *archive = NULL;
-    if (TG_NEW(ctx, TG_MEM_OTHER, archive, 1) != TG_OK) {
-        return TG_E_MEMORY;
-    }
+    TG_CALL(TG_NEW(ctx, TG_MEM_OTHER, archive, 1));
     archive->ctx = ctx;
     archive->names.ctx = ctx;
     archive->keys.ctx = ctx;
@@ -109,13 +107,8 @@ tg_status tg_archive_add(tg_archive *archive, const char *name, const tg_tensor 
     TG_NEED(NULL, archive);
     TG_NEED(archive->ctx, name, tensor);
     tg_tensor copy = {0};
-    tg_status status = check_tensor(archive, name, tensor);
-    if (status == TG_OK) {
-        status = tg_tensor_create(archive->ctx, TG_MEM_DATA, tensor->dtype, &tensor->shape, &copy);
-    }
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(check_tensor(archive, name, tensor));
+    TG_CALL(tg_tensor_create(archive->ctx, TG_MEM_DATA, tensor->dtype, &tensor->shape, &copy));
     if (tensor->data) {
         memcpy(copy.data, tensor->data, tg_tensor_bytes(tensor));
     }

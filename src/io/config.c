@@ -460,9 +460,7 @@ tg_status tg_settings_parse_yaml(tg_context *ctx, const char *label, const void 
     if (size > LARGEST_FILE) {
         size = LARGEST_FILE + 1; /* refused below, need not be copied whole */
     }
-    if (TG_ALLOC(ctx, TG_MEM_OTHER, copy, size + 1) != TG_OK) {
-        return TG_E_MEMORY;
-    }
+    TG_CALL(TG_ALLOC(ctx, TG_MEM_OTHER, copy, size + 1));
     if (size > 0) {
         memcpy(copy, bytes, size);
     }

@@ -212,11 +212,7 @@ tg_status tg_h5_write(tg_context *ctx, const char *path, const tg_archive *archi
                       const tg_h5_write_config *config) {
     TG_NEED(ctx, ctx, path, archive);
     tg_h5_write_config full = {.size = sizeof full};
-    const tg_status status =
-        config ? TG_SIZED_READ(ctx, tg_h5_write_config, gzip, config, &full) : TG_OK;
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(config ? TG_SIZED_READ(ctx, tg_h5_write_config, gzip, config, &full) : TG_OK);
     writer w = {.ctx = ctx, .path = path, .gzip = full.gzip};
     if (w.gzip < 0 || w.gzip > 9) {
         return tg_fail(ctx, TG_E_ARGUMENT, "gzip: expected a level of 0 to 9, found %d", w.gzip);

@@ -82,11 +82,7 @@ static tg_status push_number(machine *m, int64_t value) {
 /* A new value on the stack. */
 static tg_status push(machine *m, const tg_pickle_value *value) {
     tg_pickle *p = m->p;
-    tg_status status =
-        grow_if_full(m, &p->values, sizeof *p->values, p->value_count, &p->value_capacity);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(grow_if_full(m, &p->values, sizeof *p->values, p->value_count, &p->value_capacity));
     p->values[p->value_count] = *value;
     p->values[p->value_count].first = p->values[p->value_count].last = -1;
     return push_number(m, p->value_count++);
@@ -112,11 +108,7 @@ static const tg_pickle_value *item(const tg_pickle *p, const tg_pickle_value *tu
 
 static tg_status append(machine *m, int64_t container, int64_t value) {
     tg_pickle *p = m->p;
-    tg_status status =
-        grow_if_full(m, &p->cells, sizeof *p->cells, p->cell_count, &p->cell_capacity);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(grow_if_full(m, &p->cells, sizeof *p->cells, p->cell_count, &p->cell_capacity));
     tg_pickle_value *c = &p->values[container];
     p->cells[p->cell_count] = (tg_pickle_cell){.value = value, .next = -1};
     if (c->last >= 0) {

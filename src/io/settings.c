@@ -161,9 +161,7 @@ tg_status tg_settings_create(tg_context *ctx, tg_settings **out) {
     *out = NULL;
     TG_NEED(ctx, ctx);
     tg_settings *settings = NULL;
-    if (TG_NEW(ctx, TG_MEM_OTHER, settings, 1) != TG_OK) {
-        return TG_E_MEMORY;
-    }
+    TG_CALL(TG_NEW(ctx, TG_MEM_OTHER, settings, 1));
     settings->ctx = ctx;
     settings->keys.ctx = ctx;
     *out = settings;

@@ -104,11 +104,7 @@ tg_status tg_optim_set_loss_scale(tg_optim *optim, const tg_loss_scale_config *c
     TG_NEED(NULL, optim);
     TG_NEED(optim->ctx, config);
     tg_loss_scale_config full = tg_loss_scale_config_default();
-    const tg_status status =
-        TG_SIZED_READ(optim->ctx, tg_loss_scale_config, is_dynamic, config, &full);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(TG_SIZED_READ(optim->ctx, tg_loss_scale_config, is_dynamic, config, &full));
     config = &full;
     if ((!config->is_dynamic && !is_possible(config->fixed)) || config->interval < 1) {
         return tg_fail(optim->ctx, TG_E_CONFIG,

@@ -166,10 +166,8 @@ tg_status tg_slot_run_rule(tg_optim *optim, tg_slot *slot, const tg_update *call
     if (optim->batch && call->rule_counts && !rule->step_whole) { /* nobody waits for it */
         return add_to_batch(optim, slot, &adam);
     }
-    tg_status status = run_batch(optim);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(run_batch(optim));
+    tg_status status = TG_OK;
     const double start = read_clock(optim, optim->times_parts);
     if (rule->step_whole) {
         const tg_whole whole = {.config = config,

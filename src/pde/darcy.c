@@ -74,9 +74,7 @@ static void close_solver(void *handle) {
 /* cos(pi k i / (points - 1)), (points, modes); the angle is reduced in whole numbers. */
 static tg_status make_cosines(tg_context *ctx, int64_t points, int64_t modes, double **out) {
     const int64_t half = points - 1;
-    if (TG_ALLOC(ctx, TG_MEM_WORKSPACE, *out, points * modes) != TG_OK) {
-        return TG_E_MEMORY;
-    }
+    TG_CALL(TG_ALLOC(ctx, TG_MEM_WORKSPACE, *out, points * modes));
     for (int64_t i = 0; i < points; i++) {
         for (int64_t k = 0; k < modes; k++) {
             (*out)[i * modes + k] = cos(PI * (double)(i * k % (2 * half)) / (double)half);

@@ -93,15 +93,12 @@ static tg_status add_file(tg_generator *g, tg_split split, int64_t resolution) {
     if (g->samples[split] == 0) {
         return TG_OK;
     }
-    tg_status status = check_resolution(g->ctx, g->pde, resolution);
-    for (int i = 0; status == TG_OK && i < g->file_count; i++) {
+    TG_CALL(check_resolution(g->ctx, g->pde, resolution));
+    for (int i = 0; i < g->file_count; i++) {
         if (g->files[i].split == split && g->files[i].resolution == resolution) {
-            status = tg_fail(g->ctx, TG_E_CONFIG, "%s: %s resolution %" PRId64 " is given twice",
-                             g->pde->name, split_names[split], resolution);
+            return tg_fail(g->ctx, TG_E_CONFIG, "%s: %s resolution %" PRId64 " is given twice",
+                           g->pde->name, split_names[split], resolution);
         }
-    }
-    if (status != TG_OK) {
-        return status;
     }
     const size_t capacity = strlen(g->folder) + strlen(g->pde->name) + 48;
     char *path = tg_mem_alloc(g->ctx, TG_MEM_OTHER, capacity, 1);

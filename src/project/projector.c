@@ -153,10 +153,8 @@ tg_status tg_projector_create(tg_context *ctx, const tg_projector_config *config
     TG_NEED(ctx, ctx, config, shape);
     tg_projector_config full;
     TG_CALL(read_config(ctx, config, &full));
-    tg_status status = tg_projector_create_in(ctx, &full, dtype, shape, seed, true, 0, NULL, out);
-    if (status == TG_OK) {
-        status = tg_workspace_allocate(&(*out)->own);
-    }
+    TG_CALL(tg_projector_create_in(ctx, &full, dtype, shape, seed, true, 0, NULL, out));
+    const tg_status status = tg_workspace_allocate(&(*out)->own);
     if (status != TG_OK) {
         tg_projector_destroy(out);
     }
@@ -389,13 +387,8 @@ bool tg_projector_takes_factored(const tg_projector *p) {
 tg_status tg_projector_project_into(tg_projector *p, const tg_gradient *gradient, double scale,
                                     double beta, void *small) {
     const tg_wanted wanted = {"gradient", NULL, p->dtype, p->shape, false};
-    tg_status status = require_ready(p);
-    if (status == TG_OK) {
-        status = tg_gradient_check(p->be, gradient, &wanted);
-    }
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(require_ready(p));
+    TG_CALL(tg_gradient_check(p->be, gradient, &wanted));
     if (!gradient->dense && !tg_projector_takes_factored(p)) {
         return tg_fail(p->ctx, TG_E_UNSUPPORTED,
                        "gradient: the matrix projection takes it dense, found a factored one");

@@ -92,12 +92,8 @@ static tg_status choose_slices(tg_branch *branch, int d, int64_t left, const voi
         keep_largest(key, dim, kept, s->is_kept[d]);
         return TG_OK;
     }
-    tg_status status =
-        branch->be->ops->slice_norms(branch->be, tg_stored(branch->dtype, store), left, dim,
-                                     branch->bitmap.n / left / dim, x, key);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(branch->be->ops->slice_norms(branch->be, tg_stored(branch->dtype, store), left, dim,
+                                         branch->bitmap.n / left / dim, x, key));
     for (int64_t i = 0; branch->config.sparse_type == TG_SPARSE_PROBABILITY && i < dim; i++) {
         key[i] = sqrt(key[i]) / tg_rng_exponential(&branch->rng, first + (uint64_t)i);
     }

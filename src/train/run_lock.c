@@ -50,10 +50,7 @@ tg_status tg_run_folder_lock(tg_run_folder *folder, bool makes) {
     if (folder->lock >= 0 || folder->has_no_locks) {
         return TG_OK;
     }
-    tg_status status = tg_run_folder_file(folder, ".lock", path);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(tg_run_folder_file(folder, ".lock", path));
     const int fd = open(path, O_RDWR | O_CLOEXEC | (makes ? O_CREAT : 0), 0666);
     if (fd < 0 && makes) {
         return tg_fail(folder->ctx, TG_E_IO, "%s: cannot open: %s", path,
@@ -70,6 +67,7 @@ tg_status tg_run_folder_lock(tg_run_folder *folder, bool makes) {
         folder->lock = fd;
         return TG_OK;
     }
+    tg_status status = TG_OK;
     if (error == EWOULDBLOCK) {
         status = refuse(folder, fd);
     } else {
