@@ -120,30 +120,20 @@ static tg_status read_card(card *c, const triple *all) {
     const triple *first = &all[c->view[0].run];
     const int64_t inputs = first->x->shape.dim[1];
     const int64_t channel = c->channel < inputs ? c->channel : inputs - 1;
-    tg_status status = cli_field_read(ctx, first->x, c->sample, channel, &c->input);
-    if (status == TG_OK) {
-        status = cli_field_read(ctx, first->y, c->sample, c->channel, &c->truth);
-    }
-    if (status != TG_OK) {
-        return status;
-    }
+    CLI_CALL(cli_field_read(ctx, first->x, c->sample, channel, &c->input));
+    CLI_CALL(cli_field_read(ctx, first->y, c->sample, c->channel, &c->truth));
     c->input_shown = cli_field_shown(&c->input);
     c->truth_shown = cli_field_shown(&c->truth);
-    for (int i = 0; status == TG_OK && i < c->count; i++) {
+    for (int i = 0; i < c->count; i++) {
         view *v = &c->view[i];
         const triple *own = &all[v->run];
-        status = cli_field_read(ctx, own->pred, c->sample, c->channel, &v->prediction);
-        if (status == TG_OK) {
-            status =
-                cli_field_distance(ctx, own->pred, own->y, c->sample, c->channel, &v->distance);
-        }
-        if (status == TG_OK) {
-            status = cli_field_distance(ctx, own->pred, own->y, c->sample, -1, &v->whole);
-            v->shown = cli_field_shown(&v->prediction);
-            v->error = cli_field_error(&v->prediction, &c->truth);
-        }
+        CLI_CALL(cli_field_read(ctx, own->pred, c->sample, c->channel, &v->prediction));
+        CLI_CALL(cli_field_distance(ctx, own->pred, own->y, c->sample, c->channel, &v->distance));
+        CLI_CALL(cli_field_distance(ctx, own->pred, own->y, c->sample, -1, &v->whole));
+        v->shown = cli_field_shown(&v->prediction);
+        v->error = cli_field_error(&v->prediction, &c->truth);
     }
-    return status;
+    return TG_OK;
 }
 
 /* ---- points: pictures of the side that is seen ---- */

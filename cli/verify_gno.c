@@ -47,11 +47,9 @@ tg_status verify_channels_first(verify_run *run, const char *name, tg_tensor *ou
         return TG_E_FORMAT;
     }
     const tg_shape shape = turned(golden, golden->shape.ndim > 2 ? golden->shape.dim[0] : 1);
-    const tg_status status = tg_tensor_create(run->ctx, TG_MEM_DATA, TG_F32, &shape, out);
-    if (status == TG_OK) {
-        turn(shape.dim[0], shape.dim[2], shape.dim[1], golden->data, out->data);
-    }
-    return status;
+    CLI_CALL(tg_tensor_create(run->ctx, TG_MEM_DATA, TG_F32, &shape, out));
+    turn(shape.dim[0], shape.dim[2], shape.dim[1], golden->data, out->data);
+    return TG_OK;
 }
 
 tg_status verify_channels_last(verify_run *run, const char *name, const tg_tensor *tensor) {
@@ -64,14 +62,10 @@ tg_status verify_channels_last(verify_run *run, const char *name, const tg_tenso
         verify_add(run, nan(""), LIMIT, "%s", name);
         return TG_OK;
     }
-    tg_status status = tg_tensor_create(run->ctx, TG_MEM_DATA, TG_F32, &golden->shape, &copy);
-    if (status == TG_OK) {
-        turn(tensor->shape.dim[0], tensor->shape.dim[1], tensor->shape.dim[2], tensor->data,
-             copy.data);
-        verify_add(run, verify_relative_error(&copy, golden, NULL), LIMIT, "%s", name);
-        status = tg_archive_take(run->computed, name, &copy);
-    }
-    return status;
+    CLI_CALL(tg_tensor_create(run->ctx, TG_MEM_DATA, TG_F32, &golden->shape, &copy));
+    turn(tensor->shape.dim[0], tensor->shape.dim[1], tensor->shape.dim[2], tensor->data, copy.data);
+    verify_add(run, verify_relative_error(&copy, golden, NULL), LIMIT, "%s", name);
+    return tg_archive_take(run->computed, name, &copy);
 }
 
 /* ---- neighbours ---- */

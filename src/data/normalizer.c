@@ -50,12 +50,10 @@ void tg_normalizer_destroy(tg_normalizer **normalizer) {
 }
 
 tg_status tg_normalizer_copy(tg_context *ctx, const tg_normalizer *from, tg_normalizer **out) {
-    tg_status status = create(ctx, from->channels, from->is_complex, out);
-    if (status == TG_OK) {
-        memcpy((*out)->mean, from->mean, 2 * (size_t)from->channels * sizeof *from->mean);
-        memcpy((*out)->std, from->std, (size_t)from->channels * sizeof *from->std);
-    }
-    return status;
+    TG_CALL(create(ctx, from->channels, from->is_complex, out));
+    memcpy((*out)->mean, from->mean, 2 * (size_t)from->channels * sizeof *from->mean);
+    memcpy((*out)->std, from->std, (size_t)from->channels * sizeof *from->std);
+    return TG_OK;
 }
 
 /* ---- fitting ---- */

@@ -106,12 +106,10 @@ tg_status tg_comm_create_self(tg_context *ctx, tg_comm **out) {
     TG_NEED(ctx, out);
     *out = NULL;
     TG_NEED(ctx, ctx);
-    const tg_status status = tg_comm_begin(ctx, NULL, out);
-    if (status == TG_OK) {
-        (*out)->ops = &self_ops;
-        snprintf((*out)->transport, sizeof(*out)->transport, "self");
-    }
-    return status;
+    TG_CALL(tg_comm_begin(ctx, NULL, out));
+    (*out)->ops = &self_ops;
+    snprintf((*out)->transport, sizeof(*out)->transport, "self");
+    return TG_OK;
 }
 
 void tg_comm_abort(tg_comm *comm) {

@@ -336,9 +336,7 @@ tg_status tg_array_read(tg_array *a, int lead, int64_t first, int64_t count, tg_
         return read_hdf5(a, lead, first, count, elements, dtype, data);
     }
     const int64_t total = count * elements;
-    tg_status status = read_hdf5(a, lead, first, count, elements, TG_F32, (float *)data + total);
-    if (status == TG_OK) {
-        widen(data, total);
-    }
-    return status;
+    TG_CALL(read_hdf5(a, lead, first, count, elements, TG_F32, (float *)data + total));
+    widen(data, total);
+    return TG_OK;
 }

@@ -388,11 +388,9 @@ tg_status tg_npy_read(tg_context *ctx, const char *path, tg_tensor *out) {
     *out = (tg_tensor){0};
     TG_NEED(ctx, ctx, path);
     tg_source source = {.fd = -1};
-    tg_status status = tg_source_open(ctx, path, &source);
-    if (status == TG_OK) {
-        status = tg_npy_read_source(&source, out);
-        tg_source_close(&source);
-    }
+    TG_CALL(tg_source_open(ctx, path, &source));
+    const tg_status status = tg_npy_read_source(&source, out);
+    tg_source_close(&source);
     return status;
 }
 

@@ -70,13 +70,11 @@ static tg_status grow_if_full(const machine *m, void *pointer, size_t element, i
 }
 
 static tg_status push_number(machine *m, int64_t value) {
-    tg_status status = m->depth < LARGEST_STACK ? grow_if_full(m, &m->stack, sizeof *m->stack,
-                                                               m->depth, &m->stack_capacity)
-                                                : refuse(m, "it stacks more than a million values");
-    if (status == TG_OK) {
-        m->stack[m->depth++] = value;
-    }
-    return status;
+    TG_CALL(m->depth < LARGEST_STACK
+                ? grow_if_full(m, &m->stack, sizeof *m->stack, m->depth, &m->stack_capacity)
+                : refuse(m, "it stacks more than a million values"));
+    m->stack[m->depth++] = value;
+    return TG_OK;
 }
 
 /* A new value on the stack. */

@@ -410,11 +410,9 @@ tg_status tg_safetensors_read(tg_context *ctx, const char *path, tg_archive **ou
     *out = NULL;
     TG_NEED(ctx, ctx, path);
     tg_source source = {.fd = -1};
-    tg_status status = tg_source_open(ctx, path, &source);
-    if (status == TG_OK) {
-        status = read_safetensors(&source, out);
-        tg_source_close(&source);
-    }
+    TG_CALL(tg_source_open(ctx, path, &source));
+    const tg_status status = read_safetensors(&source, out);
+    tg_source_close(&source);
     return status;
 }
 

@@ -107,11 +107,9 @@ bool nn_arena_has_room(const nn_arena *arena, size_t bytes, int born, int dies) 
 }
 
 tg_status nn_arena_place(nn_arena *arena, void **pointer, size_t bytes, int born, int dies) {
-    const tg_status status = nn_arena_add(arena, pointer, (int64_t)bytes, 1, born, dies);
-    if (status == TG_OK) {
-        insert(arena, arena->buffer_count - 1);
-    }
-    return status;
+    TG_CALL(nn_arena_add(arena, pointer, (int64_t)bytes, 1, born, dies));
+    insert(arena, arena->buffer_count - 1);
+    return TG_OK;
 }
 
 void nn_arena_bind(const nn_arena *arena, void *memory) {

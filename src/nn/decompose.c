@@ -170,13 +170,11 @@ fail:
 static tg_status decompose_tucker(const nn_model *model, const tg_tensor *dense,
                                   tg_tensor *factor) {
     tg_tucker_result result;
-    const tg_status status = tg_tucker(model->ctx, dense, model->factors.shape[0].dim, SWEEPS,
-                                       TG_SVD_TRUNCATED, 0, &result);
-    if (status == TG_OK) {
-        factor[0] = result.core;
-        memcpy(factor + 1, result.factor, (size_t)dense->shape.ndim * sizeof *factor);
-    }
-    return status;
+    TG_CALL(tg_tucker(model->ctx, dense, model->factors.shape[0].dim, SWEEPS, TG_SVD_TRUNCATED, 0,
+                      &result));
+    factor[0] = result.core;
+    memcpy(factor + 1, result.factor, (size_t)dense->shape.ndim * sizeof *factor);
+    return TG_OK;
 }
 
 /* The leading left singular vectors of a matrix (rows, columns) in `vectors` (rows, rank). */
@@ -261,10 +259,8 @@ tg_status nn_decompose(const nn_model *model, tg_backend *be, const tg_tensor *d
     case TG_FACTORIZATION_DENSE:
         break;
     }
-    const tg_status status =
-        tg_tensor_create(model->ctx, TG_MEM_WORKSPACE, dense->dtype, &dense->shape, &factor[0]);
-    if (status == TG_OK) {
-        memcpy(factor[0].data, dense->data, tg_tensor_bytes(dense));
-    }
-    return status;
+    TG_CALL(
+        tg_tensor_create(model->ctx, TG_MEM_WORKSPACE, dense->dtype, &dense->shape, &factor[0]));
+    memcpy(factor[0].data, dense->data, tg_tensor_bytes(dense));
+    return TG_OK;
 }

@@ -254,13 +254,11 @@ tg_status nn_factors_make(tg_context *ctx, const tg_fno_config *config, const in
     if (form == TG_FACTORIZATION_DENSE) {
         return TG_OK;
     }
-    const tg_status status = take_ranks(ctx, config, &w);
-    if (status == TG_OK) {
-        (form == TG_FACTORIZATION_TUCKER ? make_tucker
-         : form == TG_FACTORIZATION_TT   ? make_tt
-                                         : make_cp)(&w, deviation, out);
-    }
-    return status;
+    TG_CALL(take_ranks(ctx, config, &w));
+    (form == TG_FACTORIZATION_TUCKER ? make_tucker
+     : form == TG_FACTORIZATION_TT   ? make_tt
+                                     : make_cp)(&w, deviation, out);
+    return TG_OK;
 }
 
 void nn_factors_name(tg_factorization form, int param, char *text, size_t capacity) {

@@ -140,12 +140,10 @@ tg_status tg_fno_set_modes(tg_fno *fno, const int64_t *modes) {
     tg_fno_config config = fno->model.config;
     config.n_incremental = config.n_dim;
     memcpy(config.incremental_n_modes, modes, (size_t)config.n_dim * sizeof *modes);
-    const tg_status status = tg_fno_config_check(fno->ctx, &config);
-    if (status == TG_OK) {
-        fno->model.config = config;
-        nn_run_free(fno);
-    }
-    return status;
+    TG_CALL(tg_fno_config_check(fno->ctx, &config));
+    fno->model.config = config;
+    nn_run_free(fno);
+    return TG_OK;
 }
 
 /* ---- archives ---- */

@@ -151,10 +151,8 @@ void tg_optim_step_ended(tg_optim *optim, bool is_void) {
 
 tg_status tg_optim_end_update(tg_optim *optim) {
     TG_NEED(NULL, optim);
-    tg_status status = optim->loss_scale.config.is_dynamic ? tg_optim_synchronize(optim)
-                                                           : tg_optim_send_round(optim);
-    if (status == TG_OK) {
-        tg_optim_step_ended(optim, false);
-    }
-    return status;
+    TG_CALL(optim->loss_scale.config.is_dynamic ? tg_optim_synchronize(optim)
+                                                : tg_optim_send_round(optim));
+    tg_optim_step_ended(optim, false);
+    return TG_OK;
 }

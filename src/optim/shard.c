@@ -137,10 +137,8 @@ tg_status tg_sum_begin_update(tg_optim *optim, int param, const tg_tensor *weigh
 tg_status tg_sum_end_update(tg_optim *optim, int param, const tg_tensor *weight) {
     tg_slot *slot = &optim->slots[param];
     const tg_update call = {.weight = weight->data};
-    const tg_status status = slot->projector ? tg_slot_go_back(optim, slot, &call) : TG_OK;
-    if (status == TG_OK) {
-        tg_update_end(optim, slot);
-        tg_sum_end(optim, slot);
-    }
-    return status;
+    TG_CALL(slot->projector ? tg_slot_go_back(optim, slot, &call) : TG_OK);
+    tg_update_end(optim, slot);
+    tg_sum_end(optim, slot);
+    return TG_OK;
 }

@@ -144,12 +144,9 @@ typedef struct saving {
 tg_status tg_state_save_numbers(tg_optim *optim, tg_archive *archive, const char *name,
                                 const tg_shape *shape, const int64_t *numbers) {
     tg_tensor copy = {0};
-    tg_status status = tg_tensor_create(optim->ctx, TG_MEM_OTHER, TG_I64, shape, &copy);
-    if (status == TG_OK) {
-        memcpy(copy.data, numbers, tg_tensor_bytes(&copy));
-        status = tg_archive_take(archive, name, &copy);
-    }
-    return status;
+    TG_CALL(tg_tensor_create(optim->ctx, TG_MEM_OTHER, TG_I64, shape, &copy));
+    memcpy(copy.data, numbers, tg_tensor_bytes(&copy));
+    return tg_archive_take(archive, name, &copy);
 }
 
 /* An array of the backend's memory; on the host it can be seen where it is. */

@@ -62,13 +62,10 @@ static tg_status open_solver(const tg_pde_setup *setup, void *handle) {
                                     .cfl = c->cfl,
                                     .longest = c->frame * (double)c->stride};
     tg_flow_solver *s = handle;
-    const tg_status status = tg_flow_solver_open(setup, &desc, s);
-    if (status == TG_OK) {
-        const int64_t modes = tg_vorticity_modes(s->flow), n = c->wavenumber;
-        tg_vorticity_forcing(s->flow)[2 * (modes * (modes + 1) + n)] =
-            -0.5 * (double)n; /* (0, n) */
-    }
-    return status;
+    TG_CALL(tg_flow_solver_open(setup, &desc, s));
+    const int64_t modes = tg_vorticity_modes(s->flow), n = c->wavenumber;
+    tg_vorticity_forcing(s->flow)[2 * (modes * (modes + 1) + n)] = -0.5 * (double)n; /* (0, n) */
+    return TG_OK;
 }
 
 /* ---- frames: every stride-th one counts ---- */

@@ -26,13 +26,11 @@ static tg_status check_row(tg_context *ctx, int pde) {
 tg_status tg_pde_describe(tg_context *ctx, int pde, tg_pde_info *out) {
     TG_NEED(ctx, out);
     *out = (tg_pde_info){0};
-    tg_status status = check_row(ctx, pde);
-    if (status == TG_OK) {
-        const tg_pde *p = rows[pde];
-        *out = (tg_pde_info){p->name,       p->summary,     p->n_train,  p->n_test,
-                             p->resolution, p->param_count, p->on_device};
-    }
-    return status;
+    TG_CALL(check_row(ctx, pde));
+    const tg_pde *p = rows[pde];
+    *out = (tg_pde_info){p->name,       p->summary,     p->n_train,  p->n_test,
+                         p->resolution, p->param_count, p->on_device};
+    return TG_OK;
 }
 
 tg_status tg_pde_describe_param(tg_context *ctx, int pde, int param, tg_pde_param_info *out) {

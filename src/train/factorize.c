@@ -111,16 +111,14 @@ static tg_status new_config(const tg_model *model, const tg_fno_config *network,
     tg_fno_config wish;
     *out = model->config;
     out->fno = *tg_fno_get_config(model->fno);
-    const tg_status status = nn_config_read(model->ctx, network, &wish);
-    if (status == TG_OK) {
-        out->fno.factorization = wish.factorization;
-        out->fno.implementation = wish.implementation;
-        out->fno.n_rank = wish.n_rank;
-        memcpy(out->fno.rank, wish.rank, sizeof wish.rank);
-        out->fno.n_fixed_rank_modes = wish.n_fixed_rank_modes;
-        memcpy(out->fno.fixed_rank_modes, wish.fixed_rank_modes, sizeof wish.fixed_rank_modes);
-    }
-    return status;
+    TG_CALL(nn_config_read(model->ctx, network, &wish));
+    out->fno.factorization = wish.factorization;
+    out->fno.implementation = wish.implementation;
+    out->fno.n_rank = wish.n_rank;
+    memcpy(out->fno.rank, wish.rank, sizeof wish.rank);
+    out->fno.n_fixed_rank_modes = wish.n_fixed_rank_modes;
+    memcpy(out->fno.fixed_rank_modes, wish.fixed_rank_modes, sizeof wish.fixed_rank_modes);
+    return TG_OK;
 }
 
 tg_status tg_model_factorize(const tg_model *model, const tg_fno_config *network, double *errors,

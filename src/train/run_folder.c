@@ -76,12 +76,10 @@ tg_status tg_run_folder_make(const tg_run_folder *folder) {
 
 tg_status tg_run_folder_sweep(const tg_run_folder *folder) {
     char inner[TG_PATH];
-    tg_status status = tg_run_folder_file(folder, "checkpoints", inner);
-    if (status == TG_OK) {
-        tg_atomic_sweep(folder->path);
-        tg_atomic_sweep(inner);
-    }
-    return status;
+    TG_CALL(tg_run_folder_file(folder, "checkpoints", inner));
+    tg_atomic_sweep(folder->path);
+    tg_atomic_sweep(inner);
+    return TG_OK;
 }
 
 /* ---- checkpoints ---- */
@@ -109,15 +107,13 @@ static tg_status grow(tg_context *ctx, int64_t **steps, int64_t count, int64_t *
         return TG_OK;
     }
     *capacity = *capacity ? 2 * *capacity : 64;
-    tg_status status = TG_ALLOC(ctx, TG_MEM_OTHER, larger, *capacity);
-    if (status == TG_OK) {
-        if (count > 0) {
-            memcpy(larger, *steps, (size_t)count * sizeof *larger);
-        }
-        tg_mem_free(ctx, *steps);
-        *steps = larger;
+    TG_CALL(TG_ALLOC(ctx, TG_MEM_OTHER, larger, *capacity));
+    if (count > 0) {
+        memcpy(larger, *steps, (size_t)count * sizeof *larger);
     }
-    return status;
+    tg_mem_free(ctx, *steps);
+    *steps = larger;
+    return TG_OK;
 }
 
 tg_status tg_run_folder_steps(const tg_run_folder *folder, int64_t **steps, int64_t *count) {

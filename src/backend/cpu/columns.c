@@ -57,29 +57,25 @@ static void work_on_columns(const tg_backend *be, const column_task *task) {
 
 tg_status cpu_column_squares(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
                              const void *x, double *squares) {
-    const tg_status status = tg_check_float(be->ctx, "column_squares", dtype);
-    if (status == TG_OK) {
-        work_on_columns(
-            be, &(column_task){
-                    .dtype = dtype, .rows = rows, .columns = columns, .x = x, .squares = squares});
-    }
-    return status;
+    TG_CALL(tg_check_float(be->ctx, "column_squares", dtype));
+    work_on_columns(
+        be, &(column_task){
+                .dtype = dtype, .rows = rows, .columns = columns, .x = x, .squares = squares});
+    return TG_OK;
 }
 
 tg_status cpu_scale_columns(tg_backend *be, tg_dtype dtype, int64_t rows, int64_t columns,
                             double factor, const double *above, const double *below, void *x) {
-    const tg_status status = tg_check_float(be->ctx, "scale_columns", dtype);
-    if (status == TG_OK) {
-        work_on_columns(be, &(column_task){.dtype = dtype,
-                                           .rows = rows,
-                                           .columns = columns,
-                                           .x = x,
-                                           .factor = factor,
-                                           .above = above,
-                                           .below = below,
-                                           .scaled = x});
-    }
-    return status;
+    TG_CALL(tg_check_float(be->ctx, "scale_columns", dtype));
+    work_on_columns(be, &(column_task){.dtype = dtype,
+                                       .rows = rows,
+                                       .columns = columns,
+                                       .x = x,
+                                       .factor = factor,
+                                       .above = above,
+                                       .below = below,
+                                       .scaled = x});
+    return TG_OK;
 }
 
 /* Rows [range) of x, numbers of `size` bytes; some rows at a time share a cache line of out. */
