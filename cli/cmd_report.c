@@ -25,7 +25,6 @@ static const cli_option options[] = {
 
 /* The command line that makes this page, to be freed. */
 static char *command_line(const cli_call *call) {
-    size_t capacity = 256, used = 0;
     char number[32];
     const char *word[CLI_REPORT_RUNS + 8] = {"tgrad", "report"};
     int count = 2;
@@ -43,18 +42,14 @@ static char *command_line(const cli_call *call) {
         word[count++] = "--samples";
         word[count++] = number;
     }
-    char *line = cli_need(malloc(capacity));
+    cli_bytes line = {0};
     for (int i = 0; i < count; i++) {
         char *quoted = cli_shell_word(word[i]);
-        const size_t size = strlen(quoted) + 2;
-        if (capacity - used < size) {
-            capacity = 2 * capacity + size;
-            line = cli_need(realloc(line, capacity));
-        }
-        used += (size_t)snprintf(line + used, capacity - used, "%s%s", i ? " " : "", quoted);
+        cli_bytes_add(&line, quoted, strlen(quoted));
+        cli_bytes_add(&line, i + 1 < count ? " " : "", 1);
         free(quoted);
     }
-    return line;
+    return (char *)line.data;
 }
 
 static void print_result(const cli_run *runs, int count, size_t bytes, bool json) {

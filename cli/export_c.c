@@ -20,21 +20,6 @@ typedef struct exporter {
     tg_status status; /* of the first failure; all that follows is left out */
 } exporter;
 
-void cli_bytes_add(cli_bytes *bytes, const void *data, size_t size) {
-    if (bytes->capacity - bytes->size < size) {
-        bytes->capacity = 2 * bytes->capacity + size;
-        unsigned char *more = realloc(bytes->data, bytes->capacity);
-        if (!more) {
-            free(bytes->data);
-        }
-        bytes->data = cli_need(more);
-    }
-    if (size > 0) {
-        memcpy(bytes->data + bytes->size, data, size);
-        bytes->size += size;
-    }
-}
-
 /* ---- arrays ---- */
 
 /* The parameter of a name as f32, or c64 if it is complex; to be destroyed. */

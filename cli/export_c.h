@@ -2,14 +2,8 @@
 #ifndef CLI_EXPORT_C_H
 #define CLI_EXPORT_C_H
 
+#include "text.h"
 #include "tgrad/tgrad.h"
-
-typedef struct cli_bytes {
-    unsigned char *data;
-    size_t size, capacity;
-} cli_bytes;
-
-void cli_bytes_add(cli_bytes *bytes, const void *data, size_t size);
 
 /* Appends the model file: header and weights in f32. CLI_FAILED after a message, also for a network
  * that tgrad_predict does not know. */

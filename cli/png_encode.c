@@ -4,25 +4,11 @@
 
 #include <png.h>
 #include <setjmp.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "output.h"
-#include "text.h"
-
-typedef struct buffer {
-    unsigned char *bytes;
-    size_t used, capacity;
-} buffer;
 
 static void append(png_structp png, png_bytep data, size_t size) {
-    buffer *out = png_get_io_ptr(png);
-    if (out->capacity - out->used < size) {
-        out->capacity = 2 * out->capacity + size;
-        out->bytes = cli_need(realloc(out->bytes, out->capacity));
-    }
-    memcpy(out->bytes + out->used, data, size);
-    out->used += size;
+    cli_bytes_add(png_get_io_ptr(png), data, size);
 }
 
 static void flush_nothing(png_structp png) {
@@ -40,7 +26,7 @@ static void jump_back(png_structp png, png_const_charp message) {
 }
 
 /* 8 bits a pixel: the number of its colour in the palette. */
-static bool encode(const cli_png *picture, buffer *out) {
+static bool encode(const cli_png *picture, cli_bytes *out) {
     png_color palette[256];
     jmp_buf failed;
     png_structp png =
@@ -68,13 +54,7 @@ static bool encode(const cli_png *picture, buffer *out) {
     return true;
 }
 
-int cli_png_encode(const cli_png *picture, const char *label, unsigned char **bytes, size_t *size) {
-    buffer data = {0};
-    if (!encode(picture, &data)) {
-        free(data.bytes);
-        return cli_fail("%s: the picture could not be made (libpng)", label);
-    }
-    *bytes = data.bytes;
-    *size = data.used;
-    return CLI_OK;
+int cli_png_encode(const cli_png *picture, const char *label, cli_bytes *out) {
+    return encode(picture, out) ? CLI_OK
+                                : cli_fail("%s: the picture could not be made (libpng)", label);
 }

@@ -2,8 +2,9 @@
 #ifndef CLI_PNG_ENCODE_H
 #define CLI_PNG_ENCODE_H
 
-#include <stddef.h>
 #include <stdint.h>
+
+#include "text.h"
 
 typedef struct cli_png {
     int width, height;
@@ -11,7 +12,7 @@ typedef struct cli_png {
     const uint32_t *palette; /* (256) 0xRRGGBB */
 } cli_png;
 
-/* To be freed. CLI_OK, or CLI_FAILED after a message, which `label` begins. */
-int cli_png_encode(const cli_png *picture, const char *label, unsigned char **bytes, size_t *size);
+/* Adds to `out`. CLI_OK, or CLI_FAILED after a message, which `label` begins. */
+int cli_png_encode(const cli_png *picture, const char *label, cli_bytes *out);
 
 #endif

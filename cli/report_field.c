@@ -121,8 +121,7 @@ int cli_field_draw(cli_html *page, const double *value, int64_t height, int64_t 
     const int64_t step = (longest + MAX_PIXELS - 1) / MAX_PIXELS;
     const int rows = (int)((height + step - 1) / step), columns = (int)((width + step - 1) / step);
     uint32_t colours[CLI_MAP_COLOURS];
-    unsigned char *bytes = NULL;
-    size_t size = 0;
+    cli_bytes file = {0};
     cli_map_table(map, colours);
     const cli_png picture = {.width = columns,
                              .height = rows,
@@ -134,13 +133,13 @@ int cli_field_draw(cli_html *page, const double *value, int64_t height, int64_t 
             picture.pixel[i * columns + j] = cli_map_level(place_between(mean, low, high));
         }
     }
-    const int code = cli_png_encode(&picture, alt, &bytes, &size);
+    const int code = cli_png_encode(&picture, alt, &file);
     if (code == CLI_OK) {
         cli_html_add(page, "<img alt=\"%s\" width=\"%d\" height=\"%d\" src=\"", alt, columns, rows);
-        cli_html_png(page, bytes, size);
+        cli_html_png(page, file.data, file.size);
         cli_html_add(page, "\">");
     }
     free(picture.pixel);
-    free(bytes);
+    free(file.data);
     return code;
 }

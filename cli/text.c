@@ -204,3 +204,14 @@ void *cli_grow(void *array, size_t count, size_t *capacity, size_t size) {
     *capacity = grown;
     return cli_need(grown > SIZE_MAX / size ? NULL : realloc(array, grown * size));
 }
+
+void cli_bytes_add(cli_bytes *bytes, const void *data, size_t size) {
+    if (bytes->capacity - bytes->size < size) {
+        bytes->capacity = 2 * bytes->capacity + size;
+        bytes->data = cli_need(realloc(bytes->data, bytes->capacity));
+    }
+    if (size > 0) {
+        memcpy(bytes->data + bytes->size, data, size);
+        bytes->size += size;
+    }
+}

@@ -236,23 +236,14 @@ static tg_status check_value(tg_context *ctx, const char *key, const char *value
 
 /* Room for one more. */
 static tg_status reserve(tg_settings *settings) {
-    setting *items = NULL;
     if (settings->keys.count >= TG_SETTINGS_COUNT) {
         return tg_fail(settings->ctx, TG_E_CONFIG, "there are more than %d settings",
                        TG_SETTINGS_COUNT);
     }
-    if (settings->keys.count < settings->capacity) {
-        return TG_OK;
-    }
-    const int64_t capacity = settings->capacity ? 2 * settings->capacity : 64;
-    TG_CALL(TG_ALLOC(settings->ctx, TG_MEM_OTHER, items, capacity));
-    if (settings->keys.count > 0) {
-        memcpy(items, settings->items, (size_t)settings->keys.count * sizeof *items);
-    }
-    TG_FREE(settings->ctx, settings->items);
-    settings->items = items;
-    settings->capacity = capacity;
-    return TG_OK;
+    return settings->keys.count < settings->capacity
+               ? TG_OK
+               : tg_mem_grow(settings->ctx, &settings->items, sizeof *settings->items,
+                             settings->keys.count, &settings->capacity);
 }
 
 tg_status tg_settings_set(tg_settings *settings, const char *key, const char *value,

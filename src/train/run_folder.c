@@ -100,22 +100,6 @@ static int newest_first(const void *a, const void *b) {
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Room for one more. */
-static tg_status grow(tg_context *ctx, int64_t **steps, int64_t count, int64_t *capacity) {
-    int64_t *larger = NULL;
-    if (count < *capacity) {
-        return TG_OK;
-    }
-    *capacity = *capacity ? 2 * *capacity : 64;
-    TG_CALL(TG_ALLOC(ctx, TG_MEM_OTHER, larger, *capacity));
-    if (count > 0) {
-        memcpy(larger, *steps, (size_t)count * sizeof *larger);
-    }
-    tg_mem_free(ctx, *steps);
-    *steps = larger;
-    return TG_OK;
-}
-
 tg_status tg_run_folder_steps(const tg_run_folder *folder, int64_t **steps, int64_t *count) {
     char path[TG_PATH], text[128];
     int64_t capacity = 0;
@@ -135,7 +119,9 @@ tg_status tg_run_folder_steps(const tg_run_folder *folder, int64_t **steps, int6
         char name[64];
         const bool has_step = sscanf(entry->d_name, "step-%" SCNd64, &step) == 1;
         if (has_step && strcmp(entry->d_name, checkpoint_name(step, name)) == 0) {
-            TG_TRY(grow(folder->ctx, steps, *count, &capacity));
+            if (*count == capacity) {
+                TG_TRY(tg_mem_grow(folder->ctx, steps, sizeof **steps, *count, &capacity));
+            }
             (*steps)[(*count)++] = step;
         }
     }
