@@ -132,13 +132,13 @@ typedef struct tg_block {
     const void *spectrum; /* (batch, channels, modes) */
     const void *x;        /* (batch, channels, pixels) */
     tg_act act;
-    const void *skip;                /* (channels, channels) */
-    const void *bias;                /* (channels); NULL: none */
-    tg_act act1;                     /* NONE or GELU */
-    const void *w1, *b1, *w2, *b2;   /* as of tg_mlp */
-    bool adds;                       /* gate u */
-    const void *gate;                /* (channels); NULL: ones */
-    void *z1, *z2, *activated;       /* like x, and may be x; NULL: not wanted */
+    const void *skip;              /* (channels, channels) */
+    const void *bias;              /* (channels); NULL: none */
+    tg_act act1;                   /* NONE or GELU */
+    const void *w1, *b1, *w2, *b2; /* as of tg_mlp */
+    bool adds;                     /* gate u */
+    const void *gate;              /* (channels); NULL: ones */
+    void *z1, *z2, *activated;     /* like x; NULL: not wanted. The last of them that is may be x */
     bool z1_quantized, z2_quantized; /* in bytes (quantize.h), and not where x is */
     void *workspace;                 /* block_workspace() bytes */
     tg_storage store;                /* of x, z1, z2 and activated */

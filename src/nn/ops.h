@@ -34,9 +34,10 @@ typedef struct nn_kind_row {
     void (*scratch)(const nn_program *program, tg_backend *be, const nn_op *op, size_t bytes[2]);
     /* Operations of arithmetic, multiply and add counted apart. NULL: few. */
     double (*flops)(const nn_program *program, const nn_op *op);
-    /* Inputs whose memory its first output may take, as a sum of NN_OVER(input), if the function
-     * (NULL: always) says so. */
+    /* Inputs whose memory its first output (ends_over: its last one) may take, as a sum of
+     * NN_OVER(input), if the function (NULL: always) says so. */
     int overwrites;
+    bool ends_over;
     bool (*in_place)(const nn_program *program, const nn_op *op);
 } nn_kind_row;
 

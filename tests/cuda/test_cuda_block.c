@@ -16,6 +16,7 @@ static const struct {
     {2, 64, {5, 192}, {4, 65}, 2},      {1, 128, {4, 128}, {4, 34}, 2},
     {2, 128, {2, 320}, {2, 65}, 2},     {1, 128, {135, 64}, {8, 33}, 2},
     {1, 64, {2, 3, 64}, {2, 2, 20}, 3}, {1, 64, {140, 128}, {6, 40}, 2},
+    {1, 128, {3, 512}, {3, 65}, 2},
 };
 
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
@@ -100,13 +101,16 @@ static void block(t_side *s, const void *what) {
         op.w2 = t_random(s, TG_F32, channels * hidden);
         op.b2 = t_random(s, TG_F32, channels);
         op.gate = c->gated ? t_random(s, TG_F32, channels) : NULL;
-        op.z2 = t_output(s, TG_F32, all);
-        op.activated = t_output(s, TG_F32, all);
     }
     void *x = c->in_place ? t_inout(s, TG_F32, all, t_host_random(s, TG_F32, all))
                           : t_random(s, TG_F32, all);
     op.x = x;
-    op.z1 = c->in_place ? x : c->keeps_z1 ? t_output(s, TG_F32, all) : NULL;
+    const bool ends_with_z2 = c->size % 2; /* otherwise with activated, or z1 without an MLP */
+    op.z1 = c->in_place && !c->mlp ? x : c->keeps_z1 ? t_output(s, TG_F32, all) : NULL;
+    if (c->mlp) {
+        op.z2 = c->in_place && ends_with_z2 ? x : t_output(s, TG_F32, all);
+        op.activated = !c->in_place ? t_output(s, TG_F32, all) : ends_with_z2 ? NULL : x;
+    }
     size_t bytes = 0;
     const bool is_one = s->ops->block_workspace && s->ops->block_workspace(s->be, &op, &bytes);
     op.workspace = t_workspace(s, is_one ? bytes : t_block_bytes(s->be, &op));
@@ -117,6 +121,8 @@ static void block(t_side *s, const void *what) {
     }
     if (c->mlp) {
         t_keep_close(s, op.z2, growth);
+    }
+    if (op.activated) {
         t_keep_close(s, op.activated, growth);
     }
     if (!c->in_place && sizes[c->size].grid[desc.ndim - 1] % TG_QUANTIZED_BLOCK == 0) {

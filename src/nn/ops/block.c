@@ -72,7 +72,8 @@ const nn_kind_row nn_kind_block = {.name = "block",
                                    .run = run,
                                    .scratch = scratch,
                                    .flops = flops,
-                                   .overwrites = NN_OVER(NN_X)};
+                                   .overwrites = NN_OVER(NN_X),
+                                   .ends_over = true};
 
 /* ---- backward ---- */
 

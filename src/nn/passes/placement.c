@@ -43,11 +43,20 @@ static void move_in(const lifetimes *l, int value, int home) {
     }
 }
 
+/* The output that may take the place of an input. */
+static int overwriting(const nn_op *op) {
+    int y = op->out[0];
+    for (int k = 1; k < NN_OUTPUTS && nn_kind_of(op->kind)->ends_over; k++) {
+        y = op->out[k] >= 0 ? op->out[k] : y;
+    }
+    return y;
+}
+
 static tg_status share(const lifetimes *l, int time) {
     nn_program *p = l->p;
     const nn_op *op = &p->ops[time];
     const nn_kind_row *row = nn_kind_of(op->kind);
-    const int y = op->out[0], activated = nn_activated_output(p, op);
+    const int y = overwriting(op), activated = nn_activated_output(p, op);
     if (y >= 0 && op->in[NN_SUM] >= 0) {
         if (!is_free(l, op, time, NN_SUM)) {
             return tg_fail(p->ctx, TG_E_UNSUPPORTED,

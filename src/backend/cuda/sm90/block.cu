@@ -14,13 +14,18 @@ extern "C" {
 
 /* ---- sizes that have a kernel ---- */
 
+/* Steps of eight real numbers that a row's kept frequencies take, frequency 0 apart, as many as a
+ * kernel has; 0: there is none. */
+static int steps_of(const fft_rows &rows) {
+    return rows.kept <= 1 + 8 * 4 ? 8 : rows.kept <= 1 + 16 * 4 ? 16 : 0;
+}
+
 /* f(channels, hidden, steps) as constants; otherwise if there is no such kernel. */
 template <class R, class F> static R with_sizes(int64_t channels, int steps, R otherwise, F f) {
     using std::integral_constant;
     const auto with_steps = [&](auto c, auto h) {
-        return steps <= 9    ? f(c, h, integral_constant<int, 9>())
-               : steps <= 17 ? f(c, h, integral_constant<int, 17>())
-                             : otherwise;
+        return steps == 8 ? f(c, h, integral_constant<int, 8>())
+                          : f(c, h, integral_constant<int, 16>());
     };
     return channels == 64 ? with_steps(integral_constant<int, 64>(), integral_constant<int, 32>())
            : channels == 128
@@ -28,28 +33,10 @@ template <class R, class F> static R with_sizes(int64_t channels, int steps, R o
                : otherwise;
 }
 
-/* Steps of eight real numbers that a row's kept frequencies take. */
-static int steps_of(int64_t kept) {
-    return kept > 17 * 4 ? 18 : (int)(kept + 3) / 4;
-}
-
-/* As many as the kernel has that is taken. */
-static int whole_steps(int steps) {
-    return steps <= 9 ? 9 : 17;
-}
-
-/* Backward takes frequency 0 apart, and so fewer steps: of rows that keep this many. */
-static bool has_back(const fft_rows &rows) {
-    return rows.kept <= 1 + 16 * 4;
-}
-static int back_steps(const fft_rows &rows) {
-    return rows.kept <= 1 + 8 * 4 ? 8 : 16;
-}
-
 static bool is_for_rows(const tg_backend *be, const tg_fft_desc *desc, fft_rows *rows) {
     return cuda_state_of(be)->is_hopper && be->math == TG_MATH_TF32 &&
            desc->grid_store == TG_STORE_FULL && cuda_fft_rows_of(desc, rows) &&
-           rows->n % WG_PIXELS == 0 && steps_of(rows->kept) <= 17;
+           rows->n % WG_PIXELS == 0 && steps_of(*rows) > 0;
 }
 
 template <class OP> static size_t rows_bytes(const OP *op, const fft_rows &rows) {
@@ -66,12 +53,16 @@ bool cuda_block_workspace(tg_backend *be, const tg_block *op, size_t *bytes) {
         return false;
     }
     *bytes = rows_bytes(op, rows);
-    return with_sizes(op->channels, steps_of(rows.kept), false, [&](auto, auto h, auto) {
+    return with_sizes(op->channels, steps_of(rows), false, [&](auto, auto h, auto) {
         return op->hidden == 0 || op->hidden == decltype(h)::value;
     });
 }
 
 /* ---- waves ---- */
+
+static int64_t waves_of(const fft_rows &rows) {
+    return rows.n / WG_PIXELS * steps_of(rows) * WG_THREADS;
+}
 
 /* What a real number of a row's spectrum, re or im of a frequency, counts at a pixel. */
 static double wave(int64_t number, int64_t pixel, const fft_rows &rows) {
@@ -84,47 +75,29 @@ static double wave(int64_t number, int64_t pixel, const fft_rows &rows) {
     return number % 2 == 0 ? w.re : is_edge ? 0.0 : w.im;
 }
 
-/* Numbers from `first` on, in the order in which the threads of a kernel of so many steps need
- * them; returns the end. */
-static float *fill_steps(const fft_rows &rows, int64_t first, int64_t steps, float *to) {
-    const int64_t all = rows.n / WG_PIXELS * steps * WG_THREADS;
+/* Frequencies from 1 on, in the order in which the threads of a kernel need them. */
+static void fill_waves(const tg_fft_desc *desc, void *out) {
+    fft_rows rows = {};
+    cuda_fft_rows_of(desc, &rows);
+    float *to = static_cast<float *>(out);
+    const int64_t steps = steps_of(rows), all = waves_of(rows);
     for (int64_t i = 0; i < all; i++) {
         const int64_t lane = i % 32, warp = i / 32 % 4, step = i / WG_THREADS % steps;
         const int64_t tile = i / WG_THREADS / steps;
         const int64_t pixel = tile * WG_PIXELS + warp * 16 + lane / 4 * 2;
         for (int64_t e = 0; e < 4; e++) {
-            const int64_t number = first + 8 * step + lane % 4 + e / 2 * 4;
+            const int64_t number = 2 + 8 * step + lane % 4 + e / 2 * 4;
             const double value = wave(number, pixel + e % 2, rows);
             to[4 * i + e] = (float)(value * (1.0 + 0x1p-11 * 2.0 / 3.0)); /* as to_tf32 */
         }
-    }
-    return to + 4 * all;
-}
-
-/* float4s of the waves of forward; those of backward, which begin with frequency 1, follow. */
-static int64_t forward_waves(const fft_rows &rows) {
-    return rows.n / WG_PIXELS * whole_steps(steps_of(rows.kept)) * WG_THREADS;
-}
-static int64_t backward_waves(const fft_rows &rows) {
-    return has_back(rows) ? rows.n / WG_PIXELS * back_steps(rows) * WG_THREADS : 0;
-}
-
-static void fill_waves(const tg_fft_desc *desc, void *out) {
-    fft_rows rows = {};
-    cuda_fft_rows_of(desc, &rows);
-    float *back = fill_steps(rows, 0, whole_steps(steps_of(rows.kept)), static_cast<float *>(out));
-    if (has_back(rows)) {
-        fill_steps(rows, 2, back_steps(rows), back);
     }
 }
 
 tg_status cuda_block_prepare(tg_backend *be, const tg_fft_desc *desc, tg_fft_plan *plan) {
     fft_rows rows;
-    if (!is_for_rows(be, desc, &rows)) {
-        return TG_OK;
-    }
-    const int64_t waves = forward_waves(rows) + backward_waves(rows);
-    return cuda_fft_attach(be, plan, (size_t)waves * sizeof(float4), fill_waves);
+    return is_for_rows(be, desc, &rows)
+               ? cuda_fft_attach(be, plan, (size_t)waves_of(rows) * sizeof(float4), fill_waves)
+               : TG_OK;
 }
 
 /* ---- the call ---- */
@@ -139,6 +112,7 @@ static block_task task_of(const tg_block *op, const fft_rows &rows) {
     t.batch = (int)op->batch;
     t.rows = (int)rows.rows;
     t.width = (int)rows.n;
+    t.image = rows.rows * rows.n;
     t.kept = (int)rows.kept;
     t.pitch = (int)rows.pitch;
     t.edge = (float)op->scale;
@@ -171,8 +145,8 @@ tg_status cuda_block_forward(tg_backend *be, const tg_block *op) {
     cuda_fft_rows_of(op->desc, &rows);
     TG_TRY(cuda_fft_inverse_to_rows(be, op->fft, op->batch * op->channels, op->spectrum,
                                     op->workspace));
-    status = with_sizes(
-        op->channels, steps_of(rows.kept), TG_E_UNSUPPORTED, [&](auto c, auto h, auto steps) {
+    status =
+        with_sizes(op->channels, steps_of(rows), TG_E_UNSUPPORTED, [&](auto c, auto h, auto steps) {
             constexpr int C = decltype(c)::value, H = decltype(h)::value;
             constexpr int STEPS = decltype(steps)::value;
             constexpr int bytes = block_layout<C, H, STEPS>::BYTES;
@@ -184,7 +158,7 @@ tg_status cuda_block_forward(tg_backend *be, const tg_block *op) {
                                             : block_forward<C, H, STEPS, false, false>;
             const int64_t units = op->batch * rows.rows;
             return units == 0 ? TG_OK
-                              : launch_tiles(be, kernel, bytes, BLOCK_THREADS, (int)units,
+                              : launch_tiles(be, kernel, bytes, block_crew<C>::THREADS, (int)units,
                                              "a block", task_of(op, rows));
         });
 fail:
@@ -203,8 +177,7 @@ bool cuda_block_back_workspace(tg_backend *be, const tg_block_back *op, size_t *
     const size_t c = (size_t)op->channels;
     if (op->dtype != TG_F32 || op->store != TG_STORE_FULL || op->act > TG_ACT_GELU ||
         (op->channels != 64 && op->channels != 128) || !is_for_rows(be, op->desc, &rows) ||
-        !has_back(rows) || rows.n % (128 / op->channels * WG_PIXELS) != 0 ||
-        rows.rows * rows.n > INT32_MAX) {
+        rows.n % (128 / op->channels * WG_PIXELS) != 0 || rows.rows * rows.n > INT32_MAX) {
         return false;
     }
     *bytes = rows_bytes(op, rows) +
@@ -222,7 +195,7 @@ static skips_task task_of(const tg_block_back *op, const fft_rows &rows, int blo
     t.scale = (float)op->scale;
     t.through = op->through && op->act != TG_ACT_NONE;
     t.s = static_cast<const float *>(op->workspace);
-    t.waves = static_cast<const float4 *>(cuda_fft_attached(op->fft)) + forward_waves(rows);
+    t.waves = static_cast<const float4 *>(cuda_fft_attached(op->fft));
     t.x = op->x;
     t.scales =
         op->x_quantized ? scales_of(op->x, op->batch * op->channels * rows.rows * rows.n) : NULL;
@@ -276,8 +249,8 @@ tg_status cuda_block_backward(tg_backend *be, const tg_block_back *op) {
     TG_TRY(cuda_fft_inverse_to_rows(be, op->fft, op->batch * op->channels, op->spectrum,
                                     op->workspace));
     TG_TRY(op->channels == 64
-               ? launch_back<64>(be, back_steps(rows), op->act == TG_ACT_GELU, blocks, t)
-               : launch_back<128>(be, back_steps(rows), op->act == TG_ACT_GELU, blocks, t));
+               ? launch_back<64>(be, steps_of(rows), op->act == TG_ACT_GELU, blocks, t)
+               : launch_back<128>(be, steps_of(rows), op->act == TG_ACT_GELU, blocks, t));
     TG_TRY(fold(be, op, t, blocks));
 fail:
     return status;

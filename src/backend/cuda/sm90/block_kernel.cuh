@@ -8,14 +8,17 @@
  * spectrum to the result (warpgroup.cuh). Weights lie in shared memory for the whole kernel, the
  * spectrum of a row for as long as the row lasts. The inverse transform is a product with cosines
  * and sines, the waves, which come from the second-level cache in the order in which threads need
- * them. At ns1024 a block reads x and writes z1 and z2, 3.4 GB with the spectrum: .8 ms at the
- * card's bandwidth, 1.66 measured; as three kernels about 3.9.
+ * them; frequency 0 is added as the bias is.
  *
- * Other forms of it (shorter groups of products, guarded accesses, prefetches of the next tile and
- * stores of 8 bytes by hand, alone and together) took 1.7 to 2.4 ms there.
+ * Neither the waves nor u stay in registers: both stream through a few of them, and u is read once
+ * more, from the second-level cache, where it is added. That leaves registers for four warpgroups a
+ * multiprocessor, of which some wait for memory and some for products while others evaluate GELU.
+ * At ns1024 a block reads x and writes z1, z2 and activated, 4.4 GB with the spectrum: 1.04 ms at
+ * the card's bandwidth, 1.61 measured; with two warpgroups that kept u in registers, 1.87.
  *
- * Each pixel is read and written by one thread: z1, z2 and activated may lie where x does. z1 and
- * z2 may be wanted in bytes (quantize.h): the two warpgroups have the 128 pixels of a scale. */
+ * Each pixel is read and written by one thread, z2 and activated behind the last look at x: they
+ * may lie where x does, z1 only where there is no MLP. z1 and z2 may be wanted in bytes
+ * (quantize.h): two warpgroups have the 128 pixels of a scale. */
 #ifndef TG_BACKEND_CUDA_SM90_BLOCK_KERNEL_CUH
 #define TG_BACKEND_CUDA_SM90_BLOCK_KERNEL_CUH
 
@@ -24,7 +27,14 @@
 #include "backend/cuda/tile/warpgroup.cuh"
 #include "backend/quantize.h"
 
-enum { BLOCK_GROUPS = 2, BLOCK_THREADS = BLOCK_GROUPS * WG_THREADS };
+/* The two warpgroups that have the pixels of a scale. */
+enum { PAIR_GROUPS = 2, PAIR_THREADS = PAIR_GROUPS * WG_THREADS };
+
+/* Warpgroups of a thread block, and thread blocks of a multiprocessor: four of 128 registers. */
+template <int C> struct block_crew {
+    static constexpr int GROUPS = C == 64 ? 2 : 4, THREADS = GROUPS * WG_THREADS;
+    static constexpr int PAIRS = GROUPS / PAIR_GROUPS, BLOCKS = 4 / GROUPS;
+};
 
 /* Values in bytes and their scales; NULL: not wanted. */
 struct block_bytes {
@@ -34,10 +44,11 @@ struct block_bytes {
 
 struct block_task {
     int batch, rows, width;         /* images are (rows, width), width a multiple of 64 */
+    int64_t image;                  /* pixels of one */
     int kept, pitch;                /* complex numbers of a row of s, and from row to row: even */
     float edge, inside;             /* factors of frequency 0 (and width / 2), and of the others */
     const float *s;                 /* (batch, C, rows, pitch) complex */
-    const float4 *waves;            /* (width / 64, STEPS, 4 warps, 32 lanes), see block_waves */
+    const float4 *waves;            /* (width / 64, STEPS, 4 warps, 32 lanes), see fill_waves */
     const float *x;                 /* (batch, C, rows, width) */
     const float *skip;              /* (C, C) */
     const float *bias;              /* (C); NULL: none */
@@ -54,75 +65,115 @@ struct block_task {
 template <int C, int H, int STEPS> struct block_layout {
     static constexpr int SKIP = 0, W1 = SKIP + C * C * 4, W2 = W1 + H * C * 4;
     static constexpr int SPECTRUM = W2 + C * H * 4;
-    static constexpr int BIAS = SPECTRUM + (STEPS + 3) / 4 * (C * 128), B2 = BIAS + C * 4;
+    static constexpr int MEAN = SPECTRUM + STEPS / 4 * (C * 128), B2 = MEAN + C * 4;
     static constexpr int GATE = B2 + C * 4, B1 = GATE + C * 4, MOST = B1 + H * 4;
-    static constexpr int INVERSE = MOST + C * 4, BYTES = INVERSE + C * 4; /* of a scale */
+    static constexpr int INVERSE = MOST + block_crew<C>::PAIRS * C * 4; /* of scales */
+    static constexpr int BYTES = INVERSE + block_crew<C>::PAIRS * C * 4;
 };
 
 /* to (K, N) = the transpose of w (N, K). */
-template <int N, int K> static __device__ void load_matrix(char *to, const float *w) {
-    for (int i = threadIdx.x; i < N * K; i += BLOCK_THREADS) {
-        const int n = i / K, k = i % K;
+template <int N, int K, int THREADS>
+static __device__ inline void load_matrix(char *to, const float *w) {
+#pragma unroll 8
+    for (int i = 0; i < N * K / THREADS; i++) {
+        const int at = i * THREADS + (int)threadIdx.x, n = at / K, k = at % K;
         *reinterpret_cast<float *>(to + wg_at<N>(n, k)) = to_tf32(w[n * K + channel_of(k)]);
     }
 }
 
 template <int N> static __device__ void load_vector(char *to, const float *from, float otherwise) {
-    for (int i = threadIdx.x; i < N; i += BLOCK_THREADS) {
+    for (int i = threadIdx.x; i < N; i += blockDim.x) {
         reinterpret_cast<float *>(to)[i] = from ? from[i] : otherwise;
     }
 }
 
+/* Where the spectrum of a row begins, of channel 0; that of the next one is `step` further. */
+template <int C>
+static __device__ inline const float *spectrum_of(const block_task &t, int row, int64_t *step) {
+    *step = (int64_t)t.rows * (2 * t.pitch);
+    return t.s + row / t.rows * C * *step + row % t.rows * (2 * t.pitch);
+}
+
+/* Frequency 0, with the bias, apart. */
 template <int C, int STEPS>
-static __device__ void load_spectrum(const block_task &t, int b, int row, char *to) {
-    for (int i = threadIdx.x; i < C * (STEPS * 2); i += BLOCK_THREADS) {
-        const int c = i / (STEPS * 2), k = 4 * (i % (STEPS * 2));
-        float4 v = {};
-        if (k < 2 * t.kept) { /* the pitch is even: four numbers are there */
-            const int64_t at = (((int64_t)b * C + c) * t.rows + row) * (2 * t.pitch) + k;
-            v = *reinterpret_cast<const float4 *>(t.s + at);
-            const float first = k == 0 || k == t.width ? t.edge : t.inside;
-            const float second = k + 2 == t.width ? t.edge : t.inside;
-            const bool has_second = k + 2 < 2 * t.kept;
-            v = {to_tf32(first * v.x), to_tf32(first * v.y),
-                 has_second ? to_tf32(second * v.z) : 0.0f,
-                 has_second ? to_tf32(second * v.w) : 0.0f};
-        }
-        *reinterpret_cast<float4 *>(to + wg_at<C>(c, k)) = v;
+static __device__ inline void load_spectrum(const block_task &t, int row, char *to, char *mean) {
+    constexpr int THREADS = block_crew<C>::THREADS, FREQUENCIES = 4 * STEPS;
+    const int thread = fresh_thread();
+    int64_t step;
+    const float *from = spectrum_of<C>(t, row, &step);
+#pragma unroll 8
+    for (int i = 0; i < C * FREQUENCIES / THREADS; i++) {
+        const int at = i * THREADS + thread, c = at / FREQUENCIES;
+        const int k = at % FREQUENCIES + 1;
+        const float factor = k >= t.kept ? 0.0f : 2 * k == t.width ? t.edge : t.inside;
+        const float2 v =
+            *reinterpret_cast<const float2 *>(from + c * step + (k < t.kept ? 2 * k : 0));
+        *reinterpret_cast<float2 *>(to + wg_at<C>(c, 2 * k - 2)) = {to_tf32(factor * v.x),
+                                                                    to_tf32(factor * v.y)};
+    }
+    for (int c = thread; c < C; c += THREADS) {
+        reinterpret_cast<float *>(mean)[c] =
+            fmaf(t.edge, from[c * step], t.bias ? t.bias[c] : 0.0f);
+    }
+}
+
+/* The spectrum of a row is brought into the second-level cache. */
+template <int C> static __device__ inline void prefetch_spectrum(const block_task &t, int row) {
+    constexpr int LINE = 128 / (int)sizeof(float);
+    int64_t step;
+    const float *from = spectrum_of<C>(t, row, &step);
+    const int lines = (2 * t.kept + LINE - 1) / LINE;
+    for (int i = fresh_thread(); i < C * lines; i += block_crew<C>::THREADS) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(from + i / lines * step + i % lines * LINE));
     }
 }
 
 /* ---- tiles ---- */
 
-/* Two neighbouring pixels of every channel that a thread has; `first` is that of channel 2 t. */
+/* f(index, offset) for two neighbouring pixels of every channel that a thread has. No addresses are
+ * kept. */
 template <int C, class F> static __device__ inline void each_pair(int64_t image, F f) {
+    const int64_t step = (int64_t)fresh((uint64_t)image);
+    int64_t at = 0;
 #pragma unroll
     for (int j = 0; j < C / 8; j++) {
-        f(4 * j, (int64_t)(8 * j) * image);
-        f(4 * j + 1, (int64_t)(8 * j + 1) * image);
+        f(4 * j, at);
+        f(4 * j + 1, at + step);
+        at += 8 * step;
     }
 }
 
 template <int C>
 static __device__ inline void store_tile(const float (&d)[C / 2], float *to, int64_t image) {
+    each_pair<C>(image, [&](int i, int64_t at) { store_two(to + at, d[i], d[i + 2]); });
+}
+
+template <int C>
+static __device__ inline void load_tile(float (&d)[C / 2], const float *from, int64_t image) {
     each_pair<C>(image, [&](int i, int64_t at) {
-        *reinterpret_cast<float2 *>(to + at) = {d[i], d[i + 2]};
+        const float2 v = *reinterpret_cast<const float2 *>(from + at);
+        d[i] = v.x;
+        d[i + 2] = v.y;
     });
 }
 
 /* ---- values in bytes ---- */
 
-static_assert(TG_QUANTIZED_BLOCK == BLOCK_GROUPS * WG_PIXELS, "a scale is of a tile of each");
+static_assert(TG_QUANTIZED_BLOCK == PAIR_GROUPS * WG_PIXELS, "a scale is of a tile of each");
+
+/* A barrier of the two warpgroups that have the pixels of a scale. */
+static __device__ inline void pair_sync() {
+    asm volatile("bar.sync %0, 256;" ::"r"(1 + (int)threadIdx.x / PAIR_THREADS) : "memory");
+}
 
 static __device__ inline uint32_t larger_modulus(float a, float b) {
     return max(__float_as_uint(a) & 0x7FFFFFFFu, __float_as_uint(b) & 0x7FFFFFFFu);
 }
 
-/* Number of the scale of channel 0 of a tile. */
-static __device__ inline int64_t scale_of(const block_task &t, int b, int channels, int row,
-                                          int tile) {
-    const int64_t line = (int64_t)b * channels * t.rows + row;
-    return line * (t.width / TG_QUANTIZED_BLOCK) + tile / BLOCK_GROUPS;
+/* Number of the scale of channel 0 of a tile; row: of all images. */
+static __device__ inline int64_t scale_of(const block_task &t, int row, int channels, int tile) {
+    const int64_t line = (int64_t)(row / t.rows) * channels * t.rows + row % t.rows;
+    return line * (t.width / TG_QUANTIZED_BLOCK) + tile / PAIR_GROUPS;
 }
 
 /* most[channel] = the largest |d| of the channel there and of the thread's pixels: over the eight
@@ -163,76 +214,111 @@ template <int C>
 static __device__ inline void store_bytes(const float (&d)[C / 2], const block_bytes &to,
                                           int64_t first, int64_t block, int64_t image,
                                           char *most_of, char *inverse_of) {
-    uint32_t *most = reinterpret_cast<uint32_t *>(most_of);
-    float *inverse = reinterpret_cast<float *>(inverse_of);
+    const int thread = fresh_thread(), pair = thread / PAIR_THREADS, c = thread % PAIR_THREADS;
+    uint32_t *most = reinterpret_cast<uint32_t *>(most_of) + pair * C;
+    float *inverse = reinterpret_cast<float *>(inverse_of) + pair * C;
     find_most<C>(d, most);
-    __syncthreads();
-    if (threadIdx.x < C) {
-        const tg_quantizer q = tg_quantizer_of(most[threadIdx.x]);
-        to.scales[block + threadIdx.x * (image / TG_QUANTIZED_BLOCK)] = q.scale;
-        inverse[threadIdx.x] = q.inverse;
-        most[threadIdx.x] = 0;
+    pair_sync();
+    if (c < C) {
+        const tg_quantizer q = tg_quantizer_of(most[c]);
+        to.scales[block + c * (image / TG_QUANTIZED_BLOCK)] = q.scale;
+        inverse[c] = q.inverse;
+        most[c] = 0;
     }
-    __syncthreads();
-    const int64_t step = (int64_t)fresh((uint64_t)image); /* no addresses are kept */
+    pair_sync();
+    const float *of = inverse + c % 4 * 2;
     uint8_t *at = to.values + first;
-    const float *of = inverse + fresh_thread() % 4 * 2;
-#pragma unroll
-    for (int j = 0; j < C / 8; j++) {
-        const float2 by = *reinterpret_cast<const float2 *>(of + 8 * j);
-        store_byte_pair(at, d[4 * j], d[4 * j + 2], by.x);
-        store_byte_pair(at + step, d[4 * j + 1], d[4 * j + 3], by.y);
-        at += 8 * step;
-    }
+    float2 by;
+    each_pair<C>(image, [&](int i, int64_t offset) {
+        by = i % 4 == 0 ? *reinterpret_cast<const float2 *>(of + 2 * i) : by;
+        store_byte_pair(at + offset, d[i], d[i + 2], i % 4 == 0 ? by.x : by.y);
+    });
 }
 
-/* d[channel] = f(d[channel], of[channel], index) */
-template <int C, class F>
-static __device__ inline void with_vector(float (&d)[C / 2], const char *vector, F f) {
-    const float *of = reinterpret_cast<const float *>(vector) + threadIdx.x % 4 * 2;
+/* ---- sums in registers ---- */
+
+/* f(index, of[channel]) for all that a thread has. */
+template <int C, class F> static __device__ inline void with_vector(const char *vector, F f) {
+    const float *of = reinterpret_cast<const float *>(vector) + fresh_thread() % 4 * 2;
 #pragma unroll
     for (int j = 0; j < C / 8; j++) {
         const float2 v = *reinterpret_cast<const float2 *>(of + 8 * j);
-        d[4 * j] = f(d[4 * j], v.x, 4 * j);
-        d[4 * j + 1] = f(d[4 * j + 1], v.y, 4 * j + 1);
-        d[4 * j + 2] = f(d[4 * j + 2], v.x, 4 * j + 2);
-        d[4 * j + 3] = f(d[4 * j + 3], v.y, 4 * j + 3);
+        f(4 * j, v.x);
+        f(4 * j + 1, v.y);
+        f(4 * j + 2, v.x);
+        f(4 * j + 3, v.y);
     }
 }
 
-/* d (+)= a B, B (K, N); a is rounded already. */
+/* d (+)= a B, B (K, N); a is rounded here. Two steps at a time: few registers hold it in the order
+ * in which the instruction wants it. */
 template <int N, int K>
 static __device__ inline void multiply(float (&d)[N / 2], const float (&a)[K / 2], uint64_t b,
                                        bool adds) {
-    wg_begin();
 #pragma unroll
-    for (int k = 0; k < K / 8; k++) {
-        wg_product(d, wg_factor(a, k), wg_rows<N>(b, k), adds || k > 0);
-    }
-    wg_end();
-    wg_wait<0>();
-    wg_fence(d);
-}
-
-/* d = the pixels of a tile, from a row's spectrum: four steps at a time, while the waves of the
- * next four are on their way. */
-template <int C, int STEPS>
-static __device__ inline void inverse_row(float (&d)[C / 2], const float4 *waves, uint64_t s) {
-    float4 a[2][4];
+    for (int k = 0; k < K / 8; k += 2) {
+        float4 part[2];
 #pragma unroll
-    for (int i = 0; i < 4 && i < STEPS; i++) {
-        a[0][i] = waves[i * WG_THREADS];
-    }
-#pragma unroll
-    for (int k = 0; k < STEPS; k += 4) {
-#pragma unroll
-        for (int i = k + 4; i < k + 8 && i < STEPS; i++) {
-            a[i / 4 % 2][i % 4] = waves[i * WG_THREADS];
+        for (int i = 0; i < 2; i++) {
+            const float4 v = wg_factor(a, k + i);
+            part[i] = {to_tf32(v.x), to_tf32(v.y), to_tf32(v.z), to_tf32(v.w)};
+            wg_hold(part[i]);
         }
         wg_begin();
 #pragma unroll
-        for (int i = k; i < k + 4 && i < STEPS; i++) {
-            wg_product(d, a[i / 4 % 2][i % 4], wg_rows<C>(s, i), i > 0);
+        for (int i = 0; i < 2; i++) {
+            wg_product(d, part[i], wg_rows<N>(b, k + i), adds || k + i > 0);
+        }
+        wg_end();
+        wg_wait<0>();
+        wg_fence(d);
+    }
+}
+
+/* d += the pixels of a tile from a row's spectrum + skip u: a few steps at a time, while the
+ * factors of those behind them are on their way. */
+template <int C, int STEPS, bool ACT>
+static __device__ inline void add_waves_and_skip(float (&d)[C / 2], const float4 *waves,
+                                                 const float *x, int64_t image, uint64_t s,
+                                                 uint64_t skip) {
+    constexpr int PIECE = 2, DEPTH = 4; /* more at a time, and products run one by one */
+    constexpr int PIECES = (STEPS + C / 8) / PIECE;
+    const int64_t step = (int64_t)fresh((uint64_t)image);
+    float4 a[DEPTH][PIECE];
+    const auto load = [&](int piece) {
+#pragma unroll
+        for (int i = 0; i < PIECE && piece < PIECES; i++) {
+            float4 &to = a[piece % DEPTH][i];
+            if (piece * PIECE < STEPS) {
+                to = waves[(piece * PIECE + i) * WG_THREADS];
+            } else {
+                const float2 v = *reinterpret_cast<const float2 *>(x);
+                const float2 w = *reinterpret_cast<const float2 *>(x + step);
+                to = {v.x, v.y, w.x, w.y};
+                x += 8 * step;
+            }
+        }
+    };
+    const auto round = [](float v) { return to_tf32(ACT ? gelu(v) : v); };
+#pragma unroll
+    for (int piece = 0; piece < DEPTH - 1; piece++) {
+        load(piece);
+    }
+    wg_fence(d);
+#pragma unroll
+    for (int piece = 0; piece < PIECES; piece++) {
+        const int k = piece * PIECE;
+        float4(&now)[PIECE] = a[piece % DEPTH];
+        load(piece + DEPTH - 1);
+#pragma unroll
+        for (int i = 0; i < PIECE && k >= STEPS; i++) {
+            now[i] = {round(now[i].x), round(now[i].y), round(now[i].z), round(now[i].w)};
+        }
+        wg_begin();
+#pragma unroll
+        for (int i = 0; i < PIECE; i++) {
+            wg_product(d, now[i],
+                       k < STEPS ? wg_rows<C>(s, k + i) : wg_rows<C>(skip, k + i - STEPS), true);
         }
         wg_end();
         wg_wait<0>();
@@ -243,77 +329,75 @@ static __device__ inline void inverse_row(float (&d)[C / 2], const float4 *waves
 /* ---- the kernel ---- */
 
 template <int C, int H, int STEPS, bool ACT, bool QUANTIZED>
-static __global__ void __launch_bounds__(BLOCK_THREADS, 1)
+static __global__ void __launch_bounds__(block_crew<C>::THREADS, block_crew<C>::BLOCKS)
     block_forward(const __grid_constant__ block_task t) {
     using L = block_layout<C, H, STEPS>;
+    constexpr int GROUPS = block_crew<C>::GROUPS, THREADS = block_crew<C>::THREADS;
     extern __shared__ __align__(1024) char shared[];
-    load_matrix<C, C>(shared + L::SKIP, t.skip);
-    load_vector<C>(shared + L::BIAS, t.bias, 0.0f);
+    load_matrix<C, C, THREADS>(shared + L::SKIP, t.skip);
     if (QUANTIZED) {
-        load_vector<C>(shared + L::MOST, NULL, 0.0f);
+        load_vector<block_crew<C>::PAIRS * C>(shared + L::MOST, NULL, 0.0f);
     }
     if (t.w1) {
-        load_matrix<H, C>(shared + L::W1, t.w1);
-        load_matrix<C, H>(shared + L::W2, t.w2);
+        load_matrix<H, C, THREADS>(shared + L::W1, t.w1);
+        load_matrix<C, H, THREADS>(shared + L::W2, t.w2);
         load_vector<H>(shared + L::B1, t.b1, 0.0f);
         load_vector<C>(shared + L::B2, t.b2, 0.0f);
         load_vector<C>(shared + L::GATE, t.adds ? t.gate : NULL, t.adds ? 1.0f : 0.0f);
     }
-    const int tiles = t.width / WG_PIXELS;
-    const int64_t image = (int64_t)t.rows * t.width;
-    for (int row = blockIdx.x; row < t.batch * t.rows; row += gridDim.x) {
-        const int b = row / t.rows, r = row % t.rows;
+    const int tiles = t.width / WG_PIXELS, all = t.batch * t.rows;
+    const auto pixel_at = [&](int row, int tile) {
+        return (int64_t)(row / t.rows) * C * t.image + row % t.rows * t.width + tile * WG_PIXELS;
+    };
+    for (int row = blockIdx.x; row < all; row += gridDim.x) {
+        const int next_row = row + (int)gridDim.x;
         __syncthreads(); /* all are done with the row before */
-        load_spectrum<C, STEPS>(t, b, r, shared + L::SPECTRUM);
+        load_spectrum<C, STEPS>(t, row, shared + L::SPECTRUM, shared + L::MEAN);
         wg_publish();
         __syncthreads();
-        for (int tile = threadIdx.x / WG_THREADS; tile < tiles; tile += BLOCK_GROUPS) {
-            const int64_t first = ((int64_t)b * C + threadIdx.x % 4 * 2) * image +
-                                  (int64_t)r * t.width + tile * WG_PIXELS + pixel_of();
-            float x[C / 2], d[C / 2];
-            each_pair<C>(image, [&](int i, int64_t at) {
-                const float2 v = *reinterpret_cast<const float2 *>(t.x + first + at);
-                x[i] = v.x;
-                x[i + 2] = v.y;
-            });
-            inverse_row<C, STEPS>(d,
-                                  t.waves + tile * (STEPS * WG_THREADS) + threadIdx.x % WG_THREADS,
-                                  wg_matrix(shared + L::SPECTRUM));
-            float u[C / 2];
-#pragma unroll
-            for (int i = 0; i < C / 2; i++) {
-                x[i] = ACT ? gelu(x[i]) : x[i];
-                u[i] = to_tf32(x[i]);
-            }
-            multiply<C, C>(d, u, wg_matrix(shared + L::SKIP), true);
-            with_vector<C>(d, shared + L::BIAS, [](float v, float of, int) { return v + of; });
+        if (next_row < all) {
+            prefetch_spectrum<C>(t, next_row);
+        }
+        for (int tile = threadIdx.x / WG_THREADS; tile < tiles; tile += GROUPS) {
+            const int thread = fresh_thread();
+            const int64_t first = pixel_at(row, tile) + thread % 4 * 2 * t.image + pixel_of(thread);
+            float d[C / 2], hidden[H / 2];
+            with_vector<C>(shared + L::MEAN, [&](int i, float mean) { d[i] = mean; });
+            add_waves_and_skip<C, STEPS, ACT>(
+                d, t.waves + tile * (STEPS * WG_THREADS) + thread % WG_THREADS, t.x + first,
+                t.image, wg_matrix(shared + L::SPECTRUM), wg_matrix(shared + L::SKIP));
             if (t.z1) {
-                store_tile<C>(d, t.z1 + first, image);
+                store_tile<C>(d, t.z1 + first, t.image);
             }
             if (QUANTIZED && t.z1_bytes.values) {
-                store_bytes<C>(d, t.z1_bytes, first, scale_of(t, b, C, r, tile), image,
+                store_bytes<C>(d, t.z1_bytes, first, scale_of(t, row, C, tile), t.image,
                                shared + L::MOST, shared + L::INVERSE);
             }
             if (!t.w1) {
                 continue;
             }
+            if (t.activates) {
 #pragma unroll
-            for (int i = 0; i < C / 2; i++) {
-                d[i] = to_tf32(t.activates ? gelu(d[i]) : d[i]);
+                for (int i = 0; i < C / 2; i++) {
+                    d[i] = gelu(d[i]);
+                }
             }
-            float hidden[H / 2];
+            wg_fence(d);
             multiply<H, C>(hidden, d, wg_matrix(shared + L::W1), false);
-            with_vector<H>(hidden, shared + L::B1,
-                           [](float v, float of, int) { return to_tf32(gelu(v + of)); });
-            multiply<C, H>(d, hidden, wg_matrix(shared + L::W2), false);
-            with_vector<C>(d, shared + L::B2, [](float v, float of, int) { return v + of; });
-            with_vector<C>(d, shared + L::GATE,
-                           [&](float v, float of, int i) { return fmaf(of, x[i], v); });
+            /* u once more, on its way while GELU is evaluated */
+            load_tile<C>(d, t.x + first, t.image);
+            with_vector<H>(shared + L::B1,
+                           [&](int i, float bias) { hidden[i] = gelu(hidden[i] + bias); });
+            wg_fence(hidden);
+            with_vector<C>(shared + L::GATE,
+                           [&](int i, float gate) { d[i] = gate * (ACT ? gelu(d[i]) : d[i]); });
+            with_vector<C>(shared + L::B2, [&](int i, float bias) { d[i] += bias; });
+            multiply<C, H>(d, hidden, wg_matrix(shared + L::W2), true);
             if (t.z2) {
-                store_tile<C>(d, t.z2 + first, image);
+                store_tile<C>(d, t.z2 + first, t.image);
             }
             if (QUANTIZED && t.z2_bytes.values) {
-                store_bytes<C>(d, t.z2_bytes, first, scale_of(t, b, C, r, tile), image,
+                store_bytes<C>(d, t.z2_bytes, first, scale_of(t, row, C, tile), t.image,
                                shared + L::MOST, shared + L::INVERSE);
             }
             if (t.activated) {
@@ -321,7 +405,7 @@ static __global__ void __launch_bounds__(BLOCK_THREADS, 1)
                 for (int i = 0; i < C / 2; i++) {
                     d[i] = gelu(d[i]);
                 }
-                store_tile<C>(d, t.activated + first, image);
+                store_tile<C>(d, t.activated + first, t.image);
             }
         }
     }

@@ -310,13 +310,18 @@ static __device__ inline void lift(const narrow_task &t, const tile_work<C> &w,
     wg_wait<0>();
     wg_fence(y);
     w.ring.release(w.lap, chunks - 1);
+#pragma unroll
+    for (int i = 0; i < C / 4; i++) { /* before all stores, which would wait for each of them */
+        const int k = i / 2 * 4 + i % 2;
+        const float bias = t.b2[i / 2 * 8 + i % 2 + channel];
+        y[k] = t.alpha * (y[k] + bias);
+        y[k + 2] = t.alpha * (y[k + 2] + bias);
+    }
     float *to = t.y + pixels_at(t, w.tile, C) + channel * t.pixels;
 #pragma unroll
     for (int i = 0; i < C / 4 && w.counts; i++) {
-        const int j = i / 2, e = i % 2;
-        const float bias = t.b2[8 * j + e + channel];
-        store_two(to + (int64_t)(8 * j + e) * t.pixels, t.alpha * (y[4 * j + e] + bias),
-                  t.alpha * (y[4 * j + 2 + e] + bias));
+        const int k = i / 2 * 4 + i % 2;
+        store_two(to + (int64_t)(i / 2 * 8 + i % 2) * t.pixels, y[k], y[k + 2]);
     }
 }
 
