@@ -1,4 +1,4 @@
-/* The smaller and the larger of two. */
+/* The smaller and the larger of two, and products of sizes. */
 #ifndef TG_BASE_MINMAX_H
 #define TG_BASE_MINMAX_H
 
@@ -15,6 +15,15 @@ static inline int64_t tg_max(int64_t a, int64_t b) {
 
 static inline size_t tg_max_size(size_t a, size_t b) {
     return a > b ? a : b;
+}
+
+/* of[0] .. of[count - 1] */
+static inline int64_t tg_product(int count, const int64_t *of) {
+    int64_t product = 1;
+    for (int i = 0; i < count; i++) {
+        product *= of[i];
+    }
+    return product;
 }
 
 #endif

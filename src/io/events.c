@@ -14,7 +14,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -100,21 +99,12 @@ static void start_event(message *m, int64_t step) {
 tg_status tg_events_flush(tg_events *events) {
     TG_NEED(NULL, events);
     char text[128];
-    size_t done = 0;
-    while (done < events->used) {
-        const ssize_t wrote = pwrite(events->fd, events->buffer + done, events->used - done,
-                                     (off_t)(events->size + done));
-        if (wrote < 0 && errno == EINTR) {
-            continue;
-        }
-        if (wrote <= 0) {
-            const int error = wrote < 0 ? errno : EIO;
-            const bool cut = ftruncate(events->fd, (off_t)events->size) == 0;
-            return tg_fail(events->ctx, TG_E_IO, "%s: cannot write: %s%s", events->path,
-                           tg_system_reason(error, text),
-                           cut ? "" : " (and a part of a record stays at its end)");
-        }
-        done += (size_t)wrote;
+    const int error = tg_file_write_at(events->fd, events->size, events->buffer, events->used);
+    if (error != 0) {
+        const bool cut = ftruncate(events->fd, (off_t)events->size) == 0;
+        return tg_fail(events->ctx, TG_E_IO, "%s: cannot write: %s%s", events->path,
+                       tg_system_reason(error, text),
+                       cut ? "" : " (and a part of a record stays at its end)");
     }
     events->size += events->used;
     events->used = 0;
@@ -168,20 +158,6 @@ tg_status tg_events_scalar(tg_events *events, const char *tag, int64_t step, dou
 
 /* ---- files ---- */
 
-static tg_status make_folder(tg_context *ctx, const char *folder) {
-    char text[128];
-    struct stat info;
-    if (mkdir(folder, 0777) == 0) {
-        return TG_OK;
-    }
-    const int error = errno;
-    if (error == EEXIST && stat(folder, &info) == 0 && S_ISDIR(info.st_mode)) {
-        return TG_OK;
-    }
-    return tg_fail(ctx, TG_E_IO, "%s: cannot make this folder: %s", folder,
-                   tg_system_reason(error, text));
-}
-
 /* A new file. TensorBoard wants "tfevents" in the name and reads a folder's files in the order of
  * their names: the time comes first. */
 static tg_status make_file(tg_events *events, const char *folder) {
@@ -232,7 +208,7 @@ tg_status tg_events_open(tg_context *ctx, const char *folder, tg_events **out) {
     events->ctx = ctx;
     events->fd = -1;
     TG_TRY(TG_ALLOC(ctx, TG_MEM_OTHER, events->buffer, BUFFER));
-    TG_TRY(make_folder(ctx, folder));
+    TG_TRY(tg_folder_make(ctx, folder));
     TG_TRY(make_file(events, folder));
     start_event(&first, 0);
     put_text(&first, 3, version, sizeof version - 1);

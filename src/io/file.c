@@ -146,6 +146,21 @@ fail:
 
 /* ---- writing ---- */
 
+int tg_file_write_at(int fd, uint64_t offset, const void *bytes, size_t count) {
+    for (size_t done = 0; done < count;) {
+        const size_t step = count - done < LARGEST_TRANSFER ? count - done : LARGEST_TRANSFER;
+        const ssize_t wrote = pwrite(fd, (const char *)bytes + done, step, (off_t)(offset + done));
+        if (wrote < 0 && errno == EINTR) {
+            continue;
+        }
+        if (wrote <= 0) {
+            return wrote < 0 ? errno : EIO;
+        }
+        done += (size_t)wrote;
+    }
+    return 0;
+}
+
 int tg_file_sync(int fd) {
     int error;
     do {
@@ -186,6 +201,17 @@ static tg_status open_temporary(tg_atomic_file *file, mode_t mode) {
     return TG_OK;
 }
 
+tg_status tg_folder_make(tg_context *ctx, const char *path) {
+    char text[128];
+    struct stat info;
+    const int error = mkdir(path, 0777) == 0 ? 0 : errno;
+    if (error == 0 || (error == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode))) {
+        return TG_OK;
+    }
+    return tg_fail(ctx, TG_E_IO, "%s: cannot make this folder: %s", path,
+                   tg_system_reason(error, text));
+}
+
 tg_status tg_atomic_open(tg_context *ctx, const char *path, tg_atomic_file *out) {
     char text[128];
     *out = (tg_atomic_file){.ctx = ctx, .path = path, .fd = -1};
@@ -215,18 +241,10 @@ tg_status tg_atomic_write(tg_atomic_file *file, const void *bytes, size_t count)
 tg_status tg_atomic_write_at(tg_atomic_file *file, uint64_t offset, const void *bytes,
                              size_t count) {
     char text[128];
-    size_t done = 0;
-    while (done < count) {
-        size_t step = count - done < LARGEST_TRANSFER ? count - done : LARGEST_TRANSFER;
-        ssize_t wrote = pwrite(file->fd, (const char *)bytes + done, step, (off_t)(offset + done));
-        if (wrote < 0 && errno == EINTR) {
-            continue;
-        }
-        if (wrote <= 0) {
-            return tg_fail(file->ctx, TG_E_IO, "%s: cannot write: %s", file->path,
-                           tg_system_reason(wrote < 0 ? errno : EIO, text));
-        }
-        done += (size_t)wrote;
+    const int error = tg_file_write_at(file->fd, offset, bytes, count);
+    if (error != 0) {
+        return tg_fail(file->ctx, TG_E_IO, "%s: cannot write: %s", file->path,
+                       tg_system_reason(error, text));
     }
     file->size = offset + count > file->size ? offset + count : file->size;
     return TG_OK;

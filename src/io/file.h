@@ -66,8 +66,12 @@ void tg_atomic_abort(tg_atomic_file *file);
 /* Removes the temporary files in a folder whose processes are gone: they were killed. */
 void tg_atomic_sweep(const char *folder);
 
-/* fsync, again when a signal interrupts it; 0 or an errno. */
+/* pwrite of all bytes, and fsync, both again when a signal interrupts them; 0 or an errno. */
+int tg_file_write_at(int fd, uint64_t offset, const void *bytes, size_t count);
 int tg_file_sync(int fd);
+
+/* Makes a folder, if it is not there. */
+TG_NODISCARD tg_status tg_folder_make(tg_context *ctx, const char *path);
 
 /* Makes a file's name last that it got by a rename: syncs the folder of `path`. */
 tg_status tg_file_sync_folder(tg_context *ctx, const char *path);

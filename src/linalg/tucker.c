@@ -33,14 +33,6 @@ typedef struct decomposition {
     const void *whole;      /* the tensor itself, the one that may be 16-bit */
 } decomposition;
 
-static int64_t product(const int64_t *size, int begin, int end) {
-    int64_t numel = 1;
-    for (int d = begin; d < end; d++) {
-        numel *= size[d];
-    }
-    return numel;
-}
-
 /* A mode whose Gram matrix would be larger than the tensor goes by the other side. */
 static bool is_tall(const tg_tucker_plan *plan, int mode) {
     return tg_unfolding_is_tall(tg_unfolding_of(plan->ndim, plan->dim, mode));
@@ -108,7 +100,7 @@ static void grow(size_t *bytes, size_t needed) {
  * fewer they are: all the room that there is at this depth is theirs. They begin where whole
  * counters of an index set do. */
 static int64_t chunk_of(const decomposition *dc, const tg_multimode *modes, int depth) {
-    const int64_t whole = modes->dim[0], unit = product(modes->dim, 1, modes->ndim);
+    const int64_t whole = modes->dim[0], unit = tg_product(modes->ndim - 1, modes->dim + 1);
     int64_t grain = 1;
     while (grain < 512 && grain * unit % 512 != 0) {
         grain *= 2;
@@ -136,7 +128,7 @@ static void measure_slot(const decomposition *dc, const tg_multimode *modes, int
 static void measure_product(const decomposition *dc, const tg_multimode *modes, int depth,
                             extent *ext) {
     grow(&ext->level[depth],
-         (size_t)product(modes->rank, 0, modes->ndim) * tg_dtype_size(modes->dtype));
+         (size_t)tg_product(modes->ndim, modes->rank) * tg_dtype_size(modes->dtype));
     measure_slot(dc, modes, depth, ext);
 }
 
@@ -279,7 +271,8 @@ static tg_storage storage_of(const decomposition *dc, const void *x) {
 /* out = the contraction of x at a depth of the tree, done by the compress slot. */
 static tg_status multiply(const decomposition *dc, int depth, const tg_multimode *modes,
                           const void *x, const tg_bitmap *mask, void *out) {
-    const int64_t rows = chunk_of(dc, modes, depth), unit = product(modes->dim, 1, modes->ndim);
+    const int64_t rows = chunk_of(dc, modes, depth),
+                  unit = tg_product(modes->ndim - 1, modes->dim + 1);
     const tg_storage store = storage_of(dc, x);
     const size_t entry = tg_dtype_size(tg_stored(modes->dtype, store));
     for (int64_t row = 0; row < modes->dim[0]; row += rows) {

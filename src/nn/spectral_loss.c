@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/minmax.h"
 #include "nn/reals.h"
 
 #define PI 3.14159265358979323846
@@ -28,14 +29,6 @@ static tg_fft_desc describe(const tg_loss_op *op) {
         desc.first[d] = is_half ? 0 : -(n / 2);
     }
     return desc;
-}
-
-static int64_t product(int count, const int64_t *of) {
-    int64_t n = 1;
-    for (int i = 0; i < count; i++) {
-        n *= of[i];
-    }
-    return n;
 }
 
 void nn_spectral_free(tg_backend *be, nn_spectral *work) {
@@ -59,8 +52,8 @@ tg_status nn_spectral_prepare(tg_backend *be, const tg_loss_op *op, nn_spectral 
     nn_spectral_free(be, work);
     work->desc = desc;
     work->components = op->components;
-    work->points = product(desc.ndim, desc.grid);
-    work->kept = product(desc.ndim, desc.kept);
+    work->points = tg_product(desc.ndim, desc.grid);
+    work->kept = tg_product(desc.ndim, desc.kept);
     const size_t numbers = (size_t)(work->points * op->components);
     TG_TRY(be->ops->fft_create(be, &desc, &work->fft));
     work->error = tg_mem_alloc(be->ctx, TG_MEM_WORKSPACE, numbers, real);

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/sized.h"
 #include "base/timer.h"
+#include "io/file.h"
 #include "tgrad/tgrad.h"
 
 enum { MAX_SAMPLES = 1000000000, MAX_FRAMES = 1000000, NUMBER_TEXT = 32 };
@@ -279,10 +280,8 @@ static tg_status make_folder(tg_context *ctx, char *path) {
         int error = mkdir(path, 0777) == 0 || errno == EEXIST ? 0 : errno;
         error = error == 0 && stat(path, &info) == 0 && !S_ISDIR(info.st_mode) ? ENOTDIR : error;
         if (error != 0) {
-            if (strerror_r(error, text, sizeof text) != 0) {
-                snprintf(text, sizeof text, "system error %d", error);
-            }
-            return tg_fail(ctx, TG_E_IO, "%s: cannot make this folder: %s", path, text);
+            return tg_fail(ctx, TG_E_IO, "%s: cannot make this folder: %s", path,
+                           tg_system_reason(error, text));
         }
         *at = ending;
         if (ending == '\0') {

@@ -41,31 +41,9 @@ uint64_t tg_checksum(const void *data, size_t bytes) {
     return sum ? sum : 1;
 }
 
-static const char *reason(int error, char text[128]) {
-    if (strerror_r(error, text, 128) != 0) {
-        snprintf(text, 128, "system error %d", error);
-    }
-    return text;
-}
-
 static tg_status system_failed(tg_context *ctx, const char *path, const char *what) {
     char text[128];
-    return tg_fail(ctx, TG_E_IO, "%s: cannot %s: %s", path, what, reason(errno, text));
-}
-
-static int write_at(int fd, uint64_t offset, const void *data, size_t bytes) {
-    for (size_t done = 0; done < bytes;) {
-        const ssize_t wrote =
-            pwrite(fd, (const char *)data + done, bytes - done, (off_t)(offset + done));
-        if (wrote < 0 && errno == EINTR) {
-            continue;
-        }
-        if (wrote <= 0) {
-            return wrote < 0 ? errno : EIO;
-        }
-        done += (size_t)wrote;
-    }
-    return 0;
+    return tg_fail(ctx, TG_E_IO, "%s: cannot %s: %s", path, what, tg_system_reason(errno, text));
 }
 
 /* ---- life ---- */
@@ -264,8 +242,8 @@ static tg_status start(tg_sample_file *s, const tg_sample_file_desc *desc) {
     }
     tg_journal_seal(&part, &s->head);
     memset(s->sums, 0, sums);
-    errno = write_at(s->journal_fd, 0, &s->head, sizeof s->head);
-    errno = errno ? errno : write_at(s->journal_fd, sizeof s->head, s->sums, sums);
+    errno = tg_file_write_at(s->journal_fd, 0, &s->head, sizeof s->head);
+    errno = errno ? errno : tg_file_write_at(s->journal_fd, sizeof s->head, s->sums, sums);
     return errno ? system_failed(s->ctx, s->journal, "write") : TG_OK;
 }
 
@@ -371,13 +349,14 @@ tg_status tg_sample_file_put(tg_context *ctx, tg_sample_file *s, tg_sample_part 
         return TG_OK;
     }
     const int64_t number = TG_SAMPLE_PARTS * sample + part;
-    errno = write_at(s->part_fd, s->head.offset[part] + (uint64_t)sample * bytes, data, bytes);
+    errno =
+        tg_file_write_at(s->part_fd, s->head.offset[part] + (uint64_t)sample * bytes, data, bytes);
     if (errno != 0) {
         return system_failed(ctx, s->part, "write");
     }
     s->sums[number] = tg_checksum(data, bytes);
-    errno = write_at(s->journal_fd, sizeof s->head + (uint64_t)number * sizeof *s->sums,
-                     &s->sums[number], sizeof *s->sums);
+    errno = tg_file_write_at(s->journal_fd, sizeof s->head + (uint64_t)number * sizeof *s->sums,
+                             &s->sums[number], sizeof *s->sums);
     return errno == 0 ? TG_OK : system_failed(ctx, s->journal, "write");
 }
 

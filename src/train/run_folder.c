@@ -21,22 +21,14 @@
 
 /* Makes a folder and those above it that are missing. */
 static tg_status make_folder(tg_context *ctx, const char *path) {
-    struct stat facts;
-    char part[TG_PATH], text[128];
+    char part[TG_PATH];
     snprintf(part, sizeof part, "%s", path);
     for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         (void)mkdir(part, 0777); /* what is wrong shows at the last one */
         *slash = '/';
     }
-    if (mkdir(path, 0777) == 0) {
-        return TG_OK;
-    }
-    if (errno == EEXIST && stat(path, &facts) == 0 && S_ISDIR(facts.st_mode)) {
-        return TG_OK;
-    }
-    return tg_fail(ctx, TG_E_IO, "%s: cannot make this folder: %s", path,
-                   tg_system_reason(errno, text));
+    return tg_folder_make(ctx, path);
 }
 
 tg_status tg_run_folder_file(const tg_run_folder *folder, const char *name, char *path) {

@@ -130,10 +130,7 @@ static int64_t floats_of(size_t bytes) {
 /* What the turned tensor is made of, a panel of it, and room for a tile of the last product. */
 static void lay_out_turned(const tg_multimode *modes, int64_t panel_rows, cpu_plan *plan) {
     const int64_t in = modes->dim[0], rank = modes->rank[0];
-    int64_t frequencies = 1;
-    for (int d = 2; d < modes->ndim; d++) {
-        frequencies *= modes->dim[d];
-    }
+    const int64_t frequencies = tg_product(modes->ndim - 2, modes->dim + 2);
     plan->projected = take(plan, frequencies * plan->samples * rank, &plan->size);
     plan->x = take(plan, frequencies * plan->samples * in, &plan->size);
     lay_out(plan, plan->slices * panel_rows * rank * plan->width);

@@ -7,6 +7,7 @@
 #include "backend/cpu/compress.h"
 #include "backend/cpu/spectral_product.h"
 #include "backend/cpu/stored.h"
+#include "base/minmax.h"
 
 /* __builtin_popcountll calls a function where the instruction is not sure to be there. */
 static inline int64_t ones(uint64_t x) {
@@ -31,10 +32,7 @@ static void form(const cpu_plan *plan, const tg_multimode *modes, const tg_grad_
                  float scale, int64_t first, int64_t count, int slices, float *out,
                  int64_t row_out) {
     const int64_t channels = modes->dim[1];
-    int64_t frequencies = 1;
-    for (int d = 2; d < modes->ndim; d++) {
-        frequencies *= modes->dim[d];
-    }
+    const int64_t frequencies = tg_product(modes->ndim - 2, modes->dim + 2);
     const int width = plan->width;
     while (count > 0) {
         const int64_t k = first % frequencies, pair = first / frequencies;
@@ -150,10 +148,7 @@ static void form_range(tg_backend *be, const cpu_plan *plan, const tg_multimode 
 /* All of a complex one as a product at every frequency; false if that does not fit. */
 static bool form_whole(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
                        double scale, tg_storage store, void *out) {
-    int64_t row = 2; /* reals */
-    for (int d = 2; d < modes->ndim; d++) {
-        row *= modes->dim[d];
-    }
+    const int64_t row = 2 * tg_product(modes->ndim - 2, modes->dim + 2); /* reals */
     const int64_t in = modes->dim[0], channels = modes->dim[1];
     const cpu_spectral_product product = {
         .form = CPU_TILE_CONJ_A,

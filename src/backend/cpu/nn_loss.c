@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backend/cpu/nn.h"
+#include "base/minmax.h"
 
 /* One image: (points, components) floats. */
 typedef struct image {
@@ -184,10 +185,7 @@ static tg_status cpu_loss(tg_backend *be, const tg_loss_op *op) {
     if (op->dtype != TG_F32) {
         return be->ref->loss(be, op);
     }
-    int64_t points = 1;
-    for (int d = 0; d < op->ndim; d++) {
-        points *= op->grid[d];
-    }
+    const int64_t points = tg_product(op->ndim, op->grid);
     const int64_t size = points * op->components;
     const int parts = cpu_parts(be, op->images, 1);
     cpu_partial *partials = cpu_state_of(be)->partials;

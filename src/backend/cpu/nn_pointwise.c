@@ -4,6 +4,7 @@
 #include "backend/check.h"
 #include "backend/cpu/nn.h"
 #include "backend/cpu/stored.h"
+#include "base/minmax.h"
 
 enum {
     GRAIN = 32768, /* numbers that are worth a thread */
@@ -159,14 +160,6 @@ static tg_status cpu_planes_split(tg_backend *be, tg_dtype dtype, int64_t n, con
 
 /* ---- boxes ---- */
 
-static int64_t product(int n, const int64_t *dims) {
-    int64_t p = 1;
-    for (int d = 0; d < n; d++) {
-        p *= dims[d];
-    }
-    return p;
-}
-
 /* Row number `row` of array h of dst: the row of src that goes into it, or -1. */
 static int64_t source_row(const tg_box *op, int64_t row) {
     int64_t from = 0, stride = 1;
@@ -186,7 +179,8 @@ static tg_status cpu_box_copy(tg_backend *be, const tg_box *op) {
     TG_CALL(tg_check_float(be->ctx, "box_copy", op->dtype));
     const int last = op->ndim - 1;
     const size_t size = tg_dtype_size(op->dtype);
-    const int64_t dst_rows = product(last, op->dst_dim), src_rows = product(last, op->src_dim);
+    const int64_t dst_rows = tg_product(last, op->dst_dim),
+                  src_rows = tg_product(last, op->src_dim);
     const size_t dst_row = (size_t)op->dst_dim[last] * size;
     const size_t src_row = (size_t)op->src_dim[last] * size;
     const size_t front = (size_t)op->dst_at[last] * size, kept = (size_t)op->size[last] * size;
@@ -219,8 +213,8 @@ static tg_status cpu_box_copy(tg_backend *be, const tg_box *op) {
 
 /* Channel of coordinate j: (outer, grid_j, inner). */
 static void coordinate(const tg_embed *op, int j, float *y) {
-    const int64_t outer = product(j, op->grid), n = op->grid[j];
-    const int64_t inner = product(op->ndim - 1 - j, op->grid + j + 1);
+    const int64_t outer = tg_product(j, op->grid), n = op->grid[j];
+    const int64_t inner = tg_product(op->ndim - 1 - j, op->grid + j + 1);
     for (int64_t o = 0; o < outer; o++) {
         for (int64_t i = 0; i < n; i++) {
             const float value = (float)(op->unit * (double)i / (double)n);
@@ -235,7 +229,7 @@ static tg_status cpu_grid_embed(tg_backend *be, const tg_embed *op) {
     if (op->dtype != TG_F32) {
         return be->ref->grid_embed(be, op);
     }
-    const int64_t points = product(op->ndim, op->grid), channels = op->channels + op->ndim;
+    const int64_t points = tg_product(op->ndim, op->grid), channels = op->channels + op->ndim;
     const int parts = cpu_parts(be, op->batch, 1);
 #pragma omp parallel for num_threads(cpu_team(be, parts)) schedule(static)
     for (int p = 0; p < parts; p++) {

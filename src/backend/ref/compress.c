@@ -4,6 +4,7 @@
  * The workspace holds two arrays of complex doubles as large as the largest intermediate tensor; a
  * mode product reads one and writes the other. */
 #include "backend/ref/ref.h"
+#include "base/minmax.h"
 
 /* Elements of the largest tensor on the way from (dim..) to (rank..), in any order of modes. */
 static int64_t largest(const tg_multimode *modes) {
@@ -20,21 +21,13 @@ static size_t ref_compress_workspace(tg_backend *be, const tg_multimode *modes, 
     return 2 * (size_t)largest(modes) * sizeof(tg_scalar);
 }
 
-static int64_t product(const int64_t *size, int begin, int end) {
-    int64_t numel = 1;
-    for (int d = begin; d < end; d++) {
-        numel *= size[d];
-    }
-    return numel;
-}
-
 /* Element i of the gradient, dense or as its sum over the batch. */
 static tg_scalar source_load(const tg_multimode *modes, const tg_grad_source *source, int64_t i) {
     const tg_dtype stored = tg_stored(modes->dtype, source->store);
     if (source->dense) {
         return tg_load(stored, source->dense, i);
     }
-    const int64_t frequencies = product(modes->dim, 2, modes->ndim);
+    const int64_t frequencies = tg_product(modes->ndim - 2, modes->dim + 2);
     const int64_t k = i % frequencies;
     const int64_t o = i / frequencies % modes->dim[1];
     const int64_t c = i / frequencies / modes->dim[1];
@@ -63,7 +56,8 @@ static tg_scalar *all_modes(const tg_multimode *modes, bool forward, tg_scalar *
         if (!modes->factor[d]) {
             continue;
         }
-        const int64_t left = product(size, 0, d), right = product(size, d + 1, modes->ndim);
+        const int64_t left = tg_product(d, size),
+                      right = tg_product(modes->ndim - d - 1, size + d + 1);
         const int64_t from = size[d], to = forward ? modes->rank[d] : modes->dim[d];
         for (int64_t l = 0; l < left; l++) {
             for (int64_t j = 0; j < to; j++) {
@@ -108,7 +102,7 @@ static void blend(tg_dtype dtype, void *array, int64_t i, double beta, double sc
 static tg_status ref_compress(tg_backend *be, const tg_compress *op) {
     const tg_multimode *modes = &op->modes;
     TG_CALL(tg_check_source(be->ctx, "compress", modes->dtype, &op->source));
-    const int64_t numel = product(modes->dim, 0, modes->ndim);
+    const int64_t numel = tg_product(modes->ndim, modes->dim);
     tg_scalar *tensor = op->workspace;
     int64_t position = 0;
     for (int64_t i = 0; i < numel; i++) {
@@ -125,7 +119,7 @@ static tg_status ref_compress(tg_backend *be, const tg_compress *op) {
     }
     if (op->core) {
         const tg_scalar *core = all_modes(modes, true, tensor, tensor + largest(modes));
-        const int64_t count = product(modes->rank, 0, modes->ndim);
+        const int64_t count = tg_product(modes->ndim, modes->rank);
         for (int64_t i = 0; i < count; i++) {
             blend(modes->dtype, op->core, i, op->beta, op->scale, core[i]);
         }
@@ -136,7 +130,7 @@ static tg_status ref_compress(tg_backend *be, const tg_compress *op) {
 /* The core mapped back to the full tensor, in one of the two buffers of the workspace. */
 static tg_scalar *expand_core(const tg_multimode *modes, const void *core, void *workspace) {
     tg_scalar *tensor = workspace;
-    const int64_t count = product(modes->rank, 0, modes->ndim);
+    const int64_t count = tg_product(modes->ndim, modes->rank);
     for (int64_t i = 0; i < count; i++) {
         tensor[i] = tg_load(modes->dtype, core, i);
     }
@@ -154,7 +148,7 @@ static tg_status ref_expand(tg_backend *be, const tg_expand *call) {
     const tg_multimode *modes = &op->modes;
     const tg_dtype stored = tg_stored(modes->dtype, op->out_store);
     const tg_scalar *full = op->core ? expand_core(modes, op->core, op->workspace) : NULL;
-    const int64_t numel = product(modes->dim, 0, modes->ndim);
+    const int64_t numel = tg_product(modes->ndim, modes->dim);
     int64_t position = 0;
     for (int64_t i = 0; i < numel; i++) {
         tg_scalar sum = full ? full[i] : (tg_scalar){0};
@@ -170,7 +164,7 @@ static tg_status ref_expand(tg_backend *be, const tg_expand *call) {
 static tg_status ref_sample(tg_backend *be, const tg_sample *op) {
     (void)be;
     const tg_scalar *full = expand_core(&op->modes, op->core, op->workspace);
-    const int64_t numel = product(op->modes.dim, 0, op->modes.ndim);
+    const int64_t numel = tg_product(op->modes.ndim, op->modes.dim);
     int64_t position = 0;
     for (int64_t i = 0; i < numel; i++) {
         if (is_kept(op->bitmap, i)) {
@@ -183,7 +177,7 @@ static tg_status ref_sample(tg_backend *be, const tg_sample *op) {
 static tg_status ref_grad_dense(tg_backend *be, const tg_multimode *modes,
                                 const tg_grad_source *source, double scale, void *out) {
     TG_CALL(tg_check_source(be->ctx, "grad_dense", modes->dtype, source));
-    const int64_t numel = product(modes->dim, 0, modes->ndim);
+    const int64_t numel = tg_product(modes->ndim, modes->dim);
     for (int64_t i = 0; i < numel; i++) {
         blend(modes->dtype, out, i, 0.0, scale, source_load(modes, source, i));
     }

@@ -1,19 +1,12 @@
 /* Neural operators, what acts on single numbers or moves them: boxes (padding, spectra of other
  * sizes), the coordinate channels, planes and pairs, activations. */
 #include "backend/ref/ref_nn.h"
-
-static int64_t product(int n, const int64_t *dims) {
-    int64_t p = 1;
-    for (int d = 0; d < n; d++) {
-        p *= dims[d];
-    }
-    return p;
-}
+#include "base/minmax.h"
 
 static tg_status ref_box_copy(tg_backend *be, const tg_box *op) {
     TG_CALL(tg_check_float(be->ctx, "box_copy", op->dtype));
-    const int64_t src_points = product(op->ndim, op->src_dim);
-    const int64_t dst_points = product(op->ndim, op->dst_dim);
+    const int64_t src_points = tg_product(op->ndim, op->src_dim);
+    const int64_t dst_points = tg_product(op->ndim, op->dst_dim);
     for (int64_t i = 0; i < op->howmany * dst_points; i++) {
         int64_t rest = i % dst_points, from = 0, stride = 1;
         bool inside = true;
@@ -36,12 +29,12 @@ static tg_status ref_box_copy(tg_backend *be, const tg_box *op) {
 
 static tg_status ref_grid_embed(tg_backend *be, const tg_embed *op) {
     TG_CALL(tg_check_real(be->ctx, "grid_embed", op->dtype));
-    const int64_t points = product(op->ndim, op->grid);
+    const int64_t points = tg_product(op->ndim, op->grid);
     const int64_t channels = op->channels + op->ndim;
     for (int64_t b = 0; b < op->batch; b++) {
         for (int64_t c = 0; c < channels; c++) {
             const int j = (int)(c - op->channels);
-            const int64_t inner = j >= 0 ? product(op->ndim - 1 - j, op->grid + j + 1) : 0;
+            const int64_t inner = j >= 0 ? tg_product(op->ndim - 1 - j, op->grid + j + 1) : 0;
             for (int64_t p = 0; p < points; p++) {
                 const int64_t at = (b * channels + c) * points + p;
                 if (j >= 0) {

@@ -3,6 +3,7 @@
  * bound, error, what the sparse set left, eigenvalues). */
 #include <string.h>
 
+#include "base/minmax.h"
 #include "optim/auto_rank/state_pool.h"
 #include "optim/state.h"
 
@@ -29,19 +30,17 @@ static void get_ranks(const tg_slot *slot, int64_t *ranks) {
 static void set_ranks(tg_slot *slot, const int64_t *ranks) {
     tg_projector *p = slot->projector;
     const int n = slot->shape.ndim;
-    int64_t count = 1;
     for (int d = 0; d < n; d++) {
         p->low_rank->modes.rank[d] = p->modes.rank[d] = ranks[d];
-        count *= ranks[d];
     }
-    p->low_rank->count = count;
+    p->low_rank->count = tg_product(n, ranks);
     p->low_rank->restarts = ranks[n + 3] != 0;
     if (p->sparse) {
         p->sparse->count = ranks[n];
     }
     slot->ranked->is_observed = ranks[n + 1] != 0;
     slot->must_refresh = ranks[n + 2] != 0;
-    slot->count = count + ranks[n];
+    slot->count = p->low_rank->count + ranks[n];
 }
 
 tg_status tg_auto_rank_save(tg_optim *optim, tg_slot *slot, tg_archive *archive) {

@@ -205,11 +205,7 @@ tg_layout tg_layout_of(const tg_slot *slot) {
 }
 
 int64_t tg_layout_core(const tg_layout *layout) {
-    int64_t count = 1;
-    for (int d = 0; d < layout->ndim; d++) {
-        count *= layout->rank[d];
-    }
-    return count;
+    return tg_product(layout->ndim, layout->rank);
 }
 
 int64_t tg_layout_count(const tg_layout *layout) {
