@@ -8,6 +8,7 @@
 #   TGRAD_ONLY="memcheck initcheck" ..         only these tools (memcheck racecheck initcheck)
 #   TGRAD_SECONDS=300 ..                       stops a program after so long; 60 unless told
 #   TGRAD_TOTAL=240 ..                         stops all of them after so long
+#   TGRAD_JOBS=4 ..                            so many programs at a time; one a core unless told
 #   TEST_ONCE=1 ..                             all shapes, which takes an hour; every 31st unless told
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -54,7 +55,7 @@ rm -rf "$out/data" "$out"/run-*
 : >"$out/summary.txt"
 for tool in ${TGRAD_ONLY:-memcheck racecheck initcheck}; do
     programs | sed "s/^/$tool /; s/run-TOOL/run-$tool/"
-done | xargs -P "$(nproc)" -I{} bash -c 'sanitize {}' | tee -a "$out/summary.txt"
+done | xargs -P "${TGRAD_JOBS:-$(nproc)}" -I{} bash -c 'sanitize {}' | tee -a "$out/summary.txt"
 echo "$(grep -c ' ok ' "$out/summary.txt") clean, $(grep -c ' FAILED ' "$out/summary.txt") not, $(
     grep -c ' stopped ' "$out/summary.txt") stopped; $SECONDS s; logs in $out"
 ! grep -qv ' ok ' "$out/summary.txt"
