@@ -7,7 +7,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "boxplot.h"
 #include "output.h"
@@ -485,17 +484,10 @@ static int analyze(tg_context *ctx, const cli_source *source, bool json, analysi
 
 /* ---- where the gradients come from ---- */
 
-static bool is_folder(const char *path) {
-    struct stat facts;
-    return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
-}
-
 /* Those of a batch of a run's training data, at its newest checkpoint. */
 static tg_status open_run(tg_context *ctx, const char *folder, cli_source *out) {
-    const size_t room = strlen(folder) + 64;
-    char *path = cli_need(malloc(room));
+    char *path = cli_format("%s/checkpoints/recent.safetensors", folder);
     tg_model *model = NULL;
-    snprintf(path, room, "%s/checkpoints/recent.safetensors", folder);
     *out = (cli_source){.ctx = ctx, .path = folder, .format = TG_FILE_SAFETENSORS};
     tg_status status = TG_OK;
     CLI_TRY(tg_model_load(ctx, path, &model));
@@ -517,8 +509,8 @@ static int run(const cli_call *call) {
     }
     if (code == CLI_OK) {
         cli_source source = {0};
-        const tg_status status = is_folder(a.file) ? open_run(ctx, a.file, &source)
-                                                   : cli_source_open(ctx, a.file, &source);
+        const tg_status status = cli_is_folder(a.file) ? open_run(ctx, a.file, &source)
+                                                       : cli_source_open(ctx, a.file, &source);
         code = status == TG_OK ? analyze(ctx, &source, call->common->json, &a)
                                : cli_fail_status(ctx, status);
         cli_source_close(&source);

@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "eval_rollout.h"
 #include "model_file.h"
@@ -302,16 +301,13 @@ static int roll_out_all(tg_context *ctx, const cli_model *model, const wanted_gr
 
 /* What --keep needs. */
 static int check_keep(const char *model, int sets) {
-    struct stat info;
     if (!opt.keep) {
         return CLI_OK;
     }
     if (opt.rollout < 0 || sets != 1) {
         return cli_usage("eval", "--keep is for --rollout on one file and one resolution");
     }
-    return stat(model, &info) == 0 && S_ISDIR(info.st_mode)
-               ? CLI_OK
-               : cli_fail("--keep: %s is not the folder of a run", model);
+    return cli_is_folder(model) ? CLI_OK : cli_fail("--keep: %s is not the folder of a run", model);
 }
 
 static int run(const cli_call *call) {

@@ -47,9 +47,7 @@ static int choose_grid(const cli_model *model, int64_t grid[TG_DATA_MAX_DIMS]) {
 }
 
 static int write_in(const char *name, const void *bytes, size_t size) {
-    const size_t room = strlen(opt.output) + strlen(name) + 2;
-    char *path = cli_need(malloc(room));
-    snprintf(path, room, "%s/%s", opt.output, name);
+    char *path = cli_format("%s/%s", opt.output, name);
     const int code = cli_write_file(path, bytes, size);
     free(path);
     return code;

@@ -58,9 +58,7 @@ static parameter *parameter_of(const char *key) {
 
 static cli_option parameter_option(const tg_pde_info *pde, const tg_pde_param_info *param) {
     char *name = cli_need(strdup(param->name));
-    const size_t capacity = strlen(pde->name) + strlen(param->help) + 3;
-    char *help = cli_need(malloc(capacity));
-    snprintf(help, capacity, "%s: %s", pde->name, param->help);
+    char *help = cli_format("%s: %s", pde->name, param->help);
     for (char *at = strchr(name, '_'); at; at = strchr(at, '_')) {
         *at = '-';
     }

@@ -4,6 +4,7 @@
 
 #include "output.h"
 #include "propose_settings.h"
+#include "run_settings.h"
 
 static struct {
     const char *output; /* NULL: the terminal */
@@ -34,7 +35,7 @@ static int finish(tg_context *ctx, const cli_proposal *proposal) {
     const tg_dataset_facts *facts = &proposal->facts;
     char place[CLI_PLACE_TEXT];
     if (!opt.output) {
-        char *text = cli_proposal_text(proposal);
+        char *text = cli_settings_text(proposal->settings);
         fputs(text, stdout);
         free(text);
         return CLI_OK;

@@ -7,6 +7,7 @@
 
 #include "output.h"
 #include "propose_settings.h"
+#include "run_settings.h"
 #include "tensor_file.h"
 #include "text.h"
 
@@ -125,7 +126,7 @@ static void print_layout(const view *v) {
     print_names(v, MASKS, "  masks are not used: ");
     putchar('\n');
     cli_say("settings that train on it, as 'tgrad init %s' writes them:", v->source->path);
-    char *text = cli_proposal_text(&v->proposal);
+    char *text = cli_settings_text(v->proposal.settings);
     printf("\n%s", text);
     free(text);
 }
@@ -153,7 +154,7 @@ static json_t *json_of_layout(const view *v) {
     for (size_t i = 0; i < v->proposal.array_count; i++) {
         cli_json_append(arrays, cli_json_text(v->proposal.arrays[i]));
     }
-    char *text = cli_proposal_text(&v->proposal);
+    char *text = cli_settings_text(v->proposal.settings);
     cli_json_set(object, "name", cli_json_text(tg_layout_name(facts->layout)));
     cli_json_set(object, "arrays", arrays);
     cli_json_set(object, "left_out", json_names(v, LEFT_OUT));

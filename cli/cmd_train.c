@@ -12,6 +12,7 @@
 
 #include "help_keys.h"
 #include "output.h"
+#include "run_settings.h"
 #include "screen_line.h"
 #include "text.h"
 
@@ -148,9 +149,7 @@ static char *settings_file(const cli_call *call) {
     if (call->args.count > 0) {
         return cli_need(strdup(call->args.item[0]));
     }
-    const size_t room = strlen(run_folder) + 32;
-    char *path = cli_need(malloc(room));
-    snprintf(path, room, "%s/config.yaml", run_folder);
+    char *path = cli_format("%s/config.yaml", run_folder);
     if (access(path, F_OK) != 0) {
         cli_fail("%s: there is no run to resume (no config.yaml); name CONFIG.yaml to begin one",
                  run_folder);
@@ -183,17 +182,13 @@ static tg_status print_settings(const tg_context *ctx, const tg_trainer *trainer
     char backend[CLI_BACKEND_TEXT];
     tg_settings *settings = NULL;
     CLI_CALL(tg_trainer_settings(trainer, &settings));
-    const size_t length = tg_settings_text(settings, NULL, 0);
-    char *text = malloc(length + 1);
-    if (text) {
-        tg_settings_text(settings, text, length + 1);
-        for (char *line = text, *end = strchr(text, '\n'); end; end = strchr(line, '\n')) {
-            *end = '\0';
-            cli_say("%s", line);
-            line = end + 1;
-        }
-        free(text);
+    char *text = cli_settings_text(settings);
+    for (char *line = text, *end = strchr(text, '\n'); end; end = strchr(line, '\n')) {
+        *end = '\0';
+        cli_say("%s", line);
+        line = end + 1;
     }
+    free(text);
     tg_settings_destroy(&settings);
     printf("\n%lld parameters; backend %s\n", (long long)tg_trainer_parameters(trainer),
            cli_backend_text(ctx, backend));

@@ -23,19 +23,17 @@ const cli_option cli_model_options[] = {
 /* The checkpoint that `path` stands for, to be freed; NULL if a folder has none. */
 static char *find_checkpoint(const char *path) {
     static const char *const names[] = {"best", "recent"};
-    struct stat facts;
-    if (stat(path, &facts) != 0 || !S_ISDIR(facts.st_mode)) {
+    if (!cli_is_folder(path)) {
         return cli_need(strdup(path)); /* the reader says what is wrong with it */
     }
-    const size_t room = strlen(path) + 64;
-    char *file = cli_need(malloc(room));
     for (int i = 0; i < 2; i++) {
-        snprintf(file, room, "%s/checkpoints/%s.safetensors", path, names[i]);
+        struct stat facts;
+        char *file = cli_format("%s/checkpoints/%s.safetensors", path, names[i]);
         if (stat(file, &facts) == 0) {
             return file;
         }
+        free(file);
     }
-    free(file);
     return NULL;
 }
 

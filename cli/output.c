@@ -197,6 +197,11 @@ const char *cli_backend_text(const tg_context *ctx, char text[CLI_BACKEND_TEXT])
     return text;
 }
 
+bool cli_is_folder(const char *path) {
+    struct stat facts;
+    return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
+}
+
 static bool write_stream(FILE *file, const void *bytes, size_t size, bool syncs) {
     const bool is_written = fwrite(bytes, 1, size, file) == size &&
                             (!syncs || (fflush(file) == 0 && fsync(fileno(file)) == 0));
@@ -222,9 +227,7 @@ static void sync_folder(char *path) {
 int cli_write_file(const char *path, const void *bytes, size_t size) {
     struct stat facts;
     const bool in_place = stat(path, &facts) == 0 && !S_ISREG(facts.st_mode);
-    const size_t room = strlen(path) + 32;
-    char *beside = cli_need(malloc(room));
-    snprintf(beside, room, "%s.%ld.tmp", path, (long)getpid());
+    char *beside = cli_format("%s.%ld.tmp", path, (long)getpid());
     const char *target = in_place ? path : beside;
     FILE *file = fopen(target, "wb");
     bool is_good = file && write_stream(file, bytes, size, !in_place);

@@ -64,6 +64,8 @@ int cli_open_host_context(const char *command, const cli_common *common, tg_cont
 enum { CLI_BACKEND_TEXT = 64 };
 const char *cli_backend_text(const tg_context *ctx, char text[CLI_BACKEND_TEXT]);
 
+bool cli_is_folder(const char *path);
+
 /* Writes a file: beside `path` and renamed, so that a reader sees all of it or what was there
  * before; what is no regular file (a device, a pipe) is written in place. CLI_FAILED after a
  * message. */

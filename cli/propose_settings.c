@@ -206,13 +206,6 @@ const char *cli_proposal_place(const cli_proposal *proposal, char text[CLI_PLACE
     return text;
 }
 
-char *cli_proposal_text(const cli_proposal *proposal) {
-    const size_t size = tg_settings_text(proposal->settings, NULL, 0);
-    char *text = cli_need(malloc(size + 1));
-    tg_settings_text(proposal->settings, text, size + 1);
-    return text;
-}
-
 void cli_proposal_free(cli_proposal *proposal) {
     tg_settings_destroy(&proposal->settings);
     for (size_t i = 0; i < proposal->array_count; i++) {

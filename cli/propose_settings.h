@@ -20,7 +20,6 @@ tg_status cli_propose(tg_context *ctx, const char *path, const tg_dataset_config
 #define CLI_PLACE_TEXT (TG_GRID_TEXT + 16)
 /* "on a grid of 24x40", "at 500 points"; returns text. */
 const char *cli_proposal_place(const cli_proposal *proposal, char text[CLI_PLACE_TEXT]);
-char *cli_proposal_text(const cli_proposal *proposal); /* YAML, to be freed */
 void cli_proposal_free(cli_proposal *proposal);
 
 #endif

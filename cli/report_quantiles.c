@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "report.h"
+#include "run_settings.h"
 #include "statistics.h"
 
 /* ---- over samples ---- */
@@ -56,9 +57,7 @@ static char *text_without_seed(const cli_report *report, const cli_run *run) {
     char *text = NULL;
     if (run->settings && tg_settings_copy(report->ctx, run->settings, &copy) == TG_OK &&
         tg_settings_set(copy, "distributed.seed", "0", "report") == TG_OK) {
-        const size_t size = tg_settings_text(copy, NULL, 0);
-        text = cli_need(malloc(size + 1));
-        tg_settings_text(copy, text, size + 1);
+        text = cli_settings_text(copy);
     }
     tg_settings_destroy(&copy);
     return text;

@@ -20,11 +20,9 @@
 
 /* "folder/name", to be freed. */
 static char *join(const char *folder, const char *name) {
-    const size_t length = strlen(folder), room = length + strlen(name) + 2;
-    char *path = cli_need(malloc(room));
+    const size_t length = strlen(folder);
     const bool has_slash = length > 0 && folder[length - 1] == '/';
-    snprintf(path, room, "%s%s%s", folder, has_slash ? "" : "/", name);
-    return path;
+    return cli_format("%s%s%s", folder, has_slash ? "" : "/", name);
 }
 
 /* The whole file, terminated; NULL with errno if it cannot be read. */

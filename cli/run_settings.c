@@ -1,9 +1,18 @@
 /* Files, presets, overrides. */
 #include "run_settings.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "problem.h"
+#include "text.h"
+
+char *cli_settings_text(const tg_settings *settings) {
+    const size_t size = tg_settings_text(settings, NULL, 0);
+    char *text = cli_need(malloc(size + 1));
+    tg_settings_text(settings, text, size + 1);
+    return text;
+}
 
 const char *cli_setting_or(const tg_settings *settings, const char *key, const char *fallback) {
     const char *value = tg_settings_get(settings, key);

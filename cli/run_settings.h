@@ -19,6 +19,9 @@ typedef struct cli_run_source {
 int cli_run_settings_read(tg_context *ctx, const cli_run_source *source, tg_settings **out,
                           bool *has_data);
 
+/* All settings as YAML, to be freed. */
+char *cli_settings_text(const tg_settings *settings);
+
 /* A setting, or `fallback`. */
 const char *cli_setting_or(const tg_settings *settings, const char *key, const char *fallback);
 

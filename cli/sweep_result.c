@@ -11,10 +11,7 @@
 #include "text.h"
 
 char *cli_sweep_path(const char *folder, const char *part, const char *name, const char *ending) {
-    const size_t room = strlen(folder) + strlen(part) + strlen(name) + strlen(ending) + 3;
-    char *path = cli_need(malloc(room));
-    snprintf(path, room, "%s/%s%s%s%s", folder, part, name[0] ? "/" : "", name, ending);
-    return path;
+    return cli_format("%s/%s%s%s%s", folder, part, name[0] ? "/" : "", name, ending);
 }
 
 json_t *cli_result_read(const char *folder, const char *trial) {

@@ -121,16 +121,29 @@ bool cli_ends_with(const char *text, const char *ending) {
     return length > tail && strcmp(text + length - tail, ending) == 0;
 }
 
-void cli_table_cell(cli_table *table, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
+static char *TG_PRINTF(1, 0) format_list(const char *format, va_list args) {
     va_list again;
     va_copy(again, args);
-    int length = vsnprintf(NULL, 0, format, args);
-    va_end(args);
+    const int length = vsnprintf(NULL, 0, format, args);
     char *text = cli_need(length < 0 ? NULL : malloc((size_t)length + 1));
     vsnprintf(text, (size_t)length + 1, format, again);
     va_end(again);
+    return text;
+}
+
+char *cli_format(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    char *text = format_list(format, args);
+    va_end(args);
+    return text;
+}
+
+void cli_table_cell(cli_table *table, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    char *text = format_list(format, args);
+    va_end(args);
     table->cell = cli_grow(table->cell, table->cells, &table->capacity, sizeof *table->cell);
     table->cell[table->cells++] = cli_clean_text(text, 0);
     free(text);

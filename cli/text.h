@@ -30,6 +30,9 @@ unsigned cli_hidden_character(const char *text);
  * cut there and its size in bytes is named. To be freed. */
 char *cli_clean_text(const char *text, size_t limit);
 
+/* printf into memory of its own, to be freed. */
+char *cli_format(const char *format, ...) TG_PRINTF(1, 2);
+
 /* True if something stands before `ending`, as in a name of a file. */
 bool cli_ends_with(const char *text, const char *ending);
 
