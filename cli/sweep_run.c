@@ -251,22 +251,30 @@ static bool is_complete(const char *folder, const char *trial) {
     return is_true;
 }
 
+/* "  16: l2 0.09570 h1 0.18850" behind what stands in `line`; at points there is no H1. */
+static void tell_errors(const char *where, const json_t *errors, char *line, size_t capacity) {
+    static const char *const norms[] = {"l2", "h1"};
+    size_t used = strlen(line);
+    snprintf(line + used, capacity - used, "  %s:", where);
+    for (int n = 0; n < 2; n++) {
+        const json_t *error = json_object_get(errors, norms[n]);
+        used = strlen(line);
+        if (json_is_number(error)) {
+            snprintf(line + used, capacity - used, " %s %.5f", norms[n], json_number_value(error));
+        }
+    }
+}
+
 static void tell_result(const sweep *s, const cli_trial *trial, const json_t *result) {
     char line[256] = "", time[CLI_UNIT_TEXT];
     const char *grid;
     json_t *errors;
     json_object_foreach(json_object_get(result, trial->rate ? "none" : "test"), grid, errors) {
-        const size_t used = strlen(line);
-        snprintf(line + used, sizeof line - used, "  %s: l2 %.5f h1 %.5f", grid,
-                 json_number_value(json_object_get(errors, "l2")),
-                 json_number_value(json_object_get(errors, "h1")));
+        tell_errors(grid, errors, line, sizeof line);
     }
     const json_t *validation = json_object_get(result, "validation");
     if (validation) {
-        const size_t used = strlen(line);
-        snprintf(line + used, sizeof line - used, "  validation: l2 %.5f h1 %.5f",
-                 json_number_value(json_object_get(validation, "l2")),
-                 json_number_value(json_object_get(validation, "h1")));
+        tell_errors("validation", validation, line, sizeof line);
     }
     if (!s->job->is_quiet) {
         cli_say("%s%s  %s", trial->name, line,
