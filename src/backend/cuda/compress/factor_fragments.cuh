@@ -23,31 +23,31 @@ __device__ inline float2 factor_at(const factor_reader &f, int i, int j) {
     return make_float2(to_tf32(entry[0]), to_tf32(entry[1]));
 }
 
-/* Calls put(i, j, U[i][j], 0) for every entry of U, by all threads of a block; several are on their
- * way at a time. SPLIT: with both terms of an entry, which are numbers 0 and 1. */
+/* Calls put(i, j, U[i][j], 0) for every entry of U, by all threads of a block: a warp has rows, its
+ * lanes have columns; several entries are on their way at a time. SPLIT: with both terms of an
+ * entry, which are numbers 0 and 1. */
 template <bool SPLIT, class F> __device__ inline void for_each_term(const factor_reader &f, F put) {
-    constexpr int AT_ONCE = 8;
-    const int size = f.dim * f.rank, threads = (int)blockDim.x;
-    for (int first = (int)threadIdx.x; first < size; first += AT_ONCE * threads) {
-        float2 u[AT_ONCE];
+    constexpr int AT_ONCE = 12;
+    const int warps = (int)blockDim.x / 32;
+    for (int j = (int)threadIdx.x % 32; j < f.rank; j += 32) {
+        for (int first = (int)threadIdx.x / 32; first < f.dim; first += AT_ONCE * warps) {
+            const auto row = [&](int q) { return min(first + q * warps, f.dim - 1); };
+            float2 u[AT_ONCE];
 #pragma unroll
-        for (int q = 0; q < AT_ONCE; q++) {
-            const int e = min(first + q * threads, size - 1);
-            u[q] = make_float2(__ldg(f.u + 2 * e), __ldg(f.u + 2 * e + 1));
-        }
-#pragma unroll
-        for (int q = 0; q < AT_ONCE; q++) {
-            const int e = first + q * threads, i = e / f.rank;
-            if (e >= size) {
-                continue;
+            for (int q = 0; q < AT_ONCE; q++) {
+                const float *from = f.u + 2 * (row(q) * f.rank + j);
+                u[q] = make_float2(__ldg(from), __ldg(from + 1));
             }
-            if constexpr (SPLIT) {
-                const tf32_terms re = terms_of(__float_as_uint(u[q].x)),
-                                 im = terms_of(__float_as_uint(u[q].y));
-                put(i, e - i * f.rank, make_float2(re.first, im.first), 0);
-                put(i, e - i * f.rank, make_float2(to_tf32(re.second), to_tf32(im.second)), 1);
-            } else {
-                put(i, e - i * f.rank, make_float2(to_tf32(u[q].x), to_tf32(u[q].y)), 0);
+#pragma unroll
+            for (int q = 0; q < AT_ONCE; q++) { /* the last row again instead of a branch */
+                if constexpr (SPLIT) {
+                    const tf32_terms re = terms_of(__float_as_uint(u[q].x)),
+                                     im = terms_of(__float_as_uint(u[q].y));
+                    put(row(q), j, make_float2(re.first, im.first), 0);
+                    put(row(q), j, make_float2(to_tf32(re.second), to_tf32(im.second)), 1);
+                } else {
+                    put(row(q), j, make_float2(to_tf32(u[q].x), to_tf32(u[q].y)), 0);
+                }
             }
         }
     }

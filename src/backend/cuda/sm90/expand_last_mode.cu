@@ -5,16 +5,22 @@
  * where 64 rows of T, which follow each other, are rows of a product and give 64 rows of out. A
  * warpgroup has T in registers as first factor, U in shared memory as second one; T and out come
  * into shared memory by bulk copies, out is updated there, and goes back by another one, while the
- * other warpgroup multiplies. No load of a thread is under way when it lets copies see what it has
- * written: the fence would wait for it. Rows g and g + 8 of warp w are 4 g + w and 32 behind it:
- * rows of out have an odd number of entries, so that what half a warp touches lies in different
- * banks. Where out is stored in bf16, sums are kept in f32 until values have been added, and
- * rounded in pairs of entries, which share one draw of random bits. SPLIT: see form_last_mode.cu.
- * Where there is room for one buffer of out only, it is filled again during the next product. */
+ * other warpgroup multiplies. Loads of a thread are not asked for shortly before it lets copies see
+ * what it has written: the fence would wait for them. Rows g and g + 8 of warp w are 4 g + w and 32
+ * behind it: rows of out have an odd number of entries, so that what half a warp touches lies in
+ * different banks. Where out is stored in bf16, sums are kept in f32 until values have been added,
+ * and rounded in pairs of entries, which share one draw of random bits. SPLIT: see
+ * form_last_mode.cu. Where there is room for one buffer of out only, it is filled again during the
+ * next product. */
 #include "backend/cuda/compress/factor_fragments.cuh"
 #include "backend/cuda/tile/pipeline.cuh"
 
-enum { GROUPS = 2, TILE = 64, MOST_BUFFERS = 2 };
+enum {
+    GROUPS = 2,
+    TILE = 64,
+    MOST_BUFFERS = 2,
+    TURN = 37 /* tiles that a warpgroup turns by, so that it does not always have the same rows */
+};
 
 template <class O> struct expand_task {
     const float *t; /* (tiles, TILE, part, right) */
@@ -67,85 +73,113 @@ static __device__ inline void lay_out(const factor_reader &u, int right, int ter
 
 /* ---- kept entries ---- */
 
+/* A tile has d3 words of 64 entries. Warp w of a warpgroup has the words w, w + 4, .., one for a
+ * lane, so that all have a part of those rows in which most is kept; of the values in its words a
+ * lane takes every 32nd. */
 enum {
-    HALVES = WG_THREADS / 16, /* half warps, of which each takes rank blocks of 512 entries.. */
-    TURNS = 2,                /* ..so often */
-    AHEAD = 6                 /* values of a run that are on their way during the product */
+    WARPS = WG_THREADS / 32,
+    AHEAD = 4 /* values of a lane that are on their way during the product */
 };
 
-/* What a thread knows of a tile's kept entries: a run of 32 in each turn, which lies in the tile as
- * a whole, and how many are kept before the rank block it lies in. */
-struct kept_runs {
-    uint32_t mask[TURNS], rank[TURNS];
+struct kept_words {
+    uint64_t mask; /* of a lane's word */
+    uint32_t rank; /* entries kept before it */
 
-    __device__ void load(const kept_set &kept, int64_t begin, int entries, int thread) {
-        const int64_t first = begin / 512, blocks = (begin + entries + 511) / 512 - first;
+    __device__ void load(const kept_set &kept, int64_t first, int d3, int warp, int lane) {
+        const int64_t word = first + WARPS * lane + warp;
+        mask = 0;
+        rank = 0;
+        if (WARPS * lane + warp < d3) {
+            mask = kept.words[word];
+            rank = kept.ranks[word / 8];
 #pragma unroll
-        for (int i = 0; i < TURNS; i++) {
-            const int64_t block = thread / 16 + i * HALVES,
-                          word = (first + block) * 8 + thread % 16 / 2;
-            mask[i] = rank[i] = 0;
-            if (block < blocks) {
-                rank[i] = kept.ranks[first + block];
-                if (word < kept.count) {
-                    mask[i] = (uint32_t)(kept.words[word] >> (thread % 2 * 32));
-                }
+            for (int w = 1; w < 8; w++) { /* a fixed number: loads do not wait for each other */
+                rank += w <= word % 8 ? (uint32_t)__popcll(kept.words[word - w]) : 0;
             }
         }
     }
 };
 
-/* The values of a thread's runs, and where they go in the tile. */
+/* Which bit of a word is its n-th one that is set. */
+static __device__ inline int bit_of(uint64_t mask, int n) {
+    const int low = __popc((uint32_t)mask);
+    uint32_t part = n < low ? (uint32_t)mask : (uint32_t)(mask >> 32);
+    int at = n < low ? 0 : 32;
+    n -= n < low ? 0 : low;
+#pragma unroll
+    for (int width = 16; width > 0; width /= 2) {
+        const int count = __popc(part & ((1u << width) - 1));
+        const bool beyond = n >= count;
+        n -= beyond ? count : 0;
+        at += beyond ? width : 0;
+        part >>= beyond ? width : 0;
+    }
+    return at;
+}
+
+/* The values of a warp's words. */
 struct kept_values {
-    int from[TURNS]; /* entry of the tile that a run begins with */
-    float2 ahead[TURNS][AHEAD];
+    int total, start; /* of all words, and before a lane's */
+    int entry[AHEAD]; /* of the tile; -1: none */
+    float2 value[AHEAD];
 
-    /* Sums up ranks, from which on they are those of the runs themselves, and asks for values. */
-    __device__ void load(kept_runs &runs, const float2 *values, int64_t begin, int entries,
-                         int thread) {
-        const int lead = (int)(begin % 512); /* entries of the first rank block before the tile */
+    /* Value number v of the warp: the entry it belongs to, and where it is. By whole warps. */
+    __device__ int find(const kept_words &words, int v, int warp, uint32_t *at) const {
+        int lane = 0;
 #pragma unroll
-        for (int i = 0; i < TURNS; i++) {
-            const uint32_t own = (uint32_t)__popc(runs.mask[i]);
-            uint32_t sum = own;
+        for (int step = 16; step > 0; step /= 2) {
+            lane += __shfl_sync(~0u, start, lane + step) <= v ? step : 0;
+        }
+        const int n = v - __shfl_sync(~0u, start, lane);
+        const uint32_t low = __shfl_sync(~0u, (uint32_t)words.mask, lane),
+                       high = __shfl_sync(~0u, (uint32_t)(words.mask >> 32), lane);
+        *at = __shfl_sync(~0u, words.rank, lane) + (uint32_t)n;
+        return (WARPS * lane + warp) * 64 + bit_of((uint64_t)high << 32 | low, n);
+    }
+    __device__ void load(const kept_words &words, const float2 *values, int warp, int lane) {
+        const int own = __popcll(words.mask);
+        start = own;
 #pragma unroll
-            for (int d = 1; d < 16; d *= 2) {
-                const uint32_t left = __shfl_up_sync(~0u, sum, d, 16);
-                sum += thread % 16 >= d ? left : 0;
-            }
-            runs.rank[i] += sum - own;
-            from[i] = (thread / 16 + i * HALVES) * 512 + thread % 16 * 32 - lead;
-            runs.mask[i] = from[i] >= 0 && from[i] < entries ? runs.mask[i] : 0;
+        for (int d = 1; d < 32; d *= 2) {
+            const int left = __shfl_up_sync(~0u, start, d);
+            start += lane >= d ? left : 0;
+        }
+        total = __shfl_sync(~0u, start, 31);
+        start -= own;
 #pragma unroll
-            for (int q = 0; q < AHEAD; q++) {
-                if (runs.mask[i] && q < own) {
-                    ahead[i][q] = __ldcs(values + runs.rank[i] + q);
+        for (int q = 0; q < AHEAD; q++) {
+            entry[q] = -1;
+            if (32 * q < total) {
+                uint32_t at;
+                const int found = find(words, 32 * q + lane, warp, &at);
+                if (32 * q + lane < total) {
+                    entry[q] = found;
+                    value[q] = __ldcs(values + at);
                 }
             }
         }
     }
-    __device__ void add(const kept_runs &runs, const float2 *values, float by, float2 *sums) const {
+    __device__ void add(const kept_words &words, const float2 *values, float by, int warp, int lane,
+                        float2 *sums) const {
+        float2 old[AHEAD]; /* which all are read before the first is written */
 #pragma unroll
-        for (int i = 0; i < TURNS; i++) {
-            uint32_t mask = runs.mask[i];
-            float2 *entry[AHEAD], old[AHEAD]; /* which all are read before the first is written */
-#pragma unroll
-            for (int q = 0; q < AHEAD; q++, mask &= mask - 1) {
-                entry[q] = mask ? sums + from[i] + __ffs((int)mask) - 1 : NULL;
-                if (entry[q]) {
-                    old[q] = *entry[q];
-                }
+        for (int q = 0; q < AHEAD; q++) {
+            if (entry[q] >= 0) {
+                old[q] = sums[entry[q]];
             }
+        }
 #pragma unroll
-            for (int q = 0; q < AHEAD; q++) {
-                if (entry[q]) {
-                    *entry[q] = plus(old[q], by, ahead[i][q]);
-                }
+        for (int q = 0; q < AHEAD; q++) {
+            if (entry[q] >= 0) {
+                sums[entry[q]] = plus(old[q], by, value[q]);
             }
-            const float2 *next = values + runs.rank[i] + AHEAD;
-            for (; mask; mask &= mask - 1, next++) {
-                float2 *more = sums + from[i] + __ffs((int)mask) - 1;
-                *more = plus(*more, by, __ldcs(next));
+        }
+#pragma unroll 2
+        for (int first = 32 * AHEAD; first < total; first += 32) {
+            uint32_t at;
+            const int found = find(words, first + lane, warp, &at);
+            if (first + lane < total) {
+                sums[found] = plus(sums[found], by, __ldcs(values + at));
             }
         }
     }
@@ -218,7 +252,11 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     float2 *sums = reinterpret_cast<float2 *>(buffers + task.buffers * at.rows);
     uint64_t *t_full = reinterpret_cast<uint64_t *>(buffers + task.buffers * at.rows + at.sums);
     uint64_t *full = t_full + 1; /* of buffers */
-    const int first = (int)blockIdx.x + (int)gridDim.x * group, stride = (int)gridDim.x * GROUPS;
+    const int stride = (int)gridDim.x * GROUPS;
+    const auto tile_of = [&](int round) {
+        const int place = (int)blockIdx.x + (int)gridDim.x * group + round * TURN;
+        return round * stride + place % stride;
+    };
     const float alpha = (float)(call.rates ? call.rates->alpha : call.alpha);
     const float beta = (float)(call.rates ? call.rates->beta : call.beta);
     number<O, 2> *out = call.out + call.begin;
@@ -248,23 +286,28 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     const int entries = TILE * task.d3;
     const float2 *values = reinterpret_cast<const float2 *>(call.values);
     const float by = alpha * (float)call.lambda;
-    if (first < task.tiles && thread == 0) {
-        fetch_t(first);
-        fetch(first, 0);
+    const int64_t first_word = call.begin / 64;
+    const int warp = thread / 32, first = tile_of(0);
+    kept_words words = {}, next = {};
+    if (first < task.tiles) {
+        if (thread == 0) {
+            fetch_t(first);
+            fetch(first, 0);
+        }
+        if (values) {
+            next.load(call.kept, first_word + (int64_t)first * task.d3, task.d3, warp, lane);
+        }
     }
     const uint64_t matrix = wg_matrix(factor), second = wg_matrix(factor + at.term);
     const float2 *row_of_t = reinterpret_cast<const float2 *>(own) + m * task.right + t;
-    for (int tile = first, round = 0; tile < task.tiles; tile += stride, round++) {
+    for (int tile = first, round = 0, behind; tile < task.tiles; tile = behind, round++) {
         const int buffer = task.buffers == 1 ? 0 : round % 2;
         const int64_t begin = (int64_t)tile * entries;
-        const bool more = tile + stride < task.tiles;
+        behind = tile_of(round + 1);
+        const bool more = behind < task.tiles;
         number<O, 2> *w = reinterpret_cast<number<O, 2> *>(buffers + buffer * at.rows);
         if constexpr (!is_16bit<O>) {
             sums = reinterpret_cast<float2 *>(w);
-        }
-        kept_runs runs;
-        if (values) {
-            runs.load(call.kept, call.begin + begin, entries, thread);
         }
         barrier_wait(t_full, round % 2);
         float sum[N / 2];
@@ -296,15 +339,19 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
         wg_end();
         wg_sync(); /* all have read T */
         if (thread == 0 && more) {
-            fetch_t(tile + stride);
+            fetch_t(behind);
         }
         kept_values kept;
         if (values) {
-            kept.load(runs, values, call.begin + begin, entries, thread);
+            words = next;
+            kept.load(words, values, warp, lane);
+            if (more) {
+                next.load(call.kept, first_word + (int64_t)behind * task.d3, task.d3, warp, lane);
+            }
         }
         if (thread == 0 && (task.buffers == 1 ? round > 0 : more)) {
             sent_bulk();
-            fetch(task.buffers == 1 ? tile : tile + stride, task.buffers == 1 ? 0 : 1 - buffer);
+            fetch(task.buffers == 1 ? tile : behind, task.buffers == 1 ? 0 : 1 - buffer);
         }
         wg_wait<0>();
         wg_fence(sum);
@@ -331,7 +378,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
         }
         if (values) {
             wg_sync();
-            kept.add(runs, values, by, sums);
+            kept.add(words, values, by, warp, lane, sums);
         }
         if constexpr (is_16bit<O>) {
             wg_sync();
