@@ -1,11 +1,11 @@
 /* The spectral product of a factorized weight in one pass: channels are mapped, multiplied mode by
  * mode with the weight in between, and mapped back; and the gradients of both maps.
  *
- * A block takes MODES modes of up to SAMPLES samples: a matrix of as many columns for each of the
- * three steps, which stays in shared memory. Maps are products in TF32 on tensor cores, the product
- * mode by mode is one of f32: it is bound by reading the weight, of which a thread has the next
- * numbers on their way. What a map's tiles reach beyond a row is put out by zeros (two_modes.cu).
- */
+ * A block takes MODES modes of SAMPLES samples: a matrix of as many columns for each of the three
+ * steps, which stays in shared memory. Maps are products in TF32 on tensor cores, the product mode
+ * by mode is one of f32: a thread makes an inner channel of a mode from the weights it has read,
+ * which are on their way from the beginning. What a map's tiles reach beyond a row is put out by
+ * zeros, or goes nowhere. */
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/cuda/tile/complex.cuh"
 #include "backend/cuda/tile/stage.cuh"
@@ -17,15 +17,14 @@ enum {
     COLUMN_ROW = COLUMNS + 4,
     MOST_CHANNELS = 64,
     MOST_INNER = 36,
+    INNER_TILES = (MOST_INNER + 7) / 8,
     MAP_ROW = MOST_INNER,
-    MAP_SIZE = MOST_CHANNELS * MAP_ROW,
-    INNER_STEPS = 5, /* of 8 */
-    INNER_ROWS = 8 * INNER_STEPS,
-    TARGETS = 1, /* inner channels of a thread */
-    MAP_WARPS = COLUMNS / 16,
-    THREADS = MODES * MOST_INNER / TARGETS,
-    AHEAD = 12, /* channels whose weights are on their way */
-    CONTRACT_SIZE = (MOST_CHANNELS + INNER_ROWS) * COLUMN_ROW + 2 * MAP_SIZE + 16
+    MAP_SIZE = MOST_CHANNELS * MAP_ROW + 4, /* a tile reaches beyond the last row */
+    STRIPS = 2,                             /* of 8 columns, which a warp maps */
+    GROUPS = COLUMNS / (8 * STRIPS),        /* warps for all columns; two for the rows */
+    THREADS = MODES * MOST_INNER,
+    STORED = 12, /* weights of a thread that wait in shared memory, the others in registers */
+    CONTRACT_SIZE = (MOST_CHANNELS + 8 * INNER_TILES) * COLUMN_ROW + MAP_SIZE + STORED * THREADS
 };
 
 struct mapped_sizes {
@@ -37,32 +36,62 @@ struct mapped_sizes {
 
 /* ---- the product ---- */
 
-/* Past the registers, and not rounded: see TF32_CUT. */
+/* Past the registers, and not rounded: see TF32_CUT. 0 beyond the last row and column. */
 static __device__ inline void fetch_map(float2 *to, const float2 *from, int rows, int columns) {
-    const int down = THREADS / columns, across = THREADS % columns;
-    int i = (int)threadIdx.x / columns, j = (int)threadIdx.x % columns;
-    for (const float2 *at = from + threadIdx.x; i < rows; at += THREADS) {
-        copy_async<8>(to + i * MAP_ROW + j, at);
-        const bool wraps = j + across >= columns;
-        i += down + wraps;
-        j += wraps ? across - columns : across;
+    static_assert(THREADS % MAP_ROW == 0, "a thread copies entries of one column");
+    const int j = threadIdx.x % MAP_ROW;
+#pragma unroll
+    for (int q = 0; q < MOST_CHANNELS * MAP_ROW / THREADS; q++) {
+        const int i = (int)threadIdx.x / MAP_ROW + q * (THREADS / MAP_ROW);
+        const bool counts = i < rows && j < columns;
+        copy_async<8>(to + i * MAP_ROW + j, counts ? from + i * columns + j : from, counts);
     }
 }
 
-static __device__ inline float4 times(float factor, float4 x) {
-    return make_float4(factor * x.x, factor * x.y, factor * x.z, factor * x.w);
-}
-
-/* Columns (channel, sample, mode) of src from mode k0 and sample b0 on; 0 beyond the last. */
+/* Columns (sample, mode) of src from mode k0 and sample b0 on; 0 beyond the last. */
 static __device__ inline void fetch_columns(const mapped_sizes &s, const float2 *src, int64_t b0,
                                             int64_t k0, float2 *columns) {
-    enum { PIECES = MODES / 2, OF_ROW = SAMPLES * PIECES };
-    for (int e = (int)threadIdx.x; e < s.channels * OF_ROW; e += (int)blockDim.x) {
-        const int c = e / OF_ROW, b = e / PIECES % SAMPLES, k = e % PIECES * 2;
-        const bool counts = b0 + b < s.batch && k0 + k < s.modes;
-        const float2 *from = src + ((b0 + b) * s.channels + c) * s.modes + k0 + k;
-        copy_async<16>(columns + c * COLUMN_ROW + b * MODES + k, counts ? from : src, counts);
+    enum { PIECES = MODES / 2, OF_ROW = SAMPLES * PIECES, ROWS = THREADS / OF_ROW };
+    static_assert(THREADS % OF_ROW == 0, "a thread copies the same columns of all its rows");
+    const int b = threadIdx.x / PIECES % SAMPLES, k = threadIdx.x % PIECES * 2;
+    const bool exists = b0 + b < s.batch && k0 + k < s.modes;
+    int c = threadIdx.x / OF_ROW;
+    const float2 *from = src + ((b0 + b) * s.channels + c) * s.modes + k0 + k;
+    for (float2 *to = columns + c * COLUMN_ROW + b * MODES + k; c < MOST_CHANNELS; c += ROWS) {
+        const bool counts = exists && c < s.channels;
+        copy_async<16>(to, counts ? from : src, counts);
+        from += ROWS * s.modes;
+        to += ROWS * COLUMN_ROW;
     }
+}
+
+/* What a thread reads of the weight: an entry for each inner channel; 0 beyond the last. */
+struct thread_weights {
+    float2 *stored; /* THREADS apart */
+    float2 w[MOST_INNER - STORED];
+
+    __device__ void fetch(const mapped_sizes &s, const float2 *weight, int64_t k0) {
+        const int k = threadIdx.x % MODES, o = threadIdx.x / MODES;
+        const int count = o < s.to && k0 + k < s.modes ? s.from : 0;
+        const float2 *from = weight + o * s.to_step + k0 + k;
+#pragma unroll
+        for (int i = 0; i < STORED; i++) {
+            copy_async<8>(stored + i * THREADS, i < count ? from + i * s.from_step : weight,
+                          i < count);
+        }
+        copies_commit();
+        from += STORED * s.from_step;
+#pragma unroll
+        for (int i = STORED; i < MOST_INNER; i++) {
+            w[i - STORED] = i < count ? *from : make_float2(0.0f, 0.0f);
+            from += s.from_step;
+        }
+    }
+};
+
+static __device__ inline float4 times(float factor, float sign, float4 x) {
+    const float im = sign * factor;
+    return make_float4(factor * x.x, im * x.y, factor * x.z, im * x.w);
 }
 
 /* Two numbers of row i of (batch, rows, modes), columns as above. */
@@ -74,129 +103,73 @@ static __device__ inline void store_columns(const mapped_sizes &s, float2 *out, 
     }
 }
 
-/* mapped (inner, columns) = map^T columns, both to shared memory and out. */
-static __device__ inline void map_columns(const mapped_sizes &s, const float2 *map,
-                                          const float2 *columns, int64_t b0, int64_t k0,
-                                          float2 *mapped, float2 *out) {
-    constexpr int ROWS = (MOST_INNER + 15) / 16;
-    const int lane = threadIdx.x % 32, n0 = threadIdx.x / 32 * 16;
-    sum_tile sum[ROWS][2] = {};
-#pragma unroll 2
-    for (int k = 0; k < MOST_CHANNELS; k += 8) {
-        const right_tile b[2] = {
-            load_right(columns + k * COLUMN_ROW + n0, COLUMN_ROW, 1.0f, lane),
-            load_right(columns + k * COLUMN_ROW + n0 + 8, COLUMN_ROW, 1.0f, lane)};
+/* Calls put(row, column, two numbers) for `tiles` of TILES tiles of rows of map columns, a sum over
+ * DEPTH rows of columns, of which a warp takes STRIPS strips. Entry (m, k) of the map lies at
+ * map[m * map_row + k * map_column]. */
+template <int DEPTH, int TILES, class F>
+static __device__ inline void map_columns(const float2 *map, int map_row, int map_column, int tiles,
+                                          const float2 *columns, float sign, F put) {
+    const int lane = threadIdx.x % 32;
+    sum_tile sum[TILES][STRIPS] = {};
+#pragma unroll 4
+    for (int k = 0; k < DEPTH; k += 4) {
+        right_tile b[STRIPS];
 #pragma unroll
-        for (int m = 0; m < ROWS; m++) {
-            const left_tile a = load_left(map + k * MAP_ROW + 16 * m, 1, MAP_ROW, s.sign, lane);
-            multiply_add(sum[m][0], a, b[0]);
-            multiply_add(sum[m][1], a, b[1]);
-        }
-    }
-#pragma unroll
-    for (int e = 0; e < 2 * ROWS; e++) {
-        each_pair(sum[e / 2][e % 2], lane, [&](int row, int column, float4 x) {
-            const int i = e / 2 * 16 + row, j = n0 + e % 2 * 8 + column;
-            x = times(TF32_CUT * TF32_CUT, x);
-            if (i < s.from) {
-                *reinterpret_cast<float4 *>(mapped + i * COLUMN_ROW + j) = x;
-            }
-            store_columns(s, out, s.from, i, b0, k0, j, x);
-        });
-    }
-}
-
-/* dst = map columns, of the inner ones; half of the rows at a time. */
-static __device__ inline void map_back(const mapped_sizes &s, const float2 *map,
-                                       const float2 *columns, int64_t b0, int64_t k0, float2 *dst) {
-    constexpr int ROWS = MOST_CHANNELS / 32;
-    const int lane = threadIdx.x % 32, n0 = threadIdx.x / 32 * 16;
-#pragma unroll 1
-    for (int i0 = 0; i0 < MOST_CHANNELS; i0 += 16 * ROWS) {
-        sum_tile sum[ROWS][2] = {};
-#pragma unroll
-        for (int k = 0; k < INNER_ROWS; k += 8) {
-            const right_tile b[2] = {
-                load_right(columns + k * COLUMN_ROW + n0, COLUMN_ROW, 1.0f, lane),
-                load_right(columns + k * COLUMN_ROW + n0 + 8, COLUMN_ROW, 1.0f, lane)};
-#pragma unroll
-            for (int m = 0; m < ROWS; m++) {
-                const left_tile a =
-                    load_left(map + (i0 + 16 * m) * MAP_ROW + k, MAP_ROW, 1, s.sign, lane);
-                multiply_add(sum[m][0], a, b[0]);
-                multiply_add(sum[m][1], a, b[1]);
-            }
+        for (int n = 0; n < STRIPS; n++) {
+            b[n] = load_right(columns + k * COLUMN_ROW + 8 * n, COLUMN_ROW, 1, lane);
         }
 #pragma unroll
-        for (int e = 0; e < 2 * ROWS; e++) {
-            each_pair(sum[e / 2][e % 2], lane, [&](int row, int column, float4 x) {
-                store_columns(s, dst, s.channels, i0 + e / 2 * 16 + row, b0, k0,
-                              n0 + e % 2 * 8 + column, times(TF32_CUT, x));
-            });
-        }
-    }
-}
-
-/* What a thread reads of the weight for AHEAD channels from i on. */
-struct weights_ahead {
-    float2 w[AHEAD][TARGETS];
-};
-
-static __device__ inline weights_ahead load_weights(const mapped_sizes &s, const float2 *weight,
-                                                    int i) {
-    const int o = threadIdx.x / MODES * TARGETS;
-    weights_ahead x;
+        for (int m = 0; m < TILES; m++) {
+            if (m < tiles) {
+                const left_tile a = load_left(map + 8 * m * map_row + k * map_column, map_row,
+                                              map_column, sign, lane);
 #pragma unroll
-    for (int a = 0; a < AHEAD; a++) {
-#pragma unroll
-        for (int t = 0; t < TARGETS; t++) {
-            x.w[a][t] =
-                weight[min(i + a, s.from - 1) * s.from_step + min(o + t, s.to - 1) * s.to_step];
-        }
-    }
-    return x;
-}
-
-/* columns (inner, columns) = mapped, multiplied mode by mode; also out. The first weights come
- * along. */
-static __device__ inline void multiply_modes(const mapped_sizes &s, const float2 *weight,
-                                             weights_ahead next, const float2 *mapped, int64_t b0,
-                                             int64_t k0, float2 *columns, float2 *out) {
-    const int k = threadIdx.x % MODES, o = threadIdx.x / MODES * TARGETS;
-    float2 sum[TARGETS][SAMPLES] = {};
-#pragma unroll 1
-    for (int i = 0; i < s.from; i += AHEAD) {
-        const weights_ahead now = next;
-        next = load_weights(s, weight, i + AHEAD);
-#pragma unroll
-        for (int a = 0; a < AHEAD; a++) {
-#pragma unroll
-            for (int b = 0; b < SAMPLES; b++) {
-                const float2 x = mapped[(i + a) * COLUMN_ROW + b * MODES + k];
-#pragma unroll
-                for (int t = 0; t < TARGETS; t++) {
-                    const float2 w = make_float2(now.w[a][t].x, s.sign * now.w[a][t].y);
-                    sum[t][b].x = fmaf(w.x, x.x, fmaf(-w.y, x.y, sum[t][b].x));
-                    sum[t][b].y = fmaf(w.x, x.y, fmaf(w.y, x.x, sum[t][b].y));
+                for (int n = 0; n < STRIPS; n++) {
+                    multiply_add(sum[m][n], a, b[n]);
                 }
             }
         }
     }
 #pragma unroll
-    for (int t = 0; t < TARGETS; t++) {
+    for (int e = 0; e < TILES * STRIPS; e++) {
+        each_pair(sum[e / STRIPS][e % STRIPS], lane, [&](int row, int column, float4 x) {
+            if (e / STRIPS < tiles) {
+                put(e / STRIPS * 8 + row, e % STRIPS * 8 + column, x);
+            }
+        });
+    }
+}
+
+/* columns (inner, columns) = mapped, multiplied mode by mode; also out. */
+static __device__ inline void multiply_modes(const mapped_sizes &s, const thread_weights &weights,
+                                             const float2 *mapped, int64_t b0, int64_t k0,
+                                             float2 *columns, float2 *out) {
+    const int k = threadIdx.x % MODES, o = threadIdx.x / MODES;
+    float2 sum[SAMPLES] = {};
+    const auto add = [&](float2 weight, int i) {
+        const float2 w = make_float2(weight.x, s.sign * weight.y);
 #pragma unroll
         for (int b = 0; b < SAMPLES; b++) {
-            const bool exists = o + t < s.to;
-            const float2 x = exists ? sum[t][b] : make_float2(0.0f, 0.0f);
-            columns[(o + t) * COLUMN_ROW + b * MODES + k] = make_float2(to_tf32(x.x), to_tf32(x.y));
-            if (exists && b0 + b < s.batch && k0 + k < s.modes) {
-                out[((b0 + b) * s.to + o + t) * s.modes + k0 + k] = x;
-            }
+            const float2 x = mapped[i * COLUMN_ROW + b * MODES + k];
+            sum[b].x = fmaf(w.x, x.x, fmaf(-w.y, x.y, sum[b].x));
+            sum[b].y = fmaf(w.x, x.y, fmaf(w.y, x.x, sum[b].y));
         }
+    };
+#pragma unroll 4
+    for (int i = 0; i < STORED; i++) {
+        add(weights.stored[i * THREADS], i);
     }
-    for (int e = MOST_INNER * COLUMN_ROW + (int)threadIdx.x; e < INNER_ROWS * COLUMN_ROW;
-         e += THREADS) {
-        columns[e] = make_float2(0.0f, 0.0f);
+#pragma unroll
+    for (int i = STORED; i < MOST_INNER; i++) {
+        add(weights.w[i - STORED], i);
+    }
+#pragma unroll
+    for (int b = 0; b < SAMPLES; b++) {
+        const float2 x = sum[b];
+        columns[o * COLUMN_ROW + b * MODES + k] = make_float2(to_tf32(x.x), to_tf32(x.y));
+        if (o < s.to && b0 + b < s.batch && k0 + k < s.modes) {
+            out[((b0 + b) * s.to + o) * s.modes + k0 + k] = x;
+        }
     }
 }
 
@@ -206,33 +179,43 @@ static __global__ void __launch_bounds__(THREADS, 2)
                     float2 *dst) {
     extern __shared__ float2 shared[];
     float2 *columns = shared, *mapped = columns + MOST_CHANNELS * COLUMN_ROW;
-    float2 *first = mapped + INNER_ROWS * COLUMN_ROW, *second = first + MAP_SIZE;
-    const int64_t k0 = (int64_t)blockIdx.x * MODES;
-    for (int e = (int)threadIdx.x; e < CONTRACT_SIZE; e += THREADS) {
-        shared[e] = make_float2(0.0f, 0.0f);
-    }
+    float2 *map = mapped + 8 * INNER_TILES * COLUMN_ROW;
+    const int warp = threadIdx.x / 32, n0 = warp % GROUPS * (8 * STRIPS);
+    const int64_t k0 = (int64_t)blockIdx.x * MODES, b0 = (int64_t)blockIdx.y * SAMPLES;
+    thread_weights weights;
+    weights.stored = map + MAP_SIZE + threadIdx.x;
+    fetch_columns(s, src, b0, k0, columns);
+    fetch_map(map, first_map, s.channels, s.from);
+    copies_commit();
+    weights.fetch(s, weight, k0);
+    __syncthreads(); /* so that its loads are not put off until the copies are there */
+    copies_wait_but<1>();
     __syncthreads();
-    weight += min(k0 + threadIdx.x % MODES, s.modes - 1);
-    fetch_columns(s, src, 0, k0, columns);
-    fetch_map(first, first_map, s.channels, s.from);
-    fetch_map(second, second_map, s.channels, s.to);
-    for (int64_t b0 = 0; b0 < s.batch; b0 += SAMPLES) {
-        copies_wait();
-        __syncthreads();
-        if (threadIdx.x < 32 * MAP_WARPS) {
-            map_columns(s, first, columns, b0, k0, mapped, inner_from);
-        }
-        const weights_ahead ahead = load_weights(s, weight, 0);
-        __syncthreads();
-        multiply_modes(s, weight, ahead, mapped, b0, k0, columns, inner_to);
-        __syncthreads();
-        if (threadIdx.x < 32 * MAP_WARPS) {
-            map_back(s, second, columns, b0, k0, dst);
-        }
-        __syncthreads();
-        if (b0 + SAMPLES < s.batch) {
-            fetch_columns(s, src, b0 + SAMPLES, k0, columns);
-        }
+    if (warp < 2 * GROUPS) {
+        constexpr int TILES = (INNER_TILES + 1) / 2; /* of the first warps */
+        const int row = warp / GROUPS * TILES * 8;
+        map_columns<MOST_CHANNELS, TILES>(
+            map + row, 1, MAP_ROW, warp < GROUPS ? (int)TILES : INNER_TILES - TILES, columns + n0,
+            s.sign, [&](int i, int j, float4 x) {
+                x = times(TF32_CUT * TF32_CUT, s.sign, x);
+                *reinterpret_cast<float4 *>(mapped + (row + i) * COLUMN_ROW + n0 + j) = x;
+                store_columns(s, inner_from, s.from, row + i, b0, k0, n0 + j, x);
+            });
+    }
+    copies_wait();
+    __syncthreads();
+    fetch_map(map, second_map, s.channels, s.to);
+    multiply_modes(s, weights, mapped, b0, k0, columns, inner_to);
+    copies_wait();
+    __syncthreads();
+    if (warp < 2 * GROUPS) {
+        constexpr int TILES = MOST_CHANNELS / 16;
+        const int row = warp / GROUPS * TILES * 8;
+        map_columns<MOST_INNER, TILES>(map + row * MAP_ROW, MAP_ROW, 1, TILES, columns + n0, s.sign,
+                                       [&](int i, int j, float4 x) {
+                                           store_columns(s, dst, s.channels, row + i, b0, k0,
+                                                         n0 + j, times(TF32_CUT, s.sign, x));
+                                       });
     }
 }
 
@@ -243,7 +226,7 @@ enum {
     DEPTH_ROW = DEPTH + 4,
     STAGES = 3,
     LEFT_SIZE = MOST_CHANNELS * DEPTH_ROW,
-    STAGE_SIZE = (MOST_CHANNELS + INNER_ROWS) * DEPTH_ROW,
+    STAGE_SIZE = (MOST_CHANNELS + 8 * INNER_TILES) * DEPTH_ROW,
     GRADIENT_THREADS = 256,
     GRADIENT_SIZE = STAGES * STAGE_SIZE
 };
@@ -253,7 +236,7 @@ enum {
 struct map_job {
     const float2 *left, *right;
     int inner;
-    float left_sign, right_sign;
+    float sign; /* -1: left is conjugated, else right */
     float2 *sums;
 };
 
@@ -282,15 +265,11 @@ static __device__ inline void fetch_step(const map_jobs &s, const map_job &job, 
 /* A warp takes 16 rows, and half of the modes of a step. */
 static __global__ void __launch_bounds__(GRADIENT_THREADS, 2) map_gradients(map_jobs s) {
     extern __shared__ float2 shared[];
-    const map_job &job = s.job[blockIdx.y];
+    const map_job job = blockIdx.y == 0 ? s.job[0] : s.job[1];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = warp % 4 * 16;
     const int64_t steps = s.batch * ((s.modes + DEPTH - 1) / DEPTH);
     const int64_t end = steps * (blockIdx.x + 1) / gridDim.x;
     int64_t step = steps * blockIdx.x / gridDim.x, fetched = step;
-    for (int e = (int)threadIdx.x; e < GRADIENT_SIZE; e += GRADIENT_THREADS) {
-        shared[e] = make_float2(0.0f, 0.0f);
-    }
-    __syncthreads();
     const auto fetch = [&](int into) {
         if (fetched < end) {
             fetch_step(s, job, fetched, shared + into * STAGE_SIZE);
@@ -301,7 +280,7 @@ static __global__ void __launch_bounds__(GRADIENT_THREADS, 2) map_gradients(map_
     for (int ahead = 0; ahead < STAGES - 1; ahead++) {
         fetch(ahead);
     }
-    sum_tile sum[INNER_STEPS] = {};
+    sum_tile sum[INNER_TILES][2] = {};
     for (int slot = 0; step < end; step++, slot = slot + 1 == STAGES ? 0 : slot + 1) {
         copies_wait_but<STAGES - 2>();
         __syncthreads();
@@ -309,35 +288,39 @@ static __global__ void __launch_bounds__(GRADIENT_THREADS, 2) map_gradients(map_
         const float2 *left = shared + slot * STAGE_SIZE + row * DEPTH_ROW + warp / 4 * (DEPTH / 2);
         const float2 *right = shared + slot * STAGE_SIZE + LEFT_SIZE + warp / 4 * (DEPTH / 2);
 #pragma unroll
-        for (int k = 0; k < DEPTH / 2; k += 8) {
-            const left_tile a = load_left(left + k, DEPTH_ROW, 1, job.left_sign, lane);
+        for (int k = 0; k < DEPTH / 2; k += 4) {
+            const left_tile a[2] = {load_left(left + k, DEPTH_ROW, 1, -1.0f, lane),
+                                    load_left(left + 8 * DEPTH_ROW + k, DEPTH_ROW, 1, -1.0f, lane)};
 #pragma unroll
-            for (int n = 0; n < INNER_STEPS; n++) {
-                multiply_add(
-                    sum[n], a,
-                    load_right(right + 8 * n * DEPTH_ROW + k, 1, job.right_sign, lane, DEPTH_ROW));
+            for (int n = 0; n < INNER_TILES; n++) {
+                const right_tile b = load_right(right + 8 * n * DEPTH_ROW + k, 1, DEPTH_ROW, lane);
+                multiply_add(sum[n][0], a[0], b);
+                multiply_add(sum[n][1], a[1], b);
             }
         }
     }
     copies_wait();
     __syncthreads();
-    float2 *half = shared + row * INNER_ROWS; /* of the other warps */
+    constexpr int HALF_ROW = 8 * INNER_TILES;
+    float2 *half = shared + row * HALF_ROW; /* of the other warps */
+    float2 *out = job.sums + ((int64_t)blockIdx.x * s.channels + row) * job.inner;
 #pragma unroll
-    for (int n = 0; n < INNER_STEPS; n++) {
-        each_number(sum[n], lane, [&](int i, int j, float2 x) {
+    for (int e = 0; e < 2 * INNER_TILES; e++) {
+        each_number(sum[e / 2][e % 2], lane, [&](int i, int j, float2 x) {
             if (warp >= 4) {
-                half[i * INNER_ROWS + 8 * n + j] = x;
+                half[(e % 2 * 8 + i) * HALF_ROW + e / 2 * 8 + j] = x;
             }
         });
     }
     __syncthreads();
-    float2 *out = job.sums + (int64_t)blockIdx.x * s.channels * job.inner;
 #pragma unroll
-    for (int n = 0; n < INNER_STEPS; n++) {
-        each_number(sum[n], lane, [&](int i, int j, float2 x) {
-            if (warp < 4 && row + i < s.channels && 8 * n + j < job.inner) {
-                const float2 y = half[i * INNER_ROWS + 8 * n + j];
-                out[(row + i) * job.inner + 8 * n + j] = make_float2(x.x + y.x, x.y + y.y);
+    for (int e = 0; e < 2 * INNER_TILES; e++) {
+        each_number(sum[e / 2][e % 2], lane, [&](int i, int j, float2 x) {
+            i += e % 2 * 8;
+            j += e / 2 * 8;
+            if (warp < 4 && row + i < s.channels && j < job.inner) {
+                const float2 y = half[i * HALF_ROW + j];
+                out[i * job.inner + j] = make_float2(x.x + y.x, job.sign * (x.y + y.y));
             }
         });
     }
@@ -437,8 +420,9 @@ static tg_status cuda_mapped_contract(tg_backend *be, const tg_mapped *op) {
     if (status != TG_OK) {
         return status;
     }
-    mapped_contract<<<(unsigned)((op->modes + MODES - 1) / MODES), THREADS, shared,
-                      cuda_stream(be)>>>(
+    const dim3 grid((unsigned)((op->modes + MODES - 1) / MODES),
+                    (unsigned)((op->batch + SAMPLES - 1) / SAMPLES));
+    mapped_contract<<<grid, THREADS, shared, cuda_stream(be)>>>(
         s, static_cast<const float2 *>(back ? op->map_out : op->map_in),
         static_cast<const float2 *>(back ? op->map_in : op->map_out),
         static_cast<const float2 *>(op->weight), static_cast<const float2 *>(op->src),
@@ -456,9 +440,9 @@ static tg_status cuda_mapped_gradients(tg_backend *be, const tg_map_gradients *o
     const int64_t size[2] = {2 * op->channels * op->in, 2 * op->channels * op->out};
     const map_jobs jobs = {
         {{static_cast<const float2 *>(op->x), static_cast<const float2 *>(op->dinner_in),
-          (int)op->in, -1.0f, 1.0f, reinterpret_cast<float2 *>(sums)},
+          (int)op->in, -1.0f, reinterpret_cast<float2 *>(sums)},
          {static_cast<const float2 *>(op->dy), static_cast<const float2 *>(op->inner_out),
-          (int)op->out, 1.0f, -1.0f, reinterpret_cast<float2 *>(sums + blocks * size[0])}},
+          (int)op->out, 1.0f, reinterpret_cast<float2 *>(sums + blocks * size[0])}},
         op->batch,
         op->modes,
         (int)op->channels};

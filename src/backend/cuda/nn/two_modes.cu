@@ -22,15 +22,19 @@ enum {
     MOST_R2 = 20,
     LONG_ROW = 36, /* of left and d */
     CORE_ROW = 20,
-    SHORT_ROW = 28,  /* of right, n and m, which are filled up */
-    STEPS = 5,       /* of 8, over d2 and r1 .. */
-    SHORT_STEPS = 3, /* .. and over r2 */
+    SHORT_ROW = 28,      /* of right, n and m, which are filled up */
+    STEPS = MOST_D2 / 4, /* of a sum over d2 or r1 */
+    TILES = 5,           /* of 8, over d2 and r1 .. */
+    SHORT_TILES = 3,     /* .. and over r2 */
+    STRIPS = 2,          /* of 8 rows, which a warp takes */
+    ROWS = 8 * STRIPS,
+    TEAM = MOST_D1 / ROWS, /* warps for all rows */
     LEFT_SIZE = MOST_D1 * LONG_ROW,
-    RIGHT_SIZE = 8 * STEPS * SHORT_ROW,
-    CORE_SIZE = 8 * STEPS * CORE_ROW,
+    RIGHT_SIZE = 8 * TILES * SHORT_ROW,
+    CORE_SIZE = 8 * TILES * CORE_ROW,
     MIDDLE_SIZE = MOST_D1 * SHORT_ROW,
-    FORWARD_THREADS = 128,
-    BACK_THREADS = 256,
+    FORWARD_THREADS = 32 * TEAM,
+    BACK_THREADS = 2 * FORWARD_THREADS,
     FORWARD_SIZE = LEFT_SIZE + RIGHT_SIZE + CORE_SIZE + MOST_D1 * MOST_D2,
     BACK_SIZE = 3 * LEFT_SIZE + RIGHT_SIZE + 2 * CORE_SIZE + 2 * MIDDLE_SIZE
 };
@@ -46,46 +50,117 @@ static __device__ inline void round_sum(sum_tile &x) {
     constexpr float cut = TF32_CUT * TF32_CUT * TF32_CUT;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        x.re[i] *= cut;
-        x.im[i] *= cut;
+        x.c[i] *= cut;
     }
 }
 
-/* A result of which one factor came from memory. */
-static __device__ inline float2 cut_back(float2 x) {
-    return make_float2(TF32_CUT * x.x, TF32_CUT * x.y);
+/* A result of which one factor came from memory; its conjugate where `sign` is -1. */
+static __device__ inline float2 cut_back(float2 x, float sign = 1.0f) {
+    return make_float2(TF32_CUT * x.x, sign * TF32_CUT * x.y);
 }
 
-/* 16 rows of a product over `rows` numbers of `left`, all columns of the core's. */
-static __device__ inline void multiply_rows(sum_tile (&sum)[SHORT_STEPS], const float2 *left,
-                                            const float2 *right, int right_row, float sign,
-                                            int lane) {
+/* ROWS rows of left times all columns of the core's, rounded. */
+struct middle_rows {
+    sum_tile sum[STRIPS][SHORT_TILES];
+
+    __device__ void multiply(const float2 *left, const float2 *right, int right_row, float sign,
+                             int lane) {
 #pragma unroll
-    for (int k = 0; k < STEPS; k++) {
-        const left_tile a = load_left(left + 8 * k, LONG_ROW, 1, 1.0f, lane);
+        for (int i = 0; i < STRIPS * SHORT_TILES; i++) {
+            sum[i % STRIPS][i / STRIPS] = {};
+        }
 #pragma unroll
-        for (int n = 0; n < SHORT_STEPS; n++) {
-            multiply_add(sum[n], a,
-                         load_right(right + 8 * k * right_row + 8 * n, right_row, sign, lane));
+        for (int k = 0; k < 4 * STEPS; k += 4) {
+            left_tile a[STRIPS];
+#pragma unroll
+            for (int m = 0; m < STRIPS; m++) {
+                a[m] = load_left(left + 8 * m * LONG_ROW + k, LONG_ROW, 1, sign, lane);
+            }
+#pragma unroll
+            for (int n = 0; n < SHORT_TILES; n++) {
+                const right_tile b = load_right(right + k * right_row + 8 * n, right_row, 1, lane);
+#pragma unroll
+                for (int m = 0; m < STRIPS; m++) {
+                    multiply_add(sum[m][n], a[m], b);
+                }
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < STRIPS * SHORT_TILES; i++) {
+            round_sum(sum[i % STRIPS][i / STRIPS]);
         }
     }
-}
+    __device__ void store(float2 *to, int lane) const {
+#pragma unroll
+        for (int i = 0; i < STRIPS * SHORT_TILES; i++) {
+            const int m = i % STRIPS, n = i / STRIPS;
+            each_pair(sum[m][n], lane, [&](int row, int column, float4 x) {
+                *reinterpret_cast<float4 *>(to + (8 * m + row) * SHORT_ROW + 8 * n + column) = x;
+            });
+        }
+    }
+    /* out += the rows times the columns that lie as rows of `right`. */
+    __device__ void multiply_turned(sum_tile (&out)[TILES][STRIPS], const float2 *right,
+                                    int right_row, float sign, int lane) const {
+#pragma unroll
+        for (int k = 0; k < SHORT_TILES; k++) {
+            turned_tiles b[TILES];
+#pragma unroll
+            for (int n = 0; n < TILES; n++) {
+                b[n] = load_turned(right + 8 * n * right_row + 8 * k, right_row, lane);
+            }
+#pragma unroll
+            for (int i = 0; i < 2 * STRIPS; i++) {
+                const int m = i % STRIPS, half = i / STRIPS;
+                const left_tile a = as_left(sum[m][k], half, sign);
+#pragma unroll
+                for (int n = 0; n < TILES; n++) {
+                    multiply_add(out[n][m], a, b[n].tile(half));
+                }
+            }
+        }
+    }
+};
 
 /* ---- what comes in ---- */
 
-/* Rows of a matrix to rows that are `row` numbers apart, past the registers. */
-static __device__ inline void fetch_rows(float2 *to, int row, const float2 *from, int rows,
-                                         int columns) {
-    const int threads = (int)blockDim.x, down = threads / columns, across = threads % columns;
-    int i = (int)threadIdx.x / columns, j = (int)threadIdx.x % columns;
-    const float2 *at = from + threadIdx.x;
-    for (; i < rows; at += threads) {
-        copy_async<8>(to + i * row + j, at);
-        const bool wraps = j + across >= columns;
-        i += down + wraps;
-        j += wraps ? across - columns : across;
+/* Rows of a matrix to rows that are further apart, past the registers: what a thread copies of each
+ * matrix lies at the same places, which are found once. */
+template <int MOST, int THREADS> struct row_copies {
+    static constexpr int COUNT = (MOST + THREADS - 1) / THREADS, BYTES = sizeof(float2);
+    int left; /* numbers, from the thread's first on */
+    uint32_t place[COUNT];
+
+    __device__ row_copies(int rows, int columns, int row)
+        : left(rows * columns - (int)threadIdx.x) {
+        const int down = THREADS / columns, across = THREADS % columns;
+        int i = (int)threadIdx.x / columns, j = (int)threadIdx.x % columns;
+#pragma unroll
+        for (int q = 0; q < COUNT; q++) {
+            place[q] = (uint32_t)(i * row + j) * BYTES;
+            const bool wraps = j + across >= columns;
+            i += down + wraps;
+            j += wraps ? across - columns : across;
+        }
     }
-}
+    __device__ void fetch(float2 *to, const float2 *from) const {
+        fetch_from<0>((uint32_t)__cvta_generic_to_shared(to),
+                      __cvta_generic_to_global(from + threadIdx.x));
+    }
+
+  private:
+    template <int Q> __device__ void fetch_from(uint32_t to, size_t from) const {
+        if constexpr (Q < COUNT) {
+            asm volatile(
+                "{ .reg .pred counts;"
+                "  setp.gt.s32 counts, %2, %3;"
+                "  @counts cp.async.ca.shared.global [%0], [%1 + %4], %5; }" ::"r"(to + place[Q]),
+                "l"(from), "r"(left), "n"(Q * THREADS), "n"(Q * THREADS * BYTES), "n"(BYTES)
+                : "memory");
+            fetch_from<Q + 1>(to, from);
+        }
+    }
+};
 
 static __device__ inline void clear(float2 *x, int size) {
     for (int e = (int)threadIdx.x; e < size; e += (int)blockDim.x) {
@@ -115,36 +190,32 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 4)
     extern __shared__ float2 shared[];
     float2 *left = shared, *from = left + LEFT_SIZE, *right = from + CORE_SIZE;
     float2 *made = right + RIGHT_SIZE;
-    const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16;
-    clear(shared, FORWARD_SIZE);
+    const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * ROWS;
+    clear(shared, (int)(made - shared));
+    const row_copies<MOST_R1 * MOST_R2, FORWARD_THREADS> of_core(s.r1, s.r2, CORE_ROW);
     const auto fetch = [&](int64_t plane) {
         if (plane < s.planes) {
-            fetch_rows(from, CORE_ROW, core + plane * s.r1 * s.r2, s.r1, s.r2);
+            of_core.fetch(from, core + plane * s.r1 * s.r2);
         }
     };
     fetch(blockIdx.x);
-    fetch_rows(left, LONG_ROW, left_factor, s.d1, s.r1);
-    fetch_rows(right, SHORT_ROW, right_factor, s.d2, s.r2);
+    row_copies<LEFT_SIZE, FORWARD_THREADS>(s.d1, s.r1, LONG_ROW).fetch(left, left_factor);
+    row_copies<MOST_D2 * MOST_R2, FORWARD_THREADS>(s.d2, s.r2, SHORT_ROW)
+        .fetch(right, right_factor);
     for (int64_t plane = blockIdx.x; plane < s.planes; plane += gridDim.x) {
         copies_wait();
         __syncthreads();
-        sum_tile middle[SHORT_STEPS] = {};
-        multiply_rows(middle, left + row * LONG_ROW, from, CORE_ROW, 1.0f, lane);
+        middle_rows middle;
+        middle.multiply(left + row * LONG_ROW, from, CORE_ROW, 1.0f, lane);
+        sum_tile sum[TILES][STRIPS] = {};
+        middle.multiply_turned(sum, right, SHORT_ROW, 1.0f, lane);
 #pragma unroll
-        for (int n = 0; n < SHORT_STEPS; n++) {
-            round_sum(middle[n]);
-        }
-#pragma unroll
-        for (int n = 0; n < STEPS; n++) {
-            sum_tile sum = {};
-#pragma unroll
-            for (int k = 0; k < SHORT_STEPS; k++) {
-                multiply_add(sum, as_left(middle[k]),
-                             load_turned(right + 8 * n * SHORT_ROW + 8 * k, SHORT_ROW, 1.0f, lane));
-            }
-            each_number(sum, lane, [&](int i, int j, float2 x) {
-                if (row + i < s.d1 && 8 * n + j < s.d2) {
-                    made[(row + i) * s.d2 + 8 * n + j] = cut_back(x);
+        for (int e = 0; e < TILES * STRIPS; e++) {
+            each_number(sum[e / STRIPS][e % STRIPS], lane, [&](int i, int j, float2 x) {
+                i += row + e % STRIPS * 8;
+                j += e / STRIPS * 8;
+                if (i < s.d1 && j < s.d2) {
+                    made[i * s.d2 + j] = cut_back(x);
                 }
             });
         }
@@ -156,38 +227,60 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 4)
 
 /* ---- backward ---- */
 
-/* What a warp adds up in its second part: 16 rows of dcore or of dright, and some of their three
- * tiles of columns. */
-struct column_job {
-    bool is_core;
-    int row, first, tiles;
-};
+/* One team of warps makes n, dleft and dcore, the other one m and dright. */
 
-/* The first four warps have done more before. */
-static __device__ inline column_job job_of(int warp) {
-    return warp >= 4 ? column_job{warp < 7, warp < 7 ? 16 * (warp - 4) : 0, 0, SHORT_STEPS}
-                     : column_job{false, 16 + warp / 2 * 16, warp % 2 * 2, 2 - warp % 2};
+/* sum += left^T conj(right) over `rows` rows of a plane. */
+template <int M, int N>
+static __device__ inline void multiply_columns(sum_tile (&sum)[M][N], const float2 *left,
+                                               const float2 *right, int rows, int lane) {
+#pragma unroll 4
+    for (int k = 0; k < rows; k += 4) {
+        right_tile b[N];
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            b[n] = load_right(right + k * SHORT_ROW + 8 * n, SHORT_ROW, 1, lane);
+        }
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            const left_tile a = load_left(left + k * LONG_ROW + 8 * m, 1, LONG_ROW, -1.0f, lane);
+#pragma unroll
+            for (int n = 0; n < N; n++) {
+                multiply_add(sum[m][n], a, b[n]);
+            }
+        }
+    }
 }
 
-/* sum += left^T right over the rows of a plane, one of them conjugated. */
-template <int TILES>
-static __device__ inline void multiply_columns(sum_tile (&sum)[SHORT_STEPS], const float2 *left,
-                                               float left_sign, const float2 *right,
-                                               float right_sign, int lane) {
-#pragma unroll 2
-    for (int k = 0; k < MOST_D1; k += 8) {
-        const left_tile a = load_left(left + k * LONG_ROW, 1, LONG_ROW, left_sign, lane);
+/* M by N tiles of dcore[plane] = left^H n, from tile (m0, n0) on. */
+template <int M, int N>
+static __device__ inline void core_tiles(const plane_sizes &s, const float2 *left,
+                                         const float2 *n_rows, int m0, int n0, float2 *dcore,
+                                         int lane) {
+    sum_tile sum[M][N] = {};
+    multiply_columns(sum, left + 8 * m0, n_rows + 8 * n0, MOST_D1, lane);
 #pragma unroll
-        for (int n = 0; n < TILES; n++) {
-            multiply_add(sum[n], a,
-                         load_right(right + k * SHORT_ROW + 8 * n, SHORT_ROW, right_sign, lane));
-        }
+    for (int e = 0; e < M * N; e++) {
+        each_number(sum[e / N][e % N], lane, [&](int i, int j, float2 x) {
+            i += 8 * (m0 + e / N);
+            j += 8 * (n0 + e % N);
+            if (i < s.r1 && j < s.r2) {
+                dcore[i * s.r2 + j] = cut_back(x, -1.0f);
+            }
+        });
     }
 }
 
 /* Sums of a block, as they are left: dleft (d1, r1), and behind it dright (d2, r2). */
 static __host__ __device__ inline int sums_size(const plane_sizes &s) {
     return s.d1 * s.r1 + s.d2 * s.r2;
+}
+
+static __device__ inline void wait_for_block() {
+    asm volatile("bar.sync 1, %0;" ::"r"((int)BACK_THREADS) : "memory");
+}
+
+static __device__ inline void wait_for_team() {
+    asm volatile("bar.sync 2, %0;" ::"r"((int)FORWARD_THREADS) : "memory");
 }
 
 static __global__ void __launch_bounds__(BACK_THREADS, 2)
@@ -198,93 +291,89 @@ static __global__ void __launch_bounds__(BACK_THREADS, 2)
     float2 *left = shared, *planes = left + LEFT_SIZE, *right = planes + 2 * LEFT_SIZE;
     float2 *cores = right + RIGHT_SIZE, *n_rows = cores + 2 * CORE_SIZE;
     float2 *m_rows = n_rows + MIDDLE_SIZE;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = warp % 4 * 16;
-    const column_job job = job_of(warp);
-    sum_tile dleft[STEPS] = {}, dright[SHORT_STEPS] = {};
-    clear(shared, BACK_SIZE);
-    fetch_rows(left, LONG_ROW, left_factor, s.d1, s.r1);
-    fetch_rows(right, SHORT_ROW, right_factor, s.d2, s.r2);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = warp % TEAM * ROWS;
+    clear(shared, (int)(n_rows - shared));
+    row_copies<LEFT_SIZE, BACK_THREADS>(s.d1, s.r1, LONG_ROW).fetch(left, left_factor);
+    row_copies<MOST_D2 * MOST_R2, BACK_THREADS>(s.d2, s.r2, SHORT_ROW).fetch(right, right_factor);
+    const row_copies<LEFT_SIZE, BACK_THREADS> of_plane(s.d1, s.d2, LONG_ROW);
+    const row_copies<MOST_R1 * MOST_R2, BACK_THREADS> of_core(s.r1, s.r2, CORE_ROW);
     const auto fetch = [&](int64_t plane, int to) {
         if (plane < s.planes) {
-            fetch_rows(planes + to * LEFT_SIZE, LONG_ROW, dweight + plane * s.d1 * s.d2, s.d1,
-                       s.d2);
-            fetch_rows(cores + to * CORE_SIZE, CORE_ROW, core + plane * s.r1 * s.r2, s.r1, s.r2);
+            of_plane.fetch(planes + to * LEFT_SIZE, dweight + plane * s.d1 * s.d2);
+            of_core.fetch(cores + to * CORE_SIZE, core + plane * s.r1 * s.r2);
         }
     };
-    fetch(blockIdx.x, 0);
-    int now = 0;
-    for (int64_t plane = blockIdx.x; plane < s.planes; plane += gridDim.x, now ^= 1) {
-        const float2 *d = planes + now * LEFT_SIZE, *c = cores + now * CORE_SIZE;
-        copies_wait();
-        __syncthreads();
-        fetch(plane + gridDim.x, now ^ 1);
-        {
-            sum_tile middle[SHORT_STEPS] = {};
-            if (warp < 4) {
-                multiply_rows(middle, d + row * LONG_ROW, right, SHORT_ROW, -1.0f, lane);
-            } else {
-                multiply_rows(middle, left + row * LONG_ROW, c, CORE_ROW, 1.0f, lane);
-            }
-            float2 *to = (warp < 4 ? n_rows : m_rows) + row * SHORT_ROW;
-#pragma unroll
-            for (int n = 0; n < SHORT_STEPS; n++) {
-                round_sum(middle[n]);
-                each_number(middle[n], lane,
-                            [&](int i, int j, float2 x) { to[i * SHORT_ROW + 8 * n + j] = x; });
-            }
-            if (warp < 4) {
-#pragma unroll
-                for (int k = 0; k < SHORT_STEPS; k++) {
-                    const left_tile a = as_left(middle[k]);
-#pragma unroll
-                    for (int n = 0; n < STEPS; n++) {
-                        multiply_add(
-                            dleft[n], a,
-                            load_turned(c + 8 * n * CORE_ROW + 8 * k, CORE_ROW, -1.0f, lane));
-                    }
-                }
-            }
+    /* Calls work(plane, d, core) for every plane of the block, whose successor is on its way. */
+    const auto each_plane = [&](auto work) {
+        int now = 0;
+        fetch(blockIdx.x, 0);
+        for (int64_t plane = blockIdx.x; plane < s.planes; plane += gridDim.x, now ^= 1) {
+            copies_wait();
+            wait_for_block();
+            fetch(plane + gridDim.x, now ^ 1);
+            work(plane, planes + now * LEFT_SIZE, cores + now * CORE_SIZE);
         }
-        __syncthreads();
-        const float2 *m = m_rows + 8 * job.first;
-        if (job.is_core) {
-            sum_tile sum[SHORT_STEPS] = {};
-            multiply_columns<SHORT_STEPS>(sum, left + job.row, -1.0f, n_rows, 1.0f, lane);
-            float2 *out = dcore + plane * s.r1 * s.r2;
-#pragma unroll
-            for (int n = 0; n < SHORT_STEPS; n++) {
-                each_number(sum[n], lane, [&](int i, int j, float2 x) {
-                    if (job.row + i < s.r1 && 8 * n + j < s.r2) {
-                        out[(job.row + i) * s.r2 + 8 * n + j] = cut_back(x);
-                    }
-                });
-            }
-        } else if (job.tiles == SHORT_STEPS) {
-            multiply_columns<SHORT_STEPS>(dright, d + job.row, 1.0f, m, -1.0f, lane);
-        } else if (job.tiles == 2) {
-            multiply_columns<2>(dright, d + job.row, 1.0f, m, -1.0f, lane);
-        } else {
-            multiply_columns<1>(dright, d + job.row, 1.0f, m, -1.0f, lane);
-        }
-    }
+    };
     sums += (int64_t)blockIdx.x * sums_size(s);
-#pragma unroll
-    for (int n = 0; n < STEPS; n++) {
-        each_number(dleft[n], lane, [&](int i, int j, float2 x) {
-            if (warp < 4 && row + i < s.d1 && 8 * n + j < s.r1) {
-                sums[(row + i) * s.r1 + 8 * n + j] = x;
+    if (warp < TEAM) {
+        sum_tile dleft[TILES][STRIPS] = {};
+        each_plane([&](int64_t plane, const float2 *d, const float2 *c) {
+            middle_rows n;
+            n.multiply(d + row * LONG_ROW, right, SHORT_ROW, -1.0f, lane);
+            n.store(n_rows + row * SHORT_ROW, lane);
+            n.multiply_turned(dleft, c, CORE_ROW, -1.0f, lane);
+            wait_for_team();
+            float2 *out = dcore + plane * s.r1 * s.r2;
+            if (warp < 2) {
+                core_tiles<2, 2>(s, left, n_rows, 2 * warp, 0, out, lane);
+            } else if (warp == 2) {
+                core_tiles<4, 1>(s, left, n_rows, 0, 2, out, lane);
+            } else {
+                core_tiles<1, 3>(s, left, n_rows, 4, 0, out, lane);
             }
         });
-    }
-    sums += s.d1 * s.r1;
 #pragma unroll
-    for (int n = 0; n < SHORT_STEPS; n++) {
-        each_number(dright[n], lane, [&](int i, int j, float2 x) {
-            j += 8 * (job.first + n);
-            if (!job.is_core && n < job.tiles && job.row + i < s.d2 && j < s.r2) {
-                sums[(job.row + i) * s.r2 + j] = x;
-            }
+        for (int e = 0; e < TILES * STRIPS; e++) {
+            each_number(dleft[e / STRIPS][e % STRIPS], lane, [&](int i, int j, float2 x) {
+                i += row + e % STRIPS * 8;
+                j += e / STRIPS * 8;
+                if (i < s.d1 && j < s.r1) {
+                    sums[i * s.r1 + j] = x;
+                }
+            });
+        }
+        wait_for_block();
+    } else {
+        sum_tile dright[TILES][SHORT_TILES] = {};
+        each_plane([&](int64_t, const float2 *d, const float2 *c) {
+            middle_rows m;
+            m.multiply(left + row * LONG_ROW, c, CORE_ROW, 1.0f, lane);
+            m.store(m_rows + row * SHORT_ROW, lane);
+            __syncwarp();
+            multiply_columns(dright, d + row * LONG_ROW, m_rows + row * SHORT_ROW, ROWS, lane);
         });
+        wait_for_block(); /* nobody needs the planes */
+        constexpr int COLUMNS = 8 * SHORT_TILES, SIZE = 8 * TILES * COLUMNS;
+        float2 *mine = planes + (warp - TEAM) * SIZE;
+#pragma unroll
+        for (int e = 0; e < TILES * SHORT_TILES; e++) {
+            each_number(dright[e / SHORT_TILES][e % SHORT_TILES], lane,
+                        [&](int i, int j, float2 x) {
+                            i += e / SHORT_TILES * 8;
+                            mine[i * COLUMNS + e % SHORT_TILES * 8 + j] = x;
+                        });
+        }
+        wait_for_team();
+        for (int e = (int)threadIdx.x - 32 * TEAM; e < s.d2 * s.r2; e += 32 * TEAM) {
+            const float2 *at = planes + e / s.r2 * COLUMNS + e % s.r2;
+            float2 sum = at[0];
+#pragma unroll
+            for (int w = 1; w < TEAM; w++) {
+                sum.x += at[w * SIZE].x;
+                sum.y += at[w * SIZE].y;
+            }
+            sums[s.d1 * s.r1 + e] = sum;
+        }
     }
 }
 
