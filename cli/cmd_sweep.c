@@ -187,7 +187,7 @@ static void check_folder(tg_context *ctx, const cli_experiment *e, const char *f
                          cli_mistakes *mistakes) {
     for (int i = 0; i < e->trials; i++) {
         const cli_trial *trial = &e->trial[i];
-        char *path = cli_sweep_path(folder, "configs", trial->name, ".yaml");
+        char *path = cli_format("%s/configs/%s.yaml", folder, trial->name);
         const char *rate = trial->rate ? NULL : cli_result_best_rate(folder, e, trial->cell);
         tg_settings *now = NULL, *then = NULL;
         if (access(path, F_OK) == 0 && tg_settings_read_yaml(ctx, path, &then) == TG_OK &&
@@ -230,9 +230,8 @@ static int refuse(const char *file, cli_mistakes *mistakes) {
  * -1 after a message. */
 static int open_folder(const char *folder, const cli_sweep_job *job) {
     static const char *const parts[] = {"", "configs", "logs", "results", "runs"};
-    char name[64], *lock;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-        char *path = cli_sweep_path(folder, parts[i], "", "");
+        char *path = cli_format("%s/%s", folder, parts[i]);
         for (char *slash = strchr(path + 1, '/'); i == 0 && slash; slash = strchr(slash + 1, '/')) {
             *slash = '\0';
             (void)mkdir(path, 0777); /* what is wrong shows at the last one */
@@ -247,8 +246,8 @@ static int open_folder(const char *folder, const cli_sweep_job *job) {
             return -1;
         }
     }
-    snprintf(name, sizeof name, ".lock-%lld-%lld", (long long)job->rank, (long long)job->ranks);
-    lock = cli_sweep_path(folder, name, "", "");
+    char *lock =
+        cli_format("%s/.lock-%lld-%lld", folder, (long long)job->rank, (long long)job->ranks);
     const int file = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (file < 0) {
         cli_fail("%s: %s", lock, strerror(errno));
@@ -267,7 +266,7 @@ static int write_tables(tg_context *ctx, const char *folder, bool is_quiet) {
     static const char *const names[] = {"table.md", "report.html"};
     int code = CLI_OK;
     for (int i = 0; i < 2 && code == CLI_OK; i++) {
-        char *path = cli_sweep_path(folder, names[i], "", "");
+        char *path = cli_format("%s/%s", folder, names[i]);
         size_t bytes = 0;
         code = cli_sweep_report(ctx, folder, NULL, path, &bytes);
         free(path);
@@ -377,7 +376,7 @@ static char *whole_path(const char *folder) {
         return known ? known : cli_need(strdup(folder));
     }
     char here[4096];
-    return cli_sweep_path(getcwd(here, sizeof here) ? here : ".", folder, "", "");
+    return cli_format("%s/%s", getcwd(here, sizeof here) ? here : ".", folder);
 }
 
 /* How many at a time, with how many threads: by what was asked for, cores and GPUs. */
@@ -401,7 +400,7 @@ static void share_machine(tg_context *ctx, const cli_experiment *e, const cli_co
 static int sweep(tg_context *ctx, const cli_call *call, cli_sweep_job *job) {
     cli_experiment e = {0};
     cli_mistakes mistakes = {0};
-    char *folder = whole_path(opt.out), *data = cli_sweep_path(folder, "data", "", "");
+    char *folder = whole_path(opt.out), *data = cli_format("%s/data", folder);
     const cli_sweep_source source = {
         .path = call->args.item[0], .scale = opt.scale, .data = data, .args = &call->args};
     int code = cli_experiment_read(ctx, &source, &e, &mistakes);

@@ -410,7 +410,7 @@ static char **run_folders(const char *folder, const cli_sweep_table *t, const cl
         const char *name = json_string_value(json_object_get(result, "name"));
         if (name && strcmp(cell, row->name) == 0 && cli_result_is_finished(result) &&
             !json_is_true(json_object_get(result, "search"))) {
-            char *run = cli_sweep_path(folder, "runs", name, "");
+            char *run = cli_format("%s/runs/%s", folder, name);
             if (access(run, F_OK) == 0) {
                 path[(*count)++] = run;
             } else {

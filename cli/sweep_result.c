@@ -10,12 +10,8 @@
 #include "statistics.h"
 #include "text.h"
 
-char *cli_sweep_path(const char *folder, const char *part, const char *name, const char *ending) {
-    return cli_format("%s/%s%s%s%s", folder, part, name[0] ? "/" : "", name, ending);
-}
-
 json_t *cli_result_read(const char *folder, const char *trial) {
-    char *path = cli_sweep_path(folder, "results", trial, ".json");
+    char *path = cli_format("%s/results/%s.json", folder, trial);
     json_t *result = json_load_file(path, 0, NULL);
     free(path);
     if (!json_is_object(result)) {
@@ -79,7 +75,7 @@ static json_t *memory_of(const cli_run *run) {
 /* Calls `take` with every line of a run's projections.jsonl. */
 static void read_refreshes(const char *run, void (*take)(const json_t *refresh, void *to),
                            void *to) {
-    char *path = cli_sweep_path(run, "projections.jsonl", "", ""), *line = NULL;
+    char *path = cli_format("%s/projections.jsonl", run), *line = NULL;
     size_t room = 0;
     FILE *file = fopen(path, "r");
     while (file && getline(&line, &room, file) > 0) {
@@ -135,7 +131,7 @@ json_t *cli_result_make(tg_context *ctx, const char *folder, const cli_experimen
                         const cli_trial *trial, const char *rate, const char *reason) {
     json_t *result = begin(e, trial, rate);
     cli_run run = {0};
-    char *path = cli_sweep_path(folder, "runs", trial->name, "");
+    char *path = cli_format("%s/runs/%s", folder, trial->name);
     cli_json_set(result, "status", cli_json_text(reason ? "failed" : "finished"));
     if (reason) {
         cli_json_set(result, "reason", cli_json_text(reason));
@@ -173,7 +169,7 @@ json_t *cli_result_planned(const cli_experiment *e, const cli_trial *trial) {
 }
 
 int cli_result_write(const char *folder, const char *trial, const json_t *result) {
-    char *path = cli_sweep_path(folder, "results", trial, ".json");
+    char *path = cli_format("%s/results/%s.json", folder, trial);
     char *text = cli_need(json_dumps(result, JSON_COMPACT | JSON_PRESERVE_ORDER));
     const int code = cli_write_file(path, text, strlen(text));
     free(text);
@@ -250,14 +246,14 @@ int cli_results_gather(const char *folder, const cli_experiment *e) {
         }
         json_decref(result);
     }
-    char *path = cli_sweep_path(folder, "results.jsonl", "", "");
+    char *path = cli_format("%s/results.jsonl", folder);
     int code = cli_write_file(path, lines ? lines : "", used);
     free(path);
     free(lines);
     if (code == CLI_OK) {
         json_t *sweep = describe(e);
         char *text = cli_need(json_dumps(sweep, JSON_INDENT(2) | JSON_PRESERVE_ORDER));
-        path = cli_sweep_path(folder, "sweep.json", "", "");
+        path = cli_format("%s/sweep.json", folder);
         code = cli_write_file(path, text, strlen(text));
         free(path);
         free(text);

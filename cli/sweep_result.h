@@ -10,9 +10,6 @@
 
 #include "sweep_file.h"
 
-/* "folder/part/name" and an ending; to be freed. */
-char *cli_sweep_path(const char *folder, const char *part, const char *name, const char *ending);
-
 /* The result that is there; NULL if there is none, or it is no JSON object. To be given back. */
 json_t *cli_result_read(const char *folder, const char *trial);
 bool cli_result_is_finished(const json_t *result); /* NULL: false */

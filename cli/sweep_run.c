@@ -154,9 +154,9 @@ static bool start_child(sweep *s, int index, int place, const char *config) {
     const cli_sweep_job *job = s->job;
     const cli_trial *trial = &s->e->trial[index];
     char threads[24];
-    char *run = cli_sweep_path(job->folder, "runs", trial->name, "");
-    char *out = cli_sweep_path(job->folder, "logs", trial->name, ".json");
-    char *log = cli_sweep_path(job->folder, "logs", trial->name, ".log");
+    char *run = cli_format("%s/runs/%s", job->folder, trial->name);
+    char *out = cli_format("%s/logs/%s.json", job->folder, trial->name);
+    char *log = cli_format("%s/logs/%s.log", job->folder, trial->name);
     const char *words[16] = {"train", config,   "--run",     run,    "--resume",
                              "auto",  "--json", "--threads", threads};
     int count = 9;
@@ -198,7 +198,7 @@ static int begin_trial(sweep *s, int index) {
             return CLI_OK;
         }
     }
-    char *config = cli_sweep_path(s->job->folder, "configs", trial->name, ".yaml");
+    char *config = cli_format("%s/configs/%s.yaml", s->job->folder, trial->name);
     const bool is_started =
         !write_settings(s, index, config) || start_child(s, index, place, config);
     free(config);
@@ -221,7 +221,7 @@ static int begin_trials(sweep *s) {
 /* The last line that a child wrote to its log, without the program's name and but for the hint that
  * follows wrong usage; to be freed. */
 static char *last_words(const char *folder, const char *trial, int code) {
-    char *path = cli_sweep_path(folder, "logs", trial, ".log"), line[1024], last[1024] = "";
+    char *path = cli_format("%s/logs/%s.log", folder, trial), line[1024], last[1024] = "";
     FILE *file = fopen(path, "r");
     while (file && fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = '\0';
@@ -243,7 +243,7 @@ static char *last_words(const char *folder, const char *trial, int code) {
 
 /* Whether a child that ended well has trained to the end: it says so on stdout. */
 static bool is_complete(const char *folder, const char *trial) {
-    char *path = cli_sweep_path(folder, "logs", trial, ".json");
+    char *path = cli_format("%s/logs/%s.json", folder, trial);
     json_t *said = json_load_file(path, 0, NULL);
     const bool is_true = json_is_true(json_object_get(said, "finished"));
     json_decref(said);
@@ -338,7 +338,7 @@ static void stop_all(sweep *s, int signal) {
 static int64_t epoch_of(const sweep *s, int index) {
     enum { TAIL = 8192 };
     static char tail[TAIL + 1];
-    char *path = cli_sweep_path(s->job->folder, "runs", s->e->trial[index].name, "/metrics.jsonl");
+    char *path = cli_format("%s/runs/%s/metrics.jsonl", s->job->folder, s->e->trial[index].name);
     FILE *file = fopen(path, "r");
     int64_t epoch = 0;
     if (file && (fseek(file, -TAIL, SEEK_END) == 0 || fseek(file, 0, SEEK_SET) == 0)) {
@@ -485,8 +485,8 @@ int cli_sweep_generate(const cli_sweep_job *job, const char *data) {
     if (has_kernels && job->common->backend && strcmp(job->common->backend, "cuda") == 0) {
         words[count++] = "--backend=cuda";
     }
-    char *out = cli_sweep_path(job->folder, "logs", "generate", ".out");
-    char *log = cli_sweep_path(job->folder, "logs", "generate", ".log");
+    char *out = cli_format("%s/logs/generate.out", job->folder);
+    char *log = cli_format("%s/logs/generate.log", job->folder);
     cli_children_begin();
     const pid_t pid = cli_child_start(words, out, log, -1);
     bool is_over = pid <= 0;

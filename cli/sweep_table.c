@@ -15,7 +15,7 @@
 static const char *const norm_names[CLI_NORMS] = {"l2", "h1"};
 
 bool cli_is_sweep(const char *folder) {
-    char *path = cli_sweep_path(folder, "sweep.json", "", "");
+    char *path = cli_format("%s/sweep.json", folder);
     const bool is_there = access(path, F_OK) == 0;
     free(path);
     return is_there;
@@ -34,7 +34,7 @@ static const char *text_at(const json_t *object, const char *key) {
 
 /* The lines of results.jsonl as an array. */
 static int read_results(const char *folder, json_t **out) {
-    char *path = cli_sweep_path(folder, "results.jsonl", "", ""), *line = NULL;
+    char *path = cli_format("%s/results.jsonl", folder), *line = NULL;
     size_t room = 0;
     FILE *file = fopen(path, "r");
     int code = CLI_OK, number = 0;
@@ -186,7 +186,7 @@ static int find_baseline(const cli_sweep_table *t, int row) {
 }
 
 int cli_sweep_table_read(const char *folder, cli_sweep_table *out) {
-    char *path = cli_sweep_path(folder, "sweep.json", "", "");
+    char *path = cli_format("%s/sweep.json", folder);
     json_error_t error;
     *out = (cli_sweep_table){.sweep = json_load_file(path, 0, &error), .metric_test = -1};
     const json_t *cells = json_object_get(out->sweep, "cells");

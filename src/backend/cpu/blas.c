@@ -64,16 +64,12 @@ static CBLAS_TRANSPOSE blas_op(tg_dtype dtype, tg_op op) {
     }
 }
 
-static bool is_transposed(tg_op op) {
-    return op == TG_OP_T || op == TG_OP_H;
-}
-
 void cpu_blas_gemm(const tg_gemm *g, const cpu_tile *t) {
     const int64_t size = (int64_t)tg_dtype_size(g->dtype);
-    const char *a = (const char *)g->a +
-                    size * (t->batch * g->stride_a + t->i * (is_transposed(g->op_a) ? 1 : g->lda));
-    const char *b = (const char *)g->b +
-                    size * (t->batch * g->stride_b + t->j * (is_transposed(g->op_b) ? g->ldb : 1));
+    const char *a = (const char *)g->a + size * (t->batch * g->stride_a +
+                                                 t->i * (cpu_is_transposed(g->op_a) ? 1 : g->lda));
+    const char *b = (const char *)g->b + size * (t->batch * g->stride_b +
+                                                 t->j * (cpu_is_transposed(g->op_b) ? g->ldb : 1));
     char *c = (char *)g->c + size * (t->batch * g->stride_c + t->i * g->ldc + t->j);
     const CBLAS_TRANSPOSE op_a = blas_op(g->dtype, g->op_a), op_b = blas_op(g->dtype, g->op_b);
     const int m = (int)t->m, n = (int)t->n, k = (int)g->k;

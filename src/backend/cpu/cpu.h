@@ -201,6 +201,10 @@ typedef struct cpu_tile {
     int64_t batch, i, m, j, n;
 } cpu_tile;
 
+static inline bool cpu_is_transposed(tg_op op) {
+    return op == TG_OP_T || op == TG_OP_H;
+}
+
 /* One tile by a serial call of BLAS; dtype f32, f64, c64 or c128, all sizes below 2^31. */
 void cpu_blas_gemm(const tg_gemm *gemm, const cpu_tile *tile);
 

@@ -24,10 +24,6 @@ enum {
     MANY_ROWS = 1024 /* of an A whose columns are contiguous: more are better copied */
 };
 
-static bool is_transposed(tg_op op) {
-    return op == TG_OP_T || op == TG_OP_H;
-}
-
 /* Of C. */
 static int64_t matrices_of(const tg_gemm *g) {
     return g->batch > 1 && g->stride_c == 0 ? 1 : g->batch;
@@ -122,7 +118,7 @@ static void pack_reals(const tg_gemm *g, const block_b *b, float *packed) {
 static bool is_ours(const tg_backend *be, const tg_gemm *g) {
     const cpu_kernels *k = ((const cpu_state *)be->state)->kernels;
     return k->gemm_c64 && (g->dtype == TG_C64 || g->dtype == TG_F32) && g->k <= SHORT &&
-           g->m >= FEW_ROWS && !(is_transposed(g->op_a) && g->m > MANY_ROWS);
+           g->m >= FEW_ROWS && !(cpu_is_transposed(g->op_a) && g->m > MANY_ROWS);
 }
 
 /* Asks for some rows (of `floats` floats, `distance` apart) of the next block of B ahead of its
@@ -162,8 +158,8 @@ static void gemm_tile(const cpu_kernels *kernels, const tg_gemm *g, const cpu_ti
     const float *b = (const float *)g->b + reals * t->batch * g->stride_b;
     float *c = (float *)g->c + reals * (t->batch * g->stride_c + t->i * g->ldc);
     const cpu_gemm_rows s = {.k = g->k,
-                             .a_row = is_transposed(g->op_a) ? 1 : g->lda,
-                             .a_column = is_transposed(g->op_a) ? g->lda : 1,
+                             .a_row = cpu_is_transposed(g->op_a) ? 1 : g->lda,
+                             .a_column = cpu_is_transposed(g->op_a) ? g->lda : 1,
                              .ldc = g->ldc,
                              .conjugate_a = g->op_a == TG_OP_H || g->op_a == TG_OP_CONJ,
                              .reads_c = g->beta.re != 0.0 || (pairs && g->beta.im != 0.0),
@@ -172,8 +168,8 @@ static void gemm_tile(const cpu_kernels *kernels, const tg_gemm *g, const cpu_ti
     width = width < panel ? panel : width;
     for (int64_t j = t->j; j < t->j + t->n; j += width) {
         const int64_t left = t->j + t->n - j;
-        block_b block = {.row = is_transposed(g->op_b) ? 1 : g->ldb,
-                         .column = is_transposed(g->op_b) ? g->ldb : 1,
+        block_b block = {.row = cpu_is_transposed(g->op_b) ? 1 : g->ldb,
+                         .column = cpu_is_transposed(g->op_b) ? g->ldb : 1,
                          .k = g->k,
                          .n = left < width ? left : width};
         block.first = b + reals * j * block.column;

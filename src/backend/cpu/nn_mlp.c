@@ -22,10 +22,6 @@ static cpu_tiles tiles_of(const tg_mlp *op) {
     return cpu_tiles_of(op->batch, op->pixels, tg_max(op->hidden, tg_max(op->in, op->out)));
 }
 
-static int64_t round_up(int64_t n) {
-    return (n + 15) / 16 * 16; /* floats: cache lines */
-}
-
 /* Where the arrays of a thread's scratch begin, in floats; backward only: those from slope on. */
 typedef struct layout {
     int64_t u, h, f, y, row, slope, dh, b1, b2, w1, w2, size;
@@ -34,18 +30,18 @@ typedef struct layout {
 static layout layout_of(const tg_mlp *op, bool backward) {
     const int64_t n = tiles_of(op).width;
     layout l = {0};
-    l.h = l.u + round_up(op->in * n);
-    l.f = l.h + round_up(op->hidden * n);
-    l.y = l.f + round_up(op->out * n);
-    l.row = l.y + (op->y_store == TG_STORE_FULL || backward ? 0 : round_up(op->out * n));
-    l.slope = l.size = l.row + round_up(n);
+    l.h = l.u + cpu_whole_lines(op->in * n);
+    l.f = l.h + cpu_whole_lines(op->hidden * n);
+    l.y = l.f + cpu_whole_lines(op->out * n);
+    l.row = l.y + (op->y_store == TG_STORE_FULL || backward ? 0 : cpu_whole_lines(op->out * n));
+    l.slope = l.size = l.row + cpu_whole_lines(n);
     if (backward) {
-        l.dh = l.slope + round_up(op->hidden * n);
-        l.b1 = l.dh + round_up(op->hidden * n);
-        l.b2 = l.b1 + round_up(2 * op->hidden);
-        l.w1 = l.b2 + round_up(2 * op->out);
-        l.w2 = l.w1 + round_up(op->hidden * op->in);
-        l.size = l.w2 + round_up(op->out * op->hidden);
+        l.dh = l.slope + cpu_whole_lines(op->hidden * n);
+        l.b1 = l.dh + cpu_whole_lines(op->hidden * n);
+        l.b2 = l.b1 + cpu_whole_lines(2 * op->hidden);
+        l.w1 = l.b2 + cpu_whole_lines(2 * op->out);
+        l.w2 = l.w1 + cpu_whole_lines(op->hidden * op->in);
+        l.size = l.w2 + cpu_whole_lines(op->out * op->hidden);
     }
     return l;
 }

@@ -14,10 +14,6 @@ typedef struct layout {
     int64_t size;
 } layout;
 
-static int64_t round_up(int64_t n) {
-    return (n + 15) / 16 * 16;
-}
-
 static cpu_tiles tiles_of(const tg_skip *op) {
     return cpu_tiles_of(op->batch, op->pixels, op->in > op->out ? op->in : op->out);
 }
@@ -26,13 +22,14 @@ static layout layout_of(const tg_skip *op, bool backward) {
     const int64_t width = tiles_of(op).width;
     const bool is_half = op->store != TG_STORE_FULL;
     layout l = {0};
-    l.y = round_up(op->in * width);
-    l.dx = l.size = l.y + (is_half ? round_up(op->out * width) : 0);
+    l.y = cpu_whole_lines(op->in * width);
+    l.dx = l.size = l.y + (is_half ? cpu_whole_lines(op->out * width) : 0);
     if (backward) {
-        l.biases = l.dx + (is_half ? round_up(op->in * width) : 0);
-        l.gates = l.biases + round_up(2 * op->out);
-        l.weights = l.gates + round_up(2 * op->out);
-        l.size = l.weights + (op->kind == TG_SKIP_MAP_LINEAR ? round_up(op->out * op->in) : 0);
+        l.biases = l.dx + (is_half ? cpu_whole_lines(op->in * width) : 0);
+        l.gates = l.biases + cpu_whole_lines(2 * op->out);
+        l.weights = l.gates + cpu_whole_lines(2 * op->out);
+        l.size =
+            l.weights + (op->kind == TG_SKIP_MAP_LINEAR ? cpu_whole_lines(op->out * op->in) : 0);
     }
     return l;
 }

@@ -20,6 +20,11 @@ typedef struct cpu_pixel_tile {
     int64_t image, first, n; /* pixels [first, first + n) */
 } cpu_pixel_tile;
 
+/* Floats, as many as fill whole cache lines. */
+static inline int64_t cpu_whole_lines(int64_t floats) {
+    return (floats + 15) / 16 * 16;
+}
+
 /* Tiles of which one of `channels` channels takes about 64 KiB. */
 static inline cpu_tiles cpu_tiles_of(int64_t batch, int64_t pixels, int64_t channels) {
     int64_t width = 16384 / channels / 16 * 16;
