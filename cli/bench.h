@@ -24,9 +24,4 @@ int bench_optim(const cli_call *call, const bench_options *options);
 int bench_step(const cli_call *call, const bench_options *options);
 int bench_comm(const cli_call *call, const bench_options *options);
 
-/* ---- Times. ---- */
-
-/* Seconds of a clock that only goes forward. */
-double bench_seconds(void);
-
 #endif

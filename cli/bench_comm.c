@@ -56,10 +56,10 @@ static tg_status measure(tg_context *ctx, tg_comm *comm, operation_fn run, const
                          int steps, double *times, double *median) {
     for (int i = -1; i < steps; i++) {
         CLI_CALL(tg_comm_barrier(comm));
-        const double start = bench_seconds();
+        const double start = cli_seconds();
         CLI_CALL(run(comm, values));
         CLI_CALL(tg_backend_synchronize(ctx));
-        times[i < 0 ? 0 : i] = bench_seconds() - start;
+        times[i < 0 ? 0 : i] = cli_seconds() - start;
     }
     *median = cli_median(times, steps);
     return TG_OK;

@@ -172,9 +172,9 @@ static tg_status time_pass(bench_work *work, tg_optim *optim, timing what, int64
     for (int64_t step = first; step <= work->options->steps; step++) {
         const int64_t refreshes = tg_optim_get_stats(optim).refreshes;
         tg_optim_reset_times(optim);
-        const double start = bench_seconds();
+        const double start = cli_seconds();
         CLI_CALL(take_step(work, optim, step));
-        const double whole = bench_seconds() - start;
+        const double whole = cli_seconds() - start;
         const tg_optim_times times = tg_optim_get_times(optim);
         const bool is_refresh = tg_optim_get_stats(optim).refreshes > refreshes;
         if (step == 0) {

@@ -51,9 +51,9 @@ typedef struct step_work {
 
 static tg_status timed_receive(void *user, const tg_gradient *gradient) {
     step_work *work = user;
-    const double start = bench_seconds();
+    const double start = cli_seconds();
     const tg_status status = work->sink.receive(work->sink.user, gradient);
-    work->sink_seconds += bench_seconds() - start;
+    work->sink_seconds += cli_seconds() - start;
     return status;
 }
 
@@ -61,10 +61,10 @@ static tg_status timed_receive(void *user, const tg_gradient *gradient) {
 static tg_status step_on_host(step_work *work, double *loss, double *whole, double *optimizer) {
     const tg_grad_sink timing = {.receive = timed_receive, .user = work};
     work->sink_seconds = 0.0;
-    const double start = bench_seconds();
+    const double start = cli_seconds();
     const tg_status status = tg_fno_loss_backward(work->bench.fno, &work->bench.x, &work->bench.y,
                                                   &work->bench.loss, &timing, loss);
-    *whole = bench_seconds() - start;
+    *whole = cli_seconds() - start;
     *optimizer = work->sink_seconds;
     return status;
 }
@@ -73,12 +73,12 @@ static tg_status step_on_host(step_work *work, double *loss, double *whole, doub
 static tg_status time_step(step_work *work, tg_step *step, double *loss, double *seconds) {
     tg_step_result result = {0};
     CLI_CALL(tg_backend_synchronize(work->ctx));
-    const double start = bench_seconds();
+    const double start = cli_seconds();
     CLI_CALL(tg_step_forward(step, &work->bench.x, &work->bench.y));
     CLI_CALL(tg_step_backward(step));
     CLI_CALL(tg_step_synchronize(step, &result));
     CLI_CALL(tg_backend_synchronize(work->ctx));
-    *seconds = bench_seconds() - start;
+    *seconds = cli_seconds() - start;
     *loss = result.loss;
     return TG_OK;
 }

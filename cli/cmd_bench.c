@@ -1,6 +1,5 @@
 /* tgrad bench KIND: measures a part of the library on this machine. */
 #include <string.h>
-#include <time.h>
 
 #include "bench.h"
 #include "problem.h"
@@ -40,12 +39,6 @@ static const struct {
 };
 
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
-
-double bench_seconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static int run(const cli_call *call) {
     const char *kind = call->args.item[0];

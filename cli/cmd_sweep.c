@@ -65,7 +65,7 @@ static int read_deadline(double *deadline) {
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
         if (end != opt.most_time && strcmp(end, units[i].unit) == 0 && number > 0.0 &&
             isfinite(number)) {
-            *deadline = cli_sweep_clock() + number * units[i].seconds;
+            *deadline = cli_seconds() + number * units[i].seconds;
             return CLI_OK;
         }
     }

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench.h"
 #include "quantiles.h"
 #include "text.h"
 #include "workbench.h"
@@ -168,12 +167,12 @@ static tg_status run_steps(const cli_workbench *bench, int64_t steps, double *se
     }
     for (int64_t i = 0; i < steps && status == TG_OK; i++) {
         tg_step_result result;
-        const double start = bench_seconds();
+        const double start = cli_seconds();
         status = tg_step_forward(step, &bench->x, &bench->y);
         status = status == TG_OK ? tg_step_backward(step) : status;
         status = status == TG_OK ? tg_step_synchronize(step, &result) : status;
         status = status == TG_OK ? tg_backend_synchronize(bench->ctx) : status;
-        seconds[i] = bench_seconds() - start;
+        seconds[i] = cli_seconds() - start;
     }
     tg_step_destroy(&step);
     return status;

@@ -6,8 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "text.h"
 
 enum { BAR_LEAST = 8, BAR_MOST = 30, GAP = 2, LEAST_COLUMNS = 2 };
 #define REDRAW_INTERVAL 0.1 /* seconds */
@@ -81,14 +82,8 @@ const char *cli_fit_line(const cli_part *parts, int count, double share, int col
     return text;
 }
 
-static double seconds(void) {
-    struct timespec now = {0};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 bool cli_line_is_due(void) {
-    return seconds() - shown_at >= REDRAW_INTERVAL;
+    return cli_seconds() - shown_at >= REDRAW_INTERVAL;
 }
 
 void cli_show_line(const cli_part *parts, int count, double share) {
@@ -97,7 +92,7 @@ void cli_show_line(const cli_part *parts, int count, double share) {
             cli_fit_line(parts, count, share, cli_columns(STDERR_FILENO, 80), text));
     fflush(stderr);
     is_shown = true;
-    shown_at = seconds();
+    shown_at = cli_seconds();
 }
 
 void cli_wipe_line(void) {

@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "screen_line.h"
@@ -38,12 +37,6 @@ typedef struct sweep {
     bool has_line; /* on a terminal */
     cli_sweep_end *end;
 } sweep;
-
-double cli_sweep_clock(void) {
-    struct timespec t = {0};
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 bool cli_sweep_owns(const cli_sweep_job *job, int trial) {
     /* a search and what depends on it stay together */
@@ -374,7 +367,7 @@ static void show_progress(const sweep *s) {
     }
     char text[CLI_UNIT_TEXT];
     const double left =
-        new > 0.0 ? (cli_sweep_clock() - s->start) / new *((double)all - done) : (double)NAN;
+        new > 0.0 ? (cli_seconds() - s->start) / new *((double)all - done) : (double)NAN;
     snprintf(parts[COUNT].text, CLI_PART_TEXT, "%d/%d runs", ended, all);
     snprintf(parts[NOW].text, CLI_PART_TEXT, "%d running", s->running);
     snprintf(parts[BAD].text, CLI_PART_TEXT, "%d failed", failed);
@@ -410,19 +403,19 @@ static bool is_any_waiting(const sweep *s) {
 static int run_all(sweep *s) {
     enum { REDRAW = 1 };
     const double deadline = s->job->deadline;
-    s->is_stopping = s->end->is_timed_out = deadline > 0.0 && cli_sweep_clock() >= deadline;
+    s->is_stopping = s->end->is_timed_out = deadline > 0.0 && cli_seconds() >= deadline;
     int code = begin_trials(s);
     while (s->running > 0 || (code == CLI_OK && !s->is_stopping && is_any_waiting(s))) {
         double wait = s->has_line ? REDRAW : 60.0;
         if (deadline > 0.0 && !s->is_stopping) {
-            const double left = deadline - cli_sweep_clock();
+            const double left = deadline - cli_seconds();
             wait = left < wait ? fmax(left, 0.0) : wait;
         }
         const int signal = s->running > 0 ? cli_children_wait(wait) : 0;
         if (signal) {
             s->end->signal = signal;
             stop_all(s, signal);
-        } else if (deadline > 0.0 && !s->is_stopping && cli_sweep_clock() >= deadline) {
+        } else if (deadline > 0.0 && !s->is_stopping && cli_seconds() >= deadline) {
             s->end->is_timed_out = true;
             stop_all(s, SIGTERM);
         } else if (code != CLI_OK && !s->is_stopping) {
@@ -446,7 +439,7 @@ int cli_sweep_run(tg_context *ctx, const cli_sweep_job *job, cli_sweep_end *end)
                .e = e,
                .book = cli_need(calloc((size_t)e->trials + 1, sizeof(trial_book))),
                .is_taken = cli_need(calloc((size_t)job->jobs, sizeof(bool))),
-               .start = cli_sweep_clock(),
+               .start = cli_seconds(),
                .has_line = !job->is_quiet && isatty(STDERR_FILENO),
                .end = end};
     *end = (cli_sweep_end){0};
@@ -461,7 +454,7 @@ int cli_sweep_run(tg_context *ctx, const cli_sweep_job *job, cli_sweep_end *end)
         /* of a search, a rate that leads nowhere is an answer */
         end->failed += s.book[i].state == FAILED && !e->trial[i].rate;
     }
-    end->seconds = cli_sweep_clock() - s.start;
+    end->seconds = cli_seconds() - s.start;
     free(s.book);
     free(s.is_taken);
     return code;

@@ -17,7 +17,7 @@ typedef struct cli_sweep_job {
     int gpus;
     int64_t rank, ranks;    /* this process runs every ranks-th cell, or trial */
     size_t left[TG_PLACES]; /* bytes for all at once, on the host and on each GPU; 0: not known */
-    double deadline;        /* of cli_sweep_clock(), then the sweep stops; 0: none */
+    double deadline;        /* of cli_seconds(), then the sweep stops; 0: none */
     bool is_quiet;
 } cli_sweep_job;
 
@@ -29,9 +29,6 @@ typedef struct cli_sweep_end {
     bool is_timed_out; /* by the deadline */
     double seconds;
 } cli_sweep_end;
-
-/* Seconds of a clock that only goes on. */
-double cli_sweep_clock(void);
 
 /* CLI_FAILED, after a message, only for what ends the whole sweep. */
 int cli_sweep_run(tg_context *ctx, const cli_sweep_job *job, cli_sweep_end *end);

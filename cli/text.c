@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 const char *cli_bytes_text(uint64_t bytes, char text[CLI_UNIT_TEXT]) {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
@@ -119,6 +120,12 @@ char *cli_clean_text(const char *text, size_t limit) {
 bool cli_ends_with(const char *text, const char *ending) {
     const size_t length = strlen(text), tail = strlen(ending);
     return length > tail && strcmp(text + length - tail, ending) == 0;
+}
+
+double cli_seconds(void) {
+    struct timespec now = {0};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 static char *TG_PRINTF(1, 0) format_list(const char *format, va_list args) {

@@ -36,6 +36,9 @@ char *cli_format(const char *format, ...) TG_PRINTF(1, 2);
 /* True if something stands before `ending`, as in a name of a file. */
 bool cli_ends_with(const char *text, const char *ending);
 
+/* Seconds of a clock that only goes forward. */
+double cli_seconds(void);
+
 /* ---- Aligned columns. ---- */
 
 typedef struct cli_column {
