@@ -55,8 +55,8 @@ if(TG_STANDALONE) # LAPACK is Fortran
 endif()
 target_link_libraries(tg_dependencies INTERFACE OpenMP::OpenMP_C Threads::Threads ${CMAKE_DL_LIBS} m)
 
-# What only the process that reads HDF5 files needs: HDF5 as an archive, where there is one that links. It starts
-# with every file; the shared library loads three dozen others, which takes ten times as long.
+# What starts often links HDF5 as an archive, where there is one that links: the program, and the process that
+# reads HDF5 files. The shared library loads three dozen others, which takes most of the time of a start.
 set(tg_hdf5_archives "")
 foreach(name hdf5 sz aec z)
     find_library(TG_ARCHIVE_${name} lib${name}.a HINTS ${TG_PC_hdf5_serial_LIBRARY_DIRS} ${TG_PC_hdf5_LIBRARY_DIRS})
