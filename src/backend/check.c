@@ -169,25 +169,23 @@ tg_status tg_check_select(tg_context *ctx, const char *slot, int64_t k, const tg
 
 tg_status tg_check_adam(tg_context *ctx, const tg_adam *op) {
     const bool is_half = op->grad_store != TG_STORE_FULL || op->weight_store != TG_STORE_FULL;
-    tg_status status = tg_check_float(ctx, "adam", op->dtype);
-    if (status == TG_OK && is_half && op->dtype != TG_F32 && op->dtype != TG_C64) {
-        status = tg_fail(ctx, TG_E_DTYPE, "adam: 16-bit formats are read as f32 or c64, not as %s",
-                         tg_dtype_name(op->dtype));
+    TG_CALL(tg_check_float(ctx, "adam", op->dtype));
+    if (is_half && op->dtype != TG_F32 && op->dtype != TG_C64) {
+        return tg_fail(ctx, TG_E_DTYPE, "adam: 16-bit formats are read as f32 or c64, not as %s",
+                       tg_dtype_name(op->dtype));
     }
-    if (status == TG_OK && op->form != TG_STATE_FULL && op->dtype != TG_F32 &&
-        op->dtype != TG_C64) {
-        status = tg_fail(ctx, TG_E_DTYPE, "adam: only moments of f32 and c64 are kept in less");
+    if (op->form != TG_STATE_FULL && op->dtype != TG_F32 && op->dtype != TG_C64) {
+        return tg_fail(ctx, TG_E_DTYPE, "adam: only moments of f32 and c64 are kept in less");
     }
-    if (status == TG_OK && (int)op->form >= TG_STATE_FORMS) {
-        status =
-            tg_fail(ctx, TG_E_ARGUMENT, "adam: there is no state format number %d", (int)op->form);
+    if ((int)op->form >= TG_STATE_FORMS) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "adam: there is no state format number %d",
+                       (int)op->form);
     }
-    if (status == TG_OK && tg_state_codecs[op->form]->block > 0 &&
-        (!op->m_scale || (op->v && !op->v_scale))) {
-        status = tg_fail(ctx, TG_E_ARGUMENT, "adam: moments of %d bits need scales",
-                         tg_state_codecs[op->form]->bits);
+    if (tg_state_codecs[op->form]->block > 0 && (!op->m_scale || (op->v && !op->v_scale))) {
+        return tg_fail(ctx, TG_E_ARGUMENT, "adam: moments of %d bits need scales",
+                       tg_state_codecs[op->form]->bits);
     }
-    return status;
+    return TG_OK;
 }
 
 /* The stream of the rounding at the step of the rates. */

@@ -89,18 +89,14 @@ static tg_status check_tensor(tg_archive *archive, const char *name, const tg_te
 
 /* Puts the value in as it is, owner and all. */
 static tg_status insert(tg_archive *archive, const char *name, const tg_tensor *tensor) {
-    tg_status status = check_tensor(archive, name, tensor);
-    if (status == TG_OK && archive->names.count == archive->capacity) {
-        status = tg_mem_grow(archive->ctx, &archive->tensors, sizeof *tensor, archive->names.count,
-                             &archive->capacity);
+    TG_CALL(check_tensor(archive, name, tensor));
+    if (archive->names.count == archive->capacity) {
+        TG_CALL(tg_mem_grow(archive->ctx, &archive->tensors, sizeof *tensor, archive->names.count,
+                            &archive->capacity));
     }
-    if (status == TG_OK) {
-        status = tg_names_add(&archive->names, "tensor", name);
-    }
-    if (status == TG_OK) {
-        archive->tensors[archive->names.count - 1] = *tensor;
-    }
-    return status;
+    TG_CALL(tg_names_add(&archive->names, "tensor", name));
+    archive->tensors[archive->names.count - 1] = *tensor;
+    return TG_OK;
 }
 
 tg_status tg_archive_add(tg_archive *archive, const char *name, const tg_tensor *tensor) {

@@ -421,18 +421,11 @@ static tg_status sweep_tree(const decomposition *dc, const void *x, const int64_
     }
     const int middle = (first + last) / 2;
     tg_multimode modes = contraction(dc, size, middle, last);
-    tg_status status = multiply(dc, depth, &modes, x, mask, dc->level[depth]);
-    if (status == TG_OK) {
-        status = sweep_tree(dc, dc->level[depth], modes.rank, first, middle, depth + 1);
-    }
-    if (status == TG_OK) {
-        modes = contraction(dc, size, first, middle);
-        status = multiply(dc, depth, &modes, x, mask, dc->level[depth]);
-    }
-    if (status == TG_OK) {
-        status = sweep_tree(dc, dc->level[depth], modes.rank, middle, last, depth + 1);
-    }
-    return status;
+    TG_CALL(multiply(dc, depth, &modes, x, mask, dc->level[depth]));
+    TG_CALL(sweep_tree(dc, dc->level[depth], modes.rank, first, middle, depth + 1));
+    modes = contraction(dc, size, first, middle);
+    TG_CALL(multiply(dc, depth, &modes, x, mask, dc->level[depth]));
+    return sweep_tree(dc, dc->level[depth], modes.rank, middle, last, depth + 1);
 }
 
 tg_status tg_tucker_factors(tg_backend *be, const tg_tucker_plan *plan, const void *x,

@@ -313,20 +313,16 @@ static tg_status refresh_on_residual(tg_projector *p, const void *grad, tg_stora
 }
 
 tg_status tg_projector_refresh_stored(tg_projector *p, const void *grad, tg_storage store) {
-    tg_status status = refresh_branch(p, &p->branch[0], grad, store, NULL, p->workspace->memory);
-    if (status == TG_OK && p->branches == 2) {
-        if (is_low_rank_first(p)) {
-            status = refresh_on_residual(p, grad, store);
-        } else {
-            const tg_bitmap *mask = is_sparse_first(p) ? &p->sparse->bitmap : NULL;
-            status = refresh_branch(p, &p->branch[1], grad, store, mask, p->workspace->memory);
-        }
+    TG_CALL(refresh_branch(p, &p->branch[0], grad, store, NULL, p->workspace->memory));
+    if (p->branches == 2 && is_low_rank_first(p)) {
+        TG_CALL(refresh_on_residual(p, grad, store));
+    } else if (p->branches == 2) {
+        const tg_bitmap *mask = is_sparse_first(p) ? &p->sparse->bitmap : NULL;
+        TG_CALL(refresh_branch(p, &p->branch[1], grad, store, mask, p->workspace->memory));
     }
-    if (status == TG_OK && tg_projector_is_auto(p)) {
-        status = tg_projector_measure_left(p, grad, store);
-    }
-    p->refreshes += status == TG_OK;
-    return status;
+    TG_CALL(tg_projector_is_auto(p) ? tg_projector_measure_left(p, grad, store) : TG_OK);
+    p->refreshes++;
+    return TG_OK;
 }
 
 /* A tensor like the gradient, and one of compressed values. */

@@ -245,14 +245,13 @@ tg_tensor tg_batch_view(const tg_tensor *tensor, int64_t count) {
 static tg_status make_pair(const tg_batch *batch, const tg_shape *shape, tg_tensor *at,
                            tg_tensor *host) {
     tg_context *ctx = batch->model->ctx;
-    tg_status status = tg_backend_tensor(ctx, TG_MEM_DATA, batch->dtype, shape, at);
-    if (status == TG_OK && at->place == TG_HOST) {
-        *host = *at;
-        host->owner = NULL;
-    } else if (status == TG_OK) {
-        status = tg_tensor_create(ctx, TG_MEM_DATA, batch->dtype, shape, host);
+    TG_CALL(tg_backend_tensor(ctx, TG_MEM_DATA, batch->dtype, shape, at));
+    if (at->place != TG_HOST) {
+        return tg_tensor_create(ctx, TG_MEM_DATA, batch->dtype, shape, host);
     }
-    return status;
+    *host = *at;
+    host->owner = NULL;
+    return TG_OK;
 }
 
 tg_shape tg_batch_shape(const tg_dataset_facts *facts, int64_t size, int64_t channels) {
