@@ -282,6 +282,34 @@ static void compress_in_pieces(t_side *s) {
     check_compress_with(s, &u, 1, WITH_CORE | WITH_VALUES | MASKED | ADDED);
 }
 
+/* Entries of a dense gradient that are not finite, kept ones too, are added to the guard. */
+static void compress_counts(t_side *s) {
+    for (int i = 0; i < T_COUNT(shapes); i++) {
+        t_note(s, "shape %d", i);
+        const setup u = make_setup(s, &shapes[i], 0.5, false);
+        const uint32_t before = 3;
+        uint32_t bad = before;
+        void *host = t_host_random(s, s->dtype, u.numel);
+        for (int64_t e = i; e < u.numel; e += 5) {
+            tg_store(s->dtype, host, e, (tg_scalar){e % 2 ? (double)NAN : 0.5, HUGE_VAL});
+            bad += e % 2 || tg_dtype_is_complex(s->dtype);
+        }
+        uint32_t *guard = t_inout(s, TG_U32, 1, &before);
+        const tg_compress op = {.modes = u.modes,
+                                .source = {.dense = t_input(s, s->dtype, u.numel, host)},
+                                .bitmap = &u.bitmap,
+                                .masked = true,
+                                .scale = 1.0,
+                                .values = t_output(s, s->dtype, u.bitmap.count),
+                                .core = t_output(s, s->dtype, u.count),
+                                .workspace = u.workspace,
+                                .guard = guard};
+        t_ok(s, s->ops->compress(s->be, &op));
+        t_true(s, *(uint32_t *)t_download(s, guard) == bad);
+        t_release(s);
+    }
+}
+
 /* No index set at all: the core is that of the whole gradient. */
 static void compress_without_bitmap(t_side *s) {
     for (int i = 0; i < T_COUNT(shapes); i++) {
@@ -471,6 +499,7 @@ static const t_row rows[] = {
     {"grad_dense", grad_dense, T_WIDE},
     {"compress", compress, T_WIDE},
     {"compress, no bitmap", compress_without_bitmap, T_WIDE},
+    {"compress, not finite", compress_counts, T_WIDE},
     {"compress, in pieces", compress_in_pieces, 1 << TG_C64},
     {"expand", expand, T_WIDE},
     {"sample", sample, T_WIDE},

@@ -141,6 +141,7 @@ typedef struct tg_compress {
     void *values; /* (bitmap->count), NULL: none */
     void *core;   /* (rank..), NULL: none */
     void *workspace;
+    uint32_t *guard; /* entries of the source or its factors that are not finite are added */
 } tg_compress;
 
 /* The way back: out = beta out + alpha (core x_n U_n + lambda scatter(values)), one pass over out.

@@ -2,6 +2,7 @@
 #include "backend/check.h"
 
 #include "backend/state_codec.h"
+#include "base/minmax.h"
 
 tg_dtype tg_stored(tg_dtype dtype, tg_storage store) {
     const bool is_complex = tg_dtype_is_complex(dtype);
@@ -186,6 +187,23 @@ tg_status tg_check_adam(tg_context *ctx, const tg_adam *op) {
                        tg_state_codecs[op->form]->bits);
     }
     return TG_OK;
+}
+
+tg_status tg_source_count(tg_backend *be, const tg_multimode *modes, const tg_grad_source *source,
+                          uint32_t *count) {
+    const tg_dtype stored = tg_stored(modes->dtype, source->store);
+    const int64_t numel = tg_product(modes->ndim, modes->dim);
+    if (source->dense) {
+        return be->ops->count_nonfinite(be, stored, numel, source->dense, count);
+    }
+    const int64_t n0 = numel / modes->dim[1] * source->batch;
+    const int64_t n1 = numel / modes->dim[0] * source->batch;
+    TG_CALL(be->ops->count_nonfinite(be, stored, n0, source->x, count));
+    return be->ops->count_nonfinite(be, stored, n1, source->dy, count);
+}
+
+tg_status tg_compress_count(tg_backend *be, const tg_compress *op) {
+    return op->guard ? tg_source_count(be, &op->modes, &op->source, op->guard) : TG_OK;
 }
 
 /* The stream of the rounding at the step of the rates. */

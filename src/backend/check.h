@@ -42,6 +42,12 @@ TG_NODISCARD tg_status tg_check_select(tg_context *ctx, const char *slot, int64_
 /* A float dtype, and 16-bit ones only where they stand for f32 or c64. */
 TG_NODISCARD tg_status tg_check_adam(tg_context *ctx, const tg_adam *op);
 
+/* Adds the NaN and Inf of a gradient, its entries or its factors', to a count; and what a call adds
+ * to its guard so. */
+TG_NODISCARD tg_status tg_source_count(tg_backend *be, const tg_multimode *modes,
+                                       const tg_grad_source *source, uint32_t *count);
+TG_NODISCARD tg_status tg_compress_count(tg_backend *be, const tg_compress *op);
+
 /* For backends on the host: the call with its rates read, `rounding` being room for its stream.
  * False (*goes) if the guard stops it. */
 TG_NODISCARD tg_status tg_adam_resolve(tg_backend *be, const tg_adam *op, tg_adam *out,

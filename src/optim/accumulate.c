@@ -74,7 +74,7 @@ static tg_status add(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient
         if (!tg_projector_takes_factored(slot->projector)) {
             TG_CALL(tg_slot_form(optim, slot, gradient, &ready));
         }
-        TG_CALL(tg_slot_project(optim, slot, &ready, is_first ? 0.0 : 1.0, slot->sum));
+        TG_CALL(tg_slot_project(optim, slot, &ready, is_first ? 0.0 : 1.0, NULL, slot->sum));
     }
     slot->is_summing = true;
     return TG_OK;
@@ -279,7 +279,7 @@ tg_status tg_sum_update(tg_optim *optim, const tg_gradient *gradient, const tg_a
     }
     if (slot->projector) {
         values = optim->small;
-        TG_CALL(tg_slot_project(optim, slot, &ready, 0.0, values));
+        TG_CALL(tg_slot_project(optim, slot, &ready, 0.0, NULL, values));
     } else if (gradient->dense) { /* the network's */
         values = slot->sum;
         TG_CALL(add_dense(optim, slot, true, gradient, values));

@@ -1,4 +1,5 @@
 /* Gradients as they are handed over: checked, made dense, looked at for NaN and Inf. */
+#include "backend/check.h"
 #include "backend/tensor.h"
 #include "optim/step.h"
 
@@ -75,19 +76,9 @@ tg_status tg_slot_form(tg_optim *optim, const tg_slot *slot, const tg_gradient *
     return optim->be->ops->grad_dense(optim->be, &modes, &source, 1.0, optim->dense);
 }
 
-/* Adds the NaN and Inf of what was handed over, the entries or the factors, to a guard. */
 tg_status tg_slot_count(tg_optim *optim, const tg_slot *slot, const tg_gradient *gradient,
                         uint32_t *guard) {
-    const tg_backend_ops *ops = optim->be->ops;
-    if (gradient->dense) {
-        return ops->count_nonfinite(optim->be, gradient->dtype, slot->numel, gradient->dense,
-                                    guard);
-    }
-    const int64_t frequencies = slot->numel / slot->shape.dim[0] / slot->shape.dim[1];
-    const void *const factors[2] = {gradient->x, gradient->dy};
-    for (int i = 0; i < 2; i++) {
-        const int64_t n = gradient->batch * slot->shape.dim[i] * frequencies;
-        TG_CALL(ops->count_nonfinite(optim->be, gradient->dtype, n, factors[i], guard));
-    }
-    return TG_OK;
+    const tg_multimode modes = plain_modes(slot);
+    const tg_grad_source source = tg_gradient_source(gradient);
+    return tg_source_count(optim->be, &modes, &source, guard);
 }

@@ -212,9 +212,10 @@ tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_update *call) 
 }
 
 tg_status tg_slot_project(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient, double beta,
-                          void *small) {
+                          uint32_t *guard, void *small) {
     const double start = read_clock(optim, optim->times_parts);
-    tg_status status = tg_projector_project_into(slot->projector, gradient, 1.0, beta, small);
+    const tg_status status =
+        tg_projector_project_into(slot->projector, gradient, 1.0, beta, guard, small);
     optim->times.project += read_clock(optim, optim->times_parts) - start;
     return status;
 }
@@ -227,7 +228,7 @@ tg_status tg_slot_refresh_and_project(tg_optim *optim, tg_slot *slot, const tg_g
     if (measures) { /* before there are values: it works in their memory, too */
         TG_CALL(tg_auto_rank_observe(optim, slot, gradient));
     }
-    TG_CALL(tg_slot_project(optim, slot, gradient, 0.0, small));
+    TG_CALL(tg_slot_project(optim, slot, gradient, 0.0, NULL, small));
     if (refreshes) {
         TG_CALL(note_error(optim, slot, gradient, small));
     }
@@ -272,7 +273,10 @@ static tg_status follow_residual(tg_optim *optim, const tg_slot *slot, const tg_
 
 tg_status tg_slot_project_and_update(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
                                      bool refreshes, bool measures, tg_update *call) {
-    TG_CALL(tg_slot_refresh_and_project(optim, slot, gradient, refreshes, measures, optim->small));
+    TG_CALL(call->projection_counts
+                ? tg_slot_project(optim, slot, gradient, 0.0, call->guard, optim->small)
+                : tg_slot_refresh_and_project(optim, slot, gradient, refreshes, measures,
+                                              optim->small));
     void *residual = NULL;
     if (uses_residual(optim, slot)) {
         residual = (char *)optim->small + optim->residual_offset;
@@ -298,8 +302,11 @@ static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradien
     const bool is_due = slot->projector && tg_slot_is_due(optim, slot);
     const bool measures = tg_auto_rank_observes(optim, slot, is_due);
     const bool reads_guard = is_due || measures || tg_guard_is_read_first(optim, slot);
+    const bool forms = !slot->projector || is_due || measures || uses_residual(optim, slot) ||
+                       !tg_projector_takes_factored(slot->projector);
     call.rule_counts = !reads_guard && !slot->projector && gradient->dense;
-    if (!call.rule_counts) {
+    call.projection_counts = !reads_guard && slot->projector && (gradient->dense || !forms);
+    if (!call.rule_counts && !call.projection_counts) {
         TG_CALL(tg_slot_count(optim, slot, gradient, call.guard));
     }
     if (reads_guard) {
@@ -312,8 +319,7 @@ static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradien
     }
     optim->times.check += read_clock(optim, optim->times_parts) - start;
     tg_gradient ready = *gradient;
-    if (!slot->projector || is_due || measures || uses_residual(optim, slot) ||
-        !tg_projector_takes_factored(slot->projector)) {
+    if (forms) {
         TG_CALL(tg_slot_form(optim, slot, gradient, &ready));
     }
     if (!slot->projector) {

@@ -31,8 +31,9 @@ typedef struct tg_update {
     const void *values;    /* dense gradient or compressed values */
     tg_storage grad_store; /* of a dense gradient */
     void *weight;
-    uint32_t *guard;  /* NULL: it was read and is 0 */
-    bool rule_counts; /* nothing has counted into the guard yet */
+    uint32_t *guard; /* NULL: it was read and is 0 */
+    /* Nothing has counted into the guard yet: what does it. */
+    bool rule_counts, projection_counts;
 } tg_update;
 
 /* The rule on the values: to the weight of a dense parameter, or to a direction .. */
@@ -42,9 +43,10 @@ TG_NODISCARD tg_status tg_slot_go_back(tg_optim *optim, tg_slot *slot, const tg_
 /* Both, and the update is counted. */
 TG_NODISCARD tg_status tg_slot_update(tg_optim *optim, tg_slot *slot, const tg_update *call);
 
-/* small = project(gradient) + beta small. */
+/* small = project(gradient) + beta small; what is not finite in it is counted into the guard, if
+ * there is one. */
 TG_NODISCARD tg_status tg_slot_project(tg_optim *optim, tg_slot *slot, const tg_gradient *gradient,
-                                       double beta, void *small);
+                                       double beta, uint32_t *guard, void *small);
 
 /* small = project(gradient), with new factors and index sets if it refreshes; the gradient is dense
  * where a refresh or a spectrum needs it. */

@@ -381,7 +381,7 @@ bool tg_projector_takes_factored(const tg_projector *p) {
 }
 
 tg_status tg_projector_project_into(tg_projector *p, const tg_gradient *gradient, double scale,
-                                    double beta, void *small) {
+                                    double beta, uint32_t *guard, void *small) {
     const tg_wanted wanted = {"gradient", NULL, p->dtype, p->shape, false};
     TG_CALL(require_ready(p));
     TG_CALL(tg_gradient_check(p->be, gradient, &wanted));
@@ -397,7 +397,8 @@ tg_status tg_projector_project_into(tg_projector *p, const tg_gradient *gradient
                             .beta = beta,
                             .values = p->sparse ? values_of(p, p->sparse, small) : NULL,
                             .core = p->low_rank ? values_of(p, p->low_rank, small) : NULL,
-                            .workspace = p->workspace->memory};
+                            .workspace = p->workspace->memory,
+                            .guard = guard};
     if (is_low_rank_first(p)) {
         return project_low_rank_first(p, &op);
     }
@@ -409,7 +410,7 @@ tg_status tg_projector_project(tg_projector *p, const tg_gradient *gradient, dou
     TG_NEED(NULL, p);
     TG_NEED(p->ctx, gradient, small);
     TG_CALL(check_small(p, small));
-    return tg_projector_project_into(p, gradient, scale, beta, small->data);
+    return tg_projector_project_into(p, gradient, scale, beta, NULL, small->data);
 }
 
 /* How much each branch counts on the way back. */
@@ -488,7 +489,7 @@ tg_status tg_projector_residual(tg_projector *p, const tg_tensor *gradient, cons
     TG_CALL(check_whole(p, "out", out));
     const tg_gradient dense = {
         .dtype = p->dtype, .shape = p->shape, .dense = gradient->data, .place = gradient->place};
-    TG_CALL(tg_projector_project_into(p, &dense, 1.0, 0.0, small->data));
+    TG_CALL(tg_projector_project_into(p, &dense, 1.0, 0.0, NULL, small->data));
     TG_CALL(p->be->ops->copy(p->be, out->data, gradient->data, tg_tensor_bytes(gradient)));
     return tg_projector_subtract(p, small->data, out->data);
 }

@@ -65,9 +65,11 @@ double tg_projector_rate(const tg_projector *p, double alpha);
 TG_NODISCARD tg_status tg_projector_refresh_stored(tg_projector *p, const void *grad,
                                                    tg_storage store);
 
-/* tg_projector_project, into an array of its values. */
+/* tg_projector_project, into an array of its values; what is not finite in a gradient, or in its
+ * factors, is counted into the guard, if there is one. */
 TG_NODISCARD tg_status tg_projector_project_into(tg_projector *p, const tg_gradient *gradient,
-                                                 double scale, double beta, void *small);
+                                                 double scale, double beta, uint32_t *guard,
+                                                 void *small);
 
 /* Whether tg_projector_project takes factored gradients (the matrix form does not). */
 bool tg_projector_takes_factored(const tg_projector *p);

@@ -111,6 +111,28 @@ static void compress(t_side *s, const void *what) {
     }
 }
 
+/* How many entries are not finite, kept ones too. */
+static void count(t_side *s, const void *what) {
+    const plane_case *c = what;
+    const sizes z = begin(s, c, false);
+    const uint32_t none = 0;
+    char *host = t_host_random(s, s->dtype, z.numel);
+    for (int64_t i = c->shape; c->adds && i < z.numel; i += 1 + z.numel / 7) {
+        tg_store(s->dtype, host, i, (tg_scalar){0.5, i % 2 ? (double)NAN : HUGE_VAL});
+    }
+    const tg_compress op = {.modes = z.modes,
+                            .source = {.dense = t_input(s, s->dtype, z.numel, host)},
+                            .bitmap = c->kept ? &z.bitmap : NULL,
+                            .masked = c->kept,
+                            .scale = 1.0,
+                            .values = c->kept ? t_output(s, s->dtype, z.bitmap.count) : NULL,
+                            .core = t_output(s, s->dtype, z.count),
+                            .workspace = z.workspace,
+                            .guard = t_inout(s, TG_U32, 1, &none)};
+    t_ok(s, s->ops->compress(s->be, &op));
+    t_keep_same(s, op.guard);
+}
+
 static void expand(t_side *s, const void *what) {
     const plane_case *c = what;
     const sizes z = begin(s, c, false);
@@ -192,6 +214,7 @@ static void compare(void (*script)(t_side *s, const void *what)) {
 static void to_the_core(void **state) {
     (void)state;
     compare(compress);
+    compare(count);
 }
 
 static void and_back(void **state) {

@@ -10,6 +10,7 @@
  * factor on the first mode the slices go straight to the core. */
 #include <omp.h>
 
+#include "backend/check.h"
 #include "backend/cpu/compress.h"
 
 /* One thread at work. */
@@ -249,6 +250,7 @@ static tg_status cpu_compress(tg_backend *be, const tg_compress *op) {
     if (!cpu_compress_tuned(op->modes.dtype)) {
         return be->ref->compress(be, op);
     }
+    TG_CALL(tg_compress_count(be, op));
     cpu_plan turned;
     const cpu_plan plan = cpu_compress_plan(be, &op->modes, !op->source.dense);
     if (!op->source.dense && cpu_turned_plan(be, &op->modes, &turned) &&

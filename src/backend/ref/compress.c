@@ -102,6 +102,7 @@ static void blend(tg_dtype dtype, void *array, int64_t i, double beta, double sc
 static tg_status ref_compress(tg_backend *be, const tg_compress *op) {
     const tg_multimode *modes = &op->modes;
     TG_CALL(tg_check_source(be->ctx, "compress", modes->dtype, &op->source));
+    TG_CALL(tg_compress_count(be, op));
     const int64_t numel = tg_product(modes->ndim, modes->dim);
     tg_scalar *tensor = op->workspace;
     int64_t position = 0;

@@ -208,8 +208,22 @@ fail:
 
 /* ---- slots ---- */
 
+/* By passes that count nothing. */
+static tg_status compress_counted(tg_backend *be, const tg_compress *op, const cuda_plan *plan) {
+    if (!op->core) {
+        const bool gathers = op->values && op->bitmap;
+        return gathers ? cuda_form_chunk(be, op, plan, 0, plan->dim0, true, NULL) : TG_OK;
+    }
+    if (cuda_dense_mode_fits(be, op, plan)) {
+        return cuda_dense_mode(be, op, plan);
+    }
+    tg_compress small;
+    return shrinks(be, op, plan, &small) ? project_small(be, op, plan, &small)
+                                         : project(be, op, plan);
+}
+
 static tg_status cuda_compress(tg_backend *be, const tg_compress *op) {
-    const tg_status status = cuda_check_modes(be, "compress", op->modes.dtype, op->source.store);
+    tg_status status = cuda_check_modes(be, "compress", op->modes.dtype, op->source.store);
     if (status != TG_OK) {
         return status;
     }
@@ -220,16 +234,10 @@ static tg_status cuda_compress(tg_backend *be, const tg_compress *op) {
     if (op->core && lies_in_planes(be, op, &plan)) {
         return project_planes(be, op, &plan);
     }
-    if (!op->core) {
-        const bool gathers = op->values && op->bitmap;
-        return gathers ? cuda_form_chunk(be, op, &plan, 0, plan.dim0, true, NULL) : TG_OK;
-    }
-    if (cuda_dense_mode_fits(be, op, &plan)) {
-        return cuda_dense_mode(be, op, &plan);
-    }
-    tg_compress small;
-    return shrinks(be, op, &plan, &small) ? project_small(be, op, &plan, &small)
-                                          : project(be, op, &plan);
+    tg_compress counted = *op;
+    counted.guard = NULL;
+    status = tg_compress_count(be, op);
+    return status == TG_OK ? compress_counted(be, &counted, &plan) : status;
 }
 
 static size_t cuda_compress_workspace(tg_backend *be, const tg_multimode *modes, bool) {

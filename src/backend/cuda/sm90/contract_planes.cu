@@ -7,8 +7,12 @@
  * plane, as planes have rows of an odd number of entries and what half a warp reads then lies in
  * different banks. What it gives goes through shared memory, row m at place m, as rows of the
  * second product are columns of both planes: g and g + 8 of a warp are neighbours. The planes of a
- * gradient in memory may be masked: what is kept of them goes to `values` and is 0 from then on. */
+ * gradient may be masked: what is kept of them goes to `values` and is 0 from then on. And what is
+ * not finite may be counted: times 0 it is not 0, which shows whether there is anything to count.
+ */
 #include "backend/cuda/compress/factor_fragments.cuh"
+#include "backend/cuda/core/pack.cuh"
+#include "backend/cuda/core/reduce.cuh"
 #include "backend/cuda/tile/pipeline.cuh"
 
 enum {
@@ -29,7 +33,8 @@ struct contract_task {
     int64_t begin; /* the first entry */
     float2 *values;
     float scale;
-    float *out; /* (planes, part, r2, right) */
+    float *out;      /* (planes, part, r2, right) */
+    uint32_t *guard; /* NULL: nothing is counted */
 };
 
 /* Bytes of shared memory. */
@@ -85,13 +90,22 @@ static __device__ inline kept_run run_of(const contract_task &task, int plane, i
     return run;
 }
 
-static __device__ inline void gather(const contract_task &task, const kept_run &run, float2 *from) {
+static __device__ inline bool is_bad(float2 x) {
+    return is_bad(x.x) || is_bad(x.y);
+}
+
+/* How many of them are not finite. */
+static __device__ inline uint32_t gather(const contract_task &task, const kept_run &run,
+                                         float2 *from) {
     float2 *to = task.values + run.before;
+    uint32_t bad = 0;
     for (uint32_t mask = run.mask; mask; mask &= mask - 1, to++) {
         float2 *entry = from + __ffs((int)mask) - 1;
+        bad += is_bad(*entry);
         __stcs(to, make_float2(task.scale * entry->x, task.scale * entry->y));
         *entry = make_float2(0.0f, 0.0f);
     }
+    return bad;
 }
 
 /* ---- products ---- */
@@ -103,10 +117,12 @@ static __device__ inline float4 to_tf32(float2 low, float2 high) {
 /* Rows m and m + 8 of a plane, from entry t on. */
 struct plane_rows {
     float4 a[STEPS];
+    float zero; /* NaN if something is not finite */
 
     __device__ void load(const contract_task &task, const float2 *plane, int row, int t) {
         const float2 *low = plane + min(row, task.d2 - 1) * task.d3 + t;
         const float2 *high = plane + min(row + 32, task.d2 - 1) * task.d3 + t;
+        zero = 0.0f;
 #pragma unroll
         for (int s = 0; s < STEPS; s++) {
             float2 x = make_float2(0.0f, 0.0f), y = x;
@@ -115,7 +131,20 @@ struct plane_rows {
                 y = high[4 * s];
             }
             a[s] = to_tf32(x, y);
+            zero += 0.0f * x.x;
+            zero += 0.0f * x.y;
+            zero += 0.0f * y.x;
+            zero += 0.0f * y.y;
         }
+    }
+    __device__ uint32_t count(const contract_task &task, const float2 *plane, int row,
+                              int t) const {
+        uint32_t bad = 0;
+        for (int e = t; zero != 0.0f && e < task.d3; e += 4) {
+            bad += is_bad(plane[row * task.d3 + e]);
+            bad += row + 32 < task.d2 && is_bad(plane[(row + 32) * task.d3 + e]);
+        }
+        return bad;
     }
 };
 
@@ -215,20 +244,24 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     const int width = TOGETHER * task.right, m = 16 * warp + g;
     const int column = 16 * warp + 2 * g < width ? 16 * warp + 2 * g : 0;
     const int h_of = column / task.right, j3 = column - h_of * task.right;
+    uint32_t bad = 0;
     for (int pair = first, round = 0; pair < pairs; pair += stride, round++) {
         const bool more = pair + stride < pairs;
 #pragma unroll
         for (int h = 0; h < TOGETHER; h++) {
             float2 *plane = reinterpret_cast<float2 *>(own + at.t + h * at.plane);
+            const bool counts = pair * TOGETHER + h < task.planes;
             barrier_wait(full + h, round % 2);
             if (KEPT) {
-                gather(task, run[h], plane + 32 * thread);
+                const uint32_t kept = gather(task, run[h], plane + 32 * thread);
+                bad += counts ? kept : 0;
                 wg_publish();
                 wg_sync();
                 run[h] = more ? run_of(task, plane_at(pair + stride, h), thread) : kept_run();
             }
             plane_rows rows;
             rows.load(task, plane, 4 * g + warp, t);
+            bad += counts ? rows.count(task, plane, 4 * g + warp, t) : 0;
             wg_sync();
             if (more && thread == 0) {
                 fetch(pair + stride, h);
@@ -273,6 +306,12 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
             store_plane(task, task.out + (int64_t)plane * 2 * task.r2 * task.right + j3, t, re, im);
         }
     }
+    if (task.guard) {
+        bad = __reduce_add_sync(~0u, bad);
+        if (lane == 0 && bad > 0) {
+            count_up(task.guard, bad);
+        }
+    }
 }
 
 /* ---- launches ---- */
@@ -305,6 +344,7 @@ tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_p
     task.values = static_cast<float2 *>(op->values);
     task.scale = (float)op->scale;
     task.out = static_cast<float *>(out);
+    task.guard = op->guard;
     const int64_t pairs = (task.planes + TOGETHER - 1) / TOGETHER;
     return CUDA_CHECK(be,
                       launch_chained(gathers ? contract_planes<true> : contract_planes<false>,
