@@ -23,7 +23,7 @@ struct skips_task {
     float scale;            /* of the inverse transform */
     bool through;           /* dx is the gradient at x, not at u */
     const float *s;         /* (batch, C, rows, pitch) complex */
-    const float4 *waves;    /* see block_task */
+    const uint4 *waves;     /* (width / 64, STEPS / 2, 4 warps, 32 lanes), see own_waves */
     const void *x;          /* (batch, C, rows, width), as values or in bytes .. */
     const float *scales;    /* .. with these scales */
     const float *dz1, *dz2; /* like x, values */
@@ -41,27 +41,34 @@ template <int C, int STEPS> struct skips_layout {
     static constexpr int BYTES = MEAN + C * 4;
 };
 
-/* Where a thread block is in its n-th step. */
+/* Where a thread block is, step by step, without divisions. */
 template <int C> struct skips_place {
-    int row, tile; /* row: of all images */
-    __device__ skips_place(const skips_task &t, int n) {
-        const int per_row = t.width / (TILES_AT_ONCE<C> * WG_PIXELS);
-        row = (int)blockIdx.x + n / per_row * (int)gridDim.x;
-        tile = n % per_row * TILES_AT_ONCE<C> + own_tile<C>();
+    int b, r, tile; /* image, row and the first tile of the block */
+
+    __device__ explicit skips_place(const skips_task &t)
+        : b((int)blockIdx.x / t.rows), r((int)blockIdx.x % t.rows), tile(0) {
     }
-    /* The tile's first pixel, of channel 0. */
+    __device__ void move(const skips_task &t) {
+        tile += TILES_AT_ONCE<C>;
+        if (tile * WG_PIXELS == t.width) {
+            tile = 0;
+            for (r += (int)gridDim.x; r >= t.rows; r -= t.rows) {
+                b++;
+            }
+        }
+    }
+    /* The first pixel of the warpgroup's tile, of channel 0. */
     __device__ int64_t at(const skips_task &t) const {
-        const int b = row / t.rows, r = row % t.rows;
-        return ((int64_t)b * C * t.rows + r) * t.width + tile * WG_PIXELS;
+        return ((int64_t)b * C * t.rows + r) * t.width + (tile + own_tile<C>()) * WG_PIXELS;
     }
 };
 
 /* Starts to copy the spectrum of a row: frequency 0 apart, as the mean. */
 template <int C, int STEPS>
-static __device__ inline void fetch_spectrum(const skips_task &t, int row, char *to, char *mean) {
+static __device__ inline void fetch_spectrum(const skips_task &t, const skips_place<C> &of,
+                                             char *to, char *mean) {
     constexpr int PAIRS = STEPS * 4;
-    const int b = row / t.rows, r = row % t.rows;
-    const float *from = t.s + ((int64_t)b * C * t.rows + r) * (2 * t.pitch);
+    const float *from = t.s + ((int64_t)of.b * C * t.rows + of.r) * (2 * t.pitch);
     const int64_t step = (int64_t)t.rows * (2 * t.pitch);
     for (int i = threadIdx.x; i < C * PAIRS; i += TILE_THREADS) {
         const int c = i / PAIRS, k = i % PAIRS + 1;
@@ -71,6 +78,15 @@ static __device__ inline void fetch_spectrum(const skips_task &t, int row, char 
     if (threadIdx.x < C) {
         copy_async<4>(mean + threadIdx.x * 4, from + threadIdx.x * step);
     }
+}
+
+/* All that a step reads is brought into the second-level cache. */
+template <int C, bool BYTES>
+static __device__ inline void prefetch_step(const skips_task &t, int64_t at) {
+    const int image = t.rows * t.width;
+    prefetch_own<C, BYTES>(t.x, at, image);
+    prefetch_tile<C>(t.dz1 + at, image);
+    prefetch_tile<C>(t.dz2 + at, image);
 }
 
 /* What dx is multiplied with in the end is divided out before: the spectrum comes as it is. */
@@ -88,58 +104,63 @@ static __device__ inline void load_weights(const skips_task &t, char *shared) {
     }
 }
 
-/* d += the pixels of a row's tile from its spectrum. Waves come before whatever `behind` begins to
- * load from further away: loads arrive in their order. */
-template <int C, int STEPS, class F>
-static __device__ inline void add_waves(const skips_task &t, int tile, uint64_t s, float (&d)[32],
-                                        F behind) {
-    const float4 *from = t.waves + tile * (STEPS * WG_THREADS) + fresh_thread() % WG_THREADS;
-    float4 waves[STEPS];
+/* Cosines and sines of a tile, on their way: in f16, which has as many bits as TF32. */
+template <int STEPS> struct own_waves {
+    uint4 pair[STEPS / 2]; /* of steps */
+
+    __device__ void load(const skips_task &t, int tile) {
+        const uint4 *from = t.waves + tile * (STEPS / 2 * WG_THREADS) + fresh_thread() % WG_THREADS;
 #pragma unroll
-    for (int i = 0; i < STEPS; i++) {
-        waves[i] = from[i * WG_THREADS];
+        for (int i = 0; i < STEPS / 2; i++) {
+            pair[i] = from[i * WG_THREADS];
+        }
     }
-    s = fresh(s);
-    wg_begin();
-#pragma unroll
-    for (int i = 0; i < STEPS; i++) {
-        wg_product(d, waves[i], wg_rows<C>(s, i), true);
+    /* As the first factor of a step. */
+    __device__ float4 factor(int step) const {
+        const uint4 v = pair[step / 2];
+        const float2 a = of_halves(step % 2 ? v.z : v.x), b = of_halves(step % 2 ? v.w : v.y);
+        return {a.x, a.y, b.x, b.y};
     }
-    wg_end();
-    behind();
-    wg_wait<0>();
-    wg_fence(d);
-}
+    static __device__ float2 of_halves(uint32_t word) {
+        return __half22float2(*reinterpret_cast<const __half2 *>(&word));
+    }
+};
 
 template <int C, int STEPS, bool ACT, bool BYTES>
 static __global__ void __launch_bounds__(TILE_THREADS, 1)
     block_skips_backward(const __grid_constant__ skips_task t) {
     using L = skips_layout<C, STEPS>;
     extern __shared__ __align__(1024) char shared[];
-    const int mine = own_channels<C>(), per_row = t.width / (TILES_AT_ONCE<C> * WG_PIXELS);
-    const int steps = (t.batch * t.rows - 1 - (int)blockIdx.x) / (int)gridDim.x * per_row + per_row;
+    const int mine = same_in_warp(own_channels<C>());
+    const int per_row = t.width / (TILES_AT_ONCE<C> * WG_PIXELS);
+    const int steps = ((t.batch * t.rows - 1 - (int)blockIdx.x) / (int)gridDim.x + 1) * per_row;
     const int image = t.rows * t.width;
-    char *u = shared + L::ROOMS + own_tile<C>() * 3 * TILE_BYTES<C>;
+    char *u = shared + L::ROOMS + same_in_warp(own_tile<C>()) * 3 * TILE_BYTES<C>;
     char *now = u + TILE_BYTES<C>, *later = now + TILE_BYTES<C>; /* dz1 */
     float sums[C / 2], x[32], dz2[32], gate_sums[16];
     own_bytes bytes;
-    double bias_sum = 0.0;
+    long_sum bias_sum = {};
     wg_clear(sums);
     wg_clear(gate_sums);
     load_weights<C, STEPS>(t, shared);
-    fetch_spectrum<C, STEPS>(t, blockIdx.x, shared + L::SPECTRUM, shared + L::MEAN);
-    {
-        const int64_t first = skips_place<C>(t, 0).at(t);
-        fetch_tile<C>(t.dz1 + first, image, now);
-        begin_own<C, BYTES>(t.x, t.scales, first, image, x, bytes);
-        load_own<C>(t.dz2 + first, image, dz2);
+    skips_place<C> place(t), next = place, far = place; /* of this step and the two behind it */
+    fetch_spectrum<C, STEPS>(t, place, shared + L::SPECTRUM, shared + L::MEAN);
+    fetch_tile<C>(t.dz1 + place.at(t), image, now);
+    begin_own<C, BYTES>(t.x, t.scales, place.at(t), image, x, bytes);
+    load_own<C>(t.dz2 + place.at(t), image, dz2);
+    if (steps > 1) {
+        next.move(t);
+        far = next;
     }
     copies_commit();
     wg_fence(sums);
     const uint64_t columns = (uint64_t)(mine * 128 >> 4); /* of B, the warpgroup's own */
     for (int n = 0; n < steps; n++) {
-        const int next = n + 1 < steps ? n + 1 : n; /* behind the last: it again, for nobody */
+        if (n + 2 < steps) { /* behind the last: it again, for nobody */
+            far.move(t);
+        }
         float slope[32], d[32];
+        own_waves<STEPS> waves;
         if constexpr (BYTES) {
             bytes.values(x);
         }
@@ -152,14 +173,19 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
             gate_sums[i / 4 * 2 + i % 2] = fmaf(dz2[i], x[i], gate_sums[i / 4 * 2 + i % 2]);
             x[i] = to_tf32(x[i]);
         }
-        wg_fence(slope); /* evaluated while these run: */
-        wg_fence(x);
-        wg_wait<0>(); /* the sums of the tile before */
+        keep_order(n);
+        wg_wait<0>(); /* the sums of the tile before, which run so long */
         wg_fence(sums);
-        copies_wait_but<0>();
-        wg_publish();
-        __syncthreads(); /* dz1 and the spectrum are there, u and the later dz1 free */
+        wg_sync(); /* only they read the warpgroup's part of u */
         put_columns<C, 64>(x, mine, u);
+        copies_wait_but<0>();
+        wg_publish();    /* waits for loads and stores under way, too */
+        __syncthreads(); /* u, dz1 and the spectrum are there, the later dz1 is free */
+        waves.load(t, place.tile + own_tile<C>());
+        keep_order(n);
+        fetch_tile<C>(t.dz1 + next.at(t), image, later);
+        copies_commit();
+        prefetch_step<C, BYTES>(t, far.at(t));
         each_channel<64>(fresh_thread(), [&](int i, int c) {
             const float gate = reinterpret_cast<const float *>(shared + L::GATE)[mine + c];
             const float mean =
@@ -168,32 +194,27 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
             d[i + 2] = fmaf(gate, dz2[i + 2], mean);
         });
         wg_fence(d);
-        add_waves<C, STEPS>(t, skips_place<C>(t, fresh(n)).tile,
-                            wg_matrix(shared + L::SPECTRUM) + columns, d, [&] {
-                                const int64_t at = skips_place<C>(t, fresh(next)).at(t);
-                                fetch_tile<C>(t.dz1 + at, image, later);
-                                copies_commit();
-                                prefetch_own<C, BYTES>(t.x, at, image);
-                                prefetch_tile<C>(t.dz2 + at, image);
-                            });
-        begin_own<C, BYTES>(t.x, t.scales, skips_place<C>(t, fresh(next)).at(t), image, x, bytes);
-        multiply_tile<C, C>(d, wg_matrix(shared + L::SKIP) + columns, true, now);
-        load_own<C>(t.dz2 + skips_place<C>(t, fresh(next)).at(t), image, dz2);
-        bias_sum += (double)sum_half_row<C>(now);
-        wg_publish();
-        __syncthreads(); /* u is there, and all are done with the spectrum */
+        multiply_tile<C, C, 4>(d, wg_matrix(shared + L::SKIP) + columns, true, now);
+        multiply<C, STEPS, 2>(d, wg_matrix(shared + L::SPECTRUM) + columns, true,
+                              [&](int i) { return waves.factor(i); });
+        begin_own<C, BYTES>(t.x, t.scales, next.at(t), image, x, bytes);
+        if (next.tile == 0) {
+            __syncthreads(); /* all are done with the spectrum */
+            fetch_spectrum<C, STEPS>(t, next, shared + L::SPECTRUM, shared + L::MEAN);
+            copies_commit();
+        }
+        bias_sum.add(sum_half_row<C>(now));
         wg_fence(sums);
         wg_begin();
-        add_over_pixels<C, C>(sums, now, mine, u);
+        add_over_pixels<C, C>(sums, u, mine, now);
         wg_end();
-        if (next % per_row == 0) {
-            fetch_spectrum<C, STEPS>(t, skips_place<C>(t, next).row, shared + L::SPECTRUM,
-                                     shared + L::MEAN);
-        }
-        copies_commit();
         const float factor = t.scale * TF32_CUT;
-        store_own<C>(t.dx + skips_place<C>(t, fresh(n)).at(t), image,
+        store_own<C>(t.dx + place.at(t), image,
                      [&](int i) { return factor * d[i] * (t.through ? slope[i] : 1.0f); });
+        keep_order(n); /* dx is out of the registers */
+        load_own<C>(t.dz2 + next.at(t), image, dz2);
+        place = next;
+        next = far;
         char *used = now;
         now = later;
         later = used;
@@ -205,10 +226,10 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
     gather_sums<C>(sums, reinterpret_cast<float *>(room));
     if (has_sums<C>()) {
         float *to = t.dskip + (int64_t)blockIdx.x * C * C;
-        each_sum<C>(sums, [&](int o, int i, float v) { to[(mine + o) * C + i] = TF32_CUT * v; });
+        each_sum<C>(sums, [&](int i, int o, float v) { to[o * C + mine + i] = TF32_CUT * v; });
     }
     fold_columns<64, C>(gate_sums, mine, t.dgate + (int64_t)blockIdx.x * C, room);
-    fold_half_rows<C>(bias_sum, t.dbias + (int64_t)blockIdx.x * C, room);
+    fold_half_rows<C>(bias_sum.value(), t.dbias + (int64_t)blockIdx.x * C, room);
 }
 
 #endif

@@ -16,6 +16,7 @@
 
 #include "backend/cuda/nn/nn.cuh"
 #include "backend/cuda/sm90/channel_tile.cuh"
+#include "backend/cuda/sm90/tile_walk.cuh"
 
 struct channel_mlp_task {
     int batch, pixels;         /* pixels: a multiple of 64, or 128 with 64 channels */
@@ -53,71 +54,68 @@ static __device__ inline void load_weights(const channel_mlp_task &t, char *shar
     }
 }
 
-/* The first pixel, of channel 0, of the tile that a warpgroup takes in its thread block's n-th
- * step. */
-template <int C> static __device__ inline int64_t tile_at(const channel_mlp_task &t, int n) {
-    const int tile = ((int)blockIdx.x + n * (int)gridDim.x) * TILES_AT_ONCE<C> + own_tile<C>();
-    const int per_sample = t.pixels / WG_PIXELS, b = tile / per_sample;
-    return (int64_t)b * C * t.pixels + (int64_t)(tile - b * per_sample) * WG_PIXELS;
-}
-
 template <int C, bool ACT, bool BYTES>
 static __global__ void __launch_bounds__(TILE_THREADS, 1)
     channel_mlp_backward(const __grid_constant__ channel_mlp_task t) {
     using L = channel_mlp_layout<C>;
     constexpr int H = L::H;
     extern __shared__ __align__(1024) char shared[];
-    const int mine = own_channels<C>(), hidden = mine / 2; /* first of 64 and of 32 channels */
+    const int mine = same_in_warp(own_channels<C>()), hidden = mine / 2; /* first of 64, of 32 */
     const int all = t.batch * (t.pixels / (TILES_AT_ONCE<C> * WG_PIXELS));
     const int steps = (all - 1 - (int)blockIdx.x) / (int)gridDim.x + 1;
-    char *u = shared + L::ROOMS + own_tile<C>() * L::ROOM_BYTES, *h = u + 3 * TILE_BYTES<C>;
+    char *u = shared + L::ROOMS + same_in_warp(own_tile<C>()) * L::ROOM_BYTES,
+         *h = u + 3 * TILE_BYTES<C>;
     char *dp = h + TILE_BYTES<H>, *now = u + TILE_BYTES<C>, *later = now + TILE_BYTES<C>; /* dy */
     float dw1[H / 2], dw2[H / 2], x[32], db1[8];
     own_bytes bytes;
-    double db2 = 0.0;
+    long_sum db2 = {};
     wg_clear(dw1);
     wg_clear(dw2);
     wg_clear(db1);
     load_weights<C>(t, shared);
-    fetch_tile<C>(t.dy + tile_at<C>(t, 0), t.pixels, now);
+    const tile_walk step((int)gridDim.x * TILES_AT_ONCE<C>, t.pixels);
+    tile_walk place((int)blockIdx.x * TILES_AT_ONCE<C> + own_tile<C>(), t.pixels);
+    tile_walk next = place, far = place; /* the two tiles behind this one */
+    fetch_tile<C>(t.dy + place.at(C, t.pixels), t.pixels, now);
     copies_commit();
-    begin_own<C, BYTES>(t.x, t.scales, tile_at<C>(t, 0), t.pixels, x, bytes);
+    begin_own<C, BYTES>(t.x, t.scales, place.at(C, t.pixels), t.pixels, x, bytes);
+    if (steps > 1) {
+        next.move(step, t.pixels);
+        far = next;
+    }
     wg_fence(dw1);
     wg_fence(dw2);
     wg_publish();
     __syncthreads(); /* weights are there */
     const uint64_t of_hidden = (uint64_t)(hidden * 128 >> 4), of_dx = (uint64_t)(mine * 128 >> 4);
     for (int n = 0; n < steps; n++) {
-        const int next = n + 1 < steps ? n + 1 : n; /* behind the last: it again, for nobody */
+        if (n + 2 < steps) { /* behind the last: it again, for nobody */
+            far.move(step, t.pixels);
+        }
         float slope[32], p[16], d[16];
         if constexpr (BYTES) {
             bytes.values(x);
         }
-        copies_wait_but<0>();
-        wg_publish();
-        tile_sync<C>(); /* dy is there */
-        multiply_tile<H, C>(
-            d, wg_matrix(shared + L::W2) + of_hidden, false, now,
-            [&](int which) { /* u = act(x) */
 #pragma unroll
-                             for (int i = which * (1024 / C); i < (which + 1) * (1024 / C); i++) {
-                                 slope[i] = ACT ? gelu_slope(x[i], &x[i]) : 1.0f;
-                                 x[i] = to_tf32(x[i]);
-                                 asm volatile(""
-                                              : "+f"(slope[i]), "+f"(x[i])); /* here, not later */
-                             }
-            });
-        wg_fence(dw1); /* the sums of the tile before are made, too */
+        for (int i = 0; i < 32; i++) { /* x becomes u */
+            slope[i] = ACT ? gelu_slope(x[i], &x[i]) : 1.0f;
+            x[i] = to_tf32(x[i]);
+        }
+        keep_order(n);
+        wg_wait<0>(); /* the sums of the tile before, which run so long */
+        wg_fence(dw1);
         wg_fence(dw2);
-        db2 += (double)sum_half_row<C>(now);
-        tile_sync<C>(); /* all rooms but that of dy are free */
+        wg_sync(); /* only they read the warpgroup's part of u */
         put_columns<C, 64>(x, mine, u);
-        wg_publish();
-        fetch_tile<C>(t.dy + tile_at<C>(t, fresh(next)), t.pixels, later);
+        copies_wait_but<0>();
+        tile_sync<C>(); /* u and dy are there, all other rooms free */
+        fetch_tile<C>(t.dy + next.at(C, t.pixels), t.pixels, later);
         copies_commit();
-        prefetch_own<C, BYTES>(t.x, tile_at<C>(t, fresh(next)), t.pixels);
-        tile_sync<C>(); /* u is there */
-        multiply_tile<H, C>(p, wg_matrix(shared + L::W1) + of_hidden, false, u);
+        prefetch_own<C, BYTES>(t.x, far.at(C, t.pixels), t.pixels);
+        prefetch_tile<C>(t.dy + far.at(C, t.pixels), t.pixels);
+        multiply_tile<H, C, 4>(d, wg_matrix(shared + L::W2) + of_hidden, false, now);
+        multiply_tile<H, C, 4>(p, wg_matrix(shared + L::W1) + of_hidden, false, u);
+        db2.add(sum_half_row<C>(now));
         each_channel<32>(fresh_thread(), [&](int i, int c) {
             const float bias = reinterpret_cast<const float *>(shared + L::B1)[hidden + c];
 #pragma unroll
@@ -130,19 +128,22 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
         });
         put_columns<H, 32>(p, hidden, h);
         put_columns<H, 32>(d, hidden, dp);
-        wg_publish();
-        begin_own<C, BYTES>(t.x, t.scales, tile_at<C>(t, fresh(next)), t.pixels, x, bytes);
+        wg_publish();   /* all factors of the sums */
         tile_sync<C>(); /* h and dp are there */
+        begin_own<C, BYTES>(t.x, t.scales, next.at(C, t.pixels), t.pixels, x, bytes);
+        keep_order(n);
         float dx[32];
-        multiply_tile<C, H>(dx, wg_matrix(shared + L::BACK) + of_dx, false, dp);
+        multiply_tile<C, H, 4>(dx, wg_matrix(shared + L::BACK) + of_dx, false, dp);
         wg_fence(dw1);
         wg_fence(dw2);
         wg_begin();
         add_over_pixels<C, H>(dw1, u, mine, dp);
         add_over_pixels<C, H>(dw2, now, mine, h);
         wg_end();
-        store_own<C>(t.dx + tile_at<C>(t, fresh(n)), t.pixels,
+        store_own<C>(t.dx + place.at(C, t.pixels), t.pixels,
                      [&](int i) { return dx[i] * (t.through ? slope[i] : 1.0f); });
+        place = next;
+        next = far;
         char *used = now;
         now = later;
         later = used;
@@ -161,7 +162,7 @@ static __global__ void __launch_bounds__(TILE_THREADS, 1)
             dw2, [&](int c, int i, float v) { t.dw2[part + (mine + c) * H + i] = TF32_CUT * v; });
     }
     fold_columns<32, H>(db1, hidden, t.db1 + (int64_t)blockIdx.x * H, room);
-    fold_half_rows<C>(db2, t.db2 + (int64_t)blockIdx.x * C, room);
+    fold_half_rows<C>(db2.value(), t.db2 + (int64_t)blockIdx.x * C, room);
 }
 
 #endif

@@ -34,6 +34,14 @@ template <int C> static __device__ inline void tile_sync() {
     }
 }
 
+/* What is written before this is done before it, in step n >= 0: a barrier that nobody meets, which
+ * the compiler does not know. Otherwise it evaluates behind waits and loads behind products. */
+static __device__ inline void keep_order(int n) {
+    if (fresh(n) < 0) {
+        wg_sync();
+    }
+}
+
 /* f(index, channel) for the thread's numbers of N columns, two pixels each: numbers index and index
  * + 2 are of the channel. */
 template <int N, class F> static __device__ inline void each_channel(int thread, F f) {
@@ -45,23 +53,25 @@ template <int N, class F> static __device__ inline void each_channel(int thread,
 
 /* ---- between memory and registers; `first` is the tile's first pixel of channel 0 ---- */
 
-/* f(index, offset) as each_channel has it, `offset` being from the tile's first pixel. */
-template <int C, class F> static __device__ inline void each_own(int image, F f) {
+/* f(index, where) as each_channel has it. */
+template <int C, class T, class F>
+static __device__ inline void each_own(T *first, int image, F f) {
     const int64_t step = fresh(image);
     const int thread = fresh_thread(), c = own_channels<C>() + thread % 4 * 2;
-    int64_t at = c * step + pixel_of(thread);
+    T *even = first + c * step + pixel_of(thread), *odd = even + step;
 #pragma unroll
     for (int j = 0; j < 8; j++) {
-        f(4 * j, at);
-        f(4 * j + 1, at + step);
-        at += 8 * step;
+        f(4 * j, even);
+        f(4 * j + 1, odd);
+        even += 8 * step;
+        odd += 8 * step;
     }
 }
 
 template <int C>
 static __device__ inline void load_own(const float *first, int image, float (&d)[32]) {
-    each_own<C>(image, [&](int i, int64_t at) {
-        const float2 v = *reinterpret_cast<const float2 *>(first + at);
+    each_own<C>(first, image, [&](int i, const float *at) {
+        const float2 v = *reinterpret_cast<const float2 *>(at);
         d[i] = v.x;
         d[i + 2] = v.y;
     });
@@ -73,21 +83,30 @@ struct own_bytes {
     uint32_t pair[16];
     float scale[16];
 
-    /* `first`: the number of the tile's first pixel of channel 0, of all values. */
+    /* `first`: the number of the tile's first pixel of channel 0, of all values. A tile is half a
+     * block of each channel. */
     template <int C>
     __device__ void load(const void *x, const float *scales, int64_t first, int image) {
+        static_assert(TG_QUANTIZED_BLOCK == 2 * WG_PIXELS, "tiles are halves of blocks");
         const uint8_t *from = static_cast<const uint8_t *>(x) + first;
-        each_own<C>(image, [&](int i, int64_t at) {
-            pair[i / 4 * 2 + i % 2] = *reinterpret_cast<const uint16_t *>(from + at);
-            scale[i / 4 * 2 + i % 2] = scales[(uint64_t)(first + at) / TG_QUANTIZED_BLOCK];
+        const uint32_t step = (uint32_t)(fresh(image) / WG_PIXELS);
+        const uint32_t half =
+            (uint32_t)(first / WG_PIXELS) + (own_channels<C>() + fresh_thread() % 4 * 2) * step;
+        each_own<C>(from, image, [&](int i, const uint8_t *at) {
+            pair[i / 4 * 2 + i % 2] = *reinterpret_cast<const uint16_t *>(at);
+            scale[i / 4 * 2 + i % 2] = scales[(half + (i / 4 * 8 + i % 2) * step) / 2];
         });
     }
+    /* As tg_dequantize, but by bits: a byte q is the last one of the number 2^23 + 128 + q. */
     __device__ void values(float (&d)[32]) const {
 #pragma unroll
         for (int k = 0; k < 16; k++) {
             const int i = k / 2 * 4 + k % 2;
-            d[i] = tg_dequantize((uint8_t)pair[k], scale[k]);
-            d[i + 2] = tg_dequantize((uint8_t)(pair[k] >> 8), scale[k]);
+            const uint32_t both = pair[k] ^ 0x8080u, frame = 0x4B000000u;
+            const float low = __uint_as_float(__byte_perm(both, frame, 0x7440));
+            const float high = __uint_as_float(__byte_perm(both, frame, 0x7441));
+            d[i] = __fmul_rn(scale[k], low - (0x1p23f + 128.0f));
+            d[i + 2] = __fmul_rn(scale[k], high - (0x1p23f + 128.0f));
         }
     }
 };
@@ -111,7 +130,7 @@ static __device__ inline void begin_own(const void *x, const float *scales, int6
 
 template <int C, class F>
 static __device__ inline void store_own(float *first, int image, F value) {
-    each_own<C>(image, [&](int i, int64_t at) { store_two(first + at, value(i), value(i + 2)); });
+    each_own<C>(first, image, [&](int i, float *at) { store_two(at, value(i), value(i + 2)); });
 }
 
 /* A tile is brought into the second-level cache. */
@@ -179,13 +198,28 @@ static __device__ inline float4 tile_factor(const own_pairs<C, const char> &from
     return {v.x, v.y, w.x, w.y};
 }
 
+/* A sum of many numbers in two of f32: doubles would wait for the products, whose pipe they share.
+ */
+struct long_sum {
+    float sum, rest;
+
+    __device__ void add(float v) {
+        const float all = sum + v, of_v = all - sum;
+        rest += (sum - (all - of_v)) + (v - of_v);
+        sum = all;
+    }
+    __device__ double value() const {
+        return (double)sum + (double)rest;
+    }
+};
+
 /* Over half of the pixels of a channel: thread by thread of those that share the tile. */
 template <int C> static __device__ inline float sum_half_row(const char *tile) {
     const int thread = fresh_thread() % (2 * C), c = thread / 2, first = thread % 2 * 32;
     float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        const int run = (i + c) % 8; /* against bank conflicts */
+        const int run = i ^ first / 8; /* against bank conflicts: halves of a row meet otherwise */
         const float4 v = *reinterpret_cast<const float4 *>(tile + wg_at<C>(c, first + 4 * run));
         sum += (v.x + v.y) + (v.z + v.w);
     }
@@ -194,47 +228,49 @@ template <int C> static __device__ inline float sum_half_row(const char *tile) {
 
 /* ---- products ---- */
 
-/* d (+)= A B of 8 STEPS numbers, where B is the columns of d of a matrix of COLUMNS: four steps at
- * a time. While they are multiplied, a(step) loads the thread's part of A for the next four, and
- * beside(which four) does something else. */
-template <int COLUMNS, int STEPS, int N, class F, class G>
-static __device__ inline void multiply(float (&d)[N], uint64_t b, bool adds, F a, G beside) {
-    float4 part[2][4];
+/* d (+)= A B of 8 STEPS numbers, where B is the columns of d of a matrix of COLUMNS: GROUP steps at
+ * a time. While they are multiplied, a(step) makes the thread's part of A for the next ones. */
+template <int COLUMNS, int STEPS, int GROUP, int N, class F>
+static __device__ inline void multiply(float (&d)[N], uint64_t b, bool adds, F a) {
+    float4 part[2][GROUP];
     b = fresh(b);
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < GROUP; i++) {
         part[0][i] = a(i);
     }
 #pragma unroll
-    for (int k = 0; k < STEPS; k += 4) {
+    for (int k = 0; k < STEPS; k += GROUP) {
+        float4(&now)[GROUP] = part[k / GROUP % 2], (&next)[GROUP] = part[k / GROUP % 2 ^ 1];
         wg_begin();
 #pragma unroll
-        for (int i = k; i < k + 4; i++) {
-            wg_product(d, part[i / 4 % 2][i % 4], wg_rows<COLUMNS>(b, i), adds || i > 0);
+        for (int i = 0; i < GROUP; i++) {
+            wg_product(d, now[i], wg_rows<COLUMNS>(b, k + i), adds || k + i > 0);
         }
         wg_end();
-#pragma unroll
-        for (int i = k + 4; i < k + 8 && i < STEPS; i++) {
-            part[i / 4 % 2][i % 4] = a(i);
-        }
-        beside(k / 4);
-        wg_wait<0>();
+        wg_wait<1>(); /* those before */
         wg_fence(d);
+#pragma unroll
+        for (int i = 0; i < GROUP && k + GROUP < STEPS; i++) {
+            if (k > 0) {
+                wg_hold(next[i]);
+            }
+            next[i] = a(k + GROUP + i);
+        }
+    }
+    wg_wait<0>();
+    wg_fence(d);
+#pragma unroll
+    for (int i = 0; i < 2 * GROUP; i++) {
+        wg_hold(part[i / GROUP][i % GROUP]);
     }
 }
 
 /* The same with A a tile of channels in shared memory. */
-template <int COLUMNS, int K, int N, class G>
-static __device__ inline void multiply_tile(float (&d)[N], uint64_t b, bool adds, const char *tile,
-                                            G beside) {
-    const own_pairs<K, const char> from(tile);
-    multiply<COLUMNS, K / 8>(
-        d, b, adds, [&](int i) { return tile_factor<K>(from, i); }, beside);
-}
-template <int COLUMNS, int K, int N>
+template <int COLUMNS, int K, int GROUP, int N>
 static __device__ inline void multiply_tile(float (&d)[N], uint64_t b, bool adds,
                                             const char *tile) {
-    multiply_tile<COLUMNS, K>(d, b, adds, tile, [](int) {});
+    const own_pairs<K, const char> from(tile);
+    multiply<COLUMNS, K / 8, GROUP>(d, b, adds, [&](int i) { return tile_factor<K>(from, i); });
 }
 
 /* Begins sums += A B over the pixels of a tile: rows of A from number `row` on. */

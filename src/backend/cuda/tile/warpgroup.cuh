@@ -80,6 +80,12 @@ __device__ inline int row_of_channel(int channel) {
     return (channel & ~7) + (s % 2 == 0 ? s / 2 : (s + 7) / 2);
 }
 
+/* x, which is the same for all threads of a warp, and now the compiler knows: where a product of a
+ * warpgroup finds its factors is told by one instruction then instead of seven. */
+__device__ inline int same_in_warp(int x) {
+    return __reduce_min_sync(~0u, x);
+}
+
 /* First of the two pixels of a thread, of the 64 of its warpgroup. */
 __device__ inline int pixel_of(int thread) {
     return thread / 32 % 4 * 16 + thread % 32 / 4 * 2;
