@@ -63,8 +63,9 @@ static const mlp_size mlps[] = {
  * them: weights that come several times round their ring, few tiles and several for each block; and
  * pixels that are no whole tiles. */
 static const mlp_size narrow_mlps[] = {
-    {1, 128, 1024, 1, 64}, {3, 128, 384, 1, 448}, {26, 64, 128, 1, 1024}, {2, 64, 256, 1, 96},
-    {1, 3, 1024, 128, 64}, {3, 2, 384, 128, 448}, {26, 1, 128, 64, 1024}, {2, 3, 256, 64, 96}};
+    {1, 128, 1024, 1, 64},  {3, 128, 384, 1, 448}, {26, 64, 128, 1, 1024}, {2, 64, 256, 1, 96},
+    {1, 3, 1024, 128, 64},  {3, 2, 384, 128, 448}, {26, 1, 128, 64, 1024}, {2, 3, 256, 64, 96},
+    {9, 128, 128, 1, 1984}, {9, 3, 128, 128, 1984}};
 
 static const mode narrow_modes[] = {
     {TG_ACT_NONE, false, true, true, false, TG_STORE_FULL, TG_STORE_FULL},

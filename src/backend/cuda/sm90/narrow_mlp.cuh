@@ -84,13 +84,15 @@ __device__ inline void put_row(const narrow_task &t, int h, int i, float4 *small
     }
     small[i] = {w[0], w[1], w[2], t.b1[h]};
 }
-/* A thread's two pixels of all channels into a lifting. */
-__device__ inline void load_few(const narrow_task &t, int tile, float2 (&x)[FEW]) {
-    const int64_t at = pixels_at(t, tile, t.few);
+/* A thread's two pixels of all channels into a lifting, the first of them at `at`. */
+__device__ inline void load_few_at(const narrow_task &t, int64_t at, float2 (&x)[FEW]) {
 #pragma unroll
     for (int c = 0; c < FEW; c++) {
         x[c] = c < t.few ? load_two(t.x + at + c * t.pixels) : float2{0.0f, 0.0f};
     }
+}
+__device__ inline void load_few(const narrow_task &t, int tile, float2 (&x)[FEW]) {
+    load_few_at(t, pixels_at(t, tile, t.few), x);
 }
 __device__ inline float lifted(float4 row, float x0, float x1, float x2) {
     return fmaf(row.x, x0, fmaf(row.y, x1, fmaf(row.z, x2, row.w)));

@@ -7,18 +7,19 @@
  * that sum, the "turned" hidden layer (CHUNK, pixels), goes through shared memory.
  *
  * While the hidden layer of a tile is evaluated, products for the next one and the sum of the one
- * before are under way: both are taken in QUARTERS.
+ * before are under way: both are taken in SLICES.
  *
  * Tensor cores cut what they read there as it is. That loses, on average, the factor to_tf32 would
  * have put in before; TF32_CUT puts it in behind the sum. */
 #include "backend/cuda/sm90/narrow_mlp.cuh"
+#include "backend/cuda/sm90/tile_walk.cuh"
 
 enum {
     WEIGHT_THREADS = 2 * WG_THREADS,
     GROUP = 2 * CHUNK, /* hidden channels of a block */
     TILES_AHEAD = 2,   /* of the one whose hidden layer is evaluated */
     TILE_ROOMS = 4,    /* the one before is still multiplied when a copy begins */
-    QUARTERS = 4
+    SLICES = 8
 };
 
 /* Sums over pixels that a thread has for each of its hidden channels: for b1, and w2 or w1. */
@@ -47,6 +48,10 @@ static __device__ inline block_share share_of(const narrow_task &t) {
     return {groups, (int)blockIdx.x % groups, (int)gridDim.x / groups, (int)blockIdx.x / groups};
 }
 
+static __device__ inline bool exists(const narrow_task &t, const tile_walk &place) {
+    return place.sample < t.batch;
+}
+
 /* What a thread sums up over all tiles. */
 template <int C, bool LIFTS> struct weight_sums {
     float dm[C / 2]; /* rows are hidden channels, columns the wide ones */
@@ -60,12 +65,12 @@ static __device__ inline void copy_16(void *to, const void *from) {
 
 /* Starts to copy a tile; every call is a group of copies, also behind the last tile. */
 template <int C>
-static __device__ inline void fetch_tile(const narrow_task &t, const float *wide, int tile,
-                                         char *to) {
-    if (tile < tiles_of(t)) {
+static __device__ inline void fetch_tile(const narrow_task &t, const float *wide,
+                                         const tile_walk &place, char *to) {
+    if (exists(t, place)) {
         constexpr int RUNS = WG_PIXELS / 4, STEP = WEIGHT_THREADS / RUNS; /* channels at a time */
         const int thread = fresh_thread(), c = thread / RUNS, pixel = thread % RUNS * 4;
-        const float *from = wide + pixels_at(t, tile, C) - pixel_of() + c * t.pixels + pixel;
+        const float *from = wide + place.at(C, t.pixels) + c * t.pixels + pixel;
         const int64_t step = (int64_t)fresh((int)t.pixels) * STEP;
 #pragma unroll
         for (int i = 0; i < C / STEP; i++) {
@@ -78,10 +83,11 @@ static __device__ inline void fetch_tile(const narrow_task &t, const float *wide
 
 /* A tile is brought into the second-level cache. */
 template <int C>
-static __device__ inline void prefetch_tile(const narrow_task &t, const float *wide, int tile) {
+static __device__ inline void prefetch_tile(const narrow_task &t, const float *wide,
+                                            const tile_walk &place) {
     const int c = threadIdx.x / 2;
-    if (c < C && tile < tiles_of(t)) {
-        const float *from = wide + pixels_at(t, tile, C) - pixel_of() + c * t.pixels;
+    if (c < C && exists(t, place)) {
+        const float *from = wide + place.at(C, t.pixels) + c * t.pixels;
         asm volatile("prefetch.global.L2 [%0];" ::"l"(from + threadIdx.x % 2 * (WG_PIXELS / 2)));
     }
 }
@@ -94,18 +100,18 @@ static __device__ inline void copy_numbers(const float (&from)[N], float (&to)[N
     }
 }
 
-/* A quarter of p = M u, u being a tile in shared memory; runs on, with a for what it reads. */
+/* A slice of p = M u, u being a tile in shared memory; runs on, with a for what it reads. */
 template <int C>
-static __device__ inline void begin_quarter(const char *tile, uint64_t piece, int quarter,
-                                            float (&a)[C / 8], float (&p)[CHUNK / 2]) {
-    constexpr int STEPS = C / 8 / QUARTERS;
+static __device__ inline void begin_slice(const char *tile, uint64_t piece, int slice,
+                                          float (&a)[C / 2 / SLICES], float (&p)[CHUNK / 2]) {
+    constexpr int STEPS = C / 8 / SLICES;
     const int thread = fresh_thread(), lane = thread % 4;
     const int pixel = pixel_of(thread), unit = pixel % 32 / 4;
     const char *from = tile + pixel / 32 * (C * 128) + pixel % 4 * 4;
 #pragma unroll
     for (int i = 0; i < 2 * STEPS; i++) {
         const int c = 2 * lane + i % 2; /* of eight */
-        const char *at = from + (8 * (quarter * STEPS + i / 2) + c) * 128 + ((unit ^ c) << 4);
+        const char *at = from + (8 * (slice * STEPS + i / 2) + c) * 128 + ((unit ^ c) << 4);
         const float2 v = *reinterpret_cast<const float2 *>(at);
         a[i / 2 * 4 + i % 2] = v.x;
         a[i / 2 * 4 + 2 + i % 2] = v.y;
@@ -115,7 +121,7 @@ static __device__ inline void begin_quarter(const char *tile, uint64_t piece, in
     wg_begin();
 #pragma unroll
     for (int i = 0; i < STEPS; i++) {
-        const int k = quarter * STEPS + i;
+        const int k = slice * STEPS + i;
         wg_product(p, wg_factor(a, i), wg_rows<CHUNK>(piece, k), k > 0);
     }
     wg_end();
@@ -127,22 +133,23 @@ static __device__ inline void begin_quarter(const char *tile, uint64_t piece, in
 template <bool LIFTS> struct narrow_pixels {
     float2 v[LIFTS ? FEW : 1];
 
-    __device__ void load(const narrow_task &t, int tile) {
+    /* Of a tile that exists. */
+    __device__ void load(const narrow_task &t, const tile_walk &place) {
         if constexpr (LIFTS) {
-            load_few(t, tile, v);
+            load_few_at(t, place.at(t.few, t.pixels) + pixel_of(), v);
         } else {
-            v[0] = load_two(t.dy + pixels_at(t, tile, 1));
+            v[0] = load_two(t.dy + place.at(1, t.pixels) + pixel_of());
         }
     }
 };
 
-/* Of a projection, a quarter: its gradient without TF32_CUT, dy being that of the two pixels. */
-static __device__ inline void turn(const float4 *pairs, const float2 (&dy)[1], int quarter,
+/* Of a projection, a slice: its gradient without TF32_CUT, dy being that of the two pixels. */
+static __device__ inline void turn(const float4 *pairs, const float2 (&dy)[1], int slice,
                                    float (&p)[CHUNK / 2], float (&sum)[2][CHUNK / 4]) {
     const float2 f = dy[0];
-    constexpr int SHARE = CHUNK / 4 / QUARTERS;
+    constexpr int SHARE = CHUNK / 4 / SLICES;
 #pragma unroll
-    for (int i = quarter * SHARE; i < (quarter + 1) * SHARE; i++) {
+    for (int i = slice * SHARE; i < (slice + 1) * SHARE; i++) {
         const int j = i / 2, e = i % 2;
         const float4 m = pairs[4 * j];
         const float bias = e ? m.y : m.x, weight = e ? m.w : m.z;
@@ -156,12 +163,12 @@ static __device__ inline void turn(const float4 *pairs, const float2 (&dy)[1], i
     }
 }
 
-/* Of a lifting, a quarter: the hidden layer itself, p having been its gradient without TF32_CUT. */
-static __device__ inline void turn(const float4 *rows, const float2 (&x)[FEW], int quarter,
+/* Of a lifting, a slice: the hidden layer itself, p having been its gradient without TF32_CUT. */
+static __device__ inline void turn(const float4 *rows, const float2 (&x)[FEW], int slice,
                                    float (&p)[CHUNK / 2], float (&sum)[1 + FEW][CHUNK / 4]) {
-    constexpr int SHARE = CHUNK / 4 / QUARTERS;
+    constexpr int SHARE = CHUNK / 4 / SLICES;
 #pragma unroll
-    for (int i = quarter * SHARE; i < (quarter + 1) * SHARE; i++) {
+    for (int i = slice * SHARE; i < (slice + 1) * SHARE; i++) {
         const int j = i / 2, e = i % 2;
         const float4 row = rows[8 * j + e];
 #pragma unroll
@@ -193,12 +200,12 @@ template <int C> static __device__ inline float sum_part(const char *tile) {
     return sum;
 }
 
-/* A quarter of the turned hidden layer to shared memory. */
-static __device__ inline void put_quarter(const float (&p)[CHUNK / 2], int quarter, char *to) {
-    constexpr int SHARE = CHUNK / 4 / QUARTERS;
+/* A slice of the turned hidden layer to shared memory. */
+static __device__ inline void put_slice(const float (&p)[CHUNK / 2], int slice, char *to) {
+    constexpr int SHARE = CHUNK / 4 / SLICES;
     const int thread = fresh_thread(), lane = thread % 4, pixel = pixel_of(thread);
 #pragma unroll
-    for (int i = quarter * SHARE; i < (quarter + 1) * SHARE; i++) {
+    for (int i = slice * SHARE; i < (slice + 1) * SHARE; i++) {
         const int j = i / 2, e = i % 2;
         *reinterpret_cast<float2 *>(to + wg_at<CHUNK>(8 * j + 2 * lane + e, pixel)) = {
             p[4 * j + e], p[4 * j + 2 + e]};
@@ -306,7 +313,7 @@ static __device__ inline void begin_block(const narrow_task &t, const block_shar
         copy_16(room + i, pieces + (int64_t)share.group * 2 * PIECE_BYTES<C> + i);
     }
     for (int i = 0; i < TILES_AHEAD; i++) {
-        fetch_tile<C>(t, wide, share.part + i * share.parts, L::tile(room, i));
+        fetch_tile<C>(t, wide, tile_walk(share.part + i * share.parts, t.pixels), L::tile(room, i));
     }
     if (threadIdx.x < GROUP) {
         const int h = share.group * GROUP + (int)threadIdx.x;
@@ -321,7 +328,7 @@ template <int C, bool LIFTS>
 static __global__ void __launch_bounds__(WEIGHT_THREADS, 1) sum_weights(narrow_task t) {
     using L = weights_layout<C>;
     extern __shared__ __align__(1024) char room[];
-    const int chunk = __shfl_sync(~0u, threadIdx.x / WG_THREADS, 0), lane = threadIdx.x % 4;
+    const int chunk = same_in_warp((int)threadIdx.x / WG_THREADS), lane = threadIdx.x % 4;
     const block_share share = share_of(t);
     const float *wide = LIFTS ? t.dy : t.x;
     const float4 *small = reinterpret_cast<const float4 *>(room + L::SMALL) +
@@ -329,45 +336,60 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS, 1) sum_weights(narrow_t
     const uint64_t piece = wg_matrix(room + chunk * PIECE_BYTES<C>);
     char *turned = room + L::TURNED + chunk * L::TURNED_BYTES;
     weight_sums<C, LIFTS> sums = {};
-    float a[C / 8], p[CHUNK / 2], next[CHUNK / 2]; /* hidden layers of this tile and the next */
+    float a[2][C / 2 / SLICES];
+    float p[CHUNK / 2], next[CHUNK / 2]; /* hidden layers of this tile and the next */
+    narrow_pixels<LIFTS> pixels, later;
     begin_block<C, LIFTS>(t, share, wide, room);
+    const tile_walk step(share.parts, t.pixels);
+    tile_walk next_place(share.part, t.pixels);
+    tile_walk fetched(share.part + (TILES_AHEAD - 1) * share.parts, t.pixels);
+    tile_walk prefetched(share.part + (2 * TILES_AHEAD - 1) * share.parts, t.pixels);
+    pixels.load(t, next_place);
     wg_clear(next);
 #pragma unroll
-    for (int quarter = 0; quarter < QUARTERS; quarter++) {
-        begin_quarter<C>(L::tile(room, 0), piece, quarter, a, next);
+    for (int slice = 0; slice < SLICES; slice++) {
+        begin_slice<C>(L::tile(room, 0), piece, slice, a[0], next);
         wg_wait<0>();
     }
     wg_fence(next);
     copy_numbers(next, p);
     wg_fence(sums.dm);
+    int whose = 0; /* group that sums up dy of a lifting's tile */
     const int tiles = tiles_of(t);
     for (int tile = share.part, n = 0; tile < tiles; tile += share.parts, n++) {
         const char *now = L::tile(room, n);
-        narrow_pixels<LIFTS> pixels;
-        pixels.load(t, tile);
         copies_wait_but<0>();
-        wg_publish();
-        __syncthreads();
-        fetch_tile<C>(t, wide, tile + TILES_AHEAD * share.parts, L::tile(room, n + TILES_AHEAD));
-        prefetch_tile<C>(t, wide, tile + 2 * TILES_AHEAD * share.parts);
-#pragma unroll
-        for (int quarter = 0; quarter < QUARTERS; quarter++) { /* behind the last tile: of any */
-            begin_quarter<C>(L::tile(room, n + 1), piece, quarter, a, next);
-            turn(small, pixels.v, quarter, p, sums.hidden);
-            wg_wait<0>();
-            if (quarter == 0) { /* that was the sum before, too: all are done with what it read */
-                wg_fence(sums.dm);
-                wg_sync();
-            }
-            put_quarter(p, quarter, turned);
+        __syncthreads(); /* the next tile is there; the one before the last is no longer read */
+        next_place.move(step, t.pixels);
+        fetched.move(step, t.pixels);
+        prefetched.move(step, t.pixels);
+        if (exists(t, next_place)) {
+            later.load(t, next_place);
         }
-        wg_fence(next);
+        fetch_tile<C>(t, wide, fetched, L::tile(room, n + TILES_AHEAD));
+        prefetch_tile<C>(t, wide, prefetched);
+#pragma unroll
+        for (int slice = 0; slice < SLICES; slice++) { /* behind the last tile: of any */
+            begin_slice<C>(L::tile(room, n + 1), piece, slice, a[slice % 2], next);
+            turn(small, pixels.v, slice, p, sums.hidden);
+            if (slice > 0) {
+                wg_wait<1>();
+                wg_fence(a[1 - slice % 2]);
+                if (slice == 1) { /* that was the sum before, too: nobody reads on */
+                    wg_fence(sums.dm);
+                    wg_sync();
+                }
+                put_slice(p, slice - 1, turned);
+            }
+        }
+        put_slice(p, SLICES - 1, turned);
         if constexpr (LIFTS) {
-            sums.db2 += n % share.groups == share.group ? sum_part<C>(now) : 0.0f;
+            sums.db2 += whose == share.group ? sum_part<C>(now) : 0.0f;
+            whose = whose + 1 < share.groups ? whose + 1 : 0;
         } else {
             sums.db2 += lane == 0 ? pixels.v[0].x + pixels.v[0].y : 0.0f;
         }
-        wg_publish();
+        wg_publish(); /* and the next tile */
         wg_sync();
         wg_begin();
 #pragma unroll
@@ -376,7 +398,11 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS, 1) sum_weights(narrow_t
                        true);
         }
         wg_end();
+        wg_wait<1>(); /* for the next hidden layer: the sum runs on */
+        wg_fence(a[1]);
+        wg_fence(next);
         copy_numbers(next, p);
+        pixels = later;
     }
     wg_wait<0>();
     wg_fence(sums.dm);
