@@ -205,7 +205,7 @@ static int run(const cli_call *call) {
 
 const cli_command cli_cmd_verify = {
     .name = "verify",
-    .arguments = "fno|tfno|optim|tucker FILE",
+    .arguments = "fno|tfno|gno|gino|optim|tucker FILE",
     .min_args = 2,
     .max_args = 2,
     .summary = "Recompute a file of reference numbers and compare",

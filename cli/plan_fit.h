@@ -12,7 +12,7 @@ typedef struct cli_proposal {
     char key[CLI_FIT_SETTINGS][48], value[CLI_FIT_SETTINGS][32];
     double time;    /* of a step, as a multiple of what it takes without them: an estimate */
     size_t peak;    /* where the backend computes */
-    char phase[48]; /* of the peak */
+    char phase[80]; /* of the peak */
 } cli_proposal;
 
 typedef struct cli_fit {

@@ -26,7 +26,7 @@ static void name_test(tg_trainer *t, int index) {
     memcpy(t->tests[index].name, grid, sizeof grid);
     for (int i = 0; i < index; i++) {
         if (strcmp(t->tests[i].name, t->tests[index].name) == 0) {
-            snprintf(t->tests[index].name, sizeof grid, "%.*s_%d", TG_GRID_TEXT - 8, grid,
+            snprintf(t->tests[index].name, sizeof grid, "%.*s_%d", TG_GRID_TEXT - 13, grid,
                      ++number);
         }
     }
