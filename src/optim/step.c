@@ -305,7 +305,7 @@ static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradien
     const bool forms = !slot->projector || is_due || measures || uses_residual(optim, slot) ||
                        !tg_projector_takes_factored(slot->projector);
     call.rule_counts = !reads_guard && !slot->projector && gradient->dense;
-    call.projection_counts = !reads_guard && slot->projector && (gradient->dense || !forms);
+    call.projection_counts = !reads_guard && slot->projector && gradient->dense;
     if (!call.rule_counts && !call.projection_counts) {
         TG_CALL(tg_slot_count(optim, slot, gradient, call.guard));
     }

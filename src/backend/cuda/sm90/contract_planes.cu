@@ -196,7 +196,7 @@ static __device__ inline void store_plane(const contract_task &task, float *out,
 
 /* ---- all of it ---- */
 
-template <bool KEPT>
+template <bool KEPT, bool COUNTS>
 static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
     contract_planes(contract_task task) {
     extern __shared__ char shared[];
@@ -261,7 +261,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
             }
             plane_rows rows;
             rows.load(task, plane, 4 * g + warp, t);
-            bad += counts ? rows.count(task, plane, 4 * g + warp, t) : 0;
+            bad += COUNTS && counts ? rows.count(task, plane, 4 * g + warp, t) : 0;
             wg_sync();
             if (more && thread == 0) {
                 fetch(pair + stride, h);
@@ -306,7 +306,7 @@ static __global__ void __launch_bounds__(GROUPS *WG_THREADS, 1)
             store_plane(task, task.out + (int64_t)plane * 2 * task.r2 * task.right + j3, t, re, im);
         }
     }
-    if (task.guard) {
+    if (COUNTS && task.guard) {
         bad = __reduce_add_sync(~0u, bad);
         if (lane == 0 && bad > 0) {
             count_up(task.guard, bad);
@@ -346,9 +346,11 @@ tg_status cuda_sm90_contract(tg_backend *be, const tg_compress *op, const cuda_p
     task.out = static_cast<float *>(out);
     task.guard = op->guard;
     const int64_t pairs = (task.planes + TOGETHER - 1) / TOGETHER;
+    const auto kernel = gathers     ? contract_planes<true, true>
+                        : op->guard ? contract_planes<false, true>
+                                    : contract_planes<false, false>;
     return CUDA_CHECK(be,
-                      launch_chained(gathers ? contract_planes<true> : contract_planes<false>,
-                                     shorter(pairs, cuda_state_of(be)->processors),
+                      launch_chained(kernel, shorter(pairs, cuda_state_of(be)->processors),
                                      GROUPS * WG_THREADS, layout_of(s.d2, s.d3).all,
                                      cuda_stream(be), plan->chained, task),
                       "contracting two modes");
