@@ -15,9 +15,9 @@ int cli_fail(const char *format, ...) {
     return CLI_FAILED;
 }
 
-int cli_fail_status(const tg_context *ctx, tg_status status) {
-    fuzz_expect(status != TG_OK && tg_context_error(ctx)[0] != '\0');
-    return CLI_FAILED;
+int cli_code(const tg_context *ctx, tg_status status) {
+    fuzz_expect(status == TG_OK || tg_context_error(ctx)[0] != '\0');
+    return status == TG_OK ? CLI_OK : CLI_FAILED;
 }
 
 json_t *cli_json_object(void) {
