@@ -302,8 +302,6 @@ static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradien
     const bool is_due = slot->projector && tg_slot_is_due(optim, slot);
     const bool measures = tg_auto_rank_observes(optim, slot, is_due);
     const bool reads_guard = is_due || measures || tg_guard_is_read_first(optim, slot);
-    const bool forms = !slot->projector || is_due || measures || uses_residual(optim, slot) ||
-                       !tg_projector_takes_factored(slot->projector);
     call.rule_counts = !reads_guard && !slot->projector && gradient->dense;
     call.projection_counts = !reads_guard && slot->projector && gradient->dense;
     if (!call.rule_counts && !call.projection_counts) {
@@ -319,7 +317,8 @@ static tg_status step(tg_optim *optim, tg_slot *slot, const tg_gradient *gradien
     }
     optim->times.check += read_clock(optim, optim->times_parts) - start;
     tg_gradient ready = *gradient;
-    if (forms) {
+    if (!slot->projector || is_due || measures || uses_residual(optim, slot) ||
+        !tg_projector_takes_factored(slot->projector)) {
         TG_CALL(tg_slot_form(optim, slot, gradient, &ready));
     }
     if (!slot->projector) {

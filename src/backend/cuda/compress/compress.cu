@@ -223,10 +223,7 @@ static tg_status compress_counted(tg_backend *be, const tg_compress *op, const c
 }
 
 static tg_status cuda_compress(tg_backend *be, const tg_compress *op) {
-    tg_status status = cuda_check_modes(be, "compress", op->modes.dtype, op->source.store);
-    if (status != TG_OK) {
-        return status;
-    }
+    TG_CALL(cuda_check_modes(be, "compress", op->modes.dtype, op->source.store));
     const cuda_plan plan = cuda_plan_of(be, &op->modes);
     if (plan.dim0 * plan.unit == 0) {
         return TG_OK;
@@ -236,8 +233,8 @@ static tg_status cuda_compress(tg_backend *be, const tg_compress *op) {
     }
     tg_compress counted = *op;
     counted.guard = NULL;
-    status = tg_compress_count(be, op);
-    return status == TG_OK ? compress_counted(be, &counted, &plan) : status;
+    TG_CALL(tg_compress_count(be, op));
+    return compress_counted(be, &counted, &plan);
 }
 
 static size_t cuda_compress_workspace(tg_backend *be, const tg_multimode *modes, bool) {
