@@ -129,7 +129,8 @@ if wants sanitize; then
     TGRAD_ONLY='' TGRAD_BUILD=$build TGRAD_TOTAL=$((end - SECONDS)) bench/sanitize.sh "$out/sanitize" >"$out/sanitize.txt"
     code=$?
     grep -E ' (FAILED|stopped) ' "$out/sanitize.txt"
-    note "compute-sanitizer" "$([ $code -eq 0 ] && echo ok || echo FAILED)" "$(tail -1 "$out/sanitize.txt")"
+    result=$(grep -q '^skipped' "$out/sanitize.txt" && echo skipped || { [ $code -eq 0 ] && echo ok || echo FAILED; })
+    note "compute-sanitizer" "$result" "$(tail -1 "$out/sanitize.txt")"
 fi
 
 echo
