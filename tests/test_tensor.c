@@ -80,6 +80,8 @@ static void test_shapes(void **state) {
     assert_string_equal(tg_shape_text(&shape, text, 6), "64x64");
     shape = tg_shape_of(TG_MAX_NDIM + 1, NULL);
     assert_int_equal(tg_shape_numel(&shape), -1);
+    shape.ndim = TG_MAX_NDIM + 1; /* of a caller who filled it himself */
+    assert_string_equal(tg_shape_text(&shape, text, sizeof text), "of 9 dimensions");
     shape = tg_shape_of(1, (int64_t[]){-1});
     assert_int_equal(tg_shape_numel(&shape), -1);
 }

@@ -22,7 +22,8 @@ def to_numpy(value, what="the array"):
     """Any array as a NumPy one; a copy only where its memory is not the host's."""
     library = _library_of(value)
     if library == "torch":
-        return value.detach().resolve_conj().resolve_neg().cpu().numpy()
+        value = value.detach().resolve_conj().resolve_neg().cpu()
+        return (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
     if library == "cupy":
         return value.get()
     if isinstance(value, numpy.ndarray) or hasattr(value, "__array_interface__"):

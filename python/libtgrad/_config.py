@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from ._library import Error, c, lib, text
 
 
-def _value(value, key):
-    """A value as YAML writes it in one line."""
+def in_yaml(value, key):
+    """A value as YAML writes it in one line; numbers and arrays of NumPy and PyTorch as Python's."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_value(item, key) for item in value) + "]"
+        return "[" + ", ".join(in_yaml(item, key) for item in value) + "]"
     if isinstance(value, float):
         return repr(value)
     if isinstance(value, (str, int, os.PathLike)) or hasattr(value, "__index__"):
@@ -28,7 +30,7 @@ def flat(settings, prefix=""):
     pairs = []
     for key, value in settings.items():
         name = f"{prefix}{key}"
-        pairs += flat(value, name + ".") if isinstance(value, Mapping) else [(name, _value(value, name))]
+        pairs += flat(value, name + ".") if isinstance(value, Mapping) else [(name, in_yaml(value, name))]
     return pairs
 
 

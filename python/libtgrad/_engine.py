@@ -289,6 +289,8 @@ class Engine:
         with self.on_stream():
             for i, row in enumerate(self.rows):
                 if self.is_summing(i):
+                    if row.param.data_ptr() != self._weights[i]:
+                        self._bind(i)
                     weight = c.tg_tensor(DTYPES[row.dtype], shape_of(row.shape), self._weights[i],
                                          self.place)
                     self.context.check(lib.tg_optim_apply(self.optim, i, weight))

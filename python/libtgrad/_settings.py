@@ -1,6 +1,7 @@
 """Settings of a parameter group as the library's, by their published names."""
 import ctypes
 
+from ._config import in_yaml
 from ._library import Context, Error, c, lib, shape_of, text
 
 # What a group has besides the library's keys: torch's own, and what schedulers and people add.
@@ -76,7 +77,7 @@ def config_of(group, shape=None):
         if key == "rank" and counts_factors(group):
             value = tucker_ranks(shape, value) if shape else 1
         if value is not None:
-            _set(config, key, _text(value))
+            _set(config, key, in_yaml(value, f"opt.{key}"))
     return config
 
 
@@ -99,11 +100,3 @@ def planned_state(group, dtype, shape):
 
 def _set(config, key, value):
     _voice.check(lib.tg_optim_config_set(_voice, config, key.encode(), value.encode()))
-
-
-def _text(value):
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_text(item) for item in value) + "]"
-    return value if isinstance(value, str) else repr(value)

@@ -94,6 +94,14 @@ class Model:
     def _network(self):
         return lib.tg_fno_get_config(lib.tg_model_fno(self._handle)).contents
 
+    @property
+    def _dtype(self):
+        """Of the numbers that the network takes and gives."""
+        is_double = self._network.dtype == c.TG_F64
+        if self._network.complex_data:
+            return numpy.complex128 if is_double else numpy.complex64
+        return numpy.float64 if is_double else numpy.float32
+
     def weights(self) -> dict[str, numpy.ndarray]:
         """Copies of the weights, by neuraloperator's names."""
         archive = ctypes.c_void_p()
@@ -118,10 +126,9 @@ class Model:
             array = array[None, None]
         elif added == 1:
             array = array[:, None]
-        dtype = numpy.complex64 if self._network.complex_data else numpy.float32
         if numpy.iscomplexobj(array) and not self._network.complex_data:
             raise Error(f"{what}: the model takes real values, and these are {array.dtype}", c.TG_E_DTYPE)
-        return numpy.ascontiguousarray(array, dtype), added
+        return numpy.ascontiguousarray(array, self._dtype), added
 
     def predict(self, x: Any) -> Any:
         """The output for x, (samples, channels, grid..); with one channel also (samples, grid..) or one
@@ -143,7 +150,7 @@ class Model:
         config = c.tg_dataset_config()
         lib.tg_dataset_config_init(config, ctypes.sizeof(config))
         config.n_dim = self._network.n_dim
-        config.complex_data = self._network.complex_data
+        config.complex_data, config.dtype = self._network.complex_data, self._network.dtype
         if y is None:
             context.check(lib.tg_dataset_open(context, os.fspath(x).encode(), None, config, dataset))
             arrays = ()

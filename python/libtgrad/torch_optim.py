@@ -56,7 +56,7 @@ class TensorGRaD(torch.optim.Optimizer):
         self._pending = {}  # id of a parameter: its state, until its engine is made
         self._process_group = None
         self._where = {}  # id of a parameter: its engine and its place there
-        self._hooks = []
+        self._hooks = {}  # id of a parameter: its hook
         self._loading = None
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -73,12 +73,16 @@ class TensorGRaD(torch.optim.Optimizer):
     # ---- engines ----
 
     def _named(self):
-        """(number, name, parameter, group) of all parameters."""
-        number = 0
+        """(number, name, parameter, group) of all parameters. Of two with one name, as the parameters
+        of two models may have, the second one has its number in it."""
+        number, used = 0, set()
         for g, group in enumerate(self.param_groups):
             names = group.get("param_names")
             for i, param in enumerate(group["params"]):
-                yield number, names[i] if names else f"parameter {number}", param, g
+                name = names[i] if names else f"parameter {number}"
+                name = f"{name} (parameter {number})" if name in used else name
+                used.add(name)
+                yield number, name, param, g
                 number += 1
 
     def _prepare(self):
@@ -104,8 +108,9 @@ class TensorGRaD(torch.optim.Optimizer):
                 self.state[row.param] = {}  # it is there, though the library has it
 
     def _needs_preparation(self):
-        return sum(len(e.rows) for e in self._engines) < sum(
-            p.requires_grad and p.numel() > 0 for g in self.param_groups for p in g["params"])
+        where = self._where
+        return any(id(p) not in where and p.requires_grad and p.numel() > 0
+                   for g in self.param_groups for p in g["params"])
 
     def _export(self):
         """{parameter: state} of everything there is."""
@@ -141,6 +146,8 @@ class TensorGRaD(torch.optim.Optimizer):
                 loss = closure()
         if self._needs_preparation():
             self._prepare()
+        if self._options["in_backward"]:
+            self._hook_unfrozen()
         for engine in self._engines:
             engine.follow_settings()
         if self._options["accumulate"]:
@@ -179,8 +186,17 @@ class TensorGRaD(torch.optim.Optimizer):
             if optimizer is not None:
                 optimizer._receive(param)
 
-        self._hooks += [param.register_post_accumulate_grad_hook(receive)
-                        for param in params if param.requires_grad]
+        self._hooks.update({id(param): param.register_post_accumulate_grad_hook(receive)
+                            for param in params if param.requires_grad})
+
+    def _hook_unfrozen(self):
+        """Parameters that were frozen until now could have no hook: their first gradient is still there."""
+        late = [param for group in self.param_groups for param in group["params"]
+                if param.requires_grad and id(param) not in self._hooks]
+        self._hook(late)
+        for param in late:
+            if param.grad is not None:
+                self._receive(param)
 
     @torch.no_grad()
     def _receive(self, param):

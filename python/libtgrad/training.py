@@ -52,13 +52,18 @@ class Run:
 
     def _repr_html_(self):
         rows = "".join(
-            f"<tr><td>{line['epoch']}</td><td>{line['train']['loss']:.4g}</td>"
-            + "".join(f"<td>{test['l2']:.4g}</td>" for test in line["test"].values()) + "</tr>"
+            f"<tr><td>{line['epoch']}</td><td>{_short(line['train']['loss'])}</td>"
+            + "".join(f"<td>{_short(test['l2'])}</td>" for test in line["test"].values()) + "</tr>"
             for line in self.metrics if line["test"])
         grids = next((list(line["test"]) for line in self.metrics if line["test"]), [])
         head = "".join(f"<th>l2 at {html.escape(grid)}</th>" for grid in grids)
         return (f"<b>{html.escape(str(self.folder))}</b><table><tr><th>epoch</th><th>train</th>{head}</tr>"
                 f"{rows}</table>")
+
+
+def _short(value):
+    """An error or a loss; JSON has null for those that are not finite."""
+    return "not finite" if value is None else f"{value:.4g}"
 
 
 def _record(epoch) -> dict:

@@ -10,6 +10,8 @@ def test_torch(run):
     model = run.model()
     y = model.predict(torch.from_numpy(X))
     assert isinstance(y, torch.Tensor) and numpy.array_equal(y.numpy(), model.predict(X))
+    half = torch.from_numpy(X).bfloat16()
+    assert torch.equal(model.predict(half), model.predict(half.float()))
     strange = torch.from_numpy(X).permute(0, 1, 3, 2).double().requires_grad_()
     assert torch.equal(model.predict(strange), torch.from_numpy(model.predict(X.transpose(0, 1, 3, 2))))
 

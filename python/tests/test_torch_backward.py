@@ -163,6 +163,31 @@ def test_rates_change_between_passes():
     assert same(*ends)
 
 
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_a_layer_that_thaws_is_trained(accumulate):
+    net, batch = Net(), batches(1)[0]
+    net.last.requires_grad_(False)
+    opt = tensorgrad(net.parameters(), in_backward=True, accumulate=accumulate)
+    for thawed, frozen in ((net.linear, net.last), (net.last, net.linear), (net.last, net.linear)):
+        thawed.requires_grad_(True)
+        frozen.requires_grad_(False)
+        before = thawed.weight.detach().clone(), frozen.weight.detach().clone()
+        loss_of(net, batch).backward()
+        opt.step()
+        assert thawed.weight.grad is None and not torch.equal(thawed.weight, before[0])
+        assert torch.equal(frozen.weight, before[1])
+
+
+def test_sums_go_to_the_memory_that_a_weight_has_now():
+    p = torch.nn.Parameter(torch.ones(40, 50))
+    opt = tensorgrad([p], in_backward=True, accumulate=True)
+    p.square().sum().backward()
+    old = p.data
+    p.data = old.clone()
+    opt.step()
+    assert torch.equal(old, torch.ones(40, 50)) and not torch.equal(p.data, old)
+
+
 def test_a_shared_weight_is_updated_once():
     layer = torch.nn.Linear(40, 40)
     opt = tensorgrad(layer.parameters(), in_backward=True)

@@ -173,6 +173,46 @@ def test_parameters_without_gradient_and_frozen_ones_stay():
     assert not torch.equal(params[1], before) and opt.stats()["steps"] == 3
 
 
+def test_one_is_frozen_and_another_thawed():
+    params = make_params()
+    params[1].requires_grad_(False)
+    opt = tensorgrad(params[:2])
+    params[0].grad = torch.ones_like(params[0])
+    opt.step()
+    params[0].requires_grad_(False)
+    params[0].grad, before = None, params[1].detach().clone()
+    params[1].requires_grad_(True)
+    params[1].grad = torch.ones_like(params[1])
+    opt.step()
+    assert not torch.equal(params[1], before)
+
+
+def test_two_models_with_the_same_names():
+    models = [torch.nn.Linear(30, 40), torch.nn.Linear(50, 60)]
+    opt = tensorgrad([group for model in models for group in libtgrad.param_groups(model)])
+    for model in models:
+        for p in model.parameters():
+            p.grad = torch.ones_like(p)
+    opt.step()
+    state = through_file(opt.state_dict())
+    assert len(opt.projection_errors()) == 2 and len(state["state"]) == 4
+    opt.load_state_dict(state)
+    opt.step()
+    assert opt.stats()["steps"] == 8
+
+
+def test_settings_may_be_numbers_of_numpy():
+    numpy = pytest.importorskip("numpy")
+    strange = {"weight_decay": numpy.float64(0.01), "eps": numpy.float32(2 ** -20), "rank": numpy.float64(0.5),
+               "update_proj_gap": numpy.int64(3), "betas": (numpy.float64(0.5), torch.tensor(0.75))}
+    plain = {"weight_decay": 0.01, "eps": 2 ** -20, "rank": 0.5, "update_proj_gap": 3, "betas": (0.5, 0.75)}
+    ends = []
+    for keys in (strange, plain):
+        params = make_params()
+        ends.append(run(tensorgrad(params, **keys), params, 2))
+    assert same(*ends)
+
+
 def test_grad_scaler_skips_on_inf():
     params = make_params()[1:]
     opt = tensorgrad(params)

@@ -156,6 +156,24 @@ def test_lines_for_those_who_ask(config, tmp_path, capfd):
 
 # ---- models ----
 
+def test_a_model_in_double_precision(config, data, tmp_path):
+    run = libtgrad.train(config, tmp_path / "double", progress=False, threads=1, overrides={
+        "fno.dtype": "f64", "opt.n_epochs": numpy.int64(1), "opt.learning_rate": numpy.logspace(-4, -3, 2)[1],
+        "data.n_train": 8, "data.n_tests": 2})
+    assert run.settings["opt"]["learning_rate"] == 1e-3
+    model = run.model()
+    x, y = (array[:2] for array in libtgrad.generate("darcy", 8, 16, grid=31, folder=data, test=True))
+    assert model.predict(x).dtype == numpy.float64
+    assert model.evaluate(x, y).l2 == pytest.approx(run.metrics[0]["test"]["16"]["l2"], rel=1e-8)
+
+
+def test_errors_that_are_not_finite_are_shown(run, tmp_path):
+    line = {**run.metrics[0], "train": {"loss": None}, "test": {"16": {"l2": None, "h1": None}}}
+    (tmp_path / "config.yaml").write_text("")
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    assert libtgrad.Run(tmp_path)._repr_html_().count("not finite") == 2
+
+
 def test_predictions_of_every_form(run, data):
     model = run.model(threads=1)
     x, y = libtgrad.generate("darcy", 8, 16, grid=31, folder=data, test=True)

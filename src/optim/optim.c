@@ -41,8 +41,11 @@ static tg_status check_param(tg_context *ctx, const tg_optim_setup *setup, int i
             param->name, tg_dtype_name(d));
     }
     if (tg_shape_numel(&param->shape) < 1) {
-        return tg_fail(ctx, TG_E_SHAPE, "optimizer: %s has the shape %s, which has no entry",
-                       param->name, tg_shape_text(&param->shape, text, sizeof text));
+        return tg_fail(
+            ctx, TG_E_SHAPE,
+            "optimizer: %s has the shape %s, expected one of up to %d dimensions with at "
+            "least one entry",
+            param->name, tg_shape_text(&param->shape, text, sizeof text), TG_MAX_NDIM);
     }
     for (int other = 0; other < index; other++) {
         if (strcmp(setup->params[other].name, param->name) == 0) {

@@ -54,6 +54,10 @@ const char *tg_shape_text(const tg_shape *shape, char *text, size_t capacity) {
     }
     snprintf(text, capacity, "%s", shape && shape->ndim == 0 ? "scalar" : "");
     size_t used = 0;
+    if (shape && shape->ndim > TG_MAX_NDIM) {
+        snprintf(text, capacity, "of %d dimensions", shape->ndim);
+        return text;
+    }
     for (int d = 0; shape && d < shape->ndim && used < capacity; d++) {
         int wrote = snprintf(text + used, capacity - used, "%s%lld", d ? "x" : "",
                              (long long)shape->dim[d]);
