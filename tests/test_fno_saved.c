@@ -13,7 +13,7 @@
 static const struct {
     const char *config; /* without its braces */
     int64_t batch, grid[3];
-    double sensitivity; /* of gradients: norms of few points divide by small numbers */
+    double sensitivity; /* of gradients: norms of few points, and relu, make them jump */
 } cases[] = {
     {"\"n_modes\": [6, 6], \"hidden_channels\": 6, \"n_layers\": 3", 3, {12, 10}, 1.0},
     {"\"n_modes\": [4, 6], \"hidden_channels\": 5, \"n_layers\": 3, \"norm\": \"group_norm\","
@@ -30,6 +30,10 @@ static const struct {
      2,
      {11, 8},
      1.0},
+    {"\"n_modes\": [6, 6], \"hidden_channels\": 6, \"n_layers\": 3, \"non_linearity\": \"relu\"",
+     3,
+     {12, 10},
+     6.0},
 };
 
 static const struct {

@@ -49,6 +49,9 @@ def _check_common(settings, dims):
         raise Error(f"complex_data: of complex data in {dims} dimensions neuraloperator 2.0 keeps "
                     "frequencies that depend on the grid, and the library the lowest ones",
                     c.TG_E_UNSUPPORTED)
+    if settings["complex_data"] and settings["norm"]:
+        raise Error(f"norm: of complex data neuraloperator 2.0 mixes both parts in its {settings['norm']}, "
+                    "and the library normalizes each by itself", c.TG_E_UNSUPPORTED)
 
 
 def _embedding(value, dims):

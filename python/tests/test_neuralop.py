@@ -87,11 +87,12 @@ def test_a_network_for_the_program(tmp_path, config):
     ({"norm": "batch_norm"}, "fno.norm: batch_norm"),
     ({"use_channel_mlp": False}, "GELU twice"),
     ({"complex_data": True}, "frequencies that depend on the grid"),
+    ({"complex_data": True, "n_modes": (8,), "norm": "instance_norm"}, "norm: of complex data"),
     ({"resolution_scaling_factor": 2}, "resolution_scaling_factor"),
 ])
 def test_networks_without_a_counterpart(arguments, sentence):
     with pytest.raises(libtgrad.Error, match=sentence):
-        libtgrad.from_neuralop(FNO(n_modes=(8, 8), **{**SMALL, **arguments}))
+        libtgrad.from_neuralop(FNO(**{"n_modes": (8, 8), **SMALL, **arguments}))
 
 
 def test_what_is_no_network():

@@ -476,6 +476,9 @@ nn_stores nn_stores_of(const tg_fno_config *config) {
         stores.weight = stores.weight ? stores.weight : TG_STORE_BF16;
         stores.saved = stores.saved ? stores.saved : TG_PRECISION_8BIT;
     }
+    if (stores.saved == TG_PRECISION_8BIT && config->non_linearity == TG_ACTIVATION_RELU) {
+        stores.saved = TG_PRECISION_BF16; /* a byte loses small positive values, of slope 1 */
+    }
     if (config->fno_block_precision !=
         TG_PRECISION_FULL) { /* which 16-bit format: that named elsewhere */
         stores.spectrum = stores.activation ? stores.activation
