@@ -20,29 +20,13 @@ typedef struct cpu_partial {
     char rest[TG_ALIGNMENT - 4 * sizeof(double)];
 } cpu_partial;
 
-/* Kernels of one real type; `pairs` take n complex numbers, the others n reals (a complex array
- * with a real factor is 2n reals). Sums are added to a partial. See elementwise_kernels.inc. */
-typedef struct cpu_reals_f32 {
-    void (*axpy)(int64_t n, float alpha, const float *x, float *y);
-    void (*axpy_pairs)(int64_t n, const float alpha[2], const float *x, float *y);
-    void (*scale)(int64_t n, float alpha, float *x);
-    void (*scale_pairs)(int64_t n, const float alpha[2], float *x);
-    void (*dot)(int64_t n, const float *x, const float *y, cpu_partial *sum);
-    void (*dot_pairs)(int64_t n, const float *x, const float *y, cpu_partial *sum);
-    void (*norms)(int64_t n, const float *x, cpu_partial *sum);
-    void (*norms_pairs)(int64_t n, const float *x, cpu_partial *sum);
-} cpu_reals_f32;
-
-typedef struct cpu_reals_f64 {
-    void (*axpy)(int64_t n, double alpha, const double *x, double *y);
-    void (*axpy_pairs)(int64_t n, const double alpha[2], const double *x, double *y);
-    void (*scale)(int64_t n, double alpha, double *x);
-    void (*scale_pairs)(int64_t n, const double alpha[2], double *x);
-    void (*dot)(int64_t n, const double *x, const double *y, cpu_partial *sum);
-    void (*dot_pairs)(int64_t n, const double *x, const double *y, cpu_partial *sum);
-    void (*norms)(int64_t n, const double *x, cpu_partial *sum);
-    void (*norms_pairs)(int64_t n, const double *x, cpu_partial *sum);
-} cpu_reals_f64;
+/* Kernels of one real type, for n reals or `pairs`. See elementwise_kernels.inc. */
+typedef struct cpu_reals {
+    /* y += alpha x, or y = alpha y where x is NULL. */
+    void (*update)(bool pairs, int64_t n, tg_scalar alpha, const void *x, void *y);
+    /* dot of x and y, or the norms of x where y is NULL, added to `sum`. */
+    void (*reduce)(bool pairs, int64_t n, const void *x, const void *y, cpu_partial *sum);
+} cpu_reals;
 
 /* Lines that are transformed at once: FFTW is fastest for four. */
 enum { CPU_FFT_LINES = 4 };
@@ -141,8 +125,7 @@ typedef struct cpu_kernels {
                      const float *packed, float *c);
     void (*gemm_c64)(const cpu_gemm_rows *g, int64_t m, const float *a, int64_t n,
                      const float *packed, float *c);
-    cpu_reals_f32 f32;
-    cpu_reals_f64 f64;
+    cpu_reals f32, f64;
     cpu_rows_f32 rows_f32;
     cpu_rows_f64 rows_f64;
 } cpu_kernels;

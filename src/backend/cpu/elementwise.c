@@ -132,30 +132,12 @@ tg_status cpu_convert(tg_backend *be, int64_t n, tg_dtype src_dtype, const void 
 
 /* ---- axpy and scale ---- */
 
-/* y += alpha x, or y = alpha y where x is NULL; n elements of f32 or c64. */
-static void update_f32(const cpu_reals_f32 *k, bool pairs, int64_t n, tg_scalar alpha,
-                       const float *x, float *y) {
-    if (!pairs || alpha.im == 0.0) {
-        const int64_t reals = pairs ? 2 * n : n;
-        x ? k->axpy(reals, (float)alpha.re, x, y) : k->scale(reals, (float)alpha.re, y);
-    } else {
-        const float factor[2] = {(float)alpha.re, (float)alpha.im};
-        x ? k->axpy_pairs(n, factor, x, y) : k->scale_pairs(n, factor, y);
-    }
+/* The kernels of f32 or f64, and of pairs of them. */
+static const cpu_reals *reals_for(const cpu_kernels *k, tg_dtype dtype) {
+    return tg_dtype_real(dtype) == TG_F32 ? &k->f32 : &k->f64;
 }
 
-static void update_f64(const cpu_reals_f64 *k, bool pairs, int64_t n, tg_scalar alpha,
-                       const double *x, double *y) {
-    if (!pairs || alpha.im == 0.0) {
-        const int64_t reals = pairs ? 2 * n : n;
-        x ? k->axpy(reals, alpha.re, x, y) : k->scale(reals, alpha.re, y);
-    } else {
-        const double factor[2] = {alpha.re, alpha.im};
-        x ? k->axpy_pairs(n, factor, x, y) : k->scale_pairs(n, factor, y);
-    }
-}
-
-/* The same for 16-bit formats, block by block through f32. */
+/* y += alpha x, or y = alpha y where x is NULL, of a 16-bit format: block by block through f32. */
 static void update_half(const cpu_kernels *k, tg_dtype dtype, int64_t n, tg_scalar alpha,
                         const void *x, void *y) {
     float bx[BLOCK], by[BLOCK];
@@ -167,7 +149,7 @@ static void update_half(const cpu_kernels *k, tg_dtype dtype, int64_t n, tg_scal
         if (x) {
             k->load_f32(real, reals * count, at_const(dtype, x, i), bx);
         }
-        update_f32(&k->f32, reals == 2, count, alpha, x ? bx : NULL, by);
+        k->f32.update(reals == 2, count, alpha, x ? bx : NULL, by);
         k->store_f32(real, reals * count, by, at(dtype, y, i));
     }
 }
@@ -185,10 +167,8 @@ static void update(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, c
         void *yp = at(dtype, y, r.begin);
         if (is_half(dtype)) {
             update_half(k, dtype, count, alpha, xp, yp);
-        } else if (tg_dtype_real(dtype) == TG_F32) {
-            update_f32(&k->f32, pairs, count, alpha, xp, yp);
         } else {
-            update_f64(&k->f64, pairs, count, alpha, xp, yp);
+            reals_for(k, dtype)->update(pairs, count, alpha, xp, yp);
         }
     }
 }
@@ -212,25 +192,7 @@ tg_status cpu_scale(tg_backend *be, tg_dtype dtype, int64_t n, tg_scalar alpha, 
 
 /* ---- reductions ---- */
 
-/* dot of x and y, or the norms of x where y is NULL, added to `sum`; n elements. */
-static void reduce_f32(const cpu_reals_f32 *k, bool pairs, int64_t n, const float *x,
-                       const float *y, cpu_partial *sum) {
-    if (y) {
-        (pairs ? k->dot_pairs : k->dot)(n, x, y, sum);
-    } else {
-        (pairs ? k->norms_pairs : k->norms)(n, x, sum);
-    }
-}
-
-static void reduce_f64(const cpu_reals_f64 *k, bool pairs, int64_t n, const double *x,
-                       const double *y, cpu_partial *sum) {
-    if (y) {
-        (pairs ? k->dot_pairs : k->dot)(n, x, y, sum);
-    } else {
-        (pairs ? k->norms_pairs : k->norms)(n, x, sum);
-    }
-}
-
+/* dot of x and y, or the norms of x where y is NULL, added to `sum`. */
 static void reduce_half(const cpu_kernels *k, tg_dtype dtype, int64_t n, const void *x,
                         const void *y, cpu_partial *sum) {
     float bx[BLOCK], by[BLOCK];
@@ -242,19 +204,16 @@ static void reduce_half(const cpu_kernels *k, tg_dtype dtype, int64_t n, const v
         if (y) {
             k->load_f32(real, reals * count, at_const(dtype, y, i), by);
         }
-        reduce_f32(&k->f32, reals == 2, count, bx, y ? by : NULL, sum);
+        k->f32.reduce(reals == 2, count, bx, y ? by : NULL, sum);
     }
 }
 
 static void reduce_part(const cpu_kernels *k, tg_dtype dtype, int64_t n, const void *x,
                         const void *y, cpu_partial *sum) {
-    const bool pairs = tg_dtype_is_complex(dtype);
     if (is_half(dtype)) {
         reduce_half(k, dtype, n, x, y, sum);
-    } else if (tg_dtype_real(dtype) == TG_F32) {
-        reduce_f32(&k->f32, pairs, n, x, y, sum);
     } else {
-        reduce_f64(&k->f64, pairs, n, x, y, sum);
+        reals_for(k, dtype)->reduce(tg_dtype_is_complex(dtype), n, x, y, sum);
     }
 }
 

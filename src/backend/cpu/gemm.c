@@ -57,60 +57,37 @@ typedef struct block_b {
 
 /* The block times alpha, as panels: (panel, k, vectors of it), zero beyond n. Loops run along B's
  * rows in memory: p outside where these are rows of op(B), inside where they are columns. */
-static void pack_pairs(const tg_gemm *g, const block_b *b, float *packed) {
-    const float re = (float)g->alpha.re, im = (float)g->alpha.im;
-    const float sign = g->op_b == TG_OP_H || g->op_b == TG_OP_CONJ ? -1.0f : 1.0f;
+static void pack(const tg_gemm *g, const block_b *b, float *packed) {
+    const bool pairs = g->dtype == TG_C64, lying = b->column == 1;
+    const float re = (float)g->alpha.re, im = pairs ? (float)g->alpha.im : 0.0f;
+    const float sign = pairs && (g->op_b == TG_OP_H || g->op_b == TG_OP_CONJ) ? -1.0f : 1.0f;
     const bool as_is = sign > 0.0f && re == 1.0f && im == 0.0f;
-    const bool lying = b->column == 1;
+    const int64_t reals = pairs ? 2 : 1;
     for (int64_t j = 0, number = 0; j < b->n; number++) {
-        const int64_t width = 4 * cpu_panel_vectors(2 * b->n, number);
+        const int64_t width = 8 / reals * cpu_panel_vectors(reals * b->n, number);
         const int64_t count = b->n - j < width ? b->n - j : width;
-        const float *corner = b->first + 2 * j * b->column;
+        const float *corner = b->first + reals * j * b->column;
         if (count < width) {
-            memset(packed, 0, 2 * (size_t)(b->k * width) * sizeof *packed);
+            memset(packed, 0, (size_t)(reals * b->k * width) * sizeof *packed);
         }
         for (int64_t o = 0; o < (lying ? b->k : count); o++) {
-            const float *from = corner + 2 * o * (lying ? b->row : b->column);
-            float *to = packed + 2 * o * (lying ? width : 1);
-            const int64_t step = 2 * (lying ? 1 : width), inner = lying ? count : b->k;
+            const float *from = corner + reals * o * (lying ? b->row : b->column);
+            float *to = packed + reals * o * (lying ? width : 1);
+            const int64_t step = reals * (lying ? 1 : width), inner = lying ? count : b->k;
             if (lying && as_is) {
-                memcpy(to, from, 2 * (size_t)inner * sizeof *to);
+                memcpy(to, from, (size_t)(reals * inner) * sizeof *to);
                 continue;
             }
-            for (int64_t i = 0; i < inner; i++, to += step) {
+            for (int64_t i = 0; pairs && i < inner; i++, to += step) {
                 const float br = from[2 * i], bi = sign * from[2 * i + 1];
                 to[0] = re * br - im * bi;
                 to[1] = re * bi + im * br;
             }
-        }
-        packed += 2 * b->k * width;
-        j += width;
-    }
-}
-
-static void pack_reals(const tg_gemm *g, const block_b *b, float *packed) {
-    const float alpha = (float)g->alpha.re;
-    const bool lying = b->column == 1;
-    for (int64_t j = 0, number = 0; j < b->n; number++) {
-        const int64_t width = 8 * cpu_panel_vectors(b->n, number);
-        const int64_t count = b->n - j < width ? b->n - j : width;
-        const float *corner = b->first + j * b->column;
-        if (count < width) {
-            memset(packed, 0, (size_t)(b->k * width) * sizeof *packed);
-        }
-        for (int64_t o = 0; o < (lying ? b->k : count); o++) {
-            const float *from = corner + o * (lying ? b->row : b->column);
-            float *to = packed + o * (lying ? width : 1);
-            const int64_t step = lying ? 1 : width, inner = lying ? count : b->k;
-            if (lying && alpha == 1.0f) {
-                memcpy(to, from, (size_t)inner * sizeof *to);
-                continue;
-            }
-            for (int64_t i = 0; i < inner; i++, to += step) {
-                *to = alpha * from[i];
+            for (int64_t i = 0; !pairs && i < inner; i++, to += step) {
+                *to = re * from[i];
             }
         }
-        packed += b->k * width;
+        packed += reals * b->k * width;
         j += width;
     }
 }
@@ -173,7 +150,7 @@ static void gemm_tile(const cpu_kernels *kernels, const tg_gemm *g, const cpu_ti
                          .k = g->k,
                          .n = left < width ? left : width};
         block.first = b + reals * j * block.column;
-        (pairs ? pack_pairs : pack_reals)(g, &block, packed);
+        pack(g, &block, packed);
         gemm_block(kernels, g, &s, t->m, a + reals * t->i * s.a_row, &block,
                    left - block.n < width ? left - block.n : width, packed, c + reals * j);
     }

@@ -11,14 +11,9 @@ typedef struct cpu_nn_kernels {
     void (*gelu)(int64_t n, float bias, const float *x, float *y);
     /* y = gelu(x + bias), slope = gelu'(x + bias); y or slope may be x. */
     void (*gelu_slope)(int64_t n, float bias, const float *x, float *y, float *slope);
-    /* dx = dy gelu'(x); dx may be x or dy. */
-    void (*gelu_back)(int64_t n, const float *x, const float *dy, float *dx);
-    void (*tanh)(int64_t n, const float *x, float *y);
-    void (*tanh_back)(int64_t n, const float *x, const float *dy, float *dx);
-    void (*relu)(int64_t n, const float *x, float *y);
-    void (*relu_back)(int64_t n, const float *x, const float *dy, float *dx);
-    void (*silu)(int64_t n, const float *x, float *y);
-    void (*silu_back)(int64_t n, const float *x, const float *dy, float *dx);
+    /* y = act(x), dx = dy act'(x); y may be x, dx may be x or dy. */
+    void (*act)(tg_act act, int64_t n, const float *x, float *y);
+    void (*act_back)(tg_act act, int64_t n, const float *x, const float *dy, float *dx);
     /* y = beta y + alpha x + bias; beta 0 does not read y. */
     void (*affine)(int64_t n, float beta, float alpha, const float *x, float bias, float *y);
     void (*multiply)(int64_t n, const float *x, float *y); /* y *= x */
@@ -34,11 +29,6 @@ static inline const cpu_nn_kernels *cpu_nn_of(tg_backend *be) {
     return cpu_state_of(be)->kernels == &cpu_kernels_avx2 ? &cpu_nn_kernels_avx2
                                                           : &cpu_nn_kernels_plain;
 }
-
-/* y = act(x), dx = dy act'(x) on n numbers; x may be the output. */
-void cpu_nn_act(const cpu_nn_kernels *k, tg_act act, int64_t n, const float *x, float *y);
-void cpu_nn_act_back(const cpu_nn_kernels *k, tg_act act, int64_t n, const float *x,
-                     const float *dy, float *dx);
 
 /* The families put their slots into the table. */
 void cpu_fill_nn_skip(tg_backend_ops *ops);

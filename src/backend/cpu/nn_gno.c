@@ -175,7 +175,7 @@ static void load_values(const work *w, const tile *t, int64_t sample, int64_t c)
     const float *f = cpu_read(cpu_state_of(w->be)->kernels, op->f_store, op->f, at, n, t->row);
     float *to = w->values + sample * n * channels + c;
     if (op->act != TG_ACT_NONE) {
-        cpu_nn_act(cpu_nn_of(w->be), op->act, n, f, t->row);
+        cpu_nn_of(w->be)->act(op->act, n, f, t->row);
         f = t->row;
     }
     for (int64_t j = 0; j < n; j++) {

@@ -93,7 +93,7 @@ static cpu_tile_rows input_tile(tg_backend *be, const tg_mlp *op, const cpu_tile
                                     op->in, true, s->u);
     if (op->act != TG_ACT_NONE) {
         for (int64_t i = 0; i < op->in; i++) {
-            cpu_nn_act(cpu_nn_of(be), op->act, tile.n, x.data + i * x.ld, s->u + i * tile.n);
+            cpu_nn_of(be)->act(op->act, tile.n, x.data + i * x.ld, s->u + i * tile.n);
         }
         x = (cpu_tile_rows){s->u, tile.n};
     }
@@ -108,9 +108,9 @@ static void hidden_row(const cpu_nn_kernels *k, tg_act act, int64_t n, float bia
         for (int64_t i = 0; i < n; i++) {
             slope[i] = 1.0f;
         }
-        cpu_nn_act_back(k, act, n, h, slope, slope);
+        k->act_back(act, n, h, slope, slope);
     }
-    cpu_nn_act(k, act, n, h, h);
+    k->act(act, n, h, h);
 }
 
 /* h, and backward also its slope. */
@@ -253,7 +253,7 @@ static void input_gradient_tile(tg_backend *be, const tg_mlp *op, const cpu_tile
         if (slopes) {
             const float *x = cpu_read(convert, op->x_store, op->x, row, n, s->row);
             float *dx = cpu_result(op->x_store, op->dx, row, du);
-            cpu_nn_act_back(k, op->act, n, x, du, dx);
+            k->act_back(op->act, n, x, du, dx);
         }
         cpu_write(convert, op->x_store, n, du, op->dx, row);
     }

@@ -11,47 +11,6 @@ enum {
     LINE = 64      /* parts begin at cache lines */
 };
 
-void cpu_nn_act(const cpu_nn_kernels *k, tg_act act, int64_t n, const float *x, float *y) {
-    switch (act) {
-    case TG_ACT_GELU:
-        k->gelu(n, 0.0f, x, y);
-        break;
-    case TG_ACT_TANH:
-        k->tanh(n, x, y);
-        break;
-    case TG_ACT_RELU:
-        k->relu(n, x, y);
-        break;
-    case TG_ACT_SILU:
-        k->silu(n, x, y);
-        break;
-    case TG_ACT_NONE:
-        memmove(y, x, (size_t)n * sizeof *x);
-        break;
-    }
-}
-
-void cpu_nn_act_back(const cpu_nn_kernels *k, tg_act act, int64_t n, const float *x,
-                     const float *dy, float *dx) {
-    switch (act) {
-    case TG_ACT_GELU:
-        k->gelu_back(n, x, dy, dx);
-        break;
-    case TG_ACT_TANH:
-        k->tanh_back(n, x, dy, dx);
-        break;
-    case TG_ACT_RELU:
-        k->relu_back(n, x, dy, dx);
-        break;
-    case TG_ACT_SILU:
-        k->silu_back(n, x, dy, dx);
-        break;
-    case TG_ACT_NONE:
-        memmove(dx, dy, (size_t)n * sizeof *dx);
-        break;
-    }
-}
-
 /* f32, or stored in 16 bits; the others are ref's. */
 static bool is_tuned(tg_dtype dtype) {
     return dtype == TG_F32 || dtype == TG_BF16 || dtype == TG_F16;
@@ -74,10 +33,9 @@ static void act_range(tg_backend *be, tg_storage store, tg_act act, tg_range ran
         const float *in = cpu_read(k, store, x, i, some, room[0]);
         float *out = cpu_result(store, y, i, room[0]);
         if (dy) {
-            cpu_nn_act_back(cpu_nn_of(be), act, some, in, cpu_read(k, store, dy, i, some, room[1]),
-                            out);
+            cpu_nn_of(be)->act_back(act, some, in, cpu_read(k, store, dy, i, some, room[1]), out);
         } else {
-            cpu_nn_act(cpu_nn_of(be), act, some, in, out);
+            cpu_nn_of(be)->act(act, some, in, out);
         }
         cpu_write(k, store, some, out, y, i);
     }

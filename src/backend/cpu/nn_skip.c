@@ -53,7 +53,7 @@ static cpu_tile_rows input_tile(tg_backend *be, const tg_skip *op, const cpu_til
         cpu_tile_open(cpu_state_of(be)->kernels, op->store, op->x, tiles, tile, op->in, true, u);
     if (op->act != TG_ACT_NONE) {
         for (int64_t i = 0; i < op->in; i++) {
-            cpu_nn_act(cpu_nn_of(be), op->act, tile.n, x.data + i * x.ld, u + i * tile.n);
+            cpu_nn_of(be)->act(op->act, tile.n, x.data + i * x.ld, u + i * tile.n);
         }
         x = (cpu_tile_rows){u, tile.n};
     }
@@ -186,7 +186,7 @@ static void input_tile_gradient(tg_backend *be, const tg_skip *op, const cpu_til
             k->affine(tile.n, beta, factor, dy.data + i * dy.ld, 0.0f, row);
         }
         if (slopes) {
-            cpu_nn_act_back(k, op->act, tile.n, x.data + i * x.ld, row, row);
+            k->act_back(op->act, tile.n, x.data + i * x.ld, row, row);
         }
     }
     cpu_tile_close(convert, op->store, dx.data, tiles, tile, op->in, op->dx);
