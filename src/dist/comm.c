@@ -409,13 +409,12 @@ tg_status tg_comm_barrier(tg_comm *comm) {
     const double start = tg_seconds();
     const tg_tensor nothing = {.shape = {1, {0}}};
     tg_status status = TG_OK;
-    TG_TRY(check(comm, "barrier", 0, &nothing));
+    TG_CALL(check(comm, "barrier", 0, &nothing));
     if (comm->ranks > 1) {
         status = comm->ops->barrier(comm);
         comm->is_broken |= status != TG_OK;
     }
     count(comm, start, &nothing, NULL);
-fail:
     return status;
 }
 

@@ -395,12 +395,10 @@ static tg_status share_id(tg_comm *comm, const tg_nccl *nccl, tg_status status, 
     if (status == TG_OK && comm->rank == 0 && (code = nccl->get_unique_id(id)) != TG_NCCL_SUCCESS) {
         status = tg_fail(comm->ctx, TG_E_BACKEND, "NCCL: %s", nccl->error_string(code));
     }
-    TG_TRY(tg_comm_agree(comm, status));
-    TG_TRY(tg_comm_broadcast(
+    TG_CALL(tg_comm_agree(comm, status));
+    return tg_comm_broadcast(
         comm, 0,
-        &(tg_tensor){.dtype = TG_U8, .shape = {1, {(int64_t)sizeof *id}}, .data = id->bytes}));
-fail:
-    return status;
+        &(tg_tensor){.dtype = TG_U8, .shape = {1, {(int64_t)sizeof *id}}, .data = id->bytes});
 }
 
 static tg_status open_nccl(tg_comm *comm) {

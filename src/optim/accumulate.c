@@ -237,14 +237,14 @@ tg_status tg_optim_apply(tg_optim *optim, int param, const tg_tensor *weight) {
     tg_status status = TG_OK;
     tg_slot *slot = NULL;
     tg_update call = {.weight = weight->data};
-    TG_TRY(tg_slot_find(optim, param, &slot));
-    TG_TRY(tg_slot_check_weight(optim, slot, weight));
+    TG_CALL(tg_slot_find(optim, param, &slot));
+    TG_CALL(tg_slot_check_weight(optim, slot, weight));
     if (!slot->is_summing) {
         return tg_fail(optim->ctx, TG_E_ARGUMENT, "optimizer: nothing is accumulated for %s",
                        slot->name);
     }
-    TG_TRY(tg_slot_check_whole(optim, slot));
-    TG_TRY(look_at_sum(optim, slot, &call));
+    TG_CALL(tg_slot_check_whole(optim, slot));
+    TG_CALL(look_at_sum(optim, slot, &call));
     if (slot->nonfinite > 0) {
         status = tg_slot_refused(optim, slot, slot->nonfinite);
     } else if (slot->dense_sum) {
@@ -261,7 +261,6 @@ tg_status tg_optim_apply(tg_optim *optim, int param, const tg_tensor *weight) {
         status = tg_slot_update(optim, slot, &call);
     }
     tg_sum_end(optim, slot);
-fail:
     return status;
 }
 

@@ -340,15 +340,13 @@ tg_status tg_generator_create(tg_context *ctx, const tg_generator_config *config
     TG_NEED(ctx, out);
     *out = NULL;
     TG_NEED(ctx, ctx, config);
-    tg_status status = TG_OK;
     tg_generator_config full = tg_generator_config_default();
-    TG_TRY(TG_SIZED_READ(ctx, tg_generator_config, n_train, config, &full));
-    status = create(ctx, &full, out);
+    TG_CALL(TG_SIZED_READ(ctx, tg_generator_config, n_train, config, &full));
+    tg_status status = create(ctx, &full, out);
     status = full.comm ? tg_comm_agree(full.comm, status) : status;
     if (status != TG_OK) {
         tg_generator_destroy(out);
     }
-fail:
     return status;
 }
 

@@ -249,32 +249,28 @@ static tg_status start(tg_sample_file *s, const tg_sample_file_desc *desc) {
 
 /* Takes up the two files of an unfinished run, or starts them. */
 static tg_status open_files(tg_sample_file *s, const tg_sample_file_desc *desc) {
-    tg_status status = TG_OK;
     bool same = false;
     int64_t fewer = 0;
     tg_source journal, part;
     tg_journal_header found;
-    TG_TRY(TG_NEW(s->ctx, TG_MEM_OTHER, s->sums, s->samples * TG_SAMPLE_PARTS));
-    TG_TRY(lock(s));
+    TG_CALL(TG_NEW(s->ctx, TG_MEM_OTHER, s->sums, s->samples * TG_SAMPLE_PARTS));
+    TG_CALL(lock(s));
     const bool whole = open_unfinished(s, &journal, &part, &found);
     if (whole && found.fingerprint != s->head.fingerprint) {
-        TG_TRY(check_existing(s, desc, s->part, &same, &fewer));
+        TG_CALL(check_existing(s, desc, s->part, &same, &fewer));
     }
     if (fewer > 0 && !desc->overwrite) {
-        status = tg_fail(s->ctx, TG_E_FORMAT,
-                         "%s: it is being made with %" PRId64 " samples; finish that first",
-                         s->path, fewer);
-        goto fail;
+        return tg_fail(s->ctx, TG_E_FORMAT,
+                       "%s: it is being made with %" PRId64 " samples; finish that first", s->path,
+                       fewer);
     }
-    status = whole && tg_journal_continues(&found, &s->head)
-                 ? tg_journal_read_sums(&journal, &part, &found, s->sums)
-                 : TG_E_FORMAT;
+    const tg_status status = whole && tg_journal_continues(&found, &s->head)
+                                 ? tg_journal_read_sums(&journal, &part, &found, s->sums)
+                                 : TG_E_FORMAT;
     if (status == TG_OK) {
         s->head = found;
     }
     return status == TG_OK || status == TG_E_MEMORY ? status : start(s, desc);
-fail:
-    return status;
 }
 
 /* Takes the samples of a smaller file over: a sample does not depend on how many there are. */

@@ -220,18 +220,16 @@ static tg_status share_numbers(tg_comm *comm, int64_t *numbers, int64_t count) {
 /* Numbers of the samples that rank 0 does not have, on every rank; to be freed. */
 static tg_status list_missing(const job *j, int64_t **out, int64_t *count) {
     const tg_generator *g = j->g;
-    tg_status status = TG_NEW(g->ctx, TG_MEM_OTHER, *out, g->samples[j->split] + 1);
-    TG_TRY(tg_comm_agree(g->comm, status));
+    const tg_status status = TG_NEW(g->ctx, TG_MEM_OTHER, *out, g->samples[j->split] + 1);
+    TG_CALL(tg_comm_agree(g->comm, status));
     *count = 0;
     for (int64_t i = 0; i < g->samples[j->split] && tg_comm_rank(g->comm) == 0; i++) {
         if (!tg_gen_has(g, j->split, i)) {
             (*out)[(*count)++] = i;
         }
     }
-    TG_TRY(share_numbers(g->comm, count, 1));
-    TG_TRY(share_numbers(g->comm, *out, *count));
-fail:
-    return status;
+    TG_CALL(share_numbers(g->comm, count, 1));
+    return share_numbers(g->comm, *out, *count);
 }
 
 /* This rank's samples of a round, one per worker. */
@@ -326,7 +324,6 @@ fail:
 }
 
 tg_status tg_gen_samples(tg_generator *g, tg_gen_run *run, bool *stopped) {
-    tg_status status = TG_OK;
     for (int s = 0; s < TG_SPLITS; s++) {
         run->progress.total += g->samples[s];
         for (int64_t i = 0; i < g->samples[s] && tg_comm_rank(g->comm) == 0; i++) {
@@ -344,11 +341,10 @@ tg_status tg_gen_samples(tg_generator *g, tg_gen_run *run, bool *stopped) {
                 j.resolution[j.views++] = g->files[i].resolution;
             }
         }
-        status = g->comm ? run_shared(&j) : run_job(&j);
+        const tg_status status = g->comm ? run_shared(&j) : run_job(&j);
         *stopped = j.stopped && status == TG_OK;
         pthread_mutex_destroy(&j.mutex);
-        TG_TRY(status);
+        TG_CALL(status);
     }
-fail:
-    return status;
+    return TG_OK;
 }

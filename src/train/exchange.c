@@ -77,8 +77,8 @@ static tg_status refresh_own(const tg_exchange *x, int count) {
     tg_status status = TG_OK;
     for (int i = 0; i < count; i++) {
         tg_optim_sum sum;
-        TG_TRY(tg_optim_get_sum(x->optim, x->due[i], 0, &sum));
-        TG_TRY(tg_comm_reduce(x->comm, TG_COMM_SUM, owner_of(x, i), &sum.tensor));
+        TG_CALL(tg_optim_get_sum(x->optim, x->due[i], 0, &sum));
+        TG_CALL(tg_comm_reduce(x->comm, TG_COMM_SUM, owner_of(x, i), &sum.tensor));
     }
     for (int i = 0; i < count && status == TG_OK; i++) {
         if (owner_of(x, i) == tg_comm_rank(x->comm)) {
@@ -86,8 +86,6 @@ static tg_status refresh_own(const tg_exchange *x, int count) {
         }
     }
     return tg_comm_agree(x->comm, status);
-fail:
-    return status;
 }
 
 static tg_status share_refresh(const tg_exchange *x, int param, int owner) {

@@ -244,7 +244,7 @@ tg_status tg_prefetch_start(tg_prefetch *f, int64_t epoch, int64_t batch) {
         return status;
     }
     /* the stream has joined the copy stream: uploads from the buffers are done after this */
-    TG_TRY(f->model->be->ops->synchronize(f->model->be));
+    TG_CALL(f->model->be->ops->synchronize(f->model->be));
     pthread_mutex_lock(&f->lock);
     f->filled = batch;
     for (int i = 0; i < SLOTS; i++) {
@@ -253,8 +253,7 @@ tg_status tg_prefetch_start(tg_prefetch *f, int64_t epoch, int64_t batch) {
     f->is_running = true;
     pthread_cond_broadcast(&f->change);
     pthread_mutex_unlock(&f->lock);
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* Copies the next batch behind what is queued, waiting for the thread if it is not read yet. */
@@ -288,21 +287,19 @@ static tg_status take_sent(tg_prefetch *f, int64_t *count) {
 }
 
 tg_status tg_prefetch_next(tg_prefetch *f, tg_tensor *x, tg_tensor *y) {
-    tg_status status = TG_OK;
     int64_t count = 0;
     if (stream_of(f)) {
-        TG_TRY(take_sent(f, &count));
+        TG_CALL(take_sent(f, &count));
     } else {
         const double start = tg_seconds();
-        status = read_batch(f, f->epoch, f->taken, f->x.data, f->y.data, &count);
+        const tg_status status = read_batch(f, f->epoch, f->taken, f->x.data, f->y.data, &count);
         f->waited += tg_seconds() - start;
-        TG_TRY(tg_context_adopt(f->model->ctx, f->reader, status));
+        TG_CALL(tg_context_adopt(f->model->ctx, f->reader, status));
     }
     *x = tg_batch_view(&f->x, count);
     *y = tg_batch_view(&f->y, count);
     f->taken++;
-fail:
-    return status;
+    return TG_OK;
 }
 
 tg_status tg_prefetch_ahead(tg_prefetch *f) {

@@ -218,14 +218,12 @@ static tg_status resume_others(tg_trainer *t, bool *resumed) {
     const tg_tensor bytes = {.dtype = TG_U8, .shape = {1, {TG_PATH}}, .data = path};
     tg_status status = TG_OK;
     snprintf(path, sizeof path, "%s", *resumed ? t->last_checkpoint : "");
-    TG_TRY(tg_comm_broadcast(t->comm, 0, &bytes));
+    TG_CALL(tg_comm_broadcast(t->comm, 0, &bytes));
     if (!tg_trainer_writes(t)) {
         *resumed = path[0] != '\0';
         status = *resumed ? load(t, path, &is_damaged) : TG_OK;
     }
-    TG_TRY(tg_trainer_agree(t, status));
-fail:
-    return status;
+    return tg_trainer_agree(t, status);
 }
 
 tg_status tg_trainer_resume(tg_trainer *t, const char *path, bool *resumed) {

@@ -99,7 +99,6 @@ tg_status tg_run_find_set(tg_context *ctx, const tg_run_config *config, const tg
     const char *file = set->file;
     char name[TG_GRID_TEXT];
     int64_t grid[TG_DATA_MAX_DIMS];
-    tg_status status = TG_OK;
     *out = tg_dataset_config_default();
     out->n_dim = tg_run_data_dims(config);
     out->coordinates = tg_run_on_points(config) ? config->fno.n_dim : 0;
@@ -121,22 +120,22 @@ tg_status tg_run_find_set(tg_context *ctx, const tg_run_config *config, const tg
     out->time_stride = data->time_stride;
     out->first_frame = data->first_frame;
     out->n_frames = data->n_frames;
-    TG_TRY(tg_time_parse(ctx, "data.y_time", data->y_time, &out->y_time));
-    TG_TRY(read_grid(ctx, config, set, out));
+    TG_CALL(tg_time_parse(ctx, "data.y_time", data->y_time, &out->y_time));
+    TG_CALL(read_grid(ctx, config, set, out));
     if (file && file[0]) {
         snprintf(path, capacity, "%s%s%s", file[0] == '/' ? "" : data->root,
                  file[0] == '/' || !data->root[0] ? "" : "/", file);
         return TG_OK;
     }
     const bool is_named = tg_run_grid(&set->file_grid, out->n_dim, grid);
-    status = tg_data_find(ctx, data->root[0] ? data->root : ".", data->set, set->part,
-                          is_named ? tg_grid_text(out->n_dim, grid, name) : NULL, path, capacity);
+    const tg_status status =
+        tg_data_find(ctx, data->root[0] ? data->root : ".", data->set, set->part,
+                     is_named ? tg_grid_text(out->n_dim, grid, name) : NULL, path, capacity);
     if (status == TG_E_CONFIG) { /* several could be meant */
         char sentence[512];
         snprintf(sentence, sizeof sentence, "%s", tg_context_error(ctx));
         return tg_fail(ctx, status, "%s: %s", set->key, sentence);
     }
-fail:
     return status;
 }
 

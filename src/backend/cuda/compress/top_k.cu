@@ -255,18 +255,16 @@ static __global__ void keep_kernel(KEY key, int64_t n, const selection *s, uint6
 
 /* The empty set. */
 static tg_status clear_bitmap(tg_backend *be, tg_bitmap *bitmap) {
-    tg_status status = TG_OK;
     bitmap->count = 0;
     if (bitmap->n > 0) {
         const size_t words = (size_t)tg_bitmap_words(bitmap->n) * sizeof *bitmap->words;
         const size_t ranks = (size_t)tg_bitmap_ranks(bitmap->n) * sizeof *bitmap->ranks;
-        TG_TRY(CUDA_CHECK(be, cudaMemsetAsync(bitmap->words, 0, words, cuda_stream(be)),
-                          "clearing a bitmap"));
-        TG_TRY(CUDA_CHECK(be, cudaMemsetAsync(bitmap->ranks, 0, ranks, cuda_stream(be)),
-                          "clearing a bitmap"));
+        TG_CALL(CUDA_CHECK(be, cudaMemsetAsync(bitmap->words, 0, words, cuda_stream(be)),
+                           "clearing a bitmap"));
+        TG_CALL(CUDA_CHECK(be, cudaMemsetAsync(bitmap->ranks, 0, ranks, cuda_stream(be)),
+                           "clearing a bitmap"));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* The k entries with the largest keys, 0 < k <= n. */
@@ -279,27 +277,25 @@ static tg_status select_keys(tg_backend *be, const KEY &key, int64_t k, tg_bitma
     const int64_t tiles = (n + THREADS * KEY::ahead - 1) / (THREADS * KEY::ahead);
     const int64_t most = (int64_t)cuda_state_of(be)->processors * RESIDENT;
     selection *s = static_cast<selection *>(cuda_state_of(be)->scratch);
-    tg_status status = TG_OK;
     begin_kernel<<<1, PICK_THREADS, 0, stream>>>((uint64_t)k, s);
-    TG_TRY(CUDA_LAUNCHED(be, "a selection"));
+    TG_CALL(CUDA_LAUNCHED(be, "a selection"));
     for (int left = KEY_BITS; left > 0;) {
         const int bits = left < BITS ? left : BITS;
         left -= bits;
         count_kernel<<<(unsigned)(tiles < most ? tiles : most), THREADS, 0, stream>>>(key, n, left,
                                                                                       bits, s);
-        TG_TRY(CUDA_LAUNCHED(be, "a selection"));
+        TG_CALL(CUDA_LAUNCHED(be, "a selection"));
         pick_kernel<<<1, PICK_THREADS, 0, stream>>>(bits, s);
-        TG_TRY(CUDA_LAUNCHED(be, "a selection"));
+        TG_CALL(CUDA_LAUNCHED(be, "a selection"));
     }
     tie_kernel<<<blocks, THREADS, 0, stream>>>(key, n, s, bitmap->ranks);
-    TG_TRY(CUDA_LAUNCHED(be, "a selection"));
-    TG_TRY(cuda_scan(be, groups, bitmap->ranks, &s->at.resolved, s->partials, NULL));
+    TG_CALL(CUDA_LAUNCHED(be, "a selection"));
+    TG_CALL(cuda_scan(be, groups, bitmap->ranks, &s->at.resolved, s->partials, NULL));
     keep_kernel<<<blocks, THREADS, 0, stream>>>(key, n, s, bitmap->words, bitmap->ranks);
-    TG_TRY(CUDA_LAUNCHED(be, "a selection"));
-    TG_TRY(cuda_scan(be, groups, bitmap->ranks, NULL, s->partials, NULL));
+    TG_CALL(CUDA_LAUNCHED(be, "a selection"));
+    TG_CALL(cuda_scan(be, groups, bitmap->ranks, NULL, s->partials, NULL));
     bitmap->count = k;
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status cuda_select_topk(tg_backend *be, tg_dtype dtype, const void *x, int64_t k,
@@ -347,18 +343,16 @@ static __global__ void random_kernel(tg_rng rng, uint64_t n, int64_t k, unsigned
 static tg_status cuda_select_random(tg_backend *be, const tg_rng *rng, int64_t k,
                                     tg_bitmap *bitmap) {
     selection *s = static_cast<selection *>(cuda_state_of(be)->scratch);
-    tg_status status = TG_OK;
-    TG_TRY(tg_check_select(be->ctx, "select_random", k, bitmap));
-    TG_TRY(clear_bitmap(be, bitmap));
+    TG_CALL(tg_check_select(be->ctx, "select_random", k, bitmap));
+    TG_CALL(clear_bitmap(be, bitmap));
     if (k > 0) {
         random_kernel<<<cuda_blocks(be, k, THREADS), THREADS, 0, cuda_stream(be)>>>(
             *rng, (uint64_t)bitmap->n, k, reinterpret_cast<unsigned long long *>(bitmap->words));
-        TG_TRY(CUDA_LAUNCHED(be, "select_random"));
-        TG_TRY(cuda_rank(be, bitmap, s->partials, NULL));
+        TG_CALL(CUDA_LAUNCHED(be, "select_random"));
+        TG_CALL(cuda_rank(be, bitmap, s->partials, NULL));
         bitmap->count = k;
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 void cuda_fill_select(tg_backend_ops *ops) {

@@ -166,17 +166,14 @@ static void cuda_close(tg_backend *be) {
 static tg_status open_blas(tg_backend *be) {
     const size_t workspace = CUDA_BLAS_BYTES; /* what NVIDIA advises for compute capability 9 */
     cuda_state *cuda = cuda_state_of(be);
-    tg_status status = TG_OK;
-    TG_TRY(BLAS_CHECK(be, cuda_libraries.cublasCreate(&cuda->blas), "opening cuBLAS"));
-    TG_TRY(
+    TG_CALL(BLAS_CHECK(be, cuda_libraries.cublasCreate(&cuda->blas), "opening cuBLAS"));
+    TG_CALL(
         BLAS_CHECK(be, cuda_libraries.cublasSetStream(cuda->blas, cuda->stream), "opening cuBLAS"));
     cuda->blas_workspace = cuda_alloc(be, TG_MEM_WORKSPACE, workspace);
-    TG_TRY(cuda->blas_workspace ? TG_OK : TG_E_MEMORY);
-    TG_TRY(BLAS_CHECK(
+    TG_CALL(cuda->blas_workspace ? TG_OK : TG_E_MEMORY);
+    return BLAS_CHECK(
         be, cuda_libraries.cublasSetWorkspace(cuda->blas, cuda->blas_workspace, workspace),
-        "opening cuBLAS"));
-fail:
-    return status;
+        "opening cuBLAS");
 }
 
 static tg_status find_hopper(tg_backend *be) {

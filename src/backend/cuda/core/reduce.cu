@@ -23,14 +23,12 @@ template <class V> static __global__ void join_kernel(unsigned count, const V *p
 template <class V> static tg_status finish(tg_backend *be, unsigned blocks, V *out) {
     const cuda_state *cuda = cuda_state_of(be);
     V *partials = static_cast<V *>(cuda->scratch);
-    tg_status status = TG_OK;
     join_kernel<V><<<1, THREADS, 0, cuda->stream>>>(blocks, partials, partials + blocks);
-    TG_TRY(CUDA_LAUNCHED(be, "joining sums"));
-    TG_TRY(be->ops->stream->download_async(be, cuda->pinned, partials + blocks, sizeof *out));
-    TG_TRY(be->ops->synchronize(be));
+    TG_CALL(CUDA_LAUNCHED(be, "joining sums"));
+    TG_CALL(be->ops->stream->download_async(be, cuda->pinned, partials + blocks, sizeof *out));
+    TG_CALL(be->ops->synchronize(be));
     memcpy(out, cuda->pinned, sizeof *out);
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- dot ---- */
@@ -216,18 +214,16 @@ static tg_status some_slice_norms(tg_backend *be, int64_t left, int64_t dim, int
         (unsigned)(wanted < most ? (wanted < 64 ? wanted : 64) : (most < 64 ? most : 64));
     double *partials = static_cast<double *>(cuda->scratch);
     double *sums = partials + (size_t)slices * splits;
-    tg_status status = TG_OK;
     slice_kernel<E><<<dim3(slices, splits), THREADS, 0, cuda->stream>>>(
         left, dim, right, first, (all + splits - 1) / splits, x, partials);
-    TG_TRY(CUDA_LAUNCHED(be, "slice_norms"));
+    TG_CALL(CUDA_LAUNCHED(be, "slice_norms"));
     slice_join_kernel<<<(slices + THREADS - 1) / THREADS, THREADS, 0, cuda->stream>>>(
         slices, splits, partials, sums);
-    TG_TRY(CUDA_LAUNCHED(be, "slice_norms"));
-    TG_TRY(be->ops->stream->download_async(be, cuda->pinned, sums, slices * sizeof *out));
-    TG_TRY(be->ops->synchronize(be));
+    TG_CALL(CUDA_LAUNCHED(be, "slice_norms"));
+    TG_CALL(be->ops->stream->download_async(be, cuda->pinned, sums, slices * sizeof *out));
+    TG_CALL(be->ops->synchronize(be));
     memcpy(out + first, cuda->pinned, slices * sizeof *out);
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status cuda_slice_norms(tg_backend *be, tg_dtype dtype, int64_t left, int64_t dim,

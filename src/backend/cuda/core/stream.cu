@@ -45,24 +45,17 @@ static tg_status cuda_download_later(tg_backend *be, void *pinned, const void *s
 /* `second` waits for what `first` holds now. */
 static tg_status order_streams(tg_backend *be, cudaStream_t first, cudaStream_t second) {
     const cuda_state *cuda = cuda_state_of(be);
-    tg_status status = TG_OK;
-    TG_TRY(CUDA_CHECK(be, cudaEventRecord(cuda->copy_event, first), "recording an event"));
-    TG_TRY(
-        CUDA_CHECK(be, cudaStreamWaitEvent(second, cuda->copy_event, 0), "ordering two streams"));
-fail:
-    return status;
+    TG_CALL(CUDA_CHECK(be, cudaEventRecord(cuda->copy_event, first), "recording an event"));
+    return CUDA_CHECK(be, cudaStreamWaitEvent(second, cuda->copy_event, 0), "ordering two streams");
 }
 
 static tg_status cuda_copy_stream_upload(tg_backend *be, bool after_stream, void *dst,
                                          const void *pinned, size_t bytes) {
     cuda_state *cuda = cuda_state_of(be);
-    tg_status status = TG_OK;
-    TG_TRY(after_stream ? order_streams(be, cuda->stream, cuda->copy_stream) : TG_OK);
-    TG_TRY(CUDA_CHECK(
+    TG_CALL(after_stream ? order_streams(be, cuda->stream, cuda->copy_stream) : TG_OK);
+    return CUDA_CHECK(
         be, cudaMemcpyAsync(dst, pinned, bytes, cudaMemcpyHostToDevice, cuda->copy_stream),
-        "copying to the GPU"));
-fail:
-    return status;
+        "copying to the GPU");
 }
 
 static tg_status cuda_copy_stream_join(tg_backend *be) {
@@ -188,16 +181,14 @@ static tg_status cuda_side_stream_join(tg_backend *be) {
 static tg_status cuda_device_address(tg_backend *be, uint64_t *address) {
     static const cudaDeviceAttr parts[] = {cudaDevAttrPciDomainId, cudaDevAttrPciBusId,
                                            cudaDevAttrPciDeviceId};
-    tg_status status = TG_OK;
     *address = 0;
     for (const cudaDeviceAttr part : parts) {
         int value = 0;
-        TG_TRY(CUDA_CHECK(be, cudaDeviceGetAttribute(&value, part, cuda_state_of(be)->device),
-                          "asking the GPU"));
+        TG_CALL(CUDA_CHECK(be, cudaDeviceGetAttribute(&value, part, cuda_state_of(be)->device),
+                           "asking the GPU"));
         *address = *address << 16 | static_cast<uint64_t>(value);
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static const tg_stream_ops stream_ops = {

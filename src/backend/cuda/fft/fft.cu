@@ -362,7 +362,6 @@ static tg_gemm product_of_lines(const fft_axis *axis, const fft_pass *pass, bool
 
 static tg_status multiply(tg_backend *be, const tg_fft_plan *plan, int d, const fft_pass *wanted,
                           tg_fft_weight weight, double scale, int64_t images) {
-    tg_status status = TG_OK;
     const tg_fft_desc *desc = &plan->desc;
     const fft_axis *axis = &plan->axes[d];
     fft_pass pass = *wanted;
@@ -373,31 +372,30 @@ static tg_status multiply(tg_backend *be, const tg_fft_plan *plan, int d, const 
     const tg_dtype grid_stored = tg_stored(grid_dtype(desc), desc->grid_store);
     if (grid_staged) {
         pass.grid.data = plan->workspace + plan->grid_stage;
-        TG_TRY(pass.inverse
-                   ? TG_OK
-                   : be->ops->convert(be, images * plan->points, grid_stored, wanted->grid.data,
-                                      grid_dtype(desc), pass.grid.data));
+        TG_CALL(pass.inverse
+                    ? TG_OK
+                    : be->ops->convert(be, images * plan->points, grid_stored, wanted->grid.data,
+                                       grid_dtype(desc), pass.grid.data));
     }
     if (kept_staged) {
         pass.kept.data = plan->workspace + plan->kept_stage;
-        TG_TRY(pass.inverse ? stage_kept(be, plan, images, wanted->kept.data, pass.kept.data)
-                            : TG_OK);
+        TG_CALL(pass.inverse ? stage_kept(be, plan, images, wanted->kept.data, pass.kept.data)
+                             : TG_OK);
     }
     g = axis->real ? product_of_rows(axis, &pass, weight == TG_FFT_ADJOINT)
                    : product_of_lines(axis, &pass, d == desc->ndim - 1);
     g.dtype = axis->real ? desc->dtype : kept_dtype(desc);
     g.alpha = {scale, 0.0};
-    TG_TRY(cuda_gemm(be, &g));
+    TG_CALL(cuda_gemm(be, &g));
     if (grid_staged && pass.inverse) {
-        TG_TRY(be->ops->convert(be, images * plan->points, grid_dtype(desc), pass.grid.data,
-                                grid_stored, wanted->grid.data));
+        TG_CALL(be->ops->convert(be, images * plan->points, grid_dtype(desc), pass.grid.data,
+                                 grid_stored, wanted->grid.data));
     }
     if (kept_staged && !pass.inverse) {
-        TG_TRY(be->ops->convert(be, images * plan->modes, kept_dtype(desc), pass.kept.data,
-                                tg_stored(kept_dtype(desc), desc->kept_store), wanted->kept.data));
+        TG_CALL(be->ops->convert(be, images * plan->modes, kept_dtype(desc), pass.kept.data,
+                                 tg_stored(kept_dtype(desc), desc->kept_store), wanted->kept.data));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- execution ---- */

@@ -355,16 +355,13 @@ static tg_status launch(tg_backend *be, const rows_call &c, bool back) {
     const int64_t block_rows = ROWS_THREADS / 32 * WARP_ROWS;
     const int64_t wanted = (c.rows + block_rows - 1) / block_rows;
     const int64_t most = cuda_state_of(be)->processors;
-    tg_status status = TG_OK;
-    TG_TRY(
+    TG_CALL(
         CUDA_CHECK(be,
                    cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel),
                                         cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
                    "preparing Fourier transforms"));
     kernel<<<(unsigned)(wanted < most ? wanted : most), ROWS_THREADS, shared, cuda_stream(be)>>>(c);
-    TG_TRY(CUDA_LAUNCHED(be, "transforming rows"));
-fail:
-    return status;
+    return CUDA_LAUNCHED(be, "transforming rows");
 }
 
 template <class S>

@@ -45,15 +45,12 @@ static bool exceeds_blas(const cuda_solver_work *work) {
 tg_status cuda_solver_open(tg_backend *be, cuda_solver_work *work) {
     cuda_state *cuda = cuda_state_of(be);
     const char *what = "opening cuSOLVER";
-    tg_status status = TG_OK;
     if (!cuda->solver) {
-        TG_TRY(SOLVER_CHECK(be, cuda_libraries.cusolverDnCreate(&cuda->solver), what));
-        TG_TRY(
+        TG_CALL(SOLVER_CHECK(be, cuda_libraries.cusolverDnCreate(&cuda->solver), what));
+        TG_CALL(
             SOLVER_CHECK(be, cuda_libraries.cusolverDnSetStream(cuda->solver, cuda->stream), what));
     }
-    TG_TRY(SOLVER_CHECK(be, cuda_libraries.cusolverDnCreateParams(&work->params), what));
-fail:
-    return status;
+    return SOLVER_CHECK(be, cuda_libraries.cusolverDnCreateParams(&work->params), what);
 }
 
 tg_status cuda_solver_work_open(tg_backend *be, cuda_solver_work *work) {

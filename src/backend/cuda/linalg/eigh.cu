@@ -107,17 +107,14 @@ static tg_status need_work(tg_backend *be, tg_dtype dtype, int64_t n, cuda_solve
     const cuda_state *cuda = cuda_state_of(be);
     const cudaDataType type = dtype == TG_C128 ? CUDA_C_64F : CUDA_R_64F;
     const char *what = "preparing eigenvectors";
-    tg_status status = TG_OK;
-    TG_TRY(cuda_solver_open(be, work));
-    TG_TRY(
-        SOLVER_CHECK(be,
-                     cuda_libraries.cusolverDnXsyevBatched_bufferSize(
-                         cuda->solver, work->params, CUSOLVER_EIG_MODE_VECTOR,
-                         CUBLAS_FILL_MODE_LOWER, n, type, cuda->scratch, n, CUDA_R_64F,
-                         cuda->scratch, type, &work->device_bytes, &work->host_bytes, copies_of(n)),
-                     what));
-fail:
-    return status;
+    TG_CALL(cuda_solver_open(be, work));
+    return SOLVER_CHECK(be,
+                        cuda_libraries.cusolverDnXsyevBatched_bufferSize(
+                            cuda->solver, work->params, CUSOLVER_EIG_MODE_VECTOR,
+                            CUBLAS_FILL_MODE_LOWER, n, type, cuda->scratch, n, CUDA_R_64F,
+                            cuda->scratch, type, &work->device_bytes, &work->host_bytes,
+                            copies_of(n)),
+                        what);
 }
 
 /* matrix -> vectors in it, and values in `ascending`. */
@@ -125,18 +122,15 @@ static tg_status solve(tg_backend *be, tg_dtype dtype, int64_t n, eigh_memory *m
     const cuda_state *cuda = cuda_state_of(be);
     const cudaDataType type = dtype == TG_C128 ? CUDA_C_64F : CUDA_R_64F;
     const char *what = "computing eigenvectors";
-    tg_status status = TG_OK;
-    TG_TRY(need_work(be, dtype, n, &m->work)); /* opens it, too */
-    TG_TRY(cuda_solver_work_open(be, &m->work));
-    TG_TRY(SOLVER_CHECK(be,
+    TG_CALL(need_work(be, dtype, n, &m->work)); /* opens it, too */
+    TG_CALL(cuda_solver_work_open(be, &m->work));
+    return SOLVER_CHECK(be,
                         cuda_libraries.cusolverDnXsyevBatched(
                             cuda->solver, m->work.params, CUSOLVER_EIG_MODE_VECTOR,
                             CUBLAS_FILL_MODE_LOWER, n, type, m->matrix, n, CUDA_R_64F, m->ascending,
                             type, m->work.device, m->work.device_bytes, m->work.host,
                             m->work.host_bytes, m->verdict->info, copies_of(n)),
-                        what));
-fail:
-    return status;
+                        what);
 }
 
 /* vectors and values of a, by cuSOLVER. */

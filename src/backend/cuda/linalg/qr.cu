@@ -178,28 +178,26 @@ static tg_status need_work(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n,
     const int rows = (int)m, columns = (int)n;
     int numbers = 0;
     size_t bytes = 0;
-    tg_status status = TG_OK;
-    TG_TRY(cuda_solver_open(be, work));
-    TG_TRY(SOLVER_CHECK(be,
-                        cuda_libraries.cusolverDnXgeqrf_bufferSize(
-                            cuda->solver, work->params, m, n, type, cuda->scratch, m, type,
-                            cuda->scratch, type, &work->device_bytes, &work->host_bytes),
-                        what));
-    TG_TRY(SOLVER_CHECK(be,
-                        dtype == TG_C128
-                            ? cuda_libraries.cusolverDnZungqr_bufferSize(
-                                  cuda->solver, rows, columns, columns,
-                                  static_cast<cuDoubleComplex *>(cuda->scratch), rows,
-                                  static_cast<cuDoubleComplex *>(cuda->scratch), &numbers)
-                            : cuda_libraries.cusolverDnDorgqr_bufferSize(
-                                  cuda->solver, rows, columns, columns,
-                                  static_cast<double *>(cuda->scratch), rows,
-                                  static_cast<double *>(cuda->scratch), &numbers),
-                        what));
+    TG_CALL(cuda_solver_open(be, work));
+    TG_CALL(SOLVER_CHECK(be,
+                         cuda_libraries.cusolverDnXgeqrf_bufferSize(
+                             cuda->solver, work->params, m, n, type, cuda->scratch, m, type,
+                             cuda->scratch, type, &work->device_bytes, &work->host_bytes),
+                         what));
+    TG_CALL(SOLVER_CHECK(be,
+                         dtype == TG_C128
+                             ? cuda_libraries.cusolverDnZungqr_bufferSize(
+                                   cuda->solver, rows, columns, columns,
+                                   static_cast<cuDoubleComplex *>(cuda->scratch), rows,
+                                   static_cast<cuDoubleComplex *>(cuda->scratch), &numbers)
+                             : cuda_libraries.cusolverDnDorgqr_bufferSize(
+                                   cuda->solver, rows, columns, columns,
+                                   static_cast<double *>(cuda->scratch), rows,
+                                   static_cast<double *>(cuda->scratch), &numbers),
+                         what));
     bytes = (size_t)numbers * tg_dtype_size(dtype);
     work->device_bytes = bytes > work->device_bytes ? bytes : work->device_bytes;
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* The reflections, with R in the upper triangle of the matrix. */
@@ -241,23 +239,20 @@ static tg_status qr_on_device(tg_backend *be, tg_dtype dtype, int64_t m, int64_t
         (unsigned)((n * parts + SIDE - 1) / SIDE < 1024 ? (n * parts + SIDE - 1) / SIDE : 1024),
         (unsigned)(m < 64 * 64 ? (m + 63) / 64 : 64));
     E *matrix = static_cast<E *>(q->matrix);
-    tg_status status = TG_OK;
     find_columns<<<grid, THREADS, 0, cuda_stream(be)>>>(
         m, n, parts, reinterpret_cast<const double *>(a), q->bits, q->verdict);
-    TG_TRY(CUDA_LAUNCHED(be, "computing a QR decomposition"));
+    TG_CALL(CUDA_LAUNCHED(be, "computing a QR decomposition"));
     load_columns<<<cuda_blocks(be, m * n, 4 * THREADS), THREADS, 0, cuda_stream(be)>>>(
         m, n, a, q->bits, matrix);
-    TG_TRY(CUDA_LAUNCHED(be, "computing a QR decomposition"));
-    TG_TRY(need_work(be, dtype, m, n, &q->work));
-    TG_TRY(cuda_solver_work_open(be, &q->work));
-    TG_TRY(reflect(be, dtype, m, n, q));
+    TG_CALL(CUDA_LAUNCHED(be, "computing a QR decomposition"));
+    TG_CALL(need_work(be, dtype, m, n, &q->work));
+    TG_CALL(cuda_solver_work_open(be, &q->work));
+    TG_CALL(reflect(be, dtype, m, n, q));
     take_upper<<<cuda_blocks(be, n * n, THREADS), THREADS, 0, cuda_stream(be)>>>(
         m, n, matrix, q->bits, q->phase, static_cast<E *>(q->upper));
-    TG_TRY(CUDA_LAUNCHED(be, "computing a QR decomposition"));
-    TG_TRY(form_q(be, dtype, m, n, q));
-    TG_TRY(cuda_find_lost(be, dtype, n, m, matrix, q->product, q->verdict));
-fail:
-    return status;
+    TG_CALL(CUDA_LAUNCHED(be, "computing a QR decomposition"));
+    TG_CALL(form_q(be, dtype, m, n, q));
+    return cuda_find_lost(be, dtype, n, m, matrix, q->product, q->verdict);
 }
 
 static tg_status qr_on_host(tg_backend *be, tg_dtype dtype, int64_t m, int64_t n, void *a,

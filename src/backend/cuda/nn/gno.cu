@@ -154,23 +154,21 @@ static tg_status gather_chunk(tg_backend *be, const tg_gno *op, const gno_facts 
     const cudaStream_t stream = cuda_stream(be);
     const edges<R> &e = w.chunk;
     const int64_t rows = s.embedded / (g.config.pos_embedding_type == TG_GNO_EMBED_NONE ? 1 : 2);
-    tg_status status = TG_OK;
     list_edges<<<cuda_blocks(be, e.count, EDGE_WARPS), EDGE_THREADS, 0, stream>>>(g, e);
-    TG_TRY(CUDA_LAUNCHED(be, "listing edges"));
+    TG_CALL(CUDA_LAUNCHED(be, "listing edges"));
     embed_edges<<<dim3((unsigned)((e.count + COLUMN_THREADS - 1) / COLUMN_THREADS),
                        (unsigned)(2 * rows)),
                   COLUMN_THREADS, 0, stream>>>(g, e, w.input);
-    TG_TRY(CUDA_LAUNCHED(be, "embedding coordinates"));
+    TG_CALL(CUDA_LAUNCHED(be, "embedding coordinates"));
     if (s.reads_values) {
-        TG_TRY(with_storage_of<R>(op->f_store, [&](auto tag) {
+        TG_CALL(with_storage_of<R>(op->f_store, [&](auto tag) {
             using T = typename decltype(tag)::type;
             gather_values<<<column_grid(g.in, e.count), COLUMN_THREADS, 0, stream>>>(
                 g, e, values_of<T>(op, sample), w.input + 2 * s.embedded * e.count);
             return CUDA_LAUNCHED(be, "gathering values");
         }));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* The kernels of a chunk; with their slopes, backward. */
@@ -181,21 +179,19 @@ static tg_status evaluate(tg_backend *be, const tg_gno *op, const gno_facts &g,
     const int count = w.chunk.count;
     column_tile tile = {};
     tile.count = count;
-    tg_status status = TG_OK;
-    TG_TRY(gather_chunk(be, op, g, w, sample));
+    TG_CALL(gather_chunk(be, op, g, w, sample));
     for (int l = 0; l < s.layers; l++) {
         const bool is_last = l + 1 == s.layers;
         R *const to = is_last ? w.kernel : w.layer[l + 1];
-        TG_TRY(multiply(be, op->dtype, s.width[l + 1], count, s.width[l], 1.0, TG_OP_N,
-                        op->weight[l], s.width[l], TG_OP_N, l == 0 ? w.input : w.layer[l], count,
-                        0.0, to, count));
+        TG_CALL(multiply(be, op->dtype, s.width[l + 1], count, s.width[l], 1.0, TG_OP_N,
+                         op->weight[l], s.width[l], TG_OP_N, l == 0 ? w.input : w.layer[l], count,
+                         0.0, to, count));
         hidden_layer<<<column_grid(s.width[l + 1], count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
             tile, s.width[l + 1], is_last ? TG_ACT_NONE : TG_ACT_GELU, dropout_of(),
             static_cast<const R *>(op->bias[l]), to, is_last ? NULL : w.slope[l + 1]);
-        TG_TRY(CUDA_LAUNCHED(be, "a layer of a graph kernel"));
+        TG_CALL(CUDA_LAUNCHED(be, "a layer of a graph kernel"));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* The chunk that begins where the one before has ended; false: there is none. */
@@ -212,16 +208,16 @@ template <class R> static tg_status forward(tg_backend *be, const tg_gno *op) {
     gno_work<R> w;
     lay_out<R>(op, false, &w);
     const int64_t outputs = op->config->out_channels * op->queries;
-    tg_status status = CUDA_CHECK(
+    TG_CALL(CUDA_CHECK(
         be, cudaMemsetAsync(op->y, 0, (size_t)(op->batch * outputs) * sizeof(R), cuda_stream(be)),
-        "clearing the output of a graph kernel");
-    for (int64_t sample = 0; sample < op->batch && status == TG_OK; sample += w.samples) {
+        "clearing the output of a graph kernel"));
+    for (int64_t sample = 0; sample < op->batch; sample += w.samples) {
         const gno_facts g = facts_of(op, w.sizes, w.samples);
         w.chunk.first = 0;
         w.chunk.count = 0;
-        while (status == TG_OK && next_chunk(op, &w)) {
-            TG_TRY(evaluate(be, op, g, w, sample));
-            TG_TRY(with_storage_of<R>(op->f_store, [&](auto tag) {
+        while (next_chunk(op, &w)) {
+            TG_CALL(evaluate(be, op, g, w, sample));
+            TG_CALL(with_storage_of<R>(op->f_store, [&](auto tag) {
                 using T = typename decltype(tag)::type;
                 reduce_edges<<<row_grid(w.chunk.count, g.samples * g.out), EDGE_THREADS, 0,
                                cuda_stream(be)>>>(g, w.chunk, w.kernel, values_of<T>(op, sample),
@@ -230,8 +226,7 @@ template <class R> static tg_status forward(tg_backend *be, const tg_gno *op) {
             }));
         }
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- backward ---- */
@@ -245,28 +240,26 @@ static tg_status back_layers(tg_backend *be, const tg_gno *op, const gno_work<R>
     const R *dy = w.dkernel;
     column_tile tile = {};
     tile.count = count;
-    tg_status status = TG_OK;
     for (int l = s.layers - 1; l >= 0; l--) {
         R *const below = l == 0 ? w.input : w.layer[l];
-        TG_TRY(multiply(be, op->dtype, s.width[l + 1], s.width[l], count, 1.0, TG_OP_N, dy, count,
-                        TG_OP_T, below, count, 1.0, op->dweight[l], s.width[l]));
+        TG_CALL(multiply(be, op->dtype, s.width[l + 1], s.width[l], count, 1.0, TG_OP_N, dy, count,
+                         TG_OP_T, below, count, 1.0, op->dweight[l], s.width[l]));
         if (l == 0) {
             break;
         }
-        TG_TRY(multiply(be, op->dtype, s.width[l], count, s.width[l + 1], 1.0, TG_OP_T,
-                        op->weight[l], s.width[l], TG_OP_N, dy, count, 0.0, below, count));
+        TG_CALL(multiply(be, op->dtype, s.width[l], count, s.width[l + 1], 1.0, TG_OP_T,
+                         op->weight[l], s.width[l], TG_OP_N, dy, count, 0.0, below, count));
         times_slope<<<sum_grid(s.width[l]), COLUMN_THREADS, 0, cuda_stream(be)>>>(
             tile, s.width[l], w.slope[l], below, is_first, w.sums[l - 1]);
-        TG_TRY(CUDA_LAUNCHED(be, "a layer of a graph kernel backwards"));
+        TG_CALL(CUDA_LAUNCHED(be, "a layer of a graph kernel backwards"));
         dy = below;
     }
     if (op->df && s.reads_values) {
-        TG_TRY(multiply(be, op->dtype, op->config->in_channels, count, s.width[1], 1.0, TG_OP_T,
-                        static_cast<const R *>(op->weight[0]) + 2 * s.embedded, s.width[0], TG_OP_N,
-                        dy, count, 0.0, w.dinput, count));
+        TG_CALL(multiply(be, op->dtype, op->config->in_channels, count, s.width[1], 1.0, TG_OP_T,
+                         static_cast<const R *>(op->weight[0]) + 2 * s.embedded, s.width[0],
+                         TG_OP_N, dy, count, 0.0, w.dinput, count));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 template <class R>
@@ -275,37 +268,31 @@ static tg_status back_values(tg_backend *be, const tg_gno *op, const gno_facts &
     const edges<R> &e = w.chunk;
     const cudaStream_t stream = cuda_stream(be);
     size_t bytes = w.temporary_bytes;
-    tg_status status = TG_OK;
     count_up<<<cuda_blocks(be, e.count, EDGE_THREADS), EDGE_THREADS, 0, stream>>>(e.count,
                                                                                   w.number);
-    TG_TRY(CUDA_LAUNCHED(be, "numbering edges"));
-    TG_TRY(CUDA_CHECK(be,
-                      sort_edges(w.temporary, &bytes, e.place, w.sorted_place, w.number, w.sorted,
-                                 e.count, place_bits(op), stream),
-                      "sorting edges"));
+    TG_CALL(CUDA_LAUNCHED(be, "numbering edges"));
+    TG_CALL(CUDA_CHECK(be,
+                       sort_edges(w.temporary, &bytes, e.place, w.sorted_place, w.number, w.sorted,
+                                  e.count, place_bits(op), stream),
+                       "sorting edges"));
     reduce_points<<<row_grid(e.count, g.samples * g.in), EDGE_THREADS, 0, stream>>>(
         g, e, w.sorted_place, w.sorted, w.kernel, w.dinput, gradients_of<R>(op, sample), w.dvalues);
-    TG_TRY(CUDA_LAUNCHED(be, "summing the edges of points"));
-fail:
-    return status;
+    return CUDA_LAUNCHED(be, "summing the edges of points");
 }
 
 template <class R>
 static tg_status back_chunk(tg_backend *be, const tg_gno *op, const gno_facts &g,
                             const gno_work<R> &w, int64_t sample, bool is_first) {
-    tg_status status = TG_OK;
-    TG_TRY(evaluate(be, op, g, w, sample));
-    TG_TRY(with_storage_of<R>(op->f_store, [&](auto tag) {
+    TG_CALL(evaluate(be, op, g, w, sample));
+    TG_CALL(with_storage_of<R>(op->f_store, [&](auto tag) {
         using T = typename decltype(tag)::type;
         kernel_gradient<<<sum_grid(g.out), COLUMN_THREADS, 0, cuda_stream(be)>>>(
             g, w.chunk, values_of<T>(op, sample), gradients_of<R>(op, sample), w.dkernel, is_first,
             w.sums[w.sizes.layers - 1]);
         return CUDA_LAUNCHED(be, "a graph kernel backwards");
     }));
-    TG_TRY(back_layers(be, op, w, is_first));
-    TG_TRY(op->df && has_df(w.sizes) ? back_values(be, op, g, w, sample) : TG_OK);
-fail:
-    return status;
+    TG_CALL(back_layers(be, op, w, is_first));
+    return op->df && has_df(w.sizes) ? back_values(be, op, g, w, sample) : TG_OK;
 }
 
 /* df of some samples, once all of their edges were added up. */
@@ -328,35 +315,33 @@ template <class R> static tg_status backward(tg_backend *be, const tg_gno *op) {
     const bool wants_df = op->df && has_df(w.sizes);
     const int64_t values = op->has_values ? op->config->in_channels * op->points : 0;
     bool is_first = true;
-    tg_status status = TG_OK;
     if (op->df && !wants_df) { /* values that nothing reads */
-        TG_TRY(CUDA_CHECK(be,
-                          cudaMemsetAsync(op->df, 0,
-                                          (size_t)(op->batch * values) *
-                                              tg_dtype_size(tg_stored(op->dtype, op->f_store)),
-                                          stream),
-                          "clearing gradients"));
+        TG_CALL(CUDA_CHECK(be,
+                           cudaMemsetAsync(op->df, 0,
+                                           (size_t)(op->batch * values) *
+                                               tg_dtype_size(tg_stored(op->dtype, op->f_store)),
+                                           stream),
+                           "clearing gradients"));
     }
     for (int64_t sample = 0; sample < op->batch; sample += w.samples) {
         const gno_facts g = facts_of(op, w.sizes, w.samples);
         w.chunk.first = 0;
         w.chunk.count = 0;
         if (wants_df) {
-            TG_TRY(CUDA_CHECK(
+            TG_CALL(CUDA_CHECK(
                 be, cudaMemsetAsync(w.dvalues, 0, (size_t)(w.samples * values) * sizeof(R), stream),
                 "clearing gradients"));
         }
         while (next_chunk(op, &w)) {
-            TG_TRY(back_chunk(be, op, g, w, sample, is_first));
+            TG_CALL(back_chunk(be, op, g, w, sample, is_first));
             is_first = false;
         }
-        TG_TRY(wants_df ? finish_df(be, op, w, sample) : TG_OK);
+        TG_CALL(wants_df ? finish_df(be, op, w, sample) : TG_OK);
     }
     for (int l = 0; l < w.sizes.layers && !is_first; l++) {
-        TG_TRY(add_sums<R>(be, w.sizes.width[l + 1], SUM_PARTS, w.sums[l], op->dbias[l]));
+        TG_CALL(add_sums<R>(be, w.sizes.width[l + 1], SUM_PARTS, w.sums[l], op->dbias[l]));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- the slots ---- */

@@ -287,22 +287,20 @@ static tg_status loss_of(tg_backend *be, const tg_loss_op *op, const loss_sizes 
     const T *pred = static_cast<const T *>(op->pred) + first * s.numbers;
     const T *target = static_cast<const T *>(op->target) + first * s.numbers;
     const cudaStream_t stream = cuda_stream(be);
-    tg_status status = TG_OK;
     sum_images<<<(unsigned)(count * s.parts), THREADS, 0, stream>>>(s, pred, target, partial);
-    TG_TRY(CUDA_LAUNCHED(be, "summing a loss"));
+    TG_CALL(CUDA_LAUNCHED(be, "summing a loss"));
     fold_images<<<1, THREADS, 0, stream>>>(s, count, partial, result, op->value,
                                            op->powers ? op->powers + 2 * first : NULL);
-    TG_TRY(CUDA_LAUNCHED(be, "summing a loss"));
+    TG_CALL(CUDA_LAUNCHED(be, "summing a loss"));
     if (op->dpred) {
         const int64_t patches = count * ((s.numbers + PATCH - 1) / PATCH);
         const int64_t most = (int64_t)cuda_state_of(be)->processors * 64;
         write_gradients<<<(unsigned)(patches < most ? patches : most), 32 * PATCH_WARPS, 0,
                           stream>>>(s, count, result, pred, target,
                                     static_cast<T *>(op->dpred) + first * s.numbers);
-        TG_TRY(CUDA_LAUNCHED(be, "writing the gradient of a loss"));
+        TG_CALL(CUDA_LAUNCHED(be, "writing the gradient of a loss"));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static tg_status cuda_loss(tg_backend *be, const tg_loss_op *op) {

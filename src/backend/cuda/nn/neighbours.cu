@@ -270,30 +270,28 @@ static tg_status sort_places(tg_backend *be, const cell_lists &s, int64_t count,
 
 static tg_status build_points(tg_backend *be, tg_neighbours *s, const tg_tensor *points,
                               sort_room *room) {
-    tg_status status = TG_OK;
     const void *places = NULL;
-    TG_TRY(bring(be, points, room->places, &places));
-    TG_TRY(measure(be, s->dim, s->points, points->dtype, places));
-    TG_TRY(be->ops->synchronize(be));
+    TG_CALL(bring(be, points, room->places, &places));
+    TG_CALL(measure(be, s->dim, s->points, points->dtype, places));
+    TG_CALL(be->ops->synchronize(be));
     {
         const box all = measured(be);
-        TG_TRY(check_finite(be, "points", s->dim, all));
+        TG_CALL(check_finite(be, "points", s->dim, all));
         tg_neighbours_cut(s, all.low, all.high);
         const cell_lists lists = cell_lists_of(s);
         const int64_t cells = s->cells[0] * s->cells[1] * s->cells[2];
-        TG_TRY(sort_places(be, lists, s->points, points->dtype, places, room, NULL, s->number));
+        TG_CALL(sort_places(be, lists, s->points, points->dtype, places, room, NULL, s->number));
         begin_cells<<<cuda_blocks(be, cells + 1, THREADS), THREADS, 0, cuda_stream(be)>>>(
             cells, s->points, room->cell[1], s->begin);
-        TG_TRY(CUDA_LAUNCHED(be, "beginning cells"));
-        TG_TRY(with_wide(points->dtype, [&](auto tag) {
+        TG_CALL(CUDA_LAUNCHED(be, "beginning cells"));
+        TG_CALL(with_wide(points->dtype, [&](auto tag) {
             using T = typename decltype(tag)::type;
             gather_points<<<cuda_blocks(be, s->points, THREADS), THREADS, 0, cuda_stream(be)>>>(
                 lists, static_cast<const T *>(places), s->at);
             return CUDA_LAUNCHED(be, "sorting points");
         }));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 static unsigned query_blocks(const tg_backend *be, const tg_neighbours *s) {
@@ -302,22 +300,19 @@ static unsigned query_blocks(const tg_backend *be, const tg_neighbours *s) {
 
 static tg_status build_queries(tg_backend *be, tg_neighbours *s, const tg_tensor *queries,
                                sort_room *room) {
-    tg_status status = TG_OK;
     const cell_lists lists = cell_lists_of(s);
     const void *places = NULL;
     size_t bytes = room->temporary_bytes;
-    TG_TRY(bring(be, queries, room->places, &places));
-    TG_TRY(measure(be, s->dim, s->queries, queries->dtype, places));
-    TG_TRY(sort_places(be, lists, s->queries, queries->dtype, places, room, s->query, s->order));
+    TG_CALL(bring(be, queries, room->places, &places));
+    TG_CALL(measure(be, s->dim, s->queries, queries->dtype, places));
+    TG_CALL(sort_places(be, lists, s->queries, queries->dtype, places, room, s->query, s->order));
     count_near<<<query_blocks(be, s), THREADS, 0, cuda_stream(be)>>>(lists, s->first);
-    TG_TRY(CUDA_LAUNCHED(be, "counting neighbours"));
-    TG_TRY(CUDA_CHECK(be,
-                      add_up(room->temporary, &bytes, s->queries + 1, s->first, cuda_stream(be)),
-                      "counting neighbours"));
-    TG_TRY(be->ops->download(be, &s->count, s->first + s->queries, sizeof s->count));
-    TG_TRY(check_finite(be, "queries", s->dim, measured(be)));
-fail:
-    return status;
+    TG_CALL(CUDA_LAUNCHED(be, "counting neighbours"));
+    TG_CALL(CUDA_CHECK(be,
+                       add_up(room->temporary, &bytes, s->queries + 1, s->first, cuda_stream(be)),
+                       "counting neighbours"));
+    TG_CALL(be->ops->download(be, &s->count, s->first + s->queries, sizeof s->count));
+    return check_finite(be, "queries", s->dim, measured(be));
 }
 
 static tg_status cuda_neighbours_build(tg_backend *be, tg_neighbours *s, double radius,

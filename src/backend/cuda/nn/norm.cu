@@ -270,19 +270,16 @@ static tg_status forward(tg_backend *be, const tg_norm *op, const norm_sizes &s,
     const int64_t rows = s.samples * s.channels;
     const unsigned blocks = (unsigned)(rows * s.parts), folds = cuda_blocks(be, rows, THREADS);
     const cudaStream_t stream = cuda_stream(be);
-    tg_status status = TG_OK;
     sum_rows<<<blocks, THREADS, 0, stream>>>(s, x, sums);
-    TG_TRY(CUDA_LAUNCHED(be, "summing rows"));
+    TG_CALL(CUDA_LAUNCHED(be, "summing rows"));
     fold_parts<<<folds, THREADS, 0, stream>>>(s, sums);
-    TG_TRY(CUDA_LAUNCHED(be, "summing rows"));
+    TG_CALL(CUDA_LAUNCHED(be, "summing rows"));
     make_stats<<<folds, THREADS, 0, stream>>>(s, x, sums, op->stats);
-    TG_TRY(CUDA_LAUNCHED(be, "summing rows"));
+    TG_CALL(CUDA_LAUNCHED(be, "summing rows"));
     normalise<<<blocks, THREADS, 0, stream>>>(s, op->stats, static_cast<const R *>(op->weight),
                                               static_cast<const R *>(op->bias), x,
                                               static_cast<T *>(op->y));
-    TG_TRY(CUDA_LAUNCHED(be, "normalising"));
-fail:
-    return status;
+    return CUDA_LAUNCHED(be, "normalising");
 }
 
 template <class T>
@@ -293,23 +290,20 @@ static tg_status backward(tg_backend *be, const tg_norm *op, const norm_sizes &s
     const int64_t rows = s.samples * s.channels;
     const unsigned blocks = (unsigned)(rows * s.parts), folds = cuda_blocks(be, rows, THREADS);
     const cudaStream_t stream = cuda_stream(be);
-    tg_status status = TG_OK;
     sum_gradients<<<blocks, THREADS, 0, stream>>>(s, op->stats, x, dy, sums);
-    TG_TRY(CUDA_LAUNCHED(be, "summing gradients"));
+    TG_CALL(CUDA_LAUNCHED(be, "summing gradients"));
     fold_parts<<<folds, THREADS, 0, stream>>>(s, sums);
-    TG_TRY(CUDA_LAUNCHED(be, "summing gradients"));
+    TG_CALL(CUDA_LAUNCHED(be, "summing gradients"));
     if (op->dweight || op->dbias) {
         add_weight_gradients<<<cuda_blocks(be, s.channels, THREADS), THREADS, 0, stream>>>(
             s, sums, static_cast<R *>(op->dweight), static_cast<R *>(op->dbias));
-        TG_TRY(CUDA_LAUNCHED(be, "summing gradients"));
+        TG_CALL(CUDA_LAUNCHED(be, "summing gradients"));
     }
     fold_rows<<<folds, THREADS, 0, stream>>>(s, weight, sums);
-    TG_TRY(CUDA_LAUNCHED(be, "summing gradients"));
+    TG_CALL(CUDA_LAUNCHED(be, "summing gradients"));
     write_dx<<<blocks, THREADS, 0, stream>>>(s, op->stats, weight, sums, x, dy,
                                              static_cast<T *>(op->dx));
-    TG_TRY(CUDA_LAUNCHED(be, "normalising backwards"));
-fail:
-    return status;
+    return CUDA_LAUNCHED(be, "normalising backwards");
 }
 
 static tg_status cuda_norm_forward(tg_backend *be, const tg_norm *op) {

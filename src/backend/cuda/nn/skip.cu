@@ -184,17 +184,15 @@ template <class T> static tg_status backward_within(tg_backend *be, const tg_ski
     m.dy = static_cast<const T *>(op->dy);
     m.dx = static_cast<T *>(op->dx);
     m.sums = dweight || dbias ? static_cast<skip_sums *>(cuda_state_of(be)->scratch) : NULL;
-    tg_status status = TG_OK;
     skip_back_pass<<<channel_pass_blocks(m.pass), PASS_THREADS, 0, cuda_stream(be)>>>(m);
-    TG_TRY(CUDA_LAUNCHED(be, "a skip backwards"));
+    TG_CALL(CUDA_LAUNCHED(be, "a skip backwards"));
     if (m.sums) {
         const unsigned blocks = (unsigned)((op->out + SUM_WARPS - 1) / SUM_WARPS);
         add_skip_sums<<<blocks, 32 * SUM_WARPS, 0, cuda_stream(be)>>>(
             op->out, m.pass.parts, op->alpha, m.sums, dweight, dbias);
-        TG_TRY(CUDA_LAUNCHED(be, "a skip backwards"));
+        TG_CALL(CUDA_LAUNCHED(be, "a skip backwards"));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- linear, by matrix products ---- */
@@ -256,20 +254,18 @@ template <class T> static tg_status forward_columns(tg_backend *be, const tg_ski
     using R = real_of<T>;
     const column_tiles tiles = tiles_of(op);
     const skip_matrices<R> m = matrices_of<R>(op);
-    tg_status status = TG_OK;
     for (column_tile t = {}; next_tile(tiles, &t);) {
         const void *u = NULL;
         int64_t ld = 0;
-        TG_TRY(input_of<T>(be, op, t, m.u, &u, &ld));
-        TG_TRY(multiply(be, op->dtype, op->out, t.count, op->in, op->alpha, TG_OP_N, op->weight,
-                        op->in, TG_OP_N, u, ld, 0.0, m.d, t.count));
+        TG_CALL(input_of<T>(be, op, t, m.u, &u, &ld));
+        TG_CALL(multiply(be, op->dtype, op->out, t.count, op->in, op->alpha, TG_OP_N, op->weight,
+                         op->in, TG_OP_N, u, ld, 0.0, m.d, t.count));
         scatter_skip<<<column_grid(op->out, t.count), COLUMN_THREADS, 0, cuda_stream(be)>>>(
             t, op->out, R(op->beta), static_cast<const R *>(op->bias), m.d,
             static_cast<T *>(op->y));
-        TG_TRY(CUDA_LAUNCHED(be, "adding a skip"));
+        TG_CALL(CUDA_LAUNCHED(be, "adding a skip"));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* dy of a tile: itself where nothing is summed and it is a matrix already. */
@@ -294,25 +290,23 @@ template <class T> static tg_status backward_columns(tg_backend *be, const tg_sk
     const column_tiles tiles = tiles_of(op);
     const skip_matrices<R> m = matrices_of<R>(op);
     bool first = true;
-    tg_status status = TG_OK;
     for (column_tile t = {}; next_tile(tiles, &t); first = false) {
         const void *u = NULL, *d = NULL;
         int64_t u_ld = 0, d_ld = 0;
-        TG_TRY(gradient_of<T>(be, op, t, first, m, &d, &d_ld));
+        TG_CALL(gradient_of<T>(be, op, t, first, m, &d, &d_ld));
         if (op->dweight) {
-            TG_TRY(input_of<T>(be, op, t, m.u, &u, &u_ld));
-            TG_TRY(multiply(be, op->dtype, op->out, op->in, t.count, op->alpha, TG_OP_N, d, d_ld,
-                            TG_OP_T, u, u_ld, 1.0, op->dweight, op->in));
+            TG_CALL(input_of<T>(be, op, t, m.u, &u, &u_ld));
+            TG_CALL(multiply(be, op->dtype, op->out, op->in, t.count, op->alpha, TG_OP_N, d, d_ld,
+                             TG_OP_T, u, u_ld, 1.0, op->dweight, op->in));
         }
         if (op->dx) {
-            TG_TRY(input_gradient<T>(be, op, t, op->out, op->alpha, op->weight, d, d_ld, m.u));
+            TG_CALL(input_gradient<T>(be, op, t, op->out, op->alpha, op->weight, d, d_ld, m.u));
         }
     }
     if (op->dbias) {
-        TG_TRY(add_sums<R>(be, op->out, SUM_PARTS, m.sums, op->dbias));
+        TG_CALL(add_sums<R>(be, op->out, SUM_PARTS, m.sums, op->dbias));
     }
-fail:
-    return status;
+    return TG_OK;
 }
 
 /* ---- the slots ---- */

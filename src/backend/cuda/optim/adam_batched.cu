@@ -108,24 +108,21 @@ static tg_status run_table(tg_backend *be, adam_table *table) {
 
 tg_status cuda_adam_many(tg_backend *be, int count, const tg_adam *ops) {
     adam_table table = adam_table();
-    tg_status status = TG_OK;
     for (int i = 0; i < count; i++) {
-        TG_TRY(tg_check_adam(be->ctx, &ops[i]));
+        TG_CALL(tg_check_adam(be->ctx, &ops[i]));
         if (ops[i].n <= 0) {
             continue;
         }
         if (!goes_along(&ops[i])) {
-            TG_TRY(be->ops->adam(be, &ops[i]));
+            TG_CALL(be->ops->adam(be, &ops[i]));
             continue;
         }
         if (table.count == MANY) {
-            TG_TRY(run_table(be, &table));
+            TG_CALL(run_table(be, &table));
         }
         table.item[table.count] =
             item_of(&ops[i], table.count > 0 ? table.item[table.count - 1].end : 0);
         table.count++;
     }
-    TG_TRY(run_table(be, &table));
-fail:
-    return status;
+    return run_table(be, &table);
 }

@@ -69,17 +69,15 @@ tg_status fold_partials(tg_backend *be, const fold_jobs &wanted) {
 tg_status tensor_blocks(const tg_backend *be, const void *kernel, size_t shared, int *blocks,
                         int threads) {
     int resident = 0;
-    tg_status status = TG_OK;
-    TG_TRY(CUDA_CHECK(
+    TG_CALL(CUDA_CHECK(
         be, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
         "asking for shared memory"));
-    TG_TRY(CUDA_CHECK(
+    TG_CALL(CUDA_CHECK(
         be, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, shared),
         "asking for shared memory"));
     resident = resident < 1 ? 1 : resident < TENSOR_BLOCKS ? resident : (int)TENSOR_BLOCKS;
     *blocks = resident * cuda_state_of(be)->processors;
-fail:
-    return status;
+    return TG_OK;
 }
 
 bool tensor_fits(const tg_backend *be, size_t shared) {
