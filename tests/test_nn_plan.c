@@ -343,6 +343,22 @@ static void shared_workspace_is_free_memory(void **state) {
     tg_context_destroy(&ctx);
 }
 
+/* Of two parts that do not fit where the activations were, the second begins there: what is taken
+ * beside is less than it. */
+static void shared_parts_grow_the_network_least(void **state) {
+    (void)state;
+    const int64_t grid[] = {64, 64};
+    tg_context *ctx = net_context("cpu", 1);
+    const tg_fno_config config = net_config(ctx, "{\"n_modes\": [4, 4], \"hidden_channels\": 8}");
+    tg_fno_memory alone, sharing;
+    net_ok(ctx, tg_fno_plan(ctx, &config, 2, grid, true, &alone));
+    const size_t activations = alone.bytes[TG_MEM_ACTIVATIONS], part = activations / 3 * 2;
+    const tg_shared_workspace shared = {.dense_bytes = part, .work_bytes = part};
+    net_ok(ctx, tg_fno_plan_shared(ctx, &config, 2, grid, &shared, &sharing));
+    assert_in_range(sharing.total - alone.total, activations / 3, activations / 5 * 2);
+    tg_context_destroy(&ctx);
+}
+
 /* An optimizer that shares a workspace says what is missing. */
 static void optimizers_need_their_workspace(void **state) {
     (void)state;
@@ -499,6 +515,7 @@ int main(void) {
         cmocka_unit_test(plan_is_ledger),
         cmocka_unit_test(phases_fit_the_arenas),
         cmocka_unit_test(shared_workspace_is_free_memory),
+        cmocka_unit_test(shared_parts_grow_the_network_least),
         cmocka_unit_test(optimizers_need_their_workspace),
         cmocka_unit_test(a_workspace_is_shared),
         cmocka_unit_test(chunks_where_they_save),

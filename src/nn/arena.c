@@ -101,9 +101,10 @@ void nn_arena_solve(nn_arena *arena) {
     }
 }
 
-bool nn_arena_has_room(const nn_arena *arena, size_t bytes, int born, int dies) {
+size_t nn_arena_growth(const nn_arena *arena, size_t bytes, int born, int dies) {
     const nn_buffer next = {.bytes = bytes, .born = born, .dies = dies};
-    return lowest(arena, arena->buffer_count, &next) + bytes <= arena->bytes;
+    const size_t end = lowest(arena, arena->buffer_count, &next) + bytes;
+    return end > arena->bytes ? end - arena->bytes : 0;
 }
 
 tg_status nn_arena_place(nn_arena *arena, void **pointer, size_t bytes, int born, int dies) {

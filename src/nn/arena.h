@@ -30,9 +30,9 @@ typedef struct nn_arena {
 TG_NODISCARD tg_status nn_arena_add(nn_arena *arena, void **pointer, int64_t count, size_t size,
                                     int born, int dies);
 void nn_arena_solve(nn_arena *arena);
-/* One more buffer in a solved arena, which leaves the others where they are. nn_arena_has_room:
- * whether the arena would stay as it is. */
-bool nn_arena_has_room(const nn_arena *arena, size_t bytes, int born, int dies);
+/* One more buffer in a solved arena, which leaves the others where they are. nn_arena_growth: by
+ * how many bytes the arena would grow. */
+size_t nn_arena_growth(const nn_arena *arena, size_t bytes, int born, int dies);
 TG_NODISCARD tg_status nn_arena_place(nn_arena *arena, void **pointer, size_t bytes, int born,
                                       int dies);
 /* Sets every pointer; `memory` has arena->bytes. */

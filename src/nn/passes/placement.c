@@ -179,13 +179,14 @@ static tg_status add_scratch(nn_program *p, tg_backend *be) {
 
 /* ---- offsets ---- */
 
-/* Where the activations were, if they left room for it, and otherwise in the workspace. */
+/* Where the activations were, or in the workspace if that grows by less. */
 static tg_status place_part(nn_program *p, int from, void **pointer, size_t bytes) {
     if (bytes == 0) {
         return TG_OK;
     }
-    const bool fits = nn_arena_has_room(&p->activations, bytes, from, p->op_count);
-    return nn_arena_place(fits ? &p->activations : &p->workspace, pointer, bytes, from,
+    const size_t there = nn_arena_growth(&p->activations, bytes, from, p->op_count);
+    const size_t beside = nn_arena_growth(&p->workspace, bytes, from, p->op_count);
+    return nn_arena_place(there <= beside ? &p->activations : &p->workspace, pointer, bytes, from,
                           p->op_count);
 }
 
