@@ -78,8 +78,16 @@ static const char *const plain_keys[] = {"title",     "base",    "seeds",     "b
 static const char *const sections[] = {"settings", "axes",   "list", "variants",
                                        "generate", "scales", NULL};
 
+static bool is_null(const char *value) {
+    return strcmp(value, "null") == 0;
+}
+
+/* A key of the file, or of one of its scales. */
 static void check_key(const tg_settings *file, int64_t index, cli_mistakes *mistakes) {
-    const char *key = tg_settings_key(file, index);
+    const char *key = tg_settings_key(file, index), *origin = tg_settings_origin(file, index);
+    const char *of_scale = within(key, "scales");
+    of_scale = of_scale ? strchr(of_scale, '.') : NULL;
+    key = of_scale ? of_scale + 1 : key;
     cli_suggestion near = cli_suggest(key);
     for (const char *const *known = plain_keys; *known; known++) {
         if (strcmp(key, *known) == 0) {
@@ -91,9 +99,14 @@ static void check_key(const tg_settings *file, int64_t index, cli_mistakes *mist
         if (within(key, *section)) {
             return;
         }
+        if (strcmp(key, *section) == 0) {
+            if (!is_null(tg_settings_value(file, index))) {
+                cli_mistake(mistakes, "%s: %s needs a map, {key: value, ..}", origin, key);
+            }
+            return;
+        }
         cli_suggest_offer(&near, *section);
     }
-    const char *origin = tg_settings_origin(file, index);
     cli_mistake(mistakes, "%s: '%s' is no key of a sweep%s%s", origin, key,
                 near.best ? "; did you mean " : " (settings of the runs stand below settings:)",
                 near.best ? near.best : "");
@@ -150,10 +163,6 @@ typedef struct builder {
     cli_experiment *out;
     cli_mistakes *mistakes;
 } builder;
-
-static bool is_null(const char *value) {
-    return strcmp(value, "null") == 0;
-}
 
 static void read_axes(builder *b, const char *section) {
     for (int64_t i = 0; i < tg_settings_count(b->file); i++) {
@@ -365,6 +374,10 @@ static tg_status add_cell(builder *b, const char *variant, const int *at) {
 /* Every combination: variants, axes of the grid, entries of the list. */
 static tg_status add_cells(builder *b) {
     const char *none = "";
+    int entries = b->grid < b->out->axes ? b->axis[b->grid].count : 0; /* of the shortest list */
+    for (int a = b->grid; a < b->out->axes; a++) {
+        entries = b->axis[a].count < entries ? b->axis[a].count : entries;
+    }
     for (int v = 0; v < (b->variants ? b->variants : 1); v++) {
         int at[CLI_SWEEP_KEYS] = {0};
         bool is_left = true;
@@ -374,7 +387,7 @@ static tg_status add_cells(builder *b) {
         while (is_left && b->out->cells < CLI_SWEEP_TRIALS) {
             CLI_CALL(add_cell(b, b->variants ? b->variant[v] : none, at));
             is_left = false; /* the last digit that can goes on, those behind it begin anew */
-            if (b->grid < b->out->axes && at[b->grid] + 1 < b->axis[b->grid].count) {
+            if (b->grid < b->out->axes && at[b->grid] + 1 < entries) {
                 is_left = true;
                 for (int a = b->grid; a < b->out->axes; a++) {
                     at[a]++;
@@ -475,6 +488,10 @@ static tg_status build(builder *b) {
     out->title = out->title ? out->title : cli_need(strdup(b->source->path));
     out->baseline = text_of(b, "baseline");
     out->metric = text_of(b, "metric");
+    if (out->metric && !cli_ends_with(out->metric, ".l2") && !cli_ends_with(out->metric, ".h1")) {
+        cli_mistake(b->mistakes, "%s: metric: '%.40s' is not GRID.l2 or GRID.h1, as in 16.l2",
+                    b->source->path, out->metric);
+    }
     const char *run = tg_settings_get(b->file, "run");
     out->is_planned = run && strcmp(run, "plan") == 0;
     if (run && !out->is_planned && strcmp(run, "train") != 0) {

@@ -43,6 +43,18 @@ Y
 expect 1 sweep bad.yaml --out bad --dry-run
 says err "mistakes, nothing was run" "titel" "did you mean title" "axes.opt.weight_decay is empty" \
     "no variant or run called 'none'"
+cat >worse.yaml <<'Y'
+base: base.yaml
+variants: [Adam, Lion]
+axes:
+list: {opt.learning_rate: [1e-3, 2e-3, 3e-3], opt.eps: [1e-6]}
+metric: l2
+scales: {smoke: {seed: 0}}
+Y
+expect 1 sweep worse.yaml --out bad --dry-run
+says err "variants needs a map" "list.opt.eps has 1 values, list.opt.learning_rate 3" "metric: 'l2' is not GRID.l2" \
+    "'seed' is no key of a sweep; did you mean seeds"
+grep -q axes err && complain "$last: an empty section is a mistake"
 sed -i 's/, opt.weight_decay: \[\]//' bad.yaml
 expect 1 sweep bad.yaml --out bad
 says err "opt.rnak" "opt.rank" "fno.hiden_channels" "fno.hidden_channels" "adamm" \
