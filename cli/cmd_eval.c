@@ -45,48 +45,16 @@ typedef struct wanted_grid {
     int64_t points[TG_DATA_MAX_DIMS];
 } wanted_grid;
 
-/* How the files of a run arrange their arrays. */
-static void set_layout(const tg_settings *settings, tg_dataset_config *config) {
-    const struct {
-        const char *key;
-        int64_t *value;
-    } counts[] = {{"data.history", &config->history},
-                  {"data.horizon", &config->horizon},
-                  {"data.time_stride", &config->time_stride}};
-    const char *layout = cli_setting_or(settings, "data.layout", "auto");
-    for (int i = 0; i < 3; i++) {
-        *counts[i].value = strtoll(cli_setting_or(settings, counts[i].key, "1"), NULL, 10);
-    }
-    for (int kind = TG_LAYOUT_AUTO; kind <= TG_LAYOUT_MATLAB; kind++) {
-        config->layout = strcmp(layout, tg_layout_name((tg_layout_kind)kind)) == 0
-                             ? (tg_layout_kind)kind
-                             : config->layout;
-    }
-    config->group = cli_setting_or(settings, "data.group", "");
-    config->fields = cli_setting_or(settings, "data.fields", "");
-    config->channels_last = strcmp(cli_setting_or(settings, "data.order", "nchw"), "nhwc") == 0;
-}
-
 /* One file on one grid, with y of so many steps. */
 static tg_status open_data(tg_context *ctx, const cli_model *model, const char *file,
                            const wanted_grid *on, int64_t steps, tg_dataset **out) {
-    const tg_fno_config *fno = cli_model_config(model);
-    const tg_settings *settings = tg_model_settings(model->model);
-    const char *y_time = tg_settings_get(settings, "data.y_time");
-    tg_dataset_config config = tg_dataset_config_default();
-    config.n_dim = cli_data_dims(fno);
-    config.coordinates = cli_on_points(fno) ? fno->n_dim : 0;
-    config.complex_data = fno->complex_data;
-    config.dtype = fno->dtype;
-    config.x_name = opt.x_name ? opt.x_name : cli_setting_or(settings, "data.x_name", "x");
-    config.y_name = opt.y_name ? opt.y_name : cli_setting_or(settings, "data.y_name", "y");
-    set_layout(settings, &config);
+    tg_dataset_config config;
+    CLI_CALL(tg_model_dataset_config(model->model, &config, sizeof config));
+    config.x_name = opt.x_name ? opt.x_name : config.x_name;
+    config.y_name = opt.y_name ? opt.y_name : config.y_name;
     config.horizon *= steps;
     for (int d = 0; d < config.n_dim; d++) {
         config.grid[d] = on->points[on->sizes > 1 ? d : 0];
-    }
-    if (y_time) {
-        CLI_CALL(tg_time_parse(ctx, "data.y_time", y_time, &config.y_time));
     }
     return tg_dataset_open(ctx, file, NULL, &config, out);
 }
@@ -108,12 +76,14 @@ static tg_status count_steps(tg_context *ctx, const cli_model *model, const char
     if (opt.rollout > 0) {
         return TG_OK;
     }
+    tg_dataset_config config;
+    CLI_CALL(tg_model_dataset_config(model->model, &config, sizeof config));
     const tg_status status = open_data(ctx, model, file, on, 1, &dataset);
     const tg_dataset_facts facts = tg_dataset_get_facts(dataset);
-    const int64_t stride =
-        strtoll(cli_setting_or(tg_model_settings(model->model), "data.time_stride", "1"), NULL, 10);
     if (status == TG_OK) {
-        *steps = ((facts.times - 1) / stride + 1 - facts.history) / facts.horizon;
+        const int64_t frames =
+            config.n_frames > 0 ? config.n_frames : facts.times - config.first_frame;
+        *steps = ((frames - 1) / config.time_stride + 1 - facts.history) / facts.horizon;
         *steps = *steps > 0 ? *steps : 1; /* pairs: who rolls out will say so */
     }
     tg_dataset_close(&dataset);

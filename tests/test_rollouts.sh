@@ -71,6 +71,12 @@ says err 'opt.rollout_steps: 2 steps need trajectories' 'holds pairs'
 exits 0 eval all --data data/burgers_test_16.h5 --rollout 0 --keep
 says out 'data/burgers_test_16.h5 at 16: 2 trajectories, 5 steps; correlation above 0.8 for'
 [ "$(grep -cE '^ +[1-5] ' out)" -eq 5 ] || complain "rollout: $(cat out)"
+train 0 middle --opt.n_epochs 1 --data.first_frame 1 --data.n_frames 5 # these frames alone, in eval too
+exits 0 eval middle --data data/burgers_test_16.h5 --json
+[ "$(jq '.results[0].l2 * 1e6 | round' out)" = "$(jq '.test["16"].l2 * 1e6 | round' middle/metrics.jsonl)" ] ||
+    complain "eval has other frames than training"
+exits 0 eval middle --data data/burgers_test_16.h5 --rollout 0
+says out '2 trajectories, 3 steps'
 exits 0 eval all --data data/burgers_test_16.h5 --rollout 3 --json
 jq -e '.rollouts[0] | (.l2 | length) == 3 and (.correlation | length) == 3 and .correlated_steps >= 0 and
     (.energy.truth.first | length) == 9 and (.energy.prediction.last | length) == 9' out >/dev/null ||

@@ -59,6 +59,11 @@ TG_API const tg_normalizer *tg_model_normalizer(const tg_model *model, tg_data_s
 
 TG_API const tg_settings *tg_model_settings(const tg_model *model);
 TG_API tg_fno *tg_model_fno(tg_model *model);
+/* How files of data are read for the model (tg_dataset_open): names, layout and windows as in its
+ * settings, everything else as in the file. size is sizeof(tg_dataset_config); texts are the
+ * model's. */
+TG_API TG_NODISCARD tg_status tg_model_dataset_config(const tg_model *model, tg_dataset_config *out,
+                                                      size_t size);
 
 /* The same model with its spectral weights in another form: that of `network`, of which
  * factorization, implementation, rank and fixed_rank_modes count. Factorized weights are multiplied

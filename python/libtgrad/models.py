@@ -95,6 +95,11 @@ class Model:
         return lib.tg_fno_get_config(lib.tg_model_fno(self._handle)).contents
 
     @property
+    def _on_points(self):
+        """Whether it goes from points to points (model: gino)."""
+        return self._network.architecture == c.TG_ARCHITECTURE_GINO
+
+    @property
     def _dtype(self):
         """Of the numbers that the network takes and gives."""
         is_double = self._network.dtype == c.TG_F64
@@ -130,10 +135,36 @@ class Model:
             raise Error(f"{what}: the model takes real values, and these are {array.dtype}", c.TG_E_DTYPE)
         return numpy.ascontiguousarray(array, self._dtype), added
 
-    def predict(self, x: Any) -> Any:
+    def _places(self, value, what):
+        """Points or queries (samples, places, coordinates); those of one sample have no samples."""
+        dims, array = self._network.n_dim, _arrays.to_numpy(value, what)
+        if array.ndim not in (2, 3) or array.shape[-1] != dims or numpy.iscomplexobj(array):
+            raise Error(f"{what}: the model takes (samples, points, {dims}) or (points, {dims}), and this is "
+                        f"{array.shape}", c.TG_E_SHAPE)
+        return numpy.ascontiguousarray(array, self._dtype).reshape(-1, *array.shape[-2:])
+
+    def _predict_at(self, x, queries):
+        points = self._places(x, "x")
+        places = points if queries is None else self._places(queries, "queries")
+        if len(places) == 1 < len(points):  # one list for all
+            places = numpy.repeat(places, len(points), 0)
+        y = numpy.empty((len(points), self._network.out_channels, places.shape[1]), self._dtype)
+        turned = numpy.ascontiguousarray(points.swapaxes(1, 2))
+        tensors = [_arrays.tensor_of(array, self._context) for array in (turned, places, y)]
+        self._context.check(lib.tg_model_predict_at(self._handle, *tensors))
+        return _arrays.like(y[0] if numpy.ndim(x) == 2 else y, x)
+
+    def predict(self, x: Any, queries: Any = None) -> Any:
         """The output for x, (samples, channels, grid..); with one channel also (samples, grid..) or one
-        grid. It is of the same kind as x, on the same device, and has the same form."""
+        grid. It is of the same kind as x, on the same device, and has the same form.
+
+        Of a model on points (GINO) x are these, (samples, points, coordinates) in the unit box, or those of
+        one sample, and the output is (samples, channels, points): the values there, or at the queries."""
         network = self._network
+        if self._on_points:
+            return self._predict_at(x, queries)
+        if queries is not None:
+            raise Error("queries: the model works on a grid; those of points have queries", c.TG_E_ARGUMENT)
         array, added = self._fields(x, network.in_channels, "x")
         y = numpy.empty((array.shape[0], network.out_channels, *array.shape[2:]), array.dtype)
         self._context.check(lib.tg_model_predict(self._handle, _arrays.tensor_of(array, self._context),
@@ -145,20 +176,24 @@ class Model:
     __call__ = predict
 
     def evaluate(self, x: Any, y: Any = None, *, batch: int = 16) -> TestErrors:
-        """Errors over a test set: arrays x and y, or the path of a data file."""
+        """Errors over a test set: arrays x and y, or the path of a data file, which is read as those of the
+        model's training were. Points have no h1: NaN."""
         context, dataset = self._context, ctypes.c_void_p()
-        config = c.tg_dataset_config()
-        lib.tg_dataset_config_init(config, ctypes.sizeof(config))
-        config.n_dim = self._network.n_dim
-        config.complex_data, config.dtype = self._network.complex_data, self._network.dtype
+        config, plain = c.tg_dataset_config(), c.tg_dataset_config()
+        lib.tg_dataset_config_init(plain, ctypes.sizeof(plain))
+        context.check(lib.tg_model_dataset_config(self._handle, config, ctypes.sizeof(config)))
+        for field in ("n_dim", "coordinates", "complex_data", "dtype"):  # arrays have no names and layout
+            setattr(plain, field, getattr(config, field))
+        batch = 1 if self._on_points else batch  # samples have points of their own
         if y is None:
             context.check(lib.tg_dataset_open(context, os.fspath(x).encode(), None, config, dataset))
             arrays = ()
         else:
-            arrays = (self._fields(x, self._network.in_channels, "x")[0],
-                      self._fields(y, self._network.out_channels, "y")[0])
+            arrays = ((self._places(x, "x"), numpy.ascontiguousarray(_arrays.to_numpy(y, "y"), self._dtype))
+                      if self._on_points else (self._fields(x, self._network.in_channels, "x")[0],
+                                               self._fields(y, self._network.out_channels, "y")[0]))
             tensors = [_arrays.tensor_of(array, context) for array in arrays]
-            context.check(lib.tg_dataset_wrap(context, *tensors, config, dataset))
+            context.check(lib.tg_dataset_wrap(context, *tensors, plain, dataset))
         errors = c.tg_test_errors()
         try:
             context.check(lib.tg_model_evaluate(self._handle, dataset, batch, errors))

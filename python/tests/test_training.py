@@ -174,6 +174,41 @@ def test_errors_that_are_not_finite_are_shown(run, tmp_path):
     assert libtgrad.Run(tmp_path)._repr_html_().count("not finite") == 2
 
 
+def test_files_are_read_as_in_training(tmp_path):
+    x = numpy.random.default_rng(0).standard_normal((6, 12, 10, 2))
+    numpy.savez(tmp_path / "own.npz", **{"start": x, "the end": x[..., :1]})
+    config = {"fno": {"n_modes": [4, 4], "hidden_channels": 4, "n_layers": 1}, "opt": {"n_epochs": 1},
+              "data": {"train_file": str(tmp_path / "own.npz"), "test_files": str(tmp_path / "own.npz"),
+                       "x_name": "start", "y_name": "the end", "order": "nhwc", "batch_size": 3}}
+    run = libtgrad.train(config, tmp_path / "run", progress=False)
+    errors = run.model().evaluate(tmp_path / "own.npz")
+    assert errors.l2 == pytest.approx(run.metrics[0]["test"]["12x10"]["l2"], rel=1e-6)
+
+
+def test_models_on_points(tmp_path):
+    points, values = libtgrad.generate("potential", 3, 30, order=4, folder=tmp_path)
+    more, _ = libtgrad.generate("potential", 3, 40, order=4)
+    config = {"fno": {"architecture": "gino", "in_channels": 3, "n_modes": [3, 3, 3], "hidden_channels": 4,
+                      "n_layers": 1, "in_gno_radius": 0.4, "out_gno_radius": 0.4, "in_gno_channel_mlp_hidden_layers": [4],
+                      "out_gno_channel_mlp_hidden_layers": [4]},
+              "opt": {"n_epochs": 1, "training_loss": "l2"},
+              "data": {"train_file": str(tmp_path / "potential_train_30.h5"), "batch_size": 1, "latent_grid": 5,
+                       "test_files": str(tmp_path / "potential_train_30.h5")}}
+    run = libtgrad.train(config, tmp_path / "run", progress=False)
+    model = run.model()
+    u = model.predict(points)
+    assert u.shape == values.shape and numpy.array_equal(model.predict(points[1]), u[1])
+    assert model.predict(points, more).shape == (3, 1, 40)
+    assert numpy.array_equal(model.predict(points, points[2])[2], u[2])
+    errors = model.evaluate(points, values)
+    assert errors.l2 == pytest.approx(run.metrics[0]["test"]["30"]["l2"], rel=1e-6) and numpy.isnan(errors.h1)
+    assert model.evaluate(tmp_path / "potential_train_30.h5").l2 == errors.l2
+    with pytest.raises(libtgrad.Error, match="takes .samples, points, 3"):
+        model.predict(points.swapaxes(1, 2))
+    with pytest.raises(libtgrad.Error, match="box"):
+        model.predict(points + 1)
+
+
 def test_predictions_of_every_form(run, data):
     model = run.model(threads=1)
     x, y = libtgrad.generate("darcy", 8, 16, grid=31, folder=data, test=True)

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/sized.h"
 #include "data/normalizer.h"
 #include "train/checkpoint.h"
 #include "train/run_datasets.h"
@@ -106,6 +107,14 @@ const tg_settings *tg_model_settings(const tg_model *model) {
 
 tg_fno *tg_model_fno(tg_model *model) {
     return model ? model->fno : NULL;
+}
+
+tg_status tg_model_dataset_config(const tg_model *model, tg_dataset_config *out, size_t size) {
+    tg_dataset_config config;
+    TG_NEED(model ? model->ctx : NULL, model, out);
+    TG_CALL(tg_run_read_files(model->ctx, &model->config, &config));
+    tg_sized_init(out, size, &config, sizeof config);
+    return TG_OK;
 }
 
 /* What the settings say is normalized needs a normalizer. */

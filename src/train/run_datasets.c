@@ -93,20 +93,13 @@ static tg_status read_grid(tg_context *ctx, const tg_run_config *config, const t
     return TG_OK;
 }
 
-tg_status tg_run_find_set(tg_context *ctx, const tg_run_config *config, const tg_run_set *set,
-                          char *path, size_t capacity, tg_dataset_config *out) {
+tg_status tg_run_read_files(tg_context *ctx, const tg_run_config *config, tg_dataset_config *out) {
     const tg_source_config *data = &config->data;
-    const char *file = set->file;
-    char name[TG_GRID_TEXT];
-    int64_t grid[TG_DATA_MAX_DIMS];
     *out = tg_dataset_config_default();
     out->n_dim = tg_run_data_dims(config);
     out->coordinates = tg_run_on_points(config) ? config->fno.n_dim : 0;
     out->x_name = data->x_name[0] ? data->x_name : out->x_name;
     out->y_name = data->y_name[0] ? data->y_name : out->y_name;
-    out->n_samples = set->n_samples;
-    out->n_validation = set->n_validation;
-    out->is_validation = set->is_validation;
     out->complex_data = config->fno.complex_data;
     out->dtype = config->fno.dtype;
     out->cache_bytes = (size_t)data->cache;
@@ -114,13 +107,26 @@ tg_status tg_run_find_set(tg_context *ctx, const tg_run_config *config, const tg
     out->group = data->group;
     out->fields = data->fields;
     out->channels_last = data->order == 1;
-    out->first_sample = set->first_sample;
     out->history = data->history;
-    out->horizon = data->horizon * set->steps;
+    out->horizon = data->horizon;
     out->time_stride = data->time_stride;
     out->first_frame = data->first_frame;
     out->n_frames = data->n_frames;
-    TG_CALL(tg_time_parse(ctx, "data.y_time", data->y_time, &out->y_time));
+    return tg_time_parse(ctx, "data.y_time", data->y_time, &out->y_time);
+}
+
+tg_status tg_run_find_set(tg_context *ctx, const tg_run_config *config, const tg_run_set *set,
+                          char *path, size_t capacity, tg_dataset_config *out) {
+    const tg_source_config *data = &config->data;
+    const char *file = set->file;
+    char name[TG_GRID_TEXT];
+    int64_t grid[TG_DATA_MAX_DIMS];
+    TG_CALL(tg_run_read_files(ctx, config, out));
+    out->n_samples = set->n_samples;
+    out->n_validation = set->n_validation;
+    out->is_validation = set->is_validation;
+    out->first_sample = set->first_sample;
+    out->horizon *= set->steps;
     TG_CALL(read_grid(ctx, config, set, out));
     if (file && file[0]) {
         snprintf(path, capacity, "%s%s%s", file[0] == '/' ? "" : data->root,

@@ -23,6 +23,11 @@ tg_run_set tg_run_train_set(const tg_run_config *config);
 /* Behind the test sets comes the validation set. */
 tg_run_set tg_run_test_set(const tg_run_config *config, int index);
 
+/* How any file of the run is read, on the grid it has: names, layout, windows. Texts are those of
+ * `config`. */
+TG_NODISCARD tg_status tg_run_read_files(tg_context *ctx, const tg_run_config *config,
+                                         tg_dataset_config *out);
+
 /* Path and settings of a set's file. */
 TG_NODISCARD tg_status tg_run_find_set(tg_context *ctx, const tg_run_config *config,
                                        const tg_run_set *set, char *path, size_t capacity,
