@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "tgrad/backend.h"
+#include "train/config.h"
 #include "train/run_setup.h"
 
 /* Steps in all that the optimizer is told. */
@@ -50,7 +51,57 @@ static void test_total_steps(void **state) {
     tg_context_destroy(&ctx);
 }
 
+/* ---- opt.name over a method that a file describes by its parts ---- */
+
+static const char written[] =
+    "fno.n_modes: 2\ndata: {set: made, train_resolution: 8}\n"
+    "opt: {tensorgrad: true, optimizer_type: tensorgrad, proj_type: unstructured_sparse,"
+    " sparse_ratio: 0.05, second_proj_type: low_rank, second_rank: 0.2, rank: 0.1}\n";
+
+static tg_optim_config read_over(tg_context *ctx, const char *file, const char *(*over)[2],
+                                 int count) {
+    tg_settings *settings = NULL, *copy = NULL;
+    tg_run_config config;
+    assert_int_equal(tg_settings_parse_yaml(ctx, "t.yaml", file, strlen(file), &settings), TG_OK);
+    for (int i = 0; i < count; i++) {
+        assert_int_equal(tg_settings_set(settings, over[i][0], over[i][1], "command line"), TG_OK);
+    }
+    assert_int_equal(tg_settings_copy(ctx, settings, &copy), TG_OK);
+    assert_int_equal(tg_run_config_read(ctx, copy, 1, false, &config), TG_OK);
+    tg_settings_destroy(&settings);
+    tg_settings_destroy(&copy);
+    return config.opt;
+}
+
+static void test_name_replaces_parts(void **state) {
+    (void)state;
+    tg_context *ctx = NULL;
+    assert_int_equal(tg_context_create(NULL, &ctx), TG_OK);
+    const char *adam[][2] = {{"opt.name", "adam"}};
+    tg_optim_config opt = read_over(ctx, written, adam, 0);
+    assert_true(opt.is_projected && opt.projector.scheme != TG_SCHEME_SINGLE);
+    assert_false(read_over(ctx, written, adam, 1).is_projected);
+    const char *sparse[][2] = {{"opt.second_rank", "0.3"}, {"opt.name", "unstructured"}};
+    opt = read_over(ctx, written, sparse, 2);
+    assert_true(opt.is_projected && opt.projector.scheme == TG_SCHEME_SINGLE);
+    assert_int_equal(opt.projector.first.type, TG_BRANCH_UNSTRUCTURED);
+    assert_true(opt.projector.first.sparse_ratio == 0.25); /* its own, not the file's 0.05 */
+    assert_true(opt.projector.second.rank.value[0] == 0.3);
+    /* beside a name, sizes are the user's, and parts of the same file or later ones count */
+    const char *low[][2] = {{"opt.name", "lowrank"}};
+    opt = read_over(ctx, "fno.n_modes: 2\ndata.set: made\nopt: {name: adam, rank: 0.1}\n", low, 1);
+    assert_true(opt.projector.first.rank.value[0] == 0.1);
+    opt = read_over(
+        ctx, "fno.n_modes: 2\ndata.set: made\nopt: {proj_type: matrix, name: lowrank}\n", low, 0);
+    assert_int_equal(opt.projector.first.type, TG_BRANCH_MATRIX);
+    const char *part[][2] = {{"opt.proj_type", "matrix"}};
+    opt = read_over(ctx, "fno.n_modes: 2\ndata.set: made\nopt: {name: lowrank}\n", part, 1);
+    assert_int_equal(opt.projector.first.type, TG_BRANCH_MATRIX);
+    tg_context_destroy(&ctx);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_total_steps)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_total_steps),
+                                       cmocka_unit_test(test_name_replaces_parts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,6 +16,7 @@
 typedef struct setting {
     char *value;
     char *origin;
+    int64_t turn; /* the how-manieth to be set */
 } setting;
 
 struct tg_settings {
@@ -23,6 +24,7 @@ struct tg_settings {
     tg_names keys;
     setting *items;   /* (capacity), the first keys.count are in use */
     int64_t capacity; /* of items */
+    int64_t turns;    /* that settings were set */
 };
 
 void tg_text_add(tg_text *text, const char *bytes, size_t length) {
@@ -176,11 +178,27 @@ tg_status tg_settings_copy(tg_context *ctx, const tg_settings *from, tg_settings
     for (int64_t i = 0; status == TG_OK && i < tg_settings_count(from); i++) {
         status = tg_settings_set(*out, tg_settings_key(from, i), tg_settings_value(from, i),
                                  tg_settings_origin(from, i));
+        (*out)->items[i].turn = status == TG_OK ? from->items[i].turn : 0;
     }
+    (*out)->turns = from->turns;
     if (status != TG_OK) {
         tg_settings_destroy(out);
     }
     return status;
+}
+
+/* Of "file.yaml:12" the file. */
+static size_t source_length(const char *origin) {
+    const char *colon = strchr(origin, ':');
+    return colon ? (size_t)(colon - origin) : strlen(origin);
+}
+
+bool tg_settings_outdoes(const tg_settings *settings, int64_t later, int64_t earlier) {
+    const setting *a = &settings->items[later], *b = &settings->items[earlier];
+    const size_t length = source_length(a->origin);
+    const bool same_source =
+        length == source_length(b->origin) && strncmp(a->origin, b->origin, length) == 0;
+    return a->turn > b->turn && !same_source;
 }
 
 void tg_settings_destroy(tg_settings **settings) {
@@ -252,7 +270,7 @@ tg_status tg_settings_set(tg_settings *settings, const char *key, const char *va
     TG_NEED(settings->ctx, key, value);
     tg_status status = TG_OK;
     tg_context *ctx = settings->ctx;
-    setting item = {0};
+    setting item = {.turn = ++settings->turns};
     origin = origin ? origin : "set by the program";
     TG_TRY(check_key(ctx, key, origin));
     TG_TRY(check_value(ctx, key, value, origin));

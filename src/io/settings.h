@@ -13,6 +13,10 @@ enum {
     TG_SETTINGS_VALUE = 1 << 16 /* bytes of a value, with its end */
 };
 
+/* Whether setting number `later` was set after number `earlier`, and by another source: a file, the
+ * command line, a program. */
+bool tg_settings_outdoes(const tg_settings *settings, int64_t later, int64_t earlier);
+
 /* A sink for text like snprintf's: what fits is kept, everything is counted. */
 typedef struct tg_text {
     char *bytes;     /* of the caller; may be NULL if capacity is 0 */

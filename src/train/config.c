@@ -340,7 +340,7 @@ static tg_status apply(tg_context *ctx, const tg_settings *settings, int stage, 
     for (int64_t i = 0; i < tg_settings_count(settings); i++) {
         const char *key;
         if (stage_of(tg_settings_key(settings, i), &key) != stage ||
-            (strcmp(key, "opt.name") == 0) != names) {
+            (strcmp(key, "opt.name") == 0) != names || tg_method_is_replaced(settings, i)) {
             continue;
         }
         const char *value = tg_settings_value(settings, i);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/setting.h"
+#include "io/settings.h"
 
 static const struct {
     const char *theirs, *ours;
@@ -141,4 +142,34 @@ tg_status tg_published_check(tg_context *ctx, const char *key, const char *value
     }
     *is_published = false;
     return TG_OK;
+}
+
+/* ---- methods by their parts ---- */
+
+static int64_t find_setting(const tg_settings *settings, const char *key) {
+    for (int64_t i = 0; i < tg_settings_count(settings); i++) {
+        if (strcmp(tg_settings_key(settings, i), key) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+bool tg_method_is_replaced(const tg_settings *settings, int64_t index) {
+    static const char *const parts[] = {
+        "opt.tensorgrad",       "opt.optimizer_type", "opt.proj_type",
+        "opt.second_proj_type", "opt.naive_galore",   "opt.rank",
+        "opt.second_rank",      "opt.sparse_ratio",   "opt.second_sparse_ratio"};
+    enum { KINDS = 5, PARTS = sizeof parts / sizeof parts[0] }; /* kinds, then their sizes */
+    const char *key = tg_settings_key(settings, index);
+    bool is_part = false, is_described = false;
+    for (int k = 0; k < PARTS; k++) {
+        is_part = is_part || strcmp(parts[k], key) == 0;
+    }
+    const int64_t name = is_part ? find_setting(settings, "opt.name") : -1;
+    for (int k = 0; k < KINDS && name >= 0; k++) {
+        const int64_t kind = find_setting(settings, parts[k]);
+        is_described = is_described || (kind >= 0 && tg_settings_outdoes(settings, name, kind));
+    }
+    return is_described && tg_settings_outdoes(settings, name, index);
 }
