@@ -72,8 +72,8 @@ static void pack(gauss *g, const float *b) {
             const vector u = _mm512_permutex2var_ps(pair[0], even, pair[1]);
             const vector v = change(_mm512_permutex2var_ps(pair[0], odd, pair[1]), sign);
             store_whole(to, u);
-            store_whole(to + LANES, subtract(v, u));
-            store_whole(to + 2 * LANES, add(u, v));
+            store_whole(to + LANES, v - u);
+            store_whole(to + 2 * LANES, u + v);
         }
     }
 }
@@ -84,8 +84,8 @@ static inline __attribute__((always_inline)) void finish_group(const gauss *g, v
     const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
     const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
     const vector alpha = all(g->p->alpha);
-    vector pair[2] = {multiply(alpha, _mm512_permutex2var_ps(re, low, im)),
-                      multiply(alpha, _mm512_permutex2var_ps(re, high, im))};
+    vector pair[2] = {alpha * _mm512_permutex2var_ps(re, low, im),
+                      alpha * _mm512_permutex2var_ps(re, high, im)};
     if (g->beta != 0.0f) {
         vector old[2];
         load_pairs(c, columns, old);
@@ -124,7 +124,7 @@ static inline __attribute__((always_inline)) void gauss_tile(const gauss *g, con
 #pragma GCC unroll 3
         for (int i = 0; i < rows; i++) {
             const vector x = pinned(all(a[i * row_a])), y = pinned(all(a[i * row_a + 1]));
-            const vector factor[PLANES] = {conj_a ? subtract(x, y) : add(x, y), x, y};
+            const vector factor[PLANES] = {conj_a ? x - y : x + y, x, y};
 #pragma GCC unroll 2
             for (int j = 0; j < groups; j++) {
                 const bool half = narrow && j == groups - 1;
@@ -141,7 +141,7 @@ static inline __attribute__((always_inline)) void gauss_tile(const gauss *g, con
 #pragma GCC unroll 2
         for (int j = 0; j < groups; j++) {
             const vector *s = sum[i][j];
-            finish_group(g, conj_a ? add(s[0], s[2]) : subtract(s[0], s[2]), add(s[0], s[1]),
+            finish_group(g, conj_a ? s[0] + s[2] : s[0] - s[2], s[0] + s[1],
                          group_columns(g->columns, j), c + 2 * (i * g->p->ldc + j * GROUP));
         }
     }
